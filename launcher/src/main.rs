@@ -1,0 +1,3 @@
+//! `torchrs-launch`: starts and supervises the worker processes of a training job.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! Procedural macros of torchrs: `#[torchrs::main]` and `#[derive(Module)]`.

@@ -1,0 +1,1 @@
+//! Define-by-run automatic differentiation: graph nodes, the engine, hooks, gradient modes.

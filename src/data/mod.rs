@@ -1,0 +1,1 @@
+//! Datasets, samplers and the `DataLoader` with its worker processes.

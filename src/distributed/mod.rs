@@ -1,0 +1,1 @@
+//! Store, process groups and data-parallel training.

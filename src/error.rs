@@ -1,0 +1,243 @@
+//! The one error type of the library, and the bridge between panics and values.
+//!
+//! Tensor operations do not return `Result`: a misuse panics at the caller's line with an
+//! [`Error`] as its payload ([`throw`]), and [`catch`] turns that into a value. Everything that
+//! meets the outside world (files, processes, peers, configuration) returns [`Result`].
+
+use std::any::Any;
+use std::cell::Cell;
+use std::io;
+use std::panic::{self, AssertUnwindSafe, UnwindSafe};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Once};
+
+/// `std::result::Result` with torchrs's [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Everything that can go wrong in torchrs. Messages name the operation, the argument, the value
+/// and what would have been right.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// An argument has a value that the operation cannot take.
+    #[error("{op}: argument `{argument}`: {message}")]
+    Argument {
+        /// The operation, by its public name.
+        op: String,
+        /// The argument, by its public name.
+        argument: String,
+        /// The value that was given and what would be right.
+        message: String,
+    },
+    /// Shapes do not fit together.
+    #[error("{op}: {message}")]
+    Shape {
+        /// The operation, by its public name.
+        op: String,
+        /// All shapes involved and the rule that they break.
+        message: String,
+    },
+    /// A dtype that the operation does not take.
+    #[error("{op}: {message}")]
+    Dtype {
+        /// The operation, by its public name.
+        op: String,
+        /// The dtypes involved and the ones that would be right.
+        message: String,
+    },
+    /// Misuse of the autograd graph.
+    #[error("autograd: {0}")]
+    Autograd(String),
+    /// A device that is not there, or tensors on different devices.
+    #[error("device: {0}")]
+    Device(String),
+    /// A configuration value (environment variable, flag, option) that cannot be used.
+    #[error("{name}: {message}")]
+    Config {
+        /// The variable's or option's name.
+        name: String,
+        /// The value and what would be right.
+        message: String,
+    },
+    /// The operating system refused something.
+    #[error("{context}: {source}")]
+    Os {
+        /// What was being done, to what.
+        context: String,
+        /// The system's error.
+        source: Arc<io::Error>,
+    },
+    /// A file's contents cannot be used.
+    #[error("{}: {message}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it, and where.
+        message: String,
+    },
+    /// A process of this job died.
+    #[error("rank {rank} (pid {pid}) died: {message}")]
+    PeerDied {
+        /// The rank that died.
+        rank: usize,
+        /// Its process id.
+        pid: i32,
+        /// What this rank was waiting on.
+        message: String,
+    },
+    /// A deadline passed.
+    #[error("timed out after {seconds:.1} s: {message}")]
+    Timeout {
+        /// How long was waited.
+        seconds: f64,
+        /// On what, and the state of the others.
+        message: String,
+    },
+    /// Ranks called different collectives, or the same with different tensors.
+    #[error("collective mismatch: {0}")]
+    Mismatch(String),
+    /// The process group was aborted by a failure elsewhere.
+    #[error("process group aborted: {0}")]
+    Aborted(String),
+    /// The rendezvous store is gone or refused a request.
+    #[error("store: {0}")]
+    Store(String),
+    /// A child process (loader worker, spawned function) failed.
+    #[error("{who}: {message}")]
+    Child {
+        /// Which child.
+        who: String,
+        /// How it ended, its own message and backtrace.
+        message: String,
+    },
+    /// A dataset's `get` failed.
+    #[error("dataset failed at index {index} in {worker}: {message}")]
+    Dataset {
+        /// The index passed to `get`.
+        index: usize,
+        /// The loader worker, or `the main process`.
+        worker: String,
+        /// The dataset's own message, with its backtrace if it panicked.
+        message: String,
+    },
+    /// Anything a user's own code wants to pass through (datasets, hooks, custom functions).
+    #[error("{0}")]
+    Other(String),
+}
+
+impl Error {
+    /// An [`Error::Argument`].
+    pub fn argument(op: &str, argument: &str, message: impl Into<String>) -> Self {
+        Error::Argument { op: op.into(), argument: argument.into(), message: message.into() }
+    }
+    /// An [`Error::Shape`].
+    pub fn shape(op: &str, message: impl Into<String>) -> Self {
+        Error::Shape { op: op.into(), message: message.into() }
+    }
+    /// An [`Error::Dtype`].
+    pub fn dtype(op: &str, message: impl Into<String>) -> Self {
+        Error::Dtype { op: op.into(), message: message.into() }
+    }
+    /// An [`Error::Config`].
+    pub fn config(name: &str, message: impl Into<String>) -> Self {
+        Error::Config { name: name.into(), message: message.into() }
+    }
+    /// An [`Error::Os`] from an `io::Error` or an errno.
+    pub fn os(context: impl Into<String>, source: impl Into<io::Error>) -> Self {
+        Error::Os { context: context.into(), source: Arc::new(source.into()) }
+    }
+    /// An [`Error::File`].
+    pub fn file(path: impl AsRef<Path>, message: impl Into<String>) -> Self {
+        Error::File { path: path.as_ref().to_owned(), message: message.into() }
+    }
+}
+
+/// Adds what was being done to a system error: `File::open(p).context(|| format!("open {p}"))?`.
+pub trait Context<T> {
+    /// Turns the error into an [`Error::Os`] with `what` as its context.
+    fn context<S: Into<String>>(self, what: impl FnOnce() -> S) -> Result<T>;
+}
+
+impl<T, E: Into<io::Error>> Context<T> for std::result::Result<T, E> {
+    fn context<S: Into<String>>(self, what: impl FnOnce() -> S) -> Result<T> {
+        self.map_err(|e| Error::os(what(), e))
+    }
+}
+
+thread_local! {
+    /// How many `catch` calls are on this thread's stack: inside one, a panic is a value in the
+    /// making and the panic hook stays silent.
+    static CATCHING: Cell<usize> = const { Cell::new(0) };
+}
+
+/// True inside [`catch`] on this thread.
+pub(crate) fn is_catching() -> bool {
+    CATCHING.get() > 0
+}
+
+/// Panics with `error` as the payload, at the caller's line.
+#[track_caller]
+pub fn throw(error: Error) -> ! {
+    install_hook();
+    panic::panic_any(error)
+}
+
+/// The payload of a panic as a message, for [`Error`], `String` and `&str` payloads.
+pub fn panic_message(payload: &(dyn Any + Send)) -> String {
+    if let Some(e) = payload.downcast_ref::<Error>() {
+        e.to_string()
+    } else if let Some(s) = payload.downcast_ref::<String>() {
+        s.clone()
+    } else if let Some(s) = payload.downcast_ref::<&str>() {
+        (*s).to_owned()
+    } else {
+        "panic with a payload that is not text".to_owned()
+    }
+}
+
+/// Makes uncaught [`Error`] payloads print their message instead of `Box<dyn Any>`, and keeps
+/// panics inside [`catch`] silent. Idempotent; other payloads go to the hook that was there.
+pub(crate) fn install_hook() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let previous = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            if is_catching() {
+                return;
+            }
+            match info.payload().downcast_ref::<Error>() {
+                Some(error) => {
+                    let thread = std::thread::current();
+                    let name = thread.name().unwrap_or("<unnamed>");
+                    let at = info.location().map(|l| format!(" at {l}")).unwrap_or_default();
+                    eprintln!("thread '{name}' panicked{at}:\n{error}");
+                }
+                None => previous(info),
+            }
+        }));
+    });
+}
+
+/// Runs `f` and turns a misuse inside it into an [`Error`] value.
+///
+/// A panic whose payload is not an [`Error`] becomes [`Error::Other`] with its message.
+///
+/// ```
+/// use torchrs::{catch, Error, error::throw};
+/// let e = catch(|| -> i32 { throw(Error::shape("add", "shapes [2] and [3] do not broadcast")) });
+/// assert_eq!(e.unwrap_err().to_string(), "add: shapes [2] and [3] do not broadcast");
+/// ```
+pub fn catch<T>(f: impl FnOnce() -> T) -> Result<T> {
+    catch_unwind_safe(AssertUnwindSafe(f))
+}
+
+fn catch_unwind_safe<T>(f: impl FnOnce() -> T + UnwindSafe) -> Result<T> {
+    install_hook();
+    CATCHING.set(CATCHING.get() + 1);
+    let result = panic::catch_unwind(f);
+    CATCHING.set(CATCHING.get() - 1);
+    result.map_err(|payload| match payload.downcast::<Error>() {
+        Ok(error) => *error,
+        Err(payload) => Error::Other(panic_message(&*payload)),
+    })
+}

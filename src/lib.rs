@@ -1,0 +1,17 @@
+//! torchrs: imperative, define-by-run tensors in Rust, made for multi-process data-parallel
+//! training.
+
+pub mod autograd;
+pub mod checkpoint;
+mod cpu;
+pub mod data;
+pub mod distributed;
+pub mod error;
+pub mod multiprocessing;
+pub mod nn;
+pub mod ops;
+pub mod optim;
+pub mod storage;
+pub mod tensor;
+
+pub use error::{Error, Result, catch};

@@ -1,0 +1,1 @@
+//! Optimizers, learning-rate schedulers, gradient clipping.

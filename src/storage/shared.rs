@@ -1,0 +1,122 @@
+//! Memory that several processes map: a sealed memfd. Nothing appears in `/dev/shm`, so nothing is
+//! left behind by SIGKILL and a container's tiny `/dev/shm` does not matter. The descriptor goes to
+//! another process once (inherited, or by `SCM_RIGHTS`); the bytes never travel.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use memmap2::{MmapOptions, MmapRaw};
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::stat::fstat;
+use nix::unistd::ftruncate;
+
+use crate::error::{Context, Error, Result};
+
+/// One memfd, mapped read-write. Cheap to share behind an [`Arc`]; unmapped and closed when the
+/// last clone goes, freed by the kernel when the last process has let go.
+#[derive(Debug)]
+pub struct SharedMemory {
+    file: File,
+    map: MmapRaw,
+}
+
+impl SharedMemory {
+    /// A new zero-filled mapping of `len` bytes. `name` shows in `/proc/<pid>/maps`.
+    ///
+    /// # Errors
+    /// [`Error::Os`] when the system is out of descriptors or memory, naming the size asked for.
+    pub fn create(name: &str, len: usize) -> Result<Arc<Self>> {
+        let label = CString::new(format!("torchrs-{name}"))
+            .map_err(|_| Error::argument("SharedMemory::create", "name", "holds a NUL byte"))?;
+        let fd =
+            memfd_create(label.as_c_str(), MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)
+                .context(|| format!("memfd_create for {len} bytes of shared memory `{name}`"))?;
+        ftruncate(&fd, len as libc::off_t)
+            .context(|| format!("reserve {len} bytes of shared memory `{name}`"))?;
+        // Without these seals a peer could shrink the file under us: a load would raise SIGBUS.
+        fcntl(&fd, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW))
+            .context(|| format!("seal shared memory `{name}`"))?;
+        Self::map(File::from(fd), len)
+    }
+
+    /// Maps a descriptor that another process made with [`SharedMemory::create`].
+    ///
+    /// # Errors
+    /// [`Error::Argument`] when the descriptor is not a memfd sealed against shrinking (its size
+    /// could change under the mapping), [`Error::Os`] when it cannot be mapped.
+    pub fn from_fd(fd: OwnedFd) -> Result<Arc<Self>> {
+        let seals = fcntl(&fd, FcntlArg::F_GET_SEALS).unwrap_or(0);
+        if seals & SealFlag::F_SEAL_SHRINK.bits() == 0 {
+            return Err(Error::argument(
+                "SharedMemory::from_fd",
+                "fd",
+                "is not a memfd sealed against shrinking",
+            ));
+        }
+        let len = fstat(&fd).context(|| "stat of a shared-memory descriptor")?.st_size as usize;
+        Self::map(File::from(fd), len)
+    }
+
+    fn map(file: File, len: usize) -> Result<Arc<Self>> {
+        // A mapping of zero bytes is refused by the kernel; one page stands in for it.
+        let map = MmapOptions::new()
+            .len(len.max(1))
+            .map_raw(&file)
+            .context(|| format!("map {len} bytes of shared memory"))?;
+        if len >= 2 << 20 {
+            // Huge pages are a wish: kernels without shmem THP say no and nothing is lost.
+            let _ = map.advise(memmap2::Advice::HugePage);
+        }
+        Ok(Arc::new(SharedMemory { file, map }))
+    }
+
+    /// The first byte. Valid for [`len`](Self::len) bytes as long as `self` lives; other processes
+    /// may write it at any time, so access is by raw pointer or atomics.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.map.as_mut_ptr()
+    }
+
+    /// Size in bytes (one for an empty request).
+    pub fn len(&self) -> usize {
+        self.map.len()
+    }
+
+    /// True when nothing was asked for.
+    pub fn is_empty(&self) -> bool {
+        self.map.len() <= 1
+    }
+}
+
+impl AsFd for SharedMemory {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_mappings_of_one_descriptor_see_the_same_bytes() {
+        let a = SharedMemory::create("test", 10_000).unwrap();
+        let b = SharedMemory::from_fd(a.as_fd().try_clone_to_owned().unwrap()).unwrap();
+        assert_eq!(b.len(), 10_000);
+        // SAFETY: both mappings are alive and 10,000 bytes long; no other process has them.
+        unsafe {
+            a.as_ptr().add(9_999).write(7);
+            assert_eq!(b.as_ptr().add(9_999).read(), 7);
+        }
+    }
+
+    #[test]
+    fn an_unsealed_descriptor_is_refused() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(10).unwrap();
+        let error = SharedMemory::from_fd(file.into()).unwrap_err();
+        assert!(error.to_string().contains("sealed"), "{error}");
+    }
+}

@@ -1,0 +1,1 @@
+//! The tensor handle: dtype, device, layout, creation, indexing, printing.
