@@ -14,4 +14,6 @@ pub mod optim;
 pub mod storage;
 pub mod tensor;
 
+pub use autograd::{enable_grad, no_grad};
 pub use error::{Error, Result, catch};
+pub use tensor::{Device, Dtype, Scalar, Tensor, TensorOptions};

@@ -1,5 +1,152 @@
 //! Bytes and who owns them: the caching host allocator and memory shared between processes.
+//!
+//! A [`Storage`] is what several tensors (views) have in common: the memory and the version
+//! counter by which autograd notices in-place changes.
 
+pub mod host;
 pub mod shared;
 
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::Relaxed};
+
+use parking_lot::Mutex;
+
+pub use host::{HostBlock, MemoryStats, empty_cache, memory_stats};
 pub use shared::SharedMemory;
+
+use crate::error::Result;
+
+/// Who keeps the bytes alive.
+#[derive(Debug)]
+enum Owner {
+    Host(#[allow(dead_code, reason = "held for its drop")] HostBlock),
+    /// A range of memory that several processes map, starting `start` bytes into the mapping.
+    Shared {
+        memory: Arc<SharedMemory>,
+        start: usize,
+        _guard: Option<Guard>,
+    },
+}
+
+struct Guard(#[allow(dead_code, reason = "held for its drop")] Box<dyn Any + Send + Sync>);
+
+impl std::fmt::Debug for Guard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Guard")
+    }
+}
+
+#[derive(Debug)]
+struct Inner {
+    /// Changes only in `share_memory`.
+    ptr: AtomicPtr<u8>,
+    nbytes: usize,
+    version: AtomicU32,
+    owner: Mutex<Owner>,
+}
+
+/// Reference-counted bytes with a version counter. Clones are the same storage.
+#[derive(Clone, Debug)]
+pub struct Storage(Arc<Inner>);
+
+impl Storage {
+    /// Uninitialised host memory from the caching allocator.
+    #[track_caller]
+    pub fn host(nbytes: usize) -> Self {
+        let block = HostBlock::new(nbytes);
+        Self::new(block.as_ptr(), nbytes, Owner::Host(block))
+    }
+
+    /// `nbytes` bytes of a shared mapping from `start` on. `guard`, if any, is dropped with the
+    /// last tensor that uses the storage: a loader slot returns to its worker by it.
+    ///
+    /// # Panics
+    /// If the range is not inside the mapping.
+    pub fn shared(
+        memory: Arc<SharedMemory>,
+        start: usize,
+        nbytes: usize,
+        guard: Option<Box<dyn Any + Send + Sync>>,
+    ) -> Self {
+        assert!(
+            start.checked_add(nbytes).is_some_and(|end| end <= memory.len()),
+            "range {start}..+{nbytes} is outside the mapping of {} bytes",
+            memory.len()
+        );
+        // SAFETY: the offset is inside the mapping, as just checked.
+        let ptr = unsafe { memory.as_ptr().add(start) };
+        Self::new(ptr, nbytes, Owner::Shared { memory, start, _guard: guard.map(Guard) })
+    }
+
+    fn new(ptr: *mut u8, nbytes: usize, owner: Owner) -> Self {
+        Storage(Arc::new(Inner {
+            ptr: AtomicPtr::new(ptr),
+            nbytes,
+            version: AtomicU32::new(0),
+            owner: Mutex::new(owner),
+        }))
+    }
+
+    /// The first byte.
+    #[inline]
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.0.ptr.load(Relaxed)
+    }
+
+    /// Size in bytes.
+    #[inline]
+    pub fn nbytes(&self) -> usize {
+        self.0.nbytes
+    }
+
+    /// How often the bytes were changed in place.
+    #[inline]
+    pub fn version(&self) -> u32 {
+        self.0.version.load(Relaxed)
+    }
+
+    /// Counts an in-place change.
+    #[inline]
+    pub fn bump_version(&self) {
+        self.0.version.fetch_add(1, Relaxed);
+    }
+
+    /// True when both are the same storage.
+    #[inline]
+    pub fn ptr_eq(&self, other: &Storage) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// True when no other tensor, saved tensor or view uses these bytes.
+    #[inline]
+    pub fn is_unique(&self) -> bool {
+        Arc::strong_count(&self.0) == 1
+    }
+
+    /// The mapping and the position in it, if the bytes are shared with other processes.
+    pub fn shared_range(&self) -> Option<(Arc<SharedMemory>, usize)> {
+        match &*self.0.owner.lock() {
+            Owner::Shared { memory, start, .. } => Some((memory.clone(), *start)),
+            Owner::Host(_) => None,
+        }
+    }
+
+    /// Moves the bytes into shared memory, for all tensors that use them
+    /// (`torch.UntypedStorage.share_memory_`). Nothing happens if they are there already. No other
+    /// thread may use the storage meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::Os`](crate::Error::Os) when there is no memory or descriptor left.
+    pub fn share_memory(&self) -> Result<()> {
+        let mut owner = self.0.owner.lock();
+        if matches!(&*owner, Owner::Host(_)) {
+            let memory = SharedMemory::create("tensor", self.0.nbytes)?;
+            // SAFETY: both ranges are `nbytes` long and distinct; the old block is alive in `owner`.
+            unsafe { memory.as_ptr().copy_from_nonoverlapping(self.as_ptr(), self.0.nbytes) };
+            self.0.ptr.store(memory.as_ptr(), Relaxed);
+            *owner = Owner::Shared { memory, start: 0, _guard: None };
+        }
+        Ok(())
+    }
+}

@@ -1,1 +1,244 @@
-//! The tensor handle: dtype, device, layout, creation, indexing, printing.
+//! The tensor handle: dtype, device, layout, creation, indexing, printing. No op lives here;
+//! `Tensor`'s methods that compute are `impl Tensor` blocks in [`ops`](crate::ops).
+
+mod access;
+mod creation;
+mod device;
+pub(crate) mod dtype;
+pub mod layout;
+mod print;
+mod promotion;
+mod scalar;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
+
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+
+use crate::autograd::AutogradMeta;
+use crate::error::{Error, throw};
+use crate::storage::Storage;
+
+pub use creation::{TensorOptions, default_dtype};
+pub use device::Device;
+pub use dtype::{Dtype, Element, dispatch};
+pub use layout::{Layout, Shape, Strides, broadcast_shapes};
+pub use promotion::{ResultType, can_cast, promote_types, result_type};
+pub use scalar::{Operand, Scalar};
+
+/// An n-dimensional array (`torch.Tensor`): a cheap handle; clones are the same tensor. Views
+/// (`transpose`, slices, ...) are other tensors over the same storage.
+///
+/// Misuse (shapes that do not fit, an illegal dtype) panics at the caller's line with a typed
+/// [`Error`]; [`catch`](crate::catch) turns that into a value.
+#[derive(Clone)]
+pub struct Tensor(pub(crate) Arc<TensorImpl>);
+
+pub(crate) struct TensorImpl {
+    storage: Storage,
+    layout: Layout,
+    dtype: Dtype,
+    /// The tensor this one is a view of; never itself a view.
+    base: Option<Tensor>,
+    /// [`REQUIRES_GRAD`], readable without the lock.
+    pub(crate) flags: AtomicU8,
+    /// Of a view: the storage's version when its history was recorded.
+    pub(crate) attr_version: AtomicU32,
+    pub(crate) meta: Mutex<Option<Box<AutogradMeta>>>,
+}
+
+/// Set when the tensor is a leaf that requires a gradient or has a `grad_fn`.
+pub(crate) const REQUIRES_GRAD: u8 = 1;
+
+impl Tensor {
+    /// A tensor over `storage`. Unsafe-free by check: the layout must lie inside the storage.
+    #[track_caller]
+    pub(crate) fn from_parts(storage: Storage, layout: Layout, dtype: Dtype) -> Tensor {
+        assert!(
+            layout.extent() * dtype.size() <= storage.nbytes(),
+            "layout {layout:?} of {dtype} does not fit in {} bytes",
+            storage.nbytes()
+        );
+        Self::from_parts_in_bounds(storage, layout, dtype, None)
+    }
+
+    #[inline]
+    fn from_parts_in_bounds(
+        storage: Storage,
+        layout: Layout,
+        dtype: Dtype,
+        base: Option<Tensor>,
+    ) -> Tensor {
+        let attr_version = if base.is_some() { storage.version() } else { 0 };
+        Tensor(Arc::new(TensorImpl {
+            storage,
+            layout,
+            dtype,
+            base,
+            flags: AtomicU8::new(0),
+            attr_version: AtomicU32::new(attr_version),
+            meta: Mutex::new(None),
+        }))
+    }
+
+    /// A tensor over the same storage with another layout, known to autograd as a view of this one.
+    /// The caller records its backward.
+    #[track_caller]
+    pub(crate) fn alias(&self, layout: Layout) -> Tensor {
+        let base = self.0.base.clone().unwrap_or_else(|| self.clone());
+        assert!(
+            layout.extent() * self.dtype().size() <= self.storage().nbytes(),
+            "layout {layout:?} of {} is outside its storage of {} bytes",
+            self.dtype(),
+            self.storage().nbytes()
+        );
+        Self::from_parts_in_bounds(self.0.storage.clone(), layout, self.0.dtype, Some(base))
+    }
+
+    /// The same elements without history: shares storage and version counter, requires no gradient
+    /// (`torch.Tensor.detach`).
+    pub fn detach(&self) -> Tensor {
+        let (storage, layout) = (self.0.storage.clone(), self.0.layout.clone());
+        Self::from_parts_in_bounds(storage, layout, self.0.dtype, None)
+    }
+
+    /// Sizes of the dimensions.
+    #[inline]
+    pub fn shape(&self) -> &[usize] {
+        &self.0.layout.shape
+    }
+
+    /// Size of dimension `dim`; negative counts from the end.
+    #[track_caller]
+    pub fn size(&self, dim: i64) -> usize {
+        self.shape()[self.normalize_dim("size", dim)]
+    }
+
+    /// Distance in elements between neighbours along each dimension.
+    #[inline]
+    pub fn strides(&self) -> &[isize] {
+        &self.0.layout.strides
+    }
+
+    /// Shape, strides and offset.
+    #[inline]
+    pub fn layout(&self) -> &Layout {
+        &self.0.layout
+    }
+
+    /// Position of the first element in the storage, in elements.
+    #[inline]
+    pub fn storage_offset(&self) -> usize {
+        self.0.layout.offset
+    }
+
+    /// Number of dimensions.
+    #[inline]
+    pub fn dim(&self) -> usize {
+        self.0.layout.shape.len()
+    }
+
+    /// Number of elements.
+    #[inline]
+    pub fn numel(&self) -> usize {
+        self.0.layout.numel()
+    }
+
+    /// Type of the elements.
+    #[inline]
+    pub fn dtype(&self) -> Dtype {
+        self.0.dtype
+    }
+
+    /// Where the bytes are.
+    #[inline]
+    pub fn device(&self) -> Device {
+        Device::Cpu
+    }
+
+    /// True when the elements lie densely in row-major order.
+    #[inline]
+    pub fn is_contiguous(&self) -> bool {
+        self.0.layout.is_contiguous()
+    }
+
+    /// The bytes and their version counter.
+    #[inline]
+    pub fn storage(&self) -> &Storage {
+        &self.0.storage
+    }
+
+    /// The tensor of which this one is a view, if it is one.
+    #[inline]
+    pub fn base(&self) -> Option<&Tensor> {
+        self.0.base.as_ref()
+    }
+
+    /// Address of the first element. Valid while the tensor lives; what is done through it must not
+    /// race with other users of the storage.
+    #[inline]
+    pub fn data_ptr(&self) -> *mut u8 {
+        // `wrapping_add` because an empty tensor's offset may lie at the storage's end.
+        self.0.storage.as_ptr().wrapping_add(self.0.layout.offset * self.0.dtype.size())
+    }
+
+    /// How often this tensor's storage was changed in place.
+    #[inline]
+    pub fn version(&self) -> u32 {
+        self.0.storage.version()
+    }
+
+    /// True when both are the same tensor object (not only equal values).
+    #[inline]
+    pub fn ptr_eq(&self, other: &Tensor) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// True when nobody else holds this handle or its bytes: they may be reused in place.
+    #[inline]
+    pub(crate) fn is_uniquely_owned(&self) -> bool {
+        Arc::strong_count(&self.0) == 1 && self.0.base.is_none() && self.0.storage.is_unique()
+    }
+
+    #[inline]
+    pub(crate) fn has_flag(&self, flag: u8) -> bool {
+        self.0.flags.load(Relaxed) & flag != 0
+    }
+
+    /// `dim` as an index of a dimension; negative counts from the end. A 0-dim tensor takes 0 and -1.
+    #[track_caller]
+    #[inline]
+    pub(crate) fn normalize_dim(&self, op: &str, dim: i64) -> usize {
+        normalize_dim(op, dim, self.dim().max(1))
+    }
+}
+
+/// `dim` as an index below `n`; negative counts from the end.
+#[track_caller]
+#[inline]
+pub(crate) fn normalize_dim(op: &str, dim: i64, n: usize) -> usize {
+    let index = if dim < 0 { dim + n as i64 } else { dim };
+    if index < 0 || index >= n as i64 {
+        throw(Error::argument(
+            op,
+            "dim",
+            format!("{dim} is out of range; expected -{n} to {}", n as i64 - 1),
+        ));
+    }
+    index as usize
+}
+
+/// Indices of distinct dimensions, in the order given.
+#[track_caller]
+pub(crate) fn normalize_dims(op: &str, dims: &[i64], n: usize) -> SmallVec<[usize; 5]> {
+    let mut out: SmallVec<[usize; 5]> = SmallVec::new();
+    for &dim in dims {
+        let d = normalize_dim(op, dim, n.max(1));
+        if out.contains(&d) {
+            throw(Error::argument(op, "dim", format!("dimension {d} appears twice in {dims:?}")));
+        }
+        out.push(d);
+    }
+    out
+}

@@ -1,0 +1,161 @@
+//! A node of the graph: one recorded op, or the place where a leaf's gradient collects.
+
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+
+use super::SavedTensor;
+use crate::Tensor;
+use crate::error::{Error, throw};
+use crate::tensor::{Dtype, Shape};
+
+/// Gradients of an op's inputs, in the order of the inputs; `None` where none is wanted.
+pub type Grads = SmallVec<[Option<Tensor>; 3]>;
+
+/// An op's backward. It may run more than once (`retain_graph`), on any thread.
+pub(crate) type BackwardFn = Arc<dyn Fn(&BackwardCtx) -> Grads + Send + Sync>;
+/// Replaces a gradient on its way, if it returns one.
+pub(crate) type Hook = Arc<dyn Fn(&Tensor) -> Option<Tensor> + Send + Sync>;
+
+/// Where a gradient goes: the `output`-th output of `node`.
+#[derive(Clone)]
+pub(crate) struct Edge {
+    pub node: Arc<Node>,
+    pub output: usize,
+}
+
+pub(crate) enum Kind {
+    /// A recorded op.
+    Function,
+    /// Collects the gradient of this leaf.
+    Accumulate(Tensor),
+}
+
+#[derive(Default)]
+pub(crate) struct NodeState {
+    /// `None` after the saved tensors were freed.
+    pub backward: Option<BackwardFn>,
+    /// Hooks on gradients of outputs: (output, id, hook).
+    pub hooks: Vec<(usize, u64, Hook)>,
+}
+
+/// A recorded op: its name, its saved tensors (inside the backward closure) and edges to the nodes
+/// that made its inputs.
+pub struct Node {
+    /// Creation order; a node is always younger than the nodes its edges lead to.
+    pub(crate) seq: u64,
+    pub(crate) name: &'static str,
+    pub(crate) kind: Kind,
+    pub(crate) edges: SmallVec<[Option<Edge>; 3]>,
+    /// Shape and dtype of each output, which its gradient must have.
+    pub(crate) outputs: SmallVec<[(Shape, Dtype); 1]>,
+    pub(crate) state: Mutex<NodeState>,
+}
+
+impl Node {
+    /// The op's name.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// The nodes that made the op's inputs; `None` where an input needs no gradient.
+    pub fn next_functions(&self) -> Vec<Option<Arc<Node>>> {
+        self.edges.iter().map(|e| e.as_ref().map(|e| e.node.clone())).collect()
+    }
+
+    /// Runs the node's backward; without `keep` its saved tensors are freed.
+    pub(crate) fn run(self: &Arc<Self>, grads: &[Option<Tensor>], keep: bool) -> Grads {
+        let backward = {
+            let mut state = self.state.lock();
+            if keep { state.backward.clone() } else { state.backward.take() }
+        };
+        let Some(backward) = backward else {
+            throw(Error::Autograd(format!(
+                "backward reached `{}` a second time, after its saved tensors were freed; pass \
+                 retain_graph = true to the first backward",
+                self.name
+            )))
+        };
+        let ctx = BackwardCtx { grads, node: self };
+        let out = backward(&ctx);
+        assert!(
+            out.len() == self.edges.len(),
+            "backward of `{}` returned {} gradients for {} inputs",
+            self.name,
+            out.len(),
+            self.edges.len()
+        );
+        out
+    }
+}
+
+/// What a backward closure gets: the gradients of the outputs, and which inputs want one.
+pub struct BackwardCtx<'a> {
+    pub(crate) grads: &'a [Option<Tensor>],
+    pub(crate) node: &'a Arc<Node>,
+}
+
+impl BackwardCtx<'_> {
+    /// Gradient of output `i`; zeros when nothing reached it.
+    pub fn grad(&self, i: usize) -> Tensor {
+        self.grads[i].clone().unwrap_or_else(|| {
+            let (shape, dtype) = &self.node.outputs[i];
+            Tensor::zeros(shape, *dtype)
+        })
+    }
+
+    /// Gradient of output `i`, if one reached it.
+    pub fn grad_opt(&self, i: usize) -> Option<Tensor> {
+        self.grads[i].clone()
+    }
+
+    /// True when input `i` wants a gradient.
+    #[inline]
+    pub fn needs(&self, i: usize) -> bool {
+        self.node.edges[i].is_some()
+    }
+
+    /// A saved tensor, with its history.
+    ///
+    /// # Panics
+    /// Throws [`Error::Autograd`] when it was changed in place since it was saved.
+    pub fn get(&self, saved: &SavedTensor) -> Tensor {
+        saved.unpack(self.node)
+    }
+
+    /// True when this backward is itself being recorded (`create_graph`): then it must be made of
+    /// recorded tensor ops; otherwise one fused kernel may do it.
+    #[inline]
+    pub fn create_graph(&self) -> bool {
+        super::is_grad_enabled()
+    }
+}
+
+thread_local! {
+    static DROPPING: Cell<bool> = const { Cell::new(false) };
+    static PENDING: RefCell<Vec<Remains>> = const { RefCell::new(Vec::new()) };
+}
+
+type Remains = (SmallVec<[Option<Edge>; 3]>, NodeState);
+
+impl Drop for Node {
+    /// A graph can be a chain of a million nodes: it is taken apart with a list, not by recursion.
+    fn drop(&mut self) {
+        let remains = (std::mem::take(&mut self.edges), std::mem::take(self.state.get_mut()));
+        if remains.0.is_empty() && remains.1.backward.is_none() {
+            return;
+        }
+        if DROPPING.try_with(Cell::get).unwrap_or(false) {
+            PENDING.with_borrow_mut(|pending| pending.push(remains));
+            return;
+        }
+        let _ = DROPPING.try_with(|d| d.set(true));
+        drop(remains);
+        while let Ok(Some(next)) = PENDING.try_with(|p| p.borrow_mut().pop()) {
+            drop(next);
+        }
+        let _ = DROPPING.try_with(|d| d.set(false));
+    }
+}

@@ -1,0 +1,73 @@
+//! The most general view, and its gradient: a scatter into zeros.
+
+use super::view;
+use crate::Tensor;
+use crate::autograd::scatter_into_base;
+use crate::error::{Error, throw};
+use crate::tensor::{Element, Layout, dispatch};
+
+impl Tensor {
+    /// A view of the given shape and strides, starting `offset` elements after this tensor's first
+    /// (`torch.as_strided` with an offset relative to this tensor).
+    ///
+    /// # Panics
+    /// Throws when shape and strides differ in length, a stride is negative, or the view leaves the
+    /// storage.
+    #[track_caller]
+    pub fn as_strided(&self, shape: &[usize], strides: &[isize], offset: usize) -> Tensor {
+        let layout = Layout {
+            shape: shape.into(),
+            strides: strides.into(),
+            offset: self.storage_offset() + offset,
+        };
+        if shape.len() != strides.len() || strides.iter().any(|&s| s < 0) {
+            throw(Error::argument(
+                "as_strided",
+                "strides",
+                format!(
+                    "{strides:?} for shape {shape:?}; one stride of at least 0 per dimension is needed"
+                ),
+            ));
+        }
+        if layout.extent() * self.dtype().size() > self.storage().nbytes() {
+            throw(Error::argument(
+                "as_strided",
+                "shape",
+                format!(
+                    "{shape:?} with strides {strides:?} at offset {} leaves the storage of {} elements",
+                    layout.offset,
+                    self.storage().nbytes() / self.dtype().size()
+                ),
+            ));
+        }
+        let base = self.layout().clone();
+        let relative = layout.clone();
+        view("as_strided", self, layout, move |g| scatter_into_base(g, &base, &relative))
+    }
+
+    /// Adds `x` element by element, in row-major order, where several elements of this tensor may be
+    /// the same memory. For freshly made tensors only: the version is not counted.
+    pub(crate) fn add_overlapping(&self, x: &Tensor) {
+        let (shape, strides) = (self.shape(), self.strides());
+        dispatch!(float self.dtype(), "as_strided", T => {
+            let out = self.data_ptr().cast::<T>();
+            let mut index = vec![0usize; shape.len()];
+            let mut position = 0isize;
+            x.to_dtype(self.dtype()).for_each_element::<T>(|v| {
+                // SAFETY: `position` is the layout's place of `index`, inside the shape; `self` is
+                // fresh, so nobody else uses its bytes.
+                unsafe {
+                    let o = out.offset(position);
+                    *o = T::from_f64((*o).to_f64() + v.to_f64());
+                }
+                for d in (0..shape.len()).rev() {
+                    index[d] += 1;
+                    position += strides[d];
+                    if index[d] < shape[d] { break }
+                    position -= strides[d] * shape[d] as isize;
+                    index[d] = 0;
+                }
+            });
+        });
+    }
+}

@@ -1,0 +1,217 @@
+//! Views of a part: select, narrow, slice, and `i(...)`, which takes several at once.
+
+use std::ops::{Range, RangeFrom, RangeFull, RangeInclusive, RangeTo};
+
+use smallvec::SmallVec;
+
+use super::{shape_of, view};
+use crate::Tensor;
+use crate::error::{Error, throw};
+
+impl Tensor {
+    /// The slice at `index` of dimension `dim`, which disappears (`torch.select`). Negative counts
+    /// from the end.
+    #[track_caller]
+    pub fn select(&self, dim: i64, index: i64) -> Tensor {
+        if self.dim() == 0 {
+            throw(Error::shape("select", "a 0-dim tensor has no dimension to select from"));
+        }
+        let d = self.normalize_dim("select", dim);
+        let n = self.shape()[d] as i64;
+        let i = if index < 0 { index + n } else { index };
+        if !(0..n).contains(&i) {
+            throw(Error::argument(
+                "select",
+                "index",
+                format!("{index} is out of range for dimension {d} of shape {:?}", self.shape()),
+            ));
+        }
+        let mut layout = self.layout().clone();
+        layout.offset += i as usize * layout.strides[d] as usize;
+        layout.shape.remove(d);
+        layout.strides.remove(d);
+        let shape = shape_of(self);
+        view("select", self, layout, move |g| {
+            let out = Tensor::zeros(&shape, g.dtype());
+            out.select(d as i64, i).copy_(g);
+            out
+        })
+    }
+
+    /// `length` entries of dimension `dim` from `start` on (`torch.narrow`).
+    #[track_caller]
+    pub fn narrow(&self, dim: i64, start: usize, length: usize) -> Tensor {
+        let d = self.normalize_dim("narrow", dim);
+        if self.dim() == 0 || start + length > self.shape()[d] {
+            throw(Error::argument(
+                "narrow",
+                "start",
+                format!(
+                    "{start} with length {length} leaves dimension {d} of shape {:?}",
+                    self.shape()
+                ),
+            ));
+        }
+        self.slice(dim, start as i64, (start + length) as i64, 1)
+    }
+
+    /// Every `step`-th entry of dimension `dim` from `start` up to, not including, `end`; both may be
+    /// negative (from the end) and are clamped, as in Python.
+    #[track_caller]
+    pub fn slice(&self, dim: i64, start: i64, end: i64, step: usize) -> Tensor {
+        if self.dim() == 0 || step == 0 {
+            throw(Error::argument(
+                "slice",
+                "step",
+                "must be at least 1, on a tensor with dimensions",
+            ));
+        }
+        let d = self.normalize_dim("slice", dim);
+        let n = self.shape()[d] as i64;
+        let clamp = |v: i64| (if v < 0 { v + n } else { v }).clamp(0, n) as usize;
+        let (start, end) = (clamp(start), clamp(end));
+        let length = end.saturating_sub(start).div_ceil(step);
+        let mut layout = self.layout().clone();
+        // An empty slice starts where the tensor does: its place is never read.
+        layout.offset += if length == 0 { 0 } else { start * layout.strides[d] as usize };
+        layout.shape[d] = length;
+        layout.strides[d] *= step as isize;
+        let shape = shape_of(self);
+        view("slice", self, layout, move |g| {
+            let out = Tensor::zeros(&shape, g.dtype());
+            out.slice(d as i64, start as i64, end as i64, step).copy_(g);
+            out
+        })
+    }
+
+    /// Pieces of `size` entries along `dim`; the last may be smaller (`torch.split`).
+    #[track_caller]
+    pub fn split(&self, size: usize, dim: i64) -> Vec<Tensor> {
+        let n = self.size(dim);
+        if size == 0 {
+            throw(Error::argument("split", "size", "must be at least 1"));
+        }
+        let starts = (0..n.max(1)).step_by(size);
+        starts.map(|s| self.narrow(dim, s, size.min(n - s))).collect()
+    }
+
+    /// Pieces of the given sizes along `dim` (`torch.split` with a list).
+    #[track_caller]
+    pub fn split_sizes(&self, sizes: &[usize], dim: i64) -> Vec<Tensor> {
+        if sizes.iter().sum::<usize>() != self.size(dim) {
+            throw(Error::argument(
+                "split_sizes",
+                "sizes",
+                format!(
+                    "{sizes:?} must add up to {} (dimension {dim} of shape {:?})",
+                    self.size(dim),
+                    self.shape()
+                ),
+            ));
+        }
+        let mut start = 0;
+        let piece = |&size: &usize| {
+            let part = self.narrow(dim, start, size);
+            start += size;
+            part
+        };
+        sizes.iter().map(piece).collect()
+    }
+
+    /// At most `chunks` pieces of equal size along `dim`; the last may be smaller (`torch.chunk`).
+    #[track_caller]
+    pub fn chunk(&self, chunks: usize, dim: i64) -> Vec<Tensor> {
+        if chunks == 0 {
+            throw(Error::argument("chunk", "chunks", "must be at least 1"));
+        }
+        self.split(self.size(dim).div_ceil(chunks).max(1), dim)
+    }
+
+    /// One tensor per entry of dimension `dim`, which disappears (`torch.unbind`).
+    #[track_caller]
+    pub fn unbind(&self, dim: i64) -> Vec<Tensor> {
+        (0..self.size(dim) as i64).map(|i| self.select(dim, i)).collect()
+    }
+
+    /// A part, as Python's `x[...]` with integers, ranges and `..`: one entry per dimension from the
+    /// first on.
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::range(12).view([3, 4]);
+    /// assert_eq!(x.i(1).to_vec::<i64>(), [4, 5, 6, 7]);
+    /// assert_eq!(x.i((.., 1..3)).shape(), &[3, 2]);
+    /// assert_eq!(x.i((-1, 0)).item(), 8.0);
+    /// ```
+    #[track_caller]
+    pub fn i(&self, index: impl Into<IndexArgs>) -> Tensor {
+        let IndexArgs(args) = index.into();
+        if args.len() > self.dim() {
+            throw(Error::argument(
+                "i",
+                "index",
+                format!("{} indices for shape {:?}", args.len(), self.shape()),
+            ));
+        }
+        let mut x = self.clone();
+        let mut d = 0;
+        for arg in args {
+            match arg {
+                Index::At(i) => x = x.select(d, i),
+                Index::Span(start, end) => {
+                    x = x.slice(d, start, end, 1);
+                    d += 1;
+                }
+                Index::All => d += 1,
+            }
+        }
+        x
+    }
+}
+
+/// What [`Tensor::i`] takes for one dimension.
+#[derive(Clone, Copy, Debug)]
+pub enum Index {
+    /// One entry; the dimension disappears.
+    At(i64),
+    /// From the first up to, not including, the second; clamped.
+    Span(i64, i64),
+    /// The whole dimension.
+    All,
+}
+
+/// The argument of [`Tensor::i`]: one [`Index`] or a tuple of up to four.
+pub struct IndexArgs(SmallVec<[Index; 5]>);
+
+macro_rules! integer_index {
+    ($($t:ty),*) => {$(
+        impl From<$t> for Index { fn from(i: $t) -> Self { Index::At(i as i64) } }
+        impl From<Range<$t>> for Index { fn from(r: Range<$t>) -> Self { Index::Span(r.start as i64, r.end as i64) } }
+        impl From<RangeFrom<$t>> for Index { fn from(r: RangeFrom<$t>) -> Self { Index::Span(r.start as i64, i64::MAX) } }
+        impl From<RangeTo<$t>> for Index { fn from(r: RangeTo<$t>) -> Self { Index::Span(0, r.end as i64) } }
+        impl From<RangeInclusive<$t>> for Index { fn from(r: RangeInclusive<$t>) -> Self { Index::Span(*r.start() as i64, *r.end() as i64 + 1) } }
+    )*};
+}
+integer_index!(i64, i32, usize);
+
+impl From<RangeFull> for Index {
+    fn from(_: RangeFull) -> Self {
+        Index::All
+    }
+}
+
+impl<T: Into<Index>> From<T> for IndexArgs {
+    fn from(index: T) -> Self {
+        IndexArgs(smallvec::smallvec![index.into()])
+    }
+}
+
+macro_rules! tuple_index {
+    ($($($t:ident)+;)*) => {$(
+        impl<$($t: Into<Index>),+> From<($($t,)+)> for IndexArgs {
+            #[allow(non_snake_case, reason = "type names double as variable names")]
+            fn from(($($t,)+): ($($t,)+)) -> Self { IndexArgs(smallvec::smallvec![$($t.into()),+]) }
+        }
+    )*};
+}
+tuple_index! { A B; A B C; A B C D; }

@@ -1,0 +1,124 @@
+//! Elements as Rust values.
+
+use super::{Element, Tensor, dispatch};
+use crate::error::{Error, throw};
+
+impl Tensor {
+    /// All elements in row-major order, converted to `T` as `to_dtype` would
+    /// (`torch.Tensor.tolist`).
+    pub fn to_vec<T: Element>(&self) -> Vec<T> {
+        let mut out = Vec::with_capacity(self.numel());
+        dispatch!(self.dtype(), S => self.for_each_element::<S>(|v| {
+            out.push(if S::DTYPE.is_floating_point() { T::from_f64(v.to_f64()) } else { T::from_i64(v.to_i64()) });
+        }));
+        out
+    }
+
+    /// The value of a tensor with one element (`torch.Tensor.item`).
+    ///
+    /// # Panics
+    /// Throws [`Error::Shape`] when there are more elements, or none.
+    #[track_caller]
+    pub fn item(&self) -> f64 {
+        self.assert_single("item");
+        dispatch!(self.dtype(), T => {
+            // SAFETY: one element of type T at `data_ptr`.
+            unsafe { self.data_ptr().cast::<T>().read() }.to_f64()
+        })
+    }
+
+    /// The value of a tensor with one element, as an integer.
+    #[track_caller]
+    pub fn item_i64(&self) -> i64 {
+        self.assert_single("item_i64");
+        dispatch!(self.dtype(), T => {
+            // SAFETY: one element of type T at `data_ptr`.
+            unsafe { self.data_ptr().cast::<T>().read() }.to_i64()
+        })
+    }
+
+    #[track_caller]
+    fn assert_single(&self, op: &str) {
+        if self.numel() != 1 {
+            throw(Error::shape(
+                op,
+                format!("a tensor with one element is needed, got shape {:?}", self.shape()),
+            ));
+        }
+    }
+
+    /// The elements as a slice.
+    ///
+    /// # Panics
+    /// Throws when `T` is not the element type or the tensor is not contiguous.
+    ///
+    /// # Safety
+    /// Nobody may write to the storage (in this process or, for shared memory, another one) while
+    /// the slice lives.
+    #[track_caller]
+    pub unsafe fn as_slice<T: Element>(&self) -> &[T] {
+        self.assert_slice::<T>("as_slice");
+        // SAFETY: contiguous, `numel` elements of type T; no writer, by the caller's word.
+        unsafe { std::slice::from_raw_parts(self.data_ptr().cast::<T>(), self.numel()) }
+    }
+
+    /// The elements as a mutable slice.
+    ///
+    /// # Panics
+    /// Throws when `T` is not the element type or the tensor is not contiguous.
+    ///
+    /// # Safety
+    /// Nobody else may read or write the storage while the slice lives. The version counter is not
+    /// bumped: autograd does not see the change.
+    #[track_caller]
+    #[allow(
+        clippy::mut_from_ref,
+        reason = "a tensor is a shared handle; exclusivity is the caller's promise"
+    )]
+    pub unsafe fn as_mut_slice<T: Element>(&self) -> &mut [T] {
+        self.assert_slice::<T>("as_mut_slice");
+        // SAFETY: contiguous, `numel` elements of type T; exclusive, by the caller's word.
+        unsafe { std::slice::from_raw_parts_mut(self.data_ptr().cast::<T>(), self.numel()) }
+    }
+
+    #[track_caller]
+    fn assert_slice<T: Element>(&self, op: &str) {
+        if T::DTYPE != self.dtype() {
+            throw(Error::dtype(op, format!("the tensor holds {}, not {}", self.dtype(), T::DTYPE)));
+        }
+        if !self.is_contiguous() {
+            throw(Error::argument(
+                op,
+                "self",
+                format!(
+                    "must be contiguous, has shape {:?} and strides {:?}",
+                    self.shape(),
+                    self.strides()
+                ),
+            ));
+        }
+    }
+
+    /// Calls `f` for each element in row-major order. `T` must be the element type.
+    pub(crate) fn for_each_element<T: Element>(&self, mut f: impl FnMut(T)) {
+        assert_eq!(T::DTYPE, self.dtype());
+        let (shape, strides) = (self.shape(), self.strides());
+        let n = self.numel();
+        let base = self.data_ptr().cast::<T>();
+        let mut index = vec![0usize; shape.len()];
+        let mut position = 0isize;
+        for _ in 0..n {
+            // SAFETY: `position` is the layout's place of `index`, which is inside the shape.
+            f(unsafe { base.offset(position).read() });
+            for d in (0..shape.len()).rev() {
+                index[d] += 1;
+                position += strides[d];
+                if index[d] < shape[d] {
+                    break;
+                }
+                position -= strides[d] * shape[d] as isize;
+                index[d] = 0;
+            }
+        }
+    }
+}

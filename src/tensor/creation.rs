@@ -1,0 +1,266 @@
+//! Tensors from nothing and from Rust values. Random ones are in `ops/random.rs`.
+
+use smallvec::SmallVec;
+
+use super::{Device, Dtype, Element, Layout, Scalar, Shape, Tensor, dispatch};
+use crate::error::{Error, throw};
+use crate::storage::Storage;
+
+/// Dtype, device and `requires_grad` of a new tensor. `F32`, `(F32, Device::Cpu)` and the default
+/// (f32 on the CPU) convert into it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TensorOptions {
+    /// Type of the elements.
+    pub dtype: Dtype,
+    /// Where the bytes live.
+    pub device: Device,
+    /// Whether the new tensor is a leaf that collects a gradient.
+    pub requires_grad: bool,
+}
+
+impl TensorOptions {
+    /// The same with `requires_grad`.
+    pub fn requires_grad(mut self, requires_grad: bool) -> Self {
+        self.requires_grad = requires_grad;
+        self
+    }
+}
+
+impl Default for TensorOptions {
+    fn default() -> Self {
+        TensorOptions { dtype: default_dtype(), device: Device::Cpu, requires_grad: false }
+    }
+}
+
+impl From<Dtype> for TensorOptions {
+    fn from(dtype: Dtype) -> Self {
+        TensorOptions { dtype, ..Default::default() }
+    }
+}
+
+impl From<(Dtype, Device)> for TensorOptions {
+    fn from((dtype, device): (Dtype, Device)) -> Self {
+        TensorOptions { dtype, device, ..Default::default() }
+    }
+}
+
+/// The dtype of new floating-point tensors: f32.
+pub const fn default_dtype() -> Dtype {
+    Dtype::F32
+}
+
+impl Tensor {
+    /// Uninitialised elements (`torch.empty`): write them before reading.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, Dtype::F32};
+    /// assert_eq!(Tensor::empty([2, 3], F32).shape(), &[2, 3]);
+    /// ```
+    #[track_caller]
+    pub fn empty(shape: impl AsRef<[usize]>, options: impl Into<TensorOptions>) -> Tensor {
+        let (shape, options) = (shape.as_ref(), options.into());
+        if let Err(error) = options.device.check() {
+            throw(error);
+        }
+        let nbytes = shape
+            .iter()
+            .try_fold(options.dtype.size(), |n, &size| n.checked_mul(size))
+            .unwrap_or_else(|| {
+                throw(Error::shape(
+                    "empty",
+                    format!("shape {shape:?} has more elements than memory has bytes"),
+                ))
+            });
+        let layout = Layout::contiguous(shape);
+        let t = Tensor::from_parts_in_bounds(Storage::host(nbytes), layout, options.dtype, None);
+        if options.requires_grad { t.requires_grad_(true) } else { t }
+    }
+
+    /// All elements equal to `value` (`torch.full`).
+    #[track_caller]
+    pub fn full(
+        shape: impl AsRef<[usize]>,
+        value: impl Into<Scalar>,
+        options: impl Into<TensorOptions>,
+    ) -> Tensor {
+        let (value, options) = (value.into(), options.into());
+        let t = Tensor::empty(shape, TensorOptions { requires_grad: false, ..options });
+        t.fill_contiguous(value);
+        if options.requires_grad { t.requires_grad_(true) } else { t }
+    }
+
+    /// Zeros (`torch.zeros`).
+    #[track_caller]
+    pub fn zeros(shape: impl AsRef<[usize]>, options: impl Into<TensorOptions>) -> Tensor {
+        Tensor::full(shape, 0i64, options)
+    }
+
+    /// Ones (`torch.ones`).
+    #[track_caller]
+    pub fn ones(shape: impl AsRef<[usize]>, options: impl Into<TensorOptions>) -> Tensor {
+        Tensor::full(shape, 1i64, options)
+    }
+
+    /// Uninitialised, with this tensor's shape and dtype (`torch.empty_like`); row-major.
+    #[track_caller]
+    pub fn empty_like(&self) -> Tensor {
+        Tensor::empty(self.shape(), (self.dtype(), self.device()))
+    }
+
+    /// Zeros with this tensor's shape and dtype (`torch.zeros_like`).
+    #[track_caller]
+    pub fn zeros_like(&self) -> Tensor {
+        Tensor::zeros(self.shape(), (self.dtype(), self.device()))
+    }
+
+    /// Ones with this tensor's shape and dtype (`torch.ones_like`).
+    #[track_caller]
+    pub fn ones_like(&self) -> Tensor {
+        Tensor::ones(self.shape(), (self.dtype(), self.device()))
+    }
+
+    /// `value` everywhere, with this tensor's shape and dtype (`torch.full_like`).
+    #[track_caller]
+    pub fn full_like(&self, value: impl Into<Scalar>) -> Tensor {
+        Tensor::full(self.shape(), value, (self.dtype(), self.device()))
+    }
+
+    /// A 0-dim tensor: f32 for a float, i64 for an integer, bool for a truth value.
+    pub fn scalar(value: impl Into<Scalar>) -> Tensor {
+        let value = value.into();
+        Tensor::full([], value, value.dtype())
+    }
+
+    /// A copy of `data` in row-major order.
+    ///
+    /// # Panics
+    /// Throws [`Error::Shape`] when `shape` has another number of elements than `data`.
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let t = Tensor::from_slice(&[1f32, 2., 3., 4.], [2, 2]);
+    /// assert_eq!(t.to_vec::<f32>(), [1., 2., 3., 4.]);
+    /// ```
+    #[track_caller]
+    pub fn from_slice<T: Element>(data: &[T], shape: impl AsRef<[usize]>) -> Tensor {
+        let shape = shape.as_ref();
+        if shape.iter().product::<usize>() != data.len() {
+            throw(Error::shape(
+                "from_slice",
+                format!("{} elements do not fill shape {shape:?}", data.len()),
+            ));
+        }
+        let t = Tensor::empty(shape, T::DTYPE);
+        // SAFETY: the new tensor is contiguous, has `data.len()` elements of type T and no other user.
+        unsafe { t.data_ptr().cast::<T>().copy_from_nonoverlapping(data.as_ptr(), data.len()) };
+        t
+    }
+
+    /// `start`, `start + step`, ... below `end` (`torch.arange`). i64 if all three are integers,
+    /// else f32, unless `options` says otherwise.
+    #[track_caller]
+    pub fn arange(
+        start: impl Into<Scalar>,
+        end: impl Into<Scalar>,
+        step: impl Into<Scalar>,
+        options: impl Into<TensorOptions>,
+    ) -> Tensor {
+        let (start, end, step, options) = (start.into(), end.into(), step.into(), options.into());
+        let (s, e, d) = (start.to_f64(), end.to_f64(), step.to_f64());
+        if d == 0.0 || d.is_nan() || (e - s) * d < 0.0 {
+            throw(Error::argument(
+                "arange",
+                "step",
+                format!("{d} never leads from start {s} to end {e}"),
+            ));
+        }
+        let n = ((e - s) / d).ceil() as usize;
+        let t = Tensor::empty([n], TensorOptions { requires_grad: false, ..options });
+        dispatch!(options.dtype, T => {
+            // SAFETY: new, contiguous, n elements of type T, no other user.
+            let out = unsafe { std::slice::from_raw_parts_mut(t.data_ptr().cast::<T>(), n) };
+            if options.dtype.is_floating_point() {
+                for (i, o) in out.iter_mut().enumerate() { *o = T::from_f64(s + d * i as f64); }
+            } else {
+                let (s, d) = (start.to_i64(), step.to_i64());
+                for (i, o) in out.iter_mut().enumerate() { *o = T::from_i64(s + d * i as i64); }
+            }
+        });
+        if options.requires_grad { t.requires_grad_(true) } else { t }
+    }
+
+    /// `0, 1, ..., n - 1` as i64.
+    pub fn range(n: usize) -> Tensor {
+        Tensor::arange(0i64, n, 1i64, Dtype::I64)
+    }
+
+    /// `steps` values evenly spaced from `start` to `end`, both included (`torch.linspace`).
+    #[track_caller]
+    pub fn linspace(
+        start: f64,
+        end: f64,
+        steps: usize,
+        options: impl Into<TensorOptions>,
+    ) -> Tensor {
+        let options = options.into();
+        let t = Tensor::empty([steps], TensorOptions { requires_grad: false, ..options });
+        let step = if steps > 1 { (end - start) / (steps - 1) as f64 } else { 0.0 };
+        dispatch!(options.dtype, T => {
+            // SAFETY: new, contiguous, `steps` elements of type T, no other user.
+            let out = unsafe { std::slice::from_raw_parts_mut(t.data_ptr().cast::<T>(), steps) };
+            for (i, o) in out.iter_mut().enumerate() {
+                // From both ends, as PyTorch, so that the last value is exactly `end`.
+                *o = T::from_f64(if i < steps / 2 { start + step * i as f64 } else { end - step * (steps - 1 - i) as f64 });
+            }
+        });
+        if options.requires_grad { t.requires_grad_(true) } else { t }
+    }
+
+    /// The n x n identity matrix (`torch.eye`).
+    #[track_caller]
+    pub fn eye(n: usize, options: impl Into<TensorOptions>) -> Tensor {
+        let options = options.into();
+        let t = Tensor::zeros([n, n], TensorOptions { requires_grad: false, ..options });
+        dispatch!(options.dtype, T => {
+            // SAFETY: new, contiguous, n * n elements of type T, no other user.
+            let out = unsafe { std::slice::from_raw_parts_mut(t.data_ptr().cast::<T>(), n * n) };
+            out.iter_mut().step_by(n + 1).for_each(|o| *o = T::from_i64(1));
+        });
+        if options.requires_grad { t.requires_grad_(true) } else { t }
+    }
+
+    /// Fills a freshly made (contiguous, unshared) tensor.
+    pub(crate) fn fill_contiguous(&self, value: Scalar) {
+        let n = self.numel();
+        if value.to_f64() == 0.0 && value.to_f64().is_sign_positive() {
+            // SAFETY: contiguous and `n` elements long; all dtypes have 0 as all-zero bytes.
+            unsafe { self.data_ptr().write_bytes(0, n * self.dtype().size()) };
+            return;
+        }
+        dispatch!(self.dtype(), T => {
+            let v = match value { Scalar::I(v) => T::from_i64(v), other => T::from_f64(other.to_f64()) };
+            // SAFETY: contiguous, n elements of type T, and the caller has just made it.
+            unsafe { std::slice::from_raw_parts_mut(self.data_ptr().cast::<T>(), n) }.fill(v);
+        });
+    }
+}
+
+macro_rules! from_arrays {
+    ($([$($n:ident),+] $array:ty),* $(,)?) => {$(
+        impl<T: Element, $(const $n: usize),+> From<$array> for Tensor {
+            fn from(data: $array) -> Tensor {
+                let shape: Shape = SmallVec::from_slice(&[$($n),+]);
+                // SAFETY: nested arrays lie densely in row-major order.
+                let flat = unsafe { std::slice::from_raw_parts((&raw const data).cast::<T>(), shape.iter().product()) };
+                Tensor::from_slice(flat, shape)
+            }
+        }
+    )*};
+}
+from_arrays!([A][T; A], [A, B][[T; B]; A], [A, B, C][[[T; C]; B]; A], [A, B, C, D][[[[T; D]; C]; B]; A]);
+
+impl<T: Element> From<Vec<T>> for Tensor {
+    fn from(data: Vec<T>) -> Tensor {
+        Tensor::from_slice(&data, [data.len()])
+    }
+}

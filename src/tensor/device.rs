@@ -1,0 +1,62 @@
+//! Where a tensor's bytes live, as a value.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::Error;
+
+/// A device (`torch.device`).
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize,
+)]
+pub enum Device {
+    /// Host memory.
+    #[default]
+    Cpu,
+    /// The GPU of that index among the visible ones.
+    Cuda(usize),
+}
+
+impl Device {
+    /// `Ok` when tensors can be made there.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when this build has no backend for the device, or the machine lacks it.
+    pub fn check(self) -> crate::Result<()> {
+        match self {
+            Device::Cpu => Ok(()),
+            Device::Cuda(_) => Err(Error::Device(format!(
+                "{self} is not available: this version of torchrs computes on the CPU only; use `cpu`"
+            ))),
+        }
+    }
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Device::Cpu => f.write_str("cpu"),
+            Device::Cuda(index) => write!(f, "cuda:{index}"),
+        }
+    }
+}
+
+impl FromStr for Device {
+    type Err = Error;
+    fn from_str(text: &str) -> Result<Self, Error> {
+        match text {
+            "cpu" => Ok(Device::Cpu),
+            "cuda" => Ok(Device::Cuda(0)),
+            _ => text
+                .strip_prefix("cuda:")
+                .and_then(|index| index.parse().ok())
+                .map(Device::Cuda)
+                .ok_or_else(|| {
+                    Error::config(
+                        "device",
+                        format!("`{text}` is not a device; use cpu, cuda or cuda:N"),
+                    )
+                }),
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! Element types as values ([`Dtype`]) and as Rust types ([`Element`]), and the one place where a
+//! value is turned into a type: [`dispatch!`](crate::tensor::dispatch).
+
+use half::{bf16, f16};
+
+/// The type of a tensor's elements (`torch.dtype`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[repr(u8)]
+pub enum Dtype {
+    /// 64-bit IEEE 754 floating point.
+    F64,
+    /// 32-bit IEEE 754 floating point: the default.
+    F32,
+    /// 16-bit IEEE 754 floating point.
+    F16,
+    /// bfloat16: the upper half of an f32.
+    BF16,
+    /// 64-bit signed integer: the type of indices.
+    I64,
+    /// 32-bit signed integer.
+    I32,
+    /// 16-bit signed integer.
+    I16,
+    /// 8-bit signed integer.
+    I8,
+    /// 8-bit unsigned integer.
+    U8,
+    /// One byte, 0 or 1.
+    Bool,
+}
+
+impl Dtype {
+    /// All dtypes.
+    pub const ALL: [Dtype; 10] = {
+        use Dtype::*;
+        [F64, F32, F16, BF16, I64, I32, I16, I8, U8, Bool]
+    };
+
+    /// Bytes per element.
+    #[inline]
+    pub const fn size(self) -> usize {
+        match self {
+            Dtype::F64 | Dtype::I64 => 8,
+            Dtype::F32 | Dtype::I32 => 4,
+            Dtype::F16 | Dtype::BF16 | Dtype::I16 => 2,
+            Dtype::I8 | Dtype::U8 | Dtype::Bool => 1,
+        }
+    }
+
+    /// True for f64, f32, f16 and bf16: the types that can require a gradient.
+    #[inline]
+    pub const fn is_floating_point(self) -> bool {
+        matches!(self, Dtype::F64 | Dtype::F32 | Dtype::F16 | Dtype::BF16)
+    }
+
+    /// True for the integer types, not for bool.
+    #[inline]
+    pub const fn is_integral(self) -> bool {
+        matches!(self, Dtype::I64 | Dtype::I32 | Dtype::I16 | Dtype::I8 | Dtype::U8)
+    }
+
+    /// The short name: `f32`, `bf16`, `i64`, `bool`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Dtype::F64 => "f64",
+            Dtype::F32 => "f32",
+            Dtype::F16 => "f16",
+            Dtype::BF16 => "bf16",
+            Dtype::I64 => "i64",
+            Dtype::I32 => "i32",
+            Dtype::I16 => "i16",
+            Dtype::I8 => "i8",
+            Dtype::U8 => "u8",
+            Dtype::Bool => "bool",
+        }
+    }
+
+    /// The type that kernels compute in: f32 for the half types, else the type itself.
+    #[inline]
+    pub const fn compute(self) -> Dtype {
+        match self {
+            Dtype::F16 | Dtype::BF16 => Dtype::F32,
+            other => other,
+        }
+    }
+}
+
+impl std::fmt::Display for Dtype {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// A Rust type that is the element of some [`Dtype`]. Sealed: the ten types of `Dtype`.
+pub trait Element:
+    sealed::Sealed + Copy + Send + Sync + Default + PartialEq + std::fmt::Debug + 'static
+{
+    /// The dtype of which this is the element.
+    const DTYPE: Dtype;
+    /// Rounds (floats), truncates and wraps (integers), or compares with zero (bool).
+    fn from_f64(value: f64) -> Self;
+    /// The value as f64 (integers beyond 2^53 lose low bits).
+    fn to_f64(self) -> f64;
+    /// Rounds (floats), wraps (integers), or compares with zero (bool).
+    fn from_i64(value: i64) -> Self;
+    /// Truncates floats towards zero.
+    fn to_i64(self) -> i64;
+}
+
+macro_rules! element {
+    ($($t:ty => $d:ident, from_f64 $ff:expr, to_f64 $tf:expr, from_i64 $fi:expr, to_i64 $ti:expr;)*) => {$(
+        impl sealed::Sealed for $t {}
+        impl Element for $t {
+            const DTYPE: Dtype = Dtype::$d;
+            #[inline(always)]
+            fn from_f64(value: f64) -> Self { ($ff)(value) }
+            #[inline(always)]
+            fn to_f64(self) -> f64 { ($tf)(self) }
+            #[inline(always)]
+            fn from_i64(value: i64) -> Self { ($fi)(value) }
+            #[inline(always)]
+            fn to_i64(self) -> i64 { ($ti)(self) }
+        }
+    )*};
+}
+
+element! {
+    f64 => F64, from_f64 |v| v, to_f64 |v| v, from_i64 |v| v as f64, to_i64 |v| v as i64;
+    f32 => F32, from_f64 |v| v as f32, to_f64 |v| v as f64, from_i64 |v| v as f32, to_i64 |v| v as i64;
+    f16 => F16, from_f64 f16::from_f64, to_f64 f16::to_f64, from_i64 |v| f16::from_f64(v as f64), to_i64 |v: f16| v.to_f64() as i64;
+    bf16 => BF16, from_f64 bf16::from_f64, to_f64 bf16::to_f64, from_i64 |v| bf16::from_f64(v as f64), to_i64 |v: bf16| v.to_f64() as i64;
+    i64 => I64, from_f64 |v| v as i64, to_f64 |v| v as f64, from_i64 |v| v, to_i64 |v| v;
+    i32 => I32, from_f64 |v| v as i64 as i32, to_f64 |v| v as f64, from_i64 |v| v as i32, to_i64 |v| v as i64;
+    i16 => I16, from_f64 |v| v as i64 as i16, to_f64 |v| v as f64, from_i64 |v| v as i16, to_i64 |v| v as i64;
+    i8 => I8, from_f64 |v| v as i64 as i8, to_f64 |v| v as f64, from_i64 |v| v as i8, to_i64 |v| v as i64;
+    u8 => U8, from_f64 |v| v as i64 as u8, to_f64 |v| v as f64, from_i64 |v| v as u8, to_i64 |v| v as i64;
+    bool => Bool, from_f64 |v| v != 0.0, to_f64 |v| v as u8 as f64, from_i64 |v| v != 0, to_i64 |v| v as i64;
+}
+
+/// `dispatch!(dtype, T => expression)`: evaluates the expression with `T` as the element type of
+/// `dtype`. `dispatch!(float dtype, op, T => ...)` takes floating-point types only and throws for
+/// the others, naming `op`; `dispatch!(compute dtype, op, T => ...)` takes f32 and f64 only.
+#[macro_export]
+#[doc(hidden)]
+macro_rules! dispatch {
+    (float $dtype:expr, $op:expr, $T:ident => $body:expr) => {
+        match $dtype {
+            $crate::tensor::Dtype::F64 => {
+                type $T = f64;
+                $body
+            }
+            $crate::tensor::Dtype::F32 => {
+                type $T = f32;
+                $body
+            }
+            $crate::tensor::Dtype::F16 => {
+                type $T = ::half::f16;
+                $body
+            }
+            $crate::tensor::Dtype::BF16 => {
+                type $T = ::half::bf16;
+                $body
+            }
+            other => $crate::tensor::dtype::not_floating($op, other),
+        }
+    };
+    (compute $dtype:expr, $op:expr, $T:ident => $body:expr) => {
+        match $dtype {
+            $crate::tensor::Dtype::F64 => {
+                type $T = f64;
+                $body
+            }
+            $crate::tensor::Dtype::F32 => {
+                type $T = f32;
+                $body
+            }
+            other => $crate::tensor::dtype::not_floating($op, other),
+        }
+    };
+    ($dtype:expr, $T:ident => $body:expr) => {
+        match $dtype {
+            $crate::tensor::Dtype::F64 => {
+                type $T = f64;
+                $body
+            }
+            $crate::tensor::Dtype::F32 => {
+                type $T = f32;
+                $body
+            }
+            $crate::tensor::Dtype::F16 => {
+                type $T = ::half::f16;
+                $body
+            }
+            $crate::tensor::Dtype::BF16 => {
+                type $T = ::half::bf16;
+                $body
+            }
+            $crate::tensor::Dtype::I64 => {
+                type $T = i64;
+                $body
+            }
+            $crate::tensor::Dtype::I32 => {
+                type $T = i32;
+                $body
+            }
+            $crate::tensor::Dtype::I16 => {
+                type $T = i16;
+                $body
+            }
+            $crate::tensor::Dtype::I8 => {
+                type $T = i8;
+                $body
+            }
+            $crate::tensor::Dtype::U8 => {
+                type $T = u8;
+                $body
+            }
+            $crate::tensor::Dtype::Bool => {
+                type $T = bool;
+                $body
+            }
+        }
+    };
+}
+pub use crate::dispatch;
+
+/// Throws the error of an op that takes floating-point tensors only.
+#[track_caller]
+#[cold]
+#[doc(hidden)]
+pub fn not_floating(op: &str, dtype: Dtype) -> ! {
+    crate::error::throw(crate::Error::dtype(
+        op,
+        format!("takes floating-point tensors, got {dtype}; convert with `.to_dtype(F32)`"),
+    ))
+}

@@ -1,0 +1,246 @@
+//! Shape, strides and offset: where in its storage a tensor's elements lie. Pure arithmetic, no
+//! memory: property-tested on its own.
+
+use smallvec::SmallVec;
+
+/// Sizes of the dimensions, outermost first.
+pub type Shape = SmallVec<[usize; 5]>;
+/// Distance in elements between neighbours along each dimension.
+pub type Strides = SmallVec<[isize; 5]>;
+
+/// Where the elements are: `storage[offset + sum(index[d] * strides[d])]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Sizes of the dimensions.
+    pub shape: Shape,
+    /// Strides in elements; never negative in a tensor's layout.
+    pub strides: Strides,
+    /// First element's position in the storage, in elements.
+    pub offset: usize,
+}
+
+/// Strides of a dense row-major tensor.
+pub fn contiguous_strides(shape: &[usize]) -> Strides {
+    let mut strides: Strides = SmallVec::from_elem(1, shape.len());
+    let mut next = 1isize;
+    for d in (0..shape.len()).rev() {
+        strides[d] = next;
+        // As PyTorch: a dimension of size 0 counts as 1, so strides stay positive.
+        next *= shape[d].max(1) as isize;
+    }
+    strides
+}
+
+impl Layout {
+    /// Dense row-major, at offset 0.
+    #[inline]
+    pub fn contiguous(shape: &[usize]) -> Self {
+        Layout { shape: SmallVec::from_slice(shape), strides: contiguous_strides(shape), offset: 0 }
+    }
+
+    /// Number of elements.
+    #[inline]
+    pub fn numel(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// True when the elements lie densely in row-major order.
+    #[inline]
+    pub fn is_contiguous(&self) -> bool {
+        let mut expected = 1isize;
+        for (&size, &stride) in self.shape.iter().zip(&self.strides).rev() {
+            if size == 0 {
+                return true;
+            }
+            if size != 1 {
+                if stride != expected {
+                    return false;
+                }
+                expected *= size as isize;
+            }
+        }
+        true
+    }
+
+    /// True when no two indices name the same element and the elements fill a range without gaps
+    /// (a permuted contiguous tensor is dense).
+    pub fn is_non_overlapping_and_dense(&self) -> bool {
+        let mut dims: SmallVec<[(isize, usize); 5]> = SmallVec::new();
+        for (&size, &stride) in self.shape.iter().zip(&self.strides) {
+            match size {
+                0 => return true,
+                1 => {}
+                _ => dims.push((stride, size)),
+            }
+        }
+        dims.sort_unstable();
+        let mut expected = 1isize;
+        for (stride, size) in dims {
+            if stride != expected {
+                return false;
+            }
+            expected *= size as isize;
+        }
+        true
+    }
+
+    /// True when two different indices can name the same element (an expanded dimension, or
+    /// overlapping windows). Sufficient test, as PyTorch's: sorted strides must cover their inner
+    /// extent.
+    pub fn may_overlap_itself(&self) -> bool {
+        let mut dims: SmallVec<[(isize, usize); 5]> = SmallVec::new();
+        for (&size, &stride) in self.shape.iter().zip(&self.strides) {
+            match size {
+                0 => return false,
+                1 => {}
+                _ => dims.push((stride, size)),
+            }
+        }
+        dims.sort_unstable();
+        let mut covered = 0isize;
+        for (stride, size) in dims {
+            if stride <= covered {
+                return true;
+            }
+            covered += stride * (size as isize - 1);
+        }
+        false
+    }
+
+    /// One past the highest storage element that any index names, counted from the storage's start.
+    pub fn extent(&self) -> usize {
+        if self.numel() == 0 {
+            return self.offset;
+        }
+        let span: isize =
+            self.shape.iter().zip(&self.strides).map(|(&n, &s)| (n as isize - 1) * s).sum();
+        self.offset + span as usize + 1
+    }
+
+    /// Strides that give `shape` over the same elements in the same order without a copy
+    /// (`torch.Tensor.view`'s rule), if there are such.
+    pub fn view_strides(&self, shape: &[usize]) -> Option<Strides> {
+        let numel = self.numel();
+        if numel != shape.iter().product::<usize>() {
+            return None;
+        }
+        if numel == 0 {
+            return Some(contiguous_strides(shape));
+        }
+        let mut strides: Strides = SmallVec::from_elem(0, shape.len());
+        // Walk both shapes from the innermost dimension: each run of old dimensions that lies like
+        // one dense dimension ("chunk") is cut into new dimensions.
+        let mut d = shape.len();
+        let mut chunk_stride = *self.strides.last().unwrap_or(&1);
+        let (mut old_numel, mut new_numel) = (1usize, 1usize);
+        if self.shape.is_empty() {
+            strides.iter_mut().for_each(|s| *s = 1);
+            return Some(strides);
+        }
+        for i in (0..self.shape.len()).rev() {
+            old_numel *= self.shape[i];
+            let ends_chunk = i == 0
+                || (self.shape[i - 1] != 1
+                    && self.strides[i - 1] != old_numel as isize * chunk_stride);
+            if ends_chunk {
+                while d > 0 && (new_numel < old_numel || shape[d - 1] == 1) {
+                    strides[d - 1] = new_numel as isize * chunk_stride;
+                    new_numel *= shape[d - 1];
+                    d -= 1;
+                }
+                if new_numel != old_numel {
+                    return None;
+                }
+                if i > 0 {
+                    chunk_stride = self.strides[i - 1];
+                    old_numel = 1;
+                    new_numel = 1;
+                }
+            }
+        }
+        (d == 0).then_some(strides)
+    }
+}
+
+/// The shape that `a` and `b` broadcast to (NumPy's and PyTorch's rule), or the first dimension,
+/// counted in the result, at which they do not.
+pub fn broadcast_shapes(a: &[usize], b: &[usize]) -> Result<Shape, usize> {
+    let n = a.len().max(b.len());
+    let mut out: Shape = SmallVec::from_elem(1, n);
+    for d in 0..n {
+        let x = if d + a.len() >= n { a[d + a.len() - n] } else { 1 };
+        let y = if d + b.len() >= n { b[d + b.len() - n] } else { 1 };
+        out[d] = match (x, y) {
+            _ if x == y => x,
+            (1, _) => y,
+            (_, 1) => x,
+            _ => return Err(d),
+        };
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn positions(l: &Layout) -> Vec<isize> {
+        let mut out = vec![l.offset as isize];
+        for (&n, &s) in l.shape.iter().zip(&l.strides) {
+            out = out.iter().flat_map(|&p| (0..n as isize).map(move |i| p + i * s)).collect();
+        }
+        out
+    }
+
+    proptest! {
+        #[test]
+        fn a_view_names_the_same_elements_in_the_same_order(
+            dims in prop::collection::vec((1usize..4, 0usize..3), 0..4),
+            split in 1usize..5,
+            swap in 0usize..3,
+        ) {
+            let mut l = Layout::contiguous(&dims.iter().map(|d| d.0).collect::<Vec<_>>());
+            for (stride, (_, gap)) in l.strides.iter_mut().zip(&dims) {
+                *stride *= 1 + *gap as isize;
+            }
+            if l.shape.len() > swap + 1 {
+                l.shape.swap(swap, swap + 1);
+                l.strides.swap(swap, swap + 1);
+            }
+            let n = l.numel();
+            for target in [vec![n], vec![1, n], vec![n, 1], vec![n / split, split]] {
+                if target.iter().product::<usize>() != n { continue }
+                if let Some(strides) = l.view_strides(&target) {
+                    let v = Layout { shape: SmallVec::from_slice(&target), strides, offset: 0 };
+                    prop_assert_eq!(positions(&v), positions(&l));
+                } else {
+                    prop_assert!(!l.is_contiguous());
+                }
+            }
+        }
+
+        #[test]
+        fn dense_layouts_fill_a_range(shape in prop::collection::vec(1usize..4, 0..4)) {
+            let mut l = Layout::contiguous(&shape);
+            l.shape.reverse();
+            l.strides.reverse();
+            prop_assert!(l.is_non_overlapping_and_dense());
+            prop_assert!(!l.may_overlap_itself());
+            let mut p = positions(&l);
+            p.sort();
+            prop_assert_eq!(p, (0..l.numel() as isize).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn expanded_layouts_overlap() {
+        let l = Layout {
+            shape: SmallVec::from_slice(&[3, 2]),
+            strides: SmallVec::from_slice(&[0, 1]),
+            offset: 0,
+        };
+        assert!(l.may_overlap_itself());
+        assert_eq!(l.extent(), 2);
+    }
+}

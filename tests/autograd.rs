@@ -1,0 +1,219 @@
+//! The engine: accumulation, graph lifetime, hooks, in-place changes and views.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use torchrs::{Dtype, Tensor, autograd, catch, no_grad};
+
+fn leaf(values: &[f64]) -> Tensor {
+    Tensor::from_slice(values, [values.len()]).requires_grad_(true)
+}
+
+fn grad(t: &Tensor) -> Vec<f64> {
+    t.grad().expect("a gradient").to_vec()
+}
+
+#[test]
+fn gradients_of_a_shared_leaf_add_up_and_accumulate() {
+    let x = leaf(&[2.0, 3.0]);
+    (&x * &x + &x).sum().backward();
+    assert_eq!(grad(&x), [5.0, 7.0]);
+    (&x * 10.0).sum().backward();
+    assert_eq!(grad(&x), [15.0, 17.0]);
+    x.set_grad(None);
+    assert!(x.grad().is_none());
+}
+
+#[test]
+fn a_kept_gradient_is_not_changed_by_a_later_backward_of_another_tensor() {
+    let (x, w) = (leaf(&[1.0]), leaf(&[5.0]));
+    let y = &x * &w;
+    y.retain_grad();
+    (&y + &y).sum().backward();
+    assert_eq!(grad(&y), [2.0]);
+    assert_eq!(grad(&x), [10.0]);
+    assert_eq!(grad(&w), [2.0]);
+}
+
+#[test]
+fn a_second_backward_needs_retain_graph() {
+    let x = leaf(&[2.0]);
+    let y = (&x * &x).sum();
+    autograd::backward(&[&y], &[None], true, false);
+    y.backward();
+    assert_eq!(grad(&x), [8.0]);
+    let error = catch(|| y.backward()).unwrap_err().to_string();
+    assert!(error.contains("second time") && error.contains("retain_graph"), "{error}");
+}
+
+#[test]
+fn create_graph_gives_higher_derivatives() {
+    let x = leaf(&[2.0]);
+    let y = &x * &x * &x * &x;
+    let mut d = y;
+    let mut values = vec![];
+    for _ in 0..4 {
+        d = autograd::grad(&[&d], &[&x], &[None], true, true)[0].clone().unwrap();
+        values.push(d.item());
+    }
+    assert_eq!(values, [32.0, 48.0, 48.0, 24.0]);
+    assert!(x.grad().is_none());
+}
+
+#[test]
+fn grad_of_an_unused_input_is_none_and_inner_tensors_can_be_inputs() {
+    let (x, z) = (leaf(&[3.0]), leaf(&[1.0]));
+    let y = &x * &x;
+    let out = (&y * &y).sum();
+    let g = autograd::grad(&[&out], &[&y, &x, &z], &[None], false, false);
+    assert_eq!(g[0].as_ref().unwrap().item(), 18.0);
+    assert_eq!(g[1].as_ref().unwrap().item(), 108.0);
+    assert!(g[2].is_none());
+}
+
+#[test]
+fn backward_into_touches_only_the_leaves_named() {
+    let (x, w) = (leaf(&[3.0]), leaf(&[4.0]));
+    let y = (&x * &w).sum();
+    autograd::backward_into(&[&y], &[None], &[&w], false, false);
+    assert!(x.grad().is_none());
+    assert_eq!(grad(&w), [3.0]);
+}
+
+#[test]
+fn hooks_see_and_replace_gradients() {
+    let x = leaf(&[1.0, 2.0]);
+    let y = &x * 3.0;
+    let on_y = y.register_hook(|g| Some(g * 10.0));
+    let on_x = x.register_hook(|g| Some(g + &Tensor::from([1.0f64, 1.0])));
+    let seen = Arc::new(AtomicUsize::new(0));
+    let counter = seen.clone();
+    let post = x.register_post_accumulate_grad_hook(move |leaf| {
+        assert!(leaf.grad().is_some());
+        counter.fetch_add(1, Ordering::Relaxed);
+    });
+    let out = y.sum();
+    autograd::backward(&[&out], &[None], true, false);
+    assert_eq!(grad(&x), [31.0, 31.0]);
+    on_y.remove();
+    on_x.remove();
+    x.set_grad(None);
+    out.backward();
+    assert_eq!(grad(&x), [3.0, 3.0]);
+    assert_eq!(seen.load(Ordering::Relaxed), 2);
+    post.remove();
+}
+
+#[test]
+fn callbacks_run_after_the_last_gradient() {
+    let x = leaf(&[1.0]);
+    let w = leaf(&[2.0]);
+    let done = Arc::new(AtomicUsize::new(0));
+    let (flag, other) = (done.clone(), w.clone());
+    x.register_post_accumulate_grad_hook(move |_| {
+        let (flag, other) = (flag.clone(), other.clone());
+        autograd::queue_callback(move || {
+            assert!(other.grad().is_some());
+            flag.fetch_add(1, Ordering::Relaxed);
+        });
+    });
+    ((&w * &w) * &x).sum().backward();
+    assert_eq!(done.load(Ordering::Relaxed), 1);
+    assert!(catch(|| autograd::queue_callback(|| ())).is_err());
+}
+
+#[test]
+fn no_grad_records_nothing_and_detach_cuts() {
+    let x = leaf(&[2.0]);
+    assert!(!no_grad(|| &x * &x).requires_grad());
+    let y = (&x * &x).detach();
+    assert!(!y.requires_grad());
+    (&x * &y).sum().backward();
+    assert_eq!(grad(&x), [4.0]);
+}
+
+#[test]
+fn an_in_place_change_of_a_saved_tensor_is_caught() {
+    let (x, w) = (leaf(&[2.0]), leaf(&[3.0]));
+    let y = &x * 2.0;
+    let z = &y * &w;
+    y.add_(&Tensor::from([1.0f64]));
+    let error = catch(|| z.sum().backward()).unwrap_err().to_string();
+    assert!(error.contains("`mul`") && error.contains("changed in place"), "{error}");
+}
+
+#[test]
+fn in_place_on_leaves_is_refused_unless_under_no_grad() {
+    let x = leaf(&[2.0]);
+    let one = Tensor::from([1.0f64]);
+    assert!(catch(|| x.add_(&one).clone()).unwrap_err().to_string().contains("leaf"));
+    let view = x.view([1, 1]);
+    assert!(catch(|| view.add_(&one).clone()).unwrap_err().to_string().contains("view of a leaf"));
+    no_grad(|| x.add_(&one).clone());
+    assert_eq!(x.item(), 3.0);
+}
+
+#[test]
+fn in_place_on_a_view_rewrites_the_base() {
+    // base = 2x; base[1] = 2 x1 w; out = sum(base * base)
+    let (x, w) = (leaf(&[1.0, 2.0, 3.0]), leaf(&[5.0]));
+    let base = &x * 2.0;
+    let row = base.select(0, 1);
+    let product = x.select(0, 1) * 2.0 * w.select(0, 0);
+    row.copy_(&product);
+    (&base * &base).sum().backward();
+    // d/dx0 = 8 x0; d/dx1 = 2 (2 x1 w) 2w = 8 x1 w^2; d/dw = 2 (2 x1 w) 2 x1 = 8 x1^2 w
+    assert_eq!(grad(&x), [8.0, 400.0, 24.0]);
+    assert_eq!(grad(&w), [160.0]);
+}
+
+#[test]
+fn views_take_their_history_from_a_base_changed_later() {
+    let (x, w) = (leaf(&[1.0, 2.0]), leaf(&[3.0]));
+    let base = Tensor::zeros([2], Dtype::F64);
+    let (a, b) = (base.select(0, 0), base.narrow(0, 0, 2));
+    assert!(!b.requires_grad());
+    a.copy_(&w.select(0, 0));
+    assert!(base.requires_grad() && b.requires_grad());
+    (&b * &x).sum().backward();
+    assert_eq!(grad(&w), [1.0]);
+    assert_eq!(grad(&x), [3.0, 0.0]);
+}
+
+#[test]
+fn a_chain_of_a_million_ops_neither_overflows_on_backward_nor_on_drop() {
+    let x = leaf(&[1.0]);
+    let mut y = x.clone();
+    for _ in 0..1_000_000 {
+        y = y.view([1]);
+    }
+    let z = y.clone();
+    y.backward();
+    assert_eq!(grad(&x), [1.0]);
+    drop((y, z));
+}
+
+#[test]
+fn graphs_can_be_built_and_run_on_several_threads() {
+    let x = leaf(&[1.0, 2.0]);
+    std::thread::scope(|s| {
+        for k in 1..=4 {
+            let x = x.clone();
+            s.spawn(move || {
+                let g = autograd::grad(&[&(&x * k as f64).sum()], &[&x], &[None], false, false);
+                assert_eq!(g[0].as_ref().unwrap().to_vec::<f64>(), [k as f64; 2]);
+            });
+        }
+    });
+}
+
+#[test]
+fn misuse_is_named() {
+    let x = leaf(&[1.0, 2.0]);
+    let error = catch(|| (&x * 2.0).backward()).unwrap_err().to_string();
+    assert!(error.contains("one element") && error.contains("[2]"), "{error}");
+    let error = catch(|| Tensor::from([1f64]).backward()).unwrap_err().to_string();
+    assert!(error.contains("does not require a gradient"), "{error}");
+    let error = catch(|| Tensor::from([1i64]).requires_grad_(true)).unwrap_err().to_string();
+    assert!(error.contains("i64"), "{error}");
+}
