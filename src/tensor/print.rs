@@ -17,8 +17,9 @@ impl fmt::Display for Tensor {
             .iter()
             .filter(|v| v.is_finite() && **v != 0.0)
             .fold(f64::INFINITY, |m, v| m.min(v.abs()));
-        let scientific = largest >= 1e8
-            || (!all_whole && (smallest < 1e-4 || largest / smallest > 1e3 && largest >= 1e5));
+        // PyTorch's rule: four digits would lose the small ones.
+        let scientific =
+            largest / smallest > 1e3 || largest > 1e8 || (!all_whole && smallest < 1e-4);
         let one = |i: usize| -> String {
             let v = values[i];
             match self.dtype() {
@@ -32,7 +33,12 @@ impl fmt::Display for Tensor {
                 _ => format!("{v:.4}"),
             }
         };
-        let width = (0..values.len().min(CUT_FROM)).map(|i| one(i).len()).max().unwrap_or(0);
+        // The longest text belongs to the least, the greatest or a non-finite value.
+        let order = |a: &usize, b: &usize| values[*a].total_cmp(&values[*b]);
+        let extremes = [(0..values.len()).min_by(order), (0..values.len()).max_by(order)];
+        let special = values.iter().position(|v| !v.is_finite());
+        let longest = extremes.into_iter().chain([special]).flatten();
+        let width = longest.map(|i| one(i).len()).max().unwrap_or(0);
         write!(f, "tensor(")?;
         write_nested(f, self.shape(), 0, 0, values.len() >= CUT_FROM, &|i| {
             format!("{:>width$}", one(i))
@@ -75,7 +81,7 @@ fn write_nested(
             }
         }
         if cut && n > 2 * EDGE && i == EDGE {
-            write!(f, "...")?;
+            write!(f, "{}...", if inner.is_empty() { " " } else { "" })?;
             i = n - EDGE;
             continue;
         }
@@ -104,6 +110,6 @@ mod tests {
         assert_eq!(Tensor::from([0f64; 0]).to_string(), "tensor([], dtype=f64)");
         assert_eq!(Tensor::scalar(true).to_string(), "tensor(true)");
         let long = Tensor::range(2000).to_string();
-        assert_eq!(long, "tensor([   0,    1,    2, ..., 1997, 1998, 1999])");
+        assert_eq!(long, "tensor([   0,    1,    2,  ..., 1997, 1998, 1999])");
     }
 }
