@@ -1,0 +1,275 @@
+//! A checkpoint as a folder that appears whole or not at all, and the folder of a run's checkpoints.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::TensorMap;
+use super::safetensors::{load_file, save_file, sync, write_synced};
+use crate::error::{Context, Error, Result};
+
+const STATE: &str = "state.json";
+const FORMAT: &str = "torchrs-checkpoint";
+const VERSION: u64 = 1;
+
+/// Everything a training run needs to go on: groups of named tensors (`model`, `optimizer`), each
+/// a safetensors file, and named JSON values (epoch, sampler, random state) in `state.json`.
+///
+/// ```
+/// use torchrs::{Tensor, checkpoint::{Checkpoint, TensorMap}};
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let path = dir.path().join("checkpoint");
+/// let model = TensorMap::from([("weight".into(), Tensor::from([1f32, 2.]))]);
+/// Checkpoint::new().with_tensors("model", model).with_value("epoch", &3)?.save(&path)?;
+/// let back = Checkpoint::load(&path)?;
+/// assert_eq!(back.value::<u32>("epoch")?, 3);
+/// assert_eq!(back.tensors("model")?["weight"].to_vec::<f32>(), [1., 2.]);
+/// # Ok::<(), torchrs::Error>(())
+/// ```
+#[derive(Default)]
+pub struct Checkpoint {
+    /// Where it was loaded from, for messages.
+    path: PathBuf,
+    tensors: BTreeMap<String, TensorMap>,
+    values: BTreeMap<String, Value>,
+}
+
+impl Checkpoint {
+    /// An empty one, to be filled and saved.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a group of tensors; it becomes the file `<group>.safetensors`.
+    pub fn with_tensors(mut self, group: &str, tensors: TensorMap) -> Self {
+        self.tensors.insert(group.to_owned(), tensors);
+        self
+    }
+
+    /// Adds a value to `state.json`.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] when it cannot be JSON (a map with keys that are no strings).
+    pub fn with_value(mut self, name: &str, value: &impl Serialize) -> Result<Self> {
+        let value = serde_json::to_value(value).map_err(|e| {
+            Error::argument("Checkpoint::with_value", name, format!("cannot be JSON: {e}"))
+        })?;
+        self.values.insert(name.to_owned(), value);
+        Ok(self)
+    }
+
+    /// A group of tensors.
+    ///
+    /// # Errors
+    /// [`Error::File`] when the checkpoint has no such group; says which there are.
+    pub fn tensors(&self, group: &str) -> Result<&TensorMap> {
+        self.tensors.get(group).ok_or_else(|| {
+            let known: Vec<&String> = self.tensors.keys().collect();
+            Error::file(&self.path, format!("has no tensors `{group}`; there are {known:?}"))
+        })
+    }
+
+    /// A value of `state.json`.
+    ///
+    /// # Errors
+    /// [`Error::File`] when it is not there or of another type.
+    pub fn value<T: DeserializeOwned>(&self, name: &str) -> Result<T> {
+        let file = self.path.join(STATE);
+        let value = self.values.get(name).ok_or_else(|| {
+            let known: Vec<&String> = self.values.keys().collect();
+            Error::file(&file, format!("has no value `{name}`; there are {known:?}"))
+        })?;
+        T::deserialize(value).map_err(|e| Error::file(&file, format!("value `{name}`: {e}")))
+    }
+
+    /// Writes the checkpoint to the folder `path`. All files are written under a temporary name and
+    /// synced before the folder gets its name, so a kill at any moment leaves either the whole
+    /// checkpoint or none. An existing checkpoint of that name is replaced.
+    ///
+    /// # Errors
+    /// [`Error::Os`] when something cannot be written; the temporary folder is then removed.
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        let (parent, name) = split(path)?;
+        fs::create_dir_all(parent).context(|| format!("create {}", parent.display()))?;
+        let temporary = parent.join(format!(".{name}.tmp-{}", std::process::id()));
+        remove_dir(&temporary)?;
+        let written = self.write_into(&temporary).and_then(|()| replace(&temporary, path));
+        if written.is_err() {
+            let _ = fs::remove_dir_all(&temporary);
+        }
+        written?;
+        sync(parent)
+    }
+
+    fn write_into(&self, folder: &Path) -> Result<()> {
+        fs::create_dir(folder).context(|| format!("create {}", folder.display()))?;
+        for (group, tensors) in &self.tensors {
+            let header = BTreeMap::from([("format".to_owned(), "pt".to_owned())]);
+            save_file(tensors, &header, folder.join(format!("{group}.safetensors")))?;
+        }
+        let groups: Vec<&String> = self.tensors.keys().collect();
+        let document = json!({
+            "format": FORMAT,
+            "version": VERSION,
+            "torchrs": env!("CARGO_PKG_VERSION"),
+            "crc32": crc(&json!([groups, self.values])),
+            "tensors": groups,
+            "state": self.values,
+        });
+        let text = serde_json::to_string_pretty(&document).expect("JSON values are JSON");
+        write_synced(&folder.join(STATE), text.as_bytes())?;
+        sync(folder)
+    }
+
+    /// Reads a checkpoint and checks every byte of it.
+    ///
+    /// # Errors
+    /// [`Error::File`] naming the file, and the tensor where it is one, that is missing, cut off or
+    /// damaged.
+    pub fn load(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let file = path.join(STATE);
+        let bytes = fs::read(&file).context(|| format!("open {}", file.display()))?;
+        let damaged = |why: String| Error::file(&file, why);
+        let document: Value = serde_json::from_slice(&bytes)
+            .map_err(|e| damaged(format!("is damaged: not JSON: {e}")))?;
+        if document["format"] != FORMAT || document["version"] != VERSION {
+            return Err(damaged(format!(
+                "format {} version {}; this torchrs reads \"{FORMAT}\" version {VERSION}",
+                document["format"], document["version"]
+            )));
+        }
+        let values: BTreeMap<String, Value> = serde_json::from_value(document["state"].clone())
+            .map_err(|e| damaged(format!("is damaged: `state`: {e}")))?;
+        if document["crc32"] != crc(&serde_json::to_string(&values).expect("JSON values are JSON"))
+        {
+            return Err(damaged("is damaged: its checksum does not match its contents".into()));
+        }
+        let groups: Vec<String> = serde_json::from_value(document["tensors"].clone())
+            .map_err(|e| damaged(format!("is damaged: `tensors`: {e}")))?;
+        if document["crc32"] != crc(&json!([groups, values])) {
+            return Err(damaged("is damaged: its checksum does not match its contents".into()));
+        }
+        let mut tensors = BTreeMap::new();
+        for group in groups {
+            let loaded = load_file(path.join(format!("{group}.safetensors")))?;
+            tensors.insert(group, loaded);
+        }
+        Ok(Checkpoint { path: path.to_owned(), tensors, values })
+    }
+}
+
+/// CRC-32 of a value's compact text, in which object keys are sorted.
+fn crc(value: &Value) -> String {
+    let mut crc = flate2::Crc::new();
+    crc.update(value.to_string().as_bytes());
+    format!("{:08x}", crc.sum())
+}
+
+fn split(path: &Path) -> Result<(&Path, &str)> {
+    let name = path.file_name().and_then(|n| n.to_str());
+    let parent = path.parent().map(|p| if p.as_os_str().is_empty() { Path::new(".") } else { p });
+    parent.zip(name).ok_or_else(|| {
+        Error::argument(
+            "Checkpoint::save",
+            "path",
+            format!("{} does not name a folder", path.display()),
+        )
+    })
+}
+
+fn remove_dir(path: &Path) -> Result<()> {
+    match fs::remove_dir_all(path) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+            Err(e).context(|| format!("remove {}", path.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Gives the finished folder its name. A folder of that name is moved aside first, in one step
+/// where the file system can exchange names.
+fn replace(temporary: &Path, path: &Path) -> Result<()> {
+    use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
+    let renamed = || format!("rename {} to {}", temporary.display(), path.display());
+    if !path.exists() {
+        return fs::rename(temporary, path).context(renamed);
+    }
+    let exchange = RenameFlags::RENAME_EXCHANGE;
+    if renameat2(AT_FDCWD, temporary, AT_FDCWD, path, exchange).is_ok() {
+        return remove_dir(temporary);
+    }
+    let aside = temporary.with_extension("old");
+    remove_dir(&aside)?;
+    fs::rename(path, &aside).context(|| format!("move {} aside", path.display()))?;
+    fs::rename(temporary, path).context(renamed)?;
+    remove_dir(&aside)
+}
+
+/// The checkpoints of a run: folders `step-<number>` in one folder.
+#[derive(Clone, Debug)]
+pub struct CheckpointDir {
+    path: PathBuf,
+    keep: usize,
+}
+
+impl CheckpointDir {
+    /// In `path`, keeping the latest `keep` (at least one).
+    pub fn new(path: impl Into<PathBuf>, keep: usize) -> Self {
+        CheckpointDir { path: path.into(), keep: keep.max(1) }
+    }
+
+    /// Folder of the checkpoint of a step.
+    pub fn at(&self, step: u64) -> PathBuf {
+        self.path.join(format!("step-{step:08}"))
+    }
+
+    /// The steps of which there are checkpoints, ascending. Unfinished ones have no such name.
+    ///
+    /// # Errors
+    /// [`Error::Os`] when the folder is there but cannot be read.
+    pub fn steps(&self) -> Result<Vec<u64>> {
+        let entries = match fs::read_dir(&self.path) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.context(|| format!("read folder {}", self.path.display()))?,
+        };
+        let step = |e: fs::DirEntry| e.file_name().to_str()?.strip_prefix("step-")?.parse().ok();
+        let mut steps: Vec<u64> = entries.flatten().filter_map(step).collect();
+        steps.sort_unstable();
+        Ok(steps)
+    }
+
+    /// The latest checkpoint's step and folder, if there is one.
+    ///
+    /// # Errors
+    /// As [`steps`](Self::steps).
+    pub fn latest(&self) -> Result<Option<(u64, PathBuf)>> {
+        Ok(self.steps()?.last().map(|&step| (step, self.at(step))))
+    }
+
+    /// Saves the checkpoint of `step`, then removes those that are too old and what killed runs
+    /// left unfinished.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::save`].
+    pub fn save(&self, step: u64, checkpoint: &Checkpoint) -> Result<PathBuf> {
+        let path = self.at(step);
+        checkpoint.save(&path)?;
+        let steps = self.steps()?;
+        for &old in &steps[..steps.len().saturating_sub(self.keep)] {
+            remove_dir(&self.at(old))?;
+        }
+        for entry in fs::read_dir(&self.path).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            if name.to_str().is_some_and(|n| n.starts_with(".step-") && n.contains(".tmp-")) {
+                remove_dir(&entry.path())?;
+            }
+        }
+        Ok(path)
+    }
+}
