@@ -14,6 +14,7 @@ use std::ptr::NonNull;
 
 use serde::de::DeserializeOwned;
 
+use super::backtrace::__rust_begin_short_backtrace;
 use super::channel::Channel;
 use super::handles::decode;
 use super::init::quit;
@@ -153,7 +154,7 @@ where
         Err(error) => return Some(Box::new(error)),
     };
     drop(socket);
-    conjure::<F>()(args).failure()
+    __rust_begin_short_backtrace(|| conjure::<F>()(args)).failure()
 }
 
 /// Entry thunk for `fn(args, channel to the parent)`.
@@ -163,10 +164,12 @@ where
     A: DeserializeOwned,
     R: Outcome,
 {
-    match first_message(&socket) {
-        Ok(args) => conjure::<F>()(args, Channel::from_socket(socket)).failure(),
-        Err(error) => Some(Box::new(error)),
-    }
+    let args = match first_message(&socket) {
+        Ok(args) => args,
+        Err(error) => return Some(Box::new(error)),
+    };
+    let channel = Channel::from_socket(socket);
+    __rust_begin_short_backtrace(|| conjure::<F>()(args, channel)).failure()
 }
 
 /// Entry thunk for `fn(rank, args)`.
@@ -181,5 +184,5 @@ where
         Err(error) => return Some(Box::new(error)),
     };
     drop(socket);
-    conjure::<F>()(rank, args).failure()
+    __rust_begin_short_backtrace(|| conjure::<F>()(rank, args)).failure()
 }
