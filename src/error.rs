@@ -102,6 +102,9 @@ pub enum Error {
     /// The rendezvous store is gone or refused a request.
     #[error("store: {0}")]
     Store(String),
+    /// The other side of a channel is gone.
+    #[error("disconnected: {0}")]
+    Disconnected(String),
     /// A child process (loader worker, spawned function) failed.
     #[error("{who}: {message}")]
     Child {

@@ -16,4 +16,6 @@ pub mod tensor;
 
 pub use autograd::{enable_grad, no_grad};
 pub use error::{Error, Result, catch};
+pub use multiprocessing::init;
 pub use tensor::{Device, Dtype, Scalar, Tensor, TensorOptions};
+pub use torchrs_macros::main;

@@ -1,1 +1,29 @@
 //! Procedural macros of torchrs: `#[torchrs::main]` and `#[derive(Module)]`.
+
+mod main_attr;
+
+use proc_macro::TokenStream;
+
+/// Makes a `main` that prepares the process ([`init`](../torchrs/fn.init.html)) and reports how
+/// it failed.
+///
+/// For `fn main()` and `fn main() -> Result<(), E>`, where `E` converts into `Box<dyn Error>`. An
+/// error is printed as `Error: message` with its sources, written to the file that
+/// `TORCHELASTIC_ERROR_FILE` names (the launcher's report), and makes the exit code 1.
+///
+/// ```ignore
+/// #[torchrs::main]
+/// fn main() -> torchrs::Result<()> {
+///     torchrs::multiprocessing::spawn(train, "digits".to_owned(), 2)
+/// }
+///
+/// fn train(rank: usize, dataset: String) {
+///     println!("rank {rank} trains on {dataset}");
+/// }
+/// ```
+#[proc_macro_attribute]
+pub fn main(arguments: TokenStream, item: TokenStream) -> TokenStream {
+    main_attr::expand(arguments.into(), item.into())
+        .unwrap_or_else(syn::Error::into_compile_error)
+        .into()
+}

@@ -1,1 +1,32 @@
 //! Child processes by re-executing this program, and channels that carry tensors by handle.
+//!
+//! There is no fork: a child is this same executable, started anew by `posix_spawn`, that runs one
+//! function instead of `main`. So [`init`] (or [`#[torchrs::main]`](macro@crate::main)) comes first
+//! in `main`; under a test harness, which owns `main`, a hook that runs before it does the same.
+//! Children die with their parent, however it ends, and are reaped when their handle is dropped.
+//!
+//! - [`spawn`]: the same function in several processes (`torch.multiprocessing.spawn`).
+//! - [`Process`]: one child, with or without a [`Channel`] to it.
+//! - [`channel`], [`duplex`]: typed messages; a tensor or a channel inside travels by handle.
+//! - [`handles`]: for types of your own that own a descriptor or shared memory.
+//! - [`report`]: the record that a failing process leaves for its parent or the launcher.
+
+mod backtrace;
+mod channel;
+mod entry;
+mod exit_status;
+pub mod handles;
+mod init;
+mod limits;
+mod process;
+pub mod report;
+mod socket;
+mod spawn;
+mod spawner;
+
+pub use channel::{Channel, Receiver, Sender, channel, duplex};
+pub use exit_status::ExitStatus;
+pub use init::{PARENT_PID, STORE_FD, inherited_store_fd, init};
+pub use process::{Process, ProcessBuilder};
+pub use report::Outcome;
+pub use spawn::{ProcessContext, spawn, start_processes};

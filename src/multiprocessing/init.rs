@@ -1,0 +1,171 @@
+//! What happens before a program's own code: taking over when this process is a re-executed child,
+//! dying with the parent, the panic report, and the descriptors that the launcher passes down.
+//! No thread starts and no pool is built here: it costs microseconds.
+
+use std::ffi::{c_char, c_int};
+use std::os::fd::{AsFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::str::FromStr;
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::{env, fs, process, thread};
+
+use nix::poll::PollFlags;
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::{SigHandler, Signal, signal};
+use nix::unistd::{Pid, getppid};
+use parking_lot::Mutex;
+
+use super::entry::{self, CHILD};
+use super::report::{self, take_inherited};
+use super::socket::wait_ready;
+use super::spawner::pidfd_open;
+use crate::error::{self, Error};
+
+/// The process whose end this process must not outlive: its parent, or the launcher further up.
+pub const PARENT_PID: &str = "TORCHRS_PARENT_PID";
+/// The number of an inherited socket that is connected to the rendezvous store.
+pub const STORE_FD: &str = "TORCHRS_STORE_FD";
+
+static STORE: Mutex<Option<OwnedFd>> = Mutex::new(None);
+static HOOKED: AtomicBool = AtomicBool::new(false);
+
+/// Prepares the process: call it first in `main`, before any thread starts, or put
+/// [`#[torchrs::main]`](macro@crate::main) on `main`, which does. Further calls do nothing.
+///
+/// - In a child that [`Process`](super::Process) or [`spawn`](super::spawn) started by re-executing
+///   this program, it runs the child's entry function and **never returns**.
+/// - Under a launcher (`TORCHRS_PARENT_PID`) the process is killed when the launcher ends, however
+///   that happens.
+/// - When `TORCHELASTIC_ERROR_FILE` is set, a panic leaves its message and backtrace there.
+/// - `OMP_NUM_THREADS` gets the share of the cores of one of `LOCAL_WORLD_SIZE` processes, if it is
+///   not set and `LOCAL_WORLD_SIZE` is.
+///
+/// A value in one of these variables that cannot be used ends the process with exit code 2 and a
+/// message that names the variable.
+pub fn init() {
+    set_up();
+    if let Some(request) = entry::requested() {
+        entry::run(request);
+    }
+}
+
+fn set_up() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        HOOKED.store(true, Ordering::Release);
+        error::install_hook();
+        report::install();
+        if let Some(number) = variable(STORE_FD) {
+            *STORE.lock() = take_inherited(number, "socket:");
+        }
+        share_cores();
+        if let Some(pid) = variable(PARENT_PID) {
+            end_with(Pid::from_raw(pid));
+        }
+    });
+}
+
+/// True once children can be started: this program runs [`init`] or the hook below, so that a child
+/// takes over before the program's own code runs again.
+pub(super) fn is_hooked() -> bool {
+    HOOKED.load(Ordering::Acquire)
+}
+
+/// The socket to the rendezvous store that the launcher passed down, for whoever asks first.
+pub fn inherited_store_fd() -> Option<OwnedFd> {
+    set_up();
+    STORE.lock().take()
+}
+
+/// Runs before `main` in every program that links torchrs, so that children start right where
+/// somebody else owns `main` (a test harness) or where `main` forgot to call [`init`]. In any other
+/// process it costs one look at the environment.
+extern "C" fn before_main(_: c_int, _: *const *const c_char, _: *const *const c_char) {
+    HOOKED.store(true, Ordering::Release);
+    if env::var_os(CHILD).is_none() {
+        return;
+    }
+    // A panic must not leave an `extern "C"` function, and the runtime that would do these two
+    // things has not started yet: a broken pipe is an error value, not the end of the process.
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        // SAFETY: no handler function is installed.
+        let _ = unsafe { signal(Signal::SIGPIPE, SigHandler::SigIgn) };
+        init();
+    }));
+    if outcome.is_err() {
+        process::exit(101);
+    }
+}
+
+// SAFETY: the section holds functions of exactly this signature, which the C runtime calls once,
+// on the main thread, after relocation and the initialisers of libc and of the standard library.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static BEFORE_MAIN: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = before_main;
+
+/// A variable's value; a value of the wrong form ends the process.
+fn variable<T: FromStr>(name: &str) -> Option<T> {
+    let value = env::var_os(name)?;
+    match value.to_str().and_then(|text| text.trim().parse().ok()) {
+        Some(value) => Some(value),
+        None => quit(&Error::config(name, format!("{value:?} is not a number of the right range"))),
+    }
+}
+
+/// Ends the process over a configuration error, before the program has begun.
+pub(super) fn quit(error: &Error) -> ! {
+    eprintln!("Error: {error}");
+    report::record(error);
+    process::exit(2);
+}
+
+/// Has the kernel kill this process when its parent ends.
+fn end_with(parent: Pid) {
+    let armed = set_pdeathsig(Signal::SIGKILL);
+    if getppid() == parent {
+        // Checked after the arming: had the parent gone before it, this would not be our parent.
+        if let Err(e) = armed {
+            quit(&Error::os("have this process end with its parent (PR_SET_PDEATHSIG)", e));
+        }
+        return;
+    }
+    // A process in between (a shell script that starts the worker) may come and go as it likes.
+    let _ = set_pdeathsig(None);
+    match pidfd_open(parent) {
+        Ok(pidfd) => {
+            let watch = move || {
+                let _ = wait_ready(pidfd.as_fd(), PollFlags::POLLIN, None);
+                let _ = nix::sys::signal::kill(Pid::this(), Signal::SIGKILL);
+            };
+            let name = "torchrs-watch".to_owned();
+            if let Err(e) = thread::Builder::new().name(name).stack_size(128 << 10).spawn(watch) {
+                quit(&Error::os(format!("watch {PARENT_PID}={parent}"), e));
+            }
+        }
+        Err(_) => quit(&Error::config(
+            PARENT_PID,
+            format!("process {parent}, which started this one, is gone"),
+        )),
+    }
+}
+
+/// Gives this process its share of the cores where several run on this host and nobody has said
+/// how many threads each should take.
+fn share_cores() {
+    if env::var_os("OMP_NUM_THREADS").is_some() {
+        return;
+    }
+    let Some(processes) = variable::<usize>("LOCAL_WORLD_SIZE") else { return };
+    let single = fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.count() == 1);
+    if single {
+        // SAFETY: no other thread exists that could read the environment meanwhile.
+        unsafe { env::set_var("OMP_NUM_THREADS", cores_for(processes).to_string()) };
+    }
+}
+
+/// How many threads each of `processes` processes on this host should compute with.
+pub(super) fn cores_for(processes: usize) -> usize {
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    (cores / processes.max(1)).max(1)
+}

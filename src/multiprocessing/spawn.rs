@@ -1,0 +1,206 @@
+//! `torch.multiprocessing.spawn`: the same function in several processes, each with its rank. The
+//! first failure ends the others and is what the caller gets.
+
+use std::any::type_name;
+use std::env;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::entry;
+use super::exit_status::ExitStatus;
+use super::init::cores_for;
+use super::process::Process;
+use super::report::Outcome;
+use crate::error::{Error, Result};
+
+/// How long processes that are told to end (SIGTERM) have before they are killed.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Runs `f(rank, args)` in `nprocs` processes, ranks from 0, and waits for all of them.
+/// PyTorch: `torch.multiprocessing.spawn(fn, args, nprocs, join=True)`.
+///
+/// `f` is a function, or a closure that captures nothing. Tensors and channels in `args` are shared
+/// by all ranks. `OMP_NUM_THREADS` is set to each process's share of the cores unless it is set
+/// already.
+///
+/// ```no_run
+/// fn train(rank: usize, epochs: usize) -> torchrs::Result<()> {
+///     println!("rank {rank} trains {epochs} epochs");
+///     Ok(())
+/// }
+///
+/// #[torchrs::main]
+/// fn main() -> torchrs::Result<()> {
+///     torchrs::multiprocessing::spawn(train, 3, 2)
+/// }
+/// ```
+///
+/// # Errors
+/// [`Error::Child`] for the rank that failed first, with its exit code or signal, its message and
+/// its backtrace; the others have been ended by then. Also as
+/// [`Process::spawn`](super::Process::spawn).
+pub fn spawn<F, A, R>(f: F, args: A, nprocs: usize) -> Result<()>
+where
+    F: Fn(usize, A) -> R + Copy + 'static,
+    A: Serialize + DeserializeOwned,
+    R: Outcome,
+{
+    start_processes(f, args, nprocs)?.join(None).map(|_| ())
+}
+
+/// As [`spawn`], without waiting. PyTorch: `spawn(..., join=False)`.
+///
+/// # Errors
+/// As [`Process::spawn`](super::Process::spawn), and for `nprocs` 0.
+pub fn start_processes<F, A, R>(f: F, args: A, nprocs: usize) -> Result<ProcessContext>
+where
+    F: Fn(usize, A) -> R + Copy + 'static,
+    A: Serialize + DeserializeOwned,
+    R: Outcome,
+{
+    let _ = f;
+    if nprocs == 0 {
+        return Err(Error::argument("spawn", "nprocs", "is 0; at least 1 process is needed"));
+    }
+    let mut context = ProcessContext { processes: Vec::with_capacity(nprocs) };
+    for rank in 0..nprocs {
+        let mut builder = Process::builder().name(format!("rank {rank}"));
+        if env::var_os("OMP_NUM_THREADS").is_none() {
+            builder = builder.env("OMP_NUM_THREADS", cores_for(nprocs).to_string());
+        }
+        let entry = entry::ranked::<F, A, R>;
+        let (process, _) = builder.start(entry, type_name::<F>(), &(rank, &args))?;
+        context.processes.push(process);
+    }
+    Ok(context)
+}
+
+/// The processes that [`start_processes`] started. Dropping it kills those that still run.
+/// PyTorch: `torch.multiprocessing.ProcessContext`.
+#[derive(Debug)]
+pub struct ProcessContext {
+    processes: Vec<Process>,
+}
+
+impl ProcessContext {
+    /// The processes, by rank.
+    pub fn processes(&self) -> &[Process] {
+        &self.processes
+    }
+
+    /// The process ids, by rank.
+    pub fn pids(&self) -> Vec<i32> {
+        self.processes.iter().map(Process::pid).collect()
+    }
+
+    /// Waits until all processes have ended (true), or `timeout` has passed (false), or one has
+    /// failed: then the others are told to end (SIGTERM), and killed after 5 s.
+    ///
+    /// # Errors
+    /// [`Error::Child`] for the rank that failed first.
+    pub fn join(&self, timeout: Option<Duration>) -> Result<bool> {
+        let deadline = timeout.and_then(|t| Instant::now().checked_add(t));
+        loop {
+            if let Some(error) = self.first_failure()? {
+                self.stop(GRACE)?;
+                return Err(error);
+            }
+            if !self.wait_any(deadline)? {
+                return Ok(self.running()?.is_empty());
+            }
+        }
+    }
+
+    /// Tells the processes that still run to end (SIGTERM), and kills those that do not within
+    /// `grace`.
+    ///
+    /// # Errors
+    /// [`Error::Os`] when the system refuses.
+    pub fn stop(&self, grace: Duration) -> Result<()> {
+        let running = self.running()?;
+        for process in &running {
+            process.terminate()?;
+        }
+        let deadline = Instant::now() + grace;
+        for process in &running {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if let Err(Error::Timeout { .. }) = process.wait_timeout(left) {
+                process.kill()?;
+            }
+        }
+        for process in &running {
+            process.wait()?;
+        }
+        Ok(())
+    }
+
+    fn running(&self) -> Result<Vec<&Process>> {
+        let mut running = Vec::new();
+        for process in &self.processes {
+            if process.try_wait()?.is_none() {
+                running.push(process);
+            }
+        }
+        Ok(running)
+    }
+
+    /// Waits until one more process has ended; false when none runs or the deadline has passed.
+    fn wait_any(&self, deadline: Option<Instant>) -> Result<bool> {
+        let running = self.running()?;
+        if running.is_empty() {
+            return Ok(false);
+        }
+        let mut fds: Vec<PollFd> =
+            running.iter().map(|p| PollFd::new(p.as_fd(), PollFlags::POLLIN)).collect();
+        loop {
+            let timeout = match deadline {
+                None => PollTimeout::NONE,
+                Some(at) => {
+                    let left = at.saturating_duration_since(Instant::now());
+                    let millis = left.as_nanos().div_ceil(1_000_000).min(i32::MAX as u128) as i32;
+                    PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX)
+                }
+            };
+            match poll(&mut fds, timeout) {
+                Ok(0) if deadline.is_some_and(|at| Instant::now() >= at) => return Ok(false),
+                Ok(0) | Err(Errno::EINTR) => {}
+                Ok(_) => return Ok(true),
+                Err(e) => return Err(Error::os("wait for child processes", e)),
+            }
+        }
+    }
+
+    /// The error of the rank that failed first. Among ranks that are found dead together, one
+    /// that failed by itself comes before one that followed (a peer died), and those whose time is
+    /// known (they left a record) go by time; a signal leaves none.
+    fn first_failure(&self) -> Result<Option<Error>> {
+        let mut first: Option<((bool, u64), &Process, ExitStatus)> = None;
+        for process in &self.processes {
+            let Some(status) = process.try_wait()?.filter(|status| !status.success()) else {
+                continue;
+            };
+            let order = match process.record() {
+                Some(record) => (record.kind.is_consequence(), record.monotonic_ns),
+                None => (false, 0),
+            };
+            if first.as_ref().is_none_or(|(earlier, ..)| order < *earlier) {
+                first = Some((order, process, status));
+            }
+        }
+        Ok(first.and_then(|(_, process, status)| process.failure(status)))
+    }
+}
+
+impl Drop for ProcessContext {
+    fn drop(&mut self) {
+        // All are killed before the first is waited for.
+        for process in &self.processes {
+            let _ = process.kill();
+        }
+    }
+}
