@@ -11,6 +11,8 @@ use std::panic::{self, AssertUnwindSafe, UnwindSafe};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Once};
 
+use nix::sys::resource::{Resource, getrlimit};
+
 /// `std::result::Result` with torchrs's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -145,9 +147,19 @@ impl Error {
     pub fn config(name: &str, message: impl Into<String>) -> Self {
         Error::Config { name: name.into(), message: message.into() }
     }
-    /// An [`Error::Os`] from an `io::Error` or an errno.
+    /// An [`Error::Os`] from an `io::Error` or an errno. Where the system's refusal stands for a
+    /// limit on open files, the context says how high it is: "too many open files" alone does not.
     pub fn os(context: impl Into<String>, source: impl Into<io::Error>) -> Self {
-        Error::Os { context: context.into(), source: Arc::new(source.into()) }
+        let (mut context, source) = (context.into(), source.into());
+        match source.raw_os_error() {
+            Some(libc::EMFILE | libc::ETOOMANYREFS) => {
+                let limit = getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(soft, _)| soft);
+                context += &format!(": this process may have {limit} open files (`ulimit -n`)");
+            }
+            Some(libc::ENFILE) => context += ": the system's table of files (fs.file-max) is full",
+            _ => {}
+        }
+        Error::Os { context, source: Arc::new(source) }
     }
     /// An [`Error::File`].
     pub fn file(path: impl AsRef<Path>, message: impl Into<String>) -> Self {
@@ -243,4 +255,17 @@ fn catch_unwind_safe<T>(f: impl FnOnce() -> T + UnwindSafe) -> Result<T> {
         Ok(error) => *error,
         Err(payload) => Error::Other(panic_message(&*payload)),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_many_open_files_names_the_limit() {
+        let (soft, _) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+        let message = Error::os("open x", io::Error::from_raw_os_error(libc::EMFILE)).to_string();
+        let expected = format!("open x: this process may have {soft} open files (`ulimit -n`): ");
+        assert!(message.starts_with(&expected), "{message}");
+    }
 }

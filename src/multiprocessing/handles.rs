@@ -7,16 +7,14 @@ use std::any::type_name;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, LazyLock, Weak};
+use std::sync::{Arc, Weak};
 
-use nix::errno::Errno;
 use nix::sys::stat::fstat;
-use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::limits::with_limit;
 use super::socket::{Handle, Incoming, Outgoing};
+use super::weak_map::WeakMap;
 use crate::error::{Context, Error, Result};
 use crate::storage::SharedMemory;
 
@@ -45,9 +43,9 @@ enum Table {
 }
 
 /// Identity of an open file: device and inode.
-type FileId = (u64, u64);
+pub(super) type FileId = (u64, u64);
 
-fn file_id(fd: BorrowedFd) -> Result<FileId> {
+pub(super) fn file_id(fd: BorrowedFd) -> Result<FileId> {
     let stat = fstat(fd).context(|| "identify a descriptor")?;
     Ok((stat.st_dev, stat.st_ino))
 }
@@ -66,10 +64,7 @@ fn no_message() -> Error {
 /// # Errors
 /// When no message is being encoded on this thread, or the limit of open files is reached.
 pub fn export_fd(fd: BorrowedFd) -> Result<u32> {
-    let fd = fd.try_clone_to_owned().map_err(|e| {
-        let errno = e.raw_os_error().map_or(Errno::UnknownErrno, Errno::from_raw);
-        with_limit("duplicate a handle in order to send it", errno)
-    })?;
+    let fd = fd.try_clone_to_owned().context(|| "duplicate a handle in order to send it")?;
     export(Arc::new(fd))
 }
 
@@ -175,8 +170,7 @@ pub(super) fn decode<T: DeserializeOwned>(packet: Incoming) -> Result<T> {
 
 /// Mappings of this process by the identity of their memfd, so that memory which arrives twice, or
 /// comes back to its creator, is one [`SharedMemory`] and not two.
-static MAPPED: LazyLock<Mutex<HashMap<FileId, Weak<SharedMemory>>>> =
-    LazyLock::new(|| Mutex::new(HashMap::new()));
+static MAPPED: WeakMap<FileId, Weak<SharedMemory>> = WeakMap::new();
 
 /// Serialisation of an `Arc<SharedMemory>` field by handle:
 /// `#[serde(with = "torchrs::multiprocessing::handles::shared_memory")]`.
@@ -219,7 +213,7 @@ pub fn export_shared(memory: &Arc<SharedMemory>) -> Result<u32> {
         })),
         _ => Err(no_message()),
     })?;
-    remember(id, memory);
+    MAPPED.get_or_insert(id, memory.clone());
     Ok(index)
 }
 
@@ -237,10 +231,9 @@ pub fn import_shared(index: u32) -> Result<Arc<SharedMemory>> {
     }
     let fd = import_fd(index)?;
     let id = file_id(fd.as_fd())?;
-    let known = MAPPED.lock().get(&id).and_then(Weak::upgrade);
-    let memory = match known {
+    let memory = match MAPPED.get(&id) {
         Some(memory) => memory,
-        None => remember(id, &SharedMemory::from_fd(fd)?),
+        None => MAPPED.get_or_insert(id, SharedMemory::from_fd(fd)?),
     };
     TABLE.with_borrow_mut(|table| {
         if let Table::Decoding { shared, .. } = table {
@@ -248,19 +241,6 @@ pub fn import_shared(index: u32) -> Result<Arc<SharedMemory>> {
         }
     });
     Ok(memory)
-}
-
-/// Enters a mapping under its identity; the one that is there already wins.
-fn remember(id: FileId, memory: &Arc<SharedMemory>) -> Arc<SharedMemory> {
-    let mut mapped = MAPPED.lock();
-    if let Some(known) = mapped.get(&id).and_then(Weak::upgrade) {
-        return known;
-    }
-    if mapped.len() == mapped.capacity() {
-        mapped.retain(|_, memory| memory.strong_count() > 0);
-    }
-    mapped.insert(id, Arc::downgrade(memory));
-    memory.clone()
 }
 
 /// A bare descriptor (a file, a socket, an eventfd) that can be sent in a message.

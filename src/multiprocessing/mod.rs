@@ -17,12 +17,14 @@ mod entry;
 mod exit_status;
 pub mod handles;
 mod init;
-mod limits;
+mod oom;
 mod process;
 pub mod report;
 mod socket;
 mod spawn;
 mod spawner;
+mod tensor;
+mod weak_map;
 
 pub use channel::{Channel, Receiver, Sender, channel, duplex};
 pub use exit_status::ExitStatus;

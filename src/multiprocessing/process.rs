@@ -24,11 +24,11 @@ use super::entry::{self, CHILD, Entry};
 use super::exit_status::ExitStatus;
 use super::handles::encode;
 use super::init::{PARENT_PID, STORE_FD, is_hooked};
-use super::limits::{oom_kills, with_limit};
+use super::oom::oom_kills;
 use super::report::{ERROR_FILE, ErrorRecord, Outcome};
 use super::socket::{Failure, pair, send, wait_ready};
 use super::spawner::{self, Command, Started};
-use crate::error::{Error, Result};
+use crate::error::{Context, Error, Result};
 
 /// How long [`Drop`] waits for a killed child; only one stuck inside the kernel takes longer.
 const REAP_TIMEOUT: Duration = Duration::from_secs(10);
@@ -351,10 +351,9 @@ impl ProcessBuilder {
             },
         )?;
         let record: File = memfd_create(c"torchrs-error-record", MFdFlags::MFD_CLOEXEC)
-            .map_err(|e| with_limit("make memory for a child's error record", e))?
+            .context(|| "make memory for a child's error record")?
             .into();
-        let record_copy =
-            record.try_clone().map_err(|e| Error::os("duplicate a child's error record", e))?;
+        let record_copy = record.try_clone().context(|| "duplicate a child's error record")?;
 
         let mut variables = self.variables;
         let mut set = |name: &str, value: String| variables.push((name.into(), value.into()));

@@ -17,7 +17,6 @@ use nix::sys::socket::{
     AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, sendmsg, socketpair,
 };
 
-use super::limits::with_limit;
 use crate::error::{Context, Error, Result};
 
 /// Payloads above this many bytes travel in a memfd: a datagram has to fit the socket's send
@@ -68,7 +67,7 @@ impl From<Error> for Failure {
 /// Two connected sockets, both close-on-exec.
 pub(super) fn pair() -> Result<(OwnedFd, OwnedFd)> {
     socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
-        .map_err(|e| with_limit("make a socket pair", e))
+        .context(|| "make a socket pair")
 }
 
 /// Sends one packet; waits for room in the socket until `deadline` (for ever when `None`, though a
@@ -114,8 +113,7 @@ fn malformed(what: &str) -> Error {
 /// Writes a large payload to a memfd.
 fn spill(bytes: &[u8]) -> Result<OwnedFd> {
     let what = || format!("pass a message of {} bytes through shared memory", bytes.len());
-    let fd = memfd_create(c"torchrs-message", MFdFlags::MFD_CLOEXEC)
-        .map_err(|e| with_limit(&what(), e))?;
+    let fd = memfd_create(c"torchrs-message", MFdFlags::MFD_CLOEXEC).context(what)?;
     let mut file = File::from(fd);
     file.write_all(bytes).context(what)?;
     Ok(file.into())
@@ -217,10 +215,8 @@ fn send_datagram(
                 return Err(Failure::Disconnected);
             }
             Err(e) => {
-                return Err(Failure::Error(with_limit(
-                    &format!("send a message with {} handles", raw.len()),
-                    e,
-                )));
+                let what = format!("send a message with {} handles", raw.len());
+                return Err(Failure::Error(Error::os(what, e)));
             }
         }
     }
@@ -262,10 +258,8 @@ fn receive_datagram(
                 // SAFETY: the kernel has just filled `header` and what it points to.
                 let fds = unsafe { take_rights(&header) };
                 if header.msg_flags & libc::MSG_CTRUNC != 0 {
-                    return Err(Failure::Error(with_limit(
-                        &format!("receive a message's handles (only {} arrived)", fds.len()),
-                        Errno::EMFILE,
-                    )));
+                    let what = format!("receive a message's handles (only {} arrived)", fds.len());
+                    return Err(Failure::Error(Error::os(what, Errno::EMFILE)));
                 }
                 if header.msg_flags & libc::MSG_TRUNC != 0 {
                     return Err(Failure::Error(malformed("it is longer than a message can be")));

@@ -15,7 +15,6 @@ use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
 use parking_lot::Mutex;
 
-use super::limits::with_limit;
 use crate::error::{Error, Result};
 
 /// A child to start: this same executable.
@@ -81,14 +80,21 @@ pub(super) fn pidfd_open(pid: Pid) -> nix::Result<OwnedFd> {
 }
 
 fn posix_spawn(command: &Command) -> Result<Started> {
-    let pid = raw_posix_spawn(command)
-        .map_err(|e| with_limit("start a process of this program (/proc/self/exe)", e))?;
+    let pid = raw_posix_spawn(command).map_err(|e| {
+        let why = match e {
+            Errno::EAGAIN => {
+                ": the limit of processes (`ulimit -u`, or the container's) is reached"
+            }
+            _ => "",
+        };
+        Error::os(format!("start a process of this program (/proc/self/exe){why}"), e)
+    })?;
     match pidfd_open(pid) {
         Ok(pidfd) => Ok(Started { pid, pidfd }),
         Err(e) => {
             let _ = kill(pid, Signal::SIGKILL);
             let _ = waitpid(pid, None);
-            Err(with_limit("open a descriptor for a new process", e))
+            Err(Error::os("open a descriptor for a new process", e))
         }
     }
 }

@@ -7,8 +7,8 @@ pub mod host;
 pub mod shared;
 
 use std::any::Any;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
@@ -49,6 +49,16 @@ struct Inner {
 /// Reference-counted bytes with a version counter. Clones are the same storage.
 #[derive(Clone, Debug)]
 pub struct Storage(Arc<Inner>);
+
+/// A [`Storage`] that may be gone.
+pub(crate) struct WeakStorage(Weak<Inner>);
+
+impl WeakStorage {
+    /// The storage, if some tensor still has it.
+    pub fn upgrade(&self) -> Option<Storage> {
+        self.0.upgrade().map(Storage)
+    }
+}
 
 impl Storage {
     /// Uninitialised host memory from the caching allocator.
@@ -130,6 +140,25 @@ impl Storage {
             Owner::Shared { memory, start, .. } => Some((memory.clone(), *start)),
             Owner::Host(_) => None,
         }
+    }
+
+    /// True when the bytes go back to a lender with the last tensor that uses them (the guard of
+    /// [`shared`](Self::shared)).
+    pub(crate) fn is_lent(&self) -> bool {
+        matches!(&*self.0.owner.lock(), Owner::Shared { _guard: Some(_), .. })
+    }
+
+    /// The same bytes in new shared memory of their own.
+    pub(crate) fn shared_copy(&self) -> Result<Storage> {
+        let memory = SharedMemory::create("tensor", self.0.nbytes)?;
+        // SAFETY: both ranges are `nbytes` long and distinct.
+        unsafe { memory.as_ptr().copy_from_nonoverlapping(self.as_ptr(), self.0.nbytes) };
+        Ok(Self::shared(memory, 0, self.0.nbytes, None))
+    }
+
+    /// A reference that does not keep the bytes.
+    pub(crate) fn downgrade(&self) -> WeakStorage {
+        WeakStorage(Arc::downgrade(&self.0))
     }
 
     /// Moves the bytes into shared memory, for all tensors that use them

@@ -1,35 +1,8 @@
-//! Names the resource limit behind a refusal of the system: "too many open files" alone does not
-//! say that `ulimit -n` is 64. Also counts the kernel's out-of-memory kills, which otherwise look
-//! like any other SIGKILL.
+//! Counts the kernel's out-of-memory kills, which otherwise look like any other SIGKILL.
 
 use std::fs;
 use std::path::PathBuf;
 use std::sync::LazyLock;
-
-use nix::errno::Errno;
-use nix::sys::resource::{Resource, getrlimit};
-
-use crate::error::Error;
-
-/// An [`Error::Os`] whose context also names the limit that `errno` stands for, if it does.
-pub(super) fn with_limit(what: &str, errno: Errno) -> Error {
-    let soft = |resource| getrlimit(resource).map_or(0, |(soft, _)| soft);
-    let context = match errno {
-        Errno::EMFILE | Errno::ETOOMANYREFS => format!(
-            "{what}: this process may have {} open files (`ulimit -n`); raise the limit, or send \
-             fewer tensors and channels",
-            soft(Resource::RLIMIT_NOFILE)
-        ),
-        Errno::ENFILE => format!("{what}: the system's table of open files is full (fs.file-max)"),
-        Errno::EAGAIN => format!(
-            "{what}: this user may have {} processes (`ulimit -u`), or the container's limit of \
-             processes is reached",
-            soft(Resource::RLIMIT_NPROC)
-        ),
-        _ => what.to_owned(),
-    };
-    Error::os(context, errno)
-}
 
 /// How many processes of this process's memory cgroup the kernel has killed for want of memory,
 /// where that can be read.
@@ -92,12 +65,5 @@ mod tests {
     fn reads_the_counter() {
         assert_eq!(oom_kill_count("low 0\noom 2\noom_kill 3\n"), Some(3));
         assert_eq!(oom_kill_count("oom_kill_disable 0\nunder_oom 0\n"), None);
-    }
-
-    #[test]
-    fn too_many_files_names_the_limit() {
-        let (soft, _) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
-        let message = with_limit("open", Errno::EMFILE).to_string();
-        assert!(message.contains(&soft.to_string()) && message.contains("ulimit -n"), "{message}");
     }
 }
