@@ -4,8 +4,7 @@ mod main_attr;
 
 use proc_macro::TokenStream;
 
-/// Makes a `main` that prepares the process ([`init`](../torchrs/fn.init.html)) and reports how
-/// it failed.
+/// Makes a `main` that prepares the process (`torchrs::init()`) and reports how it failed.
 ///
 /// For `fn main()` and `fn main() -> Result<(), E>`, where `E` converts into `Box<dyn Error>`. An
 /// error is printed as `Error: message` with its sources, written to the file that

@@ -115,7 +115,7 @@ fn variable<T: FromStr>(name: &str) -> Option<T> {
 
 /// Ends the process over a configuration error, before the program has begun.
 pub(super) fn quit(error: &Error) -> ! {
-    eprintln!("Error: {error}");
+    report::say(&format!("Error: {error}"));
     report::record(error);
     process::exit(2);
 }

@@ -30,7 +30,7 @@ use super::socket::{Failure, pair, send, wait_ready};
 use super::spawner::{self, Command, Started};
 use crate::error::{Context, Error, Result};
 
-/// How long [`Drop`] waits for a killed child; only one stuck inside the kernel takes longer.
+/// How long a killed child is waited for.
 const REAP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A child process. Dropping the handle kills the child (SIGKILL) and reaps it; [`join`](Self::join)
@@ -165,6 +165,14 @@ impl Process {
         }
     }
 
+    /// Waits for a child that was killed, though not for ever: it may be stuck in the kernel.
+    pub(super) fn reap_killed(&self) -> Result<()> {
+        match self.wait_timeout(REAP_TIMEOUT) {
+            Ok(_) | Err(Error::Timeout { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Waits until the child has ended, and turns a failure of it into an error.
     ///
     /// # Errors
@@ -262,7 +270,7 @@ impl Drop for Process {
     fn drop(&mut self) {
         if let Ok(None) = self.try_wait() {
             let _ = self.kill();
-            let _ = self.wait_timeout(REAP_TIMEOUT);
+            let _ = self.reap_killed();
         }
     }
 }

@@ -5,14 +5,14 @@
 use std::backtrace::Backtrace;
 use std::error::Error as StdError;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileExt;
 use std::panic::{self, PanicHookInfo};
 use std::path::{Path, PathBuf};
 use std::process::{self, ExitCode};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Once, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
@@ -207,32 +207,27 @@ enum Sink {
 static SINK: OnceLock<Sink> = OnceLock::new();
 static RECORDED: AtomicBool = AtomicBool::new(false);
 
-/// Finds the error file and installs the panic hook. An inherited descriptor is closed on exec
+/// Finds the error file and adds the report to the panic hook. Called once. An inherited descriptor is closed on exec
 /// from now on, so that this process's own children do not write into it.
 pub(super) fn install() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        let Some(path) = std::env::var_os(ERROR_FILE).filter(|path| !path.is_empty()) else {
-            return;
-        };
-        let path = PathBuf::from(path);
-        let descriptor = path.strip_prefix("/proc/self/fd").ok().and_then(Path::to_str);
-        let sink = match descriptor.and_then(|number| number.parse().ok()) {
-            None => Some(Sink::Path(path)),
-            Some(number) => take_inherited(number, "/memfd:").map(|fd| Sink::File(fd.into())),
-        };
-        if let Some(sink) = sink {
-            let _ = SINK.set(sink);
-            error::install_hook();
-            let previous = panic::take_hook();
-            panic::set_hook(Box::new(move |info| {
-                if !error::is_catching() {
-                    record_panic(info);
-                }
-                previous(info);
-            }));
-        }
-    });
+    let Some(path) = std::env::var_os(ERROR_FILE).filter(|path| !path.is_empty()) else { return };
+    let path = PathBuf::from(path);
+    let descriptor = path.strip_prefix("/proc/self/fd").ok().and_then(Path::to_str);
+    let sink = match descriptor.and_then(|number| number.parse().ok()) {
+        None => Some(Sink::Path(path)),
+        Some(number) => take_inherited(number, "/memfd:").map(|fd| Sink::File(fd.into())),
+    };
+    if let Some(sink) = sink
+        && SINK.set(sink).is_ok()
+    {
+        let previous = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            if !error::is_catching() {
+                record_panic(info);
+            }
+            previous(info);
+        }));
+    }
 }
 
 /// Takes over a descriptor that the starter of this process put at `number`, and sets its
@@ -303,8 +298,13 @@ fn leave(record: ErrorRecord) {
             .map_err(|e| format!("write error record to descriptor {}: {e}", file.as_raw_fd())),
     };
     if let Err(message) = written {
-        eprintln!("torchrs: {message}");
+        say(&format!("torchrs: {message}"));
     }
+}
+
+/// A line on standard error, if somebody still listens there: `eprintln!` would panic.
+pub(super) fn say(line: &str) {
+    let _ = writeln!(io::stderr(), "{line}");
 }
 
 /// What `main` and the entry function of a child may return: nothing, or a `Result` whose error
@@ -332,7 +332,7 @@ pub fn finish(outcome: impl Outcome) -> ExitCode {
     match outcome.failure() {
         None => ExitCode::SUCCESS,
         Some(error) => {
-            eprintln!("Error: {}", chain(&*error));
+            say(&format!("Error: {}", chain(&*error)));
             record(&*error);
             ExitCode::FAILURE
         }

@@ -167,6 +167,11 @@ pub(super) fn wait_ready(
     events: PollFlags,
     deadline: Option<Instant>,
 ) -> Result<bool> {
+    poll_until(&mut [PollFd::new(fd, events)], deadline)
+}
+
+/// Waits until one of `fds` is ready; false when `deadline` passed.
+pub(super) fn poll_until(fds: &mut [PollFd], deadline: Option<Instant>) -> Result<bool> {
     loop {
         let timeout = match deadline {
             None => PollTimeout::NONE,
@@ -177,7 +182,7 @@ pub(super) fn wait_ready(
                 PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX)
             }
         };
-        match poll(&mut [PollFd::new(fd, events)], timeout) {
+        match poll(fds, timeout) {
             Ok(0) if deadline.is_some_and(|at| Instant::now() >= at) => return Ok(false),
             Ok(0) | Err(Errno::EINTR) => {}
             Ok(_) => return Ok(true),
@@ -293,7 +298,7 @@ unsafe fn take_rights(header: &libc::msghdr) -> Vec<OwnedFd> {
         let mut control = libc::CMSG_FIRSTHDR(header);
         while let Some(c) = control.as_ref() {
             if c.cmsg_level == libc::SOL_SOCKET && c.cmsg_type == libc::SCM_RIGHTS {
-                let bytes = c.cmsg_len as usize - libc::CMSG_LEN(0) as usize;
+                let bytes = c.cmsg_len - libc::CMSG_LEN(0) as usize;
                 let data = libc::CMSG_DATA(control).cast::<RawFd>();
                 for i in 0..bytes / size_of::<RawFd>() {
                     fds.push(OwnedFd::from_raw_fd(data.add(i).read_unaligned()));

@@ -6,8 +6,7 @@ use std::env;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::{PollFd, PollFlags};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -16,6 +15,7 @@ use super::exit_status::ExitStatus;
 use super::init::cores_for;
 use super::process::Process;
 use super::report::Outcome;
+use super::socket::poll_until;
 use crate::error::{Error, Result};
 
 /// How long processes that are told to end (SIGTERM) have before they are killed.
@@ -106,12 +106,17 @@ impl ProcessContext {
     pub fn join(&self, timeout: Option<Duration>) -> Result<bool> {
         let deadline = timeout.and_then(|t| Instant::now().checked_add(t));
         loop {
+            // In this order: whoever is not in the list has ended and is looked at for failure.
+            let running = self.running()?;
             if let Some(error) = self.first_failure()? {
                 self.stop(GRACE)?;
                 return Err(error);
             }
-            if !self.wait_any(deadline)? {
-                return Ok(self.running()?.is_empty());
+            if running.is_empty() {
+                return Ok(true);
+            }
+            if !wait_any(&running, deadline)? {
+                return Ok(false);
             }
         }
     }
@@ -134,7 +139,7 @@ impl ProcessContext {
             }
         }
         for process in &running {
-            process.wait()?;
+            process.reap_killed()?;
         }
         Ok(())
     }
@@ -147,32 +152,6 @@ impl ProcessContext {
             }
         }
         Ok(running)
-    }
-
-    /// Waits until one more process has ended; false when none runs or the deadline has passed.
-    fn wait_any(&self, deadline: Option<Instant>) -> Result<bool> {
-        let running = self.running()?;
-        if running.is_empty() {
-            return Ok(false);
-        }
-        let mut fds: Vec<PollFd> =
-            running.iter().map(|p| PollFd::new(p.as_fd(), PollFlags::POLLIN)).collect();
-        loop {
-            let timeout = match deadline {
-                None => PollTimeout::NONE,
-                Some(at) => {
-                    let left = at.saturating_duration_since(Instant::now());
-                    let millis = left.as_nanos().div_ceil(1_000_000).min(i32::MAX as u128) as i32;
-                    PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX)
-                }
-            };
-            match poll(&mut fds, timeout) {
-                Ok(0) if deadline.is_some_and(|at| Instant::now() >= at) => return Ok(false),
-                Ok(0) | Err(Errno::EINTR) => {}
-                Ok(_) => return Ok(true),
-                Err(e) => return Err(Error::os("wait for child processes", e)),
-            }
-        }
     }
 
     /// The error of the rank that failed first. Among ranks that are found dead together, one
@@ -194,6 +173,13 @@ impl ProcessContext {
         }
         Ok(first.and_then(|(_, process, status)| process.failure(status)))
     }
+}
+
+/// Waits until one of `running` has ended; false when the deadline has passed.
+fn wait_any(running: &[&Process], deadline: Option<Instant>) -> Result<bool> {
+    let mut fds: Vec<PollFd> =
+        running.iter().map(|p| PollFd::new(p.as_fd(), PollFlags::POLLIN)).collect();
+    poll_until(&mut fds, deadline)
 }
 
 impl Drop for ProcessContext {
