@@ -160,7 +160,7 @@ macro_rules! through_f32 {
 through_f32!(Half Brain);
 
 macro_rules! by_cast {
-    ($($t:ty: $($lane:ty),*;)*) => {$($(
+    ($($t:tt: $($lane:ty),*;)*) => {$($(
         impl Stored<$lane> for $t {
             #[inline(always)]
             fn load(self) -> $lane { self as $lane }

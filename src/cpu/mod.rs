@@ -3,6 +3,9 @@
 
 pub mod format;
 pub mod isa;
+pub mod kernel;
 pub mod lane;
 pub mod math;
+pub mod plan;
 pub mod threads;
+pub mod tile;
