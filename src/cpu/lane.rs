@@ -99,14 +99,6 @@ impl<S, T> Literal<S> for T where
 {
 }
 
-/// A compute type: what tiles hold.
-pub trait Lane: Number {
-    /// Which one.
-    const COMPUTE: Compute;
-    /// The nearest value.
-    fn from_i64(value: i64) -> Self;
-}
-
 /// The compute types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -155,7 +147,7 @@ pub struct F64<const FMA: bool>(pub f64);
 pub struct I64(pub i64);
 
 macro_rules! float_lane {
-    ($Lane:ident, $t:ty, $math:ident, $compute:ident, pow: $pow:expr, sin: $sin:expr, cos: $cos:expr) => {
+    ($Lane:ident, $t:ty, $math:ident, pow: $pow:expr, sin: $sin:expr, cos: $cos:expr) => {
         impl<const FMA: bool> From<f64> for $Lane<FMA> {
             #[inline(always)]
             fn from(value: f64) -> Self { $Lane(value as $t) }
@@ -243,12 +235,6 @@ macro_rules! float_lane {
             #[inline(always)]
             fn sigmoid(self) -> Self { $Lane(1.0 / (1.0 + $math::exp::<FMA>(-self.0))) }
         }
-
-        impl<const FMA: bool> Lane for $Lane<FMA> {
-            const COMPUTE: Compute = Compute::$compute;
-            #[inline(always)]
-            fn from_i64(value: i64) -> Self { $Lane(value as $t) }
-        }
     };
     (@operator $Lane:ident, $t:ty, $Trait:ident $f:ident $op:tt) => {
         impl<const FMA: bool> $Trait for $Lane<FMA> {
@@ -277,8 +263,8 @@ macro_rules! float_lane {
     )*};
 }
 
-float_lane!(F32, f32, single, F32, pow: single::pow::<FMA>, sin: single::sin::<FMA>, cos: single::cos::<FMA>);
-float_lane!(F64, f64, double, F64, pow: f64::powf, sin: f64::sin, cos: f64::cos);
+float_lane!(F32, f32, single, pow: single::pow::<FMA>, sin: single::sin::<FMA>, cos: single::cos::<FMA>);
+float_lane!(F64, f64, double, pow: f64::powf, sin: f64::sin, cos: f64::cos);
 
 impl From<f64> for I64 {
     #[inline(always)]
@@ -436,14 +422,6 @@ impl Number for I64 {
             exponent >>= 1;
         }
         I64(y)
-    }
-}
-
-impl Lane for I64 {
-    const COMPUTE: Compute = Compute::I64;
-    #[inline(always)]
-    fn from_i64(value: i64) -> Self {
-        I64(value)
     }
 }
 

@@ -1,6 +1,7 @@
 //! CPU machinery, no op: threads, instruction sets, tiles, vector math, gemm and convolution
 //! drivers. It knows no tensor, only raw strided buffers.
 
+pub mod copy;
 pub mod format;
 pub mod isa;
 pub mod kernel;
