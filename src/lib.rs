@@ -15,6 +15,7 @@ pub mod storage;
 pub mod tensor;
 
 pub use autograd::{enable_grad, no_grad};
+pub use cpu::threads::{get_num_threads, set_num_threads};
 pub use error::{Error, Result, catch};
 pub use multiprocessing::init;
 pub use tensor::{Device, Dtype, Scalar, Tensor, TensorOptions};

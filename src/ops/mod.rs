@@ -1,4 +1,5 @@
 //! Every operation, defined once: pointwise rows in tables, everything else one file each.
 
+pub mod pointwise;
 mod provisional;
 pub mod views;

@@ -1,0 +1,253 @@
+//! Copies of strided elements without conversion. Dense copies are `memcpy`; a transposed source is
+//! read in square blocks, so that every cache line that is touched on either side is used up.
+
+use std::mem::MaybeUninit;
+use std::ops::Range;
+
+use super::format::Format;
+use super::plan::{Operand, Plan};
+use super::threads::{GRAIN, parallel_for};
+
+/// Side of a block of a transposing copy: lines of 16 f32 fill a cache line.
+const SIDE: usize = 16;
+
+/// Elements of a size, and where they are.
+#[derive(Clone, Copy)]
+pub struct Elements<'a> {
+    /// The first element.
+    pub ptr: *mut u8,
+    /// Sizes of the dimensions.
+    pub shape: &'a [usize],
+    /// Strides in elements.
+    pub strides: &'a [isize],
+}
+
+/// Copies elements of `size` bytes (1, 2, 4 or 8); `from` broadcasts to `to`'s shape.
+///
+/// # Safety
+/// All elements that shapes and strides name are valid, of that size and aligned to it; `to` names
+/// none twice and overlaps nothing of `from`; nobody else writes either meanwhile.
+pub unsafe fn copy(size: usize, to: Elements<'_>, from: Elements<'_>) {
+    if to.shape.contains(&0) {
+        return;
+    }
+    // SAFETY: the caller's promises.
+    unsafe {
+        match size {
+            1 => typed::<u8>(Format::U8, to, from),
+            2 => typed::<u16>(Format::I16, to, from),
+            4 => typed::<u32>(Format::I32, to, from),
+            8 => typed::<u64>(Format::I64, to, from),
+            _ => unreachable!("elements have 1, 2, 4 or 8 bytes, not {size}"),
+        }
+    }
+}
+
+unsafe fn typed<T: Copy>(format: Format, to: Elements<'_>, from: Elements<'_>) {
+    let operands = [to, from].map(|e| Operand::Memory {
+        ptr: e.ptr,
+        format,
+        shape: e.shape,
+        strides: e.strides,
+    });
+    let job = Job { plan: Plan::new(to.shape, &operands), to: to.ptr, from: from.ptr };
+    let unit = size_of::<T>() as isize;
+    // SAFETY: the caller's promises; the plan meets every element of `to` once.
+    unsafe {
+        if job.plan.inner_stride(0) == unit && job.plan.inner_stride(1) == unit {
+            job.dense(size_of::<T>());
+        } else if let Some(d) = job.transposed_dimension() {
+            job.blocks::<T>(d);
+        } else {
+            job.strided::<T>();
+        }
+    }
+}
+
+struct Job {
+    plan: Plan,
+    to: *mut u8,
+    from: *mut u8,
+}
+
+// SAFETY: threads copy disjoint elements.
+unsafe impl Sync for Job {}
+
+impl Job {
+    /// Both sides have dense rows.
+    unsafe fn dense(&self, size: usize) {
+        let (plan, rows, inner) = (&self.plan, self.plan.rows(), self.plan.inner());
+        // SAFETY: columns of a row on both sides.
+        let row = |row: usize, columns: Range<usize>| unsafe {
+            let skip = (columns.start * size) as isize;
+            let from = self.from.offset(plan.row_offset(row, 1) + skip);
+            let to = self.to.offset(plan.row_offset(row, 0) + skip);
+            to.copy_from_nonoverlapping(from, columns.len() * size);
+        };
+        if rows == 1 {
+            parallel_for(inner, GRAIN, |columns| row(0, columns));
+        } else {
+            parallel_for(rows, (GRAIN / inner).max(1), |rows| rows.for_each(|r| row(r, 0..inner)));
+        }
+    }
+
+    /// Any strides, element by element.
+    unsafe fn strided<T: Copy>(&self) {
+        let (plan, rows, inner) = (&self.plan, self.plan.rows(), self.plan.inner());
+        let (to_step, from_step) = (plan.inner_stride(0), plan.inner_stride(1));
+        // SAFETY: columns of a row on both sides.
+        let row = |row: usize, columns: Range<usize>| unsafe {
+            let from = self.from.offset(plan.row_offset(row, 1));
+            let to = self.to.offset(plan.row_offset(row, 0));
+            for i in columns {
+                let value = from.offset(i as isize * from_step).cast::<T>().read();
+                to.offset(i as isize * to_step).cast::<T>().write(value);
+            }
+        };
+        if rows == 1 {
+            parallel_for(inner, GRAIN, |columns| row(0, columns));
+        } else {
+            parallel_for(rows, (GRAIN / inner).max(1), |rows| rows.for_each(|r| row(r, 0..inner)));
+        }
+    }
+
+    /// The dimension along which the source is denser than along the innermost one, if there is one.
+    fn transposed_dimension(&self) -> Option<usize> {
+        let plan = &self.plan;
+        let stride = |d: usize| plan.stride(d, 1).unsigned_abs();
+        (0..plan.dims.len() - 1)
+            .filter(|&d| stride(d) != 0 && stride(d) < plan.inner_stride(1).unsigned_abs())
+            .min_by_key(|&d| stride(d))
+    }
+
+    /// Square blocks of dimension `d` and the innermost one. A block is read line by line into a
+    /// buffer and written line by line: with power-of-two strides its lines would push each other
+    /// out of the cache.
+    unsafe fn blocks<T: Copy>(&self, d: usize) {
+        let plan = &self.plan;
+        let last = plan.dims.len() - 1;
+        let (height, width) = (plan.dims[d], plan.dims[last]);
+        let bands = height.div_ceil(SIDE);
+        let others: usize = plan.rows() / height;
+        parallel_for(others * bands, (GRAIN / (SIDE * width)).max(1), |range| {
+            for unit in range {
+                let (mut other, band) = (unit / bands, unit % bands);
+                let (mut to, mut from) = (self.to, self.from);
+                for e in (0..last).rev().filter(|&e| e != d) {
+                    let index = (other % plan.dims[e]) as isize;
+                    to = to.wrapping_offset(index * plan.stride(e, 0));
+                    from = from.wrapping_offset(index * plan.stride(e, 1));
+                    other /= plan.dims[e];
+                }
+                let first = band * SIDE;
+                to = to.wrapping_offset(first as isize * plan.stride(d, 0));
+                from = from.wrapping_offset(first as isize * plan.stride(d, 1));
+                let high = SIDE.min(height - first);
+                let steps = |k: usize| (plan.stride(d, k), plan.stride(last, k));
+                for left in (0..width).step_by(SIDE) {
+                    let at = |p: *mut u8, k: usize| p.wrapping_offset(left as isize * plan.stride(last, k));
+                    let wide = SIDE.min(width - left);
+                    // SAFETY: a block inside the plan.
+                    unsafe { block::<T>(at(to, 0), steps(0), at(from, 1), steps(1), high, wide) };
+                }
+            }
+        });
+    }
+}
+
+/// Copies `high` x `wide` elements; steps are (down, across) in bytes.
+#[inline(always)]
+unsafe fn block<T: Copy>(
+    to: *mut u8,
+    to_step: (isize, isize),
+    from: *const u8,
+    from_step: (isize, isize),
+    high: usize,
+    wide: usize,
+) {
+    let mut buffer = [[MaybeUninit::<T>::uninit(); SIDE]; SIDE];
+    // SAFETY: the caller's block has these elements on both sides; what is read from the buffer was
+    // written to it.
+    unsafe {
+        for (j, line) in buffer.iter_mut().enumerate().take(wide) {
+            let from = from.offset(j as isize * from_step.1);
+            for (i, slot) in line.iter_mut().enumerate().take(high) {
+                slot.write(from.offset(i as isize * from_step.0).cast::<T>().read());
+            }
+        }
+        for i in 0..high {
+            let to = to.offset(i as isize * to_step.0);
+            for (j, line) in buffer.iter().enumerate().take(wide) {
+                to.offset(j as isize * to_step.1).cast::<T>().write(line[i].assume_init());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn positions(shape: &[usize], strides: &[isize]) -> Vec<usize> {
+        let mut out = vec![0isize];
+        for (&n, &s) in shape.iter().zip(strides) {
+            out = out.iter().flat_map(|&p| (0..n as isize).map(move |i| p + i * s)).collect();
+        }
+        out.into_iter().map(|p| p as usize).collect()
+    }
+
+    fn check<T: Copy + PartialEq + std::fmt::Debug>(shape: &[usize], to: &[isize], from: &[isize], value: fn(usize) -> T) {
+        let (to_places, from_places) = (positions(shape, to), positions(shape, from));
+        let len = |places: &[usize]| places.iter().max().map_or(1, |m| m + 1);
+        let mut source: Vec<T> = (0..len(&from_places)).map(value).collect();
+        let blank = value(usize::MAX);
+        let mut target = vec![blank; len(&to_places)];
+        let elements = |ptr: *mut T, strides| Elements { ptr: ptr.cast(), shape, strides };
+        // SAFETY: both vectors have all elements that the strides name.
+        unsafe { copy(size_of::<T>(), elements(target.as_mut_ptr(), to), elements(source.as_mut_ptr(), from)) };
+        let mut want = vec![blank; target.len()];
+        for (t, f) in to_places.iter().zip(&from_places) {
+            want[*t] = source[*f];
+        }
+        assert_eq!(target, want, "shape {shape:?} from {from:?} to {to:?}");
+    }
+
+    proptest! {
+        #[test]
+        fn permuted_and_expanded_sources(
+            shape in prop::collection::vec(1usize..40, 1..4),
+            order in any::<[u8; 4]>(),
+            gap in 1isize..3,
+            expanded in 0usize..8,
+        ) {
+            let mut permuted: Vec<usize> = (0..shape.len()).collect();
+            permuted.sort_by_key(|&d| order[d]);
+            let strides = |order: &[usize], gap: isize| {
+                let mut strides = vec![0; shape.len()];
+                let mut next = gap;
+                for &d in order.iter().rev() {
+                    strides[d] = next;
+                    next *= shape[d] as isize;
+                }
+                strides
+            };
+            let natural: Vec<usize> = (0..shape.len()).collect();
+            let mut from = strides(&permuted, gap);
+            check::<u32>(&shape, &strides(&natural, 1), &from, |i| i as u32);
+            check::<u8>(&shape, &strides(&permuted, gap), &strides(&natural, 1), |i| i as u8);
+            if expanded < shape.len() {
+                from[expanded] = 0;
+            }
+            check::<u64>(&shape, &strides(&natural, 1), &from, |i| i as u64);
+            check::<u16>(&shape, &strides(&permuted, 1), &from, |i| i as u16);
+        }
+    }
+
+    #[test]
+    fn large_copies_use_threads() {
+        check::<u32>(&[70_000], &[1], &[1], |i| i as u32);
+        check::<u32>(&[300, 400], &[400, 1], &[1, 300], |i| i as u32);
+        check::<u32>(&[0, 4], &[4, 1], &[4, 1], |i| i as u32);
+    }
+}

@@ -1,0 +1,396 @@
+//! How elements lie in memory, and the loops that bring them into a tile of a compute type and back.
+//! Everything about strides, broadcasting and narrow types is here, so that kernels see contiguous
+//! f32, f64 or i64 only.
+
+use super::isa::{self, Isa};
+use super::lane::{Compute, Constant, F32, F64, I64};
+
+/// How an element lies in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Format {
+    /// f64.
+    F64,
+    /// f32.
+    F32,
+    /// IEEE half precision.
+    F16,
+    /// The upper half of an f32.
+    BF16,
+    /// i64.
+    I64,
+    /// i32.
+    I32,
+    /// i16.
+    I16,
+    /// i8.
+    I8,
+    /// u8.
+    U8,
+    /// A byte, 0 or 1; anything but zero is stored as 1.
+    Bool,
+    /// A byte, 0 or 1, of which the lowest bit of the value is stored: what bitwise ops want.
+    Bit,
+}
+
+const FORMATS: usize = 11;
+
+impl Format {
+    /// Bytes per element.
+    #[inline]
+    pub const fn size(self) -> usize {
+        match self {
+            Format::F64 | Format::I64 => 8,
+            Format::F32 | Format::I32 => 4,
+            Format::F16 | Format::BF16 | Format::I16 => 2,
+            Format::I8 | Format::U8 | Format::Bool | Format::Bit => 1,
+        }
+    }
+
+    /// True when memory already holds values of the compute type.
+    #[inline]
+    pub const fn is(self, compute: Compute) -> bool {
+        matches!(
+            (self, compute),
+            (Format::F64, Compute::F64) | (Format::F32, Compute::F32) | (Format::I64, Compute::I64)
+        )
+    }
+}
+
+/// A block of elements: `outer` rows of `inner` elements, strides in bytes.
+#[derive(Clone, Copy)]
+pub struct Block {
+    /// Elements per row.
+    pub inner: usize,
+    /// Bytes between neighbours in a row.
+    pub inner_stride: isize,
+    /// Rows.
+    pub outer: usize,
+    /// Bytes between neighbouring rows.
+    pub outer_stride: isize,
+}
+
+/// Reads a block into a dense tile of the compute type, or writes a tile into a block.
+///
+/// # Safety
+/// The memory side has every element of the block, the tile `outer * inner` values; they do not
+/// overlap. Only reads and writes those.
+pub type Move = unsafe fn(tile: *mut u8, memory: *mut u8, block: Block);
+
+/// An element in memory and its conversions. The tile's side is the plain number type.
+trait Stored<L>: Copy {
+    fn load(self) -> L;
+    fn store(value: L) -> Self;
+}
+
+/// f16's bits.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+struct Half(u16);
+/// bf16's bits.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+struct Brain(u16);
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+struct Truth(u8);
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+struct Bit(u8);
+
+impl Stored<f32> for Half {
+    #[inline(always)]
+    fn load(self) -> f32 {
+        // f16's exponent and mantissa at f32's place, then corrected by 2^(127 - 15); that also
+        // makes subnormal halves normal.
+        let magnitude = (self.0 as u32 & 0x7fff) << 13;
+        let scaled = (f32::from_bits(magnitude) * f32::from_bits(0x7780_0000)).to_bits();
+        let special = if magnitude >= 0x0f80_0000 { 0x7f80_0000 } else { 0 };
+        f32::from_bits(scaled | special | (self.0 as u32 & 0x8000) << 16)
+    }
+    #[inline(always)]
+    fn store(value: f32) -> Self {
+        let bits = value.to_bits();
+        let magnitude = bits & 0x7fff_ffff;
+        let normal = {
+            // Rounds to nearest even by carrying into the kept bits.
+            let odd = magnitude >> 13 & 1;
+            magnitude.wrapping_sub(112 << 23).wrapping_add(0xfff + odd) >> 13
+        };
+        // Adding 0.5 moves a subnormal half's bits to the low end, rounded by the addition.
+        let subnormal = (f32::from_bits(magnitude) + 0.5).to_bits().wrapping_sub(0x3f00_0000);
+        let special = if magnitude > 0x7f80_0000 { 0x7e00 } else { 0x7c00 };
+        let half = if magnitude < 113 << 23 { subnormal } else { normal };
+        let half = if magnitude >= 143 << 23 { special } else { half };
+        Half((half | bits >> 16 & 0x8000) as u16)
+    }
+}
+
+impl Stored<f32> for Brain {
+    #[inline(always)]
+    fn load(self) -> f32 {
+        f32::from_bits((self.0 as u32) << 16)
+    }
+    #[inline(always)]
+    fn store(value: f32) -> Self {
+        let bits = value.to_bits();
+        let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
+        // Rounding could turn a NaN into infinity.
+        let quiet = bits >> 16 | 0x40;
+        Brain(if bits & 0x7fff_ffff > 0x7f80_0000 { quiet } else { rounded } as u16)
+    }
+}
+
+macro_rules! through_f32 {
+    ($($t:ty)*) => {$(
+        impl Stored<f64> for $t {
+            #[inline(always)]
+            fn load(self) -> f64 { Stored::<f32>::load(self) as f64 }
+            #[inline(always)]
+            fn store(value: f64) -> Self { Stored::<f32>::store(value as f32) }
+        }
+        impl Stored<i64> for $t {
+            #[inline(always)]
+            fn load(self) -> i64 { Stored::<f32>::load(self) as i64 }
+            #[inline(always)]
+            fn store(value: i64) -> Self { Stored::<f32>::store(value as f32) }
+        }
+    )*};
+}
+through_f32!(Half Brain);
+
+macro_rules! by_cast {
+    ($($t:tt: $($lane:ty),*;)*) => {$($(
+        impl Stored<$lane> for $t {
+            #[inline(always)]
+            fn load(self) -> $lane { self as $lane }
+            // Floats go to narrow integers by way of i64, whose low bits are kept.
+            #[inline(always)]
+            fn store(value: $lane) -> Self { by_cast!(@store $t, value) }
+        }
+    )*)*};
+    (@store f32, $v:ident) => { $v as f32 };
+    (@store f64, $v:ident) => { $v as f64 };
+    (@store $t:ty, $v:ident) => { $v as i64 as $t };
+}
+by_cast! {
+    f64: f32, f64, i64;
+    f32: f32, f64, i64;
+    i64: f32, f64, i64;
+    i32: f32, f64, i64;
+    i16: f32, f64, i64;
+    i8: f32, f64, i64;
+    u8: f32, f64, i64;
+}
+
+macro_rules! truth {
+    ($($lane:ty: $zero:literal),*) => {$(
+        impl Stored<$lane> for Truth {
+            #[inline(always)]
+            fn load(self) -> $lane { self.0 as $lane }
+            #[inline(always)]
+            fn store(value: $lane) -> Self { Truth((value != $zero) as u8) }
+        }
+        impl Stored<$lane> for Bit {
+            #[inline(always)]
+            fn load(self) -> $lane { self.0 as $lane }
+            #[inline(always)]
+            fn store(value: $lane) -> Self { Bit(value as i64 as u8 & 1) }
+        }
+    )*};
+}
+truth!(f32: 0.0, f64: 0.0, i64: 0);
+
+/// Rows shorter than this are not worth the vector loop's start.
+const SHORT: usize = 8;
+
+#[inline(always)]
+unsafe fn load<L: Copy, M: Stored<L>>(tile: *mut u8, memory: *mut u8, block: Block) {
+    let mut out = tile.cast::<L>();
+    for row in 0..block.outer {
+        // SAFETY: the caller promises that block and tile have all these elements.
+        unsafe {
+            let row = memory.offset(row as isize * block.outer_stride);
+            if block.inner_stride == size_of::<M>() as isize && block.inner >= SHORT {
+                let row = row.cast::<M>();
+                for i in 0..block.inner {
+                    out.add(i).write(row.add(i).read().load());
+                }
+            } else if block.inner_stride == 0 {
+                let value = row.cast::<M>().read().load();
+                for i in 0..block.inner {
+                    out.add(i).write(value);
+                }
+            } else {
+                for i in 0..block.inner {
+                    let at = row.offset(i as isize * block.inner_stride).cast::<M>();
+                    out.add(i).write(at.read().load());
+                }
+            }
+            out = out.add(block.inner);
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn store<L: Copy, M: Stored<L>>(tile: *mut u8, memory: *mut u8, block: Block) {
+    let mut values = tile.cast_const().cast::<L>();
+    for row in 0..block.outer {
+        // SAFETY: the caller promises that block and tile have all these elements.
+        unsafe {
+            let row = memory.offset(row as isize * block.outer_stride);
+            if block.inner_stride == size_of::<M>() as isize && block.inner >= SHORT {
+                let row = row.cast::<M>();
+                for i in 0..block.inner {
+                    row.add(i).write(M::store(values.add(i).read()));
+                }
+            } else {
+                for i in 0..block.inner {
+                    let at = row.offset(i as isize * block.inner_stride).cast::<M>();
+                    at.write(M::store(values.add(i).read()));
+                }
+            }
+            values = values.add(block.inner);
+        }
+    }
+}
+
+/// The same loop for the baseline and for AVX2; at AVX-512 these moves are bound by memory anyway.
+macro_rules! compiled {
+    ($($name:ident $name_avx2:ident $loop:ident;)*) => {$(
+        unsafe fn $name<L: Copy, M: Stored<L>>(tile: *mut u8, memory: *mut u8, block: Block) {
+            // SAFETY: the caller's promise is the same.
+            unsafe { $loop::<L, M>(tile, memory, block) }
+        }
+        #[cfg(target_arch = "x86_64")]
+        #[target_feature(enable = "avx2,fma,f16c")]
+        unsafe fn $name_avx2<L: Copy, M: Stored<L>>(tile: *mut u8, memory: *mut u8, block: Block) {
+            // SAFETY: the caller's promise is the same.
+            unsafe { $loop::<L, M>(tile, memory, block) }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        use $name as $name_avx2;
+    )*};
+}
+compiled! {
+    load_baseline load_avx2 load;
+    store_baseline store_avx2 store;
+}
+
+/// By compute type, format and level (baseline, AVX2).
+type Moves = [[[Move; 2]; FORMATS]; 3];
+
+macro_rules! moves {
+    ($name:ident, $baseline:ident, $avx2:ident) => {
+        static $name: Moves =
+            [moves!(@lane f32, $baseline, $avx2), moves!(@lane f64, $baseline, $avx2), moves!(@lane i64, $baseline, $avx2)];
+    };
+    (@lane $lane:ty, $baseline:ident, $avx2:ident) => {
+        moves!(@formats $lane, $baseline, $avx2, f64 f32 Half Brain i64 i32 i16 i8 u8 Truth Bit)
+    };
+    (@formats $lane:ty, $baseline:ident, $avx2:ident, $($m:ty)*) => {
+        [$([$baseline::<$lane, $m>, $avx2::<$lane, $m>]),*]
+    };
+}
+moves!(LOADS, load_baseline, load_avx2);
+moves!(STORES, store_baseline, store_avx2);
+
+/// The loop that reads elements of `format` into tiles of `compute`.
+#[inline]
+pub fn loader(format: Format, compute: Compute) -> Move {
+    LOADS[compute as usize][format as usize][(isa::current() >= Isa::Avx2) as usize]
+}
+
+/// The loop that writes tiles of `compute` as elements of `format`. Rows with an inner stride of 0
+/// keep their last value.
+#[inline]
+pub fn storer(compute: Compute, format: Format) -> Move {
+    STORES[compute as usize][format as usize][(isa::current() >= Isa::Avx2) as usize]
+}
+
+impl Constant {
+    /// Writes the value as `n` values of the compute type.
+    ///
+    /// # Safety
+    /// `tile` has room for them.
+    pub unsafe fn fill(self, compute: Compute, tile: *mut u8, n: usize) {
+        // SAFETY: the caller's promise; tiles are aligned for every compute type.
+        unsafe {
+            match (compute, self) {
+                (Compute::F32, Constant::F(v)) => fill(tile.cast(), v as f32, n),
+                (Compute::F32, Constant::I(v)) => fill(tile.cast(), v as f32, n),
+                (Compute::F64, Constant::F(v)) => fill(tile.cast(), v, n),
+                (Compute::F64, Constant::I(v)) => fill(tile.cast(), v as f64, n),
+                (Compute::I64, Constant::F(v)) => fill(tile.cast(), v as i64, n),
+                (Compute::I64, Constant::I(v)) => fill(tile.cast(), v, n),
+            }
+        }
+    }
+}
+
+unsafe fn fill<T: Copy>(tile: *mut T, value: T, n: usize) {
+    for i in 0..n {
+        // SAFETY: the caller promises room for `n` values.
+        unsafe { tile.add(i).write(value) };
+    }
+}
+
+// Tiles are read and written as plain numbers and as lanes alike.
+const _: () = assert!(size_of::<F32<true>>() == 4 && size_of::<F64<true>>() == 8 && size_of::<I64>() == 8);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use half::{bf16, f16};
+
+    #[test]
+    fn every_half_is_read_and_written_back_as_the_half_crate_does() {
+        for bits in 0..=u16::MAX {
+            let (a, b) = (Stored::<f32>::load(Half(bits)), f16::from_bits(bits).to_f32());
+            assert!(a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan(), "f16 {bits:04x}");
+            let (a, b) = (Stored::<f32>::load(Brain(bits)), bf16::from_bits(bits).to_f32());
+            assert!(a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan(), "bf16 {bits:04x}");
+        }
+        for bits in (0..=u32::MAX).step_by(977).chain((0x3300_0000..0x3900_0000).step_by(13)) {
+            let x = f32::from_bits(bits);
+            let (a, b) = (<Half as Stored<f32>>::store(x).0, f16::from_f32(x).to_bits());
+            assert!(a == b || x.is_nan() && f16::from_bits(a).is_nan(), "{x:e}: {a:04x}, not {b:04x}");
+            let (a, b) = (<Brain as Stored<f32>>::store(x).0, bf16::from_f32(x).to_bits());
+            assert!(a == b || x.is_nan() && bf16::from_bits(a).is_nan(), "{x:e}: {a:04x}, not {b:04x}");
+        }
+    }
+
+    #[test]
+    fn blocks_go_in_and_out() {
+        // A 5 x 12 matrix of i16 in rows of 16; every third column, rows backwards.
+        let mut memory: Vec<i16> = (0..80).map(|i| i * 3 - 100).collect();
+        let block = Block { inner: 4, inner_stride: 6, outer: 5, outer_stride: -32 };
+        let mut tile = [0f32; 20];
+        let origin = &raw mut memory[64];
+        // SAFETY: the block's elements are in `memory`, the tile has 20 values.
+        unsafe { loader(Format::I16, Compute::F32)(tile.as_mut_ptr().cast(), origin.cast(), block) };
+        for (i, v) in tile.iter().enumerate() {
+            let (row, column) = (4 - i / 4, 3 * (i % 4));
+            assert_eq!(*v, (16 * row + column) as f32 * 3.0 - 100.0);
+        }
+        tile.iter_mut().for_each(|v| *v += 0.75);
+        // SAFETY: as above.
+        unsafe { storer(Compute::F32, Format::I16)(tile.as_mut_ptr().cast(), (&raw mut memory[64]).cast(), block) };
+        assert_eq!(memory[64 + 3], (64 + 3) * 3 - 100);
+        assert_eq!(memory[0], -99);
+    }
+
+    #[test]
+    fn truth_values() {
+        let mut bytes = [7u8; 3];
+        let mut tile = [0.0f32, f32::NAN, -0.5];
+        let block = Block { inner: 3, inner_stride: 1, outer: 1, outer_stride: 0 };
+        // SAFETY: three elements on both sides.
+        unsafe { storer(Compute::F32, Format::Bool)(tile.as_mut_ptr().cast(), bytes.as_mut_ptr(), block) };
+        assert_eq!(bytes, [0, 1, 1]);
+        let mut tile = [-1i64, -2, 2];
+        // SAFETY: as above.
+        unsafe { storer(Compute::I64, Format::Bit)(tile.as_mut_ptr().cast(), bytes.as_mut_ptr(), block) };
+        assert_eq!(bytes, [1, 0, 0]);
+    }
+}

@@ -1,0 +1,142 @@
+//! A pointwise formula compiled for every compute type and instruction set. A [`Kernel`] is a static
+//! table of function pointers, each a loop over dense tiles; the driver in `tile.rs` is compiled
+//! once and runs them all.
+
+use super::isa::{COUNT, Isa};
+use super::lane::{Compute, F32, F64, I64};
+
+/// One formula: `OUT` results from `IN` values and `PARAMS` numbers that are the same for all
+/// elements. Must be `#[inline(always)]`, so that it becomes part of the vector loop.
+pub trait Formula<S, const IN: usize, const PARAMS: usize, const OUT: usize> {
+    /// The results for one element.
+    fn eval(inputs: [S; IN], params: [S; PARAMS]) -> [S; OUT];
+}
+
+/// Runs a formula over `n` elements. `pointers` are the outputs' dense tiles, then the inputs';
+/// `params` the parameters in the compute type.
+///
+/// # Safety
+/// Every tile has `n` values; outputs overlap nothing.
+pub type TileFn = unsafe fn(pointers: *const *mut u8, params: *const u8, n: usize);
+
+/// The loops of one formula: by compute type (where the formula has one), then by instruction set.
+pub struct Kernel {
+    tiles: [Option<[TileFn; COUNT]>; 3],
+}
+
+impl Kernel {
+    /// For f32 and f64.
+    pub const fn float<K, const IN: usize, const PARAMS: usize, const OUT: usize>() -> Self
+    where
+        K: Formula<F32<true>, IN, PARAMS, OUT>
+            + Formula<F32<false>, IN, PARAMS, OUT>
+            + Formula<F64<true>, IN, PARAMS, OUT>
+            + Formula<F64<false>, IN, PARAMS, OUT>,
+    {
+        Kernel {
+            tiles: [
+                Some(loops::<K, F32<false>, F32<true>, IN, PARAMS, OUT>()),
+                Some(loops::<K, F64<false>, F64<true>, IN, PARAMS, OUT>()),
+                None,
+            ],
+        }
+    }
+
+    /// For f32, f64 and i64.
+    pub const fn number<K, const IN: usize, const PARAMS: usize, const OUT: usize>() -> Self
+    where
+        K: Formula<F32<true>, IN, PARAMS, OUT>
+            + Formula<F32<false>, IN, PARAMS, OUT>
+            + Formula<F64<true>, IN, PARAMS, OUT>
+            + Formula<F64<false>, IN, PARAMS, OUT>
+            + Formula<I64, IN, PARAMS, OUT>,
+    {
+        let mut kernel = Self::float::<K, IN, PARAMS, OUT>();
+        kernel.tiles[Compute::I64 as usize] = Some(loops::<K, I64, I64, IN, PARAMS, OUT>());
+        kernel
+    }
+
+    /// For i64 only.
+    pub const fn bits<K, const IN: usize, const PARAMS: usize, const OUT: usize>() -> Self
+    where
+        K: Formula<I64, IN, PARAMS, OUT>,
+    {
+        Kernel { tiles: [None, None, Some(loops::<K, I64, I64, IN, PARAMS, OUT>())] }
+    }
+
+    /// The loop for a compute type at an instruction set. To call it, the processor must have that.
+    ///
+    /// # Panics
+    /// If the formula is not compiled for the type; ops convert or refuse such operands beforehand.
+    #[inline]
+    pub fn tile(&self, compute: Compute, isa: Isa) -> TileFn {
+        let loops = self.tiles[compute as usize].as_ref();
+        loops.expect("an op runs in the types that its kind names")[isa as usize]
+    }
+}
+
+const fn loops<K, Plain, Fused, const IN: usize, const PARAMS: usize, const OUT: usize>()
+-> [TileFn; COUNT]
+where
+    K: Formula<Plain, IN, PARAMS, OUT> + Formula<Fused, IN, PARAMS, OUT>,
+    Plain: Copy,
+    Fused: Copy,
+{
+    [
+        baseline::<K, Plain, IN, PARAMS, OUT>,
+        avx2::<K, Fused, IN, PARAMS, OUT>,
+        avx512::<K, Fused, IN, PARAMS, OUT>,
+    ]
+}
+
+/// The loop itself: the only one, whatever the formula.
+#[inline(always)]
+unsafe fn run<K, S, const IN: usize, const PARAMS: usize, const OUT: usize>(
+    pointers: *const *mut u8,
+    params: *const u8,
+    n: usize,
+) where
+    K: Formula<S, IN, PARAMS, OUT>,
+    S: Copy,
+{
+    // SAFETY: the caller gives `OUT + IN` pointers to tiles of `n` values, and `PARAMS` parameters.
+    unsafe {
+        let outputs = pointers.cast::<[*mut S; OUT]>().read();
+        let inputs = pointers.add(OUT).cast::<[*const S; IN]>().read();
+        let params = params.cast::<[S; PARAMS]>().read();
+        for i in 0..n {
+            let values = inputs.map(
+                #[inline(always)]
+                |p| p.add(i).read(),
+            );
+            let results = K::eval(values, params);
+            for k in 0..OUT {
+                outputs[k].add(i).write(results[k]);
+            }
+        }
+    }
+}
+
+macro_rules! compiled {
+    ($($(#[$attribute:meta])* $name:ident;)*) => {$(
+        $(#[$attribute])*
+        unsafe fn $name<K, S, const IN: usize, const PARAMS: usize, const OUT: usize>(
+            pointers: *const *mut u8,
+            params: *const u8,
+            n: usize,
+        ) where
+            K: Formula<S, IN, PARAMS, OUT>,
+            S: Copy,
+        {
+            // SAFETY: the caller's promise is the same.
+            unsafe { run::<K, S, IN, PARAMS, OUT>(pointers, params, n) }
+        }
+    )*};
+}
+compiled! {
+    baseline;
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
+    avx2;
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw,avx2,fma,f16c"))]
+    avx512;
+}

@@ -1,0 +1,466 @@
+//! What a pointwise formula is written over: a value of some compute type. The same generic formula
+//! runs over [`F32`] and [`F64`] (floating point; with or without fused multiply-add), [`I64`]
+//! (integers and bool), and over whole tensors when it is to be differentiated again (`ops`).
+//!
+//! f16 and bf16 compute in f32, all integers and bool in i64: loaders and storers convert
+//! (`format.rs`).
+
+use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Sub};
+
+use super::math::{double, single};
+
+/// A value of a pointwise formula: arithmetic with its like and with literals, comparison, choice.
+pub trait Number:
+    Copy
+    + From<f64>
+    + Neg<Output = Self>
+    + Add<Output = Self>
+    + Sub<Output = Self>
+    + Mul<Output = Self>
+    + Div<Output = Self>
+    + Add<f64, Output = Self>
+    + Sub<f64, Output = Self>
+    + Mul<f64, Output = Self>
+    + Div<f64, Output = Self>
+{
+    /// The outcome of a comparison.
+    type Truth: Copy
+        + BitAnd<Output = Self::Truth>
+        + BitOr<Output = Self::Truth>
+        + BitXor<Output = Self::Truth>
+        + Not<Output = Self::Truth>;
+
+    /// `a` where `c` holds, else `b`. Both are computed.
+    fn choose(c: Self::Truth, a: Self, b: Self) -> Self;
+    /// `self < other`; false for NaN, as the next two.
+    fn less(self, other: Self) -> Self::Truth;
+    /// `self <= other`.
+    fn less_equal(self, other: Self) -> Self::Truth;
+    /// `self == other`.
+    fn equal(self, other: Self) -> Self::Truth;
+    /// Absolute value.
+    fn abs(self) -> Self;
+    /// -1, 0 or 1; NaN for NaN.
+    fn sign(self) -> Self;
+    /// The larger one; NaN if one is.
+    fn maximum(self, other: Self) -> Self;
+    /// The smaller one; NaN if one is.
+    fn minimum(self, other: Self) -> Self;
+    /// Largest integer not above.
+    fn floor(self) -> Self;
+    /// Smallest integer not below.
+    fn ceil(self) -> Self;
+    /// Nearest integer, ties to the even one.
+    fn round(self) -> Self;
+    /// Integer part, towards zero.
+    fn trunc(self) -> Self;
+    /// Remainder of the floored division: it has the sign of `other`.
+    fn remainder(self, other: Self) -> Self;
+    /// Quotient rounded down.
+    fn floor_divide(self, other: Self) -> Self;
+    /// `self` to the power `other`.
+    fn pow(self, other: Self) -> Self;
+}
+
+/// Calls `$callback! { name ... }` with the names of the one-argument functions of [`Float`].
+macro_rules! float_functions {
+    ($callback:ident) => {
+        $callback! {
+            "e^x." exp, "e^x - 1, exact near 0." expm1,
+            "Natural logarithm." log, "log(1 + x), exact near 0." log1p,
+            "Logarithm to base 2." log2, "Logarithm to base 10." log10,
+            "Square root." sqrt, "1 / sqrt(x)." rsqrt,
+            "Sine." sin, "Cosine." cos, "Tangent." tan,
+            "Inverse sine." asin, "Inverse cosine." acos, "Inverse tangent." atan,
+            "Hyperbolic sine." sinh, "Hyperbolic cosine." cosh, "Hyperbolic tangent." tanh,
+            "Error function." erf, "Logistic function 1 / (1 + e^-x)." sigmoid,
+        }
+    };
+}
+pub(crate) use float_functions;
+
+macro_rules! declare {
+    ($($doc:literal $name:ident,)*) => {
+        /// A value with the elementary functions.
+        pub trait Float: Number {
+            $(#[doc = $doc] fn $name(self) -> Self;)*
+        }
+    };
+}
+float_functions!(declare);
+
+/// An integer value with bitwise operators.
+pub trait Bits: Number + BitAnd<Output = Self> + BitOr<Output = Self> + BitXor<Output = Self> + Not<Output = Self> {}
+
+/// A literal on the left: `1.0 - x`. Formulas are generic over `S: Number where f64: Literal<S>`.
+pub trait Literal<S>: Add<S, Output = S> + Sub<S, Output = S> + Mul<S, Output = S> + Div<S, Output = S> {}
+impl<S, T> Literal<S> for T where
+    T: Add<S, Output = S> + Sub<S, Output = S> + Mul<S, Output = S> + Div<S, Output = S>
+{
+}
+
+/// The compute types.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Compute {
+    /// For f32, f16 and bf16.
+    F32,
+    /// For f64.
+    F64,
+    /// For all integers and bool.
+    I64,
+}
+
+impl Compute {
+    /// Bytes per value.
+    #[inline]
+    pub const fn size(self) -> usize {
+        match self {
+            Compute::F32 => 4,
+            Compute::F64 | Compute::I64 => 8,
+        }
+    }
+}
+
+/// A number given at run time: a parameter, or an operand that is not a tensor.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Constant {
+    /// Floating point.
+    F(f64),
+    /// Integer or truth value.
+    I(i64),
+}
+
+/// f32; `FMA` says whether `mul_add` is an instruction.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub struct F32<const FMA: bool>(pub f32);
+
+/// f64; `FMA` says whether `mul_add` is an instruction.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub struct F64<const FMA: bool>(pub f64);
+
+/// i64 with wrapping arithmetic, of which the low bits are right for every narrower integer.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub struct I64(pub i64);
+
+macro_rules! float_lane {
+    ($Lane:ident, $t:ty, $math:ident, pow: $pow:expr, sin: $sin:expr, cos: $cos:expr) => {
+        impl<const FMA: bool> From<f64> for $Lane<FMA> {
+            #[inline(always)]
+            fn from(value: f64) -> Self { $Lane(value as $t) }
+        }
+        impl<const FMA: bool> Neg for $Lane<FMA> {
+            type Output = Self;
+            #[inline(always)]
+            fn neg(self) -> Self { $Lane(-self.0) }
+        }
+        float_lane!(@operator $Lane, $t, Add add +);
+        float_lane!(@operator $Lane, $t, Sub sub -);
+        float_lane!(@operator $Lane, $t, Mul mul *);
+        float_lane!(@operator $Lane, $t, Div div /);
+
+        impl<const FMA: bool> Number for $Lane<FMA> {
+            type Truth = bool;
+            #[inline(always)]
+            fn choose(c: bool, a: Self, b: Self) -> Self { if c { a } else { b } }
+            #[inline(always)]
+            fn less(self, other: Self) -> bool { self.0 < other.0 }
+            #[inline(always)]
+            fn less_equal(self, other: Self) -> bool { self.0 <= other.0 }
+            #[inline(always)]
+            fn equal(self, other: Self) -> bool { self.0 == other.0 }
+            #[inline(always)]
+            fn abs(self) -> Self { $Lane(self.0.abs()) }
+            #[inline(always)]
+            fn sign(self) -> Self {
+                let x = self.0;
+                let y = (x > 0.0) as i32 as $t - (x < 0.0) as i32 as $t;
+                $Lane(if x.is_nan() { x } else { y })
+            }
+            #[inline(always)]
+            fn maximum(self, other: Self) -> Self {
+                let (a, b) = (self.0, other.0);
+                let y = if a > b { a } else { b };
+                $Lane(if a.is_nan() { a } else { y })
+            }
+            #[inline(always)]
+            fn minimum(self, other: Self) -> Self {
+                let (a, b) = (self.0, other.0);
+                let y = if a < b { a } else { b };
+                $Lane(if a.is_nan() { a } else { y })
+            }
+            #[inline(always)]
+            fn floor(self) -> Self { $Lane(self.0.floor()) }
+            #[inline(always)]
+            fn ceil(self) -> Self { $Lane(self.0.ceil()) }
+            #[inline(always)]
+            fn round(self) -> Self { $Lane(self.0.round_ties_even()) }
+            #[inline(always)]
+            fn trunc(self) -> Self { $Lane(self.0.trunc()) }
+            #[inline(always)]
+            fn remainder(self, other: Self) -> Self {
+                let (a, b) = (self.0, other.0);
+                let r = a % b;
+                $Lane(if r != 0.0 && (b < 0.0) != (r < 0.0) { r + b } else { r })
+            }
+            #[inline(always)]
+            fn floor_divide(self, other: Self) -> Self {
+                let (a, b) = (self.0, other.0);
+                // From the exact remainder, because a / b may round up to the next integer.
+                let r = a % b;
+                let q = (a - r) / b;
+                let q = if r != 0.0 && (b < 0.0) != (r < 0.0) { q - 1.0 } else { q };
+                let rounded = q.floor();
+                let rounded = if q - rounded > 0.5 { rounded + 1.0 } else { rounded };
+                let quotient = a / b;
+                let rounded = if q != 0.0 { rounded } else { (0.0 as $t).copysign(quotient) };
+                $Lane(if b == 0.0 { quotient } else { rounded })
+            }
+            #[inline(always)]
+            fn pow(self, other: Self) -> Self { $Lane($pow(self.0, other.0)) }
+        }
+
+        impl<const FMA: bool> Float for $Lane<FMA> {
+            float_lane!(@function $Lane, $math::, exp expm1 log log1p log2 log10 tanh erf);
+            float_lane!(@function $Lane, <$t>::, sqrt tan asin acos atan sinh cosh);
+            #[inline(always)]
+            fn sin(self) -> Self { $Lane($sin(self.0)) }
+            #[inline(always)]
+            fn cos(self) -> Self { $Lane($cos(self.0)) }
+            #[inline(always)]
+            fn rsqrt(self) -> Self { $Lane(1.0 / self.0.sqrt()) }
+            #[inline(always)]
+            fn sigmoid(self) -> Self { $Lane(1.0 / (1.0 + $math::exp::<FMA>(-self.0))) }
+        }
+    };
+    (@operator $Lane:ident, $t:ty, $Trait:ident $f:ident $op:tt) => {
+        impl<const FMA: bool> $Trait for $Lane<FMA> {
+            type Output = Self;
+            #[inline(always)]
+            fn $f(self, other: Self) -> Self { $Lane(self.0 $op other.0) }
+        }
+        impl<const FMA: bool> $Trait<f64> for $Lane<FMA> {
+            type Output = Self;
+            #[inline(always)]
+            fn $f(self, other: f64) -> Self { $Lane(self.0 $op other as $t) }
+        }
+        impl<const FMA: bool> $Trait<$Lane<FMA>> for f64 {
+            type Output = $Lane<FMA>;
+            #[inline(always)]
+            fn $f(self, other: $Lane<FMA>) -> $Lane<FMA> { $Lane(self as $t $op other.0) }
+        }
+    };
+    (@function $Lane:ident, $math:ident::, $($f:ident)*) => {$(
+        #[inline(always)]
+        fn $f(self) -> Self { $Lane($math::$f::<FMA>(self.0)) }
+    )*};
+    (@function $Lane:ident, <$t:ty>::, $($f:ident)*) => {$(
+        #[inline(always)]
+        fn $f(self) -> Self { $Lane(<$t>::$f(self.0)) }
+    )*};
+}
+
+float_lane!(F32, f32, single, pow: single::pow::<FMA>, sin: single::sin::<FMA>, cos: single::cos::<FMA>);
+float_lane!(F64, f64, double, pow: f64::powf, sin: f64::sin, cos: f64::cos);
+
+impl From<f64> for I64 {
+    #[inline(always)]
+    fn from(value: f64) -> Self {
+        I64(value as i64)
+    }
+}
+
+impl Neg for I64 {
+    type Output = Self;
+    #[inline(always)]
+    fn neg(self) -> Self {
+        I64(self.0.wrapping_neg())
+    }
+}
+
+/// Quotient towards zero; 0 for a zero divisor, which ops refuse beforehand.
+#[inline(always)]
+fn truncated_quotient(a: i64, b: i64) -> i64 {
+    if b == 0 { 0 } else { a.wrapping_div(b) }
+}
+
+macro_rules! integer_operator {
+    ($($Trait:ident $f:ident $of:expr;)*) => {$(
+        impl $Trait for I64 {
+            type Output = Self;
+            #[inline(always)]
+            fn $f(self, other: Self) -> Self { I64($of(self.0, other.0)) }
+        }
+        impl $Trait<f64> for I64 {
+            type Output = Self;
+            #[inline(always)]
+            fn $f(self, other: f64) -> Self { I64($of(self.0, other as i64)) }
+        }
+        impl $Trait<I64> for f64 {
+            type Output = I64;
+            #[inline(always)]
+            fn $f(self, other: I64) -> I64 { I64($of(self as i64, other.0)) }
+        }
+    )*};
+}
+integer_operator! {
+    Add add i64::wrapping_add;
+    Sub sub i64::wrapping_sub;
+    Mul mul i64::wrapping_mul;
+    Div div truncated_quotient;
+}
+
+macro_rules! bit_operator {
+    ($($Trait:ident $f:ident $op:tt;)*) => {$(
+        impl $Trait for I64 {
+            type Output = Self;
+            #[inline(always)]
+            fn $f(self, other: Self) -> Self { I64(self.0 $op other.0) }
+        }
+    )*};
+}
+bit_operator! {
+    BitAnd bitand &;
+    BitOr bitor |;
+    BitXor bitxor ^;
+}
+
+impl Not for I64 {
+    type Output = Self;
+    #[inline(always)]
+    fn not(self) -> Self {
+        I64(!self.0)
+    }
+}
+
+impl Bits for I64 {}
+
+impl Number for I64 {
+    type Truth = bool;
+    #[inline(always)]
+    fn choose(c: bool, a: Self, b: Self) -> Self {
+        if c { a } else { b }
+    }
+    #[inline(always)]
+    fn less(self, other: Self) -> bool {
+        self.0 < other.0
+    }
+    #[inline(always)]
+    fn less_equal(self, other: Self) -> bool {
+        self.0 <= other.0
+    }
+    #[inline(always)]
+    fn equal(self, other: Self) -> bool {
+        self.0 == other.0
+    }
+    #[inline(always)]
+    fn abs(self) -> Self {
+        I64(self.0.wrapping_abs())
+    }
+    #[inline(always)]
+    fn sign(self) -> Self {
+        I64(self.0.signum())
+    }
+    #[inline(always)]
+    fn maximum(self, other: Self) -> Self {
+        I64(self.0.max(other.0))
+    }
+    #[inline(always)]
+    fn minimum(self, other: Self) -> Self {
+        I64(self.0.min(other.0))
+    }
+    #[inline(always)]
+    fn floor(self) -> Self {
+        self
+    }
+    #[inline(always)]
+    fn ceil(self) -> Self {
+        self
+    }
+    #[inline(always)]
+    fn round(self) -> Self {
+        self
+    }
+    #[inline(always)]
+    fn trunc(self) -> Self {
+        self
+    }
+    #[inline(always)]
+    fn remainder(self, other: Self) -> Self {
+        let (a, b) = (self.0, other.0);
+        let r = if b == 0 { 0 } else { a.wrapping_rem(b) };
+        I64(if r != 0 && (r < 0) != (b < 0) { r.wrapping_add(b) } else { r })
+    }
+    #[inline(always)]
+    fn floor_divide(self, other: Self) -> Self {
+        let (a, b) = (self.0, other.0);
+        let q = truncated_quotient(a, b);
+        let inexact = q.wrapping_mul(b) != a;
+        I64(if inexact && (a < 0) != (b < 0) { q - 1 } else { q })
+    }
+    /// Wraps like a chain of multiplications. Of the negative powers only those of 1 and -1 are not 0.
+    #[inline(always)]
+    fn pow(self, other: Self) -> Self {
+        let (mut base, mut exponent) = (self.0, other.0);
+        if exponent < 0 {
+            let odd = exponent & 1 != 0;
+            return I64(match base {
+                1 => 1,
+                -1 => if odd { -1 } else { 1 },
+                _ => 0,
+            });
+        }
+        let mut y = 1i64;
+        while exponent > 0 {
+            if exponent & 1 != 0 {
+                y = y.wrapping_mul(base);
+            }
+            base = base.wrapping_mul(base);
+            exponent >>= 1;
+        }
+        I64(y)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn floored_division_of_integers() {
+        for (a, b, q, r) in [(7, 3, 2, 1), (-7, 3, -3, 2), (7, -3, -3, -2), (-7, -3, 2, -1), (6, -3, -2, 0)] {
+            assert_eq!(I64(a).floor_divide(I64(b)).0, q, "{a} / {b}");
+            assert_eq!(I64(a).remainder(I64(b)).0, r, "{a} % {b}");
+        }
+        assert_eq!(I64(i64::MIN).remainder(I64(-1)).0, 0);
+    }
+
+    #[test]
+    fn floored_division_of_floats() {
+        let f = |a, b| (F64::<false>(a).floor_divide(F64(b)).0, F64::<false>(a).remainder(F64(b)).0);
+        assert_eq!(f(7.5, 2.0), (3.0, 1.5));
+        assert_eq!(f(-7.5, 2.0), (-4.0, 0.5));
+        // 1.0 / 0.1 rounds to 10, but 0.1 is a little more than a tenth.
+        assert_eq!(f(1.0, 0.1).0, 9.0);
+        assert_eq!(f(1.0, 0.0).0, f64::INFINITY);
+    }
+
+    #[test]
+    fn powers_of_integers() {
+        for (a, b, y) in [(3, 4, 81), (-2, 3, -8), (0, 0, 1), (2, -1, 0), (-1, -3, -1), (1, -5, 1), (2, 64, 0)] {
+            assert_eq!(I64(a).pow(I64(b)).0, y, "{a}^{b}");
+        }
+    }
+
+    #[test]
+    fn nan_goes_through_the_larger_and_the_smaller() {
+        for (a, b) in [(f32::NAN, 1.0), (1.0, f32::NAN)] {
+            assert!(F32::<false>(a).maximum(F32(b)).0.is_nan());
+            assert!(F32::<false>(a).minimum(F32(b)).0.is_nan());
+        }
+        assert!(F32::<false>(f32::NAN).sign().0.is_nan());
+    }
+}

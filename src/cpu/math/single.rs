@@ -1,0 +1,296 @@
+//! f32 functions. Errors are in units in the last place (ulp) against f64, over all or a dense
+//! sample of the f32 values; the tests below hold them there.
+
+use super::double;
+
+/// `a * b + c`, fused where that is an instruction.
+#[inline(always)]
+pub fn fma<const FMA: bool>(a: f32, b: f32, c: f32) -> f32 {
+    if FMA { a.mul_add(b, c) } else { a * b + c }
+}
+
+/// `c[0] + c[1] x + c[2] x^2 + ...`
+#[inline(always)]
+fn poly<const FMA: bool, const N: usize>(x: f32, c: [f32; N]) -> f32 {
+    let mut y = c[N - 1];
+    let mut i = N - 1;
+    while i > 0 {
+        i -= 1;
+        y = fma::<FMA>(y, x, c[i]);
+    }
+    y
+}
+
+/// `x` between `low` and `high`; NaN stays NaN.
+#[inline(always)]
+fn clamp(x: f32, low: f32, high: f32) -> f32 {
+    let x = if x < low { low } else { x };
+    if x > high { high } else { x }
+}
+
+/// 1.5 * 2^23: adding it rounds to an integer, which is then in the low bits.
+const MAGIC: f32 = 12_582_912.0;
+/// ln 2 in two parts; the first has few bits, so that its product with an exponent is exact.
+const LN2_HI: f32 = 0.693_359_4;
+const LN2_LO: f32 = -2.121_944_4e-4;
+
+/// 2^n for the integer that adding [`MAGIC`] put into `t`'s low bits; n in -126..=127.
+#[inline(always)]
+fn power_of_two(t: f32) -> f32 {
+    f32::from_bits(t.to_bits().wrapping_add(127) << 23)
+}
+
+/// `x = n ln 2 + r`: gives n, and e^r - 1 - r.
+#[inline(always)]
+fn exp_parts<const FMA: bool>(x: f32) -> (f32, f32, f32) {
+    let n = fma::<FMA>(x, std::f32::consts::LOG2_E, MAGIC) - MAGIC;
+    let r = fma::<FMA>(n, -LN2_LO, fma::<FMA>(n, -LN2_HI, x));
+    let p = poly::<FMA, 6>(
+        r,
+        [0.5, 0.166_666_66, 0.041_666_295, 0.008_333_497, 0.001_394_466, 0.000_197_903_4],
+    );
+    (n, r, r * r * p)
+}
+
+/// e^x, within 1 ulp; subnormal results and overflow as they should be.
+#[inline(always)]
+pub fn exp<const FMA: bool>(x: f32) -> f32 {
+    let (n, r, tail) = exp_parts::<FMA>(clamp(x, -104.0, 89.0));
+    // In two steps, because 2^n alone may be too large or subnormal.
+    let half = fma::<FMA>(n, 0.5, MAGIC);
+    let rest = n - (half - MAGIC) + MAGIC;
+    (r + tail + 1.0) * power_of_two(half) * power_of_two(rest)
+}
+
+/// e^x - 1, within 2 ulp also near 0.
+#[inline(always)]
+pub fn expm1<const FMA: bool>(x: f32) -> f32 {
+    let (n, r, tail) = exp_parts::<FMA>(clamp(x, -20.0, 89.0));
+    // Half of the result, because 2^128 is not a number.
+    let s = power_of_two(n - 1.0 + MAGIC);
+    (2.0 * fma::<FMA>(s, r + tail, s - 0.5)).copysign(x)
+}
+
+/// `x = 2^e (1 + f)` with 1 + f in [sqrt(1/2), sqrt 2): gives e, f, and log(1 + f) - f. For x > 0,
+/// subnormal ones too.
+#[inline(always)]
+fn log_parts<const FMA: bool>(x: f32) -> (f32, f32, f32) {
+    let tiny = x < f32::MIN_POSITIVE;
+    let x = if tiny { x * 8_388_608.0 } else { x };
+    let shift = if tiny { 23.0 } else { 0.0 };
+    const SQRT_HALF: u32 = 0x3f35_04f3;
+    let bits = x.to_bits().wrapping_sub(SQRT_HALF);
+    let e = (bits as i32 >> 23) as f32 - shift;
+    let f = f32::from_bits((bits & 0x007f_ffff) + SQRT_HALF) - 1.0;
+    let q = poly::<FMA, 9>(
+        f,
+        [
+            0.333_333_13,
+            -0.250_000_1,
+            0.200_021_2,
+            -0.166_679_96,
+            0.142_195_51,
+            -0.124_055_87,
+            0.118_881_67,
+            -0.116_756_69,
+            0.067_466_5,
+        ],
+    );
+    let z = f * f;
+    (e, f, fma::<FMA>(-0.5, z, f * z * q))
+}
+
+/// `y`, or what the logarithm is at 0, at infinity and for negative numbers.
+#[inline(always)]
+fn log_special(x: f32, y: f32) -> f32 {
+    let y = if x == f32::INFINITY { x } else { y };
+    let y = if x == 0.0 { f32::NEG_INFINITY } else { y };
+    // NaN compares false.
+    if x >= 0.0 { y } else { f32::NAN }
+}
+
+/// Natural logarithm, within 1 ulp.
+#[inline(always)]
+pub fn log<const FMA: bool>(x: f32) -> f32 {
+    let (e, f, tail) = log_parts::<FMA>(x);
+    let y = fma::<FMA>(e, LN2_HI, f + fma::<FMA>(e, LN2_LO, tail));
+    log_special(x, y)
+}
+
+/// Logarithm to base 2, within 2 ulp, exact at powers of two.
+#[inline(always)]
+pub fn log2<const FMA: bool>(x: f32) -> f32 {
+    const BEYOND_ONE: f32 = std::f32::consts::LOG2_E - 1.0;
+    let (e, f, tail) = log_parts::<FMA>(x);
+    let y = fma::<FMA>(f, BEYOND_ONE, tail * BEYOND_ONE) + tail + f + e;
+    log_special(x, y)
+}
+
+/// Logarithm to base 10, within 2 ulp.
+#[inline(always)]
+pub fn log10<const FMA: bool>(x: f32) -> f32 {
+    // log10(e) and log10(2), each in two parts.
+    const E_HI: f32 = 0.4375;
+    const E_LO: f32 = -0.003_205_518;
+    const TWO_HI: f32 = 0.300_781_25;
+    const TWO_LO: f32 = 0.000_248_745_66;
+    let (e, f, tail) = log_parts::<FMA>(x);
+    let low = fma::<FMA>(f, E_LO, fma::<FMA>(tail, E_LO, e * TWO_LO));
+    let y = fma::<FMA>(e, TWO_HI, fma::<FMA>(f, E_HI, fma::<FMA>(tail, E_HI, low)));
+    log_special(x, y)
+}
+
+/// log(1 + x), within 2 ulp also near 0.
+#[inline(always)]
+pub fn log1p<const FMA: bool>(x: f32) -> f32 {
+    let u = 1.0 + x;
+    // What rounding took from 1 + x, to first order.
+    let lost = (x - (u - 1.0)) / u;
+    let lost = if u == f32::INFINITY || u == 0.0 { 0.0 } else { lost };
+    let y = log::<FMA>(u) + lost;
+    // Keeps the sign of zero.
+    if x == 0.0 { x } else { y }
+}
+
+/// Hyperbolic tangent, within 3 ulp.
+#[inline(always)]
+pub fn tanh<const FMA: bool>(x: f32) -> f32 {
+    let t = expm1::<FMA>(clamp(2.0 * x.abs(), 0.0, 20.0));
+    (t / (t + 2.0)).copysign(x)
+}
+
+/// Error function, within 2 ulp.
+#[inline(always)]
+pub fn erf<const FMA: bool>(x: f32) -> f32 {
+    let a = clamp(x.abs(), 0.0, 4.0);
+    let z = a * a;
+    // The coefficients of erf(a) / a - 1: the 1 is added last, where it costs no precision.
+    let small = poly::<FMA, 7>(
+        z,
+        [
+            0.128_379_17,
+            -0.376_126_26,
+            0.112_835_854,
+            -0.026_853_813,
+            0.005_188_328,
+            -0.000_801_019_55,
+            0.000_078_538_68,
+        ],
+    );
+    let small = fma::<FMA>(a, small, a);
+    // 1 - exp(-a^2) q with q = erfcx(a), a polynomial in 1 / (a + 2).
+    let q = poly::<FMA, 6>(
+        1.0 / (a + 2.0),
+        [0.001_759_886_9, 0.520_493_3, 1.579_613_7, -0.489_370_17, 10.141_443, -7.354_372_5],
+    );
+    let large = 1.0 - exp::<FMA>(-z) * q;
+    (if a < 0.97 { small } else { large }).copysign(x)
+}
+
+/// x^y, within 1 ulp, with C99's special cases (`pow(1, NaN) = 1`, `pow(-0, -3) = -inf`, ...).
+#[inline(always)]
+pub fn pow<const FMA: bool>(x: f32, y: f32) -> f32 {
+    let a = x.abs();
+    // f64 has so many spare bits that the error of the logarithm times y does not matter.
+    let (wide, y_wide) = (a as f64, y as f64);
+    let p = double::exp2::<FMA>(y_wide * double::log2::<FMA>(wide)) as f32;
+
+    // Integers and odd integers, by rounding in f64; from 2^51 on every f32 is an even integer.
+    const MAGIC: f64 = double::MAGIC;
+    let half = 0.5 * y_wide;
+    let large = y.abs() >= 1e15;
+    let integer = ((y_wide + MAGIC) - MAGIC == y_wide) | large;
+    let odd = integer & ((half + MAGIC) - MAGIC != half) & !large;
+
+    let p = if (a == 1.0) & (y.abs() == f32::INFINITY) { 1.0 } else { p };
+    let negative = x.is_sign_negative() & !x.is_nan();
+    let signed = if odd & negative { -p } else { p };
+    // A negative finite base takes integer exponents only.
+    let invalid = (x < 0.0) & (a != f32::INFINITY) & !integer & !y.is_nan();
+    let signed = if invalid { f32::NAN } else { signed };
+    if (y == 0.0) | (x == 1.0) { 1.0 } else { signed }
+}
+
+/// Bits of 2 / pi after the binary point, most significant first.
+const TWO_OVER_PI: [u64; 5] = [
+    0xa2f9_836e_4e44_1529,
+    0xfc27_57d1_f534_ddc0,
+    0xdb62_9599_3c43_9041,
+    0xfe51_63ab_debb_c561,
+    0xb724_6e3a_424d_d2e0,
+];
+
+/// Of the f32 exponents e (x = m 2^e with a 24-bit integer m): 2^e * 2 / pi, modulo 4, as a sum of
+/// two f64. The first has at most 29 bits, so that its product with m is exact.
+static TWO_OVER_PI_SCALED: [[f64; 2]; 256] = {
+    let mut table = [[0.0; 2]; 256];
+    let mut biased = 0;
+    while biased < 256 {
+        // Subnormal numbers have the exponent of the smallest normal ones.
+        let e = (if biased == 0 { 1 } else { biased as i32 }) - 150;
+        // Bits of weight 2^1 and below (modulo 4), or, for small e, from the first bit that is set.
+        let first = if e - 2 > 0 { e - 2 } else { 0 };
+        table[biased] = [two_over_pi_bits(first, 29, e), two_over_pi_bits(first + 29, 53, e)];
+        biased += 1;
+    }
+    table
+};
+
+/// The number made of `count` bits of 2 / pi from bit `first` on, times 2^e.
+const fn two_over_pi_bits(first: i32, count: i32, e: i32) -> f64 {
+    let mut value = 0u64;
+    let mut i = first;
+    while i < first + count {
+        let word = TWO_OVER_PI[(i / 64) as usize];
+        value = value << 1 | (word >> (63 - i % 64)) & 1;
+        i += 1;
+    }
+    // Bit i weighs 2^(-1 - i); the exponent stays in f64's normal range.
+    value as f64 * double::exact_power_of_two(e - first - count)
+}
+
+/// `|x| = n pi/2 + r`: gives r in [-pi/4, pi/4] and n modulo 4, exactly enough for every f32, 2^127
+/// included.
+#[inline(always)]
+fn reduce_quadrant<const FMA: bool>(x: f32) -> (f32, u32) {
+    let bits = x.to_bits();
+    let biased = bits >> 23 & 0xff;
+    let hidden = if biased == 0 { 0 } else { 0x0080_0000 };
+    let m = (bits & 0x007f_ffff | hidden) as i32 as f64;
+    let [hi, lo] = TWO_OVER_PI_SCALED[biased as usize];
+    // In quarter turns; the product with `hi` is exact.
+    let turns = m * hi;
+    let t = double::fma::<FMA>(m, lo, turns) + double::MAGIC;
+    let n = t - double::MAGIC;
+    let r = double::fma::<FMA>(m, lo, turns - n) * std::f64::consts::FRAC_PI_2;
+    // Infinity and NaN have no angle.
+    let r = if biased == 0xff { f64::NAN } else { r };
+    (r as f32, t.to_bits() as u32)
+}
+
+#[inline(always)]
+fn sin_cos_of_quadrant<const FMA: bool>(r: f32, quadrant: u32) -> f32 {
+    let z = r * r;
+    let sin = poly::<FMA, 4>(z, [-0.166_666_67, 0.008_333_329, -0.000_198_393_35, 0.000_002_718_304]);
+    let sin = fma::<FMA>(r * z, sin, r);
+    let cos =
+        poly::<FMA, 4>(z, [0.041_666_668, -0.001_388_888_3, 0.000_024_799_52, -0.000_000_272_101_7]);
+    let cos = fma::<FMA>(z * z, cos, fma::<FMA>(z, -0.5, 1.0));
+    let y = if quadrant & 1 == 0 { sin } else { cos };
+    f32::from_bits(y.to_bits() ^ (quadrant & 2) << 30)
+}
+
+/// Sine, within 2 ulp for every argument.
+#[inline(always)]
+pub fn sin<const FMA: bool>(x: f32) -> f32 {
+    let (r, quadrant) = reduce_quadrant::<FMA>(x);
+    let y = sin_cos_of_quadrant::<FMA>(r, quadrant);
+    f32::from_bits(y.to_bits() ^ x.to_bits() & 0x8000_0000)
+}
+
+/// Cosine, within 2 ulp for every argument.
+#[inline(always)]
+pub fn cos<const FMA: bool>(x: f32) -> f32 {
+    let (r, quadrant) = reduce_quadrant::<FMA>(x);
+    sin_cos_of_quadrant::<FMA>(r, quadrant.wrapping_add(1))
+}

@@ -1,0 +1,138 @@
+//! Splits large loops over threads. The pool is built at the first loop that is worth it; the
+//! calling thread works too. A fork and join costs 10 us or more, so small loops run inline.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use parking_lot::Mutex;
+use rayon::{ThreadPool, ThreadPoolBuilder};
+
+use crate::error::{Error, throw};
+
+/// Elements of cheap work (an add) below which a loop is not split.
+pub const GRAIN: usize = 32 << 10;
+
+/// 0 until first asked for.
+static THREADS: AtomicUsize = AtomicUsize::new(0);
+/// Helpers beside the calling thread; rebuilt when the number changes.
+static POOL: Mutex<Option<Arc<ThreadPool>>> = Mutex::new(None);
+
+/// Number of threads that one operation may use (`torch.get_num_threads`). At first the value of
+/// `OMP_NUM_THREADS`, or without it the number of cores this process may run on.
+#[inline]
+pub fn get_num_threads() -> usize {
+    match THREADS.load(Relaxed) {
+        0 => {
+            let n = initial_threads();
+            // Another thread may have set it meanwhile: then its value stays.
+            THREADS.compare_exchange(0, n, Relaxed, Relaxed).err().unwrap_or(n)
+        }
+        n => n,
+    }
+}
+
+/// Sets the number of threads that one operation may use (`torch.set_num_threads`). Operations that
+/// already run keep theirs.
+///
+/// # Panics
+/// Throws [`Error::Argument`] for 0.
+#[track_caller]
+pub fn set_num_threads(threads: usize) {
+    if threads == 0 {
+        throw(Error::argument("set_num_threads", "threads", "0; at least 1 is needed"));
+    }
+    THREADS.store(threads, Relaxed);
+}
+
+fn initial_threads() -> usize {
+    std::env::var("OMP_NUM_THREADS")
+        .ok()
+        // OpenMP allows a list, one entry per nesting level.
+        .and_then(|text| text.split(',').next().and_then(|n| n.trim().parse().ok()))
+        .filter(|&n: &usize| n > 0)
+        .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get()))
+}
+
+fn pool(helpers: usize) -> Arc<ThreadPool> {
+    let mut pool = POOL.lock();
+    match &*pool {
+        Some(p) if p.current_num_threads() == helpers => p.clone(),
+        _ => {
+            let built = ThreadPoolBuilder::new()
+                .num_threads(helpers)
+                .thread_name(|i| format!("torchrs-cpu-{}", i + 1))
+                .build()
+                .unwrap_or_else(|e| {
+                    throw(Error::Other(format!("cannot start {helpers} compute threads: {e}")))
+                });
+            let built = Arc::new(built);
+            *pool = Some(built.clone());
+            built
+        }
+    }
+}
+
+/// Calls `body` on disjoint ranges that cover `0..n`, on several threads when there are at least
+/// two times `grain` items. Inside another parallel loop it runs inline. A panic in `body` reaches
+/// the caller with its payload.
+#[inline]
+pub fn parallel_for(n: usize, grain: usize, body: impl Fn(Range<usize>) + Sync) {
+    let grain = grain.max(1);
+    if n < 2 * grain || get_num_threads() == 1 || rayon::current_thread_index().is_some() {
+        if n > 0 {
+            body(0..n);
+        }
+        return;
+    }
+    let parts = get_num_threads().min(n / grain);
+    split(n, parts, &body);
+}
+
+fn split(n: usize, parts: usize, body: &(dyn Fn(Range<usize>) + Sync)) {
+    let part = |i: usize| n * i / parts..n * (i + 1) / parts;
+    pool(get_num_threads() - 1).in_place_scope(|scope| {
+        for i in 1..parts {
+            scope.spawn(move |_| body(part(i)));
+        }
+        body(part(0));
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU32;
+
+    #[test]
+    fn every_item_is_done_once() {
+        for n in [0, 1, 7, 100, 1001] {
+            let seen: Vec<AtomicU32> = (0..n).map(|_| AtomicU32::new(0)).collect();
+            parallel_for(n, 10, |range| range.for_each(|i| _ = seen[i].fetch_add(1, Relaxed)));
+            assert!(seen.iter().all(|s| s.load(Relaxed) == 1), "{n} items");
+        }
+    }
+
+    #[test]
+    fn a_nested_loop_runs_inline_and_a_panic_comes_back() {
+        let count = AtomicUsize::new(0);
+        parallel_for(64, 1, |range| {
+            parallel_for(range.len(), 1, |inner| _ = count.fetch_add(inner.len(), Relaxed));
+        });
+        assert_eq!(count.load(Relaxed), 64);
+        let error = crate::catch(|| {
+            parallel_for(64, 1, |range| {
+                if range.contains(&63) {
+                    throw(Error::shape("test", "from a helper"));
+                }
+            })
+        });
+        assert_eq!(error.unwrap_err().to_string(), "test: from a helper");
+    }
+
+    #[test]
+    fn zero_threads_are_refused() {
+        let message = crate::catch(|| set_num_threads(0)).unwrap_err().to_string();
+        assert!(message.contains("set_num_threads"), "{message}");
+    }
+}

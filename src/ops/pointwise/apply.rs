@@ -1,0 +1,445 @@
+//! The driver of all rows, compiled once: promotion, broadcasting, memory for the result, the
+//! kernel's run, and what autograd keeps.
+
+use smallvec::SmallVec;
+
+use super::row::{Gradient, Kind, Row, Source};
+use super::symbolic::{Arena, Symbol};
+use crate::Tensor;
+use crate::autograd::{BackwardCtx, Grads, SavedTensor, Saver, record, record_inplace, will_record};
+use crate::cpu::format::Format;
+use crate::cpu::kernel::Kernel;
+use crate::cpu::lane::{Compute, Constant};
+use crate::cpu::plan::Operand as Buffer;
+use crate::cpu::tile::execute;
+use crate::error::{Error, throw};
+use crate::storage::Storage;
+use crate::tensor::{
+    Dtype, Layout, Operand, ResultType, Scalar, Shape, broadcast_shapes, can_cast,
+};
+
+/// The row's op on `inputs`: what every generated function calls.
+#[track_caller]
+pub fn apply(row: &'static Row, inputs: &[Operand<'_>], params: &[Scalar]) -> Tensor {
+    let common = common_dtype(row, inputs);
+    let shape = broadcast(row.name, inputs);
+    let output = allocate(&shape, row.result_dtype(common), inputs);
+    // SAFETY: the output is new and has the shape that the inputs broadcast to.
+    unsafe { run(&row.kernel, row.kind, compute_type(row, common), &[&output], inputs, params) };
+    if row.gradients.is_empty() {
+        return output;
+    }
+    let tensors: SmallVec<[&Tensor; 4]> = inputs.iter().filter_map(tensor).collect();
+    record(row.name, &tensors, output, |saver| {
+        let kept = Kept::new(row, inputs, params, saver, None);
+        move |ctx: &BackwardCtx| kept.backward(ctx)
+    })
+}
+
+/// The row's op on `inputs`, written into the first of them.
+#[track_caller]
+pub fn apply_inplace(row: &'static Row, inputs: &[Operand<'_>], params: &[Scalar]) {
+    let Operand::Tensor(target) = inputs[0] else {
+        throw(Error::argument(row.name, row.inputs[0].name, "a number cannot be changed in place"))
+    };
+    target.assert_inplace_legal(row.name);
+    let common = common_dtype(row, inputs);
+    let result = row.result_dtype(common);
+    // A truth value can be stored as any type.
+    if result != Dtype::Bool && !can_cast(result, target.dtype()) {
+        throw(Error::dtype(
+            row.name,
+            format!(
+                "the result is {result} and cannot be written in place into a {} tensor; use the op without \
+                 the trailing underscore",
+                target.dtype()
+            ),
+        ));
+    }
+    let shape = broadcast(row.name, inputs);
+    if shape[..] != *target.shape() {
+        throw(Error::shape(
+            row.name,
+            format!(
+                "the result has shape {:?} and cannot be written in place into a tensor of shape {:?}",
+                &shape[..],
+                target.shape()
+            ),
+        ));
+    }
+
+    let tensors: SmallVec<[&Tensor; 4]> = inputs.iter().filter_map(tensor).collect();
+    let recorded = !row.gradients.is_empty() && will_record(&tensors);
+    // Backward may want the value that is about to be overwritten.
+    let original = (recorded && Kept::uses_input(row, inputs, 0)).then(|| target.clone_contiguous());
+    {
+        let mut copies: SmallVec<[Tensor; 2]> = SmallVec::new();
+        for input in &inputs[1..] {
+            if let Operand::Tensor(t) = input
+                && overlaps_otherwise(target, t)
+            {
+                copies.push(t.detach().clone_contiguous());
+            }
+        }
+        let mut copy = copies.iter();
+        let apart: SmallVec<[Operand<'_>; 4]> = inputs
+            .iter()
+            .enumerate()
+            .map(|(k, input)| match input {
+                Operand::Tensor(t) if k > 0 && overlaps_otherwise(target, t) => {
+                    copy.next().map_or(*input, Operand::Tensor)
+                }
+                _ => *input,
+            })
+            .collect();
+        // SAFETY: the target has the broadcast shape, names no element twice, and every input is
+        // the same view, a copy, or elsewhere. Who else may use the memory is the caller's concern,
+        // as for every in-place op on a shared handle.
+        unsafe { run(&row.kernel, row.kind, compute_type(row, common), &[target], &apart, params) };
+    }
+    record_inplace(row.name, target, &tensors, |saver| {
+        let kept = Kept::new(row, inputs, params, saver, original.as_ref());
+        move |ctx: &BackwardCtx| kept.backward(ctx)
+    });
+}
+
+/// An update row's op: writes into the operands that the row names. Not recorded.
+#[track_caller]
+pub fn apply_update(row: &'static Row, inputs: &[&Tensor], params: &[Scalar]) {
+    let first = inputs[0];
+    if !first.dtype().is_floating_point() {
+        throw(Error::dtype(row.name, format!("takes floating-point tensors, got {}", first.dtype())));
+    }
+    for (input, t) in row.inputs.iter().zip(inputs) {
+        if t.shape() != first.shape() {
+            throw(Error::shape(
+                row.name,
+                format!(
+                    "`{}` has shape {:?}, `{}` has {:?}; all must have one shape",
+                    row.inputs[0].name,
+                    first.shape(),
+                    input.name,
+                    t.shape()
+                ),
+            ));
+        }
+    }
+    let outputs: SmallVec<[&Tensor; 4]> = row.writes.iter().map(|&k| inputs[k]).collect();
+    for (place, &k) in row.writes.iter().enumerate() {
+        outputs[place].assert_inplace_legal(row.name);
+        let clash = (0..inputs.len()).find(|&other| other != k && overlap(inputs[other], inputs[k]));
+        if let Some(other) = clash {
+            throw(Error::argument(
+                row.name,
+                row.inputs[k].name,
+                format!("is written and shares memory with `{}`", row.inputs[other].name),
+            ));
+        }
+    }
+    let operands: SmallVec<[Operand<'_>; 8]> = inputs.iter().map(|t| Operand::Tensor(t)).collect();
+    // SAFETY: one shape; what is written overlaps nothing else, by the checks above.
+    unsafe { run(&row.kernel, row.kind, compute_of(first.dtype()), &outputs, &operands, params) };
+    for output in outputs {
+        output.storage().bump_version();
+    }
+}
+
+/// Runs a kernel.
+///
+/// # Safety
+/// As [`execute`]: outputs have the shape that the inputs broadcast to, name no element twice, and
+/// overlap an input only when it is the same view.
+pub(super) unsafe fn run(
+    kernel: &Kernel,
+    kind: Kind,
+    compute: Compute,
+    outputs: &[&Tensor],
+    inputs: &[Operand<'_>],
+    params: &[Scalar],
+) {
+    let mut buffers: SmallVec<[Buffer<'_>; 6]> = SmallVec::new();
+    buffers.extend(outputs.iter().map(|t| buffer(t, kind)));
+    buffers.extend(inputs.iter().map(|input| match input {
+        Operand::Tensor(t) => buffer(t, kind),
+        Operand::Scalar(s) => Buffer::Constant(constant(*s)),
+    }));
+    let params: SmallVec<[Constant; 4]> = params.iter().map(|&p| constant(p)).collect();
+    // SAFETY: tensors' layouts lie inside their storages; the rest is the caller's promise.
+    unsafe { execute(kernel, compute, &params, outputs[0].shape(), outputs.len(), &buffers) };
+}
+
+#[inline]
+fn buffer(t: &Tensor, kind: Kind) -> Buffer<'_> {
+    let format = match (t.dtype(), kind) {
+        // `!true` is -2 as an integer; its lowest bit is right.
+        (Dtype::Bool, Kind::Bitwise) => Format::Bit,
+        (dtype, _) => format_of(dtype),
+    };
+    Buffer::Memory { ptr: t.data_ptr(), format, shape: t.shape(), strides: t.strides() }
+}
+
+#[inline]
+pub(super) fn constant(s: Scalar) -> Constant {
+    match s {
+        Scalar::F(v) => Constant::F(v),
+        Scalar::I(v) => Constant::I(v),
+        Scalar::B(v) => Constant::I(v as i64),
+    }
+}
+
+#[inline]
+pub(super) fn format_of(dtype: Dtype) -> Format {
+    match dtype {
+        Dtype::F64 => Format::F64,
+        Dtype::F32 => Format::F32,
+        Dtype::F16 => Format::F16,
+        Dtype::BF16 => Format::BF16,
+        Dtype::I64 => Format::I64,
+        Dtype::I32 => Format::I32,
+        Dtype::I16 => Format::I16,
+        Dtype::I8 => Format::I8,
+        Dtype::U8 => Format::U8,
+        Dtype::Bool => Format::Bool,
+    }
+}
+
+/// The type in which tensors of that type are computed.
+#[inline]
+pub(super) fn compute_of(dtype: Dtype) -> Compute {
+    match dtype {
+        Dtype::F64 => Compute::F64,
+        Dtype::F32 | Dtype::F16 | Dtype::BF16 => Compute::F32,
+        _ => Compute::I64,
+    }
+}
+
+#[inline]
+fn compute_type(row: &Row, common: Dtype) -> Compute {
+    match row.kind {
+        Kind::Float => compute_of(row.result_dtype(common)),
+        _ => compute_of(common),
+    }
+}
+
+fn tensor<'a>(operand: &Operand<'a>) -> Option<&'a Tensor> {
+    match operand {
+        Operand::Tensor(t) => Some(t),
+        Operand::Scalar(_) => None,
+    }
+}
+
+fn overlap(a: &Tensor, b: &Tensor) -> bool {
+    a.storage().ptr_eq(b.storage()) && buffer(a, Kind::Arith).overlaps(&buffer(b, Kind::Arith))
+}
+
+/// True when writing `target` would change elements of `t` before they are read.
+fn overlaps_otherwise(target: &Tensor, t: &Tensor) -> bool {
+    overlap(target, t) && !buffer(target, Kind::Arith).is_same_view(&buffer(t, Kind::Arith))
+}
+
+/// The type that the operands promote to.
+#[track_caller]
+#[inline]
+fn common_dtype(row: &Row, inputs: &[Operand<'_>]) -> Dtype {
+    let mut common = ResultType::default();
+    for (operand, input) in inputs.iter().zip(row.inputs) {
+        if !input.mask {
+            common = common.operand(*operand);
+        } else if !matches!(operand, Operand::Tensor(t) if t.dtype() == Dtype::Bool) {
+            refuse_mask(row, input.name, operand);
+        }
+    }
+    let common = common.dtype();
+    if !row.takes(common) {
+        refuse_dtype(row, common);
+    }
+    common
+}
+
+#[cold]
+#[track_caller]
+fn refuse_mask(row: &Row, name: &str, operand: &Operand<'_>) -> ! {
+    let got = match operand {
+        Operand::Tensor(t) => format!("a {} tensor", t.dtype()),
+        Operand::Scalar(_) => "a number".to_owned(),
+    };
+    throw(Error::dtype(row.name, format!("`{name}` must be a bool tensor, got {got}")))
+}
+
+#[cold]
+#[track_caller]
+fn refuse_dtype(row: &Row, dtype: Dtype) -> ! {
+    let takes = match row.kind {
+        Kind::Numeric => "numbers; for bool use the logical ops",
+        _ => "integer and bool tensors",
+    };
+    throw(Error::dtype(row.name, format!("takes {takes}, got {dtype}")))
+}
+
+/// The shape that the operands broadcast to.
+#[track_caller]
+#[inline]
+fn broadcast(op: &str, inputs: &[Operand<'_>]) -> Shape {
+    let mut shapes = inputs.iter().filter_map(tensor).map(|t| t.shape());
+    let mut shape = Shape::from_slice(shapes.next().unwrap_or(&[]));
+    for other in shapes {
+        if shape[..] != *other {
+            shape = match broadcast_shapes(&shape, other) {
+                Ok(shape) => shape,
+                Err(d) => refuse_shapes(op, &shape, other, d),
+            };
+        }
+    }
+    shape
+}
+
+#[cold]
+#[track_caller]
+fn refuse_shapes(op: &str, a: &[usize], b: &[usize], d: usize) -> ! {
+    let n = a.len().max(b.len());
+    let (x, y) = (a[d + a.len() - n], b[d + b.len() - n]);
+    throw(Error::shape(
+        op,
+        format!("shapes {a:?} and {b:?} do not broadcast: dimension {d} has {x} and {y}"),
+    ))
+}
+
+/// Memory for a result. As PyTorch, it lies in memory as the first input of that shape does when
+/// that one is dense (channels-last in, channels-last out), else in row-major order.
+#[inline]
+fn allocate(shape: &[usize], dtype: Dtype, inputs: &[Operand<'_>]) -> Tensor {
+    let first = inputs.iter().filter_map(tensor).find(|t| t.shape() == shape);
+    match first {
+        Some(t) if !t.is_contiguous() && t.layout().is_non_overlapping_and_dense() => {
+            let layout = Layout { offset: 0, ..t.layout().clone() };
+            Tensor::from_parts(Storage::host(t.numel() * dtype.size()), layout, dtype)
+        }
+        _ => Tensor::empty(shape, dtype),
+    }
+}
+
+/// What backward needs of a call.
+struct Kept {
+    row: &'static Row,
+    params: SmallVec<[Scalar; 2]>,
+    /// For each name in the row's `grad` list.
+    values: SmallVec<[Value; 4]>,
+    /// For each input of the row its place among the node's inputs, if it is a tensor.
+    edges: SmallVec<[Option<usize>; 4]>,
+}
+
+enum Value {
+    Saved(SavedTensor),
+    Number(Scalar),
+    /// The gradient itself, or a value that no wanted gradient uses.
+    None,
+}
+
+impl Kept {
+    /// True when a gradient that is wanted uses input `k`'s value.
+    fn uses_input(row: &Row, inputs: &[Operand<'_>], k: usize) -> bool {
+        let uses = Self::used(row, inputs);
+        (0..row.saved.len()).any(|i| uses >> i & 1 != 0 && row.saved[i] == Source::Input(k))
+    }
+
+    /// The names that wanted gradients use, a bit each.
+    fn used(row: &Row, inputs: &[Operand<'_>]) -> u32 {
+        let wanted = |g: &&Gradient| tensor(&inputs[g.input]).is_some_and(|t| t.requires_grad());
+        row.gradients.iter().filter(wanted).fold(0, |bits, g| bits | g.uses)
+    }
+
+    /// `original` is the first input as it was before an in-place op.
+    fn new(
+        row: &'static Row,
+        inputs: &[Operand<'_>],
+        params: &[Scalar],
+        saver: &Saver<'_>,
+        original: Option<&Tensor>,
+    ) -> Self {
+        let uses = Self::used(row, inputs);
+        let target = original.and(tensor(&inputs[0]));
+        let value = |(i, source): (usize, &Source)| match *source {
+            _ if uses >> i & 1 == 0 => Value::None,
+            Source::GradOutput => Value::None,
+            Source::Output => Value::Saved(saver.save_output(0)),
+            Source::Input(k) => match inputs[k] {
+                Operand::Scalar(s) => Value::Number(s),
+                Operand::Tensor(t) => Value::Saved(saver.save(match original {
+                    Some(original) if target.is_some_and(|target| target.ptr_eq(t)) => original,
+                    _ => t,
+                })),
+            },
+        };
+        let mut next = 0;
+        let edges = inputs.iter().map(|input| {
+            tensor(input).map(|_| {
+                next += 1;
+                next - 1
+            })
+        });
+        Kept {
+            row,
+            params: SmallVec::from_slice(params),
+            edges: edges.collect(),
+            values: row.saved.iter().enumerate().map(value).collect(),
+        }
+    }
+
+    fn backward(&self, ctx: &BackwardCtx<'_>) -> Grads {
+        let grad = ctx.grad(0);
+        let values: SmallVec<[Option<Tensor>; 4]> = self
+            .values
+            .iter()
+            .map(|v| match v {
+                Value::Saved(saved) => Some(ctx.get(saved)),
+                _ => None,
+            })
+            .collect();
+        let mut grads: Grads = self.edges.iter().flatten().map(|_| None).collect();
+        for gradient in self.row.gradients {
+            let Some(edge) = self.edges[gradient.input] else { continue };
+            if !ctx.needs(edge) {
+                continue;
+            }
+            grads[edge] = Some(if gradient.passes_through {
+                grad.clone()
+            } else if ctx.create_graph() {
+                self.symbolic(gradient, &grad, &values)
+            } else {
+                self.fused(gradient, &grad, &values)
+            });
+        }
+        grads
+    }
+
+    /// One loop, from the gradient of the result to that of an input in the result's shape; the
+    /// engine reduces it to the input's own.
+    fn fused(&self, gradient: &Gradient, grad: &Tensor, values: &[Option<Tensor>]) -> Tensor {
+        let operand = |i: usize| match (&values[i], &self.values[i]) {
+            (Some(t), _) => Operand::Tensor(t),
+            (None, Value::Number(s)) => Operand::Scalar(*s),
+            // The gradient, or a name that this formula does not use.
+            (None, _) => Operand::Tensor(grad),
+        };
+        let inputs: SmallVec<[Operand<'_>; 4]> = (0..values.len()).map(operand).collect();
+        let output = allocate(grad.shape(), grad.dtype(), &inputs);
+        let compute = compute_of(grad.dtype());
+        // SAFETY: the output is new, and the op's inputs broadcast to its result's shape.
+        unsafe { run(&gradient.kernel, self.row.kind, compute, &[&output], &inputs, &self.params) };
+        output
+    }
+
+    /// The same of recorded tensor ops.
+    fn symbolic(&self, gradient: &Gradient, grad: &Tensor, values: &[Option<Tensor>]) -> Tensor {
+        let arena = Arena::new(grad.dtype());
+        let value = |i: usize| match (&values[i], &self.values[i]) {
+            (Some(t), _) => arena.symbol(t.clone()),
+            (None, Value::Number(s)) => Symbol::Number(s.to_f64()),
+            (None, _) => arena.symbol(grad.clone()),
+        };
+        let inputs: SmallVec<[Symbol<'_>; 4]> = (0..values.len()).map(value).collect();
+        let params: SmallVec<[Symbol<'_>; 4]> =
+            self.params.iter().map(|p| Symbol::Number(p.to_f64())).collect();
+        (gradient.symbolic)(&inputs, &params).into_tensor(grad.shape(), grad.dtype())
+    }
+}

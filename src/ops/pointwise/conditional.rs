@@ -1,0 +1,105 @@
+//! Rows: choice, limits, and fused forms of three operands.
+
+use super::{apply, apply_inplace};
+use crate::Tensor;
+use crate::error::{Error, throw};
+use crate::tensor::{Dtype, Operand, Scalar, can_cast};
+
+crate::pointwise! {
+    table rows for Tensor;
+
+    /// `a` where this bool tensor is true, else `b` (`torch.where`).
+    pub arith where_(condition: bool, a, b) = select(ne(condition, 0.0), a, b);
+        grad(g, condition) {
+            a: select(ne(condition, 0.0), g, 0.0),
+            b: select(ne(condition, 0.0), 0.0, g),
+        }
+
+    /// Between two limits, tensors or numbers (`torch.clamp`). `max` wins where the limits cross.
+    pub arith clamp / clamp_ (x, min, max) = minimum(maximum(x, min), max);
+        grad(g, x, min, max) {
+            x: select(ge(x, min) & le(x, max), g, 0.0),
+            min: select(lt(min, max) & lt(x, min), g, 0.0),
+            max: select(gt(x, max) | lt(max, min), g, 0.0),
+        }
+        sample { min: -2.0..0.0, max: 0.5..2.0 }
+
+    /// At least `min` (`torch.clamp_min`).
+    pub arith clamp_min / clamp_min_ (x, min) = maximum(x, min);
+        grad(g, x, min) { x: select(ge(x, min), g, 0.0), min: select(lt(x, min), g, 0.0) }
+
+    /// At most `max` (`torch.clamp_max`).
+    pub arith clamp_max / clamp_max_ (x, max) = minimum(x, max);
+        grad(g, x, max) { x: select(le(x, max), g, 0.0), max: select(gt(x, max), g, 0.0) }
+
+    /// The way from `x` to `end`, `weight` of it (`torch.lerp`); exact at both ends.
+    pub float lerp / lerp_ (x, end, weight)
+        = select(lt(abs(weight), 0.5), x + weight * (end - x), end - (end - x) * (1.0 - weight));
+        grad(g, x, end, weight) { x: g * (1.0 - weight), end: g * weight, weight: g * (end - x) }
+
+    /// x + value a b (`torch.addcmul`).
+    pub arith addcmul / addcmul_ (x, a, b; value = 0.75) = x + a * b * value;
+        grad(g, a, b) { x: g, a: g * b * value, b: g * a * value }
+
+    /// x + value a / b (`torch.addcdiv`).
+    pub float addcdiv / addcdiv_ (x, a, b; value = 0.75) = x + a / b * value;
+        grad(g, a, b) { x: g, a: g * value / b, b: -(g * (a / b / b) * value) }
+        sample { b: 0.5..3.0 }
+}
+
+crate::pointwise! {
+    table checked without functions;
+
+    /// `value` where `mask` is true ([`Tensor::masked_fill`]).
+    arith masked_fill(x, mask: bool, value) = select(ne(mask, 0.0), value, x);
+        grad(g, mask) {
+            x: select(ne(mask, 0.0), 0.0, g),
+            value: select(ne(mask, 0.0), g, 0.0),
+        }
+}
+
+impl Tensor {
+    /// This tensor where `condition` is true, else `other` (`torch.Tensor.where`).
+    #[track_caller]
+    pub fn where_self<'a>(&self, condition: &Tensor, other: impl Into<Operand<'a>>) -> Tensor {
+        condition.where_(self, other.into())
+    }
+
+    /// This tensor with `value`, a number or a 0-dim tensor, where `mask` is true
+    /// (`torch.Tensor.masked_fill`). The mask broadcasts; the type stays.
+    ///
+    /// # Panics
+    /// Throws [`Error::Dtype`] when the value is of a higher category than the tensor.
+    #[track_caller]
+    pub fn masked_fill<'a>(&self, mask: &Tensor, value: impl Into<Operand<'a>>) -> Tensor {
+        let value = self.checked_fill("masked_fill", value.into());
+        apply(&checked::masked_fill, &[self.into(), mask.into(), value], &[])
+    }
+
+    /// In-place form of [`masked_fill`](Self::masked_fill).
+    #[track_caller]
+    pub fn masked_fill_<'a>(&self, mask: &Tensor, value: impl Into<Operand<'a>>) -> &Tensor {
+        let value = self.checked_fill("masked_fill_", value.into());
+        apply_inplace(&checked::masked_fill, &[self.into(), mask.into(), value], &[]);
+        self
+    }
+
+    #[track_caller]
+    fn checked_fill<'a>(&self, op: &str, value: Operand<'a>) -> Operand<'a> {
+        let (dtype, dim) = match value {
+            Operand::Scalar(s) => (s.dtype(), 0),
+            Operand::Tensor(t) => (t.dtype(), t.dim()),
+        };
+        if dim > 0 {
+            throw(Error::shape(op, format!("`value` must be a number or a 0-dim tensor, has {dim} dimensions")));
+        }
+        // A bool takes any number, as a truth value.
+        if self.dtype() != Dtype::Bool && !can_cast(dtype, self.dtype()) {
+            throw(Error::dtype(op, format!("`value` is {dtype} and does not fit in a {} tensor", self.dtype())));
+        }
+        match (value, self.dtype()) {
+            (Operand::Scalar(s), Dtype::Bool) => Operand::Scalar(Scalar::B(s.to_f64() != 0.0)),
+            _ => value,
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Copies, conversions and fills: the identity, through the same tiles as every other row.
+
+use smallvec::{SmallVec, smallvec};
+
+use super::apply::{compute_of, constant, format_of};
+use crate::Tensor;
+use crate::autograd::{BackwardCtx, record, record_inplace};
+use crate::cpu::copy::{Elements, copy};
+use crate::cpu::kernel::{Formula, Kernel};
+use crate::cpu::lane::Compute;
+use crate::cpu::plan::Operand as Buffer;
+use crate::cpu::tile::execute;
+use crate::error::{Error, throw};
+use crate::tensor::{Dtype, Scalar, broadcast_shapes};
+
+struct Identity;
+impl<S> Formula<S, 1, 0, 1> for Identity {
+    #[inline(always)]
+    fn eval(inputs: [S; 1], _: [S; 0]) -> [S; 1] {
+        inputs
+    }
+}
+static IDENTITY: Kernel = Kernel::number::<Identity, 1, 0, 1>();
+
+fn buffer(t: &Tensor) -> Buffer<'_> {
+    Buffer::Memory { ptr: t.data_ptr(), format: format_of(t.dtype()), shape: t.shape(), strides: t.strides() }
+}
+
+/// Copies and converts; `from` broadcasts to `to`'s shape.
+///
+/// # Safety
+/// `to` names no element twice and overlaps nothing of `from`.
+unsafe fn assign(to: &Tensor, from: &Tensor) {
+    // SAFETY: tensors' layouts lie inside their storages; the rest is the caller's promise.
+    unsafe {
+        if to.dtype() == from.dtype() {
+            let elements = |t| {
+                let t: &Tensor = t;
+                Elements { ptr: t.data_ptr(), shape: t.shape(), strides: t.strides() }
+            };
+            copy(to.dtype().size(), elements(to), elements(from));
+        } else {
+            // In the source's type, but integers that become floats are converted at once.
+            let compute = match (compute_of(from.dtype()), compute_of(to.dtype())) {
+                (Compute::I64, other) => other,
+                (own, _) => own,
+            };
+            execute(&IDENTITY, compute, &[], to.shape(), 1, &[buffer(to), buffer(from)]);
+        }
+    }
+}
+
+impl Tensor {
+    /// The elements converted to `dtype`; this tensor itself if it has that type already
+    /// (`torch.Tensor.to`). Floats are truncated towards zero to become integers.
+    #[track_caller]
+    pub fn to_dtype(&self, dtype: Dtype) -> Tensor {
+        if self.dtype() == dtype {
+            return self.clone();
+        }
+        let output = Tensor::empty(self.shape(), dtype);
+        // SAFETY: a new tensor of the same shape.
+        unsafe { assign(&output, self) };
+        let from = self.dtype();
+        record("to_dtype", &[self], output, |_| {
+            move |ctx: &BackwardCtx<'_>| smallvec![Some(ctx.grad(0).to_dtype(from))]
+        })
+    }
+
+    /// A copy in row-major order with memory of its own (`torch.Tensor.clone`, contiguous).
+    #[track_caller]
+    pub fn clone_contiguous(&self) -> Tensor {
+        let output = Tensor::empty(self.shape(), self.dtype());
+        // SAFETY: a new tensor of the same shape.
+        unsafe { assign(&output, self) };
+        record("clone", &[self], output, |_| move |ctx: &BackwardCtx<'_>| smallvec![Some(ctx.grad(0))])
+    }
+
+    /// This tensor if it is contiguous, else a copy that is (`torch.Tensor.contiguous`).
+    #[track_caller]
+    pub fn contiguous(&self) -> Tensor {
+        if self.is_contiguous() { self.clone() } else { self.clone_contiguous() }
+    }
+
+    /// Overwrites this tensor with `source`, which broadcasts and is converted
+    /// (`torch.Tensor.copy_`).
+    ///
+    /// # Panics
+    /// Throws [`Error::Shape`] when `source` does not broadcast to this shape.
+    #[track_caller]
+    pub fn copy_(&self, source: &Tensor) -> &Tensor {
+        self.assert_inplace_legal("copy_");
+        if broadcast_shapes(self.shape(), source.shape()).as_deref() != Ok(self.shape()) {
+            throw(Error::shape(
+                "copy_",
+                format!("a source of shape {:?} does not broadcast to {:?}", source.shape(), self.shape()),
+            ));
+        }
+        let overlap = self.storage().ptr_eq(source.storage()) && buffer(self).overlaps(&buffer(source));
+        let apart = overlap.then(|| source.detach().clone_contiguous());
+        // SAFETY: no element twice, by the assertion above, and no overlap, thanks to the copy.
+        unsafe { assign(self, apart.as_ref().unwrap_or(source)) };
+        record_inplace("copy_", self, &[self, source], |_| {
+            move |ctx: &BackwardCtx<'_>| smallvec![None, Some(ctx.grad(0))]
+        });
+        self
+    }
+
+    /// Sets all elements to `value` (`torch.Tensor.fill_`).
+    #[track_caller]
+    pub fn fill_(&self, value: impl Into<Scalar>) -> &Tensor {
+        self.assert_inplace_legal("fill_");
+        let value = value.into();
+        let compute = match (compute_of(self.dtype()), value) {
+            // So that -0.5 is "true" and 2.7 becomes 2.
+            (Compute::I64, Scalar::F(_)) => Compute::F64,
+            (compute, _) => compute,
+        };
+        let operands: SmallVec<[Buffer<'_>; 2]> = smallvec![buffer(self), Buffer::Constant(constant(value))];
+        // SAFETY: no element twice, by the assertion above.
+        unsafe { execute(&IDENTITY, compute, &[], self.shape(), 1, &operands) };
+        record_inplace("fill_", self, &[self], |_| move |_: &BackwardCtx<'_>| smallvec![None]);
+        self
+    }
+
+    /// Sets all elements to zero (`torch.Tensor.zero_`).
+    #[track_caller]
+    pub fn zero_(&self) -> &Tensor {
+        self.fill_(0i64)
+    }
+}

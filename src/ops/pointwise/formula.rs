@@ -1,0 +1,130 @@
+//! The language of formulas: what the right-hand side of a row may call. Each function works on any
+//! compute type and on whole tensors; all of them are also functions in CUDA C, under these names.
+
+use std::ops::{BitAnd, BitOr, BitXor, Not};
+
+pub use std::f64::INFINITY;
+pub use std::f64::consts::{
+    FRAC_1_SQRT_2, FRAC_2_SQRT_PI, LN_2, LN_10, LOG2_E, LOG10_E, PI, SQRT_2,
+};
+
+pub use crate::cpu::lane::{Bits, Float, Literal, Number};
+
+/// The outcome of a comparison; `&`, `|`, `^` and `!` combine them.
+#[derive(Clone, Copy)]
+pub struct Mask<S: Number>(S::Truth);
+
+impl<S: Number> BitAnd for Mask<S> {
+    type Output = Self;
+    #[inline(always)]
+    fn bitand(self, other: Self) -> Self {
+        Mask(self.0 & other.0)
+    }
+}
+impl<S: Number> BitOr for Mask<S> {
+    type Output = Self;
+    #[inline(always)]
+    fn bitor(self, other: Self) -> Self {
+        Mask(self.0 | other.0)
+    }
+}
+impl<S: Number> BitXor for Mask<S> {
+    type Output = Self;
+    #[inline(always)]
+    fn bitxor(self, other: Self) -> Self {
+        Mask(self.0 ^ other.0)
+    }
+}
+impl<S: Number> Not for Mask<S> {
+    type Output = Self;
+    #[inline(always)]
+    fn not(self) -> Self {
+        Mask(!self.0)
+    }
+}
+
+/// What a formula may yield or pass on where a value is wanted: a value, a literal, or the outcome of
+/// a comparison (1 or 0).
+pub trait Lift<S> {
+    /// The value.
+    fn lift(self) -> S;
+}
+impl<S: Number> Lift<S> for S {
+    #[inline(always)]
+    fn lift(self) -> S {
+        self
+    }
+}
+impl<S: Number> Lift<S> for f64 {
+    #[inline(always)]
+    fn lift(self) -> S {
+        S::from(self)
+    }
+}
+impl<S: Number> Lift<S> for Mask<S> {
+    #[inline(always)]
+    fn lift(self) -> S {
+        S::choose(self.0, S::from(1.0), S::from(0.0))
+    }
+}
+
+/// `a` where `condition` holds, else `b`. Both are computed.
+#[inline(always)]
+pub fn select<S: Number>(condition: Mask<S>, a: impl Lift<S>, b: impl Lift<S>) -> S {
+    S::choose(condition.0, a.lift(), b.lift())
+}
+
+macro_rules! comparisons {
+    ($($doc:literal $name:ident($a:ident, $b:ident) $body:expr;)*) => {$(
+        #[doc = $doc]
+        #[inline(always)]
+        pub fn $name<S: Number>($a: S, b: impl Lift<S>) -> Mask<S> {
+            let $b = b.lift();
+            Mask($body)
+        }
+    )*};
+}
+comparisons! {
+    "`a < b`; comparisons with NaN are false, but for [`ne`]." lt(a, b) a.less(b);
+    "`a <= b`." le(a, b) a.less_equal(b);
+    "`a > b`." gt(a, b) b.less(a);
+    "`a >= b`." ge(a, b) b.less_equal(a);
+    "`a == b`." eq(a, b) a.equal(b);
+    "`a != b`." ne(a, b) !a.equal(b);
+}
+
+macro_rules! two_arguments {
+    ($($doc:literal $name:ident;)*) => {$(
+        #[doc = $doc]
+        #[inline(always)]
+        pub fn $name<S: Number>(a: S, b: impl Lift<S>) -> S {
+            a.$name(b.lift())
+        }
+    )*};
+}
+two_arguments! {
+    "The larger one; NaN if one is." maximum;
+    "The smaller one; NaN if one is." minimum;
+    "Remainder of the floored division: it has the sign of `b`." remainder;
+    "Quotient rounded down." floor_divide;
+    "`a` to the power `b`." pow;
+}
+
+macro_rules! one_argument {
+    ($Bound:ident: $($doc:literal $name:ident,)*) => {$(
+        #[doc = $doc]
+        #[inline(always)]
+        pub fn $name<S: $Bound>(x: S) -> S {
+            x.$name()
+        }
+    )*};
+}
+one_argument! { Number:
+    "Absolute value." abs, "-1, 0 or 1; NaN for NaN." sign,
+    "Largest integer not above." floor, "Smallest integer not below." ceil,
+    "Nearest integer, ties to the even one." round, "Integer part, towards zero." trunc,
+}
+macro_rules! float_argument {
+    ($($rows:tt)*) => { one_argument! { Float: $($rows)* } };
+}
+crate::cpu::lane::float_functions!(float_argument);

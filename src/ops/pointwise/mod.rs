@@ -1,0 +1,45 @@
+//! Pointwise operations: one row each, in tables.
+//!
+//! A row (see [`pointwise!`](crate::pointwise)) is a formula and its derivatives. The same tokens
+//! become an inlined Rust function that is compiled into vector loops (`cpu::kernel`), an evaluation
+//! over tensors for gradients of gradients (`symbolic.rs`), and text, from which CUDA code can be
+//! made. Everything else is here once: promotion, broadcasting, memory, autograd (`apply.rs`).
+//!
+//! The tables: `arithmetic.rs`, `elementary.rs`, `activation.rs`, `comparison.rs`, `conditional.rs`.
+//! Copies and conversions (`copying.rs`) use the same loops; `operators.rs` has Rust's operators.
+
+mod activation;
+mod apply;
+mod arithmetic;
+mod comparison;
+mod conditional;
+mod copying;
+mod elementary;
+pub mod formula;
+mod macros;
+mod operators;
+pub mod row;
+mod symbolic;
+
+pub use apply::{apply, apply_inplace, apply_update};
+pub use row::{Kind, Row};
+pub use symbolic::Symbol;
+
+#[doc(hidden)]
+pub use crate::cpu::kernel::{Formula, Kernel};
+
+/// The rows of all tables of this crate.
+pub fn tables() -> impl Iterator<Item = &'static Row> {
+    [
+        arithmetic::rows::ROWS,
+        arithmetic::checked::ROWS,
+        elementary::rows::ROWS,
+        activation::rows::ROWS,
+        comparison::rows::ROWS,
+        conditional::rows::ROWS,
+        conditional::checked::ROWS,
+    ]
+    .into_iter()
+    .flatten()
+    .copied()
+}

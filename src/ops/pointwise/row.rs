@@ -1,0 +1,274 @@
+//! What a table row is at run time: one static per op, made by [`pointwise!`](crate::pointwise).
+//! The generic driver (`apply.rs`), the generic checks and, later, the CUDA code generator all work
+//! from it.
+
+use super::symbolic::Symbol;
+use crate::cpu::kernel::{Formula, Kernel};
+use crate::tensor::Dtype;
+
+/// Which element types an op takes, and what type its result has. The operands are first promoted
+/// to a common type, as PyTorch does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Computes and results in floating point; integers and bool become f32 (`exp`, `div`).
+    Float,
+    /// Keeps the promoted type, bool included, where `+` means "or" (`add`, `maximum`).
+    Arith,
+    /// Keeps the promoted type; bool is refused (`sub`, `neg`).
+    Numeric,
+    /// Computes in the promoted type; the result is bool (`eq`, `logical_and`).
+    Compare,
+    /// Keeps the promoted type; integers and bool only.
+    Bitwise,
+    /// Writes into some of its operands and has no result (optimizer steps). Floating point; the
+    /// first operand's type counts, no promotion.
+    Update,
+}
+
+/// An operand of a row.
+#[derive(Debug)]
+pub struct Input {
+    /// Its name in the formula.
+    pub name: &'static str,
+    /// True for a condition: must be bool, takes no part in promotion, and is 0 or 1 in the formula.
+    pub mask: bool,
+}
+
+/// A number that is the same for all elements.
+#[derive(Debug)]
+pub struct Param {
+    /// Its name in the formula.
+    pub name: &'static str,
+    /// PyTorch's default, with which the generic checks run.
+    pub default: f64,
+}
+
+/// What a name in a row's `grad(...)` list stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The gradient of the result: the first name.
+    GradOutput,
+    /// An input of the op; it is saved for backward.
+    Input(usize),
+    /// The result of the op; it is saved for backward.
+    Output,
+}
+
+/// The derivative of a row by one of its inputs.
+pub struct Gradient {
+    /// Position of the input.
+    pub input: usize,
+    /// The formula's text.
+    pub formula: &'static str,
+    /// Which of the row's [`saved`](Row::saved) names the formula uses, a bit each.
+    pub uses: u32,
+    /// True when the formula is the output's gradient and nothing else.
+    pub passes_through: bool,
+    /// The formula as one fused loop.
+    pub kernel: Kernel,
+    /// The formula over recorded tensor ops, for gradients of gradients.
+    pub symbolic: for<'a> fn(&[Symbol<'a>], &[Symbol<'a>]) -> Symbol<'a>,
+}
+
+/// A pointwise op.
+pub struct Row {
+    /// The op's public name.
+    pub name: &'static str,
+    /// Types it takes and gives.
+    pub kind: Kind,
+    /// Its operands, in order.
+    pub inputs: &'static [Input],
+    /// Its parameters, in order.
+    pub params: &'static [Param],
+    /// For updates: which inputs are written, in the order of the kernel's results. Else empty.
+    pub writes: &'static [usize],
+    /// The formula's text.
+    pub formula: &'static str,
+    /// The formula as a loop.
+    pub kernel: Kernel,
+    /// The names of the `grad(...)` list, in order.
+    pub saved: &'static [Source],
+    /// Derivatives by the inputs that have one.
+    pub gradients: &'static [Gradient],
+    /// Intervals from which the generic checks take inputs where the default one will not do: name,
+    /// low, high.
+    pub samples: &'static [(&'static str, f64, f64)],
+}
+
+impl std::fmt::Debug for Row {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} = {}", self.name, self.formula)
+    }
+}
+
+impl Row {
+    /// The interval from which checks take values of input `k`.
+    pub fn sample_range(&self, k: usize) -> (f64, f64) {
+        let name = self.inputs[k].name;
+        self.samples.iter().find(|s| s.0 == name).map_or((-3.0, 3.0), |s| (s.1, s.2))
+    }
+
+    /// True when the op takes operands that promote to `dtype`.
+    pub fn takes(&self, dtype: Dtype) -> bool {
+        match self.kind {
+            Kind::Float | Kind::Arith | Kind::Compare => true,
+            Kind::Numeric => dtype != Dtype::Bool,
+            Kind::Bitwise => !dtype.is_floating_point(),
+            Kind::Update => dtype.is_floating_point(),
+        }
+    }
+
+    /// Type of the result for operands that promote to `dtype`.
+    #[inline]
+    pub fn result_dtype(&self, dtype: Dtype) -> Dtype {
+        match self.kind {
+            Kind::Float if !dtype.is_floating_point() => crate::tensor::default_dtype(),
+            Kind::Compare => Dtype::Bool,
+            _ => dtype,
+        }
+    }
+}
+
+/// Evaluates a formula of one result over tensors; what [`Gradient::symbolic`] points to.
+pub fn symbolic<'a, K, const IN: usize, const PARAMS: usize>(
+    inputs: &[Symbol<'a>],
+    params: &[Symbol<'a>],
+) -> Symbol<'a>
+where
+    K: Formula<Symbol<'a>, IN, PARAMS, 1>,
+{
+    let inputs = inputs.try_into().expect("one value for each name of the row's grad list");
+    let params = params.try_into().expect("one value for each parameter of the row");
+    let [result] = K::eval(inputs, params);
+    result
+}
+
+/// Position of `name` among the inputs, at compile time.
+pub const fn input_position(inputs: &[Input], name: &str) -> usize {
+    let mut i = 0;
+    while i < inputs.len() {
+        if same(inputs[i].name, name) {
+            return i;
+        }
+        i += 1;
+    }
+    panic!("a name in this row is none of its inputs");
+}
+
+/// The parameters of a row.
+pub const fn params<const P: usize>(names: &[&'static str], defaults: [f64; P]) -> [Param; P] {
+    let mut params = [const { Param { name: "", default: 0.0 } }; P];
+    let mut i = 0;
+    while i < P {
+        params[i] = Param { name: names[i], default: defaults[i] };
+        i += 1;
+    }
+    params
+}
+
+/// What the names of a `grad` list stand for: the result's gradient, then inputs or the output.
+pub const fn sources<const N: usize>(
+    inputs: &[Input],
+    params: &[&str],
+    names: &[&str],
+) -> [Source; N] {
+    let mut sources = [Source::GradOutput; N];
+    let mut n = 1;
+    while n < N {
+        let mut i = 0;
+        while i < params.len() {
+            assert!(
+                !same(params[i], names[n]),
+                "parameters are always known in `grad`; name only inputs and the output there"
+            );
+            i += 1;
+        }
+        sources[n] = Source::Output;
+        let mut i = 0;
+        while i < inputs.len() {
+            if same(inputs[i].name, names[n]) {
+                sources[n] = Source::Input(i);
+            }
+            i += 1;
+        }
+        n += 1;
+    }
+    sources
+}
+
+/// Refuses an update row that assigns to an operand twice.
+pub const fn assert_distinct(writes: &[usize]) {
+    let mut i = 0;
+    while i < writes.len() {
+        let mut k = 0;
+        while k < i {
+            assert!(writes[i] != writes[k], "an update row assigns to each operand at most once");
+            k += 1;
+        }
+        i += 1;
+    }
+}
+
+/// Which of `names` appear in the formula as identifiers, a bit each.
+pub const fn mentioned(formula: &str, names: &[&str]) -> u32 {
+    let mut bits = 0;
+    let mut i = 0;
+    while i < names.len() {
+        if mentions(formula.as_bytes(), names[i].as_bytes()) {
+            bits |= 1 << i;
+        }
+        i += 1;
+    }
+    bits
+}
+
+const fn mentions(text: &[u8], name: &[u8]) -> bool {
+    let mut start = 0;
+    while start + name.len() <= text.len() {
+        let mut n = 0;
+        while n < name.len() && text[start + n] == name[n] {
+            n += 1;
+        }
+        let end = start + name.len();
+        if n == name.len()
+            && (start == 0 || !is_identifier(text[start - 1]))
+            && (end == text.len() || !is_identifier(text[end]))
+        {
+            return true;
+        }
+        start += 1;
+    }
+    false
+}
+
+const fn is_identifier(c: u8) -> bool {
+    c == b'_' || c.is_ascii_alphanumeric()
+}
+
+/// Equality of texts at compile time.
+pub const fn same(a: &str, b: &str) -> bool {
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    if a.len() != b.len() {
+        return false;
+    }
+    let mut i = 0;
+    while i < a.len() {
+        if a[i] != b[i] {
+            return false;
+        }
+        i += 1;
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_found_as_whole_words() {
+        assert_eq!(mentioned("g * exp(x) + xy", &["g", "x", "y", "e"]), 0b11);
+        assert_eq!(mentioned("select(gt(y, 0.0), g, 0.0)", &["g", "x", "y"]), 0b101);
+        assert_eq!(mentioned("x", &["x"]), 1);
+    }
+}

@@ -1,0 +1,207 @@
+//! Formulas over whole tensors. Under `create_graph` a row's gradient formula is evaluated with
+//! [`Symbol`]s: each `*`, `exp`, ... in it is then a recorded tensor op, so gradients of gradients
+//! need no code of their own.
+
+use std::cell::RefCell;
+use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Sub};
+
+use super::apply::apply;
+use super::row::Row;
+use super::{arithmetic, comparison, conditional, elementary};
+use crate::Tensor;
+use crate::cpu::lane::{F64, Float, Number, float_functions};
+use crate::tensor::{Dtype, Operand};
+
+/// The tensors of one evaluation: symbols are places in it, so that they can be copied like numbers.
+pub struct Arena {
+    tensors: RefCell<Vec<Tensor>>,
+    dtype: Dtype,
+}
+
+impl Arena {
+    /// An empty one; numbers that meet only numbers become tensors of `dtype`.
+    pub(super) fn new(dtype: Dtype) -> Self {
+        Arena { tensors: RefCell::new(Vec::new()), dtype }
+    }
+
+    pub(super) fn symbol(&self, tensor: Tensor) -> Symbol<'_> {
+        let mut tensors = self.tensors.borrow_mut();
+        tensors.push(tensor);
+        Symbol::Tensor(self, tensors.len() - 1)
+    }
+}
+
+/// A value of a formula that is evaluated over tensors: a tensor, or a number.
+#[derive(Clone, Copy)]
+pub enum Symbol<'a> {
+    /// A place in an arena.
+    Tensor(&'a Arena, usize),
+    /// The same for all elements.
+    Number(f64),
+}
+
+/// The numbers' side of an op on symbols.
+type Plain = F64<false>;
+
+impl<'a> Symbol<'a> {
+    /// The value as a tensor of that shape.
+    pub(super) fn into_tensor(self, shape: &[usize], dtype: Dtype) -> Tensor {
+        match self {
+            Symbol::Tensor(arena, i) => arena.tensors.borrow()[i].clone(),
+            Symbol::Number(v) => Tensor::full(shape, v, dtype),
+        }
+    }
+
+    /// The arena, when one of the values is a tensor.
+    fn arena(values: &[Self]) -> Option<&'a Arena> {
+        values.iter().find_map(|v| match v {
+            Symbol::Tensor(arena, _) => Some(*arena),
+            Symbol::Number(_) => None,
+        })
+    }
+
+    /// The row's op on these values, at least one of which is a tensor in `arena`.
+    fn call(arena: &'a Arena, row: &'static Row, values: &[Self]) -> Self {
+        let tensors: Vec<Option<Tensor>> = values
+            .iter()
+            .map(|v| match v {
+                Symbol::Tensor(arena, i) => Some(arena.tensors.borrow()[*i].clone()),
+                Symbol::Number(_) => None,
+            })
+            .collect();
+        let operands: Vec<Operand<'_>> = values
+            .iter()
+            .zip(&tensors)
+            .map(|(v, t)| match (v, t) {
+                (Symbol::Number(v), _) => Operand::from(*v),
+                (_, Some(t)) => Operand::Tensor(t),
+                (_, None) => unreachable!("every symbol that is no number is a tensor"),
+            })
+            .collect();
+        arena.symbol(apply(row, &operands, &[]))
+    }
+
+    fn unary(self, row: &'static Row, plain: fn(Plain) -> Plain) -> Self {
+        match self {
+            Symbol::Number(v) => Symbol::Number(plain(F64(v)).0),
+            Symbol::Tensor(arena, _) => Self::call(arena, row, &[self]),
+        }
+    }
+
+    fn binary(self, other: Self, row: &'static Row, plain: fn(Plain, Plain) -> Plain) -> Self {
+        match (self, other) {
+            (Symbol::Number(a), Symbol::Number(b)) => Symbol::Number(plain(F64(a), F64(b)).0),
+            (Symbol::Tensor(arena, _), _) | (_, Symbol::Tensor(arena, _)) => {
+                Self::call(arena, row, &[self, other])
+            }
+        }
+    }
+}
+
+impl From<f64> for Symbol<'_> {
+    fn from(value: f64) -> Self {
+        Symbol::Number(value)
+    }
+}
+
+impl Neg for Symbol<'_> {
+    type Output = Self;
+    fn neg(self) -> Self {
+        self.unary(&arithmetic::rows::neg, Plain::neg)
+    }
+}
+
+impl Not for Symbol<'_> {
+    type Output = Self;
+    fn not(self) -> Self {
+        self.unary(&comparison::rows::logical_not, |x| truth(x.0 == 0.0))
+    }
+}
+
+fn truth(value: bool) -> Plain {
+    F64(value as u8 as f64)
+}
+
+macro_rules! operators {
+    ($($Trait:ident $f:ident $table:ident;)*) => {$(
+        impl $Trait for Symbol<'_> {
+            type Output = Self;
+            fn $f(self, other: Self) -> Self { self.binary(other, &$table::rows::$f, $Trait::$f) }
+        }
+        impl $Trait<f64> for Symbol<'_> {
+            type Output = Self;
+            fn $f(self, other: f64) -> Self { self.$f(Symbol::Number(other)) }
+        }
+        impl<'a> $Trait<Symbol<'a>> for f64 {
+            type Output = Symbol<'a>;
+            fn $f(self, other: Symbol<'a>) -> Symbol<'a> { Symbol::Number(self).$f(other) }
+        }
+    )*};
+}
+operators! {
+    Add add arithmetic;
+    Sub sub arithmetic;
+    Mul mul arithmetic;
+    Div div arithmetic;
+}
+
+macro_rules! logic {
+    ($($Trait:ident $f:ident $row:ident $op:tt;)*) => {$(
+        impl $Trait for Symbol<'_> {
+            type Output = Self;
+            fn $f(self, other: Self) -> Self {
+                self.binary(other, &comparison::rows::$row, |a, b| truth((a.0 != 0.0) $op (b.0 != 0.0)))
+            }
+        }
+    )*};
+}
+logic! {
+    BitAnd bitand logical_and &;
+    BitOr bitor logical_or |;
+    BitXor bitxor logical_xor ^;
+}
+
+macro_rules! number_functions {
+    (unary: $($module:ident::$f:ident)*; binary: $($table:ident::$f2:ident)*; truth: $($row:ident $f3:ident)*) => {
+        $(fn $f(self) -> Self { self.unary(&$module::rows::$f, Plain::$f) })*
+        $(fn $f2(self, other: Self) -> Self { self.binary(other, &arithmetic::$table::$f2, Plain::$f2) })*
+        $(fn $f3(self, other: Self) -> Self {
+            self.binary(other, &comparison::rows::$row, |a, b| truth(a.$f3(b)))
+        })*
+    };
+}
+
+impl<'a> Number for Symbol<'a> {
+    /// A bool tensor, or the number 0 or 1.
+    type Truth = Symbol<'a>;
+
+    fn choose(c: Self, a: Self, b: Self) -> Self {
+        if let Symbol::Number(c) = c {
+            return if c != 0.0 { a } else { b };
+        }
+        let Some(arena) = Self::arena(&[c]) else { return a };
+        // Two numbers alone would make an f32, whatever the formula's type is.
+        let (a, b) = match (a, b) {
+            (Symbol::Number(a), Symbol::Number(_)) => {
+                (arena.symbol(Tensor::full([], a, arena.dtype)), b)
+            }
+            other => other,
+        };
+        Self::call(arena, &conditional::rows::where_, &[c, a, b])
+    }
+
+    number_functions! {
+        unary: arithmetic::abs arithmetic::sign elementary::floor elementary::ceil elementary::round elementary::trunc;
+        binary: rows::maximum rows::minimum checked::remainder checked::floor_divide checked::pow;
+        truth: lt less le less_equal eq equal
+    }
+}
+
+macro_rules! elementary_functions {
+    ($($doc:literal $name:ident,)*) => {
+        impl Float for Symbol<'_> {
+            $(fn $name(self) -> Self { self.unary(&elementary::rows::$name, Plain::$name) })*
+        }
+    };
+}
+float_functions!(elementary_functions);
