@@ -80,10 +80,10 @@ tensor_operators! {
     BitXor bitxor &comparison::rows::bitwise_xor;
 }
 number_operators! {
-    Add add &arithmetic::rows::add, (f64, f32, i64, i32);
-    Sub sub &arithmetic::rows::sub, (f64, f32, i64, i32);
-    Mul mul &arithmetic::rows::mul, (f64, f32, i64, i32);
-    Div div &arithmetic::rows::div, (f64, f32, i64, i32);
+    Add add &arithmetic::rows::add, (f64, i64);
+    Sub sub &arithmetic::rows::sub, (f64, i64);
+    Mul mul &arithmetic::rows::mul, (f64, i64);
+    Div div &arithmetic::rows::div, (f64, i64);
 }
 
 macro_rules! rem {
@@ -100,7 +100,7 @@ macro_rules! rem {
         }
     )*};
 }
-rem!(&Tensor f64 f32 i64 i32);
+rem!(&Tensor f64 i64);
 
 macro_rules! assigning {
     ($($Trait:ident $f:ident $method:ident;)*) => {$(
