@@ -100,7 +100,9 @@ impl ShmBackend {
         if let Some(own) = own.filter(|_| gift.mine && gift.len > 0) {
             // SAFETY: the slot has room (checked above) and is this rank's to write: its last
             // readers were in the collective before the previous one, which all have left.
-            unsafe { own.copy_to_nonoverlapping(self.control.slot(self.rank, sequence), gift.nbytes()) };
+            unsafe {
+                own.copy_to_nonoverlapping(self.control.slot(self.rank, sequence), gift.nbytes())
+            };
         }
         self.barrier(progress, call)?;
         self.compare(progress, mine)?;
@@ -143,8 +145,9 @@ impl ShmBackend {
                 // are in this collective (barrier).
                 unsafe { self.reduce_own_slice(collective, gift, &places) };
             } else {
-                let view =
-                    |rank: usize, part| places[rank].wrapping_add(gift.offset(part, 0)).cast_const();
+                let view = |rank: usize, part| {
+                    places[rank].wrapping_add(gift.offset(part, 0)).cast_const()
+                };
                 // SAFETY: the givers' buffers are at their places and stay as they are until the
                 // barrier below; the range is all of a part.
                 unsafe { self.take(collective, gift, 0..gift.len, &view) };

@@ -206,10 +206,6 @@ impl Control {
         self.memory.as_fd()
     }
 
-    pub(super) fn world_size(&self) -> usize {
-        self.world_size
-    }
-
     pub(super) fn inline_bytes(&self) -> usize {
         self.inline_bytes
     }
@@ -231,9 +227,7 @@ impl Control {
         assert!(rank < self.world_size);
         let index = rank * 2 + (sequence & 1) as usize;
         // SAFETY: inside the mapping, whose size is made of this same formula.
-        unsafe {
-            self.memory.as_ptr().add(slots_at(self.world_size) + index * self.inline_bytes)
-        }
+        unsafe { self.memory.as_ptr().add(slots_at(self.world_size) + index * self.inline_bytes) }
     }
 
     pub(super) fn set_pid(&self, rank: usize, pid: i32) {
@@ -291,8 +285,10 @@ impl Control {
         }
         let root = cell.prints[parity].root.load(Ordering::Relaxed);
         let dims = ((root & 0xffff_ffff) as usize).min(SHAPE);
-        let shape: Vec<usize> =
-            cell.shapes[parity][..dims].iter().map(|d| d.load(Ordering::Relaxed) as usize).collect();
+        let shape: Vec<usize> = cell.shapes[parity][..dims]
+            .iter()
+            .map(|d| d.load(Ordering::Relaxed) as usize)
+            .collect();
         let root = ((root >> 32) as usize).checked_sub(1);
         Signature::from_code(call as u32, root, &shape)
     }
@@ -303,7 +299,10 @@ impl Control {
         let cell = self.cell(rank);
         let entered = cell.prints.iter().map(|p| (p.call.load(Ordering::Relaxed) >> 32) as u32);
         let completed = cell.completed.load(Ordering::Relaxed);
-        (entered.fold(completed, |a, b| if b.wrapping_sub(a) as i32 > 0 { b } else { a }), completed)
+        (
+            entered.fold(completed, |a, b| if b.wrapping_sub(a) as i32 > 0 { b } else { a }),
+            completed,
+        )
     }
 
     pub(super) fn complete(&self, rank: usize, sequence: u32) {
@@ -452,7 +451,8 @@ impl Control {
             _ => Cause::Failed,
         };
         let len = (abort.len.load(Ordering::Relaxed) as usize).min(REASON);
-        let bytes: Vec<u8> = abort.reason[..len].iter().map(|b| b.load(Ordering::Relaxed)).collect();
+        let bytes: Vec<u8> =
+            abort.reason[..len].iter().map(|b| b.load(Ordering::Relaxed)).collect();
         Some(AbortRecord {
             cause,
             rank: abort.rank.load(Ordering::Relaxed) as usize,

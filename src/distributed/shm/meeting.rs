@@ -65,7 +65,9 @@ impl ShmBackend {
             match self.control.wait(rank, progress.steps, patience, remaining) {
                 Ok(Waited::Awake) => progress.spin = (progress.spin * 2).min(SPIN_MOST),
                 Ok(Waited::Asleep) => progress.spin = (progress.spin / 2).max(SPIN_LEAST),
-                Err(interrupted) => return Err(self.interrupted(interrupted, rank, progress, call)),
+                Err(interrupted) => {
+                    return Err(self.interrupted(interrupted, rank, progress, call));
+                }
             }
         }
         Ok(())
@@ -197,11 +199,16 @@ impl ShmBackend {
             }
             let condition = condition_of(self.control.pid(rank));
             if entered != completed {
-                return format!("{name} {condition}, inside collective {entered}, {}", call(entered));
+                return format!(
+                    "{name} {condition}, inside collective {entered}, {}",
+                    call(entered)
+                );
             }
             match completed {
                 0 => format!("{name} {condition}, no collective yet"),
-                _ => format!("{name} {condition}, last collective {completed}, {}", call(completed)),
+                _ => {
+                    format!("{name} {condition}, last collective {completed}, {}", call(completed))
+                }
             }
         };
         (0..self.ranks.len()).map(one).collect::<Vec<_>>().join("; ")

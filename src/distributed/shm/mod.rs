@@ -24,7 +24,7 @@ use smallvec::SmallVec;
 pub(crate) use arena::Segment;
 use arena::{Arena, Staging};
 use control::{AbortRecord, Cause, Control};
-pub(crate) use rendezvous::join;
+pub(crate) use rendezvous::{Seat, join};
 use watchdog::Peer;
 
 use super::backend::{Backend, Pace};
@@ -165,6 +165,3 @@ fn only<T>(items: Vec<T>) -> Result<T> {
         _ => Err(Error::Store(format!("{count} descriptors where one was expected"))),
     }
 }
-
-#[cfg(test)]
-mod tests;

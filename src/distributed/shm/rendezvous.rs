@@ -53,11 +53,12 @@ pub(crate) fn join(seat: Seat, deadline: &Deadline) -> Result<ShmBackend> {
     }
     store.set(&format!("{prefix}/pid/{rank}"), pid.to_string().as_bytes())?;
     let result = exchange_pidfds(&store, rank, world, &prefix, deadline)
-        .and_then(|peers| found(seat, Some(peers), deadline));
+        .and_then(|peers| found(seat, Some(peers), deadline))
+        .and_then(|group| store.delete(&format!("{prefix}/pidfd/{rank}")).map(|_| group));
     result.map_err(|error| match error {
         Error::Timeout { seconds, message } => {
             let (here, missing): (Vec<usize>, Vec<usize>) =
-                (0..world).partition(|&r| matches!(store.try_get(&claim(r)), Ok(Some(_))));
+                (0..world).partition(|&r| !matches!(store.try_get(&claim(r)), Ok(None)));
             if missing.is_empty() {
                 return Error::Timeout { seconds, message };
             }
@@ -151,11 +152,8 @@ pub(super) fn found(
     };
     group.agree(&mut group.progress.lock(), &bare(Kind::Barrier, &[]), deadline)?;
     // Everybody has what it needs: the store need not keep the descriptors open.
-    if let Some(store) = &group.store {
-        store.delete(&format!("{}/pidfd/{rank}", group.prefix))?;
-        if rank == 0 {
-            store.delete(&key)?;
-        }
+    if let (0, Some(store)) = (rank, &group.store) {
+        store.delete(&key)?;
     }
     Ok(group)
 }

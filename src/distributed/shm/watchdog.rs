@@ -75,7 +75,7 @@ fn running() -> Result<&'static Watchdog> {
             let watchdog: &'static Watchdog =
                 Box::leak(Box::new(Watchdog { epoll, watched: Mutex::default() }));
             std::thread::Builder::new()
-                .name("torchrs-watch".into())
+                .name("torchrs-peers".into())
                 .spawn(|| watchdog.run())
                 .context(|| "start the thread that watches over peers")?;
             Ok(watchdog)

@@ -2,18 +2,16 @@
 //! waits for it, so a `get` that waits for minutes keeps no other call from its answer.
 
 use std::collections::HashMap;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::socket::{
-    AddressFamily, MsgFlags, Shutdown, SockFlag, SockType, UnixAddr, connect, getsockopt, shutdown,
-    socket, sockopt,
+    AddressFamily, MsgFlags, Shutdown, SockFlag, SockType, UnixAddr, connect, shutdown, socket,
 };
 use nix::unistd::getuid;
 use parking_lot::Mutex;
@@ -23,6 +21,7 @@ use super::server::StoreServer;
 use super::wire::{Assembler, MAX_FDS, MAX_MESSAGE, Reply, Request, decode, encode, packets};
 use crate::distributed::{Deadline, WorkerEnv};
 use crate::error::{Context, Error, Result};
+use crate::multiprocessing::inherited_store_fd;
 
 /// How long a call may take that does not wait for a key (PyTorch's default for its stores).
 const ANSWER_WITHIN: Duration = Duration::from_secs(300);
@@ -74,9 +73,9 @@ impl Store {
         if let Some(store) = &*slot {
             return Ok(store.clone());
         }
-        let store = match std::env::var("TORCHRS_STORE_FD") {
-            Ok(text) => Store::connect_fd(inherited(&text)?)?,
-            Err(_) => Store::meet(&WorkerEnv::from_env()?, deadline)?,
+        let store = match inherited_store_fd() {
+            Some(socket) => Store::connect_fd(socket)?,
+            None => Store::meet(&WorkerEnv::from_env()?, deadline)?,
         };
         Ok(slot.insert(store).clone())
     }
@@ -410,27 +409,6 @@ fn read_answers(socket: &OwnedFd, pending: &Mutex<Pending>) {
     let mut pending = pending.lock();
     pending.lost = Some(why);
     pending.waiting.clear();
-}
-
-/// The socket that the launcher has passed on. Taken at most once in a process.
-fn inherited(text: &str) -> Result<OwnedFd> {
-    static TAKEN: OnceLock<()> = OnceLock::new();
-    let wrong = |what: String| Error::config("TORCHRS_STORE_FD", what);
-    let raw: i32 = text.parse().map_err(|_| wrong(format!("is `{text}`: not a descriptor")))?;
-    // SAFETY: only looked at until it is known to be an open socket of the right kind.
-    let borrowed = unsafe { BorrowedFd::borrow_raw(raw.max(0)) };
-    if raw < 0 || getsockopt(&borrowed, sockopt::SockType) != Ok(SockType::SeqPacket) {
-        return Err(wrong(format!(
-            "is {raw}, which is not an open socket to a store here: the variable was inherited \
-             by a process that the launcher did not start"
-        )));
-    }
-    if TAKEN.set(()).is_err() {
-        return Err(wrong("was taken before in this process".into()));
-    }
-    fcntl(borrowed, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).context(|| "mark the store's socket")?;
-    // SAFETY: the launcher passed this descriptor on for this use, and it is taken once only.
-    Ok(unsafe { OwnedFd::from_raw_fd(raw) })
 }
 
 fn expect_done((reply, _): (Reply, Vec<OwnedFd>)) -> Result<()> {
