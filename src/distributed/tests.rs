@@ -302,7 +302,9 @@ proptest! {
             let (private, shared) =
                 (source.clone_contiguous(), group.empty_shared(&[len], Dtype::F32).unwrap());
             shared.copy_(&source);
-            let half = source.to_dtype(Dtype::BF16);
+            let halves: Vec<bf16> =
+                data[group.rank()].iter().map(|&v| bf16::from_f32(v)).collect();
+            let half = Tensor::from_slice(&halves, [len]);
             let bucket = len.div_ceil(buckets);
             let works: Vec<_> = (0..len)
                 .step_by(bucket)
