@@ -1,1 +1,49 @@
-//! Store, process groups and data-parallel training.
+//! Many processes that train together: the rendezvous store, process groups and their collectives,
+//! data-parallel training (`torch.distributed`).
+//!
+//! [`init_process_group`] reads torchrun's environment variables ([`WorkerEnv`]), meets the other
+//! ranks through the [`Store`], and returns the [`ProcessGroup`] of all ranks. Collectives on it
+//! never hang: they end by a result, by a deadline, or as soon as a peer dies, leaves, aborts or
+//! calls something else. Tensors of one host travel through shared memory; gradients that live in
+//! a [`SharedBuffer`] are not copied at all.
+//!
+//! ```no_run
+//! use torchrs::Tensor;
+//! use torchrs::distributed::{self, ReduceOp};
+//!
+//! #[torchrs::main]
+//! fn main() -> torchrs::Result<()> {
+//!     let group = distributed::init_process_group(Default::default())?;
+//!     let x = Tensor::full([3], group.rank() as f64, torchrs::Dtype::F32);
+//!     group.all_reduce(&x, ReduceOp::Sum)?;
+//!     let work = group.broadcast_async(&x, 0)?;
+//!     work.wait()
+//! }
+//! ```
+
+mod backend;
+mod collective;
+mod deadline;
+mod env;
+mod group;
+mod init;
+mod queue;
+mod shared_buffer;
+mod shm;
+pub mod store;
+mod tensor_collectives;
+mod work;
+
+pub use collective::ReduceOp;
+pub use deadline::Deadline;
+pub use env::WorkerEnv;
+pub use group::{ProcessGroup, abort};
+pub use init::{InitOptions, default_group, init_process_group, is_initialized};
+pub use shared_buffer::{SharedBuffer, SharedSlice};
+pub use store::{Store, StoreServer};
+pub use work::Work;
+
+use crate::tensor::Dtype;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,45 @@
+//! What a process group needs from the engine under it. A backend knows raw memory and ranks; it
+//! knows no tensors, and is called by one thread at a time, in the same order on all ranks.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use super::Deadline;
+use super::collective::Collective;
+use super::shm::Segment;
+use crate::error::Result;
+
+/// How eagerly a thread may wait for its peers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// The caller has nothing else to do: it may burn a little time to save latency.
+    Foreground,
+    /// Other threads of the process are at work on the same cores.
+    Background,
+}
+
+/// An engine that runs collectives among the members of one group.
+pub(crate) trait Backend: Debug + Send + Sync {
+    /// Runs one collective to its end. The memory in `collective` is valid and nobody else's until
+    /// this returns.
+    fn run(&self, collective: &Collective, deadline: &Deadline, pace: Pace) -> Result<()>;
+
+    /// Memory of `nbytes` on every rank that collectives work on in place. Collective.
+    fn alloc_shared(&self, nbytes: usize, deadline: &Deadline) -> Result<Arc<Segment>>;
+
+    /// The group of the members `ranks` (ranks of this group, ascending); `None` if this rank is
+    /// not among them. Collective over this group.
+    fn new_group(&self, ranks: &[usize], deadline: &Deadline) -> Result<Option<Arc<dyn Backend>>>;
+
+    /// This rank's number in the group.
+    fn rank(&self) -> usize;
+
+    /// The members, by their rank in the world.
+    fn ranks(&self) -> &[usize];
+
+    /// Makes every rank's calls, waiting or later, fail with `reason`. From any thread.
+    fn abort(&self, reason: &str);
+
+    /// Says that this rank is done with the group.
+    fn leave(&self);
+}

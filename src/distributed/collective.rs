@@ -1,0 +1,281 @@
+//! One collective operation as a value: what it does, to which memory. The tensor-level calls make
+//! these, the queue orders them, a backend runs them, and what a rank publishes for its peers to
+//! compare is made from them.
+
+use std::fmt;
+
+use smallvec::SmallVec;
+
+use super::Dtype;
+use crate::error::{Error, Result};
+
+/// How elements of different ranks are combined (`torch.distributed.ReduceOp`).
+///
+/// The result is the same on all ranks, bit for bit: elements are combined in rank order 0, 1, ...,
+/// N-1. f16 and bf16 are combined in f32 and rounded once, at the end. Integers wrap around.
+/// For bool, `Sum`, `Max` and `Bor` are "or", `Product`, `Min` and `Band` are "and".
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum ReduceOp {
+    /// The sum.
+    Sum,
+    /// The sum divided by the number of ranks. Floating point only.
+    Avg,
+    /// The product.
+    Product,
+    /// The smallest; NaN if any is NaN.
+    Min,
+    /// The largest; NaN if any is NaN.
+    Max,
+    /// Bitwise and. Integers and bool only.
+    Band,
+    /// Bitwise or. Integers and bool only.
+    Bor,
+    /// Bitwise exclusive or. Integers and bool only.
+    Bxor,
+}
+
+impl ReduceOp {
+    /// All operations.
+    pub const ALL: [ReduceOp; 8] = {
+        use ReduceOp::*;
+        [Sum, Avg, Product, Min, Max, Band, Bor, Bxor]
+    };
+
+    /// Checks that the operation is defined for `dtype`.
+    ///
+    /// # Errors
+    /// [`Error::Dtype`]: `Avg` of integers or bool, a bitwise operation on floating point.
+    pub fn check(self, call: &str, dtype: Dtype) -> Result<()> {
+        let bitwise = matches!(self, ReduceOp::Band | ReduceOp::Bor | ReduceOp::Bxor);
+        if bitwise && dtype.is_floating_point() {
+            let what = format!("{self} takes integers and bool, got {dtype}");
+            return Err(Error::dtype(call, what));
+        }
+        if self == ReduceOp::Avg && !dtype.is_floating_point() {
+            let what = format!("avg takes floating-point types, got {dtype}; use sum and divide");
+            return Err(Error::dtype(call, what));
+        }
+        Ok(())
+    }
+
+    fn from_code(code: u8) -> Option<Self> {
+        ReduceOp::ALL.get(usize::from(code)).copied()
+    }
+}
+
+impl fmt::Display for ReduceOp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ReduceOp::Sum => "sum",
+            ReduceOp::Avg => "avg",
+            ReduceOp::Product => "product",
+            ReduceOp::Min => "min",
+            ReduceOp::Max => "max",
+            ReduceOp::Band => "band",
+            ReduceOp::Bor => "bor",
+            ReduceOp::Bxor => "bxor",
+        })
+    }
+}
+
+/// Which collective.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    Barrier,
+    AllReduce,
+    Broadcast,
+    Reduce,
+    AllGather,
+    ReduceScatter,
+    Gather,
+    Scatter,
+    AllToAll,
+    AllocShared,
+    NewGroup,
+}
+
+impl Kind {
+    const ALL: [Kind; 11] = {
+        use Kind::*;
+        [
+            Barrier,
+            AllReduce,
+            Broadcast,
+            Reduce,
+            AllGather,
+            ReduceScatter,
+            Gather,
+            Scatter,
+            AllToAll,
+            AllocShared,
+            NewGroup,
+        ]
+    };
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Kind::Barrier => "barrier",
+            Kind::AllReduce => "all_reduce",
+            Kind::Broadcast => "broadcast",
+            Kind::Reduce => "reduce",
+            Kind::AllGather => "all_gather",
+            Kind::ReduceScatter => "reduce_scatter",
+            Kind::Gather => "gather",
+            Kind::Scatter => "scatter",
+            Kind::AllToAll => "all_to_all",
+            Kind::AllocShared => "alloc_shared",
+            Kind::NewGroup => "new_group",
+        }
+    }
+}
+
+/// `len` elements of `dtype` at `ptr`. Whoever makes one sees to it that the memory outlives the
+/// collective that it is given to, and is not used by others meanwhile.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RawBuffer {
+    pub ptr: *mut u8,
+    pub len: usize,
+    pub dtype: Dtype,
+}
+
+// SAFETY: an address with a length; the contract above makes the memory this collective's own,
+// whichever thread runs it.
+unsafe impl Send for RawBuffer {}
+
+impl RawBuffer {
+    pub(crate) fn nbytes(&self) -> usize {
+        self.len * self.dtype.size()
+    }
+}
+
+/// The part of a collective that all ranks have to agree on.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Signature {
+    pub kind: Kind,
+    /// Of a reduction.
+    pub op: Option<ReduceOp>,
+    /// Of a rooted collective: rank in the group.
+    pub root: Option<usize>,
+    pub dtype: Dtype,
+    /// Of this rank's input; of its output for `Scatter` and of the tensor itself for `Broadcast`.
+    pub shape: SmallVec<[usize; 6]>,
+}
+
+impl Signature {
+    /// Number of elements; of a new group's member list, its length.
+    pub(crate) fn numel(&self) -> usize {
+        match self.kind {
+            Kind::NewGroup => self.shape.len(),
+            _ => self.shape.iter().product(),
+        }
+    }
+
+    /// Kind, op and dtype in one word, for comparing and publishing.
+    pub(crate) fn code(&self) -> u32 {
+        let op = self.op.map_or(0, |op| op as u32 + 1);
+        (self.kind as u32) << 16 | op << 8 | self.dtype as u32
+    }
+
+    /// The inverse of [`code`](Self::code), for words that a peer has published. `None` if they
+    /// make no sense.
+    pub(crate) fn from_code(code: u32, root: Option<usize>, shape: &[usize]) -> Option<Self> {
+        let [dtype, op, kind, _] = code.to_le_bytes();
+        let op = match op {
+            0 => None,
+            op => Some(ReduceOp::from_code(op - 1)?),
+        };
+        Some(Signature {
+            kind: *Kind::ALL.get(usize::from(kind))?,
+            op,
+            root,
+            dtype: *Dtype::ALL.get(usize::from(dtype))?,
+            shape: shape.into(),
+        })
+    }
+}
+
+/// `all_reduce(sum, f32, [3, 4])`, `broadcast(root 2, i64, [])`, `new_group(ranks [0, 2])`.
+impl fmt::Display for Signature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.kind.name())?;
+        match self.kind {
+            Kind::Barrier => return Ok(()),
+            Kind::AllocShared => return write!(f, "({} bytes)", self.numel()),
+            Kind::NewGroup => return write!(f, "(ranks {:?})", self.shape.as_slice()),
+            _ => f.write_str("(")?,
+        }
+        if let Some(op) = self.op {
+            write!(f, "{op}, ")?;
+        }
+        if let Some(root) = self.root {
+            write!(f, "root {root}, ")?;
+        }
+        write!(f, "{}, {:?})", self.dtype, self.shape.as_slice())
+    }
+}
+
+/// A collective with this rank's memory. Lengths fit each other and the group's size: the call that
+/// made it has checked them.
+#[derive(Debug, Clone)]
+pub(crate) struct Collective {
+    pub signature: Signature,
+    /// What this rank gives.
+    pub send: Option<RawBuffer>,
+    /// Where this rank's result goes. May be the same memory as `send`.
+    pub recv: Option<RawBuffer>,
+}
+
+/// `rank 3`, or `ranks 0, 2, 5`.
+pub(crate) fn list_ranks(ranks: &[usize]) -> String {
+    let list = ranks.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    format!("rank{} {list}", if ranks.len() == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_published_code_reads_back_as_the_same_call() {
+        for kind in Kind::ALL {
+            for op in [None, Some(ReduceOp::Sum), Some(ReduceOp::Bxor)] {
+                for dtype in Dtype::ALL {
+                    let shape = [3usize, 4][..].into();
+                    let signature = Signature { kind, op, root: Some(1), dtype, shape };
+                    let back = Signature::from_code(signature.code(), Some(1), &[3, 4]);
+                    assert_eq!(back, Some(signature));
+                }
+            }
+        }
+        assert_eq!(Signature::from_code(u32::MAX, None, &[]), None);
+    }
+
+    #[test]
+    fn calls_are_shown_as_a_person_would_write_them() {
+        let show = |kind, op, root, shape: &[usize]| {
+            Signature { kind, op, root, dtype: Dtype::F32, shape: shape.into() }.to_string()
+        };
+        assert_eq!(
+            show(Kind::AllReduce, Some(ReduceOp::Sum), None, &[3, 4]),
+            "all_reduce(sum, f32, [3, 4])"
+        );
+        assert_eq!(show(Kind::Broadcast, None, Some(2), &[]), "broadcast(root 2, f32, [])");
+        assert_eq!(show(Kind::Barrier, None, None, &[]), "barrier");
+        assert_eq!(show(Kind::NewGroup, None, None, &[0, 2]), "new_group(ranks [0, 2])");
+    }
+
+    #[test]
+    fn undefined_reductions_are_refused() {
+        use Dtype::*;
+        assert!(ReduceOp::Avg.check("all_reduce", F16).is_ok());
+        let error = ReduceOp::Avg.check("all_reduce", I32).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "all_reduce: avg takes floating-point types, got i32; use sum and divide"
+        );
+        assert!(ReduceOp::Band.check("reduce", F32).is_err());
+        assert!(ReduceOp::Bxor.check("reduce", Bool).is_ok());
+    }
+}

@@ -1,0 +1,250 @@
+//! What the launcher tells a worker: torchrun's environment variables, read and checked in one
+//! place. Slurm, Kubernetes or a shell loop can set the same variables.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use crate::error::{Error, Result};
+
+/// A worker's place in its job, from the environment (torchrun's contract).
+///
+/// Without `WORLD_SIZE` the process is a world of one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkerEnv {
+    /// `RANK`: this worker's number among all, from 0.
+    pub rank: usize,
+    /// `LOCAL_RANK`: its number on this host (default: `RANK`).
+    pub local_rank: usize,
+    /// `GROUP_RANK`: this host's number (default 0).
+    pub group_rank: usize,
+    /// `ROLE_RANK`: its number among workers of its role (default: `RANK`).
+    pub role_rank: usize,
+    /// `ROLE_NAME` (default `default`).
+    pub role_name: String,
+    /// `WORLD_SIZE`: how many workers there are (default 1).
+    pub world_size: usize,
+    /// `LOCAL_WORLD_SIZE`: how many on this host (default: `WORLD_SIZE`).
+    pub local_world_size: usize,
+    /// `ROLE_WORLD_SIZE`: how many with its role (default: `WORLD_SIZE`).
+    pub role_world_size: usize,
+    /// `MASTER_ADDR`, if set.
+    pub master_addr: Option<String>,
+    /// `MASTER_PORT`, if set.
+    pub master_port: Option<u16>,
+    /// `TORCHELASTIC_RESTART_COUNT`: how often the job was restarted so far (default 0).
+    pub restart_count: usize,
+    /// `TORCHELASTIC_MAX_RESTARTS` (default 0).
+    pub max_restarts: usize,
+    /// `TORCHELASTIC_RUN_ID` (default `none`).
+    pub run_id: String,
+    /// `TORCHELASTIC_ERROR_FILE`: where a failure is reported, if set.
+    pub error_file: Option<PathBuf>,
+}
+
+impl WorkerEnv {
+    /// Reads and checks the process's environment.
+    ///
+    /// # Errors
+    /// [`Error::Config`] that names the variable: one that is not a number, `RANK` missing while
+    /// `WORLD_SIZE` is set, a rank that is not below its world size.
+    pub fn from_env() -> Result<Self> {
+        Self::from_lookup(|name| std::env::var_os(name))
+    }
+
+    /// [`from_env`](Self::from_env) with another source of variables.
+    ///
+    /// # Errors
+    /// As [`from_env`](Self::from_env).
+    pub fn from_lookup(lookup: impl Fn(&str) -> Option<OsString>) -> Result<Self> {
+        let vars = Vars { lookup };
+        let world_size = vars.number::<usize>("WORLD_SIZE")?;
+        if world_size == Some(0) {
+            return Err(Error::config("WORLD_SIZE", "is 0: a job has at least one worker"));
+        }
+        let rank = match (vars.number::<usize>("RANK")?, world_size) {
+            (Some(rank), Some(world)) => below("RANK", rank, "WORLD_SIZE", world)?,
+            (None, Some(world)) => {
+                return Err(Error::config(
+                    "RANK",
+                    format!(
+                        "is not set, but WORLD_SIZE is {world}: every worker needs its own rank, \
+                         from 0 to {}",
+                        world - 1
+                    ),
+                ));
+            }
+            (Some(0) | None, None) => 0,
+            (Some(rank), None) => {
+                return Err(Error::config(
+                    "WORLD_SIZE",
+                    format!("is not set, but RANK is {rank}: set it to the number of workers"),
+                ));
+            }
+        };
+        let world_size = world_size.unwrap_or(1);
+
+        let local_world_size = vars.number("LOCAL_WORLD_SIZE")?.unwrap_or(world_size);
+        if local_world_size == 0 || local_world_size > world_size {
+            return Err(Error::config(
+                "LOCAL_WORLD_SIZE",
+                format!("is {local_world_size}: must be 1 to WORLD_SIZE, which is {world_size}"),
+            ));
+        }
+        let local_rank = match vars.number("LOCAL_RANK")? {
+            Some(local) => below("LOCAL_RANK", local, "LOCAL_WORLD_SIZE", local_world_size)?,
+            None => rank % local_world_size,
+        };
+        Ok(WorkerEnv {
+            rank,
+            local_rank,
+            group_rank: vars.number("GROUP_RANK")?.unwrap_or(0),
+            role_rank: vars.number("ROLE_RANK")?.unwrap_or(rank),
+            role_name: vars.text("ROLE_NAME")?.unwrap_or_else(|| "default".to_owned()),
+            world_size,
+            local_world_size,
+            role_world_size: vars.number("ROLE_WORLD_SIZE")?.unwrap_or(world_size),
+            master_addr: vars.text("MASTER_ADDR")?,
+            master_port: vars.number("MASTER_PORT")?,
+            restart_count: vars.number("TORCHELASTIC_RESTART_COUNT")?.unwrap_or(0),
+            max_restarts: vars.number("TORCHELASTIC_MAX_RESTARTS")?.unwrap_or(0),
+            run_id: vars.text("TORCHELASTIC_RUN_ID")?.unwrap_or_else(|| "none".to_owned()),
+            error_file: vars.path("TORCHELASTIC_ERROR_FILE"),
+        })
+    }
+
+    /// `MASTER_ADDR` and `MASTER_PORT`, which a job without a launcher's store needs.
+    ///
+    /// # Errors
+    /// [`Error::Config`] that names the one that is missing.
+    pub fn master(&self) -> Result<(&str, u16)> {
+        let missing = |name| {
+            let what = format!(
+                "is not set: {} workers without a launcher need MASTER_ADDR and MASTER_PORT to \
+                 find each other (or start them with torchrs-launch)",
+                self.world_size
+            );
+            Error::config(name, what)
+        };
+        let address = self.master_addr.as_deref().ok_or_else(|| missing("MASTER_ADDR"))?;
+        let port = self.master_port.ok_or_else(|| missing("MASTER_PORT"))?;
+        Ok((address, port))
+    }
+}
+
+fn below(name: &str, value: usize, bound_name: &str, bound: usize) -> Result<usize> {
+    if value < bound {
+        return Ok(value);
+    }
+    let last = bound - 1;
+    Err(Error::config(
+        name,
+        format!("is {value}, but {bound_name} is {bound}: {name} must be 0 to {last}"),
+    ))
+}
+
+/// Variables that are unset and variables that are empty both count as absent.
+struct Vars<L> {
+    lookup: L,
+}
+
+impl<L: Fn(&str) -> Option<OsString>> Vars<L> {
+    fn path(&self, name: &str) -> Option<PathBuf> {
+        (self.lookup)(name).filter(|v| !v.is_empty()).map(PathBuf::from)
+    }
+
+    fn text(&self, name: &str) -> Result<Option<String>> {
+        let Some(value) = (self.lookup)(name).filter(|v| !v.is_empty()) else { return Ok(None) };
+        match value.into_string() {
+            Ok(text) => Ok(Some(text)),
+            Err(raw) => Err(Error::config(name, format!("is {raw:?}: not valid UTF-8"))),
+        }
+    }
+
+    fn number<T: FromStr>(&self, name: &str) -> Result<Option<T>>
+    where
+        T::Err: std::fmt::Display,
+    {
+        let Some(text) = self.text(name)? else { return Ok(None) };
+        match text.trim().parse() {
+            Ok(number) => Ok(Some(number)),
+            Err(why) => Err(Error::config(
+                name,
+                format!("is `{text}`: not a number that fits here ({why})"),
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(vars: &[(&str, &str)]) -> Result<WorkerEnv> {
+        WorkerEnv::from_lookup(|name| {
+            vars.iter().find(|(n, _)| *n == name).map(|(_, v)| OsString::from(v))
+        })
+    }
+
+    fn message(vars: &[(&str, &str)]) -> String {
+        read(vars).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn nothing_set_is_a_world_of_one() {
+        let env = read(&[]).unwrap();
+        assert_eq!((env.rank, env.world_size, env.local_world_size), (0, 1, 1));
+        assert_eq!((env.role_name.as_str(), env.run_id.as_str()), ("default", "none"));
+    }
+
+    #[test]
+    fn torchruns_variables_are_read() {
+        let env = read(&[
+            ("RANK", "5"),
+            ("LOCAL_RANK", "1"),
+            ("WORLD_SIZE", "8"),
+            ("LOCAL_WORLD_SIZE", "4"),
+            ("GROUP_RANK", "1"),
+            ("MASTER_ADDR", "node0"),
+            ("MASTER_PORT", "29500"),
+            ("TORCHELASTIC_RESTART_COUNT", "2"),
+            ("TORCHELASTIC_ERROR_FILE", "/proc/self/fd/7"),
+        ])
+        .unwrap();
+        assert_eq!((env.rank, env.local_rank, env.group_rank), (5, 1, 1));
+        assert_eq!((env.world_size, env.local_world_size, env.restart_count), (8, 4, 2));
+        assert_eq!(env.master().unwrap(), ("node0", 29500));
+        assert_eq!(env.error_file, Some(PathBuf::from("/proc/self/fd/7")));
+    }
+
+    #[test]
+    fn a_local_rank_that_is_not_given_follows_from_the_rank() {
+        let env = read(&[("RANK", "5"), ("WORLD_SIZE", "8"), ("LOCAL_WORLD_SIZE", "4")]).unwrap();
+        assert_eq!(env.local_rank, 1);
+    }
+
+    #[test]
+    fn errors_name_the_variable_its_value_and_the_rule() {
+        let rank = message(&[("WORLD_SIZE", "4")]);
+        assert_eq!(
+            rank,
+            "RANK: is not set, but WORLD_SIZE is 4: every worker needs its own rank, from 0 to 3"
+        );
+        let rank = message(&[("WORLD_SIZE", "4"), ("RANK", "4")]);
+        assert_eq!(rank, "RANK: is 4, but WORLD_SIZE is 4: RANK must be 0 to 3");
+        assert!(message(&[("RANK", "1")]).starts_with("WORLD_SIZE: is not set, but RANK is 1"));
+        assert!(message(&[("WORLD_SIZE", "two")]).starts_with("WORLD_SIZE: is `two`"));
+        assert!(message(&[("WORLD_SIZE", "-1")]).starts_with("WORLD_SIZE: is `-1`"));
+        assert!(message(&[("WORLD_SIZE", "0")]).contains("at least one worker"));
+        let port = message(&[("MASTER_PORT", "70000")]);
+        assert!(port.starts_with("MASTER_PORT: is `70000`"), "{port}");
+        let local = message(&[("WORLD_SIZE", "2"), ("RANK", "0"), ("LOCAL_WORLD_SIZE", "3")]);
+        assert!(local.starts_with("LOCAL_WORLD_SIZE: is 3"), "{local}");
+    }
+
+    #[test]
+    fn a_world_without_a_launcher_needs_a_meeting_point() {
+        let env = read(&[("WORLD_SIZE", "2"), ("RANK", "0"), ("MASTER_ADDR", "a")]).unwrap();
+        assert!(env.master().unwrap_err().to_string().starts_with("MASTER_PORT: is not set"));
+    }
+}

@@ -1,0 +1,229 @@
+//! Process groups: the ranks that take part in a collective, and what every collective has in
+//! common: membership, order, deadlines, the end. The collectives themselves, on tensors, are in
+//! `tensor_collectives`.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::backend::{Backend, Pace};
+use super::collective::{Collective, list_ranks};
+use super::queue::Queue;
+use super::{Deadline, Work};
+use crate::error::{Error, Result};
+
+/// A set of ranks that call collectives together (`torch.distributed.ProcessGroup`). Cheap to
+/// clone; from [`init_process_group`](super::init_process_group) or
+/// [`new_group`](ProcessGroup::new_group).
+///
+/// Every rank of the group calls the same collectives in the same order, with tensors of the same
+/// dtype and shape; a difference is an [`Error::Mismatch`] on all ranks. After a time-out, a peer's
+/// death or an abort the group is of no more use, and every further call says why. `_async` forms
+/// return at once and run on the group's communication thread, in the order of submission together
+/// with the others.
+///
+/// When the last handle is dropped, this rank leaves the group: started collectives are completed
+/// first. During a panic it aborts the group instead, so that the peers do not wait.
+#[derive(Debug, Clone)]
+pub struct ProcessGroup {
+    inner: Arc<Inner>,
+    timeout: Duration,
+}
+
+#[derive(Debug)]
+struct Inner {
+    /// `None` on ranks that took part in making the group but are no members.
+    member: Option<Member>,
+    /// Members by their rank in the world.
+    ranks: Vec<usize>,
+    world_rank: usize,
+}
+
+#[derive(Debug)]
+struct Member {
+    backend: Arc<dyn Backend>,
+    queue: Queue,
+}
+
+/// The groups of this process, for [`abort`].
+static LIVE: Mutex<Vec<Weak<dyn Backend>>> = Mutex::new(Vec::new());
+
+/// Aborts all process groups of this process: every rank's collectives, waiting or later, return
+/// [`Error::Aborted`] with `reason`. For a worker that is about to fail outside a group's own calls.
+pub fn abort(reason: &str) {
+    let live: Vec<_> = LIVE.lock().iter().filter_map(Weak::upgrade).collect();
+    live.iter().for_each(|group| group.abort(reason));
+}
+
+impl ProcessGroup {
+    pub(super) fn new(backend: Arc<dyn Backend>, world_rank: usize, timeout: Duration) -> Self {
+        {
+            let mut live = LIVE.lock();
+            live.retain(|group| group.strong_count() > 0);
+            live.push(Arc::downgrade(&backend));
+        }
+        let ranks = backend.ranks().to_vec();
+        let member = Some(Member { backend, queue: Queue::new() });
+        ProcessGroup { inner: Arc::new(Inner { member, ranks, world_rank }), timeout }
+    }
+
+    /// This process's rank in the group.
+    ///
+    /// # Panics
+    /// Throws [`Error::Argument`] on a rank that is not a member; see [`is_member`](Self::is_member).
+    #[track_caller]
+    pub fn rank(&self) -> usize {
+        match self.member("rank") {
+            Ok(member) => member.backend.rank(),
+            Err(error) => crate::error::throw(error),
+        }
+    }
+
+    /// How many ranks the group has.
+    pub fn world_size(&self) -> usize {
+        self.inner.ranks.len()
+    }
+
+    /// The members, by their rank in the world.
+    pub fn ranks(&self) -> &[usize] {
+        &self.inner.ranks
+    }
+
+    /// Whether this process is in the group.
+    pub fn is_member(&self) -> bool {
+        self.inner.member.is_some()
+    }
+
+    /// How long a call may take.
+    pub fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// The same group, whose calls through this handle may take `timeout`.
+    pub fn with_timeout(&self, timeout: Duration) -> ProcessGroup {
+        ProcessGroup { inner: self.inner.clone(), timeout }
+    }
+
+    /// A group of the members `ranks` (ranks in this group, without repetition; their order does
+    /// not matter). All ranks of this group call it, with the same list; those that are not in the
+    /// list get a group of which they are no members. PyTorch: `torch.distributed.new_group`.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for an empty list, a rank that does not exist or appears twice;
+    /// otherwise as any collective.
+    pub fn new_group(&self, ranks: &[usize]) -> Result<ProcessGroup> {
+        let member = self.member("new_group")?;
+        let mut sorted = ranks.to_vec();
+        sorted.sort_unstable();
+        let world = self.world_size();
+        let wrong = match (sorted.last(), sorted.windows(2).find(|w| w[0] == w[1])) {
+            (None, _) => Some("is empty".to_owned()),
+            (_, Some(twice)) => Some(format!("{ranks:?} names rank {} twice", twice[0])),
+            (Some(&last), _) if last >= world => {
+                Some(format!("{ranks:?} names rank {last}, but the group has {world} ranks"))
+            }
+            _ => None,
+        };
+        if let Some(wrong) = wrong {
+            return Err(Error::argument("new_group", "ranks", wrong));
+        }
+        let deadline = Deadline::after(self.timeout);
+        let backend = member.queue.run(|| member.backend.new_group(&sorted, &deadline))?;
+        let (world_rank, timeout) = (self.inner.world_rank, self.timeout);
+        Ok(match backend {
+            Some(backend) => ProcessGroup::new(backend, world_rank, timeout),
+            None => {
+                let ranks = sorted.iter().map(|&r| self.inner.ranks[r]).collect();
+                let inner = Inner { member: None, ranks, world_rank };
+                ProcessGroup { inner: Arc::new(inner), timeout }
+            }
+        })
+    }
+
+    /// Makes every rank's calls on this group, waiting or later, fail with [`Error::Aborted`] and
+    /// `reason`. Does nothing on a rank that is not a member.
+    pub fn abort(&self, reason: &str) {
+        if let Some(member) = &self.inner.member {
+            member.backend.abort(reason);
+        }
+    }
+
+    /// Runs `collective` here and now.
+    pub(super) fn run(&self, collective: &Collective) -> Result<()> {
+        let member = self.member(collective.signature.kind.name())?;
+        let deadline = Deadline::after(self.timeout);
+        member.queue.run(|| member.backend.run(collective, &deadline, Pace::Foreground))
+    }
+
+    /// Starts `collective` on the communication thread, and `then`, which also keeps its memory
+    /// alive, after it has succeeded.
+    pub(super) fn start(
+        &self,
+        collective: Collective,
+        then: impl FnOnce() + Send + 'static,
+    ) -> Result<Work> {
+        let member = self.member(collective.signature.kind.name())?;
+        let (backend, deadline) = (member.backend.clone(), Deadline::after(self.timeout));
+        member.queue.start(&self.inner.world_rank.to_string(), move || {
+            backend.run(&collective, &deadline, Pace::Background)?;
+            then();
+            Ok(())
+        })
+    }
+
+    /// Runs something of the backend's in its turn.
+    pub(super) fn in_turn<T>(
+        &self,
+        call: &str,
+        job: impl FnOnce(&dyn Backend, &Deadline) -> Result<T>,
+    ) -> Result<T> {
+        let member = self.member(call)?;
+        let deadline = Deadline::after(self.timeout);
+        member.queue.run(|| job(&*member.backend, &deadline))
+    }
+
+    /// # Errors
+    /// [`Error::Argument`] on a rank that is not a member.
+    pub(super) fn check_member(&self, call: &str) -> Result<()> {
+        self.member(call).map(drop)
+    }
+
+    fn member(&self, call: &str) -> Result<&Member> {
+        self.inner.member.as_ref().ok_or_else(|| {
+            let (rank, ranks) = (self.inner.world_rank, list_ranks(&self.inner.ranks));
+            Error::argument(call, "group", format!("rank {rank} is not a member; it has {ranks}"))
+        })
+    }
+
+    pub(super) fn downgrade(&self) -> WeakGroup {
+        WeakGroup { inner: Arc::downgrade(&self.inner), timeout: self.timeout }
+    }
+}
+
+/// A group that this does not keep alive.
+#[derive(Debug)]
+pub(super) struct WeakGroup {
+    inner: Weak<Inner>,
+    timeout: Duration,
+}
+
+impl WeakGroup {
+    pub(super) fn upgrade(&self) -> Option<ProcessGroup> {
+        let inner = self.inner.upgrade()?;
+        Some(ProcessGroup { inner, timeout: self.timeout })
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let Some(member) = &self.member else { return };
+        if std::thread::panicking() {
+            let thread = std::thread::current();
+            let name = thread.name().unwrap_or("<unnamed>");
+            member.backend.abort(&format!("thread `{name}` panicked"));
+        }
+        member.queue.close();
+        member.backend.leave();
+    }
+}

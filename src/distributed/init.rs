@@ -1,0 +1,146 @@
+//! How a process joins its job: from the environment to the first process group.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::group::WeakGroup;
+use super::shm::{self, Seat};
+use super::{Deadline, ProcessGroup, Store, WorkerEnv};
+use crate::error::{Error, Result};
+use std::sync::Arc;
+
+/// How long a collective may take unless said otherwise.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(600);
+/// The environment variable that says otherwise, in seconds.
+const TIMEOUT: &str = "TORCHRS_TIMEOUT_S";
+
+/// Options of [`init_process_group`].
+#[derive(Debug, Clone, Default)]
+pub struct InitOptions {
+    /// How long joining, and each collective, may take. Default: `TORCHRS_TIMEOUT_S` in the
+    /// environment (seconds), else 10 minutes.
+    pub timeout: Option<Duration>,
+    /// This worker's place in the job. Default: [`WorkerEnv::from_env`].
+    pub env: Option<WorkerEnv>,
+    /// The store to meet at. Default: [`Store::from_env`].
+    pub store: Option<Store>,
+}
+
+static DEFAULT_GROUP: Mutex<Option<WeakGroup>> = Mutex::new(None);
+
+/// Joins the job and returns the group of all its ranks (`torch.distributed.init_process_group`).
+/// Returns when all ranks have joined. Without `WORLD_SIZE` in the environment it is a group of
+/// one, so the same program runs by itself too.
+///
+/// Keep the handle: when the last one is dropped this rank leaves the group
+/// (`torch.distributed.destroy_process_group`). As long as there is one, [`default_group`] gives it.
+///
+/// ```
+/// use torchrs::Tensor;
+/// use torchrs::distributed::{self, ReduceOp};
+///
+/// # fn main() -> torchrs::Result<()> {
+/// let group = distributed::init_process_group(Default::default())?;
+/// let loss = Tensor::from([2.5f32]);
+/// group.all_reduce(&loss, ReduceOp::Avg)?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// [`Error::Config`] for an environment that makes no sense or a rank that another process has too,
+/// [`Error::Timeout`] that lists who has not joined, [`Error::Store`] when the store is gone.
+pub fn init_process_group(options: InitOptions) -> Result<ProcessGroup> {
+    static INSTANCES: AtomicU64 = AtomicU64::new(0);
+    let mut default = DEFAULT_GROUP.lock();
+    if default.as_ref().is_some_and(|group| group.upgrade().is_some()) {
+        return Err(Error::Other(
+            "init_process_group: the default process group exists already; get it with \
+             `distributed::default_group()`, or drop all its handles first"
+                .into(),
+        ));
+    }
+    let env = match options.env {
+        Some(env) => env,
+        None => WorkerEnv::from_env()?,
+    };
+    let timeout = match options.timeout {
+        Some(timeout) => timeout,
+        None => timeout_from(std::env::var(TIMEOUT).ok())?,
+    };
+    let deadline = Deadline::after(timeout);
+    if env.local_world_size != env.world_size {
+        return Err(Error::config(
+            "LOCAL_WORLD_SIZE",
+            format!(
+                "is {} and WORLD_SIZE is {}: the shm backend needs all ranks on one host",
+                env.local_world_size, env.world_size
+            ),
+        ));
+    }
+    let store = match options.store {
+        _ if env.world_size == 1 => None,
+        Some(store) => Some(store),
+        None => Some(Store::from_env(deadline)?),
+    };
+    let instance = INSTANCES.fetch_add(1, Ordering::Relaxed);
+    let seat = Seat {
+        rank: env.rank,
+        ranks: (0..env.world_size).collect(),
+        store,
+        prefix: format!("group/{}/{}/{instance}", env.run_id, env.restart_count),
+    };
+    let backend = shm::join(seat, &deadline)?;
+    let group = ProcessGroup::new(Arc::new(backend), env.rank, timeout);
+    *default = Some(group.downgrade());
+    Ok(group)
+}
+
+/// The group that [`init_process_group`] made in this process.
+///
+/// # Errors
+/// [`Error::Other`] when there is none, or its last handle was dropped.
+pub fn default_group() -> Result<ProcessGroup> {
+    let default = DEFAULT_GROUP.lock();
+    let missing = match &*default {
+        None => "no process group: call `distributed::init_process_group` first",
+        Some(group) => match group.upgrade() {
+            Some(group) => return Ok(group),
+            None => {
+                "the default process group is gone: the handle that `init_process_group` \
+                 returned was dropped; keep it as long as the group is needed"
+            }
+        },
+    };
+    Err(Error::Other(missing.into()))
+}
+
+/// Whether this process has a default group (`torch.distributed.is_initialized`).
+pub fn is_initialized() -> bool {
+    default_group().is_ok()
+}
+
+fn timeout_from(variable: Option<String>) -> Result<Duration> {
+    let Some(text) = variable.filter(|text| !text.is_empty()) else { return Ok(DEFAULT_TIMEOUT) };
+    let seconds = text.trim().parse().ok().filter(|&s: &f64| s > 0.0);
+    seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).ok_or_else(|| {
+        Error::config(TIMEOUT, format!("is `{text}`: must be a number of seconds above 0"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_timeout_is_read_in_seconds() {
+        assert_eq!(timeout_from(None).unwrap(), Duration::from_secs(600));
+        assert_eq!(timeout_from(Some("1.5".into())).unwrap(), Duration::from_millis(1500));
+        for wrong in ["0", "-1", "soon", "nan", "inf", "1e300"] {
+            let error = timeout_from(Some(wrong.into())).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("TORCHRS_TIMEOUT_S: is `{wrong}`")), "{error}");
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! The order of a group's collectives. All ranks have to run them in the same order, whether they
+//! are called or started in the background: each takes a number when it is submitted, and runs when
+//! that number is up. A call runs on the caller's thread, without a detour; what is started in the
+//! background runs on the group's communication thread.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
+
+use parking_lot::{Condvar, Mutex};
+
+use super::Work;
+use crate::error::{Context, Result, catch};
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// Runs jobs one at a time, in the order of their submission.
+#[derive(Debug)]
+pub(super) struct Queue {
+    line: Arc<Line>,
+    worker: Mutex<Worker>,
+}
+
+#[derive(Debug)]
+struct Worker {
+    jobs: Option<Sender<(u64, Job)>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Line {
+    numbers: Mutex<Numbers>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Numbers {
+    next: u64,
+    serving: u64,
+}
+
+/// Held while a job runs; the next one's number comes up when it is dropped, also by a panic.
+struct Turn<'a>(&'a Line);
+
+impl Line {
+    fn take_number(&self) -> u64 {
+        let mut numbers = self.numbers.lock();
+        numbers.next += 1;
+        numbers.next - 1
+    }
+
+    fn wait_for(&self, number: u64) -> Turn<'_> {
+        let mut numbers = self.numbers.lock();
+        while numbers.serving != number {
+            self.changed.wait(&mut numbers);
+        }
+        Turn(self)
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let mut numbers = self.0.numbers.lock();
+        numbers.serving += 1;
+        if numbers.next != numbers.serving {
+            drop(numbers);
+            self.0.changed.notify_all();
+        }
+    }
+}
+
+impl Queue {
+    pub(super) fn new() -> Self {
+        Queue { line: Arc::default(), worker: Mutex::new(Worker { jobs: None, thread: None }) }
+    }
+
+    /// Runs `job` here, after everything that was submitted before.
+    pub(super) fn run<T>(&self, job: impl FnOnce() -> T) -> T {
+        let number = self.line.take_number();
+        let _turn = self.line.wait_for(number);
+        job()
+    }
+
+    /// Has the communication thread run `job`, after everything that was submitted before.
+    pub(super) fn start(
+        &self,
+        name: &str,
+        job: impl FnOnce() -> Result<()> + Send + 'static,
+    ) -> Result<Work> {
+        let mut worker = self.worker.lock();
+        if worker.jobs.is_none() {
+            let (sender, jobs) = channel::<(u64, Job)>();
+            let line = self.line.clone();
+            let thread = std::thread::Builder::new()
+                .name(format!("torchrs-comm-{name}"))
+                .spawn(move || {
+                    for (number, job) in jobs {
+                        let _turn = line.wait_for(number);
+                        job();
+                    }
+                })
+                .context(|| "start a process group's communication thread")?;
+            *worker = Worker { jobs: Some(sender), thread: Some(thread) };
+        }
+        let (work, complete) = Work::new();
+        let job: Job = Box::new(move || complete(catch(job).and_then(|result| result)));
+        // Under the lock of `worker`, so that numbers enter the thread's queue in order.
+        let number = self.line.take_number();
+        if let Some(jobs) = &worker.jobs {
+            // The thread ends only after its sender is gone.
+            let _ = jobs.send((number, job));
+        }
+        Ok(work)
+    }
+
+    /// Waits until everything that was started has run, and ends the thread.
+    pub(super) fn close(&self) {
+        let mut worker = self.worker.lock();
+        worker.jobs = None;
+        if let Some(thread) = worker.thread.take() {
+            // The last handle of a group may be dropped by its own communication thread.
+            if thread.thread().id() != std::thread::current().id() {
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Error;
+
+    #[test]
+    fn calls_and_background_jobs_keep_their_order() {
+        let queue = Queue::new();
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let mut works = Vec::new();
+        for i in 0..200 {
+            if i % 3 == 0 {
+                queue.run(|| log.lock().push(i));
+            } else {
+                let log = log.clone();
+                let job = move || {
+                    log.lock().push(i);
+                    Ok(())
+                };
+                works.push(queue.start("test", job).unwrap());
+            }
+        }
+        works.iter().for_each(|w| w.wait().unwrap());
+        assert_eq!(*log.lock(), (0..200).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_panic_in_a_job_is_its_works_error_and_the_queue_goes_on() {
+        let queue = Queue::new();
+        let bad = queue.start("test", || panic!("boom")).unwrap();
+        let good = queue.start("test", || Ok(())).unwrap();
+        assert!(matches!(bad.wait(), Err(Error::Other(text)) if text == "boom"));
+        good.wait().unwrap();
+        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            queue.run(|| std::panic::panic_any(7));
+        }));
+        assert!(caught.is_err());
+        assert_eq!(queue.run(|| 3), 3);
+    }
+
+    #[test]
+    fn closing_waits_for_what_was_started() {
+        let queue = Queue::new();
+        let done = Arc::new(Mutex::new(0));
+        for _ in 0..10 {
+            let done = done.clone();
+            drop(queue.start("test", move || {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+                *done.lock() += 1;
+                Ok(())
+            }));
+        }
+        queue.close();
+        assert_eq!(*done.lock(), 10);
+    }
+}

@@ -1,0 +1,389 @@
+//! How the data of a collective moves. Three ways, chosen alike on all ranks:
+//!
+//! - *Inline*: a small message is written to this rank's slot of the control block before the one
+//!   barrier; afterwards every rank reads the slots and computes what it needs by itself.
+//! - *In place*: all buffers lie in one segment of the group's arena. Barrier, work, barrier. In an
+//!   all-reduce rank r combines slice r of all buffers and writes the result to all of them: every
+//!   byte is read once and written once per rank, the least there can be.
+//! - *Staged*: private buffers pass through staging memory in chunks, two slots in turn, so that
+//!   while one chunk is read the next is written.
+//!
+//! Most collectives are the same exchange: some ranks give a buffer of one or N parts, and every
+//! rank takes what it needs from the parts of others ([`Gift`], [`ShmBackend::take`]). Only a large
+//! all-reduce is a thing of its own. All three ways combine elements in rank order, so they agree
+//! to the last bit.
+
+use std::ops::Range;
+
+use smallvec::SmallVec;
+
+use super::arena::{Segment, Slot};
+use super::control::Place;
+use super::meeting::Call;
+use super::reduce::reduce;
+use super::{Progress, ShmBackend};
+use crate::distributed::backend::Pace;
+use crate::distributed::collective::{Collective, Kind, RawBuffer, ReduceOp};
+use crate::distributed::{Deadline, Dtype};
+use crate::error::Result;
+
+/// Slices of an all-reduce begin at multiples of this, so that no two ranks write to one cache
+/// line, whatever the dtype.
+const SLICE_ALIGN: usize = 128;
+/// From this size on (all ranks' buffers together) results are written past the caches: they would
+/// only push each other out.
+const STREAM_BYTES: usize = 24 << 20;
+
+/// What the ranks give to each other in a collective: `parts` parts of `len` elements.
+#[derive(Debug, Clone, Copy)]
+struct Gift {
+    parts: usize,
+    len: usize,
+    size: usize,
+    /// Whether this rank gives. It then has a `send` buffer of `parts * len` elements.
+    mine: bool,
+}
+
+impl Gift {
+    fn of(collective: &Collective, rank: usize, world: usize) -> Self {
+        let signature = &collective.signature;
+        let numel = if signature.kind == Kind::Barrier { 0 } else { signature.numel() };
+        let (parts, len, mine) = match signature.kind {
+            Kind::Broadcast => (1, numel, signature.root == Some(rank)),
+            Kind::ReduceScatter | Kind::AllToAll => (world, numel / world, true),
+            Kind::Scatter => (world, numel, signature.root == Some(rank)),
+            _ => (1, numel, true),
+        };
+        Gift { parts, len, size: signature.dtype.size(), mine }
+    }
+
+    fn nbytes(&self) -> usize {
+        self.parts * self.len * self.size
+    }
+
+    /// Where in a buffer of whole parts element `at` of `part` is, in bytes.
+    fn offset(&self, part: usize, at: usize) -> usize {
+        (part * self.len + at) * self.size
+    }
+}
+
+impl ShmBackend {
+    /// Runs `collective` as the next one of this group.
+    pub(super) fn run_collective(
+        &self,
+        progress: &mut Progress,
+        collective: &Collective,
+        deadline: &Deadline,
+        pace: Pace,
+    ) -> Result<()> {
+        let gift = Gift::of(collective, self.rank, self.ranks.len());
+        let call = Call { signature: &collective.signature, deadline, pace };
+        if gift.nbytes() <= self.control.inline_bytes() {
+            self.run_inline(progress, collective, gift, &call)?;
+        } else {
+            self.run_large(progress, collective, gift, &call)?;
+        }
+        self.control.complete(self.rank, progress.sequence);
+        Ok(())
+    }
+
+    fn run_inline(
+        &self,
+        progress: &mut Progress,
+        collective: &Collective,
+        gift: Gift,
+        call: &Call,
+    ) -> Result<()> {
+        let mine = self.enter(progress, &collective.signature, Place::PRIVATE)?;
+        let sequence = progress.sequence;
+        let own = collective.send.map(|b| b.ptr.cast_const());
+        if let Some(own) = own.filter(|_| gift.mine && gift.len > 0) {
+            // SAFETY: the slot has room (checked above) and is this rank's to write: its last
+            // readers were in the collective before the previous one, which all have left.
+            unsafe {
+                own.copy_to_nonoverlapping(self.control.slot(self.rank, sequence), gift.nbytes())
+            };
+        }
+        self.barrier(progress, call)?;
+        self.compare(progress, mine)?;
+        if gift.len == 0 {
+            return Ok(());
+        }
+        let view = |rank: usize, part: usize| match own {
+            Some(own) if rank == self.rank => own.wrapping_add(gift.offset(part, 0)),
+            _ => self.control.slot(rank, sequence).wrapping_add(gift.offset(part, 0)).cast_const(),
+        };
+        // SAFETY: all givers have filled their slots (barrier), which stay as they are until all
+        // have arrived at the next collective; the range is all of a part.
+        unsafe { self.take(collective, gift, 0..gift.len, &view) };
+        Ok(())
+    }
+
+    fn run_large(
+        &self,
+        progress: &mut Progress,
+        collective: &Collective,
+        gift: Gift,
+        call: &Call,
+    ) -> Result<()> {
+        let own = if gift.mine { collective.send } else { collective.recv };
+        let located = own.and_then(|b| self.arena.locate(b.ptr, b.nbytes()));
+        let place = located.as_ref().map_or(Place::PRIVATE, |(_, place)| *place);
+        let mine = self.enter(progress, &collective.signature, place)?;
+        self.barrier(progress, call)?;
+        self.compare(progress, mine)?;
+        let all_reduce = collective.signature.kind == Kind::AllReduce;
+        if let Some((segment, _)) = located.filter(|(s, _)| self.all_in(s, progress)) {
+            let places: SmallVec<[*mut u8; 8]> = (0..self.ranks.len())
+                .map(|rank| {
+                    let offset = self.control.place(rank, progress.sequence).offset();
+                    segment.slab_of(rank).wrapping_add(offset)
+                })
+                .collect();
+            if all_reduce {
+                // SAFETY: each rank's buffer of `gift.len` elements is at its place, and all ranks
+                // are in this collective (barrier).
+                unsafe { self.reduce_own_slice(collective, gift, &places) };
+            } else {
+                let view = |rank: usize, part| {
+                    places[rank].wrapping_add(gift.offset(part, 0)).cast_const()
+                };
+                // SAFETY: the givers' buffers are at their places and stay as they are until the
+                // barrier below; the range is all of a part.
+                unsafe { self.take(collective, gift, 0..gift.len, &view) };
+            }
+            return self.barrier(progress, call);
+        }
+        if all_reduce {
+            self.all_reduce_staged(progress, collective, gift, call)
+        } else {
+            self.exchange_staged(progress, collective, gift, call)
+        }
+    }
+
+    /// Whether every rank's buffer is in `segment`. All ranks come to the same conclusion, since
+    /// all look at the same published places.
+    fn all_in(&self, segment: &Segment, progress: &Progress) -> bool {
+        (0..self.ranks.len())
+            .all(|rank| self.control.place(rank, progress.sequence).segment() == segment.id())
+    }
+
+    /// Takes what this rank needs of elements `range` of each part. `view(rank, part)` is where
+    /// element `range.start` of a giver's part can be read.
+    ///
+    /// # Safety
+    /// `range` lies within a part; `view` is readable for its length for every giver; this rank's
+    /// buffers are valid; what is read does not change meanwhile.
+    unsafe fn take(
+        &self,
+        collective: &Collective,
+        gift: Gift,
+        range: Range<usize>,
+        view: &dyn Fn(usize, usize) -> *const u8,
+    ) {
+        let Some(to) = collective.recv else { return };
+        let (rank, world) = (self.rank, self.ranks.len());
+        let (dtype, count) = (collective.signature.dtype, range.len());
+        let place = |part| to.ptr.wrapping_add(gift.offset(part, range.start));
+        let copy = |from: *const u8, to: *mut u8| {
+            if from != to.cast_const() {
+                // SAFETY: both are valid for `count` elements, by the caller's promise. In an
+                // in-place call they may be one buffer.
+                unsafe { from.copy_to(to, count * gift.size) };
+            }
+        };
+        let combine = |part: usize| {
+            let sources: SmallVec<[*const u8; 8]> = (0..world).map(|r| view(r, part)).collect();
+            let op = collective.signature.op.unwrap_or(ReduceOp::Sum);
+            // SAFETY: readable and writable for `count` elements, by the caller's promise; the
+            // destination is private, or this rank's own source.
+            unsafe { reduce(op, dtype, &sources, &[place(0)], count, false) };
+        };
+        let is_root = collective.signature.root == Some(rank);
+        let root = collective.signature.root.unwrap_or(0);
+        match collective.signature.kind {
+            Kind::AllReduce => combine(0),
+            Kind::Reduce if is_root => combine(0),
+            Kind::ReduceScatter => combine(rank),
+            Kind::Broadcast if !is_root => copy(view(root, 0), place(0)),
+            Kind::Scatter => copy(view(root, rank), place(0)),
+            Kind::AllGather => (0..world).for_each(|r| copy(view(r, 0), place(r))),
+            Kind::Gather if is_root => (0..world).for_each(|r| copy(view(r, 0), place(r))),
+            Kind::AllToAll => (0..world).for_each(|r| copy(view(r, rank), place(r))),
+            _ => {}
+        }
+    }
+
+    /// This rank's share of an all-reduce of buffers that lie at `places`.
+    ///
+    /// # Safety
+    /// Every place is a buffer of `gift.len` elements, which no other rank touches in this rank's
+    /// slice.
+    unsafe fn reduce_own_slice(&self, collective: &Collective, gift: Gift, places: &[*mut u8]) {
+        let slice = slice_of(gift.len, self.rank, self.ranks.len());
+        let at = |&place: &*mut u8| place.wrapping_add(gift.offset(0, slice.start));
+        let to: SmallVec<[*mut u8; 8]> = places.iter().map(at).collect();
+        let from: SmallVec<[*const u8; 8]> = to.iter().map(|p| p.cast_const()).collect();
+        let streaming = gift.nbytes() * places.len() >= STREAM_BYTES;
+        let op = collective.signature.op.unwrap_or(ReduceOp::Sum);
+        let dtype = collective.signature.dtype;
+        // SAFETY: the slice is inside the buffers; each destination is one of the sources.
+        unsafe { reduce(op, dtype, &from, &to, slice.len(), streaming) };
+    }
+
+    /// Gives chunk after chunk of each part, and takes from the others one chunk behind.
+    fn exchange_staged(
+        &self,
+        progress: &mut Progress,
+        collective: &Collective,
+        gift: Gift,
+        call: &Call,
+    ) -> Result<()> {
+        let chunk = chunk_len(self.staging.chunk() / gift.parts, gift.size);
+        let chunks = gift.len.div_ceil(chunk);
+        let range = |k: usize| k * chunk..((k + 1) * chunk).min(gift.len);
+        let own = collective.send.filter(|_| gift.mine);
+        for k in 0..=chunks {
+            if let Some(own) = own.filter(|_| k < chunks) {
+                let (slot, range) = (self.staging.slot(self.rank, Slot::In, k), range(k));
+                // With N parts the one of this rank itself is not read by others.
+                for part in (0..gift.parts).filter(|&p| gift.parts == 1 || p != self.rank) {
+                    let from = own.ptr.wrapping_add(gift.offset(part, range.start)).cast_const();
+                    let to = slot.wrapping_add(part * chunk * gift.size);
+                    // SAFETY: inside the buffer and the slot; the slot's last readers were two
+                    // turns ago, and a barrier has passed since.
+                    unsafe { from.copy_to_nonoverlapping(to, range.len() * gift.size) };
+                }
+            }
+            if k > 0 {
+                let range = range(k - 1);
+                let view = |rank: usize, part: usize| match own {
+                    Some(own) if rank == self.rank => {
+                        own.ptr.wrapping_add(gift.offset(part, range.start)).cast_const()
+                    }
+                    _ => {
+                        let slot = self.staging.slot(rank, Slot::In, k - 1);
+                        slot.wrapping_add(part * chunk * gift.size).cast_const()
+                    }
+                };
+                // SAFETY: the givers filled these slots before the last barrier and write to them
+                // only after the next one.
+                unsafe { self.take(collective, gift, range.clone(), &view) };
+            }
+            self.barrier(progress, call)?;
+        }
+        Ok(())
+    }
+
+    /// Three steps per chunk, each one turn behind the other: give the others their slices of the
+    /// chunk, combine this rank's slice, collect the slices that the others have combined.
+    fn all_reduce_staged(
+        &self,
+        progress: &mut Progress,
+        collective: &Collective,
+        gift: Gift,
+        call: &Call,
+    ) -> Result<()> {
+        let (Some(own), Some(result)) = (collective.send, collective.recv) else { return Ok(()) };
+        let (me, world) = (self.rank, self.ranks.len());
+        let chunk = chunk_len(self.staging.chunk(), gift.size);
+        let chunks = gift.len.div_ceil(chunk);
+        let at = |b: RawBuffer, element: usize| b.ptr.wrapping_add(element * gift.size);
+        // Where chunk `k` begins, and the slice of `rank` relative to that.
+        let slice = |k: usize, rank| {
+            let start = k * chunk;
+            (start, slice_of(chunk.min(gift.len - start), rank, world))
+        };
+        let job = Job { op: collective.signature.op, dtype: collective.signature.dtype };
+        for k in 0..chunks + 2 {
+            if k < chunks {
+                let slot = self.staging.slot(me, Slot::In, k);
+                for rank in (0..world).filter(|&r| r != me) {
+                    let (start, slice) = slice(k, rank);
+                    let from = at(own, start + slice.start).cast_const();
+                    let to = slot.wrapping_add(slice.start * gift.size);
+                    // SAFETY: inside the buffer and the slot; the slot's last readers were two
+                    // turns ago, and a barrier has passed since.
+                    unsafe { from.copy_to_nonoverlapping(to, slice.len() * gift.size) };
+                }
+            }
+            if let Some(k) = k.checked_sub(1).filter(|&k| k < chunks) {
+                let (start, slice) = slice(k, me);
+                let sources: SmallVec<[*const u8; 8]> = (0..world)
+                    .map(|rank| match rank == me {
+                        true => at(own, start + slice.start).cast_const(),
+                        false => {
+                            let slot = self.staging.slot(rank, Slot::In, k);
+                            slot.wrapping_add(slice.start * gift.size).cast_const()
+                        }
+                    })
+                    .collect();
+                let out = self.staging.slot(me, Slot::Out, k);
+                let to = [at(result, start + slice.start), out];
+                // SAFETY: the others filled their slots before the last barrier; the slice is
+                // inside the chunk; this rank's own source may be the destination.
+                unsafe { job.run(&sources, &to, slice.len()) };
+            }
+            if let Some(k) = k.checked_sub(2) {
+                for rank in (0..world).filter(|&r| r != me) {
+                    let (start, slice) = slice(k, rank);
+                    let from = self.staging.slot(rank, Slot::Out, k).cast_const();
+                    let to = at(result, start + slice.start);
+                    // SAFETY: filled before the last barrier, written again after the next; the
+                    // slice is inside the buffer.
+                    unsafe { from.copy_to_nonoverlapping(to, slice.len() * gift.size) };
+                }
+            }
+            self.barrier(progress, call)?;
+        }
+        Ok(())
+    }
+}
+
+struct Job {
+    op: Option<ReduceOp>,
+    dtype: Dtype,
+}
+
+impl Job {
+    /// # Safety
+    /// As [`reduce`].
+    unsafe fn run(&self, sources: &[*const u8], destinations: &[*mut u8], len: usize) {
+        let op = self.op.unwrap_or(ReduceOp::Sum);
+        // SAFETY: passed on.
+        unsafe { reduce(op, self.dtype, sources, destinations, len, false) };
+    }
+}
+
+/// Elements per chunk of at most `nbytes`, a multiple of [`SLICE_ALIGN`].
+fn chunk_len(nbytes: usize, size: usize) -> usize {
+    (nbytes / size / SLICE_ALIGN * SLICE_ALIGN).max(SLICE_ALIGN)
+}
+
+/// The elements of `len` that fall to `rank`: in order, almost equal, beginning at multiples of
+/// [`SLICE_ALIGN`].
+fn slice_of(len: usize, rank: usize, world: usize) -> Range<usize> {
+    let share = len.div_ceil(world).next_multiple_of(SLICE_ALIGN);
+    (rank * share).min(len)..((rank + 1) * share).min(len)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn slices_cover_everything_once_in_order(len in 0usize..100_000, world in 1usize..17) {
+            let mut end = 0;
+            for rank in 0..world {
+                let slice = slice_of(len, rank, world);
+                prop_assert_eq!(slice.start, end);
+                prop_assert!(slice.start.is_multiple_of(SLICE_ALIGN) || slice.start == len);
+                end = slice.end;
+            }
+            prop_assert_eq!(end, len);
+        }
+    }
+}

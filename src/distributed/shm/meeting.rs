@@ -1,0 +1,257 @@
+//! Ranks waiting for each other: entering a collective, comparing what everyone published, the
+//! barriers in between, and the words for what went wrong when one of them does not come.
+
+use std::time::Duration;
+
+use super::control::{
+    AbortRecord, Cause, Fingerprint, Interrupted, Patience, Place, SHAPE, Waited,
+};
+use super::watchdog::condition_of;
+use super::{Progress, ShmBackend};
+use crate::distributed::backend::Pace;
+use crate::distributed::collective::{Kind, Signature};
+use crate::distributed::{Deadline, collective};
+use crate::error::{Error, Result};
+
+/// Longer than the ranks of a step in lockstep are apart, shorter than anybody would notice.
+const SPIN_MOST: Duration = Duration::from_micros(100);
+pub(super) const SPIN_LEAST: Duration = Duration::from_micros(2);
+/// How often to offer the core to a peer that may need it, before sleeping.
+const YIELDS: u32 = 10;
+
+/// What a rank waits in, for messages and limits.
+pub(super) struct Call<'a> {
+    pub signature: &'a Signature,
+    pub deadline: &'a Deadline,
+    pub pace: Pace,
+}
+
+impl ShmBackend {
+    /// Enters the next collective: publishes `signature` and where this rank's buffer is. The
+    /// caller makes its data visible, then [`arrive`](Self::arrive)s.
+    pub(super) fn enter(
+        &self,
+        progress: &mut Progress,
+        signature: &Signature,
+        place: Place,
+    ) -> Result<Fingerprint> {
+        if self.control.is_aborted() {
+            return Err(self.aborted(&format!(
+                "rank {} cannot call {signature} any more",
+                self.ranks[self.rank]
+            )));
+        }
+        progress.sequence = match progress.sequence.wrapping_add(1) {
+            0 => 2, // 0 means none; the parity stays alternating
+            next => next,
+        };
+        Ok(self.control.publish(self.rank, progress.sequence, signature, place))
+    }
+
+    /// Counts this rank one barrier further, without waiting.
+    pub(super) fn arrive(&self, progress: &mut Progress) {
+        progress.steps = progress.steps.wrapping_add(1);
+        self.control.arrive(self.rank);
+    }
+
+    /// Waits until all ranks have arrived as often as this one.
+    pub(super) fn wait_all(&self, progress: &mut Progress, call: &Call) -> Result<()> {
+        let patience = self.patience(progress, call.pace);
+        for rank in 0..self.ranks.len() {
+            if rank == self.rank {
+                continue;
+            }
+            let remaining = || call.deadline.remaining();
+            match self.control.wait(rank, progress.steps, patience, remaining) {
+                Ok(Waited::Awake) => progress.spin = (progress.spin * 2).min(SPIN_MOST),
+                Ok(Waited::Asleep) => progress.spin = (progress.spin / 2).max(SPIN_LEAST),
+                Err(interrupted) => {
+                    return Err(self.interrupted(interrupted, rank, progress, call));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// [`arrive`](Self::arrive) and [`wait_all`](Self::wait_all).
+    pub(super) fn barrier(&self, progress: &mut Progress, call: &Call) -> Result<()> {
+        self.arrive(progress);
+        self.wait_all(progress, call)
+    }
+
+    /// Compares what all ranks, which have arrived, are about to do.
+    pub(super) fn compare(&self, progress: &Progress, mine: Fingerprint) -> Result<()> {
+        let sequence = progress.sequence;
+        let same = |rank| self.control.fingerprint(rank, sequence) == mine;
+        if (0..self.ranks.len()).all(same) { Ok(()) } else { Err(self.mismatch(sequence)) }
+    }
+
+    /// A collective without data: all ranks call it with the same numbers, or it is an error.
+    pub(super) fn agree(
+        &self,
+        progress: &mut Progress,
+        signature: &Signature,
+        deadline: &Deadline,
+    ) -> Result<()> {
+        let call = Call { signature, deadline, pace: Pace::Foreground };
+        let mine = self.enter(progress, signature, Place::PRIVATE)?;
+        self.barrier(progress, &call)?;
+        self.compare(progress, mine)?;
+        self.control.complete(self.rank, progress.sequence);
+        Ok(())
+    }
+
+    /// The barrier at the end of a call that [`agree`](Self::agree) began.
+    pub(super) fn finish(
+        &self,
+        progress: &mut Progress,
+        signature: &Signature,
+        deadline: &Deadline,
+    ) -> Result<()> {
+        self.barrier(progress, &Call { signature, deadline, pace: Pace::Foreground })
+    }
+
+    fn patience(&self, progress: &Progress, pace: Pace) -> Patience {
+        match pace {
+            Pace::Foreground if !self.crowded => Patience { spin: progress.spin, yields: 0 },
+            // A peer may be waiting for this very core: let it have it.
+            Pace::Foreground => Patience { spin: Duration::ZERO, yields: YIELDS },
+            Pace::Background => Patience { spin: SPIN_LEAST, yields: 0 },
+        }
+    }
+
+    #[cold]
+    fn mismatch(&self, sequence: u32) -> Error {
+        let calls: Vec<_> = (0..self.ranks.len())
+            .map(|rank| (self.ranks[rank], describe(self.control.call(rank, sequence))))
+            .collect();
+        Error::Mismatch(format!("in collective {sequence} {}", who_called_what(&calls)))
+    }
+
+    #[cold]
+    fn interrupted(
+        &self,
+        why: Interrupted,
+        missing: usize,
+        progress: &Progress,
+        call: &Call,
+    ) -> Error {
+        let (me, sequence) = (self.ranks[self.rank], progress.sequence);
+        let doing = format!("rank {me} was waiting in collective {sequence}: {}", call.signature);
+        let record = match why {
+            Interrupted::Aborted => return self.aborted(&doing),
+            Interrupted::PeerLeft => AbortRecord {
+                cause: Cause::Left,
+                rank: missing,
+                pid: self.control.pid(missing),
+                reason: format!(
+                    "rank {} has left the process group after collective {}, but {doing}",
+                    self.ranks[missing],
+                    self.control.progress(missing).1
+                ),
+            },
+            Interrupted::TimedOut => AbortRecord {
+                cause: Cause::TimedOut,
+                rank: self.rank,
+                pid: self.control.pid(self.rank),
+                reason: format!("{doing}; {}", self.whereabouts(progress)),
+            },
+        };
+        // This rank is out of step with the others now: nobody can go on.
+        if !self.control.abort(&record) {
+            return self.aborted(&doing);
+        }
+        match why {
+            Interrupted::TimedOut => call.deadline.error(record.reason),
+            _ => Error::Mismatch(record.reason),
+        }
+    }
+
+    /// The error for a rank that finds the group aborted. `doing` says what it wanted.
+    #[cold]
+    pub(super) fn aborted(&self, doing: &str) -> Error {
+        let Some(record) = self.control.abort_record() else {
+            return Error::Aborted(doing.to_owned());
+        };
+        let rank = self.ranks.get(record.rank).copied().unwrap_or(record.rank);
+        match record.cause {
+            Cause::Died => Error::PeerDied { rank, pid: record.pid, message: doing.to_owned() },
+            Cause::Failed => Error::Aborted(format!("by rank {rank}: {}; {doing}", record.reason)),
+            Cause::TimedOut => {
+                Error::Aborted(format!("rank {rank} timed out: {}; {doing}", record.reason))
+            }
+            Cause::Left => Error::Mismatch(record.reason),
+        }
+    }
+
+    /// Where everyone is: `rank 0 in collective 42, all_reduce(...); rank 2 alive, stopped, last
+    /// collective 41, ...`.
+    fn whereabouts(&self, progress: &Progress) -> String {
+        let one = |rank: usize| {
+            let (entered, completed) = self.control.progress(rank);
+            let call = |sequence| describe(self.control.call(rank, sequence));
+            let name = format!("rank {}", self.ranks[rank]);
+            if self.control.has_left(rank) {
+                return format!("{name} has left, last collective {completed}");
+            }
+            if self.control.has_arrived(rank, progress.steps) {
+                return format!("{name} waits in collective {entered}, {}", call(entered));
+            }
+            let condition = condition_of(self.control.pid(rank));
+            if entered != completed {
+                return format!(
+                    "{name} {condition}, inside collective {entered}, {}",
+                    call(entered)
+                );
+            }
+            match completed {
+                0 => format!("{name} {condition}, no collective yet"),
+                _ => {
+                    format!("{name} {condition}, last collective {completed}, {}", call(completed))
+                }
+            }
+        };
+        (0..self.ranks.len()).map(one).collect::<Vec<_>>().join("; ")
+    }
+}
+
+/// What a rank has published, or that it cannot be read.
+fn describe(signature: Option<Signature>) -> String {
+    signature.map_or_else(
+        || "a call of another program".to_owned(),
+        |signature| {
+            let cut = signature.shape.len() == SHAPE && signature.kind != Kind::NewGroup;
+            format!("{signature}{}", if cut { " (first dimensions)" } else { "" })
+        },
+    )
+}
+
+/// `ranks 0, 2 called all_reduce(...); rank 1 called barrier`.
+fn who_called_what(calls: &[(usize, String)]) -> String {
+    let mut groups: Vec<(&str, Vec<usize>)> = Vec::new();
+    for (rank, call) in calls {
+        match groups.iter_mut().find(|(known, _)| known == call) {
+            Some((_, ranks)) => ranks.push(*rank),
+            None => groups.push((call, vec![*rank])),
+        }
+    }
+    let one = |(call, ranks): &(&str, Vec<usize>)| {
+        format!("{} called {call}", collective::list_ranks(ranks))
+    };
+    groups.iter().map(one).collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn callers_of_the_same_are_named_together() {
+        let call = |rank, text: &str| (rank, text.to_owned());
+        let calls = [call(0, "barrier"), call(1, "all_reduce(sum, f32, [3])"), call(2, "barrier")];
+        assert_eq!(
+            who_called_what(&calls),
+            "ranks 0, 2 called barrier; rank 1 called all_reduce(sum, f32, [3])"
+        );
+    }
+}

@@ -1,0 +1,167 @@
+//! The shared-memory backend: ranks that are processes of one host, and tensors in host memory.
+//!
+//! Every collective begins by publishing what this rank is about to do and waiting until all ranks
+//! have arrived; then each compares what all have published. So a mismatch is found by every rank,
+//! in the same collective, before any data has moved. How the data then moves depends on its size
+//! and place: see `collectives`.
+
+mod arena;
+mod collectives;
+mod control;
+mod futex;
+mod meeting;
+mod reduce;
+mod rendezvous;
+mod watchdog;
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+
+pub(crate) use arena::Segment;
+use arena::{Arena, Staging};
+use control::{AbortRecord, Cause, Control};
+pub(crate) use rendezvous::{Seat, join};
+use watchdog::Peer;
+
+use super::backend::{Backend, Pace};
+use super::collective::{Collective, Kind, Signature};
+use super::{Deadline, Dtype, Store};
+use crate::error::{Error, Result};
+use crate::storage::SharedMemory;
+
+/// Messages up to this size go through the control block, with one barrier. Tuned for two ranks;
+/// above, two barriers cost less than the second copy.
+const INLINE_BYTES: usize = 64 << 10;
+/// Private buffers pass through staging memory in chunks of this size: small enough that a chunk
+/// is still in the cache when the other ranks read it.
+const CHUNK_BYTES: usize = 256 << 10;
+
+/// One rank's end of a group.
+#[derive(Debug)]
+pub(crate) struct ShmBackend {
+    /// This rank in the group.
+    rank: usize,
+    /// The members by their rank in the world: what messages call them.
+    ranks: Vec<usize>,
+    control: Arc<Control>,
+    staging: Staging,
+    arena: Arena,
+    peers: Vec<Peer>,
+    /// For descriptors of shared buffers and sub-groups. A group of one needs none.
+    store: Option<Store>,
+    /// What this group's keys in the store begin with.
+    prefix: String,
+    /// More ranks than cores: spinning would only keep a peer from its core.
+    crowded: bool,
+    progress: Mutex<Progress>,
+}
+
+/// How far this rank is. All ranks count alike.
+#[derive(Debug)]
+struct Progress {
+    /// Number of the collective that runs, or ran last. From 1.
+    sequence: u32,
+    /// How many barriers this rank has arrived at.
+    steps: u32,
+    /// How long to spin: adapts to how long peers let this rank wait.
+    spin: Duration,
+    subgroups: u32,
+}
+
+impl Backend for ShmBackend {
+    fn run(&self, collective: &Collective, deadline: &Deadline, pace: Pace) -> Result<()> {
+        let mut progress = self.progress.lock();
+        self.run_collective(&mut progress, collective, deadline, pace)
+    }
+
+    fn alloc_shared(&self, nbytes: usize, deadline: &Deadline) -> Result<Arc<Segment>> {
+        let signature = bare(Kind::AllocShared, &[nbytes]);
+        let mut progress = self.progress.lock();
+        self.agree(&mut progress, &signature, deadline)?;
+        let world = self.ranks.len();
+        // From here on a failure of one rank would leave the others waiting: it aborts the group.
+        let result = (|| {
+            let id = self.arena.next_id()?;
+            let key = format!("{}/arena/{id}", self.prefix);
+            let memory = match &self.store {
+                None => Arena::create(world, nbytes)?,
+                Some(store) if self.rank == 0 => {
+                    let memory = Arena::create(world, nbytes)?;
+                    store.set_fds(&key, &[memory.as_fd()])?;
+                    memory
+                }
+                Some(store) => SharedMemory::from_fd(only(store.get_fds(&key, *deadline)?)?)?,
+            };
+            let segment = self.arena.insert(id, memory, self.rank, world, nbytes)?;
+            self.finish(&mut progress, &signature, deadline)?;
+            if let (0, Some(store)) = (self.rank, &self.store) {
+                store.delete(&key)?;
+            }
+            Ok(segment)
+        })();
+        self.abort_unless_ok(result)
+    }
+
+    fn new_group(&self, ranks: &[usize], deadline: &Deadline) -> Result<Option<Arc<dyn Backend>>> {
+        let signature = bare(Kind::NewGroup, ranks);
+        let mut progress = self.progress.lock();
+        self.agree(&mut progress, &signature, deadline)?;
+        progress.subgroups += 1;
+        let Some(rank) = ranks.iter().position(|&r| r == self.rank) else { return Ok(None) };
+        let seat = rendezvous::Seat {
+            rank,
+            ranks: ranks.iter().map(|&r| self.ranks[r]).collect(),
+            store: self.store.clone().filter(|_| ranks.len() > 1),
+            prefix: format!("{}/group/{}", self.prefix, progress.subgroups),
+        };
+        let peers = Some(ranks.iter().map(|&r| self.peers[r].clone()).collect());
+        let group = self.abort_unless_ok(rendezvous::found(seat, peers, deadline))?;
+        Ok(Some(Arc::new(group)))
+    }
+
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn ranks(&self) -> &[usize] {
+        &self.ranks
+    }
+
+    fn abort(&self, reason: &str) {
+        let pid = std::process::id() as i32;
+        let reason = reason.to_owned();
+        self.control.abort(&AbortRecord { cause: Cause::Failed, rank: self.rank, pid, reason });
+    }
+
+    fn leave(&self) {
+        self.control.leave(self.rank);
+    }
+}
+
+impl ShmBackend {
+    fn abort_unless_ok<T>(&self, result: Result<T>) -> Result<T> {
+        if let Err(error) = &result {
+            // If the group is aborted already that record stands.
+            self.abort(&error.to_string());
+        }
+        result
+    }
+}
+
+/// A signature of a call that moves no elements.
+fn bare(kind: Kind, numbers: &[usize]) -> Signature {
+    Signature { kind, op: None, root: None, dtype: Dtype::U8, shape: SmallVec::from_slice(numbers) }
+}
+
+fn only<T>(items: Vec<T>) -> Result<T> {
+    let count = items.len();
+    let mut items = items.into_iter();
+    match (items.next(), count) {
+        (Some(item), 1) => Ok(item),
+        _ => Err(Error::Store(format!("{count} descriptors where one was expected"))),
+    }
+}

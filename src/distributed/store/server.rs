@@ -1,0 +1,302 @@
+//! The store server: one thread that waits on all its sockets with epoll and hands what arrives to
+//! [`StoreState`]. A connection that breaks the protocol is dropped; the others do not notice.
+
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use nix::errno::Errno;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::sys::socket::{
+    AddressFamily, Backlog, MsgFlags, SockFlag, SockType, UnixAddr, accept4, bind, getsockopt,
+    listen, socket, socketpair, sockopt,
+};
+use nix::unistd::getuid;
+use parking_lot::Mutex;
+
+use super::packet;
+use super::state::{ConnectionId, Outgoing, StoreState};
+use super::wire::{Assembler, Reply, Request, decode, encode, packets};
+use crate::error::{Context, Error, Result};
+
+const WAKE: u64 = 0;
+const LISTENER: u64 = 1;
+const FIRST_CONNECTION: u64 = 2;
+
+/// A key-value store for the workers of a job, served by a thread of this process (the launcher,
+/// or rank 0 of a job without one). Stops, and lets every client know, when dropped.
+///
+/// ```
+/// use std::time::Duration;
+/// use torchrs::distributed::{Store, StoreServer};
+///
+/// # fn main() -> torchrs::Result<()> {
+/// let server = StoreServer::start()?;
+/// let store = Store::connect_fd(server.connect()?)?;
+/// store.set("epoch", b"3")?;
+/// assert_eq!(store.get("epoch", Duration::from_secs(1))?, b"3");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct StoreServer {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What other threads hand to the server's thread; it is woken through `wake`.
+#[derive(Debug)]
+struct Shared {
+    wake: EventFd,
+    stop: AtomicBool,
+    arrivals: Mutex<Vec<OwnedFd>>,
+}
+
+impl StoreServer {
+    /// Starts a server that is reached only through [`connect`](Self::connect): no name, no port.
+    ///
+    /// # Errors
+    /// [`Error::Os`] when the system is out of descriptors or threads.
+    pub fn start() -> Result<Self> {
+        Self::spawn(None)
+    }
+
+    /// Starts a server that also listens on the abstract unix socket `name` (no file appears).
+    /// Only processes of the same user are let in.
+    ///
+    /// # Errors
+    /// [`Error::Store`] when the name is taken, [`Error::Os`] as [`start`](Self::start).
+    pub fn listen(name: &str) -> Result<Self> {
+        let address = UnixAddr::new_abstract(name.as_bytes())
+            .context(|| format!("abstract socket name `@{name}`"))?;
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        let listener = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)
+            .context(|| "socket for the store")?;
+        match bind(listener.as_raw_fd(), &address) {
+            Ok(()) => {}
+            Err(Errno::EADDRINUSE) => {
+                return Err(Error::Store(format!(
+                    "`@{name}` is served by another process already"
+                )));
+            }
+            Err(error) => return Err(Error::os(format!("bind `@{name}`"), error)),
+        }
+        listen(&listener, Backlog::new(128).unwrap_or(Backlog::MAXCONN))
+            .context(|| format!("listen on `@{name}`"))?;
+        Self::spawn(Some(listener))
+    }
+
+    fn spawn(listener: Option<OwnedFd>) -> Result<Self> {
+        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+        let wake = EventFd::from_value_and_flags(0, flags).context(|| "eventfd for the store")?;
+        let epoll =
+            Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).context(|| "epoll for the store")?;
+        epoll
+            .add(&wake, EpollEvent::new(EpollFlags::EPOLLIN, WAKE))
+            .context(|| "epoll for the store")?;
+        if let Some(listener) = &listener {
+            epoll
+                .add(listener, EpollEvent::new(EpollFlags::EPOLLIN, LISTENER))
+                .context(|| "epoll for the store")?;
+        }
+        let arrivals = Mutex::new(Vec::new());
+        let shared = Arc::new(Shared { wake, stop: AtomicBool::new(false), arrivals });
+        let mut server = Server {
+            shared: shared.clone(),
+            epoll,
+            listener,
+            connections: HashMap::new(),
+            next: FIRST_CONNECTION,
+            state: StoreState::default(),
+        };
+        let thread = std::thread::Builder::new()
+            .name("torchrs-store".into())
+            .spawn(move || server.run())
+            .context(|| "start the store's thread")?;
+        Ok(StoreServer { shared, thread: Some(thread) })
+    }
+
+    /// The client's end of a new connection, for [`Store::connect_fd`](super::Store::connect_fd)
+    /// or to be inherited by a worker (as the descriptor that `TORCHRS_STORE_FD` names). It is
+    /// close-on-exec: clear that, or duplicate it, for the child that is to have it.
+    ///
+    /// # Errors
+    /// [`Error::Os`] when the system is out of descriptors.
+    pub fn connect(&self) -> Result<OwnedFd> {
+        let kind = SockType::SeqPacket;
+        let (ours, theirs) = socketpair(AddressFamily::Unix, kind, None, SockFlag::SOCK_CLOEXEC)
+            .context(|| "socket pair for a connection to the store")?;
+        self.shared.arrivals.lock().push(ours);
+        self.shared.notify();
+        Ok(theirs)
+    }
+}
+
+impl Drop for StoreServer {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+        self.shared.notify();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn notify(&self) {
+        // Fails only when the counter is at its maximum, and then the thread is awake anyway.
+        let _ = self.wake.write(1);
+    }
+}
+
+/// One client.
+struct Connection {
+    socket: OwnedFd,
+    assembler: Assembler,
+    /// Packets that the client's buffer had no room for. While there are any nothing more is read
+    /// from this client, so it cannot make the server hoard.
+    outbox: VecDeque<(Vec<u8>, Vec<Arc<OwnedFd>>)>,
+}
+
+struct Server {
+    shared: Arc<Shared>,
+    epoll: Epoll,
+    listener: Option<OwnedFd>,
+    connections: HashMap<ConnectionId, Connection>,
+    next: ConnectionId,
+    state: StoreState<Arc<OwnedFd>>,
+}
+
+/// The connection is to be dropped: it has closed, or broken the protocol.
+struct Gone;
+
+impl Server {
+    fn run(&mut self) {
+        let mut events = [EpollEvent::empty(); 32];
+        let mut buffer = packet::buffer();
+        loop {
+            let ready = match self.epoll.wait(&mut events, EpollTimeout::NONE) {
+                Ok(ready) => ready,
+                Err(Errno::EINTR) => continue,
+                // Only a bad descriptor or address can be at fault, that is, a bug: the clients
+                // see the connection close.
+                Err(_) => return,
+            };
+            for event in &events[..ready] {
+                match event.data() {
+                    WAKE => {
+                        let _ = self.shared.wake.read();
+                        if self.shared.stop.load(Ordering::Acquire) {
+                            return;
+                        }
+                        let arrivals = std::mem::take(&mut *self.shared.arrivals.lock());
+                        arrivals.into_iter().for_each(|socket| self.add(socket));
+                    }
+                    LISTENER => self.accept(),
+                    id => {
+                        let mut out = Vec::new();
+                        if self.serve(id, event.events(), &mut buffer, &mut out).is_err() {
+                            self.remove(id);
+                        }
+                        self.deliver(out);
+                    }
+                }
+            }
+        }
+    }
+
+    fn accept(&mut self) {
+        let Some(listener) = &self.listener else { return };
+        // An error (the client has gone again, no descriptors left) concerns that client only.
+        let Ok(raw) = accept4(listener.as_raw_fd(), SockFlag::SOCK_CLOEXEC) else { return };
+        // SAFETY: accept4 has just made this descriptor, and nothing else knows of it.
+        let socket = unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(raw) };
+        let peer = getsockopt(&socket, sockopt::PeerCredentials);
+        if peer.is_ok_and(|peer| peer.uid() == getuid().as_raw()) {
+            self.add(socket);
+        }
+    }
+
+    fn add(&mut self, socket: OwnedFd) {
+        let id = self.next;
+        self.next += 1;
+        if self.epoll.add(&socket, EpollEvent::new(EpollFlags::EPOLLIN, id)).is_ok() {
+            let connection =
+                Connection { socket, assembler: Assembler::default(), outbox: VecDeque::new() };
+            self.connections.insert(id, connection);
+        }
+    }
+
+    fn remove(&mut self, id: ConnectionId) {
+        if let Some(connection) = self.connections.remove(&id) {
+            let _ = self.epoll.delete(&connection.socket);
+        }
+        self.state.disconnect(id);
+    }
+
+    /// Reads one packet of a connection, or sends what was left over for it.
+    fn serve(
+        &mut self,
+        id: ConnectionId,
+        ready: EpollFlags,
+        buffer: &mut [u8],
+        out: &mut Vec<Outgoing<Arc<OwnedFd>>>,
+    ) -> Result<(), Gone> {
+        let Some(connection) = self.connections.get_mut(&id) else { return Ok(()) };
+        if ready.contains(EpollFlags::EPOLLOUT) {
+            return connection.flush(id, &self.epoll);
+        }
+        let packet =
+            match packet::receive(connection.socket.as_fd(), buffer, MsgFlags::MSG_DONTWAIT) {
+                Ok(Some(packet)) => packet,
+                Err(Errno::EAGAIN | Errno::EINTR) => return Ok(()),
+                Ok(None) | Err(_) => return Err(Gone),
+            };
+        match connection.assembler.push(&buffer[..packet.len]) {
+            Ok(Some(message)) => {
+                let request = decode::<Request>(&message).map_err(|_| Gone)?;
+                let fds = packet.fds.into_iter().map(Arc::new).collect();
+                self.state.apply(id, request.id, request.body, fds, out).map_err(|_| Gone)
+            }
+            Ok(None) if packet.fds.is_empty() => Ok(()),
+            Ok(None) | Err(_) => Err(Gone),
+        }
+    }
+
+    fn deliver(&mut self, answers: Vec<Outgoing<Arc<OwnedFd>>>) {
+        for Outgoing { to, id, reply, fds } in answers {
+            let Some(connection) = self.connections.get_mut(&to) else { continue };
+            let message = packets(&encode::<Reply>(id, &reply));
+            let last = message.len() - 1;
+            for (i, bytes) in message.into_iter().enumerate() {
+                let fds = if i == last { fds.clone() } else { Vec::new() };
+                connection.outbox.push_back((bytes, fds));
+            }
+            if connection.flush(to, &self.epoll).is_err() {
+                self.remove(to);
+            }
+        }
+    }
+}
+
+impl Connection {
+    /// Sends as much as fits, and waits for room rather than for requests if something is left.
+    fn flush(&mut self, id: ConnectionId, epoll: &Epoll) -> Result<(), Gone> {
+        while let Some((bytes, fds)) = self.outbox.front() {
+            let fds: Vec<_> = fds.iter().map(|fd| fd.as_fd()).collect();
+            match packet::send(self.socket.as_fd(), bytes, &fds) {
+                Ok(()) => drop(self.outbox.pop_front()),
+                Err(Errno::EAGAIN) => break,
+                Err(Errno::EINTR) => {}
+                Err(_) => return Err(Gone),
+            }
+        }
+        let waits_for =
+            if self.outbox.is_empty() { EpollFlags::EPOLLIN } else { EpollFlags::EPOLLOUT };
+        let mut event = EpollEvent::new(waits_for, id);
+        epoll.modify(&self.socket, &mut event).map_err(|_| Gone)
+    }
+}

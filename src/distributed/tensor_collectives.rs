@@ -1,0 +1,480 @@
+//! The collectives on tensors: arguments are checked before anything is sent, tensors that are not
+//! contiguous pass through a contiguous copy, and results are written in place without history.
+
+use smallvec::SmallVec;
+
+use super::collective::{Collective, Kind, RawBuffer, ReduceOp, Signature};
+use super::{Dtype, ProcessGroup, Work};
+use crate::Tensor;
+use crate::autograd::no_grad;
+use crate::error::{Error, Result};
+
+/// A collective on tensors, checked and ready to run.
+struct Prepared {
+    collective: Collective,
+    /// Keeps the input's memory alive.
+    _input: Option<Tensor>,
+    output: Option<Output>,
+}
+
+/// Where a result goes.
+struct Output {
+    /// The caller's tensor, without history.
+    target: Tensor,
+    /// What the collective writes: the target, or a contiguous stand-in for it.
+    written: Tensor,
+}
+
+impl Output {
+    /// For a tensor of which every element is written.
+    fn new(call: &str, argument: &str, tensor: &Tensor) -> Result<Self> {
+        let repeats = |(&size, &stride): (&usize, &isize)| size > 1 && stride == 0;
+        if tensor.shape().iter().zip(tensor.strides()).any(repeats) {
+            let what = format!(
+                "is an expanded view (shape {:?}, strides {:?}): its elements share memory and \
+                 cannot be written one by one; use a contiguous copy",
+                tensor.shape(),
+                tensor.strides()
+            );
+            return Err(Error::argument(call, argument, what));
+        }
+        let target = tensor.detach();
+        let contiguous = target.is_contiguous();
+        let written = if contiguous { target.clone() } else { target.empty_like() };
+        Ok(Output { target, written })
+    }
+
+    /// For a tensor that is also the input.
+    fn in_place(call: &str, argument: &str, tensor: &Tensor) -> Result<Self> {
+        let output = Output::new(call, argument, tensor)?;
+        if !output.written.ptr_eq(&output.target) {
+            no_grad(|| output.written.copy_(&output.target));
+        }
+        Ok(output)
+    }
+
+    fn raw(&self) -> RawBuffer {
+        raw(&self.written)
+    }
+
+    /// After the collective: the result is in the caller's tensor, and autograd knows that it
+    /// changed.
+    fn finish(&self) {
+        if self.written.ptr_eq(&self.target) {
+            self.target.storage().bump_version();
+        } else {
+            no_grad(|| self.target.copy_(&self.written));
+        }
+    }
+}
+
+fn raw(tensor: &Tensor) -> RawBuffer {
+    RawBuffer { ptr: tensor.data_ptr(), len: tensor.numel(), dtype: tensor.dtype() }
+}
+
+fn input(tensor: &Tensor) -> Tensor {
+    no_grad(|| tensor.detach().contiguous())
+}
+
+impl Prepared {
+    fn new(
+        kind: Kind,
+        op: Option<ReduceOp>,
+        root: Option<usize>,
+        described: &Tensor,
+        input: Option<Tensor>,
+        output: Option<Output>,
+    ) -> Self {
+        let shape = SmallVec::from_slice(described.shape());
+        let signature = Signature { kind, op, root, dtype: described.dtype(), shape };
+        let recv = output.as_ref().map(Output::raw);
+        let send = input.as_ref().map(raw).or(recv.filter(|_| kind == Kind::AllReduce));
+        Prepared { collective: Collective { signature, send, recv }, _input: input, output }
+    }
+
+    fn finish(&self) {
+        self.output.iter().for_each(Output::finish);
+    }
+}
+
+// SAFETY: the raw pointers in `collective` belong to the tensors beside it, which are Send.
+unsafe impl Send for Prepared {}
+
+impl ProcessGroup {
+    /// Combines `tensor` over all ranks, in place (`torch.distributed.all_reduce`). The result is
+    /// bitwise the same on all ranks.
+    ///
+    /// # Errors
+    /// [`Error::Dtype`] when `op` is not defined for the dtype, [`Error::Argument`] on a rank that
+    /// is not a member or for an expanded view: before anything is sent. Then [`Error::Mismatch`]
+    /// when the ranks disagree, [`Error::PeerDied`], [`Error::Aborted`] or [`Error::Timeout`] when
+    /// not all take part.
+    pub fn all_reduce(&self, tensor: &Tensor, op: ReduceOp) -> Result<()> {
+        self.call(self.prepare_all_reduce(tensor, op)?)
+    }
+
+    /// [`all_reduce`](Self::all_reduce) in the background.
+    ///
+    /// # Errors
+    /// As [`all_reduce`](Self::all_reduce); those that concern other ranks come from the [`Work`].
+    pub fn all_reduce_async(&self, tensor: &Tensor, op: ReduceOp) -> Result<Work> {
+        self.background(self.prepare_all_reduce(tensor, op)?)
+    }
+
+    fn prepare_all_reduce(&self, tensor: &Tensor, op: ReduceOp) -> Result<Prepared> {
+        self.check_member("all_reduce")?;
+        op.check("all_reduce", tensor.dtype())?;
+        let output = Output::in_place("all_reduce", "tensor", tensor)?;
+        Ok(Prepared::new(Kind::AllReduce, Some(op), None, tensor, None, Some(output)))
+    }
+
+    /// Gives every rank the `tensor` of rank `root` of the group (`torch.distributed.broadcast`).
+    ///
+    /// # Errors
+    /// [`Error::Argument`] when there is no such root; otherwise as
+    /// [`all_reduce`](Self::all_reduce).
+    pub fn broadcast(&self, tensor: &Tensor, root: usize) -> Result<()> {
+        self.call(self.prepare_broadcast(tensor, root)?)
+    }
+
+    /// [`broadcast`](Self::broadcast) in the background.
+    ///
+    /// # Errors
+    /// As [`broadcast`](Self::broadcast).
+    pub fn broadcast_async(&self, tensor: &Tensor, root: usize) -> Result<Work> {
+        self.background(self.prepare_broadcast(tensor, root)?)
+    }
+
+    fn prepare_broadcast(&self, tensor: &Tensor, root: usize) -> Result<Prepared> {
+        let is_root = self.check_root("broadcast", root)?;
+        let (input, output) = match is_root {
+            true => (Some(input(tensor)), None),
+            false => (None, Some(Output::new("broadcast", "tensor", tensor)?)),
+        };
+        Ok(Prepared::new(Kind::Broadcast, None, Some(root), tensor, input, output))
+    }
+
+    /// Combines `tensor` over all ranks into that of rank `root`; the others keep theirs
+    /// (`torch.distributed.reduce`).
+    ///
+    /// # Errors
+    /// As [`all_reduce`](Self::all_reduce) and [`broadcast`](Self::broadcast).
+    pub fn reduce(&self, tensor: &Tensor, root: usize, op: ReduceOp) -> Result<()> {
+        self.call(self.prepare_reduce(tensor, root, op)?)
+    }
+
+    /// [`reduce`](Self::reduce) in the background.
+    ///
+    /// # Errors
+    /// As [`reduce`](Self::reduce).
+    pub fn reduce_async(&self, tensor: &Tensor, root: usize, op: ReduceOp) -> Result<Work> {
+        self.background(self.prepare_reduce(tensor, root, op)?)
+    }
+
+    fn prepare_reduce(&self, tensor: &Tensor, root: usize, op: ReduceOp) -> Result<Prepared> {
+        let is_root = self.check_root("reduce", root)?;
+        op.check("reduce", tensor.dtype())?;
+        let output = if is_root { Some(Output::new("reduce", "tensor", tensor)?) } else { None };
+        let input = Some(input(tensor));
+        Ok(Prepared::new(Kind::Reduce, Some(op), Some(root), tensor, input, output))
+    }
+
+    /// The `tensor`s of all ranks, by rank (`torch.distributed.all_gather`).
+    ///
+    /// # Errors
+    /// As [`all_reduce`](Self::all_reduce).
+    pub fn all_gather(&self, tensor: &Tensor) -> Result<Vec<Tensor>> {
+        let (flat, parts) = self.room_for_all(tensor);
+        self.all_gather_into_tensor(&flat, tensor)?;
+        Ok(parts)
+    }
+
+    /// Writes the `tensor`s of all ranks, one behind the other, to `output`
+    /// (`torch.distributed.all_gather_into_tensor`). `output` has world size times as many
+    /// elements; `tensor` may be this rank's part of it.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] when `output` has another number of elements, [`Error::Dtype`] when it
+    /// has another dtype; otherwise as [`all_reduce`](Self::all_reduce).
+    pub fn all_gather_into_tensor(&self, output: &Tensor, tensor: &Tensor) -> Result<()> {
+        self.call(self.prepare_all_gather(output, tensor)?)
+    }
+
+    /// [`all_gather_into_tensor`](Self::all_gather_into_tensor) in the background.
+    ///
+    /// # Errors
+    /// As [`all_gather_into_tensor`](Self::all_gather_into_tensor).
+    pub fn all_gather_into_tensor_async(&self, output: &Tensor, tensor: &Tensor) -> Result<Work> {
+        self.background(self.prepare_all_gather(output, tensor)?)
+    }
+
+    fn prepare_all_gather(&self, output: &Tensor, tensor: &Tensor) -> Result<Prepared> {
+        const CALL: &str = "all_gather_into_tensor";
+        self.check_member(CALL)?;
+        same_dtype(CALL, output, tensor)?;
+        if output.numel() != tensor.numel() * self.world_size() {
+            return Err(self.uneven(CALL, "output", output, "tensor", tensor));
+        }
+        let output = Output::new(CALL, "output", output)?;
+        let input = Some(input(tensor));
+        Ok(Prepared::new(Kind::AllGather, None, None, tensor, input, Some(output)))
+    }
+
+    /// Combines `inputs[r]` of all ranks on rank `r`, whose `output` it becomes
+    /// (`torch.distributed.reduce_scatter`).
+    ///
+    /// # Errors
+    /// [`Error::Argument`] unless there is one input per rank, each of the output's shape and
+    /// dtype; otherwise as [`all_reduce`](Self::all_reduce).
+    pub fn reduce_scatter(&self, output: &Tensor, inputs: &[Tensor], op: ReduceOp) -> Result<()> {
+        self.check_member("reduce_scatter")?;
+        let flat = self.concatenate("reduce_scatter", output, inputs)?;
+        self.reduce_scatter_tensor(output, &flat, op)
+    }
+
+    /// Combines part `r` of the `input`s of all ranks on rank `r`, whose `output` it becomes
+    /// (`torch.distributed.reduce_scatter_tensor`). `input` has world size times as many elements;
+    /// `output` may be this rank's part of it.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] when `input` has another number of elements; otherwise as
+    /// [`all_reduce`](Self::all_reduce).
+    pub fn reduce_scatter_tensor(
+        &self,
+        output: &Tensor,
+        input: &Tensor,
+        op: ReduceOp,
+    ) -> Result<()> {
+        self.call(self.prepare_reduce_scatter(output, input, op)?)
+    }
+
+    /// [`reduce_scatter_tensor`](Self::reduce_scatter_tensor) in the background.
+    ///
+    /// # Errors
+    /// As [`reduce_scatter_tensor`](Self::reduce_scatter_tensor).
+    pub fn reduce_scatter_tensor_async(
+        &self,
+        output: &Tensor,
+        input: &Tensor,
+        op: ReduceOp,
+    ) -> Result<Work> {
+        self.background(self.prepare_reduce_scatter(output, input, op)?)
+    }
+
+    fn prepare_reduce_scatter(
+        &self,
+        output: &Tensor,
+        tensor: &Tensor,
+        op: ReduceOp,
+    ) -> Result<Prepared> {
+        const CALL: &str = "reduce_scatter_tensor";
+        self.check_member(CALL)?;
+        same_dtype(CALL, output, tensor)?;
+        op.check(CALL, tensor.dtype())?;
+        if tensor.numel() != output.numel() * self.world_size() {
+            return Err(self.uneven(CALL, "input", tensor, "output", output));
+        }
+        let output = Output::new(CALL, "output", output)?;
+        let input = Some(input(tensor));
+        Ok(Prepared::new(Kind::ReduceScatter, Some(op), None, tensor, input, Some(output)))
+    }
+
+    /// On rank `root`, the `tensor`s of all ranks, by rank; `None` on the others
+    /// (`torch.distributed.gather`).
+    ///
+    /// # Errors
+    /// As [`broadcast`](Self::broadcast).
+    pub fn gather(&self, tensor: &Tensor, root: usize) -> Result<Option<Vec<Tensor>>> {
+        let is_root = self.check_root("gather", root)?;
+        let (output, parts) = match is_root {
+            true => {
+                let (flat, parts) = self.room_for_all(tensor);
+                (Some(Output::new("gather", "output", &flat)?), Some(parts))
+            }
+            false => (None, None),
+        };
+        let input = Some(input(tensor));
+        self.call(Prepared::new(Kind::Gather, None, Some(root), tensor, input, output))?;
+        Ok(parts)
+    }
+
+    /// Writes `inputs[r]` of rank `root` to `output` of rank `r` (`torch.distributed.scatter`).
+    /// `inputs` is `Some` on the root only.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] unless the root, and only it, gives one input per rank, each of the
+    /// output's shape and dtype; otherwise as [`broadcast`](Self::broadcast).
+    pub fn scatter(&self, output: &Tensor, inputs: Option<&[Tensor]>, root: usize) -> Result<()> {
+        let is_root = self.check_root("scatter", root)?;
+        let input = match inputs {
+            Some(inputs) if is_root => Some(self.concatenate("scatter", output, inputs)?),
+            None if !is_root => None,
+            _ => {
+                let what = format!("given on rank {root}, the root, and only there");
+                return Err(Error::argument("scatter", "inputs", format!("has to be {what}")));
+            }
+        };
+        let target = Output::new("scatter", "output", output)?;
+        self.call(Prepared::new(Kind::Scatter, None, Some(root), output, input, Some(target)))
+    }
+
+    /// Sends part `r` of `input` to rank `r`, and writes what rank `r` sends to part `r` of
+    /// `output` (`torch.distributed.all_to_all_single` with even splits of dimension 0).
+    ///
+    /// # Errors
+    /// [`Error::Argument`] when dimension 0 is not divisible by the world size or `output` has
+    /// another number of elements; otherwise as [`all_reduce`](Self::all_reduce).
+    pub fn all_to_all_single(&self, output: &Tensor, input: &Tensor) -> Result<()> {
+        self.call(self.prepare_all_to_all(output, input)?)
+    }
+
+    /// [`all_to_all_single`](Self::all_to_all_single) in the background.
+    ///
+    /// # Errors
+    /// As [`all_to_all_single`](Self::all_to_all_single).
+    pub fn all_to_all_single_async(&self, output: &Tensor, input: &Tensor) -> Result<Work> {
+        self.background(self.prepare_all_to_all(output, input)?)
+    }
+
+    fn prepare_all_to_all(&self, output: &Tensor, tensor: &Tensor) -> Result<Prepared> {
+        const CALL: &str = "all_to_all_single";
+        self.check_member(CALL)?;
+        same_dtype(CALL, output, tensor)?;
+        let (rows, world) = (tensor.shape().first().copied().unwrap_or(1), self.world_size());
+        if rows % world != 0 {
+            let what = format!(
+                "has shape {:?}, of which dimension 0 is not divisible by the {world} ranks",
+                tensor.shape()
+            );
+            return Err(Error::argument(CALL, "input", what));
+        }
+        if output.numel() != tensor.numel() {
+            let what = format!(
+                "has shape {:?}, but the input has {:?}: they need the same number of elements",
+                output.shape(),
+                tensor.shape()
+            );
+            return Err(Error::argument(CALL, "output", what));
+        }
+        let output = Output::new(CALL, "output", output)?;
+        // In place, a part would be overwritten before its receiver has read it.
+        let overlaps = output.written.storage().ptr_eq(tensor.storage());
+        let input = if overlaps { tensor.empty_like() } else { input(tensor) };
+        if overlaps {
+            no_grad(|| input.copy_(&tensor.detach()));
+        }
+        Ok(Prepared::new(Kind::AllToAll, None, None, tensor, Some(input), Some(output)))
+    }
+
+    /// Returns when all ranks have called it (`torch.distributed.barrier`).
+    ///
+    /// # Errors
+    /// As [`all_reduce`](Self::all_reduce).
+    pub fn barrier(&self) -> Result<()> {
+        self.run(&barrier())
+    }
+
+    /// [`barrier`](Self::barrier) in the background, behind what was started before.
+    ///
+    /// # Errors
+    /// As [`all_reduce`](Self::all_reduce).
+    pub fn barrier_async(&self) -> Result<Work> {
+        self.start(barrier(), || {})
+    }
+
+    fn call(&self, prepared: Prepared) -> Result<()> {
+        self.run(&prepared.collective)?;
+        prepared.finish();
+        Ok(())
+    }
+
+    fn background(&self, prepared: Prepared) -> Result<Work> {
+        self.start(prepared.collective.clone(), move || prepared.finish())
+    }
+
+    /// Whether this rank is the root; an error when there is no such root.
+    fn check_root(&self, call: &str, root: usize) -> Result<bool> {
+        self.check_member(call)?;
+        let world = self.world_size();
+        if root >= world {
+            let what = format!("is {root}, but the group has {world} ranks: 0 to {}", world - 1);
+            return Err(Error::argument(call, "root", what));
+        }
+        Ok(root == self.rank())
+    }
+
+    /// A new tensor for the `tensor`s of all ranks, and its parts.
+    fn room_for_all(&self, tensor: &Tensor) -> (Tensor, Vec<Tensor>) {
+        let shape: Vec<usize> = [&[self.world_size()], tensor.shape()].concat();
+        let flat = Tensor::empty(shape, tensor.dtype());
+        let parts = flat.unbind(0);
+        (flat, parts)
+    }
+
+    /// `inputs` one behind the other; an error unless there is one per rank, like `output`.
+    fn concatenate(&self, call: &str, output: &Tensor, inputs: &[Tensor]) -> Result<Tensor> {
+        let world = self.world_size();
+        if inputs.len() != world {
+            let what = format!("{} tensors for {world} ranks", inputs.len());
+            return Err(Error::argument(call, "inputs", what));
+        }
+        for (rank, input) in inputs.iter().enumerate() {
+            if input.shape() != output.shape() || input.dtype() != output.dtype() {
+                let what = format!(
+                    "the one for rank {rank} is {} {:?}, but the output is {} {:?}: all parts \
+                     have to be alike",
+                    input.dtype(),
+                    input.shape(),
+                    output.dtype(),
+                    output.shape()
+                );
+                return Err(Error::argument(call, "inputs", what));
+            }
+        }
+        let (flat, parts) = self.room_for_all(output);
+        no_grad(|| {
+            for (part, input) in parts.iter().zip(inputs) {
+                part.copy_(&input.detach());
+            }
+        });
+        Ok(flat)
+    }
+
+    fn uneven(
+        &self,
+        call: &str,
+        argument: &str,
+        whole: &Tensor,
+        other: &str,
+        part: &Tensor,
+    ) -> Error {
+        let what = format!(
+            "has shape {:?}, {} elements, but `{other}` has shape {:?}: with {} ranks it needs {}",
+            whole.shape(),
+            whole.numel(),
+            part.shape(),
+            self.world_size(),
+            part.numel() * self.world_size()
+        );
+        Error::argument(call, argument, what)
+    }
+}
+
+fn same_dtype(call: &str, output: &Tensor, input: &Tensor) -> Result<()> {
+    if output.dtype() == input.dtype() {
+        return Ok(());
+    }
+    let what = format!("the output is {}, the input {}", output.dtype(), input.dtype());
+    Err(Error::dtype(call, what))
+}
+
+fn barrier() -> Collective {
+    let signature = Signature {
+        kind: Kind::Barrier,
+        op: None,
+        root: None,
+        dtype: Dtype::U8,
+        shape: SmallVec::new(),
+    };
+    Collective { signature, send: None, recv: None }
+}
