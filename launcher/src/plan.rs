@@ -1,0 +1,64 @@
+//! What the front has worked out from the command line, handed to the supervisor in a memfd: the
+//! supervisor decides nothing that could have been refused before anything was started.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{Read, Seek};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use serde::{Deserialize, Serialize};
+
+use crate::outputs::Destination;
+
+/// A job, ready to run.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Plan {
+    /// The executable.
+    pub program: PathBuf,
+    /// Its `argv`, the name as the user wrote it included.
+    pub argv: Vec<OsString>,
+    /// Workers.
+    pub nproc: usize,
+    pub max_restarts: u32,
+    pub grace: Duration,
+    pub role: String,
+    pub run_id: String,
+    /// Random; marks every process of this job.
+    pub job_id: String,
+    pub master_addr: String,
+    pub master_port: u16,
+    /// The folder that holds `attempt_<k>/<rank>/`, if there are log files.
+    pub run_folder: Option<PathBuf>,
+    /// For each rank: where stdout and stderr go.
+    pub outputs: Vec<[Destination; 2]>,
+}
+
+impl Plan {
+    /// The plan as a descriptor for the supervisor.
+    pub fn to_fd(&self) -> std::io::Result<OwnedFd> {
+        let mut file = memory_file("torchrs-plan")?;
+        serde_json::to_writer(&mut file, self)?;
+        file.rewind()?;
+        Ok(file.into())
+    }
+
+    pub fn from_fd(fd: OwnedFd) -> std::io::Result<Plan> {
+        Ok(serde_json::from_slice(&read_all(fd.into())?)?)
+    }
+}
+
+/// An empty file in memory, gone with its last descriptor.
+pub fn memory_file(name: &str) -> std::io::Result<File> {
+    Ok(memfd_create(name, MFdFlags::MFD_CLOEXEC)?.into())
+}
+
+/// All that is in `file`, from its beginning.
+pub fn read_all(mut file: File) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    file.rewind()?;
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
