@@ -13,10 +13,11 @@ use std::time::Duration;
 
 use clap::Parser;
 use nix::errno::Errno;
+use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
-use nix::unistd::Pid;
+use nix::unistd::{Pid, pipe2};
 
 use crate::cli::{self, Options};
 use crate::environment;
@@ -146,18 +147,21 @@ impl Front {
     /// Runs the job in a supervisor of its own; returns the exit code.
     fn supervise(&mut self, plan: &Plan) -> Result<i32, Failure> {
         let what = || "cannot start the supervisor".to_owned();
-        let plan = plan.to_fd().doing(what)?;
+        let (theirs, ours) = pipe2(OFlag::O_CLOEXEC).doing(what)?;
+        let args = [theirs.as_raw_fd(), Pid::this().as_raw()];
         let child = Child {
             role: SUPERVISOR,
-            args: [plan.as_raw_fd().to_string(), Pid::this().to_string()]
-                .map(|arg| c_string(arg.into()))
-                .to_vec(),
+            args: args.map(|arg| c_string(arg.to_string().into())).to_vec(),
             env: &environment::own(),
             stdio: [Stdio::Inherit, Stdio::Inherit, Stdio::Inherit],
-            pass: &[plan.as_fd()],
+            pass: &[theirs.as_fd()],
             new_session: true,
         };
-        let exit = self.oversee(&child.spawn().doing(what)?);
+        let child = child.spawn().doing(what)?;
+        drop(theirs);
+        // A supervisor that died already cannot read; how it ended says more than that.
+        let _ = plan.send(ours);
+        let exit = self.oversee(&child);
         if let Exit::Signal(_) = exit {
             eprintln!("torchrs-launch: the supervisor was {exit}; all workers were stopped");
         }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::poll::PollTimeout;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
 
 use crate::failure::{Doing, Failure};
 use crate::front::KILL_PATIENCE;
@@ -16,7 +16,7 @@ use crate::plan::Plan;
 use crate::process::Process;
 use crate::relay::{Relay, poll_timeout};
 use crate::rendezvous::Rendezvous;
-use crate::signals::{STOP, Signals, USER};
+use crate::signals::{STOP, Signals, USER, is_prepared};
 use crate::stop::Stop;
 use crate::tree;
 use crate::worker::{Ended, Worker};
@@ -217,7 +217,9 @@ impl<'a> Group<'a> {
             let workers = &self.workers;
             tree::reap_orphans(|pid| workers.iter().any(|w| w.process.pid() == pid));
         } else if USER.contains(&signal) {
-            self.workers.iter().for_each(|worker| worker.tell(signal));
+            for pid in tree::descendants().into_iter().filter(|pid| is_prepared(*pid, signal)) {
+                let _ = kill(pid, signal);
+            }
         } else if STOP.contains(&signal) {
             self.asked_to_stop(signal);
         }

@@ -1,9 +1,9 @@
-//! What the front has worked out from the command line, handed to the supervisor in a memfd: the
-//! supervisor decides nothing that could have been refused before anything was started.
+//! What the front has worked out from the command line, handed to the supervisor through a pipe:
+//! the supervisor decides nothing that could have been refused before anything was started.
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{Read, Seek};
+use std::io::{Read, Seek, Write};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -37,16 +37,15 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The plan as a descriptor for the supervisor.
-    pub fn to_fd(&self) -> std::io::Result<OwnedFd> {
-        let mut file = memory_file("torchrs-plan")?;
-        serde_json::to_writer(&mut file, self)?;
-        file.rewind()?;
-        Ok(file.into())
+    /// Writes the plan for the supervisor that reads at the other end of `pipe`.
+    pub fn send(&self, pipe: OwnedFd) -> std::io::Result<()> {
+        File::from(pipe).write_all(&serde_json::to_vec(self)?)
     }
 
-    pub fn from_fd(fd: OwnedFd) -> std::io::Result<Plan> {
-        Ok(serde_json::from_slice(&read_all(fd.into())?)?)
+    pub fn receive(pipe: OwnedFd) -> std::io::Result<Plan> {
+        let mut bytes = Vec::new();
+        File::from(pipe).read_to_end(&mut bytes)?;
+        Ok(serde_json::from_slice(&bytes)?)
     }
 }
 

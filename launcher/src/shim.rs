@@ -9,10 +9,8 @@ use std::path::Path;
 
 use nix::errno::Errno;
 use nix::sys::prctl;
-use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
+use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::unistd::{execv, getppid};
-
-use crate::signals::USER;
 
 /// `args`: the supervisor's pid, the program's path, its `argv`. Returns only on failure, with
 /// the code a shell would give: 127 for a program that is not there, 126 for one that cannot run.
@@ -38,16 +36,13 @@ fn tie_to(supervisor: i32) -> nix::Result<()> {
         // It died before the line above.
         std::process::exit(128 + Signal::SIGKILL as i32);
     }
-    // SAFETY: neither the default action nor ignoring installs a handler.
+    // SAFETY: the default action installs no handler.
     unsafe {
         // The Rust runtime ignores SIGPIPE and the supervisor SIGXFSZ: not the program's choice.
         signal(Signal::SIGPIPE, SigHandler::SigDfl)?;
         signal(Signal::SIGXFSZ, SigHandler::SigDfl)?;
-        for user in USER {
-            signal(user, SigHandler::SigIgn)?;
-        }
     }
-    SigSet::empty().thread_set_mask()
+    Ok(())
 }
 
 fn cannot_run(path: &Path, errno: Errno) -> String {

@@ -1,14 +1,17 @@
 //! The signals that the launcher takes as events (through a signalfd) instead of being killed by
 //! them, and what they mean to the job.
 
+use std::fs;
+use std::os::fd::{AsFd, BorrowedFd};
+
 use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use std::os::fd::{AsFd, BorrowedFd};
+use nix::unistd::Pid;
 
 /// Asks for the job's end: forwarded to the workers, which then have the grace time.
 pub const STOP: [Signal; 4] = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM];
 
-/// Means something to the workers only: forwarded, and ignored by a worker without a handler.
+/// Means something to the workers only: forwarded to those that are prepared for it.
 pub const USER: [Signal; 2] = [Signal::SIGUSR1, Signal::SIGUSR2];
 
 /// Signals as events.
@@ -39,6 +42,17 @@ impl AsFd for Signals {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
+}
+
+/// Whether `pid` handles `signal`, or waits for it with sigwait or a signalfd: sending it to any
+/// other process would kill that.
+pub fn is_prepared(pid: Pid, signal: Signal) -> bool {
+    let bit = 1 << (signal as u64 - 1);
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    ["SigCgt:", "SigBlk:"].into_iter().any(|name| {
+        let mask = status.lines().find_map(|line| line.strip_prefix(name));
+        mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0) & bit != 0
+    })
 }
 
 fn is_ignored(signal: Signal) -> bool {

@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
 use nix::fcntl::OFlag;
 use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_spawn};
+use nix::sys::signal::SigSet;
 use nix::sys::stat::Mode;
 
 use crate::process::Process;
@@ -43,7 +44,9 @@ pub struct Child<'a> {
 }
 
 impl Child<'_> {
-    /// Starts the child, with the parent's signal mask.
+    /// Starts the child: a supervisor with its parent's signal mask, so that no signal is lost
+    /// before it is ready, a worker's shim with none, so that it never looks as if it waited for
+    /// one.
     pub fn spawn(self) -> nix::Result<Process> {
         let mut actions = PosixSpawnFileActions::init()?;
         for (target, stdio) in self.stdio.iter().enumerate() {
@@ -61,10 +64,15 @@ impl Child<'_> {
             actions.add_dup2(fd.as_raw_fd(), fd.as_raw_fd())?;
         }
         let mut attributes = PosixSpawnAttr::init()?;
+        let mut flags = PosixSpawnFlags::empty();
         if self.new_session {
-            let flags = libc::POSIX_SPAWN_SETSID.into();
-            attributes.set_flags(PosixSpawnFlags::from_bits_retain(flags))?;
+            flags |= PosixSpawnFlags::from_bits_retain(libc::POSIX_SPAWN_SETSID.into());
         }
+        if self.role == SHIM {
+            flags |= PosixSpawnFlags::POSIX_SPAWN_SETSIGMASK;
+            attributes.set_sigmask(&SigSet::empty())?;
+        }
+        attributes.set_flags(flags)?;
         let role = CString::new(self.role).expect("a role's name holds no NUL");
         let args: Vec<CString> = std::iter::once(role).chain(self.args).collect();
         let pid = posix_spawn("/proc/self/exe", &actions, &attributes, &args, self.env)?;

@@ -22,7 +22,7 @@ use crate::report::Report;
 /// How long the report may wait for somebody to read standard error.
 const REPORT_PATIENCE: Duration = Duration::from_secs(5);
 
-/// `args`: the descriptor of the plan, the front's pid. Returns the exit code.
+/// `args`: the pipe that the plan comes through, the front's pid. Returns the exit code.
 pub fn main(args: ArgsOs) -> i32 {
     let numbers: Vec<i32> = args.filter_map(|arg| arg.to_str()?.parse().ok()).collect();
     let &[plan, front] = numbers.as_slice() else {
@@ -41,7 +41,7 @@ fn run(plan: OwnedFd, front: Pid) -> Result<i32, Failure> {
     let what = || "cannot set up the supervisor".to_owned();
     prctl::set_name(c"torchrs-launch").doing(what)?;
     prctl::set_child_subreaper(true).doing(what)?;
-    let plan = Plan::from_fd(plan).doing(what)?;
+    let plan = Plan::receive(plan).doing(what)?;
     let front_process = Process::open(front).doing(what)?;
     if getppid() != front {
         // The front died before it could be watched.

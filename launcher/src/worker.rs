@@ -107,14 +107,6 @@ impl Worker {
         Ok(Started { worker, outputs, warnings })
     }
 
-    /// Sends a signal that means something to the program (SIGUSR1, SIGUSR2) to the worker alone:
-    /// its children may have no handler.
-    pub fn tell(&self, signal: Signal) {
-        if self.exit.is_none() {
-            self.process.signal(signal);
-        }
-    }
-
     /// Asks the worker and its process group to end. A stopped process is woken to hear it.
     pub fn ask_to_end(&mut self, signal: Signal) {
         if self.exit.is_some() {
