@@ -1,3 +1,42 @@
 //! `torchrs-launch`: starts and supervises the worker processes of a training job.
+//!
+//! One executable, three processes, told apart by `argv[0]`: the *front* is what the user starts
+//! and waits for; the *supervisor* is its only child and runs the job; a *shim* becomes a worker.
+//! Front and supervisor watch each other, so that neither's death leaves a process behind.
 
-fn main() {}
+mod cargo;
+mod cli;
+mod console;
+mod environment;
+mod failure;
+mod front;
+mod group;
+mod lines;
+mod logs;
+mod nproc;
+mod outputs;
+mod plan;
+mod preflight;
+mod process;
+mod program;
+mod record;
+mod relay;
+mod rendezvous;
+mod report;
+mod shim;
+mod signals;
+mod spawn;
+mod stop;
+mod supervisor;
+mod tree;
+mod worker;
+
+fn main() {
+    let mut args = std::env::args_os();
+    let code = match args.next() {
+        Some(name) if name == spawn::SHIM => shim::become_program(args),
+        Some(name) if name == spawn::SUPERVISOR => supervisor::main(args),
+        _ => front::main(),
+    };
+    std::process::exit(code);
+}

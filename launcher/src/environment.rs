@@ -1,0 +1,98 @@
+//! The environment of a worker: torchrun's contract, and three private variables that torchrs's
+//! own `init` reads.
+
+use std::collections::BTreeMap;
+use std::ffi::{CString, OsString};
+use std::os::fd::RawFd;
+use std::os::unix::ffi::OsStringExt;
+
+use crate::console::{is_terminal, terminal_size};
+use crate::nproc::cores;
+use crate::outputs::Stream;
+use crate::plan::Plan;
+use crate::relay::prefix;
+
+/// What differs between workers and attempts.
+pub struct Of<'a> {
+    pub plan: &'a Plan,
+    pub rank: usize,
+    pub attempt: u32,
+    /// The supervisor's pid.
+    pub parent: i32,
+    /// Where the worker writes its error record.
+    pub error_fd: RawFd,
+    /// Its connection to the store.
+    pub store_fd: RawFd,
+}
+
+/// The environment of this process, as it is.
+pub fn own() -> Vec<CString> {
+    pairs(std::env::vars_os())
+}
+
+/// The environment of this process with the contract's variables set.
+pub fn of_worker(of: &Of) -> Vec<CString> {
+    let mut all: BTreeMap<OsString, OsString> = std::env::vars_os().collect();
+    if !all.contains_key("OMP_NUM_THREADS".as_ref() as &std::ffi::OsStr) {
+        let threads = (cores() / of.plan.nproc).max(1);
+        all.insert("OMP_NUM_THREADS".into(), threads.to_string().into());
+    }
+    for (name, value) in contract(of) {
+        all.insert(name.into(), value.into());
+    }
+    pairs(all)
+}
+
+fn contract(of: &Of) -> Vec<(&'static str, String)> {
+    let plan = of.plan;
+    let (rank, world) = (of.rank.to_string(), plan.nproc.to_string());
+    let mut set = vec![
+        ("RANK", rank.clone()),
+        ("LOCAL_RANK", rank.clone()),
+        ("ROLE_RANK", rank),
+        ("GROUP_RANK", "0".into()),
+        ("ROLE_NAME", plan.role.clone()),
+        ("WORLD_SIZE", world.clone()),
+        ("LOCAL_WORLD_SIZE", world.clone()),
+        ("ROLE_WORLD_SIZE", world),
+        ("GROUP_WORLD_SIZE", "1".into()),
+        ("MASTER_ADDR", plan.master_addr.clone()),
+        ("MASTER_PORT", plan.master_port.to_string()),
+        ("TORCHELASTIC_RESTART_COUNT", of.attempt.to_string()),
+        ("TORCHELASTIC_MAX_RESTARTS", plan.max_restarts.to_string()),
+        ("TORCHELASTIC_RUN_ID", plan.run_id.clone()),
+        ("TORCHELASTIC_ERROR_FILE", format!("/proc/self/fd/{}", of.error_fd)),
+        ("TORCHRS_STORE_FD", of.store_fd.to_string()),
+        ("TORCHRS_PARENT_PID", of.parent.to_string()),
+        ("TORCHRS_JOB_ID", plan.job_id.clone()),
+    ];
+    set.extend(terminal(plan, of.rank));
+    set
+}
+
+/// A worker writes into a pipe; if a person sees the other end, it may still draw a progress bar
+/// (lines that end in a carriage return), as wide as the terminal less the prefix.
+fn terminal(plan: &Plan, rank: usize) -> Vec<(&'static str, String)> {
+    let shown = |s: &Stream| plan.outputs[rank][*s as usize].terminal && is_terminal(*s);
+    let streams: Vec<Stream> = Stream::BOTH.into_iter().filter(shown).collect();
+    if streams.is_empty() {
+        return Vec::new();
+    }
+    let names: Vec<&str> = streams.iter().map(|s| s.name()).collect();
+    let mut set = vec![("TORCHRS_TERMINAL", names.join(","))];
+    if let Some(size) = terminal_size(streams[0]) {
+        let prefix = if plan.nproc > 1 { prefix(rank).len() } else { 0 };
+        let columns = usize::from(size.columns).saturating_sub(prefix).max(1);
+        set.extend([("COLUMNS", columns.to_string()), ("LINES", size.lines.to_string())]);
+    }
+    set
+}
+
+fn pairs(all: impl IntoIterator<Item = (OsString, OsString)>) -> Vec<CString> {
+    let joined = all.into_iter().map(|(mut name, value)| {
+        name.push("=");
+        name.push(value);
+        CString::new(name.into_vec()).expect("an environment variable holds no NUL")
+    });
+    joined.collect()
+}

@@ -1,0 +1,302 @@
+//! One attempt of a job: all its workers, from their start to the end of the last process that
+//! any of them left behind. Everything arrives as an event in one epoll: a worker's end (its
+//! pidfd), signals, the front's death, the relay's end, and the next step of a shutdown as the
+//! wait's own time-out.
+
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::PollTimeout;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
+use nix::sys::signal::{Signal, kill};
+
+use crate::failure::{Doing, Failure};
+use crate::front::KILL_PATIENCE;
+use crate::plan::Plan;
+use crate::process::Process;
+use crate::relay::{Relay, poll_timeout};
+use crate::rendezvous::Rendezvous;
+use crate::signals::{STOP, Signals, USER, is_prepared};
+use crate::stop::Stop;
+use crate::tree;
+use crate::worker::{Ended, Worker};
+
+/// A terminal, a wrapper and the shell may all send the same Ctrl-C: signals to stop that follow
+/// the first so closely are the same wish, not a second one.
+const SAME_WISH: Duration = Duration::from_millis(300);
+/// After a failure or a signal, output that a reader does not take for so long is dropped.
+const STUCK_READER: Duration = Duration::from_secs(5);
+
+const SIGNALS: u64 = u64::MAX;
+const FRONT: u64 = u64::MAX - 1;
+const RELAY: u64 = u64::MAX - 2;
+
+/// What outlives the attempts.
+pub struct Watch {
+    epoll: Epoll,
+    signals: Signals,
+    /// Held for its pidfd: it becomes readable when the front dies.
+    _front: Process,
+}
+
+impl Watch {
+    pub fn new(front: Process) -> nix::Result<Self> {
+        let signals = Signals::take_over()?;
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        epoll.add(&signals, EpollEvent::new(EpollFlags::EPOLLIN, SIGNALS))?;
+        epoll.add(&front, EpollEvent::new(EpollFlags::EPOLLIN, FRONT))?;
+        Ok(Watch { epoll, signals, _front: front })
+    }
+
+    /// Kills and reaps everything that descends from the supervisor.
+    pub fn kill_all(&self) {
+        let left = tree::kill_all(&self.signals, KILL_PATIENCE);
+        if !left.is_empty() {
+            eprintln!("torchrs-launch: could not end these processes: {left:?}");
+        }
+    }
+}
+
+/// How an attempt ended.
+pub struct Outcome {
+    /// By rank.
+    pub workers: Vec<Ended>,
+    /// The signal that asked the launcher to end the job.
+    pub signal: Option<Signal>,
+    /// Whether everything that the workers wrote was passed on.
+    pub output_complete: bool,
+}
+
+/// The workers of one attempt and what becomes of them.
+pub struct Group<'a> {
+    plan: &'a Plan,
+    watch: &'a Watch,
+    workers: Vec<Worker>,
+    relay: Relay,
+    relay_done: bool,
+    /// Serves the workers until the last one has ended.
+    _store: Rendezvous,
+    stop: Option<Stop>,
+    /// The first signal that asked for the end, and when.
+    signal: Option<(Signal, Instant)>,
+    /// Whether processes that outlived all workers have been asked to end.
+    leftovers_asked: bool,
+}
+
+impl<'a> Group<'a> {
+    /// Starts all workers. If one cannot be started, those before it are killed.
+    pub fn start(plan: &'a Plan, watch: &'a Watch, attempt: u32) -> Result<Self, Failure> {
+        let started = Self::try_start(plan, watch, attempt);
+        if started.is_err() {
+            watch.kill_all();
+        }
+        started
+    }
+
+    fn try_start(plan: &'a Plan, watch: &'a Watch, attempt: u32) -> Result<Self, Failure> {
+        let mut store = Rendezvous::start().doing(|| "cannot start the store".into())?;
+        let (mut workers, mut inputs, mut warnings) = (Vec::new(), Vec::new(), Vec::new());
+        for rank in 0..plan.nproc {
+            let what = || format!("cannot connect rank {rank} to the store");
+            let started = Worker::start(plan, attempt, rank, store.connect().doing(what)?)?;
+            let event = EpollEvent::new(EpollFlags::EPOLLIN, rank as u64);
+            let watched = watch.epoll.add(&started.worker.process, event);
+            watched.doing(|| format!("cannot watch the worker of rank {rank}"))?;
+            workers.push(started.worker);
+            inputs.extend(started.outputs);
+            warnings.extend(started.warnings);
+        }
+        let what = || "cannot start the relay of the workers' output".to_owned();
+        let relay = Relay::start(inputs, plan.nproc).doing(what)?;
+        let event = EpollEvent::new(EpollFlags::EPOLLIN, RELAY);
+        watch.epoll.add(relay.done(), event).doing(what)?;
+        warnings.into_iter().for_each(|warning| relay.notice(warning));
+        Ok(Group {
+            plan,
+            watch,
+            workers,
+            relay,
+            relay_done: false,
+            _store: store,
+            stop: None,
+            signal: None,
+            leftovers_asked: false,
+        })
+    }
+
+    /// Runs the attempt to its end.
+    pub fn run(mut self) -> Outcome {
+        while !self.is_over() {
+            self.handle_events(self.stop.and_then(Stop::deadline));
+            self.step_if_due();
+        }
+        let output_complete = self.drain();
+        for line in self.relay.unprinted() {
+            eprintln!("{line}");
+        }
+        let relay = self.relay;
+        let ended = |worker: Worker| {
+            let tail = relay.stderr_tail(worker.rank);
+            worker.into_ended(tail)
+        };
+        Outcome {
+            workers: self.workers.into_iter().map(ended).collect(),
+            signal: self.signal.map(|(signal, _)| signal),
+            output_complete,
+        }
+    }
+
+    /// Whether no process of this attempt is left, or none that can be helped. Processes that
+    /// outlive all workers are asked to end, then killed.
+    fn is_over(&mut self) -> bool {
+        if self.stop == Some(Stop::GivenUp) {
+            return true;
+        }
+        if !self.workers.iter().all(Worker::has_ended) {
+            return false;
+        }
+        if tree::reap_orphans(|_| false) {
+            return true;
+        }
+        if matches!(self.stop, Some(Stop::Killed { .. })) {
+            // Somebody forked while the others were being killed.
+            tree::signal_all(Signal::SIGKILL);
+        } else if !std::mem::replace(&mut self.leftovers_asked, true) {
+            let signal = self.signal.map_or(Signal::SIGTERM, |(signal, _)| signal);
+            tree::signal_all(signal);
+            tree::signal_all(Signal::SIGCONT);
+            self.stop = Some(Stop::with_leftovers(self.stop, Instant::now(), self.plan.grace));
+        }
+        false
+    }
+
+    /// Waits for events, at most until `deadline`, and handles them.
+    fn handle_events(&mut self, deadline: Option<Instant>) {
+        let mut events = [EpollEvent::empty(); 64];
+        let timeout = deadline.map_or(PollTimeout::NONE, |deadline| {
+            poll_timeout(deadline.saturating_duration_since(Instant::now()))
+        });
+        let count = match self.watch.epoll.wait(&mut events, timeout) {
+            Ok(count) => count,
+            Err(Errno::EINTR) => 0,
+            Err(errno) => panic!("epoll of the workers failed: {errno}"),
+        };
+        let mut signalled = false;
+        // Epoll reports in the order in which things happened: of two workers that die, the
+        // first is seen first.
+        for event in &events[..count] {
+            match event.data() {
+                SIGNALS => signalled = true,
+                FRONT => self.abandon(),
+                RELAY => self.relay_done |= self.relay.is_done(),
+                rank => self.worker_ended(rank as usize),
+            }
+        }
+        if signalled {
+            while let Some(signal) = self.watch.signals.next() {
+                self.handle_signal(signal);
+            }
+        }
+    }
+
+    fn worker_ended(&mut self, rank: usize) {
+        if matches!(self.stop, Some(Stop::Asked { .. })) {
+            let signal = self.signal.map_or(Signal::SIGTERM, |(signal, _)| signal);
+            self.workers[rank].ask_leftovers(signal);
+        }
+        let Some(exit) = self.workers[rank].try_reap() else { return };
+        // Its pidfd stays readable for ever.
+        let _ = self.watch.epoll.delete(&self.workers[rank].process);
+        if !exit.success() && self.stop.is_none() {
+            self.stop = Some(Stop::after_failure(Instant::now(), self.plan.grace));
+        }
+    }
+
+    fn handle_signal(&mut self, signal: Signal) {
+        if signal == Signal::SIGCHLD {
+            let workers = &self.workers;
+            tree::reap_orphans(|pid| workers.iter().any(|w| w.process.pid() == pid));
+        } else if USER.contains(&signal) {
+            for pid in tree::descendants().into_iter().filter(|pid| is_prepared(*pid, signal)) {
+                let _ = kill(pid, signal);
+            }
+        } else if STOP.contains(&signal) {
+            self.asked_to_stop(signal);
+        }
+    }
+
+    fn asked_to_stop(&mut self, signal: Signal) {
+        let now = Instant::now();
+        match self.signal {
+            Some((_, first)) if now < first + SAME_WISH => {}
+            Some(_) => self.kill_all(),
+            None => {
+                self.signal = Some((signal, now));
+                self.ask_all_to_end(signal);
+                self.stop = Some(Stop::after_signal(self.stop, now, self.plan.grace));
+            }
+        }
+    }
+
+    /// Takes the next step of the shutdown if its time has come.
+    fn step_if_due(&mut self) {
+        let now = Instant::now();
+        let Some(stop) = self.stop.filter(|s| s.deadline().is_some_and(|due| due <= now)) else {
+            return;
+        };
+        match stop {
+            Stop::Waiting { kill_at, .. } => {
+                self.ask_all_to_end(Signal::SIGTERM);
+                self.stop = Some(Stop::Asked { kill_at });
+            }
+            Stop::Asked { .. } => self.kill_all(),
+            Stop::Killed { .. } | Stop::GivenUp => {
+                let left = tree::descendants();
+                let text = "could not end these processes";
+                self.relay.notice(format!("torchrs-launch: {text}: {left:?}"));
+                self.stop = Some(Stop::GivenUp);
+            }
+        }
+    }
+
+    fn ask_all_to_end(&mut self, signal: Signal) {
+        self.workers.iter_mut().for_each(|worker| worker.ask_to_end(signal));
+    }
+
+    fn kill_all(&mut self) {
+        self.workers.iter_mut().for_each(Worker::was_killed);
+        tree::signal_all(Signal::SIGKILL);
+        if !matches!(self.stop, Some(Stop::Killed { .. } | Stop::GivenUp)) {
+            self.stop = Some(Stop::killed(Instant::now()));
+        }
+    }
+
+    /// Waits until all output has been passed on. True unless it had to be given up.
+    fn drain(&mut self) -> bool {
+        if self.stop == Some(Stop::GivenUp) {
+            // Whoever is left may hold its pipe for ever.
+            self.relay.stop();
+        }
+        let mut seen = (self.relay.written(), Instant::now());
+        while !self.relay_done {
+            let patient = self.signal.is_none() && self.workers.iter().all(Worker::succeeded);
+            let limit = STUCK_READER.min(self.plan.grace);
+            let deadline = (!patient).then_some(seen.1 + limit);
+            self.handle_events(deadline);
+            let now = (self.relay.written(), Instant::now());
+            if now.0 != seen.0 {
+                seen = now;
+            }
+            if !self.relay_done && !patient && seen.1 + limit <= now.1 {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// The front was killed: whoever did that wanted the job gone.
+    fn abandon(&self) -> ! {
+        self.watch.kill_all();
+        std::process::exit(128 + Signal::SIGKILL as i32);
+    }
+}

@@ -1,0 +1,63 @@
+//! What the front has worked out from the command line, handed to the supervisor through a pipe:
+//! the supervisor decides nothing that could have been refused before anything was started.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{Read, Seek, Write};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use serde::{Deserialize, Serialize};
+
+use crate::outputs::Destination;
+
+/// A job, ready to run.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Plan {
+    /// The executable.
+    pub program: PathBuf,
+    /// Its `argv`, the name as the user wrote it included.
+    pub argv: Vec<OsString>,
+    /// Workers.
+    pub nproc: usize,
+    pub max_restarts: u32,
+    pub grace: Duration,
+    pub role: String,
+    pub run_id: String,
+    /// Random; marks every process of this job.
+    pub job_id: String,
+    pub master_addr: String,
+    pub master_port: u16,
+    /// The folder that holds `attempt_<k>/<rank>/`, if there are log files.
+    pub run_folder: Option<PathBuf>,
+    /// For each rank: where stdout and stderr go.
+    pub outputs: Vec<[Destination; 2]>,
+}
+
+impl Plan {
+    /// Writes the plan for the supervisor that reads at the other end of `pipe`.
+    pub fn send(&self, pipe: OwnedFd) -> std::io::Result<()> {
+        File::from(pipe).write_all(&serde_json::to_vec(self)?)
+    }
+
+    pub fn receive(pipe: OwnedFd) -> std::io::Result<Plan> {
+        let mut bytes = Vec::new();
+        File::from(pipe).read_to_end(&mut bytes)?;
+        Ok(serde_json::from_slice(&bytes)?)
+    }
+}
+
+/// An empty file in memory, gone with its last descriptor.
+pub fn memory_file(name: &str) -> std::io::Result<File> {
+    Ok(memfd_create(name, MFdFlags::MFD_CLOEXEC)?.into())
+}
+
+/// All that is in `file`, from its beginning.
+pub fn read_all(mut file: File) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    file.rewind()?;
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}

@@ -1,0 +1,259 @@
+//! What went wrong, said once: the rank that failed first with everything known about it, then a
+//! line for each other rank. First means first by CLOCK_MONOTONIC, and a failure that only
+//! follows from another one (a dead peer, the launcher's own signal) is never the root cause.
+
+use std::fmt::Write;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::group::Outcome;
+use crate::plan::Plan;
+use crate::process::Exit;
+use crate::record::{ErrorRecord, Kind};
+use crate::worker::{Ended, monotonic_ns};
+
+/// Lines of standard error shown for a worker that left no error record.
+const TAIL_LINES: usize = 15;
+
+/// The story of a job's last attempt.
+pub struct Report<'a> {
+    pub plan: &'a Plan,
+    pub attempt: u32,
+    pub started_at: SystemTime,
+    pub outcome: &'a Outcome,
+}
+
+/// A worker that failed.
+struct Failed<'a> {
+    worker: &'a Ended,
+    record: Option<ErrorRecord>,
+    /// CLOCK_MONOTONIC, nanoseconds.
+    at: u64,
+    consequence: bool,
+}
+
+impl<'a> Failed<'a> {
+    fn of(worker: &'a Ended) -> Option<Self> {
+        if worker.exit.success() {
+            return None;
+        }
+        let record: Option<ErrorRecord> = serde_json::from_slice(&worker.record).ok();
+        let recorded_at = record.as_ref().map(|record| record.monotonic_ns).filter(|at| *at > 0);
+        // A worker knows better than the launcher when it failed, but not later than its end.
+        let at = recorded_at.unwrap_or(worker.seen_at).min(worker.seen_at);
+        let told = worker.asked.iter().any(|s| worker.exit == Exit::Signal(*s as i32))
+            || worker.asked_at.is_some_and(|asked| asked <= at);
+        let follows = record.as_ref().is_some_and(|record| record.kind.is_consequence());
+        Some(Failed { worker, record, at, consequence: told || follows })
+    }
+
+    /// Whether the launcher's signal ended it.
+    fn was_stopped(&self) -> bool {
+        self.worker.asked.iter().any(|s| self.worker.exit == Exit::Signal(*s as i32))
+    }
+}
+
+impl<'a> Report<'a> {
+    /// The failures of this attempt, the root cause first.
+    fn failures(&self) -> Vec<Failed<'a>> {
+        let mut failed: Vec<_> = self.outcome.workers.iter().filter_map(Failed::of).collect();
+        failed.sort_by_key(|f| (f.consequence, f.at));
+        failed
+    }
+
+    /// The rank that failed first, unless all succeeded.
+    pub fn root_cause(&self) -> Option<usize> {
+        self.failures().first().map(|failed| failed.worker.rank)
+    }
+
+    /// The launcher's exit code.
+    pub fn exit_code(&self) -> i32 {
+        match (self.own_failure(), self.outcome.signal) {
+            (Some(root), _) => root.worker.exit.shell_code(),
+            (None, Some(signal)) => 128 + signal as i32,
+            (None, None) => 0,
+        }
+    }
+
+    /// The root cause, if the job ended by a failure rather than by a signal to the launcher:
+    /// what workers do on being told to stop is not one.
+    fn own_failure(&self) -> Option<Failed<'a>> {
+        let root = self.failures().into_iter().next()?;
+        (self.outcome.signal.is_none() || !root.consequence).then_some(root)
+    }
+
+    /// What to print at the job's end; empty if there is nothing to say.
+    pub fn text(&self) -> String {
+        let mut text = match (self.own_failure(), self.outcome.signal) {
+            (Some(root), _) => self.failure_text(&root),
+            (None, Some(signal)) => self.signal_text(signal.as_str()),
+            (None, None) => String::new(),
+        };
+        if !self.outcome.output_complete {
+            text += "torchrs-launch: nobody read the workers' last output; it is lost\n";
+        }
+        text
+    }
+
+    /// What to print before the workers are started again.
+    pub fn restart_notice(&self) -> String {
+        let Some(root) = self.failures().into_iter().next() else { return String::new() };
+        let why = match &root.record {
+            Some(record) => format!(": {}", first_line(record.text())),
+            None => String::new(),
+        };
+        format!(
+            "torchrs-launch: rank {} {}{why}; starting all workers again ({} of {} restarts)\n",
+            root.worker.rank,
+            root.worker.exit,
+            self.attempt + 1,
+            self.plan.max_restarts
+        )
+    }
+
+    fn signal_text(&self, signal: &str) -> String {
+        let killed: Vec<usize> = self.outcome.workers.iter().filter(|w| was_killed(w)).map(|w| w.rank).collect();
+        let mut text = format!("torchrs-launch: stopped by {signal}\n");
+        if !killed.is_empty() {
+            let _ = writeln!(text, "torchrs-launch: did not end by themselves and were killed: ranks {killed:?}");
+        }
+        text
+    }
+
+    fn failure_text(&self, root: &Failed) -> String {
+        let worker = root.worker;
+        let mut text = String::new();
+        let _ = writeln!(text, "\ntorchrs-launch: the job failed: rank {} {}", worker.rank, worker.exit);
+        let mut row = |name: &str, value: String| {
+            let _ = writeln!(text, "  {name:<11}{}", value.trim_end().replace('\n', "\n             "));
+        };
+        let host = nix::unistd::gethostname().unwrap_or_default();
+        row("rank", format!("{0} (local rank {0})", worker.rank));
+        row("process", format!("pid {} on {}", worker.pid, host.to_string_lossy()));
+        row("ended", with_hint(worker.exit));
+        row("time", self.time_of(root.at));
+        if self.plan.max_restarts > 0 {
+            row("attempt", format!("{} of {}", self.attempt + 1, self.plan.max_restarts + 1));
+        }
+        match &root.record {
+            Some(record) => {
+                if !record.thread.is_empty() {
+                    row("thread", record.thread.clone());
+                }
+                row("message", record.text().to_owned());
+                if !record.backtrace().is_empty() {
+                    row("backtrace", format!("\n{}", record.backtrace()));
+                }
+            }
+            None => {
+                if !worker.record.is_empty() {
+                    let seen = String::from_utf8_lossy(&worker.record[..worker.record.len().min(300)]);
+                    row("message", format!("its error record cannot be read: {seen}"));
+                }
+                let tail = last_lines(&worker.stderr);
+                if !tail.is_empty() {
+                    row("stderr", format!("its last lines:\n{tail}"));
+                }
+            }
+        }
+        if let Some(folder) = &self.plan.run_folder {
+            row("logs", folder.join(format!("attempt_{}", self.attempt)).display().to_string());
+        }
+        self.others(root, &mut text);
+        text
+    }
+
+    /// One line for each other rank, in the order of failure, then those that succeeded.
+    fn others(&self, root: &Failed, text: &mut String) {
+        for failed in self.failures().iter().filter(|f| f.worker.rank != root.worker.rank) {
+            let Ended { rank, pid, exit, .. } = failed.worker;
+            let how = match (failed.was_stopped(), was_killed(failed.worker)) {
+                (true, true) => "was killed by the launcher".to_owned(),
+                (true, false) => "was stopped by the launcher".to_owned(),
+                (false, _) => exit.to_string(),
+            };
+            let later = Duration::from_nanos(failed.at.abs_diff(root.at));
+            let when = if failed.at >= root.at { "later" } else { "earlier" };
+            let _ = write!(text, "  rank {rank} (pid {pid}) {how}, {later:.1?} {when}");
+            if let Some(record) = &failed.record {
+                let what = match record.kind {
+                    Kind::PeerDied | Kind::Aborted => "waiting: ",
+                    Kind::Panic | Kind::Error => "",
+                };
+                let _ = write!(text, ": {what}{}", first_line(record.text()));
+            }
+            text.push('\n');
+        }
+        let done: Vec<String> = self
+            .outcome
+            .workers
+            .iter()
+            .filter(|w| w.exit.success())
+            .map(|w| w.rank.to_string())
+            .collect();
+        if !done.is_empty() {
+            let _ = writeln!(text, "  succeeded: rank {}", done.join(", "));
+        }
+    }
+
+    /// A moment of CLOCK_MONOTONIC as a date in UTC and as a time since the start.
+    fn time_of(&self, at: u64) -> String {
+        let ago = Duration::from_nanos(monotonic_ns().saturating_sub(at));
+        let moment = SystemTime::now() - ago;
+        let after = moment.duration_since(self.started_at).unwrap_or_default();
+        format!("{} ({:.3} s after the start)", utc(moment), after.as_secs_f64())
+    }
+}
+
+/// Whether the launcher lost patience with it.
+fn was_killed(worker: &Ended) -> bool {
+    worker.exit == Exit::Signal(libc::SIGKILL)
+        && worker.asked.contains(&nix::sys::signal::Signal::SIGKILL)
+}
+
+fn with_hint(exit: Exit) -> String {
+    match exit {
+        Exit::Signal(libc::SIGKILL) => {
+            format!("{exit}; not by the launcher, perhaps by the kernel for want of memory")
+        }
+        _ => exit.to_string(),
+    }
+}
+
+fn first_line(text: &str) -> &str {
+    text.lines().find(|line| !line.trim().is_empty()).unwrap_or("")
+}
+
+fn last_lines(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
+}
+
+/// `2026-11-21 07:31:02.123 UTC`.
+fn utc(time: SystemTime) -> String {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let (days, second) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
+    let (year, month, day) = civil(days as i64);
+    format!(
+        "{year}-{month:02}-{day:02} {:02}:{:02}:{:02}.{:03} UTC",
+        second / 3600,
+        second / 60 % 60,
+        second % 60,
+        since.subsec_millis()
+    )
+}
+
+/// Year, month and day of the Gregorian calendar, `days` after 1970-01-01. Counts in eras of 400
+/// years that begin on a 1st of March, so that the leap day is an era's last.
+fn civil(days: i64) -> (i64, i64, i64) {
+    let shifted = days + 719_468;
+    let era = shifted.div_euclid(146_097);
+    let day_of_era = shifted.rem_euclid(146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = (month_from_march + 2) % 12 + 1;
+    (era * 400 + year_of_era + i64::from(month <= 2), month, day)
+}

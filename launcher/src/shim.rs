@@ -1,0 +1,62 @@
+//! The first instants of a worker: ties its life to the supervisor's, puts its signals in order
+//! and becomes the program. It runs between the supervisor's posix_spawn and the program's
+//! `main`, so it does nothing that takes time.
+
+use std::env::ArgsOs;
+use std::ffi::{CString, OsString};
+use std::os::unix::ffi::OsStringExt;
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::sys::prctl;
+use nix::sys::signal::{SigHandler, Signal, signal};
+use nix::unistd::{execv, getppid};
+
+/// `args`: the supervisor's pid, the program's path, its `argv`. Returns only on failure, with
+/// the code a shell would give: 127 for a program that is not there, 126 for one that cannot run.
+pub fn become_program(mut args: ArgsOs) -> i32 {
+    let supervisor = args.next().and_then(|pid| pid.to_str()?.parse().ok());
+    let (Some(supervisor), Some(path)) = (supervisor, args.next()) else {
+        eprintln!("torchrs-launch: the worker shim is started by torchrs-launch only");
+        return 2;
+    };
+    if let Err(errno) = tie_to(supervisor) {
+        eprintln!("torchrs-launch: cannot prepare a worker: {errno}");
+        return 1;
+    }
+    let argv: Vec<CString> = args.map(c_string).collect();
+    let Err(errno) = execv(&c_string(path.clone()), &argv);
+    eprintln!("torchrs-launch: {}", cannot_run(Path::new(&path), errno));
+    if errno == Errno::ENOENT { 127 } else { 126 }
+}
+
+fn tie_to(supervisor: i32) -> nix::Result<()> {
+    prctl::set_pdeathsig(Signal::SIGKILL)?;
+    if getppid().as_raw() != supervisor {
+        // It died before the line above.
+        std::process::exit(128 + Signal::SIGKILL as i32);
+    }
+    // SAFETY: the default action installs no handler.
+    unsafe {
+        // The Rust runtime ignores SIGPIPE and the supervisor SIGXFSZ: not the program's choice.
+        signal(Signal::SIGPIPE, SigHandler::SigDfl)?;
+        signal(Signal::SIGXFSZ, SigHandler::SigDfl)?;
+    }
+    Ok(())
+}
+
+fn cannot_run(path: &Path, errno: Errno) -> String {
+    let why = match errno {
+        Errno::ENOENT if path.exists() => {
+            "the interpreter or loader that it names is not there".to_owned()
+        }
+        Errno::ENOEXEC => "it is neither a binary for this machine nor a script with a #! line".into(),
+        other => other.desc().to_owned(),
+    };
+    format!("cannot run {}: {why}", path.display())
+}
+
+/// Arguments came in as C strings, so they hold no NUL.
+fn c_string(argument: OsString) -> CString {
+    CString::new(argument.into_vec()).expect("an argument holds no NUL")
+}

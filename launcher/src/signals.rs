@@ -1,0 +1,66 @@
+//! The signals that the launcher takes as events (through a signalfd) instead of being killed by
+//! them, and what they mean to the job.
+
+use std::fs;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::unistd::Pid;
+
+/// Asks for the job's end: forwarded to the workers, which then have the grace time.
+pub const STOP: [Signal; 4] = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM];
+
+/// Means something to the workers only: forwarded to those that are prepared for it.
+pub const USER: [Signal; 2] = [Signal::SIGUSR1, Signal::SIGUSR2];
+
+/// Signals as events.
+pub struct Signals(SignalFd);
+
+impl Signals {
+    /// Blocks the signals above and SIGCHLD and makes them readable. One that was ignored when
+    /// this process started (SIGHUP under `nohup`, SIGINT in a script's background) stays so.
+    pub fn take_over() -> nix::Result<Self> {
+        let mut set = SigSet::empty();
+        set.add(Signal::SIGCHLD);
+        STOP.into_iter().chain(USER).filter(|&s| !is_ignored(s)).for_each(|s| set.add(s));
+        set.thread_block()?;
+        // Writing past a file-size limit shall be an error, not a death.
+        // SAFETY: ignoring a signal installs no handler.
+        unsafe { signal(Signal::SIGXFSZ, SigHandler::SigIgn) }?;
+        Ok(Signals(SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?))
+    }
+
+    /// The next pending signal.
+    pub fn next(&self) -> Option<Signal> {
+        let info = self.0.read_signal().ok().flatten()?;
+        Signal::try_from(info.ssi_signo as i32).ok()
+    }
+}
+
+impl AsFd for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Whether `pid` handles `signal`, or waits for it with sigwait or a signalfd: sending it to any
+/// other process would kill that.
+pub fn is_prepared(pid: Pid, signal: Signal) -> bool {
+    let bit = 1 << (signal as u64 - 1);
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    ["SigCgt:", "SigBlk:"].into_iter().any(|name| {
+        let mask = status.lines().find_map(|line| line.strip_prefix(name));
+        mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0) & bit != 0
+    })
+}
+
+fn is_ignored(signal: Signal) -> bool {
+    // SAFETY: sigaction is plain data; a null new action only reads the old one.
+    let handler = unsafe {
+        let mut old: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(signal as i32, std::ptr::null(), &mut old);
+        old.sa_sigaction
+    };
+    handler == libc::SIG_IGN
+}

@@ -1,0 +1,90 @@
+//! The process that runs a job: it starts the workers, starts them again after a failure if it
+//! may, and says at the end what happened. It lives in a session of its own, so that what
+//! reaches the front (a terminal's Ctrl-C, a kill of its process group) reaches it as a choice.
+
+use std::env::ArgsOs;
+use std::io::Write;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use nix::sys::prctl;
+use nix::unistd::{Pid, getppid};
+
+use crate::failure::{Doing, Failure};
+use crate::group::{Group, Outcome, Watch};
+use crate::logs;
+use crate::plan::Plan;
+use crate::process::Process;
+use crate::report::Report;
+
+/// How long the report may wait for somebody to read standard error.
+const REPORT_PATIENCE: Duration = Duration::from_secs(5);
+
+/// `args`: the pipe that the plan comes through, the front's pid. Returns the exit code.
+pub fn main(args: ArgsOs) -> i32 {
+    let numbers: Vec<i32> = args.filter_map(|arg| arg.to_str()?.parse().ok()).collect();
+    let &[plan, front] = numbers.as_slice() else {
+        eprintln!("torchrs-launch: the supervisor is started by torchrs-launch only");
+        return 2;
+    };
+    // SAFETY: the front passed this descriptor to this process for this one use.
+    let plan = unsafe { OwnedFd::from_raw_fd(plan) };
+    run(plan, Pid::from_raw(front)).unwrap_or_else(|failure| {
+        say(format!("{failure}\n"));
+        failure.code
+    })
+}
+
+fn run(plan: OwnedFd, front: Pid) -> Result<i32, Failure> {
+    let what = || "cannot set up the supervisor".to_owned();
+    prctl::set_name(c"torchrs-launch").doing(what)?;
+    prctl::set_child_subreaper(true).doing(what)?;
+    let plan = Plan::receive(plan).doing(what)?;
+    let front_process = Process::open(front).doing(what)?;
+    if getppid() != front {
+        // The front died before it could be watched.
+        return Ok(1);
+    }
+    let watch = Watch::new(front_process).doing(what)?;
+    let started_at = SystemTime::now();
+    for attempt in 0.. {
+        let outcome = Group::start(&plan, &watch, attempt)?.run();
+        keep_records(&plan, attempt, &outcome);
+        let report = Report { plan: &plan, attempt, started_at, outcome: &outcome };
+        let restarts_left = plan.max_restarts - attempt;
+        match report.root_cause() {
+            Some(_) if restarts_left > 0 && outcome.signal.is_none() => say(report.restart_notice()),
+            _ => {
+                say(report.text());
+                return Ok(report.exit_code());
+            }
+        }
+    }
+    unreachable!("the last attempt allowed returns")
+}
+
+fn keep_records(plan: &Plan, attempt: u32, outcome: &Outcome) {
+    let Some(folder) = &plan.run_folder else { return };
+    for worker in outcome.workers.iter().filter(|w| !w.record.is_empty()) {
+        if let Some(warning) = logs::keep_record(folder, attempt, worker.rank, &worker.record) {
+            say(warning + "\n");
+        }
+    }
+}
+
+/// Writes `text` to standard error, unless nobody takes it in time.
+fn say(text: String) {
+    if text.is_empty() {
+        return;
+    }
+    let (said, heard) = channel();
+    let speaker = thread::Builder::new().spawn(move || {
+        let _ = std::io::stderr().write_all(text.as_bytes());
+        let _ = said.send(());
+    });
+    if speaker.is_ok() {
+        let _ = heard.recv_timeout(REPORT_PATIENCE);
+    }
+}

@@ -1,0 +1,80 @@
+//! Every process that descends from this one. The front and the supervisor are child subreapers:
+//! whoever loses its parent becomes their child, whatever session, process group or environment
+//! it has moved to, so nothing that a worker started can slip away.
+
+use std::collections::HashMap;
+use std::fs;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, poll};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::os::fd::AsFd;
+
+use crate::process::{peek_ended_child, reap};
+use crate::relay::poll_timeout;
+use crate::signals::Signals;
+
+/// Reaps ended children up to one that `keep` claims. True when no child is left at all.
+pub fn reap_orphans(keep: impl Fn(Pid) -> bool) -> bool {
+    loop {
+        match peek_ended_child() {
+            Ok(Some(pid)) if keep(pid) => return false,
+            Ok(Some(pid)) => reap(pid),
+            Ok(None) => return false,
+            Err(Errno::EINTR) => {}
+            Err(_) => return true,
+        }
+    }
+}
+
+/// All living descendants of this process.
+pub fn descendants() -> Vec<Pid> {
+    let mut children: HashMap<i32, Vec<i32>> = HashMap::new();
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    for pid in processes.filter_map(|e| e.file_name().to_str()?.parse::<i32>().ok()) {
+        if let Some(parent) = parent_of(pid) {
+            children.entry(parent).or_default().push(pid);
+        }
+    }
+    let mut found = children.remove(&Pid::this().as_raw()).unwrap_or_default();
+    let mut next = 0;
+    while next < found.len() {
+        found.extend(children.remove(&found[next]).unwrap_or_default());
+        next += 1;
+    }
+    found.into_iter().map(Pid::from_raw).collect()
+}
+
+fn parent_of(pid: i32) -> Option<i32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name may hold anything, spaces and parentheses too: fields count from its end.
+    stat[stat.rfind(')')? + 1..].split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+/// Sends `signal` to every descendant.
+pub fn signal_all(signal: Signal) {
+    for pid in descendants() {
+        // One that ended meanwhile, or runs as another user, cannot be helped.
+        let _ = kill(pid, signal);
+    }
+}
+
+/// Kills and reaps every descendant; whoever forks meanwhile is caught in the next round.
+/// Returns those still there after `patience` (stuck in the kernel, or another user's).
+pub fn kill_all(signals: &Signals, patience: Duration) -> Vec<Pid> {
+    let until = Instant::now() + patience;
+    while !reap_orphans(|_| false) {
+        signal_all(Signal::SIGKILL);
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return descendants();
+        }
+        let mut events = [PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
+        let _ = poll(&mut events, poll_timeout(left));
+        // Only SIGCHLD matters here: there is nothing left that another signal could ask for.
+        while signals.next().is_some() {}
+    }
+    Vec::new()
+}

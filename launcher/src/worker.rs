@@ -1,0 +1,178 @@
+//! One worker: how it is started, and what is known of it at its end.
+
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::sys::signal::{Signal, killpg};
+use nix::time::{ClockId, clock_gettime};
+use nix::unistd::{Pid, pipe2};
+
+use crate::console::is_terminal;
+use crate::environment;
+use crate::failure::{Doing, Failure};
+use crate::front::c_string;
+use crate::logs::LogFile;
+use crate::outputs::Stream;
+use crate::plan::{Plan, memory_file, read_all};
+use crate::process::{Exit, Process};
+use crate::relay::Input;
+use crate::spawn::{Child, SHIM, Stdio};
+
+/// A worker that was started.
+pub struct Worker {
+    pub rank: usize,
+    pub process: Process,
+    /// Where it may leave an error record.
+    record: File,
+    /// How it ended, and when that was seen (CLOCK_MONOTONIC, nanoseconds).
+    exit: Option<(Exit, u64)>,
+    /// The signals by which the launcher asked it to end, and when the first was sent.
+    asked: Vec<Signal>,
+    asked_at: Option<u64>,
+}
+
+/// What is known of a worker after its end.
+pub struct Ended {
+    pub rank: usize,
+    pub pid: Pid,
+    pub exit: Exit,
+    /// CLOCK_MONOTONIC, nanoseconds.
+    pub seen_at: u64,
+    /// The launcher's signals to it, and the time of the first.
+    pub asked: Vec<Signal>,
+    pub asked_at: Option<u64>,
+    /// The bytes of its error record.
+    pub record: Vec<u8>,
+    /// The end of what it wrote to standard error.
+    pub stderr: Vec<u8>,
+}
+
+/// What a worker's start leaves to the caller.
+pub struct Started {
+    pub worker: Worker,
+    pub outputs: Vec<Input>,
+    /// About its log files.
+    pub warnings: Vec<String>,
+}
+
+impl Worker {
+    /// Starts the worker `rank`, connected to the store through `store`.
+    pub fn start(plan: &Plan, attempt: u32, rank: usize, store: OwnedFd) -> Result<Started, Failure> {
+        let what = || format!("cannot start the worker of rank {rank}");
+        let record = memory_file("torchrs-error-record").doing(what)?;
+        let mut outputs = Vec::new();
+        let mut warnings = Vec::new();
+        let mut write_ends = [None, None];
+        for (stream, write_end) in Stream::BOTH.into_iter().zip(&mut write_ends) {
+            let to = plan.outputs[rank][stream as usize];
+            if plan.nproc == 1 && !to.file && is_terminal(stream) {
+                // A lone worker has the terminal to itself.
+                continue;
+            }
+            let (ours, theirs) = pipe2(OFlag::O_CLOEXEC).doing(what)?;
+            fcntl(&ours, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).doing(what)?;
+            let log = plan.run_folder.as_deref().filter(|_| to.file).map(|folder| {
+                let (log, warning) = LogFile::create(folder, attempt, rank, stream);
+                warnings.extend(warning);
+                log
+            });
+            outputs.push(Input { pipe: ours, rank, stream, terminal: to.terminal, log });
+            *write_end = Some(theirs);
+        }
+        let env = environment::of_worker(&environment::Of {
+            plan,
+            rank,
+            attempt,
+            parent: Pid::this().as_raw(),
+            error_fd: record.as_raw_fd(),
+            store_fd: store.as_raw_fd(),
+        });
+        let mut args = vec![Pid::this().to_string().into(), plan.program.clone().into_os_string()];
+        args.extend(plan.argv.iter().cloned());
+        let [out, err] = write_ends.each_ref().map(|write_end| match write_end {
+            Some(fd) => Stdio::Fd(fd.as_fd()),
+            None => Stdio::Inherit,
+        });
+        let child = Child {
+            role: SHIM,
+            args: args.into_iter().map(c_string).collect(),
+            env: &env,
+            stdio: [Stdio::Null, out, err],
+            pass: &[store.as_fd(), record.as_fd()],
+            new_session: true,
+        };
+        let process = child.spawn().doing(what)?;
+        let worker = Worker { rank, process, record, exit: None, asked: Vec::new(), asked_at: None };
+        Ok(Started { worker, outputs, warnings })
+    }
+
+    /// Asks the worker and its process group to end. A stopped process is woken to hear it.
+    pub fn ask_to_end(&mut self, signal: Signal) {
+        if self.exit.is_some() {
+            return;
+        }
+        self.asked.push(signal);
+        self.asked_at.get_or_insert_with(monotonic_ns);
+        // Its group is its own since its first instant, and its pid is kept until it is reaped.
+        let _ = killpg(self.process.pid(), signal);
+        let _ = killpg(self.process.pid(), Signal::SIGCONT);
+    }
+
+    /// Passes `signal` to what an ended worker leaves in its process group. To be called before
+    /// the worker is reaped: until then the group's number cannot belong to anybody else.
+    pub fn ask_leftovers(&self, signal: Signal) {
+        if self.exit.is_none() {
+            let _ = killpg(self.process.pid(), signal);
+        }
+    }
+
+    /// Notes that the launcher killed it with all others.
+    pub fn was_killed(&mut self) {
+        if self.exit.is_none() {
+            self.asked.push(Signal::SIGKILL);
+            self.asked_at.get_or_insert_with(monotonic_ns);
+        }
+    }
+
+    /// Reaps the worker if it has ended; how it ended the first time that this is seen.
+    pub fn try_reap(&mut self) -> Option<Exit> {
+        if self.exit.is_some() {
+            return None;
+        }
+        let seen_at = monotonic_ns();
+        let exit = self.process.try_wait().ok().flatten()?;
+        self.exit = Some((exit, seen_at));
+        Some(exit)
+    }
+
+    pub fn succeeded(&self) -> bool {
+        self.exit.is_some_and(|(exit, _)| exit.success())
+    }
+
+    pub fn has_ended(&self) -> bool {
+        self.exit.is_some()
+    }
+
+    /// The whole story. `stderr` is the end of its standard error. One that is still there, deaf
+    /// to SIGKILL, counts as killed.
+    pub fn into_ended(self, stderr: Vec<u8>) -> Ended {
+        let (exit, seen_at) = self.exit.unwrap_or((Exit::Signal(libc::SIGKILL), monotonic_ns()));
+        Ended {
+            rank: self.rank,
+            pid: self.process.pid(),
+            exit,
+            seen_at,
+            asked: self.asked,
+            asked_at: self.asked_at,
+            record: read_all(self.record).unwrap_or_default(),
+            stderr,
+        }
+    }
+}
+
+/// CLOCK_MONOTONIC in nanoseconds, the clock of the error records.
+pub fn monotonic_ns() -> u64 {
+    let now = clock_gettime(ClockId::CLOCK_MONOTONIC).expect("CLOCK_MONOTONIC is always there");
+    now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64
+}
