@@ -1,0 +1,3 @@
+//! Ready-made datasets.
+
+pub mod idx;
