@@ -95,7 +95,10 @@ impl SampleWriter<'_> {
         match writer.problem {
             Some(problem) => Err(problem),
             None if found != expected => {
-                Err(format!("has {found} fields, but the batch's first sample has {expected}"))
+                Err(format!(
+                    "the samples of a batch must be alike: this one has {found} fields, but \
+                     {expected} in the batch's first sample"
+                ))
             }
             None => Ok(()),
         }
@@ -158,7 +161,10 @@ impl SampleWriter<'_> {
                     // SAFETY: the planned column has a word for each row of the batch.
                     unsafe { end.write(tail.len() as u64) };
                 }
-                other => self.mismatch(field, &Field::Bytes, other.map(|c| c.field.clone())),
+                other => {
+                    let expected = other.map(|c| c.field.clone());
+                    self.mismatch(field, &Field::Bytes, expected);
+                }
             },
         }
     }
@@ -194,8 +200,8 @@ impl SampleWriter<'_> {
         // A field too many is reported by their number.
         if let (None, Some(expected)) = (&self.problem, expected) {
             self.problem = Some(format!(
-                "field {field} of the sample is {found}, but {expected} in the batch's first \
-                 sample; the samples of a batch must be alike"
+                "the samples of a batch must be alike: field {field} is {found}, but {expected} in \
+                 the batch's first sample"
             ));
         }
     }

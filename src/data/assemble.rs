@@ -1,0 +1,137 @@
+//! Makes one batch: reads the samples one by one and writes each straight into its row of a slot.
+//! Loader workers and a loader without workers share this code; they differ in where slots come
+//! from ([`Space`]).
+
+use std::any::Any;
+use std::backtrace::Backtrace;
+use std::cell::{Cell, RefCell};
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::Once;
+
+use super::dataset::Dataset;
+use super::layout::{BatchLayout, Field, SlotMemory};
+use super::sample::{Rows, SampleWriter};
+use crate::error::{Error, Result, install_hook, panic_message};
+
+/// Where a batch is put.
+pub(super) trait Space {
+    /// A slot of at least `bytes` bytes. It may be called again for the same batch with a larger
+    /// size: then the first `keep` bytes are as they were.
+    fn reserve(&mut self, bytes: usize, keep: usize) -> Result<SlotMemory>;
+
+    /// Sample `index` is about to be read. False: nobody wants the batch any more.
+    fn reading(&mut self, index: usize) -> bool;
+}
+
+/// Why there is no batch.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The dataset failed at this index: what it said.
+    Dataset { index: usize, message: String },
+    /// The loader itself failed.
+    Loader(Error),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Failure::Loader(error)
+    }
+}
+
+/// Reads the samples at `indices`, of which there is at least one, into a slot. `None` when `space`
+/// says that nobody wants them.
+pub(super) fn assemble<D: Dataset>(
+    dataset: &D,
+    indices: impl ExactSizeIterator<Item = usize>,
+    space: &mut impl Space,
+) -> Result<Option<BatchLayout>, Failure> {
+    let count = indices.len();
+    let mut rows: Option<(Rows, usize)> = None;
+    for (row, index) in indices.enumerate() {
+        if !space.reading(index) {
+            return Ok(None);
+        }
+        let failed = |message| Failure::Dataset { index, message };
+        let sample = guarded(|| dataset.get(index))
+            .and_then(|result| result.map_err(|e| e.to_string()))
+            .map_err(failed)?;
+        let (rows, first) = match &mut rows {
+            Some(rows) => rows,
+            none => {
+                let fields = guarded(|| SampleWriter::describe(&sample)).map_err(failed)?;
+                let layout = BatchLayout::plan(fields, count)?;
+                let slot = space.reserve(layout.end, 0)?;
+                let tails = vec![Vec::new(); layout.columns.len()];
+                none.insert((Rows { layout, slot, tails }, index))
+            }
+        };
+        guarded(|| SampleWriter::store(&sample, rows, row))
+            .and_then(|result| result.map_err(|m| format!("{m}, index {first}")))
+            .map_err(failed)?;
+    }
+    let (mut rows, _) = rows.expect("a batch has at least one sample");
+    store_tails(&mut rows, space)?;
+    Ok(Some(rows.layout))
+}
+
+/// Puts the byte strings, whose size is only known now, behind the columns, and writes the table.
+fn store_tails(rows: &mut Rows, space: &mut impl Space) -> Result<()> {
+    let columns_end = rows.layout.end;
+    for column in 0..rows.layout.columns.len() {
+        if rows.layout.columns[column].field == Field::Bytes {
+            rows.layout.place_tail(column, rows.tails[column].len());
+        }
+    }
+    if rows.layout.end > rows.slot.len {
+        rows.slot = space.reserve(rows.layout.end, columns_end)?;
+    }
+    for (column, tail) in rows.layout.columns.iter().zip(&rows.tails) {
+        // SAFETY: the layout's end, which is behind every tail, was compared with the slot's length.
+        unsafe {
+            let to = rows.slot.ptr.add(column.tail);
+            to.copy_from_nonoverlapping(tail.as_ptr(), tail.len());
+        }
+    }
+    rows.layout.write_table(rows.slot);
+    Ok(())
+}
+
+thread_local! {
+    /// True while the user's code runs on this thread on a loader's behalf.
+    static GUARDED: Cell<bool> = const { Cell::new(false) };
+    /// Where a panic inside that code happened: place and backtrace.
+    static PANICKED: RefCell<Option<(String, Backtrace)>> = const { RefCell::new(None) };
+}
+
+/// Runs the user's code; a panic becomes its message, place and backtrace.
+fn guarded<T>(f: impl FnOnce() -> T) -> Result<T, String> {
+    install_guard_hook();
+    let outer = GUARDED.replace(true);
+    let result = panic::catch_unwind(AssertUnwindSafe(f));
+    GUARDED.set(outer);
+    result.map_err(|payload: Box<dyn Any + Send>| {
+        let message = panic_message(&*payload);
+        match PANICKED.take() {
+            Some((place, backtrace)) => format!("panicked at {place}: {message}\n{backtrace}"),
+            None => format!("panicked: {message}"),
+        }
+    })
+}
+
+/// Inside [`guarded`], panics are recorded with a backtrace and not printed. The hook goes in front
+/// of those that are there.
+fn install_guard_hook() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        install_hook();
+        let previous = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            if GUARDED.get() {
+                let place = info.location().map_or("an unknown place".into(), ToString::to_string);
+                PANICKED.set(Some((place, Backtrace::force_capture())));
+            } else {
+                previous(info);
+            }
+        }));
+    });
+}
