@@ -118,11 +118,6 @@ impl Slots {
         Ok(arena)
     }
 
-    /// The arenas that new batches use.
-    pub fn arenas(&self) -> &[Arc<Arena>] {
-        &self.arenas
-    }
-
     /// Numbers of retired arenas that nobody in this process uses any more: workers can let their
     /// mappings go.
     pub fn take_forgotten(&mut self) -> Vec<u64> {
@@ -181,7 +176,7 @@ mod tests {
         drop(small);
         assert_eq!(slots.take_forgotten(), [0]);
         assert_eq!(slots.take_forgotten(), [0u64; 0]);
-        assert_eq!(slots.arenas().len(), 1);
+        assert_eq!(slots.arenas.len(), 1);
     }
 
     #[test]

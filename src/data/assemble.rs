@@ -16,8 +16,8 @@ use crate::error::{Error, Result, install_hook, panic_message};
 /// Where a batch is put.
 pub(super) trait Space {
     /// A slot of at least `bytes` bytes. It may be called again for the same batch with a larger
-    /// size: then the first `keep` bytes are as they were.
-    fn reserve(&mut self, bytes: usize, keep: usize) -> Result<SlotMemory>;
+    /// size: then the first `keep` bytes are as they were. `None`: nobody wants the batch any more.
+    fn reserve(&mut self, bytes: usize, keep: usize) -> Result<Option<SlotMemory>>;
 
     /// Sample `index` is about to be read. False: nobody wants the batch any more.
     fn reading(&mut self, index: usize) -> bool;
@@ -60,7 +60,7 @@ pub(super) fn assemble<D: Dataset>(
             none => {
                 let fields = guarded(|| SampleWriter::describe(&sample)).map_err(failed)?;
                 let layout = BatchLayout::plan(fields, count)?;
-                let slot = space.reserve(layout.end, 0)?;
+                let Some(slot) = space.reserve(layout.end, 0)? else { return Ok(None) };
                 let tails = vec![Vec::new(); layout.columns.len()];
                 none.insert((Rows { layout, slot, tails }, index))
             }
@@ -70,12 +70,12 @@ pub(super) fn assemble<D: Dataset>(
             .map_err(failed)?;
     }
     let (mut rows, _) = rows.expect("a batch has at least one sample");
-    store_tails(&mut rows, space)?;
-    Ok(Some(rows.layout))
+    Ok(store_tails(&mut rows, space)?.then_some(rows.layout))
 }
 
 /// Puts the byte strings, whose size is only known now, behind the columns, and writes the table.
-fn store_tails(rows: &mut Rows, space: &mut impl Space) -> Result<()> {
+/// False: nobody wants the batch any more.
+fn store_tails(rows: &mut Rows, space: &mut impl Space) -> Result<bool> {
     let columns_end = rows.layout.end;
     for column in 0..rows.layout.columns.len() {
         if rows.layout.columns[column].field == Field::Bytes {
@@ -83,7 +83,10 @@ fn store_tails(rows: &mut Rows, space: &mut impl Space) -> Result<()> {
         }
     }
     if rows.layout.end > rows.slot.len {
-        rows.slot = space.reserve(rows.layout.end, columns_end)?;
+        match space.reserve(rows.layout.end, columns_end)? {
+            Some(slot) => rows.slot = slot,
+            None => return Ok(false),
+        }
     }
     for (column, tail) in rows.layout.columns.iter().zip(&rows.tails) {
         // SAFETY: the layout's end, which is behind every tail, was compared with the slot's length.
@@ -93,7 +96,7 @@ fn store_tails(rows: &mut Rows, space: &mut impl Space) -> Result<()> {
         }
     }
     rows.layout.write_table(rows.slot);
-    Ok(())
+    Ok(true)
 }
 
 thread_local! {

@@ -369,13 +369,18 @@ mod tests {
         for _ in 0..64 {
             control.publish(&[1], 0, None);
         }
-        let mut taken: Vec<u64> = std::thread::scope(|scope| {
-            let control = &control;
-            let take = |w| move || std::iter::from_fn(|| control.take(w)).map(|t| t.number);
-            let threads: Vec<_> =
-                (0..4).map(|w| scope.spawn(move || take(w)().collect::<Vec<_>>())).collect();
-            threads.into_iter().flat_map(|t| t.join().unwrap()).collect()
+        let taken = parking_lot::Mutex::new(Vec::new());
+        std::thread::scope(|scope| {
+            for worker in 0..4 {
+                let (control, taken) = (&control, &taken);
+                scope.spawn(move || {
+                    while let Some(task) = control.take(worker) {
+                        taken.lock().push(task.number);
+                    }
+                });
+            }
         });
+        let mut taken = taken.into_inner();
         taken.sort_unstable();
         assert_eq!(taken, (0..64).collect::<Vec<_>>());
     }

@@ -109,7 +109,7 @@ impl SampleWriter<'_> {
     /// # Panics
     /// If `values` are not as many as the shape has elements.
     pub fn elements<T: Element>(&mut self, shape: &[usize], values: &[T]) {
-        assert_eq!(values.len(), shape.iter().product(), "elements of shape {shape:?}");
+        assert_eq!(values.len(), shape.iter().product::<usize>(), "elements of shape {shape:?}");
         self.dense(T::DTYPE, shape, |row| {
             // SAFETY: `dense` gives the address of a row with room for these elements, which
             // belongs to the batch being made and to nobody else.
