@@ -139,8 +139,7 @@ mod tests {
         assert!(counts.iter().all(|&c| c.abs_diff(10_000) < 400), "{counts:?}");
         // A bound of 3/4 of 2^64 rejects a quarter of the draws: the loop is exercised.
         let large = 3 << 62;
-        let mean =
-            (0..4_000).map(|_| stream.below(large) as f64 / large as f64).sum::<f64>() / 4e3;
+        let mean = (0..4_000).map(|_| stream.below(large) as f64 / large as f64).sum::<f64>() / 4e3;
         assert!((mean - 0.5).abs() < 0.02, "{mean}");
         assert_eq!(stream.below(1), 0);
     }

@@ -105,7 +105,8 @@ impl Slots {
 
     fn add(&mut self, count: usize) -> Result<Arc<Arena>> {
         let slot_bytes = self.slot_bytes;
-        let Some(bytes) = slot_bytes.checked_mul(count).filter(|&b| b <= isize::MAX as usize) else {
+        let Some(bytes) = slot_bytes.checked_mul(count).filter(|&b| b <= isize::MAX as usize)
+        else {
             let message = format!("{count} batches of {slot_bytes} bytes do not fit in memory");
             return Err(Error::shape("DataLoader", message));
         };

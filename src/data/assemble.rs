@@ -2,16 +2,11 @@
 //! Loader workers and a loader without workers share this code; they differ in where slots come
 //! from ([`Space`]).
 
-use std::any::Any;
-use std::backtrace::Backtrace;
-use std::cell::{Cell, RefCell};
-use std::panic::{self, AssertUnwindSafe};
-use std::sync::Once;
-
 use super::dataset::Dataset;
 use super::layout::{BatchLayout, Field, SlotMemory};
+use super::panics::guarded;
 use super::sample::{Rows, SampleWriter};
-use crate::error::{Error, Result, install_hook, panic_message};
+use crate::error::{Error, Result};
 
 /// Where a batch is put.
 pub(super) trait Space {
@@ -97,44 +92,4 @@ fn store_tails(rows: &mut Rows, space: &mut impl Space) -> Result<bool> {
     }
     rows.layout.write_table(rows.slot);
     Ok(true)
-}
-
-thread_local! {
-    /// True while the user's code runs on this thread on a loader's behalf.
-    static GUARDED: Cell<bool> = const { Cell::new(false) };
-    /// Where a panic inside that code happened: place and backtrace.
-    static PANICKED: RefCell<Option<(String, Backtrace)>> = const { RefCell::new(None) };
-}
-
-/// Runs the user's code; a panic becomes its message, place and backtrace.
-fn guarded<T>(f: impl FnOnce() -> T) -> Result<T, String> {
-    install_guard_hook();
-    let outer = GUARDED.replace(true);
-    let result = panic::catch_unwind(AssertUnwindSafe(f));
-    GUARDED.set(outer);
-    result.map_err(|payload: Box<dyn Any + Send>| {
-        let message = panic_message(&*payload);
-        match PANICKED.take() {
-            Some((place, backtrace)) => format!("panicked at {place}: {message}\n{backtrace}"),
-            None => format!("panicked: {message}"),
-        }
-    })
-}
-
-/// Inside [`guarded`], panics are recorded with a backtrace and not printed. The hook goes in front
-/// of those that are there.
-fn install_guard_hook() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        install_hook();
-        let previous = panic::take_hook();
-        panic::set_hook(Box::new(move |info| {
-            if GUARDED.get() {
-                let place = info.location().map_or("an unknown place".into(), ToString::to_string);
-                PANICKED.set(Some((place, Backtrace::force_capture())));
-            } else {
-                previous(info);
-            }
-        }));
-    });
 }

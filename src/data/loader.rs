@@ -139,7 +139,10 @@ impl<D: Dataset> DataLoaderBuilder<D> {
             return wrong("timeout", "is 0, must be positive; leave it out to wait for ever");
         }
         if self.shuffle && self.sampler.is_some() {
-            return wrong("shuffle", "is true although a sampler, which has its own order, is given");
+            return wrong(
+                "shuffle",
+                "is true although a sampler, which has its own order, is given",
+            );
         }
         let len = self.dataset.len();
         let sampler = self.sampler.unwrap_or_else(|| match self.shuffle {

@@ -7,6 +7,7 @@ mod dataset;
 pub mod datasets;
 mod layout;
 mod loader;
+mod panics;
 mod pool;
 mod sample;
 pub mod samplers;

@@ -62,11 +62,7 @@ pub(super) enum Collected {
 
 impl Pool {
     /// Starts the workers.
-    pub fn start<D: Dataset>(
-        dataset: &Arc<D>,
-        seed: u64,
-        dimensions: Dimensions,
-    ) -> Result<Self> {
+    pub fn start<D: Dataset>(dataset: &Arc<D>, seed: u64, dimensions: Dimensions) -> Result<Self> {
         let control = Control::create(dimensions)?;
         let mut workers = Vec::with_capacity(dimensions.workers);
         for worker in 0..dimensions.workers {
@@ -292,8 +288,8 @@ impl Pool {
                 if let (Some(libc::SIGABRT | libc::SIGSEGV), Some(limit)) = (status.signal(), limit)
                 {
                     message += &format!(
-                        "; its memory limit (address space, `ulimit -v`) is {limit} bytes, and a \
-                         failed allocation ends a process so"
+                        "; a failed allocation ends a process so, and its memory limit (address \
+                         space, `ulimit -v`) is {limit} bytes"
                     );
                 }
                 process.failure(status)
@@ -317,14 +313,18 @@ impl Pool {
         let describe = |worker: usize| {
             let process = &self.workers[worker].process;
             let activity = self.control.activity(worker);
-            let batch = if activity.task == Some(task) { "the awaited batch" } else { "another batch" };
+            let batch =
+                if activity.task == Some(task) { "the awaited batch" } else { "another batch" };
             let doing = match (activity.index, activity.task) {
                 (Some(index), Some(_)) => format!("reads index {index} of {batch}"),
                 (None, Some(_)) => format!("is at {batch}"),
                 _ => "has nothing to do".to_owned(),
             };
             let state = process_state(process.pid());
-            (activity.task != Some(task), format!("{} ({state}) {doing}", self.name(worker)))
+            (
+                activity.task != Some(task),
+                format!("loader worker {worker} (pid {}, {state}) {doing}", process.pid()),
+            )
         };
         let mut workers: Vec<(bool, String)> = (0..self.workers.len()).map(describe).collect();
         // The one that is to blame comes first.

@@ -94,12 +94,10 @@ impl SampleWriter<'_> {
         let found = writer.field;
         match writer.problem {
             Some(problem) => Err(problem),
-            None if found != expected => {
-                Err(format!(
-                    "the samples of a batch must be alike: this one has {found} fields, but \
+            None if found != expected => Err(format!(
+                "the samples of a batch must be alike: this one has {found} fields, but \
                      {expected} in the batch's first sample"
-                ))
-            }
+            )),
             None => Ok(()),
         }
     }
@@ -176,9 +174,12 @@ impl SampleWriter<'_> {
                 fields.push(Field::Dense { dtype, shape: Shape::from_slice(shape) });
             }
             Pass::Store { rows, row } => match rows.layout.columns.get(field) {
-                Some(Column { field: Field::Dense { dtype: d, shape: s }, offset, row_bytes, .. })
-                    if *d == dtype && **s == *shape =>
-                {
+                Some(Column {
+                    field: Field::Dense { dtype: d, shape: s },
+                    offset,
+                    row_bytes,
+                    ..
+                }) if *d == dtype && **s == *shape => {
                     copy(rows.slot.ptr.wrapping_add(offset + row_bytes * *row));
                 }
                 other => {
@@ -263,8 +264,7 @@ impl Columns {
         dims.extend_from_slice(shape);
         let (dtype, offset, bytes) = (*dtype, column.offset, column.row_bytes * samples);
         let guard = Box::new(self.guard.clone());
-        let storage =
-            Storage::shared(self.memory.clone(), self.start + offset, bytes, Some(guard));
+        let storage = Storage::shared(self.memory.clone(), self.start + offset, bytes, Some(guard));
         Tensor::from_parts(storage, Layout::contiguous(&dims), dtype)
     }
 

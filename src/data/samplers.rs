@@ -187,11 +187,8 @@ impl Sampler for DistributedSampler {
         }
     }
     fn indices(&self, seed: u64, epoch: u64) -> Cow<'_, [usize]> {
-        let order = if self.shuffle {
-            permutation(self.len, seed, epoch)
-        } else {
-            (0..self.len).collect()
-        };
+        let order =
+            if self.shuffle { permutation(self.len, seed, epoch) } else { (0..self.len).collect() };
         let places = (0..self.len()).map(|k| k * self.num_replicas + self.rank);
         // The padding repeats the beginning: place len + j is place j.
         Cow::Owned(places.map(|place| order[place % self.len]).collect())
@@ -227,11 +224,7 @@ impl BatchSampler {
 
     /// How many batches `samples` make.
     pub fn num_batches(&self, samples: usize) -> usize {
-        if self.drop_last {
-            samples / self.batch_size
-        } else {
-            samples.div_ceil(self.batch_size)
-        }
+        if self.drop_last { samples / self.batch_size } else { samples.div_ceil(self.batch_size) }
     }
 
     /// The batches of an order.

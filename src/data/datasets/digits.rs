@@ -101,9 +101,10 @@ mod tests {
         assert_eq!((images.len(), labels.len()), (LEN * PIXELS, LEN));
         assert_eq!(images.iter().max(), Some(&16));
         let count = |digit| labels.iter().filter(|&&label| label == digit).count();
-        assert_eq!((0..10).map(count).collect::<Vec<_>>(), [
-            178, 182, 177, 183, 181, 182, 181, 179, 174, 180
-        ]);
+        assert_eq!(
+            (0..10).map(count).collect::<Vec<_>>(),
+            [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]
+        );
     }
 
     #[test]

@@ -122,7 +122,9 @@ fn parse_shape(reader: &mut impl Read, path: &Path) -> Result<Vec<usize>> {
     let (true, Some((code, element))) = ([zero0, zero1] == [0, 0], element) else {
         return Err(Error::file(
             path,
-            format!("is not an IDX file: begins with {zero0:02x} {zero1:02x} {code:02x} {dims:02x}"),
+            format!(
+                "is not an IDX file: begins with {zero0:02x} {zero1:02x} {code:02x} {dims:02x}"
+            ),
         ));
     };
     if *code != UNSIGNED_BYTE {

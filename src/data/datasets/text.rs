@@ -84,8 +84,7 @@ impl TextWindows {
     fn checked(self) -> Result<Self> {
         if self.is_empty() {
             let (bytes, needed) = (self.end - self.start, self.length + 1);
-            let message =
-                format!("a part of {bytes} bytes is too short: a window needs {needed}");
+            let message = format!("a part of {bytes} bytes is too short: a window needs {needed}");
             return Err(Error::file(&self.path, message));
         }
         Ok(self)
