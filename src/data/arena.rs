@@ -1,40 +1,93 @@
-//! The loader's memory: arenas of equal slots, each slot holding one batch. A slot is out as long
-//! as a [`Slot`] lives: first with the worker that fills it, then with the tensors that view it.
-//! Slots are used again, last returned first, because fresh pages cost more than the batch itself.
+//! Memory for batches: arenas of equal slots, each slot holding one batch. Whoever makes batches (a
+//! loader worker, or a loader without workers) owns an allocator, [`Slots`]; whoever uses them gives
+//! a slot back by a word in the arena itself, so neither side ever waits for the other.
+//!
+//! Slots are used again, the lowest free one first: fresh pages cost more than the batch itself.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 
 use super::layout::SlotMemory;
 use crate::error::{Error, Result};
+use crate::multiprocessing::handles;
 use crate::storage::SharedMemory;
 
 /// Slots start at pages.
 const PAGE: usize = 4096;
+const FREE: u32 = 0;
+const USED: u32 = 1;
 
-/// One piece of shared memory cut into slots.
-#[derive(Debug)]
+/// One piece of shared memory: a word for each slot that tells whether it is in use, then the slots.
+/// Sent to another process by handle.
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Arena {
-    /// Names the arena in messages to workers; never used twice by one loader.
+    /// Names the arena; never used twice by one allocator.
     pub id: u64,
+    #[serde(with = "handles::shared_memory")]
     pub memory: Arc<SharedMemory>,
     slot_bytes: usize,
-    /// Numbers of the slots that nobody uses.
-    free: Mutex<Vec<usize>>,
+    count: usize,
+}
+
+impl Arena {
+    fn create(id: u64, slot_bytes: usize, count: usize) -> Result<Self> {
+        let bytes = slot_bytes
+            .checked_mul(count)
+            .and_then(|bytes| bytes.checked_add(Self::words_bytes(count)))
+            .filter(|&bytes| bytes <= isize::MAX as usize);
+        let Some(bytes) = bytes else {
+            let message = format!("{count} batches of {slot_bytes} bytes do not fit in memory");
+            return Err(Error::shape("DataLoader", message));
+        };
+        Ok(Arena { id, memory: SharedMemory::create("loader", bytes)?, slot_bytes, count })
+    }
+
+    /// Room for the slots' words.
+    fn words_bytes(count: usize) -> usize {
+        (count * size_of::<AtomicU32>()).next_multiple_of(PAGE)
+    }
+
+    /// Whether the numbers, which another process may have sent, fit the memory.
+    pub fn is_sound(&self) -> bool {
+        let slots = self.slot_bytes.checked_mul(self.count);
+        let bytes = slots.and_then(|bytes| bytes.checked_add(Self::words_bytes(self.count)));
+        self.count < 1 << 32
+            && self.slot_bytes.is_multiple_of(PAGE)
+            && bytes.is_some_and(|bytes| bytes <= self.memory.len())
+    }
+
+    fn word(&self, number: usize) -> &AtomicU32 {
+        assert!(number < self.count, "slot {number} of {}", self.count);
+        // SAFETY: inside the words by the assertion, which are inside the mapping by `create` or
+        // `is_sound`; all values are valid, and the mapping lives as long as `self`.
+        unsafe { &*self.memory.as_ptr().cast::<AtomicU32>().add(number) }
+    }
+
+    /// A slot that its user handed over; `None` if there is no such slot.
+    pub fn slot(self: &Arc<Self>, number: usize) -> Option<Slot> {
+        (number < self.count).then(|| Slot { arena: self.clone(), number })
+    }
 }
 
 /// A slot in use. Dropping it makes the slot free.
 #[derive(Debug)]
 pub(super) struct Slot {
-    pub arena: Arc<Arena>,
+    arena: Arc<Arena>,
     number: usize,
 }
 
 impl Slot {
+    /// The slot's arena.
+    pub fn arena(&self) -> &Arena {
+        &self.arena
+    }
+
     /// Where the slot starts in its arena, in bytes.
     pub fn start(&self) -> usize {
-        self.number * self.arena.slot_bytes
+        Arena::words_bytes(self.arena.count) + self.number * self.arena.slot_bytes
     }
 
     /// The slot's bytes in this process.
@@ -42,97 +95,80 @@ impl Slot {
         let ptr = self.arena.memory.as_ptr().wrapping_add(self.start());
         SlotMemory { ptr, len: self.arena.slot_bytes }
     }
+
+    /// Leaves the slot in use, for another process to free. Returns its number.
+    pub fn hand_over(self) -> usize {
+        let slot = std::mem::ManuallyDrop::new(self);
+        // SAFETY: read once; ManuallyDrop keeps the destructor of the whole from running.
+        drop(unsafe { std::ptr::read(&slot.arena) });
+        slot.number
+    }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        self.arena.free.lock().push(self.number);
+        self.arena.word(self.number).store(FREE, Release);
     }
 }
 
-/// All arenas of a loader, and the size that slots have at present.
+/// An allocator of slots.
 #[derive(Debug)]
 pub(super) struct Slots {
     arenas: Vec<Arc<Arena>>,
-    /// Arenas whose slots are too small now. They live on in batches that still use them.
-    retired: Vec<(u64, Weak<Arena>)>,
     slot_bytes: usize,
     first_count: usize,
     next_id: u64,
 }
 
+/// What [`Slots::take`] did besides.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Changes {
+    /// The slot's arena is new.
+    pub added: bool,
+    /// Arenas that gave way to larger slots: their slots will not be taken again.
+    pub retired: Vec<u64>,
+}
+
 impl Slots {
     /// No memory yet; the first arena will have `first_count` slots.
     pub fn new(first_count: usize) -> Self {
-        Slots {
-            arenas: Vec::new(),
-            retired: Vec::new(),
-            slot_bytes: 0,
-            first_count: first_count.max(1),
-            next_id: 0,
-        }
+        let first_count = first_count.max(1);
+        Slots { arenas: Vec::new(), slot_bytes: 0, first_count, next_id: 0 }
     }
 
-    /// Whether slots have a size: false until the first batch was seen.
-    pub fn is_sized(&self) -> bool {
-        self.slot_bytes > 0
-    }
-
-    /// A free slot of the present size, or of at least `bytes` if that is more. It never waits: when
-    /// all slots are out, an arena with as many slots again is added; when they are too small, an
-    /// arena with larger ones replaces them all. The flag tells whether the slot's arena is new.
+    /// A free slot of at least `bytes`. It never waits: when all slots are in use, an arena with as
+    /// many slots again is added; when they are too small, an arena with larger ones replaces all.
     ///
     /// # Errors
     /// [`Error::Os`] when the system has no memory or descriptor for another arena.
-    pub fn take(&mut self, bytes: usize) -> Result<(Slot, bool)> {
+    pub fn take(&mut self, bytes: usize) -> Result<(Slot, Changes)> {
+        let mut retired = Vec::new();
         if bytes > self.slot_bytes {
-            self.retired.extend(self.arenas.drain(..).map(|a| (a.id, Arc::downgrade(&a))));
+            retired.extend(self.arenas.drain(..).map(|arena| arena.id));
             // A growing size grows by a quarter at least, so that steadily longer samples do not
             // need a new arena for every batch.
-            self.slot_bytes = bytes.max(self.slot_bytes + self.slot_bytes / 4);
-            self.slot_bytes = self.slot_bytes.next_multiple_of(PAGE);
+            self.slot_bytes =
+                bytes.max(self.slot_bytes + self.slot_bytes / 4).next_multiple_of(PAGE);
         }
         for arena in &self.arenas {
-            if let Some(number) = arena.free.lock().pop() {
-                return Ok((Slot { arena: arena.clone(), number }, false));
+            if let Some(slot) = Self::take_from(arena) {
+                return Ok((slot, Changes { added: false, retired }));
             }
         }
-        let count = self.arenas.iter().map(|a| a.count()).sum::<usize>().max(self.first_count);
-        let arena = self.add(count)?;
-        let number = arena.free.lock().pop().expect("a new arena has free slots");
-        Ok((Slot { arena, number }, true))
-    }
-
-    fn add(&mut self, count: usize) -> Result<Arc<Arena>> {
-        let slot_bytes = self.slot_bytes;
-        let Some(bytes) = slot_bytes.checked_mul(count).filter(|&b| b <= isize::MAX as usize)
-        else {
-            let message = format!("{count} batches of {slot_bytes} bytes do not fit in memory");
-            return Err(Error::shape("DataLoader", message));
-        };
-        let memory = SharedMemory::create("loader", bytes)?;
-        // The lowest number is taken first: pages that were never used cost no memory.
-        let free = Mutex::new((0..count).rev().collect());
-        let arena = Arc::new(Arena { id: self.next_id, memory, slot_bytes, free });
+        let count = self.arenas.iter().map(|a| a.count).sum::<usize>().max(self.first_count);
+        // Slots that are never used cost no memory, so they may be many.
+        let arena = Arc::new(Arena::create(self.next_id, self.slot_bytes, count)?);
         self.next_id += 1;
         self.arenas.push(arena.clone());
-        Ok(arena)
+        let slot = Self::take_from(&arena).expect("a new arena has free slots");
+        Ok((slot, Changes { added: true, retired }))
     }
 
-    /// Numbers of retired arenas that nobody in this process uses any more: workers can let their
-    /// mappings go.
-    pub fn take_forgotten(&mut self) -> Vec<u64> {
-        let (gone, kept) =
-            std::mem::take(&mut self.retired).into_iter().partition(|(_, a)| a.strong_count() == 0);
-        self.retired = kept;
-        let gone: Vec<(u64, Weak<Arena>)> = gone;
-        gone.into_iter().map(|(id, _)| id).collect()
-    }
-}
-
-impl Arena {
-    fn count(&self) -> usize {
-        self.memory.len() / self.slot_bytes
+    /// The arena's lowest free slot. Nobody else takes slots, so what is free stays so.
+    fn take_from(arena: &Arc<Arena>) -> Option<Slot> {
+        let number = (0..arena.count).find(|&n| arena.word(n).load(Acquire) == FREE)?;
+        arena.word(number).store(USED, Relaxed);
+        Some(Slot { arena: arena.clone(), number })
     }
 }
 
@@ -141,23 +177,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_returned_slot_is_used_first() {
+    fn the_lowest_free_slot_is_used_first() {
         let mut slots = Slots::new(3);
-        let (a, new) = slots.take(1000).unwrap();
-        let (b, again) = slots.take(10).unwrap();
-        assert!(new && !again);
-        assert_eq!((a.start(), b.start(), a.memory().len), (0, PAGE, PAGE));
+        let (a, changes) = slots.take(1000).unwrap();
+        assert!(changes.added);
+        let (b, changes) = slots.take(10).unwrap();
+        assert!(!changes.added);
+        assert_eq!((a.start(), b.start(), a.memory().len), (PAGE, 2 * PAGE, PAGE));
         drop(a);
-        assert_eq!(slots.take(1).unwrap().0.start(), 0);
-        drop(b);
-        assert_eq!(slots.take(1).unwrap().0.start(), PAGE);
+        let (c, _) = slots.take(1).unwrap();
+        assert_eq!((c.start(), slots.take(1).unwrap().0.start()), (PAGE, 3 * PAGE));
     }
 
     #[test]
     fn when_all_slots_are_out_an_arena_is_added() {
         let mut slots = Slots::new(2);
         let held: Vec<Slot> = (0..8).map(|_| slots.take(100).unwrap().0).collect();
-        let arenas: Vec<u64> = held.iter().map(|slot| slot.arena.id).collect();
+        let arenas: Vec<u64> = held.iter().map(|slot| slot.arena().id).collect();
         assert_eq!(arenas, [0, 0, 1, 1, 2, 2, 2, 2]);
         let mut places: Vec<usize> = held.iter().map(|s| s.memory().ptr as usize).collect();
         places.sort_unstable();
@@ -169,19 +205,40 @@ mod tests {
     fn larger_batches_replace_the_arena_and_old_batches_stay() {
         let mut slots = Slots::new(2);
         let (small, _) = slots.take(PAGE).unwrap();
-        let (large, new) = slots.take(PAGE + 1).unwrap();
-        assert!(new && large.arena.id == 1 && large.memory().len == 2 * PAGE);
-        assert_eq!(slots.take_forgotten(), [0u64; 0]);
+        let (large, changes) = slots.take(PAGE + 1).unwrap();
+        assert_eq!(changes, Changes { added: true, retired: vec![0] });
+        assert_eq!((large.arena().id, large.memory().len), (1, 2 * PAGE));
         // SAFETY: the slot is held, so its page is mapped and nobody else uses it.
         unsafe { small.memory().ptr.write(1) };
         drop(small);
-        assert_eq!(slots.take_forgotten(), [0]);
-        assert_eq!(slots.take_forgotten(), [0u64; 0]);
         assert_eq!(slots.arenas.len(), 1);
     }
 
     #[test]
-    fn too_much_memory_is_an_error() {
+    fn a_slot_that_was_handed_over_is_freed_by_the_other_side() {
+        let mut slots = Slots::new(1);
+        let (slot, _) = slots.take(1).unwrap();
+        let other_side = Arc::new(Arena {
+            memory: SharedMemory::from_fd(
+                std::os::fd::AsFd::as_fd(&*slot.arena().memory).try_clone_to_owned().unwrap(),
+            )
+            .unwrap(),
+            ..slot.arena().clone()
+        });
+        assert!(other_side.is_sound());
+        let number = slot.hand_over();
+        let (next, _) = slots.take(1).unwrap();
+        assert_eq!(next.arena().id, 1, "slot 0 is still in use");
+        drop(other_side.slot(number));
+        assert_eq!(slots.take(1).unwrap().0.arena().id, 0);
+    }
+
+    #[test]
+    fn numbers_that_do_not_fit_are_noticed() {
+        let arena = Arena::create(0, PAGE, 2).unwrap();
+        for (slot_bytes, count) in [(PAGE, 3), (2 * PAGE, 2), (usize::MAX & !4095, 2), (100, 1)] {
+            assert!(!Arena { slot_bytes, count, ..arena.clone() }.is_sound());
+        }
         assert!(Slots::new(1 << 20).take(1 << 50).is_err());
     }
 }

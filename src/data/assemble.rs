@@ -2,17 +2,17 @@
 //! Loader workers and a loader without workers share this code; they differ in where slots come
 //! from ([`Space`]).
 
+use super::arena::Slot;
 use super::dataset::Dataset;
-use super::layout::{BatchLayout, Field, SlotMemory};
+use super::layout::BatchLayout;
 use super::panics::guarded;
 use super::sample::{Rows, SampleWriter};
 use crate::error::{Error, Result};
 
-/// Where a batch is put.
+/// Who a batch is made for.
 pub(super) trait Space {
-    /// A slot of at least `bytes` bytes. It may be called again for the same batch with a larger
-    /// size: then the first `keep` bytes are as they were. `None`: nobody wants the batch any more.
-    fn reserve(&mut self, bytes: usize, keep: usize) -> Result<Option<SlotMemory>>;
+    /// A slot of at least `bytes` bytes.
+    fn take(&mut self, bytes: usize) -> Result<Slot>;
 
     /// Sample `index` is about to be read. False: nobody wants the batch any more.
     fn reading(&mut self, index: usize) -> bool;
@@ -39,9 +39,9 @@ pub(super) fn assemble<D: Dataset>(
     dataset: &D,
     indices: impl ExactSizeIterator<Item = usize>,
     space: &mut impl Space,
-) -> Result<Option<BatchLayout>, Failure> {
+) -> Result<Option<(BatchLayout, Slot)>, Failure> {
     let count = indices.len();
-    let mut rows: Option<(Rows, usize)> = None;
+    let mut begun: Option<(Rows, Slot, usize)> = None;
     for (row, index) in indices.enumerate() {
         if !space.reading(index) {
             return Ok(None);
@@ -50,46 +50,32 @@ pub(super) fn assemble<D: Dataset>(
         let sample = guarded(|| dataset.get(index))
             .and_then(|result| result.map_err(|e| e.to_string()))
             .map_err(failed)?;
-        let (rows, first) = match &mut rows {
-            Some(rows) => rows,
+        let (rows, _, first) = match &mut begun {
+            Some(begun) => begun,
             none => {
                 let fields = guarded(|| SampleWriter::describe(&sample)).map_err(failed)?;
                 let layout = BatchLayout::plan(fields, count)?;
-                let Some(slot) = space.reserve(layout.end, 0)? else { return Ok(None) };
+                let slot = space.take(layout.end)?;
                 let tails = vec![Vec::new(); layout.columns.len()];
-                none.insert((Rows { layout, slot, tails }, index))
+                let rows = Rows { layout, memory: slot.memory(), tails };
+                none.insert((rows, slot, index))
             }
         };
         guarded(|| SampleWriter::store(&sample, rows, row))
             .and_then(|result| result.map_err(|m| format!("{m}, index {first}")))
             .map_err(failed)?;
     }
-    let (mut rows, _) = rows.expect("a batch has at least one sample");
-    Ok(store_tails(&mut rows, space)?.then_some(rows.layout))
-}
-
-/// Puts the byte strings, whose size is only known now, behind the columns, and writes the table.
-/// False: nobody wants the batch any more.
-fn store_tails(rows: &mut Rows, space: &mut impl Space) -> Result<bool> {
+    let (mut rows, mut slot, _) = begun.expect("a batch has at least one sample");
     let columns_end = rows.layout.end;
-    for column in 0..rows.layout.columns.len() {
-        if rows.layout.columns[column].field == Field::Bytes {
-            rows.layout.place_tail(column, rows.tails[column].len());
-        }
+    rows.place_tails();
+    if rows.layout.end > rows.memory.len {
+        // Only now is known how long the byte strings are.
+        let larger = space.take(rows.layout.end)?;
+        // SAFETY: both slots hold the columns and are in use by this batch alone.
+        unsafe { larger.memory().ptr.copy_from_nonoverlapping(rows.memory.ptr, columns_end) };
+        rows.memory = larger.memory();
+        slot = larger;
     }
-    if rows.layout.end > rows.slot.len {
-        match space.reserve(rows.layout.end, columns_end)? {
-            Some(slot) => rows.slot = slot,
-            None => return Ok(false),
-        }
-    }
-    for (column, tail) in rows.layout.columns.iter().zip(&rows.tails) {
-        // SAFETY: the layout's end, which is behind every tail, was compared with the slot's length.
-        unsafe {
-            let to = rows.slot.ptr.add(column.tail);
-            to.copy_from_nonoverlapping(tail.as_ptr(), tail.len());
-        }
-    }
-    rows.layout.write_table(rows.slot);
-    Ok(true)
+    rows.finish();
+    Ok(Some((rows.layout, slot)))
 }

@@ -59,20 +59,21 @@ struct TaskCell {
     state: AtomicU32,
     /// 1: the batch is not wanted any more.
     cancelled: AtomicU32,
-    /// What was known when the task was published; see [`Task`].
+    /// See [`Task`]. The parent writes these.
     epoch: AtomicU64,
     samples: AtomicU64,
+    /// See [`SlotPlace`]. The worker writes these when the batch is done.
+    worker: AtomicU64,
     arena: AtomicU64,
-    start: AtomicU64,
-    bytes: AtomicU64,
+    slot: AtomicU64,
 }
 
-/// A slot by numbers: bytes `start..start + bytes` of arena number `arena`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+/// Where a batch is: slot number `slot` of a worker's arena number `arena`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SlotPlace {
+    pub worker: usize,
     pub arena: u64,
-    pub start: usize,
-    pub bytes: usize,
+    pub slot: usize,
 }
 
 /// What a worker has to do.
@@ -82,8 +83,6 @@ pub(super) struct Task {
     pub epoch: u64,
     /// How many indices the task's cell holds.
     pub samples: usize,
-    /// Where the batch goes; none as long as the size of batches is unknown.
-    pub slot: Option<SlotPlace>,
 }
 
 /// What a worker is doing.
@@ -148,16 +147,13 @@ impl Control {
     ///
     /// # Panics
     /// If there are more indices than a cell holds.
-    pub fn publish(&self, indices: &[usize], epoch: u64, slot: Option<SlotPlace>) -> u64 {
+    pub fn publish(&self, indices: &[usize], epoch: u64) -> u64 {
         let number = self.header().published.load(Relaxed);
         let cell = self.task(number);
         cell.state.store(TaskState::Published as u32, Relaxed);
         cell.cancelled.store(0, Relaxed);
         cell.epoch.store(epoch, Relaxed);
         cell.samples.store(indices.len() as u64, Relaxed);
-        cell.arena.store(slot.map_or(NONE, |s| s.arena), Relaxed);
-        cell.start.store(slot.map_or(0, |s| s.start as u64), Relaxed);
-        cell.bytes.store(slot.map_or(0, |s| s.bytes as u64), Relaxed);
         for (word, &index) in self.indices(number)[..indices.len()].iter().zip(indices) {
             word.store(index as u64, Relaxed);
         }
@@ -182,6 +178,16 @@ impl Control {
             3 => TaskState::Failed,
             4 => TaskState::Skipped,
             _ => TaskState::Published,
+        }
+    }
+
+    /// Where the batch of a task is that is `Done`.
+    pub fn place(&self, number: u64) -> SlotPlace {
+        let cell = self.task(number);
+        SlotPlace {
+            worker: cell.worker.load(Relaxed) as usize,
+            arena: cell.arena.load(Relaxed),
+            slot: cell.slot.load(Relaxed) as usize,
         }
     }
 
@@ -225,14 +231,8 @@ impl Control {
         }
         self.worker(worker).task.store(number, Relaxed);
         let cell = self.task(number);
-        let arena = cell.arena.load(Relaxed);
-        let slot = (arena != NONE).then(|| SlotPlace {
-            arena,
-            start: cell.start.load(Relaxed) as usize,
-            bytes: cell.bytes.load(Relaxed) as usize,
-        });
         let samples = cell.samples.load(Relaxed) as usize;
-        Some(Task { number, epoch: cell.epoch.load(Relaxed), samples, slot })
+        Some(Task { number, epoch: cell.epoch.load(Relaxed), samples })
     }
 
     /// The indices of a task that was taken.
@@ -246,6 +246,14 @@ impl Control {
     pub fn reading(&self, worker: usize, task: u64, index: usize) -> bool {
         self.worker(worker).index.store(index as u64, Relaxed);
         self.task(task).cancelled.load(Relaxed) == 0 && !self.stopped()
+    }
+
+    /// Says where a task's batch is, before [`finish`](Self::finish) says that it is done.
+    pub fn set_place(&self, task: u64, place: SlotPlace) {
+        let cell = self.task(task);
+        cell.worker.store(place.worker as u64, Relaxed);
+        cell.arena.store(place.arena, Relaxed);
+        cell.slot.store(place.slot as u64, Relaxed);
     }
 
     /// Ends a task. True when the parent sleeps on it and is to be sent a wake-up message.
@@ -324,17 +332,19 @@ mod tests {
         let parent = control(2, 2);
         let worker = Control::open(parent.memory().clone(), parent.dimensions());
         assert!(worker.take(1).is_none());
-        let place = SlotPlace { arena: 4, start: 8192, bytes: 4096 };
         for round in 0..5 {
-            assert_eq!(parent.publish(&[7, round], 9, Some(place)), round as u64);
+            let place = SlotPlace { worker: 1, arena: 4, slot: round };
+            assert_eq!(parent.publish(&[7, round], 9), round as u64);
             let task = worker.take(1).unwrap();
-            assert_eq!((task.number, task.epoch, task.slot), (round as u64, 9, Some(place)));
+            assert_eq!((task.number, task.epoch), (round as u64, 9));
             assert_eq!(worker.task_indices(&task).collect::<Vec<_>>(), [7, round]);
             assert!(worker.reading(1, task.number, 7));
             let activity = Activity { task: Some(round as u64), index: Some(7) };
             assert_eq!(parent.activity(1), activity);
             assert_eq!(parent.state(task.number), TaskState::Published);
+            worker.set_place(task.number, place);
             assert!(!worker.finish(1, task.number, TaskState::Done), "nobody waits");
+            assert_eq!(parent.place(task.number), place);
             assert_eq!(parent.state(task.number), TaskState::Done);
             assert_eq!(parent.activity(1), Activity { task: None, index: None });
         }
@@ -343,7 +353,7 @@ mod tests {
     #[test]
     fn sleepers_are_woken_once() {
         let control = control(2, 2);
-        let task = control.publish(&[0], 0, None);
+        let task = control.publish(&[0], 0);
         assert_eq!(control.wake_one(), None);
         control.set_idle(1, true);
         assert_eq!(control.wake_one(), Some(1));
@@ -356,7 +366,7 @@ mod tests {
     #[test]
     fn cancelling_and_stopping_reach_the_reader() {
         let control = control(1, 2);
-        let (a, b) = (control.publish(&[0], 0, None), control.publish(&[1], 0, None));
+        let (a, b) = (control.publish(&[0], 0), control.publish(&[1], 0));
         control.cancel(a);
         assert!(!control.reading(0, a, 0) && control.reading(0, b, 1));
         control.stop();
@@ -367,7 +377,7 @@ mod tests {
     fn every_task_is_taken_by_one_worker() {
         let control = control(4, 64);
         for _ in 0..64 {
-            control.publish(&[1], 0, None);
+            control.publish(&[1], 0);
         }
         let taken = parking_lot::Mutex::new(Vec::new());
         std::thread::scope(|scope| {

@@ -11,7 +11,7 @@ use super::arena::{Slot, Slots};
 use super::assemble::{Failure, Space, assemble};
 use super::control::Dimensions;
 use super::dataset::{Batch, Dataset, WorkerInfo, set_worker_info};
-use super::layout::{BatchLayout, SlotMemory};
+use super::layout::BatchLayout;
 use super::pool::{Collected, Pool};
 use super::sample::{Columns, Sample};
 use super::samplers::{BatchSampler, RandomSampler, Sampler, SequentialSampler};
@@ -472,7 +472,7 @@ impl<D: Dataset> DataLoader<D> {
         run.yielded += next_batch(&run.order, run.yielded, self.batches).len();
         self.prefetch(inner)?;
         match collected {
-            Collected::Batch(layout, slot) => self.batch(layout, slot),
+            Collected::Batch(layout, slot) => Ok(batch::<D>(layout, slot)),
             Collected::Failed(error) => Err(error),
         }
     }
@@ -487,29 +487,27 @@ impl<D: Dataset> DataLoader<D> {
         run.yielded += indices.len();
         let info = WorkerInfo { seed: inner.seed, epoch: run.epoch, ..WorkerInfo::default() };
         set_worker_info(info);
-        let mut space = Here { slots, taken: None };
-        let result = assemble(&*self.dataset, indices.iter().copied(), &mut space);
-        let slot = space.taken.take();
+        let result = assemble(&*self.dataset, indices.iter().copied(), &mut Here(slots));
         set_worker_info(WorkerInfo::default());
-        match (result, slot) {
-            (Ok(Some(layout)), Some(slot)) => self.batch(layout, slot),
-            (Ok(_), _) => Err(Error::Other("DataLoader: a batch without a slot".to_owned())),
-            (Err(Failure::Dataset { index, message }), _) => {
+        match result {
+            Ok(Some((layout, slot))) => Ok(batch::<D>(layout, slot)),
+            Ok(None) => Err(Error::Other("DataLoader: a batch that nobody wants".to_owned())),
+            Err(Failure::Dataset { index, message }) => {
                 let worker = "the main process".to_owned();
                 Err(Error::Dataset { index, worker, message })
             }
-            (Err(Failure::Loader(error)), _) => Err(error),
+            Err(Failure::Loader(error)) => Err(error),
         }
-    }
-
-    fn batch(&self, layout: BatchLayout, slot: Slot) -> Result<Batch<D>> {
-        let (memory, start) = (slot.arena.memory.clone(), slot.start());
-        let mut columns = Columns::new(layout, memory, start, Arc::new(slot));
-        Ok(D::Sample::batch(&mut columns))
     }
 }
 
-/// The batch that starts at place `from` of an order.
+/// The batch over a finished slot.
+fn batch<D: Dataset>(layout: BatchLayout, slot: Slot) -> Batch<D> {
+    let (memory, start) = (slot.arena().memory.clone(), slot.start());
+    D::Sample::batch(&mut Columns::new(layout, memory, start, Arc::new(slot)))
+}
+
+/// The indices of the batch that starts at place `from` of an order.
 fn next_batch(order: &[usize], from: usize, batches: BatchSampler) -> &[usize] {
     &order[from..order.len().min(from + batches.batch_size())]
 }
@@ -535,20 +533,11 @@ impl Inner {
 }
 
 /// Batches that are made in this process.
-struct Here<'a> {
-    slots: &'a mut Slots,
-    taken: Option<Slot>,
-}
+struct Here<'a>(&'a mut Slots);
 
 impl Space for Here<'_> {
-    fn reserve(&mut self, bytes: usize, keep: usize) -> Result<Option<SlotMemory>> {
-        let (slot, _) = self.slots.take(bytes)?;
-        let memory = slot.memory();
-        if let Some(old) = self.taken.replace(slot) {
-            // SAFETY: the old slot holds at least `keep` bytes, the new one is larger and another.
-            unsafe { memory.ptr.copy_from_nonoverlapping(old.memory().ptr, keep) };
-        }
-        Ok(Some(memory))
+    fn take(&mut self, bytes: usize) -> Result<Slot> {
+        self.0.take(bytes).map(|(slot, _)| slot)
     }
 
     fn reading(&mut self, _index: usize) -> bool {

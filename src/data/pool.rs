@@ -1,5 +1,5 @@
-//! The parent's side of loader workers: starts them, publishes tasks to the ring, hands out slots,
-//! waits for the oldest task, and says what happened when a worker fails, dies or hangs.
+//! The parent's side of loader workers: starts them, publishes tasks to the ring, waits for the
+//! oldest one, and says what happened when a worker fails, dies or hangs.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs;
@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::arena::{Slot, Slots};
+use super::arena::{Arena, Slot};
 use super::control::{Control, Dimensions, SlotPlace, TaskState};
 use super::dataset::Dataset;
 use super::layout::BatchLayout;
-use super::worker::{Shared, ToParent, ToWorker, WorkerArgs, run_worker};
+use super::worker::{Shared, ToParent, Wake, WorkerArgs, run_worker};
 use crate::error::{Error, Result};
 use crate::multiprocessing::{Channel, ExitStatus, Process};
 
@@ -23,15 +23,12 @@ use crate::multiprocessing::{Channel, ExitStatus, Process};
 const LEAVE_TIMEOUT: Duration = Duration::from_millis(100);
 /// How long a worker whose socket is closed may take to be gone.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a message to a worker may wait for room; a socket holds hundreds of them.
-const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A loader's worker processes and their memory.
 #[derive(Debug)]
 pub(super) struct Pool {
     control: Control,
     workers: Vec<Worker>,
-    slots: Slots,
     /// Published tasks that were not collected, oldest first.
     ring: VecDeque<InFlight>,
     /// What workers said about failed tasks.
@@ -41,15 +38,17 @@ pub(super) struct Pool {
 #[derive(Debug)]
 struct Worker {
     process: Process,
-    channel: Channel<ToWorker, ToParent>,
+    channel: Channel<Wake, ToParent>,
+    /// The worker's memory, by number.
+    arenas: HashMap<u64, Arc<Arena>>,
 }
 
 #[derive(Debug)]
 struct InFlight {
     task: u64,
     cancelled: bool,
-    /// The slots that the worker may write; the batch is in the last.
-    slots: Vec<Slot>,
+    /// Where the batch is, once that was looked up.
+    slot: Option<Slot>,
 }
 
 /// A collected task.
@@ -78,11 +77,9 @@ impl Pool {
                 .name(format!("loader worker {worker}"))
                 .env("OMP_NUM_THREADS", "1")
                 .spawn_connected(run_worker::<D>, args)?;
-            workers.push(Worker { process, channel });
+            workers.push(Worker { process, channel, arenas: HashMap::new() });
         }
-        // All that are in flight, one with the user, one in between.
-        let slots = Slots::new(dimensions.tasks + 2);
-        Ok(Pool { control, workers, slots, ring: VecDeque::new(), failures: HashMap::new() })
+        Ok(Pool { control, workers, ring: VecDeque::new(), failures: HashMap::new() })
     }
 
     /// Whether a task can be published.
@@ -92,15 +89,11 @@ impl Pool {
 
     /// Publishes a batch. There is room.
     pub fn publish(&mut self, indices: &[usize], epoch: u64) -> Result<()> {
-        let mut slots = Vec::new();
-        if self.slots.is_sized() {
-            slots.push(self.take_slot(0)?);
-        }
-        let task = self.control.publish(indices, epoch, slots.last().map(place));
-        self.ring.push_back(InFlight { task, cancelled: false, slots });
+        let task = self.control.publish(indices, epoch);
+        self.ring.push_back(InFlight { task, cancelled: false, slot: None });
         if let Some(worker) = self.control.wake_one() {
             // A worker with a full socket is awake; a dead one is found by `wait`.
-            match self.workers[worker].channel.send_timeout(&ToWorker::Wake, Duration::ZERO) {
+            match self.workers[worker].channel.send_timeout(&Wake, Duration::ZERO) {
                 Err(Error::Timeout { .. } | Error::Disconnected(_)) | Ok(()) => {}
                 Err(error) => return Err(error),
             }
@@ -108,8 +101,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Nobody wants the tasks that are in flight. They end early, and their slots are free again
-    /// when they do.
+    /// Nobody wants the tasks that are in flight: they end early.
     pub fn cancel_all(&mut self) {
         for task in &mut self.ring {
             task.cancelled = true;
@@ -125,13 +117,15 @@ impl Pool {
         let start = Instant::now();
         while let Some(&InFlight { task, .. }) = self.ring.front() {
             let state = self.wait(task, start, timeout)?;
-            let InFlight { mut slots, cancelled, .. } =
+            // Looked up even if nobody wants the batch: the slot has to be freed.
+            self.adopt_front()?;
+            let InFlight { slot, cancelled, .. } =
                 self.ring.pop_front().expect("the front is there");
             let failure = self.failures.remove(&task);
             if cancelled {
                 continue;
             }
-            return match (state, slots.pop()) {
+            return match (state, slot) {
                 (TaskState::Done, Some(slot)) => {
                     let layout = BatchLayout::read_table(slot.memory())?;
                     Ok(Some(Collected::Batch(layout, slot)))
@@ -143,6 +137,30 @@ impl Pool {
             };
         }
         Ok(None)
+    }
+
+    /// Takes over the slot of the oldest task, if its batch is done.
+    fn adopt_front(&mut self) -> Result<()> {
+        if let Err(place) = self.adopt(0) {
+            // Its arena was announced before the batch was done: the message is there.
+            if place.worker < self.workers.len() {
+                self.serve(place.worker)?;
+            }
+            self.adopt(0).map_err(|_| Error::Other(format!("DataLoader: {place:?} is unknown")))?;
+        }
+        Ok(())
+    }
+
+    /// Takes over the slot of the task at place `at` of the ring, if its batch is done and its arena
+    /// known; else an error.
+    fn adopt(&mut self, at: usize) -> Result<(), SlotPlace> {
+        let InFlight { task, ref slot, .. } = self.ring[at];
+        if slot.is_none() && self.control.state(task) == TaskState::Done {
+            let place = self.control.place(task);
+            let arena = self.workers.get(place.worker).and_then(|w| w.arenas.get(&place.arena));
+            self.ring[at].slot = Some(arena.and_then(|a| a.slot(place.slot)).ok_or(place)?);
+        }
+        Ok(())
     }
 
     /// The error for a failed task.
@@ -219,11 +237,7 @@ impl Pool {
     fn serve(&mut self, worker: usize) -> Result<()> {
         loop {
             match self.workers[worker].channel.try_recv() {
-                Ok(Some(ToParent::Wake)) => {}
-                Ok(Some(ToParent::Need { task, bytes })) => self.grant(worker, task, bytes)?,
-                Ok(Some(ToParent::Failed { task, index, message })) => {
-                    self.failures.insert(task, (worker, index, message));
-                }
+                Ok(Some(message)) => self.handle(worker, message)?,
                 Ok(None) => match self.workers[worker].process.try_wait()? {
                     Some(_) => return Err(self.death_of(worker)),
                     None => return Ok(()),
@@ -234,42 +248,30 @@ impl Pool {
         }
     }
 
-    /// Gives a worker the slot that its batch needs.
-    fn grant(&mut self, worker: usize, task: u64, bytes: usize) -> Result<()> {
-        let at = self.ring.iter().position(|t| t.task == task && !t.cancelled);
-        let slot = match at {
-            Some(at) => {
-                let slot = self.take_slot(bytes)?;
-                let place = place(&slot);
-                self.ring[at].slots.push(slot);
-                Some(place)
-            }
-            None => None,
-        };
-        self.tell(worker, &ToWorker::Grant { task, slot })
-    }
-
-    /// A slot of at least `bytes`; workers learn of a new arena before they can meet its number.
-    fn take_slot(&mut self, bytes: usize) -> Result<Slot> {
-        let (slot, new) = self.slots.take(bytes)?;
-        if new {
-            let (id, memory) = (slot.arena.id, slot.arena.memory.clone());
-            let arenas = self.slots.take_forgotten();
-            for worker in 0..self.workers.len() {
-                self.tell(worker, &ToWorker::Arena { id, memory: memory.clone() })?;
-                if !arenas.is_empty() {
-                    self.tell(worker, &ToWorker::Forget { arenas: arenas.clone() })?;
+    fn handle(&mut self, worker: usize, message: ToParent) -> Result<()> {
+        match message {
+            ToParent::Wake => {}
+            ToParent::Arena(arena) => {
+                if !arena.is_sound() {
+                    let who = self.name(worker);
+                    let message = format!("sent memory with numbers that do not fit: {arena:?}");
+                    return Err(Error::Child { who, message });
                 }
+                self.workers[worker].arenas.insert(arena.id, Arc::new(arena));
+            }
+            ToParent::Retired(arenas) => {
+                // Batches in them are done, and keep them alive by their slots. What cannot be
+                // taken over now is another worker's.
+                for at in 0..self.ring.len() {
+                    let _ = self.adopt(at);
+                }
+                self.workers[worker].arenas.retain(|id, _| !arenas.contains(id));
+            }
+            ToParent::Failed { task, index, message } => {
+                self.failures.insert(task, (worker, index, message));
             }
         }
-        Ok(slot)
-    }
-
-    fn tell(&self, worker: usize, message: &ToWorker) -> Result<()> {
-        match self.workers[worker].channel.send_timeout(message, SEND_TIMEOUT) {
-            Err(Error::Disconnected(_)) => Err(self.death_of(worker)),
-            other => other,
-        }
+        Ok(())
     }
 
     /// The error for a worker that is dead: how it ended, and what it was doing.
@@ -349,10 +351,6 @@ impl Drop for Pool {
             let _ = process.wait_timeout(deadline.saturating_duration_since(Instant::now()));
         }
     }
-}
-
-fn place(slot: &Slot) -> SlotPlace {
-    SlotPlace { arena: slot.arena.id, start: slot.start(), bytes: slot.memory().len }
 }
 
 fn poll_timeout(deadline: Option<Instant>) -> PollTimeout {

@@ -71,9 +71,37 @@ enum Pass<'a> {
 #[derive(Debug)]
 pub(super) struct Rows {
     pub layout: BatchLayout,
-    pub slot: SlotMemory,
+    pub memory: SlotMemory,
     /// For each column of byte strings, all bytes so far.
     pub tails: Vec<Vec<u8>>,
+}
+
+impl Rows {
+    /// Gives the byte strings, whose size is known when all samples are there, their place behind
+    /// the columns. The slot may be too small then.
+    pub fn place_tails(&mut self) {
+        for column in 0..self.layout.columns.len() {
+            if self.layout.columns[column].field == Field::Bytes {
+                self.layout.place_tail(column, self.tails[column].len());
+            }
+        }
+    }
+
+    /// Writes the byte strings and the table that describes the batch.
+    ///
+    /// # Panics
+    /// If the slot is too small.
+    pub fn finish(&mut self) {
+        assert!(self.layout.end <= self.memory.len, "a slot that holds the batch");
+        for (column, tail) in self.layout.columns.iter().zip(&self.tails) {
+            // SAFETY: the layout's end, which is behind every tail, is inside the slot.
+            unsafe {
+                let place = self.memory.ptr.add(column.tail);
+                place.copy_from_nonoverlapping(tail.as_ptr(), tail.len());
+            }
+        }
+        self.layout.write_table(self.memory);
+    }
 }
 
 impl SampleWriter<'_> {
@@ -155,7 +183,7 @@ impl SampleWriter<'_> {
                 Some(Column { field: Field::Bytes, offset, .. }) => {
                     let tail = &mut rows.tails[field];
                     tail.extend_from_slice(bytes);
-                    let end = rows.slot.ptr.wrapping_add(offset + 8 * *row).cast::<u64>();
+                    let end = rows.memory.ptr.wrapping_add(offset + 8 * *row).cast::<u64>();
                     // SAFETY: the planned column has a word for each row of the batch.
                     unsafe { end.write(tail.len() as u64) };
                 }
@@ -180,7 +208,7 @@ impl SampleWriter<'_> {
                     row_bytes,
                     ..
                 }) if *d == dtype && **s == *shape => {
-                    copy(rows.slot.ptr.wrapping_add(offset + row_bytes * *row));
+                    copy(rows.memory.ptr.wrapping_add(offset + row_bytes * *row));
                 }
                 other => {
                     let expected = other.map(|c| c.field.clone());

@@ -1,45 +1,33 @@
 //! What runs in a loader worker's process: takes tasks from the control page, makes their batches,
 //! sleeps on its socket when there is nothing to do.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use nix::sys::signal::{SigHandler, Signal, signal};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::arena::{Arena, Slot, Slots};
 use super::assemble::{Failure, Space, assemble};
 use super::control::{Control, Dimensions, SlotPlace, Task, TaskState};
 use super::dataset::{Dataset, WorkerInfo, set_worker_info};
-use super::layout::SlotMemory;
 use crate::error::{Error, Result};
 use crate::multiprocessing::{Channel, handles};
 use crate::storage::SharedMemory;
 
-/// From the parent to a worker.
+/// From the parent to a worker: look at the control page.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum ToWorker {
-    /// Look at the control page.
-    Wake,
-    /// An arena that tasks will name.
-    Arena {
-        id: u64,
-        #[serde(with = "handles::shared_memory")]
-        memory: Arc<SharedMemory>,
-    },
-    /// These arenas will not be named any more.
-    Forget { arenas: Vec<u64> },
-    /// The answer to [`ToParent::Need`]: a larger slot, or none because the batch is not wanted.
-    Grant { task: u64, slot: Option<SlotPlace> },
-}
+pub(super) struct Wake;
 
 /// From a worker to the parent.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum ToParent {
     /// The task that the parent awaits is finished.
     Wake,
-    /// The task's batch needs a slot of this size.
-    Need { task: u64, bytes: usize },
+    /// Batches will lie in this arena.
+    Arena(Arena),
+    /// No more batches will lie in these arenas; all that do are done.
+    Retired(Vec<u64>),
     /// The task failed; sent before its state says so.
     Failed { task: u64, index: Option<usize>, message: String },
 }
@@ -75,17 +63,14 @@ pub(super) struct WorkerArgs<D> {
 /// The worker's `main`. Ends when the parent closes the socket or says stop.
 pub(super) fn run_worker<D: Dataset>(
     args: WorkerArgs<D>,
-    parent: Channel<ToParent, ToWorker>,
+    parent: Channel<ToParent, Wake>,
 ) -> Result<()> {
     leave_signals_to_parent();
     let WorkerArgs { worker, seed, dimensions, control, dataset } = args;
-    let mut state = Worker {
-        worker,
-        seed,
-        control: Control::open(control, dimensions),
-        parent,
-        arenas: HashMap::new(),
-    };
+    let control = Control::open(control, dimensions);
+    // As many as can be in flight, and one with the user.
+    let slots = Slots::new(dimensions.tasks + 1);
+    let mut state = Worker { worker, seed, control, parent, slots };
     match state.work(&*dataset.0) {
         // The parent is gone, or drops the loader: nobody is left to tell.
         Err(Error::Disconnected(_)) => Ok(()),
@@ -108,8 +93,8 @@ struct Worker {
     worker: usize,
     seed: u64,
     control: Control,
-    parent: Channel<ToParent, ToWorker>,
-    arenas: HashMap<u64, Arc<SharedMemory>>,
+    parent: Channel<ToParent, Wake>,
+    slots: Slots,
 }
 
 impl Worker {
@@ -133,9 +118,9 @@ impl Worker {
             self.control.set_idle(self.worker, true);
             let task = self.control.take(self.worker);
             if task.is_none() && !self.control.stopped() {
-                let message = self.parent.recv();
+                let woken = self.parent.recv();
                 self.control.set_idle(self.worker, false);
-                self.handle(message?);
+                let Wake = woken?;
                 continue;
             }
             self.control.set_idle(self.worker, false);
@@ -151,9 +136,14 @@ impl Worker {
             epoch: task.epoch,
         });
         let indices: Vec<usize> = self.control.task_indices(&task).collect();
-        let mut space = TaskSpace { worker: self, task, given: None };
+        let mut space = TaskSpace { worker: self, task };
         let state = match assemble(dataset, indices.into_iter(), &mut space) {
-            Ok(Some(_)) => TaskState::Done,
+            Ok(Some((_, slot))) => {
+                let (worker, arena) = (self.worker, slot.arena().id);
+                let place = SlotPlace { worker, arena, slot: slot.hand_over() };
+                self.control.set_place(task.number, place);
+                TaskState::Done
+            }
             Ok(None) => TaskState::Skipped,
             Err(Failure::Loader(error @ Error::Disconnected(_))) => return Err(error),
             Err(failure) => {
@@ -170,77 +160,29 @@ impl Worker {
         }
         Ok(())
     }
-
-    fn handle(&mut self, message: ToWorker) {
-        match message {
-            ToWorker::Arena { id, memory } => drop(self.arenas.insert(id, memory)),
-            ToWorker::Forget { arenas } => self.arenas.retain(|id, _| !arenas.contains(id)),
-            // A grant can only be late here: its task was given up with an error.
-            ToWorker::Wake | ToWorker::Grant { .. } => {}
-        }
-    }
-
-    /// A slot's bytes. Its arena was announced before the slot was named, so the message is there
-    /// or on its way.
-    fn map(&mut self, place: SlotPlace) -> Result<SlotMemory> {
-        loop {
-            if let Some(memory) = self.arenas.get(&place.arena) {
-                let end = place.start.checked_add(place.bytes);
-                if end.is_none_or(|end| end > memory.len()) {
-                    return Err(Error::Other(format!("{place:?} is outside its arena")));
-                }
-                let ptr = memory.as_ptr().wrapping_add(place.start);
-                return Ok(SlotMemory { ptr, len: place.bytes });
-            }
-            let message = self.parent.recv()?;
-            self.handle(message);
-        }
-    }
 }
 
 /// The place for one task's batch.
 struct TaskSpace<'a> {
     worker: &'a mut Worker,
     task: Task,
-    /// The slot in use.
-    given: Option<SlotMemory>,
 }
 
 impl Space for TaskSpace<'_> {
-    fn reserve(&mut self, bytes: usize, keep: usize) -> Result<Option<SlotMemory>> {
-        let published = self.task.slot.filter(|slot| self.given.is_none() && slot.bytes >= bytes);
-        let place = match published {
-            Some(place) => place,
-            None => match self.ask(bytes)? {
-                Some(place) => place,
-                None => return Ok(None),
-            },
-        };
-        let slot = self.worker.map(place)?;
-        if let Some(old) = self.given {
-            // SAFETY: `keep` bytes were written to the old slot, which stays ours until the task is
-            // finished; the new one is larger, and another one.
-            unsafe { slot.ptr.copy_from_nonoverlapping(old.ptr, keep) };
+    fn take(&mut self, bytes: usize) -> Result<Slot> {
+        let (slot, changes) = self.worker.slots.take(bytes)?;
+        let parent = &self.worker.parent;
+        // The parent hears of an arena before it can meet its number, and of its end after.
+        if changes.added {
+            parent.send(&ToParent::Arena(slot.arena().clone()))?;
         }
-        self.given = Some(slot);
-        Ok(Some(slot))
+        if !changes.retired.is_empty() {
+            parent.send(&ToParent::Retired(changes.retired))?;
+        }
+        Ok(slot)
     }
 
     fn reading(&mut self, index: usize) -> bool {
         self.worker.control.reading(self.worker.worker, self.task.number, index)
-    }
-}
-
-impl TaskSpace<'_> {
-    /// Asks the parent for a slot of at least `bytes`. `None`: the batch is not wanted.
-    fn ask(&mut self, bytes: usize) -> Result<Option<SlotPlace>> {
-        let number = self.task.number;
-        self.worker.parent.send(&ToParent::Need { task: number, bytes })?;
-        loop {
-            match self.worker.parent.recv()? {
-                ToWorker::Grant { task, slot } if task == number => return Ok(slot),
-                other => self.worker.handle(other),
-            }
-        }
     }
 }
