@@ -7,6 +7,7 @@ pub mod isa;
 pub mod kernel;
 pub mod lane;
 pub mod math;
+pub mod philox;
 pub mod plan;
 pub mod threads;
 pub mod tile;

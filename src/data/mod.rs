@@ -1,1 +1,21 @@
 //! Datasets, samplers and the `DataLoader` with its worker processes.
+
+mod arena;
+mod assemble;
+mod control;
+mod dataset;
+pub mod datasets;
+mod layout;
+mod loader;
+mod panics;
+mod pool;
+mod sample;
+pub mod samplers;
+mod worker;
+
+pub use dataset::{Batch, Dataset, SampleRandom, Subset, WorkerInfo, sample_random, worker_info};
+pub use loader::{DataLoader, DataLoaderBuilder, Iter, LoaderState};
+pub use sample::{Blob, Columns, Sample, SampleWriter};
+pub use samplers::{
+    BatchSampler, DistributedSampler, RandomSampler, Sampler, SequentialSampler, SubsetSampler,
+};

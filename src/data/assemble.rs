@@ -1,0 +1,81 @@
+//! Makes one batch: reads the samples one by one and writes each straight into its row of a slot.
+//! Loader workers and a loader without workers share this code; they differ in where slots come
+//! from ([`Space`]).
+
+use super::arena::Slot;
+use super::dataset::Dataset;
+use super::layout::BatchLayout;
+use super::panics::guarded;
+use super::sample::{Rows, SampleWriter};
+use crate::error::{Error, Result};
+
+/// Who a batch is made for.
+pub(super) trait Space {
+    /// A slot of at least `bytes` bytes.
+    fn take(&mut self, bytes: usize) -> Result<Slot>;
+
+    /// Sample `index` is about to be read. False: nobody wants the batch any more.
+    fn reading(&mut self, index: usize) -> bool;
+}
+
+/// Why there is no batch.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The dataset failed at this index: what it said.
+    Dataset { index: usize, message: String },
+    /// The loader itself failed.
+    Loader(Error),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Failure::Loader(error)
+    }
+}
+
+/// Reads the samples at `indices`, of which there is at least one, into a slot. `None` when `space`
+/// says that nobody wants them.
+pub(super) fn assemble<D: Dataset>(
+    dataset: &D,
+    indices: impl ExactSizeIterator<Item = usize>,
+    space: &mut impl Space,
+) -> Result<Option<(BatchLayout, Slot)>, Failure> {
+    let count = indices.len();
+    let mut begun: Option<(Rows, Slot, usize)> = None;
+    for (row, index) in indices.enumerate() {
+        if !space.reading(index) {
+            return Ok(None);
+        }
+        let failed = |message| Failure::Dataset { index, message };
+        let sample = guarded(|| dataset.get(index))
+            .and_then(|result| result.map_err(|e| e.to_string()))
+            .map_err(failed)?;
+        let (rows, _, first) = match &mut begun {
+            Some(begun) => begun,
+            none => {
+                let fields = guarded(|| SampleWriter::describe(&sample)).map_err(failed)?;
+                let layout = BatchLayout::plan(fields, count)?;
+                let slot = space.take(layout.end)?;
+                let tails = vec![Vec::new(); layout.columns.len()];
+                let rows = Rows { layout, memory: slot.memory(), tails };
+                none.insert((rows, slot, index))
+            }
+        };
+        guarded(|| SampleWriter::store(&sample, rows, row))
+            .and_then(|result| result.map_err(|m| format!("{m}, index {first}")))
+            .map_err(failed)?;
+    }
+    let (mut rows, mut slot, _) = begun.expect("a batch has at least one sample");
+    let columns_end = rows.layout.end;
+    rows.place_tails();
+    if rows.layout.end > rows.memory.len {
+        // Only now is known how long the byte strings are.
+        let larger = space.take(rows.layout.end)?;
+        // SAFETY: both slots hold the columns and are in use by this batch alone.
+        unsafe { larger.memory().ptr.copy_from_nonoverlapping(rows.memory.ptr, columns_end) };
+        rows.memory = larger.memory();
+        slot = larger;
+    }
+    rows.finish();
+    Ok(Some((rows.layout, slot)))
+}

@@ -1,0 +1,197 @@
+//! What a dataset is, and what one may know about where its `get` runs.
+
+use std::cell::Cell;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::sample::Sample;
+use crate::cpu::philox::{PhiloxStream, philox4x32_10};
+use crate::error::{Error, Result};
+
+/// A map-style dataset (`torch.utils.data.Dataset`): a *description* of the data that can be
+/// serialised, and `get(index)`.
+///
+/// Loader workers are processes: each receives the serialised description and opens what is
+/// expensive (files, decoded arrays, database connections) for itself, lazily:
+///
+/// ```
+/// use std::sync::OnceLock;
+/// use serde::{Deserialize, Serialize};
+/// use torchrs::{Result, data::Dataset};
+///
+/// #[derive(Serialize, Deserialize)]
+/// struct Squares {
+///     len: usize,
+///     #[serde(skip)]
+///     table: OnceLock<Vec<i64>>,
+/// }
+///
+/// impl Dataset for Squares {
+///     type Sample = (i64, f32);
+///     fn len(&self) -> usize {
+///         self.len
+///     }
+///     fn get(&self, index: usize) -> Result<(i64, f32)> {
+///         let table = self.table.get_or_init(|| (0..self.len as i64).map(|i| i * i).collect());
+///         Ok((table[index], index as f32))
+///     }
+/// }
+/// ```
+pub trait Dataset: Serialize + DeserializeOwned + Send + Sync + 'static {
+    /// What `get` returns.
+    type Sample: Sample;
+
+    /// Number of samples.
+    fn len(&self) -> usize;
+
+    /// Sample number `index`, which is below [`len`](Self::len). A failure or panic here becomes
+    /// [`Error::Dataset`] in the training process, with the index and the worker named.
+    fn get(&self, index: usize) -> Result<Self::Sample>;
+
+    /// True when there are no samples.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// What a [`DataLoader`](super::DataLoader) over a dataset `D` yields.
+pub type Batch<D> = <<D as Dataset>::Sample as Sample>::Batch;
+
+/// Some samples of a dataset, in a given order (`torch.utils.data.Subset`).
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Subset<D> {
+    dataset: D,
+    indices: Vec<usize>,
+}
+
+impl<D: Dataset> Subset<D> {
+    /// The samples of `dataset` at `indices`.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] when an index is out of range.
+    pub fn new(dataset: D, indices: Vec<usize>) -> Result<Self> {
+        let len = dataset.len();
+        if let Some(place) = indices.iter().position(|&index| index >= len) {
+            let message =
+                format!("place {place} holds {}, the dataset has {len} samples", indices[place]);
+            return Err(Error::argument("Subset::new", "indices", message));
+        }
+        Ok(Subset { dataset, indices })
+    }
+}
+
+impl<D: Dataset> Dataset for Subset<D> {
+    type Sample = D::Sample;
+    fn len(&self) -> usize {
+        self.indices.len()
+    }
+    fn get(&self, index: usize) -> Result<D::Sample> {
+        self.dataset.get(self.indices[index])
+    }
+}
+
+/// Where a `get` runs, and for which epoch (`torch.utils.data.get_worker_info`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct WorkerInfo {
+    /// Number of the loader worker; `None` in the main process.
+    pub worker: Option<usize>,
+    /// How many workers the loader has.
+    pub num_workers: usize,
+    /// The loader's seed.
+    pub seed: u64,
+    /// The epoch that the sample is read for.
+    pub epoch: u64,
+}
+
+thread_local! {
+    static INFO: Cell<WorkerInfo> = const {
+        Cell::new(WorkerInfo { worker: None, num_workers: 0, seed: 0, epoch: 0 })
+    };
+}
+
+/// Where the running [`Dataset::get`] was called from. Outside a `DataLoader` all is zero.
+pub fn worker_info() -> WorkerInfo {
+    INFO.get()
+}
+
+pub(super) fn set_worker_info(info: WorkerInfo) {
+    INFO.set(info);
+}
+
+/// Random numbers for the augmentation of sample `index`: a pure function of the loader's seed, the
+/// epoch and the index, so that they do not depend on the number of workers and are the same after
+/// a resume.
+pub fn sample_random(index: usize) -> SampleRandom {
+    let WorkerInfo { seed, epoch, .. } = worker_info();
+    // A key of its own for every epoch, away from the seed itself, which orders the samplers.
+    let counter = [epoch as u32, (epoch >> 32) as u32, 0x5A3D_91C7, 1];
+    let key = philox4x32_10(counter, [seed as u32, (seed >> 32) as u32]);
+    let key = u64::from(key[0]) | u64::from(key[1]) << 32;
+    SampleRandom(PhiloxStream::new(key, index as u64))
+}
+
+/// The random numbers of [`sample_random`].
+#[derive(Debug, Clone)]
+pub struct SampleRandom(PhiloxStream);
+
+impl SampleRandom {
+    /// A uniform number in [0, 1).
+    pub fn uniform(&mut self) -> f32 {
+        self.0.uniform()
+    }
+
+    /// A uniform integer in `0..bound`.
+    ///
+    /// # Panics
+    /// When `bound` is 0.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.0.below(bound)
+    }
+
+    /// A standard normal number.
+    pub fn normal(&mut self) -> f32 {
+        self.0.normal_pair()[0]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Serialize, Deserialize)]
+    struct Numbers(usize);
+    impl Dataset for Numbers {
+        type Sample = i64;
+        fn len(&self) -> usize {
+            self.0
+        }
+        fn get(&self, index: usize) -> Result<i64> {
+            Ok(index as i64)
+        }
+    }
+
+    #[test]
+    fn subsets_map_indices_and_refuse_bad_ones() {
+        let subset = Subset::new(Numbers(10), vec![7, 2]).unwrap();
+        assert_eq!((subset.len(), subset.get(0).unwrap(), subset.get(1).unwrap()), (2, 7, 2));
+        let error = Subset::new(Numbers(10), vec![7, 10]).err().unwrap().to_string();
+        assert!(error.contains("place 1 holds 10") && error.contains("10 samples"), "{error}");
+    }
+
+    #[test]
+    fn augmentation_depends_on_seed_epoch_and_index_alone() {
+        let draw = |seed, epoch, index, worker| {
+            set_worker_info(WorkerInfo { seed, epoch, worker, num_workers: 3 });
+            let mut random = sample_random(index);
+            (random.below(1 << 40), random.uniform().to_bits(), random.normal().to_bits())
+        };
+        let reference = draw(1, 2, 3, None);
+        assert_eq!(reference, draw(1, 2, 3, Some(1)));
+        for other in [draw(0, 2, 3, None), draw(1, 3, 3, None), draw(1, 2, 4, None)] {
+            assert_ne!(reference, other);
+        }
+        set_worker_info(WorkerInfo::default());
+    }
+}

@@ -1,0 +1,297 @@
+//! A folder of images for each class, by the rules of `torchvision.datasets.ImageFolder`: classes
+//! are the sorted names of the subfolders, and everything below them is searched, in the order of the paths.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use image::imageops::FilterType;
+use image::{DynamicImage, RgbImage};
+use serde::{Deserialize, Serialize};
+
+use crate::data::{Dataset, sample_random};
+use crate::error::{Context, Error, Result};
+use crate::tensor::Tensor;
+
+/// File names with these endings are images.
+const ENDINGS: [&str; 9] = ["jpg", "jpeg", "png", "ppm", "pgm", "pbm", "pnm", "pam", "bmp"];
+/// torchvision reads these too; they are refused rather than passed over.
+const UNSUPPORTED: [&str; 3] = ["tif", "tiff", "webp"];
+/// Mean and standard deviation of ImageNet's channels, which torchvision's models expect.
+const IMAGENET_MEAN: [f32; 3] = [0.485, 0.456, 0.406];
+const IMAGENET_STD: [f32; 3] = [0.229, 0.224, 0.225];
+
+/// Images in class folders; a sample is (image `[3, size, size]` f32, class).
+///
+/// An image is scaled so that its shorter side has [`resize`](Self::resize) pixels (bilinear, with
+/// anti-aliasing), cut to a square of `size` pixels around its centre, and normalised.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ImageFolder {
+    root: PathBuf,
+    classes: Vec<String>,
+    /// Path below `root`, and class.
+    files: Vec<(PathBuf, usize)>,
+    size: u32,
+    resize: u32,
+    mean: [f32; 3],
+    std: [f32; 3],
+    augment: bool,
+}
+
+impl ImageFolder {
+    /// The images under `root`, as squares of `size` pixels.
+    ///
+    /// # Errors
+    /// [`Error::Os`] when a folder cannot be read, [`Error::File`] when there is no class, a class
+    /// without images, or an image in a format that is not supported; [`Error::Argument`] when
+    /// `size` is 0.
+    pub fn new(root: impl AsRef<Path>, size: u32) -> Result<Self> {
+        let root = root.as_ref();
+        if size == 0 {
+            return Err(Error::argument("ImageFolder::new", "size", "is 0, must be >= 1"));
+        }
+        let mut classes = Vec::new();
+        for entry in sorted(root)? {
+            if entry.is_dir() {
+                classes.push(name_of(&entry)?);
+            }
+        }
+        if classes.is_empty() {
+            return Err(Error::file(root, "has no subfolder; there should be one for each class"));
+        }
+        let mut files = Vec::new();
+        for (class, name) in classes.iter().enumerate() {
+            let found = find_images(&root.join(name))?;
+            if found.is_empty() {
+                let message = format!("has no image; files should end in {}", ENDINGS.join(", "));
+                return Err(Error::file(root.join(name), message));
+            }
+            // Kept short: a worker gets the whole list.
+            let below = |path: PathBuf| path.strip_prefix(root).map(Path::to_owned).unwrap_or(path);
+            files.extend(found.into_iter().map(|path| (below(path), class)));
+        }
+        let (mean, std) = (IMAGENET_MEAN, IMAGENET_STD);
+        let root = root.to_owned();
+        Ok(ImageFolder { root, classes, files, size, resize: size, mean, std, augment: false })
+    }
+
+    /// Pixels of the shorter side before the square is cut out (default: the square's size; 256 for
+    /// 224 is usual).
+    ///
+    /// # Errors
+    /// [`Error::Argument`] when it is smaller than the square.
+    pub fn resize(mut self, resize: u32) -> Result<Self> {
+        if resize < self.size {
+            let message = format!("is {resize}, must be at least size, which is {}", self.size);
+            return Err(Error::argument("ImageFolder::resize", "resize", message));
+        }
+        self.resize = resize;
+        Ok(self)
+    }
+
+    /// Mean and standard deviation of each channel, for values from 0 to 1 (default: ImageNet's).
+    #[must_use]
+    pub fn normalize(mut self, mean: [f32; 3], std: [f32; 3]) -> Self {
+        (self.mean, self.std) = (mean, std);
+        self
+    }
+
+    /// Whether images are mirrored at random, anew in every epoch (default: false).
+    #[must_use]
+    pub fn augment(mut self, augment: bool) -> Self {
+        self.augment = augment;
+        self
+    }
+
+    /// Names of the classes, in the order of their numbers.
+    pub fn classes(&self) -> &[String] {
+        &self.classes
+    }
+
+    /// Path of image `index`.
+    pub fn path(&self, index: usize) -> PathBuf {
+        self.root.join(&self.files[index].0)
+    }
+
+    /// The scaled square.
+    fn load(&self, path: &Path) -> Result<RgbImage> {
+        let damaged = |e: image::ImageError| Error::file(path, format!("cannot be decoded: {e}"));
+        let image = image::ImageReader::open(path)
+            .and_then(|reader| reader.with_guessed_format())
+            .context(|| format!("open {}", path.display()))?
+            .decode()
+            .map_err(damaged)?;
+        let (width, height) = (image.width(), image.height());
+        if width == 0 || height == 0 {
+            return Err(Error::file(path, "is an image without pixels"));
+        }
+        // torchvision's rounding: the longer side is cut off.
+        let scaled = |long: u32, short: u32| {
+            (u64::from(self.resize) * u64::from(long) / u64::from(short)) as u32
+        };
+        let (new_width, new_height) = match width <= height {
+            true => (self.resize, scaled(height, width)),
+            false => (scaled(width, height), self.resize),
+        };
+        let image = match (new_width, new_height) == (width, height) {
+            true => image,
+            false => image.resize_exact(new_width, new_height, FilterType::Triangle),
+        };
+        // As Python rounds: halves to the even neighbour.
+        let margin = |side: u32| (f64::from(side - self.size) / 2.0).round_ties_even() as u32;
+        let (x, y) = (margin(new_width), margin(new_height));
+        Ok(DynamicImage::into_rgb8(image.crop_imm(x, y, self.size, self.size)))
+    }
+}
+
+impl Dataset for ImageFolder {
+    type Sample = (Tensor, i64);
+
+    fn len(&self) -> usize {
+        self.files.len()
+    }
+
+    fn get(&self, index: usize) -> Result<(Tensor, i64)> {
+        let image = self.load(&self.path(index))?;
+        let size = self.size as usize;
+        let mirrored = self.augment && sample_random(index).below(2) == 1;
+        let mut planes = Vec::with_capacity(3 * size * size);
+        for channel in 0..3 {
+            let (mean, std) = (self.mean[channel], self.std[channel]);
+            let values: Vec<f32> =
+                (0..=255u8).map(|value| (f32::from(value) / 255.0 - mean) / std).collect();
+            for row in image.as_raw().chunks_exact(3 * size) {
+                let value = |pixel: &[u8]| values[usize::from(pixel[channel])];
+                match mirrored {
+                    true => planes.extend(row.chunks_exact(3).rev().map(value)),
+                    false => planes.extend(row.chunks_exact(3).map(value)),
+                }
+            }
+        }
+        Ok((Tensor::from_slice(&planes, [3, size, size]), self.files[index].1 as i64))
+    }
+}
+
+/// The entries of a folder, sorted by name.
+fn sorted(folder: &Path) -> Result<Vec<PathBuf>> {
+    let what = || format!("read folder {}", folder.display());
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(folder).context(what)? {
+        paths.push(entry.context(what)?.path());
+    }
+    paths.sort_unstable();
+    Ok(paths)
+}
+
+fn name_of(path: &Path) -> Result<String> {
+    let name = path.file_name().and_then(|name| name.to_str()).map(str::to_owned);
+    name.ok_or_else(|| Error::file(path, "the name of a class folder has to be UTF-8"))
+}
+
+/// All images below a folder: folders by their paths as text, as torchvision sorts them, then files
+/// by name.
+fn find_images(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut listings = Vec::new();
+    let mut pending = vec![folder.to_owned()];
+    while let Some(folder) = pending.pop() {
+        let (folders, files): (Vec<PathBuf>, Vec<PathBuf>) =
+            sorted(&folder)?.into_iter().partition(|path| path.is_dir());
+        pending.extend(folders);
+        listings.push((folder.into_os_string(), files));
+    }
+    listings.sort_unstable();
+    let mut images = Vec::new();
+    for file in listings.into_iter().flat_map(|(_, files)| files) {
+        let ending = file.extension().and_then(|e| e.to_str()).unwrap_or("").to_ascii_lowercase();
+        if ENDINGS.contains(&ending.as_str()) {
+            images.push(file);
+        } else if UNSUPPORTED.contains(&ending.as_str()) {
+            return Err(Error::file(file, "images of this format are not supported"));
+        }
+    }
+    Ok(images)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use image::Rgb;
+
+    fn save(folder: &Path, name: &str, image: &RgbImage) {
+        let path = folder.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        image.save(path).unwrap();
+    }
+
+    /// Red grows to the right, green downwards.
+    fn gradient(width: u32, height: u32) -> RgbImage {
+        RgbImage::from_fn(width, height, |x, y| Rgb([x as u8, y as u8, 7]))
+    }
+
+    #[test]
+    fn classes_and_files_are_sorted() {
+        let root = tempfile::tempdir().unwrap();
+        let small = gradient(2, 2);
+        for name in ["dog/b.png", "dog/a.bmp", "dog/0/z.PNG", "cat/x.png", "cat/sub/y.jpg"] {
+            save(root.path(), name, &small);
+        }
+        fs::write(root.path().join("cat/notes.txt"), "no image").unwrap();
+        fs::write(root.path().join("readme.md"), "no class").unwrap();
+        let data = ImageFolder::new(root.path(), 2).unwrap();
+        assert_eq!(data.classes(), ["cat", "dog"]);
+        let files: Vec<String> =
+            data.files.iter().map(|(path, class)| format!("{} {class}", path.display())).collect();
+        assert_eq!(
+            files,
+            ["cat/x.png 0", "cat/sub/y.jpg 0", "dog/a.bmp 1", "dog/b.png 1", "dog/0/z.PNG 1"]
+        );
+        assert_eq!(data.get(3).unwrap().1, 1);
+    }
+
+    #[test]
+    fn the_square_is_cut_around_the_centre_and_normalised() {
+        let root = tempfile::tempdir().unwrap();
+        save(root.path(), "a/wide.png", &gradient(11, 4));
+        let data = ImageFolder::new(root.path(), 4).unwrap();
+        let data = data.normalize([0.0, 0.5, 0.0], [1.0, 2.0, 1.0]);
+        let (image, _) = data.get(0).unwrap();
+        assert_eq!(image.shape(), [3, 4, 4]);
+        let values = image.to_vec::<f32>();
+        // (11 - 4) / 2 = 3.5, which rounds to the even 4.
+        assert_eq!(values[..4], [4.0 / 255.0, 5.0 / 255.0, 6.0 / 255.0, 7.0 / 255.0]);
+        assert_eq!(values[16 + 4], (1.0 / 255.0 - 0.5) / 2.0);
+        assert_eq!(values[47], 7.0 / 255.0);
+    }
+
+    #[test]
+    fn the_shorter_side_is_scaled() {
+        let root = tempfile::tempdir().unwrap();
+        save(root.path(), "a/tall.png", &gradient(40, 80));
+        let data = ImageFolder::new(root.path(), 8).unwrap().resize(10).unwrap();
+        let (image, _) = data.normalize([0.0; 3], [1.0; 3]).get(0).unwrap();
+        let values = image.to_vec::<f32>();
+        // Column 1 of 10 covers pixels 4 to 7; row 6 of 20 covers 24 to 27.
+        assert!((values[0] * 255.0 - 5.5).abs() < 1.0, "{}", values[0] * 255.0);
+        assert!((values[64] * 255.0 - 25.5).abs() < 1.0, "{}", values[64] * 255.0);
+        let error = ImageFolder::new(root.path(), 8).unwrap().resize(7).unwrap_err().to_string();
+        assert!(error.contains("at least size, which is 8"), "{error}");
+    }
+
+    #[test]
+    fn errors_name_the_file_or_folder() {
+        let root = tempfile::tempdir().unwrap();
+        let fails = |expected: &str| {
+            let error = ImageFolder::new(root.path(), 2).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        };
+        fails("no subfolder");
+        fs::create_dir(root.path().join("empty")).unwrap();
+        fails("empty: has no image");
+        fs::write(root.path().join("empty/x.webp"), "").unwrap();
+        fails("x.webp: images of this format are not supported");
+        fs::rename(root.path().join("empty/x.webp"), root.path().join("empty/x.png")).unwrap();
+        let error = ImageFolder::new(root.path(), 2).unwrap().get(0).unwrap_err().to_string();
+        assert!(error.contains("x.png: cannot be decoded"), "{error}");
+        let missing = ImageFolder::new(root.path().join("absent"), 2).unwrap_err().to_string();
+        assert!(missing.contains("absent"), "{missing}");
+    }
+}

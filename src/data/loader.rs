@@ -1,0 +1,589 @@
+//! The `DataLoader`: batches of a dataset in a sampler's order, made in this process or by worker
+//! processes, resumable in mid-epoch.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+use super::arena::{Slot, Slots};
+use super::assemble::{Failure, Space, assemble};
+use super::control::Dimensions;
+use super::dataset::{Batch, Dataset, WorkerInfo, set_worker_info};
+use super::layout::BatchLayout;
+use super::pool::{Collected, Pool};
+use super::sample::{Columns, Sample};
+use super::samplers::{BatchSampler, RandomSampler, Sampler, SequentialSampler};
+use crate::error::{Error, Result};
+
+/// Batches of a dataset (`torch.utils.data.DataLoader`).
+///
+/// - The order is a pure function of (seed, epoch): it does not depend on the number of workers, and
+///   every epoch has its own. [`state_dict`](Self::state_dict) is a position in it.
+/// - With [`workers`](DataLoaderBuilder::workers) the samples are read by that many processes, which
+///   live as long as the loader. They write into shared memory, where the batch's tensors are views:
+///   nothing is copied in this process, and the memory is used again when the last tensor of the
+///   batch is dropped.
+/// - A dataset that fails, a worker that dies or hangs is an [`Err`] item that names the index, the
+///   worker and the cause.
+///
+/// ```
+/// use torchrs::data::{DataLoader, datasets::Digits};
+///
+/// let loader = DataLoader::builder(Digits::train()).batch_size(64).shuffle(true).build()?;
+/// for batch in &loader {
+///     let (images, labels) = batch?;
+///     assert_eq!(images.shape()[1..], [1, 8, 8]);
+///     assert_eq!(labels.shape()[0], images.shape()[0]);
+/// }
+/// # Ok::<(), torchrs::Error>(())
+/// ```
+pub struct DataLoader<D: Dataset> {
+    dataset: Arc<D>,
+    sampler: Box<dyn Sampler>,
+    batches: BatchSampler,
+    workers: usize,
+    prefetch_factor: usize,
+    timeout: Option<Duration>,
+    inner: Mutex<Inner>,
+}
+
+/// Options of a [`DataLoader`]; made by [`DataLoader::builder`].
+pub struct DataLoaderBuilder<D: Dataset> {
+    dataset: D,
+    batch_size: usize,
+    shuffle: bool,
+    sampler: Option<Box<dyn Sampler>>,
+    workers: usize,
+    prefetch_factor: usize,
+    drop_last: bool,
+    seed: u64,
+    timeout: Option<Duration>,
+}
+
+impl<D: Dataset> DataLoaderBuilder<D> {
+    /// Samples in a batch (default: 1).
+    #[must_use]
+    pub fn batch_size(mut self, batch_size: usize) -> Self {
+        self.batch_size = batch_size;
+        self
+    }
+
+    /// Whether every epoch has its own random order (default: false).
+    #[must_use]
+    pub fn shuffle(mut self, shuffle: bool) -> Self {
+        self.shuffle = shuffle;
+        self
+    }
+
+    /// The order of the samples, instead of `shuffle`.
+    #[must_use]
+    pub fn sampler(mut self, sampler: impl Sampler) -> Self {
+        self.sampler = Some(Box::new(sampler));
+        self
+    }
+
+    /// How many processes read samples; 0 (the default) reads them in this process, when the batch
+    /// is asked for.
+    #[must_use]
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.workers = workers;
+        self
+    }
+
+    /// How many batches per worker are made ahead (default: 2).
+    #[must_use]
+    pub fn prefetch_factor(mut self, prefetch_factor: usize) -> Self {
+        self.prefetch_factor = prefetch_factor;
+        self
+    }
+
+    /// Whether a last batch that would be smaller is left out (default: false).
+    #[must_use]
+    pub fn drop_last(mut self, drop_last: bool) -> Self {
+        self.drop_last = drop_last;
+        self
+    }
+
+    /// Seed of the order and of [`sample_random`](super::sample_random) (default: 0).
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// The longest wait for a batch of the workers (default: for ever, as in PyTorch; a worker that
+    /// dies ends the wait in any case).
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// The loader. Workers start with the first iteration.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] when an option has a value that cannot be.
+    pub fn build(self) -> Result<DataLoader<D>> {
+        let wrong =
+            |argument: &str, message: &str| Err(Error::argument("DataLoader", argument, message));
+        if self.batch_size == 0 {
+            return wrong("batch_size", "is 0, must be at least 1");
+        }
+        let batches = BatchSampler::new(self.batch_size, self.drop_last)?;
+        if self.prefetch_factor == 0 {
+            return wrong("prefetch_factor", "is 0, must be at least 1");
+        }
+        if self.timeout.is_some_and(|timeout| timeout.is_zero()) {
+            return wrong("timeout", "is 0, must be positive; leave it out to wait for ever");
+        }
+        if self.shuffle && self.sampler.is_some() {
+            return wrong(
+                "shuffle",
+                "is true although a sampler, which has its own order, is given",
+            );
+        }
+        let len = self.dataset.len();
+        let sampler = self.sampler.unwrap_or_else(|| match self.shuffle {
+            true => Box::new(RandomSampler::new(len)),
+            false => Box::new(SequentialSampler::new(len)),
+        });
+        Ok(DataLoader {
+            dataset: Arc::new(self.dataset),
+            sampler,
+            batches,
+            workers: self.workers,
+            prefetch_factor: self.prefetch_factor,
+            timeout: self.timeout,
+            inner: Mutex::new(Inner {
+                seed: self.seed,
+                next: Start { epoch: 0, position: 0 },
+                loaded: None,
+                run: None,
+                runs: 0,
+                engine: None,
+            }),
+        })
+    }
+}
+
+/// A position in a loader's sequence of samples: what a checkpoint keeps to resume in mid-epoch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoaderState {
+    /// Seed of the order.
+    pub seed: u64,
+    /// The epoch.
+    pub epoch: u64,
+    /// How many of the epoch's samples were yielded, on all ranks together.
+    pub position: usize,
+    /// Whether the epoch's iteration ran to its end.
+    pub finished: bool,
+    /// Length of the dataset, to notice that it is another one.
+    pub dataset_len: usize,
+}
+
+/// Where an iteration starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Start {
+    epoch: u64,
+    /// In samples of this rank.
+    position: usize,
+}
+
+struct Inner {
+    seed: u64,
+    /// Where the next iteration starts.
+    next: Start,
+    /// The position that was loaded and not used yet: `set_epoch` with its epoch keeps it.
+    loaded: Option<Start>,
+    /// The current iteration, or how far the last one came.
+    run: Option<Run>,
+    /// How many iterations were started.
+    runs: u64,
+    engine: Option<Engine>,
+}
+
+/// One pass over an epoch.
+struct Run {
+    id: u64,
+    epoch: u64,
+    /// The rest of the epoch from where the pass started.
+    order: Vec<usize>,
+    /// Position of `order`'s first sample in the epoch.
+    offset: usize,
+    /// Samples of `order` that workers were told to read.
+    published: usize,
+    /// Samples of `order` that were yielded.
+    yielded: usize,
+    /// Its iterator was not dropped and did not end.
+    live: bool,
+    finished: bool,
+    /// A failure before the first batch.
+    failed: Option<Error>,
+}
+
+/// Who makes batches.
+enum Engine {
+    Here(Slots),
+    Workers(Pool),
+}
+
+impl<D: Dataset> DataLoader<D> {
+    /// Options for a loader over `dataset`.
+    pub fn builder(dataset: D) -> DataLoaderBuilder<D> {
+        DataLoaderBuilder {
+            dataset,
+            batch_size: 1,
+            shuffle: false,
+            sampler: None,
+            workers: 0,
+            prefetch_factor: 2,
+            drop_last: false,
+            seed: 0,
+            timeout: None,
+        }
+    }
+
+    /// The dataset.
+    pub fn dataset(&self) -> &D {
+        &self.dataset
+    }
+
+    /// Batches in a whole epoch, on this rank.
+    pub fn len(&self) -> usize {
+        self.batches.num_batches(self.sampler.len())
+    }
+
+    /// True when an epoch has no batch.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Chooses the epoch of the next iteration. Without it, epochs count up from 0. After
+    /// [`load_state_dict`](Self::load_state_dict), choosing the loaded epoch keeps the loaded
+    /// position in it.
+    pub fn set_epoch(&self, epoch: u64) {
+        let mut inner = self.inner.lock();
+        let loaded = inner.loaded.filter(|loaded| loaded.epoch == epoch);
+        inner.next = loaded.unwrap_or(Start { epoch, position: 0 });
+        if inner.run.as_ref().is_some_and(|run| !run.live) {
+            inner.run = None;
+        }
+    }
+
+    /// The batches of the next epoch, or what is left of it after a resume. A loader has one
+    /// iteration at a time: a new one ends the one before.
+    pub fn iter(&self) -> Iter<'_, D> {
+        let mut inner = self.inner.lock();
+        let inner = &mut *inner;
+        inner.cancel();
+        let start = inner.next;
+        inner.next = Start { epoch: start.epoch + 1, position: 0 };
+        inner.loaded = None;
+        let order = self.sampler.indices(inner.seed, start.epoch);
+        let failed = self.check(&order).err();
+        let order = order.get(start.position..).unwrap_or_default();
+        let full = self.batches.batches(order).map(<[usize]>::len).sum();
+        inner.runs += 1;
+        inner.run = Some(Run {
+            id: inner.runs,
+            epoch: start.epoch,
+            order: order[..full].to_vec(),
+            offset: start.position,
+            published: 0,
+            yielded: 0,
+            live: true,
+            finished: false,
+            failed,
+        });
+        // Workers start on the first batches now, while the caller is still getting ready.
+        if let Err(error) = self.prefetch(inner) {
+            inner.fail(error);
+        }
+        Iter { loader: self, id: inner.runs }
+    }
+
+    /// An order must be as long as the sampler says, and every index one of the dataset's.
+    fn check(&self, order: &[usize]) -> Result<()> {
+        let (len, samples) = (order.len(), self.dataset.len());
+        let message = match order.iter().position(|&index| index >= samples) {
+            Some(place) => format!(
+                "gives index {} at place {place}, but the dataset has {samples} samples",
+                order[place]
+            ),
+            None if len != self.sampler.len() => {
+                format!("gives {len} indices, but its len() is {}", self.sampler.len())
+            }
+            None => return Ok(()),
+        };
+        Err(Error::argument("DataLoader", "sampler", message))
+    }
+
+    /// Where the iteration is: after the last batch that was yielded. To be saved with a checkpoint.
+    pub fn state_dict(&self) -> LoaderState {
+        let inner = self.inner.lock();
+        let (start, finished) = match &inner.run {
+            Some(run) => {
+                (Start { epoch: run.epoch, position: run.offset + run.yielded }, run.finished)
+            }
+            None => (inner.next, false),
+        };
+        LoaderState {
+            seed: inner.seed,
+            epoch: start.epoch,
+            position: start.position * self.sampler.num_replicas(),
+            finished,
+            dataset_len: self.dataset.len(),
+        }
+    }
+
+    /// Continues from a saved position: the next iteration yields what came after it, with the saved
+    /// seed, whatever the number of workers (and of ranks, as long as the position divides among
+    /// them). After the end of an epoch it is the next epoch.
+    ///
+    /// # Errors
+    /// [`Error::Config`] when the state belongs to another dataset, or lies between two of this
+    /// rank's samples.
+    pub fn load_state_dict(&self, state: &LoaderState) -> Result<()> {
+        let wrong = |message| Err(Error::config("DataLoader::load_state_dict", message));
+        let (len, replicas) = (self.dataset.len(), self.sampler.num_replicas());
+        if state.dataset_len != len {
+            return wrong(format!(
+                "the state is of a dataset of {} samples, this one has {len}",
+                state.dataset_len
+            ));
+        }
+        if !state.position.is_multiple_of(replicas) {
+            return wrong(format!(
+                "position {} of the epoch does not divide among {replicas} ranks",
+                state.position
+            ));
+        }
+        let position = state.position / replicas;
+        if position > self.sampler.len() {
+            return wrong(format!(
+                "position {} is behind the epoch's end at {}",
+                state.position,
+                self.sampler.len() * replicas
+            ));
+        }
+        let start = Start { epoch: state.epoch, position };
+        let mut inner = self.inner.lock();
+        if inner.seed != state.seed {
+            // Workers know the seed from their start.
+            inner.engine = None;
+            inner.seed = state.seed;
+        }
+        inner.cancel();
+        inner.run = None;
+        inner.loaded = Some(start);
+        inner.next = match state.finished {
+            true => Start { epoch: state.epoch + 1, position: 0 },
+            false => start,
+        };
+        Ok(())
+    }
+
+    /// Starts workers if there is anything to do, and publishes as many batches as they may have.
+    fn prefetch(&self, inner: &mut Inner) -> Result<()> {
+        let Some(run) = inner.run.as_mut().filter(|run| run.live && run.failed.is_none()) else {
+            return Ok(());
+        };
+        if self.workers == 0 || run.published == run.order.len() {
+            return Ok(());
+        }
+        let engine = match &mut inner.engine {
+            Some(engine) => engine,
+            none => {
+                let dimensions = Dimensions {
+                    workers: self.workers,
+                    tasks: self.workers * self.prefetch_factor,
+                    // More indices than an epoch has are never in one batch.
+                    batch_size: self.batches.batch_size().min(self.sampler.len()),
+                };
+                none.insert(Engine::Workers(Pool::start(&self.dataset, inner.seed, dimensions)?))
+            }
+        };
+        if let Engine::Workers(pool) = engine {
+            while pool.has_room() && run.published < run.order.len() {
+                let batch = next_batch(&run.order, run.published, self.batches);
+                pool.publish(batch, run.epoch)?;
+                run.published += batch.len();
+            }
+        }
+        Ok(())
+    }
+
+    fn next(&self, id: u64) -> Option<Result<Batch<D>>> {
+        let mut inner = self.inner.lock();
+        let inner = &mut *inner;
+        let run = inner.run.as_mut().filter(|run| run.id == id);
+        let Some(run) = run else {
+            let message = "a newer iteration of this DataLoader has begun; this one is over";
+            return Some(Err(Error::Other(message.to_owned())));
+        };
+        if !run.live {
+            return None;
+        }
+        if let Some(error) = run.failed.take() {
+            run.live = false;
+            return Some(Err(error));
+        }
+        if run.yielded == run.order.len() {
+            (run.live, run.finished) = (false, true);
+            return None;
+        }
+        let made = match self.workers {
+            0 => self.make(inner),
+            _ => self.collect(inner),
+        };
+        Some(made.inspect_err(|error| {
+            // A dataset's error concerns its batch; after any other there is nothing to go on with.
+            if !matches!(error, Error::Dataset { .. }) {
+                inner.engine = None;
+                if let Some(run) = &mut inner.run {
+                    run.live = false;
+                }
+            }
+        }))
+    }
+
+    /// The next batch, from the workers.
+    fn collect(&self, inner: &mut Inner) -> Result<Batch<D>> {
+        self.prefetch(inner)?;
+        let (Some(Engine::Workers(pool)), Some(run)) = (&mut inner.engine, &mut inner.run) else {
+            return Err(Error::Other("DataLoader: there are no workers".to_owned()));
+        };
+        // Tasks of an abandoned iteration can fill the ring: then none of ours is in flight yet.
+        let collected = loop {
+            match pool.collect(self.timeout)? {
+                Some(collected) => break collected,
+                None if run.published > run.yielded => {
+                    return Err(Error::Other("DataLoader: a batch got lost".to_owned()));
+                }
+                None => {
+                    let batch = next_batch(&run.order, run.published, self.batches);
+                    pool.publish(batch, run.epoch)?;
+                    run.published += batch.len();
+                }
+            }
+        };
+        run.yielded += next_batch(&run.order, run.yielded, self.batches).len();
+        self.prefetch(inner)?;
+        match collected {
+            Collected::Batch(layout, slot) => Ok(batch::<D>(layout, slot)),
+            Collected::Failed(error) => Err(error),
+        }
+    }
+
+    /// The next batch, made here.
+    fn make(&self, inner: &mut Inner) -> Result<Batch<D>> {
+        let engine = inner.engine.get_or_insert_with(|| Engine::Here(Slots::new(2)));
+        let (Engine::Here(slots), Some(run)) = (engine, &mut inner.run) else {
+            return Err(Error::Other("DataLoader: there are workers".to_owned()));
+        };
+        let indices = next_batch(&run.order, run.yielded, self.batches);
+        run.yielded += indices.len();
+        let info = WorkerInfo { seed: inner.seed, epoch: run.epoch, ..WorkerInfo::default() };
+        set_worker_info(info);
+        let result = assemble(&*self.dataset, indices.iter().copied(), &mut Here(slots));
+        set_worker_info(WorkerInfo::default());
+        match result {
+            Ok(Some((layout, slot))) => Ok(batch::<D>(layout, slot)),
+            Ok(None) => Err(Error::Other("DataLoader: a batch that nobody wants".to_owned())),
+            Err(Failure::Dataset { index, message }) => {
+                let worker = "the main process".to_owned();
+                Err(Error::Dataset { index, worker, message })
+            }
+            Err(Failure::Loader(error)) => Err(error),
+        }
+    }
+}
+
+/// The batch over a finished slot.
+fn batch<D: Dataset>(layout: BatchLayout, slot: Slot) -> Batch<D> {
+    let (memory, start) = (slot.arena().memory.clone(), slot.start());
+    D::Sample::batch(&mut Columns::new(layout, memory, start, Arc::new(slot)))
+}
+
+/// The indices of the batch that starts at place `from` of an order.
+fn next_batch(order: &[usize], from: usize, batches: BatchSampler) -> &[usize] {
+    &order[from..order.len().min(from + batches.batch_size())]
+}
+
+impl Inner {
+    /// Ends the current iteration; what workers have of it is not wanted any more.
+    fn cancel(&mut self) {
+        if let Some(run) = &mut self.run {
+            run.live = false;
+        }
+        if let Some(Engine::Workers(pool)) = &mut self.engine {
+            pool.cancel_all();
+        }
+    }
+
+    /// Makes the current iteration's next item this error.
+    fn fail(&mut self, error: Error) {
+        self.engine = None;
+        if let Some(run) = &mut self.run {
+            run.failed = Some(error);
+        }
+    }
+}
+
+/// Batches that are made in this process.
+struct Here<'a>(&'a mut Slots);
+
+impl Space for Here<'_> {
+    fn take(&mut self, bytes: usize) -> Result<Slot> {
+        self.0.take(bytes).map(|(slot, _)| slot)
+    }
+
+    fn reading(&mut self, _index: usize) -> bool {
+        true
+    }
+}
+
+/// The batches of an epoch; made by [`DataLoader::iter`].
+///
+/// After an [`Error::Dataset`] the iteration goes on with the next batch; after any other error it
+/// is over, and the next one starts new workers.
+pub struct Iter<'a, D: Dataset> {
+    loader: &'a DataLoader<D>,
+    id: u64,
+}
+
+impl<D: Dataset> Iterator for Iter<'_, D> {
+    type Item = Result<Batch<D>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.loader.next(self.id)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let inner = self.loader.inner.lock();
+        let left = inner.run.as_ref().filter(|run| run.id == self.id && run.live);
+        let left = left.map_or(0, |run| {
+            (run.order.len() - run.yielded).div_ceil(self.loader.batches.batch_size())
+        });
+        (0, Some(left + 1))
+    }
+}
+
+impl<D: Dataset> Drop for Iter<'_, D> {
+    fn drop(&mut self) {
+        let mut inner = self.loader.inner.lock();
+        if inner.run.as_ref().is_some_and(|run| run.id == self.id && run.live) {
+            inner.cancel();
+        }
+    }
+}
+
+impl<'a, D: Dataset> IntoIterator for &'a DataLoader<D> {
+    type Item = Result<Batch<D>>;
+    type IntoIter = Iter<'a, D>;
+    fn into_iter(self) -> Iter<'a, D> {
+        self.iter()
+    }
+}
