@@ -2,4 +2,6 @@
 
 pub mod pointwise;
 mod provisional;
+#[doc(hidden)]
+pub mod samples;
 pub mod views;
