@@ -2,6 +2,7 @@
 //! drivers. It knows no tensor, only raw strided buffers.
 
 pub mod copy;
+pub mod fold;
 pub mod format;
 pub mod isa;
 pub mod kernel;
@@ -10,3 +11,5 @@ pub mod math;
 pub mod plan;
 pub mod threads;
 pub mod tile;
+pub mod vectorize;
+pub mod widen;
