@@ -11,6 +11,7 @@ mod plan;
 
 use std::ops::Range;
 
+pub use kernel::{Tree, gather, leaf};
 pub use plan::{Plan, Walk};
 
 use super::threads::{GRAIN, parallel_for};
@@ -186,6 +187,17 @@ impl<T> SharedMut<T> {
     pub unsafe fn at(self, i: usize) -> *mut T {
         // SAFETY: the caller's word.
         unsafe { self.0.add(i) }
+    }
+
+    /// The elements of `range`.
+    ///
+    /// # Safety
+    /// They are initialised (for the types used here any bytes are), inside the memory that the
+    /// pointer was made from, and nobody else uses them while the slice lives.
+    #[inline(always)]
+    pub unsafe fn slice<'a>(self, range: Range<usize>) -> &'a mut [T] {
+        // SAFETY: the caller's word.
+        unsafe { std::slice::from_raw_parts_mut(self.0.add(range.start), range.len()) }
     }
 }
 
