@@ -103,7 +103,11 @@ impl<T: Ordered, S: Fn(usize, T, usize), const LARGEST: bool> Kernel for Job<'_,
             let column = output % width;
             // SAFETY: a position of the plan.
             let at = unsafe { input.0.offset(kept.offset + column as isize * step) };
-            let columns = if plan.by_columns() { TILE.min(width - column).min(range.end - output) } else { 1 };
+            let columns = if plan.by_columns() {
+                TILE.min(width - column).min(range.end - output)
+            } else {
+                1
+            };
             // SAFETY: the caller promised that the plan's positions can be read.
             unsafe {
                 if plan.by_columns() {
@@ -139,7 +143,9 @@ unsafe fn in_row<T: Ordered, const LARGEST: bool, const FMA: bool>(
     let (mut best, mut best_start) = (f.identity(), 0);
     for start in (0..n).step_by(TILE) {
         // SAFETY: elements of the caller's.
-        let x = unsafe { gather(at.offset(start as isize * stride), stride, TILE.min(n - start), &mut tile) };
+        let x = unsafe {
+            gather(at.offset(start as isize * stride), stride, TILE.min(n - start), &mut tile)
+        };
         let value = leaf::<_, FMA>(&f, x, ());
         if beats::<T, LARGEST>(value, best) || start == 0 {
             (best, best_start) = (value, start);
@@ -212,10 +218,13 @@ mod tests {
                 extremes::<f32, LARGEST>(&plan, data.as_ptr(), |o, v, i| out.lock()[o] = (v, i))
             };
             for (o, &(value, index)) in out.lock().iter().enumerate() {
-                let (n, at) = if folded == 0 { (rows, |o, i, w| i * w + o) } else { (width, (|o, i, w| o * w + i) as fn(usize, usize, usize) -> usize) };
-                let line: Vec<f32> = (0..n).map(|i| data[at(o, i, width)]).collect();
+                let line: Vec<f32> = if folded == 0 {
+                    (0..rows).map(|i| data[i * width + o]).collect()
+                } else {
+                    data[o * width..(o + 1) * width].to_vec()
+                };
                 let mut want = 0;
-                for i in 1..n {
+                for i in 1..line.len() {
                     if beats::<f32, LARGEST>(line[i], line[want]) {
                         want = i;
                     }

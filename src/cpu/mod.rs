@@ -10,7 +10,6 @@ pub mod kernel;
 pub mod lane;
 pub mod math;
 pub mod philox;
-pub mod philox;
 pub mod plan;
 pub mod row;
 pub mod threads;

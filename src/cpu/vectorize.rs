@@ -50,7 +50,10 @@ mod tests {
         type Output = f32;
         #[inline(always)]
         fn run<const FMA: bool>(self) -> f32 {
-            self.0.iter().zip(self.1).fold(0.0, |s, (&a, &b)| crate::cpu::math::single::fma::<FMA>(a, b, s))
+            self.0
+                .iter()
+                .zip(self.1)
+                .fold(0.0, |s, (&a, &b)| crate::cpu::math::single::fma::<FMA>(a, b, s))
         }
     }
 

@@ -32,8 +32,6 @@ pub trait Real:
     const ONE: Self;
     /// Minus infinity.
     const NEG_INFINITY: Self;
-    /// Not a number.
-    const NAN: Self;
     /// Rounds.
     fn of(value: f64) -> Self;
     /// The value as f64.
@@ -42,8 +40,6 @@ pub trait Real:
     fn magnitude(self) -> Self;
     /// Square root.
     fn root(self) -> Self;
-    /// `self * b + c`.
-    fn fma<const FMA: bool>(self, b: Self, c: Self) -> Self;
     /// e^x.
     fn exp<const FMA: bool>(self) -> Self;
     /// Natural logarithm.
@@ -69,7 +65,6 @@ macro_rules! real {
             const ZERO: $t = 0.0;
             const ONE: $t = 1.0;
             const NEG_INFINITY: $t = $t::NEG_INFINITY;
-            const NAN: $t = $t::NAN;
             #[inline(always)]
             fn of(value: f64) -> $t { value as $t }
             #[inline(always)]
@@ -78,8 +73,6 @@ macro_rules! real {
             fn magnitude(self) -> $t { self.abs() }
             #[inline(always)]
             fn root(self) -> $t { self.sqrt() }
-            #[inline(always)]
-            fn fma<const FMA: bool>(self, b: $t, c: $t) -> $t { $math::fma::<FMA>(self, b, c) }
             #[inline(always)]
             fn exp<const FMA: bool>(self) -> $t { $math::exp::<FMA>(self) }
             #[inline(always)]
@@ -141,7 +134,9 @@ mod tests {
     fn every_half_is_widened_as_by_the_half_crate() {
         for bits in 0..=u16::MAX {
             let (h, b) = (f16::from_bits(bits), bf16::from_bits(bits));
-            let same = |got: f32, want: f32| got.to_bits() == want.to_bits() || got.is_nan() && want.is_nan();
+            let same = |got: f32, want: f32| {
+                got.to_bits() == want.to_bits() || got.is_nan() && want.is_nan()
+            };
             assert!(same(h.widen(), h.to_f32()), "f16 {bits:#x}");
             assert!(same(b.widen(), b.to_f32()), "bf16 {bits:#x}");
             assert!(f16::narrow(h.widen()) == h || h.is_nan());

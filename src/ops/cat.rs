@@ -131,7 +131,8 @@ impl Tensor {
                 ),
             ));
         }
-        let parts: SmallVec<[Tensor; 8]> = tensors.iter().map(|t| t.borrow().unsqueeze(d)).collect();
+        let parts: SmallVec<[Tensor; 8]> =
+            tensors.iter().map(|t| t.borrow().unsqueeze(d)).collect();
         Tensor::cat(&parts, d)
     }
 
@@ -180,7 +181,9 @@ impl Tensor {
         let flipped = normalize_dims("flip", dims, self.dim());
         let out = flipped_copy(self, &flipped);
         let dims: SmallVec<[i64; 5]> = dims.into();
-        record("flip", &[self], out, |_| move |ctx| smallvec::smallvec![Some(ctx.grad(0).flip(&dims))])
+        record("flip", &[self], out, |_| {
+            move |ctx| smallvec::smallvec![Some(ctx.grad(0).flip(&dims))]
+        })
     }
 
     /// Entries shifted cyclically, by `shifts[i]` along `dims[i]` (`torch.roll`). With no `dims` the
@@ -205,7 +208,8 @@ impl Tensor {
             let n = out.size(dim);
             if n > 0 {
                 let shift = shift.rem_euclid(n as i64) as usize;
-                let (head, tail) = (out.narrow(dim, 0, n - shift), out.narrow(dim, n - shift, shift));
+                let (head, tail) =
+                    (out.narrow(dim, 0, n - shift), out.narrow(dim, n - shift, shift));
                 out = Tensor::cat(&[tail, head], dim);
             }
         }
@@ -236,7 +240,8 @@ fn flipped_copy(x: &Tensor, flipped: &[usize]) -> Tensor {
             let offset = start + walk.offset;
             // SAFETY: all places are elements of `x`; each element of `out` is written once.
             unsafe {
-                let (source, target) = (from.0.offset(offset * size as isize), to.at(row * inner * size));
+                let (source, target) =
+                    (from.0.offset(offset * size as isize), to.at(row * inner * size));
                 if step == 1 {
                     target.copy_from_nonoverlapping(source, inner * size);
                 } else {
@@ -272,8 +277,12 @@ pub(super) fn samples() -> Vec<OpSample> {
     vec![
         OpSample::new("cat(1)", two(), |x| Tensor::cat(x, 1)),
         OpSample::new("cat(0), thrice", same(), |x| Tensor::cat(&[&x[0], &x[1], &x[0]], 0)),
-        OpSample::new("cat, empty ones", [values([0], 1), values([2, 1], 1)], |x| Tensor::cat(x, -1)),
-        OpSample::new("cat, promoted", [Tensor::from([1i32]), Tensor::from([2i64])], |x| Tensor::cat(x, 0)),
+        OpSample::new("cat, empty ones", [values([0], 1), values([2, 1], 1)], |x| {
+            Tensor::cat(x, -1)
+        }),
+        OpSample::new("cat, promoted", [Tensor::from([1i32]), Tensor::from([2i64])], |x| {
+            Tensor::cat(x, 0)
+        }),
         OpSample::new("stack(1)", same(), |x| Tensor::stack(x, 1)),
         OpSample::new("stack(-1), 0-dim", [values([], 1), values([], 2)], |x| Tensor::stack(x, -1)),
         OpSample::new("repeat", x(), |x| x[0].repeat(&[2, 1, 3, 2])),

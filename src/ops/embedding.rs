@@ -110,7 +110,9 @@ pub(super) fn samples() -> Vec<OpSample> {
         OpSample::new("embedding, i32, 0-dim", table(), |x| {
             x[0].embedding(&Tensor::from([3i32]).reshape([]), None)
         }),
-        OpSample::new("embedding, empty", table(), |x| x[0].embedding(&Tensor::from([0i64; 0]), None)),
+        OpSample::new("embedding, empty", table(), |x| {
+            x[0].embedding(&Tensor::from([0i64; 0]), None)
+        }),
     ]
 }
 
@@ -135,9 +137,11 @@ mod tests {
     #[test]
     fn an_index_outside_the_table_is_named() {
         let table = values([5, 3], 1);
-        let error = catch(|| table.embedding(&Tensor::from([0i64, 9]), None)).unwrap_err().to_string();
+        let error =
+            catch(|| table.embedding(&Tensor::from([0i64, 9]), None)).unwrap_err().to_string();
         assert!(error.contains("index 9 at position 1") && error.contains("5 rows"), "{error}");
-        let error = catch(|| table.embedding(&Tensor::from([0.5f32]), None)).unwrap_err().to_string();
+        let error =
+            catch(|| table.embedding(&Tensor::from([0.5f32]), None)).unwrap_err().to_string();
         assert!(error.contains("f32"), "{error}");
     }
 }

@@ -35,7 +35,13 @@ impl<'a> Places<'a> {
         // SAFETY: dense i64 by `checked_index`.
         let all = unsafe { index.as_slice::<i64>() };
         let Some(last) = index.dim().checked_sub(1) else {
-            return Places { index: all, whole: smallvec![], beside: smallvec![], inner: (1, 0), along: 1 };
+            return Places {
+                index: all,
+                whole: smallvec![],
+                beside: smallvec![],
+                inner: (1, 0),
+                along: 1,
+            };
         };
         let (whole, beside) = (contiguous_strides(whole), contiguous_strides(beside));
         let sizes = &index.shape()[..last];
@@ -92,7 +98,10 @@ fn check(op: &str, x: &Tensor, d: usize, index: &Tensor, src: Option<&Tensor>) -
     if let Some(s) = src
         && s.dtype() != x.dtype()
     {
-        throw(Error::dtype(op, format!("the source holds {}, the tensor {}", s.dtype(), x.dtype())));
+        throw(Error::dtype(
+            op,
+            format!("the source holds {}, the tensor {}", s.dtype(), x.dtype()),
+        ));
     }
     checked_index(op, index, x.shape().get(d).copied().unwrap_or(1))
 }
@@ -155,7 +164,8 @@ impl Tensor {
         let mut sizes = [self.layout().shape.clone(), index.layout().shape.clone()];
         let same_dim = self.dim() == index.dim();
         sizes.iter_mut().filter_map(|s| s.get_mut(d)).for_each(|n| *n = 1);
-        let Some(mut shape) = broadcast_shapes(&sizes[0], &sizes[1]).ok().filter(|_| same_dim) else {
+        let Some(mut shape) = broadcast_shapes(&sizes[0], &sizes[1]).ok().filter(|_| same_dim)
+        else {
             throw(Error::shape(
                 "take_along_dim",
                 format!(
@@ -308,9 +318,13 @@ pub(super) fn samples() -> Vec<OpSample> {
     let two = || vec![values([3, 4], 2), values([2, 5], 3)];
     vec![
         OpSample::new("gather(0)", x(), move |x| x[0].gather(0, &index())),
-        OpSample::new("gather(1)", x(), |x| x[0].gather(1, &Tensor::from([[3i64, 3, 0], [1, 0, 0]]))),
+        OpSample::new("gather(1)", x(), |x| {
+            x[0].gather(1, &Tensor::from([[3i64, 3, 0], [1, 0, 0]]))
+        }),
         OpSample::new("gather, 0-dim", [values([], 2)], |x| x[0].gather(0, &Tensor::scalar(0i64))),
-        OpSample::new("take_along_dim", x(), |x| x[0].take_along_dim(&Tensor::from([[1i64], [0], [3]]), 1)),
+        OpSample::new("take_along_dim", x(), |x| {
+            x[0].take_along_dim(&Tensor::from([[1i64], [0], [3]]), 1)
+        }),
         OpSample::new("scatter(0)", two(), |x| {
             // Distinct places: with repeated ones the gradient of the overwritten is a convention.
             let index = Tensor::from([[0i64, 2, 1, 2], [1, 1, 0, 0]]);

@@ -51,7 +51,10 @@ impl Plan {
             throw(Error::argument(
                 op,
                 "indices",
-                format!("index {d} dimensions of a tensor of shape {:?}; at least one and at most all are needed", x.shape()),
+                format!(
+                    "index {d} dimensions of a tensor of shape {:?}; at least one and at most all are needed",
+                    x.shape()
+                ),
             ));
         }
         let mut common = Shape::new();
@@ -90,8 +93,11 @@ impl Plan {
     /// `t`, whose first dimensions are the common shape, with those moved to their place.
     fn to_place(&self, t: &Tensor) -> Tensor {
         let c = self.common.len();
-        let order: SmallVec<[i64; 5]> =
-            (c..c + self.place).chain(0..c).chain(c + self.place..t.dim()).map(|d| d as i64).collect();
+        let order: SmallVec<[i64; 5]> = (c..c + self.place)
+            .chain(0..c)
+            .chain(c + self.place..t.dim())
+            .map(|d| d as i64)
+            .collect();
         t.permute(&order)
     }
 
@@ -125,11 +131,17 @@ fn per_dimension(op: &str, x: &Tensor, d: usize, index: &Tensor) -> Vec<Tensor> 
     match index.dtype() {
         Dtype::Bool if sizes != Some(index.shape()) => throw(Error::shape(
             op,
-            format!("a mask of shape {:?} at dimension {d} of shape {:?}", index.shape(), x.shape()),
+            format!(
+                "a mask of shape {:?} at dimension {d} of shape {:?}",
+                index.shape(),
+                x.shape()
+            ),
         )),
         Dtype::Bool => index.nonzero().unbind(1),
         dtype if dtype.is_integral() => vec![index.detach().to_dtype(Dtype::I64)],
-        dtype => throw(Error::dtype(op, format!("an index holds {dtype}; integers or bools are needed"))),
+        dtype => {
+            throw(Error::dtype(op, format!("an index holds {dtype}; integers or bools are needed")))
+        }
     }
 }
 
@@ -197,8 +209,7 @@ impl Tensor {
                 let indices: Vec<Option<Tensor>> =
                     indices.iter().map(|i| i.as_ref().map(|i| ctx.get(i))).collect();
                 let indices: Vec<Option<&Tensor>> = indices.iter().map(Option::as_ref).collect();
-                let values =
-                    ctx.needs(1).then(|| g.index(&indices).sum_to_size(&values_shape));
+                let values = ctx.needs(1).then(|| g.index(&indices).sum_to_size(&values_shape));
                 let own = if accumulate || !ctx.needs(0) {
                     g
                 } else {
@@ -247,16 +258,19 @@ pub(super) fn samples() -> Vec<OpSample> {
             x[0].index(&[Some(&Tensor::from([2i64, 0])), None, Some(&Tensor::from([1i64, 1]))])
         }),
         OpSample::new("index [mask]", x(), |x| {
-            let mask = Tensor::from([[true, false, false, true], [false; 4], [true, true, false, false]]);
+            let mask =
+                Tensor::from([[true, false, false, true], [false; 4], [true, true, false, false]]);
             x[0].index(&[Some(&mask)])
         }),
         OpSample::new("index_put [i, j]", [values([3, 4, 2], 3), values([2, 1], 1)], |x| {
             let (i, j) = (Tensor::from([2i64, 0]), Tensor::from([1i64, 1]));
             x[0].index_put(&[Some(&i), Some(&j)], &x[1], false)
         }),
-        OpSample::new("index_put [:, i], accumulate", [values([3, 4], 3), values([3, 3], 1)], |x| {
-            x[0].index_put(&[None, Some(&Tensor::from([1i64, 1, -1]))], &x[1], true)
-        }),
+        OpSample::new(
+            "index_put [:, i], accumulate",
+            [values([3, 4], 3), values([3, 3], 1)],
+            |x| x[0].index_put(&[None, Some(&Tensor::from([1i64, 1, -1]))], &x[1], true),
+        ),
         OpSample::new("index, i64", [Tensor::from([5i64, 6, 7])], |x| {
             x[0].index(&[Some(&Tensor::from([true, false, true]))])
         })

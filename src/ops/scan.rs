@@ -69,9 +69,7 @@ fn scan_of(
     // SAFETY: contiguous and of the type matched on; `out` is fresh.
     unsafe {
         match x.dtype() {
-            Dtype::F64 => {
-                scan(x.as_slice(), out.as_mut_slice(), sizes, first as f64, float, |v| v)
-            }
+            Dtype::F64 => scan(x.as_slice(), out.as_mut_slice(), sizes, first as f64, float, |v| v),
             Dtype::F32 => {
                 let step = |a, x: f32| float(a, x as f64);
                 scan(x.as_slice(), out.as_mut_slice(), sizes, first as f64, step, |v| v as f32)

@@ -16,7 +16,7 @@ use crate::cpu::row::{self, Float};
 use crate::cpu::threads::{GRAIN, parallel_for};
 use crate::cpu::vectorize::{Kernel, vectorize};
 use crate::cpu::widen::Real;
-use crate::tensor::{Element, dispatch};
+use crate::tensor::dispatch;
 use crate::{Dtype, Tensor};
 
 /// Elements of cheap work that an exponential is worth, for the size of parallel parts.

@@ -14,7 +14,7 @@ use crate::autograd::record;
 use crate::cpu::fold::SharedMut;
 use crate::cpu::threads::{GRAIN, parallel_for};
 use crate::error::{Error, throw};
-use crate::tensor::{Element, dispatch};
+use crate::tensor::Element;
 use crate::{Dtype, Tensor};
 
 /// An element and its place in one number that sorts by element, then by place.
@@ -118,7 +118,9 @@ fn at_places(op: &'static str, x: &Tensor, d: usize, places: &Tensor) -> Tensor 
     let out = x.detach().gather(d as i64, places);
     record(op, &[x], out, |saver| {
         let (places, shape) = (saver.save(places), x.layout().shape.clone());
-        move |ctx| smallvec![Some(select_backward(&ctx.grad(0), &ctx.get(&places), &shape, d, true))]
+        move |ctx| {
+            smallvec![Some(select_backward(&ctx.grad(0), &ctx.get(&places), &shape, d, true))]
+        }
     })
 }
 
@@ -174,7 +176,8 @@ pub(super) fn samples() -> Vec<OpSample> {
         OpSample::new("sort(-1, descending)", x(), |x| x[0].sort(-1, true).0),
         OpSample::new("sort, 0-dim", [values([], 1)], |x| x[0].sort(0, false).0),
         OpSample::new("argsort, ties", ties(), |x| x[0].argsort(1, false)).order(Order::None),
-        OpSample::new("argsort(descending), ties", ties(), |x| x[0].argsort(1, true)).order(Order::None),
+        OpSample::new("argsort(descending), ties", ties(), |x| x[0].argsort(1, true))
+            .order(Order::None),
         OpSample::new("topk(2, 1)", x(), |x| x[0].topk(2, 1, true).0),
         OpSample::new("topk(1, 0), smallest", x(), |x| x[0].topk(1, 0, false).0),
         OpSample::new("sort, i64", [Tensor::from([3i64, i64::MIN, -1])], |x| x[0].sort(0, false).0),

@@ -150,7 +150,12 @@ pub unsafe fn rows<F: Fold, const FMA: bool>(
                     let n = LEAF.min(inner - start);
                     // SAFETY: a part of the output's elements.
                     let x = unsafe {
-                        gather(at.offset(run.offset + start as isize * stride), stride, n, &mut tile)
+                        gather(
+                            at.offset(run.offset + start as isize * stride),
+                            stride,
+                            n,
+                            &mut tile,
+                        )
                     };
                     tree.push(leaf::<F, FMA>(f, x, param), |a, b| f.combine(a, b));
                 }

@@ -72,7 +72,9 @@ impl Plan {
     /// Width of the rows if the buffer is a dense matrix with narrow rows, folded into one row.
     pub fn narrow_columns(&self, limit: usize) -> Option<usize> {
         match (&self.kept[..], &self.folded[..]) {
-            (&[(width, 1)], &[(_, stride)]) if width < limit && stride == width as isize => Some(width),
+            (&[(width, 1)], &[(_, stride)]) if width < limit && stride == width as isize => {
+                Some(width)
+            }
             _ => None,
         }
     }
@@ -80,19 +82,25 @@ impl Plan {
     /// Cuts the longest folded dimension into `parts` parts (fewer if it is shorter), which become
     /// the outermost kept dimension, and a rest with its offset, if they do not come out even.
     pub fn split(&self, parts: usize, interleaved: bool) -> (Plan, Option<(Plan, isize)>) {
-        let d = (0..self.folded.len()).max_by_key(|&d| self.folded[d].0).expect("something to fold");
+        let d =
+            (0..self.folded.len()).max_by_key(|&d| self.folded[d].0).expect("something to fold");
         let (size, stride) = self.folded[d];
         let parts = parts.min(size);
         let each = size / parts;
-        let (between_parts, within_part) =
-            if interleaved { (stride, parts as isize * stride) } else { (each as isize * stride, stride) };
+        let (between_parts, within_part) = if interleaved {
+            (stride, parts as isize * stride)
+        } else {
+            (each as isize * stride, stride)
+        };
         let resized = |n: usize, s: isize| {
             let mut dims = self.folded.clone();
             dims[d] = (n, s);
             coalesce(dims)
         };
         let main = Plan {
-            kept: coalesce(std::iter::once((parts, between_parts)).chain(self.kept.iter().copied())),
+            kept: coalesce(
+                std::iter::once((parts, between_parts)).chain(self.kept.iter().copied()),
+            ),
             folded: resized(each, within_part),
         };
         let done = parts * each;

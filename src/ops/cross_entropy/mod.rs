@@ -20,7 +20,7 @@ use smallvec::smallvec;
 use super::samples::{OpSample, Order, positive, values};
 use crate::autograd::record;
 use crate::error::{Error, throw};
-use crate::tensor::{Element, dispatch};
+use crate::tensor::dispatch;
 use crate::{Dtype, Tensor};
 use kernel::{Rows, backward_rows, forward_rows};
 
@@ -111,7 +111,8 @@ impl Batch {
         let target = target.detach().contiguous().reshape([-1]);
         check_targets(op, &target, classes, ignore_index);
         let weight = weight.map(|w| check_weight(op, w, classes, input.dtype()));
-        let x = input.movedim(class_dim as i64, -1).reshape([target.numel() as i64, classes as i64]);
+        let x =
+            input.movedim(class_dim as i64, -1).reshape([target.numel() as i64, classes as i64]);
         Batch { x: x.contiguous(), target, weight, ignore_index }
     }
 
@@ -366,15 +367,21 @@ pub(super) fn samples() -> Vec<OpSample> {
         OpSample::new("cross_entropy [N, C, d]", [values([2, 3, 4], 2)], |x| {
             x[0].cross_entropy(&Tensor::from([[0i64, 1, 2, 0], [2, 2, 1, 0]]))
         }),
-        OpSample::new("cross_entropy [C]", [values([5], 2)], |x| x[0].cross_entropy(&Tensor::scalar(3i64))),
+        OpSample::new("cross_entropy [C]", [values([5], 2)], |x| {
+            x[0].cross_entropy(&Tensor::scalar(3i64))
+        }),
         weighted("cross_entropy, weights, ignored", Reduction::Mean, 0.0),
         weighted("cross_entropy, none, smoothing", Reduction::None, 0.2),
         weighted("cross_entropy, mean, smoothing", Reduction::Mean, 0.1),
         weighted("cross_entropy, sum", Reduction::Sum, 0.0),
-        OpSample::new("cross_entropy, probabilities", [values([2, 3], 1), positive([2, 3], 4)], |x| {
-            let options = CrossEntropyOptions { label_smoothing: 0.3, ..Default::default() };
-            x[0].cross_entropy_with(&x[1], &options)
-        }),
+        OpSample::new(
+            "cross_entropy, probabilities",
+            [values([2, 3], 1), positive([2, 3], 4)],
+            |x| {
+                let options = CrossEntropyOptions { label_smoothing: 0.3, ..Default::default() };
+                x[0].cross_entropy_with(&x[1], &options)
+            },
+        ),
         OpSample::new("cross_entropy, all ignored", x(), |x| {
             let options = CrossEntropyOptions { reduction: Reduction::Sum, ..Default::default() };
             x[0].cross_entropy_with(&Tensor::from([-100i64; 4]), &options)

@@ -84,7 +84,9 @@ fn pick(x: &Tensor, target: &Tensor, factors: &Tensor) -> Tensor {
     record("nll_loss", &[x], out, |saver| {
         let (target, factors) = (saver.save(target), saver.save(factors));
         let classes = x.shape()[1];
-        move |ctx| smallvec![Some(place(&ctx.grad(0), &ctx.get(&target), &ctx.get(&factors), classes))]
+        move |ctx| {
+            smallvec![Some(place(&ctx.grad(0), &ctx.get(&target), &ctx.get(&factors), classes))]
+        }
     })
 }
 
@@ -106,7 +108,9 @@ fn place(g: &Tensor, target: &Tensor, factors: &Tensor, classes: usize) -> Tenso
     });
     record("nll_loss_backward", &[g], out, |saver| {
         let (target, factors) = (saver.save(target), saver.save(factors));
-        move |ctx| smallvec![Some(pick(&ctx.grad(0).contiguous(), &ctx.get(&target), &ctx.get(&factors)))]
+        move |ctx| {
+            smallvec![Some(pick(&ctx.grad(0).contiguous(), &ctx.get(&target), &ctx.get(&factors)))]
+        }
     })
 }
 

@@ -27,7 +27,10 @@ fn assert_not_empty(op: &str, x: &Tensor, dims: &Dims) {
         let d = (0..x.dim()).find(|&d| dims.reduced[d] && x.shape()[d] == 0).unwrap_or(0);
         throw(Error::shape(
             op,
-            format!("dimension {d} of shape {:?} has no elements to take the extreme of", x.shape()),
+            format!(
+                "dimension {d} of shape {:?} has no elements to take the extreme of",
+                x.shape()
+            ),
         ));
     }
 }
@@ -113,7 +116,9 @@ fn with_indices<const LARGEST: bool>(
         let indices = saver.save(&indices);
         let shape = x.layout().shape.clone();
         let d = x.normalize_dim(op, dim);
-        move |ctx| smallvec![Some(select_backward(&ctx.grad(0), &ctx.get(&indices), &shape, d, keepdim))]
+        move |ctx| {
+            smallvec![Some(select_backward(&ctx.grad(0), &ctx.get(&indices), &shape, d, keepdim))]
+        }
     });
     (values, indices)
 }

@@ -43,7 +43,8 @@ impl<T: Real> Fold for ShiftedExpSum<'_, T> {
 
 /// The result for f32 or f64 input, not recorded.
 fn logsumexp_of<T: Real + Element + Ordered>(x: &Tensor, dims: &Dims) -> Tensor {
-    let (shifts, out) = (Tensor::empty(dims.shape(x), T::DTYPE), Tensor::empty(dims.shape(x), T::DTYPE));
+    let (shifts, out) =
+        (Tensor::empty(dims.shape(x), T::DTYPE), Tensor::empty(dims.shape(x), T::DTYPE));
     // An infinite maximum is not subtracted: inf - inf is NaN.
     dims.fold(&Extreme::<T, true>(PhantomData), x, &shifts, |m| {
         if m.magnitude() == T::HIGHEST { T::ZERO } else { m }
@@ -68,7 +69,8 @@ impl Tensor {
         let dtype = if self.dtype().is_floating_point() { self.dtype() } else { Dtype::F32 };
         let dims = Dims::new("logsumexp", self, dims, keepdim);
         let wide = self.detach().to_dtype(dtype.compute());
-        let out = dispatch!(compute wide.dtype(), "logsumexp", T => logsumexp_of::<T>(&wide, &dims));
+        let out =
+            dispatch!(compute wide.dtype(), "logsumexp", T => logsumexp_of::<T>(&wide, &dims));
         record("logsumexp", &[self], out.to_dtype(dtype), |saver| {
             let (x, y) = (saver.save(self), saver.save_output(0));
             move |ctx| {
@@ -87,6 +89,8 @@ pub(super) fn samples() -> Vec<OpSample> {
         OpSample::new("logsumexp(dim=[0, 2], keepdim)", x(), |x| x[0].logsumexp(&[0, 2], true)),
         OpSample::new("logsumexp, all", x(), |x| x[0].logsumexp(&[], false)),
         OpSample::new("logsumexp, 0-dim", [values([], 1)], |x| x[0].logsumexp(&[0], false)),
-        OpSample::new("logsumexp, i64", [Tensor::from([1i64, 2, 3])], |x| x[0].logsumexp(&[0], false)),
+        OpSample::new("logsumexp, i64", [Tensor::from([1i64, 2, 3])], |x| {
+            x[0].logsumexp(&[0], false)
+        }),
     ]
 }

@@ -128,7 +128,8 @@ impl Tensor {
 
 pub(super) fn samples() -> Vec<OpSample> {
     let norm = |name: &str, p: f64, dims: &'static [i64], keepdim: bool| {
-        OpSample::new(name, [values([3, 4], 3)], move |x| x[0].norm_dim(p, dims, keepdim)).slack(2.0)
+        OpSample::new(name, [values([3, 4], 3)], move |x| x[0].norm_dim(p, dims, keepdim))
+            .slack(2.0)
     };
     vec![
         OpSample::new("norm", [values([3, 4], 7)], |x| x[0].norm()),

@@ -12,7 +12,7 @@ use crate::autograd::record;
 use crate::cpu::fold::Fold;
 use crate::cpu::widen::{Real, Widen};
 use crate::error::{Error, throw};
-use crate::ops::samples::{OpSample, values};
+use crate::ops::samples::{OpSample, positive, values};
 use crate::{Dtype, Tensor};
 
 /// Sum of floating-point elements in their wide type.
@@ -120,9 +120,8 @@ impl Tensor {
         if shape == self.shape() {
             return self.clone();
         }
-        let stretched = |d: &usize| {
-            *d < missing || shape[d - missing] == 1 && self.shape()[*d] != 1
-        };
+        let stretched =
+            |d: &usize| *d < missing || shape[d - missing] == 1 && self.shape()[*d] != 1;
         let dims: smallvec::SmallVec<[i64; 5]> =
             (0..self.dim()).filter(stretched).map(|d| d as i64).collect();
         // An empty list would mean all dimensions; here every dimension is kept.
@@ -137,11 +136,15 @@ pub(super) fn samples() -> Vec<OpSample> {
         OpSample::new("sum", x(), |x| x[0].sum()),
         OpSample::new("sum(dim=0)", x(), |x| x[0].sum_dim(&[0], false)),
         OpSample::new("sum(dim=[0, 2], keepdim)", x(), |x| x[0].sum_dim(&[0, 2], true)),
-        OpSample::new("sum(dim=-1), long", [values([3, 5000], 2)], |x| x[0].sum_dim(&[-1], false)),
-        OpSample::new("sum(dim=0), long", [values([5000, 9], 2)], |x| x[0].sum_dim(&[0], false)),
+        OpSample::new("sum(dim=-1), long", [positive([3, 5000], 2)], |x| {
+            x[0].sum_dim(&[-1], false)
+        }),
+        OpSample::new("sum(dim=0), long", [positive([5000, 9], 2)], |x| x[0].sum_dim(&[0], false)),
         OpSample::new("sum(dim=0), empty", [values([0, 3], 1)], |x| x[0].sum_dim(&[0], false)),
         OpSample::new("sum, 0-dim", [values([], 1)], |x| x[0].sum()),
-        OpSample::new("sum, i32", [Tensor::from([[1i32, 2], [3, 4]])], |x| x[0].sum_dim(&[1], false)),
+        OpSample::new("sum, i32", [Tensor::from([[1i32, 2], [3, 4]])], |x| {
+            x[0].sum_dim(&[1], false)
+        }),
         OpSample::new("sum_to_size", x(), |x| x[0].sum_to_size(&[3, 1])),
         OpSample::new("sum_to_size, leading", x(), |x| x[0].sum_to_size(&[4])),
     ]

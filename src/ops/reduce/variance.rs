@@ -108,7 +108,7 @@ impl Tensor {
                 let x = ctx.get(&x);
                 let y = dims.restore(&ctx.get(&y), x.shape());
                 let g = dims.restore(&ctx.grad(0), x.shape());
-                let g = (g / (&y * 2.0)).masked_fill(&y.detach().eq(0.0), 0.0);
+                let g = (g / &(&y * 2.0)).masked_fill(&y.detach().eq(0.0), 0.0);
                 smallvec![Some(variance_backward(&x, &g, &dims, divisor))]
             }
         })
