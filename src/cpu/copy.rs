@@ -145,7 +145,9 @@ impl Job {
                 let high = SIDE.min(height - first);
                 let steps = |k: usize| (plan.stride(d, k), plan.stride(last, k));
                 for left in (0..width).step_by(SIDE) {
-                    let at = |p: *mut u8, k: usize| p.wrapping_offset(left as isize * plan.stride(last, k));
+                    let at = |p: *mut u8, k: usize| {
+                        p.wrapping_offset(left as isize * plan.stride(last, k))
+                    };
                     let wide = SIDE.min(width - left);
                     // SAFETY: a block inside the plan.
                     unsafe { block::<T>(at(to, 0), steps(0), at(from, 1), steps(1), high, wide) };
@@ -197,7 +199,12 @@ mod tests {
         out.into_iter().map(|p| p as usize).collect()
     }
 
-    fn check<T: Copy + PartialEq + std::fmt::Debug>(shape: &[usize], to: &[isize], from: &[isize], value: fn(usize) -> T) {
+    fn check<T: Copy + PartialEq + std::fmt::Debug>(
+        shape: &[usize],
+        to: &[isize],
+        from: &[isize],
+        value: fn(usize) -> T,
+    ) {
         let (to_places, from_places) = (positions(shape, to), positions(shape, from));
         let len = |places: &[usize]| places.iter().max().map_or(1, |m| m + 1);
         let mut source: Vec<T> = (0..len(&from_places)).map(value).collect();
@@ -205,7 +212,13 @@ mod tests {
         let mut target = vec![blank; len(&to_places)];
         let elements = |ptr: *mut T, strides| Elements { ptr: ptr.cast(), shape, strides };
         // SAFETY: both vectors have all elements that the strides name.
-        unsafe { copy(size_of::<T>(), elements(target.as_mut_ptr(), to), elements(source.as_mut_ptr(), from)) };
+        unsafe {
+            copy(
+                size_of::<T>(),
+                elements(target.as_mut_ptr(), to),
+                elements(source.as_mut_ptr(), from),
+            )
+        };
         let mut want = vec![blank; target.len()];
         for (t, f) in to_places.iter().zip(&from_places) {
             want[*t] = source[*f];

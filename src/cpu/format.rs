@@ -336,7 +336,8 @@ unsafe fn fill<T: Copy>(tile: *mut T, value: T, n: usize) {
 }
 
 // Tiles are read and written as plain numbers and as lanes alike.
-const _: () = assert!(size_of::<F32<true>>() == 4 && size_of::<F64<true>>() == 8 && size_of::<I64>() == 8);
+const _: () =
+    assert!(size_of::<F32<true>>() == 4 && size_of::<F64<true>>() == 8 && size_of::<I64>() == 8);
 
 #[cfg(test)]
 mod tests {
@@ -354,9 +355,15 @@ mod tests {
         for bits in (0..=u32::MAX).step_by(977).chain((0x3300_0000..0x3900_0000).step_by(13)) {
             let x = f32::from_bits(bits);
             let (a, b) = (<Half as Stored<f32>>::store(x).0, f16::from_f32(x).to_bits());
-            assert!(a == b || x.is_nan() && f16::from_bits(a).is_nan(), "{x:e}: {a:04x}, not {b:04x}");
+            assert!(
+                a == b || x.is_nan() && f16::from_bits(a).is_nan(),
+                "{x:e}: {a:04x}, not {b:04x}"
+            );
             let (a, b) = (<Brain as Stored<f32>>::store(x).0, bf16::from_f32(x).to_bits());
-            assert!(a == b || x.is_nan() && bf16::from_bits(a).is_nan(), "{x:e}: {a:04x}, not {b:04x}");
+            assert!(
+                a == b || x.is_nan() && bf16::from_bits(a).is_nan(),
+                "{x:e}: {a:04x}, not {b:04x}"
+            );
         }
     }
 
@@ -368,14 +375,22 @@ mod tests {
         let mut tile = [0f32; 20];
         let origin = &raw mut memory[64];
         // SAFETY: the block's elements are in `memory`, the tile has 20 values.
-        unsafe { loader(Format::I16, Compute::F32)(tile.as_mut_ptr().cast(), origin.cast(), block) };
+        unsafe {
+            loader(Format::I16, Compute::F32)(tile.as_mut_ptr().cast(), origin.cast(), block)
+        };
         for (i, v) in tile.iter().enumerate() {
             let (row, column) = (4 - i / 4, 3 * (i % 4));
             assert_eq!(*v, (16 * row + column) as f32 * 3.0 - 100.0);
         }
         tile.iter_mut().for_each(|v| *v += 0.75);
         // SAFETY: as above.
-        unsafe { storer(Compute::F32, Format::I16)(tile.as_mut_ptr().cast(), (&raw mut memory[64]).cast(), block) };
+        unsafe {
+            storer(Compute::F32, Format::I16)(
+                tile.as_mut_ptr().cast(),
+                (&raw mut memory[64]).cast(),
+                block,
+            )
+        };
         assert_eq!(memory[64 + 3], (64 + 3) * 3 - 100);
         assert_eq!(memory[0], -99);
     }
@@ -386,11 +401,15 @@ mod tests {
         let mut tile = [0.0f32, f32::NAN, -0.5];
         let block = Block { inner: 3, inner_stride: 1, outer: 1, outer_stride: 0 };
         // SAFETY: three elements on both sides.
-        unsafe { storer(Compute::F32, Format::Bool)(tile.as_mut_ptr().cast(), bytes.as_mut_ptr(), block) };
+        unsafe {
+            storer(Compute::F32, Format::Bool)(tile.as_mut_ptr().cast(), bytes.as_mut_ptr(), block)
+        };
         assert_eq!(bytes, [0, 1, 1]);
         let mut tile = [-1i64, -2, 2];
         // SAFETY: as above.
-        unsafe { storer(Compute::I64, Format::Bit)(tile.as_mut_ptr().cast(), bytes.as_mut_ptr(), block) };
+        unsafe {
+            storer(Compute::I64, Format::Bit)(tile.as_mut_ptr().cast(), bytes.as_mut_ptr(), block)
+        };
         assert_eq!(bytes, [1, 0, 0]);
     }
 }

@@ -90,10 +90,16 @@ macro_rules! declare {
 float_functions!(declare);
 
 /// An integer value with bitwise operators.
-pub trait Bits: Number + BitAnd<Output = Self> + BitOr<Output = Self> + BitXor<Output = Self> + Not<Output = Self> {}
+pub trait Bits:
+    Number + BitAnd<Output = Self> + BitOr<Output = Self> + BitXor<Output = Self> + Not<Output = Self>
+{
+}
 
 /// A literal on the left: `1.0 - x`. Formulas are generic over `S: Number where f64: Literal<S>`.
-pub trait Literal<S>: Add<S, Output = S> + Sub<S, Output = S> + Mul<S, Output = S> + Div<S, Output = S> {}
+pub trait Literal<S>:
+    Add<S, Output = S> + Sub<S, Output = S> + Mul<S, Output = S> + Div<S, Output = S>
+{
+}
 impl<S, T> Literal<S> for T where
     T: Add<S, Output = S> + Sub<S, Output = S> + Mul<S, Output = S> + Div<S, Output = S>
 {
@@ -409,7 +415,13 @@ impl Number for I64 {
             let odd = exponent & 1 != 0;
             return I64(match base {
                 1 => 1,
-                -1 => if odd { -1 } else { 1 },
+                -1 => {
+                    if odd {
+                        -1
+                    } else {
+                        1
+                    }
+                }
                 _ => 0,
             });
         }
@@ -431,7 +443,9 @@ mod tests {
 
     #[test]
     fn floored_division_of_integers() {
-        for (a, b, q, r) in [(7, 3, 2, 1), (-7, 3, -3, 2), (7, -3, -3, -2), (-7, -3, 2, -1), (6, -3, -2, 0)] {
+        for (a, b, q, r) in
+            [(7, 3, 2, 1), (-7, 3, -3, 2), (7, -3, -3, -2), (-7, -3, 2, -1), (6, -3, -2, 0)]
+        {
             assert_eq!(I64(a).floor_divide(I64(b)).0, q, "{a} / {b}");
             assert_eq!(I64(a).remainder(I64(b)).0, r, "{a} % {b}");
         }
@@ -440,7 +454,8 @@ mod tests {
 
     #[test]
     fn floored_division_of_floats() {
-        let f = |a, b| (F64::<false>(a).floor_divide(F64(b)).0, F64::<false>(a).remainder(F64(b)).0);
+        let f =
+            |a, b| (F64::<false>(a).floor_divide(F64(b)).0, F64::<false>(a).remainder(F64(b)).0);
         assert_eq!(f(7.5, 2.0), (3.0, 1.5));
         assert_eq!(f(-7.5, 2.0), (-4.0, 0.5));
         // 1.0 / 0.1 rounds to 10, but 0.1 is a little more than a tenth.
@@ -450,7 +465,9 @@ mod tests {
 
     #[test]
     fn powers_of_integers() {
-        for (a, b, y) in [(3, 4, 81), (-2, 3, -8), (0, 0, 1), (2, -1, 0), (-1, -3, -1), (1, -5, 1), (2, 64, 0)] {
+        for (a, b, y) in
+            [(3, 4, 81), (-2, 3, -8), (0, 0, 1), (2, -1, 0), (-1, -3, -1), (1, -5, 1), (2, 64, 0)]
+        {
             assert_eq!(I64(a).pow(I64(b)).0, y, "{a}^{b}");
         }
     }

@@ -2,6 +2,8 @@
 //! drivers. It knows no tensor, only raw strided buffers.
 
 pub mod copy;
+pub mod extreme;
+pub mod fold;
 pub mod format;
 pub mod isa;
 pub mod kernel;
@@ -9,5 +11,8 @@ pub mod lane;
 pub mod math;
 pub mod philox;
 pub mod plan;
+pub mod row;
 pub mod threads;
 pub mod tile;
+pub mod vectorize;
+pub mod widen;

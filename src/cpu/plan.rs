@@ -183,9 +183,8 @@ impl Plan {
     /// True when operand `k` has one stride along all elements in the plan's order: its element `i`
     /// is `i` times the inner stride away.
     pub fn is_linear(&self, k: usize) -> bool {
-        (1..self.dims.len()).all(|d| {
-            self.stride(d - 1, k) == self.stride(d, k) * self.dims[d] as isize
-        })
+        (1..self.dims.len())
+            .all(|d| self.stride(d - 1, k) == self.stride(d, k) * self.dims[d] as isize)
     }
 
     /// True when operand `k` is the same in every row.
@@ -223,7 +222,8 @@ mod tests {
     fn overlap_is_seen() {
         let mut bytes = [0u8; 64];
         let at = |offset: usize, bytes: &mut [u8; 64]| bytes.as_mut_ptr().wrapping_add(offset);
-        let view = |ptr, shape, strides| Operand::Memory { ptr, format: Format::F32, shape, strides };
+        let view =
+            |ptr, shape, strides| Operand::Memory { ptr, format: Format::F32, shape, strides };
         let a = view(at(0, &mut bytes), &[4], &[1]);
         assert!(a.overlaps(&view(at(12, &mut bytes), &[4], &[1])));
         assert!(!a.overlaps(&view(at(16, &mut bytes), &[4], &[1])));

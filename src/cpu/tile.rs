@@ -167,7 +167,8 @@ impl Run<'_> {
                     match self.operands[k] {
                         Operand::Constant(c) => c.fill(self.compute, tiles.at(k), n),
                         Operand::Memory { format, .. } => {
-                            let block = Block { inner: n, inner_stride: 0, outer: 1, outer_stride: 0 };
+                            let block =
+                                Block { inner: n, inner_stride: 0, outer: 1, outer_stride: 0 };
                             loader(format, self.compute)(tiles.at(k), port.ptr, block);
                         }
                     }
@@ -449,7 +450,8 @@ mod tests {
         let mut xs: Vec<f32> = (0..len(1)).map(|i| i as f32 % 1000.0).collect();
         let mut ys: Vec<i16> = (0..len(2)).map(|i| (i % 501) as i16 - 250).collect();
         let dense = row_major(shape);
-        let memory = |ptr: *mut u8, format, strides| Operand::Memory { ptr, format, shape, strides };
+        let memory =
+            |ptr: *mut u8, format, strides| Operand::Memory { ptr, format, shape, strides };
         let operands = [
             memory(a.as_mut_ptr().cast(), Format::F32, out),
             memory(b.as_mut_ptr().cast(), Format::I64, &dense),
@@ -461,7 +463,11 @@ mod tests {
         let mut written = vec![false; a.len()];
         for i in 0..n {
             let (x, y) = (xs[places[1][i]], ys[places[2][i]] as f32);
-            assert_eq!(a[places[0][i]], 2.0 * x + y - 0.5, "element {i} of {shape:?}, strides {x:?} {y:?}");
+            assert_eq!(
+                a[places[0][i]],
+                2.0 * x + y - 0.5,
+                "element {i} of {shape:?}, strides {x:?} {y:?}"
+            );
             assert_eq!(b[i], (x - y) as i64, "element {i} of {shape:?}");
             written[places[0][i]] = true;
         }
@@ -470,7 +476,19 @@ mod tests {
 
     #[test]
     fn dense_strided_and_broadcast_operands() {
-        for shape in [&[][..], &[1], &[5], &[3000], &[3, 4], &[700, 3], &[3, 700], &[2, 3, 500], &[40, 7, 9], &[300, 300], &[2, 40_000]] {
+        for shape in [
+            &[][..],
+            &[1],
+            &[5],
+            &[3000],
+            &[3, 4],
+            &[700, 3],
+            &[3, 700],
+            &[2, 3, 500],
+            &[40, 7, 9],
+            &[300, 300],
+            &[2, 40_000],
+        ] {
             let dense = row_major(shape);
             let twice: Vec<isize> = dense.iter().map(|s| 2 * s).collect();
             let zero = vec![0; shape.len()];
@@ -485,7 +503,14 @@ mod tests {
                 *last = 0;
             }
             for out in [&dense, &twice, &transposed] {
-                for (x, y) in [(&dense, &dense), (&dense, &row), (&column, &dense), (&row, &column), (&transposed, &twice), (&zero, &transposed)] {
+                for (x, y) in [
+                    (&dense, &dense),
+                    (&dense, &row),
+                    (&column, &dense),
+                    (&row, &column),
+                    (&transposed, &twice),
+                    (&zero, &transposed),
+                ] {
                     check(shape, out, x, y);
                 }
             }
@@ -500,14 +525,23 @@ mod tests {
 
     #[test]
     fn an_output_may_be_an_input() {
-        for (shape, strides) in [(&[5000][..], &[1isize][..]), (&[50, 100], &[1, 50]), (&[400, 3], &[6, 2])] {
+        for (shape, strides) in
+            [(&[5000][..], &[1isize][..]), (&[50, 100], &[1, 50]), (&[400, 3], &[6, 2])]
+        {
             let places = positions(shape, strides);
             let mut x: Vec<f64> = (0..places.iter().max().unwrap() + 1).map(|i| i as f64).collect();
             let mut y = x.clone();
-            let at = |v: &mut Vec<f64>| Operand::Memory { ptr: v.as_mut_ptr().cast(), format: Format::F64, shape, strides };
+            let at = |v: &mut Vec<f64>| Operand::Memory {
+                ptr: v.as_mut_ptr().cast(),
+                format: Format::F64,
+                shape,
+                strides,
+            };
             let (px, py) = (at(&mut x), at(&mut y));
             // SAFETY: as above; both outputs are inputs.
-            unsafe { execute(&SAMPLE, Compute::F64, &[Constant::I(1)], shape, 2, &[px, py, px, py]) };
+            unsafe {
+                execute(&SAMPLE, Compute::F64, &[Constant::I(1)], shape, 2, &[px, py, px, py])
+            };
             for p in places {
                 assert_eq!((x[p], y[p]), (3.0 * p as f64 - 1.0, 0.0), "{shape:?} at {p}");
             }
@@ -518,11 +552,20 @@ mod tests {
     fn all_instruction_sets_agree() {
         let n = 1000;
         let x: Vec<f64> = (0..n).map(|i| i as f64).collect();
-        for isa in super::super::isa::Isa::ALL.into_iter().filter(|&i| i <= super::super::isa::available()) {
+        for isa in
+            super::super::isa::Isa::ALL.into_iter().filter(|&i| i <= super::super::isa::available())
+        {
             let (mut a, mut b) = (vec![0f64; n], vec![0f64; n]);
-            let pointers = [a.as_mut_ptr().cast(), b.as_mut_ptr().cast(), x.as_ptr().cast_mut().cast(), x.as_ptr().cast_mut().cast()];
+            let pointers = [
+                a.as_mut_ptr().cast(),
+                b.as_mut_ptr().cast(),
+                x.as_ptr().cast_mut().cast(),
+                x.as_ptr().cast_mut().cast(),
+            ];
             // SAFETY: four arrays of n values, one parameter, an instruction set that is there.
-            unsafe { SAMPLE.tile(Compute::F64, isa)(pointers.as_ptr(), (&raw const x[7]).cast(), n) };
+            unsafe {
+                SAMPLE.tile(Compute::F64, isa)(pointers.as_ptr(), (&raw const x[7]).cast(), n)
+            };
             assert!((0..n).all(|i| a[i] == 3.0 * i as f64 - 7.0 && b[i] == 0.0), "{isa:?}");
         }
     }

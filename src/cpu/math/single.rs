@@ -271,10 +271,13 @@ fn reduce_quadrant<const FMA: bool>(x: f32) -> (f32, u32) {
 #[inline(always)]
 fn sin_cos_of_quadrant<const FMA: bool>(r: f32, quadrant: u32) -> f32 {
     let z = r * r;
-    let sin = poly::<FMA, 4>(z, [-0.166_666_67, 0.008_333_329, -0.000_198_393_35, 0.000_002_718_304]);
+    let sin =
+        poly::<FMA, 4>(z, [-0.166_666_67, 0.008_333_329, -0.000_198_393_35, 0.000_002_718_304]);
     let sin = fma::<FMA>(r * z, sin, r);
-    let cos =
-        poly::<FMA, 4>(z, [0.041_666_668, -0.001_388_888_3, 0.000_024_799_52, -0.000_000_272_101_7]);
+    let cos = poly::<FMA, 4>(
+        z,
+        [0.041_666_668, -0.001_388_888_3, 0.000_024_799_52, -0.000_000_272_101_7],
+    );
     let cos = fma::<FMA>(z * z, cos, fma::<FMA>(z, -0.5, 1.0));
     let y = if quadrant & 1 == 0 { sin } else { cos };
     f32::from_bits(y.to_bits() ^ (quadrant & 2) << 30)

@@ -108,7 +108,9 @@ accuracy! {
 
 #[test]
 fn zeros_keep_their_sign() {
-    for f in [single::expm1::<true>, single::log1p::<true>, single::tanh::<true>, single::erf::<true>] {
+    for f in
+        [single::expm1::<true>, single::log1p::<true>, single::tanh::<true>, single::erf::<true>]
+    {
         assert!(f(-0.0).is_sign_negative() && f(0.0).is_sign_positive());
     }
     assert!(single::sin::<true>(-0.0).is_sign_negative());
@@ -117,8 +119,31 @@ fn zeros_keep_their_sign() {
 #[test]
 fn pow32() {
     let exponents = [
-        0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 3.0, -3.0, 0.5, -0.5, 1.5, 2.5, 7.0, 8.0, 1e-3, -1e-3, 33.0, 1e15,
-        16_777_215.0, 8_388_609.0, 1e30, f32::MAX, f32::INFINITY, f32::NEG_INFINITY, f32::NAN,
+        0.0,
+        -0.0,
+        1.0,
+        -1.0,
+        2.0,
+        -2.0,
+        3.0,
+        -3.0,
+        0.5,
+        -0.5,
+        1.5,
+        2.5,
+        7.0,
+        8.0,
+        1e-3,
+        -1e-3,
+        33.0,
+        1e15,
+        16_777_215.0,
+        8_388_609.0,
+        1e30,
+        f32::MAX,
+        f32::INFINITY,
+        f32::NEG_INFINITY,
+        f32::NAN,
     ];
     for f in [single::pow::<true>, single::pow::<false>] {
         for x in floats().step_by(37).chain(floats().take(13)) {
@@ -128,7 +153,10 @@ fn pow32() {
                 let (got, error) = (f(x, y), ulps32(f(x, y), want));
                 assert!(error <= 1.0, "pow({x:e}, {y:e}) = {got:e}, not {want:e}: {error} ulp");
                 let zero = got == 0.0 && want == 0.0;
-                assert!(!zero || got.is_sign_negative() == want.is_sign_negative(), "pow({x:e}, {y:e})");
+                assert!(
+                    !zero || got.is_sign_negative() == want.is_sign_negative(),
+                    "pow({x:e}, {y:e})"
+                );
             }
         }
     }

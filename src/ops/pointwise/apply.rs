@@ -6,7 +6,9 @@ use smallvec::SmallVec;
 use super::row::{Gradient, Kind, Row, Source};
 use super::symbolic::{Arena, Symbol};
 use crate::Tensor;
-use crate::autograd::{BackwardCtx, Grads, SavedTensor, Saver, record, record_inplace, will_record};
+use crate::autograd::{
+    BackwardCtx, Grads, SavedTensor, Saver, record, record_inplace, will_record,
+};
 use crate::cpu::format::Format;
 use crate::cpu::kernel::Kernel;
 use crate::cpu::lane::{Compute, Constant};
@@ -71,7 +73,8 @@ pub fn apply_inplace(row: &'static Row, inputs: &[Operand<'_>], params: &[Scalar
     let tensors: SmallVec<[&Tensor; 4]> = inputs.iter().filter_map(tensor).collect();
     let recorded = !row.gradients.is_empty() && will_record(&tensors);
     // Backward may want the value that is about to be overwritten.
-    let original = (recorded && Kept::uses_input(row, inputs, 0)).then(|| target.clone_contiguous());
+    let original =
+        (recorded && Kept::uses_input(row, inputs, 0)).then(|| target.clone_contiguous());
     {
         let mut copies: SmallVec<[Tensor; 2]> = SmallVec::new();
         for input in &inputs[1..] {
@@ -108,7 +111,10 @@ pub fn apply_inplace(row: &'static Row, inputs: &[Operand<'_>], params: &[Scalar
 pub fn apply_update(row: &'static Row, inputs: &[&Tensor], params: &[Scalar]) {
     let first = inputs[0];
     if !first.dtype().is_floating_point() {
-        throw(Error::dtype(row.name, format!("takes floating-point tensors, got {}", first.dtype())));
+        throw(Error::dtype(
+            row.name,
+            format!("takes floating-point tensors, got {}", first.dtype()),
+        ));
     }
     for (input, t) in row.inputs.iter().zip(inputs) {
         if t.shape() != first.shape() {
@@ -127,7 +133,8 @@ pub fn apply_update(row: &'static Row, inputs: &[&Tensor], params: &[Scalar]) {
     let outputs: SmallVec<[&Tensor; 4]> = row.writes.iter().map(|&k| inputs[k]).collect();
     for (place, &k) in row.writes.iter().enumerate() {
         outputs[place].assert_inplace_legal(row.name);
-        let clash = (0..inputs.len()).find(|&other| other != k && overlap(inputs[other], inputs[k]));
+        let clash =
+            (0..inputs.len()).find(|&other| other != k && overlap(inputs[other], inputs[k]));
         if let Some(other) = clash {
             throw(Error::argument(
                 row.name,

@@ -1,8 +1,8 @@
 //! Rows: arithmetic of one and two operands.
 
+use super::{apply, apply_inplace};
 use crate::Tensor;
 use crate::error::{Error, throw};
-use super::{apply, apply_inplace};
 use crate::tensor::{Operand, Scalar, result_type};
 
 crate::pointwise! {
@@ -127,7 +127,9 @@ impl Tensor {
             throw(Error::argument(
                 op,
                 "exponent",
-                format!("{n}: integers have no negative integer powers; convert to a floating-point type"),
+                format!(
+                    "{n}: integers have no negative integer powers; convert to a floating-point type"
+                ),
             ));
         }
         exponent

@@ -91,11 +91,17 @@ impl Tensor {
             Operand::Tensor(t) => (t.dtype(), t.dim()),
         };
         if dim > 0 {
-            throw(Error::shape(op, format!("`value` must be a number or a 0-dim tensor, has {dim} dimensions")));
+            throw(Error::shape(
+                op,
+                format!("`value` must be a number or a 0-dim tensor, has {dim} dimensions"),
+            ));
         }
         // A bool takes any number, as a truth value.
         if self.dtype() != Dtype::Bool && !can_cast(dtype, self.dtype()) {
-            throw(Error::dtype(op, format!("`value` is {dtype} and does not fit in a {} tensor", self.dtype())));
+            throw(Error::dtype(
+                op,
+                format!("`value` is {dtype} and does not fit in a {} tensor", self.dtype()),
+            ));
         }
         match (value, self.dtype()) {
             (Operand::Scalar(s), Dtype::Bool) => Operand::Scalar(Scalar::B(s.to_f64() != 0.0)),

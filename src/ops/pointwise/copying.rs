@@ -23,7 +23,12 @@ impl<S> Formula<S, 1, 0, 1> for Identity {
 static IDENTITY: Kernel = Kernel::number::<Identity, 1, 0, 1>();
 
 fn buffer(t: &Tensor) -> Buffer<'_> {
-    Buffer::Memory { ptr: t.data_ptr(), format: format_of(t.dtype()), shape: t.shape(), strides: t.strides() }
+    Buffer::Memory {
+        ptr: t.data_ptr(),
+        format: format_of(t.dtype()),
+        shape: t.shape(),
+        strides: t.strides(),
+    }
 }
 
 /// Copies and converts; `from` broadcasts to `to`'s shape.
@@ -73,7 +78,9 @@ impl Tensor {
         let output = Tensor::empty(self.shape(), self.dtype());
         // SAFETY: a new tensor of the same shape.
         unsafe { assign(&output, self) };
-        record("clone", &[self], output, |_| move |ctx: &BackwardCtx<'_>| smallvec![Some(ctx.grad(0))])
+        record("clone", &[self], output, |_| {
+            move |ctx: &BackwardCtx<'_>| smallvec![Some(ctx.grad(0))]
+        })
     }
 
     /// This tensor if it is contiguous, else a copy that is (`torch.Tensor.contiguous`).
@@ -93,10 +100,15 @@ impl Tensor {
         if broadcast_shapes(self.shape(), source.shape()).as_deref() != Ok(self.shape()) {
             throw(Error::shape(
                 "copy_",
-                format!("a source of shape {:?} does not broadcast to {:?}", source.shape(), self.shape()),
+                format!(
+                    "a source of shape {:?} does not broadcast to {:?}",
+                    source.shape(),
+                    self.shape()
+                ),
             ));
         }
-        let overlap = self.storage().ptr_eq(source.storage()) && buffer(self).overlaps(&buffer(source));
+        let overlap =
+            self.storage().ptr_eq(source.storage()) && buffer(self).overlaps(&buffer(source));
         let apart = overlap.then(|| source.detach().clone_contiguous());
         // SAFETY: no element twice, by the assertion above, and no overlap, thanks to the copy.
         unsafe { assign(self, apart.as_ref().unwrap_or(source)) };
@@ -116,7 +128,8 @@ impl Tensor {
             (Compute::I64, Scalar::F(_)) => Compute::F64,
             (compute, _) => compute,
         };
-        let operands: SmallVec<[Buffer<'_>; 2]> = smallvec![buffer(self), Buffer::Constant(constant(value))];
+        let operands: SmallVec<[Buffer<'_>; 2]> =
+            smallvec![buffer(self), Buffer::Constant(constant(value))];
         // SAFETY: no element twice, by the assertion above.
         unsafe { execute(&IDENTITY, compute, &[], self.shape(), 1, &operands) };
         record_inplace("fill_", self, &[self], |_| move |_: &BackwardCtx<'_>| smallvec![None]);

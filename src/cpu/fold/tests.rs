@@ -1,0 +1,106 @@
+use super::*;
+use proptest::prelude::*;
+
+struct Sum;
+
+impl Fold for Sum {
+    type In = f32;
+    type Acc = f32;
+    type Param = ();
+    #[inline(always)]
+    fn identity(&self) -> f32 {
+        0.0
+    }
+    #[inline(always)]
+    fn param(&self, _: usize) {}
+    #[inline(always)]
+    fn map<const FMA: bool>(&self, x: f32, (): ()) -> f32 {
+        x
+    }
+    #[inline(always)]
+    fn combine(&self, a: f32, b: f32) -> f32 {
+        a + b
+    }
+}
+
+fn sums(plan: &Plan, data: &[f32]) -> Vec<f32> {
+    let mut out = vec![f32::NAN; plan.outputs()];
+    let to = SharedMut(out.as_mut_ptr());
+    // SAFETY: the tests' plans stay inside `data`; every output has its place.
+    unsafe { fold(&Sum, plan, data.as_ptr(), |i, v| to.at(i).write(v)) };
+    out
+}
+
+/// The plain way: every element is added to its output, one by one.
+fn reference(shape: &[usize], strides: &[isize], folded: &[bool], data: &[f32]) -> Vec<f32> {
+    let outputs = (0..shape.len()).filter(|&d| !folded[d]).map(|d| shape[d]).product();
+    let mut out = vec![0.0; outputs];
+    for i in 0..shape.iter().product() {
+        let (mut left, mut offset, mut output, mut place) = (i, 0, 0, 1);
+        for d in (0..shape.len()).rev() {
+            let index = left % shape[d];
+            left /= shape[d];
+            offset += index as isize * strides[d];
+            if !folded[d] {
+                output += index * place;
+                place *= shape[d];
+            }
+        }
+        out[output] += data[offset as usize];
+    }
+    out
+}
+
+proptest! {
+    #[test]
+    fn any_layout_is_folded_as_by_the_plain_loop(
+        dims in prop::collection::vec((0usize..40, any::<bool>(), 0usize..3), 0..4),
+        order in any::<u64>(),
+    ) {
+        // Dimensions lie in memory in some order, with gaps.
+        let mut places: Vec<usize> = (0..dims.len()).collect();
+        if !places.is_empty() {
+            places.rotate_left(order as usize % dims.len());
+        }
+        let mut strides = vec![0isize; dims.len()];
+        let mut next = 1isize;
+        for &d in &places {
+            strides[d] = next * (1 + (dims[d].2 == 2) as isize);
+            next = strides[d] * dims[d].0.max(1) as isize;
+        }
+        let shape: Vec<usize> = dims.iter().map(|d| d.0).collect();
+        let folded: Vec<bool> = dims.iter().map(|d| d.1).collect();
+        // Small integers: sums are exact in any order.
+        let data: Vec<f32> = (0..next).map(|i| (i * 7 % 23 - 11) as f32).collect();
+        let plan = Plan::new(&shape, &strides, |d| folded[d]);
+        prop_assert_eq!(sums(&plan, &data), reference(&shape, &strides, &folded, &data));
+    }
+}
+
+#[test]
+fn long_and_narrow_folds_are_cut_into_parts() {
+    for (rows, width) in [(300_001, 1), (50_000, 3), (4_000, 10), (70_000, 8)] {
+        let data: Vec<f32> = (0..rows * width).map(|i| (i % 13) as f32).collect();
+        let (shape, strides) = ([rows, width], [width as isize, 1]);
+        for folded in [[true, false], [false, true], [true, true]] {
+            let plan = Plan::new(&shape, &strides, |d| folded[d]);
+            assert_eq!(sums(&plan, &data), reference(&shape, &strides, &folded, &data));
+        }
+    }
+}
+
+#[test]
+fn long_sums_are_accurate_and_do_not_depend_on_the_number_of_threads() {
+    let n = 1 << 22;
+    let data: Vec<f32> = (0..n).map(|i| 0.1 + (i % 7) as f32 * 0.01).collect();
+    let exact: f64 = data.iter().map(|&v| v as f64).sum();
+    for shape in [[1, n], [n, 1], [n / 64, 64]] {
+        let plan = Plan::new(&shape, &[shape[1] as isize, 1], |_| true);
+        let one = sums(&plan, &data)[0];
+        assert!((one as f64 / exact - 1.0).abs() < 2e-7, "{one} for {exact}");
+        let before = super::super::threads::get_num_threads();
+        super::super::threads::set_num_threads(3);
+        assert_eq!(sums(&plan, &data)[0].to_bits(), one.to_bits());
+        super::super::threads::set_num_threads(before);
+    }
+}

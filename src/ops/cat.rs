@@ -1,0 +1,296 @@
+//! Putting tensors together: cat, stack, repeat, repeat_interleave; and reordering along dimensions:
+//! flip, roll. The gradient of cat is cut into the inputs' parts.
+
+use std::borrow::Borrow;
+
+use smallvec::SmallVec;
+
+use super::samples::{OpSample, values};
+use super::scan::around;
+use crate::autograd::{no_grad, record};
+use crate::cpu::fold::{Shared, SharedMut, Walk};
+use crate::cpu::threads::{GRAIN, parallel_for};
+use crate::error::{Error, throw};
+use crate::tensor::{Shape, normalize_dim, normalize_dims, promote_types};
+use crate::{Dtype, Tensor};
+
+/// Copies the contiguous `x` to entries `start..` of dimension `d` of the fresh tensor `out`.
+fn place(out: &Tensor, x: &Tensor, d: usize, start: usize) {
+    let [outer, n, inner] = around(x.shape(), d);
+    let size = x.dtype().size();
+    let (row, pitch) = (n * inner * size, out.shape()[d] * inner * size);
+    let (from, to) = (Shared(x.data_ptr()), SharedMut(out.data_ptr()));
+    let first = start * inner * size;
+    // Bytes, so that one long row can be shared out too.
+    parallel_for(outer * row, 4 * GRAIN, |bytes| {
+        let from = from;
+        let mut at = bytes.start;
+        while at < bytes.end {
+            let (o, within) = (at / row, at % row);
+            let count = (row - within).min(bytes.end - at);
+            // SAFETY: `at + count` is inside x; its place is inside `out`, which is fresh.
+            unsafe {
+                to.at(o * pitch + first + within).copy_from_nonoverlapping(from.0.add(at), count);
+            }
+            at += count;
+        }
+    });
+}
+
+impl Tensor {
+    /// Tensors one after another along `dim` (`torch.cat`); of the type that all promote to.
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([[1i64, 2]]);
+    /// assert_eq!(Tensor::cat(&[&x, &x], 0).shape(), &[2, 2]);
+    /// ```
+    ///
+    /// # Panics
+    /// Throws when there is no tensor, or shapes differ in another dimension than `dim`. As in
+    /// PyTorch, tensors of shape `[0]` are skipped.
+    #[track_caller]
+    pub fn cat(tensors: &[impl Borrow<Tensor>], dim: i64) -> Tensor {
+        if tensors.is_empty() {
+            throw(Error::argument("cat", "tensors", "no tensor is given"));
+        }
+        let all: SmallVec<[&Tensor; 8]> = tensors.iter().map(Borrow::borrow).collect();
+        let dtype = all.iter().map(|t| t.dtype()).reduce(promote_types).unwrap_or(Dtype::F32);
+        let skipped = |t: &Tensor| t.shape() == [0];
+        let first = all.iter().find(|t| !skipped(t)).unwrap_or(&all[0]);
+        if first.dim() == 0 {
+            throw(Error::shape("cat", "0-dim tensors cannot be joined; use `stack`"));
+        }
+        let d = normalize_dim("cat", dim, first.dim());
+        let mut shape: Shape = first.shape().into();
+        shape[d] = 0;
+        let mut starts: SmallVec<[usize; 8]> = SmallVec::new();
+        for (i, t) in all.iter().enumerate() {
+            starts.push(shape[d]);
+            if skipped(t) {
+                continue;
+            }
+            let others = |t: &Tensor| {
+                let mut s: Shape = t.shape().into();
+                s.get_mut(d).into_iter().for_each(|n| *n = 0);
+                s
+            };
+            if others(t) != others(first) {
+                throw(Error::shape(
+                    "cat",
+                    format!(
+                        "tensor {i} has shape {:?}, the first {:?}; they may differ in dimension {d} \
+                         only",
+                        t.shape(),
+                        first.shape()
+                    ),
+                ));
+            }
+            shape[d] += t.shape()[d];
+        }
+        let out = Tensor::empty(&shape, dtype);
+        for (t, &start) in all.iter().zip(&starts).filter(|(t, _)| t.numel() > 0) {
+            if t.dtype() == dtype && t.is_contiguous() {
+                place(&out, t, d, start);
+            } else {
+                no_grad(|| out.narrow(d as i64, start, t.shape()[d]).copy_(t).numel());
+            }
+        }
+        record("cat", &all, out, |_| {
+            let shapes: Vec<Shape> = all.iter().map(|t| t.layout().shape.clone()).collect();
+            move |ctx| {
+                let g = ctx.grad(0);
+                let part = |(i, (shape, &start)): (usize, (&Shape, &usize))| {
+                    ctx.needs(i).then(|| match &shape[..] {
+                        [0] => Tensor::zeros([0], g.dtype()),
+                        shape => g.narrow(d as i64, start, shape[d]),
+                    })
+                };
+                shapes.iter().zip(&starts).enumerate().map(part).collect()
+            }
+        })
+    }
+
+    /// Tensors of one shape side by side along a new dimension (`torch.stack`).
+    ///
+    /// # Panics
+    /// Throws when there is no tensor, or shapes differ.
+    #[track_caller]
+    pub fn stack(tensors: &[impl Borrow<Tensor>], dim: i64) -> Tensor {
+        let Some(first) = tensors.first().map(Borrow::borrow) else {
+            throw(Error::argument("stack", "tensors", "no tensor is given"))
+        };
+        let d = normalize_dim("stack", dim, first.dim() + 1) as i64;
+        if let Some(i) = tensors.iter().position(|t| t.borrow().shape() != first.shape()) {
+            throw(Error::shape(
+                "stack",
+                format!(
+                    "tensor {i} has shape {:?}, the first {:?}",
+                    tensors[i].borrow().shape(),
+                    first.shape()
+                ),
+            ));
+        }
+        let parts: SmallVec<[Tensor; 8]> =
+            tensors.iter().map(|t| t.borrow().unsqueeze(d)).collect();
+        Tensor::cat(&parts, d)
+    }
+
+    /// Copies along each dimension, `repeats` may have more dimensions (`torch.Tensor.repeat`).
+    ///
+    /// # Panics
+    /// Throws when `repeats` has fewer entries than the tensor dimensions.
+    #[track_caller]
+    pub fn repeat(&self, repeats: &[usize]) -> Tensor {
+        let Some(missing) = repeats.len().checked_sub(self.dim()) else {
+            throw(Error::argument(
+                "repeat",
+                "repeats",
+                format!("{repeats:?} has fewer entries than shape {:?}", self.shape()),
+            ))
+        };
+        // Each dimension n becomes (repeats, n), of which the first is stretched.
+        let (mut split, mut stretched, mut joined) = (Shape::new(), Shape::new(), Shape::new());
+        for (d, &r) in repeats.iter().enumerate() {
+            let n = if d < missing { 1 } else { self.shape()[d - missing] };
+            split.extend([1, n]);
+            stretched.extend([r, n]);
+            joined.push(r * n);
+        }
+        self.reshape_to(&split).expand(&stretched).clone_contiguous().reshape_to(&joined)
+    }
+
+    /// Every entry of dimension `dim` `repeats` times (`torch.repeat_interleave`).
+    #[track_caller]
+    pub fn repeat_interleave(&self, repeats: usize, dim: i64) -> Tensor {
+        let d = normalize_dim("repeat_interleave", dim, self.dim());
+        let mut shape: Shape = self.shape().into();
+        shape.insert(d + 1, repeats);
+        let stretched = self.unsqueeze(d as i64 + 1).expand(&shape);
+        shape.remove(d + 1);
+        shape[d] *= repeats;
+        stretched.reshape_to(&shape)
+    }
+
+    /// The order of entries reversed along `dims` (`torch.flip`); a copy.
+    ///
+    /// # Panics
+    /// Throws when a dimension is out of range or named twice.
+    #[track_caller]
+    pub fn flip(&self, dims: &[i64]) -> Tensor {
+        let flipped = normalize_dims("flip", dims, self.dim());
+        let out = flipped_copy(self, &flipped);
+        let dims: SmallVec<[i64; 5]> = dims.into();
+        record("flip", &[self], out, |_| {
+            move |ctx| smallvec::smallvec![Some(ctx.grad(0).flip(&dims))]
+        })
+    }
+
+    /// Entries shifted cyclically, by `shifts[i]` along `dims[i]` (`torch.roll`). With no `dims` the
+    /// tensor is rolled as one list.
+    ///
+    /// # Panics
+    /// Throws when the lists differ in length, or a dimension is out of range.
+    #[track_caller]
+    pub fn roll(&self, shifts: &[i64], dims: &[i64]) -> Tensor {
+        if dims.is_empty() && shifts.len() == 1 {
+            return self.reshape([-1]).roll(shifts, &[0]).reshape_to(self.shape());
+        }
+        if shifts.len() != dims.len() {
+            throw(Error::argument(
+                "roll",
+                "shifts",
+                format!("{} shifts for {} dimensions", shifts.len(), dims.len()),
+            ));
+        }
+        let mut out = self.clone();
+        for (&shift, &dim) in shifts.iter().zip(dims) {
+            let n = out.size(dim);
+            if n > 0 {
+                let shift = shift.rem_euclid(n as i64) as usize;
+                let (head, tail) =
+                    (out.narrow(dim, 0, n - shift), out.narrow(dim, n - shift, shift));
+                out = Tensor::cat(&[tail, head], dim);
+            }
+        }
+        if dims.is_empty() { out.clone_contiguous() } else { out }
+    }
+}
+
+/// A dense copy with the order reversed along some dimensions: a walk with negative strides.
+fn flipped_copy(x: &Tensor, flipped: &[usize]) -> Tensor {
+    let out = x.empty_like();
+    if x.numel() == 0 {
+        return out;
+    }
+    let size = x.dtype().size();
+    let mut start = 0;
+    let mut dims: SmallVec<[(usize, isize); 5]> = SmallVec::new();
+    for (d, (&n, &stride)) in x.shape().iter().zip(x.strides()).enumerate() {
+        let reversed = flipped.contains(&d);
+        start += if reversed { (n as isize - 1) * stride } else { 0 };
+        dims.push((n, if reversed { -stride } else { stride }));
+    }
+    let (inner, step) = dims.pop().unwrap_or((1, 1));
+    let (from, to) = (Shared(x.data_ptr()), SharedMut(out.data_ptr()));
+    parallel_for(x.numel() / inner, GRAIN / inner, |rows| {
+        let from = from;
+        let mut walk = Walk::new(&dims, rows.start);
+        for row in rows {
+            let offset = start + walk.offset;
+            // SAFETY: all places are elements of `x`; each element of `out` is written once.
+            unsafe {
+                let (source, target) =
+                    (from.0.offset(offset * size as isize), to.at(row * inner * size));
+                if step == 1 {
+                    target.copy_from_nonoverlapping(source, inner * size);
+                } else {
+                    match size {
+                        1 => strided::<u8>(source, target, inner, step),
+                        2 => strided::<u16>(source, target, inner, step),
+                        4 => strided::<u32>(source, target, inner, step),
+                        _ => strided::<u64>(source, target, inner, step),
+                    }
+                }
+            }
+            walk.advance();
+        }
+    });
+    out
+}
+
+/// Copies `n` elements that are `step` apart next to each other.
+///
+/// # Safety
+/// Both sides have the elements, aligned for `T`.
+unsafe fn strided<T: Copy>(from: *const u8, to: *mut u8, n: usize, step: isize) {
+    for j in 0..n {
+        // SAFETY: the caller's word.
+        unsafe { to.cast::<T>().add(j).write(from.cast::<T>().offset(j as isize * step).read()) };
+    }
+}
+
+pub(super) fn samples() -> Vec<OpSample> {
+    let two = || vec![values([2, 3], 1), values([2, 2], 2)];
+    let same = || vec![values([2, 3], 1), values([2, 3], 2)];
+    let x = || vec![values([2, 3, 2], 1)];
+    vec![
+        OpSample::new("cat(1)", two(), |x| Tensor::cat(x, 1)),
+        OpSample::new("cat(0), thrice", same(), |x| Tensor::cat(&[&x[0], &x[1], &x[0]], 0)),
+        OpSample::new("cat, empty ones", [values([0], 1), values([2, 1], 1)], |x| {
+            Tensor::cat(x, -1)
+        }),
+        OpSample::new("cat, promoted", [Tensor::from([1i32]), Tensor::from([2i64])], |x| {
+            Tensor::cat(x, 0)
+        }),
+        OpSample::new("stack(1)", same(), |x| Tensor::stack(x, 1)),
+        OpSample::new("stack(-1), 0-dim", [values([], 1), values([], 2)], |x| Tensor::stack(x, -1)),
+        OpSample::new("repeat", x(), |x| x[0].repeat(&[2, 1, 3, 2])),
+        OpSample::new("repeat_interleave", x(), |x| x[0].repeat_interleave(3, 1)),
+        OpSample::new("flip([0, 2])", x(), |x| x[0].flip(&[0, -1])),
+        OpSample::new("flip([1])", x(), |x| x[0].flip(&[1])),
+        OpSample::new("flip, 0-dim", [values([], 1)], |x| x[0].flip(&[])),
+        OpSample::new("roll", x(), |x| x[0].roll(&[1, -4], &[0, 1])),
+        OpSample::new("roll, flat", x(), |x| x[0].roll(&[5], &[])),
+    ]
+}

@@ -1,0 +1,393 @@
+//! Cross entropy of class scores (log-softmax and negative log likelihood in one) and the negative
+//! log likelihood alone.
+//!
+//! For scores `x` of a row with class `t`, class weights `w` and smoothing `e` over C classes:
+//! `l = log sum_c e^{x_c}`, `loss = (1 - e) w_t (l - x_t) + e/C sum_c w_c (l - x_c)`.
+//! `d loss / d x_c = A e^{x_c - l} - e/C w_c - (1 - e) w_t [c = t]` with
+//! `A = (1 - e) w_t + e/C sum_c w_c`. The mean is over the weights `w_t`. Rows whose target is
+//! `ignore_index` give 0 and count for nothing.
+//!
+//! Forward keeps the scores and one `l` per row; backward makes the gradient from them in one pass:
+//! the log-softmax itself is never written to memory.
+
+mod kernel;
+mod nll;
+
+pub use nll::NllLossOptions;
+
+use smallvec::smallvec;
+
+use super::samples::{OpSample, Order, positive, values};
+use crate::autograd::record;
+use crate::error::{Error, throw};
+use crate::tensor::dispatch;
+use crate::{Dtype, Tensor};
+use kernel::{Rows, backward_rows, forward_rows};
+
+/// What a loss gives: one value per sample, their mean, or their sum (PyTorch's `reduction`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub enum Reduction {
+    /// One value per sample.
+    None,
+    /// The mean.
+    #[default]
+    Mean,
+    /// The sum.
+    Sum,
+}
+
+/// Options of [`Tensor::cross_entropy_with`]; the defaults are PyTorch's.
+#[derive(Clone, Debug)]
+pub struct CrossEntropyOptions {
+    /// A weight per class.
+    pub weight: Option<Tensor>,
+    /// Targets of this value are left out.
+    pub ignore_index: i64,
+    /// What is returned.
+    pub reduction: Reduction,
+    /// In 0..=1: how much of the target is spread evenly over all classes.
+    pub label_smoothing: f64,
+}
+
+impl Default for CrossEntropyOptions {
+    fn default() -> Self {
+        CrossEntropyOptions {
+            weight: None,
+            ignore_index: -100,
+            reduction: Reduction::Mean,
+            label_smoothing: 0.0,
+        }
+    }
+}
+
+/// Input as a dense `[rows, classes]` matrix and target as a dense list of checked classes.
+struct Batch {
+    /// Recorded: its gradient flows to the input.
+    x: Tensor,
+    target: Tensor,
+    weight: Option<Tensor>,
+    ignore_index: i64,
+}
+
+impl Batch {
+    /// Takes `[C]`, `[N, C]` and `[N, C, d...]` with targets `[]`, `[N]` and `[N, d...]`.
+    #[track_caller]
+    fn new(
+        op: &str,
+        input: &Tensor,
+        target: &Tensor,
+        weight: Option<&Tensor>,
+        ignore_index: i64,
+    ) -> Batch {
+        if !input.dtype().is_floating_point() {
+            crate::tensor::dtype::not_floating(op, input.dtype());
+        }
+        let class_dim = if input.dim() < 2 { 0 } else { 1 };
+        let mut rest = input.layout().shape.clone();
+        if input.dim() > 0 {
+            rest.remove(class_dim);
+        }
+        if input.dim() == 0 || rest[..] != *target.shape() {
+            throw(Error::shape(
+                op,
+                format!(
+                    "input {:?} and target {:?} do not fit: for input [N, C] or [N, C, d...] the \
+                     target is [N] or [N, d...]",
+                    input.shape(),
+                    target.shape()
+                ),
+            ));
+        }
+        if target.dtype() != Dtype::I64 {
+            throw(Error::dtype(
+                op,
+                format!(
+                    "target holds {}; class indices are i64: convert with `.to_dtype(I64)`",
+                    target.dtype()
+                ),
+            ));
+        }
+        let classes = input.shape()[class_dim];
+        let target = target.detach().contiguous().reshape([-1]);
+        check_targets(op, &target, classes, ignore_index);
+        let weight = weight.map(|w| check_weight(op, w, classes, input.dtype()));
+        let x =
+            input.movedim(class_dim as i64, -1).reshape([target.numel() as i64, classes as i64]);
+        Batch { x: x.contiguous(), target, weight, ignore_index }
+    }
+
+    /// Results per row (in the input's order) reduced. `total` is the sum of the rows' weights.
+    fn reduce(&self, rows: Tensor, total: f64, reduction: Reduction, shape: &[usize]) -> Tensor {
+        match reduction {
+            Reduction::None => rows.reshape_to(shape),
+            Reduction::Sum => rows.sum(),
+            Reduction::Mean => {
+                // In the wide type, so that the sum of half types does not overflow.
+                let wide = rows.to_dtype(rows.dtype().compute());
+                (wide.sum() / total).to_dtype(rows.dtype())
+            }
+        }
+    }
+
+    /// Sum of the weights of the targets' classes, without the ignored.
+    fn total_weight(&self) -> f64 {
+        // SAFETY: contiguous i64, made in `new`; nobody writes to it.
+        let target = unsafe { self.target.as_slice::<i64>() };
+        let kept = target.iter().filter(|&&t| t != self.ignore_index);
+        match &self.weight {
+            None => kept.count() as f64,
+            Some(w) => {
+                let w = w.to_vec::<f64>();
+                kept.map(|&t| w[t as usize]).sum()
+            }
+        }
+    }
+}
+
+#[track_caller]
+fn check_targets(op: &str, target: &Tensor, classes: usize, ignore_index: i64) {
+    // SAFETY: contiguous i64; nobody writes to it.
+    let targets = unsafe { target.as_slice::<i64>() };
+    let bad = |&t: &i64| t != ignore_index && !(0..classes as i64).contains(&t);
+    if let Some(position) = targets.iter().position(bad) {
+        throw(Error::argument(
+            op,
+            "target",
+            format!(
+                "class {} at position {position} is out of range: there are {classes} classes, so 0 \
+                 to {}, or {ignore_index} for a target that is left out",
+                targets[position],
+                classes as i64 - 1
+            ),
+        ));
+    }
+}
+
+/// The weights, contiguous and in the type that kernels compute in.
+#[track_caller]
+fn check_weight(op: &str, weight: &Tensor, classes: usize, dtype: Dtype) -> Tensor {
+    if weight.shape() != [classes] || !weight.dtype().is_floating_point() {
+        throw(Error::argument(
+            op,
+            "weight",
+            format!(
+                "{} of shape {:?}; one floating-point weight per class, shape [{classes}], is needed",
+                weight.dtype(),
+                weight.shape()
+            ),
+        ));
+    }
+    weight.detach().to_dtype(dtype.compute()).contiguous()
+}
+
+impl Tensor {
+    /// Mean cross entropy of these class scores against `target` (`torch.nn.functional.cross_entropy`).
+    ///
+    /// Scores are `[N, C]`, `[N, C, d...]` or `[C]`; targets i64 class indices of shape `[N]`,
+    /// `[N, d...]` or `[]`, or class probabilities of the scores' shape.
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let loss = Tensor::from([[0f32, 0.]]).cross_entropy(&Tensor::from([1i64]));
+    /// assert_eq!(loss.item() as f32, std::f32::consts::LN_2);
+    /// ```
+    ///
+    /// # Panics
+    /// Throws when shapes or types do not fit, and for a class that is out of range, naming it.
+    #[track_caller]
+    pub fn cross_entropy(&self, target: &Tensor) -> Tensor {
+        self.cross_entropy_with(target, &CrossEntropyOptions::default())
+    }
+
+    /// [`cross_entropy`](Self::cross_entropy) with options.
+    ///
+    /// # Panics
+    /// As `cross_entropy`; also for weights of another shape and a smoothing outside 0..=1.
+    #[track_caller]
+    pub fn cross_entropy_with(&self, target: &Tensor, options: &CrossEntropyOptions) -> Tensor {
+        let smoothing = options.label_smoothing;
+        if !(0.0..=1.0).contains(&smoothing) {
+            throw(Error::argument(
+                "cross_entropy",
+                "label_smoothing",
+                format!("{smoothing}; it must be between 0 and 1"),
+            ));
+        }
+        if target.dtype().is_floating_point() && target.shape() == self.shape() {
+            return against_probabilities(self, target, options);
+        }
+        let weight = options.weight.as_ref();
+        let batch = Batch::new("cross_entropy", self, target, weight, options.ignore_index);
+        let shape = target.layout().shape.clone();
+        fused(&batch, options, &shape)
+    }
+}
+
+/// The fused op on `[rows, classes]`.
+fn fused(batch: &Batch, options: &CrossEntropyOptions, shape: &[usize]) -> Tensor {
+    let Batch { x, target, weight, ignore_index } = batch;
+    let (n, reduction) = (target.numel(), options.reduction);
+    let smoothing = options.label_smoothing;
+    let lse = Tensor::empty([n], x.dtype().compute());
+    let losses = Tensor::empty([n], x.dtype().compute());
+    dispatch!(float x.dtype(), "cross_entropy", T => {
+        let rows = rows::<T>(x, target, weight, *ignore_index, smoothing);
+        forward_rows(&rows, lse.data_ptr().cast(), losses.data_ptr().cast());
+    });
+    let total = match reduction {
+        Reduction::Mean => batch.total_weight(),
+        _ => 1.0,
+    };
+    let losses = batch.reduce(losses, total, reduction, shape).to_dtype(x.dtype());
+    record("cross_entropy", &[x], losses, |saver| {
+        let (x, target) = (saver.save(x), saver.save(target));
+        let (lse, weight) = (saver.save(&lse), weight.as_ref().map(|w| saver.save(w)));
+        let ignore_index = *ignore_index;
+        move |ctx| {
+            let x = ctx.get(&x);
+            let (target, weight) = (ctx.get(&target), weight.as_ref().map(|w| ctx.get(w)));
+            let g = ctx.grad(0) / total;
+            let saved = Batch { x, target, weight, ignore_index };
+            smallvec![Some(if ctx.create_graph() {
+                composed_backward(&saved, &g, smoothing)
+            } else {
+                fused_backward(&saved, &ctx.get(&lse), &g, smoothing)
+            })]
+        }
+    })
+}
+
+/// The operands of the kernels, as slices.
+fn rows<'a, T: kernel::Scores>(
+    x: &'a Tensor,
+    target: &'a Tensor,
+    weight: &'a Option<Tensor>,
+    ignore_index: i64,
+    smoothing: f64,
+) -> Rows<'a, T> {
+    // SAFETY: contiguous and of these types, made in `Batch::new`; nobody writes to them.
+    unsafe {
+        Rows {
+            x: x.as_slice(),
+            target: target.as_slice(),
+            weight: weight.as_ref().map(|w| w.as_slice()),
+            classes: x.shape()[1],
+            ignore_index,
+            smoothing,
+        }
+    }
+}
+
+/// The gradient in one pass; `g` is a number, or one per row.
+fn fused_backward(batch: &Batch, lse: &Tensor, g: &Tensor, smoothing: f64) -> Tensor {
+    let Batch { x, target, weight, ignore_index } = batch;
+    let out = x.empty_like();
+    let g = g.to_dtype(x.dtype().compute()).contiguous();
+    dispatch!(float x.dtype(), "cross_entropy", T => {
+        let rows = rows::<T>(x, target, weight, *ignore_index, smoothing);
+        // SAFETY: contiguous and of the wide type; `out` is fresh and as large as `x`.
+        unsafe { backward_rows(&rows, lse.as_slice(), g.reshape([-1]).as_slice(), out.as_mut_slice()) };
+    });
+    out
+}
+
+/// The gradient in terms of recorded ops: `g (A softmax(x) - B)` with constant `A` and `B`.
+fn composed_backward(batch: &Batch, g: &Tensor, smoothing: f64) -> Tensor {
+    let Batch { x, target, weight, ignore_index } = batch;
+    let (n, classes) = (x.shape()[0], x.shape()[1]);
+    let w = weight.as_ref().map_or(vec![1.0; classes], |w| w.to_vec::<f64>());
+    let spread = smoothing / classes as f64;
+    let (mut a, mut b) = (vec![0f64; n], vec![0f64; n * classes]);
+    for (i, t) in target.to_vec::<i64>().into_iter().enumerate() {
+        if t == *ignore_index {
+            continue;
+        }
+        let own = (1.0 - smoothing) * w[t as usize];
+        a[i] = own + spread * w.iter().sum::<f64>();
+        b[i * classes..][..classes].iter_mut().zip(&w).for_each(|(b, w)| *b = spread * w);
+        b[i * classes + t as usize] += own;
+    }
+    let a = Tensor::from_slice(&a, [n, 1]).to_dtype(x.dtype());
+    let b = Tensor::from_slice(&b, [n, classes]).to_dtype(x.dtype());
+    let g = if g.dim() == 0 { g.clone() } else { g.reshape([n as i64, 1]) };
+    g * (a * x.softmax(1) - b)
+}
+
+/// Cross entropy against class probabilities: `-sum_c w_c p_c log softmax(x)_c`, with the
+/// probabilities smoothed; the mean is over the samples.
+fn against_probabilities(x: &Tensor, target: &Tensor, options: &CrossEntropyOptions) -> Tensor {
+    let class_dim = if x.dim() < 2 { 0 } else { 1 };
+    if x.dim() == 0 {
+        throw(Error::shape("cross_entropy", "the input has no class dimension"));
+    }
+    let classes = x.size(class_dim);
+    let smoothing = options.label_smoothing;
+    let p = if smoothing > 0.0 {
+        target * (1.0 - smoothing) + smoothing / classes as f64
+    } else {
+        target.clone()
+    };
+    let mut terms = x.log_softmax(class_dim) * p;
+    if let Some(weight) = &options.weight {
+        let weight = check_weight("cross_entropy", weight, classes, x.dtype());
+        let mut shape = vec![1; x.dim()];
+        shape[class_dim as usize] = classes;
+        terms = terms * weight.reshape_to(&shape).to_dtype(x.dtype());
+    }
+    let losses = -terms.sum_dim(&[class_dim], false);
+    match options.reduction {
+        Reduction::None => losses,
+        Reduction::Sum => losses.sum(),
+        Reduction::Mean => losses.sum() / (x.numel() as f64 / classes as f64),
+    }
+}
+
+pub(super) fn samples() -> Vec<OpSample> {
+    let x = || vec![values([4, 5], 2)];
+    let classes = || Tensor::from([0i64, 4, 2, 2]);
+    let weighted = |name: &str, reduction, smoothing| {
+        let weight = positive([5], 3);
+        OpSample::new(name, x(), move |x| {
+            x[0].cross_entropy_with(
+                &Tensor::from([1i64, -100, 0, 3]),
+                &CrossEntropyOptions {
+                    weight: Some(weight.to_dtype(x[0].dtype())),
+                    reduction,
+                    label_smoothing: smoothing,
+                    ..Default::default()
+                },
+            )
+        })
+    };
+    let mut all = vec![
+        OpSample::new("cross_entropy", x(), move |x| x[0].cross_entropy(&classes())),
+        OpSample::new("cross_entropy, long", [values([3, 500], 1)], |x| {
+            x[0].cross_entropy(&Tensor::from([7i64, 499, 0]))
+        }),
+        OpSample::new("cross_entropy [N, C, d]", [values([2, 3, 4], 2)], |x| {
+            x[0].cross_entropy(&Tensor::from([[0i64, 1, 2, 0], [2, 2, 1, 0]]))
+        }),
+        OpSample::new("cross_entropy [C]", [values([5], 2)], |x| {
+            x[0].cross_entropy(&Tensor::scalar(3i64))
+        }),
+        weighted("cross_entropy, weights, ignored", Reduction::Mean, 0.0),
+        weighted("cross_entropy, none, smoothing", Reduction::None, 0.2),
+        weighted("cross_entropy, mean, smoothing", Reduction::Mean, 0.1),
+        weighted("cross_entropy, sum", Reduction::Sum, 0.0),
+        OpSample::new(
+            "cross_entropy, probabilities",
+            [values([2, 3], 1), positive([2, 3], 4)],
+            |x| {
+                let options = CrossEntropyOptions { label_smoothing: 0.3, ..Default::default() };
+                x[0].cross_entropy_with(&x[1], &options)
+            },
+        ),
+        OpSample::new("cross_entropy, all ignored", x(), |x| {
+            let options = CrossEntropyOptions { reduction: Reduction::Sum, ..Default::default() };
+            x[0].cross_entropy_with(&Tensor::from([-100i64; 4]), &options)
+        })
+        .order(Order::First),
+    ];
+    all.extend(nll::samples());
+    all
+}

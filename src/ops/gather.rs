@@ -1,0 +1,345 @@
+//! Single elements by index along one dimension. `index` has as many dimensions as the tensor; at
+//! each of its places p, with p' being p with the coordinate along `dim` replaced by `index[p]`:
+//! gather: `y[p] = x[p']`; scatter: `x[p'] = src[p]`; scatter_add: `x[p'] += src[p]`.
+//! Gather and scatter_add are each other's gradients.
+
+use smallvec::{SmallVec, smallvec};
+
+use super::index_select::{Accumulate, checked_index};
+use super::samples::{OpSample, Order, values};
+use crate::autograd::{record, record_inplace};
+use crate::cpu::fold::{Shared, SharedMut, Walk};
+use crate::cpu::threads::{GRAIN, parallel_for};
+use crate::error::{Error, throw};
+use crate::tensor::layout::contiguous_strides;
+use crate::tensor::{Element, Scalar, broadcast_shapes, dispatch};
+use crate::{Dtype, Tensor};
+
+/// Where the elements of an indexed tensor (dense, of shape `whole`) and of the tensor beside the
+/// index (dense, of shape `beside`) are, for each place of the index.
+struct Places<'a> {
+    index: &'a [i64],
+    /// Rows of the index: (size, stride) of its outer dimensions in the indexed tensor, where the
+    /// stride along `dim` is 0, and in the other one.
+    whole: SmallVec<[(usize, isize); 4]>,
+    beside: SmallVec<[(usize, isize); 4]>,
+    /// The innermost dimension: size, and stride in the indexed tensor.
+    inner: (usize, usize),
+    /// Stride of `dim` in the indexed tensor.
+    along: usize,
+}
+
+impl<'a> Places<'a> {
+    /// `index` is dense and checked.
+    fn new(index: &'a Tensor, d: usize, whole: &[usize], beside: &[usize]) -> Places<'a> {
+        // SAFETY: dense i64 by `checked_index`.
+        let all = unsafe { index.as_slice::<i64>() };
+        let Some(last) = index.dim().checked_sub(1) else {
+            return Places {
+                index: all,
+                whole: smallvec![],
+                beside: smallvec![],
+                inner: (1, 0),
+                along: 1,
+            };
+        };
+        let (whole, beside) = (contiguous_strides(whole), contiguous_strides(beside));
+        let sizes = &index.shape()[..last];
+        let stride = |k: usize| if k == d { 0 } else { whole[k] };
+        Places {
+            index: all,
+            whole: sizes.iter().enumerate().map(|(k, &n)| (n, stride(k))).collect(),
+            beside: sizes.iter().enumerate().map(|(k, &n)| (n, beside[k])).collect(),
+            inner: (index.shape()[last], stride(last) as usize),
+            along: whole[d] as usize,
+        }
+    }
+
+    /// Calls `f(place in the indexed tensor, place beside)` for the index's rows of `rows`.
+    #[inline(always)]
+    fn each(&self, rows: std::ops::Range<usize>, mut f: impl FnMut(usize, usize)) {
+        let (n, step) = self.inner;
+        let (mut whole, mut beside) =
+            (Walk::new(&self.whole, rows.start), Walk::new(&self.beside, rows.start));
+        for row in rows {
+            let (w, b) = (whole.offset as usize, beside.offset as usize);
+            for (j, &i) in self.index[row * n..(row + 1) * n].iter().enumerate() {
+                f(w + j * step + i as usize * self.along, b + j);
+            }
+            whole.advance();
+            beside.advance();
+        }
+    }
+
+    fn rows(&self) -> usize {
+        self.index.len().checked_div(self.inner.0).unwrap_or(0)
+    }
+}
+
+/// Throws unless `index` has the tensor's number of dimensions and is nowhere larger than `limits`.
+#[track_caller]
+fn check(op: &str, x: &Tensor, d: usize, index: &Tensor, src: Option<&Tensor>) -> Tensor {
+    let fits = |whole: &Tensor, free: Option<usize>| {
+        let sizes = index.shape().iter().zip(whole.shape()).enumerate();
+        index.dim() == whole.dim() && sizes.into_iter().all(|(k, (i, n))| Some(k) == free || i <= n)
+    };
+    if index.numel() > 0 && !(fits(x, Some(d)) && src.is_none_or(|s| fits(s, None))) {
+        throw(Error::shape(
+            op,
+            format!(
+                "index {:?} must have the dimensions of the tensor {:?} and not be larger than it \
+                 except along {d}{}",
+                index.shape(),
+                x.shape(),
+                src.map(|s| format!(", nor than the source {:?}", s.shape())).unwrap_or_default()
+            ),
+        ));
+    }
+    if let Some(s) = src
+        && s.dtype() != x.dtype()
+    {
+        throw(Error::dtype(
+            op,
+            format!("the source holds {}, the tensor {}", s.dtype(), x.dtype()),
+        ));
+    }
+    checked_index(op, index, x.shape().get(d).copied().unwrap_or(1))
+}
+
+/// `g`, which has the index's shape, in the source's shape, which may be larger: the rest is 0.
+fn in_corner(g: Tensor, shape: &[usize]) -> Tensor {
+    if g.shape() == shape {
+        return g;
+    }
+    let out = Tensor::zeros(shape, g.dtype());
+    let mut corner = out.clone();
+    for (d, &n) in g.shape().iter().enumerate() {
+        corner = corner.narrow(d as i64, 0, n);
+    }
+    corner.copy_(&g);
+    out
+}
+
+impl Tensor {
+    /// Elements picked along `dim` (`torch.gather`): `y[i][j] = x[index[i][j]][j]` for `dim` 0 of a
+    /// matrix.
+    ///
+    /// # Panics
+    /// Throws when the index does not fit the tensor, is not of integers or is out of range.
+    #[track_caller]
+    pub fn gather(&self, dim: i64, index: &Tensor) -> Tensor {
+        let d = self.normalize_dim("gather", dim);
+        let index = check("gather", self, d, index, None);
+        let out = Tensor::empty(index.shape(), self.dtype());
+        let dense = self.detach().contiguous();
+        let places = Places::new(&index, d, self.shape(), index.shape());
+        dispatch!(self.dtype(), T => {
+            let (from, to) = (Shared(dense.data_ptr().cast::<T>()), SharedMut(out.data_ptr().cast::<T>()));
+            parallel_for(places.rows(), GRAIN / places.inner.0.max(1), |rows| {
+                let from = from;
+                // SAFETY: indices are in range; every place of `out` is written once.
+                places.each(rows, |p, q| unsafe { to.at(q).write(from.0.add(p).read()) });
+            });
+        });
+        let shape = self.layout().shape.clone();
+        record("gather", &[self], out, |saver| {
+            let index = saver.save(&index);
+            move |ctx| {
+                let g = ctx.grad(0);
+                let out = Tensor::zeros(&shape, g.dtype());
+                out.scatter_add_(d as i64, &ctx.get(&index), &g);
+                smallvec![Some(out)]
+            }
+        })
+    }
+
+    /// Elements picked along `dim`, index and tensor broadcast against each other elsewhere
+    /// (`torch.take_along_dim`): takes the result of `argsort` or `argmax_dim(.., true)`.
+    ///
+    /// # Panics
+    /// Throws when they do not broadcast, or the index is out of range.
+    #[track_caller]
+    pub fn take_along_dim(&self, index: &Tensor, dim: i64) -> Tensor {
+        let d = self.normalize_dim("take_along_dim", dim);
+        let mut sizes = [self.layout().shape.clone(), index.layout().shape.clone()];
+        let same_dim = self.dim() == index.dim();
+        sizes.iter_mut().filter_map(|s| s.get_mut(d)).for_each(|n| *n = 1);
+        let Some(mut shape) = broadcast_shapes(&sizes[0], &sizes[1]).ok().filter(|_| same_dim)
+        else {
+            throw(Error::shape(
+                "take_along_dim",
+                format!(
+                    "tensor {:?} and index {:?} do not broadcast beside dimension {d}",
+                    self.shape(),
+                    index.shape()
+                ),
+            ))
+        };
+        let mut with = |n: Option<&usize>| {
+            if let (Some(slot), Some(&n)) = (shape.get_mut(d), n) {
+                *slot = n;
+            }
+            shape.clone()
+        };
+        let (from, to) = (with(self.shape().get(d)), with(index.shape().get(d)));
+        self.expand(&from).gather(dim, &index.expand(&to))
+    }
+
+    /// Writes elements of `source` along `dim` (`torch.Tensor.scatter_`): `x[index[i][j]][j] =
+    /// source[i][j]` for `dim` 0 of a matrix. Where an element is named twice, the last stays.
+    ///
+    /// # Panics
+    /// Throws when shapes or types do not fit, or the index is out of range.
+    #[track_caller]
+    pub fn scatter_(&self, dim: i64, index: &Tensor, source: &Tensor) -> &Tensor {
+        let d = self.normalize_dim("scatter_", dim);
+        let index = check("scatter_", self, d, index, Some(source));
+        self.assert_inplace_legal("scatter_");
+        let dense = source.detach().contiguous();
+        let places = Places::new(&index, d, self.shape(), source.shape());
+        self.change_dense(|x| {
+            dispatch!(self.dtype(), T => {
+                let (to, from) = (x.data_ptr().cast::<T>(), dense.data_ptr().cast::<T>());
+                // SAFETY: indices are in range; one thread.
+                places.each(0..places.rows(), |p, q| unsafe { to.add(p).write(from.add(q).read()) });
+            });
+        });
+        record_inplace("scatter_", self, &[self, source], |saver| {
+            let (index, shape) = (saver.save(&index), source.layout().shape.clone());
+            move |ctx| {
+                let (g, index) = (ctx.grad(0), ctx.get(&index));
+                let own = ctx.needs(0).then(|| g.scatter_value(d as i64, &index, 0.0));
+                smallvec![own, ctx.needs(1).then(|| in_corner(g.gather(d as i64, &index), &shape))]
+            }
+        });
+        self
+    }
+
+    /// [`scatter_`](Self::scatter_) to a copy (`torch.scatter`).
+    #[track_caller]
+    pub fn scatter(&self, dim: i64, index: &Tensor, source: &Tensor) -> Tensor {
+        let out = self.clone_contiguous();
+        out.scatter_(dim, index, source);
+        out
+    }
+
+    /// Writes one number at the places that `index` names along `dim` (`torch.Tensor.scatter_` with a
+    /// number).
+    ///
+    /// # Panics
+    /// Throws when the index does not fit the tensor or is out of range.
+    #[track_caller]
+    pub fn scatter_value_(&self, dim: i64, index: &Tensor, value: impl Into<Scalar>) -> &Tensor {
+        let d = self.normalize_dim("scatter_value_", dim);
+        let index = check("scatter_value_", self, d, index, None);
+        self.assert_inplace_legal("scatter_value_");
+        let places = Places::new(&index, d, self.shape(), index.shape());
+        let value = value.into();
+        self.change_dense(|x| {
+            dispatch!(self.dtype(), T => {
+                let v = match value { Scalar::F(v) => T::from_f64(v), other => T::from_i64(other.to_i64()) };
+                let to = x.data_ptr().cast::<T>();
+                // SAFETY: indices are in range; one thread.
+                places.each(0..places.rows(), |p, _| unsafe { to.add(p).write(v) });
+            });
+        });
+        record_inplace("scatter_value_", self, &[self], |saver| {
+            let index = saver.save(&index);
+            move |ctx| smallvec![Some(ctx.grad(0).scatter_value(d as i64, &ctx.get(&index), 0.0))]
+        });
+        self
+    }
+
+    /// [`scatter_value_`](Self::scatter_value_) to a copy.
+    #[track_caller]
+    pub fn scatter_value(&self, dim: i64, index: &Tensor, value: impl Into<Scalar>) -> Tensor {
+        let out = self.clone_contiguous();
+        out.scatter_value_(dim, index, value);
+        out
+    }
+
+    /// Adds elements of `source` at the places that `index` names along `dim`
+    /// (`torch.Tensor.scatter_add_`).
+    ///
+    /// # Panics
+    /// Throws when shapes or types do not fit, or the index is out of range.
+    #[track_caller]
+    pub fn scatter_add_(&self, dim: i64, index: &Tensor, source: &Tensor) -> &Tensor {
+        let d = self.normalize_dim("scatter_add_", dim);
+        let index = check("scatter_add_", self, d, index, Some(source));
+        self.assert_inplace_legal("scatter_add_");
+        let dense = source.detach().contiguous();
+        let places = Places::new(&index, d, self.shape(), source.shape());
+        self.change_dense(|x| {
+            dispatch!(self.dtype(), T => {
+                let (to, from) = (x.data_ptr().cast::<T>(), dense.data_ptr().cast::<T>());
+                // SAFETY: indices are in range; one thread.
+                places.each(0..places.rows(), |p, q| unsafe { *to.add(p) = (*to.add(p)).plus(*from.add(q)) });
+            });
+        });
+        record_inplace("scatter_add_", self, &[self, source], |saver| {
+            let (index, shape) = (saver.save(&index), source.layout().shape.clone());
+            move |ctx| {
+                let g = ctx.grad(0);
+                let source =
+                    ctx.needs(1).then(|| in_corner(g.gather(d as i64, &ctx.get(&index)), &shape));
+                smallvec![Some(g), source]
+            }
+        });
+        self
+    }
+
+    /// [`scatter_add_`](Self::scatter_add_) to a copy (`torch.scatter_add`).
+    #[track_caller]
+    pub fn scatter_add(&self, dim: i64, index: &Tensor, source: &Tensor) -> Tensor {
+        let out = self.clone_contiguous();
+        out.scatter_add_(dim, index, source);
+        out
+    }
+
+    /// One row per class index: 0 but for a 1 at the index (`torch.nn.functional.one_hot`). i64.
+    ///
+    /// # Panics
+    /// Throws when an index is negative or not below `num_classes`.
+    #[track_caller]
+    pub fn one_hot(&self, num_classes: usize) -> Tensor {
+        let index = checked_index("one_hot", self, num_classes);
+        let mut shape = self.layout().shape.clone();
+        shape.push(num_classes);
+        let out = Tensor::zeros(&shape, Dtype::I64);
+        out.scatter_value_(-1, &index.unsqueeze(-1), 1i64);
+        out
+    }
+}
+
+pub(super) fn samples() -> Vec<OpSample> {
+    let index = || Tensor::from([[0i64, 2, 1, 2], [1, 1, 0, 0]]);
+    let x = || vec![values([3, 4], 2)];
+    let two = || vec![values([3, 4], 2), values([2, 5], 3)];
+    vec![
+        OpSample::new("gather(0)", x(), move |x| x[0].gather(0, &index())),
+        OpSample::new("gather(1)", x(), |x| {
+            x[0].gather(1, &Tensor::from([[3i64, 3, 0], [1, 0, 0]]))
+        }),
+        OpSample::new("gather, 0-dim", [values([], 2)], |x| x[0].gather(0, &Tensor::scalar(0i64))),
+        OpSample::new("take_along_dim", x(), |x| {
+            x[0].take_along_dim(&Tensor::from([[1i64], [0], [3]]), 1)
+        }),
+        OpSample::new("scatter(0)", two(), |x| {
+            // Distinct places: with repeated ones the gradient of the overwritten is a convention.
+            let index = Tensor::from([[0i64, 2, 1, 2], [1, 1, 0, 0]]);
+            x[0].scatter(0, &index, &x[1])
+        }),
+        OpSample::new("scatter_value(1)", x(), |x| {
+            x[0].scatter_value(1, &Tensor::from([[3i64], [0], [1]]), 7.5)
+        }),
+        OpSample::new("scatter_add(0)", two(), move |x| x[0].scatter_add(0, &index(), &x[1])),
+        OpSample::new("scatter_add_ of a view", two(), |x| {
+            let out = x[0].clone_contiguous();
+            let index = Tensor::from([[0i64, 1, 1], [3, 3, 3]]);
+            out.t().scatter_add_(0, &index, &x[1]);
+            out
+        }),
+        OpSample::new("one_hot", [Tensor::from([2i64, 0])], |x| x[0].one_hot(3)).order(Order::None),
+    ]
+}

@@ -1,0 +1,148 @@
+//! Elements chosen by a mask: `masked_select` collects them in row-major order, `masked_scatter` puts
+//! a list back in that order; `nonzero` tells their places.
+
+use smallvec::{SmallVec, smallvec};
+
+use super::samples::{OpSample, Order, values};
+use crate::autograd::record;
+use crate::error::{Error, throw};
+use crate::tensor::{broadcast_shapes, dispatch};
+use crate::{Dtype, Tensor};
+
+#[track_caller]
+fn assert_mask(op: &str, mask: &Tensor) {
+    if mask.dtype() != Dtype::Bool {
+        throw(Error::dtype(op, format!("`mask` holds {}; bool is needed", mask.dtype())));
+    }
+}
+
+/// The mask as a dense list of truth values.
+fn truths(mask: &Tensor) -> Tensor {
+    mask.detach().contiguous()
+}
+
+impl Tensor {
+    /// The elements where `mask` is true, as a list (`torch.masked_select`). Both broadcast.
+    ///
+    /// # Panics
+    /// Throws when the mask is not bool or the shapes do not broadcast.
+    #[track_caller]
+    pub fn masked_select(&self, mask: &Tensor) -> Tensor {
+        assert_mask("masked_select", mask);
+        let Ok(shape) = broadcast_shapes(self.shape(), mask.shape()) else {
+            throw(Error::shape(
+                "masked_select",
+                format!("tensor {:?} and mask {:?} do not broadcast", self.shape(), mask.shape()),
+            ))
+        };
+        select_dense(&self.expand(&shape), &truths(&mask.expand(&shape)))
+    }
+
+    /// A copy of this tensor with the first elements of `source` written where `mask` is true
+    /// (`torch.masked_scatter`). The mask broadcasts to this tensor's shape.
+    ///
+    /// # Panics
+    /// Throws when the mask is not bool or does not broadcast, or `source` is of another type or has
+    /// too few elements.
+    #[track_caller]
+    pub fn masked_scatter(&self, mask: &Tensor, source: &Tensor) -> Tensor {
+        assert_mask("masked_scatter", mask);
+        if source.dtype() != self.dtype() {
+            throw(Error::dtype(
+                "masked_scatter",
+                format!("the source holds {}, the tensor {}", source.dtype(), self.dtype()),
+            ));
+        }
+        let mask = truths(&mask.expand(self.shape()));
+        let zeros = self.masked_fill(&mask, 0.0);
+        let placed = scatter_dense(&source.reshape([-1]), &mask);
+        if self.dtype() == Dtype::Bool { zeros.logical_or(&placed) } else { zeros + placed }
+    }
+
+    /// Places of the elements that are not zero, one row of coordinates each (`torch.nonzero`).
+    pub fn nonzero(&self) -> Tensor {
+        let truths = self.detach().to_dtype(Dtype::Bool).contiguous();
+        // SAFETY: contiguous bools; nobody writes to them.
+        let all = unsafe { truths.as_slice::<bool>() };
+        let mut coordinates: Vec<i64> = Vec::new();
+        let mut count = 0;
+        for i in (0..all.len()).filter(|&i| all[i]) {
+            let mut left = i;
+            let mut place: SmallVec<[i64; 5]> = SmallVec::new();
+            for &n in self.shape().iter().rev() {
+                place.push((left % n) as i64);
+                left /= n;
+            }
+            coordinates.extend(place.iter().rev());
+            count += 1;
+        }
+        Tensor::from_slice(&coordinates, [count, self.dim()])
+    }
+}
+
+/// The elements of `x` where the dense mask of the same shape is true.
+fn select_dense(x: &Tensor, mask: &Tensor) -> Tensor {
+    let dense = x.detach().contiguous();
+    // SAFETY: contiguous bools; nobody writes to them.
+    let chosen = unsafe { mask.as_slice::<bool>() };
+    let out = dispatch!(x.dtype(), T => {
+        // SAFETY: contiguous and of type T.
+        let all = unsafe { dense.as_slice::<T>() };
+        let picked: Vec<T> = all.iter().zip(chosen).filter(|(_, m)| **m).map(|(x, _)| *x).collect();
+        Tensor::from(picked)
+    });
+    record("masked_select", &[x], out, |saver| {
+        let mask = saver.save(mask);
+        move |ctx| smallvec![Some(scatter_dense(&ctx.grad(0), &ctx.get(&mask)))]
+    })
+}
+
+/// Zeros of the dense mask's shape with the list's elements, in order, where it is true.
+#[track_caller]
+fn scatter_dense(list: &Tensor, mask: &Tensor) -> Tensor {
+    let out = Tensor::zeros(mask.shape(), list.dtype());
+    let dense = list.detach().contiguous();
+    // SAFETY: contiguous bools; nobody writes to them.
+    let chosen = unsafe { mask.as_slice::<bool>() };
+    let needed = chosen.iter().filter(|m| **m).count();
+    if dense.numel() < needed {
+        throw(Error::shape(
+            "masked_scatter",
+            format!("{} elements in the source for {needed} places in the mask", dense.numel()),
+        ));
+    }
+    dispatch!(list.dtype(), T => {
+        // SAFETY: contiguous and of type T; `out` is fresh.
+        let (list, out) = unsafe { (dense.as_slice::<T>(), out.as_mut_slice::<T>()) };
+        let places = out.iter_mut().zip(chosen).filter(|(_, m)| **m);
+        places.zip(list).for_each(|((o, _), &v)| *o = v);
+    });
+    record("masked_scatter", &[list], out, |saver| {
+        let mask = saver.save(mask);
+        let n = list.numel();
+        move |ctx| {
+            let picked = select_dense(&ctx.grad(0), &ctx.get(&mask));
+            let rest = n - picked.numel();
+            if rest == 0 {
+                return smallvec![Some(picked)];
+            }
+            let zeros = Tensor::zeros([rest], picked.dtype());
+            smallvec![Some(Tensor::cat(&[picked, zeros], 0))]
+        }
+    })
+}
+
+pub(super) fn samples() -> Vec<OpSample> {
+    let mask = || Tensor::from([[true, false, true], [false, false, true]]);
+    let x = || vec![values([2, 3], 4)];
+    vec![
+        OpSample::new("masked_select", x(), move |x| x[0].masked_select(&mask())),
+        OpSample::new("masked_select, broadcast", [values([2, 1], 4)], move |x| {
+            x[0].masked_select(&mask())
+        }),
+        OpSample::new("masked_scatter", [values([2, 3], 4), values([5], 1)], move |x| {
+            x[0].masked_scatter(&mask(), &x[1])
+        }),
+        OpSample::new("nonzero", [mask()], |x| x[0].nonzero()).order(Order::None),
+    ]
+}

@@ -1,0 +1,65 @@
+//! `any` and `all`: whether some or every element is not zero. bool results, u8 for u8 as PyTorch.
+
+use super::{Dims, simple_fold};
+use crate::ops::samples::{OpSample, Order};
+use crate::{Dtype, Tensor};
+
+simple_fold! { Any<bool> -> bool, identity false, map |x| x, combine |a, b| a | b }
+simple_fold! { All<bool> -> bool, identity true, map |x| x, combine |a, b| a & b }
+
+/// Elements as truth values, a result for them, and the type that it is converted to.
+fn truth(x: &Tensor, dims: &Dims) -> (Tensor, Tensor, Dtype) {
+    let dtype = if x.dtype() == Dtype::U8 { Dtype::U8 } else { Dtype::Bool };
+    (x.detach().to_dtype(Dtype::Bool), Tensor::empty(dims.shape(x), Dtype::Bool), dtype)
+}
+
+impl Tensor {
+    /// True when some element is not zero (`torch.any`).
+    pub fn any(&self) -> Tensor {
+        self.any_dim(&[], false)
+    }
+
+    /// Per slice along `dims` (all dimensions if the list is empty), whether some element is not
+    /// zero (`torch.any(dim, keepdim)`).
+    ///
+    /// # Panics
+    /// Throws when a dimension is out of range or named twice.
+    #[track_caller]
+    pub fn any_dim(&self, dims: &[i64], keepdim: bool) -> Tensor {
+        let dims = Dims::new("any", self, dims, keepdim);
+        let (x, out, dtype) = truth(self, &dims);
+        dims.fold(&Any, &x, &out, |v| v);
+        out.to_dtype(dtype)
+    }
+
+    /// True when every element is not zero (`torch.all`).
+    pub fn all(&self) -> Tensor {
+        self.all_dim(&[], false)
+    }
+
+    /// Per slice along `dims` (all dimensions if the list is empty), whether every element is not
+    /// zero (`torch.all(dim, keepdim)`).
+    ///
+    /// # Panics
+    /// Throws when a dimension is out of range or named twice.
+    #[track_caller]
+    pub fn all_dim(&self, dims: &[i64], keepdim: bool) -> Tensor {
+        let dims = Dims::new("all", self, dims, keepdim);
+        let (x, out, dtype) = truth(self, &dims);
+        dims.fold(&All, &x, &out, |v| v);
+        out.to_dtype(dtype)
+    }
+}
+
+pub(super) fn samples() -> Vec<OpSample> {
+    let x = || vec![Tensor::from([[0f64, 0.5, 0.], [0., 0., 0.], [1., f64::NAN, -2.]])];
+    vec![
+        OpSample::new("any", x(), |x| x[0].any()).order(Order::None),
+        OpSample::new("any(dim=1)", x(), |x| x[0].any_dim(&[1], false)).order(Order::None),
+        OpSample::new("all(dim=0, keepdim)", x(), |x| x[0].all_dim(&[0], true)).order(Order::None),
+        OpSample::new("all(dim=1), u8", [Tensor::from([[1u8, 2], [0, 1]])], |x| {
+            x[0].all_dim(&[1], false)
+        }),
+        OpSample::new("all, empty", [Tensor::zeros([0], Dtype::Bool)], |x| x[0].all()),
+    ]
+}

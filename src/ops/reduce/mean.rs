@@ -1,0 +1,55 @@
+//! Mean: `y = sum_i x_i / n`; the gradient of every element is the mean's over n. The division is
+//! done in the wide type, before rounding to a half type.
+
+use std::marker::PhantomData;
+
+use smallvec::smallvec;
+
+use super::Dims;
+use super::sum::FloatSum;
+use crate::Tensor;
+use crate::autograd::record;
+use crate::cpu::widen::{Real, Widen};
+use crate::ops::samples::{OpSample, values};
+use crate::tensor::dispatch;
+
+impl Tensor {
+    /// Mean of all elements (`torch.mean`); NaN if there are none.
+    ///
+    /// # Panics
+    /// Throws [`Error::Dtype`](crate::Error::Dtype) for integers and bools.
+    #[track_caller]
+    pub fn mean(&self) -> Tensor {
+        self.mean_dim(&[], false)
+    }
+
+    /// Means along `dims`, or over all elements if the list is empty (`torch.mean(dim, keepdim)`).
+    ///
+    /// # Panics
+    /// Throws for integers and bools, and for dimensions that are out of range or named twice.
+    #[track_caller]
+    pub fn mean_dim(&self, dims: &[i64], keepdim: bool) -> Tensor {
+        let dims = Dims::new("mean", self, dims, keepdim);
+        let out = Tensor::empty(dims.shape(self), self.dtype());
+        let n = dims.count(self) as f64;
+        dispatch!(float self.dtype(), "mean", T => {
+            type Wide = <T as Widen>::Wide;
+            let n = <Wide as Real>::of(n);
+            dims.fold(&FloatSum::<T>(PhantomData), self, &out, |sum| T::narrow(sum / n));
+        });
+        let shape = self.layout().shape.clone();
+        record("mean", &[self], out, |_| {
+            move |ctx| smallvec![Some(dims.restore(&(ctx.grad(0) / n), &shape).expand(&shape))]
+        })
+    }
+}
+
+pub(super) fn samples() -> Vec<OpSample> {
+    let x = || vec![values([2, 3, 4], 3)];
+    vec![
+        OpSample::new("mean", x(), |x| x[0].mean()),
+        OpSample::new("mean(dim=[1])", x(), |x| x[0].mean_dim(&[1], false)),
+        OpSample::new("mean(dim=[-1, 0], keepdim)", x(), |x| x[0].mean_dim(&[-1, 0], true)),
+        OpSample::new("mean, 0-dim", [values([], 1)], |x| x[0].mean_dim(&[-1], true)),
+    ]
+}

@@ -1,0 +1,135 @@
+//! Reductions: an op folds the elements along some dimensions into one. `x.sum()` is over all
+//! dimensions, `x.sum_dim(&[0, -1], keepdim)` over some; an empty list also means all. With
+//! `keepdim` the reduced dimensions stay, with size 1.
+//!
+//! Types as PyTorch: sums and products of integers and bools are i64; half types are added up in f32
+//! and rounded once. The order of additions depends on shape and strides only, so results are the
+//! same for any number of threads (`cpu::fold`).
+
+mod extremes;
+mod logic;
+mod logsumexp;
+mod mean;
+mod norm;
+mod prod;
+mod sum;
+mod variance;
+
+pub(super) use extremes::select_backward;
+
+use smallvec::SmallVec;
+
+use super::samples::OpSample;
+use crate::Tensor;
+use crate::cpu::fold::{Fold, Plan, SharedMut, fold};
+use crate::tensor::{Element, Shape, normalize_dims};
+
+/// The dimensions that an op reduces.
+struct Dims {
+    /// Per dimension of the input.
+    reduced: SmallVec<[bool; 5]>,
+    keepdim: bool,
+}
+
+impl Dims {
+    /// The dimensions in `dims`, or all of them if the list is empty.
+    #[track_caller]
+    fn new(op: &str, x: &Tensor, dims: &[i64], keepdim: bool) -> Dims {
+        let mut reduced = SmallVec::from_elem(dims.is_empty(), x.dim());
+        for d in normalize_dims(op, dims, x.dim()) {
+            // A 0-dim tensor has no place 0.
+            if let Some(place) = reduced.get_mut(d) {
+                *place = true;
+            }
+        }
+        Dims { reduced, keepdim }
+    }
+
+    /// The result's shape.
+    fn shape(&self, x: &Tensor) -> Shape {
+        self.sizes(x.shape(), self.keepdim)
+    }
+
+    fn sizes(&self, shape: &[usize], keepdim: bool) -> Shape {
+        let sizes = shape.iter().zip(&self.reduced);
+        sizes.filter(|(_, r)| keepdim || !**r).map(|(&n, &r)| if r { 1 } else { n }).collect()
+    }
+
+    /// Number of elements that make one of the result.
+    fn count(&self, x: &Tensor) -> usize {
+        x.shape().iter().zip(&self.reduced).filter(|(_, r)| **r).map(|(n, _)| n).product()
+    }
+
+    /// The reduced dimensions as an argument of other ops; for a 0-dim tensor it is empty.
+    fn reduced_list(&self) -> SmallVec<[i64; 5]> {
+        (0..self.reduced.len()).filter(|&d| self.reduced[d]).map(|d| d as i64).collect()
+    }
+
+    /// `t`, which has the result's shape, with the reduced dimensions of size 1, so that it
+    /// broadcasts to `shape`, the input's.
+    fn restore(&self, t: &Tensor, shape: &[usize]) -> Tensor {
+        if self.keepdim { t.clone() } else { t.reshape_to(&self.sizes(shape, true)) }
+    }
+
+    /// Folds `x` into the contiguous tensor `out`, which is fresh and has the result's shape.
+    /// `finish` turns a folded value into an element.
+    fn fold<F: Fold, O: Element>(
+        &self,
+        f: &F,
+        x: &Tensor,
+        out: &Tensor,
+        finish: impl Fn(F::Acc) -> O + Sync,
+    ) where
+        F::In: Element,
+    {
+        assert!(x.dtype() == F::In::DTYPE && out.dtype() == O::DTYPE && out.is_contiguous());
+        let plan = Plan::new(x.shape(), x.strides(), |d| self.reduced[d]);
+        assert_eq!(plan.outputs(), out.numel());
+        let to = SharedMut(out.data_ptr().cast::<O>());
+        // SAFETY: the plan's positions are elements of `x`; each output has its place in `out`, which
+        // is fresh, so nobody else uses it.
+        unsafe { fold(f, &plan, x.data_ptr().cast(), |i, v| to.at(i).write(finish(v))) }
+    }
+}
+
+/// A [`Fold`] without parameters in one line per part.
+macro_rules! simple_fold {
+    ($(#[$meta:meta])* $name:ident<$t:ty> -> $acc:ty, identity $identity:expr, map |$x:ident| $map:expr, combine |$a:ident, $b:ident| $combine:expr) => {
+        $(#[$meta])*
+        struct $name;
+        impl crate::cpu::fold::Fold for $name {
+            type In = $t;
+            type Acc = $acc;
+            type Param = ();
+            #[inline(always)]
+            fn identity(&self) -> $acc {
+                $identity
+            }
+            #[inline(always)]
+            fn param(&self, _: usize) {}
+            #[inline(always)]
+            fn map<const FMA: bool>(&self, $x: $t, (): ()) -> $acc {
+                $map
+            }
+            #[inline(always)]
+            fn combine(&self, $a: $acc, $b: $acc) -> $acc {
+                $combine
+            }
+        }
+    };
+}
+use simple_fold;
+
+pub(super) fn samples() -> Vec<OpSample> {
+    let files = [
+        sum::samples,
+        mean::samples,
+        prod::samples,
+        extremes::samples,
+        variance::samples,
+        norm::samples,
+        logsumexp::samples,
+        logic::samples,
+    ];
+    files.iter().flat_map(|samples| samples()).collect()
+}

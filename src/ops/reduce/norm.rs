@@ -1,0 +1,146 @@
+//! Vector norms `y = (sum_i |x_i|^p)^(1/p)`, with the limits p = inf (largest magnitude), -inf
+//! (smallest) and 0 (number of elements that are not zero).
+//!
+//! `dx_i = g sign(x_i) |x_i|^(p-1) / y^(p-1)`, 0 where the norm is 0; for p = inf, shared among the
+//! largest.
+
+use std::marker::PhantomData;
+
+use smallvec::smallvec;
+
+use super::Dims;
+use crate::Tensor;
+use crate::autograd::record;
+use crate::cpu::fold::Fold;
+use crate::cpu::widen::{Real, Widen};
+use crate::ops::samples::{OpSample, values};
+use crate::tensor::{Scalar, dispatch};
+
+/// `sum_i x_i^2`, or `sum_i |x_i|`.
+struct PowerSum<T, const SQUARE: bool>(PhantomData<T>);
+
+impl<T: Widen<Wide: Real>, const SQUARE: bool> Fold for PowerSum<T, SQUARE> {
+    type In = T;
+    type Acc = T::Wide;
+    type Param = ();
+    #[inline(always)]
+    fn identity(&self) -> T::Wide {
+        T::Wide::ZERO
+    }
+    #[inline(always)]
+    fn param(&self, _: usize) {}
+    #[inline(always)]
+    fn map<const FMA: bool>(&self, x: T, (): ()) -> T::Wide {
+        let x = x.widen();
+        if SQUARE { x * x } else { x.magnitude() }
+    }
+    #[inline(always)]
+    fn combine(&self, a: T::Wide, b: T::Wide) -> T::Wide {
+        a + b
+    }
+}
+
+/// The norm, not recorded.
+#[track_caller]
+fn norm_of(x: &Tensor, p: f64, dims: &Dims) -> Tensor {
+    let out = Tensor::empty(dims.shape(x), x.dtype());
+    dispatch!(float x.dtype(), "norm", T => match p {
+        2.0 => dims.fold(&PowerSum::<T, true>(PhantomData), x, &out, |v| T::narrow(v.root())),
+        1.0 => dims.fold(&PowerSum::<T, false>(PhantomData), x, &out, T::narrow),
+        _ => return general_norm(&x.detach(), p, dims),
+    });
+    out
+}
+
+/// Any p, through other ops, in the wide type.
+fn general_norm(x: &Tensor, p: f64, dims: &Dims) -> Tensor {
+    let reduced = dims.reduced_list();
+    let magnitude = x.to_dtype(x.dtype().compute()).abs();
+    // The norm of nothing is 0, and nothing has no largest element.
+    if dims.count(x) == 0 {
+        return Tensor::zeros(dims.shape(x), x.dtype());
+    }
+    let y = match p {
+        f64::INFINITY => magnitude.amax(&reduced, dims.keepdim),
+        f64::NEG_INFINITY => magnitude.amin(&reduced, dims.keepdim),
+        0.0 => magnitude.ne(0.0).to_dtype(magnitude.dtype()).sum_dim(&reduced, dims.keepdim),
+        p => magnitude.pow(p).sum_dim(&reduced, dims.keepdim).pow(1.0 / p),
+    };
+    y.to_dtype(x.dtype())
+}
+
+/// The gradient; `y` and `g` are restored to broadcast to `x`.
+fn norm_backward(x: &Tensor, y: &Tensor, g: &Tensor, p: f64, dims: &Dims) -> Tensor {
+    let zero = y.detach().eq(0.0);
+    match p {
+        0.0 => x.zeros_like(),
+        1.0 => x.sign() * g,
+        2.0 => x * (g / y).masked_fill(&zero, 0.0),
+        _ if p.is_infinite() => {
+            let equal = x.detach().abs().eq(&y.detach()).to_dtype(x.dtype());
+            let share = &equal / equal.sum_dim(&dims.reduced_list(), true);
+            x.sign() * (g * share)
+        }
+        _ => {
+            let scale = (g / y.pow(p - 1.0)).masked_fill(&zero, 0.0);
+            let power = if p < 2.0 {
+                let at_zero = x.detach().eq(0.0);
+                x.sign() * x.abs().pow(p - 1.0).masked_fill(&at_zero, 0.0)
+            } else {
+                x * x.abs().pow(p - 2.0)
+            };
+            power * scale
+        }
+    }
+}
+
+impl Tensor {
+    /// The Euclidean norm of all elements (`torch.norm`).
+    ///
+    /// # Panics
+    /// Throws for integers and bools.
+    #[track_caller]
+    pub fn norm(&self) -> Tensor {
+        self.norm_dim(2.0, &[], false)
+    }
+
+    /// The `p`-norms along `dims`, or of all elements if the list is empty
+    /// (`torch.linalg.vector_norm`). `p` may be infinite.
+    ///
+    /// # Panics
+    /// Throws for integers and bools, and for dimensions that are out of range or named twice.
+    #[track_caller]
+    pub fn norm_dim(&self, p: impl Into<Scalar>, dims: &[i64], keepdim: bool) -> Tensor {
+        let p = p.into().to_f64();
+        let dims = Dims::new("norm", self, dims, keepdim);
+        let out = norm_of(self, p, &dims);
+        record("norm", &[self], out, |saver| {
+            let (x, y) = (saver.save(self), saver.save_output(0));
+            move |ctx| {
+                let x = ctx.get(&x);
+                let y = dims.restore(&ctx.get(&y), x.shape());
+                let g = dims.restore(&ctx.grad(0), x.shape());
+                smallvec![Some(norm_backward(&x, &y, &g, p, &dims))]
+            }
+        })
+    }
+}
+
+pub(super) fn samples() -> Vec<OpSample> {
+    let norm = |name: &str, p: f64, dims: &'static [i64], keepdim: bool| {
+        OpSample::new(name, [values([3, 4], 3)], move |x| x[0].norm_dim(p, dims, keepdim))
+            .slack(2.0)
+    };
+    vec![
+        OpSample::new("norm", [values([3, 4], 7)], |x| x[0].norm()),
+        norm("norm(2, dim=1)", 2.0, &[1], false),
+        norm("norm(1, dim=0, keepdim)", 1.0, &[0], true),
+        norm("norm(inf, dim=1)", f64::INFINITY, &[1], false),
+        norm("norm(-inf)", f64::NEG_INFINITY, &[], false),
+        norm("norm(3, dim=-1)", 3.0, &[-1], false),
+        norm("norm(1.5, dim=[0, 1])", 1.5, &[0, 1], true),
+        norm("norm(0, dim=1)", 0.0, &[1], false),
+        OpSample::new("norm, zeros", [Tensor::zeros([4], crate::Dtype::F64)], |x| x[0].norm())
+            .order(crate::ops::samples::Order::None),
+    ]
+}

@@ -1,0 +1,95 @@
+//! Product: `y = prod_i x_i`; `dx_i = g prod_{j != i} x_j`, which is `g y / x_i` where no element is
+//! zero, and the product of an exclusive prefix and an exclusive suffix where one is.
+
+use smallvec::smallvec;
+
+use super::{Dims, simple_fold};
+use crate::autograd::record;
+use crate::ops::samples::{OpSample, values};
+use crate::{Dtype, Tensor};
+
+simple_fold! { Prod32<f32> -> f32, identity 1.0, map |x| x, combine |a, b| a * b }
+simple_fold! { Prod64<f64> -> f64, identity 1.0, map |x| x, combine |a, b| a * b }
+simple_fold! { ProdInt<i64> -> i64, identity 1, map |x| x, combine |a, b| a.wrapping_mul(b) }
+
+/// The product, not recorded.
+fn prod_of(x: &Tensor, dims: &Dims) -> Tensor {
+    let dtype = if x.dtype().is_floating_point() { x.dtype() } else { Dtype::I64 };
+    let x = x.detach().to_dtype(dtype.compute());
+    let out = Tensor::empty(dims.shape(&x), x.dtype());
+    match x.dtype() {
+        Dtype::F64 => dims.fold(&Prod64, &x, &out, |v| v),
+        Dtype::F32 => dims.fold(&Prod32, &x, &out, |v| v),
+        _ => dims.fold(&ProdInt, &x, &out, |v| v),
+    }
+    out.to_dtype(dtype)
+}
+
+impl Tensor {
+    /// Product of all elements (`torch.prod`): of the tensor's type; i64 for integers and bools.
+    #[track_caller]
+    pub fn prod(&self) -> Tensor {
+        self.reshape([-1]).prod_dim(0, false)
+    }
+
+    /// Products along `dim` (`torch.prod(dim, keepdim)`).
+    ///
+    /// # Panics
+    /// Throws when the dimension is out of range.
+    #[track_caller]
+    pub fn prod_dim(&self, dim: i64, keepdim: bool) -> Tensor {
+        let dims = Dims::new("prod", self, &[dim], keepdim);
+        let dim = self.normalize_dim("prod", dim) as i64;
+        let out = prod_of(self, &dims);
+        record("prod", &[self], out, |saver| {
+            let (x, y) = (saver.save(self), saver.save_output(0));
+            move |ctx| {
+                let x = ctx.get(&x);
+                let g = dims.restore(&ctx.grad(0), x.shape());
+                if x.numel() == 0 || x.dim() == 0 {
+                    return smallvec![Some(g.expand(x.shape()))];
+                }
+                let grad = if x.detach().eq(0.0).any().item() == 0.0 {
+                    g * dims.restore(&ctx.get(&y), x.shape()) / &x
+                } else {
+                    g * products_of_the_others(&x, dim, ctx.create_graph())
+                };
+                smallvec![Some(grad)]
+            }
+        })
+    }
+}
+
+/// For every element of `x`, the product of the others along `dim`.
+fn products_of_the_others(x: &Tensor, dim: i64, differentiable: bool) -> Tensor {
+    let n = x.size(dim);
+    if differentiable {
+        // Quadratic, but made of products: it can be differentiated any number of times.
+        let without = |i: usize| {
+            let (left, right) = (x.narrow(dim, 0, i), x.narrow(dim, i + 1, n - i - 1));
+            Tensor::cat(&[left, right], dim).prod_dim(dim, true)
+        };
+        return Tensor::cat(&(0..n).map(without).collect::<Vec<_>>(), dim);
+    }
+    let one = x.narrow(dim, 0, 1).ones_like();
+    let before = |x: &Tensor| Tensor::cat(&[&one, &x.narrow(dim, 0, n - 1)], dim).cumprod(dim);
+    before(x) * before(&x.flip(&[dim])).flip(&[dim])
+}
+
+pub(super) fn samples() -> Vec<OpSample> {
+    let with = |zeros: &[usize]| {
+        let mut data = values([3, 4], 5).to_vec::<f64>();
+        zeros.iter().for_each(|&i| data[i] = 0.0);
+        vec![Tensor::from_slice(&data, [3, 4])]
+    };
+    vec![
+        OpSample::new("prod", with(&[]), |x| x[0].prod()).slack(4.0),
+        OpSample::new("prod(dim=1)", with(&[]), |x| x[0].prod_dim(1, false)).slack(4.0),
+        OpSample::new("prod(dim=0, keepdim), zeros", with(&[1, 6, 10]), |x| x[0].prod_dim(0, true))
+            .slack(4.0),
+        OpSample::new("prod, a zero", with(&[5]), |x| x[0].prod()).slack(4.0),
+        OpSample::new("prod, 0-dim", [values([], 1)], |x| x[0].prod()),
+        OpSample::new("prod, empty", [values([2, 0], 1)], |x| x[0].prod_dim(1, false)),
+        OpSample::new("prod, u8", [Tensor::from([3u8, 100])], |x| x[0].prod()),
+    ]
+}

@@ -1,0 +1,151 @@
+//! Sum: `y = sum_i x_i`; the gradient of every element is the sum's. And `sum_to_size`, the inverse
+//! of broadcasting.
+
+use std::marker::PhantomData;
+use std::ops::Add;
+
+use half::{bf16, f16};
+use smallvec::smallvec;
+
+use super::{Dims, simple_fold};
+use crate::autograd::record;
+use crate::cpu::fold::Fold;
+use crate::cpu::widen::{Real, Widen};
+use crate::error::{Error, throw};
+use crate::ops::samples::{OpSample, positive, values};
+use crate::{Dtype, Tensor};
+
+/// Sum of floating-point elements in their wide type.
+pub(super) struct FloatSum<T>(pub PhantomData<T>);
+
+impl<T: Widen<Wide: Real>> Fold for FloatSum<T> {
+    type In = T;
+    type Acc = T::Wide;
+    type Param = ();
+    #[inline(always)]
+    fn identity(&self) -> T::Wide {
+        T::Wide::ZERO
+    }
+    #[inline(always)]
+    fn param(&self, _: usize) {}
+    #[inline(always)]
+    fn map<const FMA: bool>(&self, x: T, (): ()) -> T::Wide {
+        x.widen()
+    }
+    #[inline(always)]
+    fn combine(&self, a: T::Wide, b: T::Wide) -> T::Wide {
+        a.add(b)
+    }
+}
+
+simple_fold! {
+    IntegerSum<i64> -> i64, identity 0, map |x| x, combine |a, b| a.wrapping_add(b)
+}
+
+/// The sum, not recorded.
+fn sum_of(x: &Tensor, dims: &Dims) -> Tensor {
+    let float = |dtype| Tensor::empty(dims.shape(x), dtype);
+    match x.dtype() {
+        Dtype::F64 => {
+            let out = float(Dtype::F64);
+            dims.fold(&FloatSum::<f64>(PhantomData), x, &out, |v| v);
+            out
+        }
+        Dtype::F32 => {
+            let out = float(Dtype::F32);
+            dims.fold(&FloatSum::<f32>(PhantomData), x, &out, |v| v);
+            out
+        }
+        Dtype::F16 => {
+            let out = float(Dtype::F16);
+            dims.fold(&FloatSum::<f16>(PhantomData), x, &out, f16::narrow);
+            out
+        }
+        Dtype::BF16 => {
+            let out = float(Dtype::BF16);
+            dims.fold(&FloatSum::<bf16>(PhantomData), x, &out, bf16::narrow);
+            out
+        }
+        _ => {
+            let out = Tensor::empty(dims.shape(x), Dtype::I64);
+            dims.fold(&IntegerSum, &x.detach().to_dtype(Dtype::I64), &out, |v| v);
+            out
+        }
+    }
+}
+
+impl Tensor {
+    /// Sum of all elements (`torch.sum`): of the tensor's type; i64 for integers and bools.
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// assert_eq!(Tensor::from([[1f32, 2.], [3., 4.]]).sum().item(), 10.0);
+    /// assert_eq!(Tensor::from([true, true]).sum().item_i64(), 2);
+    /// ```
+    #[track_caller]
+    pub fn sum(&self) -> Tensor {
+        self.sum_dim(&[], false)
+    }
+
+    /// Sums along `dims`, or all dimensions if the list is empty (`torch.sum(dim, keepdim)`).
+    ///
+    /// # Panics
+    /// Throws when a dimension is out of range or named twice.
+    #[track_caller]
+    pub fn sum_dim(&self, dims: &[i64], keepdim: bool) -> Tensor {
+        let dims = Dims::new("sum", self, dims, keepdim);
+        let out = sum_of(self, &dims);
+        let shape = self.layout().shape.clone();
+        record("sum", &[self], out, |_| {
+            move |ctx| smallvec![Some(dims.restore(&ctx.grad(0), &shape).expand(&shape))]
+        })
+    }
+
+    /// Sums over what broadcasting from `shape` to this tensor's shape would stretch
+    /// (`torch.Tensor.sum_to_size`).
+    ///
+    /// # Panics
+    /// Throws [`Error::Shape`] when `shape` does not broadcast to this tensor's.
+    #[track_caller]
+    pub fn sum_to_size(&self, shape: &[usize]) -> Tensor {
+        let missing = self.dim().wrapping_sub(shape.len());
+        let fits = shape.len() <= self.dim()
+            && shape.iter().zip(&self.shape()[missing..]).all(|(&to, &from)| to == from || to == 1);
+        if !fits {
+            throw(Error::shape(
+                "sum_to_size",
+                format!("{shape:?} does not broadcast to the tensor's shape {:?}", self.shape()),
+            ));
+        }
+        if shape == self.shape() {
+            return self.clone();
+        }
+        let stretched =
+            |d: &usize| *d < missing || shape[d - missing] == 1 && self.shape()[*d] != 1;
+        let dims: smallvec::SmallVec<[i64; 5]> =
+            (0..self.dim()).filter(stretched).map(|d| d as i64).collect();
+        // An empty list would mean all dimensions; here every dimension is kept.
+        let sum = if dims.is_empty() { self.clone() } else { self.sum_dim(&dims, true) };
+        sum.reshape_to(shape)
+    }
+}
+
+pub(super) fn samples() -> Vec<OpSample> {
+    let x = || vec![values([2, 3, 4], 1)];
+    vec![
+        OpSample::new("sum", x(), |x| x[0].sum()),
+        OpSample::new("sum(dim=0)", x(), |x| x[0].sum_dim(&[0], false)),
+        OpSample::new("sum(dim=[0, 2], keepdim)", x(), |x| x[0].sum_dim(&[0, 2], true)),
+        OpSample::new("sum(dim=-1), long", [positive([3, 5000], 2)], |x| {
+            x[0].sum_dim(&[-1], false)
+        }),
+        OpSample::new("sum(dim=0), long", [positive([5000, 9], 2)], |x| x[0].sum_dim(&[0], false)),
+        OpSample::new("sum(dim=0), empty", [values([0, 3], 1)], |x| x[0].sum_dim(&[0], false)),
+        OpSample::new("sum, 0-dim", [values([], 1)], |x| x[0].sum()),
+        OpSample::new("sum, i32", [Tensor::from([[1i32, 2], [3, 4]])], |x| {
+            x[0].sum_dim(&[1], false)
+        }),
+        OpSample::new("sum_to_size", x(), |x| x[0].sum_to_size(&[3, 1])),
+        OpSample::new("sum_to_size, leading", x(), |x| x[0].sum_to_size(&[4])),
+    ]
+}

@@ -1,0 +1,146 @@
+//! Running sums and products along a dimension.
+//!
+//! cumsum: `y_k = sum_{i <= k} x_i`; `dx` is the running sum of `g` from the other end.
+//! cumprod: `y_k = prod_{i <= k} x_i`; with `s_k = g_k + x_{k+1} s_{k+1}`, `dx_k = y_{k-1} s_k`: no
+//! division, so zeros need no care.
+
+use std::ops::{Add, Mul};
+
+use smallvec::smallvec;
+
+use super::samples::{OpSample, values};
+use crate::autograd::record;
+use crate::cpu::fold::SharedMut;
+use crate::cpu::threads::{GRAIN, parallel_for};
+use crate::tensor::Element;
+use crate::{Dtype, Tensor};
+
+/// Columns that run side by side when the dimension is not the innermost.
+const COLUMNS: usize = 256;
+
+/// Scans the dense `[outer, n, inner]` array `x` along its middle dimension into `out`. The running
+/// value is an f64, or an i64 for integers.
+fn scan<T: Element, A: Copy + Send + Sync>(
+    x: &[T],
+    out: &mut [T],
+    [outer, n, inner]: [usize; 3],
+    first: A,
+    step: impl Fn(A, T) -> A + Sync,
+    narrow: impl Fn(A) -> T + Sync,
+) {
+    let to = SharedMut(out.as_mut_ptr());
+    let blocks = inner.div_ceil(COLUMNS);
+    parallel_for(outer * blocks, GRAIN / (n * COLUMNS.min(inner)).max(1), |range| {
+        for block in range {
+            let start = (block % blocks) * COLUMNS;
+            let width = COLUMNS.min(inner - start);
+            let mut running = [first; COLUMNS];
+            for k in 0..n {
+                let at = (block / blocks * n + k) * inner + start;
+                for (j, r) in running[..width].iter_mut().enumerate() {
+                    *r = step(*r, x[at + j]);
+                    // SAFETY: `at + j` is below outer * n * inner; blocks are disjoint.
+                    unsafe { to.at(at + j).write(narrow(*r)) };
+                }
+            }
+        }
+    });
+}
+
+/// `[outer, n, inner]`: the sizes before, at, and after dimension `d`.
+pub(super) fn around(shape: &[usize], d: usize) -> [usize; 3] {
+    if shape.is_empty() {
+        return [1; 3];
+    }
+    [shape[..d].iter().product(), shape[d], shape[d + 1..].iter().product()]
+}
+
+/// A scan of any dtype, not recorded: floats in f64, integers and bools to i64.
+fn scan_of(
+    x: &Tensor,
+    d: usize,
+    first: i64,
+    float: fn(f64, f64) -> f64,
+    integer: fn(i64, i64) -> i64,
+) -> Tensor {
+    let dtype = if x.dtype().is_floating_point() { x.dtype() } else { Dtype::I64 };
+    let x = x.detach().to_dtype(dtype.compute()).contiguous();
+    let (out, sizes) = (x.empty_like(), around(x.shape(), d));
+    // SAFETY: contiguous and of the type matched on; `out` is fresh.
+    unsafe {
+        match x.dtype() {
+            Dtype::F64 => scan(x.as_slice(), out.as_mut_slice(), sizes, first as f64, float, |v| v),
+            Dtype::F32 => {
+                let step = |a, x: f32| float(a, x as f64);
+                scan(x.as_slice(), out.as_mut_slice(), sizes, first as f64, step, |v| v as f32)
+            }
+            _ => scan(x.as_slice(), out.as_mut_slice(), sizes, first, integer, |v| v),
+        }
+    }
+    out.to_dtype(dtype)
+}
+
+impl Tensor {
+    /// Running sums along `dim` (`torch.cumsum`); i64 for integers and bools.
+    ///
+    /// # Panics
+    /// Throws when the dimension is out of range.
+    #[track_caller]
+    pub fn cumsum(&self, dim: i64) -> Tensor {
+        let d = self.normalize_dim("cumsum", dim);
+        let out = scan_of(self, d, 0, f64::add, i64::wrapping_add);
+        record("cumsum", &[self], out, |_| {
+            move |ctx| {
+                let g = ctx.grad(0);
+                let flipped: &[i64] = if g.dim() == 0 { &[] } else { &[d as i64] };
+                smallvec![Some(g.flip(flipped).cumsum(d as i64).flip(flipped))]
+            }
+        })
+    }
+
+    /// Running products along `dim` (`torch.cumprod`); i64 for integers and bools.
+    ///
+    /// # Panics
+    /// Throws when the dimension is out of range.
+    #[track_caller]
+    pub fn cumprod(&self, dim: i64) -> Tensor {
+        let d = self.normalize_dim("cumprod", dim);
+        let out = scan_of(self, d, 1, f64::mul, i64::wrapping_mul);
+        record("cumprod", &[self], out, |saver| {
+            let x = saver.save(self);
+            move |ctx| smallvec![Some(cumprod_backward(&ctx.get(&x), &ctx.grad(0), d as i64))]
+        })
+    }
+}
+
+/// The gradient by the recurrence in the head comment, one slice at a time.
+fn cumprod_backward(x: &Tensor, g: &Tensor, dim: i64) -> Tensor {
+    if x.dim() == 0 || x.numel() == 0 {
+        return g.clone();
+    }
+    let (xs, gs) = (x.unbind(dim), g.unbind(dim));
+    let mut sums = vec![gs[gs.len() - 1].clone()];
+    for k in (0..gs.len() - 1).rev() {
+        let s = &gs[k] + &xs[k + 1] * &sums[sums.len() - 1];
+        sums.push(s);
+    }
+    sums.reverse();
+    let one = x.narrow(dim, 0, 1).ones_like();
+    let n = xs.len();
+    let before = Tensor::cat(&[one, x.cumprod(dim).narrow(dim, 0, n - 1)], dim);
+    before * Tensor::stack(&sums, dim)
+}
+
+pub(super) fn samples() -> Vec<OpSample> {
+    let x = || vec![values([3, 4, 2], 5)];
+    let zeros = || vec![Tensor::from([[1.5f64, 0., -2., 0.], [0.5, 3., 0., 1.]])];
+    vec![
+        OpSample::new("cumsum(0)", x(), |x| x[0].cumsum(0)),
+        OpSample::new("cumsum(-1)", x(), |x| x[0].cumsum(-1)),
+        OpSample::new("cumsum, bool", [Tensor::from([true, false, true])], |x| x[0].cumsum(0)),
+        OpSample::new("cumsum, 0-dim", [values([], 1)], |x| x[0].cumsum(0)),
+        OpSample::new("cumprod(1)", x(), |x| x[0].cumprod(1)).slack(4.0),
+        OpSample::new("cumprod(1), zeros", zeros(), |x| x[0].cumprod(1)).slack(4.0),
+        OpSample::new("cumprod, empty", [values([0, 2], 1)], |x| x[0].cumprod(0)),
+    ]
+}

@@ -1,0 +1,269 @@
+//! Softmax `y_i = e^{x_i - m} / s` with `m = max x`, `s = sum_j e^{x_j - m}`, and its logarithm
+//! `y_i = x_i - m - log s`.
+//!
+//! Gradients: softmax `dx = y (g - sum g y)`, log-softmax `dx = g - e^y sum g`; one fused loop each.
+//!
+//! A dense `[outer, n, inner]` array is worked on row by row where the dimension is innermost, a tile
+//! of columns at a time elsewhere. Half types compute in f32.
+
+use smallvec::smallvec;
+
+use super::samples::{OpSample, values};
+use super::scan::around;
+use crate::autograd::record;
+use crate::cpu::fold::SharedMut;
+use crate::cpu::row::{self, Float};
+use crate::cpu::threads::{GRAIN, parallel_for};
+use crate::cpu::vectorize::{Kernel, vectorize};
+use crate::cpu::widen::Real;
+use crate::tensor::dispatch;
+use crate::{Dtype, Tensor};
+
+/// Elements of cheap work that an exponential is worth, for the size of parallel parts.
+const EXP_COST: usize = 4;
+/// Columns of a tile.
+const TILE: usize = 64;
+
+/// Part of a forward or backward pass over a dense `[outer, n, inner]` array. `a` is `x` in forward;
+/// in backward `a` is `y` and `b` is `g`.
+struct Pass<'a, T, const LOG: bool, const BACKWARD: bool> {
+    a: &'a [T],
+    b: &'a [T],
+    out: SharedMut<T>,
+    n: usize,
+    inner: usize,
+    /// Rows (`inner` is 1) or tiles of columns.
+    part: std::ops::Range<usize>,
+}
+
+impl<T: Float, const LOG: bool, const BACKWARD: bool> Kernel for Pass<'_, T, LOG, BACKWARD> {
+    type Output = ();
+    #[inline(always)]
+    fn run<const FMA: bool>(self) {
+        let Pass { a, b, out, n, inner, part } = self;
+        if inner == 1 {
+            let mut scratch = vec![T::Wide::ZERO; if LOG || BACKWARD { 0 } else { n }];
+            for i in part {
+                let row = i * n..(i + 1) * n;
+                // SAFETY: rows are disjoint, and `out` is as long as `a`.
+                let out = unsafe { out.slice(row.clone()) };
+                if BACKWARD {
+                    row_backward::<T, LOG, FMA>(&a[row.clone()], &b[row], out);
+                } else {
+                    row_forward::<T, LOG, FMA>(&a[row], out, &mut scratch);
+                }
+            }
+        } else {
+            let tiles = inner.div_ceil(TILE);
+            for tile in part {
+                let start = tile % tiles * TILE;
+                let at = tile / tiles * n * inner + start;
+                let lines = Lines { a, b, out, at, width: TILE.min(inner - start), n, inner };
+                if BACKWARD { lines.backward::<LOG, FMA>() } else { lines.forward::<LOG, FMA>() }
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn row_forward<T: Float, const LOG: bool, const FMA: bool>(
+    x: &[T],
+    out: &mut [T],
+    scratch: &mut [T::Wide],
+) {
+    let m = row::max(x);
+    if LOG {
+        let s = row::sum(x, T::Wide::NEG_INFINITY, |x| (x - m).exp::<FMA>());
+        let shift = s.log::<FMA>();
+        row::map(x, out, |x| x - m - shift);
+    } else {
+        let scale = T::Wide::ONE / row::exp_sum::<T, FMA>(x, m, scratch);
+        for (o, &e) in out.iter_mut().zip(&*scratch) {
+            *o = T::narrow(e * scale);
+        }
+    }
+}
+
+#[inline(always)]
+fn row_backward<T: Float, const LOG: bool, const FMA: bool>(y: &[T], g: &[T], out: &mut [T]) {
+    if LOG {
+        let s = row::sum(g, T::Wide::ZERO, |g| g);
+        for ((o, &y), &g) in out.iter_mut().zip(y).zip(g) {
+            *o = T::narrow(g.widen() - y.widen().exp::<FMA>() * s);
+        }
+    } else {
+        let s = row::sum2(y, g, |y, g| y * g);
+        for ((o, &y), &g) in out.iter_mut().zip(y).zip(g) {
+            *o = T::narrow(y.widen() * (g.widen() - s));
+        }
+    }
+}
+
+/// A tile of neighbouring columns: lines of `width` elements, `inner` apart.
+struct Lines<'a, T> {
+    a: &'a [T],
+    b: &'a [T],
+    out: SharedMut<T>,
+    at: usize,
+    width: usize,
+    n: usize,
+    inner: usize,
+}
+
+impl<T: Float> Lines<'_, T> {
+    /// Calls `f(line, a's elements, b's elements)`; `b` is empty in forward.
+    #[inline(always)]
+    fn each(&self, mut f: impl FnMut(usize, &[T], &[T])) {
+        for k in 0..self.n {
+            let at = self.at + k * self.inner;
+            let b = if self.b.is_empty() { self.b } else { &self.b[at..at + self.width] };
+            f(at, &self.a[at..at + self.width], b);
+        }
+    }
+
+    #[inline(always)]
+    fn forward<const LOG: bool, const FMA: bool>(self) {
+        let mut max = [T::Wide::NEG_INFINITY; TILE];
+        self.each(|_, x, _| {
+            for (m, &x) in max.iter_mut().zip(x) {
+                let x = x.widen();
+                // Not `>`: NaN is taken, and stays.
+                *m = if x <= *m { *m } else { x };
+            }
+        });
+        let mut sum = [T::Wide::ZERO; TILE];
+        self.each(|_, x, _| {
+            for ((s, &m), &x) in sum.iter_mut().zip(&max).zip(x) {
+                *s += (x.widen() - m).exp::<FMA>();
+            }
+        });
+        for s in &mut sum {
+            *s = if LOG { s.log::<FMA>() } else { T::Wide::ONE / *s };
+        }
+        self.each(|at, x, _| {
+            // SAFETY: `out` is as long as `a`; tiles are disjoint.
+            let out = unsafe { self.out.slice(at..at + x.len()) };
+            for (((o, &s), &m), &x) in out.iter_mut().zip(&sum).zip(&max).zip(x) {
+                let d = x.widen() - m;
+                *o = T::narrow(if LOG { d - s } else { d.exp::<FMA>() * s });
+            }
+        });
+    }
+
+    #[inline(always)]
+    fn backward<const LOG: bool, const FMA: bool>(self) {
+        let mut sum = [T::Wide::ZERO; TILE];
+        self.each(|_, y, g| {
+            for ((s, &y), &g) in sum.iter_mut().zip(y).zip(g) {
+                *s += if LOG { g.widen() } else { y.widen() * g.widen() };
+            }
+        });
+        self.each(|at, y, g| {
+            // SAFETY: `out` is as long as `a`; tiles are disjoint.
+            let out = unsafe { self.out.slice(at..at + y.len()) };
+            for (((o, &s), &y), &g) in out.iter_mut().zip(&sum).zip(y).zip(g) {
+                let (y, g) = (y.widen(), g.widen());
+                *o = T::narrow(if LOG { g - y.exp::<FMA>() * s } else { y * (g - s) });
+            }
+        });
+    }
+}
+
+/// Runs a pass over all of `a` (and `b`, in backward), dense and of the same shape.
+fn run<const LOG: bool, const BACKWARD: bool>(a: &Tensor, b: Option<&Tensor>, d: usize) -> Tensor {
+    let out = a.empty_like();
+    let [outer, n, inner] = around(a.shape(), d);
+    if a.numel() == 0 {
+        return out;
+    }
+    dispatch!(float a.dtype(), "softmax", T => {
+        // SAFETY: contiguous (the callers see to it), of type T, and nobody writes to them.
+        let (a, b) = unsafe { (a.as_slice::<T>(), b.map_or(&[][..], |b| b.as_slice::<T>())) };
+        let to = SharedMut(out.data_ptr().cast::<T>());
+        let parts = outer * if inner == 1 { 1 } else { inner.div_ceil(TILE) };
+        let cost = n * TILE.min(inner) * EXP_COST;
+        parallel_for(parts, GRAIN / cost, |part| {
+            vectorize(Pass::<T, LOG, BACKWARD> { a, b, out: to, n, inner, part });
+        });
+    });
+    out
+}
+
+impl Tensor {
+    /// `exp(x) / sum(exp(x))` along `dim` (`torch.softmax`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// assert_eq!(Tensor::from([0f32, 0.]).softmax(-1).to_vec::<f32>(), [0.5, 0.5]);
+    /// ```
+    ///
+    /// # Panics
+    /// Throws for integers and bools, and when the dimension is out of range.
+    #[track_caller]
+    pub fn softmax(&self, dim: i64) -> Tensor {
+        let d = self.normalize_dim("softmax", dim);
+        assert_float("softmax", self.dtype());
+        let out = run::<false, false>(&self.detach().contiguous(), None, d);
+        record("softmax", &[self], out, |saver| {
+            let y = saver.save_output(0);
+            move |ctx| {
+                let (y, g) = (ctx.get(&y), ctx.grad(0));
+                smallvec![Some(if ctx.create_graph() {
+                    &y * (&g - (&g * &y).sum_dim(&[d as i64], true))
+                } else {
+                    run::<false, true>(&y, Some(&g.contiguous()), d)
+                })]
+            }
+        })
+    }
+
+    /// The logarithm of [`softmax`](Self::softmax), without its loss of precision
+    /// (`torch.log_softmax`).
+    ///
+    /// # Panics
+    /// Throws for integers and bools, and when the dimension is out of range.
+    #[track_caller]
+    pub fn log_softmax(&self, dim: i64) -> Tensor {
+        let d = self.normalize_dim("log_softmax", dim);
+        assert_float("log_softmax", self.dtype());
+        let out = run::<true, false>(&self.detach().contiguous(), None, d);
+        record("log_softmax", &[self], out, |saver| {
+            let y = saver.save_output(0);
+            move |ctx| {
+                let (y, g) = (ctx.get(&y), ctx.grad(0));
+                smallvec![Some(if ctx.create_graph() {
+                    &g - y.exp() * g.sum_dim(&[d as i64], true)
+                } else {
+                    run::<true, true>(&y, Some(&g.contiguous()), d)
+                })]
+            }
+        })
+    }
+}
+
+/// Throws for types that have no softmax.
+#[track_caller]
+fn assert_float(op: &str, dtype: Dtype) {
+    if !dtype.is_floating_point() {
+        crate::tensor::dtype::not_floating(op, dtype);
+    }
+}
+
+pub(super) fn samples() -> Vec<OpSample> {
+    let x = || vec![values([3, 4, 5], 3)];
+    let long = || vec![values([2, 300], 3)];
+    // Columns in more than one tile.
+    let wide = || vec![values([2, 3, 70], 4)];
+    vec![
+        OpSample::new("softmax(-1)", x(), |x| x[0].softmax(-1)),
+        OpSample::new("softmax(1)", x(), |x| x[0].softmax(1)),
+        OpSample::new("softmax(1), wide", wide(), |x| x[0].softmax(1)),
+        OpSample::new("softmax(-1), long", long(), |x| x[0].softmax(-1)),
+        OpSample::new("softmax, 0-dim", [values([], 1)], |x| x[0].softmax(0)),
+        OpSample::new("softmax, empty", [values([0, 3], 1)], |x| x[0].softmax(1)),
+        OpSample::new("log_softmax(-1)", x(), |x| x[0].log_softmax(-1)),
+        OpSample::new("log_softmax(0)", x(), |x| x[0].log_softmax(0)),
+        OpSample::new("log_softmax(1), wide", wide(), |x| x[0].log_softmax(1)),
+        OpSample::new("log_softmax(-1), long", long(), |x| x[0].log_softmax(-1)),
+    ]
+}
