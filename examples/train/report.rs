@@ -114,10 +114,10 @@ pub struct Progress(ProgressBar);
 impl Progress {
     pub fn new(rank: usize, steps: u64, done: u64) -> Self {
         // Under the launcher stderr is a pipe; the launcher says whether a terminal is behind it.
-        let terminal = std::io::stderr().is_terminal() || std::env::var_os("TORCHRS_STDERR_TTY").is_some();
+        let behind_pipe = || std::env::var("TORCHRS_TERMINAL").is_ok_and(|s| s.split(',').any(|s| s == "stderr"));
         let target = match rank {
             0 if std::io::stderr().is_terminal() => ProgressDrawTarget::stderr(),
-            0 if terminal => ProgressDrawTarget::term_like(Box::new(PipedTerminal)),
+            0 if behind_pipe() => ProgressDrawTarget::term_like(Box::new(PipedTerminal)),
             _ => ProgressDrawTarget::hidden(),
         };
         let style = ProgressStyle::with_template("{prefix} {bar:30} {pos}/{len} steps, {elapsed} + {eta}, {msg}")

@@ -1,0 +1,275 @@
+//! Trains a model data-parallel, on one or several processes:
+//!
+//! ```text
+//! cargo launch --nproc 2 train
+//! cargo launch --nproc 2 train --data fashion-mnist:/usr/share/datasets/fashion-mnist
+//! ```
+//!
+//! Each process runs this program on its share of every batch; gradients are averaged by
+//! `DistributedDataParallel` during backward. The same seed gives the same run on any number of
+//! processes, to rounding.
+
+mod args;
+mod data;
+mod models;
+mod report;
+mod run_dir;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use clap::Parser;
+use serde_json::json;
+use torchrs::checkpoint::{Checkpoint, CheckpointDir};
+use torchrs::data::{DataLoader, DistributedSampler};
+use torchrs::distributed::{self, DistributedDataParallel, ProcessGroup, ReduceOp};
+use torchrs::nn::{self, functional as F, Module};
+use torchrs::optim::{Optimizer, lr_scheduler::LrScheduler};
+use torchrs::{Device, Dtype, Error, Result, Tensor, no_grad};
+
+use args::{Args, DeviceChoice};
+use data::Data;
+use models::Network;
+use report::{Line, Metrics, Progress};
+use run_dir::RunDir;
+
+#[torchrs::main]
+fn main() -> Result<()> {
+    let args = Args::parse();
+    let group = distributed::init_process_group(Default::default())?;
+    train(&args, &group)
+}
+
+/// Set by SIGTERM and SIGINT: finish the step, save, stop.
+static STOP: AtomicBool = AtomicBool::new(false);
+
+fn stop_on_signal() {
+    use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+    extern "C" fn handler(_: i32) {
+        STOP.store(true, Ordering::Relaxed);
+    }
+    let action = SigAction::new(SigHandler::Handler(handler), SaFlags::SA_RESTART, SigSet::empty());
+    for signal in [Signal::SIGTERM, Signal::SIGINT] {
+        // SAFETY: the handler only stores to an atomic.
+        unsafe { sigaction(signal, &action) }.expect("SIGTERM and SIGINT can be handled");
+    }
+}
+
+/// What goes on in a checkpoint beside the tensors.
+#[derive(serde::Serialize, serde::Deserialize, Clone, Copy)]
+struct Position {
+    epoch: u64,
+    step: u64,
+    /// Sum of the losses of this epoch's steps so far, and their number.
+    epoch_loss: f64,
+    epoch_steps: u64,
+}
+
+fn train(args: &Args, group: &ProcessGroup) -> Result<()> {
+    let (rank, world) = (group.rank(), group.world_size());
+    let device = match args.device {
+        DeviceChoice::Auto => Device::Cpu,
+        DeviceChoice::On(device) => device,
+    };
+    device.check()?;
+    stop_on_signal();
+
+    let defaults = args.defaults();
+    let epochs = args.epochs.unwrap_or(defaults.epochs);
+    let global_batch = args.batch_size.unwrap_or(defaults.batch_size) as usize;
+    if !global_batch.is_multiple_of(world) {
+        let message = format!("{global_batch} samples per step cannot be shared equally by {world} workers");
+        return Err(Error::config("--batch-size", message));
+    }
+
+    torchrs::manual_seed(args.seed);
+    let (training, validation) = Data::open(args)?;
+    let network = models::build(args, &training)?;
+    let run = RunDir::agree(args, &network.name(), group)?;
+    let model = DistributedDataParallel::new(network, group)?;
+
+    let sampler = DistributedSampler::new(training.len(), world, rank)?.drop_last(true);
+    let mut loader = DataLoader::builder(training.clone())
+        .batch_size(global_batch / world)
+        .sampler(sampler)
+        .drop_last(true)
+        .workers(args.loader_workers)
+        .seed(args.seed)
+        .build()?;
+    let steps_per_epoch = loader.len() as u64;
+    if steps_per_epoch == 0 {
+        let message = format!("{global_batch} is more than the {} training samples", training.len());
+        return Err(Error::config("--batch-size", message));
+    }
+    let total = (epochs * steps_per_epoch).min(args.max_steps.unwrap_or(u64::MAX));
+    let mut optimizer = models::optimizer(args, &model, args.lr.unwrap_or(defaults.lr))?;
+    let mut schedule = models::schedule(&*optimizer, epochs * steps_per_epoch);
+
+    let checkpoints = run.checkpoints();
+    let mut at = Position { epoch: 0, step: 0, epoch_loss: 0.0, epoch_steps: 0 };
+    if let Some(step) = run.resume {
+        let saved = Checkpoint::load(checkpoints.at(step))?;
+        at = saved.value("position")?;
+        model.load_state_dict(saved.tensors("model")?, true)?;
+        optimizer.load_state_dict(saved.tensors("optimizer")?, &saved.value("optimizer")?)?;
+        schedule.load_state_dict(&saved.value("schedule")?)?;
+        loader.load_state_dict(&saved.value("loader")?)?;
+        torchrs::set_rng_state(&saved.value("rng")?);
+    }
+    let save = |at: &Position, loader: &DataLoader<Data>, optimizer: &dyn Optimizer, schedule: &dyn LrScheduler| {
+        if rank != 0 {
+            return Ok(());
+        }
+        let (tensors, options) = optimizer.state_dict();
+        let checkpoint = Checkpoint::new()
+            .with_tensors("model", model.state_dict())
+            .with_tensors("optimizer", tensors)
+            .with_value("optimizer", &options)?
+            .with_value("schedule", &schedule.state_dict())?
+            .with_value("loader", &loader.state_dict())?
+            .with_value("rng", &torchrs::get_rng_state())?
+            .with_value("position", at)?;
+        checkpoints.save(at.step, &checkpoint).map(drop)
+    };
+
+    let mut metrics = Metrics::open(&run.path, at.step, rank == 0)?;
+    let progress = Progress::new(rank, total, at.step);
+    if rank == 0 {
+        progress.line(&format!(
+            "{} on {}: {} training and {} validation samples, {} parameters, {world} worker(s), {}",
+            model.name(),
+            args.data.name(),
+            training.len(),
+            validation.len(),
+            model.num_parameters(),
+            match run.resume {
+                Some(step) => format!("{} from step {step}", run.path.display()),
+                None => run.path.display().to_string(),
+            },
+        ));
+    }
+
+    let started = Instant::now();
+    let mut samples = 0usize;
+    let (mut train_loss, mut val_accuracy) = (f64::NAN, f64::NAN);
+    let mut stopped = false;
+    'epochs: while at.step < total {
+        progress.epoch(at.epoch, epochs);
+        model.train();
+        loader.set_epoch(at.epoch);
+        let (epoch_start, epoch_samples) = (Instant::now(), samples);
+        for batch in loader.iter() {
+            let (x, y) = batch?;
+            optimizer.zero_grad(true);
+            let loss = F::cross_entropy(&model.logits(&x), &y.flatten(0, -1));
+            loss.backward();
+            nn::clip_grad_norm_(&model.parameters(), args.clip_norm);
+            optimizer.step();
+            let lr = optimizer.param_groups()[0].lr;
+            schedule.step(&mut *optimizer);
+
+            // One small message per step: the mean loss, and whether any rank was told to stop.
+            let stop = STOP.load(Ordering::Relaxed) as u8 as f32;
+            let facts = Tensor::from_slice(&[loss.item() as f32, stop], [2]);
+            group.all_reduce(&facts, ReduceOp::Avg)?;
+            let facts = facts.to_vec::<f64>();
+            stopped = facts[1] > 0.0;
+
+            at.step += 1;
+            at.epoch_loss += facts[0];
+            at.epoch_steps += 1;
+            samples += global_batch;
+            progress.step(facts[0]);
+            metrics.push(Line::Step { step: at.step, epoch: at.epoch, loss: facts[0], lr })?;
+            let due = args.save_every.is_some_and(|n| at.step.is_multiple_of(n));
+            if stopped || due || at.step == total {
+                if at.epoch_steps < steps_per_epoch {
+                    save(&at, &loader, &*optimizer, &*schedule)?;
+                }
+                if stopped || at.step == total {
+                    break;
+                }
+            }
+        }
+        let seconds = epoch_start.elapsed().as_secs_f64();
+        if stopped {
+            break 'epochs;
+        }
+        train_loss = at.epoch_loss / at.epoch_steps as f64;
+        let (val_loss, accuracy) = evaluate(&model, &validation, global_batch / world, group)?;
+        val_accuracy = accuracy;
+        let samples_per_s = (samples - epoch_samples) as f64 / seconds;
+        metrics.push(Line::Epoch {
+            step: at.step,
+            epoch: at.epoch,
+            train_loss,
+            val_loss,
+            val_accuracy,
+            samples_per_s,
+        })?;
+        if rank == 0 {
+            progress.line(&format!(
+                "epoch {:>2}/{epochs}: train_loss={train_loss:.4} val_loss={val_loss:.4} \
+                 val_accuracy={val_accuracy:.4} samples_per_s={samples_per_s:.0}",
+                at.epoch + 1
+            ));
+        }
+        if at.epoch_steps == steps_per_epoch {
+            at = Position { epoch: at.epoch + 1, epoch_loss: 0.0, epoch_steps: 0, ..at };
+            loader.set_epoch(at.epoch);
+            save(&at, &loader, &*optimizer, &*schedule)?;
+        }
+    }
+    progress.finish();
+    let samples_per_s = samples as f64 / started.elapsed().as_secs_f64();
+    if rank == 0 {
+        metrics.draw(&format!("{} on {}", model.name(), args.data.name()))?;
+    }
+    group.barrier()?;
+    if stopped {
+        if rank == 0 {
+            println!("stopped by a signal at step {}; --resume goes on from there", at.step);
+        }
+        // What a shell expects of a process that a SIGTERM ended.
+        std::process::exit(143);
+    }
+    if rank == 0 {
+        if let Some(text) = model.sample_text(args.sample_bytes) {
+            println!("--- {} bytes sampled from the model ---\n{text}\n---", args.sample_bytes);
+        }
+        println!(
+            "final: val_accuracy={val_accuracy:.4} train_loss={train_loss:.4} world_size={world} \
+             samples_per_s={samples_per_s:.0}"
+        );
+    }
+    Ok(())
+}
+
+/// Mean loss and accuracy over the whole validation set, each rank doing its share of it.
+fn evaluate(
+    model: &dyn Network,
+    validation: &Data,
+    batch_size: usize,
+    group: &ProcessGroup,
+) -> Result<(f64, f64)> {
+    let share = (group.rank()..validation.len()).step_by(group.world_size()).collect();
+    let loader = DataLoader::builder(validation.clone()).batch_size(batch_size).indices(share).build()?;
+    model.eval();
+    let mut sums = [0f64; 3];
+    for batch in loader.iter() {
+        let (x, y) = batch?;
+        no_grad(|| {
+            let logits = model.logits(&x);
+            let y = y.flatten(0, -1);
+            let n = y.numel() as f64;
+            sums[0] += F::cross_entropy(&logits, &y).item() * n;
+            sums[1] += logits.argmax(-1, false).eq(&y).to_dtype(Dtype::F32).sum().item();
+            sums[2] += n;
+        });
+    }
+    model.train();
+    let sums = Tensor::from_slice(&sums, [3]);
+    group.all_reduce(&sums, ReduceOp::Sum)?;
+    let sums = sums.to_vec::<f64>();
+    Ok((sums[0] / sums[2], sums[1] / sums[2]))
+}

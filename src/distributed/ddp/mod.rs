@@ -1,0 +1,128 @@
+//! Data-parallel training: every rank has the whole model and its share of the batch; gradients are
+//! averaged over the ranks while backward runs.
+//! (Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB 2020.)
+
+mod buckets;
+mod reducer;
+mod verify;
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use reducer::Reducer;
+use verify::{broadcast_all, verify};
+
+use super::ProcessGroup;
+use crate::Tensor;
+use crate::autograd::HookHandle;
+use crate::error::Result;
+use crate::nn::Module;
+
+/// Options of [`DistributedDataParallel`], with PyTorch's defaults.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DdpOptions {
+    /// Size in MiB up to which gradients are sent together.
+    pub bucket_cap_mb: f64,
+    /// Size in MiB of the first bucket, the one that is sent first.
+    pub first_bucket_mb: f64,
+    /// Whether buffers (running statistics) are sent from rank 0 after each synchronised backward.
+    pub broadcast_buffers: bool,
+    /// Whether a backward may leave parameters without a gradient.
+    pub find_unused_parameters: bool,
+}
+
+impl Default for DdpOptions {
+    fn default() -> Self {
+        DdpOptions {
+            bucket_cap_mb: 25.0,
+            first_bucket_mb: 1.0,
+            broadcast_buffers: true,
+            find_unused_parameters: false,
+        }
+    }
+}
+
+/// A model whose gradients are averaged over the ranks of a process group during backward
+/// (`torch.nn.parallel.DistributedDataParallel`). It dereferences to the model: call, save and
+/// optimise that as ever.
+///
+/// After `backward`, every rank has the same `.grad`: the mean over ranks. Gradients live in buckets
+/// in shared memory; `zero_grad` in either form keeps them there.
+///
+/// An error during backward (a peer died, ranks differ) panics there with a typed
+/// [`Error`](crate::Error), as tensor operations do.
+pub struct DistributedDataParallel<M> {
+    module: M,
+    /// `None` in a world of one.
+    reducer: Option<Arc<Reducer>>,
+    hooks: Vec<HookHandle>,
+}
+
+impl<M: Module> DistributedDataParallel<M> {
+    /// Wraps `module`, with default options. Collective: all ranks of the group call it.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`](crate::Error::Mismatch), on all ranks, naming the first parameter or
+    /// buffer that differs in name, shape or dtype between ranks.
+    pub fn new(module: M, group: &ProcessGroup) -> Result<Self> {
+        Self::with_options(module, group, &DdpOptions::default())
+    }
+
+    /// Wraps `module`: verifies that all ranks have the same parameters and buffers, gives all of
+    /// them rank 0's values, and hooks the gradients.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn with_options(module: M, group: &ProcessGroup, options: &DdpOptions) -> Result<Self> {
+        if group.world_size() == 1 {
+            return Ok(DistributedDataParallel { module, reducer: None, hooks: Vec::new() });
+        }
+        let params: Vec<(String, Tensor)> = module.named_parameters();
+        let buffers: Vec<(String, Tensor)> = module.named_buffers();
+        verify(group, "parameter", &params)?;
+        verify(group, "buffer", &buffers)?;
+        let values = |named: &[(String, Tensor)]| named.iter().map(|(_, t)| t.clone()).collect::<Vec<_>>();
+        broadcast_all(group, &values(&params))?;
+        broadcast_all(group, &values(&buffers))?;
+        let sent = if options.broadcast_buffers { values(&buffers) } else { Vec::new() };
+        let reducer = Reducer::new(group, params, sent, options)?;
+        let hooks = reducer.install();
+        Ok(DistributedDataParallel { module, reducer: Some(reducer), hooks })
+    }
+
+    /// The model.
+    pub fn module(&self) -> &M {
+        &self.module
+    }
+
+    /// Runs `f` with gradients adding up locally; the next backward outside sends the sum
+    /// (`DistributedDataParallel.no_sync`, for gradient accumulation).
+    pub fn no_sync<T>(&self, f: impl FnOnce() -> T) -> T {
+        /// Switches back also when `f` panics.
+        struct Restore<'a>(&'a Reducer, bool);
+        impl Drop for Restore<'_> {
+            fn drop(&mut self) {
+                self.0.sync.store(self.1, Relaxed);
+            }
+        }
+        let _restore = self.reducer.as_deref().map(|r| Restore(r, r.sync.swap(false, Relaxed)));
+        f()
+    }
+}
+
+impl<M> Drop for DistributedDataParallel<M> {
+    fn drop(&mut self) {
+        self.hooks.drain(..).for_each(HookHandle::remove);
+        if let Some(reducer) = self.reducer.take() {
+            reducer.uninstall();
+        }
+    }
+}
+
+impl<M> Deref for DistributedDataParallel<M> {
+    type Target = M;
+    fn deref(&self) -> &M {
+        &self.module
+    }
+}

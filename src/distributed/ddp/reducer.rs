@@ -1,0 +1,239 @@
+//! The gradients' way to the other ranks. Every parameter's `.grad` is a view into a bucket in
+//! shared memory; a hook on the parameter counts its bucket down, and a full bucket's all-reduce
+//! starts on the communication thread while backward goes on. The end of backward waits for them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use parking_lot::Mutex;
+
+use super::buckets::{Item, Plan, plan};
+use super::verify::broadcast_all;
+use super::DdpOptions;
+use crate::autograd::{HookHandle, queue_callback};
+use crate::distributed::{ProcessGroup, ReduceOp, Work};
+use crate::error::{Error, Result, throw};
+use crate::storage::Storage;
+use crate::tensor::Layout;
+use crate::{Dtype, Tensor};
+
+pub(super) struct Reducer {
+    group: ProcessGroup,
+    names: Vec<String>,
+    params: Vec<Tensor>,
+    /// Of each parameter: its view into a bucket, and the bucket.
+    views: Vec<Tensor>,
+    bucket_of: Vec<usize>,
+    buckets: Vec<Bucket>,
+    /// Sent from rank 0 after each backward.
+    buffers: Vec<Tensor>,
+    find_unused: bool,
+    /// Off inside `no_sync`.
+    pub sync: AtomicBool,
+    state: Mutex<State>,
+}
+
+struct Bucket {
+    /// All of the bucket's memory, in the group's shared arena.
+    flat: Tensor,
+    members: Vec<(usize, usize)>,
+}
+
+/// One backward pass's progress.
+#[derive(Default)]
+struct State {
+    /// Between the first hook of a pass and its end.
+    running: bool,
+    ready: Vec<bool>,
+    /// Gradients that each bucket still waits for.
+    missing: Vec<usize>,
+    /// The bucket that is sent next: all ranks send them in this order.
+    next: usize,
+    works: Vec<Work>,
+}
+
+impl Reducer {
+    pub fn new(
+        group: &ProcessGroup,
+        params: Vec<(String, Tensor)>,
+        buffers: Vec<Tensor>,
+        options: &DdpOptions,
+    ) -> Result<Arc<Self>> {
+        let (names, params): (Vec<String>, Vec<Tensor>) =
+            params.into_iter().filter(|(_, t)| t.requires_grad()).unzip();
+        let items: Vec<Item> =
+            params.iter().map(|t| Item { numel: t.numel(), dtype: t.dtype() }).collect();
+        let mib = |v: f64| (v * f64::from(1 << 20)) as usize;
+        let plans = plan(&items, mib(options.first_bucket_mb), mib(options.bucket_cap_mb));
+        let mut bucket_of = vec![0; params.len()];
+        let mut views: Vec<Option<Tensor>> = vec![None; params.len()];
+        let mut buckets = Vec::with_capacity(plans.len());
+        for (b, Plan { dtype, members, numel }) in plans.into_iter().enumerate() {
+            let flat = group.empty_shared(&[numel], dtype)?;
+            flat.fill_(0.0);
+            for &(i, start) in &members {
+                bucket_of[i] = b;
+                views[i] = Some(view_into(&flat, start, &params[i]));
+            }
+            buckets.push(Bucket { flat, members });
+        }
+        let views = views.into_iter().map(|v| v.expect("every parameter is in a bucket")).collect();
+        Ok(Arc::new(Reducer {
+            group: group.clone(),
+            names,
+            params,
+            views,
+            bucket_of,
+            buckets,
+            buffers,
+            find_unused: options.find_unused_parameters,
+            sync: AtomicBool::new(true),
+            state: Mutex::default(),
+        }))
+    }
+
+    /// Points every parameter's gradient into its bucket and hooks its accumulation.
+    pub fn install(self: &Arc<Self>) -> Vec<HookHandle> {
+        let hook = |(i, (param, view)): (usize, (&Tensor, &Tensor))| {
+            param.set_grad_target(Some(view.clone()));
+            let reducer = Arc::downgrade(self);
+            param.register_post_accumulate_grad_hook(move |_| {
+                if let Some(reducer) = reducer.upgrade() {
+                    reducer.gradient_is_there(i);
+                }
+            })
+        };
+        self.params.iter().zip(&self.views).enumerate().map(hook).collect()
+    }
+
+    /// Takes the parameters' gradients out of the buckets.
+    pub fn uninstall(&self) {
+        self.params.iter().for_each(|p| p.set_grad_target(None));
+    }
+
+    fn gradient_is_there(self: &Arc<Self>, i: usize) {
+        if !self.sync.load(Relaxed) {
+            return;
+        }
+        self.move_into_bucket(i);
+        let mut state = self.state.lock();
+        if !state.running {
+            state.begin(&self.buckets, self.params.len());
+            let reducer = self.clone();
+            queue_callback(move || reducer.end_of_backward());
+        }
+        if std::mem::replace(&mut state.ready[i], true) {
+            drop(state);
+            throw(Error::Autograd(format!(
+                "DistributedDataParallel: parameter `{}` got a second gradient in one backward after \
+                 its all-reduce had started; run backward once per step, or all but the last under \
+                 `no_sync`",
+                self.names[i]
+            )));
+        }
+        state.missing[self.bucket_of[i]] -= 1;
+        self.send_full_buckets(&mut state);
+    }
+
+    /// A gradient that the user replaced with a tensor of their own is copied to its place.
+    fn move_into_bucket(&self, i: usize) {
+        let (param, view) = (&self.params[i], &self.views[i]);
+        if let Some(grad) = param.grad()
+            && grad.data_ptr() != view.data_ptr()
+        {
+            crate::no_grad(|| view.copy_(&grad));
+            param.set_grad(Some(view.clone()));
+        }
+    }
+
+    fn send_full_buckets(&self, state: &mut State) {
+        while state.next < self.buckets.len() && state.missing[state.next] == 0 {
+            let flat = &self.buckets[state.next].flat;
+            match self.group.all_reduce_async(flat, ReduceOp::Avg) {
+                Ok(work) => state.works.push(work),
+                Err(error) => throw(error),
+            }
+            state.next += 1;
+        }
+    }
+
+    /// Runs when backward has made all gradients.
+    fn end_of_backward(&self) {
+        let mut state = self.state.lock();
+        state.running = false;
+        let unused: Vec<usize> = (0..self.params.len()).filter(|&i| !state.ready[i]).collect();
+        if !unused.is_empty() && !self.find_unused {
+            let names: Vec<&str> = unused.iter().map(|&i| self.names[i].as_str()).collect();
+            let error = Error::Autograd(format!(
+                "DistributedDataParallel: no gradient reached {} parameter(s): {}; if they are \
+                 meant to be unused in some steps, set `find_unused_parameters`",
+                names.len(),
+                names.join(", ")
+            ));
+            self.group.abort(&error.to_string());
+            throw(error);
+        }
+        for &i in &unused {
+            // What another rank has there counts; here it is nothing new.
+            match self.params[i].grad() {
+                Some(_) => self.move_into_bucket(i),
+                None => {
+                    crate::no_grad(|| self.views[i].fill_(0.0));
+                }
+            }
+            state.missing[self.bucket_of[i]] -= 1;
+        }
+        self.send_full_buckets(&mut state);
+        let works = std::mem::take(&mut state.works);
+        let ready = std::mem::take(&mut state.ready);
+        drop(state);
+        for work in works {
+            work.wait().unwrap_or_else(|error| throw(error));
+        }
+        let synced = self.settle_unused(&ready).and_then(|()| broadcast_all(&self.group, &self.buffers));
+        synced.unwrap_or_else(|error| throw(error));
+    }
+
+    /// With `find_unused_parameters`: a parameter that another rank used has a gradient here too; one
+    /// that no rank used keeps the `.grad` it had.
+    fn settle_unused(&self, ready: &[bool]) -> Result<()> {
+        if !self.find_unused {
+            return Ok(());
+        }
+        let used = Tensor::from_slice(ready, [ready.len()]).to_dtype(Dtype::U8);
+        self.group.all_reduce(&used, ReduceOp::Max)?;
+        for (i, used) in used.to_vec::<u8>().into_iter().enumerate() {
+            if used == 1 && !ready[i] {
+                self.params[i].set_grad(Some(self.views[i].clone()));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    fn begin(&mut self, buckets: &[Bucket], params: usize) {
+        *self = State {
+            running: true,
+            ready: vec![false; params],
+            missing: buckets.iter().map(|b| b.members.len()).collect(),
+            next: 0,
+            works: Vec::new(),
+        };
+    }
+}
+
+/// The part of a bucket that is `param`'s gradient: a tensor with a version counter of its own.
+fn view_into(flat: &Tensor, start: usize, param: &Tensor) -> Tensor {
+    let dtype = flat.dtype();
+    let layout = Layout::contiguous(param.shape());
+    let nbytes = param.numel() * dtype.size();
+    match flat.storage().shared_range() {
+        Some((memory, at)) => {
+            let at = at + start * dtype.size();
+            let guard = Box::new(flat.clone());
+            Tensor::from_parts(Storage::shared(memory, at, nbytes, Some(guard)), layout, dtype)
+        }
+        None => flat.narrow(0, start, param.numel()).reshape_to(param.shape()),
+    }
+}
