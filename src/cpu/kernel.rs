@@ -104,15 +104,22 @@ unsafe fn run<K, S, const IN: usize, const PARAMS: usize, const OUT: usize>(
         let outputs = pointers.cast::<[*mut S; OUT]>().read();
         let inputs = pointers.add(OUT).cast::<[*const S; IN]>().read();
         let params = params.cast::<[S; PARAMS]>().read();
-        for i in 0..n {
-            let values = inputs.map(
-                #[inline(always)]
-                |p| p.add(i).read(),
-            );
-            let results = K::eval(values, params);
-            for k in 0..OUT {
-                outputs[k].add(i).write(results[k]);
+        // Plain counting loops: iterator adaptors would stay function calls in unoptimised builds.
+        let mut i = 0;
+        while i < n {
+            let mut values = [inputs[0].add(i).read(); IN];
+            let mut k = 1;
+            while k < IN {
+                values[k] = inputs[k].add(i).read();
+                k += 1;
             }
+            let results = K::eval(values, params);
+            let mut k = 0;
+            while k < OUT {
+                outputs[k].add(i).write(results[k]);
+                k += 1;
+            }
+            i += 1;
         }
     }
 }
