@@ -12,6 +12,7 @@ pub mod math;
 pub mod philox;
 pub mod plan;
 pub mod row;
+pub mod streaming;
 pub mod threads;
 pub mod tile;
 pub mod vectorize;

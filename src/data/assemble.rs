@@ -14,6 +14,9 @@ pub(super) trait Space {
     /// A slot of at least `bytes` bytes.
     fn take(&mut self, bytes: usize) -> Result<Slot>;
 
+    /// Whether a batch of this size is better written past the cache.
+    fn is_streaming(&self, bytes: usize) -> bool;
+
     /// Sample `index` is about to be read. False: nobody wants the batch any more.
     fn reading(&mut self, index: usize) -> bool;
 }
@@ -57,7 +60,8 @@ pub(super) fn assemble<D: Dataset>(
                 let layout = BatchLayout::plan(fields, count)?;
                 let slot = space.take(layout.end)?;
                 let tails = vec![Vec::new(); layout.columns.len()];
-                let rows = Rows { layout, memory: slot.memory(), tails };
+                let (memory, streaming) = (slot.memory(), space.is_streaming(layout.end));
+                let rows = Rows { layout, memory, streaming, tails };
                 none.insert((rows, slot, index))
             }
         };

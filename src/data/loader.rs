@@ -540,6 +540,11 @@ impl Space for Here<'_> {
         self.0.take(bytes).map(|(slot, _)| slot)
     }
 
+    /// The batch is used right away, by this thread.
+    fn is_streaming(&self, _bytes: usize) -> bool {
+        false
+    }
+
     fn reading(&mut self, _index: usize) -> bool {
         true
     }

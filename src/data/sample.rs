@@ -5,9 +5,13 @@
 use std::sync::Arc;
 
 use super::layout::{BatchLayout, Column, Field, SlotMemory};
+use crate::cpu::streaming::copy_streaming;
 use crate::dispatch;
 use crate::storage::{SharedMemory, Storage};
 use crate::tensor::{Dtype, Element, Layout, Shape, Tensor};
+
+/// Smaller rows are not worth being written past the cache.
+const STREAMING_ROW: usize = 4 << 10;
 
 /// What a [`Dataset`](super::Dataset) returns and a [`DataLoader`](super::DataLoader) makes batches
 /// of.
@@ -72,6 +76,8 @@ enum Pass<'a> {
 pub(super) struct Rows {
     pub layout: BatchLayout,
     pub memory: SlotMemory,
+    /// Whether large rows are written past the cache.
+    pub streaming: bool,
     /// For each column of byte strings, all bytes so far.
     pub tails: Vec<Vec<u8>>,
 }
@@ -136,10 +142,16 @@ impl SampleWriter<'_> {
     /// If `values` are not as many as the shape has elements.
     pub fn elements<T: Element>(&mut self, shape: &[usize], values: &[T]) {
         assert_eq!(values.len(), shape.iter().product::<usize>(), "elements of shape {shape:?}");
-        self.dense(T::DTYPE, shape, |row| {
+        let (from, bytes) = (values.as_ptr().cast::<u8>(), size_of_val(values));
+        self.dense(T::DTYPE, shape, |row, streaming| {
             // SAFETY: `dense` gives the address of a row with room for these elements, which
             // belongs to the batch being made and to nobody else.
-            unsafe { row.cast::<T>().copy_from_nonoverlapping(values.as_ptr(), values.len()) }
+            unsafe {
+                match streaming {
+                    true => copy_streaming(row, from, bytes),
+                    false => row.copy_from_nonoverlapping(from, bytes),
+                }
+            }
         });
     }
 
@@ -195,7 +207,8 @@ impl SampleWriter<'_> {
         }
     }
 
-    fn dense(&mut self, dtype: Dtype, shape: &[usize], copy: impl FnOnce(*mut u8)) {
+    /// Describes a field, or has `copy` write it: to which address, and whether past the cache.
+    fn dense(&mut self, dtype: Dtype, shape: &[usize], copy: impl FnOnce(*mut u8, bool)) {
         let field = self.next_field();
         match &mut self.pass {
             Pass::Describe(fields) => {
@@ -208,7 +221,8 @@ impl SampleWriter<'_> {
                     row_bytes,
                     ..
                 }) if *d == dtype && **s == *shape => {
-                    copy(rows.memory.ptr.wrapping_add(offset + row_bytes * *row));
+                    let streaming = rows.streaming && *row_bytes >= STREAMING_ROW;
+                    copy(rows.memory.ptr.wrapping_add(offset + row_bytes * *row), streaming);
                 }
                 other => {
                     let expected = other.map(|c| c.field.clone());

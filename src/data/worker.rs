@@ -15,6 +15,10 @@ use crate::error::{Error, Result};
 use crate::multiprocessing::{Channel, handles};
 use crate::storage::SharedMemory;
 
+/// Batches of this size and more are written past the cache: the few that are in flight together
+/// would not stay in it until they are read.
+const STREAMING_BATCH: usize = 4 << 20;
+
 /// From the parent to a worker: look at the control page.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Wake;
@@ -180,6 +184,10 @@ impl Space for TaskSpace<'_> {
             parent.send(&ToParent::Retired(changes.retired))?;
         }
         Ok(slot)
+    }
+
+    fn is_streaming(&self, bytes: usize) -> bool {
+        bytes >= STREAMING_BATCH
     }
 
     fn reading(&mut self, index: usize) -> bool {
