@@ -31,8 +31,5 @@ pub fn main(arguments: TokenStream, item: TokenStream) -> TokenStream {
 /// Makes a struct or an enum a `torchrs::nn::Module`; see there.
 #[proc_macro_derive(Module, attributes(module))]
 pub fn derive_module(item: TokenStream) -> TokenStream {
-    syn::parse(item)
-        .and_then(module::expand)
-        .unwrap_or_else(syn::Error::into_compile_error)
-        .into()
+    syn::parse(item).and_then(module::expand).unwrap_or_else(syn::Error::into_compile_error).into()
 }
