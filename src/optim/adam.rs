@@ -16,9 +16,9 @@ use super::StateValue;
 use super::engine::{
     GroupOptions, Item, ParamState, Rule, RuleOptimizer, StateReader, below_one, not_negative,
 };
-use super::multi_tensor::{Real, Task, Update, run};
 use crate::Tensor;
 use crate::error::Result;
+use crate::ops::multi_tensor::{Real, Task, Update, run};
 
 /// Adam (Kingma and Ba, 2015), with the weight decay added to the gradient.
 pub type Adam = RuleOptimizer<AdamRule>;
@@ -37,7 +37,11 @@ pub type Adam = RuleOptimizer<AdamRule>;
 pub type AdamW = RuleOptimizer<AdamWRule>;
 
 macro_rules! options {
-    ($(#[$doc:meta])* $name:ident, weight_decay $weight_decay:literal $(#[$decay_doc:meta])*) => {
+    (
+        $(#[$doc:meta])* $name:ident,
+        weight_decay $weight_decay:literal $(#[$decay_doc:meta])*
+        $(, flag $flag:ident $(#[$flag_doc:meta])*)?
+    ) => {
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
         #[serde(default)]
@@ -54,6 +58,7 @@ macro_rules! options {
             pub amsgrad: bool,
             /// Ascend instead.
             pub maximize: bool,
+            $($(#[$flag_doc])* pub $flag: bool,)?
         }
 
         impl Default for $name {
@@ -65,6 +70,7 @@ macro_rules! options {
                     weight_decay: $weight_decay,
                     amsgrad: false,
                     maximize: false,
+                    $($flag: false,)?
                 }
             }
         }
@@ -96,6 +102,8 @@ options!(
     /// Options of [`Adam`], with PyTorch's defaults.
     AdamOptions, weight_decay 0.0
     /// Strength of the L2 penalty, which is added to the gradient.
+    , flag decoupled_weight_decay
+    /// Take weight decay as [`AdamW`] does.
 );
 options!(
     /// Options of [`AdamW`], with PyTorch's defaults.
@@ -149,7 +157,7 @@ impl ParamState for AdamState {
 }
 
 macro_rules! rule {
-    ($Rule:ident, $Options:ident, $name:literal, $decoupled:literal) => {
+    ($Rule:ident, $Options:ident, $name:literal, decoupled: |$o:ident| $decoupled:expr) => {
         impl Rule for $Rule {
             type Options = $Options;
             type State = AdamState;
@@ -160,11 +168,13 @@ macro_rules! rule {
             }
 
             fn update(options: &$Options, items: &mut [Item<'_, AdamState>]) {
-                let &$Options { lr, betas, eps, weight_decay, amsgrad, maximize } = options;
+                let &$Options { lr, betas, eps, weight_decay, amsgrad, maximize, .. } = options;
+                let $o = options;
+                let decoupled: bool = $decoupled;
                 let formula = |step: u64| Formula {
                     sign: if maximize { -1.0 } else { 1.0 },
-                    l2: if $decoupled { 0.0 } else { weight_decay },
-                    shrink: if $decoupled { 1.0 - lr * weight_decay } else { 1.0 },
+                    l2: if decoupled { 0.0 } else { weight_decay },
+                    shrink: if decoupled { 1.0 - lr * weight_decay } else { 1.0 },
                     betas,
                     eps,
                     step_size: lr / (1.0 - betas.0.powf(step as f64)),
@@ -175,8 +185,8 @@ macro_rules! rule {
         }
     };
 }
-rule!(AdamRule, AdamOptions, "Adam", false);
-rule!(AdamWRule, AdamWOptions, "AdamW", true);
+rule!(AdamRule, AdamOptions, "Adam", decoupled: |o| o.decoupled_weight_decay);
+rule!(AdamWRule, AdamWOptions, "AdamW", decoupled: |_o| true);
 
 fn update(items: &mut [Item<'_, AdamState>], amsgrad: bool, formula: impl Fn(u64) -> Formula) {
     let (mut plain, mut bounded) = (Vec::new(), Vec::new());

@@ -6,7 +6,6 @@
 mod adam;
 pub mod engine;
 pub mod lr_scheduler;
-mod multi_tensor;
 mod optimizer;
 mod sgd;
 

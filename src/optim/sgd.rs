@@ -14,9 +14,9 @@ use super::StateValue;
 use super::engine::{
     GroupOptions, Item, ParamState, Rule, RuleOptimizer, StateReader, not_negative,
 };
-use super::multi_tensor::{Real, Task, Update, run};
 use crate::Tensor;
 use crate::error::Result;
+use crate::ops::multi_tensor::{Real, Task, Update, run};
 
 /// Stochastic gradient descent, with momentum if wanted.
 ///
