@@ -32,7 +32,8 @@ fn golden(kind: &str) -> (PathBuf, Vec<Value>) {
 /// The options of a case: defaults, overwritten by its keyword arguments.
 fn options<O: Default + serde::Serialize + serde::de::DeserializeOwned>(kwargs: &[&Value]) -> O {
     let mut merged = serde_json::to_value(O::default()).unwrap();
-    for (name, value) in kwargs.iter().flat_map(|k| k.as_object().into_iter().flatten()) {
+    let given = kwargs.iter().flat_map(|k| k.as_object().into_iter().flatten());
+    for (name, value) in given.filter(|(name, _)| *name != "params") {
         assert!(merged.get(name).is_some(), "unknown option {name}");
         merged[name] = value.clone();
     }
@@ -84,8 +85,7 @@ fn run_trajectory(case: &Value, tensors: &TensorMap) -> bool {
             .map(|group| {
                 let params = group["params"].as_array().unwrap().iter();
                 let params = params.map(|p| parameters[p.as_str().unwrap()].clone()).collect();
-                let own = group.get("options").or(group.get("kwargs")).unwrap_or(&Value::Null);
-                (params, vec![&case["kwargs"], own])
+                (params, vec![&case["kwargs"], group])
             })
             .collect(),
     };
