@@ -29,7 +29,7 @@ impl Scale {
 
 impl Forward for Scale {
     fn forward(&self, x: &Tensor) -> Tensor {
-        x * &self.weight
+        x.mul(&self.weight)
     }
 }
 

@@ -55,6 +55,22 @@ pub(super) fn python_bool(value: bool) -> &'static str {
     if value { "True" } else { "False" }
 }
 
+/// `(3, 3)`, `(3,)`.
+pub(super) fn python_tuple(sizes: &[usize]) -> String {
+    match sizes {
+        [size] => format!("({size},)"),
+        _ => {
+            let sizes: Vec<String> = sizes.iter().map(usize::to_string).collect();
+            format!("({})", sizes.join(", "))
+        }
+    }
+}
+
+/// `2` for equal sizes, else `(3, 2)`.
+pub(super) fn python_size(sizes: &[usize; 2]) -> String {
+    if sizes[0] == sizes[1] { sizes[0].to_string() } else { python_tuple(sizes) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

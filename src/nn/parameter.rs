@@ -8,10 +8,12 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::Tensor;
+use crate::tensor::Operand;
 
 /// A tensor that is trained (`torch.nn.Parameter`): a leaf that requires a gradient.
 ///
-/// It is used like a `&Tensor`. A clone is the same parameter: two modules that hold clones of one
+/// It is used like a `&Tensor`, but for operators, which take `x * &*self.weight` or
+/// `x.mul(&self.weight)`. A clone is the same parameter: two modules that hold clones of one
 /// parameter are tied, it then appears once in [`parameters`](super::Module::parameters) and under
 /// both names in [`state_dict`](super::Module::state_dict).
 ///
@@ -65,6 +67,12 @@ impl From<Tensor> for Parameter {
     }
 }
 
+impl<'a> From<&'a Parameter> for Operand<'a> {
+    fn from(parameter: &'a Parameter) -> Self {
+        Operand::Tensor(&parameter.tensor)
+    }
+}
+
 impl fmt::Debug for Parameter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Parameter({:?}, {})", self.shape(), self.dtype())
@@ -111,6 +119,12 @@ impl Deref for Buffer {
     type Target = Tensor;
     fn deref(&self) -> &Tensor {
         &self.tensor
+    }
+}
+
+impl<'a> From<&'a Buffer> for Operand<'a> {
+    fn from(buffer: &'a Buffer) -> Self {
+        Operand::Tensor(&buffer.tensor)
     }
 }
 

@@ -7,7 +7,6 @@ mod gather;
 mod index;
 mod index_select;
 mod masked;
-pub(crate) mod multi_tensor;
 pub mod pointwise;
 mod reduce;
 #[doc(hidden)]

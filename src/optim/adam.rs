@@ -18,7 +18,7 @@ use super::engine::{
 };
 use crate::Tensor;
 use crate::error::Result;
-use crate::ops::multi_tensor::{Real, Task, Update, run};
+use crate::ops::pointwise::{adam_step, amsgrad_step};
 
 /// Adam (Kingma and Ba, 2015), with the weight decay added to the gradient.
 pub type Adam = RuleOptimizer<AdamRule>;
@@ -167,125 +167,55 @@ macro_rules! rule {
                 AdamState::new(parameter, options.amsgrad)
             }
 
-            fn update(options: &$Options, items: &mut [Item<'_, AdamState>]) {
-                let &$Options { lr, betas, eps, weight_decay, amsgrad, maximize, .. } = options;
-                let $o = options;
+            fn update($o: &$Options, items: &mut [Item<'_, AdamState>]) {
                 let decoupled: bool = $decoupled;
-                let formula = |step: u64| Formula {
-                    sign: if maximize { -1.0 } else { 1.0 },
-                    l2: if decoupled { 0.0 } else { weight_decay },
-                    shrink: if decoupled { 1.0 - lr * weight_decay } else { 1.0 },
-                    betas,
-                    eps,
-                    step_size: lr / (1.0 - betas.0.powf(step as f64)),
-                    root_correction: (1.0 - betas.1.powf(step as f64)).sqrt(),
-                };
-                update(items, amsgrad, formula);
+                for item in items {
+                    step(
+                        item,
+                        &Numbers {
+                            lr: $o.lr,
+                            betas: $o.betas,
+                            eps: $o.eps,
+                            sign: if $o.maximize { -1.0 } else { 1.0 },
+                            l2: if decoupled { 0.0 } else { $o.weight_decay },
+                            shrink: if decoupled { 1.0 - $o.lr * $o.weight_decay } else { 1.0 },
+                            amsgrad: $o.amsgrad,
+                        },
+                    );
+                }
             }
         }
     };
 }
 rule!(AdamRule, AdamOptions, "Adam", decoupled: |o| o.decoupled_weight_decay);
-rule!(AdamWRule, AdamWOptions, "AdamW", decoupled: |_o| true);
+rule!(AdamWRule, AdamWOptions, "AdamW", decoupled: |o| true);
 
-fn update(items: &mut [Item<'_, AdamState>], amsgrad: bool, formula: impl Fn(u64) -> Formula) {
-    let (mut plain, mut bounded) = (Vec::new(), Vec::new());
-    for Item { parameter, grad, state } in items {
-        state.step += 1;
-        let formula = formula(state.step);
-        let (p, g) = (parameter.clone(), grad.clone());
-        let (m, v) = (state.exp_avg.clone(), state.exp_avg_sq.clone());
-        if amsgrad {
-            let h = state.max_exp_avg_sq.get_or_insert_with(|| parameter.zeros_like()).clone();
-            bounded.push(Task { update: formula, written: [p, m, v, h], read: [g] });
-        } else {
-            plain.push(Task { update: formula, written: [p, m, v], read: [g] });
-        }
-    }
-    run(&plain);
-    run(&bounded);
-}
-
-#[derive(Clone, Copy)]
-struct Formula {
+/// What the formula needs of the options.
+struct Numbers {
+    lr: f64,
+    betas: (f64, f64),
+    eps: f64,
     sign: f64,
     /// Weight decay that goes through the gradient.
     l2: f64,
     /// Factor of decoupled weight decay.
     shrink: f64,
-    betas: (f64, f64),
-    eps: f64,
-    /// Learning rate with the correction of the first average's start at 0.
-    step_size: f64,
-    /// Root of the second average's correction.
-    root_correction: f64,
+    amsgrad: bool,
 }
 
-/// [`Formula`] in a compute type.
-struct Numbers<T> {
-    sign: T,
-    l2: T,
-    shrink: T,
-    beta2: T,
-    share1: T,
-    share2: T,
-    eps: T,
-    step_size: T,
-    root_correction: T,
-}
-
-impl Formula {
-    #[inline(always)]
-    fn numbers<T: Real>(&self) -> Numbers<T> {
-        Numbers {
-            sign: T::from_f64(self.sign),
-            l2: T::from_f64(self.l2),
-            shrink: T::from_f64(self.shrink),
-            beta2: T::from_f64(self.betas.1),
-            share1: T::from_f64(1.0 - self.betas.0),
-            share2: T::from_f64(1.0 - self.betas.1),
-            eps: T::from_f64(self.eps),
-            step_size: T::from_f64(self.step_size),
-            root_correction: T::from_f64(self.root_correction),
-        }
-    }
-}
-
-impl<T: Real> Numbers<T> {
-    /// Moves both averages towards the gradient.
-    #[inline(always)]
-    fn average(&self, p: T, m: &mut T, v: &mut T, g: T) {
-        let g = self.sign * g + self.l2 * p;
-        *m = *m + self.share1 * (g - *m);
-        *v = self.beta2 * *v + self.share2 * g * g;
-    }
-
-    /// The parameter after a step along `m`, scaled by the root of `h`.
-    #[inline(always)]
-    fn moved(&self, p: T, m: T, h: T) -> T {
-        self.shrink * p - self.step_size * m / (h.sqrt() / self.root_correction + self.eps)
-    }
-}
-
-impl Update<3, 1> for Formula {
-    #[inline(always)]
-    fn apply<T: Real>(self, [p, m, v]: [&mut [T]; 3], [g]: [&[T]; 1]) {
-        let numbers = self.numbers::<T>();
-        for (((p, m), v), &g) in p.iter_mut().zip(m).zip(v).zip(g) {
-            numbers.average(*p, m, v, g);
-            *p = numbers.moved(*p, *m, *v);
-        }
-    }
-}
-
-impl Update<4, 1> for Formula {
-    #[inline(always)]
-    fn apply<T: Real>(self, [p, m, v, h]: [&mut [T]; 4], [g]: [&[T]; 1]) {
-        let numbers = self.numbers::<T>();
-        for ((((p, m), v), h), &g) in p.iter_mut().zip(m).zip(v).zip(h).zip(g) {
-            numbers.average(*p, m, v, g);
-            *h = h.maximum(*v);
-            *p = numbers.moved(*p, *m, *h);
-        }
+fn step(item: &mut Item<'_, AdamState>, numbers: &Numbers) {
+    let &Numbers { lr, betas: (beta1, beta2), eps, sign, l2, shrink, amsgrad } = numbers;
+    let Item { parameter: p, grad: g, state } = item;
+    state.step += 1;
+    let t = state.step as f64;
+    let step_size = lr / (1.0 - beta1.powf(t));
+    let root = (1.0 - beta2.powf(t)).sqrt();
+    let (share1, share2) = (1.0 - beta1, 1.0 - beta2);
+    let (m, v) = (&state.exp_avg, &state.exp_avg_sq);
+    if amsgrad {
+        let h = state.max_exp_avg_sq.get_or_insert_with(|| p.zeros_like());
+        amsgrad_step(p, g, m, v, h, sign, l2, share1, beta2, share2, shrink, step_size, root, eps);
+    } else {
+        adam_step(p, g, m, v, sign, l2, share1, beta2, share2, shrink, step_size, root, eps);
     }
 }

@@ -30,9 +30,9 @@ pub trait Rule: 'static {
 
 /// A parameter to be updated.
 pub struct Item<'a, S> {
-    /// The parameter, contiguous.
-    pub parameter: Tensor,
-    /// Its gradient, contiguous and of the same shape and dtype. Not to be changed.
+    /// The parameter.
+    pub parameter: &'a Tensor,
+    /// Its gradient, of the same shape and dtype. Not to be changed.
     pub grad: Tensor,
     /// Its state.
     pub state: &'a mut S,
@@ -253,20 +253,12 @@ impl<R: Rule> Group<R> {
     fn step(&mut self) {
         let Group { params, options, states, .. } = self;
         let mut items = Vec::with_capacity(params.len());
-        let mut copied = Vec::new();
-        for (original, state) in params.iter().zip(states) {
-            let Some(grad) = original.grad() else { continue };
-            let parameter = original.detach().contiguous();
-            if !original.is_contiguous() {
-                copied.push((original, parameter.clone()));
-            }
-            let state = state.get_or_insert_with(|| R::init(options, &parameter));
-            items.push(Item { parameter, grad: grad.detach().contiguous(), state });
+        for (parameter, state) in params.iter().zip(states) {
+            let Some(grad) = parameter.grad() else { continue };
+            let state = state.get_or_insert_with(|| R::init(options, parameter));
+            items.push(Item { parameter, grad, state });
         }
         R::update(options, &mut items);
-        for (original, updated) in copied {
-            original.copy_(&updated);
-        }
     }
 
     /// Options and the parameters' places, of which the first is `first`.

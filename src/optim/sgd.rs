@@ -16,7 +16,7 @@ use super::engine::{
 };
 use crate::Tensor;
 use crate::error::Result;
-use crate::ops::multi_tensor::{Real, Task, Update, run};
+use crate::ops::pointwise::{sgd_momentum_step, sgd_nesterov_step, sgd_step};
 
 /// Stochastic gradient descent, with momentum if wanted.
 ///
@@ -28,7 +28,7 @@ use crate::ops::multi_tensor::{Real, Task, Update, run};
 /// optimizer.step();
 /// assert_eq!(w.item() as f32, 0.8);
 /// ```
-pub type SGD = RuleOptimizer<SgdRule>;
+pub type SGD = RuleOptimizer<SGDRule>;
 
 /// Options of [`SGD`], with PyTorch's defaults.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -90,111 +90,46 @@ impl GroupOptions for SGDOptions {
 }
 
 /// The formula of [`SGD`].
-pub enum SgdRule {}
+pub enum SGDRule {}
 
 /// The running sum of steps, from the first step with momentum on.
 #[derive(Default)]
-pub struct SgdState {
+pub struct SGDState {
     momentum_buffer: Option<Tensor>,
 }
 
-impl ParamState for SgdState {
+impl ParamState for SGDState {
     fn save(&self) -> BTreeMap<String, StateValue> {
         let buffer = self.momentum_buffer.iter();
         buffer.map(|t| ("momentum_buffer".to_owned(), StateValue::Tensor(t.clone()))).collect()
     }
     fn load(entries: &StateReader<'_>) -> Result<Self> {
-        Ok(SgdState { momentum_buffer: entries.tensor_if_any("momentum_buffer")? })
+        Ok(SGDState { momentum_buffer: entries.tensor_if_any("momentum_buffer")? })
     }
 }
 
-impl Rule for SgdRule {
+impl Rule for SGDRule {
     type Options = SGDOptions;
-    type State = SgdState;
+    type State = SGDState;
     const NAME: &'static str = "SGD";
 
-    fn init(_: &SGDOptions, _: &Tensor) -> SgdState {
-        SgdState::default()
+    fn init(_: &SGDOptions, _: &Tensor) -> SGDState {
+        SGDState::default()
     }
 
-    fn update(options: &SGDOptions, items: &mut [Item<'_, SgdState>]) {
-        let sign = if options.maximize { -1.0 } else { 1.0 };
-        let SGDOptions { lr, momentum, dampening, weight_decay, nesterov, .. } = *options;
-        if momentum == 0.0 {
-            let update = Plain { lr, sign, weight_decay };
-            let task = |item: &Item<'_, SgdState>| Task {
-                update,
-                written: [item.parameter.clone()],
-                read: [item.grad.clone()],
-            };
-            return run(&items.iter().map(task).collect::<Vec<_>>());
-        }
-        let mut tasks = Vec::with_capacity(items.len());
-        for item in items {
-            let first = item.state.momentum_buffer.is_none();
-            let buffer = item.state.momentum_buffer.get_or_insert_with(|| item.grad.zeros_like());
-            // The first buffer is the gradient itself: 0 * momentum + 1 * g.
-            let share = if first { 1.0 } else { 1.0 - dampening };
-            tasks.push(Task {
-                update: Momentum { lr, sign, weight_decay, momentum, share, nesterov },
-                written: [item.parameter.clone(), buffer.clone()],
-                read: [item.grad.clone()],
-            });
-        }
-        run(&tasks);
-    }
-}
-
-#[derive(Clone, Copy)]
-struct Plain {
-    lr: f64,
-    sign: f64,
-    weight_decay: f64,
-}
-
-impl Update<1, 1> for Plain {
-    #[inline(always)]
-    fn apply<T: Real>(self, [p]: [&mut [T]; 1], [g]: [&[T]; 1]) {
-        let (lr, sign, decay) =
-            (T::from_f64(self.lr), T::from_f64(self.sign), T::from_f64(self.weight_decay));
-        if self.weight_decay == 0.0 {
-            for (p, &g) in p.iter_mut().zip(g) {
-                *p = *p - lr * (sign * g);
+    fn update(options: &SGDOptions, items: &mut [Item<'_, SGDState>]) {
+        let &SGDOptions { lr, momentum, dampening, weight_decay, nesterov, maximize } = options;
+        let sign = if maximize { -1.0 } else { 1.0 };
+        for Item { parameter, grad, state } in items {
+            if momentum == 0.0 {
+                sgd_step(parameter, grad, lr, sign, weight_decay);
+                continue;
             }
-        } else {
-            for (p, &g) in p.iter_mut().zip(g) {
-                *p = *p - lr * (sign * g + decay * *p);
-            }
-        }
-    }
-}
-
-#[derive(Clone, Copy)]
-struct Momentum {
-    lr: f64,
-    sign: f64,
-    weight_decay: f64,
-    momentum: f64,
-    /// Share of the gradient that goes into the buffer.
-    share: f64,
-    nesterov: bool,
-}
-
-impl Update<2, 1> for Momentum {
-    #[inline(always)]
-    fn apply<T: Real>(self, [p, b]: [&mut [T]; 2], [g]: [&[T]; 1]) {
-        let (lr, sign, decay) =
-            (T::from_f64(self.lr), T::from_f64(self.sign), T::from_f64(self.weight_decay));
-        let (momentum, share) = (T::from_f64(self.momentum), T::from_f64(self.share));
-        // p - lr * (direct * g + through * b): one loop for both kinds of momentum.
-        let one = T::from_f64(1.0);
-        let (direct, through) =
-            if self.nesterov { (one, momentum) } else { (T::from_f64(0.0), one) };
-        for ((p, b), &g) in p.iter_mut().zip(b).zip(g) {
-            let g = sign * g + decay * *p;
-            let sum = momentum * *b + share * g;
-            *b = sum;
-            *p = *p - lr * (direct * g + through * sum);
+            // The first buffer is the gradient itself: momentum * 0 + 1 * g.
+            let share = if state.momentum_buffer.is_none() { 1.0 } else { 1.0 - dampening };
+            let buffer = state.momentum_buffer.get_or_insert_with(|| parameter.zeros_like());
+            let step = if nesterov { sgd_nesterov_step } else { sgd_momentum_step };
+            step(parameter, grad, buffer, lr, sign, weight_decay, momentum, share);
         }
     }
 }
