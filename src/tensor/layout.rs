@@ -109,7 +109,6 @@ impl Layout {
 
     /// One past the highest storage element that any index names, counted from the storage's start.
     /// 0 without elements: an empty view (the last row of a 3 x 0 tensor) may have any offset.
-    /// 0 for an empty tensor, whose offset may lie anywhere.
     pub fn extent(&self) -> usize {
         if self.numel() == 0 {
             return 0;
