@@ -1,6 +1,9 @@
 //! torchrs: imperative, define-by-run tensors in Rust, made for multi-process data-parallel
 //! training.
 
+// The name by which `#[derive(Module)]` finds this crate, here too.
+extern crate self as torchrs;
+
 pub mod autograd;
 pub mod checkpoint;
 mod cpu;

@@ -1,6 +1,7 @@
 //! Procedural macros of torchrs: `#[torchrs::main]` and `#[derive(Module)]`.
 
 mod main_attr;
+mod module;
 
 use proc_macro::TokenStream;
 
@@ -25,4 +26,10 @@ pub fn main(arguments: TokenStream, item: TokenStream) -> TokenStream {
     main_attr::expand(arguments.into(), item.into())
         .unwrap_or_else(syn::Error::into_compile_error)
         .into()
+}
+
+/// Makes a struct or an enum a `torchrs::nn::Module`; see there.
+#[proc_macro_derive(Module, attributes(module))]
+pub fn derive_module(item: TokenStream) -> TokenStream {
+    syn::parse(item).and_then(module::expand).unwrap_or_else(syn::Error::into_compile_error).into()
 }

@@ -1,1 +1,69 @@
-//! Modules, their functional forms, initialisation and losses.
+//! Neural networks (`torch.nn`): the [`Module`] trait with its derive, parameters and state dicts,
+//! modules, losses, functions ([`functional`]) and initial values ([`init`]).
+//!
+//! ```
+//! use torchrs::nn::{Forward, Linear, Module, functional as F};
+//! use torchrs::{Dtype::F32, Tensor};
+//!
+//! #[derive(Module)]
+//! struct Mlp {
+//!     fc1: Linear,
+//!     fc2: Linear,
+//! }
+//!
+//! impl Forward for Mlp {
+//!     fn forward(&self, x: &Tensor) -> Tensor {
+//!         self.fc2.forward(&self.fc1.forward(x).relu())
+//!     }
+//! }
+//!
+//! let model = Mlp { fc1: Linear::new(8, 16), fc2: Linear::new(16, 3) };
+//! let loss = F::cross_entropy(&model.forward(&Tensor::ones([2, 8], F32)), &Tensor::from([0i64, 2]));
+//! loss.backward();
+//! let names: Vec<String> = model.named_parameters().into_iter().map(|(name, _)| name).collect();
+//! assert_eq!(names, ["fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"]);
+//! assert!(model.fc1.weight.grad().is_some());
+//! ```
+
+mod activation;
+mod batch_norm;
+mod clip_grad;
+mod containers;
+mod conv;
+mod display;
+mod dropout;
+mod embedding;
+#[doc(hidden)]
+pub mod field;
+mod flatten;
+pub mod functional;
+pub mod init;
+mod linear;
+mod loss;
+mod module;
+mod normalization;
+mod parameter;
+mod per_dim;
+mod pooling;
+mod state_dict;
+
+pub use activation::{ELU, GELU, LeakyReLU, LogSoftmax, ReLU, SiLU, Sigmoid, Softmax, Tanh};
+pub use batch_norm::{BatchNorm1d, BatchNorm2d};
+pub use clip_grad::{clip_grad_norm_, clip_grad_norm_with, clip_grad_value_, get_total_norm};
+pub use containers::Sequential;
+pub use conv::{Conv1d, Conv2d};
+pub use dropout::Dropout;
+pub use embedding::Embedding;
+pub use field::Field;
+pub use flatten::Flatten;
+pub use linear::{Identity, Linear};
+pub use loss::{
+    BCEWithLogitsLoss, CrossEntropyLoss, HuberLoss, L1Loss, Loss, MSELoss, NLLLoss, SmoothL1Loss,
+};
+pub use module::{Forward, Module, Visitor, VisitorMut};
+pub use normalization::{LayerNorm, RMSNorm};
+pub use parameter::{Buffer, Parameter, Training};
+pub use per_dim::{NormalizedShape, PerDim};
+pub use pooling::{AdaptiveAvgPool2d, AvgPool2d, MaxPool2d};
+pub use state_dict::{LoadReport, NamedTensors, StateDict};
+pub use torchrs_macros::Module;

@@ -5,7 +5,8 @@
 //! over tensors for gradients of gradients (`symbolic.rs`), and text, from which CUDA code can be
 //! made. Everything else is here once: promotion, broadcasting, memory, autograd (`apply.rs`).
 //!
-//! The tables: `arithmetic.rs`, `elementary.rs`, `activation.rs`, `comparison.rs`, `conditional.rs`.
+//! The tables: `arithmetic.rs`, `elementary.rs`, `activation.rs`, `comparison.rs`, `conditional.rs`,
+//! `losses.rs`, and of updates `updates.rs`.
 //! Copies and conversions (`copying.rs`) use the same loops; `operators.rs` has Rust's operators.
 
 mod activation;
@@ -16,14 +17,20 @@ mod conditional;
 mod copying;
 mod elementary;
 pub mod formula;
+mod losses;
 mod macros;
 mod operators;
 pub mod row;
 mod symbolic;
+mod updates;
 
 pub use apply::{apply, apply_inplace, apply_update};
+pub(crate) use losses::{absolute_error, huber_error, logit_error, squared_error};
 pub use row::{Kind, Row};
 pub use symbolic::Symbol;
+pub(crate) use updates::{
+    adam_step, amsgrad_step, sgd_momentum_step, sgd_nesterov_step, sgd_step,
+};
 
 #[doc(hidden)]
 pub use crate::cpu::kernel::{Formula, Kernel};
@@ -38,8 +45,14 @@ pub fn tables() -> impl Iterator<Item = &'static Row> {
         comparison::rows::ROWS,
         conditional::rows::ROWS,
         conditional::checked::ROWS,
+        losses::rows::ROWS,
     ]
     .into_iter()
     .flatten()
     .copied()
+}
+
+/// The rows of all updates of this crate.
+pub fn updates() -> impl Iterator<Item = &'static Row> {
+    updates::updates::ROWS.iter().copied()
 }

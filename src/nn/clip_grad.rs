@@ -1,0 +1,94 @@
+//! Gradient clipping (`torch.nn.utils.clip_grad_norm_` and relatives).
+
+use crate::error::{Error, Result, throw};
+use crate::tensor::promote_types;
+use crate::{Dtype, Tensor, no_grad};
+
+/// Scales the gradients of `parameters` so that the norm of all of them taken together is at most
+/// `max_norm`. Gives the norm before, as a 0-dim tensor. Parameters without a gradient are left out.
+///
+/// ```
+/// use torchrs::{Tensor, nn::clip_grad_norm_};
+/// let w = Tensor::from([0f32, 0.]).requires_grad_(true);
+/// w.set_grad(Some(Tensor::from([3f32, 4.])));
+/// assert_eq!(clip_grad_norm_(&[w.clone()], 1.0).item(), 5.0);
+/// assert!((w.grad().unwrap().to_vec::<f32>()[0] - 0.6).abs() < 1e-6);
+/// ```
+pub fn clip_grad_norm_(parameters: &[Tensor], max_norm: f64) -> Tensor {
+    let grads: Vec<Tensor> = parameters.iter().filter_map(Tensor::grad).collect();
+    let norm = get_total_norm(&grads, 2.0);
+    scale(&grads, max_norm, &norm);
+    norm
+}
+
+/// [`clip_grad_norm_`] by another norm: `norm_type` is its order, which may be infinite.
+///
+/// # Errors
+/// With `error_if_nonfinite`, [`Error::Argument`] when the norm is infinite or NaN; the gradients
+/// are then as they were.
+pub fn clip_grad_norm_with(
+    parameters: &[Tensor],
+    max_norm: f64,
+    norm_type: f64,
+    error_if_nonfinite: bool,
+) -> Result<Tensor> {
+    let grads: Vec<Tensor> = parameters.iter().filter_map(Tensor::grad).collect();
+    let norm = get_total_norm(&grads, norm_type);
+    if error_if_nonfinite && !norm.item().is_finite() {
+        let message = format!(
+            "the total norm of order {norm_type} is {}, so the gradients cannot be clipped; allow \
+             it with error_if_nonfinite = false",
+            norm.item()
+        );
+        return Err(Error::argument("clip_grad_norm_", "parameters", message));
+    }
+    scale(&grads, max_norm, &norm);
+    Ok(norm)
+}
+
+/// Limits every element of the gradients of `parameters` to -`clip_value` .. `clip_value`.
+///
+/// # Panics
+/// Throws [`Error::Argument`] when `clip_value` is negative.
+#[track_caller]
+pub fn clip_grad_value_(parameters: &[Tensor], clip_value: f64) {
+    if clip_value.is_nan() || clip_value < 0.0 {
+        let message = format!("{clip_value}; must be at least 0");
+        throw(Error::argument("clip_grad_value_", "clip_value", message));
+    }
+    let grads: Vec<Tensor> = parameters.iter().filter_map(Tensor::grad).collect();
+    no_grad(|| grads.iter().for_each(|grad| _ = grad.clamp_(-clip_value, clip_value)));
+}
+
+/// The norm of order `norm_type` of all tensors taken together, as a 0-dim tensor of their common
+/// dtype (`torch.nn.utils.get_total_norm`). 0 when there are none.
+///
+/// # Panics
+/// Throws [`Error::Argument`] unless the order is above 0.
+#[track_caller]
+pub fn get_total_norm(tensors: &[Tensor], norm_type: f64) -> Tensor {
+    if norm_type.is_nan() || norm_type <= 0.0 {
+        let message = format!("{norm_type}; must be above 0");
+        throw(Error::argument("get_total_norm", "norm_type", message));
+    }
+    let dtype = tensors.iter().map(Tensor::dtype).reduce(promote_types).unwrap_or(Dtype::F32);
+    let norms = no_grad(|| {
+        let norm = |t: &Tensor| t.detach().norm_dim(norm_type, &[], false).item();
+        tensors.iter().filter(|t| t.numel() > 0).map(norm).collect::<Vec<f64>>()
+    });
+    // Of the parts' norms, in f64: the same norm again.
+    let norm = if norm_type.is_infinite() {
+        norms.into_iter().fold(0.0, |most, n| if n > most || n.is_nan() { n } else { most })
+    } else {
+        norms.iter().map(|n| n.powf(norm_type)).sum::<f64>().powf(1.0 / norm_type)
+    };
+    Tensor::full([], norm, dtype)
+}
+
+/// Multiplies by `max_norm / norm` if that makes gradients smaller (or NaN).
+fn scale(grads: &[Tensor], max_norm: f64, norm: &Tensor) {
+    let factor = max_norm / (norm.item() + 1e-6);
+    if factor < 1.0 || factor.is_nan() {
+        no_grad(|| grads.iter().for_each(|grad| _ = grad.mul_(factor)));
+    }
+}

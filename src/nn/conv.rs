@@ -1,0 +1,156 @@
+//! Convolutions (`torch/nn/modules/conv.py`).
+
+use super::display::python_tuple;
+use super::{Forward, Module, Parameter, PerDim, init};
+use crate::error::{Error, throw};
+use crate::ops::ConvOptions;
+use crate::{Dtype, Tensor};
+
+macro_rules! convolution {
+    ($(#[$doc:meta])* $name:ident, $op:ident, $dims:literal, $weight_shape:literal) => {
+        $(#[$doc])*
+        #[derive(Module)]
+        #[module(extra_repr = Self::settings)]
+        pub struct $name {
+            #[doc = $weight_shape]
+            pub weight: Parameter,
+            /// `[out_channels]`.
+            pub bias: Option<Parameter>,
+            options: ConvOptions<$dims>,
+        }
+
+        impl $name {
+            /// Stride 1, no padding, with a bias. Weight and bias start uniform within
+            /// 1 / sqrt(in_channels * kernel size).
+            #[track_caller]
+            pub fn new(
+                in_channels: usize,
+                out_channels: usize,
+                kernel_size: impl Into<PerDim<$dims>>,
+            ) -> Self {
+                let mut shape = vec![out_channels, in_channels];
+                shape.extend(kernel_size.into().0);
+                let (weight, bias) = fresh(&shape);
+                $name { weight, bias: Some(bias), options: ConvOptions::default() }
+            }
+
+            /// With another distance between outputs.
+            #[must_use]
+            pub fn stride(mut self, stride: impl Into<PerDim<$dims>>) -> Self {
+                self.options.stride = stride.into().0;
+                self
+            }
+
+            /// With zeros added on each side.
+            #[must_use]
+            pub fn padding(mut self, padding: impl Into<PerDim<$dims>>) -> Self {
+                self.options.padding = padding.into().0;
+                self
+            }
+
+            /// With another distance between filter taps.
+            #[must_use]
+            pub fn dilation(mut self, dilation: impl Into<PerDim<$dims>>) -> Self {
+                self.options.dilation = dilation.into().0;
+                self
+            }
+
+            /// With channels divided into groups; weight and bias are drawn anew.
+            ///
+            /// # Panics
+            /// Throws [`Error::Argument`] when the groups do not divide both numbers of channels.
+            #[track_caller]
+            #[must_use]
+            pub fn groups(mut self, groups: usize) -> Self {
+                let mut shape = self.weight.shape().to_vec();
+                let channels = shape[1] * self.options.groups;
+                if groups == 0 || channels % groups != 0 || shape[0] % groups != 0 {
+                    let message = format!(
+                        "{groups}; must divide in_channels, {channels}, and out_channels, {}",
+                        shape[0]
+                    );
+                    throw(Error::argument(stringify!($name), "groups", message));
+                }
+                shape[1] = channels / groups;
+                let (weight, bias) = fresh(&shape);
+                self.weight = weight;
+                self.bias = self.bias.map(|_| bias);
+                self.options.groups = groups;
+                self
+            }
+
+            /// Without a bias.
+            #[must_use]
+            pub fn no_bias(mut self) -> Self {
+                self.bias = None;
+                self
+            }
+
+            /// Stride, padding, dilation and groups.
+            pub fn options(&self) -> &ConvOptions<$dims> {
+                &self.options
+            }
+
+            fn settings(&self) -> String {
+                settings(&self.weight, self.bias.is_some(), &self.options)
+            }
+        }
+
+        impl Forward for $name {
+            #[track_caller]
+            fn forward(&self, input: &Tensor) -> Tensor {
+                input.$op(&self.weight, self.bias.as_deref(), self.options)
+            }
+        }
+    };
+}
+
+convolution!(
+    /// Convolution over `[N, C, L]` (`torch.nn.Conv1d`).
+    Conv1d, conv1d, 1, "`[out_channels, in_channels / groups, kernel]`."
+);
+convolution!(
+    /// Convolution over `[N, C, H, W]` (`torch.nn.Conv2d`).
+    ///
+    /// ```
+    /// use torchrs::{Tensor, Dtype::F32, nn::{Conv2d, Forward}};
+    /// let layer = Conv2d::new(3, 8, 3).padding(1).stride(2).no_bias();
+    /// assert_eq!(layer.forward(&Tensor::ones([1, 3, 6, 6], F32)).shape(), &[1, 8, 3, 3]);
+    /// ```
+    Conv2d, conv2d, 2, "`[out_channels, in_channels / groups, kernel height, kernel width]`."
+);
+
+/// A weight of this shape and its bias, with PyTorch's initial values.
+#[track_caller]
+fn fresh(shape: &[usize]) -> (Parameter, Parameter) {
+    let weight = Parameter::new(Tensor::empty(shape, Dtype::F32));
+    init::default_weight_(&weight);
+    let bias = Parameter::new(Tensor::empty([shape[0]], Dtype::F32));
+    init::default_bias_(&bias, &weight);
+    (weight, bias)
+}
+
+fn settings<const D: usize>(weight: &Tensor, bias: bool, options: &ConvOptions<D>) -> String {
+    let &[out, per_group, ref kernel @ ..] = weight.shape() else {
+        unreachable!("a convolution's weight has at least three dimensions")
+    };
+    let mut text = format!(
+        "{}, {out}, kernel_size={}, stride={}",
+        per_group * options.groups,
+        python_tuple(kernel),
+        python_tuple(&options.stride)
+    );
+    if options.padding != [0; D] {
+        text += &format!(", padding={}", python_tuple(&options.padding));
+    }
+    if options.dilation != [1; D] {
+        text += &format!(", dilation={}", python_tuple(&options.dilation));
+    }
+    if options.groups != 1 {
+        text += &format!(", groups={}", options.groups);
+    }
+    if !bias {
+        text += ", bias=False";
+    }
+    text
+}

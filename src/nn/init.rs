@@ -1,0 +1,182 @@
+//! Initial values of parameters (`torch.nn.init`): in place, under `no_grad`, from the default
+//! random generator.
+
+use crate::error::{Error, throw};
+use crate::{Tensor, no_grad};
+
+/// Which dimension's size keeps its variance, in Kaiming initialisation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FanMode {
+    /// The inputs': variances stay in forward.
+    #[default]
+    FanIn,
+    /// The outputs': variances stay in backward.
+    FanOut,
+}
+
+/// The function after a layer, by which its gain is chosen.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Nonlinearity {
+    /// None.
+    Linear,
+    /// Logistic function.
+    Sigmoid,
+    /// Hyperbolic tangent.
+    Tanh,
+    /// Rectifier.
+    Relu,
+    /// Rectifier with this slope below 0.
+    LeakyRelu(f64),
+    /// Self-normalising exponential unit.
+    Selu,
+}
+
+/// The factor by which a nonlinearity wants standard deviations scaled
+/// (`torch.nn.init.calculate_gain`).
+pub fn calculate_gain(nonlinearity: Nonlinearity) -> f64 {
+    match nonlinearity {
+        Nonlinearity::Linear | Nonlinearity::Sigmoid => 1.0,
+        Nonlinearity::Tanh => 5.0 / 3.0,
+        Nonlinearity::Relu => 2f64.sqrt(),
+        Nonlinearity::LeakyRelu(slope) => (2.0 / (1.0 + slope * slope)).sqrt(),
+        Nonlinearity::Selu => 0.75,
+    }
+}
+
+/// Number of inputs of an output, and of outputs of an input, of a weight `[out, in, kernel...]`
+/// (`torch.nn.init._calculate_fan_in_and_fan_out`).
+///
+/// # Panics
+/// Throws [`Error::Shape`] for a tensor with less than two dimensions.
+#[track_caller]
+pub fn fan_in_and_fan_out(tensor: &Tensor) -> (usize, usize) {
+    let &[out, inputs, ref kernel @ ..] = tensor.shape() else {
+        throw(Error::shape(
+            "fan_in_and_fan_out",
+            format!("at least two dimensions are needed, got shape {:?}", tensor.shape()),
+        ))
+    };
+    let field: usize = kernel.iter().product();
+    (inputs * field, out * field)
+}
+
+/// Uniform between `low` and `high`.
+#[track_caller]
+pub fn uniform_(tensor: &Tensor, low: f64, high: f64) {
+    no_grad(|| _ = tensor.uniform_(low, high));
+}
+
+/// Normal with this mean and standard deviation.
+#[track_caller]
+pub fn normal_(tensor: &Tensor, mean: f64, std: f64) {
+    no_grad(|| _ = tensor.normal_(mean, std));
+}
+
+/// Normal, but drawn anew where it is outside `low` .. `high`.
+///
+/// # Panics
+/// Throws [`Error::Argument`] unless `low < high` and `std > 0`.
+#[track_caller]
+pub fn trunc_normal_(tensor: &Tensor, mean: f64, std: f64, low: f64, high: f64) {
+    if !(low < high && std > 0.0) {
+        let message = format!("low {low}, high {high}, std {std}; need low < high and std > 0");
+        throw(Error::argument("trunc_normal_", "low", message));
+    }
+    no_grad(|| {
+        tensor.normal_(mean, std);
+        let outside = |t: &Tensor| t.lt(low).logical_or(&t.gt(high));
+        let mut redraw = outside(tensor);
+        while redraw.any().item() != 0.0 {
+            let fresh = tensor.empty_like();
+            fresh.normal_(mean, std);
+            tensor.copy_(&fresh.where_self(&redraw, tensor));
+            redraw = outside(tensor);
+        }
+    });
+}
+
+/// `value` everywhere.
+#[track_caller]
+pub fn constant_(tensor: &Tensor, value: f64) {
+    no_grad(|| _ = tensor.fill_(value));
+}
+
+/// Zeros.
+#[track_caller]
+pub fn zeros_(tensor: &Tensor) {
+    constant_(tensor, 0.0);
+}
+
+/// Ones.
+#[track_caller]
+pub fn ones_(tensor: &Tensor) {
+    constant_(tensor, 1.0);
+}
+
+/// Uniform, with the variance that keeps magnitudes through layers (He et al., 2015).
+///
+/// # Panics
+/// Throws [`Error::Shape`] for a tensor with less than two dimensions.
+#[track_caller]
+pub fn kaiming_uniform_(tensor: &Tensor, mode: FanMode, nonlinearity: Nonlinearity) {
+    let bound = 3f64.sqrt() * kaiming_std(tensor, mode, nonlinearity);
+    uniform_(tensor, -bound, bound);
+}
+
+/// Normal, with the variance that keeps magnitudes through layers (He et al., 2015).
+///
+/// # Panics
+/// Throws [`Error::Shape`] for a tensor with less than two dimensions.
+#[track_caller]
+pub fn kaiming_normal_(tensor: &Tensor, mode: FanMode, nonlinearity: Nonlinearity) {
+    normal_(tensor, 0.0, kaiming_std(tensor, mode, nonlinearity));
+}
+
+#[track_caller]
+fn kaiming_std(tensor: &Tensor, mode: FanMode, nonlinearity: Nonlinearity) -> f64 {
+    let (fan_in, fan_out) = fan_in_and_fan_out(tensor);
+    let fan = if mode == FanMode::FanIn { fan_in } else { fan_out };
+    // An empty weight has nothing to be initialised.
+    calculate_gain(nonlinearity) / (fan.max(1) as f64).sqrt()
+}
+
+/// Uniform, with a variance between those that suit forward and backward (Glorot and Bengio, 2010).
+///
+/// # Panics
+/// Throws [`Error::Shape`] for a tensor with less than two dimensions.
+#[track_caller]
+pub fn xavier_uniform_(tensor: &Tensor, gain: f64) {
+    let bound = 3f64.sqrt() * xavier_std(tensor, gain);
+    uniform_(tensor, -bound, bound);
+}
+
+/// Normal, with a variance between those that suit forward and backward (Glorot and Bengio, 2010).
+///
+/// # Panics
+/// Throws [`Error::Shape`] for a tensor with less than two dimensions.
+#[track_caller]
+pub fn xavier_normal_(tensor: &Tensor, gain: f64) {
+    normal_(tensor, 0.0, xavier_std(tensor, gain));
+}
+
+#[track_caller]
+fn xavier_std(tensor: &Tensor, gain: f64) -> f64 {
+    let (fan_in, fan_out) = fan_in_and_fan_out(tensor);
+    gain * (2.0 / (fan_in + fan_out).max(1) as f64).sqrt()
+}
+
+/// The initial weight of linear layers and convolutions in PyTorch: `kaiming_uniform_` with slope
+/// sqrt(5), which is uniform within 1 / sqrt(fan_in).
+#[track_caller]
+pub(super) fn default_weight_(weight: &Tensor) {
+    kaiming_uniform_(weight, FanMode::FanIn, Nonlinearity::LeakyRelu(5f64.sqrt()));
+}
+
+/// The initial bias of linear layers and convolutions in PyTorch: uniform within 1 / sqrt(fan_in) of
+/// their weight.
+#[track_caller]
+pub(super) fn default_bias_(bias: &Tensor, weight: &Tensor) {
+    let (fan_in, _) = fan_in_and_fan_out(weight);
+    let bound = if fan_in > 0 { 1.0 / (fan_in as f64).sqrt() } else { 0.0 };
+    uniform_(bias, -bound, bound);
+}

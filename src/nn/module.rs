@@ -1,0 +1,415 @@
+//! The [`Module`] trait: what a model is made of, by name. `#[derive(Module)]` writes the two
+//! visiting methods from the struct's fields; everything else here is built on them.
+
+use std::collections::HashMap;
+
+use super::state_dict::{LoadReport, NamedTensors, StateDict, load_failure};
+use super::{Buffer, Parameter, Training, display};
+use crate::error::{Error, Result};
+use crate::{Dtype, Tensor, no_grad};
+
+/// A part of a model that holds parameters, buffers and other modules (`torch.nn.Module`).
+///
+/// Derive it. A field is found by its type: [`Parameter`], [`Buffer`], [`Training`], any module,
+/// and `Option`, `Vec`, arrays, `Box`, `Arc`, and maps from names to these. Other fields are
+/// skipped, as long as they hold no parameters. Names are the fields' names, so they are PyTorch's
+/// when the fields are named as there. On an enum each variant holds one module, which stands for
+/// the enum itself.
+///
+/// Attributes: `#[module(rename = "h")]` gives a field another name, `#[module(skip)]` hides it;
+/// on the type, `#[module(name = "GPT")]` and `#[module(extra_repr = Self::method)]` change what
+/// [`repr`](Module::repr) prints.
+///
+/// A module has whatever `forward` it needs, as an ordinary method; one that maps a tensor to a
+/// tensor also implements [`Forward`].
+///
+/// ```
+/// use torchrs::{Tensor, Dtype::F32, nn::{Module, Parameter}};
+///
+/// #[derive(Module)]
+/// struct Scale { weight: Parameter, power: i32 }
+///
+/// #[derive(Module)]
+/// struct Net { input: Scale, layers: Vec<Scale>, bias: Option<Parameter> }
+///
+/// let scale = || Scale { weight: Parameter::new(Tensor::ones([2], F32)), power: 2 };
+/// let net = Net { input: scale(), layers: vec![scale(), scale()], bias: None };
+/// let names: Vec<String> = net.named_parameters().into_iter().map(|(name, _)| name).collect();
+/// assert_eq!(names, ["input.weight", "layers.0.weight", "layers.1.weight"]);
+/// ```
+///
+/// A field that holds parameters but is no module is refused, so that nothing is left untrained by
+/// accident:
+/// ```compile_fail
+/// use torchrs::nn::{Module, Parameter};
+/// struct Head { weight: Parameter }
+/// #[derive(Module)]
+/// struct Net { head: Head }
+/// ```
+pub trait Module: Send + Sync {
+    /// Shows the fields to `visitor`, in the order of their declaration; not those of modules
+    /// inside. Written by the derive.
+    fn visit<'a>(&'a self, visitor: &mut dyn Visitor<'a>);
+
+    /// [`visit`](Self::visit) for visitors that change what they see. Written by the derive.
+    fn visit_mut(&mut self, visitor: &mut dyn VisitorMut);
+
+    /// The type's name, as [`repr`](Self::repr) shows it. Written by the derive.
+    fn name(&self) -> &str;
+
+    /// The module's own settings, as [`repr`](Self::repr) shows them:
+    /// `in_features=2, out_features=3`.
+    fn extra_repr(&self) -> String {
+        String::new()
+    }
+
+    /// All parameters, also those of modules inside, with their dotted names. A parameter that is
+    /// there more than once appears once, under its first name.
+    fn named_parameters(&self) -> Vec<(String, Tensor)> {
+        let mut found = Unique::default();
+        walk(self, "", &mut |path, entry| {
+            if let Entry::Parameter(parameter) = entry {
+                found.add(path, parameter.tensor());
+            }
+        });
+        found.named
+    }
+
+    /// All parameters, in the order of [`named_parameters`](Self::named_parameters): what an
+    /// optimizer takes.
+    fn parameters(&self) -> Vec<Tensor> {
+        self.named_parameters().into_iter().map(|(_, tensor)| tensor).collect()
+    }
+
+    /// All buffers, persistent or not, with their dotted names, each once.
+    fn named_buffers(&self) -> Vec<(String, Tensor)> {
+        let mut found = Unique::default();
+        walk(self, "", &mut |path, entry| {
+            if let Entry::Buffer(buffer) = entry {
+                found.add(path, buffer.tensor());
+            }
+        });
+        found.named
+    }
+
+    /// All buffers, in the order of [`named_buffers`](Self::named_buffers).
+    fn buffers(&self) -> Vec<Tensor> {
+        self.named_buffers().into_iter().map(|(_, tensor)| tensor).collect()
+    }
+
+    /// This module under the name `""` and all modules inside with their dotted names, each module
+    /// before those inside it.
+    fn named_modules(&self) -> Vec<(String, &dyn Module)>
+    where
+        Self: Sized,
+    {
+        let mut found: Vec<(String, &dyn Module)> = vec![(String::new(), self)];
+        walk(self, "", &mut |path, entry| {
+            if let Entry::Module(module) = entry {
+                found.push((path, module));
+            }
+        });
+        found
+    }
+
+    /// The modules directly inside, with their names.
+    fn named_children(&self) -> Vec<(String, &dyn Module)> {
+        own_fields(self).modules
+    }
+
+    /// Number of trainable and frozen elements in all parameters, tied ones counted once.
+    fn num_parameters(&self) -> usize {
+        self.parameters().iter().map(Tensor::numel).sum()
+    }
+
+    /// All parameters and persistent buffers by name, under PyTorch's names. The tensors share the
+    /// module's memory. Tied parameters appear under each of their names.
+    fn state_dict(&self) -> StateDict {
+        let mut state = StateDict::new();
+        walk(self, "", &mut |path, entry| {
+            if let Some(tensor) = entry.saved() {
+                state.insert(path, tensor.detach());
+            }
+        });
+        state
+    }
+
+    /// Copies the tensors of `state` into the parameters and buffers of the same names, converting
+    /// dtypes. With `strict` the two sets of names must be equal; without, what differs is in the
+    /// report. When there is an error nothing has been copied.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] that names all missing and unexpected keys (`strict`) and all tensors
+    /// whose shape differs (always).
+    fn load_state_dict(&self, state: &dyn NamedTensors, strict: bool) -> Result<LoadReport> {
+        let mut report = LoadReport::default();
+        let mut targets = StateDict::new();
+        let mut mismatched = Vec::new();
+        walk(self, "", &mut |path, entry| {
+            let Some(target) = entry.saved() else { return };
+            match state.tensor(&path) {
+                None => report.missing_keys.push(path.clone()),
+                Some(source) if source.shape() != target.shape() => mismatched.push(format!(
+                    "shape mismatch: `{path}` is {:?} in the state dict and {:?} in the module",
+                    source.shape(),
+                    target.shape()
+                )),
+                Some(_) => {}
+            }
+            targets.insert(path, target.clone());
+        });
+        let unexpected = state.names().into_iter().filter(|key| !targets.contains_key(key));
+        report.unexpected_keys = unexpected.map(str::to_owned).collect();
+        let differs = !report.missing_keys.is_empty() || !report.unexpected_keys.is_empty();
+        if !mismatched.is_empty() || (strict && differs) {
+            let message = format!(
+                "does not fit {}:\n    {}",
+                self.name(),
+                load_failure(&report, &mismatched, strict)
+            );
+            return Err(Error::argument("load_state_dict", "state", message));
+        }
+        no_grad(|| {
+            for (name, target) in targets.iter() {
+                if let Some(source) = state.tensor(name) {
+                    target.copy_(source);
+                }
+            }
+        });
+        Ok(report)
+    }
+
+    /// Clears the gradients of all parameters (`zero_grad(set_to_none=True)`).
+    fn zero_grad(&self) {
+        self.parameters().iter().for_each(|parameter| parameter.set_grad(None));
+    }
+
+    /// Makes all parameters collect gradients, or not: `requires_grad_(false)` freezes the module.
+    fn requires_grad_(&self, requires_grad: bool) {
+        for parameter in self.parameters() {
+            parameter.requires_grad_(requires_grad);
+        }
+    }
+
+    /// Switches this module and all inside to training.
+    fn train(&self) {
+        self.set_training(true);
+    }
+
+    /// Switches this module and all inside to evaluation.
+    fn eval(&self) {
+        self.set_training(false);
+    }
+
+    /// [`train`](Self::train) or [`eval`](Self::eval).
+    fn set_training(&self, training: bool) {
+        walk(self, "", &mut |_, entry| {
+            if let Entry::Training(flag) = entry {
+                flag.set(training);
+            }
+        });
+    }
+
+    /// True when this module or a module inside it is in training; true as well when no module
+    /// inside makes a difference between training and evaluation.
+    fn is_training(&self) -> bool {
+        let (mut any, mut training) = (false, false);
+        walk(self, "", &mut |_, entry| {
+            if let Entry::Training(flag) = entry {
+                any = true;
+                training |= flag.get();
+            }
+        });
+        training || !any
+    }
+
+    /// Converts all floating-point parameters and buffers to `dtype`; ties stay. Gradients are
+    /// dropped. Do it before making an optimizer or wrapping the module, which hold the tensors as
+    /// they were.
+    ///
+    /// # Panics
+    /// Throws [`Error::Dtype`] when `dtype` is not a floating-point type.
+    #[track_caller]
+    fn to(&mut self, dtype: Dtype) {
+        if !dtype.is_floating_point() {
+            crate::error::throw(Error::dtype(
+                "Module::to",
+                format!("{dtype} is not a floating-point type; use f64, f32, f16 or bf16"),
+            ));
+        }
+        self.visit_mut(&mut Cast { dtype, done: HashMap::new() });
+    }
+
+    /// Moves all parameters and buffers into shared memory, so that they can be sent to other
+    /// processes without a copy (`torch.nn.Module.share_memory`).
+    ///
+    /// # Errors
+    /// [`Error::Os`] when there is no memory or descriptor left.
+    fn share_memory(&self) -> Result<()> {
+        for tensor in self.parameters().iter().chain(&self.buffers()) {
+            tensor.storage().share_memory()?;
+        }
+        Ok(())
+    }
+
+    /// The module and all inside as text, in the form of Python's `repr(module)`.
+    fn repr(&self) -> String {
+        display::repr(self)
+    }
+}
+
+/// A module that maps one tensor to one tensor; what a [`Sequential`](super::Sequential) is made of.
+pub trait Forward: Module {
+    /// Computes the module's output.
+    #[track_caller]
+    fn forward(&self, input: &Tensor) -> Tensor;
+}
+
+/// Sees the fields of a module; see [`Module::visit`].
+pub trait Visitor<'a> {
+    /// A parameter.
+    fn parameter(&mut self, name: &str, parameter: &'a Parameter);
+    /// A buffer.
+    fn buffer(&mut self, name: &str, buffer: &'a Buffer);
+    /// A module. Its fields are visited only if the visitor calls its `visit`.
+    fn module(&mut self, name: &str, module: &'a dyn Module);
+    /// The module's own training flag.
+    fn training(&mut self, flag: &'a Training);
+}
+
+/// Changes the fields of a module; see [`Module::visit_mut`].
+pub trait VisitorMut {
+    /// A parameter.
+    fn parameter(&mut self, name: &str, parameter: &mut Parameter);
+    /// A buffer.
+    fn buffer(&mut self, name: &str, buffer: &mut Buffer);
+    /// A module. Its fields are visited only if the visitor calls its `visit_mut`.
+    fn module(&mut self, name: &str, module: &mut dyn Module);
+}
+
+/// The fields of one module by kind.
+#[derive(Default)]
+pub(super) struct OwnFields<'a> {
+    parameters: Vec<(String, &'a Parameter)>,
+    buffers: Vec<(String, &'a Buffer)>,
+    pub modules: Vec<(String, &'a dyn Module)>,
+    training: Vec<&'a Training>,
+}
+
+impl<'a> Visitor<'a> for OwnFields<'a> {
+    fn parameter(&mut self, name: &str, parameter: &'a Parameter) {
+        self.parameters.push((name.to_owned(), parameter));
+    }
+    fn buffer(&mut self, name: &str, buffer: &'a Buffer) {
+        self.buffers.push((name.to_owned(), buffer));
+    }
+    fn module(&mut self, name: &str, module: &'a dyn Module) {
+        self.modules.push((name.to_owned(), module));
+    }
+    fn training(&mut self, flag: &'a Training) {
+        self.training.push(flag);
+    }
+}
+
+pub(super) fn own_fields<M: Module + ?Sized>(module: &M) -> OwnFields<'_> {
+    let mut own = OwnFields::default();
+    module.visit(&mut own);
+    own
+}
+
+/// Something met by [`walk`].
+enum Entry<'a> {
+    Parameter(&'a Parameter),
+    Buffer(&'a Buffer),
+    Module(&'a dyn Module),
+    Training(&'a Training),
+}
+
+impl Entry<'_> {
+    /// The tensor, if it is part of the state dict.
+    fn saved(&self) -> Option<&Tensor> {
+        match self {
+            Entry::Parameter(parameter) => Some(parameter.tensor()),
+            Entry::Buffer(buffer) if buffer.is_persistent() => Some(buffer.tensor()),
+            _ => None,
+        }
+    }
+}
+
+/// Calls `see` with everything in `module` and its dotted name, in PyTorch's order: of each module
+/// first its parameters, then its buffers, then the modules inside, one after the other.
+fn walk<'a, M: Module + ?Sized>(
+    module: &'a M,
+    prefix: &str,
+    see: &mut dyn FnMut(String, Entry<'a>),
+) {
+    let own = own_fields(module);
+    let path = |name: String| if prefix.is_empty() { name } else { format!("{prefix}.{name}") };
+    for flag in own.training {
+        see(prefix.to_owned(), Entry::Training(flag));
+    }
+    for (name, parameter) in own.parameters {
+        see(path(name), Entry::Parameter(parameter));
+    }
+    for (name, buffer) in own.buffers {
+        see(path(name), Entry::Buffer(buffer));
+    }
+    for (name, child) in own.modules {
+        let name = path(name);
+        see(name.clone(), Entry::Module(child));
+        walk(child, &name, see);
+    }
+}
+
+/// Named tensors, each tensor once.
+#[derive(Default)]
+struct Unique {
+    named: Vec<(String, Tensor)>,
+    seen: std::collections::HashSet<usize>,
+}
+
+impl Unique {
+    fn add(&mut self, name: String, tensor: &Tensor) {
+        if self.seen.insert(tensor.identity()) {
+            self.named.push((name, tensor.clone()));
+        }
+    }
+}
+
+/// [`Module::to`].
+struct Cast {
+    dtype: Dtype,
+    /// The converted tensor for each one met, with the old one, whose identity must stay taken.
+    done: HashMap<usize, (Tensor, Tensor)>,
+}
+
+impl Cast {
+    /// The tensor to put in place of `old`, if it is to be another one.
+    fn converted(&mut self, old: &Tensor) -> Option<Tensor> {
+        if !old.dtype().is_floating_point() || old.dtype() == self.dtype {
+            return None;
+        }
+        let dtype = self.dtype;
+        let convert = || {
+            let new = no_grad(|| old.to_dtype(dtype));
+            (old.clone(), new.requires_grad_(old.requires_grad()))
+        };
+        Some(self.done.entry(old.identity()).or_insert_with(convert).1.clone())
+    }
+}
+
+impl VisitorMut for Cast {
+    fn parameter(&mut self, _name: &str, parameter: &mut Parameter) {
+        if let Some(tensor) = self.converted(parameter) {
+            parameter.replace(tensor);
+        }
+    }
+    fn buffer(&mut self, _name: &str, buffer: &mut Buffer) {
+        if let Some(tensor) = self.converted(buffer) {
+            buffer.replace(tensor);
+        }
+    }
+    fn module(&mut self, _name: &str, module: &mut dyn Module) {
+        module.visit_mut(self);
+    }
+}

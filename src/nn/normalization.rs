@@ -1,0 +1,126 @@
+//! Normalisation of each sample by itself (`torch/nn/modules/normalization.py`).
+
+use super::display::{python_bool, python_float, python_tuple};
+use super::{Forward, Module, NormalizedShape, Parameter};
+use crate::{Dtype, Tensor};
+
+/// Brings the last dimensions of each sample to mean 0 and variance 1, then scales and shifts
+/// (`torch.nn.LayerNorm`).
+///
+/// ```
+/// use torchrs::{Tensor, nn::{Forward, LayerNorm}};
+/// let y = LayerNorm::new(2).forward(&Tensor::from([[1f32, 3.]]));
+/// assert!((y.to_vec::<f32>()[1] - 1.0).abs() < 1e-4);
+/// ```
+#[derive(Module)]
+#[module(extra_repr = Self::settings)]
+pub struct LayerNorm {
+    /// Of the normalised shape; starts at 1.
+    pub weight: Option<Parameter>,
+    /// Of the normalised shape; starts at 0.
+    pub bias: Option<Parameter>,
+    normalized_shape: Vec<usize>,
+    eps: f64,
+}
+
+impl LayerNorm {
+    /// Over the last dimensions, which have this shape; with weight and bias, eps 1e-5.
+    pub fn new(normalized_shape: impl Into<NormalizedShape>) -> Self {
+        let NormalizedShape(normalized_shape) = normalized_shape.into();
+        LayerNorm {
+            weight: Some(Parameter::new(Tensor::ones(&normalized_shape, Dtype::F32))),
+            bias: Some(Parameter::new(Tensor::zeros(&normalized_shape, Dtype::F32))),
+            normalized_shape,
+            eps: 1e-5,
+        }
+    }
+
+    /// With another number added to the variance.
+    #[must_use]
+    pub fn eps(mut self, eps: f64) -> Self {
+        self.eps = eps;
+        self
+    }
+
+    /// Without weight and bias (`elementwise_affine=False`).
+    #[must_use]
+    pub fn no_affine(mut self) -> Self {
+        (self.weight, self.bias) = (None, None);
+        self
+    }
+
+    /// With a weight only.
+    #[must_use]
+    pub fn no_bias(mut self) -> Self {
+        self.bias = None;
+        self
+    }
+
+    fn settings(&self) -> String {
+        format!(
+            "{}, eps={}, elementwise_affine={}, bias={}",
+            python_tuple(&self.normalized_shape),
+            python_float(self.eps),
+            python_bool(self.weight.is_some()),
+            python_bool(self.bias.is_some())
+        )
+    }
+}
+
+impl Forward for LayerNorm {
+    #[track_caller]
+    fn forward(&self, input: &Tensor) -> Tensor {
+        let (weight, bias) = (self.weight.as_deref(), self.bias.as_deref());
+        input.layer_norm(&self.normalized_shape, weight, bias, self.eps)
+    }
+}
+
+/// Divides the last dimensions of each sample by the root of their mean square, then scales
+/// (`torch.nn.RMSNorm`).
+#[derive(Module)]
+#[module(extra_repr = Self::settings)]
+pub struct RMSNorm {
+    /// Of the normalised shape; starts at 1.
+    pub weight: Option<Parameter>,
+    normalized_shape: Vec<usize>,
+    eps: Option<f64>,
+}
+
+impl RMSNorm {
+    /// Over the last dimensions, which have this shape; with a weight, eps the dtype's epsilon.
+    pub fn new(normalized_shape: impl Into<NormalizedShape>) -> Self {
+        let NormalizedShape(normalized_shape) = normalized_shape.into();
+        let weight = Some(Parameter::new(Tensor::ones(&normalized_shape, Dtype::F32)));
+        RMSNorm { weight, normalized_shape, eps: None }
+    }
+
+    /// With another number added to the mean square.
+    #[must_use]
+    pub fn eps(mut self, eps: f64) -> Self {
+        self.eps = Some(eps);
+        self
+    }
+
+    /// Without a weight (`elementwise_affine=False`).
+    #[must_use]
+    pub fn no_affine(mut self) -> Self {
+        self.weight = None;
+        self
+    }
+
+    fn settings(&self) -> String {
+        format!(
+            "{}, eps={}, elementwise_affine={}",
+            python_tuple(&self.normalized_shape),
+            self.eps.map_or("None".to_owned(), python_float),
+            python_bool(self.weight.is_some())
+        )
+    }
+}
+
+impl Forward for RMSNorm {
+    #[track_caller]
+    fn forward(&self, input: &Tensor) -> Tensor {
+        input.rms_norm(&self.normalized_shape, self.weight.as_deref(), self.eps)
+    }
+}

@@ -1,0 +1,365 @@
+//! The part of an optimizer that is the same for all: groups, states by parameter, saving and
+//! loading. An optimizer is then its options, its state per parameter, and a [`Rule`] that updates
+//! parameters: one file each.
+
+use std::collections::{BTreeMap, HashSet};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::{Optimizer, OptimizerState, StateValue};
+use crate::error::{Error, Result, throw};
+use crate::{Tensor, no_grad};
+
+/// The formula of an optimizer.
+pub trait Rule: 'static {
+    /// What a group sets.
+    type Options: GroupOptions;
+    /// What is kept for a parameter between steps.
+    type State: ParamState;
+    /// PyTorch's name, for messages.
+    const NAME: &'static str;
+
+    /// State of a parameter before its first step.
+    fn init(options: &Self::Options, parameter: &Tensor) -> Self::State;
+
+    /// Updates parameters of one group. Runs under `no_grad`.
+    fn update(options: &Self::Options, items: &mut [Item<'_, Self::State>]);
+}
+
+/// A parameter to be updated.
+pub struct Item<'a, S> {
+    /// The parameter.
+    pub parameter: &'a Tensor,
+    /// Its gradient, of the same shape and dtype. Not to be changed.
+    pub grad: Tensor,
+    /// Its state.
+    pub state: &'a mut S,
+}
+
+/// Options of a group of parameters.
+pub trait GroupOptions:
+    Clone + Default + Serialize + DeserializeOwned + Send + Sync + 'static
+{
+    /// The learning rate.
+    fn lr(&self) -> f64;
+    /// Sets the learning rate.
+    fn set_lr(&mut self, lr: f64);
+    /// The momentum, or the first beta.
+    fn momentum(&self) -> Option<f64> {
+        None
+    }
+    /// Sets the momentum, or the first beta.
+    fn set_momentum(&mut self, _momentum: f64) {}
+    /// Name, value and rule of the first option that cannot be used.
+    fn check(&self) -> std::result::Result<(), (&'static str, String)>;
+}
+
+/// Value and rule of an option that must not be negative, if it is.
+pub fn not_negative(
+    name: &'static str,
+    value: f64,
+) -> std::result::Result<(), (&'static str, String)> {
+    match value >= 0.0 {
+        true => Ok(()),
+        false => Err((name, format!("{value}; must be at least 0"))),
+    }
+}
+
+/// Value and rule of an option that must be in [0, 1), if it is not.
+pub fn below_one(
+    name: &'static str,
+    value: f64,
+) -> std::result::Result<(), (&'static str, String)> {
+    match (0.0..1.0).contains(&value) {
+        true => Ok(()),
+        false => Err((name, format!("{value}; must be at least 0 and below 1"))),
+    }
+}
+
+/// What an optimizer keeps for a parameter.
+pub trait ParamState: Send + Sync + Sized + 'static {
+    /// The entries under PyTorch's names.
+    fn save(&self) -> BTreeMap<String, StateValue>;
+    /// The inverse of [`save`](Self::save).
+    ///
+    /// # Errors
+    /// Those of the reader's methods.
+    fn load(entries: &StateReader<'_>) -> Result<Self>;
+}
+
+/// Saved entries of one parameter, read with checks.
+pub struct StateReader<'a> {
+    optimizer: &'static str,
+    place: usize,
+    parameter: &'a Tensor,
+    entries: &'a BTreeMap<String, StateValue>,
+}
+
+impl StateReader<'_> {
+    fn wrong(&self, what: impl std::fmt::Display) -> Error {
+        let message = format!("parameter {}: {what}", self.place);
+        Error::argument(&format!("{}::load_state_dict", self.optimizer), "state", message)
+    }
+
+    /// A number; a tensor with one element counts as one.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] when there is none of this name.
+    pub fn number(&self, name: &str) -> Result<f64> {
+        match self.entries.get(name) {
+            Some(StateValue::Number(number)) => Ok(*number),
+            Some(StateValue::Tensor(tensor)) if tensor.numel() == 1 => Ok(tensor.item()),
+            Some(_) => Err(self.wrong(format!("`{name}` is not a number"))),
+            None => Err(self.wrong(format!("`{name}` is missing"))),
+        }
+    }
+
+    /// A copy of a tensor of the parameter's shape, in the parameter's dtype, if there is one of
+    /// this name.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] when it has another shape.
+    pub fn tensor_if_any(&self, name: &str) -> Result<Option<Tensor>> {
+        match self.entries.get(name) {
+            None => Ok(None),
+            Some(StateValue::Tensor(t)) if t.shape() == self.parameter.shape() => {
+                let tensor = t.detach().to_dtype(self.parameter.dtype());
+                Ok(Some(tensor.clone_contiguous()))
+            }
+            Some(StateValue::Tensor(t)) => Err(self.wrong(format!(
+                "`{name}` has shape {:?}, the parameter has {:?}",
+                t.shape(),
+                self.parameter.shape()
+            ))),
+            Some(StateValue::Number(_)) => Err(self.wrong(format!("`{name}` is not a tensor"))),
+        }
+    }
+
+    /// [`tensor_if_any`](Self::tensor_if_any) of one that must be there.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] when it is not there or has another shape.
+    pub fn tensor(&self, name: &str) -> Result<Tensor> {
+        self.tensor_if_any(name)?.ok_or_else(|| self.wrong(format!("`{name}` is missing")))
+    }
+}
+
+/// Parameters with their options: `ParamGroup::new(model.parameters(), options)`.
+#[derive(Clone, Debug)]
+pub struct ParamGroup<O> {
+    /// The parameters.
+    pub params: Vec<Tensor>,
+    /// The options.
+    pub options: O,
+}
+
+impl<O> ParamGroup<O> {
+    /// A group.
+    pub fn new(params: impl IntoIterator<Item = Tensor>, options: O) -> Self {
+        ParamGroup { params: params.into_iter().collect(), options }
+    }
+}
+
+/// An optimizer with the formula `R`; its name is an alias such as [`AdamW`](super::AdamW).
+pub struct RuleOptimizer<R: Rule> {
+    groups: Vec<Group<R>>,
+}
+
+struct Group<R: Rule> {
+    params: Vec<Tensor>,
+    options: R::Options,
+    initial_lr: Option<f64>,
+    /// `None` before a parameter's first step.
+    states: Vec<Option<R::State>>,
+}
+
+impl<R: Rule> RuleOptimizer<R> {
+    /// An optimizer of `params`, all with the same options.
+    ///
+    /// # Panics
+    /// Throws [`Error::Argument`] when there are no parameters, one is there twice or is no leaf, or
+    /// an option cannot be used.
+    #[track_caller]
+    pub fn new(params: impl IntoIterator<Item = Tensor>, options: R::Options) -> Self {
+        Self::with_groups([ParamGroup::new(params, options)])
+    }
+
+    /// An optimizer of several groups, each with its own options.
+    ///
+    /// # Panics
+    /// As [`new`](Self::new).
+    #[track_caller]
+    pub fn with_groups(groups: impl IntoIterator<Item = ParamGroup<R::Options>>) -> Self {
+        let mut optimizer = RuleOptimizer { groups: Vec::new() };
+        for group in groups {
+            optimizer.add_param_group(group);
+        }
+        if optimizer.groups.iter().all(|group| group.params.is_empty()) {
+            throw(Error::argument(R::NAME, "params", "there are no parameters"));
+        }
+        optimizer
+    }
+
+    /// Adds a group, for instance of layers that are no longer frozen.
+    ///
+    /// # Panics
+    /// As [`new`](Self::new).
+    #[track_caller]
+    pub fn add_param_group(&mut self, group: ParamGroup<R::Options>) {
+        if let Err((option, message)) = group.options.check() {
+            throw(Error::argument(R::NAME, option, message));
+        }
+        let mut seen: HashSet<usize> = self.parameters().iter().map(Tensor::identity).collect();
+        for (i, parameter) in group.params.iter().enumerate() {
+            if !parameter.is_leaf() || !parameter.dtype().is_floating_point() {
+                let message = format!(
+                    "parameter {i} of group {} is not a floating-point leaf: dtype {}, {}",
+                    self.groups.len(),
+                    parameter.dtype(),
+                    if parameter.is_leaf() { "no history" } else { "computed from other tensors" }
+                );
+                throw(Error::argument(R::NAME, "params", message));
+            }
+            if !seen.insert(parameter.identity()) {
+                let message = format!(
+                    "parameter {i} of group {} is in a group already; each belongs to one group, once",
+                    self.groups.len()
+                );
+                throw(Error::argument(R::NAME, "params", message));
+            }
+        }
+        self.groups.push(Group {
+            states: group.params.iter().map(|_| None).collect(),
+            params: group.params,
+            options: group.options,
+            initial_lr: None,
+        });
+    }
+
+    /// The options of a group.
+    pub fn options(&self, group: usize) -> &R::Options {
+        &self.groups[group].options
+    }
+
+    /// The options of a group, to be changed between steps.
+    pub fn options_mut(&mut self, group: usize) -> &mut R::Options {
+        &mut self.groups[group].options
+    }
+}
+
+impl<R: Rule> Group<R> {
+    fn step(&mut self) {
+        let Group { params, options, states, .. } = self;
+        let mut items = Vec::with_capacity(params.len());
+        for (parameter, state) in params.iter().zip(states) {
+            let Some(grad) = parameter.grad() else { continue };
+            let state = state.get_or_insert_with(|| R::init(options, parameter));
+            items.push(Item { parameter, grad, state });
+        }
+        R::update(options, &mut items);
+    }
+
+    /// Options and the parameters' places, of which the first is `first`.
+    fn save_options(&self, first: usize) -> Value {
+        let mut saved = serde_json::to_value(&self.options).expect("options are plain numbers");
+        saved["params"] = json!((first..first + self.params.len()).collect::<Vec<_>>());
+        if let Some(lr) = self.initial_lr {
+            saved["initial_lr"] = json!(lr);
+        }
+        saved
+    }
+}
+
+impl<R: Rule> Optimizer for RuleOptimizer<R> {
+    fn step(&mut self) {
+        no_grad(|| self.groups.iter_mut().for_each(Group::step));
+    }
+
+    fn parameters(&self) -> Vec<Tensor> {
+        self.groups.iter().flat_map(|group| group.params.iter().cloned()).collect()
+    }
+
+    fn num_groups(&self) -> usize {
+        self.groups.len()
+    }
+
+    fn lr(&self, group: usize) -> f64 {
+        self.groups[group].options.lr()
+    }
+
+    fn set_lr(&mut self, group: usize, lr: f64) {
+        self.groups[group].options.set_lr(lr);
+    }
+
+    fn initial_lr(&self, group: usize) -> Option<f64> {
+        self.groups[group].initial_lr
+    }
+
+    fn set_initial_lr(&mut self, group: usize, lr: f64) {
+        self.groups[group].initial_lr = Some(lr);
+    }
+
+    fn momentum(&self, group: usize) -> Option<f64> {
+        self.groups[group].options.momentum()
+    }
+
+    fn set_momentum(&mut self, group: usize, momentum: f64) {
+        self.groups[group].options.set_momentum(momentum);
+    }
+
+    fn state_dict(&self) -> OptimizerState {
+        let mut saved = OptimizerState::default();
+        let mut groups = Vec::new();
+        for group in &self.groups {
+            groups.push(group.save_options(saved.state.len()));
+            let save = |state: &Option<R::State>| state.as_ref().map(R::State::save);
+            saved.state.extend(group.states.iter().map(|state| save(state).unwrap_or_default()));
+        }
+        saved.param_groups = groups.into();
+        saved
+    }
+
+    fn load_state_dict(&mut self, saved: &OptimizerState) -> Result<()> {
+        let op = format!("{}::load_state_dict", R::NAME);
+        let wrong = |message: String| Error::argument(&op, "state", message);
+        let groups = saved.param_groups.as_array().map(Vec::as_slice).unwrap_or_default();
+        let ours: Vec<usize> = self.groups.iter().map(|group| group.params.len()).collect();
+        let lengths = |g: &Value| g["params"].as_array().map_or(0, Vec::len);
+        let theirs: Vec<usize> = groups.iter().map(lengths).collect();
+        if ours != theirs || saved.state.len() > ours.iter().sum() {
+            return Err(wrong(format!(
+                "has groups of {theirs:?} parameters, this optimizer has {ours:?}"
+            )));
+        }
+        let mut loaded = Vec::with_capacity(self.groups.len());
+        for (i, (group, saved_group)) in self.groups.iter().zip(groups).enumerate() {
+            let options: R::Options = serde_json::from_value(saved_group.clone())
+                .map_err(|e| wrong(format!("options of group {i}: {e}")))?;
+            let mut states = Vec::with_capacity(group.params.len());
+            let places = saved_group["params"].as_array().into_iter().flatten();
+            for (place, parameter) in places.zip(&group.params) {
+                let place = place
+                    .as_u64()
+                    .ok_or_else(|| wrong(format!("`params` of group {i} holds {place}")))?;
+                let place = place as usize;
+                states.push(match saved.state.get(place) {
+                    Some(entries) if !entries.is_empty() => {
+                        let optimizer = R::NAME;
+                        let reader = StateReader { optimizer, place, parameter, entries };
+                        Some(no_grad(|| R::State::load(&reader))?)
+                    }
+                    _ => None,
+                });
+            }
+            loaded.push((options, saved_group["initial_lr"].as_f64(), states));
+        }
+        for (group, (options, initial_lr, states)) in self.groups.iter_mut().zip(loaded) {
+            group.options = options;
+            group.initial_lr = initial_lr;
+            group.states = states;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,230 @@
+//! Learning-rate schedules (`torch.optim.lr_scheduler`).
+//!
+//! A schedule is a formula, one small type, that says the next learning rate of a group; the rest
+//! (epochs, initial rates, saving) is [`Scheduler`]. Formulas are PyTorch's chainable ones: they
+//! start from the group's current rate, so several schedulers can act on one optimizer. Where
+//! PyTorch has a closed form as well, it is used when a [`SequentialLR`] starts a schedule anew.
+
+mod cosine;
+mod decay;
+mod lambda;
+mod sequential;
+mod warmup;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
+
+use super::Optimizer;
+use crate::error::{Error, Result};
+
+pub use cosine::{CosineAnnealing, CosineAnnealingLR};
+pub use decay::{Exponential, ExponentialLR, MultiStep, MultiStepLR, Step, StepLR};
+pub use lambda::{Lambda, LambdaLR};
+pub use sequential::SequentialLR;
+pub use warmup::{Linear, LinearLR, WarmupCosine, WarmupCosineLR};
+
+/// Changes the learning rates of an optimizer's groups as training goes on. Call
+/// [`step`](Self::step) after the optimizer's own step (or after each epoch).
+///
+/// ```
+/// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
+/// use torchrs::optim::lr_scheduler::{LrScheduler, StepLR};
+/// let w = Tensor::from([1f32]).requires_grad_(true);
+/// let mut optimizer = SGD::new([w], SGDOptions { lr: 1.0, ..Default::default() });
+/// let mut schedule = StepLR::new(&mut optimizer, 2, 0.5);
+/// let mut rates = vec![];
+/// for _ in 0..5 {
+///     rates.push(optimizer.lr(0));
+///     optimizer.step();
+///     schedule.step(&mut optimizer);
+/// }
+/// assert_eq!(rates, [1.0, 1.0, 0.5, 0.5, 0.25]);
+/// ```
+pub trait LrScheduler: Send {
+    /// Sets the rates of the next epoch. `optimizer` is the one that the scheduler was made for.
+    fn step(&mut self, optimizer: &mut dyn Optimizer);
+
+    /// The rates that were set last, by group.
+    fn last_lr(&self) -> Vec<f64>;
+
+    /// Settings and position, to be saved.
+    fn state_dict(&self) -> Value;
+
+    /// Continues from a saved position. The rates themselves are part of the optimizer's state. When
+    /// there is an error nothing has changed.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] when `state` is not that of such a scheduler.
+    fn load_state_dict(&mut self, state: &Value) -> Result<()>;
+
+    /// Begins (again) at epoch 0 from the initial rates: what [`SequentialLR`] does when it is this
+    /// schedule's turn.
+    fn restart(&mut self, optimizer: &mut dyn Optimizer);
+
+    /// Takes back the step that was made at construction, without changing rates.
+    fn undo_initial_step(&mut self);
+
+    /// Makes that step again.
+    fn initial_step(&mut self, optimizer: &mut dyn Optimizer);
+}
+
+/// A group at the moment when its rate is computed.
+#[derive(Clone, Copy, Debug)]
+pub struct Moment {
+    /// The epoch that the rate is for.
+    pub epoch: i64,
+    /// True for the step that a scheduler makes at its construction.
+    pub is_initial: bool,
+    /// Which group.
+    pub group: usize,
+    /// Its current rate.
+    pub lr: f64,
+    /// Its rate before any schedule.
+    pub base_lr: f64,
+}
+
+/// The formula of a schedule.
+pub trait Schedule: Send {
+    /// PyTorch's name, for messages.
+    const NAME: &'static str;
+    /// The next rate of a group, from its current one.
+    fn next(&self, at: &Moment) -> f64;
+    /// The rate as a function of the epoch alone, if there is such a form.
+    fn closed_form(&self, _at: &Moment) -> Option<f64> {
+        None
+    }
+    /// The settings under PyTorch's names.
+    fn settings(&self) -> Map<String, Value>;
+    /// The inverse of [`settings`](Self::settings).
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    fn set_settings(&mut self, settings: &Value) -> std::result::Result<(), String>;
+}
+
+/// Settings of a schedule that is plain data.
+fn plain_settings(schedule: &impl Serialize) -> Map<String, Value> {
+    match serde_json::to_value(schedule) {
+        Ok(Value::Object(map)) => map,
+        other => unreachable!("a schedule is a struct of numbers, got {other:?}"),
+    }
+}
+
+/// A schedule that is plain data, from its settings.
+fn from_settings<T: DeserializeOwned>(settings: &Value) -> std::result::Result<T, String> {
+    T::deserialize(settings).map_err(|e| e.to_string())
+}
+
+/// A scheduler with the formula `S`; its name is an alias such as [`StepLR`].
+pub struct Scheduler<S> {
+    schedule: S,
+    base_lrs: Vec<f64>,
+    last_epoch: i64,
+    step_count: u64,
+    last_lr: Vec<f64>,
+}
+
+impl<S: Schedule> Scheduler<S> {
+    /// A scheduler for `optimizer`, whose rates it sets to those of epoch 0.
+    pub fn with(optimizer: &mut dyn Optimizer, schedule: S) -> Self {
+        let mut base_lrs = Vec::with_capacity(optimizer.num_groups());
+        for group in 0..optimizer.num_groups() {
+            let lr = optimizer.initial_lr(group).unwrap_or_else(|| optimizer.lr(group));
+            optimizer.set_initial_lr(group, lr);
+            base_lrs.push(lr);
+        }
+        let mut scheduler =
+            Scheduler { schedule, base_lrs, last_epoch: -1, step_count: 0, last_lr: Vec::new() };
+        scheduler.initial_step(optimizer);
+        scheduler
+    }
+
+    /// The epoch of the current rates: the number of calls of [`step`](LrScheduler::step).
+    pub fn last_epoch(&self) -> i64 {
+        self.last_epoch
+    }
+
+    fn set_rates(
+        &mut self,
+        optimizer: &mut dyn Optimizer,
+        is_initial: bool,
+        rate: impl Fn(&S, &Moment) -> f64,
+    ) {
+        self.last_lr.clear();
+        for (group, &base_lr) in self.base_lrs.iter().enumerate() {
+            let (epoch, lr) = (self.last_epoch, optimizer.lr(group));
+            let moment = Moment { epoch, is_initial, group, lr, base_lr };
+            let lr = rate(&self.schedule, &moment);
+            optimizer.set_lr(group, lr);
+            self.last_lr.push(lr);
+        }
+    }
+}
+
+impl<S: Schedule> LrScheduler for Scheduler<S> {
+    fn step(&mut self, optimizer: &mut dyn Optimizer) {
+        self.step_count += 1;
+        self.last_epoch += 1;
+        self.set_rates(optimizer, false, S::next);
+    }
+
+    fn last_lr(&self) -> Vec<f64> {
+        self.last_lr.clone()
+    }
+
+    fn state_dict(&self) -> Value {
+        let mut state = self.schedule.settings();
+        state.insert("base_lrs".into(), json!(self.base_lrs));
+        state.insert("last_epoch".into(), json!(self.last_epoch));
+        state.insert("_step_count".into(), json!(self.step_count));
+        state.insert("_last_lr".into(), json!(self.last_lr));
+        state.into()
+    }
+
+    fn load_state_dict(&mut self, state: &Value) -> Result<()> {
+        let op = format!("{}::load_state_dict", S::NAME);
+        let wrong = |message: String| Error::argument(&op, "state", message);
+        let position: Position = from_settings(state).map_err(wrong)?;
+        if position.base_lrs.len() != self.base_lrs.len() {
+            let (theirs, ours) = (position.base_lrs.len(), self.base_lrs.len());
+            return Err(wrong(format!(
+                "is of {theirs} parameter groups, the optimizer has {ours}"
+            )));
+        }
+        self.schedule.set_settings(state).map_err(wrong)?;
+        self.base_lrs = position.base_lrs;
+        self.last_epoch = position.last_epoch;
+        self.step_count = position.step_count;
+        self.last_lr = position.last_lr;
+        Ok(())
+    }
+
+    fn restart(&mut self, optimizer: &mut dyn Optimizer) {
+        self.last_epoch = 0;
+        self.set_rates(optimizer, false, |schedule, at| {
+            schedule.closed_form(at).unwrap_or_else(|| schedule.next(at))
+        });
+    }
+
+    fn undo_initial_step(&mut self) {
+        self.last_epoch -= 1;
+    }
+
+    fn initial_step(&mut self, optimizer: &mut dyn Optimizer) {
+        self.step_count = 1;
+        self.last_epoch += 1;
+        self.set_rates(optimizer, true, S::next);
+    }
+}
+
+/// The part of a scheduler's state that all have.
+#[derive(serde::Deserialize)]
+struct Position {
+    base_lrs: Vec<f64>,
+    last_epoch: i64,
+    #[serde(rename = "_step_count")]
+    step_count: u64,
+    #[serde(rename = "_last_lr")]
+    last_lr: Vec<f64>,
+}
