@@ -23,10 +23,12 @@
 
 mod backend;
 mod collective;
+mod ddp;
 mod deadline;
 mod env;
 mod group;
 mod init;
+mod objects;
 mod queue;
 mod shared_buffer;
 mod shm;
@@ -35,6 +37,7 @@ mod tensor_collectives;
 mod work;
 
 pub use collective::ReduceOp;
+pub use ddp::{DdpOptions, DistributedDataParallel};
 pub use deadline::Deadline;
 pub use env::WorkerEnv;
 pub use group::{ProcessGroup, abort};
