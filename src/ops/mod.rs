@@ -3,3 +3,5 @@
 pub mod pointwise;
 mod provisional;
 pub mod views;
+
+pub use conv::{Conv1dOptions, Conv2dOptions, ConvOptions};
