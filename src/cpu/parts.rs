@@ -41,6 +41,11 @@ impl<T> Parts<T> {
         Parts { ptr: slice.as_mut_ptr(), len: slice.len() }
     }
 
+    /// Elements of the whole slice.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
     /// A part.
     ///
     /// # Safety
@@ -53,6 +58,15 @@ impl<T> Parts<T> {
         assert!(range.start <= range.end && range.end <= self.len);
         // SAFETY: inside the slice; disjoint by the caller's word.
         unsafe { std::slice::from_raw_parts_mut(self.ptr.add(range.start), range.len()) }
+    }
+
+    /// Writes one element.
+    ///
+    /// # Safety
+    /// No part in use contains it, and the slice behind is still there.
+    pub unsafe fn put(&self, index: usize, value: T) {
+        // SAFETY: the caller's promise.
+        unsafe { self.slice(index..index + 1) }[0] = value;
     }
 }
 

@@ -72,24 +72,34 @@ pub fn sum_channels<T: Float>(x: &[T], batch: usize, out: &mut [T]) {
     });
 }
 
+/// Partial sums: they stay in registers and keep the rounding error low.
+const LANES: usize = 32;
+
+/// `sum = term(sum, x, y)` over the elements of two slices, the partial sums added in f64.
+/// For use in a `simd_fn`.
+#[inline(always)]
+pub fn sum2<T: Float>(x: &[T], y: &[T], term: impl Fn(T, T, T) -> T) -> T {
+    let mut sums = [T::ZERO; LANES];
+    let ((xs, x_rest), (ys, y_rest)) = (x.as_chunks::<LANES>(), y.as_chunks::<LANES>());
+    for (x, y) in xs.iter().zip(ys) {
+        for j in 0..LANES {
+            sums[j] = term(sums[j], x[j], y[j]);
+        }
+    }
+    for ((sum, &x), &y) in sums.iter_mut().zip(x_rest).zip(y_rest) {
+        *sum = term(*sum, x, y);
+    }
+    let mut total = 0.0;
+    for sum in sums {
+        total += sum.wide();
+    }
+    T::of(total)
+}
+
 simd_fn! {
-    /// The sum of a slice, in 32 partial sums.
+    /// The sum of a slice.
     pub fn sum<T, FMA>(x: &[T]) -> T {
         let _ = FMA;
-        let mut sums = [T::ZERO; 32];
-        let (pieces, rest) = x.as_chunks::<32>();
-        for piece in pieces {
-            for j in 0..32 {
-                sums[j] += piece[j];
-            }
-        }
-        for (sum, &x) in sums.iter_mut().zip(rest) {
-            *sum += x;
-        }
-        let mut total = T::ZERO;
-        for sum in sums {
-            total += sum;
-        }
-        total
+        sum2(x, x, |s, x, _| s + x)
     }
 }

@@ -2,6 +2,8 @@
 
 pub mod pointwise;
 mod provisional;
+pub mod samples;
 pub mod views;
 
 pub use conv::{Conv1dOptions, Conv2dOptions, ConvOptions};
+pub use max_pool::Pool2dOptions;
