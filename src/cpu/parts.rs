@@ -66,7 +66,8 @@ impl<T> Parts<T> {
     /// No part in use contains it, and the slice behind is still there.
     pub unsafe fn put(&self, index: usize, value: T) {
         // SAFETY: the caller's promise.
-        unsafe { self.slice(index..index + 1) }[0] = value;
+        let element = unsafe { self.slice(index..index + 1) };
+        element[0] = value;
     }
 }
 

@@ -22,6 +22,7 @@
 use smallvec::{SmallVec, smallvec};
 
 use super::compute;
+use super::samples::{OpSample, values};
 use crate::Tensor;
 use crate::autograd::record;
 use crate::cpu::conv::{
@@ -508,6 +509,37 @@ fn weight_op(shape: &Shape, dy: &Tensor, x: &Tensor) -> Tensor {
             smallvec![d_dy, dx]
         }
     })
+}
+
+pub(super) fn samples() -> Vec<OpSample> {
+    let sample = |name: &str, x: &[usize], w: &[usize], options: Conv2dOptions| {
+        let inputs = [values(x, 1), values(w, 2), values([w[0]], 3)];
+        let call = move |x: &[Tensor]| x[0].conv2d(&x[1], Some(&x[2]), options);
+        OpSample::new(format!("conv2d({name})"), inputs, call).slack(4.0)
+    };
+    let plain = Conv2dOptions::default();
+    vec![
+        sample("3x3 padding 1", &[2, 3, 5, 8], &[4, 3, 3, 3], Conv2dOptions { padding: [1, 1], ..plain }),
+        sample("1x1", &[2, 3, 2, 4], &[5, 3, 1, 1], plain),
+        sample("no batch, stride 2", &[2, 6, 7], &[3, 2, 3, 2], Conv2dOptions { stride: [2, 2], ..plain }),
+        sample(
+            "groups, dilation, uneven",
+            &[1, 4, 7, 6],
+            &[10, 2, 2, 3],
+            Conv2dOptions { stride: [3, 1], padding: [1, 2], dilation: [2, 1], groups: 2 },
+        ),
+        sample(
+            "depthwise",
+            &[2, 3, 6, 5],
+            &[6, 1, 3, 3],
+            Conv2dOptions { stride: [2, 1], padding: [1, 1], groups: 3, ..plain },
+        ),
+        OpSample::new("conv1d(stride 2)", [values([2, 3, 9], 1), values([4, 3, 3], 2)], |x| {
+            let options = Conv1dOptions { stride: [2], padding: [1], ..Default::default() };
+            x[0].conv1d(&x[1], None, options)
+        })
+        .slack(4.0),
+    ]
 }
 
 /// y, dx and dw by their definitions, for `dy` given: the loops that the kernels are tested against.

@@ -13,6 +13,7 @@
 use smallvec::{SmallVec, smallvec};
 
 use super::compute;
+use super::samples::{OpSample, values};
 use crate::Tensor;
 use crate::autograd::{BackwardCtx, no_grad, record};
 use crate::cpu::float::Float;
@@ -459,4 +460,113 @@ fn mismatch(op: &str, a: &Tensor, b: &Tensor, rule: &str) -> ! {
     } else {
         Error::shape(op, message)
     })
+}
+
+pub(super) fn samples() -> Vec<OpSample> {
+    let matmul = |a: &[usize], b: &[usize]| {
+        let inputs = [values(a, 1), values(b, 2)];
+        OpSample::new(format!("matmul({a:?}, {b:?})"), inputs, |x| x[0].matmul(&x[1])).slack(4.0)
+    };
+    vec![
+        matmul(&[3, 4], &[4, 2]),
+        matmul(&[4], &[4]),
+        matmul(&[3, 4], &[4]),
+        matmul(&[4], &[4, 2]),
+        matmul(&[4], &[2, 4, 3]),
+        matmul(&[2, 3, 4], &[4]),
+        matmul(&[2, 3, 4], &[4, 5]),
+        matmul(&[3, 4], &[2, 4, 5]),
+        matmul(&[2, 1, 3, 4], &[3, 4, 2]),
+        matmul(&[2, 0], &[0, 3]),
+        OpSample::new("bmm", [values([2, 3, 4], 1), values([2, 4, 5], 2)], |x| x[0].bmm(&x[1])).slack(4.0),
+        OpSample::new("addmm", [values([4], 3), values([2, 3], 1), values([3, 4], 2)], |x| {
+            x[0].addmm(&x[1], &x[2], 0.5, 2.0)
+        })
+        .slack(4.0),
+        OpSample::new("outer", [values([3], 1), values([4], 2)], |x| x[0].outer(&x[1])),
+        OpSample::new("linear", [values([2, 3, 4], 1), values([5, 4], 2), values([5], 3)], |x| {
+            x[0].linear(&x[1], Some(&x[2]))
+        })
+        .slack(4.0),
+        OpSample::new("linear(no bias, vector)", [values([4], 1), values([5, 4], 2)], |x| {
+            x[0].linear(&x[1], None)
+        })
+        .slack(4.0),
+    ]
+}
+
+/// `matmul` by its definition for batches of matrices that broadcast, which the fast one is tested
+/// against.
+#[cfg(test)]
+fn reference(a: &Tensor, b: &Tensor) -> Vec<f64> {
+    let (m, k, n) = (a.size(-2), a.size(-1), b.size(-1));
+    let batch = broadcast_shapes(&a.shape()[..a.dim() - 2], &b.shape()[..b.dim() - 2]).expect("fits");
+    let stretch = |t: &Tensor| {
+        let mut shape = batch.clone();
+        shape.extend_from_slice(&t.shape()[t.dim() - 2..]);
+        t.expand(&shape).to_vec::<f64>()
+    };
+    let (a, b) = (stretch(a), stretch(b));
+    let items = a.chunks(m * k).zip(b.chunks(k * n));
+    items.flat_map(|(a, b)| crate::cpu::gemm::reference((m, n, k), a, b)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Dtype::{BF16, Bool, F16, F32, F64, I8, I64};
+
+    #[test]
+    fn all_dtypes_and_batches_equal_the_definition() {
+        for (a, b) in [
+            (&[3, 4][..], &[4, 5][..]),
+            (&[2, 3, 4], &[4, 5]),
+            (&[3, 4], &[2, 4, 5]),
+            (&[2, 1, 3, 4], &[3, 4, 2]),
+            (&[40, 70], &[70, 90]),
+        ] {
+            let numbers = |shape: &[usize], seed: u64| {
+                let v: Vec<f64> = values(shape, seed).to_vec::<f64>().iter().map(|v| (v * 3.0).round()).collect();
+                Tensor::from_slice(&v, shape)
+            };
+            let (a, b) = (numbers(a, 1), numbers(b, 2));
+            let want = reference(&a, &b);
+            for dtype in [F64, F32, I64] {
+                let y = a.to_dtype(dtype).matmul(&b.to_dtype(dtype));
+                assert_eq!((y.dtype(), y.to_vec::<f64>()), (dtype, want.clone()));
+                let strided = a.transpose(-1, -2).contiguous().transpose(-1, -2).to_dtype(dtype);
+                assert_eq!(strided.matmul(&b.to_dtype(dtype)).to_vec::<f64>(), want);
+            }
+            for dtype in [F16, BF16] {
+                let y = a.to_dtype(dtype).matmul(&b.to_dtype(dtype)).to_vec::<f64>();
+                let rounded = Tensor::from_slice(&want, [want.len()]).to_dtype(dtype).to_vec::<f64>();
+                assert_eq!(y, rounded, "one rounding to {dtype}");
+            }
+        }
+    }
+
+    #[test]
+    fn integers_wrap_and_addmm_ignores_self_without_beta() {
+        let a = Tensor::from([[100i8, 100]]);
+        assert_eq!(a.matmul(&a.t()).to_vec::<i64>(), [20000i64 as i8 as i64]);
+        assert_eq!(Tensor::from([[1i8]]).addmm(&a, &a.t(), 3.0, 1.0).to_vec::<i8>(), [20003i64 as i8]);
+        assert_eq!(a.dtype(), I8);
+        let x = Tensor::from([[2f32]]);
+        assert_eq!(Tensor::from([f32::NAN]).addmm(&x, &x, 0.0, 1.0).item(), 4.0);
+    }
+
+    #[test]
+    fn mismatches_name_both_shapes_and_the_rule() {
+        let z = |shape: &[usize]| Tensor::zeros(shape, F32);
+        let text = |a: &Tensor, b: &Tensor| crate::catch(|| a.matmul(b)).unwrap_err().to_string();
+        let message = text(&z(&[2, 3]), &z(&[4, 5]));
+        assert!(message.contains("[2, 3]") && message.contains("[4, 5]") && message.contains("(3)"), "{message}");
+        assert!(text(&z(&[2, 2, 3]), &z(&[3, 3, 5])).contains("broadcast"));
+        assert!(text(&z(&[2, 3]), &Tensor::zeros([3, 2], F64)).contains("dtypes"));
+        assert!(text(&z(&[]), &z(&[3])).contains("0-dim"));
+        let bools = Tensor::zeros([2, 2], Bool);
+        assert!(text(&bools, &bools).contains("bool"));
+        let message = crate::catch(|| z(&[2, 3]).linear(&z(&[4, 5]), None)).unwrap_err().to_string();
+        assert!(message.contains("[2, 3]") && message.contains("[4, 5]"), "{message}");
+    }
 }

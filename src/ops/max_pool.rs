@@ -215,7 +215,7 @@ fn pick(x: &Tensor, places: &Tensor) -> Tensor {
     dispatch!(compute wide.dtype(), "max_pool2d", T => {
         // SAFETY: contiguous tensors of these types; the output is new.
         let (x, places, y) = unsafe { (wide.as_slice::<T>(), places.as_slice::<i32>(), y.as_mut_slice::<T>()) };
-        let planes = wide.shape()[..wide.dim() - 2].iter().product();
+        let planes = wide.shape()[..wide.dim() - 2].iter().product::<usize>();
         let size = x.len() / planes.max(1);
         for (i, (y, &place)) in y.iter_mut().zip(places).enumerate() {
             *y = x[i / (places.len() / planes) * size + place as usize];

@@ -1,5 +1,13 @@
 //! Every operation, defined once: pointwise rows in tables, everything else one file each.
 
+mod attention;
+mod avg_pool;
+mod batch_norm;
+mod compute;
+mod conv;
+mod layer_norm;
+mod matmul;
+mod max_pool;
 pub mod pointwise;
 mod provisional;
 pub mod samples;

@@ -112,6 +112,14 @@ fn gcd(a: u64, b: u64) -> u64 {
 
 /// The samples of all ops that have a file of their own. A new op's file is listed here.
 pub fn all() -> Vec<OpSample> {
-    let files: &[fn() -> Vec<OpSample>] = &[];
+    let files: &[fn() -> Vec<OpSample>] = &[
+        super::attention::samples,
+        super::avg_pool::samples,
+        super::batch_norm::samples,
+        super::conv::samples,
+        super::layer_norm::samples,
+        super::matmul::samples,
+        super::max_pool::samples,
+    ];
     files.iter().flat_map(|samples| samples()).collect()
 }
