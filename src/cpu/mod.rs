@@ -1,14 +1,22 @@
 //! CPU machinery, no op: threads, instruction sets, tiles, vector math, gemm and convolution
 //! drivers. It knows no tensor, only raw strided buffers.
 
+pub mod attention;
+pub mod conv;
 pub mod copy;
+pub mod depthwise;
 pub mod extreme;
+pub mod field;
+pub mod float;
 pub mod fold;
 pub mod format;
+pub mod gemm;
 pub mod isa;
 pub mod kernel;
 pub mod lane;
 pub mod math;
+pub mod micro;
+pub mod parts;
 pub mod philox;
 pub mod plan;
 pub mod row;

@@ -125,6 +125,13 @@ pub fn all() -> Vec<OpSample> {
         super::softmax::samples,
         super::sort::samples,
         super::triangular::samples,
+        super::attention::samples,
+        super::avg_pool::samples,
+        super::batch_norm::samples,
+        super::conv::samples,
+        super::layer_norm::samples,
+        super::matmul::samples,
+        super::max_pool::samples,
     ];
     files.iter().flat_map(|samples| samples()).collect()
 }

@@ -1,0 +1,222 @@
+//! Times of matrix products, convolutions, attention, normalisation and pooling, one JSON line per
+//! row, with names and units as PyTorch's side of the benchmarks prints them.
+//!
+//! `cargo bench --bench nn_ops -- [FILTER ..] [--threads 1,2] [--budget SECONDS]`: rows whose name
+//! contains one of the filters.
+
+use std::time::{Duration, Instant};
+
+use torchrs::ops::{Conv2dOptions, Pool2dOptions};
+use torchrs::{Dtype, Tensor, autograd, no_grad, set_num_threads};
+
+use Dtype::{BF16, F16, F32, F64};
+
+struct Bench {
+    filters: Vec<String>,
+    threads: usize,
+    budget: f64,
+}
+
+impl Bench {
+    /// Prints a row; `work` is in units of 1e9 per call.
+    fn row(&self, name: &str, unit: &str, work: f64, call: impl Fn()) {
+        if !self.filters.is_empty() && !self.filters.iter().any(|f| name.contains(f)) {
+            return;
+        }
+        let once = |n: usize| {
+            let start = Instant::now();
+            (0..n).for_each(|_| call());
+            start.elapsed().as_secs_f64() / n as f64
+        };
+        once(1);
+        let per_sample = ((2e-3 / once(1).max(1e-7)) as usize).max(1);
+        once(per_sample);
+        let (start, mut samples) = (Instant::now(), Vec::new());
+        while samples.len() < 5 || start.elapsed() < Duration::from_secs_f64(self.budget) {
+            samples.push(once(per_sample));
+        }
+        samples.sort_by(f64::total_cmp);
+        let (least, median) = (samples[0], samples[samples.len() / 2]);
+        let (threads, rate) = (self.threads, work / least);
+        println!(
+            "{{\"name\": \"{name}\", \"threads\": {threads}, \"median_s\": {median:.4e}, \
+             \"min_s\": {least:.4e}, \"unit\": \"{unit}\", \"rate\": {rate:.4}}}"
+        );
+    }
+
+    fn gflops(&self, name: &str, work: f64, call: impl Fn()) {
+        self.row(name, "GFLOP/s", work, || no_grad(&call));
+    }
+}
+
+/// Numbers between -1 and 1.
+fn numbers(shape: &[usize], dtype: Dtype) -> Tensor {
+    let n = shape.iter().product::<usize>();
+    let mut state = 1u32;
+    let data: Vec<f32> = (0..n)
+        .map(|_| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 8) as f32 / 8_388_608.0 - 1.0
+        })
+        .collect();
+    Tensor::from_slice(&data, shape).to_dtype(dtype)
+}
+
+fn forward_and_backward(inputs: &[&Tensor], gradient: &Tensor, forward: impl Fn() -> Tensor) {
+    let y = forward();
+    drop(autograd::grad(&[&y], inputs, &[Some(gradient)], false, false));
+}
+
+fn gemm(b: &Bench) {
+    let product = |m: usize, k: usize, n: usize, dtype: Dtype, name: &str| {
+        let (x, y) = (numbers(&[m, k], dtype), numbers(&[k, n], dtype));
+        let name = format!("gemm_{name}_{m}x{k}x{n}");
+        b.gflops(&name, 2e-9 * (m * k * n) as f64, || drop(x.mm(&y)));
+    };
+    for n in [64, 128, 256, 512, 1024, 2048] {
+        product(n, n, n, F32, "float32");
+    }
+    for n in [256, 1024] {
+        product(n, n, n, F64, "float64");
+        product(n, n, n, BF16, "bfloat16");
+    }
+    product(1024, 1024, 1024, F16, "float16");
+    for (m, k, n) in [
+        (512, 768, 3072),
+        (512, 3072, 768),
+        (512, 768, 768),
+        (8, 768, 50257),
+        (256, 768, 50257),
+        (1, 768, 3072),
+        (32, 64, 128),
+        (64, 400, 120),
+        (1600, 512, 2048),
+    ] {
+        product(m, k, n, F32, "float32");
+    }
+    for (m, k, n) in [(512, 768, 3072), (8, 768, 50257)] {
+        let (x, w, g) = (numbers(&[m, k], F32), numbers(&[n, k], F32), numbers(&[m, n], F32));
+        let work = 2e-9 * (m * k * n) as f64;
+        b.gflops(&format!("linear_fwd_f32_{m}x{k}x{n}"), work, || drop(x.mm(&w.t())));
+        b.gflops(&format!("linear_dx_f32_{m}x{k}x{n}"), work, || drop(g.mm(&w)));
+        b.gflops(&format!("linear_dw_f32_{m}x{k}x{n}"), work, || drop(g.t().mm(&x)));
+    }
+    let (x, y) = (numbers(&[16, 128, 64], F32), numbers(&[16, 64, 128], F32));
+    let work = 2e-9 * (16 * 128 * 64 * 128) as f64;
+    b.gflops("bmm_f32_16x128x64x128", work, || drop(x.bmm(&y)));
+}
+
+fn conv(b: &Bench) {
+    // Name, batch, input channels, height and width, output channels, kernel, stride, padding,
+    // groups, whether the input needs a gradient.
+    for (name, batch, ci, size, co, k, stride, padding, groups, input_gradient) in [
+        ("stem_3x224_7x7s2_64", 8, 3, 224, 64, 7, 2, 3, 1, false),
+        ("64x56_3x3", 8, 64, 56, 64, 3, 1, 1, 1, true),
+        ("128x28_3x3", 8, 128, 28, 128, 3, 1, 1, 1, true),
+        ("256x14_3x3", 8, 256, 14, 256, 3, 1, 1, 1, true),
+        ("512x7_3x3", 8, 512, 7, 512, 3, 1, 1, 1, true),
+        ("256_64x56_1x1", 8, 256, 56, 64, 1, 1, 0, 1, true),
+        ("512_2048x7_1x1", 8, 512, 7, 2048, 1, 1, 0, 1, true),
+        ("128x56_3x3s2", 8, 128, 56, 128, 3, 2, 1, 1, true),
+        ("dw96x112_3x3s2", 8, 96, 112, 96, 3, 2, 1, 96, true),
+        ("dw144x56_3x3", 8, 144, 56, 144, 3, 1, 1, 144, true),
+        ("dw384x14_3x3", 8, 384, 14, 384, 3, 1, 1, 384, true),
+        ("vgg64x224_3x3_b2", 2, 64, 224, 64, 3, 1, 1, 1, true),
+        ("lenet_1x28_5x5_6", 64, 1, 28, 6, 5, 1, 2, 1, false),
+        ("lenet_6x14_5x5_16", 64, 6, 14, 16, 5, 1, 0, 1, true),
+        ("mnist_1x28_3x3_32", 64, 1, 28, 32, 3, 1, 0, 1, false),
+        ("mnist_32x26_3x3_64", 64, 32, 26, 64, 3, 1, 0, 1, true),
+        ("digits_1x8_3x3_32", 64, 1, 8, 32, 3, 1, 1, 1, false),
+        ("digits_32x8_3x3_64", 64, 32, 8, 64, 3, 1, 1, 1, true),
+    ] {
+        let x = numbers(&[batch, ci, size, size], F32);
+        let w = numbers(&[co, ci / groups, k, k], F32);
+        let options = Conv2dOptions {
+            stride: [stride; 2],
+            padding: [padding; 2],
+            groups,
+            ..Default::default()
+        };
+        let out = (size + 2 * padding - k) / stride + 1;
+        let work = 2e-9 * (batch * co * out * out * (ci / groups) * k * k) as f64;
+        let row = format!("conv_{name}_nchw");
+        b.gflops(&format!("{row}_fwd"), work, || drop(x.conv2d(&w, None, options)));
+        let gradient = numbers(&[batch, co, out, out], F32);
+        let (x, w) = (x.requires_grad_(input_gradient), w.requires_grad_(true));
+        let inputs = if input_gradient { vec![&x, &w] } else { vec![&w] };
+        let passes = if input_gradient { 3.0 } else { 2.0 };
+        b.row(&format!("{row}_fwdbwd"), "GFLOP/s", work * passes, || {
+            forward_and_backward(&inputs, &gradient, || x.conv2d(&w, None, options));
+        });
+    }
+}
+
+fn attention(b: &Bench) {
+    let shape = [4, 12, 512, 64];
+    for (name, causal) in [("full", false), ("causal", true)] {
+        let work = 4e-9 * (4 * 12 * 512 * 512 * 64) as f64 * if causal { 0.5 } else { 1.0 };
+        let leaf = || numbers(&shape, F32).requires_grad_(true);
+        let (q, k, v, gradient) = (leaf(), leaf(), leaf(), numbers(&shape, F32));
+        let attend = || q.scaled_dot_product_attention(&k, &v, None, causal, None);
+        b.gflops(&format!("sdpa_{name}_4x12x512x64_fwd"), work, || drop(attend()));
+        b.row(&format!("sdpa_{name}_4x12x512x64_fwdbwd"), "GFLOP/s", work * 3.5, || {
+            forward_and_backward(&[&q, &k, &v], &gradient, attend);
+        });
+    }
+}
+
+fn norm_and_pool(b: &Bench) {
+    let gigabytes = |t: &Tensor, passes: f64| passes * t.numel() as f64 * 4e-9;
+    let leaf = |shape: &[usize]| numbers(shape, F32).requires_grad_(true);
+    let (x, w, bias) = (leaf(&[4096, 768]), leaf(&[768]), leaf(&[768]));
+    let norm = || x.layer_norm(&[768], Some(&w), Some(&bias), 1e-5);
+    b.row("layer_norm_4096x768", "GB/s", gigabytes(&x, 2.0), || no_grad(|| drop(norm())));
+    let gradient = numbers(&[4096, 768], F32);
+    b.row("layer_norm_4096x768_fwdbwd", "GB/s", gigabytes(&x, 5.0), || {
+        forward_and_backward(&[&x, &w, &bias], &gradient, norm);
+    });
+
+    let (x, w, bias) = (leaf(&[8, 64, 56, 56]), leaf(&[64]), leaf(&[64]));
+    let (mean, var) = (Tensor::zeros([64], F32), Tensor::ones([64], F32));
+    let norm = || x.batch_norm(Some(&mean), Some(&var), Some(&w), Some(&bias), true, 0.1, 1e-5);
+    let row = "batch_norm_train_8x64x56x56_nchw";
+    b.row(&format!("{row}_fwd"), "GB/s", gigabytes(&x, 2.0), || no_grad(|| drop(norm())));
+    let gradient = numbers(x.shape(), F32);
+    b.row(&format!("{row}_fwdbwd"), "GB/s", gigabytes(&x, 5.0), || {
+        forward_and_backward(&[&x, &w, &bias], &gradient, norm);
+    });
+
+    let x = leaf(&[8, 64, 112, 112]);
+    let options =
+        Pool2dOptions { stride: Some([2, 2]), padding: [1, 1], ..Pool2dOptions::new([3, 3]) };
+    let row = "maxpool3s2_8x64x112x112_nchw";
+    let pool = || x.max_pool2d(options);
+    b.row(&format!("{row}_fwd"), "GB/s", gigabytes(&x, 1.25), || no_grad(|| drop(pool())));
+    let gradient = numbers(&[8, 64, 56, 56], F32);
+    b.row(&format!("{row}_fwdbwd"), "GB/s", gigabytes(&x, 2.5), || {
+        forward_and_backward(&[&x], &gradient, pool);
+    });
+}
+
+fn main() {
+    let (mut filters, mut threads, mut budget) = (Vec::new(), vec![1, 2], 0.5);
+    let mut arguments = std::env::args().skip(1).filter(|a| a != "--bench");
+    while let Some(argument) = arguments.next() {
+        let mut value = || arguments.next().expect("a value after the option");
+        match argument.as_str() {
+            "--threads" => {
+                threads = value().split(',').map(|n| n.parse().expect("a number")).collect();
+            }
+            "--budget" => budget = value().parse().expect("seconds"),
+            _ => filters.push(argument),
+        }
+    }
+    for threads in threads {
+        set_num_threads(threads);
+        let bench = Bench { filters: filters.clone(), threads, budget };
+        gemm(&bench);
+        conv(&bench);
+        attention(&bench);
+        norm_and_pool(&bench);
+    }
+}

@@ -1,0 +1,225 @@
+//! The input of a convolution in a form from which every tap of the filter reads straight runs.
+//!
+//! All three products of a convolution read, for each point (i, j) of a grid and each tap (y, x) of
+//! the filter, source element (i * step + y, j * step + x), or 0 outside. A [`Field`] is a copy of
+//! the source with the zero border written out, and, when the step is s, with each row split into its
+//! s phases (columns 0, s, 2s, .. then 1, s + 1, ..). Neighbouring grid points are then neighbours in
+//! memory for every tap, and a tap is one constant offset. The copy costs one pass over the input
+//! and takes all border tests and strides out of the inner loops.
+
+use super::float::{Float, simd_fn};
+use super::parts::Parts;
+use super::threads::parallel_for;
+
+/// Runs are copied in pieces of this many elements; a copy may write past the run, but what it
+/// overwrites there is written after it.
+pub const PIECE: usize = 8;
+
+/// Which source elements the points of a grid read.
+#[derive(Clone, Debug)]
+pub struct Window {
+    /// Height and width of the source planes.
+    pub source: [usize; 2],
+    /// Height and width of the grid.
+    pub grid: [usize; 2],
+    /// Distance in the source between neighbours in the grid.
+    pub step: [usize; 2],
+    /// Offsets (y, x) of the taps.
+    pub taps: Vec<[isize; 2]>,
+}
+
+impl Window {
+    /// Number of grid points.
+    pub fn points(&self) -> usize {
+        self.grid[0] * self.grid[1]
+    }
+}
+
+/// Where the elements of a [`Window`] are once the source is prepared.
+#[derive(Clone, Debug)]
+pub struct Field {
+    /// Elements per prepared plane.
+    pub plane: usize,
+    /// Distance between grid rows.
+    pub grid_row: usize,
+    /// Offset of each tap.
+    pub taps: Vec<usize>,
+    /// First source row and column of the prepared plane; negative in the border.
+    origin: [isize; 2],
+    rows: usize,
+    /// Phases of a row, and elements per phase.
+    phases: usize,
+    phase: usize,
+    /// The source planes already are what is wanted.
+    pub direct: bool,
+}
+
+impl Field {
+    /// Elements that may be read past the last plane.
+    pub const SLACK: usize = 32;
+
+    /// Plans the field of a window that has at least one tap and one grid point.
+    pub fn new(window: &Window) -> Field {
+        let span = |d: usize| {
+            let low = window.taps.iter().map(|t| t[d]).min().expect("a tap");
+            let high = window.taps.iter().map(|t| t[d]).max().expect("a tap");
+            (low, (window.grid[d] - 1) * window.step[d] + (high - low) as usize + 1)
+        };
+        let ((y0, rows), (x0, columns)) = (span(0), span(1));
+        let phases = window.step[1];
+        let phase = columns.div_ceil(phases);
+        let row = phases * phase;
+        let [h, w] = window.source;
+        // Runs are read in whole pieces: without a copy they must be whole pieces.
+        let inside = y0 >= 0 && x0 >= 0 && y0 as usize + rows <= h && x0 as usize + columns <= w;
+        let whole = window.grid[1] % PIECE == 0 && w % PIECE == 0;
+        if inside && phases == 1 && whole {
+            let offset = |t: &[isize; 2]| t[0] as usize * w + t[1] as usize;
+            let taps = window.taps.iter().map(offset).collect();
+            let grid_row = window.step[0] * w;
+            return Field { plane: h * w, grid_row, taps, origin: [0; 2], rows, phases, phase, direct: true };
+        }
+        let offset = |t: &[isize; 2]| {
+            let (y, x) = ((t[0] - y0) as usize, (t[1] - x0) as usize);
+            y * row + (x % phases) * phase + x / phases
+        };
+        let taps = window.taps.iter().map(offset).collect();
+        Field {
+            plane: rows * row,
+            grid_row: window.step[0] * row,
+            taps,
+            origin: [y0, x0],
+            rows,
+            phases,
+            phase,
+            direct: false,
+        }
+    }
+
+    /// Elements of the prepared copy of `planes` planes; 0 where none is needed.
+    pub fn len(&self, planes: usize) -> usize {
+        if self.direct { 0 } else { planes * self.plane + Self::SLACK }
+    }
+
+    /// Fills `out`, of `len(planes)` elements, from the source planes.
+    pub fn fill<T: Float>(&self, source: &[T], [h, w]: [usize; 2], out: &mut [T]) {
+        if self.direct {
+            return;
+        }
+        let slack = out.len() - Self::SLACK;
+        out[slack..].fill(T::ZERO);
+        let planes = slack / self.plane;
+        let parts = Parts::new(out);
+        parallel_for(planes, (64 << 10) / self.plane + 1, |range| {
+            for p in range {
+                // SAFETY: each plane is written by one thread.
+                let out = unsafe { parts.slice(p * self.plane..(p + 1) * self.plane) };
+                self.fill_plane(&source[p * h * w..(p + 1) * h * w], [h, w], out);
+            }
+        });
+    }
+
+    /// Fills one prepared plane.
+    pub fn fill_plane<T: Float>(&self, source: &[T], [h, w]: [usize; 2], out: &mut [T]) {
+        let row = self.phases * self.phase;
+        for (i, out) in out.chunks_exact_mut(row.max(1)).take(self.rows).enumerate() {
+            let y = i as isize + self.origin[0];
+            if y < 0 || y >= h as isize {
+                out.fill(T::ZERO);
+                continue;
+            }
+            let line = &source[y as usize * w..(y as usize + 1) * w];
+            for (f, out) in out.chunks_exact_mut(self.phase).enumerate() {
+                // Element j is source column `x0 + j * phases`.
+                let x0 = f as isize + self.origin[1];
+                let step = self.phases as isize;
+                let from = ((-x0).max(0) as usize).div_ceil(self.phases).min(self.phase);
+                let to = ((w as isize - x0).max(0) as usize).div_ceil(self.phases);
+                let to = to.clamp(from, self.phase);
+                out[..from].fill(T::ZERO);
+                out[to..].fill(T::ZERO);
+                let first = (x0 + from as isize * step).max(0) as usize;
+                if from == to {
+                    continue;
+                }
+                if self.phases == 1 {
+                    out[from..to].copy_from_slice(&line[first..first + to - from]);
+                } else {
+                    let picked = line[first..].iter().step_by(self.phases);
+                    out[from..to].iter_mut().zip(picked).for_each(|(o, &v)| *o = v);
+                }
+            }
+        }
+    }
+}
+
+/// A straight run of grid points: from `source` on in the field, to column `column` of a block.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Run {
+    /// Offset in the prepared planes of the first point, for tap and channel 0.
+    pub source: usize,
+    /// First column in the block.
+    pub column: usize,
+    /// Points.
+    pub len: usize,
+}
+
+/// The runs of points `first..first + count`, counted over the images of a batch whose prepared
+/// planes lie `image` elements apart.
+pub fn runs(
+    field: &Field,
+    grid: [usize; 2],
+    image: usize,
+    first: usize,
+    count: usize,
+    out: &mut Vec<Run>,
+) {
+    out.clear();
+    let points = grid[0] * grid[1];
+    let (mut n, mut i, mut j) = (first / points, first % points / grid[1], first % grid[1]);
+    let mut column = 0;
+    while column < count {
+        let len = (grid[1] - j).min(count - column);
+        out.push(Run { source: n * image + i * field.grid_row + j, column, len });
+        column += len;
+        j = 0;
+        i += 1;
+        if i == grid[0] {
+            (i, n) = (0, n + 1);
+        }
+    }
+}
+
+simd_fn! {
+    /// Row `r` of `out`, `width` elements apart, gets the points of `runs` displaced by `rows[r]`.
+    /// `out` and `source` have [`PIECE`] elements of slack behind what is asked for.
+    pub fn gather<T, FMA>(source: &[T], rows: &[usize], runs: &[Run], width: usize, out: &mut [T]) {
+        let _ = FMA;
+        let (Some(last), Some(first)) = (runs.last(), runs.first()) else { return };
+        let reach = runs.iter().map(|r| r.source + r.len.next_multiple_of(PIECE)).max().unwrap_or(0);
+        let offset = rows.iter().max().copied().unwrap_or(0);
+        assert!(reach + offset <= source.len(), "the field's slack is too short");
+        assert!(rows.len() * width + PIECE <= out.len() && last.column + last.len <= width);
+        let whole = runs.len() == 1 && first.len == width;
+        for (r, &offset) in rows.iter().enumerate() {
+            let out = out[r * width..].as_mut_ptr();
+            let source = source[offset..].as_ptr();
+            let copy = |run: &Run, pieces: usize| {
+                for p in 0..pieces {
+                    // SAFETY: inside both slices by the assertions; a piece may run over the end of
+                    // the row into the next, which is written later, or into the slack.
+                    unsafe {
+                        let from = source.add(run.source + p * PIECE).cast::<[T; PIECE]>();
+                        out.add(run.column + p * PIECE).cast::<[T; PIECE]>().write_unaligned(from.read_unaligned());
+                    }
+                }
+            };
+            match (whole, width / PIECE) {
+                (true, 1) => copy(first, 1),
+                (true, 2) => copy(first, 2),
+                (true, 4) => copy(first, 4),
+                _ => runs.iter().for_each(|run| copy(run, run.len.div_ceil(PIECE))),
+            }
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! The types that kernels compute in, f32 and f64, and `simd_fn!`, which compiles one plain Rust
+//! loop for every instruction set and picks at run time.
+
+use std::ops::{Add, AddAssign, Div, Mul, Neg, Sub};
+
+use super::isa::Isa;
+use super::math::{double, single};
+use super::micro::{self, Tile};
+
+/// f32 or f64, with what inner loops need. `FMA` says whether `mul_add` is an instruction where the
+/// code runs; where it is not it would be a library call.
+pub trait Float:
+    Copy
+    + Send
+    + Sync
+    + Default
+    + PartialOrd
+    + Add<Output = Self>
+    + Sub<Output = Self>
+    + Mul<Output = Self>
+    + Div<Output = Self>
+    + Neg<Output = Self>
+    + AddAssign
+    + 'static
+{
+    /// 0.
+    const ZERO: Self;
+    /// Minus infinity.
+    const LOWEST: Self;
+    /// `self * b + c`.
+    fn fma<const FMA: bool>(self, b: Self, c: Self) -> Self;
+    /// e to the power of `self`; vectorises.
+    fn exp<const FMA: bool>(self) -> Self;
+    /// From f64, rounded.
+    fn of(value: f64) -> Self;
+    /// As f64, exact.
+    fn wide(self) -> f64;
+    /// The register tile of matrix products at this level of instructions.
+    fn tile(isa: Isa) -> Tile<Self>;
+}
+
+macro_rules! float {
+    ($t:ty, $math:ident, $narrow:literal, $wide:literal) => {
+        impl Float for $t {
+            const ZERO: Self = 0.0;
+            const LOWEST: Self = <$t>::NEG_INFINITY;
+            #[inline(always)]
+            fn fma<const FMA: bool>(self, b: Self, c: Self) -> Self {
+                if FMA { self.mul_add(b, c) } else { self * b + c }
+            }
+            #[inline(always)]
+            fn exp<const FMA: bool>(self) -> Self {
+                $math::exp::<FMA>(self)
+            }
+            #[inline(always)]
+            fn of(value: f64) -> Self {
+                value as $t
+            }
+            #[inline(always)]
+            fn wide(self) -> f64 {
+                self as f64
+            }
+            fn tile(isa: Isa) -> Tile<Self> {
+                match isa {
+                    #[cfg(target_arch = "x86_64")]
+                    Isa::Avx512 => Tile { rows: 8, columns: $wide, run: micro::avx512::<$t, $wide> },
+                    #[cfg(target_arch = "x86_64")]
+                    Isa::Avx2 => Tile { rows: 6, columns: $narrow, run: micro::avx2::<$t, $narrow> },
+                    _ => Tile { rows: 6, columns: $narrow, run: micro::baseline::<$t, $narrow> },
+                }
+            }
+        }
+    };
+}
+float!(f32, single, 16, 32);
+float!(f64, double, 8, 16);
+
+/// Defines a function over a [`Float`] type that is compiled for each instruction set. The body is
+/// generic over `T` and a `const FMA: bool`, and should be loops that vectorise.
+macro_rules! simd_fn {
+    ($($(#[$meta:meta])* $vis:vis fn $name:ident<$T:ident, $FMA:ident>($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block)*) => {$(
+        $(#[$meta])*
+        #[allow(clippy::too_many_arguments, reason = "inner loops take their shapes as plain numbers")]
+        $vis fn $name<$T: $crate::cpu::float::Float>($($arg: $ty),*) $(-> $ret)? {
+            #[allow(clippy::too_many_arguments, reason = "as above")]
+            #[inline(always)]
+            fn body<$T: $crate::cpu::float::Float, const $FMA: bool>($($arg: $ty),*) $(-> $ret)? $body
+            #[cfg(target_arch = "x86_64")]
+            #[allow(clippy::too_many_arguments, reason = "as above")]
+            #[target_feature(enable = "avx2,fma")]
+            fn avx2<$T: $crate::cpu::float::Float>($($arg: $ty),*) $(-> $ret)? {
+                body::<$T, true>($($arg),*)
+            }
+            #[cfg(target_arch = "x86_64")]
+            #[allow(clippy::too_many_arguments, reason = "as above")]
+            #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw,avx2,fma")]
+            fn avx512<$T: $crate::cpu::float::Float>($($arg: $ty),*) $(-> $ret)? {
+                body::<$T, true>($($arg),*)
+            }
+            match $crate::cpu::isa::current() {
+                // SAFETY: `current` never gives a level that the processor lacks.
+                #[cfg(target_arch = "x86_64")]
+                $crate::cpu::isa::Isa::Avx512 => unsafe { avx512($($arg),*) },
+                // SAFETY: as above.
+                #[cfg(target_arch = "x86_64")]
+                $crate::cpu::isa::Isa::Avx2 => unsafe { avx2($($arg),*) },
+                _ => body::<$T, false>($($arg),*),
+            }
+        }
+    )*};
+}
+pub(crate) use simd_fn;

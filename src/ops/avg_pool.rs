@@ -1,0 +1,298 @@
+//! Average pooling in two dimensions, with windows of a given size or as many as are wanted.
+//!
+//! ```text
+//! y[i, j] = (sum of x over the window's part inside the input) / divisor[i, j]
+//! avg_pool2d:          window i starts at i * stride - padding; the divisor is the window's size with
+//!                      or without padding (count_include_pad), or divisor_override
+//! adaptive_avg_pool2d: window i is in * i / out (rounded down) to in * (i + 1) / out (rounded up)
+//! ```
+//!
+//! Both are a list of ranges per dimension. The rows of a window are added first, then its columns;
+//! the gradient goes the same way back. Each is the other's gradient.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use smallvec::smallvec;
+
+use super::compute;
+use super::max_pool::Pool2dOptions;
+use super::samples::{OpSample, values};
+use crate::Tensor;
+use crate::autograd::record;
+use crate::cpu::float::{Float, simd_fn};
+use crate::cpu::parts::{Parts, with_scratch};
+use crate::cpu::threads::parallel_for;
+use crate::error::{Error, throw};
+use crate::tensor::{Shape, dispatch};
+
+impl Tensor {
+    /// The mean of each window (`torch.nn.functional.avg_pool2d`) of `[N, C, H, W]` or `[C, H, W]`.
+    ///
+    /// # Panics
+    /// Throws [`Error::Shape`] or [`Error::Argument`] for windows that do not fit or a dilation, and
+    /// [`Error::Dtype`] when the tensor is not floating-point.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, ops::Pool2dOptions};
+    /// let x = Tensor::from([[[1f32, 2., 5.], [3., 4., 0.]]]);
+    /// assert_eq!(x.avg_pool2d(Pool2dOptions::new([2, 2])).to_vec::<f32>(), [2.5]);
+    /// ```
+    #[track_caller]
+    pub fn avg_pool2d(&self, options: Pool2dOptions) -> Tensor {
+        if options.dilation != [1, 1] {
+            throw(Error::argument(
+                "avg_pool2d",
+                "dilation",
+                format!("{:?}; average pooling has no dilation", options.dilation),
+            ));
+        }
+        let out = options.output("avg_pool2d", self);
+        let dimension = |d: usize| {
+            let size = self.shape()[self.dim() - 2 + d];
+            let (kernel, pad) = (options.kernel_size[d], options.padding[d]);
+            let windows = (0..out[d]).map(|i| {
+                let start = i * options.strides()[d];
+                let end = (start + kernel).min(size + 2 * pad);
+                let inside = start.saturating_sub(pad)..(end - pad).min(size);
+                let count = if options.count_include_pad { end - start } else { inside.len() };
+                (inside, count)
+            });
+            windows.unzip()
+        };
+        let ((rows, high), (columns, wide)) = (dimension(0), dimension(1));
+        let divisor = options.divisor_override;
+        average("avg_pool2d", self, Windows { rows, columns, high, wide, divisor })
+    }
+
+    /// The means of `output_size` windows of nearly equal size that cover the input
+    /// (`torch.nn.functional.adaptive_avg_pool2d`); `None` keeps a dimension's size.
+    ///
+    /// # Panics
+    /// Throws [`Error::Shape`] when the input has other than 3 or 4 dimensions or an empty plane,
+    /// and [`Error::Dtype`] when it is not floating-point.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, Dtype::F32};
+    /// let x = Tensor::ones([2, 3, 7, 5], F32);
+    /// assert_eq!(x.adaptive_avg_pool2d([Some(1), None]).shape(), &[2, 3, 1, 5]);
+    /// ```
+    #[track_caller]
+    pub fn adaptive_avg_pool2d(&self, output_size: [Option<usize>; 2]) -> Tensor {
+        let n = self.dim();
+        if !(n == 3 || n == 4) || self.shape()[n - 3..].contains(&0) {
+            throw(Error::shape(
+                "adaptive_avg_pool2d",
+                format!(
+                    "input {:?} must be [N, C, H, W] or [C, H, W], not empty but for N",
+                    self.shape()
+                ),
+            ));
+        }
+        let dimension = |d: usize| {
+            let size = self.shape()[n - 2 + d];
+            let out = output_size[d].unwrap_or(size);
+            let windows = (0..out).map(|i| i * size / out..((i + 1) * size).div_ceil(out));
+            windows.map(|w| (w.clone(), w.len())).unzip()
+        };
+        let ((rows, high), (columns, wide)) = (dimension(0), dimension(1));
+        average("adaptive_avg_pool2d", self, Windows { rows, columns, high, wide, divisor: None })
+    }
+}
+
+/// The windows of one pooling.
+struct Windows {
+    rows: Vec<Range<usize>>,
+    columns: Vec<Range<usize>>,
+    /// Rows and columns of each window as the divisor counts them.
+    high: Vec<usize>,
+    wide: Vec<usize>,
+    divisor: Option<usize>,
+}
+
+impl Windows {
+    fn share<T: Float>(&self, i: usize, j: usize) -> T {
+        T::of(1.0 / self.divisor.unwrap_or(self.high[i] * self.wide[j]) as f64)
+    }
+}
+
+#[track_caller]
+fn average(name: &'static str, x: &Tensor, windows: Windows) -> Tensor {
+    if !x.dtype().is_floating_point() {
+        crate::tensor::dtype::not_floating(name, x.dtype())
+    }
+    pool(name, x, Arc::new(windows))
+}
+
+fn pool(name: &'static str, x: &Tensor, windows: Arc<Windows>) -> Tensor {
+    let n = x.dim();
+    let mut shape = Shape::from_slice(&x.shape()[..n - 2]);
+    shape.extend([windows.rows.len(), windows.columns.len()]);
+    let y = planes(x, &shape, &windows, false);
+    let shape = x.layout().shape.clone();
+    record(name, &[x], y, |_| {
+        move |ctx| smallvec![Some(spread(name, &ctx.grad(0), &shape, windows.clone()))]
+    })
+}
+
+/// dx: each number of dy divided over its window.
+fn spread(name: &'static str, dy: &Tensor, shape: &[usize], windows: Arc<Windows>) -> Tensor {
+    let dx = planes(dy, shape, &windows, true);
+    record("avg_pool2d_backward", &[dy], dx, |_| {
+        move |ctx| smallvec![Some(pool(name, &ctx.grad(0), windows.clone()))]
+    })
+}
+
+/// Plane by plane the means of `x`, or (`back`) its shares.
+fn planes(x: &Tensor, shape: &[usize], windows: &Windows, back: bool) -> Tensor {
+    let (dtype, wide) = (x.dtype(), compute::widen(x));
+    let y = Tensor::empty(shape, wide.dtype());
+    if y.numel() == 0 || wide.numel() == 0 {
+        y.fill_contiguous(0i64.into());
+        return compute::narrow(y, dtype);
+    }
+    let count: usize = shape[..shape.len() - 2].iter().product();
+    dispatch!(compute wide.dtype(), "avg_pool2d", T => {
+        // SAFETY: `widen` gives a contiguous tensor of this type; the output is new.
+        let (x, y) = unsafe { (wide.as_slice::<T>(), y.as_mut_slice::<T>()) };
+        let (from, to) = (x.len() / count, y.len() / count);
+        let parts = Parts::new(y);
+        let row = if back { shape[shape.len() - 1] } else { wide.shape()[wide.dim() - 1] };
+        parallel_for(count, (64 << 10) / from.max(to) + 1, |range| {
+            with_scratch(row, |line: &mut [T]| {
+                for p in range {
+                    let x = &x[p * from..(p + 1) * from];
+                    // SAFETY: each plane is one thread's.
+                    let y = unsafe { parts.slice(p * to..(p + 1) * to) };
+                    if back { shares(x, y, line, windows) } else { means(x, y, line, windows) }
+                }
+            });
+        });
+    });
+    compute::narrow(y, dtype)
+}
+
+/// One plane of means; `line` is as long as a row of x.
+fn means<T: Float>(x: &[T], y: &mut [T], line: &mut [T], windows: &Windows) {
+    let w = line.len();
+    for (i, rows) in windows.rows.iter().enumerate() {
+        line.fill(T::ZERO);
+        for row in rows.clone() {
+            add(&x[row * w..(row + 1) * w], line);
+        }
+        let y = &mut y[i * windows.columns.len()..][..windows.columns.len()];
+        for (j, (y, columns)) in y.iter_mut().zip(&windows.columns).enumerate() {
+            let mut sum = T::ZERO;
+            for &v in &line[columns.clone()] {
+                sum += v;
+            }
+            *y = sum * windows.share(i, j);
+        }
+    }
+}
+
+/// One plane of shares; `line` is as long as a row of dx.
+fn shares<T: Float>(dy: &[T], dx: &mut [T], line: &mut [T], windows: &Windows) {
+    let w = line.len();
+    dx.fill(T::ZERO);
+    for (i, rows) in windows.rows.iter().enumerate() {
+        line.fill(T::ZERO);
+        let dy = &dy[i * windows.columns.len()..][..windows.columns.len()];
+        for (j, (&g, columns)) in dy.iter().zip(&windows.columns).enumerate() {
+            let share = g * windows.share(i, j);
+            for v in &mut line[columns.clone()] {
+                *v += share;
+            }
+        }
+        for row in rows.clone() {
+            add(line, &mut dx[row * w..(row + 1) * w]);
+        }
+    }
+}
+
+simd_fn! {
+    fn add<T, FMA>(from: &[T], to: &mut [T]) {
+        let _ = FMA;
+        for (to, &from) in to.iter_mut().zip(from) {
+            *to += from;
+        }
+    }
+}
+
+pub(super) fn samples() -> Vec<OpSample> {
+    let sample = |name: &str, shape: &[usize], options: Pool2dOptions| {
+        OpSample::new(format!("avg_pool2d({name})"), [values(shape, 1)], move |x| x[0].avg_pool2d(options))
+    };
+    let three = Pool2dOptions { stride: Some([2, 2]), padding: [1, 1], ..Pool2dOptions::new([3, 3]) };
+    let adaptive = |name: &str, shape: &[usize], size: [Option<usize>; 2]| {
+        OpSample::new(format!("adaptive_avg_pool2d({name})"), [values(shape, 2)], move |x| {
+            x[0].adaptive_avg_pool2d(size)
+        })
+    };
+    vec![
+        sample("2x2", &[2, 3, 6, 7], Pool2dOptions::new([2, 2])),
+        sample("3x3 stride 2 padding 1", &[2, 2, 7, 9], three),
+        sample("ceil_mode", &[2, 2, 6, 8], Pool2dOptions { ceil_mode: true, ..three }),
+        sample("padding not counted", &[2, 7, 9], Pool2dOptions { count_include_pad: false, ..three }),
+        sample("divisor", &[1, 2, 6, 6], Pool2dOptions { divisor_override: Some(5), ..three }),
+        adaptive("to one", &[2, 3, 4, 5], [Some(1), Some(1)]),
+        adaptive("overlapping, to more", &[1, 2, 7, 3], [Some(3), Some(5)]),
+        adaptive("kept", &[2, 7, 3], [None, Some(2)]),
+    ]
+}
+
+/// Means by their definition, which the kernel is tested against.
+#[cfg(test)]
+fn reference(x: &[f64], [h, w]: [usize; 2], options: &Pool2dOptions, [oh, ow]: [usize; 2]) -> Vec<f64> {
+    let (s, p, k) = (options.strides(), options.padding, options.kernel_size);
+    let mut out = Vec::new();
+    for plane in x.chunks(h * w) {
+        for (i, j) in (0..oh).flat_map(|i| (0..ow).map(move |j| (i, j))) {
+            let (mut sum, mut inside, mut padded) = (0.0, 0, 0);
+            for (r, c) in (0..k[0]).flat_map(|r| (0..k[1]).map(move |c| (r, c))) {
+                let (a, b) = (i * s[0] + r, j * s[1] + c);
+                padded += (a < h + 2 * p[0] && b < w + 2 * p[1]) as usize;
+                let (a, b) = (a.wrapping_sub(p[0]), b.wrapping_sub(p[1]));
+                if a < h && b < w {
+                    sum += plane[a * w + b];
+                    inside += 1;
+                }
+            }
+            let count = if options.count_include_pad { padded } else { inside };
+            out.push(sum / options.divisor_override.unwrap_or(count) as f64);
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_equals_the_definition() {
+        let base = Pool2dOptions { padding: [1, 1], ..Pool2dOptions::new([3, 2]) };
+        for options in [
+            Pool2dOptions::new([2, 2]),
+            Pool2dOptions { stride: Some([2, 3]), ..base },
+            Pool2dOptions { stride: Some([2, 3]), ceil_mode: true, ..base },
+            Pool2dOptions { count_include_pad: false, ceil_mode: true, ..base },
+            Pool2dOptions { divisor_override: Some(7), stride: Some([1, 1]), ..base },
+        ] {
+            let x = values([2, 3, 9, 20], 1);
+            let y = x.avg_pool2d(options);
+            let out = [y.shape()[2], y.shape()[3]];
+            let want = reference(&x.to_vec::<f64>(), [9, 20], &options, out);
+            for (y, want) in y.to_vec::<f64>().iter().zip(want) {
+                assert!((y - want).abs() < 1e-12, "{y} {want} {options:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn dilation_is_refused() {
+        let o = Pool2dOptions { dilation: [2, 2], ..Pool2dOptions::new([2, 2]) };
+        let text = crate::catch(|| values([1, 4, 4], 1).avg_pool2d(o)).unwrap_err().to_string();
+        assert!(text.contains("dilation"), "{text}");
+    }
+}

@@ -1,0 +1,105 @@
+//! What the kernels of several ops share: operands in the type that is computed in, and sums.
+
+use crate::Tensor;
+use crate::autograd::no_grad;
+use crate::cpu::float::{Float, simd_fn};
+use crate::cpu::parts::Parts;
+use crate::cpu::threads::parallel_for;
+use crate::tensor::Dtype;
+
+/// `x` as a contiguous tensor without history, in f32 if it is of a half type.
+pub fn widen(x: &Tensor) -> Tensor {
+    let x = x.detach();
+    no_grad(|| match x.dtype() {
+        Dtype::F16 | Dtype::BF16 => x.to_dtype(Dtype::F32).contiguous(),
+        _ => x.contiguous(),
+    })
+    .detach()
+}
+
+/// A kernel's result, rounded to `dtype` if it is of a half type.
+pub fn narrow(x: Tensor, dtype: Dtype) -> Tensor {
+    if x.dtype() == dtype { x } else { no_grad(|| x.to_dtype(dtype)) }
+}
+
+/// The sum of the rows of a row-major matrix with `out.len()` columns.
+pub fn sum_rows<T: Float>(matrix: &[T], out: &mut [T]) {
+    let n = out.len();
+    let out = Parts::new(out);
+    parallel_for(n, (1 << 16) * n / matrix.len().max(1) + 16, |columns| {
+        // SAFETY: the threads' columns are disjoint.
+        let out = unsafe { out.slice(columns.clone()) };
+        sum_columns(matrix, n, columns.start, out);
+    });
+}
+
+simd_fn! {
+    /// Sums of `out.len()` columns from `first` on. Partial sums of up to 64 rows keep the rounding
+    /// error low.
+    fn sum_columns<T, FMA>(matrix: &[T], n: usize, first: usize, out: &mut [T]) {
+        let _ = FMA;
+        out.fill(T::ZERO);
+        let mut partial = [T::ZERO; 64];
+        for (block, first) in out.chunks_mut(64).zip((first..).step_by(64)) {
+            let partial = &mut partial[..block.len()];
+            for rows in matrix.chunks(64 * n.max(1)) {
+                partial.fill(T::ZERO);
+                for row in rows.chunks_exact(n) {
+                    for (sum, &x) in partial.iter_mut().zip(&row[first..]) {
+                        *sum += x;
+                    }
+                }
+                for (sum, &x) in block.iter_mut().zip(&*partial) {
+                    *sum += x;
+                }
+            }
+        }
+    }
+}
+
+/// The sum of `[batch, C, ..]` over all dimensions but the second, whose size is `out.len()`.
+pub fn sum_channels<T: Float>(x: &[T], batch: usize, out: &mut [T]) {
+    let channels = out.len();
+    let plane = x.len() / (batch * channels).max(1);
+    let parts = Parts::new(out);
+    parallel_for(channels, (128 << 10) / (plane * batch).max(1) + 1, |range| {
+        for c in range {
+            // SAFETY: each channel is one thread's.
+            let out = unsafe { parts.slice(c..c + 1) };
+            let sum = |n: usize| sum(&x[(n * channels + c) * plane..][..plane]).wide();
+            out[0] = T::of((0..batch).map(sum).sum());
+        }
+    });
+}
+
+/// Partial sums: they stay in registers and keep the rounding error low.
+const LANES: usize = 32;
+
+/// `sum = term(sum, x, y)` over the elements of two slices, the partial sums added in f64.
+/// For use in a `simd_fn`.
+#[inline(always)]
+pub fn sum2<T: Float>(x: &[T], y: &[T], term: impl Fn(T, T, T) -> T) -> T {
+    let mut sums = [T::ZERO; LANES];
+    let ((xs, x_rest), (ys, y_rest)) = (x.as_chunks::<LANES>(), y.as_chunks::<LANES>());
+    for (x, y) in xs.iter().zip(ys) {
+        for j in 0..LANES {
+            sums[j] = term(sums[j], x[j], y[j]);
+        }
+    }
+    for ((sum, &x), &y) in sums.iter_mut().zip(x_rest).zip(y_rest) {
+        *sum = term(*sum, x, y);
+    }
+    let mut total = 0.0;
+    for sum in sums {
+        total += sum.wide();
+    }
+    T::of(total)
+}
+
+simd_fn! {
+    /// The sum of a slice.
+    pub fn sum<T, FMA>(x: &[T]) -> T {
+        let _ = FMA;
+        sum2(x, x, |s, x, _| s + x)
+    }
+}

@@ -1,0 +1,572 @@
+//! Matrix products: `matmul`, `mm`, `bmm`, `mv`, `dot`, `outer`, `addmm`, `linear`.
+//!
+//! ```text
+//! C[i, j] = sum_p A[i, p] B[p, j]        dA = dC B^T        dB = A^T dC
+//! ```
+//!
+//! Shapes as PyTorch's: `matmul` of two vectors is their dot product; a vector on the left is a row,
+//! on the right a column, and that dimension is dropped again; more than two dimensions are batches,
+//! which broadcast. A stack of matrices times one matrix is folded into a single product, and so are
+//! the gradients of `linear`. Transposes are strides: nothing is copied for them. Half types are
+//! multiplied and summed in f32 and rounded once; integers wrap around.
+
+use smallvec::{SmallVec, smallvec};
+
+use super::compute;
+use super::samples::{OpSample, values};
+use crate::Tensor;
+use crate::autograd::{BackwardCtx, no_grad, record};
+use crate::cpu::float::Float;
+use crate::cpu::gemm::{Matrix, gemm, gemm_batched};
+use crate::error::{Error, throw};
+use crate::tensor::{Dtype, Element, Shape, broadcast_shapes, dispatch};
+
+impl Tensor {
+    /// The matrix product, with broadcast batches (`torch.matmul`, `@`).
+    ///
+    /// # Panics
+    /// Throws [`Error::Shape`] when the inner sizes differ or the batches do not broadcast, and
+    /// [`Error::Dtype`] when the dtypes differ.
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let a = Tensor::from([[1f32, 2.], [3., 4.]]);
+    /// assert_eq!(a.matmul(&Tensor::from([1f32, 1.])).to_vec::<f32>(), [3., 7.]);
+    /// ```
+    #[track_caller]
+    pub fn matmul(&self, other: &Tensor) -> Tensor {
+        match (self.dim(), other.dim()) {
+            (0, _) | (_, 0) => mismatch("matmul", self, other, "0-dim tensors are not taken"),
+            (1, 1) => self.dot(other),
+            (2, 2) => self.mm(other),
+            (2, 1) => self.mv(other),
+            (1, _) => {
+                check("matmul", self, other, 0, other.dim() - 2);
+                self.unsqueeze(0).matmul(other).squeeze_dim(-2)
+            }
+            (_, 1) => {
+                check("matmul", self, other, self.dim() - 1, 0);
+                self.matmul(&other.unsqueeze(1)).squeeze_dim(-1)
+            }
+            (n, 2) => {
+                check("matmul", self, other, n - 1, 0);
+                let shape = with_last(self.shape(), other.shape()[1]);
+                flat(self).mm(other).reshape_to(&shape)
+            }
+            (n, m) => {
+                check("matmul", self, other, n - 1, m - 2);
+                batched("matmul", self, other)
+            }
+        }
+    }
+
+    /// The product of two matrices (`torch.mm`).
+    ///
+    /// # Panics
+    /// As [`Tensor::matmul`], and for other than two dimensions.
+    #[track_caller]
+    pub fn mm(&self, other: &Tensor) -> Tensor {
+        dimensions("mm", self, other, 2);
+        check("mm", self, other, 1, 0);
+        let shape = [self.shape()[0], other.shape()[1]];
+        let out = product(self, other, &shape, None);
+        record("mm", &[self, other], out, |saver| {
+            let a = other.requires_grad().then(|| saver.save(self));
+            let b = self.requires_grad().then(|| saver.save(other));
+            move |ctx| {
+                let g = ctx.grad(0);
+                let da = b.as_ref().map(|b| g.mm(&ctx.get(b).t()));
+                let db = a.as_ref().map(|a| ctx.get(a).t().mm(&g));
+                smallvec![da, db]
+            }
+        })
+    }
+
+    /// One matrix product per batch (`torch.bmm`): `[b, n, m]` and `[b, m, p]` give `[b, n, p]`.
+    ///
+    /// # Panics
+    /// As [`Tensor::matmul`], for other than three dimensions and for different batch sizes.
+    #[track_caller]
+    pub fn bmm(&self, other: &Tensor) -> Tensor {
+        dimensions("bmm", self, other, 3);
+        if self.shape()[0] != other.shape()[0] {
+            mismatch("bmm", self, other, "the batch sizes (first dimensions) must be equal")
+        }
+        check("bmm", self, other, 2, 1);
+        batched("bmm", self, other)
+    }
+
+    /// The product of a matrix and a vector (`torch.mv`).
+    ///
+    /// # Panics
+    /// As [`Tensor::matmul`], and for other dimensions.
+    #[track_caller]
+    pub fn mv(&self, vector: &Tensor) -> Tensor {
+        if self.dim() != 2 || vector.dim() != 1 {
+            mismatch("mv", self, vector, "a matrix and a vector are taken")
+        }
+        check("mv", self, vector, 1, 0);
+        self.mm(&vector.unsqueeze(1)).squeeze_dim(1)
+    }
+
+    /// The sum of the products of two vectors' elements (`torch.dot`).
+    ///
+    /// # Panics
+    /// As [`Tensor::matmul`], and for other than one dimension.
+    #[track_caller]
+    pub fn dot(&self, other: &Tensor) -> Tensor {
+        dimensions("dot", self, other, 1);
+        check("dot", self, other, 0, 0);
+        self.unsqueeze(0).mm(&other.unsqueeze(1)).reshape_to(&[])
+    }
+
+    /// All products of an element of one vector with one of the other (`torch.outer`).
+    ///
+    /// # Panics
+    /// Throws [`Error::Shape`] for other than one dimension.
+    #[track_caller]
+    pub fn outer(&self, other: &Tensor) -> Tensor {
+        dimensions("outer", self, other, 1);
+        self.unsqueeze(1) * other.unsqueeze(0)
+    }
+
+    /// `beta self + alpha mat1 mat2` (`torch.addmm`); `self` broadcasts to the product's shape.
+    /// With `beta` 0 what `self` holds does not matter, also where it is NaN.
+    ///
+    /// # Panics
+    /// As [`Tensor::mm`], and when `self` does not broadcast to the product's shape.
+    #[track_caller]
+    pub fn addmm(&self, mat1: &Tensor, mat2: &Tensor, beta: f64, alpha: f64) -> Tensor {
+        dimensions("addmm", mat1, mat2, 2);
+        check("addmm", mat1, mat2, 1, 0);
+        let shape = [mat1.shape()[0], mat2.shape()[1]];
+        if self.dim() > 2 || broadcast_shapes(self.shape(), &shape).map_or(true, |s| s[..] != shape) {
+            throw(Error::shape(
+                "addmm",
+                format!(
+                    "self of shape {:?} does not broadcast to the product's shape {shape:?}",
+                    self.shape()
+                ),
+            ));
+        }
+        if self.dtype() != mat1.dtype() {
+            mismatch("addmm", self, mat1, "the dtypes must be equal; convert with `.to_dtype`")
+        }
+        let out = product(mat1, mat2, &shape, Some(Epilogue { start: self, beta, alpha }));
+        record("addmm", &[self, mat1, mat2], out, |saver| {
+            let a = mat2.requires_grad().then(|| saver.save(mat1));
+            let b = mat1.requires_grad().then(|| saver.save(mat2));
+            move |ctx| {
+                let g = ctx.grad(0);
+                let scaled = |t: Tensor, by: f64| if by == 1.0 { t } else { t * by };
+                let start = ctx.needs(0).then(|| scaled(g.clone(), beta));
+                let da = b.as_ref().map(|b| scaled(g.mm(&ctx.get(b).t()), alpha));
+                let db = a.as_ref().map(|a| scaled(ctx.get(a).t().mm(&g), alpha));
+                smallvec![start, da, db]
+            }
+        })
+    }
+
+    /// `x weight^T + bias` over the last dimension (`torch.nn.functional.linear`): `x` is
+    /// `[.., in]`, `weight` `[out, in]`, `bias` `[out]`.
+    ///
+    /// # Panics
+    /// Throws [`Error::Shape`] when the sizes do not fit and [`Error::Dtype`] when dtypes differ.
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let (x, w) = (Tensor::from([1f32, 2.]), Tensor::from([[3f32, 4.]]));
+    /// assert_eq!(x.linear(&w, Some(&Tensor::from([0.5f32]))).to_vec::<f32>(), [11.5]);
+    /// ```
+    #[track_caller]
+    pub fn linear(&self, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
+        let fits = self.dim() > 0
+            && weight.dim() == 2
+            && self.shape().last() == weight.shape().last()
+            && bias.is_none_or(|b| b.shape() == &weight.shape()[..1]);
+        if !fits {
+            throw(Error::shape(
+                "linear",
+                format!(
+                    "input {:?}, weight {:?} and bias {:?} do not fit: they must be [.., in], \
+                     [out, in] and [out]",
+                    self.shape(),
+                    weight.shape(),
+                    bias.map(Tensor::shape)
+                ),
+            ));
+        }
+        if let Some(other) =
+            [Some(weight), bias].into_iter().flatten().find(|t| t.dtype() != self.dtype())
+        {
+            mismatch("linear", self, other, "the dtypes must be equal; convert with `.to_dtype`")
+        }
+        let features = weight.shape()[0];
+        let shape = with_last(self.shape(), features);
+        let out = no_grad(|| {
+            let (x, w) = (flat(&self.detach()), weight.detach().t());
+            let rows = [x.shape()[0], features];
+            let epilogue = bias.map(|start| Epilogue { start, beta: 1.0, alpha: 1.0 });
+            product(&x, &w, &rows, epilogue).reshape_to(&shape).detach()
+        });
+        let absent = Tensor::empty([0], Dtype::F32);
+        let inputs = [self, weight, bias.unwrap_or(&absent)];
+        record("linear", &inputs[..2 + bias.is_some() as usize], out, |saver| {
+            let x = weight.requires_grad().then(|| saver.save(self));
+            let w = self.requires_grad().then(|| saver.save(weight));
+            let (with_bias, shape) = (bias.is_some(), self.layout().shape.clone());
+            move |ctx| {
+                let g = flat(&ctx.grad(0));
+                let dx = w.as_ref().map(|w| g.mm(&ctx.get(w)).reshape_to(&shape));
+                let dw = x.as_ref().map(|x| g.t().mm(&flat(&ctx.get(x))));
+                let mut grads: SmallVec<[Option<Tensor>; 3]> = smallvec![dx, dw];
+                if with_bias {
+                    grads.push(ctx.needs(2).then(|| sum_rows(ctx, &g)));
+                }
+                grads
+            }
+        })
+    }
+}
+
+/// `[.., n]` as a matrix of rows of length n.
+fn flat(x: &Tensor) -> Tensor {
+    if x.dim() == 2 {
+        return x.clone();
+    }
+    let n = x.shape()[x.dim() - 1];
+    let rows = x.shape()[..x.dim() - 1].iter().product();
+    x.reshape_to(&[rows, n])
+}
+
+fn with_last(shape: &[usize], last: usize) -> Shape {
+    let mut shape = Shape::from_slice(shape);
+    *shape.last_mut().expect("at least one dimension") = last;
+    shape
+}
+
+/// A matrix's sum over its rows, in f64 for the numbers of one column at a time.
+fn sum_rows(ctx: &BackwardCtx, g: &Tensor) -> Tensor {
+    let n = g.shape()[1];
+    if ctx.create_graph() {
+        return g.sum_to_size(&[n]);
+    }
+    let c = compute::widen(g);
+    let out = Tensor::empty([n], c.dtype());
+    dispatch!(compute c.dtype(), "linear", T => {
+        // SAFETY: `widen` gives a contiguous tensor of this type; `out` is new.
+        let (g, out) = unsafe { (c.as_slice::<T>(), out.as_mut_slice::<T>()) };
+        compute::sum_rows(g, out);
+    });
+    compute::narrow(out, g.dtype())
+}
+
+/// What is added to a product: `beta start + alpha A B`.
+struct Epilogue<'a> {
+    start: &'a Tensor,
+    beta: f64,
+    alpha: f64,
+}
+
+/// The product of two matrices whose sizes and dtypes were checked.
+#[track_caller]
+fn product(a: &Tensor, b: &Tensor, shape: &[usize; 2], epilogue: Option<Epilogue>) -> Tensor {
+    let dtype = a.dtype();
+    let size = (shape[0], shape[1], a.shape()[1]);
+    no_grad(|| match dtype {
+        Dtype::F32 | Dtype::F64 => {
+            let out = Tensor::empty(shape, dtype);
+            let (mut beta, mut alpha) = (0.0, 1.0);
+            if let Some(e) = epilogue {
+                (beta, alpha) = (e.beta, e.alpha);
+                if beta != 0.0 {
+                    out.copy_(&e.start.detach());
+                }
+            }
+            dispatch!(compute dtype, "matmul", T => {
+                let (alpha, beta) = (T::of(alpha), T::of(beta));
+                // SAFETY: the layouts lie inside their storages; `out` is new and contiguous.
+                unsafe { gemm(size, alpha, matrix::<T>(a), matrix::<T>(b), beta, place::<T>(&out)) };
+            });
+            out
+        }
+        Dtype::F16 | Dtype::BF16 => {
+            let start = epilogue.as_ref().map(|e| compute::widen(e.start));
+            let epilogue = epilogue.zip(start.as_ref()).map(|(e, start)| Epilogue { start, ..e });
+            let wide = product(&compute::widen(a), &compute::widen(b), shape, epilogue);
+            compute::narrow(wide, dtype)
+        }
+        Dtype::Bool => throw(Error::dtype(
+            "matmul",
+            "bool tensors cannot be multiplied as matrices; convert with `.to_dtype`",
+        )),
+        _ => {
+            let (a, b) = (a.detach().contiguous(), b.detach().contiguous());
+            let out = Tensor::empty(shape, dtype);
+            let e = epilogue.map(|e| {
+                let start = e.start.detach().expand(shape).contiguous();
+                (start, e.beta as i64, e.alpha as i64)
+            });
+            dispatch!(dtype, T => {
+                // SAFETY: contiguous, of this type; `out` is new.
+                let (a, b, out) = unsafe { (a.as_slice::<T>(), b.as_slice::<T>(), out.as_mut_slice::<T>()) };
+                integers(size, a, b, out);
+                if let Some((start, beta, alpha)) = &e {
+                    // SAFETY: as above.
+                    for (out, s) in out.iter_mut().zip(unsafe { start.as_slice::<T>() }) {
+                        let product = out.to_i64().wrapping_mul(*alpha);
+                        *out = T::from_i64(s.to_i64().wrapping_mul(*beta).wrapping_add(product));
+                    }
+                }
+            });
+            out
+        }
+    })
+}
+
+/// Row-major integer matrices; sums wrap around as the element type does.
+fn integers<T: Element>((m, n, k): (usize, usize, usize), a: &[T], b: &[T], out: &mut [T]) {
+    let mut sums = vec![0i64; n];
+    for i in 0..m {
+        sums.fill(0);
+        for p in 0..k {
+            let x = a[i * k + p].to_i64();
+            for (sum, y) in sums.iter_mut().zip(&b[p * n..]) {
+                *sum = sum.wrapping_add(x.wrapping_mul(y.to_i64()));
+            }
+        }
+        for (out, &sum) in out[i * n..].iter_mut().zip(&sums) {
+            *out = T::from_i64(sum);
+        }
+    }
+}
+
+/// Two tensors of at least three (or, on one side, two) dimensions whose inner sizes fit.
+#[track_caller]
+fn batched(op: &'static str, a: &Tensor, b: &Tensor) -> Tensor {
+    let (batch_a, batch_b) = (&a.shape()[..a.dim() - 2], &b.shape()[..b.dim() - 2]);
+    let Ok(mut shape) = broadcast_shapes(batch_a, batch_b) else {
+        mismatch(op, a, b, "all dimensions but the last two must broadcast")
+    };
+    let batch = shape.clone();
+    let (m, n, k) = (a.shape()[a.dim() - 2], b.shape()[b.dim() - 1], a.shape()[a.dim() - 1]);
+    shape.extend([m, n]);
+    let out = no_grad(|| products(&a.detach(), &b.detach(), &batch, (m, n, k)));
+    record(op, &[a, b], out, |saver| {
+        let saved_a = b.requires_grad().then(|| saver.save(a));
+        let saved_b = a.requires_grad().then(|| saver.save(b));
+        move |ctx| {
+            let g = ctx.grad(0);
+            let da = saved_b.as_ref().map(|b| g.matmul(&ctx.get(b).transpose(-1, -2)));
+            let db = saved_a.as_ref().map(|a| ctx.get(a).transpose(-1, -2).matmul(&g));
+            smallvec![da, db]
+        }
+    })
+}
+
+fn products(a: &Tensor, b: &Tensor, batch: &[usize], size: (usize, usize, usize)) -> Tensor {
+    let dtype = a.dtype();
+    let (m, n, k) = size;
+    let stretch = |t: &Tensor, rows: usize, columns: usize| {
+        let mut shape = Shape::from_slice(batch);
+        shape.extend([rows, columns]);
+        t.expand(&shape)
+    };
+    let mut shape = Shape::from_slice(batch);
+    shape.extend([m, n]);
+    match dtype {
+        Dtype::F32 | Dtype::F64 => {
+            let (a, b) = (stretch(a, m, k), stretch(b, k, n));
+            let offsets = offsets(batch, a.strides(), b.strides());
+            let out = Tensor::empty(&shape, dtype);
+            dispatch!(compute dtype, "matmul", T => {
+                let c = out.data_ptr().cast::<T>();
+                // SAFETY: the layouts lie inside their storages; `out` is new and contiguous.
+                unsafe { gemm_batched(size, matrix::<T>(&a), matrix::<T>(&b), &offsets, c) };
+            });
+            out
+        }
+        Dtype::F16 | Dtype::BF16 => {
+            let wide = products(&compute::widen(a), &compute::widen(b), batch, size);
+            compute::narrow(wide, dtype)
+        }
+        _ => {
+            let count = batch.iter().product();
+            let a = stretch(a, m, k).reshape_to(&[count, m, k]);
+            let b = stretch(b, k, n).reshape_to(&[count, k, n]);
+            let out = Tensor::empty([count, m, n], dtype);
+            for i in 0..count as i64 {
+                out.select(0, i).copy_(&product(&a.select(0, i), &b.select(0, i), &[m, n], None));
+            }
+            out.reshape_to(&shape).detach()
+        }
+    }
+}
+
+/// Where each batch's matrices start in the two operands.
+fn offsets(batch: &[usize], a: &[isize], b: &[isize]) -> Vec<(isize, isize)> {
+    let mut out = vec![(0, 0)];
+    for (d, &n) in batch.iter().enumerate() {
+        let step = |i: usize, (x, y): (isize, isize)| (x + i as isize * a[d], y + i as isize * b[d]);
+        out = out.into_iter().flat_map(|at| (0..n).map(move |i| step(i, at))).collect();
+    }
+    out
+}
+
+/// The last two dimensions.
+fn matrix<T: Float>(t: &Tensor) -> Matrix<*const T> {
+    let n = t.dim();
+    Matrix { ptr: t.data_ptr().cast(), row: t.strides()[n - 2], column: t.strides()[n - 1] }
+}
+
+fn place<T: Float>(t: &Tensor) -> Matrix<*mut T> {
+    let Matrix { ptr, row, column } = matrix::<T>(t);
+    Matrix { ptr: ptr.cast_mut(), row, column }
+}
+
+/// The inner sizes, dimension `da` of `a` and `db` of `b`, and the dtypes must be equal.
+#[track_caller]
+#[inline]
+fn check(op: &str, a: &Tensor, b: &Tensor, da: usize, db: usize) {
+    let (x, y) = (a.shape()[da], b.shape()[db]);
+    if x != y {
+        let rule = format!("dimension {da} of the first ({x}) must equal {db} of the second ({y})");
+        mismatch(op, a, b, &rule)
+    }
+    if a.dtype() != b.dtype() {
+        mismatch(op, a, b, "the dtypes must be equal; convert with `.to_dtype`")
+    }
+}
+
+#[track_caller]
+fn dimensions(op: &str, a: &Tensor, b: &Tensor, n: usize) {
+    if a.dim() != n || b.dim() != n {
+        mismatch(op, a, b, &format!("both must have {n} dimension{}", if n == 1 { "" } else { "s" }))
+    }
+}
+
+#[track_caller]
+#[cold]
+fn mismatch(op: &str, a: &Tensor, b: &Tensor, rule: &str) -> ! {
+    let message = format!(
+        "shapes {:?} ({}) and {:?} ({}) do not fit: {rule}",
+        a.shape(),
+        a.dtype(),
+        b.shape(),
+        b.dtype()
+    );
+    throw(if a.dtype() != b.dtype() && rule.starts_with("the dtypes") {
+        Error::dtype(op, message)
+    } else {
+        Error::shape(op, message)
+    })
+}
+
+pub(super) fn samples() -> Vec<OpSample> {
+    let matmul = |a: &[usize], b: &[usize]| {
+        let inputs = [values(a, 1), values(b, 2)];
+        OpSample::new(format!("matmul({a:?}, {b:?})"), inputs, |x| x[0].matmul(&x[1])).slack(4.0)
+    };
+    vec![
+        matmul(&[3, 4], &[4, 2]),
+        matmul(&[4], &[4]),
+        matmul(&[3, 4], &[4]),
+        matmul(&[4], &[4, 2]),
+        matmul(&[4], &[2, 4, 3]),
+        matmul(&[2, 3, 4], &[4]),
+        matmul(&[2, 3, 4], &[4, 5]),
+        matmul(&[3, 4], &[2, 4, 5]),
+        matmul(&[2, 1, 3, 4], &[3, 4, 2]),
+        matmul(&[2, 0], &[0, 3]),
+        OpSample::new("bmm", [values([2, 3, 4], 1), values([2, 4, 5], 2)], |x| x[0].bmm(&x[1])).slack(4.0),
+        OpSample::new("addmm", [values([4], 3), values([2, 3], 1), values([3, 4], 2)], |x| {
+            x[0].addmm(&x[1], &x[2], 0.5, 2.0)
+        })
+        .slack(4.0),
+        OpSample::new("outer", [values([3], 1), values([4], 2)], |x| x[0].outer(&x[1])),
+        OpSample::new("linear", [values([2, 3, 4], 1), values([5, 4], 2), values([5], 3)], |x| {
+            x[0].linear(&x[1], Some(&x[2]))
+        })
+        .slack(4.0),
+        OpSample::new("linear(no bias, vector)", [values([4], 1), values([5, 4], 2)], |x| {
+            x[0].linear(&x[1], None)
+        })
+        .slack(4.0),
+    ]
+}
+
+/// `matmul` by its definition for batches of matrices that broadcast, which the fast one is tested
+/// against.
+#[cfg(test)]
+fn reference(a: &Tensor, b: &Tensor) -> Vec<f64> {
+    let (m, k, n) = (a.size(-2), a.size(-1), b.size(-1));
+    let batch = broadcast_shapes(&a.shape()[..a.dim() - 2], &b.shape()[..b.dim() - 2]).expect("fits");
+    let stretch = |t: &Tensor| {
+        let mut shape = batch.clone();
+        shape.extend_from_slice(&t.shape()[t.dim() - 2..]);
+        t.expand(&shape).to_vec::<f64>()
+    };
+    let (a, b) = (stretch(a), stretch(b));
+    let items = a.chunks(m * k).zip(b.chunks(k * n));
+    items.flat_map(|(a, b)| crate::cpu::gemm::reference((m, n, k), a, b)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Dtype::{BF16, Bool, F16, F32, F64, I8, I64};
+
+    #[test]
+    fn all_dtypes_and_batches_equal_the_definition() {
+        for (a, b) in [
+            (&[3, 4][..], &[4, 5][..]),
+            (&[2, 3, 4], &[4, 5]),
+            (&[3, 4], &[2, 4, 5]),
+            (&[2, 1, 3, 4], &[3, 4, 2]),
+            (&[40, 70], &[70, 90]),
+        ] {
+            let numbers = |shape: &[usize], seed: u64| {
+                let v: Vec<f64> = values(shape, seed).to_vec::<f64>().iter().map(|v| (v * 3.0).round()).collect();
+                Tensor::from_slice(&v, shape)
+            };
+            let (a, b) = (numbers(a, 1), numbers(b, 2));
+            let want = reference(&a, &b);
+            for dtype in [F64, F32, I64] {
+                let y = a.to_dtype(dtype).matmul(&b.to_dtype(dtype));
+                assert_eq!((y.dtype(), y.to_vec::<f64>()), (dtype, want.clone()));
+                let strided = a.transpose(-1, -2).contiguous().transpose(-1, -2).to_dtype(dtype);
+                assert_eq!(strided.matmul(&b.to_dtype(dtype)).to_vec::<f64>(), want);
+            }
+            for dtype in [F16, BF16] {
+                let y = a.to_dtype(dtype).matmul(&b.to_dtype(dtype)).to_vec::<f64>();
+                let rounded = Tensor::from_slice(&want, [want.len()]).to_dtype(dtype).to_vec::<f64>();
+                assert_eq!(y, rounded, "one rounding to {dtype}");
+            }
+        }
+    }
+
+    #[test]
+    fn integers_wrap_and_addmm_ignores_self_without_beta() {
+        let a = Tensor::from([[100i8, 100]]);
+        assert_eq!(a.matmul(&a.t()).to_vec::<i64>(), [20000i64 as i8 as i64]);
+        assert_eq!(Tensor::from([[1i8]]).addmm(&a, &a.t(), 3.0, 1.0).to_vec::<i8>(), [20003i64 as i8]);
+        assert_eq!(a.dtype(), I8);
+        let x = Tensor::from([[2f32]]);
+        assert_eq!(Tensor::from([f32::NAN]).addmm(&x, &x, 0.0, 1.0).item(), 4.0);
+    }
+
+    #[test]
+    fn mismatches_name_both_shapes_and_the_rule() {
+        let z = |shape: &[usize]| Tensor::zeros(shape, F32);
+        let text = |a: &Tensor, b: &Tensor| crate::catch(|| a.matmul(b)).unwrap_err().to_string();
+        let message = text(&z(&[2, 3]), &z(&[4, 5]));
+        assert!(message.contains("[2, 3]") && message.contains("[4, 5]") && message.contains("(3)"), "{message}");
+        assert!(text(&z(&[2, 2, 3]), &z(&[3, 3, 5])).contains("broadcast"));
+        assert!(text(&z(&[2, 3]), &Tensor::zeros([3, 2], F64)).contains("dtypes"));
+        assert!(text(&z(&[]), &z(&[3])).contains("0-dim"));
+        let bools = Tensor::zeros([2, 2], Bool);
+        assert!(text(&bools, &bools).contains("bool"));
+        let message = crate::catch(|| z(&[2, 3]).linear(&z(&[4, 5]), None)).unwrap_err().to_string();
+        assert!(message.contains("[2, 3]") && message.contains("[4, 5]"), "{message}");
+    }
+}

@@ -1,0 +1,439 @@
+//! Max pooling in two dimensions.
+//!
+//! ```text
+//! y[i] = max over t of x[i * stride + t * dilation - padding]      (positions outside do not count)
+//! out  = (in + 2 padding - dilation (kernel - 1) - 1) / stride + 1 (rounded down, or up in ceil_mode,
+//!        but then the last window must still start inside the input or its left padding)
+//! ```
+//!
+//! Of equal numbers the first counts; a NaN wins, as in PyTorch. The gradient goes to the place of
+//! the maximum, which is kept as a 32-bit position in the plane; it is linear in dy, and its own
+//! gradient reads the same places, so both are recorded ops for second derivatives.
+
+use smallvec::smallvec;
+
+use super::compute;
+use super::samples::{OpSample, values};
+use crate::autograd::{no_grad, record};
+use crate::cpu::float::{Float, simd_fn};
+use crate::cpu::parts::Parts;
+use crate::cpu::threads::parallel_for;
+use crate::error::{Error, throw};
+use crate::tensor::{Shape, dispatch};
+use crate::{Dtype, Tensor};
+
+/// Window and rules of a two-dimensional pooling.
+///
+/// ```
+/// use torchrs::ops::Pool2dOptions;
+/// let halves = Pool2dOptions::new([2, 2]);
+/// let overlapping = Pool2dOptions { stride: Some([2, 2]), padding: [1, 1], ..Pool2dOptions::new([3, 3]) };
+/// assert_eq!(halves.stride, None);
+/// # let _ = overlapping;
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Pool2dOptions {
+    /// Height and width of the window.
+    pub kernel_size: [usize; 2],
+    /// Distance between windows; `None`: the window's size.
+    pub stride: Option<[usize; 2]>,
+    /// Rows and columns added on each side, at most half a window.
+    pub padding: [usize; 2],
+    /// Distance between the elements of a window (max pooling only).
+    pub dilation: [usize; 2],
+    /// Also windows that reach over the end of the padded input.
+    pub ceil_mode: bool,
+    /// Whether padding counts as zeros in averages (average pooling only).
+    pub count_include_pad: bool,
+    /// Divides sums instead of the window's size (average pooling only).
+    pub divisor_override: Option<usize>,
+}
+
+impl Pool2dOptions {
+    /// Windows side by side.
+    pub fn new(kernel_size: [usize; 2]) -> Self {
+        Pool2dOptions {
+            kernel_size,
+            stride: None,
+            padding: [0, 0],
+            dilation: [1, 1],
+            ceil_mode: false,
+            count_include_pad: true,
+            divisor_override: None,
+        }
+    }
+
+    pub(super) fn strides(&self) -> [usize; 2] {
+        self.stride.unwrap_or(self.kernel_size)
+    }
+
+    /// The output's height and width, after checking the input and the options.
+    #[track_caller]
+    pub(super) fn output(&self, op: &str, x: &Tensor) -> [usize; 2] {
+        let n = x.dim();
+        if !(n == 3 || n == 4) || x.shape()[n - 3..].contains(&0) {
+            throw(Error::shape(
+                op,
+                format!(
+                    "input {:?} must be [N, C, H, W] or [C, H, W], not empty but for N",
+                    x.shape()
+                ),
+            ));
+        }
+        let strides = self.strides();
+        let positive = [("kernel_size", self.kernel_size), ("stride", strides), ("dilation", self.dilation)];
+        for (name, values) in positive {
+            if values.contains(&0) {
+                throw(Error::argument(op, name, format!("{values:?}; each must be at least 1")));
+            }
+        }
+        if self.divisor_override == Some(0) {
+            throw(Error::argument(op, "divisor_override", "0; must be at least 1"));
+        }
+        std::array::from_fn(|d| {
+            let (size, k, pad) = (x.shape()[n - 2 + d], self.kernel_size[d], self.padding[d]);
+            let span = self.dilation[d] * (k - 1) + 1;
+            if 2 * pad > span.min(k) {
+                throw(Error::argument(
+                    op,
+                    "padding",
+                    format!("{:?} is more than half of the window {:?}", self.padding, self.kernel_size),
+                ));
+            }
+            if size + 2 * pad < span {
+                throw(Error::shape(
+                    op,
+                    format!(
+                        "the window covers {span} in dimension {}, more than the padded input's {} \
+                         (input {:?}, kernel_size {:?}, padding {:?}, dilation {:?})",
+                        n - 2 + d,
+                        size + 2 * pad,
+                        x.shape(),
+                        self.kernel_size,
+                        self.padding,
+                        self.dilation
+                    ),
+                ));
+            }
+            let room = size + 2 * pad - span;
+            let stride = strides[d];
+            if !self.ceil_mode {
+                return room / stride + 1;
+            }
+            let out = room.div_ceil(stride) + 1;
+            if (out - 1) * stride >= size + pad { out - 1 } else { out }
+        })
+    }
+}
+
+impl Tensor {
+    /// The maximum of each window (`torch.nn.functional.max_pool2d`) of `[N, C, H, W]` or
+    /// `[C, H, W]`.
+    ///
+    /// # Panics
+    /// Throws [`Error::Shape`] or [`Error::Argument`] for windows that do not fit, and
+    /// [`Error::Dtype`] when the tensor is not floating-point.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, ops::Pool2dOptions};
+    /// let x = Tensor::from([[[1f32, 2., 5.], [3., 4., 0.]]]);
+    /// assert_eq!(x.max_pool2d(Pool2dOptions::new([2, 2])).to_vec::<f32>(), [4.]);
+    /// ```
+    #[track_caller]
+    pub fn max_pool2d(&self, options: Pool2dOptions) -> Tensor {
+        pool(self, options).0
+    }
+
+    /// [`Tensor::max_pool2d`] and where each maximum is: its position in the plane `H * W`, as i64
+    /// (`return_indices=True`).
+    ///
+    /// # Panics
+    /// As [`Tensor::max_pool2d`].
+    #[track_caller]
+    pub fn max_pool2d_with_indices(&self, options: Pool2dOptions) -> (Tensor, Tensor) {
+        let (y, places) = pool(self, options);
+        (y, no_grad(|| places.to_dtype(Dtype::I64)))
+    }
+}
+
+#[track_caller]
+fn pool(x: &Tensor, options: Pool2dOptions) -> (Tensor, Tensor) {
+    let out = options.output("max_pool2d", x);
+    let n = x.dim();
+    let mut shape = Shape::from_slice(&x.shape()[..n - 2]);
+    shape.extend(out);
+    let input = [x.shape()[n - 2], x.shape()[n - 1]];
+    if input[0] * input[1] > i32::MAX as usize {
+        throw(Error::shape("max_pool2d", format!("planes of {input:?} have too many elements")));
+    }
+    let dtype = x.dtype();
+    let wide = compute::widen(x);
+    let y = Tensor::empty(&shape, wide.dtype());
+    let places = Tensor::empty(&shape, Dtype::I32);
+    dispatch!(compute wide.dtype(), "max_pool2d", T => {
+        // SAFETY: `widen` gives a contiguous tensor of this type; the outputs are new.
+        let (x, y, places) = unsafe { (wide.as_slice::<T>(), y.as_mut_slice::<T>(), places.as_mut_slice::<i32>()) };
+        maxima(x, input, &options, out, y, places);
+    });
+    let y = record("max_pool2d", &[x], compute::narrow(y, dtype), |saver| {
+        let places = saver.save(&places);
+        let shape = x.layout().shape.clone();
+        move |ctx| smallvec![Some(scatter(&ctx.grad(0), &ctx.get(&places), &shape))]
+    });
+    (y, places)
+}
+
+/// dx: each number of dy added where its maximum was.
+fn scatter(dy: &Tensor, places: &Tensor, shape: &[usize]) -> Tensor {
+    let dtype = dy.dtype();
+    let g = compute::widen(dy);
+    let dx = Tensor::empty(shape, g.dtype());
+    dispatch!(compute g.dtype(), "max_pool2d", T => {
+        // SAFETY: contiguous tensors of these types; the output is new.
+        let (g, places, dx) = unsafe { (g.as_slice::<T>(), places.as_slice::<i32>(), dx.as_mut_slice::<T>()) };
+        let planes = shape[..shape.len() - 2].iter().product();
+        let parts = Parts::new(dx);
+        per_plane(planes, g.len(), |p, size| {
+            // SAFETY: each plane is one thread's.
+            let dx = unsafe { plane(&parts, p, planes) };
+            dx.fill(T::ZERO);
+            for (&g, &place) in g[p * size..][..size].iter().zip(&places[p * size..]) {
+                dx[place as usize] += g;
+            }
+        });
+    });
+    record("max_pool2d_backward", &[dy], compute::narrow(dx, dtype), |saver| {
+        let places = saver.save(places);
+        move |ctx| smallvec![Some(pick(&ctx.grad(0), &ctx.get(&places)))]
+    })
+}
+
+/// The numbers of `x` where the maxima were.
+fn pick(x: &Tensor, places: &Tensor) -> Tensor {
+    let (dtype, wide) = (x.dtype(), compute::widen(x));
+    let y = Tensor::empty(places.shape(), wide.dtype());
+    dispatch!(compute wide.dtype(), "max_pool2d", T => {
+        // SAFETY: contiguous tensors of these types; the output is new.
+        let (x, places, y) = unsafe { (wide.as_slice::<T>(), places.as_slice::<i32>(), y.as_mut_slice::<T>()) };
+        let planes = wide.shape()[..wide.dim() - 2].iter().product::<usize>();
+        let size = x.len() / planes.max(1);
+        for (i, (y, &place)) in y.iter_mut().zip(places).enumerate() {
+            *y = x[i / (places.len() / planes) * size + place as usize];
+        }
+    });
+    let shape = x.layout().shape.clone();
+    record("max_pool2d_pick", &[x], compute::narrow(y, dtype), |saver| {
+        let places = saver.save(places);
+        move |ctx| smallvec![Some(scatter(&ctx.grad(0), &ctx.get(&places), &shape))]
+    })
+}
+
+/// Calls `body` with each plane's number and the elements of an output plane, of `outputs` in all.
+fn per_plane(planes: usize, outputs: usize, body: impl Fn(usize, usize) + Sync) {
+    let size = outputs / planes.max(1);
+    parallel_for(planes, (16 << 10) / size.max(1) + 1, |range| {
+        for p in range {
+            body(p, size);
+        }
+    });
+}
+
+/// Plane `p` of `planes` equal parts.
+///
+/// # Safety
+/// No other thread uses the same plane.
+#[allow(clippy::mut_from_ref, reason = "parts are handed out mutably, see `Parts`")]
+unsafe fn plane<T>(parts: &Parts<T>, p: usize, planes: usize) -> &mut [T] {
+    let size = parts.len() / planes;
+    // SAFETY: the caller's promise.
+    unsafe { parts.slice(p * size..(p + 1) * size) }
+}
+
+/// Maxima and their places for contiguous planes.
+fn maxima<T: Float>(
+    x: &[T],
+    [h, w]: [usize; 2],
+    options: &Pool2dOptions,
+    [oh, ow]: [usize; 2],
+    y: &mut [T],
+    places: &mut [i32],
+) {
+    let planes = x.len() / (h * w);
+    let (ys, places) = (Parts::new(y), Parts::new(places));
+    let windows = [taps(options, 0, oh, h), taps(options, 1, ow, w)];
+    let step = options.strides()[1];
+    per_plane(planes, planes * oh * ow * options.kernel_size[0] * options.kernel_size[1], |p, _| {
+        // SAFETY: each plane is one thread's.
+        let (y, places) = unsafe { (plane(&ys, p, planes), plane(&places, p, planes)) };
+        let x = &x[p * h * w..(p + 1) * h * w];
+        for (i, (y, places)) in y.chunks_exact_mut(ow).zip(places.chunks_exact_mut(ow)).enumerate() {
+            let rows = &windows[0].of(i);
+            let first_row = rows.clone().next().unwrap_or(0);
+            y.fill(T::LOWEST);
+            for (j, place) in places.iter_mut().enumerate() {
+                *place = (first_row * w + windows[1].of(j).next().unwrap_or(0)) as i32;
+            }
+            for row in rows.clone() {
+                for tap in &windows[1].taps {
+                    let at = row * w + tap.first_input;
+                    let line = &x[at..(row + 1) * w];
+                    let (y, places) = (&mut y[tap.from..tap.to], &mut places[tap.from..tap.to]);
+                    match step {
+                        1 => raise::<T, 1>(line, 1, at, y, places),
+                        2 => raise::<T, 2>(line, 2, at, y, places),
+                        _ => raise::<T, 0>(line, step, at, y, places),
+                    }
+                }
+            }
+        }
+    });
+}
+
+/// One dimension of the windows: tap t of output `from..to` reads input `first_input`,
+/// `first_input + stride`, ..; the outputs outside have the tap in the padding.
+struct Tap {
+    from: usize,
+    to: usize,
+    first_input: usize,
+}
+
+struct Taps {
+    taps: Vec<Tap>,
+    stride: usize,
+}
+
+impl Taps {
+    /// The input positions of output `i`'s window.
+    fn of(&self, i: usize) -> impl Iterator<Item = usize> + Clone + '_ {
+        let inside = move |tap: &&Tap| tap.from <= i && i < tap.to;
+        let stride = self.stride;
+        self.taps.iter().filter(inside).map(move |tap| tap.first_input + (i - tap.from) * stride)
+    }
+}
+
+fn taps(options: &Pool2dOptions, d: usize, out: usize, size: usize) -> Taps {
+    let (stride, pad) = (options.strides()[d], options.padding[d]);
+    let tap = |t: usize| {
+        let offset = t * options.dilation[d];
+        // Outputs i with 0 <= i * stride + offset - pad < size.
+        let from = pad.saturating_sub(offset).div_ceil(stride).min(out);
+        let to = (size + pad).saturating_sub(offset).div_ceil(stride).clamp(from, out);
+        Tap { from, to, first_input: (from * stride + offset).saturating_sub(pad).min(size) }
+    };
+    Taps { taps: (0..options.kernel_size[d]).map(tap).collect(), stride }
+}
+
+/// Raises the maxima by every `step`-th number of `line`, whose first is element `at` of the plane.
+/// `STEP` is the step where it is known to the compiler, or 0.
+fn raise<T: Float, const STEP: usize>(line: &[T], step: usize, at: usize, y: &mut [T], places: &mut [i32]) {
+    let step = if STEP == 0 { step } else { STEP };
+    assert!(y.is_empty() || (y.len() - 1) * step < line.len());
+    match STEP {
+        1 => raise_1(line, at as i32, y, places),
+        2 => raise_2(line, at as i32, y, places),
+        _ => raise_any(line, step, at as i32, y, places),
+    }
+}
+
+macro_rules! raise {
+    ($($name:ident($($step:ident: $t:ty)?) $by:expr;)*) => {simd_fn! {$(
+        fn $name<T, FMA>(line: &[T], $($step: $t,)? at: i32, y: &mut [T], places: &mut [i32]) {
+            let _ = FMA;
+            let step = $by;
+            for (j, (y, place)) in y.iter_mut().zip(places).enumerate() {
+                // SAFETY: `raise` has checked that the last number is inside.
+                let v = unsafe { *line.get_unchecked(j * step) };
+                #[allow(clippy::eq_op, reason = "only NaN differs from itself")]
+                let better = v > *y || v != v;
+                *y = if better { v } else { *y };
+                *place = if better { at + (j * step) as i32 } else { *place };
+            }
+        }
+    )*}};
+}
+raise! {
+    raise_1() 1;
+    raise_2() 2;
+    raise_any(by: usize) by;
+}
+
+pub(super) fn samples() -> Vec<OpSample> {
+    let sample = |name: &str, shape: &[usize], options: Pool2dOptions| {
+        OpSample::new(format!("max_pool2d({name})"), [values(shape, 1)], move |x| x[0].max_pool2d(options))
+    };
+    let three = Pool2dOptions { stride: Some([2, 2]), padding: [1, 1], ..Pool2dOptions::new([3, 3]) };
+    vec![
+        sample("2x2", &[2, 3, 6, 7], Pool2dOptions::new([2, 2])),
+        sample("3x3 stride 2 padding 1", &[2, 2, 7, 9], three),
+        sample("ceil_mode", &[1, 2, 6, 8], Pool2dOptions { ceil_mode: true, ..three }),
+        sample("dilation", &[2, 9, 10], Pool2dOptions { dilation: [2, 3], stride: Some([1, 3]), ..three }),
+    ]
+}
+
+/// Maxima by their definition, which the kernel is tested against.
+#[cfg(test)]
+fn reference(x: &[f64], [h, w]: [usize; 2], options: &Pool2dOptions, [oh, ow]: [usize; 2]) -> Vec<(f64, usize)> {
+    let (s, p, d) = (options.strides(), options.padding, options.dilation);
+    let mut out = Vec::new();
+    for plane in x.chunks(h * w) {
+        for (i, j) in (0..oh).flat_map(|i| (0..ow).map(move |j| (i, j))) {
+            let mut best: Option<(f64, usize)> = None;
+            for r in 0..options.kernel_size[0] {
+                for c in 0..options.kernel_size[1] {
+                    let a = (i * s[0] + r * d[0]).wrapping_sub(p[0]);
+                    let b = (j * s[1] + c * d[1]).wrapping_sub(p[1]);
+                    if a < h && b < w {
+                        let v = plane[a * w + b];
+                        if best.is_none_or(|(m, _)| v > m || v.is_nan()) {
+                            best = Some((v, a * w + b));
+                        }
+                    }
+                }
+            }
+            out.push(best.expect("every window has an element"));
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_equals_the_definition() {
+        let base = Pool2dOptions::new([3, 2]);
+        for (shape, options) in [
+            ([2, 3, 9, 40], Pool2dOptions::new([2, 2])),
+            ([2, 3, 9, 41], Pool2dOptions { stride: Some([2, 2]), padding: [1, 1], ..Pool2dOptions::new([3, 3]) }),
+            ([1, 2, 10, 37], Pool2dOptions { stride: Some([1, 1]), padding: [1, 1], ..base }),
+            ([1, 2, 11, 36], Pool2dOptions { stride: Some([3, 5]), ceil_mode: true, ..base }),
+            ([1, 2, 11, 12], Pool2dOptions { dilation: [2, 3], stride: Some([2, 1]), ..base }),
+        ] {
+            let mut data = values(shape, 3).to_vec::<f64>();
+            data[5] = f64::NAN;
+            data[20..23].fill(f64::NEG_INFINITY);
+            data[60] = data[61];
+            let x = Tensor::from_slice(&data, shape);
+            let (y, places) = x.max_pool2d_with_indices(options);
+            let out = [y.shape()[2], y.shape()[3]];
+            let want = reference(&data, [shape[2], shape[3]], &options, out);
+            let (y32, _) = x.to_dtype(Dtype::F32).max_pool2d_with_indices(options);
+            let (y, y32, places) = (y.to_vec::<f64>(), y32.to_vec::<f32>(), places.to_vec::<i64>());
+            for (i, &(v, place)) in want.iter().enumerate() {
+                assert!(y[i] == v || v.is_nan() && y[i].is_nan(), "{} {v} {options:?}", y[i]);
+                assert!(y32[i] == v as f32 || v.is_nan() && y32[i].is_nan());
+                assert_eq!(places[i], place as i64, "{options:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn windows_that_do_not_fit_are_named() {
+        let x = values([1, 1, 4, 4], 1);
+        let text = |o| crate::catch(|| x.max_pool2d(o)).unwrap_err().to_string();
+        assert!(text(Pool2dOptions::new([5, 2])).contains("covers 5"));
+        let padded = Pool2dOptions { padding: [2, 0], ..Pool2dOptions::new([3, 3]) };
+        assert!(text(padded).contains("more than half"));
+    }
+}
