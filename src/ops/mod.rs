@@ -8,6 +8,7 @@ mod index;
 mod index_select;
 mod masked;
 pub mod pointwise;
+pub mod random;
 mod reduce;
 #[doc(hidden)]
 pub mod samples;
