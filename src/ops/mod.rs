@@ -16,6 +16,7 @@ mod masked;
 mod matmul;
 mod max_pool;
 pub mod pointwise;
+pub mod random;
 mod reduce;
 #[doc(hidden)]
 pub mod samples;

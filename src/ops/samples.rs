@@ -120,6 +120,7 @@ pub fn all() -> Vec<OpSample> {
         super::index::samples,
         super::index_select::samples,
         super::masked::samples,
+        super::random::samples,
         super::reduce::samples,
         super::scan::samples,
         super::softmax::samples,

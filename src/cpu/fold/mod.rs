@@ -41,8 +41,13 @@ pub trait Fold: Sync {
 }
 
 /// A pointer that may go to other threads; what is done with it is argued for where it is used.
-#[derive(Clone, Copy)]
 pub struct Shared<T>(pub *const T);
+impl<T> Clone for Shared<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T> Copy for Shared<T> {}
 // SAFETY: only the address moves; reads are of memory that nobody writes meanwhile.
 unsafe impl<T> Send for Shared<T> {}
 // SAFETY: as above.
@@ -171,8 +176,13 @@ impl<F: Fold> Fold for Part<'_, F> {
 }
 
 /// A place to write results to from several threads, each its own elements.
-#[derive(Clone, Copy)]
 pub struct SharedMut<T>(pub *mut T);
+impl<T> Clone for SharedMut<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T> Copy for SharedMut<T> {}
 // SAFETY: only the address moves; every user writes elements of its own.
 unsafe impl<T> Send for SharedMut<T> {}
 // SAFETY: as above.

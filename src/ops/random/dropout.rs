@@ -1,0 +1,174 @@
+//! Dropout: `y = x m / (1 - p)` with a random mask m that is 0 with probability p;
+//! `dx = g m / (1 - p)`. One pass makes random words, mask and result; the mask is kept for backward
+//! as one byte per element, which is read faster than words are made again.
+
+use smallvec::smallvec;
+
+use super::fill::{WORDS, each_group, words};
+use super::{Draw, Generator};
+use crate::autograd::record;
+use crate::cpu::fold::{Shared, SharedMut};
+use crate::cpu::vectorize::{Kernel, vectorize};
+use crate::cpu::widen::{Real, Widen};
+use crate::error::{Error, throw};
+use crate::ops::samples::{OpSample, values};
+use crate::tensor::dispatch;
+use crate::{Dtype, Tensor};
+
+/// Whole groups of elements.
+struct Drop<'a, T> {
+    x: &'a [T],
+    y: &'a mut [T],
+    mask: &'a mut [bool],
+    first_group: usize,
+    draw: Draw,
+    /// An element is kept when its word is at least this (a word has 32 bits).
+    threshold: u64,
+    scale: f64,
+}
+
+impl<T: Widen<Wide: Real>> Kernel for Drop<'_, T> {
+    type Output = ();
+    #[inline(always)]
+    fn run<const FMA: bool>(self) {
+        let scale = T::Wide::of(self.scale);
+        // Of 2^32 nothing is kept: with p = 1.
+        let threshold = self.threshold.min(u32::MAX as u64) as u32;
+        let any = self.threshold <= u32::MAX as u64;
+        let groups = self.x.chunks(WORDS).zip(self.y.chunks_mut(WORDS)).zip(self.mask.chunks_mut(WORDS));
+        for (g, ((x, y), mask)) in groups.enumerate() {
+            let words = words(self.draw, ((self.first_group + g) * WORDS / 4) as u64);
+            for (((&x, y), m), &word) in x.iter().zip(y).zip(mask).zip(&words) {
+                let keep = (word >= threshold) & any;
+                *m = keep;
+                *y = T::narrow(if keep { x.widen() * scale } else { T::Wide::ZERO });
+            }
+        }
+    }
+}
+
+impl Generator {
+    /// In training, each element of `x` is set to zero with probability `p` and otherwise divided by
+    /// `1 - p`; else `x` itself (`torch.nn.functional.dropout`).
+    ///
+    /// # Panics
+    /// Throws for integers and bools, and when `p` is not a probability.
+    #[track_caller]
+    pub fn dropout(&self, x: &Tensor, p: f64, training: bool) -> Tensor {
+        if !(0.0..=1.0).contains(&p) {
+            throw(Error::argument(
+                "dropout",
+                "p",
+                format!("{p}; a probability between 0 and 1 is needed"),
+            ));
+        }
+        if !x.dtype().is_floating_point() {
+            crate::tensor::dtype::not_floating("dropout", x.dtype());
+        }
+        if !training || p == 0.0 {
+            return x.clone();
+        }
+        let scale = if p == 1.0 { 0.0 } else { 1.0 / (1.0 - p) };
+        let (y, mask) = drop_elements(x, self.draw(), p, scale);
+        record("dropout", &[x], y, |saver| {
+            let mask = saver.save(&mask);
+            move |ctx| smallvec![Some(apply_mask(&ctx.grad(0), &ctx.get(&mask), scale))]
+        })
+    }
+}
+
+/// The result and the mask, not recorded.
+fn drop_elements(x: &Tensor, draw: Draw, p: f64, scale: f64) -> (Tensor, Tensor) {
+    let dense = x.detach().contiguous();
+    let (y, mask) = (dense.empty_like(), Tensor::empty(x.shape(), Dtype::Bool));
+    let threshold = (p * (1u64 << 32) as f64).round() as u64;
+    dispatch!(float x.dtype(), "dropout", T => {
+        let from = Shared(dense.data_ptr().cast::<T>());
+        let masks = SharedMut(mask.data_ptr().cast::<bool>());
+        each_group(x.numel(), WORDS, SharedMut(y.data_ptr().cast::<T>()), |y, first_group| {
+            let from = from;
+            let start = first_group * WORDS;
+            // SAFETY: the same elements of the input and the mask, which is fresh: its bytes are
+            // written before they are read as bools.
+            let (x, mask) = unsafe {
+                masks.at(start).write_bytes(0, y.len());
+                (std::slice::from_raw_parts(from.0.add(start), y.len()), masks.slice(start..start + y.len()))
+            };
+            vectorize(Drop { x, y, mask, first_group, draw, threshold, scale });
+        });
+    });
+    (y, mask)
+}
+
+/// `g mask scale`. Linear in `g`: its gradient is the same again.
+fn apply_mask(g: &Tensor, mask: &Tensor, scale: f64) -> Tensor {
+    let dense = g.detach().contiguous();
+    let out = dense.empty_like();
+    dispatch!(float g.dtype(), "dropout", T => {
+        // SAFETY: dense and of these types; `out` is fresh.
+        let (g, mask) = unsafe { (dense.as_slice::<T>(), mask.as_slice::<bool>()) };
+        each_group(g.len(), WORDS, SharedMut(out.data_ptr().cast::<T>()), |out, first_group| {
+            let part = first_group * WORDS..first_group * WORDS + out.len();
+            vectorize(Mask { g: &g[part.clone()], mask: &mask[part], out, scale });
+        });
+    });
+    record("dropout_backward", &[g], out, |saver| {
+        let mask = saver.save(mask);
+        move |ctx| smallvec![Some(apply_mask(&ctx.grad(0), &ctx.get(&mask), scale))]
+    })
+}
+
+struct Mask<'a, T> {
+    g: &'a [T],
+    mask: &'a [bool],
+    out: &'a mut [T],
+    scale: f64,
+}
+
+impl<T: Widen<Wide: Real>> Kernel for Mask<'_, T> {
+    type Output = ();
+    #[inline(always)]
+    fn run<const FMA: bool>(self) {
+        let scale = T::Wide::of(self.scale);
+        for ((o, &g), &m) in self.out.iter_mut().zip(self.g).zip(self.mask) {
+            *o = T::narrow(if m { g.widen() * scale } else { T::Wide::ZERO });
+        }
+    }
+}
+
+pub(super) fn samples() -> Vec<OpSample> {
+    // A generator per call: the same mask each time.
+    vec![
+        OpSample::new("dropout(0.4)", [values([5, 30], 1)], |x| {
+            Generator::new(1).dropout(&x[0], 0.4, true)
+        }),
+        OpSample::new("dropout(1)", [values([5], 1)], |x| Generator::new(1).dropout(&x[0], 1.0, true)),
+        OpSample::new("dropout, not training", [values([5], 1)], |x| x[0].dropout(0.4, false)),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_share_of_zeros_is_p_and_the_mean_stays() {
+        for p in [0.1, 0.5, 0.9] {
+            let y = Generator::new(5).dropout(&Tensor::ones([100_000], Dtype::F32), p, true);
+            let zeros = y.eq(0.0).sum().item() / 1e5;
+            assert!((zeros - p).abs() < 0.006, "{zeros} of {p}");
+            let mean = y.mean().item();
+            assert!((mean - 1.0).abs() < 0.03, "{mean}");
+        }
+    }
+
+    #[test]
+    fn draws_differ_and_the_seed_repeats_them() {
+        let x = Tensor::ones([64], Dtype::F32);
+        let g = Generator::new(6);
+        let (a, b) = (g.dropout(&x, 0.5, true), g.dropout(&x, 0.5, true));
+        assert_ne!(a.to_vec::<f32>(), b.to_vec::<f32>());
+        g.manual_seed(6);
+        assert_eq!(a.to_vec::<f32>(), g.dropout(&x, 0.5, true).to_vec::<f32>());
+    }
+}

@@ -1,0 +1,341 @@
+//! Uniform and normal numbers. The words of a Philox stream are made some blocks at a time in vector
+//! registers; word `w` of block `b` belongs to place `4 b + w`.
+
+use std::ops::Range;
+
+use half::{bf16, f16};
+use smallvec::smallvec;
+
+use super::{Draw, Generator};
+use crate::autograd::record_inplace;
+use crate::cpu::fold::SharedMut;
+use crate::cpu::math::single;
+use crate::cpu::philox::philox4x32_10;
+use crate::cpu::threads::{GRAIN, parallel_for};
+use crate::cpu::vectorize::{Kernel, vectorize};
+use crate::cpu::widen::Widen;
+use crate::error::{Error, throw};
+use crate::tensor::{Element, TensorOptions, dispatch};
+use crate::Tensor;
+
+/// Blocks that are made together.
+const BLOCKS: usize = 16;
+/// Words of those.
+pub(super) const WORDS: usize = 4 * BLOCKS;
+
+/// The words of [`BLOCKS`] blocks from `first` on, in order.
+#[inline(always)]
+pub(super) fn words(draw: Draw, first: u64) -> [u32; WORDS] {
+    let key = [draw.seed as u32, (draw.seed >> 32) as u32];
+    let (c, d) = (draw.stream as u32, (draw.stream >> 32) as u32);
+    let mut out = [0; WORDS];
+    for (j, out) in out.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+        let block = first.wrapping_add(j as u64);
+        *out = philox4x32_10([block as u32, (block >> 32) as u32, c, d], key);
+    }
+    out
+}
+
+/// Elements per group of [`WORDS`] words, and the elements of such a group.
+pub(super) trait Distribution<T>: Copy + Send + Sync {
+    /// Words that an element takes: 1 or 2.
+    const WORDS_EACH: usize;
+    /// The group's elements, in the first `WORDS / WORDS_EACH` places.
+    fn group<const FMA: bool>(self, words: &[u32; WORDS]) -> [T; WORDS];
+}
+
+/// Uniform in [low, low + span).
+#[derive(Clone, Copy)]
+pub(super) struct Uniform {
+    low: f64,
+    span: f64,
+}
+
+/// Normal with this mean and standard deviation.
+#[derive(Clone, Copy)]
+struct Normal {
+    mean: f64,
+    std: f64,
+}
+
+macro_rules! uniform {
+    ($($t:ident, bits $bits:literal;)*) => {$(
+        impl Distribution<$t> for Uniform {
+            const WORDS_EACH: usize = 1;
+            #[inline(always)]
+            fn group<const FMA: bool>(self, words: &[u32; WORDS]) -> [$t; WORDS] {
+                let (low, span) = (self.low as f32, self.span as f32);
+                // As many bits as the type has, so that rounding never gives 1.
+                let unit = 1.0 / (1u32 << $bits) as f32;
+                let mut out = [$t::default(); WORDS];
+                for j in 0..WORDS {
+                    // Through i32, which has a vector conversion.
+                    let u = (words[j] >> (32 - $bits)) as i32 as f32 * unit;
+                    out[j] = $t::narrow(u * span + low);
+                }
+                out
+            }
+        }
+    )*};
+}
+uniform! { f32, bits 24; f16, bits 11; bf16, bits 8; }
+
+/// 53 random bits as a number in [0, 1).
+#[inline(always)]
+fn unit64(low: u32, high: u32) -> f64 {
+    ((u64::from(low) | u64::from(high) << 32) >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
+}
+
+impl Distribution<f64> for Uniform {
+    const WORDS_EACH: usize = 2;
+    #[inline(always)]
+    fn group<const FMA: bool>(self, words: &[u32; WORDS]) -> [f64; WORDS] {
+        let mut out = [0.0; WORDS];
+        for (o, w) in out.iter_mut().zip(words.chunks_exact(2)) {
+            *o = unit64(w[0], w[1]) * self.span + self.low;
+        }
+        out
+    }
+}
+
+/// Sine and cosine of `u` turns, u in [0, 1), to f32's precision.
+#[inline(always)]
+fn sin_cos_turns<const FMA: bool>(u: f32) -> (f32, f32) {
+    // To the nearest quarter turn; what is left is at most an eighth.
+    let quarter = (4.0 * u + 0.5) as i32;
+    let r = (u - 0.25 * quarter as f32) * std::f32::consts::TAU;
+    let z = r * r;
+    let fma = single::fma::<FMA>;
+    let s = fma(fma(fma(2.718_304e-6, z, -1.983_933_5e-4), z, 8.333_329e-3), z, -0.166_666_67);
+    let s = fma(r * z, s, r);
+    let c = fma(fma(fma(-2.721_017e-7, z, 2.479_952e-5), z, -1.388_888_3e-3), z, 4.166_666_8e-2);
+    let c = fma(z * z, c, fma(z, -0.5, 1.0));
+    let (sin, cos) = if quarter & 1 == 0 { (s, c) } else { (c, s) };
+    let sign = |v: f32, negative: i32| f32::from_bits(v.to_bits() ^ ((negative & 2) as u32) << 30);
+    (sign(sin, quarter), sign(cos, quarter + 1))
+}
+
+macro_rules! normal {
+    ($($t:ident)*) => {$(
+        impl Distribution<$t> for Normal {
+            const WORDS_EACH: usize = 1;
+            /// Box-Muller: words 2 j and 2 j + 1 make elements 2 j and 2 j + 1.
+            #[inline(always)]
+            fn group<const FMA: bool>(self, words: &[u32; WORDS]) -> [$t; WORDS] {
+                let (mean, std) = (self.mean as f32, self.std as f32);
+                let unit = 1.0 / (1u32 << 24) as f32;
+                let mut out = [$t::default(); WORDS];
+                let (mut even, mut odd) = ([0f32; WORDS / 2], [0f32; WORDS / 2]);
+                for j in 0..WORDS / 2 {
+                    // In (0, 1], where the logarithm is finite.
+                    let u = 1.0 - (words[2 * j] >> 8) as i32 as f32 * unit;
+                    let radius = (-2.0 * single::log::<FMA>(u)).sqrt() * std;
+                    let turns = (words[2 * j + 1] >> 8) as i32 as f32 * unit;
+                    let (sin, cos) = sin_cos_turns::<FMA>(turns);
+                    (even[j], odd[j]) = (radius * cos + mean, radius * sin + mean);
+                }
+                for j in 0..WORDS / 2 {
+                    (out[2 * j], out[2 * j + 1]) = ($t::narrow(even[j]), $t::narrow(odd[j]));
+                }
+                out
+            }
+        }
+    )*};
+}
+normal!(f32 f16 bf16);
+
+impl Distribution<f64> for Normal {
+    const WORDS_EACH: usize = 2;
+    #[inline(always)]
+    fn group<const FMA: bool>(self, words: &[u32; WORDS]) -> [f64; WORDS] {
+        let mut out = [0.0; WORDS];
+        for (o, w) in out.chunks_exact_mut(2).zip(words.chunks_exact(4)) {
+            let radius = (-2.0 * (1.0 - unit64(w[0], w[1])).ln()).sqrt() * self.std;
+            let (sin, cos) = (std::f64::consts::TAU * unit64(w[2], w[3])).sin_cos();
+            (o[0], o[1]) = (radius * cos + self.mean, radius * sin + self.mean);
+        }
+        out
+    }
+}
+
+/// Writes groups of a draw.
+struct Fill<'a, T, D> {
+    out: &'a mut [T],
+    first_group: usize,
+    draw: Draw,
+    distribution: D,
+}
+
+impl<T: Element, D: Distribution<T>> Kernel for Fill<'_, T, D> {
+    type Output = ();
+    #[inline(always)]
+    fn run<const FMA: bool>(self) {
+        for (g, out) in self.out.chunks_mut(WORDS / D::WORDS_EACH).enumerate() {
+            let first = ((self.first_group + g) * BLOCKS) as u64;
+            let group = self.distribution.group::<FMA>(&words(self.draw, first));
+            out.copy_from_slice(&group[..out.len()]);
+        }
+    }
+}
+
+/// Fills the dense `out` with the draw's numbers.
+pub(super) fn fill<T: Element, D: Distribution<T>>(out: &mut [T], draw: Draw, distribution: D) {
+    each_group(out.len(), WORDS / D::WORDS_EACH, SharedMut(out.as_mut_ptr()), |out, first_group| {
+        vectorize(Fill { out, first_group, draw, distribution });
+    });
+}
+
+/// Calls `body(elements, first group)` on parts of the `n` elements at `out` that are whole groups of
+/// `size`, but for the last.
+pub(super) fn each_group<T>(
+    n: usize,
+    size: usize,
+    out: SharedMut<T>,
+    body: impl Fn(&mut [T], usize) + Sync,
+) {
+    parallel_for(n.div_ceil(size), GRAIN / (4 * size), |groups: Range<usize>| {
+        // SAFETY: the callers give `n` elements that are theirs alone; groups are disjoint.
+        let part = unsafe { out.slice(groups.start * size..n.min(groups.end * size)) };
+        body(part, groups.start);
+    });
+}
+
+impl Generator {
+    /// Uniform numbers in [0, 1) (`torch.rand` with a generator).
+    #[track_caller]
+    pub fn rand(&self, shape: impl AsRef<[usize]>, options: impl Into<TensorOptions>) -> Tensor {
+        let options = options.into();
+        let t = Tensor::empty(shape, TensorOptions { requires_grad: false, ..options });
+        self.uniform_(&t, 0.0, 1.0);
+        if options.requires_grad { t.requires_grad_(true) } else { t }
+    }
+
+    /// Standard normal numbers (`torch.randn` with a generator).
+    #[track_caller]
+    pub fn randn(&self, shape: impl AsRef<[usize]>, options: impl Into<TensorOptions>) -> Tensor {
+        let options = options.into();
+        let t = Tensor::empty(shape, TensorOptions { requires_grad: false, ..options });
+        self.normal_(&t, 0.0, 1.0);
+        if options.requires_grad { t.requires_grad_(true) } else { t }
+    }
+
+    /// Overwrites `t` with uniform numbers in [low, high) (`torch.Tensor.uniform_`).
+    ///
+    /// # Panics
+    /// Throws for integers and bools, and when `high` is below `low`.
+    #[track_caller]
+    pub fn uniform_<'t>(&self, t: &'t Tensor, low: f64, high: f64) -> &'t Tensor {
+        if low.partial_cmp(&high).is_none_or(|o| o.is_gt()) {
+            throw(Error::argument("uniform_", "low", format!("{low} is above `high`, {high}")));
+        }
+        self.overwrite("uniform_", t, Uniform { low, span: high - low });
+        t
+    }
+
+    /// Overwrites `t` with normal numbers (`torch.Tensor.normal_`).
+    ///
+    /// # Panics
+    /// Throws for integers and bools, and when `std` is negative.
+    #[track_caller]
+    pub fn normal_<'t>(&self, t: &'t Tensor, mean: f64, std: f64) -> &'t Tensor {
+        if std < 0.0 || std.is_nan() {
+            throw(Error::argument("normal_", "std", format!("{std}; it must be at least 0")));
+        }
+        self.overwrite("normal_", t, Normal { mean, std });
+        t
+    }
+
+    #[track_caller]
+    fn overwrite<D>(&self, op: &'static str, t: &Tensor, distribution: D)
+    where
+        D: Distribution<f64> + Distribution<f32> + Distribution<f16> + Distribution<bf16>,
+    {
+        if !t.dtype().is_floating_point() {
+            crate::tensor::dtype::not_floating(op, t.dtype());
+        }
+        t.assert_inplace_legal(op);
+        let draw = self.draw();
+        t.change_dense(|x| {
+            dispatch!(float x.dtype(), op, T => {
+                // SAFETY: dense, of type T, and about to be overwritten by the caller's wish.
+                fill(unsafe { x.as_mut_slice::<T>() }, draw, distribution);
+            });
+        });
+        record_inplace(op, t, &[t], |_| |_: &crate::autograd::BackwardCtx<'_>| smallvec![None]);
+    }
+}
+
+/// Uniform numbers in [0, 1) of a draw, as a list.
+pub(super) fn uniform_list(draw: Draw, n: usize) -> Vec<f64> {
+    let mut list = vec![0.0; n];
+    fill(&mut list, draw, Uniform { low: 0.0, span: 1.0 });
+    list
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Dtype;
+
+    #[test]
+    fn groups_are_the_blocks_of_the_stream() {
+        let draw = Draw { seed: 5 | 7 << 32, stream: 3 | 9 << 32 };
+        let first = (1 << 32) - 3;
+        for (j, block) in words(draw, first).chunks_exact(4).enumerate() {
+            let counter = first + j as u64;
+            let counter = [counter as u32, (counter >> 32) as u32, 3, 9];
+            assert_eq!(block, philox4x32_10(counter, [5, 7]), "block {j}");
+        }
+    }
+
+    #[test]
+    fn numbers_follow_the_stream_one_by_one() {
+        let draw = Draw { seed: 11, stream: 1 };
+        let (mut uniform, mut normal) = (vec![0f32; 150], vec![0f32; 150]);
+        fill(&mut uniform, draw, Uniform { low: -1.0, span: 3.0 });
+        fill(&mut normal, draw, Normal { mean: 2.0, std: 0.5 });
+        let mut plain = draw.words();
+        assert!(uniform.iter().all(|u| *u == plain.uniform() * 3.0 - 1.0));
+        let mut plain = draw.words();
+        for pair in normal.chunks_exact(2) {
+            for (got, want) in pair.iter().zip(plain.normal_pair()) {
+                assert!((got - (want * 0.5 + 2.0)).abs() < 2e-6, "{got} {want}");
+            }
+        }
+    }
+
+    #[test]
+    fn all_types_have_the_moments_asked_for() {
+        let g = Generator::new(3);
+        for dtype in [Dtype::F64, Dtype::F32, Dtype::F16, Dtype::BF16] {
+            let u = g.rand([40_000], dtype).to_vec::<f64>();
+            assert!(u.iter().all(|u| (0.0..1.0).contains(u)), "{dtype}");
+            let (mean, var) = moments(&u);
+            assert!((mean - 0.5).abs() < 0.006 && (var - 1.0 / 12.0).abs() < 0.002, "{dtype} {mean} {var}");
+            let n = Tensor::empty([40_000], dtype);
+            let (mean, var) = moments(&g.normal_(&n, 3.0, 2.0).to_vec::<f64>());
+            assert!((mean - 3.0).abs() < 0.04 && (var - 4.0).abs() < 0.12, "{dtype} {mean} {var}");
+        }
+    }
+
+    fn moments(x: &[f64]) -> (f64, f64) {
+        let mean = x.iter().sum::<f64>() / x.len() as f64;
+        (mean, x.iter().map(|v| (v - mean) * (v - mean)).sum::<f64>() / x.len() as f64)
+    }
+
+    #[test]
+    fn the_number_of_threads_does_not_matter() {
+        let before = crate::get_num_threads();
+        let make = |threads| {
+            crate::set_num_threads(threads);
+            let g = Generator::new(9);
+            let mut all = g.randn([300_001], Dtype::F32).to_vec::<f32>();
+            all.extend(g.rand([100_003], Dtype::F64).to_vec::<f32>());
+            all.extend(g.dropout(&Tensor::ones([200_000], Dtype::F32), 0.3, true).to_vec::<f32>());
+            all
+        };
+        let (one, three) = (make(1), make(3));
+        crate::set_num_threads(before);
+        assert_eq!(one, three);
+    }
+}

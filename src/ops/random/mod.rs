@@ -1,0 +1,193 @@
+//! Random tensors. A [`Generator`] is a seed and an offset that counts the draws made from it; each
+//! draw (one call, however many numbers) has a Philox stream of its own, in which element `i` is a
+//! pure function of `i`. So numbers do not depend on the number of threads, and (seed, offset) in a
+//! checkpoint is all that is needed to go on as if nothing had happened.
+//!
+//! `Tensor::rand` and the like draw from the process's default generator, which
+//! [`manual_seed`] sets; the methods of a `Generator` of one's own draw from that.
+
+mod dropout;
+mod fill;
+mod pick;
+
+use std::hash::{BuildHasher, RandomState};
+
+use parking_lot::Mutex;
+
+use super::samples::OpSample;
+use crate::Tensor;
+use crate::cpu::philox::PhiloxStream;
+use crate::tensor::TensorOptions;
+
+/// Streams of generators have this bit set; those below belong to samplers of datasets, which count
+/// epochs, so that a program may use one seed for both.
+const GENERATOR_STREAMS: u64 = 1 << 63;
+
+/// Where a generator stands: what a checkpoint keeps of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct GeneratorState {
+    /// The seed.
+    pub seed: u64,
+    /// Draws made since it was set.
+    pub offset: u64,
+}
+
+/// A source of random numbers (`torch.Generator`): Philox 4x32-10.
+///
+/// ```
+/// use torchrs::{Dtype::F32, Generator};
+/// let g = Generator::new(7);
+/// let first = g.randn([3], F32);
+/// let state = g.get_state();
+/// let second = g.randn([3], F32);
+/// g.set_state(state);
+/// assert_eq!(g.randn([3], F32).to_vec::<f32>(), second.to_vec::<f32>());
+/// assert_ne!(first.to_vec::<f32>(), second.to_vec::<f32>());
+/// ```
+#[derive(Debug)]
+pub struct Generator(Mutex<Option<GeneratorState>>);
+
+/// `None` until first used: then its seed is unpredictable.
+static DEFAULT: Generator = Generator(Mutex::new(None));
+
+/// The process's default generator (`torch.default_generator`).
+pub fn default_generator() -> &'static Generator {
+    &DEFAULT
+}
+
+/// Sets the seed of the default generator (`torch.manual_seed`).
+pub fn manual_seed(seed: u64) {
+    DEFAULT.manual_seed(seed);
+}
+
+/// A key and a stream: the numbers of one draw.
+#[derive(Clone, Copy)]
+pub(super) struct Draw {
+    seed: u64,
+    stream: u64,
+}
+
+impl Draw {
+    /// The same words one by one, for draws that need an unforeseeable number of them.
+    fn words(self) -> PhiloxStream {
+        PhiloxStream::new(self.seed, self.stream)
+    }
+}
+
+impl Generator {
+    /// A generator at the beginning of `seed`.
+    pub fn new(seed: u64) -> Self {
+        Generator(Mutex::new(Some(GeneratorState { seed, offset: 0 })))
+    }
+
+    /// Goes to the beginning of `seed` (`torch.Generator.manual_seed`).
+    pub fn manual_seed(&self, seed: u64) {
+        self.set_state(GeneratorState { seed, offset: 0 });
+    }
+
+    /// The seed that was set last (`torch.Generator.initial_seed`).
+    pub fn initial_seed(&self) -> u64 {
+        self.get_state().seed
+    }
+
+    /// Where the generator stands.
+    pub fn get_state(&self) -> GeneratorState {
+        *self.0.lock().get_or_insert_with(unpredictable)
+    }
+
+    /// Goes where `state` was taken.
+    pub fn set_state(&self, state: GeneratorState) {
+        *self.0.lock() = Some(state);
+    }
+
+    /// The next draw's stream.
+    fn draw(&self) -> Draw {
+        let mut state = self.0.lock();
+        let state = state.get_or_insert_with(unpredictable);
+        let draw = Draw { seed: state.seed, stream: state.offset | GENERATOR_STREAMS };
+        state.offset += 1;
+        draw
+    }
+}
+
+/// A seed from the system's randomness, by way of the standard library's hash keys.
+fn unpredictable() -> GeneratorState {
+    GeneratorState { seed: RandomState::new().hash_one(std::process::id()), offset: 0 }
+}
+
+macro_rules! from_default {
+    ($($(#[$doc:meta])* $name:ident($($arg:ident: $t:ty),*);)*) => {
+        impl Tensor {$(
+            $(#[$doc])*
+            #[track_caller]
+            pub fn $name($($arg: $t),*) -> Tensor {
+                DEFAULT.$name($($arg),*)
+            }
+        )*}
+    };
+}
+from_default! {
+    /// Uniform numbers in [0, 1) from the default generator (`torch.rand`).
+    rand(shape: impl AsRef<[usize]>, options: impl Into<TensorOptions>);
+    /// Standard normal numbers from the default generator (`torch.randn`).
+    randn(shape: impl AsRef<[usize]>, options: impl Into<TensorOptions>);
+    /// Uniform integers in `low..high` from the default generator (`torch.randint`); usually
+    /// `options` is `I64`.
+    ///
+    /// # Panics
+    /// Throws when `high` is not above `low`.
+    randint(low: i64, high: i64, shape: impl AsRef<[usize]>, options: impl Into<TensorOptions>);
+    /// The numbers `0..n` in random order, i64, from the default generator (`torch.randperm`).
+    randperm(n: usize);
+}
+
+macro_rules! methods_from_default {
+    ($($(#[$doc:meta])* $name:ident(self $(, $arg:ident: $t:ty)*) -> $result:ty;)*) => {
+        impl Tensor {$(
+            $(#[$doc])*
+            #[track_caller]
+            pub fn $name(&self $(, $arg: $t)*) -> $result {
+                DEFAULT.$name(self $(, $arg)*)
+            }
+        )*}
+    };
+}
+methods_from_default! {
+    /// Overwrites the elements with uniform numbers in [low, high) (`torch.Tensor.uniform_`).
+    ///
+    /// # Panics
+    /// Throws for integers and bools, and when `high` is below `low`.
+    uniform_(self, low: f64, high: f64) -> &Tensor;
+    /// Overwrites the elements with normal numbers (`torch.Tensor.normal_`).
+    ///
+    /// # Panics
+    /// Throws for integers and bools, and when `std` is negative.
+    normal_(self, mean: f64, std: f64) -> &Tensor;
+    /// Overwrites the elements with 1 with probability `p`, else 0 (`torch.Tensor.bernoulli_`).
+    ///
+    /// # Panics
+    /// Throws when `p` is not a probability.
+    bernoulli_(self, p: f64) -> &Tensor;
+    /// 1 with the probability that the element holds, else 0 (`torch.bernoulli`).
+    ///
+    /// # Panics
+    /// Throws for integers and bools, and when an element is not a probability.
+    bernoulli(self) -> Tensor;
+    /// Indices drawn with probabilities in proportion to the weights in this list, or in each row of
+    /// this matrix (`torch.multinomial`).
+    ///
+    /// # Panics
+    /// Throws when weights are negative, not finite or all zero, or more indices are drawn without
+    /// replacement than weights are positive.
+    multinomial(self, num_samples: usize, replacement: bool) -> Tensor;
+    /// In training, each element is set to zero with probability `p` and otherwise divided by
+    /// `1 - p`; else this tensor itself (`torch.nn.functional.dropout`).
+    ///
+    /// # Panics
+    /// Throws for integers and bools, and when `p` is not a probability.
+    dropout(self, p: f64, training: bool) -> Tensor;
+}
+
+pub(super) fn samples() -> Vec<OpSample> {
+    dropout::samples()
+}

@@ -1,0 +1,243 @@
+//! Random integers, permutations and choices.
+
+use smallvec::smallvec;
+
+use super::Generator;
+use super::fill::uniform_list;
+use crate::autograd::record_inplace;
+use crate::error::{Error, throw};
+use crate::tensor::{Element, TensorOptions, dispatch};
+use crate::{Dtype, Tensor};
+
+#[track_caller]
+fn assert_probability(op: &str, p: f64) {
+    if !(0.0..=1.0).contains(&p) {
+        throw(Error::argument(op, "p", format!("{p}; a probability between 0 and 1 is needed")));
+    }
+}
+
+impl Generator {
+    /// Uniform integers in `low..high` (`torch.randint` with a generator).
+    ///
+    /// # Panics
+    /// Throws when `high` is not above `low`.
+    #[track_caller]
+    pub fn randint(
+        &self,
+        low: i64,
+        high: i64,
+        shape: impl AsRef<[usize]>,
+        options: impl Into<TensorOptions>,
+    ) -> Tensor {
+        if high <= low {
+            throw(Error::argument(
+                "randint",
+                "high",
+                format!("{high}; it must be above `low`, {low}"),
+            ));
+        }
+        let t = Tensor::empty(shape, options);
+        let mut words = self.draw().words();
+        let span = high.wrapping_sub(low) as u64;
+        dispatch!(t.dtype(), T => {
+            // SAFETY: fresh, contiguous and of type T.
+            for o in unsafe { t.as_mut_slice::<T>() } {
+                *o = T::from_i64(low.wrapping_add(words.below(span) as i64));
+            }
+        });
+        t
+    }
+
+    /// The numbers `0..n` in random order, i64 (`torch.randperm` with a generator).
+    pub fn randperm(&self, n: usize) -> Tensor {
+        let mut words = self.draw().words();
+        let mut order: Vec<i64> = (0..n as i64).collect();
+        // Fisher and Yates.
+        for i in (1..n).rev() {
+            order.swap(i, words.below(i as u64 + 1) as usize);
+        }
+        Tensor::from(order)
+    }
+
+    /// Overwrites `t` with 1 with probability `p`, else 0 (`torch.Tensor.bernoulli_`).
+    ///
+    /// # Panics
+    /// Throws when `p` is not a probability.
+    #[track_caller]
+    pub fn bernoulli_<'t>(&self, t: &'t Tensor, p: f64) -> &'t Tensor {
+        assert_probability("bernoulli_", p);
+        t.assert_inplace_legal("bernoulli_");
+        let uniform = uniform_list(self.draw(), t.numel());
+        t.change_dense(|x| {
+            dispatch!(x.dtype(), T => {
+                // SAFETY: dense, of type T, and about to be overwritten by the caller's wish.
+                let x = unsafe { x.as_mut_slice::<T>() };
+                x.iter_mut().zip(&uniform).for_each(|(x, &u)| *x = T::from_i64((u < p) as i64));
+            });
+        });
+        record_inplace("bernoulli_", t, &[t], |_| {
+            |_: &crate::autograd::BackwardCtx<'_>| smallvec![None]
+        });
+        t
+    }
+
+    /// 1 with the probability that the element of `p` holds, else 0 (`torch.bernoulli`).
+    ///
+    /// # Panics
+    /// Throws for integers and bools, and when an element is not a probability.
+    #[track_caller]
+    pub fn bernoulli(&self, p: &Tensor) -> Tensor {
+        if !p.dtype().is_floating_point() {
+            crate::tensor::dtype::not_floating("bernoulli", p.dtype());
+        }
+        let all = p.to_vec::<f64>();
+        if let Some(&bad) = all.iter().find(|p| !(0.0..=1.0).contains(*p)) {
+            assert_probability("bernoulli", bad);
+        }
+        let uniform = uniform_list(self.draw(), all.len());
+        let drawn: Vec<bool> = uniform.iter().zip(&all).map(|(u, p)| u < p).collect();
+        Tensor::from_slice(&drawn, p.shape()).to_dtype(p.dtype())
+    }
+
+    /// Indices drawn with probabilities in proportion to `weights`, a list or the rows of a matrix
+    /// (`torch.multinomial`).
+    ///
+    /// # Panics
+    /// Throws when weights are negative, not finite or all zero, or more indices are drawn without
+    /// replacement than weights are positive.
+    #[track_caller]
+    pub fn multinomial(&self, weights: &Tensor, num_samples: usize, replacement: bool) -> Tensor {
+        let op = "multinomial";
+        if !weights.dtype().is_floating_point() {
+            crate::tensor::dtype::not_floating(op, weights.dtype());
+        }
+        let (mut shape, classes) = match *weights.shape() {
+            [n] => (vec![], n),
+            [rows, n] => (vec![rows], n),
+            _ => throw(Error::shape(
+                op,
+                format!("takes a list or a matrix of weights, got shape {:?}", weights.shape()),
+            )),
+        };
+        shape.push(num_samples);
+        let all = weights.to_vec::<f64>();
+        if let Some(i) = all.iter().position(|w| !w.is_finite() || *w < 0.0) {
+            throw(Error::argument(
+                op,
+                "weights",
+                format!("{} at position {i}; weights are finite and at least 0", all[i]),
+            ));
+        }
+        let draw = self.draw();
+        let uniform = uniform_list(draw, all.len().max(all.len() / classes.max(1) * num_samples));
+        let mut out: Vec<i64> = Vec::new();
+        for (row, w) in all.chunks(classes.max(1)).enumerate() {
+            let positive = w.iter().filter(|w| **w > 0.0).count();
+            if positive == 0 || !replacement && positive < num_samples {
+                throw(Error::argument(
+                    op,
+                    "num_samples",
+                    format!(
+                        "{num_samples} indices from {positive} weights that are not 0{}",
+                        if replacement { "" } else { ", without replacement" }
+                    ),
+                ));
+            }
+            if replacement {
+                out.extend(with_replacement(w, &uniform[row * num_samples..][..num_samples]));
+            } else {
+                out.extend(without_replacement(w, &uniform[row * classes..][..classes], num_samples));
+            }
+        }
+        Tensor::from_slice(&out, shape)
+    }
+}
+
+/// For each uniform number, the index in whose part of the cumulated weights it falls.
+fn with_replacement<'a>(w: &[f64], uniform: &'a [f64]) -> impl Iterator<Item = i64> + use<'a> {
+    let sums: Vec<f64> = w
+        .iter()
+        .scan(0.0, |sum, w| {
+            *sum += w;
+            Some(*sum)
+        })
+        .collect();
+    let total = sums[sums.len() - 1];
+    // Rounding can put `u total` at the end: the last index with a weight is meant.
+    let last = w.iter().rposition(|w| *w > 0.0).unwrap_or(0);
+    uniform.iter().map(move |u| sums.partition_point(|s| *s <= u * total).min(last) as i64)
+}
+
+/// The indices of the `k` smallest `e_i / w_i` with exponential numbers `e_i`: each is the next one
+/// with probability in proportion to its weight.
+fn without_replacement(w: &[f64], uniform: &[f64], k: usize) -> Vec<i64> {
+    let time = |(w, u): (&f64, &f64)| if *w > 0.0 { -(1.0 - u).ln() / w } else { f64::INFINITY };
+    let times: Vec<f64> = w.iter().zip(uniform).map(time).collect();
+    let mut order: Vec<i64> = (0..w.len() as i64).collect();
+    order.sort_by(|&i, &j| times[i as usize].total_cmp(&times[j as usize]));
+    order.truncate(k);
+    order
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catch;
+
+    #[test]
+    fn integers_are_in_range_and_permutations_complete() {
+        let g = Generator::new(1);
+        let x = g.randint(-3, 5, [1000], Dtype::I64).to_vec::<i64>();
+        assert!((-3..5).all(|v| x.contains(&v)) && x.iter().all(|v| (-3..5).contains(v)));
+        assert_eq!(g.randint(i64::MIN, i64::MAX, [4], Dtype::I64).numel(), 4);
+        let mut order = g.randperm(257).to_vec::<i64>();
+        assert!(order.windows(2).any(|w| w[0] > w[1]));
+        order.sort();
+        assert_eq!(order, (0..257).collect::<Vec<i64>>());
+        let error = catch(|| g.randint(3, 3, [1], Dtype::I64)).unwrap_err().to_string();
+        assert!(error.contains("randint") && error.contains("above `low`, 3"), "{error}");
+    }
+
+    #[test]
+    fn choices_follow_their_weights() {
+        let g = Generator::new(2);
+        let w = Tensor::from([[1f32, 0., 3.], [0., 5., 0.]]);
+        let drawn = g.multinomial(&w, 8000, true);
+        assert_eq!(drawn.shape(), &[2, 8000]);
+        let first = drawn.i(0).to_vec::<i64>();
+        let twos = first.iter().filter(|i| **i == 2).count();
+        // The standard deviation is 39; the seed is fixed.
+        assert!(twos.abs_diff(6000) < 160 && first.iter().all(|i| *i != 1), "{twos}");
+        assert!(drawn.i(1).to_vec::<i64>().iter().all(|i| *i == 1));
+        let mut first = 0;
+        for _ in 0..2000 {
+            let two = g.multinomial(&Tensor::from([1f32, 0., 3.]), 2, false).to_vec::<i64>();
+            assert!(two == [0, 2] || two == [2, 0], "{two:?}");
+            first += (two[0] == 2) as usize;
+        }
+        assert!(first.abs_diff(1500) < 80, "{first}");
+    }
+
+    #[test]
+    fn impossible_choices_are_refused() {
+        let g = Generator::new(3);
+        let message = |w: &[f32], n, r| {
+            catch(|| g.multinomial(&Tensor::from_slice(w, [w.len()]), n, r)).unwrap_err().to_string()
+        };
+        assert!(message(&[0.0, 0.0], 1, true).contains("0 weights"));
+        assert!(message(&[1.0, 0.0], 2, false).contains("without replacement"));
+        assert!(message(&[1.0, -2.0], 1, true).contains("-2 at position 1"));
+        let error = catch(|| g.bernoulli(&Tensor::from([0.5f32, 1.5]))).unwrap_err().to_string();
+        assert!(error.contains("1.5"), "{error}");
+    }
+
+    #[test]
+    fn truth_comes_with_its_probability() {
+        let g = Generator::new(4);
+        let x = Tensor::empty([10_000], Dtype::Bool);
+        let ones = g.bernoulli_(&x, 0.25).sum().item();
+        assert!((ones - 2500.0).abs() < 180.0, "{ones}");
+        let p = Tensor::from([0f64, 1.0]);
+        assert_eq!(g.bernoulli(&p).to_vec::<f64>(), [0.0, 1.0]);
+    }
+}
