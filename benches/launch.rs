@@ -12,17 +12,23 @@ const ROUNDS: usize = 30;
 
 fn main() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let launcher = build(root, &["--package", "torchrs-launcher", "--bin", "torchrs-launch"], "torchrs-launch");
+    let launcher = build(
+        root,
+        &["--package", "torchrs-launcher", "--bin", "torchrs-launch"],
+        "torchrs-launch",
+    );
     let hello = build(root, &["--example", "hello"], "examples/hello");
     let (mut first_line, mut whole, mut resident) = (Vec::new(), Vec::new(), 0);
     for _ in 0..ROUNDS {
         let (start_ns, start) = (monotonic_ns(), Instant::now());
-        let output = Command::new(&launcher).args(["--nproc", "2"]).arg(&hello).output().expect("it starts");
+        let output =
+            Command::new(&launcher).args(["--nproc", "2"]).arg(&hello).output().expect("it starts");
         whole.push(start.elapsed().as_secs_f64());
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let text = String::from_utf8_lossy(&output.stdout);
         let numbers = |before: &str| -> Vec<u64> {
-            let after = |line: &str| line.split(before).nth(1)?.split_whitespace().next()?.parse().ok();
+            let after =
+                |line: &str| line.split(before).nth(1)?.split_whitespace().next()?.parse().ok();
             text.lines().filter_map(after).collect()
         };
         let mains = numbers("main at ");
@@ -37,7 +43,8 @@ fn main() {
 
 fn build(root: &Path, what: &[&str], file: &str) -> PathBuf {
     let mut cargo = Command::new(env!("CARGO"));
-    let status = cargo.current_dir(root).args(["build", "--release", "--quiet"]).args(what).status();
+    let status =
+        cargo.current_dir(root).args(["build", "--release", "--quiet"]).args(what).status();
     assert!(status.expect("cargo runs").success());
     // This bench lies in target/release/deps.
     let bench = std::env::current_exe().expect("its own path");

@@ -53,7 +53,11 @@ struct Net {
 
 impl Net {
     fn new() -> Self {
-        Net { fc1: nn::Linear::new(12, 32), norm: nn::LayerNorm::new([32]), fc2: nn::Linear::new(32, 5) }
+        Net {
+            fc1: nn::Linear::new(12, 32),
+            norm: nn::LayerNorm::new([32]),
+            fc2: nn::Linear::new(32, 5),
+        }
     }
 
     fn logits(&self, x: &Tensor) -> Tensor {
@@ -95,7 +99,11 @@ fn fifty_steps(rank: usize, job: Job) {
     }
     let mine = Tensor::from(weights(&net).into_iter().map(i64::from).collect::<Vec<_>>());
     for (other, theirs) in group.all_gather(&mine).unwrap().iter().enumerate() {
-        assert_eq!(theirs.to_vec::<i64>(), mine.to_vec::<i64>(), "weights of ranks {rank} and {other}");
+        assert_eq!(
+            theirs.to_vec::<i64>(),
+            mine.to_vec::<i64>(),
+            "weights of ranks {rank} and {other}"
+        );
     }
     if rank == 0 {
         std::fs::write(&job.out, serde_json::to_vec(&losses).unwrap()).unwrap();
@@ -126,7 +134,9 @@ fn accumulate(rank: usize, job: Job) {
     let net = DistributedDataParallel::with_options(Net::new(), &group, &small_buckets()).unwrap();
     let x = Tensor::randn([24, 12], Dtype::F32);
     let y = Tensor::randint(0, 5, [24], Dtype::I64);
-    let loss = |start: usize, n: usize| F::cross_entropy(&net.logits(&x.narrow(0, start, n)), &y.narrow(0, start, n));
+    let loss = |start: usize, n: usize| {
+        F::cross_entropy(&net.logits(&x.narrow(0, start, n)), &y.narrow(0, start, n))
+    };
     net.no_sync(|| (loss(12 * rank, 6) * 0.5).backward());
     (loss(12 * rank + 6, 6) * 0.5).backward();
     let sent: Vec<Vec<f32>> = net.parameters().iter().map(|p| p.grad().unwrap().to_vec()).collect();
@@ -157,7 +167,8 @@ fn different_models(rank: usize, job: Job) {
             _ => net.fc2.requires_grad_(false),
         }
     }
-    let error = DistributedDataParallel::new(net, &group).err().expect("the models differ").to_string();
+    let error =
+        DistributedDataParallel::new(net, &group).err().expect("the models differ").to_string();
     let expected: &[&str] = match what {
         "shape" => &["`fc2.weight`", "[5, 32]", "[6, 32]", "rank 0", "rank 1"],
         "dtype" => &["`norm.weight`", "f32", "f64", "rank 1"],

@@ -19,13 +19,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use clap::Parser;
-use serde_json::json;
-use torchrs::checkpoint::{Checkpoint, CheckpointDir};
-use torchrs::data::{DataLoader, DistributedSampler};
+use torchrs::checkpoint::Checkpoint;
+use torchrs::data::{DataLoader, Dataset, DistributedSampler, SubsetSampler};
 use torchrs::distributed::{self, DistributedDataParallel, ProcessGroup, ReduceOp};
-use torchrs::nn::{self, functional as F, Module};
-use torchrs::optim::{Optimizer, lr_scheduler::LrScheduler};
-use torchrs::{Device, Dtype, Error, Result, Tensor, no_grad};
+use torchrs::nn::{self, Module, functional as F};
+use torchrs::optim::lr_scheduler::LrScheduler;
+use torchrs::optim::{Optimizer, OptimizerState};
+use torchrs::{Device, Error, Result, Tensor, default_generator, no_grad};
 
 use args::{Args, DeviceChoice};
 use data::Data;
@@ -78,18 +78,21 @@ fn train(args: &Args, group: &ProcessGroup) -> Result<()> {
     let epochs = args.epochs.unwrap_or(defaults.epochs);
     let global_batch = args.batch_size.unwrap_or(defaults.batch_size) as usize;
     if !global_batch.is_multiple_of(world) {
-        let message = format!("{global_batch} samples per step cannot be shared equally by {world} workers");
+        let message =
+            format!("{global_batch} samples per step cannot be shared equally by {world} workers");
         return Err(Error::config("--batch-size", message));
     }
 
     torchrs::manual_seed(args.seed);
-    let (training, validation) = Data::open(args)?;
-    let network = models::build(args, &training)?;
-    let run = RunDir::agree(args, &network.name(), group)?;
+    let (training, validation, shape) = Data::open(args)?;
+    let (training_len, validation_len) = (training.len(), validation.len());
+    let network = models::build(args, shape)?;
+    let name = format!("{:?}", args.model()).to_lowercase();
+    let run = RunDir::agree(args, &name, group)?;
     let model = DistributedDataParallel::new(network, group)?;
 
-    let sampler = DistributedSampler::new(training.len(), world, rank)?.drop_last(true);
-    let mut loader = DataLoader::builder(training.clone())
+    let sampler = DistributedSampler::new(training_len, world, rank)?.drop_last(true);
+    let loader = DataLoader::builder(training)
         .batch_size(global_batch / world)
         .sampler(sampler)
         .drop_last(true)
@@ -98,12 +101,19 @@ fn train(args: &Args, group: &ProcessGroup) -> Result<()> {
         .build()?;
     let steps_per_epoch = loader.len() as u64;
     if steps_per_epoch == 0 {
-        let message = format!("{global_batch} is more than the {} training samples", training.len());
+        let message = format!("{global_batch} is more than the {training_len} training samples");
         return Err(Error::config("--batch-size", message));
     }
     let total = (epochs * steps_per_epoch).min(args.max_steps.unwrap_or(u64::MAX));
-    let mut optimizer = models::optimizer(args, &model, args.lr.unwrap_or(defaults.lr))?;
-    let mut schedule = models::schedule(&*optimizer, epochs * steps_per_epoch);
+    // Validation samples are dealt out without padding: every one counts once.
+    let share = (rank..validation_len).step_by(world).collect();
+    let validation = DataLoader::builder(validation)
+        .batch_size(global_batch / world)
+        .sampler(SubsetSampler::new(share))
+        .build()?;
+    let lr = args.lr.unwrap_or(defaults.lr);
+    let mut optimizer = models::optimizer(args, model.parameters(), lr);
+    let mut schedule = models::schedule(&mut *optimizer, epochs * steps_per_epoch);
 
     let checkpoints = run.checkpoints();
     let mut at = Position { epoch: 0, step: 0, epoch_loss: 0.0, epoch_steps: 0 };
@@ -111,36 +121,38 @@ fn train(args: &Args, group: &ProcessGroup) -> Result<()> {
         let saved = Checkpoint::load(checkpoints.at(step))?;
         at = saved.value("position")?;
         model.load_state_dict(saved.tensors("model")?, true)?;
-        optimizer.load_state_dict(saved.tensors("optimizer")?, &saved.value("optimizer")?)?;
+        let options = saved.value("optimizer")?;
+        optimizer.load_state_dict(&OptimizerState::join(saved.tensors("optimizer")?, &options)?)?;
         schedule.load_state_dict(&saved.value("schedule")?)?;
         loader.load_state_dict(&saved.value("loader")?)?;
-        torchrs::set_rng_state(&saved.value("rng")?);
+        default_generator().set_state(saved.value("rng")?);
     }
-    let save = |at: &Position, loader: &DataLoader<Data>, optimizer: &dyn Optimizer, schedule: &dyn LrScheduler| {
-        if rank != 0 {
-            return Ok(());
-        }
-        let (tensors, options) = optimizer.state_dict();
-        let checkpoint = Checkpoint::new()
-            .with_tensors("model", model.state_dict())
-            .with_tensors("optimizer", tensors)
-            .with_value("optimizer", &options)?
-            .with_value("schedule", &schedule.state_dict())?
-            .with_value("loader", &loader.state_dict())?
-            .with_value("rng", &torchrs::get_rng_state())?
-            .with_value("position", at)?;
-        checkpoints.save(at.step, &checkpoint).map(drop)
-    };
+    let save =
+        |at: &Position, optimizer: &dyn Optimizer, schedule: &dyn LrScheduler| -> Result<()> {
+            if rank != 0 {
+                return Ok(());
+            }
+            let (tensors, options) = optimizer.state_dict().split();
+            let checkpoint = Checkpoint::new()
+                .with_tensors("model", model.state_dict().into_iter().collect())
+                .with_tensors("optimizer", tensors)
+                .with_value("optimizer", &options)?
+                .with_value("schedule", &schedule.state_dict())?
+                .with_value("loader", &loader.state_dict())?
+                .with_value("rng", &default_generator().get_state())?
+                .with_value("position", at)?;
+            checkpoints.save(at.step, &checkpoint).map(drop)
+        };
 
     let mut metrics = Metrics::open(&run.path, at.step, rank == 0)?;
     let progress = Progress::new(rank, total, at.step);
     if rank == 0 {
         progress.line(&format!(
             "{} on {}: {} training and {} validation samples, {} parameters, {world} worker(s), {}",
-            model.name(),
+            name,
             args.data.name(),
-            training.len(),
-            validation.len(),
+            training_len,
+            validation_len,
             model.num_parameters(),
             match run.resume {
                 Some(step) => format!("{} from step {step}", run.path.display()),
@@ -165,7 +177,7 @@ fn train(args: &Args, group: &ProcessGroup) -> Result<()> {
             loss.backward();
             nn::clip_grad_norm_(&model.parameters(), args.clip_norm);
             optimizer.step();
-            let lr = optimizer.param_groups()[0].lr;
+            let lr = optimizer.lr(0);
             schedule.step(&mut *optimizer);
 
             // One small message per step: the mean loss, and whether any rank was told to stop.
@@ -184,7 +196,7 @@ fn train(args: &Args, group: &ProcessGroup) -> Result<()> {
             let due = args.save_every.is_some_and(|n| at.step.is_multiple_of(n));
             if stopped || due || at.step == total {
                 if at.epoch_steps < steps_per_epoch {
-                    save(&at, &loader, &*optimizer, &*schedule)?;
+                    save(&at, &*optimizer, &schedule)?;
                 }
                 if stopped || at.step == total {
                     break;
@@ -196,7 +208,7 @@ fn train(args: &Args, group: &ProcessGroup) -> Result<()> {
             break 'epochs;
         }
         train_loss = at.epoch_loss / at.epoch_steps as f64;
-        let (val_loss, accuracy) = evaluate(&model, &validation, global_batch / world, group)?;
+        let (val_loss, accuracy) = evaluate(&**model, &validation, group)?;
         val_accuracy = accuracy;
         let samples_per_s = (samples - epoch_samples) as f64 / seconds;
         metrics.push(Line::Epoch {
@@ -217,13 +229,13 @@ fn train(args: &Args, group: &ProcessGroup) -> Result<()> {
         if at.epoch_steps == steps_per_epoch {
             at = Position { epoch: at.epoch + 1, epoch_loss: 0.0, epoch_steps: 0, ..at };
             loader.set_epoch(at.epoch);
-            save(&at, &loader, &*optimizer, &*schedule)?;
+            save(&at, &*optimizer, &schedule)?;
         }
     }
     progress.finish();
     let samples_per_s = samples as f64 / started.elapsed().as_secs_f64();
     if rank == 0 {
-        metrics.draw(&format!("{} on {}", model.name(), args.data.name()))?;
+        metrics.draw(&format!("{name} on {}", args.data.name()))?;
     }
     group.barrier()?;
     if stopped {
@@ -248,24 +260,18 @@ fn train(args: &Args, group: &ProcessGroup) -> Result<()> {
 /// Mean loss and accuracy over the whole validation set, each rank doing its share of it.
 fn evaluate(
     model: &dyn Network,
-    validation: &Data,
-    batch_size: usize,
+    validation: &DataLoader<Data>,
     group: &ProcessGroup,
 ) -> Result<(f64, f64)> {
-    let share = (group.rank()..validation.len()).step_by(group.world_size()).collect();
-    let loader = DataLoader::builder(validation.clone()).batch_size(batch_size).indices(share).build()?;
     model.eval();
     let mut sums = [0f64; 3];
-    for batch in loader.iter() {
+    for batch in validation.iter() {
         let (x, y) = batch?;
-        no_grad(|| {
-            let logits = model.logits(&x);
-            let y = y.flatten(0, -1);
-            let n = y.numel() as f64;
-            sums[0] += F::cross_entropy(&logits, &y).item() * n;
-            sums[1] += logits.argmax(-1, false).eq(&y).to_dtype(Dtype::F32).sum().item();
-            sums[2] += n;
-        });
+        let y = y.flatten(0, -1);
+        let logits = no_grad(|| model.logits(&x));
+        sums[0] += F::cross_entropy(&logits, &y).item() * y.numel() as f64;
+        sums[1] += models::correct(&logits, &y);
+        sums[2] += y.numel() as f64;
     }
     model.train();
     let sums = Tensor::from_slice(&sums, [3]);

@@ -14,8 +14,20 @@ use torchrs::{Error, Result};
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Line {
-    Epoch { step: u64, epoch: u64, train_loss: f64, val_loss: f64, val_accuracy: f64, samples_per_s: f64 },
-    Step { step: u64, epoch: u64, loss: f64, lr: f64 },
+    Epoch {
+        step: u64,
+        epoch: u64,
+        train_loss: f64,
+        val_loss: f64,
+        val_accuracy: f64,
+        samples_per_s: f64,
+    },
+    Step {
+        step: u64,
+        epoch: u64,
+        loss: f64,
+        lr: f64,
+    },
 }
 
 impl Line {
@@ -43,12 +55,17 @@ impl Metrics {
             return Ok(Metrics { file: None, path, lines });
         }
         if let Ok(file) = File::open(&path) {
-            let parsed = BufReader::new(file).lines().map_while(|l| serde_json::from_str(&l.ok()?).ok());
+            let parsed =
+                BufReader::new(file).lines().map_while(|l| serde_json::from_str(&l.ok()?).ok());
             lines = parsed.filter(|l: &Line| l.step() <= step).collect();
         }
-        let text: String = lines.iter().map(|l| serde_json::to_string(l).expect("plain data") + "\n").collect();
+        let text: String =
+            lines.iter().map(|l| serde_json::to_string(l).expect("plain data") + "\n").collect();
         fs::write(&path, text).context(|| format!("write {}", path.display()))?;
-        let file = OpenOptions::new().append(true).open(&path).context(|| format!("open {}", path.display()))?;
+        let file = OpenOptions::new()
+            .append(true)
+            .open(&path)
+            .context(|| format!("open {}", path.display()))?;
         Ok(Metrics { file: Some(file), path, lines })
     }
 
@@ -99,7 +116,9 @@ fn draw(lines: &[Line], title: &str, path: &Path) -> Result<(), Box<dyn std::err
         .label("training")
         .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], blue));
     chart
-        .draw_series(LineSeries::new(validation.iter().copied(), orange.stroke_width(2)).point_size(3))?
+        .draw_series(
+            LineSeries::new(validation.iter().copied(), orange.stroke_width(2)).point_size(3),
+        )?
         .label("validation")
         .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], orange));
     chart.configure_series_labels().border_style(BLACK.mix(0.3)).background_style(WHITE).draw()?;
@@ -114,14 +133,17 @@ pub struct Progress(ProgressBar);
 impl Progress {
     pub fn new(rank: usize, steps: u64, done: u64) -> Self {
         // Under the launcher stderr is a pipe; the launcher says whether a terminal is behind it.
-        let behind_pipe = || std::env::var("TORCHRS_TERMINAL").is_ok_and(|s| s.split(',').any(|s| s == "stderr"));
+        let behind_pipe =
+            || std::env::var("TORCHRS_TERMINAL").is_ok_and(|s| s.split(',').any(|s| s == "stderr"));
         let target = match rank {
             0 if std::io::stderr().is_terminal() => ProgressDrawTarget::stderr(),
             0 if behind_pipe() => ProgressDrawTarget::term_like(Box::new(PipedTerminal)),
             _ => ProgressDrawTarget::hidden(),
         };
-        let style = ProgressStyle::with_template("{prefix} {bar:30} {pos}/{len} steps, {elapsed} + {eta}, {msg}")
-            .expect("a constant template");
+        let style = ProgressStyle::with_template(
+            "{prefix} {bar:30} {pos}/{len} steps, {elapsed} + {eta}, {msg}",
+        )
+        .expect("a constant template");
         let bar = ProgressBar::with_draw_target(Some(steps), target).with_style(style);
         bar.set_position(done);
         Progress(bar)

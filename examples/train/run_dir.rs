@@ -32,8 +32,8 @@ impl RunDir {
         };
         let bytes = serde_json::to_vec(&mine).expect("plain data");
         let chosen = group.broadcast_bytes(&bytes, 0)?;
-        let chosen: std::result::Result<RunDir, String> =
-            serde_json::from_slice(&chosen).map_err(|e| Error::Other(format!("run folder from rank 0: {e}")))?;
+        let chosen: std::result::Result<RunDir, String> = serde_json::from_slice(&chosen)
+            .map_err(|e| Error::Other(format!("run folder from rank 0: {e}")))?;
         chosen.map_err(Error::Other)
     }
 
@@ -47,7 +47,9 @@ impl RunDir {
             None if args.resume => match numbered(&prefix).last() {
                 Some(&number) => run(&prefix, number),
                 None => {
-                    let message = format!("no run named {prefix}* under {RUNS}/ to go on with; name one with --run-dir");
+                    let message = format!(
+                        "no run named {prefix}* under {RUNS}/ to go on with; name one with --run-dir"
+                    );
                     return Err(Error::config("--resume", message));
                 }
             },
@@ -65,9 +67,13 @@ impl RunDir {
             return Err(Error::config("--run-dir", message));
         }
         if args.resume && latest.is_none() {
-            return Err(Error::config("--resume", format!("{} holds no checkpoint", path.display())));
+            return Err(Error::config(
+                "--resume",
+                format!("{} holds no checkpoint", path.display()),
+            ));
         }
-        fs::create_dir_all(&path).context(|| format!("create the run folder {}", path.display()))?;
+        fs::create_dir_all(&path)
+            .context(|| format!("create the run folder {}", path.display()))?;
         Ok(RunDir { path, resume: latest.map(|(step, _)| step) })
     }
 

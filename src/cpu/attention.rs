@@ -119,7 +119,8 @@ impl Attention {
                     out.copy_from_slice(&sums[i * w..(i + 1) * w]);
                     let sum = total[i].wide();
                     // No visible key: the sum is 0. A NaN among the scores stays NaN.
-                    logsum[at] = if sum == 0.0 { T::ZERO } else { T::of(highest[i].wide() + sum.ln()) };
+                    logsum[at] =
+                        if sum == 0.0 { T::ZERO } else { T::of(highest[i].wide() + sum.ln()) };
                     scale(out, T::of(if sum == 0.0 { 0.0 } else { 1.0 / sum }));
                 }
             }

@@ -151,34 +151,48 @@ impl<T: Float> Block<'_, T> {
         let panels = count.div_ceil(wide);
         let image = self.sizes.groups * self.sizes.inputs * self.field.plane;
         let mut spans = Vec::with_capacity(wide);
-        let places: Vec<Place> = (0..panels).map(|p| self.place(first + p * wide, count - p * wide)).collect();
-        with_scratch(depth * panels * wide + Field::SLACK + self.tile.rows * wide, |scratch: &mut [T]| {
-            let (block, spill) = scratch.split_at_mut(depth * panels * wide + Field::SLACK);
-            for k0 in (0..k).step_by(depth) {
-                let deep = depth.min(k - k0);
-                let rows = &self.rows[k0..k0 + deep];
-                for p in 0..panels {
-                    let n = wide.min(count - p * wide);
-                    let panel = &mut block[p * deep * wide..];
-                    if n < wide {
-                        panel[..deep * wide].fill(T::ZERO);
+        let places: Vec<Place> =
+            (0..panels).map(|p| self.place(first + p * wide, count - p * wide)).collect();
+        with_scratch(
+            depth * panels * wide + Field::SLACK + self.tile.rows * wide,
+            |scratch: &mut [T]| {
+                let (block, spill) = scratch.split_at_mut(depth * panels * wide + Field::SLACK);
+                for k0 in (0..k).step_by(depth) {
+                    let deep = depth.min(k - k0);
+                    let rows = &self.rows[k0..k0 + deep];
+                    for p in 0..panels {
+                        let n = wide.min(count - p * wide);
+                        let panel = &mut block[p * deep * wide..];
+                        if n < wide {
+                            panel[..deep * wide].fill(T::ZERO);
+                        }
+                        runs(self.field, self.sizes.grid, image, first + p * wide, n, &mut spans);
+                        gather(self.source, rows, &spans, wide, panel);
                     }
-                    runs(self.field, self.sizes.grid, image, first + p * wide, n, &mut spans);
-                    gather(self.source, rows, &spans, wide, panel);
-                }
-                // Short filters stay in the first-level cache beside one panel; long ones pass by once.
-                let small = self.sizes.outputs * deep * size_of::<T>() <= 96 << 10;
-                let filters = self.sizes.outputs.div_ceil(self.tile.rows);
-                let (outer, inner) = if small { (panels, filters) } else { (filters, panels) };
-                for o in 0..outer {
-                    for i in 0..inner {
-                        let (p, f) = if small { (o, i) } else { (i, o) };
-                        // SAFETY: the caller's promise.
-                        unsafe { self.tile(k0, deep, f, &block[p * deep * wide..], &places[p], spill, out) };
+                    // Short filters stay in the first-level cache beside one panel; long ones pass by once.
+                    let small = self.sizes.outputs * deep * size_of::<T>() <= 96 << 10;
+                    let filters = self.sizes.outputs.div_ceil(self.tile.rows);
+                    let (outer, inner) = if small { (panels, filters) } else { (filters, panels) };
+                    for o in 0..outer {
+                        for i in 0..inner {
+                            let (p, f) = if small { (o, i) } else { (i, o) };
+                            // SAFETY: the caller's promise.
+                            unsafe {
+                                self.tile(
+                                    k0,
+                                    deep,
+                                    f,
+                                    &block[p * deep * wide..],
+                                    &places[p],
+                                    spill,
+                                    out,
+                                )
+                            };
+                        }
                     }
                 }
-            }
-        });
+            },
+        );
     }
 
     /// # Safety
@@ -209,7 +223,11 @@ impl<T: Float> Block<'_, T> {
             a_column: rows,
             b: panel[..deep * wide].as_ptr(),
             // SAFETY: inside the output by the caller's word.
-            c: if straight { unsafe { out.add(place.first + channel) } } else { spill.as_mut_ptr() },
+            c: if straight {
+                unsafe { out.add(place.first + channel) }
+            } else {
+                spill.as_mut_ptr()
+            },
             c_row: if straight { self.target.channel } else { wide },
             m,
             n: if straight { place.count } else { wide },
@@ -238,7 +256,8 @@ impl<T: Float> Block<'_, T> {
         };
         let dense = t.column == 1 && (t.row == columns || self.sizes.grid[0] == 1);
         let one_image = first % points + count <= points;
-        let offsets = if dense && one_image { vec![] } else { (first..first + count).map(at).collect() };
+        let offsets =
+            if dense && one_image { vec![] } else { (first..first + count).map(at).collect() };
         Place { first: at(first), count, offsets }
     }
 }
@@ -275,7 +294,14 @@ pub fn correlate_filters<T: Float>(
             let k0 = cut * plan.depth;
             // SAFETY: each item has its own piece.
             let sums = unsafe { shared.slice(item * piece..(item + 1) * piece) };
-            plan.sum(field, &rows[k0.min(k)..(k0 + plan.depth).min(k)], source, gradient, (g, part), sums);
+            plan.sum(
+                field,
+                &rows[k0.min(k)..(k0 + plan.depth).min(k)],
+                source,
+                gradient,
+                (g, part),
+                sums,
+            );
         }
     });
     for g in 0..sizes.groups {
@@ -288,7 +314,8 @@ pub fn correlate_filters<T: Float>(
                 for o in 0..outputs {
                     let line = &mut out[(g * outputs + o) * k + k0..][..deep];
                     for (p, out) in line.iter_mut().enumerate() {
-                        let sum = if plan.swapped { sums[o * deep + p] } else { sums[p * outputs + o] };
+                        let sum =
+                            if plan.swapped { sums[o * deep + p] } else { sums[p * outputs + o] };
                         *out = if part == 0 { sum } else { *out + sum };
                     }
                 }
@@ -327,7 +354,14 @@ impl FilterPlan {
         let width = if sizes.outputs > 256 { 128 } else { 256 };
         let blocks = total.div_ceil(width);
         let parts = threads.div_ceil(sizes.groups * cuts).min(blocks).max(1);
-        FilterPlan { sizes, cuts, depth: k.div_ceil(cuts), parts, width, swapped: k < sizes.outputs }
+        FilterPlan {
+            sizes,
+            cuts,
+            depth: k.div_ceil(cuts),
+            parts,
+            width,
+            swapped: k < sizes.outputs,
+        }
     }
 
     /// The sums of one group over one part of the points.
@@ -369,8 +403,11 @@ impl FilterPlan {
                         done += len;
                     }
                 }
-                let (a, b, m, n) =
-                    if self.swapped { (&*grads, &*columns, outputs, k) } else { (&*columns, &*grads, k, outputs) };
+                let (a, b, m, n) = if self.swapped {
+                    (&*grads, &*columns, outputs, k)
+                } else {
+                    (&*columns, &*grads, k, outputs)
+                };
                 pack(count, n, b, 1, width, tile.columns, packed);
                 // SAFETY: `a` has m rows of `count` numbers, `width` apart; b was just packed; the
                 // sums are `m * n` numbers of this item's own.

@@ -60,7 +60,11 @@ pub fn correlate_planes<T: Float>(
                 for i in 0..planes.inputs {
                     let from = &source[(first + i) * h * w..][..h * w];
                     let plane = &mut copy[i * field.plane..(i + 1) * field.plane];
-                    if field.direct { plane.copy_from_slice(from) } else { field.fill_plane(from, [h, w], plane) }
+                    if field.direct {
+                        plane.copy_from_slice(from)
+                    } else {
+                        field.fill_plane(from, [h, w], plane)
+                    }
                 }
                 let base = target.first + n * target.image + c * target.channel;
                 for i in 0..window.grid[0] {
@@ -104,7 +108,11 @@ pub fn correlate_plane_filters<T: Float>(
                     let from = n * planes.sources + c * planes.sources / planes.channels;
                     let from = &source[from * h * w..][..h * w];
                     let plane = &mut copy[..field.plane];
-                    if field.direct { plane.copy_from_slice(from) } else { field.fill_plane(from, [h, w], plane) }
+                    if field.direct {
+                        plane.copy_from_slice(from)
+                    } else {
+                        field.fill_plane(from, [h, w], plane)
+                    }
                     let gradient = &gradient[(n * planes.channels + c) * points..][..points];
                     overlap(copy, field.grid_row, &field.taps, gradient, window.grid[1], out);
                 }

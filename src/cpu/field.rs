@@ -77,7 +77,16 @@ impl Field {
             let offset = |t: &[isize; 2]| t[0] as usize * w + t[1] as usize;
             let taps = window.taps.iter().map(offset).collect();
             let grid_row = window.step[0] * w;
-            return Field { plane: h * w, grid_row, taps, origin: [0; 2], rows, phases, phase, direct: true };
+            return Field {
+                plane: h * w,
+                grid_row,
+                taps,
+                origin: [0; 2],
+                rows,
+                phases,
+                phase,
+                direct: true,
+            };
         }
         let offset = |t: &[isize; 2]| {
             let (y, x) = ((t[0] - y0) as usize, (t[1] - x0) as usize);

@@ -63,9 +63,13 @@ macro_rules! float {
             fn tile(isa: Isa) -> Tile<Self> {
                 match isa {
                     #[cfg(target_arch = "x86_64")]
-                    Isa::Avx512 => Tile { rows: 8, columns: $wide, run: micro::avx512::<$t, $wide> },
+                    Isa::Avx512 => {
+                        Tile { rows: 8, columns: $wide, run: micro::avx512::<$t, $wide> }
+                    }
                     #[cfg(target_arch = "x86_64")]
-                    Isa::Avx2 => Tile { rows: 6, columns: $narrow, run: micro::avx2::<$t, $narrow> },
+                    Isa::Avx2 => {
+                        Tile { rows: 6, columns: $narrow, run: micro::avx2::<$t, $narrow> }
+                    }
                     _ => Tile { rows: 6, columns: $narrow, run: micro::baseline::<$t, $narrow> },
                 }
             }

@@ -52,7 +52,8 @@ impl Tensor {
         let plan = Plan::new(self, key, value, attn_mask, is_causal, scale);
         let dtype = self.dtype();
         // A bool mask becomes one that is added.
-        let mask = attn_mask.map(|m| if m.dtype() == Dtype::Bool { additive(m, dtype) } else { m.clone() });
+        let mask = attn_mask
+            .map(|m| if m.dtype() == Dtype::Bool { additive(m, dtype) } else { m.clone() });
         let (y, logsum) = no_grad(|| plan.forward([self, key, value], mask.as_ref()));
         let inputs: SmallVec<[&Tensor; 4]> =
             [Some(self), Some(key), Some(value), mask.as_ref()].into_iter().flatten().collect();
@@ -139,19 +140,32 @@ impl Plan {
                 fail("attn_mask must broadcast to [.., query length, key length]")
             }
             if is_causal {
-                throw(Error::argument(OP, "is_causal", "true beside an attn_mask; give one of them"));
+                throw(Error::argument(
+                    OP,
+                    "is_causal",
+                    "true beside an attn_mask; give one of them",
+                ));
             }
             if mask.dtype() != Dtype::Bool && mask.dtype() != q.dtype() {
                 throw(Error::dtype(
                     OP,
-                    format!("attn_mask is {}, must be bool or the query's {}", mask.dtype(), q.dtype()),
+                    format!(
+                        "attn_mask is {}, must be bool or the query's {}",
+                        mask.dtype(),
+                        q.dtype()
+                    ),
                 ));
             }
         }
         if k.dtype() != q.dtype() || v.dtype() != q.dtype() {
             throw(Error::dtype(
                 OP,
-                format!("query {}, key {}, value {}: must be equal", q.dtype(), k.dtype(), v.dtype()),
+                format!(
+                    "query {}, key {}, value {}: must be equal",
+                    q.dtype(),
+                    k.dtype(),
+                    v.dtype()
+                ),
             ));
         }
         let scale = scale.unwrap_or(1.0 / (depth as f64).sqrt());
@@ -213,7 +227,8 @@ impl Plan {
         let [q, k, v] = [q, k, v].map(|t| Operand::new(t, &self.batch));
         let mask = mask.map(|m| Operand::mask(m, self));
         let (y, dy) = (compute::widen(y), compute::widen(dy));
-        let zeros = |rows, columns| Tensor::zeros(self.with_batch([rows, columns]), dtype.compute());
+        let zeros =
+            |rows, columns| Tensor::zeros(self.with_batch([rows, columns]), dtype.compute());
         let grads = [zeros(a.queries, a.depth), zeros(a.keys, a.depth), zeros(a.keys, a.width)];
         let flops = 10 * a.queries * a.keys * (a.depth + a.width);
         dispatch!(compute dtype.compute(), "scaled_dot_product_attention", T => {
@@ -252,7 +267,8 @@ impl Plan {
             scores = scores + mask;
         }
         if a.causal {
-            let seen: Vec<bool> = (0..a.queries * a.keys).map(|i| i % a.keys <= i / a.keys).collect();
+            let seen: Vec<bool> =
+                (0..a.queries * a.keys).map(|i| i % a.keys <= i / a.keys).collect();
             scores = scores + additive(&Tensor::from_slice(&seen, [a.queries, a.keys]), q.dtype());
         }
         // The saved logarithms only keep the exponentials in range; the sums are taken again, because
@@ -319,7 +335,10 @@ impl Operand {
         // SAFETY: `extent` elements from the batch item's start are inside the tensor's layout; the
         // dispatch gave its type.
         let data = unsafe {
-            std::slice::from_raw_parts(self.tensor.data_ptr().cast::<T>().add(self.starts[b]), extent)
+            std::slice::from_raw_parts(
+                self.tensor.data_ptr().cast::<T>().add(self.starts[b]),
+                extent,
+            )
         };
         Rows { data, row }
     }
@@ -359,11 +378,18 @@ fn reference(a: &Attention, q: &[f64], k: &[f64], v: &[f64], mask: Option<&[f64]
         let score = |j: usize| {
             let dot: f64 = (0..a.depth).map(|p| q[i * a.depth + p] * k[j * a.depth + p]).sum();
             let hidden = a.causal && j > i;
-            if hidden { f64::NEG_INFINITY } else { dot * a.scale + mask.map_or(0.0, |m| m[i * a.keys + j]) }
+            if hidden {
+                f64::NEG_INFINITY
+            } else {
+                dot * a.scale + mask.map_or(0.0, |m| m[i * a.keys + j])
+            }
         };
         let scores: Vec<f64> = (0..a.keys).map(score).collect();
         let highest = scores.iter().fold(f64::NEG_INFINITY, |m, &s| m.max(s));
-        let weights: Vec<f64> = scores.iter().map(|s| if highest == f64::NEG_INFINITY { 0.0 } else { (s - highest).exp() }).collect();
+        let weights: Vec<f64> = scores
+            .iter()
+            .map(|s| if highest == f64::NEG_INFINITY { 0.0 } else { (s - highest).exp() })
+            .collect();
         let sum = weights.iter().sum::<f64>().max(f64::MIN_POSITIVE);
         for c in 0..a.width {
             out.push(weights.iter().enumerate().map(|(j, w)| w / sum * v[j * a.width + c]).sum());
@@ -398,7 +424,8 @@ mod tests {
             let [dq, dk, dv] = [&q, &k, &v].map(|t| t.to_vec::<f64>());
             for b in 0..2 {
                 let item = |x: &[f64]| x[x.len() / 2 * b..x.len() / 2 * (b + 1)].to_vec();
-                let want = reference(&a, &item(&dq), &item(&dk), &item(&dv), masked.then_some(&mask[..]));
+                let want =
+                    reference(&a, &item(&dq), &item(&dk), &item(&dv), masked.then_some(&mask[..]));
                 for (y, want) in item(&y.to_vec::<f64>()).iter().zip(want) {
                     assert!((y - want).abs() < 1e-12, "{y} {want}: {a:?}");
                 }
@@ -409,10 +436,18 @@ mod tests {
             let composed = autograd::grad(&[&y], &inputs, &[Some(&dy)], true, true);
             let [q32, k32, v32] = inputs.map(|t| t.detach().to_dtype(F32).requires_grad_(true));
             let mask32 = mask_tensor.map(|m| m.to_dtype(F32));
-            let y32 = q32.scaled_dot_product_attention(&k32, &v32, mask32.as_ref(), causal, Some(0.3));
-            let g32 = autograd::grad(&[&y32], &[&q32, &k32, &v32], &[Some(&dy.to_dtype(F32))], false, false);
+            let y32 =
+                q32.scaled_dot_product_attention(&k32, &v32, mask32.as_ref(), causal, Some(0.3));
+            let g32 = autograd::grad(
+                &[&y32],
+                &[&q32, &k32, &v32],
+                &[Some(&dy.to_dtype(F32))],
+                false,
+                false,
+            );
             for ((fused, composed), g32) in fused.iter().zip(&composed).zip(&g32) {
-                let [fused, composed, g32] = [fused, composed, g32].map(|g| g.as_ref().unwrap().to_vec::<f64>());
+                let [fused, composed, g32] =
+                    [fused, composed, g32].map(|g| g.as_ref().unwrap().to_vec::<f64>());
                 for ((f, c), g) in fused.iter().zip(composed).zip(g32) {
                     assert!((f - c).abs() < 1e-11, "{f} {c}: {a:?}");
                     assert!((f - g).abs() < 1e-4 * (1.0 + f.abs()), "{f} {g} in f32: {a:?}");
@@ -446,7 +481,9 @@ mod tests {
         let t = |shape: &[usize]| Tensor::zeros(shape, F64);
         let text = |k: &Tensor, v: &Tensor, m: Option<&Tensor>, causal| {
             let q = t(&[2, 3, 4]);
-            crate::catch(|| q.scaled_dot_product_attention(k, v, m, causal, None)).unwrap_err().to_string()
+            crate::catch(|| q.scaled_dot_product_attention(k, v, m, causal, None))
+                .unwrap_err()
+                .to_string()
         };
         let (k, v) = (t(&[2, 5, 4]), t(&[2, 5, 6]));
         assert!(text(&t(&[2, 5, 3]), &v, None, false).contains("same last size"));

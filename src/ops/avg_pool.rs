@@ -221,9 +221,12 @@ simd_fn! {
 
 pub(super) fn samples() -> Vec<OpSample> {
     let sample = |name: &str, shape: &[usize], options: Pool2dOptions| {
-        OpSample::new(format!("avg_pool2d({name})"), [values(shape, 1)], move |x| x[0].avg_pool2d(options))
+        OpSample::new(format!("avg_pool2d({name})"), [values(shape, 1)], move |x| {
+            x[0].avg_pool2d(options)
+        })
     };
-    let three = Pool2dOptions { stride: Some([2, 2]), padding: [1, 1], ..Pool2dOptions::new([3, 3]) };
+    let three =
+        Pool2dOptions { stride: Some([2, 2]), padding: [1, 1], ..Pool2dOptions::new([3, 3]) };
     let adaptive = |name: &str, shape: &[usize], size: [Option<usize>; 2]| {
         OpSample::new(format!("adaptive_avg_pool2d({name})"), [values(shape, 2)], move |x| {
             x[0].adaptive_avg_pool2d(size)
@@ -233,7 +236,11 @@ pub(super) fn samples() -> Vec<OpSample> {
         sample("2x2", &[2, 3, 6, 7], Pool2dOptions::new([2, 2])),
         sample("3x3 stride 2 padding 1", &[2, 2, 7, 9], three),
         sample("ceil_mode", &[2, 2, 6, 8], Pool2dOptions { ceil_mode: true, ..three }),
-        sample("padding not counted", &[2, 7, 9], Pool2dOptions { count_include_pad: false, ..three }),
+        sample(
+            "padding not counted",
+            &[2, 7, 9],
+            Pool2dOptions { count_include_pad: false, ..three },
+        ),
         sample("divisor", &[1, 2, 6, 6], Pool2dOptions { divisor_override: Some(5), ..three }),
         adaptive("to one", &[2, 3, 4, 5], [Some(1), Some(1)]),
         adaptive("overlapping, to more", &[1, 2, 7, 3], [Some(3), Some(5)]),
@@ -243,7 +250,12 @@ pub(super) fn samples() -> Vec<OpSample> {
 
 /// Means by their definition, which the kernel is tested against.
 #[cfg(test)]
-fn reference(x: &[f64], [h, w]: [usize; 2], options: &Pool2dOptions, [oh, ow]: [usize; 2]) -> Vec<f64> {
+fn reference(
+    x: &[f64],
+    [h, w]: [usize; 2],
+    options: &Pool2dOptions,
+    [oh, ow]: [usize; 2],
+) -> Vec<f64> {
     let (s, p, k) = (options.strides(), options.padding, options.kernel_size);
     let mut out = Vec::new();
     for plane in x.chunks(h * w) {

@@ -53,8 +53,12 @@ impl Tensor {
         momentum: f64,
         eps: f64,
     ) -> Tensor {
-        let parameters =
-            [("running_mean", running_mean), ("running_var", running_var), ("weight", weight), ("bias", bias)];
+        let parameters = [
+            ("running_mean", running_mean),
+            ("running_var", running_var),
+            ("weight", weight),
+            ("bias", bias),
+        ];
         let Some(sizes) = Sizes::of(self) else {
             throw(Error::shape(
                 "batch_norm",
@@ -91,7 +95,8 @@ impl Tensor {
             ));
         }
         let wide = compute::widen(self);
-        let at = |p: Option<&Tensor>| p.map(|p| no_grad(|| compute::widen(p).to_dtype(wide.dtype())));
+        let at =
+            |p: Option<&Tensor>| p.map(|p| no_grad(|| compute::widen(p).to_dtype(wide.dtype())));
         let [mean, var, w, b] = parameters.map(|(_, p)| at(p));
         let y = Tensor::empty(self.shape(), wide.dtype());
         // Mean, 1 / sqrt(var + eps), and the unbiased variance of each channel.
@@ -108,7 +113,8 @@ impl Tensor {
             let toward = |running: Option<&Tensor>, row: i64| {
                 if let Some(running) = running {
                     no_grad(|| {
-                        let moved = running.detach() * (1.0 - momentum) + stats.select(0, row) * momentum;
+                        let moved =
+                            running.detach() * (1.0 - momentum) + stats.select(0, row) * momentum;
                         running.copy_(&moved.to_dtype(running.dtype()));
                     });
                 }
@@ -116,7 +122,8 @@ impl Tensor {
             toward(running_mean, 0);
             toward(running_var, 2);
         }
-        let inputs: SmallVec<[&Tensor; 3]> = [Some(self), weight, bias].into_iter().flatten().collect();
+        let inputs: SmallVec<[&Tensor; 3]> =
+            [Some(self), weight, bias].into_iter().flatten().collect();
         record("batch_norm", &inputs, compute::narrow(y, self.dtype()), |saver| {
             let (x, stats) = (saver.save(self), saver.save(&stats));
             let weight = weight.map(|w| saver.save(w));
@@ -125,8 +132,11 @@ impl Tensor {
                 let (dy, x, stats) = (ctx.grad(0), ctx.get(&x), ctx.get(&stats));
                 let weight = weight.as_ref().map(|w| ctx.get(w));
                 let saved = Saved { x, stats, weight, training, eps, sizes };
-                let [dx, dw, db] =
-                    if ctx.create_graph() { composed(&dy, &saved) } else { fused(ctx, &dy, &saved) };
+                let [dx, dw, db] = if ctx.create_graph() {
+                    composed(&dy, &saved)
+                } else {
+                    fused(ctx, &dy, &saved)
+                };
                 let mut grads: SmallVec<[Option<Tensor>; 3]> = smallvec![Some(dx)];
                 if let Some(w) = &saved.weight {
                     grads.push(Some(compute::narrow(dw, w.dtype())));
@@ -277,7 +287,8 @@ fn composed(dy: &Tensor, saved: &Saved) -> [Tensor; 3] {
     };
     let xh = &shifted * &scale;
     let (along, plain) = (sum(&(dy * &xh)), sum(dy));
-    let mut dx = if *training { dy - &plain * of_n - &xh * (&along * of_n) } else { dy.clone() } * scale;
+    let mut dx =
+        if *training { dy - &plain * of_n - &xh * (&along * of_n) } else { dy.clone() } * scale;
     if let Some(w) = weight {
         dx = dx * w.reshape_to(&per_channel);
     }
@@ -314,20 +325,34 @@ simd_fn! {
 pub(super) fn samples() -> Vec<OpSample> {
     let running = || (values([3], 5), positive([3], 6));
     vec![
-        OpSample::new("batch_norm(training)", [values([4, 3, 2, 5], 1), positive([3], 2), values([3], 3)], |x| {
-            x[0].batch_norm(None, None, Some(&x[1]), Some(&x[2]), true, 0.1, 1e-5)
-        }),
+        OpSample::new(
+            "batch_norm(training)",
+            [values([4, 3, 2, 5], 1), positive([3], 2), values([3], 3)],
+            |x| x[0].batch_norm(None, None, Some(&x[1]), Some(&x[2]), true, 0.1, 1e-5),
+        ),
         OpSample::new("batch_norm(training, 2-dim, no parameters)", [values([7, 3], 1)], |x| {
             x[0].batch_norm(None, None, None, None, true, 0.1, 1e-5)
         }),
         OpSample::new("batch_norm(training, bias)", [values([4, 3, 9], 1), values([3], 3)], |x| {
             x[0].batch_norm(None, None, None, Some(&x[1]), true, 0.1, 1e-5)
         }),
-        OpSample::new("batch_norm(evaluation)", [values([4, 3, 4], 1), positive([3], 2), values([3], 3)], move |x| {
-            let (mean, var) = running();
-            let at = |t: Tensor| t.to_dtype(x[0].dtype());
-            x[0].batch_norm(Some(&at(mean)), Some(&at(var)), Some(&x[1]), Some(&x[2]), false, 0.1, 1e-5)
-        }),
+        OpSample::new(
+            "batch_norm(evaluation)",
+            [values([4, 3, 4], 1), positive([3], 2), values([3], 3)],
+            move |x| {
+                let (mean, var) = running();
+                let at = |t: Tensor| t.to_dtype(x[0].dtype());
+                x[0].batch_norm(
+                    Some(&at(mean)),
+                    Some(&at(var)),
+                    Some(&x[1]),
+                    Some(&x[2]),
+                    false,
+                    0.1,
+                    1e-5,
+                )
+            },
+        ),
     ]
 }
 
@@ -363,7 +388,8 @@ mod tests {
         for (dtype, tolerance) in [(x.dtype(), 1e-12), (F32, 1e-5), (BF16, 4e-2)] {
             let statistics = if dtype == BF16 { F32 } else { dtype };
             let (mean, var) = (Tensor::zeros([5], statistics), Tensor::ones([5], statistics));
-            let y = x.to_dtype(dtype).batch_norm(Some(&mean), Some(&var), None, None, true, 0.25, 1e-5);
+            let y =
+                x.to_dtype(dtype).batch_norm(Some(&mean), Some(&var), None, None, true, 0.25, 1e-5);
             for (y, want) in y.to_vec::<f64>().iter().zip(&want) {
                 assert!((y - want).abs() < tolerance, "{y} {want} {dtype}");
             }
@@ -377,14 +403,17 @@ mod tests {
     #[test]
     fn a_large_mean_does_not_spoil_the_variance() {
         let data: Vec<f32> = (0..512).map(|i| 1000.0 + (i / 2 % 2) as f32).collect();
-        let y = Tensor::from_slice(&data, [256, 2]).batch_norm(None, None, None, None, true, 0.1, 0.0);
+        let y =
+            Tensor::from_slice(&data, [256, 2]).batch_norm(None, None, None, None, true, 0.1, 0.0);
         assert!(y.to_vec::<f32>().iter().all(|v| (v.abs() - 1.0).abs() < 1e-4));
     }
 
     #[test]
     fn misuse_is_named() {
         let text = |x: &Tensor, w: Option<&Tensor>, training| {
-            crate::catch(|| x.batch_norm(None, None, w, None, training, 0.1, 1e-5)).unwrap_err().to_string()
+            crate::catch(|| x.batch_norm(None, None, w, None, training, 0.1, 1e-5))
+                .unwrap_err()
+                .to_string()
         };
         let x = values([4, 3], 1);
         assert!(text(&x, None, false).contains("running_mean"));

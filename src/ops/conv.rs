@@ -251,7 +251,9 @@ impl Shape {
             (at.rem_euclid(o.stride[d] as isize) == 0).then(|| at.div_euclid(o.stride[d] as isize))
         };
         let mut out = Vec::new();
-        for (y, x) in (0..o.stride[0].min(h)).flat_map(|y| (0..o.stride[1].min(w)).map(move |x| (y, x))) {
+        for (y, x) in
+            (0..o.stride[0].min(h)).flat_map(|y| (0..o.stride[1].min(w)).map(move |x| (y, x)))
+        {
             let grid = [(h - y).div_ceil(o.stride[0]), (w - x).div_ceil(o.stride[1])];
             let (mut taps, mut which) = (Vec::new(), Vec::new());
             for t in 0..self.taps() {
@@ -263,7 +265,11 @@ impl Shape {
             }
             let window = Window { source: [oh, ow], grid, step: [1, 1], taps };
             let (row, column) = (o.stride[0] * w, o.stride[1]);
-            out.push((window, which, Target { first: y * w + x, image, channel: h * w, row, column }));
+            out.push((
+                window,
+                which,
+                Target { first: y * w + x, image, channel: h * w, row, column },
+            ));
         }
         out
     }
@@ -320,7 +326,13 @@ fn forward_kernel<T: Float + crate::tensor::Element>(
 ) {
     let (window, taps) = (shape.window(), shape.taps());
     let [channels, oh, ow] = shape.output;
-    let target = Target { first: 0, image: channels * oh * ow, channel: oh * ow, row: window.grid[1], column: 1 };
+    let target = Target {
+        first: 0,
+        image: channels * oh * ow,
+        channel: oh * ow,
+        row: window.grid[1],
+        column: 1,
+    };
     if shape.is_depthwise() {
         let planes = Planes { batch: shape.batch, channels, sources: shape.input[0], inputs: 1 };
         let filter = |c: usize| w[c * taps..(c + 1) * taps].to_vec();
@@ -376,7 +388,8 @@ fn data_kernel<T: Float + crate::tensor::Element>(
     let taps = shape.taps();
     let Sizes { batch, groups, inputs, outputs, grid } = shape.sizes(window.grid);
     if shape.is_depthwise() {
-        let planes = Planes { batch, channels: shape.input[0], sources: shape.output[0], inputs: outputs };
+        let planes =
+            Planes { batch, channels: shape.input[0], sources: shape.output[0], inputs: outputs };
         let filter = |c: usize| {
             let of = |o: usize| which.iter().map(move |t| w[(c * outputs + o) * taps + t]);
             (0..outputs).flat_map(of).collect()
@@ -456,7 +469,8 @@ fn record_conv(
     bias: Option<&Tensor>,
     out: Tensor,
 ) -> Tensor {
-    let inputs: SmallVec<[&Tensor; 3]> = [Some(x), Some(weight), bias].into_iter().flatten().collect();
+    let inputs: SmallVec<[&Tensor; 3]> =
+        [Some(x), Some(weight), bias].into_iter().flatten().collect();
     let shape = *shape;
     record("conv2d", &inputs, out, |saver| {
         let x = weight.requires_grad().then(|| saver.save(x));
@@ -519,9 +533,19 @@ pub(super) fn samples() -> Vec<OpSample> {
     };
     let plain = Conv2dOptions::default();
     vec![
-        sample("3x3 padding 1", &[2, 3, 5, 8], &[4, 3, 3, 3], Conv2dOptions { padding: [1, 1], ..plain }),
+        sample(
+            "3x3 padding 1",
+            &[2, 3, 5, 8],
+            &[4, 3, 3, 3],
+            Conv2dOptions { padding: [1, 1], ..plain },
+        ),
         sample("1x1", &[2, 3, 2, 4], &[5, 3, 1, 1], plain),
-        sample("no batch, stride 2", &[2, 6, 7], &[3, 2, 3, 2], Conv2dOptions { stride: [2, 2], ..plain }),
+        sample(
+            "no batch, stride 2",
+            &[2, 6, 7],
+            &[3, 2, 3, 2],
+            Conv2dOptions { stride: [2, 2], ..plain },
+        ),
         sample(
             "groups, dilation, uneven",
             &[1, 4, 7, 6],
@@ -581,7 +605,8 @@ mod tests {
 
     fn numbers(shape: &[usize], seed: usize) -> Tensor {
         let n = shape.iter().product::<usize>();
-        let v: Vec<f64> = (0..n).map(|i| ((i * 7919 + seed * 131) % 1009) as f64 / 504.5 - 1.0).collect();
+        let v: Vec<f64> =
+            (0..n).map(|i| ((i * 7919 + seed * 131) % 1009) as f64 / 504.5 - 1.0).collect();
         Tensor::from_slice(&v, shape)
     }
 
@@ -602,7 +627,12 @@ mod tests {
             db[i / points % channels] += g;
         }
         let grads = [&lx, &lw, &lb].map(|t| t.grad().expect("a gradient"));
-        let pairs = [("y", &y, want_y), ("dx", &grads[0], dx), ("dw", &grads[1], dw), ("db", &grads[2], db)];
+        let pairs = [
+            ("y", &y, want_y),
+            ("dx", &grads[0], dx),
+            ("dw", &grads[1], dw),
+            ("db", &grads[2], db),
+        ];
         for (name, got, want) in pairs {
             let scale = want.iter().fold(1.0f64, |m, v| m.max(v.abs()));
             for (i, (got, want)) in got.to_vec::<f64>().iter().zip(&want).enumerate() {
@@ -612,7 +642,12 @@ mod tests {
         }
     }
 
-    fn options(stride: [usize; 2], padding: [usize; 2], dilation: [usize; 2], groups: usize) -> Conv2dOptions {
+    fn options(
+        stride: [usize; 2],
+        padding: [usize; 2],
+        dilation: [usize; 2],
+        groups: usize,
+    ) -> Conv2dOptions {
         Conv2dOptions { stride, padding, dilation, groups }
     }
 

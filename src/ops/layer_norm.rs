@@ -102,7 +102,10 @@ fn norm(
         ));
     }
     if let Some(p) = parameters.iter().flatten().find(|p| p.dtype() != x.dtype()) {
-        throw(Error::dtype(op, format!("input {}, weight or bias {}: must be equal", x.dtype(), p.dtype())));
+        throw(Error::dtype(
+            op,
+            format!("input {}, weight or bias {}: must be equal", x.dtype(), p.dtype()),
+        ));
     }
     let n = normalized_shape.iter().product::<usize>();
     let rows = x.shape()[..outer].iter().product::<usize>();
@@ -134,7 +137,16 @@ fn norm(
             let (dy, x) = (ctx.grad(0), ctx.get(&x));
             let weight = weight.as_ref().map(|w| ctx.get(w));
             if ctx.create_graph() {
-                return composed(ctx, &dy, &x, weight.as_ref(), with_bias, &normalized, eps, centered);
+                return composed(
+                    ctx,
+                    &dy,
+                    &x,
+                    weight.as_ref(),
+                    with_bias,
+                    &normalized,
+                    eps,
+                    centered,
+                );
             }
             fused(ctx, &dy, &x, weight.as_ref(), with_bias, &normalized, &ctx.get(&stats), centered)
         }
@@ -185,8 +197,10 @@ fn fused(
             }
         }
     });
-    let mut grads: SmallVec<[Option<Tensor>; 3]> = smallvec![ctx.needs(0).then(|| compute::narrow(dx, dtype))];
-    let parameter = |i| Some(compute::narrow(parameters.select(0, i).reshape_to(normalized).detach(), dtype));
+    let mut grads: SmallVec<[Option<Tensor>; 3]> =
+        smallvec![ctx.needs(0).then(|| compute::narrow(dx, dtype))];
+    let parameter =
+        |i| Some(compute::narrow(parameters.select(0, i).reshape_to(normalized).detach(), dtype));
     if weight.is_some() {
         grads.push(if ctx.needs(1) { parameter(0) } else { None });
     }
@@ -288,20 +302,26 @@ simd_fn! {
 
 pub(super) fn samples() -> Vec<OpSample> {
     vec![
-        OpSample::new("layer_norm(weight, bias)", [values([3, 4, 5], 1), positive([4, 5], 2), values([4, 5], 3)], |x| {
-            x[0].layer_norm(&[4, 5], Some(&x[1]), Some(&x[2]), 1e-5)
-        }),
+        OpSample::new(
+            "layer_norm(weight, bias)",
+            [values([3, 4, 5], 1), positive([4, 5], 2), values([4, 5], 3)],
+            |x| x[0].layer_norm(&[4, 5], Some(&x[1]), Some(&x[2]), 1e-5),
+        ),
         OpSample::new("layer_norm(weight)", [values([3, 40], 1), positive([40], 2)], |x| {
             x[0].layer_norm(&[40], Some(&x[1]), None, 1e-5)
         }),
         OpSample::new("layer_norm(bias)", [values([2, 6], 1), positive([6], 2)], |x| {
             x[0].layer_norm(&[6], None, Some(&x[1]), 1e-5)
         }),
-        OpSample::new("layer_norm()", [values([7], 1)], |x| x[0].layer_norm(&[7], None, None, 1e-3)),
+        OpSample::new("layer_norm()", [values([7], 1)], |x| {
+            x[0].layer_norm(&[7], None, None, 1e-3)
+        }),
         OpSample::new("rms_norm(weight)", [values([3, 37], 1), positive([37], 2)], |x| {
             x[0].rms_norm(&[37], Some(&x[1]), Some(1e-5))
         }),
-        OpSample::new("rms_norm()", [positive([2, 3, 4], 1)], |x| x[0].rms_norm(&[3, 4], None, None)),
+        OpSample::new("rms_norm()", [positive([2, 3, 4], 1)], |x| {
+            x[0].rms_norm(&[3, 4], None, None)
+        }),
     ]
 }
 
@@ -326,7 +346,8 @@ mod tests {
     fn the_kernel_equals_the_definition() {
         for (rows, n) in [(1, 1), (3, 31), (5, 64), (2, 1000)] {
             let (x, w, b) = (values([rows, n], 1), positive([n], 2), values([n], 3));
-            let want = reference(&x.to_vec::<f64>(), n, &w.to_vec::<f64>(), &b.to_vec::<f64>(), 1e-5);
+            let want =
+                reference(&x.to_vec::<f64>(), n, &w.to_vec::<f64>(), &b.to_vec::<f64>(), 1e-5);
             let y = x.layer_norm(&[n], Some(&w), Some(&b), 1e-5);
             let [x, w, b] = [&x, &w, &b].map(|t| t.to_dtype(F32));
             let y32 = x.layer_norm(&[n], Some(&w), Some(&b), 1e-5);
@@ -347,6 +368,9 @@ mod tests {
     fn shapes_that_do_not_fit_are_named() {
         let x = values([2, 6], 1);
         let error = crate::catch(|| x.layer_norm(&[5], None, None, 1e-5)).unwrap_err();
-        assert!(error.to_string().contains("[2, 6]") && error.to_string().contains("[5]"), "{error}");
+        assert!(
+            error.to_string().contains("[2, 6]") && error.to_string().contains("[5]"),
+            "{error}"
+        );
     }
 }

@@ -140,7 +140,8 @@ impl Tensor {
         dimensions("addmm", mat1, mat2, 2);
         check("addmm", mat1, mat2, 1, 0);
         let shape = [mat1.shape()[0], mat2.shape()[1]];
-        if self.dim() > 2 || broadcast_shapes(self.shape(), &shape).map_or(true, |s| s[..] != shape) {
+        if self.dim() > 2 || broadcast_shapes(self.shape(), &shape).map_or(true, |s| s[..] != shape)
+        {
             throw(Error::shape(
                 "addmm",
                 format!(
@@ -407,7 +408,8 @@ fn products(a: &Tensor, b: &Tensor, batch: &[usize], size: (usize, usize, usize)
 fn offsets(batch: &[usize], a: &[isize], b: &[isize]) -> Vec<(isize, isize)> {
     let mut out = vec![(0, 0)];
     for (d, &n) in batch.iter().enumerate() {
-        let step = |i: usize, (x, y): (isize, isize)| (x + i as isize * a[d], y + i as isize * b[d]);
+        let step =
+            |i: usize, (x, y): (isize, isize)| (x + i as isize * a[d], y + i as isize * b[d]);
         out = out.into_iter().flat_map(|at| (0..n).map(move |i| step(i, at))).collect();
     }
     out
@@ -441,7 +443,12 @@ fn check(op: &str, a: &Tensor, b: &Tensor, da: usize, db: usize) {
 #[track_caller]
 fn dimensions(op: &str, a: &Tensor, b: &Tensor, n: usize) {
     if a.dim() != n || b.dim() != n {
-        mismatch(op, a, b, &format!("both must have {n} dimension{}", if n == 1 { "" } else { "s" }))
+        mismatch(
+            op,
+            a,
+            b,
+            &format!("both must have {n} dimension{}", if n == 1 { "" } else { "s" }),
+        )
     }
 }
 
@@ -478,7 +485,8 @@ pub(super) fn samples() -> Vec<OpSample> {
         matmul(&[3, 4], &[2, 4, 5]),
         matmul(&[2, 1, 3, 4], &[3, 4, 2]),
         matmul(&[2, 0], &[0, 3]),
-        OpSample::new("bmm", [values([2, 3, 4], 1), values([2, 4, 5], 2)], |x| x[0].bmm(&x[1])).slack(4.0),
+        OpSample::new("bmm", [values([2, 3, 4], 1), values([2, 4, 5], 2)], |x| x[0].bmm(&x[1]))
+            .slack(4.0),
         OpSample::new("addmm", [values([4], 3), values([2, 3], 1), values([3, 4], 2)], |x| {
             x[0].addmm(&x[1], &x[2], 0.5, 2.0)
         })
@@ -500,7 +508,8 @@ pub(super) fn samples() -> Vec<OpSample> {
 #[cfg(test)]
 fn reference(a: &Tensor, b: &Tensor) -> Vec<f64> {
     let (m, k, n) = (a.size(-2), a.size(-1), b.size(-1));
-    let batch = broadcast_shapes(&a.shape()[..a.dim() - 2], &b.shape()[..b.dim() - 2]).expect("fits");
+    let batch =
+        broadcast_shapes(&a.shape()[..a.dim() - 2], &b.shape()[..b.dim() - 2]).expect("fits");
     let stretch = |t: &Tensor| {
         let mut shape = batch.clone();
         shape.extend_from_slice(&t.shape()[t.dim() - 2..]);
@@ -526,7 +535,8 @@ mod tests {
             (&[40, 70], &[70, 90]),
         ] {
             let numbers = |shape: &[usize], seed: u64| {
-                let v: Vec<f64> = values(shape, seed).to_vec::<f64>().iter().map(|v| (v * 3.0).round()).collect();
+                let v: Vec<f64> =
+                    values(shape, seed).to_vec::<f64>().iter().map(|v| (v * 3.0).round()).collect();
                 Tensor::from_slice(&v, shape)
             };
             let (a, b) = (numbers(a, 1), numbers(b, 2));
@@ -539,7 +549,8 @@ mod tests {
             }
             for dtype in [F16, BF16] {
                 let y = a.to_dtype(dtype).matmul(&b.to_dtype(dtype)).to_vec::<f64>();
-                let rounded = Tensor::from_slice(&want, [want.len()]).to_dtype(dtype).to_vec::<f64>();
+                let rounded =
+                    Tensor::from_slice(&want, [want.len()]).to_dtype(dtype).to_vec::<f64>();
                 assert_eq!(y, rounded, "one rounding to {dtype}");
             }
         }
@@ -549,7 +560,10 @@ mod tests {
     fn integers_wrap_and_addmm_ignores_self_without_beta() {
         let a = Tensor::from([[100i8, 100]]);
         assert_eq!(a.matmul(&a.t()).to_vec::<i64>(), [20000i64 as i8 as i64]);
-        assert_eq!(Tensor::from([[1i8]]).addmm(&a, &a.t(), 3.0, 1.0).to_vec::<i8>(), [20003i64 as i8]);
+        assert_eq!(
+            Tensor::from([[1i8]]).addmm(&a, &a.t(), 3.0, 1.0).to_vec::<i8>(),
+            [20003i64 as i8]
+        );
         assert_eq!(a.dtype(), I8);
         let x = Tensor::from([[2f32]]);
         assert_eq!(Tensor::from([f32::NAN]).addmm(&x, &x, 0.0, 1.0).item(), 4.0);
@@ -560,13 +574,17 @@ mod tests {
         let z = |shape: &[usize]| Tensor::zeros(shape, F32);
         let text = |a: &Tensor, b: &Tensor| crate::catch(|| a.matmul(b)).unwrap_err().to_string();
         let message = text(&z(&[2, 3]), &z(&[4, 5]));
-        assert!(message.contains("[2, 3]") && message.contains("[4, 5]") && message.contains("(3)"), "{message}");
+        assert!(
+            message.contains("[2, 3]") && message.contains("[4, 5]") && message.contains("(3)"),
+            "{message}"
+        );
         assert!(text(&z(&[2, 2, 3]), &z(&[3, 3, 5])).contains("broadcast"));
         assert!(text(&z(&[2, 3]), &Tensor::zeros([3, 2], F64)).contains("dtypes"));
         assert!(text(&z(&[]), &z(&[3])).contains("0-dim"));
         let bools = Tensor::zeros([2, 2], Bool);
         assert!(text(&bools, &bools).contains("bool"));
-        let message = crate::catch(|| z(&[2, 3]).linear(&z(&[4, 5]), None)).unwrap_err().to_string();
+        let message =
+            crate::catch(|| z(&[2, 3]).linear(&z(&[4, 5]), None)).unwrap_err().to_string();
         assert!(message.contains("[2, 3]") && message.contains("[4, 5]"), "{message}");
     }
 }

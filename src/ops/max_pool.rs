@@ -81,7 +81,8 @@ impl Pool2dOptions {
             ));
         }
         let strides = self.strides();
-        let positive = [("kernel_size", self.kernel_size), ("stride", strides), ("dilation", self.dilation)];
+        let positive =
+            [("kernel_size", self.kernel_size), ("stride", strides), ("dilation", self.dilation)];
         for (name, values) in positive {
             if values.contains(&0) {
                 throw(Error::argument(op, name, format!("{values:?}; each must be at least 1")));
@@ -97,7 +98,10 @@ impl Pool2dOptions {
                 throw(Error::argument(
                     op,
                     "padding",
-                    format!("{:?} is more than half of the window {:?}", self.padding, self.kernel_size),
+                    format!(
+                        "{:?} is more than half of the window {:?}",
+                        self.padding, self.kernel_size
+                    ),
                 ));
             }
             if size + 2 * pad < span {
@@ -262,31 +266,37 @@ fn maxima<T: Float>(
     let (ys, places) = (Parts::new(y), Parts::new(places));
     let windows = [taps(options, 0, oh, h), taps(options, 1, ow, w)];
     let step = options.strides()[1];
-    per_plane(planes, planes * oh * ow * options.kernel_size[0] * options.kernel_size[1], |p, _| {
-        // SAFETY: each plane is one thread's.
-        let (y, places) = unsafe { (plane(&ys, p, planes), plane(&places, p, planes)) };
-        let x = &x[p * h * w..(p + 1) * h * w];
-        for (i, (y, places)) in y.chunks_exact_mut(ow).zip(places.chunks_exact_mut(ow)).enumerate() {
-            let rows = &windows[0].of(i);
-            let first_row = rows.clone().next().unwrap_or(0);
-            y.fill(T::LOWEST);
-            for (j, place) in places.iter_mut().enumerate() {
-                *place = (first_row * w + windows[1].of(j).next().unwrap_or(0)) as i32;
-            }
-            for row in rows.clone() {
-                for tap in &windows[1].taps {
-                    let at = row * w + tap.first_input;
-                    let line = &x[at..(row + 1) * w];
-                    let (y, places) = (&mut y[tap.from..tap.to], &mut places[tap.from..tap.to]);
-                    match step {
-                        1 => raise::<T, 1>(line, 1, at, y, places),
-                        2 => raise::<T, 2>(line, 2, at, y, places),
-                        _ => raise::<T, 0>(line, step, at, y, places),
+    per_plane(
+        planes,
+        planes * oh * ow * options.kernel_size[0] * options.kernel_size[1],
+        |p, _| {
+            // SAFETY: each plane is one thread's.
+            let (y, places) = unsafe { (plane(&ys, p, planes), plane(&places, p, planes)) };
+            let x = &x[p * h * w..(p + 1) * h * w];
+            for (i, (y, places)) in
+                y.chunks_exact_mut(ow).zip(places.chunks_exact_mut(ow)).enumerate()
+            {
+                let rows = &windows[0].of(i);
+                let first_row = rows.clone().next().unwrap_or(0);
+                y.fill(T::LOWEST);
+                for (j, place) in places.iter_mut().enumerate() {
+                    *place = (first_row * w + windows[1].of(j).next().unwrap_or(0)) as i32;
+                }
+                for row in rows.clone() {
+                    for tap in &windows[1].taps {
+                        let at = row * w + tap.first_input;
+                        let line = &x[at..(row + 1) * w];
+                        let (y, places) = (&mut y[tap.from..tap.to], &mut places[tap.from..tap.to]);
+                        match step {
+                            1 => raise::<T, 1>(line, 1, at, y, places),
+                            2 => raise::<T, 2>(line, 2, at, y, places),
+                            _ => raise::<T, 0>(line, step, at, y, places),
+                        }
                     }
                 }
             }
-        }
-    });
+        },
+    );
 }
 
 /// One dimension of the windows: tap t of output `from..to` reads input `first_input`,
@@ -325,7 +335,13 @@ fn taps(options: &Pool2dOptions, d: usize, out: usize, size: usize) -> Taps {
 
 /// Raises the maxima by every `step`-th number of `line`, whose first is element `at` of the plane.
 /// `STEP` is the step where it is known to the compiler, or 0.
-fn raise<T: Float, const STEP: usize>(line: &[T], step: usize, at: usize, y: &mut [T], places: &mut [i32]) {
+fn raise<T: Float, const STEP: usize>(
+    line: &[T],
+    step: usize,
+    at: usize,
+    y: &mut [T],
+    places: &mut [i32],
+) {
     let step = if STEP == 0 { step } else { STEP };
     assert!(y.is_empty() || (y.len() - 1) * step < line.len());
     match STEP {
@@ -359,20 +375,32 @@ raise! {
 
 pub(super) fn samples() -> Vec<OpSample> {
     let sample = |name: &str, shape: &[usize], options: Pool2dOptions| {
-        OpSample::new(format!("max_pool2d({name})"), [values(shape, 1)], move |x| x[0].max_pool2d(options))
+        OpSample::new(format!("max_pool2d({name})"), [values(shape, 1)], move |x| {
+            x[0].max_pool2d(options)
+        })
     };
-    let three = Pool2dOptions { stride: Some([2, 2]), padding: [1, 1], ..Pool2dOptions::new([3, 3]) };
+    let three =
+        Pool2dOptions { stride: Some([2, 2]), padding: [1, 1], ..Pool2dOptions::new([3, 3]) };
     vec![
         sample("2x2", &[2, 3, 6, 7], Pool2dOptions::new([2, 2])),
         sample("3x3 stride 2 padding 1", &[2, 2, 7, 9], three),
         sample("ceil_mode", &[1, 2, 6, 8], Pool2dOptions { ceil_mode: true, ..three }),
-        sample("dilation", &[2, 9, 10], Pool2dOptions { dilation: [2, 3], stride: Some([1, 3]), ..three }),
+        sample(
+            "dilation",
+            &[2, 9, 10],
+            Pool2dOptions { dilation: [2, 3], stride: Some([1, 3]), ..three },
+        ),
     ]
 }
 
 /// Maxima by their definition, which the kernel is tested against.
 #[cfg(test)]
-fn reference(x: &[f64], [h, w]: [usize; 2], options: &Pool2dOptions, [oh, ow]: [usize; 2]) -> Vec<(f64, usize)> {
+fn reference(
+    x: &[f64],
+    [h, w]: [usize; 2],
+    options: &Pool2dOptions,
+    [oh, ow]: [usize; 2],
+) -> Vec<(f64, usize)> {
     let (s, p, d) = (options.strides(), options.padding, options.dilation);
     let mut out = Vec::new();
     for plane in x.chunks(h * w) {
@@ -405,7 +433,14 @@ mod tests {
         let base = Pool2dOptions::new([3, 2]);
         for (shape, options) in [
             ([2, 3, 9, 40], Pool2dOptions::new([2, 2])),
-            ([2, 3, 9, 41], Pool2dOptions { stride: Some([2, 2]), padding: [1, 1], ..Pool2dOptions::new([3, 3]) }),
+            (
+                [2, 3, 9, 41],
+                Pool2dOptions {
+                    stride: Some([2, 2]),
+                    padding: [1, 1],
+                    ..Pool2dOptions::new([3, 3])
+                },
+            ),
             ([1, 2, 10, 37], Pool2dOptions { stride: Some([1, 1]), padding: [1, 1], ..base }),
             ([1, 2, 11, 36], Pool2dOptions { stride: Some([3, 5]), ceil_mode: true, ..base }),
             ([1, 2, 11, 12], Pool2dOptions { dilation: [2, 3], stride: Some([2, 1]), ..base }),

@@ -82,7 +82,8 @@ impl<M: Module> DistributedDataParallel<M> {
         let buffers: Vec<(String, Tensor)> = module.named_buffers();
         verify(group, "parameter", &params)?;
         verify(group, "buffer", &buffers)?;
-        let values = |named: &[(String, Tensor)]| named.iter().map(|(_, t)| t.clone()).collect::<Vec<_>>();
+        let values =
+            |named: &[(String, Tensor)]| named.iter().map(|(_, t)| t.clone()).collect::<Vec<_>>();
         broadcast_all(group, &values(&params))?;
         broadcast_all(group, &values(&buffers))?;
         let sent = if options.broadcast_buffers { values(&buffers) } else { Vec::new() };

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
+use super::DdpOptions;
 use super::buckets::{Item, Plan, plan};
 use super::verify::broadcast_all;
-use super::DdpOptions;
 use crate::autograd::{HookHandle, queue_callback};
 use crate::distributed::{ProcessGroup, ReduceOp, Work};
 use crate::error::{Error, Result, throw};
@@ -190,7 +190,8 @@ impl Reducer {
         for work in works {
             work.wait().unwrap_or_else(|error| throw(error));
         }
-        let synced = self.settle_unused(&ready).and_then(|()| broadcast_all(&self.group, &self.buffers));
+        let synced =
+            self.settle_unused(&ready).and_then(|()| broadcast_all(&self.group, &self.buffers));
         synced.unwrap_or_else(|error| throw(error));
     }
 

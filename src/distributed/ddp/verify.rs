@@ -53,7 +53,8 @@ fn first_difference(what: &str, all: &[Vec<String>]) -> Option<String> {
 /// Gives every rank rank 0's values of `tensors`: one broadcast per dtype.
 pub(super) fn broadcast_all(group: &ProcessGroup, tensors: &[Tensor]) -> Result<()> {
     for dtype in Dtype::ALL {
-        let same: Vec<&Tensor> = tensors.iter().filter(|t| t.dtype() == dtype && t.numel() > 0).collect();
+        let same: Vec<&Tensor> =
+            tensors.iter().filter(|t| t.dtype() == dtype && t.numel() > 0).collect();
         if same.is_empty() {
             continue;
         }
@@ -97,9 +98,22 @@ mod tests {
     fn the_first_difference_is_named_with_both_sides() {
         let same = lists(&[&["`a` f32 [2]"], &["`a` f32 [2]"]]);
         assert_eq!(first_difference("parameter", &same), None);
-        let shape = first_difference("parameter", &lists(&[&["`a` f32 [2]", "`b` f32 [3]"], &["`a` f32 [2]", "`b` f32 [4]"]])).unwrap();
-        assert!(shape.contains("parameter 1") && shape.contains("[3]") && shape.contains("[4]") && shape.contains("rank 1"));
-        let count = first_difference("parameter", &lists(&[&["`a`"], &["`a`"], &["`a`", "`b`"]])).unwrap();
-        assert!(count.contains("rank 2 has 2") && count.contains("only rank 2 has is `b`"), "{count}");
+        let shape = first_difference(
+            "parameter",
+            &lists(&[&["`a` f32 [2]", "`b` f32 [3]"], &["`a` f32 [2]", "`b` f32 [4]"]]),
+        )
+        .unwrap();
+        assert!(
+            shape.contains("parameter 1")
+                && shape.contains("[3]")
+                && shape.contains("[4]")
+                && shape.contains("rank 1")
+        );
+        let count =
+            first_difference("parameter", &lists(&[&["`a`"], &["`a`"], &["`a`", "`b`"]])).unwrap();
+        assert!(
+            count.contains("rank 2 has 2") && count.contains("only rank 2 has is `b`"),
+            "{count}"
+        );
     }
 }

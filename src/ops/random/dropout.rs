@@ -35,7 +35,8 @@ impl<T: Widen<Wide: Real>> Kernel for Drop<'_, T> {
         // Of 2^32 nothing is kept: with p = 1.
         let threshold = self.threshold.min(u32::MAX as u64) as u32;
         let any = self.threshold <= u32::MAX as u64;
-        let groups = self.x.chunks(WORDS).zip(self.y.chunks_mut(WORDS)).zip(self.mask.chunks_mut(WORDS));
+        let groups =
+            self.x.chunks(WORDS).zip(self.y.chunks_mut(WORDS)).zip(self.mask.chunks_mut(WORDS));
         for (g, ((x, y), mask)) in groups.enumerate() {
             let words = words(self.draw, ((self.first_group + g) * WORDS / 4) as u64);
             for (((&x, y), m), &word) in x.iter().zip(y).zip(mask).zip(&words) {
@@ -142,7 +143,9 @@ pub(super) fn samples() -> Vec<OpSample> {
         OpSample::new("dropout(0.4)", [values([5, 30], 1)], |x| {
             Generator::new(1).dropout(&x[0], 0.4, true)
         }),
-        OpSample::new("dropout(1)", [values([5], 1)], |x| Generator::new(1).dropout(&x[0], 1.0, true)),
+        OpSample::new("dropout(1)", [values([5], 1)], |x| {
+            Generator::new(1).dropout(&x[0], 1.0, true)
+        }),
         OpSample::new("dropout, not training", [values([5], 1)], |x| x[0].dropout(0.4, false)),
     ]
 }

@@ -7,6 +7,7 @@ use half::{bf16, f16};
 use smallvec::smallvec;
 
 use super::{Draw, Generator};
+use crate::Tensor;
 use crate::autograd::record_inplace;
 use crate::cpu::fold::SharedMut;
 use crate::cpu::math::single;
@@ -16,7 +17,6 @@ use crate::cpu::vectorize::{Kernel, vectorize};
 use crate::cpu::widen::Widen;
 use crate::error::{Error, throw};
 use crate::tensor::{Element, TensorOptions, dispatch};
-use crate::Tensor;
 
 /// Blocks that are made together.
 const BLOCKS: usize = 16;
@@ -180,9 +180,14 @@ impl<T: Element, D: Distribution<T>> Kernel for Fill<'_, T, D> {
 
 /// Fills the dense `out` with the draw's numbers.
 pub(super) fn fill<T: Element, D: Distribution<T>>(out: &mut [T], draw: Draw, distribution: D) {
-    each_group(out.len(), WORDS / D::WORDS_EACH, SharedMut(out.as_mut_ptr()), |out, first_group| {
-        vectorize(Fill { out, first_group, draw, distribution });
-    });
+    each_group(
+        out.len(),
+        WORDS / D::WORDS_EACH,
+        SharedMut(out.as_mut_ptr()),
+        |out, first_group| {
+            vectorize(Fill { out, first_group, draw, distribution });
+        },
+    );
 }
 
 /// Calls `body(elements, first group)` on parts of the `n` elements at `out` that are whole groups of
@@ -311,7 +316,10 @@ mod tests {
             let u = g.rand([40_000], dtype).to_vec::<f64>();
             assert!(u.iter().all(|u| (0.0..1.0).contains(u)), "{dtype}");
             let (mean, var) = moments(&u);
-            assert!((mean - 0.5).abs() < 0.006 && (var - 1.0 / 12.0).abs() < 0.002, "{dtype} {mean} {var}");
+            assert!(
+                (mean - 0.5).abs() < 0.006 && (var - 1.0 / 12.0).abs() < 0.002,
+                "{dtype} {mean} {var}"
+            );
             let n = Tensor::empty([40_000], dtype);
             let (mean, var) = moments(&g.normal_(&n, 3.0, 2.0).to_vec::<f64>());
             assert!((mean - 3.0).abs() < 0.04 && (var - 4.0).abs() < 0.12, "{dtype} {mean} {var}");

@@ -146,7 +146,11 @@ impl Generator {
             if replacement {
                 out.extend(with_replacement(w, &uniform[row * num_samples..][..num_samples]));
             } else {
-                out.extend(without_replacement(w, &uniform[row * classes..][..classes], num_samples));
+                out.extend(without_replacement(
+                    w,
+                    &uniform[row * classes..][..classes],
+                    num_samples,
+                ));
             }
         }
         Tensor::from_slice(&out, shape)
@@ -222,7 +226,9 @@ mod tests {
     fn impossible_choices_are_refused() {
         let g = Generator::new(3);
         let message = |w: &[f32], n, r| {
-            catch(|| g.multinomial(&Tensor::from_slice(w, [w.len()]), n, r)).unwrap_err().to_string()
+            catch(|| g.multinomial(&Tensor::from_slice(w, [w.len()]), n, r))
+                .unwrap_err()
+                .to_string()
         };
         assert!(message(&[0.0, 0.0], 1, true).contains("0 weights"));
         assert!(message(&[1.0, 0.0], 2, false).contains("without replacement"));
