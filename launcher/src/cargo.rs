@@ -144,12 +144,12 @@ fn executable(messages: &[u8], name: &str, kind: &str) -> Option<PathBuf> {
         executable: Option<PathBuf>,
     }
     // Other messages lack these fields and are passed over.
-    let artifacts = messages.split(|b| *b == b'\n').filter_map(|line| {
+    let mut artifacts = messages.split(|b| *b == b'\n').filter_map(|line| {
         let artifact: Artifact = serde_json::from_slice(line).ok()?;
         (artifact.target.name == name && artifact.target.runnable() == Some(kind))
             .then_some(artifact.executable)?
     });
-    artifacts.last()
+    artifacts.next_back()
 }
 
 #[cfg(test)]

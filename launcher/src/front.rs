@@ -18,6 +18,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
 use nix::unistd::{Pid, pipe2};
+use torchrs::multiprocessing::ExitStatus;
 
 use crate::cli::{self, Options};
 use crate::environment;
@@ -25,7 +26,7 @@ use crate::failure::{Doing, Failure};
 use crate::outputs::{Stream, destination};
 use crate::plan::{Plan, memory_file, read_all};
 use crate::preflight;
-use crate::process::{Exit, Process};
+use crate::process::Process;
 use crate::program;
 use crate::signals::{STOP, Signals};
 use crate::spawn::{Child, SHIM, SUPERVISOR, Stdio};
@@ -89,7 +90,7 @@ pub struct Front {
 
 /// What a tool printed and how it ended.
 pub struct Ran {
-    pub exit: Exit,
+    pub exit: ExitStatus,
     pub stdout: Vec<u8>,
     /// Empty if its messages were shown.
     pub stderr: Vec<u8>,
@@ -170,14 +171,14 @@ impl Front {
         // A supervisor that died already cannot read; how it ended says more than that.
         let _ = plan.send(ours);
         let exit = self.oversee(&child);
-        if let Exit::Signal(_) = exit {
+        if exit.signal().is_some() {
             eprintln!("torchrs-launch: the supervisor was {exit}; all workers were stopped");
         }
         Ok(exit.shell_code())
     }
 
     /// Waits for the end of `child`, passing signals on, and ends what it left behind.
-    fn oversee(&mut self, child: &Process) -> Exit {
+    fn oversee(&mut self, child: &Process) -> ExitStatus {
         let exit = loop {
             let mut events = [
                 PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),

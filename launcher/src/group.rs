@@ -3,12 +3,14 @@
 //! pidfd), signals, the front's death, the relay's end, and the next step of a shutdown as the
 //! wait's own time-out.
 
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::PollTimeout;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use crate::failure::{Doing, Failure};
 use crate::front::KILL_PATIENCE;
@@ -79,8 +81,8 @@ pub struct Group<'a> {
     stop: Option<Stop>,
     /// The first signal that asked for the end, and when.
     signal: Option<(Signal, Instant)>,
-    /// Whether processes that outlived all workers have been asked to end.
-    leftovers_asked: bool,
+    /// Processes that outlived their parents and all workers, and were asked to end.
+    orphans: HashSet<Pid>,
 }
 
 impl<'a> Group<'a> {
@@ -120,7 +122,7 @@ impl<'a> Group<'a> {
             _store: store,
             stop: None,
             signal: None,
-            leftovers_asked: false,
+            orphans: HashSet::new(),
         })
     }
 
@@ -161,10 +163,13 @@ impl<'a> Group<'a> {
         if matches!(self.stop, Some(Stop::Killed { .. })) {
             // Somebody forked while the others were being killed.
             tree::signal_all(Signal::SIGKILL);
-        } else if !std::mem::replace(&mut self.leftovers_asked, true) {
-            let signal = self.signal.map_or(Signal::SIGTERM, |(signal, _)| signal);
-            tree::signal_all(signal);
-            tree::signal_all(Signal::SIGCONT);
+        } else {
+            // Each process is asked when it has lost its parent: until then it is the parent's to
+            // end, and may be what the parent saves its work with.
+            for orphan in tree::children().into_iter().filter(|pid| self.orphans.insert(*pid)) {
+                let _ = kill(orphan, Signal::SIGTERM);
+                let _ = kill(orphan, Signal::SIGCONT);
+            }
             self.stop = Some(Stop::with_leftovers(self.stop, Instant::now(), self.plan.grace));
         }
         false
@@ -188,7 +193,7 @@ impl<'a> Group<'a> {
             match event.data() {
                 SIGNALS => signalled = true,
                 FRONT => self.abandon(),
-                RELAY => self.relay_done |= self.relay.is_done(),
+                RELAY => self.relay_done = self.relay.is_done(),
                 rank => self.worker_ended(rank as usize),
             }
         }
@@ -200,10 +205,6 @@ impl<'a> Group<'a> {
     }
 
     fn worker_ended(&mut self, rank: usize) {
-        if matches!(self.stop, Some(Stop::Asked { .. })) {
-            let signal = self.signal.map_or(Signal::SIGTERM, |(signal, _)| signal);
-            self.workers[rank].ask_leftovers(signal);
-        }
         let Some(exit) = self.workers[rank].try_reap() else { return };
         // Its pidfd stays readable for ever.
         let _ = self.watch.epoll.delete(&self.workers[rank].process);
@@ -217,7 +218,9 @@ impl<'a> Group<'a> {
             let workers = &self.workers;
             tree::reap_orphans(|pid| workers.iter().any(|w| w.process.pid() == pid));
         } else if USER.contains(&signal) {
-            for pid in tree::descendants().into_iter().filter(|pid| is_prepared(*pid, signal)) {
+            // A script's program rather than the script, if only the program is prepared; never
+            // the children of one that is.
+            for pid in tree::topmost(|pid| is_prepared(pid, signal)) {
                 let _ = kill(pid, signal);
             }
         } else if STOP.contains(&signal) {
@@ -233,6 +236,11 @@ impl<'a> Group<'a> {
             None => {
                 self.signal = Some((signal, now));
                 self.ask_all_to_end(signal);
+                let grace = self.plan.grace;
+                self.relay.notice(format!(
+                    "torchrs-launch: {signal}: the workers have {grace:?} to end; a second signal \
+                     kills them at once"
+                ));
                 self.stop = Some(Stop::after_signal(self.stop, now, self.plan.grace));
             }
         }
@@ -277,6 +285,7 @@ impl<'a> Group<'a> {
             // Whoever is left may hold its pipe for ever.
             self.relay.stop();
         }
+        self.relay.finish();
         let mut seen = (self.relay.written(), Instant::now());
         while !self.relay_done {
             let patient = self.signal.is_none() && self.workers.iter().all(Worker::succeeded);

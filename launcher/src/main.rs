@@ -5,6 +5,7 @@
 //! Front and supervisor watch each other, so that neither's death leaves a process behind.
 
 mod cargo;
+mod carrier;
 mod cli;
 mod console;
 mod environment;
@@ -19,7 +20,6 @@ mod plan;
 mod preflight;
 mod process;
 mod program;
-mod record;
 mod relay;
 mod rendezvous;
 mod report;

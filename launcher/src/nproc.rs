@@ -40,7 +40,7 @@ impl Nproc {
         match self {
             Nproc::Count(count) => Ok(count),
             Nproc::Cpu => Ok(cores()),
-            Nproc::Auto => Ok(gpus().map_or_else(|_| cores(), |count| count)),
+            Nproc::Auto => Ok(gpus().unwrap_or_else(|_| cores())),
             Nproc::Gpu => gpus(),
         }
     }

@@ -1,60 +1,12 @@
 //! A child process held by its pidfd: the number cannot be reused under us, its end is an event
-//! for epoll, and a signal sent through it never reaches a stranger. Also how a process ended.
+//! for epoll, and a signal sent through it never reaches a stranger.
 
-use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
-
-/// How a process ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Exit {
-    /// It exited with this code.
-    Code(i32),
-    /// This signal killed it.
-    Signal(i32),
-}
-
-impl Exit {
-    /// The code a shell would show: the exit code, or 128 + the signal's number.
-    pub fn shell_code(self) -> i32 {
-        match self {
-            Exit::Code(code) => code,
-            Exit::Signal(signal) => 128 + signal,
-        }
-    }
-
-    pub fn success(self) -> bool {
-        self == Exit::Code(0)
-    }
-
-    fn from_siginfo(info: &libc::siginfo_t) -> Self {
-        // SAFETY: the caller got `info` from a successful waitid, which fills `si_status`.
-        let status = unsafe { info.si_status() };
-        match info.si_code {
-            libc::CLD_EXITED => Exit::Code(status),
-            _ => Exit::Signal(status),
-        }
-    }
-}
-
-impl fmt::Display for Exit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Exit::Code(code) => write!(f, "exited with code {code}"),
-            Exit::Signal(number) => write!(f, "killed by signal {number} ({})", name(number)),
-        }
-    }
-}
-
-fn name(signal: i32) -> String {
-    match Signal::try_from(signal) {
-        Ok(signal) => signal.as_str().to_owned(),
-        Err(_) => format!("real-time signal SIGRTMIN+{}", signal - libc::SIGRTMIN()),
-    }
-}
+use torchrs::multiprocessing::ExitStatus;
 
 /// A process that this one may wait for, or only watch.
 #[derive(Debug)]
@@ -92,16 +44,25 @@ impl Process {
     }
 
     /// Reaps this child if it has ended.
-    pub fn try_wait(&self) -> nix::Result<Option<Exit>> {
+    pub fn try_wait(&self) -> nix::Result<Option<ExitStatus>> {
         let id = self.pidfd.as_raw_fd() as libc::id_t;
         let info = waitid(libc::P_PIDFD, id, libc::WEXITED | libc::WNOHANG)?;
-        Ok(info.map(|info| Exit::from_siginfo(&info)))
+        Ok(info.map(|info| status(&info)))
     }
 }
 
 impl AsFd for Process {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.pidfd.as_fd()
+    }
+}
+
+fn status(info: &libc::siginfo_t) -> ExitStatus {
+    // SAFETY: the caller got `info` from a successful waitid, which fills `si_status`.
+    let status = unsafe { info.si_status() };
+    match info.si_code {
+        libc::CLD_EXITED => ExitStatus::Exited(status),
+        how => ExitStatus::Signaled { signal: status, core_dumped: how == libc::CLD_DUMPED },
     }
 }
 
@@ -133,17 +94,4 @@ fn waitid(
     Errno::result(result)?;
     // SAFETY: with WNOHANG and nothing ended, the kernel leaves or sets `si_pid` to zero.
     Ok((unsafe { info.si_pid() } != 0).then_some(info))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ends_are_named_as_a_shell_numbers_them() {
-        assert_eq!(Exit::Signal(libc::SIGSEGV).shell_code(), 139);
-        assert_eq!(Exit::Signal(libc::SIGSEGV).to_string(), "killed by signal 11 (SIGSEGV)");
-        assert_eq!(Exit::Code(3).to_string(), "exited with code 3");
-        assert!(Exit::Signal(libc::SIGRTMIN() + 2).to_string().ends_with("SIGRTMIN+2)"));
-    }
 }

@@ -5,11 +5,11 @@
 use std::fmt::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use torchrs::multiprocessing::report::{ErrorRecord, Kind, monotonic_ns};
+
 use crate::group::Outcome;
 use crate::plan::Plan;
-use crate::process::Exit;
-use crate::record::{ErrorRecord, Kind};
-use crate::worker::{Ended, monotonic_ns};
+use crate::worker::Ended;
 
 /// Lines of standard error shown for a worker that left no error record.
 const TAIL_LINES: usize = 15;
@@ -40,15 +40,9 @@ impl<'a> Failed<'a> {
         let recorded_at = record.as_ref().map(|record| record.monotonic_ns).filter(|at| *at > 0);
         // A worker knows better than the launcher when it failed, but not later than its end.
         let at = recorded_at.unwrap_or(worker.seen_at).min(worker.seen_at);
-        let told = worker.asked.iter().any(|s| worker.exit == Exit::Signal(*s as i32))
-            || worker.asked_at.is_some_and(|asked| asked <= at);
+        let told = was_stopped(worker) || worker.asked_at.is_some_and(|asked| asked <= at);
         let follows = record.as_ref().is_some_and(|record| record.kind.is_consequence());
         Some(Failed { worker, record, at, consequence: told || follows })
-    }
-
-    /// Whether the launcher's signal ended it.
-    fn was_stopped(&self) -> bool {
-        self.worker.asked.iter().any(|s| self.worker.exit == Exit::Signal(*s as i32))
     }
 }
 
@@ -138,7 +132,7 @@ impl<'a> Report<'a> {
         let host = nix::unistd::gethostname().unwrap_or_default();
         row("rank", format!("{0} (local rank {0})", worker.rank));
         row("process", format!("pid {} on {}", worker.pid, host.to_string_lossy()));
-        row("ended", with_hint(worker.exit));
+        row("ended", worker.exit.to_string());
         row("time", self.time_of(root.at));
         if self.plan.max_restarts > 0 {
             row("attempt", format!("{} of {}", self.attempt + 1, self.plan.max_restarts + 1));
@@ -176,10 +170,12 @@ impl<'a> Report<'a> {
     fn others(&self, root: &Failed, text: &mut String) {
         for failed in self.failures().iter().filter(|f| f.worker.rank != root.worker.rank) {
             let Ended { rank, pid, exit, .. } = failed.worker;
-            let how = match (failed.was_stopped(), was_killed(failed.worker)) {
-                (true, true) => "was killed by the launcher".to_owned(),
-                (true, false) => "was stopped by the launcher".to_owned(),
-                (false, _) => exit.to_string(),
+            let how = if was_killed(failed.worker) {
+                "killed by the launcher".to_owned()
+            } else if was_stopped(failed.worker) {
+                "stopped by the launcher".to_owned()
+            } else {
+                exit.to_string()
             };
             let later = Duration::from_nanos(failed.at.abs_diff(root.at));
             let when = if failed.at >= root.at { "later" } else { "earlier" };
@@ -214,19 +210,14 @@ impl<'a> Report<'a> {
     }
 }
 
-/// Whether the launcher lost patience with it.
-fn was_killed(worker: &Ended) -> bool {
-    worker.exit == Exit::Signal(libc::SIGKILL)
-        && worker.asked.contains(&nix::sys::signal::Signal::SIGKILL)
+/// Whether a signal from the launcher ended it.
+fn was_stopped(worker: &Ended) -> bool {
+    worker.asked.iter().any(|signal| worker.exit.signal() == Some(*signal as i32))
 }
 
-fn with_hint(exit: Exit) -> String {
-    match exit {
-        Exit::Signal(libc::SIGKILL) => {
-            format!("{exit}; not by the launcher, perhaps by the kernel for want of memory")
-        }
-        _ => exit.to_string(),
-    }
+/// Whether the launcher lost patience with it.
+fn was_killed(worker: &Ended) -> bool {
+    was_stopped(worker) && worker.exit.signal() == Some(libc::SIGKILL)
 }
 
 fn first_line(text: &str) -> &str {

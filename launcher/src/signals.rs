@@ -44,15 +44,17 @@ impl AsFd for Signals {
     }
 }
 
-/// Whether `pid` handles `signal`, or waits for it with sigwait or a signalfd: sending it to any
-/// other process would kill that.
+/// Whether `pid` handles `signal`, or has blocked it to read it from a signalfd: any other process
+/// would die of it.
 pub fn is_prepared(pid: Pid, signal: Signal) -> bool {
-    let bit = 1 << (signal as u64 - 1);
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    ["SigCgt:", "SigBlk:"].into_iter().any(|name| {
-        let mask = status.lines().find_map(|line| line.strip_prefix(name));
-        mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0) & bit != 0
-    })
+    let has = |mask: &str, signal: Signal| {
+        let value = status.lines().find_map(|line| line.strip_prefix(mask));
+        let bits = value.and_then(|value| u64::from_str_radix(value.trim(), 16).ok());
+        bits.unwrap_or(0) & 1 << (signal as u64 - 1) != 0
+    };
+    // Who blocks even SIGSEGV blocks everything for an instant: it is starting a process.
+    has("SigCgt:", signal) || has("SigBlk:", signal) && !has("SigBlk:", Signal::SIGSEGV)
 }
 
 fn is_ignored(signal: Signal) -> bool {

@@ -29,22 +29,45 @@ pub fn reap_orphans(keep: impl Fn(Pid) -> bool) -> bool {
     }
 }
 
-/// All living descendants of this process.
+/// The children of this process.
+pub fn children() -> Vec<Pid> {
+    children_of_all().remove(&Pid::this()).unwrap_or_default()
+}
+
+/// All descendants of this process.
 pub fn descendants() -> Vec<Pid> {
-    let mut children: HashMap<i32, Vec<i32>> = HashMap::new();
+    let children = children_of_all();
+    let mut found = children.get(&Pid::this()).cloned().unwrap_or_default();
+    let mut next = 0;
+    while next < found.len() {
+        found.extend(children.get(&found[next]).into_iter().flatten());
+        next += 1;
+    }
+    found
+}
+
+/// The descendants that `accept` takes and that do not descend from one it takes.
+pub fn topmost(accept: impl Fn(Pid) -> bool) -> Vec<Pid> {
+    let children = children_of_all();
+    let (mut accepted, mut parents) = (Vec::new(), vec![Pid::this()]);
+    while let Some(parent) = parents.pop() {
+        for &child in children.get(&parent).into_iter().flatten() {
+            if accept(child) { &mut accepted } else { &mut parents }.push(child);
+        }
+    }
+    accepted
+}
+
+/// The children of every process of the machine.
+fn children_of_all() -> HashMap<Pid, Vec<Pid>> {
+    let mut children: HashMap<Pid, Vec<Pid>> = HashMap::new();
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     for pid in processes.filter_map(|e| e.file_name().to_str()?.parse::<i32>().ok()) {
         if let Some(parent) = parent_of(pid) {
-            children.entry(parent).or_default().push(pid);
+            children.entry(Pid::from_raw(parent)).or_default().push(Pid::from_raw(pid));
         }
     }
-    let mut found = children.remove(&Pid::this().as_raw()).unwrap_or_default();
-    let mut next = 0;
-    while next < found.len() {
-        found.extend(children.remove(&found[next]).unwrap_or_default());
-        next += 1;
-    }
-    found.into_iter().map(Pid::from_raw).collect()
+    children
 }
 
 fn parent_of(pid: i32) -> Option<i32> {

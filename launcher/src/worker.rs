@@ -5,8 +5,9 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::{Signal, killpg};
-use nix::time::{ClockId, clock_gettime};
 use nix::unistd::{Pid, pipe2};
+use torchrs::multiprocessing::ExitStatus;
+use torchrs::multiprocessing::report::monotonic_ns;
 
 use crate::console::is_terminal;
 use crate::environment;
@@ -15,7 +16,7 @@ use crate::front::c_string;
 use crate::logs::LogFile;
 use crate::outputs::Stream;
 use crate::plan::{Plan, memory_file, read_all};
-use crate::process::{Exit, Process};
+use crate::process::Process;
 use crate::relay::Input;
 use crate::spawn::{Child, SHIM, Stdio};
 
@@ -26,7 +27,7 @@ pub struct Worker {
     /// Where it may leave an error record.
     record: File,
     /// How it ended, and when that was seen (CLOCK_MONOTONIC, nanoseconds).
-    exit: Option<(Exit, u64)>,
+    exit: Option<(ExitStatus, u64)>,
     /// The signals by which the launcher asked it to end, and when the first was sent.
     asked: Vec<Signal>,
     asked_at: Option<u64>,
@@ -36,7 +37,7 @@ pub struct Worker {
 pub struct Ended {
     pub rank: usize,
     pub pid: Pid,
-    pub exit: Exit,
+    pub exit: ExitStatus,
     /// CLOCK_MONOTONIC, nanoseconds.
     pub seen_at: u64,
     /// The launcher's signals to it, and the time of the first.
@@ -125,14 +126,6 @@ impl Worker {
         let _ = killpg(self.process.pid(), Signal::SIGCONT);
     }
 
-    /// Passes `signal` to what an ended worker leaves in its process group. To be called before
-    /// the worker is reaped: until then the group's number cannot belong to anybody else.
-    pub fn ask_leftovers(&self, signal: Signal) {
-        if self.exit.is_none() {
-            let _ = killpg(self.process.pid(), signal);
-        }
-    }
-
     /// Notes that the launcher killed it with all others.
     pub fn was_killed(&mut self) {
         if self.exit.is_none() {
@@ -142,7 +135,7 @@ impl Worker {
     }
 
     /// Reaps the worker if it has ended; how it ended the first time that this is seen.
-    pub fn try_reap(&mut self) -> Option<Exit> {
+    pub fn try_reap(&mut self) -> Option<ExitStatus> {
         if self.exit.is_some() {
             return None;
         }
@@ -163,7 +156,8 @@ impl Worker {
     /// The whole story. `stderr` is the end of its standard error. One that is still there, deaf
     /// to SIGKILL, counts as killed.
     pub fn into_ended(self, stderr: Vec<u8>) -> Ended {
-        let (exit, seen_at) = self.exit.unwrap_or((Exit::Signal(libc::SIGKILL), monotonic_ns()));
+        let killed = ExitStatus::Signaled { signal: libc::SIGKILL, core_dumped: false };
+        let (exit, seen_at) = self.exit.unwrap_or((killed, monotonic_ns()));
         Ended {
             rank: self.rank,
             pid: self.process.pid(),
@@ -175,10 +169,4 @@ impl Worker {
             stderr,
         }
     }
-}
-
-/// CLOCK_MONOTONIC in nanoseconds, the clock of the error records.
-pub fn monotonic_ns() -> u64 {
-    let now = clock_gettime(ClockId::CLOCK_MONOTONIC).expect("CLOCK_MONOTONIC is always there");
-    now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64
 }

@@ -1,0 +1,32 @@
+//! What this test binary does when the launcher runs it as a worker.
+
+use std::time::Duration;
+
+use crate::job::program;
+
+/// The launcher with this binary as its program; `how` says what the worker does.
+pub fn rust_worker(options: &str, how: &str) -> std::process::Command {
+    let own = std::env::current_exe().unwrap();
+    let args = [own.to_str().unwrap(), "--exact", "worker::worker", "--nocapture"];
+    let mut command = program(options, &args);
+    command.env("LAUNCH_TEST_WORKER", how);
+    command
+}
+
+/// Does nothing as a test.
+#[test]
+fn worker() {
+    let Ok(how) = std::env::var("LAUNCH_TEST_WORKER") else { return };
+    torchrs::init();
+    let rank = std::env::var("RANK").unwrap();
+    match how.as_str() {
+        "panic on rank 1" if rank == "1" => deep_inside_the_model(),
+        "panic on rank 1" => std::thread::sleep(Duration::from_secs(1000)),
+        other => panic!("no such worker: {other}"),
+    }
+}
+
+#[inline(never)]
+fn deep_inside_the_model() {
+    panic!("expected 12 classes, got 7");
+}
