@@ -89,8 +89,7 @@ impl Workspace {
     pub fn target(&self, name: &str) -> Option<Target<'_>> {
         let named = |wanted: &'static str| {
             self.packages.iter().find_map(|package| {
-                let fits =
-                    |t: &&MetadataTarget| t.name == name && t.runnable() == Some(wanted);
+                let fits = |t: &&MetadataTarget| t.name == name && t.runnable() == Some(wanted);
                 let target = package.targets.iter().find(fits)?;
                 Some(Target { workspace: self, package, target, kind: wanted })
             })

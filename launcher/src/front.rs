@@ -126,7 +126,11 @@ impl Front {
         let tool_name = || tool.as_os_str().to_owned();
         let child = Child {
             role: SHIM,
-            args: [own_pid, tool_name(), tool_name()].into_iter().chain(args).map(c_string).collect(),
+            args: [own_pid, tool_name(), tool_name()]
+                .into_iter()
+                .chain(args)
+                .map(c_string)
+                .collect(),
             env: &environment::own(),
             stdio: [
                 Stdio::Null,
@@ -141,7 +145,11 @@ impl Front {
             let message = format!("stopped by {signal} before any worker was started");
             return Err(Failure::with_code(128 + signal as i32, message));
         }
-        Ok(Ran { exit, stdout: read_all(stdout).doing(what)?, stderr: read_all(stderr).doing(what)? })
+        Ok(Ran {
+            exit,
+            stdout: read_all(stdout).doing(what)?,
+            stderr: read_all(stderr).doing(what)?,
+        })
     }
 
     /// Runs the job in a supervisor of its own; returns the exit code.

@@ -17,7 +17,12 @@ pub struct LogFile {
 
 impl LogFile {
     /// Makes the file; a failure is the warning to show, if none was shown before.
-    pub fn create(run_folder: &Path, attempt: u32, rank: usize, stream: Stream) -> (Self, Option<String>) {
+    pub fn create(
+        run_folder: &Path,
+        attempt: u32,
+        rank: usize,
+        stream: Stream,
+    ) -> (Self, Option<String>) {
         let folder = rank_folder(run_folder, attempt, rank);
         let path = folder.join(format!("{}.log", stream.name()));
         match fs::create_dir_all(&folder).and_then(|()| File::create(&path)) {

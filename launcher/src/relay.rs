@@ -184,8 +184,9 @@ impl Carrier {
                 break;
             }
             // Whoever is in the middle of a long line comes first, and keeps the others out.
-            let (holders, others): (Vec<_>, Vec<_>) =
-                ready.into_iter().partition(|&id| self.outlets[self.outlet(id)].held_by == Some(id));
+            let (holders, others): (Vec<_>, Vec<_>) = ready
+                .into_iter()
+                .partition(|&id| self.outlets[self.outlet(id)].held_by == Some(id));
             for id in holders.into_iter().chain(others) {
                 if self.may_read(id) {
                     self.carry(id, &mut buffer);

@@ -1,7 +1,7 @@
 //! The store of one attempt, as far as the launcher knows it.
 
-use std::os::fd::OwnedFd;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+use std::os::fd::OwnedFd;
 
 pub struct Rendezvous(Vec<OwnedFd>);
 

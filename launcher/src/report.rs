@@ -111,10 +111,14 @@ impl<'a> Report<'a> {
     }
 
     fn signal_text(&self, signal: &str) -> String {
-        let killed: Vec<usize> = self.outcome.workers.iter().filter(|w| was_killed(w)).map(|w| w.rank).collect();
+        let killed: Vec<usize> =
+            self.outcome.workers.iter().filter(|w| was_killed(w)).map(|w| w.rank).collect();
         let mut text = format!("torchrs-launch: stopped by {signal}\n");
         if !killed.is_empty() {
-            let _ = writeln!(text, "torchrs-launch: did not end by themselves and were killed: ranks {killed:?}");
+            let _ = writeln!(
+                text,
+                "torchrs-launch: did not end by themselves and were killed: ranks {killed:?}"
+            );
         }
         text
     }
@@ -122,9 +126,14 @@ impl<'a> Report<'a> {
     fn failure_text(&self, root: &Failed) -> String {
         let worker = root.worker;
         let mut text = String::new();
-        let _ = writeln!(text, "\ntorchrs-launch: the job failed: rank {} {}", worker.rank, worker.exit);
+        let _ = writeln!(
+            text,
+            "\ntorchrs-launch: the job failed: rank {} {}",
+            worker.rank, worker.exit
+        );
         let mut row = |name: &str, value: String| {
-            let _ = writeln!(text, "  {name:<11}{}", value.trim_end().replace('\n', "\n             "));
+            let _ =
+                writeln!(text, "  {name:<11}{}", value.trim_end().replace('\n', "\n             "));
         };
         let host = nix::unistd::gethostname().unwrap_or_default();
         row("rank", format!("{0} (local rank {0})", worker.rank));
@@ -146,7 +155,8 @@ impl<'a> Report<'a> {
             }
             None => {
                 if !worker.record.is_empty() {
-                    let seen = String::from_utf8_lossy(&worker.record[..worker.record.len().min(300)]);
+                    let seen =
+                        String::from_utf8_lossy(&worker.record[..worker.record.len().min(300)]);
                     row("message", format!("its error record cannot be read: {seen}"));
                 }
                 let tail = last_lines(&worker.stderr);

@@ -50,7 +50,9 @@ fn cannot_run(path: &Path, errno: Errno) -> String {
         Errno::ENOENT if path.exists() => {
             "the interpreter or loader that it names is not there".to_owned()
         }
-        Errno::ENOEXEC => "it is neither a binary for this machine nor a script with a #! line".into(),
+        Errno::ENOEXEC => {
+            "it is neither a binary for this machine nor a script with a #! line".into()
+        }
         other => other.desc().to_owned(),
     };
     format!("cannot run {}: {why}", path.display())

@@ -55,7 +55,9 @@ fn run(plan: OwnedFd, front: Pid) -> Result<i32, Failure> {
         let report = Report { plan: &plan, attempt, started_at, outcome: &outcome };
         let restarts_left = plan.max_restarts - attempt;
         match report.root_cause() {
-            Some(_) if restarts_left > 0 && outcome.signal.is_none() => say(report.restart_notice()),
+            Some(_) if restarts_left > 0 && outcome.signal.is_none() => {
+                say(report.restart_notice())
+            }
             _ => {
                 say(report.text());
                 return Ok(report.exit_code());

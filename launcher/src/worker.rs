@@ -58,7 +58,12 @@ pub struct Started {
 
 impl Worker {
     /// Starts the worker `rank`, connected to the store through `store`.
-    pub fn start(plan: &Plan, attempt: u32, rank: usize, store: OwnedFd) -> Result<Started, Failure> {
+    pub fn start(
+        plan: &Plan,
+        attempt: u32,
+        rank: usize,
+        store: OwnedFd,
+    ) -> Result<Started, Failure> {
         let what = || format!("cannot start the worker of rank {rank}");
         let record = memory_file("torchrs-error-record").doing(what)?;
         let mut outputs = Vec::new();
@@ -103,7 +108,8 @@ impl Worker {
             new_session: true,
         };
         let process = child.spawn().doing(what)?;
-        let worker = Worker { rank, process, record, exit: None, asked: Vec::new(), asked_at: None };
+        let worker =
+            Worker { rank, process, record, exit: None, asked: Vec::new(), asked_at: None };
         Ok(Started { worker, outputs, warnings })
     }
 

@@ -2,6 +2,7 @@
 
 mod arena;
 mod assemble;
+mod builder;
 mod control;
 mod dataset;
 pub mod datasets;
@@ -13,8 +14,9 @@ mod sample;
 pub mod samplers;
 mod worker;
 
+pub use builder::DataLoaderBuilder;
 pub use dataset::{Batch, Dataset, SampleRandom, Subset, WorkerInfo, sample_random, worker_info};
-pub use loader::{DataLoader, DataLoaderBuilder, Iter, LoaderState};
+pub use loader::{DataLoader, Iter, LoaderState};
 pub use sample::{Blob, Columns, Sample, SampleWriter};
 pub use samplers::{
     BatchSampler, DistributedSampler, RandomSampler, Sampler, SequentialSampler, SubsetSampler,
