@@ -56,6 +56,7 @@ fn an_early_break_is_clean_and_the_next_epoch_is_whole() {
         old.next().unwrap().unwrap();
         assert_eq!(epoch(&loader).len(), 200);
         assert!(old.next().unwrap().unwrap_err().to_string().contains("newer iteration"));
+        assert!(old.next().is_none());
     }
 }
 
@@ -261,11 +262,11 @@ fn a_worker_that_dies_is_reported_with_its_cause() {
 #[test]
 fn a_worker_that_hangs_is_named_with_its_index_when_time_is_up() {
     for (fault, state) in [(Fault::Hang, "sleeping"), (Fault::Stop, "stopped")] {
-        let loader = faulty(fault, 2, Duration::from_secs(2));
+        let loader = faulty(fault, 2, Duration::from_secs(4));
         let (seen, error) = until_error(&loader);
         assert_eq!(seen, (0..16).collect::<Vec<i64>>());
         let Error::Timeout { seconds, message } = &error else { panic!("{error}") };
-        assert!(*seconds >= 2.0, "{seconds}");
+        assert!(*seconds >= 4.0, "{seconds}");
         let blamed = message.split(';').next().unwrap();
         for part in ["loader worker ", "index 17 of the awaited batch", state] {
             assert!(blamed.contains(part), "{message}");
@@ -408,7 +409,8 @@ fn workers_are_gone_when_their_parent_is_killed() {
             assert_eq!(poll(&mut fds, timeout), Ok(1), "worker {} lives", worker.as_raw_fd());
         }
         let gone = killed.elapsed();
-        assert!(gone < Duration::from_secs(5), "the workers were gone after {gone:?}");
+        eprintln!("the workers were gone after {gone:?}");
+        assert!(gone < Duration::from_secs(5), "{gone:?}");
     }
 }
 

@@ -26,6 +26,8 @@ use crate::error::{Error, Result};
 ///   live as long as the loader. They write into shared memory, where the batch's tensors are views:
 ///   nothing is copied in this process, and the memory is used again when the last tensor of the
 ///   batch is dropped.
+/// - Dropping the loader ends its workers; one that is in the middle of a sample has a tenth of a
+///   second to finish it.
 /// - A dataset that fails, a worker that dies or hangs is an [`Err`] item that names the index, the
 ///   worker and the cause.
 ///
@@ -198,7 +200,7 @@ impl<D: Dataset> DataLoader<D> {
         if let Err(error) = self.prefetch(inner) {
             inner.fail(error);
         }
-        Iter { loader: self, id: inner.runs }
+        Iter { loader: self, id: inner.runs, over: false }
     }
 
     /// An order must be as long as the sampler says, and every index one of the dataset's.
@@ -312,11 +314,13 @@ impl<D: Dataset> DataLoader<D> {
         Ok(())
     }
 
-    fn next(&self, id: u64) -> Option<Result<Batch<D>>> {
+    /// The next item of iteration `id`, which is over after a `None` or once `over` is set.
+    fn next(&self, id: u64, over: &mut bool) -> Option<Result<Batch<D>>> {
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
         let run = inner.run.as_mut().filter(|run| run.id == id);
         let Some(run) = run else {
+            *over = true;
             let message = "a newer iteration of this DataLoader has begun; this one is over";
             return Some(Err(Error::Other(message.to_owned())));
         };
@@ -454,13 +458,15 @@ impl Space for Here<'_> {
 pub struct Iter<'a, D: Dataset> {
     loader: &'a DataLoader<D>,
     id: u64,
+    /// A newer iteration took over, and this one has said so.
+    over: bool,
 }
 
 impl<D: Dataset> Iterator for Iter<'_, D> {
     type Item = Result<Batch<D>>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.loader.next(self.id)
+        if self.over { None } else { self.loader.next(self.id, &mut self.over) }
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
