@@ -8,7 +8,7 @@
 //! ```
 
 use torchrs::distributed::{self, ReduceOp, Work};
-use torchrs::nn::{self, Module, functional as F};
+use torchrs::nn::{self, Forward, Module, functional as F};
 use torchrs::{Dtype, Result, Tensor, no_grad};
 
 const ROUNDS: usize = 30;

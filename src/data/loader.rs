@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::arena::{Slot, Slots};
 use super::assemble::{Failure, Space, assemble};
+use super::builder::DataLoaderBuilder;
 use super::control::Dimensions;
 use super::dataset::{Batch, Dataset, WorkerInfo, set_worker_info};
 use super::layout::BatchLayout;
@@ -25,6 +26,8 @@ use crate::error::{Error, Result};
 ///   live as long as the loader. They write into shared memory, where the batch's tensors are views:
 ///   nothing is copied in this process, and the memory is used again when the last tensor of the
 ///   batch is dropped.
+/// - Dropping the loader ends its workers; one that is in the middle of a sample has a tenth of a
+///   second to finish it.
 /// - A dataset that fails, a worker that dies or hangs is an [`Err`] item that names the index, the
 ///   worker and the cause.
 ///
@@ -47,125 +50,6 @@ pub struct DataLoader<D: Dataset> {
     prefetch_factor: usize,
     timeout: Option<Duration>,
     inner: Mutex<Inner>,
-}
-
-/// Options of a [`DataLoader`]; made by [`DataLoader::builder`].
-pub struct DataLoaderBuilder<D: Dataset> {
-    dataset: D,
-    batch_size: usize,
-    shuffle: bool,
-    sampler: Option<Box<dyn Sampler>>,
-    workers: usize,
-    prefetch_factor: usize,
-    drop_last: bool,
-    seed: u64,
-    timeout: Option<Duration>,
-}
-
-impl<D: Dataset> DataLoaderBuilder<D> {
-    /// Samples in a batch (default: 1).
-    #[must_use]
-    pub fn batch_size(mut self, batch_size: usize) -> Self {
-        self.batch_size = batch_size;
-        self
-    }
-
-    /// Whether every epoch has its own random order (default: false).
-    #[must_use]
-    pub fn shuffle(mut self, shuffle: bool) -> Self {
-        self.shuffle = shuffle;
-        self
-    }
-
-    /// The order of the samples, instead of `shuffle`.
-    #[must_use]
-    pub fn sampler(mut self, sampler: impl Sampler) -> Self {
-        self.sampler = Some(Box::new(sampler));
-        self
-    }
-
-    /// How many processes read samples; 0 (the default) reads them in this process, when the batch
-    /// is asked for.
-    #[must_use]
-    pub fn workers(mut self, workers: usize) -> Self {
-        self.workers = workers;
-        self
-    }
-
-    /// How many batches per worker are made ahead (default: 2).
-    #[must_use]
-    pub fn prefetch_factor(mut self, prefetch_factor: usize) -> Self {
-        self.prefetch_factor = prefetch_factor;
-        self
-    }
-
-    /// Whether a last batch that would be smaller is left out (default: false).
-    #[must_use]
-    pub fn drop_last(mut self, drop_last: bool) -> Self {
-        self.drop_last = drop_last;
-        self
-    }
-
-    /// Seed of the order and of [`sample_random`](super::sample_random) (default: 0).
-    #[must_use]
-    pub fn seed(mut self, seed: u64) -> Self {
-        self.seed = seed;
-        self
-    }
-
-    /// The longest wait for a batch of the workers (default: for ever, as in PyTorch; a worker that
-    /// dies ends the wait in any case).
-    #[must_use]
-    pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = Some(timeout);
-        self
-    }
-
-    /// The loader. Workers start with the first iteration.
-    ///
-    /// # Errors
-    /// [`Error::Argument`] when an option has a value that cannot be.
-    pub fn build(self) -> Result<DataLoader<D>> {
-        let wrong =
-            |argument: &str, message: &str| Err(Error::argument("DataLoader", argument, message));
-        if self.batch_size == 0 {
-            return wrong("batch_size", "is 0, must be at least 1");
-        }
-        let batches = BatchSampler::new(self.batch_size, self.drop_last)?;
-        if self.prefetch_factor == 0 {
-            return wrong("prefetch_factor", "is 0, must be at least 1");
-        }
-        if self.timeout.is_some_and(|timeout| timeout.is_zero()) {
-            return wrong("timeout", "is 0, must be positive; leave it out to wait for ever");
-        }
-        if self.shuffle && self.sampler.is_some() {
-            return wrong(
-                "shuffle",
-                "is true although a sampler, which has its own order, is given",
-            );
-        }
-        let len = self.dataset.len();
-        let sampler = self.sampler.unwrap_or_else(|| match self.shuffle {
-            true => Box::new(RandomSampler::new(len)),
-            false => Box::new(SequentialSampler::new(len)),
-        });
-        Ok(DataLoader {
-            dataset: Arc::new(self.dataset),
-            sampler,
-            batches,
-            workers: self.workers,
-            prefetch_factor: self.prefetch_factor,
-            timeout: self.timeout,
-            inner: Mutex::new(Inner {
-                seed: self.seed,
-                next: Start { epoch: 0, position: 0 },
-                loaded: None,
-                run: None,
-                runs: 0,
-                engine: None,
-            }),
-        })
-    }
 }
 
 /// A position in a loader's sequence of samples: what a checkpoint keeps to resume in mid-epoch.
@@ -232,16 +116,31 @@ enum Engine {
 impl<D: Dataset> DataLoader<D> {
     /// Options for a loader over `dataset`.
     pub fn builder(dataset: D) -> DataLoaderBuilder<D> {
-        DataLoaderBuilder {
-            dataset,
-            batch_size: 1,
-            shuffle: false,
-            sampler: None,
-            workers: 0,
-            prefetch_factor: 2,
-            drop_last: false,
-            seed: 0,
-            timeout: None,
+        DataLoaderBuilder::new(dataset)
+    }
+
+    pub(super) fn new(options: DataLoaderBuilder<D>, batches: BatchSampler) -> Self {
+        let DataLoaderBuilder { dataset, shuffle, sampler, .. } = options;
+        let len = dataset.len();
+        let sampler = sampler.unwrap_or_else(|| match shuffle {
+            true => Box::new(RandomSampler::new(len)),
+            false => Box::new(SequentialSampler::new(len)),
+        });
+        DataLoader {
+            dataset: Arc::new(dataset),
+            sampler,
+            batches,
+            workers: options.workers,
+            prefetch_factor: options.prefetch_factor,
+            timeout: options.timeout,
+            inner: Mutex::new(Inner {
+                seed: options.seed,
+                next: Start { epoch: 0, position: 0 },
+                loaded: None,
+                run: None,
+                runs: 0,
+                engine: None,
+            }),
         }
     }
 
@@ -281,15 +180,15 @@ impl<D: Dataset> DataLoader<D> {
         let start = inner.next;
         inner.next = Start { epoch: start.epoch + 1, position: 0 };
         inner.loaded = None;
-        let order = self.sampler.indices(inner.seed, start.epoch);
+        let mut order = self.sampler.indices(inner.seed, start.epoch).into_owned();
         let failed = self.check(&order).err();
-        let order = order.get(start.position..).unwrap_or_default();
-        let full = self.batches.batches(order).map(<[usize]>::len).sum();
+        order.drain(..start.position.min(order.len()));
+        order.truncate(self.batches.batches(&order).map(<[usize]>::len).sum());
         inner.runs += 1;
         inner.run = Some(Run {
             id: inner.runs,
             epoch: start.epoch,
-            order: order[..full].to_vec(),
+            order,
             offset: start.position,
             published: 0,
             yielded: 0,
@@ -301,7 +200,7 @@ impl<D: Dataset> DataLoader<D> {
         if let Err(error) = self.prefetch(inner) {
             inner.fail(error);
         }
-        Iter { loader: self, id: inner.runs }
+        Iter { loader: self, id: inner.runs, over: false }
     }
 
     /// An order must be as long as the sampler says, and every index one of the dataset's.
@@ -415,11 +314,13 @@ impl<D: Dataset> DataLoader<D> {
         Ok(())
     }
 
-    fn next(&self, id: u64) -> Option<Result<Batch<D>>> {
+    /// The next item of iteration `id`, which is over after a `None` or once `over` is set.
+    fn next(&self, id: u64, over: &mut bool) -> Option<Result<Batch<D>>> {
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
         let run = inner.run.as_mut().filter(|run| run.id == id);
         let Some(run) = run else {
+            *over = true;
             let message = "a newer iteration of this DataLoader has begun; this one is over";
             return Some(Err(Error::Other(message.to_owned())));
         };
@@ -509,7 +410,7 @@ fn batch<D: Dataset>(layout: BatchLayout, slot: Slot) -> Batch<D> {
 
 /// The indices of the batch that starts at place `from` of an order.
 fn next_batch(order: &[usize], from: usize, batches: BatchSampler) -> &[usize] {
-    &order[from..order.len().min(from + batches.batch_size())]
+    &order[from..order.len().min(from.saturating_add(batches.batch_size()))]
 }
 
 impl Inner {
@@ -557,13 +458,15 @@ impl Space for Here<'_> {
 pub struct Iter<'a, D: Dataset> {
     loader: &'a DataLoader<D>,
     id: u64,
+    /// A newer iteration took over, and this one has said so.
+    over: bool,
 }
 
 impl<D: Dataset> Iterator for Iter<'_, D> {
     type Item = Result<Batch<D>>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.loader.next(self.id)
+        if self.over { None } else { self.loader.next(self.id, &mut self.over) }
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {

@@ -1,7 +1,25 @@
-//! Datasets, samplers and the `DataLoader` with its worker processes.
+//! Datasets, samplers and the [`DataLoader`] with its worker processes.
+//!
+//! A [`Dataset`] is a serialisable description with `get(index)`. A [`Sampler`] gives an epoch's
+//! order. The loader cuts the order into batches; a [`Sample`] says how it becomes a row of a batch.
+//!
+//! With workers, a batch goes this way:
+//!
+//! 1. The training process publishes the batch's indices in a ring in shared memory (`control`,
+//!    `pool`); whichever worker is free takes them (`worker`).
+//! 2. The worker reads the samples and writes each into its row of a slot of its own arena
+//!    (`assemble`, `sample`, `layout`, `arena`), then marks the task as done.
+//! 3. The training process takes the tasks in the order of publishing and wraps the slot's columns
+//!    as tensors, without a copy. When the last of these is dropped, a word in the arena tells the
+//!    worker that the slot is free again. If no slot is free the worker adds some, so that nobody
+//!    ever waits for memory.
+//!
+//! A side that has to wait says so in shared memory and sleeps on its socket; as long as nobody has
+//! to, a batch costs no system call. Without workers the same code runs in the training process.
 
 mod arena;
 mod assemble;
+mod builder;
 mod control;
 mod dataset;
 pub mod datasets;
@@ -13,8 +31,9 @@ mod sample;
 pub mod samplers;
 mod worker;
 
+pub use builder::DataLoaderBuilder;
 pub use dataset::{Batch, Dataset, SampleRandom, Subset, WorkerInfo, sample_random, worker_info};
-pub use loader::{DataLoader, DataLoaderBuilder, Iter, LoaderState};
+pub use loader::{DataLoader, Iter, LoaderState};
 pub use sample::{Blob, Columns, Sample, SampleWriter};
 pub use samplers::{
     BatchSampler, DistributedSampler, RandomSampler, Sampler, SequentialSampler, SubsetSampler,

@@ -18,6 +18,8 @@ thread_local! {
 /// The result of `f`, or what its panic said and where it was.
 pub(super) fn guarded<T>(f: impl FnOnce() -> T) -> Result<T, String> {
     install_guard_hook();
+    // What a panic that `f` catches itself leaves behind says nothing about the next one.
+    PANICKED.set(None);
     let outer = GUARDED.replace(true);
     let result = panic::catch_unwind(AssertUnwindSafe(f));
     GUARDED.set(outer);

@@ -89,6 +89,11 @@ impl Pool {
 
     /// Publishes a batch. There is room.
     pub fn publish(&mut self, indices: &[usize], epoch: u64) -> Result<()> {
+        let most = self.control.dimensions().batch_size;
+        if indices.len() > most {
+            let message = format!("has more than the {most} indices of the first epoch");
+            return Err(Error::argument("DataLoader", "sampler", message));
+        }
         let task = self.control.publish(indices, epoch);
         self.ring.push_back(InFlight { task, cancelled: false, slot: None });
         if let Some(worker) = self.control.wake_one() {
@@ -301,7 +306,7 @@ impl Pool {
         let how = match failure {
             Some(Error::Child { message, .. }) => message,
             Some(other) => other.to_string(),
-            None => "ended by itself".to_owned(),
+            None => "exited with code 0, before its time".to_owned(),
         };
         // How it ended comes first; a panic's message and backtrace may follow on more lines.
         let message = match how.split_once(": panicked") {
