@@ -83,12 +83,11 @@ fn drop_elements(x: &Tensor, draw: Draw, p: f64, scale: f64) -> (Tensor, Tensor)
         let from = Shared(dense.data_ptr().cast::<T>());
         let masks = SharedMut(mask.data_ptr().cast::<bool>());
         with_words(x.numel(), 1, draw, SharedMut(y.data_ptr().cast::<T>()), |y, words, start| {
-            let from = from;
             // SAFETY: the same elements of the input and the mask, which is fresh: its bytes are
             // written before they are read as bools.
             let (x, mask) = unsafe {
                 masks.at(start).write_bytes(0, y.len());
-                (std::slice::from_raw_parts(from.0.add(start), y.len()), masks.slice(start..start + y.len()))
+                (std::slice::from_raw_parts(from.at(start), y.len()), masks.slice(start..start + y.len()))
             };
             vectorize(Drop { x, y, mask, words, threshold, scale });
         });
