@@ -38,8 +38,6 @@ pub trait Real:
     fn as_f64(self) -> f64;
     /// Absolute value.
     fn magnitude(self) -> Self;
-    /// Square root.
-    fn root(self) -> Self;
     /// e^x.
     fn exp<const FMA: bool>(self) -> Self;
     /// Natural logarithm.
@@ -71,8 +69,6 @@ macro_rules! real {
             fn as_f64(self) -> f64 { self as f64 }
             #[inline(always)]
             fn magnitude(self) -> $t { self.abs() }
-            #[inline(always)]
-            fn root(self) -> $t { self.sqrt() }
             #[inline(always)]
             fn exp<const FMA: bool>(self) -> $t { $math::exp::<FMA>(self) }
             #[inline(always)]

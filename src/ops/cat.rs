@@ -23,14 +23,13 @@ fn place(out: &Tensor, x: &Tensor, d: usize, start: usize) {
     let first = start * inner * size;
     // Bytes, so that one long row can be shared out too.
     parallel_for(outer * row, 4 * GRAIN, |bytes| {
-        let from = from;
         let mut at = bytes.start;
         while at < bytes.end {
             let (o, within) = (at / row, at % row);
             let count = (row - within).min(bytes.end - at);
             // SAFETY: `at + count` is inside x; its place is inside `out`, which is fresh.
             unsafe {
-                to.at(o * pitch + first + within).copy_from_nonoverlapping(from.0.add(at), count);
+                to.at(o * pitch + first + within).copy_from_nonoverlapping(from.at(at), count);
             }
             at += count;
         }
@@ -234,14 +233,12 @@ fn flipped_copy(x: &Tensor, flipped: &[usize]) -> Tensor {
     let (inner, step) = dims.pop().unwrap_or((1, 1));
     let (from, to) = (Shared(x.data_ptr()), SharedMut(out.data_ptr()));
     parallel_for(x.numel() / inner, GRAIN / inner, |rows| {
-        let from = from;
         let mut walk = Walk::new(&dims, rows.start);
         for row in rows {
-            let offset = start + walk.offset;
+            let offset = (start + walk.offset) as usize;
             // SAFETY: all places are elements of `x`; each element of `out` is written once.
             unsafe {
-                let (source, target) =
-                    (from.0.offset(offset * size as isize), to.at(row * inner * size));
+                let (source, target) = (from.at(offset * size), to.at(row * inner * size));
                 if step == 1 {
                     target.copy_from_nonoverlapping(source, inner * size);
                 } else {

@@ -136,9 +136,8 @@ impl Tensor {
         dispatch!(self.dtype(), T => {
             let (from, to) = (Shared(dense.data_ptr().cast::<T>()), SharedMut(out.data_ptr().cast::<T>()));
             parallel_for(places.rows(), GRAIN / places.inner.0.max(1), |rows| {
-                let from = from;
                 // SAFETY: indices are in range; every place of `out` is written once.
-                places.each(rows, |p, q| unsafe { to.at(q).write(from.0.add(p).read()) });
+                places.each(rows, |p, q| unsafe { to.at(q).write(from.at(p).read()) });
             });
         });
         let shape = self.layout().shape.clone();

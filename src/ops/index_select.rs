@@ -95,12 +95,11 @@ pub(super) fn take_slices(x: &Tensor, d: usize, index: &Tensor) -> Tensor {
     let (row, m) = (inner * x.dtype().size(), index.len());
     let (from, to) = (Shared(x.data_ptr()), SharedMut(out.data_ptr()));
     parallel_for(outer * m, 4 * GRAIN / row.max(1), |rows| {
-        let from = from;
         let (mut o, mut k) = (rows.start / m, rows.start % m);
         for i in rows {
             let source = (o * n + index[k] as usize) * row;
             // SAFETY: `index[k]` is below n, `i` below outer * m.
-            unsafe { copy_row(from.0.add(source), to.at(i * row), row) };
+            unsafe { copy_row(from.at(source), to.at(i * row), row) };
             k += 1;
             if k == m {
                 (o, k) = (o + 1, 0);

@@ -14,7 +14,6 @@ use crate::autograd::record;
 use crate::cpu::fold::SharedMut;
 use crate::cpu::threads::{GRAIN, parallel_for};
 use crate::error::{Error, throw};
-use crate::tensor::Element;
 use crate::{Dtype, Tensor};
 
 /// An element and its place in one number that sorts by element, then by place.
@@ -29,7 +28,7 @@ impl Key for u64 {
     }
 }
 
-impl Key for (u64, u64) {
+impl Key for (u64, u32) {
     #[inline(always)]
     fn place(self) -> usize {
         self.1 as usize
@@ -51,21 +50,21 @@ fn order64(x: f64) -> u64 {
     if x.is_nan() { u64::MAX } else { ordered }
 }
 
-/// For each of the lines of the dense `[outer, n, inner]` array, the places of its `k` first
-/// elements in order, written to `places` of shape `[outer, k, inner]`.
-fn order_lines<T: Element, K: Key>(
-    x: &[T],
+/// For each of the lines of a dense `[outer, n, inner]` array, the places of its `k` first elements
+/// in order, written to `places` of shape `[outer, k, inner]`. `key(at, i)` is the key of the element
+/// at `at`, which is number `i` of its line.
+fn order_lines<K: Key>(
     [outer, n, inner]: [usize; 3],
     k: usize,
     places: SharedMut<i64>,
-    key: impl Fn(T, usize) -> K + Sync,
+    key: &(dyn Fn(usize, u32) -> K + Sync),
 ) {
     parallel_for(outer * inner, GRAIN / (8 * n).max(1), |lines| {
         let mut keys: Vec<K> = Vec::with_capacity(n);
         for line in lines {
             let (o, j) = (line / inner, line % inner);
             keys.clear();
-            keys.extend((0..n).map(|i| key(x[(o * n + i) * inner + j], i)));
+            keys.extend((0..n).map(|i| key((o * n + i) * inner + j, i as u32)));
             if k < n {
                 keys.select_nth_unstable(k);
             }
@@ -79,7 +78,8 @@ fn order_lines<T: Element, K: Key>(
 }
 
 /// The places of the `k` first elements along dimension `d`, in order.
-fn order_of(x: &Tensor, d: usize, descending: bool, k: usize) -> Tensor {
+#[track_caller]
+fn order_of(op: &str, x: &Tensor, d: usize, descending: bool, k: usize) -> Tensor {
     let dtype = if x.dtype().is_floating_point() { x.dtype().compute() } else { Dtype::I64 };
     let x = x.detach().to_dtype(dtype).contiguous();
     let mut shape = x.layout().shape.clone();
@@ -88,25 +88,25 @@ fn order_of(x: &Tensor, d: usize, descending: bool, k: usize) -> Tensor {
     }
     let out = Tensor::empty(&shape, Dtype::I64);
     let (sizes, places) = (around(x.shape(), d), SharedMut(out.data_ptr().cast::<i64>()));
+    if sizes[1] > u32::MAX as usize {
+        throw(Error::shape(op, format!("more than 2^32 elements along dimension {d}")));
+    }
     let (flip32, flip64) = if descending { (u32::MAX, u64::MAX) } else { (0, 0) };
     // SAFETY: contiguous and of the type matched on; nobody writes to it.
     unsafe {
         match dtype {
-            Dtype::F32 if sizes[1] <= u32::MAX as usize => {
-                let key = |v, i| ((order32(v) ^ flip32) as u64) << 32 | i as u64;
-                order_lines(x.as_slice::<f32>(), sizes, k, places, key);
-            }
             Dtype::F32 => {
-                let key = |v, i| ((order32(v) ^ flip32) as u64, i as u64);
-                order_lines(x.as_slice::<f32>(), sizes, k, places, key);
+                let x = x.as_slice::<f32>();
+                let key = |at, i| ((order32(x[at]) ^ flip32) as u64) << 32 | i as u64;
+                order_lines(sizes, k, places, &key);
             }
             Dtype::F64 => {
-                let key = |v, i| (order64(v) ^ flip64, i as u64);
-                order_lines(x.as_slice::<f64>(), sizes, k, places, key);
+                let x = x.as_slice::<f64>();
+                order_lines(sizes, k, places, &|at, i| (order64(x[at]) ^ flip64, i));
             }
             _ => {
-                let key = |v, i| ((v as u64 ^ 1 << 63) ^ flip64, i as u64);
-                order_lines(x.as_slice::<i64>(), sizes, k, places, key);
+                let x = x.as_slice::<i64>();
+                order_lines(sizes, k, places, &|at, i| ((x[at] as u64 ^ 1 << 63) ^ flip64, i));
             }
         }
     }
@@ -133,7 +133,7 @@ impl Tensor {
     pub fn sort(&self, dim: i64, descending: bool) -> (Tensor, Tensor) {
         let d = self.normalize_dim("sort", dim);
         let n = self.shape().get(d).copied().unwrap_or(1);
-        let places = order_of(self, d, descending, n);
+        let places = order_of("sort", self, d, descending, n);
         (at_places("sort", self, d, &places), places)
     }
 
@@ -144,7 +144,7 @@ impl Tensor {
     #[track_caller]
     pub fn argsort(&self, dim: i64, descending: bool) -> Tensor {
         let d = self.normalize_dim("argsort", dim);
-        order_of(self, d, descending, self.shape().get(d).copied().unwrap_or(1))
+        order_of("argsort", self, d, descending, self.shape().get(d).copied().unwrap_or(1))
     }
 
     /// The `k` largest (or smallest) elements along `dim` in order, and where they are
@@ -163,7 +163,7 @@ impl Tensor {
                 format!("{k} elements of a dimension of {n} (dimension {d} of {:?})", self.shape()),
             ));
         }
-        let places = order_of(self, d, largest, k);
+        let places = order_of("topk", self, d, largest, k);
         (at_places("topk", self, d, &places), places)
     }
 }

@@ -24,7 +24,6 @@ fn triangle<const LOWER: bool>(op: &str, x: &Tensor, diagonal: i64) -> Tensor {
     let size = x.dtype().size();
     let (from, to) = (Shared(dense.data_ptr()), SharedMut(out.data_ptr()));
     parallel_for(x.numel() / columns, GRAIN / columns, |range| {
-        let from = from;
         for r in range {
             let border = (r % rows) as i64 + diagonal + if LOWER { 1 } else { 0 };
             let border = border.clamp(0, columns as i64) as usize;
@@ -34,7 +33,7 @@ fn triangle<const LOWER: bool>(op: &str, x: &Tensor, diagonal: i64) -> Tensor {
             unsafe {
                 to.at(at * size).write_bytes(0, columns * size);
                 let first = (at + kept.start) * size;
-                to.at(first).copy_from_nonoverlapping(from.0.add(first), kept.len() * size);
+                to.at(first).copy_from_nonoverlapping(from.at(first), kept.len() * size);
             }
         }
     });

@@ -2,11 +2,10 @@
 //! at a time where the outputs are. Other strides are gathered into a dense tile first.
 
 use std::mem::MaybeUninit;
-use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use super::{Fold, Plan, Walk};
+use super::{Fold, Job, Plan, Walk};
 
 /// Elements of a leaf of the tree, folded in lanes without further care for rounding.
 const LEAF: usize = 2048;
@@ -99,12 +98,12 @@ pub fn leaf<F: Fold, const FMA: bool>(f: &F, x: &[F::In], p: F::Param) -> F::Acc
 /// # Safety
 /// They can be read while the slice lives, and `n` is at most the tile's length.
 #[inline(always)]
-pub unsafe fn gather<'a, T: Copy>(
+pub unsafe fn gather<T: Copy>(
     at: *const T,
     stride: isize,
     n: usize,
-    tile: &'a mut [MaybeUninit<T>],
-) -> &'a [T] {
+    tile: &mut [MaybeUninit<T>],
+) -> &[T] {
     if stride == 1 {
         // SAFETY: `n` neighbours, by the caller's word.
         return unsafe { std::slice::from_raw_parts(at, n) };
@@ -117,18 +116,13 @@ pub unsafe fn gather<'a, T: Copy>(
     unsafe { std::slice::from_raw_parts(tile.as_ptr().cast::<T>(), n) }
 }
 
-/// Folds the outputs of `range` one after another.
+/// Folds the outputs of the job one after another.
 ///
 /// # Safety
-/// All positions of the plan can be read.
+/// All positions of the plan can be read and the outputs written.
 #[inline(always)]
-pub unsafe fn rows<F: Fold, const FMA: bool>(
-    f: &F,
-    plan: &Plan,
-    input: *const F::In,
-    range: Range<usize>,
-    store: &impl Fn(usize, F::Acc),
-) {
+pub unsafe fn rows<F: Fold, const FMA: bool>(job: Job<F>) {
+    let Job { f, plan, outputs, input, range, out } = job;
     let mut tile = [const { MaybeUninit::<F::In>::uninit() }; LEAF];
     let ((inner, stride), outer) = plan.folded();
     let outer_count: usize = outer.iter().map(|d| d.0).product();
@@ -136,34 +130,28 @@ pub unsafe fn rows<F: Fold, const FMA: bool>(
     let mut column = range.start % width;
     let mut kept = Walk::new(kept_outer, range.start / width);
     for output in range {
-        let param = f.param(output);
+        let param = f.param(output % outputs);
         // SAFETY: the walks stay inside the plan.
-        let at = unsafe { input.offset(kept.offset + column as isize * step) };
-        let value = if outer_count == 1 && inner <= LEAF {
-            // SAFETY: the output's elements.
-            leaf::<F, FMA>(f, unsafe { gather(at, stride, inner, &mut tile) }, param)
-        } else {
-            let mut tree = Tree::new();
-            let mut run = Walk::new(outer, 0);
-            for _ in 0..outer_count {
-                for start in (0..inner).step_by(LEAF) {
-                    let n = LEAF.min(inner - start);
-                    // SAFETY: a part of the output's elements.
-                    let x = unsafe {
-                        gather(
-                            at.offset(run.offset + start as isize * stride),
-                            stride,
-                            n,
-                            &mut tile,
-                        )
-                    };
-                    tree.push(leaf::<F, FMA>(f, x, param), |a, b| f.combine(a, b));
+        let at = unsafe { input.0.offset(kept.offset + column as isize * step) };
+        let mut tree = Tree::new();
+        let mut run = Walk::new(outer, 0);
+        let mut value = f.identity();
+        for _ in 0..outer_count {
+            for start in (0..inner).step_by(LEAF) {
+                let n = LEAF.min(inner - start);
+                // SAFETY: a part of the output's elements.
+                let x = unsafe {
+                    gather(at.offset(run.offset + start as isize * stride), stride, n, &mut tile)
+                };
+                value = leaf::<F, FMA>(f, x, param);
+                if outer_count > 1 || inner > LEAF {
+                    tree.push(value, |a, b| f.combine(a, b));
                 }
-                run.advance();
             }
-            tree.finish(f.identity(), |a, b| f.combine(a, b))
-        };
-        store(output, value);
+            run.advance();
+        }
+        // SAFETY: the job's output.
+        unsafe { out.at(output).write(tree.finish(value, |a, b| f.combine(a, b))) };
         column += 1;
         if column == width {
             column = 0;
@@ -172,31 +160,27 @@ pub unsafe fn rows<F: Fold, const FMA: bool>(
     }
 }
 
-/// Folds the outputs of `range` in tiles of neighbouring ones.
+/// Folds the outputs of the job in tiles of neighbouring ones.
 ///
 /// # Safety
-/// All positions of the plan can be read.
+/// All positions of the plan can be read and the outputs written.
 #[inline(always)]
-pub unsafe fn columns<F: Fold, const FMA: bool>(
-    f: &F,
-    plan: &Plan,
-    input: *const F::In,
-    range: Range<usize>,
-    store: &impl Fn(usize, F::Acc),
-) {
+pub unsafe fn columns<F: Fold, const FMA: bool>(job: Job<F>) {
+    let Job { f, plan, outputs, input, range, out } = job;
     let ((width, step), kept_outer) = plan.kept();
     let mut kept = Walk::new(kept_outer, range.start / width);
-    let mut stack: Vec<F::Acc> = Vec::new();
+    let (mut stack, mut params) = (Vec::new(), Vec::new());
     let mut output = range.start;
     while output < range.end {
         let column = output % width;
         let n = TILE.min(width - column).min(range.end - output);
-        // SAFETY: the walk stays inside the plan.
-        let at = unsafe { input.offset(kept.offset + column as isize * step) };
-        // SAFETY: `n` columns of the plan start there.
-        unsafe { tile_of_columns::<F, FMA>(f, plan, at, step, output, n, &mut stack) };
-        for (j, &value) in stack[..n].iter().enumerate() {
-            store(output + j, value);
+        params.clear();
+        params.extend((output..output + n).map(|o| f.param(o % outputs)));
+        // SAFETY: `n` columns of the plan start there, whose outputs are the job's.
+        unsafe {
+            let at = input.0.offset(kept.offset + column as isize * step);
+            tile_of_columns::<F, FMA>(f, plan, at, step, &params, &mut stack);
+            out.slice(output..output + n).copy_from_slice(&stack);
         }
         output += n;
         if column + n == width {
@@ -205,8 +189,8 @@ pub unsafe fn columns<F: Fold, const FMA: bool>(
     }
 }
 
-/// Folds `n` columns, whose first elements start at `at`, into the first `n` values of `stack`,
-/// which holds the subtrees of the pairwise tree, a tile each.
+/// Folds neighbouring columns, a parameter each, whose first elements start at `at`, into `stack`.
+/// Meanwhile it holds the subtrees of the pairwise tree, a tile each.
 ///
 /// # Safety
 /// The columns can be read.
@@ -216,10 +200,10 @@ unsafe fn tile_of_columns<F: Fold, const FMA: bool>(
     plan: &Plan,
     at: *const F::In,
     step: isize,
-    output: usize,
-    n: usize,
+    params: &[F::Param],
     stack: &mut Vec<F::Acc>,
 ) {
+    let n = params.len();
     let mut buffers = [[const { MaybeUninit::<F::In>::uninit() }; TILE]; GROUP];
     let ((inner, stride), outer) = plan.folded();
     let outer_count: usize = outer.iter().map(|d| d.0).product();
@@ -253,8 +237,7 @@ unsafe fn tile_of_columns<F: Fold, const FMA: bool>(
                     gather(next(), step, n, b3),
                 )
             };
-            for (j, slot) in running.iter_mut().enumerate() {
-                let p = f.param(output + j);
+            for (j, (slot, &p)) in running.iter_mut().zip(params).enumerate() {
                 let a = f.combine(f.map::<FMA>(x0[j], p), f.map::<FMA>(x1[j], p));
                 let b = f.combine(f.map::<FMA>(x2[j], p), f.map::<FMA>(x3[j], p));
                 *slot = f.combine(*slot, f.combine(a, b));
@@ -263,8 +246,8 @@ unsafe fn tile_of_columns<F: Fold, const FMA: bool>(
         for _ in 0..rows % GROUP {
             // SAFETY: a row of the caller's columns.
             let x = unsafe { gather(next(), step, n, b0) };
-            for (j, slot) in running.iter_mut().enumerate() {
-                *slot = f.combine(*slot, f.map::<FMA>(x[j], f.param(output + j)));
+            for ((slot, &p), &x) in running.iter_mut().zip(params).zip(x) {
+                *slot = f.combine(*slot, f.map::<FMA>(x, p));
             }
         }
         leaves += 1;

@@ -53,6 +53,18 @@ unsafe impl<T> Send for Shared<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for Shared<T> {}
 
+impl<T> Shared<T> {
+    /// The address of element `i`.
+    ///
+    /// # Safety
+    /// It is inside the memory that the pointer was made from.
+    #[inline(always)]
+    pub unsafe fn at(self, i: usize) -> *const T {
+        // SAFETY: the caller's word.
+        unsafe { self.0.add(i) }
+    }
+}
+
 /// Folds with fewer outputs than this, and many elements each, are cut into parts.
 const FEW_OUTPUTS: usize = 64;
 /// Elements per part.
@@ -60,39 +72,35 @@ const PART: usize = 32 << 10;
 /// Columns narrower than this waste the vector registers: several rows are then taken as one.
 const NARROW: usize = 64;
 
-/// Calls `store(output, value)` once for every output of the plan.
+/// Writes the value of every output of the plan to its place from `out` on.
 ///
 /// # Safety
 /// Every position of the plan relative to `input` is an element that can be read and is not written
-/// meanwhile.
-pub unsafe fn fold<F: Fold>(
-    f: &F,
-    plan: &Plan,
-    input: *const F::In,
-    store: impl Fn(usize, F::Acc) + Sync,
-) {
-    let count = plan.count();
-    if count == 0 {
-        (0..plan.outputs()).for_each(|o| store(o, f.identity()));
-        return;
+/// meanwhile; `out` has room for all outputs, which nobody else uses.
+pub unsafe fn fold<F: Fold>(f: &F, plan: &Plan, input: *const F::In, out: *mut F::Acc) {
+    let (count, outputs) = (plan.count(), plan.outputs());
+    let parts = match plan.narrow_columns(NARROW) {
+        _ if count == 0 => {
+            for o in 0..outputs {
+                // SAFETY: the caller gives room for all outputs.
+                unsafe { out.add(o).write(f.identity()) };
+            }
+            return;
+        }
+        Some(width) if count >= 4 * (2 * NARROW / width) => Some((2 * NARROW / width, true)),
+        _ if outputs < FEW_OUTPUTS && count >= 2 * PART => Some((count / PART, false)),
+        _ => None,
+    };
+    // SAFETY: the caller's word; parts lie inside the plan.
+    unsafe {
+        match parts {
+            Some((parts, interleaved)) => fold_in_parts(f, plan, input, parts, interleaved, out),
+            None => fold_whole(f, plan, input, outputs, out),
+        }
     }
-    if let Some(width) = plan.narrow_columns(NARROW)
-        && count >= 4 * (2 * NARROW / width)
-    {
-        // SAFETY: the parts lie inside the plan.
-        unsafe { fold_in_parts(f, plan, input, 2 * NARROW / width, true, store) };
-        return;
-    }
-    if plan.outputs() < FEW_OUTPUTS && count >= 2 * PART {
-        // SAFETY: the parts lie inside the plan.
-        unsafe { fold_in_parts(f, plan, input, count / PART, false, store) };
-        return;
-    }
-    // SAFETY: the caller's word.
-    unsafe { fold_whole(f, plan, input, &store) };
 }
 
-/// Folds each output in one go.
+/// Folds each output of `plan` in one go. Output `o` has the parameter of number `o % outputs`.
 ///
 /// # Safety
 /// As [`fold`].
@@ -100,16 +108,17 @@ unsafe fn fold_whole<F: Fold>(
     f: &F,
     plan: &Plan,
     input: *const F::In,
-    store: &(impl Fn(usize, F::Acc) + Sync),
+    outputs: usize,
+    out: *mut F::Acc,
 ) {
-    let input = Shared(input);
+    let (input, out) = (Shared(input), SharedMut(out));
     parallel_for(plan.outputs(), GRAIN / plan.count(), |range| {
-        vectorize(Job { f, plan, input, range, store });
+        vectorize(Job { f, plan, outputs, input, range, out });
     });
 }
 
 /// Folds `parts` parts of every output on their own, then those. The parts are runs of neighbours
-/// along the longest reduced dimension, or every `parts`-th if `interleaved`.
+/// along the longest folded dimension, or every `parts`-th if `interleaved`.
 ///
 /// # Safety
 /// As [`fold`].
@@ -119,59 +128,29 @@ unsafe fn fold_in_parts<F: Fold>(
     input: *const F::In,
     parts: usize,
     interleaved: bool,
-    store: impl Fn(usize, F::Acc) + Sync,
+    out: *mut F::Acc,
 ) {
     let outputs = plan.outputs();
     let (main, rest) = plan.split(parts, interleaved);
     let parts = main.outputs() / outputs;
     // One more than the parts: the rest, which is empty when they come out even.
     let mut partial = vec![f.identity(); (parts + 1) * outputs];
-    let out = SharedMut(partial.as_mut_ptr());
-    let part = Part { f, outputs };
-    // SAFETY: positions of `main` and `rest` are positions of the plan; stores are within `partial`,
-    // each place is written by one call.
+    // SAFETY: positions of `main` and `rest` are positions of the plan; `partial` has room for both.
     unsafe {
-        fold_whole(&part, &main, input, &|i, value| out.at(i).write(value));
+        fold_whole(f, &main, input, outputs, partial.as_mut_ptr());
         if let Some((rest, offset)) = rest {
-            fold_whole(&part, &rest, input.offset(offset), &|i, value| {
-                out.at(parts * outputs + i).write(value);
-            });
+            let last = partial.as_mut_ptr().add(parts * outputs);
+            fold_whole(f, &rest, input.offset(offset), outputs, last);
         }
     }
     for output in 0..outputs {
-        let mut tree = kernel::Tree::new();
+        let mut tree = Tree::new();
         for part in partial.iter().skip(output).step_by(outputs) {
             tree.push(*part, |a, b| f.combine(a, b));
         }
-        store(output, tree.finish(f.identity(), |a, b| f.combine(a, b)));
-    }
-}
-
-/// A fold whose outputs are parts of the outputs of `f`.
-struct Part<'a, F> {
-    f: &'a F,
-    outputs: usize,
-}
-
-impl<F: Fold> Fold for Part<'_, F> {
-    type In = F::In;
-    type Acc = F::Acc;
-    type Param = F::Param;
-    #[inline(always)]
-    fn identity(&self) -> F::Acc {
-        self.f.identity()
-    }
-    #[inline(always)]
-    fn param(&self, output: usize) -> F::Param {
-        self.f.param(output % self.outputs)
-    }
-    #[inline(always)]
-    fn map<const FMA: bool>(&self, x: F::In, param: F::Param) -> F::Acc {
-        self.f.map::<FMA>(x, param)
-    }
-    #[inline(always)]
-    fn combine(&self, a: F::Acc, b: F::Acc) -> F::Acc {
-        self.f.combine(a, b)
+        let value = tree.finish(f.identity(), |a, b| f.combine(a, b));
+        // SAFETY: the caller gives room for all outputs.
+        unsafe { out.add(output).write(value) };
     }
 }
 
@@ -211,26 +190,24 @@ impl<T> SharedMut<T> {
     }
 }
 
-struct Job<'a, F: Fold, S> {
+struct Job<'a, F: Fold> {
     f: &'a F,
     plan: &'a Plan,
+    /// Number of parameters.
+    outputs: usize,
     input: Shared<F::In>,
     range: Range<usize>,
-    store: &'a S,
+    out: SharedMut<F::Acc>,
 }
 
-impl<F: Fold, S: Fn(usize, F::Acc)> Kernel for Job<'_, F, S> {
+impl<F: Fold> Kernel for Job<'_, F> {
     type Output = ();
     #[inline(always)]
     fn run<const FMA: bool>(self) {
-        let Job { f, plan, input, range, store } = self;
-        // SAFETY: `fold`'s caller promised that the plan's positions can be read.
+        // SAFETY: `fold`'s caller promised that the plan's positions can be read and the outputs
+        // written; ranges are disjoint.
         unsafe {
-            if plan.by_columns() {
-                columns::<F, FMA>(f, plan, input.0, range, store);
-            } else {
-                rows::<F, FMA>(f, plan, input.0, range, store);
-            }
+            if self.plan.by_columns() { columns::<F, FMA>(self) } else { rows::<F, FMA>(self) }
         }
     }
 }

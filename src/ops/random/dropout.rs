@@ -4,10 +4,11 @@
 
 use smallvec::smallvec;
 
-use super::fill::{WORDS, each_group, words};
+use super::fill::with_words;
 use super::{Draw, Generator};
 use crate::autograd::record;
 use crate::cpu::fold::{Shared, SharedMut};
+use crate::cpu::threads::{GRAIN, parallel_for};
 use crate::cpu::vectorize::{Kernel, vectorize};
 use crate::cpu::widen::{Real, Widen};
 use crate::error::{Error, throw};
@@ -15,13 +16,12 @@ use crate::ops::samples::{OpSample, values};
 use crate::tensor::dispatch;
 use crate::{Dtype, Tensor};
 
-/// Whole groups of elements.
+/// Some elements with their words.
 struct Drop<'a, T> {
     x: &'a [T],
     y: &'a mut [T],
     mask: &'a mut [bool],
-    first_group: usize,
-    draw: Draw,
+    words: &'a [u32],
     /// An element is kept when its word is at least this (a word has 32 bits).
     threshold: u64,
     scale: f64,
@@ -32,18 +32,14 @@ impl<T: Widen<Wide: Real>> Kernel for Drop<'_, T> {
     #[inline(always)]
     fn run<const FMA: bool>(self) {
         let scale = T::Wide::of(self.scale);
-        // Of 2^32 nothing is kept: with p = 1.
-        let threshold = self.threshold.min(u32::MAX as u64) as u32;
+        // With p = 1 nothing is kept.
         let any = self.threshold <= u32::MAX as u64;
-        let groups =
-            self.x.chunks(WORDS).zip(self.y.chunks_mut(WORDS)).zip(self.mask.chunks_mut(WORDS));
-        for (g, ((x, y), mask)) in groups.enumerate() {
-            let words = words(self.draw, ((self.first_group + g) * WORDS / 4) as u64);
-            for (((&x, y), m), &word) in x.iter().zip(y).zip(mask).zip(&words) {
-                let keep = (word >= threshold) & any;
-                *m = keep;
-                *y = T::narrow(if keep { x.widen() * scale } else { T::Wide::ZERO });
-            }
+        let threshold = self.threshold as u32;
+        let elements = self.x.iter().zip(self.y).zip(self.mask).zip(self.words);
+        for (((&x, y), m), &word) in elements {
+            let keep = (word >= threshold) & any;
+            *m = keep;
+            *y = T::narrow(if keep { x.widen() * scale } else { T::Wide::ZERO });
         }
     }
 }
@@ -86,16 +82,14 @@ fn drop_elements(x: &Tensor, draw: Draw, p: f64, scale: f64) -> (Tensor, Tensor)
     dispatch!(float x.dtype(), "dropout", T => {
         let from = Shared(dense.data_ptr().cast::<T>());
         let masks = SharedMut(mask.data_ptr().cast::<bool>());
-        each_group(x.numel(), WORDS, SharedMut(y.data_ptr().cast::<T>()), |y, first_group| {
-            let from = from;
-            let start = first_group * WORDS;
+        with_words(x.numel(), 1, draw, SharedMut(y.data_ptr().cast::<T>()), |y, words, start| {
             // SAFETY: the same elements of the input and the mask, which is fresh: its bytes are
             // written before they are read as bools.
             let (x, mask) = unsafe {
                 masks.at(start).write_bytes(0, y.len());
-                (std::slice::from_raw_parts(from.0.add(start), y.len()), masks.slice(start..start + y.len()))
+                (std::slice::from_raw_parts(from.at(start), y.len()), masks.slice(start..start + y.len()))
             };
-            vectorize(Drop { x, y, mask, first_group, draw, threshold, scale });
+            vectorize(Drop { x, y, mask, words, threshold, scale });
         });
     });
     (y, mask)
@@ -108,8 +102,10 @@ fn apply_mask(g: &Tensor, mask: &Tensor, scale: f64) -> Tensor {
     dispatch!(float g.dtype(), "dropout", T => {
         // SAFETY: dense and of these types; `out` is fresh.
         let (g, mask) = unsafe { (dense.as_slice::<T>(), mask.as_slice::<bool>()) };
-        each_group(g.len(), WORDS, SharedMut(out.data_ptr().cast::<T>()), |out, first_group| {
-            let part = first_group * WORDS..first_group * WORDS + out.len();
+        let out = SharedMut(out.data_ptr().cast::<T>());
+        parallel_for(g.len(), GRAIN, |part| {
+            // SAFETY: as long as `g`; parts are disjoint.
+            let out = unsafe { out.slice(part.clone()) };
             vectorize(Mask { g: &g[part.clone()], mask: &mask[part], out, scale });
         });
     });

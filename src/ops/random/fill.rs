@@ -1,5 +1,6 @@
-//! Uniform and normal numbers. The words of a Philox stream are made some blocks at a time in vector
-//! registers; word `w` of block `b` belongs to place `4 b + w`.
+//! Uniform and normal numbers. The words of a Philox stream are made some blocks at a time, in a loop
+//! that is vector code, and then turned into elements in another: word `w` of block `b` belongs to
+//! place `4 b + w`.
 
 use std::ops::Range;
 
@@ -18,30 +19,56 @@ use crate::cpu::widen::Widen;
 use crate::error::{Error, throw};
 use crate::tensor::{Element, TensorOptions, dispatch};
 
-/// Blocks that are made together.
-const BLOCKS: usize = 16;
-/// Words of those.
-pub(super) const WORDS: usize = 4 * BLOCKS;
+/// Words that are made at once: a buffer that stays in the L1 cache.
+pub(super) const WORDS: usize = 1024;
 
-/// The words of [`BLOCKS`] blocks from `first` on, in order.
-#[inline(always)]
-pub(super) fn words(draw: Draw, first: u64) -> [u32; WORDS] {
-    let key = [draw.seed as u32, (draw.seed >> 32) as u32];
-    let (c, d) = (draw.stream as u32, (draw.stream >> 32) as u32);
-    let mut out = [0; WORDS];
-    for (j, out) in out.as_chunks_mut::<4>().0.iter_mut().enumerate() {
-        let block = first.wrapping_add(j as u64);
-        *out = philox4x32_10([block as u32, (block >> 32) as u32, c, d], key);
-    }
-    out
+/// The words of whole blocks from `first` on, in order.
+struct Words<'a> {
+    draw: Draw,
+    first: u64,
+    out: &'a mut [u32; WORDS],
 }
 
-/// Elements per group of [`WORDS`] words, and the elements of such a group.
+impl Kernel for Words<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<const FMA: bool>(self) {
+        let key = [self.draw.seed as u32, (self.draw.seed >> 32) as u32];
+        let (c, d) = (self.draw.stream as u32, (self.draw.stream >> 32) as u32);
+        for (j, out) in self.out.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+            let block = self.first.wrapping_add(j as u64);
+            *out = philox4x32_10([block as u32, (block >> 32) as u32, c, d], key);
+        }
+    }
+}
+
+/// Calls `body(elements, words, index of the first element)` for the `n` elements at `out`, some at a
+/// time. Element `i` has the words `each * i..each * (i + 1)` of the draw, as `[u32]` from its own on.
+pub(super) fn with_words<T>(
+    n: usize,
+    each: usize,
+    draw: Draw,
+    out: SharedMut<T>,
+    body: impl Fn(&mut [T], &[u32], usize) + Sync,
+) {
+    let size = WORDS / each;
+    parallel_for(n.div_ceil(size), GRAIN / (4 * size), |groups: Range<usize>| {
+        let mut words = [0; WORDS];
+        for g in groups {
+            vectorize(Words { draw, first: (g * WORDS / 4) as u64, out: &mut words });
+            // SAFETY: the callers give `n` elements that are theirs alone; groups are disjoint.
+            let part = unsafe { out.slice(g * size..n.min((g + 1) * size)) };
+            body(part, &words, g * size);
+        }
+    });
+}
+
+/// How words become elements.
 pub(super) trait Distribution<T>: Copy + Send + Sync {
     /// Words that an element takes: 1 or 2.
     const WORDS_EACH: usize;
-    /// The group's elements, in the first `WORDS / WORDS_EACH` places.
-    fn group<const FMA: bool>(self, words: &[u32; WORDS]) -> [T; WORDS];
+    /// Writes the elements of these words, which may be too many.
+    fn write<const FMA: bool>(self, words: &[u32], out: &mut [T]);
 }
 
 /// Uniform in [low, low + span).
@@ -63,17 +90,15 @@ macro_rules! uniform {
         impl Distribution<$t> for Uniform {
             const WORDS_EACH: usize = 1;
             #[inline(always)]
-            fn group<const FMA: bool>(self, words: &[u32; WORDS]) -> [$t; WORDS] {
+            fn write<const FMA: bool>(self, words: &[u32], out: &mut [$t]) {
                 let (low, span) = (self.low as f32, self.span as f32);
                 // As many bits as the type has, so that rounding never gives 1.
                 let unit = 1.0 / (1u32 << $bits) as f32;
-                let mut out = [$t::default(); WORDS];
-                for j in 0..WORDS {
+                for (o, &word) in out.iter_mut().zip(words) {
                     // Through i32, which has a vector conversion.
-                    let u = (words[j] >> (32 - $bits)) as i32 as f32 * unit;
-                    out[j] = $t::narrow(u * span + low);
+                    let u = (word >> (32 - $bits)) as i32 as f32 * unit;
+                    *o = $t::narrow(u * span + low);
                 }
-                out
             }
         }
     )*};
@@ -89,12 +114,10 @@ fn unit64(low: u32, high: u32) -> f64 {
 impl Distribution<f64> for Uniform {
     const WORDS_EACH: usize = 2;
     #[inline(always)]
-    fn group<const FMA: bool>(self, words: &[u32; WORDS]) -> [f64; WORDS] {
-        let mut out = [0.0; WORDS];
-        for (o, w) in out.iter_mut().zip(words.chunks_exact(2)) {
+    fn write<const FMA: bool>(self, words: &[u32], out: &mut [f64]) {
+        for (o, w) in out.iter_mut().zip(words.as_chunks::<2>().0) {
             *o = unit64(w[0], w[1]) * self.span + self.low;
         }
-        out
     }
 }
 
@@ -121,23 +144,24 @@ macro_rules! normal {
             const WORDS_EACH: usize = 1;
             /// Box-Muller: words 2 j and 2 j + 1 make elements 2 j and 2 j + 1.
             #[inline(always)]
-            fn group<const FMA: bool>(self, words: &[u32; WORDS]) -> [$t; WORDS] {
+            fn write<const FMA: bool>(self, words: &[u32], out: &mut [$t]) {
                 let (mean, std) = (self.mean as f32, self.std as f32);
-                let unit = 1.0 / (1u32 << 24) as f32;
-                let mut out = [$t::default(); WORDS];
-                let (mut even, mut odd) = ([0f32; WORDS / 2], [0f32; WORDS / 2]);
-                for j in 0..WORDS / 2 {
+                let pair = |w: &[u32; 2]| {
+                    let unit = 1.0 / (1u32 << 24) as f32;
                     // In (0, 1], where the logarithm is finite.
-                    let u = 1.0 - (words[2 * j] >> 8) as i32 as f32 * unit;
+                    let u = 1.0 - (w[0] >> 8) as i32 as f32 * unit;
                     let radius = (-2.0 * single::log::<FMA>(u)).sqrt() * std;
-                    let turns = (words[2 * j + 1] >> 8) as i32 as f32 * unit;
-                    let (sin, cos) = sin_cos_turns::<FMA>(turns);
-                    (even[j], odd[j]) = (radius * cos + mean, radius * sin + mean);
+                    let (sin, cos) = sin_cos_turns::<FMA>((w[1] >> 8) as i32 as f32 * unit);
+                    [$t::narrow(radius * cos + mean), $t::narrow(radius * sin + mean)]
+                };
+                let words = words.as_chunks::<2>().0;
+                let (pairs, last) = out.as_chunks_mut::<2>();
+                for (o, w) in pairs.iter_mut().zip(words) {
+                    *o = pair(w);
                 }
-                for j in 0..WORDS / 2 {
-                    (out[2 * j], out[2 * j + 1]) = ($t::narrow(even[j]), $t::narrow(odd[j]));
+                if let [last] = last {
+                    *last = pair(&words[pairs.len()])[0];
                 }
-                out
             }
         }
     )*};
@@ -147,61 +171,35 @@ normal!(f32 f16 bf16);
 impl Distribution<f64> for Normal {
     const WORDS_EACH: usize = 2;
     #[inline(always)]
-    fn group<const FMA: bool>(self, words: &[u32; WORDS]) -> [f64; WORDS] {
-        let mut out = [0.0; WORDS];
-        for (o, w) in out.chunks_exact_mut(2).zip(words.chunks_exact(4)) {
+    fn write<const FMA: bool>(self, words: &[u32], out: &mut [f64]) {
+        for (o, w) in out.chunks_mut(2).zip(words.as_chunks::<4>().0) {
             let radius = (-2.0 * (1.0 - unit64(w[0], w[1])).ln()).sqrt() * self.std;
             let (sin, cos) = (std::f64::consts::TAU * unit64(w[2], w[3])).sin_cos();
-            (o[0], o[1]) = (radius * cos + self.mean, radius * sin + self.mean);
+            let pair = [radius * cos + self.mean, radius * sin + self.mean];
+            o.copy_from_slice(&pair[..o.len()]);
         }
-        out
     }
 }
 
-/// Writes groups of a draw.
+/// Some elements from their words.
 struct Fill<'a, T, D> {
     out: &'a mut [T],
-    first_group: usize,
-    draw: Draw,
+    words: &'a [u32],
     distribution: D,
 }
 
-impl<T: Element, D: Distribution<T>> Kernel for Fill<'_, T, D> {
+impl<T, D: Distribution<T>> Kernel for Fill<'_, T, D> {
     type Output = ();
     #[inline(always)]
     fn run<const FMA: bool>(self) {
-        for (g, out) in self.out.chunks_mut(WORDS / D::WORDS_EACH).enumerate() {
-            let first = ((self.first_group + g) * BLOCKS) as u64;
-            let group = self.distribution.group::<FMA>(&words(self.draw, first));
-            out.copy_from_slice(&group[..out.len()]);
-        }
+        self.distribution.write::<FMA>(self.words, self.out);
     }
 }
 
 /// Fills the dense `out` with the draw's numbers.
 pub(super) fn fill<T: Element, D: Distribution<T>>(out: &mut [T], draw: Draw, distribution: D) {
-    each_group(
-        out.len(),
-        WORDS / D::WORDS_EACH,
-        SharedMut(out.as_mut_ptr()),
-        |out, first_group| {
-            vectorize(Fill { out, first_group, draw, distribution });
-        },
-    );
-}
-
-/// Calls `body(elements, first group)` on parts of the `n` elements at `out` that are whole groups of
-/// `size`, but for the last.
-pub(super) fn each_group<T>(
-    n: usize,
-    size: usize,
-    out: SharedMut<T>,
-    body: impl Fn(&mut [T], usize) + Sync,
-) {
-    parallel_for(n.div_ceil(size), GRAIN / (4 * size), |groups: Range<usize>| {
-        // SAFETY: the callers give `n` elements that are theirs alone; groups are disjoint.
-        let part = unsafe { out.slice(groups.start * size..n.min(groups.end * size)) };
-        body(part, groups.start);
+    with_words(out.len(), D::WORDS_EACH, draw, SharedMut(out.as_mut_ptr()), |out, words, _| {
+        vectorize(Fill { out, words, distribution });
     });
 }
 
@@ -286,7 +284,9 @@ mod tests {
     fn groups_are_the_blocks_of_the_stream() {
         let draw = Draw { seed: 5 | 7 << 32, stream: 3 | 9 << 32 };
         let first = (1 << 32) - 3;
-        for (j, block) in words(draw, first).chunks_exact(4).enumerate() {
+        let mut words = [0; WORDS];
+        vectorize(Words { draw, first, out: &mut words });
+        for (j, block) in words.chunks_exact(4).enumerate() {
             let counter = first + j as u64;
             let counter = [counter as u32, (counter >> 32) as u32, 3, 9];
             assert_eq!(block, philox4x32_10(counter, [5, 7]), "block {j}");

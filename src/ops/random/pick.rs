@@ -4,10 +4,10 @@ use smallvec::smallvec;
 
 use super::Generator;
 use super::fill::uniform_list;
+use crate::Tensor;
 use crate::autograd::record_inplace;
 use crate::error::{Error, throw};
 use crate::tensor::{Element, TensorOptions, dispatch};
-use crate::{Dtype, Tensor};
 
 #[track_caller]
 fn assert_probability(op: &str, p: f64) {
@@ -186,7 +186,7 @@ fn without_replacement(w: &[f64], uniform: &[f64], k: usize) -> Vec<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catch;
+    use crate::{Dtype, catch};
 
     #[test]
     fn integers_are_in_range_and_permutations_complete() {

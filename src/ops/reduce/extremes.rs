@@ -45,12 +45,11 @@ fn extreme_values<const LARGEST: bool>(
     let dims = Dims::new(op, x, dims, keepdim);
     assert_not_empty(op, x, &dims);
     let wide = x.detach().to_dtype(comparable(x.dtype()));
-    let out = Tensor::empty(dims.shape(x), wide.dtype());
-    match wide.dtype() {
-        Dtype::F64 => dims.fold(&Extreme::<f64, LARGEST>(PhantomData), &wide, &out, |v| v),
-        Dtype::F32 => dims.fold(&Extreme::<f32, LARGEST>(PhantomData), &wide, &out, |v| v),
-        _ => dims.fold(&Extreme::<i64, LARGEST>(PhantomData), &wide, &out, |v| v),
-    }
+    let out = match wide.dtype() {
+        Dtype::F64 => dims.fold(&Extreme::<f64, LARGEST>(PhantomData), &wide),
+        Dtype::F32 => dims.fold(&Extreme::<f32, LARGEST>(PhantomData), &wide),
+        _ => dims.fold(&Extreme::<i64, LARGEST>(PhantomData), &wide),
+    };
     record(op, &[x], out.to_dtype(x.dtype()), |saver| {
         let (x, y) = (saver.save(x), saver.save_output(0));
         move |ctx| {

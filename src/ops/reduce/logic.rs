@@ -1,16 +1,17 @@
 //! `any` and `all`: whether some or every element is not zero. bool results, u8 for u8 as PyTorch.
 
 use super::{Dims, simple_fold};
+use crate::cpu::fold::Fold;
 use crate::ops::samples::{OpSample, Order};
 use crate::{Dtype, Tensor};
 
 simple_fold! { Any<bool> -> bool, identity false, map |x| x, combine |a, b| a | b }
 simple_fold! { All<bool> -> bool, identity true, map |x| x, combine |a, b| a & b }
 
-/// Elements as truth values, a result for them, and the type that it is converted to.
-fn truth(x: &Tensor, dims: &Dims) -> (Tensor, Tensor, Dtype) {
-    let dtype = if x.dtype() == Dtype::U8 { Dtype::U8 } else { Dtype::Bool };
-    (x.detach().to_dtype(Dtype::Bool), Tensor::empty(dims.shape(x), Dtype::Bool), dtype)
+/// Folds the elements as truth values.
+fn truth(x: &Tensor, dims: &Dims, f: &impl Fold<In = bool, Acc = bool>) -> Tensor {
+    let out = dims.fold(f, &x.detach().to_dtype(Dtype::Bool));
+    if x.dtype() == Dtype::U8 { out.to_dtype(Dtype::U8) } else { out }
 }
 
 impl Tensor {
@@ -27,9 +28,7 @@ impl Tensor {
     #[track_caller]
     pub fn any_dim(&self, dims: &[i64], keepdim: bool) -> Tensor {
         let dims = Dims::new("any", self, dims, keepdim);
-        let (x, out, dtype) = truth(self, &dims);
-        dims.fold(&Any, &x, &out, |v| v);
-        out.to_dtype(dtype)
+        truth(self, &dims, &Any)
     }
 
     /// True when every element is not zero (`torch.all`).
@@ -45,9 +44,7 @@ impl Tensor {
     #[track_caller]
     pub fn all_dim(&self, dims: &[i64], keepdim: bool) -> Tensor {
         let dims = Dims::new("all", self, dims, keepdim);
-        let (x, out, dtype) = truth(self, &dims);
-        dims.fold(&All, &x, &out, |v| v);
-        out.to_dtype(dtype)
+        truth(self, &dims, &All)
     }
 }
 

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 
 use smallvec::smallvec;
 
-use super::Dims;
+use super::{Dims, finish};
 use crate::autograd::record;
 use crate::cpu::extreme::{Extreme, Ordered};
 use crate::cpu::fold::Fold;
@@ -43,16 +43,14 @@ impl<T: Real> Fold for ShiftedExpSum<'_, T> {
 
 /// The result for f32 or f64 input, not recorded.
 fn logsumexp_of<T: Real + Element + Ordered>(x: &Tensor, dims: &Dims) -> Tensor {
-    let (shifts, out) =
-        (Tensor::empty(dims.shape(x), T::DTYPE), Tensor::empty(dims.shape(x), T::DTYPE));
+    let shifts = dims.fold(&Extreme::<T, true>(PhantomData), x);
     // An infinite maximum is not subtracted: inf - inf is NaN.
-    dims.fold(&Extreme::<T, true>(PhantomData), x, &shifts, |m| {
-        if m.magnitude() == T::HIGHEST { T::ZERO } else { m }
-    });
-    // SAFETY: both are fresh, contiguous, of type T and nobody else's.
-    let (shifts, sums) = unsafe { (shifts.as_slice::<T>(), out.as_mut_slice::<T>()) };
-    dims.fold(&ShiftedExpSum { shifts }, x, &out, |v| v);
-    for (y, &shift) in sums.iter_mut().zip(shifts) {
+    finish::<T>(&shifts, |m| if m.magnitude() == T::HIGHEST { T::ZERO } else { m });
+    // SAFETY: contiguous, of type T and not written from here on.
+    let shifts = unsafe { shifts.as_slice::<T>() };
+    let out = dims.fold(&ShiftedExpSum { shifts }, x);
+    // SAFETY: fresh, contiguous and of type T.
+    for (y, &shift) in unsafe { out.as_mut_slice::<T>() }.iter_mut().zip(shifts) {
         *y = y.log::<false>() + shift;
     }
     out

@@ -1,15 +1,12 @@
 //! Mean: `y = sum_i x_i / n`; the gradient of every element is the mean's over n. The division is
 //! done in the wide type, before rounding to a half type.
 
-use std::marker::PhantomData;
-
 use smallvec::smallvec;
 
-use super::Dims;
-use super::sum::FloatSum;
+use super::sum::wide_sum;
+use super::{Dims, finish};
 use crate::Tensor;
 use crate::autograd::record;
-use crate::cpu::widen::{Real, Widen};
 use crate::ops::samples::{OpSample, values};
 use crate::tensor::dispatch;
 
@@ -30,13 +27,13 @@ impl Tensor {
     #[track_caller]
     pub fn mean_dim(&self, dims: &[i64], keepdim: bool) -> Tensor {
         let dims = Dims::new("mean", self, dims, keepdim);
-        let out = Tensor::empty(dims.shape(self), self.dtype());
+        if !self.dtype().is_floating_point() {
+            crate::tensor::dtype::not_floating("mean", self.dtype());
+        }
         let n = dims.count(self) as f64;
-        dispatch!(float self.dtype(), "mean", T => {
-            type Wide = <T as Widen>::Wide;
-            let n = <Wide as Real>::of(n);
-            dims.fold(&FloatSum::<T>(PhantomData), self, &out, |sum| T::narrow(sum / n));
-        });
+        let out = wide_sum(self, &dims);
+        dispatch!(compute out.dtype(), "mean", T => finish::<T>(&out, |sum| sum / n as T));
+        let out = out.to_dtype(self.dtype());
         let shape = self.layout().shape.clone();
         record("mean", &[self], out, |_| {
             move |ctx| smallvec![Some(dims.restore(&(ctx.grad(0) / n), &shape).expand(&shape))]

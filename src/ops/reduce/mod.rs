@@ -21,7 +21,7 @@ use smallvec::SmallVec;
 
 use super::samples::OpSample;
 use crate::Tensor;
-use crate::cpu::fold::{Fold, Plan, SharedMut, fold};
+use crate::cpu::fold::{Fold, Plan, fold};
 use crate::tensor::{Element, Shape, normalize_dims};
 
 /// The dimensions that an op reduces.
@@ -71,25 +71,23 @@ impl Dims {
         if self.keepdim { t.clone() } else { t.reshape_to(&self.sizes(shape, true)) }
     }
 
-    /// Folds `x` into the contiguous tensor `out`, which is fresh and has the result's shape.
-    /// `finish` turns a folded value into an element.
-    fn fold<F: Fold, O: Element>(
-        &self,
-        f: &F,
-        x: &Tensor,
-        out: &Tensor,
-        finish: impl Fn(F::Acc) -> O + Sync,
-    ) where
-        F::In: Element,
-    {
-        assert!(x.dtype() == F::In::DTYPE && out.dtype() == O::DTYPE && out.is_contiguous());
+    /// `x` folded: a fresh contiguous tensor of the result's shape.
+    fn fold<F: Fold<In: Element, Acc: Element>>(&self, f: &F, x: &Tensor) -> Tensor {
+        assert_eq!(x.dtype(), F::In::DTYPE);
         let plan = Plan::new(x.shape(), x.strides(), |d| self.reduced[d]);
+        let out = Tensor::empty(self.shape(x), F::Acc::DTYPE);
         assert_eq!(plan.outputs(), out.numel());
-        let to = SharedMut(out.data_ptr().cast::<O>());
         // SAFETY: the plan's positions are elements of `x`; each output has its place in `out`, which
         // is fresh, so nobody else uses it.
-        unsafe { fold(f, &plan, x.data_ptr().cast(), |i, v| to.at(i).write(finish(v))) }
+        unsafe { fold(f, &plan, x.data_ptr().cast(), out.data_ptr().cast()) };
+        out
     }
+}
+
+/// Changes each element of a fresh contiguous tensor.
+fn finish<T: Element>(t: &Tensor, f: impl Fn(T) -> T) {
+    // SAFETY: fresh, so nobody else uses it.
+    unsafe { t.as_mut_slice::<T>() }.iter_mut().for_each(|v| *v = f(*v));
 }
 
 /// A [`Fold`] without parameters in one line per part.

@@ -8,65 +8,65 @@ use std::marker::PhantomData;
 
 use smallvec::smallvec;
 
-use super::Dims;
+use super::{Dims, finish};
 use crate::Tensor;
 use crate::autograd::record;
 use crate::cpu::fold::Fold;
-use crate::cpu::widen::{Real, Widen};
+use crate::cpu::widen::Real;
 use crate::ops::samples::{OpSample, values};
 use crate::tensor::{Scalar, dispatch};
 
 /// `sum_i x_i^2`, or `sum_i |x_i|`.
 struct PowerSum<T, const SQUARE: bool>(PhantomData<T>);
 
-impl<T: Widen<Wide: Real>, const SQUARE: bool> Fold for PowerSum<T, SQUARE> {
+impl<T: Real, const SQUARE: bool> Fold for PowerSum<T, SQUARE> {
     type In = T;
-    type Acc = T::Wide;
+    type Acc = T;
     type Param = ();
     #[inline(always)]
-    fn identity(&self) -> T::Wide {
-        T::Wide::ZERO
+    fn identity(&self) -> T {
+        T::ZERO
     }
     #[inline(always)]
     fn param(&self, _: usize) {}
     #[inline(always)]
-    fn map<const FMA: bool>(&self, x: T, (): ()) -> T::Wide {
-        let x = x.widen();
+    fn map<const FMA: bool>(&self, x: T, (): ()) -> T {
         if SQUARE { x * x } else { x.magnitude() }
     }
     #[inline(always)]
-    fn combine(&self, a: T::Wide, b: T::Wide) -> T::Wide {
+    fn combine(&self, a: T, b: T) -> T {
         a + b
     }
 }
 
 /// The norm, not recorded.
-#[track_caller]
 fn norm_of(x: &Tensor, p: f64, dims: &Dims) -> Tensor {
-    let out = Tensor::empty(dims.shape(x), x.dtype());
-    dispatch!(float x.dtype(), "norm", T => match p {
-        2.0 => dims.fold(&PowerSum::<T, true>(PhantomData), x, &out, |v| T::narrow(v.root())),
-        1.0 => dims.fold(&PowerSum::<T, false>(PhantomData), x, &out, T::narrow),
-        _ => return general_norm(&x.detach(), p, dims),
+    let wide = x.detach().to_dtype(x.dtype().compute());
+    let out = dispatch!(compute wide.dtype(), "norm", T => match p {
+        2.0 => {
+            let out = dims.fold(&PowerSum::<T, true>(PhantomData), &wide);
+            finish::<T>(&out, |v| v.sqrt());
+            out
+        }
+        1.0 => dims.fold(&PowerSum::<T, false>(PhantomData), &wide),
+        _ => general_norm(&wide, p, dims),
     });
-    out
+    out.to_dtype(x.dtype())
 }
 
-/// Any p, through other ops, in the wide type.
+/// Any p, through other ops.
 fn general_norm(x: &Tensor, p: f64, dims: &Dims) -> Tensor {
-    let reduced = dims.reduced_list();
-    let magnitude = x.to_dtype(x.dtype().compute()).abs();
     // The norm of nothing is 0, and nothing has no largest element.
     if dims.count(x) == 0 {
         return Tensor::zeros(dims.shape(x), x.dtype());
     }
-    let y = match p {
+    let (magnitude, reduced) = (x.abs(), dims.reduced_list());
+    match p {
         f64::INFINITY => magnitude.amax(&reduced, dims.keepdim),
         f64::NEG_INFINITY => magnitude.amin(&reduced, dims.keepdim),
-        0.0 => magnitude.ne(0.0).to_dtype(magnitude.dtype()).sum_dim(&reduced, dims.keepdim),
+        0.0 => magnitude.ne(0.0).to_dtype(x.dtype()).sum_dim(&reduced, dims.keepdim),
         p => magnitude.pow(p).sum_dim(&reduced, dims.keepdim).pow(1.0 / p),
-    };
-    y.to_dtype(x.dtype())
+    }
 }
 
 /// The gradient; `y` and `g` are restored to broadcast to `x`.
@@ -113,6 +113,9 @@ impl Tensor {
     pub fn norm_dim(&self, p: impl Into<Scalar>, dims: &[i64], keepdim: bool) -> Tensor {
         let p = p.into().to_f64();
         let dims = Dims::new("norm", self, dims, keepdim);
+        if !self.dtype().is_floating_point() {
+            crate::tensor::dtype::not_floating("norm", self.dtype());
+        }
         let out = norm_of(self, p, &dims);
         record("norm", &[self], out, |saver| {
             let (x, y) = (saver.save(self), saver.save_output(0));

@@ -16,12 +16,11 @@ simple_fold! { ProdInt<i64> -> i64, identity 1, map |x| x, combine |a, b| a.wrap
 fn prod_of(x: &Tensor, dims: &Dims) -> Tensor {
     let dtype = if x.dtype().is_floating_point() { x.dtype() } else { Dtype::I64 };
     let x = x.detach().to_dtype(dtype.compute());
-    let out = Tensor::empty(dims.shape(&x), x.dtype());
-    match x.dtype() {
-        Dtype::F64 => dims.fold(&Prod64, &x, &out, |v| v),
-        Dtype::F32 => dims.fold(&Prod32, &x, &out, |v| v),
-        _ => dims.fold(&ProdInt, &x, &out, |v| v),
-    }
+    let out = match x.dtype() {
+        Dtype::F64 => dims.fold(&Prod64, &x),
+        Dtype::F32 => dims.fold(&Prod32, &x),
+        _ => dims.fold(&ProdInt, &x),
+    };
     out.to_dtype(dtype)
 }
 

@@ -16,7 +16,7 @@ use crate::ops::samples::{OpSample, positive, values};
 use crate::{Dtype, Tensor};
 
 /// Sum of floating-point elements in their wide type.
-pub(super) struct FloatSum<T>(pub PhantomData<T>);
+struct FloatSum<T>(PhantomData<T>);
 
 impl<T: Widen<Wide: Real>> Fold for FloatSum<T> {
     type In = T;
@@ -42,35 +42,14 @@ simple_fold! {
     IntegerSum<i64> -> i64, identity 0, map |x| x, combine |a, b| a.wrapping_add(b)
 }
 
-/// The sum, not recorded.
-fn sum_of(x: &Tensor, dims: &Dims) -> Tensor {
-    let float = |dtype| Tensor::empty(dims.shape(x), dtype);
+/// The sum in the wide type (f32 for half types, i64 for integers), not recorded.
+pub(super) fn wide_sum(x: &Tensor, dims: &Dims) -> Tensor {
     match x.dtype() {
-        Dtype::F64 => {
-            let out = float(Dtype::F64);
-            dims.fold(&FloatSum::<f64>(PhantomData), x, &out, |v| v);
-            out
-        }
-        Dtype::F32 => {
-            let out = float(Dtype::F32);
-            dims.fold(&FloatSum::<f32>(PhantomData), x, &out, |v| v);
-            out
-        }
-        Dtype::F16 => {
-            let out = float(Dtype::F16);
-            dims.fold(&FloatSum::<f16>(PhantomData), x, &out, f16::narrow);
-            out
-        }
-        Dtype::BF16 => {
-            let out = float(Dtype::BF16);
-            dims.fold(&FloatSum::<bf16>(PhantomData), x, &out, bf16::narrow);
-            out
-        }
-        _ => {
-            let out = Tensor::empty(dims.shape(x), Dtype::I64);
-            dims.fold(&IntegerSum, &x.detach().to_dtype(Dtype::I64), &out, |v| v);
-            out
-        }
+        Dtype::F64 => dims.fold(&FloatSum::<f64>(PhantomData), x),
+        Dtype::F32 => dims.fold(&FloatSum::<f32>(PhantomData), x),
+        Dtype::F16 => dims.fold(&FloatSum::<f16>(PhantomData), x),
+        Dtype::BF16 => dims.fold(&FloatSum::<bf16>(PhantomData), x),
+        _ => dims.fold(&IntegerSum, &x.detach().to_dtype(Dtype::I64)),
     }
 }
 
@@ -94,7 +73,8 @@ impl Tensor {
     #[track_caller]
     pub fn sum_dim(&self, dims: &[i64], keepdim: bool) -> Tensor {
         let dims = Dims::new("sum", self, dims, keepdim);
-        let out = sum_of(self, &dims);
+        let sum = wide_sum(self, &dims);
+        let out = if self.dtype().is_floating_point() { sum.to_dtype(self.dtype()) } else { sum };
         let shape = self.layout().shape.clone();
         record("sum", &[self], out, |_| {
             move |ctx| smallvec![Some(dims.restore(&ctx.grad(0), &shape).expand(&shape))]

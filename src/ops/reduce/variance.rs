@@ -2,63 +2,66 @@
 //! first and the squares in a second pass over the data: exact where the one-pass formula cancels.
 //! `dx_i = g 2 (x_i - mean) / (n - correction)`.
 
-use std::marker::PhantomData;
-
 use smallvec::smallvec;
 
-use super::Dims;
-use super::sum::FloatSum;
+use super::sum::wide_sum;
+use super::{Dims, finish};
 use crate::Tensor;
 use crate::autograd::record;
 use crate::cpu::fold::Fold;
-use crate::cpu::widen::{Real, Widen};
+use crate::cpu::widen::Real;
 use crate::ops::samples::{OpSample, values};
-use crate::tensor::{Element, Scalar, dispatch};
+use crate::tensor::{Scalar, dispatch};
 
 /// `sum_i (x_i - mean)^2` with a mean per output.
-struct SquaredDeviations<'a, T: Widen> {
-    means: &'a [T::Wide],
+struct SquaredDeviations<'a, T> {
+    means: &'a [T],
 }
 
-impl<T: Widen<Wide: Real>> Fold for SquaredDeviations<'_, T> {
+impl<T: Real> Fold for SquaredDeviations<'_, T> {
     type In = T;
-    type Acc = T::Wide;
-    type Param = T::Wide;
+    type Acc = T;
+    type Param = T;
     #[inline(always)]
-    fn identity(&self) -> T::Wide {
-        T::Wide::ZERO
+    fn identity(&self) -> T {
+        T::ZERO
     }
     #[inline(always)]
-    fn param(&self, output: usize) -> T::Wide {
+    fn param(&self, output: usize) -> T {
         self.means[output]
     }
     #[inline(always)]
-    fn map<const FMA: bool>(&self, x: T, mean: T::Wide) -> T::Wide {
-        let d = x.widen() - mean;
+    fn map<const FMA: bool>(&self, x: T, mean: T) -> T {
+        let d = x - mean;
         d * d
     }
     #[inline(always)]
-    fn combine(&self, a: T::Wide, b: T::Wide) -> T::Wide {
+    fn combine(&self, a: T, b: T) -> T {
         a + b
     }
 }
 
-/// Variances, each passed through `finish` in the wide type; not recorded.
-fn variance_of<T: Widen<Wide: Real + Element> + Element>(
-    x: &Tensor,
-    dims: &Dims,
-    divisor: f64,
-    finish: impl Fn(T::Wide) -> T::Wide + Sync,
-) -> Tensor {
-    let means = Tensor::empty(dims.shape(x), T::Wide::DTYPE);
-    let n = T::Wide::of(dims.count(x) as f64);
-    dims.fold(&FloatSum::<T>(PhantomData), x, &means, |sum| sum / n);
-    // SAFETY: fresh, contiguous and of that type; not written from here on.
-    let means = unsafe { means.as_slice::<T::Wide>() };
-    let out = Tensor::empty(dims.shape(x), T::DTYPE);
-    let divisor = T::Wide::of(divisor);
-    dims.fold(&SquaredDeviations::<T> { means }, x, &out, |sum| T::narrow(finish(sum / divisor)));
-    out
+/// Variances (or their square roots) of a floating-point tensor, in the wide type; not recorded.
+fn variance_of(x: &Tensor, dims: &Dims, divisor: f64, root: bool) -> Tensor {
+    let x = x.detach().to_dtype(x.dtype().compute());
+    let (n, means) = (dims.count(&x) as f64, wide_sum(&x, dims));
+    dispatch!(compute x.dtype(), "var", T => {
+        finish::<T>(&means, |sum| sum / n as T);
+        // SAFETY: contiguous, of type T and not written from here on.
+        let out = dims.fold(&SquaredDeviations { means: unsafe { means.as_slice::<T>() } }, &x);
+        finish::<T>(&out, |sum| {
+            let v = sum / divisor as T;
+            if root { v.sqrt() } else { v }
+        });
+        out
+    })
+}
+
+#[track_caller]
+fn assert_float(op: &str, x: &Tensor) {
+    if !x.dtype().is_floating_point() {
+        crate::tensor::dtype::not_floating(op, x.dtype());
+    }
 }
 
 /// Degrees of freedom: never negative.
@@ -81,7 +84,8 @@ impl Tensor {
     pub fn var(&self, dims: &[i64], correction: impl Into<Scalar>, keepdim: bool) -> Tensor {
         let dims = Dims::new("var", self, dims, keepdim);
         let divisor = divisor(self, &dims, correction.into());
-        let out = dispatch!(float self.dtype(), "var", T => variance_of::<T>(self, &dims, divisor, |v| v));
+        assert_float("var", self);
+        let out = variance_of(self, &dims, divisor, false).to_dtype(self.dtype());
         record("var", &[self], out, |saver| {
             let x = saver.save(self);
             move |ctx| {
@@ -101,7 +105,8 @@ impl Tensor {
     pub fn std(&self, dims: &[i64], correction: impl Into<Scalar>, keepdim: bool) -> Tensor {
         let dims = Dims::new("std", self, dims, keepdim);
         let divisor = divisor(self, &dims, correction.into());
-        let out = dispatch!(float self.dtype(), "std", T => variance_of::<T>(self, &dims, divisor, |v| v.root()));
+        assert_float("std", self);
+        let out = variance_of(self, &dims, divisor, true).to_dtype(self.dtype());
         record("std", &[self], out, |saver| {
             let (x, y) = (saver.save(self), saver.save_output(0));
             move |ctx| {

@@ -1,0 +1,292 @@
+//! Results of PyTorch 2.15 on small inputs, ties, zeros, infinities and NaN: the corners that the
+//! generic check cannot know. And what misuse says.
+
+use torchrs::ops::{CrossEntropyOptions, NllLossOptions, Reduction};
+use torchrs::{Dtype, Tensor, autograd, catch};
+
+use Dtype::{BF16, Bool, F16, F32, F64, I32, I64, U8};
+
+const INF: f64 = f64::INFINITY;
+const NAN: f64 = f64::NAN;
+
+fn x() -> Tensor {
+    Tensor::from([[0.5f64, -1.25, 2.0, 0.0], [1.5, 3.0, -0.5, -2.0], [0.25, 0.75, -3.0, 1.0]])
+}
+
+#[track_caller]
+fn assert_close(got: &Tensor, want: &[f64]) {
+    let got = got.to_vec::<f64>();
+    let same = |g: &f64, w: &f64| {
+        g == w || g.is_nan() && w.is_nan() || (g - w).abs() <= 1e-12 * (1.0 + w.abs())
+    };
+    assert!(
+        got.len() == want.len() && got.iter().zip(want).all(|(g, w)| same(g, w)),
+        "{got:?}, expected {want:?}"
+    );
+}
+
+/// Gradient of `sum_i (i + 1) f(x)_i`.
+fn gradient(x: &Tensor, f: impl Fn(&Tensor) -> Tensor) -> Tensor {
+    let x = x.detach().requires_grad_(true);
+    let y = f(&x);
+    let w = Tensor::arange(1i64, y.numel() as i64 + 1, 1i64, F64).reshape_as(&y);
+    autograd::grad(&[&y], &[&x], &[Some(&w)], false, false)[0].clone().expect("a gradient")
+}
+
+#[test]
+fn moments_and_norms() {
+    let x = x();
+    assert_close(&x.var(&[], 1, false), &[2.8650568181818183]);
+    assert_close(&x.var(&[1], 0, false), &[1.35546875, 3.625, 2.59375]);
+    assert_close(
+        &x.std(&[0], 1, false),
+        &[0.6614378277661477, 2.1262251370288454, 2.5, 1.5275252316519468],
+    );
+    assert_close(&x.std(&[0], 3, false), &[INF; 4]);
+    assert_close(&Tensor::ones([1], F64).std(&[], 1, false), &[NAN]);
+    assert_close(&Tensor::zeros([2, 0], F64).var(&[1], 1, false), &[NAN, NAN]);
+    assert_close(
+        &x.norm_dim(3, &[1], false),
+        &[2.160030649427922, 3.37665670834691, 3.052322874366985],
+    );
+    assert_close(
+        &x.norm_dim(0.5, &[0], false),
+        &[5.913902460147013, 13.809475019311126, 14.848469228349536, 5.82842712474619],
+    );
+    assert_close(&x.norm_dim(-INF, &[], false), &[0.0]);
+    assert_close(&x.norm_dim(0, &[1], false), &[3.0, 4.0, 4.0]);
+    assert_close(&Tensor::zeros([2, 0], F64).norm_dim(2, &[1], false), &[0.0, 0.0]);
+    assert_close(&gradient(&Tensor::zeros([2, 3], F64), |x| x.std(&[1], 1, false)), &[0.0; 6]);
+    assert_close(&gradient(&Tensor::zeros([3], F64), |x| x.norm()), &[0.0; 3]);
+}
+
+#[test]
+fn infinities_and_nan() {
+    let e = Tensor::from([[INF, 0.0], [-INF, -INF], [NAN, 1.0], [-INF, 2.0]]);
+    assert_close(
+        &x().logsumexp(&[1], false),
+        &[2.3344986126036624, 3.231163696255373, 1.819552041102219],
+    );
+    assert_close(&e.logsumexp(&[1], false), &[INF, -INF, NAN, 2.0]);
+    assert_close(&e.softmax(1), &[NAN, NAN, NAN, NAN, NAN, NAN, 0.0, 1.0]);
+    assert_close(&e.t().softmax(0).t(), &[NAN, NAN, NAN, NAN, NAN, NAN, 0.0, 1.0]);
+    assert_close(&e.log_softmax(1), &[NAN, NAN, NAN, NAN, NAN, NAN, -INF, 0.0]);
+    assert_close(
+        &e.t().contiguous().log_softmax(0).t(),
+        &[NAN, NAN, NAN, NAN, NAN, NAN, -INF, 0.0],
+    );
+    assert_close(&e.amax(&[1], false), &[INF, -INF, NAN, 2.0]);
+    assert_eq!(e.argmax_dim(1, false).to_vec::<i64>(), [0, 0, 0, 1]);
+    assert_close(&e.amin(&[0], false), &[NAN, -INF]);
+    assert_eq!(e.argmin_dim(0, false).to_vec::<i64>(), [2, 1]);
+    let s = Tensor::from([3.0f32, f32::NAN, -0.0, 0.0, f32::NEG_INFINITY, f32::INFINITY, 1.0]);
+    for s in [s.clone(), s.to_dtype(F64), s.to_dtype(F16)] {
+        assert_eq!(s.argsort(0, false).to_vec::<i64>(), [4, 2, 3, 6, 0, 5, 1]);
+        assert_eq!(s.sort(0, true).1.to_vec::<i64>(), [1, 5, 0, 6, 2, 3, 4]);
+        assert_eq!(s.topk(3, 0, true).1.to_vec::<i64>(), [1, 5, 0]);
+        assert_close(&s.topk(3, 0, false).0, &[-INF, -0.0, 0.0]);
+    }
+    assert_eq!(
+        Tensor::from([[0.6, 0.0, 0.0], [0.0, 0.4, NAN]]).nonzero().to_vec::<i64>(),
+        [0, 0, 1, 1, 1, 2]
+    );
+}
+
+#[test]
+fn equal_extremes_share_the_gradient_and_selected_ones_do_not() {
+    let t = Tensor::from([[1f64, 3., 3.], [2., 2., 2.]]);
+    let third = 2.0 / 3.0;
+    assert_close(&gradient(&t, |x| x.amax(&[1], false)), &[0.0, 0.5, 0.5, third, third, third]);
+    assert_close(&gradient(&t, |x| x.max()), &[0.0, 0.5, 0.5, 0.0, 0.0, 0.0]);
+    assert_close(&gradient(&t, |x| x.max_dim(1, false).0), &[0.0, 1.0, 0.0, 2.0, 0.0, 0.0]);
+    let norm = |x: &Tensor| x.norm_dim(INF, &[1], false);
+    assert_close(&gradient(&t, norm), &[0.0, 0.5, 0.5, third, third, third]);
+}
+
+#[test]
+fn products_with_zeros() {
+    let z = Tensor::from([[1.5f64, 0., -2.], [0., 3., 0.], [2., -1., 4.]]);
+    let want = [0.0, -3.0, 0.0, 0.0, 0.0, 0.0, -12.0, 24.0, -6.0];
+    assert_close(&gradient(&z, |x| x.prod_dim(1, false)), &want);
+    let want = [1.0, -6.0, 0.0, 19.0, 0.0, 0.0, -37.0, 88.0, -18.0];
+    assert_close(&gradient(&z, |x| x.cumprod(1)), &want);
+    assert_close(&Tensor::zeros([2, 0], F64).prod_dim(1, false), &[1.0, 1.0]);
+}
+
+#[test]
+fn cross_entropy_with_weights_smoothing_and_ignored_rows() {
+    let weight = Some(Tensor::from([0.5f64, 2., 1., 0.25]));
+    let target = Tensor::from([2i64, -100, 1]);
+    let loss = |reduction, label_smoothing| {
+        let options = CrossEntropyOptions {
+            weight: weight.clone(),
+            reduction,
+            label_smoothing,
+            ..Default::default()
+        };
+        let target = target.clone();
+        move |x: &Tensor| x.cross_entropy_with(&target, &options)
+    };
+    let hard = [
+        0.15969355003210825,
+        0.02775057793268041,
+        -0.28430316221761565,
+        0.09685903425282705,
+        0.0,
+        0.0,
+        0.0,
+        0.0,
+        0.4162767978492688,
+        -1.3136755888869731,
+        0.016140803075331275,
+        0.8812579879623731,
+    ];
+    let smooth = [
+        0.11919929596900622,
+        -0.12276974540355734,
+        -0.0727224779260353,
+        0.07629292736058654,
+        0.0,
+        0.0,
+        0.0,
+        0.0,
+        0.3124326831920416,
+        -0.9730585419081116,
+        -0.06143163741479964,
+        0.7220574961308699,
+    ];
+    for (smoothing, each, mean, sum, grad) in [
+        (
+            0.0,
+            [0.33449861260366254, 0.0, 2.139104082204438],
+            0.8245342316027001,
+            2.4736026948081005,
+            hard,
+        ),
+        (
+            0.3,
+            [0.9094767636173436, 0.0, 2.0934968691031055],
+            1.0009912109068164,
+            3.0029736327204493,
+            smooth,
+        ),
+    ] {
+        assert_close(&loss(Reduction::None, smoothing)(&x()), &each);
+        assert_close(&loss(Reduction::Mean, smoothing)(&x()), &[mean]);
+        assert_close(&loss(Reduction::Sum, smoothing)(&x()), &[sum]);
+        assert_close(&gradient(&x(), loss(Reduction::Sum, smoothing)), &grad);
+        // The weights of the two targets that count are 1 and 2.
+        let thirds: Vec<f64> = grad.iter().map(|g| g / 3.0).collect();
+        assert_close(&gradient(&x(), loss(Reduction::Mean, smoothing)), &thirds);
+        let by_row: Vec<f64> = (0..12).map(|i| grad[i] * [1.0, 2.0, 3.0][i / 4]).collect();
+        assert_close(&gradient(&x(), loss(Reduction::None, smoothing)), &by_row);
+    }
+    let nll = NllLossOptions { weight: weight.clone(), ..Default::default() };
+    assert_close(&x().log_softmax(1).nll_loss_with(&target, &nll), &[0.8245342316027001]);
+    let options = CrossEntropyOptions { weight, label_smoothing: 0.2, ..Default::default() };
+    let probabilities = x().softmax(1).flip(&[0]);
+    assert_close(&x().cross_entropy_with(&probabilities, &options), &[2.303690429536394]);
+    let images = x().reshape([1, 3, 4]);
+    assert_close(&images.cross_entropy(&Tensor::from([[0i64, 2, 1, 2]])), &[1.7001416244404381]);
+    assert_close(&Tensor::zeros([0, 3], F32).cross_entropy(&Tensor::zeros([0], I64)), &[NAN]);
+    assert_close(&Tensor::zeros([1, 3], F32).cross_entropy(&Tensor::from([-100i64])), &[NAN]);
+}
+
+#[test]
+fn indexing_by_tensors() {
+    let q = Tensor::arange(0i64, 12i64, 1i64, F32).view([3, 4]);
+    let (i, j) = (Tensor::from([0i64, -1]), Tensor::from([1i64, 2]));
+    q.index_put_(&[Some(&i), Some(&j)], &Tensor::from([-5f32, -6.]), false);
+    assert_close(&q, &[0.0, -5.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, -6.0, 11.0]);
+    let x = Tensor::range(24).view([2, 3, 4]);
+    let apart =
+        x.index(&[Some(&Tensor::from([0i64, 1, 1])), None, Some(&Tensor::from([3i64, 0, 2]))]);
+    assert_eq!(apart.shape(), &[3, 3]);
+    assert_eq!(apart.to_vec::<i64>(), [3, 7, 11, 12, 16, 20, 14, 18, 22]);
+    let together = x.index(&[None, Some(&Tensor::from([[0i64, 2]])), Some(&Tensor::from([1i64]))]);
+    assert_eq!(together.shape(), &[2, 1, 2]);
+    assert_eq!(together.to_vec::<i64>(), [1, 9, 13, 21]);
+    let index = Tensor::from([[0i64, 1, 2, 0, 0], [2, 0, 0, 1, 2]]);
+    let source = Tensor::arange(1i64, 11i64, 1i64, F32).view([2, 5]);
+    assert_close(
+        &Tensor::zeros([3, 5], F32).scatter(0, &index, &source),
+        &[1.0, 7.0, 8.0, 4.0, 5.0, 0.0, 2.0, 0.0, 9.0, 0.0, 6.0, 0.0, 3.0, 0.0, 10.0],
+    );
+    let t = Tensor::from([[10i64, 30, 20], [60, 40, 50]]);
+    assert_eq!(t.take_along_dim(&Tensor::from([[0i64], [2]]), 1).to_vec::<i64>(), [10, 50]);
+}
+
+#[test]
+fn rearrangements() {
+    let x = Tensor::range(8).view([4, 2]);
+    assert_eq!(x.roll(&[2, 1], &[0, 1]).to_vec::<i64>(), [5, 4, 7, 6, 1, 0, 3, 2]);
+    let twice = Tensor::from([1i64, 2, 3]).repeat(&[4, 2]);
+    assert_eq!(twice.shape(), &[4, 6]);
+    assert_eq!(twice.i(3).to_vec::<i64>(), [1, 2, 3, 1, 2, 3]);
+    let pairs = Tensor::from([[1i64, 2], [3, 4]]).repeat_interleave(2, 1);
+    assert_eq!(pairs.to_vec::<i64>(), [1, 1, 2, 2, 3, 3, 4, 4]);
+    let lower = Tensor::ones([3, 4], I64).tril(1);
+    assert_eq!(lower.to_vec::<i64>(), [1, 1, 0, 0, 1, 1, 1, 0, 1, 1, 1, 1]);
+    assert_eq!(Tensor::cat(&[Tensor::from([1u8]), Tensor::from([2i8])], 0).dtype(), Dtype::I16);
+}
+
+#[test]
+fn types_of_results() {
+    for (dtype, sum, extreme, truth) in [
+        (F16, F16, F16, Bool),
+        (BF16, BF16, BF16, Bool),
+        (F32, F32, F32, Bool),
+        (I64, I64, I64, Bool),
+        (I32, I64, I32, Bool),
+        (U8, I64, U8, U8),
+        (Bool, I64, Bool, Bool),
+    ] {
+        let a = Tensor::from([1i64, 0, 1]).to_dtype(dtype);
+        assert_eq!([a.sum(), a.prod(), a.cumsum(0)].map(|t| t.dtype()), [sum; 3], "{dtype}");
+        assert_eq!([a.amax(&[], false), a.min_dim(0, false).0].map(|t| t.dtype()), [extreme; 2]);
+        assert_eq!([a.any(), a.all()].map(|t| t.dtype()), [truth; 2], "{dtype}");
+        assert_eq!(a.argmax().dtype(), I64);
+        let float = if dtype.is_floating_point() { dtype } else { F32 };
+        assert_eq!(a.logsumexp(&[], false).dtype(), float);
+        if !dtype.is_floating_point() {
+            for refused in [catch(|| a.mean()), catch(|| a.norm()), catch(|| a.softmax(0))] {
+                let message = refused.unwrap_err().to_string();
+                assert!(message.contains(dtype.name()), "{message}");
+            }
+        }
+    }
+    // Added up in f32 and rounded once.
+    let b = Tensor::full([1000], 1.01, BF16);
+    assert_eq!((b.sum().item(), b.mean().item()), (1008.0, 1.0078125));
+    let h = Tensor::ones([70_000], F16);
+    assert_eq!((h.sum().item(), h.mean().item()), (INF, 1.0));
+}
+
+#[test]
+fn misuse_is_named() {
+    let message = |f: &dyn Fn() -> Tensor| catch(f).unwrap_err().to_string();
+    let expect = |f: &dyn Fn() -> Tensor, words: &[&str]| {
+        let text = message(f);
+        assert!(words.iter().all(|w| text.contains(w)), "{text}");
+    };
+    let scores = Tensor::zeros([2, 3], F32);
+    expect(
+        &|| scores.cross_entropy(&Tensor::from([0i64, 3])),
+        &["target", "class 3 at position 1", "3 classes"],
+    );
+    expect(&|| scores.cross_entropy(&Tensor::from([0i32, 1])), &["i32", "i64"]);
+    expect(&|| scores.cross_entropy(&Tensor::from([0i64])), &["[2, 3]", "[1]"]);
+    expect(&|| Tensor::zeros([2, 3], I64).cross_entropy(&Tensor::from([0i64, 1])), &["i64"]);
+    expect(&|| Tensor::zeros([0], F32).max(), &["max", "[0]", "no elements"]);
+    expect(&|| Tensor::zeros([2, 0], F32).argmin_dim(1, false), &["argmin", "dimension 1"]);
+    expect(&|| scores.sum_dim(&[2], false), &["sum", "2 is out of range"]);
+    expect(&|| scores.sum_dim(&[1, -1], false), &["sum", "twice"]);
+    expect(&|| scores.sum_to_size(&[2, 2]), &["[2, 2]", "[2, 3]"]);
+    expect(&|| scores.index_select(1, &Tensor::from([3i64])), &["3 at position 0", "size of 3"]);
+    expect(&|| scores.gather(0, &Tensor::from([[0i64; 4]])), &["gather", "[1, 4]", "[2, 3]"]);
+    expect(&|| Tensor::cat(&[&scores, &Tensor::zeros([2], F32)], 0), &["cat", "[2]", "[2, 3]"]);
+    expect(&|| scores.topk(4, 1, true).0, &["topk", "4 elements of a dimension of 3"]);
+    expect(&|| scores.masked_select(&scores), &["mask", "f32"]);
+    expect(&|| scores.index(&[Some(&Tensor::from([5i64]))]), &["5 is out of range", "[2, 3]"]);
+    expect(&|| scores.dropout(1.5, true), &["1.5", "between 0 and 1"]);
+}
