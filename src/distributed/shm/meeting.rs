@@ -3,9 +3,7 @@
 
 use std::time::Duration;
 
-use super::control::{
-    AbortRecord, Cause, Fingerprint, Interrupted, Patience, Place, SHAPE, Waited,
-};
+use super::control::{AbortRecord, Cause, Fingerprint, Interrupted, Patience, Place, SHAPE};
 use super::watchdog::condition_of;
 use super::{Progress, ShmBackend};
 use crate::distributed::backend::Pace;
@@ -63,8 +61,12 @@ impl ShmBackend {
             }
             let remaining = || call.deadline.remaining();
             match self.control.wait(rank, progress.steps, patience, remaining) {
-                Ok(Waited::Awake) => progress.spin = (progress.spin * 2).min(SPIN_MOST),
-                Ok(Waited::Asleep) => progress.spin = (progress.spin / 2).max(SPIN_LEAST),
+                // Spin if that would have been enough, also when it was not tried: once both sides
+                // sleep, each wait takes a wake-up, and would look too long for spinning.
+                Ok(waited) if waited < SPIN_MOST => {
+                    progress.spin = (progress.spin * 2).min(SPIN_MOST);
+                }
+                Ok(_) => progress.spin = (progress.spin / 2).max(SPIN_LEAST),
                 Err(interrupted) => {
                     return Err(self.interrupted(interrupted, rank, progress, call));
                 }
