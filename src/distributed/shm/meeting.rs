@@ -11,9 +11,11 @@ use crate::distributed::collective::{Kind, Signature};
 use crate::distributed::{Deadline, collective};
 use crate::error::{Error, Result};
 
-/// Longer than the ranks of a step in lockstep are apart, shorter than anybody would notice.
-const SPIN_MOST: Duration = Duration::from_micros(100);
+/// About what falling asleep and being woken costs: who spins longer loses more than that.
+const SPIN_MOST: Duration = Duration::from_micros(25);
 pub(super) const SPIN_LEAST: Duration = Duration::from_micros(2);
+/// A wait below this would have been over within [`SPIN_MOST`], had nobody slept.
+const SHORT: Duration = Duration::from_micros(60);
 /// How often to offer the core to a peer that may need it, before sleeping.
 const YIELDS: u32 = 10;
 
@@ -61,9 +63,9 @@ impl ShmBackend {
             }
             let remaining = || call.deadline.remaining();
             match self.control.wait(rank, progress.steps, patience, remaining) {
-                // Spin if that would have been enough, also when it was not tried: once both sides
-                // sleep, each wait takes a wake-up, and would look too long for spinning.
-                Ok(waited) if waited < SPIN_MOST => {
+                // Also when it slept: once both sides sleep each wait takes a wake-up, and neither
+                // would ever find out that spinning is enough.
+                Ok(waited) if waited < SHORT => {
                     progress.spin = (progress.spin * 2).min(SPIN_MOST);
                 }
                 Ok(_) => progress.spin = (progress.spin / 2).max(SPIN_LEAST),
@@ -165,7 +167,7 @@ impl ShmBackend {
         }
         match why {
             Interrupted::TimedOut => call.deadline.error(record.reason),
-            _ => Error::Mismatch(record.reason),
+            _ => Error::Aborted(record.reason),
         }
     }
 
@@ -182,7 +184,7 @@ impl ShmBackend {
             Cause::TimedOut => {
                 Error::Aborted(format!("rank {rank} timed out: {}; {doing}", record.reason))
             }
-            Cause::Left => Error::Mismatch(record.reason),
+            Cause::Left => Error::Aborted(record.reason),
         }
     }
 
