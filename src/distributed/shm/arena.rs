@@ -56,6 +56,14 @@ impl Segment {
         self.slab_of(self.rank)
     }
 
+    /// Has the system provide the pages of the slab of `rank` now rather than one by one later.
+    pub(super) fn populate(&self, rank: usize) {
+        let (start, len) = (self.slab_of(rank).cast(), self.slab);
+        // SAFETY: the range is inside the mapping and page-aligned; MADV_POPULATE_WRITE changes no
+        // contents. A kernel that does not know it (before 5.14) refuses, and nothing is lost.
+        unsafe { libc::madvise(start, len, libc::MADV_POPULATE_WRITE) };
+    }
+
     /// The first byte of the slab of `rank`, as mapped in this process.
     pub(super) fn slab_of(&self, rank: usize) -> *mut u8 {
         assert!((rank + 1) * self.slab <= self.memory.len());

@@ -30,10 +30,6 @@ use crate::error::Result;
 /// Slices of an all-reduce begin at multiples of this, so that no two ranks write to one cache
 /// line, whatever the dtype.
 const SLICE_ALIGN: usize = 128;
-/// From this size on (all ranks' buffers together) results are written past the caches: they would
-/// only push each other out.
-const STREAM_BYTES: usize = 24 << 20;
-
 /// What the ranks give to each other in a collective: `parts` parts of `len` elements.
 #[derive(Debug, Clone, Copy)]
 struct Gift {
@@ -197,7 +193,7 @@ impl ShmBackend {
             let op = collective.signature.op.unwrap_or(ReduceOp::Sum);
             // SAFETY: readable and writable for `count` elements, by the caller's promise; the
             // destination is private, or this rank's own source.
-            unsafe { reduce(op, dtype, &sources, &[place(0)], count, false) };
+            unsafe { reduce(op, dtype, &sources, &[place(0)], count) };
         };
         let is_root = collective.signature.root == Some(rank);
         let root = collective.signature.root.unwrap_or(0);
@@ -224,11 +220,10 @@ impl ShmBackend {
         let at = |&place: &*mut u8| place.wrapping_add(gift.offset(0, slice.start));
         let to: SmallVec<[*mut u8; 8]> = places.iter().map(at).collect();
         let from: SmallVec<[*const u8; 8]> = to.iter().map(|p| p.cast_const()).collect();
-        let streaming = gift.nbytes() * places.len() >= STREAM_BYTES;
         let op = collective.signature.op.unwrap_or(ReduceOp::Sum);
         let dtype = collective.signature.dtype;
         // SAFETY: the slice is inside the buffers; each destination is one of the sources.
-        unsafe { reduce(op, dtype, &from, &to, slice.len(), streaming) };
+        unsafe { reduce(op, dtype, &from, &to, slice.len()) };
     }
 
     /// Gives chunk after chunk of each part, and takes from the others one chunk behind.
@@ -351,7 +346,7 @@ impl Job {
     unsafe fn run(&self, sources: &[*const u8], destinations: &[*mut u8], len: usize) {
         let op = self.op.unwrap_or(ReduceOp::Sum);
         // SAFETY: passed on.
-        unsafe { reduce(op, self.dtype, sources, destinations, len, false) };
+        unsafe { reduce(op, self.dtype, sources, destinations, len) };
     }
 }
 

@@ -150,13 +150,6 @@ pub(super) struct Patience {
     pub yields: u32,
 }
 
-/// Whether a wait was over while still looking, for the next one's patience.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Waited {
-    Awake,
-    Asleep,
-}
-
 /// The mapped control block.
 #[derive(Debug)]
 pub(super) struct Control {
@@ -328,7 +321,7 @@ impl Control {
         self.cell(rank).flag.load(Ordering::Acquire) & LEFT != 0
     }
 
-    /// Waits until `rank` has arrived `steps` times.
+    /// Waits until `rank` has arrived `steps` times; how long that took, as far as it was noticed.
     #[inline]
     pub(super) fn wait(
         &self,
@@ -336,12 +329,12 @@ impl Control {
         steps: u32,
         patience: Patience,
         remaining: impl Fn() -> Duration,
-    ) -> Result<Waited, Interrupted> {
+    ) -> Result<Duration, Interrupted> {
         let cell = self.cell(rank);
         // Most of the time it is there already, or about to be.
         for _ in 0..32 {
             if let Some(end) = look(cell.flag.load(Ordering::Acquire), steps) {
-                return end.map(|()| Waited::Awake);
+                return end.map(|()| Duration::ZERO);
             }
             std::hint::spin_loop();
         }
@@ -355,12 +348,12 @@ impl Control {
         steps: u32,
         patience: Patience,
         remaining: impl Fn() -> Duration,
-    ) -> Result<Waited, Interrupted> {
+    ) -> Result<Duration, Interrupted> {
         let start = Instant::now();
         while start.elapsed() < patience.spin {
             for _ in 0..16 {
                 if let Some(end) = look(cell.flag.load(Ordering::Acquire), steps) {
-                    return end.map(|()| Waited::Awake);
+                    return end.map(|()| start.elapsed());
                 }
                 std::hint::spin_loop();
             }
@@ -368,7 +361,7 @@ impl Control {
         for _ in 0..patience.yields {
             std::thread::yield_now();
             if let Some(end) = look(cell.flag.load(Ordering::Acquire), steps) {
-                return end.map(|()| Waited::Awake);
+                return end.map(|()| start.elapsed());
             }
         }
         // Announced before the flag is looked at again: either this rank sees the arrival, or the
@@ -377,7 +370,7 @@ impl Control {
         let end = loop {
             let flag = cell.flag.load(Ordering::SeqCst);
             if let Some(end) = look(flag, steps) {
-                break end.map(|()| Waited::Asleep);
+                break end.map(|()| start.elapsed());
             }
             let left = remaining();
             if left.is_zero() {

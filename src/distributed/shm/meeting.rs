@@ -3,9 +3,7 @@
 
 use std::time::Duration;
 
-use super::control::{
-    AbortRecord, Cause, Fingerprint, Interrupted, Patience, Place, SHAPE, Waited,
-};
+use super::control::{AbortRecord, Cause, Fingerprint, Interrupted, Patience, Place, SHAPE};
 use super::watchdog::condition_of;
 use super::{Progress, ShmBackend};
 use crate::distributed::backend::Pace;
@@ -13,9 +11,11 @@ use crate::distributed::collective::{Kind, Signature};
 use crate::distributed::{Deadline, collective};
 use crate::error::{Error, Result};
 
-/// Longer than the ranks of a step in lockstep are apart, shorter than anybody would notice.
-const SPIN_MOST: Duration = Duration::from_micros(100);
+/// About what falling asleep and being woken costs: who spins longer loses more than that.
+const SPIN_MOST: Duration = Duration::from_micros(25);
 pub(super) const SPIN_LEAST: Duration = Duration::from_micros(2);
+/// A wait below this would have been over within [`SPIN_MOST`], had nobody slept.
+const SHORT: Duration = Duration::from_micros(60);
 /// How often to offer the core to a peer that may need it, before sleeping.
 const YIELDS: u32 = 10;
 
@@ -63,8 +63,12 @@ impl ShmBackend {
             }
             let remaining = || call.deadline.remaining();
             match self.control.wait(rank, progress.steps, patience, remaining) {
-                Ok(Waited::Awake) => progress.spin = (progress.spin * 2).min(SPIN_MOST),
-                Ok(Waited::Asleep) => progress.spin = (progress.spin / 2).max(SPIN_LEAST),
+                // Also when it slept: once both sides sleep each wait takes a wake-up, and neither
+                // would ever find out that spinning is enough.
+                Ok(waited) if waited < SHORT => {
+                    progress.spin = (progress.spin * 2).min(SPIN_MOST);
+                }
+                Ok(_) => progress.spin = (progress.spin / 2).max(SPIN_LEAST),
                 Err(interrupted) => {
                     return Err(self.interrupted(interrupted, rank, progress, call));
                 }
@@ -163,7 +167,7 @@ impl ShmBackend {
         }
         match why {
             Interrupted::TimedOut => call.deadline.error(record.reason),
-            _ => Error::Mismatch(record.reason),
+            _ => Error::Aborted(record.reason),
         }
     }
 
@@ -180,7 +184,7 @@ impl ShmBackend {
             Cause::TimedOut => {
                 Error::Aborted(format!("rank {rank} timed out: {}; {doing}", record.reason))
             }
-            Cause::Left => Error::Mismatch(record.reason),
+            Cause::Left => Error::Aborted(record.reason),
         }
     }
 

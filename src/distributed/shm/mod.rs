@@ -33,12 +33,15 @@ use super::{Deadline, Dtype, Store};
 use crate::error::{Error, Result};
 use crate::storage::SharedMemory;
 
-/// Messages up to this size go through the control block, with one barrier. Tuned for two ranks;
-/// above, two barriers cost less than the second copy.
-const INLINE_BYTES: usize = 64 << 10;
-/// Private buffers pass through staging memory in chunks of this size: small enough that a chunk
-/// is still in the cache when the other ranks read it.
-const CHUNK_BYTES: usize = 256 << 10;
+/// Messages up to this size go through the control block, with one barrier; above, two barriers
+/// cost less than reading everybody's message. Tuned with two ranks.
+fn inline_bytes(world: usize) -> usize {
+    ((64 << 10) / world).max(1 << 10) / 64 * 64
+}
+
+/// Private buffers pass through staging memory in chunks of this size: few enough barriers, and a
+/// chunk is still in a cache when the other ranks read it.
+const CHUNK_BYTES: usize = 512 << 10;
 
 /// One rank's end of a group.
 #[derive(Debug)]
@@ -97,7 +100,11 @@ impl Backend for ShmBackend {
                 Some(store) => SharedMemory::from_fd(only(store.get_fds(&key, *deadline)?)?)?,
             };
             let segment = self.arena.insert(id, memory, self.rank, world, nbytes)?;
+            // Each rank makes its own pages, near its own core, and then maps those of the others:
+            // the first collective is to be as fast as the second.
+            segment.populate(self.rank);
             self.finish(&mut progress, &signature, deadline)?;
+            (0..world).for_each(|rank| segment.populate(rank));
             if let (0, Some(store)) = (self.rank, &self.store) {
                 store.delete(&key)?;
             }

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use super::arena::{Arena, Staging};
 use super::control::Control;
 use super::watchdog::{Peer, pidfd_of, watch};
-use super::{CHUNK_BYTES, INLINE_BYTES, Progress, ShmBackend, bare, meeting, only};
+use super::{CHUNK_BYTES, Progress, ShmBackend, bare, inline_bytes, meeting, only};
 use crate::distributed::collective::{Kind, list_ranks};
 use crate::distributed::{Deadline, Store};
 use crate::error::{Error, Result};
@@ -63,7 +63,7 @@ pub(crate) fn join(seat: Seat, deadline: &Deadline) -> Result<ShmBackend> {
                 return Error::Timeout { seconds, message };
             }
             let message = format!(
-                "rendezvous of {world} ranks: {} has not joined; {} has",
+                "rendezvous of {world} ranks: missing {}; here: {}",
                 list_ranks(&missing),
                 list_ranks(&here)
             );
@@ -115,12 +115,12 @@ pub(super) fn found(
                 Error::Store(format!("{} descriptors where two were expected", fds.len()))
             })?;
             (
-                Control::from_fd(control, world, INLINE_BYTES)?,
+                Control::from_fd(control, world, inline_bytes(world))?,
                 Staging::from_fd(staging, world, CHUNK_BYTES)?,
             )
         }
         _ => {
-            let control = Control::create(world, INLINE_BYTES)?;
+            let control = Control::create(world, inline_bytes(world))?;
             let staging = Staging::create(world, CHUNK_BYTES)?;
             if let Some(store) = &store {
                 store.set_fds(&key, &[control.as_fd(), staging.as_fd()])?;

@@ -152,7 +152,7 @@ mod tests {
         left.leave(1);
         watch(&peers, &left).unwrap();
         watch(&peers, &stayed).unwrap();
-        assert_eq!(condition_of(pid), "alive");
+        assert!(condition_of(pid).starts_with("alive"));
         child.kill().unwrap();
         // The end of the wait is the abort: rank 1 never arrives.
         let patience = super::super::control::Patience { spin: Default::default(), yields: 0 };
@@ -168,6 +168,6 @@ mod tests {
 
     #[test]
     fn this_process_is_alive() {
-        assert_eq!(condition_of(std::process::id() as i32), "alive");
+        assert!(condition_of(std::process::id() as i32).starts_with("alive"));
     }
 }
