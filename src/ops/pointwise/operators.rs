@@ -1,4 +1,7 @@
 //! Rust's operators on tensors: `&a + &b`, `a * 2.0`, `1.0 - &a`, `-a`, `a += &b`, `&mask & &other`.
+//!
+//! Of the number types only f64 and i64 are here: with f32 as well a literal such as `2.0` would have
+//! no single type any more.
 
 use std::ops::{
     Add, AddAssign, BitAnd, BitOr, BitXor, Div, DivAssign, Mul, MulAssign, Neg, Not, Rem, Sub,
