@@ -11,13 +11,13 @@ use nix::poll::PollTimeout;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use torchrs::distributed::StoreServer;
 
 use crate::failure::{Doing, Failure};
 use crate::front::KILL_PATIENCE;
 use crate::plan::Plan;
 use crate::process::Process;
 use crate::relay::{Relay, poll_timeout};
-use crate::rendezvous::Rendezvous;
 use crate::signals::{STOP, Signals, USER, is_prepared};
 use crate::stop::Stop;
 use crate::tree;
@@ -77,10 +77,12 @@ pub struct Group<'a> {
     relay: Relay,
     relay_done: bool,
     /// Serves the workers until the last one has ended.
-    _store: Rendezvous,
+    _store: StoreServer,
     stop: Option<Stop>,
     /// The first signal that asked for the end, and when.
     signal: Option<(Signal, Instant)>,
+    /// Whether another one came since the last stage began.
+    at_once: bool,
     /// Processes that outlived their parents and all workers, and were asked to end.
     orphans: HashSet<Pid>,
 }
@@ -96,7 +98,7 @@ impl<'a> Group<'a> {
     }
 
     fn try_start(plan: &'a Plan, watch: &'a Watch, attempt: u32) -> Result<Self, Failure> {
-        let mut store = Rendezvous::start().doing(|| "cannot start the store".into())?;
+        let store = StoreServer::start().doing(|| "cannot start the store".into())?;
         let (mut workers, mut inputs, mut warnings) = (Vec::new(), Vec::new(), Vec::new());
         for rank in 0..plan.nproc {
             let what = || format!("cannot connect rank {rank} to the store");
@@ -122,6 +124,7 @@ impl<'a> Group<'a> {
             _store: store,
             stop: None,
             signal: None,
+            at_once: false,
             orphans: HashSet::new(),
         })
     }
@@ -216,7 +219,9 @@ impl<'a> Group<'a> {
     fn handle_signal(&mut self, signal: Signal) {
         if signal == Signal::SIGCHLD {
             let workers = &self.workers;
-            tree::reap_orphans(|pid| workers.iter().any(|w| w.process.pid() == pid));
+            tree::reap_orphans(|pid| {
+                workers.iter().any(|w| w.process.pid() == pid && !w.has_ended())
+            });
         } else if USER.contains(&signal) {
             // A script's program rather than the script, if only the program is prepared; never
             // the children of one that is.
@@ -232,7 +237,10 @@ impl<'a> Group<'a> {
         let now = Instant::now();
         match self.signal {
             Some((_, first)) if now < first + SAME_WISH => {}
-            Some(_) => self.kill_all(),
+            Some(_) => {
+                self.at_once = true;
+                self.kill_all();
+            }
             None => {
                 self.signal = Some((signal, now));
                 self.ask_all_to_end(signal);
@@ -286,6 +294,7 @@ impl<'a> Group<'a> {
             self.relay.stop();
         }
         self.relay.finish();
+        self.at_once = false;
         let mut seen = (self.relay.written(), Instant::now());
         while !self.relay_done {
             let patient = self.signal.is_none() && self.workers.iter().all(Worker::succeeded);
@@ -296,7 +305,8 @@ impl<'a> Group<'a> {
             if now.0 != seen.0 {
                 seen = now;
             }
-            if !self.relay_done && !patient && seen.1 + limit <= now.1 {
+            let stuck = !patient && (self.at_once || seen.1 + limit <= now.1);
+            if !self.relay_done && stuck {
                 return false;
             }
         }

@@ -21,7 +21,6 @@ mod preflight;
 mod process;
 mod program;
 mod relay;
-mod rendezvous;
 mod report;
 mod shim;
 mod signals;
