@@ -3,6 +3,8 @@
 //! gradient). Both are matrix products with register tiles whose one operand is gathered block by
 //! block into the cache ("im2col" that never exists as a whole).
 
+use std::ops::Range;
+
 use super::field::{Field, Run, gather, runs};
 use super::float::Float;
 use super::micro::{Product, Tile, multiply, pack, packed_len};
@@ -91,7 +93,11 @@ pub fn correlate<T: Float>(
     let tile = T::tile(super::isa::current());
     let (points, k) = (sizes.points(), sizes.inputs * field.taps.len());
     let (total, threads) = (sizes.batch * points, get_num_threads());
-    let panels = total.div_ceil(tile.columns);
+    let direct = reads_rows(sizes, tile.columns);
+    // Panels of points: `tile.columns` ones, counted through, or as many of one grid row.
+    let in_row = sizes.grid[1].div_ceil(tile.columns);
+    let panels =
+        if direct { sizes.batch * sizes.grid[0] * in_row } else { total.div_ceil(tile.columns) };
     let (last_row, last_column) = (sizes.grid[0] - 1, sizes.grid[1] - 1);
     let reach = target.first
         + (sizes.batch - 1) * target.image
@@ -107,8 +113,7 @@ pub fn correlate<T: Float>(
     parallel_for(blocks * sizes.groups, WORTH_A_THREAD.div_ceil(flops), |range| {
         for item in range {
             let (g, block) = (item / blocks, item % blocks);
-            let first = block * width * tile.columns;
-            let count = (width * tile.columns).min(total - first);
+            let (first, end) = (block * width, (block * width + width).min(panels));
             let group = sizes.outputs.next_multiple_of(tile.rows) * k;
             let job = Block {
                 sizes,
@@ -125,9 +130,22 @@ pub fn correlate<T: Float>(
             };
             // SAFETY: the target lies inside the output (asserted above), and blocks and groups
             // are disjoint parts of it.
-            unsafe { job.run(first, count, out.get()) };
+            unsafe {
+                if direct { job.run_rows(first..end, out.get()) } else { job.run(first..end, out.get()) }
+            }
         }
     });
+}
+
+/// Whether the tiles read the field where it is, one grid row at a time, rather than packed panels
+/// that go on from row to row and image to image: the lanes past the end of a row are lost, but
+/// nothing is copied, which counts when few filters share a panel.
+fn reads_rows(sizes: Sizes, columns: usize) -> bool {
+    let row = sizes.grid[1];
+    let used = row as f64 / row.next_multiple_of(columns) as f64;
+    let filters = sizes.outputs.div_ceil(8) as f64;
+    // Measured: packing a panel takes about as long as three quarters of one tile.
+    1.0 / used <= 1.0 + 0.75 / filters
 }
 
 /// A block of grid points of one group.
@@ -143,67 +161,95 @@ struct Block<'a, T> {
 }
 
 impl<T: Float> Block<'_, T> {
+    /// The block of packed panels `panels`.
+    ///
     /// # Safety
     /// The target lies inside `out`, and nobody else uses the block's part of it.
-    unsafe fn run(&self, first: usize, count: usize, out: *mut T) {
+    unsafe fn run(&self, panels: Range<usize>, out: *mut T) {
         let (k, wide) = (self.rows.len(), self.tile.columns);
         let depth = k.div_ceil(k.div_ceil(DEPTH)).max(1);
-        let panels = count.div_ceil(wide);
         let image = self.sizes.groups * self.sizes.inputs * self.field.plane;
         let mut spans = Vec::with_capacity(wide);
-        let places: Vec<Place> =
-            (0..panels).map(|p| self.place(first + p * wide, count - p * wide)).collect();
-        with_scratch(
-            depth * panels * wide + Field::SLACK + self.tile.rows * wide,
-            |scratch: &mut [T]| {
-                let (block, spill) = scratch.split_at_mut(depth * panels * wide + Field::SLACK);
-                for k0 in (0..k).step_by(depth) {
-                    let deep = depth.min(k - k0);
-                    let rows = &self.rows[k0..k0 + deep];
-                    for p in 0..panels {
-                        let n = wide.min(count - p * wide);
-                        let panel = &mut block[p * deep * wide..];
-                        if n < wide {
-                            panel[..deep * wide].fill(T::ZERO);
-                        }
-                        runs(self.field, self.sizes.grid, image, first + p * wide, n, &mut spans);
-                        gather(self.source, rows, &spans, wide, panel);
+        let places: Vec<Place> = panels.clone().map(|p| self.place(p * wide)).collect();
+        let len = depth * panels.len() * wide + Field::SLACK;
+        with_scratch(len + self.tile.rows * wide, |scratch: &mut [T]| {
+            let (block, spill) = scratch.split_at_mut(len);
+            for k0 in (0..k).step_by(depth) {
+                let deep = depth.min(k - k0);
+                for (i, place) in places.iter().enumerate() {
+                    let panel = &mut block[i * deep * wide..];
+                    if place.count < wide {
+                        panel[..deep * wide].fill(T::ZERO);
                     }
-                    // Short filters stay in the first-level cache beside one panel; long ones pass by once.
-                    let small = self.sizes.outputs * deep * size_of::<T>() <= 96 << 10;
-                    let filters = self.sizes.outputs.div_ceil(self.tile.rows);
-                    let (outer, inner) = if small { (panels, filters) } else { (filters, panels) };
-                    for o in 0..outer {
-                        for i in 0..inner {
-                            let (p, f) = if small { (o, i) } else { (i, o) };
-                            // SAFETY: the caller's promise.
-                            unsafe {
-                                self.tile(
-                                    k0,
-                                    deep,
-                                    f,
-                                    &block[p * deep * wide..],
-                                    &places[p],
-                                    spill,
-                                    out,
-                                )
-                            };
-                        }
-                    }
+                    let first = (panels.start + i) * wide;
+                    runs(self.field, self.sizes.grid, image, first, place.count, &mut spans);
+                    gather(self.source, &self.rows[k0..k0 + deep], &spans, wide, panel);
                 }
-            },
-        );
+                for (f, p) in self.order(places.len(), deep) {
+                    let panel = (block[p * deep * wide..][..deep * wide].as_ptr(), std::ptr::null());
+                    // SAFETY: the caller's promise; the panel has `deep` rows.
+                    unsafe { self.tile(k0, deep, f, panel, &places[p], spill, out) };
+                }
+            }
+        });
     }
 
+    /// The block of panels `panels`, each of a grid row, read from the field.
+    ///
     /// # Safety
     /// As `run`.
+    unsafe fn run_rows(&self, panels: Range<usize>, out: *mut T) {
+        let (k, wide) = (self.rows.len(), self.tile.columns);
+        let depth = k.div_ceil(k.div_ceil(DEPTH)).max(1);
+        let image = self.sizes.groups * self.sizes.inputs * self.field.plane;
+        let [height, width] = self.sizes.grid;
+        let in_row = width.div_ceil(wide);
+        let (mut places, mut sources) = (Vec::new(), Vec::new());
+        for p in panels {
+            let (n, i, j) = (p / in_row / height, p / in_row % height, p % in_row * wide);
+            let place = self.place_in_row(n, i, j, wide.min(width - j));
+            places.push(place);
+            let at = n * image + i * self.field.grid_row + j;
+            // All that tiles read: whole rows of `wide` points.
+            let reach = at + self.rows.last().copied().unwrap_or(0) + wide;
+            assert!(reach <= self.source.len(), "the field's slack is too short");
+            sources.push(self.source[at..].as_ptr());
+        }
+        with_scratch(self.tile.rows * wide, |spill: &mut [T]| {
+            for k0 in (0..k).step_by(depth) {
+                let deep = depth.min(k - k0);
+                let rows = self.rows[k0..k0 + deep].as_ptr();
+                for (f, p) in self.order(places.len(), deep) {
+                    // SAFETY: the caller's promise; the rows are in the field, as just checked: the
+                    // last (channel, tap) has the largest offset.
+                    unsafe { self.tile(k0, deep, f, (sources[p], rows), &places[p], spill, out) };
+                }
+            }
+        });
+    }
+
+    /// The order of (filter panel, point panel): short filters stay in the first-level cache beside
+    /// one panel of points; long ones pass by once.
+    fn order(&self, panels: usize, deep: usize) -> impl Iterator<Item = (usize, usize)> {
+        let small = self.sizes.outputs * deep * size_of::<T>() <= 96 << 10;
+        let filters = self.sizes.outputs.div_ceil(self.tile.rows);
+        let inner = if small { filters } else { panels };
+        (0..panels * filters).map(move |i| {
+            if small { (i % inner, i / inner) } else { (i / inner, i % inner) }
+        })
+    }
+
+    /// One tile of the product; `panel` is its right operand as in [`Product`].
+    ///
+    /// # Safety
+    /// As `run`, and the panel has `deep` rows.
     #[allow(clippy::too_many_arguments, reason = "the indices of one tile")]
     unsafe fn tile(
         &self,
         k0: usize,
         deep: usize,
         f: usize,
-        panel: &[T],
+        panel: (*const T, *const usize),
         place: &Place,
         spill: &mut [T],
         out: *mut T,
@@ -221,20 +267,17 @@ impl<T: Float> Block<'_, T> {
             a: self.filters[f * rows * k + k0 * rows..].as_ptr(),
             a_row: 1,
             a_column: rows,
-            b: panel[..deep * wide].as_ptr(),
+            b: panel.0,
+            rows: panel.1,
             // SAFETY: inside the output by the caller's word.
-            c: if straight {
-                unsafe { out.add(place.first + channel) }
-            } else {
-                spill.as_mut_ptr()
-            },
+            c: if straight { unsafe { out.add(place.first + channel) } } else { spill.as_mut_ptr() },
             c_row: if straight { self.target.channel } else { wide },
             m,
             n: if straight { place.count } else { wide },
             add: k0 > 0 && straight,
             start,
         };
-        // SAFETY: `deep` packed rows on both sides; C is the output's or `rows * wide` of scratch.
+        // SAFETY: `deep` rows on both sides; C is the output's or `rows * wide` of scratch.
         unsafe { (self.tile.run)(product) };
         for (i, line) in spill.chunks_exact(wide).take(if straight { 0 } else { m }).enumerate() {
             for (&at, &sum) in place.offsets.iter().zip(line) {
@@ -245,20 +288,27 @@ impl<T: Float> Block<'_, T> {
         }
     }
 
-    /// Where the points of a panel go.
-    fn place(&self, first: usize, left: usize) -> Place {
+    /// Where the points of a panel from `first` on go.
+    fn place(&self, first: usize) -> Place {
         let (points, t) = (self.sizes.points(), self.target);
-        let [_, columns] = self.sizes.grid;
-        let count = self.tile.columns.min(left);
+        let [rows, columns] = self.sizes.grid;
+        let count = self.tile.columns.min(self.sizes.batch * points - first);
         let at = |q: usize| {
             let (n, r) = (q / points, q % points);
             t.first + n * t.image + r / columns * t.row + r % columns * t.column
         };
-        let dense = t.column == 1 && (t.row == columns || self.sizes.grid[0] == 1);
+        let dense = t.column == 1 && (t.row == columns || rows == 1);
         let one_image = first % points + count <= points;
-        let offsets =
-            if dense && one_image { vec![] } else { (first..first + count).map(at).collect() };
+        let offsets = if dense && one_image { vec![] } else { (first..first + count).map(at).collect() };
         Place { first: at(first), count, offsets }
+    }
+
+    /// Where `count` points of row i of image n from column j on go.
+    fn place_in_row(&self, n: usize, i: usize, j: usize, count: usize) -> Place {
+        let t = self.target;
+        let first = t.first + n * t.image + i * t.row + j * t.column;
+        let offsets = if t.column == 1 { vec![] } else { (0..count).map(|x| first + x * t.column).collect() };
+        Place { first, count, offsets }
     }
 }
 
@@ -294,14 +344,7 @@ pub fn correlate_filters<T: Float>(
             let k0 = cut * plan.depth;
             // SAFETY: each item has its own piece.
             let sums = unsafe { shared.slice(item * piece..(item + 1) * piece) };
-            plan.sum(
-                field,
-                &rows[k0.min(k)..(k0 + plan.depth).min(k)],
-                source,
-                gradient,
-                (g, part),
-                sums,
-            );
+            plan.sum(field, &rows[k0.min(k)..(k0 + plan.depth).min(k)], source, gradient, (g, part), sums);
         }
     });
     for g in 0..sizes.groups {
@@ -314,8 +357,7 @@ pub fn correlate_filters<T: Float>(
                 for o in 0..outputs {
                     let line = &mut out[(g * outputs + o) * k + k0..][..deep];
                     for (p, out) in line.iter_mut().enumerate() {
-                        let sum =
-                            if plan.swapped { sums[o * deep + p] } else { sums[p * outputs + o] };
+                        let sum = if plan.swapped { sums[o * deep + p] } else { sums[p * outputs + o] };
                         *out = if part == 0 { sum } else { *out + sum };
                     }
                 }
@@ -354,14 +396,7 @@ impl FilterPlan {
         let width = if sizes.outputs > 256 { 128 } else { 256 };
         let blocks = total.div_ceil(width);
         let parts = threads.div_ceil(sizes.groups * cuts).min(blocks).max(1);
-        FilterPlan {
-            sizes,
-            cuts,
-            depth: k.div_ceil(cuts),
-            parts,
-            width,
-            swapped: k < sizes.outputs,
-        }
+        FilterPlan { sizes, cuts, depth: k.div_ceil(cuts), parts, width, swapped: k < sizes.outputs }
     }
 
     /// The sums of one group over one part of the points.
@@ -403,11 +438,8 @@ impl FilterPlan {
                         done += len;
                     }
                 }
-                let (a, b, m, n) = if self.swapped {
-                    (&*grads, &*columns, outputs, k)
-                } else {
-                    (&*columns, &*grads, k, outputs)
-                };
+                let (a, b, m, n) =
+                    if self.swapped { (&*grads, &*columns, outputs, k) } else { (&*columns, &*grads, k, outputs) };
                 pack(count, n, b, 1, width, tile.columns, packed);
                 // SAFETY: `a` has m rows of `count` numbers, `width` apart; b was just packed; the
                 // sums are `m * n` numbers of this item's own.

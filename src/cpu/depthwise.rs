@@ -4,11 +4,12 @@
 use super::conv::Target;
 use super::field::{Field, Window};
 use super::float::{Float, simd_fn};
+use super::micro::Product;
 use super::parts::{Parts, Shared, with_scratch};
 use super::threads::parallel_for;
 
-/// Elements of a row done at a time: they and the sums stay in registers.
-const WIDE: usize = 16;
+/// Partial sums of a product of slices.
+const LANES: usize = 32;
 
 /// Sizes of a depthwise product: `[batch, channels]` result planes, each from `inputs` planes.
 #[derive(Clone, Copy, Debug)]
@@ -35,12 +36,15 @@ pub fn correlate_planes<T: Float>(
     target: Target,
     out: &mut [T],
 ) {
-    let field = Field::new(window);
+    let tile = T::tile(super::isa::current());
+    let wide = tile.columns;
+    let field = Field::new(window, wide);
     let [h, w] = window.source;
     let rows: Vec<usize> = (0..planes.inputs)
         .flat_map(|i| field.taps.iter().map(move |t| (i, t)))
         .map(|(i, t)| i * field.plane + t)
         .collect();
+    let last = rows.iter().max().copied().unwrap_or(0);
     let reach = target.first
         + (planes.batch - 1) * target.image
         + (planes.channels - 1) * target.channel
@@ -55,7 +59,7 @@ pub fn correlate_planes<T: Float>(
             let first = n * planes.sources + c * planes.sources / planes.channels;
             let (filter, start) = (filter(c), bias.map_or(T::ZERO, |b| b[c]));
             let size = planes.inputs * field.plane + Field::SLACK;
-            with_scratch(size + WIDE, |scratch: &mut [T]| {
+            with_scratch(size + wide, |scratch: &mut [T]| {
                 let (copy, line) = scratch.split_at_mut(size);
                 for i in 0..planes.inputs {
                     let from = &source[(first + i) * h * w..][..h * w];
@@ -68,13 +72,32 @@ pub fn correlate_planes<T: Float>(
                 }
                 let base = target.first + n * target.image + c * target.channel;
                 for i in 0..window.grid[0] {
-                    for j in (0..window.grid[1]).step_by(WIDE) {
-                        let at = i * field.grid_row + j;
-                        weigh(&copy[at..], &rows, &filter, start, line);
-                        let count = WIDE.min(window.grid[1] - j);
+                    for j in (0..window.grid[1]).step_by(wide) {
+                        let count = wide.min(window.grid[1] - j);
                         let first = base + i * target.row + j * target.column;
-                        for (x, &sum) in line[..count].iter().enumerate() {
-                            // SAFETY: inside the output by the assertion; planes are disjoint.
+                        let straight = target.column == 1;
+                        let run = &copy[i * field.grid_row + j..];
+                        assert!(last + wide <= run.len(), "the field's slack is too short");
+                        // SAFETY: the rows are in the field, as just checked; C is a run of the output,
+                        // inside by the assertion above, of a plane of this thread's own, or `line`.
+                        unsafe {
+                            (tile.run)(Product {
+                                k: rows.len(),
+                                a: filter.as_ptr(),
+                                a_row: 0,
+                                a_column: 1,
+                                b: run.as_ptr(),
+                                rows: rows.as_ptr(),
+                                c: if straight { shared.get().add(first) } else { line.as_mut_ptr() },
+                                c_row: 0,
+                                m: 1,
+                                n: if straight { count } else { wide },
+                                add: false,
+                                start: &start,
+                            });
+                        }
+                        for (x, &sum) in line[..if straight { 0 } else { count }].iter().enumerate() {
+                            // SAFETY: as above.
                             unsafe { *shared.get().add(first + x * target.column) = sum };
                         }
                     }
@@ -94,7 +117,7 @@ pub fn correlate_plane_filters<T: Float>(
     gradient: &[T],
     out: &mut [T],
 ) {
-    let field = Field::new(window);
+    let field = Field::new(window, T::tile(super::isa::current()).columns);
     let ([h, w], points, taps) = (window.source, window.points(), field.taps.len());
     let parts = Parts::new(out);
     let work = taps * points * planes.batch;
@@ -103,7 +126,13 @@ pub fn correlate_plane_filters<T: Float>(
             // SAFETY: each channel is one thread's.
             let out = unsafe { parts.slice(c * taps..(c + 1) * taps) };
             out.fill(T::ZERO);
-            with_scratch(field.plane + Field::SLACK, |copy: &mut [T]| {
+            // The gradient with the field's distance between rows and zeros in the gaps makes every tap
+            // one long product.
+            let spread = window.grid[0] * field.grid_row;
+            with_scratch(field.plane + Field::SLACK + spread, |scratch: &mut [T]| {
+                let (copy, spread) = scratch.split_at_mut(field.plane + Field::SLACK);
+                copy.fill(T::ZERO);
+                spread.fill(T::ZERO);
                 for n in 0..planes.batch {
                     let from = n * planes.sources + c * planes.sources / planes.channels;
                     let from = &source[from * h * w..][..h * w];
@@ -114,7 +143,15 @@ pub fn correlate_plane_filters<T: Float>(
                         field.fill_plane(from, [h, w], plane)
                     }
                     let gradient = &gradient[(n * planes.channels + c) * points..][..points];
-                    overlap(copy, field.grid_row, &field.taps, gradient, window.grid[1], out);
+                    let lines = gradient.chunks_exact(window.grid[1]);
+                    for (to, line) in spread.chunks_exact_mut(field.grid_row).zip(lines) {
+                        to[..line.len()].copy_from_slice(line);
+                    }
+                    // The last row's gap is not in the field.
+                    let used = spread.len() - (field.grid_row - window.grid[1]);
+                    for (&tap, out) in field.taps.iter().zip(&mut *out) {
+                        *out += dot(&spread[..used], &copy[tap..][..used]);
+                    }
                 }
             });
         }
@@ -122,40 +159,22 @@ pub fn correlate_plane_filters<T: Float>(
 }
 
 simd_fn! {
-    /// `WIDE` sums over `rows` of the source displaced by the row times the row's filter.
-    fn weigh<T, FMA>(source: &[T], rows: &[usize], filter: &[T], start: T, out: &mut [T]) {
-        let mut sums = [start; WIDE];
-        for (&row, &f) in rows.iter().zip(filter) {
-            let run: &[T; WIDE] = source[row..row + WIDE].try_into().expect("WIDE elements");
-            for j in 0..WIDE {
-                sums[j] = run[j].fma::<FMA>(f, sums[j]);
+    /// The sum of the products of the elements of two slices of equal length.
+    fn dot<T, FMA>(a: &[T], b: &[T]) -> T {
+        let mut sums = [T::ZERO; LANES];
+        let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
+        for (a, b) in a.iter().zip(b) {
+            for j in 0..LANES {
+                sums[j] = a[j].fma::<FMA>(b[j], sums[j]);
             }
         }
-        out.copy_from_slice(&sums);
-    }
-
-    /// Adds to `out[t]` the sum over the grid of the source displaced by tap t times the gradient.
-    fn overlap<T, FMA>(source: &[T], grid_row: usize, taps: &[usize], gradient: &[T], width: usize, out: &mut [T]) {
-        for (&tap, out) in taps.iter().zip(out) {
-            let mut sums = [T::ZERO; WIDE];
-            let mut rest = T::ZERO;
-            for (i, line) in gradient.chunks_exact(width).enumerate() {
-                let run = &source[tap + i * grid_row..][..width];
-                let (pieces, last) = line.as_chunks::<WIDE>();
-                let (runs, last_run) = run.as_chunks::<WIDE>();
-                for (piece, run) in pieces.iter().zip(runs) {
-                    for j in 0..WIDE {
-                        sums[j] = piece[j].fma::<FMA>(run[j], sums[j]);
-                    }
-                }
-                for (&g, &s) in last.iter().zip(last_run) {
-                    rest = g.fma::<FMA>(s, rest);
-                }
-            }
-            for sum in sums {
-                rest += sum;
-            }
-            *out += rest;
+        for ((sum, &a), &b) in sums.iter_mut().zip(a_rest).zip(b_rest) {
+            *sum = a.fma::<FMA>(b, *sum);
         }
+        let mut total = T::ZERO;
+        for sum in sums {
+            total += sum;
+        }
+        total
     }
 }

@@ -58,8 +58,9 @@ impl Field {
     /// Elements that may be read past the last plane.
     pub const SLACK: usize = 32;
 
-    /// Plans the field of a window that has at least one tap and one grid point.
-    pub fn new(window: &Window) -> Field {
+    /// Plans the field of a window that has at least one tap and one grid point. Products read
+    /// `columns` grid points of a row at once, a multiple of [`PIECE`].
+    pub fn new(window: &Window, columns: usize) -> Field {
         let span = |d: usize| {
             let low = window.taps.iter().map(|t| t[d]).min().expect("a tap");
             let high = window.taps.iter().map(|t| t[d]).max().expect("a tap");
@@ -70,9 +71,9 @@ impl Field {
         let phase = columns.div_ceil(phases);
         let row = phases * phase;
         let [h, w] = window.source;
-        // Runs are read in whole pieces: without a copy they must be whole pieces.
+        // There is no slack without a copy: the grid's rows must be whole.
         let inside = y0 >= 0 && x0 >= 0 && y0 as usize + rows <= h && x0 as usize + columns <= w;
-        let whole = window.grid[1] % PIECE == 0 && w % PIECE == 0;
+        let whole = window.grid[1].is_multiple_of(columns);
         if inside && phases == 1 && whole {
             let offset = |t: &[isize; 2]| t[0] as usize * w + t[1] as usize;
             let taps = window.taps.iter().map(offset).collect();
@@ -213,22 +214,32 @@ simd_fn! {
         for (r, &offset) in rows.iter().enumerate() {
             let out = out[r * width..].as_mut_ptr();
             let source = source[offset..].as_ptr();
-            let copy = |run: &Run, pieces: usize| {
-                for p in 0..pieces {
-                    // SAFETY: inside both slices by the assertions; a piece may run over the end of
-                    // the row into the next, which is written later, or into the slack.
-                    unsafe {
-                        let from = source.add(run.source + p * PIECE).cast::<[T; PIECE]>();
-                        out.add(run.column + p * PIECE).cast::<[T; PIECE]>().write_unaligned(from.read_unaligned());
-                    }
+            // SAFETY: inside both slices by the assertions; what goes over the end of the row is in
+            // the next, which is written later, or in the slack.
+            unsafe {
+                match (whole, width) {
+                    (true, 8) => copy::<T, 8>(source.add(first.source), out),
+                    (true, 16) => copy::<T, 16>(source.add(first.source), out),
+                    (true, 32) => copy::<T, 32>(source.add(first.source), out),
+                    _ => for run in runs {
+                        let (from, to) = (source.add(run.source), out.add(run.column));
+                        // Short runs without a call of memcpy.
+                        match run.len.div_ceil(PIECE) {
+                            1 => copy::<T, PIECE>(from, to),
+                            2 => copy::<T, { 2 * PIECE }>(from, to),
+                            _ => to.copy_from_nonoverlapping(from, run.len),
+                        }
+                    },
                 }
-            };
-            match (whole, width / PIECE) {
-                (true, 1) => copy(first, 1),
-                (true, 2) => copy(first, 2),
-                (true, 4) => copy(first, 4),
-                _ => runs.iter().for_each(|run| copy(run, run.len.div_ceil(PIECE))),
             }
         }
     }
+}
+
+/// # Safety
+/// N numbers can be read and written there.
+#[inline(always)]
+unsafe fn copy<T: Float, const N: usize>(from: *const T, to: *mut T) {
+    // SAFETY: the caller's promise.
+    unsafe { to.cast::<[T; N]>().write_unaligned(from.cast::<[T; N]>().read_unaligned()) }
 }

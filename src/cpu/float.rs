@@ -40,7 +40,7 @@ pub trait Float:
 }
 
 macro_rules! float {
-    ($t:ty, $math:ident, $narrow:literal, $wide:literal) => {
+    ($t:ty, $math:ident, $narrow:ident, $wide:ident) => {
         impl Float for $t {
             const ZERO: Self = 0.0;
             const LOWEST: Self = <$t>::NEG_INFINITY;
@@ -63,21 +63,17 @@ macro_rules! float {
             fn tile(isa: Isa) -> Tile<Self> {
                 match isa {
                     #[cfg(target_arch = "x86_64")]
-                    Isa::Avx512 => {
-                        Tile { rows: 8, columns: $wide, run: micro::avx512::<$t, $wide> }
-                    }
+                    Isa::Avx512 => micro::avx512_tile::<std::arch::x86_64::$wide>(),
                     #[cfg(target_arch = "x86_64")]
-                    Isa::Avx2 => {
-                        Tile { rows: 6, columns: $narrow, run: micro::avx2::<$t, $narrow> }
-                    }
-                    _ => Tile { rows: 6, columns: $narrow, run: micro::baseline::<$t, $narrow> },
+                    Isa::Avx2 => micro::avx2_tile::<std::arch::x86_64::$narrow>(),
+                    _ => micro::plain_tile(),
                 }
             }
         }
     };
 }
-float!(f32, single, 16, 32);
-float!(f64, double, 8, 16);
+float!(f32, single, __m256, __m512);
+float!(f64, double, __m256d, __m512d);
 
 /// Defines a function over a [`Float`] type that is compiled for each instruction set. The body is
 /// generic over `T` and a `const FMA: bool`, and should be loops that vectorise.

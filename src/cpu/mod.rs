@@ -23,5 +23,6 @@ pub mod row;
 pub mod streaming;
 pub mod threads;
 pub mod tile;
+pub mod vector;
 pub mod vectorize;
 pub mod widen;

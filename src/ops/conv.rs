@@ -31,6 +31,7 @@ use crate::cpu::conv::{
 use crate::cpu::depthwise::{Planes, correlate_plane_filters, correlate_planes};
 use crate::cpu::field::{Field, Window};
 use crate::cpu::float::Float;
+use crate::cpu::isa;
 use crate::error::{Error, throw};
 use crate::tensor::dispatch;
 
@@ -285,6 +286,11 @@ fn scratch<T: Float + crate::tensor::Element>(len: usize) -> Tensor {
     Tensor::empty([len], T::DTYPE)
 }
 
+/// The field of a window for tiles of this type.
+fn field_of<T: Float>(window: &Window) -> Field {
+    Field::new(window, T::tile(isa::current()).columns)
+}
+
 /// The source as its field wants it: a prepared copy in `copy`, or as it is.
 fn prepared<'a, T: Float>(
     field: &Field,
@@ -338,7 +344,7 @@ fn forward_kernel<T: Float + crate::tensor::Element>(
         let filter = |c: usize| w[c * taps..(c + 1) * taps].to_vec();
         return correlate_planes(planes, &window, x, filter, bias, target, out);
     }
-    let (sizes, field) = (shape.sizes(window.grid), Field::new(&window));
+    let (sizes, field) = (shape.sizes(window.grid), field_of::<T>(&window));
     let group = sizes.outputs * sizes.inputs * taps;
     let filters = scratch::<T>(packed_filters_len::<T>(sizes, taps));
     let copy = scratch::<T>(field.len(shape.batch * shape.input[0]));
@@ -398,7 +404,7 @@ fn data_kernel<T: Float + crate::tensor::Element>(
     }
     // The roles of the channels are exchanged.
     let sizes = Sizes { batch, groups, inputs: outputs, outputs: inputs, grid };
-    let (field, k) = (Field::new(window), outputs * which.len());
+    let (field, k) = (field_of::<T>(window), outputs * which.len());
     let turned = scratch::<T>(groups * inputs * k);
     let filters = scratch::<T>(packed_filters_len::<T>(sizes, which.len()));
     let copy = scratch::<T>(field.len(batch * shape.output[0]));
@@ -437,7 +443,7 @@ fn weight_gradient(shape: &Shape, dy: &Tensor, x: &Tensor) -> Tensor {
             let planes = Planes { batch: shape.batch, channels: shape.output[0], sources: shape.input[0], inputs: 1 };
             correlate_plane_filters(planes, &window, x, dy, out);
         } else {
-            let (sizes, field) = (shape.sizes(window.grid), Field::new(&window));
+            let (sizes, field) = (shape.sizes(window.grid), field_of::<T>(&window));
             let sums = scratch::<T>(filter_sums_len(sizes, taps));
             let copy = scratch::<T>(field.len(shape.batch * shape.input[0]));
             // SAFETY: new tensors that nobody else has.

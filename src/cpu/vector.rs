@@ -1,0 +1,113 @@
+//! Vector registers of the instruction sets as one small trait. Most kernels are plain loops that
+//! the compiler vectorises; the register tiles of matrix products are too large for it to find.
+
+use super::float::Float;
+
+/// A register of [`Float`] numbers.
+pub trait Vector: Copy {
+    /// The numbers' type.
+    type Number: Float;
+    /// How many there are.
+    const LANES: usize;
+
+    /// Reads `LANES` numbers.
+    ///
+    /// # Safety
+    /// They are there, and the processor has the instruction set, as for all functions here.
+    unsafe fn load(from: *const Self::Number) -> Self;
+    /// Writes `LANES` numbers.
+    ///
+    /// # Safety
+    /// As [`Vector::load`], and nobody else uses them.
+    unsafe fn store(self, to: *mut Self::Number);
+    /// The same number in all lanes.
+    ///
+    /// # Safety
+    /// The processor has the instruction set.
+    unsafe fn splat(x: Self::Number) -> Self;
+    /// `self + other`.
+    ///
+    /// # Safety
+    /// The processor has the instruction set.
+    unsafe fn add(self, other: Self) -> Self;
+    /// `self * b + c`.
+    ///
+    /// # Safety
+    /// The processor has the instruction set.
+    unsafe fn fma(self, b: Self, c: Self) -> Self;
+}
+
+/// Four numbers without any special instruction.
+#[derive(Clone, Copy)]
+pub struct Plain<T>([T; 4]);
+
+impl<T: Float> Vector for Plain<T> {
+    type Number = T;
+    const LANES: usize = 4;
+    #[inline(always)]
+    unsafe fn load(from: *const T) -> Self {
+        // SAFETY: the caller's promise.
+        Plain(unsafe { from.cast::<[T; 4]>().read() })
+    }
+    #[inline(always)]
+    unsafe fn store(self, to: *mut T) {
+        // SAFETY: the caller's promise.
+        unsafe { to.cast::<[T; 4]>().write(self.0) }
+    }
+    #[inline(always)]
+    unsafe fn splat(x: T) -> Self {
+        Plain([x; 4])
+    }
+    #[inline(always)]
+    unsafe fn add(self, other: Self) -> Self {
+        Plain(std::array::from_fn(|i| self.0[i] + other.0[i]))
+    }
+    #[inline(always)]
+    unsafe fn fma(self, b: Self, c: Self) -> Self {
+        Plain(std::array::from_fn(|i| self.0[i] * b.0[i] + c.0[i]))
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use super::Vector;
+    use std::arch::x86_64::*;
+
+    macro_rules! vector {
+        ($v:ty, $t:ty, $lanes:literal, $load:ident $store:ident $splat:ident $add:ident $fma:ident) => {
+            impl Vector for $v {
+                type Number = $t;
+                const LANES: usize = $lanes;
+                #[inline(always)]
+                unsafe fn load(from: *const $t) -> Self {
+                    // SAFETY: the caller's promise, as in the functions below.
+                    unsafe { $load(from) }
+                }
+                #[inline(always)]
+                unsafe fn store(self, to: *mut $t) {
+                    // SAFETY: as above.
+                    unsafe { $store(to, self) }
+                }
+                #[inline(always)]
+                unsafe fn splat(x: $t) -> Self {
+                    // SAFETY: as above.
+                    unsafe { $splat(x) }
+                }
+                #[inline(always)]
+                unsafe fn add(self, other: Self) -> Self {
+                    // SAFETY: as above.
+                    unsafe { $add(self, other) }
+                }
+                #[inline(always)]
+                unsafe fn fma(self, b: Self, c: Self) -> Self {
+                    // SAFETY: as above.
+                    unsafe { $fma(self, b, c) }
+                }
+            }
+        };
+    }
+    vector!(__m256, f32, 8, _mm256_loadu_ps _mm256_storeu_ps _mm256_set1_ps _mm256_add_ps _mm256_fmadd_ps);
+    vector!(__m256d, f64, 4, _mm256_loadu_pd _mm256_storeu_pd _mm256_set1_pd _mm256_add_pd _mm256_fmadd_pd);
+    vector!(__m512, f32, 16, _mm512_loadu_ps _mm512_storeu_ps _mm512_set1_ps _mm512_add_ps _mm512_fmadd_ps);
+    vector!(__m512d, f64, 8, _mm512_loadu_pd _mm512_storeu_pd _mm512_set1_pd _mm512_add_pd _mm512_fmadd_pd);
+}
