@@ -196,10 +196,13 @@ fn integers_and_bool() {
     }
 }
 
-/// Inputs of a row, those that can as leaves that require a gradient.
+/// Inputs of a row; those by which it has a derivative are leaves that require a gradient.
 fn leaves(row: &'static Row, shapes: &[&[usize]], random: &mut Random) -> Vec<Tensor> {
-    let leaf = |t: Tensor| if t.dtype() == Dtype::Bool { t } else { t.requires_grad_(true) };
-    samples(row, shapes, random).into_iter().map(leaf).collect()
+    let inputs = samples(row, shapes, random);
+    for gradient in row.gradients {
+        inputs[gradient.input].requires_grad_(true);
+    }
+    inputs
 }
 
 /// Central differences of `f` by each element of `x`.

@@ -64,6 +64,12 @@ impl Kernel {
         Kernel { tiles: [None, None, Some(loops::<K, I64, I64, IN, PARAMS, OUT>())] }
     }
 
+    /// True when the formula is compiled for the type.
+    #[cfg(test)]
+    pub fn has(&self, compute: Compute) -> bool {
+        self.tiles[compute as usize].is_some()
+    }
+
     /// The loop for a compute type at an instruction set. To call it, the processor must have that.
     ///
     /// # Panics

@@ -22,6 +22,8 @@ mod macros;
 mod operators;
 pub mod row;
 mod symbolic;
+#[cfg(test)]
+mod tests;
 mod updates;
 
 pub use apply::{apply, apply_inplace, apply_update};

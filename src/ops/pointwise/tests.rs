@@ -1,0 +1,84 @@
+//! What can only be seen from inside: that a row's loops for all instruction sets that this processor
+//! has agree.
+
+use super::{Row, tables, updates};
+use crate::cpu::isa::{self, Isa};
+use crate::cpu::kernel::Kernel;
+use crate::cpu::lane::{Compute, Constant};
+
+/// Values of a row's operands, in the compute type.
+fn columns(row: &Row, count: usize, n: usize) -> Vec<Vec<f64>> {
+    let value = |k: usize, i: usize| {
+        // The golden ratio's multiples are spread evenly.
+        let share = ((i * count + k) as f64 * 0.618_033_988_749_895).fract();
+        match row.inputs.get(k) {
+            Some(input) if input.mask => (share > 0.5) as u8 as f64,
+            Some(_) => {
+                let (low, high) = row.sample_range(k);
+                low + share * (high - low)
+            }
+            None => share,
+        }
+    };
+    (0..count).map(|k| (0..n).map(|i| value(k, i)).collect()).collect()
+}
+
+/// Runs a kernel on columns; gives its results.
+fn run(kernel: &Kernel, compute: Compute, isa: Isa, columns: &[Vec<f64>], params: &[f64], outputs: usize) -> Vec<f64> {
+    let n = columns[0].len();
+    let bytes = n * compute.size();
+    let mut tiles = vec![vec![0u64; bytes.div_ceil(8)]; outputs + columns.len()];
+    let write = |tile: &mut Vec<u64>, values: &[f64]| {
+        for (i, v) in values.iter().enumerate() {
+            // SAFETY: value i of the tile.
+            unsafe { Constant::F(*v).fill(compute, tile.as_mut_ptr().cast::<u8>().add(i * compute.size()), 1) };
+        }
+    };
+    for (tile, column) in tiles[outputs..].iter_mut().zip(columns) {
+        write(tile, column);
+    }
+    let mut constants = vec![0u64; params.len() + 1];
+    write(&mut constants, params);
+    let pointers: Vec<*mut u8> = tiles.iter_mut().map(|t| t.as_mut_ptr().cast()).collect();
+    // SAFETY: tiles of n values each, the row's parameters, and an instruction set that is there.
+    unsafe { kernel.tile(compute, isa)(pointers.as_ptr(), constants.as_ptr().cast(), n) };
+    let value = |tile: &Vec<u64>, i: usize| {
+        let at = tile.as_ptr();
+        // SAFETY: value i of the tile.
+        unsafe {
+            match compute {
+                Compute::F32 => at.cast::<f32>().add(i).read() as f64,
+                Compute::F64 => at.cast::<f64>().add(i).read(),
+                Compute::I64 => at.cast::<i64>().add(i).read() as f64,
+            }
+        }
+    };
+    tiles[..outputs].iter().flat_map(|tile| (0..n).map(|i| value(tile, i)).collect::<Vec<_>>()).collect()
+}
+
+#[test]
+fn all_instruction_sets_agree() {
+    // Not a multiple of any vector length.
+    let n = 203;
+    for row in tables().chain(updates()) {
+        let params: Vec<f64> = row.params.iter().map(|p| p.default).collect();
+        let forward = (&row.kernel, row.inputs.len(), row.writes.len().max(1));
+        let backward = row.gradients.iter().map(|g| (&g.kernel, row.saved.len(), 1));
+        for (kernel, inputs, outputs) in std::iter::once(forward).chain(backward) {
+            let columns = columns(row, inputs, n);
+            for (compute, epsilon) in [(Compute::F32, 2e-6), (Compute::F64, 1e-14), (Compute::I64, 0.0)] {
+                if !kernel.has(compute) {
+                    continue;
+                }
+                let plain = run(kernel, compute, Isa::Baseline, &columns, &params, outputs);
+                for isa in Isa::ALL.into_iter().filter(|&isa| isa <= isa::available()) {
+                    let got = run(kernel, compute, isa, &columns, &params, outputs);
+                    for (i, (a, b)) in got.iter().zip(&plain).enumerate() {
+                        let near = (a - b).abs() <= epsilon * (1.0 + b.abs()) || a.is_nan() && b.is_nan() || a == b;
+                        assert!(near, "{} in {compute:?} at {isa:?}: element {i} is {a}, not {b}", row.name);
+                    }
+                }
+            }
+        }
+    }
+}
