@@ -2,8 +2,9 @@
 //! are visited is left to their types (see `nn::field` in torchrs).
 
 use proc_macro2::TokenStream;
-use quote::{format_ident, quote};
+use quote::{format_ident, quote, quote_spanned};
 use syn::ext::IdentExt;
+use syn::spanned::Spanned;
 use syn::{Data, DeriveInput, Error, Expr, Field, Fields, LitStr, Member, Result};
 
 /// What `#[module(...)]` says on the type.
@@ -83,10 +84,12 @@ fn struct_bodies(fields: &Fields) -> Result<Bodies> {
             (None, Some(ident)) => ident.unraw().to_string(),
             (None, None) => i.to_string(),
         };
-        visit.extend(quote! {
+        // At the field's place, for the error that says that its type is no module.
+        let span = field.ty.span();
+        visit.extend(quote_spanned! {span=>
             (&::torchrs::nn::field::Probe(&self.#member)).visit(#name, visitor);
         });
-        visit_mut.extend(quote! {
+        visit_mut.extend(quote_spanned! {span=>
             (&mut ::torchrs::nn::field::ProbeMut(&mut self.#member)).visit_mut(#name, visitor);
         });
     }

@@ -78,11 +78,11 @@ where
 /// [`Parameter`], [`Buffer`] or [`Training`] by value (which are not [`Unpin`], so neither is what
 /// holds them).
 #[diagnostic::on_unimplemented(
-    message = "a field of type `{Self}` may hold parameters but is not a module",
-    label = "not a module",
-    note = "add `#[derive(Module)]` to `{Self}`, or `#[module(skip)]` to the field"
+    message = "a field of type `{Self}` may hold parameters but is not a module; add \
+               `#[derive(Module)]` to it, or `#[module(skip)]` to the field"
 )]
 pub trait HoldsNoParameters {}
+#[diagnostic::do_not_recommend]
 impl<T: Unpin + ?Sized> HoldsNoParameters for T {}
 
 /// A field about to be visited.
@@ -123,11 +123,8 @@ impl<T: Field> ViaFieldMut for ProbeMut<'_, T> {
 }
 
 #[doc(hidden)]
-pub trait ViaPlainMut<T: ?Sized> {
-    fn visit_mut(&self, _name: &str, _visitor: &mut dyn VisitorMut)
-    where
-        T: HoldsNoParameters,
-    {
-    }
+pub trait ViaPlainMut {
+    // That the type holds no parameters is checked in `ViaPlain`.
+    fn visit_mut(&self, _name: &str, _visitor: &mut dyn VisitorMut) {}
 }
-impl<T: ?Sized> ViaPlainMut<T> for &mut ProbeMut<'_, T> {}
+impl<T: ?Sized> ViaPlainMut for &mut ProbeMut<'_, T> {}

@@ -56,6 +56,11 @@ methods! {
     layer_norm(x, normalized_shape: &[usize], weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64);
     /// See [`Tensor::rms_norm`].
     rms_norm(x, normalized_shape: &[usize], weight: Option<&Tensor>, eps: Option<f64>);
+    /// See [`Tensor::scaled_dot_product_attention`].
+    scaled_dot_product_attention(
+        x, key: &Tensor, value: &Tensor, attn_mask: Option<&Tensor>, is_causal: bool,
+        scale: Option<f64>
+    );
     /// See [`Tensor::dropout`].
     dropout(x, p: f64, training: bool);
     /// See [`Tensor::cross_entropy`].

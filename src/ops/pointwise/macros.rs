@@ -150,6 +150,7 @@ macro_rules! pointwise_update {
         $(
             $(#[$doc])+
             #[track_caller]
+            #[allow(clippy::too_many_arguments)]
             $vis fn $name($($x: &$crate::Tensor),+ $($(, $p: f64)+)?) {
                 $crate::ops::pointwise::apply_update(&$table::$name, &[$($x),+], &[$($($p.into()),+)?])
             }

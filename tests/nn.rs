@@ -1,0 +1,609 @@
+//! Modules and losses against PyTorch's numbers, names and texts; initial values; and training runs
+//! of PyTorch step by step (`tests/golden/e2e`, or the folder that `TORCHRS_GOLDEN` names).
+
+use std::fs;
+use std::path::PathBuf;
+
+use serde_json::Value;
+use torchrs::checkpoint::{TensorMap, load_file};
+use torchrs::nn::functional::{self as F, BceWithLogitsOptions};
+use torchrs::nn::init::{self, FanMode, Nonlinearity};
+use torchrs::nn::*;
+use torchrs::ops::{Conv2dOptions, CrossEntropyOptions, Pool2dOptions, Reduction};
+use torchrs::optim::lr_scheduler::{CosineAnnealingLR, LrScheduler, MultiStepLR};
+use torchrs::optim::{
+    Adam, AdamOptions, AdamW, AdamWOptions, Optimizer, ParamGroup, SGD, SGDOptions,
+};
+use torchrs::{Dtype, Dtype::F32, Tensor, catch};
+
+fn assert_close(got: &Tensor, want: &[f64], tolerance: f64) {
+    let got = got.to_vec::<f64>();
+    let close = |(a, b): (&f64, &f64)| (a - b).abs() <= tolerance * (1.0 + b.abs());
+    assert!(got.len() == want.len() && got.iter().zip(want).all(close), "{got:?}, not {want:?}");
+}
+
+#[test]
+fn modules_print_as_in_pytorch() {
+    let cases: Vec<(Box<dyn Module>, &str)> = vec![
+        (Box::new(Linear::new(2, 3)), "Linear(in_features=2, out_features=3, bias=True)"),
+        (Box::new(Linear::no_bias(2, 3)), "Linear(in_features=2, out_features=3, bias=False)"),
+        (Box::new(Conv2d::new(1, 4, 3)), "Conv2d(1, 4, kernel_size=(3, 3), stride=(1, 1))"),
+        (
+            Box::new(
+                Conv2d::new(4, 8, (3, 5)).stride(2).padding(1).dilation(2).groups(2).no_bias(),
+            ),
+            "Conv2d(4, 8, kernel_size=(3, 5), stride=(2, 2), padding=(1, 1), dilation=(2, 2), \
+             groups=2, bias=False)",
+        ),
+        (
+            Box::new(Conv1d::new(4, 8, 3).padding(1)),
+            "Conv1d(4, 8, kernel_size=(3,), stride=(1,), padding=(1,))",
+        ),
+        (
+            Box::new(BatchNorm2d::new(3)),
+            "BatchNorm2d(3, eps=1e-05, momentum=0.1, affine=True, bias=True, \
+             track_running_stats=True)",
+        ),
+        (
+            Box::new(BatchNorm1d::new(3).momentum(None).no_affine().no_running_stats()),
+            "BatchNorm1d(3, eps=1e-05, momentum=None, affine=False, bias=False, \
+             track_running_stats=False)",
+        ),
+        (
+            Box::new(LayerNorm::new(5)),
+            "LayerNorm((5,), eps=1e-05, elementwise_affine=True, bias=True)",
+        ),
+        (
+            Box::new(LayerNorm::new([2, 5]).no_affine().eps(0.1)),
+            "LayerNorm((2, 5), eps=0.1, elementwise_affine=False, bias=False)",
+        ),
+        (Box::new(RMSNorm::new(5)), "RMSNorm((5,), eps=None, elementwise_affine=True)"),
+        (Box::new(Embedding::new(6, 3)), "Embedding(6, 3)"),
+        (Box::new(Embedding::new(6, 3).padding_idx(-4)), "Embedding(6, 3, padding_idx=2)"),
+        (Box::new(Dropout::new(0.5)), "Dropout(p=0.5, inplace=False)"),
+        (Box::new(ReLU), "ReLU()"),
+        (Box::new(LeakyReLU::new(0.01)), "LeakyReLU(negative_slope=0.01)"),
+        (Box::new(ELU::new(1.0)), "ELU(alpha=1.0)"),
+        (Box::new(GELU::new()), "GELU(approximate='none')"),
+        (Box::new(GELU::tanh()), "GELU(approximate='tanh')"),
+        (Box::new(Softmax::new(-1)), "Softmax(dim=-1)"),
+        (Box::new(LogSoftmax::new(1)), "LogSoftmax(dim=1)"),
+        (Box::new(Flatten::new()), "Flatten(start_dim=1, end_dim=-1)"),
+        (
+            Box::new(MaxPool2d::new((3, 2)).stride(2).padding(1)),
+            "MaxPool2d(kernel_size=(3, 2), stride=2, padding=1, dilation=1, ceil_mode=False)",
+        ),
+        (Box::new(AvgPool2d::new(2)), "AvgPool2d(kernel_size=2, stride=2, padding=0)"),
+        (Box::new(AdaptiveAvgPool2d::new(1)), "AdaptiveAvgPool2d(output_size=1)"),
+        (Box::new(AdaptiveAvgPool2d::new([1, 2])), "AdaptiveAvgPool2d(output_size=(1, 2))"),
+        (Box::new(CrossEntropyLoss::new()), "CrossEntropyLoss()"),
+        (Box::new(HuberLoss::new()), "HuberLoss()"),
+        (Box::new(Identity), "Identity()"),
+    ];
+    for (module, text) in cases {
+        assert_eq!(module.repr(), text);
+    }
+}
+
+#[test]
+fn state_dicts_have_pytorchs_keys_and_order() {
+    let net = Sequential::new()
+        .append(Conv2d::new(1, 2, 3))
+        .append(BatchNorm2d::new(2))
+        .append(ReLU)
+        .append(Linear::no_bias(2, 2))
+        .append(LayerNorm::new(2))
+        .append(Embedding::new(3, 2));
+    assert_eq!(
+        net.state_dict().keys().collect::<Vec<_>>(),
+        [
+            "0.weight",
+            "0.bias",
+            "1.weight",
+            "1.bias",
+            "1.running_mean",
+            "1.running_var",
+            "1.num_batches_tracked",
+            "3.weight",
+            "4.weight",
+            "4.bias",
+            "5.weight",
+        ]
+    );
+    let loss = CrossEntropyLoss::with_options(CrossEntropyOptions {
+        weight: Some(Tensor::ones([3], F32)),
+        ..Default::default()
+    });
+    assert_eq!(loss.state_dict().keys().collect::<Vec<_>>(), ["weight"]);
+}
+
+/// Smallest, largest, mean and standard deviation.
+fn statistics(t: &Tensor) -> [f64; 4] {
+    let v = t.to_vec::<f64>();
+    let n = v.len() as f64;
+    let mean = v.iter().sum::<f64>() / n;
+    let variance = v.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / n;
+    let min = v.iter().copied().fold(f64::INFINITY, f64::min);
+    let max = v.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    [min, max, mean, variance.sqrt()]
+}
+
+fn assert_uniform(t: &Tensor, bound: f64) {
+    let [min, max, mean, std] = statistics(t);
+    assert!(min >= -bound && max <= bound, "{min} .. {max}, bound {bound}");
+    assert!(min < -0.97 * bound && max > 0.97 * bound, "{min} .. {max}, bound {bound}");
+    assert!(mean.abs() < 0.05 * bound && (std - bound / 3f64.sqrt()).abs() < 0.03 * bound);
+}
+
+fn assert_normal(t: &Tensor, std: f64) {
+    let [_, max, mean, got] = statistics(t);
+    assert!(mean.abs() < 0.05 * std && (got - std).abs() < 0.05 * std, "{mean} {got}, not {std}");
+    assert!(max > 2.5 * std);
+}
+
+#[test]
+fn initial_values_have_pytorchs_distributions() {
+    torchrs::manual_seed(3);
+    let linear = Linear::new(100, 400);
+    assert_uniform(&linear.weight, 0.1);
+    assert_uniform(linear.bias.as_ref().unwrap(), 0.1);
+    let conv = Conv2d::new(8, 600, (3, 4)).groups(2);
+    assert_uniform(&conv.weight, 1.0 / 48f64.sqrt());
+    assert_uniform(conv.bias.as_ref().unwrap(), 1.0 / 48f64.sqrt());
+    assert_normal(&Embedding::new(100, 100).weight, 1.0);
+    let padded = Embedding::new(5, 7).padding_idx(-2);
+    assert_eq!(padded.weight.select(0, 3).to_vec::<f32>(), [0.0; 7]);
+
+    let w = Tensor::empty([200, 10, 3, 3], F32);
+    init::kaiming_uniform_(&w, FanMode::FanIn, Nonlinearity::Relu);
+    assert_uniform(&w, (6.0 / 90f64).sqrt());
+    init::kaiming_normal_(&w, FanMode::FanOut, Nonlinearity::Tanh);
+    assert_normal(&w, 5.0 / 3.0 / 1800f64.sqrt());
+    init::xavier_uniform_(&w, 2.0);
+    assert_uniform(&w, 2.0 * (6.0 / 1890f64).sqrt());
+    init::xavier_normal_(&w, 1.0);
+    assert_normal(&w, (2.0 / 1890f64).sqrt());
+    init::trunc_normal_(&w, 0.0, 1.0, -0.5, 1.0);
+    let [min, max, mean, _] = statistics(&w);
+    assert!(min >= -0.5 && max <= 1.0 && max > 0.98 && mean > 0.1, "{min} {max} {mean}");
+    init::ones_(&w);
+    assert_eq!(statistics(&w)[..2], [1.0, 1.0]);
+
+    assert_eq!(init::calculate_gain(Nonlinearity::LeakyRelu(0.2)), 1.3867504905630728);
+    assert_eq!(init::calculate_gain(Nonlinearity::Selu), 0.75);
+    let error = catch(|| init::xavier_normal_(&Tensor::ones([3], F32), 1.0)).unwrap_err();
+    assert!(error.to_string().contains("[3]"), "{error}");
+}
+
+#[test]
+fn modules_compute_what_their_functions_do() {
+    torchrs::manual_seed(4);
+    let x = Tensor::randn([2, 4, 6, 5], F32);
+    let conv = Conv2d::new(4, 6, 3).stride((2, 1)).padding(1).groups(2);
+    let options =
+        Conv2dOptions { stride: [2, 1], padding: [1, 1], groups: 2, ..Default::default() };
+    let want = F::conv2d(&x, &conv.weight, conv.bias.as_deref(), options);
+    assert_eq!(conv.forward(&x).to_vec::<f32>(), want.to_vec::<f32>());
+    assert_eq!(conv.options(), &options);
+    let pool =
+        Pool2dOptions { stride: Some([1, 1]), padding: [1, 1], ..Pool2dOptions::new([3, 3]) };
+    let pairs: Vec<(Box<dyn Forward>, Tensor)> = vec![
+        (Box::new(MaxPool2d::new(3).stride(1).padding(1)), F::max_pool2d(&x, pool)),
+        (Box::new(AvgPool2d::new(3).stride(1).padding(1)), F::avg_pool2d(&x, pool)),
+        (Box::new(AdaptiveAvgPool2d::new((2, 1))), F::adaptive_avg_pool2d(&x, [Some(2), Some(1)])),
+        (Box::new(Flatten::new()), x.flatten(1, -1)),
+        (Box::new(Flatten::dims(0, 1)), x.flatten(0, 1)),
+        (Box::new(ReLU), F::relu(&x)),
+        (Box::new(SiLU), F::silu(&x)),
+        (Box::new(Tanh), F::tanh(&x)),
+        (Box::new(Sigmoid), F::sigmoid(&x)),
+        (Box::new(GELU::new()), F::gelu(&x)),
+        (Box::new(GELU::tanh()), F::gelu_tanh(&x)),
+        (Box::new(LeakyReLU::new(0.2)), F::leaky_relu(&x, 0.2)),
+        (Box::new(ELU::new(0.5)), F::elu(&x, 0.5)),
+        (Box::new(Softmax::new(1)), F::softmax(&x, 1)),
+        (Box::new(LogSoftmax::new(-1)), F::log_softmax(&x, -1)),
+        (Box::new(LayerNorm::new([6, 5])), F::layer_norm(&x, &[6, 5], None, None, 1e-5)),
+        (Box::new(RMSNorm::new(5).eps(0.1)), F::rms_norm(&x, &[5], None, Some(0.1))),
+        (Box::new(Identity), x.clone()),
+    ];
+    for (module, want) in pairs {
+        let got = module.forward(&x);
+        assert_eq!(got.shape(), want.shape(), "{}", module.repr());
+        assert_eq!(got.to_vec::<f32>(), want.to_vec::<f32>(), "{}", module.repr());
+    }
+    let table = Embedding::new(5, 2).padding_idx(1);
+    let rows = table.forward(&Tensor::from([[1i64, 4]]));
+    assert_eq!(rows.select(1, 1).to_vec::<f32>(), table.weight.select(0, 4).to_vec::<f32>());
+    rows.sum().backward();
+    assert_eq!(table.weight.grad().unwrap().select(0, 1).to_vec::<f32>(), [0.0, 0.0]);
+}
+
+#[test]
+fn batch_norm_counts_tracks_and_switches() {
+    let x = Tensor::from([[1f64, 2.], [3., 5.], [5., 11.]]);
+    let mut norm = BatchNorm1d::new(2);
+    norm.to(Dtype::F64);
+    let y = norm.forward(&x);
+    let want = [-1.22474257, -1.06904476, 0.0, -0.26726119, 1.22474257, 1.33630595];
+    assert_close(&y, &want, 1e-7);
+    assert_close(norm.running_mean.as_ref().unwrap(), &[0.3, 0.6], 1e-12);
+    assert_close(norm.running_var.as_ref().unwrap(), &[1.3, 3.0], 1e-12);
+    norm.forward(&(&x * 2.0));
+    assert_eq!(norm.num_batches_tracked.as_ref().unwrap().item(), 2.0);
+    norm.eval();
+    let evaluated = norm.forward(&x);
+    let (mean, var) = (&norm.running_mean, &norm.running_var);
+    let mean = mean.as_ref().unwrap().to_vec::<f64>();
+    let var = var.as_ref().unwrap().to_vec::<f64>();
+    assert!((mean[0] - 0.87).abs() < 1e-12 && (var[0] - 2.77).abs() < 1e-12, "{mean:?} {var:?}");
+    assert_close(
+        &evaluated.select(0, 0),
+        &[(1.0 - mean[0]) / (var[0] + 1e-5).sqrt(), (2.0 - mean[1]) / (var[1] + 1e-5).sqrt()],
+        1e-12,
+    );
+    assert_eq!(norm.num_batches_tracked.as_ref().unwrap().item(), 2.0);
+
+    let mut cumulative = BatchNorm1d::new(2).momentum(None);
+    cumulative.to(Dtype::F64);
+    cumulative.forward(&x);
+    cumulative.forward(&(&x * 2.0));
+    assert_close(cumulative.running_mean.as_ref().unwrap(), &[4.5, 9.0], 1e-12);
+    cumulative.reset_running_stats();
+    assert_eq!(cumulative.running_var.as_ref().unwrap().to_vec::<f64>(), [1.0, 1.0]);
+
+    let mut untracked = BatchNorm1d::new(2).no_running_stats().no_affine();
+    untracked.to(Dtype::F64);
+    untracked.eval();
+    assert_close(&untracked.forward(&x), &want, 1e-7);
+    let error = catch(|| BatchNorm2d::new(2).forward(&x)).unwrap_err().to_string();
+    assert!(error.contains("BatchNorm2d") && error.contains("[N, C, H, W]"), "{error}");
+}
+
+#[test]
+fn dropout_drops_in_training_only() {
+    torchrs::manual_seed(5);
+    let dropout = Dropout::new(0.25);
+    let x = Tensor::ones([10_000], F32);
+    let y = dropout.forward(&x).to_vec::<f32>();
+    let dropped = y.iter().filter(|v| **v == 0.0).count();
+    assert!((2200..2800).contains(&dropped), "{dropped}");
+    assert!(y.iter().all(|v| *v == 0.0 || (v - 1.0 / 0.75).abs() < 1e-6));
+    dropout.eval();
+    assert_eq!(dropout.forward(&x).to_vec::<f32>(), x.to_vec::<f32>());
+    assert!(catch(|| Dropout::new(1.5).p()).unwrap_err().to_string().contains("1.5"));
+}
+
+fn loss_inputs() -> (Tensor, Tensor) {
+    let x = Tensor::from([0.5f64, -1.5, 2.0, 0.0]).requires_grad_(true);
+    (x, Tensor::from([1.0f64, 0.0, 0.5, 0.25]).requires_grad_(true))
+}
+
+// PyTorch's numbers for the inputs of `loss_inputs`.
+const MSE: f64 = 1.203125;
+const L1: f64 = 0.9375;
+const HUBER: f64 = 0.44156249999999997;
+const SMOOTH_L1: f64 = 0.6308035714285715;
+const BCE: f64 = 0.6238913634414442;
+const WEIGHTED_BCE: f64 = 7.538563722543362;
+const MSE_GRAD: [f64; 4] = [-0.25, -0.75, 0.75, -0.125];
+const L1_GRAD: [f64; 4] = [-0.25, -0.25, 0.25, -0.25];
+const HUBER_GRAD: [f64; 4] = [-0.125, -0.175, 0.175, -0.0625];
+const BCE_GRAD: [f64; 4] =
+    [-0.1887703343990727, 0.04560638095158909, 0.06539853898894116, 0.078125];
+const BCE_TARGET_GRAD: [f64; 4] =
+    [-0.006480753954973328, 0.375, -0.43653599447851377, -0.08664339756999316];
+
+#[test]
+fn losses_are_those_of_pytorch() {
+    let (x, t) = loss_inputs();
+    let weighted = BceWithLogitsOptions {
+        weight: Some(Tensor::from([1f64, 2., 3., 4.])),
+        pos_weight: Some(Tensor::from([2f64, 1., 3., 0.5])),
+        reduction: Reduction::Sum,
+    };
+    let modules: Vec<(Box<dyn Loss>, f64)> = vec![
+        (Box::new(MSELoss::new()), MSE),
+        (Box::new(MSELoss::new().reduction(Reduction::Sum)), 4.0 * MSE),
+        (Box::new(L1Loss::new()), L1),
+        (Box::new(HuberLoss::new().delta(0.7)), HUBER),
+        (Box::new(SmoothL1Loss::new().beta(0.7)), SMOOTH_L1),
+        (Box::new(SmoothL1Loss::new().beta(0.0)), L1),
+        (Box::new(BCEWithLogitsLoss::new()), BCE),
+        (Box::new(BCEWithLogitsLoss::with_options(weighted)), WEIGHTED_BCE),
+    ];
+    for (loss, want) in modules {
+        assert_close(&loss.forward(&x, &t), &[want], 1e-12);
+    }
+    let scores = x.view([2, 2]);
+    let classes = Tensor::from([1i64, 0]);
+    let through = NLLLoss::new().forward(&scores.log_softmax(1), &classes);
+    let direct = CrossEntropyLoss::new().forward(&scores, &classes);
+    assert_close(&direct, &[through.item()], 1e-12);
+    assert_close(&direct, &[(2.126928011042972 + 0.1269280110429725) / 2.0], 1e-12);
+}
+
+#[test]
+fn gradients_of_losses_are_those_of_pytorch() {
+    let pos_weight = Some(Tensor::from([2f64, 1., 3., 0.5]));
+    let options = BceWithLogitsOptions { pos_weight, ..Default::default() };
+    type Function<'a> = Box<dyn Fn(&Tensor, &Tensor) -> Tensor + 'a>;
+    let cases: Vec<(Function, [f64; 4], [f64; 4])> = vec![
+        (Box::new(F::mse_loss), MSE_GRAD, MSE_GRAD.map(|g| -g)),
+        (Box::new(F::l1_loss), L1_GRAD, L1_GRAD.map(|g| -g)),
+        (
+            Box::new(|x, t| F::huber_loss(x, t, 0.7, Reduction::Mean)),
+            HUBER_GRAD,
+            HUBER_GRAD.map(|g| -g),
+        ),
+        (
+            Box::new(|x, t| F::binary_cross_entropy_with_logits_with(x, t, &options)),
+            BCE_GRAD,
+            BCE_TARGET_GRAD,
+        ),
+    ];
+    for (function, x_grad, t_grad) in cases {
+        let (x, t) = loss_inputs();
+        function(&x, &t).backward();
+        assert_close(&x.grad().unwrap(), &x_grad, 1e-12);
+        assert_close(&t.grad().unwrap(), &t_grad, 1e-12);
+    }
+}
+
+#[test]
+fn a_forgotten_squeeze_is_an_error() {
+    let error = catch(|| F::mse_loss(&Tensor::ones([4], F32), &Tensor::ones([4, 1], F32)));
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("mse_loss") && error.contains("[4, 1]"), "{error}");
+    assert_eq!(F::mse_loss(&Tensor::ones([2, 3], F32), &Tensor::ones([3], F32)).item(), 0.0);
+}
+
+/// The folder of golden runs of a model, and its `runs.json`.
+fn golden_runs(model: &str) -> Option<(PathBuf, Value)> {
+    let folder = match std::env::var_os("TORCHRS_GOLDEN") {
+        Some(folder) => PathBuf::from(folder),
+        None => PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden"),
+    };
+    let folder = folder.join("e2e").join(model);
+    let text = fs::read_to_string(folder.join("runs.json")).ok()?;
+    Some((folder, serde_json::from_str(&text).unwrap()))
+}
+
+fn golden_optimizer(model: &dyn Module, recipe: &Value) -> Box<dyn Optimizer> {
+    let lr = recipe["lr"].as_f64().unwrap();
+    let kwargs = &recipe["kwargs"];
+    let float = |name: &str, default: f64| kwargs[name].as_f64().unwrap_or(default);
+    let decays_all = recipe["decay_only_2d"] != Value::Bool(true);
+    let (first, second): (Vec<Tensor>, Vec<Tensor>) =
+        model.parameters().into_iter().partition(|p| decays_all || p.dim() >= 2);
+    macro_rules! groups {
+        ($Optimizer:ident, $options:expr) => {{
+            let options = $options;
+            let mut rest = options.clone();
+            rest.weight_decay = 0.0;
+            Box::new($Optimizer::with_groups([
+                ParamGroup::new(first, options),
+                ParamGroup::new(second, rest),
+            ]))
+        }};
+    }
+    match recipe["optimizer"].as_str().unwrap() {
+        "SGD" => groups!(
+            SGD,
+            SGDOptions {
+                lr,
+                momentum: float("momentum", 0.0),
+                weight_decay: float("weight_decay", 0.0),
+                nesterov: kwargs["nesterov"] == Value::Bool(true),
+                ..Default::default()
+            }
+        ),
+        "Adam" => groups!(
+            Adam,
+            AdamOptions { lr, weight_decay: float("weight_decay", 0.0), ..Default::default() }
+        ),
+        "AdamW" => {
+            let beta = |i: usize, default: f64| kwargs["betas"][i].as_f64().unwrap_or(default);
+            groups!(
+                AdamW,
+                AdamWOptions {
+                    lr,
+                    betas: (beta(0, 0.9), beta(1, 0.999)),
+                    weight_decay: float("weight_decay", 0.01),
+                    ..Default::default()
+                }
+            )
+        }
+        other => panic!("unknown optimizer {other}"),
+    }
+}
+
+fn assert_tensor(got: &Tensor, want: &Tensor, tolerance: f64, what: &str) {
+    let (got, want) = (got.to_vec::<f64>(), want.to_vec::<f64>());
+    for (i, (a, b)) in got.iter().zip(&want).enumerate() {
+        assert!((a - b).abs() <= tolerance, "{what}[{i}]: {a}, PyTorch has {b}");
+    }
+}
+
+/// Trains by PyTorch's recipes from its initial weights on its batches and compares losses,
+/// gradient norms and final weights.
+fn replay<M: Module>(model: &str, make: fn() -> M, logits: fn(&M, &Tensor) -> Tensor) {
+    let Some((folder, runs)) = golden_runs(model) else {
+        assert!(model != "mlp", "the golden runs of mlp are in the repository");
+        return;
+    };
+    let load = |name: &str| -> TensorMap { load_file(folder.join(name)).unwrap() };
+    let (init, batches, results) =
+        (load("init.safetensors"), load("batches.safetensors"), load("results.safetensors"));
+    for (run, dtype) in runs["runs"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .flat_map(|run| [(run, Dtype::F64), (run, Dtype::F32)])
+    {
+        let dtype_name = if dtype == Dtype::F64 { "float64" } else { "float32" };
+        let (loss_tol, weight_tol) = (
+            run["tol"][dtype_name]["loss"].as_f64().unwrap(),
+            run["tol"][dtype_name]["weights"].as_f64().unwrap(),
+        );
+        let mut net = make();
+        net.to(dtype);
+        net.load_state_dict(&init, true).unwrap();
+        let recipe = &run["recipe"];
+        let mut optimizer = golden_optimizer(&net, recipe);
+        let mut schedule: Option<Box<dyn LrScheduler>> = None;
+        if let Some(t_max) = recipe["cosine_T_max"].as_u64() {
+            schedule = Some(Box::new(CosineAnnealingLR::new(&mut *optimizer, t_max, 0.0)));
+        }
+        if let Some(milestones) = recipe["milestones"].as_array() {
+            let at = milestones[0].as_array().unwrap().iter().map(|m| m.as_u64().unwrap());
+            let gamma = milestones[1].as_f64().unwrap();
+            schedule = Some(Box::new(MultiStepLR::new(&mut *optimizer, at, gamma)));
+        }
+        let accumulate = recipe["accumulate"].as_u64().unwrap_or(1);
+        for t in 0..run["steps"].as_u64().unwrap() {
+            let what = format!("{model} {} {dtype_name}, step {t}", run["run"]);
+            let (x, y) = (batches["x"].select(0, t as i64), batches["y"].select(0, t as i64));
+            let x = if x.dtype().is_floating_point() { x.to_dtype(dtype) } else { x };
+            let scores = logits(&net, &x);
+            let classes = scores.size(-1) as i64;
+            let loss = F::cross_entropy(&scores.reshape([-1, classes]), &y.reshape([-1]));
+            let want = run["losses"]["float64"][t as usize].as_f64().unwrap();
+            assert!(
+                (loss.item() - want).abs() <= loss_tol,
+                "{what}: loss {}, not {want}",
+                loss.item()
+            );
+            (loss / accumulate as f64).backward();
+            if t == 0 && dtype == Dtype::F64 && accumulate == 1 {
+                for (name, parameter) in net.named_parameters() {
+                    let want = &results[&format!("step0/grad/{name}")];
+                    assert_tensor(
+                        &parameter.grad().unwrap(),
+                        want,
+                        1e-9,
+                        &format!("{what} {name}"),
+                    );
+                }
+            }
+            if (t + 1) % accumulate != 0 {
+                continue;
+            }
+            if let Some(max_norm) = recipe["clip_norm"].as_f64() {
+                let norm = clip_grad_norm_(&net.parameters(), max_norm).item();
+                let norms = &run["grad_norm_before_clip"]["float64"];
+                let want = norms[t as usize].as_f64().unwrap();
+                assert!((norm - want).abs() <= 1e-4, "{what}: norm {norm}, not {want}");
+            }
+            optimizer.step();
+            optimizer.zero_grad(true);
+            if let Some(schedule) = &mut schedule {
+                schedule.step(&mut *optimizer);
+            }
+        }
+        let prefix = run["final_weights"]["float64"].as_str().unwrap();
+        for (name, tensor) in net.state_dict().iter() {
+            let what = format!("{model} {} {dtype_name}, final {name}", run["run"]);
+            assert_tensor(tensor, &results[&format!("{prefix}{name}")], weight_tol, &what);
+        }
+    }
+}
+
+#[derive(Module)]
+struct Mlp {
+    fc1: Linear,
+    fc2: Linear,
+    fc3: Linear,
+}
+
+#[test]
+fn the_mlp_trains_as_in_pytorch() {
+    let make =
+        || Mlp { fc1: Linear::new(10, 32), fc2: Linear::new(32, 24), fc3: Linear::new(24, 4) };
+    replay("mlp", make, |m, x| m.fc3.forward(&m.fc2.forward(&m.fc1.forward(x).relu()).gelu()));
+}
+
+#[derive(Module)]
+struct LeNet {
+    conv1: Conv2d,
+    bn1: BatchNorm2d,
+    conv2: Conv2d,
+    bn2: BatchNorm2d,
+    fc1: Linear,
+    fc2: Linear,
+}
+
+#[test]
+fn the_lenet_with_batch_norm_trains_as_in_pytorch() {
+    let make = || LeNet {
+        conv1: Conv2d::new(1, 6, 5).padding(2).no_bias(),
+        bn1: BatchNorm2d::new(6),
+        conv2: Conv2d::new(6, 12, 3).no_bias(),
+        bn2: BatchNorm2d::new(12),
+        fc1: Linear::new(48, 32),
+        fc2: Linear::new(32, 10),
+    };
+    replay("lenet_bn", make, |m, x| {
+        let x = m.bn1.forward(&m.conv1.forward(x)).relu().max_pool2d(Pool2dOptions::new([2, 2]));
+        let x = m.bn2.forward(&m.conv2.forward(&x)).relu().avg_pool2d(Pool2dOptions::new([2, 2]));
+        m.fc2.forward(&m.fc1.forward(&x.flatten(1, -1)).relu())
+    });
+}
+
+#[derive(Module)]
+struct Block {
+    ln_1: LayerNorm,
+    attn_qkv: Linear,
+    attn_proj: Linear,
+    ln_2: LayerNorm,
+    mlp_fc: Linear,
+    mlp_proj: Linear,
+}
+
+impl Block {
+    fn new() -> Self {
+        Block {
+            ln_1: LayerNorm::new(24),
+            attn_qkv: Linear::no_bias(24, 72),
+            attn_proj: Linear::new(24, 24),
+            ln_2: LayerNorm::new(24),
+            mlp_fc: Linear::new(24, 96),
+            mlp_proj: Linear::new(96, 24),
+        }
+    }
+}
+
+impl Forward for Block {
+    fn forward(&self, x: &Tensor) -> Tensor {
+        let qkv = self.attn_qkv.forward(&self.ln_1.forward(x));
+        let heads: Vec<Tensor> =
+            qkv.split(24, -1).iter().map(|t| t.unflatten(-1, &[4, 6]).transpose(1, 2)).collect();
+        let y = F::scaled_dot_product_attention(&heads[0], &heads[1], &heads[2], None, true, None);
+        let x = x + self.attn_proj.forward(&y.transpose(1, 2).flatten(-2, -1));
+        let hidden = self.mlp_fc.forward(&self.ln_2.forward(&x)).gelu_tanh();
+        &x + self.mlp_proj.forward(&hidden)
+    }
+}
+
+#[derive(Module)]
+struct TinyGpt {
+    wte: Embedding,
+    wpe: Embedding,
+    h: Vec<Block>,
+    ln_f: LayerNorm,
+}
+
+#[test]
+fn the_tiny_gpt_with_a_tied_head_trains_as_in_pytorch() {
+    let make = || TinyGpt {
+        wte: Embedding::new(40, 24),
+        wpe: Embedding::new(12, 24),
+        h: vec![Block::new(), Block::new()],
+        ln_f: LayerNorm::new(24),
+    };
+    replay("tiny_gpt", make, |m, tokens| {
+        let x = m.wte.forward(tokens) + &*m.wpe.weight;
+        let x = m.h.iter().fold(x, |x, block| block.forward(&x));
+        F::linear(&m.ln_f.forward(&x), &m.wte.weight, None)
+    });
+}
