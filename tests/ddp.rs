@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use torchrs::distributed::{self, DdpOptions, DistributedDataParallel, ProcessGroup, ReduceOp};
 use torchrs::nn::{self, Forward, Module, functional as F};
-use torchrs::optim::{AdamW, Optimizer};
+use torchrs::optim::{AdamW, AdamWOptions, Optimizer};
 use torchrs::{Dtype, Tensor, catch, multiprocessing};
 
 /// A job's place to meet: each test has its own.
@@ -82,7 +82,8 @@ fn fifty_steps(rank: usize, job: Job) {
     let net = DistributedDataParallel::with_options(Net::new(), &group, &small_buckets()).unwrap();
     torchrs::manual_seed(99);
     // The weights of rank 0 are those of seed 7, in every world.
-    let mut optimizer = AdamW::new(net.parameters(), 1e-2);
+    let mut optimizer =
+        AdamW::new(net.parameters(), AdamWOptions { lr: 1e-2, ..Default::default() });
     let mut losses = Vec::new();
     for _ in 0..50 {
         let x = Tensor::randn([16, 12], Dtype::F32);

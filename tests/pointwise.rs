@@ -74,7 +74,8 @@ fn assert_same(got: &Tensor, want: &Tensor, what: &str) {
 fn assert_near(got: &[f64], want: &[f64], relative: f64, what: &str) {
     assert_eq!(got.len(), want.len(), "{what}");
     for (i, (a, b)) in got.iter().zip(want).enumerate() {
-        let near = (a - b).abs() <= relative * (1.0 + b.abs()) || a == b || a.is_nan() && b.is_nan();
+        let near =
+            (a - b).abs() <= relative * (1.0 + b.abs()) || a == b || a.is_nan() && b.is_nan();
         assert!(near, "{what}: element {i} is {a}, not {b}");
     }
 }
@@ -118,11 +119,19 @@ fn every_layout_gives_the_same_values() {
             let want = call(row, &inputs);
             let expanded: Vec<Tensor> =
                 inputs.iter().map(|t| t.expand(want.shape()).contiguous()).collect();
-            assert_same(&call(row, &expanded), &want, &format!("{} of {shapes:?} expanded", row.name));
+            assert_same(
+                &call(row, &expanded),
+                &want,
+                &format!("{} of {shapes:?} expanded", row.name),
+            );
             for k in 0..inputs.len() {
                 for layout in layouts(&inputs[k]) {
                     let mut other = inputs.clone();
-                    let what = format!("{} of {shapes:?}, input {k} with strides {:?}", row.name, layout.strides());
+                    let what = format!(
+                        "{} of {shapes:?}, input {k} with strides {:?}",
+                        row.name,
+                        layout.strides()
+                    );
                     other[k] = layout;
                     assert_same(&call(row, &other), &want, &what);
                 }
@@ -148,8 +157,12 @@ fn f32_agrees_with_f64_and_halves_with_f32() {
         let inputs = to(&samples(row, &[&[1500]], &mut random), Dtype::F32);
         let single = call(row, &inputs);
         let double = call(row, &to(&inputs, Dtype::F64));
-        let scale = double.to_vec::<f64>().iter().fold(1e-3, |m: f64, v| if v.is_finite() { m.max(v.abs()) } else { m });
-        let scaled = |t: &Tensor| -> Vec<f64> { t.to_vec::<f64>().iter().map(|v| v / scale).collect() };
+        let scale = double
+            .to_vec::<f64>()
+            .iter()
+            .fold(1e-3, |m: f64, v| if v.is_finite() { m.max(v.abs()) } else { m });
+        let scaled =
+            |t: &Tensor| -> Vec<f64> { t.to_vec::<f64>().iter().map(|v| v / scale).collect() };
         assert_near(&scaled(&single), &scaled(&double), 2e-6, row.name);
         for dtype in [Dtype::F16, Dtype::BF16] {
             let half = to(&inputs, dtype);
@@ -165,7 +178,8 @@ fn integers_and_bool() {
     for row in tables() {
         for dtype in [Dtype::I64, Dtype::I32, Dtype::I16, Dtype::I8, Dtype::U8, Dtype::Bool] {
             if !row.takes(dtype) {
-                let inputs: Vec<Tensor> = row.inputs.iter().map(|_| Tensor::ones([2], dtype)).collect();
+                let inputs: Vec<Tensor> =
+                    row.inputs.iter().map(|_| Tensor::ones([2], dtype)).collect();
                 let error = catch(|| call(row, &inputs)).unwrap_err().to_string();
                 assert!(error.starts_with(row.name) && error.contains("got bool"), "{error}");
                 continue;
@@ -185,7 +199,8 @@ fn integers_and_bool() {
             if row.kind == Kind::Float {
                 let want = call(row, &to(&inputs, Dtype::F32));
                 let want = if dtype == Dtype::Bool {
-                    let floats: Vec<Tensor> = inputs.iter().map(|t| t.to_dtype(Dtype::F32)).collect();
+                    let floats: Vec<Tensor> =
+                        inputs.iter().map(|t| t.to_dtype(Dtype::F32)).collect();
                     call(row, &floats)
                 } else {
                     want
@@ -291,7 +306,12 @@ fn gradients_of_gradients_are_slopes_of_gradients() {
             for (x, g) in by.iter().zip(&second) {
                 let g = g.as_ref().map_or(vec![0.0; x.numel()], |g| g.to_vec::<f64>());
                 let want = numeric(x, fused);
-                assert_near(&g, &want, 1e-5, &format!("second derivative of {} of {shapes:?}", row.name));
+                assert_near(
+                    &g,
+                    &want,
+                    1e-5,
+                    &format!("second derivative of {} of {shapes:?}", row.name),
+                );
             }
         }
     }
@@ -308,16 +328,23 @@ fn in_place_forms_do_the_same() {
             let mut operands: Vec<Operand<'_>> = inputs.iter().map(Operand::Tensor).collect();
             operands[0] = Operand::Tensor(&target);
             apply_inplace(row, &operands, &params(row));
-            assert_same(&target, &want.detach().to_dtype(Dtype::F64), &format!("{} in place", row.name));
+            assert_same(
+                &target,
+                &want.detach().to_dtype(Dtype::F64),
+                &format!("{} in place", row.name),
+            );
             if row.gradients.is_empty() {
                 continue;
             }
             let cotangent = sample_like(&want, &mut random);
             let wanted: Vec<&Tensor> = inputs.iter().filter(|t| t.requires_grad()).collect();
-            let both = [&want, &target].map(|y| grad(&[y], &wanted, &[Some(&cotangent)], false, false));
+            let both =
+                [&want, &target].map(|y| grad(&[y], &wanted, &[Some(&cotangent)], false, false));
             for (a, b) in both[0].iter().zip(&both[1]) {
                 match (a, b) {
-                    (Some(a), Some(b)) => assert_same(b, a, &format!("gradient of {} in place", row.name)),
+                    (Some(a), Some(b)) => {
+                        assert_same(b, a, &format!("gradient of {} in place", row.name))
+                    }
                     (a, b) => assert_eq!(a.is_some(), b.is_some(), "{}", row.name),
                 }
             }
@@ -397,7 +424,9 @@ fn reference(row: &Row) -> Option<fn(&[f64], &[f64]) -> f64> {
             0.5 * x[0] * (1.0 + inner.tanh())
         },
         "silu" => |x, _| x[0] / (1.0 + (-x[0]).exp()),
-        "softplus" => |x, p| if x[0] * p[0] > p[1] { x[0] } else { (x[0] * p[0]).exp().ln_1p() / p[0] },
+        "softplus" => {
+            |x, p| if x[0] * p[0] > p[1] { x[0] } else { (x[0] * p[0]).exp().ln_1p() / p[0] }
+        }
         "hardtanh" => |x, p| x[0].max(p[0]).min(p[1]),
         "threshold" => |x, p| if x[0] > p[0] { x[0] } else { p[1] },
         "eq" => |x, _| (x[0] == x[1]) as u8 as f64,

@@ -64,7 +64,10 @@ fn errors_say_what_does_not_fit() {
     let text = message(|| b.add_(&a));
     assert!(text.starts_with("add: shapes"), "{text}");
     let text = message(|| _ = Tensor::ones([3], F32).add_(&a));
-    assert!(text.contains("[2, 3]") && text.contains("in place into a tensor of shape [3]"), "{text}");
+    assert!(
+        text.contains("[2, 3]") && text.contains("in place into a tensor of shape [3]"),
+        "{text}"
+    );
     let text = message(|| _ = Tensor::ones([2], I64).mul_(1.5));
     assert!(text.contains("mul") && text.contains("f32") && text.contains("i64 tensor"), "{text}");
     let text = message(|| &Tensor::ones([2], Bool) - &Tensor::ones([2], Bool));
@@ -95,7 +98,10 @@ fn special_values() {
     let bits = |t: &Tensor| t.to_vec::<f32>().iter().map(|v| v.to_bits()).collect::<Vec<_>>();
     let same = |got: Tensor, want: [f32; 6]| {
         for (i, (g, w)) in got.to_vec::<f32>().iter().zip(want).enumerate() {
-            assert!(g.to_bits() == w.to_bits() || g.is_nan() && w.is_nan(), "element {i}: {g}, not {w}");
+            assert!(
+                g.to_bits() == w.to_bits() || g.is_nan() && w.is_nan(),
+                "element {i}: {g}, not {w}"
+            );
         }
     };
     same(x.exp(), [nan, inf, 0.0, 1.0, 1.0, 1.0]);
@@ -107,7 +113,10 @@ fn special_values() {
     same(x.clamp(-1.0, 1.0), [nan, 1.0, -1.0, 0.0, -0.0, 1e-45]);
     same(x.sqrt(), [nan, inf, nan, 0.0, -0.0, 3.743_392e-23]);
     same(x.log(), [nan, inf, nan, -inf, -inf, -103.278_93]);
-    same(x.pow(&f32s([0.0, 2.0, 3.0, -1.0, -1.0, 0.5])), [1.0, inf, -inf, inf, -inf, 3.743_392e-23]);
+    same(
+        x.pow(&f32s([0.0, 2.0, 3.0, -1.0, -1.0, 0.5])),
+        [1.0, inf, -inf, inf, -inf, 3.743_392e-23],
+    );
     assert_eq!(x.isnan().to_vec::<bool>(), [true, false, false, false, false, false]);
     assert_eq!(x.isinf().to_vec::<bool>(), [false, true, true, false, false, false]);
     assert_eq!(x.isfinite().to_vec::<bool>(), [false, false, false, true, true, true]);
@@ -213,7 +222,10 @@ fn choices() {
     assert_eq!(x.masked_fill(&c, 9i64).to_vec::<f32>(), [9.0, 2.0, 9.0]);
     x.masked_fill_(&!&c, &Tensor::scalar(7.0));
     assert_eq!(x.to_vec::<f32>(), [1.0, 7.0, 3.0]);
-    assert_eq!(f32s([-2.0, 0.5, 2.0]).clamp(-1.0, &f32s([1.0, 0.0, 1.5])).to_vec::<f32>(), [-1.0, 0.0, 1.5]);
+    assert_eq!(
+        f32s([-2.0, 0.5, 2.0]).clamp(-1.0, &f32s([1.0, 0.0, 1.5])).to_vec::<f32>(),
+        [-1.0, 0.0, 1.5]
+    );
     assert_eq!(f32s([0.0]).lerp(10.0, 0.25).item(), 2.5);
 }
 
@@ -273,11 +285,15 @@ torchrs::pointwise_update! {
 
 #[test]
 fn rows_of_the_users_own() {
-    let (x, gate) = (f32s([2.0, 3.0]).requires_grad_(true), Tensor::scalar(0.0).requires_grad_(true));
+    let (x, gate) =
+        (f32s([2.0, 3.0]).requires_grad_(true), Tensor::scalar(0.0).requires_grad_(true));
     let y = gated(&x, &gate, 2.0);
     assert_eq!(y.to_vec::<f32>(), [1.0, 1.5]);
     y.sum().backward();
-    assert_eq!((x.grad().unwrap().to_vec::<f32>(), gate.grad().unwrap().item()), (vec![0.5, 0.5], 2.5));
+    assert_eq!(
+        (x.grad().unwrap().to_vec::<f32>(), gate.grad().unwrap().item()),
+        (vec![0.5, 0.5], 2.5)
+    );
     let z = f32s([4.0]);
     gated_(&z, 0.0, 2.0);
     assert_eq!(z.item(), 2.0);
@@ -299,7 +315,8 @@ fn updates_write_several_operands() {
         assert_eq!((p.version(), g.version()), (1, 0));
     }
     let x = f32s([1.0, 2.0]);
-    let text = message(|| adam_step(&x, &x, &f32s([0.0; 2]), &f32s([0.0; 2]), 0.1, 0.9, 0.99, 1e-8));
+    let text =
+        message(|| adam_step(&x, &x, &f32s([0.0; 2]), &f32s([0.0; 2]), 0.1, 0.9, 0.99, 1e-8));
     assert!(text.contains("adam_step") && text.contains("shares memory with `grad`"), "{text}");
     let text = message(|| adam_step(&x, &f32s([1.0]), &x, &x, 0.1, 0.9, 0.99, 1e-8));
     assert!(text.contains("`grad` has [1]"), "{text}");

@@ -24,14 +24,27 @@ fn columns(row: &Row, count: usize, n: usize) -> Vec<Vec<f64>> {
 }
 
 /// Runs a kernel on columns; gives its results.
-fn run(kernel: &Kernel, compute: Compute, isa: Isa, columns: &[Vec<f64>], params: &[f64], outputs: usize) -> Vec<f64> {
+fn run(
+    kernel: &Kernel,
+    compute: Compute,
+    isa: Isa,
+    columns: &[Vec<f64>],
+    params: &[f64],
+    outputs: usize,
+) -> Vec<f64> {
     let n = columns[0].len();
     let bytes = n * compute.size();
     let mut tiles = vec![vec![0u64; bytes.div_ceil(8)]; outputs + columns.len()];
     let write = |tile: &mut Vec<u64>, values: &[f64]| {
         for (i, v) in values.iter().enumerate() {
             // SAFETY: value i of the tile.
-            unsafe { Constant::F(*v).fill(compute, tile.as_mut_ptr().cast::<u8>().add(i * compute.size()), 1) };
+            unsafe {
+                Constant::F(*v).fill(
+                    compute,
+                    tile.as_mut_ptr().cast::<u8>().add(i * compute.size()),
+                    1,
+                )
+            };
         }
     };
     for (tile, column) in tiles[outputs..].iter_mut().zip(columns) {
@@ -53,7 +66,10 @@ fn run(kernel: &Kernel, compute: Compute, isa: Isa, columns: &[Vec<f64>], params
             }
         }
     };
-    tiles[..outputs].iter().flat_map(|tile| (0..n).map(|i| value(tile, i)).collect::<Vec<_>>()).collect()
+    tiles[..outputs]
+        .iter()
+        .flat_map(|tile| (0..n).map(|i| value(tile, i)).collect::<Vec<_>>())
+        .collect()
 }
 
 #[test]
@@ -66,7 +82,9 @@ fn all_instruction_sets_agree() {
         let backward = row.gradients.iter().map(|g| (&g.kernel, row.saved.len(), 1));
         for (kernel, inputs, outputs) in std::iter::once(forward).chain(backward) {
             let columns = columns(row, inputs, n);
-            for (compute, epsilon) in [(Compute::F32, 2e-6), (Compute::F64, 1e-14), (Compute::I64, 0.0)] {
+            for (compute, epsilon) in
+                [(Compute::F32, 2e-6), (Compute::F64, 1e-14), (Compute::I64, 0.0)]
+            {
                 if !kernel.has(compute) {
                     continue;
                 }
@@ -74,8 +92,14 @@ fn all_instruction_sets_agree() {
                 for isa in Isa::ALL.into_iter().filter(|&isa| isa <= isa::available()) {
                     let got = run(kernel, compute, isa, &columns, &params, outputs);
                     for (i, (a, b)) in got.iter().zip(&plain).enumerate() {
-                        let near = (a - b).abs() <= epsilon * (1.0 + b.abs()) || a.is_nan() && b.is_nan() || a == b;
-                        assert!(near, "{} in {compute:?} at {isa:?}: element {i} is {a}, not {b}", row.name);
+                        let near = (a - b).abs() <= epsilon * (1.0 + b.abs())
+                            || a.is_nan() && b.is_nan()
+                            || a == b;
+                        assert!(
+                            near,
+                            "{} in {compute:?} at {isa:?}: element {i} is {a}, not {b}",
+                            row.name
+                        );
                     }
                 }
             }
