@@ -93,7 +93,7 @@ pub fn correlate<T: Float>(
     let tile = T::tile(super::isa::current());
     let (points, k) = (sizes.points(), sizes.inputs * field.taps.len());
     let (total, threads) = (sizes.batch * points, get_num_threads());
-    let direct = reads_rows(sizes, tile.columns);
+    let direct = reads_rows(sizes, field.taps.len(), tile.columns);
     // Panels of points: `tile.columns` ones, counted through, or as many of one grid row.
     let in_row = sizes.grid[1].div_ceil(tile.columns);
     let panels =
@@ -131,7 +131,11 @@ pub fn correlate<T: Float>(
             // SAFETY: the target lies inside the output (asserted above), and blocks and groups
             // are disjoint parts of it.
             unsafe {
-                if direct { job.run_rows(first..end, out.get()) } else { job.run(first..end, out.get()) }
+                if direct {
+                    job.run_rows(first..end, out.get())
+                } else {
+                    job.run(first..end, out.get())
+                }
             }
         }
     });
@@ -139,13 +143,15 @@ pub fn correlate<T: Float>(
 
 /// Whether the tiles read the field where it is, one grid row at a time, rather than packed panels
 /// that go on from row to row and image to image: the lanes past the end of a row are lost, but
-/// nothing is copied, which counts when few filters share a panel.
-fn reads_rows(sizes: Sizes, columns: usize) -> bool {
+/// nothing is copied, which counts when few filters share a panel. The rows of many source planes
+/// would push each other out of the first-level cache.
+fn reads_rows(sizes: Sizes, taps: usize, columns: usize) -> bool {
     let row = sizes.grid[1];
     let used = row as f64 / row.next_multiple_of(columns) as f64;
     let filters = sizes.outputs.div_ceil(8) as f64;
+    let planes = sizes.inputs.min(DEPTH.div_ceil(taps));
     // Measured: packing a panel takes about as long as three quarters of one tile.
-    1.0 / used <= 1.0 + 0.75 / filters
+    planes <= 64 && 1.0 / used <= 1.0 + 0.75 / filters
 }
 
 /// A block of grid points of one group.
@@ -186,7 +192,8 @@ impl<T: Float> Block<'_, T> {
                     gather(self.source, &self.rows[k0..k0 + deep], &spans, wide, panel);
                 }
                 for (f, p) in self.order(places.len(), deep) {
-                    let panel = (block[p * deep * wide..][..deep * wide].as_ptr(), std::ptr::null());
+                    let panel =
+                        (block[p * deep * wide..][..deep * wide].as_ptr(), std::ptr::null());
                     // SAFETY: the caller's promise; the panel has `deep` rows.
                     unsafe { self.tile(k0, deep, f, panel, &places[p], spill, out) };
                 }
@@ -234,9 +241,8 @@ impl<T: Float> Block<'_, T> {
         let small = self.sizes.outputs * deep * size_of::<T>() <= 96 << 10;
         let filters = self.sizes.outputs.div_ceil(self.tile.rows);
         let inner = if small { filters } else { panels };
-        (0..panels * filters).map(move |i| {
-            if small { (i % inner, i / inner) } else { (i / inner, i % inner) }
-        })
+        (0..panels * filters)
+            .map(move |i| if small { (i % inner, i / inner) } else { (i / inner, i % inner) })
     }
 
     /// One tile of the product; `panel` is its right operand as in [`Product`].
@@ -270,7 +276,11 @@ impl<T: Float> Block<'_, T> {
             b: panel.0,
             rows: panel.1,
             // SAFETY: inside the output by the caller's word.
-            c: if straight { unsafe { out.add(place.first + channel) } } else { spill.as_mut_ptr() },
+            c: if straight {
+                unsafe { out.add(place.first + channel) }
+            } else {
+                spill.as_mut_ptr()
+            },
             c_row: if straight { self.target.channel } else { wide },
             m,
             n: if straight { place.count } else { wide },
@@ -299,7 +309,8 @@ impl<T: Float> Block<'_, T> {
         };
         let dense = t.column == 1 && (t.row == columns || rows == 1);
         let one_image = first % points + count <= points;
-        let offsets = if dense && one_image { vec![] } else { (first..first + count).map(at).collect() };
+        let offsets =
+            if dense && one_image { vec![] } else { (first..first + count).map(at).collect() };
         Place { first: at(first), count, offsets }
     }
 
@@ -307,7 +318,8 @@ impl<T: Float> Block<'_, T> {
     fn place_in_row(&self, n: usize, i: usize, j: usize, count: usize) -> Place {
         let t = self.target;
         let first = t.first + n * t.image + i * t.row + j * t.column;
-        let offsets = if t.column == 1 { vec![] } else { (0..count).map(|x| first + x * t.column).collect() };
+        let offsets =
+            if t.column == 1 { vec![] } else { (0..count).map(|x| first + x * t.column).collect() };
         Place { first, count, offsets }
     }
 }
@@ -344,7 +356,14 @@ pub fn correlate_filters<T: Float>(
             let k0 = cut * plan.depth;
             // SAFETY: each item has its own piece.
             let sums = unsafe { shared.slice(item * piece..(item + 1) * piece) };
-            plan.sum(field, &rows[k0.min(k)..(k0 + plan.depth).min(k)], source, gradient, (g, part), sums);
+            plan.sum(
+                field,
+                &rows[k0.min(k)..(k0 + plan.depth).min(k)],
+                source,
+                gradient,
+                (g, part),
+                sums,
+            );
         }
     });
     for g in 0..sizes.groups {
@@ -357,7 +376,8 @@ pub fn correlate_filters<T: Float>(
                 for o in 0..outputs {
                     let line = &mut out[(g * outputs + o) * k + k0..][..deep];
                     for (p, out) in line.iter_mut().enumerate() {
-                        let sum = if plan.swapped { sums[o * deep + p] } else { sums[p * outputs + o] };
+                        let sum =
+                            if plan.swapped { sums[o * deep + p] } else { sums[p * outputs + o] };
                         *out = if part == 0 { sum } else { *out + sum };
                     }
                 }
@@ -396,7 +416,14 @@ impl FilterPlan {
         let width = if sizes.outputs > 256 { 128 } else { 256 };
         let blocks = total.div_ceil(width);
         let parts = threads.div_ceil(sizes.groups * cuts).min(blocks).max(1);
-        FilterPlan { sizes, cuts, depth: k.div_ceil(cuts), parts, width, swapped: k < sizes.outputs }
+        FilterPlan {
+            sizes,
+            cuts,
+            depth: k.div_ceil(cuts),
+            parts,
+            width,
+            swapped: k < sizes.outputs,
+        }
     }
 
     /// The sums of one group over one part of the points.
@@ -438,8 +465,11 @@ impl FilterPlan {
                         done += len;
                     }
                 }
-                let (a, b, m, n) =
-                    if self.swapped { (&*grads, &*columns, outputs, k) } else { (&*columns, &*grads, k, outputs) };
+                let (a, b, m, n) = if self.swapped {
+                    (&*grads, &*columns, outputs, k)
+                } else {
+                    (&*columns, &*grads, k, outputs)
+                };
                 pack(count, n, b, 1, width, tile.columns, packed);
                 // SAFETY: `a` has m rows of `count` numbers, `width` apart; b was just packed; the
                 // sums are `m * n` numbers of this item's own.

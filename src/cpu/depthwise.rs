@@ -88,7 +88,11 @@ pub fn correlate_planes<T: Float>(
                                 a_column: 1,
                                 b: run.as_ptr(),
                                 rows: rows.as_ptr(),
-                                c: if straight { shared.get().add(first) } else { line.as_mut_ptr() },
+                                c: if straight {
+                                    shared.get().add(first)
+                                } else {
+                                    line.as_mut_ptr()
+                                },
                                 c_row: 0,
                                 m: 1,
                                 n: if straight { count } else { wide },
@@ -96,7 +100,8 @@ pub fn correlate_planes<T: Float>(
                                 start: &start,
                             });
                         }
-                        for (x, &sum) in line[..if straight { 0 } else { count }].iter().enumerate() {
+                        for (x, &sum) in line[..if straight { 0 } else { count }].iter().enumerate()
+                        {
                             // SAFETY: as above.
                             unsafe { *shared.get().add(first + x * target.column) = sum };
                         }
