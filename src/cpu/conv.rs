@@ -93,7 +93,7 @@ pub fn correlate<T: Float>(
     let tile = T::tile(super::isa::current());
     let (points, k) = (sizes.points(), sizes.inputs * field.taps.len());
     let (total, threads) = (sizes.batch * points, get_num_threads());
-    let direct = reads_rows(sizes, tile.columns);
+    let direct = reads_rows(sizes, field.taps.len(), tile.columns);
     // Panels of points: `tile.columns` ones, counted through, or as many of one grid row.
     let in_row = sizes.grid[1].div_ceil(tile.columns);
     let panels =
@@ -143,13 +143,15 @@ pub fn correlate<T: Float>(
 
 /// Whether the tiles read the field where it is, one grid row at a time, rather than packed panels
 /// that go on from row to row and image to image: the lanes past the end of a row are lost, but
-/// nothing is copied, which counts when few filters share a panel.
-fn reads_rows(sizes: Sizes, columns: usize) -> bool {
+/// nothing is copied, which counts when few filters share a panel. The rows of many source planes
+/// would push each other out of the first-level cache.
+fn reads_rows(sizes: Sizes, taps: usize, columns: usize) -> bool {
     let row = sizes.grid[1];
     let used = row as f64 / row.next_multiple_of(columns) as f64;
     let filters = sizes.outputs.div_ceil(8) as f64;
+    let planes = sizes.inputs.min(DEPTH.div_ceil(taps));
     // Measured: packing a panel takes about as long as three quarters of one tile.
-    1.0 / used <= 1.0 + 0.75 / filters
+    planes <= 64 && 1.0 / used <= 1.0 + 0.75 / filters
 }
 
 /// A block of grid points of one group.

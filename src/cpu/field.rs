@@ -59,8 +59,8 @@ impl Field {
     pub const SLACK: usize = 32;
 
     /// Plans the field of a window that has at least one tap and one grid point. Products read
-    /// `columns` grid points of a row at once, a multiple of [`PIECE`].
-    pub fn new(window: &Window, columns: usize) -> Field {
+    /// `wide` grid points of a row at once, a multiple of [`PIECE`].
+    pub fn new(window: &Window, wide: usize) -> Field {
         let span = |d: usize| {
             let low = window.taps.iter().map(|t| t[d]).min().expect("a tap");
             let high = window.taps.iter().map(|t| t[d]).max().expect("a tap");
@@ -73,7 +73,7 @@ impl Field {
         let [h, w] = window.source;
         // There is no slack without a copy: the grid's rows must be whole.
         let inside = y0 >= 0 && x0 >= 0 && y0 as usize + rows <= h && x0 as usize + columns <= w;
-        let whole = window.grid[1].is_multiple_of(columns);
+        let whole = window.grid[1].is_multiple_of(wide);
         if inside && phases == 1 && whole {
             let offset = |t: &[isize; 2]| t[0] as usize * w + t[1] as usize;
             let taps = window.taps.iter().map(offset).collect();
