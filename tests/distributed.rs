@@ -167,7 +167,10 @@ fn a_rank_killed_inside_an_all_reduce_wakes_the_others_at_once() {
         let after = Duration::from_nanos(seen - killed);
         println!("rank {rank} knew after {after:?}: {error}");
         let start = format!("rank 2 (pid {}) died: rank {rank} ", victim.pid());
-        assert!(error.starts_with(&start) && error.contains("all_reduce(avg, f32, [300000])"), "{error}");
+        assert!(
+            error.starts_with(&start) && error.contains("all_reduce(avg, f32, [300000])"),
+            "{error}"
+        );
         // The promise is 100 ms; the rest is for a machine with more work than cores.
         assert!(after < Duration::from_millis(500), "rank {rank} knew after {after:?}");
         assert!(process.join_timeout(LONG).is_err());
@@ -319,7 +322,10 @@ fn ranks_meet_without_a_launcher() {
     let uid = nix::unistd::getuid();
     drop(Store::connect_name(&format!("torchrs-{uid}-localhost-{port}"), LONG).unwrap());
     let text = message(start("0", &port).join_timeout(LONG));
-    assert!(text.contains("served by another process already: two processes with RANK=0"), "{text}");
+    assert!(
+        text.contains("served by another process already: two processes with RANK=0"),
+        "{text}"
+    );
     first.kill().unwrap();
 }
 
