@@ -97,9 +97,6 @@ impl Prepared {
     }
 }
 
-// SAFETY: the raw pointers in `collective` belong to the tensors beside it, which are Send.
-unsafe impl Send for Prepared {}
-
 impl ProcessGroup {
     /// Combines `tensor` over all ranks, in place (`torch.distributed.all_reduce`). The result is
     /// bitwise the same on all ranks.

@@ -2,7 +2,7 @@
 //! plain loops, and every mistake that a rank can make. Ranks that are processes, and their
 //! deaths, are in `tests/distributed.rs`.
 
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use half::bf16;
@@ -284,7 +284,7 @@ proptest! {
         world in 1usize..5, len in 1usize..150_000, buckets in 1usize..4, seed: u32
     ) {
         let float = |rank: usize, i: usize| {
-            let bits = (rank as u32 * 77_773 + i as u32 ^ seed).wrapping_mul(2_654_435_761);
+            let bits = ((rank as u32 * 77_773 + i as u32) ^ seed).wrapping_mul(2_654_435_761);
             (bits as f32 / 1e6).sin() * 10f32.powi((bits >> 7) as i32 % 9)
         };
         let data: Vec<Vec<f32>> =
@@ -493,14 +493,17 @@ fn different_calls_are_an_error_that_names_both_sides_on_all_ranks() {
 /// FAULTS row 24.
 #[test]
 fn a_skipped_collective_ends_in_a_time_out_that_says_where_everyone_is() {
-    let messages = ranks_with(3, Duration::from_millis(300), |group| {
+    let given_up = Barrier::new(3);
+    let messages = ranks_with(3, Duration::from_secs(1), |group| {
         let t = Tensor::zeros([5], Dtype::F32);
         group.all_reduce(&t, ReduceOp::Sum).unwrap();
         if group.rank() == 2 {
-            std::thread::sleep(Duration::from_millis(900));
+            given_up.wait();
             return group.all_reduce(&t, ReduceOp::Sum).unwrap_err();
         }
-        group.all_reduce(&t, ReduceOp::Sum).unwrap_err()
+        let error = group.all_reduce(&t, ReduceOp::Sum).unwrap_err();
+        given_up.wait();
+        error
     });
     let timed_out = messages.iter().filter(|e| matches!(e, Error::Timeout { .. })).count();
     assert!(timed_out >= 1, "{messages:?}");
@@ -564,15 +567,15 @@ fn a_panic_aborts_the_group() {
 
 #[test]
 fn a_limit_per_call_applies_to_that_handle_only() {
+    let given_up = Barrier::new(2);
     ranks(2, |group| {
         let hasty = group.with_timeout(Duration::from_millis(50));
         assert_eq!((hasty.timeout(), group.timeout()), (Duration::from_millis(50), LONG));
         if group.rank() == 0 {
             let error = hasty.barrier().unwrap_err();
             assert!(error.to_string().starts_with("timed out after 0.1 s"), "{error}");
-        } else {
-            std::thread::sleep(Duration::from_millis(200));
         }
+        given_up.wait();
         // Out of step now: every further call says so.
         assert!(group.barrier().is_err());
     });
