@@ -10,9 +10,10 @@ use nix::sys::eventfd::EventFd;
 use nix::unistd::read;
 
 use crate::console::Console;
+use crate::deadline::poll_timeout;
 use crate::lines::{Lines, Screen, clear};
 use crate::outputs::Stream;
-use crate::relay::{Input, Shared, poll_timeout, prefix};
+use crate::relay::{Input, Shared, prefix};
 
 /// How long a stream may pause in the middle of a very long line before another one that waits
 /// may break that line.
@@ -106,15 +107,11 @@ impl Carrier {
 
     /// Waits until there is something to do; returns the sources with something to read.
     fn wait(&self, stopping: bool) -> Vec<usize> {
-        // Before `may_read`: a hold that runs out in between is waited for, not forgotten.
-        let now = Instant::now();
-        let timeout = if stopping {
-            PollTimeout::ZERO
-        } else if self.held_by.is_some() && self.held_until > now {
-            poll_timeout(self.held_until - now)
-        } else {
-            PollTimeout::NONE
-        };
+        // Asked for before `may_read` is: a hold that runs out in between is waited for, not
+        // forgotten.
+        let hold =
+            Some(self.held_until).filter(|until| self.held_by.is_some() && *until > Instant::now());
+        let timeout = if stopping { PollTimeout::ZERO } else { poll_timeout(hold) };
         let waiting: Vec<usize> = (0..self.sources.len()).filter(|&id| self.may_read(id)).collect();
         let mut events: Vec<PollFd> = waiting
             .iter()

@@ -3,13 +3,11 @@
 //! descendants become the front's, which ends them; should the front be killed, the supervisor
 //! sees that and does the same.
 
-use std::ffi::{CString, OsString};
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
-use std::time::Duration;
 
 use clap::Parser;
 use nix::errno::Errno;
@@ -29,11 +27,8 @@ use crate::preflight;
 use crate::process::Process;
 use crate::program;
 use crate::signals::{STOP, Signals};
-use crate::spawn::{Child, SHIM, SUPERVISOR, Stdio};
+use crate::spawn::{Child, SHIM, SUPERVISOR, Stdio, c_string};
 use crate::tree;
-
-/// How long to wait for killed processes to be gone before giving up on them.
-pub const KILL_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Runs a job from the command line; returns the exit code.
 pub fn main() -> i32 {
@@ -202,10 +197,7 @@ impl Front {
                 Err(errno) => panic!("waiting for a child failed: {errno}"),
             }
         };
-        let left = tree::kill_all(&self.signals, KILL_PATIENCE);
-        if !left.is_empty() {
-            eprintln!("torchrs-launch: could not end these processes: {left:?}");
-        }
+        tree::kill_all(&self.signals);
         exit
     }
 }
@@ -224,9 +216,4 @@ fn random_id() -> Result<String, Failure> {
         .and_then(|mut file| file.read_exact(&mut bytes))
         .doing(|| "cannot read /dev/urandom".into())?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
-}
-
-/// Arguments and paths came in as C strings, so they hold no NUL.
-pub fn c_string(text: OsString) -> CString {
-    CString::new(text.into_vec()).expect("an argument holds no NUL")
 }

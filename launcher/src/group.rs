@@ -7,17 +7,16 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::poll::PollTimeout;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use torchrs::distributed::StoreServer;
 
+use crate::deadline::poll_timeout;
 use crate::failure::{Doing, Failure};
-use crate::front::KILL_PATIENCE;
 use crate::plan::Plan;
 use crate::process::Process;
-use crate::relay::{Relay, poll_timeout};
+use crate::relay::Relay;
 use crate::signals::{STOP, Signals, USER, is_prepared};
 use crate::stop::Stop;
 use crate::tree;
@@ -48,14 +47,6 @@ impl Watch {
         epoll.add(&signals, EpollEvent::new(EpollFlags::EPOLLIN, SIGNALS))?;
         epoll.add(&front, EpollEvent::new(EpollFlags::EPOLLIN, FRONT))?;
         Ok(Watch { epoll, signals, _front: front })
-    }
-
-    /// Kills and reaps everything that descends from the supervisor.
-    pub fn kill_all(&self) {
-        let left = tree::kill_all(&self.signals, KILL_PATIENCE);
-        if !left.is_empty() {
-            eprintln!("torchrs-launch: could not end these processes: {left:?}");
-        }
     }
 }
 
@@ -92,7 +83,7 @@ impl<'a> Group<'a> {
     pub fn start(plan: &'a Plan, watch: &'a Watch, attempt: u32) -> Result<Self, Failure> {
         let started = Self::try_start(plan, watch, attempt);
         if started.is_err() {
-            watch.kill_all();
+            tree::kill_all(&watch.signals);
         }
         started
     }
@@ -181,10 +172,7 @@ impl<'a> Group<'a> {
     /// Waits for events, at most until `deadline`, and handles them.
     fn handle_events(&mut self, deadline: Option<Instant>) {
         let mut events = [EpollEvent::empty(); 64];
-        let timeout = deadline.map_or(PollTimeout::NONE, |deadline| {
-            poll_timeout(deadline.saturating_duration_since(Instant::now()))
-        });
-        let count = match self.watch.epoll.wait(&mut events, timeout) {
+        let count = match self.watch.epoll.wait(&mut events, poll_timeout(deadline)) {
             Ok(count) => count,
             Err(Errno::EINTR) => 0,
             Err(errno) => panic!("epoll of the workers failed: {errno}"),
@@ -267,9 +255,7 @@ impl<'a> Group<'a> {
             }
             Stop::Asked { .. } => self.kill_all(),
             Stop::Killed { .. } | Stop::GivenUp => {
-                let left = tree::descendants();
-                let text = "could not end these processes";
-                self.relay.notice(format!("torchrs-launch: {text}: {left:?}"));
+                self.relay.notice(format!("torchrs-launch: {}", tree::could_not_end()));
                 self.stop = Some(Stop::GivenUp);
             }
         }
@@ -315,7 +301,7 @@ impl<'a> Group<'a> {
 
     /// The front was killed: whoever did that wanted the job gone.
     fn abandon(&self) -> ! {
-        self.watch.kill_all();
+        tree::kill_all(&self.watch.signals);
         std::process::exit(128 + Signal::SIGKILL as i32);
     }
 }

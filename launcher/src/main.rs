@@ -8,6 +8,7 @@ mod cargo;
 mod carrier;
 mod cli;
 mod console;
+mod deadline;
 mod environment;
 mod failure;
 mod front;

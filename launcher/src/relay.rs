@@ -7,9 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
 
-use nix::poll::PollTimeout;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::carrier::Carrier;
@@ -188,10 +186,4 @@ impl Shared {
 /// What stands before each line of a worker among several.
 pub fn prefix(rank: usize) -> String {
     format!("[rank{rank}]: ")
-}
-
-/// For poll and epoll: whole milliseconds, rounded up, so that waking means the time has come.
-pub fn poll_timeout(left: Duration) -> PollTimeout {
-    let millis = left.as_micros().div_ceil(1000).min(i32::MAX as u128) as i32;
-    PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX)
 }

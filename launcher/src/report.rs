@@ -5,7 +5,7 @@
 use std::fmt::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use torchrs::multiprocessing::report::{ErrorRecord, Kind, monotonic_ns};
+use torchrs::multiprocessing::report::{ErrorRecord, monotonic_ns};
 
 use crate::group::Outcome;
 use crate::plan::Plan;
@@ -41,7 +41,9 @@ impl<'a> Failed<'a> {
         // A worker knows better than the launcher when it failed, but not later than its end.
         let at = recorded_at.unwrap_or(worker.seen_at).min(worker.seen_at);
         let told = was_stopped(worker) || worker.asked_at.is_some_and(|asked| asked <= at);
-        let follows = record.as_ref().is_some_and(|record| record.kind.is_consequence());
+        let follows = record
+            .as_ref()
+            .is_some_and(|record| record.kind.is_consequence() || tells_of_a_peer(record.text()));
         Some(Failed { worker, record, at, consequence: told || follows })
     }
 }
@@ -181,11 +183,7 @@ impl<'a> Report<'a> {
             let when = if failed.at >= root.at { "later" } else { "earlier" };
             let _ = write!(text, "  rank {rank} (pid {pid}) {how}, {later:.1?} {when}");
             if let Some(record) = &failed.record {
-                let what = match record.kind {
-                    Kind::PeerDied | Kind::Aborted => "waiting: ",
-                    Kind::Panic | Kind::Error => "",
-                };
-                let _ = write!(text, ": {what}{}", first_line(record.text()));
+                let _ = write!(text, ": {}", first_line(record.text()));
             }
             text.push('\n');
         }
@@ -230,31 +228,54 @@ fn last_lines(bytes: &[u8]) -> String {
     lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
 }
 
+/// Whether an error's words are those of a peer's death: `unwrap` on a collective's error makes it
+/// a panic that holds nothing else.
+fn tells_of_a_peer(text: &str) -> bool {
+    let debug = ["PeerDied {", "Aborted(\""].iter().any(|name| text.contains(name));
+    debug
+        || (text.contains("rank ") && text.contains(") died: "))
+        || text.contains("group aborted: ")
+}
+
 /// `2026-11-21 07:31:02.123 UTC`.
 fn utc(time: SystemTime) -> String {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    let (days, second) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
-    let (year, month, day) = civil(days as i64);
+    let seconds = since.as_secs() as libc::time_t;
+    // SAFETY: tm is plain data; gmtime_r reads the first argument and writes the second.
+    let date = unsafe {
+        let mut date: libc::tm = std::mem::zeroed();
+        libc::gmtime_r(&seconds, &mut date);
+        date
+    };
     format!(
-        "{year}-{month:02}-{day:02} {:02}:{:02}:{:02}.{:03} UTC",
-        second / 3600,
-        second / 60 % 60,
-        second % 60,
+        "{}-{:02}-{:02} {:02}:{:02}:{:02}.{:03} UTC",
+        date.tm_year + 1900,
+        date.tm_mon + 1,
+        date.tm_mday,
+        date.tm_hour,
+        date.tm_min,
+        date.tm_sec,
         since.subsec_millis()
     )
 }
 
-/// Year, month and day of the Gregorian calendar, `days` after 1970-01-01. Counts in eras of 400
-/// years that begin on a 1st of March, so that the leap day is an era's last.
-fn civil(days: i64) -> (i64, i64, i64) {
-    let shifted = days + 719_468;
-    let era = shifted.div_euclid(146_097);
-    let day_of_era = shifted.rem_euclid(146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = (month_from_march + 2) % 12 + 1;
-    (era * 400 + year_of_era + i64::from(month <= 2), month, day)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_written_as_people_do() {
+        let time = UNIX_EPOCH + Duration::from_millis(1_709_210_096_007);
+        assert_eq!(utc(time), "2024-02-29 12:34:56.007 UTC");
+    }
+
+    #[test]
+    fn errors_about_peers_are_known_by_their_words() {
+        let error = torchrs::Error::PeerDied { rank: 1, pid: 7, message: "SIGKILL".into() };
+        assert!(tells_of_a_peer(&format!("called `unwrap()` on an `Err` value: {error:?}")));
+        assert!(tells_of_a_peer(&format!("training stopped: {error}")));
+        let error = torchrs::Error::Aborted("by rank 1".into());
+        assert!(tells_of_a_peer(&format!("{error:?}")) && tells_of_a_peer(&error.to_string()));
+        assert!(!tells_of_a_peer("shapes [2] and [3] do not broadcast"));
+    }
 }

@@ -3,14 +3,15 @@
 //! `main`, so it does nothing that takes time.
 
 use std::env::ArgsOs;
-use std::ffi::{CString, OsString};
-use std::os::unix::ffi::OsStringExt;
+use std::ffi::CString;
 use std::path::Path;
 
 use nix::errno::Errno;
 use nix::sys::prctl;
 use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::unistd::{execv, getppid};
+
+use crate::spawn::c_string;
 
 /// `args`: the supervisor's pid, the program's path, its `argv`. Returns only on failure, with
 /// the code a shell would give: 127 for a program that is not there, 126 for one that cannot run.
@@ -56,9 +57,4 @@ fn cannot_run(path: &Path, errno: Errno) -> String {
         other => other.desc().to_owned(),
     };
     format!("cannot run {}: {why}", path.display())
-}
-
-/// Arguments came in as C strings, so they hold no NUL.
-fn c_string(argument: OsString) -> CString {
-    CString::new(argument.into_vec()).expect("an argument holds no NUL")
 }

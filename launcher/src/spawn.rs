@@ -1,8 +1,9 @@
 //! Starting this executable again, in one of its private roles, by posix_spawn: no fork of a
 //! process with threads, and only the descriptors that are listed reach the child.
 
-use std::ffi::CString;
+use std::ffi::{CString, OsString};
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::unix::ffi::OsStringExt;
 
 use nix::fcntl::OFlag;
 use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_spawn};
@@ -79,4 +80,9 @@ impl Child<'_> {
         // Nobody else waits for our children, so the number is still this child's.
         Process::open(pid)
     }
+}
+
+/// Arguments and paths came in as C strings, so they hold no NUL.
+pub fn c_string(text: OsString) -> CString {
+    CString::new(text.into_vec()).expect("an argument holds no NUL")
 }

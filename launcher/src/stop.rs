@@ -3,13 +3,13 @@
 
 use std::time::{Duration, Instant};
 
+use crate::tree::KILL_PATIENCE;
+
 /// After a failure the peers first get this long to notice by themselves, say what they were
 /// waiting on and end.
 const CONSEQUENCES: Duration = Duration::from_millis(500);
 /// What processes that workers left behind get after a success, before they are killed.
 const LEFTOVERS: Duration = Duration::from_secs(1);
-/// How long killed processes may take to be gone.
-const KILLED: Duration = Duration::from_secs(10);
 
 /// How far a shutdown has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +48,7 @@ impl Stop {
     }
 
     pub fn killed(now: Instant) -> Stop {
-        Stop::Killed { give_up_at: now + KILLED }
+        Stop::Killed { give_up_at: now + KILL_PATIENCE }
     }
 
     /// When the next step is due.

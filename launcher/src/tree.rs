@@ -4,16 +4,16 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use std::os::fd::AsFd;
 
+use crate::deadline::poll_timeout;
 use crate::process::{peek_ended_child, reap};
-use crate::relay::poll_timeout;
 use crate::signals::Signals;
 
 /// Reaps ended children up to one that `keep` claims. True when no child is left at all.
@@ -84,20 +84,27 @@ pub fn signal_all(signal: Signal) {
     }
 }
 
-/// Kills and reaps every descendant; whoever forks meanwhile is caught in the next round.
-/// Returns those still there after `patience` (stuck in the kernel, or another user's).
-pub fn kill_all(signals: &Signals, patience: Duration) -> Vec<Pid> {
-    let until = Instant::now() + patience;
+/// How long killed processes may take to be gone.
+pub const KILL_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Kills and reaps every descendant; whoever forks meanwhile is caught in the next round. What is
+/// still there after [`KILL_PATIENCE`] (stuck in the kernel, or another user's) is named.
+pub fn kill_all(signals: &Signals) {
+    let until = Instant::now() + KILL_PATIENCE;
     while !reap_orphans(|_| false) {
         signal_all(Signal::SIGKILL);
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return descendants();
+        if Instant::now() >= until {
+            eprintln!("torchrs-launch: {}", could_not_end());
+            return;
         }
         let mut events = [PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
-        let _ = poll(&mut events, poll_timeout(left));
+        let _ = poll(&mut events, poll_timeout(Some(until)));
         // Only SIGCHLD matters here: there is nothing left that another signal could ask for.
         while signals.next().is_some() {}
     }
-    Vec::new()
+}
+
+/// Names what survived SIGKILL.
+pub fn could_not_end() -> String {
+    format!("these processes could not be ended: {:?}", descendants())
 }

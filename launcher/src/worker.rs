@@ -12,13 +12,12 @@ use torchrs::multiprocessing::report::monotonic_ns;
 use crate::console::is_terminal;
 use crate::environment;
 use crate::failure::{Doing, Failure};
-use crate::front::c_string;
 use crate::logs::LogFile;
 use crate::outputs::Stream;
 use crate::plan::{Plan, memory_file, read_all};
 use crate::process::Process;
 use crate::relay::Input;
-use crate::spawn::{Child, SHIM, Stdio};
+use crate::spawn::{Child, SHIM, Stdio, c_string};
 
 /// A worker that was started.
 pub struct Worker {
