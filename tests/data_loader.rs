@@ -31,7 +31,7 @@ impl Dataset for Plain {
 }
 
 /// The labels of every batch.
-fn labels<D>(batches: impl Iterator<Item = Result<(Tensor, Tensor)>>) -> Vec<Vec<i64>>
+fn labels(batches: impl Iterator<Item = Result<(Tensor, Tensor)>>) -> Vec<Vec<i64>>
 where
     D: Dataset<Sample = (Tensor, i64)>,
 {
@@ -39,7 +39,7 @@ where
 }
 
 fn epoch(loader: &DataLoader<Plain>) -> Vec<Vec<i64>> {
-    labels::<Plain>(loader.iter())
+    labels(loader.iter())
 }
 
 #[test]
@@ -360,7 +360,7 @@ fn a_distributed_epoch_resumes_with_another_number_of_ranks() {
             if let Some(state) = state {
                 loader.load_state_dict(state).unwrap();
             }
-            let seen = labels::<Plain>(loader.iter().take(batches)).concat();
+            let seen = labels(loader.iter().take(batches)).concat();
             rows.push(seen);
             states.push(loader.state_dict());
         }

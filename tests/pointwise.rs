@@ -375,7 +375,10 @@ fn only_what_backward_needs_is_kept() {
 }
 
 /// Independent definitions, on one element.
-fn reference(row: &Row) -> Option<fn(&[f64], &[f64]) -> f64> {
+/// A row's function on f64: of inputs and parameters.
+type Reference = fn(&[f64], &[f64]) -> f64;
+
+fn reference(row: &Row) -> Option<Reference> {
     Some(match row.name {
         "add" => |x, _| x[0] + x[1],
         "add_scaled" => |x, p| x[0] + p[0] * x[1],

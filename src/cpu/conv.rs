@@ -275,8 +275,8 @@ impl<T: Float> Block<'_, T> {
             a_column: rows,
             b: panel.0,
             rows: panel.1,
-            // SAFETY: inside the output by the caller's word.
             c: if straight {
+                // SAFETY: inside the output by the caller's word.
                 unsafe { out.add(place.first + channel) }
             } else {
                 spill.as_mut_ptr()

@@ -264,7 +264,7 @@ impl Plan {
         let a = self.attention;
         let mut scores = q.matmul(&k.transpose(-1, -2)) * a.scale;
         if let Some(mask) = mask {
-            scores = scores + mask;
+            scores += mask;
         }
         if a.causal {
             let seen: Vec<bool> =

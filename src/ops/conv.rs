@@ -143,7 +143,7 @@ fn check<const D: usize>(
             weight.shape()[1] * groups,
             x.shape()[1]
         )
-    } else if weight.shape()[0] % groups != 0 || weight.numel() == 0 {
+    } else if !weight.shape()[0].is_multiple_of(groups) || weight.numel() == 0 {
         format!("the weight must not be empty, its first size a multiple of groups {groups}")
     } else if bias.is_some_and(|b| b.shape() != &weight.shape()[..1]) {
         format!("the bias must have one number for each of {} output channels", weight.shape()[0])

@@ -1,4 +1,5 @@
 //! Rows: comparisons, logic and bits.
+#![allow(clippy::eq_op, reason = "`x - x` is NaN for what is not finite, `x != x` is true for NaN")]
 
 crate::pointwise! {
     table rows for Tensor;

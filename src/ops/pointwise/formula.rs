@@ -3,7 +3,8 @@
 
 use std::ops::{BitAnd, BitOr, BitXor, Not};
 
-pub use std::f64::INFINITY;
+/// Infinity, by the name that CUDA C has for it too.
+pub const INFINITY: f64 = f64::INFINITY;
 pub use std::f64::consts::{
     FRAC_1_SQRT_2, FRAC_2_SQRT_PI, LN_2, LN_10, LOG2_E, LOG10_E, PI, SQRT_2,
 };
