@@ -31,10 +31,7 @@ impl Dataset for Plain {
 }
 
 /// The labels of every batch.
-fn labels(batches: impl Iterator<Item = Result<(Tensor, Tensor)>>) -> Vec<Vec<i64>>
-where
-    D: Dataset<Sample = (Tensor, i64)>,
-{
+fn labels(batches: impl Iterator<Item = Result<(Tensor, Tensor)>>) -> Vec<Vec<i64>> {
     batches.map(|batch| batch.unwrap().1.to_vec()).collect()
 }
 

@@ -106,7 +106,7 @@ fn collectives_between_processes() {
 }
 
 /// FAULTS row 27, over processes: sums of values whose order matters are the same bits everywhere.
-fn sums_rounded_values(_: (), parent: Channel<(), Vec<u32>>) -> Result<()> {
+fn sums_rounded_values(_: (), parent: Channel<Vec<u32>, ()>) -> Result<()> {
     let group = join_job()?;
     let rank = group.rank();
     let value = |i: usize| ((i * 2_654_435 + rank * 977) as f32).sin() * 1e3 + 1e-3;
@@ -139,7 +139,7 @@ fn sums_have_the_same_bits_on_all_ranks() {
 // Death and delay.
 
 /// Says that it runs, then reduces until a peer is gone; when that was and what the error says.
-fn reduces_for_ever(_: (), parent: Channel<(), (u64, String)>) -> Result<()> {
+fn reduces_for_ever(_: (), parent: Channel<(u64, String), ()>) -> Result<()> {
     let group = join_job()?;
     let t = ones(300_000);
     for round in 0u64.. {

@@ -127,9 +127,11 @@ impl<'a> Report<'a> {
             "\ntorchrs-launch: the job failed: rank {} {}",
             worker.rank, worker.exit
         );
-        let mut row = |name: &str, value: String| {
-            let _ =
-                writeln!(text, "  {name:<11}{}", value.trim_end().replace('\n', "\n             "));
+        let mut row = |mut name: &str, value: String| {
+            for line in value.trim_end().split('\n') {
+                let _ = writeln!(text, "{}", format!("  {name:<11}{line}").trim_end());
+                name = "";
+            }
         };
         let host = nix::unistd::gethostname().unwrap_or_default();
         row("rank", format!("{0} (local rank {0})", worker.rank));

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use crate::tree::KILL_PATIENCE;
 
 /// After a failure the peers first get this long to notice by themselves, say what they were
-/// waiting on and end.
-const CONSEQUENCES: Duration = Duration::from_millis(500);
+/// waiting on and end. They notice within 100 ms, but an unoptimised program takes most of a
+/// second to find the names for its backtrace.
+const CONSEQUENCES: Duration = Duration::from_secs(2);
 /// What processes that workers left behind get after a success, before they are killed.
 const LEFTOVERS: Duration = Duration::from_secs(1);
 
