@@ -347,8 +347,8 @@ fn a_store_that_dies_is_an_error_and_not_a_hang() {
     let (server, ranks) = start(2, 60.0, uses_the_store_later);
     ranks.iter().for_each(|(_, channel)| drop(channel.recv_timeout(LONG).unwrap()));
     drop(server);
+    ranks.iter().for_each(|(_, channel)| channel.send(&"go on".into()).unwrap());
     for (rank, channel) in &ranks {
-        channel.send(&"go on".into()).unwrap();
         let lost = channel.recv_timeout(LONG).unwrap();
         assert!(lost.starts_with("store: get(`never set`): the store is gone"), "{lost}");
         let text = message(rank.join_timeout(LONG));

@@ -50,10 +50,11 @@ impl Attention {
         if self.causal { (i + 1).saturating_sub(first).min(count) } else { count }
     }
 
-    /// Blocks of keys that queries below `end` attend to: (first key, number of keys).
+    /// Blocks of keys that queries below `end` attend to: (first key, number of keys). A block is
+    /// always whole, as it was packed; what a query does not see of it has the weight 0.
     fn key_blocks(&self, end: usize) -> impl Iterator<Item = (usize, usize)> {
-        let keys = if self.causal { self.keys.min(end) } else { self.keys };
-        (0..keys).step_by(KEYS).map(move |k| (k, KEYS.min(keys - k)))
+        let (keys, seen) = (self.keys, if self.causal { self.keys.min(end) } else { self.keys });
+        (0..seen).step_by(KEYS).map(move |k| (k, KEYS.min(keys - k)))
     }
 
     /// The attention of queries `range`: rows of `out` (`[range, width]`) get the weighted values,

@@ -53,9 +53,9 @@ mod tests {
     fn buckets_are_filled_from_the_last_parameter_on() {
         let plans = plan(&items(&[100, 16, 32, 10]), 256, 512);
         let members: Vec<_> = plans.iter().map(|p| p.members.clone()).collect();
-        // 10 (padded to 16) and 32 fill the first 256 bytes; the next has 512.
-        assert_eq!(members, [vec![(3, 0), (2, 16)], vec![(1, 0), (0, 16)]]);
-        assert_eq!(plans[1].numel, 16 + 112);
+        // 10 (padded to 16), 32 and 16 fill the first 256 bytes; the next has 512.
+        assert_eq!(members, [vec![(3, 0), (2, 16), (1, 48)], vec![(0, 0)]]);
+        assert_eq!(plans[1].numel, 112);
     }
 
     #[test]

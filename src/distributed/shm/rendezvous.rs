@@ -40,7 +40,9 @@ pub(crate) fn join(seat: Seat, deadline: &Deadline) -> Result<ShmBackend> {
     let pid = std::process::id();
     let claims = store.add(&claim(rank), 1)?;
     if claims != 1 {
-        let holder = store.try_get(&format!("{prefix}/pid/{rank}"))?.unwrap_or_default();
+        // The holder writes its number right after its claim.
+        let wait = Deadline::after(std::time::Duration::from_secs(2));
+        let holder = store.get(&format!("{prefix}/pid/{rank}"), wait).unwrap_or_default();
         return Err(Error::config(
             "RANK",
             format!(
