@@ -48,7 +48,7 @@ pub struct Options {
     pub max_restarts: u32,
 
     /// Write each worker's stdout.log, stderr.log and error.json under
-    /// DIR/<run id>/attempt_<k>/<rank>/ (as well as to the terminal, unless --redirects).
+    /// DIR/RUN_ID/attempt_K/RANK/ (as well as to the terminal, unless --redirects).
     #[arg(long, alias = "log_dir", value_name = "DIR")]
     pub log_dir: Option<PathBuf>,
 

@@ -27,7 +27,7 @@ impl Tensor {
 
     /// Throws if an in-place op on this tensor would be an error: call before touching its bytes.
     #[track_caller]
-    pub(crate) fn assert_inplace_legal(&self, op: &str) {
+    pub fn assert_inplace_legal(&self, op: &str) {
         if self.layout().may_overlap_itself() {
             throw(Error::argument(
                 op,
