@@ -400,7 +400,7 @@ fn bad_arguments_are_refused_before_any_rank_is_involved() {
             refuse(group.reduce(&t, 9, ReduceOp::Sum), "argument `root`: is 9");
             refuse(group.scatter(&t, None, 0), "scatter: argument `inputs`: has to be given");
             refuse(
-                group.scatter(&t, Some(&[t.clone()]), 0),
+                group.scatter(&t, Some(std::slice::from_ref(&t)), 0),
                 "argument `inputs`: 1 tensors for 2 ranks",
             );
             refuse(
