@@ -27,12 +27,11 @@ fn worker(rank: usize, world: usize, server: &StoreServer) -> ProcessBuilder {
         .inherit("TORCHRS_STORE_FD", server.connect().unwrap())
 }
 
+/// The processes of a job by rank, each with the channel to it.
+type Ranks<T, S> = Vec<(Process, Channel<T, S>)>;
+
 /// Starts `f` on `world` ranks, with a channel to each. A wait takes at most `timeout_s`.
-fn start<F, S, T>(
-    world: usize,
-    timeout_s: f64,
-    f: F,
-) -> (StoreServer, Vec<(Process, Channel<T, S>)>)
+fn start<F, S, T>(world: usize, timeout_s: f64, f: F) -> (StoreServer, Ranks<T, S>)
 where
     F: Fn((), Channel<S, T>) -> Result<()> + Copy + 'static,
 {
