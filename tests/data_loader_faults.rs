@@ -209,6 +209,7 @@ fn until_error(loader: &DataLoader<Faulty>) -> (Vec<i64>, Error) {
     panic!("no error after {seen:?}");
 }
 
+/// FAULTS row 34.
 #[test]
 fn a_dataset_that_fails_is_reported_with_index_worker_message_and_backtrace() {
     for workers in [0, 2] {
@@ -236,6 +237,7 @@ fn a_dataset_that_fails_is_reported_with_index_worker_message_and_backtrace() {
     }
 }
 
+/// FAULTS row 35.
 #[test]
 fn a_worker_that_dies_is_reported_with_its_cause() {
     let cases: [(Fault, &[&str]); 4] = [
@@ -259,6 +261,7 @@ fn a_worker_that_dies_is_reported_with_its_cause() {
     }
 }
 
+/// FAULTS row 36.
 #[test]
 fn a_worker_that_hangs_is_named_with_its_index_when_time_is_up() {
     for (fault, state) in [(Fault::Hang, "sleeping"), (Fault::Stop, "stopped")] {
@@ -283,6 +286,7 @@ fn loader_in_group(procs: PathBuf, test: Channel<String, ()>) -> Result<()> {
     test.send(&error.to_string())
 }
 
+/// FAULTS row 35.
 #[test]
 fn a_worker_that_the_kernel_kills_for_memory_is_reported_so() {
     let Some(group) = MemoryGroup::create(64 << 20) else {

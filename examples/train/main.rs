@@ -15,7 +15,7 @@ mod models;
 mod report;
 mod run_dir;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Instant;
 
 use clap::Parser;
@@ -40,13 +40,13 @@ fn main() -> Result<()> {
     train(&args, &group)
 }
 
-/// Set by SIGTERM and SIGINT: finish the step, save, stop.
-static STOP: AtomicBool = AtomicBool::new(false);
+/// The SIGTERM or SIGINT that came: finish the step, save, stop.
+static STOP: AtomicI32 = AtomicI32::new(0);
 
 fn stop_on_signal() {
     use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
-    extern "C" fn handler(_: i32) {
-        STOP.store(true, Ordering::Relaxed);
+    extern "C" fn handler(signal: i32) {
+        STOP.store(signal, Ordering::Relaxed);
     }
     let action = SigAction::new(SigHandler::Handler(handler), SaFlags::SA_RESTART, SigSet::empty());
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
@@ -181,8 +181,8 @@ fn train(args: &Args, group: &ProcessGroup) -> Result<()> {
             schedule.step(&mut *optimizer);
 
             // One small message per step: the mean loss, and whether any rank was told to stop.
-            let stop = STOP.load(Ordering::Relaxed) as u8 as f32;
-            let facts = Tensor::from_slice(&[loss.item() as f32, stop], [2]);
+            let stop = STOP.load(Ordering::Relaxed) != 0;
+            let facts = Tensor::from_slice(&[loss.item() as f32, f32::from(stop)], [2]);
             group.all_reduce(&facts, ReduceOp::Avg)?;
             let facts = facts.to_vec::<f64>();
             stopped = facts[1] > 0.0;
@@ -242,8 +242,9 @@ fn train(args: &Args, group: &ProcessGroup) -> Result<()> {
         if rank == 0 {
             println!("stopped by a signal at step {}; --resume goes on from there", at.step);
         }
-        // What a shell expects of a process that a SIGTERM ended.
-        std::process::exit(143);
+        // What a shell expects of a process that this signal ended; SIGTERM if a peer had it.
+        let signal = STOP.load(Ordering::Relaxed);
+        std::process::exit(128 + if signal == 0 { libc::SIGTERM } else { signal });
     }
     if rank == 0 {
         if let Some(text) = model.sample_text(args.sample_bytes) {

@@ -13,6 +13,7 @@
 use smallvec::{SmallVec, smallvec};
 
 use super::compute;
+#[cfg(test)]
 use super::samples::{OpSample, values};
 use crate::Tensor;
 use crate::autograd::{Grads, no_grad, record};
@@ -344,6 +345,7 @@ impl Operand {
     }
 }
 
+#[cfg(test)]
 pub(super) fn samples() -> Vec<OpSample> {
     let qkv = |batch: &[usize], l: usize, s: usize, e: usize, d: usize| {
         let shape = |rows, columns| [batch, &[rows, columns]].concat();

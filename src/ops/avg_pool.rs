@@ -17,6 +17,7 @@ use smallvec::smallvec;
 
 use super::compute;
 use super::max_pool::Pool2dOptions;
+#[cfg(test)]
 use super::samples::{OpSample, values};
 use crate::Tensor;
 use crate::autograd::record;
@@ -219,6 +220,7 @@ simd_fn! {
     }
 }
 
+#[cfg(test)]
 pub(super) fn samples() -> Vec<OpSample> {
     let sample = |name: &str, shape: &[usize], options: Pool2dOptions| {
         OpSample::new(format!("avg_pool2d({name})"), [values(shape, 1)], move |x| {

@@ -16,6 +16,7 @@
 use smallvec::{SmallVec, smallvec};
 
 use super::compute::{self, sum2};
+#[cfg(test)]
 use super::samples::{OpSample, positive, values};
 use crate::Tensor;
 use crate::autograd::{BackwardCtx, no_grad, record};
@@ -322,6 +323,7 @@ simd_fn! {
     }
 }
 
+#[cfg(test)]
 pub(super) fn samples() -> Vec<OpSample> {
     let running = || (values([3], 5), positive([3], 6));
     vec![

@@ -5,6 +5,7 @@ use std::borrow::Borrow;
 
 use smallvec::SmallVec;
 
+#[cfg(test)]
 use super::samples::{OpSample, values};
 use super::scan::around;
 use crate::autograd::{no_grad, record};
@@ -267,6 +268,7 @@ unsafe fn strided<T: Copy>(from: *const u8, to: *mut u8, n: usize, step: isize) 
     }
 }
 
+#[cfg(test)]
 pub(super) fn samples() -> Vec<OpSample> {
     let two = || vec![values([2, 3], 1), values([2, 2], 2)];
     let same = || vec![values([2, 3], 1), values([2, 3], 2)];

@@ -22,6 +22,7 @@
 use smallvec::{SmallVec, smallvec};
 
 use super::compute;
+#[cfg(test)]
 use super::samples::{OpSample, values};
 use crate::Tensor;
 use crate::autograd::record;
@@ -531,6 +532,7 @@ fn weight_op(shape: &Shape, dy: &Tensor, x: &Tensor) -> Tensor {
     })
 }
 
+#[cfg(test)]
 pub(super) fn samples() -> Vec<OpSample> {
     let sample = |name: &str, x: &[usize], w: &[usize], options: Conv2dOptions| {
         let inputs = [values(x, 1), values(w, 2), values([w[0]], 3)];

@@ -4,6 +4,7 @@
 use smallvec::smallvec;
 
 use super::index_select::{add_slices, take_slices};
+#[cfg(test)]
 use super::samples::{OpSample, values};
 use crate::autograd::record;
 use crate::error::{Error, throw};
@@ -102,6 +103,7 @@ fn table_gradient(g: &Tensor, flat: &Tensor, rows: usize, padding: Option<i64>) 
     })
 }
 
+#[cfg(test)]
 pub(super) fn samples() -> Vec<OpSample> {
     let indices = || Tensor::from([[2i64, 0], [2, 4]]);
     let table = || vec![values([5, 3], 4)];

@@ -6,6 +6,7 @@
 use smallvec::{SmallVec, smallvec};
 
 use super::index_select::{Accumulate, checked_index};
+#[cfg(test)]
 use super::samples::{OpSample, Order, values};
 use crate::autograd::{record, record_inplace};
 use crate::cpu::fold::{Shared, SharedMut, Walk};
@@ -311,6 +312,7 @@ impl Tensor {
     }
 }
 
+#[cfg(test)]
 pub(super) fn samples() -> Vec<OpSample> {
     let index = || Tensor::from([[0i64, 2, 1, 2], [1, 1, 0, 0]]);
     let x = || vec![values([3, 4], 2)];

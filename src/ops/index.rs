@@ -8,6 +8,7 @@
 use smallvec::{SmallVec, smallvec};
 
 use super::index_select::add_slices;
+#[cfg(test)]
 use super::samples::{OpSample, Order, values};
 use crate::autograd::{no_grad, record_inplace};
 use crate::error::{Error, throw};
@@ -247,6 +248,7 @@ fn put_rows(x: &Tensor, slices: &Tensor, rows: &Tensor) {
     });
 }
 
+#[cfg(test)]
 pub(super) fn samples() -> Vec<OpSample> {
     let x = || vec![values([3, 4, 2], 3)];
     let (i, j) = (|| Tensor::from([[0i64, 2], [1, -1]]), || Tensor::from([3i64, 0]));

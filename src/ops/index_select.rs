@@ -7,6 +7,7 @@
 use half::{bf16, f16};
 use smallvec::smallvec;
 
+#[cfg(test)]
 use super::samples::{OpSample, values};
 use super::scan::around;
 use crate::autograd::{no_grad, record, record_inplace};
@@ -273,6 +274,7 @@ impl Tensor {
     }
 }
 
+#[cfg(test)]
 pub(super) fn samples() -> Vec<OpSample> {
     let x = || vec![values([3, 4, 2], 1)];
     let index = || Tensor::from([2i64, 0, 2]);

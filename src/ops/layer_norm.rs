@@ -15,6 +15,7 @@
 use smallvec::{SmallVec, smallvec};
 
 use super::compute::{self, sum2};
+#[cfg(test)]
 use super::samples::{OpSample, positive, values};
 use crate::Tensor;
 use crate::autograd::{BackwardCtx, record};
@@ -300,6 +301,7 @@ simd_fn! {
     }
 }
 
+#[cfg(test)]
 pub(super) fn samples() -> Vec<OpSample> {
     vec![
         OpSample::new(

@@ -3,6 +3,7 @@
 
 use smallvec::{SmallVec, smallvec};
 
+#[cfg(test)]
 use super::samples::{OpSample, Order, values};
 use crate::autograd::record;
 use crate::error::{Error, throw};
@@ -132,6 +133,7 @@ fn scatter_dense(list: &Tensor, mask: &Tensor) -> Tensor {
     })
 }
 
+#[cfg(test)]
 pub(super) fn samples() -> Vec<OpSample> {
     let mask = || Tensor::from([[true, false, true], [false, false, true]]);
     let x = || vec![values([2, 3], 4)];

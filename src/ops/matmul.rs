@@ -13,6 +13,7 @@
 use smallvec::{SmallVec, smallvec};
 
 use super::compute;
+#[cfg(test)]
 use super::samples::{OpSample, values};
 use crate::Tensor;
 use crate::autograd::{BackwardCtx, no_grad, record};
@@ -469,6 +470,7 @@ fn mismatch(op: &str, a: &Tensor, b: &Tensor, rule: &str) -> ! {
     })
 }
 
+#[cfg(test)]
 pub(super) fn samples() -> Vec<OpSample> {
     let matmul = |a: &[usize], b: &[usize]| {
         let inputs = [values(a, 1), values(b, 2)];

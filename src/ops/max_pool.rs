@@ -13,6 +13,7 @@
 use smallvec::smallvec;
 
 use super::compute;
+#[cfg(test)]
 use super::samples::{OpSample, values};
 use crate::autograd::{no_grad, record};
 use crate::cpu::float::{Float, simd_fn};
@@ -373,6 +374,7 @@ raise! {
     raise_any(by: usize) by;
 }
 
+#[cfg(test)]
 pub(super) fn samples() -> Vec<OpSample> {
     let sample = |name: &str, shape: &[usize], options: Pool2dOptions| {
         OpSample::new(format!("max_pool2d({name})"), [values(shape, 1)], move |x| {

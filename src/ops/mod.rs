@@ -4,6 +4,8 @@ mod attention;
 mod avg_pool;
 mod batch_norm;
 mod cat;
+#[cfg(test)]
+mod checks;
 mod compute;
 mod conv;
 mod cross_entropy;
@@ -18,8 +20,8 @@ mod max_pool;
 pub mod pointwise;
 pub mod random;
 mod reduce;
-#[doc(hidden)]
-pub mod samples;
+#[cfg(test)]
+mod samples;
 mod scan;
 mod softmax;
 mod sort;
@@ -29,3 +31,31 @@ pub mod views;
 pub use conv::{Conv1dOptions, Conv2dOptions, ConvOptions};
 pub use cross_entropy::{CrossEntropyOptions, NllLossOptions, Reduction};
 pub use max_pool::Pool2dOptions;
+
+/// The samples of all ops that have a file of their own, for [`checks`].
+#[cfg(test)]
+fn all_samples() -> Vec<samples::OpSample> {
+    let files: [fn() -> _; _] = [
+        attention::samples,
+        avg_pool::samples,
+        batch_norm::samples,
+        cat::samples,
+        conv::samples,
+        cross_entropy::samples,
+        embedding::samples,
+        gather::samples,
+        index::samples,
+        index_select::samples,
+        layer_norm::samples,
+        masked::samples,
+        matmul::samples,
+        max_pool::samples,
+        random::samples,
+        reduce::samples,
+        scan::samples,
+        softmax::samples,
+        sort::samples,
+        triangular::samples,
+    ];
+    files.iter().flat_map(|samples| samples()).collect()
+}

@@ -1,5 +1,5 @@
-//! Samples of ops for the generic check in `tests/ops.rs`. Each op's file gives its own through
-//! `samples()`; [`all`] collects them. A sample says how an op is called once, in f64; the check
+//! Samples of ops for the generic checks in `checks.rs`. Each op's file gives its own through
+//! `samples()`. A sample says how an op is called once, in f64; the check
 //! derives the rest from that: gradients and second order by finite differences, f32 and the half
 //! types against f64, and strided inputs against contiguous ones.
 
@@ -30,8 +30,6 @@ pub struct OpSample {
     pub f: SampleFn,
     /// How far derivatives are checked.
     pub order: Order,
-    /// Positions of floating-point inputs whose gradient is not checked.
-    pub constants: Vec<usize>,
     /// Whether f16 and bf16 inputs are checked.
     pub half: bool,
     /// Factor on the tolerances of f32, f16 and bf16, for ops that add up many rounding errors.
@@ -54,7 +52,6 @@ impl OpSample {
             inputs,
             f: Box::new(f),
             order: Order::Second,
-            constants: Vec::new(),
             half: true,
             slack: 1.0,
         }
@@ -63,12 +60,6 @@ impl OpSample {
     /// Derivatives are checked up to this order only.
     pub fn order(mut self, order: Order) -> Self {
         self.order = order;
-        self
-    }
-
-    /// Input `index` is floating-point but has no gradient.
-    pub fn constant(mut self, index: usize) -> Self {
-        self.constants.push(index);
         self
     }
 
@@ -108,31 +99,4 @@ pub fn positive(shape: impl AsRef<[usize]>, seed: u64) -> Tensor {
 
 fn gcd(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { gcd(b, a % b) }
-}
-
-/// The samples of all ops that have a file of their own. A new op's file is listed here.
-pub fn all() -> Vec<OpSample> {
-    let files: &[fn() -> Vec<OpSample>] = &[
-        super::cat::samples,
-        super::cross_entropy::samples,
-        super::embedding::samples,
-        super::gather::samples,
-        super::index::samples,
-        super::index_select::samples,
-        super::masked::samples,
-        super::random::samples,
-        super::reduce::samples,
-        super::scan::samples,
-        super::softmax::samples,
-        super::sort::samples,
-        super::triangular::samples,
-        super::attention::samples,
-        super::avg_pool::samples,
-        super::batch_norm::samples,
-        super::conv::samples,
-        super::layer_norm::samples,
-        super::matmul::samples,
-        super::max_pool::samples,
-    ];
-    files.iter().flat_map(|samples| samples()).collect()
 }

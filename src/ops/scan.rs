@@ -8,6 +8,7 @@ use std::ops::{Add, Mul};
 
 use smallvec::smallvec;
 
+#[cfg(test)]
 use super::samples::{OpSample, values};
 use crate::autograd::record;
 use crate::cpu::fold::SharedMut;
@@ -131,6 +132,7 @@ fn cumprod_backward(x: &Tensor, g: &Tensor, dim: i64) -> Tensor {
     before * Tensor::stack(&sums, dim)
 }
 
+#[cfg(test)]
 pub(super) fn samples() -> Vec<OpSample> {
     let x = || vec![values([3, 4, 2], 5)];
     let zeros = || vec![Tensor::from([[1.5f64, 0., -2., 0.], [0.5, 3., 0., 1.]])];

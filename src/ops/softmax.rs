@@ -8,6 +8,7 @@
 
 use smallvec::smallvec;
 
+#[cfg(test)]
 use super::samples::{OpSample, values};
 use super::scan::around;
 use crate::autograd::record;
@@ -249,6 +250,7 @@ fn assert_float(op: &str, dtype: Dtype) {
     }
 }
 
+#[cfg(test)]
 pub(super) fn samples() -> Vec<OpSample> {
     let x = || vec![values([3, 4, 5], 3)];
     let long = || vec![values([2, 300], 3)];

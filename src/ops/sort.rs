@@ -8,6 +8,7 @@
 use smallvec::smallvec;
 
 use super::reduce::select_backward;
+#[cfg(test)]
 use super::samples::{OpSample, Order, values};
 use super::scan::around;
 use crate::autograd::record;
@@ -168,6 +169,7 @@ impl Tensor {
     }
 }
 
+#[cfg(test)]
 pub(super) fn samples() -> Vec<OpSample> {
     let x = || vec![values([3, 4, 2], 5)];
     let ties = || vec![Tensor::from([[1f64, f64::NAN, -0.0, 1.0, 0.0]])];

@@ -3,6 +3,7 @@
 
 use smallvec::smallvec;
 
+#[cfg(test)]
 use super::samples::{OpSample, values};
 use crate::Tensor;
 use crate::autograd::record;
@@ -64,6 +65,7 @@ impl Tensor {
     }
 }
 
+#[cfg(test)]
 pub(super) fn samples() -> Vec<OpSample> {
     let x = || vec![values([2, 3, 4], 1)];
     vec![

@@ -17,6 +17,7 @@ pub use nll::NllLossOptions;
 
 use smallvec::smallvec;
 
+#[cfg(test)]
 use super::samples::{OpSample, Order, positive, values};
 use crate::autograd::record;
 use crate::error::{Error, throw};
@@ -342,6 +343,7 @@ fn against_probabilities(x: &Tensor, target: &Tensor, options: &CrossEntropyOpti
     }
 }
 
+#[cfg(test)]
 pub(super) fn samples() -> Vec<OpSample> {
     let x = || vec![values([4, 5], 2)];
     let classes = || Tensor::from([0i64, 4, 2, 2]);

@@ -7,6 +7,7 @@ use super::{Batch, Reduction};
 use crate::Tensor;
 use crate::autograd::record;
 use crate::cpu::widen::{Real, Widen};
+#[cfg(test)]
 use crate::ops::samples::{OpSample, positive, values};
 use crate::tensor::{Element, dispatch};
 
@@ -114,6 +115,7 @@ fn place(g: &Tensor, target: &Tensor, factors: &Tensor, classes: usize) -> Tenso
     })
 }
 
+#[cfg(test)]
 pub(super) fn samples() -> Vec<OpSample> {
     let x = || vec![values([4, 5], 2)];
     vec![

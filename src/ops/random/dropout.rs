@@ -12,6 +12,7 @@ use crate::cpu::threads::{GRAIN, parallel_for};
 use crate::cpu::vectorize::{Kernel, vectorize};
 use crate::cpu::widen::{Real, Widen};
 use crate::error::{Error, throw};
+#[cfg(test)]
 use crate::ops::samples::{OpSample, values};
 use crate::tensor::dispatch;
 use crate::{Dtype, Tensor};
@@ -133,6 +134,7 @@ impl<T: Widen<Wide: Real>> Kernel for Mask<'_, T> {
     }
 }
 
+#[cfg(test)]
 pub(super) fn samples() -> Vec<OpSample> {
     // A generator per call: the same mask each time.
     vec![

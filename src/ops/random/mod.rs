@@ -14,6 +14,7 @@ use std::hash::{BuildHasher, RandomState};
 
 use parking_lot::Mutex;
 
+#[cfg(test)]
 use super::samples::OpSample;
 use crate::Tensor;
 use crate::cpu::philox::PhiloxStream;
@@ -188,6 +189,7 @@ methods_from_default! {
     dropout(self, p: f64, training: bool) -> Tensor;
 }
 
+#[cfg(test)]
 pub(super) fn samples() -> Vec<OpSample> {
     dropout::samples()
 }

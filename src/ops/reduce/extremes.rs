@@ -11,6 +11,7 @@ use crate::autograd::record;
 use crate::cpu::extreme::{Extreme, Ordered, extremes};
 use crate::cpu::fold::{Plan, SharedMut};
 use crate::error::{Error, throw};
+#[cfg(test)]
 use crate::ops::samples::{OpSample, Order, values};
 use crate::tensor::Element;
 use crate::{Dtype, Tensor};
@@ -199,6 +200,7 @@ extreme_ops! {
     false, "smallest", amin, min, min_dim, argmin, argmin_dim, "min";
 }
 
+#[cfg(test)]
 pub(super) fn samples() -> Vec<OpSample> {
     let x = || vec![values([3, 4, 5], 2)];
     let long = || vec![values([2, 3000], 4)];

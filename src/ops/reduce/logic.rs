@@ -2,6 +2,7 @@
 
 use super::{Dims, simple_fold};
 use crate::cpu::fold::Fold;
+#[cfg(test)]
 use crate::ops::samples::{OpSample, Order};
 use crate::{Dtype, Tensor};
 
@@ -48,6 +49,7 @@ impl Tensor {
     }
 }
 
+#[cfg(test)]
 pub(super) fn samples() -> Vec<OpSample> {
     let x = || vec![Tensor::from([[0f64, 0.5, 0.], [0., 0., 0.], [1., f64::NAN, -2.]])];
     vec![

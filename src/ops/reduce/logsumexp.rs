@@ -10,6 +10,7 @@ use crate::autograd::record;
 use crate::cpu::extreme::{Extreme, Ordered};
 use crate::cpu::fold::Fold;
 use crate::cpu::widen::Real;
+#[cfg(test)]
 use crate::ops::samples::{OpSample, values};
 use crate::tensor::{Element, dispatch};
 use crate::{Dtype, Tensor};
@@ -80,6 +81,7 @@ impl Tensor {
     }
 }
 
+#[cfg(test)]
 pub(super) fn samples() -> Vec<OpSample> {
     let x = || vec![values([3, 4, 5], 2)];
     vec![

@@ -7,6 +7,7 @@ use super::sum::wide_sum;
 use super::{Dims, finish};
 use crate::Tensor;
 use crate::autograd::record;
+#[cfg(test)]
 use crate::ops::samples::{OpSample, values};
 use crate::tensor::dispatch;
 
@@ -41,6 +42,7 @@ impl Tensor {
     }
 }
 
+#[cfg(test)]
 pub(super) fn samples() -> Vec<OpSample> {
     let x = || vec![values([2, 3, 4], 3)];
     vec![

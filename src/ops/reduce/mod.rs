@@ -19,6 +19,7 @@ pub(super) use extremes::select_backward;
 
 use smallvec::SmallVec;
 
+#[cfg(test)]
 use super::samples::OpSample;
 use crate::Tensor;
 use crate::cpu::fold::{Fold, Plan, fold};
@@ -118,6 +119,7 @@ macro_rules! simple_fold {
 }
 use simple_fold;
 
+#[cfg(test)]
 pub(super) fn samples() -> Vec<OpSample> {
     let files = [
         sum::samples,

@@ -13,6 +13,7 @@ use crate::Tensor;
 use crate::autograd::record;
 use crate::cpu::fold::Fold;
 use crate::cpu::widen::Real;
+#[cfg(test)]
 use crate::ops::samples::{OpSample, values};
 use crate::tensor::{Scalar, dispatch};
 
@@ -129,6 +130,7 @@ impl Tensor {
     }
 }
 
+#[cfg(test)]
 pub(super) fn samples() -> Vec<OpSample> {
     let norm = |name: &str, p: f64, dims: &'static [i64], keepdim: bool| {
         OpSample::new(name, [values([3, 4], 3)], move |x| x[0].norm_dim(p, dims, keepdim))

@@ -5,6 +5,7 @@ use smallvec::smallvec;
 
 use super::{Dims, simple_fold};
 use crate::autograd::record;
+#[cfg(test)]
 use crate::ops::samples::{OpSample, values};
 use crate::{Dtype, Tensor};
 
@@ -75,6 +76,7 @@ fn products_of_the_others(x: &Tensor, dim: i64, differentiable: bool) -> Tensor 
     before(x) * before(&x.flip(&[dim])).flip(&[dim])
 }
 
+#[cfg(test)]
 pub(super) fn samples() -> Vec<OpSample> {
     let with = |zeros: &[usize]| {
         let mut data = values([3, 4], 5).to_vec::<f64>();

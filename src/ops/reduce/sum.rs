@@ -12,6 +12,7 @@ use crate::autograd::record;
 use crate::cpu::fold::Fold;
 use crate::cpu::widen::{Real, Widen};
 use crate::error::{Error, throw};
+#[cfg(test)]
 use crate::ops::samples::{OpSample, positive, values};
 use crate::{Dtype, Tensor};
 
@@ -110,6 +111,7 @@ impl Tensor {
     }
 }
 
+#[cfg(test)]
 pub(super) fn samples() -> Vec<OpSample> {
     let x = || vec![values([2, 3, 4], 1)];
     vec![

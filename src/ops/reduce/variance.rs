@@ -10,6 +10,7 @@ use crate::Tensor;
 use crate::autograd::record;
 use crate::cpu::fold::Fold;
 use crate::cpu::widen::Real;
+#[cfg(test)]
 use crate::ops::samples::{OpSample, values};
 use crate::tensor::{Scalar, dispatch};
 
@@ -120,6 +121,7 @@ impl Tensor {
     }
 }
 
+#[cfg(test)]
 pub(super) fn samples() -> Vec<OpSample> {
     let x = || vec![values([3, 4, 5], 6)];
     vec![

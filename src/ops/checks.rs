@@ -2,8 +2,8 @@
 //! other types and layouts against f64 and contiguous inputs, first and second derivatives against
 //! finite differences.
 
-use torchrs::ops::samples::{self, OpSample, Order};
-use torchrs::{Dtype, Tensor, autograd, no_grad};
+use super::samples::{OpSample, Order};
+use crate::{Dtype, Tensor, autograd, no_grad};
 
 /// Elements of an input whose derivative is checked: all of a small one, some of a large one.
 const CHECKED: usize = 24;
@@ -12,10 +12,10 @@ const STEP: f64 = 1e-5;
 
 /// Runs `check` on every sample and reports all that fail.
 fn for_all(check: impl Fn(&OpSample) -> Result<(), String>) {
-    let failures: Vec<String> = samples::all()
+    let failures: Vec<String> = super::all_samples()
         .iter()
         .filter_map(|s| {
-            let outcome = torchrs::catch(|| check(s)).unwrap_or_else(|e| Err(e.to_string()));
+            let outcome = crate::catch(|| check(s)).unwrap_or_else(|e| Err(e.to_string()));
             outcome.err().map(|why| format!("{}: {why}", s.name))
         })
         .collect();
@@ -31,13 +31,13 @@ fn converted(inputs: &[Tensor], dtype: Dtype) -> Vec<Tensor> {
     inputs.iter().map(convert).collect()
 }
 
-/// Copies as leaves; those whose gradient is checked require it.
-fn leaves(sample: &OpSample, inputs: &[Tensor]) -> Vec<Tensor> {
-    let leaf = |(i, t): (usize, &Tensor)| {
-        let wanted = t.dtype().is_floating_point() && !sample.constants.contains(&i);
-        if wanted { t.detach().requires_grad_(true) } else { t.clone() }
+/// Copies as leaves; floating-point ones require a gradient.
+fn leaves(inputs: &[Tensor]) -> Vec<Tensor> {
+    let leaf = |t: &Tensor| match t.dtype().is_floating_point() {
+        true => t.detach().requires_grad_(true),
+        false => t.clone(),
     };
-    inputs.iter().enumerate().map(leaf).collect()
+    inputs.iter().map(leaf).collect()
 }
 
 fn wanted(inputs: &[Tensor]) -> Vec<&Tensor> {
@@ -115,8 +115,8 @@ fn gradients_of_low_types_agree_with_f64() {
             return Ok(());
         }
         for (dtype, tolerance) in low_types(sample) {
-            let inputs = leaves(sample, &converted(&sample.inputs, dtype));
-            let exact = leaves(sample, &converted(&inputs, Dtype::F64));
+            let inputs = leaves(&converted(&sample.inputs, dtype));
+            let exact = leaves(&converted(&inputs, Dtype::F64));
             let y = no_grad(|| (sample.f)(&exact));
             let w = cotangent(&y, 1);
             let got = gradients(
@@ -153,7 +153,7 @@ fn layouts(t: &Tensor) -> Vec<Tensor> {
 #[test]
 fn other_layouts_give_the_same() {
     for_all(|sample| {
-        let plain = leaves(sample, &sample.inputs);
+        let plain = leaves(&sample.inputs);
         let want = (sample.f)(&plain);
         let w = cotangent(&want, 2);
         let grads = match sample.order {
@@ -172,7 +172,7 @@ fn other_layouts_give_the_same() {
                     all.swap_remove(which)
                 })
                 .collect();
-            let inputs = leaves(sample, &strange);
+            let inputs = leaves(&strange);
             compare("strided value", &(sample.f)(&inputs), &want, 1e-12)?;
             if sample.order > Order::None {
                 let got = gradients(sample, &inputs, &strange_w, false);
@@ -239,7 +239,7 @@ fn gradients_agree_with_finite_differences() {
         {
             return Ok(());
         }
-        let inputs = leaves(sample, &sample.inputs);
+        let inputs = leaves(&sample.inputs);
         let w = cotangent(&no_grad(|| (sample.f)(&inputs)), 3);
         let grads = by_position(&inputs, gradients(sample, &inputs, &w, false));
         compare_differences("gradient", &inputs, &grads, |x| no_grad(|| dot(&(sample.f)(x), &w)))
@@ -255,7 +255,7 @@ fn second_order_agrees_with_finite_differences_of_the_gradient() {
             return Ok(());
         }
         // The gradient depends on the cotangent too: it is one more input.
-        let mut inputs = leaves(sample, &sample.inputs);
+        let mut inputs = leaves(&sample.inputs);
         let w = cotangent(&no_grad(|| (sample.f)(&inputs)), 4).requires_grad_(true);
         let n = inputs.len();
         inputs.push(w);
