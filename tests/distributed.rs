@@ -153,29 +153,37 @@ fn reduces_for_ever(_: (), parent: Channel<(u64, String), ()>) -> Result<()> {
     Ok(())
 }
 
-/// FAULTS row 3.
+/// FAULTS row 3. The promise is 100 ms; since other work on the machine may take that long, the best of
+/// three tries counts.
 #[test]
 fn a_rank_killed_inside_an_all_reduce_wakes_the_others_at_once() {
+    let slowest: Vec<Duration> = (0..3).map(|_| kill_inside_an_all_reduce()).collect();
+    assert!(slowest.iter().min().unwrap() < &Duration::from_millis(100), "{slowest:?}");
+}
+
+/// How long it took until the last of the others knew.
+fn kill_inside_an_all_reduce() -> Duration {
     let (_server, ranks) = start(4, 60.0, reduces_for_ever);
     ranks.iter().for_each(|(_, channel)| drop(channel.recv_timeout(LONG).unwrap()));
     let (victim, _) = &ranks[2];
     let killed = monotonic_ns();
     victim.kill().unwrap();
+    let mut slowest = Duration::ZERO;
     for (rank, (process, channel)) in ranks.iter().enumerate().filter(|(rank, _)| *rank != 2) {
         let (seen, error) = channel.recv_timeout(LONG).unwrap();
         let after = Duration::from_nanos(seen - killed);
         println!("rank {rank} knew after {after:?}: {error}");
+        slowest = slowest.max(after);
         let start = format!("rank 2 (pid {}) died: rank {rank} ", victim.pid());
         assert!(
             error.starts_with(&start) && error.contains("all_reduce(avg, f32, [300000])"),
             "{error}"
         );
-        // The promise is 100 ms; the rest is for a machine with more work than cores.
-        assert!(after < Duration::from_millis(500), "rank {rank} knew after {after:?}");
         assert!(process.join_timeout(LONG).is_err());
         let record = process.record().unwrap();
         assert_eq!((record.kind, record.caused_by_rank), (Kind::PeerDied, Some(2)));
     }
+    slowest
 }
 
 fn stops_after_collective_41(_: (), _parent: Channel<(), ()>) -> Result<()> {
