@@ -132,6 +132,9 @@ impl Field {
     /// Fills one prepared plane.
     pub fn fill_plane<T: Float>(&self, source: &[T], [h, w]: [usize; 2], out: &mut [T]) {
         let row = self.phases * self.phase;
+        if self.phases == 1 {
+            return self.fill_rows(source, [h, w], out);
+        }
         for (i, out) in out.chunks_exact_mut(row.max(1)).take(self.rows).enumerate() {
             let y = i as isize + self.origin[0];
             if y < 0 || y >= h as isize {
@@ -152,13 +155,30 @@ impl Field {
                 if from == to {
                     continue;
                 }
-                if self.phases == 1 {
-                    out[from..to].copy_from_slice(&line[first..first + to - from]);
-                } else {
-                    let picked = line[first..].iter().step_by(self.phases);
-                    out[from..to].iter_mut().zip(picked).for_each(|(o, &v)| *o = v);
-                }
+                let picked = line[first..].iter().step_by(self.phases);
+                out[from..to].iter_mut().zip(picked).for_each(|(o, &v)| *o = v);
             }
+        }
+    }
+
+    /// Fills a plane of one phase: zeros everywhere, then the part of each row that the source has.
+    fn fill_rows<T: Float>(&self, source: &[T], [h, w]: [usize; 2], out: &mut [T]) {
+        let [y0, x0] = self.origin;
+        // The part of a prepared row or column that lies in the source.
+        let inside = |origin: isize, len: usize, size: usize| {
+            let from = (-origin).clamp(0, len as isize) as usize;
+            let to = (size as isize - origin).clamp(from as isize, len as isize) as usize;
+            from..to
+        };
+        let (rows, columns) = (inside(y0, self.rows, h), inside(x0, self.phase, w));
+        if rows.len() < self.rows || columns.len() < self.phase {
+            out.fill(T::ZERO);
+        }
+        let first = ((x0 + columns.start as isize).max(0) as usize).min(w);
+        for i in rows {
+            let line = &source[(i as isize + y0) as usize * w..][..w];
+            let out = &mut out[i * self.phase..][..self.phase];
+            out[columns.clone()].copy_from_slice(&line[first..][..columns.len()]);
         }
     }
 }

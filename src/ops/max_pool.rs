@@ -10,7 +10,9 @@
 //! the maximum, which is kept as a 32-bit position in the plane; it is linear in dy, and its own
 //! gradient reads the same places, so both are recorded ops for second derivatives.
 
-use smallvec::smallvec;
+use std::ops::Range;
+
+use smallvec::{SmallVec, smallvec};
 
 use super::compute;
 #[cfg(test)]
@@ -266,38 +268,15 @@ fn maxima<T: Float>(
     let planes = x.len() / (h * w);
     let (ys, places) = (Parts::new(y), Parts::new(places));
     let windows = [taps(options, 0, oh, h), taps(options, 1, ow, w)];
-    let step = options.strides()[1];
-    per_plane(
-        planes,
-        planes * oh * ow * options.kernel_size[0] * options.kernel_size[1],
-        |p, _| {
-            // SAFETY: each plane is one thread's.
-            let (y, places) = unsafe { (plane(&ys, p, planes), plane(&places, p, planes)) };
-            let x = &x[p * h * w..(p + 1) * h * w];
-            for (i, (y, places)) in
-                y.chunks_exact_mut(ow).zip(places.chunks_exact_mut(ow)).enumerate()
-            {
-                let rows = &windows[0].of(i);
-                let first_row = rows.clone().next().unwrap_or(0);
-                y.fill(T::LOWEST);
-                for (j, place) in places.iter_mut().enumerate() {
-                    *place = (first_row * w + windows[1].of(j).next().unwrap_or(0)) as i32;
-                }
-                for row in rows.clone() {
-                    for tap in &windows[1].taps {
-                        let at = row * w + tap.first_input;
-                        let line = &x[at..(row + 1) * w];
-                        let (y, places) = (&mut y[tap.from..tap.to], &mut places[tap.from..tap.to]);
-                        match step {
-                            1 => raise::<T, 1>(line, 1, at, y, places),
-                            2 => raise::<T, 2>(line, 2, at, y, places),
-                            _ => raise::<T, 0>(line, step, at, y, places),
-                        }
-                    }
-                }
-            }
-        },
-    );
+    let work = planes * oh * (w * options.kernel_size[0] + ow * options.kernel_size[1]);
+    per_plane(planes, work, |p, _| {
+        // SAFETY: each plane is one thread's.
+        let (y, places) = unsafe { (plane(&ys, p, planes), plane(&places, p, planes)) };
+        let mut column = SmallVec::<[T; 128]>::from_elem(T::ZERO, w);
+        let mut from = SmallVec::<[i32; 128]>::from_elem(0, w);
+        let x = &x[p * h * w..(p + 1) * h * w];
+        plane_maxima(x, &windows, ow, &mut column, &mut from, y, places);
+    });
 }
 
 /// One dimension of the windows: tap t of output `from..to` reads input `first_input`,
@@ -311,6 +290,8 @@ struct Tap {
 struct Taps {
     taps: Vec<Tap>,
     stride: usize,
+    /// The outputs that have no tap in the padding.
+    inner: Range<usize>,
 }
 
 impl Taps {
@@ -331,47 +312,131 @@ fn taps(options: &Pool2dOptions, d: usize, out: usize, size: usize) -> Taps {
         let to = (size + pad).saturating_sub(offset).div_ceil(stride).clamp(from, out);
         Tap { from, to, first_input: (from * stride + offset).saturating_sub(pad).min(size) }
     };
-    Taps { taps: (0..options.kernel_size[d]).map(tap).collect(), stride }
+    let taps: Vec<Tap> = (0..options.kernel_size[d]).map(tap).collect();
+    let from = taps.iter().map(|tap| tap.from).max().unwrap_or(0);
+    let to = taps.iter().map(|tap| tap.to).min().unwrap_or(0);
+    Taps { taps, stride, inner: from..to.max(from) }
 }
 
-/// Raises the maxima by every `step`-th number of `line`, whose first is element `at` of the plane.
-/// `STEP` is the step where it is known to the compiler, or 0.
-fn raise<T: Float, const STEP: usize>(
-    line: &[T],
-    step: usize,
-    at: usize,
-    y: &mut [T],
-    places: &mut [i32],
-) {
-    let step = if STEP == 0 { step } else { STEP };
-    assert!(y.is_empty() || (y.len() - 1) * step < line.len());
-    match STEP {
-        1 => raise_1(line, at as i32, y, places),
-        2 => raise_2(line, at as i32, y, places),
-        _ => raise_any(line, step, at as i32, y, places),
+simd_fn! {
+    /// One plane. Each row of windows is done in two steps: the maxima of the columns, side by side,
+    /// then those of the window's columns. `column` and `from` (a place) are scratch for the first.
+    fn plane_maxima<T, FMA>(
+        x: &[T],
+        windows: &[Taps; 2],
+        ow: usize,
+        column: &mut [T],
+        from: &mut [i32],
+        y: &mut [T],
+        places: &mut [i32],
+    ) {
+        let _ = FMA;
+        let [down, across] = windows;
+        let w = column.len();
+        for (i, (y, places)) in y.chunks_exact_mut(ow).zip(places.chunks_exact_mut(ow)).enumerate() {
+            let lines = down.of(i).map(|row| (&x[row * w..(row + 1) * w], (row * w) as i32));
+            // Blocks of columns; the last may overlap the one before.
+            if w < LANES {
+                (0..w).for_each(|c| highest::<T, 1>(lines.clone(), c, column, from));
+            } else {
+                for c in (0..w).step_by(LANES) {
+                    highest::<T, LANES>(lines.clone(), c.min(w - LANES), column, from);
+                }
+            }
+            match across.inner.len() {
+                LANES.. => wide_row::<T, LANES>(across, (column, from), y, places),
+                4..LANES => wide_row::<T, 4>(across, (column, from), y, places),
+                _ => wide_row::<T, 1>(across, (column, from), y, places),
+            }
+        }
     }
 }
 
-macro_rules! raise {
-    ($($name:ident($($step:ident: $t:ty)?) $by:expr;)*) => {simd_fn! {$(
-        fn $name<T, FMA>(line: &[T], $($step: $t,)? at: i32, y: &mut [T], places: &mut [i32]) {
-            let _ = FMA;
-            let step = $by;
-            for (j, (y, place)) in y.iter_mut().zip(places).enumerate() {
-                // SAFETY: `raise` has checked that the last number is inside.
-                let v = unsafe { *line.get_unchecked(j * step) };
-                #[allow(clippy::eq_op, reason = "only NaN differs from itself")]
-                let better = v > *y || v != v;
-                *y = if better { v } else { *y };
-                *place = if better { at + (j * step) as i32 } else { *place };
-            }
+/// Outputs of a block.
+const LANES: usize = 8;
+
+/// Maxima of `N` columns from `c` on over lines of the plane, given with the place of their first
+/// element. Of equal numbers the first counts, of NaNs the last.
+#[inline(always)]
+fn highest<'a, T: Float, const N: usize>(
+    mut lines: impl Iterator<Item = (&'a [T], i32)>,
+    c: usize,
+    column: &mut [T],
+    from: &mut [i32],
+) {
+    let Some((line, first)) = lines.next() else { return };
+    let load = |line: &[T]| -> [T; N] { line[c..c + N].try_into().expect("N numbers") };
+    let place = |first: i32| -> [i32; N] { std::array::from_fn(|k| first + (c + k) as i32) };
+    let (mut best, mut at) = (load(line), place(first));
+    for (line, first) in lines {
+        let (v, place) = (load(line), place(first));
+        for k in 0..N {
+            #[allow(clippy::eq_op, reason = "only NaN differs from itself")]
+            let better = (v[k] > best[k]) | (v[k] != v[k]);
+            best[k] = if better { v[k] } else { best[k] };
+            at[k] = if better { place[k] } else { at[k] };
         }
-    )*}};
+    }
+    column[c..c + N].copy_from_slice(&best);
+    from[c..c + N].copy_from_slice(&at);
 }
-raise! {
-    raise_1() 1;
-    raise_2() 2;
-    raise_any(by: usize) by;
+
+/// A row of outputs in blocks of `N`, of which the last may overlap the one before; those with taps in
+/// the padding one by one.
+#[inline(always)]
+fn wide_row<T: Float, const N: usize>(
+    across: &Taps,
+    columns: (&[T], &[i32]),
+    y: &mut [T],
+    places: &mut [i32],
+) {
+    let Range { start, end } = across.inner;
+    for j in (start..end).step_by(N) {
+        let j = j.min(end - N);
+        match across.stride {
+            1 => widest::<T, N>(across, 1, j, columns, y, places),
+            2 => widest::<T, N>(across, 2, j, columns, y, places),
+            step => widest::<T, N>(across, step, j, columns, y, places),
+        }
+    }
+    for j in (0..start).chain(end..y.len()) {
+        widest::<T, 1>(across, across.stride, j, columns, y, places);
+    }
+}
+
+/// Outputs `j..j + N` of a row from the columns' maxima. Of equal numbers the first place in the plane
+/// counts, of NaNs the last: the order in which a window is read row by row.
+#[inline(always)]
+fn widest<T: Float, const N: usize>(
+    across: &Taps,
+    step: usize,
+    j: usize,
+    (column, from): (&[T], &[i32]),
+    y: &mut [T],
+    places: &mut [i32],
+) {
+    // A dilated window may have all its taps in the padding: the lowest number, at the first place.
+    let (mut best, mut at) = ([T::LOWEST; N], [i32::MAX; N]);
+    for tap in across.taps.iter().filter(|tap| tap.from <= j && j + N <= tap.to) {
+        let first = tap.first_input + (j - tap.from) * step;
+        let reach = first + (N - 1) * step + 1;
+        let (column, from) = (&column[first..reach], &from[first..reach]);
+        let v: [T; N] = std::array::from_fn(|k| column[k * step]);
+        let place: [i32; N] = std::array::from_fn(|k| from[k * step]);
+        for k in 0..N {
+            #[allow(clippy::eq_op, reason = "only NaN differs from itself")]
+            let (nan, was_nan) = (v[k] != v[k], best[k] != best[k]);
+            let better = (v[k] > best[k])
+                | ((v[k] == best[k]) & (place[k] < at[k]))
+                | (nan & (!was_nan | (place[k] > at[k])));
+            best[k] = if better { v[k] } else { best[k] };
+            at[k] = if better { place[k] } else { at[k] };
+        }
+    }
+    y[j..j + N].copy_from_slice(&best);
+    let outside = from[0];
+    let at: [i32; N] = std::array::from_fn(|k| if at[k] == i32::MAX { outside } else { at[k] });
+    places[j..j + N].copy_from_slice(&at);
 }
 
 #[cfg(test)]
