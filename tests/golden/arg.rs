@@ -1,0 +1,341 @@
+//! Arguments and results, and how an op's closure asks for them.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+use torchrs::{Dtype, Operand, Scalar, Tensor};
+
+/// A value of a call: Python's, as far as the cases have them.
+#[derive(Clone, Debug)]
+pub enum Arg {
+    None,
+    Bool(bool),
+    Int(i64),
+    Float(f64),
+    Str(String),
+    Tensor(Tensor),
+    List(Vec<Arg>),
+    /// `None`: a type that the library does not have.
+    Dtype(Option<Dtype>),
+    Slice([Option<i64>; 3]),
+    Ellipsis,
+    /// Anything else, by its JSON.
+    Other(Value),
+}
+
+impl Arg {
+    pub fn decode(value: &Value, named: &BTreeMap<String, Tensor>) -> Arg {
+        let get = |key: &str| value.get(key).and_then(Value::as_str);
+        match value {
+            Value::Null => Arg::None,
+            Value::Bool(b) => Arg::Bool(*b),
+            Value::Number(n) => match n.as_i64() {
+                Some(i) if !n.is_f64() => Arg::Int(i),
+                _ => Arg::Float(n.as_f64().expect("a number")),
+            },
+            Value::String(s) => Arg::Str(s.clone()),
+            Value::Array(list) => Arg::List(list.iter().map(|v| Arg::decode(v, named)).collect()),
+            Value::Object(_) => {
+                if let Some(name) = get("tensor").or(get("var")) {
+                    return match named.get(name) {
+                        Some(tensor) => Arg::Tensor(tensor.clone()),
+                        None => Arg::Other(value.clone()),
+                    };
+                }
+                match (get("float"), get("dtype"), value.get("slice"), value.get("size")) {
+                    (Some(text), ..) => Arg::Float(text.parse().expect("nan, inf or -inf")),
+                    (_, Some(name), ..) => Arg::Dtype(dtype(name)),
+                    (_, _, Some(Value::Array(parts)), _) => {
+                        Arg::Slice(std::array::from_fn(|i| parts[i].as_i64()))
+                    }
+                    (.., Some(size)) => Arg::decode(size, named),
+                    _ if value.get("ellipsis").is_some() => Arg::Ellipsis,
+                    _ => Arg::Other(value.clone()),
+                }
+            }
+        }
+    }
+
+    /// Calls `f` on the tensors inside, in order.
+    pub fn tensors(&self) -> Vec<&Tensor> {
+        match self {
+            Arg::Tensor(t) => vec![t],
+            Arg::List(list) => list.iter().flat_map(Arg::tensors).collect(),
+            _ => Vec::new(),
+        }
+    }
+}
+
+pub fn dtype(name: &str) -> Option<Dtype> {
+    Some(match name {
+        "float64" => Dtype::F64,
+        "float32" => Dtype::F32,
+        "float16" => Dtype::F16,
+        "bfloat16" => Dtype::BF16,
+        "int64" => Dtype::I64,
+        "int32" => Dtype::I32,
+        "int16" => Dtype::I16,
+        "int8" => Dtype::I8,
+        "uint8" => Dtype::U8,
+        "bool" => Dtype::Bool,
+        _ => return None,
+    })
+}
+
+/// Why a call was not made.
+#[derive(Debug)]
+pub enum Stop {
+    /// The library lacks this.
+    NotImplemented(String),
+    /// Rust's types do not let anyone write this.
+    Unwritable(String),
+}
+
+pub type Outcome<T = Arg> = Result<T, Stop>;
+
+/// The op lacks this form.
+pub fn lacks<T>(what: impl Into<String>) -> Outcome<T> {
+    Err(Stop::NotImplemented(what.into()))
+}
+
+/// A call: positional and named arguments. What a closure did not ask for, it does not support:
+/// [`Call::unused`] tells, so that no argument is silently ignored.
+pub struct Call {
+    pub op: String,
+    args: Vec<Arg>,
+    named: BTreeMap<String, Arg>,
+    asked: RefCell<BTreeSet<String>>,
+    seen: RefCell<BTreeSet<usize>>,
+}
+
+impl Call {
+    pub fn new(op: &str, args: Vec<Arg>, named: BTreeMap<String, Arg>) -> Self {
+        let (asked, seen) = Default::default();
+        Call { op: op.into(), args, named, asked, seen }
+    }
+
+    /// An argument that was given and that nobody asked for.
+    pub fn unused(&self) -> Option<String> {
+        let (asked, seen) = (self.asked.borrow(), self.seen.borrow());
+        let named = self.named.iter().filter(|(name, _)| !asked.contains(*name));
+        let named = named.map(|(name, value)| format!("argument {name}={value:?}"));
+        let rest = self.args.iter().enumerate().filter(|(i, _)| !seen.contains(i));
+        named.chain(rest.map(|(i, value)| format!("argument {i}: {value:?}"))).next()
+    }
+
+    /// Number of positional arguments.
+    pub fn len(&self) -> usize {
+        self.args.len()
+    }
+
+    /// Argument `i`, or the one of that name; [`Arg::None`] if it was not given.
+    pub fn get(&self, i: usize, name: &str) -> &Arg {
+        self.asked.borrow_mut().insert(name.into());
+        self.seen.borrow_mut().insert(i);
+        self.args.get(i).or_else(|| self.named.get(name)).unwrap_or(&Arg::None)
+    }
+
+    /// An argument that is only ever named.
+    pub fn keyword(&self, name: &str) -> &Arg {
+        self.get(usize::MAX, name)
+    }
+
+    pub fn given(&self, i: usize, name: &str) -> bool {
+        i < self.args.len() || self.named.contains_key(name)
+    }
+
+    fn odd<T>(&self, i: usize, name: &str) -> Outcome<T> {
+        let text = format!("{:?} for {name}", self.get(i, name));
+        Err(Stop::Unwritable(text))
+    }
+
+    pub fn tensor(&self, i: usize, name: &str) -> Outcome<&Tensor> {
+        match self.get(i, name) {
+            Arg::Tensor(t) => Ok(t),
+            _ => self.odd(i, name),
+        }
+    }
+
+    pub fn maybe_tensor(&self, i: usize, name: &str) -> Outcome<Option<&Tensor>> {
+        match self.get(i, name) {
+            Arg::None => Ok(None),
+            Arg::Tensor(t) => Ok(Some(t)),
+            _ => self.odd(i, name),
+        }
+    }
+
+    /// A list of tensors; a lone one counts as a list.
+    pub fn tensor_list(&self, i: usize, name: &str) -> Outcome<Vec<Tensor>> {
+        match self.get(i, name) {
+            Arg::Tensor(t) => Ok(vec![t.clone()]),
+            Arg::List(list) => list
+                .iter()
+                .map(|item| match item {
+                    Arg::Tensor(t) => Ok(t.clone()),
+                    _ => self.odd(i, name),
+                })
+                .collect(),
+            _ => self.odd(i, name),
+        }
+    }
+
+    /// All positional arguments from `i` on as tensors, or the list that argument `i` is.
+    pub fn tensors_from(&self, i: usize) -> Outcome<Vec<Tensor>> {
+        if let Arg::List(_) = self.get(i, "tensors") {
+            return self.tensor_list(i, "tensors");
+        }
+        (i..self.args.len()).map(|k| self.tensor(k, "tensors").cloned()).collect()
+    }
+
+    pub fn maybe_int(&self, i: usize, name: &str) -> Outcome<Option<i64>> {
+        match self.get(i, name) {
+            Arg::None => Ok(None),
+            Arg::Int(v) => Ok(Some(*v)),
+            Arg::Bool(v) => Ok(Some(i64::from(*v))),
+            Arg::Tensor(t) if t.numel() == 1 && !t.dtype().is_floating_point() => {
+                Ok(Some(t.item_i64()))
+            }
+            _ => self.odd(i, name),
+        }
+    }
+
+    pub fn int(&self, i: usize, name: &str, default: i64) -> Outcome<i64> {
+        Ok(self.maybe_int(i, name)?.unwrap_or(default))
+    }
+
+    /// A count or size; negative ones cannot be written.
+    pub fn count(&self, i: usize, name: &str, default: usize) -> Outcome<usize> {
+        match self.maybe_int(i, name)? {
+            None => Ok(default),
+            Some(v) => v.try_into().or_else(|_| self.odd(i, name)),
+        }
+    }
+
+    pub fn maybe_float(&self, i: usize, name: &str) -> Outcome<Option<f64>> {
+        match self.get(i, name) {
+            Arg::None => Ok(None),
+            Arg::Int(v) => Ok(Some(*v as f64)),
+            Arg::Float(v) => Ok(Some(*v)),
+            Arg::Bool(v) => Ok(Some(f64::from(*v))),
+            _ => self.odd(i, name),
+        }
+    }
+
+    pub fn float(&self, i: usize, name: &str, default: f64) -> Outcome<f64> {
+        Ok(self.maybe_float(i, name)?.unwrap_or(default))
+    }
+
+    /// A number with its kind.
+    pub fn maybe_number(&self, i: usize, name: &str) -> Outcome<Option<Scalar>> {
+        match self.get(i, name) {
+            Arg::None => Ok(None),
+            Arg::Int(v) => Ok(Some(Scalar::I(*v))),
+            Arg::Float(v) => Ok(Some(Scalar::F(*v))),
+            Arg::Bool(v) => Ok(Some(Scalar::B(*v))),
+            _ => self.odd(i, name),
+        }
+    }
+
+    /// A tensor or a number.
+    pub fn operand(&self, i: usize, name: &str) -> Outcome<Operand<'_>> {
+        match self.get(i, name) {
+            Arg::Tensor(t) => Ok(Operand::Tensor(t)),
+            _ => match self.maybe_number(i, name)? {
+                Some(number) => Ok(number.into()),
+                None => self.odd(i, name),
+            },
+        }
+    }
+
+    pub fn flag(&self, i: usize, name: &str, default: bool) -> Outcome<bool> {
+        match self.get(i, name) {
+            Arg::None => Ok(default),
+            Arg::Bool(v) => Ok(*v),
+            Arg::Int(v) => Ok(*v != 0),
+            _ => self.odd(i, name),
+        }
+    }
+
+    pub fn text(&self, i: usize, name: &str, default: &str) -> Outcome<String> {
+        match self.get(i, name) {
+            Arg::None => Ok(default.into()),
+            Arg::Str(v) => Ok(v.clone()),
+            _ => self.odd(i, name),
+        }
+    }
+
+    pub fn maybe_dtype(&self, i: usize, name: &str) -> Outcome<Option<Dtype>> {
+        match self.get(i, name) {
+            Arg::None => Ok(None),
+            Arg::Dtype(Some(v)) => Ok(Some(*v)),
+            Arg::Dtype(None) => lacks("this type"),
+            _ => self.odd(i, name),
+        }
+    }
+
+    /// A list of integers; a lone one counts as a list.
+    pub fn maybe_ints(&self, i: usize, name: &str) -> Outcome<Option<Vec<i64>>> {
+        match self.get(i, name) {
+            Arg::None => Ok(None),
+            Arg::Int(v) => Ok(Some(vec![*v])),
+            Arg::List(list) => list
+                .iter()
+                .map(|item| match item {
+                    Arg::Int(v) => Ok(*v),
+                    _ => self.odd(i, name),
+                })
+                .collect::<Outcome<_>>()
+                .map(Some),
+            _ => self.odd(i, name),
+        }
+    }
+
+    pub fn ints(&self, i: usize, name: &str) -> Outcome<Vec<i64>> {
+        match self.maybe_ints(i, name)? {
+            Some(list) => Ok(list),
+            None => self.odd(i, name),
+        }
+    }
+
+    /// A list of integers from position `i` on: one list, or several arguments (`view(2, 3)`).
+    pub fn ints_from(&self, i: usize, name: &str) -> Outcome<Vec<i64>> {
+        match self.get(i, name) {
+            Arg::Int(_) => (i..self.args.len())
+                .map(|k| match self.get(k, name) {
+                    Arg::Int(v) => Ok(*v),
+                    _ => self.odd(k, name),
+                })
+                .collect(),
+            Arg::None => Ok(Vec::new()),
+            _ => self.ints(i, name),
+        }
+    }
+
+    /// A shape; negative sizes cannot be written.
+    pub fn sizes(&self, i: usize, name: &str) -> Outcome<Vec<usize>> {
+        self.ints_from(i, name)?
+            .into_iter()
+            .map(|v| v.try_into().or_else(|_| self.odd(i, name)))
+            .collect()
+    }
+
+    /// One number for each of `N` dimensions; a lone one counts for all.
+    pub fn per_dim<const N: usize>(
+        &self,
+        i: usize,
+        name: &str,
+        default: usize,
+    ) -> Outcome<[usize; N]> {
+        let list = self.maybe_ints(i, name)?.unwrap_or_else(|| vec![default as i64]);
+        let size = |k: usize| list.get(if list.len() == 1 { 0 } else { k }).copied();
+        let mut out = [0; N];
+        for (k, out) in out.iter_mut().enumerate() {
+            match size(k).and_then(|v| usize::try_from(v).ok()) {
+                Some(v) if list.len() == 1 || list.len() == N => *out = v,
+                _ => return self.odd(i, name),
+            }
+        }
+        Ok(out)
+    }
+}

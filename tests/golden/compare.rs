@@ -1,0 +1,145 @@
+//! What came back against what was recorded.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use torchrs::Tensor;
+
+use crate::arg::{Arg, dtype};
+use crate::case::Case;
+
+/// Absolute and relative tolerance.
+#[derive(Clone, Copy)]
+pub struct Tolerance {
+    pub atol: f64,
+    pub rtol: f64,
+}
+
+impl Tolerance {
+    pub fn of(value: &Value) -> Self {
+        let get = |key: &str| value.get(key).and_then(Value::as_f64).unwrap_or(0.0);
+        Tolerance { atol: get("atol"), rtol: get("rtol") }
+    }
+
+    pub fn at_least(self, bound: f64) -> Self {
+        Tolerance { atol: self.atol.max(bound), rtol: self.rtol.max(bound) }
+    }
+}
+
+/// Elementwise, NaN equal to NaN.
+pub fn numbers(what: &str, got: &Tensor, want: &Tensor, tol: Tolerance) -> Result<(), String> {
+    if got.shape() != want.shape() {
+        return Err(format!("{what}: shape {:?}, expected {:?}", got.shape(), want.shape()));
+    }
+    if !got.dtype().is_floating_point() && !want.dtype().is_floating_point() {
+        let (g, w) = (got.to_vec::<i64>(), want.to_vec::<i64>());
+        return match g.iter().zip(&w).position(|(g, w)| g != w) {
+            None => Ok(()),
+            Some(i) => Err(format!("{what}: element {i} is {}, expected {}", g[i], w[i])),
+        };
+    }
+    for (i, (g, w)) in got.to_vec::<f64>().into_iter().zip(want.to_vec::<f64>()).enumerate() {
+        let same = g == w || (g.is_nan() && w.is_nan());
+        let close = w.is_finite() && (g - w).abs() <= tol.atol + tol.rtol * w.abs();
+        if !same && !close {
+            return Err(format!("{what}: element {i} is {g}, expected {w}"));
+        }
+    }
+    Ok(())
+}
+
+/// A result (tree) against `case.result`. Gives the output tensors by name.
+pub fn results(
+    case: &Case,
+    got: &Arg,
+    inputs: &BTreeMap<String, Tensor>,
+) -> Result<BTreeMap<String, Tensor>, String> {
+    let mut outputs = BTreeMap::new();
+    tree(case, "result", got, &case.json["result"], inputs, &mut outputs)?;
+    Ok(outputs)
+}
+
+fn tree(
+    case: &Case,
+    what: &str,
+    got: &Arg,
+    want: &Value,
+    inputs: &BTreeMap<String, Tensor>,
+    outputs: &mut BTreeMap<String, Tensor>,
+) -> Result<(), String> {
+    let differs = || Err(format!("{what}: got {got:?}, expected {want}"));
+    if let Some(name) = want.get("tensor").and_then(Value::as_str) {
+        let Arg::Tensor(t) = got else { return differs() };
+        outputs.insert(name.into(), t.clone());
+        return output(case, name, t, inputs);
+    }
+    if let Some(name) = want.get("dtype").and_then(Value::as_str) {
+        let same = matches!(got, Arg::Dtype(d) if d.is_some() && *d == dtype(name));
+        return if same { Ok(()) } else { differs() };
+    }
+    if let Some(size) = want.get("size") {
+        return tree(case, what, got, size, inputs, outputs);
+    }
+    let tol = Tolerance::of(&case.json["tol"]);
+    let near = |g: f64, w: f64| {
+        g == w || (g.is_nan() && w.is_nan()) || (g - w).abs() <= tol.atol + tol.rtol * w.abs()
+    };
+    let same = match (got, want) {
+        (Arg::List(got), Value::Array(want)) if got.len() == want.len() => {
+            for (i, (got, want)) in got.iter().zip(want).enumerate() {
+                tree(case, &format!("{what}[{i}]"), got, want, inputs, outputs)?;
+            }
+            true
+        }
+        (Arg::None, Value::Null) => true,
+        (Arg::Bool(g), Value::Bool(w)) => g == w,
+        (Arg::Str(g), Value::String(w)) => g == w,
+        (Arg::Int(g), Value::Number(w)) => w.as_i64() == Some(*g),
+        (Arg::Float(g), Value::Number(w)) => near(*g, w.as_f64().unwrap_or(f64::NAN)),
+        (Arg::Float(g), Value::Object(_)) => {
+            let w = want.get("float").and_then(Value::as_str).and_then(|w| w.parse().ok());
+            w.is_some_and(|w| near(*g, w))
+        }
+        _ => false,
+    };
+    if same { Ok(()) } else { differs() }
+}
+
+fn output(
+    case: &Case,
+    name: &str,
+    got: &Tensor,
+    inputs: &BTreeMap<String, Tensor>,
+) -> Result<(), String> {
+    let entry = case.json["outputs"].as_array().into_iter().flatten();
+    let entry = entry.clone().find(|o| o["name"] == name).expect("every output is described");
+    if entry["complex"] == true {
+        return Err(format!("{name}: complex"));
+    }
+    let want = case.tensor(entry["key"].as_str().expect("a key"));
+    let expected = entry["dtype"].as_str().and_then(dtype);
+    if Some(got.dtype()) != expected {
+        return Err(format!("{name}: type {}, expected {}", got.dtype(), entry["dtype"]));
+    }
+    let plain = torchrs::no_grad(|| if squared(case) { got * got } else { got.detach() });
+    numbers(name, &plain, &want, Tolerance::of(&case.json["tol"]))?;
+    if let Some(base) = entry["alias_of"].as_str().and_then(|base| inputs.get(base)) {
+        if !got.storage().ptr_eq(base.storage()) && got.numel() > 0 {
+            return Err(format!("{name}: a copy, expected a view of {}", entry["alias_of"]));
+        }
+        let strides = entry["stride"].as_array().into_iter().flatten();
+        let strides: Vec<i64> = strides.filter_map(Value::as_i64).collect();
+        let differ = strides.len() == got.dim()
+            && (0..got.dim())
+                .any(|d| got.shape()[d] > 1 && got.strides()[d] as i64 != strides[d]);
+        if differ && got.numel() > 0 {
+            return Err(format!("{name}: strides {:?}, expected {strides:?}", got.strides()));
+        }
+    }
+    Ok(())
+}
+
+/// Eigenvectors and the like are fixed up to sign: their squares are compared.
+pub fn squared(case: &Case) -> bool {
+    case.json["post"] == "square"
+}

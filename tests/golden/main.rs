@@ -1,0 +1,71 @@
+//! Results of real PyTorch, replayed through the public API.
+//!
+//! ```text
+//! cargo test --release --test golden [-- PART-OF-AN-OP]
+//! TORCHRS_GOLDEN_DIR=FOLDER cargo test --release --test golden
+//! ```
+//!
+//! Without `TORCHRS_GOLDEN_DIR` the cases under `tests/golden/cases` are run. Every op gets a line:
+//! passed, wrong, not implemented, skipped (fragile, or ruled out by Rust's types); wrong answers and
+//! missing `core` cases that are not in `tests/golden/missing.txt` fail the run. With an op's name the
+//! failures are told in full. The report is written to `target/golden.json`.
+
+mod arg;
+mod case;
+mod compare;
+mod forward;
+mod ops;
+mod report;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use case::{Case, Cases};
+use report::{Outcome, Report};
+
+fn main() -> ExitCode {
+    torchrs::init();
+    let filter = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    let folder = std::env::var_os("TORCHRS_GOLDEN_DIR")
+        .map_or_else(|| root.join("tests/golden/cases"), PathBuf::from);
+    let cases = match Cases::open(&folder) {
+        Ok(cases) => cases,
+        Err(error) => {
+            eprintln!("golden: {}: {error}", folder.display());
+            return ExitCode::FAILURE;
+        }
+    };
+    // Panics are outcomes, with their message; the default hook would print each.
+    std::panic::set_hook(Box::new(|_| {}));
+    let table = ops::table();
+    let mut report = Report::new(filter.is_some());
+    for case in cases.iter() {
+        if filter.as_ref().is_none_or(|filter| case.op().contains(filter.as_str())) {
+            report.add(&case, run(&table, &case));
+        }
+    }
+    let _ = std::panic::take_hook();
+    report.finish(&root)
+}
+
+fn run(table: &ops::Table, case: &Case) -> Outcome {
+    if case.fragile() {
+        return Outcome::Skipped("fragile".into());
+    }
+    let run = || match case.kind() {
+        "forward" | "error" => forward::run(table, case),
+        kind => Outcome::NotImplemented(format!("kind {kind}")),
+    };
+    match std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)) {
+        Ok(outcome) => outcome,
+        Err(panic) => Outcome::Wrong(format!("panic: {}", message(&*panic))),
+    }
+}
+
+fn message(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().cloned();
+    let text = text.or_else(|| panic.downcast_ref::<&str>().map(|s| s.to_string()));
+    let text = text.or_else(|| panic.downcast_ref::<torchrs::Error>().map(|e| e.to_string()));
+    text.unwrap_or_else(|| "of an unknown type".into())
+}
