@@ -45,6 +45,7 @@ mod normalization;
 mod parameter;
 mod per_dim;
 mod pooling;
+mod rnn;
 mod state_dict;
 
 pub use activation::{ELU, GELU, LeakyReLU, LogSoftmax, ReLU, SiLU, Sigmoid, Softmax, Tanh};
@@ -65,5 +66,9 @@ pub use normalization::{LayerNorm, RMSNorm};
 pub use parameter::{Buffer, Parameter, Training};
 pub use per_dim::{NormalizedShape, PerDim};
 pub use pooling::{AdaptiveAvgPool2d, AvgPool2d, MaxPool2d};
+pub use rnn::{
+    GRU, GRUCell, LSTM, LSTMCell, PackedSequence, RNN, RNNCell, RnnNonlinearity, RnnOptions,
+    pack_padded_sequence, pad_packed_sequence, pad_sequence,
+};
 pub use state_dict::{LoadReport, NamedTensors, StateDict};
 pub use torchrs_macros::Module;

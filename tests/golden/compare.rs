@@ -105,7 +105,8 @@ fn tree(
     if same { Ok(()) } else { differs() }
 }
 
-fn output(
+/// One output against its entry in the case.
+pub fn output(
     case: &Case,
     name: &str,
     got: &Tensor,

@@ -87,10 +87,23 @@ fn check(case: &Case, got: &Arg, inputs: &Named) -> Result<(), String> {
         let tol = Tolerance::of(&case.json["tol"]);
         compare::numbers(&format!("{name} afterwards"), &inputs[name], &want, tol)?;
     }
-    let Some(grads) = case.json.get("grads").and_then(Value::as_object) else { return Ok(()) };
+    match case.json.get("grads").and_then(Value::as_object) {
+        Some(grads) => derivatives(case, &outputs, inputs, grads),
+        None => Ok(()),
+    }
+}
+
+/// Gradients by `leaves` against `grads`, and second derivatives against the entry `double` if there is
+/// one.
+pub fn derivatives(
+    case: &Case,
+    outputs: &Named,
+    leaves: &Named,
+    grads: &serde_json::Map<String, Value>,
+) -> Result<(), String> {
     let second = case.json.get("double").filter(|d| !d.is_null());
     let cotangents = cotangents(case, second.is_some());
-    let first = gradients(case, &outputs, &cotangents, inputs, second.is_some())?;
+    let first = gradients(case, &outputs, &cotangents, leaves, second.is_some())?;
     let tol = Tolerance::of(&case.json["grad_tol"]);
     expected(case, "gradient", &first, grads, tol)?;
     let Some(second) = second else { return Ok(()) };
@@ -105,12 +118,12 @@ fn check(case: &Case, got: &Arg, inputs: &Named) -> Result<(), String> {
             }
         }
     }
-    for (what, key, leaves) in
-        [("second derivative", "grad", inputs), ("derivative by cotangent", "grad_cot", &cotangents)]
+    for (what, key, by) in
+        [("second derivative", "grad", leaves), ("derivative by cotangent", "grad_cot", &cotangents)]
     {
         let Some(want) = second.get(key).and_then(Value::as_object) else { continue };
-        let names: Vec<&String> = want.keys().filter(|n| leaves.contains_key(*n)).collect();
-        let wrt: Vec<&Tensor> = names.iter().map(|n| &leaves[*n]).collect();
+        let names: Vec<&String> = want.keys().filter(|n| by.contains_key(*n)).collect();
+        let wrt: Vec<&Tensor> = names.iter().map(|n| &by[*n]).collect();
         let found: Vec<Option<Tensor>> = if roots.is_empty() || wrt.is_empty() {
             vec![None; wrt.len()]
         } else {
@@ -125,7 +138,7 @@ fn check(case: &Case, got: &Arg, inputs: &Named) -> Result<(), String> {
 }
 
 /// The recorded cotangents, by output name.
-fn cotangents(case: &Case, requires_grad: bool) -> Named {
+pub fn cotangents(case: &Case, requires_grad: bool) -> Named {
     let recorded = case.json["cotangents"].as_object().into_iter().flatten();
     let tensor = |key: &Value| key.as_str().map(|key| case.tensor(key));
     let leaf = |t: Tensor| if requires_grad { t.requires_grad_(true) } else { t };
@@ -161,7 +174,7 @@ fn gradients(
     Ok(names.into_iter().cloned().zip(found).collect())
 }
 
-fn expected(
+pub fn expected(
     case: &Case,
     what: &str,
     got: &BTreeMap<String, Option<Tensor>>,

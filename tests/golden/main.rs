@@ -14,7 +14,9 @@ mod arg;
 mod case;
 mod compare;
 mod forward;
+mod modules;
 mod ops;
+mod programs;
 mod report;
 
 use std::path::PathBuf;
@@ -55,6 +57,8 @@ fn run(table: &ops::Table, case: &Case) -> Outcome {
     }
     let run = || match case.kind() {
         "forward" | "error" => forward::run(table, case),
+        "module" | "module_error" => modules::run(case),
+        "program" | "program_error" => programs::run(table, case),
         kind => Outcome::NotImplemented(format!("kind {kind}")),
     };
     match std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)) {

@@ -14,6 +14,7 @@ mod norm;
 mod pool;
 mod reduction;
 mod shape;
+mod tensor;
 mod unary;
 mod vision;
 
@@ -66,6 +67,7 @@ pub fn table() -> Table {
         pool::fill,
         reduction::fill,
         shape::fill,
+        tensor::fill,
         unary::fill,
         vision::fill,
     ] {

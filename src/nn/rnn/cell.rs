@@ -1,0 +1,172 @@
+//! One step of a recurrent network.
+
+use super::{Kind, Recurrent, RnnNonlinearity};
+use crate::error::{Error, throw};
+use crate::nn::{Module, Parameter, init};
+use crate::{Dtype, Tensor};
+
+/// Uniform within 1 / sqrt(hidden_size), as all weights and biases of recurrent networks start.
+pub(super) fn fresh(shape: &[usize], hidden_size: usize) -> Parameter {
+    let parameter = Parameter::new(Tensor::empty(shape, Dtype::F32));
+    let bound = 1.0 / (hidden_size as f64).sqrt();
+    init::uniform_(&parameter, -bound, bound);
+    parameter
+}
+
+/// Input and state as matrices: unbatched ones get a dimension. Throws for shapes that do not fit.
+#[track_caller]
+fn batched(
+    op: &str,
+    x: &Tensor,
+    state: Option<&[&Tensor]>,
+    (inputs, hidden, states): (usize, usize, usize),
+) -> (Tensor, Vec<Tensor>, bool) {
+    if !(x.dim() == 1 || x.dim() == 2) || x.size(-1) != inputs {
+        let message = format!(
+            "the input must be [batch, {inputs}] or [{inputs}], got {:?}",
+            x.shape()
+        );
+        throw(Error::shape(op, message));
+    }
+    let single = x.dim() == 1;
+    let x = if single { x.unsqueeze(0) } else { x.clone() };
+    let state = match state {
+        None => (0..states).map(|_| Tensor::zeros([x.size(0), hidden], x.dtype())).collect(),
+        Some(state) => state
+            .iter()
+            .map(|h| {
+                let h = if single && h.dim() == 1 { h.unsqueeze(0) } else { (*h).clone() };
+                if h.shape() != [x.size(0), hidden] {
+                    let message = format!(
+                        "the state must be [{}, {hidden}] for an input of {:?}, got {:?}",
+                        x.size(0),
+                        x.shape(),
+                        h.shape()
+                    );
+                    throw(Error::shape(op, message));
+                }
+                h
+            })
+            .collect(),
+    };
+    (x, state, single)
+}
+
+macro_rules! cells {
+    ($(
+        $(#[$doc:meta])*
+        $name:ident { $($field:ident: $t:ty)? } $kind:expr, $states:literal,
+    )*) => {$(
+        $(#[$doc])*
+        #[derive(Module)]
+        pub struct $name {
+            /// `[gates * hidden_size, input_size]`.
+            pub weight_ih: Parameter,
+            /// `[gates * hidden_size, hidden_size]`.
+            pub weight_hh: Parameter,
+            /// `[gates * hidden_size]`.
+            pub bias_ih: Option<Parameter>,
+            /// `[gates * hidden_size]`.
+            pub bias_hh: Option<Parameter>,
+            $(#[module(skip)] $field: $t,)?
+        }
+
+        impl $name {
+            /// With biases; all start uniform within 1 / sqrt(hidden_size).
+            #[track_caller]
+            pub fn new(input_size: usize, hidden_size: usize) -> Self {
+                if hidden_size == 0 {
+                    throw(Error::argument(stringify!($name), "hidden_size", "0; must be positive"));
+                }
+                $(let $field = <$t>::default();)?
+                let kind: Kind = $kind;
+                let rows = kind.gates() * hidden_size;
+                $name {
+                    weight_ih: fresh(&[rows, input_size], hidden_size),
+                    weight_hh: fresh(&[rows, hidden_size], hidden_size),
+                    bias_ih: Some(fresh(&[rows], hidden_size)),
+                    bias_hh: Some(fresh(&[rows], hidden_size)),
+                    $($field,)?
+                }
+            }
+
+            /// Without biases.
+            #[must_use]
+            pub fn no_bias(mut self) -> Self {
+                (self.bias_ih, self.bias_hh) = (None, None);
+                self
+            }
+
+            #[track_caller]
+            fn step(&self, x: &Tensor, state: Option<&[&Tensor]>) -> Vec<Tensor> {
+                $(let $field = self.$field;)?
+                let kind: Kind = $kind;
+                let sizes = (self.weight_ih.size(1), self.weight_hh.size(1), $states);
+                let (x, state, single) = batched(stringify!($name), x, state, sizes);
+                let weights = Recurrent {
+                    weight_hh: &self.weight_hh,
+                    bias_hh: self.bias_hh.as_deref(),
+                    weight_hr: None,
+                };
+                let gates = x.linear(&self.weight_ih, self.bias_ih.as_deref());
+                let next = kind.step(&weights, &gates, &state);
+                let plain = |h: Tensor| if single { h.squeeze_dim(0) } else { h };
+                next.into_iter().map(plain).collect()
+            }
+        }
+    )*};
+}
+
+cells! {
+    /// h' = tanh(W_ih x + b_ih + W_hh h + b_hh) (`torch.nn.RNNCell`).
+    RNNCell { nonlinearity: RnnNonlinearity } Kind::Simple(nonlinearity), 1,
+    /// Long short-term memory (`torch.nn.LSTMCell`; Hochreiter & Schmidhuber 1997).
+    LSTMCell {} Kind::Lstm, 2,
+    /// Gated recurrent unit (`torch.nn.GRUCell`; Cho et al. 2014).
+    GRUCell {} Kind::Gru, 1,
+}
+
+impl RNNCell {
+    /// With another nonlinearity.
+    #[must_use]
+    pub fn nonlinearity(mut self, nonlinearity: RnnNonlinearity) -> Self {
+        self.nonlinearity = nonlinearity;
+        self
+    }
+
+    /// The next state from `[batch, input_size]` and `[batch, hidden_size]` (zeros if `None`), or from
+    /// vectors.
+    ///
+    /// # Panics
+    /// Throws [`Error::Shape`] for shapes that do not fit.
+    #[track_caller]
+    pub fn forward(&self, input: &Tensor, hx: Option<&Tensor>) -> Tensor {
+        self.step(input, hx.map(|h| [h]).as_ref().map(|h| &h[..])).swap_remove(0)
+    }
+}
+
+impl GRUCell {
+    /// The next state from `[batch, input_size]` and `[batch, hidden_size]` (zeros if `None`), or from
+    /// vectors.
+    ///
+    /// # Panics
+    /// Throws [`Error::Shape`] for shapes that do not fit.
+    #[track_caller]
+    pub fn forward(&self, input: &Tensor, hx: Option<&Tensor>) -> Tensor {
+        self.step(input, hx.map(|h| [h]).as_ref().map(|h| &h[..])).swap_remove(0)
+    }
+}
+
+impl LSTMCell {
+    /// The next (h, c) from `[batch, input_size]` and the last ones, each `[batch, hidden_size]` (zeros
+    /// if `None`), or from vectors.
+    ///
+    /// # Panics
+    /// Throws [`Error::Shape`] for shapes that do not fit.
+    #[track_caller]
+    pub fn forward(&self, input: &Tensor, hx: Option<(&Tensor, &Tensor)>) -> (Tensor, Tensor) {
+        let mut next = self.step(input, hx.map(|(h, c)| [h, c]).as_ref().map(|s| &s[..]));
+        let c = next.swap_remove(1);
+        (next.swap_remove(0), c)
+    }
+}

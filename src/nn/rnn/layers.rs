@@ -1,0 +1,451 @@
+//! Layers of recurrent cells over whole sequences.
+
+use super::cell::fresh;
+use super::packed::{PackedSequence, rows};
+use super::{Kind, Recurrent, RnnNonlinearity};
+use crate::error::{Error, throw};
+use crate::nn::{Module, Parameter, Training, Visitor, VisitorMut};
+use crate::Tensor;
+
+/// How layers are stacked; the same for all kinds.
+///
+/// ```
+/// use torchrs::nn::{LSTM, RnnOptions};
+/// let options = RnnOptions { num_layers: 2, bidirectional: true, ..Default::default() };
+/// let lstm = LSTM::new(8, 16, options);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RnnOptions {
+    /// Layers; each takes the outputs of the one before.
+    pub num_layers: usize,
+    /// Whether there are biases.
+    pub bias: bool,
+    /// Inputs and outputs are `[batch, time, features]`, not `[time, batch, features]`.
+    pub batch_first: bool,
+    /// Dropout on the outputs of all layers but the last, in training.
+    pub dropout: f64,
+    /// A second set of cells reads each sequence backwards.
+    pub bidirectional: bool,
+    /// Size to which h is projected; 0 for none (LSTM only; Sak et al. 2014).
+    pub proj_size: usize,
+}
+
+impl Default for RnnOptions {
+    fn default() -> Self {
+        RnnOptions {
+            num_layers: 1,
+            bias: true,
+            batch_first: false,
+            dropout: 0.0,
+            bidirectional: false,
+            proj_size: 0,
+        }
+    }
+}
+
+/// The weights of all layers and directions, by PyTorch's names.
+struct Layers {
+    kind: Kind,
+    name: &'static str,
+    hidden_size: usize,
+    input_size: usize,
+    options: RnnOptions,
+    parameters: Vec<(String, Parameter)>,
+    training: Training,
+}
+
+/// The input as steps: the elements of all sequences at one time; a batch that shrinks if packed.
+struct Steps {
+    data: Tensor,
+    sizes: Vec<usize>,
+}
+
+impl Layers {
+    #[track_caller]
+    fn new(
+        kind: Kind,
+        name: &'static str,
+        input_size: usize,
+        hidden_size: usize,
+        options: RnnOptions,
+    ) -> Self {
+        let bad = |what: &str, message: String| -> ! { throw(Error::argument(name, what, message)) };
+        if hidden_size == 0 {
+            bad("hidden_size", "0; must be positive".into());
+        }
+        if options.num_layers == 0 {
+            bad("num_layers", "0; must be positive".into());
+        }
+        if !(0.0..=1.0).contains(&options.dropout) {
+            bad("dropout", format!("{}; must be between 0 and 1", options.dropout));
+        }
+        if options.proj_size != 0 && (kind != Kind::Lstm || options.proj_size >= hidden_size) {
+            let message = format!(
+                "{}; only an LSTM projects, to less than its hidden_size {hidden_size}",
+                options.proj_size
+            );
+            bad("proj_size", message);
+        }
+        let directions = if options.bidirectional { 2 } else { 1 };
+        let outputs = if options.proj_size > 0 { options.proj_size } else { hidden_size };
+        let rows = kind.gates() * hidden_size;
+        let mut parameters = Vec::new();
+        for layer in 0..options.num_layers {
+            let inputs = if layer == 0 { input_size } else { outputs * directions };
+            for direction in 0..directions {
+                let mut add = |part: &str, shape: &[usize]| {
+                    let name = name_of(part, layer, direction);
+                    parameters.push((name, fresh(shape, hidden_size)));
+                };
+                add("weight_ih", &[rows, inputs]);
+                add("weight_hh", &[rows, outputs]);
+                if options.bias {
+                    add("bias_ih", &[rows]);
+                    add("bias_hh", &[rows]);
+                }
+                if options.proj_size > 0 {
+                    add("weight_hr", &[options.proj_size, hidden_size]);
+                }
+            }
+        }
+        let training = Training::default();
+        Layers { kind, name, hidden_size, input_size, options, parameters, training }
+    }
+
+    fn directions(&self) -> usize {
+        if self.options.bidirectional { 2 } else { 1 }
+    }
+
+    /// Sizes of h, and for an LSTM of c.
+    fn state_sizes(&self) -> Vec<usize> {
+        let RnnOptions { proj_size, .. } = self.options;
+        let h = if proj_size > 0 { proj_size } else { self.hidden_size };
+        if self.kind == Kind::Lstm { vec![h, self.hidden_size] } else { vec![h] }
+    }
+
+    fn parameter(&self, part: &str, layer: usize, direction: usize) -> Option<&Tensor> {
+        let name = name_of(part, layer, direction);
+        self.parameters.iter().find(|(n, _)| *n == name).map(|(_, p)| p.tensor())
+    }
+
+    /// Padded sequences, batched or not. States are `[layers * directions, batch, size]`.
+    #[track_caller]
+    fn padded(&self, input: &Tensor, state: Option<Vec<&Tensor>>) -> (Tensor, Vec<Tensor>) {
+        if !(input.dim() == 2 || input.dim() == 3) || input.size(-1) != self.input_size {
+            let message = format!(
+                "the input must be [time, batch, {0}] ([batch, time, {0}] with batch_first) or \
+                 [time, {0}], got {1:?}",
+                self.input_size,
+                input.shape()
+            );
+            throw(Error::shape(self.name, message));
+        }
+        let single = input.dim() == 2;
+        let turned = self.options.batch_first && !single;
+        let x = match (single, turned) {
+            (true, _) => input.unsqueeze(1),
+            (_, true) => input.transpose(0, 1),
+            _ => input.clone(),
+        };
+        let (time, batch) = (x.size(0), x.size(1));
+        let state = state.map(|state| {
+            let lift = |h: &Tensor| if single && h.dim() == 2 { h.unsqueeze(1) } else { h.clone() };
+            state.into_iter().map(lift).collect()
+        });
+        let steps = Steps { data: x.reshape([(time * batch) as i64, -1]), sizes: vec![batch; time] };
+        let (out, state) = self.run(steps, batch, state);
+        let out = out.view([time as i64, batch as i64, -1]);
+        let out = match (single, turned) {
+            (true, _) => out.squeeze_dim(1),
+            (_, true) => out.transpose(0, 1),
+            _ => out,
+        };
+        let plain = |h: Tensor| if single { h.squeeze_dim(1) } else { h };
+        (out, state.into_iter().map(plain).collect())
+    }
+
+    /// Packed sequences. States are in the order of the batch, outside and in.
+    #[track_caller]
+    fn packed(
+        &self,
+        input: &PackedSequence,
+        state: Option<Vec<&Tensor>>,
+    ) -> (PackedSequence, Vec<Tensor>) {
+        let order = |indices: Option<Vec<i64>>, h: &Tensor| match indices {
+            Some(indices) => rows(h, 1, &indices),
+            None => h.clone(),
+        };
+        let sort = |h| order(input.sorted_indices.clone(), h);
+        let state = state.map(|state| state.into_iter().map(sort).collect());
+        let steps = Steps { data: input.data.clone(), sizes: input.batch_sizes.clone() };
+        let batch = input.batch_sizes.first().copied().unwrap_or(0);
+        let (data, state) = self.run(steps, batch, state);
+        let state = state.iter().map(|h| order(input.unsorted_indices(), h)).collect();
+        (PackedSequence { data, ..input.clone() }, state)
+    }
+
+    #[track_caller]
+    fn run(
+        &self,
+        mut steps: Steps,
+        batch: usize,
+        state: Option<Vec<Tensor>>,
+    ) -> (Tensor, Vec<Tensor>) {
+        let (layers, directions) = (self.options.num_layers, self.directions());
+        let sizes = self.state_sizes();
+        let state = state.unwrap_or_else(|| {
+            let zeros = |&size: &usize| {
+                Tensor::zeros([layers * directions, batch, size], steps.data.dtype())
+            };
+            sizes.iter().map(zeros).collect()
+        });
+        for (h, &size) in state.iter().zip(&sizes) {
+            if h.shape() != [layers * directions, batch, size] {
+                let message = format!(
+                    "the state must be [{}, {batch}, {size}], got {:?}",
+                    layers * directions,
+                    h.shape()
+                );
+                throw(Error::shape(self.name, message));
+            }
+        }
+        let mut last: Vec<Vec<Tensor>> = vec![Vec::new(); sizes.len()];
+        for layer in 0..layers {
+            let mut outputs = Vec::new();
+            for direction in 0..directions {
+                let at = (layer * directions + direction) as i64;
+                let first = state.iter().map(|h| h.select(0, at)).collect();
+                let (out, state) = self.direction(&steps, layer, direction, first);
+                outputs.push(out);
+                for (last, h) in last.iter_mut().zip(state) {
+                    last.push(h);
+                }
+            }
+            let out = if directions == 1 { outputs.remove(0) } else { Tensor::cat(&outputs, -1) };
+            let drops = layer + 1 < layers && self.options.dropout > 0.0;
+            steps.data = match drops {
+                true => out.dropout(self.options.dropout, self.training.get()),
+                false => out,
+            };
+        }
+        (steps.data, last.iter().map(|h| Tensor::stack(h, 0)).collect())
+    }
+
+    /// One direction of one layer: outputs in the order of time, and the last state of each sequence.
+    #[track_caller]
+    fn direction(
+        &self,
+        steps: &Steps,
+        layer: usize,
+        direction: usize,
+        first: Vec<Tensor>,
+    ) -> (Tensor, Vec<Tensor>) {
+        let part = |name| self.parameter(name, layer, direction);
+        let weights = Recurrent {
+            weight_hh: part("weight_hh").expect("made in new"),
+            bias_hh: part("bias_hh"),
+            weight_hr: part("weight_hr"),
+        };
+        let weight_ih = part("weight_ih").expect("made in new");
+        let gates = steps.data.linear(weight_ih, part("bias_ih")).split_sizes(&steps.sizes, 0);
+        let narrow = |state: &[Tensor], from: usize, to: usize| -> Vec<Tensor> {
+            state.iter().map(|h| h.narrow(0, from, to - from)).collect()
+        };
+        let join = |a: Vec<Tensor>, b: Vec<Tensor>| -> Vec<Tensor> {
+            a.into_iter().zip(b).map(|(a, b)| Tensor::cat(&[a, b], 0)).collect()
+        };
+        let backwards = direction == 1;
+        let mut outputs = Vec::with_capacity(gates.len());
+        // Sequences that have ended, the shortest first.
+        let mut ended: Vec<Vec<Tensor>> = Vec::new();
+        let rows = |state: &[Tensor]| state[0].size(0);
+        let mut state = match backwards {
+            true => narrow(&first, 0, steps.sizes.last().copied().unwrap_or(0)),
+            false => first.clone(),
+        };
+        for t in 0..gates.len() {
+            let gates = &gates[if backwards { gates.len() - 1 - t } else { t }];
+            let n = gates.size(0);
+            if n < rows(&state) {
+                ended.push(narrow(&state, n, rows(&state)));
+                state = narrow(&state, 0, n);
+            } else if n > rows(&state) {
+                let more = narrow(&first, rows(&state), n);
+                state = join(state, more);
+            }
+            state = self.kind.step(&weights, gates, &state);
+            outputs.push(state[0].clone());
+        }
+        if backwards {
+            outputs.reverse();
+        }
+        let last = ended.into_iter().rev().fold(state, join);
+        if outputs.is_empty() {
+            let size = self.state_sizes()[0];
+            return (Tensor::zeros([0, size], steps.data.dtype()), last);
+        }
+        (Tensor::cat(&outputs, 0), last)
+    }
+}
+
+fn name_of(part: &str, layer: usize, direction: usize) -> String {
+    format!("{part}_l{layer}{}", if direction == 1 { "_reverse" } else { "" })
+}
+
+macro_rules! layers {
+    ($($(#[$doc:meta])* $name:ident,)*) => {$(
+        $(#[$doc])*
+        pub struct $name(Layers);
+
+        impl Module for $name {
+            fn visit<'a>(&'a self, visitor: &mut dyn Visitor<'a>) {
+                for (name, parameter) in &self.0.parameters {
+                    visitor.parameter(name, parameter);
+                }
+                visitor.training(&self.0.training);
+            }
+
+            fn visit_mut(&mut self, visitor: &mut dyn VisitorMut) {
+                for (name, parameter) in &mut self.0.parameters {
+                    visitor.parameter(name, parameter);
+                }
+            }
+
+            fn name(&self) -> &str {
+                stringify!($name)
+            }
+
+            fn extra_repr(&self) -> String {
+                let Layers { input_size, hidden_size, options, .. } = &self.0;
+                let layers = match options.num_layers {
+                    1 => String::new(),
+                    n => format!(", num_layers={n}"),
+                };
+                format!("{input_size}, {hidden_size}{layers}")
+            }
+        }
+    )*};
+}
+
+layers! {
+    /// Simple recurrent layers, h' = tanh(W_ih x + b_ih + W_hh h + b_hh) (`torch.nn.RNN`; Elman 1990).
+    RNN,
+    /// Layers of gated recurrent units (`torch.nn.GRU`; Cho et al. 2014).
+    GRU,
+    /// Layers of long short-term memory (`torch.nn.LSTM`; Hochreiter & Schmidhuber 1997).
+    LSTM,
+}
+
+impl RNN {
+    /// With [`RnnNonlinearity::Tanh`].
+    ///
+    /// # Panics
+    /// Throws [`Error::Argument`] for sizes and options that cannot be.
+    #[track_caller]
+    pub fn new(input_size: usize, hidden_size: usize, options: RnnOptions) -> Self {
+        Self::with_nonlinearity(input_size, hidden_size, RnnNonlinearity::Tanh, options)
+    }
+
+    /// With a nonlinearity.
+    ///
+    /// # Panics
+    /// As [`RNN::new`].
+    #[track_caller]
+    pub fn with_nonlinearity(
+        input_size: usize,
+        hidden_size: usize,
+        nonlinearity: RnnNonlinearity,
+        options: RnnOptions,
+    ) -> Self {
+        RNN(Layers::new(Kind::Simple(nonlinearity), "RNN", input_size, hidden_size, options))
+    }
+}
+
+impl GRU {
+    /// Weights and biases start uniform within 1 / sqrt(hidden_size).
+    ///
+    /// # Panics
+    /// Throws [`Error::Argument`] for sizes and options that cannot be.
+    #[track_caller]
+    pub fn new(input_size: usize, hidden_size: usize, options: RnnOptions) -> Self {
+        GRU(Layers::new(Kind::Gru, "GRU", input_size, hidden_size, options))
+    }
+}
+
+macro_rules! forward_with_one_state {
+    ($($name:ident)*) => {$(
+        impl $name {
+            /// Outputs of the last layer for all steps, `[time, batch, directions * hidden]`, and the
+            /// last h of each layer and direction, `[layers * directions, batch, hidden]`, from
+            /// sequences `[time, batch, input_size]` and the first h (zeros if `None`). Without
+            /// `batch` in all of them for one sequence; see [`RnnOptions::batch_first`].
+            ///
+            /// # Panics
+            /// Throws [`Error::Shape`] for shapes that do not fit.
+            #[track_caller]
+            pub fn forward(&self, input: &Tensor, hx: Option<&Tensor>) -> (Tensor, Tensor) {
+                let (out, mut state) = self.0.padded(input, hx.map(|h| vec![h]));
+                (out, state.swap_remove(0))
+            }
+
+            /// [`forward`](Self::forward) for sequences of different lengths.
+            ///
+            /// # Panics
+            /// Throws [`Error::Shape`] for shapes that do not fit.
+            #[track_caller]
+            pub fn forward_packed(
+                &self,
+                input: &PackedSequence,
+                hx: Option<&Tensor>,
+            ) -> (PackedSequence, Tensor) {
+                let (out, mut state) = self.0.packed(input, hx.map(|h| vec![h]));
+                (out, state.swap_remove(0))
+            }
+        }
+    )*};
+}
+forward_with_one_state! { RNN GRU }
+
+impl LSTM {
+    /// Weights and biases start uniform within 1 / sqrt(hidden_size).
+    ///
+    /// # Panics
+    /// Throws [`Error::Argument`] for sizes and options that cannot be.
+    #[track_caller]
+    pub fn new(input_size: usize, hidden_size: usize, options: RnnOptions) -> Self {
+        LSTM(Layers::new(Kind::Lstm, "LSTM", input_size, hidden_size, options))
+    }
+
+    /// Outputs of the last layer for all steps, `[time, batch, directions * hidden]`, and the last
+    /// (h, c) of each layer and direction, `[layers * directions, batch, hidden]`, from sequences
+    /// `[time, batch, input_size]` and the first (h, c) (zeros if `None`). Without `batch` in all of
+    /// them for one sequence; see [`RnnOptions::batch_first`].
+    ///
+    /// # Panics
+    /// Throws [`Error::Shape`] for shapes that do not fit.
+    #[track_caller]
+    pub fn forward(
+        &self,
+        input: &Tensor,
+        hx: Option<(&Tensor, &Tensor)>,
+    ) -> (Tensor, (Tensor, Tensor)) {
+        let (out, mut state) = self.0.padded(input, hx.map(|(h, c)| vec![h, c]));
+        let c = state.swap_remove(1);
+        (out, (state.swap_remove(0), c))
+    }
+
+    /// [`forward`](Self::forward) for sequences of different lengths.
+    ///
+    /// # Panics
+    /// Throws [`Error::Shape`] for shapes that do not fit.
+    #[track_caller]
+    pub fn forward_packed(
+        &self,
+        input: &PackedSequence,
+        hx: Option<(&Tensor, &Tensor)>,
+    ) -> (PackedSequence, (Tensor, Tensor)) {
+        let (out, mut state) = self.0.packed(input, hx.map(|(h, c)| vec![h, c]));
+        let c = state.swap_remove(1);
+        (out, (state.swap_remove(0), c))
+    }
+}

@@ -1,0 +1,155 @@
+//! Batches of sequences of different lengths (`torch.nn.utils.rnn`).
+
+use crate::error::{Error, throw};
+use crate::Tensor;
+
+/// Sequences of different lengths without padding: the elements of all sequences at the first time
+/// step, then those at the second, .. (`torch.nn.utils.rnn.PackedSequence`). The sequences are sorted,
+/// the longest first.
+#[derive(Clone, Debug)]
+pub struct PackedSequence {
+    /// `[sum of the lengths, ...]`.
+    pub data: Tensor,
+    /// Number of sequences that have a first, second, .. element; falling.
+    pub batch_sizes: Vec<usize>,
+    /// Where each of the sorted sequences was in the batch.
+    pub sorted_indices: Option<Vec<i64>>,
+}
+
+impl PackedSequence {
+    /// For each sequence of the batch its place among the sorted ones.
+    pub fn unsorted_indices(&self) -> Option<Vec<i64>> {
+        self.sorted_indices.as_ref().map(|sorted| {
+            let mut places = vec![0; sorted.len()];
+            for (place, &sequence) in sorted.iter().enumerate() {
+                places[sequence as usize] = place as i64;
+            }
+            places
+        })
+    }
+}
+
+pub(super) fn rows(x: &Tensor, dim: i64, indices: &[i64]) -> Tensor {
+    x.index_select(dim, &Tensor::from_slice(indices, [indices.len()]))
+}
+
+/// Packs `[time, batch, ...]` (or `[batch, time, ...]`) whose sequences have these lengths
+/// (`torch.nn.utils.rnn.pack_padded_sequence`). With `enforce_sorted` the lengths must fall already.
+///
+/// # Panics
+/// Throws [`Error::Argument`] for lengths that are not sorted, not positive, longer than the input,
+/// or not one per sequence.
+#[track_caller]
+pub fn pack_padded_sequence(
+    input: &Tensor,
+    lengths: &[usize],
+    batch_first: bool,
+    enforce_sorted: bool,
+) -> PackedSequence {
+    let bad = |message: String| -> ! {
+        throw(Error::argument("pack_padded_sequence", "lengths", message))
+    };
+    if input.dim() < 2 {
+        let message = format!("takes [time, batch, ...], got {:?}", input.shape());
+        throw(Error::shape("pack_padded_sequence", message));
+    }
+    let mut input = if batch_first { input.transpose(0, 1) } else { input.clone() };
+    let (time, batch) = (input.size(0), input.size(1));
+    if lengths.len() != batch {
+        bad(format!("{} lengths for a batch of {batch}", lengths.len()));
+    }
+    if let Some(length) = lengths.iter().find(|&&n| n == 0 || n > time) {
+        bad(format!("{length} is not between 1 and the input's {time}"));
+    }
+    let mut order: Vec<i64> = (0..batch as i64).collect();
+    order.sort_by_key(|&i| std::cmp::Reverse(lengths[i as usize]));
+    let sorted_indices = if enforce_sorted {
+        if !lengths.is_sorted_by(|a, b| a >= b) {
+            bad(format!("{lengths:?} do not fall, which enforce_sorted asks for"));
+        }
+        None
+    } else {
+        input = rows(&input, 1, &order);
+        Some(order.clone())
+    };
+    let longest = lengths.iter().copied().max().unwrap_or(0);
+    let batch_sizes: Vec<usize> =
+        (0..longest).map(|t| lengths.iter().filter(|&&n| n > t).count()).collect();
+    let steps: Vec<Tensor> = batch_sizes
+        .iter()
+        .enumerate()
+        .map(|(t, &n)| input.select(0, t as i64).narrow(0, 0, n))
+        .collect();
+    PackedSequence { data: Tensor::cat(&steps, 0), batch_sizes, sorted_indices }
+}
+
+/// The padded form of packed sequences, and their lengths (`torch.nn.utils.rnn.pad_packed_sequence`).
+/// `total_length` pads further.
+///
+/// # Panics
+/// Throws [`Error::Argument`] when `total_length` is less than the longest sequence.
+#[track_caller]
+pub fn pad_packed_sequence(
+    sequence: &PackedSequence,
+    batch_first: bool,
+    padding_value: f64,
+    total_length: Option<usize>,
+) -> (Tensor, Vec<usize>) {
+    let sizes = &sequence.batch_sizes;
+    let time = total_length.unwrap_or(sizes.len());
+    if time < sizes.len() {
+        let message = format!("{time} is less than the longest sequence, {}", sizes.len());
+        throw(Error::argument("pad_packed_sequence", "total_length", message));
+    }
+    let (data, batch) = (&sequence.data, sizes.first().copied().unwrap_or(0));
+    let padding = |rows: usize| {
+        let mut shape = data.shape().to_vec();
+        shape[0] = rows;
+        Tensor::full(&shape[..], padding_value, data.dtype())
+    };
+    let mut start = 0;
+    let steps: Vec<Tensor> = (0..time)
+        .map(|t| {
+            let n = sizes.get(t).copied().unwrap_or(0);
+            let step = data.narrow(0, start, n);
+            start += n;
+            if n < batch { Tensor::cat(&[step, padding(batch - n)], 0) } else { step }
+        })
+        .collect();
+    let mut padded = Tensor::stack(&steps, 0);
+    let mut lengths: Vec<usize> =
+        (0..batch).map(|i| sizes.iter().filter(|&&n| n > i).count()).collect();
+    if let Some(places) = sequence.unsorted_indices() {
+        padded = rows(&padded, 1, &places);
+        lengths = places.iter().map(|&place| lengths[place as usize]).collect();
+    }
+    (if batch_first { padded.transpose(0, 1) } else { padded }, lengths)
+}
+
+/// Sequences `[length, ...]` side by side, filled up with `padding_value` behind (or, with
+/// `padding_left`, before) each (`torch.nn.utils.rnn.pad_sequence`).
+///
+/// # Panics
+/// Throws [`Error::Argument`] for an empty list.
+#[track_caller]
+pub fn pad_sequence(
+    sequences: &[Tensor],
+    batch_first: bool,
+    padding_value: f64,
+    padding_left: bool,
+) -> Tensor {
+    let Some(longest) = sequences.iter().map(|s| s.size(0)).max() else {
+        throw(Error::argument("pad_sequence", "sequences", "is empty"));
+    };
+    let padded: Vec<Tensor> = sequences
+        .iter()
+        .map(|s| {
+            let mut shape = s.shape().to_vec();
+            shape[0] = longest - s.size(0);
+            let padding = Tensor::full(&shape[..], padding_value, s.dtype());
+            let parts = if padding_left { [padding, s.clone()] } else { [s.clone(), padding] };
+            Tensor::cat(&parts, 0)
+        })
+        .collect();
+    Tensor::stack(&padded, if batch_first { 0 } else { 1 })
+}

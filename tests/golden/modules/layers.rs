@@ -1,0 +1,103 @@
+//! Modules with parameters or buffers.
+
+use torchrs::nn::{self, Forward};
+
+use super::{Built, Setup, built};
+use crate::arg::{Arg, Call, Outcome, lacks};
+
+/// How a module that maps a tensor to a tensor is called.
+pub fn forward<M: Forward>(module: &M, call: &Call) -> Outcome {
+    Ok(Arg::Tensor(module.forward(call.tensor(0, "input")?)))
+}
+
+pub fn build(setup: &Setup) -> Option<Outcome<Built>> {
+    let c = &setup.args;
+    Some((|| match setup.op.as_str() {
+        "nn.Linear" => {
+            let (inputs, outputs) =
+                (c.count(0, "in_features", 0)?, c.count(1, "out_features", 0)?);
+            let layer = match c.flag(2, "bias", true)? {
+                true => nn::Linear::new(inputs, outputs),
+                false => nn::Linear::no_bias(inputs, outputs),
+            };
+            built(setup, layer, forward)
+        }
+        "nn.Conv1d" => convolution!(setup, c, Conv1d, 1),
+        "nn.Conv2d" => convolution!(setup, c, Conv2d, 2),
+        "nn.BatchNorm1d" => batch_norm!(setup, c, BatchNorm1d),
+        "nn.BatchNorm2d" => batch_norm!(setup, c, BatchNorm2d),
+        "nn.LayerNorm" => {
+            let shape: Vec<usize> = c.sizes(0, "normalized_shape")?;
+            let mut layer = nn::LayerNorm::new(&shape[..]).eps(c.float(1, "eps", 1e-5)?);
+            if !c.flag(2, "elementwise_affine", true)? {
+                layer = layer.no_affine();
+            } else if !c.flag(3, "bias", true)? {
+                layer = layer.no_bias();
+            }
+            built(setup, layer, forward)
+        }
+        "nn.RMSNorm" => {
+            let shape: Vec<usize> = c.sizes(0, "normalized_shape")?;
+            let mut layer = nn::RMSNorm::new(&shape[..]);
+            if let Some(eps) = c.maybe_float(1, "eps")? {
+                layer = layer.eps(eps);
+            }
+            if !c.flag(2, "elementwise_affine", true)? {
+                layer = layer.no_affine();
+            }
+            built(setup, layer, forward)
+        }
+        "nn.Embedding" => {
+            let (rows, width) = (c.count(0, "num_embeddings", 0)?, c.count(1, "embedding_dim", 0)?);
+            let mut layer = nn::Embedding::new(rows, width);
+            if let Some(index) = c.maybe_int(2, "padding_idx")? {
+                layer = layer.padding_idx(index);
+            }
+            built(setup, layer, forward)
+        }
+        _ => Err(crate::arg::Stop::NotImplemented(String::new())),
+    })())
+    .filter(|built| !matches!(built, Err(crate::arg::Stop::NotImplemented(why)) if why.is_empty()))
+}
+
+macro_rules! convolution {
+    ($setup:ident, $c:ident, $class:ident, $dims:literal) => {{
+        let (inputs, outputs) = ($c.count(0, "in_channels", 0)?, $c.count(1, "out_channels", 0)?);
+        if let Arg::Str(mode) = $c.get(4, "padding") {
+            return lacks(format!("padding={mode}"));
+        }
+        if $c.text(8, "padding_mode", "zeros")? != "zeros" {
+            return lacks("padding_mode");
+        }
+        let mut layer = nn::$class::new(inputs, outputs, $c.per_dim::<$dims>(2, "kernel_size", 1)?)
+            .stride($c.per_dim::<$dims>(3, "stride", 1)?)
+            .padding($c.per_dim::<$dims>(4, "padding", 0)?)
+            .dilation($c.per_dim::<$dims>(5, "dilation", 1)?);
+        let groups = $c.count(6, "groups", 1)?;
+        if groups != 1 {
+            layer = layer.groups(groups);
+        }
+        if !$c.flag(7, "bias", true)? {
+            layer = layer.no_bias();
+        }
+        built($setup, layer, forward)
+    }};
+}
+use convolution;
+
+macro_rules! batch_norm {
+    ($setup:ident, $c:ident, $class:ident) => {{
+        let mut layer = nn::$class::new($c.count(0, "num_features", 0)?).eps($c.float(1, "eps", 1e-5)?);
+        if $c.given(2, "momentum") {
+            layer = layer.momentum($c.maybe_float(2, "momentum")?);
+        }
+        if !$c.flag(3, "affine", true)? {
+            layer = layer.no_affine();
+        }
+        if !$c.flag(4, "track_running_stats", true)? {
+            layer = layer.no_running_stats();
+        }
+        built($setup, layer, forward)
+    }};
+}
+use batch_norm;

@@ -1,0 +1,151 @@
+//! Modules: constructed, loaded, called; outputs, changed state, gradients of inputs and parameters.
+
+mod layers;
+mod recurrent;
+mod stateless;
+mod transformer;
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use serde_json::{Map, Value};
+use torchrs::nn::{Module, StateDict};
+use torchrs::{Dtype, Tensor};
+
+use crate::arg::{Arg, Call, Outcome as Called, Stop, dtype, lacks};
+use crate::case::Case;
+use crate::compare::{self, Tolerance};
+use crate::forward;
+use crate::report::Outcome;
+
+/// A module that is ready to be called.
+pub struct Built {
+    module: Rc<dyn Module>,
+    call: Box<dyn Fn(&Call) -> Called>,
+}
+
+/// What a class's constructor gives: a module of any type and how it is called.
+pub fn built<M: Module + 'static>(
+    setup: &Setup,
+    mut module: M,
+    call: impl Fn(&M, &Call) -> Called + 'static,
+) -> Called<Built> {
+    if setup.dtype != Dtype::F32 {
+        module.to(setup.dtype);
+    }
+    let module = Rc::new(module);
+    Ok(Built { module: module.clone(), call: Box::new(move |c| call(&module, c)) })
+}
+
+/// A class's constructor arguments.
+pub struct Setup {
+    pub op: String,
+    pub args: Call,
+    pub dtype: Dtype,
+    /// `init` where it is a tree of modules.
+    pub tree: Value,
+    /// How the input is packed before the call.
+    pub packed: Value,
+}
+
+pub fn run(case: &Case) -> Outcome {
+    let must_fail = case.kind() == "module_error";
+    let inputs = match case.inputs() {
+        Ok(inputs) => inputs,
+        Err(why) => return Outcome::NotImplemented(why),
+    };
+    let result = torchrs::catch(|| checked(case, &inputs));
+    match result {
+        Err(_) if must_fail => Outcome::Passed,
+        Err(error) => Outcome::Wrong(format!("error: {error}")),
+        Ok(Err(Stop::Unwritable(_))) if must_fail => Outcome::Passed,
+        Ok(Err(Stop::NotImplemented(why) | Stop::Unwritable(why))) => Outcome::NotImplemented(why),
+        Ok(Ok(_)) if must_fail => {
+            Outcome::Wrong(format!("no error, expected {}", case.json["message"]))
+        }
+        Ok(Ok(Ok(()))) => Outcome::Passed,
+        Ok(Ok(Err(why))) => Outcome::Wrong(why),
+    }
+}
+
+fn checked(case: &Case, inputs: &BTreeMap<String, Tensor>) -> Called<Result<(), String>> {
+    let setup = setup(case, inputs)?;
+    let built = build(&setup)?;
+    if let Some(unused) = setup.args.unused() {
+        return lacks(format!("constructor's {unused}"));
+    }
+    let Built { module, call } = built;
+    if let Some(state) = case.json["state"].as_object() {
+        let mut loaded = StateDict::new();
+        for (name, key) in state {
+            loaded.insert(name, case.tensor(key.as_str().expect("a key")));
+        }
+        if let Err(error) = module.load_state_dict(&loaded, true) {
+            return Ok(Err(error.to_string()));
+        }
+    }
+    module.set_training(case.json["training"] != false);
+    let Arg::List(args) = case.decode(&case.json["args"], inputs) else { panic!("args is a list") };
+    let named = case.json["kwargs"].as_object().into_iter().flatten();
+    let named = named.map(|(name, value)| (name.clone(), case.decode(value, inputs))).collect();
+    let arguments = Call::new(case.op(), args, named);
+    let got = call(&arguments)?;
+    if let Some(unused) = arguments.unused() {
+        return lacks(unused);
+    }
+    Ok(compared(case, &*module, &got, inputs))
+}
+
+fn compared(
+    case: &Case,
+    module: &dyn Module,
+    got: &Arg,
+    inputs: &BTreeMap<String, Tensor>,
+) -> Result<(), String> {
+    let outputs = compare::results(case, got, inputs)?;
+    let state = module.state_dict();
+    for (name, key) in case.json["state_after"].as_object().into_iter().flatten() {
+        let want = case.tensor(key.as_str().expect("a key"));
+        let got = state.get(name).ok_or_else(|| format!("no {name} in the state"))?;
+        compare::numbers(name, got, &want, Tolerance::of(&case.json["tol"]))?;
+    }
+    let mut leaves = inputs.clone();
+    leaves.extend(module.named_parameters());
+    let mut grads = Map::new();
+    for key in ["grads", "param_grads"] {
+        let entries = case.json[key].as_object().into_iter().flatten();
+        grads.extend(entries.map(|(name, key)| (name.clone(), key.clone())));
+    }
+    if grads.is_empty() {
+        return Ok(());
+    }
+    forward::derivatives(case, &outputs, &leaves, &grads)
+}
+
+fn setup(case: &Case, inputs: &BTreeMap<String, Tensor>) -> Called<Setup> {
+    let init = &case.json["init"];
+    let Some(dtype) = case.json["dtype"].as_str().and_then(dtype) else { return lacks("the type") };
+    Ok(Setup { op: case.op().into(), args: arguments(case, init, inputs), dtype, tree: init.clone(), packed: case.json["packed"].clone() })
+}
+
+/// `args` and `kwargs` of a constructor.
+fn arguments(case: &Case, entry: &Value, inputs: &BTreeMap<String, Tensor>) -> Call {
+    let args = match case.decode(&entry["args"], inputs) {
+        Arg::List(args) => args,
+        _ => Vec::new(),
+    };
+    let named = entry["kwargs"].as_object().into_iter().flatten();
+    let named = named.map(|(name, value)| (name.clone(), case.decode(value, inputs))).collect();
+    Call::new(case.op(), args, named)
+}
+
+/// Constructs a module of class `setup.op`.
+fn build(setup: &Setup) -> Called<Built> {
+    let tables = [layers::build, stateless::build, recurrent::build, transformer::build];
+    for table in tables {
+        if let Some(built) = table(setup) {
+            return built;
+        }
+    }
+    lacks(format!("no class {}", setup.op))
+}

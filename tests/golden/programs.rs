@@ -1,0 +1,125 @@
+//! Straight-line programs: steps that name their results, in-place ones among them, then backward.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use torchrs::{Tensor, autograd};
+
+use crate::arg::{Arg, Call, Stop};
+use crate::case::Case;
+use crate::compare::{self, Tolerance};
+use crate::forward;
+use crate::ops::Table;
+use crate::report::Outcome;
+
+type Named = BTreeMap<String, Tensor>;
+
+/// Where a program ended early.
+enum End {
+    Missing(String),
+    Raised(String, String),
+}
+
+pub fn run(table: &Table, case: &Case) -> Outcome {
+    let inputs = match case.inputs() {
+        Ok(inputs) => inputs,
+        Err(why) => return Outcome::NotImplemented(why),
+    };
+    let outcome = match case.kind() {
+        "program_error" => must_fail(table, case, &inputs),
+        _ => variables(table, case, &inputs).map(|v| check(case, &v, &inputs)),
+    };
+    match outcome {
+        Ok(Ok(())) => Outcome::Passed,
+        Ok(Err(why)) => Outcome::Wrong(why),
+        Err(End::Missing(why)) => Outcome::NotImplemented(why),
+        Err(End::Raised(at, why)) => Outcome::Wrong(format!("{at}: {why}")),
+    }
+}
+
+/// Runs the steps.
+fn variables(table: &Table, case: &Case, inputs: &Named) -> Result<Named, End> {
+    let mut variables = inputs.clone();
+    for (i, step) in case.json["steps"].as_array().into_iter().flatten().enumerate() {
+        let op = step["op"].as_str().expect("an op");
+        let Some(closure) = table.get(op) else { return Err(End::Missing(format!("no op {op}"))) };
+        let Arg::List(args) = case.decode(&step["args"], &variables) else {
+            panic!("args is a list")
+        };
+        let named = step["kwargs"].as_object().into_iter().flatten();
+        let named = named.map(|(n, v)| (n.clone(), case.decode(v, &variables))).collect();
+        let call = Call::new(op, args, named);
+        let raised = |e: torchrs::Error| End::Raised(format!("step {i}"), e.to_string());
+        let result = torchrs::catch(|| closure(&call)).map_err(raised)?.map_err(|stop| match stop {
+            Stop::NotImplemented(why) | Stop::Unwritable(why) => End::Missing(why),
+        })?;
+        let result = match (step["pick"].as_u64(), result) {
+            (Some(k), Arg::List(mut list)) => list.swap_remove(k as usize),
+            (_, result) => result,
+        };
+        if let (Some(out), Arg::Tensor(t)) = (step["out"].as_str(), result) {
+            variables.insert(out.into(), t);
+        }
+    }
+    Ok(variables)
+}
+
+fn must_fail(table: &Table, case: &Case, inputs: &Named) -> Result<Result<(), String>, End> {
+    let at = case.json["raises_at"].as_str().unwrap_or("");
+    let variables = match variables(table, case, inputs) {
+        Err(End::Raised(step, why)) if step == at && !why.is_empty() => return Ok(Ok(())),
+        other => other?,
+    };
+    let roots: Vec<&Tensor> = case.json["results"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|name| variables.get(name.as_str()?))
+        .collect();
+    let ones: Vec<Tensor> = roots.iter().map(|t| t.ones_like()).collect();
+    let given = case.json["no_cotangent"] != true;
+    let cotangents: Vec<Option<&Tensor>> = ones.iter().map(|t| given.then_some(t)).collect();
+    match torchrs::catch(|| autograd::backward(&roots, &cotangents, false, false)) {
+        Err(_) if at == "backward" => Ok(Ok(())),
+        Err(error) => Ok(Err(format!("backward: {error}, expected an error at {at}"))),
+        Ok(()) => Ok(Err(format!("no error at {at}: {}", case.json["message"]))),
+    }
+}
+
+fn check(case: &Case, variables: &Named, inputs: &Named) -> Result<(), String> {
+    let mut outputs = Named::new();
+    for entry in case.json["outputs"].as_array().into_iter().flatten() {
+        let name = entry["name"].as_str().expect("a name");
+        compare::output(case, name, &variables[name], inputs)?;
+        outputs.insert(name.into(), variables[name].clone());
+    }
+    let Some(grads) = case.json.get("grads").and_then(Value::as_object) else { return Ok(()) };
+    if case.json.get("double").is_some_and(|d| !d.is_null()) {
+        return forward::derivatives(case, &outputs, inputs, grads);
+    }
+    let retained = case.json.get("retained_grads").and_then(Value::as_object);
+    for name in retained.into_iter().flatten().map(|(name, _)| name) {
+        variables[name].retain_grad();
+    }
+    let cotangents = forward::cotangents(case, false);
+    let roots: Vec<(&Tensor, &Tensor)> = outputs
+        .iter()
+        .filter(|(_, t)| t.requires_grad())
+        .filter_map(|(name, t)| Some((t, cotangents.get(name)?)))
+        .collect();
+    let (roots, cots): (Vec<&Tensor>, Vec<Option<&Tensor>>) =
+        roots.into_iter().map(|(t, c)| (t, Some(c))).unzip();
+    let times = case.json["backward_times"].as_u64().unwrap_or(1);
+    for time in 0..times {
+        if !roots.is_empty() {
+            torchrs::catch(|| autograd::backward(&roots, &cots, time + 1 < times, false))
+                .map_err(|e| format!("backward: {e}"))?;
+        }
+    }
+    let tol = Tolerance::of(&case.json["grad_tol"]);
+    let found = inputs.iter().map(|(name, t)| (name.clone(), t.grad())).collect();
+    forward::expected(case, "gradient", &found, grads, tol)?;
+    let Some(retained) = retained else { return Ok(()) };
+    let found = variables.iter().map(|(name, t)| (name.clone(), t.grad())).collect();
+    forward::expected(case, "retained gradient", &found, retained, tol)
+}
