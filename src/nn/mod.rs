@@ -47,6 +47,7 @@ mod per_dim;
 mod pooling;
 mod rnn;
 mod state_dict;
+mod transformer;
 
 pub use activation::{ELU, GELU, LeakyReLU, LogSoftmax, ReLU, SiLU, Sigmoid, Softmax, Tanh};
 pub use batch_norm::{BatchNorm1d, BatchNorm2d};
@@ -72,3 +73,8 @@ pub use rnn::{
 };
 pub use state_dict::{LoadReport, NamedTensors, StateDict};
 pub use torchrs_macros::Module;
+pub use transformer::{
+    AttentionWeights, MultiheadAttention, MultiheadAttentionOptions, Transformer,
+    TransformerActivation, TransformerDecoder, TransformerDecoderLayer, TransformerEncoder,
+    TransformerEncoderLayer, TransformerMasks, TransformerOptions, generate_square_subsequent_mask,
+};

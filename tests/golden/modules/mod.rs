@@ -139,6 +139,18 @@ fn arguments(case: &Case, entry: &Value, inputs: &BTreeMap<String, Tensor>) -> C
     Call::new(case.op(), args, named)
 }
 
+/// The same for a module inside a tree, whose arguments are plain numbers and names.
+pub fn arguments_of(op: &str, entry: &Value) -> Call {
+    let none = BTreeMap::new();
+    let args = match Arg::decode(&entry["args"], &none) {
+        Arg::List(args) => args,
+        _ => Vec::new(),
+    };
+    let named = entry["kwargs"].as_object().into_iter().flatten();
+    let named = named.map(|(name, value)| (name.clone(), Arg::decode(value, &none))).collect();
+    Call::new(op, args, named)
+}
+
 /// Constructs a module of class `setup.op`.
 fn build(setup: &Setup) -> Called<Built> {
     let tables = [layers::build, stateless::build, recurrent::build, transformer::build];

@@ -1,0 +1,309 @@
+//! `torch.nn.MultiheadAttention`.
+
+use crate::error::{Error, throw};
+use crate::nn::{Linear, Module, Parameter, Training, init};
+use crate::{Dtype, Tensor, no_grad};
+
+/// Options of [`MultiheadAttention`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MultiheadAttentionOptions {
+    /// Dropout on the attention weights, in training.
+    pub dropout: f64,
+    /// Biases of the projections.
+    pub bias: bool,
+    /// A learned key and value behind the others.
+    pub add_bias_kv: bool,
+    /// A key and value of zeros behind the others.
+    pub add_zero_attn: bool,
+    /// Width of the keys; `None`: `embed_dim`.
+    pub kdim: Option<usize>,
+    /// Width of the values; `None`: `embed_dim`.
+    pub vdim: Option<usize>,
+    /// `[batch, length, width]`, not `[length, batch, width]`.
+    pub batch_first: bool,
+}
+
+impl Default for MultiheadAttentionOptions {
+    fn default() -> Self {
+        MultiheadAttentionOptions {
+            dropout: 0.0,
+            bias: true,
+            add_bias_kv: false,
+            add_zero_attn: false,
+            kdim: None,
+            vdim: None,
+            batch_first: false,
+        }
+    }
+}
+
+/// Which attention weights are given back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AttentionWeights {
+    /// None; the fastest.
+    #[default]
+    None,
+    /// Their mean over the heads, `[batch, queries, keys]`.
+    Average,
+    /// All, `[batch, heads, queries, keys]`.
+    PerHead,
+}
+
+/// Attention of several heads, each over its part of projected queries, keys and values
+/// (`torch.nn.MultiheadAttention`).
+///
+/// ```
+/// use torchrs::nn::{AttentionWeights, MultiheadAttention};
+/// use torchrs::{Dtype, Tensor};
+/// let attention = MultiheadAttention::new(8, 2, Default::default());
+/// let x = Tensor::randn([5, 3, 8], Dtype::F32);
+/// let (out, weights) = attention.forward(&x, &x, &x, None, None, AttentionWeights::Average);
+/// assert_eq!((out.shape(), weights.unwrap().shape()), (&[5, 3, 8][..], &[3, 5, 5][..]));
+/// ```
+#[derive(Module)]
+pub struct MultiheadAttention {
+    /// `[3 * embed_dim, embed_dim]`, where keys and values are as wide as queries.
+    pub in_proj_weight: Option<Parameter>,
+    /// `[embed_dim, embed_dim]`, else.
+    pub q_proj_weight: Option<Parameter>,
+    /// `[embed_dim, kdim]`.
+    pub k_proj_weight: Option<Parameter>,
+    /// `[embed_dim, vdim]`.
+    pub v_proj_weight: Option<Parameter>,
+    /// `[3 * embed_dim]`.
+    pub in_proj_bias: Option<Parameter>,
+    /// `[1, 1, embed_dim]`.
+    pub bias_k: Option<Parameter>,
+    /// `[1, 1, embed_dim]`.
+    pub bias_v: Option<Parameter>,
+    /// The projection of the heads' results.
+    pub out_proj: Linear,
+    training: Training,
+    #[module(skip)]
+    options: MultiheadAttentionOptions,
+    #[module(skip)]
+    num_heads: usize,
+}
+
+impl MultiheadAttention {
+    /// Projections start by Xavier's rule, biases at zero.
+    ///
+    /// # Panics
+    /// Throws [`Error::Argument`] when `embed_dim` is not a multiple of `num_heads`.
+    #[track_caller]
+    pub fn new(embed_dim: usize, num_heads: usize, options: MultiheadAttentionOptions) -> Self {
+        if num_heads == 0 || embed_dim == 0 || !embed_dim.is_multiple_of(num_heads) {
+            let message = format!("{num_heads} heads cannot share an embed_dim of {embed_dim}");
+            throw(Error::argument("MultiheadAttention", "num_heads", message));
+        }
+        let matrix = |rows: usize, columns: usize| {
+            let weight = Parameter::new(Tensor::empty([rows, columns], Dtype::F32));
+            init::xavier_uniform_(&weight, 1.0);
+            weight
+        };
+        let (kdim, vdim) = (options.kdim.unwrap_or(embed_dim), options.vdim.unwrap_or(embed_dim));
+        let same = kdim == embed_dim && vdim == embed_dim;
+        let apart = |columns| (!same).then(|| matrix(embed_dim, columns));
+        let extra = || {
+            let bias = Parameter::new(Tensor::empty([1, 1, embed_dim], Dtype::F32));
+            init::xavier_normal_(&bias, 1.0);
+            options.add_bias_kv.then_some(bias)
+        };
+        let out_proj = match options.bias {
+            true => Linear::new(embed_dim, embed_dim),
+            false => Linear::no_bias(embed_dim, embed_dim),
+        };
+        if let Some(bias) = &out_proj.bias {
+            init::zeros_(bias);
+        }
+        MultiheadAttention {
+            in_proj_weight: same.then(|| matrix(3 * embed_dim, embed_dim)),
+            q_proj_weight: apart(embed_dim),
+            k_proj_weight: apart(kdim),
+            v_proj_weight: apart(vdim),
+            in_proj_bias: options
+                .bias
+                .then(|| Parameter::new(Tensor::zeros([3 * embed_dim], Dtype::F32))),
+            bias_k: extra(),
+            bias_v: extra(),
+            out_proj,
+            training: Training::default(),
+            options,
+            num_heads,
+        }
+    }
+
+    pub(super) fn batch_first(&self) -> bool {
+        self.options.batch_first
+    }
+
+    /// The attended values, shaped like `query`, and the weights that were asked for, without a batch
+    /// dimension if the inputs have none. `key_padding_mask` is `[batch, keys]`, `attn_mask` is
+    /// `[queries, keys]` or `[batch * heads, queries, keys]`; a bool mask is true where there must be
+    /// no attention, a floating-point one is added to the scores.
+    ///
+    /// # Panics
+    /// Throws [`Error::Shape`] for shapes that do not fit.
+    #[track_caller]
+    pub fn forward(
+        &self,
+        query: &Tensor,
+        key: &Tensor,
+        value: &Tensor,
+        key_padding_mask: Option<&Tensor>,
+        attn_mask: Option<&Tensor>,
+        weights: AttentionWeights,
+    ) -> (Tensor, Option<Tensor>) {
+        let single = query.dim() == 2;
+        for (name, t) in [("query", query), ("key", key), ("value", value)] {
+            if t.dim() != query.dim() || !(t.dim() == 2 || t.dim() == 3) {
+                let message = format!(
+                    "query, key and value must all have 3 dimensions (2 without a batch); query is \
+                     {:?}, {name} is {:?}",
+                    query.shape(),
+                    t.shape()
+                );
+                throw(Error::shape("MultiheadAttention", message));
+            }
+        }
+        // Everything as [batch, length, width].
+        let lift = |t: &Tensor| match (single, self.options.batch_first) {
+            (true, _) => t.unsqueeze(0),
+            (_, true) => t.clone(),
+            _ => t.transpose(0, 1),
+        };
+        let (q, k, v) = self.project(&lift(query), &lift(key), &lift(value));
+        let (batch, queries) = (q.size(0), q.size(1));
+        let mut mask = self.mask(&q, k.size(1), key_padding_mask, attn_mask);
+        let (mut k, mut v) = (k, v);
+        if let (Some(bias_k), Some(bias_v)) = (&self.bias_k, &self.bias_v) {
+            let width = k.size(2);
+            k = Tensor::cat(&[k, bias_k.expand(&[batch, 1, width])], 1);
+            v = Tensor::cat(&[v, bias_v.expand(&[batch, 1, width])], 1);
+        }
+        if self.options.add_zero_attn {
+            let zeros = Tensor::zeros([batch, 1, k.size(2)], k.dtype());
+            k = Tensor::cat(&[k, zeros.clone()], 1);
+            v = Tensor::cat(&[v, zeros], 1);
+        }
+        if let Some(known) = &mask
+            && known.size(-1) < k.size(1)
+        {
+            let mut shape = known.shape().to_vec();
+            shape[3] = k.size(1) - known.size(-1);
+            let open = Tensor::zeros(&shape[..], known.dtype());
+            mask = Some(Tensor::cat(&[known.clone(), open], -1));
+        }
+        let heads = |t: &Tensor| {
+            let shape = [batch as i64, t.size(1) as i64, self.num_heads as i64, -1];
+            t.reshape(shape).transpose(1, 2)
+        };
+        let (q, k, v) = (heads(&q), heads(&k), heads(&v));
+        let drops = self.options.dropout > 0.0 && self.training.get();
+        let (out, shares) = if weights == AttentionWeights::None && !drops {
+            (q.scaled_dot_product_attention(&k, &v, mask.as_ref(), false, None), None)
+        } else {
+            let scale = 1.0 / (q.size(3) as f64).sqrt();
+            let mut scores = (&q * scale).matmul(&k.transpose(2, 3));
+            if let Some(mask) = &mask {
+                scores = scores + mask;
+            }
+            let shares = scores.softmax(-1).dropout(self.options.dropout, drops);
+            (shares.matmul(&v), Some(shares))
+        };
+        let out = out.transpose(1, 2).reshape([batch as i64, queries as i64, -1]);
+        let out = out.linear(&self.out_proj.weight, self.out_proj.bias.as_deref());
+        let out = match (single, self.options.batch_first) {
+            (true, _) => out.squeeze_dim(0),
+            (_, true) => out,
+            _ => out.transpose(0, 1),
+        };
+        let shares = shares.and_then(|shares| match weights {
+            AttentionWeights::None => None,
+            AttentionWeights::Average => Some(shares.mean_dim(&[1], false)),
+            AttentionWeights::PerHead => Some(shares),
+        });
+        (out, shares.map(|s| if single { s.squeeze_dim(0) } else { s }))
+    }
+
+    #[track_caller]
+    fn project(&self, q: &Tensor, k: &Tensor, v: &Tensor) -> (Tensor, Tensor, Tensor) {
+        let bias = self.in_proj_bias.as_ref().map(|bias| bias.chunk(3, 0));
+        let bias = |i: usize| bias.as_ref().map(|bias| &bias[i]);
+        if let Some(weight) = &self.in_proj_weight {
+            if q.ptr_eq(k) && k.ptr_eq(v) {
+                let all = q.linear(weight, self.in_proj_bias.as_deref()).chunk(3, -1);
+                return (all[0].clone(), all[1].clone(), all[2].clone());
+            }
+            let w = weight.chunk(3, 0);
+            return (
+                q.linear(&w[0], bias(0)),
+                k.linear(&w[1], bias(1)),
+                v.linear(&w[2], bias(2)),
+            );
+        }
+        let weight = |w: &Option<Parameter>| w.as_ref().expect("made in new").tensor().clone();
+        (
+            q.linear(&weight(&self.q_proj_weight), bias(0)),
+            k.linear(&weight(&self.k_proj_weight), bias(1)),
+            v.linear(&weight(&self.v_proj_weight), bias(2)),
+        )
+    }
+
+    /// Both masks as one that is added, `[batch or 1, heads or 1, queries, keys]`.
+    #[track_caller]
+    fn mask(
+        &self,
+        q: &Tensor,
+        keys: usize,
+        padding: Option<&Tensor>,
+        attn: Option<&Tensor>,
+    ) -> Option<Tensor> {
+        let (batch, queries) = (q.size(0), q.size(1));
+        let misfit = |name: &str, expected: String, got: &Tensor| -> ! {
+            let message = format!("{name} must be {expected}, got {:?}", got.shape());
+            throw(Error::shape("MultiheadAttention", message))
+        };
+        let padding = padding.map(|mask| {
+            if mask.numel() != batch * keys || mask.size(-1) != keys {
+                misfit("key_padding_mask", format!("[{batch}, {keys}]"), mask);
+            }
+            added(mask, q.dtype()).reshape([batch as i64, 1, 1, keys as i64])
+        });
+        let attn = attn.map(|mask| {
+            let heads = self.num_heads;
+            let shape = match mask.shape() {
+                s if s == [queries, keys] => [1, 1, queries, keys],
+                s if s == [batch * heads, queries, keys] => [batch, heads, queries, keys],
+                _ => {
+                    let expected = format!(
+                        "[{queries}, {keys}] or [{}, {queries}, {keys}]",
+                        batch * heads
+                    );
+                    misfit("attn_mask", expected, mask)
+                }
+            };
+            added(mask, q.dtype()).reshape(shape.map(|n| n as i64))
+        });
+        match (padding, attn) {
+            (Some(a), Some(b)) => Some(a + b),
+            (a, b) => a.or(b),
+        }
+    }
+}
+
+/// A mask as numbers to add: a bool one as minus infinity where it is true.
+fn added(mask: &Tensor, dtype: Dtype) -> Tensor {
+    match mask.dtype() {
+        Dtype::Bool => no_grad(|| {
+            Tensor::zeros(mask.shape(), dtype).masked_fill(mask, f64::NEG_INFINITY)
+        }),
+        _ => mask.to_dtype(dtype),
+    }
+}
+
+/// The mask that keeps each of `size` positions from those behind it: minus infinity above the
+/// diagonal, else 0 (`torch.nn.Transformer.generate_square_subsequent_mask`).
+pub fn generate_square_subsequent_mask(size: usize) -> Tensor {
+    no_grad(|| Tensor::full([size, size], f64::NEG_INFINITY, Dtype::F32).triu(1))
+}

@@ -1,0 +1,227 @@
+//! One encoder or decoder layer.
+
+use super::attention::{AttentionWeights, MultiheadAttention, MultiheadAttentionOptions};
+use crate::Tensor;
+use crate::nn::{Dropout, Forward, LayerNorm, Linear, Module};
+
+/// The function between the two linear layers of the feed-forward part.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TransformerActivation {
+    /// max(x, 0).
+    #[default]
+    Relu,
+    /// See [`Tensor::gelu`].
+    Gelu,
+}
+
+/// Options of transformer layers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TransformerOptions {
+    /// Width between the two linear layers of the feed-forward part.
+    pub dim_feedforward: usize,
+    /// Dropout behind each part and on attention weights, in training.
+    pub dropout: f64,
+    /// The function of the feed-forward part.
+    pub activation: TransformerActivation,
+    /// Added to variances.
+    pub layer_norm_eps: f64,
+    /// `[batch, length, width]`, not `[length, batch, width]`.
+    pub batch_first: bool,
+    /// Normalises before each part, not after it.
+    pub norm_first: bool,
+    /// Biases of linear layers and norms.
+    pub bias: bool,
+}
+
+impl Default for TransformerOptions {
+    fn default() -> Self {
+        TransformerOptions {
+            dim_feedforward: 2048,
+            dropout: 0.1,
+            activation: TransformerActivation::Relu,
+            layer_norm_eps: 1e-5,
+            batch_first: false,
+            norm_first: false,
+            bias: true,
+        }
+    }
+}
+
+impl TransformerOptions {
+    fn linear(&self, inputs: usize, outputs: usize) -> Linear {
+        if self.bias { Linear::new(inputs, outputs) } else { Linear::no_bias(inputs, outputs) }
+    }
+
+    pub(super) fn norm(&self, width: usize) -> LayerNorm {
+        let norm = LayerNorm::new(width).eps(self.layer_norm_eps);
+        if self.bias { norm } else { norm.no_bias() }
+    }
+
+    #[track_caller]
+    fn attention(&self, d_model: usize, nhead: usize) -> MultiheadAttention {
+        let options = MultiheadAttentionOptions {
+            dropout: self.dropout,
+            bias: self.bias,
+            batch_first: self.batch_first,
+            ..Default::default()
+        };
+        MultiheadAttention::new(d_model, nhead, options)
+    }
+
+    fn activate(&self, x: &Tensor) -> Tensor {
+        match self.activation {
+            TransformerActivation::Relu => x.relu(),
+            TransformerActivation::Gelu => x.gelu(),
+        }
+    }
+}
+
+/// Self-attention and a feed-forward part, each with a residual connection
+/// (`torch.nn.TransformerEncoderLayer`).
+#[derive(Module)]
+pub struct TransformerEncoderLayer {
+    /// Attention over the sequence itself.
+    pub self_attn: MultiheadAttention,
+    /// First half of the feed-forward part.
+    pub linear1: Linear,
+    /// Second half.
+    pub linear2: Linear,
+    /// Of the attention.
+    pub norm1: LayerNorm,
+    /// Of the feed-forward part.
+    pub norm2: LayerNorm,
+    dropout: Dropout,
+    #[module(skip)]
+    options: TransformerOptions,
+}
+
+impl TransformerEncoderLayer {
+    /// # Panics
+    /// Throws [`Error::Argument`](crate::Error::Argument) when `d_model` is not a multiple of `nhead`.
+    #[track_caller]
+    pub fn new(d_model: usize, nhead: usize, options: TransformerOptions) -> Self {
+        TransformerEncoderLayer {
+            self_attn: options.attention(d_model, nhead),
+            linear1: options.linear(d_model, options.dim_feedforward),
+            linear2: options.linear(options.dim_feedforward, d_model),
+            norm1: options.norm(d_model),
+            norm2: options.norm(d_model),
+            dropout: Dropout::new(options.dropout),
+            options,
+        }
+    }
+
+    /// The layer's output, shaped like `src`; masks as in [`MultiheadAttention::forward`].
+    ///
+    /// # Panics
+    /// Throws [`Error::Shape`](crate::Error::Shape) for shapes that do not fit.
+    #[track_caller]
+    pub fn forward(
+        &self,
+        src: &Tensor,
+        src_mask: Option<&Tensor>,
+        src_key_padding_mask: Option<&Tensor>,
+    ) -> Tensor {
+        let attend = |x: &Tensor| {
+            let none = AttentionWeights::None;
+            let (out, _) = self.self_attn.forward(x, x, x, src_key_padding_mask, src_mask, none);
+            self.dropout.forward(&out)
+        };
+        let feed = |x: &Tensor| {
+            let hidden = self.dropout.forward(&self.options.activate(&self.linear1.forward(x)));
+            self.dropout.forward(&self.linear2.forward(&hidden))
+        };
+        if self.options.norm_first {
+            let x = src + attend(&self.norm1.forward(src));
+            &x + feed(&self.norm2.forward(&x))
+        } else {
+            let x = self.norm1.forward(&(src + attend(src)));
+            self.norm2.forward(&(&x + feed(&x)))
+        }
+    }
+
+    pub(super) fn batch_first(&self) -> bool {
+        self.self_attn.batch_first()
+    }
+}
+
+/// Self-attention, attention to an encoder's output, and a feed-forward part
+/// (`torch.nn.TransformerDecoderLayer`).
+#[derive(Module)]
+pub struct TransformerDecoderLayer {
+    /// Attention over the sequence itself.
+    pub self_attn: MultiheadAttention,
+    /// Attention to the encoder's output.
+    pub multihead_attn: MultiheadAttention,
+    /// First half of the feed-forward part.
+    pub linear1: Linear,
+    /// Second half.
+    pub linear2: Linear,
+    /// Of the self-attention.
+    pub norm1: LayerNorm,
+    /// Of the attention to the encoder's output.
+    pub norm2: LayerNorm,
+    /// Of the feed-forward part.
+    pub norm3: LayerNorm,
+    dropout: Dropout,
+    #[module(skip)]
+    options: TransformerOptions,
+}
+
+impl TransformerDecoderLayer {
+    /// # Panics
+    /// Throws [`Error::Argument`](crate::Error::Argument) when `d_model` is not a multiple of `nhead`.
+    #[track_caller]
+    pub fn new(d_model: usize, nhead: usize, options: TransformerOptions) -> Self {
+        TransformerDecoderLayer {
+            self_attn: options.attention(d_model, nhead),
+            multihead_attn: options.attention(d_model, nhead),
+            linear1: options.linear(d_model, options.dim_feedforward),
+            linear2: options.linear(options.dim_feedforward, d_model),
+            norm1: options.norm(d_model),
+            norm2: options.norm(d_model),
+            norm3: options.norm(d_model),
+            dropout: Dropout::new(options.dropout),
+            options,
+        }
+    }
+
+    /// The layer's output, shaped like `tgt`, with attention to `memory`, an encoder's output. The
+    /// `(mask, key_padding_mask)` pairs are as in [`MultiheadAttention::forward`].
+    ///
+    /// # Panics
+    /// Throws [`Error::Shape`](crate::Error::Shape) for shapes that do not fit.
+    #[track_caller]
+    pub fn forward(
+        &self,
+        tgt: &Tensor,
+        memory: &Tensor,
+        (tgt_mask, tgt_key_padding_mask): (Option<&Tensor>, Option<&Tensor>),
+        (memory_mask, memory_key_padding_mask): (Option<&Tensor>, Option<&Tensor>),
+    ) -> Tensor {
+        let none = AttentionWeights::None;
+        let own = |x: &Tensor| {
+            let (out, _) = self.self_attn.forward(x, x, x, tgt_key_padding_mask, tgt_mask, none);
+            self.dropout.forward(&out)
+        };
+        let cross = |x: &Tensor| {
+            let padding = memory_key_padding_mask;
+            let (out, _) =
+                self.multihead_attn.forward(x, memory, memory, padding, memory_mask, none);
+            self.dropout.forward(&out)
+        };
+        let feed = |x: &Tensor| {
+            let hidden = self.dropout.forward(&self.options.activate(&self.linear1.forward(x)));
+            self.dropout.forward(&self.linear2.forward(&hidden))
+        };
+        if self.options.norm_first {
+            let x = tgt + own(&self.norm1.forward(tgt));
+            let x = &x + cross(&self.norm2.forward(&x));
+            &x + feed(&self.norm3.forward(&x))
+        } else {
+            let x = self.norm1.forward(&(tgt + own(tgt)));
+            let x = self.norm2.forward(&(&x + cross(&x)));
+            self.norm3.forward(&(&x + feed(&x)))
+        }
+    }
+}
