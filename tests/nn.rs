@@ -1,5 +1,5 @@
 //! Modules and losses against PyTorch's numbers, names and texts; initial values; and training runs
-//! of PyTorch step by step (`tests/golden/e2e`, or the folder that `TORCHRS_GOLDEN` names).
+//! of PyTorch step by step (`tests/golden/e2e`, or the folder that `TORCHRS_GOLDEN_DIR` names).
 
 use std::fs;
 use std::path::PathBuf;
@@ -360,7 +360,7 @@ fn a_forgotten_squeeze_is_an_error() {
 
 /// The folder of golden runs of a model, and its `runs.json`.
 fn golden_runs(model: &str) -> (PathBuf, Value) {
-    let folder = match std::env::var_os("TORCHRS_GOLDEN") {
+    let folder = match std::env::var_os("TORCHRS_GOLDEN_DIR") {
         Some(folder) => PathBuf::from(folder),
         None => PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden"),
     };
@@ -592,7 +592,7 @@ struct TinyGpt {
 }
 
 #[test]
-#[ignore = "its golden run is not in the repository: set TORCHRS_GOLDEN"]
+#[ignore = "its golden run is not in the repository: set TORCHRS_GOLDEN_DIR"]
 fn the_tiny_gpt_with_a_tied_head_trains_as_in_pytorch() {
     let make = || TinyGpt {
         wte: Embedding::new(40, 24),

@@ -1,5 +1,5 @@
 //! Optimizers, schedules and gradient clipping: PyTorch's golden trajectories (`tests/golden`, or
-//! the folder that `TORCHRS_GOLDEN` names), saving and loading, misuse.
+//! the folder that `TORCHRS_GOLDEN_DIR` names), saving and loading, misuse.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,7 +19,7 @@ use torchrs::{Dtype, Tensor, catch};
 
 /// The folder of golden cases and its manifest's cases of a kind.
 fn golden(kind: &str) -> (PathBuf, Vec<Value>) {
-    let folder = match std::env::var_os("TORCHRS_GOLDEN") {
+    let folder = match std::env::var_os("TORCHRS_GOLDEN_DIR") {
         Some(folder) => PathBuf::from(folder),
         None => PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/optim"),
     };

@@ -172,6 +172,53 @@ pub(super) fn default_weight_(weight: &Tensor) {
     kaiming_uniform_(weight, FanMode::FanIn, Nonlinearity::LeakyRelu(5f64.sqrt()));
 }
 
+/// The identity matrix, or its part (`torch.nn.init.eye_`).
+///
+/// # Panics
+/// Throws [`Error::Shape`] for other than two dimensions.
+#[track_caller]
+pub fn eye_(tensor: &Tensor) {
+    let &[rows, columns] = tensor.shape() else {
+        throw(Error::shape("eye_", format!("takes a matrix, got {:?}", tensor.shape())))
+    };
+    zeros_(tensor);
+    no_grad(|| {
+        for i in 0..rows.min(columns) as i64 {
+            tensor.select(0, i).select(0, i).fill_(1.0);
+        }
+    });
+}
+
+/// Filters `[out, in, ...]` of a convolution that passes each channel through, as far as there are
+/// channels, within each of `groups` (`torch.nn.init.dirac_`).
+///
+/// # Panics
+/// Throws [`Error::Shape`] for fewer than 3 or more than 5 dimensions, and [`Error::Argument`] when
+/// the groups cannot share the output channels.
+#[track_caller]
+pub fn dirac_(tensor: &Tensor, groups: usize) {
+    if !(3..=5).contains(&tensor.dim()) {
+        let message = format!("takes filters of 3, 4 or 5 dimensions, got {:?}", tensor.shape());
+        throw(Error::shape("dirac_", message));
+    }
+    if groups == 0 || !tensor.size(0).is_multiple_of(groups) {
+        let message = format!("{groups} groups cannot share {} output channels", tensor.size(0));
+        throw(Error::argument("dirac_", "groups", message));
+    }
+    zeros_(tensor);
+    let outputs = tensor.size(0) / groups;
+    no_grad(|| {
+        for (g, d) in (0..groups).flat_map(|g| (0..outputs.min(tensor.size(1))).map(move |d| (g, d)))
+        {
+            let mut at = tensor.select(0, (g * outputs + d) as i64).select(0, d as i64);
+            while at.dim() > 0 {
+                at = at.select(0, at.size(0) as i64 / 2);
+            }
+            at.fill_(1.0);
+        }
+    });
+}
+
 /// The initial bias of linear layers and convolutions in PyTorch: uniform within 1 / sqrt(fan_in) of
 /// their weight.
 #[track_caller]

@@ -48,6 +48,7 @@ mod pooling;
 mod rnn;
 mod state_dict;
 mod transformer;
+mod vectors;
 
 pub use activation::{ELU, GELU, LeakyReLU, LogSoftmax, ReLU, SiLU, Sigmoid, Softmax, Tanh};
 pub use batch_norm::{BatchNorm1d, BatchNorm2d};
@@ -78,3 +79,4 @@ pub use transformer::{
     TransformerActivation, TransformerDecoder, TransformerDecoderLayer, TransformerEncoder,
     TransformerEncoderLayer, TransformerMasks, TransformerOptions, generate_square_subsequent_mask,
 };
+pub use vectors::{parameters_to_vector, vector_to_parameters};

@@ -16,6 +16,7 @@ mod reduction;
 mod shape;
 mod tensor;
 mod unary;
+mod util;
 mod vision;
 
 use std::collections::HashMap;
@@ -69,6 +70,7 @@ pub fn table() -> Table {
         shape::fill,
         tensor::fill,
         unary::fill,
+        util::fill,
         vision::fill,
     ] {
         fill(&mut t);

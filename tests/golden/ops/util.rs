@@ -1,0 +1,115 @@
+//! Ops of group `util`: clipping, packing, initial values. What their arguments stand for is in the
+//! cases' notes.
+
+use torchrs::nn::{self, init};
+use torchrs::{Dtype, Tensor};
+
+use super::Table;
+use crate::arg::{Arg, Call, Outcome, lacks};
+
+/// Parameters whose gradients are the given tensors.
+fn with_gradients(grads: &[Tensor]) -> Vec<Tensor> {
+    let parameter = |g: &Tensor| {
+        let p = g.zeros_like().requires_grad_(true);
+        p.set_grad(Some(g.detach().clone_contiguous()));
+        p
+    };
+    grads.iter().map(parameter).collect()
+}
+
+fn gradients(parameters: &[Tensor]) -> Vec<Arg> {
+    parameters.iter().map(|p| Arg::Tensor(p.grad().expect("set before"))).collect()
+}
+
+/// A fresh float32 tensor of the shape that argument 0 is.
+fn fresh(c: &Call) -> Outcome<Tensor> {
+    Ok(Tensor::ones(c.sizes(0, "tensor")?, Dtype::F32))
+}
+
+fn integers(values: &[i64]) -> Arg {
+    Arg::Tensor(Tensor::from_slice(values, [values.len()]))
+}
+
+pub fn fill(t: &mut Table) {
+    t.any("nn.utils.clip_grad_norm_", |c| {
+        let parameters = with_gradients(&c.tensor_list(0, "parameters")?);
+        let (max, kind) = (c.float(1, "max_norm", 0.0)?, c.float(2, "norm_type", 2.0)?);
+        let strict = c.flag(3, "error_if_nonfinite", false)?;
+        c.get(4, "foreach");
+        let norm = nn::clip_grad_norm_with(&parameters, max, kind, strict)
+            .unwrap_or_else(|error| torchrs::error::throw(error));
+        let mut result = vec![Arg::Tensor(norm)];
+        result.extend(gradients(&parameters));
+        Ok(Arg::List(result))
+    });
+    t.any("nn.utils.clip_grad_value_", |c| {
+        let parameters = with_gradients(&c.tensor_list(0, "parameters")?);
+        nn::clip_grad_value_(&parameters, c.float(1, "clip_value", 0.0)?);
+        Ok(Arg::List(gradients(&parameters)))
+    });
+    t.op("nn.utils.get_total_norm", |c| {
+        Ok(nn::get_total_norm(&c.tensor_list(0, "tensors")?, c.float(1, "norm_type", 2.0)?))
+    });
+    t.op("nn.utils.parameters_to_vector", |c| {
+        Ok(nn::parameters_to_vector(&c.tensor_list(0, "parameters")?))
+    });
+    t.op("nn.utils.rnn.pad_sequence", |c| {
+        let sequences = c.tensor_list(0, "sequences")?;
+        let batch_first = c.flag(1, "batch_first", false)?;
+        let value = c.float(2, "padding_value", 0.0)?;
+        let left = match c.text(3, "padding_side", "right")?.as_str() {
+            "left" => true,
+            "right" => false,
+            other => return lacks(other),
+        };
+        Ok(nn::pad_sequence(&sequences, batch_first, value, left))
+    });
+    t.any("nn.utils.rnn.pack_padded_sequence", |c| {
+        let lengths = c.sizes(1, "lengths")?;
+        let batch_first = c.flag(2, "batch_first", false)?;
+        let sorted = c.flag(3, "enforce_sorted", true)?;
+        let x = c.tensor(0, "input")?;
+        let packed = nn::pack_padded_sequence(x, &lengths, batch_first, sorted);
+        let sizes: Vec<i64> = packed.batch_sizes.iter().map(|&n| n as i64).collect();
+        let indices = |list: Option<Vec<i64>>| list.map_or(Arg::None, |list| integers(&list));
+        Ok(Arg::List(vec![
+            Arg::Tensor(packed.data.clone()),
+            integers(&sizes),
+            indices(packed.sorted_indices.clone()),
+            indices(packed.unsorted_indices()),
+        ]))
+    });
+    t.op("nn.init.zeros_", |c| {
+        let x = fresh(c)?;
+        init::zeros_(&x);
+        Ok(x)
+    });
+    t.op("nn.init.eye_", |c| {
+        let x = fresh(c)?;
+        init::eye_(&x);
+        Ok(x)
+    });
+    t.op("nn.init.dirac_", |c| {
+        let x = fresh(c)?;
+        init::dirac_(&x, c.count(1, "groups", 1)?);
+        Ok(x)
+    });
+    t.any("nn.init.calculate_gain", |c| {
+        let slope = c.float(1, "param", 0.01)?;
+        let kind = match c.text(0, "nonlinearity", "")?.as_str() {
+            "relu" => init::Nonlinearity::Relu,
+            "tanh" => init::Nonlinearity::Tanh,
+            "selu" => init::Nonlinearity::Selu,
+            "leaky_relu" => init::Nonlinearity::LeakyRelu(slope),
+            "linear" | "sigmoid" | "conv2d" => init::Nonlinearity::Linear,
+            other => return lacks(other),
+        };
+        let gain = init::calculate_gain(kind);
+        // PyTorch gives the integer 1 there.
+        Ok(if gain == 1.0 { Arg::Int(1) } else { Arg::Float(gain) })
+    });
+    t.any("nn.init._calculate_fan_in_and_fan_out", |c| {
+        let (fan_in, fan_out) = init::fan_in_and_fan_out(&fresh(c)?);
+        Ok(Arg::List(vec![Arg::Int(fan_in as i64), Arg::Int(fan_out as i64)]))
+    });
+}
