@@ -15,7 +15,9 @@ mod case;
 mod compare;
 mod forward;
 mod ops;
+mod optimizers;
 mod report;
+mod schedulers;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -55,6 +57,8 @@ fn run(table: &ops::Table, case: &Case) -> Outcome {
     }
     let run = || match case.kind() {
         "forward" | "error" => forward::run(table, case),
+        "optimizer" | "optimizer_error" | "lbfgs" => optimizers::run(case),
+        "lr_scheduler" => schedulers::run(case),
         kind => Outcome::NotImplemented(format!("kind {kind}")),
     };
     match std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)) {
