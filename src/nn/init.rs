@@ -208,7 +208,8 @@ pub fn dirac_(tensor: &Tensor, groups: usize) {
     zeros_(tensor);
     let outputs = tensor.size(0) / groups;
     no_grad(|| {
-        for (g, d) in (0..groups).flat_map(|g| (0..outputs.min(tensor.size(1))).map(move |d| (g, d)))
+        for (g, d) in
+            (0..groups).flat_map(|g| (0..outputs.min(tensor.size(1))).map(move |d| (g, d)))
         {
             let mut at = tensor.select(0, (g * outputs + d) as i64).select(0, d as i64);
             while at.dim() > 0 {

@@ -21,6 +21,14 @@ pub trait Rule: 'static {
     /// PyTorch's name, for messages.
     const NAME: &'static str;
 
+    /// What is wrong with a parameter for this optimizer, if anything.
+    ///
+    /// # Errors
+    /// What is wrong, as a sentence about the parameter.
+    fn takes(_parameter: &Tensor) -> std::result::Result<(), String> {
+        Ok(())
+    }
+
     /// State of a parameter before its first step.
     fn init(options: &Self::Options, parameter: &Tensor) -> Self::State;
 
@@ -78,6 +86,19 @@ pub fn below_one(
     }
 }
 
+/// Value and rule of an option that must be in `[low, high]`, if it is not.
+pub fn within(
+    name: &'static str,
+    value: f64,
+    low: f64,
+    high: f64,
+) -> std::result::Result<(), (&'static str, String)> {
+    match (low..=high).contains(&value) {
+        true => Ok(()),
+        false => Err((name, format!("{value}; must be from {low} to {high}"))),
+    }
+}
+
 /// What an optimizer keeps for a parameter.
 pub trait ParamState: Send + Sync + Sized + 'static {
     /// The entries under PyTorch's names.
@@ -122,19 +143,38 @@ impl StateReader<'_> {
     /// # Errors
     /// [`Error::Argument`] when it has another shape.
     pub fn tensor_if_any(&self, name: &str) -> Result<Option<Tensor>> {
-        match self.entries.get(name) {
-            None => Ok(None),
-            Some(StateValue::Tensor(t)) if t.shape() == self.parameter.shape() => {
-                let tensor = t.detach().to_dtype(self.parameter.dtype());
-                Ok(Some(tensor.clone_contiguous()))
+        self.entries
+            .get(name)
+            .map(|value| self.copy(name, value, self.parameter.shape()))
+            .transpose()
+    }
+
+    fn copy(&self, name: &str, value: &StateValue, shape: &[usize]) -> Result<Tensor> {
+        match value {
+            StateValue::Tensor(t) if t.shape() == shape => {
+                Ok(t.detach().to_dtype(self.parameter.dtype()).clone_contiguous())
             }
-            Some(StateValue::Tensor(t)) => Err(self.wrong(format!(
-                "`{name}` has shape {:?}, the parameter has {:?}",
+            StateValue::Tensor(t) => Err(self.wrong(format!(
+                "`{name}` has shape {:?}, must have {shape:?} for a parameter of {:?}",
                 t.shape(),
                 self.parameter.shape()
             ))),
-            Some(StateValue::Number(_)) => Err(self.wrong(format!("`{name}` is not a tensor"))),
+            StateValue::Number(_) => Err(self.wrong(format!("`{name}` is not a tensor"))),
         }
+    }
+
+    /// The parameter whose state is read.
+    pub fn parameter(&self) -> &Tensor {
+        self.parameter
+    }
+
+    /// A copy of a tensor of a given shape, in the parameter's dtype.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] when it is not there or has another shape.
+    pub fn tensor_of(&self, name: &str, shape: &[usize]) -> Result<Tensor> {
+        let missing = || self.wrong(format!("`{name}` is missing"));
+        self.copy(name, self.entries.get(name).ok_or_else(missing)?, shape)
     }
 
     /// [`tensor_if_any`](Self::tensor_if_any) of one that must be there.
@@ -220,6 +260,10 @@ impl<R: Rule> RuleOptimizer<R> {
                     parameter.dtype(),
                     if parameter.is_leaf() { "no history" } else { "computed from other tensors" }
                 );
+                throw(Error::argument(R::NAME, "params", message));
+            }
+            if let Err(message) = R::takes(parameter) {
+                let message = format!("parameter {i} of group {} {message}", self.groups.len());
                 throw(Error::argument(R::NAME, "params", message));
             }
             if !seen.insert(parameter.identity()) {

@@ -16,8 +16,10 @@ mod compare;
 mod forward;
 mod modules;
 mod ops;
+mod optimizers;
 mod programs;
 mod report;
+mod schedulers;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -59,6 +61,8 @@ fn run(table: &ops::Table, case: &Case) -> Outcome {
         "forward" | "error" => forward::run(table, case),
         "module" | "module_error" => modules::run(case),
         "program" | "program_error" => programs::run(table, case),
+        "optimizer" | "optimizer_error" | "lbfgs" => optimizers::run(case),
+        "lr_scheduler" => schedulers::run(case),
         kind => Outcome::NotImplemented(format!("kind {kind}")),
     };
     match std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)) {

@@ -50,9 +50,10 @@ fn variables(table: &Table, case: &Case, inputs: &Named) -> Result<Named, End> {
         let named = named.map(|(n, v)| (n.clone(), case.decode(v, &variables))).collect();
         let call = Call::new(op, args, named);
         let raised = |e: torchrs::Error| End::Raised(format!("step {i}"), e.to_string());
-        let result = torchrs::catch(|| closure(&call)).map_err(raised)?.map_err(|stop| match stop {
-            Stop::NotImplemented(why) | Stop::Unwritable(why) => End::Missing(why),
-        })?;
+        let result =
+            torchrs::catch(|| closure(&call)).map_err(raised)?.map_err(|stop| match stop {
+                Stop::NotImplemented(why) | Stop::Unwritable(why) => End::Missing(why),
+            })?;
         let result = match (step["pick"].as_u64(), result) {
             (Some(k), Arg::List(mut list)) => list.swap_remove(k as usize),
             (_, result) => result,

@@ -22,10 +22,8 @@ fn batched(
     (inputs, hidden, states): (usize, usize, usize),
 ) -> (Tensor, Vec<Tensor>, bool) {
     if !(x.dim() == 1 || x.dim() == 2) || x.size(-1) != inputs {
-        let message = format!(
-            "the input must be [batch, {inputs}] or [{inputs}], got {:?}",
-            x.shape()
-        );
+        let message =
+            format!("the input must be [batch, {inputs}] or [{inputs}], got {:?}", x.shape());
         throw(Error::shape(op, message));
     }
     let single = x.dim() == 1;

@@ -3,9 +3,9 @@
 use super::cell::fresh;
 use super::packed::{PackedSequence, rows};
 use super::{Kind, Recurrent, RnnNonlinearity};
+use crate::Tensor;
 use crate::error::{Error, throw};
 use crate::nn::{Module, Parameter, Training, Visitor, VisitorMut};
-use crate::Tensor;
 
 /// How layers are stacked; the same for all kinds.
 ///
@@ -69,7 +69,8 @@ impl Layers {
         hidden_size: usize,
         options: RnnOptions,
     ) -> Self {
-        let bad = |what: &str, message: String| -> ! { throw(Error::argument(name, what, message)) };
+        let bad =
+            |what: &str, message: String| -> ! { throw(Error::argument(name, what, message)) };
         if hidden_size == 0 {
             bad("hidden_size", "0; must be positive".into());
         }
@@ -152,7 +153,8 @@ impl Layers {
             let lift = |h: &Tensor| if single && h.dim() == 2 { h.unsqueeze(1) } else { h.clone() };
             state.into_iter().map(lift).collect()
         });
-        let steps = Steps { data: x.reshape([(time * batch) as i64, -1]), sizes: vec![batch; time] };
+        let steps =
+            Steps { data: x.reshape([(time * batch) as i64, -1]), sizes: vec![batch; time] };
         let (out, state) = self.run(steps, batch, state);
         let out = out.view([time as i64, batch as i64, -1]);
         let out = match (single, turned) {

@@ -236,11 +236,7 @@ impl MultiheadAttention {
                 return (all[0].clone(), all[1].clone(), all[2].clone());
             }
             let w = weight.chunk(3, 0);
-            return (
-                q.linear(&w[0], bias(0)),
-                k.linear(&w[1], bias(1)),
-                v.linear(&w[2], bias(2)),
-            );
+            return (q.linear(&w[0], bias(0)), k.linear(&w[1], bias(1)), v.linear(&w[2], bias(2)));
         }
         let weight = |w: &Option<Parameter>| w.as_ref().expect("made in new").tensor().clone();
         (
@@ -276,10 +272,8 @@ impl MultiheadAttention {
                 s if s == [queries, keys] => [1, 1, queries, keys],
                 s if s == [batch * heads, queries, keys] => [batch, heads, queries, keys],
                 _ => {
-                    let expected = format!(
-                        "[{queries}, {keys}] or [{}, {queries}, {keys}]",
-                        batch * heads
-                    );
+                    let expected =
+                        format!("[{queries}, {keys}] or [{}, {queries}, {keys}]", batch * heads);
                     misfit("attn_mask", expected, mask)
                 }
             };
@@ -295,9 +289,9 @@ impl MultiheadAttention {
 /// A mask as numbers to add: a bool one as minus infinity where it is true.
 fn added(mask: &Tensor, dtype: Dtype) -> Tensor {
     match mask.dtype() {
-        Dtype::Bool => no_grad(|| {
-            Tensor::zeros(mask.shape(), dtype).masked_fill(mask, f64::NEG_INFINITY)
-        }),
+        Dtype::Bool => {
+            no_grad(|| Tensor::zeros(mask.shape(), dtype).masked_fill(mask, f64::NEG_INFINITY))
+        }
         _ => mask.to_dtype(dtype),
     }
 }

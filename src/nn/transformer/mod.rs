@@ -6,7 +6,8 @@ mod layers;
 mod stacks;
 
 pub use attention::{
-    AttentionWeights, MultiheadAttention, MultiheadAttentionOptions, generate_square_subsequent_mask,
+    AttentionWeights, MultiheadAttention, MultiheadAttentionOptions,
+    generate_square_subsequent_mask,
 };
 pub use layers::{
     TransformerActivation, TransformerDecoderLayer, TransformerEncoderLayer, TransformerOptions,

@@ -118,8 +118,14 @@ impl Transformer {
         let decoder = |_| TransformerDecoderLayer::new(d_model, nhead, options);
         let norm = || Some(options.norm(d_model));
         let model = Transformer {
-            encoder: TransformerEncoder::new((0..num_encoder_layers).map(encoder).collect(), norm()),
-            decoder: TransformerDecoder::new((0..num_decoder_layers).map(decoder).collect(), norm()),
+            encoder: TransformerEncoder::new(
+                (0..num_encoder_layers).map(encoder).collect(),
+                norm(),
+            ),
+            decoder: TransformerDecoder::new(
+                (0..num_decoder_layers).map(decoder).collect(),
+                norm(),
+            ),
         };
         for matrix in model.parameters().iter().filter(|p| p.dim() > 1) {
             init::xavier_uniform_(matrix, 1.0);

@@ -109,8 +109,9 @@ macro_rules! pointwise {
 /// Defines fused updates, one row each: ops that write into some of their operands, such as an
 /// optimizer's step. They are not recorded by autograd.
 ///
-/// The assignments run in order, so a later one sees the new values of the earlier ones. All operands
-/// have one shape and are tensors; computation is in f32, or f64 if the first operand is.
+/// The assignments run in order, so a later one sees the new values of the earlier ones. Numbers that
+/// several of them need are named before: `let { d = x - y; }`. All operands have one shape and are
+/// tensors; computation is in f32, or f64 if the first operand is.
 ///
 /// ```
 /// torchrs::pointwise_update! {
@@ -132,7 +133,7 @@ macro_rules! pointwise {
 #[macro_export]
 macro_rules! pointwise_update {
     (table $table:ident; $(
-        $(#[$doc:meta])+ $vis:vis $name:ident ( $($x:ident),+ $(; $($p:ident),+)? ) { $($written:ident = $value:expr;)+ }
+        $(#[$doc:meta])+ $vis:vis $name:ident ( $($x:ident),+ $(; $($p:ident),+)? ) $(let { $($local:ident = $local_value:expr;)+ })? { $($written:ident = $value:expr;)+ }
     )*) => {
         #[doc = "Rows made by `pointwise_update!`."]
         #[allow(non_upper_case_globals)]
@@ -141,7 +142,10 @@ macro_rules! pointwise_update {
                 $(#[$doc])+
                 pub static $name: $crate::ops::pointwise::Row = $name::ROW;
                 mod $name {
-                    $crate::__pointwise_update_row! { $name ($($x),+; $($($p),+)?) { $($written = $value;)+ } }
+                    $crate::__pointwise_update_row! {
+                        $name ($($x),+; $($($p),+)?)
+                        { $($($local = $local_value;)+)? } { $($written = $value;)+ }
+                    }
                 }
             )*
             /// All rows of this table.
@@ -325,7 +329,10 @@ macro_rules! __pointwise_slot {
 #[macro_export]
 #[doc(hidden)]
 macro_rules! __pointwise_update_row {
-    ($name:ident ($($x:ident),+; $($p:ident),*) { $($written:ident = $value:expr;)+ }) => {
+    (
+        $name:ident ($($x:ident),+; $($p:ident),*)
+        { $($local:ident = $local_value:expr;)* } { $($written:ident = $value:expr;)+ }
+    ) => {
         #[allow(unused_imports)]
         use $crate::ops::pointwise::formula::*;
         use $crate::ops::pointwise::row;
@@ -346,6 +353,7 @@ macro_rules! __pointwise_update_row {
             #[inline(always)]
             #[allow(unused_variables)]
             fn eval([$($x),+]: [S; IN], [$($p),*]: [S; P]) -> [S; OUT] {
+                $(let $local = Lift::<S>::lift($local_value);)*
                 $(let $written = Lift::<S>::lift($value);)+
                 [$($written),+]
             }
@@ -356,7 +364,7 @@ macro_rules! __pointwise_update_row {
             inputs: INPUTS,
             params: PARAMS,
             writes: WRITES,
-            formula: stringify!($($written = $value;)+),
+            formula: stringify!($($local = $local_value;)* $($written = $value;)+),
             kernel: $crate::ops::pointwise::Kernel::float::<Forward, IN, P, OUT>(),
             saved: &[],
             gradients: &[],

@@ -30,7 +30,11 @@ pub use apply::{apply, apply_inplace, apply_update};
 pub(crate) use losses::{absolute_error, huber_error, logit_error, squared_error};
 pub use row::{Kind, Row};
 pub use symbolic::Symbol;
-pub(crate) use updates::{adam_step, amsgrad_step, sgd_momentum_step, sgd_nesterov_step, sgd_step};
+pub(crate) use updates::{
+    adadelta_step, adagrad_step, adam_step, adamax_step, amsgrad_step, asgd_step, nadam_step,
+    radam_start, rmsprop_centered_step, rmsprop_momentum_step, rmsprop_step, rprop_step,
+    sgd_momentum_step, sgd_nesterov_step, sgd_step,
+};
 
 #[doc(hidden)]
 pub use crate::cpu::kernel::{Formula, Kernel};

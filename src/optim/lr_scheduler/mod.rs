@@ -5,9 +5,14 @@
 //! start from the group's current rate, so several schedulers can act on one optimizer. Where
 //! PyTorch has a closed form as well, it is used when a [`SequentialLR`] starts a schedule anew.
 
+mod chained;
 mod cosine;
+mod cycle;
 mod decay;
+mod factor;
 mod lambda;
+mod plateau;
+mod restarts;
 mod sequential;
 mod warmup;
 
@@ -18,9 +23,16 @@ use serde_json::{Map, Value, json};
 use super::Optimizer;
 use crate::error::{Error, Result};
 
+pub use chained::ChainedScheduler;
 pub use cosine::{CosineAnnealing, CosineAnnealingLR};
+pub use cycle::{
+    Anneal, Cyclic, CyclicLR, CyclicMode, CyclicOptions, OneCycle, OneCycleLR, OneCycleOptions,
+};
 pub use decay::{Exponential, ExponentialLR, MultiStep, MultiStepLR, Step, StepLR};
-pub use lambda::{Lambda, LambdaLR};
+pub use factor::{Constant, ConstantLR, Polynomial, PolynomialLR};
+pub use lambda::{Lambda, LambdaLR, Multiplicative, MultiplicativeLR};
+pub use plateau::{PlateauMode, PlateauOptions, ReduceLROnPlateau, ThresholdMode};
+pub use restarts::{CosineAnnealingWarmRestarts, WarmRestarts};
 pub use sequential::SequentialLR;
 pub use warmup::{Linear, LinearLR, WarmupCosine, WarmupCosineLR};
 
@@ -94,6 +106,10 @@ pub trait Schedule: Send {
     fn closed_form(&self, _at: &Moment) -> Option<f64> {
         None
     }
+    /// The momentum of a group, where the schedule sets that too.
+    fn momentum(&self, _at: &Moment) -> Option<f64> {
+        None
+    }
     /// The settings under PyTorch's names.
     fn settings(&self) -> Map<String, Value>;
     /// The inverse of [`settings`](Self::settings).
@@ -158,6 +174,9 @@ impl<S: Schedule> Scheduler<S> {
             let lr = rate(&self.schedule, &moment);
             optimizer.set_lr(group, lr);
             self.last_lr.push(lr);
+            if let Some(momentum) = self.schedule.momentum(&moment) {
+                optimizer.set_momentum(group, momentum);
+            }
         }
     }
 }

@@ -14,8 +14,7 @@ pub fn build(setup: &Setup) -> Option<Outcome<Built>> {
     let c = &setup.args;
     Some((|| match setup.op.as_str() {
         "nn.Linear" => {
-            let (inputs, outputs) =
-                (c.count(0, "in_features", 0)?, c.count(1, "out_features", 0)?);
+            let (inputs, outputs) = (c.count(0, "in_features", 0)?, c.count(1, "out_features", 0)?);
             let layer = match c.flag(2, "bias", true)? {
                 true => nn::Linear::new(inputs, outputs),
                 false => nn::Linear::no_bias(inputs, outputs),
@@ -87,7 +86,8 @@ use convolution;
 
 macro_rules! batch_norm {
     ($setup:ident, $c:ident, $class:ident) => {{
-        let mut layer = nn::$class::new($c.count(0, "num_features", 0)?).eps($c.float(1, "eps", 1e-5)?);
+        let mut layer =
+            nn::$class::new($c.count(0, "num_features", 0)?).eps($c.float(1, "eps", 1e-5)?);
         if $c.given(2, "momentum") {
             layer = layer.momentum($c.maybe_float(2, "momentum")?);
         }

@@ -125,7 +125,13 @@ fn compared(
 fn setup(case: &Case, inputs: &BTreeMap<String, Tensor>) -> Called<Setup> {
     let init = &case.json["init"];
     let Some(dtype) = case.json["dtype"].as_str().and_then(dtype) else { return lacks("the type") };
-    Ok(Setup { op: case.op().into(), args: arguments(case, init, inputs), dtype, tree: init.clone(), packed: case.json["packed"].clone() })
+    Ok(Setup {
+        op: case.op().into(),
+        args: arguments(case, init, inputs),
+        dtype,
+        tree: init.clone(),
+        packed: case.json["packed"].clone(),
+    })
 }
 
 /// `args` and `kwargs` of a constructor.

@@ -152,7 +152,6 @@ pub fn build(setup: &Setup) -> Option<Outcome<Built>> {
         }
         _ => lacks(""),
     };
-    Some(build()).filter(
-        |b| !matches!(b, Err(crate::arg::Stop::NotImplemented(why)) if why.is_empty()),
-    )
+    Some(build())
+        .filter(|b| !matches!(b, Err(crate::arg::Stop::NotImplemented(why)) if why.is_empty()))
 }

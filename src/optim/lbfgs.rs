@@ -1,0 +1,356 @@
+//! L-BFGS (`torch.optim.LBFGS`): steps along an estimate of Newton's direction, which the last
+//! changes of parameters (`s`) and gradients (`y`) give by the two-loop recursion; the length is the
+//! learning rate, or found by a search for Wolfe's strong conditions (`line_search.rs`).
+
+use std::collections::{BTreeMap, VecDeque};
+
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::declare::options;
+use super::engine::{GroupOptions, not_negative};
+use super::line_search::{Point, strong_wolfe};
+use super::{Optimizer, OptimizerState, StateValue};
+use crate::error::{Error, Result, throw};
+use crate::{Tensor, enable_grad, no_grad};
+
+/// How [`LBFGS`] finds the length of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LineSearch {
+    /// Until Wolfe's strong conditions hold.
+    StrongWolfe,
+}
+
+options! {
+    /// Options of [`LBFGS`], with PyTorch's defaults.
+    LBFGSOptions {
+        /// Learning rate: the length of steps, or the first guess of the line search.
+        lr: f64 = 1.0,
+        /// Iterations per step.
+        max_iter: usize = 20,
+        /// Evaluations of the closure per step; by default 5/4 of the iterations.
+        max_eval: Option<usize> = None,
+        /// The largest element of a gradient that counts as none.
+        tolerance_grad: f64 = 1e-7,
+        /// The change of loss or parameters that counts as none.
+        tolerance_change: f64 = 1e-9,
+        /// How many changes are remembered.
+        history_size: usize = 100,
+        /// Search for the length of steps.
+        line_search_fn: Option<LineSearch> = None,
+    }
+    check(o) {
+        not_negative("lr", o.lr)?;
+    }
+}
+
+/// L-BFGS (Liu and Nocedal, 1989), for losses of the whole data set. One group of parameters; use
+/// [`step_with`](Optimizer::step_with), whose closure is evaluated several times per step.
+///
+/// ```
+/// use torchrs::{Tensor, optim::{LBFGS, LBFGSOptions, Optimizer}};
+/// let w = Tensor::from([3f64, -2.0]).requires_grad_(true);
+/// let mut optimizer = LBFGS::new([w.clone()], LBFGSOptions::default());
+/// optimizer.step_with(&mut || {
+///     w.set_grad(None);
+///     let loss = (&w * &w).sum();
+///     loss.backward();
+///     loss
+/// });
+/// assert!(w.norm().item() < 1e-6);
+/// ```
+pub struct LBFGS {
+    params: Vec<Tensor>,
+    options: LBFGSOptions,
+    initial_lr: Option<f64>,
+    state: State,
+}
+
+/// What is kept between steps; parameters and gradients as one vector.
+#[derive(Clone, Default)]
+struct State {
+    func_evals: usize,
+    n_iter: usize,
+    direction: Option<Tensor>,
+    length: f64,
+    changes: VecDeque<Change>,
+    /// Scale of the first estimate of the inverse Hessian.
+    scale: f64,
+    previous_gradient: Option<Tensor>,
+}
+
+/// A change of gradients, of parameters, and the reciprocal of their product.
+#[derive(Clone)]
+struct Change {
+    y: Tensor,
+    s: Tensor,
+    rho: f64,
+}
+
+fn dot(a: &Tensor, b: &Tensor) -> f64 {
+    a.dot(b).item()
+}
+
+fn largest(t: &Tensor) -> f64 {
+    t.norm_dim(f64::INFINITY, &[], false).item()
+}
+
+impl State {
+    /// The direction of the next step for a gradient; takes the last step into account.
+    fn direction(&mut self, gradient: &Tensor, history_size: usize) -> Tensor {
+        let (Some(d), Some(previous)) = (&self.direction, &self.previous_gradient) else {
+            self.scale = 1.0;
+            return -gradient;
+        };
+        let (y, s) = (gradient - previous, d * self.length);
+        let ys = dot(&y, &s);
+        if ys > 1e-10 {
+            if self.changes.len() >= history_size {
+                self.changes.pop_front();
+            }
+            self.scale = ys / dot(&y, &y);
+            self.changes.push_back(Change { y, s, rho: 1.0 / ys });
+        }
+        let direction = -gradient;
+        let mut shares = Vec::with_capacity(self.changes.len());
+        for Change { y, s, rho } in self.changes.iter().rev() {
+            let share = dot(s, &direction) * rho;
+            direction.add_scaled_(y, -share);
+            shares.push(share);
+        }
+        direction.mul_(self.scale);
+        for (Change { y, s, rho }, share) in self.changes.iter().zip(shares.iter().rev()) {
+            direction.add_scaled_(s, share - dot(y, &direction) * rho);
+        }
+        direction
+    }
+}
+
+impl LBFGS {
+    /// An optimizer of `params`.
+    ///
+    /// # Panics
+    /// Throws [`Error::Argument`] when there are no parameters, or an option cannot be used.
+    #[track_caller]
+    pub fn new(params: impl IntoIterator<Item = Tensor>, options: LBFGSOptions) -> Self {
+        let params: Vec<Tensor> = params.into_iter().collect();
+        if params.is_empty() {
+            throw(Error::argument("LBFGS", "params", "there are no parameters"));
+        }
+        if let Some(i) = params.iter().position(|p| !p.is_leaf() || !p.dtype().is_floating_point())
+        {
+            let message = format!("parameter {i} is not a floating-point leaf");
+            throw(Error::argument("LBFGS", "params", message));
+        }
+        if let Err((option, message)) = options.check() {
+            throw(Error::argument("LBFGS", option, message));
+        }
+        LBFGS { params, options, initial_lr: None, state: State::default() }
+    }
+
+    /// All gradients as one vector; zeros where there is none.
+    fn gradient(&self) -> Tensor {
+        let flat = |p: &Tensor| p.grad().unwrap_or_else(|| p.zeros_like()).reshape([-1]);
+        Tensor::cat(&self.params.iter().map(flat).collect::<Vec<_>>(), 0)
+    }
+
+    /// Moves the parameters along a vector.
+    fn add(&self, direction: &Tensor, length: f64) {
+        let sizes: Vec<usize> = self.params.iter().map(Tensor::numel).collect();
+        for (p, part) in self.params.iter().zip(direction.split_sizes(&sizes, 0)) {
+            p.add_scaled_(&part.reshape_as(p), length);
+        }
+    }
+
+    /// Loss and gradient after a move, which is then taken back.
+    fn at(
+        &self,
+        start: &[Tensor],
+        direction: &Tensor,
+        length: f64,
+        closure: &mut dyn FnMut() -> Tensor,
+    ) -> (f64, Tensor) {
+        self.add(direction, length);
+        let loss = enable_grad(&mut *closure).item();
+        let gradient = self.gradient();
+        for (p, start) in self.params.iter().zip(start) {
+            p.copy_(start);
+        }
+        (loss, gradient)
+    }
+
+    fn minimize(&mut self, closure: &mut dyn FnMut() -> Tensor) -> Tensor {
+        let first_loss = enable_grad(&mut *closure);
+        let mut loss = first_loss.item();
+        let LBFGSOptions { lr, max_iter, tolerance_grad, tolerance_change, .. } = self.options;
+        let max_eval = self.options.max_eval.unwrap_or(max_iter * 5 / 4);
+        let mut evaluations = 1;
+        self.state.func_evals += 1;
+        let mut gradient = self.gradient();
+        if largest(&gradient) <= tolerance_grad {
+            return first_loss;
+        }
+        for iteration in 1..=max_iter {
+            self.state.n_iter += 1;
+            let direction = self.state.direction(&gradient, self.options.history_size);
+            let previous_loss = loss;
+            let mut length = lr;
+            if self.state.n_iter == 1 {
+                length *= (1.0 / gradient.abs().sum().item()).min(1.0);
+            }
+            let slope = dot(&gradient, &direction);
+            self.state.previous_gradient = Some(gradient.clone());
+            self.state.direction = Some(direction.clone());
+            self.state.length = length;
+            if slope > -tolerance_change {
+                break;
+            }
+            let mut used = 0;
+            if self.options.line_search_fn.is_some() {
+                let start: Vec<Tensor> = self.params.iter().map(Tensor::clone_contiguous).collect();
+                let mut at = |length: f64| {
+                    let (loss, gradient) = self.at(&start, &direction, length, closure);
+                    let slope = dot(&gradient, &direction);
+                    Point { at: length, loss, gradient, slope }
+                };
+                let origin = Point { at: 0.0, loss, gradient, slope };
+                let (point, count) = strong_wolfe(&mut at, origin, length, largest(&direction));
+                used = count;
+                length = point.at;
+                (loss, gradient) = (point.loss, point.gradient);
+                self.add(&direction, length);
+            } else {
+                self.add(&direction, length);
+                if iteration != max_iter {
+                    loss = enable_grad(&mut *closure).item();
+                    gradient = self.gradient();
+                    used = 1;
+                }
+            }
+            self.state.length = length;
+            evaluations += used;
+            self.state.func_evals += used;
+            if evaluations >= max_eval
+                || largest(&gradient) <= tolerance_grad
+                || largest(&direction) * length.abs() <= tolerance_change
+                || (loss - previous_loss).abs() < tolerance_change
+            {
+                break;
+            }
+        }
+        first_loss
+    }
+}
+
+impl Optimizer for LBFGS {
+    /// # Panics
+    /// Always throws [`Error::Argument`]: the loss must be evaluated several times.
+    fn step(&mut self) {
+        throw(Error::argument("LBFGS", "closure", "is missing; call `step_with`"))
+    }
+
+    fn step_with(&mut self, closure: &mut dyn FnMut() -> Tensor) -> Tensor {
+        no_grad(|| self.minimize(closure))
+    }
+
+    fn parameters(&self) -> Vec<Tensor> {
+        self.params.clone()
+    }
+
+    fn num_groups(&self) -> usize {
+        1
+    }
+
+    fn lr(&self, _group: usize) -> f64 {
+        self.options.lr
+    }
+
+    fn set_lr(&mut self, _group: usize, lr: f64) {
+        self.options.lr = lr;
+    }
+
+    fn initial_lr(&self, _group: usize) -> Option<f64> {
+        self.initial_lr
+    }
+
+    fn set_initial_lr(&mut self, _group: usize, lr: f64) {
+        self.initial_lr = Some(lr);
+    }
+
+    fn momentum(&self, _group: usize) -> Option<f64> {
+        None
+    }
+
+    fn set_momentum(&mut self, _group: usize, _momentum: f64) {}
+
+    /// The state is that of the first parameter, as PyTorch's; the changes are two matrices.
+    fn state_dict(&self) -> OptimizerState {
+        let State { func_evals, n_iter, direction, length, changes, scale, previous_gradient } =
+            &self.state;
+        let mut entries = BTreeMap::from([
+            ("func_evals".to_owned(), StateValue::Number(*func_evals as f64)),
+            ("n_iter".to_owned(), StateValue::Number(*n_iter as f64)),
+            ("t".to_owned(), StateValue::Number(*length)),
+            ("H_diag".to_owned(), StateValue::Number(*scale)),
+        ]);
+        let stacked = |part: fn(&Change) -> &Tensor| {
+            let rows: Vec<&Tensor> = changes.iter().map(part).collect();
+            (!rows.is_empty()).then(|| Tensor::stack(&rows, 0))
+        };
+        let tensors = [
+            ("d", direction.clone()),
+            ("prev_flat_grad", previous_gradient.clone()),
+            ("old_dirs", stacked(|c| &c.y)),
+            ("old_stps", stacked(|c| &c.s)),
+        ];
+        for (name, tensor) in tensors {
+            entries.extend(tensor.map(|t| (name.to_owned(), StateValue::Tensor(t))));
+        }
+        let mut group = serde_json::to_value(&self.options).expect("options are plain numbers");
+        group["params"] = json!((0..self.params.len()).collect::<Vec<_>>());
+        if let Some(lr) = self.initial_lr {
+            group["initial_lr"] = json!(lr);
+        }
+        OptimizerState { state: vec![entries], param_groups: json!([group]) }
+    }
+
+    fn load_state_dict(&mut self, saved: &OptimizerState) -> Result<()> {
+        let wrong = |what: String| Error::argument("LBFGS::load_state_dict", "state", what);
+        let group = &saved.param_groups[0];
+        let options = LBFGSOptions::deserialize(group).map_err(|e| wrong(e.to_string()))?;
+        let size: usize = self.params.iter().map(Tensor::numel).sum();
+        let none = BTreeMap::new();
+        let entries = saved.state.first().unwrap_or(&none);
+        let number = |name: &str| match entries.get(name) {
+            Some(StateValue::Number(n)) => Ok(*n),
+            None if entries.is_empty() => Ok(0.0),
+            _ => Err(wrong(format!("`{name}` is not a number"))),
+        };
+        let tensor = |name: &str| match entries.get(name) {
+            None => Ok(None),
+            Some(StateValue::Tensor(t)) if t.dim() > 0 && t.size(-1) == size => {
+                Ok(Some(no_grad(|| t.clone_contiguous())))
+            }
+            Some(_) => Err(wrong(format!("`{name}` is not of {size} elements"))),
+        };
+        let rows = |name: &str| tensor(name).map(|t| t.map_or(Vec::new(), |t| t.unbind(0)));
+        let (ys, ss) = (rows("old_dirs")?, rows("old_stps")?);
+        if ys.len() != ss.len() {
+            return Err(wrong("`old_dirs` and `old_stps` differ in length".into()));
+        }
+        let change = |(y, s): (Tensor, Tensor)| Change { rho: 1.0 / dot(&y, &s), y, s };
+        self.state = State {
+            func_evals: number("func_evals")? as usize,
+            n_iter: number("n_iter")? as usize,
+            direction: tensor("d")?,
+            length: number("t")?,
+            changes: ys.into_iter().zip(ss).map(change).collect(),
+            scale: number("H_diag")?,
+            previous_gradient: tensor("prev_flat_grad")?,
+        };
+        self.options = options;
+        self.initial_lr = group["initial_lr"].as_f64();
+        Ok(())
+    }
+}

@@ -1,0 +1,310 @@
+//! Rates that rise and fall, and momentum that does the opposite (Smith, 2017; Smith and Topin, 2018).
+
+use std::f64::consts::PI;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::{Moment, Schedule, Scheduler, from_settings, plain_settings};
+use crate::error::{Error, throw};
+use crate::optim::Optimizer;
+
+/// How [`OneCycleLR`] goes from one rate to the next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Anneal {
+    /// Along half a cosine.
+    #[default]
+    Cos,
+    /// In a straight line.
+    Linear,
+}
+
+impl Anneal {
+    fn between(self, start: f64, end: f64, share: f64) -> f64 {
+        match self {
+            Anneal::Cos => end + (start - end) / 2.0 * (1.0 + (PI * share).cos()),
+            Anneal::Linear => start + (end - start) * share,
+        }
+    }
+}
+
+/// One group's number, or the same for all: `list[group]`, or the last one.
+fn of_group(list: &[f64], group: usize) -> f64 {
+    list[group.min(list.len() - 1)]
+}
+
+/// As many numbers as groups, or one for all.
+#[track_caller]
+fn check_groups(op: &str, name: &str, list: &[f64], optimizer: &dyn Optimizer) {
+    let groups = optimizer.num_groups();
+    if list.len() != 1 && list.len() != groups {
+        let message = format!("{} numbers for {groups} parameter groups", list.len());
+        throw(Error::argument(op, name, message));
+    }
+}
+
+/// The momentum can only be cycled if there is one.
+#[track_caller]
+fn check_momentum(op: &str, cycle: bool, optimizer: &dyn Optimizer) {
+    if cycle && (0..optimizer.num_groups()).any(|group| optimizer.momentum(group).is_none()) {
+        let message = "true; the optimizer has no momentum";
+        throw(Error::argument(op, "cycle_momentum", message));
+    }
+}
+
+/// Options of [`OneCycleLR`], with PyTorch's defaults.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct OneCycleOptions {
+    /// Share of the cycle in which the rates rise.
+    pub pct_start: f64,
+    /// How rates and momentum change.
+    pub anneal_strategy: Anneal,
+    /// Change the momentum as well.
+    pub cycle_momentum: bool,
+    /// The least momentum, at the highest rate.
+    pub base_momentum: f64,
+    /// The largest momentum.
+    pub max_momentum: f64,
+    /// The first rates are the highest ones divided by this.
+    pub div_factor: f64,
+    /// The last rates are the first ones divided by this.
+    pub final_div_factor: f64,
+    /// Fall to the first rates within the time of the rise, then to the last ones.
+    pub three_phase: bool,
+}
+
+impl Default for OneCycleOptions {
+    fn default() -> Self {
+        OneCycleOptions {
+            pct_start: 0.3,
+            anneal_strategy: Anneal::Cos,
+            cycle_momentum: true,
+            base_momentum: 0.85,
+            max_momentum: 0.95,
+            div_factor: 25.0,
+            final_div_factor: 1e4,
+            three_phase: false,
+        }
+    }
+}
+
+/// One rise to the highest rates and a long fall, within `total_steps` steps of the optimizer.
+pub type OneCycleLR = Scheduler<OneCycle>;
+
+/// The formula of [`OneCycleLR`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct OneCycle {
+    max_lr: Vec<f64>,
+    total_steps: u64,
+    #[serde(flatten)]
+    options: OneCycleOptions,
+}
+
+impl OneCycleLR {
+    /// For `optimizer`, with a highest rate for all groups or one for each. The optimizer's own
+    /// rates are not used.
+    ///
+    /// # Panics
+    /// Throws [`Error::Argument`] when `total_steps` is 0, `pct_start` is not in `[0, 1]`, there are
+    /// not as many rates as groups, or the optimizer lacks the momentum that is to be cycled.
+    #[track_caller]
+    pub fn new(
+        optimizer: &mut dyn Optimizer,
+        max_lr: &[f64],
+        total_steps: u64,
+        options: OneCycleOptions,
+    ) -> Self {
+        if total_steps == 0 {
+            throw(Error::argument("OneCycleLR", "total_steps", "0; must be at least 1"));
+        }
+        if !(0.0..=1.0).contains(&options.pct_start) {
+            let message = format!("{}; must be from 0 to 1", options.pct_start);
+            throw(Error::argument("OneCycleLR", "pct_start", message));
+        }
+        check_groups("OneCycleLR", "max_lr", max_lr, optimizer);
+        check_momentum("OneCycleLR", options.cycle_momentum, optimizer);
+        for group in 0..optimizer.num_groups() {
+            optimizer.set_initial_lr(group, of_group(max_lr, group) / options.div_factor);
+        }
+        Scheduler::with(optimizer, OneCycle { max_lr: max_lr.to_vec(), total_steps, options })
+    }
+}
+
+impl OneCycle {
+    /// Rate (of `[first, highest, last]`) and momentum (of `[largest, least]`) of a step.
+    fn at(&self, step: i64, rates: [f64; 3], momenta: [f64; 2]) -> (f64, f64) {
+        let ([first, highest, last], [most, least]) = (rates, momenta);
+        let options = &self.options;
+        let (total, rise) = (self.total_steps as f64, options.pct_start * self.total_steps as f64);
+        let two =
+            [(rise - 1.0, first, highest, most, least), (total - 1.0, highest, last, least, most)];
+        let three = [
+            (rise - 1.0, first, highest, most, least),
+            (2.0 * rise - 2.0, highest, first, least, most),
+            (total - 1.0, first, last, most, most),
+        ];
+        let phases = if options.three_phase { &three[..] } else { &two[..] };
+        let (step, mut start) = (step as f64, 0.0);
+        let mut result = (first, most);
+        for &(end, lr, next_lr, momentum, next_momentum) in phases {
+            let share = (step - start) / (end - start);
+            let between = |a, b| options.anneal_strategy.between(a, b, share);
+            result = (between(lr, next_lr), between(momentum, next_momentum));
+            if step <= end {
+                break;
+            }
+            start = end;
+        }
+        result
+    }
+}
+
+impl Schedule for OneCycle {
+    const NAME: &'static str = "OneCycleLR";
+    /// # Panics
+    /// Throws [`Error::Argument`] after `total_steps` steps.
+    #[track_caller]
+    fn next(&self, at: &Moment) -> f64 {
+        if at.epoch > self.total_steps as i64 {
+            let message = format!("{}; this is step {}", self.total_steps, at.epoch);
+            throw(Error::argument("OneCycleLR::step", "total_steps", message));
+        }
+        let rates = [
+            at.base_lr,
+            of_group(&self.max_lr, at.group),
+            at.base_lr / self.options.final_div_factor,
+        ];
+        self.at(at.epoch, rates, [0.0; 2]).0
+    }
+    fn momentum(&self, at: &Moment) -> Option<f64> {
+        let momenta = [self.options.max_momentum, self.options.base_momentum];
+        self.options.cycle_momentum.then(|| self.at(at.epoch, [0.0; 3], momenta).1)
+    }
+    fn settings(&self) -> Map<String, Value> {
+        plain_settings(self)
+    }
+    fn set_settings(&mut self, settings: &Value) -> Result<(), String> {
+        *self = from_settings(settings)?;
+        Ok(())
+    }
+}
+
+/// How the cycles of [`CyclicLR`] become lower.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CyclicMode {
+    /// Not at all.
+    #[default]
+    Triangular,
+    /// Each is half as high as the one before.
+    Triangular2,
+    /// By `gamma` at each step.
+    ExpRange,
+}
+
+/// Options of [`CyclicLR`], with PyTorch's defaults.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CyclicOptions {
+    /// Steps of a rise.
+    pub step_size_up: f64,
+    /// Steps of a fall; by default as many as of a rise.
+    pub step_size_down: Option<f64>,
+    /// How cycles become lower.
+    pub mode: CyclicMode,
+    /// The factor of [`CyclicMode::ExpRange`].
+    pub gamma: f64,
+    /// Change the momentum as well.
+    pub cycle_momentum: bool,
+    /// The least momentum, at the highest rate.
+    pub base_momentum: f64,
+    /// The largest momentum.
+    pub max_momentum: f64,
+}
+
+impl Default for CyclicOptions {
+    fn default() -> Self {
+        CyclicOptions {
+            step_size_up: 2000.0,
+            step_size_down: None,
+            mode: CyclicMode::Triangular,
+            gamma: 1.0,
+            cycle_momentum: true,
+            base_momentum: 0.8,
+            max_momentum: 0.9,
+        }
+    }
+}
+
+/// Straight rises from `base_lr` to `max_lr` and falls, again and again.
+pub type CyclicLR = Scheduler<Cyclic>;
+
+/// The formula of [`CyclicLR`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Cyclic {
+    max_lrs: Vec<f64>,
+    #[serde(flatten)]
+    options: CyclicOptions,
+}
+
+impl CyclicLR {
+    /// For `optimizer`, with least and highest rates for all groups or one for each.
+    ///
+    /// # Panics
+    /// Throws [`Error::Argument`] when there are not as many rates as groups, or the optimizer lacks
+    /// the momentum that is to be cycled.
+    #[track_caller]
+    pub fn new(
+        optimizer: &mut dyn Optimizer,
+        base_lr: &[f64],
+        max_lr: &[f64],
+        options: CyclicOptions,
+    ) -> Self {
+        check_groups("CyclicLR", "base_lr", base_lr, optimizer);
+        check_groups("CyclicLR", "max_lr", max_lr, optimizer);
+        check_momentum("CyclicLR", options.cycle_momentum, optimizer);
+        for group in 0..optimizer.num_groups() {
+            optimizer.set_initial_lr(group, of_group(base_lr, group));
+        }
+        Scheduler::with(optimizer, Cyclic { max_lrs: max_lr.to_vec(), options })
+    }
+}
+
+impl Cyclic {
+    /// Where the step is between least (0) and highest (1).
+    fn height(&self, step: i64) -> f64 {
+        let options = &self.options;
+        let up = options.step_size_up;
+        let length = up + options.step_size_down.unwrap_or(up);
+        let (step, peak) = (step as f64, up / length);
+        let cycle = (1.0 + step / length).floor();
+        let share = 1.0 + step / length - cycle;
+        let height = if share <= peak { share / peak } else { (share - 1.0) / (peak - 1.0) };
+        height
+            * match options.mode {
+                CyclicMode::Triangular => 1.0,
+                CyclicMode::Triangular2 => 0.5f64.powf(cycle - 1.0),
+                CyclicMode::ExpRange => options.gamma.powf(step),
+            }
+    }
+}
+
+impl Schedule for Cyclic {
+    const NAME: &'static str = "CyclicLR";
+    fn next(&self, at: &Moment) -> f64 {
+        at.base_lr + (of_group(&self.max_lrs, at.group) - at.base_lr) * self.height(at.epoch)
+    }
+    fn momentum(&self, at: &Moment) -> Option<f64> {
+        let (most, least) = (self.options.max_momentum, self.options.base_momentum);
+        self.options.cycle_momentum.then(|| most - (most - least) * self.height(at.epoch))
+    }
+    fn settings(&self) -> Map<String, Value> {
+        plain_settings(self)
+    }
+    fn set_settings(&mut self, settings: &Value) -> Result<(), String> {
+        *self = from_settings(settings)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,94 @@
+//! Rates that fall for some epochs only: by a constant factor, or along a power of what is left.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::{Moment, Schedule, Scheduler, from_settings, plain_settings};
+use crate::error::{Error, throw};
+use crate::optim::Optimizer;
+
+/// Multiplies the rates by `factor` until epoch `total_iters`.
+pub type ConstantLR = Scheduler<Constant>;
+
+/// The formula of [`ConstantLR`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Constant {
+    factor: f64,
+    total_iters: u64,
+}
+
+impl ConstantLR {
+    /// For `optimizer`; PyTorch's defaults are 1/3 and 5.
+    ///
+    /// # Panics
+    /// Throws [`Error::Argument`] unless `factor` is from 0 to 1.
+    #[track_caller]
+    pub fn new(optimizer: &mut dyn Optimizer, factor: f64, total_iters: u64) -> Self {
+        if !(0.0..=1.0).contains(&factor) {
+            let message = format!("{factor}; must be from 0 to 1");
+            throw(Error::argument("ConstantLR", "factor", message));
+        }
+        Scheduler::with(optimizer, Constant { factor, total_iters })
+    }
+}
+
+impl Schedule for Constant {
+    const NAME: &'static str = "ConstantLR";
+    fn next(&self, at: &Moment) -> f64 {
+        match at.epoch {
+            0 => at.lr * self.factor,
+            epoch if epoch == self.total_iters as i64 && !at.is_initial => at.lr / self.factor,
+            _ => at.lr,
+        }
+    }
+    fn closed_form(&self, at: &Moment) -> Option<f64> {
+        let over = at.epoch >= self.total_iters as i64;
+        Some(if over { at.base_lr } else { at.base_lr * self.factor })
+    }
+    fn settings(&self) -> Map<String, Value> {
+        plain_settings(self)
+    }
+    fn set_settings(&mut self, settings: &Value) -> Result<(), String> {
+        *self = from_settings(settings)?;
+        Ok(())
+    }
+}
+
+/// Lowers the rates to 0 at epoch `total_iters`, along `(1 - epoch / total_iters)^power`.
+pub type PolynomialLR = Scheduler<Polynomial>;
+
+/// The formula of [`PolynomialLR`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Polynomial {
+    total_iters: u64,
+    power: f64,
+}
+
+impl PolynomialLR {
+    /// For `optimizer`; PyTorch's defaults are 5 and 1.
+    pub fn new(optimizer: &mut dyn Optimizer, total_iters: u64, power: f64) -> Self {
+        Scheduler::with(optimizer, Polynomial { total_iters, power })
+    }
+}
+
+impl Schedule for Polynomial {
+    const NAME: &'static str = "PolynomialLR";
+    fn next(&self, at: &Moment) -> f64 {
+        let (epoch, total) = (at.epoch as f64, self.total_iters as f64);
+        if at.is_initial || at.epoch == 0 || epoch > total {
+            return at.lr;
+        }
+        at.lr * ((1.0 - epoch / total) / (1.0 - (epoch - 1.0) / total)).powf(self.power)
+    }
+    fn closed_form(&self, at: &Moment) -> Option<f64> {
+        let total = self.total_iters as f64;
+        Some(at.base_lr * (1.0 - total.min(at.epoch as f64) / total).powf(self.power))
+    }
+    fn settings(&self) -> Map<String, Value> {
+        plain_settings(self)
+    }
+    fn set_settings(&mut self, settings: &Value) -> Result<(), String> {
+        *self = from_settings(settings)?;
+        Ok(())
+    }
+}

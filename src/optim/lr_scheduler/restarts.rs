@@ -1,0 +1,83 @@
+//! Half a cosine down, again and again (Loshchilov and Hutter, 2017).
+
+use std::f64::consts::PI;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::{Moment, Schedule, Scheduler, from_settings, plain_settings};
+use crate::error::{Error, throw};
+use crate::optim::Optimizer;
+
+/// Lowers the rates along half a cosine to `eta_min` within `t_0` epochs, then starts again, each
+/// time with `t_mult` times as many epochs.
+pub type CosineAnnealingWarmRestarts = Scheduler<WarmRestarts>;
+
+/// The formula of [`CosineAnnealingWarmRestarts`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct WarmRestarts {
+    #[serde(rename = "T_0")]
+    t_0: u64,
+    #[serde(rename = "T_mult")]
+    t_mult: u64,
+    eta_min: f64,
+    /// How far the current epoch has gone.
+    #[serde(default)]
+    fraction: f64,
+}
+
+impl CosineAnnealingWarmRestarts {
+    /// For `optimizer`; PyTorch's defaults are 1 for `t_mult` and 0 for `eta_min`.
+    ///
+    /// # Panics
+    /// Throws [`Error::Argument`] when `t_0` or `t_mult` is 0.
+    #[track_caller]
+    pub fn new(optimizer: &mut dyn Optimizer, t_0: u64, t_mult: u64, eta_min: f64) -> Self {
+        for (name, value) in [("t_0", t_0), ("t_mult", t_mult)] {
+            if value == 0 {
+                let message = "0; must be at least 1";
+                throw(Error::argument("CosineAnnealingWarmRestarts", name, message));
+            }
+        }
+        Scheduler::with(optimizer, WarmRestarts { t_0, t_mult, eta_min, fraction: 0.0 })
+    }
+
+    /// Sets the rates of an epoch that may have a fraction: `epoch + batch / batches`.
+    ///
+    /// # Panics
+    /// Throws [`Error::Argument`] when `epoch` is negative or not finite.
+    #[track_caller]
+    pub fn step_to(&mut self, optimizer: &mut dyn Optimizer, epoch: f64) {
+        if !(epoch.is_finite() && epoch >= 0.0) {
+            let message = format!("{epoch}; must be finite and at least 0");
+            throw(Error::argument("CosineAnnealingWarmRestarts::step_to", "epoch", message));
+        }
+        self.step_count += 1;
+        self.last_epoch = epoch.floor() as i64;
+        self.schedule.fraction = epoch.fract();
+        self.set_rates(optimizer, false, WarmRestarts::next);
+    }
+}
+
+impl Schedule for WarmRestarts {
+    const NAME: &'static str = "CosineAnnealingWarmRestarts";
+    fn next(&self, at: &Moment) -> f64 {
+        let (mut position, mut length) = (at.epoch as f64 + self.fraction, self.t_0 as f64);
+        if self.t_mult == 1 {
+            position %= length;
+        }
+        while position >= length {
+            position -= length;
+            length *= self.t_mult as f64;
+        }
+        let cosine = (PI * position / length).cos();
+        self.eta_min + (at.base_lr - self.eta_min) * (1.0 + cosine) / 2.0
+    }
+    fn settings(&self) -> Map<String, Value> {
+        plain_settings(self)
+    }
+    fn set_settings(&mut self, settings: &Value) -> Result<(), String> {
+        *self = from_settings(settings)?;
+        Ok(())
+    }
+}
