@@ -65,13 +65,14 @@ thread_local! {
 }
 
 /// From inside a hook: calls `f` when the running backward pass has computed all gradients, on the
-/// thread that called `backward`. DDP waits for its all-reduces there.
+/// thread that called `backward`; the outermost pass, where one runs inside another (checkpoints). DDP
+/// waits for its all-reduces there.
 ///
 /// # Panics
 /// Throws when no backward pass runs on this thread.
 #[track_caller]
 pub fn queue_callback(f: impl FnOnce() + 'static) {
-    CALLBACKS.with_borrow_mut(|stack| match stack.last_mut() {
+    CALLBACKS.with_borrow_mut(|stack| match stack.first_mut() {
         Some(callbacks) => callbacks.push(Box::new(f)),
         None => throw(Error::Autograd("queue_callback outside a backward pass".into())),
     });

@@ -1,0 +1,155 @@
+//! Derivatives against finite differences (`torch.autograd.gradcheck`).
+
+use super::{grad, no_grad};
+use crate::error::{Error, Result};
+use crate::{Dtype, Tensor};
+
+/// Step and tolerances of [`gradcheck`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GradcheckOptions {
+    /// Step of the central differences.
+    pub eps: f64,
+    /// Absolute tolerance.
+    pub atol: f64,
+    /// Relative tolerance.
+    pub rtol: f64,
+}
+
+impl Default for GradcheckOptions {
+    /// PyTorch's.
+    fn default() -> Self {
+        GradcheckOptions { eps: 1e-6, atol: 1e-5, rtol: 1e-3 }
+    }
+}
+
+/// Compares the gradients of `f` by each input that requires one with central differences
+/// (`torch.autograd.gradcheck`), element by element: made for small f64 inputs.
+///
+/// ```
+/// use torchrs::{Tensor, autograd::gradcheck};
+/// let x = Tensor::from([0.3f64, -0.7]).requires_grad_(true);
+/// gradcheck(|x| x[0].sin() * &x[0], &[&x], Default::default()).unwrap();
+/// ```
+///
+/// # Errors
+/// [`Error::Autograd`] that names the first input and element that differ, or an input that is not f64.
+pub fn gradcheck(
+    f: impl Fn(&[Tensor]) -> Tensor,
+    inputs: &[&Tensor],
+    options: GradcheckOptions,
+) -> Result<()> {
+    let inputs = leaves(inputs)?;
+    let y = f(&inputs);
+    let w = weights(&y);
+    let wanted: Vec<usize> = (0..inputs.len()).filter(|&i| inputs[i].requires_grad()).collect();
+    if !y.requires_grad() {
+        return Err(Error::Autograd("gradcheck: the output does not require a gradient".into()));
+    }
+    let by: Vec<&Tensor> = wanted.iter().map(|&i| &inputs[i]).collect();
+    let grads = grad(&[&y], &by, &[Some(&w)], false, false);
+    let value = |inputs: &[Tensor]| no_grad(|| (f(inputs) * &w).sum().item());
+    for (&i, analytic) in wanted.iter().zip(&grads) {
+        let zeros = || inputs[i].zeros_like();
+        let analytic = analytic.clone().unwrap_or_else(zeros).to_vec::<f64>();
+        for (k, &a) in analytic.iter().enumerate() {
+            let at = |step: f64| value(&moved(&inputs, i, k, step));
+            let n = (at(options.eps) - at(-options.eps)) / (2.0 * options.eps);
+            if (a - n).abs() > options.atol + options.rtol * n.abs() {
+                return Err(Error::Autograd(format!(
+                    "gradcheck: the gradient by element {k} of input {i} is {a}, finite differences \
+                     give {n}"
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// [`gradcheck`] of the gradient of `f`, as a function of the inputs and of the output's gradient
+/// (`torch.autograd.gradgradcheck`).
+///
+/// # Errors
+/// As [`gradcheck`].
+pub fn gradgradcheck(
+    f: impl Fn(&[Tensor]) -> Tensor,
+    inputs: &[&Tensor],
+    options: GradcheckOptions,
+) -> Result<()> {
+    let y = no_grad(|| f(&inputs.iter().map(|t| (*t).clone()).collect::<Vec<_>>()));
+    let w = weights(&y).requires_grad_(true);
+    let first = |all: &[Tensor]| {
+        let (w, inputs) = all.split_last().expect("the weights are there");
+        let y = f(inputs);
+        let by: Vec<&Tensor> = inputs.iter().filter(|t| t.requires_grad()).collect();
+        let zeros = |(g, t): (Option<Tensor>, &&Tensor)| g.unwrap_or_else(|| t.zeros_like());
+        let grads = grad(&[&y], &by, &[Some(w)], true, true);
+        let flat: Vec<Tensor> =
+            grads.into_iter().zip(&by).map(|p| zeros(p).reshape([-1])).collect();
+        Tensor::cat(&flat, 0)
+    };
+    // Differences run without recording, but the gradient inside must be recorded.
+    let recorded = |all: &[Tensor]| {
+        super::enable_grad(|| {
+            let all: Vec<Tensor> = all
+                .iter()
+                .map(|t| if t.requires_grad() { t.clone() } else { t.detach() })
+                .collect();
+            first(&all)
+        })
+    };
+    let mut all = inputs.to_vec();
+    all.push(&w);
+    gradcheck(recorded, &all, options)
+}
+
+/// Copies that are leaves; f64 only.
+fn leaves(inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
+    let leaf = |(i, t): (usize, &&Tensor)| match (t.requires_grad(), t.dtype()) {
+        (true, Dtype::F64) => Ok(t.detach().requires_grad_(true)),
+        (true, other) => Err(Error::Autograd(format!(
+            "gradcheck: input {i} is {other}; finite differences need f64"
+        ))),
+        (false, _) => Ok((*t).clone()),
+    };
+    inputs.iter().enumerate().map(leaf).collect()
+}
+
+/// Fixed numbers between -1 and 1, so that the whole Jacobian is tried at once.
+fn weights(like: &Tensor) -> Tensor {
+    let number = |i: usize| ((i * 7 + 3) % 17) as f64 / 8.0 - 1.0;
+    let data: Vec<f64> = (0..like.numel()).map(number).collect();
+    Tensor::from_slice(&data, like.shape()).to_dtype(like.dtype())
+}
+
+/// The inputs with element `k` of input `i` moved.
+fn moved(inputs: &[Tensor], i: usize, k: usize, step: f64) -> Vec<Tensor> {
+    let mut data = inputs[i].to_vec::<f64>();
+    data[k] += step;
+    let mut all = inputs.to_vec();
+    all[i] = Tensor::from_slice(&data, inputs[i].shape()).requires_grad_(true);
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::autograd::record;
+
+    #[test]
+    fn right_derivatives_pass_twice_and_a_wrong_one_is_named() {
+        let x = Tensor::from([0.3f64, -0.7, 1.9]).requires_grad_(true);
+        let y = Tensor::from([1.3f64, 0.4, -0.2]).requires_grad_(true);
+        let f = |t: &[Tensor]| t[0].sin() * t[1].exp() * &t[0];
+        gradcheck(f, &[&x, &y], Default::default()).unwrap();
+        gradgradcheck(f, &[&x, &y], Default::default()).unwrap();
+        let wrong = |t: &[Tensor]| {
+            let y = no_grad(|| &t[0] * &t[0]);
+            record("wrong", &[&t[0]], y, |saver| {
+                let x = saver.save(&t[0]);
+                move |ctx| [Some(ctx.grad(0) * ctx.get(&x))].into_iter().collect()
+            })
+        };
+        let error = gradcheck(wrong, &[&x], Default::default()).unwrap_err().to_string();
+        assert!(error.contains("element 0 of input 0"), "{error}");
+    }
+}
