@@ -7,7 +7,7 @@
 
 use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Sub};
 
-use super::math::{double, single};
+use super::math::{double, single, special};
 
 /// A value of a pointwise formula: arithmetic with its like and with literals, comparison, choice.
 pub trait Number:
@@ -40,7 +40,7 @@ pub trait Number:
     fn equal(self, other: Self) -> Self::Truth;
     /// Absolute value.
     fn abs(self) -> Self;
-    /// -1, 0 or 1; NaN for NaN.
+    /// -1, 0 or 1; 0 for NaN.
     fn sign(self) -> Self;
     /// The larger one; NaN if one is.
     fn maximum(self, other: Self) -> Self;
@@ -58,6 +58,8 @@ pub trait Number:
     fn remainder(self, other: Self) -> Self;
     /// Quotient rounded down.
     fn floor_divide(self, other: Self) -> Self;
+    /// Remainder of the division that is rounded towards zero: it has the sign of `self`.
+    fn fmod(self, other: Self) -> Self;
     /// `self` to the power `other`.
     fn pow(self, other: Self) -> Self;
 }
@@ -67,7 +69,7 @@ macro_rules! float_functions {
     ($callback:ident) => {
         $callback! {
             "e^x." exp, "e^x - 1, exact near 0." expm1,
-            "Natural logarithm." log, "log(1 + x), exact near 0." log1p,
+            "2^x." exp2, "Natural logarithm." log, "log(1 + x), exact near 0." log1p,
             "Logarithm to base 2." log2, "Logarithm to base 10." log10,
             "Square root." sqrt, "1 / sqrt(x)." rsqrt,
             "Sine." sin, "Cosine." cos, "Tangent." tan,
@@ -79,20 +81,55 @@ macro_rules! float_functions {
 }
 pub(crate) use float_functions;
 
+/// The same for the one-argument functions of [`Special`].
+macro_rules! special_functions {
+    ($callback:ident) => {
+        $callback! {
+            "1 - erf(x)." erfc, "e^(x^2) erfc(x)." erfcx, "Inverse of the error function." erfinv,
+            "Logarithm of the gamma function's absolute value." lgamma,
+            "Derivative of `lgamma`." digamma,
+            "Modified Bessel function of order 0." i0, "Modified Bessel function of order 1." i1,
+        }
+    };
+}
+pub(crate) use special_functions;
+
 macro_rules! declare {
     ($($doc:literal $name:ident,)*) => {
         /// A value with the elementary functions.
-        pub trait Float: Number {
+        pub trait Float: Special {
             $(#[doc = $doc] fn $name(self) -> Self;)*
         }
     };
 }
 float_functions!(declare);
 
+macro_rules! declare_special {
+    ($($doc:literal $name:ident,)*) => {
+        /// A value with functions that are not vectorised.
+        pub trait Special: Number {
+            $(#[doc = $doc] fn $name(self) -> Self;)*
+            /// Hurwitz's zeta function with this exponent.
+            fn zeta(self, q: Self) -> Self;
+            /// Angle of the point with ordinate `self` and abscissa `x`.
+            fn atan2(self, x: Self) -> Self;
+            /// The next number of the type in the direction of `other`.
+            fn nextafter(self, other: Self) -> Self;
+        }
+    };
+}
+special_functions!(declare_special);
+
 /// An integer value with bitwise operators.
 pub trait Bits:
     Number + BitAnd<Output = Self> + BitOr<Output = Self> + BitXor<Output = Self> + Not<Output = Self>
 {
+    /// Shifted left; 0 for shifts outside of the type.
+    fn shift_left(self, bits: Self) -> Self;
+    /// Shifted right with the sign; 0 or -1 for shifts outside of the type.
+    fn shift_right(self, bits: Self) -> Self;
+    /// Greatest common divisor, not negative.
+    fn gcd(self, other: Self) -> Self;
 }
 
 /// A literal on the left: `1.0 - x`. Formulas are generic over `S: Number where f64: Literal<S>`.
@@ -183,8 +220,7 @@ macro_rules! float_lane {
             #[inline(always)]
             fn sign(self) -> Self {
                 let x = self.0;
-                let y = (x > 0.0) as i32 as $t - (x < 0.0) as i32 as $t;
-                $Lane(if x.is_nan() { x } else { y })
+                $Lane((x > 0.0) as i32 as $t - (x < 0.0) as i32 as $t)
             }
             #[inline(always)]
             fn maximum(self, other: Self) -> Self {
@@ -226,12 +262,31 @@ macro_rules! float_lane {
                 $Lane(if b == 0.0 { quotient } else { rounded })
             }
             #[inline(always)]
+            fn fmod(self, other: Self) -> Self { $Lane(self.0 % other.0) }
+            #[inline(always)]
             fn pow(self, other: Self) -> Self { $Lane($pow(self.0, other.0)) }
+        }
+
+        impl<const FMA: bool> Special for $Lane<FMA> {
+            float_lane!(@special $Lane, $t, erfc erfcx erfinv lgamma digamma i0 i1);
+            #[inline(always)]
+            fn zeta(self, q: Self) -> Self {
+                $Lane(special::zeta(self.0 as f64, q.0 as f64) as $t)
+            }
+            #[inline(always)]
+            fn atan2(self, x: Self) -> Self { $Lane(self.0.atan2(x.0)) }
+            #[inline(always)]
+            fn nextafter(self, other: Self) -> Self {
+                let (a, b) = (self.0, other.0);
+                let next = if b > a { a.next_up() } else { a.next_down() };
+                let next = if a == b { b } else { next };
+                $Lane(if a.is_nan() { a } else if b.is_nan() { b } else { next })
+            }
         }
 
         impl<const FMA: bool> Float for $Lane<FMA> {
             float_lane!(@function $Lane, $math::, exp expm1 log log1p log2 log10 tanh erf);
-            float_lane!(@function $Lane, <$t>::, sqrt tan asin acos atan sinh cosh);
+            float_lane!(@function $Lane, <$t>::, exp2 sqrt tan asin acos atan sinh cosh);
             #[inline(always)]
             fn sin(self) -> Self { $Lane($sin(self.0)) }
             #[inline(always)]
@@ -262,6 +317,10 @@ macro_rules! float_lane {
     (@function $Lane:ident, $math:ident::, $($f:ident)*) => {$(
         #[inline(always)]
         fn $f(self) -> Self { $Lane($math::$f::<FMA>(self.0)) }
+    )*};
+    (@special $Lane:ident, $t:ty, $($f:ident)*) => {$(
+        #[inline(always)]
+        fn $f(self) -> Self { $Lane(special::$f(self.0 as f64) as $t) }
     )*};
     (@function $Lane:ident, <$t:ty>::, $($f:ident)*) => {$(
         #[inline(always)]
@@ -342,7 +401,24 @@ impl Not for I64 {
     }
 }
 
-impl Bits for I64 {}
+impl Bits for I64 {
+    #[inline(always)]
+    fn shift_left(self, bits: Self) -> Self {
+        I64(if (0..64).contains(&bits.0) { self.0 << bits.0 } else { 0 })
+    }
+    #[inline(always)]
+    fn shift_right(self, bits: Self) -> Self {
+        I64(self.0 >> if (0..64).contains(&bits.0) { bits.0 } else { 63 })
+    }
+    #[inline(always)]
+    fn gcd(self, other: Self) -> Self {
+        let (mut a, mut b) = (self.0, other.0);
+        while b != 0 {
+            (a, b) = (b, a.wrapping_rem(b));
+        }
+        I64(a.wrapping_abs())
+    }
+}
 
 impl Number for I64 {
     type Truth = bool;
@@ -406,6 +482,10 @@ impl Number for I64 {
         let q = truncated_quotient(a, b);
         let inexact = q.wrapping_mul(b) != a;
         I64(if inexact && (a < 0) != (b < 0) { q - 1 } else { q })
+    }
+    #[inline(always)]
+    fn fmod(self, other: Self) -> Self {
+        I64(if other.0 == 0 { 0 } else { self.0.wrapping_rem(other.0) })
     }
     /// Wraps like a chain of multiplications. Of the negative powers only those of 1 and -1 are not 0.
     #[inline(always)]
@@ -478,6 +558,6 @@ mod tests {
             assert!(F32::<false>(a).maximum(F32(b)).0.is_nan());
             assert!(F32::<false>(a).minimum(F32(b)).0.is_nan());
         }
-        assert!(F32::<false>(f32::NAN).sign().0.is_nan());
+        assert_eq!(F32::<false>(f32::NAN).sign().0, 0.0);
     }
 }

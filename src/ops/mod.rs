@@ -9,6 +9,7 @@ mod checks;
 mod compute;
 mod conv;
 mod cross_entropy;
+mod ctc_loss;
 mod embedding;
 mod gather;
 mod index;
@@ -30,6 +31,7 @@ pub mod views;
 
 pub use conv::{Conv1dOptions, Conv2dOptions, ConvOptions};
 pub use cross_entropy::{CrossEntropyOptions, NllLossOptions, Reduction};
+pub use ctc_loss::{CtcLossOptions, ctc_loss};
 pub use max_pool::Pool2dOptions;
 
 /// The samples of all ops that have a file of their own, for [`checks`].
@@ -42,6 +44,7 @@ fn all_samples() -> Vec<samples::OpSample> {
         cat::samples,
         conv::samples,
         cross_entropy::samples,
+        ctc_loss::samples,
         embedding::samples,
         gather::samples,
         index::samples,

@@ -248,6 +248,14 @@ impl Call {
         }
     }
 
+    /// A tensor or a number, if one was given.
+    pub fn given_operand(&self, i: usize, name: &str) -> Outcome<Option<Operand<'_>>> {
+        match self.get(i, name) {
+            Arg::None => Ok(None),
+            _ => self.operand(i, name).map(Some),
+        }
+    }
+
     pub fn flag(&self, i: usize, name: &str, default: bool) -> Outcome<bool> {
         match self.get(i, name) {
             Arg::None => Ok(default),

@@ -12,6 +12,7 @@
 
 pub mod double;
 pub mod single;
+pub mod special;
 
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,10 @@
 //! Rows: activation functions.
 
+use super::{apply, apply_inplace};
+use crate::Tensor;
+use crate::error::{Error, throw};
+use crate::tensor::Scalar;
+
 crate::pointwise! {
     table rows for Tensor;
 
@@ -43,11 +48,144 @@ crate::pointwise! {
         = select(gt(x * beta, threshold), x, log1p(exp(x * beta)) / beta);
         grad(g, x) { x: select(gt(x * beta, threshold), g, g * sigmoid(x * beta)) }
 
-    /// x between `min_val` and `max_val` (`torch.nn.functional.hardtanh`).
-    pub numeric hardtanh / hardtanh_ (x; min_val = -1.0, max_val = 1.0) = minimum(maximum(x, min_val), max_val);
-        grad(g, x) { x: select(gt(x, min_val) & lt(x, max_val), g, 0.0) }
-
     /// x above `threshold`, else `value` (`torch.nn.functional.threshold`).
     pub numeric threshold / threshold_ (x; threshold = 0.1, value = 20.0) = select(le(x, threshold), value, x);
         grad(g, x) { x: select(le(x, threshold), 0.0, g) }
+
+    /// [`elu`](Self::elu) with the two constants that keep mean and variance
+    /// (`torch.nn.functional.selu`).
+    pub float selu / selu_ (x)
+        = 1.050_700_987_355_480_5 * select(gt(x, 0.0), x, 1.673_263_242_354_377_2 * expm1(x));
+        grad(g, x) {
+            x: 1.050_700_987_355_480_5
+                * select(gt(x, 0.0), g, g * 1.673_263_242_354_377_2 * exp(x)),
+        }
+
+    /// x, or `alpha` (e^(x / alpha) - 1) below 0 (`torch.nn.functional.celu`).
+    pub float celu / celu_ (x; alpha = 1.0) = select(gt(x, 0.0), x, alpha * expm1(x / alpha));
+        grad(g, x) { x: select(gt(x, 0.0), g, g * exp(x / alpha)) }
+
+    /// x tanh(log(1 + e^x)) (`torch.nn.functional.mish`).
+    pub float mish / mish_ (x) = x * tanh(log1p(exp(x)));
+        grad(g, x) {
+            x: g * (tanh(log1p(exp(x)))
+                + x * sigmoid(x) * (1.0 - tanh(log1p(exp(x))) * tanh(log1p(exp(x))))),
+        }
+
+    /// x / (1 + |x|) (`torch.nn.functional.softsign`).
+    pub float softsign(x) = x / (1.0 + abs(x));
+        grad(g, x) { x: g / ((1.0 + abs(x)) * (1.0 + abs(x))) }
+
+    /// x - tanh(x) (`torch.nn.functional.tanhshrink`).
+    pub float tanhshrink(x) = x - tanh(x);
+        grad(g, x) { x: g * tanh(x) * tanh(x) }
+
+    /// log(sigmoid(x)) (`torch.nn.functional.logsigmoid`).
+    pub float logsigmoid(x) = minimum(x, 0.0) - log1p(exp(-abs(x)));
+        grad(g, x) { x: g * sigmoid(-x) }
+
+    /// (x + 3) / 6 between 0 and 1 (`torch.nn.functional.hardsigmoid`).
+    pub float hardsigmoid / hardsigmoid_ (x) = minimum(maximum(x + 3.0, 0.0), 6.0) / 6.0;
+        grad(g, x) { x: select(gt(x, -3.0) & lt(x, 3.0), g / 6.0, 0.0) }
+        sample { x: -5.0..5.0 }
+
+    /// x [`hardsigmoid(x)`](Self::hardsigmoid) (`torch.nn.functional.hardswish`).
+    pub float hardswish / hardswish_ (x) = x * minimum(maximum(x + 3.0, 0.0), 6.0) / 6.0;
+        grad(g, x) {
+            x: select(le(x, -3.0), 0.0, select(lt(x, 3.0), g * (x / 3.0 + 0.5), g)),
+        }
+        sample { x: -5.0..5.0 }
+
+    /// x, but 0 from `-lambd` to `lambd` (`torch.nn.functional.hardshrink`).
+    pub float hardshrink(x; lambd = 0.5) = select(ge(x, -lambd) & le(x, lambd), 0.0, x);
+        grad(g, x) { x: select(ge(x, -lambd) & le(x, lambd), 0.0, g) }
+}
+
+crate::pointwise! {
+    table checked without functions;
+
+    /// x between two limits ([`Tensor::hardtanh`]).
+    numeric hardtanh(x; min_val = -1.0, max_val = 1.0) = minimum(maximum(x, min_val), max_val);
+        grad(g, x) { x: select(gt(x, min_val) & lt(x, max_val), g, 0.0) }
+
+    /// x moved towards 0 by `lambd` ([`Tensor::softshrink`]).
+    float softshrink(x; lambd = 0.5)
+        = select(gt(x, lambd), x - lambd, select(lt(x, -lambd), x + lambd, x * 0.0));
+        grad(g, x) { x: select(ge(x, -lambd) & le(x, lambd), 0.0, g) }
+
+    /// x, or `weight` times x below 0 ([`Tensor::prelu`]).
+    float prelu(x, weight) = select(gt(x, 0.0), x, weight * x);
+        grad(g, x, weight) {
+            x: select(gt(x, 0.0), g, g * weight),
+            weight: select(gt(x, 0.0), 0.0, g * x),
+        }
+}
+
+impl Tensor {
+    /// x between `min_val` and `max_val` (`torch.nn.functional.hardtanh`); PyTorch's defaults are -1
+    /// and 1. [`relu6`](crate::nn::functional::relu6) is this from 0 to 6.
+    ///
+    /// # Panics
+    /// Throws [`Error::Argument`] when `min_val` is above `max_val`.
+    #[track_caller]
+    pub fn hardtanh(&self, min_val: impl Into<Scalar>, max_val: impl Into<Scalar>) -> Tensor {
+        let limits = checked_limits("hardtanh", min_val.into(), max_val.into());
+        apply(&checked::hardtanh, &[self.into()], &limits)
+    }
+
+    /// In-place form of [`hardtanh`](Self::hardtanh).
+    #[track_caller]
+    pub fn hardtanh_(&self, min_val: impl Into<Scalar>, max_val: impl Into<Scalar>) -> &Tensor {
+        let limits = checked_limits("hardtanh_", min_val.into(), max_val.into());
+        apply_inplace(&checked::hardtanh, &[self.into()], &limits);
+        self
+    }
+
+    /// x moved towards 0 by `lambd`, and 0 where that would pass it
+    /// (`torch.nn.functional.softshrink`); PyTorch's default is 0.5.
+    ///
+    /// # Panics
+    /// Throws [`Error::Argument`] when `lambd` is negative.
+    #[track_caller]
+    pub fn softshrink(&self, lambd: f64) -> Tensor {
+        if lambd.is_nan() || lambd < 0.0 {
+            throw(Error::argument("softshrink", "lambd", format!("{lambd}; must be at least 0")));
+        }
+        apply(&checked::softshrink, &[self.into()], &[lambd.into()])
+    }
+
+    /// x, or `weight` times x below 0 (`torch.nn.functional.prelu`). One weight for all, or one per
+    /// channel: index of dimension 1, or of the only one.
+    ///
+    /// # Panics
+    /// Throws [`Error::Shape`] when there are not as many weights as channels.
+    #[track_caller]
+    pub fn prelu(&self, weight: &Tensor) -> Tensor {
+        let channels = if self.dim() < 2 { 1 } else { self.shape()[1] };
+        let fits = weight.dim() <= 1 && (weight.numel() == 1 || weight.numel() == channels);
+        if !fits || (self.dim() == 0 && weight.dim() > 0 && weight.numel() != 1) {
+            throw(Error::shape(
+                "prelu",
+                format!(
+                    "weights of shape {:?} for input {:?}; one, or one per channel, is needed",
+                    weight.shape(),
+                    self.shape()
+                ),
+            ));
+        }
+        let mut shape = vec![1i64; self.dim()];
+        if self.dim() >= 2 {
+            shape[1] = weight.numel() as i64;
+        }
+        apply(&checked::prelu, &[self.into(), (&weight.reshape(shape)).into()], &[])
+    }
+}
+
+#[track_caller]
+fn checked_limits(op: &str, min: Scalar, max: Scalar) -> [Scalar; 2] {
+    if min.to_f64() > max.to_f64() {
+        let (min, max) = (min.to_f64(), max.to_f64());
+        throw(Error::argument(op, "min_val", format!("{min} is above max_val, {max}")));
+    }
+    [min, max]
 }

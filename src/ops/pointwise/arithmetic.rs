@@ -1,9 +1,9 @@
 //! Rows: arithmetic of one and two operands.
 
-use super::{apply, apply_inplace};
-use crate::Tensor;
+use super::{Row, apply, apply_inplace};
 use crate::error::{Error, throw};
 use crate::tensor::{Operand, Scalar, result_type};
+use crate::{Dtype, Tensor};
 
 crate::pointwise! {
     table rows for Tensor;
@@ -63,6 +63,28 @@ crate::pointwise! {
             x: select(eq(x, other), g * 0.5, select(lt(x, other), g, 0.0)),
             other: select(eq(x, other), g * 0.5, select(lt(x, other), 0.0, g)),
         }
+
+    /// The larger of two, and the other one where one is NaN (`torch.fmax`).
+    pub arith fmax / fmax_ (x, other) = select(ge(x, other) | ne(other, other), x, other);
+        grad(g, x, other) {
+            x: select(ge(x, other) | ne(other, other), g, 0.0),
+            other: select(ge(x, other) | ne(other, other), 0.0, g),
+        }
+
+    /// The smaller of two, and the other one where one is NaN (`torch.fmin`).
+    pub arith fmin / fmin_ (x, other) = select(le(x, other) | ne(other, other), x, other);
+        grad(g, x, other) {
+            x: select(le(x, other) | ne(other, other), g, 0.0),
+            other: select(le(x, other) | ne(other, other), 0.0, g),
+        }
+
+    /// The absolute value of `x` with the sign of `other` (`torch.copysign`).
+    pub float copysign / copysign_ (x, other) = select(signbit(other), -abs(x), abs(x));
+        grad(g, x, other) { x: g * sign(x) * select(signbit(other), -1.0, 1.0), other: 0.0 }
+
+    /// 0 below 0, 1 above, and `values` at 0 (`torch.heaviside`).
+    pub arith heaviside / heaviside_ (x, values)
+        = select(eq(x, 0.0), values, select(gt(x, 0.0), 1.0, 0.0));
 }
 
 crate::pointwise! {
@@ -85,9 +107,164 @@ crate::pointwise! {
     numeric floor_divide(x, other) = floor_divide(x, other);
         grad(g) { x: 0.0, other: 0.0 }
         sample { other: 0.7..3.0 }
+
+    /// Quotient rounded towards zero ([`Tensor::div_rounded`]).
+    numeric trunc_divide(x, other) = trunc(x / other);
+        grad(g) { x: 0.0, other: 0.0 }
+        sample { other: 0.7..3.0 }
+
+    /// Remainder of the division rounded towards zero ([`Tensor::fmod`]).
+    numeric fmod(x, other) = fmod(x, other);
+        grad(g, x, other) { x: g, other: -(g * trunc(x / other)) }
+        sample { other: 0.7..3.0 }
+}
+
+/// How [`Tensor::div_rounded`] rounds (PyTorch's `rounding_mode`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rounding {
+    /// Down.
+    Floor,
+    /// Towards zero.
+    Trunc,
+}
+
+impl Rounding {
+    fn row(self) -> &'static Row {
+        match self {
+            Rounding::Floor => &checked::floor_divide,
+            Rounding::Trunc => &checked::trunc_divide,
+        }
+    }
 }
 
 impl Tensor {
+    /// Difference with a multiple, `self - alpha other` (`torch.sub` with `alpha`).
+    ///
+    /// # Panics
+    /// Throws [`Error::Dtype`] for bool.
+    #[track_caller]
+    pub fn sub_scaled<'a>(
+        &self,
+        other: impl Into<Operand<'a>>,
+        alpha: impl Into<Scalar>,
+    ) -> Tensor {
+        let other = other.into();
+        refuse_bool("sub_scaled", self, other);
+        self.add_scaled(other, negative(alpha.into()))
+    }
+
+    /// In-place form of [`sub_scaled`](Self::sub_scaled).
+    #[track_caller]
+    pub fn sub_scaled_<'a>(
+        &self,
+        other: impl Into<Operand<'a>>,
+        alpha: impl Into<Scalar>,
+    ) -> &Tensor {
+        let other = other.into();
+        refuse_bool("sub_scaled_", self, other);
+        apply_inplace(&rows::add_scaled, &[self.into(), other], &[negative(alpha.into())]);
+        self
+    }
+
+    /// Difference the other way round, `other - alpha self` (`torch.rsub`).
+    ///
+    /// # Panics
+    /// Throws [`Error::Dtype`] for bool.
+    #[track_caller]
+    pub fn rsub<'a>(&self, other: impl Into<Operand<'a>>, alpha: impl Into<Scalar>) -> Tensor {
+        let other = other.into();
+        refuse_bool("rsub", self, other);
+        apply(&rows::add_scaled, &[other, self.into()], &[negative(alpha.into())])
+    }
+
+    /// `base` to the power of this tensor (`torch.pow` of a number and a tensor).
+    #[track_caller]
+    pub fn rpow<'a>(&self, base: impl Into<Operand<'a>>) -> Tensor {
+        apply(&checked::pow, &[base.into(), self.into()], &[])
+    }
+
+    /// [`pow`](Self::pow) in f64, whatever the types (`torch.float_power`).
+    #[track_caller]
+    pub fn float_power<'a>(&self, exponent: impl Into<Operand<'a>>) -> Tensor {
+        let x = self.to_dtype(Dtype::F64);
+        match exponent.into() {
+            Operand::Tensor(t) => x.pow(&t.to_dtype(Dtype::F64)),
+            Operand::Scalar(s) => x.pow(s),
+        }
+    }
+
+    /// This tensor times 2 to the power `other` (`torch.ldexp`).
+    #[track_caller]
+    pub fn ldexp<'a>(&self, other: impl Into<Operand<'a>>) -> Tensor {
+        match other.into() {
+            Operand::Tensor(t) => self * t.exp2(),
+            Operand::Scalar(s) => self * s.to_f64().exp2(),
+        }
+    }
+
+    /// In-place form of [`ldexp`](Self::ldexp).
+    #[track_caller]
+    pub fn ldexp_<'a>(&self, other: impl Into<Operand<'a>>) -> &Tensor {
+        self.assign_same_shape("ldexp_", &self.clone_contiguous().ldexp(other))
+    }
+
+    /// In-place form of [`float_power`](Self::float_power): the tensor must be f64.
+    #[track_caller]
+    pub fn float_power_<'a>(&self, exponent: impl Into<Operand<'a>>) -> &Tensor {
+        if self.dtype() != Dtype::F64 {
+            let message = format!("the result is f64 and cannot be written into {}", self.dtype());
+            throw(Error::dtype("float_power_", message));
+        }
+        self.assign_same_shape("float_power_", &self.clone_contiguous().float_power(exponent))
+    }
+
+    /// Overwrites the tensor with a result that must not have been broadcast beyond it.
+    #[track_caller]
+    pub(super) fn assign_same_shape(&self, op: &str, result: &Tensor) -> &Tensor {
+        if self.shape() != result.shape() {
+            let (x, y) = (self.shape(), result.shape());
+            let message = format!("the result has shape {y:?} and cannot be written into {x:?}");
+            throw(Error::shape(op, message));
+        }
+        self.copy_(result)
+    }
+
+    /// Quotient rounded to an integer (`torch.div` with `rounding_mode`).
+    ///
+    /// # Panics
+    /// Throws [`Error::Argument`] for integers when `other` has a zero, [`Error::Dtype`] for bool.
+    #[track_caller]
+    pub fn div_rounded<'a>(&self, other: impl Into<Operand<'a>>, rounding: Rounding) -> Tensor {
+        let other = self.checked_divisor("div_rounded", other.into());
+        apply(rounding.row(), &[self.into(), other], &[])
+    }
+
+    /// In-place form of [`div_rounded`](Self::div_rounded).
+    #[track_caller]
+    pub fn div_rounded_<'a>(&self, other: impl Into<Operand<'a>>, rounding: Rounding) -> &Tensor {
+        let other = self.checked_divisor("div_rounded_", other.into());
+        apply_inplace(rounding.row(), &[self.into(), other], &[]);
+        self
+    }
+
+    /// Remainder of the division rounded towards zero, which has the sign of `self` (`torch.fmod`).
+    ///
+    /// # Panics
+    /// Throws [`Error::Argument`] for integers when `other` has a zero.
+    #[track_caller]
+    pub fn fmod<'a>(&self, other: impl Into<Operand<'a>>) -> Tensor {
+        let other = self.checked_divisor("fmod", other.into());
+        apply(&checked::fmod, &[self.into(), other], &[])
+    }
+
+    /// In-place form of [`fmod`](Self::fmod).
+    #[track_caller]
+    pub fn fmod_<'a>(&self, other: impl Into<Operand<'a>>) -> &Tensor {
+        let other = self.checked_divisor("fmod_", other.into());
+        apply_inplace(&checked::fmod, &[self.into(), other], &[]);
+        self
+    }
+
     /// `self` to the power `exponent`, a tensor or a number (`torch.pow`).
     ///
     /// # Panics
@@ -183,5 +360,20 @@ impl Tensor {
             }
         }
         other
+    }
+}
+
+fn negative(s: Scalar) -> Scalar {
+    match s {
+        Scalar::F(v) => Scalar::F(-v),
+        Scalar::I(v) => Scalar::I(v.wrapping_neg()),
+        Scalar::B(v) => Scalar::I(-i64::from(v)),
+    }
+}
+
+#[track_caller]
+fn refuse_bool(op: &str, x: &Tensor, other: Operand<'_>) {
+    if result_type(x, other) == Dtype::Bool {
+        throw(Error::dtype(op, "takes numbers, got bool; for bool use the logical ops"));
     }
 }

@@ -1,11 +1,20 @@
 //! Rows: elementary functions and rounding.
 
+use super::{apply, apply_inplace};
+use crate::error::{Error, throw};
+use crate::tensor::Scalar;
+use crate::{Dtype, Tensor};
+
 crate::pointwise! {
     table rows for Tensor;
 
     /// e^x (`torch.exp`).
     pub float exp / exp_ (x) = exp(x);
         grad(g, y) { x: g * y }
+
+    /// 2^x (`torch.exp2`).
+    pub float exp2 / exp2_ (x) = exp2(x);
+        grad(g, y) { x: g * y * LN_2 }
 
     /// e^x - 1, exact near 0 (`torch.expm1`).
     pub float expm1 / expm1_ (x) = expm1(x);
@@ -80,6 +89,44 @@ crate::pointwise! {
     pub float tanh / tanh_ (x) = tanh(x);
         grad(g, y) { x: g * (1.0 - y * y) }
 
+    /// Inverse hyperbolic sine (`torch.asinh`).
+    pub float asinh / asinh_ (x)
+        = sign(x) * select(
+            gt(abs(x), 1e8),
+            log(abs(x)) + LN_2,
+            log1p(abs(x) + x * x / (1.0 + sqrt(x * x + 1.0)))
+        );
+        grad(g, x) { x: g * rsqrt(x * x + 1.0) }
+
+    /// Inverse hyperbolic cosine (`torch.acosh`).
+    pub float acosh / acosh_ (x)
+        = select(gt(x, 1e8), log(x) + LN_2, log1p(x - 1.0 + sqrt((x - 1.0) * (x + 1.0))));
+        grad(g, x) { x: g * rsqrt(x * x - 1.0) }
+        sample { x: 1.3..4.0 }
+
+    /// Inverse hyperbolic tangent (`torch.atanh`).
+    pub float atanh / atanh_ (x) = sign(x) * 0.5 * log1p(2.0 * abs(x) / (1.0 - abs(x)));
+        grad(g, x) { x: g / (1.0 - x * x) }
+        sample { x: -0.8..0.8 }
+
+    /// sin(pi x) / (pi x), and 1 at 0 (`torch.sinc`).
+    pub float sinc / sinc_ (x) = select(eq(x, 0.0), 1.0, sin(x * PI) / (x * PI));
+        grad(g, x) {
+            x: select(eq(x, 0.0), 0.0, g * ((x * PI * cos(x * PI) - sin(x * PI)) / (x * x * PI))),
+        }
+
+    /// Degrees as radians (`torch.deg2rad`).
+    pub float deg2rad / deg2rad_ (x) = x * 0.017_453_292_519_943_295;
+        grad(g) { x: g * 0.017_453_292_519_943_295 }
+
+    /// Radians as degrees (`torch.rad2deg`).
+    pub float rad2deg / rad2deg_ (x) = x * 57.295_779_513_082_32;
+        grad(g) { x: g * 57.295_779_513_082_32 }
+
+    /// Angle of a number in the complex plane, pi for negative ones (`torch.angle`).
+    pub float angle(x) = select(ne(x, x), x, select(lt(x, 0.0), PI, 0.0));
+        grad(g) { x: 0.0 }
+
     /// Error function (`torch.erf`).
     pub float erf / erf_ (x) = erf(x);
         grad(g, x) { x: g * FRAC_2_SQRT_PI * exp(-(x * x)) }
@@ -103,4 +150,112 @@ crate::pointwise! {
     /// Integer part, towards zero (`torch.trunc`).
     pub numeric trunc / trunc_ (x) = trunc(x);
         grad(g) { x: 0.0 }
+
+    /// Part after the point, with the sign of x (`torch.frac`).
+    pub numeric frac / frac_ (x) = x - trunc(x);
+        grad(g) { x: g }
+}
+
+crate::pointwise! {
+    table checked without functions;
+
+    /// log(x / (1 - x)) ([`Tensor::logit`]).
+    float logit(x) = log(x / (1.0 - x));
+        grad(g, x, y) { x: select(ne(y, y), y, g / (x * (1.0 - x))) }
+        sample { x: 0.1..0.9 }
+
+    /// Numbers for NaN and the infinities ([`Tensor::nan_to_num`]).
+    arith nan_to_num(x; nan = 0.0, posinf = 1e30, neginf = -1e30)
+        = select(ne(x, x), nan, select(eq(x, INFINITY), posinf, select(eq(x, -INFINITY), neginf, x)));
+        grad(g, x) { x: select(eq(x - x, 0.0), g, 0.0) }
+}
+
+impl Tensor {
+    /// log(x / (1 - x)), the inverse of the logistic function; `x` is first brought between `eps` and
+    /// `1 - eps` if that is given (`torch.logit`).
+    #[track_caller]
+    pub fn logit(&self, eps: Option<f64>) -> Tensor {
+        match eps {
+            None => apply(&checked::logit, &[self.into()], &[]),
+            Some(eps) => {
+                let inside = self.clamp(eps, 1.0 - eps);
+                apply(&checked::logit, &[(&inside).into()], &[])
+            }
+        }
+    }
+
+    /// `nan` for NaN, `posinf` and `neginf` for the infinities; without a value the largest and the
+    /// smallest number of the type (`torch.nan_to_num`).
+    #[track_caller]
+    pub fn nan_to_num(&self, nan: f64, posinf: Option<f64>, neginf: Option<f64>) -> Tensor {
+        if !self.dtype().is_floating_point() {
+            return self.clone_contiguous();
+        }
+        let params = replacements(self.dtype(), nan, posinf, neginf);
+        apply(&checked::nan_to_num, &[self.into()], &params)
+    }
+
+    /// Rounded to `decimals` places after the point, or before it when negative
+    /// (`torch.round` with `decimals`).
+    ///
+    /// # Panics
+    /// Throws [`Error::Dtype`] for integers, unless `decimals` is 0.
+    #[track_caller]
+    pub fn round_decimals(&self, decimals: i32) -> Tensor {
+        if decimals == 0 {
+            return self.round();
+        }
+        if !self.dtype().is_floating_point() {
+            throw(Error::dtype(
+                "round_decimals",
+                format!("takes floating-point tensors, got {}", self.dtype()),
+            ));
+        }
+        let scale = 10f64.powi(decimals.abs());
+        if decimals > 0 { (self * scale).round() / scale } else { (self / scale).round() * scale }
+    }
+
+    /// In-place form of [`nan_to_num`](Self::nan_to_num).
+    #[track_caller]
+    pub fn nan_to_num_(&self, nan: f64, posinf: Option<f64>, neginf: Option<f64>) -> &Tensor {
+        if self.dtype().is_floating_point() {
+            let params = replacements(self.dtype(), nan, posinf, neginf);
+            apply_inplace(&checked::nan_to_num, &[self.into()], &params);
+        }
+        self
+    }
+
+    /// In-place form of [`round_decimals`](Self::round_decimals).
+    #[track_caller]
+    pub fn round_decimals_(&self, decimals: i32) -> &Tensor {
+        self.copy_(&self.round_decimals(decimals))
+    }
+
+    /// The tensor itself (`torch.positive`).
+    ///
+    /// # Panics
+    /// Throws [`Error::Dtype`] for bool.
+    #[track_caller]
+    pub fn positive(&self) -> Tensor {
+        if self.dtype() == Dtype::Bool {
+            throw(Error::dtype("positive", "takes numbers, got bool"));
+        }
+        self.clone()
+    }
+}
+
+/// What [`Tensor::nan_to_num`] puts for NaN and the infinities.
+fn replacements(
+    dtype: Dtype,
+    nan: f64,
+    posinf: Option<f64>,
+    neginf: Option<f64>,
+) -> [Scalar; 3] {
+    let largest = match dtype {
+        Dtype::F64 => f64::MAX,
+        Dtype::F16 => half::f16::MAX.to_f64(),
+        Dtype::BF16 => half::bf16::MAX.to_f64(),
+        _ => f64::from(f32::MAX),
+    };
+    [nan.into(), posinf.unwrap_or(largest).into(), neginf.unwrap_or(-largest).into()]
 }

@@ -6,10 +6,10 @@ use std::ops::{BitAnd, BitOr, BitXor, Not};
 /// Infinity, by the name that CUDA C has for it too.
 pub const INFINITY: f64 = f64::INFINITY;
 pub use std::f64::consts::{
-    FRAC_1_SQRT_2, FRAC_2_SQRT_PI, LN_2, LN_10, LOG2_E, LOG10_E, PI, SQRT_2,
+    FRAC_1_SQRT_2, FRAC_2_SQRT_PI, FRAC_PI_2, LN_2, LN_10, LOG2_E, LOG10_E, PI, SQRT_2,
 };
 
-pub use crate::cpu::lane::{Bits, Float, Literal, Number};
+pub use crate::cpu::lane::{Bits, Float, Literal, Number, Special};
 
 /// The outcome of a comparison; `&`, `|`, `^` and `!` combine them.
 #[derive(Clone, Copy)]
@@ -95,20 +95,45 @@ comparisons! {
 }
 
 macro_rules! two_arguments {
-    ($($doc:literal $name:ident;)*) => {$(
+    ($Bound:ident: $($doc:literal $name:ident;)*) => {$(
         #[doc = $doc]
         #[inline(always)]
-        pub fn $name<S: Number>(a: S, b: impl Lift<S>) -> S {
+        pub fn $name<S: $Bound>(a: S, b: impl Lift<S>) -> S {
             a.$name(b.lift())
         }
     )*};
 }
-two_arguments! {
+two_arguments! { Number:
     "The larger one; NaN if one is." maximum;
     "The smaller one; NaN if one is." minimum;
     "Remainder of the floored division: it has the sign of `b`." remainder;
     "Quotient rounded down." floor_divide;
+    "Remainder of the division rounded towards zero: it has the sign of `a`." fmod;
     "`a` to the power `b`." pow;
+}
+two_arguments! { Special:
+    "Angle of the point with ordinate `a` and abscissa `b`." atan2;
+    "The next number of the type from `a` in the direction of `b`." nextafter;
+}
+two_arguments! { Bits:
+    "`a` shifted left by `b` bits." shift_left;
+    "`a` shifted right by `b` bits, with its sign." shift_right;
+    "Greatest common divisor." gcd;
+}
+
+/// Hurwitz's zeta function with exponent `s`.
+#[inline(always)]
+pub fn zeta<S: Special>(s: impl Lift<S>, q: S) -> S {
+    s.lift().zeta(q)
+}
+
+/// True for negative numbers and -0.
+#[inline(always)]
+pub fn signbit<S: Number>(x: S) -> Mask<S>
+where
+    f64: Literal<S>,
+{
+    lt(x, 0.0) | lt(1.0 / x, 0.0)
 }
 
 macro_rules! one_argument {
@@ -121,7 +146,7 @@ macro_rules! one_argument {
     )*};
 }
 one_argument! { Number:
-    "Absolute value." abs, "-1, 0 or 1; NaN for NaN." sign,
+    "Absolute value." abs, "-1, 0 or 1; 0 for NaN." sign,
     "Largest integer not above." floor, "Smallest integer not below." ceil,
     "Nearest integer, ties to the even one." round, "Integer part, towards zero." trunc,
 }
@@ -129,3 +154,7 @@ macro_rules! float_argument {
     ($($rows:tt)*) => { one_argument! { Float: $($rows)* } };
 }
 crate::cpu::lane::float_functions!(float_argument);
+macro_rules! special_argument {
+    ($($rows:tt)*) => { one_argument! { Special: $($rows)* } };
+}
+crate::cpu::lane::special_functions!(special_argument);

@@ -27,4 +27,22 @@ crate::pointwise! {
             t: g * ((weight - 1.0) * (log1p(exp(-abs(x))) + maximum(-x, 0.0)) - x),
         }
         sample { t: 0.0..1.0, weight: 0.5..2.0 }
+
+    /// Cross entropy of the probability x with the probability t; logarithms are at least -100.
+    pub float probability_error(x, t)
+        = (t - 1.0) * maximum(log1p(-x), -100.0) - t * maximum(log(x), -100.0);
+        grad(g, x, t) {
+            x: g * (x - t) / maximum((1.0 - x) * x, 1e-12),
+            t: g * (maximum(log1p(-x), -100.0) - maximum(log(x), -100.0)),
+        }
+        sample { x: 0.1..0.9, t: 0.0..1.0 }
+
+    /// Divergence of the log-probability x from the probability t: t (log(t) - x).
+    pub float divergence(x, t) = select(eq(t, 0.0), 0.0, t * log(t)) - t * x;
+        grad(g, x, t) { x: -(g * t), t: g * (log(t) + 1.0 - x) }
+        sample { t: 0.1..2.0 }
+
+    /// Divergence of the log-probability x from the log-probability t.
+    pub float log_divergence(x, t) = exp(t) * (t - x);
+        grad(g, x, t) { x: -(g * exp(t)), t: g * exp(t) * (t - x + 1.0) }
 }

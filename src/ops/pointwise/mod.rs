@@ -5,8 +5,8 @@
 //! over tensors for gradients of gradients (`symbolic.rs`), and text, from which CUDA code can be
 //! made. Everything else is here once: promotion, broadcasting, memory, autograd (`apply.rs`).
 //!
-//! The tables: `arithmetic.rs`, `elementary.rs`, `activation.rs`, `comparison.rs`, `conditional.rs`,
-//! `losses.rs`, and of updates `updates.rs`.
+//! The tables: `arithmetic.rs`, `elementary.rs`, `special.rs`, `activation.rs`, `comparison.rs`,
+//! `conditional.rs`, `losses.rs`, and of updates `updates.rs`.
 //! Copies and conversions (`copying.rs`) use the same loops; `operators.rs` has Rust's operators.
 
 mod activation;
@@ -21,13 +21,19 @@ mod losses;
 mod macros;
 mod operators;
 pub mod row;
+mod special;
 mod symbolic;
 #[cfg(test)]
 mod tests;
 mod updates;
 
 pub use apply::{apply, apply_inplace, apply_update};
-pub(crate) use losses::{absolute_error, huber_error, logit_error, squared_error};
+pub(crate) use losses::{
+    absolute_error, divergence, huber_error, log_divergence, logit_error, probability_error,
+    squared_error,
+};
+pub use arithmetic::Rounding;
+pub use comparison::Closeness;
 pub use row::{Kind, Row};
 pub use symbolic::Symbol;
 pub(crate) use updates::{
@@ -45,7 +51,11 @@ pub fn tables() -> impl Iterator<Item = &'static Row> {
         arithmetic::rows::ROWS,
         arithmetic::checked::ROWS,
         elementary::rows::ROWS,
+        elementary::checked::ROWS,
+        special::rows::ROWS,
+        special::checked::ROWS,
         activation::rows::ROWS,
+        activation::checked::ROWS,
         comparison::rows::ROWS,
         conditional::rows::ROWS,
         conditional::checked::ROWS,

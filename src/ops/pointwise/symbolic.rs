@@ -7,9 +7,9 @@ use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Sub};
 
 use super::apply::apply;
 use super::row::Row;
-use super::{arithmetic, comparison, conditional, elementary};
+use super::{arithmetic, comparison, conditional, elementary, special};
 use crate::Tensor;
-use crate::cpu::lane::{F64, Float, Number, float_functions};
+use crate::cpu::lane::{F64, Float, Number, Special, float_functions, special_functions};
 use crate::tensor::{Dtype, Operand};
 
 /// The tensors of one evaluation: symbols are places in it, so that they can be copied like numbers.
@@ -192,7 +192,7 @@ impl<'a> Number for Symbol<'a> {
 
     number_functions! {
         unary: arithmetic::abs arithmetic::sign elementary::floor elementary::ceil elementary::round elementary::trunc;
-        binary: rows::maximum rows::minimum checked::remainder checked::floor_divide checked::pow;
+        binary: rows::maximum rows::minimum checked::remainder checked::floor_divide checked::fmod checked::pow;
         truth: lt less le less_equal eq equal
     }
 }
@@ -205,3 +205,17 @@ macro_rules! elementary_functions {
     };
 }
 float_functions!(elementary_functions);
+
+macro_rules! special_symbols {
+    ($($doc:literal $name:ident,)*) => {
+        impl Special for Symbol<'_> {
+            $(fn $name(self) -> Self { self.unary(&special::rows::$name, Plain::$name) })*
+            fn zeta(self, q: Self) -> Self { self.binary(q, &special::rows::zeta, Plain::zeta) }
+            fn atan2(self, x: Self) -> Self { self.binary(x, &special::rows::atan2, Plain::atan2) }
+            fn nextafter(self, other: Self) -> Self {
+                self.binary(other, &special::checked::nextafter, Plain::nextafter)
+            }
+        }
+    };
+}
+special_functions!(special_symbols);

@@ -1,0 +1,67 @@
+//! Lengths, and distances of vectors.
+
+use crate::Tensor;
+use crate::error::{Error, throw};
+
+/// The input divided by its `p`-norms along `dim`, which count as at least `eps`
+/// (`torch.nn.functional.normalize`); PyTorch's defaults are 2, 1 and 1e-12.
+///
+/// # Panics
+/// Throws for integers and bools, and when the dimension is out of range.
+#[track_caller]
+pub fn normalize(input: &Tensor, p: f64, dim: i64, eps: f64) -> Tensor {
+    input / input.norm_dim(p, &[dim], true).clamp_min(eps)
+}
+
+/// Cosine of the angles between vectors along `dim`: their product with both divided by their
+/// lengths, which count as at least `eps` (`torch.nn.functional.cosine_similarity`); PyTorch's defaults
+/// are 1 and 1e-8.
+///
+/// # Panics
+/// Throws [`Error::Shape`] when the shapes do not broadcast.
+#[track_caller]
+pub fn cosine_similarity(x1: &Tensor, x2: &Tensor, dim: i64, eps: f64) -> Tensor {
+    // The dimension counts in the common shape.
+    let shape = match crate::tensor::broadcast_shapes(x1.shape(), x2.shape()) {
+        Ok(shape) => shape,
+        Err(_) => {
+            let (a, b) = (x1.shape(), x2.shape());
+            throw(Error::shape("cosine_similarity", format!("{a:?} and {b:?} do not broadcast")))
+        }
+    };
+    let unit = |x: &Tensor| {
+        let x = x.expand(&shape);
+        &x / x.norm_dim(2.0, &[dim], true).clamp_min(eps)
+    };
+    (unit(x1) * unit(x2)).sum_dim(&[dim], false)
+}
+
+/// `p`-norms of `x1 - x2 + eps` along the last dimension (`torch.nn.functional.pairwise_distance`);
+/// PyTorch's defaults are 2, 1e-6 and false.
+///
+/// # Panics
+/// Throws [`Error::Shape`] when the shapes do not broadcast.
+#[track_caller]
+pub fn pairwise_distance(x1: &Tensor, x2: &Tensor, p: f64, eps: f64, keepdim: bool) -> Tensor {
+    (x1 - x2 + eps).norm_dim(p, &[-1], keepdim)
+}
+
+/// `p`-norms of the differences of all pairs of rows of `[N, M]`, in the order (0, 1), (0, 2), ...
+/// (`torch.nn.functional.pdist`); PyTorch's default is 2.
+///
+/// # Panics
+/// Throws [`Error::Shape`] unless the input has 2 dimensions, [`Error::Argument`] for negative `p`.
+#[track_caller]
+pub fn pdist(input: &Tensor, p: f64) -> Tensor {
+    if input.dim() != 2 {
+        throw(Error::shape("pdist", format!("{:?}; a matrix is needed", input.shape())));
+    }
+    if p.is_nan() || p < 0.0 {
+        throw(Error::argument("pdist", "p", format!("{p}; must be at least 0")));
+    }
+    let n = input.shape()[0] as i64;
+    let (first, second): (Vec<i64>, Vec<i64>) =
+        (0..n).flat_map(|i| (i + 1..n).map(move |k| (i, k))).unzip();
+    let rows = |index: Vec<i64>| input.index_select(0, &Tensor::from(index));
+    (rows(first) - rows(second)).norm_dim(p, &[1], false)
+}

@@ -1,0 +1,103 @@
+//! Activations of more than one element, and those that are random in training.
+
+use crate::Tensor;
+use crate::error::{Error, throw};
+
+/// x between 0 and 6 (`torch.nn.functional.relu6`).
+#[track_caller]
+pub fn relu6(x: &Tensor) -> Tensor {
+    x.hardtanh(0i64, 6i64)
+}
+
+/// The first half along `dim` times the logistic function of the second half
+/// (`torch.nn.functional.glu`); PyTorch's default is -1.
+///
+/// # Panics
+/// Throws [`Error::Shape`] when the dimension's size is odd.
+#[track_caller]
+pub fn glu(x: &Tensor, dim: i64) -> Tensor {
+    if x.dim() == 0 || x.size(dim) % 2 != 0 {
+        let shape = x.shape();
+        throw(Error::shape("glu", format!("dimension {dim} of {shape:?} must have an even size")));
+    }
+    let half = x.size(dim) / 2;
+    x.narrow(dim, 0, half) * x.narrow(dim, half, half).sigmoid()
+}
+
+/// [`softmax`](Tensor::softmax) of -x (`torch.nn.functional.softmin`).
+///
+/// # Panics
+/// Throws for integers and bools, and when the dimension is out of range.
+#[track_caller]
+pub fn softmin(x: &Tensor, dim: i64) -> Tensor {
+    (-x).softmax(dim)
+}
+
+/// Leaky ReLU with a slope that is drawn for each element between `lower` and `upper` in training, and
+/// is their mean otherwise (`torch.nn.functional.rrelu`); PyTorch's defaults are 1/8 and 1/3.
+///
+/// # Panics
+/// Throws for integers and bools, and when `lower` is above `upper`.
+#[track_caller]
+pub fn rrelu(x: &Tensor, lower: f64, upper: f64, training: bool) -> Tensor {
+    if lower.is_nan() || upper.is_nan() || lower > upper {
+        throw(Error::argument("rrelu", "lower", format!("{lower} is above upper, {upper}")));
+    }
+    if !training {
+        return x.leaky_relu(0.5 * (lower + upper));
+    }
+    let slope = x.empty_like();
+    crate::ops::random::default_generator().uniform_(&slope, lower, upper);
+    x.gt(0i64).where_(x, &(x * slope))
+}
+
+/// Dropout for [`selu`](Tensor::selu): keeps mean and variance (`torch.nn.functional.alpha_dropout`).
+/// Dropped elements become `-1.0507 * 1.6733`, and all are then scaled and moved.
+///
+/// # Panics
+/// Throws for integers and bools, and when `p` is not a probability.
+#[track_caller]
+pub fn alpha_dropout(x: &Tensor, p: f64, training: bool) -> Tensor {
+    const ALPHA: f64 = 1.758_099_340_847_376_6;
+    // 1 / (1 - p) where it is kept; checks p.
+    let kept = x.ones_like().dropout(p, training);
+    if !training || p == 0.0 {
+        return x.clone();
+    }
+    let scale = if p == 1.0 { 0.0 } else { 1.0 / ((ALPHA * ALPHA * p + 1.0) * (1.0 - p)).sqrt() };
+    let dropped = kept.eq(0i64);
+    x.masked_fill(&dropped, -ALPHA) * scale + scale * ALPHA * p
+}
+
+macro_rules! of_channels {
+    ($($name:ident $dims:literal $shapes:literal;)*) => {$(
+        #[doc = concat!("Sets whole channels of `", $shapes, "` to zero with probability `p` and divides the others by")]
+        #[doc = concat!("`1 - p`, in training (`torch.nn.functional.", stringify!($name), "`).")]
+        ///
+        /// # Panics
+        /// Throws for integers and bools, other numbers of dimensions, and when `p` is not a probability.
+        #[track_caller]
+        pub fn $name(x: &Tensor, p: f64, training: bool) -> Tensor {
+            channels(stringify!($name), x, $dims, p, training)
+        }
+    )*};
+}
+of_channels! {
+    dropout1d 1 "[N, C, L]";
+    dropout2d 2 "[N, C, H, W]";
+    dropout3d 3 "[N, C, D, H, W]";
+}
+
+/// Without a batch dimension the channels come first.
+#[track_caller]
+fn channels(op: &str, x: &Tensor, dims: usize, p: f64, training: bool) -> Tensor {
+    if x.dim() != dims + 1 && x.dim() != dims + 2 {
+        let (n, m) = (dims + 1, dims + 2);
+        throw(Error::shape(op, format!("{:?}; {n} or {m} dimensions are needed", x.shape())));
+    }
+    let mut shape = x.shape().to_vec();
+    let spatial = shape.len() - dims;
+    shape[spatial..].fill(1);
+    let kept = Tensor::ones(shape, x.dtype()).dropout(p, training);
+    if training { x * kept } else { x.clone() }
+}

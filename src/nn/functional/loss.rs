@@ -1,0 +1,312 @@
+//! Losses of elements: pointwise rows and their mean or sum.
+
+use crate::Tensor;
+use crate::error::{Error, throw};
+use crate::ops::Reduction;
+use crate::ops::pointwise::{
+    absolute_error, divergence, huber_error, log_divergence, logit_error, probability_error,
+    squared_error,
+};
+use crate::tensor::broadcast_shapes;
+
+/// `input` and `target` of a loss: of one shape, or one broadcasts to the other's. Shapes like `[4]`
+/// and `[4, 1]`, which would make `[4, 4]`, are what a forgotten `squeeze` gives.
+#[track_caller]
+fn check_shapes(op: &str, input: &Tensor, target: &Tensor) {
+    let (x, t) = (input.shape(), target.shape());
+    let common = broadcast_shapes(x, t).ok();
+    if !common.is_some_and(|shape| shape[..] == *x || shape[..] == *t) {
+        throw(Error::shape(
+            op,
+            format!("input has shape {x:?} and target {t:?}; they must be the same"),
+        ));
+    }
+}
+
+/// The losses reduced.
+#[track_caller]
+pub(super) fn reduce(losses: Tensor, reduction: Reduction) -> Tensor {
+    match reduction {
+        Reduction::None => losses,
+        Reduction::Mean => losses.mean(),
+        Reduction::Sum => losses.sum(),
+    }
+}
+
+/// Mean of the squared differences (`torch.nn.functional.mse_loss`).
+///
+/// # Panics
+/// Throws [`Error::Shape`] when the shapes differ and neither broadcasts to the other.
+///
+/// ```
+/// use torchrs::{Tensor, nn::functional as F};
+/// assert_eq!(F::mse_loss(&Tensor::from([1f32, 4.]), &Tensor::from([1f32, 2.])).item(), 2.0);
+/// ```
+#[track_caller]
+pub fn mse_loss(input: &Tensor, target: &Tensor) -> Tensor {
+    mse_loss_with(input, target, Reduction::Mean)
+}
+
+/// [`mse_loss`] with another reduction.
+///
+/// # Panics
+/// As [`mse_loss`].
+#[track_caller]
+pub fn mse_loss_with(input: &Tensor, target: &Tensor, reduction: Reduction) -> Tensor {
+    check_shapes("mse_loss", input, target);
+    reduce(squared_error(input, target), reduction)
+}
+
+/// Mean of the absolute differences (`torch.nn.functional.l1_loss`).
+///
+/// # Panics
+/// As [`mse_loss`].
+#[track_caller]
+pub fn l1_loss(input: &Tensor, target: &Tensor) -> Tensor {
+    l1_loss_with(input, target, Reduction::Mean)
+}
+
+/// [`l1_loss`] with another reduction.
+///
+/// # Panics
+/// As [`mse_loss`].
+#[track_caller]
+pub fn l1_loss_with(input: &Tensor, target: &Tensor, reduction: Reduction) -> Tensor {
+    check_shapes("l1_loss", input, target);
+    reduce(absolute_error(input, target), reduction)
+}
+
+/// Half the square below a difference of `delta`, above it linear with slope `delta`
+/// (`torch.nn.functional.huber_loss`); PyTorch's defaults are 1 and the mean.
+///
+/// # Panics
+/// As [`mse_loss`], and throws [`Error::Argument`] unless `delta` is above 0.
+#[track_caller]
+pub fn huber_loss(input: &Tensor, target: &Tensor, delta: f64, reduction: Reduction) -> Tensor {
+    check_shapes("huber_loss", input, target);
+    if delta.is_nan() || delta <= 0.0 {
+        throw(Error::argument("huber_loss", "delta", format!("{delta}; must be above 0")));
+    }
+    reduce(huber_error(input, target, delta), reduction)
+}
+
+/// [`huber_loss`] divided by its `beta`, so that the slope is 1; with `beta` 0 that is [`l1_loss`]
+/// (`torch.nn.functional.smooth_l1_loss`); PyTorch's defaults are 1 and the mean.
+///
+/// # Panics
+/// As [`mse_loss`], and throws [`Error::Argument`] when `beta` is negative.
+#[track_caller]
+pub fn smooth_l1_loss(input: &Tensor, target: &Tensor, beta: f64, reduction: Reduction) -> Tensor {
+    if beta == 0.0 {
+        return l1_loss_with(input, target, reduction);
+    }
+    check_shapes("smooth_l1_loss", input, target);
+    if beta.is_nan() || beta < 0.0 {
+        throw(Error::argument("smooth_l1_loss", "beta", format!("{beta}; must be at least 0")));
+    }
+    reduce(huber_error(input, target, beta) / beta, reduction)
+}
+
+/// Options of [`binary_cross_entropy_with_logits_with`]; the defaults are PyTorch's.
+#[derive(Clone, Debug, Default)]
+pub struct BceWithLogitsOptions {
+    /// A factor per element; broadcasts to the input.
+    pub weight: Option<Tensor>,
+    /// A factor of positive targets, per class; broadcasts to the input.
+    pub pos_weight: Option<Tensor>,
+    /// What is returned.
+    pub reduction: Reduction,
+}
+
+/// Mean cross entropy of logits with probabilities of the same shape
+/// (`torch.nn.functional.binary_cross_entropy_with_logits`).
+///
+/// # Panics
+/// Throws [`Error::Shape`] when the shapes differ.
+#[track_caller]
+pub fn binary_cross_entropy_with_logits(input: &Tensor, target: &Tensor) -> Tensor {
+    binary_cross_entropy_with_logits_with(input, target, &BceWithLogitsOptions::default())
+}
+
+/// [`binary_cross_entropy_with_logits`] with options.
+///
+/// # Panics
+/// As there.
+#[track_caller]
+pub fn binary_cross_entropy_with_logits_with(
+    input: &Tensor,
+    target: &Tensor,
+    options: &BceWithLogitsOptions,
+) -> Tensor {
+    let op = "binary_cross_entropy_with_logits";
+    if input.shape() != target.shape() {
+        let (x, t) = (input.shape(), target.shape());
+        let message = format!("input has shape {x:?} and target {t:?}; they must be the same");
+        throw(Error::shape(op, message));
+    }
+    let losses = match &options.pos_weight {
+        Some(weight) => logit_error(input, target, weight),
+        None => logit_error(input, target, 1.0),
+    };
+    let losses = match &options.weight {
+        Some(weight) => losses * weight,
+        None => losses,
+    };
+    reduce(losses, options.reduction)
+}
+
+/// Cross entropy of probabilities with probabilities of the same shape
+/// (`torch.nn.functional.binary_cross_entropy`): `-w (t log(x) + (1 - t) log(1 - x))`, with logarithms
+/// of at least -100. `weight` broadcasts to the input.
+///
+/// # Panics
+/// Throws [`Error::Shape`] when the shapes differ.
+#[track_caller]
+pub fn binary_cross_entropy(
+    input: &Tensor,
+    target: &Tensor,
+    weight: Option<&Tensor>,
+    reduction: Reduction,
+) -> Tensor {
+    if input.shape() != target.shape() {
+        let (x, t) = (input.shape(), target.shape());
+        let message = format!("input has shape {x:?} and target {t:?}; they must be the same");
+        throw(Error::shape("binary_cross_entropy", message));
+    }
+    let losses = probability_error(input, target);
+    let losses = match weight {
+        Some(weight) => losses * weight,
+        None => losses,
+    };
+    reduce(losses, reduction)
+}
+
+/// Options of [`kl_div`]; the defaults are PyTorch's.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct KlDivOptions {
+    /// What is returned.
+    pub reduction: Reduction,
+    /// Returns the sum divided by the size of dimension 0, which is the mathematical mean, whatever
+    /// `reduction` says (PyTorch's `reduction="batchmean"`).
+    pub batch_mean: bool,
+    /// The target has logarithms too.
+    pub log_target: bool,
+}
+
+/// Kullback-Leibler divergence of log-probabilities from probabilities
+/// (`torch.nn.functional.kl_div`): `t (log(t) - x)`.
+///
+/// # Panics
+/// Throws [`Error::Shape`] when the shapes do not broadcast.
+#[track_caller]
+pub fn kl_div(input: &Tensor, target: &Tensor, options: KlDivOptions) -> Tensor {
+    let losses = match options.log_target {
+        true => log_divergence(input, target),
+        false => divergence(input, target),
+    };
+    if options.batch_mean {
+        let samples = input.shape().first().copied().unwrap_or(1);
+        return losses.sum() / samples as f64;
+    }
+    reduce(losses, options.reduction)
+}
+
+/// `log(1 + e^(-t x))` for targets of -1 and 1 (`torch.nn.functional.soft_margin_loss`).
+///
+/// # Panics
+/// As [`mse_loss`].
+#[track_caller]
+pub fn soft_margin_loss(input: &Tensor, target: &Tensor, reduction: Reduction) -> Tensor {
+    check_shapes("soft_margin_loss", input, target);
+    reduce(-(input * target).logsigmoid(), reduction)
+}
+
+/// Options of [`poisson_nll_loss`]; the defaults are PyTorch's.
+#[derive(Clone, Copy, Debug)]
+pub struct PoissonNllOptions {
+    /// The input is the logarithm of the rate.
+    pub log_input: bool,
+    /// Adds Stirling's approximation of `log(t!)` for targets above 1.
+    pub full: bool,
+    /// Added to the rate before its logarithm is taken.
+    pub eps: f64,
+    /// What is returned.
+    pub reduction: Reduction,
+}
+
+impl Default for PoissonNllOptions {
+    fn default() -> Self {
+        let (log_input, full, eps) = (true, false, 1e-8);
+        PoissonNllOptions { log_input, full, eps, reduction: Reduction::Mean }
+    }
+}
+
+/// Negative log likelihood of a Poisson distribution: `e^x - t x`, or `x - t log(x + eps)`
+/// (`torch.nn.functional.poisson_nll_loss`).
+///
+/// # Panics
+/// Throws [`Error::Shape`] when the shapes do not broadcast.
+#[track_caller]
+pub fn poisson_nll_loss(input: &Tensor, target: &Tensor, options: PoissonNllOptions) -> Tensor {
+    let losses = match options.log_input {
+        true => input.exp() - target * input,
+        false => input - target * (input + options.eps).log(),
+    };
+    let losses = if options.full {
+        let log = target.log();
+        let stirling = target * log - target + (target * std::f64::consts::TAU).log() * 0.5;
+        losses + stirling.masked_fill(&target.le(1i64), 0i64)
+    } else {
+        losses
+    };
+    reduce(losses, options.reduction)
+}
+
+/// Options of [`gaussian_nll_loss`]; the defaults are PyTorch's.
+#[derive(Clone, Copy, Debug)]
+pub struct GaussianNllOptions {
+    /// Adds the constant `log(2 pi) / 2`.
+    pub full: bool,
+    /// Smallest variance.
+    pub eps: f64,
+    /// What is returned.
+    pub reduction: Reduction,
+}
+
+impl Default for GaussianNllOptions {
+    fn default() -> Self {
+        GaussianNllOptions { full: false, eps: 1e-6, reduction: Reduction::Mean }
+    }
+}
+
+/// Negative log likelihood of a normal distribution with mean `input` and variance `var`
+/// (`torch.nn.functional.gaussian_nll_loss`): `(log(var) + (x - t)^2 / var) / 2`. The variance has the
+/// input's shape, or its last dimension is 1 or missing.
+///
+/// # Panics
+/// Throws [`Error::Shape`] for other shapes, [`Error::Argument`] when a variance is negative.
+#[track_caller]
+pub fn gaussian_nll_loss(
+    input: &Tensor,
+    target: &Tensor,
+    var: &Tensor,
+    options: GaussianNllOptions,
+) -> Tensor {
+    let op = "gaussian_nll_loss";
+    let (last, x, v) = (input.dim().saturating_sub(1), input.shape(), var.shape());
+    let var = if v == x || (v.len() == x.len() && v[..last] == x[..last] && v[last] == 1) {
+        var.clone()
+    } else if v == &x[..last] {
+        var.unsqueeze(-1)
+    } else {
+        throw(Error::shape(op, format!("variances of shape {v:?} for input {x:?}")))
+    };
+    if var.lt(0i64).any().item() != 0.0 {
+        throw(Error::argument(op, "var", "a variance is negative"));
+    }
+    // The limit changes the value, but not the gradient.
+    let var = &var + (var.clamp_min(options.eps) - &var).detach();
+    let losses = (var.log() + (input - target).square() / &var) * 0.5;
+    let constant = if options.full { 0.5 * std::f64::consts::TAU.ln() } else { 0.0 };
+    reduce(losses + constant, options.reduction)
+}

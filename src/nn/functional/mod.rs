@@ -1,0 +1,125 @@
+//! Functions of `torch.nn.functional`: the tensor methods of that name as functions, and those that
+//! are made of several ops.
+
+mod distance;
+mod gate;
+mod loss;
+mod margin;
+
+use crate::Tensor;
+use crate::ops::{
+    Conv1dOptions, Conv2dOptions, CrossEntropyOptions, NllLossOptions, Pool2dOptions,
+};
+
+pub use crate::ops::{CtcLossOptions, ctc_loss};
+pub use distance::{cosine_similarity, normalize, pairwise_distance, pdist};
+pub use gate::{alpha_dropout, dropout1d, dropout2d, dropout3d, glu, relu6, rrelu, softmin};
+pub use loss::{
+    BceWithLogitsOptions, GaussianNllOptions, KlDivOptions, PoissonNllOptions,
+    binary_cross_entropy, binary_cross_entropy_with_logits, binary_cross_entropy_with_logits_with,
+    gaussian_nll_loss, huber_loss, kl_div, l1_loss, l1_loss_with, mse_loss, mse_loss_with,
+    poisson_nll_loss, smooth_l1_loss, soft_margin_loss,
+};
+pub use margin::{
+    MultiMarginOptions, TripletMarginOptions, cosine_embedding_loss, hinge_embedding_loss,
+    margin_ranking_loss, multi_margin_loss, multilabel_margin_loss, multilabel_soft_margin_loss,
+    triplet_margin_loss, triplet_margin_with_distance_loss,
+};
+
+macro_rules! methods {
+    ($($(#[$doc:meta])+ $name:ident($x:ident $(, $argument:ident: $t:ty)*);)*) => {$(
+        $(#[$doc])+
+        #[track_caller]
+        pub fn $name($x: &Tensor $(, $argument: $t)*) -> Tensor {
+            $x.$name($($argument),*)
+        }
+    )*};
+}
+
+methods! {
+    /// See [`Tensor::relu`].
+    relu(x);
+    /// See [`Tensor::leaky_relu`].
+    leaky_relu(x, negative_slope: f64);
+    /// See [`Tensor::elu`].
+    elu(x, alpha: f64);
+    /// See [`Tensor::selu`].
+    selu(x);
+    /// See [`Tensor::celu`].
+    celu(x, alpha: f64);
+    /// See [`Tensor::mish`].
+    mish(x);
+    /// See [`Tensor::softplus`].
+    softplus(x, beta: f64, threshold: f64);
+    /// See [`Tensor::softsign`].
+    softsign(x);
+    /// See [`Tensor::tanhshrink`].
+    tanhshrink(x);
+    /// See [`Tensor::logsigmoid`].
+    logsigmoid(x);
+    /// See [`Tensor::hardsigmoid`].
+    hardsigmoid(x);
+    /// See [`Tensor::hardswish`].
+    hardswish(x);
+    /// See [`Tensor::hardshrink`].
+    hardshrink(x, lambd: f64);
+    /// See [`Tensor::softshrink`].
+    softshrink(x, lambd: f64);
+    /// See [`Tensor::hardtanh`].
+    hardtanh(x, min_val: f64, max_val: f64);
+    /// See [`Tensor::threshold`].
+    threshold(x, threshold: f64, value: f64);
+    /// See [`Tensor::prelu`].
+    prelu(x, weight: &Tensor);
+    /// See [`Tensor::gelu`].
+    gelu(x);
+    /// See [`Tensor::gelu_tanh`].
+    gelu_tanh(x);
+    /// See [`Tensor::silu`].
+    silu(x);
+    /// See [`Tensor::tanh`].
+    tanh(x);
+    /// See [`Tensor::sigmoid`].
+    sigmoid(x);
+    /// See [`Tensor::softmax`].
+    softmax(x, dim: i64);
+    /// See [`Tensor::log_softmax`].
+    log_softmax(x, dim: i64);
+    /// See [`Tensor::linear`].
+    linear(x, weight: &Tensor, bias: Option<&Tensor>);
+    /// See [`Tensor::conv1d`].
+    conv1d(x, weight: &Tensor, bias: Option<&Tensor>, options: Conv1dOptions);
+    /// See [`Tensor::conv2d`].
+    conv2d(x, weight: &Tensor, bias: Option<&Tensor>, options: Conv2dOptions);
+    /// See [`Tensor::max_pool2d`].
+    max_pool2d(x, options: Pool2dOptions);
+    /// See [`Tensor::avg_pool2d`].
+    avg_pool2d(x, options: Pool2dOptions);
+    /// See [`Tensor::adaptive_avg_pool2d`].
+    adaptive_avg_pool2d(x, output_size: [Option<usize>; 2]);
+    /// See [`Tensor::layer_norm`].
+    layer_norm(x, normalized_shape: &[usize], weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64);
+    /// See [`Tensor::rms_norm`].
+    rms_norm(x, normalized_shape: &[usize], weight: Option<&Tensor>, eps: Option<f64>);
+    /// See [`Tensor::scaled_dot_product_attention`].
+    scaled_dot_product_attention(
+        x, key: &Tensor, value: &Tensor, attn_mask: Option<&Tensor>, is_causal: bool,
+        scale: Option<f64>
+    );
+    /// See [`Tensor::dropout`].
+    dropout(x, p: f64, training: bool);
+    /// See [`Tensor::cross_entropy`].
+    cross_entropy(x, target: &Tensor);
+    /// See [`Tensor::cross_entropy_with`].
+    cross_entropy_with(x, target: &Tensor, options: &CrossEntropyOptions);
+    /// See [`Tensor::nll_loss`].
+    nll_loss(x, target: &Tensor);
+    /// See [`Tensor::nll_loss_with`].
+    nll_loss_with(x, target: &Tensor, options: &NllLossOptions);
+}
+
+/// The rows of `weight` named by `indices`; see [`Tensor::embedding`].
+#[track_caller]
+pub fn embedding(indices: &Tensor, weight: &Tensor, padding_idx: Option<i64>) -> Tensor {
+    weight.embedding(indices, padding_idx)
+}

@@ -1,0 +1,150 @@
+//! Rows: special functions (`torch.special`), and functions of two arguments that are made of
+//! logarithms or angles.
+
+use super::apply;
+use crate::Tensor;
+use crate::error::{Error, throw};
+use crate::tensor::{Operand, result_type};
+
+crate::pointwise! {
+    table rows for Tensor;
+
+    /// 1 - erf(x), exact where that is small (`torch.erfc`).
+    pub float erfc / erfc_ (x) = erfc(x);
+        grad(g, x) { x: -(g * FRAC_2_SQRT_PI * exp(-(x * x))) }
+
+    /// e^(x^2) erfc(x) (`torch.special.erfcx`).
+    pub float erfcx(x) = erfcx(x);
+        grad(g, x, y) { x: g * (2.0 * x * y - FRAC_2_SQRT_PI) }
+
+    /// Inverse of the error function (`torch.erfinv`).
+    pub float erfinv / erfinv_ (x) = erfinv(x);
+        grad(g, y) { x: g * 0.886_226_925_452_758 * exp(y * y) }
+        sample { x: -0.9..0.9 }
+
+    /// Logarithm of the gamma function's absolute value (`torch.lgamma`).
+    pub float lgamma / lgamma_ (x) = lgamma(x);
+        grad(g, x) { x: g * digamma(x) }
+        sample { x: 0.3..5.0 }
+
+    /// Derivative of [`lgamma`](Self::lgamma) (`torch.digamma`).
+    pub float digamma / digamma_ (x) = digamma(x);
+        grad(g, x) { x: g * zeta(2.0, x) }
+        sample { x: 0.5..5.0 }
+
+    /// Hurwitz's zeta function, the sum over k >= 0 of 1 / (q + k)^x (`torch.special.zeta`).
+    pub float zeta(x, q) = zeta(x, q);
+        grad(g, x, q) { q: -(g * x * zeta(x + 1.0, q)) }
+        sample { x: 2.0..4.0, q: 0.7..3.0 }
+
+    /// Modified Bessel function of the first kind and order 0 (`torch.i0`).
+    pub float i0 / i0_ (x) = i0(x);
+        grad(g, x) { x: g * i1(x) }
+
+    /// Modified Bessel function of the first kind and order 1 (`torch.special.i1`).
+    pub float i1(x) = i1(x);
+        grad(g, x, y) { x: select(eq(x, 0.0), g * 0.5, g * (i0(x) - y / x)) }
+
+    /// Entropy -x log(x) of a probability, minus infinity below 0 (`torch.special.entr`).
+    pub float entr(x)
+        = select(lt(x, 0.0), -INFINITY, select(eq(x, 0.0), 0.0, -(x * log(x))));
+        grad(g, x) { x: -(g * (log(x) + 1.0)) }
+        sample { x: 0.2..3.0 }
+
+    /// Distribution function of the normal distribution (`torch.special.ndtr`).
+    pub float ndtr(x) = 0.5 * erfc(x * -FRAC_1_SQRT_2);
+        grad(g, x) { x: g * 0.398_942_280_401_432_7 * exp(-0.5 * x * x) }
+
+    /// Logarithm of [`ndtr`](Self::ndtr), exact where that is small (`torch.special.log_ndtr`).
+    pub float log_ndtr(x)
+        = select(
+            lt(x, 1.0),
+            log(0.5 * erfcx(x * -FRAC_1_SQRT_2)) - 0.5 * x * x,
+            log1p(-0.5 * erfc(x * FRAC_1_SQRT_2))
+        );
+        grad(g, x) { x: g * 0.797_884_560_802_865_4 / erfcx(x * -FRAC_1_SQRT_2) }
+
+    /// Angle of the point with ordinate `x` and abscissa `other` (`torch.atan2`).
+    pub float atan2 / atan2_ (x, other) = atan2(x, other);
+        grad(g, x, other) {
+            x: g * (other / (x * x + other * other)),
+            other: -(g * (x / (x * x + other * other))),
+        }
+        sample { other: 0.3..3.0 }
+
+    /// x log(other), and 0 where x is 0 (`torch.xlogy`).
+    pub float xlogy / xlogy_ (x, other)
+        = select(eq(x, 0.0) & eq(other, other), 0.0, x * log(other));
+        grad(g, x, other) {
+            x: select(eq(x, 0.0) & le(other, 0.0), 0.0, g * log(other)),
+            other: g * x / other,
+        }
+        sample { other: 0.3..3.0 }
+
+    /// x log(1 + other), and 0 where x is 0 (`torch.special.xlog1py`).
+    pub float xlog1py(x, other)
+        = select(eq(x, 0.0) & eq(other, other), 0.0, x * log1p(other));
+        grad(g, x, other) {
+            x: select(eq(x, 0.0) & le(other, -1.0), 0.0, g * log1p(other)),
+            other: g * x / (other + 1.0),
+        }
+        sample { other: -0.6..3.0 }
+
+    /// log(e^x + e^other) without overflow (`torch.logaddexp`).
+    pub float logaddexp(x, other)
+        = select(eq(x, other), x + LN_2, maximum(x, other) + log1p(exp(-abs(x - other))));
+        grad(g, x, other) { x: g * sigmoid(x - other), other: g * sigmoid(other - x) }
+
+    /// log2(2^x + 2^other) without overflow (`torch.logaddexp2`).
+    pub float logaddexp2(x, other)
+        = select(eq(x, other), x + 1.0, maximum(x, other) + log1p(exp2(-abs(x - other))) * LOG2_E);
+        grad(g, x, other) { x: g * sigmoid((x - other) * LN_2), other: g * sigmoid((other - x) * LN_2) }
+}
+
+crate::pointwise! {
+    table checked without functions;
+
+    /// The next number ([`Tensor::nextafter`]).
+    float nextafter(x, other) = nextafter(x, other);
+}
+
+impl Tensor {
+    /// Derivative of order `n` of [`digamma`](Self::digamma) (`torch.polygamma`), which is
+    /// `(-1)^(n + 1) n! zeta(n + 1, x)`.
+    #[track_caller]
+    pub fn polygamma(&self, n: u32) -> Tensor {
+        if n == 0 {
+            return self.digamma();
+        }
+        let factorial: f64 = (1..=n).map(f64::from).product();
+        let factor = if n % 2 == 1 { factorial } else { -factorial };
+        let order = f64::from(n) + 1.0;
+        apply(&rows::zeta, &[order.into(), self.into()], &[]) * factor
+    }
+
+    /// In-place form of [`polygamma`](Self::polygamma).
+    #[track_caller]
+    pub fn polygamma_(&self, n: u32) -> &Tensor {
+        self.copy_(&self.clone_contiguous().polygamma(n))
+    }
+
+    /// The next number of the type in the direction of `other` (`torch.nextafter`).
+    ///
+    /// # Panics
+    /// Throws [`Error::Dtype`] unless the type is f32 or f64.
+    #[track_caller]
+    pub fn nextafter<'a>(&self, other: impl Into<Operand<'a>>) -> Tensor {
+        let other = other.into();
+        let dtype = result_type(self, other);
+        if !dtype.is_floating_point() || dtype.size() < 4 {
+            throw(Error::dtype("nextafter", format!("takes f32 and f64, got {dtype}")));
+        }
+        apply(&checked::nextafter, &[self.into(), other], &[])
+    }
+
+    /// In-place form of [`nextafter`](Self::nextafter).
+    #[track_caller]
+    pub fn nextafter_<'a>(&self, other: impl Into<Operand<'a>>) -> &Tensor {
+        self.assign_same_shape("nextafter_", &self.clone_contiguous().nextafter(other))
+    }
+}
