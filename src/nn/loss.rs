@@ -203,4 +203,11 @@ distances! {
     HuberLoss(delta: 1.0) = |x, t, reduction| F::huber_loss(x, t, delta, reduction);
     /// [`HuberLoss`] divided by `beta` (`torch.nn.SmoothL1Loss`).
     SmoothL1Loss(beta: 1.0) = |x, t, reduction| F::smooth_l1_loss(x, t, beta, reduction);
+    /// log(1 + e^(-y x)) for y of 1 or -1 (`torch.nn.SoftMarginLoss`).
+    SoftMarginLoss() = |x, t, reduction| F::soft_margin_loss(x, t, reduction);
+    /// x, or how far it is below a margin, for y of 1 and -1 (`torch.nn.HingeEmbeddingLoss`).
+    HingeEmbeddingLoss(margin: 1.0) = |x, t, reduction|
+        F::hinge_embedding_loss(x, t, margin, reduction);
+    /// The scores of a sample's classes above all others by 1 (`torch.nn.MultiLabelMarginLoss`).
+    MultiLabelMarginLoss() = |x, t, reduction| F::multilabel_margin_loss(x, t, reduction);
 }

@@ -40,6 +40,7 @@ pub mod functional;
 pub mod init;
 mod linear;
 mod loss;
+mod loss_options;
 mod module;
 mod normalization;
 mod parameter;
@@ -50,7 +51,11 @@ mod state_dict;
 mod transformer;
 mod vectors;
 
-pub use activation::{ELU, GELU, LeakyReLU, LogSoftmax, ReLU, SiLU, Sigmoid, Softmax, Tanh};
+pub use activation::{
+    CELU, ELU, GELU, GLU, Hardshrink, Hardsigmoid, Hardswish, Hardtanh, LeakyReLU, LogSigmoid,
+    LogSoftmax, Mish, PReLU, ReLU, ReLU6, SELU, SiLU, Sigmoid, Softmax, Softmax2d, Softmin,
+    Softplus, Softshrink, Softsign, Tanh, Tanhshrink, Threshold,
+};
 pub use batch_norm::{BatchNorm1d, BatchNorm2d};
 pub use clip_grad::{clip_grad_norm_, clip_grad_norm_with, clip_grad_value_, get_total_norm};
 pub use containers::Sequential;
@@ -61,7 +66,13 @@ pub use field::Field;
 pub use flatten::Flatten;
 pub use linear::{Identity, Linear};
 pub use loss::{
-    BCEWithLogitsLoss, CrossEntropyLoss, HuberLoss, L1Loss, Loss, MSELoss, NLLLoss, SmoothL1Loss,
+    BCEWithLogitsLoss, CrossEntropyLoss, HingeEmbeddingLoss, HuberLoss, L1Loss, Loss, MSELoss,
+    MultiLabelMarginLoss, NLLLoss, SmoothL1Loss, SoftMarginLoss,
+};
+pub use loss_options::{
+    BCELoss, CTCLoss, CosineEmbeddingLoss, GaussianNLLLoss, KLDivLoss, MarginOptions,
+    MarginRankingLoss, MultiLabelSoftMarginLoss, MultiMarginLoss, PoissonNLLLoss,
+    TripletMarginLoss,
 };
 pub use module::{Forward, Module, Visitor, VisitorMut};
 pub use normalization::{LayerNorm, RMSNorm};

@@ -245,12 +245,7 @@ impl Tensor {
 }
 
 /// What [`Tensor::nan_to_num`] puts for NaN and the infinities.
-fn replacements(
-    dtype: Dtype,
-    nan: f64,
-    posinf: Option<f64>,
-    neginf: Option<f64>,
-) -> [Scalar; 3] {
+fn replacements(dtype: Dtype, nan: f64, posinf: Option<f64>, neginf: Option<f64>) -> [Scalar; 3] {
     let largest = match dtype {
         Dtype::F64 => f64::MAX,
         Dtype::F16 => half::f16::MAX.to_f64(),

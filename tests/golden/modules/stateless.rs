@@ -1,6 +1,9 @@
 //! Modules without parameters: activations, losses, pools.
 
-use torchrs::nn::{self, Loss};
+use torchrs::nn::functional::{
+    BceWithLogitsOptions, GaussianNllOptions, KlDivOptions, PoissonNllOptions,
+};
+use torchrs::nn::{self, Loss, MarginOptions};
 use torchrs::ops::{CrossEntropyOptions, NllLossOptions, Reduction};
 
 use super::layers::forward;
@@ -73,6 +76,128 @@ pub fn build(setup: &Setup) -> Option<Outcome<Built>> {
                 reduction: reduction(c)?,
             };
             built(setup, nn::NLLLoss::with_options(options), loss)
+        }
+        "nn.ReLU6" => inplace(0).and_then(|()| built(setup, nn::ReLU6, forward)),
+        "nn.SELU" => inplace(0).and_then(|()| built(setup, nn::SELU, forward)),
+        "nn.Mish" => inplace(0).and_then(|()| built(setup, nn::Mish, forward)),
+        "nn.Hardswish" => inplace(0).and_then(|()| built(setup, nn::Hardswish, forward)),
+        "nn.Hardsigmoid" => inplace(0).and_then(|()| built(setup, nn::Hardsigmoid, forward)),
+        "nn.Softsign" => built(setup, nn::Softsign, forward),
+        "nn.Tanhshrink" => built(setup, nn::Tanhshrink, forward),
+        "nn.LogSigmoid" => built(setup, nn::LogSigmoid, forward),
+        "nn.Softmax2d" => built(setup, nn::Softmax2d, forward),
+        "nn.Softmin" => built(setup, nn::Softmin::new(c.int(0, "dim", -1)?), forward),
+        "nn.GLU" => built(setup, nn::GLU::new(c.int(0, "dim", -1)?), forward),
+        "nn.CELU" => {
+            inplace(1)?;
+            built(setup, nn::CELU::new(c.float(0, "alpha", 1.0)?), forward)
+        }
+        "nn.Hardshrink" => built(setup, nn::Hardshrink::new(c.float(0, "lambd", 0.5)?), forward),
+        "nn.Softshrink" => built(setup, nn::Softshrink::new(c.float(0, "lambd", 0.5)?), forward),
+        "nn.Hardtanh" => {
+            inplace(2)?;
+            let (low, high) = (c.float(0, "min_val", -1.0)?, c.float(1, "max_val", 1.0)?);
+            built(setup, nn::Hardtanh::new(low, high), forward)
+        }
+        "nn.Threshold" => {
+            inplace(2)?;
+            let (threshold, value) = (c.float(0, "threshold", 0.0)?, c.float(1, "value", 0.0)?);
+            built(setup, nn::Threshold::new(threshold, value), forward)
+        }
+        "nn.Softplus" => {
+            let (beta, threshold) = (c.float(0, "beta", 1.0)?, c.float(1, "threshold", 20.0)?);
+            built(setup, nn::Softplus::new(beta, threshold), forward)
+        }
+        "nn.PReLU" => {
+            let (count, init) = (c.count(0, "num_parameters", 1)?, c.float(1, "init", 0.25)?);
+            built(setup, nn::PReLU::new(count, init), forward)
+        }
+        "nn.BCELoss" => {
+            let mut module = nn::BCELoss::new().reduction(reduction(c)?);
+            if let Some(weight) = c.maybe_tensor(0, "weight")? {
+                module = module.weight(weight.clone());
+            }
+            built(setup, module, loss)
+        }
+        "nn.BCEWithLogitsLoss" => {
+            let options = BceWithLogitsOptions {
+                weight: c.maybe_tensor(0, "weight")?.cloned(),
+                pos_weight: c.maybe_tensor(usize::MAX, "pos_weight")?.cloned(),
+                reduction: reduction(c)?,
+            };
+            built(setup, nn::BCEWithLogitsLoss::with_options(options), loss)
+        }
+        "nn.MultiLabelSoftMarginLoss" => {
+            let mut module = nn::MultiLabelSoftMarginLoss::new().reduction(reduction(c)?);
+            if let Some(weight) = c.maybe_tensor(0, "weight")? {
+                module = module.weight(weight.clone());
+            }
+            built(setup, module, loss)
+        }
+        "nn.MultiMarginLoss" => {
+            let module = nn::MultiMarginLoss::new()
+                .p(c.count(0, "p", 1)? as u32)
+                .margin(c.float(1, "margin", 1.0)?)
+                .reduction(reduction(c)?);
+            built(setup, module, loss)
+        }
+        "nn.MultiLabelMarginLoss" => {
+            built(setup, nn::MultiLabelMarginLoss::new().reduction(reduction(c)?), loss)
+        }
+        "nn.SoftMarginLoss" => {
+            built(setup, nn::SoftMarginLoss::new().reduction(reduction(c)?), loss)
+        }
+        "nn.HingeEmbeddingLoss" => {
+            let margin = c.float(0, "margin", 1.0)?;
+            let module = nn::HingeEmbeddingLoss::new().margin(margin).reduction(reduction(c)?);
+            built(setup, module, loss)
+        }
+        "nn.KLDivLoss" => {
+            let batch_mean = c.text(usize::MAX, "reduction", "mean")? == "batchmean";
+            let reduction = if batch_mean { Reduction::Mean } else { reduction(c)? };
+            let log_target = c.flag(usize::MAX, "log_target", false)?;
+            let options = KlDivOptions { reduction, batch_mean, log_target };
+            built(setup, nn::KLDivLoss::with_options(options), |module, c| {
+                Ok(Arg::Tensor(module.forward(c.tensor(0, "input")?, c.tensor(1, "target")?)))
+            })
+        }
+        "nn.PoissonNLLLoss" => {
+            let options = PoissonNllOptions {
+                log_input: c.flag(0, "log_input", true)?,
+                full: c.flag(1, "full", false)?,
+                eps: c.float(usize::MAX, "eps", 1e-8)?,
+                reduction: reduction(c)?,
+            };
+            built(setup, nn::PoissonNLLLoss::with_options(options), |module, c| {
+                Ok(Arg::Tensor(module.forward(c.tensor(0, "input")?, c.tensor(1, "target")?)))
+            })
+        }
+        "nn.GaussianNLLLoss" => {
+            let options = GaussianNllOptions {
+                full: c.flag(usize::MAX, "full", false)?,
+                eps: c.float(usize::MAX, "eps", 1e-6)?,
+                reduction: reduction(c)?,
+            };
+            built(setup, nn::GaussianNLLLoss::with_options(options), |module, c| {
+                let (input, target) = (c.tensor(0, "input")?, c.tensor(1, "target")?);
+                Ok(Arg::Tensor(module.forward(input, target, c.tensor(2, "var")?)))
+            })
+        }
+        "nn.MarginRankingLoss" => {
+            let options =
+                MarginOptions { margin: c.float(0, "margin", 0.0)?, reduction: reduction(c)? };
+            built(setup, nn::MarginRankingLoss::with_options(options), |module, c| {
+                let (a, b) = (c.tensor(0, "input1")?, c.tensor(1, "input2")?);
+                Ok(Arg::Tensor(module.forward(a, b, c.tensor(2, "target")?)))
+            })
+        }
+        "nn.CosineEmbeddingLoss" => {
+            let options =
+                MarginOptions { margin: c.float(0, "margin", 0.0)?, reduction: reduction(c)? };
+            built(setup, nn::CosineEmbeddingLoss::with_options(options), |module, c| {
+                let (a, b) = (c.tensor(0, "input1")?, c.tensor(1, "input2")?);
+                Ok(Arg::Tensor(module.forward(a, b, c.tensor(2, "target")?)))
+            })
         }
         "nn.MSELoss" => built(setup, nn::MSELoss::new().reduction(reduction(c)?), loss),
         "nn.L1Loss" => built(setup, nn::L1Loss::new().reduction(reduction(c)?), loss),

@@ -180,9 +180,7 @@ fn choices(t: &mut Table) {
             equal_nan: c.flag(4, "equal_nan", false)?,
         })
     };
-    t.op("isclose", move |c| {
-        Ok(c.tensor(0, "input")?.isclose(c.tensor(1, "other")?, limits(c)?))
-    });
+    t.op("isclose", move |c| Ok(c.tensor(0, "input")?.isclose(c.tensor(1, "other")?, limits(c)?)));
     t.any("allclose", move |c| {
         Ok(Arg::Bool(c.tensor(0, "input")?.allclose(c.tensor(1, "other")?, limits(c)?)))
     });
@@ -190,9 +188,7 @@ fn choices(t: &mut Table) {
 }
 
 fn ternary(t: &mut Table) {
-    t.op("lerp", |c| {
-        Ok(c.tensor(0, "input")?.lerp(c.tensor(1, "end")?, c.operand(2, "weight")?))
-    });
+    t.op("lerp", |c| Ok(c.tensor(0, "input")?.lerp(c.tensor(1, "end")?, c.operand(2, "weight")?)));
     t.op("lerp_", |c| {
         Ok(c.tensor(0, "input")?.lerp_(c.tensor(1, "end")?, c.operand(2, "weight")?).clone())
     });
