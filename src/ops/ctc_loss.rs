@@ -9,9 +9,9 @@
 
 use smallvec::smallvec;
 
+use super::Reduction;
 #[cfg(test)]
 use super::samples::{OpSample, Order, values};
-use super::Reduction;
 use crate::autograd::record;
 use crate::error::{Error, throw};
 use crate::{Dtype, Tensor};
@@ -80,13 +80,14 @@ fn samples_of(
 ) -> Vec<Sample> {
     let op = "ctc_loss";
     let [steps, n, classes] = [x.shape()[0], x.shape()[1], x.shape()[2]];
-    let wrong = |argument: &str, message: String| -> ! {
-        throw(Error::argument(op, argument, message))
-    };
+    let wrong =
+        |argument: &str, message: String| -> ! { throw(Error::argument(op, argument, message)) };
     if blank >= classes {
         wrong("blank", format!("{blank} of {classes} classes"));
     }
-    for (name, t) in [("targets", targets), ("input_lengths", input_lengths), ("target_lengths", target_lengths)] {
+    for (name, t) in
+        [("targets", targets), ("input_lengths", input_lengths), ("target_lengths", target_lengths)]
+    {
         if t.dtype().is_floating_point() || t.dtype() == Dtype::Bool {
             wrong(name, format!("{}; integers are needed", t.dtype()));
         }
@@ -170,7 +171,13 @@ impl Sample {
         let n = self.places.len();
         match alphas.len().checked_sub(n) {
             // Without time there is one way to have no labels.
-            None => if n == 1 { 0.0 } else { f64::INFINITY },
+            None => {
+                if n == 1 {
+                    0.0
+                } else {
+                    f64::INFINITY
+                }
+            }
             Some(at) if n == 1 => -alphas[at],
             Some(at) => -add(alphas[at + n - 1], alphas[at + n - 2]),
         }

@@ -28,12 +28,12 @@ mod tests;
 mod updates;
 
 pub use apply::{apply, apply_inplace, apply_update};
+pub use arithmetic::Rounding;
+pub use comparison::Closeness;
 pub(crate) use losses::{
     absolute_error, divergence, huber_error, log_divergence, logit_error, probability_error,
     squared_error,
 };
-pub use arithmetic::Rounding;
-pub use comparison::Closeness;
 pub use row::{Kind, Row};
 pub use symbolic::Symbol;
 pub(crate) use updates::{adam_step, amsgrad_step, sgd_momentum_step, sgd_nesterov_step, sgd_step};

@@ -1,7 +1,7 @@
 //! Ops of groups `activation` and `dropout`.
 
-use torchrs::nn::functional as F;
 use torchrs::Tensor;
+use torchrs::nn::functional as F;
 
 use super::Table;
 use crate::arg::{Call, Outcome};

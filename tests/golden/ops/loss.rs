@@ -1,11 +1,11 @@
 //! Ops of group `loss`.
 
+use torchrs::Tensor;
 use torchrs::nn::functional::{
-    self as F, BceWithLogitsOptions, CtcLossOptions, GaussianNllOptions, KlDivOptions, MultiMarginOptions,
-    PoissonNllOptions, TripletMarginOptions,
+    self as F, BceWithLogitsOptions, CtcLossOptions, GaussianNllOptions, KlDivOptions,
+    MultiMarginOptions, PoissonNllOptions, TripletMarginOptions,
 };
 use torchrs::ops::{CrossEntropyOptions, NllLossOptions, Reduction};
-use torchrs::Tensor;
 
 use super::Table;
 use crate::arg::{Call, Outcome, Stop};

@@ -49,5 +49,7 @@ pub fn fill(t: &mut Table) {
         Ok(x.nan_to_num_(nan, high, low).clone())
     });
     t.op("polygamma", |c| Ok(c.tensor(1, "input")?.polygamma(c.count(0, "n", 0)? as u32)));
-    t.op("polygamma_", |c| Ok(c.tensor(0, "input")?.polygamma_(c.count(1, "n", 0)? as u32).clone()));
+    t.op("polygamma_", |c| {
+        Ok(c.tensor(0, "input")?.polygamma_(c.count(1, "n", 0)? as u32).clone())
+    });
 }
