@@ -38,7 +38,7 @@ pub fn erfinv(x: f64) -> f64 {
     let b = 2.0 / (PI * 0.147) + 0.5 * log;
     let mut y = ((b * b - log / 0.147).sqrt() - b).max(0.0).sqrt();
     for _ in 0..3 {
-        let error = (1.0 - a) - c_erfc(y);
+        let error = c_erfc(y) - (1.0 - a);
         let step = error / (FRAC_2_SQRT_PI * (-y * y).exp());
         y += step / (1.0 - y * step);
     }
@@ -78,8 +78,8 @@ pub fn digamma(x: f64) -> f64 {
         if x == x.floor() {
             return f64::NAN;
         }
-        // Reflected; the fraction alone keeps the tangent exact.
-        return digamma(1.0 - x) - PI / (PI * (x - x.floor())).tan();
+        // Reflected; the distance from the nearest integer keeps the tangent exact.
+        return digamma(1.0 - x) - PI / (PI * (x - x.round())).tan();
     }
     let (mut x, mut shifted) = (x, 0.0);
     while x < 10.0 {

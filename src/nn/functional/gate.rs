@@ -99,5 +99,5 @@ fn channels(op: &str, x: &Tensor, dims: usize, p: f64, training: bool) -> Tensor
     let spatial = shape.len() - dims;
     shape[spatial..].fill(1);
     let kept = Tensor::ones(shape, x.dtype()).dropout(p, training);
-    if training { x * kept } else { x.clone() }
+    if training && p > 0.0 { x * kept } else { x.clone() }
 }

@@ -18,7 +18,7 @@ crate::pointwise! {
 
     /// x, or `alpha` (e^x - 1) below 0 (`torch.nn.functional.elu`).
     pub float elu / elu_ (x; alpha = 1.0) = select(gt(x, 0.0), x, alpha * expm1(x));
-        grad(g, x) { x: select(gt(x, 0.0), g, g * alpha * exp(x)) }
+        grad(g, x) { x: select(le(x, 0.0), g * alpha * exp(x), g) }
 
     /// x times the normal distribution function of x (`torch.nn.functional.gelu`).
     pub float gelu / gelu_ (x) = 0.5 * x * (1.0 + erf(x * FRAC_1_SQRT_2));
@@ -58,12 +58,12 @@ crate::pointwise! {
         = 1.050_700_987_355_480_5 * select(gt(x, 0.0), x, 1.673_263_242_354_377_2 * expm1(x));
         grad(g, x) {
             x: 1.050_700_987_355_480_5
-                * select(gt(x, 0.0), g, g * 1.673_263_242_354_377_2 * exp(x)),
+                * select(le(x, 0.0), g * 1.673_263_242_354_377_2 * exp(x), g),
         }
 
     /// x, or `alpha` (e^(x / alpha) - 1) below 0 (`torch.nn.functional.celu`).
     pub float celu / celu_ (x; alpha = 1.0) = select(gt(x, 0.0), x, alpha * expm1(x / alpha));
-        grad(g, x) { x: select(gt(x, 0.0), g, g * exp(x / alpha)) }
+        grad(g, x) { x: select(le(x, 0.0), g * exp(x / alpha), g) }
 
     /// x tanh(log(1 + e^x)) (`torch.nn.functional.mish`).
     pub float mish / mish_ (x) = x * tanh(log1p(exp(x)));
@@ -74,7 +74,7 @@ crate::pointwise! {
 
     /// x / (1 + |x|) (`torch.nn.functional.softsign`).
     pub float softsign(x) = x / (1.0 + abs(x));
-        grad(g, x) { x: g / ((1.0 + abs(x)) * (1.0 + abs(x))) }
+        grad(g, x) { x: g / (1.0 + abs(x)) * (1.0 - abs(x) / (1.0 + abs(x))) }
 
     /// x - tanh(x) (`torch.nn.functional.tanhshrink`).
     pub float tanhshrink(x) = x - tanh(x);
@@ -98,7 +98,7 @@ crate::pointwise! {
 
     /// x, but 0 from `-lambd` to `lambd` (`torch.nn.functional.hardshrink`).
     pub float hardshrink(x; lambd = 0.5) = select(ge(x, -lambd) & le(x, lambd), 0.0, x);
-        grad(g, x) { x: select(ge(x, -lambd) & le(x, lambd), 0.0, g) }
+        grad(g, x) { x: select(lt(x, -lambd) | gt(x, lambd), g, 0.0) }
 }
 
 crate::pointwise! {
@@ -111,7 +111,7 @@ crate::pointwise! {
     /// x moved towards 0 by `lambd` ([`Tensor::softshrink`]).
     float softshrink(x; lambd = 0.5)
         = select(gt(x, lambd), x - lambd, select(lt(x, -lambd), x + lambd, x * 0.0));
-        grad(g, x) { x: select(ge(x, -lambd) & le(x, lambd), 0.0, g) }
+        grad(g, x) { x: select(lt(x, -lambd) | gt(x, lambd), g, 0.0) }
 
     /// x, or `weight` times x below 0 ([`Tensor::prelu`]).
     float prelu(x, weight) = select(gt(x, 0.0), x, weight * x);

@@ -67,15 +67,15 @@ crate::pointwise! {
     /// The larger of two, and the other one where one is NaN (`torch.fmax`).
     pub arith fmax / fmax_ (x, other) = select(ge(x, other) | ne(other, other), x, other);
         grad(g, x, other) {
-            x: select(ge(x, other) | ne(other, other), g, 0.0),
-            other: select(ge(x, other) | ne(other, other), 0.0, g),
+            x: select(eq(x, other), g * 0.5, select(ge(x, other) | ne(other, other), g, 0.0)),
+            other: select(eq(x, other), g * 0.5, select(ge(x, other) | ne(other, other), 0.0, g)),
         }
 
     /// The smaller of two, and the other one where one is NaN (`torch.fmin`).
     pub arith fmin / fmin_ (x, other) = select(le(x, other) | ne(other, other), x, other);
         grad(g, x, other) {
-            x: select(le(x, other) | ne(other, other), g, 0.0),
-            other: select(le(x, other) | ne(other, other), 0.0, g),
+            x: select(eq(x, other), g * 0.5, select(le(x, other) | ne(other, other), g, 0.0)),
+            other: select(eq(x, other), g * 0.5, select(le(x, other) | ne(other, other), 0.0, g)),
         }
 
     /// The absolute value of `x` with the sign of `other` (`torch.copysign`).
@@ -350,17 +350,23 @@ impl Tensor {
 
     #[track_caller]
     fn checked_divisor<'a>(&self, op: &str, other: Operand<'a>) -> Operand<'a> {
-        if !result_type(self, other).is_floating_point() {
-            let zero = match other {
-                Operand::Scalar(s) => s.to_i64() == 0,
-                Operand::Tensor(t) => t.eq(0).contiguous().to_vec::<bool>().contains(&true),
-            };
-            if zero {
-                throw(Error::argument(op, "other", "integer division by zero"));
-            }
-        }
-        other
+        checked_divisor(op, self.into(), other)
     }
+}
+
+/// Integers have no quotient by zero.
+#[track_caller]
+pub(super) fn checked_divisor<'a>(op: &str, x: Operand<'_>, other: Operand<'a>) -> Operand<'a> {
+    if !result_type(x, other).is_floating_point() {
+        let zero = match other {
+            Operand::Scalar(s) => s.to_i64() == 0,
+            Operand::Tensor(t) => t.eq(0).contiguous().to_vec::<bool>().contains(&true),
+        };
+        if zero {
+            throw(Error::argument(op, "other", "integer division by zero"));
+        }
+    }
+    other
 }
 
 fn negative(s: Scalar) -> Scalar {

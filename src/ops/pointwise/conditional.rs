@@ -15,22 +15,23 @@ crate::pointwise! {
             b: select(ne(condition, 0.0), 0.0, g),
         }
 
-    /// Between two limits, tensors or numbers (`torch.clamp`). `max` wins where the limits cross.
+    /// Between two limits, tensors or numbers (`torch.clamp`). `max` wins where the limits cross. On a
+    /// limit the gradient is the limit's.
     pub arith clamp / clamp_ (x, min, max) = minimum(maximum(x, min), max);
         grad(g, x, min, max) {
-            x: select(ge(x, min) & le(x, max), g, 0.0),
-            min: select(lt(min, max) & lt(x, min), g, 0.0),
-            max: select(gt(x, max) | lt(max, min), g, 0.0),
+            x: select(gt(x, min) & lt(x, max), g, 0.0),
+            min: select(lt(min, max) & le(x, min), g, 0.0),
+            max: select(ge(x, max) | lt(max, min), g, 0.0),
         }
         sample { min: -2.0..0.0, max: 0.5..2.0 }
 
     /// At least `min` (`torch.clamp_min`).
     pub arith clamp_min / clamp_min_ (x, min) = maximum(x, min);
-        grad(g, x, min) { x: select(ge(x, min), g, 0.0), min: select(lt(x, min), g, 0.0) }
+        grad(g, x, min) { x: select(gt(x, min), g, 0.0), min: select(le(x, min), g, 0.0) }
 
     /// At most `max` (`torch.clamp_max`).
     pub arith clamp_max / clamp_max_ (x, max) = minimum(x, max);
-        grad(g, x, max) { x: select(le(x, max), g, 0.0), max: select(gt(x, max), g, 0.0) }
+        grad(g, x, max) { x: select(lt(x, max), g, 0.0), max: select(ge(x, max), g, 0.0) }
 
     /// The way from `x` to `end`, `weight` of it (`torch.lerp`); exact at both ends.
     pub float lerp / lerp_ (x, end, weight)

@@ -112,7 +112,11 @@ crate::pointwise! {
     /// sin(pi x) / (pi x), and 1 at 0 (`torch.sinc`).
     pub float sinc / sinc_ (x) = select(eq(x, 0.0), 1.0, sin(x * PI) / (x * PI));
         grad(g, x) {
-            x: select(eq(x, 0.0), 0.0, g * ((x * PI * cos(x * PI) - sin(x * PI)) / (x * x * PI))),
+            x: select(
+                eq(x * x, 0.0),
+                0.0,
+                g * ((x * PI * cos(x * PI) - sin(x * PI)) / (x * x * PI))
+            ),
         }
 
     /// Degrees as radians (`torch.deg2rad`).
@@ -178,7 +182,9 @@ impl Tensor {
         match eps {
             None => apply(&checked::logit, &[self.into()], &[]),
             Some(eps) => {
-                let inside = self.clamp(eps, 1.0 - eps);
+                // The lower limit wins where they cross.
+                let high = self.gt(1.0 - eps).where_(1.0 - eps, self);
+                let inside = self.lt(eps).where_(eps, &high);
                 apply(&checked::logit, &[(&inside).into()], &[])
             }
         }

@@ -105,6 +105,20 @@ macro_rules! rem {
 }
 rem!(&Tensor f64 i64);
 
+macro_rules! rem_of_number {
+    ($($number:ty)*) => {$(
+        impl Rem<&Tensor> for $number {
+            type Output = Tensor;
+            #[track_caller]
+            fn rem(self, other: &Tensor) -> Tensor {
+                let other = arithmetic::checked_divisor("remainder", self.into(), other.into());
+                apply(&arithmetic::checked::remainder, &[self.into(), other], &[])
+            }
+        }
+    )*};
+}
+rem_of_number!(f64 i64);
+
 macro_rules! assigning {
     ($($Trait:ident $f:ident $method:ident;)*) => {$(
         /// In place, as in Python: all handles to the tensor and its views see the change.

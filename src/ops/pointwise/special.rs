@@ -106,6 +106,7 @@ crate::pointwise! {
 
     /// The next number ([`Tensor::nextafter`]).
     float nextafter(x, other) = nextafter(x, other);
+        grad(g) { x: g, other: 0.0 }
 }
 
 impl Tensor {

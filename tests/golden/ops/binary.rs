@@ -5,7 +5,7 @@ use torchrs::tensor::{can_cast, promote_types, result_type};
 use torchrs::{Dtype, Operand, Scalar, Tensor};
 
 use super::Table;
-use crate::arg::{Arg, Call, Outcome, Stop, lacks};
+use crate::arg::{Arg, Call, Outcome, Stop};
 
 /// `x.op(other)`, and `x.op_(other)` for those behind the semicolon.
 macro_rules! methods {
@@ -30,8 +30,8 @@ macro_rules! tensors {
 
 pub fn fill(t: &mut Table) {
     methods! { t:
-        mul eq ne lt le gt ge remainder floor_divide bitwise_and bitwise_or bitwise_xor fmod copysign
-        xlogy bitwise_left_shift bitwise_right_shift ldexp float_power;
+        mul eq ne lt le gt ge floor_divide bitwise_and bitwise_or bitwise_xor fmod copysign
+        xlogy bitwise_left_shift bitwise_right_shift float_power;
         mul_ eq_ ne_ lt_ le_ gt_ ge_ remainder_ floor_divide_ logical_and_ logical_or_
         logical_xor_ bitwise_and_ bitwise_or_ bitwise_xor_ fmod_ atan2_ copysign_ xlogy_ ldexp_
         nextafter_ float_power_
@@ -39,7 +39,7 @@ pub fn fill(t: &mut Table) {
     // PyTorch takes tensors only.
     tensors! { t:
         maximum minimum logical_and logical_or logical_xor atan2 fmax fmin logaddexp logaddexp2 gcd
-        lcm heaviside nextafter
+        lcm heaviside ldexp nextafter
     }
     t.op("special.xlog1py", |c| Ok(c.tensor(0, "input")?.xlog1py(c.operand(1, "other")?)));
     t.op("true_divide", |c| Ok(c.tensor(0, "input")?.div(c.operand(1, "other")?)));
@@ -137,12 +137,18 @@ fn division(t: &mut Table) {
 }
 
 fn powers(t: &mut Table) {
+    t.op("remainder", |c| match (c.operand(0, "input")?, c.operand(1, "other")?) {
+        (Operand::Tensor(x), other) => Ok(x.remainder(other)),
+        (Operand::Scalar(Scalar::I(x)), Operand::Tensor(other)) => Ok(x % other),
+        (Operand::Scalar(x), Operand::Tensor(other)) => Ok(x.to_f64() % other),
+        _ => Err(Stop::Unwritable("two numbers".into())),
+    });
     t.op("pow", |c| {
         let (x, exponent) = (c.operand(0, "input")?, c.operand(1, "exponent")?);
         match (x, exponent) {
             (Operand::Tensor(x), exponent) => Ok(x.pow(exponent)),
             (base, Operand::Tensor(x)) => Ok(x.rpow(base)),
-            _ => lacks("powers of two numbers"),
+            _ => Err(Stop::Unwritable("two numbers".into())),
         }
     });
     t.op("pow_", |c| Ok(c.tensor(0, "input")?.pow_(c.operand(1, "exponent")?).clone()));
