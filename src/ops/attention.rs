@@ -24,7 +24,58 @@ use crate::cpu::threads::{get_num_threads, parallel_for};
 use crate::error::{Error, throw};
 use crate::tensor::{Dtype, Shape, broadcast_shapes, dispatch};
 
+/// Options of [`Tensor::scaled_dot_product_attention_with`].
+#[derive(Clone, Debug, Default)]
+pub struct AttentionOptions {
+    /// Which keys take part (bool), or what is added to the scores.
+    pub attn_mask: Option<Tensor>,
+    /// The probability with which an attention weight is dropped; only 0 is supported.
+    pub dropout_p: f64,
+    /// Whether query i sees keys 0 to i only.
+    pub is_causal: bool,
+    /// Factor of the scores; `None` is 1 / sqrt(E).
+    pub scale: Option<f64>,
+    /// Whether queries may have more heads (the third last dimension) than keys and values, of which
+    /// each then serves several neighbouring query heads.
+    pub enable_gqa: bool,
+}
+
 impl Tensor {
+    /// [`Tensor::scaled_dot_product_attention`] with all of PyTorch's options.
+    ///
+    /// # Panics
+    /// As that, and throws [`Error::Argument`] for a `dropout_p` other than 0, [`Error::Shape`] where
+    /// the queries' heads are no multiple of the keys' under `enable_gqa`.
+    #[track_caller]
+    pub fn scaled_dot_product_attention_with(
+        &self,
+        key: &Tensor,
+        value: &Tensor,
+        options: &AttentionOptions,
+    ) -> Tensor {
+        const OP: &str = "scaled_dot_product_attention";
+        if options.dropout_p != 0.0 {
+            throw(Error::argument(OP, "dropout_p", format!("{}; must be 0", options.dropout_p)));
+        }
+        let mask = options.attn_mask.as_ref();
+        let attend = |k: &Tensor, v: &Tensor| {
+            self.scaled_dot_product_attention(k, v, mask, options.is_causal, options.scale)
+        };
+        if !options.enable_gqa {
+            return attend(key, value);
+        }
+        let heads = |t: &Tensor| t.dim().checked_sub(3).map_or(0, |d| t.shape()[d]);
+        let shared = |t: &Tensor| match (heads(self), heads(t)) {
+            (q, k) if q == k => t.clone(),
+            (q, k) if k > 0 && q % k == 0 => t.repeat_interleave(q / k, -3),
+            (q, k) => throw(Error::shape(
+                OP,
+                format!("{q} query heads are no multiple of {k} key or value heads"),
+            )),
+        };
+        attend(&shared(key), &shared(value))
+    }
+
     /// Attention of these queries to `key` and `value`
     /// (`torch.nn.functional.scaled_dot_product_attention`).
     ///

@@ -59,6 +59,8 @@ pub struct ConvOptions<const D: usize> {
 pub type Conv1dOptions = ConvOptions<1>;
 /// Options of [`Tensor::conv2d`].
 pub type Conv2dOptions = ConvOptions<2>;
+/// Options of [`Tensor::conv3d`].
+pub type Conv3dOptions = ConvOptions<3>;
 
 impl<const D: usize> Default for ConvOptions<D> {
     fn default() -> Self {
@@ -114,8 +116,48 @@ impl Tensor {
     }
 }
 
+impl<const D: usize> ConvOptions<D> {
+    /// The padding that keeps the sizes of `input` at stride 1 (`padding='same'`): these options with
+    /// it, and the input with the zero that is missing at its end where the padding is odd.
+    ///
+    /// # Panics
+    /// Throws [`Error::Argument`] for a stride other than 1, and [`Error::Shape`] when the weight has
+    /// other than D + 2 dimensions or the input too few.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, Dtype::F32, ops::Conv1dOptions};
+    /// let (x, w) = (Tensor::ones([1, 1, 5], F32), Tensor::ones([1, 1, 4], F32));
+    /// let (x, options) = Conv1dOptions::default().same(&x, &w);
+    /// assert_eq!(x.conv1d(&w, None, options).shape(), &[1, 1, 5]);
+    /// ```
+    #[track_caller]
+    pub fn same(self, input: &Tensor, weight: &Tensor) -> (Tensor, Self) {
+        if self.stride != [1; D] {
+            throw(Error::argument("conv", "padding", "'same' needs a stride of 1"));
+        }
+        if weight.dim() != D + 2 || input.dim() < D + 1 || weight.numel() == 0 {
+            throw(Error::shape(
+                "conv",
+                format!("input {:?}, weight {:?} do not fit", input.shape(), weight.shape()),
+            ));
+        }
+        let total: [usize; D] =
+            std::array::from_fn(|d| self.dilation[d] * (weight.shape()[d + 2] - 1));
+        let mut x = input.clone();
+        for (d, total) in total.into_iter().enumerate() {
+            if total % 2 == 1 {
+                let d = x.dim() - D + d;
+                let mut shape = x.layout().shape.clone();
+                shape[d] = 1;
+                x = Tensor::cat(&[&x, &Tensor::zeros(&shape, x.dtype())], d as i64);
+            }
+        }
+        (x, ConvOptions { padding: total.map(|t| t / 2), ..self })
+    }
+}
+
 #[track_caller]
-fn check<const D: usize>(
+pub(super) fn check<const D: usize>(
     op: &str,
     x: &Tensor,
     weight: &Tensor,
@@ -135,7 +177,7 @@ fn check<const D: usize>(
     if groups == 0 {
         throw(Error::argument(op, "groups", "0; must be at least 1"));
     }
-    let dims = format!("[N, C, {}]", if D == 1 { "L" } else { "H, W" });
+    let dims = format!("[N, C, {}]", ["L", "H, W", "D, H, W"][D - 1]);
     let rule = if x.dim() != D + 2 || weight.dim() != D + 2 {
         format!("the input must be {dims} (N may be absent), the weight have {} dimensions", D + 2)
     } else if x.shape()[1] != weight.shape()[1] * groups {
@@ -516,6 +558,20 @@ fn data_op(shape: &Shape, dy: &Tensor, weight: &Tensor) -> Tensor {
             smallvec![d_dy, dw]
         }
     })
+}
+
+/// A transposed convolution of `x` to `[N, output..]`: the gradient of the convolution that turns the
+/// output into `x`.
+pub(super) fn transposed(
+    x: &Tensor,
+    weight: &Tensor,
+    output: [usize; 3],
+    options: Conv2dOptions,
+) -> Tensor {
+    let &[batch, channels, h, w] = x.shape() else { unreachable!("checked") };
+    let kernel = [weight.shape()[2], weight.shape()[3]];
+    let shape = Shape { batch, input: output, output: [channels, h, w], kernel, options };
+    data_op(&shape, x, weight)
 }
 
 /// dw as an op of dy and x.

@@ -18,7 +18,7 @@ use super::compute::{self, sum2};
 #[cfg(test)]
 use super::samples::{OpSample, positive, values};
 use crate::Tensor;
-use crate::autograd::{BackwardCtx, record};
+use crate::autograd::{BackwardCtx, no_grad, record};
 use crate::cpu::float::{Float, simd_fn};
 use crate::cpu::parts::Parts;
 use crate::cpu::threads::{get_num_threads, parallel_for};
@@ -47,6 +47,31 @@ impl Tensor {
         eps: f64,
     ) -> Tensor {
         norm("layer_norm", self, normalized_shape, weight, bias, eps, true)
+    }
+
+    /// [`Tensor::layer_norm`], and the mean and 1 / sqrt(variance + eps) of each row, which are
+    /// constants to autograd (`torch.native_layer_norm`).
+    ///
+    /// # Panics
+    /// As [`Tensor::layer_norm`].
+    #[track_caller]
+    pub fn native_layer_norm(
+        &self,
+        normalized_shape: &[usize],
+        weight: Option<&Tensor>,
+        bias: Option<&Tensor>,
+        eps: f64,
+    ) -> (Tensor, Tensor, Tensor) {
+        let y = self.layer_norm(normalized_shape, weight, bias, eps);
+        let (mean, scale) = no_grad(|| {
+            let x = compute::widen(self);
+            let outer = self.dim() - normalized_shape.len();
+            let dims: Vec<i64> = (outer..self.dim()).map(|d| d as i64).collect();
+            let mean = x.mean_dim(&dims, true);
+            let scale = (x.var(&dims, 0, true) + eps).rsqrt();
+            (mean.to_dtype(self.dtype()), scale.to_dtype(self.dtype()))
+        });
+        (y, mean, scale)
     }
 
     /// Each row (the last `normalized_shape.len()` dimensions) divided by the root of its mean

@@ -25,7 +25,7 @@ use crate::error::{Error, throw};
 use crate::tensor::{Shape, dispatch};
 use crate::{Dtype, Tensor};
 
-/// Window and rules of a two-dimensional pooling.
+/// Window and rules of a pooling in `D` dimensions.
 ///
 /// ```
 /// use torchrs::ops::Pool2dOptions;
@@ -35,15 +35,15 @@ use crate::{Dtype, Tensor};
 /// # let _ = overlapping;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Pool2dOptions {
-    /// Height and width of the window.
-    pub kernel_size: [usize; 2],
+pub struct PoolOptions<const D: usize> {
+    /// Size of the window.
+    pub kernel_size: [usize; D],
     /// Distance between windows; `None`: the window's size.
-    pub stride: Option<[usize; 2]>,
-    /// Rows and columns added on each side, at most half a window.
-    pub padding: [usize; 2],
+    pub stride: Option<[usize; D]>,
+    /// Positions added on each side, at most half a window.
+    pub padding: [usize; D],
     /// Distance between the elements of a window (max pooling only).
-    pub dilation: [usize; 2],
+    pub dilation: [usize; D],
     /// Also windows that reach over the end of the padded input.
     pub ceil_mode: bool,
     /// Whether padding counts as zeros in averages (average pooling only).
@@ -52,34 +52,43 @@ pub struct Pool2dOptions {
     pub divisor_override: Option<usize>,
 }
 
-impl Pool2dOptions {
+/// Options of [`Tensor::max_pool1d`] and [`Tensor::avg_pool1d`].
+pub type Pool1dOptions = PoolOptions<1>;
+/// Options of [`Tensor::max_pool2d`] and [`Tensor::avg_pool2d`].
+pub type Pool2dOptions = PoolOptions<2>;
+/// Options of [`Tensor::max_pool3d`] and [`Tensor::avg_pool3d`].
+pub type Pool3dOptions = PoolOptions<3>;
+
+impl<const D: usize> PoolOptions<D> {
     /// Windows side by side.
-    pub fn new(kernel_size: [usize; 2]) -> Self {
-        Pool2dOptions {
+    pub fn new(kernel_size: [usize; D]) -> Self {
+        PoolOptions {
             kernel_size,
             stride: None,
-            padding: [0, 0],
-            dilation: [1, 1],
+            padding: [0; D],
+            dilation: [1; D],
             ceil_mode: false,
             count_include_pad: true,
             divisor_override: None,
         }
     }
 
-    pub(super) fn strides(&self) -> [usize; 2] {
+    pub(super) fn strides(&self) -> [usize; D] {
         self.stride.unwrap_or(self.kernel_size)
     }
 
-    /// The output's height and width, after checking the input and the options.
+    /// The output's sizes, after checking the input and the options.
     #[track_caller]
-    pub(super) fn output(&self, op: &str, x: &Tensor) -> [usize; 2] {
+    pub(super) fn output(&self, op: &str, x: &Tensor) -> [usize; D] {
         let n = x.dim();
-        if !(n == 3 || n == 4) || x.shape()[n - 3..].contains(&0) {
+        if !(n == D + 1 || n == D + 2) || x.shape()[n - D - 1..].contains(&0) {
             throw(Error::shape(
                 op,
                 format!(
-                    "input {:?} must be [N, C, H, W] or [C, H, W], not empty but for N",
-                    x.shape()
+                    "input {:?} must have {} dimensions or {} (no batch), not be empty but for the batch",
+                    x.shape(),
+                    D + 2,
+                    D + 1
                 ),
             ));
         }
@@ -95,9 +104,9 @@ impl Pool2dOptions {
             throw(Error::argument(op, "divisor_override", "0; must be at least 1"));
         }
         std::array::from_fn(|d| {
-            let (size, k, pad) = (x.shape()[n - 2 + d], self.kernel_size[d], self.padding[d]);
+            let (size, k, pad) = (x.shape()[n - D + d], self.kernel_size[d], self.padding[d]);
             let span = self.dilation[d] * (k - 1) + 1;
-            if 2 * pad > span.min(k) {
+            if 2 * pad > span {
                 throw(Error::argument(
                     op,
                     "padding",
@@ -113,7 +122,7 @@ impl Pool2dOptions {
                     format!(
                         "the window covers {span} in dimension {}, more than the padded input's {} \
                          (input {:?}, kernel_size {:?}, padding {:?}, dilation {:?})",
-                        n - 2 + d,
+                        n - D + d,
                         size + 2 * pad,
                         x.shape(),
                         self.kernel_size,

@@ -8,31 +8,47 @@ mod cat;
 mod checks;
 mod compute;
 mod conv;
+mod conv_transpose;
 mod cross_entropy;
 mod ctc_loss;
 mod embedding;
 mod gather;
+mod grid_sample;
+mod group_norm;
 mod index;
 mod index_select;
+mod interpolate;
 mod layer_norm;
 mod masked;
 mod matmul;
 mod max_pool;
+mod pad;
 pub mod pointwise;
+mod pooling;
 pub mod random;
 mod reduce;
 #[cfg(test)]
 mod samples;
 mod scan;
+mod shuffle;
 mod softmax;
 mod sort;
 mod triangular;
+mod unfold;
 pub mod views;
+mod windows;
 
-pub use conv::{Conv1dOptions, Conv2dOptions, ConvOptions};
+pub use attention::AttentionOptions;
+pub use conv::{Conv1dOptions, Conv2dOptions, Conv3dOptions, ConvOptions};
+pub use conv_transpose::ConvTransposeOptions;
 pub use cross_entropy::{CrossEntropyOptions, NllLossOptions, Reduction};
 pub use ctc_loss::{CtcLossOptions, ctc_loss};
 pub use max_pool::Pool2dOptions;
+pub use grid_sample::{GridSampleMode, GridSampleOptions, GridSamplePadding};
+pub use interpolate::{InterpolateMode, InterpolateOptions};
+pub use max_pool::{Pool1dOptions, Pool2dOptions, Pool3dOptions, PoolOptions};
+pub use pad::PadMode;
+pub use unfold::UnfoldOptions;
 
 /// The samples of all ops that have a file of their own, for [`checks`].
 #[cfg(test)]
@@ -43,22 +59,30 @@ fn all_samples() -> Vec<samples::OpSample> {
         batch_norm::samples,
         cat::samples,
         conv::samples,
+        conv_transpose::samples,
         cross_entropy::samples,
         ctc_loss::samples,
         embedding::samples,
         gather::samples,
+        group_norm::samples,
+        grid_sample::samples,
         index::samples,
         index_select::samples,
+        interpolate::samples,
         layer_norm::samples,
         masked::samples,
         matmul::samples,
         max_pool::samples,
+        pad::samples,
+        pooling::samples,
         random::samples,
         reduce::samples,
         scan::samples,
+        shuffle::samples,
         softmax::samples,
         sort::samples,
         triangular::samples,
+        unfold::samples,
     ];
     files.iter().flat_map(|samples| samples()).collect()
 }

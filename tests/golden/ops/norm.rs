@@ -1,5 +1,69 @@
-//! Ops of group `norm`.
+//! Ops of groups `norm` and `attention`.
+
+use torchrs::ops::AttentionOptions;
 
 use super::Table;
 
-pub fn fill(_t: &mut Table) {}
+pub fn fill(t: &mut Table) {
+    t.op("nn.functional.batch_norm", |c| {
+        Ok(c.tensor(0, "input")?.batch_norm(
+            c.maybe_tensor(1, "running_mean")?,
+            c.maybe_tensor(2, "running_var")?,
+            c.maybe_tensor(3, "weight")?,
+            c.maybe_tensor(4, "bias")?,
+            c.flag(5, "training", false)?,
+            c.float(6, "momentum", 0.1)?,
+            c.float(7, "eps", 1e-5)?,
+        ))
+    });
+    t.op("nn.functional.instance_norm", |c| {
+        Ok(c.tensor(0, "input")?.instance_norm(
+            c.maybe_tensor(1, "running_mean")?,
+            c.maybe_tensor(2, "running_var")?,
+            c.maybe_tensor(3, "weight")?,
+            c.maybe_tensor(4, "bias")?,
+            c.flag(5, "use_input_stats", true)?,
+            c.float(6, "momentum", 0.1)?,
+            c.float(7, "eps", 1e-5)?,
+        ))
+    });
+    t.op("nn.functional.layer_norm", |c| {
+        let (weight, bias) = (c.maybe_tensor(2, "weight")?, c.maybe_tensor(3, "bias")?);
+        let shape = c.sizes(1, "normalized_shape")?;
+        Ok(c.tensor(0, "input")?.layer_norm(&shape, weight, bias, c.float(4, "eps", 1e-5)?))
+    });
+    t.many("native_layer_norm", |c| {
+        let (weight, bias) = (c.maybe_tensor(2, "weight")?, c.maybe_tensor(3, "bias")?);
+        let shape: Vec<usize> =
+            c.ints(1, "normalized_shape")?.iter().map(|&v| v as usize).collect();
+        let x = c.tensor(0, "input")?;
+        let (y, mean, rstd) = x.native_layer_norm(&shape, weight, bias, c.float(4, "eps", 1e-5)?);
+        Ok(vec![y, mean, rstd])
+    });
+    t.op("nn.functional.rms_norm", |c| {
+        let (weight, eps) = (c.maybe_tensor(2, "weight")?, c.maybe_float(3, "eps")?);
+        let shape = c.sizes(1, "normalized_shape")?;
+        Ok(c.tensor(0, "input")?.rms_norm(&shape, weight, eps))
+    });
+    t.op("nn.functional.group_norm", |c| {
+        let (weight, bias) = (c.maybe_tensor(2, "weight")?, c.maybe_tensor(3, "bias")?);
+        let groups = c.count(1, "num_groups", 1)?;
+        Ok(c.tensor(0, "input")?.group_norm(groups, weight, bias, c.float(4, "eps", 1e-5)?))
+    });
+    t.op("nn.functional.local_response_norm", |c| {
+        let (alpha, beta) = (c.float(2, "alpha", 1e-4)?, c.float(3, "beta", 0.75)?);
+        let size = c.count(1, "size", 1)?;
+        Ok(c.tensor(0, "input")?.local_response_norm(size, alpha, beta, c.float(4, "k", 1.0)?))
+    });
+    t.op("nn.functional.scaled_dot_product_attention", |c| {
+        let options = AttentionOptions {
+            attn_mask: c.maybe_tensor(3, "attn_mask")?.cloned(),
+            dropout_p: c.float(4, "dropout_p", 0.0)?,
+            is_causal: c.flag(5, "is_causal", false)?,
+            scale: c.maybe_float(6, "scale")?,
+            enable_gqa: c.flag(7, "enable_gqa", false)?,
+        };
+        let (key, value) = (c.tensor(1, "key")?, c.tensor(2, "value")?);
+        Ok(c.tensor(0, "query")?.scaled_dot_product_attention_with(key, value, &options))
+    });
+}

@@ -1,0 +1,296 @@
+//! Images and volumes read at any points, and the points of an affine map.
+//!
+//! ```text
+//! y[n, c, i] = sum over the neighbours t of p = grid[n, i] of w(p - t) x[n, c, t]
+//! p in -1..1 is mapped to 0..size-1 (align_corners) or -1/2..size-1/2, last dimension of x first
+//! ```
+//!
+//! The weights are products of one weight per dimension: a hat (bilinear), the cubic spline with
+//! A = -0.75 (bicubic), or 1 (nearest). Which neighbours are read is a table of positions, computed
+//! without a record; weights and numbers are recorded ops, so the derivatives by x and by the grid follow.
+
+#[cfg(test)]
+use super::samples::{OpSample, values};
+use super::windows::in_compute_type;
+use crate::Tensor;
+use crate::autograd::no_grad;
+use crate::error::{Error, throw};
+
+/// How [`Tensor::grid_sample`] finds numbers between those that it has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum GridSampleMode {
+    /// Lines between neighbours (in volumes too).
+    #[default]
+    Bilinear,
+    /// The nearest one.
+    Nearest,
+    /// Cubic splines (images only).
+    Bicubic,
+}
+
+/// What [`Tensor::grid_sample`] reads outside.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum GridSamplePadding {
+    /// Zeros.
+    #[default]
+    Zeros,
+    /// The number at the edge.
+    Border,
+    /// The image mirrored in its edge.
+    Reflection,
+}
+
+/// Options of [`Tensor::grid_sample`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct GridSampleOptions {
+    /// What is computed.
+    pub mode: GridSampleMode,
+    /// What is outside.
+    pub padding_mode: GridSamplePadding,
+    /// Whether -1 and 1 are the centres of the outermost numbers, or their outer edges.
+    pub align_corners: bool,
+}
+
+/// A dimension's neighbours of all points: a weight tensor and positions, `None` outside.
+type Neighbour = (Tensor, Vec<Option<usize>>);
+
+struct Axis {
+    size: usize,
+    options: GridSampleOptions,
+}
+
+impl Axis {
+    /// Where a point outside is read, and the derivative of that place: 1, -1 or 0.
+    fn inside(&self, p: f64) -> (f64, f64) {
+        let last = (self.size - 1) as f64;
+        if !p.is_finite() {
+            return (-100.0, 0.0);
+        }
+        let (p, slope) = match self.options.padding_mode {
+            GridSamplePadding::Zeros => return (p, 1.0),
+            GridSamplePadding::Border => (p, 1.0),
+            GridSamplePadding::Reflection => {
+                let (low, span) =
+                    if self.options.align_corners { (0.0, last) } else { (-0.5, last + 1.0) };
+                if span == 0.0 {
+                    return (0.0, 0.0);
+                }
+                let (distance, sign) = ((p - low).abs(), if p < low { -1.0 } else { 1.0 });
+                let (extra, flips) = (distance % span, (distance / span).floor());
+                if flips % 2.0 == 0.0 { (extra + low, sign) } else { (span - extra + low, -sign) }
+            }
+        };
+        if p <= 0.0 {
+            (0.0, 0.0)
+        } else if p >= last {
+            (last, 0.0)
+        } else {
+            (p, slope)
+        }
+    }
+
+    fn position(&self, p: f64) -> Option<usize> {
+        (0.0..self.size as f64).contains(&p).then_some(p as usize)
+    }
+
+    /// The neighbours of points given in -1..1.
+    fn neighbours(&self, grid: &Tensor) -> Vec<Neighbour> {
+        let last = (self.size - 1) as f64;
+        let points = match self.options.align_corners {
+            true => (grid + 1.0) * (last / 2.0),
+            false => ((grid + 1.0) * self.size as f64 - 1.0) * 0.5,
+        };
+        let numbers = no_grad(|| points.detach().to_vec::<f64>());
+        let constant =
+            |values: Vec<f64>| Tensor::from_slice(&values, points.shape()).to_dtype(points.dtype());
+        if self.options.mode == GridSampleMode::Bicubic {
+            let floors: Vec<f64> = numbers.iter().map(|p| p.floor()).collect();
+            let t = &points - constant(floors.clone());
+            return (-1..=2)
+                .map(|k| {
+                    let at = |p: &f64| self.position(self.inside(p + f64::from(k)).0);
+                    (spline(&t, k), floors.iter().map(at).collect())
+                })
+                .collect();
+        }
+        let placed: Vec<(f64, f64)> = numbers.iter().map(|&p| self.inside(p)).collect();
+        if self.options.mode == GridSampleMode::Nearest {
+            let at = placed.iter().map(|(p, _)| self.position(p.round_ties_even())).collect();
+            return vec![(points.ones_like(), at)];
+        }
+        // The place as a function of the point: slope times the point, and a rest.
+        let slope = placed.iter().map(|(_, slope)| *slope).collect();
+        let floors: Vec<f64> = placed.iter().map(|(p, _)| p.floor()).collect();
+        let rest = placed.iter().zip(&numbers).zip(&floors).map(|(((p, slope), number), floor)| {
+            let number = if *slope == 0.0 { 0.0 } else { slope * number };
+            p - number - floor
+        });
+        let finite = points.masked_fill(&points.detach().isfinite().logical_not(), 0.0);
+        let t = finite * constant(slope) + constant(rest.collect());
+        let at = |k: f64| floors.iter().map(|p| self.position(p + k)).collect();
+        vec![(1.0 - &t, at(0.0)), (t, at(1.0))]
+    }
+}
+
+/// The weight of neighbour `k` of a point that is `t` after neighbour 0.
+fn spline(t: &Tensor, k: i32) -> Tensor {
+    const A: f64 = -0.75;
+    let x = if k <= 0 { t - f64::from(k) } else { f64::from(k) - t };
+    match k {
+        0 | 1 => ((&x * (A + 2.0) - (A + 3.0)) * &x * &x) + 1.0,
+        _ => (((&x - 5.0) * &x + 8.0) * &x - 4.0) * A,
+    }
+}
+
+impl Tensor {
+    /// The image `[N, C, H, W]` (or volume `[N, C, D, H, W]`) read at the points of `grid`
+    /// (`torch.nn.functional.grid_sample`): `[N, .., 2]` with x before y in -1..1 (or `[N, .., 3]`).
+    ///
+    /// # Panics
+    /// Throws [`Error::Shape`] when shapes do not fit, [`Error::Dtype`] when dtypes differ or are not
+    /// floating-point, [`Error::Argument`] for `Bicubic` of a volume.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, ops::GridSampleOptions};
+    /// let x = Tensor::from([[[[1f32, 3.]]]]);
+    /// let grid = Tensor::from([[[[0f32, 0.]]]]);
+    /// assert_eq!(x.grid_sample(&grid, GridSampleOptions::default()).to_vec::<f32>(), [2.]);
+    /// ```
+    #[track_caller]
+    pub fn grid_sample(&self, grid: &Tensor, options: GridSampleOptions) -> Tensor {
+        let n = self.dim().saturating_sub(2);
+        let fits = (2..=3).contains(&n)
+            && grid.dim() == n + 2
+            && grid.shape()[0] == self.shape()[0]
+            && grid.shape()[n + 1] == n
+            && !self.shape()[2..].contains(&0);
+        if !fits {
+            throw(Error::shape(
+                "grid_sample",
+                format!(
+                    "input {:?}, grid {:?} do not fit: they must be [N, C, H, W] and [N, .., 2], or \
+                     [N, C, D, H, W] and [N, .., 3]",
+                    self.shape(),
+                    grid.shape()
+                ),
+            ));
+        }
+        if self.dtype() != grid.dtype() || !self.dtype().is_floating_point() {
+            throw(Error::dtype(
+                "grid_sample",
+                format!(
+                    "input {}, grid {}: must be equal and floating-point",
+                    self.dtype(),
+                    grid.dtype()
+                ),
+            ));
+        }
+        if options.mode == GridSampleMode::Bicubic && n == 3 {
+            throw(Error::argument("grid_sample", "mode", "Bicubic is for images only"));
+        }
+        in_compute_type(self, |x| sampled(x, &grid.to_dtype(x.dtype()), options))
+    }
+
+    /// The points of `size` (`[N, C, H, W]` or `[N, C, D, H, W]`) under the affine maps of this tensor,
+    /// `[N, 2, 3]` or `[N, 3, 4]`, for [`Tensor::grid_sample`] (`torch.nn.functional.affine_grid`).
+    ///
+    /// # Panics
+    /// Throws [`Error::Shape`] when `size` and this tensor's shape do not fit.
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let same = Tensor::from([[[1f32, 0., 0.], [0., 1., 0.]]]);
+    /// assert_eq!(same.affine_grid(&[1, 1, 1, 2], true).to_vec::<f32>(), [-1., 0., 1., 0.]);
+    /// ```
+    #[track_caller]
+    pub fn affine_grid(&self, size: &[usize], align_corners: bool) -> Tensor {
+        let n = size.len().saturating_sub(2);
+        if !(2..=3).contains(&n) || self.shape() != [size[0], n, n + 1] || size[1..].contains(&0) {
+            throw(Error::shape(
+                "affine_grid",
+                format!(
+                    "maps {:?} do not fit size {size:?}: they must be [N, 2, 3] for [N, C, H, W] or \
+                     [N, 3, 4] for [N, C, D, H, W]",
+                    self.shape()
+                ),
+            ));
+        }
+        let outputs = &size[2..];
+        let count: usize = outputs.iter().product();
+        let point = |d: usize, i: usize| match (outputs[d], align_corners) {
+            (1, _) => 0.0,
+            (size, true) => 2.0 * i as f64 / (size - 1) as f64 - 1.0,
+            (size, false) => (2.0 * i as f64 + 1.0) / size as f64 - 1.0,
+        };
+        let mut base = Vec::with_capacity(count * (n + 1));
+        for i in 0..count {
+            let mut rest = i;
+            // The last dimension is the first coordinate.
+            for d in (0..n).rev() {
+                base.push(point(d, rest % outputs[d]));
+                rest /= outputs[d];
+            }
+            base.push(1.0);
+        }
+        let base = Tensor::from_slice(&base, [1, count, n + 1]).to_dtype(self.dtype());
+        let points = base.expand(&[size[0], count, n + 1]).bmm(&self.transpose(1, 2));
+        let shape: Vec<usize> =
+            [&size[..1], outputs, &[n]].into_iter().flatten().copied().collect();
+        points.reshape_to(&shape)
+    }
+}
+
+fn sampled(x: &Tensor, grid: &Tensor, options: GridSampleOptions) -> Tensor {
+    let n = x.dim() - 2;
+    let (batch, channels, sizes) = (x.shape()[0], x.shape()[1], &x.shape()[2..]);
+    let points: usize = grid.shape()[1..n + 1].iter().product();
+    let volume: usize = sizes.iter().product();
+    let coordinates = grid.reshape_to(&[batch, points, n]);
+    // All neighbours: products of the dimensions' weights, positions in the volume.
+    let mut all: Vec<Neighbour> =
+        vec![(Tensor::ones([batch, points], grid.dtype()), vec![Some(0); batch * points])];
+    for (d, &size) in sizes.iter().enumerate() {
+        let axis = Axis { size, options };
+        let near = axis.neighbours(&coordinates.select(2, (n - 1 - d) as i64));
+        let joined = |(w, at): &Neighbour| {
+            let of = |(v, b): &Neighbour| {
+                let at = at.iter().zip(b).map(|(a, b)| Some((*a)? * size + (*b)?)).collect();
+                (w * v, at)
+            };
+            near.iter().map(of).collect::<Vec<_>>()
+        };
+        all = all.iter().flat_map(joined).collect();
+    }
+    let zero = Tensor::zeros([batch, channels, 1], x.dtype());
+    let flat = Tensor::cat(&[&x.reshape_to(&[batch, channels, volume]), &zero], 2);
+    let terms = all.iter().map(|(weight, at)| {
+        let at: Vec<i64> = at.iter().map(|p| p.unwrap_or(volume) as i64).collect();
+        let at = Tensor::from_slice(&at, [batch, 1, points]).expand(&[batch, channels, points]);
+        flat.gather(2, &at) * weight.unsqueeze(1)
+    });
+    let y = terms.reduce(|a, b| a + b).expect("at least one neighbour");
+    let mut shape = vec![batch, channels];
+    shape.extend(&grid.shape()[1..n + 1]);
+    y.reshape_to(&shape)
+}
+
+#[cfg(test)]
+pub(super) fn samples() -> Vec<OpSample> {
+    use GridSampleMode::*;
+    use GridSamplePadding::*;
+    let sample = |name: &str, mode, padding_mode, align_corners| {
+        let options = GridSampleOptions { mode, padding_mode, align_corners };
+        let inputs = [values([2, 2, 3, 4], 1), values([2, 3, 2, 2], 7)];
+        let call = move |x: &[Tensor]| x[0].grid_sample(&(&x[1] * 1.3), options);
+        OpSample::new(format!("grid_sample({name})"), inputs, call).no_half().slack(8.0)
+    };
+    vec![
+        sample("bilinear, zeros", Bilinear, Zeros, false),
+        sample("bilinear, border", Bilinear, Border, true),
+        sample("bilinear, reflection", Bilinear, Reflection, false),
+        sample("bicubic, zeros", Bicubic, Zeros, true),
+        OpSample::new("affine_grid", [values([2, 2, 3], 1)], |x| {
+            x[0].affine_grid(&[2, 1, 3, 4], false)
+        }),
+    ]
+}

@@ -1,0 +1,133 @@
+//! Padding of the last dimensions with a number or with more of the tensor itself.
+
+#[cfg(test)]
+use super::samples::{OpSample, values};
+use super::windows::Windows;
+use crate::error::{Error, throw};
+use crate::{Scalar, Tensor};
+
+/// What [`Tensor::pad`] adds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum PadMode {
+    /// This number.
+    Constant(Scalar),
+    /// The numbers before the edge, mirrored in it.
+    Reflect,
+    /// The number at the edge.
+    Replicate,
+    /// The numbers at the other end.
+    Circular,
+}
+
+impl Tensor {
+    /// Adds to both ends of the last dimensions (`torch.nn.functional.pad`). `padding` has two numbers
+    /// for each of them, from the last one on: at its start, at its end; negative ones take away.
+    ///
+    /// # Panics
+    /// Throws [`Error::Argument`] when `padding` has an odd length or is longer than the dimensions,
+    /// and where a mode has nothing to add: `Reflect` takes less than a dimension's size, `Circular`
+    /// at most that; these modes leave one or two leading dimensions.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, ops::PadMode};
+    /// let x = Tensor::from([[1i64, 2, 3]]);
+    /// assert_eq!(x.pad(&[1, 0], PadMode::Constant(9.into())).to_vec::<i64>(), [9, 1, 2, 3]);
+    /// assert_eq!(x.pad(&[2, -1], PadMode::Reflect).to_vec::<i64>(), [3, 2, 1, 2]);
+    /// ```
+    #[track_caller]
+    pub fn pad(&self, padding: &[i64], mode: PadMode) -> Tensor {
+        let fail = |rule: String| -> ! {
+            throw(Error::argument(
+                "pad",
+                "padding",
+                format!("{padding:?} for input {:?}: {rule}", self.shape()),
+            ))
+        };
+        let n = padding.len() / 2;
+        if !padding.len().is_multiple_of(2) || n > self.dim() {
+            fail(format!("must have two numbers for each of at most {} dimensions", self.dim()));
+        }
+        if !matches!(mode, PadMode::Constant(_))
+            && (!(1..=3).contains(&n) || !(n + 1..=n + 2).contains(&self.dim()))
+        {
+            fail(format!("{mode:?} pads 1, 2 or 3 dimensions and leaves one or two before them"));
+        }
+        let mut y = self.clone();
+        for (i, ends) in padding.chunks_exact(2).enumerate() {
+            let d = self.dim() - 1 - i;
+            let size = self.shape()[d] as i64;
+            let out = size + ends[0] + ends[1];
+            if out < 0 || (out == 0 && !matches!(mode, PadMode::Constant(_))) {
+                fail(format!("nothing is left of dimension {d}"));
+            }
+            let most = ends[0].max(ends[1]);
+            match mode {
+                PadMode::Reflect if most >= size.max(1) => {
+                    fail(format!("Reflect adds less than the {size} of dimension {d}"))
+                }
+                PadMode::Circular if most > size => {
+                    fail(format!("Circular adds at most the {size} of dimension {d}"))
+                }
+                PadMode::Replicate if most > 0 && size == 0 => {
+                    fail(format!("dimension {d} is empty"))
+                }
+                _ => {}
+            }
+            y = match mode {
+                _ if ends == [0, 0] => y,
+                PadMode::Constant(value) => constant(&y, d, ends, value),
+                _ => {
+                    let windows = Windows::new(size as usize, out as usize, 1, |i, _| {
+                        place(mode, i as i64 - ends[0], size) as isize
+                    });
+                    windows.gather(&y, d, 0).squeeze_dim(d as i64 + 1)
+                }
+            };
+        }
+        if y.ptr_eq(self) { self.clone_contiguous() } else { y }
+    }
+}
+
+/// The position that is read for position `p`, which may be outside of `0..size`.
+fn place(mode: PadMode, p: i64, size: i64) -> i64 {
+    match mode {
+        PadMode::Circular => p.rem_euclid(size),
+        PadMode::Reflect if p < 0 => -p,
+        PadMode::Reflect if p >= size => 2 * (size - 1) - p,
+        _ => p.clamp(0, size - 1),
+    }
+}
+
+#[track_caller]
+fn constant(x: &Tensor, d: usize, ends: &[i64], value: Scalar) -> Tensor {
+    let size = x.shape()[d] as i64;
+    let (from, to) = (-ends[0].min(0), size + ends[1].min(0));
+    if from > to {
+        throw(Error::argument(
+            "pad",
+            "padding",
+            format!("{ends:?} takes away more than the {size} of dimension {d}"),
+        ));
+    }
+    let block = |n: i64| {
+        let mut shape = x.layout().shape.clone();
+        shape[d] = n.max(0) as usize;
+        Tensor::full(&shape, value, x.dtype())
+    };
+    let middle = x.narrow(d as i64, from as usize, (to - from) as usize);
+    Tensor::cat(&[block(ends[0]), middle, block(ends[1])], d as i64)
+}
+
+#[cfg(test)]
+pub(super) fn samples() -> Vec<OpSample> {
+    let x = || [values([2, 3, 4, 5], 1)];
+    let pad = |name: &str, padding: &'static [i64], mode| {
+        OpSample::new(format!("pad({name})"), x(), move |x| x[0].pad(padding, mode))
+    };
+    vec![
+        pad("constant", &[1, 2, 0, -1, 2, 0], PadMode::Constant(0.5.into())),
+        pad("reflect", &[2, 1, 3, -1], PadMode::Reflect),
+        pad("replicate", &[6, 1, -1, 2], PadMode::Replicate),
+        pad("circular", &[5, 1, 0, 2], PadMode::Circular),
+    ]
+}

@@ -1,0 +1,415 @@
+//! Pooling in one and three dimensions, adaptive maxima, power means and unpooling, composed of the
+//! kernels in two dimensions and of [`Windows`].
+//!
+//! ```text
+//! average:    the mean over a box is the mean over each dimension in turn, with any number of them
+//! maximum:    the place of each window's maximum is found without a record; the result is x gathered
+//!             there, so that the gradient goes to those places
+//! lp_pool:    (sum over the window of x^p)^(1/p)
+//! max_unpool: zeros, with x at the places given
+//! ```
+
+use super::max_pool::{Pool1dOptions, Pool2dOptions, Pool3dOptions, PoolOptions};
+#[cfg(test)]
+use super::samples::{OpSample, values};
+use super::windows::{Windows, in_compute_type};
+use crate::autograd::no_grad;
+use crate::error::{Error, throw};
+use crate::{Dtype, Tensor};
+
+/// Window i of `out` nearly equal ones that cover `size`.
+fn adaptive(size: usize, out: usize) -> Windows {
+    let ranges: Vec<_> = (0..out).map(|i| i * size / out..((i + 1) * size).div_ceil(out)).collect();
+    Windows::ranges(size, &ranges)
+}
+
+/// The same options for a plane of height 1.
+fn flat(o: Pool1dOptions) -> Pool2dOptions {
+    Pool2dOptions {
+        kernel_size: [1, o.kernel_size[0]],
+        stride: o.stride.map(|s| [1, s[0]]),
+        padding: [0, o.padding[0]],
+        dilation: [1, o.dilation[0]],
+        ceil_mode: o.ceil_mode,
+        count_include_pad: o.count_include_pad,
+        divisor_override: o.divisor_override,
+    }
+}
+
+/// `[N, C, ..]` or `[C, ..]` with `D` dimensions more, which are not empty.
+#[track_caller]
+fn check_dims<const D: usize>(op: &str, x: &Tensor) {
+    let n = x.dim();
+    if !(n == D + 1 || n == D + 2) || x.shape()[n - D - 1..].contains(&0) {
+        throw(Error::shape(
+            op,
+            format!(
+                "input {:?} must have {} dimensions or {} (no batch), not be empty but for the batch",
+                x.shape(),
+                D + 2,
+                D + 1
+            ),
+        ));
+    }
+    if !x.dtype().is_floating_point() {
+        crate::tensor::dtype::not_floating(op, x.dtype())
+    }
+}
+
+/// The maximum of each window and its place among the last `D` dimensions.
+fn maxima<const D: usize>(x: &Tensor, windows: [Windows; D]) -> (Tensor, Tensor) {
+    let n = x.dim() - D;
+    let size: usize = x.shape()[n..].iter().product();
+    let places = no_grad(|| {
+        let mut v = x.detach();
+        let mut place = Tensor::range(size).reshape_to(&x.shape()[n..]);
+        for (d, windows) in windows.iter().enumerate() {
+            v = windows.gather(&v, n + 2 * d, f64::NEG_INFINITY);
+            place = windows.clamped().gather(&place, 2 * d, 0);
+        }
+        // Windows first, then what is in each.
+        let order = |n: usize| -> Vec<i64> {
+            let all = (0..n).chain((0..D).map(|d| n + 2 * d)).chain((0..D).map(|d| n + 2 * d + 1));
+            all.map(|d| d as i64).collect()
+        };
+        let v = v.permute(&order(n)).contiguous();
+        let place = place.permute(&order(0)).contiguous();
+        let mut shape = v.shape()[..n + D].to_vec();
+        shape.push(v.shape()[n + D..].iter().product());
+        let at = v.reshape_to(&shape).argmax_dim(-1, true);
+        let place = place.reshape_to(&shape[n..]).expand(&shape);
+        place.gather(-1, &at).squeeze_dim(-1)
+    });
+    let plane = |t: &Tensor| {
+        let mut shape = t.shape()[..n].to_vec();
+        shape.push(t.shape()[n..].iter().product());
+        t.reshape_to(&shape)
+    };
+    let y = plane(x).gather(-1, &plane(&places)).reshape_to(places.shape());
+    (y, places)
+}
+
+/// Means over `windows`, the last dimensions' in turn.
+fn means<const D: usize>(x: &Tensor, windows: [(Windows, Vec<usize>); D]) -> Tensor {
+    in_compute_type(x, |x| {
+        let n = x.dim() - D;
+        windows
+            .iter()
+            .enumerate()
+            .fold(x.clone(), |y, (d, (windows, counts))| windows.mean(&y, n + d, counts))
+    })
+}
+
+impl Tensor {
+    /// The maximum of each window (`torch.nn.functional.max_pool1d`) of `[N, C, L]` or `[C, L]`.
+    ///
+    /// # Panics
+    /// As [`Tensor::max_pool2d`].
+    #[track_caller]
+    pub fn max_pool1d(&self, options: Pool1dOptions) -> Tensor {
+        self.max_pool1d_with_indices(options).0
+    }
+
+    /// [`Tensor::max_pool1d`] and the position of each maximum (`return_indices=True`).
+    ///
+    /// # Panics
+    /// As [`Tensor::max_pool2d`].
+    #[track_caller]
+    pub fn max_pool1d_with_indices(&self, options: Pool1dOptions) -> (Tensor, Tensor) {
+        options.output("max_pool1d", self);
+        let (y, places) = self.unsqueeze(-2).max_pool2d_with_indices(flat(options));
+        (y.squeeze_dim(-2), places.squeeze_dim(-2))
+    }
+
+    /// The maximum of each window (`torch.nn.functional.max_pool3d`) of `[N, C, D, H, W]` or
+    /// `[C, D, H, W]`.
+    ///
+    /// # Panics
+    /// As [`Tensor::max_pool2d`].
+    #[track_caller]
+    pub fn max_pool3d(&self, options: Pool3dOptions) -> Tensor {
+        self.max_pool3d_with_indices(options).0
+    }
+
+    /// [`Tensor::max_pool3d`] and where each maximum is: its position in the volume `D * H * W`
+    /// (`return_indices=True`).
+    ///
+    /// # Panics
+    /// As [`Tensor::max_pool2d`].
+    #[track_caller]
+    pub fn max_pool3d_with_indices(&self, options: Pool3dOptions) -> (Tensor, Tensor) {
+        let out = options.output("max_pool3d", self);
+        check_dims::<3>("max_pool3d", self);
+        let (o, strides) = (options, options.strides());
+        let windows = std::array::from_fn(|d| {
+            let size = self.shape()[self.dim() - 3 + d];
+            let steps = [strides[d], o.padding[d], o.dilation[d]];
+            Windows::sliding(size, out[d], o.kernel_size[d], steps)
+        });
+        maxima::<3>(self, windows)
+    }
+
+    /// The maxima of `output_size` windows of nearly equal size that cover the input, and their
+    /// positions (`torch.nn.functional.adaptive_max_pool1d` with `return_indices`).
+    ///
+    /// # Panics
+    /// As [`Tensor::adaptive_max_pool2d`].
+    #[track_caller]
+    pub fn adaptive_max_pool1d(&self, output_size: usize) -> (Tensor, Tensor) {
+        adaptive_maxima("adaptive_max_pool1d", self, [Some(output_size)])
+    }
+
+    /// The maxima of `output_size` windows of nearly equal size that cover the input, and their
+    /// positions in the plane (`torch.nn.functional.adaptive_max_pool2d` with `return_indices`);
+    /// `None` keeps a dimension's size.
+    ///
+    /// # Panics
+    /// Throws [`Error::Shape`] for other numbers of dimensions or an empty plane, and
+    /// [`Error::Dtype`] when the tensor is not floating-point.
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let (y, places) = Tensor::from([[[1f32, 4., 2.], [3., 0., 5.]]]).adaptive_max_pool2d([Some(1), Some(2)]);
+    /// assert_eq!((y.to_vec::<f32>(), places.to_vec::<i64>()), (vec![4., 5.], vec![1, 5]));
+    /// ```
+    #[track_caller]
+    pub fn adaptive_max_pool2d(&self, output_size: [Option<usize>; 2]) -> (Tensor, Tensor) {
+        adaptive_maxima("adaptive_max_pool2d", self, output_size)
+    }
+
+    /// As [`Tensor::adaptive_max_pool2d`], in three dimensions
+    /// (`torch.nn.functional.adaptive_max_pool3d` with `return_indices`).
+    ///
+    /// # Panics
+    /// As [`Tensor::adaptive_max_pool2d`].
+    #[track_caller]
+    pub fn adaptive_max_pool3d(&self, output_size: [Option<usize>; 3]) -> (Tensor, Tensor) {
+        adaptive_maxima("adaptive_max_pool3d", self, output_size)
+    }
+
+    /// The mean of each window (`torch.nn.functional.avg_pool1d`) of `[N, C, L]` or `[C, L]`.
+    ///
+    /// # Panics
+    /// As [`Tensor::avg_pool2d`].
+    #[track_caller]
+    pub fn avg_pool1d(&self, options: Pool1dOptions) -> Tensor {
+        options.output("avg_pool1d", self);
+        self.unsqueeze(-2).avg_pool2d(flat(options)).squeeze_dim(-2)
+    }
+
+    /// The mean of each window (`torch.nn.functional.avg_pool3d`) of `[N, C, D, H, W]` or
+    /// `[C, D, H, W]`.
+    ///
+    /// # Panics
+    /// As [`Tensor::avg_pool2d`].
+    #[track_caller]
+    pub fn avg_pool3d(&self, options: Pool3dOptions) -> Tensor {
+        let out = options.output("avg_pool3d", self);
+        check_dims::<3>("avg_pool3d", self);
+        let (o, strides) = (options, options.strides());
+        if o.dilation != [1; 3] {
+            throw(Error::argument("avg_pool3d", "dilation", "average pooling has no dilation"));
+        }
+        let y = means::<3>(
+            self,
+            std::array::from_fn(|d| {
+                let size = self.shape()[self.dim() - 3 + d];
+                let (kernel, pad) = (o.kernel_size[d], o.padding[d]);
+                let windows = Windows::sliding(size, out[d], kernel, [strides[d], pad, 1]);
+                let padded = |i: usize| kernel.min(size + 2 * pad - i * strides[d]);
+                let counts = match (o.divisor_override, o.count_include_pad) {
+                    (Some(_), _) => vec![1; out[d]],
+                    (None, true) => (0..out[d]).map(padded).collect(),
+                    (None, false) => windows.counts(),
+                };
+                (windows, counts)
+            }),
+        );
+        match o.divisor_override {
+            Some(divisor) => y / divisor as f64,
+            None => y,
+        }
+    }
+
+    /// As [`Tensor::adaptive_avg_pool2d`], in one dimension
+    /// (`torch.nn.functional.adaptive_avg_pool1d`).
+    ///
+    /// # Panics
+    /// As [`Tensor::adaptive_avg_pool2d`].
+    #[track_caller]
+    pub fn adaptive_avg_pool1d(&self, output_size: usize) -> Tensor {
+        check_dims::<1>("adaptive_avg_pool1d", self);
+        self.unsqueeze(-2).adaptive_avg_pool2d([Some(1), Some(output_size)]).squeeze_dim(-2)
+    }
+
+    /// As [`Tensor::adaptive_avg_pool2d`], in three dimensions
+    /// (`torch.nn.functional.adaptive_avg_pool3d`).
+    ///
+    /// # Panics
+    /// As [`Tensor::adaptive_avg_pool2d`].
+    #[track_caller]
+    pub fn adaptive_avg_pool3d(&self, output_size: [Option<usize>; 3]) -> Tensor {
+        check_dims::<3>("adaptive_avg_pool3d", self);
+        means::<3>(
+            self,
+            std::array::from_fn(|d| {
+                let size = self.shape()[self.dim() - 3 + d];
+                let windows = adaptive(size, output_size[d].unwrap_or(size));
+                let counts = windows.counts();
+                (windows, counts)
+            }),
+        )
+    }
+
+    /// The `norm_type` norm of each window, (sum of x^p)^(1/p) (`torch.nn.functional.lp_pool1d`).
+    ///
+    /// # Panics
+    /// As [`Tensor::avg_pool2d`].
+    #[track_caller]
+    pub fn lp_pool1d(&self, norm_type: f64, options: Pool1dOptions) -> Tensor {
+        power_mean(self, norm_type, &options, |x| x.avg_pool1d(options))
+    }
+
+    /// The `norm_type` norm of each window, (sum of x^p)^(1/p) (`torch.nn.functional.lp_pool2d`).
+    ///
+    /// # Panics
+    /// As [`Tensor::avg_pool2d`].
+    #[track_caller]
+    pub fn lp_pool2d(&self, norm_type: f64, options: Pool2dOptions) -> Tensor {
+        power_mean(self, norm_type, &options, |x| x.avg_pool2d(options))
+    }
+
+    /// The `norm_type` norm of each window, (sum of x^p)^(1/p) (`torch.nn.functional.lp_pool3d`).
+    ///
+    /// # Panics
+    /// As [`Tensor::avg_pool2d`].
+    #[track_caller]
+    pub fn lp_pool3d(&self, norm_type: f64, options: Pool3dOptions) -> Tensor {
+        power_mean(self, norm_type, &options, |x| x.avg_pool3d(options))
+    }
+
+    /// Zeros of `output_size`, the last sizes of the result, with the numbers of this tensor at
+    /// `indices`, their positions in them (`torch.nn.functional.max_unpool1d`, `max_unpool2d`,
+    /// `max_unpool3d`, by the number of sizes). [`PoolOptions::unpooled`] gives the usual sizes.
+    ///
+    /// # Panics
+    /// Throws [`Error::Shape`] when shapes do not fit, [`Error::Dtype`] when `indices` are not i64.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, ops::Pool1dOptions};
+    /// let options = Pool1dOptions::new([2]);
+    /// let (y, places) = Tensor::from([[1f32, 3., 4., 2.]]).max_pool1d_with_indices(options);
+    /// assert_eq!(y.max_unpool(&places, [4]).to_vec::<f32>(), [0., 3., 4., 0.]);
+    /// ```
+    #[track_caller]
+    pub fn max_unpool<const D: usize>(&self, indices: &Tensor, output_size: [usize; D]) -> Tensor {
+        let n = self.dim();
+        if !(n == D + 1 || n == D + 2) || indices.shape() != self.shape() {
+            throw(Error::shape(
+                "max_unpool",
+                format!(
+                    "input {:?} must have {} dimensions or {} (no batch), indices {:?} the same shape",
+                    self.shape(),
+                    D + 2,
+                    D + 1,
+                    indices.shape()
+                ),
+            ));
+        }
+        if indices.dtype() != Dtype::I64 {
+            throw(Error::dtype("max_unpool", format!("indices are {}, not i64", indices.dtype())));
+        }
+        let plane = |t: &Tensor| {
+            let mut shape = t.shape()[..n - D].to_vec();
+            shape.push(t.shape()[n - D..].iter().product());
+            t.reshape_to(&shape)
+        };
+        let mut shape = self.shape()[..n - D].to_vec();
+        shape.push(output_size.iter().product());
+        let y = Tensor::zeros(&shape, self.dtype()).scatter(-1, &plane(indices), &plane(self));
+        shape.truncate(n - D);
+        shape.extend(output_size);
+        y.reshape_to(&shape)
+    }
+}
+
+impl<const D: usize> PoolOptions<D> {
+    /// The sizes whose pooling gives `sizes`, if there is nothing left over: what
+    /// [`Tensor::max_unpool`] makes when nothing else is asked for.
+    ///
+    /// # Panics
+    /// Throws [`Error::Argument`] for a stride of 0 or sizes that would be negative.
+    #[track_caller]
+    pub fn unpooled(&self, sizes: [usize; D]) -> [usize; D] {
+        let strides = self.strides();
+        if strides.contains(&0) {
+            throw(Error::argument("max_unpool", "stride", "0; must be at least 1"));
+        }
+        std::array::from_fn(|d| {
+            let full = (sizes[d].saturating_sub(1)) * strides[d] + self.kernel_size[d];
+            full.checked_sub(2 * self.padding[d]).unwrap_or_else(|| {
+                throw(Error::argument("max_unpool", "padding", "is more than the output"))
+            })
+        })
+    }
+}
+
+#[track_caller]
+fn adaptive_maxima<const D: usize>(
+    op: &str,
+    x: &Tensor,
+    output_size: [Option<usize>; D],
+) -> (Tensor, Tensor) {
+    check_dims::<D>(op, x);
+    let windows = std::array::from_fn(|d| {
+        let size = x.shape()[x.dim() - D + d];
+        adaptive(size, output_size[d].unwrap_or(size))
+    });
+    maxima::<D>(x, windows)
+}
+
+#[track_caller]
+fn power_mean<const D: usize>(
+    x: &Tensor,
+    p: f64,
+    options: &PoolOptions<D>,
+    average: impl Fn(&Tensor) -> Tensor,
+) -> Tensor {
+    let count: usize = options.kernel_size.iter().product();
+    let mean = average(&x.pow(p));
+    (mean.sign() * mean.abs().relu() * count as f64).pow(1.0 / p)
+}
+
+#[cfg(test)]
+pub(super) fn samples() -> Vec<OpSample> {
+    let o3 = Pool3dOptions {
+        stride: Some([2, 1, 2]),
+        padding: [1, 0, 1],
+        ceil_mode: true,
+        ..Pool3dOptions::new([3, 2, 2])
+    };
+    let o1 = Pool1dOptions { padding: [1], stride: Some([2]), ..Pool1dOptions::new([3]) };
+    let x3 = || [values([2, 2, 4, 3, 5], 1)];
+    vec![
+        OpSample::new("max_pool1d", [values([2, 3, 7], 1)], move |x| x[0].max_pool1d(o1)),
+        OpSample::new("avg_pool1d", [values([3, 7], 1)], move |x| x[0].avg_pool1d(o1)),
+        OpSample::new("max_pool3d(padding, ceil_mode)", x3(), move |x| x[0].max_pool3d(o3)),
+        OpSample::new("avg_pool3d(padding, ceil_mode)", x3(), move |x| x[0].avg_pool3d(o3)),
+        OpSample::new("avg_pool3d(count_include_pad=False)", x3(), move |x| {
+            x[0].avg_pool3d(Pool3dOptions { count_include_pad: false, ..o3 })
+        }),
+        OpSample::new("adaptive_avg_pool1d(3)", [values([2, 3, 7], 1)], |x| {
+            x[0].adaptive_avg_pool1d(3)
+        }),
+        OpSample::new("adaptive_avg_pool3d([3, keep, 2])", x3(), |x| {
+            x[0].adaptive_avg_pool3d([Some(3), None, Some(2)])
+        }),
+        OpSample::new("adaptive_max_pool2d([2, 3])", [values([2, 3, 5, 4], 1)], |x| {
+            x[0].adaptive_max_pool2d([Some(2), Some(3)]).0
+        }),
+        OpSample::new("max_unpool", [values([2, 3, 2], 1)], |x| {
+            let places = Tensor::from([0i64, 3]).expand(&[2, 3, 2]);
+            x[0].max_unpool(&places, [5])
+        }),
+    ]
+}

@@ -1,0 +1,136 @@
+//! Windows over one dimension, from which pooling, padding, unfolding and interpolation in any number
+//! of dimensions are composed: a table of the positions that each output reads.
+//!
+//! ```text
+//! gather:   y[.., i, t, ..] = x[.., place(i, t), ..], or `fill` where a tap is outside
+//! combine:  y[.., i, ..]    = sum over t of weight[i, t] x[.., place(i, t), ..]
+//! add_back: x[.., p, ..]    = sum over the i, t with place(i, t) = p of y[.., i, t, ..]
+//! ```
+//!
+//! All are made of recorded ops, so their derivatives follow; `add_back` is the transpose of `gather`.
+
+use std::ops::Range;
+
+use crate::tensor::Shape;
+use crate::{Dtype, Scalar, Tensor};
+
+/// Which positions of a dimension of `size` the `taps` of each of `out` windows read.
+pub(super) struct Windows {
+    size: usize,
+    out: usize,
+    taps: usize,
+    /// `[out, taps]`; `size` stands for a tap outside.
+    places: Vec<i64>,
+}
+
+impl Windows {
+    /// Tap t of window i reads `place(i, t)`; what is not in `0..size` is outside.
+    pub fn new(
+        size: usize,
+        out: usize,
+        taps: usize,
+        place: impl Fn(usize, usize) -> isize,
+    ) -> Self {
+        let inside =
+            |p: isize| if (0..size as isize).contains(&p) { p as i64 } else { size as i64 };
+        let place = &place;
+        let places = (0..out).flat_map(|i| (0..taps).map(move |t| inside(place(i, t)))).collect();
+        Windows { size, out, taps, places }
+    }
+
+    /// Tap t of window i reads `i * stride + t * dilation - padding`.
+    pub fn sliding(
+        size: usize,
+        out: usize,
+        kernel: usize,
+        [stride, padding, dilation]: [usize; 3],
+    ) -> Self {
+        let place = |i, t| (i * stride + t * dilation) as isize - padding as isize;
+        Windows::new(size, out, kernel, place)
+    }
+
+    /// Windows that are ranges of positions.
+    pub fn ranges(size: usize, ranges: &[Range<usize>]) -> Self {
+        let taps = ranges.iter().map(Range::len).max().unwrap_or(0);
+        let place = |i: usize, t: usize| {
+            if t < ranges[i].len() { (ranges[i].start + t) as isize } else { -1 }
+        };
+        Windows::new(size, ranges.len(), taps, place)
+    }
+
+    /// The same with another of the window's positions in place of taps outside.
+    pub fn clamped(&self) -> Self {
+        let mut places = self.places.clone();
+        for window in places.chunks_exact_mut(self.taps.max(1)) {
+            let known = window.iter().copied().find(|&p| p < self.size as i64).unwrap_or(0);
+            window.iter_mut().filter(|p| **p == self.size as i64).for_each(|p| *p = known);
+        }
+        Windows { places, ..*self }
+    }
+
+    /// The taps inside, for each window.
+    pub fn counts(&self) -> Vec<usize> {
+        let inside = |w: &[i64]| w.iter().filter(|&&p| p < self.size as i64).count();
+        self.places.chunks_exact(self.taps.max(1)).map(inside).collect()
+    }
+
+    fn index(&self) -> Tensor {
+        Tensor::from_slice(&self.places, [self.places.len()])
+    }
+
+    fn has_outside(&self) -> bool {
+        self.places.contains(&(self.size as i64))
+    }
+
+    /// Dimension `d` replaced by windows and taps, with `fill` outside.
+    pub fn gather(&self, x: &Tensor, d: usize, fill: impl Into<Scalar>) -> Tensor {
+        let mut shape = Shape::from_slice(x.shape());
+        let x = if self.has_outside() {
+            shape[d] = 1;
+            Tensor::cat(&[x, &Tensor::full(&shape, fill, x.dtype())], d as i64)
+        } else {
+            x.clone()
+        };
+        shape[d] = self.out;
+        shape.insert(d + 1, self.taps);
+        x.index_select(d as i64, &self.index()).reshape_to(&shape)
+    }
+
+    /// The weighted sum of each window of dimension `d`; `weights` is `[out, taps]`.
+    pub fn combine(&self, x: &Tensor, d: usize, weights: &[f64]) -> Tensor {
+        let y = self.gather(x, d, 0.0);
+        if self.taps == 1 && weights.iter().all(|&w| w == 1.0) {
+            return y.squeeze_dim(d as i64 + 1);
+        }
+        let mut shape = Shape::from_elem(1, y.dim());
+        (shape[d], shape[d + 1]) = (self.out, self.taps);
+        let weights = Tensor::from_slice(weights, &shape).to_dtype(y.dtype());
+        (y * weights).sum_dim(&[d as i64 + 1], false)
+    }
+
+    /// The mean of each window of dimension `d`, where window i is counted as `counts[i]` numbers.
+    pub fn mean(&self, x: &Tensor, d: usize, counts: &[usize]) -> Tensor {
+        let share = |c: &usize| std::iter::repeat_n(1.0 / *c as f64, self.taps);
+        self.combine(x, d, &counts.iter().flat_map(share).collect::<Vec<_>>())
+    }
+
+    /// The transpose of [`gather`](Self::gather): dimensions `d` and `d + 1` of `y`, windows and taps,
+    /// are added up where they were read.
+    pub fn add_back(&self, y: &Tensor, d: usize) -> Tensor {
+        let mut shape = Shape::from_slice(y.shape());
+        shape.remove(d + 1);
+        shape[d] = self.places.len();
+        let y = y.reshape_to(&shape);
+        shape[d] = self.size + 1;
+        let sums = Tensor::zeros(&shape, y.dtype()).index_add(d as i64, &self.index(), &y);
+        sums.narrow(d as i64, 0, self.size)
+    }
+}
+
+/// `f` of a floating-point tensor, half types as f32; the result has the tensor's own type again.
+pub(super) fn in_compute_type(x: &Tensor, f: impl FnOnce(&Tensor) -> Tensor) -> Tensor {
+    match x.dtype() {
+        dtype @ (Dtype::F16 | Dtype::BF16) => f(&x.to_dtype(Dtype::F32)).to_dtype(dtype),
+        _ => f(x),
+    }
+}
