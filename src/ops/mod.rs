@@ -9,6 +9,7 @@ mod checks;
 mod compute;
 mod conv;
 mod cross_entropy;
+mod einsum;
 mod embedding;
 mod gather;
 mod index;
@@ -18,6 +19,7 @@ mod masked;
 mod matmul;
 mod max_pool;
 pub mod pointwise;
+mod products;
 pub mod random;
 mod reduce;
 #[cfg(test)]
@@ -42,6 +44,7 @@ fn all_samples() -> Vec<samples::OpSample> {
         cat::samples,
         conv::samples,
         cross_entropy::samples,
+        einsum::samples,
         embedding::samples,
         gather::samples,
         index::samples,
@@ -50,6 +53,7 @@ fn all_samples() -> Vec<samples::OpSample> {
         masked::samples,
         matmul::samples,
         max_pool::samples,
+        products::samples,
         random::samples,
         reduce::samples,
         scan::samples,
