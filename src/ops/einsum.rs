@@ -77,7 +77,10 @@ impl Equation {
         for (part, &n) in parts.iter().zip(dims) {
             let labels = subscripts(text, part, |letters| n.checked_sub(letters));
             if labels.len() != n {
-                wrong(text, format!("`{part}` is of {} dimensions, the operand has {n}", labels.len()));
+                wrong(
+                    text,
+                    format!("`{part}` is of {} dimensions, the operand has {n}", labels.len()),
+                );
             }
             inputs.push(labels);
         }
@@ -89,7 +92,9 @@ impl Equation {
             None => {
                 // The ellipsis, then the letters that occur once, in alphabetical order.
                 let mut letters: Vec<Label> = all()
-                    .filter(|&l| matches!(l, Label::Letter(_)) && all().filter(|&k| k == l).count() == 1)
+                    .filter(|&l| {
+                        matches!(l, Label::Letter(_)) && all().filter(|&k| k == l).count() == 1
+                    })
                     .collect();
                 letters.sort();
                 (0..widest.unwrap_or(0)).rev().map(Label::Ellipsis).chain(letters).collect()
@@ -203,8 +208,12 @@ fn pair(a: &Tensor, b: &Tensor, needed: impl Fn(usize) -> bool) -> Tensor {
         let shape = [count(&batch, t), count(rows, t), count(columns, t)].map(|n| n as i64);
         t.permute(&order).reshape(shape)
     };
-    let product = matrices(a, &rows, &summed, [&columns, &rest])
-        .bmm(&matrices(b, &summed, &columns, [&rows, &rest]));
+    let product = matrices(a, &rows, &summed, [&columns, &rest]).bmm(&matrices(
+        b,
+        &summed,
+        &columns,
+        [&rows, &rest],
+    ));
     let order = [&batch[..], &rows, &columns, &summed, &rest].concat();
     let size = |d: usize| match sizes[d] {
         _ if !needed(d) => 1,
@@ -243,7 +252,8 @@ impl Tensor {
         let parsed = Equation::parse(equation, &dims);
         let labels = parsed.labels();
         let kept = parsed.output.len();
-        let mut spreads = operands.iter().zip(&parsed.inputs).map(|(x, own)| spread(x, own, &labels));
+        let mut spreads =
+            operands.iter().zip(&parsed.inputs).map(|(x, own)| spread(x, own, &labels));
         let mut result = spreads.next().expect("at least one operand");
         for (i, next) in spreads.enumerate() {
             let later = &parsed.inputs[i + 2..];

@@ -25,8 +25,9 @@ fn scaled(x: &Tensor, factor: f64) -> Tensor {
 fn plus(op: &str, start: &Tensor, product: Tensor, beta: f64, alpha: f64) -> Tensor {
     if broadcast_shapes(start.shape(), product.shape()).as_deref() != Ok(product.shape()) {
         let (start, product) = (start.shape(), product.shape());
-        let message =
-            format!("self of shape {start:?} does not broadcast to the product's shape {product:?}");
+        let message = format!(
+            "self of shape {start:?} does not broadcast to the product's shape {product:?}"
+        );
         throw(Error::shape(op, message));
     }
     if beta == 0.0 {
@@ -39,11 +40,8 @@ fn plus(op: &str, start: &Tensor, product: Tensor, beta: f64, alpha: f64) -> Ten
 fn dimensions(op: &str, tensors: [(&Tensor, usize); 2]) {
     let [(a, n), (b, m)] = tensors;
     if a.dim() != n || b.dim() != m {
-        let message = format!(
-            "shapes {:?} and {:?}; {n} and {m} dimensions are taken",
-            a.shape(),
-            b.shape()
-        );
+        let message =
+            format!("shapes {:?} and {:?}; {n} and {m} dimensions are taken", a.shape(), b.shape());
         throw(Error::shape(op, message));
     }
 }
@@ -358,7 +356,8 @@ fn splits(list: &[Tensor]) -> Vec<Vec<usize>> {
     for length in 1..n {
         for i in 0..n - length {
             let j = i + length;
-            let cost = |k: usize| costs[i][k] + costs[k + 1][j] + size(i) * size(k + 1) * size(j + 1);
+            let cost =
+                |k: usize| costs[i][k] + costs[k + 1][j] + size(i) * size(k + 1) * size(j + 1);
             let best = (i..j).min_by_key(|&k| cost(k)).expect("i is below j");
             (costs[i][j], splits[i][j]) = (cost(best), best);
         }

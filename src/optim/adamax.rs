@@ -76,7 +76,18 @@ impl Rule for AdamaxRule {
             state.step += 1.0;
             let step_size = lr / (1.0 - beta1.powf(state.step));
             let (m, u) = (&state.exp_avg, &state.exp_inf);
-            adamax_step(parameter, grad, m, u, step_size, sign, weight_decay, 1.0 - beta1, beta2, eps);
+            adamax_step(
+                parameter,
+                grad,
+                m,
+                u,
+                step_size,
+                sign,
+                weight_decay,
+                1.0 - beta1,
+                beta2,
+                eps,
+            );
         }
     }
 }

@@ -143,7 +143,10 @@ impl StateReader<'_> {
     /// # Errors
     /// [`Error::Argument`] when it has another shape.
     pub fn tensor_if_any(&self, name: &str) -> Result<Option<Tensor>> {
-        self.entries.get(name).map(|value| self.copy(name, value, self.parameter.shape())).transpose()
+        self.entries
+            .get(name)
+            .map(|value| self.copy(name, value, self.parameter.shape()))
+            .transpose()
     }
 
     fn copy(&self, name: &str, value: &StateValue, shape: &[usize]) -> Result<Tensor> {

@@ -89,8 +89,8 @@ impl Rule for RAdamRule {
             let correction = 1.0 - beta2.powf(t);
             let terms = most - 2.0 * t * beta2.powf(t) / correction;
             if terms > 5.0 {
-                let rectified = (terms - 4.0) * (terms - 2.0) * most
-                    / ((most - 4.0) * (most - 2.0) * terms);
+                let rectified =
+                    (terms - 4.0) * (terms - 2.0) * most / ((most - 4.0) * (most - 2.0) * terms);
                 let step_size = step_size * (rectified * correction).sqrt();
                 adam_step(p, g, m, v, sign, l2, share1, beta2, share2, shrink, step_size, 1.0, eps);
             } else {

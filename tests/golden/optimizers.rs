@@ -145,7 +145,8 @@ fn trajectory(case: &Case) -> Result<(), Stop> {
     let (gradients, wanted) = (column("gradients"), column("trajectory"));
     for t in 0..json["steps"].as_u64().expect("a count") as usize {
         for (i, name) in names.iter().enumerate() {
-            let absent = json["grad_present"][i][t] == false || json["grad_present"][name][t] == false;
+            let absent =
+                json["grad_present"][i][t] == false || json["grad_present"][name][t] == false;
             params[name].set_grad((!absent).then(|| row(&gradients[i], t)));
         }
         if let Some(lr) = json["lr_per_step"][t].as_f64() {
@@ -153,7 +154,12 @@ fn trajectory(case: &Case) -> Result<(), Stop> {
         }
         torchrs::catch(|| optimizer.step()).map_err(|e| format!("error: {e}"))?;
         for (name, wanted) in names.iter().zip(&wanted) {
-            numbers(&format!("{name} after step {t}"), &params[name].detach(), &row(wanted, t), tol)?;
+            numbers(
+                &format!("{name} after step {t}"),
+                &params[name].detach(),
+                &row(wanted, t),
+                tol,
+            )?;
         }
     }
     let state = optimizer.state_dict().state;

@@ -138,7 +138,8 @@ impl OneCycle {
         let ([first, highest, last], [most, least]) = (rates, momenta);
         let options = &self.options;
         let (total, rise) = (self.total_steps as f64, options.pct_start * self.total_steps as f64);
-        let two = [(rise - 1.0, first, highest, most, least), (total - 1.0, highest, last, least, most)];
+        let two =
+            [(rise - 1.0, first, highest, most, least), (total - 1.0, highest, last, least, most)];
         let three = [
             (rise - 1.0, first, highest, most, least),
             (2.0 * rise - 2.0, highest, first, least, most),
@@ -170,8 +171,11 @@ impl Schedule for OneCycle {
             let message = format!("{}; this is step {}", self.total_steps, at.epoch);
             throw(Error::argument("OneCycleLR::step", "total_steps", message));
         }
-        let rates =
-            [at.base_lr, of_group(&self.max_lr, at.group), at.base_lr / self.options.final_div_factor];
+        let rates = [
+            at.base_lr,
+            of_group(&self.max_lr, at.group),
+            at.base_lr / self.options.final_div_factor,
+        ];
         self.at(at.epoch, rates, [0.0; 2]).0
     }
     fn momentum(&self, at: &Moment) -> Option<f64> {

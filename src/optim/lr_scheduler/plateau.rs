@@ -181,9 +181,8 @@ impl ReduceLROnPlateau {
     /// # Errors
     /// [`Error::Argument`] when `state` is not that of such a scheduler.
     pub fn load_state_dict(&mut self, state: &Value) -> Result<()> {
-        let wrong = |message| {
-            Error::argument("ReduceLROnPlateau::load_state_dict", "state", message)
-        };
+        let wrong =
+            |message| Error::argument("ReduceLROnPlateau::load_state_dict", "state", message);
         let loaded: Self = from_settings(state).map_err(wrong)?;
         let (theirs, ours) = (loaded.last_lr.len(), self.last_lr.len());
         if theirs != ours {
