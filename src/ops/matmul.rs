@@ -170,7 +170,8 @@ impl Tensor {
     }
 
     /// `x weight^T + bias` over the last dimension (`torch.nn.functional.linear`): `x` is
-    /// `[.., in]`, `weight` `[out, in]`, `bias` `[out]`.
+    /// `[.., in]`, `weight` `[out, in]`, `bias` `[out]`. A `weight` of shape `[in]` is one row, whose
+    /// dimension the result lacks.
     ///
     /// # Panics
     /// Throws [`Error::Shape`] when the sizes do not fit and [`Error::Dtype`] when dtypes differ.
@@ -182,6 +183,10 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn linear(&self, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
+        if weight.dim() == 1 && bias.is_none_or(|b| b.dim() == 0) {
+            let product = self.matmul(weight);
+            return bias.map_or_else(|| product.clone(), |bias| &product + bias);
+        }
         let fits = self.dim() > 0
             && weight.dim() == 2
             && self.shape().last() == weight.shape().last()

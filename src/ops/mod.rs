@@ -11,6 +11,7 @@ mod conv;
 mod conv_transpose;
 mod cross_entropy;
 mod ctc_loss;
+mod einsum;
 mod embedding;
 mod gather;
 mod grid_sample;
@@ -25,6 +26,7 @@ mod max_pool;
 mod pad;
 pub mod pointwise;
 mod pooling;
+mod products;
 pub mod random;
 mod reduce;
 #[cfg(test)]
@@ -43,7 +45,6 @@ pub use conv::{Conv1dOptions, Conv2dOptions, Conv3dOptions, ConvOptions};
 pub use conv_transpose::ConvTransposeOptions;
 pub use cross_entropy::{CrossEntropyOptions, NllLossOptions, Reduction};
 pub use ctc_loss::{CtcLossOptions, ctc_loss};
-pub use max_pool::Pool2dOptions;
 pub use grid_sample::{GridSampleMode, GridSampleOptions, GridSamplePadding};
 pub use interpolate::{InterpolateMode, InterpolateOptions};
 pub use max_pool::{Pool1dOptions, Pool2dOptions, Pool3dOptions, PoolOptions};
@@ -62,6 +63,7 @@ fn all_samples() -> Vec<samples::OpSample> {
         conv_transpose::samples,
         cross_entropy::samples,
         ctc_loss::samples,
+        einsum::samples,
         embedding::samples,
         gather::samples,
         group_norm::samples,
@@ -75,6 +77,7 @@ fn all_samples() -> Vec<samples::OpSample> {
         max_pool::samples,
         pad::samples,
         pooling::samples,
+        products::samples,
         random::samples,
         reduce::samples,
         scan::samples,

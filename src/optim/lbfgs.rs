@@ -215,7 +215,9 @@ impl LBFGS {
                     Point { at: length, loss, gradient, slope }
                 };
                 let origin = Point { at: 0.0, loss, gradient, slope };
-                let (point, count) = strong_wolfe(&mut at, origin, length, largest(&direction));
+                let limit = max_eval.saturating_sub(evaluations);
+                let (point, count) =
+                    strong_wolfe(&mut at, origin, length, largest(&direction), limit);
                 used = count;
                 length = point.at;
                 (loss, gradient) = (point.loss, point.gradient);

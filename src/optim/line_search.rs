@@ -10,8 +10,6 @@ const FALL: f64 = 1e-4;
 const FLATTER: f64 = 0.9;
 /// Width of an interval, times the direction's largest element, that counts as none.
 const WIDTH: f64 = 1e-9;
-/// Evaluations after the first one.
-const MAX_EVALUATIONS: usize = 25;
 
 /// What is known of a length.
 #[derive(Clone)]
@@ -40,12 +38,13 @@ fn cubic_minimum(a: &Point, b: &Point, bounds: (f64, f64)) -> f64 {
 
 /// A point that satisfies the conditions, or the best one found, and the number of evaluations.
 /// `origin` is at length 0, `first` the first length tried, `largest` the direction's largest
-/// element.
+/// element; `limit` evaluations are made after the first one.
 pub(super) fn strong_wolfe(
     at: &mut dyn FnMut(f64) -> Point,
     origin: Point,
     first: f64,
     largest: f64,
+    limit: usize,
 ) -> (Point, usize) {
     let high = |p: &Point| p.loss > origin.loss + FALL * p.at * origin.slope;
     let flat = |p: &Point| p.slope.abs() <= -FLATTER * origin.slope;
@@ -53,7 +52,7 @@ pub(super) fn strong_wolfe(
     let mut point = at(first);
     let mut tries = 0;
     let (mut low, mut other) = loop {
-        if tries == MAX_EVALUATIONS {
+        if tries == limit {
             break (origin.clone(), point);
         }
         if high(&point) || (tries > 1 && point.loss >= previous.loss) {
@@ -74,7 +73,7 @@ pub(super) fn strong_wolfe(
         std::mem::swap(&mut low, &mut other);
     }
     let mut stuck = false;
-    while tries < MAX_EVALUATIONS && (other.at - low.at).abs() * largest >= WIDTH {
+    while tries < limit && (other.at - low.at).abs() * largest >= WIDTH {
         let bounds = (low.at.min(other.at), low.at.max(other.at));
         let mut next = cubic_minimum(&low, &other, bounds);
         // A guess near an end of the interval is moved inside when it happens twice.
