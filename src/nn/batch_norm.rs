@@ -144,3 +144,7 @@ batch_norm!(
     /// Normalises each channel of `[N, C, H, W]` (`torch.nn.BatchNorm2d`).
     BatchNorm2d, |dim| dim == 4, "[N, C, H, W]"
 );
+batch_norm!(
+    /// Normalises each channel of `[N, C, D, H, W]` (`torch.nn.BatchNorm3d`).
+    BatchNorm3d, |dim| dim == 5, "[N, C, D, H, W]"
+);

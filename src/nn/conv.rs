@@ -120,6 +120,11 @@ convolution!(
     Conv2d, conv2d, 2, "`[out_channels, in_channels / groups, kernel height, kernel width]`."
 );
 
+convolution!(
+    /// Convolution over `[N, C, D, H, W]` (`torch.nn.Conv3d`).
+    Conv3d, conv3d, 3, "`[out_channels, in_channels / groups, kernel depth, height, width]`."
+);
+
 /// A weight of this shape and its bias, with PyTorch's initial values.
 #[track_caller]
 fn fresh(shape: &[usize]) -> (Parameter, Parameter) {

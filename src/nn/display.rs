@@ -67,8 +67,9 @@ pub(super) fn python_tuple(sizes: &[usize]) -> String {
 }
 
 /// `2` for equal sizes, else `(3, 2)`.
-pub(super) fn python_size(sizes: &[usize; 2]) -> String {
-    if sizes[0] == sizes[1] { sizes[0].to_string() } else { python_tuple(sizes) }
+pub(super) fn python_size(sizes: &[usize]) -> String {
+    let same = sizes.iter().all(|size| *size == sizes[0]);
+    if same { sizes[0].to_string() } else { python_tuple(sizes) }
 }
 
 #[cfg(test)]

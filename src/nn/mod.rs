@@ -30,6 +30,7 @@ mod batch_norm;
 mod clip_grad;
 mod containers;
 mod conv;
+mod conv_transpose;
 mod display;
 mod dropout;
 mod embedding;
@@ -43,9 +44,11 @@ mod loss;
 mod loss_options;
 mod module;
 mod normalization;
+mod padding;
 mod parameter;
 mod per_dim;
 mod pooling;
+mod resampling;
 mod rnn;
 mod state_dict;
 mod transformer;
@@ -56,10 +59,11 @@ pub use activation::{
     LogSoftmax, Mish, PReLU, ReLU, ReLU6, SELU, SiLU, Sigmoid, Softmax, Softmax2d, Softmin,
     Softplus, Softshrink, Softsign, Tanh, Tanhshrink, Threshold,
 };
-pub use batch_norm::{BatchNorm1d, BatchNorm2d};
+pub use batch_norm::{BatchNorm1d, BatchNorm2d, BatchNorm3d};
 pub use clip_grad::{clip_grad_norm_, clip_grad_norm_with, clip_grad_value_, get_total_norm};
 pub use containers::Sequential;
-pub use conv::{Conv1d, Conv2d};
+pub use conv::{Conv1d, Conv2d, Conv3d};
+pub use conv_transpose::{ConvTranspose1d, ConvTranspose2d, ConvTranspose3d};
 pub use dropout::Dropout;
 pub use embedding::Embedding;
 pub use field::Field;
@@ -75,10 +79,20 @@ pub use loss_options::{
     TripletMarginLoss,
 };
 pub use module::{Forward, Module, Visitor, VisitorMut};
-pub use normalization::{LayerNorm, RMSNorm};
+pub use normalization::{GroupNorm, LayerNorm, LocalResponseNorm, RMSNorm};
+pub use padding::{
+    CircularPad1d, CircularPad2d, CircularPad3d, ConstantPad1d, ConstantPad2d, ConstantPad3d,
+    ReflectionPad1d, ReflectionPad2d, ReflectionPad3d, ReplicationPad1d, ReplicationPad2d,
+    ReplicationPad3d, Sides, ZeroPad1d, ZeroPad2d, ZeroPad3d,
+};
 pub use parameter::{Buffer, Parameter, Training};
 pub use per_dim::{NormalizedShape, PerDim};
-pub use pooling::{AdaptiveAvgPool2d, AvgPool2d, MaxPool2d};
+pub use pooling::{
+    AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d, AdaptiveMaxPool1d, AdaptiveMaxPool2d,
+    AdaptiveMaxPool3d, AvgPool1d, AvgPool2d, AvgPool3d, LPPool1d, LPPool2d, LPPool3d, MaxPool1d,
+    MaxPool2d, MaxPool3d,
+};
+pub use resampling::{PixelShuffle, Unflatten, Unfold, Upsample};
 pub use rnn::{
     GRU, GRUCell, LSTM, LSTMCell, PackedSequence, RNN, RNNCell, RnnNonlinearity, RnnOptions,
     pack_padded_sequence, pad_packed_sequence, pad_sequence,

@@ -2,6 +2,7 @@
 
 use super::display::{python_bool, python_float, python_tuple};
 use super::{Forward, Module, NormalizedShape, Parameter};
+use crate::error::{Error, throw};
 use crate::{Dtype, Tensor};
 
 /// Brings the last dimensions of each sample to mean 0 and variance 1, then scales and shifts
@@ -122,5 +123,103 @@ impl Forward for RMSNorm {
     #[track_caller]
     fn forward(&self, input: &Tensor) -> Tensor {
         input.rms_norm(&self.normalized_shape, self.weight.as_deref(), self.eps)
+    }
+}
+
+/// Brings each group of channels of each sample to mean 0 and variance 1, then scales and shifts the
+/// channels (`torch.nn.GroupNorm`; Wu & He 2018).
+#[derive(Module)]
+#[module(extra_repr = Self::settings)]
+pub struct GroupNorm {
+    /// `[num_channels]`; starts at 1.
+    pub weight: Option<Parameter>,
+    /// `[num_channels]`; starts at 0.
+    pub bias: Option<Parameter>,
+    num_groups: usize,
+    num_channels: usize,
+    eps: f64,
+}
+
+impl GroupNorm {
+    /// With weight and bias, eps 1e-5.
+    ///
+    /// # Panics
+    /// Throws [`Error::Argument`] when the groups do not divide the channels.
+    #[track_caller]
+    pub fn new(num_groups: usize, num_channels: usize) -> Self {
+        if num_groups == 0 || !num_channels.is_multiple_of(num_groups) {
+            let message = format!("{num_groups}; must divide num_channels, {num_channels}");
+            throw(Error::argument("GroupNorm", "num_groups", message));
+        }
+        GroupNorm {
+            weight: Some(Parameter::new(Tensor::ones([num_channels], Dtype::F32))),
+            bias: Some(Parameter::new(Tensor::zeros([num_channels], Dtype::F32))),
+            num_groups,
+            num_channels,
+            eps: 1e-5,
+        }
+    }
+
+    /// With another number added to the variance.
+    #[must_use]
+    pub fn eps(mut self, eps: f64) -> Self {
+        self.eps = eps;
+        self
+    }
+
+    /// Without weight and bias.
+    #[must_use]
+    pub fn no_affine(mut self) -> Self {
+        (self.weight, self.bias) = (None, None);
+        self
+    }
+
+    /// With a weight only.
+    #[must_use]
+    pub fn no_bias(mut self) -> Self {
+        self.bias = None;
+        self
+    }
+
+    fn settings(&self) -> String {
+        format!(
+            "{}, {}, eps={}, affine={}",
+            self.num_groups,
+            self.num_channels,
+            python_float(self.eps),
+            python_bool(self.weight.is_some())
+        )
+    }
+}
+
+impl Forward for GroupNorm {
+    #[track_caller]
+    fn forward(&self, input: &Tensor) -> Tensor {
+        let (weight, bias) = (self.weight.as_deref(), self.bias.as_deref());
+        input.group_norm(self.num_groups, weight, bias, self.eps)
+    }
+}
+
+/// Divides by the neighbouring channels' activity (`torch.nn.LocalResponseNorm`; Krizhevsky et al.
+/// 2012); see [`Tensor::local_response_norm`].
+#[derive(Module, Clone, Copy, Debug)]
+pub struct LocalResponseNorm {
+    size: usize,
+    alpha: f64,
+    beta: f64,
+    k: f64,
+}
+
+impl LocalResponseNorm {
+    /// Over `size` channels; PyTorch's defaults are alpha 1e-4, beta 0.75, k 1.
+    pub fn new(size: usize, alpha: f64, beta: f64, k: f64) -> Self {
+        LocalResponseNorm { size, alpha, beta, k }
+    }
+}
+
+impl Forward for LocalResponseNorm {
+    #[track_caller]
+    fn forward(&self, input: &Tensor) -> Tensor {
+        input.local_response_norm(self.size, self.alpha, self.beta, self.k)
     }
 }

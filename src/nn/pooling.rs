@@ -3,38 +3,38 @@
 use super::display::{python_bool, python_size};
 use super::{Forward, Module, PerDim};
 use crate::Tensor;
-use crate::ops::Pool2dOptions;
+use crate::ops::PoolOptions;
 
 macro_rules! pooling {
-    ($(#[$doc:meta])* $name:ident, $op:ident, $repr:expr) => {
+    ($(#[$doc:meta])* $name:ident, $op:ident, $dims:literal, $repr:expr) => {
         $(#[$doc])*
         #[derive(Module, Clone, Copy, Debug)]
         #[module(extra_repr = Self::settings)]
         pub struct $name {
-            options: Pool2dOptions,
+            options: PoolOptions<$dims>,
         }
 
         impl $name {
             /// Windows of this size, side by side.
-            pub fn new(kernel_size: impl Into<PerDim<2>>) -> Self {
-                $name { options: Pool2dOptions::new(kernel_size.into().0) }
+            pub fn new(kernel_size: impl Into<PerDim<$dims>>) -> Self {
+                $name { options: PoolOptions::new(kernel_size.into().0) }
             }
 
             /// With all options.
-            pub fn with_options(options: Pool2dOptions) -> Self {
+            pub fn with_options(options: PoolOptions<$dims>) -> Self {
                 $name { options }
             }
 
             /// With another distance between windows.
             #[must_use]
-            pub fn stride(mut self, stride: impl Into<PerDim<2>>) -> Self {
+            pub fn stride(mut self, stride: impl Into<PerDim<$dims>>) -> Self {
                 self.options.stride = Some(stride.into().0);
                 self
             }
 
             /// With rows and columns added on each side.
             #[must_use]
-            pub fn padding(mut self, padding: impl Into<PerDim<2>>) -> Self {
+            pub fn padding(mut self, padding: impl Into<PerDim<$dims>>) -> Self {
                 self.options.padding = padding.into().0;
                 self
             }
@@ -61,45 +61,136 @@ macro_rules! pooling {
     };
 }
 
+fn max_settings<const D: usize>(o: &PoolOptions<D>) -> String {
+    format!(", dilation={}, ceil_mode={}", python_size(&o.dilation), python_bool(o.ceil_mode))
+}
+
+fn no_settings<const D: usize>(_: &PoolOptions<D>) -> String {
+    String::new()
+}
+
+pooling!(
+    /// The largest element of each window of `[N, C, L]` (`torch.nn.MaxPool1d`).
+    MaxPool1d, max_pool1d, 1, max_settings
+);
 pooling!(
     /// The largest element of each window of `[N, C, H, W]` (`torch.nn.MaxPool2d`).
-    MaxPool2d,
-    max_pool2d,
-    |o: &Pool2dOptions| format!(
-        ", dilation={}, ceil_mode={}",
-        python_size(&o.dilation),
-        python_bool(o.ceil_mode)
-    )
+    MaxPool2d, max_pool2d, 2, max_settings
+);
+pooling!(
+    /// The largest element of each window of `[N, C, D, H, W]` (`torch.nn.MaxPool3d`).
+    MaxPool3d, max_pool3d, 3, max_settings
+);
+pooling!(
+    /// The mean of each window of `[N, C, L]` (`torch.nn.AvgPool1d`).
+    AvgPool1d, avg_pool1d, 1, no_settings
 );
 pooling!(
     /// The mean of each window of `[N, C, H, W]` (`torch.nn.AvgPool2d`).
-    AvgPool2d,
-    avg_pool2d,
-    |_: &Pool2dOptions| String::new()
+    AvgPool2d, avg_pool2d, 2, no_settings
+);
+pooling!(
+    /// The mean of each window of `[N, C, D, H, W]` (`torch.nn.AvgPool3d`).
+    AvgPool3d, avg_pool3d, 3, no_settings
 );
 
-/// The means of `[N, C, H, W]` over windows chosen so that the output has a certain size
-/// (`torch.nn.AdaptiveAvgPool2d`).
-#[derive(Module, Clone, Copy, Debug)]
-#[module(extra_repr = Self::settings)]
-pub struct AdaptiveAvgPool2d {
-    output_size: [usize; 2],
+macro_rules! adaptive {
+    ($($(#[$doc:meta])* $name:ident, $dims:literal, |$x:ident, $size:ident| $body:expr;)*) => {$(
+        $(#[$doc])*
+        #[derive(Module, Clone, Copy, Debug)]
+        #[module(extra_repr = Self::settings)]
+        pub struct $name {
+            output_size: [Option<usize>; $dims],
+        }
+
+        impl $name {
+            /// With these output sizes; `1` is one window over everything.
+            pub fn new(output_size: impl Into<PerDim<$dims>>) -> Self {
+                Self::with_sizes(output_size.into().0.map(Some))
+            }
+
+            /// With these output sizes; `None` keeps the input's.
+            pub fn with_sizes(output_size: [Option<usize>; $dims]) -> Self {
+                $name { output_size }
+            }
+
+            fn settings(&self) -> String {
+                let size = |s: &Option<usize>| s.map_or("None".into(), |n| n.to_string());
+                let sizes: Vec<String> = self.output_size.iter().map(size).collect();
+                let all = self.output_size.iter().all(|s| *s == self.output_size[0]);
+                match all {
+                    true => format!("output_size={}", sizes[0]),
+                    false => format!("output_size=({})", sizes.join(", ")),
+                }
+            }
+        }
+
+        impl Forward for $name {
+            #[track_caller]
+            fn forward(&self, $x: &Tensor) -> Tensor {
+                let $size = self.output_size;
+                $body
+            }
+        }
+    )*};
 }
 
-impl AdaptiveAvgPool2d {
-    /// With this output height and width; `1` is the mean over the whole image.
-    pub fn new(output_size: impl Into<PerDim<2>>) -> Self {
-        AdaptiveAvgPool2d { output_size: output_size.into().0 }
-    }
-
-    fn settings(&self) -> String {
-        format!("output_size={}", python_size(&self.output_size))
-    }
+/// An output size of one dimension; `None` keeps the input's.
+fn size_or_own(x: &Tensor, size: Option<usize>) -> usize {
+    size.unwrap_or_else(|| x.size(-1))
 }
 
-impl Forward for AdaptiveAvgPool2d {
-    #[track_caller]
-    fn forward(&self, input: &Tensor) -> Tensor {
-        input.adaptive_avg_pool2d(self.output_size.map(Some))
-    }
+adaptive! {
+    /// The means of `[N, C, L]` over windows chosen so that the output has a certain size
+    /// (`torch.nn.AdaptiveAvgPool1d`).
+    AdaptiveAvgPool1d, 1, |x, size| x.adaptive_avg_pool1d(size_or_own(x, size[0]));
+    /// The means of `[N, C, H, W]` over windows chosen so that the output has a certain size
+    /// (`torch.nn.AdaptiveAvgPool2d`).
+    AdaptiveAvgPool2d, 2, |x, size| x.adaptive_avg_pool2d(size);
+    /// The means of `[N, C, D, H, W]` over windows chosen so that the output has a certain size
+    /// (`torch.nn.AdaptiveAvgPool3d`).
+    AdaptiveAvgPool3d, 3, |x, size| x.adaptive_avg_pool3d(size);
+    /// The maxima of `[N, C, L]` over windows chosen so that the output has a certain size
+    /// (`torch.nn.AdaptiveMaxPool1d`).
+    AdaptiveMaxPool1d, 1, |x, size| x.adaptive_max_pool1d(size_or_own(x, size[0])).0;
+    /// The maxima of `[N, C, H, W]` over windows chosen so that the output has a certain size
+    /// (`torch.nn.AdaptiveMaxPool2d`).
+    AdaptiveMaxPool2d, 2, |x, size| x.adaptive_max_pool2d(size).0;
+    /// The maxima of `[N, C, D, H, W]` over windows chosen so that the output has a certain size
+    /// (`torch.nn.AdaptiveMaxPool3d`).
+    AdaptiveMaxPool3d, 3, |x, size| x.adaptive_max_pool3d(size).0;
+}
+
+macro_rules! power_average {
+    ($($(#[$doc:meta])* $name:ident, $op:ident, $dims:literal;)*) => {$(
+        $(#[$doc])*
+        #[derive(Module, Clone, Copy, Debug)]
+        pub struct $name {
+            norm_type: f64,
+            options: PoolOptions<$dims>,
+        }
+
+        impl $name {
+            /// Of power `norm_type`, over the windows of `options` (size, stride, `ceil_mode`).
+            pub fn new(norm_type: f64, options: PoolOptions<$dims>) -> Self {
+                $name { norm_type, options }
+            }
+        }
+
+        impl Forward for $name {
+            #[track_caller]
+            fn forward(&self, input: &Tensor) -> Tensor {
+                input.$op(self.norm_type, self.options)
+            }
+        }
+    )*};
+}
+
+power_average! {
+    /// The p-norm of each window of `[N, C, L]` (`torch.nn.LPPool1d`).
+    LPPool1d, lp_pool1d, 1;
+    /// The p-norm of each window of `[N, C, H, W]` (`torch.nn.LPPool2d`).
+    LPPool2d, lp_pool2d, 2;
+    /// The p-norm of each window of `[N, C, D, H, W]` (`torch.nn.LPPool3d`).
+    LPPool3d, lp_pool3d, 3;
 }

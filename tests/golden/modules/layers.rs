@@ -1,6 +1,7 @@
 //! Modules with parameters or buffers.
 
 use torchrs::nn::{self, Forward};
+use torchrs::ops::ConvTransposeOptions;
 
 use super::{Built, Setup, built};
 use crate::arg::{Arg, Call, Outcome, lacks};
@@ -23,6 +24,31 @@ pub fn build(setup: &Setup) -> Option<Outcome<Built>> {
         }
         "nn.Conv1d" => convolution!(setup, c, Conv1d, 1),
         "nn.Conv2d" => convolution!(setup, c, Conv2d, 2),
+        "nn.Conv3d" => convolution!(setup, c, Conv3d, 3),
+        "nn.ConvTranspose1d" => transposed!(setup, c, ConvTranspose1d, 1),
+        "nn.ConvTranspose2d" => transposed!(setup, c, ConvTranspose2d, 2),
+        "nn.ConvTranspose3d" => transposed!(setup, c, ConvTranspose3d, 3),
+        "nn.BatchNorm3d" => batch_norm!(setup, c, BatchNorm3d),
+        "nn.GroupNorm" => {
+            let (groups, channels) = (c.count(0, "num_groups", 1)?, c.count(1, "num_channels", 1)?);
+            let mut layer = nn::GroupNorm::new(groups, channels).eps(c.float(2, "eps", 1e-5)?);
+            if !c.flag(3, "affine", true)? {
+                layer = layer.no_affine();
+            }
+            if !c.flag(usize::MAX, "bias", true)? {
+                layer = layer.no_bias();
+            }
+            built(setup, layer, forward)
+        }
+        "nn.LocalResponseNorm" => {
+            let (alpha, beta) = (c.float(1, "alpha", 1e-4)?, c.float(2, "beta", 0.75)?);
+            let k = c.float(3, "k", 1.0)?;
+            built(
+                setup,
+                nn::LocalResponseNorm::new(c.count(0, "size", 1)?, alpha, beta, k),
+                forward,
+            )
+        }
         "nn.BatchNorm1d" => batch_norm!(setup, c, BatchNorm1d),
         "nn.BatchNorm2d" => batch_norm!(setup, c, BatchNorm2d),
         "nn.LayerNorm" => {
@@ -101,3 +127,23 @@ macro_rules! batch_norm {
     }};
 }
 use batch_norm;
+
+macro_rules! transposed {
+    ($setup:ident, $c:ident, $class:ident, $dims:literal) => {{
+        let (inputs, outputs) = ($c.count(0, "in_channels", 0)?, $c.count(1, "out_channels", 0)?);
+        let options = ConvTransposeOptions {
+            stride: $c.per_dim::<$dims>(3, "stride", 1)?,
+            padding: $c.per_dim::<$dims>(4, "padding", 0)?,
+            output_padding: $c.per_dim::<$dims>(5, "output_padding", 0)?,
+            groups: $c.count(6, "groups", 1)?,
+            dilation: $c.per_dim::<$dims>(8, "dilation", 1)?,
+        };
+        let size = $c.per_dim::<$dims>(2, "kernel_size", 1)?;
+        let mut layer = nn::$class::new(inputs, outputs, size, options);
+        if !$c.flag(7, "bias", true)? {
+            layer = layer.no_bias();
+        }
+        built($setup, layer, forward)
+    }};
+}
+use transposed;

@@ -2,6 +2,7 @@
 
 mod layers;
 mod recurrent;
+mod spatial;
 mod stateless;
 mod transformer;
 
@@ -159,7 +160,8 @@ pub fn arguments_of(op: &str, entry: &Value) -> Call {
 
 /// Constructs a module of class `setup.op`.
 fn build(setup: &Setup) -> Called<Built> {
-    let tables = [layers::build, stateless::build, recurrent::build, transformer::build];
+    let tables =
+        [layers::build, stateless::build, spatial::build, recurrent::build, transformer::build];
     for table in tables {
         if let Some(built) = table(setup) {
             return built;

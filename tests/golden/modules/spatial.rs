@@ -1,0 +1,138 @@
+//! Modules over images and signals without parameters: pools, padding, resampling.
+
+use torchrs::nn;
+use torchrs::ops::{InterpolateMode, InterpolateOptions, PoolOptions, UnfoldOptions};
+
+use super::layers::forward;
+use super::{Built, Setup, built};
+use crate::arg::{Arg, Call, Outcome, Stop, lacks};
+
+/// Window, stride and padding, from position `i` on.
+fn windows<const D: usize>(c: &Call, i: usize) -> Outcome<PoolOptions<D>> {
+    let mut options = PoolOptions::new(c.per_dim::<D>(i, "kernel_size", 1)?);
+    if !matches!(c.get(i + 1, "stride"), Arg::None) {
+        options.stride = Some(c.per_dim::<D>(i + 1, "stride", 1)?);
+    }
+    Ok(options)
+}
+
+fn max_windows<const D: usize>(c: &Call) -> Outcome<PoolOptions<D>> {
+    if c.flag(4, "return_indices", false)? {
+        return lacks("return_indices");
+    }
+    Ok(PoolOptions {
+        padding: c.per_dim::<D>(2, "padding", 0)?,
+        dilation: c.per_dim::<D>(3, "dilation", 1)?,
+        ceil_mode: c.flag(5, "ceil_mode", false)?,
+        ..windows(c, 0)?
+    })
+}
+
+fn mean_windows<const D: usize>(c: &Call) -> Outcome<PoolOptions<D>> {
+    Ok(PoolOptions {
+        padding: c.per_dim::<D>(2, "padding", 0)?,
+        ceil_mode: c.flag(3, "ceil_mode", false)?,
+        count_include_pad: c.flag(4, "count_include_pad", true)?,
+        divisor_override: c.maybe_int(5, "divisor_override")?.map(|n| n as usize),
+        ..windows(c, 0)?
+    })
+}
+
+/// Output sizes, of which some may be the input's.
+fn sizes<const D: usize>(c: &Call) -> Outcome<[Option<usize>; D]> {
+    match c.get(0, "output_size") {
+        Arg::List(list) if list.len() == D => {
+            let mut out = [None; D];
+            for (out, size) in out.iter_mut().zip(list) {
+                *out = match size {
+                    Arg::None => None,
+                    Arg::Int(n) => Some(*n as usize),
+                    _ => return lacks("this output_size"),
+                };
+            }
+            Ok(out)
+        }
+        _ => Ok(c.per_dim::<D>(0, "output_size", 1)?.map(Some)),
+    }
+}
+
+fn sides<const N: usize>(c: &Call) -> Outcome<[i64; N]> {
+    let list = c.ints(0, "padding")?;
+    match (list.len(), <[i64; N]>::try_from(&list[..])) {
+        (_, Ok(sides)) => Ok(sides),
+        (1, _) => Ok([list[0]; N]),
+        _ => lacks("this padding"),
+    }
+}
+
+macro_rules! table {
+    ($setup:ident, $c:ident; $($class:ident: $make:expr;)*) => {
+        match $setup.op.as_str() {
+            $(concat!("nn.", stringify!($class)) => built($setup, $make, forward),)*
+            _ => lacks(""),
+        }
+    };
+}
+
+pub fn build(setup: &Setup) -> Option<Outcome<Built>> {
+    let c = &setup.args;
+    let value = || c.float(1, "value", 0.0);
+    let build = || {
+        table! { setup, c;
+            MaxPool1d: nn::MaxPool1d::with_options(max_windows(c)?);
+            MaxPool2d: nn::MaxPool2d::with_options(max_windows(c)?);
+            MaxPool3d: nn::MaxPool3d::with_options(max_windows(c)?);
+            AvgPool1d: nn::AvgPool1d::with_options(mean_windows(c)?);
+            AvgPool2d: nn::AvgPool2d::with_options(mean_windows(c)?);
+            AvgPool3d: nn::AvgPool3d::with_options(mean_windows(c)?);
+            AdaptiveAvgPool1d: nn::AdaptiveAvgPool1d::with_sizes(sizes(c)?);
+            AdaptiveAvgPool2d: nn::AdaptiveAvgPool2d::with_sizes(sizes(c)?);
+            AdaptiveAvgPool3d: nn::AdaptiveAvgPool3d::with_sizes(sizes(c)?);
+            AdaptiveMaxPool1d: nn::AdaptiveMaxPool1d::with_sizes(sizes(c)?);
+            AdaptiveMaxPool2d: nn::AdaptiveMaxPool2d::with_sizes(sizes(c)?);
+            AdaptiveMaxPool3d: nn::AdaptiveMaxPool3d::with_sizes(sizes(c)?);
+            LPPool1d: nn::LPPool1d::new(c.float(0, "norm_type", 2.0)?, windows(c, 1)?);
+            LPPool2d: nn::LPPool2d::new(c.float(0, "norm_type", 2.0)?, windows(c, 1)?);
+            LPPool3d: nn::LPPool3d::new(c.float(0, "norm_type", 2.0)?, windows(c, 1)?);
+            ZeroPad1d: nn::ZeroPad1d::new(sides(c)?);
+            ZeroPad2d: nn::ZeroPad2d::new(sides(c)?);
+            ZeroPad3d: nn::ZeroPad3d::new(sides(c)?);
+            ReflectionPad1d: nn::ReflectionPad1d::new(sides(c)?);
+            ReflectionPad2d: nn::ReflectionPad2d::new(sides(c)?);
+            ReflectionPad3d: nn::ReflectionPad3d::new(sides(c)?);
+            ReplicationPad1d: nn::ReplicationPad1d::new(sides(c)?);
+            ReplicationPad2d: nn::ReplicationPad2d::new(sides(c)?);
+            ReplicationPad3d: nn::ReplicationPad3d::new(sides(c)?);
+            CircularPad1d: nn::CircularPad1d::new(sides(c)?);
+            CircularPad2d: nn::CircularPad2d::new(sides(c)?);
+            CircularPad3d: nn::CircularPad3d::new(sides(c)?);
+            ConstantPad1d: nn::ConstantPad1d::new(sides(c)?, value()?);
+            ConstantPad2d: nn::ConstantPad2d::new(sides(c)?, value()?);
+            ConstantPad3d: nn::ConstantPad3d::new(sides(c)?, value()?);
+            PixelShuffle: nn::PixelShuffle::new(c.count(0, "upscale_factor", 1)?);
+            Unflatten: nn::Unflatten::new(c.int(0, "dim", 0)?, c.ints(1, "unflattened_size")?);
+            Unfold: nn::Unfold::new(UnfoldOptions::new(c.per_dim::<2>(0, "kernel_size", 1)?));
+            Upsample: nn::Upsample::new(upsampling(c)?);
+        }
+    };
+    Some(build()).filter(|b| !matches!(b, Err(Stop::NotImplemented(why)) if why.is_empty()))
+}
+
+fn upsampling(c: &Call) -> Outcome<InterpolateOptions> {
+    let mode = match c.text(2, "mode", "nearest")?.as_str() {
+        "nearest" => InterpolateMode::Nearest,
+        "linear" => InterpolateMode::Linear,
+        "bilinear" => InterpolateMode::Bilinear,
+        "bicubic" => InterpolateMode::Bicubic,
+        "trilinear" => InterpolateMode::Trilinear,
+        other => return lacks(other),
+    };
+    let mut options = match c.maybe_float(1, "scale_factor")? {
+        Some(factor) => InterpolateOptions::scale(factor, mode),
+        None => InterpolateOptions::size(c.sizes(0, "size")?, mode),
+    };
+    if !matches!(c.get(3, "align_corners"), Arg::None) {
+        options.align_corners = Some(c.flag(3, "align_corners", false)?);
+    }
+    Ok(options)
+}
