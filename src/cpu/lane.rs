@@ -86,9 +86,11 @@ macro_rules! special_functions {
     ($callback:ident) => {
         $callback! {
             "1 - erf(x)." erfc, "e^(x^2) erfc(x)." erfcx, "Inverse of the error function." erfinv,
+            "Inverse of the normal distribution's function." ndtri,
             "Logarithm of the gamma function's absolute value." lgamma,
             "Derivative of `lgamma`." digamma,
             "Modified Bessel function of order 0." i0, "Modified Bessel function of order 1." i1,
+            "`i0` times e^-|x|." i0e, "`i1` times e^-|x|." i1e,
         }
     };
 }
@@ -268,7 +270,7 @@ macro_rules! float_lane {
         }
 
         impl<const FMA: bool> Special for $Lane<FMA> {
-            float_lane!(@special $Lane, $t, erfc erfcx erfinv lgamma digamma i0 i1);
+            float_lane!(@special $Lane, $t, erfc erfcx erfinv ndtri lgamma digamma i0 i1 i0e i1e);
             #[inline(always)]
             fn zeta(self, q: Self) -> Self {
                 $Lane(special::zeta(self.0 as f64, q.0 as f64) as $t)

@@ -1,7 +1,7 @@
 //! Special functions, which are rare in training: plain scalar f64, also for f32, so that there is one
 //! of each. Relative errors are about 1e-14, but near zeros of the function.
 
-use std::f64::consts::{FRAC_2_SQRT_PI, PI};
+use std::f64::consts::{FRAC_2_SQRT_PI, PI, SQRT_2};
 
 // The system's C library has them; Rust's standard library does not expose them.
 unsafe extern "C" {
@@ -29,25 +29,34 @@ pub fn erfcx(x: f64) -> f64 {
 /// Inverse of the error function.
 pub fn erfinv(x: f64) -> f64 {
     let a = x.abs();
-    if a >= 1.0 || a.is_nan() {
-        return if a == 1.0 { f64::INFINITY.copysign(x) } else { f64::NAN };
-    }
-    // Winitzki's approximation, within 0.2 %, then Halley's steps on whichever of erf(y) = a and
-    // erfc(y) = 1 - a keeps its digits.
-    let log = (-a * a).ln_1p();
-    let b = 2.0 / (PI * 0.147) + 0.5 * log;
-    let mut y = ((b * b - log / 0.147).sqrt() - b).max(0.0).sqrt();
-    for _ in 0..3 {
-        let error = c_erfc(y) - (1.0 - a);
-        let step = error / (FRAC_2_SQRT_PI * (-y * y).exp());
-        y += step / (1.0 - y * step);
-    }
+    let mut y = erfc_inverse(1.0 - a);
     if a < 0.5 {
         // erfc loses small values; one step of Newton on erf(y) by its series.
         let error = a - erf_series(y);
         y += error / (FRAC_2_SQRT_PI * (-y * y).exp());
     }
     y.copysign(x)
+}
+
+/// Inverse of the normal distribution's function.
+pub fn ndtri(p: f64) -> f64 {
+    if p < 0.5 { -SQRT_2 * erfc_inverse(2.0 * p) } else { SQRT_2 * erfc_inverse(2.0 - 2.0 * p) }
+}
+
+/// The y >= 0 with erfc(y) = `c`, for 0 <= c <= 1; else NaN.
+fn erfc_inverse(c: f64) -> f64 {
+    if !(c > 0.0 && c <= 1.0) {
+        return if c == 0.0 { f64::INFINITY } else { f64::NAN };
+    }
+    // Winitzki's approximation, within 0.2 %, then Halley's steps.
+    let log = (c * (2.0 - c)).ln();
+    let b = 2.0 / (PI * 0.147) + 0.5 * log;
+    let mut y = ((b * b - log / 0.147).sqrt() - b).max(0.0).sqrt();
+    for _ in 0..4 {
+        let step = (c_erfc(y) - c) / (FRAC_2_SQRT_PI * (-y * y).exp());
+        y += step / (1.0 - y * step);
+    }
+    y
 }
 
 /// The error function below 1, where its series needs few terms.
@@ -139,8 +148,9 @@ pub fn zeta(s: f64, q: f64) -> f64 {
     sum
 }
 
-/// Modified Bessel function of the first kind and order `ORDER` (0 or 1).
-fn bessel<const ORDER: u32>(x: f64) -> f64 {
+/// Modified Bessel function of the first kind and order `ORDER` (0 or 1) of |x|, in two factors, so that
+/// it overflows no earlier than the result; with `SCALED` times e^-|x|.
+fn bessel<const ORDER: u32, const SCALED: bool>(x: f64) -> f64 {
     let a = x.abs();
     let order = f64::from(ORDER);
     if a <= 30.0 {
@@ -152,9 +162,9 @@ fn bessel<const ORDER: u32>(x: f64) -> f64 {
             k += 1.0;
             term *= z / (k * (k + order));
         }
-        return sum;
+        return if SCALED { sum * (-a).exp() } else { sum };
     }
-    // The asymptotic series in 1 / (8 a), up to its smallest term.
+    // The asymptotic series in 1 / (8 a), which has enough falling terms.
     let (mut term, mut sum, mut k) = (1.0, 1.0f64, 1.0);
     while f64::abs(term) > 1e-17 && k < 40.0 {
         let odd = 2.0 * k - 1.0;
@@ -162,19 +172,29 @@ fn bessel<const ORDER: u32>(x: f64) -> f64 {
         sum += term;
         k += 1.0;
     }
-    // In two factors, so that it overflows no earlier than the result.
+    let scaled = sum / (2.0 * PI * a).sqrt();
     let half = (0.5 * a).exp();
-    half * (half * sum / (2.0 * PI * a).sqrt())
+    if SCALED { scaled } else { half * (half * scaled) }
 }
 
 /// Modified Bessel function of order 0.
 pub fn i0(x: f64) -> f64 {
-    if x.is_nan() { x } else { bessel::<0>(x) }
+    if x.is_nan() { x } else { bessel::<0, false>(x) }
 }
 
 /// Modified Bessel function of order 1.
 pub fn i1(x: f64) -> f64 {
-    if x.is_nan() { x } else { bessel::<1>(x).copysign(x) }
+    if x.is_nan() { x } else { bessel::<1, false>(x).copysign(x) }
+}
+
+/// [`i0`] times e^-|x|.
+pub fn i0e(x: f64) -> f64 {
+    if x.is_nan() { x } else { bessel::<0, true>(x) }
+}
+
+/// [`i1`] times e^-|x|.
+pub fn i1e(x: f64) -> f64 {
+    if x.is_nan() { x } else { bessel::<1, true>(x).copysign(x) }
 }
 
 #[cfg(test)]
@@ -188,7 +208,7 @@ mod tests {
     #[test]
     fn known_values() {
         near(erfcx(0.0), 1.0);
-        near(erfcx(24.999_999), erfcx(25.000_001) * (25.000_001 / 24.999_999));
+        near(erfcx(25.5), (25.5f64 * 25.5).exp() * erfc(25.5));
         near(lgamma(5.0), 24f64.ln());
         near(digamma(1.0), -0.577_215_664_901_532_9);
         near(digamma(0.5), -0.577_215_664_901_532_9 - 2.0 * std::f64::consts::LN_2);
@@ -198,6 +218,9 @@ mod tests {
         near(zeta(2.0, -0.5), zeta(2.0, 0.5) + 4.0);
         near(i0(1.0), 1.266_065_877_752_008_4);
         near(i1(1.0), 0.565_159_103_992_485);
+        near(i1e(40.0), i1(40.0) * (-40f64).exp());
+        near(ndtri(0.975), 1.959_963_984_540_054);
+        near(ndtri(1e-20), -9.262_340_089_798_408);
         near(i0(30.000_000_000_1), i0(30.0) + 1e-10 * i1(30.0));
     }
 

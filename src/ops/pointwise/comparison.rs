@@ -118,6 +118,12 @@ impl Tensor {
         equal | near
     }
 
+    /// True everywhere: all values are real numbers (`torch.isreal`).
+    #[track_caller]
+    pub fn isreal(&self) -> Tensor {
+        Tensor::ones(self.shape(), Dtype::Bool)
+    }
+
     /// True when all values are [close](Self::isclose) (`torch.allclose`).
     ///
     /// # Panics

@@ -45,6 +45,16 @@ crate::pointwise! {
     pub float i1(x) = i1(x);
         grad(g, x, y) { x: select(eq(x, 0.0), g * 0.5, g * (i0(x) - y / x)) }
 
+    /// [`i0`](Self::i0) times e^-|x| (`torch.special.i0e`).
+    pub float i0e(x) = i0e(x);
+        grad(g, x, y) { x: g * (i1e(x) - sign(x) * y) }
+
+    /// [`i1`](Self::i1) times e^-|x| (`torch.special.i1e`).
+    pub float i1e(x) = i1e(x);
+        grad(g, x, y) {
+            x: select(eq(x, 0.0), g * 0.5, g * (i0e(x) - y * (sign(x) + 1.0 / x))),
+        }
+
     /// Entropy -x log(x) of a probability, minus infinity below 0 (`torch.special.entr`).
     pub float entr(x)
         = select(lt(x, 0.0), -INFINITY, select(eq(x, 0.0), 0.0, -(x * log(x))));
@@ -55,6 +65,11 @@ crate::pointwise! {
     pub float ndtr(x) = 0.5 * erfc(x * -FRAC_1_SQRT_2);
         grad(g, x) { x: g * 0.398_942_280_401_432_7 * exp(-0.5 * x * x) }
 
+    /// Inverse of [`ndtr`](Self::ndtr) (`torch.special.ndtri`).
+    pub float ndtri(x) = ndtri(x);
+        grad(g, y) { x: g * 2.506_628_274_631_000_7 * exp(0.5 * y * y) }
+        sample { x: 0.05..0.95 }
+
     /// Logarithm of [`ndtr`](Self::ndtr), exact where that is small (`torch.special.log_ndtr`).
     pub float log_ndtr(x)
         = select(
@@ -63,6 +78,17 @@ crate::pointwise! {
             log1p(-0.5 * erfc(x * FRAC_1_SQRT_2))
         );
         grad(g, x) { x: g * 0.797_884_560_802_865_4 / erfcx(x * -FRAC_1_SQRT_2) }
+
+    /// Length of the hypotenuse, sqrt(x^2 + other^2) without overflow (`torch.hypot`).
+    pub float hypot / hypot_ (x, other)
+        = select(
+            eq(maximum(abs(x), abs(other)), 0.0) | eq(maximum(abs(x), abs(other)), INFINITY),
+            maximum(abs(x), abs(other)),
+            maximum(abs(x), abs(other))
+                * sqrt(1.0 + minimum(abs(x), abs(other)) / maximum(abs(x), abs(other))
+                    * (minimum(abs(x), abs(other)) / maximum(abs(x), abs(other))))
+        );
+        grad(g, x, other, y) { x: g * (x / y), other: g * (other / y) }
 
     /// Angle of the point with ordinate `x` and abscissa `other` (`torch.atan2`).
     pub float atan2 / atan2_ (x, other) = atan2(x, other);
@@ -121,6 +147,20 @@ impl Tensor {
         let factor = if n % 2 == 1 { factorial } else { -factorial };
         let order = f64::from(n) + 1.0;
         apply(&rows::zeta, &[order.into(), self.into()], &[]) * factor
+    }
+
+    /// Logarithm of the multivariate gamma function of dimension `p`
+    /// (`torch.special.multigammaln`, `torch.mvlgamma`):
+    /// `p (p - 1) / 4 log(pi)` and the sum of `lgamma(x - j / 2)` over j below p.
+    #[track_caller]
+    pub fn mvlgamma(&self, p: u32) -> Tensor {
+        if p == 0 {
+            throw(Error::argument("mvlgamma", "p", "0; must be at least 1"));
+        }
+        let dimension = f64::from(p);
+        let constant = dimension * (dimension - 1.0) / 4.0 * std::f64::consts::PI.ln();
+        let sum = (1..p).fold(self.lgamma(), |sum, j| sum + (self - 0.5 * f64::from(j)).lgamma());
+        sum + constant
     }
 
     /// In-place form of [`polygamma`](Self::polygamma).

@@ -34,13 +34,19 @@ pub fn fill(t: &mut Table) {
         xlogy bitwise_left_shift bitwise_right_shift float_power;
         mul_ eq_ ne_ lt_ le_ gt_ ge_ remainder_ floor_divide_ logical_and_ logical_or_
         logical_xor_ bitwise_and_ bitwise_or_ bitwise_xor_ fmod_ atan2_ copysign_ xlogy_ ldexp_
-        nextafter_ float_power_
+        nextafter_ float_power_ hypot_ gcd_ heaviside_ bitwise_left_shift_ bitwise_right_shift_
     }
     // PyTorch takes tensors only.
     tensors! { t:
         maximum minimum logical_and logical_or logical_xor atan2 fmax fmin logaddexp logaddexp2 gcd
-        lcm heaviside ldexp nextafter
+        lcm heaviside ldexp nextafter hypot
     }
+    t.op("special.xlogy", |c| Ok(c.tensor(0, "input")?.xlogy(c.operand(1, "other")?)));
+    t.op("special.zeta", |c| Ok(c.tensor(0, "input")?.zeta(c.operand(1, "other")?)));
+    t.op("lcm_", |c| {
+        let x = c.tensor(0, "input")?;
+        Ok(x.copy_(&x.lcm(c.operand(1, "other")?)).clone())
+    });
     t.op("special.xlog1py", |c| Ok(c.tensor(0, "input")?.xlog1py(c.operand(1, "other")?)));
     t.op("true_divide", |c| Ok(c.tensor(0, "input")?.div(c.operand(1, "other")?)));
     t.op("true_divide_", |c| Ok(c.tensor(0, "input")?.div_(c.operand(1, "other")?).clone()));
@@ -106,6 +112,9 @@ fn reversed(t: &mut Table) {
     t.op("__radd__", move |c| both(c).map(|(x, other)| x + other));
     t.op("__rmul__", move |c| both(c).map(|(x, other)| x * other));
     t.op("__rmatmul__", move |c| both(c).map(|(x, other)| other.matmul(&x)));
+    t.op("__rand__", move |c| both(c).map(|(x, other)| x & other));
+    t.op("__ror__", move |c| both(c).map(|(x, other)| x | other));
+    t.op("__rxor__", move |c| both(c).map(|(x, other)| x ^ other));
     t.op("__rmod__", move |c| both(c).map(|(x, other)| other.remainder(&x)));
 }
 

@@ -13,7 +13,7 @@ macro_rules! methods {
 pub fn fill(t: &mut Table) {
     methods! { t:
         abs acos acosh angle asin asinh atan atanh ceil cos cosh deg2rad digamma erf erfc erfinv exp
-        exp2 expm1 floor frac i0 isfinite isinf isnan isneginf isposinf lgamma log log10 log1p log2
+        exp2 expm1 floor frac i0 isfinite isinf isnan isneginf isposinf isreal lgamma log log10 log1p log2
         logical_not neg positive rad2deg reciprocal rsqrt sigmoid sign signbit sin sinc sinh sqrt
         square tan tanh trunc bitwise_not;
         abs_ acos_ acosh_ asin_ asinh_ atan_ atanh_ ceil_ cos_ cosh_ deg2rad_ digamma_ erf_ erfc_
@@ -21,6 +21,12 @@ pub fn fill(t: &mut Table) {
         neg_ rad2deg_ reciprocal_ rsqrt_ sigmoid_ sign_ sin_ sinc_ sinh_ sqrt_ square_ tan_ tanh_
         trunc_ bitwise_not_
     }
+    synonyms(t);
+    t.op("special.i0e", |c| Ok(c.tensor(0, "input")?.i0e()));
+    t.op("special.i1", |c| Ok(c.tensor(0, "input")?.i1()));
+    t.op("special.i1e", |c| Ok(c.tensor(0, "input")?.i1e()));
+    t.op("special.ndtri", |c| Ok(c.tensor(0, "input")?.ndtri()));
+    t.op("mvlgamma", |c| Ok(c.tensor(0, "input")?.mvlgamma(c.count(1, "p", 1)? as u32)));
     t.op("special.entr", |c| Ok(c.tensor(0, "input")?.entr()));
     t.op("special.ndtr", |c| Ok(c.tensor(0, "input")?.ndtr()));
     t.op("special.log_ndtr", |c| Ok(c.tensor(0, "input")?.log_ndtr()));
@@ -35,6 +41,10 @@ pub fn fill(t: &mut Table) {
     t.op("round_", |c| {
         let x = c.tensor(0, "input")?;
         Ok(x.round_decimals_(c.int(usize::MAX, "decimals", 0)? as i32).clone())
+    });
+    t.op("logit_", |c| {
+        let x = c.tensor(0, "input")?;
+        Ok(x.copy_(&x.clone_contiguous().logit(c.maybe_float(1, "eps")?)).clone())
     });
     t.op("logit", |c| Ok(c.tensor(0, "input")?.logit(c.maybe_float(1, "eps")?)));
     t.op("nan_to_num", |c| {
@@ -52,4 +62,38 @@ pub fn fill(t: &mut Table) {
     t.op("polygamma_", |c| {
         Ok(c.tensor(0, "input")?.polygamma_(c.count(1, "n", 0)? as u32).clone())
     });
+}
+
+/// Other names of the same functions.
+fn synonyms(t: &mut Table) {
+    macro_rules! synonyms {
+        ($($name:literal $inplace:literal $method:ident $method_:ident)*) => {$(
+            t.op($name, |c| Ok(c.tensor(0, "input")?.$method()));
+            t.op($inplace, |c| Ok(c.tensor(0, "input")?.$method_().clone()));
+        )*};
+    }
+    synonyms! {
+        "absolute" "absolute_" abs abs_
+        "arccos" "arccos_" acos acos_
+        "arccosh" "arccosh_" acosh acosh_
+        "arcsin" "arcsin_" asin asin_
+        "arcsinh" "arcsinh_" asinh asinh_
+        "arctan" "arctan_" atan atan_
+        "arctanh" "arctanh_" atanh atanh_
+        "fix" "fix_" trunc trunc_
+        "negative" "negative_" neg neg_
+    }
+    macro_rules! special {
+        ($($name:literal $method:ident)*) => {
+            $(t.op($name, |c| Ok(c.tensor(0, "input")?.$method()));)*
+        };
+    }
+    special! {
+        "special.digamma" digamma "special.psi" digamma "special.erf" erf "special.erfc" erfc
+        "special.erfinv" erfinv "special.exp2" exp2 "special.expit" sigmoid "special.expm1" expm1
+        "special.gammaln" lgamma "special.i0" i0 "special.log1p" log1p "special.round" round
+        "special.sinc" sinc "relu" relu "nn.functional.sigmoid" sigmoid "nn.functional.tanh" tanh
+        "selu" selu
+    }
+    t.op("relu_", |c| Ok(c.tensor(0, "input")?.relu_().clone()));
 }
