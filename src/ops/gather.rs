@@ -18,7 +18,7 @@ use crate::{Dtype, Tensor};
 
 /// Where the elements of an indexed tensor (dense, of shape `whole`) and of the tensor beside the
 /// index (dense, of shape `beside`) are, for each place of the index.
-struct Places<'a> {
+pub(super) struct Places<'a> {
     index: &'a [i64],
     /// Rows of the index: (size, stride) of its outer dimensions in the indexed tensor, where the
     /// stride along `dim` is 0, and in the other one.
@@ -32,7 +32,12 @@ struct Places<'a> {
 
 impl<'a> Places<'a> {
     /// `index` is dense and checked.
-    fn new(index: &'a Tensor, d: usize, whole: &[usize], beside: &[usize]) -> Places<'a> {
+    pub(super) fn new(
+        index: &'a Tensor,
+        d: usize,
+        whole: &[usize],
+        beside: &[usize],
+    ) -> Places<'a> {
         // SAFETY: dense i64 by `checked_index`.
         let all = unsafe { index.as_slice::<i64>() };
         let Some(last) = index.dim().checked_sub(1) else {
@@ -58,7 +63,7 @@ impl<'a> Places<'a> {
 
     /// Calls `f(place in the indexed tensor, place beside)` for the index's rows of `rows`.
     #[inline(always)]
-    fn each(&self, rows: std::ops::Range<usize>, mut f: impl FnMut(usize, usize)) {
+    pub(super) fn each(&self, rows: std::ops::Range<usize>, mut f: impl FnMut(usize, usize)) {
         let (n, step) = self.inner;
         let (mut whole, mut beside) =
             (Walk::new(&self.whole, rows.start), Walk::new(&self.beside, rows.start));
@@ -72,14 +77,20 @@ impl<'a> Places<'a> {
         }
     }
 
-    fn rows(&self) -> usize {
+    pub(super) fn rows(&self) -> usize {
         self.index.len().checked_div(self.inner.0).unwrap_or(0)
     }
 }
 
 /// Throws unless `index` has the tensor's number of dimensions and is nowhere larger than `limits`.
 #[track_caller]
-fn check(op: &str, x: &Tensor, d: usize, index: &Tensor, src: Option<&Tensor>) -> Tensor {
+pub(super) fn check(
+    op: &str,
+    x: &Tensor,
+    d: usize,
+    index: &Tensor,
+    src: Option<&Tensor>,
+) -> Tensor {
     let fits = |whole: &Tensor, free: Option<usize>| {
         let sizes = index.shape().iter().zip(whole.shape()).enumerate();
         index.dim() == whole.dim() && sizes.into_iter().all(|(k, (i, n))| Some(k) == free || i <= n)

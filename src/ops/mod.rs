@@ -9,28 +9,37 @@ mod checks;
 mod compute;
 mod conv;
 mod cross_entropy;
+mod diagonal;
 mod embedding;
 mod gather;
 mod index;
 mod index_select;
+mod joining;
 mod layer_norm;
+mod lookup;
 mod masked;
 mod matmul;
 mod max_pool;
+mod numbers;
 pub mod pointwise;
 pub mod random;
 mod reduce;
 #[cfg(test)]
 mod samples;
 mod scan;
+mod scatter_reduce;
 mod softmax;
 mod sort;
+mod statistics;
 mod triangular;
 pub mod views;
 
 pub use conv::{Conv1dOptions, Conv2dOptions, ConvOptions};
 pub use cross_entropy::{CrossEntropyOptions, NllLossOptions, Reduction};
+pub use joining::Indexing;
 pub use max_pool::Pool2dOptions;
+pub use scatter_reduce::ScatterReduce;
+pub use sort::{Interpolation, Unique};
 
 /// The samples of all ops that have a file of their own, for [`checks`].
 #[cfg(test)]
@@ -42,6 +51,7 @@ fn all_samples() -> Vec<samples::OpSample> {
         cat::samples,
         conv::samples,
         cross_entropy::samples,
+        diagonal::samples,
         embedding::samples,
         gather::samples,
         index::samples,
@@ -53,6 +63,7 @@ fn all_samples() -> Vec<samples::OpSample> {
         random::samples,
         reduce::samples,
         scan::samples,
+        scatter_reduce::samples,
         softmax::samples,
         sort::samples,
         triangular::samples,

@@ -130,8 +130,7 @@ fn output(
         let strides = entry["stride"].as_array().into_iter().flatten();
         let strides: Vec<i64> = strides.filter_map(Value::as_i64).collect();
         let differ = strides.len() == got.dim()
-            && (0..got.dim())
-                .any(|d| got.shape()[d] > 1 && got.strides()[d] as i64 != strides[d]);
+            && (0..got.dim()).any(|d| got.shape()[d] > 1 && got.strides()[d] as i64 != strides[d]);
         if differ && got.numel() > 0 {
             return Err(format!("{name}: strides {:?}, expected {strides:?}", got.strides()));
         }

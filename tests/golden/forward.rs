@@ -42,11 +42,7 @@ pub fn run(table: &Table, case: &Case) -> Outcome {
 }
 
 /// Makes the call; the inner result is the library's.
-fn call(
-    table: &Table,
-    case: &Case,
-    inputs: &Named,
-) -> Result<Result<Arg, torchrs::Error>, Stop> {
+fn call(table: &Table, case: &Case, inputs: &Named) -> Result<Result<Arg, torchrs::Error>, Stop> {
     let Arg::List(mut args) = case.decode(&case.json["args"], inputs) else {
         panic!("args is a list");
     };
@@ -73,9 +69,7 @@ fn call(
         Err(error) => Ok(Err(error)),
         Ok(Err(stop)) => Err(stop),
         // An argument that is ignored may be what the error is about.
-        Ok(Ok(_)) if unused.is_some() => {
-            Err(Stop::NotImplemented(unused.expect("just checked")))
-        }
+        Ok(Ok(_)) if unused.is_some() => Err(Stop::NotImplemented(unused.expect("just checked"))),
         Ok(Ok(result)) => Ok(Ok(target.map_or(result, Arg::Tensor))),
     }
 }
@@ -105,9 +99,10 @@ fn check(case: &Case, got: &Arg, inputs: &Named) -> Result<(), String> {
             }
         }
     }
-    for (what, key, leaves) in
-        [("second derivative", "grad", inputs), ("derivative by cotangent", "grad_cot", &cotangents)]
-    {
+    for (what, key, leaves) in [
+        ("second derivative", "grad", inputs),
+        ("derivative by cotangent", "grad_cot", &cotangents),
+    ] {
         let Some(want) = second.get(key).and_then(Value::as_object) else { continue };
         let names: Vec<&String> = want.keys().filter(|n| leaves.contains_key(*n)).collect();
         let wrt: Vec<&Tensor> = names.iter().map(|n| &leaves[*n]).collect();

@@ -76,7 +76,9 @@ impl Report {
                 c.passed, c.wrong, c.missing, c.skipped
             );
             let shown = if self.verbose { 200 } else { 2 };
-            for note in c.notes.iter().filter(|n| self.verbose || n.starts_with("wrong")).take(shown) {
+            for note in
+                c.notes.iter().filter(|n| self.verbose || n.starts_with("wrong")).take(shown)
+            {
                 println!("    {}", note.chars().take(400).collect::<String>());
             }
             if c.wrong > 0 || (c.missing_core > 0 && !known.contains(op.as_str())) {
