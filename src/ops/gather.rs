@@ -64,6 +64,9 @@ impl<'a> Places<'a> {
     /// Calls `f(place in the indexed tensor, place beside)` for the index's rows of `rows`.
     #[inline(always)]
     pub(super) fn each(&self, rows: std::ops::Range<usize>, mut f: impl FnMut(usize, usize)) {
+        if rows.is_empty() {
+            return;
+        }
         let (n, step) = self.inner;
         let (mut whole, mut beside) =
             (Walk::new(&self.whole, rows.start), Walk::new(&self.beside, rows.start));
@@ -140,6 +143,12 @@ impl Tensor {
     /// Throws when the index does not fit the tensor, is not of integers or is out of range.
     #[track_caller]
     pub fn gather(&self, dim: i64, index: &Tensor) -> Tensor {
+        // A number counts as a list of one.
+        match (self.dim(), index.dim()) {
+            (0, 1) => return self.unsqueeze(0).gather(dim, index),
+            (1, 0) => return self.gather(dim, &index.unsqueeze(0)).squeeze_dim(0),
+            _ => {}
+        }
         let d = self.normalize_dim("gather", dim);
         let index = check("gather", self, d, index, None);
         let out = Tensor::empty(index.shape(), self.dtype());
@@ -165,7 +174,7 @@ impl Tensor {
     }
 
     /// Elements picked along `dim`, index and tensor broadcast against each other elsewhere
-    /// (`torch.take_along_dim`): takes the result of `argsort` or `argmax_dim(.., true)`.
+    /// (`torch.take_along_dim`); negative indices count from the end. Takes the result of `argsort` or `argmax_dim(.., true)`.
     ///
     /// # Panics
     /// Throws when they do not broadcast, or the index is out of range.
@@ -193,6 +202,8 @@ impl Tensor {
             shape.clone()
         };
         let (from, to) = (with(self.shape().get(d)), with(index.shape().get(d)));
+        let n = from.get(d).copied().unwrap_or(1);
+        let index = index.lt(0i64).where_(&index.add(n), index);
         self.expand(&from).gather(dim, &index.expand(&to))
     }
 

@@ -38,6 +38,7 @@ pub use conv::{Conv1dOptions, Conv2dOptions, ConvOptions};
 pub use cross_entropy::{CrossEntropyOptions, NllLossOptions, Reduction};
 pub use joining::Indexing;
 pub use max_pool::Pool2dOptions;
+pub use reduce::MatrixNorm;
 pub use scatter_reduce::ScatterReduce;
 pub use sort::{Interpolation, Unique};
 

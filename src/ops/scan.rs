@@ -229,6 +229,20 @@ macro_rules! running {
 }
 running! { cummax ge "largest"; cummin le "smallest"; }
 
+impl Tensor {
+    /// In-place form of [`cumsum`](Self::cumsum) (`torch.Tensor.cumsum_`).
+    #[track_caller]
+    pub fn cumsum_(&self, dim: i64) -> &Tensor {
+        self.copy_(&self.cumsum(dim))
+    }
+
+    /// In-place form of [`cumprod`](Self::cumprod) (`torch.Tensor.cumprod_`).
+    #[track_caller]
+    pub fn cumprod_(&self, dim: i64) -> &Tensor {
+        self.copy_(&self.clone_contiguous().cumprod(dim))
+    }
+}
+
 /// The gradient by the recurrence in the head comment, one slice at a time.
 fn cumprod_backward(x: &Tensor, g: &Tensor, dim: i64) -> Tensor {
     if x.dim() == 0 || x.numel() == 0 {

@@ -167,7 +167,13 @@ impl Tensor {
         reduce: ScatterReduce,
         include_self: bool,
     ) -> &Tensor {
-        self.copy_(&self.scatter_reduce(dim, index, source, reduce, include_self))
+        self.copy_(&self.clone_contiguous().scatter_reduce(
+            dim,
+            index,
+            source,
+            reduce,
+            include_self,
+        ))
     }
 
     /// [`scatter_reduce`](Self::scatter_reduce) of whole slices: entry `i` of dimension `dim` of
@@ -204,7 +210,7 @@ impl Tensor {
         reduce: ScatterReduce,
         include_self: bool,
     ) -> &Tensor {
-        self.copy_(&self.index_reduce(dim, index, source, reduce, include_self))
+        self.copy_(&self.clone_contiguous().index_reduce(dim, index, source, reduce, include_self))
     }
 }
 

@@ -477,13 +477,14 @@ fn quantile(
         throw(Error::argument(op, "q", "must lie between 0 and 1"));
     }
     let d = x.normalize_dim(op, dim);
+    let keepdim = keepdim && x.dim() > 0;
     let x = if x.dim() == 0 { x.unsqueeze(0) } else { x.clone() };
     let sorted = x.movedim(d as i64, -1).sort(-1, false).0;
     let nan = sorted.detach().isnan();
     let n = sorted.size(-1) as i64;
     let valid = nan.logical_not().sum_dim(&[-1], true);
     let last = if op == "nanquantile" { valid } else { valid.full_like(n) } - 1i64;
-    let place = &last.maximum(0i64).to_dtype(x.dtype()) * &q.detach().ravel();
+    let place = &last.maximum(0i64).to_dtype(x.dtype()) * &q.ravel();
     let place = match interpolation {
         Interpolation::Lower => place.floor(),
         Interpolation::Higher => place.ceil(),

@@ -215,7 +215,7 @@ impl Tensor {
     /// In-place form of [`renorm`](Self::renorm) (`torch.Tensor.renorm_`).
     #[track_caller]
     pub fn renorm_(&self, p: f64, dim: i64, maxnorm: f64) -> &Tensor {
-        self.copy_(&self.renorm(p, dim, maxnorm))
+        self.copy_(&self.clone_contiguous().renorm(p, dim, maxnorm))
     }
 
     /// Covariances of the variables in the rows, over observations in the columns, with the divisor
@@ -246,7 +246,7 @@ impl Tensor {
                     format!("{} {:?} for {observations} observations", w.dtype(), w.shape()),
                 ));
             }
-            w.to_dtype(x.dtype())
+            w.clone()
         };
         let fweights = fweights.map(|w| checked("fweights", w, true));
         let aweights = aweights.map(|w| checked("aweights", w, false));
@@ -262,7 +262,7 @@ impl Tensor {
             _ => &total - correction,
         };
         let centred = &x - mean;
-        let cov = (&centred * &weights).matmul(&centred.t()) / divisor.clamp_min(0.0);
+        let cov = (&centred * &weights).matmul(&centred.t()) / divisor.clamp_min(0i64);
         cov.squeeze()
     }
 

@@ -228,6 +228,10 @@ impl Tensor {
                     x = x.unsqueeze(d).narrow(d, 0, usize::from(whole));
                     (1, None)
                 }
+                Index::Of(number) if number.dtype().is_integral() && number.dim() == 0 => {
+                    x = x.select(d, number.item_i64());
+                    continue;
+                }
                 Index::Of(list) if list.dtype() == Dtype::Bool && list.dim() == 0 => {
                     x = x.unsqueeze(d);
                     (1, Some(list.reshape_to(&[1])))

@@ -1,6 +1,6 @@
 //! Ops of group `reduction`.
 
-use torchrs::ops::{Interpolation, Unique};
+use torchrs::ops::{Interpolation, MatrixNorm, Unique};
 use torchrs::{Dtype, Operand, Scalar, Tensor};
 
 use super::Table;
@@ -133,6 +133,22 @@ fn order(c: &Call, i: usize, name: &str) -> Outcome<f64> {
     }
 }
 
+/// The order of a matrix norm; those of singular values are not here.
+fn matrix_order(c: &Call, default: &str) -> Outcome<MatrixNorm> {
+    let order = match c.get(1, "ord") {
+        Arg::Int(_) | Arg::Float(_) => c.float(1, "ord", 0.0)?,
+        _ if c.text(1, "ord", default)? == "fro" => return Ok(MatrixNorm::Frobenius),
+        other => return lacks(format!("order {other:?}")),
+    };
+    Ok(match order {
+        1.0 => MatrixNorm::LargestColumn,
+        -1.0 => MatrixNorm::SmallestColumn,
+        f64::INFINITY => MatrixNorm::LargestRow,
+        f64::NEG_INFINITY => MatrixNorm::SmallestRow,
+        _ => return lacks(format!("order {order}")),
+    })
+}
+
 fn norms(t: &mut Table) {
     t.op("norm", |c| {
         let (x, _) = converted(c)?;
@@ -141,6 +157,28 @@ fn norms(t: &mut Table) {
     t.op("linalg.vector_norm", |c| {
         let (x, _) = converted(c)?;
         Ok(x.norm_dim(order(c, 1, "ord")?, &dims(c, 2)?, keepdim(c, 3)?))
+    });
+    t.op("linalg.matrix_norm", |c| {
+        let (x, _) = converted(c)?;
+        let dims = c.maybe_ints(2, "dim")?.unwrap_or(vec![-2, -1]);
+        let dims = dims.try_into().or_else(|_| lacks("not two dimensions"))?;
+        Ok(x.matrix_norm(matrix_order(c, "fro")?, dims, keepdim(c, 3)?))
+    });
+    t.op("linalg.norm", |c| {
+        let (x, _) = converted(c)?;
+        let (dims, keepdim) = (c.maybe_ints(2, "dim")?, keepdim(c, 3)?);
+        let by_name = matches!(c.get(1, "ord"), Arg::Str(_));
+        let given = !matches!(c.get(1, "ord"), Arg::None);
+        let matrix = match &dims {
+            Some(dims) => dims.len() == 2 && given,
+            None => x.dim() == 2 && given,
+        };
+        if matrix || by_name {
+            let dims = dims.unwrap_or(vec![-2, -1]);
+            let dims = dims.try_into().or_else(|_| lacks("not two dimensions"))?;
+            return Ok(x.matrix_norm(matrix_order(c, "fro")?, dims, keepdim));
+        }
+        Ok(x.norm_dim(c.float(1, "ord", 2.0)?, &dims.unwrap_or_default(), keepdim))
     });
     t.op("dist", |c| Ok(x(c)?.dist(c.tensor(1, "other")?, c.float(2, "p", 2.0)?)));
     t.op("cdist", |c| {
@@ -169,13 +207,11 @@ fn scans(t: &mut Table) {
         Ok(finished(x.cumprod(c.int(1, "dim", 0)?), dtype))
     });
     t.op("cumsum_", |c| {
-        let (y, _) = converted(c)?;
-        Ok(x(c)?.copy_(&y.cumsum(c.int(1, "dim", 0)?)).clone())
+        // The result has the tensor's own type, whatever the sums are in.
+        c.maybe_dtype(usize::MAX, "dtype")?;
+        Ok(x(c)?.cumsum_(c.int(1, "dim", 0)?).clone())
     });
-    t.op("cumprod_", |c| {
-        let (y, _) = converted(c)?;
-        Ok(x(c)?.copy_(&y.cumprod(c.int(1, "dim", 0)?)).clone())
-    });
+    t.op("cumprod_", |c| Ok(x(c)?.cumprod_(c.int(1, "dim", 0)?).clone()));
     t.op("logcumsumexp", |c| Ok(x(c)?.logcumsumexp(c.int(1, "dim", 0)?)));
     t.any("cummax", |c| Ok(pair(x(c)?.cummax(c.int(1, "dim", 0)?))));
     t.any("cummin", |c| Ok(pair(x(c)?.cummin(c.int(1, "dim", 0)?))));

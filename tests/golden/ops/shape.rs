@@ -51,13 +51,11 @@ fn views(t: &mut Table) {
     });
     t.op("as_strided", |c| {
         let input = x(c)?;
-        // PyTorch's offset is the storage's; these inputs start where theirs does.
-        let offset = c.count(3, "storage_offset", 0)?.saturating_sub(input.storage_offset());
+        let offset = own_offset(c, input, 3)?;
         Ok(input.as_strided(&c.sizes(1, "size")?, &strides(c, 2)?, offset))
     });
     t.op("as_strided_scatter", |c| {
-        let (source, offset) = (c.tensor(1, "src")?, c.count(4, "storage_offset", 0)?);
-        let offset = offset.saturating_sub(x(c)?.storage_offset());
+        let (source, offset) = (c.tensor(1, "src")?, own_offset(c, x(c)?, 4)?);
         let shape: Vec<usize> = c.ints(2, "size")?.into_iter().map(|n| n as usize).collect();
         Ok(x(c)?.as_strided_scatter(source, &shape, &strides(c, 3)?, offset))
     });
@@ -70,6 +68,11 @@ fn views(t: &mut Table) {
     t.op("unflatten", |c| Ok(x(c)?.unflatten(c.int(1, "dim", 0)?, &c.ints(2, "sizes")?)));
     t.op("ravel", |c| Ok(x(c)?.ravel()));
     t.op("narrow", |c| {
+        if let Arg::Tensor(start) = c.get(2, "start")
+            && start.dtype() == Dtype::Bool
+        {
+            return Err(crate::arg::Stop::Unwritable("a truth value for a number".into()));
+        }
         let (dim, start) = (c.int(1, "dim", 0)?, c.int(2, "start", 0)?);
         let n = x(c)?.size(dim) as i64;
         let start = if start < 0 && start >= -n { start + n } else { start };
@@ -116,6 +119,17 @@ fn expanded(c: &Call) -> Outcome<Vec<usize>> {
         n => n as usize,
     };
     Ok(sizes.iter().enumerate().map(size).collect())
+}
+
+/// PyTorch's offset is the storage's, the library's is from the tensor's first element.
+fn own_offset(c: &Call, input: &Tensor, i: usize) -> Outcome<usize> {
+    match c.maybe_int(i, "storage_offset")? {
+        None => Ok(0),
+        Some(offset) => match usize::try_from(offset - input.storage_offset() as i64) {
+            Ok(offset) => Ok(offset),
+            Err(_) => lacks("a view that starts before its tensor"),
+        },
+    }
 }
 
 fn strides(c: &Call, i: usize) -> Outcome<Vec<isize>> {
