@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use smallvec::smallvec;
 
 use super::node::{BackwardCtx, Edge, Grads, Node};
-use super::record::{Saver, new_node};
+use super::record::{Saver, new_node, record};
 use super::{is_grad_enabled, will_record};
 use crate::Tensor;
 use crate::error::{Error, throw};
@@ -160,10 +160,18 @@ pub(crate) fn scatter_into_base(grad: &Tensor, base: &Layout, view: &Layout) -> 
     let result = like_base(grad, base);
     result.fill_(0.0);
     let slice = result.as_strided(&view.shape, &view.strides, view.offset - base.offset);
-    if view.may_overlap_itself() {
-        slice.add_overlapping(grad);
-    } else {
+    if !view.may_overlap_itself() {
         slice.copy_(grad);
+        return result;
     }
-    result
+    slice.add_overlapping(&grad.detach());
+    let (base, view) = (base.clone(), view.clone());
+    record("as_strided_backward", &[grad], result, |_| {
+        move |ctx: &BackwardCtx| {
+            let g = ctx.grad(0);
+            let dense = like_base(&g, &base);
+            dense.copy_(&g);
+            smallvec![Some(dense.as_strided(&view.shape, &view.strides, view.offset - base.offset))]
+        }
+    })
 }

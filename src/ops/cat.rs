@@ -190,13 +190,13 @@ impl Tensor {
     /// tensor is rolled as one list.
     ///
     /// # Panics
-    /// Throws when the lists differ in length, or a dimension is out of range.
+    /// Throws when there are no shifts, the lists differ in length, or a dimension is out of range.
     #[track_caller]
     pub fn roll(&self, shifts: &[i64], dims: &[i64]) -> Tensor {
         if dims.is_empty() && shifts.len() == 1 {
             return self.reshape([-1]).roll(shifts, &[0]).reshape_to(self.shape());
         }
-        if shifts.len() != dims.len() {
+        if shifts.len() != dims.len() || shifts.is_empty() {
             throw(Error::argument(
                 "roll",
                 "shifts",
@@ -213,7 +213,7 @@ impl Tensor {
                 out = Tensor::cat(&[tail, head], dim);
             }
         }
-        if dims.is_empty() { out.clone_contiguous() } else { out }
+        out
     }
 }
 

@@ -18,7 +18,7 @@ use crate::{Dtype, Tensor};
 
 /// Where the elements of an indexed tensor (dense, of shape `whole`) and of the tensor beside the
 /// index (dense, of shape `beside`) are, for each place of the index.
-struct Places<'a> {
+pub(super) struct Places<'a> {
     index: &'a [i64],
     /// Rows of the index: (size, stride) of its outer dimensions in the indexed tensor, where the
     /// stride along `dim` is 0, and in the other one.
@@ -32,7 +32,12 @@ struct Places<'a> {
 
 impl<'a> Places<'a> {
     /// `index` is dense and checked.
-    fn new(index: &'a Tensor, d: usize, whole: &[usize], beside: &[usize]) -> Places<'a> {
+    pub(super) fn new(
+        index: &'a Tensor,
+        d: usize,
+        whole: &[usize],
+        beside: &[usize],
+    ) -> Places<'a> {
         // SAFETY: dense i64 by `checked_index`.
         let all = unsafe { index.as_slice::<i64>() };
         let Some(last) = index.dim().checked_sub(1) else {
@@ -58,7 +63,10 @@ impl<'a> Places<'a> {
 
     /// Calls `f(place in the indexed tensor, place beside)` for the index's rows of `rows`.
     #[inline(always)]
-    fn each(&self, rows: std::ops::Range<usize>, mut f: impl FnMut(usize, usize)) {
+    pub(super) fn each(&self, rows: std::ops::Range<usize>, mut f: impl FnMut(usize, usize)) {
+        if rows.is_empty() {
+            return;
+        }
         let (n, step) = self.inner;
         let (mut whole, mut beside) =
             (Walk::new(&self.whole, rows.start), Walk::new(&self.beside, rows.start));
@@ -72,14 +80,20 @@ impl<'a> Places<'a> {
         }
     }
 
-    fn rows(&self) -> usize {
+    pub(super) fn rows(&self) -> usize {
         self.index.len().checked_div(self.inner.0).unwrap_or(0)
     }
 }
 
 /// Throws unless `index` has the tensor's number of dimensions and is nowhere larger than `limits`.
 #[track_caller]
-fn check(op: &str, x: &Tensor, d: usize, index: &Tensor, src: Option<&Tensor>) -> Tensor {
+pub(super) fn check(
+    op: &str,
+    x: &Tensor,
+    d: usize,
+    index: &Tensor,
+    src: Option<&Tensor>,
+) -> Tensor {
     let fits = |whole: &Tensor, free: Option<usize>| {
         let sizes = index.shape().iter().zip(whole.shape()).enumerate();
         index.dim() == whole.dim() && sizes.into_iter().all(|(k, (i, n))| Some(k) == free || i <= n)
@@ -129,6 +143,12 @@ impl Tensor {
     /// Throws when the index does not fit the tensor, is not of integers or is out of range.
     #[track_caller]
     pub fn gather(&self, dim: i64, index: &Tensor) -> Tensor {
+        // A number counts as a list of one.
+        match (self.dim(), index.dim()) {
+            (0, 1) => return self.unsqueeze(0).gather(dim, index),
+            (1, 0) => return self.gather(dim, &index.unsqueeze(0)).squeeze_dim(0),
+            _ => {}
+        }
         let d = self.normalize_dim("gather", dim);
         let index = check("gather", self, d, index, None);
         let out = Tensor::empty(index.shape(), self.dtype());
@@ -154,7 +174,7 @@ impl Tensor {
     }
 
     /// Elements picked along `dim`, index and tensor broadcast against each other elsewhere
-    /// (`torch.take_along_dim`): takes the result of `argsort` or `argmax_dim(.., true)`.
+    /// (`torch.take_along_dim`); negative indices count from the end. Takes the result of `argsort` or `argmax_dim(.., true)`.
     ///
     /// # Panics
     /// Throws when they do not broadcast, or the index is out of range.
@@ -182,6 +202,8 @@ impl Tensor {
             shape.clone()
         };
         let (from, to) = (with(self.shape().get(d)), with(index.shape().get(d)));
+        let n = from.get(d).copied().unwrap_or(1);
+        let index = index.lt(0i64).where_(&index.add(n), index);
         self.expand(&from).gather(dim, &index.expand(&to))
     }
 

@@ -40,7 +40,7 @@ impl Tensor {
     }
 
     /// A copy of this tensor with the first elements of `source` written where `mask` is true
-    /// (`torch.masked_scatter`). The mask broadcasts to this tensor's shape.
+    /// (`torch.masked_scatter`). Tensor and mask broadcast.
     ///
     /// # Panics
     /// Throws when the mask is not bool or does not broadcast, or `source` is of another type or has
@@ -54,7 +54,13 @@ impl Tensor {
                 format!("the source holds {}, the tensor {}", source.dtype(), self.dtype()),
             ));
         }
-        let mask = truths(&mask.expand(self.shape()));
+        let Ok(shape) = broadcast_shapes(self.shape(), mask.shape()) else {
+            throw(Error::shape(
+                "masked_scatter",
+                format!("tensor {:?} and mask {:?} do not broadcast", self.shape(), mask.shape()),
+            ))
+        };
+        let mask = truths(&mask.expand(&shape));
         let zeros = self.masked_fill(&mask, 0.0);
         let placed = scatter_dense(&source.reshape([-1]), &mask);
         if self.dtype() == Dtype::Bool { zeros.logical_or(&placed) } else { zeros + placed }

@@ -12,6 +12,7 @@ mod conv_transpose;
 mod cross_entropy;
 mod ctc_loss;
 mod einsum;
+mod diagonal;
 mod embedding;
 mod gather;
 mod grid_sample;
@@ -19,11 +20,14 @@ mod group_norm;
 mod index;
 mod index_select;
 mod interpolate;
+mod joining;
 mod layer_norm;
+mod lookup;
 mod masked;
 mod matmul;
 mod max_pool;
 mod pad;
+mod numbers;
 pub mod pointwise;
 mod pooling;
 mod products;
@@ -33,8 +37,10 @@ mod reduce;
 mod samples;
 mod scan;
 mod shuffle;
+mod scatter_reduce;
 mod softmax;
 mod sort;
+mod statistics;
 mod triangular;
 mod unfold;
 pub mod views;
@@ -50,6 +56,11 @@ pub use interpolate::{InterpolateMode, InterpolateOptions};
 pub use max_pool::{Pool1dOptions, Pool2dOptions, Pool3dOptions, PoolOptions};
 pub use pad::PadMode;
 pub use unfold::UnfoldOptions;
+pub use joining::Indexing;
+pub use max_pool::Pool2dOptions;
+pub use reduce::MatrixNorm;
+pub use scatter_reduce::ScatterReduce;
+pub use sort::{Interpolation, Unique};
 
 /// The samples of all ops that have a file of their own, for [`checks`].
 #[cfg(test)]
@@ -64,6 +75,7 @@ fn all_samples() -> Vec<samples::OpSample> {
         cross_entropy::samples,
         ctc_loss::samples,
         einsum::samples,
+        diagonal::samples,
         embedding::samples,
         gather::samples,
         group_norm::samples,
@@ -82,6 +94,7 @@ fn all_samples() -> Vec<samples::OpSample> {
         reduce::samples,
         scan::samples,
         shuffle::samples,
+        scatter_reduce::samples,
         softmax::samples,
         sort::samples,
         triangular::samples,

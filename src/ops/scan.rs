@@ -60,7 +60,7 @@ pub(super) fn around(shape: &[usize], d: usize) -> [usize; 3] {
 fn scan_of(
     x: &Tensor,
     d: usize,
-    first: i64,
+    first: f64,
     float: fn(f64, f64) -> f64,
     integer: fn(i64, i64) -> i64,
 ) -> Tensor {
@@ -70,12 +70,12 @@ fn scan_of(
     // SAFETY: contiguous and of the type matched on; `out` is fresh.
     unsafe {
         match x.dtype() {
-            Dtype::F64 => scan(x.as_slice(), out.as_mut_slice(), sizes, first as f64, float, |v| v),
+            Dtype::F64 => scan(x.as_slice(), out.as_mut_slice(), sizes, first, float, |v| v),
             Dtype::F32 => {
                 let step = |a, x: f32| float(a, x as f64);
-                scan(x.as_slice(), out.as_mut_slice(), sizes, first as f64, step, |v| v as f32)
+                scan(x.as_slice(), out.as_mut_slice(), sizes, first, step, |v| v as f32)
             }
-            _ => scan(x.as_slice(), out.as_mut_slice(), sizes, first, integer, |v| v),
+            _ => scan(x.as_slice(), out.as_mut_slice(), sizes, first as i64, integer, |v| v),
         }
     }
     out.to_dtype(dtype)
@@ -89,7 +89,7 @@ impl Tensor {
     #[track_caller]
     pub fn cumsum(&self, dim: i64) -> Tensor {
         let d = self.normalize_dim("cumsum", dim);
-        let out = scan_of(self, d, 0, f64::add, i64::wrapping_add);
+        let out = scan_of(self, d, 0.0, f64::add, i64::wrapping_add);
         record("cumsum", &[self], out, |_| {
             move |ctx| {
                 let g = ctx.grad(0);
@@ -106,11 +106,140 @@ impl Tensor {
     #[track_caller]
     pub fn cumprod(&self, dim: i64) -> Tensor {
         let d = self.normalize_dim("cumprod", dim);
-        let out = scan_of(self, d, 1, f64::mul, i64::wrapping_mul);
+        let out = scan_of(self, d, 1.0, f64::mul, i64::wrapping_mul);
         record("cumprod", &[self], out, |saver| {
             let x = saver.save(self);
             move |ctx| smallvec![Some(cumprod_backward(&ctx.get(&x), &ctx.grad(0), d as i64))]
         })
+    }
+}
+
+/// log(e^a + e^b) without overflow.
+fn log_add_exp(a: f64, b: f64) -> f64 {
+    let (low, high) = if a > b { (b, a) } else { (a, b) };
+    if low == f64::NEG_INFINITY || high == f64::INFINITY {
+        return if a.is_nan() || b.is_nan() { f64::NAN } else { high };
+    }
+    high + (low - high).exp().ln_1p()
+}
+
+impl Tensor {
+    /// Logarithms of running sums of exponentials along `dim` (`torch.logcumsumexp`).
+    ///
+    /// # Panics
+    /// Throws for integers and bools, and when the dimension is out of range.
+    #[track_caller]
+    pub fn logcumsumexp(&self, dim: i64) -> Tensor {
+        let d = self.normalize_dim("logcumsumexp", dim);
+        if !self.dtype().is_floating_point() {
+            crate::tensor::dtype::not_floating("logcumsumexp", self.dtype());
+        }
+        let out = scan_of(self, d, f64::NEG_INFINITY, log_add_exp, i64::wrapping_add);
+        record("logcumsumexp", &[self], out, |saver| {
+            let (x, y) = (saver.save(self), saver.save_output(0));
+            move |ctx| {
+                let (x, y, g) = (ctx.get(&x), ctx.get(&y), ctx.grad(0));
+                smallvec![Some(logcumsumexp_backward(&x, &y, &g, d, ctx.create_graph()))]
+            }
+        })
+    }
+}
+
+/// `dx_i = sum_{k >= i} g_k e^{x_i - y_k}`.
+fn logcumsumexp_backward(x: &Tensor, y: &Tensor, g: &Tensor, d: usize, graph: bool) -> Tensor {
+    if x.dim() == 0 || x.numel() == 0 {
+        return g.clone();
+    }
+    let dim = d as i64;
+    let from_end =
+        |t: &Tensor, scan: fn(&Tensor, i64) -> Tensor| scan(&t.flip(&[dim]), dim).flip(&[dim]);
+    if graph {
+        // Made of ops that can be differentiated further.
+        let shift = x.detach().amax(&[dim], true);
+        return (x - &shift).exp() * from_end(&(g * (&shift - y).exp()), Tensor::cumsum);
+    }
+    // In logarithms nothing overflows; positive and negative gradients apart.
+    let part = |g: Tensor| {
+        let logs = g.clamp_min(0.0).log() - y;
+        (from_end(&logs, Tensor::logcumsumexp) + x).exp()
+    };
+    part(g.clone()) - part(-g)
+}
+
+/// Running extremes and the last places where they were reached; dense, of type T.
+fn running_extremes<T: Element + PartialOrd>(
+    x: &Tensor,
+    d: usize,
+    replaces: fn(&T, &T) -> bool,
+) -> (Tensor, Tensor) {
+    let (values, places) = (x.empty_like(), Tensor::empty(x.shape(), Dtype::I64));
+    let [outer, n, inner] = around(x.shape(), d);
+    // SAFETY: `x` is dense and of type T; the results are fresh.
+    let (x, values_of, places_of) =
+        unsafe { (x.as_slice::<T>(), values.as_mut_slice::<T>(), places.as_mut_slice::<i64>()) };
+    for line in 0..outer * inner {
+        let start = line / inner * n * inner + line % inner;
+        let mut best = 0;
+        for k in 0..n {
+            let (old, new) = (&x[start + best * inner], &x[start + k * inner]);
+            // NaN replaces all, and only NaN replaces it.
+            let is_nan = |v: &T| v.partial_cmp(v).is_none();
+            if is_nan(new) || !is_nan(old) && replaces(new, old) {
+                best = k;
+            }
+            values_of[start + k * inner] = x[start + best * inner];
+            places_of[start + k * inner] = best as i64;
+        }
+    }
+    (values, places)
+}
+
+macro_rules! running {
+    ($($name:ident $compare:ident $word:literal;)*) => {
+        impl Tensor {$(
+            #[doc = concat!("The ", $word, " elements so far along `dim`, and where they were last reached (`torch.", stringify!($name), "`).")]
+            ///
+            /// # Panics
+            /// Throws when the dimension is out of range.
+            #[track_caller]
+            pub fn $name(&self, dim: i64) -> (Tensor, Tensor) {
+                let d = self.normalize_dim(stringify!($name), dim);
+                let float = self.dtype().is_floating_point();
+                let wide = if float { self.dtype().compute() } else { Dtype::I64 };
+                let x = self.detach().to_dtype(wide).contiguous();
+                let (values, places) = match wide {
+                    Dtype::F64 => running_extremes::<f64>(&x, d, f64::$compare),
+                    Dtype::F32 => running_extremes::<f32>(&x, d, f32::$compare),
+                    _ => running_extremes::<i64>(&x, d, i64::$compare),
+                };
+                let values = values.to_dtype(self.dtype());
+                let shape = self.layout().shape.clone();
+                let values = record(stringify!($name), &[self], values, |saver| {
+                    let places = saver.save(&places);
+                    move |ctx| {
+                        let g = ctx.grad(0);
+                        let zeros = Tensor::zeros(&shape, g.dtype());
+                        smallvec![Some(zeros.scatter_add(d as i64, &ctx.get(&places), &g))]
+                    }
+                });
+                (values, places)
+            }
+        )*}
+    };
+}
+running! { cummax ge "largest"; cummin le "smallest"; }
+
+impl Tensor {
+    /// In-place form of [`cumsum`](Self::cumsum) (`torch.Tensor.cumsum_`).
+    #[track_caller]
+    pub fn cumsum_(&self, dim: i64) -> &Tensor {
+        self.copy_(&self.cumsum(dim))
+    }
+
+    /// In-place form of [`cumprod`](Self::cumprod) (`torch.Tensor.cumprod_`).
+    #[track_caller]
+    pub fn cumprod_(&self, dim: i64) -> &Tensor {
+        self.copy_(&self.clone_contiguous().cumprod(dim))
     }
 }
 
@@ -143,6 +272,9 @@ pub(super) fn samples() -> Vec<OpSample> {
         OpSample::new("cumsum, 0-dim", [values([], 1)], |x| x[0].cumsum(0)),
         OpSample::new("cumprod(1)", x(), |x| x[0].cumprod(1)).slack(4.0),
         OpSample::new("cumprod(1), zeros", zeros(), |x| x[0].cumprod(1)).slack(4.0),
+        OpSample::new("cummax(1)", x(), |x| x[0].cummax(1).0),
+        OpSample::new("cummin(0)", x(), |x| x[0].cummin(0).0),
+        OpSample::new("logcumsumexp(1)", x(), |x| x[0].logcumsumexp(1)),
         OpSample::new("cumprod, empty", [values([0, 2], 1)], |x| x[0].cumprod(0)),
     ]
 }

@@ -169,6 +169,344 @@ impl Tensor {
     }
 }
 
+impl Tensor {
+    /// Rows in order along dimension 0, each column by itself (`torch.msort`).
+    #[track_caller]
+    pub fn msort(&self) -> Tensor {
+        self.sort(0, false).0
+    }
+
+    /// The `k`-th smallest elements along `dim`, counted from 1, and where they are
+    /// (`torch.kthvalue`).
+    ///
+    /// # Panics
+    /// Throws when the dimension is out of range or has fewer than `k` elements, or `k` is 0.
+    #[track_caller]
+    pub fn kthvalue(&self, k: usize, dim: i64, keepdim: bool) -> (Tensor, Tensor) {
+        let d = self.normalize_dim("kthvalue", dim);
+        let n = self.shape().get(d).copied().unwrap_or(1);
+        if k == 0 || k > n {
+            throw(Error::argument(
+                "kthvalue",
+                "k",
+                format!("{k} of the {n} elements of dimension {d} of {:?}", self.shape()),
+            ));
+        }
+        let places = order_of("kthvalue", self, d, false, k);
+        if self.dim() == 0 {
+            return (at_places("kthvalue", self, d, &places), places);
+        }
+        pick("kthvalue", self, d, &places.narrow(d as i64, k - 1, 1), keepdim)
+    }
+
+    /// The middle elements along `dim` (of two, the smaller; NaN if there is one) and where they are
+    /// (`torch.median`).
+    ///
+    /// # Panics
+    /// Throws when the dimension is out of range or has no elements.
+    #[track_caller]
+    pub fn median_dim(&self, dim: i64, keepdim: bool) -> (Tensor, Tensor) {
+        middle("median", self, dim, keepdim, false)
+    }
+
+    /// The middle elements along `dim` of those that are not NaN (`torch.nanmedian`).
+    ///
+    /// # Panics
+    /// Throws when the dimension is out of range or has no elements.
+    #[track_caller]
+    pub fn nanmedian_dim(&self, dim: i64, keepdim: bool) -> (Tensor, Tensor) {
+        middle("nanmedian", self, dim, keepdim, true)
+    }
+
+    /// The middle element (of two, the smaller), NaN if there is one or no element
+    /// (`torch.median`).
+    #[track_caller]
+    pub fn median(&self) -> Tensor {
+        if self.numel() == 0 {
+            return Tensor::full([], f64::NAN, self.dtype());
+        }
+        self.ravel().median_dim(0, false).0
+    }
+
+    /// The middle element of those that are not NaN (`torch.nanmedian`).
+    #[track_caller]
+    pub fn nanmedian(&self) -> Tensor {
+        if self.numel() == 0 {
+            return Tensor::full([], f64::NAN, self.dtype());
+        }
+        self.ravel().nanmedian_dim(0, false).0
+    }
+
+    /// The most frequent elements along `dim` (the smallest of equally frequent ones), and where the
+    /// last of them is (`torch.mode`).
+    ///
+    /// # Panics
+    /// Throws when the dimension is out of range or has no elements.
+    #[track_caller]
+    pub fn mode(&self, dim: i64, keepdim: bool) -> (Tensor, Tensor) {
+        let d = self.normalize_dim("mode", dim);
+        if self.dim() == 0 {
+            return self.median_dim(dim, keepdim);
+        }
+        let n = self.shape()[d];
+        if n == 0 {
+            throw(Error::shape("mode", format!("of no elements along {d} of {:?}", self.shape())));
+        }
+        let (sorted, places) = self.detach().sort(d as i64, false);
+        let (sorted, places) = (sorted.movedim(d as i64, -1), places.movedim(d as i64, -1));
+        let changes = sorted.narrow(-1, 1, n - 1).ne(&sorted.narrow(-1, 0, n - 1));
+        let (changes, order) = (changes.to_vec::<bool>(), places.to_vec::<i64>());
+        let mut chosen = Vec::with_capacity(order.len() / n);
+        for (row, order) in order.chunks(n).enumerate() {
+            let changed = |i: usize| changes[row * (n - 1) + i - 1];
+            let (mut start, mut longest, mut last) = (0, 0, 0);
+            for end in 1..=n {
+                if end == n || changed(end) {
+                    if end - start > longest {
+                        (longest, last) = (end - start, order[end - 1]);
+                    }
+                    start = end;
+                }
+            }
+            chosen.push(last);
+        }
+        let mut shape = self.layout().shape.clone();
+        shape.remove(d);
+        let chosen = Tensor::from_slice(&chosen, &shape).unsqueeze(d as i64);
+        pick("mode", self, d, &chosen, keepdim)
+    }
+
+    /// The distinct elements in order, with for each element the place of its value among them and
+    /// for each value how often it occurs (`torch.unique` with `return_inverse` and `return_counts`).
+    #[track_caller]
+    pub fn unique(&self) -> Unique {
+        let (values, places) = self.detach().ravel().sort(0, false);
+        let groups = values.unique_consecutive();
+        let mut inverse = vec![0; self.numel()];
+        for (place, group) in places.to_vec::<i64>().into_iter().zip(groups.inverse.to_vec::<i64>())
+        {
+            inverse[place as usize] = group;
+        }
+        Unique { inverse: Tensor::from_slice(&inverse, self.shape()), ..groups }
+    }
+
+    /// The distinct slices along `dim` in lexicographic order (`torch.unique` with `dim`).
+    ///
+    /// # Panics
+    /// Throws when the dimension is out of range.
+    #[track_caller]
+    pub fn unique_dim(&self, dim: i64) -> Unique {
+        // Numbers in the elements' order stand for them.
+        let ranks = self.unique().inverse;
+        let rows = ranks.movedim(dim, 0).to_vec::<i64>();
+        let n = self.size(dim);
+        let width = rows.len() / n.max(1);
+        let row = |i: &i64| &rows[*i as usize * width..(*i as usize + 1) * width];
+        let mut order: Vec<i64> = (0..n as i64).collect();
+        order.sort_by(|a, b| row(a).cmp(row(b)));
+        let order_of = Tensor::from(order.clone());
+        let groups = self.detach().index_select(dim, &order_of).unique_consecutive_dim(dim);
+        let mut inverse = vec![0; n];
+        for (place, group) in order.into_iter().zip(groups.inverse.to_vec::<i64>()) {
+            inverse[place as usize] = group;
+        }
+        Unique { inverse: Tensor::from(inverse), ..groups }
+    }
+
+    /// The elements, in row-major order, without those equal to the one before
+    /// (`torch.unique_consecutive`).
+    #[track_caller]
+    pub fn unique_consecutive(&self) -> Unique {
+        let groups = self.ravel().unique_consecutive_dim(0);
+        Unique { inverse: groups.inverse.reshape_to(self.shape()), ..groups }
+    }
+
+    /// The slices along `dim` without those equal to the one before (`torch.unique_consecutive` with
+    /// `dim`).
+    ///
+    /// # Panics
+    /// Throws when the dimension is out of range.
+    #[track_caller]
+    pub fn unique_consecutive_dim(&self, dim: i64) -> Unique {
+        let x = self.detach();
+        let n = x.size(dim);
+        let mut starts = vec![true; n];
+        if n > 1 {
+            let differs = x.narrow(dim, 1, n - 1).ne(&x.narrow(dim, 0, n - 1));
+            let differs = differs.movedim(dim, 0).reshape([n as i64 - 1, -1]).any_dim(&[1], false);
+            starts[1..].copy_from_slice(&differs.to_vec::<bool>());
+        }
+        let (mut firsts, mut counts, mut inverse) = (Vec::new(), Vec::<i64>::new(), Vec::new());
+        for (i, starts) in starts.into_iter().enumerate() {
+            if starts {
+                firsts.push(i as i64);
+                counts.push(0);
+            }
+            *counts.last_mut().expect("the first one starts a group") += 1;
+            inverse.push(counts.len() as i64 - 1);
+        }
+        Unique {
+            values: x.index_select(dim, &Tensor::from(firsts)),
+            inverse: Tensor::from(inverse),
+            counts: Tensor::from(counts),
+        }
+    }
+}
+
+/// What [`Tensor::unique`] gives.
+#[derive(Clone, Debug)]
+pub struct Unique {
+    /// The distinct elements or slices.
+    pub values: Tensor,
+    /// For each element or slice of the input, its place in `values`.
+    pub inverse: Tensor,
+    /// How often each of `values` occurs.
+    pub counts: Tensor,
+}
+
+/// The elements at `places`, which has size 1 along `d`, and `places`.
+fn pick(
+    op: &'static str,
+    x: &Tensor,
+    d: usize,
+    places: &Tensor,
+    keepdim: bool,
+) -> (Tensor, Tensor) {
+    let values = at_places(op, x, d, &places.contiguous());
+    if keepdim {
+        (values, places.contiguous())
+    } else {
+        (values.squeeze_dim(d as i64), places.squeeze_dim(d as i64).contiguous())
+    }
+}
+
+#[track_caller]
+fn middle(
+    op: &'static str,
+    x: &Tensor,
+    dim: i64,
+    keepdim: bool,
+    ignore_nan: bool,
+) -> (Tensor, Tensor) {
+    let d = x.normalize_dim(op, dim);
+    if x.dim() == 0 {
+        return (x.clone_contiguous(), Tensor::zeros([], Dtype::I64));
+    }
+    let n = x.shape()[d];
+    if n == 0 {
+        throw(Error::shape(op, format!("of no elements along {d} of {:?}", x.shape())));
+    }
+    let order = order_of(op, x, d, false, n);
+    // NaN is sorted to the end: `valid` elements come before.
+    let valid = x.detach().isnan().logical_not().sum_dim(&[d as i64], true);
+    let place = if ignore_nan {
+        (valid - 1i64).maximum(0i64).floor_divide(2i64)
+    } else {
+        let middle = valid.full_like((n as i64 - 1) / 2);
+        valid.eq(n as i64).where_(&middle, &valid)
+    };
+    pick(op, x, d, &order.gather(d as i64, &place), keepdim)
+}
+
+/// How [`Tensor::quantile`] goes between two elements.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Interpolation {
+    /// By the distance to each.
+    #[default]
+    Linear,
+    /// The lower one.
+    Lower,
+    /// The higher one.
+    Higher,
+    /// Halfway.
+    Midpoint,
+    /// The nearer one; halfway, the one of even place.
+    Nearest,
+}
+
+impl Tensor {
+    /// The values below which the parts `q` (a number or a list, from 0 to 1) of the elements along
+    /// `dim` lie; a list's dimension comes first (`torch.quantile`). NaN where there is one.
+    ///
+    /// # Panics
+    /// Throws for types other than f32 and f64, and when `q` is of another type, has more than one
+    /// dimension or leaves 0 to 1.
+    #[track_caller]
+    pub fn quantile(
+        &self,
+        q: &Tensor,
+        dim: i64,
+        keepdim: bool,
+        interpolation: Interpolation,
+    ) -> Tensor {
+        quantile("quantile", self, q, dim, keepdim, interpolation)
+    }
+
+    /// [`quantile`](Self::quantile) of the elements that are not NaN (`torch.nanquantile`).
+    ///
+    /// # Panics
+    /// As [`quantile`](Self::quantile).
+    #[track_caller]
+    pub fn nanquantile(
+        &self,
+        q: &Tensor,
+        dim: i64,
+        keepdim: bool,
+        interpolation: Interpolation,
+    ) -> Tensor {
+        quantile("nanquantile", self, q, dim, keepdim, interpolation)
+    }
+}
+
+#[track_caller]
+fn quantile(
+    op: &str,
+    x: &Tensor,
+    q: &Tensor,
+    dim: i64,
+    keepdim: bool,
+    interpolation: Interpolation,
+) -> Tensor {
+    if !matches!(x.dtype(), Dtype::F32 | Dtype::F64) || q.dtype() != x.dtype() || q.dim() > 1 {
+        throw(Error::dtype(
+            op,
+            format!("takes f32 or f64 and a list of the same, got {} and {}", x.dtype(), q.dtype()),
+        ));
+    }
+    if q.to_vec::<f64>().iter().any(|q| !(0.0..=1.0).contains(q)) {
+        throw(Error::argument(op, "q", "must lie between 0 and 1"));
+    }
+    let d = x.normalize_dim(op, dim);
+    let keepdim = keepdim && x.dim() > 0;
+    let x = if x.dim() == 0 { x.unsqueeze(0) } else { x.clone() };
+    let sorted = x.movedim(d as i64, -1).sort(-1, false).0;
+    let nan = sorted.detach().isnan();
+    let n = sorted.size(-1) as i64;
+    let valid = nan.logical_not().sum_dim(&[-1], true);
+    let last = if op == "nanquantile" { valid } else { valid.full_like(n) } - 1i64;
+    let place = &last.maximum(0i64).to_dtype(x.dtype()) * &q.ravel();
+    let place = match interpolation {
+        Interpolation::Lower => place.floor(),
+        Interpolation::Higher => place.ceil(),
+        Interpolation::Nearest => place.round(),
+        _ => place,
+    };
+    let low = place.floor();
+    let weight = match interpolation {
+        Interpolation::Midpoint => place.ne(&low).to_dtype(x.dtype()) * 0.5,
+        _ => &place - &low,
+    };
+    let at = |place: Tensor| sorted.gather(-1, &place.to_dtype(Dtype::I64));
+    let mut out = at(low).lerp(&at(place.ceil()), &weight);
+    if op == "quantile" {
+        out = out.masked_fill(&nan.any_dim(&[-1], true), f64::NAN);
+    }
+    // `[.., q]` to `[q, ..]`, with the reduced dimension back in its place.
+    let out = out.movedim(-1, 0);
+    let out = if keepdim { out.unsqueeze(d as i64 + 1) } else { out };
+    if q.dim() == 0 { out.squeeze_dim(0) } else { out }
+}
+
 #[cfg(test)]
 pub(super) fn samples() -> Vec<OpSample> {
     let x = || vec![values([3, 4, 2], 5)];
@@ -182,6 +520,14 @@ pub(super) fn samples() -> Vec<OpSample> {
             .order(Order::None),
         OpSample::new("topk(2, 1)", x(), |x| x[0].topk(2, 1, true).0),
         OpSample::new("topk(1, 0), smallest", x(), |x| x[0].topk(1, 0, false).0),
+        OpSample::new("kthvalue(2, 1)", x(), |x| x[0].kthvalue(2, 1, true).0),
+        OpSample::new("median(1)", x(), |x| x[0].median_dim(1, false).0),
+        OpSample::new("mode(0)", x(), |x| x[0].mode(0, false).0),
+        OpSample::new("quantile", x(), |x| {
+            let q = Tensor::from([0.1, 0.6]).to_dtype(x[0].dtype());
+            x[0].quantile(&q, 1, true, Interpolation::Linear)
+        })
+        .no_half(),
         OpSample::new("sort, i64", [Tensor::from([3i64, i64::MIN, -1])], |x| x[0].sort(0, false).0),
     ]
 }

@@ -63,6 +63,18 @@ impl Tensor {
         let out = triangle::<false>("triu", self, diagonal);
         record("triu", &[self], out, |_| move |ctx| smallvec![Some(ctx.grad(0).triu(diagonal))])
     }
+
+    /// In-place form of [`tril`](Self::tril) (`torch.Tensor.tril_`).
+    #[track_caller]
+    pub fn tril_(&self, diagonal: i64) -> &Tensor {
+        self.copy_(&self.tril(diagonal))
+    }
+
+    /// In-place form of [`triu`](Self::triu) (`torch.Tensor.triu_`).
+    #[track_caller]
+    pub fn triu_(&self, diagonal: i64) -> &Tensor {
+        self.copy_(&self.triu(diagonal))
+    }
 }
 
 #[cfg(test)]

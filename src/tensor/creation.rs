@@ -210,7 +210,7 @@ impl Tensor {
             let out = unsafe { std::slice::from_raw_parts_mut(t.data_ptr().cast::<T>(), steps) };
             for (i, o) in out.iter_mut().enumerate() {
                 // From both ends, as PyTorch, so that the last value is exactly `end`.
-                *o = T::from_f64(if i < steps / 2 { start + step * i as f64 } else { end - step * (steps - 1 - i) as f64 });
+                *o = T::from_f64(if steps == 1 || i < steps / 2 { start + step * i as f64 } else { end - step * (steps - 1 - i) as f64 });
             }
         });
         if options.requires_grad { t.requires_grad_(true) } else { t }

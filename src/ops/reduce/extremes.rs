@@ -42,6 +42,7 @@ fn extreme_values<const LARGEST: bool>(
     x: &Tensor,
     dims: &[i64],
     keepdim: bool,
+    nans_share: bool,
 ) -> Tensor {
     let dims = Dims::new(op, x, dims, keepdim);
     assert_not_empty(op, x, &dims);
@@ -57,8 +58,12 @@ fn extreme_values<const LARGEST: bool>(
             let (x, y) = (ctx.get(&x).detach(), ctx.get(&y).detach());
             let restore = |t: &Tensor| dims.restore(t, x.shape());
             let y = restore(&y);
-            // NaN equals nothing: where the extreme is NaN, the NaNs share.
-            let equal = x.eq(&y).logical_or(&x.isnan().logical_and(&y.isnan())).to_dtype(x.dtype());
+            // NaN equals nothing: where the extreme is NaN, all gradients are, unless NaNs share.
+            let mut equal = x.eq(&y);
+            if nans_share {
+                equal = equal.logical_or(&x.isnan().logical_and(&y.isnan()));
+            }
+            let equal = equal.to_dtype(x.dtype());
             let share = &equal / equal.sum_dim(&dims.reduced_list(), true);
             smallvec![Some(restore(&ctx.grad(0)) * share)]
         }
@@ -153,7 +158,7 @@ macro_rules! extreme_ops {
             /// Throws when a reduced dimension has no elements, is out of range or named twice.
             #[track_caller]
             pub fn $amax(&self, dims: &[i64], keepdim: bool) -> Tensor {
-                extreme_values::<$LARGEST>(stringify!($amax), self, dims, keepdim)
+                extreme_values::<$LARGEST>(stringify!($amax), self, dims, keepdim, false)
             }
 
             #[doc = concat!("The ", $word, " element (`torch.", $name, "`); NaN if there is one.")]
@@ -162,7 +167,7 @@ macro_rules! extreme_ops {
             /// Throws when there are no elements.
             #[track_caller]
             pub fn $max(&self) -> Tensor {
-                extreme_values::<$LARGEST>($name, self, &[], false)
+                extreme_values::<$LARGEST>($name, self, &[], false, true)
             }
 
             #[doc = concat!("The ", $word, " elements along `dim` and their indices (`torch.", $name, "(dim, keepdim)`). Of equal ones the first is taken.")]

@@ -4,6 +4,8 @@ mod as_strided;
 mod dims;
 mod reshape;
 mod slice;
+mod synonyms;
+mod windows;
 
 pub use slice::{Index, IndexArgs};
 

@@ -5,8 +5,8 @@ use std::ops::{Range, RangeFrom, RangeFull, RangeInclusive, RangeTo};
 use smallvec::SmallVec;
 
 use super::{shape_of, view};
-use crate::Tensor;
 use crate::error::{Error, throw};
+use crate::{Dtype, Tensor};
 
 impl Tensor {
     /// The slice at `index` of dimension `dim`, which disappears (`torch.select`). Negative counts
@@ -133,8 +133,8 @@ impl Tensor {
         (0..self.size(dim) as i64).map(|i| self.select(dim, i)).collect()
     }
 
-    /// A part, as Python's `x[...]` with integers, ranges and `..`: one entry per dimension from the
-    /// first on.
+    /// A part, as Python's `x[...]`: integers, ranges and [`Index`]es, one entry per dimension from the
+    /// first on. A view, unless there is an index tensor among them.
     ///
     /// ```
     /// use torchrs::Tensor;
@@ -143,45 +143,149 @@ impl Tensor {
     /// assert_eq!(x.i((.., 1..3)).shape(), &[3, 2]);
     /// assert_eq!(x.i((-1, 0)).item(), 8.0);
     /// ```
+    ///
+    /// # Panics
+    /// Throws when there are more entries than dimensions, or one is out of range.
     #[track_caller]
     pub fn i(&self, index: impl Into<IndexArgs>) -> Tensor {
-        let IndexArgs(args) = index.into();
-        if args.len() > self.dim() {
+        let (x, lists) = self.indexed(index.into());
+        if lists.iter().all(Option::is_none) {
+            return x;
+        }
+        let lists: SmallVec<[Option<&Tensor>; 5]> = lists.iter().map(Option::as_ref).collect();
+        x.index(&lists)
+    }
+
+    /// Writes `value`, which broadcasts and is converted, to a part, as Python's `x[...] = value`.
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::range(6).view([2, 3]);
+    /// x.set_i((.., 1), &Tensor::scalar(9));
+    /// assert_eq!(x.to_vec::<i64>(), [0, 9, 2, 3, 9, 5]);
+    /// ```
+    ///
+    /// # Panics
+    /// As [`i`](Self::i), and when the value does not broadcast to the part.
+    #[track_caller]
+    pub fn set_i(&self, index: impl Into<IndexArgs>, value: &Tensor) -> &Tensor {
+        let (x, lists) = self.indexed(index.into());
+        let lists: SmallVec<[Option<&Tensor>; 5]> = lists.iter().map(Option::as_ref).collect();
+        if lists.iter().any(Option::is_some) {
+            x.index_put_(&lists, &value.to_dtype(self.dtype()), false);
+            return self;
+        }
+        let extra = value.dim().saturating_sub(x.dim());
+        if extra > 0 && value.shape()[..extra].iter().all(|&n| n == 1) {
+            x.copy_(&value.reshape_to(&value.shape()[extra..]));
+        } else {
+            x.copy_(value);
+        }
+        self
+    }
+
+    /// The view that all entries but index tensors give, and those, by its dimensions.
+    #[track_caller]
+    fn indexed(&self, IndexArgs(args): IndexArgs) -> (Tensor, Vec<Option<Tensor>>) {
+        let covered = |index: &Index| match index {
+            Index::New | Index::Rest | Index::Truth(_) => 0,
+            Index::Of(mask) if mask.dtype() == Dtype::Bool => mask.dim(),
+            _ => 1,
+        };
+        let needed: usize = args.iter().map(covered).sum();
+        let rests = args.iter().filter(|a| matches!(a, Index::Rest)).count();
+        if needed > self.dim() || rests > 1 {
             throw(Error::argument(
                 "i",
                 "index",
-                format!("{} indices for shape {:?}", args.len(), self.shape()),
+                format!("{needed} indices for shape {:?}", self.shape()),
             ));
         }
-        let mut x = self.clone();
-        let mut d = 0;
+        let (mut x, mut d) = (self.clone(), 0);
+        let mut lists = Vec::new();
         for arg in args {
-            match arg {
-                Index::At(i) => x = x.select(d, i),
+            // Dimensions of `x` that this entry has dealt with.
+            let (done, list) = match arg {
+                Index::At(i) => {
+                    x = x.select(d, i);
+                    continue;
+                }
                 Index::Span(start, end) => {
                     x = x.slice(d, start, end, 1);
-                    d += 1;
+                    (1, None)
                 }
-                Index::All => d += 1,
+                Index::Strided(start, end, step) => {
+                    x = x.slice(d, start, end, step);
+                    (1, None)
+                }
+                Index::All => (1, None),
+                Index::Rest => (self.dim() - needed, None),
+                Index::New => {
+                    x = x.unsqueeze(d);
+                    (1, None)
+                }
+                Index::Truth(whole) => {
+                    x = x.unsqueeze(d).narrow(d, 0, usize::from(whole));
+                    (1, None)
+                }
+                Index::Of(number) if number.dtype().is_integral() && number.dim() == 0 => {
+                    x = x.select(d, number.item_i64());
+                    continue;
+                }
+                Index::Of(list) if list.dtype() == Dtype::Bool && list.dim() == 0 => {
+                    x = x.unsqueeze(d);
+                    (1, Some(list.reshape_to(&[1])))
+                }
+                Index::Of(list) if list.dtype() == Dtype::Bool => (list.dim(), Some(list)),
+                Index::Of(list) => (1, Some(list)),
+            };
+            match list {
+                // A mask is one entry for its dimensions together.
+                Some(list) => lists.push(Some(list)),
+                None => lists.extend(std::iter::repeat_n(None, done)),
             }
+            d += done as i64;
         }
-        x
+        (x, lists)
     }
 }
 
 /// What [`Tensor::i`] takes for one dimension.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub enum Index {
     /// One entry; the dimension disappears.
     At(i64),
     /// From the first up to, not including, the second; clamped.
     Span(i64, i64),
+    /// The same, only every so many (the third).
+    Strided(i64, i64, usize),
     /// The whole dimension.
     All,
+    /// All dimensions that the other entries leave (Python's `...`).
+    Rest,
+    /// A new dimension of size 1 (Python's `None`).
+    New,
+    /// A new dimension, of size 1 for true and 0 for false.
+    Truth(bool),
+    /// The entries that a tensor of integers names, or a mask for as many dimensions as it has
+    /// ([`Tensor::index`]).
+    Of(Tensor),
 }
 
-/// The argument of [`Tensor::i`]: one [`Index`] or a tuple of up to four.
+/// The argument of [`Tensor::i`]: one [`Index`], a tuple of up to four, or a list.
 pub struct IndexArgs(SmallVec<[Index; 5]>);
+
+impl From<Vec<Index>> for IndexArgs {
+    fn from(list: Vec<Index>) -> Self {
+        IndexArgs(list.into())
+    }
+}
+
+impl From<&Tensor> for Index {
+    fn from(list: &Tensor) -> Self {
+        Index::Of(list.clone())
+    }
+}
 
 macro_rules! integer_index {
     ($($t:ty),*) => {$(

@@ -1,5 +1,207 @@
 //! Ops of group `indexing`.
 
-use super::Table;
+use torchrs::ops::ScatterReduce;
+use torchrs::ops::views::Index;
+use torchrs::{Operand, Tensor};
 
-pub fn fill(_t: &mut Table) {}
+use super::Table;
+use crate::arg::{Arg, Call, Outcome, Stop, lacks};
+
+fn x(c: &Call) -> Outcome<&Tensor> {
+    c.tensor(0, "input")
+}
+
+/// The list of index parts of `x[...]`.
+fn parts(c: &Call) -> Outcome<Vec<Index>> {
+    let Arg::List(parts) = c.get(1, "index") else { return lacks("an index that is no list") };
+    let part = |part: &Arg| match part {
+        Arg::Int(i) => Ok(Index::At(*i)),
+        Arg::Bool(b) => Ok(Index::Truth(*b)),
+        Arg::None => Ok(Index::New),
+        Arg::Ellipsis => Ok(Index::Rest),
+        Arg::Tensor(t) => Ok(Index::Of(t.clone())),
+        Arg::Slice([None, None, None]) => Ok(Index::All),
+        Arg::Slice([start, end, step]) => {
+            let step = usize::try_from(step.unwrap_or(1));
+            let step = step.map_err(|_| Stop::Unwritable("a negative step".into()))?;
+            Ok(Index::Strided(start.unwrap_or(0), end.unwrap_or(i64::MAX), step))
+        }
+        other => Err(Stop::Unwritable(format!("index {other:?}"))),
+    };
+    parts.iter().map(part).collect()
+}
+
+/// The dimension and the index of gather, scatter and the like.
+fn along(c: &Call) -> Outcome<(i64, &Tensor)> {
+    Ok((c.int(1, "dim", 0)?, c.tensor(2, "index")?))
+}
+
+fn reduction(c: &Call, i: usize) -> Outcome<ScatterReduce> {
+    Ok(match c.text(i, "reduce", "")?.as_str() {
+        "sum" | "add" => ScatterReduce::Sum,
+        "mean" => ScatterReduce::Mean,
+        "prod" | "multiply" => ScatterReduce::Prod,
+        "amax" => ScatterReduce::Amax,
+        "amin" => ScatterReduce::Amin,
+        other => return lacks(format!("reduce {other}")),
+    })
+}
+
+fn list(c: &Call, i: usize) -> Outcome<Vec<Option<Tensor>>> {
+    match c.get(i, "indices") {
+        Arg::List(list) => list
+            .iter()
+            .map(|item| match item {
+                Arg::Tensor(t) => Ok(Some(t.clone())),
+                Arg::None => Ok(None),
+                _ => lacks("such an index"),
+            })
+            .collect(),
+        _ => lacks("such indices"),
+    }
+}
+
+fn scatter(c: &Call) -> Outcome<Tensor> {
+    let (dim, index) = along(c)?;
+    let reduce = match c.keyword("reduce") {
+        Arg::None => None,
+        _ => Some(reduction(c, usize::MAX)?),
+    };
+    Ok(match (c.operand(3, "src")?, reduce) {
+        (Operand::Tensor(source), None) => x(c)?.scatter(dim, index, source),
+        (Operand::Scalar(value), None) => x(c)?.scatter_value(dim, index, value),
+        (Operand::Tensor(source), Some(reduce)) => {
+            x(c)?.scatter_reduce(dim, index, source, reduce, true)
+        }
+        (Operand::Scalar(value), Some(reduce)) => {
+            let source = Tensor::full(index.shape(), value, x(c)?.dtype());
+            x(c)?.scatter_reduce(dim, index, &source, reduce, true)
+        }
+    })
+}
+
+pub fn fill(t: &mut Table) {
+    t.op("__getitem__", |c| Ok(x(c)?.i(parts(c)?)));
+    t.op("__setitem__", |c| {
+        let value = match c.operand(2, "value")? {
+            Operand::Tensor(t) => t.clone(),
+            Operand::Scalar(s) => Tensor::full([], s, x(c)?.dtype()),
+        };
+        Ok(x(c)?.set_i(parts(c)?, &value).clone())
+    });
+    t.op("index_select", |c| {
+        let (dim, index) = along(c)?;
+        Ok(x(c)?.index_select(dim, index))
+    });
+    t.op("gather", |c| {
+        let (dim, index) = along(c)?;
+        Ok(x(c)?.gather(dim, index))
+    });
+    t.op("scatter", scatter);
+    t.op("scatter_", |c| {
+        let (dim, index) = along(c)?;
+        Ok(match c.operand(3, "src")? {
+            Operand::Tensor(source) => x(c)?.scatter_(dim, index, source).clone(),
+            Operand::Scalar(value) => x(c)?.scatter_value_(dim, index, value).clone(),
+        })
+    });
+    t.op("scatter_add", |c| {
+        let (dim, index) = along(c)?;
+        Ok(x(c)?.scatter_add(dim, index, c.tensor(3, "src")?))
+    });
+    t.op("scatter_add_", |c| {
+        let (dim, index) = along(c)?;
+        Ok(x(c)?.scatter_add_(dim, index, c.tensor(3, "src")?).clone())
+    });
+    type Reduce = fn(&Tensor, i64, &Tensor, &Tensor, ScatterReduce, bool) -> Tensor;
+    for (name, source, f) in [
+        ("scatter_reduce", "src", Tensor::scatter_reduce as Reduce),
+        ("scatter_reduce_", "src", |x, d, i, s, r, own| x.scatter_reduce_(d, i, s, r, own).clone()),
+        ("index_reduce", "source", Tensor::index_reduce),
+        ("index_reduce_", "source", |x, d, i, s, r, own| x.index_reduce_(d, i, s, r, own).clone()),
+    ] {
+        t.op(name, move |c| {
+            let (dim, index) = along(c)?;
+            let own = c.flag(usize::MAX, "include_self", true)?;
+            Ok(f(x(c)?, dim, index, c.tensor(3, source)?, reduction(c, 4)?, own))
+        });
+    }
+    t.op("index_add", |c| {
+        let (dim, index) = along(c)?;
+        Ok(x(c)?.index_add(dim, index, &scaled(c)?))
+    });
+    t.op("index_add_", |c| {
+        let (dim, index) = along(c)?;
+        Ok(x(c)?.index_add_(dim, index, &scaled(c)?).clone())
+    });
+    t.op("index_put", |c| {
+        let list = list(c, 1)?;
+        let list: Vec<Option<&Tensor>> = list.iter().map(Option::as_ref).collect();
+        Ok(x(c)?.index_put(&list, c.tensor(2, "values")?, c.flag(3, "accumulate", false)?))
+    });
+    t.op("index_put_", |c| {
+        let list = list(c, 1)?;
+        let list: Vec<Option<&Tensor>> = list.iter().map(Option::as_ref).collect();
+        let accumulate = c.flag(3, "accumulate", false)?;
+        Ok(x(c)?.index_put_(&list, c.tensor(2, "values")?, accumulate).clone())
+    });
+    t.op("masked_fill", |c| Ok(x(c)?.masked_fill(c.tensor(1, "mask")?, c.operand(2, "value")?)));
+    t.op("masked_fill_", |c| {
+        Ok(x(c)?.masked_fill_(c.tensor(1, "mask")?, c.operand(2, "value")?).clone())
+    });
+    t.op("masked_scatter", |c| {
+        Ok(x(c)?.masked_scatter(c.tensor(1, "mask")?, c.tensor(2, "source")?))
+    });
+    t.op("masked_scatter_", |c| {
+        Ok(x(c)?.masked_scatter_(c.tensor(1, "mask")?, c.tensor(2, "source")?).clone())
+    });
+    t.op("masked_select", |c| Ok(x(c)?.masked_select(c.tensor(1, "mask")?)));
+    t.op("take", |c| Ok(x(c)?.take(c.tensor(1, "index")?)));
+    t.op("take_along_dim", |c| {
+        let indices = c.tensor(1, "indices")?;
+        Ok(match c.maybe_int(2, "dim")? {
+            Some(dim) => x(c)?.take_along_dim(indices, dim),
+            None => x(c)?.ravel().take_along_dim(&indices.ravel(), 0),
+        })
+    });
+    t.op("put", |c| {
+        let accumulate = c.flag(3, "accumulate", false)?;
+        Ok(x(c)?.put(c.tensor(1, "index")?, c.tensor(2, "source")?, accumulate))
+    });
+    t.op("put_", |c| {
+        let accumulate = c.flag(3, "accumulate", false)?;
+        Ok(x(c)?.put_(c.tensor(1, "index")?, c.tensor(2, "source")?, accumulate).clone())
+    });
+    t.any("nonzero", |c| {
+        if c.flag(usize::MAX, "as_tuple", false)? {
+            let input = x(c)?.atleast_1d();
+            return Ok(Arg::List(input.nonzero().unbind(1).into_iter().map(Arg::Tensor).collect()));
+        }
+        Ok(Arg::Tensor(x(c)?.nonzero()))
+    });
+    t.op("argwhere", |c| Ok(x(c)?.argwhere()));
+    t.op("isin", |c| {
+        Ok(c.tensor(0, "elements")?
+            .isin(c.tensor(1, "test_elements")?, c.flag(3, "invert", false)?))
+    });
+    t.op("nn.functional.embedding", |c| {
+        let padding = c.maybe_int(2, "padding_idx")?;
+        Ok(c.tensor(1, "weight")?.embedding(c.tensor(0, "input")?, padding))
+    });
+    t.op("nn.functional.one_hot", |c| {
+        let classes = match c.int(1, "num_classes", -1)? {
+            -1 => x(c)?.max().item_i64() + 1,
+            n => n,
+        };
+        Ok(x(c)?.one_hot(classes as usize))
+    });
+}
+
+/// The source of `index_add` times `alpha`.
+fn scaled(c: &Call) -> Outcome<Tensor> {
+    let source = c.tensor(3, "source")?;
+    Ok(match c.maybe_number(usize::MAX, "alpha")? {
+        None => source.clone(),
+        Some(alpha) => source.mul(alpha),
+    })
+}

@@ -1,5 +1,353 @@
 //! Ops of group `reduction`.
 
-use super::Table;
+use torchrs::ops::{Interpolation, MatrixNorm, Unique};
+use torchrs::{Dtype, Operand, Scalar, Tensor};
 
-pub fn fill(_t: &mut Table) {}
+use super::Table;
+use crate::arg::{Arg, Call, Outcome, lacks};
+
+fn x(c: &Call) -> Outcome<&Tensor> {
+    c.tensor(0, "input")
+}
+
+/// The input converted to `dtype`, if that is given, and the type that the result then has.
+fn converted(c: &Call) -> Outcome<(Tensor, Option<Dtype>)> {
+    let dtype = c.maybe_dtype(usize::MAX, "dtype")?;
+    Ok((dtype.map_or_else(|| x(c).cloned(), |d| Ok(x(c)?.to_dtype(d)))?, dtype))
+}
+
+fn finished(out: Tensor, dtype: Option<Dtype>) -> Tensor {
+    dtype.map_or_else(|| out.clone(), |d| out.to_dtype(d))
+}
+
+fn dims(c: &Call, i: usize) -> Outcome<Vec<i64>> {
+    Ok(c.maybe_ints(i, "dim")?.unwrap_or_default())
+}
+
+fn keepdim(c: &Call, i: usize) -> Outcome<bool> {
+    c.flag(i, "keepdim", false)
+}
+
+fn pair((a, b): (Tensor, Tensor)) -> Arg {
+    Arg::List(vec![Arg::Tensor(a), Arg::Tensor(b)])
+}
+
+pub fn fill(t: &mut Table) {
+    sums(t);
+    extremes(t);
+    moments(t);
+    norms(t);
+    scans(t);
+    orders(t);
+    sets(t);
+    statistics(t);
+}
+
+fn sums(t: &mut Table) {
+    t.op("sum", |c| {
+        let (x, dtype) = converted(c)?;
+        Ok(finished(x.sum_dim(&dims(c, 1)?, keepdim(c, 2)?), dtype))
+    });
+    t.op("mean", |c| {
+        let (x, _) = converted(c)?;
+        Ok(x.mean_dim(&dims(c, 1)?, keepdim(c, 2)?))
+    });
+    t.op("nansum", |c| {
+        let (x, dtype) = converted(c)?;
+        Ok(finished(x.nansum(&dims(c, 1)?, keepdim(c, 2)?), dtype))
+    });
+    t.op("nanmean", |c| Ok(x(c)?.nanmean(&dims(c, 1)?, keepdim(c, 2)?)));
+    t.op("prod", |c| {
+        let (x, dtype) = converted(c)?;
+        let keepdim = keepdim(c, 2)?;
+        let out = match c.maybe_int(1, "dim")? {
+            Some(dim) => x.prod_dim(dim, keepdim),
+            None => x.prod(),
+        };
+        Ok(finished(out, dtype))
+    });
+    t.op("logsumexp", |c| Ok(x(c)?.logsumexp(&dims(c, 1)?, keepdim(c, 2)?)));
+    t.op("all", |c| Ok(x(c)?.all_dim(&dims(c, 1)?, keepdim(c, 2)?)));
+    t.op("any", |c| Ok(x(c)?.any_dim(&dims(c, 1)?, keepdim(c, 2)?)));
+    t.op("count_nonzero", |c| Ok(x(c)?.count_nonzero(&dims(c, 1)?)));
+    t.op("trace", |c| Ok(x(c)?.trace()));
+    t.op("sum_to_size", |c| Ok(x(c)?.sum_to_size(&c.sizes(1, "size")?)));
+}
+
+fn extremes(t: &mut Table) {
+    t.op("amax", |c| Ok(x(c)?.amax(&dims(c, 1)?, keepdim(c, 2)?)));
+    t.op("amin", |c| Ok(x(c)?.amin(&dims(c, 1)?, keepdim(c, 2)?)));
+    t.any("max", |c| match c.get(1, "dim") {
+        Arg::None => Ok(Arg::Tensor(x(c)?.max())),
+        Arg::Tensor(other) => Ok(Arg::Tensor(x(c)?.maximum(other))),
+        _ => Ok(pair(x(c)?.max_dim(c.int(1, "dim", 0)?, keepdim(c, 2)?))),
+    });
+    t.any("min", |c| match c.get(1, "dim") {
+        Arg::None => Ok(Arg::Tensor(x(c)?.min())),
+        Arg::Tensor(other) => Ok(Arg::Tensor(x(c)?.minimum(other))),
+        _ => Ok(pair(x(c)?.min_dim(c.int(1, "dim", 0)?, keepdim(c, 2)?))),
+    });
+    t.op("argmax", |c| match c.maybe_int(1, "dim")? {
+        Some(dim) => Ok(x(c)?.argmax_dim(dim, keepdim(c, 2)?)),
+        None => Ok(x(c)?.argmax()),
+    });
+    t.op("argmin", |c| match c.maybe_int(1, "dim")? {
+        Some(dim) => Ok(x(c)?.argmin_dim(dim, keepdim(c, 2)?)),
+        None => Ok(x(c)?.argmin()),
+    });
+}
+
+/// Dimensions, correction and keepdim of `std`, `var` and `var_mean`.
+fn moment(c: &Call) -> Outcome<(Vec<i64>, Scalar, bool)> {
+    // `(input, unbiased)` or `(input, dim, unbiased, keepdim)`.
+    if let Arg::Bool(unbiased) = c.get(1, "unbiased") {
+        let keepdim = c.flag(usize::MAX, "keepdim", false)?;
+        return Ok((dims(c, usize::MAX)?, i64::from(*unbiased).into(), keepdim));
+    }
+    let unbiased = i64::from(c.flag(2, "unbiased", true)?);
+    let correction = c.maybe_number(usize::MAX, "correction")?.unwrap_or(unbiased.into());
+    Ok((dims(c, 1)?, correction, keepdim(c, 3)?))
+}
+
+fn moments(t: &mut Table) {
+    t.op("std", |c| {
+        let (dims, correction, keepdim) = moment(c)?;
+        Ok(x(c)?.std(&dims, correction, keepdim))
+    });
+    t.op("var", |c| {
+        let (dims, correction, keepdim) = moment(c)?;
+        Ok(x(c)?.var(&dims, correction, keepdim))
+    });
+    t.any("var_mean", |c| {
+        let (dims, correction, keepdim) = moment(c)?;
+        Ok(pair(x(c)?.var_mean(&dims, correction, keepdim)))
+    });
+}
+
+/// The order of a vector norm.
+fn order(c: &Call, i: usize, name: &str) -> Outcome<f64> {
+    match c.get(i, name) {
+        Arg::Str(s) if s == "fro" => Ok(2.0),
+        Arg::Str(s) => lacks(format!("order {s}")),
+        _ => c.float(i, name, 2.0),
+    }
+}
+
+/// The order of a matrix norm; those of singular values are not here.
+fn matrix_order(c: &Call, default: &str) -> Outcome<MatrixNorm> {
+    let order = match c.get(1, "ord") {
+        Arg::Int(_) | Arg::Float(_) => c.float(1, "ord", 0.0)?,
+        _ if c.text(1, "ord", default)? == "fro" => return Ok(MatrixNorm::Frobenius),
+        other => return lacks(format!("order {other:?}")),
+    };
+    Ok(match order {
+        1.0 => MatrixNorm::LargestColumn,
+        -1.0 => MatrixNorm::SmallestColumn,
+        f64::INFINITY => MatrixNorm::LargestRow,
+        f64::NEG_INFINITY => MatrixNorm::SmallestRow,
+        _ => return lacks(format!("order {order}")),
+    })
+}
+
+fn norms(t: &mut Table) {
+    t.op("norm", |c| {
+        let (x, _) = converted(c)?;
+        Ok(x.norm_dim(order(c, 1, "p")?, &dims(c, 2)?, keepdim(c, 3)?))
+    });
+    t.op("linalg.vector_norm", |c| {
+        let (x, _) = converted(c)?;
+        Ok(x.norm_dim(order(c, 1, "ord")?, &dims(c, 2)?, keepdim(c, 3)?))
+    });
+    t.op("linalg.matrix_norm", |c| {
+        let (x, _) = converted(c)?;
+        let dims = c.maybe_ints(2, "dim")?.unwrap_or(vec![-2, -1]);
+        let dims = dims.try_into().or_else(|_| lacks("not two dimensions"))?;
+        Ok(x.matrix_norm(matrix_order(c, "fro")?, dims, keepdim(c, 3)?))
+    });
+    t.op("linalg.norm", |c| {
+        let (x, _) = converted(c)?;
+        let (dims, keepdim) = (c.maybe_ints(2, "dim")?, keepdim(c, 3)?);
+        let by_name = matches!(c.get(1, "ord"), Arg::Str(_));
+        let given = !matches!(c.get(1, "ord"), Arg::None);
+        let matrix = match &dims {
+            Some(dims) => dims.len() == 2 && given,
+            None => x.dim() == 2 && given,
+        };
+        if matrix || by_name {
+            let dims = dims.unwrap_or(vec![-2, -1]);
+            let dims = dims.try_into().or_else(|_| lacks("not two dimensions"))?;
+            return Ok(x.matrix_norm(matrix_order(c, "fro")?, dims, keepdim));
+        }
+        Ok(x.norm_dim(c.float(1, "ord", 2.0)?, &dims.unwrap_or_default(), keepdim))
+    });
+    t.op("dist", |c| Ok(x(c)?.dist(c.tensor(1, "other")?, c.float(2, "p", 2.0)?)));
+    t.op("cdist", |c| {
+        // How PyTorch computes it.
+        c.get(3, "compute_mode");
+        Ok(c.tensor(0, "x1")?.cdist(c.tensor(1, "x2")?, c.float(2, "p", 2.0)?))
+    });
+    for (name, f) in [
+        ("renorm", Tensor::renorm as fn(&Tensor, f64, i64, f64) -> Tensor),
+        ("renorm_", |x, p, dim, maxnorm| x.renorm_(p, dim, maxnorm).clone()),
+    ] {
+        t.op(name, move |c| {
+            let (p, dim) = (c.float(1, "p", 2.0)?, c.int(2, "dim", 0)?);
+            Ok(f(x(c)?, p, dim, c.float(3, "maxnorm", 1.0)?))
+        });
+    }
+}
+
+fn scans(t: &mut Table) {
+    t.op("cumsum", |c| {
+        let (x, dtype) = converted(c)?;
+        Ok(finished(x.cumsum(c.int(1, "dim", 0)?), dtype))
+    });
+    t.op("cumprod", |c| {
+        let (x, dtype) = converted(c)?;
+        Ok(finished(x.cumprod(c.int(1, "dim", 0)?), dtype))
+    });
+    t.op("cumsum_", |c| {
+        // The result has the tensor's own type, whatever the sums are in.
+        c.maybe_dtype(usize::MAX, "dtype")?;
+        Ok(x(c)?.cumsum_(c.int(1, "dim", 0)?).clone())
+    });
+    t.op("cumprod_", |c| Ok(x(c)?.cumprod_(c.int(1, "dim", 0)?).clone()));
+    t.op("logcumsumexp", |c| Ok(x(c)?.logcumsumexp(c.int(1, "dim", 0)?)));
+    t.any("cummax", |c| Ok(pair(x(c)?.cummax(c.int(1, "dim", 0)?))));
+    t.any("cummin", |c| Ok(pair(x(c)?.cummin(c.int(1, "dim", 0)?))));
+    t.op("diff", |c| {
+        let (prepend, append) = (c.maybe_tensor(3, "prepend")?, c.maybe_tensor(4, "append")?);
+        Ok(x(c)?.diff(c.count(1, "n", 1)?, c.int(2, "dim", -1)?, prepend, append))
+    });
+    t.op("trapezoid", |c| {
+        let (y, dim) = (c.tensor(0, "y")?, c.int(usize::MAX, "dim", -1)?);
+        Ok(match c.maybe_tensor(1, "x")? {
+            Some(x) => y.trapezoid_at(x, dim),
+            None => y.trapezoid(c.float(usize::MAX, "dx", 1.0)?, dim),
+        })
+    });
+    t.op("cumulative_trapezoid", |c| {
+        let (y, dim) = (c.tensor(0, "y")?, c.int(usize::MAX, "dim", -1)?);
+        Ok(match c.maybe_tensor(1, "x")? {
+            Some(x) => y.cumulative_trapezoid_at(x, dim),
+            None => y.cumulative_trapezoid(c.float(usize::MAX, "dx", 1.0)?, dim),
+        })
+    });
+}
+
+fn orders(t: &mut Table) {
+    t.any("topk", |c| {
+        let (k, dim) = (c.count(1, "k", 1)?, c.int(2, "dim", -1)?);
+        // The results are in order either way.
+        c.flag(4, "sorted", true)?;
+        Ok(pair(x(c)?.topk(k, dim, c.flag(3, "largest", true)?)))
+    });
+    // The library's order is always stable.
+    t.any("sort", |c| {
+        c.flag(usize::MAX, "stable", true)?;
+        Ok(pair(x(c)?.sort(c.int(1, "dim", -1)?, c.flag(2, "descending", false)?)))
+    });
+    t.op("argsort", |c| {
+        c.flag(usize::MAX, "stable", true)?;
+        Ok(x(c)?.argsort(c.int(1, "dim", -1)?, c.flag(2, "descending", false)?))
+    });
+    t.op("msort", |c| Ok(x(c)?.msort()));
+    t.any("median", |c| match c.maybe_int(1, "dim")? {
+        Some(dim) => Ok(pair(x(c)?.median_dim(dim, keepdim(c, 2)?))),
+        None => Ok(Arg::Tensor(x(c)?.median())),
+    });
+    t.any("nanmedian", |c| match c.maybe_int(1, "dim")? {
+        Some(dim) => Ok(pair(x(c)?.nanmedian_dim(dim, keepdim(c, 2)?))),
+        None => Ok(Arg::Tensor(x(c)?.nanmedian())),
+    });
+    t.any("mode", |c| Ok(pair(x(c)?.mode(c.int(1, "dim", -1)?, keepdim(c, 2)?))));
+    t.any("kthvalue", |c| {
+        let (k, dim) = (c.count(1, "k", 1)?, c.int(2, "dim", -1)?);
+        Ok(pair(x(c)?.kthvalue(k, dim, keepdim(c, 3)?)))
+    });
+    type Quantile = fn(&Tensor, &Tensor, i64, bool, Interpolation) -> Tensor;
+    for (name, f) in
+        [("quantile", Tensor::quantile as Quantile), ("nanquantile", Tensor::nanquantile)]
+    {
+        t.op(name, move |c| {
+            let q = match c.operand(1, "q")? {
+                Operand::Tensor(q) => q.clone(),
+                Operand::Scalar(q) => Tensor::full([], q, x(c)?.dtype()),
+            };
+            let interpolation = match c.text(4, "interpolation", "linear")?.as_str() {
+                "lower" => Interpolation::Lower,
+                "higher" => Interpolation::Higher,
+                "midpoint" => Interpolation::Midpoint,
+                "nearest" => Interpolation::Nearest,
+                _ => Interpolation::Linear,
+            };
+            let keepdim = keepdim(c, 3)?;
+            match c.maybe_int(2, "dim")? {
+                Some(dim) => Ok(f(x(c)?, &q, dim, keepdim, interpolation)),
+                None if keepdim => lacks("keepdim without a dimension"),
+                None => Ok(f(&x(c)?.ravel(), &q, 0, false, interpolation)),
+            }
+        });
+    }
+}
+
+/// What the call asks for of `unique`.
+fn chosen(c: &Call, unique: Unique) -> Outcome {
+    let mut all = vec![Arg::Tensor(unique.values)];
+    if c.flag(usize::MAX, "return_inverse", false)? {
+        all.push(Arg::Tensor(unique.inverse));
+    }
+    if c.flag(usize::MAX, "return_counts", false)? {
+        all.push(Arg::Tensor(unique.counts));
+    }
+    Ok(if all.len() == 1 { all.remove(0) } else { Arg::List(all) })
+}
+
+fn sets(t: &mut Table) {
+    t.any("unique", |c| {
+        c.flag(usize::MAX, "sorted", true)?;
+        match c.maybe_int(usize::MAX, "dim")? {
+            Some(dim) => chosen(c, x(c)?.unique_dim(dim)),
+            None => chosen(c, x(c)?.unique()),
+        }
+    });
+    t.any("unique_consecutive", |c| match c.maybe_int(usize::MAX, "dim")? {
+        Some(dim) => chosen(c, x(c)?.unique_consecutive_dim(dim)),
+        None => chosen(c, x(c)?.unique_consecutive()),
+    });
+    t.op("searchsorted", |c| {
+        let sequence = c.tensor(0, "sorted_sequence")?;
+        let right = c.flag(3, "right", false)? || c.text(usize::MAX, "side", "left")? == "right";
+        let sequence = match c.maybe_tensor(usize::MAX, "sorter")? {
+            Some(sorter) => sequence.gather(-1, sorter),
+            None => sequence.clone(),
+        };
+        let values = match c.operand(1, "values")? {
+            Operand::Tensor(values) => values.clone(),
+            Operand::Scalar(value) => Tensor::full([], value, value.dtype()),
+        };
+        let out = sequence.searchsorted(&values, right);
+        Ok(if c.flag(2, "out_int32", false)? { out.int() } else { out })
+    });
+    t.op("bucketize", |c| {
+        let right = c.flag(3, "right", false)?;
+        let out = x(c)?.bucketize(c.tensor(1, "boundaries")?, right);
+        Ok(if c.flag(2, "out_int32", false)? { out.int() } else { out })
+    });
+}
+
+fn statistics(t: &mut Table) {
+    t.op("histc", |c| {
+        let (min, max) = (c.float(2, "min", 0.0)?, c.float(3, "max", 0.0)?);
+        Ok(x(c)?.histc(c.count(1, "bins", 100)?, min, max))
+    });
+    t.op("bincount", |c| {
+        Ok(x(c)?.bincount(c.maybe_tensor(1, "weights")?, c.count(2, "minlength", 0)?))
+    });
+    t.op("cov", |c| {
+        let (fweights, aweights) =
+            (c.maybe_tensor(usize::MAX, "fweights")?, c.maybe_tensor(usize::MAX, "aweights")?);
+        Ok(x(c)?.cov(c.int(usize::MAX, "correction", 1)?, fweights, aweights))
+    });
+    t.op("corrcoef", |c| Ok(x(c)?.corrcoef()));
+}

@@ -1,0 +1,127 @@
+//! Tensors of numbers by rule: index lists of triangles, powers, window functions.
+
+use std::f64::consts::TAU;
+
+use crate::error::{Error, throw};
+use crate::tensor::{Scalar, TensorOptions};
+use crate::{Dtype, Tensor};
+
+impl Tensor {
+    /// `steps` values from `base^start` to `base^end`, evenly spaced in the exponent
+    /// (`torch.logspace`).
+    #[track_caller]
+    pub fn logspace(
+        start: f64,
+        end: f64,
+        steps: usize,
+        base: f64,
+        options: impl Into<TensorOptions>,
+    ) -> Tensor {
+        let options = options.into();
+        let exponents = Tensor::linspace(start, end, steps, Dtype::F64).to_vec::<f64>();
+        let powers: Vec<f64> = exponents.into_iter().map(|e| base.powf(e)).collect();
+        Tensor::from(powers).to_dtype(options.dtype).requires_grad_(options.requires_grad)
+    }
+
+    /// The rows x columns matrix with ones on its main diagonal (`torch.eye` with two sizes).
+    #[track_caller]
+    pub fn eye_of(rows: usize, columns: usize, options: impl Into<TensorOptions>) -> Tensor {
+        let options = options.into();
+        let out = Tensor::zeros([rows, columns], options.dtype);
+        out.fill_diagonal_(1i64);
+        out.requires_grad_(options.requires_grad)
+    }
+
+    /// Zeros of this tensor's type (`torch.Tensor.new_zeros`).
+    #[track_caller]
+    pub fn new_zeros(&self, shape: impl AsRef<[usize]>) -> Tensor {
+        self.new_full(shape, 0i64)
+    }
+
+    /// Ones of this tensor's type (`torch.Tensor.new_ones`).
+    #[track_caller]
+    pub fn new_ones(&self, shape: impl AsRef<[usize]>) -> Tensor {
+        self.new_full(shape, 1i64)
+    }
+
+    /// `value` everywhere, in this tensor's type (`torch.Tensor.new_full`).
+    #[track_caller]
+    pub fn new_full(&self, shape: impl AsRef<[usize]>, value: impl Into<Scalar>) -> Tensor {
+        Tensor::full(shape, value, (self.dtype(), self.device()))
+    }
+
+    /// A copy with all elements equal to `value` (`torch.fill`).
+    #[track_caller]
+    pub fn fill(&self, value: impl Into<Scalar>) -> Tensor {
+        self.full_like(value)
+    }
+
+    /// Rows and columns of the lower triangle up to `offset`, `[2, n]` (`torch.tril_indices`).
+    #[track_caller]
+    pub fn tril_indices(rows: usize, columns: usize, offset: i64) -> Tensor {
+        Tensor::ones([rows, columns], Dtype::Bool).tril(offset).nonzero().t().contiguous()
+    }
+
+    /// Rows and columns of the upper triangle from `offset` on, `[2, n]` (`torch.triu_indices`).
+    #[track_caller]
+    pub fn triu_indices(rows: usize, columns: usize, offset: i64) -> Tensor {
+        Tensor::ones([rows, columns], Dtype::Bool).triu(offset).nonzero().t().contiguous()
+    }
+
+    /// Powers 0 to `n` - 1 of the last dimension's elements as a new last dimension
+    /// (`torch.linalg.vander`).
+    ///
+    /// # Panics
+    /// Throws when `n` is below 2.
+    #[track_caller]
+    pub fn vander(&self, n: usize) -> Tensor {
+        if n < 2 {
+            throw(Error::argument("vander", "n", format!("{n}; at least 2 powers are needed")));
+        }
+        let mut shape = self.layout().shape.clone();
+        shape.push(n - 1);
+        let powers = self.unsqueeze(-1).expand(&shape).cumprod(-1);
+        shape[self.dim()] = 1;
+        Tensor::cat(&[Tensor::ones(&shape, powers.dtype()), powers], -1)
+    }
+
+    /// The Hann window, `1/2 - 1/2 cos(2 pi i / (n - 1))` (`torch.signal.windows.hann`); over n
+    /// instead where it is not `symmetric`, for use in a Fourier transform.
+    ///
+    /// # Panics
+    /// Throws for types other than f32 and f64.
+    #[track_caller]
+    pub fn hann_window(n: usize, symmetric: bool, options: impl Into<TensorOptions>) -> Tensor {
+        cosine_window("hann_window", n, symmetric, 0.5, options.into())
+    }
+
+    /// The Hamming window, `0.54 - 0.46 cos(2 pi i / (n - 1))` (`torch.signal.windows.hamming`);
+    /// over n instead where it is not `symmetric`.
+    ///
+    /// # Panics
+    /// Throws for types other than f32 and f64.
+    #[track_caller]
+    pub fn hamming_window(n: usize, symmetric: bool, options: impl Into<TensorOptions>) -> Tensor {
+        cosine_window("hamming_window", n, symmetric, 0.54, options.into())
+    }
+}
+
+#[track_caller]
+fn cosine_window(
+    op: &str,
+    n: usize,
+    symmetric: bool,
+    alpha: f64,
+    options: TensorOptions,
+) -> Tensor {
+    if !matches!(options.dtype, Dtype::F32 | Dtype::F64) {
+        throw(Error::dtype(op, format!("takes f32 and f64, got {}", options.dtype)));
+    }
+    let period = if symmetric { n.saturating_sub(1) } else { n } as f64;
+    let value = |i| match n {
+        1 => 1.0,
+        _ => alpha - (1.0 - alpha) * (TAU * i as f64 / period).cos(),
+    };
+    let window: Vec<f64> = (0..n).map(value).collect();
+    Tensor::from(window).to_dtype(options.dtype).requires_grad_(options.requires_grad)
+}

@@ -1,0 +1,210 @@
+//! Views in terms of others: PyTorch's further names, and pieces given by number or by place.
+
+use smallvec::SmallVec;
+
+use crate::Tensor;
+use crate::error::{Error, throw};
+use crate::tensor::{Shape, broadcast_shapes, normalize_dims};
+
+impl Tensor {
+    /// [`expand`](Self::expand) under PyTorch's other name (`torch.broadcast_to`).
+    #[track_caller]
+    pub fn broadcast_to(&self, shape: &[usize]) -> Tensor {
+        self.expand(shape)
+    }
+
+    /// The tensors, all expanded to the shape that they broadcast to (`torch.broadcast_tensors`).
+    ///
+    /// # Panics
+    /// Throws when they do not broadcast.
+    #[track_caller]
+    pub fn broadcast_tensors(tensors: &[Tensor]) -> Vec<Tensor> {
+        let mut shape = Shape::new();
+        for t in tensors {
+            shape = broadcast_shapes(&shape, t.shape()).unwrap_or_else(|_| {
+                let shapes: Vec<&[usize]> = tensors.iter().map(Tensor::shape).collect();
+                throw(Error::shape("broadcast_tensors", format!("{shapes:?} do not broadcast")))
+            });
+        }
+        tensors.iter().map(|t| t.expand(&shape)).collect()
+    }
+
+    /// [`view`](Self::view) in `other`'s shape (`torch.Tensor.view_as`).
+    #[track_caller]
+    pub fn view_as(&self, other: &Tensor) -> Tensor {
+        let shape: SmallVec<[i64; 5]> = other.shape().iter().map(|&n| n as i64).collect();
+        self.view(&shape)
+    }
+
+    /// All elements as a list (`torch.ravel`): a view where possible.
+    #[track_caller]
+    pub fn ravel(&self) -> Tensor {
+        self.reshape([-1])
+    }
+
+    /// Matrices (the last two dimensions) transposed (`torch.Tensor.mT`).
+    ///
+    /// # Panics
+    /// Throws for fewer than two dimensions.
+    #[track_caller]
+    pub fn mt(&self) -> Tensor {
+        if self.dim() < 2 {
+            throw(Error::shape("mT", format!("takes matrices, got shape {:?}", self.shape())));
+        }
+        self.transpose(-2, -1)
+    }
+
+    /// [`transpose`](Self::transpose) under NumPy's name (`torch.swapaxes`).
+    #[track_caller]
+    pub fn swapaxes(&self, a: i64, b: i64) -> Tensor {
+        self.transpose(a, b)
+    }
+
+    /// [`transpose`](Self::transpose) under its other name (`torch.swapdims`).
+    #[track_caller]
+    pub fn swapdims(&self, a: i64, b: i64) -> Tensor {
+        self.transpose(a, b)
+    }
+
+    /// [`movedim`](Self::movedim) under NumPy's name (`torch.moveaxis`).
+    #[track_caller]
+    pub fn moveaxis(&self, from: i64, to: i64) -> Tensor {
+        self.movedim(from, to)
+    }
+
+    /// Dimensions `from` moved to places `to`, the others in order (`torch.movedim` with lists).
+    ///
+    /// # Panics
+    /// Throws when the lists differ in length, or a dimension is out of range or named twice.
+    #[track_caller]
+    pub fn movedims(&self, from: &[i64], to: &[i64]) -> Tensor {
+        if from.len() != to.len() {
+            throw(Error::argument("movedim", "to", format!("{to:?} for dimensions {from:?}")));
+        }
+        let from = normalize_dims("movedim", from, self.dim());
+        let to = normalize_dims("movedim", to, self.dim());
+        let mut others = (0..self.dim()).filter(|d| !from.contains(d));
+        let source = |place| match to.iter().position(|&t| t == place) {
+            Some(i) => from[i],
+            None => others.next().expect("as many places as dimensions"),
+        };
+        let order: SmallVec<[i64; 5]> = (0..self.dim()).map(source).map(|d| d as i64).collect();
+        self.permute(&order)
+    }
+
+    /// At least one dimension (`torch.atleast_1d`).
+    pub fn atleast_1d(&self) -> Tensor {
+        if self.dim() == 0 { self.reshape_to(&[1]) } else { self.clone() }
+    }
+
+    /// At least two dimensions, added in front (`torch.atleast_2d`).
+    pub fn atleast_2d(&self) -> Tensor {
+        match self.dim() {
+            0 => self.reshape_to(&[1, 1]),
+            1 => self.unsqueeze(0),
+            _ => self.clone(),
+        }
+    }
+
+    /// At least three dimensions: a list becomes `[1, n, 1]`, a matrix gets a last one
+    /// (`torch.atleast_3d`).
+    pub fn atleast_3d(&self) -> Tensor {
+        match self.dim() {
+            0 => self.reshape_to(&[1, 1, 1]),
+            1 => self.unsqueeze(0).unsqueeze(-1),
+            2 => self.unsqueeze(-1),
+            _ => self.clone(),
+        }
+    }
+
+    /// `sections` pieces along `dim`, the first ones longer by one where it does not divide
+    /// (`torch.tensor_split`).
+    ///
+    /// # Panics
+    /// Throws when `sections` is 0 or the dimension is out of range.
+    #[track_caller]
+    pub fn tensor_split(&self, sections: usize, dim: i64) -> Vec<Tensor> {
+        if sections == 0 {
+            throw(Error::argument("tensor_split", "sections", "must be at least 1"));
+        }
+        let n = self.size_to_split("tensor_split", dim);
+        let longer = n % sections;
+        let sizes: Vec<usize> =
+            (0..sections).map(|i| n / sections + usize::from(i < longer)).collect();
+        self.split_sizes(&sizes, dim)
+    }
+
+    /// The pieces between the places `indices` along `dim`, which may be negative (from the end) and
+    /// are clamped (`torch.tensor_split` with a list).
+    ///
+    /// # Panics
+    /// Throws when the dimension is out of range.
+    #[track_caller]
+    pub fn tensor_split_at(&self, indices: &[i64], dim: i64) -> Vec<Tensor> {
+        let n = self.size_to_split("tensor_split", dim) as i64;
+        let starts = std::iter::once(0).chain(indices.iter().copied());
+        let ends = indices.iter().copied().chain([n]);
+        starts.zip(ends).map(|(start, end)| self.slice(dim, start, end, 1)).collect()
+    }
+
+    #[track_caller]
+    fn size_to_split(&self, op: &str, dim: i64) -> usize {
+        if self.dim() == 0 {
+            throw(Error::shape(op, "a 0-dim tensor cannot be split"));
+        }
+        self.shape()[self.normalize_dim(op, dim)]
+    }
+}
+
+/// `hsplit`, `vsplit`, `dsplit`: equal pieces along a fixed dimension.
+macro_rules! fixed_splits {
+    ($($split:ident $split_at:ident, $least:literal, $dim:expr, $which:literal;)*) => {
+        impl Tensor {$(
+            #[doc = concat!("Equal pieces along the ", $which, " dimension (`torch.", stringify!($split), "`).")]
+            ///
+            /// # Panics
+            /// Throws when the size is not a multiple of `sections`, or dimensions are too few.
+            #[track_caller]
+            pub fn $split(&self, sections: usize) -> Vec<Tensor> {
+                let dim = self.fixed_dim(stringify!($split), $least, $dim);
+                let n = self.size(dim);
+                if sections == 0 || n % sections != 0 {
+                    throw(Error::argument(
+                        stringify!($split),
+                        "sections",
+                        format!("{sections} equal pieces of dimension {dim} of shape {:?}", self.shape()),
+                    ));
+                }
+                self.tensor_split(sections, dim)
+            }
+
+            #[doc = concat!("The pieces between places of the ", $which, " dimension (`torch.", stringify!($split), "` with a list).")]
+            ///
+            /// # Panics
+            /// Throws when there are too few dimensions.
+            #[track_caller]
+            pub fn $split_at(&self, indices: &[i64]) -> Vec<Tensor> {
+                let dim = self.fixed_dim(stringify!($split), $least, $dim);
+                self.tensor_split_at(indices, dim)
+            }
+        )*}
+    };
+}
+fixed_splits! {
+    hsplit hsplit_at, 1, |n| if n == 1 { 0 } else { 1 }, "second (of a list, the first)";
+    vsplit vsplit_at, 2, |_| 0, "first";
+    dsplit dsplit_at, 3, |_| 2, "third";
+}
+
+impl Tensor {
+    #[track_caller]
+    fn fixed_dim(&self, op: &str, least: usize, dim: impl Fn(usize) -> i64) -> i64 {
+        if self.dim() < least {
+            throw(Error::shape(
+                op,
+                format!("takes at least {least} dimensions, got shape {:?}", self.shape()),
+            ));
+        }
+        dim(self.dim())
+    }
+}

@@ -1,0 +1,94 @@
+//! Views that walk a dimension in another way: diagonals and sliding windows.
+
+use super::{shape_of, view};
+use crate::Tensor;
+use crate::error::{Error, throw};
+
+impl Tensor {
+    /// The diagonal of dimensions `dim1` and `dim2` as a new last dimension, `offset` places above
+    /// (or, negative, below) the main one (`torch.diagonal`). A view.
+    ///
+    /// # Panics
+    /// Throws when the dimensions are the same or out of range.
+    #[track_caller]
+    pub fn diagonal(&self, offset: i64, dim1: i64, dim2: i64) -> Tensor {
+        let (a, b) = (self.normalize_dim("diagonal", dim1), self.normalize_dim("diagonal", dim2));
+        if a == b || self.dim() < 2 {
+            throw(Error::argument(
+                "diagonal",
+                "dim2",
+                format!(
+                    "{dim2} and dim1 {dim1} must be two dimensions of shape {:?}",
+                    self.shape()
+                ),
+            ));
+        }
+        let skip = |n: usize, by: i64| n.saturating_sub(by.max(0).unsigned_abs() as usize);
+        let (rows, columns) = (self.shape()[a], self.shape()[b]);
+        let length = skip(rows, offset.saturating_neg()).min(skip(columns, offset));
+        let mut layout = self.layout().clone();
+        if length > 0 {
+            let along = if offset < 0 { a } else { b };
+            layout.offset += offset.unsigned_abs() as usize * layout.strides[along] as usize;
+        }
+        let stride = layout.strides[a] + layout.strides[b];
+        for d in [a.max(b), a.min(b)] {
+            layout.shape.remove(d);
+            layout.strides.remove(d);
+        }
+        layout.shape.push(length);
+        layout.strides.push(stride);
+        let shape = shape_of(self);
+        view("diagonal", self, layout, move |g| {
+            let out = Tensor::zeros(&shape, g.dtype());
+            out.diagonal(offset, a as i64, b as i64).copy_(g);
+            out
+        })
+    }
+
+    /// Windows of `size` entries along `dim`, starting every `step` entries; the entries of a window
+    /// are a new last dimension (`torch.Tensor.unfold`). A view.
+    ///
+    /// # Panics
+    /// Throws when the dimension has fewer than `size` entries, or `step` is 0.
+    #[track_caller]
+    pub fn unfold(&self, dim: i64, size: usize, step: usize) -> Tensor {
+        let d = self.normalize_dim("unfold", dim);
+        let n = self.shape().get(d).copied().unwrap_or(1);
+        if size > n || step == 0 {
+            throw(Error::argument(
+                "unfold",
+                "size",
+                format!(
+                    "windows of {size} entries every {step} in dimension {d} of shape {:?}; size is \
+                     at most {n} and step at least 1",
+                    self.shape()
+                ),
+            ));
+        }
+        let count = (n - size) / step + 1;
+        let mut layout = self.layout().clone();
+        match layout.shape.get_mut(d) {
+            Some(slot) => {
+                let stride = layout.strides[d];
+                *slot = count;
+                layout.strides[d] *= step as isize;
+                layout.strides.push(stride);
+            }
+            None => layout.strides.push(1),
+        }
+        layout.shape.push(size);
+        let shape = shape_of(self);
+        view("unfold", self, layout, move |g| {
+            let out = Tensor::zeros(&shape, g.dtype());
+            if out.dim() == 0 {
+                return g.sum_to_size(&[1]).reshape_to(&[]);
+            }
+            for k in 0..size {
+                let end = (k + (count - 1) * step + 1) as i64;
+                out.slice(d as i64, k as i64, end, step).add_(&g.select(-1, k as i64));
+            }
+            out
+        })
+    }
+}
