@@ -57,7 +57,6 @@ pub use max_pool::{Pool1dOptions, Pool2dOptions, Pool3dOptions, PoolOptions};
 pub use pad::PadMode;
 pub use unfold::UnfoldOptions;
 pub use joining::Indexing;
-pub use max_pool::Pool2dOptions;
 pub use reduce::MatrixNorm;
 pub use scatter_reduce::ScatterReduce;
 pub use sort::{Interpolation, Unique};

@@ -40,9 +40,9 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    let table = ops::table();
     // Panics are outcomes, with their message; the default hook would print each.
     std::panic::set_hook(Box::new(|_| {}));
-    let table = ops::table();
     let mut report = Report::new(filter.is_some());
     for case in cases.iter() {
         if filter.as_ref().is_none_or(|filter| case.op().contains(filter.as_str())) {
