@@ -16,7 +16,7 @@ pub fn relu6(x: &Tensor) -> Tensor {
 /// Throws [`Error::Shape`] when the dimension's size is odd.
 #[track_caller]
 pub fn glu(x: &Tensor, dim: i64) -> Tensor {
-    if x.dim() == 0 || x.size(dim) % 2 != 0 {
+    if x.dim() == 0 || !x.size(dim).is_multiple_of(2) {
         let shape = x.shape();
         throw(Error::shape("glu", format!("dimension {dim} of {shape:?} must have an even size")));
     }

@@ -413,15 +413,26 @@ impl Kept {
             } else if ctx.create_graph() {
                 self.symbolic(gradient, &grad, &values)
             } else {
-                self.fused(gradient, &grad, &values)
+                // What broadcasting makes a sum of is not rounded to a half type before it is summed.
+                let stretched = ctx.node.edges[edge]
+                    .as_ref()
+                    .is_some_and(|e| e.node.outputs[e.output].0[..] != *grad.shape());
+                let dtype = if stretched { grad.dtype().compute() } else { grad.dtype() };
+                self.fused(gradient, &grad, &values, dtype)
             });
         }
         grads
     }
 
     /// One loop, from the gradient of the result to that of an input in the result's shape; the
-    /// engine reduces it to the input's own.
-    fn fused(&self, gradient: &Gradient, grad: &Tensor, values: &[Option<Tensor>]) -> Tensor {
+    /// engine reduces it to the input's own, and converts it to the input's type.
+    fn fused(
+        &self,
+        gradient: &Gradient,
+        grad: &Tensor,
+        values: &[Option<Tensor>],
+        dtype: Dtype,
+    ) -> Tensor {
         let operand = |i: usize| match (&values[i], &self.values[i]) {
             (Some(t), _) => Operand::Tensor(t),
             (None, Value::Number(s)) => Operand::Scalar(*s),
@@ -429,7 +440,7 @@ impl Kept {
             (None, _) => Operand::Tensor(grad),
         };
         let inputs: SmallVec<[Operand<'_>; 4]> = (0..values.len()).map(operand).collect();
-        let output = allocate(grad.shape(), grad.dtype(), &inputs);
+        let output = allocate(grad.shape(), dtype, &inputs);
         let compute = compute_of(grad.dtype());
         // SAFETY: the output is new, and the op's inputs broadcast to its result's shape.
         unsafe { run(&gradient.kernel, self.row.kind, compute, &[&output], &inputs, &self.params) };

@@ -171,7 +171,7 @@ crate::pointwise! {
     /// Numbers for NaN and the infinities ([`Tensor::nan_to_num`]).
     arith nan_to_num(x; nan = 0.0, posinf = 1e30, neginf = -1e30)
         = select(ne(x, x), nan, select(eq(x, INFINITY), posinf, select(eq(x, -INFINITY), neginf, x)));
-        grad(g, x) { x: select(eq(x - x, 0.0), g, 0.0) }
+        grad(g, x) { x: select(lt(abs(x), INFINITY), g, 0.0) }
 }
 
 impl Tensor {
