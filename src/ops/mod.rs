@@ -11,6 +11,7 @@ mod conv;
 mod cross_entropy;
 mod diagonal;
 mod embedding;
+mod embedding_bag;
 mod gather;
 mod index;
 mod index_select;
@@ -36,6 +37,7 @@ pub mod views;
 
 pub use conv::{Conv1dOptions, Conv2dOptions, ConvOptions};
 pub use cross_entropy::{CrossEntropyOptions, NllLossOptions, Reduction};
+pub use embedding_bag::{BagMode, EmbeddingBagOptions};
 pub use joining::Indexing;
 pub use max_pool::Pool2dOptions;
 pub use reduce::MatrixNorm;
@@ -54,6 +56,7 @@ fn all_samples() -> Vec<samples::OpSample> {
         cross_entropy::samples,
         diagonal::samples,
         embedding::samples,
+        embedding_bag::samples,
         gather::samples,
         index::samples,
         index_select::samples,
