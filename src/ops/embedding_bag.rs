@@ -54,7 +54,9 @@ impl Tensor {
         let kept = || (0..flat.len()).filter(|&i| Some(flat[i]) != padding);
         let chosen = Tensor::from(kept().map(|i| flat[i]).collect::<Vec<i64>>());
         let bag = Tensor::from(kept().map(|i| bag_of[i]).collect::<Vec<i64>>());
-        let mut found = self.embedding(&chosen, None);
+        // Half types are added up in f32 and rounded once.
+        let wide = self.dtype().compute();
+        let mut found = self.embedding(&chosen, None).to_dtype(wide);
         if let Some(weights) = &options.per_sample_weights {
             if weights.shape() != indices.shape() || options.mode != BagMode::Sum {
                 throw(Error::argument(
@@ -68,10 +70,11 @@ impl Tensor {
                 ));
             }
             let places = Tensor::from(kept().map(|i| i as i64).collect::<Vec<i64>>());
-            found = found * weights.ravel().index_select(0, &places).unsqueeze(1);
+            let weights = weights.ravel().to_dtype(wide).index_select(0, &places);
+            found = found * weights.unsqueeze(1);
         }
-        let zeros = Tensor::zeros([bags, self.size(1)], self.dtype());
-        match options.mode {
+        let zeros = Tensor::zeros([bags, self.size(1)], wide);
+        let out = match options.mode {
             BagMode::Sum => zeros.index_add(0, &bag, &found),
             BagMode::Mean => {
                 let counts = Tensor::zeros([bags], Dtype::I64);
@@ -79,7 +82,8 @@ impl Tensor {
                 zeros.index_add(0, &bag, &found) / counts.unsqueeze(1)
             }
             BagMode::Max => zeros.index_reduce(0, &bag, &found, ScatterReduce::Amax, false),
-        }
+        };
+        out.to_dtype(self.dtype())
     }
 }
 

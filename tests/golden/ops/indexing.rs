@@ -186,7 +186,12 @@ pub fn fill(t: &mut Table) {
     });
     t.op("nn.functional.embedding", |c| {
         let padding = c.maybe_int(2, "padding_idx")?;
-        Ok(c.tensor(1, "weight")?.embedding(c.tensor(0, "input")?, padding))
+        let (table, indices) = (c.tensor(1, "weight")?, c.tensor(0, "input")?);
+        Ok(if c.flag(usize::MAX, "scale_grad_by_freq", false)? {
+            table.embedding_scaled_by_freq(indices, padding)
+        } else {
+            table.embedding(indices, padding)
+        })
     });
     t.op("nn.functional.embedding_bag", |c| {
         let mode = match c.text(usize::MAX, "mode", "mean")?.as_str() {
