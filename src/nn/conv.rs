@@ -3,7 +3,7 @@
 use super::display::python_tuple;
 use super::{Forward, Module, Parameter, PerDim, init};
 use crate::error::{Error, throw};
-use crate::ops::ConvOptions;
+use crate::ops::{ConvOptions, PadMode};
 use crate::{Dtype, Tensor};
 
 macro_rules! convolution {
@@ -17,6 +17,9 @@ macro_rules! convolution {
             /// `[out_channels]`.
             pub bias: Option<Parameter>,
             options: ConvOptions<$dims>,
+            #[module(skip)]
+            mode: Option<PadMode>,
+            same: bool,
         }
 
         impl $name {
@@ -31,7 +34,8 @@ macro_rules! convolution {
                 let mut shape = vec![out_channels, in_channels];
                 shape.extend(kernel_size.into().0);
                 let (weight, bias) = fresh(&shape);
-                $name { weight, bias: Some(bias), options: ConvOptions::default() }
+                let options = ConvOptions::default();
+                $name { weight, bias: Some(bias), options, mode: None, same: false }
             }
 
             /// With another distance between outputs.
@@ -45,6 +49,20 @@ macro_rules! convolution {
             #[must_use]
             pub fn padding(mut self, padding: impl Into<PerDim<$dims>>) -> Self {
                 self.options.padding = padding.into().0;
+                self
+            }
+
+            /// With as much padding as keeps the input's size (`padding="same"`); for stride 1.
+            #[must_use]
+            pub fn same_padding(mut self) -> Self {
+                self.same = true;
+                self
+            }
+
+            /// With another kind of padding than zeros (`padding_mode`).
+            #[must_use]
+            pub fn padding_mode(mut self, mode: PadMode) -> Self {
+                self.mode = Some(mode);
                 self
             }
 
@@ -99,7 +117,24 @@ macro_rules! convolution {
         impl Forward for $name {
             #[track_caller]
             fn forward(&self, input: &Tensor) -> Tensor {
-                input.$op(&self.weight, self.bias.as_deref(), self.options)
+                let (bias, mut options) = (self.bias.as_deref(), self.options);
+                let Some(mode) = self.mode else {
+                    if !self.same {
+                        return input.$op(&self.weight, bias, options);
+                    }
+                    let (input, options) = options.same(input, &self.weight);
+                    return input.$op(&self.weight, bias, options);
+                };
+                // The last dimension first; "same" puts the odd one behind.
+                let mut sides = Vec::with_capacity(2 * $dims);
+                for d in (0..$dims).rev() {
+                    let total = options.dilation[d] * (self.weight.size(d as i64 + 2) - 1);
+                    let before = if self.same { total / 2 } else { options.padding[d] };
+                    let behind = if self.same { total - total / 2 } else { before };
+                    sides.extend([before as i64, behind as i64]);
+                }
+                options.padding = [0; $dims];
+                input.pad(&sides, mode).$op(&self.weight, bias, options)
             }
         }
     };

@@ -32,6 +32,7 @@ mod containers;
 mod conv;
 mod conv_transpose;
 mod display;
+mod distance;
 mod dropout;
 mod embedding;
 #[doc(hidden)]
@@ -39,6 +40,7 @@ pub mod field;
 mod flatten;
 pub mod functional;
 pub mod init;
+mod instance_norm;
 mod linear;
 mod loss;
 mod loss_options;
@@ -64,10 +66,12 @@ pub use clip_grad::{clip_grad_norm_, clip_grad_norm_with, clip_grad_value_, get_
 pub use containers::Sequential;
 pub use conv::{Conv1d, Conv2d, Conv3d};
 pub use conv_transpose::{ConvTranspose1d, ConvTranspose2d, ConvTranspose3d};
+pub use distance::{Bilinear, CosineSimilarity, PairwiseDistance};
 pub use dropout::Dropout;
 pub use embedding::Embedding;
 pub use field::Field;
 pub use flatten::Flatten;
+pub use instance_norm::{InstanceNorm1d, InstanceNorm2d, InstanceNorm3d};
 pub use linear::{Identity, Linear};
 pub use loss::{
     BCEWithLogitsLoss, CrossEntropyLoss, HingeEmbeddingLoss, HuberLoss, L1Loss, Loss, MSELoss,

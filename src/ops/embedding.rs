@@ -75,6 +75,22 @@ impl Tensor {
     }
 }
 
+impl Tensor {
+    /// [`embedding`](Self::embedding), whose rows get their gradient divided by how often `indices`
+    /// names them (`torch.nn.functional.embedding` with `scale_grad_by_freq`).
+    ///
+    /// # Panics
+    /// As [`embedding`](Self::embedding).
+    #[track_caller]
+    pub fn embedding_scaled_by_freq(&self, indices: &Tensor, padding_idx: Option<i64>) -> Tensor {
+        let rows = self.embedding(indices, padding_idx);
+        let counts = indices.ravel().bincount(None, 0).take(indices);
+        let share = counts.to_dtype(rows.dtype()).reciprocal().unsqueeze(-1);
+        // The value is the rows', exactly; only their difference from themselves has a gradient.
+        rows.detach() + (&rows - rows.detach()) * share
+    }
+}
+
 /// Zeros of `rows` rows with the rows of `g` added at `flat`, without the padding. Linear in `g`, so
 /// its own gradient is a lookup again.
 fn table_gradient(g: &Tensor, flat: &Tensor, rows: usize, padding: Option<i64>) -> Tensor {

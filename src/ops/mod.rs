@@ -14,6 +14,7 @@ mod ctc_loss;
 mod einsum;
 mod diagonal;
 mod embedding;
+mod embedding_bag;
 mod gather;
 mod grid_sample;
 mod group_norm;
@@ -56,6 +57,7 @@ pub use interpolate::{InterpolateMode, InterpolateOptions};
 pub use max_pool::{Pool1dOptions, Pool2dOptions, Pool3dOptions, PoolOptions};
 pub use pad::PadMode;
 pub use unfold::UnfoldOptions;
+pub use embedding_bag::{BagMode, EmbeddingBagOptions};
 pub use joining::Indexing;
 pub use reduce::MatrixNorm;
 pub use scatter_reduce::ScatterReduce;
@@ -76,6 +78,7 @@ fn all_samples() -> Vec<samples::OpSample> {
         einsum::samples,
         diagonal::samples,
         embedding::samples,
+        embedding_bag::samples,
         gather::samples,
         group_norm::samples,
         grid_sample::samples,

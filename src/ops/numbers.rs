@@ -78,10 +78,11 @@ impl Tensor {
         if n < 2 {
             throw(Error::argument("vander", "n", format!("{n}; at least 2 powers are needed")));
         }
-        let mut shape = self.layout().shape.clone();
+        let x = self.atleast_1d();
+        let mut shape = x.layout().shape.clone();
         shape.push(n - 1);
-        let powers = self.unsqueeze(-1).expand(&shape).cumprod(-1);
-        shape[self.dim()] = 1;
+        let powers = x.unsqueeze(-1).expand(&shape).cumprod(-1);
+        shape[x.dim()] = 1;
         Tensor::cat(&[Tensor::ones(&shape, powers.dtype()), powers], -1)
     }
 

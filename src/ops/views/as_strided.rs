@@ -15,11 +15,37 @@ impl Tensor {
     /// storage.
     #[track_caller]
     pub fn as_strided(&self, shape: &[usize], strides: &[isize], offset: usize) -> Tensor {
-        let layout = Layout {
-            shape: shape.into(),
-            strides: strides.into(),
-            offset: self.storage_offset() + offset,
-        };
+        let layout = self.strided_layout(shape, strides, self.storage_offset() + offset);
+        let base = self.layout().clone();
+        let relative = layout.clone();
+        view("as_strided", self, layout, move |g| scatter_into_base(g, &base, &relative))
+    }
+
+    /// [`as_strided`](Self::as_strided) with an offset from the start of the storage, as
+    /// `torch.as_strided`: the view may have elements that this tensor has not.
+    ///
+    /// # Panics
+    /// As [`as_strided`](Self::as_strided).
+    #[track_caller]
+    pub fn as_strided_at(
+        &self,
+        shape: &[usize],
+        strides: &[isize],
+        storage_offset: usize,
+    ) -> Tensor {
+        let layout = self.strided_layout(shape, strides, storage_offset);
+        let (base, part) = (self.layout().clone(), layout.clone());
+        view("as_strided", self, layout, move |g| {
+            // The gradient of the storage as one list, and what of it is this tensor.
+            let storage = Layout::contiguous(&[base.extent().max(part.extent())]);
+            let whole = scatter_into_base(g, &storage, &part);
+            whole.as_strided(&base.shape, &base.strides, base.offset)
+        })
+    }
+
+    #[track_caller]
+    fn strided_layout(&self, shape: &[usize], strides: &[isize], offset: usize) -> Layout {
+        let layout = Layout { shape: shape.into(), strides: strides.into(), offset };
         if shape.len() != strides.len() || strides.iter().any(|&s| s < 0) {
             throw(Error::argument(
                 "as_strided",
@@ -40,9 +66,7 @@ impl Tensor {
                 ),
             ));
         }
-        let base = self.layout().clone();
-        let relative = layout.clone();
-        view("as_strided", self, layout, move |g| scatter_into_base(g, &base, &relative))
+        layout
     }
 
     /// Adds `x` element by element, in row-major order, where several elements of this tensor may be

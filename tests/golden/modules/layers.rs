@@ -1,7 +1,7 @@
 //! Modules with parameters or buffers.
 
 use torchrs::nn::{self, Forward};
-use torchrs::ops::ConvTransposeOptions;
+use torchrs::ops::{ConvTransposeOptions, PadMode};
 
 use super::{Built, Setup, built};
 use crate::arg::{Arg, Call, Outcome, lacks};
@@ -29,6 +29,19 @@ pub fn build(setup: &Setup) -> Option<Outcome<Built>> {
         "nn.ConvTranspose2d" => transposed!(setup, c, ConvTranspose2d, 2),
         "nn.ConvTranspose3d" => transposed!(setup, c, ConvTranspose3d, 3),
         "nn.BatchNorm3d" => batch_norm!(setup, c, BatchNorm3d),
+        "nn.InstanceNorm1d" => instance_norm!(setup, c, InstanceNorm1d),
+        "nn.InstanceNorm2d" => instance_norm!(setup, c, InstanceNorm2d),
+        "nn.InstanceNorm3d" => instance_norm!(setup, c, InstanceNorm3d),
+        "nn.Bilinear" => {
+            let (a, b) = (c.count(0, "in1_features", 1)?, c.count(1, "in2_features", 1)?);
+            let mut layer = nn::Bilinear::new(a, b, c.count(2, "out_features", 1)?);
+            if !c.flag(3, "bias", true)? {
+                layer = layer.no_bias();
+            }
+            built(setup, layer, |layer, c| {
+                Ok(Arg::Tensor(layer.forward(c.tensor(0, "input1")?, c.tensor(1, "input2")?)))
+            })
+        }
         "nn.GroupNorm" => {
             let (groups, channels) = (c.count(0, "num_groups", 1)?, c.count(1, "num_channels", 1)?);
             let mut layer = nn::GroupNorm::new(groups, channels).eps(c.float(2, "eps", 1e-5)?);
@@ -88,16 +101,29 @@ pub fn build(setup: &Setup) -> Option<Outcome<Built>> {
 macro_rules! convolution {
     ($setup:ident, $c:ident, $class:ident, $dims:literal) => {{
         let (inputs, outputs) = ($c.count(0, "in_channels", 0)?, $c.count(1, "out_channels", 0)?);
-        if let Arg::Str(mode) = $c.get(4, "padding") {
-            return lacks(format!("padding={mode}"));
-        }
-        if $c.text(8, "padding_mode", "zeros")? != "zeros" {
-            return lacks("padding_mode");
-        }
+        let same = match $c.get(4, "padding") {
+            Arg::Str(mode) => mode == "same",
+            _ => false,
+        };
+        let mode = match $c.text(8, "padding_mode", "zeros")?.as_str() {
+            "zeros" => None,
+            "reflect" => Some(PadMode::Reflect),
+            "replicate" => Some(PadMode::Replicate),
+            "circular" => Some(PadMode::Circular),
+            other => return lacks(other),
+        };
         let mut layer = nn::$class::new(inputs, outputs, $c.per_dim::<$dims>(2, "kernel_size", 1)?)
             .stride($c.per_dim::<$dims>(3, "stride", 1)?)
-            .padding($c.per_dim::<$dims>(4, "padding", 0)?)
             .dilation($c.per_dim::<$dims>(5, "dilation", 1)?);
+        if !matches!($c.get(4, "padding"), Arg::Str(_)) {
+            layer = layer.padding($c.per_dim::<$dims>(4, "padding", 0)?);
+        }
+        if same {
+            layer = layer.same_padding();
+        }
+        if let Some(mode) = mode {
+            layer = layer.padding_mode(mode);
+        }
         let groups = $c.count(6, "groups", 1)?;
         if groups != 1 {
             layer = layer.groups(groups);
@@ -147,3 +173,19 @@ macro_rules! transposed {
     }};
 }
 use transposed;
+
+macro_rules! instance_norm {
+    ($setup:ident, $c:ident, $class:ident) => {{
+        let mut layer = nn::$class::new($c.count(0, "num_features", 0)?)
+            .eps($c.float(1, "eps", 1e-5)?)
+            .momentum($c.float(2, "momentum", 0.1)?);
+        if $c.flag(3, "affine", false)? {
+            layer = layer.affine();
+        }
+        if $c.flag(4, "track_running_stats", false)? {
+            layer = layer.track_running_stats();
+        }
+        built($setup, layer, forward)
+    }};
+}
+use instance_norm;

@@ -1,10 +1,11 @@
 //! Modules without parameters: activations, losses, pools.
 
+use torchrs::Tensor;
 use torchrs::nn::functional::{
     BceWithLogitsOptions, GaussianNllOptions, KlDivOptions, PoissonNllOptions,
 };
 use torchrs::nn::{self, Loss, MarginOptions};
-use torchrs::ops::{CrossEntropyOptions, NllLossOptions, Reduction};
+use torchrs::ops::{CrossEntropyOptions, CtcLossOptions, NllLossOptions, Reduction};
 
 use super::layers::forward;
 use super::{Built, Setup, built};
@@ -28,6 +29,17 @@ pub fn reduction(c: &Call) -> Outcome<Reduction> {
 fn loss<M: Loss>(module: &M, call: &Call) -> Outcome {
     let (input, target) = (call.tensor(0, "input")?, call.tensor(1, "target")?);
     Ok(Arg::Tensor(module.forward(input, target)))
+}
+
+/// Lengths, given as a tensor or a list.
+fn lengths(c: &Call, i: usize) -> Outcome<Tensor> {
+    match c.get(i, "lengths") {
+        Arg::Tensor(t) => Ok(t.clone()),
+        _ => {
+            let list = c.ints(i, "lengths")?;
+            Ok(Tensor::from_slice(&list, [list.len()]))
+        }
+    }
 }
 
 pub fn build(setup: &Setup) -> Option<Outcome<Built>> {
@@ -151,6 +163,31 @@ pub fn build(setup: &Setup) -> Option<Outcome<Built>> {
             let margin = c.float(0, "margin", 1.0)?;
             let module = nn::HingeEmbeddingLoss::new().margin(margin).reduction(reduction(c)?);
             built(setup, module, loss)
+        }
+        "nn.CosineSimilarity" => {
+            let module = nn::CosineSimilarity::new(c.int(0, "dim", 1)?, c.float(1, "eps", 1e-8)?);
+            built(setup, module, |module, c| {
+                Ok(Arg::Tensor(module.forward(c.tensor(0, "x1")?, c.tensor(1, "x2")?)))
+            })
+        }
+        "nn.PairwiseDistance" => {
+            let (p, eps) = (c.float(0, "p", 2.0)?, c.float(1, "eps", 1e-6)?);
+            let module = nn::PairwiseDistance::new(p, eps, c.flag(2, "keepdim", false)?);
+            built(setup, module, |module, c| {
+                Ok(Arg::Tensor(module.forward(c.tensor(0, "x1")?, c.tensor(1, "x2")?)))
+            })
+        }
+        "nn.CTCLoss" => {
+            let options = CtcLossOptions {
+                blank: c.count(0, "blank", 0)?,
+                reduction: reduction(c)?,
+                zero_infinity: c.flag(2, "zero_infinity", false)?,
+            };
+            built(setup, nn::CTCLoss::with_options(options), |module, c| {
+                let (x, targets) = (c.tensor(0, "log_probs")?, c.tensor(1, "targets")?);
+                let (steps, labels) = (lengths(c, 2)?, lengths(c, 3)?);
+                Ok(Arg::Tensor(module.forward(x, targets, &steps, &labels)))
+            })
         }
         "nn.KLDivLoss" => {
             let batch_mean = c.text(usize::MAX, "reduction", "mean")? == "batchmean";

@@ -1,7 +1,7 @@
 //! Ops of group `indexing`.
 
-use torchrs::ops::ScatterReduce;
 use torchrs::ops::views::Index;
+use torchrs::ops::{BagMode, EmbeddingBagOptions, ScatterReduce};
 use torchrs::{Operand, Tensor};
 
 use super::Table;
@@ -186,7 +186,27 @@ pub fn fill(t: &mut Table) {
     });
     t.op("nn.functional.embedding", |c| {
         let padding = c.maybe_int(2, "padding_idx")?;
-        Ok(c.tensor(1, "weight")?.embedding(c.tensor(0, "input")?, padding))
+        let (table, indices) = (c.tensor(1, "weight")?, c.tensor(0, "input")?);
+        Ok(if c.flag(usize::MAX, "scale_grad_by_freq", false)? {
+            table.embedding_scaled_by_freq(indices, padding)
+        } else {
+            table.embedding(indices, padding)
+        })
+    });
+    t.op("nn.functional.embedding_bag", |c| {
+        let mode = match c.text(usize::MAX, "mode", "mean")?.as_str() {
+            "sum" => BagMode::Sum,
+            "mean" => BagMode::Mean,
+            _ => BagMode::Max,
+        };
+        let options = EmbeddingBagOptions {
+            mode,
+            per_sample_weights: c.maybe_tensor(usize::MAX, "per_sample_weights")?.cloned(),
+            include_last_offset: c.flag(usize::MAX, "include_last_offset", false)?,
+            padding_idx: c.maybe_int(usize::MAX, "padding_idx")?,
+        };
+        let offsets = c.maybe_tensor(2, "offsets")?;
+        Ok(c.tensor(1, "weight")?.embedding_bag(c.tensor(0, "input")?, offsets, options))
     });
     t.op("nn.functional.one_hot", |c| {
         let classes = match c.int(1, "num_classes", -1)? {

@@ -51,8 +51,9 @@ fn views(t: &mut Table) {
     });
     t.op("as_strided", |c| {
         let input = x(c)?;
-        let offset = own_offset(c, input, 3)?;
-        Ok(input.as_strided(&c.sizes(1, "size")?, &strides(c, 2)?, offset))
+        let (shape, strides) = (c.sizes(1, "size")?, strides(c, 2)?);
+        let offset = c.count(3, "storage_offset", input.storage_offset())?;
+        Ok(input.as_strided_at(&shape, &strides, offset))
     });
     t.op("as_strided_scatter", |c| {
         let (source, offset) = (c.tensor(1, "src")?, own_offset(c, x(c)?, 4)?);

@@ -1,0 +1,94 @@
+//! Modules that compare or join two inputs (`torch/nn/modules/{distance,linear}.py`).
+
+use super::{Module, Parameter, functional as F, init};
+use crate::{Dtype, Tensor};
+
+/// The cosine of the angle between vectors (`torch.nn.CosineSimilarity`); see
+/// [`F::cosine_similarity`].
+#[derive(Module, Clone, Copy, Debug)]
+pub struct CosineSimilarity {
+    dim: i64,
+    eps: f64,
+}
+
+impl CosineSimilarity {
+    /// Of vectors along `dim`; PyTorch's defaults are 1 and 1e-8.
+    pub fn new(dim: i64, eps: f64) -> Self {
+        CosineSimilarity { dim, eps }
+    }
+
+    /// The cosines.
+    ///
+    /// # Panics
+    /// As [`F::cosine_similarity`].
+    #[track_caller]
+    pub fn forward(&self, x1: &Tensor, x2: &Tensor) -> Tensor {
+        F::cosine_similarity(x1, x2, self.dim, self.eps)
+    }
+}
+
+/// The p-norm of the difference of vectors (`torch.nn.PairwiseDistance`); see
+/// [`F::pairwise_distance`].
+#[derive(Module, Clone, Copy, Debug)]
+pub struct PairwiseDistance {
+    p: f64,
+    eps: f64,
+    keepdim: bool,
+}
+
+impl PairwiseDistance {
+    /// PyTorch's defaults are 2, 1e-6 and false.
+    pub fn new(p: f64, eps: f64, keepdim: bool) -> Self {
+        PairwiseDistance { p, eps, keepdim }
+    }
+
+    /// The distances.
+    ///
+    /// # Panics
+    /// As [`F::pairwise_distance`].
+    #[track_caller]
+    pub fn forward(&self, x1: &Tensor, x2: &Tensor) -> Tensor {
+        F::pairwise_distance(x1, x2, self.p, self.eps, self.keepdim)
+    }
+}
+
+/// `y_k = x1^T A_k x2 + b_k` (`torch.nn.Bilinear`).
+#[derive(Module)]
+pub struct Bilinear {
+    /// `[out_features, in1_features, in2_features]`.
+    pub weight: Parameter,
+    /// `[out_features]`.
+    pub bias: Option<Parameter>,
+}
+
+impl Bilinear {
+    /// With a bias. Weight and bias start uniform within 1 / sqrt(in1_features).
+    pub fn new(in1_features: usize, in2_features: usize, out_features: usize) -> Self {
+        let bound = 1.0 / (in1_features as f64).sqrt();
+        let fresh = |shape: &[usize]| {
+            let parameter = Parameter::new(Tensor::empty(shape, Dtype::F32));
+            init::uniform_(&parameter, -bound, bound);
+            parameter
+        };
+        Bilinear {
+            weight: fresh(&[out_features, in1_features, in2_features]),
+            bias: Some(fresh(&[out_features])),
+        }
+    }
+
+    /// Without a bias.
+    #[must_use]
+    pub fn no_bias(mut self) -> Self {
+        self.bias = None;
+        self
+    }
+
+    /// Of inputs `[.., in1_features]` and `[.., in2_features]`.
+    ///
+    /// # Panics
+    /// Throws [`Error::Shape`](crate::Error::Shape) for shapes that do not fit.
+    #[track_caller]
+    pub fn forward(&self, x1: &Tensor, x2: &Tensor) -> Tensor {
+        x1.bilinear(x2, &self.weight, self.bias.as_deref())
+    }
+}

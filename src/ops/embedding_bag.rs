@@ -1,0 +1,138 @@
+//! Sums, means or maxima of rows of a table, one for each bag of indices: a lookup and `index_add` or
+//! `index_reduce`, whose derivatives follow.
+
+use super::ScatterReduce;
+#[cfg(test)]
+use super::samples::{OpSample, values};
+use crate::error::{Error, throw};
+use crate::{Dtype, Tensor};
+
+/// What [`Tensor::embedding_bag`] makes of a bag's rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BagMode {
+    /// Their sum.
+    Sum,
+    /// Their mean; 0 for an empty bag.
+    #[default]
+    Mean,
+    /// The largest of each column; 0 for an empty bag.
+    Max,
+}
+
+/// Options of [`Tensor::embedding_bag`].
+#[derive(Clone, Debug, Default)]
+pub struct EmbeddingBagOptions {
+    /// What is made of a bag's rows.
+    pub mode: BagMode,
+    /// For each index a factor of its row; only with [`BagMode::Sum`].
+    pub per_sample_weights: Option<Tensor>,
+    /// The last of the offsets is the end of the last bag, not the start of another.
+    pub include_last_offset: bool,
+    /// Indices that do not count; negative counts from the end of the table.
+    pub padding_idx: Option<i64>,
+}
+
+impl Tensor {
+    /// For each bag of indices, the sum, mean or maximum of the rows of this table that it names
+    /// (`torch.nn.functional.embedding_bag`). The rows of a matrix of indices are bags; a list of
+    /// indices is cut at `offsets`, the places where bags start.
+    ///
+    /// # Panics
+    /// Throws when this is not a matrix or an index not the number of a row, when offsets are missing
+    /// for a list, given for a matrix or not in order, and when weights do not fit the indices.
+    #[track_caller]
+    pub fn embedding_bag(
+        &self,
+        indices: &Tensor,
+        offsets: Option<&Tensor>,
+        options: EmbeddingBagOptions,
+    ) -> Tensor {
+        let (bag_of, bags) = bag_numbers(indices, offsets, options.include_last_offset);
+        let flat = indices.to_vec::<i64>();
+        let rows = self.shape().first().copied().unwrap_or(0) as i64;
+        let padding = options.padding_idx.map(|p| if p < 0 { p + rows } else { p });
+        let kept = || (0..flat.len()).filter(|&i| Some(flat[i]) != padding);
+        let chosen = Tensor::from(kept().map(|i| flat[i]).collect::<Vec<i64>>());
+        let bag = Tensor::from(kept().map(|i| bag_of[i]).collect::<Vec<i64>>());
+        // Half types are added up in f32 and rounded once.
+        let wide = self.dtype().compute();
+        let mut found = self.embedding(&chosen, None).to_dtype(wide);
+        if let Some(weights) = &options.per_sample_weights {
+            if weights.shape() != indices.shape() || options.mode != BagMode::Sum {
+                throw(Error::argument(
+                    "embedding_bag",
+                    "per_sample_weights",
+                    format!(
+                        "shape {:?} for indices {:?}; they fit the indices and are for sums only",
+                        weights.shape(),
+                        indices.shape()
+                    ),
+                ));
+            }
+            let places = Tensor::from(kept().map(|i| i as i64).collect::<Vec<i64>>());
+            let weights = weights.ravel().to_dtype(wide).index_select(0, &places);
+            found = found * weights.unsqueeze(1);
+        }
+        let zeros = Tensor::zeros([bags, self.size(1)], wide);
+        let out = match options.mode {
+            BagMode::Sum => zeros.index_add(0, &bag, &found),
+            BagMode::Mean => {
+                let counts = Tensor::zeros([bags], Dtype::I64);
+                let counts = counts.index_add(0, &bag, &bag.ones_like()).clamp_min(1i64);
+                zeros.index_add(0, &bag, &found) / counts.unsqueeze(1)
+            }
+            BagMode::Max => zeros.index_reduce(0, &bag, &found, ScatterReduce::Amax, false),
+        };
+        out.to_dtype(self.dtype())
+    }
+}
+
+/// The bag of each index, in row-major order, and the number of bags.
+#[track_caller]
+fn bag_numbers(indices: &Tensor, offsets: Option<&Tensor>, closed: bool) -> (Vec<i64>, usize) {
+    let n = indices.numel();
+    match (indices.shape(), offsets) {
+        (&[bags, width], None) => ((0..n).map(|i| (i / width) as i64).collect(), bags),
+        (&[_], Some(offsets)) if offsets.dim() == 1 => {
+            let mut ends = offsets.to_vec::<i64>();
+            if !closed {
+                ends.push(n as i64);
+            }
+            let rising = ends.windows(2).all(|w| w[0] <= w[1]);
+            if !rising || ends.first() != Some(&0) || ends.last() > Some(&(n as i64)) {
+                throw(Error::argument(
+                    "embedding_bag",
+                    "offsets",
+                    format!("{:?}: must rise from 0 to at most {n}", offsets.to_vec::<i64>()),
+                ));
+            }
+            // Indices after a last offset belong to the last bag.
+            let bags = ends.len() - 1;
+            let bag = |i: usize| ends.partition_point(|&end| end <= i as i64) as i64 - 1;
+            ((0..n).map(|i| bag(i).min(bags as i64 - 1)).collect(), bags)
+        }
+        (shape, offsets) => throw(Error::shape(
+            "embedding_bag",
+            format!(
+                "indices {shape:?} with offsets {:?}; a matrix has none, a list needs a list of them",
+                offsets.map(Tensor::shape)
+            ),
+        )),
+    }
+}
+
+#[cfg(test)]
+pub(super) fn samples() -> Vec<OpSample> {
+    let case = |name: &str, mode| {
+        OpSample::new(name, [values([5, 3], 4)], move |x| {
+            let (indices, offsets) = (Tensor::from([2i64, 0, 2, 4, 1]), Tensor::from([0i64, 2, 2]));
+            let options = EmbeddingBagOptions { mode, padding_idx: Some(-4), ..Default::default() };
+            x[0].embedding_bag(&indices, Some(&offsets), options)
+        })
+    };
+    vec![
+        case("embedding_bag(sum)", BagMode::Sum),
+        case("embedding_bag(mean)", BagMode::Mean),
+        case("embedding_bag(max)", BagMode::Max),
+    ]
+}
