@@ -146,14 +146,13 @@ impl<const D: usize> PoolOptions<D> {
     /// Dilated windows may step over a small input: such a one has no maximum.
     #[track_caller]
     pub(super) fn check_windows(&self, op: &str, x: &Tensor, out: [usize; D]) {
-        for d in 0..D {
+        for (d, out) in out.into_iter().enumerate() {
             let size = x.shape()[x.dim() - D + d];
             let inside = |i: usize, t: usize| {
                 let at = i * self.strides()[d] + t * self.dilation[d];
                 at >= self.padding[d] && at - self.padding[d] < size
             };
-            if let Some(i) = (0..out[d]).find(|&i| !(0..self.kernel_size[d]).any(|t| inside(i, t)))
-            {
+            if let Some(i) = (0..out).find(|&i| !(0..self.kernel_size[d]).any(|t| inside(i, t))) {
                 throw(Error::argument(
                     op,
                     "padding",
