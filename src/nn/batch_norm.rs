@@ -121,6 +121,10 @@ macro_rules! batch_norm {
                     ));
                 }
                 let training = self.training.get();
+                if training && self.eps <= 0.0 {
+                    let message = format!("{}; must be positive in training", self.eps);
+                    throw(Error::argument(stringify!($name), "eps", message));
+                }
                 let by_batch = training || self.running_mean.is_none();
                 input.batch_norm(
                     self.running_mean.as_deref(),

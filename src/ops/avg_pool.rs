@@ -108,12 +108,13 @@ struct Windows {
     /// Rows and columns of each window as the divisor counts them.
     high: Vec<usize>,
     wide: Vec<usize>,
-    divisor: Option<usize>,
+    divisor: Option<i64>,
 }
 
 impl Windows {
     fn share<T: Float>(&self, i: usize, j: usize) -> T {
-        T::of(1.0 / self.divisor.unwrap_or(self.high[i] * self.wide[j]) as f64)
+        let count = self.high[i] * self.wide[j];
+        T::of(1.0 / self.divisor.map_or(count as f64, |d| d as f64))
     }
 }
 
@@ -273,7 +274,7 @@ fn reference(
                 }
             }
             let count = if options.count_include_pad { padded } else { inside };
-            out.push(sum / options.divisor_override.unwrap_or(count) as f64);
+            out.push(sum / options.divisor_override.map_or(count as f64, |d| d as f64));
         }
     }
     out

@@ -54,6 +54,10 @@ impl Tensor {
         momentum: f64,
         eps: f64,
     ) -> Tensor {
+        if self.shape() == [0] {
+            // PyTorch takes nothing at all as any number of channels.
+            return self.clone_contiguous();
+        }
         let parameters = [
             ("running_mean", running_mean),
             ("running_var", running_var),

@@ -49,7 +49,7 @@ pub struct PoolOptions<const D: usize> {
     /// Whether padding counts as zeros in averages (average pooling only).
     pub count_include_pad: bool,
     /// Divides sums instead of the window's size (average pooling only).
-    pub divisor_override: Option<usize>,
+    pub divisor_override: Option<i64>,
 }
 
 /// Options of [`Tensor::max_pool1d`] and [`Tensor::avg_pool1d`].
@@ -101,7 +101,7 @@ impl<const D: usize> PoolOptions<D> {
             }
         }
         if self.divisor_override == Some(0) {
-            throw(Error::argument(op, "divisor_override", "0; must be at least 1"));
+            throw(Error::argument(op, "divisor_override", "0; cannot divide by it"));
         }
         std::array::from_fn(|d| {
             let (size, k, pad) = (x.shape()[n - D + d], self.kernel_size[d], self.padding[d]);
@@ -142,6 +142,27 @@ impl<const D: usize> PoolOptions<D> {
     }
 }
 
+impl<const D: usize> PoolOptions<D> {
+    /// Dilated windows may step over a small input: such a one has no maximum.
+    #[track_caller]
+    pub(super) fn check_windows(&self, op: &str, x: &Tensor, out: [usize; D]) {
+        for (d, out) in out.into_iter().enumerate() {
+            let size = x.shape()[x.dim() - D + d];
+            let inside = |i: usize, t: usize| {
+                let at = i * self.strides()[d] + t * self.dilation[d];
+                at >= self.padding[d] && at - self.padding[d] < size
+            };
+            if let Some(i) = (0..out).find(|&i| !(0..self.kernel_size[d]).any(|t| inside(i, t))) {
+                throw(Error::argument(
+                    op,
+                    "padding",
+                    format!("window {i} of dimension {} lies in the padding only", x.dim() - D + d),
+                ));
+            }
+        }
+    }
+}
+
 impl Tensor {
     /// The maximum of each window (`torch.nn.functional.max_pool2d`) of `[N, C, H, W]` or
     /// `[C, H, W]`.
@@ -175,6 +196,7 @@ impl Tensor {
 #[track_caller]
 fn pool(x: &Tensor, options: Pool2dOptions) -> (Tensor, Tensor) {
     let out = options.output("max_pool2d", x);
+    options.check_windows("max_pool2d", x, out);
     let n = x.dim();
     let mut shape = Shape::from_slice(&x.shape()[..n - 2]);
     shape.extend(out);

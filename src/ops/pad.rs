@@ -65,8 +65,8 @@ impl Tensor {
                 PadMode::Reflect if most >= size.max(1) => {
                     fail(format!("Reflect adds less than the {size} of dimension {d}"))
                 }
-                PadMode::Circular if most > size => {
-                    fail(format!("Circular adds at most the {size} of dimension {d}"))
+                PadMode::Circular if most > size + ends[0].min(0) + ends[1].min(0) => {
+                    fail(format!("Circular adds at most what is left of dimension {d}"))
                 }
                 PadMode::Replicate if most > 0 && size == 0 => {
                     fail(format!("dimension {d} is empty"))
@@ -78,7 +78,7 @@ impl Tensor {
                 PadMode::Constant(value) => constant(&y, d, ends, value),
                 _ => {
                     let windows = Windows::new(size as usize, out as usize, 1, |i, _| {
-                        place(mode, i as i64 - ends[0], size) as isize
+                        place(mode, i as i64, ends, size) as isize
                     });
                     windows.gather(&y, d, 0).squeeze_dim(d as i64 + 1)
                 }
@@ -88,10 +88,15 @@ impl Tensor {
     }
 }
 
-/// The position that is read for position `p`, which may be outside of `0..size`.
-fn place(mode: PadMode, p: i64, size: i64) -> i64 {
+/// The position that output `i` reads.
+fn place(mode: PadMode, i: i64, ends: &[i64], size: i64) -> i64 {
+    let p = i - ends[0];
     match mode {
-        PadMode::Circular => p.rem_euclid(size),
+        // What is taken away is not repeated.
+        PadMode::Circular => {
+            let (from, to) = ((-ends[0]).max(0), size + ends[1].min(0));
+            from + (p - from).rem_euclid(to - from)
+        }
         PadMode::Reflect if p < 0 => -p,
         PadMode::Reflect if p >= size => 2 * (size - 1) - p,
         _ => p.clamp(0, size - 1),

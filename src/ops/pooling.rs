@@ -139,6 +139,7 @@ impl Tensor {
     #[track_caller]
     pub fn max_pool3d_with_indices(&self, options: Pool3dOptions) -> (Tensor, Tensor) {
         let out = options.output("max_pool3d", self);
+        options.check_windows("max_pool3d", self, out);
         check_dims::<3>("max_pool3d", self);
         let (o, strides) = (options, options.strides());
         let windows = std::array::from_fn(|d| {

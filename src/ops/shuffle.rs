@@ -68,7 +68,7 @@ impl Tensor {
     #[track_caller]
     pub fn channel_shuffle(&self, groups: usize) -> Tensor {
         let shape = self.shape();
-        if shape.len() < 3 || groups == 0 || shape[1] % groups != 0 {
+        if shape.len() < 3 || groups == 0 || !shape[1].is_multiple_of(groups) {
             throw(Error::shape(
                 "channel_shuffle",
                 format!("input {shape:?} must be [N, C, ..], C a multiple of groups {groups}"),

@@ -8,7 +8,9 @@ mod margin;
 
 use crate::Tensor;
 use crate::ops::{
-    Conv1dOptions, Conv2dOptions, CrossEntropyOptions, NllLossOptions, Pool2dOptions,
+    Conv1dOptions, Conv2dOptions, Conv3dOptions, ConvTransposeOptions, CrossEntropyOptions,
+    GridSampleOptions, InterpolateOptions, NllLossOptions, PadMode, Pool1dOptions, Pool2dOptions,
+    Pool3dOptions, UnfoldOptions,
 };
 
 pub use crate::ops::{CtcLossOptions, ctc_loss};
@@ -97,6 +99,52 @@ methods! {
     avg_pool2d(x, options: Pool2dOptions);
     /// See [`Tensor::adaptive_avg_pool2d`].
     adaptive_avg_pool2d(x, output_size: [Option<usize>; 2]);
+    /// See [`Tensor::conv3d`].
+    conv3d(x, weight: &Tensor, bias: Option<&Tensor>, options: Conv3dOptions);
+    /// See [`Tensor::conv_transpose1d`].
+    conv_transpose1d(x, weight: &Tensor, bias: Option<&Tensor>, options: ConvTransposeOptions<1>);
+    /// See [`Tensor::conv_transpose2d`].
+    conv_transpose2d(x, weight: &Tensor, bias: Option<&Tensor>, options: ConvTransposeOptions<2>);
+    /// See [`Tensor::conv_transpose3d`].
+    conv_transpose3d(x, weight: &Tensor, bias: Option<&Tensor>, options: ConvTransposeOptions<3>);
+    /// See [`Tensor::fold`].
+    fold(x, output_size: [usize; 2], options: UnfoldOptions);
+    /// See [`Tensor::max_pool1d`].
+    max_pool1d(x, options: Pool1dOptions);
+    /// See [`Tensor::max_pool3d`].
+    max_pool3d(x, options: Pool3dOptions);
+    /// See [`Tensor::avg_pool1d`].
+    avg_pool1d(x, options: Pool1dOptions);
+    /// See [`Tensor::avg_pool3d`].
+    avg_pool3d(x, options: Pool3dOptions);
+    /// See [`Tensor::adaptive_avg_pool1d`].
+    adaptive_avg_pool1d(x, output_size: usize);
+    /// See [`Tensor::adaptive_avg_pool3d`].
+    adaptive_avg_pool3d(x, output_size: [Option<usize>; 3]);
+    /// See [`Tensor::lp_pool1d`].
+    lp_pool1d(x, norm_type: f64, options: Pool1dOptions);
+    /// See [`Tensor::lp_pool2d`].
+    lp_pool2d(x, norm_type: f64, options: Pool2dOptions);
+    /// See [`Tensor::lp_pool3d`].
+    lp_pool3d(x, norm_type: f64, options: Pool3dOptions);
+    /// See [`Tensor::pad`].
+    pad(x, padding: &[i64], mode: PadMode);
+    /// See [`Tensor::interpolate`].
+    interpolate(x, options: &InterpolateOptions);
+    /// See [`Tensor::grid_sample`].
+    grid_sample(x, grid: &Tensor, options: GridSampleOptions);
+    /// See [`Tensor::affine_grid`].
+    affine_grid(x, size: &[usize], align_corners: bool);
+    /// See [`Tensor::pixel_shuffle`].
+    pixel_shuffle(x, upscale_factor: usize);
+    /// See [`Tensor::pixel_unshuffle`].
+    pixel_unshuffle(x, downscale_factor: usize);
+    /// See [`Tensor::channel_shuffle`].
+    channel_shuffle(x, groups: usize);
+    /// See [`Tensor::group_norm`].
+    group_norm(x, num_groups: usize, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64);
+    /// See [`Tensor::local_response_norm`].
+    local_response_norm(x, size: usize, alpha: f64, beta: f64, k: f64);
     /// See [`Tensor::layer_norm`].
     layer_norm(x, normalized_shape: &[usize], weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64);
     /// See [`Tensor::rms_norm`].

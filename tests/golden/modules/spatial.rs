@@ -33,7 +33,7 @@ fn mean_windows<const D: usize>(c: &Call) -> Outcome<PoolOptions<D>> {
         padding: c.per_dim::<D>(2, "padding", 0)?,
         ceil_mode: c.flag(3, "ceil_mode", false)?,
         count_include_pad: c.flag(4, "count_include_pad", true)?,
-        divisor_override: c.maybe_int(5, "divisor_override")?.map(|n| n as usize),
+        divisor_override: c.maybe_int(5, "divisor_override")?,
         ..windows(c, 0)?
     })
 }

@@ -30,10 +30,7 @@ fn averages<const D: usize>(c: &Call) -> Outcome<PoolOptions<D>> {
         padding: c.per_dim(3, "padding", 0)?,
         ceil_mode: c.flag(4, "ceil_mode", false)?,
         count_include_pad: c.flag(5, "count_include_pad", true)?,
-        divisor_override: match c.maybe_int(6, "divisor_override")? {
-            Some(_) => Some(c.count(6, "divisor_override", 1)?),
-            None => None,
-        },
+        divisor_override: c.maybe_int(6, "divisor_override")?,
         ..PoolOptions::new(c.per_dim(1, "kernel_size", 1)?)
     })
 }
