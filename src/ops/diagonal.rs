@@ -153,7 +153,7 @@ impl Tensor {
     /// than there is.
     #[track_caller]
     pub fn constant_pad_nd(&self, pad: &[i64], value: impl Into<Scalar>) -> Tensor {
-        if pad.len() % 2 != 0 || pad.len() / 2 > self.dim() {
+        if !pad.len().is_multiple_of(2) || pad.len() / 2 > self.dim() {
             throw(Error::argument(
                 "constant_pad_nd",
                 "pad",

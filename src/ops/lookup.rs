@@ -1,5 +1,7 @@
 //! Elements by their place in the flat tensor, places of elements in lists, and membership.
 
+use std::cmp::Ordering;
+
 use crate::error::{Error, throw};
 use crate::tensor::Element;
 use crate::{Dtype, Tensor};
@@ -125,7 +127,12 @@ fn search<T: Element + PartialOrd>(
 ) -> Vec<i64> {
     let place = |(i, v): (usize, &T)| {
         let row = if per_row == values.len() { 0 } else { i / per_row };
-        let before = |s: &T| if right { !(s > v) } else { !(s >= v) };
+        // Nothing is above NaN.
+        let before = |s: &T| match s.partial_cmp(v) {
+            Some(Ordering::Greater) => false,
+            Some(Ordering::Equal) => right,
+            Some(Ordering::Less) | None => true,
+        };
         sorted[row * n..(row + 1) * n].partition_point(before) as i64
     };
     values.iter().enumerate().map(place).collect()

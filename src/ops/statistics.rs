@@ -199,7 +199,7 @@ impl Tensor {
     #[track_caller]
     pub fn renorm(&self, p: f64, dim: i64, maxnorm: f64) -> Tensor {
         let d = self.normalize_dim("renorm", dim);
-        if self.dim() < 2 || !(p > 0.0) || !(maxnorm >= 0.0) {
+        if self.dim() < 2 || p.is_nan() || p <= 0.0 || maxnorm.is_nan() || maxnorm < 0.0 {
             throw(Error::argument(
                 "renorm",
                 "maxnorm",
@@ -274,7 +274,7 @@ impl Tensor {
     pub fn corrcoef(&self) -> Tensor {
         let cov = self.cov(1, None, None);
         if cov.dim() == 0 {
-            return &cov / &cov;
+            return cov.div(&cov);
         }
         let deviation = cov.diagonal(0, 0, 1).sqrt();
         (cov / deviation.unsqueeze(1) / deviation.unsqueeze(0)).clamp(-1.0, 1.0)
