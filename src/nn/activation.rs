@@ -104,11 +104,11 @@ activations_with_settings! {
         forward |x| x.celu(alpha);
     /// x, or 0 between -lambd and lambd (`torch.nn.Hardshrink`).
     Hardshrink { lambd: f64 } "PyTorch's default is 0.5.",
-        repr |lambd| python_float(lambd),
+        repr python_float,
         forward |x| x.hardshrink(lambd);
     /// x moved towards 0 by `lambd`, 0 if it is nearer (`torch.nn.Softshrink`).
     Softshrink { lambd: f64 } "PyTorch's default is 0.5.",
-        repr |lambd| python_float(lambd),
+        repr python_float,
         forward |x| x.softshrink(lambd);
     /// x within two bounds, else the bound (`torch.nn.Hardtanh`).
     Hardtanh { min_val: f64, max_val: f64 } "PyTorch's defaults are -1 and 1.",

@@ -94,6 +94,26 @@ pooling!(
     AvgPool3d, avg_pool3d, 3, no_settings
 );
 
+macro_rules! with_indices {
+    ($($name:ident $op:ident),*) => {$(
+        impl $name {
+            /// The maxima and their positions in the plane (`return_indices=True`).
+            ///
+            /// # Panics
+            /// As [`Forward::forward`].
+            #[track_caller]
+            pub fn forward_with_indices(&self, input: &Tensor) -> (Tensor, Tensor) {
+                input.$op(self.options)
+            }
+        }
+    )*};
+}
+with_indices! {
+    MaxPool1d max_pool1d_with_indices,
+    MaxPool2d max_pool2d_with_indices,
+    MaxPool3d max_pool3d_with_indices
+}
+
 macro_rules! adaptive {
     ($($(#[$doc:meta])* $name:ident, $dims:literal, |$x:ident, $size:ident| $body:expr;)*) => {$(
         $(#[$doc])*

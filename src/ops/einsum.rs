@@ -200,7 +200,7 @@ fn pair(a: &Tensor, b: &Tensor, needed: impl Fn(usize) -> bool) -> Tensor {
     let rows = of(&|d, x, y| needed(d) && x && !y);
     let columns = of(&|d, x, y| needed(d) && !x && y);
     // What is left has size 1 in both.
-    let rest = of(&|d, x, y| !needed(d) && !(x && y));
+    let rest = of(&|d, x, y| !(needed(d) || x && y));
     let count = |dims: &[usize], t: &Tensor| dims.iter().map(|&d| t.shape()[d]).product::<usize>();
     let matrices = |t: &Tensor, rows: &[usize], columns: &[usize], spare: [&[usize]; 2]| {
         let order = [&batch[..], rows, columns, spare[0], spare[1]].concat();

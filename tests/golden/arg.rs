@@ -20,8 +20,8 @@ pub enum Arg {
     Dtype(Option<Dtype>),
     Slice([Option<i64>; 3]),
     Ellipsis,
-    /// Anything else, by its JSON.
-    Other(Value),
+    /// Anything else.
+    Other,
 }
 
 impl Arg {
@@ -40,7 +40,7 @@ impl Arg {
                 if let Some(name) = get("tensor").or(get("var")) {
                     return match named.get(name) {
                         Some(tensor) => Arg::Tensor(tensor.clone()),
-                        None => Arg::Other(value.clone()),
+                        None => Arg::Other,
                     };
                 }
                 match (get("float"), get("dtype"), value.get("slice"), value.get("size")) {
@@ -51,18 +51,9 @@ impl Arg {
                     }
                     (.., Some(size)) => Arg::decode(size, named),
                     _ if value.get("ellipsis").is_some() => Arg::Ellipsis,
-                    _ => Arg::Other(value.clone()),
+                    _ => Arg::Other,
                 }
             }
-        }
-    }
-
-    /// Calls `f` on the tensors inside, in order.
-    pub fn tensors(&self) -> Vec<&Tensor> {
-        match self {
-            Arg::Tensor(t) => vec![t],
-            Arg::List(list) => list.iter().flat_map(Arg::tensors).collect(),
-            _ => Vec::new(),
         }
     }
 }
@@ -102,7 +93,6 @@ pub fn lacks<T>(what: impl Into<String>) -> Outcome<T> {
 /// A call: positional and named arguments. What a closure did not ask for, it does not support:
 /// [`Call::unused`] tells, so that no argument is silently ignored.
 pub struct Call {
-    pub op: String,
     args: Vec<Arg>,
     named: BTreeMap<String, Arg>,
     asked: RefCell<BTreeSet<String>>,
@@ -110,9 +100,9 @@ pub struct Call {
 }
 
 impl Call {
-    pub fn new(op: &str, args: Vec<Arg>, named: BTreeMap<String, Arg>) -> Self {
+    pub fn new(args: Vec<Arg>, named: BTreeMap<String, Arg>) -> Self {
         let (asked, seen) = Default::default();
-        Call { op: op.into(), args, named, asked, seen }
+        Call { args, named, asked, seen }
     }
 
     /// An argument that was given and that nobody asked for.
@@ -122,11 +112,6 @@ impl Call {
         let named = named.map(|(name, value)| format!("argument {name}={value:?}"));
         let rest = self.args.iter().enumerate().filter(|(i, _)| !seen.contains(i));
         named.chain(rest.map(|(i, value)| format!("argument {i}: {value:?}"))).next()
-    }
-
-    /// Number of positional arguments.
-    pub fn len(&self) -> usize {
-        self.args.len()
     }
 
     /// Argument `i`, or the one of that name; [`Arg::None`] if it was not given.

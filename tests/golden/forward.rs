@@ -62,7 +62,7 @@ fn call(table: &Table, case: &Case, inputs: &Named) -> Result<Result<Arg, torchr
         target = Some(copy.clone());
         args[0] = Arg::Tensor(copy);
     }
-    let call = Call::new(&op, args, named);
+    let call = Call::new(args, named);
     let result = torchrs::catch(|| closure(&call));
     let unused = call.unused();
     match result {
@@ -97,7 +97,7 @@ pub fn derivatives(
 ) -> Result<(), String> {
     let second = case.json.get("double").filter(|d| !d.is_null());
     let cotangents = cotangents(case, second.is_some());
-    let first = gradients(case, &outputs, &cotangents, leaves, second.is_some())?;
+    let first = gradients(case, outputs, &cotangents, leaves, second.is_some())?;
     let tol = Tolerance::of(&case.json["grad_tol"]);
     expected(case, "gradient", &first, grads, tol)?;
     let Some(second) = second else { return Ok(()) };
@@ -105,11 +105,11 @@ pub fn derivatives(
     let mut roots = Vec::new();
     let mut vs = Vec::new();
     for (name, key) in second["v"].as_object().into_iter().flatten() {
-        if let (Some(Some(g)), Some(key)) = (first.get(name), key.as_str()) {
-            if g.requires_grad() {
-                roots.push(g);
-                vs.push(case.tensor(key));
-            }
+        if let (Some(Some(g)), Some(key)) = (first.get(name), key.as_str())
+            && g.requires_grad()
+        {
+            roots.push(g);
+            vs.push(case.tensor(key));
         }
     }
     for (what, key, by) in [

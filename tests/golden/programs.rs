@@ -48,7 +48,7 @@ fn variables(table: &Table, case: &Case, inputs: &Named) -> Result<Named, End> {
         };
         let named = step["kwargs"].as_object().into_iter().flatten();
         let named = named.map(|(n, v)| (n.clone(), case.decode(v, &variables))).collect();
-        let call = Call::new(op, args, named);
+        let call = Call::new(args, named);
         let raised = |e: torchrs::Error| End::Raised(format!("step {i}"), e.to_string());
         let result =
             torchrs::catch(|| closure(&call)).map_err(raised)?.map_err(|stop| match stop {

@@ -206,7 +206,7 @@ impl MultiheadAttention {
             let scale = 1.0 / (q.size(3) as f64).sqrt();
             let mut scores = (&q * scale).matmul(&k.transpose(2, 3));
             if let Some(mask) = &mask {
-                scores = scores + mask;
+                scores += mask;
             }
             let shares = scores.softmax(-1).dropout(self.options.dropout, drops);
             (shares.matmul(&v), Some(shares))

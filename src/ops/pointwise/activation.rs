@@ -10,7 +10,7 @@ crate::pointwise! {
 
     /// max(x, 0) (`torch.relu`).
     pub numeric relu / relu_ (x) = maximum(x, 0.0);
-        grad(g, y) { x: select(gt(y, 0.0), g, 0.0) }
+        grad(g, y) { x: select(le(y, 0.0), 0.0, g) }
 
     /// x, or `negative_slope` times x below 0 (`torch.nn.functional.leaky_relu`).
     pub float leaky_relu / leaky_relu_ (x; negative_slope = 0.01) = select(gt(x, 0.0), x, x * negative_slope);

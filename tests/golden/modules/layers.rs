@@ -85,6 +85,32 @@ pub fn build(setup: &Setup) -> Option<Outcome<Built>> {
             }
             built(setup, layer, forward)
         }
+        "nn.Sequential" => {
+            let mut layers = nn::Sequential::new();
+            for part in setup.tree["sequential"].as_array().into_iter().flatten() {
+                let c = &super::arguments_of(part);
+                let (a, b) = (|| c.count(0, "in", 0), || c.count(1, "out", 0));
+                layers = match part["op"].as_str().unwrap_or("") {
+                    "nn.Linear" => layers.append(nn::Linear::new(a()?, b()?)),
+                    "nn.Conv2d" => {
+                        let layer =
+                            nn::Conv2d::new(a()?, b()?, c.per_dim::<2>(2, "kernel_size", 1)?)
+                                .padding(c.per_dim::<2>(4, "padding", 0)?);
+                        match c.flag(7, "bias", true)? {
+                            true => layers.append(layer),
+                            false => layers.append(layer.no_bias()),
+                        }
+                    }
+                    "nn.BatchNorm2d" => layers.append(nn::BatchNorm2d::new(a()?)),
+                    "nn.ReLU" => layers.append(nn::ReLU),
+                    "nn.MaxPool2d" => layers.append(nn::MaxPool2d::new(a()?)),
+                    "nn.Dropout" => layers.append(nn::Dropout::new(c.float(0, "p", 0.5)?)),
+                    "nn.Flatten" => layers.append(nn::Flatten::new()),
+                    other => return lacks(other),
+                };
+            }
+            built(setup, layers, forward)
+        }
         "nn.Embedding" => {
             let (rows, width) = (c.count(0, "num_embeddings", 0)?, c.count(1, "embedding_dim", 0)?);
             let mut layer = nn::Embedding::new(rows, width);

@@ -89,7 +89,7 @@ fn checked(case: &Case, inputs: &BTreeMap<String, Tensor>) -> Called<Result<(), 
     let Arg::List(args) = case.decode(&case.json["args"], inputs) else { panic!("args is a list") };
     let named = case.json["kwargs"].as_object().into_iter().flatten();
     let named = named.map(|(name, value)| (name.clone(), case.decode(value, inputs))).collect();
-    let arguments = Call::new(case.op(), args, named);
+    let arguments = Call::new(args, named);
     let got = call(&arguments)?;
     if let Some(unused) = arguments.unused() {
         return lacks(unused);
@@ -143,11 +143,11 @@ fn arguments(case: &Case, entry: &Value, inputs: &BTreeMap<String, Tensor>) -> C
     };
     let named = entry["kwargs"].as_object().into_iter().flatten();
     let named = named.map(|(name, value)| (name.clone(), case.decode(value, inputs))).collect();
-    Call::new(case.op(), args, named)
+    Call::new(args, named)
 }
 
 /// The same for a module inside a tree, whose arguments are plain numbers and names.
-pub fn arguments_of(op: &str, entry: &Value) -> Call {
+pub fn arguments_of(entry: &Value) -> Call {
     let none = BTreeMap::new();
     let args = match Arg::decode(&entry["args"], &none) {
         Arg::List(args) => args,
@@ -155,7 +155,7 @@ pub fn arguments_of(op: &str, entry: &Value) -> Call {
     };
     let named = entry["kwargs"].as_object().into_iter().flatten();
     let named = named.map(|(name, value)| (name.clone(), Arg::decode(value, &none))).collect();
-    Call::new(op, args, named)
+    Call::new(args, named)
 }
 
 /// Constructs a module of class `setup.op`.

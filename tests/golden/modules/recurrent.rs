@@ -19,10 +19,9 @@ fn nonlinearity(c: &Call, i: usize) -> Outcome<RnnNonlinearity> {
 
 fn options(c: &Call, first: usize) -> Outcome<RnnOptions> {
     for (i, flag) in ["bias", "batch_first", "", "bidirectional"].iter().enumerate() {
-        if !flag.is_empty() && c.given(first + 1 + i, flag) {
-            if let Arg::Int(_) = c.get(first + 1 + i, flag) {
-                return Err(crate::arg::Stop::Unwritable(format!("a number for {flag}")));
-            }
+        let given = !flag.is_empty() && c.given(first + 1 + i, flag);
+        if given && matches!(c.get(first + 1 + i, flag), Arg::Int(_)) {
+            return Err(crate::arg::Stop::Unwritable(format!("a number for {flag}")));
         }
     }
     Ok(RnnOptions {

@@ -17,9 +17,6 @@ fn windows<const D: usize>(c: &Call, i: usize) -> Outcome<PoolOptions<D>> {
 }
 
 fn max_windows<const D: usize>(c: &Call) -> Outcome<PoolOptions<D>> {
-    if c.flag(4, "return_indices", false)? {
-        return lacks("return_indices");
-    }
     Ok(PoolOptions {
         padding: c.per_dim::<D>(2, "padding", 0)?,
         dilation: c.per_dim::<D>(3, "dilation", 1)?,
@@ -74,14 +71,33 @@ macro_rules! table {
     };
 }
 
+macro_rules! max_pool {
+    ($setup:ident, $module:expr, $indices:expr) => {
+        match $indices {
+            false => built($setup, $module, forward),
+            true => built($setup, $module, |module, c| {
+                let (y, places) = module.forward_with_indices(c.tensor(0, "input")?);
+                Ok(Arg::List(vec![Arg::Tensor(y), Arg::Tensor(places)]))
+            }),
+        }
+    };
+}
+
 pub fn build(setup: &Setup) -> Option<Outcome<Built>> {
     let c = &setup.args;
     let value = || c.float(1, "value", 0.0);
-    let build = || {
-        table! { setup, c;
-            MaxPool1d: nn::MaxPool1d::with_options(max_windows(c)?);
-            MaxPool2d: nn::MaxPool2d::with_options(max_windows(c)?);
-            MaxPool3d: nn::MaxPool3d::with_options(max_windows(c)?);
+    let indices = || c.flag(4, "return_indices", false);
+    let build = || match setup.op.as_str() {
+        "nn.MaxPool1d" => {
+            max_pool!(setup, nn::MaxPool1d::with_options(max_windows(c)?), indices()?)
+        }
+        "nn.MaxPool2d" => {
+            max_pool!(setup, nn::MaxPool2d::with_options(max_windows(c)?), indices()?)
+        }
+        "nn.MaxPool3d" => {
+            max_pool!(setup, nn::MaxPool3d::with_options(max_windows(c)?), indices()?)
+        }
+        _ => table! { setup, c;
             AvgPool1d: nn::AvgPool1d::with_options(mean_windows(c)?);
             AvgPool2d: nn::AvgPool2d::with_options(mean_windows(c)?);
             AvgPool3d: nn::AvgPool3d::with_options(mean_windows(c)?);
@@ -113,7 +129,7 @@ pub fn build(setup: &Setup) -> Option<Outcome<Built>> {
             Unflatten: nn::Unflatten::new(c.int(0, "dim", 0)?, c.ints(1, "unflattened_size")?);
             Unfold: nn::Unfold::new(UnfoldOptions::new(c.per_dim::<2>(0, "kernel_size", 1)?));
             Upsample: nn::Upsample::new(upsampling(c)?);
-        }
+        },
     };
     Some(build()).filter(|b| !matches!(b, Err(Stop::NotImplemented(why)) if why.is_empty()))
 }

@@ -54,12 +54,11 @@ pub fn build(setup: &Setup) -> Option<Outcome<Built>> {
         "nn.TransformerEncoder" => {
             let (layer, norm) = (&setup.tree["encoder_layer"], &setup.tree["norm"]);
             let count = setup.tree["num_layers"].as_u64().unwrap_or(1);
-            let layers = (0..count)
-                .map(|_| encoder_layer(&arguments_of("nn.TransformerEncoderLayer", layer)))
-                .collect::<Outcome<_>>()?;
+            let layers =
+                (0..count).map(|_| encoder_layer(&arguments_of(layer))).collect::<Outcome<_>>()?;
             let norm = match norm.is_null() {
                 true => None,
-                false => Some(nn::LayerNorm::new(arguments_of("", norm).count(0, "", 1)?)),
+                false => Some(nn::LayerNorm::new(arguments_of(norm).count(0, "", 1)?)),
             };
             built(setup, nn::TransformerEncoder::new(layers, norm), |encoder, c| {
                 let mask = c.maybe_tensor(1, "mask")?;

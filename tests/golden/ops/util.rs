@@ -5,7 +5,7 @@ use torchrs::nn::{self, init};
 use torchrs::{Dtype, Tensor};
 
 use super::Table;
-use crate::arg::{Arg, Call, Outcome, lacks};
+use crate::arg::{Arg, Call, Outcome, Stop, lacks};
 
 /// Parameters whose gradients are the given tensors.
 fn with_gradients(grads: &[Tensor]) -> Vec<Tensor> {
@@ -102,7 +102,7 @@ pub fn fill(t: &mut Table) {
             "selu" => init::Nonlinearity::Selu,
             "leaky_relu" => init::Nonlinearity::LeakyRelu(slope),
             "linear" | "sigmoid" | "conv2d" => init::Nonlinearity::Linear,
-            other => return lacks(other),
+            other => return Err(Stop::Unwritable(format!("nonlinearity {other}"))),
         };
         let gain = init::calculate_gain(kind);
         // PyTorch gives the integer 1 there.
