@@ -1,5 +1,6 @@
 //! Modules with parameters or buffers.
 
+use serde_json::Value;
 use torchrs::nn::{self, Forward};
 use torchrs::ops::{ConvTransposeOptions, PadMode};
 
@@ -9,6 +10,48 @@ use crate::arg::{Arg, Call, Outcome, lacks};
 /// How a module that maps a tensor to a tensor is called.
 pub fn forward<M: Forward>(module: &M, call: &Call) -> Outcome {
     Ok(Arg::Tensor(module.forward(call.tensor(0, "input")?)))
+}
+
+/// The modules of a tree's entry `sequential`, which may hold others like it.
+fn sequential(tree: &Value) -> Outcome<nn::Sequential> {
+    let mut layers = nn::Sequential::new();
+    for part in tree["sequential"].as_array().into_iter().flatten() {
+        if part.get("sequential").is_some() {
+            layers = layers.append(sequential(part)?);
+            continue;
+        }
+        let c = &super::arguments_of(part);
+        let (a, b) = (|| c.count(0, "in", 0), || c.count(1, "out", 0));
+        layers = match part["op"].as_str().unwrap_or("") {
+            "nn.Linear" => layers.append(nn::Linear::new(a()?, b()?)),
+            "nn.Conv2d" => {
+                let layer = nn::Conv2d::new(a()?, b()?, c.per_dim::<2>(2, "kernel_size", 1)?)
+                    .padding(c.per_dim::<2>(4, "padding", 0)?);
+                match c.flag(7, "bias", true)? {
+                    true => layers.append(layer),
+                    false => layers.append(layer.no_bias()),
+                }
+            }
+            "nn.Embedding" => {
+                let layer = nn::Embedding::new(a()?, b()?);
+                match c.maybe_int(2, "padding_idx")? {
+                    Some(index) => layers.append(layer.padding_idx(index)),
+                    None => layers.append(layer),
+                }
+            }
+            "nn.BatchNorm2d" => layers.append(nn::BatchNorm2d::new(a()?)),
+            "nn.LayerNorm" => layers.append(nn::LayerNorm::new(a()?)),
+            "nn.ReLU" => layers.append(nn::ReLU),
+            "nn.Tanh" => layers.append(nn::Tanh),
+            "nn.GELU" => layers.append(nn::GELU::new()),
+            "nn.Softmax" => layers.append(nn::Softmax::new(c.int(0, "dim", -1)?)),
+            "nn.MaxPool2d" => layers.append(nn::MaxPool2d::new(a()?)),
+            "nn.Dropout" => layers.append(nn::Dropout::new(c.float(0, "p", 0.5)?)),
+            "nn.Flatten" => layers.append(nn::Flatten::new()),
+            other => return lacks(other),
+        };
+    }
+    Ok(layers)
 }
 
 pub fn build(setup: &Setup) -> Option<Outcome<Built>> {
@@ -85,32 +128,7 @@ pub fn build(setup: &Setup) -> Option<Outcome<Built>> {
             }
             built(setup, layer, forward)
         }
-        "nn.Sequential" => {
-            let mut layers = nn::Sequential::new();
-            for part in setup.tree["sequential"].as_array().into_iter().flatten() {
-                let c = &super::arguments_of(part);
-                let (a, b) = (|| c.count(0, "in", 0), || c.count(1, "out", 0));
-                layers = match part["op"].as_str().unwrap_or("") {
-                    "nn.Linear" => layers.append(nn::Linear::new(a()?, b()?)),
-                    "nn.Conv2d" => {
-                        let layer =
-                            nn::Conv2d::new(a()?, b()?, c.per_dim::<2>(2, "kernel_size", 1)?)
-                                .padding(c.per_dim::<2>(4, "padding", 0)?);
-                        match c.flag(7, "bias", true)? {
-                            true => layers.append(layer),
-                            false => layers.append(layer.no_bias()),
-                        }
-                    }
-                    "nn.BatchNorm2d" => layers.append(nn::BatchNorm2d::new(a()?)),
-                    "nn.ReLU" => layers.append(nn::ReLU),
-                    "nn.MaxPool2d" => layers.append(nn::MaxPool2d::new(a()?)),
-                    "nn.Dropout" => layers.append(nn::Dropout::new(c.float(0, "p", 0.5)?)),
-                    "nn.Flatten" => layers.append(nn::Flatten::new()),
-                    other => return lacks(other),
-                };
-            }
-            built(setup, layers, forward)
-        }
+        "nn.Sequential" => built(setup, sequential(&setup.tree)?, forward),
         "nn.Embedding" => {
             let (rows, width) = (c.count(0, "num_embeddings", 0)?, c.count(1, "embedding_dim", 0)?);
             let mut layer = nn::Embedding::new(rows, width);
