@@ -24,3 +24,8 @@ pub use multiprocessing::init;
 pub use ops::random::{Generator, default_generator, manual_seed};
 pub use tensor::{Device, Dtype, Operand, Scalar, Tensor, TensorOptions};
 pub use torchrs_macros::main;
+
+/// The examples of the page for those who come from PyTorch, as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/from-pytorch.md")]
+struct FromPyTorch;
