@@ -217,3 +217,14 @@ fn misuse_is_named() {
     let error = catch(|| Tensor::from([1i64]).requires_grad_(true)).unwrap_err().to_string();
     assert!(error.contains("i64"), "{error}");
 }
+
+#[test]
+fn an_output_of_unbind_may_be_changed_in_place() {
+    let x = Tensor::from([[1.0f64, 2.0], [3.0, 4.0]]).requires_grad_(true);
+    let y = &x * 1.0;
+    let rows = y.unbind(0);
+    rows[0].mul_(&rows[1]);
+    // y is now [x0 x1, x1]; so is rows[0], a view of it.
+    (y.sum() + (&rows[0] * 10.0).sum()).backward();
+    assert_eq!(x.grad().unwrap().to_vec::<f64>(), [33.0, 44.0, 12.0, 23.0]);
+}
