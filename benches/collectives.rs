@@ -5,10 +5,12 @@
 //!
 //! `cargo bench --bench collectives [-- RANKS]` (default 2)
 
+#[path = "common/ranks.rs"]
+mod ranks;
+
 use std::time::{Duration, Instant};
 
-use torchrs::distributed::{ProcessGroup, ReduceOp, StoreServer, init_process_group};
-use torchrs::multiprocessing::Process;
+use torchrs::distributed::{ProcessGroup, ReduceOp, init_process_group};
 use torchrs::{Dtype, Result, Tensor};
 
 /// Label, bytes, repetitions.
@@ -24,20 +26,7 @@ const SIZES: [(&str, usize, usize); 8] = [
 ];
 
 fn main() -> Result<()> {
-    torchrs::init();
-    let world = std::env::args().filter_map(|arg| arg.parse::<usize>().ok()).next().unwrap_or(2);
-    let server = StoreServer::start()?;
-    let ranks: Vec<Process> = (0..world)
-        .map(|rank| {
-            Process::builder()
-                .name(format!("rank {rank}"))
-                .env("RANK", rank.to_string())
-                .env("WORLD_SIZE", world.to_string())
-                .inherit("TORCHRS_STORE_FD", server.connect()?)
-                .spawn(measure, ())
-        })
-        .collect::<Result<_>>()?;
-    ranks.iter().try_for_each(Process::join)
+    ranks::spawn(measure)
 }
 
 fn measure(_: ()) -> Result<()> {

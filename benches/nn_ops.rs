@@ -4,62 +4,17 @@
 //! `cargo bench --bench nn_ops -- [FILTER ..] [--threads 1,2] [--budget SECONDS]`: rows whose name
 //! contains one of the filters.
 
-use std::time::{Duration, Instant};
+#[path = "common/bench.rs"]
+mod bench;
 
+use bench::Bench;
 use torchrs::ops::{Conv2dOptions, Pool2dOptions};
-use torchrs::{Dtype, Tensor, autograd, no_grad, set_num_threads};
+use torchrs::{Dtype, Tensor, autograd, no_grad};
 
 use Dtype::{BF16, F16, F32, F64};
 
-struct Bench {
-    filters: Vec<String>,
-    threads: usize,
-    budget: f64,
-}
-
-impl Bench {
-    /// Prints a row; `work` is in units of 1e9 per call.
-    fn row(&self, name: &str, unit: &str, work: f64, call: impl Fn()) {
-        if !self.filters.is_empty() && !self.filters.iter().any(|f| name.contains(f)) {
-            return;
-        }
-        let once = |n: usize| {
-            let start = Instant::now();
-            (0..n).for_each(|_| call());
-            start.elapsed().as_secs_f64() / n as f64
-        };
-        once(1);
-        let per_sample = ((2e-3 / once(1).max(1e-7)) as usize).max(1);
-        once(per_sample);
-        let (start, mut samples) = (Instant::now(), Vec::new());
-        while samples.len() < 5 || start.elapsed() < Duration::from_secs_f64(self.budget) {
-            samples.push(once(per_sample));
-        }
-        samples.sort_by(f64::total_cmp);
-        let (least, median) = (samples[0], samples[samples.len() / 2]);
-        let (threads, rate) = (self.threads, work / least);
-        println!(
-            "{{\"name\": \"{name}\", \"threads\": {threads}, \"median_s\": {median:.4e}, \
-             \"min_s\": {least:.4e}, \"unit\": \"{unit}\", \"rate\": {rate:.4}}}"
-        );
-    }
-
-    fn gflops(&self, name: &str, work: f64, call: impl Fn()) {
-        self.row(name, "GFLOP/s", work, || no_grad(&call));
-    }
-}
-
-/// Numbers between -1 and 1.
 fn numbers(shape: &[usize], dtype: Dtype) -> Tensor {
-    let n = shape.iter().product::<usize>();
-    let mut state = 1u32;
-    let data: Vec<f32> = (0..n)
-        .map(|_| {
-            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            (state >> 8) as f32 / 8_388_608.0 - 1.0
-        })
-        .collect();
-    Tensor::from_slice(&data, shape).to_dtype(dtype)
+    bench::numbers(shape).to_dtype(dtype)
 }
 
 fn forward_and_backward(inputs: &[&Tensor], gradient: &Tensor, forward: impl Fn() -> Tensor) {
@@ -67,11 +22,15 @@ fn forward_and_backward(inputs: &[&Tensor], gradient: &Tensor, forward: impl Fn(
     drop(autograd::grad(&[&y], inputs, &[Some(gradient)], false, false));
 }
 
+fn gflops(b: &Bench, name: &str, work: f64, call: impl Fn()) {
+    b.row(name, "GFLOP/s", work, || no_grad(&call));
+}
+
 fn gemm(b: &Bench) {
     let product = |m: usize, k: usize, n: usize, dtype: Dtype, name: &str| {
         let (x, y) = (numbers(&[m, k], dtype), numbers(&[k, n], dtype));
         let name = format!("gemm_{name}_{m}x{k}x{n}");
-        b.gflops(&name, 2e-9 * (m * k * n) as f64, || drop(x.mm(&y)));
+        gflops(b, &name, 2e-9 * (m * k * n) as f64, || drop(x.mm(&y)));
     };
     for n in [64, 128, 256, 512, 1024, 2048] {
         product(n, n, n, F32, "float32");
@@ -97,13 +56,13 @@ fn gemm(b: &Bench) {
     for (m, k, n) in [(512, 768, 3072), (8, 768, 50257)] {
         let (x, w, g) = (numbers(&[m, k], F32), numbers(&[n, k], F32), numbers(&[m, n], F32));
         let work = 2e-9 * (m * k * n) as f64;
-        b.gflops(&format!("linear_fwd_f32_{m}x{k}x{n}"), work, || drop(x.mm(&w.t())));
-        b.gflops(&format!("linear_dx_f32_{m}x{k}x{n}"), work, || drop(g.mm(&w)));
-        b.gflops(&format!("linear_dw_f32_{m}x{k}x{n}"), work, || drop(g.t().mm(&x)));
+        gflops(b, &format!("linear_fwd_f32_{m}x{k}x{n}"), work, || drop(x.mm(&w.t())));
+        gflops(b, &format!("linear_dx_f32_{m}x{k}x{n}"), work, || drop(g.mm(&w)));
+        gflops(b, &format!("linear_dw_f32_{m}x{k}x{n}"), work, || drop(g.t().mm(&x)));
     }
     let (x, y) = (numbers(&[16, 128, 64], F32), numbers(&[16, 64, 128], F32));
     let work = 2e-9 * (16 * 128 * 64 * 128) as f64;
-    b.gflops("bmm_f32_16x128x64x128", work, || drop(x.bmm(&y)));
+    gflops(b, "bmm_f32_16x128x64x128", work, || drop(x.bmm(&y)));
 }
 
 fn conv(b: &Bench) {
@@ -140,7 +99,7 @@ fn conv(b: &Bench) {
         let out = (size + 2 * padding - k) / stride + 1;
         let work = 2e-9 * (batch * co * out * out * (ci / groups) * k * k) as f64;
         let row = format!("conv_{name}_nchw");
-        b.gflops(&format!("{row}_fwd"), work, || drop(x.conv2d(&w, None, options)));
+        gflops(b, &format!("{row}_fwd"), work, || drop(x.conv2d(&w, None, options)));
         let gradient = numbers(&[batch, co, out, out], F32);
         let (x, w) = (x.requires_grad_(input_gradient), w.requires_grad_(true));
         let inputs = if input_gradient { vec![&x, &w] } else { vec![&w] };
@@ -158,7 +117,7 @@ fn attention(b: &Bench) {
         let leaf = || numbers(&shape, F32).requires_grad_(true);
         let (q, k, v, gradient) = (leaf(), leaf(), leaf(), numbers(&shape, F32));
         let attend = || q.scaled_dot_product_attention(&k, &v, None, causal, None);
-        b.gflops(&format!("sdpa_{name}_4x12x512x64_fwd"), work, || drop(attend()));
+        gflops(b, &format!("sdpa_{name}_4x12x512x64_fwd"), work, || drop(attend()));
         b.row(&format!("sdpa_{name}_4x12x512x64_fwdbwd"), "GFLOP/s", work * 3.5, || {
             forward_and_backward(&[&q, &k, &v], &gradient, attend);
         });
@@ -199,24 +158,10 @@ fn norm_and_pool(b: &Bench) {
 }
 
 fn main() {
-    let (mut filters, mut threads, mut budget) = (Vec::new(), vec![1, 2], 0.5);
-    let mut arguments = std::env::args().skip(1).filter(|a| a != "--bench");
-    while let Some(argument) = arguments.next() {
-        let mut value = || arguments.next().expect("a value after the option");
-        match argument.as_str() {
-            "--threads" => {
-                threads = value().split(',').map(|n| n.parse().expect("a number")).collect();
-            }
-            "--budget" => budget = value().parse().expect("seconds"),
-            _ => filters.push(argument),
-        }
-    }
-    for threads in threads {
-        set_num_threads(threads);
-        let bench = Bench { filters: filters.clone(), threads, budget };
-        gemm(&bench);
-        conv(&bench);
-        attention(&bench);
-        norm_and_pool(&bench);
-    }
+    Bench::main(|bench| {
+        gemm(bench);
+        conv(bench);
+        attention(bench);
+        norm_and_pool(bench);
+    });
 }

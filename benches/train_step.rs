@@ -4,10 +4,12 @@
 //!
 //! `cargo bench --bench train_step [-- RANKS]` (default 2)
 
+#[path = "common/ranks.rs"]
+mod ranks;
+
 use std::time::Instant;
 
-use torchrs::distributed::{DistributedDataParallel, StoreServer, init_process_group};
-use torchrs::multiprocessing::Process;
+use torchrs::distributed::{DistributedDataParallel, init_process_group};
 use torchrs::nn::{self, Forward, Module, functional as F};
 use torchrs::ops::Pool2dOptions;
 use torchrs::optim::{AdamW, AdamWOptions, Optimizer};
@@ -43,21 +45,7 @@ impl Cnn {
 }
 
 fn main() -> Result<()> {
-    torchrs::init();
-    let world = std::env::args().filter_map(|arg| arg.parse::<usize>().ok()).next().unwrap_or(2);
-    let server = StoreServer::start()?;
-    let ranks: Vec<Process> = (0..world)
-        .map(|rank| {
-            Process::builder()
-                .name(format!("rank {rank}"))
-                .env("RANK", rank.to_string())
-                .env("WORLD_SIZE", world.to_string())
-                .env("LOCAL_WORLD_SIZE", world.to_string())
-                .inherit("TORCHRS_STORE_FD", server.connect()?)
-                .spawn(measure, ())
-        })
-        .collect::<Result<_>>()?;
-    ranks.iter().try_for_each(Process::join)
+    ranks::spawn(measure)
 }
 
 fn measure(_: ()) -> Result<()> {

@@ -45,7 +45,7 @@ fn modules_print_as_in_pytorch() {
              track_running_stats=True)",
         ),
         (
-            Box::new(BatchNorm1d::new(3).momentum(None).no_affine().no_running_stats()),
+            Box::new(BatchNorm1d::new(3).momentum(None).affine(false).track_running_stats(false)),
             "BatchNorm1d(3, eps=1e-05, momentum=None, affine=False, bias=False, \
              track_running_stats=False)",
         ),
@@ -252,7 +252,7 @@ fn batch_norm_counts_tracks_and_switches() {
     cumulative.reset_running_stats();
     assert_eq!(cumulative.running_var.as_ref().unwrap().to_vec::<f64>(), [1.0, 1.0]);
 
-    let mut untracked = BatchNorm1d::new(2).no_running_stats().no_affine();
+    let mut untracked = BatchNorm1d::new(2).track_running_stats(false).affine(false);
     untracked.to(Dtype::F64);
     untracked.eval();
     assert_close(&untracked.forward(&x), &want, 1e-7);

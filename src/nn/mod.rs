@@ -52,6 +52,7 @@ mod per_dim;
 mod pooling;
 mod resampling;
 mod rnn;
+mod running_norm;
 mod state_dict;
 mod transformer;
 mod vectors;

@@ -36,27 +36,6 @@ impl LayerNorm {
         }
     }
 
-    /// With another number added to the variance.
-    #[must_use]
-    pub fn eps(mut self, eps: f64) -> Self {
-        self.eps = eps;
-        self
-    }
-
-    /// Without weight and bias (`elementwise_affine=False`).
-    #[must_use]
-    pub fn no_affine(mut self) -> Self {
-        (self.weight, self.bias) = (None, None);
-        self
-    }
-
-    /// With a weight only.
-    #[must_use]
-    pub fn no_bias(mut self) -> Self {
-        self.bias = None;
-        self
-    }
-
     fn settings(&self) -> String {
         format!(
             "{}, eps={}, elementwise_affine={}, bias={}",
@@ -67,6 +46,35 @@ impl LayerNorm {
         )
     }
 }
+
+/// The settings that norms with weight and bias share.
+macro_rules! affine_settings {
+    ($($name:ident)*) => {$(
+        impl $name {
+            /// With another number added to the variance.
+            #[must_use]
+            pub fn eps(mut self, eps: f64) -> Self {
+                self.eps = eps;
+                self
+            }
+
+            /// Without weight and bias (`elementwise_affine=False`, `affine=False`).
+            #[must_use]
+            pub fn no_affine(mut self) -> Self {
+                (self.weight, self.bias) = (None, None);
+                self
+            }
+
+            /// With a weight only.
+            #[must_use]
+            pub fn no_bias(mut self) -> Self {
+                self.bias = None;
+                self
+            }
+        }
+    )*};
+}
+affine_settings! { LayerNorm GroupNorm }
 
 impl Forward for LayerNorm {
     #[track_caller]
@@ -158,27 +166,6 @@ impl GroupNorm {
             num_channels,
             eps: 1e-5,
         }
-    }
-
-    /// With another number added to the variance.
-    #[must_use]
-    pub fn eps(mut self, eps: f64) -> Self {
-        self.eps = eps;
-        self
-    }
-
-    /// Without weight and bias.
-    #[must_use]
-    pub fn no_affine(mut self) -> Self {
-        (self.weight, self.bias) = (None, None);
-        self
-    }
-
-    /// With a weight only.
-    #[must_use]
-    pub fn no_bias(mut self) -> Self {
-        self.bias = None;
-        self
     }
 
     fn settings(&self) -> String {

@@ -8,16 +8,9 @@
 //! p = p - lr / (1 - beta1^t) m / (sqrt(h) / sqrt(1 - beta2^t) + eps)
 //! ```
 
-use std::collections::BTreeMap;
-
-use serde::{Deserialize, Serialize};
-
-use super::StateValue;
-use super::engine::{
-    GroupOptions, Item, ParamState, Rule, RuleOptimizer, StateReader, below_one, not_negative,
-};
+use super::declare::{options, state};
+use super::engine::{Item, Rule, RuleOptimizer, adam_ranges};
 use crate::Tensor;
-use crate::error::Result;
 use crate::ops::pointwise::{adam_step, amsgrad_step};
 
 /// Adam (Kingma and Ba, 2015), with the weight decay added to the gradient.
@@ -36,123 +29,75 @@ pub type Adam = RuleOptimizer<AdamRule>;
 /// ```
 pub type AdamW = RuleOptimizer<AdamWRule>;
 
-macro_rules! options {
-    (
-        $(#[$doc:meta])* $name:ident,
-        weight_decay $weight_decay:literal $(#[$decay_doc:meta])*
-        $(, flag $flag:ident $(#[$flag_doc:meta])*)?
-    ) => {
-        $(#[$doc])*
-        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-        #[serde(default)]
-        pub struct $name {
-            /// Learning rate.
-            pub lr: f64,
-            /// How slowly the running averages of the gradient and of its square change.
-            pub betas: (f64, f64),
-            /// Added to the denominator.
-            pub eps: f64,
-            $(#[$decay_doc])*
-            pub weight_decay: f64,
-            /// Divide by the largest average so far (Reddi et al., 2018).
-            pub amsgrad: bool,
-            /// Ascend instead.
-            pub maximize: bool,
-            $($(#[$flag_doc])* pub $flag: bool,)?
-        }
-
-        impl Default for $name {
-            fn default() -> Self {
-                $name {
-                    lr: 1e-3,
-                    betas: (0.9, 0.999),
-                    eps: 1e-8,
-                    weight_decay: $weight_decay,
-                    amsgrad: false,
-                    maximize: false,
-                    $($flag: false,)?
-                }
-            }
-        }
-
-        impl GroupOptions for $name {
-            fn lr(&self) -> f64 {
-                self.lr
-            }
-            fn set_lr(&mut self, lr: f64) {
-                self.lr = lr;
-            }
-            fn momentum(&self) -> Option<f64> {
-                Some(self.betas.0)
-            }
-            fn set_momentum(&mut self, momentum: f64) {
-                self.betas.0 = momentum;
-            }
-            fn check(&self) -> std::result::Result<(), (&'static str, String)> {
-                not_negative("lr", self.lr)?;
-                not_negative("eps", self.eps)?;
-                not_negative("weight_decay", self.weight_decay)?;
-                below_one("betas", self.betas.0)?;
-                below_one("betas", self.betas.1)
-            }
-        }
-    };
-}
-options!(
+options! {
     /// Options of [`Adam`], with PyTorch's defaults.
-    AdamOptions, weight_decay 0.0
-    /// Strength of the L2 penalty, which is added to the gradient.
-    , flag decoupled_weight_decay
-    /// Take weight decay as [`AdamW`] does.
-);
-options!(
+    AdamOptions {
+        /// Learning rate.
+        lr: f64 = 1e-3,
+        /// How slowly the running averages of the gradient and of its square change.
+        betas: (f64, f64) = (0.9, 0.999),
+        /// Added to the denominator.
+        eps: f64 = 1e-8,
+        /// Strength of the L2 penalty, which is added to the gradient.
+        weight_decay: f64 = 0.0,
+        /// Divide by the largest average so far (Reddi et al., 2018).
+        amsgrad: bool = false,
+        /// Ascend instead.
+        maximize: bool = false,
+        /// Take weight decay as [`AdamW`] does.
+        decoupled_weight_decay: bool = false,
+    }
+    check(o) {
+        adam_ranges(o.lr, o.betas, o.eps, o.weight_decay)?;
+    }
+    momentum(o) = o.betas.0;
+}
+
+options! {
     /// Options of [`AdamW`], with PyTorch's defaults.
-    AdamWOptions, weight_decay 1e-2
-    /// Share by which parameters shrink per step, times the learning rate.
-);
+    AdamWOptions {
+        /// Learning rate.
+        lr: f64 = 1e-3,
+        /// How slowly the running averages of the gradient and of its square change.
+        betas: (f64, f64) = (0.9, 0.999),
+        /// Added to the denominator.
+        eps: f64 = 1e-8,
+        /// Share by which parameters shrink per step, times the learning rate.
+        weight_decay: f64 = 1e-2,
+        /// Divide by the largest average so far (Reddi et al., 2018).
+        amsgrad: bool = false,
+        /// Ascend instead.
+        maximize: bool = false,
+    }
+    check(o) {
+        adam_ranges(o.lr, o.betas, o.eps, o.weight_decay)?;
+    }
+    momentum(o) = o.betas.0;
+}
+
+state! {
+    /// Count of steps and running averages.
+    AdamState {
+        step: f64,
+        exp_avg: Tensor,
+        exp_avg_sq: Tensor,
+        max_exp_avg_sq: Option<Tensor>,
+    }
+}
 
 /// The formula of [`Adam`].
 pub enum AdamRule {}
 /// The formula of [`AdamW`].
 pub enum AdamWRule {}
 
-/// Count of steps and running averages.
-pub struct AdamState {
-    step: u64,
-    exp_avg: Tensor,
-    exp_avg_sq: Tensor,
-    max_exp_avg_sq: Option<Tensor>,
-}
-
 impl AdamState {
     fn new(parameter: &Tensor, amsgrad: bool) -> Self {
         AdamState {
-            step: 0,
+            step: 0.0,
             exp_avg: parameter.zeros_like(),
             exp_avg_sq: parameter.zeros_like(),
             max_exp_avg_sq: amsgrad.then(|| parameter.zeros_like()),
         }
-    }
-}
-
-impl ParamState for AdamState {
-    fn save(&self) -> BTreeMap<String, StateValue> {
-        let tensor = |name: &str, t: &Tensor| (name.to_owned(), StateValue::Tensor(t.clone()));
-        let mut entries = BTreeMap::from([
-            ("step".to_owned(), StateValue::Number(self.step as f64)),
-            tensor("exp_avg", &self.exp_avg),
-            tensor("exp_avg_sq", &self.exp_avg_sq),
-        ]);
-        entries.extend(self.max_exp_avg_sq.iter().map(|t| tensor("max_exp_avg_sq", t)));
-        entries
-    }
-    fn load(entries: &StateReader<'_>) -> Result<Self> {
-        Ok(AdamState {
-            step: entries.number("step")? as u64,
-            exp_avg: entries.tensor("exp_avg")?,
-            exp_avg_sq: entries.tensor("exp_avg_sq")?,
-            max_exp_avg_sq: entries.tensor_if_any("max_exp_avg_sq")?,
-        })
     }
 }
 
@@ -206,8 +151,8 @@ struct Numbers {
 fn step(item: &mut Item<'_, AdamState>, numbers: &Numbers) {
     let &Numbers { lr, betas: (beta1, beta2), eps, sign, l2, shrink, amsgrad } = numbers;
     let Item { parameter: p, grad: g, state } = item;
-    state.step += 1;
-    let t = state.step as f64;
+    state.step += 1.0;
+    let t = state.step;
     let step_size = lr / (1.0 - beta1.powf(t));
     let root = (1.0 - beta2.powf(t)).sqrt();
     let (share1, share2) = (1.0 - beta1, 1.0 - beta2);

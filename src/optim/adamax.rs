@@ -8,7 +8,7 @@
 //! ```
 
 use super::declare::{options, state};
-use super::engine::{Item, Rule, RuleOptimizer, below_one, not_negative};
+use super::engine::{Item, Rule, RuleOptimizer, adam_ranges};
 use crate::Tensor;
 use crate::ops::pointwise::adamax_step;
 
@@ -39,11 +39,7 @@ options! {
         maximize: bool = false,
     }
     check(o) {
-        not_negative("lr", o.lr)?;
-        not_negative("eps", o.eps)?;
-        below_one("betas", o.betas.0)?;
-        below_one("betas", o.betas.1)?;
-        not_negative("weight_decay", o.weight_decay)?;
+        adam_ranges(o.lr, o.betas, o.eps, o.weight_decay)?;
     }
     momentum(o) = o.betas.0;
 }

@@ -86,6 +86,20 @@ pub fn below_one(
     }
 }
 
+/// The ranges that all optimizers of Adam's family share.
+pub fn adam_ranges(
+    lr: f64,
+    betas: (f64, f64),
+    eps: f64,
+    weight_decay: f64,
+) -> std::result::Result<(), (&'static str, String)> {
+    not_negative("lr", lr)?;
+    not_negative("eps", eps)?;
+    below_one("betas", betas.0)?;
+    below_one("betas", betas.1)?;
+    not_negative("weight_decay", weight_decay)
+}
+
 /// Value and rule of an option that must be in `[low, high]`, if it is not.
 pub fn within(
     name: &'static str,

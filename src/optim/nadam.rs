@@ -10,7 +10,7 @@
 //! ```
 
 use super::declare::{options, state};
-use super::engine::{Item, Rule, RuleOptimizer, below_one, not_negative};
+use super::engine::{Item, Rule, RuleOptimizer, adam_ranges, not_negative};
 use crate::Tensor;
 use crate::ops::pointwise::nadam_step;
 
@@ -45,11 +45,7 @@ options! {
         maximize: bool = false,
     }
     check(o) {
-        not_negative("lr", o.lr)?;
-        not_negative("eps", o.eps)?;
-        below_one("betas", o.betas.0)?;
-        below_one("betas", o.betas.1)?;
-        not_negative("weight_decay", o.weight_decay)?;
+        adam_ranges(o.lr, o.betas, o.eps, o.weight_decay)?;
         not_negative("momentum_decay", o.momentum_decay)?;
     }
     momentum(o) = o.betas.0;

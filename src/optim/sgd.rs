@@ -6,16 +6,9 @@
 //! p = p - lr (g + momentum b)   (nesterov)      or      p = p - lr b
 //! ```
 
-use std::collections::BTreeMap;
-
-use serde::{Deserialize, Serialize};
-
-use super::StateValue;
-use super::engine::{
-    GroupOptions, Item, ParamState, Rule, RuleOptimizer, StateReader, not_negative,
-};
+use super::declare::{options, state};
+use super::engine::{Item, Rule, RuleOptimizer, not_negative};
 use crate::Tensor;
-use crate::error::Result;
 use crate::ops::pointwise::{sgd_momentum_step, sgd_nesterov_step, sgd_step};
 
 /// Stochastic gradient descent, with momentum if wanted.
@@ -30,83 +23,46 @@ use crate::ops::pointwise::{sgd_momentum_step, sgd_nesterov_step, sgd_step};
 /// ```
 pub type SGD = RuleOptimizer<SGDRule>;
 
-/// Options of [`SGD`], with PyTorch's defaults.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct SGDOptions {
-    /// Learning rate.
-    pub lr: f64,
-    /// Share of the last step that is added to this one.
-    pub momentum: f64,
-    /// Share of the gradient that momentum leaves out.
-    pub dampening: f64,
-    /// Strength of the L2 penalty, which is added to the gradient.
-    pub weight_decay: f64,
-    /// Nesterov's momentum; needs a momentum above 0 and no dampening.
-    pub nesterov: bool,
-    /// Ascend instead.
-    pub maximize: bool,
-}
-
-impl Default for SGDOptions {
-    fn default() -> Self {
-        SGDOptions {
-            lr: 1e-3,
-            momentum: 0.0,
-            dampening: 0.0,
-            weight_decay: 0.0,
-            nesterov: false,
-            maximize: false,
-        }
+options! {
+    /// Options of [`SGD`], with PyTorch's defaults.
+    SGDOptions {
+        /// Learning rate.
+        lr: f64 = 1e-3,
+        /// Share of the last step that is added to this one.
+        momentum: f64 = 0.0,
+        /// Share of the gradient that momentum leaves out.
+        dampening: f64 = 0.0,
+        /// Strength of the L2 penalty, which is added to the gradient.
+        weight_decay: f64 = 0.0,
+        /// Nesterov's momentum; needs a momentum above 0 and no dampening.
+        nesterov: bool = false,
+        /// Ascend instead.
+        maximize: bool = false,
     }
-}
-
-impl GroupOptions for SGDOptions {
-    fn lr(&self) -> f64 {
-        self.lr
-    }
-    fn set_lr(&mut self, lr: f64) {
-        self.lr = lr;
-    }
-    fn momentum(&self) -> Option<f64> {
-        Some(self.momentum)
-    }
-    fn set_momentum(&mut self, momentum: f64) {
-        self.momentum = momentum;
-    }
-    fn check(&self) -> std::result::Result<(), (&'static str, String)> {
-        not_negative("lr", self.lr)?;
-        not_negative("momentum", self.momentum)?;
-        not_negative("weight_decay", self.weight_decay)?;
-        if self.nesterov && (self.momentum == 0.0 || self.dampening != 0.0) {
+    check(o) {
+        not_negative("lr", o.lr)?;
+        not_negative("momentum", o.momentum)?;
+        not_negative("weight_decay", o.weight_decay)?;
+        if o.nesterov && (o.momentum == 0.0 || o.dampening != 0.0) {
             let message = format!(
                 "needs momentum above 0 and dampening 0, got {} and {}",
-                self.momentum, self.dampening
+                o.momentum, o.dampening
             );
             return Err(("nesterov", message));
         }
-        Ok(())
+    }
+    momentum(o) = o.momentum;
+}
+
+state! {
+    /// The running sum of steps, from the first step with momentum on.
+    SGDState {
+        momentum_buffer: Option<Tensor>,
     }
 }
 
 /// The formula of [`SGD`].
 pub enum SGDRule {}
-
-/// The running sum of steps, from the first step with momentum on.
-#[derive(Default)]
-pub struct SGDState {
-    momentum_buffer: Option<Tensor>,
-}
-
-impl ParamState for SGDState {
-    fn save(&self) -> BTreeMap<String, StateValue> {
-        let buffer = self.momentum_buffer.iter();
-        buffer.map(|t| ("momentum_buffer".to_owned(), StateValue::Tensor(t.clone()))).collect()
-    }
-    fn load(entries: &StateReader<'_>) -> Result<Self> {
-        Ok(SGDState { momentum_buffer: entries.tensor_if_any("momentum_buffer")? })
-    }
-}
 
 impl Rule for SGDRule {
     type Options = SGDOptions;
@@ -114,7 +70,7 @@ impl Rule for SGDRule {
     const NAME: &'static str = "SGD";
 
     fn init(_: &SGDOptions, _: &Tensor) -> SGDState {
-        SGDState::default()
+        SGDState { momentum_buffer: None }
     }
 
     fn update(options: &SGDOptions, items: &mut [Item<'_, SGDState>]) {

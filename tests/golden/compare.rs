@@ -9,7 +9,7 @@ use crate::arg::{Arg, dtype};
 use crate::case::Case;
 
 /// Absolute and relative tolerance.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub struct Tolerance {
     pub atol: f64,
     pub rtol: f64,

@@ -187,12 +187,11 @@ macro_rules! batch_norm {
         if $c.given(2, "momentum") {
             layer = layer.momentum($c.maybe_float(2, "momentum")?);
         }
-        if !$c.flag(3, "affine", true)? {
-            layer = layer.no_affine();
-        }
-        if !$c.flag(4, "track_running_stats", true)? {
-            layer = layer.no_running_stats();
-        }
+        layer = layer.affine($c.flag(3, "affine", true)?).track_running_stats($c.flag(
+            4,
+            "track_running_stats",
+            true,
+        )?);
         built($setup, layer, forward)
     }};
 }
@@ -220,15 +219,11 @@ use transposed;
 
 macro_rules! instance_norm {
     ($setup:ident, $c:ident, $class:ident) => {{
-        let mut layer = nn::$class::new($c.count(0, "num_features", 0)?)
+        let layer = nn::$class::new($c.count(0, "num_features", 0)?)
             .eps($c.float(1, "eps", 1e-5)?)
-            .momentum($c.float(2, "momentum", 0.1)?);
-        if $c.flag(3, "affine", false)? {
-            layer = layer.affine();
-        }
-        if $c.flag(4, "track_running_stats", false)? {
-            layer = layer.track_running_stats();
-        }
+            .momentum($c.float(2, "momentum", 0.1)?)
+            .affine($c.flag(3, "affine", false)?)
+            .track_running_stats($c.flag(4, "track_running_stats", false)?);
         built($setup, layer, forward)
     }};
 }

@@ -110,6 +110,12 @@ fn compared(
         let got = state.get(name).ok_or_else(|| format!("no {name} in the state"))?;
         compare::numbers(name, got, &want, Tolerance::of(&case.json["tol"]))?;
     }
+    for (name, got) in state.iter().filter(|(name, _)| case.json["state_after"][*name].is_null()) {
+        if let Some(key) = case.json["state"][name].as_str() {
+            let what = format!("{name}, which stays as it is,");
+            compare::numbers(&what, got, &case.tensor(key), Tolerance::default())?;
+        }
+    }
     let mut leaves = inputs.clone();
     leaves.extend(module.named_parameters());
     let mut grads = Map::new();

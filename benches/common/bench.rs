@@ -1,0 +1,91 @@
+//! What the benchmarks of ops share: their options, how a row is timed and printed.
+
+use std::time::{Duration, Instant};
+
+use torchrs::{Tensor, get_num_threads, set_num_threads};
+
+/// Which rows to time, on how many threads, for how long each.
+pub struct Bench {
+    filters: Vec<String>,
+    threads: usize,
+    budget: f64,
+}
+
+impl Bench {
+    /// Calls `rows` once for each number of threads that the command line asks for:
+    /// `[FILTER ..] [--threads 1,2] [--budget SECONDS]`.
+    pub fn main(rows: impl Fn(&Bench)) {
+        let mut bench = Bench { filters: Vec::new(), threads: 1, budget: 0.5 };
+        let mut threads = vec![get_num_threads()];
+        let mut arguments = std::env::args().skip(1).filter(|a| a != "--bench");
+        while let Some(argument) = arguments.next() {
+            let mut value = || arguments.next().expect("the option has a value");
+            match &argument[..] {
+                "--threads" => {
+                    let number = |n: &str| n.parse().expect("a number of threads");
+                    threads = value().split(',').map(number).collect();
+                }
+                "--budget" => bench.budget = value().parse().expect("seconds"),
+                _ => bench.filters.push(argument),
+            }
+        }
+        for n in threads {
+            set_num_threads(n);
+            bench.threads = n;
+            rows(&bench);
+        }
+    }
+
+    /// Whether a row is to be timed.
+    pub fn wants(&self, name: &str) -> bool {
+        self.filters.is_empty() || self.filters.iter().any(|f| name.contains(f))
+    }
+
+    /// Times `call` and prints a row, if its name contains one of the filters. `work` is what a call
+    /// does in units of 1e9 (`GB/s`, `GFLOP/s`); for `us` the rate is the time itself.
+    pub fn row<T>(&self, name: &str, unit: &str, work: f64, call: impl Fn() -> T) {
+        if !self.wants(name) {
+            return;
+        }
+        let once = |n: usize| {
+            let start = Instant::now();
+            (0..n).for_each(|_| drop(call()));
+            start.elapsed().as_secs_f64() / n as f64
+        };
+        once(1);
+        let per_sample = ((2e-3 / once(1).max(1e-8)) as usize).max(1);
+        once(per_sample);
+        let (start, mut samples) = (Instant::now(), Vec::new());
+        while samples.len() < 5 || start.elapsed() < Duration::from_secs_f64(self.budget) {
+            samples.push(once(per_sample));
+        }
+        samples.sort_by(f64::total_cmp);
+        let (least, median) = (samples[0], samples[samples.len() / 2]);
+        let rate = if unit == "us" { least * 1e6 } else { work / least };
+        let threads = self.threads;
+        println!(
+            "{{\"name\": \"{name}\", \"threads\": {threads}, \"median_s\": {median:.4e}, \
+             \"min_s\": {least:.4e}, \"unit\": \"{unit}\", \"rate\": {rate:.4}}}"
+        );
+    }
+
+    /// A row whose rate is that of `bytes` moved per call.
+    #[allow(dead_code, reason = "not every benchmark moves bytes")]
+    pub fn bytes<T>(&self, name: &str, bytes: usize, call: impl Fn() -> T) {
+        self.row(name, "GB/s", bytes as f64 * 1e-9, call);
+    }
+}
+
+/// Numbers between -2 and 2.
+#[allow(dead_code, reason = "some benchmarks draw theirs")]
+pub fn numbers(shape: impl AsRef<[usize]>) -> Tensor {
+    let n = shape.as_ref().iter().product::<usize>();
+    let mut state = 1u32;
+    let data: Vec<f32> = (0..n)
+        .map(|_| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 8) as f32 / 4_194_304.0 - 2.0
+        })
+        .collect();
+    Tensor::from_slice(&data, shape)
+}

@@ -1,0 +1,199 @@
+//! y, dx and dw through the drivers of `cpu::conv` and `cpu::depthwise`.
+
+use super::shape::Shape;
+use crate::Tensor;
+use crate::cpu::conv::{
+    Sizes, Target, correlate, correlate_filters, filter_sums_len, pack_filters, packed_filters_len,
+};
+use crate::cpu::depthwise::{Planes, correlate_plane_filters, correlate_planes};
+use crate::cpu::field::{Field, Window};
+use crate::cpu::float::Float;
+use crate::cpu::isa;
+use crate::ops::compute;
+use crate::tensor::dispatch;
+
+fn scratch<T: Float + crate::tensor::Element>(len: usize) -> Tensor {
+    Tensor::empty([len], T::DTYPE)
+}
+
+/// The field of a window for tiles of this type.
+fn field_of<T: Float>(window: &Window) -> Field {
+    Field::new(window, T::tile(isa::current()).columns)
+}
+
+/// The source as its field wants it: a prepared copy in `copy`, or as it is.
+fn prepared<'a, T: Float>(
+    field: &Field,
+    source: &'a [T],
+    size: [usize; 2],
+    copy: &'a mut [T],
+) -> &'a [T] {
+    if field.direct {
+        return source;
+    }
+    field.fill(source, size, copy);
+    copy
+}
+
+#[track_caller]
+pub fn forward(shape: &Shape, x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
+    let dtype = x.dtype();
+    let (x, w, bias) = (compute::widen(x), compute::widen(weight), bias.map(compute::widen));
+    let out = Tensor::empty(shape.y(), x.dtype());
+    if out.numel() == 0 {
+        return compute::narrow(out, dtype);
+    }
+    dispatch!(compute x.dtype(), "conv2d", T => {
+        // SAFETY: `widen` gives contiguous tensors of this type; `out` is new.
+        let (x, w, out) = unsafe { (x.as_slice::<T>(), w.as_slice::<T>(), out.as_mut_slice::<T>()) };
+        // SAFETY: as above.
+        let bias = bias.as_ref().map(|b| unsafe { b.as_slice::<T>() });
+        forward_kernel(shape, x, w, bias, out);
+    });
+    compute::narrow(out, dtype)
+}
+
+fn forward_kernel<T: Float + crate::tensor::Element>(
+    shape: &Shape,
+    x: &[T],
+    w: &[T],
+    bias: Option<&[T]>,
+    out: &mut [T],
+) {
+    let (window, taps) = (shape.window(), shape.taps());
+    let [channels, oh, ow] = shape.output;
+    let target = Target {
+        first: 0,
+        image: channels * oh * ow,
+        channel: oh * ow,
+        row: window.grid[1],
+        column: 1,
+    };
+    if shape.is_depthwise() {
+        let planes = Planes { batch: shape.batch, channels, sources: shape.input[0], inputs: 1 };
+        let filter = |c: usize| w[c * taps..(c + 1) * taps].to_vec();
+        return correlate_planes(planes, &window, x, filter, bias, target, out);
+    }
+    let (sizes, field) = (shape.sizes(window.grid), field_of::<T>(&window));
+    let group = sizes.outputs * sizes.inputs * taps;
+    let filters = scratch::<T>(packed_filters_len::<T>(sizes, taps));
+    let copy = scratch::<T>(field.len(shape.batch * shape.input[0]));
+    // SAFETY: new tensors that nobody else has.
+    let (filters, copy) = unsafe { (filters.as_mut_slice::<T>(), copy.as_mut_slice::<T>()) };
+    pack_filters(sizes, taps, |g| &w[g * group..(g + 1) * group], filters);
+    let source = prepared(&field, x, window.source, copy);
+    correlate(sizes, &field, source, filters, bias, target, out);
+}
+
+/// dx, from dy and the weight.
+pub fn data_gradient(shape: &Shape, dy: &Tensor, weight: &Tensor) -> Tensor {
+    let dtype = dy.dtype();
+    let (dy, w) = (compute::widen(dy), compute::widen(weight));
+    let residues = shape.residues();
+    let covered = residues.iter().all(|(window, ..)| !window.taps.is_empty());
+    let out = if covered && shape.batch > 0 {
+        Tensor::empty(shape.x(), dy.dtype())
+    } else {
+        Tensor::zeros(shape.x(), dy.dtype())
+    };
+    if out.numel() == 0 {
+        return compute::narrow(out, dtype);
+    }
+    dispatch!(compute dy.dtype(), "conv2d", T => {
+        // SAFETY: `widen` gives contiguous tensors of this type; `out` is new.
+        let (dy, w, out) = unsafe { (dy.as_slice::<T>(), w.as_slice::<T>(), out.as_mut_slice::<T>()) };
+        for (window, which, target) in &residues {
+            if !which.is_empty() {
+                data_kernel(shape, window, which, *target, dy, w, out);
+            }
+        }
+    });
+    compute::narrow(out, dtype)
+}
+
+/// One residue class of dx; `which` are the taps of the filter that it sees.
+fn data_kernel<T: Float + crate::tensor::Element>(
+    shape: &Shape,
+    window: &Window,
+    which: &[usize],
+    target: Target,
+    dy: &[T],
+    w: &[T],
+    out: &mut [T],
+) {
+    let taps = shape.taps();
+    let Sizes { batch, groups, inputs, outputs, grid } = shape.sizes(window.grid);
+    if shape.is_depthwise() {
+        let planes =
+            Planes { batch, channels: shape.input[0], sources: shape.output[0], inputs: outputs };
+        let filter = |c: usize| {
+            let of = |o: usize| which.iter().map(move |t| w[(c * outputs + o) * taps + t]);
+            (0..outputs).flat_map(of).collect()
+        };
+        return correlate_planes(planes, window, dy, filter, None, target, out);
+    }
+    // The roles of the channels are exchanged.
+    let sizes = Sizes { batch, groups, inputs: outputs, outputs: inputs, grid };
+    let (field, k) = (field_of::<T>(window), outputs * which.len());
+    let turned = scratch::<T>(groups * inputs * k);
+    let filters = scratch::<T>(packed_filters_len::<T>(sizes, which.len()));
+    let copy = scratch::<T>(field.len(batch * shape.output[0]));
+    // SAFETY: new tensors that nobody else has.
+    let (turned, filters, copy) = unsafe {
+        (turned.as_mut_slice::<T>(), filters.as_mut_slice::<T>(), copy.as_mut_slice::<T>())
+    };
+    // [group, o, c, t] becomes [group, c, o, t].
+    for (g, turned) in turned.chunks_exact_mut(inputs * k).enumerate() {
+        for o in 0..outputs {
+            for c in 0..inputs {
+                let from = &w[((g * outputs + o) * inputs + c) * taps..][..taps];
+                let to = &mut turned[c * k + o * which.len()..][..which.len()];
+                to.iter_mut().zip(which).for_each(|(to, &t)| *to = from[t]);
+            }
+        }
+    }
+    pack_filters(sizes, which.len(), |g| &turned[g * inputs * k..(g + 1) * inputs * k], filters);
+    let source = prepared(&field, dy, window.source, copy);
+    correlate(sizes, &field, source, filters, None, target, out);
+}
+
+/// dw, from dy and the input.
+pub fn weight_gradient(shape: &Shape, dy: &Tensor, x: &Tensor) -> Tensor {
+    let dtype = dy.dtype();
+    let (dy, x) = (compute::widen(dy), compute::widen(x));
+    if dy.numel() == 0 {
+        return compute::narrow(Tensor::zeros(shape.weight(), dy.dtype()), dtype);
+    }
+    let out = Tensor::empty(shape.weight(), dy.dtype());
+    dispatch!(compute dy.dtype(), "conv2d", T => {
+        // SAFETY: `widen` gives contiguous tensors of this type; `out` is new.
+        let (dy, x, out) = unsafe { (dy.as_slice::<T>(), x.as_slice::<T>(), out.as_mut_slice::<T>()) };
+        let (window, taps) = (shape.window(), shape.taps());
+        if shape.is_depthwise() {
+            let planes = Planes { batch: shape.batch, channels: shape.output[0], sources: shape.input[0], inputs: 1 };
+            correlate_plane_filters(planes, &window, x, dy, out);
+        } else {
+            let (sizes, field) = (shape.sizes(window.grid), field_of::<T>(&window));
+            let sums = scratch::<T>(filter_sums_len(sizes, taps));
+            let copy = scratch::<T>(field.len(shape.batch * shape.input[0]));
+            // SAFETY: new tensors that nobody else has.
+            let (sums, copy) = unsafe { (sums.as_mut_slice::<T>(), copy.as_mut_slice::<T>()) };
+            let source = prepared(&field, x, window.source, copy);
+            correlate_filters(sizes, &field, source, dy, sums, out);
+        }
+    });
+    compute::narrow(out, dtype)
+}
+
+/// The sum of `[N, C, ..]` over all dimensions but the second.
+pub fn bias_gradient(dy: &Tensor) -> Tensor {
+    let (dtype, dy) = (dy.dtype(), compute::widen(dy));
+    let (batch, channels) = (dy.shape()[0], dy.shape()[1]);
+    let out = Tensor::empty([channels], dy.dtype());
+    dispatch!(compute dy.dtype(), "conv2d", T => {
+        // SAFETY: `widen` gives a contiguous tensor of this type; `out` is new.
+        let (dy, out) = unsafe { (dy.as_slice::<T>(), out.as_mut_slice::<T>()) };
+        compute::sum_channels(dy, batch, out);
+    });
+    compute::narrow(out, dtype)
+}

@@ -1,0 +1,332 @@
+//! Convolution in one and two dimensions, with stride, padding, dilation and groups.
+//!
+//! ```text
+//! y[n, o, i] = bias[o] + sum over c, t of x[n, c, i * stride + t * dilation - padding] w[o, c, t]
+//! out = (in + 2 padding - dilation (kernel - 1) - 1) / stride + 1        (for each dimension)
+//! ```
+//!
+//! x is `[N, C, H, W]` (or without N), w is `[O, C / groups, KH, KW]`; output channel o belongs to
+//! group `o / (O / groups)` and reads that group's C / groups channels. The gradients are the same
+//! kind of sum:
+//!
+//! ```text
+//! dx[n, c, j] = sum over o, t with j = i * stride + t * dilation - padding of dy[n, o, i] w[o, c, t]
+//! dw[o, c, t] = sum over n, i of dy[n, o, i] x[n, c, i * stride + t * dilation - padding]
+//! ```
+//!
+//! Those j with the same remainder modulo the stride have the same taps, and for them dx is a plain
+//! correlation of dy with step 1: so the drivers of `cpu::conv` do all three without a scatter.
+//! Under `create_graph` dx and dw are recorded as ops themselves, whose gradients are again these
+//! three, because each is linear in each operand.
+
+mod kernels;
+mod shape;
+#[cfg(test)]
+mod tests;
+
+use smallvec::{SmallVec, smallvec};
+
+#[cfg(test)]
+use super::samples::{OpSample, values};
+use crate::Tensor;
+use crate::autograd::record;
+use crate::error::{Error, throw};
+use kernels::{bias_gradient, data_gradient, forward, weight_gradient};
+use shape::Shape;
+
+/// Stride, padding (of zeros, on both sides), dilation per dimension, and groups of a convolution.
+///
+/// ```
+/// use torchrs::ops::Conv2dOptions;
+/// let same = Conv2dOptions { padding: [1, 1], ..Default::default() };
+/// assert_eq!(same.stride, [1, 1]);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ConvOptions<const D: usize> {
+    /// Distance between the input positions of neighbouring outputs.
+    pub stride: [usize; D],
+    /// Zeros added on each side.
+    pub padding: [usize; D],
+    /// Distance between the input positions of neighbouring filter taps.
+    pub dilation: [usize; D],
+    /// Groups into which input and output channels are divided.
+    pub groups: usize,
+}
+
+/// Options of [`Tensor::conv1d`].
+pub type Conv1dOptions = ConvOptions<1>;
+/// Options of [`Tensor::conv2d`].
+pub type Conv2dOptions = ConvOptions<2>;
+/// Options of [`Tensor::conv3d`].
+pub type Conv3dOptions = ConvOptions<3>;
+
+impl<const D: usize> Default for ConvOptions<D> {
+    fn default() -> Self {
+        ConvOptions { stride: [1; D], padding: [0; D], dilation: [1; D], groups: 1 }
+    }
+}
+
+impl Tensor {
+    /// Two-dimensional convolution (`torch.nn.functional.conv2d`) of `[N, C, H, W]` or `[C, H, W]`
+    /// with `weight` `[O, C / groups, KH, KW]` and `bias` `[O]`.
+    ///
+    /// # Panics
+    /// Throws [`Error::Shape`] when shapes do not fit or the filter is larger than the padded input,
+    /// [`Error::Argument`] for a stride, dilation or number of groups of 0, [`Error::Dtype`] for
+    /// different dtypes or one that is not floating-point.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, Dtype::F32, ops::Conv2dOptions};
+    /// let (x, w) = (Tensor::ones([1, 1, 4, 4], F32), Tensor::ones([2, 1, 3, 3], F32));
+    /// let y = x.conv2d(&w, None, Conv2dOptions { padding: [1, 1], ..Default::default() });
+    /// assert_eq!(y.shape(), &[1, 2, 4, 4]);
+    /// assert_eq!(y.i((0, 0, 0)).to_vec::<f32>(), [4., 6., 6., 4.]);
+    /// ```
+    #[track_caller]
+    pub fn conv2d(&self, weight: &Tensor, bias: Option<&Tensor>, options: Conv2dOptions) -> Tensor {
+        if self.dim() == 3 {
+            return self.unsqueeze(0).conv2d(weight, bias, options).squeeze_dim(0);
+        }
+        check("conv2d", self, weight, bias, &options);
+        let shape = Shape::new(self.shape(), weight.shape(), options);
+        let out = forward(&shape, self, weight, bias);
+        record_conv(&shape, self, weight, bias, out)
+    }
+
+    /// One-dimensional convolution (`torch.nn.functional.conv1d`) of `[N, C, L]` or `[C, L]` with
+    /// `weight` `[O, C / groups, K]` and `bias` `[O]`.
+    ///
+    /// # Panics
+    /// As [`Tensor::conv2d`].
+    #[track_caller]
+    pub fn conv1d(&self, weight: &Tensor, bias: Option<&Tensor>, options: Conv1dOptions) -> Tensor {
+        if self.dim() == 2 {
+            return self.unsqueeze(0).conv1d(weight, bias, options).squeeze_dim(0);
+        }
+        check("conv1d", self, weight, bias, &options);
+        let options = Conv2dOptions {
+            stride: [1, options.stride[0]],
+            padding: [0, options.padding[0]],
+            dilation: [1, options.dilation[0]],
+            groups: options.groups,
+        };
+        self.unsqueeze(2).conv2d(&weight.unsqueeze(2), bias, options).squeeze_dim(2)
+    }
+}
+
+impl<const D: usize> ConvOptions<D> {
+    /// The padding that keeps the sizes of `input` at stride 1 (`padding='same'`): these options with
+    /// it, and the input with the zero that is missing at its end where the padding is odd.
+    ///
+    /// # Panics
+    /// Throws [`Error::Argument`] for a stride other than 1, and [`Error::Shape`] when the weight has
+    /// other than D + 2 dimensions or the input too few.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, Dtype::F32, ops::Conv1dOptions};
+    /// let (x, w) = (Tensor::ones([1, 1, 5], F32), Tensor::ones([1, 1, 4], F32));
+    /// let (x, options) = Conv1dOptions::default().same(&x, &w);
+    /// assert_eq!(x.conv1d(&w, None, options).shape(), &[1, 1, 5]);
+    /// ```
+    #[track_caller]
+    pub fn same(self, input: &Tensor, weight: &Tensor) -> (Tensor, Self) {
+        if self.stride != [1; D] {
+            throw(Error::argument("conv", "padding", "'same' needs a stride of 1"));
+        }
+        if weight.dim() != D + 2 || input.dim() < D + 1 || weight.numel() == 0 {
+            throw(Error::shape(
+                "conv",
+                format!("input {:?}, weight {:?} do not fit", input.shape(), weight.shape()),
+            ));
+        }
+        let total: [usize; D] =
+            std::array::from_fn(|d| self.dilation[d] * (weight.shape()[d + 2] - 1));
+        let mut x = input.clone();
+        for (d, total) in total.into_iter().enumerate() {
+            if total % 2 == 1 {
+                let d = x.dim() - D + d;
+                let mut shape = x.layout().shape.clone();
+                shape[d] = 1;
+                x = Tensor::cat(&[&x, &Tensor::zeros(&shape, x.dtype())], d as i64);
+            }
+        }
+        (x, ConvOptions { padding: total.map(|t| t / 2), ..self })
+    }
+}
+
+#[track_caller]
+pub(super) fn check<const D: usize>(
+    op: &str,
+    x: &Tensor,
+    weight: &Tensor,
+    bias: Option<&Tensor>,
+    options: &ConvOptions<D>,
+) {
+    let shapes = || {
+        let bias = bias.map_or(String::new(), |b| format!(", bias {:?}", b.shape()));
+        format!("input {:?}, weight {:?}{bias}", x.shape(), weight.shape())
+    };
+    for (name, values) in [("stride", options.stride), ("dilation", options.dilation)] {
+        if values.contains(&0) {
+            throw(Error::argument(op, name, format!("{values:?}; each must be at least 1")));
+        }
+    }
+    let groups = options.groups;
+    if groups == 0 {
+        throw(Error::argument(op, "groups", "0; must be at least 1"));
+    }
+    let dims = format!("[N, C, {}]", ["L", "H, W", "D, H, W"][D - 1]);
+    let rule = if x.dim() != D + 2 || weight.dim() != D + 2 {
+        format!("the input must be {dims} (N may be absent), the weight have {} dimensions", D + 2)
+    } else if x.shape()[1] != weight.shape()[1] * groups {
+        format!(
+            "with groups {groups} the weight takes {} input channels, the input has {}",
+            weight.shape()[1] * groups,
+            x.shape()[1]
+        )
+    } else if !weight.shape()[0].is_multiple_of(groups) || weight.numel() == 0 {
+        format!("the weight must not be empty, its first size a multiple of groups {groups}")
+    } else if bias.is_some_and(|b| b.shape() != &weight.shape()[..1]) {
+        format!("the bias must have one number for each of {} output channels", weight.shape()[0])
+    } else if let Some(d) = (0..D).find(|&d| {
+        let kernel = options.dilation[d] * (weight.shape()[d + 2] - 1) + 1;
+        x.shape()[d + 2] + 2 * options.padding[d] < kernel
+    }) {
+        format!(
+            "in dimension {} the dilated filter covers {}, more than the padded input's {}",
+            d + 2,
+            options.dilation[d] * (weight.shape()[d + 2] - 1) + 1,
+            x.shape()[d + 2] + 2 * options.padding[d]
+        )
+    } else {
+        for t in [Some(weight), bias].into_iter().flatten() {
+            if t.dtype() != x.dtype() {
+                throw(Error::dtype(
+                    op,
+                    format!("input {}, weight or bias {}: must be equal", x.dtype(), t.dtype()),
+                ));
+            }
+        }
+        return;
+    };
+    throw(Error::shape(op, format!("{} do not fit: {rule}", shapes())))
+}
+
+fn record_conv(
+    shape: &Shape,
+    x: &Tensor,
+    weight: &Tensor,
+    bias: Option<&Tensor>,
+    out: Tensor,
+) -> Tensor {
+    let inputs: SmallVec<[&Tensor; 3]> =
+        [Some(x), Some(weight), bias].into_iter().flatten().collect();
+    let shape = *shape;
+    record("conv2d", &inputs, out, |saver| {
+        let x = weight.requires_grad().then(|| saver.save(x));
+        let w = inputs[0].requires_grad().then(|| saver.save(weight));
+        let with_bias = bias.is_some();
+        move |ctx| {
+            let g = ctx.grad(0);
+            let dx = w.as_ref().map(|w| data_op(&shape, &g, &ctx.get(w)));
+            let dw = x.as_ref().map(|x| weight_op(&shape, &g, &ctx.get(x)));
+            let mut grads: SmallVec<[Option<Tensor>; 3]> = smallvec![dx, dw];
+            if with_bias {
+                grads.push(ctx.needs(2).then(|| {
+                    if ctx.create_graph() {
+                        let c = g.shape()[1];
+                        g.sum_to_size(&[1, c, 1, 1]).reshape_to(&[c])
+                    } else {
+                        bias_gradient(&g)
+                    }
+                }));
+            }
+            grads
+        }
+    })
+}
+
+/// dx as an op of dy and w, for second derivatives: it is linear in both, and its own gradients are
+/// a convolution and a weight gradient.
+fn data_op(shape: &Shape, dy: &Tensor, weight: &Tensor) -> Tensor {
+    let shape = *shape;
+    record("conv2d_data", &[dy, weight], data_gradient(&shape, dy, weight), |saver| {
+        let (dy, w) = (saver.save(dy), saver.save(weight));
+        move |ctx| {
+            let g = ctx.grad(0);
+            let d_dy = ctx.needs(0).then(|| g.conv2d(&ctx.get(&w), None, shape.options));
+            let dw = ctx.needs(1).then(|| weight_op(&shape, &ctx.get(&dy), &g));
+            smallvec![d_dy, dw]
+        }
+    })
+}
+
+/// A transposed convolution of `x` to `[N, output..]`: the gradient of the convolution that turns the
+/// output into `x`.
+pub(super) fn transposed(
+    x: &Tensor,
+    weight: &Tensor,
+    output: [usize; 3],
+    options: Conv2dOptions,
+) -> Tensor {
+    let &[batch, channels, h, w] = x.shape() else { unreachable!("checked") };
+    let kernel = [weight.shape()[2], weight.shape()[3]];
+    let shape = Shape { batch, input: output, output: [channels, h, w], kernel, options };
+    data_op(&shape, x, weight)
+}
+
+/// dw as an op of dy and x.
+fn weight_op(shape: &Shape, dy: &Tensor, x: &Tensor) -> Tensor {
+    let shape = *shape;
+    record("conv2d_weight", &[dy, x], weight_gradient(&shape, dy, x), |saver| {
+        let (dy, x) = (saver.save(dy), saver.save(x));
+        move |ctx| {
+            let g = ctx.grad(0);
+            let d_dy = ctx.needs(0).then(|| ctx.get(&x).conv2d(&g, None, shape.options));
+            let dx = ctx.needs(1).then(|| data_op(&shape, &ctx.get(&dy), &g));
+            smallvec![d_dy, dx]
+        }
+    })
+}
+
+#[cfg(test)]
+pub(super) fn samples() -> Vec<OpSample> {
+    let sample = |name: &str, x: &[usize], w: &[usize], options: Conv2dOptions| {
+        let inputs = [values(x, 1), values(w, 2), values([w[0]], 3)];
+        let call = move |x: &[Tensor]| x[0].conv2d(&x[1], Some(&x[2]), options);
+        OpSample::new(format!("conv2d({name})"), inputs, call).slack(4.0)
+    };
+    let plain = Conv2dOptions::default();
+    vec![
+        sample(
+            "3x3 padding 1",
+            &[2, 3, 5, 8],
+            &[4, 3, 3, 3],
+            Conv2dOptions { padding: [1, 1], ..plain },
+        ),
+        sample("1x1", &[2, 3, 2, 4], &[5, 3, 1, 1], plain),
+        sample(
+            "no batch, stride 2",
+            &[2, 6, 7],
+            &[3, 2, 3, 2],
+            Conv2dOptions { stride: [2, 2], ..plain },
+        ),
+        sample(
+            "groups, dilation, uneven",
+            &[1, 4, 7, 6],
+            &[10, 2, 2, 3],
+            Conv2dOptions { stride: [3, 1], padding: [1, 2], dilation: [2, 1], groups: 2 },
+        ),
+        sample(
+            "depthwise",
+            &[2, 3, 6, 5],
+            &[6, 1, 3, 3],
+            Conv2dOptions { stride: [2, 1], padding: [1, 1], groups: 3, ..plain },
+        ),
+        OpSample::new("conv1d(stride 2)", [values([2, 3, 9], 1), values([4, 3, 3], 2)], |x| {
+            let options = Conv1dOptions { stride: [2], padding: [1], ..Default::default() };
+            x[0].conv1d(&x[1], None, options)
+        })
+        .slack(4.0),
+    ]
+}

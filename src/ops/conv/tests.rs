@@ -1,0 +1,145 @@
+//! The kernels against the definitions.
+
+use super::shape::Shape;
+use super::*;
+use crate::Dtype;
+use crate::catch;
+
+fn numbers(shape: &[usize], seed: usize) -> Tensor {
+    let n = shape.iter().product::<usize>();
+    let v: Vec<f64> =
+        (0..n).map(|i| ((i * 7919 + seed * 131) % 1009) as f64 / 504.5 - 1.0).collect();
+    Tensor::from_slice(&v, shape)
+}
+
+fn compare(x: [usize; 4], w: [usize; 4], options: Conv2dOptions, dtype: Dtype, tolerance: f64) {
+    let (x, w, bias) = (numbers(&x, 1), numbers(&w, 2), numbers(&[w[0]], 3));
+    let shape = Shape::new(x.shape(), w.shape(), options);
+    let dy = numbers(&shape.y(), 4);
+    let leaf = |t: &Tensor| t.to_dtype(dtype).requires_grad_(true);
+    let (lx, lw, lb) = (leaf(&x), leaf(&w), leaf(&bias));
+    let y = lx.conv2d(&lw, Some(&lb), options);
+    crate::autograd::backward(&[&y], &[Some(&dy.to_dtype(dtype))], false, false);
+    let [mut want_y, dx, dw] =
+        reference(&shape, &x.to_vec::<f64>(), &w.to_vec::<f64>(), &dy.to_vec::<f64>());
+    let (points, channels) = (shape.output[1] * shape.output[2], shape.output[0]);
+    let mut db = vec![0.0; channels];
+    for (i, (y, g)) in want_y.iter_mut().zip(dy.to_vec::<f64>()).enumerate() {
+        *y += bias.to_vec::<f64>()[i / points % channels];
+        db[i / points % channels] += g;
+    }
+    let grads = [&lx, &lw, &lb].map(|t| t.grad().expect("a gradient"));
+    let pairs =
+        [("y", &y, want_y), ("dx", &grads[0], dx), ("dw", &grads[1], dw), ("db", &grads[2], db)];
+    for (name, got, want) in pairs {
+        let scale = want.iter().fold(1.0f64, |m, v| m.max(v.abs()));
+        for (i, (got, want)) in got.to_vec::<f64>().iter().zip(&want).enumerate() {
+            let error = (got - want).abs() / scale;
+            assert!(error <= tolerance, "{name}[{i}] = {got}, not {want}: {shape:?} {dtype}");
+        }
+    }
+}
+
+fn options(
+    stride: [usize; 2],
+    padding: [usize; 2],
+    dilation: [usize; 2],
+    groups: usize,
+) -> Conv2dOptions {
+    Conv2dOptions { stride, padding, dilation, groups }
+}
+
+#[test]
+fn kernels_equal_the_definition() {
+    let plain = Conv2dOptions::default();
+    for (x, w, o) in [
+        ([1, 1, 1, 1], [1, 1, 1, 1], plain),
+        ([2, 1, 8, 8], [32, 1, 3, 3], options([1, 1], [1, 1], [1, 1], 1)),
+        ([3, 32, 8, 8], [20, 32, 3, 3], options([1, 1], [1, 1], [1, 1], 1)),
+        ([2, 3, 16, 10], [5, 3, 3, 3], plain),
+        ([2, 3, 13, 16], [7, 3, 5, 5], options([2, 2], [2, 2], [1, 1], 1)),
+        ([2, 4, 9, 11], [6, 2, 3, 2], options([2, 3], [1, 0], [2, 1], 2)),
+        ([1, 2, 12, 7], [3, 2, 4, 3], options([3, 1], [3, 2], [1, 2], 1)),
+        ([2, 20, 7, 7], [9, 20, 1, 1], plain),
+        ([2, 9, 8, 8], [20, 9, 1, 1], plain),
+        ([2, 5, 9, 9], [4, 5, 1, 1], options([2, 2], [0, 0], [1, 1], 1)),
+        ([2, 5, 5, 5], [4, 5, 1, 1], options([1, 1], [2, 1], [1, 1], 1)),
+        ([2, 6, 9, 20], [6, 1, 3, 3], options([1, 1], [1, 1], [1, 1], 6)),
+        ([2, 6, 10, 37], [12, 1, 3, 3], options([2, 2], [1, 1], [1, 1], 6)),
+        ([1, 3, 40, 16], [15, 1, 3, 3], options([1, 2], [1, 2], [2, 1], 3)),
+        ([1, 300, 4, 4], [10, 300, 2, 2], plain),
+        ([40, 8, 8, 16], [300, 8, 3, 3], options([1, 1], [1, 1], [1, 1], 1)),
+        ([1, 2, 3, 3], [2, 2, 2, 2], options([4, 4], [0, 0], [1, 1], 1)),
+    ] {
+        compare(x, w, o, Dtype::F64, 1e-12);
+        compare(x, w, o, Dtype::F32, 2e-6);
+        compare(x, w, o, Dtype::BF16, 2e-2);
+    }
+}
+
+#[test]
+fn one_dimension_and_no_batch_are_views_of_the_same() {
+    let (x, w) = (numbers(&[3, 9], 1), numbers(&[4, 3, 3], 2));
+    let o = Conv1dOptions { stride: [2], padding: [1], ..Default::default() };
+    let y = x.conv1d(&w, None, o);
+    let o2 = options([1, 2], [0, 1], [1, 1], 1);
+    let want = x.unsqueeze(1).conv2d(&w.unsqueeze(2), None, o2);
+    assert_eq!(y.shape(), &[4, 5]);
+    assert_eq!(y.to_vec::<f64>(), want.to_vec::<f64>());
+}
+
+#[test]
+fn an_empty_batch_has_zero_weight_gradient() {
+    let w = numbers(&[4, 3, 3, 3], 2).requires_grad_(true);
+    let y = Tensor::zeros([0, 3, 8, 8], Dtype::F64).conv2d(&w, None, Conv2dOptions::default());
+    assert_eq!(y.shape(), &[0, 4, 6, 6]);
+    y.sum().backward();
+    assert_eq!(w.grad().unwrap().to_vec::<f64>(), vec![0.0; 108]);
+}
+
+#[test]
+fn misuse_names_the_shapes_and_the_rule() {
+    let x = numbers(&[1, 3, 8, 8], 1);
+    let message = |w: &Tensor, b: Option<&Tensor>, o: Conv2dOptions| {
+        catch(|| x.conv2d(w, b, o)).unwrap_err().to_string()
+    };
+    let plain = Conv2dOptions::default();
+    let text = message(&numbers(&[4, 2, 3, 3], 2), None, plain);
+    assert!(text.contains("[1, 3, 8, 8]") && text.contains("takes 2 input channels"), "{text}");
+    let text = message(&numbers(&[4, 3, 9, 3], 2), None, plain);
+    assert!(text.contains("covers 9"), "{text}");
+    let text = message(&numbers(&[4, 3, 3, 3], 2), Some(&numbers(&[3], 3)), plain);
+    assert!(text.contains("bias"), "{text}");
+    let text = message(&numbers(&[4, 3, 3, 3], 2), None, options([0, 1], [0, 0], [1, 1], 1));
+    assert!(text.contains("stride"), "{text}");
+}
+
+/// y, dx and dw by their definitions, for `dy` given: the loops that the kernels are tested against.
+fn reference(shape: &Shape, x: &[f64], w: &[f64], dy: &[f64]) -> [Vec<f64>; 3] {
+    let ([channels, h, width], [outputs, oh, ow]) = (shape.input, shape.output);
+    let (o, [kh, kw]) = (shape.options, shape.kernel);
+    let (ci, co) = (channels / o.groups, outputs / o.groups);
+    let (mut y, mut dx, mut dw) = (vec![0.0; dy.len()], vec![0.0; x.len()], vec![0.0; w.len()]);
+    for n in 0..shape.batch {
+        for out in 0..outputs {
+            for (i, j) in (0..oh).flat_map(|i| (0..ow).map(move |j| (i, j))) {
+                for c in 0..ci {
+                    for (r, s) in (0..kh).flat_map(|r| (0..kw).map(move |s| (r, s))) {
+                        let a = (i * o.stride[0] + r * o.dilation[0]).wrapping_sub(o.padding[0]);
+                        let b = (j * o.stride[1] + s * o.dilation[1]).wrapping_sub(o.padding[1]);
+                        if a >= h || b >= width {
+                            continue;
+                        }
+                        let at_x = ((n * channels + out / co * ci + c) * h + a) * width + b;
+                        let at_w = ((out * ci + c) * kh + r) * kw + s;
+                        let at_y = ((n * outputs + out) * oh + i) * ow + j;
+                        y[at_y] += x[at_x] * w[at_w];
+                        dx[at_x] += dy[at_y] * w[at_w];
+                        dw[at_w] += dy[at_y] * x[at_x];
+                    }
+                }
+            }
+        }
+    }
+    [y, dx, dw]
+}
