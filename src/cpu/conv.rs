@@ -212,13 +212,14 @@ impl<T: Float> Block<'_, T> {
         let [height, width] = self.sizes.grid;
         let in_row = width.div_ceil(wide);
         let (mut places, mut sources) = (Vec::new(), Vec::new());
+        let farthest = self.rows.iter().copied().max().unwrap_or(0);
         for p in panels {
             let (n, i, j) = (p / in_row / height, p / in_row % height, p % in_row * wide);
             let place = self.place_in_row(n, i, j, wide.min(width - j));
             places.push(place);
             let at = n * image + i * self.field.grid_row + j;
             // All that tiles read: whole rows of `wide` points.
-            let reach = at + self.rows.last().copied().unwrap_or(0) + wide;
+            let reach = at + farthest + wide;
             assert!(reach <= self.source.len(), "the field's slack is too short");
             sources.push(self.source[at..].as_ptr());
         }
@@ -227,8 +228,8 @@ impl<T: Float> Block<'_, T> {
                 let deep = depth.min(k - k0);
                 let rows = self.rows[k0..k0 + deep].as_ptr();
                 for (f, p) in self.order(places.len(), deep) {
-                    // SAFETY: the caller's promise; the rows are in the field, as just checked: the
-                    // last (channel, tap) has the largest offset.
+                    // SAFETY: the caller's promise; the rows are in the field, as just checked
+                    // for the farthest.
                     unsafe { self.tile(k0, deep, f, (sources[p], rows), &places[p], spill, out) };
                 }
             }

@@ -16,9 +16,10 @@ use std::sync::Arc;
 use smallvec::smallvec;
 
 use super::compute;
-use super::max_pool::Pool2dOptions;
+use super::max_pool::{Pool2dOptions, check_dims};
 #[cfg(test)]
 use super::samples::{OpSample, values};
+use super::windows::adaptive_ranges;
 use crate::Tensor;
 use crate::autograd::record;
 use crate::cpu::float::{Float, simd_fn};
@@ -80,21 +81,12 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn adaptive_avg_pool2d(&self, output_size: [Option<usize>; 2]) -> Tensor {
+        check_dims::<2>("adaptive_avg_pool2d", self);
         let n = self.dim();
-        if !(n == 3 || n == 4) || self.shape()[n - 3..].contains(&0) {
-            throw(Error::shape(
-                "adaptive_avg_pool2d",
-                format!(
-                    "input {:?} must be [N, C, H, W] or [C, H, W], not empty but for N",
-                    self.shape()
-                ),
-            ));
-        }
         let dimension = |d: usize| {
             let size = self.shape()[n - 2 + d];
             let out = output_size[d].unwrap_or(size);
-            let windows = (0..out).map(|i| i * size / out..((i + 1) * size).div_ceil(out));
-            windows.map(|w| (w.clone(), w.len())).unzip()
+            adaptive_ranges(size, out).into_iter().map(|w| (w.clone(), w.len())).unzip()
         };
         let ((rows, high), (columns, wide)) = (dimension(0), dimension(1));
         average("adaptive_avg_pool2d", self, Windows { rows, columns, high, wide, divisor: None })

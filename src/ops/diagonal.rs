@@ -144,46 +144,6 @@ impl Tensor {
         target.copy_(source);
         out
     }
-
-    /// A larger copy: `pad` has, from the last dimension to the first, how many entries of `value`
-    /// are added before and after; negative numbers cut (`torch.constant_pad_nd`).
-    ///
-    /// # Panics
-    /// Throws when `pad` has an odd length or is for more dimensions than there are, or cuts more
-    /// than there is.
-    #[track_caller]
-    pub fn constant_pad_nd(&self, pad: &[i64], value: impl Into<Scalar>) -> Tensor {
-        if !pad.len().is_multiple_of(2) || pad.len() / 2 > self.dim() {
-            throw(Error::argument(
-                "constant_pad_nd",
-                "pad",
-                format!("{pad:?} must have two entries for some of {:?}", self.shape()),
-            ));
-        }
-        let (mut shape, mut inner) = (Shape::from(self.shape()), self.clone());
-        let mut offsets = Vec::new();
-        for (i, ends) in pad.chunks(2).enumerate() {
-            let d = self.dim() - 1 - i;
-            let n = shape[d] as i64;
-            let Ok(size) = usize::try_from(n + ends[0] + ends[1]) else {
-                throw(Error::argument(
-                    "constant_pad_nd",
-                    "pad",
-                    format!("{pad:?} cuts more than dimension {d} of {:?} has", self.shape()),
-                ))
-            };
-            shape[d] = size;
-            inner = inner.slice(d as i64, (-ends[0]).max(0), n - (-ends[1]).max(0), 1);
-            offsets.push((d as i64, ends[0].max(0) as usize));
-        }
-        let out = Tensor::full(&shape, value, self.dtype());
-        let mut place = out.clone();
-        for (d, start) in offsets {
-            place = place.narrow(d, start, inner.size(d));
-        }
-        place.copy_(&inner);
-        out
-    }
 }
 
 #[cfg(test)]

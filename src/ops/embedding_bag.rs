@@ -81,7 +81,14 @@ impl Tensor {
                 let counts = counts.index_add(0, &bag, &bag.ones_like()).clamp_min(1i64);
                 zeros.index_add(0, &bag, &found) / counts.unsqueeze(1)
             }
-            BagMode::Max => zeros.index_reduce(0, &bag, &found, ScatterReduce::Amax, false),
+            // Below every number, so that no maximum is shared with where it starts; bags without
+            // indices end at 0.
+            BagMode::Max => {
+                let lowest = zeros.full_like(f64::NEG_INFINITY);
+                let out = lowest.index_reduce(0, &bag, &found, ScatterReduce::Amax, false);
+                let full = Tensor::zeros([bags], Dtype::I64).index_add(0, &bag, &bag.ones_like());
+                out.masked_fill(&full.eq(0i64).unsqueeze(1), 0.0)
+            }
         };
         out.to_dtype(self.dtype())
     }

@@ -63,7 +63,9 @@ impl Axis {
     /// Where a point outside is read, and the derivative of that place: 1, -1 or 0.
     fn inside(&self, p: f64) -> (f64, f64) {
         let last = (self.size - 1) as f64;
-        if !p.is_finite() {
+        // Infinity has an edge to go to; elsewhere it is outside, as NaN is everywhere.
+        let border = self.options.padding_mode == GridSamplePadding::Border;
+        if p.is_nan() || (p.is_infinite() && !border) {
             return (-100.0, 0.0);
         }
         let (p, slope) = match self.options.padding_mode {

@@ -113,7 +113,11 @@ impl Tensor {
         let [mean, var] = running.each_ref().map(Option::as_ref);
         let x = self.reshape_to(&channels);
         let y = x.batch_norm(mean, var, w.as_ref(), b.as_ref(), true, momentum, eps);
+        // Without a sample the running statistics stay.
         no_grad(|| {
+            if n == 0 {
+                return;
+            }
             for (to, from) in [running_mean, running_var].into_iter().zip(&running) {
                 if let (Some(to), Some(from)) = (to, from) {
                     to.copy_(&from.reshape_to(&[n, c]).mean_dim(&[0], false));

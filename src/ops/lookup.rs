@@ -14,6 +14,7 @@ impl Tensor {
     /// Throws when the index is not of integers or is out of range.
     #[track_caller]
     pub fn take(&self, index: &Tensor) -> Tensor {
+        check_places("take", index);
         self.ravel().index(&[Some(index)])
     }
 
@@ -24,6 +25,7 @@ impl Tensor {
     /// Throws when index and source differ in number, types differ, or the index is out of range.
     #[track_caller]
     pub fn put(&self, index: &Tensor, source: &Tensor, accumulate: bool) -> Tensor {
+        check_places("put", index);
         if index.numel() != source.numel() {
             throw(Error::shape(
                 "put",
@@ -117,6 +119,14 @@ impl Tensor {
     }
 }
 
+/// Throws unless the index holds places: a bool one would be a mask.
+#[track_caller]
+fn check_places(op: &str, index: &Tensor) {
+    if index.dtype().is_floating_point() || index.dtype() == Dtype::Bool {
+        throw(Error::dtype(op, format!("the index is of integers, got {}", index.dtype())));
+    }
+}
+
 /// For each value, in rows of `per_row`, its place in its row of `n` sorted elements. NaN comes last.
 fn search<T: Element + PartialOrd>(
     sorted: &[T],
@@ -127,11 +137,16 @@ fn search<T: Element + PartialOrd>(
 ) -> Vec<i64> {
     let place = |(i, v): (usize, &T)| {
         let row = if per_row == values.len() { 0 } else { i / per_row };
-        // Nothing is above NaN.
-        let before = |s: &T| match s.partial_cmp(v) {
-            Some(Ordering::Greater) => false,
-            Some(Ordering::Equal) => right,
-            Some(Ordering::Less) | None => true,
+        // NaN is above everything, and equal to itself.
+        let (nan, above) = (|t: &T| t.partial_cmp(t).is_none(), Ordering::Greater);
+        let before = |s: &T| match s.partial_cmp(v).unwrap_or(match (nan(s), nan(v)) {
+            (true, true) => Ordering::Equal,
+            (true, false) => above,
+            _ => Ordering::Less,
+        }) {
+            Ordering::Greater => false,
+            Ordering::Equal => right,
+            Ordering::Less => true,
         };
         sorted[row * n..(row + 1) * n].partition_point(before) as i64
     };

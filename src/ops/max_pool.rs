@@ -80,18 +80,8 @@ impl<const D: usize> PoolOptions<D> {
     /// The output's sizes, after checking the input and the options.
     #[track_caller]
     pub(super) fn output(&self, op: &str, x: &Tensor) -> [usize; D] {
+        check_dims::<D>(op, x);
         let n = x.dim();
-        if !(n == D + 1 || n == D + 2) || x.shape()[n - D - 1..].contains(&0) {
-            throw(Error::shape(
-                op,
-                format!(
-                    "input {:?} must have {} dimensions or {} (no batch), not be empty but for the batch",
-                    x.shape(),
-                    D + 2,
-                    D + 1
-                ),
-            ));
-        }
         let strides = self.strides();
         let positive =
             [("kernel_size", self.kernel_size), ("stride", strides), ("dilation", self.dilation)];
@@ -160,6 +150,26 @@ impl<const D: usize> PoolOptions<D> {
                 ));
             }
         }
+    }
+}
+
+/// `[N, C, ..]` or `[C, ..]` with `D` dimensions more, which are not empty.
+#[track_caller]
+pub(super) fn check_dims<const D: usize>(op: &str, x: &Tensor) {
+    let n = x.dim();
+    if !(n == D + 1 || n == D + 2) || x.shape()[n - D - 1..].contains(&0) {
+        throw(Error::shape(
+            op,
+            format!(
+                "input {:?} must have {} dimensions or {} (no batch), not be empty but for the batch",
+                x.shape(),
+                D + 2,
+                D + 1
+            ),
+        ));
+    }
+    if !x.dtype().is_floating_point() {
+        crate::tensor::dtype::not_floating(op, x.dtype())
     }
 }
 
@@ -266,9 +276,9 @@ fn pick(x: &Tensor, places: &Tensor) -> Tensor {
     })
 }
 
-/// Calls `body` with each plane's number and the elements of an output plane, of `outputs` in all.
-fn per_plane(planes: usize, outputs: usize, body: impl Fn(usize, usize) + Sync) {
-    let size = outputs / planes.max(1);
+/// Calls `body` with each plane's number and its share of `work` elements.
+fn per_plane(planes: usize, work: usize, body: impl Fn(usize, usize) + Sync) {
+    let size = work / planes.max(1);
     parallel_for(planes, (16 << 10) / size.max(1) + 1, |range| {
         for p in range {
             body(p, size);
@@ -446,7 +456,8 @@ fn widest<T: Float, const N: usize>(
     y: &mut [T],
     places: &mut [i32],
 ) {
-    // A dilated window may have all its taps in the padding: the lowest number, at the first place.
+    // The first tap takes over from the start, since it is at least the lowest number: no window has
+    // all its taps in the padding.
     let (mut best, mut at) = ([T::LOWEST; N], [i32::MAX; N]);
     for tap in across.taps.iter().filter(|tap| tap.from <= j && j + N <= tap.to) {
         let first = tap.first_input + (j - tap.from) * step;
@@ -465,8 +476,6 @@ fn widest<T: Float, const N: usize>(
         }
     }
     y[j..j + N].copy_from_slice(&best);
-    let outside = from[0];
-    let at: [i32; N] = std::array::from_fn(|k| if at[k] == i32::MAX { outside } else { at[k] });
     places[j..j + N].copy_from_slice(&at);
 }
 

@@ -23,6 +23,12 @@ impl Tensor {
         Tensor::from(powers).to_dtype(options.dtype).requires_grad_(options.requires_grad)
     }
 
+    /// The n x n identity matrix (`torch.eye`).
+    #[track_caller]
+    pub fn eye(n: usize, options: impl Into<TensorOptions>) -> Tensor {
+        Tensor::eye_of(n, n, options)
+    }
+
     /// The rows x columns matrix with ones on its main diagonal (`torch.eye` with two sizes).
     #[track_caller]
     pub fn eye_of(rows: usize, columns: usize, options: impl Into<TensorOptions>) -> Tensor {

@@ -4,6 +4,7 @@
 use super::samples::{OpSample, values};
 use super::windows::Windows;
 use crate::error::{Error, throw};
+use crate::tensor::Shape;
 use crate::{Scalar, Tensor};
 
 /// What [`Tensor::pad`] adds.
@@ -47,9 +48,10 @@ impl Tensor {
         if !padding.len().is_multiple_of(2) || n > self.dim() {
             fail(format!("must have two numbers for each of at most {} dimensions", self.dim()));
         }
-        if !matches!(mode, PadMode::Constant(_))
-            && (!(1..=3).contains(&n) || !(n + 1..=n + 2).contains(&self.dim()))
-        {
+        if let PadMode::Constant(value) = mode {
+            return self.constant_pad_nd(padding, value);
+        }
+        if !(1..=3).contains(&n) || !(n + 1..=n + 2).contains(&self.dim()) {
             fail(format!("{mode:?} pads 1, 2 or 3 dimensions and leaves one or two before them"));
         }
         let mut y = self.clone();
@@ -57,7 +59,7 @@ impl Tensor {
             let d = self.dim() - 1 - i;
             let size = self.shape()[d] as i64;
             let out = size + ends[0] + ends[1];
-            if out < 0 || (out == 0 && !matches!(mode, PadMode::Constant(_))) {
+            if out <= 0 {
                 fail(format!("nothing is left of dimension {d}"));
             }
             let most = ends[0].max(ends[1]);
@@ -75,7 +77,6 @@ impl Tensor {
             }
             y = match mode {
                 _ if ends == [0, 0] => y,
-                PadMode::Constant(value) => constant(&y, d, ends, value),
                 _ => {
                     let windows = Windows::new(size as usize, out as usize, 1, |i, _| {
                         place(mode, i as i64, ends, size) as isize
@@ -85,6 +86,47 @@ impl Tensor {
             };
         }
         if y.ptr_eq(self) { self.clone_contiguous() } else { y }
+    }
+
+    /// A larger copy: `pad` has, from the last dimension to the first, how many entries of `value`
+    /// are added before and after; negative numbers cut (`torch.constant_pad_nd`).
+    ///
+    /// # Panics
+    /// Throws when `pad` has an odd length or is for more dimensions than there are, or cuts more
+    /// than there is.
+    #[track_caller]
+    pub fn constant_pad_nd(&self, pad: &[i64], value: impl Into<Scalar>) -> Tensor {
+        if !pad.len().is_multiple_of(2) || pad.len() / 2 > self.dim() {
+            throw(Error::argument(
+                "constant_pad_nd",
+                "pad",
+                format!("{pad:?} must have two entries for some of {:?}", self.shape()),
+            ));
+        }
+        let (mut shape, mut inner) = (Shape::from(self.shape()), self.clone());
+        let mut offsets = Vec::new();
+        for (i, ends) in pad.chunks(2).enumerate() {
+            let d = self.dim() - 1 - i;
+            let n = shape[d] as i64;
+            let (from, to) = ((-ends[0]).max(0), n - (-ends[1]).max(0));
+            if from > to {
+                throw(Error::argument(
+                    "constant_pad_nd",
+                    "pad",
+                    format!("{pad:?} cuts more than dimension {d} of {:?} has", self.shape()),
+                ))
+            }
+            shape[d] = (n + ends[0] + ends[1]) as usize;
+            inner = inner.narrow(d as i64, from as usize, (to - from) as usize);
+            offsets.push((d as i64, ends[0].max(0) as usize));
+        }
+        let out = Tensor::full(&shape, value, self.dtype());
+        let mut place = out.clone();
+        for (d, start) in offsets {
+            place = place.narrow(d, start, inner.size(d));
+        }
+        place.copy_(&inner);
+        out
     }
 }
 
@@ -101,26 +143,6 @@ fn place(mode: PadMode, i: i64, ends: &[i64], size: i64) -> i64 {
         PadMode::Reflect if p >= size => 2 * (size - 1) - p,
         _ => p.clamp(0, size - 1),
     }
-}
-
-#[track_caller]
-fn constant(x: &Tensor, d: usize, ends: &[i64], value: Scalar) -> Tensor {
-    let size = x.shape()[d] as i64;
-    let (from, to) = (-ends[0].min(0), size + ends[1].min(0));
-    if from > to {
-        throw(Error::argument(
-            "pad",
-            "padding",
-            format!("{ends:?} takes away more than the {size} of dimension {d}"),
-        ));
-    }
-    let block = |n: i64| {
-        let mut shape = x.layout().shape.clone();
-        shape[d] = n.max(0) as usize;
-        Tensor::full(&shape, value, x.dtype())
-    };
-    let middle = x.narrow(d as i64, from as usize, (to - from) as usize);
-    Tensor::cat(&[block(ends[0]), middle, block(ends[1])], d as i64)
 }
 
 #[cfg(test)]

@@ -9,18 +9,18 @@
 //! max_unpool: zeros, with x at the places given
 //! ```
 
+use super::max_pool::check_dims;
 use super::max_pool::{Pool1dOptions, Pool2dOptions, Pool3dOptions, PoolOptions};
 #[cfg(test)]
 use super::samples::{OpSample, values};
-use super::windows::{Windows, in_compute_type};
+use super::windows::{Windows, adaptive_ranges, in_compute_type};
 use crate::autograd::no_grad;
 use crate::error::{Error, throw};
 use crate::{Dtype, Tensor};
 
 /// Window i of `out` nearly equal ones that cover `size`.
 fn adaptive(size: usize, out: usize) -> Windows {
-    let ranges: Vec<_> = (0..out).map(|i| i * size / out..((i + 1) * size).div_ceil(out)).collect();
-    Windows::ranges(size, &ranges)
+    Windows::ranges(size, &adaptive_ranges(size, out))
 }
 
 /// The same options for a plane of height 1.
@@ -33,26 +33,6 @@ fn flat(o: Pool1dOptions) -> Pool2dOptions {
         ceil_mode: o.ceil_mode,
         count_include_pad: o.count_include_pad,
         divisor_override: o.divisor_override,
-    }
-}
-
-/// `[N, C, ..]` or `[C, ..]` with `D` dimensions more, which are not empty.
-#[track_caller]
-fn check_dims<const D: usize>(op: &str, x: &Tensor) {
-    let n = x.dim();
-    if !(n == D + 1 || n == D + 2) || x.shape()[n - D - 1..].contains(&0) {
-        throw(Error::shape(
-            op,
-            format!(
-                "input {:?} must have {} dimensions or {} (no batch), not be empty but for the batch",
-                x.shape(),
-                D + 2,
-                D + 1
-            ),
-        ));
-    }
-    if !x.dtype().is_floating_point() {
-        crate::tensor::dtype::not_floating(op, x.dtype())
     }
 }
 
@@ -140,7 +120,6 @@ impl Tensor {
     pub fn max_pool3d_with_indices(&self, options: Pool3dOptions) -> (Tensor, Tensor) {
         let out = options.output("max_pool3d", self);
         options.check_windows("max_pool3d", self, out);
-        check_dims::<3>("max_pool3d", self);
         let (o, strides) = (options, options.strides());
         let windows = std::array::from_fn(|d| {
             let size = self.shape()[self.dim() - 3 + d];
@@ -206,7 +185,6 @@ impl Tensor {
     #[track_caller]
     pub fn avg_pool3d(&self, options: Pool3dOptions) -> Tensor {
         let out = options.output("avg_pool3d", self);
-        check_dims::<3>("avg_pool3d", self);
         let (o, strides) = (options, options.strides());
         if o.dilation != [1; 3] {
             throw(Error::argument("avg_pool3d", "dilation", "average pooling has no dilation"));
@@ -376,9 +354,13 @@ fn power_mean<const D: usize>(
     options: &PoolOptions<D>,
     average: impl Fn(&Tensor) -> Tensor,
 ) -> Tensor {
+    if options.divisor_override.is_some() || options.padding != [0; D] {
+        let message = "norms of windows know neither padding nor divisor_override";
+        throw(Error::argument("lp_pool", "options", message));
+    }
     let count: usize = options.kernel_size.iter().product();
     let mean = average(&x.pow(p));
-    (mean.sign() * mean.abs().relu() * count as f64).pow(1.0 / p)
+    (mean.sign() * mean.abs() * count as f64).pow(1.0 / p)
 }
 
 #[cfg(test)]

@@ -294,7 +294,7 @@ impl Tensor {
             Some("must have equally many dimensions")
         } else {
             let d = self.normalize_dim("cross", dim);
-            let fits = self.shape()[d] == 3 && other.shape()[d] == 3;
+            let fits = self.shape().get(d) == Some(&3) && other.shape().get(d) == Some(&3);
             (!fits).then_some("must have size 3 in that dimension")
         };
         if let Some(rule) = rule {

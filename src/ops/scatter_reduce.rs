@@ -128,15 +128,15 @@ impl Tensor {
             if reduce == Sum {
                 return sum;
             }
-            let counts = self.detach().ones_like();
+            let counts = Tensor::ones(self.shape(), Dtype::I64);
             let counts =
                 if include_self { counts } else { counts.scatter_value(dim, &index, 0i64) };
-            let counts = counts.scatter_add(dim, &index, &used.detach().ones_like());
+            let counts = counts.scatter_add(dim, &index, &Tensor::ones(used.shape(), Dtype::I64));
             let counts = counts.maximum(1i64);
             return if sum.dtype().is_floating_point() {
                 sum / counts
             } else {
-                sum.floor_divide(&counts)
+                sum.floor_divide(&counts).to_dtype(self.dtype())
             };
         }
         let out = reduced(self, d, &index, &used, reduce, include_self);

@@ -439,7 +439,7 @@ impl Tensor {
         keepdim: bool,
         interpolation: Interpolation,
     ) -> Tensor {
-        quantile("quantile", self, q, dim, keepdim, interpolation)
+        quantile("quantile", false, self, q, dim, keepdim, interpolation)
     }
 
     /// [`quantile`](Self::quantile) of the elements that are not NaN (`torch.nanquantile`).
@@ -454,13 +454,14 @@ impl Tensor {
         keepdim: bool,
         interpolation: Interpolation,
     ) -> Tensor {
-        quantile("nanquantile", self, q, dim, keepdim, interpolation)
+        quantile("nanquantile", true, self, q, dim, keepdim, interpolation)
     }
 }
 
 #[track_caller]
 fn quantile(
     op: &str,
+    ignore_nan: bool,
     x: &Tensor,
     q: &Tensor,
     dim: i64,
@@ -483,7 +484,7 @@ fn quantile(
     let nan = sorted.detach().isnan();
     let n = sorted.size(-1) as i64;
     let valid = nan.logical_not().sum_dim(&[-1], true);
-    let last = if op == "nanquantile" { valid } else { valid.full_like(n) } - 1i64;
+    let last = if ignore_nan { valid } else { valid.full_like(n) } - 1i64;
     let place = &last.maximum(0i64).to_dtype(x.dtype()) * &q.ravel();
     let place = match interpolation {
         Interpolation::Lower => place.floor(),
@@ -498,7 +499,7 @@ fn quantile(
     };
     let at = |place: Tensor| sorted.gather(-1, &place.to_dtype(Dtype::I64));
     let mut out = at(low).lerp(&at(place.ceil()), &weight);
-    if op == "quantile" {
+    if !ignore_nan {
         out = out.masked_fill(&nan.any_dim(&[-1], true), f64::NAN);
     }
     // `[.., q]` to `[q, ..]`, with the reduced dimension back in its place.

@@ -23,6 +23,11 @@ pub(super) struct Windows {
     places: Vec<i64>,
 }
 
+/// The ranges of `out` nearly equal windows that cover `size`.
+pub(super) fn adaptive_ranges(size: usize, out: usize) -> Vec<std::ops::Range<usize>> {
+    (0..out).map(|i| i * size / out..((i + 1) * size).div_ceil(out)).collect()
+}
+
 impl Windows {
     /// Tap t of window i reads `place(i, t)`; what is not in `0..size` is outside.
     pub fn new(

@@ -216,19 +216,6 @@ impl Tensor {
         if options.requires_grad { t.requires_grad_(true) } else { t }
     }
 
-    /// The n x n identity matrix (`torch.eye`).
-    #[track_caller]
-    pub fn eye(n: usize, options: impl Into<TensorOptions>) -> Tensor {
-        let options = options.into();
-        let t = Tensor::zeros([n, n], TensorOptions { requires_grad: false, ..options });
-        dispatch!(options.dtype, T => {
-            // SAFETY: new, contiguous, n * n elements of type T, no other user.
-            let out = unsafe { std::slice::from_raw_parts_mut(t.data_ptr().cast::<T>(), n * n) };
-            out.iter_mut().step_by(n + 1).for_each(|o| *o = T::from_i64(1));
-        });
-        if options.requires_grad { t.requires_grad_(true) } else { t }
-    }
-
     /// Fills a freshly made (contiguous, unshared) tensor.
     pub(crate) fn fill_contiguous(&self, value: Scalar) {
         let n = self.numel();

@@ -110,12 +110,19 @@ impl Layout {
     /// One past the highest storage element that any index names, counted from the storage's start.
     /// 0 without elements: an empty view (the last row of a 3 x 0 tensor) may have any offset.
     pub fn extent(&self) -> usize {
-        if self.numel() == 0 {
-            return 0;
+        self.checked_extent().expect("an existing tensor's layout is inside its storage")
+    }
+
+    /// [`extent`](Self::extent) of a layout that nobody has checked yet; `None` beyond all memory.
+    pub fn checked_extent(&self) -> Option<usize> {
+        let numel = self.shape.iter().try_fold(1usize, |n, &size| n.checked_mul(size))?;
+        if numel == 0 {
+            return Some(0);
         }
-        let span: isize =
-            self.shape.iter().zip(&self.strides).map(|(&n, &s)| (n as isize - 1) * s).sum();
-        self.offset + span as usize + 1
+        let span = self.shape.iter().zip(&self.strides).try_fold(0isize, |span, (&n, &s)| {
+            span.checked_add(isize::try_from(n - 1).ok()?.checked_mul(s)?)
+        })?;
+        self.offset.checked_add(usize::try_from(span).ok()?)?.checked_add(1)
     }
 
     /// Strides that give `shape` over the same elements in the same order without a copy

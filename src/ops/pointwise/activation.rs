@@ -155,7 +155,7 @@ impl Tensor {
     }
 
     /// x, or `weight` times x below 0 (`torch.nn.functional.prelu`). One weight for all, or one per
-    /// channel: index of dimension 1, or of the only one.
+    /// channel, the index of dimension 1; fewer dimensions are one channel.
     ///
     /// # Panics
     /// Throws [`Error::Shape`] when there are not as many weights as channels.

@@ -55,14 +55,15 @@ impl Tensor {
                 ),
             ));
         }
-        if layout.extent() * self.dtype().size() > self.storage().nbytes() {
+        let elements = self.storage().nbytes() / self.dtype().size();
+        if layout.checked_extent().is_none_or(|extent| extent > elements) {
             throw(Error::argument(
                 "as_strided",
                 "shape",
                 format!(
-                    "{shape:?} with strides {strides:?} at offset {} leaves the storage of {} elements",
-                    layout.offset,
-                    self.storage().nbytes() / self.dtype().size()
+                    "{shape:?} with strides {strides:?} at offset {} leaves the storage of {elements} \
+                     elements",
+                    layout.offset
                 ),
             ));
         }
