@@ -1,13 +1,15 @@
 //! `A = V w V^T` of symmetric matrices. With `E_ij = w_j - w_i`
 //!
 //! ```text
-//! dA = V M V^T,   M_ij = (V^T dV)_ij / E_ij,  M_ii = dw_i
+//! dA = V (diag(dw) + (V^T dV - dV^T V) / 2 E) V^T
 //! ```
+//!
+//! which is symmetric, whichever triangle was read.
 
 use smallvec::smallvec;
 
 use super::batch::each;
-use super::{check_square, eye_like, gaps};
+use super::{check_square, gaps};
 use crate::Tensor;
 use crate::autograd::{record_many, will_record};
 use crate::cpu::linalg;
@@ -82,8 +84,8 @@ fn decompose(op: &str, a: &Tensor, uplo: Uplo, vectors: bool) -> Vec<Tensor> {
             let Some(dv) = ctx.grad_opt(1) else {
                 return smallvec![Some((&v * dw.unsqueeze(-2)).matmul(&v.mt()))];
             };
-            let inner = v.mt().matmul(&dv) / gaps(&w);
-            let inner = &inner - &inner * eye_like(&inner) + dw.diag_embed(0, -2, -1);
+            let turned = v.mt().matmul(&dv);
+            let inner = (&turned - turned.mt()) * 0.5 / gaps(&w) + dw.diag_embed(0, -2, -1);
             smallvec![Some(v.matmul(&inner).matmul(&v.mt()))]
         }
     });
