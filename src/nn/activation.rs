@@ -155,7 +155,7 @@ impl Forward for GELU {
 }
 
 /// x, or a learned slope times x below 0 (`torch.nn.PReLU`; He et al. 2015).
-#[derive(Module)]
+#[derive(Module, Clone)]
 #[module(extra_repr = Self::settings)]
 pub struct PReLU {
     /// One slope, or one per channel (dimension 1).

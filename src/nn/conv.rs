@@ -9,7 +9,7 @@ use crate::{Dtype, Tensor};
 macro_rules! convolution {
     ($(#[$doc:meta])* $name:ident, $op:ident, $dims:literal, $weight_shape:literal) => {
         $(#[$doc])*
-        #[derive(Module)]
+        #[derive(Module, Clone)]
         #[module(extra_repr = Self::settings)]
         pub struct $name {
             #[doc = $weight_shape]

@@ -8,7 +8,7 @@ use crate::{Dtype, Tensor};
 macro_rules! transposed {
     ($($(#[$doc:meta])* $name:ident, $op:ident, $dims:literal;)*) => {$(
         $(#[$doc])*
-        #[derive(Module)]
+        #[derive(Module, Clone)]
         pub struct $name {
             /// `[in_channels, out_channels / groups, kernel size..]`.
             pub weight: Parameter,

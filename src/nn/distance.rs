@@ -53,7 +53,7 @@ impl PairwiseDistance {
 }
 
 /// `y_k = x1^T A_k x2 + b_k` (`torch.nn.Bilinear`).
-#[derive(Module)]
+#[derive(Module, Clone)]
 pub struct Bilinear {
     /// `[out_features, in1_features, in2_features]`.
     pub weight: Parameter,

@@ -7,7 +7,7 @@ use crate::error::{Error, throw};
 
 /// In training sets each element to 0 with probability `p` and scales the others by `1 / (1 - p)`;
 /// in evaluation gives back its input (`torch.nn.Dropout`).
-#[derive(Module)]
+#[derive(Module, Clone)]
 #[module(extra_repr = Self::settings)]
 pub struct Dropout {
     p: f64,

@@ -11,7 +11,7 @@ use crate::{Dtype, Tensor, no_grad};
 /// let words = Embedding::new(100, 8);
 /// assert_eq!(words.forward(&Tensor::from([[1i64, 2, 3], [4, 5, 6]])).shape(), &[2, 3, 8]);
 /// ```
-#[derive(Module)]
+#[derive(Module, Clone)]
 #[module(extra_repr = Self::settings)]
 pub struct Embedding {
     /// `[num_embeddings, embedding_dim]`.

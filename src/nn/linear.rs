@@ -12,7 +12,7 @@ use crate::{Dtype, Tensor};
 /// let layer = Linear::new(3, 2);
 /// assert_eq!(layer.forward(&Tensor::ones([5, 3], F32)).shape(), &[5, 2]);
 /// ```
-#[derive(Module)]
+#[derive(Module, Clone)]
 #[module(extra_repr = Self::settings)]
 pub struct Linear {
     /// `[out_features, in_features]`.

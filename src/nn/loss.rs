@@ -21,7 +21,7 @@ pub trait Loss: Module {
 /// let loss = CrossEntropyLoss::new().forward(&scores, &Tensor::from([2i64]));
 /// assert!((loss.item() - 4f64.ln()).abs() < 1e-6);
 /// ```
-#[derive(Module)]
+#[derive(Module, Clone)]
 pub struct CrossEntropyLoss {
     weight: Option<Buffer>,
     ignore_index: i64,
@@ -63,7 +63,7 @@ impl Loss for CrossEntropyLoss {
 }
 
 /// Negative log likelihood of log-probabilities (`torch.nn.NLLLoss`); see [`Tensor::nll_loss`].
-#[derive(Module)]
+#[derive(Module, Clone)]
 pub struct NLLLoss {
     weight: Option<Buffer>,
     ignore_index: i64,
@@ -103,7 +103,7 @@ impl Loss for NLLLoss {
 
 /// Cross entropy of logits with probabilities (`torch.nn.BCEWithLogitsLoss`); see
 /// [`binary_cross_entropy_with_logits`](F::binary_cross_entropy_with_logits).
-#[derive(Module)]
+#[derive(Module, Clone)]
 pub struct BCEWithLogitsLoss {
     weight: Option<Buffer>,
     pos_weight: Option<Buffer>,

@@ -86,7 +86,7 @@ macro_rules! weighted_losses {
             |$x:ident, $y:ident, $weight:ident, $reduction:ident| $body:expr;
     )*) => {$(
         $(#[$doc])*
-        #[derive(Module)]
+        #[derive(Module, Clone)]
         pub struct $name {
             weight: Option<Buffer>,
             reduction: Reduction,

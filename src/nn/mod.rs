@@ -54,6 +54,7 @@ mod resampling;
 mod rnn;
 mod running_norm;
 mod state_dict;
+mod statistics_group;
 mod transformer;
 mod vectors;
 
@@ -62,7 +63,7 @@ pub use activation::{
     LogSoftmax, Mish, PReLU, ReLU, ReLU6, SELU, SiLU, Sigmoid, Softmax, Softmax2d, Softmin,
     Softplus, Softshrink, Softsign, Tanh, Tanhshrink, Threshold,
 };
-pub use batch_norm::{BatchNorm1d, BatchNorm2d, BatchNorm3d};
+pub use batch_norm::{BatchNorm1d, BatchNorm2d, BatchNorm3d, SyncBatchNorm};
 pub use clip_grad::{clip_grad_norm_, clip_grad_norm_with, clip_grad_value_, get_total_norm};
 pub use containers::Sequential;
 pub use conv::{Conv1d, Conv2d, Conv3d};
@@ -103,6 +104,7 @@ pub use rnn::{
     pack_padded_sequence, pad_packed_sequence, pad_sequence,
 };
 pub use state_dict::{LoadReport, NamedTensors, StateDict};
+pub use statistics_group::StatisticsGroup;
 pub use torchrs_macros::Module;
 pub use transformer::{
     AttentionWeights, MultiheadAttention, MultiheadAttentionOptions, Transformer,

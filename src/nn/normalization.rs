@@ -13,7 +13,7 @@ use crate::{Dtype, Tensor};
 /// let y = LayerNorm::new(2).forward(&Tensor::from([[1f32, 3.]]));
 /// assert!((y.to_vec::<f32>()[1] - 1.0).abs() < 1e-4);
 /// ```
-#[derive(Module)]
+#[derive(Module, Clone)]
 #[module(extra_repr = Self::settings)]
 pub struct LayerNorm {
     /// Of the normalised shape; starts at 1.
@@ -86,7 +86,7 @@ impl Forward for LayerNorm {
 
 /// Divides the last dimensions of each sample by the root of their mean square, then scales
 /// (`torch.nn.RMSNorm`).
-#[derive(Module)]
+#[derive(Module, Clone)]
 #[module(extra_repr = Self::settings)]
 pub struct RMSNorm {
     /// Of the normalised shape; starts at 1.
@@ -136,7 +136,7 @@ impl Forward for RMSNorm {
 
 /// Brings each group of channels of each sample to mean 0 and variance 1, then scales and shifts the
 /// channels (`torch.nn.GroupNorm`; Wu & He 2018).
-#[derive(Module)]
+#[derive(Module, Clone)]
 #[module(extra_repr = Self::settings)]
 pub struct GroupNorm {
     /// `[num_channels]`; starts at 1.

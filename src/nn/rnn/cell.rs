@@ -56,7 +56,7 @@ macro_rules! cells {
         $name:ident { $($field:ident: $t:ty)? } $kind:expr, $states:literal,
     )*) => {$(
         $(#[$doc])*
-        #[derive(Module)]
+        #[derive(Module, Clone)]
         pub struct $name {
             /// `[gates * hidden_size, input_size]`.
             pub weight_ih: Parameter,

@@ -44,6 +44,7 @@ impl Default for RnnOptions {
 }
 
 /// The weights of all layers and directions, by PyTorch's names.
+#[derive(Clone)]
 struct Layers {
     kind: Kind,
     name: &'static str,
@@ -297,6 +298,7 @@ fn name_of(part: &str, layer: usize, direction: usize) -> String {
 macro_rules! layers {
     ($($(#[$doc:meta])* $name:ident,)*) => {$(
         $(#[$doc])*
+        #[derive(Clone)]
         pub struct $name(Layers);
 
         impl Module for $name {

@@ -60,7 +60,7 @@ pub enum AttentionWeights {
 /// let (out, weights) = attention.forward(&x, &x, &x, None, None, AttentionWeights::Average);
 /// assert_eq!((out.shape(), weights.unwrap().shape()), (&[5, 3, 8][..], &[3, 5, 5][..]));
 /// ```
-#[derive(Module)]
+#[derive(Module, Clone)]
 pub struct MultiheadAttention {
     /// `[3 * embed_dim, embed_dim]`, where keys and values are as wide as queries.
     pub in_proj_weight: Option<Parameter>,

@@ -78,7 +78,7 @@ impl TransformerOptions {
 
 /// Self-attention and a feed-forward part, each with a residual connection
 /// (`torch.nn.TransformerEncoderLayer`).
-#[derive(Module)]
+#[derive(Module, Clone)]
 pub struct TransformerEncoderLayer {
     /// Attention over the sequence itself.
     pub self_attn: MultiheadAttention,
@@ -147,7 +147,7 @@ impl TransformerEncoderLayer {
 
 /// Self-attention, attention to an encoder's output, and a feed-forward part
 /// (`torch.nn.TransformerDecoderLayer`).
-#[derive(Module)]
+#[derive(Module, Clone)]
 pub struct TransformerDecoderLayer {
     /// Attention over the sequence itself.
     pub self_attn: MultiheadAttention,
