@@ -18,10 +18,6 @@ struct Job {
 }
 
 impl Job {
-    fn run(world: usize, work: fn(usize, Job)) {
-        multiprocessing::spawn(work, Job::new(world, PathBuf::new()), world).unwrap();
-    }
-
     fn new(world: usize, out: PathBuf) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let next = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -113,7 +109,7 @@ fn as_one_process(rank: usize, job: Job) {
 
 #[test]
 fn ranks_with_different_shares_compute_what_one_process_does() {
-    Job::run(3, as_one_process);
+    multiprocessing::spawn(as_one_process, Job::new(3, PathBuf::new()), 3).unwrap();
 }
 
 fn half(rank: usize, job: Job) {
@@ -132,7 +128,7 @@ fn half(rank: usize, job: Job) {
 
 #[test]
 fn half_types_are_computed_in_f32() {
-    Job::run(2, half);
+    multiprocessing::spawn(half, Job::new(2, PathBuf::new()), 2).unwrap();
 }
 
 fn one_is_missing(rank: usize, job: Job) {
