@@ -25,11 +25,8 @@ impl Linear {
     /// With a bias.
     #[track_caller]
     pub fn new(in_features: usize, out_features: usize) -> Self {
-        let mut layer = Self::no_bias(in_features, out_features);
-        let bias = Parameter::new(Tensor::empty([out_features], Dtype::F32));
-        init::default_bias_(&bias, &layer.weight);
-        layer.bias = Some(bias);
-        layer
+        let (weight, bias) = init::default_parameters(&[out_features, in_features], out_features);
+        Linear { weight, bias: Some(bias) }
     }
 
     /// Without a bias.

@@ -382,7 +382,7 @@ pub trait VisitorMut {
 /// The fields of one module by kind.
 #[derive(Default)]
 pub(super) struct OwnFields<'a> {
-    parameters: Vec<(String, &'a Parameter)>,
+    pub parameters: Vec<(String, &'a Parameter)>,
     buffers: Vec<(String, &'a Buffer)>,
     pub modules: Vec<(String, &'a dyn Module)>,
     training: Vec<&'a Training>,

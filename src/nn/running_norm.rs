@@ -23,7 +23,7 @@ macro_rules! running_norm {
             /// How many batches the running statistics have seen.
             pub num_batches_tracked: Option<Buffer>,
             num_features: usize,
-            eps: f64,
+            pub(super) eps: f64,
             momentum: Option<f64>,
             training: Training,
             $($field: $t,)?

@@ -105,9 +105,11 @@ impl MultiheadAttention {
         let same = kdim == embed_dim && vdim == embed_dim;
         let apart = |columns| (!same).then(|| matrix(embed_dim, columns));
         let extra = || {
-            let bias = Parameter::new(Tensor::empty([1, 1, embed_dim], Dtype::F32));
-            init::xavier_normal_(&bias, 1.0);
-            options.add_bias_kv.then_some(bias)
+            options.add_bias_kv.then(|| {
+                let bias = Parameter::new(Tensor::empty([1, 1, embed_dim], Dtype::F32));
+                init::xavier_normal_(&bias, 1.0);
+                bias
+            })
         };
         let out_proj = match options.bias {
             true => Linear::new(embed_dim, embed_dim),
