@@ -16,10 +16,10 @@ macro_rules! convolution {
             pub weight: Parameter,
             /// `[out_channels]`.
             pub bias: Option<Parameter>,
-            pub(super) options: ConvOptions<$dims>,
+            options: ConvOptions<$dims>,
             #[module(skip)]
-            pub(super) mode: Option<PadMode>,
-            pub(super) same: bool,
+            mode: Option<PadMode>,
+            same: bool,
         }
 
         impl $name {

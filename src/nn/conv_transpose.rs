@@ -18,7 +18,7 @@ macro_rules! transposed {
             /// `[out_channels]`.
             pub bias: Option<Parameter>,
             #[module(skip)]
-            pub(super) options: ConvTransposeOptions<$dims>,
+            options: ConvTransposeOptions<$dims>,
         }
 
         impl $name {

@@ -38,8 +38,10 @@ macro_rules! plain_layers {
                 self.bias.as_deref()
             }
             fn with_parameters(&self, weight: Tensor, bias: Tensor) -> Self {
-                let (weight, bias) = (Parameter::new(weight), Some(Parameter::new(bias)));
-                $name { weight, bias, ..self.clone() }
+                let mut fused = self.clone();
+                fused.weight = Parameter::new(weight);
+                fused.bias = Some(Parameter::new(bias));
+                fused
             }
         }
     )*};
@@ -61,7 +63,10 @@ macro_rules! transposed_layers {
             fn with_parameters(&self, by_outputs: Tensor, bias: Tensor) -> Self {
                 let apart = by_outputs.unflatten(0, &[self.options().groups as i64, -1]);
                 let weight = Parameter::new(apart.transpose(1, 2).flatten(0, 1).contiguous());
-                $name { weight, bias: Some(Parameter::new(bias)), ..self.clone() }
+                let mut fused = self.clone();
+                fused.weight = weight;
+                fused.bias = Some(Parameter::new(bias));
+                fused
             }
         }
     )*};
