@@ -134,7 +134,8 @@ fn spectral_norm_is_that_of_pytorch() {
 #[test]
 fn orthogonal_maps_are_those_of_pytorch() {
     use OrthogonalMap::{Cayley, Householder, MatrixExp};
-    let cases: [(OrthogonalMap, [usize; 2], &[f64], &[f64]); 6] = [
+    type Case = (OrthogonalMap, [usize; 2], &'static [f64], &'static [f64]);
+    let cases: [Case; 6] = [
         (
             MatrixExp,
             [3, 3],
