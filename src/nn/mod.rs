@@ -62,6 +62,7 @@ pub use activation::{
     LogSoftmax, Mish, PReLU, ReLU, ReLU6, SELU, SiLU, Sigmoid, Softmax, Softmax2d, Softmin,
     Softplus, Softshrink, Softsign, Tanh, Tanhshrink, Threshold,
 };
+pub(crate) use batch_norm::AccumulateStatistics;
 pub use batch_norm::{BatchNorm1d, BatchNorm2d, BatchNorm3d};
 pub use clip_grad::{clip_grad_norm_, clip_grad_norm_with, clip_grad_value_, get_total_norm};
 pub use containers::Sequential;
