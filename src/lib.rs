@@ -4,6 +4,7 @@
 // The name by which `#[derive(Module)]` finds this crate, here too.
 extern crate self as torchrs;
 
+pub mod amp;
 pub mod autograd;
 pub mod checkpoint;
 mod cpu;
