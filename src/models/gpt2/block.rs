@@ -3,6 +3,7 @@
 use super::cache::KeyValueCache;
 use super::mask::Mask;
 use super::{GPT2Activation, GPT2Config};
+use crate::error::{Error, throw};
 use crate::nn::init::normal_;
 use crate::nn::{Dropout, Forward, LayerNorm, Module, Parameter};
 use crate::{Dtype, Tensor};
@@ -33,9 +34,19 @@ impl Conv1D {
 }
 
 impl Forward for Conv1D {
+    /// # Panics
+    /// Throws [`Error::Shape`] unless the input is `[.., in_features]`.
     #[track_caller]
     fn forward(&self, input: &Tensor) -> Tensor {
-        input.linear(&self.weight.t(), Some(&self.bias))
+        let features = self.weight.size(0);
+        if input.dim() == 0 || input.size(-1) != features {
+            let message = format!("input is {:?}; must be [.., {features}]", input.shape());
+            throw(Error::shape("Conv1D", message));
+        }
+        let mut shape = input.shape().to_vec();
+        *shape.last_mut().expect("at least one dimension") = self.weight.size(1);
+        let rows = input.reshape([-1, features as i64]);
+        self.bias.addmm(&rows, &self.weight, 1.0, 1.0).reshape_to(&shape)
     }
 }
 
