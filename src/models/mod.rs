@@ -24,7 +24,7 @@
 //! model.load_state_dict(&load_file("resnet50.safetensors")?, true)?;
 //! model.eval();
 //! let scores = no_grad(|| model.forward(&Tensor::randn([1, 3, 224, 224], Dtype::F32)));
-//! # torchrs::Result::Ok(())
+//! # Ok::<(), torchrs::Error>(())
 //! ```
 
 mod alexnet;

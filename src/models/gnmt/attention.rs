@@ -70,13 +70,12 @@ impl BahdanauAttention {
     /// `[batch, queries, keys]`.
     #[track_caller]
     fn scores(&self, query: &Tensor, keys: &Tensor) -> Tensor {
-        let mut sum = query.unsqueeze(2) + keys.unsqueeze(1);
+        let sum = query.unsqueeze(2) + keys.unsqueeze(1);
         let v = self.linear_att.tensor();
         let (Some(scalar), Some(bias)) = (&self.normalize_scalar, &self.normalize_bias) else {
             return sum.tanh().matmul(v);
         };
-        sum = sum + bias.tensor();
-        sum.tanh().matmul(&(v / v.norm() * scalar.tensor()))
+        (sum + bias.tensor()).tanh().matmul(&(v / v.norm() * scalar.tensor()))
     }
 }
 

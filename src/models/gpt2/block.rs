@@ -105,10 +105,11 @@ impl GPT2Attention {
             (k, v) = cache.extend(self.layer, k, v);
         }
         let out = if drops(&self.attn_dropout) {
-            let mut scores = (&q * self.scale).matmul(&k.transpose(-2, -1));
-            if let Some(mask) = mask.added(q.size(2), k.size(2), q.dtype()) {
-                scores = scores + mask;
-            }
+            let scores = (&q * self.scale).matmul(&k.transpose(-2, -1));
+            let scores = match mask.added(q.size(2), k.size(2), q.dtype()) {
+                Some(mask) => scores + mask,
+                None => scores,
+            };
             self.attn_dropout.forward(&scores.softmax(-1)).matmul(&v)
         } else {
             let (mask, causal) = match mask {
