@@ -11,6 +11,7 @@ mod cpu;
 pub mod data;
 pub mod distributed;
 pub mod error;
+pub mod models;
 pub mod multiprocessing;
 pub mod nn;
 pub mod ops;
