@@ -37,13 +37,56 @@ pub enum InterpolateMode {
     Area,
 }
 
+/// One number for all dimensions, or a list with one for each.
+#[derive(Clone, Debug, PartialEq)]
+pub enum PerDim<T> {
+    /// The same for all.
+    All(T),
+    /// As many as there are dimensions.
+    Each(Vec<T>),
+}
+
+impl<T: Clone> PerDim<T> {
+    /// The numbers of `n` dimensions; `None` for a list of another length.
+    fn of(&self, n: usize) -> Option<Vec<T>> {
+        match self {
+            PerDim::All(number) => Some(vec![number.clone(); n]),
+            PerDim::Each(list) => Some(list.clone()).filter(|list| list.len() == n),
+        }
+    }
+}
+
+impl<T> From<Vec<T>> for PerDim<T> {
+    fn from(list: Vec<T>) -> Self {
+        PerDim::Each(list)
+    }
+}
+
+impl<T, const N: usize> From<[T; N]> for PerDim<T> {
+    fn from(list: [T; N]) -> Self {
+        PerDim::Each(list.into())
+    }
+}
+
+impl From<usize> for PerDim<usize> {
+    fn from(number: usize) -> Self {
+        PerDim::All(number)
+    }
+}
+
+impl From<f64> for PerDim<f64> {
+    fn from(number: f64) -> Self {
+        PerDim::All(number)
+    }
+}
+
 /// Options of [`Tensor::interpolate`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct InterpolateOptions {
     /// The output's last sizes; or else `scale_factor`.
-    pub size: Option<Vec<usize>>,
-    /// Output sizes by input sizes, one for each dimension, or one for all.
-    pub scale_factor: Option<Vec<f64>>,
+    pub size: Option<PerDim<usize>>,
+    /// Output sizes by input sizes.
+    pub scale_factor: Option<PerDim<f64>>,
     /// What is computed.
     pub mode: InterpolateMode,
     /// Whether the first and last numbers keep their places (the linear and cubic modes).
@@ -56,7 +99,7 @@ pub struct InterpolateOptions {
 
 impl InterpolateOptions {
     /// To these sizes.
-    pub fn size(size: impl Into<Vec<usize>>, mode: InterpolateMode) -> Self {
+    pub fn size(size: impl Into<PerDim<usize>>, mode: InterpolateMode) -> Self {
         InterpolateOptions {
             size: Some(size.into()),
             scale_factor: None,
@@ -67,10 +110,10 @@ impl InterpolateOptions {
         }
     }
 
-    /// Larger by this factor in all dimensions.
-    pub fn scale(factor: f64, mode: InterpolateMode) -> Self {
-        let plain = InterpolateOptions::size([], mode);
-        InterpolateOptions { size: None, scale_factor: Some(vec![factor]), ..plain }
+    /// Larger by this factor, or by these.
+    pub fn scale(factor: impl Into<PerDim<f64>>, mode: InterpolateMode) -> Self {
+        let plain = InterpolateOptions::size(1, mode);
+        InterpolateOptions { size: None, scale_factor: Some(factor.into()), ..plain }
     }
 }
 
@@ -246,23 +289,22 @@ fn axes(x: &Tensor, options: &InterpolateOptions) -> Vec<Axis> {
     if options.antialias && !matches!(options.mode, Bilinear | Bicubic) {
         fail("antialias", "only Bilinear and Bicubic have it".into());
     }
-    let factors = match &options.scale_factor {
-        Some(list) if list.len() == 1 => Some(vec![list[0]; n]),
-        other => other.clone(),
-    };
-    let sizes = match (&options.size, &factors) {
+    let wrong = || -> ! { fail("size", format!("size or scale_factor must have {n} numbers")) };
+    let factors =
+        options.scale_factor.as_ref().map(|factor| factor.of(n).unwrap_or_else(|| wrong()));
+    let size = options.size.as_ref().map(|size| size.of(n).unwrap_or_else(|| wrong()));
+    let sizes = match (size, &factors) {
         (Some(size), None) if options.recompute_scale_factor => {
             fail("recompute_scale_factor", format!("there is a size {size:?} and no factor"))
         }
-        (Some(size), None) if size.len() == n => size.clone(),
-        (None, Some(factors)) if factors.len() == n => {
+        (Some(size), None) => size,
+        (None, Some(factors)) => {
             let size = |(d, f): (usize, &f64)| (x.shape()[d + 2] as f64 * f).floor() as usize;
             factors.iter().enumerate().map(size).collect()
         }
         (Some(_), Some(_)) | (None, None) => {
             fail("size", "give either size or scale_factor".into())
         }
-        _ => fail("size", format!("size or scale_factor must have {n} numbers")),
     };
     if sizes.contains(&0) {
         throw(Error::shape("interpolate", format!("output sizes {sizes:?} must not be 0")));

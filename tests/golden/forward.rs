@@ -26,9 +26,9 @@ pub fn run(table: &Table, case: &Case) -> Outcome {
         Err(Stop::NotImplemented(why)) => Outcome::NotImplemented(why),
         Err(Stop::Unwritable(_)) if must_fail => Outcome::Passed,
         Err(Stop::Unwritable(why)) => Outcome::NotImplemented(why),
-        Ok(Err(error)) if must_fail => match error.to_string() {
-            text if text.is_empty() => Outcome::Wrong("an error without a message".into()),
-            _ => Outcome::Passed,
+        Ok(Err(error)) if must_fail => match meant(&error) {
+            Ok(()) => Outcome::Passed,
+            Err(why) => Outcome::Wrong(why),
         },
         Ok(Err(error)) => Outcome::Wrong(format!("error: {error}")),
         Ok(Ok(_)) if must_fail => {
@@ -38,6 +38,16 @@ pub fn run(table: &Table, case: &Case) -> Outcome {
             Ok(()) => Outcome::Passed,
             Err(why) => Outcome::Wrong(why),
         },
+    }
+}
+
+/// Whether the library raised `error` on purpose. [`torchrs::Error::Other`] is what `catch` makes of
+/// a plain panic: an index out of bounds, an `unwrap`, an assertion.
+pub fn meant(error: &torchrs::Error) -> Result<(), String> {
+    match error {
+        torchrs::Error::Other(text) => Err(format!("no error of the library's but a panic: {text}")),
+        _ if error.to_string().is_empty() => Err("an error without a message".into()),
+        _ => Ok(()),
     }
 }
 
@@ -64,13 +74,14 @@ fn call(table: &Table, case: &Case, inputs: &Named) -> Result<Result<Arg, torchr
     }
     let call = Call::new(args, named);
     let result = torchrs::catch(|| closure(&call));
-    let unused = call.unused();
-    match result {
-        Err(error) => Ok(Err(error)),
-        Ok(Err(stop)) => Err(stop),
-        // An argument that is ignored may be what the error is about.
-        Ok(Ok(_)) if unused.is_some() => Err(Stop::NotImplemented(unused.expect("just checked"))),
-        Ok(Ok(result)) => Ok(Ok(target.map_or(result, Arg::Tensor))),
+    let result = match result {
+        Err(error) => Err(error),
+        Ok(result) => Ok(result?),
+    };
+    // An argument that is ignored may be what the expected error is about.
+    match call.unused() {
+        Some(unused) => Err(Stop::NotImplemented(unused)),
+        None => Ok(result.map(|result| target.map_or(result, Arg::Tensor))),
     }
 }
 

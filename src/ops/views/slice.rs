@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::{shape_of, view};
 use crate::error::{Error, throw};
-use crate::{Dtype, Tensor};
+use crate::{Dtype, Operand, Tensor};
 
 impl Tensor {
     /// The slice at `index` of dimension `dim`, which disappears (`torch.select`). Negative counts
@@ -38,21 +38,34 @@ impl Tensor {
         })
     }
 
-    /// `length` entries of dimension `dim` from `start` on (`torch.narrow`).
+    /// `length` entries of dimension `dim` from `start` on (`torch.narrow`); a negative start counts
+    /// from the end. Any integer type serves.
+    ///
+    /// # Panics
+    /// Throws when the entries leave the dimension.
     #[track_caller]
-    pub fn narrow(&self, dim: i64, start: usize, length: usize) -> Tensor {
+    pub fn narrow(&self, dim: i64, start: impl TryInto<i64>, length: usize) -> Tensor {
+        // What an i64 cannot hold is outside any tensor.
+        self.narrow_from(dim, start.try_into().unwrap_or(i64::MAX), length)
+    }
+
+    #[track_caller]
+    fn narrow_from(&self, dim: i64, start: i64, length: usize) -> Tensor {
         let d = self.normalize_dim("narrow", dim);
-        if self.dim() == 0 || start + length > self.shape()[d] {
-            throw(Error::argument(
+        let n = self.shape().get(d).copied().unwrap_or(0) as i64;
+        let from = if start < 0 { start + n } else { start };
+        let end = i64::try_from(length).ok().and_then(|length| from.checked_add(length));
+        match end {
+            Some(end) if self.dim() > 0 && from >= 0 && end <= n => self.slice(dim, from, end, 1),
+            _ => throw(Error::argument(
                 "narrow",
                 "start",
                 format!(
                     "{start} with length {length} leaves dimension {d} of shape {:?}",
                     self.shape()
                 ),
-            ));
+            )),
         }
-        self.slice(dim, start as i64, (start + length) as i64, 1)
     }
 
     /// Every `step`-th entry of dimension `dim` from `start` up to, not including, `end`; both may be
@@ -156,19 +169,33 @@ impl Tensor {
         x.index(&lists)
     }
 
-    /// Writes `value`, which broadcasts and is converted, to a part, as Python's `x[...] = value`.
+    /// Writes `value`, a number or a tensor, which broadcasts and is converted, to a part, as Python's
+    /// `x[...] = value`.
     ///
     /// ```
     /// use torchrs::Tensor;
     /// let x = Tensor::range(6).view([2, 3]);
-    /// x.set_i((.., 1), &Tensor::scalar(9));
-    /// assert_eq!(x.to_vec::<i64>(), [0, 9, 2, 3, 9, 5]);
+    /// x.set_i((.., 1), 9);
+    /// x.set_i((1, ..2), &Tensor::from([7i64, 8]));
+    /// assert_eq!(x.to_vec::<i64>(), [0, 9, 2, 7, 8, 5]);
     /// ```
     ///
     /// # Panics
     /// As [`i`](Self::i), and when the value does not broadcast to the part.
     #[track_caller]
-    pub fn set_i(&self, index: impl Into<IndexArgs>, value: &Tensor) -> &Tensor {
+    pub fn set_i<'a>(
+        &self,
+        index: impl Into<IndexArgs>,
+        value: impl Into<Operand<'a>>,
+    ) -> &Tensor {
+        let number;
+        let value = match value.into() {
+            Operand::Tensor(value) => value,
+            Operand::Scalar(value) => {
+                number = Tensor::full([], value, (self.dtype(), self.device()));
+                &number
+            }
+        };
         let (x, lists) = self.indexed(index.into());
         let lists: SmallVec<[Option<&Tensor>; 5]> = lists.iter().map(Option::as_ref).collect();
         if lists.iter().any(Option::is_some) {

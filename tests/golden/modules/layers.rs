@@ -20,9 +20,16 @@ fn sequential(tree: &Value) -> Outcome<nn::Sequential> {
             layers = layers.append(sequential(part)?);
             continue;
         }
-        let c = &super::arguments_of(part);
-        let (a, b) = (|| c.count(0, "in", 0), || c.count(1, "out", 0));
-        layers = match part["op"].as_str().unwrap_or("") {
+        let op = part["op"].as_str().unwrap_or("");
+        layers = super::with_arguments_of(part, |c| appended(layers, op, c))?;
+    }
+    Ok(layers)
+}
+
+/// `layers` and one more, of class `op` with the constructor arguments `c`.
+fn appended(layers: nn::Sequential, op: &str, c: &Call) -> Outcome<nn::Sequential> {
+    let (a, b) = (|| c.count(0, "in", 0), || c.count(1, "out", 0));
+    Ok(match op {
             "nn.Linear" => layers.append(nn::Linear::new(a()?, b()?)),
             "nn.Conv2d" => {
                 let layer = nn::Conv2d::new(a()?, b()?, c.per_dim::<2>(2, "kernel_size", 1)?)
@@ -49,9 +56,7 @@ fn sequential(tree: &Value) -> Outcome<nn::Sequential> {
             "nn.Dropout" => layers.append(nn::Dropout::new(c.float(0, "p", 0.5)?)),
             "nn.Flatten" => layers.append(nn::Flatten::new()),
             other => return lacks(other),
-        };
-    }
-    Ok(layers)
+        })
 }
 
 pub fn build(setup: &Setup) -> Option<Outcome<Built>> {

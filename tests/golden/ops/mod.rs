@@ -8,7 +8,7 @@ mod creation;
 mod fft;
 mod indexing;
 mod linalg;
-mod loss;
+pub mod loss;
 mod matmul;
 mod norm;
 mod pool;
