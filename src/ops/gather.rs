@@ -334,7 +334,9 @@ impl Tensor {
         let num_classes = match num_classes.into() {
             Some(n) => n,
             None if self.numel() > 0 => (self.max().item_i64() + 1).max(0) as usize,
-            None => throw(Error::argument("one_hot", "num_classes", "missing, and no index tells it")),
+            None => {
+                throw(Error::argument("one_hot", "num_classes", "missing, and no index tells it"))
+            }
         };
         let index = checked_index("one_hot", self, num_classes);
         let mut shape = self.layout().shape.clone();

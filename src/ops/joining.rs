@@ -80,11 +80,7 @@ impl Tensor {
     /// Throws when `repeats` is not a list of as many integers as the dimension has entries (or of
     /// one, for all), or one is negative.
     #[track_caller]
-    pub fn repeat_interleave_each(
-        &self,
-        repeats: &Tensor,
-        dim: impl Into<Option<i64>>,
-    ) -> Tensor {
+    pub fn repeat_interleave_each(&self, repeats: &Tensor, dim: impl Into<Option<i64>>) -> Tensor {
         let Some(dim) = dim.into() else { return self.ravel().repeat_interleave_each(repeats, 0) };
         let n = self.size(dim);
         let counts = repeats.expand(&[n]).to_vec::<i64>();

@@ -336,7 +336,9 @@ impl Tensor {
             throw(Error::argument(
                 "max_unpool",
                 "output_size",
-                format!("{size:?}; sizes less than a stride {strides:?} from {usual:?} are possible"),
+                format!(
+                    "{size:?}; sizes less than a stride {strides:?} from {usual:?} are possible"
+                ),
             ));
         }
         self.max_unpool(indices, size)

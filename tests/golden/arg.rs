@@ -205,8 +205,9 @@ impl Call {
         match self.get(i, name) {
             Arg::None => Ok(None),
             Arg::Int(v) => Ok(Some(*v)),
-            Arg::Bool(v) => Ok(Some(i64::from(*v))),
-            Arg::Tensor(t) if t.dim() == 0 && t.dtype().is_integral() && t.dtype() != Dtype::Bool => {
+            Arg::Tensor(t)
+                if t.dim() == 0 && t.dtype().is_integral() && t.dtype() != Dtype::Bool =>
+            {
                 Ok(Some(t.item_i64()))
             }
             _ => self.odd(i, name),

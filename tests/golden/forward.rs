@@ -10,8 +10,9 @@ use crate::case::Case;
 use crate::compare::{self, Tolerance};
 use crate::ops::Table;
 use crate::report::Outcome;
+use crate::ties::Ties;
 
-type Named = BTreeMap<String, Tensor>;
+pub type Named = BTreeMap<String, Tensor>;
 
 pub fn run(table: &Table, case: &Case) -> Outcome {
     let must_fail = case.kind() == "error";
@@ -45,7 +46,9 @@ pub fn run(table: &Table, case: &Case) -> Outcome {
 /// a plain panic: an index out of bounds, an `unwrap`, an assertion.
 pub fn meant(error: &torchrs::Error) -> Result<(), String> {
     match error {
-        torchrs::Error::Other(text) => Err(format!("no error of the library's but a panic: {text}")),
+        torchrs::Error::Other(text) => {
+            Err(format!("no error of the library's but a panic: {text}"))
+        }
         _ if error.to_string().is_empty() => Err("an error without a message".into()),
         _ => Ok(()),
     }
@@ -110,7 +113,12 @@ pub fn derivatives(
     let cotangents = cotangents(case, second.is_some());
     let first = gradients(case, outputs, &cotangents, leaves, second.is_some())?;
     let tol = Tolerance::of(&case.json["grad_tol"]);
-    expected(case, "gradient", &first, grads, tol)?;
+    let ties = Ties::of(case, leaves);
+    let comparable = |name: &str, gradient: Tensor| match &ties {
+        Some(ties) => ties.added_up(name, gradient),
+        None => gradient,
+    };
+    compared(case, "gradient", &first, grads, tol, comparable)?;
     let Some(second) = second else { return Ok(()) };
     let tol = tol.at_least(1e-6);
     let mut roots = Vec::new();
@@ -187,6 +195,18 @@ pub fn expected(
     want: &serde_json::Map<String, Value>,
     tol: Tolerance,
 ) -> Result<(), String> {
+    compared(case, what, got, want, tol, |_, gradient| gradient)
+}
+
+/// [`expected`] of what `comparable` makes of both gradients by an input.
+fn compared(
+    case: &Case,
+    what: &str,
+    got: &BTreeMap<String, Option<Tensor>>,
+    want: &serde_json::Map<String, Value>,
+    tol: Tolerance,
+    comparable: impl Fn(&str, Tensor) -> Tensor,
+) -> Result<(), String> {
     for (name, key) in want {
         let found = got.get(name).cloned().flatten();
         match (key.as_str(), found) {
@@ -202,6 +222,7 @@ pub fn expected(
                     let (f, w) = (found.dtype(), want.dtype());
                     return Err(format!("{what} by {name}: type {f}, expected {w}"));
                 }
+                let (found, want) = (comparable(name, found.detach()), comparable(name, want));
                 compare::numbers(&format!("{what} by {name}"), &found, &want, tol)?
             }
         }

@@ -21,6 +21,7 @@ mod optimizers;
 mod programs;
 mod report;
 mod schedulers;
+mod ties;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

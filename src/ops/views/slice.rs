@@ -1,11 +1,13 @@
 //! Views of a part: select, narrow, slice, and `i(...)`, which takes several at once.
 
 use std::ops::{Range, RangeFrom, RangeFull, RangeInclusive, RangeTo};
+use std::sync::atomic::Ordering::Relaxed;
 
 use smallvec::SmallVec;
 
 use super::{shape_of, view};
 use crate::error::{Error, throw};
+use crate::tensor::ONE_OF_SEVERAL;
 use crate::{Dtype, Operand, Tensor};
 
 impl Tensor {
@@ -97,27 +99,41 @@ impl Tensor {
         })
     }
 
-    /// Pieces of `size` entries along `dim`; the last may be smaller (`torch.split`).
+    /// Pieces of `size` entries along `dim`; the last may be smaller (`torch.split`). While recording, a
+    /// piece must not be changed in place.
+    ///
+    /// # Panics
+    /// Throws when `size` is 0 or there is no such dimension.
     #[track_caller]
     pub fn split(&self, size: usize, dim: i64) -> Vec<Tensor> {
-        let n = self.size(dim);
+        let n = self.size_for("split", dim);
         if size == 0 {
             throw(Error::argument("split", "size", "must be at least 1"));
         }
         let starts = (0..n.max(1)).step_by(size);
-        starts.map(|s| self.narrow(dim, s, size.min(n - s))).collect()
+        siblings(starts.map(|s| self.narrow(dim, s, size.min(n - s))).collect())
     }
 
-    /// Pieces of the given sizes along `dim` (`torch.split` with a list).
+    /// Pieces of the given sizes along `dim` (`torch.split` with a list). While recording, a piece must
+    /// not be changed in place.
+    ///
+    /// # Panics
+    /// Throws when the sizes do not add up to the dimension's, or there is no such dimension.
     #[track_caller]
     pub fn split_sizes(&self, sizes: &[usize], dim: i64) -> Vec<Tensor> {
-        if sizes.iter().sum::<usize>() != self.size(dim) {
+        siblings(self.pieces("split_sizes", sizes, dim))
+    }
+
+    /// Views of the given sizes along `dim`, each of which may be changed in place.
+    #[track_caller]
+    pub(super) fn pieces(&self, op: &str, sizes: &[usize], dim: i64) -> Vec<Tensor> {
+        let n = self.size_for(op, dim);
+        if sizes.iter().try_fold(0usize, |sum, &size| sum.checked_add(size)) != Some(n) {
             throw(Error::argument(
-                "split_sizes",
+                op,
                 "sizes",
                 format!(
-                    "{sizes:?} must add up to {} (dimension {dim} of shape {:?})",
-                    self.size(dim),
+                    "{sizes:?} must add up to {n} (dimension {dim} of shape {:?})",
                     self.shape()
                 ),
             ));
@@ -131,19 +147,28 @@ impl Tensor {
         sizes.iter().map(piece).collect()
     }
 
-    /// At most `chunks` pieces of equal size along `dim`; the last may be smaller (`torch.chunk`).
+    /// At most `chunks` pieces of equal size along `dim`; the last may be smaller (`torch.chunk`). While
+    /// recording, a piece must not be changed in place.
+    ///
+    /// # Panics
+    /// Throws when `chunks` is 0 or there is no such dimension.
     #[track_caller]
     pub fn chunk(&self, chunks: usize, dim: i64) -> Vec<Tensor> {
         if chunks == 0 {
             throw(Error::argument("chunk", "chunks", "must be at least 1"));
         }
-        self.split(self.size(dim).div_ceil(chunks).max(1), dim)
+        self.split(self.size_for("chunk", dim).div_ceil(chunks).max(1), dim)
     }
 
-    /// One tensor per entry of dimension `dim`, which disappears (`torch.unbind`).
+    /// One tensor per entry of dimension `dim`, which disappears (`torch.unbind`). While recording, none
+    /// of them may be changed in place.
+    ///
+    /// # Panics
+    /// Throws when there is no such dimension.
     #[track_caller]
     pub fn unbind(&self, dim: i64) -> Vec<Tensor> {
-        (0..self.size(dim) as i64).map(|i| self.select(dim, i)).collect()
+        let n = self.size_for("unbind", dim) as i64;
+        siblings((0..n).map(|i| self.select(dim, i)).collect())
     }
 
     /// A part, as Python's `x[...]`: integers, ranges and [`Index`]es, one entry per dimension from the
@@ -183,11 +208,7 @@ impl Tensor {
     /// # Panics
     /// As [`i`](Self::i), and when the value does not broadcast to the part.
     #[track_caller]
-    pub fn set_i<'a>(
-        &self,
-        index: impl Into<IndexArgs>,
-        value: impl Into<Operand<'a>>,
-    ) -> &Tensor {
+    pub fn set_i<'a>(&self, index: impl Into<IndexArgs>, value: impl Into<Operand<'a>>) -> &Tensor {
         let number;
         let value = match value.into() {
             Operand::Tensor(value) => value,
@@ -275,6 +296,15 @@ impl Tensor {
         }
         (x, lists)
     }
+}
+
+/// The views as what one op gave: in-place changes of one are not recorded
+/// ([`Tensor::assert_inplace_legal`]).
+fn siblings(views: Vec<Tensor>) -> Vec<Tensor> {
+    for view in &views {
+        view.0.flags.fetch_or(ONE_OF_SEVERAL, Relaxed);
+    }
+    views
 }
 
 /// What [`Tensor::i`] takes for one dimension.

@@ -2,9 +2,9 @@
 
 use smallvec::SmallVec;
 
-use crate::{Dtype, Tensor};
 use crate::error::{Error, throw};
 use crate::tensor::{Shape, broadcast_shapes, normalize_dims};
+use crate::{Dtype, Tensor};
 
 impl Tensor {
     /// [`expand`](Self::expand) under PyTorch's other name (`torch.broadcast_to`).
@@ -161,11 +161,11 @@ impl Tensor {
         if sections == 0 {
             throw(Error::argument("tensor_split", "sections", "must be at least 1"));
         }
-        let n = self.size_to_split("tensor_split", dim);
+        let n = self.size_for("tensor_split", dim);
         let longer = n % sections;
         let sizes: Vec<usize> =
             (0..sections).map(|i| n / sections + usize::from(i < longer)).collect();
-        self.split_sizes(&sizes, dim)
+        self.pieces("tensor_split", &sizes, dim)
     }
 
     /// The pieces between the places `indices` along `dim`, which may be negative (from the end) and
@@ -175,7 +175,7 @@ impl Tensor {
     /// Throws when the dimension is out of range.
     #[track_caller]
     pub fn tensor_split_at(&self, indices: &[i64], dim: i64) -> Vec<Tensor> {
-        let n = self.size_to_split("tensor_split", dim) as i64;
+        let n = self.size_for("tensor_split", dim) as i64;
         let starts = std::iter::once(0).chain(indices.iter().copied());
         let ends = indices.iter().copied().chain([n]);
         starts.zip(ends).map(|(start, end)| self.slice(dim, start, end, 1)).collect()
@@ -198,14 +198,6 @@ impl Tensor {
                 format!("{} {:?}; an i64 number or list is needed", by.dtype(), by.shape()),
             )),
         }
-    }
-
-    #[track_caller]
-    fn size_to_split(&self, op: &str, dim: i64) -> usize {
-        if self.dim() == 0 {
-            throw(Error::shape(op, "a 0-dim tensor cannot be split"));
-        }
-        self.shape()[self.normalize_dim(op, dim)]
     }
 }
 

@@ -30,33 +30,33 @@ fn sequential(tree: &Value) -> Outcome<nn::Sequential> {
 fn appended(layers: nn::Sequential, op: &str, c: &Call) -> Outcome<nn::Sequential> {
     let (a, b) = (|| c.count(0, "in", 0), || c.count(1, "out", 0));
     Ok(match op {
-            "nn.Linear" => layers.append(nn::Linear::new(a()?, b()?)),
-            "nn.Conv2d" => {
-                let layer = nn::Conv2d::new(a()?, b()?, c.per_dim::<2>(2, "kernel_size", 1)?)
-                    .padding(c.per_dim::<2>(4, "padding", 0)?);
-                match c.flag(7, "bias", true)? {
-                    true => layers.append(layer),
-                    false => layers.append(layer.no_bias()),
-                }
+        "nn.Linear" => layers.append(nn::Linear::new(a()?, b()?)),
+        "nn.Conv2d" => {
+            let layer = nn::Conv2d::new(a()?, b()?, c.per_dim::<2>(2, "kernel_size", 1)?)
+                .padding(c.per_dim::<2>(4, "padding", 0)?);
+            match c.flag(7, "bias", true)? {
+                true => layers.append(layer),
+                false => layers.append(layer.no_bias()),
             }
-            "nn.Embedding" => {
-                let layer = nn::Embedding::new(a()?, b()?);
-                match c.maybe_int(2, "padding_idx")? {
-                    Some(index) => layers.append(layer.padding_idx(index)),
-                    None => layers.append(layer),
-                }
+        }
+        "nn.Embedding" => {
+            let layer = nn::Embedding::new(a()?, b()?);
+            match c.maybe_int(2, "padding_idx")? {
+                Some(index) => layers.append(layer.padding_idx(index)),
+                None => layers.append(layer),
             }
-            "nn.BatchNorm2d" => layers.append(nn::BatchNorm2d::new(a()?)),
-            "nn.LayerNorm" => layers.append(nn::LayerNorm::new(a()?)),
-            "nn.ReLU" => layers.append(nn::ReLU),
-            "nn.Tanh" => layers.append(nn::Tanh),
-            "nn.GELU" => layers.append(nn::GELU::new()),
-            "nn.Softmax" => layers.append(nn::Softmax::new(c.int(0, "dim", -1)?)),
-            "nn.MaxPool2d" => layers.append(nn::MaxPool2d::new(a()?)),
-            "nn.Dropout" => layers.append(nn::Dropout::new(c.float(0, "p", 0.5)?)),
-            "nn.Flatten" => layers.append(nn::Flatten::new()),
-            other => return lacks(other),
-        })
+        }
+        "nn.BatchNorm2d" => layers.append(nn::BatchNorm2d::new(a()?)),
+        "nn.LayerNorm" => layers.append(nn::LayerNorm::new(a()?)),
+        "nn.ReLU" => layers.append(nn::ReLU),
+        "nn.Tanh" => layers.append(nn::Tanh),
+        "nn.GELU" => layers.append(nn::GELU::new()),
+        "nn.Softmax" => layers.append(nn::Softmax::new(c.int(0, "dim", -1)?)),
+        "nn.MaxPool2d" => layers.append(nn::MaxPool2d::new(a()?)),
+        "nn.Dropout" => layers.append(nn::Dropout::new(c.float(0, "p", 0.5)?)),
+        "nn.Flatten" => layers.append(nn::Flatten::new()),
+        other => return lacks(other),
+    })
 }
 
 pub fn build(setup: &Setup) -> Option<Outcome<Built>> {

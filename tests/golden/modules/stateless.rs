@@ -1,9 +1,7 @@
 //! Modules without parameters: activations, losses, pools.
 
 use torchrs::Tensor;
-use torchrs::nn::functional::{
-    BceWithLogitsOptions, GaussianNllOptions, PoissonNllOptions,
-};
+use torchrs::nn::functional::{BceWithLogitsOptions, GaussianNllOptions, PoissonNllOptions};
 use torchrs::nn::{self, Loss, MarginOptions};
 use torchrs::ops::{CrossEntropyOptions, CtcLossOptions, NllLossOptions};
 
@@ -176,11 +174,9 @@ pub fn build(setup: &Setup) -> Option<Outcome<Built>> {
                 Ok(Arg::Tensor(module.forward(x, targets, &steps, &labels)))
             })
         }
-        "nn.KLDivLoss" => {
-            built(setup, nn::KLDivLoss::with_options(kl_div(c)?), |module, c| {
-                Ok(Arg::Tensor(module.forward(c.tensor(0, "input")?, c.tensor(1, "target")?)))
-            })
-        }
+        "nn.KLDivLoss" => built(setup, nn::KLDivLoss::with_options(kl_div(c)?), |module, c| {
+            Ok(Arg::Tensor(module.forward(c.tensor(0, "input")?, c.tensor(1, "target")?)))
+        }),
         "nn.PoissonNLLLoss" => {
             let options = PoissonNllOptions {
                 log_input: c.flag(0, "log_input", true)?,

@@ -54,8 +54,9 @@ pub fn build(setup: &Setup) -> Option<Outcome<Built>> {
         "nn.TransformerEncoder" => {
             let (layer, norm) = (&setup.tree["encoder_layer"], &setup.tree["norm"]);
             let count = setup.tree["num_layers"].as_u64().unwrap_or(1);
-            let layers =
-                (0..count).map(|_| with_arguments_of(layer, encoder_layer)).collect::<Outcome<_>>()?;
+            let layers = (0..count)
+                .map(|_| with_arguments_of(layer, encoder_layer))
+                .collect::<Outcome<_>>()?;
             let norm = match norm.is_null() {
                 true => None,
                 false => Some(with_arguments_of(norm, |c| {

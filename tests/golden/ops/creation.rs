@@ -63,7 +63,11 @@ pub fn fill(t: &mut Table) {
     t.op("zeros", |c| Ok(Tensor::zeros(c.sizes(0, "size")?, options(c, Dtype::F32)?)));
     t.op("ones", |c| Ok(Tensor::ones(c.sizes(0, "size")?, options(c, Dtype::F32)?)));
     for (name, like, new) in [
-        ("zeros_like", Tensor::zeros_like as fn(&Tensor) -> Tensor, (|s, o| Tensor::zeros(s, o)) as New),
+        (
+            "zeros_like",
+            Tensor::zeros_like as fn(&Tensor) -> Tensor,
+            (|s, o| Tensor::zeros(s, o)) as New,
+        ),
         ("ones_like", Tensor::ones_like, |s, o| Tensor::ones(s, o)),
     ] {
         t.op(name, move |c| {
@@ -112,9 +116,7 @@ pub fn fill(t: &mut Table) {
         });
     }
     t.op("scalar_tensor", |c| Ok(Tensor::full([], number(c, 0, "s")?, options(c, Dtype::F32)?)));
-    t.op("linalg.vander", |c| {
-        Ok(c.tensor(0, "x")?.vander(c.maybe_count(1, "N")?))
-    });
+    t.op("linalg.vander", |c| Ok(c.tensor(0, "x")?.vander(c.maybe_count(1, "N")?)));
     t.op("fill", |c| Ok(c.tensor(0, "input")?.fill(c.operand(1, "value")?)));
     t.op("fill_", |c| Ok(c.tensor(0, "input")?.fill_(c.operand(1, "value")?).clone()));
     t.op("signal.windows.hann", |c| {

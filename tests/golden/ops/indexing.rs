@@ -106,7 +106,11 @@ pub fn fill(t: &mut Table) {
     });
     type Reduce = fn(&Tensor, i64, &Tensor, &Tensor, ScatterReduce, bool) -> Tensor;
     for (name, source, f) in [
-        ("scatter_reduce", "src", (|x, d, i, s, r, own| x.scatter_reduce(d, i, s, r, own)) as Reduce),
+        (
+            "scatter_reduce",
+            "src",
+            (|x, d, i, s, r, own| x.scatter_reduce(d, i, s, r, own)) as Reduce,
+        ),
         ("scatter_reduce_", "src", |x, d, i, s, r, own| x.scatter_reduce_(d, i, s, r, own).clone()),
         ("index_reduce", "source", Tensor::index_reduce),
         ("index_reduce_", "source", |x, d, i, s, r, own| x.index_reduce_(d, i, s, r, own).clone()),

@@ -17,8 +17,7 @@ pub fn reduction(c: &Call) -> Outcome<Reduction> {
             return lacks(old);
         }
     }
-    let names =
-        [("mean", Reduction::Mean), ("sum", Reduction::Sum), ("none", Reduction::None)];
+    let names = [("mean", Reduction::Mean), ("sum", Reduction::Sum), ("none", Reduction::None)];
     c.choice(usize::MAX, "reduction", &names)
 }
 

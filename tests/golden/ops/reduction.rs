@@ -325,7 +325,11 @@ fn sets(t: &mut Table) {
     });
     t.op("searchsorted", |c| {
         let right = c.maybe_flag(3, "right")?;
-        let side = c.choice(usize::MAX, "side", &[("", None), ("left", Some(false)), ("right", Some(true))])?;
+        let side = c.choice(
+            usize::MAX,
+            "side",
+            &[("", None), ("left", Some(false)), ("right", Some(true))],
+        )?;
         // Two names of one option; PyTorch refuses `side="left"` beside `right=True`.
         if (right, side) == (Some(true), Some(false)) {
             return c.odd(usize::MAX, "side");
