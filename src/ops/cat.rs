@@ -171,7 +171,8 @@ impl Tensor {
         let stretched = self.unsqueeze(d as i64 + 1).expand(&shape);
         shape.remove(d + 1);
         shape[d] *= repeats;
-        stretched.reshape_to(&shape)
+        // Not the stretched view itself, which `reshape` would give of a number.
+        stretched.clone_contiguous().reshape_to(&shape)
     }
 
     /// The order of entries reversed along `dims` (`torch.flip`); a copy.

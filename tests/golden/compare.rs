@@ -134,7 +134,8 @@ pub fn output(
     match entry["alias_of"].as_str() {
         Some(base) => view_of(name, got, base, &inputs[base], entry),
         None => match inputs.iter().find(|(_, x)| x.storage().ptr_eq(got.storage())) {
-            Some((base, _)) if got.numel() > 0 => {
+            // Of programs the views are not recorded.
+            Some((base, _)) if got.numel() > 0 && case.kind() != "program" => {
                 Err(format!("{name}: shares memory with {base}, expected a copy"))
             }
             _ => Ok(()),

@@ -273,8 +273,8 @@ impl Tensor {
                     (1, None)
                 }
                 Index::Truth(whole) => {
-                    x = x.unsqueeze(d).narrow(d, 0, usize::from(whole));
-                    (1, None)
+                    x = x.unsqueeze(d);
+                    (1, Some(Tensor::from([whole])))
                 }
                 Index::Of(number) if number.dtype().is_integral() && number.dim() == 0 => {
                     x = x.select(d, number.item_i64());
@@ -322,7 +322,8 @@ pub enum Index {
     Rest,
     /// A new dimension of size 1 (Python's `None`).
     New,
-    /// A new dimension, of size 1 for true and 0 for false.
+    /// A mask of no dimensions: a new dimension, of size 1 for true and 0 for false, as an index tensor
+    /// gives it.
     Truth(bool),
     /// The entries that a tensor of integers names, or a mask for as many dimensions as it has
     /// ([`Tensor::index`]).

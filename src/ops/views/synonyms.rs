@@ -36,10 +36,10 @@ impl Tensor {
         self.view(&shape)
     }
 
-    /// All elements as a list (`torch.ravel`): a view where possible.
+    /// All elements as a list (`torch.ravel`): a view of a contiguous tensor, else a copy.
     #[track_caller]
     pub fn ravel(&self) -> Tensor {
-        self.reshape([-1])
+        self.contiguous().reshape_to(&[self.numel()])
     }
 
     /// Matrices (the last two dimensions) transposed (`torch.Tensor.mT`).
