@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use torchrs::{Dtype, Error, Tensor, catch};
 
-use crate::model::{Draw, Model, base, chain, flat, places, seeds, shapes};
+use crate::model::{Draw, Model, base, broadcast_from, chain, flat, places, seeds, shapes};
 
 /// The shape that two broadcast to.
 fn broadcast(a: &[usize], b: &[usize]) -> Option<Vec<usize>> {
@@ -16,14 +16,6 @@ fn broadcast(a: &[usize], b: &[usize]) -> Option<Vec<usize>> {
             _ => None,
         })
         .collect()
-}
-
-/// Of the result's place, the element of a tensor that broadcasts to it.
-fn at(shape: &[usize], place: &[usize]) -> usize {
-    let own = &place[place.len() - shape.len()..];
-    let own: Vec<usize> =
-        own.iter().zip(shape).map(|(&i, &n)| if n == 1 { 0 } else { i }).collect();
-    flat(shape, &own)
 }
 
 /// A shape that broadcasts with `shape`, most of the time.
@@ -64,7 +56,7 @@ proptest! {
             return Ok(());
         };
         let (a, b) = (x.to_vec::<i64>(), y.to_vec::<i64>());
-        let pairs = places(&result).into_iter().map(|p| (a[at(&m.shape, &p)], b[at(&other, &p)]));
+        let pairs = places(&result).into_iter().map(|p| (a[broadcast_from(&m.shape, &p)], b[broadcast_from(&other, &p)]));
         let pairs: Vec<(i64, i64)> = pairs.collect();
         let sums: Vec<i64> = pairs.iter().map(|(a, b)| a + 2 * b).collect();
         for (x, y) in [(x.clone(), y.clone()), (x.to_dtype(Dtype::F64), y.to_dtype(Dtype::F64))] {

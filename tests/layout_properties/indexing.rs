@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use torchrs::ops::views::Index;
 use torchrs::{Dtype, Error, Tensor, catch};
 
-use crate::model::{Draw, Model, base, chain, flat, places, seeds, shapes};
+use crate::model::{Draw, Model, base, broadcast_from, chain, flat, places, seeds, shapes};
 
 /// A list of coordinates along one dimension, with the shape that it broadcasts from.
 #[derive(Clone, Debug)]
@@ -40,7 +40,7 @@ fn random_parts(draw: &mut Draw, shape: &[usize]) -> Parts {
         if draw.below(12) == 0 {
             // A mask of no dimensions: an index tensor with the one place of a new dimension.
             parts.index.push(Index::Truth(true));
-            let list = List { shape: vec![1; common.len()], at: vec![0] };
+            let list = List { shape: vec![1], at: vec![0] };
             parts.dims.push((vec![0], None, Some(list)));
         }
         let size = shape[d];
@@ -109,8 +109,10 @@ fn random_parts(draw: &mut Draw, shape: &[usize]) -> Parts {
 
 /// The broadcast shape of the lists.
 fn common_shape(lists: &[&List]) -> Vec<usize> {
-    let n = lists.iter().map(|l| l.shape.len()).max().unwrap_or(0);
-    (0..n).map(|d| lists.iter().map(|l| l.shape[d]).max().unwrap_or(1)).collect()
+    let n = lists.iter().map(|list| list.shape.len()).max().unwrap_or(0);
+    let size =
+        |list: &&List, d: usize| (d + list.shape.len()).checked_sub(n).map(|d| list.shape[d]);
+    (0..n).map(|d| lists.iter().filter_map(|l| size(l, d)).max().unwrap_or(1)).collect()
 }
 
 /// The part of the model that the index takes.
@@ -139,10 +141,7 @@ fn taken(m: &Model, parts: &Parts) -> Model {
         }
         for &k in &listed {
             if let (entries, Some(d), Some(list)) = &parts.dims[k] {
-                let sizes = list.shape.iter();
-                let at: Vec<usize> =
-                    sizes.zip(&shared).map(|(&n, &i)| if n == 1 { 0 } else { i }).collect();
-                from[*d] = entries[list.at[flat(&list.shape, &at)]];
+                from[*d] = entries[list.at[broadcast_from(&list.shape, &shared)]];
             }
         }
         from

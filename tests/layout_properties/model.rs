@@ -66,6 +66,13 @@ pub fn flat(shape: &[usize], place: &[usize]) -> usize {
     shape.iter().zip(place).fold(0, |flat, (n, i)| flat * n + i)
 }
 
+/// The number of the element of a tensor of that shape that stands at a place of what it broadcasts to.
+pub fn broadcast_from(shape: &[usize], place: &[usize]) -> usize {
+    let own = place[place.len() - shape.len()..].iter().zip(shape);
+    let own: Vec<usize> = own.map(|(&i, &n)| if n == 1 { 0 } else { i }).collect();
+    flat(shape, &own)
+}
+
 #[derive(Clone, Debug)]
 pub struct Model {
     pub shape: Vec<usize>,
