@@ -17,7 +17,7 @@ use smallvec::{SmallVec, smallvec};
 use super::compute;
 #[cfg(test)]
 use super::samples::{OpSample, values};
-use super::windows::window_room;
+use super::windows::{window_room, window_span};
 use crate::autograd::{no_grad, record};
 use crate::cpu::float::{Float, simd_fn};
 use crate::cpu::parts::Parts;
@@ -96,7 +96,8 @@ impl<const D: usize> PoolOptions<D> {
         }
         std::array::from_fn(|d| {
             let (size, k, pad) = (x.shape()[n - D + d], self.kernel_size[d], self.padding[d]);
-            if pad > (self.dilation[d] * (k - 1) + 1) / 2 {
+            let span = window_span(k, self.dilation[d]);
+            if pad > span / 2 {
                 throw(Error::argument(
                     op,
                     "padding",
@@ -110,8 +111,8 @@ impl<const D: usize> PoolOptions<D> {
                 throw(Error::shape(
                     op,
                     format!(
-                        "the window covers more than the padded input in dimension {} (input {:?}, \
-                         kernel_size {:?}, padding {:?}, dilation {:?})",
+                        "the window covers {span} in dimension {}, more than the padded input (input \
+                         {:?}, kernel_size {:?}, padding {:?}, dilation {:?})",
                         n - D + d,
                         x.shape(),
                         self.kernel_size,

@@ -23,6 +23,12 @@ pub(super) struct Windows {
     places: Vec<i64>,
 }
 
+/// How many numbers lie between the ends, both included, of a window of `kernel` numbers `dilation`
+/// apart.
+pub(super) fn window_span(kernel: usize, dilation: usize) -> usize {
+    kernel.saturating_sub(1).saturating_mul(dilation).saturating_add(1)
+}
+
 /// The numbers that are left of `size` with `padding` more on both sides behind the first window of
 /// `kernel` numbers `dilation` apart; `None` when it does not fit.
 pub(super) fn window_room(
@@ -31,8 +37,7 @@ pub(super) fn window_room(
     padding: usize,
     dilation: usize,
 ) -> Option<usize> {
-    let span = dilation.checked_mul(kernel.checked_sub(1)?)?.checked_add(1)?;
-    size.checked_add(padding.checked_mul(2)?)?.checked_sub(span)
+    size.checked_add(padding.checked_mul(2)?)?.checked_sub(window_span(kernel, dilation))
 }
 
 /// How many windows there are in `size` numbers: [`window_room`] over the stride, and the first.

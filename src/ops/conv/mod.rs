@@ -28,7 +28,7 @@ use smallvec::{SmallVec, smallvec};
 
 #[cfg(test)]
 use super::samples::{OpSample, values};
-use super::windows::window_count;
+use super::windows::{window_count, window_span};
 use crate::Tensor;
 use crate::autograd::record;
 use crate::error::{Error, throw};
@@ -198,11 +198,10 @@ pub(super) fn check<const D: usize>(
         (0..D).find(|&d| options.count(d, x.shape()[d + 2], weight.shape()[d + 2]).is_none())
     {
         format!(
-            "in dimension {} the filter of {} with dilation {} covers more than the padded input \
-             (padding {})",
+            "in dimension {} the dilated filter covers {}, more than the input of {} with a padding of {}",
             d + 2,
-            weight.shape()[d + 2],
-            options.dilation[d],
+            window_span(weight.shape()[d + 2], options.dilation[d]),
+            x.shape()[d + 2],
             options.padding[d]
         )
     } else {

@@ -150,21 +150,19 @@ pub fn build(setup: &Setup) -> Option<Outcome<Built>> {
 macro_rules! convolution {
     ($setup:ident, $c:ident, $class:ident, $dims:literal) => {{
         let (inputs, outputs) = ($c.count(0, "in_channels", 0)?, $c.count(1, "out_channels", 0)?);
-        let same = match $c.get(4, "padding") {
-            Arg::Str(mode) => mode == "same",
-            _ => false,
-        };
-        let mode = match $c.text(8, "padding_mode", "zeros")?.as_str() {
-            "zeros" => None,
-            "reflect" => Some(PadMode::Reflect),
-            "replicate" => Some(PadMode::Replicate),
-            "circular" => Some(PadMode::Circular),
-            other => return lacks(other),
-        };
+        let by_name = matches!($c.get(4, "padding"), Arg::Str(_));
+        let same = by_name && $c.choice(4, "padding", &[("valid", false), ("same", true)])?;
+        let modes = [
+            ("zeros", None),
+            ("reflect", Some(PadMode::Reflect)),
+            ("replicate", Some(PadMode::Replicate)),
+            ("circular", Some(PadMode::Circular)),
+        ];
+        let mode = $c.choice(8, "padding_mode", &modes)?;
         let mut layer = nn::$class::new(inputs, outputs, $c.per_dim::<$dims>(2, "kernel_size", 1)?)
             .stride($c.per_dim::<$dims>(3, "stride", 1)?)
             .dilation($c.per_dim::<$dims>(5, "dilation", 1)?);
-        if !matches!($c.get(4, "padding"), Arg::Str(_)) {
+        if !by_name {
             layer = layer.padding($c.per_dim::<$dims>(4, "padding", 0)?);
         }
         if same {

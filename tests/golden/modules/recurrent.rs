@@ -10,11 +10,7 @@ use super::{Built, Setup, built};
 use crate::arg::{Arg, Call, Outcome, lacks};
 
 fn nonlinearity(c: &Call, i: usize) -> Outcome<RnnNonlinearity> {
-    match c.text(i, "nonlinearity", "tanh")?.as_str() {
-        "relu" => Ok(RnnNonlinearity::Relu),
-        "tanh" => Ok(RnnNonlinearity::Tanh),
-        other => lacks(other),
-    }
+    c.choice(i, "nonlinearity", &[("tanh", RnnNonlinearity::Tanh), ("relu", RnnNonlinearity::Relu)])
 }
 
 fn options(c: &Call, first: usize) -> Outcome<RnnOptions> {

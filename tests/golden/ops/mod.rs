@@ -17,7 +17,7 @@ mod shape;
 mod tensor;
 mod unary;
 mod util;
-mod vision;
+pub mod vision;
 
 use std::collections::HashMap;
 

@@ -8,54 +8,50 @@ use torchrs::ops::{
 use super::Table;
 use crate::arg::{Arg, Call, Outcome};
 
-fn resize(c: &Call, mode: InterpolateMode) -> Outcome<InterpolateOptions> {
-    let size = match c.get(1, "size") {
+/// Names of the interpolations.
+pub const MODES: [(&str, InterpolateMode); 7] = [
+    ("nearest", InterpolateMode::Nearest),
+    ("nearest-exact", InterpolateMode::NearestExact),
+    ("linear", InterpolateMode::Linear),
+    ("bilinear", InterpolateMode::Bilinear),
+    ("bicubic", InterpolateMode::Bicubic),
+    ("trilinear", InterpolateMode::Trilinear),
+    ("area", InterpolateMode::Area),
+];
+
+/// Size and factor, from argument `first` on, and a mode.
+pub fn resize(c: &Call, first: usize, mode: InterpolateMode) -> Outcome<InterpolateOptions> {
+    let size = match c.get(first, "size") {
         Arg::None => None,
-        Arg::List(_) => Some(c.size_list(1, "size")?.into()),
-        _ => Some(c.count(1, "size", 0)?.into()),
+        Arg::List(_) => Some(c.size_list(first, "size")?.into()),
+        _ => Some(c.count(first, "size", 0)?.into()),
     };
-    let scale_factor = match c.get(2, "scale_factor") {
+    let scale_factor = match c.get(first + 1, "scale_factor") {
         Arg::None => None,
-        Arg::List(_) => Some(c.floats(2, "scale_factor")?.into()),
-        _ => c.maybe_float(2, "scale_factor")?.map(PerDim::All),
+        Arg::List(_) => Some(c.floats(first + 1, "scale_factor")?.into()),
+        _ => c.maybe_float(first + 1, "scale_factor")?.map(PerDim::All),
     };
-    Ok(InterpolateOptions {
-        size,
-        scale_factor,
-        mode,
-        align_corners: None,
-        recompute_scale_factor: false,
-        antialias: false,
-    })
+    Ok(InterpolateOptions { size, scale_factor, ..InterpolateOptions::size(1, mode) })
 }
 
 pub fn fill(t: &mut Table) {
     t.op("nn.functional.interpolate", |c| {
-        let names = [
-            ("nearest", InterpolateMode::Nearest),
-            ("nearest-exact", InterpolateMode::NearestExact),
-            ("linear", InterpolateMode::Linear),
-            ("bilinear", InterpolateMode::Bilinear),
-            ("bicubic", InterpolateMode::Bicubic),
-            ("trilinear", InterpolateMode::Trilinear),
-            ("area", InterpolateMode::Area),
-        ];
-        let mode = c.choice(3, "mode", &names)?;
+        let mode = c.choice(3, "mode", &MODES)?;
         let options = InterpolateOptions {
             align_corners: c.maybe_flag(4, "align_corners")?,
             recompute_scale_factor: c.flag(5, "recompute_scale_factor", false)?,
             antialias: c.flag(6, "antialias", false)?,
-            ..resize(c, mode)?
+            ..resize(c, 1, mode)?
         };
         Ok(c.tensor(0, "input")?.interpolate(&options))
     });
     t.op("nn.functional.upsample_nearest", |c| {
-        Ok(c.tensor(0, "input")?.interpolate(&resize(c, InterpolateMode::Nearest)?))
+        Ok(c.tensor(0, "input")?.interpolate(&resize(c, 1, InterpolateMode::Nearest)?))
     });
     t.op("nn.functional.upsample_bilinear", |c| {
         let options = InterpolateOptions {
             align_corners: Some(true),
-            ..resize(c, InterpolateMode::Bilinear)?
+            ..resize(c, 1, InterpolateMode::Bilinear)?
         };
         Ok(c.tensor(0, "input")?.interpolate(&options))
     });
