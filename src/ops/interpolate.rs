@@ -39,44 +39,52 @@ pub enum InterpolateMode {
 
 /// One number for all dimensions, or a list with one for each.
 #[derive(Clone, Debug, PartialEq)]
-pub enum PerDim<T> {
+pub enum OneOrEach<T> {
     /// The same for all.
     All(T),
     /// As many as there are dimensions.
     Each(Vec<T>),
 }
 
-impl<T: Clone> PerDim<T> {
+impl<T: Clone> OneOrEach<T> {
+    /// The number for all, or those of each.
+    pub fn as_slice(&self) -> &[T] {
+        match self {
+            OneOrEach::All(number) => std::slice::from_ref(number),
+            OneOrEach::Each(list) => list,
+        }
+    }
+
     /// The numbers of `n` dimensions; `None` for a list of another length.
     fn of(&self, n: usize) -> Option<Vec<T>> {
         match self {
-            PerDim::All(number) => Some(vec![number.clone(); n]),
-            PerDim::Each(list) => Some(list.clone()).filter(|list| list.len() == n),
+            OneOrEach::All(number) => Some(vec![number.clone(); n]),
+            OneOrEach::Each(list) => Some(list.clone()).filter(|list| list.len() == n),
         }
     }
 }
 
-impl<T> From<Vec<T>> for PerDim<T> {
+impl<T> From<Vec<T>> for OneOrEach<T> {
     fn from(list: Vec<T>) -> Self {
-        PerDim::Each(list)
+        OneOrEach::Each(list)
     }
 }
 
-impl<T, const N: usize> From<[T; N]> for PerDim<T> {
+impl<T, const N: usize> From<[T; N]> for OneOrEach<T> {
     fn from(list: [T; N]) -> Self {
-        PerDim::Each(list.into())
+        OneOrEach::Each(list.into())
     }
 }
 
-impl From<usize> for PerDim<usize> {
+impl From<usize> for OneOrEach<usize> {
     fn from(number: usize) -> Self {
-        PerDim::All(number)
+        OneOrEach::All(number)
     }
 }
 
-impl From<f64> for PerDim<f64> {
+impl From<f64> for OneOrEach<f64> {
     fn from(number: f64) -> Self {
-        PerDim::All(number)
+        OneOrEach::All(number)
     }
 }
 
@@ -84,9 +92,9 @@ impl From<f64> for PerDim<f64> {
 #[derive(Clone, Debug, PartialEq)]
 pub struct InterpolateOptions {
     /// The output's last sizes; or else `scale_factor`.
-    pub size: Option<PerDim<usize>>,
+    pub size: Option<OneOrEach<usize>>,
     /// Output sizes by input sizes.
-    pub scale_factor: Option<PerDim<f64>>,
+    pub scale_factor: Option<OneOrEach<f64>>,
     /// What is computed.
     pub mode: InterpolateMode,
     /// Whether the first and last numbers keep their places (the linear and cubic modes).
@@ -99,7 +107,7 @@ pub struct InterpolateOptions {
 
 impl InterpolateOptions {
     /// To these sizes.
-    pub fn size(size: impl Into<PerDim<usize>>, mode: InterpolateMode) -> Self {
+    pub fn size(size: impl Into<OneOrEach<usize>>, mode: InterpolateMode) -> Self {
         InterpolateOptions {
             size: Some(size.into()),
             scale_factor: None,
@@ -111,7 +119,7 @@ impl InterpolateOptions {
     }
 
     /// Larger by this factor, or by these.
-    pub fn scale(factor: impl Into<PerDim<f64>>, mode: InterpolateMode) -> Self {
+    pub fn scale(factor: impl Into<OneOrEach<f64>>, mode: InterpolateMode) -> Self {
         let plain = InterpolateOptions::size(1, mode);
         InterpolateOptions { size: None, scale_factor: Some(factor.into()), ..plain }
     }

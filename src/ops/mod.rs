@@ -23,6 +23,7 @@ mod index_select;
 mod interpolate;
 mod joining;
 mod layer_norm;
+pub mod linalg;
 mod lookup;
 mod masked;
 mod matmul;
@@ -56,13 +57,12 @@ pub use cross_entropy::{CrossEntropyOptions, NllLossOptions, Reduction};
 pub use ctc_loss::{CtcLossOptions, ctc_loss};
 pub use embedding_bag::{BagMode, EmbeddingBagOptions};
 pub use grid_sample::{GridSampleMode, GridSampleOptions, GridSamplePadding};
-pub use interpolate::{InterpolateMode, InterpolateOptions, PerDim};
+pub use interpolate::{InterpolateMode, InterpolateOptions, OneOrEach};
 pub use joining::Indexing;
 pub use lookup::SearchOptions;
 pub use max_pool::{Pool1dOptions, Pool2dOptions, Pool3dOptions, PoolOptions};
 pub use memory_format::MemoryFormat;
 pub use pad::PadMode;
-pub use reduce::MatrixNorm;
 pub use scatter_reduce::ScatterReduce;
 pub use sort::{Interpolation, Unique};
 pub use unfold::UnfoldOptions;
@@ -90,6 +90,7 @@ fn all_samples() -> Vec<samples::OpSample> {
         index_select::samples,
         interpolate::samples,
         layer_norm::samples,
+        linalg::samples,
         masked::samples,
         matmul::samples,
         max_pool::samples,

@@ -129,8 +129,8 @@ pub fn output(
     if let Some(ties) = ties {
         return ties.same_places(got, &want).map_err(|why| format!("{name}: {why}"));
     }
-    let plain = torchrs::no_grad(|| if squared(case) { got * got } else { got.detach() });
-    numbers(name, &plain, &want, Tolerance::of(&case.json["tol"]))?;
+    let plain = |t: &Tensor| torchrs::no_grad(|| if squared(case) { t * t } else { t.detach() });
+    numbers(name, &plain(got), &plain(&want), Tolerance::of(&case.json["tol"]))?;
     match entry["alias_of"].as_str() {
         Some(base) => view_of(name, got, base, &inputs[base], entry),
         None => match inputs.iter().find(|(_, x)| x.storage().ptr_eq(got.storage())) {

@@ -2,7 +2,7 @@
 
 use torchrs::ops::{
     GridSampleMode, GridSampleOptions, GridSamplePadding, InterpolateMode, InterpolateOptions,
-    PadMode, PerDim,
+    OneOrEach, PadMode,
 };
 
 use super::Table;
@@ -29,7 +29,7 @@ pub fn resize(c: &Call, first: usize, mode: InterpolateMode) -> Outcome<Interpol
     let scale_factor = match c.get(first + 1, "scale_factor") {
         Arg::None => None,
         Arg::List(_) => Some(c.floats(first + 1, "scale_factor")?.into()),
-        _ => c.maybe_float(first + 1, "scale_factor")?.map(PerDim::All),
+        _ => c.maybe_float(first + 1, "scale_factor")?.map(OneOrEach::All),
     };
     Ok(InterpolateOptions { size, scale_factor, ..InterpolateOptions::size(1, mode) })
 }
