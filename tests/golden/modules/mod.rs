@@ -1,6 +1,7 @@
 //! Modules: constructed, loaded, called; outputs, changed state, gradients of inputs and parameters.
 
 mod layers;
+mod parametrized;
 mod recurrent;
 mod spatial;
 mod stateless;
@@ -166,8 +167,14 @@ pub fn arguments_of(entry: &Value) -> Call {
 
 /// Constructs a module of class `setup.op`.
 fn build(setup: &Setup) -> Called<Built> {
-    let tables =
-        [layers::build, stateless::build, spatial::build, recurrent::build, transformer::build];
+    let tables = [
+        layers::build,
+        parametrized::build,
+        stateless::build,
+        spatial::build,
+        recurrent::build,
+        transformer::build,
+    ];
     for table in tables {
         if let Some(built) = table(setup) {
             return built;
