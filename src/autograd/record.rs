@@ -69,7 +69,7 @@ pub fn record<B>(
 where
     B: Fn(&BackwardCtx) -> Grads + Send + Sync + 'static,
 {
-    if will_record(inputs) && output.dtype().is_floating_point() {
+    if will_record(inputs) && output.dtype().is_differentiable() {
         attach(name, inputs, std::slice::from_ref(&output), make);
     }
     output

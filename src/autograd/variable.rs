@@ -66,11 +66,11 @@ impl Tensor {
     /// Throws for integer and bool tensors, and when switched off on a tensor that has history.
     #[track_caller]
     pub fn requires_grad_(&self, requires_grad: bool) -> Tensor {
-        if requires_grad && !self.dtype().is_floating_point() {
+        if requires_grad && !self.dtype().is_differentiable() {
             throw(Error::dtype(
                 "requires_grad_",
                 format!(
-                    "only floating-point tensors can require a gradient, this one is {}",
+                    "only floating-point and complex tensors can require a gradient, this one is {}",
                     self.dtype()
                 ),
             ));
