@@ -2,7 +2,9 @@
 //! random generator.
 
 use crate::error::{Error, throw};
-use crate::{Tensor, no_grad};
+use crate::nn::Parameter;
+use crate::nn::utils::parametrizations::orthonormal;
+use crate::{Dtype, Tensor, no_grad};
 
 /// Which dimension's size keeps its variance, in Kaiming initialisation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -163,6 +165,76 @@ pub fn xavier_normal_(tensor: &Tensor, gain: f64) {
 fn xavier_std(tensor: &Tensor, gain: f64) -> f64 {
     let (fan_in, fan_out) = fan_in_and_fan_out(tensor);
     gain * (2.0 / (fan_in + fan_out).max(1) as f64).sqrt()
+}
+
+/// A parameter of this shape, uniform within `bound`.
+#[track_caller]
+pub(super) fn uniform_parameter(shape: &[usize], bound: f64) -> Parameter {
+    let parameter = Parameter::new(Tensor::empty(shape, Dtype::F32));
+    uniform_(&parameter, -bound, bound);
+    parameter
+}
+
+/// The weight of this shape of a linear layer or a convolution and its bias, with PyTorch's initial
+/// values.
+#[track_caller]
+pub(super) fn default_parameters(shape: &[usize], outputs: usize) -> (Parameter, Parameter) {
+    let weight = Parameter::new(Tensor::empty(shape, Dtype::F32));
+    default_weight_(&weight);
+    let bias = Parameter::new(Tensor::empty([outputs], Dtype::F32));
+    default_bias_(&bias, &weight);
+    (weight, bias)
+}
+
+/// Orthonormal rows or columns, whichever are fewer, times `gain`, of the tensor as a matrix with a row
+/// for each index of dimension 0 (`torch.nn.init.orthogonal_`; Saxe et al. 2013).
+///
+/// # Panics
+/// Throws [`Error::Shape`] for a tensor with less than two dimensions.
+#[track_caller]
+pub fn orthogonal_(tensor: &Tensor, gain: f64) {
+    if tensor.dim() < 2 {
+        let message = format!("{:?}; at least two dimensions are needed", tensor.shape());
+        throw(Error::shape("orthogonal_", message));
+    }
+    if tensor.numel() == 0 {
+        return;
+    }
+    no_grad(|| {
+        let rows = tensor.size(0);
+        let columns = tensor.numel() / rows;
+        let normal = Tensor::empty([rows.max(columns), rows.min(columns)], Dtype::F64);
+        normal.normal_(0.0, 1.0);
+        // With a positive diagonal of the other factor, matrices are equally likely.
+        let q = orthonormal(&normal);
+        let q = if rows < columns { q.t() } else { q };
+        tensor.copy_(&(q * gain).reshape_as(tensor));
+    });
+}
+
+/// Normal with standard deviation `std`, but in each column a share `sparsity` of zeros
+/// (`torch.nn.init.sparse_`; Martens 2010); PyTorch's default for `std` is 0.01.
+///
+/// # Panics
+/// Throws [`Error::Shape`] unless the tensor is a matrix, [`Error::Argument`] unless the share is from 0
+/// to 1.
+#[track_caller]
+pub fn sparse_(tensor: &Tensor, sparsity: f64, std: f64) {
+    let &[rows, columns] = tensor.shape() else {
+        throw(Error::shape("sparse_", format!("takes a matrix, got {:?}", tensor.shape())))
+    };
+    if !(0.0..=1.0).contains(&sparsity) {
+        throw(Error::argument("sparse_", "sparsity", format!("{sparsity}; must be from 0 to 1")));
+    }
+    let zeros = (sparsity * rows as f64).ceil() as usize;
+    no_grad(|| {
+        tensor.normal_(0.0, std);
+        for column in 0..columns as i64 {
+            let chosen = Tensor::randperm(rows).narrow(0, 0, zeros);
+            let nothing = Tensor::zeros([zeros], tensor.dtype());
+            tensor.select(1, column).scatter_(0, &chosen, &nothing);
+        }
+    });
 }
 
 /// The initial weight of linear layers and convolutions in PyTorch: `kaiming_uniform_` with slope
