@@ -334,3 +334,19 @@ pub fn not_real(op: &str, dtype: Dtype) -> ! {
         ),
     ))
 }
+
+/// Throws for a complex type.
+#[track_caller]
+pub(crate) fn assert_real(op: &str, dtype: Dtype) {
+    if dtype.is_complex() {
+        not_real(op, dtype);
+    }
+}
+
+/// The type that loops over numbers of type `dtype` run in, f32, f64 or i64, which holds all of them.
+/// Throws for complex types.
+#[track_caller]
+pub(crate) fn widest(op: &str, dtype: Dtype) -> Dtype {
+    assert_real(op, dtype);
+    if dtype.is_floating_point() { dtype.compute() } else { Dtype::I64 }
+}

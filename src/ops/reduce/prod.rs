@@ -7,6 +7,7 @@ use super::{Dims, simple_fold};
 use crate::autograd::record;
 #[cfg(test)]
 use crate::ops::samples::{OpSample, values};
+use crate::tensor::dtype::assert_real;
 use crate::{Dtype, Tensor};
 
 simple_fold! { Prod32<f32> -> f32, identity 1.0, map |x| x, combine |a, b| a * b }
@@ -39,6 +40,7 @@ impl Tensor {
     #[track_caller]
     pub fn prod_dim(&self, dim: i64, keepdim: bool) -> Tensor {
         let dims = Dims::new("prod", self, &[dim], keepdim);
+        assert_real("prod", self.dtype());
         let dim = self.normalize_dim("prod", dim) as i64;
         let out = prod_of(self, &dims);
         record("prod", &[self], out, |saver| {
