@@ -73,12 +73,15 @@ fn general_norm(x: &Tensor, p: f64, dims: &Dims) -> Tensor {
 /// The gradient; `y` and `g` are restored to broadcast to `x`.
 fn norm_backward(x: &Tensor, y: &Tensor, g: &Tensor, p: f64, dims: &Dims) -> Tensor {
     let zero = y.detach().eq(0.0);
+    // No division by 0, whose derivative would be NaN times 0.
+    let y = &y.masked_fill(&zero, 1.0);
     match p {
         0.0 => x.zeros_like(),
         1.0 => x.sign() * g,
         2.0 => x * (g / y).masked_fill(&zero, 0.0),
         _ if p.is_infinite() => {
-            let equal = x.detach().abs().eq(&y.detach()).to_dtype(x.dtype());
+            let y = y.detach().masked_fill(&zero, 0.0);
+            let equal = x.detach().abs().eq(&y).to_dtype(x.dtype());
             let share = &equal / equal.sum_dim(&dims.reduced_list(), true);
             x.sign() * (g * share)
         }
