@@ -303,14 +303,13 @@ impl Tensor {
     pub fn cross(&self, other: &Tensor, dim: impl Into<Option<i64>>) -> Tensor {
         let dim = dim.into();
         cast_op!("cross", [a = self, b = other] => a.cross(&b, dim));
-        let dim =
-            dim.unwrap_or_else(|| match self.shape().iter().position(|&size| size == 3) {
-                Some(d) => d as i64,
-                None => throw(Error::shape(
-                    "cross",
-                    format!("no dimension of shape {:?} has size 3", self.shape()),
-                )),
-            });
+        let dim = dim.unwrap_or_else(|| match self.shape().iter().position(|&size| size == 3) {
+            Some(d) => d as i64,
+            None => throw(Error::shape(
+                "cross",
+                format!("no dimension of shape {:?} has size 3", self.shape()),
+            )),
+        });
         let rule = if self.dim() != other.dim() {
             Some("must have equally many dimensions")
         } else {
