@@ -1,11 +1,12 @@
 //! Modules over images and signals without parameters: pools, padding, resampling.
 
 use torchrs::nn;
-use torchrs::ops::{InterpolateMode, InterpolateOptions, PoolOptions, UnfoldOptions};
+use torchrs::ops::{InterpolateOptions, PoolOptions, UnfoldOptions};
 
 use super::layers::forward;
 use super::{Built, Setup, built};
 use crate::arg::{Arg, Call, Outcome, Stop, lacks};
+use crate::ops::vision::{MODES, resize};
 
 /// Window, stride and padding, from position `i` on.
 fn windows<const D: usize>(c: &Call, i: usize) -> Outcome<PoolOptions<D>> {
@@ -78,8 +79,8 @@ fn sizes<const D: usize>(c: &Call) -> Outcome<[Option<usize>; D]> {
             for (out, size) in out.iter_mut().zip(list) {
                 *out = match size {
                     Arg::None => None,
-                    Arg::Int(n) => Some(*n as usize),
-                    _ => return lacks("this output_size"),
+                    Arg::Int(n) if *n >= 0 => Some(*n as usize),
+                    _ => return c.odd(0, "output_size"),
                 };
             }
             Ok(out)
@@ -93,7 +94,7 @@ fn sides<const N: usize>(c: &Call) -> Outcome<[i64; N]> {
     match (list.len(), <[i64; N]>::try_from(&list[..])) {
         (_, Ok(sides)) => Ok(sides),
         (1, _) => Ok([list[0]; N]),
-        _ => lacks("this padding"),
+        _ => c.odd(0, "padding"),
     }
 }
 
@@ -183,22 +184,9 @@ pub fn build(setup: &Setup) -> Option<Outcome<Built>> {
 }
 
 fn upsampling(c: &Call) -> Outcome<InterpolateOptions> {
-    let mode = match c.text(2, "mode", "nearest")?.as_str() {
-        "nearest" => InterpolateMode::Nearest,
-        "nearest-exact" => InterpolateMode::NearestExact,
-        "area" => InterpolateMode::Area,
-        "linear" => InterpolateMode::Linear,
-        "bilinear" => InterpolateMode::Bilinear,
-        "bicubic" => InterpolateMode::Bicubic,
-        "trilinear" => InterpolateMode::Trilinear,
-        other => return lacks(other),
-    };
-    let mut options = match c.maybe_float(1, "scale_factor")? {
-        Some(factor) => InterpolateOptions::scale(factor, mode),
-        None => InterpolateOptions::size(c.sizes(0, "size")?, mode),
-    };
-    if !matches!(c.get(3, "align_corners"), Arg::None) {
-        options.align_corners = Some(c.flag(3, "align_corners", false)?);
-    }
-    Ok(options)
+    Ok(InterpolateOptions {
+        align_corners: c.maybe_flag(3, "align_corners")?,
+        recompute_scale_factor: c.flag(4, "recompute_scale_factor", false)?,
+        ..resize(c, 0, c.choice(2, "mode", &MODES)?)?
+    })
 }

@@ -2,28 +2,15 @@
 
 use torchrs::Tensor;
 use torchrs::nn::functional::{
-    BceWithLogitsOptions, GaussianNllOptions, KlDivOptions, PoissonNllOptions, TripletMarginOptions,
+    BceWithLogitsOptions, GaussianNllOptions, PoissonNllOptions, TripletMarginOptions,
 };
 use torchrs::nn::{self, Loss, MarginOptions};
-use torchrs::ops::{CrossEntropyOptions, CtcLossOptions, NllLossOptions, Reduction};
+use torchrs::ops::{CrossEntropyOptions, CtcLossOptions, NllLossOptions};
 
 use super::layers::forward;
 use super::{Built, Setup, built};
 use crate::arg::{Arg, Call, Outcome, Stop, lacks};
-
-pub fn reduction(c: &Call) -> Outcome<Reduction> {
-    for old in ["size_average", "reduce"] {
-        if c.given(usize::MAX, old) && !matches!(c.keyword(old), Arg::None) {
-            return lacks(old);
-        }
-    }
-    Ok(match c.text(usize::MAX, "reduction", "mean")?.as_str() {
-        "mean" => Reduction::Mean,
-        "sum" => Reduction::Sum,
-        "none" => Reduction::None,
-        other => return lacks(other),
-    })
-}
+use crate::ops::loss::{kl_div, reduction};
 
 /// How a module that compares two tensors is called.
 fn loss<M: Loss>(module: &M, call: &Call) -> Outcome {
@@ -221,15 +208,9 @@ pub fn build(setup: &Setup) -> Option<Outcome<Built>> {
                 Ok(Arg::Tensor(module.forward(x, targets, &steps, &labels)))
             })
         }
-        "nn.KLDivLoss" => {
-            let batch_mean = c.text(usize::MAX, "reduction", "mean")? == "batchmean";
-            let reduction = if batch_mean { Reduction::Mean } else { reduction(c)? };
-            let log_target = c.flag(usize::MAX, "log_target", false)?;
-            let options = KlDivOptions { reduction, batch_mean, log_target };
-            built(setup, nn::KLDivLoss::with_options(options), |module, c| {
-                Ok(Arg::Tensor(module.forward(c.tensor(0, "input")?, c.tensor(1, "target")?)))
-            })
-        }
+        "nn.KLDivLoss" => built(setup, nn::KLDivLoss::with_options(kl_div(c)?), |module, c| {
+            Ok(Arg::Tensor(module.forward(c.tensor(0, "input")?, c.tensor(1, "target")?)))
+        }),
         "nn.PoissonNLLLoss" => {
             let options = PoissonNllOptions {
                 log_input: c.flag(0, "log_input", true)?,

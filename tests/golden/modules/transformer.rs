@@ -5,7 +5,7 @@ use torchrs::nn::{
     TransformerOptions,
 };
 
-use super::{Built, Setup, arguments_of, built};
+use super::{Built, Setup, built, with_arguments_of};
 use crate::arg::{Arg, Call, Outcome, Stop, lacks};
 
 /// Options of layers, whose first is positional argument `i`.
@@ -54,11 +54,14 @@ pub fn build(setup: &Setup) -> Option<Outcome<Built>> {
         "nn.TransformerEncoder" => {
             let (layer, norm) = (&setup.tree["encoder_layer"], &setup.tree["norm"]);
             let count = setup.tree["num_layers"].as_u64().unwrap_or(1);
-            let layers =
-                (0..count).map(|_| encoder_layer(&arguments_of(layer))).collect::<Outcome<_>>()?;
+            let layers = (0..count)
+                .map(|_| with_arguments_of(layer, encoder_layer))
+                .collect::<Outcome<_>>()?;
             let norm = match norm.is_null() {
                 true => None,
-                false => Some(nn::LayerNorm::new(arguments_of(norm).count(0, "", 1)?)),
+                false => Some(with_arguments_of(norm, |c| {
+                    Ok(nn::LayerNorm::new(c.count(0, "normalized_shape", 1)?))
+                })?),
             };
             built(setup, nn::TransformerEncoder::new(layers, norm), |encoder, c| {
                 let mask = c.maybe_tensor(1, "mask")?;
