@@ -125,6 +125,9 @@ impl Source {
 pub enum ModelKind {
     Mlp,
     Cnn,
+    Resnet18,
+    #[value(name = "mobilenet_v2")]
+    MobilenetV2,
     Gpt,
 }
 

@@ -259,24 +259,22 @@ impl Tensor {
         if column { squeezed.squeeze_dim(-1) } else { squeezed }
     }
 
-    /// The product of `n` copies of each matrix (`torch.linalg.matrix_power`).
+    /// The product of `n` copies of each matrix, or if `n` is negative of its inverse
+    /// (`torch.linalg.matrix_power`).
     ///
     /// # Panics
-    /// Throws [`Error::Shape`] unless the matrices, the last two dimensions, are square, and
-    /// [`Error::Argument`] when `n` is negative.
+    /// Throws [`Error::Shape`] unless the matrices, the last two dimensions, are square, and for
+    /// negative `n` as [`linalg::inv`](crate::linalg::inv).
     #[track_caller]
     pub fn matrix_power(&self, n: i64) -> Tensor {
         if self.dim() < 2 || self.size(-1) != self.size(-2) {
             let message = format!("shape {:?}; must be square in the last two", self.shape());
             throw(Error::shape("matrix_power", message));
         }
-        if n < 0 {
-            let message = format!("{n}; must be at least 0");
-            throw(Error::argument("matrix_power", "n", message));
-        }
         let eye = || Tensor::eye(self.size(-1), self.dtype()).expand(self.shape());
         let mut power: Option<Tensor> = None;
-        let (mut square, mut left) = (self.clone(), n);
+        let mut square = if n < 0 { self.inverse() } else { self.clone() };
+        let mut left = n.unsigned_abs();
         while left > 0 {
             if left % 2 == 1 {
                 power = Some(power.map_or_else(|| square.clone(), |p| p.matmul(&square)));
@@ -414,6 +412,7 @@ pub(super) fn samples() -> Vec<OpSample> {
         sample("kron", &[&[2, 3], &[2]], |x| x[0].kron(&x[1])),
         sample("multi_dot", &[&[3], &[3, 2], &[2, 4], &[4, 2]], Tensor::multi_dot),
         sample("matrix_power(3)", &[&[2, 2]], |x| x[0].matrix_power(3)).slack(32.0),
+        sample("matrix_power(-2)", &[&[2, 2]], |x| x[0].matrix_power(-2)).no_half().slack(64.0),
         sample("cross", &[&[2, 3], &[1, 3]], |x| x[0].cross(&x[1], -1)),
         sample("bilinear", &[&[2, 3], &[2, 4], &[2, 3, 4], &[2]], |x| {
             x[0].bilinear(&x[1], &x[2], Some(&x[3]))

@@ -17,11 +17,30 @@ fn check_shapes(op: &str, input: &Tensor, target: &Tensor) {
     let (x, t) = (input.shape(), target.shape());
     let common = broadcast_shapes(x, t).ok();
     if !common.is_some_and(|shape| shape[..] == *x || shape[..] == *t) {
-        throw(Error::shape(
-            op,
-            format!("input has shape {x:?} and target {t:?}; they must be the same"),
-        ));
+        differ(op, x, t);
     }
+}
+
+/// As [`check_shapes`], where none may broadcast.
+#[track_caller]
+fn check_equal(op: &str, input: &Tensor, target: &Tensor) {
+    if input.shape() != target.shape() {
+        differ(op, input.shape(), target.shape());
+    }
+}
+
+#[track_caller]
+fn differ(op: &str, x: &[usize], t: &[usize]) -> ! {
+    throw(Error::shape(
+        op,
+        format!("input has shape {x:?} and target {t:?}; they must be the same"),
+    ))
+}
+
+/// The losses times their weights, if there are any.
+#[track_caller]
+pub(super) fn weighted(losses: Tensor, weight: Option<&Tensor>) -> Tensor {
+    weight.map_or_else(|| losses.clone(), |weight| &losses * weight)
 }
 
 /// The losses reduced.
@@ -147,20 +166,12 @@ pub fn binary_cross_entropy_with_logits_with(
         binary_cross_entropy_with_logits_with(&x, &t, options)
     });
     let op = "binary_cross_entropy_with_logits";
-    if input.shape() != target.shape() {
-        let (x, t) = (input.shape(), target.shape());
-        let message = format!("input has shape {x:?} and target {t:?}; they must be the same");
-        throw(Error::shape(op, message));
-    }
+    check_equal(op, input, target);
     let losses = match &options.pos_weight {
         Some(weight) => logit_error(input, target, weight),
         None => logit_error(input, target, 1.0),
     };
-    let losses = match &options.weight {
-        Some(weight) => losses * weight,
-        None => losses,
-    };
-    reduce(losses, options.reduction)
+    reduce(weighted(losses, options.weight.as_ref()), options.reduction)
 }
 
 /// Cross entropy of probabilities with probabilities of the same shape
@@ -179,17 +190,8 @@ pub fn binary_cross_entropy(
     cast_op!("binary_cross_entropy", [x = input, t = target, w = weight] => {
         binary_cross_entropy(&x, &t, w.as_ref(), reduction)
     });
-    if input.shape() != target.shape() {
-        let (x, t) = (input.shape(), target.shape());
-        let message = format!("input has shape {x:?} and target {t:?}; they must be the same");
-        throw(Error::shape("binary_cross_entropy", message));
-    }
-    let losses = probability_error(input, target);
-    let losses = match weight {
-        Some(weight) => losses * weight,
-        None => losses,
-    };
-    reduce(losses, reduction)
+    check_equal("binary_cross_entropy", input, target);
+    reduce(weighted(probability_error(input, target), weight), reduction)
 }
 
 /// Options of [`kl_div`]; the defaults are PyTorch's.

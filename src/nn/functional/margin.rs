@@ -1,7 +1,7 @@
 //! Losses of a margin between scores or distances.
 
 use super::distance::pairwise_distance;
-use super::loss::reduce;
+use super::loss::{reduce, weighted};
 use crate::amp::cast_op;
 use crate::error::{Error, throw};
 use crate::ops::Reduction;
@@ -281,10 +281,7 @@ pub fn multilabel_soft_margin_loss(
     reduction: Reduction,
 ) -> Tensor {
     let losses = -(target * input.logsigmoid() + (1.0 - target) * (-input).logsigmoid());
-    let losses = match weight {
-        Some(weight) => losses * weight,
-        None => losses,
-    };
+    let losses = weighted(losses, weight);
     reduce(losses.mean_dim(&[-1], false), reduction)
 }
 

@@ -132,47 +132,6 @@ impl Tensor {
     }
 }
 
-/// Which norm of a matrix [`Tensor::matrix_norm`] gives.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub enum MatrixNorm {
-    /// The root of the sum of squares of all elements.
-    #[default]
-    Frobenius,
-    /// The largest sum of magnitudes of a column (order 1).
-    LargestColumn,
-    /// The smallest sum of magnitudes of a column (order -1).
-    SmallestColumn,
-    /// The largest sum of magnitudes of a row (order infinity).
-    LargestRow,
-    /// The smallest sum of magnitudes of a row (order minus infinity).
-    SmallestRow,
-}
-
-impl Tensor {
-    /// Norms of matrices, whose rows and columns are dimensions `dims`
-    /// (`torch.linalg.matrix_norm`).
-    ///
-    /// # Panics
-    /// Throws for integers and bools, and when the dimensions are the same or out of range.
-    #[track_caller]
-    pub fn matrix_norm(&self, order: MatrixNorm, dims: [i64; 2], keepdim: bool) -> Tensor {
-        cast_op!("matrix_norm", [x = self] => x.matrix_norm(order, dims, keepdim));
-        if !self.dtype().is_floating_point() {
-            crate::tensor::dtype::not_floating("matrix_norm", self.dtype());
-        }
-        let [rows, columns] = dims;
-        let sums = |dim: i64| self.abs().sum_dim(&[dim], true);
-        let out = match order {
-            MatrixNorm::Frobenius => return self.norm_dim(2.0, &dims, keepdim),
-            MatrixNorm::LargestColumn => sums(rows).amax(&[columns], true),
-            MatrixNorm::SmallestColumn => sums(rows).amin(&[columns], true),
-            MatrixNorm::LargestRow => sums(columns).amax(&[rows], true),
-            MatrixNorm::SmallestRow => sums(columns).amin(&[rows], true),
-        };
-        if keepdim { out } else { out.squeeze_dims(&dims) }
-    }
-}
-
 #[cfg(test)]
 pub(super) fn samples() -> Vec<OpSample> {
     let norm = |name: &str, p: f64, dims: &'static [i64], keepdim: bool| {
