@@ -118,7 +118,7 @@ fn what_is_no_data_is_refused() {
     refused(load_pt(fixture("complex.pt")), "ComplexFloatStorage");
     refused(load_pt(fixture("doubling.pt")), "unfolds");
     refused(load_pt(fixture("deep.pt")), "deep");
-    refused(load_pt(fixture("cycle.pt")), "deep");
+    refused(load_pt(fixture("cycle.pt")), "unfolds");
     refused(load_pt(fixture("arrays.npz")), "data.pkl");
     refused(load_pt(fixture("plain.npy")), "neither");
     refused(load_npz(fixture("model.pt")), "is no array");
