@@ -141,7 +141,6 @@ OPS = {
     "solve_triangular": ([(2, 2), (2, 3)], lambda a, b: torch.linalg.solve_triangular(a, b, upper=True)),
     "lstsq": ([(3, 2), (3, 1)], torch.linalg.lstsq),
     "vecdot": ([(2, 3), (2, 3)], torch.linalg.vecdot),
-    "matrix_exp": ([(2, 2)], torch.linalg.matrix_exp),
 }
 
 

@@ -236,7 +236,6 @@ fn ops() -> Vec<(&'static str, Vec<Vec<usize>>, Call)> {
         linalg::lstsq(&x[0], &x[1], Default::default()).solution
     });
     op!("vecdot", [[2, 3], [2, 3]], |x| linalg::vecdot(&x[0], &x[1], -1));
-    op!("matrix_exp", [[2, 2]], |x| linalg::matrix_exp(&x[0]));
     ops
 }
 
