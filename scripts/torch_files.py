@@ -56,6 +56,14 @@ torch.save(model.state_dict(), out / "model.pt")
 torch.save(nested, out / "nested.pt")
 torch.save(nested, out / "legacy.pt", _use_new_zipfile_serialization=False)
 torch.save(nested, out / "protocol4.pt", pickle_protocol=4)
+# What the optimizer does next.
+model(torch.randn(4, 3)).square().sum().backward()
+grads = [p.grad.clone() for p in model.parameters()]
+before = [p.detach().clone() for p in model.parameters()]
+state = pickle.loads(pickle.dumps(optimizer.state_dict()))
+optimizer.step()
+after = [p.detach().clone() for p in model.parameters()]
+torch.save({"optimizer": state, "grads": grads, "before": before, "after": after}, out / "adam.pt")
 torch.save({"x": torch.ones(2, dtype=torch.complex64)}, out / "complex.pt")
 torch.save(model, out / "module.pt")
 

@@ -9,6 +9,7 @@ use torchrs::checkpoint::{
     save_pt,
 };
 use torchrs::nn::{self, Module};
+use torchrs::optim::{Adam, AdamOptions, Optimizer};
 use torchrs::{Dtype, Error, Result, Tensor, catch, no_grad};
 
 fn fixture(name: &str) -> PathBuf {
@@ -98,6 +99,43 @@ fn files_of_pytorch_are_read() {
     let state = load_pt(fixture("model.pt")).unwrap().tensors().unwrap();
     assert_eq!(state["0.weight"].shape(), &[2, 3]);
     assert_eq!(state["1.num_batches_tracked"].dtype(), Dtype::I64);
+}
+
+#[test]
+fn an_optimizer_of_pytorch_goes_on() {
+    let file = load_pt(fixture("adam.pt")).unwrap();
+    let list = |name: &str| match file.get(name) {
+        Some(PtValue::List(items)) => {
+            let tensor = |item: &PtValue| match item {
+                PtValue::Tensor(t) => t.clone(),
+                other => panic!("{other:?}"),
+            };
+            items.iter().map(tensor).collect::<Vec<_>>()
+        }
+        other => panic!("{name}: {other:?}"),
+    };
+    let state = file.get("optimizer").unwrap().optimizer_state().unwrap();
+    // Written here and read again, it is the same.
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("optimizer.pt");
+    save_pt(&PtValue::from(&state), &path).unwrap();
+    for state in [&state, &load_pt(&path).unwrap().optimizer_state().unwrap()] {
+        let copies = list("before").iter().map(Tensor::clone_contiguous).collect::<Vec<_>>();
+        let params: Vec<Tensor> = copies.into_iter().map(|t| t.requires_grad_(true)).collect();
+        let mut adam = Adam::new(params.clone(), AdamOptions::default());
+        adam.load_state_dict(state).unwrap();
+        assert_eq!(adam.options(0).lr, 0.01);
+        for (p, grad) in params.iter().zip(list("grads")) {
+            p.set_grad(Some(grad));
+        }
+        adam.step();
+        for (p, after) in params.iter().zip(list("after")) {
+            let error = (p.detach() - after).abs().max().item();
+            assert!(error < 1e-7, "{error}");
+        }
+    }
+    let wrong = PtValue::Dict(vec![]).optimizer_state().unwrap_err().to_string();
+    assert!(wrong.contains("param_groups"), "{wrong}");
 }
 
 #[track_caller]

@@ -5,6 +5,7 @@
 //! in files of before 2020, behind it (`legacy.rs`).
 
 mod legacy;
+mod optimizer;
 mod pickle;
 mod storages;
 mod unpickle;
