@@ -20,7 +20,7 @@ const MAGIC: &[u8] = b"\x93NUMPY";
 const MAX_HEADER: usize = 10_000;
 
 /// NumPy's names of types, without the byte order.
-const TYPES: [(&str, Dtype); 9] = [
+const TYPES: [(&str, Dtype); 11] = [
     ("f8", Dtype::F64),
     ("f4", Dtype::F32),
     ("f2", Dtype::F16),
@@ -30,6 +30,8 @@ const TYPES: [(&str, Dtype); 9] = [
     ("i1", Dtype::I8),
     ("u1", Dtype::U8),
     ("b1", Dtype::Bool),
+    ("c8", Dtype::C64),
+    ("c16", Dtype::C128),
 ];
 
 /// What the head of an array says.
@@ -46,7 +48,7 @@ struct Header {
 ///
 /// # Errors
 /// [`Error::File`] for a file that is damaged or has elements that no tensor has (unsigned integers of
-/// more than a byte, complex numbers, text, objects); [`Error::Os`] when it cannot be opened.
+/// more than a byte, text, objects); [`Error::Os`] when it cannot be opened.
 pub fn load_npy(path: impl AsRef<Path>) -> Result<Tensor> {
     let path = path.as_ref();
     let file = File::open(path).context(|| format!("open {}", path.display()))?;
@@ -102,7 +104,7 @@ fn array(
     let tensor = read_tensor(path, &format!("{what}the array"), &stored, dtype, |bytes| {
         read(bytes, start)?;
         if big_endian {
-            swap_bytes(bytes, dtype.size());
+            swap_bytes(bytes, dtype);
         }
         Ok(())
     })?;

@@ -69,8 +69,9 @@ pub(super) fn size_within(shape: &[usize], dtype: Dtype, limit: u64) -> Option<u
     (count as u64 <= limit).then_some(count)
 }
 
-/// Reverses the bytes of every element.
-pub(super) fn swap_bytes(bytes: &mut [u8], size: usize) {
+/// Reverses the bytes of every number; a complex one is two.
+pub(super) fn swap_bytes(bytes: &mut [u8], dtype: Dtype) {
+    let size = if dtype.is_complex() { dtype.size() / 2 } else { dtype.size() };
     if size > 1 {
         bytes.chunks_exact_mut(size).for_each(<[u8]>::reverse);
     }

@@ -19,8 +19,9 @@ const CHECKSUMS: &str = "crc32";
 /// The format's own limit.
 const MAX_HEADER: u64 = 100_000_000;
 
-fn file_dtype(dtype: Dtype) -> FileDtype {
-    match dtype {
+/// `None` for c128, which the format lacks.
+fn file_dtype(dtype: Dtype) -> Option<FileDtype> {
+    Some(match dtype {
         Dtype::F64 => FileDtype::F64,
         Dtype::F32 => FileDtype::F32,
         Dtype::F16 => FileDtype::F16,
@@ -31,12 +32,14 @@ fn file_dtype(dtype: Dtype) -> FileDtype {
         Dtype::I8 => FileDtype::I8,
         Dtype::U8 => FileDtype::U8,
         Dtype::Bool => FileDtype::BOOL,
-    }
+        Dtype::C64 => FileDtype::C64,
+        Dtype::C128 => return None,
+    })
 }
 
 impl View for &Bytes {
     fn dtype(&self) -> FileDtype {
-        file_dtype(self.tensor().dtype())
+        file_dtype(self.tensor().dtype()).expect("checked before writing")
     }
     fn shape(&self) -> &[usize] {
         self.tensor().shape()
@@ -59,21 +62,25 @@ fn checksum(dtype: FileDtype, shape: &[usize], bytes: &[u8]) -> u32 {
 /// Writes tensors to a safetensors file and syncs it to disk. `metadata` goes into the header.
 ///
 /// # Errors
-/// [`Error::Os`] when the file cannot be written.
+/// [`Error::Os`] when the file cannot be written, [`Error::File`] for a c128 tensor: the format has no
+/// such type.
 pub fn save_file(
     tensors: &TensorMap,
     metadata: &BTreeMap<String, String>,
     path: impl AsRef<Path>,
 ) -> Result<()> {
     let path = path.as_ref();
+    if let Some((name, t)) = tensors.iter().find(|(_, t)| file_dtype(t.dtype()).is_none()) {
+        let dtype = t.dtype();
+        let why =
+            format!("tensor `{name}` is {dtype}, which safetensors lacks; save its `view_as_real`");
+        return Err(Error::file(path, why));
+    }
     let views: BTreeMap<&str, Bytes> =
-        tensors.iter().map(|(k, t)| (k.as_str(), Bytes::new(t))).collect();
+        tensors.iter().map(|(name, t)| (name.as_str(), Bytes::new(t))).collect();
     let sums: BTreeMap<&str, u32> = views
         .iter()
-        .map(|(name, b)| {
-            let t = b.tensor();
-            (*name, checksum(file_dtype(t.dtype()), t.shape(), b.as_slice()))
-        })
+        .map(|(name, b)| (*name, checksum(View::dtype(&b), b.tensor().shape(), b.as_slice())))
         .collect();
     let mut header: HashMap<String, String> =
         metadata.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
@@ -84,8 +91,7 @@ pub fn save_file(
         }
         e => Error::file(path, format!("cannot be written: {e}")),
     };
-    ::safetensors::serialize_to_file(views.iter().map(|(k, v)| (*k, v)), Some(header), path)
-        .map_err(failed)?;
+    ::safetensors::serialize_to_file(views.iter(), Some(header), path).map_err(failed)?;
     sync(path)
 }
 
@@ -189,11 +195,12 @@ fn to_tensor(
     file: &File,
     start: u64,
 ) -> Result<Tensor> {
-    let dtype = Dtype::ALL.into_iter().find(|d| file_dtype(*d) == info.dtype).ok_or_else(|| {
-        let known = Dtype::ALL.map(|d| d.name()).join(", ");
-        let found = info.dtype;
-        Error::file(path, format!("tensor `{name}` has dtype {found:?}; known are {known}"))
-    })?;
+    let dtype =
+        Dtype::ALL.into_iter().find(|d| file_dtype(*d) == Some(info.dtype)).ok_or_else(|| {
+            let known = Dtype::ALL.map(|d| d.name()).join(", ");
+            let found = info.dtype;
+            Error::file(path, format!("tensor `{name}` has dtype {found:?}; known are {known}"))
+        })?;
     read_tensor(path, &format!("tensor `{name}`"), &info.shape, dtype, |bytes| {
         file.read_exact_at(bytes, start + info.data_offsets.0 as u64)
             .context(|| format!("read {}", path.display()))

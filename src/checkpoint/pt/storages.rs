@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use crate::{Dtype, Tensor};
 
 /// PyTorch's storage classes and dtypes, by name.
-const TYPES: [(&str, &str, Dtype); 10] = [
+const TYPES: [(&str, &str, Dtype); 12] = [
     ("DoubleStorage", "float64", Dtype::F64),
     ("FloatStorage", "float32", Dtype::F32),
     ("HalfStorage", "float16", Dtype::F16),
@@ -16,6 +16,8 @@ const TYPES: [(&str, &str, Dtype); 10] = [
     ("CharStorage", "int8", Dtype::I8),
     ("ByteStorage", "uint8", Dtype::U8),
     ("BoolStorage", "bool", Dtype::Bool),
+    ("ComplexFloatStorage", "complex64", Dtype::C64),
+    ("ComplexDoubleStorage", "complex128", Dtype::C128),
 ];
 
 /// The dtype of a storage class.

@@ -33,7 +33,7 @@ impl Source for Entries<'_> {
         read_tensor(self.archive.path(), &name, &[numel], dtype, |bytes| {
             self.archive.read_into(&name, bytes)?;
             if self.big_endian {
-                swap_bytes(bytes, dtype.size());
+                swap_bytes(bytes, dtype);
             }
             Ok(())
         })
