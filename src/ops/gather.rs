@@ -8,10 +8,12 @@ use smallvec::{SmallVec, smallvec};
 use super::index_select::{Accumulate, checked_index};
 #[cfg(test)]
 use super::samples::{OpSample, Order, values};
+use crate::amp::cast_op;
 use crate::autograd::{record, record_inplace};
 use crate::cpu::fold::{Shared, SharedMut, Walk};
 use crate::cpu::threads::{GRAIN, parallel_for};
 use crate::error::{Error, throw};
+use crate::ops::complex::by_pairs;
 use crate::tensor::layout::contiguous_strides;
 use crate::tensor::{Element, Scalar, broadcast_shapes, dispatch};
 use crate::{Dtype, Tensor};
@@ -121,6 +123,13 @@ pub(super) fn check(
     checked_index(op, index, x.shape().get(d).copied().unwrap_or(1))
 }
 
+/// The index for pairs of real numbers in place of complex ones.
+fn of_pairs(index: &Tensor) -> Tensor {
+    let mut shape = index.layout().shape.clone();
+    shape.push(2);
+    index.unsqueeze(-1).expand(&shape)
+}
+
 /// `g`, which has the index's shape, in the source's shape, which may be larger: the rest is 0.
 fn in_corner(g: Tensor, shape: &[usize]) -> Tensor {
     if g.shape() == shape {
@@ -151,6 +160,9 @@ impl Tensor {
         }
         let d = self.normalize_dim("gather", dim);
         let index = check("gather", self, d, index, None);
+        if self.is_complex() && self.dim() > 0 {
+            return by_pairs(self, |pairs| pairs.gather(d as i64, &of_pairs(&index)));
+        }
         let out = Tensor::empty(index.shape(), self.dtype());
         let dense = self.detach().contiguous();
         let places = Places::new(&index, d, self.shape(), index.shape());
@@ -174,12 +186,16 @@ impl Tensor {
     }
 
     /// Elements picked along `dim`, index and tensor broadcast against each other elsewhere
-    /// (`torch.take_along_dim`); negative indices count from the end. Takes the result of `argsort` or `argmax_dim(.., true)`.
+    /// (`torch.take_along_dim`); negative indices count from the end. Takes the result of `argsort` or
+    /// `argmax_dim(.., true)`. Without a dimension both are seen as lists.
     ///
     /// # Panics
     /// Throws when they do not broadcast, or the index is out of range.
     #[track_caller]
-    pub fn take_along_dim(&self, index: &Tensor, dim: i64) -> Tensor {
+    pub fn take_along_dim(&self, index: &Tensor, dim: impl Into<Option<i64>>) -> Tensor {
+        let Some(dim) = dim.into() else {
+            return self.ravel().take_along_dim(&index.ravel(), 0);
+        };
         let d = self.normalize_dim("take_along_dim", dim);
         let mut sizes = [self.layout().shape.clone(), index.layout().shape.clone()];
         let same_dim = self.dim() == index.dim();
@@ -216,6 +232,11 @@ impl Tensor {
     pub fn scatter_(&self, dim: i64, index: &Tensor, source: &Tensor) -> &Tensor {
         let d = self.normalize_dim("scatter_", dim);
         let index = check("scatter_", self, d, index, Some(source));
+        if self.is_complex() && self.dim() > 0 {
+            let (index, source) = (of_pairs(&index), source.view_as_real());
+            self.view_as_real().scatter_(d as i64, &index, &source);
+            return self;
+        }
         self.assert_inplace_legal("scatter_");
         let dense = source.detach().contiguous();
         let places = Places::new(&index, d, self.shape(), source.shape());
@@ -254,6 +275,11 @@ impl Tensor {
     pub fn scatter_value_(&self, dim: i64, index: &Tensor, value: impl Into<Scalar>) -> &Tensor {
         let d = self.normalize_dim("scatter_value_", dim);
         let index = check("scatter_value_", self, d, index, None);
+        if self.is_complex() {
+            self.real().scatter_value_(d as i64, &index, value);
+            self.imag().scatter_value_(d as i64, &index, 0i64);
+            return self;
+        }
         self.assert_inplace_legal("scatter_value_");
         let places = Places::new(&index, d, self.shape(), index.shape());
         let value = value.into();
@@ -289,6 +315,11 @@ impl Tensor {
     pub fn scatter_add_(&self, dim: i64, index: &Tensor, source: &Tensor) -> &Tensor {
         let d = self.normalize_dim("scatter_add_", dim);
         let index = check("scatter_add_", self, d, index, Some(source));
+        if self.is_complex() && self.dim() > 0 {
+            let (index, source) = (of_pairs(&index), source.view_as_real());
+            self.view_as_real().scatter_add_(d as i64, &index, &source);
+            return self;
+        }
         self.assert_inplace_legal("scatter_add_");
         let dense = source.detach().contiguous();
         let places = Places::new(&index, d, self.shape(), source.shape());
@@ -314,17 +345,27 @@ impl Tensor {
     /// [`scatter_add_`](Self::scatter_add_) to a copy (`torch.scatter_add`).
     #[track_caller]
     pub fn scatter_add(&self, dim: i64, index: &Tensor, source: &Tensor) -> Tensor {
+        cast_op!("scatter_add", [x = self, s = source] => x.scatter_add(dim, index, &s));
         let out = self.clone_contiguous();
         out.scatter_add_(dim, index, source);
         out
     }
 
     /// One row per class index: 0 but for a 1 at the index (`torch.nn.functional.one_hot`). i64.
+    /// Without a number of classes, the largest index is the last one.
     ///
     /// # Panics
-    /// Throws when an index is negative or not below `num_classes`.
+    /// Throws when an index is negative or not below `num_classes`, or when there are neither indices
+    /// nor a number of classes.
     #[track_caller]
-    pub fn one_hot(&self, num_classes: usize) -> Tensor {
+    pub fn one_hot(&self, num_classes: impl Into<Option<usize>>) -> Tensor {
+        let num_classes = match num_classes.into() {
+            Some(n) => n,
+            None if self.numel() > 0 => (self.max().item_i64() + 1).max(0) as usize,
+            None => {
+                throw(Error::argument("one_hot", "num_classes", "missing, and no index tells it"))
+            }
+        };
         let index = checked_index("one_hot", self, num_classes);
         let mut shape = self.layout().shape.clone();
         shape.push(num_classes);

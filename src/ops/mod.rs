@@ -6,6 +6,7 @@ mod batch_norm;
 mod cat;
 #[cfg(test)]
 mod checks;
+pub(crate) mod complex;
 mod compute;
 mod conv;
 mod conv_transpose;
@@ -15,6 +16,7 @@ mod diagonal;
 mod einsum;
 mod embedding;
 mod embedding_bag;
+pub mod fft;
 mod gather;
 mod grid_sample;
 mod group_norm;
@@ -28,6 +30,7 @@ mod lookup;
 mod masked;
 mod matmul;
 mod max_pool;
+mod memory_format;
 mod numbers;
 mod pad;
 pub mod pointwise;
@@ -44,6 +47,7 @@ mod softmax;
 mod sort;
 mod statistics;
 mod triangular;
+mod typed;
 mod unfold;
 pub mod views;
 mod windows;
@@ -55,9 +59,11 @@ pub use cross_entropy::{CrossEntropyOptions, NllLossOptions, Reduction};
 pub use ctc_loss::{CtcLossOptions, ctc_loss};
 pub use embedding_bag::{BagMode, EmbeddingBagOptions};
 pub use grid_sample::{GridSampleMode, GridSampleOptions, GridSamplePadding};
-pub use interpolate::{InterpolateMode, InterpolateOptions};
+pub use interpolate::{InterpolateMode, InterpolateOptions, OneOrEach};
 pub use joining::Indexing;
+pub use lookup::SearchOptions;
 pub use max_pool::{Pool1dOptions, Pool2dOptions, Pool3dOptions, PoolOptions};
+pub use memory_format::MemoryFormat;
 pub use pad::PadMode;
 pub use scatter_reduce::ScatterReduce;
 pub use sort::{Interpolation, Unique};
@@ -71,6 +77,7 @@ fn all_samples() -> Vec<samples::OpSample> {
         avg_pool::samples,
         batch_norm::samples,
         cat::samples,
+        complex::samples,
         conv::samples,
         conv_transpose::samples,
         cross_entropy::samples,
@@ -79,6 +86,7 @@ fn all_samples() -> Vec<samples::OpSample> {
         diagonal::samples,
         embedding::samples,
         embedding_bag::samples,
+        fft::samples,
         gather::samples,
         group_norm::samples,
         grid_sample::samples,

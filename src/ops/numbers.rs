@@ -1,9 +1,7 @@
-//! Tensors of numbers by rule: index lists of triangles, powers, window functions.
-
-use std::f64::consts::TAU;
+//! Tensors of numbers by rule: index lists of triangles, powers.
 
 use crate::error::{Error, throw};
-use crate::tensor::{Scalar, TensorOptions};
+use crate::tensor::{Operand, Scalar, TensorOptions};
 use crate::{Dtype, Tensor};
 
 impl Tensor {
@@ -56,10 +54,15 @@ impl Tensor {
         Tensor::full(shape, value, (self.dtype(), self.device()))
     }
 
-    /// A copy with all elements equal to `value` (`torch.fill`).
+    /// A copy with all elements equal to `value`, a number or a 0-dim tensor (`torch.fill`).
+    ///
+    /// # Panics
+    /// As [`fill_`](Self::fill_).
     #[track_caller]
-    pub fn fill(&self, value: impl Into<Scalar>) -> Tensor {
-        self.full_like(value)
+    pub fn fill<'a>(&self, value: impl Into<Operand<'a>>) -> Tensor {
+        let out = self.empty_like();
+        out.fill_(value);
+        out
     }
 
     /// Rows and columns of the lower triangle up to `offset`, `[2, n]` (`torch.tril_indices`).
@@ -75,60 +78,21 @@ impl Tensor {
     }
 
     /// Powers 0 to `n` - 1 of the last dimension's elements as a new last dimension
-    /// (`torch.linalg.vander`).
+    /// (`torch.linalg.vander`); without `n`, as many as there are elements.
     ///
     /// # Panics
     /// Throws when `n` is below 2.
     #[track_caller]
-    pub fn vander(&self, n: usize) -> Tensor {
+    pub fn vander(&self, n: impl Into<Option<usize>>) -> Tensor {
+        let x = self.atleast_1d();
+        let n = n.into().unwrap_or_else(|| x.size(-1));
         if n < 2 {
             throw(Error::argument("vander", "n", format!("{n}; at least 2 powers are needed")));
         }
-        let x = self.atleast_1d();
         let mut shape = x.layout().shape.clone();
         shape.push(n - 1);
         let powers = x.unsqueeze(-1).expand(&shape).cumprod(-1);
         shape[x.dim()] = 1;
         Tensor::cat(&[Tensor::ones(&shape, powers.dtype()), powers], -1)
     }
-
-    /// The Hann window, `1/2 - 1/2 cos(2 pi i / (n - 1))` (`torch.signal.windows.hann`); over n
-    /// instead where it is not `symmetric`, for use in a Fourier transform.
-    ///
-    /// # Panics
-    /// Throws for types other than f32 and f64.
-    #[track_caller]
-    pub fn hann_window(n: usize, symmetric: bool, options: impl Into<TensorOptions>) -> Tensor {
-        cosine_window("hann_window", n, symmetric, 0.5, options.into())
-    }
-
-    /// The Hamming window, `0.54 - 0.46 cos(2 pi i / (n - 1))` (`torch.signal.windows.hamming`);
-    /// over n instead where it is not `symmetric`.
-    ///
-    /// # Panics
-    /// Throws for types other than f32 and f64.
-    #[track_caller]
-    pub fn hamming_window(n: usize, symmetric: bool, options: impl Into<TensorOptions>) -> Tensor {
-        cosine_window("hamming_window", n, symmetric, 0.54, options.into())
-    }
-}
-
-#[track_caller]
-fn cosine_window(
-    op: &str,
-    n: usize,
-    symmetric: bool,
-    alpha: f64,
-    options: TensorOptions,
-) -> Tensor {
-    if !matches!(options.dtype, Dtype::F32 | Dtype::F64) {
-        throw(Error::dtype(op, format!("takes f32 and f64, got {}", options.dtype)));
-    }
-    let period = if symmetric { n.saturating_sub(1) } else { n } as f64;
-    let value = |i| match n {
-        1 => 1.0,
-        _ => alpha - (1.0 - alpha) * (TAU * i as f64 / period).cos(),
-    };
-    let window: Vec<f64> = (0..n).map(value).collect();
-    Tensor::from(window).to_dtype(options.dtype).requires_grad_(options.requires_grad)
 }

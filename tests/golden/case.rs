@@ -22,6 +22,7 @@ struct File {
 
 pub struct Cases {
     folder: PathBuf,
+    split: String,
     cases: Vec<Value>,
     files: RefCell<HashMap<String, Rc<File>>>,
 }
@@ -34,7 +35,13 @@ impl Cases {
             Value::Array(cases) => cases,
             _ => return Err(std::io::Error::other("manifest.json has no list of cases")),
         };
-        Ok(Cases { folder: folder.into(), cases, files: RefCell::default() })
+        let split = manifest["split"].as_str().unwrap_or_default().to_string();
+        Ok(Cases { folder: folder.into(), split, cases, files: RefCell::default() })
+    }
+
+    /// Which part of all recorded cases these are from.
+    pub fn split(&self) -> &str {
+        &self.split
     }
 
     pub fn iter(&self) -> impl Iterator<Item = Case<'_>> {
@@ -111,15 +118,27 @@ impl<'a> Case<'a> {
         tensor
     }
 
+    /// Whether the output of that name is complex.
+    pub fn has_complex(&self, output: &str) -> bool {
+        let mut outputs = self.json["outputs"].as_array().into_iter().flatten();
+        outputs.any(|o| o["name"] == output && o["complex"] == true)
+    }
+
+    /// The stored tensor, or, if it stands for a complex one, the complex one.
+    pub fn tensor_like(&self, key: &str, other: &Tensor) -> Tensor {
+        let stored = self.tensor(key);
+        if other.is_complex() { stored.view_as_complex().detach() } else { stored }
+    }
+
     /// The inputs by name, as leaves. An error for what the library has no type for.
     pub fn inputs(&self) -> Result<BTreeMap<String, Tensor>, String> {
         let mut inputs = BTreeMap::new();
         for entry in self.json["inputs"].as_array().into_iter().flatten() {
             let name = entry["name"].as_str().expect("a name").to_string();
-            if entry["complex"] == true {
-                return Err("complex input".into());
-            }
             let stored = self.tensor(entry["key"].as_str().expect("a key"));
+            // Stored are pairs of parts.
+            let complex = entry["complex"] == true;
+            let stored = if complex { stored.view_as_complex().detach() } else { stored };
             let tensor = match entry.get("strided") {
                 None | Some(Value::Null) => stored,
                 Some(strided) => {

@@ -11,7 +11,7 @@ use crate::cpu::lane::Compute;
 use crate::cpu::plan::Operand as Buffer;
 use crate::cpu::tile::execute;
 use crate::error::{Error, throw};
-use crate::tensor::{Dtype, Scalar, broadcast_shapes};
+use crate::tensor::{Dtype, Operand, Scalar, broadcast_shapes};
 
 struct Identity;
 impl<S> Formula<S, 1, 0, 1> for Identity {
@@ -36,6 +36,10 @@ fn buffer(t: &Tensor) -> Buffer<'_> {
 /// # Safety
 /// `to` names no element twice and overlaps nothing of `from`.
 unsafe fn assign(to: &Tensor, from: &Tensor) {
+    if to.dtype() != from.dtype() && (to.dtype().is_complex() || from.dtype().is_complex()) {
+        // SAFETY: the caller's promise.
+        return unsafe { assign_parts(to, from) };
+    }
     // SAFETY: tensors' layouts lie inside their storages; the rest is the caller's promise.
     unsafe {
         if to.dtype() == from.dtype() {
@@ -55,9 +59,64 @@ unsafe fn assign(to: &Tensor, from: &Tensor) {
     }
 }
 
+/// [`assign`] between types of which one is complex: parts to parts, real numbers to real parts.
+///
+/// # Safety
+/// As [`assign`].
+#[track_caller]
+unsafe fn assign_parts(to: &Tensor, from: &Tensor) {
+    let (to, from) = (to.detach(), from.detach());
+    // SAFETY: the caller's promise holds for the parts as well.
+    unsafe {
+        match (to.dtype().is_complex(), from.dtype().is_complex()) {
+            (true, true) => assign(&to.view_as_real(), &from.view_as_real()),
+            (true, false) => {
+                assign(&to.real(), &from);
+                set(&to.imag(), Scalar::I(0));
+            }
+            _ if to.dtype() == Dtype::Bool => assign(&to, &from.ne(0i64)),
+            _ => throw(Error::dtype(
+                "to_dtype",
+                format!(
+                    "{} to {} would lose the imaginary part; use `real`, `imag` or `abs`",
+                    from.dtype(),
+                    to.dtype()
+                ),
+            )),
+        }
+    }
+}
+
+/// Sets all elements.
+///
+/// # Safety
+/// `to` names no element twice.
+unsafe fn set(to: &Tensor, value: Scalar) {
+    if to.dtype().is_complex() {
+        let to = to.detach();
+        // SAFETY: the caller's promise holds for the parts as well.
+        unsafe { set(&to.real(), value) };
+        // SAFETY: as above.
+        return unsafe { set(&to.imag(), Scalar::I(0)) };
+    }
+    let compute = match (compute_of(to.dtype()), value) {
+        // So that -0.5 is "true" and 2.7 becomes 2.
+        (Compute::I64, Scalar::F(_)) => Compute::F64,
+        (compute, _) => compute,
+    };
+    let operands: SmallVec<[Buffer<'_>; 2]> =
+        smallvec![buffer(to), Buffer::Constant(constant(value))];
+    // SAFETY: the caller's promise.
+    unsafe { execute(&IDENTITY, compute, &[], to.shape(), 1, &operands) };
+}
+
 impl Tensor {
     /// The elements converted to `dtype`; this tensor itself if it has that type already
     /// (`torch.Tensor.to`). Floats are truncated towards zero to become integers.
+    ///
+    /// # Panics
+    /// Throws [`Error::Dtype`] for complex numbers as real ones (bool is "not 0"): PyTorch takes their
+    /// real part and warns.
     #[track_caller]
     pub fn to_dtype(&self, dtype: Dtype) -> Tensor {
         if self.dtype() == dtype {
@@ -118,20 +177,27 @@ impl Tensor {
         self
     }
 
-    /// Sets all elements to `value` (`torch.Tensor.fill_`).
+    /// Sets all elements to `value`, a number or a 0-dim tensor (`torch.Tensor.fill_`).
+    ///
+    /// # Panics
+    /// Throws [`Error::Shape`] for a tensor with dimensions.
     #[track_caller]
-    pub fn fill_(&self, value: impl Into<Scalar>) -> &Tensor {
+    pub fn fill_<'a>(&self, value: impl Into<Operand<'a>>) -> &Tensor {
+        match value.into() {
+            Operand::Scalar(value) => self.fill_number(value),
+            Operand::Tensor(value) if value.dim() == 0 => self.copy_(value),
+            Operand::Tensor(value) => throw(Error::shape(
+                "fill_",
+                format!("takes a number or a 0-dim tensor, got shape {:?}", value.shape()),
+            )),
+        }
+    }
+
+    #[track_caller]
+    fn fill_number(&self, value: Scalar) -> &Tensor {
         self.assert_inplace_legal("fill_");
-        let value = value.into();
-        let compute = match (compute_of(self.dtype()), value) {
-            // So that -0.5 is "true" and 2.7 becomes 2.
-            (Compute::I64, Scalar::F(_)) => Compute::F64,
-            (compute, _) => compute,
-        };
-        let operands: SmallVec<[Buffer<'_>; 2]> =
-            smallvec![buffer(self), Buffer::Constant(constant(value))];
         // SAFETY: no element twice, by the assertion above.
-        unsafe { execute(&IDENTITY, compute, &[], self.shape(), 1, &operands) };
+        unsafe { set(self, value) };
         record_inplace("fill_", self, &[self], |_| move |_: &BackwardCtx<'_>| smallvec![None]);
         self
     }

@@ -4,9 +4,11 @@
 use smallvec::smallvec;
 
 use super::{Dims, simple_fold};
+use crate::amp::cast_op;
 use crate::autograd::record;
 #[cfg(test)]
 use crate::ops::samples::{OpSample, values};
+use crate::tensor::dtype::assert_real;
 use crate::{Dtype, Tensor};
 
 simple_fold! { Prod32<f32> -> f32, identity 1.0, map |x| x, combine |a, b| a * b }
@@ -38,7 +40,9 @@ impl Tensor {
     /// Throws when the dimension is out of range.
     #[track_caller]
     pub fn prod_dim(&self, dim: i64, keepdim: bool) -> Tensor {
+        cast_op!("prod", [x = self] => x.prod_dim(dim, keepdim));
         let dims = Dims::new("prod", self, &[dim], keepdim);
+        assert_real("prod", self.dtype());
         let dim = self.normalize_dim("prod", dim) as i64;
         let out = prod_of(self, &dims);
         record("prod", &[self], out, |saver| {
