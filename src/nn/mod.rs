@@ -1,5 +1,6 @@
 //! Neural networks (`torch.nn`): the [`Module`] trait with its derive, parameters and state dicts,
-//! modules, losses, functions ([`functional`]) and initial values ([`init`]).
+//! modules, losses, functions ([`functional`]), initial values ([`init`]), and what `torch.nn.utils`
+//! has ([`utils`]): gradient clipping, parametrizations, fusion.
 //!
 //! ```
 //! use torchrs::nn::{Forward, Linear, Module, functional as F};
@@ -65,6 +66,7 @@ pub use activation::{
     Softplus, Softshrink, Softsign, Tanh, Tanhshrink, Threshold,
 };
 pub use adaptive_softmax::{AdaptiveLogSoftmaxOptions, AdaptiveLogSoftmaxWithLoss};
+pub(crate) use batch_norm::AccumulateStatistics;
 pub use batch_norm::{BatchNorm1d, BatchNorm2d, BatchNorm3d, SyncBatchNorm};
 pub use containers::Sequential;
 pub use conv::{Conv1d, Conv2d, Conv3d};

@@ -11,6 +11,7 @@ use super::reduce::select_backward;
 #[cfg(test)]
 use super::samples::{OpSample, Order, values};
 use super::scan::around;
+use crate::amp::cast_op;
 use crate::autograd::record;
 use crate::cpu::fold::SharedMut;
 use crate::cpu::threads::{GRAIN, parallel_for};
@@ -446,7 +447,9 @@ impl Tensor {
         keepdim: bool,
         interpolation: Interpolation,
     ) -> Tensor {
-        quantile("quantile", false, self, q.into(), dim.into(), keepdim, interpolation)
+        let (q, dim) = (q.into(), dim.into());
+        cast_op!("quantile", [x = self] => x.quantile(q, dim, keepdim, interpolation));
+        quantile("quantile", false, self, q, dim, keepdim, interpolation)
     }
 
     /// [`quantile`](Self::quantile) of the elements that are not NaN (`torch.nanquantile`).
@@ -461,7 +464,9 @@ impl Tensor {
         keepdim: bool,
         interpolation: Interpolation,
     ) -> Tensor {
-        quantile("nanquantile", true, self, q.into(), dim.into(), keepdim, interpolation)
+        let (q, dim) = (q.into(), dim.into());
+        cast_op!("nanquantile", [x = self] => x.nanquantile(q, dim, keepdim, interpolation));
+        quantile("nanquantile", true, self, q, dim, keepdim, interpolation)
     }
 }
 

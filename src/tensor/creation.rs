@@ -72,7 +72,8 @@ impl Tensor {
                 ))
             });
         let layout = Layout::contiguous(shape);
-        let t = Tensor::from_parts_in_bounds(Storage::host(nbytes), layout, options.dtype, None);
+        let (storage, flags) = (Storage::host(nbytes), Self::first_flags());
+        let t = Tensor::from_parts_in_bounds(storage, layout, options.dtype, None, flags);
         if options.requires_grad { t.requires_grad_(true) } else { t }
     }
 

@@ -1,7 +1,6 @@
 //! Modules with parameters or buffers.
 
 use serde_json::Value;
-use torchrs::nn::utils::parametrizations::weight_norm;
 use torchrs::nn::{self, Forward};
 use torchrs::ops::{BagMode, ConvTransposeOptions, PadMode};
 
@@ -70,10 +69,6 @@ pub fn build(setup: &Setup) -> Option<Outcome<Built>> {
                 false => nn::Linear::no_bias(inputs, outputs),
             };
             built(setup, layer, forward)
-        }
-        "nn.utils.parametrizations.weight_norm" if setup.tree["op"] == "nn.Linear" => {
-            let layer = nn::Linear::new(c.count(0, "in_features", 0)?, c.count(1, "out", 0)?);
-            built(setup, weight_norm(layer, "weight", 0), forward)
         }
         "nn.EmbeddingBag" => {
             let (rows, width) = (c.count(0, "num_embeddings", 0)?, c.count(1, "embedding_dim", 0)?);

@@ -1,6 +1,7 @@
 //! Modules: constructed, loaded, called; outputs, changed state, gradients of inputs and parameters.
 
 mod layers;
+mod parametrized;
 mod recurrent;
 mod spatial;
 mod stateless;
@@ -195,8 +196,14 @@ pub fn with_arguments_of<T>(entry: &Value, make: impl FnOnce(&Call) -> Called<T>
 
 /// Constructs a module of class `setup.op`.
 fn build(setup: &Setup) -> Called<Built> {
-    let tables =
-        [layers::build, stateless::build, spatial::build, recurrent::build, transformer::build];
+    let tables = [
+        layers::build,
+        parametrized::build,
+        stateless::build,
+        spatial::build,
+        recurrent::build,
+        transformer::build,
+    ];
     for table in tables {
         if let Some(built) = table(setup) {
             return built;

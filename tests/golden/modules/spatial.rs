@@ -26,6 +26,10 @@ fn max_windows<const D: usize>(c: &Call) -> Outcome<PoolOptions<D>> {
     })
 }
 
+fn power_windows<const D: usize>(c: &Call) -> Outcome<PoolOptions<D>> {
+    Ok(PoolOptions { ceil_mode: c.flag(3, "ceil_mode", false)?, ..windows(c, 1)? })
+}
+
 fn mean_windows<const D: usize>(c: &Call) -> Outcome<PoolOptions<D>> {
     Ok(PoolOptions {
         padding: c.per_dim::<D>(2, "padding", 0)?,
@@ -34,6 +38,37 @@ fn mean_windows<const D: usize>(c: &Call) -> Outcome<PoolOptions<D>> {
         divisor_override: c.maybe_int(5, "divisor_override")?,
         ..windows(c, 0)?
     })
+}
+
+/// Windows that become columns, from position `i` on.
+fn columns(c: &Call, i: usize) -> Outcome<UnfoldOptions> {
+    Ok(UnfoldOptions {
+        kernel_size: c.per_dim::<2>(i, "kernel_size", 1)?,
+        dilation: c.per_dim::<2>(i + 1, "dilation", 1)?,
+        padding: c.per_dim::<2>(i + 2, "padding", 0)?,
+        stride: c.per_dim::<2>(i + 3, "stride", 1)?,
+    })
+}
+
+macro_rules! max_unpool {
+    ($setup:ident, $class:ident, $c:ident, $dims:literal) => {{
+        let padding = $c.per_dim::<$dims>(2, "padding", 0)?;
+        let options = PoolOptions { padding, ..windows($c, 0)? };
+        built($setup, nn::$class::with_options(options), |module, c| {
+            let size = match c.maybe_ints(2, "output_size")? {
+                None => None,
+                Some(sizes) => {
+                    let last = &sizes[sizes.len().saturating_sub($dims)..];
+                    match <[i64; $dims]>::try_from(last) {
+                        Ok(sizes) => Some(sizes.map(|n| n as usize)),
+                        Err(_) => return lacks("this output_size"),
+                    }
+                }
+            };
+            let (x, indices) = (c.tensor(0, "input")?, c.tensor(1, "indices")?);
+            Ok(Arg::Tensor(module.forward(x, indices, size)))
+        })
+    }};
 }
 
 /// Output sizes, of which some may be the input's.
@@ -88,6 +123,7 @@ pub fn build(setup: &Setup) -> Option<Outcome<Built>> {
     let c = &setup.args;
     let value = || c.float(1, "value", 0.0);
     let indices = || c.flag(4, "return_indices", false);
+    let adaptive = || c.flag(1, "return_indices", false);
     let build = || match setup.op.as_str() {
         "nn.MaxPool1d" => {
             max_pool!(setup, nn::MaxPool1d::with_options(max_windows(c)?), indices()?)
@@ -98,6 +134,18 @@ pub fn build(setup: &Setup) -> Option<Outcome<Built>> {
         "nn.MaxPool3d" => {
             max_pool!(setup, nn::MaxPool3d::with_options(max_windows(c)?), indices()?)
         }
+        "nn.AdaptiveMaxPool1d" => {
+            max_pool!(setup, nn::AdaptiveMaxPool1d::with_sizes(sizes(c)?), adaptive()?)
+        }
+        "nn.AdaptiveMaxPool2d" => {
+            max_pool!(setup, nn::AdaptiveMaxPool2d::with_sizes(sizes(c)?), adaptive()?)
+        }
+        "nn.AdaptiveMaxPool3d" => {
+            max_pool!(setup, nn::AdaptiveMaxPool3d::with_sizes(sizes(c)?), adaptive()?)
+        }
+        "nn.MaxUnpool1d" => max_unpool!(setup, MaxUnpool1d, c, 1),
+        "nn.MaxUnpool2d" => max_unpool!(setup, MaxUnpool2d, c, 2),
+        "nn.MaxUnpool3d" => max_unpool!(setup, MaxUnpool3d, c, 3),
         _ => table! { setup, c;
             AvgPool1d: nn::AvgPool1d::with_options(mean_windows(c)?);
             AvgPool2d: nn::AvgPool2d::with_options(mean_windows(c)?);
@@ -105,12 +153,9 @@ pub fn build(setup: &Setup) -> Option<Outcome<Built>> {
             AdaptiveAvgPool1d: nn::AdaptiveAvgPool1d::with_sizes(sizes(c)?);
             AdaptiveAvgPool2d: nn::AdaptiveAvgPool2d::with_sizes(sizes(c)?);
             AdaptiveAvgPool3d: nn::AdaptiveAvgPool3d::with_sizes(sizes(c)?);
-            AdaptiveMaxPool1d: nn::AdaptiveMaxPool1d::with_sizes(sizes(c)?);
-            AdaptiveMaxPool2d: nn::AdaptiveMaxPool2d::with_sizes(sizes(c)?);
-            AdaptiveMaxPool3d: nn::AdaptiveMaxPool3d::with_sizes(sizes(c)?);
-            LPPool1d: nn::LPPool1d::new(c.float(0, "norm_type", 2.0)?, windows(c, 1)?);
-            LPPool2d: nn::LPPool2d::new(c.float(0, "norm_type", 2.0)?, windows(c, 1)?);
-            LPPool3d: nn::LPPool3d::new(c.float(0, "norm_type", 2.0)?, windows(c, 1)?);
+            LPPool1d: nn::LPPool1d::new(c.float(0, "norm_type", 2.0)?, power_windows(c)?);
+            LPPool2d: nn::LPPool2d::new(c.float(0, "norm_type", 2.0)?, power_windows(c)?);
+            LPPool3d: nn::LPPool3d::new(c.float(0, "norm_type", 2.0)?, power_windows(c)?);
             ZeroPad1d: nn::ZeroPad1d::new(sides(c)?);
             ZeroPad2d: nn::ZeroPad2d::new(sides(c)?);
             ZeroPad3d: nn::ZeroPad3d::new(sides(c)?);
@@ -128,7 +173,10 @@ pub fn build(setup: &Setup) -> Option<Outcome<Built>> {
             ConstantPad3d: nn::ConstantPad3d::new(sides(c)?, value()?);
             PixelShuffle: nn::PixelShuffle::new(c.count(0, "upscale_factor", 1)?);
             Unflatten: nn::Unflatten::new(c.int(0, "dim", 0)?, c.ints(1, "unflattened_size")?);
-            Unfold: nn::Unfold::new(UnfoldOptions::new(c.per_dim::<2>(0, "kernel_size", 1)?));
+            PixelUnshuffle: nn::PixelUnshuffle::new(c.count(0, "downscale_factor", 1)?);
+            ChannelShuffle: nn::ChannelShuffle::new(c.count(0, "groups", 1)?);
+            Unfold: nn::Unfold::new(columns(c, 0)?);
+            Fold: nn::Fold::new(c.per_dim::<2>(0, "output_size", 1)?, columns(c, 1)?);
             Upsample: nn::Upsample::new(upsampling(c)?);
         },
     };

@@ -69,6 +69,20 @@ pub fn build(setup: &Setup) -> Option<Outcome<Built>> {
                 Ok(Arg::Tensor(encoder.forward(c.tensor(0, "src")?, mask, padding)))
             })
         }
+        "nn.TransformerDecoderLayer" => {
+            let (width, heads) = (c.count(0, "d_model", 0)?, c.count(1, "nhead", 0)?);
+            let layer = nn::TransformerDecoderLayer::new(width, heads, options(c, 2)?);
+            built(setup, layer, |layer, c| {
+                let masks =
+                    (c.maybe_tensor(2, "tgt_mask")?, c.maybe_tensor(4, "tgt_key_padding_mask")?);
+                let memory_masks = (
+                    c.maybe_tensor(3, "memory_mask")?,
+                    c.maybe_tensor(5, "memory_key_padding_mask")?,
+                );
+                let (tgt, memory) = (c.tensor(0, "tgt")?, c.tensor(1, "memory")?);
+                Ok(Arg::Tensor(layer.forward(tgt, memory, masks, memory_masks)))
+            })
+        }
         "nn.Transformer" => {
             let (width, heads) = (c.count(0, "d_model", 512)?, c.count(1, "nhead", 8)?);
             let encoders = c.count(2, "num_encoder_layers", 6)?;
