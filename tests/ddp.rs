@@ -252,3 +252,52 @@ fn row_32_an_exception_on_one_rank_wakes_the_others() {
     assert!(statuses[0].success() && !statuses[1].success(), "{statuses:?}");
     assert!(std::fs::read_to_string(&job.out).unwrap().contains("rank 1"));
 }
+
+/// Rank 0 has 5 batches and leaves, rank 1 has 7.
+fn uneven_batches(rank: usize, job: Job) {
+    let group = job.join(rank);
+    let net = DistributedDataParallel::with_options(Net::new(), &group, &small_buckets()).unwrap();
+    let step = || net.logits(&Tensor::ones([2, 12], Dtype::F32)).sum().backward();
+    (0..5).for_each(|_| step());
+    if rank == 1 {
+        let start = Instant::now();
+        let error = catch(step).unwrap_err().to_string();
+        assert!(start.elapsed() < Duration::from_secs(5), "told after {:?}", start.elapsed());
+        std::fs::write(&job.out, error).unwrap();
+    }
+}
+
+#[test]
+fn row_30_a_rank_with_fewer_batches_is_named_to_those_with_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let job = Job::new(2, dir.path().join("seen"));
+    multiprocessing::spawn(uneven_batches, job.clone(), 2).unwrap();
+    let error = std::fs::read_to_string(&job.out).unwrap();
+    assert!(error.contains("rank 0") && error.contains("all_reduce"), "{error}");
+}
+
+/// Rank 1 sums the gradients once more in the middle of a step, rank 0 does not.
+fn rank_dependent_control_flow(rank: usize, job: Job) {
+    let group = job.join(rank);
+    let net = DistributedDataParallel::with_options(Net::new(), &group, &small_buckets()).unwrap();
+    let loss = net.logits(&Tensor::ones([2, 12], Dtype::F32)).sum();
+    let result = catch(|| {
+        if rank == 1 {
+            group.barrier().unwrap_or_else(|e| std::panic::panic_any(e));
+        }
+        loss.backward();
+    });
+    std::fs::write(format!("{}{rank}", job.out.display()), result.unwrap_err().to_string())
+        .unwrap();
+}
+
+#[test]
+fn row_31_a_call_that_only_one_rank_makes_is_an_error_on_both() {
+    let dir = tempfile::tempdir().unwrap();
+    let job = Job::new(2, dir.path().join("seen"));
+    multiprocessing::spawn(rank_dependent_control_flow, job.clone(), 2).unwrap();
+    for rank in 0..2 {
+        let error = std::fs::read_to_string(format!("{}{rank}", job.out.display())).unwrap();
+        assert!(error.contains("barrier") && error.contains("all_reduce"), "{error}");
+    }
+}

@@ -18,11 +18,12 @@ use super::mode::{FORWARD, has_mode};
 use super::saved_hooks::{Hooks, with_hooks};
 use super::{SavedTensor, enable_grad, is_grad_enabled};
 use crate::Tensor;
+use crate::amp::Snapshot;
 use crate::error::{Error, throw};
 use crate::ops::random::{GeneratorState, default_generator};
 
 /// Runs `f` on `inputs` without keeping what its ops save for backward; backward runs it again, with the
-/// same random numbers, when it needs that. `f` must do the same both times. Parameters that `f` refers to
+/// same random numbers and under the same `autocast`, when it needs that. `f` must do the same both times. Parameters that `f` refers to
 /// get their gradients as usual; checkpoints may be nested.
 ///
 /// Under `no_grad` and inside a [`dual_level`](super::forward_ad::dual_level) it just runs `f`.
@@ -68,6 +69,7 @@ pub fn checkpoint_many(
         inputs: inputs.iter().map(|t| (SavedTensor::input(t), t.requires_grad())).collect(),
         f: Box::new(f),
         random: default_generator().get_state(),
+        precision: Snapshot::take(),
         slots: Mutex::default(),
     });
     with_hooks(Arc::new(Emptying(segment.clone())), || (segment.f)(&given))
@@ -115,6 +117,8 @@ struct Segment {
     inputs: Vec<(SavedTensor, bool)>,
     /// The random numbers' state before the first run.
     random: GeneratorState,
+    /// What `autocast` does in both runs.
+    precision: Snapshot,
     /// In place of what the first run saved, in order. Nodes hold them, and drop them when they have run.
     slots: Mutex<Vec<Weak<Slot>>>,
 }
@@ -197,7 +201,8 @@ impl Segment {
         let count = slots.len();
         let (next, found) = (AtomicUsize::new(0), Mutex::new(None));
         let filling = Arc::new(Filling { slots, next, wanted: wanted.clone(), found });
-        drop(with_hooks(filling.clone(), || enable_grad(|| (self.f)(&inputs))));
+        let run = || enable_grad(|| (self.f)(&inputs));
+        drop(with_hooks(filling.clone(), || self.precision.run(run)));
         let saved = filling.next.load(Relaxed);
         if saved != count {
             throw(Error::Autograd(format!(

@@ -23,6 +23,7 @@ mod index_select;
 mod interpolate;
 mod joining;
 mod layer_norm;
+pub mod linalg;
 mod lookup;
 mod masked;
 mod matmul;
@@ -58,7 +59,6 @@ pub use interpolate::{InterpolateMode, InterpolateOptions};
 pub use joining::Indexing;
 pub use max_pool::{Pool1dOptions, Pool2dOptions, Pool3dOptions, PoolOptions};
 pub use pad::PadMode;
-pub use reduce::MatrixNorm;
 pub use scatter_reduce::ScatterReduce;
 pub use sort::{Interpolation, Unique};
 pub use unfold::UnfoldOptions;
@@ -86,6 +86,7 @@ fn all_samples() -> Vec<samples::OpSample> {
         index_select::samples,
         interpolate::samples,
         layer_norm::samples,
+        linalg::samples,
         masked::samples,
         matmul::samples,
         max_pool::samples,

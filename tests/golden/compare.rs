@@ -122,8 +122,8 @@ pub fn output(
     if Some(got.dtype()) != expected {
         return Err(format!("{name}: type {}, expected {}", got.dtype(), entry["dtype"]));
     }
-    let plain = torchrs::no_grad(|| if squared(case) { got * got } else { got.detach() });
-    numbers(name, &plain, &want, Tolerance::of(&case.json["tol"]))?;
+    let plain = |t: &Tensor| torchrs::no_grad(|| if squared(case) { t * t } else { t.detach() });
+    numbers(name, &plain(got), &plain(&want), Tolerance::of(&case.json["tol"]))?;
     if let Some(base) = entry["alias_of"].as_str().and_then(|base| inputs.get(base)) {
         if !got.storage().ptr_eq(base.storage()) && got.numel() > 0 {
             return Err(format!("{name}: a copy, expected a view of {}", entry["alias_of"]));

@@ -16,7 +16,6 @@ mod sum;
 mod variance;
 
 pub(super) use extremes::select_backward;
-pub use norm::MatrixNorm;
 
 use smallvec::SmallVec;
 

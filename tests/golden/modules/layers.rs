@@ -1,8 +1,9 @@
 //! Modules with parameters or buffers.
 
 use serde_json::Value;
+use torchrs::nn::utils::parametrizations::weight_norm;
 use torchrs::nn::{self, Forward};
-use torchrs::ops::{ConvTransposeOptions, PadMode};
+use torchrs::ops::{BagMode, ConvTransposeOptions, PadMode};
 
 use super::{Built, Setup, built};
 use crate::arg::{Arg, Call, Outcome, lacks};
@@ -64,6 +65,35 @@ pub fn build(setup: &Setup) -> Option<Outcome<Built>> {
                 false => nn::Linear::no_bias(inputs, outputs),
             };
             built(setup, layer, forward)
+        }
+        "nn.utils.parametrizations.weight_norm" if setup.tree["op"] == "nn.Linear" => {
+            let layer = nn::Linear::new(c.count(0, "in_features", 0)?, c.count(1, "out", 0)?);
+            built(setup, weight_norm(layer, "weight", 0), forward)
+        }
+        "nn.EmbeddingBag" => {
+            let (rows, width) = (c.count(0, "num_embeddings", 0)?, c.count(1, "embedding_dim", 0)?);
+            let mut layer = nn::EmbeddingBag::new(rows, width).mode(
+                match c.text(5, "mode", "mean")?.as_str() {
+                    "sum" => BagMode::Sum,
+                    "mean" => BagMode::Mean,
+                    "max" => BagMode::Max,
+                    other => return lacks(other),
+                },
+            );
+            if let Some(most) = c.maybe_float(2, "max_norm")? {
+                layer = layer.max_norm(most, c.float(3, "norm_type", 2.0)?);
+            }
+            if c.flag(usize::MAX, "include_last_offset", false)? {
+                layer = layer.include_last_offset();
+            }
+            if let Some(index) = c.maybe_int(usize::MAX, "padding_idx")? {
+                layer = layer.padding_idx(index);
+            }
+            built(setup, layer, |layer, c| {
+                let (offsets, weights) =
+                    (c.maybe_tensor(1, "offsets")?, c.maybe_tensor(2, "per_sample_weights")?);
+                Ok(Arg::Tensor(layer.forward(c.tensor(0, "input")?, offsets, weights)))
+            })
         }
         "nn.Conv1d" => convolution!(setup, c, Conv1d, 1),
         "nn.Conv2d" => convolution!(setup, c, Conv2d, 2),

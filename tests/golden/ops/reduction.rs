@@ -1,10 +1,11 @@
 //! Ops of group `reduction`.
 
-use torchrs::ops::{Interpolation, MatrixNorm, Unique};
+use torchrs::linalg::{self, NormOrder};
+use torchrs::ops::{Interpolation, Unique};
 use torchrs::{Dtype, Operand, Scalar, Tensor};
 
 use super::Table;
-use crate::arg::{Arg, Call, Outcome, lacks};
+use crate::arg::{Arg, Call, Outcome, Stop, lacks};
 
 fn x(c: &Call) -> Outcome<&Tensor> {
     c.tensor(0, "input")
@@ -133,20 +134,14 @@ fn order(c: &Call, i: usize, name: &str) -> Outcome<f64> {
     }
 }
 
-/// The order of a matrix norm; those of singular values are not here.
-fn matrix_order(c: &Call, default: &str) -> Outcome<MatrixNorm> {
-    let order = match c.get(1, "ord") {
-        Arg::Int(_) | Arg::Float(_) => c.float(1, "ord", 0.0)?,
-        _ if c.text(1, "ord", default)? == "fro" => return Ok(MatrixNorm::Frobenius),
-        other => return lacks(format!("order {other:?}")),
-    };
-    Ok(match order {
-        1.0 => MatrixNorm::LargestColumn,
-        -1.0 => MatrixNorm::SmallestColumn,
-        f64::INFINITY => MatrixNorm::LargestRow,
-        f64::NEG_INFINITY => MatrixNorm::SmallestRow,
-        _ => return lacks(format!("order {order}")),
-    })
+/// The order of a norm, if one is given.
+fn norm_order(c: &Call) -> Outcome<Option<NormOrder>> {
+    Ok(Some(match c.get(1, "ord") {
+        Arg::None => return Ok(None),
+        Arg::Str(name) if name == "fro" => NormOrder::Fro,
+        Arg::Str(name) if name == "nuc" => NormOrder::Nuc,
+        _ => NormOrder::P(c.float(1, "ord", 0.0)?),
+    }))
 }
 
 fn norms(t: &mut Table) {
@@ -161,24 +156,15 @@ fn norms(t: &mut Table) {
     t.op("linalg.matrix_norm", |c| {
         let (x, _) = converted(c)?;
         let dims = c.maybe_ints(2, "dim")?.unwrap_or(vec![-2, -1]);
-        let dims = dims.try_into().or_else(|_| lacks("not two dimensions"))?;
-        Ok(x.matrix_norm(matrix_order(c, "fro")?, dims, keepdim(c, 3)?))
+        let Ok(dims) = dims.try_into() else {
+            return Err(Stop::Unwritable("not two dimensions".into()));
+        };
+        Ok(linalg::matrix_norm(&x, norm_order(c)?.unwrap_or_default(), dims, keepdim(c, 3)?))
     });
     t.op("linalg.norm", |c| {
         let (x, _) = converted(c)?;
-        let (dims, keepdim) = (c.maybe_ints(2, "dim")?, keepdim(c, 3)?);
-        let by_name = matches!(c.get(1, "ord"), Arg::Str(_));
-        let given = !matches!(c.get(1, "ord"), Arg::None);
-        let matrix = match &dims {
-            Some(dims) => dims.len() == 2 && given,
-            None => x.dim() == 2 && given,
-        };
-        if matrix || by_name {
-            let dims = dims.unwrap_or(vec![-2, -1]);
-            let dims = dims.try_into().or_else(|_| lacks("not two dimensions"))?;
-            return Ok(x.matrix_norm(matrix_order(c, "fro")?, dims, keepdim));
-        }
-        Ok(x.norm_dim(c.float(1, "ord", 2.0)?, &dims.unwrap_or_default(), keepdim))
+        let dims = c.maybe_ints(2, "dim")?;
+        Ok(linalg::norm(&x, norm_order(c)?, dims.as_deref(), keepdim(c, 3)?))
     });
     t.op("dist", |c| Ok(x(c)?.dist(c.tensor(1, "other")?, c.float(2, "p", 2.0)?)));
     t.op("cdist", |c| {
