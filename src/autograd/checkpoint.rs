@@ -117,7 +117,7 @@ struct Segment {
     inputs: Vec<(SavedTensor, bool)>,
     /// The random numbers' state before the first run.
     random: GeneratorState,
-    /// What `autocast` does in both runs.
+    /// The autocast around the first run.
     precision: Snapshot,
     /// In place of what the first run saved, in order. Nodes hold them, and drop them when they have run.
     slots: Mutex<Vec<Weak<Slot>>>,
@@ -201,8 +201,8 @@ impl Segment {
         let count = slots.len();
         let (next, found) = (AtomicUsize::new(0), Mutex::new(None));
         let filling = Arc::new(Filling { slots, next, wanted: wanted.clone(), found });
-        let run = || enable_grad(|| (self.f)(&inputs));
-        drop(with_hooks(filling.clone(), || self.precision.run(run)));
+        let again = || self.precision.run(|| enable_grad(|| (self.f)(&inputs)));
+        drop(with_hooks(filling.clone(), again));
         let saved = filling.next.load(Relaxed);
         if saved != count {
             throw(Error::Autograd(format!(

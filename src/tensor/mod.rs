@@ -54,6 +54,8 @@ pub(crate) const REQUIRES_GRAD: u8 = 1;
 pub(crate) const INFERENCE_TENSOR: u8 = 2;
 /// Set when the tensor carries a tangent.
 pub(crate) const TANGENT: u8 = 4;
+/// Set for a view that an op gave together with others (`unbind`, `split`), and for views of it.
+pub(crate) const ONE_OF_SEVERAL: u8 = 8;
 
 impl Tensor {
     /// A tensor over `storage`. Unsafe-free by check: the layout must lie inside the storage.
@@ -117,7 +119,7 @@ impl Tensor {
 
     /// What a tensor over the same memory has in common with this one.
     fn inherited_flags(&self) -> u8 {
-        self.0.flags.load(Relaxed) & INFERENCE_TENSOR
+        self.0.flags.load(Relaxed) & (INFERENCE_TENSOR | ONE_OF_SEVERAL)
     }
 
     /// Sizes of the dimensions.
@@ -127,9 +129,25 @@ impl Tensor {
     }
 
     /// Size of dimension `dim`; negative counts from the end.
+    ///
+    /// # Panics
+    /// Throws when there is no such dimension; a 0-dim tensor has none.
     #[track_caller]
     pub fn size(&self, dim: i64) -> usize {
-        self.shape()[self.normalize_dim("size", dim)]
+        self.size_for("size", dim)
+    }
+
+    /// [`size`](Self::size) on behalf of `op`.
+    #[track_caller]
+    pub(crate) fn size_for(&self, op: &str, dim: i64) -> usize {
+        if self.dim() == 0 {
+            throw(Error::argument(
+                op,
+                "dim",
+                format!("{dim}, but a 0-dim tensor has no dimension"),
+            ));
+        }
+        self.shape()[self.normalize_dim(op, dim)]
     }
 
     /// Distance in elements between neighbours along each dimension.

@@ -11,7 +11,7 @@ use smallvec::smallvec;
 use super::batch::each;
 use super::{check_square, gaps};
 use crate::Tensor;
-use crate::autograd::{record_many, will_record};
+use crate::autograd::{is_differentiated, record_many};
 use crate::cpu::linalg;
 #[cfg(test)]
 use crate::ops::samples::OpSample;
@@ -56,7 +56,7 @@ pub fn eigh(a: &Tensor, uplo: Uplo) -> (Tensor, Tensor) {
 /// As [`eigh`].
 #[track_caller]
 pub fn eigvalsh(a: &Tensor, uplo: Uplo) -> Tensor {
-    decompose("linalg.eigvalsh", a, uplo, will_record(&[a])).swap_remove(0)
+    decompose("linalg.eigvalsh", a, uplo, is_differentiated(&[a])).swap_remove(0)
 }
 
 #[track_caller]

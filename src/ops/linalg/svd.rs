@@ -11,7 +11,7 @@ use smallvec::smallvec;
 use super::batch::each;
 use super::{check_matrices, gaps};
 use crate::Tensor;
-use crate::autograd::{record_many, will_record};
+use crate::autograd::{is_differentiated, record_many};
 use crate::cpu::linalg::{self, Vectors};
 #[cfg(test)]
 use crate::ops::samples::OpSample;
@@ -48,7 +48,7 @@ pub fn svd(a: &Tensor, full_matrices: bool) -> (Tensor, Tensor, Tensor) {
 /// As [`svd`].
 #[track_caller]
 pub fn svdvals(a: &Tensor) -> Tensor {
-    let vectors = if will_record(&[a]) { Vectors::Reduced } else { Vectors::None };
+    let vectors = if is_differentiated(&[a]) { Vectors::Reduced } else { Vectors::None };
     decompose(a, vectors).swap_remove(1)
 }
 
