@@ -4,8 +4,8 @@
 use std::cell::Cell;
 
 use crate::error::{Error, throw};
+use crate::linalg::{QrMode, qr};
 use crate::nn::Parameter;
-use crate::nn::utils::parametrizations::orthonormal;
 use crate::{Dtype, Tensor, no_grad};
 
 thread_local! {
@@ -248,6 +248,13 @@ pub fn orthogonal_(tensor: &Tensor, gain: f64) {
         let q = if rows < columns { q.t() } else { q };
         tensor.copy_(&(q * gain).reshape_as(tensor));
     });
+}
+
+/// The orthogonal factor of tall matrices whose triangular factor has a positive diagonal.
+#[track_caller]
+pub(super) fn orthonormal(matrix: &Tensor) -> Tensor {
+    let (q, r) = qr(matrix, QrMode::Reduced);
+    q * r.diagonal(0, -2, -1).sign().unsqueeze(-2)
 }
 
 /// Normal with standard deviation `std`, but in each column a share `sparsity` of zeros
