@@ -12,7 +12,7 @@ use super::batch::each;
 use super::{check_square, gaps};
 use crate::Tensor;
 use crate::amp::cast_op;
-use crate::autograd::{record_many, will_record};
+use crate::autograd::{is_differentiated, record_many};
 use crate::cpu::linalg;
 #[cfg(test)]
 use crate::ops::samples::OpSample;
@@ -59,7 +59,7 @@ pub fn eigh(a: &Tensor, uplo: Uplo) -> (Tensor, Tensor) {
 #[track_caller]
 pub fn eigvalsh(a: &Tensor, uplo: Uplo) -> Tensor {
     cast_op!("eigvalsh", [x = a] => eigvalsh(&x, uplo));
-    decompose("linalg.eigvalsh", a, uplo, will_record(&[a])).swap_remove(0)
+    decompose("linalg.eigvalsh", a, uplo, is_differentiated(&[a])).swap_remove(0)
 }
 
 #[track_caller]

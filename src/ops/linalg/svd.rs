@@ -12,7 +12,7 @@ use super::batch::each;
 use super::{check_matrices, gaps};
 use crate::Tensor;
 use crate::amp::cast_op;
-use crate::autograd::{record_many, will_record};
+use crate::autograd::{is_differentiated, record_many};
 use crate::cpu::linalg::{self, Vectors};
 #[cfg(test)]
 use crate::ops::samples::OpSample;
@@ -51,7 +51,7 @@ pub fn svd(a: &Tensor, full_matrices: bool) -> (Tensor, Tensor, Tensor) {
 #[track_caller]
 pub fn svdvals(a: &Tensor) -> Tensor {
     cast_op!("svdvals", [x = a] => svdvals(&x));
-    let vectors = if will_record(&[a]) { Vectors::Reduced } else { Vectors::None };
+    let vectors = if is_differentiated(&[a]) { Vectors::Reduced } else { Vectors::None };
     decompose(a, vectors).swap_remove(1)
 }
 
