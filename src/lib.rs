@@ -4,12 +4,14 @@
 // The name by which `#[derive(Module)]` finds this crate, here too.
 extern crate self as torchrs;
 
+pub mod amp;
 pub mod autograd;
 pub mod checkpoint;
 mod cpu;
 pub mod data;
 pub mod distributed;
 pub mod error;
+pub mod models;
 pub mod multiprocessing;
 pub mod nn;
 pub mod ops;

@@ -1,5 +1,8 @@
 //! Batch normalisation (`torch/nn/modules/batchnorm.py`; Ioffe & Szegedy 2015).
 
+use std::cell::Cell;
+use std::marker::PhantomData;
+
 use super::display::{python_bool, python_float};
 use super::module::each_statistics_group;
 use super::running_norm::running_norm;
@@ -7,6 +10,30 @@ use super::{Buffer, Forward, Module, Parameter, StatisticsGroup, Training};
 use crate::distributed::{ProcessGroup, sync_batch_norm};
 use crate::error::{Error, throw};
 use crate::{Dtype, Tensor, no_grad};
+
+thread_local! {
+    static ACCUMULATE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// While it lives, running statistics on this thread are plain means over all batches, whatever the
+/// layers' momentum is.
+pub(crate) struct AccumulateStatistics {
+    previous: bool,
+    /// The mode belongs to a thread: the guard must stay on it.
+    _not_send: PhantomData<*const ()>,
+}
+
+impl AccumulateStatistics {
+    pub(crate) fn new() -> Self {
+        AccumulateStatistics { previous: ACCUMULATE.replace(true), _not_send: PhantomData }
+    }
+}
+
+impl Drop for AccumulateStatistics {
+    fn drop(&mut self) {
+        ACCUMULATE.set(self.previous);
+    }
+}
 
 macro_rules! batch_norm {
     ($(#[$doc:meta])* $name:ident, $accepts:expr, $shapes:literal, $group:expr) => {
@@ -29,11 +56,12 @@ macro_rules! batch_norm {
 
             /// Counts a batch; gives the weight with which it enters the running statistics.
             fn count_batch(&self) -> f64 {
+                let momentum = self.momentum.filter(|_| !ACCUMULATE.get());
                 let Some(count) = &self.num_batches_tracked else {
-                    return self.momentum.unwrap_or(0.0);
+                    return momentum.unwrap_or(0.0);
                 };
                 no_grad(|| _ = count.add_(1i64));
-                self.momentum.unwrap_or_else(|| 1.0 / count.item())
+                momentum.unwrap_or_else(|| 1.0 / count.item())
             }
         }
 

@@ -1,10 +1,39 @@
 //! Initial values of parameters (`torch.nn.init`): in place, under `no_grad`, from the default
 //! random generator.
 
+use std::cell::Cell;
+
 use crate::error::{Error, throw};
 use crate::nn::Parameter;
 use crate::nn::utils::parametrizations::orthonormal;
 use crate::{Dtype, Tensor, no_grad};
+
+thread_local! {
+    static SKIPPED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `make`, in which the functions of this module leave tensors as they are
+/// (`torch.nn.utils.skip_init`): for a model whose weights are loaded next, or of which only names
+/// and shapes are wanted. Its parameters hold anything until then; large ones take no memory.
+///
+/// ```
+/// use torchrs::nn::{Linear, Module, init};
+/// let trained = Linear::new(8, 4);
+/// let model = init::skip_init(|| Linear::new(8, 4));
+/// model.load_state_dict(&trained.state_dict(), true).unwrap();
+/// assert!(model.weight.equal(&trained.weight));
+/// ```
+pub fn skip_init<T>(make: impl FnOnce() -> T) -> T {
+    /// Puts the flag back, also when `make` panics.
+    struct Restore(bool);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            SKIPPED.set(self.0);
+        }
+    }
+    let _restore = Restore(SKIPPED.replace(true));
+    make()
+}
 
 /// Which dimension's size keeps its variance, in Kaiming initialisation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,13 +94,17 @@ pub fn fan_in_and_fan_out(tensor: &Tensor) -> (usize, usize) {
 /// Uniform between `low` and `high`.
 #[track_caller]
 pub fn uniform_(tensor: &Tensor, low: f64, high: f64) {
-    no_grad(|| _ = tensor.uniform_(low, high));
+    if !SKIPPED.get() {
+        no_grad(|| _ = tensor.uniform_(low, high));
+    }
 }
 
 /// Normal with this mean and standard deviation.
 #[track_caller]
 pub fn normal_(tensor: &Tensor, mean: f64, std: f64) {
-    no_grad(|| _ = tensor.normal_(mean, std));
+    if !SKIPPED.get() {
+        no_grad(|| _ = tensor.normal_(mean, std));
+    }
 }
 
 /// Normal, but drawn anew where it is outside `low` .. `high`.
@@ -83,6 +116,9 @@ pub fn trunc_normal_(tensor: &Tensor, mean: f64, std: f64, low: f64, high: f64) 
     if !(low < high && std > 0.0) {
         let message = format!("low {low}, high {high}, std {std}; need low < high and std > 0");
         throw(Error::argument("trunc_normal_", "low", message));
+    }
+    if SKIPPED.get() {
+        return;
     }
     no_grad(|| {
         tensor.normal_(mean, std);
@@ -100,7 +136,9 @@ pub fn trunc_normal_(tensor: &Tensor, mean: f64, std: f64, low: f64, high: f64) 
 /// `value` everywhere.
 #[track_caller]
 pub fn constant_(tensor: &Tensor, value: f64) {
-    no_grad(|| _ = tensor.fill_(value));
+    if !SKIPPED.get() {
+        no_grad(|| _ = tensor.fill_(value));
+    }
 }
 
 /// Zeros.
@@ -253,6 +291,9 @@ pub fn eye_(tensor: &Tensor) {
     let &[rows, columns] = tensor.shape() else {
         throw(Error::shape("eye_", format!("takes a matrix, got {:?}", tensor.shape())))
     };
+    if SKIPPED.get() {
+        return;
+    }
     zeros_(tensor);
     no_grad(|| {
         for i in 0..rows.min(columns) as i64 {
@@ -276,6 +317,9 @@ pub fn dirac_(tensor: &Tensor, groups: usize) {
     if groups == 0 || !tensor.size(0).is_multiple_of(groups) {
         let message = format!("{groups} groups cannot share {} output channels", tensor.size(0));
         throw(Error::argument("dirac_", "groups", message));
+    }
+    if SKIPPED.get() {
+        return;
     }
     zeros_(tensor);
     let outputs = tensor.size(0) / groups;

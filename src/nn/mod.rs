@@ -65,6 +65,7 @@ pub use activation::{
     Softplus, Softshrink, Softsign, Tanh, Tanhshrink, Threshold,
 };
 pub use adaptive_softmax::{AdaptiveLogSoftmaxOptions, AdaptiveLogSoftmaxWithLoss};
+pub(crate) use batch_norm::AccumulateStatistics;
 pub use batch_norm::{BatchNorm1d, BatchNorm2d, BatchNorm3d, SyncBatchNorm};
 pub use containers::Sequential;
 pub use conv::{Conv1d, Conv2d, Conv3d};

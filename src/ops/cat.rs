@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 #[cfg(test)]
 use super::samples::{OpSample, values};
 use super::scan::around;
+use crate::amp;
 use crate::autograd::{no_grad, record};
 use crate::cpu::fold::{Shared, SharedMut, Walk};
 use crate::cpu::threads::{GRAIN, parallel_for};
@@ -51,6 +52,13 @@ impl Tensor {
     /// PyTorch, tensors of shape `[0]` are skipped.
     #[track_caller]
     pub fn cat(tensors: &[impl Borrow<Tensor>], dim: i64) -> Tensor {
+        if amp::is_active()
+            && let Some((region, cast)) = amp::Region::of_list("cat", tensors)
+        {
+            let out = Tensor::cat(&cast, dim);
+            drop(region);
+            return out;
+        }
         if tensors.is_empty() {
             throw(Error::argument("cat", "tensors", "no tensor is given"));
         }
@@ -117,6 +125,13 @@ impl Tensor {
     /// Throws when there is no tensor, or shapes differ.
     #[track_caller]
     pub fn stack(tensors: &[impl Borrow<Tensor>], dim: i64) -> Tensor {
+        if amp::is_active()
+            && let Some((region, cast)) = amp::Region::of_list("stack", tensors)
+        {
+            let out = Tensor::stack(&cast, dim);
+            drop(region);
+            return out;
+        }
         let Some(first) = tensors.first().map(Borrow::borrow) else {
             throw(Error::argument("stack", "tensors", "no tensor is given"))
         };

@@ -8,6 +8,7 @@ use smallvec::{SmallVec, smallvec};
 use super::index_select::{Accumulate, checked_index};
 #[cfg(test)]
 use super::samples::{OpSample, Order, values};
+use crate::amp::cast_op;
 use crate::autograd::{record, record_inplace};
 use crate::cpu::fold::{Shared, SharedMut, Walk};
 use crate::cpu::threads::{GRAIN, parallel_for};
@@ -340,6 +341,7 @@ impl Tensor {
     /// [`scatter_add_`](Self::scatter_add_) to a copy (`torch.scatter_add`).
     #[track_caller]
     pub fn scatter_add(&self, dim: i64, index: &Tensor, source: &Tensor) -> Tensor {
+        cast_op!("scatter_add", [x = self, s = source] => x.scatter_add(dim, index, &s));
         let out = self.clone_contiguous();
         out.scatter_add_(dim, index, source);
         out

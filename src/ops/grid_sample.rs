@@ -13,6 +13,7 @@
 use super::samples::{OpSample, values};
 use super::windows::in_compute_type;
 use crate::Tensor;
+use crate::amp::cast_op;
 use crate::autograd::no_grad;
 use crate::error::{Error, throw};
 
@@ -160,6 +161,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn grid_sample(&self, grid: &Tensor, options: GridSampleOptions) -> Tensor {
+        cast_op!("grid_sample", [x = self, at = grid] => x.grid_sample(&at, options));
         let n = self.dim().saturating_sub(2);
         let fits = (2..=3).contains(&n)
             && grid.dim() == n + 2

@@ -16,6 +16,7 @@
 use super::samples::{OpSample, values};
 use super::windows::{Windows, in_compute_type};
 use crate::Tensor;
+use crate::amp::cast_op;
 use crate::error::{Error, throw};
 
 /// How [`Tensor::interpolate`] finds numbers between those that it has.
@@ -183,6 +184,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn interpolate(&self, options: &InterpolateOptions) -> Tensor {
+        cast_op!("interpolate", [x = self] => x.interpolate(options));
         use InterpolateMode::*;
         let axes = axes(self, options);
         let n = axes.len();

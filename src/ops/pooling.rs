@@ -14,6 +14,7 @@ use super::max_pool::{Pool1dOptions, Pool2dOptions, Pool3dOptions, PoolOptions};
 #[cfg(test)]
 use super::samples::{OpSample, values};
 use super::windows::{Windows, adaptive_ranges, in_compute_type};
+use crate::amp::cast_op;
 use crate::autograd::no_grad;
 use crate::error::{Error, throw};
 use crate::{Dtype, Tensor};
@@ -118,6 +119,7 @@ impl Tensor {
     /// As [`Tensor::max_pool2d`].
     #[track_caller]
     pub fn max_pool3d_with_indices(&self, options: Pool3dOptions) -> (Tensor, Tensor) {
+        cast_op!("max_pool3d", [x = self] => x.max_pool3d_with_indices(options));
         let out = options.output("max_pool3d", self);
         options.check_windows("max_pool3d", self, out);
         let (o, strides) = (options, options.strides());
@@ -164,6 +166,7 @@ impl Tensor {
     /// As [`Tensor::adaptive_max_pool2d`].
     #[track_caller]
     pub fn adaptive_max_pool3d(&self, output_size: [Option<usize>; 3]) -> (Tensor, Tensor) {
+        cast_op!("adaptive_max_pool3d", [x = self] => x.adaptive_max_pool3d(output_size));
         adaptive_maxima("adaptive_max_pool3d", self, output_size)
     }
 
@@ -184,6 +187,7 @@ impl Tensor {
     /// As [`Tensor::avg_pool2d`].
     #[track_caller]
     pub fn avg_pool3d(&self, options: Pool3dOptions) -> Tensor {
+        cast_op!("avg_pool3d", [x = self] => x.avg_pool3d(options));
         let out = options.output("avg_pool3d", self);
         let (o, strides) = (options, options.strides());
         if o.dilation != [1; 3] {
@@ -228,6 +232,7 @@ impl Tensor {
     /// As [`Tensor::adaptive_avg_pool2d`].
     #[track_caller]
     pub fn adaptive_avg_pool3d(&self, output_size: [Option<usize>; 3]) -> Tensor {
+        cast_op!("adaptive_avg_pool3d", [x = self] => x.adaptive_avg_pool3d(output_size));
         check_dims::<3>("adaptive_avg_pool3d", self);
         means::<3>(
             self,
@@ -282,6 +287,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn max_unpool<const D: usize>(&self, indices: &Tensor, output_size: [usize; D]) -> Tensor {
+        cast_op!("max_unpool", [x = self] => x.max_unpool(indices, output_size));
         let n = self.dim();
         if !(n == D + 1 || n == D + 2) || indices.shape() != self.shape() {
             throw(Error::shape(

@@ -5,6 +5,7 @@ use std::borrow::Borrow;
 
 #[cfg(test)]
 use super::samples::{OpSample, values};
+use crate::amp::{self, cast_op};
 use crate::error::{Error, throw};
 use crate::tensor::broadcast_shapes;
 use crate::{Dtype, Tensor};
@@ -13,7 +14,7 @@ use crate::{Dtype, Tensor};
 fn scaled(x: &Tensor, factor: f64) -> Tensor {
     match x.dtype() {
         _ if factor == 1.0 => x.clone(),
-        dtype if dtype.is_floating_point() => x * factor,
+        dtype if dtype.is_differentiable() => x * factor,
         Dtype::Bool if factor == 0.0 => x.zeros_like(),
         Dtype::Bool => x.clone(),
         _ => x.mul(factor as i64),
@@ -94,6 +95,7 @@ impl Tensor {
     /// As [`Tensor::addmm`].
     #[track_caller]
     pub fn addmv(&self, mat: &Tensor, vec: &Tensor, beta: f64, alpha: f64) -> Tensor {
+        cast_op!("addmv", [x = self, a = mat, b = vec] => x.addmv(&a, &b, beta, alpha));
         dimensions("addmv", [(mat, 2), (vec, 1)]);
         let start = if self.dim() == 1 { self.unsqueeze(1) } else { self.clone() };
         start.addmm(mat, &vec.unsqueeze(1), beta, alpha).squeeze_dim(1)
@@ -105,6 +107,7 @@ impl Tensor {
     /// Throws [`Error::Shape`] unless two vectors are given, to whose product `self` broadcasts.
     #[track_caller]
     pub fn addr(&self, vec1: &Tensor, vec2: &Tensor, beta: f64, alpha: f64) -> Tensor {
+        cast_op!("addr", [x = self, a = vec1, b = vec2] => x.addr(&a, &b, beta, alpha));
         dimensions("addr", [(vec1, 1), (vec2, 1)]);
         plus("addr", self, vec1.outer(vec2), beta, alpha)
     }
@@ -115,6 +118,7 @@ impl Tensor {
     /// As [`Tensor::bmm`], and when `self` does not broadcast to the product's shape.
     #[track_caller]
     pub fn baddbmm(&self, batch1: &Tensor, batch2: &Tensor, beta: f64, alpha: f64) -> Tensor {
+        cast_op!("baddbmm", [x = self, a = batch1, b = batch2] => x.baddbmm(&a, &b, beta, alpha));
         plus("baddbmm", self, batch1.bmm(batch2), beta, alpha)
     }
 
@@ -124,6 +128,7 @@ impl Tensor {
     /// As [`Tensor::bmm`] and [`Tensor::addmm`].
     #[track_caller]
     pub fn addbmm(&self, batch1: &Tensor, batch2: &Tensor, beta: f64, alpha: f64) -> Tensor {
+        cast_op!("addbmm", [x = self, a = batch1, b = batch2] => x.addbmm(&a, &b, beta, alpha));
         dimensions("addbmm", [(batch1, 3), (batch2, 3)]);
         let (&[b, n, k], &[c, l, m]) = (batch1.shape(), batch2.shape()) else {
             unreachable!("three dimensions each")
@@ -170,6 +175,7 @@ impl Tensor {
     /// range or named twice; [`Error::Shape`] when sizes differ.
     #[track_caller]
     pub fn tensordot_dims(&self, other: &Tensor, dims_self: &[i64], dims_other: &[i64]) -> Tensor {
+        cast_op!("tensordot", [a = self, b = other] => a.tensordot_dims(&b, dims_self, dims_other));
         if dims_self.len() != dims_other.len() {
             let message = format!("{dims_self:?} and {dims_other:?} differ in length");
             throw(Error::argument("tensordot", "dims", message));
@@ -224,6 +230,13 @@ impl Tensor {
     /// Throws [`Error::Argument`] for fewer than two tensors, and as [`Tensor::mm`].
     #[track_caller]
     pub fn multi_dot(tensors: &[impl Borrow<Tensor>]) -> Tensor {
+        if amp::is_active()
+            && let Some((region, cast)) = amp::Region::of_list("multi_dot", tensors)
+        {
+            let out = Tensor::multi_dot(&cast);
+            drop(region);
+            return out;
+        }
         let mut list: Vec<Tensor> = tensors.iter().map(|t| t.borrow().clone()).collect();
         let n = list.len();
         if n < 2 {
@@ -288,6 +301,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn cross(&self, other: &Tensor, dim: i64) -> Tensor {
+        cast_op!("cross", [a = self, b = other] => a.cross(&b, dim));
         let rule = if self.dim() != other.dim() {
             Some("must have equally many dimensions")
         } else {
@@ -310,6 +324,7 @@ impl Tensor {
     /// Throws [`Error::Shape`] when the sizes do not fit and [`Error::Dtype`] when dtypes differ.
     #[track_caller]
     pub fn bilinear(&self, other: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
+        cast_op!("bilinear", [a = self, b = other, w = weight, c = bias] => a.bilinear(&b, &w, c.as_ref()));
         let fits = match (self.shape(), other.shape(), weight.shape()) {
             ([batch @ .., n], [others @ .., m], [out, first, second]) => {
                 batch == others

@@ -11,6 +11,7 @@ use super::reduce::select_backward;
 #[cfg(test)]
 use super::samples::{OpSample, Order, values};
 use super::scan::around;
+use crate::amp::cast_op;
 use crate::autograd::record;
 use crate::cpu::fold::SharedMut;
 use crate::cpu::threads::{GRAIN, parallel_for};
@@ -439,6 +440,7 @@ impl Tensor {
         keepdim: bool,
         interpolation: Interpolation,
     ) -> Tensor {
+        cast_op!("quantile", [x = self, at = q] => x.quantile(&at, dim, keepdim, interpolation));
         quantile("quantile", false, self, q, dim, keepdim, interpolation)
     }
 
@@ -454,6 +456,7 @@ impl Tensor {
         keepdim: bool,
         interpolation: Interpolation,
     ) -> Tensor {
+        cast_op!("nanquantile", [x = self, at = q] => x.nanquantile(&at, dim, keepdim, interpolation));
         quantile("nanquantile", true, self, q, dim, keepdim, interpolation)
     }
 }

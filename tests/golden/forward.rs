@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use torchrs::{Tensor, autograd};
+use torchrs::{Device, Dtype, Tensor, autograd};
 
 use crate::arg::{Arg, Call, Stop};
 use crate::case::Case;
@@ -15,9 +15,6 @@ type Named = BTreeMap<String, Tensor>;
 
 pub fn run(table: &Table, case: &Case) -> Outcome {
     let must_fail = case.kind() == "error";
-    if case.json.get("autocast").is_some_and(|a| !a.is_null()) {
-        return Outcome::NotImplemented("autocast".into());
-    }
     let inputs = match case.inputs() {
         Ok(inputs) => inputs,
         Err(why) => return Outcome::NotImplemented(why),
@@ -39,6 +36,13 @@ pub fn run(table: &Table, case: &Case) -> Outcome {
             Err(why) => Outcome::Wrong(why),
         },
     }
+}
+
+/// Device and type of the `autocast` that a call is to be inside of.
+fn precision(autocast: &Value) -> Option<(Device, Dtype)> {
+    let device = autocast["device"].as_str()?.parse().expect("a device");
+    let dtype = autocast["dtype"].as_str().and_then(crate::arg::dtype).expect("a dtype");
+    Some((device, dtype))
 }
 
 /// Makes the call; the inner result is the library's.
@@ -63,7 +67,10 @@ fn call(table: &Table, case: &Case, inputs: &Named) -> Result<Result<Arg, torchr
         args[0] = Arg::Tensor(copy);
     }
     let call = Call::new(args, named);
-    let result = torchrs::catch(|| closure(&call));
+    let result = torchrs::catch(|| match precision(&case.json["autocast"]) {
+        None => closure(&call),
+        Some((device, dtype)) => torchrs::amp::autocast(device, dtype, || closure(&call)),
+    });
     let unused = call.unused();
     match result {
         Err(error) => Ok(Err(error)),

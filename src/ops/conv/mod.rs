@@ -29,6 +29,7 @@ use smallvec::{SmallVec, smallvec};
 #[cfg(test)]
 use super::samples::{OpSample, values};
 use crate::Tensor;
+use crate::amp::cast_op;
 use crate::autograd::record;
 use crate::error::{Error, throw};
 use kernels::{bias_gradient, data_gradient, forward, weight_gradient};
@@ -84,6 +85,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn conv2d(&self, weight: &Tensor, bias: Option<&Tensor>, options: Conv2dOptions) -> Tensor {
+        cast_op!("conv2d", [x = self, w = weight, b = bias] => x.conv2d(&w, b.as_ref(), options));
         if self.dim() == 3 {
             return self.unsqueeze(0).conv2d(weight, bias, options).squeeze_dim(0);
         }
@@ -100,6 +102,7 @@ impl Tensor {
     /// As [`Tensor::conv2d`].
     #[track_caller]
     pub fn conv1d(&self, weight: &Tensor, bias: Option<&Tensor>, options: Conv1dOptions) -> Tensor {
+        cast_op!("conv1d", [x = self, w = weight, b = bias] => x.conv1d(&w, b.as_ref(), options));
         if self.dim() == 2 {
             return self.unsqueeze(0).conv1d(weight, bias, options).squeeze_dim(0);
         }

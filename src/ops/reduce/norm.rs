@@ -10,6 +10,7 @@ use smallvec::smallvec;
 
 use super::{Dims, finish};
 use crate::Tensor;
+use crate::amp::cast_op;
 use crate::autograd::record;
 use crate::cpu::fold::Fold;
 use crate::cpu::widen::Real;
@@ -112,6 +113,7 @@ impl Tensor {
     /// Throws for integers and bools, and for dimensions that are out of range or named twice.
     #[track_caller]
     pub fn norm_dim(&self, p: impl Into<Scalar>, dims: &[i64], keepdim: bool) -> Tensor {
+        cast_op!("norm", [x = self] => x.norm_dim(p, dims, keepdim));
         let p = p.into().to_f64();
         let dims = Dims::new("norm", self, dims, keepdim);
         if !self.dtype().is_floating_point() {

@@ -8,6 +8,7 @@ use half::{bf16, f16};
 use smallvec::smallvec;
 
 use super::{Dims, simple_fold};
+use crate::amp::cast_op;
 use crate::autograd::record;
 use crate::cpu::fold::Fold;
 use crate::cpu::widen::{Real, Widen};
@@ -74,6 +75,7 @@ impl Tensor {
     /// Throws when a dimension is out of range or named twice.
     #[track_caller]
     pub fn sum_dim(&self, dims: &[i64], keepdim: bool) -> Tensor {
+        cast_op!("sum", [x = self] => x.sum_dim(dims, keepdim));
         let dims = Dims::new("sum", self, dims, keepdim);
         if self.dtype().is_complex() {
             let list = dims.reduced_list();
