@@ -343,6 +343,11 @@ fn sequential_applies_its_modules_in_order() {
     assert_eq!(net.forward(&Tensor::ones([2], F32)).to_vec::<f32>(), [10.0, 10.0]);
     assert_eq!(names(net.named_parameters()), ["0.weight", "last.weight"]);
     assert_eq!(Sequential::new().forward(&Tensor::ones([1], F32)).item(), 1.0);
+    let layers: Vec<Box<dyn Forward>> =
+        vec![Box::new(Scale::new(2.0)), Box::new(Sequential::new()), Box::new(Scale::new(3.0))];
+    let net: Sequential = layers.into_iter().collect();
+    assert_eq!(names(net.named_parameters()), ["0.weight", "2.weight"]);
+    assert_eq!(net.iter().map(|m| m.name()).collect::<Vec<_>>(), ["Scale", "Sequential", "Scale"]);
     let error = catch(|| Sequential::new().append_named("a.b", Scale::new(1.0)).len());
     assert!(error.unwrap_err().to_string().contains("a.b"));
 }

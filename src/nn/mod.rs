@@ -1,5 +1,6 @@
 //! Neural networks (`torch.nn`): the [`Module`] trait with its derive, parameters and state dicts,
-//! modules, losses, functions ([`functional`]) and initial values ([`init`]).
+//! modules, losses, functions ([`functional`]), initial values ([`init`]), and what `torch.nn.utils`
+//! has ([`utils`]): gradient clipping, parametrizations, fusion.
 //!
 //! ```
 //! use torchrs::nn::{Forward, Linear, Module, functional as F};

@@ -234,13 +234,34 @@ adaptive! {
     AdaptiveAvgPool3d, 3, |x, size| x.adaptive_avg_pool3d(size);
     /// The maxima of `[N, C, L]` over windows chosen so that the output has a certain size
     /// (`torch.nn.AdaptiveMaxPool1d`).
-    AdaptiveMaxPool1d, 1, |x, size| x.adaptive_max_pool1d(size_or_own(x, size[0])).0;
+    AdaptiveMaxPool1d, 1, |x, size| Self::with_sizes(size).forward_with_indices(x).0;
     /// The maxima of `[N, C, H, W]` over windows chosen so that the output has a certain size
     /// (`torch.nn.AdaptiveMaxPool2d`).
-    AdaptiveMaxPool2d, 2, |x, size| x.adaptive_max_pool2d(size).0;
+    AdaptiveMaxPool2d, 2, |x, size| Self::with_sizes(size).forward_with_indices(x).0;
     /// The maxima of `[N, C, D, H, W]` over windows chosen so that the output has a certain size
     /// (`torch.nn.AdaptiveMaxPool3d`).
-    AdaptiveMaxPool3d, 3, |x, size| x.adaptive_max_pool3d(size).0;
+    AdaptiveMaxPool3d, 3, |x, size| Self::with_sizes(size).forward_with_indices(x).0;
+}
+
+macro_rules! adaptive_with_indices {
+    ($($name:ident |$x:ident, $size:ident| $body:expr;)*) => {$(
+        impl $name {
+            /// The maxima and their positions in the plane (`return_indices=True`).
+            ///
+            /// # Panics
+            /// As [`Forward::forward`].
+            #[track_caller]
+            pub fn forward_with_indices(&self, $x: &Tensor) -> (Tensor, Tensor) {
+                let $size = self.output_size;
+                $body
+            }
+        }
+    )*};
+}
+adaptive_with_indices! {
+    AdaptiveMaxPool1d |x, size| x.adaptive_max_pool1d(size_or_own(x, size[0]));
+    AdaptiveMaxPool2d |x, size| x.adaptive_max_pool2d(size);
+    AdaptiveMaxPool3d |x, size| x.adaptive_max_pool3d(size);
 }
 
 macro_rules! power_average {

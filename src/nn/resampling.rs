@@ -27,11 +27,12 @@ impl Upsample {
         };
         let size = match (&o.scale_factor, &o.size) {
             (Some(factors), _) => {
-                let factors = factors.iter().map(|f| python_float(*f)).collect();
+                let factors = factors.as_slice().iter().map(|f| python_float(*f)).collect();
                 format!("scale_factor={}", one_or_all(factors))
             }
             (None, Some(size)) => {
-                format!("size={}", one_or_all(size.iter().map(usize::to_string).collect()))
+                let sizes = size.as_slice().iter().map(usize::to_string).collect();
+                format!("size={}", one_or_all(sizes))
             }
             (None, None) => "size=None".to_owned(),
         };

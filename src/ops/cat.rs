@@ -175,16 +175,19 @@ impl Tensor {
         self.reshape_to(&split).expand(&stretched).clone_contiguous().reshape_to(&joined)
     }
 
-    /// Every entry of dimension `dim` `repeats` times (`torch.repeat_interleave`).
+    /// Every entry of dimension `dim` `repeats` times (`torch.repeat_interleave`); without a dimension,
+    /// of the tensor as a list.
     #[track_caller]
-    pub fn repeat_interleave(&self, repeats: usize, dim: i64) -> Tensor {
+    pub fn repeat_interleave(&self, repeats: usize, dim: impl Into<Option<i64>>) -> Tensor {
+        let Some(dim) = dim.into() else { return self.ravel().repeat_interleave(repeats, 0) };
         let d = normalize_dim("repeat_interleave", dim, self.dim());
         let mut shape: Shape = self.shape().into();
         shape.insert(d + 1, repeats);
         let stretched = self.unsqueeze(d as i64 + 1).expand(&shape);
         shape.remove(d + 1);
         shape[d] *= repeats;
-        stretched.reshape_to(&shape)
+        // Not the stretched view itself, which `reshape` would give of a number.
+        stretched.clone_contiguous().reshape_to(&shape)
     }
 
     /// The order of entries reversed along `dims` (`torch.flip`); a copy.

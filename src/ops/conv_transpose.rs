@@ -237,7 +237,7 @@ impl Tensor {
         let o = options;
         let [n, c, depth, h, w] = std::array::from_fn(|d| self.shape()[d]);
         let [outputs, per_group, kd, kh, kw] = std::array::from_fn(|d| weight.shape()[d]);
-        let out = (depth + 2 * o.padding[0] - o.dilation[0] * (kd - 1) - 1) / o.stride[0] + 1;
+        let out = o.count(0, depth, kd).expect("checked");
         let rows = Windows::sliding(depth, out, kd, [o.stride[0], o.padding[0], o.dilation[0]]);
         let x = rows.gather(self, 2, 0.0).permute(&[0, 2, 1, 3, 4, 5]);
         let flat = Conv2dOptions {

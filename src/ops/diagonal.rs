@@ -75,7 +75,7 @@ impl Tensor {
                 format!("takes a matrix, got shape {:?}", self.shape()),
             ));
         }
-        self.diagonal(0, 0, 1).fill_(value);
+        self.diagonal(0, 0, 1).fill_(value.into());
         self
     }
 

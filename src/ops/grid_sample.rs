@@ -288,11 +288,22 @@ pub(super) fn samples() -> Vec<OpSample> {
         let call = move |x: &[Tensor]| x[0].grid_sample(&(&x[1] * 1.3), options);
         OpSample::new(format!("grid_sample({name})"), inputs, call).no_half().slack(8.0)
     };
+    let volume = |name: &str, mode, padding_mode, align_corners| {
+        let options = GridSampleOptions { mode, padding_mode, align_corners };
+        let inputs = [values([1, 2, 3, 2, 4], 1), values([1, 2, 1, 3, 3], 7)];
+        let call = move |x: &[Tensor]| x[0].grid_sample(&(&x[1] * 1.3), options);
+        OpSample::new(format!("grid_sample(volume, {name})"), inputs, call).no_half().slack(8.0)
+    };
     vec![
         sample("bilinear, zeros", Bilinear, Zeros, false),
         sample("bilinear, border", Bilinear, Border, true),
         sample("bilinear, reflection", Bilinear, Reflection, false),
         sample("bicubic, zeros", Bicubic, Zeros, true),
+        sample("nearest, zeros", Nearest, Zeros, false),
+        sample("nearest, border", Nearest, Border, true),
+        volume("bilinear, zeros", Bilinear, Zeros, true),
+        volume("bilinear, reflection", Bilinear, Reflection, false),
+        volume("nearest, reflection", Nearest, Reflection, true),
         OpSample::new("affine_grid", [values([2, 2, 3], 1)], |x| {
             x[0].affine_grid(&[2, 1, 3, 4], false)
         }),

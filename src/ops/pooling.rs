@@ -274,7 +274,7 @@ impl Tensor {
 
     /// Zeros of `output_size`, the last sizes of the result, with the numbers of this tensor at
     /// `indices`, their positions in them (`torch.nn.functional.max_unpool1d`, `max_unpool2d`,
-    /// `max_unpool3d`, by the number of sizes). [`PoolOptions::unpooled`] gives the usual sizes.
+    /// `max_unpool3d`, by the number of sizes). [`max_unpool_of`](Self::max_unpool_of) finds the sizes.
     ///
     /// # Panics
     /// Throws [`Error::Shape`] when shapes do not fit, [`Error::Dtype`] when `indices` are not i64.
@@ -315,6 +315,39 @@ impl Tensor {
         shape.truncate(n - D);
         shape.extend(output_size);
         y.reshape_to(&shape)
+    }
+}
+
+impl Tensor {
+    /// [`max_unpool`](Self::max_unpool) of what a pooling with `options` gave: the sizes are
+    /// [`PoolOptions::unpooled`], or `output_size`, where several would be pooled to this tensor's.
+    ///
+    /// # Panics
+    /// As [`max_unpool`](Self::max_unpool), and throws [`Error::Argument`] when `output_size` is a
+    /// stride or more away from the usual sizes.
+    #[track_caller]
+    pub fn max_unpool_of<const D: usize>(
+        &self,
+        indices: &Tensor,
+        options: PoolOptions<D>,
+        output_size: Option<[usize; D]>,
+    ) -> Tensor {
+        let Some(front) = self.dim().checked_sub(D) else {
+            return self.max_unpool(indices, [0; D]);
+        };
+        let usual = options.unpooled(std::array::from_fn(|d| self.shape()[front + d]));
+        let size = output_size.unwrap_or(usual);
+        let strides = options.strides();
+        if (0..D).any(|d| size[d].abs_diff(usual[d]) >= strides[d].max(1)) && size != usual {
+            throw(Error::argument(
+                "max_unpool",
+                "output_size",
+                format!(
+                    "{size:?}; sizes less than a stride {strides:?} from {usual:?} are possible"
+                ),
+            ));
+        }
+        self.max_unpool(indices, size)
     }
 }
 

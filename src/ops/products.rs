@@ -288,7 +288,7 @@ impl Tensor {
     }
 
     /// The cross product of vectors along `dim` (`torch.linalg.cross`, `torch.cross`); the other
-    /// dimensions broadcast.
+    /// dimensions broadcast. Without a dimension, the first one of size 3 (`torch.cross`).
     ///
     /// # Panics
     /// Throws [`Error::Shape`] when the tensors differ in their number of dimensions or the vectors
@@ -300,8 +300,16 @@ impl Tensor {
     /// assert_eq!(x.cross(&y, -1).to_vec::<i64>(), [0, 0, 1]);
     /// ```
     #[track_caller]
-    pub fn cross(&self, other: &Tensor, dim: i64) -> Tensor {
+    pub fn cross(&self, other: &Tensor, dim: impl Into<Option<i64>>) -> Tensor {
+        let dim = dim.into();
         cast_op!("cross", [a = self, b = other] => a.cross(&b, dim));
+        let dim = dim.unwrap_or_else(|| match self.shape().iter().position(|&size| size == 3) {
+            Some(d) => d as i64,
+            None => throw(Error::shape(
+                "cross",
+                format!("no dimension of shape {:?} has size 3", self.shape()),
+            )),
+        });
         let rule = if self.dim() != other.dim() {
             Some("must have equally many dimensions")
         } else {

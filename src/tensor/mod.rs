@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
-use crate::autograd::AutogradMeta;
+use crate::autograd::{AutogradMeta, is_inference_mode_enabled};
 use crate::error::{Error, throw};
 use crate::storage::Storage;
 
@@ -41,7 +41,7 @@ pub(crate) struct TensorImpl {
     dtype: Dtype,
     /// The tensor this one is a view of; never itself a view.
     base: Option<Tensor>,
-    /// [`REQUIRES_GRAD`], readable without the lock.
+    /// [`REQUIRES_GRAD`] and the others, readable without the lock.
     pub(crate) flags: AtomicU8,
     /// Of a view: the storage's version when its history was recorded.
     pub(crate) attr_version: AtomicU32,
@@ -50,6 +50,12 @@ pub(crate) struct TensorImpl {
 
 /// Set when the tensor is a leaf that requires a gradient or has a `grad_fn`.
 pub(crate) const REQUIRES_GRAD: u8 = 1;
+/// Set when the tensor, or what it is a view of, was made in inference mode.
+pub(crate) const INFERENCE_TENSOR: u8 = 2;
+/// Set when the tensor carries a tangent.
+pub(crate) const TANGENT: u8 = 4;
+/// Set for a view that an op gave together with others (`unbind`, `split`), and for views of it.
+pub(crate) const ONE_OF_SEVERAL: u8 = 8;
 
 impl Tensor {
     /// A tensor over `storage`. Unsafe-free by check: the layout must lie inside the storage.
@@ -60,7 +66,13 @@ impl Tensor {
             "layout {layout:?} of {dtype} does not fit in {} bytes",
             storage.nbytes()
         );
-        Self::from_parts_in_bounds(storage, layout, dtype, None)
+        Self::from_parts_in_bounds(storage, layout, dtype, None, Self::first_flags())
+    }
+
+    /// The flags of a tensor with memory of its own.
+    #[inline]
+    fn first_flags() -> u8 {
+        if is_inference_mode_enabled() { INFERENCE_TENSOR } else { 0 }
     }
 
     #[inline]
@@ -69,6 +81,7 @@ impl Tensor {
         layout: Layout,
         dtype: Dtype,
         base: Option<Tensor>,
+        flags: u8,
     ) -> Tensor {
         let attr_version = if base.is_some() { storage.version() } else { 0 };
         Tensor(Arc::new(TensorImpl {
@@ -76,7 +89,7 @@ impl Tensor {
             layout,
             dtype,
             base,
-            flags: AtomicU8::new(0),
+            flags: AtomicU8::new(flags),
             attr_version: AtomicU32::new(attr_version),
             meta: Mutex::new(None),
         }))
@@ -98,14 +111,20 @@ impl Tensor {
             "layout {layout:?} of {dtype} is outside its storage of {} bytes",
             self.storage().nbytes()
         );
-        Self::from_parts_in_bounds(self.0.storage.clone(), layout, dtype, Some(base))
+        let (storage, flags) = (self.0.storage.clone(), self.inherited_flags());
+        Self::from_parts_in_bounds(storage, layout, dtype, Some(base), flags)
     }
 
     /// The same elements without history: shares storage and version counter, requires no gradient
-    /// (`torch.Tensor.detach`).
+    /// (`torch.Tensor.detach`), carries no tangent.
     pub fn detach(&self) -> Tensor {
         let (storage, layout) = (self.0.storage.clone(), self.0.layout.clone());
-        Self::from_parts_in_bounds(storage, layout, self.0.dtype, None)
+        Self::from_parts_in_bounds(storage, layout, self.0.dtype, None, self.inherited_flags())
+    }
+
+    /// What a tensor over the same memory has in common with this one.
+    fn inherited_flags(&self) -> u8 {
+        self.0.flags.load(Relaxed) & (INFERENCE_TENSOR | ONE_OF_SEVERAL)
     }
 
     /// Sizes of the dimensions.
@@ -115,9 +134,25 @@ impl Tensor {
     }
 
     /// Size of dimension `dim`; negative counts from the end.
+    ///
+    /// # Panics
+    /// Throws when there is no such dimension; a 0-dim tensor has none.
     #[track_caller]
     pub fn size(&self, dim: i64) -> usize {
-        self.shape()[self.normalize_dim("size", dim)]
+        self.size_for("size", dim)
+    }
+
+    /// [`size`](Self::size) on behalf of `op`.
+    #[track_caller]
+    pub(crate) fn size_for(&self, op: &str, dim: i64) -> usize {
+        if self.dim() == 0 {
+            throw(Error::argument(
+                op,
+                "dim",
+                format!("{dim}, but a 0-dim tensor has no dimension"),
+            ));
+        }
+        self.shape()[self.normalize_dim(op, dim)]
     }
 
     /// Distance in elements between neighbours along each dimension.

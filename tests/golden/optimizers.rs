@@ -12,6 +12,7 @@ use torchrs::{Tensor, no_grad};
 
 use crate::case::Case;
 use crate::compare::{Tolerance, numbers};
+use crate::forward;
 use crate::report::Outcome;
 
 /// Options that choose among PyTorch's implementations, which all give the same.
@@ -111,7 +112,7 @@ fn row(stack: &Tensor, t: usize) -> Tensor {
 fn must_fail(case: &Case) -> Result<(), Stop> {
     let parameter = Tensor::zeros([2], torchrs::Dtype::F64).requires_grad_(true);
     match make(case.op(), vec![(vec![parameter], object(&case.json["kwargs"]))])? {
-        Err(_) => Ok(()),
+        Err(error) => Ok(forward::meant(&error)?),
         Ok(_) => Err(Stop::Wrong(format!("no error, expected {}", case.json["message"]))),
     }
 }

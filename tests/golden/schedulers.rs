@@ -100,7 +100,7 @@ fn schedule(case: &Case) -> Result<(), Stop> {
 
 fn near(what: &str, got: f64, want: &Value, tol: Tolerance) -> Result<(), Stop> {
     let want = want.as_f64().expect("a number");
-    match (got - want).abs() <= tol.atol + tol.rtol * want.abs() {
+    match tol.near(got, want) {
         true => Ok(()),
         false => Err(Stop::Wrong(format!("{what} is {got}, expected {want}"))),
     }

@@ -354,7 +354,7 @@ impl<M: Module> Module for Parametrized<M> {
         visitor.module("parametrizations", &self.lists);
     }
     fn visit_mut(&mut self, visitor: &mut dyn VisitorMut) {
-        self.module.visit_mut(visitor);
+        self.module.visit_mut(&mut RestMut { lists: &self.lists, visitor });
         visitor.module("parametrizations", &mut self.lists);
     }
     fn name(&self) -> &str {
@@ -395,6 +395,26 @@ impl<'a> Visitor<'a> for Rest<'_, 'a> {
     }
     fn statistics_group(&mut self, group: &'a StatisticsGroup) {
         self.visitor.statistics_group(group);
+    }
+}
+
+/// [`Rest`] for visitors that change what they see.
+struct RestMut<'v> {
+    lists: &'v Lists,
+    visitor: &'v mut dyn VisitorMut,
+}
+
+impl VisitorMut for RestMut<'_> {
+    fn parameter(&mut self, name: &str, parameter: &mut Parameter) {
+        if self.lists.0.iter().all(|(n, _)| n != name) {
+            self.visitor.parameter(name, parameter);
+        }
+    }
+    fn buffer(&mut self, name: &str, buffer: &mut Buffer) {
+        self.visitor.buffer(name, buffer);
+    }
+    fn module(&mut self, name: &str, module: &mut dyn Module) {
+        self.visitor.module(name, module);
     }
 }
 
