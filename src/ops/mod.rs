@@ -34,6 +34,7 @@ mod pooling;
 mod products;
 pub mod random;
 mod reduce;
+mod resample;
 #[cfg(test)]
 mod samples;
 mod scan;
