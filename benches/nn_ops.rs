@@ -199,7 +199,8 @@ fn images(b: &Bench) {
     });
     let grid = numbers(&[8, 56, 56, 2], F32) * 0.5;
     let grid = grid.requires_grad_(true);
-    for (name, mode) in [("bilinear", GridSampleMode::Bilinear), ("bicubic", GridSampleMode::Bicubic)]
+    for (name, mode) in
+        [("bilinear", GridSampleMode::Bilinear), ("bicubic", GridSampleMode::Bicubic)]
     {
         let options = GridSampleOptions { mode, ..Default::default() };
         let name = format!("grid_sample_{name}_8x64x56x56");

@@ -219,10 +219,19 @@ fn misuse_is_named() {
 }
 
 #[test]
-fn an_output_of_unbind_may_be_changed_in_place() {
+fn one_of_several_views_may_not_be_changed_in_place() {
     let x = Tensor::from([[1.0f64, 2.0], [3.0, 4.0]]).requires_grad_(true);
     let y = &x * 1.0;
-    let rows = y.unbind(0);
+    for piece in [y.unbind(0), y.split(1, 0), y.split_sizes(&[1, 1], 0), y.chunk(2, 1)] {
+        for view in [piece[0].clone(), piece[0].narrow(0, 0, 1)] {
+            let error = catch(|| view.mul_(2.0).numel()).unwrap_err();
+            assert!(error.to_string().contains("mul_: in-place change of one of several views"));
+            // Not recorded, it is allowed; twice, to undo it.
+            no_grad(|| view.neg_().neg_().numel());
+        }
+    }
+    // Views that are given one by one may be changed.
+    let rows = y.tensor_split(2, 0);
     rows[0].mul_(&rows[1]);
     // y is now [x0 x1, x1]; so is rows[0], a view of it.
     (y.sum() + (&rows[0] * 10.0).sum()).backward();

@@ -343,6 +343,11 @@ fn sequential_applies_its_modules_in_order() {
     assert_eq!(net.forward(&Tensor::ones([2], F32)).to_vec::<f32>(), [10.0, 10.0]);
     assert_eq!(names(net.named_parameters()), ["0.weight", "last.weight"]);
     assert_eq!(Sequential::new().forward(&Tensor::ones([1], F32)).item(), 1.0);
+    let layers: Vec<Box<dyn Forward>> =
+        vec![Box::new(Scale::new(2.0)), Box::new(Sequential::new()), Box::new(Scale::new(3.0))];
+    let net: Sequential = layers.into_iter().collect();
+    assert_eq!(names(net.named_parameters()), ["0.weight", "2.weight"]);
+    assert_eq!(net.iter().map(|m| m.name()).collect::<Vec<_>>(), ["Scale", "Sequential", "Scale"]);
     let error = catch(|| Sequential::new().append_named("a.b", Scale::new(1.0)).len());
     assert!(error.unwrap_err().to_string().contains("a.b"));
 }
@@ -371,6 +376,96 @@ fn a_module_prints_as_in_pytorch() {
   )
 )";
     assert_eq!(net.repr(), expected);
+}
+
+#[test]
+fn modules_are_found_and_applied_to() {
+    let net = Noisy::new();
+    assert_eq!(names(net.own_parameters()), ["own"]);
+    assert_eq!(net.get_submodule("scale").unwrap().name(), "Scale");
+    assert!(net.get_submodule("").is_some() && net.get_submodule("other").is_none());
+    let children: Vec<String> = net.named_children().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(children, ["scale"]);
+    let mut seen = Vec::new();
+    net.apply(&mut |module| seen.push(module.name().to_owned()));
+    assert_eq!(seen, ["Scale", "Noisy"]);
+    assert_eq!((net.parameters().len(), net.buffers().len()), (2, 2));
+}
+
+#[test]
+fn conversions_have_names() {
+    let mut net = tied();
+    let dtypes = |net: &Tied| {
+        let all = [net.embedding.weight.dtype(), net.head.weight.dtype()];
+        assert_eq!(all[0], all[1]);
+        all[0]
+    };
+    net.double();
+    assert_eq!(dtypes(&net), Dtype::F64);
+    net.half();
+    assert_eq!(dtypes(&net), Dtype::F16);
+    net.bfloat16();
+    assert_eq!(dtypes(&net), Dtype::BF16);
+    net.float();
+    assert_eq!(dtypes(&net), F32);
+    assert_eq!(net.parameters().len(), 1, "still tied");
+}
+
+#[derive(Module, Clone)]
+struct Copied {
+    first: Parameter,
+    again: Parameter,
+    maybe: Option<Parameter>,
+    running: Buffer,
+    training: Training,
+    parts: Vec<torchrs::nn::Linear>,
+}
+
+#[test]
+fn a_clone_is_tied_and_a_deep_copy_is_not() {
+    let first = parameter(1.0);
+    let net = Copied {
+        again: first.clone(),
+        first,
+        maybe: Some(parameter(2.0)),
+        running: Buffer::non_persistent(Tensor::zeros([1], F32)),
+        training: Training::default(),
+        parts: vec![torchrs::nn::Linear::new(2, 2)],
+    };
+    net.maybe.as_ref().unwrap().requires_grad_(false);
+    net.eval();
+    let (shallow, deep) = (net.clone(), net.deep_copy());
+    assert!(
+        shallow.first.ptr_eq(&net.first) && shallow.parts[0].weight.ptr_eq(&net.parts[0].weight)
+    );
+    assert!(deep.first.ptr_eq(&deep.again) && !deep.first.ptr_eq(&net.first));
+    assert!(deep.first.requires_grad() && !deep.maybe.as_ref().unwrap().requires_grad());
+    assert!(!deep.is_training() && !deep.running.is_persistent());
+    torchrs::no_grad(|| {
+        net.parameters().iter().chain(&net.buffers()).for_each(|t| _ = t.fill_(9.0));
+    });
+    assert_eq!(shallow.running.item(), 9.0);
+    assert_eq!(deep.running.item(), 0.0);
+    assert_eq!(deep.first.to_vec::<f32>(), [1.0, 1.0]);
+    assert!(deep.parts[0].weight.to_vec::<f32>().iter().all(|&v| v != 9.0));
+}
+
+#[derive(Module)]
+#[module(name = Self::shown)]
+struct Named {
+    deep: bool,
+}
+
+impl Named {
+    fn shown(&self) -> &str {
+        if self.deep { "Deep" } else { "Shallow" }
+    }
+}
+
+#[test]
+fn a_name_may_depend_on_the_module() {
+    assert_eq!(Named { deep: true }.repr(), "Deep()");
+    assert_eq!(Named { deep: false }.repr(), "Shallow()");
 }
 
 #[test]

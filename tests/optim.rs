@@ -9,11 +9,13 @@ use serde_json::{Value, json};
 use torchrs::checkpoint::{TensorMap, load_file};
 use torchrs::nn::{clip_grad_norm_, clip_grad_norm_with, clip_grad_value_, get_total_norm};
 use torchrs::optim::lr_scheduler::{
-    CosineAnnealingLR, ExponentialLR, LambdaLR, LinearLR, LrScheduler, MultiStepLR, SequentialLR,
-    StepLR, WarmupCosineLR,
+    ConstantLR, CosineAnnealingLR, ExponentialLR, LambdaLR, LinearLR, LrScheduler, MultiStepLR,
+    OneCycleLR, OneCycleOptions, PlateauOptions, ReduceLROnPlateau, SequentialLR, StepLR,
+    WarmupCosineLR,
 };
 use torchrs::optim::{
-    Adam, AdamOptions, AdamW, AdamWOptions, Optimizer, OptimizerState, ParamGroup, SGD, SGDOptions,
+    Adam, AdamOptions, AdamW, AdamWOptions, LBFGS, LBFGSOptions, Optimizer, OptimizerState,
+    ParamGroup, SGD, SGDOptions, StateValue,
 };
 use torchrs::{Dtype, Tensor, catch};
 
@@ -487,4 +489,87 @@ fn gradients_are_clipped_by_value() {
     assert_eq!(grad[..2], [1.0, -0.5]);
     assert!(grad[2].is_nan());
     assert_eq!(parameters[1].grad().unwrap().item(), -1.0);
+}
+
+#[test]
+fn schedules_without_length_and_without_factor_give_numbers() {
+    let fresh = || {
+        let w = Tensor::zeros([1], Dtype::F64).requires_grad_(true);
+        SGD::new([w], SGDOptions { lr: 1.0, momentum: 0.9, ..Default::default() })
+    };
+    // The rise takes 0.3 * 10 - 1 steps; with a share of 0.1 none, and the highest rate comes first.
+    let mut optimizer = fresh();
+    let options = OneCycleOptions { pct_start: 0.1, ..Default::default() };
+    let mut schedule = OneCycleLR::new(&mut optimizer, &[1.0], 10, options);
+    assert_eq!((optimizer.lr(0), optimizer.momentum(0)), (1.0, Some(0.85)));
+    for _ in 0..9 {
+        schedule.step(&mut optimizer);
+        assert!(optimizer.lr(0) > 0.0 && optimizer.lr(0) < 1.0);
+    }
+    // A single step.
+    let mut optimizer = fresh();
+    OneCycleLR::new(&mut optimizer, &[1.0], 1, Default::default());
+    assert!(optimizer.lr(0).is_finite() && optimizer.momentum(0).unwrap().is_finite());
+    // Frozen for two epochs.
+    let mut optimizer = fresh();
+    let mut schedule = ConstantLR::new(&mut optimizer, 0.0, 2);
+    let mut rates = vec![optimizer.lr(0)];
+    for _ in 0..3 {
+        schedule.step(&mut optimizer);
+        rates.push(optimizer.lr(0));
+    }
+    assert_eq!(rates, [0.0, 0.0, 1.0, 1.0]);
+}
+
+#[test]
+fn a_plateau_schedule_refuses_a_state_of_other_groups() {
+    let w = Tensor::zeros([1], Dtype::F64).requires_grad_(true);
+    let mut optimizer = SGD::new([w], SGDOptions { lr: 1.0, ..Default::default() });
+    let mut schedule = ReduceLROnPlateau::new(&mut optimizer, PlateauOptions::default());
+    let mut state = schedule.state_dict();
+    assert_eq!(state["min_lrs"], serde_json::json!([0.0]));
+    schedule.load_state_dict(&state).unwrap();
+    state["min_lrs"] = serde_json::json!([0.0, 0.1]);
+    let error = schedule.load_state_dict(&state).unwrap_err().to_string();
+    assert!(error.contains("min_lrs"), "{error}");
+}
+
+#[test]
+fn lbfgs_refuses_what_does_not_fit() {
+    let w = Tensor::from([3f32, -2.0]).requires_grad_(true);
+    let twice = catch(|| LBFGS::new([w.clone(), w.clone()], LBFGSOptions::default()));
+    assert!(twice.err().unwrap().to_string().contains("once"));
+    let mut optimizer = LBFGS::new([w.clone()], LBFGSOptions { max_iter: 3, ..Default::default() });
+    optimizer.step_with(&mut || {
+        w.set_grad(None);
+        let loss = w.pow(4.0).sum();
+        loss.backward();
+        loss
+    });
+    let state = optimizer.state_dict();
+    // A state in f64 goes on in the parameters' type.
+    let mut wide = state.clone();
+    for value in wide.state[0].values_mut() {
+        if let StateValue::Tensor(t) = value {
+            *t = t.to_dtype(Dtype::F64);
+        }
+    }
+    let mut other = LBFGS::new([w.clone()], LBFGSOptions::default());
+    other.load_state_dict(&wide).unwrap();
+    match &other.state_dict().state[0]["d"] {
+        StateValue::Tensor(t) => assert_eq!(t.dtype(), Dtype::F32),
+        number => panic!("{number:?}"),
+    }
+    let mut groups = state.clone();
+    groups.param_groups = serde_json::json!([]);
+    let mut size = state.clone();
+    size.state[0].insert("d".into(), StateValue::Tensor(Tensor::zeros([3], Dtype::F32)));
+    let mut change = state.clone();
+    if let Some(StateValue::Tensor(t)) = change.state[0].get_mut("old_dirs") {
+        *t = -&*t;
+    }
+    for (wrong, about) in [(groups, "groups"), (size, "`d`"), (change, "old_dirs")] {
+        let error = other.load_state_dict(&wrong).unwrap_err().to_string();
+        assert!(error.contains(about), "{error}");
+    }
 }

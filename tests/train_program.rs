@@ -118,3 +118,15 @@ fn a_run_folder_in_use_and_one_without_a_checkpoint_are_refused() {
     assert_eq!(start(&run, &[]).wait().expect("it ends").code(), Some(1));
     assert_eq!(metrics(&run).len(), 4, "three steps and the epoch's line: left alone");
 }
+
+#[test]
+fn half_precision_learns() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for amp in ["bf16", "f16"] {
+        let lines = finish(&folder.path().join(amp), &["--amp", amp]);
+        let epochs: Vec<f64> =
+            lines.iter().filter_map(|line| line.get("val_accuracy")?.as_f64()).collect();
+        assert_eq!(epochs.len(), 2);
+        assert!(epochs[1] > 0.8, "{amp}: {epochs:?}");
+    }
+}

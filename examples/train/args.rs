@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Parser, ValueEnum};
-use torchrs::Device;
+use torchrs::amp::autocast;
+use torchrs::{Device, Dtype};
 
 /// Trains a model, data-parallel over the processes that `torchrs-launch` started.
 #[derive(Parser, Debug, Clone)]
@@ -52,6 +53,10 @@ pub struct Args {
     /// Where to compute: auto | cpu | cuda:N
     #[arg(long, default_value = "auto")]
     pub device: DeviceChoice,
+
+    /// Mixed precision: the half type of matrix products and convolutions
+    #[arg(long, value_enum, default_value_t = Amp::Off)]
+    pub amp: Amp,
 
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
@@ -120,6 +125,9 @@ impl Source {
 pub enum ModelKind {
     Mlp,
     Cnn,
+    Resnet18,
+    #[value(name = "mobilenet_v2")]
+    MobilenetV2,
     Gpt,
 }
 
@@ -128,6 +136,26 @@ pub enum OptimizerKind {
     Sgd,
     Adam,
     Adamw,
+}
+
+/// `--amp`.
+#[derive(Debug, Clone, Copy, PartialEq, ValueEnum)]
+pub enum Amp {
+    Off,
+    Bf16,
+    /// With loss scaling.
+    F16,
+}
+
+impl Amp {
+    /// Runs `f` in that precision.
+    pub fn run<T>(self, device: Device, f: impl FnOnce() -> T) -> T {
+        match self {
+            Amp::Off => f(),
+            Amp::Bf16 => autocast(device, Dtype::BF16, f),
+            Amp::F16 => autocast(device, Dtype::F16, f),
+        }
+    }
 }
 
 /// `--device`.

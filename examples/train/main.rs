@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Instant;
 
 use clap::Parser;
+use torchrs::amp::{GradScaler, GradScalerOptions};
 use torchrs::checkpoint::Checkpoint;
 use torchrs::data::{DataLoader, Dataset, DistributedSampler, SubsetSampler};
 use torchrs::distributed::{self, DistributedDataParallel, ProcessGroup, ReduceOp};
@@ -27,7 +28,7 @@ use torchrs::optim::lr_scheduler::LrScheduler;
 use torchrs::optim::{Optimizer, OptimizerState};
 use torchrs::{Device, Error, Result, Tensor, default_generator, no_grad};
 
-use args::{Args, DeviceChoice};
+use args::{Amp, Args, DeviceChoice};
 use data::Data;
 use models::Network;
 use report::{Line, Metrics, Progress};
@@ -113,6 +114,8 @@ fn train(args: &Args, group: &ProcessGroup) -> Result<()> {
         .build()?;
     let lr = args.lr.unwrap_or(defaults.lr);
     let mut optimizer = models::optimizer(args, model.parameters(), lr);
+    let scaling = GradScalerOptions { enabled: args.amp == Amp::F16, ..Default::default() };
+    let mut scaler = GradScaler::new(scaling);
     let mut schedule = models::schedule(&mut *optimizer, epochs * steps_per_epoch);
 
     let checkpoints = run.checkpoints();
@@ -125,24 +128,31 @@ fn train(args: &Args, group: &ProcessGroup) -> Result<()> {
         optimizer.load_state_dict(&OptimizerState::join(saved.tensors("optimizer")?, &options)?)?;
         schedule.load_state_dict(&saved.value("schedule")?)?;
         loader.load_state_dict(&saved.value("loader")?)?;
+        if scaler.is_enabled() {
+            scaler.load_state_dict(&saved.value("scaler")?)?;
+        }
         default_generator().set_state(saved.value("rng")?);
     }
-    let save =
-        |at: &Position, optimizer: &dyn Optimizer, schedule: &dyn LrScheduler| -> Result<()> {
-            if rank != 0 {
-                return Ok(());
-            }
-            let (tensors, options) = optimizer.state_dict().split();
-            let checkpoint = Checkpoint::new()
-                .with_tensors("model", model.state_dict().into_iter().collect())
-                .with_tensors("optimizer", tensors)
-                .with_value("optimizer", &options)?
-                .with_value("schedule", &schedule.state_dict())?
-                .with_value("loader", &loader.state_dict())?
-                .with_value("rng", &default_generator().get_state())?
-                .with_value("position", at)?;
-            checkpoints.save(at.step, &checkpoint).map(drop)
-        };
+    let save = |at: &Position,
+                optimizer: &dyn Optimizer,
+                schedule: &dyn LrScheduler,
+                scaler: &GradScaler|
+     -> Result<()> {
+        if rank != 0 {
+            return Ok(());
+        }
+        let (tensors, options) = optimizer.state_dict().split();
+        let checkpoint = Checkpoint::new()
+            .with_tensors("model", model.state_dict().into_iter().collect())
+            .with_tensors("optimizer", tensors)
+            .with_value("optimizer", &options)?
+            .with_value("schedule", &schedule.state_dict())?
+            .with_value("scaler", &scaler.state_dict())?
+            .with_value("loader", &loader.state_dict())?
+            .with_value("rng", &default_generator().get_state())?
+            .with_value("position", at)?;
+        checkpoints.save(at.step, &checkpoint).map(drop)
+    };
 
     let mut metrics = Metrics::open(&run.path, at.step, rank == 0)?;
     let progress = Progress::new(rank, total, at.step);
@@ -173,10 +183,13 @@ fn train(args: &Args, group: &ProcessGroup) -> Result<()> {
         for batch in loader.iter() {
             let (x, y) = batch?;
             optimizer.zero_grad(true);
-            let loss = F::cross_entropy(&model.logits(&x), &y.flatten(0, -1));
-            loss.backward();
+            let y = y.flatten(0, -1);
+            let loss = args.amp.run(device, || F::cross_entropy(&model.logits(&x), &y));
+            scaler.scale(&loss).backward();
+            scaler.unscale_(&mut *optimizer);
             nn::clip_grad_norm_(&model.parameters(), args.clip_norm);
-            optimizer.step();
+            scaler.step(&mut *optimizer);
+            scaler.update();
             let lr = optimizer.lr(0);
             schedule.step(&mut *optimizer);
 
@@ -196,7 +209,7 @@ fn train(args: &Args, group: &ProcessGroup) -> Result<()> {
             let due = args.save_every.is_some_and(|n| at.step.is_multiple_of(n));
             if stopped || due || at.step == total {
                 if at.epoch_steps < steps_per_epoch {
-                    save(&at, &*optimizer, &schedule)?;
+                    save(&at, &*optimizer, &schedule, &scaler)?;
                 }
                 if stopped || at.step == total {
                     break;
@@ -229,7 +242,7 @@ fn train(args: &Args, group: &ProcessGroup) -> Result<()> {
         if at.epoch_steps == steps_per_epoch {
             at = Position { epoch: at.epoch + 1, epoch_loss: 0.0, epoch_steps: 0, ..at };
             loader.set_epoch(at.epoch);
-            save(&at, &*optimizer, &schedule)?;
+            save(&at, &*optimizer, &schedule, &scaler)?;
         }
     }
     progress.finish();

@@ -1,12 +1,15 @@
 //! The models of `--model`, and what trains them.
 
-use torchrs::nn::{self, Forward, Module, functional as F, init};
+use torchrs::models::{
+    GPT2Config, GPT2LMHeadModel, GenerateOptions, MobileNetV2, ResNet, mobilenet_v2, resnet18,
+};
+use torchrs::nn::{self, Forward, Module};
 use torchrs::ops::Pool2dOptions;
 use torchrs::optim::lr_scheduler::WarmupCosineLR;
 use torchrs::optim::{
     Adam, AdamOptions, AdamW, AdamWOptions, Optimizer, ParamGroup, SGD, SGDOptions,
 };
-use torchrs::{Dtype, Error, Result, Tensor, no_grad};
+use torchrs::{Dtype, Error, Result, Tensor};
 
 use crate::args::{Args, ModelKind, OptimizerKind};
 use crate::data::Shape;
@@ -89,97 +92,42 @@ impl Network for Cnn {
     }
 }
 
-/// A pre-norm transformer block.
-#[derive(Module)]
-struct Block {
-    ln_1: nn::LayerNorm,
-    attn_qkv: nn::Linear,
-    attn_proj: nn::Linear,
-    ln_2: nn::LayerNorm,
-    mlp_fc: nn::Linear,
-    mlp_proj: nn::Linear,
-    #[module(skip)]
-    heads: usize,
+/// What torchvision's models take: a grey image three times.
+fn colours(x: &Tensor) -> Tensor {
+    match *x.shape() {
+        [n, 1, h, w] => x.expand(&[n, 3, h, w]),
+        _ => x.clone(),
+    }
 }
 
-impl Block {
-    fn new(width: usize, heads: usize) -> Self {
-        Block {
-            ln_1: nn::LayerNorm::new(width),
-            attn_qkv: nn::Linear::new(width, 3 * width),
-            attn_proj: nn::Linear::new(width, width),
-            ln_2: nn::LayerNorm::new(width),
-            mlp_fc: nn::Linear::new(width, 4 * width),
-            mlp_proj: nn::Linear::new(4 * width, width),
-            heads,
+impl Network for ResNet {
+    fn logits(&self, x: &Tensor) -> Tensor {
+        self.forward(&colours(x))
+    }
+}
+
+impl Network for MobileNetV2 {
+    fn logits(&self, x: &Tensor) -> Tensor {
+        self.forward(&colours(x))
+    }
+}
+
+/// A small GPT-2 over bytes.
+fn gpt(vocabulary: usize, context: usize) -> GPT2LMHeadModel {
+    GPT2LMHeadModel::new(
+        GPT2Config {
+            vocab_size: vocabulary,
+            n_positions: context,
+            n_embd: 128,
+            n_layer: 4,
+            n_head: 4,
+            ..Default::default()
         }
-    }
-
-    fn forward(&self, x: &Tensor) -> Tensor {
-        let (b, t, c) = (x.size(0) as i64, x.size(1) as i64, x.size(2) as i64);
-        let h = self.heads as i64;
-        let qkv = self.attn_qkv.forward(&self.ln_1.forward(x)).view([b, t, 3, h, c / h]);
-        let part = |i: i64| qkv.select(2, i).transpose(1, 2);
-        let attended = part(0).scaled_dot_product_attention(&part(1), &part(2), None, true, None);
-        let attended = attended.transpose(1, 2).reshape([b, t, c]);
-        let x = x + self.attn_proj.forward(&attended);
-        let hidden = F::gelu_tanh(&self.mlp_fc.forward(&self.ln_2.forward(&x)));
-        &x + self.mlp_proj.forward(&hidden)
-    }
+        .no_dropout(),
+    )
 }
 
-/// A small GPT over bytes: learned positions, pre-norm blocks, the embedding as the output layer.
-/// (Radford et al., "Language Models are Unsupervised Multitask Learners", 2019.)
-#[derive(Module)]
-pub struct Gpt {
-    wte: nn::Embedding,
-    wpe: nn::Embedding,
-    h: Vec<Block>,
-    ln_f: nn::LayerNorm,
-}
-
-impl Gpt {
-    const WIDTH: usize = 128;
-    const HEADS: usize = 4;
-    const LAYERS: usize = 4;
-
-    pub fn new(vocabulary: usize, context: usize) -> Self {
-        let gpt = Gpt {
-            wte: nn::Embedding::new(vocabulary, Self::WIDTH),
-            wpe: nn::Embedding::new(context, Self::WIDTH),
-            h: (0..Self::LAYERS).map(|_| Block::new(Self::WIDTH, Self::HEADS)).collect(),
-            ln_f: nn::LayerNorm::new(Self::WIDTH),
-        };
-        // GPT-2's initial values: the residual branches' last layers are scaled down by depth.
-        let residual = 0.02 / (2.0 * Self::LAYERS as f64).sqrt();
-        for (name, p) in gpt.named_parameters() {
-            match name.rsplit('.').next() {
-                Some("bias") => init::zeros_(&p),
-                Some("weight") if p.dim() == 2 => {
-                    init::normal_(&p, 0.0, if name.contains("proj") { residual } else { 0.02 })
-                }
-                _ => {}
-            }
-        }
-        gpt
-    }
-
-    fn context(&self) -> usize {
-        self.wpe.weight.size(0)
-    }
-
-    /// Logits `[batch, length, vocabulary]` for tokens `[batch, length]`.
-    fn forward(&self, tokens: &Tensor) -> Tensor {
-        let positions = Tensor::range(tokens.size(1));
-        let mut x = self.wte.forward(tokens) + self.wpe.forward(&positions);
-        for block in &self.h {
-            x = block.forward(&x);
-        }
-        self.ln_f.forward(&x).matmul(&self.wte.weight.t())
-    }
-}
-
-impl Network for Gpt {
+impl Network for GPT2LMHeadModel {
     fn logits(&self, x: &Tensor) -> Tensor {
         self.forward(x).flatten(0, 1)
     }
@@ -187,15 +135,21 @@ impl Network for Gpt {
     fn sample_text(&self, bytes: usize) -> Option<String> {
         self.eval();
         let mut text: Vec<i64> = vec![i64::from(b'\n')];
-        no_grad(|| {
-            while text.len() <= bytes {
-                let start = text.len().saturating_sub(self.context());
-                let tokens = Tensor::from_slice(&text[start..], [1, text.len() - start]);
-                // A little below 1: fewer slips, still varied.
-                let last = self.forward(&tokens).select(0, 0).select(0, -1) / 0.8;
-                text.push(last.softmax(-1).multinomial(1, true).item_i64());
-            }
-        });
+        // A little below 1: fewer slips, still varied.
+        let options =
+            GenerateOptions { do_sample: true, temperature: 0.8, top_k: 0, ..Default::default() };
+        let context = self.config().n_positions;
+        if context < 2 {
+            return None;
+        }
+        while text.len() <= bytes {
+            // When the context is full, its second half is where the text goes on.
+            let known = text.len().min(context.div_ceil(2));
+            let prompt = Tensor::from_slice(&text[text.len() - known..], [1, known]);
+            let max_new_tokens = (context - known).min(bytes + 1 - text.len());
+            let longer = self.generate(&prompt, &GenerateOptions { max_new_tokens, ..options });
+            text.extend(&longer.select(0, 0).to_vec::<i64>()[known..]);
+        }
         let bytes: Vec<u8> = text[1..].iter().map(|&b| b as u8).collect();
         Some(String::from_utf8_lossy(&bytes).into_owned())
     }
@@ -210,8 +164,10 @@ pub fn build(args: &Args, shape: Shape) -> Result<Box<dyn Network>> {
         (ModelKind::Cnn, Shape::Images { channels, height, width, classes }) => {
             Box::new(Cnn::new(channels, height, width, classes))
         }
+        (ModelKind::Resnet18, Shape::Images { classes, .. }) => Box::new(resnet18(classes)),
+        (ModelKind::MobilenetV2, Shape::Images { classes, .. }) => Box::new(mobilenet_v2(classes)),
         (ModelKind::Gpt, Shape::Text { vocabulary }) => {
-            Box::new(Gpt::new(vocabulary, args.context_length))
+            Box::new(gpt(vocabulary, args.context_length))
         }
         (ModelKind::Gpt, Shape::Images { .. }) => {
             return Err(Error::config("--model", "gpt needs --data text:FILE"));

@@ -2,7 +2,7 @@
 //! are visited is left to their types (see `nn::field` in torchrs).
 
 use proc_macro2::TokenStream;
-use quote::{format_ident, quote, quote_spanned};
+use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 use syn::{Data, DeriveInput, Error, Expr, Field, Fields, LitStr, Member, Result};
@@ -10,7 +10,8 @@ use syn::{Data, DeriveInput, Error, Expr, Field, Fields, LitStr, Member, Result}
 /// What `#[module(...)]` says on the type.
 #[derive(Default)]
 struct TypeOptions {
-    name: Option<LitStr>,
+    /// A literal, or a method.
+    name: Option<Expr>,
     extra_repr: Option<Expr>,
 }
 
@@ -30,7 +31,11 @@ pub fn expand(input: DeriveInput) -> Result<TokenStream> {
     };
     let Bodies { visit, visit_mut } = bodies;
     let ident = &input.ident;
-    let name = options.name.map_or_else(|| ident.unraw().to_string(), |name| name.value());
+    let name = match options.name {
+        None => ident.unraw().to_string().into_token_stream(),
+        Some(Expr::Lit(literal)) => literal.into_token_stream(),
+        Some(method) => quote! { (#method)(self) },
+    };
     let extra_repr = options.extra_repr.map(|method| {
         quote! {
             fn extra_repr(&self) -> ::std::string::String {

@@ -4,6 +4,7 @@
 use smallvec::smallvec;
 
 use super::{Grads, backward, enable_grad, is_grad_enabled, no_grad, record_many};
+use crate::amp::Snapshot;
 use crate::error::{Error, throw};
 use crate::ops::random::default_generator;
 use crate::{Dtype, Tensor};
@@ -46,6 +47,7 @@ pub fn checkpoint_many(
         return f(&kept);
     }
     let random = default_generator().get_state();
+    let precision = Snapshot::take();
     // What `f` gives may be an input, or a parameter: the node's outputs must be tensors of their own.
     let outputs: Vec<Tensor> = no_grad(|| f(&kept)).iter().map(Tensor::detach).collect();
     // The inputs may need no gradient where a parameter inside does: this one always asks for it.
@@ -72,7 +74,7 @@ pub fn checkpoint_many(
             let generator = default_generator();
             let now = generator.get_state();
             generator.set_state(random);
-            let outputs = enable_grad(|| f(&inputs));
+            let outputs = precision.run(|| enable_grad(|| f(&inputs)));
             generator.set_state(now);
             let grads: Vec<Option<Tensor>> = (0..count).map(|i| ctx.grad_opt(i)).collect();
             let (roots, grads): (Vec<&Tensor>, Vec<Option<&Tensor>>) = outputs

@@ -170,6 +170,8 @@ fn run(
     keep: bool,
     create_graph: bool,
 ) -> Vec<Option<Tensor>> {
+    // Gradients are computed in the types that forward used.
+    let _no_autocast = crate::amp::Suspended::new();
     if roots.len() != root_grads.len() {
         throw(Error::Autograd(format!(
             "{op}: {} tensors but {} gradients",

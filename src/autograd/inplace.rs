@@ -13,6 +13,7 @@ use super::{is_grad_enabled, will_record};
 use crate::Tensor;
 use crate::error::{Error, throw};
 use crate::storage::Storage;
+use crate::tensor::ONE_OF_SEVERAL;
 use crate::tensor::layout::Layout;
 
 impl Tensor {
@@ -49,6 +50,13 @@ impl Tensor {
                 "{op}: in-place change of {} that requires a gradient; do it under `no_grad`, or on \
                  a clone",
                 if self.base().is_some() { "a view of a leaf" } else { "a leaf" }
+            )));
+        }
+        let records = self.requires_grad() || self.base().is_some_and(Tensor::requires_grad);
+        if records && self.has_flag(ONE_OF_SEVERAL) {
+            throw(Error::Autograd(format!(
+                "{op}: in-place change of one of several views that `unbind`, `split` or `chunk` gave \
+                 (or of a view of it); write to a clone, or to the part that `select` or `narrow` gives"
             )));
         }
         if let Some(base) = self.base()

@@ -36,6 +36,11 @@ static HOOK_ID: AtomicU64 = AtomicU64::new(0);
 pub struct HookHandle(Box<dyn FnOnce() + Send + Sync>);
 
 impl HookHandle {
+    /// One that removes by `remove`.
+    pub(crate) fn new(remove: impl FnOnce() + Send + Sync + 'static) -> Self {
+        HookHandle(Box::new(remove))
+    }
+
     /// Removes the hook.
     pub fn remove(self) {
         (self.0)()

@@ -155,12 +155,32 @@ pub fn correlate_plane_filters<T: Float>(
                     // The last row's gap is not in the field.
                     let used = spread.len() - (field.grid_row - window.grid[1]);
                     for (&tap, out) in field.taps.iter().zip(&mut *out) {
-                        *out += dot(&spread[..used], &copy[tap..][..used]);
+                        let whole = dot(&spread[..used], &copy[tap..][..used]);
+                        // An infinity that no grid point reads made NaN of a zero in the gaps.
+                        *out += if whole - whole == T::ZERO {
+                            whole
+                        } else {
+                            without_gaps(
+                                &spread[..used],
+                                &copy[tap..],
+                                field.grid_row,
+                                window.grid[1],
+                            )
+                        };
                     }
                 }
             });
         }
     });
+}
+
+/// The sum of the products of the first `width` elements of each row, of `row` elements.
+fn without_gaps<T: Float>(a: &[T], b: &[T], row: usize, width: usize) -> T {
+    let mut sum = T::ZERO;
+    for (a, b) in a.chunks(row).zip(b.chunks(row)) {
+        sum += dot(&a[..width], &b[..width]);
+    }
+    sum
 }
 
 simd_fn! {

@@ -14,6 +14,7 @@ pub mod gemm;
 pub mod isa;
 pub mod kernel;
 pub mod lane;
+pub mod linalg;
 pub mod math;
 pub mod micro;
 pub mod parts;

@@ -33,6 +33,7 @@ mod queue;
 mod shared_buffer;
 mod shm;
 pub mod store;
+mod sync_batch_norm;
 mod tensor_collectives;
 mod work;
 
@@ -44,6 +45,7 @@ pub use group::{ProcessGroup, abort};
 pub use init::{InitOptions, default_group, init_process_group, is_initialized};
 pub use shared_buffer::{SharedBuffer, SharedSlice};
 pub use store::{Store, StoreServer};
+pub(crate) use sync_batch_norm::sync_batch_norm;
 pub use work::Work;
 
 use crate::tensor::Dtype;

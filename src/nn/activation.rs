@@ -1,7 +1,8 @@
 //! Activation functions as modules (`torch/nn/modules/activation.py`), a row each.
 
 use super::display::python_float;
-use super::{Forward, Module, Parameter, functional as F};
+use super::{Forward, Module, Parameter, Training, functional as F};
+use crate::error::{Error, throw};
 use crate::{Dtype, Tensor};
 
 macro_rules! activations {
@@ -155,7 +156,7 @@ impl Forward for GELU {
 }
 
 /// x, or a learned slope times x below 0 (`torch.nn.PReLU`; He et al. 2015).
-#[derive(Module)]
+#[derive(Module, Clone)]
 #[module(extra_repr = Self::settings)]
 pub struct PReLU {
     /// One slope, or one per channel (dimension 1).
@@ -177,5 +178,41 @@ impl Forward for PReLU {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Tensor {
         x.prelu(&self.weight)
+    }
+}
+
+/// x, or below 0 x times a slope that is drawn for each element in training and is the mean of its
+/// bounds in evaluation (`torch.nn.RReLU`; Xu et al. 2015).
+#[derive(Module, Clone)]
+#[module(extra_repr = Self::settings)]
+pub struct RReLU {
+    lower: f64,
+    upper: f64,
+    training: Training,
+}
+
+impl RReLU {
+    /// With slopes between these; PyTorch's defaults are 1/8 and 1/3.
+    ///
+    /// # Panics
+    /// Throws [`Error::Argument`] when `lower` is above `upper`.
+    #[track_caller]
+    pub fn new(lower: f64, upper: f64) -> Self {
+        if lower.is_nan() || upper.is_nan() || lower > upper {
+            let message = format!("{lower} is above upper, {upper}");
+            throw(Error::argument("RReLU", "lower", message));
+        }
+        RReLU { lower, upper, training: Training::default() }
+    }
+
+    fn settings(&self) -> String {
+        format!("lower={}, upper={}", python_float(self.lower), python_float(self.upper))
+    }
+}
+
+impl Forward for RReLU {
+    #[track_caller]
+    fn forward(&self, x: &Tensor) -> Tensor {
+        F::rrelu(x, self.lower, self.upper, self.training.get())
     }
 }

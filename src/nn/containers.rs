@@ -62,9 +62,22 @@ impl Sequential {
         self.modules.is_empty()
     }
 
+    /// The modules in order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &dyn Forward> {
+        self.modules.iter().map(|(_, module)| &**module)
+    }
+
     /// The module at a position.
     pub fn get(&self, index: usize) -> Option<&dyn Forward> {
         self.modules.get(index).map(|(_, module)| &**module)
+    }
+}
+
+/// The modules by their positions: `nn.Sequential(*modules)`.
+impl FromIterator<Box<dyn Forward>> for Sequential {
+    fn from_iter<I: IntoIterator<Item = Box<dyn Forward>>>(modules: I) -> Self {
+        let named = |(i, module): (usize, Box<dyn Forward>)| (i.to_string(), module);
+        Sequential { modules: modules.into_iter().enumerate().map(named).collect() }
     }
 }
 

@@ -2,14 +2,14 @@
 
 use super::display::python_tuple;
 use super::{Forward, Module, Parameter, PerDim, init};
+use crate::Tensor;
 use crate::error::{Error, throw};
 use crate::ops::{ConvOptions, PadMode};
-use crate::{Dtype, Tensor};
 
 macro_rules! convolution {
     ($(#[$doc:meta])* $name:ident, $op:ident, $dims:literal, $weight_shape:literal) => {
         $(#[$doc])*
-        #[derive(Module)]
+        #[derive(Module, Clone)]
         #[module(extra_repr = Self::settings)]
         pub struct $name {
             #[doc = $weight_shape]
@@ -33,29 +33,48 @@ macro_rules! convolution {
             ) -> Self {
                 let mut shape = vec![out_channels, in_channels];
                 shape.extend(kernel_size.into().0);
-                let (weight, bias) = fresh(&shape);
+                let (weight, bias) = init::default_parameters(&shape, out_channels);
                 let options = ConvOptions::default();
                 $name { weight, bias: Some(bias), options, mode: None, same: false }
             }
 
             /// With another distance between outputs.
+            ///
+            /// # Panics
+            /// Throws [`Error::Argument`] for another than 1 with [`same_padding`](Self::same_padding).
+            #[track_caller]
             #[must_use]
             pub fn stride(mut self, stride: impl Into<PerDim<$dims>>) -> Self {
                 self.options.stride = stride.into().0;
-                self
+                self.checked()
             }
 
             /// With zeros added on each side.
             #[must_use]
             pub fn padding(mut self, padding: impl Into<PerDim<$dims>>) -> Self {
                 self.options.padding = padding.into().0;
+                self.same = false;
                 self
             }
 
             /// With as much padding as keeps the input's size (`padding="same"`); for stride 1.
+            ///
+            /// # Panics
+            /// Throws [`Error::Argument`] for another stride.
+            #[track_caller]
             #[must_use]
             pub fn same_padding(mut self) -> Self {
                 self.same = true;
+                self.checked()
+            }
+
+            #[track_caller]
+            fn checked(self) -> Self {
+                let stride = self.options.stride;
+                if self.same && stride != [1; $dims] {
+                    let message = format!("'same' with stride {stride:?}; the stride must be 1");
+                    throw(Error::argument(stringify!($name), "padding", message));
+                }
                 self
             }
 
@@ -90,7 +109,7 @@ macro_rules! convolution {
                     throw(Error::argument(stringify!($name), "groups", message));
                 }
                 shape[1] = channels / groups;
-                let (weight, bias) = fresh(&shape);
+                let (weight, bias) = init::default_parameters(&shape, shape[0]);
                 self.weight = weight;
                 self.bias = self.bias.map(|_| bias);
                 self.options.groups = groups;
@@ -110,7 +129,7 @@ macro_rules! convolution {
             }
 
             fn settings(&self) -> String {
-                settings(&self.weight, self.bias.is_some(), &self.options)
+                settings(&self.weight, self.bias.is_some(), &self.options, self.same, self.mode)
             }
         }
 
@@ -160,37 +179,49 @@ convolution!(
     Conv3d, conv3d, 3, "`[out_channels, in_channels / groups, kernel depth, height, width]`."
 );
 
-/// A weight of this shape and its bias, with PyTorch's initial values.
-#[track_caller]
-fn fresh(shape: &[usize]) -> (Parameter, Parameter) {
-    let weight = Parameter::new(Tensor::empty(shape, Dtype::F32));
-    init::default_weight_(&weight);
-    let bias = Parameter::new(Tensor::empty([shape[0]], Dtype::F32));
-    init::default_bias_(&bias, &weight);
-    (weight, bias)
-}
-
-fn settings<const D: usize>(weight: &Tensor, bias: bool, options: &ConvOptions<D>) -> String {
+/// A convolution's text, without what is as by default.
+fn settings<const D: usize>(
+    weight: &Tensor,
+    bias: bool,
+    options: &ConvOptions<D>,
+    same: bool,
+    mode: Option<PadMode>,
+) -> String {
     let &[out, per_group, ref kernel @ ..] = weight.shape() else {
         unreachable!("a convolution's weight has at least three dimensions")
     };
-    let mut text = format!(
-        "{}, {out}, kernel_size={}, stride={}",
-        per_group * options.groups,
+    let ConvOptions { stride, padding, dilation, groups } = options;
+    let padding = match same {
+        true => ", padding=same".to_owned(),
+        false => unless_all("padding", padding, 0),
+    };
+    let mode = match mode {
+        None => "",
+        Some(PadMode::Constant(_)) => ", padding_mode=constant",
+        Some(PadMode::Reflect) => ", padding_mode=reflect",
+        Some(PadMode::Replicate) => ", padding_mode=replicate",
+        Some(PadMode::Circular) => ", padding_mode=circular",
+    };
+    format!(
+        "{}, {out}, kernel_size={}, stride={}{padding}{}{}{}{mode}",
+        per_group * groups,
         python_tuple(kernel),
-        python_tuple(&options.stride)
-    );
-    if options.padding != [0; D] {
-        text += &format!(", padding={}", python_tuple(&options.padding));
+        python_tuple(stride),
+        unless_all("dilation", dilation, 1),
+        groups_unless_one(*groups),
+        if bias { "" } else { ", bias=False" }
+    )
+}
+
+/// `, name=(2, 2)`, or nothing if all sizes are the usual one.
+pub(super) fn unless_all(name: &str, sizes: &[usize], usual: usize) -> String {
+    match sizes.iter().all(|size| *size == usual) {
+        true => String::new(),
+        false => format!(", {name}={}", python_tuple(sizes)),
     }
-    if options.dilation != [1; D] {
-        text += &format!(", dilation={}", python_tuple(&options.dilation));
-    }
-    if options.groups != 1 {
-        text += &format!(", groups={}", options.groups);
-    }
-    if !bias {
-        text += ", bias=False";
-    }
-    text
+}
+
+/// `, groups=2`, or nothing for one.
+pub(super) fn groups_unless_one(groups: usize) -> String {
+    if groups == 1 { String::new() } else { format!(", groups={groups}") }
 }

@@ -1,14 +1,17 @@
 //! Transposed convolutions (`torch/nn/modules/conv.py`).
 
+use super::conv::{groups_unless_one, unless_all};
+use super::display::python_tuple;
 use super::{Forward, Module, Parameter, PerDim, init};
+use crate::Tensor;
 use crate::error::{Error, throw};
 use crate::ops::ConvTransposeOptions;
-use crate::{Dtype, Tensor};
 
 macro_rules! transposed {
     ($($(#[$doc:meta])* $name:ident, $op:ident, $dims:literal;)*) => {$(
         $(#[$doc])*
-        #[derive(Module)]
+        #[derive(Module, Clone)]
+        #[module(extra_repr = Self::settings)]
         pub struct $name {
             /// `[in_channels, out_channels / groups, kernel size..]`.
             pub weight: Parameter,
@@ -42,10 +45,7 @@ macro_rules! transposed {
                 }
                 let mut shape = vec![in_channels, out_channels / groups];
                 shape.extend(kernel_size.into().0);
-                let weight = Parameter::new(Tensor::empty(&shape, Dtype::F32));
-                init::default_weight_(&weight);
-                let bias = Parameter::new(Tensor::empty([out_channels], Dtype::F32));
-                init::default_bias_(&bias, &weight);
+                let (weight, bias) = init::default_parameters(&shape, out_channels);
                 $name { weight, bias: Some(bias), options }
             }
 
@@ -54,6 +54,31 @@ macro_rules! transposed {
             pub fn no_bias(mut self) -> Self {
                 self.bias = None;
                 self
+            }
+        }
+
+        impl $name {
+            /// Stride, padding, dilation and groups.
+            pub fn options(&self) -> &ConvTransposeOptions<$dims> {
+                &self.options
+            }
+
+            fn settings(&self) -> String {
+                let o = &self.options;
+                let &[inputs, per_group, ref kernel @ ..] = self.weight.shape() else {
+                    unreachable!("a convolution's weight has at least three dimensions")
+                };
+                format!(
+                    "{inputs}, {}, kernel_size={}, stride={}{}{}{}{}{}",
+                    per_group * o.groups,
+                    python_tuple(kernel),
+                    python_tuple(&o.stride),
+                    unless_all("padding", &o.padding, 0),
+                    unless_all("dilation", &o.dilation, 1),
+                    unless_all("output_padding", &o.output_padding, 0),
+                    groups_unless_one(o.groups),
+                    if self.bias.is_some() { "" } else { ", bias=False" }
+                )
             }
         }
 

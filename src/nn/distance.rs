@@ -1,7 +1,8 @@
 //! Modules that compare or join two inputs (`torch/nn/modules/{distance,linear}.py`).
 
+use super::display::python_bool;
 use super::{Module, Parameter, functional as F, init};
-use crate::{Dtype, Tensor};
+use crate::Tensor;
 
 /// The cosine of the angle between vectors (`torch.nn.CosineSimilarity`); see
 /// [`F::cosine_similarity`].
@@ -53,7 +54,8 @@ impl PairwiseDistance {
 }
 
 /// `y_k = x1^T A_k x2 + b_k` (`torch.nn.Bilinear`).
-#[derive(Module)]
+#[derive(Module, Clone)]
+#[module(extra_repr = Self::settings)]
 pub struct Bilinear {
     /// `[out_features, in1_features, in2_features]`.
     pub weight: Parameter,
@@ -65,15 +67,21 @@ impl Bilinear {
     /// With a bias. Weight and bias start uniform within 1 / sqrt(in1_features).
     pub fn new(in1_features: usize, in2_features: usize, out_features: usize) -> Self {
         let bound = 1.0 / (in1_features as f64).sqrt();
-        let fresh = |shape: &[usize]| {
-            let parameter = Parameter::new(Tensor::empty(shape, Dtype::F32));
-            init::uniform_(&parameter, -bound, bound);
-            parameter
-        };
+        let shape = [out_features, in1_features, in2_features];
         Bilinear {
-            weight: fresh(&[out_features, in1_features, in2_features]),
-            bias: Some(fresh(&[out_features])),
+            weight: init::uniform_parameter(&shape, bound),
+            bias: Some(init::uniform_parameter(&[out_features], bound)),
         }
+    }
+
+    fn settings(&self) -> String {
+        format!(
+            "in1_features={}, in2_features={}, out_features={}, bias={}",
+            self.weight.size(1),
+            self.weight.size(2),
+            self.weight.size(0),
+            python_bool(self.bias.is_some())
+        )
     }
 
     /// Without a bias.

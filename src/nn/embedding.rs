@@ -1,7 +1,9 @@
 //! Tables of vectors looked up by index (`torch/nn/modules/sparse.py`).
 
+use super::display::python_float;
 use super::{Forward, Module, Parameter, init};
 use crate::error::{Error, throw};
+use crate::ops::{BagMode, EmbeddingBagOptions};
 use crate::{Dtype, Tensor, no_grad};
 
 /// A vector for each index (`torch.nn.Embedding`). The table starts as a standard normal.
@@ -11,53 +13,225 @@ use crate::{Dtype, Tensor, no_grad};
 /// let words = Embedding::new(100, 8);
 /// assert_eq!(words.forward(&Tensor::from([[1i64, 2, 3], [4, 5, 6]])).shape(), &[2, 3, 8]);
 /// ```
-#[derive(Module)]
+#[derive(Module, Clone)]
 #[module(extra_repr = Self::settings)]
 pub struct Embedding {
     /// `[num_embeddings, embedding_dim]`.
     pub weight: Parameter,
     padding_idx: Option<i64>,
+    max_norm: Option<MaxNorm>,
+}
+
+/// The longest that rows may be.
+#[derive(Clone, Copy, Debug)]
+struct MaxNorm {
+    length: f64,
+    /// Of which norm.
+    p: f64,
+}
+
+impl MaxNorm {
+    /// Shortens the rows that `indices` name, in place.
+    #[track_caller]
+    fn shorten(self, weight: &Tensor, indices: &Tensor) {
+        no_grad(|| {
+            let weight = weight.detach();
+            let indices = indices.reshape([-1]);
+            let rows = weight.index_select(0, &indices);
+            let norms = rows.norm_dim(self.p, &[1], true);
+            // PyTorch's guard against a division by 0.
+            let shorter = &rows * (self.length / (&norms + 1e-7));
+            let rows = norms.gt(self.length).where_(&shorter, &rows);
+            weight.index_put_(&[Some(&indices)], &rows, false);
+        });
+    }
+
+    fn settings(of: Option<Self>) -> String {
+        of.map_or(String::new(), |MaxNorm { length, p }| match p {
+            2.0 => format!(", max_norm={}", python_float(length)),
+            _ => format!(", max_norm={}, norm_type={}", python_float(length), python_float(p)),
+        })
+    }
+}
+
+/// A table of this size, standard normal.
+fn table(rows: usize, width: usize) -> Parameter {
+    let weight = Parameter::new(Tensor::empty([rows, width], Dtype::F32));
+    init::normal_(&weight, 0.0, 1.0);
+    weight
+}
+
+/// The settings that both kinds of table have. `$name` is for errors.
+macro_rules! table_settings {
+    ($name:ident) => {
+        /// With an index, negative from the end, whose vector is 0 and stays so.
+        ///
+        /// # Panics
+        /// Throws [`Error::Argument`] when it is out of range.
+        #[track_caller]
+        #[must_use]
+        pub fn padding_idx(mut self, index: i64) -> Self {
+            let rows = self.weight.shape()[0] as i64;
+            if !(-rows..rows).contains(&index) {
+                let message = format!("{index} is not a row of a table of {rows} rows");
+                throw(Error::argument(stringify!($name), "padding_idx", message));
+            }
+            let index = index.rem_euclid(rows);
+            no_grad(|| _ = self.weight.select(0, index).fill_(0.0));
+            self.padding_idx = Some(index);
+            self
+        }
+
+        /// With vectors that are shortened to `max_norm`, in place, when they are looked up and are
+        /// longer by the norm of order `norm_type`; PyTorch's default is 2.
+        #[must_use]
+        pub fn max_norm(mut self, max_norm: f64, norm_type: f64) -> Self {
+            self.max_norm = Some(MaxNorm { length: max_norm, p: norm_type });
+            self
+        }
+    };
 }
 
 impl Embedding {
     /// A table of `num_embeddings` vectors of size `embedding_dim`.
     #[track_caller]
     pub fn new(num_embeddings: usize, embedding_dim: usize) -> Self {
-        let weight = Parameter::new(Tensor::empty([num_embeddings, embedding_dim], Dtype::F32));
-        init::normal_(&weight, 0.0, 1.0);
-        Embedding { weight, padding_idx: None }
+        let weight = table(num_embeddings, embedding_dim);
+        Embedding { weight, padding_idx: None, max_norm: None }
     }
 
-    /// With an index, negative from the end, whose vector is 0 and stays so.
+    /// A table with these vectors, the rows of a matrix, which are trained unless `freeze`
+    /// (`Embedding.from_pretrained`).
     ///
     /// # Panics
-    /// Throws [`Error::Argument`] when it is out of range.
+    /// Throws [`Error::Shape`] unless `embeddings` is a matrix.
     #[track_caller]
-    #[must_use]
-    pub fn padding_idx(mut self, index: i64) -> Self {
-        let rows = self.weight.shape()[0] as i64;
-        if !(-rows..rows).contains(&index) {
-            let message = format!("{index} is not a row of a table of {rows} rows");
-            throw(Error::argument("Embedding", "padding_idx", message));
-        }
-        let index = index.rem_euclid(rows);
-        no_grad(|| _ = self.weight.select(0, index).fill_(0.0));
-        self.padding_idx = Some(index);
-        self
+    pub fn from_pretrained(embeddings: Tensor, freeze: bool) -> Self {
+        let weight = pretrained("Embedding", embeddings, freeze);
+        Embedding { weight, padding_idx: None, max_norm: None }
     }
+
+    table_settings!(Embedding);
 
     fn settings(&self) -> String {
         let (rows, width) = (self.weight.shape()[0], self.weight.shape()[1]);
-        match self.padding_idx {
-            Some(index) => format!("{rows}, {width}, padding_idx={index}"),
-            None => format!("{rows}, {width}"),
-        }
+        let padding = self.padding_idx.map_or(String::new(), |i| format!(", padding_idx={i}"));
+        format!("{rows}, {width}{padding}{}", MaxNorm::settings(self.max_norm))
     }
+}
+
+#[track_caller]
+fn pretrained(name: &str, embeddings: Tensor, freeze: bool) -> Parameter {
+    if embeddings.dim() != 2 {
+        let message = format!("embeddings {:?}; a matrix is needed", embeddings.shape());
+        throw(Error::shape(name, message));
+    }
+    let weight = Parameter::new(embeddings);
+    weight.requires_grad_(!freeze);
+    weight
 }
 
 impl Forward for Embedding {
     #[track_caller]
     fn forward(&self, indices: &Tensor) -> Tensor {
+        if let Some(max_norm) = self.max_norm {
+            max_norm.shorten(&self.weight, indices);
+        }
         self.weight.embedding(indices, self.padding_idx)
+    }
+}
+
+/// For each bag of indices the mean, sum or maximum of their vectors (`torch.nn.EmbeddingBag`). The
+/// table starts as a standard normal.
+///
+/// ```
+/// use torchrs::{Tensor, nn::EmbeddingBag, ops::BagMode};
+/// let words = EmbeddingBag::new(10, 3).mode(BagMode::Sum);
+/// let bags = words.forward(&Tensor::from([1i64, 2, 4, 5]), Some(&Tensor::from([0i64, 3])), None);
+/// assert_eq!(bags.shape(), &[2, 3]);
+/// ```
+#[derive(Module, Clone)]
+#[module(extra_repr = Self::settings)]
+pub struct EmbeddingBag {
+    /// `[num_embeddings, embedding_dim]`.
+    pub weight: Parameter,
+    mode: BagMode,
+    include_last_offset: bool,
+    padding_idx: Option<i64>,
+    max_norm: Option<MaxNorm>,
+}
+
+impl EmbeddingBag {
+    /// A table of `num_embeddings` vectors of size `embedding_dim`, and the mean of bags.
+    #[track_caller]
+    pub fn new(num_embeddings: usize, embedding_dim: usize) -> Self {
+        Self::of(table(num_embeddings, embedding_dim))
+    }
+
+    /// With these vectors, the rows of a matrix, which are trained unless `freeze`
+    /// (`EmbeddingBag.from_pretrained`).
+    ///
+    /// # Panics
+    /// Throws [`Error::Shape`] unless `embeddings` is a matrix.
+    #[track_caller]
+    pub fn from_pretrained(embeddings: Tensor, freeze: bool) -> Self {
+        Self::of(pretrained("EmbeddingBag", embeddings, freeze))
+    }
+
+    fn of(weight: Parameter) -> Self {
+        let (mode, include_last_offset) = (BagMode::Mean, false);
+        EmbeddingBag { weight, mode, include_last_offset, padding_idx: None, max_norm: None }
+    }
+
+    /// What is made of a bag.
+    #[must_use]
+    pub fn mode(mut self, mode: BagMode) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// The last of the offsets is the end of the last bag.
+    #[must_use]
+    pub fn include_last_offset(mut self) -> Self {
+        self.include_last_offset = true;
+        self
+    }
+
+    table_settings!(EmbeddingBag);
+
+    /// Bags `[bags, embedding_dim]` of `indices`: the rows of a matrix, or a list that is cut at
+    /// `offsets`. `per_sample_weights`, shaped like the indices, are factors ([`BagMode::Sum`] only).
+    ///
+    /// # Panics
+    /// As [`Tensor::embedding_bag`].
+    #[track_caller]
+    pub fn forward(
+        &self,
+        indices: &Tensor,
+        offsets: Option<&Tensor>,
+        per_sample_weights: Option<&Tensor>,
+    ) -> Tensor {
+        if let Some(max_norm) = self.max_norm {
+            max_norm.shorten(&self.weight, indices);
+        }
+        let options = EmbeddingBagOptions {
+            mode: self.mode,
+            per_sample_weights: per_sample_weights.cloned(),
+            include_last_offset: self.include_last_offset,
+            padding_idx: self.padding_idx,
+        };
+        self.weight.embedding_bag(indices, offsets, options)
+    }
+
+    fn settings(&self) -> String {
+        let (rows, width) = (self.weight.shape()[0], self.weight.shape()[1]);
+        let mode = match self.mode {
+            BagMode::Sum => "sum",
+            BagMode::Mean => "mean",
+            BagMode::Max => "max",
+        };
+        let norm = MaxNorm::settings(self.max_norm);
+        let padding = self.padding_idx.map_or(String::new(), |i| format!(", padding_idx={i}"));
+        format!("{rows}, {width}{norm}, mode='{mode}'{padding}")
     }
 }

@@ -7,7 +7,7 @@
 
 use std::marker::PhantomData;
 
-use super::{Buffer, Module, Parameter, Training, Visitor, VisitorMut};
+use super::{Buffer, Module, Parameter, StatisticsGroup, Training, Visitor, VisitorMut};
 
 /// A field that a module's visitors see: a parameter, a buffer, the training flag, a module, or an
 /// option of these.
@@ -39,6 +39,13 @@ impl Field for Buffer {
 impl Field for Training {
     fn visit_field<'a>(&'a self, _name: &str, visitor: &mut dyn Visitor<'a>) {
         visitor.training(self);
+    }
+    fn visit_field_mut(&mut self, _name: &str, _visitor: &mut dyn VisitorMut) {}
+}
+
+impl Field for StatisticsGroup {
+    fn visit_field<'a>(&'a self, _name: &str, visitor: &mut dyn Visitor<'a>) {
+        visitor.statistics_group(self);
     }
     fn visit_field_mut(&mut self, _name: &str, _visitor: &mut dyn VisitorMut) {}
 }

@@ -1,8 +1,39 @@
 //! Initial values of parameters (`torch.nn.init`): in place, under `no_grad`, from the default
 //! random generator.
 
+use std::cell::Cell;
+
 use crate::error::{Error, throw};
-use crate::{Tensor, no_grad};
+use crate::nn::Parameter;
+use crate::nn::utils::parametrizations::orthonormal;
+use crate::{Dtype, Tensor, no_grad};
+
+thread_local! {
+    static SKIPPED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `make`, in which the functions of this module leave tensors as they are
+/// (`torch.nn.utils.skip_init`): for a model whose weights are loaded next, or of which only names
+/// and shapes are wanted. Its parameters hold anything until then; large ones take no memory.
+///
+/// ```
+/// use torchrs::nn::{Linear, Module, init};
+/// let trained = Linear::new(8, 4);
+/// let model = init::skip_init(|| Linear::new(8, 4));
+/// model.load_state_dict(&trained.state_dict(), true).unwrap();
+/// assert!(model.weight.equal(&trained.weight));
+/// ```
+pub fn skip_init<T>(make: impl FnOnce() -> T) -> T {
+    /// Puts the flag back, also when `make` panics.
+    struct Restore(bool);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            SKIPPED.set(self.0);
+        }
+    }
+    let _restore = Restore(SKIPPED.replace(true));
+    make()
+}
 
 /// Which dimension's size keeps its variance, in Kaiming initialisation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,13 +94,17 @@ pub fn fan_in_and_fan_out(tensor: &Tensor) -> (usize, usize) {
 /// Uniform between `low` and `high`.
 #[track_caller]
 pub fn uniform_(tensor: &Tensor, low: f64, high: f64) {
-    no_grad(|| _ = tensor.uniform_(low, high));
+    if !SKIPPED.get() {
+        no_grad(|| _ = tensor.uniform_(low, high));
+    }
 }
 
 /// Normal with this mean and standard deviation.
 #[track_caller]
 pub fn normal_(tensor: &Tensor, mean: f64, std: f64) {
-    no_grad(|| _ = tensor.normal_(mean, std));
+    if !SKIPPED.get() {
+        no_grad(|| _ = tensor.normal_(mean, std));
+    }
 }
 
 /// Normal, but drawn anew where it is outside `low` .. `high`.
@@ -81,6 +116,9 @@ pub fn trunc_normal_(tensor: &Tensor, mean: f64, std: f64, low: f64, high: f64) 
     if !(low < high && std > 0.0) {
         let message = format!("low {low}, high {high}, std {std}; need low < high and std > 0");
         throw(Error::argument("trunc_normal_", "low", message));
+    }
+    if SKIPPED.get() {
+        return;
     }
     no_grad(|| {
         tensor.normal_(mean, std);
@@ -98,7 +136,9 @@ pub fn trunc_normal_(tensor: &Tensor, mean: f64, std: f64, low: f64, high: f64) 
 /// `value` everywhere.
 #[track_caller]
 pub fn constant_(tensor: &Tensor, value: f64) {
-    no_grad(|| _ = tensor.fill_(value));
+    if !SKIPPED.get() {
+        no_grad(|| _ = tensor.fill_(value));
+    }
 }
 
 /// Zeros.
@@ -165,6 +205,76 @@ fn xavier_std(tensor: &Tensor, gain: f64) -> f64 {
     gain * (2.0 / (fan_in + fan_out).max(1) as f64).sqrt()
 }
 
+/// A parameter of this shape, uniform within `bound`.
+#[track_caller]
+pub(super) fn uniform_parameter(shape: &[usize], bound: f64) -> Parameter {
+    let parameter = Parameter::new(Tensor::empty(shape, Dtype::F32));
+    uniform_(&parameter, -bound, bound);
+    parameter
+}
+
+/// The weight of this shape of a linear layer or a convolution and its bias, with PyTorch's initial
+/// values.
+#[track_caller]
+pub(super) fn default_parameters(shape: &[usize], outputs: usize) -> (Parameter, Parameter) {
+    let weight = Parameter::new(Tensor::empty(shape, Dtype::F32));
+    default_weight_(&weight);
+    let bias = Parameter::new(Tensor::empty([outputs], Dtype::F32));
+    default_bias_(&bias, &weight);
+    (weight, bias)
+}
+
+/// Orthonormal rows or columns, whichever are fewer, times `gain`, of the tensor as a matrix with a row
+/// for each index of dimension 0 (`torch.nn.init.orthogonal_`; Saxe et al. 2013).
+///
+/// # Panics
+/// Throws [`Error::Shape`] for a tensor with less than two dimensions.
+#[track_caller]
+pub fn orthogonal_(tensor: &Tensor, gain: f64) {
+    if tensor.dim() < 2 {
+        let message = format!("{:?}; at least two dimensions are needed", tensor.shape());
+        throw(Error::shape("orthogonal_", message));
+    }
+    if tensor.numel() == 0 {
+        return;
+    }
+    no_grad(|| {
+        let rows = tensor.size(0);
+        let columns = tensor.numel() / rows;
+        let normal = Tensor::empty([rows.max(columns), rows.min(columns)], Dtype::F64);
+        normal.normal_(0.0, 1.0);
+        // With a positive diagonal of the other factor, matrices are equally likely.
+        let q = orthonormal(&normal);
+        let q = if rows < columns { q.t() } else { q };
+        tensor.copy_(&(q * gain).reshape_as(tensor));
+    });
+}
+
+/// Normal with standard deviation `std`, but in each column a share `sparsity` of zeros
+/// (`torch.nn.init.sparse_`; Martens 2010); PyTorch's default for `std` is 0.01.
+///
+/// # Panics
+/// Throws [`Error::Shape`] unless the tensor is a matrix, [`Error::Argument`] unless the share is from 0
+/// to 1.
+#[track_caller]
+pub fn sparse_(tensor: &Tensor, sparsity: f64, std: f64) {
+    let &[rows, columns] = tensor.shape() else {
+        throw(Error::shape("sparse_", format!("takes a matrix, got {:?}", tensor.shape())))
+    };
+    if !(0.0..=1.0).contains(&sparsity) {
+        throw(Error::argument("sparse_", "sparsity", format!("{sparsity}; must be from 0 to 1")));
+    }
+    let zeros = (sparsity * rows as f64).ceil() as usize;
+    no_grad(|| {
+        tensor.normal_(0.0, std);
+        for column in 0..columns as i64 {
+            let chosen = Tensor::randperm(rows).narrow(0, 0, zeros);
+            let nothing = Tensor::zeros([zeros], tensor.dtype());
+            tensor.select(1, column).scatter_(0, &chosen, &nothing);
+        }
+    });
+}
+
 /// The initial weight of linear layers and convolutions in PyTorch: `kaiming_uniform_` with slope
 /// sqrt(5), which is uniform within 1 / sqrt(fan_in).
 #[track_caller]
@@ -181,6 +291,9 @@ pub fn eye_(tensor: &Tensor) {
     let &[rows, columns] = tensor.shape() else {
         throw(Error::shape("eye_", format!("takes a matrix, got {:?}", tensor.shape())))
     };
+    if SKIPPED.get() {
+        return;
+    }
     zeros_(tensor);
     no_grad(|| {
         for i in 0..rows.min(columns) as i64 {
@@ -204,6 +317,9 @@ pub fn dirac_(tensor: &Tensor, groups: usize) {
     if groups == 0 || !tensor.size(0).is_multiple_of(groups) {
         let message = format!("{groups} groups cannot share {} output channels", tensor.size(0));
         throw(Error::argument("dirac_", "groups", message));
+    }
+    if SKIPPED.get() {
+        return;
     }
     zeros_(tensor);
     let outputs = tensor.size(0) / groups;

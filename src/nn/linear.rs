@@ -12,7 +12,7 @@ use crate::{Dtype, Tensor};
 /// let layer = Linear::new(3, 2);
 /// assert_eq!(layer.forward(&Tensor::ones([5, 3], F32)).shape(), &[5, 2]);
 /// ```
-#[derive(Module)]
+#[derive(Module, Clone)]
 #[module(extra_repr = Self::settings)]
 pub struct Linear {
     /// `[out_features, in_features]`.
@@ -25,11 +25,8 @@ impl Linear {
     /// With a bias.
     #[track_caller]
     pub fn new(in_features: usize, out_features: usize) -> Self {
-        let mut layer = Self::no_bias(in_features, out_features);
-        let bias = Parameter::new(Tensor::empty([out_features], Dtype::F32));
-        init::default_bias_(&bias, &layer.weight);
-        layer.bias = Some(bias);
-        layer
+        let (weight, bias) = init::default_parameters(&[out_features, in_features], out_features);
+        Linear { weight, bias: Some(bias) }
     }
 
     /// Without a bias.

@@ -21,7 +21,7 @@ pub trait Loss: Module {
 /// let loss = CrossEntropyLoss::new().forward(&scores, &Tensor::from([2i64]));
 /// assert!((loss.item() - 4f64.ln()).abs() < 1e-6);
 /// ```
-#[derive(Module)]
+#[derive(Module, Clone)]
 pub struct CrossEntropyLoss {
     weight: Option<Buffer>,
     ignore_index: i64,
@@ -63,7 +63,7 @@ impl Loss for CrossEntropyLoss {
 }
 
 /// Negative log likelihood of log-probabilities (`torch.nn.NLLLoss`); see [`Tensor::nll_loss`].
-#[derive(Module)]
+#[derive(Module, Clone)]
 pub struct NLLLoss {
     weight: Option<Buffer>,
     ignore_index: i64,
@@ -103,7 +103,7 @@ impl Loss for NLLLoss {
 
 /// Cross entropy of logits with probabilities (`torch.nn.BCEWithLogitsLoss`); see
 /// [`binary_cross_entropy_with_logits`](F::binary_cross_entropy_with_logits).
-#[derive(Module)]
+#[derive(Module, Clone)]
 pub struct BCEWithLogitsLoss {
     weight: Option<Buffer>,
     pos_weight: Option<Buffer>,
@@ -140,74 +140,4 @@ impl Loss for BCEWithLogitsLoss {
         };
         F::binary_cross_entropy_with_logits_with(input, target, &options)
     }
-}
-
-macro_rules! distances {
-    ($(
-        $(#[$doc:meta])* $name:ident ($($field:ident: $default:literal)?) =
-            |$x:ident, $t:ident, $reduction:ident| $body:expr;
-    )*) => {$(
-        $(#[$doc])*
-        #[derive(Module, Clone, Copy, Debug)]
-        pub struct $name {
-            $($field: f64,)?
-            reduction: Reduction,
-        }
-
-        impl $name {
-            /// With PyTorch's defaults.
-            pub fn new() -> Self {
-                $name { $($field: $default,)? reduction: Reduction::Mean }
-            }
-
-            $(
-                #[doc = concat!("With another `", stringify!($field), "`.")]
-                #[must_use]
-                pub fn $field(mut self, $field: f64) -> Self {
-                    self.$field = $field;
-                    self
-                }
-            )?
-
-            /// With another reduction.
-            #[must_use]
-            pub fn reduction(mut self, reduction: Reduction) -> Self {
-                self.reduction = reduction;
-                self
-            }
-        }
-
-        impl Default for $name {
-            fn default() -> Self {
-                Self::new()
-            }
-        }
-
-        impl Loss for $name {
-            #[track_caller]
-            fn forward(&self, $x: &Tensor, $t: &Tensor) -> Tensor {
-                $(let $field = self.$field;)?
-                let $reduction = self.reduction;
-                $body
-            }
-        }
-    )*};
-}
-
-distances! {
-    /// Squared differences (`torch.nn.MSELoss`).
-    MSELoss() = |x, t, reduction| F::mse_loss_with(x, t, reduction);
-    /// Absolute differences (`torch.nn.L1Loss`).
-    L1Loss() = |x, t, reduction| F::l1_loss_with(x, t, reduction);
-    /// Squared differences below `delta`, then linear (`torch.nn.HuberLoss`).
-    HuberLoss(delta: 1.0) = |x, t, reduction| F::huber_loss(x, t, delta, reduction);
-    /// [`HuberLoss`] divided by `beta` (`torch.nn.SmoothL1Loss`).
-    SmoothL1Loss(beta: 1.0) = |x, t, reduction| F::smooth_l1_loss(x, t, beta, reduction);
-    /// log(1 + e^(-y x)) for y of 1 or -1 (`torch.nn.SoftMarginLoss`).
-    SoftMarginLoss() = |x, t, reduction| F::soft_margin_loss(x, t, reduction);
-    /// x, or how far it is below a margin, for y of 1 and -1 (`torch.nn.HingeEmbeddingLoss`).
-    HingeEmbeddingLoss(margin: 1.0) = |x, t, reduction|
-        F::hinge_embedding_loss(x, t, margin, reduction);
-    /// The scores of a sample's classes above all others by 1 (`torch.nn.MultiLabelMarginLoss`).
-    MultiLabelMarginLoss() = |x, t, reduction| F::multilabel_margin_loss(x, t, reduction);
 }

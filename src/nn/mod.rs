@@ -1,5 +1,6 @@
 //! Neural networks (`torch.nn`): the [`Module`] trait with its derive, parameters and state dicts,
-//! modules, losses, functions ([`functional`]) and initial values ([`init`]).
+//! modules, losses, functions ([`functional`]), initial values ([`init`]), and what `torch.nn.utils`
+//! has ([`utils`]): gradient clipping, parametrizations, fusion.
 //!
 //! ```
 //! use torchrs::nn::{Forward, Linear, Module, functional as F};
@@ -26,8 +27,8 @@
 //! ```
 
 mod activation;
+mod adaptive_softmax;
 mod batch_norm;
-mod clip_grad;
 mod containers;
 mod conv;
 mod conv_transpose;
@@ -39,6 +40,7 @@ mod embedding;
 pub mod field;
 mod flatten;
 pub mod functional;
+mod hooks;
 pub mod init;
 mod instance_norm;
 mod linear;
@@ -54,34 +56,35 @@ mod resampling;
 mod rnn;
 mod running_norm;
 mod state_dict;
+mod statistics_group;
 mod transformer;
-mod vectors;
+pub mod utils;
 
 pub use activation::{
     CELU, ELU, GELU, GLU, Hardshrink, Hardsigmoid, Hardswish, Hardtanh, LeakyReLU, LogSigmoid,
-    LogSoftmax, Mish, PReLU, ReLU, ReLU6, SELU, SiLU, Sigmoid, Softmax, Softmax2d, Softmin,
+    LogSoftmax, Mish, PReLU, RReLU, ReLU, ReLU6, SELU, SiLU, Sigmoid, Softmax, Softmax2d, Softmin,
     Softplus, Softshrink, Softsign, Tanh, Tanhshrink, Threshold,
 };
-pub use batch_norm::{BatchNorm1d, BatchNorm2d, BatchNorm3d};
-pub use clip_grad::{clip_grad_norm_, clip_grad_norm_with, clip_grad_value_, get_total_norm};
+pub use adaptive_softmax::{AdaptiveLogSoftmaxOptions, AdaptiveLogSoftmaxWithLoss};
+pub(crate) use batch_norm::AccumulateStatistics;
+pub use batch_norm::{BatchNorm1d, BatchNorm2d, BatchNorm3d, SyncBatchNorm};
 pub use containers::Sequential;
 pub use conv::{Conv1d, Conv2d, Conv3d};
 pub use conv_transpose::{ConvTranspose1d, ConvTranspose2d, ConvTranspose3d};
 pub use distance::{Bilinear, CosineSimilarity, PairwiseDistance};
-pub use dropout::Dropout;
-pub use embedding::Embedding;
+pub use dropout::{AlphaDropout, Dropout, Dropout1d, Dropout2d, Dropout3d, FeatureAlphaDropout};
+pub use embedding::{Embedding, EmbeddingBag};
 pub use field::Field;
 pub use flatten::Flatten;
+pub use hooks::Hooked;
 pub use instance_norm::{InstanceNorm1d, InstanceNorm2d, InstanceNorm3d};
 pub use linear::{Identity, Linear};
-pub use loss::{
-    BCEWithLogitsLoss, CrossEntropyLoss, HingeEmbeddingLoss, HuberLoss, L1Loss, Loss, MSELoss,
-    MultiLabelMarginLoss, NLLLoss, SmoothL1Loss, SoftMarginLoss,
-};
+pub use loss::{BCEWithLogitsLoss, CrossEntropyLoss, Loss, NLLLoss};
 pub use loss_options::{
-    BCELoss, CTCLoss, CosineEmbeddingLoss, GaussianNLLLoss, KLDivLoss, MarginOptions,
-    MarginRankingLoss, MultiLabelSoftMarginLoss, MultiMarginLoss, PoissonNLLLoss,
-    TripletMarginLoss,
+    BCELoss, CTCLoss, CosineEmbeddingLoss, GaussianNLLLoss, HingeEmbeddingLoss, HuberLoss,
+    KLDivLoss, L1Loss, MSELoss, MarginOptions, MarginRankingLoss, MultiLabelMarginLoss,
+    MultiLabelSoftMarginLoss, MultiMarginLoss, PoissonNLLLoss, SmoothL1Loss, SoftMarginLoss,
+    TripletMarginLoss, TripletMarginWithDistanceLoss,
 };
 pub use module::{Forward, Module, Visitor, VisitorMut};
 pub use normalization::{GroupNorm, LayerNorm, LocalResponseNorm, RMSNorm};
@@ -95,18 +98,25 @@ pub use per_dim::{NormalizedShape, PerDim};
 pub use pooling::{
     AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d, AdaptiveMaxPool1d, AdaptiveMaxPool2d,
     AdaptiveMaxPool3d, AvgPool1d, AvgPool2d, AvgPool3d, LPPool1d, LPPool2d, LPPool3d, MaxPool1d,
-    MaxPool2d, MaxPool3d,
+    MaxPool2d, MaxPool3d, MaxUnpool1d, MaxUnpool2d, MaxUnpool3d,
 };
-pub use resampling::{PixelShuffle, Unflatten, Unfold, Upsample};
+pub use resampling::{
+    ChannelShuffle, Fold, PixelShuffle, PixelUnshuffle, Unflatten, Unfold, Upsample,
+};
 pub use rnn::{
     GRU, GRUCell, LSTM, LSTMCell, PackedSequence, RNN, RNNCell, RnnNonlinearity, RnnOptions,
-    pack_padded_sequence, pad_packed_sequence, pad_sequence,
+    pack_padded_sequence, pack_sequence, pad_packed_sequence, pad_sequence, unpack_sequence,
+    unpad_sequence,
 };
 pub use state_dict::{LoadReport, NamedTensors, StateDict};
+pub use statistics_group::StatisticsGroup;
 pub use torchrs_macros::Module;
 pub use transformer::{
     AttentionWeights, MultiheadAttention, MultiheadAttentionOptions, Transformer,
     TransformerActivation, TransformerDecoder, TransformerDecoderLayer, TransformerEncoder,
     TransformerEncoderLayer, TransformerMasks, TransformerOptions, generate_square_subsequent_mask,
 };
-pub use vectors::{parameters_to_vector, vector_to_parameters};
+pub use utils::{
+    clip_grad_norm_, clip_grad_norm_with, clip_grad_value_, get_total_norm, parameters_to_vector,
+    vector_to_parameters,
+};

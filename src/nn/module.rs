@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use super::state_dict::{LoadReport, NamedTensors, StateDict, load_failure};
-use super::{Buffer, Parameter, Training, display};
+use super::{Buffer, Parameter, StatisticsGroup, Training, display};
 use crate::error::{Error, Result};
 use crate::{Dtype, Tensor, no_grad};
 
@@ -17,8 +17,11 @@ use crate::{Dtype, Tensor, no_grad};
 /// the enum itself.
 ///
 /// Attributes: `#[module(rename = "h")]` gives a field another name, `#[module(skip)]` hides it;
-/// on the type, `#[module(name = "GPT")]` and `#[module(extra_repr = Self::method)]` change what
-/// [`repr`](Module::repr) prints.
+/// on the type, `#[module(name = "GPT")]` (or a method's path) and
+/// `#[module(extra_repr = Self::method)]` change what [`repr`](Module::repr) prints.
+///
+/// A module that derives `Clone` besides is cheap to clone, and its clone has the same parameters and
+/// buffers: the two are tied. [`deep_copy`](Module::deep_copy) gives one with its own.
 ///
 /// A module has whatever `forward` it needs, as an ordinary method; one that maps a tensor to a
 /// tensor also implements [`Forward`].
@@ -115,6 +118,47 @@ pub trait Module: Send + Sync {
     /// The modules directly inside, with their names.
     fn named_children(&self) -> Vec<(String, &dyn Module)> {
         own_fields(self).modules
+    }
+
+    /// The module of this dotted name inside this one (`get_submodule`); `""` is the module itself.
+    fn get_submodule(&self, name: &str) -> Option<&dyn Module>
+    where
+        Self: Sized,
+    {
+        self.named_modules().into_iter().find(|(path, _)| path == name).map(|(_, module)| module)
+    }
+
+    /// The parameters of this module alone, not of those inside
+    /// (`named_parameters(recurse=False)`).
+    fn own_parameters(&self) -> Vec<(String, Tensor)> {
+        let own = own_fields(self).parameters;
+        own.into_iter().map(|(name, parameter)| (name, parameter.tensor().clone())).collect()
+    }
+
+    /// Calls `f` with every module inside and then with this one (`apply`): to set initial values by
+    /// kind of layer.
+    ///
+    /// ```
+    /// use torchrs::nn::{Linear, Module, ReLU, Sequential, init};
+    /// let net = Sequential::new().append(Linear::new(2, 3)).append(ReLU).append(Linear::new(3, 1));
+    /// net.apply(&mut |module| {
+    ///     if module.name() == "Linear" {
+    ///         module.own_parameters().iter().for_each(|(_, p)| init::constant_(p, 0.5));
+    ///     }
+    /// });
+    /// assert!(net.parameters().iter().all(|p| p.to_vec::<f32>().iter().all(|&v| v == 0.5)));
+    /// ```
+    fn apply(&self, f: &mut dyn FnMut(&dyn Module))
+    where
+        Self: Sized,
+    {
+        fn inner_first(module: &dyn Module, f: &mut dyn FnMut(&dyn Module)) {
+            for (_, child) in own_fields(module).modules {
+                inner_first(child, f);
+            }
+            f(module);
+        }
+        inner_first(self, f);
     }
 
     /// Number of trainable and frozen elements in all parameters, tied ones counted once.
@@ -237,7 +281,53 @@ pub trait Module: Send + Sync {
                 format!("{dtype} is not a floating-point type; use f64, f32, f16 or bf16"),
             ));
         }
-        self.visit_mut(&mut Cast { dtype, done: HashMap::new() });
+        let convert = |old: &Tensor| {
+            (old.dtype().is_floating_point() && old.dtype() != dtype).then(|| old.to_dtype(dtype))
+        };
+        self.visit_mut(&mut Replace { convert: &convert, done: HashMap::new() });
+    }
+
+    /// [`to`](Self::to) f32.
+    fn float(&mut self) {
+        self.to(Dtype::F32);
+    }
+
+    /// [`to`](Self::to) f64.
+    fn double(&mut self) {
+        self.to(Dtype::F64);
+    }
+
+    /// [`to`](Self::to) f16.
+    fn half(&mut self) {
+        self.to(Dtype::F16);
+    }
+
+    /// [`to`](Self::to) bf16.
+    fn bfloat16(&mut self) {
+        self.to(Dtype::BF16);
+    }
+
+    /// A module like this one with copies of all parameters and buffers (`copy.deepcopy`); ties stay,
+    /// gradients are not copied.
+    ///
+    /// ```
+    /// use torchrs::nn::{Linear, Module};
+    /// let net = Linear::new(2, 2);
+    /// assert!(net.clone().weight.ptr_eq(&net.weight));
+    /// assert!(!net.deep_copy().weight.ptr_eq(&net.weight));
+    /// ```
+    ///
+    /// # Panics
+    /// Throws when a module inside is shared by `Arc`.
+    #[track_caller]
+    fn deep_copy(&self) -> Self
+    where
+        Self: Clone + Sized,
+    {
+        let mut copy = self.clone();
+        let convert = |old: &Tensor| Some(old.clone_contiguous());
+        copy.visit_mut(&mut Replace { convert: &convert, done: HashMap::new() });
+        copy
     }
 
     /// Moves all parameters and buffers into shared memory, so that they can be sent to other
@@ -275,6 +365,8 @@ pub trait Visitor<'a> {
     fn module(&mut self, name: &str, module: &'a dyn Module);
     /// The module's own training flag.
     fn training(&mut self, flag: &'a Training);
+    /// Whose rows the module's statistics are of.
+    fn statistics_group(&mut self, _group: &'a StatisticsGroup) {}
 }
 
 /// Changes the fields of a module; see [`Module::visit_mut`].
@@ -290,10 +382,11 @@ pub trait VisitorMut {
 /// The fields of one module by kind.
 #[derive(Default)]
 pub(super) struct OwnFields<'a> {
-    parameters: Vec<(String, &'a Parameter)>,
+    pub parameters: Vec<(String, &'a Parameter)>,
     buffers: Vec<(String, &'a Buffer)>,
     pub modules: Vec<(String, &'a dyn Module)>,
     training: Vec<&'a Training>,
+    statistics: Vec<&'a StatisticsGroup>,
 }
 
 impl<'a> Visitor<'a> for OwnFields<'a> {
@@ -309,12 +402,25 @@ impl<'a> Visitor<'a> for OwnFields<'a> {
     fn training(&mut self, flag: &'a Training) {
         self.training.push(flag);
     }
+    fn statistics_group(&mut self, group: &'a StatisticsGroup) {
+        self.statistics.push(group);
+    }
 }
 
 pub(super) fn own_fields<M: Module + ?Sized>(module: &M) -> OwnFields<'_> {
     let mut own = OwnFields::default();
     module.visit(&mut own);
     own
+}
+
+/// Calls `see` with whose rows each of the norms in `module` sees.
+pub(super) fn each_statistics_group<M: Module + ?Sized>(
+    module: &M,
+    see: &mut dyn FnMut(&StatisticsGroup),
+) {
+    let own = own_fields(module);
+    own.statistics.into_iter().for_each(&mut *see);
+    own.modules.into_iter().for_each(|(_, child)| each_statistics_group(child, see));
 }
 
 /// Something met by [`walk`].
@@ -376,29 +482,25 @@ impl Unique {
     }
 }
 
-/// [`Module::to`].
-struct Cast {
-    dtype: Dtype,
-    /// The converted tensor for each one met, with the old one, whose identity must stay taken.
-    done: HashMap<usize, (Tensor, Tensor)>,
+/// Puts other tensors in place of parameters and buffers: [`Module::to`], [`Module::deep_copy`].
+struct Replace<'a> {
+    /// The tensor to put in place of one, if it is to be another.
+    convert: &'a dyn Fn(&Tensor) -> Option<Tensor>,
+    /// What became of each one met, with the old one, whose identity must stay taken.
+    done: HashMap<usize, (Tensor, Option<Tensor>)>,
 }
 
-impl Cast {
-    /// The tensor to put in place of `old`, if it is to be another one.
+impl Replace<'_> {
     fn converted(&mut self, old: &Tensor) -> Option<Tensor> {
-        if !old.dtype().is_floating_point() || old.dtype() == self.dtype {
-            return None;
-        }
-        let dtype = self.dtype;
         let convert = || {
-            let new = no_grad(|| old.to_dtype(dtype));
-            (old.clone(), new.requires_grad_(old.requires_grad()))
+            let new = no_grad(|| (self.convert)(old));
+            (old.clone(), new.map(|new| new.requires_grad_(old.requires_grad())))
         };
-        Some(self.done.entry(old.identity()).or_insert_with(convert).1.clone())
+        self.done.entry(old.identity()).or_insert_with(convert).1.clone()
     }
 }
 
-impl VisitorMut for Cast {
+impl VisitorMut for Replace<'_> {
     fn parameter(&mut self, _name: &str, parameter: &mut Parameter) {
         if let Some(tensor) = self.converted(parameter) {
             parameter.replace(tensor);

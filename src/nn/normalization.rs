@@ -13,7 +13,7 @@ use crate::{Dtype, Tensor};
 /// let y = LayerNorm::new(2).forward(&Tensor::from([[1f32, 3.]]));
 /// assert!((y.to_vec::<f32>()[1] - 1.0).abs() < 1e-4);
 /// ```
-#[derive(Module)]
+#[derive(Module, Clone)]
 #[module(extra_repr = Self::settings)]
 pub struct LayerNorm {
     /// Of the normalised shape; starts at 1.
@@ -86,7 +86,7 @@ impl Forward for LayerNorm {
 
 /// Divides the last dimensions of each sample by the root of their mean square, then scales
 /// (`torch.nn.RMSNorm`).
-#[derive(Module)]
+#[derive(Module, Clone)]
 #[module(extra_repr = Self::settings)]
 pub struct RMSNorm {
     /// Of the normalised shape; starts at 1.
@@ -136,7 +136,7 @@ impl Forward for RMSNorm {
 
 /// Brings each group of channels of each sample to mean 0 and variance 1, then scales and shifts the
 /// channels (`torch.nn.GroupNorm`; Wu & He 2018).
-#[derive(Module)]
+#[derive(Module, Clone)]
 #[module(extra_repr = Self::settings)]
 pub struct GroupNorm {
     /// `[num_channels]`; starts at 1.
@@ -170,11 +170,12 @@ impl GroupNorm {
 
     fn settings(&self) -> String {
         format!(
-            "{}, {}, eps={}, affine={}",
+            "{}, {}, eps={}, affine={}, bias={}",
             self.num_groups,
             self.num_channels,
             python_float(self.eps),
-            python_bool(self.weight.is_some())
+            python_bool(self.weight.is_some()),
+            python_bool(self.bias.is_some())
         )
     }
 }
@@ -190,6 +191,7 @@ impl Forward for GroupNorm {
 /// Divides by the neighbouring channels' activity (`torch.nn.LocalResponseNorm`; Krizhevsky et al.
 /// 2012); see [`Tensor::local_response_norm`].
 #[derive(Module, Clone, Copy, Debug)]
+#[module(extra_repr = Self::settings)]
 pub struct LocalResponseNorm {
     size: usize,
     alpha: f64,
@@ -201,6 +203,11 @@ impl LocalResponseNorm {
     /// Over `size` channels; PyTorch's defaults are alpha 1e-4, beta 0.75, k 1.
     pub fn new(size: usize, alpha: f64, beta: f64, k: f64) -> Self {
         LocalResponseNorm { size, alpha, beta, k }
+    }
+
+    fn settings(&self) -> String {
+        let [alpha, beta, k] = [self.alpha, self.beta, self.k].map(python_float);
+        format!("{}, alpha={alpha}, beta={beta}, k={k}", self.size)
     }
 }
 

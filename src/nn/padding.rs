@@ -1,5 +1,6 @@
 //! Padding (`torch/nn/modules/padding.py`).
 
+use super::display::python_float;
 use super::{Forward, Module};
 use crate::Tensor;
 use crate::ops::PadMode;
@@ -22,29 +23,37 @@ impl<const N: usize> From<[i64; N]> for Sides<N> {
 }
 
 macro_rules! paddings {
-    ($($(#[$doc:meta])* $name:ident, $sides:literal, $mode:expr;)*) => {$(
+    ($(
+        $(#[$doc:meta])* $name:ident $(($value:ident: $t:ty))?, $sides:literal, $mode:expr;
+    )*) => {$(
         $(#[$doc])*
         #[derive(Module, Clone, Copy, Debug)]
         #[module(extra_repr = Self::settings)]
         pub struct $name {
             padding: [i64; $sides],
+            $($value: $t,)?
         }
 
         impl $name {
             /// By these numbers of elements; negative ones cut off.
-            pub fn new(padding: impl Into<Sides<$sides>>) -> Self {
-                $name { padding: padding.into().0 }
+            pub fn new(padding: impl Into<Sides<$sides>> $(, $value: $t)?) -> Self {
+                $name { padding: padding.into().0 $(, $value)? }
             }
 
             fn settings(&self) -> String {
                 let sides: Vec<String> = self.padding.iter().map(i64::to_string).collect();
-                format!("({})", sides.join(", "))
+                let sides = format!("({})", sides.join(", "));
+                $(let sides = format!(
+                    "padding={sides}, {}={}", stringify!($value), python_float(self.$value)
+                );)?
+                sides
             }
         }
 
         impl Forward for $name {
             #[track_caller]
             fn forward(&self, input: &Tensor) -> Tensor {
+                $(let $value = self.$value;)?
                 input.pad(&self.padding, $mode)
             }
         }
@@ -76,38 +85,10 @@ paddings! {
     CircularPad2d, 4, PadMode::Circular;
     /// The last three dimensions as rings (`torch.nn.CircularPad3d`).
     CircularPad3d, 6, PadMode::Circular;
-}
-
-macro_rules! constant_paddings {
-    ($($(#[$doc:meta])* $name:ident, $sides:literal;)*) => {$(
-        $(#[$doc])*
-        #[derive(Module, Clone, Copy, Debug)]
-        pub struct $name {
-            padding: [i64; $sides],
-            value: f64,
-        }
-
-        impl $name {
-            /// By these numbers of elements; negative ones cut off.
-            pub fn new(padding: impl Into<Sides<$sides>>, value: f64) -> Self {
-                $name { padding: padding.into().0, value }
-            }
-        }
-
-        impl Forward for $name {
-            #[track_caller]
-            fn forward(&self, input: &Tensor) -> Tensor {
-                input.pad(&self.padding, PadMode::Constant(self.value.into()))
-            }
-        }
-    )*};
-}
-
-constant_paddings! {
     /// A number around the last dimension (`torch.nn.ConstantPad1d`).
-    ConstantPad1d, 2;
+    ConstantPad1d(value: f64), 2, PadMode::Constant(value.into());
     /// A number around the last two dimensions (`torch.nn.ConstantPad2d`).
-    ConstantPad2d, 4;
+    ConstantPad2d(value: f64), 4, PadMode::Constant(value.into());
     /// A number around the last three dimensions (`torch.nn.ConstantPad3d`).
-    ConstantPad3d, 6;
+    ConstantPad3d(value: f64), 6, PadMode::Constant(value.into());
 }

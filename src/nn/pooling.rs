@@ -1,7 +1,7 @@
 //! Pooling (`torch/nn/modules/pooling.py`).
 
-use super::display::{python_bool, python_size};
-use super::{Forward, Module, PerDim};
+use super::display::{python_bool, python_float, python_size, python_tuple};
+use super::{Forward, Module, PerDim, functional as F};
 use crate::Tensor;
 use crate::ops::PoolOptions;
 
@@ -42,11 +42,16 @@ macro_rules! pooling {
             fn settings(&self) -> String {
                 let o = &self.options;
                 let stride = o.stride.unwrap_or(o.kernel_size);
+                // `AvgPool1d` alone keeps its sizes as tuples.
+                let size: fn(&[usize]) -> String = match stringify!($name) {
+                    "AvgPool1d" => python_tuple,
+                    _ => python_size,
+                };
                 let text = format!(
                     "kernel_size={}, stride={}, padding={}",
-                    python_size(&o.kernel_size),
-                    python_size(&stride),
-                    python_size(&o.padding)
+                    size(&o.kernel_size),
+                    size(&stride),
+                    size(&o.padding)
                 );
                 text + &$repr(o)
             }
@@ -114,6 +119,63 @@ with_indices! {
     MaxPool3d max_pool3d_with_indices
 }
 
+macro_rules! unpooling {
+    ($($(#[$doc:meta])* $name:ident, $function:ident, $dims:literal;)*) => {$(
+        $(#[$doc])*
+        #[derive(Module, Clone, Copy, Debug)]
+        #[module(extra_repr = Self::settings)]
+        pub struct $name {
+            options: PoolOptions<$dims>,
+        }
+
+        impl $name {
+            /// Of windows of this size, side by side.
+            pub fn new(kernel_size: impl Into<PerDim<$dims>>) -> Self {
+                Self::with_options(PoolOptions::new(kernel_size.into().0))
+            }
+
+            /// With size, stride and padding of the pooling.
+            pub fn with_options(options: PoolOptions<$dims>) -> Self {
+                $name { options }
+            }
+
+            /// Zeros with the numbers of `input` at `indices`, as
+            /// `forward_with_indices` of the pooling gave them, in the usual size or in this.
+            ///
+            /// # Panics
+            /// As [`Tensor::max_unpool`].
+            #[track_caller]
+            pub fn forward(
+                &self,
+                input: &Tensor,
+                indices: &Tensor,
+                output_size: Option<[usize; $dims]>,
+            ) -> Tensor {
+                F::$function(input, indices, self.options, output_size)
+            }
+
+            fn settings(&self) -> String {
+                let o = &self.options;
+                format!(
+                    "kernel_size={}, stride={}, padding={}",
+                    python_tuple(&o.kernel_size),
+                    python_tuple(&o.stride.unwrap_or(o.kernel_size)),
+                    python_tuple(&o.padding)
+                )
+            }
+        }
+    )*};
+}
+
+unpooling! {
+    /// The reverse of [`MaxPool1d`] (`torch.nn.MaxUnpool1d`).
+    MaxUnpool1d, max_unpool1d, 1;
+    /// The reverse of [`MaxPool2d`] (`torch.nn.MaxUnpool2d`).
+    MaxUnpool2d, max_unpool2d, 2;
+    /// The reverse of [`MaxPool3d`] (`torch.nn.MaxUnpool3d`).
+    MaxUnpool3d, max_unpool3d, 3;
+}
+
 macro_rules! adaptive {
     ($($(#[$doc:meta])* $name:ident, $dims:literal, |$x:ident, $size:ident| $body:expr;)*) => {$(
         $(#[$doc])*
@@ -172,19 +234,41 @@ adaptive! {
     AdaptiveAvgPool3d, 3, |x, size| x.adaptive_avg_pool3d(size);
     /// The maxima of `[N, C, L]` over windows chosen so that the output has a certain size
     /// (`torch.nn.AdaptiveMaxPool1d`).
-    AdaptiveMaxPool1d, 1, |x, size| x.adaptive_max_pool1d(size_or_own(x, size[0])).0;
+    AdaptiveMaxPool1d, 1, |x, size| Self::with_sizes(size).forward_with_indices(x).0;
     /// The maxima of `[N, C, H, W]` over windows chosen so that the output has a certain size
     /// (`torch.nn.AdaptiveMaxPool2d`).
-    AdaptiveMaxPool2d, 2, |x, size| x.adaptive_max_pool2d(size).0;
+    AdaptiveMaxPool2d, 2, |x, size| Self::with_sizes(size).forward_with_indices(x).0;
     /// The maxima of `[N, C, D, H, W]` over windows chosen so that the output has a certain size
     /// (`torch.nn.AdaptiveMaxPool3d`).
-    AdaptiveMaxPool3d, 3, |x, size| x.adaptive_max_pool3d(size).0;
+    AdaptiveMaxPool3d, 3, |x, size| Self::with_sizes(size).forward_with_indices(x).0;
+}
+
+macro_rules! adaptive_with_indices {
+    ($($name:ident |$x:ident, $size:ident| $body:expr;)*) => {$(
+        impl $name {
+            /// The maxima and their positions in the plane (`return_indices=True`).
+            ///
+            /// # Panics
+            /// As [`Forward::forward`].
+            #[track_caller]
+            pub fn forward_with_indices(&self, $x: &Tensor) -> (Tensor, Tensor) {
+                let $size = self.output_size;
+                $body
+            }
+        }
+    )*};
+}
+adaptive_with_indices! {
+    AdaptiveMaxPool1d |x, size| x.adaptive_max_pool1d(size_or_own(x, size[0]));
+    AdaptiveMaxPool2d |x, size| x.adaptive_max_pool2d(size);
+    AdaptiveMaxPool3d |x, size| x.adaptive_max_pool3d(size);
 }
 
 macro_rules! power_average {
     ($($(#[$doc:meta])* $name:ident, $op:ident, $dims:literal;)*) => {$(
         $(#[$doc])*
         #[derive(Module, Clone, Copy, Debug)]
+        #[module(extra_repr = Self::settings)]
         pub struct $name {
             norm_type: f64,
             options: PoolOptions<$dims>,
@@ -194,6 +278,17 @@ macro_rules! power_average {
             /// Of power `norm_type`, over the windows of `options` (size, stride, `ceil_mode`).
             pub fn new(norm_type: f64, options: PoolOptions<$dims>) -> Self {
                 $name { norm_type, options }
+            }
+
+            fn settings(&self) -> String {
+                let o = &self.options;
+                format!(
+                    "norm_type={}, kernel_size={}, stride={}, ceil_mode={}",
+                    python_float(self.norm_type),
+                    python_size(&o.kernel_size),
+                    o.stride.map_or("None".to_owned(), |s| python_size(&s)),
+                    python_bool(o.ceil_mode)
+                )
             }
         }
 

@@ -1,11 +1,13 @@
 //! Modules that change the size or order of images (`torch/nn/modules/{upsampling,pixelshuffle,fold}.py`).
 
-use super::{Forward, Module};
+use super::display::{python_float, python_size};
+use super::{Forward, Module, PerDim};
 use crate::Tensor;
-use crate::ops::{InterpolateOptions, UnfoldOptions};
+use crate::ops::{InterpolateMode, InterpolateOptions, UnfoldOptions};
 
 /// Resizes the last dimensions (`torch.nn.Upsample`); see [`Tensor::interpolate`].
 #[derive(Module, Clone, Debug)]
+#[module(extra_repr = Self::settings)]
 pub struct Upsample {
     #[module(skip)]
     options: InterpolateOptions,
@@ -16,6 +18,35 @@ impl Upsample {
     pub fn new(options: InterpolateOptions) -> Self {
         Upsample { options }
     }
+
+    fn settings(&self) -> String {
+        let o = &self.options;
+        let one_or_all = |texts: Vec<String>| match &texts[..] {
+            [one] => one.clone(),
+            all => format!("({})", all.join(", ")),
+        };
+        let size = match (&o.scale_factor, &o.size) {
+            (Some(factors), _) => {
+                let factors = factors.as_slice().iter().map(|f| python_float(*f)).collect();
+                format!("scale_factor={}", one_or_all(factors))
+            }
+            (None, Some(size)) => {
+                let sizes = size.as_slice().iter().map(usize::to_string).collect();
+                format!("size={}", one_or_all(sizes))
+            }
+            (None, None) => "size=None".to_owned(),
+        };
+        let mode = match o.mode {
+            InterpolateMode::Nearest => "nearest",
+            InterpolateMode::NearestExact => "nearest-exact",
+            InterpolateMode::Linear => "linear",
+            InterpolateMode::Bilinear => "bilinear",
+            InterpolateMode::Bicubic => "bicubic",
+            InterpolateMode::Trilinear => "trilinear",
+            InterpolateMode::Area => "area",
+        };
+        format!("{size}, mode='{mode}'")
+    }
 }
 
 impl Forward for Upsample {
@@ -25,28 +56,57 @@ impl Forward for Upsample {
     }
 }
 
-/// Channels into pixels (`torch.nn.PixelShuffle`); see [`Tensor::pixel_shuffle`].
-#[derive(Module, Clone, Copy, Debug)]
-pub struct PixelShuffle {
-    upscale_factor: usize,
+macro_rules! shuffles {
+    ($($(#[$doc:meta])* $name:ident { $field:ident } $new_doc:literal = $op:ident;)*) => {$(
+        $(#[$doc])*
+        #[derive(Module, Clone, Copy, Debug)]
+        #[module(extra_repr = Self::settings)]
+        pub struct $name {
+            $field: usize,
+        }
+
+        impl $name {
+            #[doc = $new_doc]
+            pub fn new($field: usize) -> Self {
+                $name { $field }
+            }
+
+            fn settings(&self) -> String {
+                format!(concat!(stringify!($field), "={}"), self.$field)
+            }
+        }
+
+        impl Forward for $name {
+            #[track_caller]
+            fn forward(&self, input: &Tensor) -> Tensor {
+                input.$op(self.$field)
+            }
+        }
+    )*};
 }
 
-impl PixelShuffle {
-    /// By this factor in both directions.
-    pub fn new(upscale_factor: usize) -> Self {
-        PixelShuffle { upscale_factor }
-    }
+shuffles! {
+    /// Channels into pixels (`torch.nn.PixelShuffle`); see [`Tensor::pixel_shuffle`].
+    PixelShuffle { upscale_factor } "By this factor in both directions." = pixel_shuffle;
+    /// Pixels into channels (`torch.nn.PixelUnshuffle`); see [`Tensor::pixel_unshuffle`].
+    PixelUnshuffle { downscale_factor } "By this factor in both directions." = pixel_unshuffle;
+    /// Channels of all groups in turn (`torch.nn.ChannelShuffle`); see [`Tensor::channel_shuffle`].
+    ChannelShuffle { groups } "Of this many groups." = channel_shuffle;
 }
 
-impl Forward for PixelShuffle {
-    #[track_caller]
-    fn forward(&self, input: &Tensor) -> Tensor {
-        input.pixel_shuffle(self.upscale_factor)
-    }
+fn windows(options: &UnfoldOptions) -> String {
+    format!(
+        "kernel_size={}, dilation={}, padding={}, stride={}",
+        python_size(&options.kernel_size),
+        python_size(&options.dilation),
+        python_size(&options.padding),
+        python_size(&options.stride)
+    )
 }
 
 /// Sliding windows as columns (`torch.nn.Unfold`); see [`Tensor::unfold2d`].
 #[derive(Module, Clone, Copy, Debug)]
+#[module(extra_repr = Self::settings)]
 pub struct Unfold {
     #[module(skip)]
     options: UnfoldOptions,
@@ -57,6 +117,10 @@ impl Unfold {
     pub fn new(options: UnfoldOptions) -> Self {
         Unfold { options }
     }
+
+    fn settings(&self) -> String {
+        windows(&self.options)
+    }
 }
 
 impl Forward for Unfold {
@@ -66,8 +130,36 @@ impl Forward for Unfold {
     }
 }
 
+/// Columns added up at the places of their windows (`torch.nn.Fold`); see [`Tensor::fold`].
+#[derive(Module, Clone, Copy, Debug)]
+#[module(extra_repr = Self::settings)]
+pub struct Fold {
+    output_size: [usize; 2],
+    #[module(skip)]
+    options: UnfoldOptions,
+}
+
+impl Fold {
+    /// Into images of this size, from the windows that the options describe.
+    pub fn new(output_size: impl Into<PerDim<2>>, options: UnfoldOptions) -> Self {
+        Fold { output_size: output_size.into().0, options }
+    }
+
+    fn settings(&self) -> String {
+        format!("output_size={}, {}", python_size(&self.output_size), windows(&self.options))
+    }
+}
+
+impl Forward for Fold {
+    #[track_caller]
+    fn forward(&self, input: &Tensor) -> Tensor {
+        input.fold(self.output_size, self.options)
+    }
+}
+
 /// Splits a dimension (`torch.nn.Unflatten`); see [`Tensor::unflatten`].
 #[derive(Module, Clone, Debug)]
+#[module(extra_repr = Self::settings)]
 pub struct Unflatten {
     dim: i64,
     sizes: Vec<i64>,
@@ -77,6 +169,12 @@ impl Unflatten {
     /// Into these sizes, of which one may be -1.
     pub fn new(dim: i64, sizes: impl Into<Vec<i64>>) -> Self {
         Unflatten { dim, sizes: sizes.into() }
+    }
+
+    fn settings(&self) -> String {
+        let sizes: Vec<String> = self.sizes.iter().map(i64::to_string).collect();
+        let comma = if sizes.len() == 1 { "," } else { "" };
+        format!("dim={}, unflattened_size=({}{comma})", self.dim, sizes.join(", "))
     }
 }
 

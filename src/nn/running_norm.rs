@@ -2,12 +2,15 @@
 //! (`_NormBase` in `torch/nn/modules/batchnorm.py`).
 
 /// A norm of channels. `$affine` and `$tracked` say whether it has weight and bias, and running
-/// statistics, by default.
+/// statistics, by default; `$field` is what only one kind of norm has.
 macro_rules! running_norm {
-    ($(#[$doc:meta])* $name:ident, affine $affine:literal, tracked $tracked:literal) => {
+    (
+        $(#[$doc:meta])* $name:ident, affine $affine:literal, tracked $tracked:literal
+        $(, $field:ident: $t:ty = $value:expr)?
+    ) => {
         $(#[$doc])*
-        #[derive(Module)]
-        #[module(extra_repr = Self::settings)]
+        #[derive(Module, Clone)]
+        #[module(name = Self::shown, extra_repr = Self::settings)]
         pub struct $name {
             /// `[num_features]`; starts at 1.
             pub weight: Option<Parameter>,
@@ -20,9 +23,10 @@ macro_rules! running_norm {
             /// How many batches the running statistics have seen.
             pub num_batches_tracked: Option<Buffer>,
             num_features: usize,
-            eps: f64,
+            pub(super) eps: f64,
             momentum: Option<f64>,
             training: Training,
+            $($field: $t,)?
         }
 
         impl $name {
@@ -39,6 +43,7 @@ macro_rules! running_norm {
                     eps: 1e-5,
                     momentum: Some(0.1),
                     training: Training::default(),
+                    $($field: $value,)?
                 };
                 plain.affine($affine).track_running_stats($tracked)
             }
@@ -77,6 +82,13 @@ macro_rules! running_norm {
                     self.running_var.iter().for_each(|var| _ = var.fill_(1.0));
                     self.num_batches_tracked.iter().for_each(|n| _ = n.fill_(0));
                 });
+            }
+
+            fn shown(&self) -> &str {
+                $(if self.$field.is_joined() {
+                    return "SyncBatchNorm";
+                })?
+                stringify!($name)
             }
 
             fn settings(&self) -> String {

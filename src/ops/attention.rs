@@ -16,6 +16,7 @@ use super::compute;
 #[cfg(test)]
 use super::samples::{OpSample, values};
 use crate::Tensor;
+use crate::amp::cast_op;
 use crate::autograd::{Grads, no_grad, record};
 use crate::cpu::attention::{Attention, Rows};
 use crate::cpu::float::Float;
@@ -53,6 +54,9 @@ impl Tensor {
         value: &Tensor,
         options: &AttentionOptions,
     ) -> Tensor {
+        cast_op!("scaled_dot_product_attention", [q = self, k = key, v = value] => {
+            q.scaled_dot_product_attention_with(&k, &v, options)
+        });
         const OP: &str = "scaled_dot_product_attention";
         if options.dropout_p != 0.0 {
             throw(Error::argument(OP, "dropout_p", format!("{}; must be 0", options.dropout_p)));
@@ -101,6 +105,11 @@ impl Tensor {
         is_causal: bool,
         scale: Option<f64>,
     ) -> Tensor {
+        cast_op!(
+            "scaled_dot_product_attention",
+            [q = self, k = key, v = value, mask = attn_mask] =>
+            q.scaled_dot_product_attention(&k, &v, mask.as_ref(), is_causal, scale)
+        );
         let plan = Plan::new(self, key, value, attn_mask, is_causal, scale);
         let dtype = self.dtype();
         // A bool mask becomes one that is added.

@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 #[cfg(test)]
 use super::samples::{OpSample, values};
 use super::scan::around;
+use crate::amp;
 use crate::autograd::{no_grad, record};
 use crate::cpu::fold::{Shared, SharedMut, Walk};
 use crate::cpu::threads::{GRAIN, parallel_for};
@@ -51,6 +52,13 @@ impl Tensor {
     /// PyTorch, tensors of shape `[0]` are skipped.
     #[track_caller]
     pub fn cat(tensors: &[impl Borrow<Tensor>], dim: i64) -> Tensor {
+        if amp::is_active()
+            && let Some((region, cast)) = amp::Region::of_list("cat", tensors)
+        {
+            let out = Tensor::cat(&cast, dim);
+            drop(region);
+            return out;
+        }
         if tensors.is_empty() {
             throw(Error::argument("cat", "tensors", "no tensor is given"));
         }
@@ -117,6 +125,13 @@ impl Tensor {
     /// Throws when there is no tensor, or shapes differ.
     #[track_caller]
     pub fn stack(tensors: &[impl Borrow<Tensor>], dim: i64) -> Tensor {
+        if amp::is_active()
+            && let Some((region, cast)) = amp::Region::of_list("stack", tensors)
+        {
+            let out = Tensor::stack(&cast, dim);
+            drop(region);
+            return out;
+        }
         let Some(first) = tensors.first().map(Borrow::borrow) else {
             throw(Error::argument("stack", "tensors", "no tensor is given"))
         };
@@ -160,16 +175,19 @@ impl Tensor {
         self.reshape_to(&split).expand(&stretched).clone_contiguous().reshape_to(&joined)
     }
 
-    /// Every entry of dimension `dim` `repeats` times (`torch.repeat_interleave`).
+    /// Every entry of dimension `dim` `repeats` times (`torch.repeat_interleave`); without a dimension,
+    /// of the tensor as a list.
     #[track_caller]
-    pub fn repeat_interleave(&self, repeats: usize, dim: i64) -> Tensor {
+    pub fn repeat_interleave(&self, repeats: usize, dim: impl Into<Option<i64>>) -> Tensor {
+        let Some(dim) = dim.into() else { return self.ravel().repeat_interleave(repeats, 0) };
         let d = normalize_dim("repeat_interleave", dim, self.dim());
         let mut shape: Shape = self.shape().into();
         shape.insert(d + 1, repeats);
         let stretched = self.unsqueeze(d as i64 + 1).expand(&shape);
         shape.remove(d + 1);
         shape[d] *= repeats;
-        stretched.reshape_to(&shape)
+        // Not the stretched view itself, which `reshape` would give of a number.
+        stretched.clone_contiguous().reshape_to(&shape)
     }
 
     /// The order of entries reversed along `dims` (`torch.flip`); a copy.

@@ -13,6 +13,7 @@ use super::conv::{self, Conv2dOptions, Conv3dOptions};
 #[cfg(test)]
 use super::samples::{OpSample, values};
 use crate::Tensor;
+use crate::amp::cast_op;
 use crate::error::{Error, throw};
 
 /// Stride, padding, dilation and groups of a transposed convolution.
@@ -120,6 +121,7 @@ impl Tensor {
         bias: Option<&Tensor>,
         options: ConvTransposeOptions<1>,
     ) -> Tensor {
+        cast_op!("conv_transpose1d", [x = self, w = weight, b = bias] => x.conv_transpose1d(&w, b.as_ref(), options));
         if self.dim() == 2 {
             return self.unsqueeze(0).conv_transpose1d(weight, bias, options).squeeze_dim(0);
         }
@@ -154,6 +156,7 @@ impl Tensor {
         bias: Option<&Tensor>,
         options: ConvTransposeOptions<2>,
     ) -> Tensor {
+        cast_op!("conv_transpose2d", [x = self, w = weight, b = bias] => x.conv_transpose2d(&w, b.as_ref(), options));
         if self.dim() == 3 {
             return self.unsqueeze(0).conv_transpose2d(weight, bias, options).squeeze_dim(0);
         }
@@ -182,6 +185,7 @@ impl Tensor {
         bias: Option<&Tensor>,
         options: ConvTransposeOptions<3>,
     ) -> Tensor {
+        cast_op!("conv_transpose3d", [x = self, w = weight, b = bias] => x.conv_transpose3d(&w, b.as_ref(), options));
         if self.dim() == 4 {
             return self.unsqueeze(0).conv_transpose3d(weight, bias, options).squeeze_dim(0);
         }

@@ -12,6 +12,7 @@ use smallvec::smallvec;
 use super::Reduction;
 #[cfg(test)]
 use super::samples::{OpSample, Order, values};
+use crate::amp::cast_op;
 use crate::autograd::record;
 use crate::error::{Error, throw};
 use crate::{Dtype, Tensor};
@@ -48,6 +49,7 @@ pub fn ctc_loss(
     target_lengths: &Tensor,
     options: CtcLossOptions,
 ) -> Tensor {
+    cast_op!("ctc_loss", [x = log_probs] => ctc_loss(&x, targets, input_lengths, target_lengths, options));
     if !log_probs.dtype().is_floating_point() {
         crate::tensor::dtype::not_floating("ctc_loss", log_probs.dtype());
     }

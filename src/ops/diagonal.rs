@@ -2,6 +2,7 @@
 //! and in-place copies, whose derivatives follow.
 
 use crate::Tensor;
+use crate::amp::cast_op;
 use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::samples::{OpSample, values};
@@ -55,6 +56,7 @@ impl Tensor {
     /// Throws for other than two dimensions.
     #[track_caller]
     pub fn trace(&self) -> Tensor {
+        cast_op!("trace", [x = self] => x.trace());
         if self.dim() != 2 {
             throw(Error::shape("trace", format!("takes a matrix, got shape {:?}", self.shape())));
         }
@@ -73,7 +75,7 @@ impl Tensor {
                 format!("takes a matrix, got shape {:?}", self.shape()),
             ));
         }
-        self.diagonal(0, 0, 1).fill_(value);
+        self.diagonal(0, 0, 1).fill_(value.into());
         self
     }
 

@@ -16,6 +16,7 @@ use std::borrow::Borrow;
 #[cfg(test)]
 use super::samples::{OpSample, values};
 use crate::Tensor;
+use crate::amp;
 use crate::error::{Error, throw};
 
 /// A letter, or a dimension of the ellipsis, counted from the last one.
@@ -244,6 +245,13 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn einsum(equation: &str, operands: &[impl Borrow<Tensor>]) -> Tensor {
+        if amp::is_active()
+            && let Some((region, cast)) = amp::Region::of_list("einsum", operands)
+        {
+            let out = Tensor::einsum(equation, &cast);
+            drop(region);
+            return out;
+        }
         let operands: Vec<&Tensor> = operands.iter().map(Borrow::borrow).collect();
         if operands.is_empty() {
             throw(Error::argument("einsum", "operands", "no tensor is given"));

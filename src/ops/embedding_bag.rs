@@ -137,9 +137,24 @@ pub(super) fn samples() -> Vec<OpSample> {
             x[0].embedding_bag(&indices, Some(&offsets), options)
         })
     };
+    // The empty bags' 0 is no competitor of a maximum that is 0.
+    let zero_above = || Tensor::from([[0.0f64, -1.0], [-0.5, 0.0], [-2.0, -0.25]]);
     vec![
         case("embedding_bag(sum)", BagMode::Sum),
         case("embedding_bag(mean)", BagMode::Mean),
         case("embedding_bag(max)", BagMode::Max),
+        OpSample::new("embedding_bag(max), maximum 0", [zero_above()], |x| {
+            let options = EmbeddingBagOptions { mode: BagMode::Max, ..Default::default() };
+            x[0].embedding_bag(&Tensor::from([[0i64, 2], [1, 0]]), None, options)
+        }),
+        OpSample::new("embedding_bag(weights)", [values([5, 3], 4), values([5], 9)], |x| {
+            let options = EmbeddingBagOptions {
+                mode: BagMode::Sum,
+                per_sample_weights: Some(x[1].clone()),
+                ..Default::default()
+            };
+            let (indices, offsets) = (Tensor::from([2i64, 0, 2, 4, 1]), Tensor::from([0i64, 2, 2]));
+            x[0].embedding_bag(&indices, Some(&offsets), options)
+        }),
     ]
 }

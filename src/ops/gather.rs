@@ -8,6 +8,7 @@ use smallvec::{SmallVec, smallvec};
 use super::index_select::{Accumulate, checked_index};
 #[cfg(test)]
 use super::samples::{OpSample, Order, values};
+use crate::amp::cast_op;
 use crate::autograd::{record, record_inplace};
 use crate::cpu::fold::{Shared, SharedMut, Walk};
 use crate::cpu::threads::{GRAIN, parallel_for};
@@ -174,12 +175,16 @@ impl Tensor {
     }
 
     /// Elements picked along `dim`, index and tensor broadcast against each other elsewhere
-    /// (`torch.take_along_dim`); negative indices count from the end. Takes the result of `argsort` or `argmax_dim(.., true)`.
+    /// (`torch.take_along_dim`); negative indices count from the end. Takes the result of `argsort` or
+    /// `argmax_dim(.., true)`. Without a dimension both are seen as lists.
     ///
     /// # Panics
     /// Throws when they do not broadcast, or the index is out of range.
     #[track_caller]
-    pub fn take_along_dim(&self, index: &Tensor, dim: i64) -> Tensor {
+    pub fn take_along_dim(&self, index: &Tensor, dim: impl Into<Option<i64>>) -> Tensor {
+        let Some(dim) = dim.into() else {
+            return self.ravel().take_along_dim(&index.ravel(), 0);
+        };
         let d = self.normalize_dim("take_along_dim", dim);
         let mut sizes = [self.layout().shape.clone(), index.layout().shape.clone()];
         let same_dim = self.dim() == index.dim();
@@ -314,17 +319,27 @@ impl Tensor {
     /// [`scatter_add_`](Self::scatter_add_) to a copy (`torch.scatter_add`).
     #[track_caller]
     pub fn scatter_add(&self, dim: i64, index: &Tensor, source: &Tensor) -> Tensor {
+        cast_op!("scatter_add", [x = self, s = source] => x.scatter_add(dim, index, &s));
         let out = self.clone_contiguous();
         out.scatter_add_(dim, index, source);
         out
     }
 
     /// One row per class index: 0 but for a 1 at the index (`torch.nn.functional.one_hot`). i64.
+    /// Without a number of classes, the largest index is the last one.
     ///
     /// # Panics
-    /// Throws when an index is negative or not below `num_classes`.
+    /// Throws when an index is negative or not below `num_classes`, or when there are neither indices
+    /// nor a number of classes.
     #[track_caller]
-    pub fn one_hot(&self, num_classes: usize) -> Tensor {
+    pub fn one_hot(&self, num_classes: impl Into<Option<usize>>) -> Tensor {
+        let num_classes = match num_classes.into() {
+            Some(n) => n,
+            None if self.numel() > 0 => (self.max().item_i64() + 1).max(0) as usize,
+            None => {
+                throw(Error::argument("one_hot", "num_classes", "missing, and no index tells it"))
+            }
+        };
         let index = checked_index("one_hot", self, num_classes);
         let mut shape = self.layout().shape.clone();
         shape.push(num_classes);

@@ -20,6 +20,7 @@ use super::compute;
 use super::samples::{OpSample, values};
 use super::windows::in_compute_type;
 use crate::Tensor;
+use crate::amp::cast_op;
 use crate::autograd::{BackwardCtx, Grads, grad, no_grad, record};
 use crate::error::{Error, throw};
 use crate::tensor::dispatch;
@@ -169,6 +170,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn grid_sample(&self, grid: &Tensor, options: GridSampleOptions) -> Tensor {
+        cast_op!("grid_sample", [x = self, at = grid] => x.grid_sample(&at, options));
         let n = self.dim().saturating_sub(2);
         let fits = (2..=3).contains(&n)
             && grid.dim() == n + 2
@@ -368,11 +370,11 @@ pub(super) fn samples() -> Vec<OpSample> {
         let call = move |x: &[Tensor]| x[0].grid_sample(&(&x[1] * 1.3), options);
         OpSample::new(format!("grid_sample({name})"), inputs, call).no_half().slack(8.0)
     };
-    let volume = |name: &str, mode, padding_mode| {
-        let options = GridSampleOptions { mode, padding_mode, align_corners: false };
-        let inputs = [values([1, 2, 3, 2, 4], 1), values([1, 2, 2, 2, 3], 7)];
+    let volume = |name: &str, mode, padding_mode, align_corners| {
+        let options = GridSampleOptions { mode, padding_mode, align_corners };
+        let inputs = [values([1, 2, 3, 2, 4], 1), values([1, 2, 1, 3, 3], 7)];
         let call = move |x: &[Tensor]| x[0].grid_sample(&(&x[1] * 1.3), options);
-        OpSample::new(format!("grid_sample({name})"), inputs, call).no_half().slack(8.0)
+        OpSample::new(format!("grid_sample(volume, {name})"), inputs, call).no_half().slack(8.0)
     };
     vec![
         sample("bilinear, zeros", Bilinear, Zeros, false),
@@ -381,9 +383,10 @@ pub(super) fn samples() -> Vec<OpSample> {
         sample("bicubic, zeros", Bicubic, Zeros, true),
         sample("bicubic, reflection", Bicubic, Reflection, false),
         sample("nearest, zeros", Nearest, Zeros, false),
-        volume("volume, zeros", Bilinear, Zeros),
-        volume("volume, reflection", Bilinear, Reflection),
-        volume("volume, nearest, border", Nearest, Border),
+        sample("nearest, border", Nearest, Border, true),
+        volume("bilinear, zeros", Bilinear, Zeros, true),
+        volume("bilinear, reflection", Bilinear, Reflection, false),
+        volume("nearest, reflection", Nearest, Reflection, true),
         OpSample::new("affine_grid", [values([2, 2, 3], 1)], |x| {
             x[0].affine_grid(&[2, 1, 3, 4], false)
         }),

@@ -5,6 +5,7 @@
 use super::samples::{OpSample, positive, values};
 use super::windows::{Windows, in_compute_type};
 use crate::Tensor;
+use crate::amp::cast_op;
 use crate::autograd::no_grad;
 use crate::error::{Error, throw};
 
@@ -29,6 +30,9 @@ impl Tensor {
         bias: Option<&Tensor>,
         eps: f64,
     ) -> Tensor {
+        cast_op!("group_norm", [x = self, w = weight, b = bias] => {
+            x.group_norm(num_groups, w.as_ref(), b.as_ref(), eps)
+        });
         let shape = self.shape();
         let fits = |c: usize| {
             num_groups > 0
@@ -134,6 +138,7 @@ impl Tensor {
     /// Throws [`Error::Shape`] for fewer than 3 dimensions, [`Error::Argument`] for a size of 0.
     #[track_caller]
     pub fn local_response_norm(&self, size: usize, alpha: f64, beta: f64, k: f64) -> Tensor {
+        cast_op!("local_response_norm", [x = self] => x.local_response_norm(size, alpha, beta, k));
         if self.dim() < 3 {
             throw(Error::shape(
                 "local_response_norm",

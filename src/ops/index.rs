@@ -10,6 +10,7 @@ use smallvec::{SmallVec, smallvec};
 use super::index_select::add_slices;
 #[cfg(test)]
 use super::samples::{OpSample, Order, values};
+use crate::amp::cast_op;
 use crate::autograd::{no_grad, record_inplace};
 use crate::error::{Error, throw};
 use crate::tensor::{Shape, broadcast_shapes};
@@ -232,6 +233,7 @@ impl Tensor {
         values: &Tensor,
         accumulate: bool,
     ) -> Tensor {
+        cast_op!("index_put", [x = self, v = values] => x.index_put(indices, &v, accumulate));
         let out = self.clone_contiguous();
         out.index_put_(indices, values, accumulate);
         out

@@ -16,7 +16,7 @@ use crate::cpu::threads::{GRAIN, parallel_for};
 use crate::cpu::vectorize::{Kernel, vectorize};
 use crate::cpu::widen::Widen;
 use crate::error::{Error, throw};
-use crate::tensor::dispatch;
+use crate::tensor::{Scalar, dispatch};
 use crate::{Dtype, Tensor};
 
 /// `index` as dense i64, after checking that all its values are below `n`.
@@ -258,6 +258,33 @@ impl Tensor {
         let out = self.clone_contiguous();
         out.index_add_(dim, index, source);
         out
+    }
+
+    /// Adds the slices of `source` times `alpha` (`torch.Tensor.index_add_` with `alpha`).
+    ///
+    /// # Panics
+    /// As [`index_add_`](Self::index_add_).
+    #[track_caller]
+    pub fn index_add_scaled_(
+        &self,
+        dim: i64,
+        index: &Tensor,
+        source: &Tensor,
+        alpha: impl Into<Scalar>,
+    ) -> &Tensor {
+        self.index_add_(dim, index, &source.mul(alpha.into()))
+    }
+
+    /// [`index_add_scaled_`](Self::index_add_scaled_) to a copy (`torch.index_add` with `alpha`).
+    #[track_caller]
+    pub fn index_add_scaled(
+        &self,
+        dim: i64,
+        index: &Tensor,
+        source: &Tensor,
+        alpha: impl Into<Scalar>,
+    ) -> Tensor {
+        self.index_add(dim, index, &source.mul(alpha.into()))
     }
 
     /// Runs `change` on this tensor's elements as a dense tensor: in place if they lie so, else on a

@@ -17,6 +17,7 @@ use super::resample::{LinearMap, resample};
 use super::samples::{OpSample, values};
 use super::windows::Windows;
 use crate::Tensor;
+use crate::amp::cast_op;
 use crate::error::{Error, throw};
 
 /// How [`Tensor::interpolate`] finds numbers between those that it has.
@@ -38,13 +39,64 @@ pub enum InterpolateMode {
     Area,
 }
 
+/// One number for all dimensions, or a list with one for each.
+#[derive(Clone, Debug, PartialEq)]
+pub enum OneOrEach<T> {
+    /// The same for all.
+    All(T),
+    /// As many as there are dimensions.
+    Each(Vec<T>),
+}
+
+impl<T: Clone> OneOrEach<T> {
+    /// The number for all, or those of each.
+    pub fn as_slice(&self) -> &[T] {
+        match self {
+            OneOrEach::All(number) => std::slice::from_ref(number),
+            OneOrEach::Each(list) => list,
+        }
+    }
+
+    /// The numbers of `n` dimensions; `None` for a list of another length.
+    fn of(&self, n: usize) -> Option<Vec<T>> {
+        match self {
+            OneOrEach::All(number) => Some(vec![number.clone(); n]),
+            OneOrEach::Each(list) => Some(list.clone()).filter(|list| list.len() == n),
+        }
+    }
+}
+
+impl<T> From<Vec<T>> for OneOrEach<T> {
+    fn from(list: Vec<T>) -> Self {
+        OneOrEach::Each(list)
+    }
+}
+
+impl<T, const N: usize> From<[T; N]> for OneOrEach<T> {
+    fn from(list: [T; N]) -> Self {
+        OneOrEach::Each(list.into())
+    }
+}
+
+impl From<usize> for OneOrEach<usize> {
+    fn from(number: usize) -> Self {
+        OneOrEach::All(number)
+    }
+}
+
+impl From<f64> for OneOrEach<f64> {
+    fn from(number: f64) -> Self {
+        OneOrEach::All(number)
+    }
+}
+
 /// Options of [`Tensor::interpolate`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct InterpolateOptions {
     /// The output's last sizes; or else `scale_factor`.
-    pub size: Option<Vec<usize>>,
-    /// Output sizes by input sizes, one for each dimension, or one for all.
-    pub scale_factor: Option<Vec<f64>>,
+    pub size: Option<OneOrEach<usize>>,
+    /// Output sizes by input sizes.
+    pub scale_factor: Option<OneOrEach<f64>>,
     /// What is computed.
     pub mode: InterpolateMode,
     /// Whether the first and last numbers keep their places (the linear and cubic modes).
@@ -57,7 +109,7 @@ pub struct InterpolateOptions {
 
 impl InterpolateOptions {
     /// To these sizes.
-    pub fn size(size: impl Into<Vec<usize>>, mode: InterpolateMode) -> Self {
+    pub fn size(size: impl Into<OneOrEach<usize>>, mode: InterpolateMode) -> Self {
         InterpolateOptions {
             size: Some(size.into()),
             scale_factor: None,
@@ -68,10 +120,10 @@ impl InterpolateOptions {
         }
     }
 
-    /// Larger by this factor in all dimensions.
-    pub fn scale(factor: f64, mode: InterpolateMode) -> Self {
-        let plain = InterpolateOptions::size([], mode);
-        InterpolateOptions { size: None, scale_factor: Some(vec![factor]), ..plain }
+    /// Larger by this factor, or by these.
+    pub fn scale(factor: impl Into<OneOrEach<f64>>, mode: InterpolateMode) -> Self {
+        let plain = InterpolateOptions::size(1, mode);
+        InterpolateOptions { size: None, scale_factor: Some(factor.into()), ..plain }
     }
 }
 
@@ -183,6 +235,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn interpolate(&self, options: &InterpolateOptions) -> Tensor {
+        cast_op!("interpolate", [x = self] => x.interpolate(options));
         use InterpolateMode::*;
         let axes = axes(self, options);
         let n = axes.len();
@@ -244,23 +297,22 @@ fn axes(x: &Tensor, options: &InterpolateOptions) -> Vec<Axis> {
     if options.antialias && !matches!(options.mode, Bilinear | Bicubic) {
         fail("antialias", "only Bilinear and Bicubic have it".into());
     }
-    let factors = match &options.scale_factor {
-        Some(list) if list.len() == 1 => Some(vec![list[0]; n]),
-        other => other.clone(),
-    };
-    let sizes = match (&options.size, &factors) {
+    let wrong = || -> ! { fail("size", format!("size or scale_factor must have {n} numbers")) };
+    let factors =
+        options.scale_factor.as_ref().map(|factor| factor.of(n).unwrap_or_else(|| wrong()));
+    let size = options.size.as_ref().map(|size| size.of(n).unwrap_or_else(|| wrong()));
+    let sizes = match (size, &factors) {
         (Some(size), None) if options.recompute_scale_factor => {
             fail("recompute_scale_factor", format!("there is a size {size:?} and no factor"))
         }
-        (Some(size), None) if size.len() == n => size.clone(),
-        (None, Some(factors)) if factors.len() == n => {
+        (Some(size), None) => size,
+        (None, Some(factors)) => {
             let size = |(d, f): (usize, &f64)| (x.shape()[d + 2] as f64 * f).floor() as usize;
             factors.iter().enumerate().map(size).collect()
         }
         (Some(_), Some(_)) | (None, None) => {
             fail("size", "give either size or scale_factor".into())
         }
-        _ => fail("size", format!("size or scale_factor must have {n} numbers")),
     };
     if sizes.contains(&0) {
         throw(Error::shape("interpolate", format!("output sizes {sizes:?} must not be 0")));

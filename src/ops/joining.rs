@@ -73,13 +73,15 @@ impl Tensor {
         self.repeat(&all)
     }
 
-    /// Entry `i` of dimension `dim` `repeats[i]` times (`torch.repeat_interleave` with a tensor).
+    /// Entry `i` of dimension `dim` `repeats[i]` times (`torch.repeat_interleave` with a tensor); without
+    /// a dimension, of the tensor as a list.
     ///
     /// # Panics
     /// Throws when `repeats` is not a list of as many integers as the dimension has entries (or of
     /// one, for all), or one is negative.
     #[track_caller]
-    pub fn repeat_interleave_each(&self, repeats: &Tensor, dim: i64) -> Tensor {
+    pub fn repeat_interleave_each(&self, repeats: &Tensor, dim: impl Into<Option<i64>>) -> Tensor {
+        let Some(dim) = dim.into() else { return self.ravel().repeat_interleave_each(repeats, 0) };
         let n = self.size(dim);
         let counts = repeats.expand(&[n]).to_vec::<i64>();
         if !repeats.dtype().is_integral() || counts.iter().any(|&c| c < 0) {

@@ -18,12 +18,13 @@ use super::compute::{self, sum2};
 #[cfg(test)]
 use super::samples::{OpSample, positive, values};
 use crate::Tensor;
+use crate::amp::cast_op;
 use crate::autograd::{BackwardCtx, no_grad, record};
 use crate::cpu::float::{Float, simd_fn};
 use crate::cpu::parts::Parts;
 use crate::cpu::threads::{get_num_threads, parallel_for};
 use crate::error::{Error, throw};
-use crate::tensor::{Element, Shape, dispatch};
+use crate::tensor::{Dtype, Element, Shape, dispatch};
 
 impl Tensor {
     /// Each row (the last `normalized_shape.len()` dimensions) shifted and scaled to mean 0 and
@@ -46,6 +47,9 @@ impl Tensor {
         bias: Option<&Tensor>,
         eps: f64,
     ) -> Tensor {
+        cast_op!("layer_norm", [x = self, w = weight, b = bias] => {
+            x.layer_norm(normalized_shape, w.as_ref(), b.as_ref(), eps)
+        });
         norm("layer_norm", self, normalized_shape, weight, bias, eps, true)
     }
 
@@ -93,6 +97,7 @@ impl Tensor {
         weight: Option<&Tensor>,
         eps: Option<f64>,
     ) -> Tensor {
+        cast_op!("rms_norm", [x = self, w = weight] => x.rms_norm(normalized_shape, w.as_ref(), eps));
         // Half types are computed in f32, whose epsilon then counts, as in PyTorch.
         let epsilon = if self.dtype() == f64::DTYPE { f64::EPSILON } else { f32::EPSILON as f64 };
         norm("rms_norm", self, normalized_shape, weight, None, eps.unwrap_or(epsilon), false)
@@ -126,6 +131,13 @@ fn norm(
                 bias.map(Tensor::shape)
             ),
         ));
+    }
+    // The input may be of a half type where the parameters are f32, as in mixed precision.
+    let mut given = parameters.iter().flatten().map(|p| p.dtype()).peekable();
+    if given.peek().is_some() && x.dtype().compute() != x.dtype() && given.all(|d| d == Dtype::F32)
+    {
+        let wide = norm(op, &x.to_dtype(Dtype::F32), normalized_shape, weight, bias, eps, centered);
+        return wide.to_dtype(x.dtype());
     }
     if let Some(p) = parameters.iter().flatten().find(|p| p.dtype() != x.dtype()) {
         throw(Error::dtype(

@@ -4,7 +4,24 @@ use std::cmp::Ordering;
 
 use crate::error::{Error, throw};
 use crate::tensor::Element;
-use crate::{Dtype, Tensor};
+use crate::{Dtype, Operand, Tensor};
+
+/// Options of [`Tensor::searchsorted`] and [`Tensor::bucketize`].
+#[derive(Clone, Copy, Default)]
+pub struct SearchOptions<'a> {
+    /// Whether a value goes behind the elements that are equal to it (PyTorch's `side="right"`).
+    pub right: bool,
+    /// Whether the places are i32 instead of i64.
+    pub out_int32: bool,
+    /// The order in which the sequences are sorted, as `argsort` gives it, where they are not.
+    pub sorter: Option<&'a Tensor>,
+}
+
+impl From<bool> for SearchOptions<'_> {
+    fn from(right: bool) -> Self {
+        SearchOptions { right, ..Default::default() }
+    }
+}
 
 impl Tensor {
     /// The elements that `index` names in the tensor seen as a list, in the index's shape
@@ -65,14 +82,55 @@ impl Tensor {
         if invert { found.ne(self) } else { found.eq(self) }
     }
 
-    /// Where each of `values` would be inserted along the last dimension of this sorted tensor
-    /// (`torch.searchsorted`): the number of elements below it, or, with `right`, not above it. A list
-    /// serves all values; else the dimensions before the last must be equal.
+    /// Where each of `values` (a tensor or a number) would be inserted along the last dimension of this
+    /// sorted tensor (`torch.searchsorted`): the number of elements below it, or, with `right`, not
+    /// above it. A list serves all values; else the dimensions before the last must be equal. A truth
+    /// value stands for options with that `right`.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, ops::SearchOptions};
+    /// let (x, order) = (Tensor::from([5i64, 1, 3]), Tensor::from([1i64, 2, 0]));
+    /// assert_eq!(Tensor::from([1i64, 3, 5]).searchsorted(3, true).item_i64(), 2);
+    /// let options = SearchOptions { sorter: Some(&order), ..Default::default() };
+    /// assert_eq!(x.searchsorted(3, options).item_i64(), 1);
+    /// ```
     ///
     /// # Panics
-    /// Throws when the shapes do not fit.
+    /// Throws when the shapes do not fit, or the options' `sorter` is no order of the sequences.
     #[track_caller]
-    pub fn searchsorted(&self, values: &Tensor, right: bool) -> Tensor {
+    pub fn searchsorted<'a>(
+        &self,
+        values: impl Into<Operand<'a>>,
+        options: impl Into<SearchOptions<'a>>,
+    ) -> Tensor {
+        let options = options.into();
+        let places = match values.into() {
+            Operand::Tensor(values) => self.insertion(values, &options),
+            Operand::Scalar(value) => self.insertion(&Tensor::scalar(value), &options),
+        };
+        if options.out_int32 { places.int() } else { places }
+    }
+
+    /// The places, in i64.
+    #[track_caller]
+    fn insertion(&self, values: &Tensor, options: &SearchOptions<'_>) -> Tensor {
+        let right = options.right;
+        if let Some(sorter) = options.sorter {
+            if sorter.shape() != self.shape() || sorter.dtype() != Dtype::I64 {
+                throw(Error::argument(
+                    "searchsorted",
+                    "sorter",
+                    format!(
+                        "{} {:?} for sequences {:?}; i64 of the same shape is needed",
+                        sorter.dtype(),
+                        sorter.shape(),
+                        self.shape()
+                    ),
+                ));
+            }
+            let options = SearchOptions { sorter: None, ..*options };
+            return self.detach().gather(-1, sorter).insertion(values, &options);
+        }
         let (Some((&n, outer)), false) =
             (self.shape().split_last(), values.dim() == 0 && self.dim() > 1)
         else {
@@ -103,19 +161,24 @@ impl Tensor {
     }
 
     /// The bucket of each element among those between sorted `boundaries` (`torch.bucketize`): a
-    /// boundary belongs to the bucket before it, or, with `right`, after it.
+    /// boundary belongs to the bucket before it, or, with `right`, after it. Options as those of
+    /// [`searchsorted`](Self::searchsorted).
     ///
     /// # Panics
     /// Throws when `boundaries` is not a list.
     #[track_caller]
-    pub fn bucketize(&self, boundaries: &Tensor, right: bool) -> Tensor {
+    pub fn bucketize<'a>(
+        &'a self,
+        boundaries: &Tensor,
+        options: impl Into<SearchOptions<'a>>,
+    ) -> Tensor {
         if boundaries.dim() != 1 {
             throw(Error::shape(
                 "bucketize",
                 format!("boundaries must be a list, got shape {:?}", boundaries.shape()),
             ));
         }
-        boundaries.searchsorted(self, right)
+        boundaries.searchsorted(self, options)
     }
 }
 

@@ -87,6 +87,14 @@ impl Tensor {
     }
 }
 
+impl Tensor {
+    /// [`nonzero`](Self::nonzero) as one list of coordinates per dimension, as an index takes it
+    /// (`torch.nonzero` with `as_tuple`); a 0-dim tensor counts as a list of one.
+    pub fn nonzero_lists(&self) -> Vec<Tensor> {
+        self.atleast_1d().nonzero().unbind(1)
+    }
+}
+
 /// The elements of `x` where the dense mask of the same shape is true.
 fn select_dense(x: &Tensor, mask: &Tensor) -> Tensor {
     let dense = x.detach().contiguous();

@@ -16,6 +16,7 @@ use super::compute;
 #[cfg(test)]
 use super::samples::{OpSample, values};
 use crate::Tensor;
+use crate::amp::cast_op;
 use crate::autograd::{BackwardCtx, no_grad, record};
 use crate::cpu::float::Float;
 use crate::cpu::gemm::{Matrix, gemm, gemm_batched};
@@ -36,6 +37,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn matmul(&self, other: &Tensor) -> Tensor {
+        cast_op!("matmul", [a = self, b = other] => a.matmul(&b));
         match (self.dim(), other.dim()) {
             (0, _) | (_, 0) => mismatch("matmul", self, other, "0-dim tensors are not taken"),
             (1, 1) => self.dot(other),
@@ -67,6 +69,7 @@ impl Tensor {
     /// As [`Tensor::matmul`], and for other than two dimensions.
     #[track_caller]
     pub fn mm(&self, other: &Tensor) -> Tensor {
+        cast_op!("mm", [a = self, b = other] => a.mm(&b));
         dimensions("mm", self, other, 2);
         check("mm", self, other, 1, 0);
         let shape = [self.shape()[0], other.shape()[1]];
@@ -89,6 +92,7 @@ impl Tensor {
     /// As [`Tensor::matmul`], for other than three dimensions and for different batch sizes.
     #[track_caller]
     pub fn bmm(&self, other: &Tensor) -> Tensor {
+        cast_op!("bmm", [a = self, b = other] => a.bmm(&b));
         dimensions("bmm", self, other, 3);
         if self.shape()[0] != other.shape()[0] {
             mismatch("bmm", self, other, "the batch sizes (first dimensions) must be equal")
@@ -103,6 +107,7 @@ impl Tensor {
     /// As [`Tensor::matmul`], and for other dimensions.
     #[track_caller]
     pub fn mv(&self, vector: &Tensor) -> Tensor {
+        cast_op!("mv", [a = self, v = vector] => a.mv(&v));
         if self.dim() != 2 || vector.dim() != 1 {
             mismatch("mv", self, vector, "a matrix and a vector are taken")
         }
@@ -116,6 +121,7 @@ impl Tensor {
     /// As [`Tensor::matmul`], and for other than one dimension.
     #[track_caller]
     pub fn dot(&self, other: &Tensor) -> Tensor {
+        cast_op!("dot", [a = self, b = other] => a.dot(&b));
         dimensions("dot", self, other, 1);
         check("dot", self, other, 0, 0);
         self.unsqueeze(0).mm(&other.unsqueeze(1)).reshape_to(&[])
@@ -138,6 +144,7 @@ impl Tensor {
     /// As [`Tensor::mm`], and when `self` does not broadcast to the product's shape.
     #[track_caller]
     pub fn addmm(&self, mat1: &Tensor, mat2: &Tensor, beta: f64, alpha: f64) -> Tensor {
+        cast_op!("addmm", [x = self, a = mat1, b = mat2] => x.addmm(&a, &b, beta, alpha));
         dimensions("addmm", mat1, mat2, 2);
         check("addmm", mat1, mat2, 1, 0);
         let shape = [mat1.shape()[0], mat2.shape()[1]];
@@ -183,6 +190,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn linear(&self, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
+        cast_op!("linear", [x = self, w = weight, b = bias] => x.linear(&w, b.as_ref()));
         if weight.dim() == 1 && bias.is_none_or(|b| b.dim() == 0) {
             let product = self.matmul(weight);
             return bias.map_or_else(|| product.clone(), |bias| &product + bias);

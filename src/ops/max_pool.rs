@@ -18,7 +18,7 @@ use smallvec::{SmallVec, smallvec};
 use super::compute;
 #[cfg(test)]
 use super::samples::{OpSample, values};
-use super::windows::adaptive_ranges;
+use super::windows::{adaptive_ranges, window_room, window_span};
 use crate::autograd::{no_grad, record};
 use crate::cpu::float::{Float, simd_fn};
 use crate::cpu::parts::Parts;
@@ -97,8 +97,8 @@ impl<const D: usize> PoolOptions<D> {
         }
         std::array::from_fn(|d| {
             let (size, k, pad) = (x.shape()[n - D + d], self.kernel_size[d], self.padding[d]);
-            let span = self.dilation[d] * (k - 1) + 1;
-            if 2 * pad > span {
+            let span = window_span(k, self.dilation[d]);
+            if pad > span / 2 {
                 throw(Error::argument(
                     op,
                     "padding",
@@ -108,22 +108,20 @@ impl<const D: usize> PoolOptions<D> {
                     ),
                 ));
             }
-            if size + 2 * pad < span {
+            let Some(room) = window_room(size, k, pad, self.dilation[d]) else {
                 throw(Error::shape(
                     op,
                     format!(
-                        "the window covers {span} in dimension {}, more than the padded input's {} \
-                         (input {:?}, kernel_size {:?}, padding {:?}, dilation {:?})",
+                        "the window covers {span} in dimension {}, more than the padded input (input \
+                         {:?}, kernel_size {:?}, padding {:?}, dilation {:?})",
                         n - D + d,
-                        size + 2 * pad,
                         x.shape(),
                         self.kernel_size,
                         self.padding,
                         self.dilation
                     ),
-                ));
-            }
-            let room = size + 2 * pad - span;
+                ))
+            };
             let stride = strides[d];
             if !self.ceil_mode {
                 return room / stride + 1;

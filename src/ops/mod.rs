@@ -23,10 +23,12 @@ mod index_select;
 mod interpolate;
 mod joining;
 mod layer_norm;
+pub mod linalg;
 mod lookup;
 mod masked;
 mod matmul;
 mod max_pool;
+mod memory_format;
 mod numbers;
 mod pad;
 pub mod pointwise;
@@ -44,6 +46,7 @@ mod softmax;
 mod sort;
 mod statistics;
 mod triangular;
+mod typed;
 mod unfold;
 pub mod views;
 mod windows;
@@ -55,11 +58,12 @@ pub use cross_entropy::{CrossEntropyOptions, NllLossOptions, Reduction};
 pub use ctc_loss::{CtcLossOptions, ctc_loss};
 pub use embedding_bag::{BagMode, EmbeddingBagOptions};
 pub use grid_sample::{GridSampleMode, GridSampleOptions, GridSamplePadding};
-pub use interpolate::{InterpolateMode, InterpolateOptions};
+pub use interpolate::{InterpolateMode, InterpolateOptions, OneOrEach};
 pub use joining::Indexing;
+pub use lookup::SearchOptions;
 pub use max_pool::{Pool1dOptions, Pool2dOptions, Pool3dOptions, PoolOptions};
+pub use memory_format::MemoryFormat;
 pub use pad::PadMode;
-pub use reduce::MatrixNorm;
 pub use scatter_reduce::ScatterReduce;
 pub use sort::{Interpolation, Unique};
 pub use unfold::UnfoldOptions;
@@ -87,6 +91,7 @@ fn all_samples() -> Vec<samples::OpSample> {
         index_select::samples,
         interpolate::samples,
         layer_norm::samples,
+        linalg::samples,
         masked::samples,
         matmul::samples,
         max_pool::samples,

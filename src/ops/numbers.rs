@@ -3,7 +3,7 @@
 use std::f64::consts::TAU;
 
 use crate::error::{Error, throw};
-use crate::tensor::{Scalar, TensorOptions};
+use crate::tensor::{Operand, Scalar, TensorOptions};
 use crate::{Dtype, Tensor};
 
 impl Tensor {
@@ -56,10 +56,15 @@ impl Tensor {
         Tensor::full(shape, value, (self.dtype(), self.device()))
     }
 
-    /// A copy with all elements equal to `value` (`torch.fill`).
+    /// A copy with all elements equal to `value`, a number or a 0-dim tensor (`torch.fill`).
+    ///
+    /// # Panics
+    /// As [`fill_`](Self::fill_).
     #[track_caller]
-    pub fn fill(&self, value: impl Into<Scalar>) -> Tensor {
-        self.full_like(value)
+    pub fn fill<'a>(&self, value: impl Into<Operand<'a>>) -> Tensor {
+        let out = self.empty_like();
+        out.fill_(value);
+        out
     }
 
     /// Rows and columns of the lower triangle up to `offset`, `[2, n]` (`torch.tril_indices`).
@@ -75,16 +80,17 @@ impl Tensor {
     }
 
     /// Powers 0 to `n` - 1 of the last dimension's elements as a new last dimension
-    /// (`torch.linalg.vander`).
+    /// (`torch.linalg.vander`); without `n`, as many as there are elements.
     ///
     /// # Panics
     /// Throws when `n` is below 2.
     #[track_caller]
-    pub fn vander(&self, n: usize) -> Tensor {
+    pub fn vander(&self, n: impl Into<Option<usize>>) -> Tensor {
+        let x = self.atleast_1d();
+        let n = n.into().unwrap_or_else(|| x.size(-1));
         if n < 2 {
             throw(Error::argument("vander", "n", format!("{n}; at least 2 powers are needed")));
         }
-        let x = self.atleast_1d();
         let mut shape = x.layout().shape.clone();
         shape.push(n - 1);
         let powers = x.unsqueeze(-1).expand(&shape).cumprod(-1);

@@ -3,6 +3,7 @@
 #[cfg(test)]
 use super::samples::{OpSample, values};
 use super::windows::Windows;
+use crate::amp::cast_op;
 use crate::error::{Error, throw};
 use crate::tensor::Shape;
 use crate::{Scalar, Tensor};
@@ -18,6 +19,16 @@ pub enum PadMode {
     Replicate,
     /// The numbers at the other end.
     Circular,
+}
+
+/// The name under which `autocast` knows a mode over `n` dimensions.
+fn autocast_name(mode: PadMode, n: usize) -> &'static str {
+    match (mode, n) {
+        (PadMode::Reflect, 1) => "reflection_pad1d",
+        (PadMode::Reflect, 2) => "reflection_pad2d",
+        (PadMode::Replicate, _) => "replication_pad",
+        _ => "pad",
+    }
 }
 
 impl Tensor {
@@ -37,6 +48,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn pad(&self, padding: &[i64], mode: PadMode) -> Tensor {
+        cast_op!(autocast_name(mode, padding.len() / 2), [x = self] => x.pad(padding, mode));
         let fail = |rule: String| -> ! {
             throw(Error::argument(
                 "pad",

@@ -13,6 +13,7 @@ use super::resample::resample;
 #[cfg(test)]
 use super::samples::{OpSample, values};
 use super::windows::{Windows, adaptive_ranges};
+use crate::amp::cast_op;
 use crate::autograd::no_grad;
 use crate::error::{Error, throw};
 use crate::{Dtype, Tensor};
@@ -75,6 +76,7 @@ impl Tensor {
     /// As [`Tensor::max_pool2d`].
     #[track_caller]
     pub fn max_pool3d(&self, options: Pool3dOptions) -> Tensor {
+        cast_op!("max_pool3d", [x = self] => x.max_pool3d(options));
         pool("max_pool3d", self, options).0
     }
 
@@ -85,6 +87,7 @@ impl Tensor {
     /// As [`Tensor::max_pool2d`].
     #[track_caller]
     pub fn max_pool3d_with_indices(&self, options: Pool3dOptions) -> (Tensor, Tensor) {
+        cast_op!("max_pool3d", [x = self] => x.max_pool3d_with_indices(options));
         with_indices(pool("max_pool3d", self, options))
     }
 
@@ -123,6 +126,7 @@ impl Tensor {
     /// As [`Tensor::adaptive_max_pool2d`].
     #[track_caller]
     pub fn adaptive_max_pool3d(&self, output_size: [Option<usize>; 3]) -> (Tensor, Tensor) {
+        cast_op!("adaptive_max_pool3d", [x = self] => x.adaptive_max_pool3d(output_size));
         with_indices(adaptive_pool("adaptive_max_pool3d", self, output_size))
     }
 
@@ -143,6 +147,7 @@ impl Tensor {
     /// As [`Tensor::avg_pool2d`].
     #[track_caller]
     pub fn avg_pool3d(&self, options: Pool3dOptions) -> Tensor {
+        cast_op!("avg_pool3d", [x = self] => x.avg_pool3d(options));
         let out = options.output("avg_pool3d", self);
         let (o, strides) = (options, options.strides());
         if o.dilation != [1; 3] {
@@ -188,6 +193,7 @@ impl Tensor {
     /// As [`Tensor::adaptive_avg_pool2d`].
     #[track_caller]
     pub fn adaptive_avg_pool3d(&self, output_size: [Option<usize>; 3]) -> Tensor {
+        cast_op!("adaptive_avg_pool3d", [x = self] => x.adaptive_avg_pool3d(output_size));
         check_dims::<3>("adaptive_avg_pool3d", self);
         means::<3>(
             "adaptive_avg_pool3d",
@@ -230,7 +236,7 @@ impl Tensor {
 
     /// Zeros of `output_size`, the last sizes of the result, with the numbers of this tensor at
     /// `indices`, their positions in them (`torch.nn.functional.max_unpool1d`, `max_unpool2d`,
-    /// `max_unpool3d`, by the number of sizes). [`PoolOptions::unpooled`] gives the usual sizes.
+    /// `max_unpool3d`, by the number of sizes). [`max_unpool_of`](Self::max_unpool_of) finds the sizes.
     ///
     /// # Panics
     /// Throws [`Error::Shape`] when shapes do not fit, [`Error::Dtype`] when `indices` are not i64.
@@ -243,6 +249,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn max_unpool<const D: usize>(&self, indices: &Tensor, output_size: [usize; D]) -> Tensor {
+        cast_op!("max_unpool", [x = self] => x.max_unpool(indices, output_size));
         let n = self.dim();
         if !(n == D + 1 || n == D + 2) || indices.shape() != self.shape() {
             throw(Error::shape(
@@ -270,6 +277,39 @@ impl Tensor {
         shape.truncate(n - D);
         shape.extend(output_size);
         y.reshape_to(&shape)
+    }
+}
+
+impl Tensor {
+    /// [`max_unpool`](Self::max_unpool) of what a pooling with `options` gave: the sizes are
+    /// [`PoolOptions::unpooled`], or `output_size`, where several would be pooled to this tensor's.
+    ///
+    /// # Panics
+    /// As [`max_unpool`](Self::max_unpool), and throws [`Error::Argument`] when `output_size` is a
+    /// stride or more away from the usual sizes.
+    #[track_caller]
+    pub fn max_unpool_of<const D: usize>(
+        &self,
+        indices: &Tensor,
+        options: PoolOptions<D>,
+        output_size: Option<[usize; D]>,
+    ) -> Tensor {
+        let Some(front) = self.dim().checked_sub(D) else {
+            return self.max_unpool(indices, [0; D]);
+        };
+        let usual = options.unpooled(std::array::from_fn(|d| self.shape()[front + d]));
+        let size = output_size.unwrap_or(usual);
+        let strides = options.strides();
+        if (0..D).any(|d| size[d].abs_diff(usual[d]) >= strides[d].max(1)) && size != usual {
+            throw(Error::argument(
+                "max_unpool",
+                "output_size",
+                format!(
+                    "{size:?}; sizes less than a stride {strides:?} from {usual:?} are possible"
+                ),
+            ));
+        }
+        self.max_unpool(indices, size)
     }
 }
 

@@ -5,6 +5,7 @@ use std::borrow::Borrow;
 
 #[cfg(test)]
 use super::samples::{OpSample, values};
+use crate::amp::{self, cast_op};
 use crate::error::{Error, throw};
 use crate::tensor::broadcast_shapes;
 use crate::{Dtype, Tensor};
@@ -94,6 +95,7 @@ impl Tensor {
     /// As [`Tensor::addmm`].
     #[track_caller]
     pub fn addmv(&self, mat: &Tensor, vec: &Tensor, beta: f64, alpha: f64) -> Tensor {
+        cast_op!("addmv", [x = self, a = mat, b = vec] => x.addmv(&a, &b, beta, alpha));
         dimensions("addmv", [(mat, 2), (vec, 1)]);
         let start = if self.dim() == 1 { self.unsqueeze(1) } else { self.clone() };
         start.addmm(mat, &vec.unsqueeze(1), beta, alpha).squeeze_dim(1)
@@ -105,6 +107,7 @@ impl Tensor {
     /// Throws [`Error::Shape`] unless two vectors are given, to whose product `self` broadcasts.
     #[track_caller]
     pub fn addr(&self, vec1: &Tensor, vec2: &Tensor, beta: f64, alpha: f64) -> Tensor {
+        cast_op!("addr", [x = self, a = vec1, b = vec2] => x.addr(&a, &b, beta, alpha));
         dimensions("addr", [(vec1, 1), (vec2, 1)]);
         plus("addr", self, vec1.outer(vec2), beta, alpha)
     }
@@ -115,6 +118,7 @@ impl Tensor {
     /// As [`Tensor::bmm`], and when `self` does not broadcast to the product's shape.
     #[track_caller]
     pub fn baddbmm(&self, batch1: &Tensor, batch2: &Tensor, beta: f64, alpha: f64) -> Tensor {
+        cast_op!("baddbmm", [x = self, a = batch1, b = batch2] => x.baddbmm(&a, &b, beta, alpha));
         plus("baddbmm", self, batch1.bmm(batch2), beta, alpha)
     }
 
@@ -124,6 +128,7 @@ impl Tensor {
     /// As [`Tensor::bmm`] and [`Tensor::addmm`].
     #[track_caller]
     pub fn addbmm(&self, batch1: &Tensor, batch2: &Tensor, beta: f64, alpha: f64) -> Tensor {
+        cast_op!("addbmm", [x = self, a = batch1, b = batch2] => x.addbmm(&a, &b, beta, alpha));
         dimensions("addbmm", [(batch1, 3), (batch2, 3)]);
         let (&[b, n, k], &[c, l, m]) = (batch1.shape(), batch2.shape()) else {
             unreachable!("three dimensions each")
@@ -170,6 +175,7 @@ impl Tensor {
     /// range or named twice; [`Error::Shape`] when sizes differ.
     #[track_caller]
     pub fn tensordot_dims(&self, other: &Tensor, dims_self: &[i64], dims_other: &[i64]) -> Tensor {
+        cast_op!("tensordot", [a = self, b = other] => a.tensordot_dims(&b, dims_self, dims_other));
         if dims_self.len() != dims_other.len() {
             let message = format!("{dims_self:?} and {dims_other:?} differ in length");
             throw(Error::argument("tensordot", "dims", message));
@@ -224,6 +230,13 @@ impl Tensor {
     /// Throws [`Error::Argument`] for fewer than two tensors, and as [`Tensor::mm`].
     #[track_caller]
     pub fn multi_dot(tensors: &[impl Borrow<Tensor>]) -> Tensor {
+        if amp::is_active()
+            && let Some((region, cast)) = amp::Region::of_list("multi_dot", tensors)
+        {
+            let out = Tensor::multi_dot(&cast);
+            drop(region);
+            return out;
+        }
         let mut list: Vec<Tensor> = tensors.iter().map(|t| t.borrow().clone()).collect();
         let n = list.len();
         if n < 2 {
@@ -246,24 +259,22 @@ impl Tensor {
         if column { squeezed.squeeze_dim(-1) } else { squeezed }
     }
 
-    /// The product of `n` copies of each matrix (`torch.linalg.matrix_power`).
+    /// The product of `n` copies of each matrix, or if `n` is negative of its inverse
+    /// (`torch.linalg.matrix_power`).
     ///
     /// # Panics
-    /// Throws [`Error::Shape`] unless the matrices, the last two dimensions, are square, and
-    /// [`Error::Argument`] when `n` is negative.
+    /// Throws [`Error::Shape`] unless the matrices, the last two dimensions, are square, and for
+    /// negative `n` as [`linalg::inv`](crate::linalg::inv).
     #[track_caller]
     pub fn matrix_power(&self, n: i64) -> Tensor {
         if self.dim() < 2 || self.size(-1) != self.size(-2) {
             let message = format!("shape {:?}; must be square in the last two", self.shape());
             throw(Error::shape("matrix_power", message));
         }
-        if n < 0 {
-            let message = format!("{n}; must be at least 0");
-            throw(Error::argument("matrix_power", "n", message));
-        }
         let eye = || Tensor::eye(self.size(-1), self.dtype()).expand(self.shape());
         let mut power: Option<Tensor> = None;
-        let (mut square, mut left) = (self.clone(), n);
+        let mut square = if n < 0 { self.inverse() } else { self.clone() };
+        let mut left = n.unsigned_abs();
         while left > 0 {
             if left % 2 == 1 {
                 power = Some(power.map_or_else(|| square.clone(), |p| p.matmul(&square)));
@@ -277,7 +288,7 @@ impl Tensor {
     }
 
     /// The cross product of vectors along `dim` (`torch.linalg.cross`, `torch.cross`); the other
-    /// dimensions broadcast.
+    /// dimensions broadcast. Without a dimension, the first one of size 3 (`torch.cross`).
     ///
     /// # Panics
     /// Throws [`Error::Shape`] when the tensors differ in their number of dimensions or the vectors
@@ -289,7 +300,16 @@ impl Tensor {
     /// assert_eq!(x.cross(&y, -1).to_vec::<i64>(), [0, 0, 1]);
     /// ```
     #[track_caller]
-    pub fn cross(&self, other: &Tensor, dim: i64) -> Tensor {
+    pub fn cross(&self, other: &Tensor, dim: impl Into<Option<i64>>) -> Tensor {
+        let dim = dim.into();
+        cast_op!("cross", [a = self, b = other] => a.cross(&b, dim));
+        let dim = dim.unwrap_or_else(|| match self.shape().iter().position(|&size| size == 3) {
+            Some(d) => d as i64,
+            None => throw(Error::shape(
+                "cross",
+                format!("no dimension of shape {:?} has size 3", self.shape()),
+            )),
+        });
         let rule = if self.dim() != other.dim() {
             Some("must have equally many dimensions")
         } else {
@@ -312,6 +332,7 @@ impl Tensor {
     /// Throws [`Error::Shape`] when the sizes do not fit and [`Error::Dtype`] when dtypes differ.
     #[track_caller]
     pub fn bilinear(&self, other: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
+        cast_op!("bilinear", [a = self, b = other, w = weight, c = bias] => a.bilinear(&b, &w, c.as_ref()));
         let fits = match (self.shape(), other.shape(), weight.shape()) {
             ([batch @ .., n], [others @ .., m], [out, first, second]) => {
                 batch == others
@@ -399,6 +420,7 @@ pub(super) fn samples() -> Vec<OpSample> {
         sample("kron", &[&[2, 3], &[2]], |x| x[0].kron(&x[1])),
         sample("multi_dot", &[&[3], &[3, 2], &[2, 4], &[4, 2]], Tensor::multi_dot),
         sample("matrix_power(3)", &[&[2, 2]], |x| x[0].matrix_power(3)).slack(32.0),
+        sample("matrix_power(-2)", &[&[2, 2]], |x| x[0].matrix_power(-2)).no_half().slack(64.0),
         sample("cross", &[&[2, 3], &[1, 3]], |x| x[0].cross(&x[1], -1)),
         sample("bilinear", &[&[2, 3], &[2, 4], &[2, 3, 4], &[2]], |x| {
             x[0].bilinear(&x[1], &x[2], Some(&x[3]))

@@ -10,6 +10,7 @@ use smallvec::smallvec;
 
 #[cfg(test)]
 use super::samples::{OpSample, values};
+use crate::amp::cast_op;
 use crate::autograd::record;
 use crate::cpu::fold::SharedMut;
 use crate::cpu::threads::{GRAIN, parallel_for};
@@ -88,6 +89,7 @@ impl Tensor {
     /// Throws when the dimension is out of range.
     #[track_caller]
     pub fn cumsum(&self, dim: i64) -> Tensor {
+        cast_op!("cumsum", [x = self] => x.cumsum(dim));
         let d = self.normalize_dim("cumsum", dim);
         let out = scan_of(self, d, 0.0, f64::add, i64::wrapping_add);
         record("cumsum", &[self], out, |_| {
@@ -105,6 +107,7 @@ impl Tensor {
     /// Throws when the dimension is out of range.
     #[track_caller]
     pub fn cumprod(&self, dim: i64) -> Tensor {
+        cast_op!("cumprod", [x = self] => x.cumprod(dim));
         let d = self.normalize_dim("cumprod", dim);
         let out = scan_of(self, d, 1.0, f64::mul, i64::wrapping_mul);
         record("cumprod", &[self], out, |saver| {

@@ -11,7 +11,7 @@ use super::gather::{Places, check};
 #[cfg(test)]
 use super::samples::{OpSample, values};
 use crate::autograd::record;
-use crate::tensor::{Element, Scalar};
+use crate::tensor::{Element, Operand, Scalar};
 use crate::{Dtype, Tensor};
 
 /// How [`Tensor::scatter_reduce`] puts elements together.
@@ -94,13 +94,33 @@ fn reduced(
 impl Tensor {
     /// A copy in which the elements of `source` are put together with this tensor's at the places
     /// that `index` names along `dim` (`torch.scatter_reduce`): `y[index[i][j]][j]` takes
-    /// `source[i][j]`, for `dim` 0 of a matrix. Without `include_self` this tensor's own elements
-    /// count only where nothing comes.
+    /// `source[i][j]`, for `dim` 0 of a matrix. A number is a source of it everywhere (`torch.scatter`
+    /// with `reduce`). Without `include_self` this tensor's own elements count only where nothing comes.
     ///
     /// # Panics
     /// Throws when shapes or types do not fit, or the index is out of range.
     #[track_caller]
-    pub fn scatter_reduce(
+    pub fn scatter_reduce<'a>(
+        &self,
+        dim: i64,
+        index: &Tensor,
+        source: impl Into<Operand<'a>>,
+        reduce: ScatterReduce,
+        include_self: bool,
+    ) -> Tensor {
+        match source.into() {
+            Operand::Tensor(source) => {
+                self.scatter_reduce_of(dim, index, source, reduce, include_self)
+            }
+            Operand::Scalar(value) => {
+                let source = Tensor::full(index.shape(), value, (self.dtype(), self.device()));
+                self.scatter_reduce_of(dim, index, &source, reduce, include_self)
+            }
+        }
+    }
+
+    #[track_caller]
+    fn scatter_reduce_of(
         &self,
         dim: i64,
         index: &Tensor,
@@ -159,11 +179,11 @@ impl Tensor {
 
     /// In-place form of [`scatter_reduce`](Self::scatter_reduce) (`torch.Tensor.scatter_reduce_`).
     #[track_caller]
-    pub fn scatter_reduce_(
+    pub fn scatter_reduce_<'a>(
         &self,
         dim: i64,
         index: &Tensor,
-        source: &Tensor,
+        source: impl Into<Operand<'a>>,
         reduce: ScatterReduce,
         include_self: bool,
     ) -> &Tensor {

@@ -92,10 +92,10 @@ fn image<'t>(op: &str, x: &'t Tensor, factor: usize) -> (&'t [usize], [usize; 3]
     }
 }
 
-/// The dimensions from `n` on in another order.
+/// A copy with the dimensions from `n` on in another order.
 fn permuted(x: &Tensor, n: usize, order: &[i64]) -> Tensor {
     let dims: Vec<i64> = (0..n as i64).chain(order.iter().map(|d| n as i64 + d)).collect();
-    x.permute(&dims)
+    x.permute(&dims).clone_contiguous()
 }
 
 #[cfg(test)]

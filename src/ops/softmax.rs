@@ -11,6 +11,7 @@ use smallvec::smallvec;
 #[cfg(test)]
 use super::samples::{OpSample, values};
 use super::scan::around;
+use crate::amp::cast_op;
 use crate::autograd::record;
 use crate::cpu::fold::SharedMut;
 use crate::cpu::row::{self, Float};
@@ -202,6 +203,7 @@ impl Tensor {
     /// Throws for integers and bools, and when the dimension is out of range.
     #[track_caller]
     pub fn softmax(&self, dim: i64) -> Tensor {
+        cast_op!("softmax", [x = self] => x.softmax(dim));
         let d = self.normalize_dim("softmax", dim);
         assert_float("softmax", self.dtype());
         let out = run::<false, false>(&self.detach().contiguous(), None, d);
@@ -225,6 +227,7 @@ impl Tensor {
     /// Throws for integers and bools, and when the dimension is out of range.
     #[track_caller]
     pub fn log_softmax(&self, dim: i64) -> Tensor {
+        cast_op!("log_softmax", [x = self] => x.log_softmax(dim));
         let d = self.normalize_dim("log_softmax", dim);
         assert_float("log_softmax", self.dtype());
         let out = run::<true, false>(&self.detach().contiguous(), None, d);

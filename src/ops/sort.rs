@@ -11,11 +11,12 @@ use super::reduce::select_backward;
 #[cfg(test)]
 use super::samples::{OpSample, Order, values};
 use super::scan::around;
+use crate::amp::cast_op;
 use crate::autograd::record;
 use crate::cpu::fold::SharedMut;
 use crate::cpu::threads::{GRAIN, parallel_for};
 use crate::error::{Error, throw};
-use crate::{Dtype, Tensor};
+use crate::{Dtype, Operand, Tensor};
 
 /// An element and its place in one number that sorts by element, then by place.
 trait Key: Copy + Ord + Send + Sync {
@@ -426,19 +427,28 @@ pub enum Interpolation {
 
 impl Tensor {
     /// The values below which the parts `q` (a number or a list, from 0 to 1) of the elements along
-    /// `dim` lie; a list's dimension comes first (`torch.quantile`). NaN where there is one.
+    /// `dim` lie; a list's dimension comes first (`torch.quantile`). NaN where there is one. Without
+    /// a dimension, of all elements.
     ///
     /// # Panics
     /// Throws for types other than f32 and f64, and when `q` is of another type, has more than one
-    /// dimension or leaves 0 to 1.
+    /// dimension or leaves 0 to 1, and when there are no elements.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, ops::Interpolation};
+    /// let x = Tensor::from([[1f32, 2.], [3., 5.]]);
+    /// assert_eq!(x.quantile(0.5, None, false, Interpolation::Linear).item(), 2.5);
+    /// ```
     #[track_caller]
-    pub fn quantile(
+    pub fn quantile<'a>(
         &self,
-        q: &Tensor,
-        dim: i64,
+        q: impl Into<Operand<'a>>,
+        dim: impl Into<Option<i64>>,
         keepdim: bool,
         interpolation: Interpolation,
     ) -> Tensor {
+        let (q, dim) = (q.into(), dim.into());
+        cast_op!("quantile", [x = self] => x.quantile(q, dim, keepdim, interpolation));
         quantile("quantile", false, self, q, dim, keepdim, interpolation)
     }
 
@@ -447,13 +457,15 @@ impl Tensor {
     /// # Panics
     /// As [`quantile`](Self::quantile).
     #[track_caller]
-    pub fn nanquantile(
+    pub fn nanquantile<'a>(
         &self,
-        q: &Tensor,
-        dim: i64,
+        q: impl Into<Operand<'a>>,
+        dim: impl Into<Option<i64>>,
         keepdim: bool,
         interpolation: Interpolation,
     ) -> Tensor {
+        let (q, dim) = (q.into(), dim.into());
+        cast_op!("nanquantile", [x = self] => x.nanquantile(q, dim, keepdim, interpolation));
         quantile("nanquantile", true, self, q, dim, keepdim, interpolation)
     }
 }
@@ -463,21 +475,42 @@ fn quantile(
     op: &str,
     ignore_nan: bool,
     x: &Tensor,
-    q: &Tensor,
-    dim: i64,
+    q: Operand<'_>,
+    dim: Option<i64>,
     keepdim: bool,
     interpolation: Interpolation,
 ) -> Tensor {
+    let q = match q {
+        Operand::Tensor(q) => q.clone(),
+        Operand::Scalar(q) => Tensor::full([], q, x.dtype()),
+    };
+    let Some(dim) = dim else {
+        let out = quantile(op, ignore_nan, &x.ravel(), (&q).into(), Some(0), false, interpolation);
+        if !keepdim {
+            return out;
+        }
+        let mut shape = out.layout().shape.clone();
+        shape.extend(std::iter::repeat_n(1, x.dim()));
+        return out.reshape_to(&shape);
+    };
     if !matches!(x.dtype(), Dtype::F32 | Dtype::F64) || q.dtype() != x.dtype() || q.dim() > 1 {
         throw(Error::dtype(
             op,
-            format!("takes f32 or f64 and a list of the same, got {} and {}", x.dtype(), q.dtype()),
+            format!(
+                "takes f32 or f64 and a number or list of the same, got {} and {} {:?}",
+                x.dtype(),
+                q.dtype(),
+                q.shape()
+            ),
         ));
     }
     if q.to_vec::<f64>().iter().any(|q| !(0.0..=1.0).contains(q)) {
         throw(Error::argument(op, "q", "must lie between 0 and 1"));
     }
     let d = x.normalize_dim(op, dim);
+    if x.numel() == 0 {
+        throw(Error::shape(op, format!("of no elements, shape {:?}", x.shape())));
+    }
     let keepdim = keepdim && x.dim() > 0;
     let x = if x.dim() == 0 { x.unsqueeze(0) } else { x.clone() };
     let sorted = x.movedim(d as i64, -1).sort(-1, false).0;

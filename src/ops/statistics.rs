@@ -1,5 +1,6 @@
 //! Counts, moments, distances, differences and integrals: compositions of other ops.
 
+use crate::amp::cast_op;
 use crate::error::{Error, throw};
 use crate::tensor::Scalar;
 use crate::{Dtype, Tensor};
@@ -116,6 +117,7 @@ impl Tensor {
     /// The `p`-norm of the difference (`torch.dist`).
     #[track_caller]
     pub fn dist(&self, other: &Tensor, p: impl Into<Scalar>) -> Tensor {
+        cast_op!("dist", [a = self, b = other] => a.dist(&b, p));
         (self - other).norm_dim(p, &[], false)
     }
 
@@ -126,6 +128,7 @@ impl Tensor {
     /// Throws when the rows differ in length, or `p` is negative.
     #[track_caller]
     pub fn cdist(&self, other: &Tensor, p: f64) -> Tensor {
+        cast_op!("cdist", [a = self, b = other] => a.cdist(&b, p));
         if self.dim() < 2 || other.dim() < 2 || self.size(-1) != other.size(-1) || p < 0.0 {
             throw(Error::shape(
                 "cdist",
@@ -198,6 +201,7 @@ impl Tensor {
     /// Throws for fewer than two dimensions, and when `p` is not above 0 or `maxnorm` is negative.
     #[track_caller]
     pub fn renorm(&self, p: f64, dim: i64, maxnorm: f64) -> Tensor {
+        cast_op!("renorm", [x = self] => x.renorm(p, dim, maxnorm));
         let d = self.normalize_dim("renorm", dim);
         if self.dim() < 2 || p.is_nan() || p <= 0.0 || maxnorm.is_nan() || maxnorm < 0.0 {
             throw(Error::argument(

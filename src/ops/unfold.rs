@@ -7,7 +7,7 @@
 
 #[cfg(test)]
 use super::samples::{OpSample, values};
-use super::windows::Windows;
+use super::windows::{Windows, window_count};
 use crate::Tensor;
 use crate::error::{Error, throw};
 
@@ -54,14 +54,13 @@ impl UnfoldOptions {
     #[track_caller]
     fn counts(&self, op: &str, size: [usize; 2]) -> [usize; 2] {
         std::array::from_fn(|d| {
-            let span = self.dilation[d] * (self.kernel_size[d] - 1) + 1;
-            match (size[d] + 2 * self.padding[d]).checked_sub(span) {
-                Some(room) => room / self.stride[d] + 1,
-                None => throw(Error::shape(
+            let steps = [self.stride[d], self.padding[d], self.dilation[d]];
+            window_count(size[d], self.kernel_size[d], steps).unwrap_or_else(|| {
+                throw(Error::shape(
                     op,
                     format!("windows {self:?} are larger than the padded image of {size:?}"),
-                )),
-            }
+                ))
+            })
         })
     }
 }

@@ -25,6 +25,32 @@ pub(super) struct Windows {
     places: Vec<i64>,
 }
 
+/// How many numbers lie between the ends, both included, of a window of `kernel` numbers `dilation`
+/// apart.
+pub(super) fn window_span(kernel: usize, dilation: usize) -> usize {
+    kernel.saturating_sub(1).saturating_mul(dilation).saturating_add(1)
+}
+
+/// The numbers that are left of `size` with `padding` more on both sides behind the first window of
+/// `kernel` numbers `dilation` apart; `None` when it does not fit.
+pub(super) fn window_room(
+    size: usize,
+    kernel: usize,
+    padding: usize,
+    dilation: usize,
+) -> Option<usize> {
+    size.checked_add(padding.checked_mul(2)?)?.checked_sub(window_span(kernel, dilation))
+}
+
+/// How many windows there are in `size` numbers: [`window_room`] over the stride, and the first.
+pub(super) fn window_count(
+    size: usize,
+    kernel: usize,
+    [stride, padding, dilation]: [usize; 3],
+) -> Option<usize> {
+    Some(window_room(size, kernel, padding, dilation)? / stride + 1)
+}
+
 /// The ranges of `out` nearly equal windows that cover `size`.
 pub(super) fn adaptive_ranges(size: usize, out: usize) -> Vec<std::ops::Range<usize>> {
     (0..out).map(|i| i * size / out..((i + 1) * size).div_ceil(out)).collect()

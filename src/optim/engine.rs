@@ -3,6 +3,7 @@
 //! parameters: one file each.
 
 use std::collections::{BTreeMap, HashSet};
+use std::ops::Range;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -265,26 +266,10 @@ impl<R: Rule> RuleOptimizer<R> {
         if let Err((option, message)) = group.options.check() {
             throw(Error::argument(R::NAME, option, message));
         }
-        let mut seen: HashSet<usize> = self.parameters().iter().map(Tensor::identity).collect();
+        check_parameters(R::NAME, self.groups.len(), &self.parameters(), &group.params);
         for (i, parameter) in group.params.iter().enumerate() {
-            if !parameter.is_leaf() || !parameter.dtype().is_floating_point() {
-                let message = format!(
-                    "parameter {i} of group {} is not a floating-point leaf: dtype {}, {}",
-                    self.groups.len(),
-                    parameter.dtype(),
-                    if parameter.is_leaf() { "no history" } else { "computed from other tensors" }
-                );
-                throw(Error::argument(R::NAME, "params", message));
-            }
             if let Err(message) = R::takes(parameter) {
                 let message = format!("parameter {i} of group {} {message}", self.groups.len());
-                throw(Error::argument(R::NAME, "params", message));
-            }
-            if !seen.insert(parameter.identity()) {
-                let message = format!(
-                    "parameter {i} of group {} is in a group already; each belongs to one group, once",
-                    self.groups.len()
-                );
                 throw(Error::argument(R::NAME, "params", message));
             }
         }
@@ -307,6 +292,58 @@ impl<R: Rule> RuleOptimizer<R> {
     }
 }
 
+/// Refuses parameters of a new group that are no floating-point leaves, or that are there twice.
+#[track_caller]
+pub(super) fn check_parameters(op: &str, group: usize, others: &[Tensor], params: &[Tensor]) {
+    let mut seen: HashSet<usize> = others.iter().map(Tensor::identity).collect();
+    for (i, parameter) in params.iter().enumerate() {
+        if !parameter.is_leaf() || !parameter.dtype().is_floating_point() {
+            let message = format!(
+                "parameter {i} of group {group} is not a floating-point leaf: dtype {}, {}",
+                parameter.dtype(),
+                if parameter.is_leaf() { "no history" } else { "computed from other tensors" }
+            );
+            throw(Error::argument(op, "params", message));
+        }
+        if !seen.insert(parameter.identity()) {
+            let message = format!(
+                "parameter {i} of group {group} is in a group already; each belongs to one group, once"
+            );
+            throw(Error::argument(op, "params", message));
+        }
+    }
+}
+
+/// A group as it is saved: options, and the parameters' places.
+pub(super) fn saved_group(
+    options: &impl Serialize,
+    places: Range<usize>,
+    initial_lr: Option<f64>,
+) -> Value {
+    let mut saved = serde_json::to_value(options).expect("options are plain numbers");
+    saved["params"] = json!(places.collect::<Vec<_>>());
+    if let Some(lr) = initial_lr {
+        saved["initial_lr"] = json!(lr);
+    }
+    saved
+}
+
+/// The saved groups, if they have as many parameters each as `ours`.
+pub(super) fn saved_groups<'a>(
+    op: &str,
+    saved: &'a OptimizerState,
+    ours: &[usize],
+) -> Result<&'a [Value]> {
+    let groups = saved.param_groups.as_array().map(Vec::as_slice).unwrap_or_default();
+    let lengths = |g: &Value| g["params"].as_array().map_or(0, Vec::len);
+    let theirs: Vec<usize> = groups.iter().map(lengths).collect();
+    if ours != theirs || saved.state.len() > ours.iter().sum() {
+        let message = format!("has groups of {theirs:?} parameters, this optimizer has {ours:?}");
+        return Err(Error::argument(op, "state", message));
+    }
+    Ok(groups)
+}
+
 impl<R: Rule> Group<R> {
     fn step(&mut self) {
         let Group { params, options, states, .. } = self;
@@ -319,14 +356,8 @@ impl<R: Rule> Group<R> {
         R::update(options, &mut items);
     }
 
-    /// Options and the parameters' places, of which the first is `first`.
     fn save_options(&self, first: usize) -> Value {
-        let mut saved = serde_json::to_value(&self.options).expect("options are plain numbers");
-        saved["params"] = json!((first..first + self.params.len()).collect::<Vec<_>>());
-        if let Some(lr) = self.initial_lr {
-            saved["initial_lr"] = json!(lr);
-        }
-        saved
+        saved_group(&self.options, first..first + self.params.len(), self.initial_lr)
     }
 }
 
@@ -382,21 +413,17 @@ impl<R: Rule> Optimizer for RuleOptimizer<R> {
     fn load_state_dict(&mut self, saved: &OptimizerState) -> Result<()> {
         let op = format!("{}::load_state_dict", R::NAME);
         let wrong = |message: String| Error::argument(&op, "state", message);
-        let groups = saved.param_groups.as_array().map(Vec::as_slice).unwrap_or_default();
         let ours: Vec<usize> = self.groups.iter().map(|group| group.params.len()).collect();
-        let lengths = |g: &Value| g["params"].as_array().map_or(0, Vec::len);
-        let theirs: Vec<usize> = groups.iter().map(lengths).collect();
-        if ours != theirs || saved.state.len() > ours.iter().sum() {
-            return Err(wrong(format!(
-                "has groups of {theirs:?} parameters, this optimizer has {ours:?}"
-            )));
-        }
+        let groups = saved_groups(&op, saved, &ours)?;
         let mut loaded = Vec::with_capacity(self.groups.len());
-        for (i, (group, saved_group)) in self.groups.iter().zip(groups).enumerate() {
-            let options: R::Options = serde_json::from_value(saved_group.clone())
+        for (i, (group, theirs)) in self.groups.iter().zip(groups).enumerate() {
+            let options: R::Options = serde_json::from_value(theirs.clone())
                 .map_err(|e| wrong(format!("options of group {i}: {e}")))?;
+            if let Err((option, message)) = options.check() {
+                return Err(wrong(format!("option `{option}` of group {i}: {message}")));
+            }
             let mut states = Vec::with_capacity(group.params.len());
-            let places = saved_group["params"].as_array().into_iter().flatten();
+            let places = theirs["params"].as_array().into_iter().flatten();
             for (place, parameter) in places.zip(&group.params) {
                 let place = place
                     .as_u64()
@@ -411,7 +438,7 @@ impl<R: Rule> Optimizer for RuleOptimizer<R> {
                     _ => None,
                 });
             }
-            loaded.push((options, saved_group["initial_lr"].as_f64(), states));
+            loaded.push((options, theirs["initial_lr"].as_f64(), states));
         }
         for (group, (options, initial_lr, states)) in self.groups.iter_mut().zip(loaded) {
             group.options = options;

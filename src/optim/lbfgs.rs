@@ -8,10 +8,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::declare::options;
-use super::engine::{GroupOptions, not_negative};
+use super::engine::{GroupOptions, check_parameters, not_negative, saved_group, saved_groups};
 use super::line_search::{Point, strong_wolfe};
 use super::{Optimizer, OptimizerState, StateValue};
 use crate::error::{Error, Result, throw};
+use crate::tensor::promote_types;
 use crate::{Tensor, enable_grad, no_grad};
 
 /// How [`LBFGS`] finds the length of a step.
@@ -131,18 +132,15 @@ impl LBFGS {
     /// An optimizer of `params`.
     ///
     /// # Panics
-    /// Throws [`Error::Argument`] when there are no parameters, or an option cannot be used.
+    /// Throws [`Error::Argument`] when there are no parameters, one is there twice or is no
+    /// floating-point leaf, or an option cannot be used.
     #[track_caller]
     pub fn new(params: impl IntoIterator<Item = Tensor>, options: LBFGSOptions) -> Self {
         let params: Vec<Tensor> = params.into_iter().collect();
         if params.is_empty() {
             throw(Error::argument("LBFGS", "params", "there are no parameters"));
         }
-        if let Some(i) = params.iter().position(|p| !p.is_leaf() || !p.dtype().is_floating_point())
-        {
-            let message = format!("parameter {i} is not a floating-point leaf");
-            throw(Error::argument("LBFGS", "params", message));
-        }
+        check_parameters("LBFGS", 0, &[], &params);
         if let Err((option, message)) = options.check() {
             throw(Error::argument("LBFGS", option, message));
         }
@@ -309,19 +307,20 @@ impl Optimizer for LBFGS {
         for (name, tensor) in tensors {
             entries.extend(tensor.map(|t| (name.to_owned(), StateValue::Tensor(t))));
         }
-        let mut group = serde_json::to_value(&self.options).expect("options are plain numbers");
-        group["params"] = json!((0..self.params.len()).collect::<Vec<_>>());
-        if let Some(lr) = self.initial_lr {
-            group["initial_lr"] = json!(lr);
-        }
+        let group = saved_group(&self.options, 0..self.params.len(), self.initial_lr);
         OptimizerState { state: vec![entries], param_groups: json!([group]) }
     }
 
     fn load_state_dict(&mut self, saved: &OptimizerState) -> Result<()> {
         let wrong = |what: String| Error::argument("LBFGS::load_state_dict", "state", what);
-        let group = &saved.param_groups[0];
-        let options = LBFGSOptions::deserialize(group).map_err(|e| wrong(e.to_string()))?;
+        let groups = saved_groups("LBFGS::load_state_dict", saved, &[self.params.len()])?;
+        let options = LBFGSOptions::deserialize(&groups[0]).map_err(|e| wrong(e.to_string()))?;
+        if let Err((option, message)) = options.check() {
+            return Err(wrong(format!("option `{option}`: {message}")));
+        }
         let size: usize = self.params.iter().map(Tensor::numel).sum();
+        let dtypes = self.params.iter().map(Tensor::dtype);
+        let dtype = dtypes.reduce(promote_types).expect("there are parameters");
         let none = BTreeMap::new();
         let entries = saved.state.first().unwrap_or(&none);
         let number = |name: &str| match entries.get(name) {
@@ -329,30 +328,37 @@ impl Optimizer for LBFGS {
             None if entries.is_empty() => Ok(0.0),
             _ => Err(wrong(format!("`{name}` is not a number"))),
         };
-        let tensor = |name: &str| match entries.get(name) {
+        let tensor = |name: &str, dim: usize| match entries.get(name) {
             None => Ok(None),
-            Some(StateValue::Tensor(t)) if t.dim() > 0 && t.size(-1) == size => {
-                Ok(Some(no_grad(|| t.clone_contiguous())))
+            Some(StateValue::Tensor(t)) if t.dim() == dim && t.size(-1) == size => {
+                Ok(Some(no_grad(|| t.detach().to_dtype(dtype).clone_contiguous())))
             }
-            Some(_) => Err(wrong(format!("`{name}` is not of {size} elements"))),
+            Some(_) => {
+                Err(wrong(format!("`{name}` is not a tensor of {dim} dimensions, the last {size}")))
+            }
         };
-        let rows = |name: &str| tensor(name).map(|t| t.map_or(Vec::new(), |t| t.unbind(0)));
+        let rows = |name: &str| tensor(name, 2).map(|t| t.map_or(Vec::new(), |t| t.unbind(0)));
         let (ys, ss) = (rows("old_dirs")?, rows("old_stps")?);
         if ys.len() != ss.len() {
             return Err(wrong("`old_dirs` and `old_stps` differ in length".into()));
         }
-        let change = |(y, s): (Tensor, Tensor)| Change { rho: 1.0 / dot(&y, &s), y, s };
+        let change = |(y, s): (Tensor, Tensor)| match dot(&y, &s) {
+            ys if ys > 0.0 => Ok(Change { rho: 1.0 / ys, y, s }),
+            ys => Err(wrong(format!(
+                "a change's `old_dirs` times `old_stps` is {ys}; must be above 0"
+            ))),
+        };
         self.state = State {
             func_evals: number("func_evals")? as usize,
             n_iter: number("n_iter")? as usize,
-            direction: tensor("d")?,
+            direction: tensor("d", 1)?,
             length: number("t")?,
-            changes: ys.into_iter().zip(ss).map(change).collect(),
+            changes: ys.into_iter().zip(ss).map(change).collect::<Result<_>>()?,
             scale: number("H_diag")?,
-            previous_gradient: tensor("prev_flat_grad")?,
+            previous_gradient: tensor("prev_flat_grad", 1)?,
         };
         self.options = options;
-        self.initial_lr = group["initial_lr"].as_f64();
+        self.initial_lr = groups[0]["initial_lr"].as_f64();
         Ok(())
     }
 }

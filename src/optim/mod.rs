@@ -21,6 +21,7 @@ mod radam;
 mod rmsprop;
 mod rprop;
 mod sgd;
+pub mod swa_utils;
 
 pub use adadelta::{Adadelta, AdadeltaOptions};
 pub use adafactor::{Adafactor, AdafactorOptions};

@@ -58,8 +58,8 @@ options! {
         eps: f64 = 1e-7,
         /// Steps of the iteration.
         ns_steps: usize = 5,
-        /// How the learning rate follows from the matrix's shape.
-        adjust_lr_fn: AdjustLr = AdjustLr::Original,
+        /// How the learning rate follows from the matrix's shape; `None` is `Original`.
+        adjust_lr_fn: Option<AdjustLr> = None,
     }
     check(o) {
         not_negative("lr", o.lr)?;
@@ -106,7 +106,7 @@ impl Rule for MuonRule {
             let update = if nesterov { g.add_scaled(&(b - &*g), momentum) } else { b.clone() };
             let update = orthogonal(&update, options).to_dtype(p.dtype());
             let (rows, columns) = (p.shape()[0] as f64, p.shape()[1] as f64);
-            let ratio = match options.adjust_lr_fn {
+            let ratio = match options.adjust_lr_fn.unwrap_or_default() {
                 AdjustLr::Original => (rows / columns).max(1.0).sqrt(),
                 AdjustLr::MatchRmsAdamw => 0.2 * rows.max(columns).sqrt(),
                 AdjustLr::SpectralUnclamped => (rows / columns).sqrt(),

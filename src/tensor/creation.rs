@@ -156,8 +156,11 @@ impl Tensor {
         t
     }
 
-    /// `start`, `start + step`, ... below `end` (`torch.arange`). i64 if all three are integers,
-    /// else f32, unless `options` says otherwise.
+    /// `start`, `start + step`, ... below `end` (`torch.arange`), of the type that `options` says;
+    /// [`arange_inferred`](Self::arange_inferred) finds the type that PyTorch takes without one.
+    ///
+    /// # Panics
+    /// Throws when `step` is 0 or leads away from `end`.
     #[track_caller]
     pub fn arange(
         start: impl Into<Scalar>,
@@ -187,6 +190,30 @@ impl Tensor {
             }
         });
         if options.requires_grad { t.requires_grad_(true) } else { t }
+    }
+
+    /// [`arange`](Self::arange) of i64 if all three numbers are integers, else of the default type
+    /// (`torch.arange` without `dtype`).
+    ///
+    /// # Panics
+    /// As [`arange`](Self::arange).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor};
+    /// assert_eq!(Tensor::arange_inferred(0, 4, 2).dtype(), Dtype::I64);
+    /// assert_eq!(Tensor::arange_inferred(0, 1, 0.25).dtype(), Dtype::F32);
+    /// ```
+    #[track_caller]
+    pub fn arange_inferred(
+        start: impl Into<Scalar>,
+        end: impl Into<Scalar>,
+        step: impl Into<Scalar>,
+    ) -> Tensor {
+        let numbers = [start.into(), end.into(), step.into()];
+        let integers = numbers.iter().all(|number| matches!(number, Scalar::I(_)));
+        let dtype = if integers { Dtype::I64 } else { default_dtype() };
+        let [start, end, step] = numbers;
+        Tensor::arange(start, end, step, dtype)
     }
 
     /// `0, 1, ..., n - 1` as i64.

@@ -41,7 +41,7 @@ pub(crate) struct TensorImpl {
     dtype: Dtype,
     /// The tensor this one is a view of; never itself a view.
     base: Option<Tensor>,
-    /// [`REQUIRES_GRAD`], readable without the lock.
+    /// [`REQUIRES_GRAD`] and [`ONE_OF_SEVERAL`], readable without the lock.
     pub(crate) flags: AtomicU8,
     /// Of a view: the storage's version when its history was recorded.
     pub(crate) attr_version: AtomicU32,
@@ -50,6 +50,8 @@ pub(crate) struct TensorImpl {
 
 /// Set when the tensor is a leaf that requires a gradient or has a `grad_fn`.
 pub(crate) const REQUIRES_GRAD: u8 = 1;
+/// Set for a view that an op gave together with others (`unbind`, `split`), and for views of it.
+pub(crate) const ONE_OF_SEVERAL: u8 = 2;
 
 impl Tensor {
     /// A tensor over `storage`. Unsafe-free by check: the layout must lie inside the storage.
@@ -93,7 +95,10 @@ impl Tensor {
             self.dtype(),
             self.storage().nbytes()
         );
-        Self::from_parts_in_bounds(self.0.storage.clone(), layout, self.0.dtype, Some(base))
+        let view =
+            Self::from_parts_in_bounds(self.0.storage.clone(), layout, self.0.dtype, Some(base));
+        view.0.flags.fetch_or(self.0.flags.load(Relaxed) & ONE_OF_SEVERAL, Relaxed);
+        view
     }
 
     /// The same elements without history: shares storage and version counter, requires no gradient
@@ -110,9 +115,25 @@ impl Tensor {
     }
 
     /// Size of dimension `dim`; negative counts from the end.
+    ///
+    /// # Panics
+    /// Throws when there is no such dimension; a 0-dim tensor has none.
     #[track_caller]
     pub fn size(&self, dim: i64) -> usize {
-        self.shape()[self.normalize_dim("size", dim)]
+        self.size_for("size", dim)
+    }
+
+    /// [`size`](Self::size) on behalf of `op`.
+    #[track_caller]
+    pub(crate) fn size_for(&self, op: &str, dim: i64) -> usize {
+        if self.dim() == 0 {
+            throw(Error::argument(
+                op,
+                "dim",
+                format!("{dim}, but a 0-dim tensor has no dimension"),
+            ));
+        }
+        self.shape()[self.normalize_dim(op, dim)]
     }
 
     /// Distance in elements between neighbours along each dimension.

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
-use torchrs::{Dtype, Operand, Scalar, Tensor};
+use torchrs::{Dtype, MemoryFormat, Operand, Scalar, Tensor};
 
 /// A value of a call: Python's, as far as the cases have them.
 #[derive(Clone, Debug)]
@@ -20,8 +20,9 @@ pub enum Arg {
     Dtype(Option<Dtype>),
     Slice([Option<i64>; 3]),
     Ellipsis,
-    /// Anything else.
-    Other,
+    Format(MemoryFormat),
+    /// Anything else, as it is written.
+    Other(String),
 }
 
 impl Arg {
@@ -40,8 +41,11 @@ impl Arg {
                 if let Some(name) = get("tensor").or(get("var")) {
                     return match named.get(name) {
                         Some(tensor) => Arg::Tensor(tensor.clone()),
-                        None => Arg::Other,
+                        None => Arg::Other(value.to_string()),
                     };
+                }
+                if let Some(format) = get("memory_format").and_then(memory_format) {
+                    return Arg::Format(format);
                 }
                 match (get("float"), get("dtype"), value.get("slice"), value.get("size")) {
                     (Some(text), ..) => Arg::Float(text.parse().expect("nan, inf or -inf")),
@@ -51,11 +55,30 @@ impl Arg {
                     }
                     (.., Some(size)) => Arg::decode(size, named),
                     _ if value.get("ellipsis").is_some() => Arg::Ellipsis,
-                    _ => Arg::Other,
+                    _ => Arg::Other(value.to_string()),
                 }
             }
         }
     }
+
+    /// The part of this value that the runner has no word for.
+    fn unknown(&self) -> Option<&str> {
+        match self {
+            Arg::Other(text) => Some(text),
+            Arg::List(list) => list.iter().find_map(Arg::unknown),
+            _ => None,
+        }
+    }
+}
+
+fn memory_format(name: &str) -> Option<MemoryFormat> {
+    Some(match name {
+        "contiguous_format" => MemoryFormat::Contiguous,
+        "preserve_format" => MemoryFormat::Preserve,
+        "channels_last" => MemoryFormat::ChannelsLast,
+        "channels_last_3d" => MemoryFormat::ChannelsLast3d,
+        _ => return None,
+    })
 }
 
 pub fn dtype(name: &str) -> Option<Dtype> {
@@ -130,9 +153,14 @@ impl Call {
         i < self.args.len() || self.named.contains_key(name)
     }
 
-    fn odd<T>(&self, i: usize, name: &str) -> Outcome<T> {
-        let text = format!("{:?} for {name}", self.get(i, name));
-        Err(Stop::Unwritable(text))
+    /// The argument has a type or value that the parameter's Rust type rules out; or the runner does
+    /// not know it.
+    pub fn odd<T>(&self, i: usize, name: &str) -> Outcome<T> {
+        let value = self.get(i, name);
+        match value.unknown() {
+            Some(what) => lacks(format!("{name}={what}")),
+            None => Err(Stop::Unwritable(format!("{value:?} for {name}"))),
+        }
     }
 
     pub fn tensor(&self, i: usize, name: &str) -> Outcome<&Tensor> {
@@ -177,8 +205,9 @@ impl Call {
         match self.get(i, name) {
             Arg::None => Ok(None),
             Arg::Int(v) => Ok(Some(*v)),
-            Arg::Bool(v) => Ok(Some(i64::from(*v))),
-            Arg::Tensor(t) if t.numel() == 1 && !t.dtype().is_floating_point() => {
+            Arg::Tensor(t)
+                if t.dim() == 0 && t.dtype().is_integral() && t.dtype() != Dtype::Bool =>
+            {
                 Ok(Some(t.item_i64()))
             }
             _ => self.odd(i, name),
@@ -190,11 +219,13 @@ impl Call {
     }
 
     /// A count or size; negative ones cannot be written.
+    pub fn maybe_count(&self, i: usize, name: &str) -> Outcome<Option<usize>> {
+        let count = |v: i64| v.try_into().or_else(|_| self.odd(i, name));
+        self.maybe_int(i, name)?.map(count).transpose()
+    }
+
     pub fn count(&self, i: usize, name: &str, default: usize) -> Outcome<usize> {
-        match self.maybe_int(i, name)? {
-            None => Ok(default),
-            Some(v) => v.try_into().or_else(|_| self.odd(i, name)),
-        }
+        Ok(self.maybe_count(i, name)?.unwrap_or(default))
     }
 
     pub fn maybe_float(&self, i: usize, name: &str) -> Outcome<Option<f64>> {
@@ -209,6 +240,19 @@ impl Call {
 
     pub fn float(&self, i: usize, name: &str, default: f64) -> Outcome<f64> {
         Ok(self.maybe_float(i, name)?.unwrap_or(default))
+    }
+
+    /// A list of numbers.
+    pub fn floats(&self, i: usize, name: &str) -> Outcome<Vec<f64>> {
+        let number = |item: &Arg| match item {
+            Arg::Float(v) => Ok(*v),
+            Arg::Int(v) => Ok(*v as f64),
+            _ => self.odd(i, name),
+        };
+        match self.get(i, name) {
+            Arg::List(list) => list.iter().map(number).collect(),
+            _ => self.odd(i, name),
+        }
     }
 
     /// A number with its kind.
@@ -241,11 +285,35 @@ impl Call {
         }
     }
 
-    pub fn flag(&self, i: usize, name: &str, default: bool) -> Outcome<bool> {
+    pub fn maybe_flag(&self, i: usize, name: &str) -> Outcome<Option<bool>> {
         match self.get(i, name) {
-            Arg::None => Ok(default),
-            Arg::Bool(v) => Ok(*v),
+            Arg::None => Ok(None),
+            Arg::Bool(v) => Ok(Some(*v)),
+            _ => self.odd(i, name),
+        }
+    }
+
+    pub fn flag(&self, i: usize, name: &str, default: bool) -> Outcome<bool> {
+        Ok(self.maybe_flag(i, name)?.unwrap_or(default))
+    }
+
+    /// A flag that PyTorch reads as Python's `if` does: any value is one.
+    pub fn truth(&self, i: usize, name: &str, default: bool) -> Outcome<bool> {
+        match self.get(i, name) {
             Arg::Int(v) => Ok(*v != 0),
+            Arg::Str(text) => Ok(!text.is_empty()),
+            _ => self.flag(i, name, default),
+        }
+    }
+
+    /// One of the names in `choices`, the first if none is given.
+    pub fn choice<T: Copy>(&self, i: usize, name: &str, choices: &[(&str, T)]) -> Outcome<T> {
+        match self.get(i, name) {
+            Arg::None => Ok(choices[0].1),
+            Arg::Str(text) => match choices.iter().find(|(choice, _)| choice == text) {
+                Some((_, value)) => Ok(*value),
+                None => self.odd(i, name),
+            },
             _ => self.odd(i, name),
         }
     }
@@ -305,12 +373,18 @@ impl Call {
         }
     }
 
-    /// A shape; negative sizes cannot be written.
+    /// A shape, as one list or several arguments; negative sizes cannot be written.
     pub fn sizes(&self, i: usize, name: &str) -> Outcome<Vec<usize>> {
-        self.ints_from(i, name)?
-            .into_iter()
-            .map(|v| v.try_into().or_else(|_| self.odd(i, name)))
-            .collect()
+        self.unsigned(self.ints_from(i, name)?, i, name)
+    }
+
+    /// A shape that is one list.
+    pub fn size_list(&self, i: usize, name: &str) -> Outcome<Vec<usize>> {
+        self.unsigned(self.ints(i, name)?, i, name)
+    }
+
+    fn unsigned(&self, list: Vec<i64>, i: usize, name: &str) -> Outcome<Vec<usize>> {
+        list.into_iter().map(|v| v.try_into().or_else(|_| self.odd(i, name))).collect()
     }
 
     /// One number for each of `N` dimensions; a lone one counts for all.

@@ -22,6 +22,7 @@ struct File {
 
 pub struct Cases {
     folder: PathBuf,
+    split: String,
     cases: Vec<Value>,
     files: RefCell<HashMap<String, Rc<File>>>,
 }
@@ -34,7 +35,13 @@ impl Cases {
             Value::Array(cases) => cases,
             _ => return Err(std::io::Error::other("manifest.json has no list of cases")),
         };
-        Ok(Cases { folder: folder.into(), cases, files: RefCell::default() })
+        let split = manifest["split"].as_str().unwrap_or_default().to_string();
+        Ok(Cases { folder: folder.into(), split, cases, files: RefCell::default() })
+    }
+
+    /// Which part of all recorded cases these are from.
+    pub fn split(&self) -> &str {
+        &self.split
     }
 
     pub fn iter(&self) -> impl Iterator<Item = Case<'_>> {

@@ -7,6 +7,7 @@ use torchrs::Tensor;
 
 use crate::arg::{Arg, dtype};
 use crate::case::Case;
+use crate::ties::Ties;
 
 /// Absolute and relative tolerance.
 #[derive(Clone, Copy, Default)]
@@ -24,6 +25,12 @@ impl Tolerance {
     pub fn at_least(self, bound: f64) -> Self {
         Tolerance { atol: self.atol.max(bound), rtol: self.rtol.max(bound) }
     }
+
+    /// Whether two numbers agree: NaN with NaN, an infinity with itself only.
+    pub fn near(self, got: f64, want: f64) -> bool {
+        let same = got == want || (got.is_nan() && want.is_nan());
+        same || want.is_finite() && (got - want).abs() <= self.atol + self.rtol * want.abs()
+    }
 }
 
 /// Elementwise, NaN equal to NaN.
@@ -39,9 +46,7 @@ pub fn numbers(what: &str, got: &Tensor, want: &Tensor, tol: Tolerance) -> Resul
         };
     }
     for (i, (g, w)) in got.to_vec::<f64>().into_iter().zip(want.to_vec::<f64>()).enumerate() {
-        let same = g == w || (g.is_nan() && w.is_nan());
-        let close = w.is_finite() && (g - w).abs() <= tol.atol + tol.rtol * w.abs();
-        if !same && !close {
+        if !tol.near(g, w) {
             return Err(format!("{what}: element {i} is {g}, expected {w}"));
         }
     }
@@ -81,9 +86,6 @@ fn tree(
         return tree(case, what, got, size, inputs, outputs);
     }
     let tol = Tolerance::of(&case.json["tol"]);
-    let near = |g: f64, w: f64| {
-        g == w || (g.is_nan() && w.is_nan()) || (g - w).abs() <= tol.atol + tol.rtol * w.abs()
-    };
     let same = match (got, want) {
         (Arg::List(got), Value::Array(want)) if got.len() == want.len() => {
             for (i, (got, want)) in got.iter().zip(want).enumerate() {
@@ -95,10 +97,10 @@ fn tree(
         (Arg::Bool(g), Value::Bool(w)) => g == w,
         (Arg::Str(g), Value::String(w)) => g == w,
         (Arg::Int(g), Value::Number(w)) => w.as_i64() == Some(*g),
-        (Arg::Float(g), Value::Number(w)) => near(*g, w.as_f64().unwrap_or(f64::NAN)),
+        (Arg::Float(g), Value::Number(w)) => w.as_f64().is_some_and(|w| tol.near(*g, w)),
         (Arg::Float(g), Value::Object(_)) => {
             let w = want.get("float").and_then(Value::as_str).and_then(|w| w.parse().ok());
-            w.is_some_and(|w| near(*g, w))
+            w.is_some_and(|w| tol.near(*g, w))
         }
         _ => false,
     };
@@ -122,21 +124,53 @@ pub fn output(
     if Some(got.dtype()) != expected {
         return Err(format!("{name}: type {}, expected {}", got.dtype(), entry["dtype"]));
     }
-    let plain = torchrs::no_grad(|| if squared(case) { got * got } else { got.detach() });
-    numbers(name, &plain, &want, Tolerance::of(&case.json["tol"]))?;
-    if let Some(base) = entry["alias_of"].as_str().and_then(|base| inputs.get(base)) {
-        if !got.storage().ptr_eq(base.storage()) && got.numel() > 0 {
-            return Err(format!("{name}: a copy, expected a view of {}", entry["alias_of"]));
-        }
-        let strides = entry["stride"].as_array().into_iter().flatten();
-        let strides: Vec<i64> = strides.filter_map(Value::as_i64).collect();
-        let differ = strides.len() == got.dim()
-            && (0..got.dim()).any(|d| got.shape()[d] > 1 && got.strides()[d] as i64 != strides[d]);
-        if differ && got.numel() > 0 {
-            return Err(format!("{name}: strides {:?}, expected {strides:?}", got.strides()));
-        }
+    // Of the two outputs of such an op the second one has the places.
+    let ties = if name == "out1" { Ties::of(case, inputs) } else { None };
+    if let Some(ties) = ties {
+        return ties.same_places(got, &want).map_err(|why| format!("{name}: {why}"));
     }
-    Ok(())
+    let plain = |t: &Tensor| torchrs::no_grad(|| if squared(case) { t * t } else { t.detach() });
+    numbers(name, &plain(got), &plain(&want), Tolerance::of(&case.json["tol"]))?;
+    match entry["alias_of"].as_str() {
+        Some(base) => view_of(name, got, base, &inputs[base], entry),
+        None => match inputs.iter().find(|(_, x)| x.storage().ptr_eq(got.storage())) {
+            // Of programs the views are not recorded.
+            Some((base, _)) if got.numel() > 0 && case.kind() != "program" => {
+                Err(format!("{name}: shares memory with {base}, expected a copy"))
+            }
+            _ => Ok(()),
+        },
+    }
+}
+
+/// Whether `got` is the recorded view of the input `base`.
+fn view_of(
+    name: &str,
+    got: &Tensor,
+    base_name: &str,
+    base: &Tensor,
+    entry: &Value,
+) -> Result<(), String> {
+    // No element, no place.
+    if got.numel() == 0 {
+        return Ok(());
+    }
+    if !got.storage().ptr_eq(base.storage()) {
+        return Err(format!("{name}: a copy, expected a view of {base_name}"));
+    }
+    let strides = entry["stride"].as_array().into_iter().flatten();
+    let strides: Vec<i64> = strides.filter_map(Value::as_i64).collect();
+    let moves = |d: usize| got.shape()[d] > 1 && got.strides()[d] as i64 != strides[d];
+    if strides.len() != got.dim() || (0..got.dim()).any(moves) {
+        return Err(format!("{name}: strides {:?}, expected {strides:?}", got.strides()));
+    }
+    let offset = got.storage_offset() as i64 - base.storage_offset() as i64;
+    match entry["offset"].as_i64() {
+        Some(want) if want != offset => {
+            Err(format!("{name}: starts {offset} after {base_name}, expected {want}"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Eigenvectors and the like are fixed up to sign: their squares are compared.

@@ -3,21 +3,19 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use torchrs::{Tensor, autograd};
+use torchrs::{Device, Dtype, Tensor, autograd};
 
 use crate::arg::{Arg, Call, Stop};
 use crate::case::Case;
 use crate::compare::{self, Tolerance};
 use crate::ops::Table;
 use crate::report::Outcome;
+use crate::ties::Ties;
 
-type Named = BTreeMap<String, Tensor>;
+pub type Named = BTreeMap<String, Tensor>;
 
 pub fn run(table: &Table, case: &Case) -> Outcome {
     let must_fail = case.kind() == "error";
-    if case.json.get("autocast").is_some_and(|a| !a.is_null()) {
-        return Outcome::NotImplemented("autocast".into());
-    }
     let inputs = match case.inputs() {
         Ok(inputs) => inputs,
         Err(why) => return Outcome::NotImplemented(why),
@@ -26,9 +24,9 @@ pub fn run(table: &Table, case: &Case) -> Outcome {
         Err(Stop::NotImplemented(why)) => Outcome::NotImplemented(why),
         Err(Stop::Unwritable(_)) if must_fail => Outcome::Passed,
         Err(Stop::Unwritable(why)) => Outcome::NotImplemented(why),
-        Ok(Err(error)) if must_fail => match error.to_string() {
-            text if text.is_empty() => Outcome::Wrong("an error without a message".into()),
-            _ => Outcome::Passed,
+        Ok(Err(error)) if must_fail => match meant(&error) {
+            Ok(()) => Outcome::Passed,
+            Err(why) => Outcome::Wrong(why),
         },
         Ok(Err(error)) => Outcome::Wrong(format!("error: {error}")),
         Ok(Ok(_)) if must_fail => {
@@ -38,6 +36,25 @@ pub fn run(table: &Table, case: &Case) -> Outcome {
             Ok(()) => Outcome::Passed,
             Err(why) => Outcome::Wrong(why),
         },
+    }
+}
+
+/// Device and type of the `autocast` that a call is to be inside of.
+fn precision(autocast: &Value) -> Option<(Device, Dtype)> {
+    let device = autocast["device"].as_str()?.parse().expect("a device");
+    let dtype = autocast["dtype"].as_str().and_then(crate::arg::dtype).expect("a dtype");
+    Some((device, dtype))
+}
+
+/// Whether the library raised `error` on purpose. [`torchrs::Error::Other`] is what `catch` makes of
+/// a plain panic: an index out of bounds, an `unwrap`, an assertion.
+pub fn meant(error: &torchrs::Error) -> Result<(), String> {
+    match error {
+        torchrs::Error::Other(text) => {
+            Err(format!("no error of the library's but a panic: {text}"))
+        }
+        _ if error.to_string().is_empty() => Err("an error without a message".into()),
+        _ => Ok(()),
     }
 }
 
@@ -63,14 +80,18 @@ fn call(table: &Table, case: &Case, inputs: &Named) -> Result<Result<Arg, torchr
         args[0] = Arg::Tensor(copy);
     }
     let call = Call::new(args, named);
-    let result = torchrs::catch(|| closure(&call));
-    let unused = call.unused();
-    match result {
-        Err(error) => Ok(Err(error)),
-        Ok(Err(stop)) => Err(stop),
-        // An argument that is ignored may be what the error is about.
-        Ok(Ok(_)) if unused.is_some() => Err(Stop::NotImplemented(unused.expect("just checked"))),
-        Ok(Ok(result)) => Ok(Ok(target.map_or(result, Arg::Tensor))),
+    let result = torchrs::catch(|| match precision(&case.json["autocast"]) {
+        None => closure(&call),
+        Some((device, dtype)) => torchrs::amp::autocast(device, dtype, || closure(&call)),
+    });
+    let result = match result {
+        Err(error) => Err(error),
+        Ok(result) => Ok(result?),
+    };
+    // An argument that is ignored may be what the expected error is about.
+    match call.unused() {
+        Some(unused) => Err(Stop::NotImplemented(unused)),
+        None => Ok(result.map(|result| target.map_or(result, Arg::Tensor))),
     }
 }
 
@@ -99,7 +120,12 @@ pub fn derivatives(
     let cotangents = cotangents(case, second.is_some());
     let first = gradients(case, outputs, &cotangents, leaves, second.is_some())?;
     let tol = Tolerance::of(&case.json["grad_tol"]);
-    expected(case, "gradient", &first, grads, tol)?;
+    let ties = Ties::of(case, leaves);
+    let comparable = |name: &str, gradient: Tensor| match &ties {
+        Some(ties) => ties.added_up(name, gradient),
+        None => gradient,
+    };
+    compared(case, "gradient", &first, grads, tol, comparable)?;
     let Some(second) = second else { return Ok(()) };
     let tol = tol.at_least(1e-6);
     let mut roots = Vec::new();
@@ -176,6 +202,18 @@ pub fn expected(
     want: &serde_json::Map<String, Value>,
     tol: Tolerance,
 ) -> Result<(), String> {
+    compared(case, what, got, want, tol, |_, gradient| gradient)
+}
+
+/// [`expected`] of what `comparable` makes of both gradients by an input.
+fn compared(
+    case: &Case,
+    what: &str,
+    got: &BTreeMap<String, Option<Tensor>>,
+    want: &serde_json::Map<String, Value>,
+    tol: Tolerance,
+    comparable: impl Fn(&str, Tensor) -> Tensor,
+) -> Result<(), String> {
     for (name, key) in want {
         let found = got.get(name).cloned().flatten();
         match (key.as_str(), found) {
@@ -191,6 +229,7 @@ pub fn expected(
                     let (f, w) = (found.dtype(), want.dtype());
                     return Err(format!("{what} by {name}: type {f}, expected {w}"));
                 }
+                let (found, want) = (comparable(name, found.detach()), comparable(name, want));
                 compare::numbers(&format!("{what} by {name}"), &found, &want, tol)?
             }
         }

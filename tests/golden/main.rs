@@ -7,9 +7,9 @@
 //!
 //! Without `TORCHRS_GOLDEN_DIR` the cases under `tests/golden/cases` are run. Every op gets a line:
 //! passed (also where Rust's types rule a must-raise case out), wrong, not implemented, skipped (fragile).
-//! Wrong answers and missing `core` cases fail the run, but for those that `tests/golden/known.txt` names
-//! with a reason. With an op's name the
-//! failures are told in full. The report is written to `target/golden.json`.
+//! Wrong answers and missing `core` cases fail the run, but for the cases that `tests/golden/known.txt`
+//! names with a reason; so does a case that is named there and passes, and a run of no case. With an op's
+//! name the failures are told in full. The report is written to `target/golden.json`.
 
 mod arg;
 mod case;
@@ -21,6 +21,7 @@ mod optimizers;
 mod programs;
 mod report;
 mod schedulers;
+mod ties;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -51,7 +52,7 @@ fn main() -> ExitCode {
         }
     }
     let _ = std::panic::take_hook();
-    report.finish(&root)
+    report.finish(&root, cases.split())
 }
 
 fn run(table: &ops::Table, case: &Case) -> Outcome {

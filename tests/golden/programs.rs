@@ -14,10 +14,11 @@ use crate::report::Outcome;
 
 type Named = BTreeMap<String, Tensor>;
 
-/// Where a program ended early.
+/// Where a program ended early: at which step, and why.
 enum End {
     Missing(String),
-    Raised(String, String),
+    Unwritable(String, String),
+    Raised(String, torchrs::Error),
 }
 
 pub fn run(table: &Table, case: &Case) -> Outcome {
@@ -33,7 +34,8 @@ pub fn run(table: &Table, case: &Case) -> Outcome {
         Ok(Ok(())) => Outcome::Passed,
         Ok(Err(why)) => Outcome::Wrong(why),
         Err(End::Missing(why)) => Outcome::NotImplemented(why),
-        Err(End::Raised(at, why)) => Outcome::Wrong(format!("{at}: {why}")),
+        Err(End::Unwritable(at, why)) => Outcome::NotImplemented(format!("{at}: {why}")),
+        Err(End::Raised(at, error)) => Outcome::Wrong(format!("{at}: {error}")),
     }
 }
 
@@ -49,11 +51,18 @@ fn variables(table: &Table, case: &Case, inputs: &Named) -> Result<Named, End> {
         let named = step["kwargs"].as_object().into_iter().flatten();
         let named = named.map(|(n, v)| (n.clone(), case.decode(v, &variables))).collect();
         let call = Call::new(args, named);
-        let raised = |e: torchrs::Error| End::Raised(format!("step {i}"), e.to_string());
-        let result =
-            torchrs::catch(|| closure(&call)).map_err(raised)?.map_err(|stop| match stop {
-                Stop::NotImplemented(why) | Stop::Unwritable(why) => End::Missing(why),
-            })?;
+        let at = format!("step {i}");
+        let result = torchrs::catch(|| closure(&call));
+        let result = match result {
+            Ok(Err(Stop::NotImplemented(why))) => return Err(End::Missing(why)),
+            Ok(Err(Stop::Unwritable(why))) => return Err(End::Unwritable(at, why)),
+            Ok(Ok(result)) => Ok(result),
+            Err(error) => Err(End::Raised(at, error)),
+        };
+        if let Some(unused) = call.unused() {
+            return Err(End::Missing(format!("step {i}: {unused}")));
+        }
+        let result = result?;
         let result = match (step["pick"].as_u64(), result) {
             (Some(k), Arg::List(mut list)) => list.swap_remove(k as usize),
             (_, result) => result,
@@ -68,7 +77,8 @@ fn variables(table: &Table, case: &Case, inputs: &Named) -> Result<Named, End> {
 fn must_fail(table: &Table, case: &Case, inputs: &Named) -> Result<Result<(), String>, End> {
     let at = case.json["raises_at"].as_str().unwrap_or("");
     let variables = match variables(table, case, inputs) {
-        Err(End::Raised(step, why)) if step == at && !why.is_empty() => return Ok(Ok(())),
+        Err(End::Raised(step, error)) if step == at => return Ok(forward::meant(&error)),
+        Err(End::Unwritable(step, _)) if step == at => return Ok(Ok(())),
         other => other?,
     };
     let roots: Vec<&Tensor> = case.json["results"]
@@ -81,7 +91,7 @@ fn must_fail(table: &Table, case: &Case, inputs: &Named) -> Result<Result<(), St
     let given = case.json["no_cotangent"] != true;
     let cotangents: Vec<Option<&Tensor>> = ones.iter().map(|t| given.then_some(t)).collect();
     match torchrs::catch(|| autograd::backward(&roots, &cotangents, false, false)) {
-        Err(_) if at == "backward" => Ok(Ok(())),
+        Err(error) if at == "backward" => Ok(forward::meant(&error)),
         Err(error) => Ok(Err(format!("backward: {error}, expected an error at {at}"))),
         Ok(()) => Ok(Err(format!("no error at {at}: {}", case.json["message"]))),
     }

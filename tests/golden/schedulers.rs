@@ -11,7 +11,7 @@ use torchrs::{Dtype, Tensor};
 
 use crate::case::Case;
 use crate::compare::Tolerance;
-use crate::optimizers::{Stop, conclude, make, object, options};
+use crate::optimizers::{Stop, conclude, make, object, options, reloaded};
 use crate::report::Outcome;
 
 pub fn run(case: &Case) -> Outcome {
@@ -25,22 +25,42 @@ enum Stepped {
     ByMetric(ReduceLROnPlateau),
 }
 
+impl Stepped {
+    /// The state as a checkpoint stores it.
+    fn save(&self) -> Value {
+        let state = match self {
+            Stepped::Plain(scheduler) => scheduler.state_dict(),
+            Stepped::ByEpoch(scheduler) => scheduler.state_dict(),
+            Stepped::ByMetric(scheduler) => scheduler.state_dict(),
+        };
+        serde_json::from_str(&state.to_string()).expect("JSON values are JSON")
+    }
+
+    fn load(&mut self, state: &Value) -> torchrs::Result<()> {
+        match self {
+            Stepped::Plain(scheduler) => scheduler.load_state_dict(state),
+            Stepped::ByEpoch(scheduler) => scheduler.load_state_dict(state),
+            Stepped::ByMetric(scheduler) => scheduler.load_state_dict(state),
+        }
+    }
+}
+
 fn schedule(case: &Case) -> Result<(), Stop> {
     let json = case.json;
     let op = json["optimizer"]["op"].as_str().expect("a name");
     let rates: Vec<f64> = numbers(&json["optimizer"]["group_lr"]);
-    let groups = rates.iter().map(|lr| {
+    let group = |lr: &f64| {
         let parameter = Tensor::zeros([2], Dtype::F64).requires_grad_(true);
         let mut given = object(&json!({ "lr": lr }));
         if op == "optim.SGD" {
             given.insert("momentum".into(), json!(0.9));
         }
         (vec![parameter], given)
-    });
-    let mut optimizer = make(op, groups.collect())?.map_err(|e| format!("error: {e}"))?;
-    let optimizer = &mut *optimizer;
+    };
+    let fresh = || make(op, rates.iter().map(group).collect());
+    let mut optimizer = fresh()?.map_err(|e| format!("error: {e}"))?;
     let by_argument = json["step_argument"].is_array();
-    let mut scheduler = construct(&json["scheduler"], by_argument, optimizer)?;
+    let mut scheduler = construct(&json["scheduler"], by_argument, &mut *optimizer)?;
     let tol = Tolerance::of(&json["tol"]);
     let check = |t: usize, optimizer: &dyn Optimizer| {
         for group in 0..optimizer.num_groups() {
@@ -52,8 +72,18 @@ fn schedule(case: &Case) -> Result<(), Stop> {
         }
         Ok::<(), Stop>(())
     };
-    check(0, optimizer)?;
-    for t in 1..=json["steps"].as_u64().expect("a count") as usize {
+    check(0, &*optimizer)?;
+    let steps = json["steps"].as_u64().expect("a count") as usize;
+    for t in 1..=steps {
+        // Half-way a new optimizer and a new scheduler go on from what was saved.
+        if t == steps / 2 + 1 {
+            let (mut next, state) =
+                (fresh()?.map_err(|e| format!("error: {e}"))?, scheduler.save());
+            scheduler = construct(&json["scheduler"], by_argument, &mut *next)?;
+            optimizer = reloaded(&*optimizer, Ok(next))?;
+            scheduler.load(&state).map_err(|e| Stop::Wrong(format!("reload: {e}")))?;
+        }
+        let optimizer = &mut *optimizer;
         optimizer.step();
         let argument = json["step_argument"][t - 1].as_f64();
         match (&mut scheduler, argument) {
@@ -70,7 +100,7 @@ fn schedule(case: &Case) -> Result<(), Stop> {
 
 fn near(what: &str, got: f64, want: &Value, tol: Tolerance) -> Result<(), Stop> {
     let want = want.as_f64().expect("a number");
-    match (got - want).abs() <= tol.atol + tol.rtol * want.abs() {
+    match tol.near(got, want) {
         true => Ok(()),
         false => Err(Stop::Wrong(format!("{what} is {got}, expected {want}"))),
     }
@@ -116,8 +146,8 @@ fn construct(
     let op = scheduler["op"].as_str().expect("a name");
     let mut a = Arguments(object(&scheduler["kwargs"]));
     if op == "lr_scheduler.ReduceLROnPlateau" {
-        if let Some(lr) = a.0.get_mut("min_lr") {
-            *lr = json!(numbers(lr));
+        if let Some(lr) = a.0.remove("min_lr") {
+            a.0.insert("min_lrs".into(), json!(numbers(&lr)));
         }
         return Ok(Stepped::ByMetric(ReduceLROnPlateau::new(optimizer, a.rest()?)));
     }

@@ -80,7 +80,7 @@ const NARROW: usize = 64;
 pub unsafe fn fold<F: Fold>(f: &F, plan: &Plan, input: *const F::In, out: *mut F::Acc) {
     let (count, outputs) = (plan.count(), plan.outputs());
     let parts = match plan.narrow_columns(NARROW) {
-        _ if count == 0 => {
+        _ if count == 0 || outputs == 0 => {
             for o in 0..outputs {
                 // SAFETY: the caller gives room for all outputs.
                 unsafe { out.add(o).write(f.identity()) };

@@ -68,15 +68,15 @@ impl Job<'_> {
         // SAFETY: passed on.
         unsafe {
             match op {
-                ReduceOp::Sum => self.run::<T, Sum, _>(Keep),
+                ReduceOp::Sum => self.widest::<T, Sum, _>(Keep),
                 // The same bits as a division, in a quarter of the time.
                 ReduceOp::Avg if count.is_power_of_two() => {
-                    self.run::<T, Sum, _>(Times(T::Acc::inverse(count)));
+                    self.widest::<T, Sum, _>(Times(T::Acc::inverse(count)));
                 }
-                ReduceOp::Avg => self.run::<T, Sum, _>(Over(T::Acc::from_count(count))),
-                ReduceOp::Product => self.run::<T, Product, _>(Keep),
-                ReduceOp::Min => self.run::<T, Min, _>(Keep),
-                ReduceOp::Max => self.run::<T, Max, _>(Keep),
+                ReduceOp::Avg => self.widest::<T, Sum, _>(Over(T::Acc::from_count(count))),
+                ReduceOp::Product => self.tiles::<T, Product, _, false>(Keep),
+                ReduceOp::Min => self.tiles::<T, Min, _, false>(Keep),
+                ReduceOp::Max => self.tiles::<T, Max, _, false>(Keep),
                 _ => unreachable!("checked by ReduceOp::check"),
             }
         }
@@ -84,18 +84,30 @@ impl Job<'_> {
 
     /// # Safety
     /// As [`reduce`], with elements of type `T`.
-    unsafe fn integral<T: Lane<Acc: Bits>>(&self, op: ReduceOp) {
+    unsafe fn integral<T: Lane<Acc: Arithmetic>>(&self, op: ReduceOp) {
+        let bytes = Job { len: self.len * size_of::<T>(), ..*self };
+        // SAFETY: passed on; the elements' bytes are as valid as the elements.
+        unsafe {
+            match op {
+                ReduceOp::Sum => self.tiles::<T, Sum, _, false>(Keep),
+                ReduceOp::Product => self.tiles::<T, Product, _, false>(Keep),
+                ReduceOp::Min => self.tiles::<T, Min, _, false>(Keep),
+                ReduceOp::Max => self.tiles::<T, Max, _, false>(Keep),
+                _ => bytes.logic(op),
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`reduce`], with elements that are bytes.
+    unsafe fn logic(&self, op: ReduceOp) {
         // SAFETY: passed on.
         unsafe {
             match op {
-                ReduceOp::Sum => self.run::<T, Sum, _>(Keep),
-                ReduceOp::Product => self.run::<T, Product, _>(Keep),
-                ReduceOp::Min => self.run::<T, Min, _>(Keep),
-                ReduceOp::Max => self.run::<T, Max, _>(Keep),
-                ReduceOp::Band => self.run::<T, Band, _>(Keep),
-                ReduceOp::Bor => self.run::<T, Bor, _>(Keep),
-                ReduceOp::Bxor => self.run::<T, Bxor, _>(Keep),
-                ReduceOp::Avg => unreachable!("checked by ReduceOp::check"),
+                ReduceOp::Band => self.tiles::<u8, Band, _, false>(Keep),
+                ReduceOp::Bor => self.tiles::<u8, Bor, _, false>(Keep),
+                ReduceOp::Bxor => self.tiles::<u8, Bxor, _, false>(Keep),
+                _ => unreachable!("checked by ReduceOp::check"),
             }
         }
     }
@@ -103,24 +115,22 @@ impl Job<'_> {
     /// # Safety
     /// As [`reduce`], with elements that are bytes of value 0 or 1.
     unsafe fn boolean(&self, op: ReduceOp) {
+        let logic = match op {
+            ReduceOp::Sum | ReduceOp::Max => ReduceOp::Bor,
+            ReduceOp::Product | ReduceOp::Min => ReduceOp::Band,
+            other => other,
+        };
         // SAFETY: passed on.
-        unsafe {
-            match op {
-                ReduceOp::Sum | ReduceOp::Max | ReduceOp::Bor => self.run::<u8, Bor, _>(Keep),
-                ReduceOp::Product | ReduceOp::Min | ReduceOp::Band => {
-                    self.run::<u8, Band, _>(Keep);
-                }
-                ReduceOp::Bxor => self.run::<u8, Bxor, _>(Keep),
-                ReduceOp::Avg => unreachable!("checked by ReduceOp::check"),
-            }
-        }
+        unsafe { self.logic(logic) }
     }
 
-    /// Picks the widest instruction set that this machine has.
+    /// With the widest instruction set that this machine has. For what trains: sums and means of
+    /// floating-point numbers. Everything else runs [`tiles`](Self::tiles) as it is, because each
+    /// copy of this loop costs compile time.
     ///
     /// # Safety
     /// As [`reduce`], with elements of type `T`.
-    unsafe fn run<T: Lane, C: Combine<T::Acc>, F: Finish<T::Acc>>(&self, finish: F) {
+    unsafe fn widest<T: Lane, C: Combine<T::Acc>, F: Finish<T::Acc>>(&self, finish: F) {
         #[cfg(target_arch = "x86_64")]
         {
             if is_x86_feature_detected!("avx512f")
@@ -137,7 +147,7 @@ impl Job<'_> {
             }
         }
         // SAFETY: passed on.
-        unsafe { self.tiles::<T, C, F>(finish) }
+        unsafe { self.tiles::<T, C, F, true>(finish) }
     }
 
     /// # Safety
@@ -146,7 +156,7 @@ impl Job<'_> {
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
     unsafe fn run_avx512<T: Lane, C: Combine<T::Acc>, F: Finish<T::Acc>>(&self, finish: F) {
         // SAFETY: passed on.
-        unsafe { self.tiles::<T, C, F>(finish) }
+        unsafe { self.tiles::<T, C, F, true>(finish) }
     }
 
     /// # Safety
@@ -155,13 +165,20 @@ impl Job<'_> {
     #[target_feature(enable = "avx2")]
     unsafe fn run_avx2<T: Lane, C: Combine<T::Acc>, F: Finish<T::Acc>>(&self, finish: F) {
         // SAFETY: passed on.
-        unsafe { self.tiles::<T, C, F>(finish) }
+        unsafe { self.tiles::<T, C, F, true>(finish) }
     }
 
+    /// `REGISTERS`: whether the last source goes through registers instead of the tile.
+    ///
     /// # Safety
     /// As [`reduce`], with elements of type `T`.
     #[inline(always)]
-    unsafe fn tiles<T: Lane, C: Combine<T::Acc>, F: Finish<T::Acc>>(&self, finish: F) {
+    unsafe fn tiles<T, C, F, const REGISTERS: bool>(&self, finish: F)
+    where
+        T: Lane,
+        C: Combine<T::Acc>,
+        F: Finish<T::Acc>,
+    {
         let mut tile = Tile([T::Acc::default(); TILE]);
         for start in (0..self.len).step_by(TILE) {
             let acc = &mut tile.0[..TILE.min(self.len - start)];
@@ -173,9 +190,14 @@ impl Job<'_> {
                         T::load(at(*first), acc);
                         T::store(acc, finish, self.destinations, start);
                     }
-                    [first, last] => {
+                    [first, last] if REGISTERS => {
                         let pair = (at(*first), at(*last));
                         T::combine_pair::<C, F>(pair, acc, finish, self.destinations, start);
+                    }
+                    [first, rest @ ..] if !REGISTERS => {
+                        T::load(at(*first), acc);
+                        rest.iter().for_each(|&source| T::combine::<C>(acc, at(source)));
+                        T::store(acc, finish, self.destinations, start);
                     }
                     [first, middle @ .., last] => {
                         T::load(at(*first), acc);
@@ -199,9 +221,6 @@ trait Float: Arithmetic + std::ops::Mul<Output = Self> + std::ops::Div<Output = 
     /// 1 / `count`, exact if `count` is a power of two.
     fn inverse(count: usize) -> Self;
 }
-
-/// An integer type that elements are combined in.
-trait Bits: Arithmetic + Logic {}
 
 trait Arithmetic: Copy {
     fn add(self, other: Self) -> Self;
@@ -243,7 +262,6 @@ floats!(f32, f64);
 
 macro_rules! integers {
     ($($t:ty),*) => {$(
-        impl Bits for $t {}
         impl Arithmetic for $t {
             #[inline(always)]
             fn add(self, other: Self) -> Self { self.wrapping_add(other) }
@@ -254,17 +272,24 @@ macro_rules! integers {
             #[inline(always)]
             fn max(self, other: Self) -> Self { Ord::max(self, other) }
         }
-        impl Logic for $t {
-            #[inline(always)]
-            fn and(self, other: Self) -> Self { self & other }
-            #[inline(always)]
-            fn or(self, other: Self) -> Self { self | other }
-            #[inline(always)]
-            fn xor(self, other: Self) -> Self { self ^ other }
-        }
     )*};
 }
 integers!(i64, i32, i16, i8, u8);
+
+impl Logic for u8 {
+    #[inline(always)]
+    fn and(self, other: Self) -> Self {
+        self & other
+    }
+    #[inline(always)]
+    fn or(self, other: Self) -> Self {
+        self | other
+    }
+    #[inline(always)]
+    fn xor(self, other: Self) -> Self {
+        self ^ other
+    }
+}
 
 /// A reduction of two accumulators.
 trait Combine<A> {

@@ -1,6 +1,7 @@
 //! Lengths, and distances of vectors.
 
 use crate::Tensor;
+use crate::amp::cast_op;
 use crate::error::{Error, throw};
 
 /// The input divided by its `p`-norms along `dim`, which count as at least `eps`
@@ -21,6 +22,7 @@ pub fn normalize(input: &Tensor, p: f64, dim: i64, eps: f64) -> Tensor {
 /// Throws [`Error::Shape`] when the shapes do not broadcast.
 #[track_caller]
 pub fn cosine_similarity(x1: &Tensor, x2: &Tensor, dim: i64, eps: f64) -> Tensor {
+    cast_op!("cosine_similarity", [a = x1, b = x2] => cosine_similarity(&a, &b, dim, eps));
     // The dimension counts in the common shape.
     let shape = match crate::tensor::broadcast_shapes(x1.shape(), x2.shape()) {
         Ok(shape) => shape,
@@ -53,6 +55,7 @@ pub fn pairwise_distance(x1: &Tensor, x2: &Tensor, p: f64, eps: f64, keepdim: bo
 /// Throws [`Error::Shape`] unless the input has 2 dimensions, [`Error::Argument`] for negative `p`.
 #[track_caller]
 pub fn pdist(input: &Tensor, p: f64) -> Tensor {
+    cast_op!("pdist", [x = input] => pdist(&x, p));
     if input.dim() != 2 {
         throw(Error::shape("pdist", format!("{:?}; a matrix is needed", input.shape())));
     }

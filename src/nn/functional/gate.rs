@@ -58,15 +58,62 @@ pub fn rrelu(x: &Tensor, lower: f64, upper: f64, training: bool) -> Tensor {
 /// Throws for integers and bools, and when `p` is not a probability.
 #[track_caller]
 pub fn alpha_dropout(x: &Tensor, p: f64, training: bool) -> Tensor {
+    alpha(x, x.shape(), p, training)
+}
+
+/// [`alpha_dropout`] of whole channels, the slices along the first two dimensions
+/// (`torch.nn.functional.feature_alpha_dropout`).
+///
+/// # Panics
+/// As there, and throws [`Error::Shape`] for fewer than two dimensions.
+#[track_caller]
+pub fn feature_alpha_dropout(x: &Tensor, p: f64, training: bool) -> Tensor {
+    if x.dim() < 2 {
+        let message = format!("{:?}; at least two dimensions are needed", x.shape());
+        throw(Error::shape("feature_alpha_dropout", message));
+    }
+    let mut shape = x.shape().to_vec();
+    shape[2..].fill(1);
+    alpha(x, &shape, p, training)
+}
+
+/// What is dropped together is one element of `shape`, which broadcasts to that of `x`.
+#[track_caller]
+fn alpha(x: &Tensor, shape: &[usize], p: f64, training: bool) -> Tensor {
     const ALPHA: f64 = 1.758_099_340_847_376_6;
     // 1 / (1 - p) where it is kept; checks p.
-    let kept = x.ones_like().dropout(p, training);
+    let kept = Tensor::ones(shape, x.dtype()).dropout(p, training);
     if !training || p == 0.0 {
         return x.clone();
     }
     let scale = if p == 1.0 { 0.0 } else { 1.0 / ((ALPHA * ALPHA * p + 1.0) * (1.0 - p)).sqrt() };
     let dropped = kept.eq(0i64);
     x.masked_fill(&dropped, -ALPHA) * scale + scale * ALPHA * p
+}
+
+/// Shares that add up to 1 along `dim`, drawn by adding Gumbel noise to `logits`; the lower `tau`, the
+/// nearer to one class (`torch.nn.functional.gumbel_softmax`; Jang et al. 2017). With `hard` they are
+/// one class, with the gradient of the shares. PyTorch's defaults are 1, false and -1.
+///
+/// # Panics
+/// Throws for integers and bools, and when the dimension is out of range.
+#[track_caller]
+pub fn gumbel_softmax(logits: &Tensor, tau: f64, hard: bool, dim: i64) -> Tensor {
+    let noise = crate::no_grad(|| {
+        let share = logits.empty_like();
+        crate::ops::random::default_generator().uniform_(&share, 0.0, 1.0);
+        // From above 0, of which there is no logarithm, to 1.
+        -(-(1.0 - share).log()).log()
+    });
+    let soft = ((logits + noise) / tau).softmax(dim);
+    if !hard {
+        return soft;
+    }
+    let highest = soft.argmax_dim(dim, true);
+    let one = crate::no_grad(|| {
+        soft.zeros_like().scatter(dim, &highest, &highest.ones_like().to_dtype(soft.dtype()))
+    });
+    one - soft.detach() + &soft
 }
 
 macro_rules! of_channels {

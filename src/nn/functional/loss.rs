@@ -1,6 +1,7 @@
 //! Losses of elements: pointwise rows and their mean or sum.
 
 use crate::Tensor;
+use crate::amp::cast_op;
 use crate::error::{Error, throw};
 use crate::ops::Reduction;
 use crate::ops::pointwise::{
@@ -16,11 +17,30 @@ fn check_shapes(op: &str, input: &Tensor, target: &Tensor) {
     let (x, t) = (input.shape(), target.shape());
     let common = broadcast_shapes(x, t).ok();
     if !common.is_some_and(|shape| shape[..] == *x || shape[..] == *t) {
-        throw(Error::shape(
-            op,
-            format!("input has shape {x:?} and target {t:?}; they must be the same"),
-        ));
+        differ(op, x, t);
     }
+}
+
+/// As [`check_shapes`], where none may broadcast.
+#[track_caller]
+fn check_equal(op: &str, input: &Tensor, target: &Tensor) {
+    if input.shape() != target.shape() {
+        differ(op, input.shape(), target.shape());
+    }
+}
+
+#[track_caller]
+fn differ(op: &str, x: &[usize], t: &[usize]) -> ! {
+    throw(Error::shape(
+        op,
+        format!("input has shape {x:?} and target {t:?}; they must be the same"),
+    ))
+}
+
+/// The losses times their weights, if there are any.
+#[track_caller]
+pub(super) fn weighted(losses: Tensor, weight: Option<&Tensor>) -> Tensor {
+    weight.map_or_else(|| losses.clone(), |weight| &losses * weight)
 }
 
 /// The losses reduced.
@@ -53,6 +73,7 @@ pub fn mse_loss(input: &Tensor, target: &Tensor) -> Tensor {
 /// As [`mse_loss`].
 #[track_caller]
 pub fn mse_loss_with(input: &Tensor, target: &Tensor, reduction: Reduction) -> Tensor {
+    cast_op!("mse_loss", [x = input, t = target] => mse_loss_with(&x, &t, reduction));
     check_shapes("mse_loss", input, target);
     reduce(squared_error(input, target), reduction)
 }
@@ -72,6 +93,7 @@ pub fn l1_loss(input: &Tensor, target: &Tensor) -> Tensor {
 /// As [`mse_loss`].
 #[track_caller]
 pub fn l1_loss_with(input: &Tensor, target: &Tensor, reduction: Reduction) -> Tensor {
+    cast_op!("l1_loss", [x = input, t = target] => l1_loss_with(&x, &t, reduction));
     check_shapes("l1_loss", input, target);
     reduce(absolute_error(input, target), reduction)
 }
@@ -83,6 +105,7 @@ pub fn l1_loss_with(input: &Tensor, target: &Tensor, reduction: Reduction) -> Te
 /// As [`mse_loss`], and throws [`Error::Argument`] unless `delta` is above 0.
 #[track_caller]
 pub fn huber_loss(input: &Tensor, target: &Tensor, delta: f64, reduction: Reduction) -> Tensor {
+    cast_op!("huber_loss", [x = input, t = target] => huber_loss(&x, &t, delta, reduction));
     check_shapes("huber_loss", input, target);
     if delta.is_nan() || delta <= 0.0 {
         throw(Error::argument("huber_loss", "delta", format!("{delta}; must be above 0")));
@@ -97,6 +120,7 @@ pub fn huber_loss(input: &Tensor, target: &Tensor, delta: f64, reduction: Reduct
 /// As [`mse_loss`], and throws [`Error::Argument`] when `beta` is negative.
 #[track_caller]
 pub fn smooth_l1_loss(input: &Tensor, target: &Tensor, beta: f64, reduction: Reduction) -> Tensor {
+    cast_op!("smooth_l1_loss", [x = input, t = target] => smooth_l1_loss(&x, &t, beta, reduction));
     if beta == 0.0 {
         return l1_loss_with(input, target, reduction);
     }
@@ -138,21 +162,16 @@ pub fn binary_cross_entropy_with_logits_with(
     target: &Tensor,
     options: &BceWithLogitsOptions,
 ) -> Tensor {
+    cast_op!("binary_cross_entropy_with_logits", [x = input, t = target] => {
+        binary_cross_entropy_with_logits_with(&x, &t, options)
+    });
     let op = "binary_cross_entropy_with_logits";
-    if input.shape() != target.shape() {
-        let (x, t) = (input.shape(), target.shape());
-        let message = format!("input has shape {x:?} and target {t:?}; they must be the same");
-        throw(Error::shape(op, message));
-    }
+    check_equal(op, input, target);
     let losses = match &options.pos_weight {
         Some(weight) => logit_error(input, target, weight),
         None => logit_error(input, target, 1.0),
     };
-    let losses = match &options.weight {
-        Some(weight) => losses * weight,
-        None => losses,
-    };
-    reduce(losses, options.reduction)
+    reduce(weighted(losses, options.weight.as_ref()), options.reduction)
 }
 
 /// Cross entropy of probabilities with probabilities of the same shape
@@ -168,17 +187,11 @@ pub fn binary_cross_entropy(
     weight: Option<&Tensor>,
     reduction: Reduction,
 ) -> Tensor {
-    if input.shape() != target.shape() {
-        let (x, t) = (input.shape(), target.shape());
-        let message = format!("input has shape {x:?} and target {t:?}; they must be the same");
-        throw(Error::shape("binary_cross_entropy", message));
-    }
-    let losses = probability_error(input, target);
-    let losses = match weight {
-        Some(weight) => losses * weight,
-        None => losses,
-    };
-    reduce(losses, reduction)
+    cast_op!("binary_cross_entropy", [x = input, t = target, w = weight] => {
+        binary_cross_entropy(&x, &t, w.as_ref(), reduction)
+    });
+    check_equal("binary_cross_entropy", input, target);
+    reduce(weighted(probability_error(input, target), weight), reduction)
 }
 
 /// Options of [`kl_div`]; the defaults are PyTorch's.
@@ -200,6 +213,7 @@ pub struct KlDivOptions {
 /// Throws [`Error::Shape`] when the shapes do not broadcast.
 #[track_caller]
 pub fn kl_div(input: &Tensor, target: &Tensor, options: KlDivOptions) -> Tensor {
+    cast_op!("kl_div", [x = input, t = target] => kl_div(&x, &t, options));
     let losses = match options.log_target {
         true => log_divergence(input, target),
         false => divergence(input, target),
@@ -217,6 +231,7 @@ pub fn kl_div(input: &Tensor, target: &Tensor, options: KlDivOptions) -> Tensor 
 /// As [`mse_loss`].
 #[track_caller]
 pub fn soft_margin_loss(input: &Tensor, target: &Tensor, reduction: Reduction) -> Tensor {
+    cast_op!("soft_margin_loss", [x = input, t = target] => soft_margin_loss(&x, &t, reduction));
     check_shapes("soft_margin_loss", input, target);
     reduce(-(input * target).logsigmoid(), reduction)
 }
@@ -248,6 +263,7 @@ impl Default for PoissonNllOptions {
 /// Throws [`Error::Shape`] when the shapes do not broadcast.
 #[track_caller]
 pub fn poisson_nll_loss(input: &Tensor, target: &Tensor, options: PoissonNllOptions) -> Tensor {
+    cast_op!("poisson_nll_loss", [x = input, t = target] => poisson_nll_loss(&x, &t, options));
     let losses = match options.log_input {
         true => input.exp() - target * input,
         false => input - target * (input + options.eps).log(),

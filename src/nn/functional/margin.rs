@@ -1,7 +1,8 @@
 //! Losses of a margin between scores or distances.
 
 use super::distance::pairwise_distance;
-use super::loss::reduce;
+use super::loss::{reduce, weighted};
+use crate::amp::cast_op;
 use crate::error::{Error, throw};
 use crate::ops::Reduction;
 use crate::{Dtype, Tensor};
@@ -18,6 +19,9 @@ pub fn margin_ranking_loss(
     margin: f64,
     reduction: Reduction,
 ) -> Tensor {
+    cast_op!("margin_ranking_loss", [a = input1, b = input2, t = target] => {
+        margin_ranking_loss(&a, &b, &t, margin, reduction)
+    });
     same_dim("margin_ranking_loss", &[input1, input2, target]);
     reduce((-target * (input1 - input2) + margin).clamp_min(0i64), reduction)
 }
@@ -34,6 +38,9 @@ pub fn hinge_embedding_loss(
     margin: f64,
     reduction: Reduction,
 ) -> Tensor {
+    cast_op!("hinge_embedding_loss", [x = input, t = target] => {
+        hinge_embedding_loss(&x, &t, margin, reduction)
+    });
     let beyond = (margin - input).clamp_min(0i64).masked_fill(&target.eq(1i64), 0i64);
     reduce(beyond + input.masked_fill(&target.eq(-1i64), 0i64), reduction)
 }
@@ -52,6 +59,9 @@ pub fn cosine_embedding_loss(
     margin: f64,
     reduction: Reduction,
 ) -> Tensor {
+    cast_op!("cosine_embedding_loss", [a = input1, b = input2, t = target] => {
+        cosine_embedding_loss(&a, &b, &t, margin, reduction)
+    });
     let (a, b, t) = (input1.dim(), input2.dim(), target.dim());
     if t > 1 || a != t + 1 || b != t + 1 {
         throw(Error::shape(
@@ -104,6 +114,9 @@ pub fn triplet_margin_loss(
     negative: &Tensor,
     options: TripletMarginOptions,
 ) -> Tensor {
+    cast_op!("triplet_margin_loss", [a = anchor, p = positive, n = negative] => {
+        triplet_margin_loss(&a, &p, &n, options)
+    });
     let TripletMarginOptions { p, eps, .. } = options;
     let distance = |a: &Tensor, b: &Tensor| pairwise_distance(a, b, p, eps, false);
     triplet("triplet_margin_loss", [anchor, positive, negative], &distance, options)
@@ -182,6 +195,7 @@ impl Default for MultiMarginOptions {
 /// Throws when shapes or types do not fit, and for an exponent that is not 1 or 2.
 #[track_caller]
 pub fn multi_margin_loss(input: &Tensor, target: &Tensor, options: &MultiMarginOptions) -> Tensor {
+    cast_op!("multi_margin_loss", [x = input] => multi_margin_loss(&x, target, options));
     let op = "multi_margin_loss";
     if !matches!(options.p, 1 | 2) {
         throw(Error::argument(op, "p", format!("{}; must be 1 or 2", options.p)));
@@ -219,6 +233,7 @@ pub fn multi_margin_loss(input: &Tensor, target: &Tensor, options: &MultiMarginO
 /// Throws when shapes or types do not fit.
 #[track_caller]
 pub fn multilabel_margin_loss(input: &Tensor, target: &Tensor, reduction: Reduction) -> Tensor {
+    cast_op!("multilabel_margin_loss", [x = input] => multilabel_margin_loss(&x, target, reduction));
     let op = "multilabel_margin_loss";
     let (rows, classes) = matrix(op, input);
     if target.shape() != input.shape() {
@@ -266,10 +281,7 @@ pub fn multilabel_soft_margin_loss(
     reduction: Reduction,
 ) -> Tensor {
     let losses = -(target * input.logsigmoid() + (1.0 - target) * (-input).logsigmoid());
-    let losses = match weight {
-        Some(weight) => losses * weight,
-        None => losses,
-    };
+    let losses = weighted(losses, weight);
     reduce(losses.mean_dim(&[-1], false), reduction)
 }
 

@@ -7,15 +7,19 @@ mod loss;
 mod margin;
 
 use crate::Tensor;
+use crate::error::{Error, throw};
 use crate::ops::{
     Conv1dOptions, Conv2dOptions, Conv3dOptions, ConvTransposeOptions, CrossEntropyOptions,
-    GridSampleOptions, InterpolateOptions, NllLossOptions, PadMode, Pool1dOptions, Pool2dOptions,
-    Pool3dOptions, UnfoldOptions,
+    EmbeddingBagOptions, GridSampleOptions, InterpolateOptions, NllLossOptions, PadMode,
+    Pool1dOptions, Pool2dOptions, Pool3dOptions, PoolOptions, UnfoldOptions,
 };
 
 pub use crate::ops::{CtcLossOptions, ctc_loss};
 pub use distance::{cosine_similarity, normalize, pairwise_distance, pdist};
-pub use gate::{alpha_dropout, dropout1d, dropout2d, dropout3d, glu, relu6, rrelu, softmin};
+pub use gate::{
+    alpha_dropout, dropout1d, dropout2d, dropout3d, feature_alpha_dropout, glu, gumbel_softmax,
+    relu6, rrelu, softmin,
+};
 pub use loss::{
     BceWithLogitsOptions, GaussianNllOptions, KlDivOptions, PoissonNllOptions,
     binary_cross_entropy, binary_cross_entropy_with_logits, binary_cross_entropy_with_logits_with,
@@ -28,11 +32,22 @@ pub use margin::{
     triplet_margin_loss, triplet_margin_with_distance_loss,
 };
 
+/// A tensor, where nothing else is said.
+macro_rules! result {
+    () => {
+        Tensor
+    };
+    ($t:ty) => {
+        $t
+    };
+}
+
 macro_rules! methods {
-    ($($(#[$doc:meta])+ $name:ident($x:ident $(, $argument:ident: $t:ty)*);)*) => {$(
+    ($($(#[$doc:meta])+ $name:ident($x:ident $(, $argument:ident: $t:ty)*) $(-> $r:ty)?;)*) => {$(
         $(#[$doc])+
         #[track_caller]
-        pub fn $name($x: &Tensor $(, $argument: $t)*) -> Tensor {
+        #[allow(clippy::too_many_arguments, reason = "PyTorch's signature")]
+        pub fn $name($x: &Tensor $(, $argument: $t)*) -> result!($($r)?) {
             $x.$name($($argument),*)
         }
     )*};
@@ -111,6 +126,32 @@ methods! {
     fold(x, output_size: [usize; 2], options: UnfoldOptions);
     /// See [`Tensor::max_pool1d`].
     max_pool1d(x, options: Pool1dOptions);
+    /// See [`Tensor::max_pool1d_with_indices`].
+    max_pool1d_with_indices(x, options: Pool1dOptions) -> (Tensor, Tensor);
+    /// See [`Tensor::max_pool2d_with_indices`].
+    max_pool2d_with_indices(x, options: Pool2dOptions) -> (Tensor, Tensor);
+    /// See [`Tensor::max_pool3d_with_indices`].
+    max_pool3d_with_indices(x, options: Pool3dOptions) -> (Tensor, Tensor);
+    /// See [`Tensor::adaptive_max_pool1d`].
+    adaptive_max_pool1d(x, output_size: usize) -> (Tensor, Tensor);
+    /// See [`Tensor::adaptive_max_pool2d`].
+    adaptive_max_pool2d(x, output_size: [Option<usize>; 2]) -> (Tensor, Tensor);
+    /// See [`Tensor::adaptive_max_pool3d`].
+    adaptive_max_pool3d(x, output_size: [Option<usize>; 3]) -> (Tensor, Tensor);
+    /// See [`Tensor::batch_norm`].
+    batch_norm(
+        x, running_mean: Option<&Tensor>, running_var: Option<&Tensor>, weight: Option<&Tensor>,
+        bias: Option<&Tensor>, training: bool, momentum: f64, eps: f64
+    );
+    /// See [`Tensor::instance_norm`].
+    instance_norm(
+        x, running_mean: Option<&Tensor>, running_var: Option<&Tensor>, weight: Option<&Tensor>,
+        bias: Option<&Tensor>, use_input_stats: bool, momentum: f64, eps: f64
+    );
+    /// See [`Tensor::bilinear`].
+    bilinear(x, other: &Tensor, weight: &Tensor, bias: Option<&Tensor>);
+    /// See [`Tensor::one_hot`].
+    one_hot(x, num_classes: usize);
     /// See [`Tensor::max_pool3d`].
     max_pool3d(x, options: Pool3dOptions);
     /// See [`Tensor::avg_pool1d`].
@@ -164,6 +205,62 @@ methods! {
     nll_loss(x, target: &Tensor);
     /// See [`Tensor::nll_loss_with`].
     nll_loss_with(x, target: &Tensor, options: &NllLossOptions);
+}
+
+/// Sliding windows of images as columns (`torch.nn.functional.unfold`); see [`Tensor::unfold2d`].
+///
+/// # Panics
+/// As there.
+#[track_caller]
+pub fn unfold(x: &Tensor, options: UnfoldOptions) -> Tensor {
+    x.unfold2d(options)
+}
+
+macro_rules! unpool {
+    ($($name:ident $dims:literal;)*) => {$(
+        #[doc = concat!("The reverse of max pooling (`torch.nn.functional.", stringify!($name), "`): zeros, with the numbers")]
+        /// of `x` at `indices`. The sizes are `output_size`, or those that `options` would have pooled
+        /// without rest; see [`Tensor::max_unpool`].
+        ///
+        /// # Panics
+        /// As there.
+        #[track_caller]
+        pub fn $name(
+            x: &Tensor,
+            indices: &Tensor,
+            options: PoolOptions<$dims>,
+            output_size: Option<[usize; $dims]>,
+        ) -> Tensor {
+            let sizes = output_size.unwrap_or_else(|| {
+                if x.dim() < $dims {
+                    let message = format!("{:?} is no image of {} dimensions", x.shape(), $dims);
+                    throw(Error::shape(stringify!($name), message));
+                }
+                options.unpooled(std::array::from_fn(|d| x.size(d as i64 - $dims)))
+            });
+            x.max_unpool(indices, sizes)
+        }
+    )*};
+}
+unpool! {
+    max_unpool1d 1;
+    max_unpool2d 2;
+    max_unpool3d 3;
+}
+
+/// Sums, means or maxima of the rows of `weight` that bags of indices name; see
+/// [`Tensor::embedding_bag`].
+///
+/// # Panics
+/// As there.
+#[track_caller]
+pub fn embedding_bag(
+    indices: &Tensor,
+    weight: &Tensor,
+    offsets: Option<&Tensor>,
+    options: EmbeddingBagOptions,
+) -> Tensor {
+    weight.embedding_bag(indices, offsets, options)
 }
 
 /// The rows of `weight` named by `indices`; see [`Tensor::embedding`].

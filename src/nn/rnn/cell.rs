@@ -1,16 +1,13 @@
 //! One step of a recurrent network.
 
 use super::{Kind, Recurrent, RnnNonlinearity};
+use crate::Tensor;
 use crate::error::{Error, throw};
 use crate::nn::{Module, Parameter, init};
-use crate::{Dtype, Tensor};
 
-/// Uniform within 1 / sqrt(hidden_size), as all weights and biases of recurrent networks start.
-pub(super) fn fresh(shape: &[usize], hidden_size: usize) -> Parameter {
-    let parameter = Parameter::new(Tensor::empty(shape, Dtype::F32));
-    let bound = 1.0 / (hidden_size as f64).sqrt();
-    init::uniform_(&parameter, -bound, bound);
-    parameter
+/// Weights and biases of recurrent networks all start uniform within this.
+pub(super) fn bound(hidden_size: usize) -> f64 {
+    1.0 / (hidden_size as f64).sqrt()
 }
 
 /// Input and state as matrices: unbatched ones get a dimension. Throws for shapes that do not fit.
@@ -56,7 +53,8 @@ macro_rules! cells {
         $name:ident { $($field:ident: $t:ty)? } $kind:expr, $states:literal,
     )*) => {$(
         $(#[$doc])*
-        #[derive(Module)]
+        #[derive(Module, Clone)]
+        #[module(extra_repr = Self::settings)]
         pub struct $name {
             /// `[gates * hidden_size, input_size]`.
             pub weight_ih: Parameter,
@@ -79,11 +77,12 @@ macro_rules! cells {
                 $(let $field = <$t>::default();)?
                 let kind: Kind = $kind;
                 let rows = kind.gates() * hidden_size;
+                let fresh = |shape: &[usize]| init::uniform_parameter(shape, bound(hidden_size));
                 $name {
-                    weight_ih: fresh(&[rows, input_size], hidden_size),
-                    weight_hh: fresh(&[rows, hidden_size], hidden_size),
-                    bias_ih: Some(fresh(&[rows], hidden_size)),
-                    bias_hh: Some(fresh(&[rows], hidden_size)),
+                    weight_ih: fresh(&[rows, input_size]),
+                    weight_hh: fresh(&[rows, hidden_size]),
+                    bias_ih: Some(fresh(&[rows])),
+                    bias_hh: Some(fresh(&[rows])),
                     $($field,)?
                 }
             }
@@ -93,6 +92,17 @@ macro_rules! cells {
             pub fn no_bias(mut self) -> Self {
                 (self.bias_ih, self.bias_hh) = (None, None);
                 self
+            }
+
+            fn settings(&self) -> String {
+                let (inputs, hidden) = (self.weight_ih.size(1), self.weight_hh.size(1));
+                let bias = if self.bias_ih.is_some() { "" } else { ", bias=False" };
+                let text = format!("{inputs}, {hidden}{bias}");
+                $(let text = match self.$field {
+                    RnnNonlinearity::Tanh => text,
+                    RnnNonlinearity::Relu => text + ", nonlinearity=relu",
+                };)?
+                text
             }
 
             #[track_caller]

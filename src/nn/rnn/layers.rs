@@ -1,11 +1,12 @@
 //! Layers of recurrent cells over whole sequences.
 
-use super::cell::fresh;
+use super::cell::bound;
 use super::packed::{PackedSequence, rows};
 use super::{Kind, Recurrent, RnnNonlinearity};
 use crate::Tensor;
 use crate::error::{Error, throw};
-use crate::nn::{Module, Parameter, Training, Visitor, VisitorMut};
+use crate::nn::display::python_float;
+use crate::nn::{Module, Parameter, Training, Visitor, VisitorMut, init};
 
 /// How layers are stacked; the same for all kinds.
 ///
@@ -44,6 +45,7 @@ impl Default for RnnOptions {
 }
 
 /// The weights of all layers and directions, by PyTorch's names.
+#[derive(Clone)]
 struct Layers {
     kind: Kind,
     name: &'static str,
@@ -96,7 +98,7 @@ impl Layers {
             for direction in 0..directions {
                 let mut add = |part: &str, shape: &[usize]| {
                     let name = name_of(part, layer, direction);
-                    parameters.push((name, fresh(shape, hidden_size)));
+                    parameters.push((name, init::uniform_parameter(shape, bound(hidden_size))));
                 };
                 add("weight_ih", &[rows, inputs]);
                 add("weight_hh", &[rows, outputs]);
@@ -111,6 +113,22 @@ impl Layers {
         }
         let training = Training::default();
         Layers { kind, name, hidden_size, input_size, options, parameters, training }
+    }
+
+    /// What differs from the defaults, as PyTorch says it.
+    fn settings(&self) -> String {
+        let Layers { input_size, hidden_size, options: o, .. } = self;
+        let usual = RnnOptions::default();
+        let said = [
+            (o.proj_size != usual.proj_size).then(|| format!("proj_size={}", o.proj_size)),
+            (o.num_layers != usual.num_layers).then(|| format!("num_layers={}", o.num_layers)),
+            (o.bias != usual.bias).then(|| "bias=False".to_owned()),
+            (o.batch_first != usual.batch_first).then(|| "batch_first=True".to_owned()),
+            (o.dropout != usual.dropout).then(|| format!("dropout={}", python_float(o.dropout))),
+            (o.bidirectional != usual.bidirectional).then(|| "bidirectional=True".to_owned()),
+        ];
+        let said: String = said.into_iter().flatten().map(|s| format!(", {s}")).collect();
+        format!("{input_size}, {hidden_size}{said}")
     }
 
     fn directions(&self) -> usize {
@@ -297,6 +315,7 @@ fn name_of(part: &str, layer: usize, direction: usize) -> String {
 macro_rules! layers {
     ($($(#[$doc:meta])* $name:ident,)*) => {$(
         $(#[$doc])*
+        #[derive(Clone)]
         pub struct $name(Layers);
 
         impl Module for $name {
@@ -318,12 +337,7 @@ macro_rules! layers {
             }
 
             fn extra_repr(&self) -> String {
-                let Layers { input_size, hidden_size, options, .. } = &self.0;
-                let layers = match options.num_layers {
-                    1 => String::new(),
-                    n => format!(", num_layers={n}"),
-                };
-                format!("{input_size}, {hidden_size}{layers}")
+                self.0.settings()
             }
         }
     )*};

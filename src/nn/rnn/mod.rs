@@ -8,7 +8,10 @@ mod packed;
 
 pub use cell::{GRUCell, LSTMCell, RNNCell};
 pub use layers::{GRU, LSTM, RNN, RnnOptions};
-pub use packed::{PackedSequence, pack_padded_sequence, pad_packed_sequence, pad_sequence};
+pub use packed::{
+    PackedSequence, pack_padded_sequence, pack_sequence, pad_packed_sequence, pad_sequence,
+    unpack_sequence, unpad_sequence,
+};
 
 use crate::Tensor;
 

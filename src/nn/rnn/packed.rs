@@ -153,3 +153,37 @@ pub fn pad_sequence(
         .collect();
     Tensor::stack(&padded, if batch_first { 0 } else { 1 })
 }
+
+/// Packs sequences `[length, ...]` (`torch.nn.utils.rnn.pack_sequence`). With `enforce_sorted` their
+/// lengths must fall already.
+///
+/// # Panics
+/// As [`pack_padded_sequence`], and for an empty list.
+#[track_caller]
+pub fn pack_sequence(sequences: &[Tensor], enforce_sorted: bool) -> PackedSequence {
+    let lengths: Vec<usize> = sequences.iter().map(|s| s.size(0)).collect();
+    let padded = pad_sequence(sequences, false, 0.0, false);
+    pack_padded_sequence(&padded, &lengths, false, enforce_sorted)
+}
+
+/// The sequences of a padded batch, without the padding (`torch.nn.utils.rnn.unpad_sequence`).
+///
+/// # Panics
+/// Throws [`Error::Argument`] when there is not a length per sequence.
+#[track_caller]
+pub fn unpad_sequence(padded: &Tensor, lengths: &[usize], batch_first: bool) -> Vec<Tensor> {
+    let padded = if batch_first { padded.clone() } else { padded.transpose(0, 1) };
+    if padded.size(0) != lengths.len() {
+        let message = format!("{} for a batch of {}", lengths.len(), padded.size(0));
+        throw(Error::argument("unpad_sequence", "lengths", message));
+    }
+    let sequence = |(i, &n): (usize, &usize)| padded.select(0, i as i64).narrow(0, 0, n);
+    lengths.iter().enumerate().map(sequence).collect()
+}
+
+/// The sequences that were packed, in the order of the batch (`torch.nn.utils.rnn.unpack_sequence`).
+#[track_caller]
+pub fn unpack_sequence(packed: &PackedSequence) -> Vec<Tensor> {
+    let (padded, lengths) = pad_packed_sequence(packed, true, 0.0, None);
+    unpad_sequence(&padded, &lengths, true)
+}

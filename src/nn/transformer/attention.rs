@@ -60,7 +60,7 @@ pub enum AttentionWeights {
 /// let (out, weights) = attention.forward(&x, &x, &x, None, None, AttentionWeights::Average);
 /// assert_eq!((out.shape(), weights.unwrap().shape()), (&[5, 3, 8][..], &[3, 5, 5][..]));
 /// ```
-#[derive(Module)]
+#[derive(Module, Clone)]
 pub struct MultiheadAttention {
     /// `[3 * embed_dim, embed_dim]`, where keys and values are as wide as queries.
     pub in_proj_weight: Option<Parameter>,
@@ -105,9 +105,11 @@ impl MultiheadAttention {
         let same = kdim == embed_dim && vdim == embed_dim;
         let apart = |columns| (!same).then(|| matrix(embed_dim, columns));
         let extra = || {
-            let bias = Parameter::new(Tensor::empty([1, 1, embed_dim], Dtype::F32));
-            init::xavier_normal_(&bias, 1.0);
-            options.add_bias_kv.then_some(bias)
+            options.add_bias_kv.then(|| {
+                let bias = Parameter::new(Tensor::empty([1, 1, embed_dim], Dtype::F32));
+                init::xavier_normal_(&bias, 1.0);
+                bias
+            })
         };
         let out_proj = match options.bias {
             true => Linear::new(embed_dim, embed_dim),

@@ -68,17 +68,27 @@ impl TransformerOptions {
         MultiheadAttention::new(d_model, nhead, options)
     }
 
-    fn activate(&self, x: &Tensor) -> Tensor {
-        match self.activation {
-            TransformerActivation::Relu => x.relu(),
-            TransformerActivation::Gelu => x.gelu(),
-        }
+    /// The feed-forward part of a layer.
+    #[track_caller]
+    fn feed_forward(
+        &self,
+        x: &Tensor,
+        first: &Linear,
+        second: &Linear,
+        dropout: &Dropout,
+    ) -> Tensor {
+        let hidden = first.forward(x);
+        let active = match self.activation {
+            TransformerActivation::Relu => hidden.relu(),
+            TransformerActivation::Gelu => hidden.gelu(),
+        };
+        dropout.forward(&second.forward(&dropout.forward(&active)))
     }
 }
 
 /// Self-attention and a feed-forward part, each with a residual connection
 /// (`torch.nn.TransformerEncoderLayer`).
-#[derive(Module)]
+#[derive(Module, Clone)]
 pub struct TransformerEncoderLayer {
     /// Attention over the sequence itself.
     pub self_attn: MultiheadAttention,
@@ -127,10 +137,8 @@ impl TransformerEncoderLayer {
             let (out, _) = self.self_attn.forward(x, x, x, src_key_padding_mask, src_mask, none);
             self.dropout.forward(&out)
         };
-        let feed = |x: &Tensor| {
-            let hidden = self.dropout.forward(&self.options.activate(&self.linear1.forward(x)));
-            self.dropout.forward(&self.linear2.forward(&hidden))
-        };
+        let feed =
+            |x: &Tensor| self.options.feed_forward(x, &self.linear1, &self.linear2, &self.dropout);
         if self.options.norm_first {
             let x = src + attend(&self.norm1.forward(src));
             &x + feed(&self.norm2.forward(&x))
@@ -147,7 +155,7 @@ impl TransformerEncoderLayer {
 
 /// Self-attention, attention to an encoder's output, and a feed-forward part
 /// (`torch.nn.TransformerDecoderLayer`).
-#[derive(Module)]
+#[derive(Module, Clone)]
 pub struct TransformerDecoderLayer {
     /// Attention over the sequence itself.
     pub self_attn: MultiheadAttention,
@@ -210,10 +218,8 @@ impl TransformerDecoderLayer {
                 self.multihead_attn.forward(x, memory, memory, padding, memory_mask, none);
             self.dropout.forward(&out)
         };
-        let feed = |x: &Tensor| {
-            let hidden = self.dropout.forward(&self.options.activate(&self.linear1.forward(x)));
-            self.dropout.forward(&self.linear2.forward(&hidden))
-        };
+        let feed =
+            |x: &Tensor| self.options.feed_forward(x, &self.linear1, &self.linear2, &self.dropout);
         if self.options.norm_first {
             let x = tgt + own(&self.norm1.forward(tgt));
             let x = &x + cross(&self.norm2.forward(&x));

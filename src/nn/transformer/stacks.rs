@@ -6,7 +6,7 @@ use crate::error::{Error, throw};
 use crate::nn::{Forward, LayerNorm, Module, init};
 
 /// Encoder layers one after the other (`torch.nn.TransformerEncoder`).
-#[derive(Module)]
+#[derive(Module, Clone)]
 pub struct TransformerEncoder {
     /// The layers.
     pub layers: Vec<TransformerEncoderLayer>,
@@ -40,7 +40,7 @@ impl TransformerEncoder {
 }
 
 /// Decoder layers one after the other (`torch.nn.TransformerDecoder`).
-#[derive(Module)]
+#[derive(Module, Clone)]
 pub struct TransformerDecoder {
     /// The layers.
     pub layers: Vec<TransformerDecoderLayer>,
@@ -93,7 +93,7 @@ pub struct TransformerMasks {
 }
 
 /// An encoder and a decoder that attends to it (`torch.nn.Transformer`).
-#[derive(Module)]
+#[derive(Module, Clone)]
 pub struct Transformer {
     /// Reads the source.
     pub encoder: TransformerEncoder,

@@ -30,7 +30,9 @@ use smallvec::{SmallVec, smallvec};
 
 #[cfg(test)]
 use super::samples::{OpSample, values};
+use super::windows::{window_count, window_span};
 use crate::Tensor;
+use crate::amp::cast_op;
 use crate::autograd::record;
 use crate::error::{Error, throw};
 use kernels::{bias_gradient, data_gradient, forward, weight_gradient};
@@ -87,6 +89,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn conv2d(&self, weight: &Tensor, bias: Option<&Tensor>, options: Conv2dOptions) -> Tensor {
+        cast_op!("conv2d", [x = self, w = weight, b = bias] => x.conv2d(&w, b.as_ref(), options));
         if self.dim() == 3 {
             return self.unsqueeze(0).conv2d(weight, bias, options).squeeze_dim(0);
         }
@@ -101,6 +104,7 @@ impl Tensor {
     /// As [`Tensor::conv2d`].
     #[track_caller]
     pub fn conv1d(&self, weight: &Tensor, bias: Option<&Tensor>, options: Conv1dOptions) -> Tensor {
+        cast_op!("conv1d", [x = self, w = weight, b = bias] => x.conv1d(&w, b.as_ref(), options));
         if self.dim() == 2 {
             return self.unsqueeze(0).conv1d(weight, bias, options).squeeze_dim(0);
         }
@@ -121,6 +125,7 @@ impl Tensor {
     /// As [`Tensor::conv2d`].
     #[track_caller]
     pub fn conv3d(&self, weight: &Tensor, bias: Option<&Tensor>, options: Conv3dOptions) -> Tensor {
+        cast_op!("conv3d", [x = self, w = weight, b = bias] => x.conv3d(&w, b.as_ref(), options));
         if self.dim() == 4 {
             return self.unsqueeze(0).conv3d(weight, bias, options).squeeze_dim(0);
         }
@@ -130,6 +135,11 @@ impl Tensor {
 }
 
 impl<const D: usize> ConvOptions<D> {
+    /// How many output points dimension `d` of that size has; `None` when the filter does not fit.
+    pub(super) fn count(&self, d: usize, size: usize, kernel: usize) -> Option<usize> {
+        window_count(size, kernel, [self.stride[d], self.padding[d], self.dilation[d]])
+    }
+
     /// The padding that keeps the sizes of `input` at stride 1 (`padding='same'`): these options with
     /// it, and the input with the zero that is missing at its end where the padding is odd.
     ///
@@ -203,15 +213,15 @@ pub(super) fn check<const D: usize>(
         format!("the weight must not be empty, its first size a multiple of groups {groups}")
     } else if bias.is_some_and(|b| b.shape() != &weight.shape()[..1]) {
         format!("the bias must have one number for each of {} output channels", weight.shape()[0])
-    } else if let Some(d) = (0..D).find(|&d| {
-        let kernel = options.dilation[d] * (weight.shape()[d + 2] - 1) + 1;
-        x.shape()[d + 2] + 2 * options.padding[d] < kernel
-    }) {
+    } else if let Some(d) =
+        (0..D).find(|&d| options.count(d, x.shape()[d + 2], weight.shape()[d + 2]).is_none())
+    {
         format!(
-            "in dimension {} the dilated filter covers {}, more than the padded input's {}",
+            "in dimension {} the dilated filter covers {}, more than the input of {} with a padding of {}",
             d + 2,
-            options.dilation[d] * (weight.shape()[d + 2] - 1) + 1,
-            x.shape()[d + 2] + 2 * options.padding[d]
+            window_span(weight.shape()[d + 2], options.dilation[d]),
+            x.shape()[d + 2],
+            options.padding[d]
         )
     } else {
         for t in [Some(weight), bias].into_iter().flatten() {

@@ -17,10 +17,7 @@ pub struct Shape {
 
 impl Shape {
     pub fn new(x: &[usize], w: &[usize], options: Conv2dOptions) -> Self {
-        let size = |d: usize| {
-            let span = options.dilation[d] * (w[d + 2] - 1) + 1;
-            (x[d + 2] + 2 * options.padding[d] - span) / options.stride[d] + 1
-        };
+        let size = |d: usize| options.count(d, x[d + 2], w[d + 2]).expect("checked");
         Shape {
             batch: x[0],
             input: [x[1], x[2], x[3]],

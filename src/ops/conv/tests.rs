@@ -143,3 +143,24 @@ fn reference(shape: &Shape, x: &[f64], w: &[f64], dy: &[f64]) -> [Vec<f64>; 3] {
     }
     [y, dx, dw]
 }
+
+#[test]
+fn an_infinity_that_nobody_reads_leaves_no_trace() {
+    // Stride 2 and a filter of 1: the infinite column is in the gaps between the points read.
+    let x = numbers(&[1, 2, 3, 4], 1);
+    x.slice(3, 1, 4, 2).fill_(f64::INFINITY);
+    let w = numbers(&[2, 1, 1, 2], 2).slice(3, 0, 1, 1).clone_contiguous().requires_grad_(true);
+    let options = Conv2dOptions { stride: [1, 2], groups: 2, ..Default::default() };
+    let y = x.conv2d(&w, None, options);
+    y.sum().backward();
+    let want = x.slice(3, 0, 4, 2).sum_dim(&[0, 2, 3], false);
+    let got = w.grad().expect("a gradient").ravel();
+    assert!(got.allclose(&want, Default::default()), "{got:?}, expected {want:?}");
+    // A padded plane whose last column is outside every window of two.
+    let x = numbers(&[1, 1, 3, 5], 1);
+    x.select(3, 4).fill_(f64::NEG_INFINITY);
+    let w = numbers(&[1, 1, 2, 2], 2).requires_grad_(true);
+    let options = Conv2dOptions { stride: [1, 2], ..Default::default() };
+    x.conv2d(&w, None, options).sum().backward();
+    assert!(w.grad().expect("a gradient").isfinite().all().item() == 1.0);
+}

@@ -85,10 +85,7 @@ impl Depth {
 
 impl Volume {
     pub fn new(x: &[usize], w: &[usize], options: Conv3dOptions) -> Self {
-        let size = |d: usize| {
-            let span = options.dilation[d] * (w[d + 2] - 1) + 1;
-            (x[d + 2] + 2 * options.padding[d] - span) / options.stride[d] + 1
-        };
+        let size = |d: usize| options.count(d, x[d + 2], w[d + 2]).expect("checked");
         Volume {
             batch: x[0],
             channels: x[1],

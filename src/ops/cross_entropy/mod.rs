@@ -19,6 +19,7 @@ use smallvec::smallvec;
 
 #[cfg(test)]
 use super::samples::{OpSample, Order, positive, values};
+use crate::amp::cast_op;
 use crate::autograd::record;
 use crate::error::{Error, throw};
 use crate::tensor::dispatch;
@@ -206,6 +207,7 @@ impl Tensor {
     /// As `cross_entropy`; also for weights of another shape and a smoothing outside 0..=1.
     #[track_caller]
     pub fn cross_entropy_with(&self, target: &Tensor, options: &CrossEntropyOptions) -> Tensor {
+        cast_op!("cross_entropy", [x = self, t = target] => x.cross_entropy_with(&t, options));
         let smoothing = options.label_smoothing;
         if !(0.0..=1.0).contains(&smoothing) {
             throw(Error::argument(

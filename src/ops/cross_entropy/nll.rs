@@ -5,6 +5,7 @@ use smallvec::smallvec;
 
 use super::{Batch, Reduction};
 use crate::Tensor;
+use crate::amp::cast_op;
 use crate::autograd::record;
 use crate::cpu::widen::{Real, Widen};
 #[cfg(test)]
@@ -45,6 +46,7 @@ impl Tensor {
     /// As `nll_loss`, and for weights of another shape.
     #[track_caller]
     pub fn nll_loss_with(&self, target: &Tensor, options: &NllLossOptions) -> Tensor {
+        cast_op!("nll_loss", [x = self] => x.nll_loss_with(target, options));
         let weight = options.weight.as_ref();
         let batch = Batch::new("nll_loss", self, target, weight, options.ignore_index);
         let factors = batch.factors();

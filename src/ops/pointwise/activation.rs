@@ -2,6 +2,7 @@
 
 use super::{apply, apply_inplace};
 use crate::Tensor;
+use crate::amp::cast_op;
 use crate::error::{Error, throw};
 use crate::tensor::Scalar;
 
@@ -161,6 +162,7 @@ impl Tensor {
     /// Throws [`Error::Shape`] when there are not as many weights as channels.
     #[track_caller]
     pub fn prelu(&self, weight: &Tensor) -> Tensor {
+        cast_op!("prelu", [x = self, w = weight] => x.prelu(&w));
         let channels = if self.dim() < 2 { 1 } else { self.shape()[1] };
         let fits = weight.dim() <= 1 && (weight.numel() == 1 || weight.numel() == channels);
         if !fits || (self.dim() == 0 && weight.dim() > 0 && weight.numel() != 1) {

@@ -6,6 +6,7 @@ use smallvec::SmallVec;
 use super::row::{Gradient, Kind, Row, Source};
 use super::symbolic::{Arena, Symbol};
 use crate::Tensor;
+use crate::amp;
 use crate::autograd::{
     BackwardCtx, Grads, SavedTensor, Saver, record, record_inplace, will_record,
 };
@@ -23,6 +24,11 @@ use crate::tensor::{
 /// The row's op on `inputs`: what every generated function calls.
 #[track_caller]
 pub fn apply(row: &'static Row, inputs: &[Operand<'_>], params: &[Scalar]) -> Tensor {
+    if amp::is_active()
+        && let Some(out) = apply_cast(row, inputs, params)
+    {
+        return out;
+    }
     let common = common_dtype(row, inputs);
     let shape = broadcast(row.name, inputs);
     let output = allocate(&shape, row.result_dtype(common), inputs);
@@ -36,6 +42,22 @@ pub fn apply(row: &'static Row, inputs: &[Operand<'_>], params: &[Scalar]) -> Te
         let kept = Kept::new(row, inputs, params, saver, None);
         move |ctx: &BackwardCtx| kept.backward(ctx)
     })
+}
+
+/// [`apply`] inside `autocast`, where that casts the row's op.
+#[cold]
+#[track_caller]
+fn apply_cast(row: &'static Row, inputs: &[Operand<'_>], params: &[Scalar]) -> Option<Tensor> {
+    let tensors: SmallVec<[Option<&Tensor>; 4]> = inputs.iter().map(tensor).collect();
+    let region = amp::Region::enter(row.name, &tensors)?;
+    let cast: SmallVec<[Option<Tensor>; 4]> = tensors.iter().map(|t| region.cast(*t)).collect();
+    let operands: SmallVec<[Operand<'_>; 4]> = cast
+        .iter()
+        .map(Option::as_ref)
+        .zip(inputs)
+        .map(|(t, i)| t.map_or(*i, Operand::Tensor))
+        .collect();
+    Some(apply(row, &operands, params))
 }
 
 /// The row's op on `inputs`, written into the first of them.

@@ -90,6 +90,12 @@ impl Tensor {
         (share.mul(other)).abs()
     }
 
+    /// In-place form of [`lcm`](Self::lcm) (`torch.Tensor.lcm_`).
+    #[track_caller]
+    pub fn lcm_<'a>(&self, other: impl Into<Operand<'a>>) -> &Tensor {
+        self.copy_(&self.lcm(other))
+    }
+
     /// Where values are equal, or finite and at most `atol + rtol |other|` apart (`torch.isclose`).
     ///
     /// # Panics

@@ -11,7 +11,7 @@ use crate::cpu::lane::Compute;
 use crate::cpu::plan::Operand as Buffer;
 use crate::cpu::tile::execute;
 use crate::error::{Error, throw};
-use crate::tensor::{Dtype, Scalar, broadcast_shapes};
+use crate::tensor::{Dtype, Operand, Scalar, broadcast_shapes};
 
 struct Identity;
 impl<S> Formula<S, 1, 0, 1> for Identity {
@@ -118,11 +118,25 @@ impl Tensor {
         self
     }
 
-    /// Sets all elements to `value` (`torch.Tensor.fill_`).
+    /// Sets all elements to `value`, a number or a 0-dim tensor (`torch.Tensor.fill_`).
+    ///
+    /// # Panics
+    /// Throws [`Error::Shape`] for a tensor with dimensions.
     #[track_caller]
-    pub fn fill_(&self, value: impl Into<Scalar>) -> &Tensor {
+    pub fn fill_<'a>(&self, value: impl Into<Operand<'a>>) -> &Tensor {
+        match value.into() {
+            Operand::Scalar(value) => self.fill_number(value),
+            Operand::Tensor(value) if value.dim() == 0 => self.copy_(value),
+            Operand::Tensor(value) => throw(Error::shape(
+                "fill_",
+                format!("takes a number or a 0-dim tensor, got shape {:?}", value.shape()),
+            )),
+        }
+    }
+
+    #[track_caller]
+    fn fill_number(&self, value: Scalar) -> &Tensor {
         self.assert_inplace_legal("fill_");
-        let value = value.into();
         let compute = match (compute_of(self.dtype()), value) {
             // So that -0.5 is "true" and 2.7 becomes 2.
             (Compute::I64, Scalar::F(_)) => Compute::F64,

@@ -190,6 +190,18 @@ impl Tensor {
         }
     }
 
+    /// In-place form of [`logit`](Self::logit) (`torch.Tensor.logit_`).
+    ///
+    /// # Panics
+    /// Throws [`Error::Dtype`] for integers and bools, which cannot hold the result.
+    #[track_caller]
+    pub fn logit_(&self, eps: Option<f64>) -> &Tensor {
+        if !self.dtype().is_floating_point() {
+            crate::tensor::dtype::not_floating("logit_", self.dtype());
+        }
+        self.copy_(&self.clone_contiguous().logit(eps))
+    }
+
     /// `nan` for NaN, `posinf` and `neginf` for the infinities; without a value the largest and the
     /// smallest number of the type (`torch.nan_to_num`).
     #[track_caller]

@@ -6,6 +6,7 @@ use std::marker::PhantomData;
 use smallvec::smallvec;
 
 use super::{Dims, finish};
+use crate::amp::cast_op;
 use crate::autograd::record;
 use crate::cpu::extreme::{Extreme, Ordered};
 use crate::cpu::fold::Fold;
@@ -65,6 +66,7 @@ impl Tensor {
     /// Throws when a dimension is out of range or named twice.
     #[track_caller]
     pub fn logsumexp(&self, dims: &[i64], keepdim: bool) -> Tensor {
+        cast_op!("logsumexp", [x = self] => x.logsumexp(dims, keepdim));
         let dtype = if self.dtype().is_floating_point() { self.dtype() } else { Dtype::F32 };
         let dims = Dims::new("logsumexp", self, dims, keepdim);
         let wide = self.detach().to_dtype(dtype.compute());

@@ -16,7 +16,6 @@ mod sum;
 mod variance;
 
 pub(super) use extremes::select_backward;
-pub use norm::MatrixNorm;
 
 use smallvec::SmallVec;
 
@@ -24,7 +23,11 @@ use smallvec::SmallVec;
 use super::samples::OpSample;
 use crate::Tensor;
 use crate::cpu::fold::{Fold, Plan, fold};
+use crate::error::{Error, throw};
 use crate::tensor::{Element, Shape, normalize_dims};
+
+/// PyTorch's limit, so that a program that runs here runs there.
+const MAX_DIMS: usize = 64;
 
 /// The dimensions that an op reduces.
 struct Dims {
@@ -37,6 +40,15 @@ impl Dims {
     /// The dimensions in `dims`, or all of them if the list is empty.
     #[track_caller]
     fn new(op: &str, x: &Tensor, dims: &[i64], keepdim: bool) -> Dims {
+        if !dims.is_empty() && x.dim() > MAX_DIMS {
+            throw(Error::shape(
+                op,
+                format!(
+                    "takes up to {MAX_DIMS} dimensions when some of them are named, got {}",
+                    x.dim()
+                ),
+            ));
+        }
         let mut reduced = SmallVec::from_elem(dims.is_empty(), x.dim());
         for d in normalize_dims(op, dims, x.dim()) {
             // A 0-dim tensor has no place 0.

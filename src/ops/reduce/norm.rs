@@ -10,6 +10,7 @@ use smallvec::smallvec;
 
 use super::{Dims, finish};
 use crate::Tensor;
+use crate::amp::cast_op;
 use crate::autograd::record;
 use crate::cpu::fold::Fold;
 use crate::cpu::widen::Real;
@@ -112,6 +113,7 @@ impl Tensor {
     /// Throws for integers and bools, and for dimensions that are out of range or named twice.
     #[track_caller]
     pub fn norm_dim(&self, p: impl Into<Scalar>, dims: &[i64], keepdim: bool) -> Tensor {
+        cast_op!("norm", [x = self] => x.norm_dim(p, dims, keepdim));
         let p = p.into().to_f64();
         let dims = Dims::new("norm", self, dims, keepdim);
         if !self.dtype().is_floating_point() {
@@ -127,46 +129,6 @@ impl Tensor {
                 smallvec![Some(norm_backward(&x, &y, &g, p, &dims))]
             }
         })
-    }
-}
-
-/// Which norm of a matrix [`Tensor::matrix_norm`] gives.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub enum MatrixNorm {
-    /// The root of the sum of squares of all elements.
-    #[default]
-    Frobenius,
-    /// The largest sum of magnitudes of a column (order 1).
-    LargestColumn,
-    /// The smallest sum of magnitudes of a column (order -1).
-    SmallestColumn,
-    /// The largest sum of magnitudes of a row (order infinity).
-    LargestRow,
-    /// The smallest sum of magnitudes of a row (order minus infinity).
-    SmallestRow,
-}
-
-impl Tensor {
-    /// Norms of matrices, whose rows and columns are dimensions `dims`
-    /// (`torch.linalg.matrix_norm`).
-    ///
-    /// # Panics
-    /// Throws for integers and bools, and when the dimensions are the same or out of range.
-    #[track_caller]
-    pub fn matrix_norm(&self, order: MatrixNorm, dims: [i64; 2], keepdim: bool) -> Tensor {
-        if !self.dtype().is_floating_point() {
-            crate::tensor::dtype::not_floating("matrix_norm", self.dtype());
-        }
-        let [rows, columns] = dims;
-        let sums = |dim: i64| self.abs().sum_dim(&[dim], true);
-        let out = match order {
-            MatrixNorm::Frobenius => return self.norm_dim(2.0, &dims, keepdim),
-            MatrixNorm::LargestColumn => sums(rows).amax(&[columns], true),
-            MatrixNorm::SmallestColumn => sums(rows).amin(&[columns], true),
-            MatrixNorm::LargestRow => sums(columns).amax(&[rows], true),
-            MatrixNorm::SmallestRow => sums(columns).amin(&[rows], true),
-        };
-        if keepdim { out } else { out.squeeze_dims(&dims) }
     }
 }
 

@@ -4,6 +4,7 @@
 use smallvec::smallvec;
 
 use super::{Dims, simple_fold};
+use crate::amp::cast_op;
 use crate::autograd::record;
 #[cfg(test)]
 use crate::ops::samples::{OpSample, values};
@@ -38,6 +39,7 @@ impl Tensor {
     /// Throws when the dimension is out of range.
     #[track_caller]
     pub fn prod_dim(&self, dim: i64, keepdim: bool) -> Tensor {
+        cast_op!("prod", [x = self] => x.prod_dim(dim, keepdim));
         let dims = Dims::new("prod", self, &[dim], keepdim);
         let dim = self.normalize_dim("prod", dim) as i64;
         let out = prod_of(self, &dims);

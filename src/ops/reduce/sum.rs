@@ -8,6 +8,7 @@ use half::{bf16, f16};
 use smallvec::smallvec;
 
 use super::{Dims, simple_fold};
+use crate::amp::cast_op;
 use crate::autograd::record;
 use crate::cpu::fold::Fold;
 use crate::cpu::widen::{Real, Widen};
@@ -73,6 +74,7 @@ impl Tensor {
     /// Throws when a dimension is out of range or named twice.
     #[track_caller]
     pub fn sum_dim(&self, dims: &[i64], keepdim: bool) -> Tensor {
+        cast_op!("sum", [x = self] => x.sum_dim(dims, keepdim));
         let dims = Dims::new("sum", self, dims, keepdim);
         let sum = wide_sum(self, &dims);
         let out = if self.dtype().is_floating_point() { sum.to_dtype(self.dtype()) } else { sum };

@@ -1,12 +1,14 @@
 //! Views of a part: select, narrow, slice, and `i(...)`, which takes several at once.
 
 use std::ops::{Range, RangeFrom, RangeFull, RangeInclusive, RangeTo};
+use std::sync::atomic::Ordering::Relaxed;
 
 use smallvec::SmallVec;
 
 use super::{shape_of, view};
 use crate::error::{Error, throw};
-use crate::{Dtype, Tensor};
+use crate::tensor::ONE_OF_SEVERAL;
+use crate::{Dtype, Operand, Tensor};
 
 impl Tensor {
     /// The slice at `index` of dimension `dim`, which disappears (`torch.select`). Negative counts
@@ -38,21 +40,34 @@ impl Tensor {
         })
     }
 
-    /// `length` entries of dimension `dim` from `start` on (`torch.narrow`).
+    /// `length` entries of dimension `dim` from `start` on (`torch.narrow`); a negative start counts
+    /// from the end. Any integer type serves.
+    ///
+    /// # Panics
+    /// Throws when the entries leave the dimension.
     #[track_caller]
-    pub fn narrow(&self, dim: i64, start: usize, length: usize) -> Tensor {
+    pub fn narrow(&self, dim: i64, start: impl TryInto<i64>, length: usize) -> Tensor {
+        // What an i64 cannot hold is outside any tensor.
+        self.narrow_from(dim, start.try_into().unwrap_or(i64::MAX), length)
+    }
+
+    #[track_caller]
+    fn narrow_from(&self, dim: i64, start: i64, length: usize) -> Tensor {
         let d = self.normalize_dim("narrow", dim);
-        if self.dim() == 0 || start + length > self.shape()[d] {
-            throw(Error::argument(
+        let n = self.shape().get(d).copied().unwrap_or(0) as i64;
+        let from = if start < 0 { start + n } else { start };
+        let end = i64::try_from(length).ok().and_then(|length| from.checked_add(length));
+        match end {
+            Some(end) if self.dim() > 0 && from >= 0 && end <= n => self.slice(dim, from, end, 1),
+            _ => throw(Error::argument(
                 "narrow",
                 "start",
                 format!(
                     "{start} with length {length} leaves dimension {d} of shape {:?}",
                     self.shape()
                 ),
-            ));
+            )),
         }
-        self.slice(dim, start as i64, (start + length) as i64, 1)
     }
 
     /// Every `step`-th entry of dimension `dim` from `start` up to, not including, `end`; both may be
@@ -84,27 +99,41 @@ impl Tensor {
         })
     }
 
-    /// Pieces of `size` entries along `dim`; the last may be smaller (`torch.split`).
+    /// Pieces of `size` entries along `dim`; the last may be smaller (`torch.split`). While recording, a
+    /// piece must not be changed in place.
+    ///
+    /// # Panics
+    /// Throws when `size` is 0 or there is no such dimension.
     #[track_caller]
     pub fn split(&self, size: usize, dim: i64) -> Vec<Tensor> {
-        let n = self.size(dim);
+        let n = self.size_for("split", dim);
         if size == 0 {
             throw(Error::argument("split", "size", "must be at least 1"));
         }
         let starts = (0..n.max(1)).step_by(size);
-        starts.map(|s| self.narrow(dim, s, size.min(n - s))).collect()
+        siblings(starts.map(|s| self.narrow(dim, s, size.min(n - s))).collect())
     }
 
-    /// Pieces of the given sizes along `dim` (`torch.split` with a list).
+    /// Pieces of the given sizes along `dim` (`torch.split` with a list). While recording, a piece must
+    /// not be changed in place.
+    ///
+    /// # Panics
+    /// Throws when the sizes do not add up to the dimension's, or there is no such dimension.
     #[track_caller]
     pub fn split_sizes(&self, sizes: &[usize], dim: i64) -> Vec<Tensor> {
-        if sizes.iter().sum::<usize>() != self.size(dim) {
+        siblings(self.pieces("split_sizes", sizes, dim))
+    }
+
+    /// Views of the given sizes along `dim`, each of which may be changed in place.
+    #[track_caller]
+    pub(super) fn pieces(&self, op: &str, sizes: &[usize], dim: i64) -> Vec<Tensor> {
+        let n = self.size_for(op, dim);
+        if sizes.iter().try_fold(0usize, |sum, &size| sum.checked_add(size)) != Some(n) {
             throw(Error::argument(
-                "split_sizes",
+                op,
                 "sizes",
                 format!(
-                    "{sizes:?} must add up to {} (dimension {dim} of shape {:?})",
-                    self.size(dim),
+                    "{sizes:?} must add up to {n} (dimension {dim} of shape {:?})",
                     self.shape()
                 ),
             ));
@@ -118,19 +147,28 @@ impl Tensor {
         sizes.iter().map(piece).collect()
     }
 
-    /// At most `chunks` pieces of equal size along `dim`; the last may be smaller (`torch.chunk`).
+    /// At most `chunks` pieces of equal size along `dim`; the last may be smaller (`torch.chunk`). While
+    /// recording, a piece must not be changed in place.
+    ///
+    /// # Panics
+    /// Throws when `chunks` is 0 or there is no such dimension.
     #[track_caller]
     pub fn chunk(&self, chunks: usize, dim: i64) -> Vec<Tensor> {
         if chunks == 0 {
             throw(Error::argument("chunk", "chunks", "must be at least 1"));
         }
-        self.split(self.size(dim).div_ceil(chunks).max(1), dim)
+        self.split(self.size_for("chunk", dim).div_ceil(chunks).max(1), dim)
     }
 
-    /// One tensor per entry of dimension `dim`, which disappears (`torch.unbind`).
+    /// One tensor per entry of dimension `dim`, which disappears (`torch.unbind`). While recording, none
+    /// of them may be changed in place.
+    ///
+    /// # Panics
+    /// Throws when there is no such dimension.
     #[track_caller]
     pub fn unbind(&self, dim: i64) -> Vec<Tensor> {
-        (0..self.size(dim) as i64).map(|i| self.select(dim, i)).collect()
+        let n = self.size_for("unbind", dim) as i64;
+        siblings((0..n).map(|i| self.select(dim, i)).collect())
     }
 
     /// A part, as Python's `x[...]`: integers, ranges and [`Index`]es, one entry per dimension from the
@@ -156,19 +194,29 @@ impl Tensor {
         x.index(&lists)
     }
 
-    /// Writes `value`, which broadcasts and is converted, to a part, as Python's `x[...] = value`.
+    /// Writes `value`, a number or a tensor, which broadcasts and is converted, to a part, as Python's
+    /// `x[...] = value`.
     ///
     /// ```
     /// use torchrs::Tensor;
     /// let x = Tensor::range(6).view([2, 3]);
-    /// x.set_i((.., 1), &Tensor::scalar(9));
-    /// assert_eq!(x.to_vec::<i64>(), [0, 9, 2, 3, 9, 5]);
+    /// x.set_i((.., 1), 9);
+    /// x.set_i((1, ..2), &Tensor::from([7i64, 8]));
+    /// assert_eq!(x.to_vec::<i64>(), [0, 9, 2, 7, 8, 5]);
     /// ```
     ///
     /// # Panics
     /// As [`i`](Self::i), and when the value does not broadcast to the part.
     #[track_caller]
-    pub fn set_i(&self, index: impl Into<IndexArgs>, value: &Tensor) -> &Tensor {
+    pub fn set_i<'a>(&self, index: impl Into<IndexArgs>, value: impl Into<Operand<'a>>) -> &Tensor {
+        let number;
+        let value = match value.into() {
+            Operand::Tensor(value) => value,
+            Operand::Scalar(value) => {
+                number = Tensor::full([], value, (self.dtype(), self.device()));
+                &number
+            }
+        };
         let (x, lists) = self.indexed(index.into());
         let lists: SmallVec<[Option<&Tensor>; 5]> = lists.iter().map(Option::as_ref).collect();
         if lists.iter().any(Option::is_some) {
@@ -225,8 +273,8 @@ impl Tensor {
                     (1, None)
                 }
                 Index::Truth(whole) => {
-                    x = x.unsqueeze(d).narrow(d, 0, usize::from(whole));
-                    (1, None)
+                    x = x.unsqueeze(d);
+                    (1, Some(Tensor::from([whole])))
                 }
                 Index::Of(number) if number.dtype().is_integral() && number.dim() == 0 => {
                     x = x.select(d, number.item_i64());
@@ -250,6 +298,15 @@ impl Tensor {
     }
 }
 
+/// The views as what one op gave: in-place changes of one are not recorded
+/// ([`Tensor::assert_inplace_legal`]).
+fn siblings(views: Vec<Tensor>) -> Vec<Tensor> {
+    for view in &views {
+        view.0.flags.fetch_or(ONE_OF_SEVERAL, Relaxed);
+    }
+    views
+}
+
 /// What [`Tensor::i`] takes for one dimension.
 #[derive(Clone, Debug)]
 pub enum Index {
@@ -265,7 +322,8 @@ pub enum Index {
     Rest,
     /// A new dimension of size 1 (Python's `None`).
     New,
-    /// A new dimension, of size 1 for true and 0 for false.
+    /// A mask of no dimensions: a new dimension, of size 1 for true and 0 for false, as an index tensor
+    /// gives it.
     Truth(bool),
     /// The entries that a tensor of integers names, or a mask for as many dimensions as it has
     /// ([`Tensor::index`]).

@@ -2,9 +2,9 @@
 
 use smallvec::SmallVec;
 
-use crate::Tensor;
 use crate::error::{Error, throw};
 use crate::tensor::{Shape, broadcast_shapes, normalize_dims};
+use crate::{Dtype, Tensor};
 
 impl Tensor {
     /// [`expand`](Self::expand) under PyTorch's other name (`torch.broadcast_to`).
@@ -36,10 +36,10 @@ impl Tensor {
         self.view(&shape)
     }
 
-    /// All elements as a list (`torch.ravel`): a view where possible.
+    /// All elements as a list (`torch.ravel`): a view of a contiguous tensor, else a copy.
     #[track_caller]
     pub fn ravel(&self) -> Tensor {
-        self.reshape([-1])
+        self.contiguous().reshape_to(&[self.numel()])
     }
 
     /// Matrices (the last two dimensions) transposed (`torch.Tensor.mT`).
@@ -52,6 +52,40 @@ impl Tensor {
             throw(Error::shape("mT", format!("takes matrices, got shape {:?}", self.shape())));
         }
         self.transpose(-2, -1)
+    }
+
+    /// All dimensions in the reverse order (`torch.Tensor.T`); of a matrix, [`t`](Self::t).
+    pub fn reversed_dims(&self) -> Tensor {
+        let order: SmallVec<[i64; 5]> = (0..self.dim() as i64).rev().collect();
+        self.permute(&order)
+    }
+
+    /// [`expand`](Self::expand), where -1 keeps the size of a dimension (`torch.Tensor.expand`).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor};
+    /// assert_eq!(Tensor::zeros([3, 1], Dtype::F32).expand_sizes(&[2, -1, 4]).shape(), &[2, 3, 4]);
+    /// ```
+    ///
+    /// # Panics
+    /// As [`expand`](Self::expand), and for -1 in a new dimension and smaller numbers.
+    #[track_caller]
+    pub fn expand_sizes(&self, sizes: &[i64]) -> Tensor {
+        let missing = sizes.len().saturating_sub(self.dim());
+        let size = |(d, &size): (usize, &i64)| match usize::try_from(size) {
+            Ok(size) => size,
+            Err(_) if size == -1 && d >= missing => self.shape()[d - missing],
+            Err(_) => throw(Error::argument(
+                "expand",
+                "sizes",
+                format!(
+                    "{sizes:?} for shape {:?}; only -1, in a dimension that is there, keeps a size",
+                    self.shape()
+                ),
+            )),
+        };
+        let known: Shape = sizes.iter().enumerate().map(size).collect();
+        self.expand(&known)
     }
 
     /// [`transpose`](Self::transpose) under NumPy's name (`torch.swapaxes`).
@@ -127,11 +161,11 @@ impl Tensor {
         if sections == 0 {
             throw(Error::argument("tensor_split", "sections", "must be at least 1"));
         }
-        let n = self.size_to_split("tensor_split", dim);
+        let n = self.size_for("tensor_split", dim);
         let longer = n % sections;
         let sizes: Vec<usize> =
             (0..sections).map(|i| n / sections + usize::from(i < longer)).collect();
-        self.split_sizes(&sizes, dim)
+        self.pieces("tensor_split", &sizes, dim)
     }
 
     /// The pieces between the places `indices` along `dim`, which may be negative (from the end) and
@@ -141,18 +175,29 @@ impl Tensor {
     /// Throws when the dimension is out of range.
     #[track_caller]
     pub fn tensor_split_at(&self, indices: &[i64], dim: i64) -> Vec<Tensor> {
-        let n = self.size_to_split("tensor_split", dim) as i64;
+        let n = self.size_for("tensor_split", dim) as i64;
         let starts = std::iter::once(0).chain(indices.iter().copied());
         let ends = indices.iter().copied().chain([n]);
         starts.zip(ends).map(|(start, end)| self.slice(dim, start, end, 1)).collect()
     }
 
+    /// The pieces that a tensor of integers on the CPU asks for: a number of sections if it is 0-dim,
+    /// places if it is a list (`torch.tensor_split` with a tensor).
+    ///
+    /// # Panics
+    /// As the other two, and for more dimensions or other types than i64.
     #[track_caller]
-    fn size_to_split(&self, op: &str, dim: i64) -> usize {
-        if self.dim() == 0 {
-            throw(Error::shape(op, "a 0-dim tensor cannot be split"));
+    pub fn tensor_split_by(&self, indices_or_sections: &Tensor, dim: i64) -> Vec<Tensor> {
+        let by = indices_or_sections;
+        match (by.dtype(), by.dim()) {
+            (Dtype::I64, 1) => self.tensor_split_at(&by.to_vec::<i64>(), dim),
+            (Dtype::I64, 0) => self.tensor_split(by.item_i64().max(0) as usize, dim),
+            _ => throw(Error::argument(
+                "tensor_split",
+                "indices_or_sections",
+                format!("{} {:?}; an i64 number or list is needed", by.dtype(), by.shape()),
+            )),
         }
-        self.shape()[self.normalize_dim(op, dim)]
     }
 }
 

@@ -3,9 +3,8 @@
 use std::f64::consts::PI;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 
-use super::{Moment, Schedule, Scheduler, from_settings, plain_settings};
+use super::{Moment, Schedule, Scheduler, plain_settings};
 use crate::error::{Error, throw};
 use crate::optim::Optimizer;
 
@@ -54,11 +53,5 @@ impl Schedule for CosineAnnealing {
         let cosine = (PI * at.epoch as f64 / self.t_max as f64).cos();
         Some(self.eta_min + (at.base_lr - self.eta_min) * (1.0 + cosine) / 2.0)
     }
-    fn settings(&self) -> Map<String, Value> {
-        plain_settings(self)
-    }
-    fn set_settings(&mut self, settings: &Value) -> Result<(), String> {
-        *self = from_settings(settings)?;
-        Ok(())
-    }
+    plain_settings!();
 }

@@ -3,9 +3,8 @@
 use std::f64::consts::PI;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 
-use super::{Moment, Schedule, Scheduler, from_settings, plain_settings};
+use super::{Moment, Schedule, Scheduler, plain_settings};
 use crate::error::{Error, throw};
 use crate::optim::Optimizer;
 
@@ -108,7 +107,8 @@ impl OneCycleLR {
     ///
     /// # Panics
     /// Throws [`Error::Argument`] when `total_steps` is 0, `pct_start` is not in `[0, 1]`, there are
-    /// not as many rates as groups, or the optimizer lacks the momentum that is to be cycled.
+    /// not as many rates as groups, a divisor is not above 0, or the optimizer lacks the momentum that
+    /// is to be cycled.
     #[track_caller]
     pub fn new(
         optimizer: &mut dyn Optimizer,
@@ -122,6 +122,13 @@ impl OneCycleLR {
         if !(0.0..=1.0).contains(&options.pct_start) {
             let message = format!("{}; must be from 0 to 1", options.pct_start);
             throw(Error::argument("OneCycleLR", "pct_start", message));
+        }
+        for (name, value) in
+            [("div_factor", options.div_factor), ("final_div_factor", options.final_div_factor)]
+        {
+            if !(value > 0.0) {
+                throw(Error::argument("OneCycleLR", name, format!("{value}; must be above 0")));
+            }
         }
         check_groups("OneCycleLR", "max_lr", max_lr, optimizer);
         check_momentum("OneCycleLR", options.cycle_momentum, optimizer);
@@ -149,7 +156,8 @@ impl OneCycle {
         let (step, mut start) = (step as f64, 0.0);
         let mut result = (first, most);
         for &(end, lr, next_lr, momentum, next_momentum) in phases {
-            let share = (step - start) / (end - start);
+            // A phase without length is over at once.
+            let share = if end > start { (step - start) / (end - start) } else { 1.0 };
             let between = |a, b| options.anneal_strategy.between(a, b, share);
             result = (between(lr, next_lr), between(momentum, next_momentum));
             if step <= end {
@@ -182,13 +190,7 @@ impl Schedule for OneCycle {
         let momenta = [self.options.max_momentum, self.options.base_momentum];
         self.options.cycle_momentum.then(|| self.at(at.epoch, [0.0; 3], momenta).1)
     }
-    fn settings(&self) -> Map<String, Value> {
-        plain_settings(self)
-    }
-    fn set_settings(&mut self, settings: &Value) -> Result<(), String> {
-        *self = from_settings(settings)?;
-        Ok(())
-    }
+    plain_settings!();
 }
 
 /// How the cycles of [`CyclicLR`] become lower.
@@ -253,8 +255,8 @@ impl CyclicLR {
     /// For `optimizer`, with least and highest rates for all groups or one for each.
     ///
     /// # Panics
-    /// Throws [`Error::Argument`] when there are not as many rates as groups, or the optimizer lacks
-    /// the momentum that is to be cycled.
+    /// Throws [`Error::Argument`] when there are not as many rates as groups, a rise has no steps, or
+    /// the optimizer lacks the momentum that is to be cycled.
     #[track_caller]
     pub fn new(
         optimizer: &mut dyn Optimizer,
@@ -262,6 +264,11 @@ impl CyclicLR {
         max_lr: &[f64],
         options: CyclicOptions,
     ) -> Self {
+        let (up, down) = (options.step_size_up, options.step_size_down);
+        if !(up > 0.0 && up.is_finite() && down.is_none_or(|d| d >= 0.0 && d.is_finite())) {
+            let message = format!("{up} and {down:?}; must be above 0, and at least 0");
+            throw(Error::argument("CyclicLR", "step_size_up and step_size_down", message));
+        }
         check_groups("CyclicLR", "base_lr", base_lr, optimizer);
         check_groups("CyclicLR", "max_lr", max_lr, optimizer);
         check_momentum("CyclicLR", options.cycle_momentum, optimizer);
@@ -300,11 +307,5 @@ impl Schedule for Cyclic {
         let (most, least) = (self.options.max_momentum, self.options.base_momentum);
         self.options.cycle_momentum.then(|| most - (most - least) * self.height(at.epoch))
     }
-    fn settings(&self) -> Map<String, Value> {
-        plain_settings(self)
-    }
-    fn set_settings(&mut self, settings: &Value) -> Result<(), String> {
-        *self = from_settings(settings)?;
-        Ok(())
-    }
+    plain_settings!();
 }

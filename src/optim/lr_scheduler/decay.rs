@@ -1,9 +1,8 @@
 //! Rates that fall by a factor: every so many epochs, at certain ones, or at each.
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 
-use super::{Moment, Schedule, Scheduler, from_settings, plain_settings};
+use super::{Moment, Schedule, Scheduler, plain_settings};
 use crate::error::{Error, throw};
 use crate::optim::Optimizer;
 
@@ -40,13 +39,7 @@ impl Schedule for Step {
     fn closed_form(&self, at: &Moment) -> Option<f64> {
         Some(at.base_lr * self.gamma.powi((at.epoch / self.step_size as i64) as i32))
     }
-    fn settings(&self) -> Map<String, Value> {
-        plain_settings(self)
-    }
-    fn set_settings(&mut self, settings: &Value) -> Result<(), String> {
-        *self = from_settings(settings)?;
-        Ok(())
-    }
+    plain_settings!();
 }
 
 /// Multiplies the rates by `gamma` at certain epochs.
@@ -84,13 +77,7 @@ impl Schedule for MultiStep {
         let times = self.milestones.iter().filter(|&&m| m <= at.epoch).count();
         Some(at.base_lr * self.gamma.powi(times as i32))
     }
-    fn settings(&self) -> Map<String, Value> {
-        plain_settings(self)
-    }
-    fn set_settings(&mut self, settings: &Value) -> Result<(), String> {
-        *self = from_settings(settings)?;
-        Ok(())
-    }
+    plain_settings!();
 }
 
 /// Multiplies the rates by `gamma` at each epoch.
@@ -117,11 +104,5 @@ impl Schedule for Exponential {
     fn closed_form(&self, at: &Moment) -> Option<f64> {
         Some(at.base_lr * self.gamma.powi(at.epoch as i32))
     }
-    fn settings(&self) -> Map<String, Value> {
-        plain_settings(self)
-    }
-    fn set_settings(&mut self, settings: &Value) -> Result<(), String> {
-        *self = from_settings(settings)?;
-        Ok(())
-    }
+    plain_settings!();
 }

@@ -1,9 +1,8 @@
 //! Rates that fall for some epochs only: by a constant factor, or along a power of what is left.
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 
-use super::{Moment, Schedule, Scheduler, from_settings, plain_settings};
+use super::{Moment, Schedule, Scheduler, plain_settings};
 use crate::error::{Error, throw};
 use crate::optim::Optimizer;
 
@@ -37,7 +36,11 @@ impl Schedule for Constant {
     fn next(&self, at: &Moment) -> f64 {
         match at.epoch {
             0 => at.lr * self.factor,
-            epoch if epoch == self.total_iters as i64 && !at.is_initial => at.lr / self.factor,
+            epoch if epoch == self.total_iters as i64 && !at.is_initial => match self.factor {
+                // There is no way back from 0 but to the start (PyTorch divides by zero).
+                0.0 => at.base_lr,
+                factor => at.lr / factor,
+            },
             _ => at.lr,
         }
     }
@@ -45,13 +48,7 @@ impl Schedule for Constant {
         let over = at.epoch >= self.total_iters as i64;
         Some(if over { at.base_lr } else { at.base_lr * self.factor })
     }
-    fn settings(&self) -> Map<String, Value> {
-        plain_settings(self)
-    }
-    fn set_settings(&mut self, settings: &Value) -> Result<(), String> {
-        *self = from_settings(settings)?;
-        Ok(())
-    }
+    plain_settings!();
 }
 
 /// Lowers the rates to 0 at epoch `total_iters`, along `(1 - epoch / total_iters)^power`.
@@ -81,14 +78,11 @@ impl Schedule for Polynomial {
         at.lr * ((1.0 - epoch / total) / (1.0 - (epoch - 1.0) / total)).powf(self.power)
     }
     fn closed_form(&self, at: &Moment) -> Option<f64> {
-        let total = self.total_iters as f64;
-        Some(at.base_lr * (1.0 - total.min(at.epoch as f64) / total).powf(self.power))
+        let total = self.total_iters.max(1) as f64;
+        Some(
+            at.base_lr
+                * (1.0 - (self.total_iters as f64).min(at.epoch as f64) / total).powf(self.power),
+        )
     }
-    fn settings(&self) -> Map<String, Value> {
-        plain_settings(self)
-    }
-    fn set_settings(&mut self, settings: &Value) -> Result<(), String> {
-        *self = from_settings(settings)?;
-        Ok(())
-    }
+    plain_settings!();
 }

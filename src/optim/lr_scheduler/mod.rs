@@ -16,7 +16,6 @@ mod restarts;
 mod sequential;
 mod warmup;
 
-use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
@@ -30,7 +29,7 @@ pub use cycle::{
 };
 pub use decay::{Exponential, ExponentialLR, MultiStep, MultiStepLR, Step, StepLR};
 pub use factor::{Constant, ConstantLR, Polynomial, PolynomialLR};
-pub use lambda::{Lambda, LambdaLR, Multiplicative, MultiplicativeLR};
+pub use lambda::{ByFunction, Factor, Lambda, LambdaLR, Multiplicative, MultiplicativeLR};
 pub use plateau::{PlateauMode, PlateauOptions, ReduceLROnPlateau, ThresholdMode};
 pub use restarts::{CosineAnnealingWarmRestarts, WarmRestarts};
 pub use sequential::SequentialLR;
@@ -119,16 +118,30 @@ pub trait Schedule: Send {
     fn set_settings(&mut self, settings: &Value) -> std::result::Result<(), String>;
 }
 
-/// Settings of a schedule that is plain data.
-fn plain_settings(schedule: &impl Serialize) -> Map<String, Value> {
-    match serde_json::to_value(schedule) {
-        Ok(Value::Object(map)) => map,
-        other => unreachable!("a schedule is a struct of numbers, got {other:?}"),
-    }
+/// The settings of a [`Schedule`] that is plain data: two of its methods.
+macro_rules! plain_settings {
+    () => {
+        fn settings(&self) -> serde_json::Map<String, serde_json::Value> {
+            match serde_json::to_value(self) {
+                Ok(serde_json::Value::Object(map)) => map,
+                other => unreachable!("a schedule is a struct of numbers, got {other:?}"),
+            }
+        }
+        fn set_settings(
+            &mut self,
+            settings: &serde_json::Value,
+        ) -> std::result::Result<(), String> {
+            *self = $crate::optim::lr_scheduler::from_settings(settings)?;
+            Ok(())
+        }
+    };
 }
+pub(in crate::optim) use plain_settings;
 
 /// A schedule that is plain data, from its settings.
-fn from_settings<T: DeserializeOwned>(settings: &Value) -> std::result::Result<T, String> {
+pub(super) fn from_settings<T: DeserializeOwned>(
+    settings: &Value,
+) -> std::result::Result<T, String> {
     T::deserialize(settings).map_err(|e| e.to_string())
 }
 

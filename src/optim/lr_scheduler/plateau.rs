@@ -46,6 +46,7 @@ pub struct PlateauOptions {
     /// Epochs after a fall in which nothing is counted.
     pub cooldown: u64,
     /// Least rates: one for all groups or one for each.
+    #[serde(rename = "min_lrs")]
     pub min_lr: Vec<f64>,
     /// A smaller change of a rate is not made.
     pub eps: f64,
@@ -185,6 +186,12 @@ impl ReduceLROnPlateau {
             |message| Error::argument("ReduceLROnPlateau::load_state_dict", "state", message);
         let loaded: Self = from_settings(state).map_err(wrong)?;
         let (theirs, ours) = (loaded.last_lr.len(), self.last_lr.len());
+        let rates = loaded.options.min_lr.len();
+        if rates != 1 && rates != ours {
+            let message =
+                format!("has {rates} `min_lrs`, the optimizer has {ours} parameter groups");
+            return Err(wrong(message));
+        }
         if theirs != ours {
             let message = format!("is of {theirs} parameter groups, the optimizer has {ours}");
             return Err(wrong(message));

@@ -4,9 +4,8 @@
 use std::f64::consts::PI;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 
-use super::{Moment, Schedule, Scheduler, from_settings, plain_settings};
+use super::{Moment, Schedule, Scheduler, plain_settings};
 use crate::error::{Error, throw};
 use crate::optim::Optimizer;
 
@@ -62,15 +61,9 @@ impl Schedule for Linear {
     fn closed_form(&self, at: &Moment) -> Option<f64> {
         let total = self.total_iters as f64;
         let rise = (self.end_factor - self.start_factor) * total.min(at.epoch as f64);
-        Some(at.base_lr * (self.start_factor + rise / total))
+        Some(at.base_lr * (self.start_factor + rise / total.max(1.0)))
     }
-    fn settings(&self) -> Map<String, Value> {
-        plain_settings(self)
-    }
-    fn set_settings(&mut self, settings: &Value) -> Result<(), String> {
-        *self = from_settings(settings)?;
-        Ok(())
-    }
+    plain_settings!();
 }
 
 /// Rates that rise in a straight line for `warmup` steps, fall along half a cosine to `final_factor`
@@ -122,11 +115,5 @@ impl Schedule for WarmupCosine {
     fn next(&self, at: &Moment) -> f64 {
         at.base_lr * self.factor(at.epoch)
     }
-    fn settings(&self) -> Map<String, Value> {
-        plain_settings(self)
-    }
-    fn set_settings(&mut self, settings: &Value) -> Result<(), String> {
-        *self = from_settings(settings)?;
-        Ok(())
-    }
+    plain_settings!();
 }

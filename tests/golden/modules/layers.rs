@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use torchrs::nn::{self, Forward};
-use torchrs::ops::{ConvTransposeOptions, PadMode};
+use torchrs::ops::{BagMode, ConvTransposeOptions, PadMode};
 
 use super::{Built, Setup, built};
 use crate::arg::{Arg, Call, Outcome, lacks};
@@ -20,38 +20,43 @@ fn sequential(tree: &Value) -> Outcome<nn::Sequential> {
             layers = layers.append(sequential(part)?);
             continue;
         }
-        let c = &super::arguments_of(part);
-        let (a, b) = (|| c.count(0, "in", 0), || c.count(1, "out", 0));
-        layers = match part["op"].as_str().unwrap_or("") {
-            "nn.Linear" => layers.append(nn::Linear::new(a()?, b()?)),
-            "nn.Conv2d" => {
-                let layer = nn::Conv2d::new(a()?, b()?, c.per_dim::<2>(2, "kernel_size", 1)?)
-                    .padding(c.per_dim::<2>(4, "padding", 0)?);
-                match c.flag(7, "bias", true)? {
-                    true => layers.append(layer),
-                    false => layers.append(layer.no_bias()),
-                }
-            }
-            "nn.Embedding" => {
-                let layer = nn::Embedding::new(a()?, b()?);
-                match c.maybe_int(2, "padding_idx")? {
-                    Some(index) => layers.append(layer.padding_idx(index)),
-                    None => layers.append(layer),
-                }
-            }
-            "nn.BatchNorm2d" => layers.append(nn::BatchNorm2d::new(a()?)),
-            "nn.LayerNorm" => layers.append(nn::LayerNorm::new(a()?)),
-            "nn.ReLU" => layers.append(nn::ReLU),
-            "nn.Tanh" => layers.append(nn::Tanh),
-            "nn.GELU" => layers.append(nn::GELU::new()),
-            "nn.Softmax" => layers.append(nn::Softmax::new(c.int(0, "dim", -1)?)),
-            "nn.MaxPool2d" => layers.append(nn::MaxPool2d::new(a()?)),
-            "nn.Dropout" => layers.append(nn::Dropout::new(c.float(0, "p", 0.5)?)),
-            "nn.Flatten" => layers.append(nn::Flatten::new()),
-            other => return lacks(other),
-        };
+        let op = part["op"].as_str().unwrap_or("");
+        layers = super::with_arguments_of(part, |c| appended(layers, op, c))?;
     }
     Ok(layers)
+}
+
+/// `layers` and one more, of class `op` with the constructor arguments `c`.
+fn appended(layers: nn::Sequential, op: &str, c: &Call) -> Outcome<nn::Sequential> {
+    let (a, b) = (|| c.count(0, "in", 0), || c.count(1, "out", 0));
+    Ok(match op {
+        "nn.Linear" => layers.append(nn::Linear::new(a()?, b()?)),
+        "nn.Conv2d" => {
+            let layer = nn::Conv2d::new(a()?, b()?, c.per_dim::<2>(2, "kernel_size", 1)?)
+                .padding(c.per_dim::<2>(4, "padding", 0)?);
+            match c.flag(7, "bias", true)? {
+                true => layers.append(layer),
+                false => layers.append(layer.no_bias()),
+            }
+        }
+        "nn.Embedding" => {
+            let layer = nn::Embedding::new(a()?, b()?);
+            match c.maybe_int(2, "padding_idx")? {
+                Some(index) => layers.append(layer.padding_idx(index)),
+                None => layers.append(layer),
+            }
+        }
+        "nn.BatchNorm2d" => layers.append(nn::BatchNorm2d::new(a()?)),
+        "nn.LayerNorm" => layers.append(nn::LayerNorm::new(a()?)),
+        "nn.ReLU" => layers.append(nn::ReLU),
+        "nn.Tanh" => layers.append(nn::Tanh),
+        "nn.GELU" => layers.append(nn::GELU::new()),
+        "nn.Softmax" => layers.append(nn::Softmax::new(c.int(0, "dim", -1)?)),
+        "nn.MaxPool2d" => layers.append(nn::MaxPool2d::new(a()?)),
+        "nn.Dropout" => layers.append(nn::Dropout::new(c.float(0, "p", 0.5)?)),
+        "nn.Flatten" => layers.append(nn::Flatten::new()),
+        other => return lacks(other),
+    })
 }
 
 pub fn build(setup: &Setup) -> Option<Outcome<Built>> {
@@ -64,6 +69,31 @@ pub fn build(setup: &Setup) -> Option<Outcome<Built>> {
                 false => nn::Linear::no_bias(inputs, outputs),
             };
             built(setup, layer, forward)
+        }
+        "nn.EmbeddingBag" => {
+            let (rows, width) = (c.count(0, "num_embeddings", 0)?, c.count(1, "embedding_dim", 0)?);
+            let mut layer = nn::EmbeddingBag::new(rows, width).mode(
+                match c.text(5, "mode", "mean")?.as_str() {
+                    "sum" => BagMode::Sum,
+                    "mean" => BagMode::Mean,
+                    "max" => BagMode::Max,
+                    other => return lacks(other),
+                },
+            );
+            if let Some(most) = c.maybe_float(2, "max_norm")? {
+                layer = layer.max_norm(most, c.float(3, "norm_type", 2.0)?);
+            }
+            if c.flag(usize::MAX, "include_last_offset", false)? {
+                layer = layer.include_last_offset();
+            }
+            if let Some(index) = c.maybe_int(usize::MAX, "padding_idx")? {
+                layer = layer.padding_idx(index);
+            }
+            built(setup, layer, |layer, c| {
+                let (offsets, weights) =
+                    (c.maybe_tensor(1, "offsets")?, c.maybe_tensor(2, "per_sample_weights")?);
+                Ok(Arg::Tensor(layer.forward(c.tensor(0, "input")?, offsets, weights)))
+            })
         }
         "nn.Conv1d" => convolution!(setup, c, Conv1d, 1),
         "nn.Conv2d" => convolution!(setup, c, Conv2d, 2),
@@ -145,21 +175,19 @@ pub fn build(setup: &Setup) -> Option<Outcome<Built>> {
 macro_rules! convolution {
     ($setup:ident, $c:ident, $class:ident, $dims:literal) => {{
         let (inputs, outputs) = ($c.count(0, "in_channels", 0)?, $c.count(1, "out_channels", 0)?);
-        let same = match $c.get(4, "padding") {
-            Arg::Str(mode) => mode == "same",
-            _ => false,
-        };
-        let mode = match $c.text(8, "padding_mode", "zeros")?.as_str() {
-            "zeros" => None,
-            "reflect" => Some(PadMode::Reflect),
-            "replicate" => Some(PadMode::Replicate),
-            "circular" => Some(PadMode::Circular),
-            other => return lacks(other),
-        };
+        let by_name = matches!($c.get(4, "padding"), Arg::Str(_));
+        let same = by_name && $c.choice(4, "padding", &[("valid", false), ("same", true)])?;
+        let modes = [
+            ("zeros", None),
+            ("reflect", Some(PadMode::Reflect)),
+            ("replicate", Some(PadMode::Replicate)),
+            ("circular", Some(PadMode::Circular)),
+        ];
+        let mode = $c.choice(8, "padding_mode", &modes)?;
         let mut layer = nn::$class::new(inputs, outputs, $c.per_dim::<$dims>(2, "kernel_size", 1)?)
             .stride($c.per_dim::<$dims>(3, "stride", 1)?)
             .dilation($c.per_dim::<$dims>(5, "dilation", 1)?);
-        if !matches!($c.get(4, "padding"), Arg::Str(_)) {
+        if !by_name {
             layer = layer.padding($c.per_dim::<$dims>(4, "padding", 0)?);
         }
         if same {

@@ -1,6 +1,7 @@
 //! Modules: constructed, loaded, called; outputs, changed state, gradients of inputs and parameters.
 
 mod layers;
+mod parametrized;
 mod recurrent;
 mod spatial;
 mod stateless;
@@ -55,27 +56,53 @@ pub fn run(case: &Case) -> Outcome {
         Ok(inputs) => inputs,
         Err(why) => return Outcome::NotImplemented(why),
     };
-    let result = torchrs::catch(|| checked(case, &inputs));
-    match result {
-        Err(_) if must_fail => Outcome::Passed,
-        Err(error) => Outcome::Wrong(format!("error: {error}")),
-        Ok(Err(Stop::Unwritable(_))) if must_fail => Outcome::Passed,
-        Ok(Err(Stop::NotImplemented(why) | Stop::Unwritable(why))) => Outcome::NotImplemented(why),
-        Ok(Ok(_)) if must_fail => {
-            Outcome::Wrong(format!("no error, expected {}", case.json["message"]))
+    let end = match checked(case, &inputs) {
+        Ok(Ok(())) if must_fail => {
+            return Outcome::Wrong(format!("no error, expected {}", case.json["message"]));
         }
-        Ok(Ok(Ok(()))) => Outcome::Passed,
-        Ok(Ok(Err(why))) => Outcome::Wrong(why),
+        Ok(Ok(())) => return Outcome::Passed,
+        Ok(Err(why)) => return Outcome::Wrong(why),
+        Err(end) => end,
+    };
+    match end {
+        End::Stop(_, Stop::NotImplemented(why)) => Outcome::NotImplemented(why),
+        End::Stop(at, Stop::Unwritable(_)) if must_fail && case.json["raises_at"] == at => {
+            Outcome::Passed
+        }
+        End::Stop(_, Stop::Unwritable(why)) => Outcome::NotImplemented(why),
+        End::Raised(at, error) if must_fail && case.json["raises_at"] == at => {
+            match forward::meant(&error) {
+                Ok(()) => Outcome::Passed,
+                Err(why) => Outcome::Wrong(why),
+            }
+        }
+        End::Raised(at, error) => Outcome::Wrong(format!("error at {at}: {error}")),
     }
 }
 
-fn checked(case: &Case, inputs: &BTreeMap<String, Tensor>) -> Called<Result<(), String>> {
-    let setup = setup(case, inputs)?;
-    let built = build(&setup)?;
-    if let Some(unused) = setup.args.unused() {
-        return lacks(format!("constructor's {unused}"));
+/// Where a case ended early (`init` or `forward`), and why.
+enum End {
+    Stop(&'static str, Stop),
+    Raised(&'static str, torchrs::Error),
+}
+
+/// Runs a stage of a case. What the library raises there comes after an argument that was not looked
+/// at: the error may be about that.
+fn stage<T>(at: &'static str, call: &Call, run: impl FnOnce() -> Called<T>) -> Result<T, End> {
+    let result = match torchrs::catch(run) {
+        Ok(Err(stop)) => return Err(End::Stop(at, stop)),
+        Ok(Ok(result)) => Ok(result),
+        Err(error) => Err(End::Raised(at, error)),
+    };
+    match call.unused() {
+        Some(unused) => Err(End::Stop(at, Stop::NotImplemented(format!("{at}: {unused}")))),
+        None => result,
     }
-    let Built { module, call } = built;
+}
+
+fn checked(case: &Case, inputs: &BTreeMap<String, Tensor>) -> Result<Result<(), String>, End> {
+    let setup = setup(case, inputs).map_err(|stop| End::Stop("init", stop))?;
+    let Built { module, call } = stage("init", &setup.args, || build(&setup))?;
     if let Some(state) = case.json["state"].as_object() {
         let mut loaded = StateDict::new();
         for (name, key) in state {
@@ -90,10 +117,7 @@ fn checked(case: &Case, inputs: &BTreeMap<String, Tensor>) -> Called<Result<(), 
     let named = case.json["kwargs"].as_object().into_iter().flatten();
     let named = named.map(|(name, value)| (name.clone(), case.decode(value, inputs))).collect();
     let arguments = Call::new(args, named);
-    let got = call(&arguments)?;
-    if let Some(unused) = arguments.unused() {
-        return lacks(unused);
-    }
+    let got = stage("forward", &arguments, || call(&arguments))?;
     Ok(compared(case, &*module, &got, inputs))
 }
 
@@ -152,8 +176,9 @@ fn arguments(case: &Case, entry: &Value, inputs: &BTreeMap<String, Tensor>) -> C
     Call::new(args, named)
 }
 
-/// The same for a module inside a tree, whose arguments are plain numbers and names.
-pub fn arguments_of(entry: &Value) -> Call {
+/// Makes something of the arguments, plain numbers and names, of a module inside a tree, all of which
+/// `make` must ask for.
+pub fn with_arguments_of<T>(entry: &Value, make: impl FnOnce(&Call) -> Called<T>) -> Called<T> {
     let none = BTreeMap::new();
     let args = match Arg::decode(&entry["args"], &none) {
         Arg::List(args) => args,
@@ -161,13 +186,24 @@ pub fn arguments_of(entry: &Value) -> Call {
     };
     let named = entry["kwargs"].as_object().into_iter().flatten();
     let named = named.map(|(name, value)| (name.clone(), Arg::decode(value, &none))).collect();
-    Call::new(args, named)
+    let call = Call::new(args, named);
+    let made = make(&call)?;
+    match call.unused() {
+        Some(unused) => lacks(format!("{}: {unused}", entry["op"])),
+        None => Ok(made),
+    }
 }
 
 /// Constructs a module of class `setup.op`.
 fn build(setup: &Setup) -> Called<Built> {
-    let tables =
-        [layers::build, stateless::build, spatial::build, recurrent::build, transformer::build];
+    let tables = [
+        layers::build,
+        parametrized::build,
+        stateless::build,
+        spatial::build,
+        recurrent::build,
+        transformer::build,
+    ];
     for table in tables {
         if let Some(built) = table(setup) {
             return built;

@@ -10,20 +10,10 @@ use super::{Built, Setup, built};
 use crate::arg::{Arg, Call, Outcome, lacks};
 
 fn nonlinearity(c: &Call, i: usize) -> Outcome<RnnNonlinearity> {
-    match c.text(i, "nonlinearity", "tanh")?.as_str() {
-        "relu" => Ok(RnnNonlinearity::Relu),
-        "tanh" => Ok(RnnNonlinearity::Tanh),
-        other => lacks(other),
-    }
+    c.choice(i, "nonlinearity", &[("tanh", RnnNonlinearity::Tanh), ("relu", RnnNonlinearity::Relu)])
 }
 
 fn options(c: &Call, first: usize) -> Outcome<RnnOptions> {
-    for (i, flag) in ["bias", "batch_first", "", "bidirectional"].iter().enumerate() {
-        let given = !flag.is_empty() && c.given(first + 1 + i, flag);
-        if given && matches!(c.get(first + 1 + i, flag), Arg::Int(_)) {
-            return Err(crate::arg::Stop::Unwritable(format!("a number for {flag}")));
-        }
-    }
     Ok(RnnOptions {
         num_layers: c.count(first, "num_layers", 1)?,
         bias: c.flag(first + 1, "bias", true)?,
@@ -102,8 +92,7 @@ pub fn build(setup: &Setup) -> Option<Outcome<Built>> {
         "nn.RNNCell" => {
             let (inputs, hidden) = sizes()?;
             let mut cell = nn::RNNCell::new(inputs, hidden);
-            // The third argument is `bias`; one case gives the nonlinearity there, as a true value.
-            if !matches!(c.get(2, "bias"), Arg::Str(_)) && !c.flag(2, "bias", true)? {
+            if !c.truth(2, "bias", true)? {
                 cell = cell.no_bias();
             }
             cell = cell.nonlinearity(nonlinearity(c, 3)?);

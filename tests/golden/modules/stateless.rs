@@ -2,28 +2,15 @@
 
 use torchrs::Tensor;
 use torchrs::nn::functional::{
-    BceWithLogitsOptions, GaussianNllOptions, KlDivOptions, PoissonNllOptions,
+    BceWithLogitsOptions, GaussianNllOptions, PoissonNllOptions, TripletMarginOptions,
 };
 use torchrs::nn::{self, Loss, MarginOptions};
-use torchrs::ops::{CrossEntropyOptions, CtcLossOptions, NllLossOptions, Reduction};
+use torchrs::ops::{CrossEntropyOptions, CtcLossOptions, NllLossOptions};
 
 use super::layers::forward;
 use super::{Built, Setup, built};
 use crate::arg::{Arg, Call, Outcome, Stop, lacks};
-
-pub fn reduction(c: &Call) -> Outcome<Reduction> {
-    for old in ["size_average", "reduce"] {
-        if c.given(usize::MAX, old) && !matches!(c.keyword(old), Arg::None) {
-            return lacks(old);
-        }
-    }
-    Ok(match c.text(usize::MAX, "reduction", "mean")?.as_str() {
-        "mean" => Reduction::Mean,
-        "sum" => Reduction::Sum,
-        "none" => Reduction::None,
-        other => return lacks(other),
-    })
-}
+use crate::ops::loss::{kl_div, reduction};
 
 /// How a module that compares two tensors is called.
 fn loss<M: Loss>(module: &M, call: &Call) -> Outcome {
@@ -40,6 +27,15 @@ fn lengths(c: &Call, i: usize) -> Outcome<Tensor> {
             Ok(Tensor::from_slice(&list, [list.len()]))
         }
     }
+}
+
+macro_rules! dropout {
+    ($setup:ident, $c:ident, $class:ident) => {{
+        if $c.flag(1, "inplace", false)? {
+            return lacks("inplace");
+        }
+        built($setup, nn::$class::new($c.float(0, "p", 0.5)?), forward)
+    }};
 }
 
 pub fn build(setup: &Setup) -> Option<Outcome<Built>> {
@@ -68,6 +64,29 @@ pub fn build(setup: &Setup) -> Option<Outcome<Built>> {
         },
         "nn.Softmax" => built(setup, nn::Softmax::new(c.int(0, "dim", -1)?), forward),
         "nn.LogSoftmax" => built(setup, nn::LogSoftmax::new(c.int(0, "dim", -1)?), forward),
+        "nn.Dropout1d" => dropout!(setup, c, Dropout1d),
+        "nn.Dropout2d" => dropout!(setup, c, Dropout2d),
+        "nn.Dropout3d" => dropout!(setup, c, Dropout3d),
+        "nn.AlphaDropout" => dropout!(setup, c, AlphaDropout),
+        "nn.FeatureAlphaDropout" => dropout!(setup, c, FeatureAlphaDropout),
+        "nn.RReLU" => {
+            inplace(2)?;
+            let (lower, upper) = (c.float(0, "lower", 0.125)?, c.float(1, "upper", 1.0 / 3.0)?);
+            built(setup, nn::RReLU::new(lower, upper), forward)
+        }
+        "nn.TripletMarginLoss" => {
+            let options = TripletMarginOptions {
+                margin: c.float(0, "margin", 1.0)?,
+                p: c.float(1, "p", 2.0)?,
+                eps: c.float(2, "eps", 1e-6)?,
+                swap: c.flag(3, "swap", false)?,
+                reduction: reduction(c)?,
+            };
+            built(setup, nn::TripletMarginLoss::with_options(options), |module, c| {
+                let (anchor, near) = (c.tensor(0, "anchor")?, c.tensor(1, "positive")?);
+                Ok(Arg::Tensor(module.forward(anchor, near, c.tensor(2, "negative")?)))
+            })
+        }
         "nn.Flatten" => {
             let (start, end) = (c.int(0, "start_dim", 1)?, c.int(1, "end_dim", -1)?);
             built(setup, nn::Flatten::dims(start, end), forward)
@@ -189,15 +208,9 @@ pub fn build(setup: &Setup) -> Option<Outcome<Built>> {
                 Ok(Arg::Tensor(module.forward(x, targets, &steps, &labels)))
             })
         }
-        "nn.KLDivLoss" => {
-            let batch_mean = c.text(usize::MAX, "reduction", "mean")? == "batchmean";
-            let reduction = if batch_mean { Reduction::Mean } else { reduction(c)? };
-            let log_target = c.flag(usize::MAX, "log_target", false)?;
-            let options = KlDivOptions { reduction, batch_mean, log_target };
-            built(setup, nn::KLDivLoss::with_options(options), |module, c| {
-                Ok(Arg::Tensor(module.forward(c.tensor(0, "input")?, c.tensor(1, "target")?)))
-            })
-        }
+        "nn.KLDivLoss" => built(setup, nn::KLDivLoss::with_options(kl_div(c)?), |module, c| {
+            Ok(Arg::Tensor(module.forward(c.tensor(0, "input")?, c.tensor(1, "target")?)))
+        }),
         "nn.PoissonNLLLoss" => {
             let options = PoissonNllOptions {
                 log_input: c.flag(0, "log_input", true)?,

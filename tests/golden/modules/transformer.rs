@@ -5,7 +5,7 @@ use torchrs::nn::{
     TransformerOptions,
 };
 
-use super::{Built, Setup, arguments_of, built};
+use super::{Built, Setup, built, with_arguments_of};
 use crate::arg::{Arg, Call, Outcome, Stop, lacks};
 
 /// Options of layers, whose first is positional argument `i`.
@@ -54,16 +54,33 @@ pub fn build(setup: &Setup) -> Option<Outcome<Built>> {
         "nn.TransformerEncoder" => {
             let (layer, norm) = (&setup.tree["encoder_layer"], &setup.tree["norm"]);
             let count = setup.tree["num_layers"].as_u64().unwrap_or(1);
-            let layers =
-                (0..count).map(|_| encoder_layer(&arguments_of(layer))).collect::<Outcome<_>>()?;
+            let layers = (0..count)
+                .map(|_| with_arguments_of(layer, encoder_layer))
+                .collect::<Outcome<_>>()?;
             let norm = match norm.is_null() {
                 true => None,
-                false => Some(nn::LayerNorm::new(arguments_of(norm).count(0, "", 1)?)),
+                false => Some(with_arguments_of(norm, |c| {
+                    Ok(nn::LayerNorm::new(c.count(0, "normalized_shape", 1)?))
+                })?),
             };
             built(setup, nn::TransformerEncoder::new(layers, norm), |encoder, c| {
                 let mask = c.maybe_tensor(1, "mask")?;
                 let padding = c.maybe_tensor(2, "src_key_padding_mask")?;
                 Ok(Arg::Tensor(encoder.forward(c.tensor(0, "src")?, mask, padding)))
+            })
+        }
+        "nn.TransformerDecoderLayer" => {
+            let (width, heads) = (c.count(0, "d_model", 0)?, c.count(1, "nhead", 0)?);
+            let layer = nn::TransformerDecoderLayer::new(width, heads, options(c, 2)?);
+            built(setup, layer, |layer, c| {
+                let masks =
+                    (c.maybe_tensor(2, "tgt_mask")?, c.maybe_tensor(4, "tgt_key_padding_mask")?);
+                let memory_masks = (
+                    c.maybe_tensor(3, "memory_mask")?,
+                    c.maybe_tensor(5, "memory_key_padding_mask")?,
+                );
+                let (tgt, memory) = (c.tensor(0, "tgt")?, c.tensor(1, "memory")?);
+                Ok(Arg::Tensor(layer.forward(tgt, memory, masks, memory_masks)))
             })
         }
         "nn.Transformer" => {

@@ -4,49 +4,57 @@ use torchrs::Tensor;
 use torchrs::nn::functional as F;
 
 use super::Table;
-use crate::arg::{Call, Outcome};
+use crate::arg::{Call, Outcome, lacks};
 
 fn x(c: &Call) -> Outcome<&Tensor> {
     c.tensor(0, "input")
 }
 
-/// `inplace` changes nothing that the cases can see.
+/// `F::op(x, ..)`, or with `inplace` `x.op_(..)`; the arguments are those of the first.
+macro_rules! in_place_or_not {
+    ($t:ident: $($name:literal $op:ident $op_:ident ($($i:literal $argument:literal $default:expr),*);)*) => {$(
+        $t.op(concat!("nn.functional.", $name), |c| match c.flag(usize::MAX, "inplace", false)? {
+            false => Ok(F::$op(x(c)?, $(c.float($i, $argument, $default)?),*)),
+            true => Ok(x(c)?.$op_($(c.float($i, $argument, $default)?),*).clone()),
+        });
+    )*};
+}
+
+/// Whether `inplace` is asked for of an op without such a form.
 fn plain(c: &Call) -> Outcome<&Tensor> {
-    c.keyword("inplace");
-    x(c)
+    match c.flag(usize::MAX, "inplace", false)? {
+        false => x(c),
+        true => lacks("inplace"),
+    }
 }
 
 pub fn fill(t: &mut Table) {
-    t.op("nn.functional.relu", |c| Ok(F::relu(plain(c)?)));
+    in_place_or_not! { t:
+        "relu" relu relu_();
+        "elu" elu elu_(1 "alpha" 1.0);
+        "celu" celu celu_(1 "alpha" 1.0);
+        "selu" selu selu_();
+        "silu" silu silu_();
+        "mish" mish mish_();
+        "hardtanh" hardtanh hardtanh_(1 "min_val" -1.0, 2 "max_val" 1.0);
+        "hardsigmoid" hardsigmoid hardsigmoid_();
+        "hardswish" hardswish hardswish_();
+        "leaky_relu" leaky_relu leaky_relu_(1 "negative_slope" 0.01);
+        "threshold" threshold threshold_(1 "threshold" 0.0, 2 "value" 0.0);
+    }
     t.op("nn.functional.relu6", |c| Ok(F::relu6(plain(c)?)));
-    t.op("nn.functional.elu", |c| Ok(F::elu(plain(c)?, c.float(1, "alpha", 1.0)?)));
-    t.op("nn.functional.celu", |c| Ok(F::celu(plain(c)?, c.float(1, "alpha", 1.0)?)));
-    t.op("nn.functional.selu", |c| Ok(F::selu(plain(c)?)));
-    t.op("nn.functional.gelu", |c| match c.text(1, "approximate", "none")?.as_str() {
-        "tanh" => Ok(F::gelu_tanh(x(c)?)),
-        _ => Ok(F::gelu(x(c)?)),
+    t.op("nn.functional.gelu", |c| {
+        let tanh = c.choice(1, "approximate", &[("none", false), ("tanh", true)])?;
+        Ok(if tanh { F::gelu_tanh(x(c)?) } else { F::gelu(x(c)?) })
     });
-    t.op("nn.functional.silu", |c| Ok(F::silu(plain(c)?)));
-    t.op("nn.functional.mish", |c| Ok(F::mish(plain(c)?)));
     t.op("nn.functional.softplus", |c| {
         Ok(F::softplus(x(c)?, c.float(1, "beta", 1.0)?, c.float(2, "threshold", 20.0)?))
     });
     t.op("nn.functional.softsign", |c| Ok(F::softsign(x(c)?)));
     t.op("nn.functional.tanhshrink", |c| Ok(F::tanhshrink(x(c)?)));
-    t.op("nn.functional.hardtanh", |c| {
-        Ok(F::hardtanh(plain(c)?, c.float(1, "min_val", -1.0)?, c.float(2, "max_val", 1.0)?))
-    });
-    t.op("nn.functional.hardsigmoid", |c| Ok(F::hardsigmoid(plain(c)?)));
-    t.op("nn.functional.hardswish", |c| Ok(F::hardswish(plain(c)?)));
     t.op("nn.functional.hardshrink", |c| Ok(F::hardshrink(x(c)?, c.float(1, "lambd", 0.5)?)));
     t.op("nn.functional.softshrink", |c| Ok(F::softshrink(x(c)?, c.float(1, "lambd", 0.5)?)));
-    t.op("nn.functional.leaky_relu", |c| {
-        Ok(F::leaky_relu(plain(c)?, c.float(1, "negative_slope", 0.01)?))
-    });
     t.op("nn.functional.prelu", |c| Ok(F::prelu(x(c)?, c.tensor(1, "weight")?)));
-    t.op("nn.functional.threshold", |c| {
-        Ok(F::threshold(plain(c)?, c.float(1, "threshold", 0.0)?, c.float(2, "value", 0.0)?))
-    });
     t.op("nn.functional.logsigmoid", |c| Ok(F::logsigmoid(x(c)?)));
     t.op("nn.functional.glu", |c| Ok(F::glu(x(c)?, c.int(1, "dim", -1)?)));
     softmax(t);
@@ -54,18 +62,28 @@ pub fn fill(t: &mut Table) {
     dropout(t);
 }
 
-/// With `dtype` the input is converted first.
-fn converted(c: &Call) -> Outcome<Tensor> {
-    Ok(match c.maybe_dtype(usize::MAX, "dtype")? {
-        Some(dtype) => x(c)?.to_dtype(dtype),
-        None => x(c)?.clone(),
-    })
-}
-
 fn softmax(t: &mut Table) {
-    t.op("softmax", |c| Ok(converted(c)?.softmax(c.int(1, "dim", 0)?)));
-    t.op("log_softmax", |c| Ok(converted(c)?.log_softmax(c.int(1, "dim", 0)?)));
-    t.op("nn.functional.softmin", |c| Ok(F::softmin(&converted(c)?, c.int(1, "dim", 0)?)));
+    t.op("softmax", |c| {
+        let dim = c.int(1, "dim", 0)?;
+        Ok(match c.maybe_dtype(usize::MAX, "dtype")? {
+            Some(dtype) => x(c)?.softmax_as(dim, dtype),
+            None => x(c)?.softmax(dim),
+        })
+    });
+    t.op("log_softmax", |c| {
+        let dim = c.int(1, "dim", 0)?;
+        Ok(match c.maybe_dtype(usize::MAX, "dtype")? {
+            Some(dtype) => x(c)?.log_softmax_as(dim, dtype),
+            None => x(c)?.log_softmax(dim),
+        })
+    });
+    t.op("nn.functional.softmin", |c| {
+        let dim = c.int(1, "dim", 0)?;
+        Ok(match c.maybe_dtype(usize::MAX, "dtype")? {
+            Some(dtype) => F::softmin(&x(c)?.to_dtype(dtype), dim),
+            None => F::softmin(x(c)?, dim),
+        })
+    });
 }
 
 fn lengths(t: &mut Table) {

@@ -34,7 +34,7 @@ pub fn fill(t: &mut Table) {
         xlogy bitwise_left_shift bitwise_right_shift float_power;
         mul_ eq_ ne_ lt_ le_ gt_ ge_ remainder_ floor_divide_ logical_and_ logical_or_
         logical_xor_ bitwise_and_ bitwise_or_ bitwise_xor_ fmod_ atan2_ copysign_ xlogy_ ldexp_
-        nextafter_ float_power_ hypot_ gcd_ heaviside_ bitwise_left_shift_ bitwise_right_shift_
+        nextafter_ float_power_ hypot_ gcd_ lcm_ heaviside_ bitwise_left_shift_ bitwise_right_shift_
     }
     // PyTorch takes tensors only.
     tensors! { t:
@@ -43,10 +43,6 @@ pub fn fill(t: &mut Table) {
     }
     t.op("special.xlogy", |c| Ok(c.tensor(0, "input")?.xlogy(c.operand(1, "other")?)));
     t.op("special.zeta", |c| Ok(c.tensor(0, "input")?.zeta(c.operand(1, "other")?)));
-    t.op("lcm_", |c| {
-        let x = c.tensor(0, "input")?;
-        Ok(x.copy_(&x.lcm(c.operand(1, "other")?)).clone())
-    });
     t.op("special.xlog1py", |c| Ok(c.tensor(0, "input")?.xlog1py(c.operand(1, "other")?)));
     t.op("true_divide", |c| Ok(c.tensor(0, "input")?.div(c.operand(1, "other")?)));
     t.op("true_divide_", |c| Ok(c.tensor(0, "input")?.div_(c.operand(1, "other")?).clone()));
@@ -108,7 +104,7 @@ fn reversed(t: &mut Table) {
     };
     t.op("__rsub__", move |c| both(c).map(|(x, other)| x.rsub(&other, 1i64)));
     t.op("__rpow__", move |c| both(c).map(|(x, other)| x.rpow(&other)));
-    t.op("__rdiv__", move |c| both(c).map(|(x, other)| x.reciprocal() * other));
+    t.op("__rdiv__", move |c| both(c).map(|(x, other)| other / x));
     t.op("__radd__", move |c| both(c).map(|(x, other)| x + other));
     t.op("__rmul__", move |c| both(c).map(|(x, other)| x * other));
     t.op("__rmatmul__", move |c| both(c).map(|(x, other)| other.matmul(&x)));
@@ -119,12 +115,8 @@ fn reversed(t: &mut Table) {
 }
 
 fn rounding(c: &Call) -> Outcome<Option<Rounding>> {
-    match c.text(usize::MAX, "rounding_mode", "none")?.as_str() {
-        "none" => Ok(None),
-        "floor" => Ok(Some(Rounding::Floor)),
-        "trunc" => Ok(Some(Rounding::Trunc)),
-        other => Err(Stop::Unwritable(format!("rounding mode {other}"))),
-    }
+    let modes = [("", None), ("floor", Some(Rounding::Floor)), ("trunc", Some(Rounding::Trunc))];
+    c.choice(usize::MAX, "rounding_mode", &modes)
 }
 
 fn division(t: &mut Table) {

@@ -9,20 +9,17 @@ use crate::arg::{Arg, Call, Outcome};
 /// The input, as `padding='same'` wants it, weight, bias and options.
 fn conv<const D: usize>(c: &Call) -> Outcome<(Tensor, &Tensor, Option<&Tensor>, ConvOptions<D>)> {
     let (x, weight) = (c.tensor(0, "input")?, c.tensor(1, "weight")?);
+    let bias = c.maybe_tensor(2, "bias")?;
+    let by_name = matches!(c.get(4, "padding"), Arg::Str(_));
     let options = ConvOptions {
         stride: c.per_dim(3, "stride", 1)?,
-        padding: match c.get(4, "padding") {
-            Arg::Str(_) => [0; D],
-            _ => c.per_dim(4, "padding", 0)?,
-        },
+        padding: if by_name { [0; D] } else { c.per_dim(4, "padding", 0)? },
         dilation: c.per_dim(5, "dilation", 1)?,
         groups: c.count(6, "groups", 1)?,
     };
-    let (x, options) = match c.get(4, "padding") {
-        Arg::Str(same) if same == "same" => options.same(x, weight),
-        _ => (x.clone(), options),
-    };
-    Ok((x, weight, c.maybe_tensor(2, "bias")?, options))
+    let same = by_name && c.choice(4, "padding", &[("valid", false), ("same", true)])?;
+    let (x, options) = if same { options.same(x, weight) } else { (x.clone(), options) };
+    Ok((x, weight, bias, options))
 }
 
 fn transposed<const D: usize>(c: &Call) -> Outcome<ConvTransposeOptions<D>> {

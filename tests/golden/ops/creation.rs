@@ -1,9 +1,9 @@
 //! Ops of group `creation`.
 
-use torchrs::{Dtype, Operand, Scalar, Tensor, TensorOptions};
+use torchrs::{Dtype, Scalar, Tensor, TensorOptions};
 
 use super::Table;
-use crate::arg::{Arg, Call, Outcome, Stop};
+use crate::arg::{Call, Outcome, Stop};
 
 /// The type asked for, or `default`, and whether a gradient is.
 fn options(c: &Call, default: Dtype) -> Outcome<TensorOptions> {
@@ -12,6 +12,16 @@ fn options(c: &Call, default: Dtype) -> Outcome<TensorOptions> {
     Ok(TensorOptions::from(dtype).requires_grad(requires_grad))
 }
 
+/// What a call that takes after a tensor asks for that is not as there.
+fn own_options(c: &Call) -> Outcome<Option<TensorOptions>> {
+    let dtype = c.maybe_dtype(usize::MAX, "dtype")?;
+    let options = options(c, c.tensor(0, "input")?.dtype())?;
+    Ok(Some(options).filter(|options| dtype.is_some() || options.requires_grad))
+}
+
+type New = fn(&[usize], TensorOptions) -> Tensor;
+type NewLike = fn(&Tensor, &[usize]) -> Tensor;
+
 fn number(c: &Call, i: usize, name: &str) -> Outcome<Scalar> {
     match c.maybe_number(i, name)? {
         Some(number) => Ok(number),
@@ -19,22 +29,19 @@ fn number(c: &Call, i: usize, name: &str) -> Outcome<Scalar> {
     }
 }
 
-/// The type of a tensor full of `value`: integers count as i64.
-fn type_of(value: Scalar) -> Dtype {
-    value.dtype()
-}
-
 pub fn fill(t: &mut Table) {
     t.op("arange", |c| {
-        let zero = Scalar::I(0);
         let (start, end) = match c.maybe_number(1, "end")? {
             Some(end) => (number(c, 0, "start")?, end),
-            None => (zero, number(c, 0, "start")?),
+            None => (Scalar::I(0), number(c, 0, "start")?),
         };
         let step = c.maybe_number(2, "step")?.unwrap_or(Scalar::I(1));
-        let integers = [start, end, step].iter().all(|s| matches!(s, Scalar::I(_)));
-        let options = options(c, if integers { Dtype::I64 } else { Dtype::F32 })?;
-        Ok(Tensor::arange(start, end, step, options))
+        let requires_grad = c.flag(usize::MAX, "requires_grad", false)?;
+        let x = match c.maybe_dtype(usize::MAX, "dtype")? {
+            Some(dtype) => Tensor::arange(start, end, step, dtype),
+            None => Tensor::arange_inferred(start, end, step),
+        };
+        Ok(x.requires_grad_(requires_grad))
     });
     t.op("linspace", |c| {
         let (start, end) = (c.float(0, "start", 0.0)?, c.float(1, "end", 0.0)?);
@@ -42,9 +49,6 @@ pub fn fill(t: &mut Table) {
     });
     t.op("logspace", |c| {
         let (start, end) = (c.float(0, "start", 0.0)?, c.float(1, "end", 0.0)?);
-        if let Arg::Float(steps) = c.get(2, "steps") {
-            return Err(Stop::Unwritable(format!("{steps} steps")));
-        }
         let (steps, base) = (c.count(2, "steps", 0)?, c.float(3, "base", 10.0)?);
         Ok(Tensor::logspace(start, end, steps, base, options(c, Dtype::F32)?))
     });
@@ -54,35 +58,52 @@ pub fn fill(t: &mut Table) {
     });
     t.op("full", |c| {
         let value = number(c, 1, "fill_value")?;
-        Ok(Tensor::full(c.sizes(0, "size")?, value, options(c, type_of(value))?))
+        Ok(Tensor::full(c.sizes(0, "size")?, value, options(c, value.dtype())?))
     });
     t.op("zeros", |c| Ok(Tensor::zeros(c.sizes(0, "size")?, options(c, Dtype::F32)?)));
     t.op("ones", |c| Ok(Tensor::ones(c.sizes(0, "size")?, options(c, Dtype::F32)?)));
+    for (name, like, new) in [
+        (
+            "zeros_like",
+            Tensor::zeros_like as fn(&Tensor) -> Tensor,
+            (|s, o| Tensor::zeros(s, o)) as New,
+        ),
+        ("ones_like", Tensor::ones_like, |s, o| Tensor::ones(s, o)),
+    ] {
+        t.op(name, move |c| {
+            let x = c.tensor(0, "input")?;
+            Ok(match own_options(c)? {
+                None => like(x),
+                Some(options) => new(x.shape(), options),
+            })
+        });
+    }
     t.op("full_like", |c| {
-        let x = c.tensor(0, "input")?;
-        let value = number(c, 1, "fill_value")?;
-        Ok(Tensor::full(x.shape(), value, options(c, x.dtype())?))
+        let (x, value) = (c.tensor(0, "input")?, number(c, 1, "fill_value")?);
+        Ok(match own_options(c)? {
+            None => x.full_like(value),
+            Some(options) => Tensor::full(x.shape(), value, options),
+        })
     });
-    t.op("zeros_like", |c| {
-        let x = c.tensor(0, "input")?;
-        Ok(Tensor::zeros(x.shape(), options(c, x.dtype())?))
-    });
-    t.op("ones_like", |c| {
-        let x = c.tensor(0, "input")?;
-        Ok(Tensor::ones(x.shape(), options(c, x.dtype())?))
-    });
-    t.op("new_zeros", |c| {
-        let x = c.tensor(0, "input")?;
-        Ok(x.new_zeros(sizes(c)?).to_dtype(options(c, x.dtype())?.dtype))
-    });
-    t.op("new_ones", |c| {
-        let x = c.tensor(0, "input")?;
-        Ok(x.new_ones(sizes(c)?).to_dtype(options(c, x.dtype())?.dtype))
-    });
+    for (name, own, new) in [
+        ("new_zeros", (|x, s| x.new_zeros(s)) as NewLike, (|s, o| Tensor::zeros(s, o)) as New),
+        ("new_ones", |x, s| x.new_ones(s), |s, o| Tensor::ones(s, o)),
+    ] {
+        t.op(name, move |c| {
+            let (x, sizes) = (c.tensor(0, "input")?, c.sizes(1, "size")?);
+            Ok(match own_options(c)? {
+                None => own(x, &sizes),
+                Some(options) => new(&sizes, options),
+            })
+        });
+    }
     t.op("new_full", |c| {
-        let x = c.tensor(0, "input")?;
-        let dtype = options(c, x.dtype())?.dtype;
-        Ok(x.to_dtype(dtype).new_full(sizes(c)?, number(c, 2, "fill_value")?))
+        let (x, value) = (c.tensor(0, "input")?, number(c, 2, "fill_value")?);
+        let sizes = c.size_list(1, "size")?;
+        Ok(match own_options(c)? {
+            None => x.new_full(sizes, value),
+            Some(options) => Tensor::full(sizes, value, options),
+        })
     });
     for (name, f) in [
         ("tril_indices", Tensor::tril_indices as fn(usize, usize, i64) -> Tensor),
@@ -95,23 +116,9 @@ pub fn fill(t: &mut Table) {
         });
     }
     t.op("scalar_tensor", |c| Ok(Tensor::full([], number(c, 0, "s")?, options(c, Dtype::F32)?)));
-    t.op("linalg.vander", |c| {
-        let x = c.tensor(0, "x")?;
-        let n = x.shape().last().copied().unwrap_or(0);
-        Ok(x.vander(c.count(1, "N", n)?))
-    });
-    t.op("fill", |c| match c.operand(1, "value")? {
-        Operand::Scalar(value) => Ok(c.tensor(0, "input")?.fill(value)),
-        Operand::Tensor(value) => {
-            let out = c.tensor(0, "input")?.clone_contiguous();
-            out.copy_(value);
-            Ok(out)
-        }
-    });
-    t.op("fill_", |c| match c.operand(1, "value")? {
-        Operand::Scalar(value) => Ok(c.tensor(0, "input")?.fill_(value).clone()),
-        Operand::Tensor(value) => Ok(c.tensor(0, "input")?.copy_(value).clone()),
-    });
+    t.op("linalg.vander", |c| Ok(c.tensor(0, "x")?.vander(c.maybe_count(1, "N")?)));
+    t.op("fill", |c| Ok(c.tensor(0, "input")?.fill(c.operand(1, "value")?)));
+    t.op("fill_", |c| Ok(c.tensor(0, "input")?.fill_(c.operand(1, "value")?).clone()));
     t.op("signal.windows.hann", |c| {
         let symmetric = c.flag(1, "sym", true)?;
         Ok(Tensor::hann_window(c.count(0, "M", 0)?, symmetric, options(c, Dtype::F32)?))
@@ -120,9 +127,4 @@ pub fn fill(t: &mut Table) {
         let symmetric = c.flag(1, "sym", true)?;
         Ok(Tensor::hamming_window(c.count(0, "M", 0)?, symmetric, options(c, Dtype::F32)?))
     });
-}
-
-/// The shape that a `new_*` method is given.
-fn sizes(c: &Call) -> Outcome<Vec<usize>> {
-    Ok(c.ints(1, "size")?.into_iter().map(|n| n as usize).collect())
 }

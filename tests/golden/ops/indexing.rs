@@ -5,7 +5,7 @@ use torchrs::ops::{BagMode, EmbeddingBagOptions, ScatterReduce};
 use torchrs::{Operand, Tensor};
 
 use super::Table;
-use crate::arg::{Arg, Call, Outcome, Stop, lacks};
+use crate::arg::{Arg, Call, Outcome, Stop};
 
 fn x(c: &Call) -> Outcome<&Tensor> {
     c.tensor(0, "input")
@@ -13,7 +13,7 @@ fn x(c: &Call) -> Outcome<&Tensor> {
 
 /// The list of index parts of `x[...]`.
 fn parts(c: &Call) -> Outcome<Vec<Index>> {
-    let Arg::List(parts) = c.get(1, "index") else { return lacks("an index that is no list") };
+    let Arg::List(parts) = c.get(1, "index") else { return c.odd(1, "index") };
     let part = |part: &Arg| match part {
         Arg::Int(i) => Ok(Index::At(*i)),
         Arg::Bool(b) => Ok(Index::Truth(*b)),
@@ -26,7 +26,7 @@ fn parts(c: &Call) -> Outcome<Vec<Index>> {
             let step = step.map_err(|_| Stop::Unwritable("a negative step".into()))?;
             Ok(Index::Strided(start.unwrap_or(0), end.unwrap_or(i64::MAX), step))
         }
-        other => Err(Stop::Unwritable(format!("index {other:?}"))),
+        _ => c.odd(1, "index"),
     };
     parts.iter().map(part).collect()
 }
@@ -36,15 +36,18 @@ fn along(c: &Call) -> Outcome<(i64, &Tensor)> {
     Ok((c.int(1, "dim", 0)?, c.tensor(2, "index")?))
 }
 
-fn reduction(c: &Call, i: usize) -> Outcome<ScatterReduce> {
-    Ok(match c.text(i, "reduce", "")?.as_str() {
-        "sum" | "add" => ScatterReduce::Sum,
-        "mean" => ScatterReduce::Mean,
-        "prod" | "multiply" => ScatterReduce::Prod,
-        "amax" => ScatterReduce::Amax,
-        "amin" => ScatterReduce::Amin,
-        other => return lacks(format!("reduce {other}")),
-    })
+fn reduction(c: &Call, i: usize) -> Outcome<Option<ScatterReduce>> {
+    let names = [
+        ("", None),
+        ("sum", Some(ScatterReduce::Sum)),
+        ("add", Some(ScatterReduce::Sum)),
+        ("mean", Some(ScatterReduce::Mean)),
+        ("prod", Some(ScatterReduce::Prod)),
+        ("multiply", Some(ScatterReduce::Prod)),
+        ("amax", Some(ScatterReduce::Amax)),
+        ("amin", Some(ScatterReduce::Amin)),
+    ];
+    c.choice(i, "reduce", &names)
 }
 
 fn list(c: &Call, i: usize) -> Outcome<Vec<Option<Tensor>>> {
@@ -54,41 +57,35 @@ fn list(c: &Call, i: usize) -> Outcome<Vec<Option<Tensor>>> {
             .map(|item| match item {
                 Arg::Tensor(t) => Ok(Some(t.clone())),
                 Arg::None => Ok(None),
-                _ => lacks("such an index"),
+                _ => c.odd(i, "indices"),
             })
             .collect(),
-        _ => lacks("such indices"),
+        _ => c.odd(i, "indices"),
     }
 }
 
 fn scatter(c: &Call) -> Outcome<Tensor> {
-    let (dim, index) = along(c)?;
-    let reduce = match c.keyword("reduce") {
-        Arg::None => None,
-        _ => Some(reduction(c, usize::MAX)?),
-    };
-    Ok(match (c.operand(3, "src")?, reduce) {
+    let ((dim, index), source) = (along(c)?, c.operand(3, "src")?);
+    Ok(match (source, reduction(c, usize::MAX)?) {
         (Operand::Tensor(source), None) => x(c)?.scatter(dim, index, source),
         (Operand::Scalar(value), None) => x(c)?.scatter_value(dim, index, value),
-        (Operand::Tensor(source), Some(reduce)) => {
-            x(c)?.scatter_reduce(dim, index, source, reduce, true)
-        }
-        (Operand::Scalar(value), Some(reduce)) => {
-            let source = Tensor::full(index.shape(), value, x(c)?.dtype());
-            x(c)?.scatter_reduce(dim, index, &source, reduce, true)
-        }
+        (source, Some(reduce)) => x(c)?.scatter_reduce(dim, index, source, reduce, true),
     })
+}
+
+fn scatter_(c: &Call) -> Outcome<Tensor> {
+    let ((dim, index), source) = (along(c)?, c.operand(3, "src")?);
+    Ok(match (source, reduction(c, usize::MAX)?) {
+        (Operand::Tensor(source), None) => x(c)?.scatter_(dim, index, source),
+        (Operand::Scalar(value), None) => x(c)?.scatter_value_(dim, index, value),
+        (source, Some(reduce)) => x(c)?.scatter_reduce_(dim, index, source, reduce, true),
+    }
+    .clone())
 }
 
 pub fn fill(t: &mut Table) {
     t.op("__getitem__", |c| Ok(x(c)?.i(parts(c)?)));
-    t.op("__setitem__", |c| {
-        let value = match c.operand(2, "value")? {
-            Operand::Tensor(t) => t.clone(),
-            Operand::Scalar(s) => Tensor::full([], s, x(c)?.dtype()),
-        };
-        Ok(x(c)?.set_i(parts(c)?, &value).clone())
-    });
+    t.op("__setitem__", |c| Ok(x(c)?.set_i(parts(c)?, c.operand(2, "value")?).clone()));
     t.op("index_select", |c| {
         let (dim, index) = along(c)?;
         Ok(x(c)?.index_select(dim, index))
@@ -98,13 +95,7 @@ pub fn fill(t: &mut Table) {
         Ok(x(c)?.gather(dim, index))
     });
     t.op("scatter", scatter);
-    t.op("scatter_", |c| {
-        let (dim, index) = along(c)?;
-        Ok(match c.operand(3, "src")? {
-            Operand::Tensor(source) => x(c)?.scatter_(dim, index, source).clone(),
-            Operand::Scalar(value) => x(c)?.scatter_value_(dim, index, value).clone(),
-        })
-    });
+    t.op("scatter_", scatter_);
     t.op("scatter_add", |c| {
         let (dim, index) = along(c)?;
         Ok(x(c)?.scatter_add(dim, index, c.tensor(3, "src")?))
@@ -115,7 +106,11 @@ pub fn fill(t: &mut Table) {
     });
     type Reduce = fn(&Tensor, i64, &Tensor, &Tensor, ScatterReduce, bool) -> Tensor;
     for (name, source, f) in [
-        ("scatter_reduce", "src", Tensor::scatter_reduce as Reduce),
+        (
+            "scatter_reduce",
+            "src",
+            (|x, d, i, s, r, own| x.scatter_reduce(d, i, s, r, own)) as Reduce,
+        ),
         ("scatter_reduce_", "src", |x, d, i, s, r, own| x.scatter_reduce_(d, i, s, r, own).clone()),
         ("index_reduce", "source", Tensor::index_reduce),
         ("index_reduce_", "source", |x, d, i, s, r, own| x.index_reduce_(d, i, s, r, own).clone()),
@@ -123,16 +118,24 @@ pub fn fill(t: &mut Table) {
         t.op(name, move |c| {
             let (dim, index) = along(c)?;
             let own = c.flag(usize::MAX, "include_self", true)?;
-            Ok(f(x(c)?, dim, index, c.tensor(3, source)?, reduction(c, 4)?, own))
+            let Some(reduce) = reduction(c, 4)? else { return c.odd(4, "reduce") };
+            Ok(f(x(c)?, dim, index, c.tensor(3, source)?, reduce, own))
         });
     }
     t.op("index_add", |c| {
-        let (dim, index) = along(c)?;
-        Ok(x(c)?.index_add(dim, index, &scaled(c)?))
+        let ((dim, index), source) = (along(c)?, c.tensor(3, "source")?);
+        Ok(match c.maybe_number(usize::MAX, "alpha")? {
+            None => x(c)?.index_add(dim, index, source),
+            Some(alpha) => x(c)?.index_add_scaled(dim, index, source, alpha),
+        })
     });
     t.op("index_add_", |c| {
-        let (dim, index) = along(c)?;
-        Ok(x(c)?.index_add_(dim, index, &scaled(c)?).clone())
+        let ((dim, index), source) = (along(c)?, c.tensor(3, "source")?);
+        Ok(match c.maybe_number(usize::MAX, "alpha")? {
+            None => x(c)?.index_add_(dim, index, source),
+            Some(alpha) => x(c)?.index_add_scaled_(dim, index, source, alpha),
+        }
+        .clone())
     });
     t.op("index_put", |c| {
         let list = list(c, 1)?;
@@ -158,11 +161,7 @@ pub fn fill(t: &mut Table) {
     t.op("masked_select", |c| Ok(x(c)?.masked_select(c.tensor(1, "mask")?)));
     t.op("take", |c| Ok(x(c)?.take(c.tensor(1, "index")?)));
     t.op("take_along_dim", |c| {
-        let indices = c.tensor(1, "indices")?;
-        Ok(match c.maybe_int(2, "dim")? {
-            Some(dim) => x(c)?.take_along_dim(indices, dim),
-            None => x(c)?.ravel().take_along_dim(&indices.ravel(), 0),
-        })
+        Ok(x(c)?.take_along_dim(c.tensor(1, "indices")?, c.maybe_int(2, "dim")?))
     });
     t.op("put", |c| {
         let accumulate = c.flag(3, "accumulate", false)?;
@@ -173,11 +172,10 @@ pub fn fill(t: &mut Table) {
         Ok(x(c)?.put_(c.tensor(1, "index")?, c.tensor(2, "source")?, accumulate).clone())
     });
     t.any("nonzero", |c| {
-        if c.flag(usize::MAX, "as_tuple", false)? {
-            let input = x(c)?.atleast_1d();
-            return Ok(Arg::List(input.nonzero().unbind(1).into_iter().map(Arg::Tensor).collect()));
-        }
-        Ok(Arg::Tensor(x(c)?.nonzero()))
+        Ok(match c.flag(usize::MAX, "as_tuple", false)? {
+            true => Arg::List(x(c)?.nonzero_lists().into_iter().map(Arg::Tensor).collect()),
+            false => Arg::Tensor(x(c)?.nonzero()),
+        })
     });
     t.op("argwhere", |c| Ok(x(c)?.argwhere()));
     t.op("isin", |c| {
@@ -194,11 +192,8 @@ pub fn fill(t: &mut Table) {
         })
     });
     t.op("nn.functional.embedding_bag", |c| {
-        let mode = match c.text(usize::MAX, "mode", "mean")?.as_str() {
-            "sum" => BagMode::Sum,
-            "mean" => BagMode::Mean,
-            _ => BagMode::Max,
-        };
+        let modes = [("mean", BagMode::Mean), ("sum", BagMode::Sum), ("max", BagMode::Max)];
+        let mode = c.choice(usize::MAX, "mode", &modes)?;
         let options = EmbeddingBagOptions {
             mode,
             per_sample_weights: c.maybe_tensor(usize::MAX, "per_sample_weights")?.cloned(),
@@ -208,20 +203,8 @@ pub fn fill(t: &mut Table) {
         let offsets = c.maybe_tensor(2, "offsets")?;
         Ok(c.tensor(1, "weight")?.embedding_bag(c.tensor(0, "input")?, offsets, options))
     });
-    t.op("nn.functional.one_hot", |c| {
-        let classes = match c.int(1, "num_classes", -1)? {
-            -1 => x(c)?.max().item_i64() + 1,
-            n => n,
-        };
-        Ok(x(c)?.one_hot(classes as usize))
+    t.op("nn.functional.one_hot", |c| match c.maybe_int(1, "num_classes")? {
+        None | Some(-1) => Ok(x(c)?.one_hot(None)),
+        Some(_) => Ok(x(c)?.one_hot(c.count(1, "num_classes", 0)?)),
     });
-}
-
-/// The source of `index_add` times `alpha`.
-fn scaled(c: &Call) -> Outcome<Tensor> {
-    let source = c.tensor(3, "source")?;
-    Ok(match c.maybe_number(usize::MAX, "alpha")? {
-        None => source.clone(),
-        Some(alpha) => source.mul(alpha),
-    })
 }

@@ -8,15 +8,25 @@ use torchrs::nn::functional::{
 use torchrs::ops::{CrossEntropyOptions, NllLossOptions, Reduction};
 
 use super::Table;
-use crate::arg::{Call, Outcome, Stop};
+use crate::arg::{Arg, Call, Outcome, lacks};
 
-fn reduction(c: &Call) -> Outcome<Reduction> {
-    match c.text(usize::MAX, "reduction", "mean")?.as_str() {
-        "mean" => Ok(Reduction::Mean),
-        "sum" => Ok(Reduction::Sum),
-        "none" => Ok(Reduction::None),
-        other => Err(Stop::Unwritable(format!("reduction {other}"))),
+/// The reduction; PyTorch's older flags for it are not here.
+pub fn reduction(c: &Call) -> Outcome<Reduction> {
+    for old in ["size_average", "reduce"] {
+        if !matches!(c.keyword(old), Arg::None) {
+            return lacks(old);
+        }
     }
+    let names = [("mean", Reduction::Mean), ("sum", Reduction::Sum), ("none", Reduction::None)];
+    c.choice(usize::MAX, "reduction", &names)
+}
+
+/// The options of the Kullback-Leibler divergence, whose reduction has a fourth name.
+pub fn kl_div(c: &Call) -> Outcome<KlDivOptions> {
+    let batch_mean = matches!(c.keyword("reduction"), Arg::Str(name) if name == "batchmean");
+    let reduction = if batch_mean { Reduction::default() } else { reduction(c)? };
+    let log_target = c.flag(usize::MAX, "log_target", false)?;
+    Ok(KlDivOptions { reduction, batch_mean, log_target })
 }
 
 /// Input and target.
@@ -107,10 +117,7 @@ fn elements(t: &mut Table) {
     });
     t.op("nn.functional.kl_div", |c| {
         let (x, target) = pair(c)?;
-        let batch_mean = c.text(usize::MAX, "reduction", "mean")? == "batchmean";
-        let reduction = if batch_mean { Reduction::Sum } else { reduction(c)? };
-        let log_target = c.flag(usize::MAX, "log_target", false)?;
-        Ok(F::kl_div(x, target, KlDivOptions { reduction, batch_mean, log_target }))
+        Ok(F::kl_div(x, target, kl_div(c)?))
     });
     t.op("nn.functional.poisson_nll_loss", |c| {
         let (x, target) = pair(c)?;

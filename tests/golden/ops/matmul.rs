@@ -58,23 +58,22 @@ pub fn fill(t: &mut Table) {
     t.op("tensordot", |c| {
         let (a, b) = (c.tensor(0, "a")?, c.tensor(1, "b")?);
         match c.get(2, "dims") {
-            Arg::Int(n) => Ok(a.tensordot(b, *n as usize)),
+            Arg::Int(_) => Ok(a.tensordot(b, c.count(2, "dims", 2)?)),
             Arg::List(lists) => match &lists[..] {
                 [Arg::List(own), Arg::List(other)] => {
                     Ok(a.tensordot_dims(b, &integers(own)?, &integers(other)?))
                 }
-                _ => lacks("these dims"),
+                _ => c.odd(2, "dims"),
             },
-            _ => Ok(a.tensordot(b, 2)),
+            Arg::None => Ok(a.tensordot(b, 2)),
+            _ => c.odd(2, "dims"),
         }
     });
     t.op("linalg.multi_dot", |c| Ok(Tensor::multi_dot(&c.tensor_list(0, "tensors")?)));
     t.op("linalg.matrix_power", |c| Ok(c.tensor(0, "input")?.matrix_power(c.int(1, "n", 1)?)));
     t.op("cross", |c| {
         let (a, b) = (c.tensor(0, "input")?, c.tensor(1, "other")?);
-        // Without a dimension, the first one of size 3.
-        let first = a.shape().iter().position(|&size| size == 3).unwrap_or(0);
-        Ok(a.cross(b, c.int(2, "dim", first as i64)?))
+        Ok(a.cross(b, c.maybe_int(2, "dim")?))
     });
     t.op("linalg.cross", |c| {
         let (a, b) = (c.tensor(0, "input")?, c.tensor(1, "other")?);

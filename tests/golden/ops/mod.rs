@@ -8,7 +8,7 @@ mod creation;
 mod fft;
 mod indexing;
 mod linalg;
-mod loss;
+pub mod loss;
 mod matmul;
 mod norm;
 mod pool;
@@ -17,7 +17,7 @@ mod shape;
 mod tensor;
 mod unary;
 mod util;
-mod vision;
+pub mod vision;
 
 use std::collections::HashMap;
 

@@ -29,20 +29,19 @@ pub fn fill(t: &mut Table) {
     });
     t.op("nn.functional.layer_norm", |c| {
         let (weight, bias) = (c.maybe_tensor(2, "weight")?, c.maybe_tensor(3, "bias")?);
-        let shape = c.sizes(1, "normalized_shape")?;
+        let shape = c.size_list(1, "normalized_shape")?;
         Ok(c.tensor(0, "input")?.layer_norm(&shape, weight, bias, c.float(4, "eps", 1e-5)?))
     });
     t.many("native_layer_norm", |c| {
         let (weight, bias) = (c.maybe_tensor(2, "weight")?, c.maybe_tensor(3, "bias")?);
-        let shape: Vec<usize> =
-            c.ints(1, "normalized_shape")?.iter().map(|&v| v as usize).collect();
+        let shape = c.size_list(1, "normalized_shape")?;
         let x = c.tensor(0, "input")?;
         let (y, mean, rstd) = x.native_layer_norm(&shape, weight, bias, c.float(4, "eps", 1e-5)?);
         Ok(vec![y, mean, rstd])
     });
     t.op("nn.functional.rms_norm", |c| {
         let (weight, eps) = (c.maybe_tensor(2, "weight")?, c.maybe_float(3, "eps")?);
-        let shape = c.sizes(1, "normalized_shape")?;
+        let shape = c.size_list(1, "normalized_shape")?;
         Ok(c.tensor(0, "input")?.rms_norm(&shape, weight, eps))
     });
     t.op("nn.functional.group_norm", |c| {

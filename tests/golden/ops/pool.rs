@@ -72,20 +72,23 @@ fn unpool<const D: usize>(c: &Call) -> Outcome<Tensor> {
         padding: c.per_dim(4, "padding", 0)?,
         ..PoolOptions::<D>::new(c.per_dim(2, "kernel_size", 1)?)
     };
-    let size = match c.maybe_ints(5, "output_size")? {
-        Some(list) if list.len() >= D => std::array::from_fn(|d| list[list.len() - D + d] as usize),
-        _ if x.dim() < D => [0; D],
-        _ => options.unpooled(std::array::from_fn(|d| x.shape()[x.dim() - D + d])),
+    // All sizes, or only those that are pooled.
+    let size = match c.get(5, "output_size") {
+        Arg::None => None,
+        _ => match c.size_list(5, "output_size")? {
+            list if list.len() == D || list.len() == D + 2 => list.last_chunk().copied(),
+            _ => return c.odd(5, "output_size"),
+        },
     };
-    Ok(x.max_unpool(indices, size))
+    Ok(x.max_unpool_of(indices, options, size))
 }
 
 pub fn fill(t: &mut Table) {
     macro_rules! pools {
         ($($max:literal $max_pool:ident, $avg:literal $avg_pool:ident;)*) => {$(
             t.any($max, |c| {
-                let pair = c.tensor(0, "input")?.$max_pool(maxima(c)?);
-                Ok(with_indices(pair, c.flag(6, "return_indices", false)?))
+                let indices = c.flag(6, "return_indices", false)?;
+                Ok(with_indices(c.tensor(0, "input")?.$max_pool(maxima(c)?), indices))
             });
             t.op($avg, |c| Ok(c.tensor(0, "input")?.$avg_pool(averages(c)?)));
         )*};
@@ -107,16 +110,16 @@ pub fn fill(t: &mut Table) {
     });
     t.any("nn.functional.adaptive_max_pool1d", |c| {
         let [size] = c.per_dim(1, "output_size", 1)?;
-        let pair = c.tensor(0, "input")?.adaptive_max_pool1d(size);
-        Ok(with_indices(pair, c.flag(2, "return_indices", false)?))
+        let indices = c.flag(2, "return_indices", false)?;
+        Ok(with_indices(c.tensor(0, "input")?.adaptive_max_pool1d(size), indices))
     });
     t.any("nn.functional.adaptive_max_pool2d", |c| {
-        let pair = c.tensor(0, "input")?.adaptive_max_pool2d(adaptive(c)?);
-        Ok(with_indices(pair, c.flag(2, "return_indices", false)?))
+        let indices = c.flag(2, "return_indices", false)?;
+        Ok(with_indices(c.tensor(0, "input")?.adaptive_max_pool2d(adaptive(c)?), indices))
     });
     t.any("nn.functional.adaptive_max_pool3d", |c| {
-        let pair = c.tensor(0, "input")?.adaptive_max_pool3d(adaptive(c)?);
-        Ok(with_indices(pair, c.flag(2, "return_indices", false)?))
+        let indices = c.flag(2, "return_indices", false)?;
+        Ok(with_indices(c.tensor(0, "input")?.adaptive_max_pool3d(adaptive(c)?), indices))
     });
     t.op("nn.functional.lp_pool1d", |c| {
         let (p, options) = powers(c)?;

@@ -1,23 +1,18 @@
 //! Ops of group `reduction`.
 
-use torchrs::ops::{Interpolation, MatrixNorm, Unique};
+use torchrs::linalg::{self, NormOrder};
+use torchrs::ops::{Interpolation, SearchOptions, Unique};
 use torchrs::{Dtype, Operand, Scalar, Tensor};
 
 use super::Table;
-use crate::arg::{Arg, Call, Outcome, lacks};
+use crate::arg::{Arg, Call, Outcome, Stop, lacks};
 
 fn x(c: &Call) -> Outcome<&Tensor> {
     c.tensor(0, "input")
 }
 
-/// The input converted to `dtype`, if that is given, and the type that the result then has.
-fn converted(c: &Call) -> Outcome<(Tensor, Option<Dtype>)> {
-    let dtype = c.maybe_dtype(usize::MAX, "dtype")?;
-    Ok((dtype.map_or_else(|| x(c).cloned(), |d| Ok(x(c)?.to_dtype(d)))?, dtype))
-}
-
-fn finished(out: Tensor, dtype: Option<Dtype>) -> Tensor {
-    dtype.map_or_else(|| out.clone(), |d| out.to_dtype(d))
+fn dtype(c: &Call) -> Outcome<Option<Dtype>> {
+    c.maybe_dtype(usize::MAX, "dtype")
 }
 
 fn dims(c: &Call, i: usize) -> Outcome<Vec<i64>> {
@@ -44,27 +39,29 @@ pub fn fill(t: &mut Table) {
 }
 
 fn sums(t: &mut Table) {
-    t.op("sum", |c| {
-        let (x, dtype) = converted(c)?;
-        Ok(finished(x.sum_dim(&dims(c, 1)?, keepdim(c, 2)?), dtype))
-    });
-    t.op("mean", |c| {
-        let (x, _) = converted(c)?;
-        Ok(x.mean_dim(&dims(c, 1)?, keepdim(c, 2)?))
-    });
-    t.op("nansum", |c| {
-        let (x, dtype) = converted(c)?;
-        Ok(finished(x.nansum(&dims(c, 1)?, keepdim(c, 2)?), dtype))
-    });
+    type Plain = fn(&Tensor, &[i64], bool) -> Tensor;
+    type Typed = fn(&Tensor, &[i64], bool, Dtype) -> Tensor;
+    for (name, plain, typed) in [
+        ("sum", Tensor::sum_dim as Plain, Tensor::sum_as as Typed),
+        ("mean", Tensor::mean_dim, Tensor::mean_as),
+        ("nansum", Tensor::nansum, Tensor::nansum_as),
+    ] {
+        t.op(name, move |c| {
+            let (dims, keepdim) = (dims(c, 1)?, keepdim(c, 2)?);
+            Ok(match dtype(c)? {
+                Some(dtype) => typed(x(c)?, &dims, keepdim, dtype),
+                None => plain(x(c)?, &dims, keepdim),
+            })
+        });
+    }
     t.op("nanmean", |c| Ok(x(c)?.nanmean(&dims(c, 1)?, keepdim(c, 2)?)));
     t.op("prod", |c| {
-        let (x, dtype) = converted(c)?;
-        let keepdim = keepdim(c, 2)?;
-        let out = match c.maybe_int(1, "dim")? {
-            Some(dim) => x.prod_dim(dim, keepdim),
-            None => x.prod(),
-        };
-        Ok(finished(out, dtype))
+        let (dim, keepdim) = (c.maybe_int(1, "dim")?, keepdim(c, 2)?);
+        Ok(match (dtype(c)?, dim) {
+            (Some(dtype), dim) => x(c)?.prod_as(dim, keepdim, dtype),
+            (None, Some(dim)) => x(c)?.prod_dim(dim, keepdim),
+            (None, None) => x(c)?.prod(),
+        })
     });
     t.op("logsumexp", |c| Ok(x(c)?.logsumexp(&dims(c, 1)?, keepdim(c, 2)?)));
     t.op("all", |c| Ok(x(c)?.all_dim(&dims(c, 1)?, keepdim(c, 2)?)));
@@ -133,56 +130,50 @@ fn order(c: &Call, i: usize, name: &str) -> Outcome<f64> {
     }
 }
 
-/// The order of a matrix norm; those of singular values are not here.
-fn matrix_order(c: &Call, default: &str) -> Outcome<MatrixNorm> {
-    let order = match c.get(1, "ord") {
-        Arg::Int(_) | Arg::Float(_) => c.float(1, "ord", 0.0)?,
-        _ if c.text(1, "ord", default)? == "fro" => return Ok(MatrixNorm::Frobenius),
-        other => return lacks(format!("order {other:?}")),
-    };
-    Ok(match order {
-        1.0 => MatrixNorm::LargestColumn,
-        -1.0 => MatrixNorm::SmallestColumn,
-        f64::INFINITY => MatrixNorm::LargestRow,
-        f64::NEG_INFINITY => MatrixNorm::SmallestRow,
-        _ => return lacks(format!("order {order}")),
+/// The input, converted if a type is given.
+fn converted(c: &Call) -> Outcome<Tensor> {
+    Ok(match dtype(c)? {
+        Some(dtype) => x(c)?.to_dtype(dtype),
+        None => x(c)?.clone(),
     })
 }
 
+/// The order of a norm, if one is given.
+fn norm_order(c: &Call) -> Outcome<Option<NormOrder>> {
+    Ok(Some(match c.get(1, "ord") {
+        Arg::None => return Ok(None),
+        Arg::Str(name) if name == "fro" => NormOrder::Fro,
+        Arg::Str(name) if name == "nuc" => NormOrder::Nuc,
+        _ => NormOrder::P(c.float(1, "ord", 0.0)?),
+    }))
+}
+
 fn norms(t: &mut Table) {
-    t.op("norm", |c| {
-        let (x, _) = converted(c)?;
-        Ok(x.norm_dim(order(c, 1, "p")?, &dims(c, 2)?, keepdim(c, 3)?))
-    });
-    t.op("linalg.vector_norm", |c| {
-        let (x, _) = converted(c)?;
-        Ok(x.norm_dim(order(c, 1, "ord")?, &dims(c, 2)?, keepdim(c, 3)?))
-    });
+    for (name, ord) in [("norm", "p"), ("linalg.vector_norm", "ord")] {
+        t.op(name, move |c| {
+            let (order, dims, keepdim) = (order(c, 1, ord)?, dims(c, 2)?, keepdim(c, 3)?);
+            Ok(match dtype(c)? {
+                Some(dtype) => x(c)?.norm_as(order, &dims, keepdim, dtype),
+                None => x(c)?.norm_dim(order, &dims, keepdim),
+            })
+        });
+    }
     t.op("linalg.matrix_norm", |c| {
-        let (x, _) = converted(c)?;
+        let x = converted(c)?;
         let dims = c.maybe_ints(2, "dim")?.unwrap_or(vec![-2, -1]);
-        let dims = dims.try_into().or_else(|_| lacks("not two dimensions"))?;
-        Ok(x.matrix_norm(matrix_order(c, "fro")?, dims, keepdim(c, 3)?))
+        let Ok(dims) = dims.try_into() else {
+            return Err(Stop::Unwritable("not two dimensions".into()));
+        };
+        Ok(linalg::matrix_norm(&x, norm_order(c)?.unwrap_or_default(), dims, keepdim(c, 3)?))
     });
     t.op("linalg.norm", |c| {
-        let (x, _) = converted(c)?;
-        let (dims, keepdim) = (c.maybe_ints(2, "dim")?, keepdim(c, 3)?);
-        let by_name = matches!(c.get(1, "ord"), Arg::Str(_));
-        let given = !matches!(c.get(1, "ord"), Arg::None);
-        let matrix = match &dims {
-            Some(dims) => dims.len() == 2 && given,
-            None => x.dim() == 2 && given,
-        };
-        if matrix || by_name {
-            let dims = dims.unwrap_or(vec![-2, -1]);
-            let dims = dims.try_into().or_else(|_| lacks("not two dimensions"))?;
-            return Ok(x.matrix_norm(matrix_order(c, "fro")?, dims, keepdim));
-        }
-        Ok(x.norm_dim(c.float(1, "ord", 2.0)?, &dims.unwrap_or_default(), keepdim))
+        let x = converted(c)?;
+        let dims = c.maybe_ints(2, "dim")?;
+        Ok(linalg::norm(&x, norm_order(c)?, dims.as_deref(), keepdim(c, 3)?))
     });
     t.op("dist", |c| Ok(x(c)?.dist(c.tensor(1, "other")?, c.float(2, "p", 2.0)?)));
     t.op("cdist", |c| {
-        // How PyTorch computes it.
+        // How PyTorch computes it: two numbers or names for the same.
         c.get(3, "compute_mode");
         Ok(c.tensor(0, "x1")?.cdist(c.tensor(1, "x2")?, c.float(2, "p", 2.0)?))
     });
@@ -199,19 +190,29 @@ fn norms(t: &mut Table) {
 
 fn scans(t: &mut Table) {
     t.op("cumsum", |c| {
-        let (x, dtype) = converted(c)?;
-        Ok(finished(x.cumsum(c.int(1, "dim", 0)?), dtype))
+        let dim = c.int(1, "dim", 0)?;
+        Ok(match dtype(c)? {
+            Some(dtype) => x(c)?.cumsum_as(dim, dtype),
+            None => x(c)?.cumsum(dim),
+        })
     });
     t.op("cumprod", |c| {
-        let (x, dtype) = converted(c)?;
-        Ok(finished(x.cumprod(c.int(1, "dim", 0)?), dtype))
+        let dim = c.int(1, "dim", 0)?;
+        Ok(match dtype(c)? {
+            Some(dtype) => x(c)?.cumprod_as(dim, dtype),
+            None => x(c)?.cumprod(dim),
+        })
     });
-    t.op("cumsum_", |c| {
-        // The result has the tensor's own type, whatever the sums are in.
-        c.maybe_dtype(usize::MAX, "dtype")?;
-        Ok(x(c)?.cumsum_(c.int(1, "dim", 0)?).clone())
-    });
-    t.op("cumprod_", |c| Ok(x(c)?.cumprod_(c.int(1, "dim", 0)?).clone()));
+    for (name, f) in [
+        ("cumsum_", Tensor::cumsum_ as for<'a> fn(&'a Tensor, i64) -> &'a Tensor),
+        ("cumprod_", Tensor::cumprod_),
+    ] {
+        t.op(name, move |c| match dtype(c)? {
+            // PyTorch takes a type only if it is the tensor's own.
+            Some(dtype) if dtype != x(c)?.dtype() => c.odd(usize::MAX, "dtype"),
+            _ => Ok(f(x(c)?, c.int(1, "dim", 0)?).clone()),
+        });
+    }
     t.op("logcumsumexp", |c| Ok(x(c)?.logcumsumexp(c.int(1, "dim", 0)?)));
     t.any("cummax", |c| Ok(pair(x(c)?.cummax(c.int(1, "dim", 0)?))));
     t.any("cummin", |c| Ok(pair(x(c)?.cummin(c.int(1, "dim", 0)?))));
@@ -265,28 +266,21 @@ fn orders(t: &mut Table) {
         let (k, dim) = (c.count(1, "k", 1)?, c.int(2, "dim", -1)?);
         Ok(pair(x(c)?.kthvalue(k, dim, keepdim(c, 3)?)))
     });
-    type Quantile = fn(&Tensor, &Tensor, i64, bool, Interpolation) -> Tensor;
-    for (name, f) in
-        [("quantile", Tensor::quantile as Quantile), ("nanquantile", Tensor::nanquantile)]
-    {
+    type Quantile = fn(&Tensor, Operand<'_>, Option<i64>, bool, Interpolation) -> Tensor;
+    for (name, f) in [
+        ("quantile", (|x, q, dim, keep, how| x.quantile(q, dim, keep, how)) as Quantile),
+        ("nanquantile", |x, q, dim, keep, how| x.nanquantile(q, dim, keep, how)),
+    ] {
         t.op(name, move |c| {
-            let q = match c.operand(1, "q")? {
-                Operand::Tensor(q) => q.clone(),
-                Operand::Scalar(q) => Tensor::full([], q, x(c)?.dtype()),
-            };
-            let interpolation = match c.text(4, "interpolation", "linear")?.as_str() {
-                "lower" => Interpolation::Lower,
-                "higher" => Interpolation::Higher,
-                "midpoint" => Interpolation::Midpoint,
-                "nearest" => Interpolation::Nearest,
-                _ => Interpolation::Linear,
-            };
-            let keepdim = keepdim(c, 3)?;
-            match c.maybe_int(2, "dim")? {
-                Some(dim) => Ok(f(x(c)?, &q, dim, keepdim, interpolation)),
-                None if keepdim => lacks("keepdim without a dimension"),
-                None => Ok(f(&x(c)?.ravel(), &q, 0, false, interpolation)),
-            }
+            let names = [
+                ("linear", Interpolation::Linear),
+                ("lower", Interpolation::Lower),
+                ("higher", Interpolation::Higher),
+                ("midpoint", Interpolation::Midpoint),
+                ("nearest", Interpolation::Nearest),
+            ];
+            let how = c.choice(4, "interpolation", &names)?;
+            Ok(f(x(c)?, c.operand(1, "q")?, c.maybe_int(2, "dim")?, keepdim(c, 3)?, how))
         });
     }
 }
@@ -316,23 +310,30 @@ fn sets(t: &mut Table) {
         None => chosen(c, x(c)?.unique_consecutive()),
     });
     t.op("searchsorted", |c| {
-        let sequence = c.tensor(0, "sorted_sequence")?;
-        let right = c.flag(3, "right", false)? || c.text(usize::MAX, "side", "left")? == "right";
-        let sequence = match c.maybe_tensor(usize::MAX, "sorter")? {
-            Some(sorter) => sequence.gather(-1, sorter),
-            None => sequence.clone(),
+        let right = c.maybe_flag(3, "right")?;
+        let side = c.choice(
+            usize::MAX,
+            "side",
+            &[("", None), ("left", Some(false)), ("right", Some(true))],
+        )?;
+        // Two names of one option; PyTorch refuses `side="left"` beside `right=True`.
+        if (right, side) == (Some(true), Some(false)) {
+            return c.odd(usize::MAX, "side");
+        }
+        let options = SearchOptions {
+            right: right == Some(true) || side == Some(true),
+            out_int32: c.flag(2, "out_int32", false)?,
+            sorter: c.maybe_tensor(usize::MAX, "sorter")?,
         };
-        let values = match c.operand(1, "values")? {
-            Operand::Tensor(values) => values.clone(),
-            Operand::Scalar(value) => Tensor::full([], value, value.dtype()),
-        };
-        let out = sequence.searchsorted(&values, right);
-        Ok(if c.flag(2, "out_int32", false)? { out.int() } else { out })
+        Ok(c.tensor(0, "sorted_sequence")?.searchsorted(c.operand(1, "values")?, options))
     });
     t.op("bucketize", |c| {
-        let right = c.flag(3, "right", false)?;
-        let out = x(c)?.bucketize(c.tensor(1, "boundaries")?, right);
-        Ok(if c.flag(2, "out_int32", false)? { out.int() } else { out })
+        let options = SearchOptions {
+            right: c.flag(3, "right", false)?,
+            out_int32: c.flag(2, "out_int32", false)?,
+            sorter: None,
+        };
+        Ok(x(c)?.bucketize(c.tensor(1, "boundaries")?, options))
     });
 }
 

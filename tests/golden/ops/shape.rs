@@ -1,7 +1,7 @@
 //! Ops of group `shape`.
 
 use torchrs::ops::Indexing;
-use torchrs::{Dtype, Tensor};
+use torchrs::{MemoryFormat, Tensor};
 
 use super::Table;
 use crate::arg::{Arg, Call, Outcome, lacks};
@@ -35,15 +35,13 @@ fn views(t: &mut Table) {
         });
     }
     t.op("t", |c| Ok(x(c)?.t()));
-    t.op("T", |c| {
-        let dims: Vec<i64> = (0..x(c)?.dim() as i64).rev().collect();
-        Ok(x(c)?.permute(&dims))
-    });
+    t.op("T", |c| Ok(x(c)?.reversed_dims()));
     t.op("mT", |c| Ok(x(c)?.mt()));
     t.op("movedim", |c| Ok(x(c)?.movedims(&c.ints(1, "source")?, &c.ints(2, "destination")?)));
     t.op("moveaxis", |c| Ok(x(c)?.moveaxis(c.int(1, "source", 0)?, c.int(2, "destination", 0)?)));
-    t.op("expand", |c| Ok(x(c)?.expand(&expanded(c)?)));
-    t.op("broadcast_to", |c| Ok(x(c)?.broadcast_to(&expanded(c)?)));
+    for name in ["expand", "broadcast_to"] {
+        t.op(name, |c| Ok(x(c)?.expand_sizes(&c.ints_from(1, "size")?)));
+    }
     t.op("expand_as", |c| Ok(x(c)?.expand_as(c.tensor(1, "other")?)));
     t.many("broadcast_tensors", |c| Ok(Tensor::broadcast_tensors(&c.tensors_from(0)?)));
     t.op("unfold", |c| {
@@ -51,14 +49,13 @@ fn views(t: &mut Table) {
     });
     t.op("as_strided", |c| {
         let input = x(c)?;
-        let (shape, strides) = (c.sizes(1, "size")?, strides(c, 2)?);
+        let (shape, strides) = (c.size_list(1, "size")?, strides(c, 2)?);
         let offset = c.count(3, "storage_offset", input.storage_offset())?;
         Ok(input.as_strided_at(&shape, &strides, offset))
     });
     t.op("as_strided_scatter", |c| {
         let (source, offset) = (c.tensor(1, "src")?, own_offset(c, x(c)?, 4)?);
-        let shape: Vec<usize> = c.ints(2, "size")?.into_iter().map(|n| n as usize).collect();
-        Ok(x(c)?.as_strided_scatter(source, &shape, &strides(c, 3)?, offset))
+        Ok(x(c)?.as_strided_scatter(source, &c.size_list(2, "size")?, &strides(c, 3)?, offset))
     });
     t.op("squeeze", |c| match c.maybe_ints(1, "dim")? {
         None => Ok(x(c)?.squeeze()),
@@ -69,17 +66,7 @@ fn views(t: &mut Table) {
     t.op("unflatten", |c| Ok(x(c)?.unflatten(c.int(1, "dim", 0)?, &c.ints(2, "sizes")?)));
     t.op("ravel", |c| Ok(x(c)?.ravel()));
     t.op("narrow", |c| {
-        if let Arg::Tensor(start) = c.get(2, "start")
-            && start.dtype() == Dtype::Bool
-        {
-            return Err(crate::arg::Stop::Unwritable("a truth value for a number".into()));
-        }
         let (dim, start) = (c.int(1, "dim", 0)?, c.int(2, "start", 0)?);
-        let n = x(c)?.size(dim) as i64;
-        let start = if start < 0 && start >= -n { start + n } else { start };
-        let Ok(start) = usize::try_from(start) else {
-            return Err(crate::arg::Stop::Unwritable(format!("start {start}")));
-        };
         Ok(x(c)?.narrow(dim, start, c.count(3, "length", 0)?))
     });
     t.op("select", |c| Ok(x(c)?.select(c.int(1, "dim", 0)?, c.int(2, "index", 0)?)));
@@ -101,25 +88,13 @@ fn views(t: &mut Table) {
                 .iter()
                 .map(|item| match item {
                     Arg::Tensor(t) => Ok(Arg::Tensor(f(t))),
-                    _ => lacks("not tensors"),
+                    _ => c.odd(0, "tensors"),
                 })
                 .collect::<Outcome<Vec<Arg>>>()
                 .map(Arg::List),
             _ => Ok(Arg::Tensor(f(x(c)?))),
         });
     }
-}
-
-/// The argument of `expand`, in which -1 keeps a size.
-fn expanded(c: &Call) -> Outcome<Vec<usize>> {
-    let sizes = c.ints_from(1, "size")?;
-    let own = c.tensor(0, "input")?.shape();
-    let missing = sizes.len().saturating_sub(own.len());
-    let size = |(i, &n): (usize, &i64)| match n {
-        -1 if i >= missing => own[i - missing],
-        n => n as usize,
-    };
-    Ok(sizes.iter().enumerate().map(size).collect())
 }
 
 /// PyTorch's offset is the storage's, the library's is from the tensor's first element.
@@ -145,10 +120,8 @@ fn joins(t: &mut Table) {
     t.op("dstack", |c| Ok(Tensor::dstack(&c.tensor_list(0, "tensors")?)));
     t.op("column_stack", |c| Ok(Tensor::column_stack(&c.tensor_list(0, "tensors")?)));
     t.many("meshgrid", |c| {
-        let indexing = match c.keyword("indexing") {
-            Arg::Str(s) if s == "xy" => Indexing::Xy,
-            _ => Indexing::Ij,
-        };
+        let names = [("ij", Indexing::Ij), ("xy", Indexing::Xy)];
+        let indexing = c.choice(usize::MAX, "indexing", &names)?;
         Ok(Tensor::meshgrid(&c.tensors_from(0)?, indexing))
     });
     t.op("cartesian_prod", |c| Ok(Tensor::cartesian_prod(&c.tensors_from(0)?)));
@@ -162,12 +135,11 @@ fn pieces(t: &mut Table) {
         let dim = c.int(2, "dim", 0)?;
         match c.get(1, "split_size_or_sections") {
             Arg::Int(_) => Ok(x(c)?.split(c.count(1, "split_size_or_sections", 1)?, dim)),
-            _ => Ok(x(c)?.split_sizes(&c.sizes(1, "split_size_or_sections")?, dim)),
+            _ => Ok(x(c)?.split_sizes(&c.size_list(1, "split_size_or_sections")?, dim)),
         }
     });
     t.many("split_with_sizes", |c| {
-        let sizes: Vec<usize> = c.ints(1, "split_sizes")?.into_iter().map(|n| n as usize).collect();
-        Ok(x(c)?.split_sizes(&sizes, c.int(2, "dim", 0)?))
+        Ok(x(c)?.split_sizes(&c.size_list(1, "split_sizes")?, c.int(2, "dim", 0)?))
     });
     t.many("chunk", |c| Ok(x(c)?.chunk(c.count(1, "chunks", 1)?, c.int(2, "dim", 0)?)));
     t.many("unbind", |c| Ok(x(c)?.unbind(c.int(1, "dim", 0)?)));
@@ -175,10 +147,7 @@ fn pieces(t: &mut Table) {
         let dim = c.int(2, "dim", 0)?;
         match c.get(1, "indices_or_sections") {
             Arg::Int(_) => Ok(x(c)?.tensor_split(c.count(1, "indices_or_sections", 1)?, dim)),
-            Arg::Tensor(places) if places.dim() == 1 => {
-                Ok(x(c)?.tensor_split_at(&places.to_vec::<i64>(), dim))
-            }
-            Arg::Tensor(sections) => Ok(x(c)?.tensor_split(sections.item_i64() as usize, dim)),
+            Arg::Tensor(by) => Ok(x(c)?.tensor_split_by(by, dim)),
             _ => Ok(x(c)?.tensor_split_at(&c.ints(1, "indices_or_sections")?, dim)),
         }
     });
@@ -207,15 +176,15 @@ fn copies(t: &mut Table) {
     t.op("tile", |c| Ok(x(c)?.tile(&c.sizes(1, "dims")?)));
     t.op("repeat", |c| Ok(x(c)?.repeat(&c.sizes(1, "repeats")?)));
     t.op("repeat_interleave", |c| {
-        let (input, dim) = match c.maybe_int(2, "dim")? {
-            Some(dim) => (x(c)?.clone(), dim),
-            None => (x(c)?.ravel(), 0),
+        let (input, dim) = (x(c)?, c.maybe_int(2, "dim")?);
+        let out = match c.get(1, "repeats") {
+            Arg::Tensor(repeats) => input.repeat_interleave_each(repeats, dim),
+            _ => input.repeat_interleave(c.count(1, "repeats", 1)?, dim),
         };
-        // The size that it would have anyway.
-        c.keyword("output_size");
-        match c.get(1, "repeats") {
-            Arg::Tensor(repeats) => Ok(input.repeat_interleave_each(repeats, dim)),
-            _ => Ok(input.repeat_interleave(c.count(1, "repeats", 1)?, dim)),
+        // A hint, which has to be right.
+        match c.maybe_count(usize::MAX, "output_size")? {
+            Some(size) if size != out.size(dim.unwrap_or(0)) => c.odd(usize::MAX, "output_size"),
+            _ => Ok(out),
         }
     });
     t.op("select_scatter", |c| {
@@ -232,8 +201,8 @@ fn copies(t: &mut Table) {
     t.op("triu", |c| Ok(x(c)?.triu(c.int(1, "diagonal", 0)?)));
     t.op("tril_", |c| Ok(x(c)?.tril_(c.int(1, "diagonal", 0)?).clone()));
     t.op("triu_", |c| Ok(x(c)?.triu_(c.int(1, "diagonal", 0)?).clone()));
-    t.op("contiguous", |c| Ok(x(c)?.contiguous()));
-    t.op("clone", |c| Ok(x(c)?.clone_contiguous()));
+    t.op("contiguous", |c| Ok(x(c)?.contiguous_in(format(c, MemoryFormat::Contiguous)?)));
+    t.op("clone", |c| Ok(x(c)?.clone_in(format(c, MemoryFormat::Preserve)?)));
     t.op("constant_pad_nd", |c| {
         let value = c.maybe_number(2, "value")?.unwrap_or(0i64.into());
         Ok(x(c)?.constant_pad_nd(&c.ints(1, "pad")?, value))
@@ -241,6 +210,14 @@ fn copies(t: &mut Table) {
     t.op("copy_", |c| Ok(x(c)?.copy_(c.tensor(1, "src")?).clone()));
     t.op("zero_", |c| Ok(x(c)?.zero_().clone()));
     t.op("fill_diagonal_", |c| Ok(x(c)?.fill_diagonal_(c.float(1, "fill_value", 0.0)?).clone()));
+}
+
+fn format(c: &Call, default: MemoryFormat) -> Outcome<MemoryFormat> {
+    match c.keyword("memory_format") {
+        Arg::None => Ok(default),
+        Arg::Format(format) => Ok(*format),
+        _ => c.odd(usize::MAX, "memory_format"),
+    }
 }
 
 fn conversions(t: &mut Table) {
@@ -255,10 +232,15 @@ fn conversions(t: &mut Table) {
         ("bool", Tensor::bool),
     ] {
         t.op(name, move |c| {
-            // A layout; values are the same.
-            c.keyword("memory_format");
-            Ok(f(x(c)?))
+            let y = f(x(c)?);
+            Ok(match format(c, MemoryFormat::Preserve)? {
+                MemoryFormat::Preserve => y,
+                format => y.contiguous_in(format),
+            })
         });
     }
-    t.op("to", |c| Ok(x(c)?.to_dtype(c.maybe_dtype(1, "dtype")?.unwrap_or(Dtype::F32))));
+    t.op("to", |c| match c.maybe_dtype(1, "dtype")? {
+        Some(dtype) => Ok(x(c)?.to_dtype(dtype)),
+        None => c.odd(1, "dtype"),
+    });
 }

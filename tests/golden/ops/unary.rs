@@ -42,10 +42,7 @@ pub fn fill(t: &mut Table) {
         let x = c.tensor(0, "input")?;
         Ok(x.round_decimals_(c.int(usize::MAX, "decimals", 0)? as i32).clone())
     });
-    t.op("logit_", |c| {
-        let x = c.tensor(0, "input")?;
-        Ok(x.copy_(&x.clone_contiguous().logit(c.maybe_float(1, "eps")?)).clone())
-    });
+    t.op("logit_", |c| Ok(c.tensor(0, "input")?.logit_(c.maybe_float(1, "eps")?).clone()));
     t.op("logit", |c| Ok(c.tensor(0, "input")?.logit(c.maybe_float(1, "eps")?)));
     t.op("nan_to_num", |c| {
         let x = c.tensor(0, "input")?;

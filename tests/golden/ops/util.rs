@@ -5,7 +5,7 @@ use torchrs::nn::{self, init};
 use torchrs::{Dtype, Tensor};
 
 use super::Table;
-use crate::arg::{Arg, Call, Outcome, Stop, lacks};
+use crate::arg::{Arg, Call, Outcome, Stop};
 
 /// Parameters whose gradients are the given tensors.
 fn with_gradients(grads: &[Tensor]) -> Vec<Tensor> {
@@ -57,11 +57,7 @@ pub fn fill(t: &mut Table) {
         let sequences = c.tensor_list(0, "sequences")?;
         let batch_first = c.flag(1, "batch_first", false)?;
         let value = c.float(2, "padding_value", 0.0)?;
-        let left = match c.text(3, "padding_side", "right")?.as_str() {
-            "left" => true,
-            "right" => false,
-            other => return lacks(other),
-        };
+        let left = c.choice(3, "padding_side", &[("right", false), ("left", true)])?;
         Ok(nn::pad_sequence(&sequences, batch_first, value, left))
     });
     t.any("nn.utils.rnn.pack_padded_sequence", |c| {
@@ -104,9 +100,7 @@ pub fn fill(t: &mut Table) {
             "linear" | "sigmoid" | "conv2d" => init::Nonlinearity::Linear,
             other => return Err(Stop::Unwritable(format!("nonlinearity {other}"))),
         };
-        let gain = init::calculate_gain(kind);
-        // PyTorch gives the integer 1 there.
-        Ok(if gain == 1.0 { Arg::Int(1) } else { Arg::Float(gain) })
+        Ok(Arg::Float(init::calculate_gain(kind)))
     });
     t.any("nn.init._calculate_fan_in_and_fan_out", |c| {
         let (fan_in, fan_out) = init::fan_in_and_fan_out(&fresh(c)?);

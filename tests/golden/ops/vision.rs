@@ -2,78 +2,56 @@
 
 use torchrs::ops::{
     GridSampleMode, GridSampleOptions, GridSamplePadding, InterpolateMode, InterpolateOptions,
-    PadMode,
+    OneOrEach, PadMode,
 };
 
 use super::Table;
-use crate::arg::{Arg, Call, Outcome, Stop};
+use crate::arg::{Arg, Call, Outcome};
 
-fn unwritable<T>(what: &str, value: &str) -> Outcome<T> {
-    Err(Stop::Unwritable(format!("{what} {value:?}")))
-}
+/// Names of the interpolations.
+pub const MODES: [(&str, InterpolateMode); 7] = [
+    ("nearest", InterpolateMode::Nearest),
+    ("nearest-exact", InterpolateMode::NearestExact),
+    ("linear", InterpolateMode::Linear),
+    ("bilinear", InterpolateMode::Bilinear),
+    ("bicubic", InterpolateMode::Bicubic),
+    ("trilinear", InterpolateMode::Trilinear),
+    ("area", InterpolateMode::Area),
+];
 
-fn resize(c: &Call, mode: InterpolateMode) -> Outcome<InterpolateOptions> {
-    let size = match c.maybe_ints(1, "size")? {
-        Some(list) if list.len() == 1 && matches!(c.get(1, "size"), Arg::Int(_)) => {
-            let n = c.tensor(0, "input")?.dim().saturating_sub(2);
-            Some(vec![list[0] as usize; n])
-        }
-        Some(list) => Some(list.iter().map(|&v| v as usize).collect()),
-        None => None,
-    };
-    let scale_factor = match c.get(2, "scale_factor") {
+/// Size and factor, from argument `first` on, and a mode.
+pub fn resize(c: &Call, first: usize, mode: InterpolateMode) -> Outcome<InterpolateOptions> {
+    let size = match c.get(first, "size") {
         Arg::None => None,
-        Arg::List(list) => Some(
-            list.iter()
-                .map(|v| match v {
-                    Arg::Float(v) => Ok(*v),
-                    Arg::Int(v) => Ok(*v as f64),
-                    _ => unwritable("scale_factor", &format!("{v:?}")),
-                })
-                .collect::<Outcome<Vec<f64>>>()?,
-        ),
-        _ => c.maybe_float(2, "scale_factor")?.map(|f| vec![f]),
+        Arg::List(_) => Some(c.size_list(first, "size")?.into()),
+        _ => Some(c.count(first, "size", 0)?.into()),
     };
-    Ok(InterpolateOptions {
-        size,
-        scale_factor,
-        mode,
-        align_corners: None,
-        recompute_scale_factor: false,
-        antialias: false,
-    })
+    let scale_factor = match c.get(first + 1, "scale_factor") {
+        Arg::None => None,
+        Arg::List(_) => Some(c.floats(first + 1, "scale_factor")?.into()),
+        _ => c.maybe_float(first + 1, "scale_factor")?.map(OneOrEach::All),
+    };
+    Ok(InterpolateOptions { size, scale_factor, ..InterpolateOptions::size(1, mode) })
 }
 
 pub fn fill(t: &mut Table) {
     t.op("nn.functional.interpolate", |c| {
-        let mode = match c.text(3, "mode", "nearest")?.as_str() {
-            "nearest" => InterpolateMode::Nearest,
-            "nearest-exact" => InterpolateMode::NearestExact,
-            "linear" => InterpolateMode::Linear,
-            "bilinear" => InterpolateMode::Bilinear,
-            "bicubic" => InterpolateMode::Bicubic,
-            "trilinear" => InterpolateMode::Trilinear,
-            "area" => InterpolateMode::Area,
-            other => return unwritable("mode", other),
-        };
+        let mode = c.choice(3, "mode", &MODES)?;
         let options = InterpolateOptions {
-            align_corners: match c.get(4, "align_corners") {
-                Arg::Bool(v) => Some(*v),
-                _ => None,
-            },
+            align_corners: c.maybe_flag(4, "align_corners")?,
             recompute_scale_factor: c.flag(5, "recompute_scale_factor", false)?,
             antialias: c.flag(6, "antialias", false)?,
-            ..resize(c, mode)?
+            ..resize(c, 1, mode)?
         };
         Ok(c.tensor(0, "input")?.interpolate(&options))
     });
     t.op("nn.functional.upsample_nearest", |c| {
-        Ok(c.tensor(0, "input")?.interpolate(&resize(c, InterpolateMode::Nearest)?))
+        Ok(c.tensor(0, "input")?.interpolate(&resize(c, 1, InterpolateMode::Nearest)?))
     });
     t.op("nn.functional.upsample_bilinear", |c| {
         let options = InterpolateOptions {
             align_corners: Some(true),
-            ..resize(c, InterpolateMode::Bilinear)?
+            ..resize(c, 1, InterpolateMode::Bilinear)?
         };
         Ok(c.tensor(0, "input")?.interpolate(&options))
     });
@@ -88,35 +66,35 @@ pub fn fill(t: &mut Table) {
     });
     t.op("nn.functional.pad", |c| {
         let value = c.maybe_number(3, "value")?.unwrap_or(0.into());
-        let mode = match c.text(2, "mode", "constant")?.as_str() {
-            "constant" => PadMode::Constant(value),
-            "reflect" => PadMode::Reflect,
-            "replicate" => PadMode::Replicate,
-            "circular" => PadMode::Circular,
-            other => return unwritable("mode", other),
-        };
+        let names = [
+            ("constant", PadMode::Constant(value)),
+            ("reflect", PadMode::Reflect),
+            ("replicate", PadMode::Replicate),
+            ("circular", PadMode::Circular),
+        ];
+        let mode = c.choice(2, "mode", &names)?;
         Ok(c.tensor(0, "input")?.pad(&c.ints(1, "pad")?, mode))
     });
     t.op("nn.functional.grid_sample", |c| {
+        let modes = [
+            ("bilinear", GridSampleMode::Bilinear),
+            ("nearest", GridSampleMode::Nearest),
+            ("bicubic", GridSampleMode::Bicubic),
+        ];
+        let paddings = [
+            ("zeros", GridSamplePadding::Zeros),
+            ("border", GridSamplePadding::Border),
+            ("reflection", GridSamplePadding::Reflection),
+        ];
         let options = GridSampleOptions {
-            mode: match c.text(2, "mode", "bilinear")?.as_str() {
-                "bilinear" => GridSampleMode::Bilinear,
-                "nearest" => GridSampleMode::Nearest,
-                "bicubic" => GridSampleMode::Bicubic,
-                other => return unwritable("mode", other),
-            },
-            padding_mode: match c.text(3, "padding_mode", "zeros")?.as_str() {
-                "zeros" => GridSamplePadding::Zeros,
-                "border" => GridSamplePadding::Border,
-                "reflection" => GridSamplePadding::Reflection,
-                other => return unwritable("padding_mode", other),
-            },
+            mode: c.choice(2, "mode", &modes)?,
+            padding_mode: c.choice(3, "padding_mode", &paddings)?,
             align_corners: c.flag(4, "align_corners", false)?,
         };
         Ok(c.tensor(0, "input")?.grid_sample(c.tensor(1, "grid")?, options))
     });
     t.op("nn.functional.affine_grid", |c| {
-        let size: Vec<usize> = c.ints(1, "size")?.iter().map(|&v| v as usize).collect();
+        let size = c.size_list(1, "size")?;
         Ok(c.tensor(0, "theta")?.affine_grid(&size, c.flag(2, "align_corners", false)?))
     });
 }

@@ -21,6 +21,13 @@ pub fn clip_grad_norm_(parameters: &[Tensor], max_norm: f64) -> Tensor {
     norm
 }
 
+/// Scales the gradients of `parameters` as [`clip_grad_norm_`] does, by a norm that is known already
+/// (`torch.nn.utils.clip_grads_with_norm_`): of more gradients than these, or of all ranks.
+pub fn clip_grads_with_norm_(parameters: &[Tensor], max_norm: f64, total_norm: &Tensor) {
+    let grads: Vec<Tensor> = parameters.iter().filter_map(Tensor::grad).collect();
+    scale(&grads, max_norm, total_norm);
+}
+
 /// [`clip_grad_norm_`] by another norm: `norm_type` is its order, which may be infinite.
 ///
 /// # Errors

@@ -1,0 +1,287 @@
+//! Loss scaling (`torch.amp.GradScaler`).
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::error::{Error, Result, throw};
+use crate::optim::Optimizer;
+use crate::{Dtype, Tensor, no_grad};
+
+/// Options of [`GradScaler`], with PyTorch's defaults.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GradScalerOptions {
+    /// The first scale.
+    pub init_scale: f64,
+    /// What the scale is multiplied by after `growth_interval` steps without overflow.
+    pub growth_factor: f64,
+    /// What the scale is multiplied by after a step with overflow.
+    pub backoff_factor: f64,
+    /// Steps without overflow before the scale grows.
+    pub growth_interval: u64,
+    /// False makes everything here do nothing, and `step` just step.
+    pub enabled: bool,
+}
+
+impl Default for GradScalerOptions {
+    fn default() -> Self {
+        GradScalerOptions {
+            init_scale: 65536.0,
+            growth_factor: 2.0,
+            backoff_factor: 0.5,
+            growth_interval: 2000,
+            enabled: true,
+        }
+    }
+}
+
+/// Multiplies the loss, so that gradients of f16 do not vanish; divides the gradients before the step;
+/// leaves steps out whose gradients overflowed, and finds the scale by that (`torch.amp.GradScaler`).
+/// bf16 has the range of f32 and needs none of it.
+///
+/// ```
+/// use torchrs::{Tensor, amp::{GradScaler, GradScalerOptions}, optim::{Optimizer, SGD, SGDOptions}};
+/// let w = Tensor::from([1f32]).requires_grad_(true);
+/// let mut optimizer = SGD::new([w.clone()], SGDOptions { lr: 0.1, ..Default::default() });
+/// let mut scaler = GradScaler::new(GradScalerOptions::default());
+/// scaler.scale(&(&w * &w).sum()).backward();
+/// scaler.unscale_(&mut optimizer); // only where gradients are looked at, such as to clip them
+/// scaler.step(&mut optimizer);
+/// scaler.update();
+/// assert_eq!(w.item() as f32, 0.8);
+/// ```
+///
+/// Under `DistributedDataParallel` every rank has a scaler of its own. They agree without a word
+/// between them: gradients are already the mean over all ranks, and an infinity or NaN of one rank is
+/// one in the mean, so all leave out the same steps and keep the same scale.
+#[derive(Debug)]
+pub struct GradScaler {
+    options: GradScalerOptions,
+    scale: f64,
+    /// Steps since the scale changed.
+    growth_tracker: u64,
+    /// By optimizer since the last `update`.
+    stages: HashMap<u64, Stage>,
+}
+
+/// What was done with an optimizer's gradients since the last `update`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Stage {
+    overflow: bool,
+    stepped: bool,
+}
+
+/// PyTorch's structure.
+#[derive(Serialize, Deserialize)]
+struct State {
+    scale: f64,
+    growth_factor: f64,
+    backoff_factor: f64,
+    growth_interval: u64,
+    #[serde(rename = "_growth_tracker")]
+    growth_tracker: u64,
+}
+
+/// Tells optimizers apart: no two have the same parameters in the same order.
+fn key(optimizer: &dyn Optimizer) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    optimizer.parameters().iter().for_each(|p| p.identity().hash(&mut hasher));
+    hasher.finish()
+}
+
+impl GradScaler {
+    /// A scaler, for one training run.
+    ///
+    /// # Panics
+    /// Throws [`Error::Argument`] unless `growth_factor` is above 1, `backoff_factor` below 1 and
+    /// `init_scale` above 0.
+    #[track_caller]
+    pub fn new(options: GradScalerOptions) -> Self {
+        let wrong = |name: &str, value: f64, rule: &str| -> ! {
+            throw(Error::argument("GradScaler", name, format!("{value}; must be {rule}")))
+        };
+        if options.enabled && !(options.growth_factor > 1.0) {
+            wrong("growth_factor", options.growth_factor, "above 1");
+        }
+        if options.enabled && !(options.backoff_factor < 1.0 && options.backoff_factor > 0.0) {
+            wrong("backoff_factor", options.backoff_factor, "above 0 and below 1");
+        }
+        if options.enabled && !(options.init_scale > 0.0) {
+            wrong("init_scale", options.init_scale, "above 0");
+        }
+        let scale = options.init_scale;
+        GradScaler { options, scale, growth_tracker: 0, stages: HashMap::new() }
+    }
+
+    /// The loss times the scale.
+    pub fn scale(&self, outputs: &Tensor) -> Tensor {
+        match self.options.enabled {
+            true => outputs * self.scale,
+            false => outputs.clone(),
+        }
+    }
+
+    /// Divides the gradients of an optimizer's parameters by the scale, in place, and looks for
+    /// infinities and NaN. [`step`](Self::step) does this if it was not done.
+    ///
+    /// # Panics
+    /// Throws [`Error::Argument`] when it was done, or the optimizer has stepped, since the last
+    /// [`update`](Self::update); [`Error::Dtype`] when a gradient is f16: parameters must stay f32.
+    #[track_caller]
+    pub fn unscale_(&mut self, optimizer: &mut dyn Optimizer) {
+        if !self.options.enabled {
+            return;
+        }
+        let wrong = |message: &str| -> ! {
+            throw(Error::argument("GradScaler::unscale_", "optimizer", message))
+        };
+        let key = key(optimizer);
+        match self.stages.get(&key) {
+            Some(Stage { stepped: true, .. }) => {
+                wrong("has stepped since the last update(); unscale_ comes before step")
+            }
+            Some(_) => wrong("is unscaled already since the last update()"),
+            None => {}
+        }
+        let overflow = unscale(&optimizer.parameters(), f64::from((1.0 / self.scale) as f32));
+        self.stages.insert(key, Stage { overflow, stepped: false });
+    }
+
+    /// Steps the optimizer, after [`unscale_`](Self::unscale_), unless a gradient overflowed. Says
+    /// whether it stepped.
+    ///
+    /// # Panics
+    /// Throws [`Error::Argument`] when it was called for this optimizer since the last
+    /// [`update`](Self::update).
+    #[track_caller]
+    pub fn step(&mut self, optimizer: &mut dyn Optimizer) -> bool {
+        if !self.options.enabled {
+            optimizer.step();
+            return true;
+        }
+        let key = key(optimizer);
+        if !self.stages.contains_key(&key) {
+            self.unscale_(optimizer);
+        }
+        let stage = self.stages.get_mut(&key).expect("unscaled above");
+        if stage.stepped {
+            let message = "has stepped since the last update()";
+            throw(Error::argument("GradScaler::step", "optimizer", message));
+        }
+        stage.stepped = true;
+        let overflow = stage.overflow;
+        if !overflow {
+            optimizer.step();
+        }
+        !overflow
+    }
+
+    /// Makes the scale smaller after an overflow, and larger after `growth_interval` steps without
+    /// one. Once per iteration, after all optimizers' steps.
+    ///
+    /// # Panics
+    /// Throws [`Error::Argument`] when no gradients were looked at since the last call.
+    #[track_caller]
+    pub fn update(&mut self) {
+        if !self.options.enabled {
+            return;
+        }
+        if self.stages.is_empty() {
+            let message = "no optimizer was unscaled or stepped since the last update()";
+            throw(Error::argument("GradScaler::update", "optimizer", message));
+        }
+        let overflow = self.stages.drain().any(|(_, stage)| stage.overflow);
+        if overflow {
+            self.scale = (self.scale as f32 * self.options.backoff_factor as f32) as f64;
+            self.growth_tracker = 0;
+            return;
+        }
+        self.growth_tracker += 1;
+        if self.growth_tracker == self.options.growth_interval {
+            // The scale is a number of f32, as PyTorch's, and never grows to infinity.
+            let grown = self.scale as f32 * self.options.growth_factor as f32;
+            if grown.is_finite() {
+                self.scale = grown as f64;
+            }
+            self.growth_tracker = 0;
+        }
+    }
+
+    /// Sets the scale (`update(new_scale)`).
+    ///
+    /// # Panics
+    /// Throws [`Error::Argument`] unless it is above 0.
+    #[track_caller]
+    pub fn update_to(&mut self, new_scale: f64) {
+        if !(new_scale > 0.0) {
+            let message = format!("{new_scale}; must be above 0");
+            throw(Error::argument("GradScaler::update_to", "new_scale", message));
+        }
+        if self.options.enabled {
+            self.scale = new_scale;
+            self.stages.clear();
+        }
+    }
+
+    /// The scale; 1 when not enabled.
+    pub fn get_scale(&self) -> f64 {
+        if self.options.enabled { self.scale } else { 1.0 }
+    }
+
+    /// Whether this does anything.
+    pub fn is_enabled(&self) -> bool {
+        self.options.enabled
+    }
+
+    /// The state, to be saved; an empty object when not enabled.
+    pub fn state_dict(&self) -> Value {
+        if !self.options.enabled {
+            return Value::Object(Default::default());
+        }
+        let GradScalerOptions { growth_factor, backoff_factor, growth_interval, .. } = self.options;
+        let (scale, growth_tracker) = (self.scale, self.growth_tracker);
+        let state = State { scale, growth_factor, backoff_factor, growth_interval, growth_tracker };
+        serde_json::to_value(state).expect("plain numbers")
+    }
+
+    /// Continues from a saved state; does nothing when not enabled.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] when `state` is not that of an enabled scaler.
+    pub fn load_state_dict(&mut self, state: &Value) -> Result<()> {
+        if !self.options.enabled {
+            return Ok(());
+        }
+        let wrong = |m: String| Error::argument("GradScaler::load_state_dict", "state", m);
+        let state = State::deserialize(state).map_err(|e| wrong(e.to_string()))?;
+        if !(state.scale > 0.0) {
+            return Err(wrong(format!("`scale` is {}; must be above 0", state.scale)));
+        }
+        let State { scale, growth_factor, backoff_factor, growth_interval, growth_tracker } = state;
+        (self.scale, self.growth_tracker) = (scale, growth_tracker);
+        let options =
+            GradScalerOptions { growth_factor, backoff_factor, growth_interval, ..self.options };
+        self.options = options;
+        Ok(())
+    }
+}
+
+/// Multiplies all gradients by `factor`; whether one was infinite or NaN.
+#[track_caller]
+fn unscale(parameters: &[Tensor], factor: f64) -> bool {
+    no_grad(|| {
+        let mut overflow = false;
+        for grad in parameters.iter().filter_map(Tensor::grad).filter(|g| g.numel() > 0) {
+            if grad.dtype() == Dtype::F16 {
+                let message = "a gradient is f16; keep the parameters f32 and compute in autocast";
+                throw(Error::dtype("GradScaler::unscale_", message));
+            }
+            // The largest absolute value is NaN if any is.
+            overflow |= !grad.norm_dim(f64::INFINITY, &[], false).item().is_finite();
+            grad.mul_(factor);
+        }
+        overflow
+    })
+}

@@ -1,0 +1,166 @@
+//! One op inside [`autocast`](super::autocast): its inputs in the types that its policy asks for.
+
+use std::borrow::Borrow;
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+use super::autocast::{Suspended, mode, place};
+use super::policy::{Policy, policies};
+use crate::autograd::is_grad_enabled;
+use crate::error::{Error, throw};
+use crate::{Device, Dtype, Tensor};
+
+/// At the head of an op's function: inside `autocast` it calls the op again on cast inputs and
+/// returns; elsewhere it is the test of a flag.
+///
+/// ```text
+/// cast_op!("linear", [x = self, weight = weight, bias = bias] => x.linear(&weight, bias.as_ref()));
+/// ```
+///
+/// Inputs are `&Tensor` or `Option<&Tensor>`, what they are bound to `Tensor` or `Option<Tensor>`.
+macro_rules! cast_op {
+    ($op:expr, [$($name:ident = $input:expr),+] => $call:expr) => {
+        if $crate::amp::is_active()
+            && let Some(region) = $crate::amp::Region::enter($op, &[$(Option::from($input)),+])
+        {
+            $(let $name = $crate::amp::Region::cast(&region, $input);)+
+            return $call;
+        }
+    };
+}
+pub(crate) use cast_op;
+
+/// While it lives, ops are not cast: they are parts of the one that was entered.
+pub(crate) struct Region {
+    device: Device,
+    /// The half type of this device.
+    lower: Dtype,
+    /// What inputs are cast to, if they are.
+    target: Option<Dtype>,
+    _suspended: Suspended,
+}
+
+/// An input of an op.
+pub(crate) trait Input {
+    /// The same with an owned tensor.
+    type Cast;
+    fn cast(self, region: &Region) -> Self::Cast;
+}
+
+impl Input for &Tensor {
+    type Cast = Tensor;
+    fn cast(self, region: &Region) -> Tensor {
+        region.tensor(self)
+    }
+}
+
+impl Input for Option<&Tensor> {
+    type Cast = Option<Tensor>;
+    fn cast(self, region: &Region) -> Option<Tensor> {
+        self.map(|t| region.tensor(t))
+    }
+}
+
+impl Region {
+    /// The region of a call of `op`, if ops on its inputs' device are cast.
+    #[cold]
+    #[track_caller]
+    pub(crate) fn enter(op: &str, inputs: &[Option<&Tensor>]) -> Option<Self> {
+        let device = inputs.iter().flatten().next()?.device();
+        let lower = mode().dtype(device)?;
+        let target = match policies(op)[place(device)] {
+            Policy::Parts => return None,
+            Policy::Keep => None,
+            Policy::Lower => Some(lower),
+            Policy::Single => Some(Dtype::F32),
+            Policy::Widest => Some(widest(op, lower, inputs)),
+        };
+        Some(Region { device, lower, target, _suspended: Suspended::new() })
+    }
+
+    /// The region of a call of `op` on a list of tensors, and the list to call it on again.
+    #[track_caller]
+    pub(crate) fn of_list(op: &str, list: &[impl Borrow<Tensor>]) -> Option<(Self, Vec<Tensor>)> {
+        let inputs: Vec<Option<&Tensor>> = list.iter().map(|t| Some(t.borrow())).collect();
+        let region = Self::enter(op, &inputs)?;
+        let cast = inputs.iter().flatten().map(|t| region.tensor(t)).collect();
+        Some((region, cast))
+    }
+
+    /// An input as the op's policy wants it.
+    pub(crate) fn cast<I: Input>(&self, input: I) -> I::Cast {
+        input.cast(self)
+    }
+
+    fn tensor(&self, t: &Tensor) -> Tensor {
+        match self.target {
+            Some(target) if eligible(t) && t.device() == self.device && t.dtype() != target => {
+                cast(t, target, self.lower)
+            }
+            _ => t.clone(),
+        }
+    }
+}
+
+/// f64 is a wish for precision, and is not cast.
+fn eligible(t: &Tensor) -> bool {
+    t.dtype().is_floating_point() && t.dtype() != Dtype::F64
+}
+
+#[track_caller]
+fn widest(op: &str, lower: Dtype, inputs: &[Option<&Tensor>]) -> Dtype {
+    let types = || inputs.iter().flatten().filter(|t| eligible(t)).map(|t| t.dtype());
+    if types().any(|dtype| dtype == Dtype::F32) {
+        return Dtype::F32;
+    }
+    if let Some(other) = types().find(|&dtype| dtype != lower) {
+        throw(Error::dtype(op, format!("got {other} inside autocast to {lower}; cast it first")));
+    }
+    lower
+}
+
+/// A parameter's cast.
+struct Cast {
+    /// Keeps the parameter, whose address is the key, alive.
+    parameter: Tensor,
+    /// The parameter's version when it was cast.
+    version: u32,
+    cast: Tensor,
+}
+
+thread_local! {
+    static CASTS: RefCell<HashMap<usize, Cast>> = RefCell::default();
+}
+
+/// Called where the outermost region ends.
+pub(super) fn forget_casts() {
+    // The tensors are dropped outside the borrow.
+    drop(CASTS.take());
+}
+
+/// `t` as `target`. Casts of parameters to the half type are kept, as PyTorch's; unlike those, they are
+/// made again after an in-place change of the parameter, and where the kept one is without history
+/// but this one must have it.
+fn cast(t: &Tensor, target: Dtype, lower: Dtype) -> Tensor {
+    let keep = mode().cache_enabled
+        && target == lower
+        && t.dtype() == Dtype::F32
+        && t.requires_grad()
+        && t.is_leaf();
+    if !keep {
+        return t.to_dtype(target);
+    }
+    let known = CASTS.with_borrow(|casts| {
+        let kept = casts.get(&t.identity())?;
+        let history = kept.cast.requires_grad() || !is_grad_enabled();
+        let usable = kept.version == t.version() && kept.cast.dtype() == target && history;
+        usable.then(|| kept.cast.clone())
+    });
+    known.unwrap_or_else(|| {
+        let made = Cast { parameter: t.clone(), version: t.version(), cast: t.to_dtype(target) };
+        let cast = made.cast.clone();
+        let replaced = CASTS.with_borrow_mut(|casts| casts.insert(made.parameter.identity(), made));
+        drop(replaced);
+        cast
+    })
+}

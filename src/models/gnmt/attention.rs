@@ -1,0 +1,87 @@
+//! Additive attention.
+
+use super::INIT_WEIGHT;
+use crate::nn::init::uniform_;
+use crate::nn::{Forward, Linear, Module, Parameter};
+use crate::{Dtype, Tensor, no_grad};
+
+/// The score of a key that is padding: what a half-precision number still holds.
+const MASKED: f64 = -65504.0;
+
+/// Attention by the score `v tanh(W_q q + W_k k)`, in which v is learned, or, normalised,
+/// `g v / |v| tanh(W_q q + W_k k + b)` (`BahdanauAttention`; Bahdanau et al. 2014, Salimans & Kingma
+/// 2016).
+#[derive(Module)]
+pub struct BahdanauAttention {
+    /// v, `[num_units]`.
+    pub linear_att: Parameter,
+    /// g, `[1]`.
+    pub normalize_scalar: Option<Parameter>,
+    /// b, `[num_units]`.
+    pub normalize_bias: Option<Parameter>,
+    /// W_q.
+    pub linear_q: Linear,
+    /// W_k.
+    pub linear_k: Linear,
+    batch_first: bool,
+}
+
+impl BahdanauAttention {
+    /// Weights start uniform within 0.1, g at 1 / sqrt(num_units).
+    #[track_caller]
+    pub fn new(
+        query_size: usize,
+        key_size: usize,
+        num_units: usize,
+        normalize: bool,
+        batch_first: bool,
+    ) -> Self {
+        let linear_att = Parameter::new(Tensor::empty([num_units], Dtype::F32));
+        let linear_q = Linear::no_bias(query_size, num_units);
+        let linear_k = Linear::no_bias(key_size, num_units);
+        for weight in [&linear_att, &linear_q.weight, &linear_k.weight] {
+            uniform_(weight, -INIT_WEIGHT, INIT_WEIGHT);
+        }
+        let scalar = || Tensor::full([1], 1.0 / (num_units as f64).sqrt(), Dtype::F32);
+        let bias = || Tensor::zeros([num_units], Dtype::F32);
+        BahdanauAttention {
+            linear_att,
+            normalize_scalar: normalize.then(|| Parameter::new(scalar())),
+            normalize_bias: normalize.then(|| Parameter::new(bias())),
+            linear_q,
+            linear_k,
+            batch_first,
+        }
+    }
+
+    /// For each query the mean of the keys, weighted by their shares of attention, and these shares:
+    /// `[queries, batch, key_size]` and `[queries, batch, keys]` from `[queries, batch, query_size]`
+    /// and `[keys, batch, key_size]` (batch first in all of them with `batch_first`). Keys from each
+    /// sequence's length on get no attention.
+    #[track_caller]
+    pub fn forward(&self, query: &Tensor, keys: &Tensor, lengths: &[usize]) -> (Tensor, Tensor) {
+        let turned = |t: &Tensor| if self.batch_first { t.clone() } else { t.transpose(0, 1) };
+        let (query, keys) = (turned(query), turned(keys));
+        let scores = self.scores(&self.linear_q.forward(&query), &self.linear_k.forward(&keys));
+        let shares = scores.masked_fill(&padding(lengths, keys.size(1)), MASKED).softmax(-1);
+        (turned(&shares.bmm(&keys)), turned(&shares))
+    }
+
+    /// `[batch, queries, keys]`.
+    #[track_caller]
+    fn scores(&self, query: &Tensor, keys: &Tensor) -> Tensor {
+        let sum = query.unsqueeze(2) + keys.unsqueeze(1);
+        let v = self.linear_att.tensor();
+        let (Some(scalar), Some(bias)) = (&self.normalize_scalar, &self.normalize_bias) else {
+            return sum.tanh().matmul(v);
+        };
+        (sum + bias.tensor()).tanh().matmul(&(v / v.norm() * scalar.tensor()))
+    }
+}
+
+/// True where a key lies behind its sequence, `[batch, 1, keys]`.
+fn padding(lengths: &[usize], keys: usize) -> Tensor {
+    let lengths: Vec<i64> = lengths.iter().map(|&n| n as i64).collect();
+    let lengths = Tensor::from_slice(&lengths, [lengths.len(), 1, 1]);
+    no_grad(|| Tensor::range(keys).ge(&lengths))
+}

@@ -1,0 +1,59 @@
+//! The encoder of GNMT.
+
+use super::{GnmtOptions, embedder, lstm};
+use crate::Tensor;
+use crate::nn::{
+    Embedding, Forward, LSTM, Module, Training, pack_padded_sequence, pad_packed_sequence,
+};
+
+/// LSTM layers, the first of which reads in both directions; from the third on with shortcuts
+/// (`ResidualRecurrentEncoder`).
+#[derive(Module)]
+pub struct ResidualRecurrentEncoder {
+    /// The layers.
+    pub rnn_layers: Vec<LSTM>,
+    /// The table of words.
+    pub embedder: Embedding,
+    dropout: f64,
+    batch_first: bool,
+    training: Training,
+}
+
+impl ResidualRecurrentEncoder {
+    #[track_caller]
+    pub(super) fn new(options: &GnmtOptions) -> Self {
+        let &GnmtOptions { hidden_size: hidden, batch_first, num_layers, .. } = options;
+        let layer = |i: usize| match i {
+            0 => lstm(hidden, hidden, true, batch_first),
+            1 => lstm(2 * hidden, hidden, false, batch_first),
+            _ => lstm(hidden, hidden, false, batch_first),
+        };
+        ResidualRecurrentEncoder {
+            rnn_layers: (0..num_layers).map(layer).collect(),
+            embedder: embedder(options),
+            dropout: options.dropout,
+            batch_first,
+            training: Training::default(),
+        }
+    }
+
+    /// The encoded words `[time, batch, hidden]`, where time is the longest length, from sentences
+    /// `[time, batch]` and their lengths (batch before time in both with `batch_first`).
+    ///
+    /// # Panics
+    /// Throws [`Error::Argument`](crate::Error::Argument) for lengths that are 0, too long, or not one
+    /// per sentence.
+    #[track_caller]
+    pub fn forward(&self, inputs: &Tensor, lengths: &[usize]) -> Tensor {
+        let drop = |x: &Tensor| x.dropout(self.dropout, self.training.get());
+        let x = drop(&self.embedder.forward(inputs));
+        let packed = pack_padded_sequence(&x, lengths, self.batch_first, false);
+        let (packed, _) = self.rnn_layers[0].forward_packed(&packed, None);
+        let (x, _) = pad_packed_sequence(&packed, self.batch_first, 0.0, None);
+        let (mut x, _) = self.rnn_layers[1].forward(&drop(&x), None);
+        for layer in &self.rnn_layers[2..] {
+            x = layer.forward(&drop(&x), None).0 + &x;
+        }
+        x
+    }
+}

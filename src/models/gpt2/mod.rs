@@ -1,0 +1,233 @@
+//! GPT-2 (Radford et al., "Language Models are Unsupervised Multitask Learners", 2019), as in
+//! `transformers.models.gpt2`.
+
+mod block;
+mod cache;
+mod config;
+mod generate;
+mod mask;
+
+pub use block::{Conv1D, GPT2Attention, GPT2Block, GPT2MLP};
+pub use cache::KeyValueCache;
+pub use config::{GPT2Activation, GPT2Config};
+pub use generate::GenerateOptions;
+
+use crate::Tensor;
+use crate::error::{Error, Result, throw};
+use crate::nn::functional::cross_entropy;
+use crate::nn::init::normal_;
+use crate::nn::{
+    Dropout, Embedding, Forward, LayerNorm, Linear, LoadReport, Module, NamedTensors, StateDict,
+};
+use mask::Mask;
+
+/// What goes into a forward besides the tokens.
+#[derive(Debug, Default)]
+pub struct GPT2Inputs<'a> {
+    /// 0 (or false) at tokens that are padding, `[batch, length]`, with the tokens in the cache.
+    pub attention_mask: Option<&'a Tensor>,
+    /// Place of each token, `[batch, length]` or `[length]`; `None`: one after the other, behind those
+    /// in the cache.
+    pub position_ids: Option<&'a Tensor>,
+    /// Keys and values of the tokens before these; those of these are added.
+    pub cache: Option<&'a mut KeyValueCache>,
+}
+
+/// GPT-2 without the layer that guesses the next token (`GPT2Model`).
+#[derive(Module)]
+pub struct GPT2Model {
+    /// Of tokens, `[vocab_size, n_embd]`.
+    pub wte: Embedding,
+    /// Of positions, `[n_positions, n_embd]`.
+    pub wpe: Embedding,
+    /// On their sum.
+    pub drop: Dropout,
+    /// The blocks.
+    pub h: Vec<GPT2Block>,
+    /// Behind the blocks.
+    pub ln_f: LayerNorm,
+    config: GPT2Config,
+}
+
+impl GPT2Model {
+    /// Weights start normal with deviation `initializer_range`, those of layers that add to a shortcut
+    /// smaller by the root of their number; biases at 0.
+    ///
+    /// # Panics
+    /// Throws [`Error::Argument`] for sizes that cannot be.
+    #[track_caller]
+    pub fn new(config: GPT2Config) -> Self {
+        config.check();
+        let table = |rows| {
+            let table = Embedding::new(rows, config.n_embd);
+            normal_(&table.weight, 0.0, config.initializer_range);
+            table
+        };
+        GPT2Model {
+            wte: table(config.vocab_size),
+            wpe: table(config.n_positions),
+            drop: Dropout::new(config.embd_pdrop),
+            h: (0..config.n_layer).map(|layer| GPT2Block::new(&config, layer)).collect(),
+            ln_f: LayerNorm::new(config.n_embd).eps(config.layer_norm_epsilon),
+            config,
+        }
+    }
+
+    /// The last features, `[batch, length, n_embd]`, of tokens `[batch, length]`.
+    ///
+    /// # Panics
+    /// Throws [`Error::Shape`] for inputs of other shapes, and [`Error::Argument`] for more tokens than
+    /// the model has positions.
+    #[track_caller]
+    pub fn forward_with(&self, input_ids: &Tensor, mut inputs: GPT2Inputs) -> Tensor {
+        let &[batch, length] = input_ids.shape() else {
+            let message = format!("input_ids is {:?}; must be [batch, length]", input_ids.shape());
+            throw(Error::shape("GPT2", message))
+        };
+        let past = inputs.cache.as_ref().map_or(0, |cache| cache.length());
+        let positions = match inputs.position_ids {
+            Some(positions) => positions.clone(),
+            None if past + length > self.config.n_positions => {
+                let message = format!(
+                    "{length} tokens after {past} others are more than n_positions, {}",
+                    self.config.n_positions
+                );
+                throw(Error::argument("GPT2", "input_ids", message))
+            }
+            None => Tensor::range(past + length).narrow(0, past, length),
+        };
+        let x = self.wte.forward(input_ids) + self.wpe.forward(&positions);
+        let mask = Mask::new(batch, past, length, inputs.attention_mask, x.dtype());
+        let mut x = self.drop.forward(&x);
+        for block in &self.h {
+            x = block.forward(&x, &mask, inputs.cache.as_deref_mut());
+        }
+        self.ln_f.forward(&x)
+    }
+}
+
+impl Forward for GPT2Model {
+    /// [`GPT2Model::forward_with`] without further inputs.
+    #[track_caller]
+    fn forward(&self, input_ids: &Tensor) -> Tensor {
+        self.forward_with(input_ids, GPT2Inputs::default())
+    }
+}
+
+/// GPT-2 with the layer that guesses the next token (`GPT2LMHeadModel`).
+///
+/// ```
+/// use torchrs::Tensor;
+/// use torchrs::models::{GPT2Config, GPT2LMHeadModel, GenerateOptions};
+/// use torchrs::nn::{Forward, Module};
+/// let sizes = GPT2Config { vocab_size: 50, n_positions: 16, n_embd: 8, ..Default::default() };
+/// let model = GPT2LMHeadModel::new(GPT2Config { n_layer: 2, n_head: 2, ..sizes });
+/// let tokens = Tensor::from([[3i64, 14, 15]]);
+/// assert_eq!(model.forward(&tokens).shape(), &[1, 3, 50]);
+/// model.eval();
+/// let options = GenerateOptions { max_new_tokens: 4, ..Default::default() };
+/// assert_eq!(model.generate(&tokens, &options).shape(), &[1, 7]);
+/// ```
+#[derive(Module)]
+pub struct GPT2LMHeadModel {
+    /// All but the last layer.
+    pub transformer: GPT2Model,
+    /// To the logits; its weight is that of `wte`, if the two are tied.
+    pub lm_head: Linear,
+}
+
+impl GPT2LMHeadModel {
+    /// As [`GPT2Model::new`].
+    ///
+    /// # Panics
+    /// As that.
+    #[track_caller]
+    pub fn new(config: GPT2Config) -> Self {
+        let transformer = GPT2Model::new(config);
+        let lm_head = match config.tie_word_embeddings {
+            true => Linear { weight: transformer.wte.weight.clone(), bias: None },
+            false => {
+                let layer = Linear::no_bias(config.n_embd, config.vocab_size);
+                normal_(&layer.weight, 0.0, config.initializer_range);
+                layer
+            }
+        };
+        GPT2LMHeadModel { transformer, lm_head }
+    }
+
+    /// The settings.
+    pub fn config(&self) -> &GPT2Config {
+        &self.transformer.config
+    }
+
+    /// The logits of each next token, `[batch, length, vocab_size]`; as
+    /// [`GPT2Model::forward_with`] otherwise.
+    ///
+    /// # Panics
+    /// As that.
+    #[track_caller]
+    pub fn forward_with(&self, input_ids: &Tensor, inputs: GPT2Inputs) -> Tensor {
+        self.logits(&self.transformer.forward_with(input_ids, inputs))
+    }
+
+    #[track_caller]
+    fn logits(&self, hidden: &Tensor) -> Tensor {
+        self.lm_head.forward(hidden)
+    }
+
+    /// The mean cross-entropy of each token's guess of the next one (`model(input_ids,
+    /// labels=labels).loss`). `labels` are usually `input_ids`; those of -100 do not count.
+    ///
+    /// # Panics
+    /// As [`GPT2Model::forward_with`]; throws [`Error::Shape`] for labels of another shape and for
+    /// less than two tokens.
+    #[track_caller]
+    pub fn loss(&self, input_ids: &Tensor, labels: &Tensor) -> Tensor {
+        if labels.shape() != input_ids.shape() || labels.dim() != 2 || labels.size(1) < 2 {
+            let message = format!(
+                "input_ids is {:?} and labels {:?}; both must be [batch, length], length at least 2",
+                input_ids.shape(),
+                labels.shape()
+            );
+            throw(Error::shape("GPT2LMHeadModel::loss", message));
+        }
+        let guesses = labels.size(1) - 1;
+        let logits = self.forward(input_ids).narrow(1, 0, guesses).flatten(0, 1);
+        cross_entropy(&logits, &labels.narrow(1, 1, guesses).flatten(0, 1))
+    }
+
+    /// Copies weights as they are published: with the names of this model or of [`GPT2Model`] (without
+    /// `transformer.`), with or without `lm_head.weight` where it is tied, with or without the masks
+    /// that old versions stored (`attn.bias`, `attn.masked_bias`). All else must be there, and nothing
+    /// more.
+    ///
+    /// # Errors
+    /// Those of a strict [`load_state_dict`](Module::load_state_dict).
+    pub fn load_pretrained(&self, weights: &dyn NamedTensors) -> Result<LoadReport> {
+        const HEAD: &str = "lm_head.weight";
+        let mut state = StateDict::new();
+        for name in weights.names() {
+            if name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") {
+                continue;
+            }
+            let tensor = weights.tensor(name).expect("it was named").clone();
+            let whole = name == HEAD || name.starts_with("transformer.");
+            state.insert(if whole { name.into() } else { format!("transformer.{name}") }, tensor);
+        }
+        if self.config().tie_word_embeddings
+            && !state.contains_key(HEAD)
+            && let Some(table) = state.get("transformer.wte.weight").cloned()
+        {
+            state.insert(HEAD, table);
+        }
+        self.load_state_dict(&state, true)
+    }
+}
+
+impl Forward for GPT2LMHeadModel {
+    /// [`GPT2LMHeadModel::forward_with`] without further inputs.
+    #[track_caller]
+    fn forward(&self, input_ids: &Tensor) -> Tensor {
+        self.forward_with(input_ids, GPT2Inputs::default())
+    }
+}

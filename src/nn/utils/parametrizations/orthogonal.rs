@@ -1,0 +1,222 @@
+//! Orthogonal matrices (Lezcano-Casado 2019): a map from all matrices to those with orthonormal
+//! columns (rows, where there are fewer of these), times a fixed orthogonal base.
+//!
+//! ```text
+//! matrix_exp, cayley:  A = tril(X) - tril(X)^T;  Q = e^A, or (I - A/2)^-1 (I + A/2)
+//! householder:         Q = H_1 .. H_k diag(X), with reflections H_i = I - tau_i v_i v_i^T,
+//!                      v_i = e_i + column i of X below the diagonal, tau_i = 2 / |v_i|^2
+//! ```
+
+use super::reflections::{geqrf, householder_product, orthonormal};
+use crate::error::{Error, throw};
+use crate::nn::module::own_fields;
+use crate::nn::utils::parametrize::{Parametrization, Parametrized, register_parametrization};
+use crate::nn::{Buffer, Module};
+use crate::{Dtype, Tensor, no_grad};
+
+/// How a matrix is made orthogonal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OrthogonalMap {
+    /// The exponential of a skew-symmetric matrix.
+    MatrixExp,
+    /// The Cayley transform of a skew-symmetric matrix.
+    Cayley,
+    /// A product of reflections; the cheapest for thin matrices.
+    Householder,
+}
+
+/// Options of [`orthogonal`], with PyTorch's defaults.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct OrthogonalOptions {
+    /// `None`: [`OrthogonalMap::MatrixExp`] for square matrices, else [`OrthogonalMap::Householder`].
+    pub orthogonal_map: Option<OrthogonalMap>,
+    /// Whether the weight that the module has is kept as a base, near which training starts.
+    pub use_trivialization: bool,
+}
+
+impl Default for OrthogonalOptions {
+    fn default() -> Self {
+        OrthogonalOptions { orthogonal_map: None, use_trivialization: true }
+    }
+}
+
+#[derive(Module, Clone)]
+#[module(name = "_Orthogonal")]
+struct Orthogonal {
+    base: Option<Buffer>,
+    #[module(skip)]
+    map: OrthogonalMap,
+}
+
+/// Tall, and whether that took a transposition.
+fn tall(x: &Tensor) -> (Tensor, bool) {
+    let wide = x.size(-2) < x.size(-1);
+    (if wide { x.mt() } else { x.clone() }, wide)
+}
+
+impl Parametrization for Orthogonal {
+    #[track_caller]
+    fn forward(&self, originals: &[Tensor]) -> Tensor {
+        let (x, transposed) = tall(&originals[0]);
+        let (n, k) = (x.size(-2), x.size(-1));
+        let q = match self.map {
+            OrthogonalMap::Householder => {
+                let below = x.tril(-1);
+                let tau = 2.0 / (below.square().sum_dim(&[-2], false) + 1.0);
+                // The diagonal's signs are no parameters.
+                let signs = x.diagonal(0, -2, -1).detach().trunc().unsqueeze(-2);
+                householder_product(&below, &tau) * signs
+            }
+            map => {
+                let mut x = x.tril(0);
+                if n != k {
+                    let mut shape = x.shape().to_vec();
+                    *shape.last_mut().expect("two dimensions") = n - k;
+                    x = Tensor::cat(&[x.clone(), Tensor::zeros(shape, x.dtype())], -1);
+                }
+                let skew = &x - x.mt();
+                let q = match map {
+                    OrthogonalMap::MatrixExp => matrix_exp(&skew),
+                    _ => {
+                        let one = Tensor::eye(n, skew.dtype());
+                        inverse(&(&one - &skew * 0.5)).matmul(&(one + skew * 0.5))
+                    }
+                };
+                q.narrow(-1, 0, k)
+            }
+        };
+        let q = match &self.base {
+            Some(base) => base.matmul(&q),
+            None => q,
+        };
+        if transposed { q.mt() } else { q }
+    }
+
+    /// Without a base there is one for [`OrthogonalMap::Householder`] only.
+    fn right_inverse(&self, value: &Tensor) -> Option<Vec<Tensor>> {
+        let (q, transposed) = tall(value);
+        let (n, k) = (q.size(-2), q.size(-1));
+        if let Some(base) = &self.base {
+            let kept = n == k && is_orthogonal(&q);
+            let q = match (kept, n == k) {
+                (true, _) => q,
+                (_, true) => orthonormal(&q),
+                _ => {
+                    let mut shape = q.shape().to_vec();
+                    *shape.last_mut().expect("two dimensions") = n - k;
+                    let more = Tensor::empty(shape, q.dtype());
+                    more.normal_(0.0, 1.0);
+                    orthonormal(&Tensor::cat(&[q, more], -1))
+                }
+            };
+            base.copy_(&q);
+            // All reflections of zero columns turn a sign: the identity.
+            let start = value.zeros_like();
+            start.diagonal(0, -2, -1).fill_(-1.0);
+            return Some(vec![start]);
+        }
+        if self.map != OrthogonalMap::Householder {
+            return None;
+        }
+        let (a, tau) = geqrf(&q);
+        let diagonal = a.diagonal(0, -2, -1);
+        let signs = diagonal.sign();
+        // Where LAPACK does not reflect, the formula for tau does.
+        diagonal.copy_(&tau.eq(0.0).where_(&-&signs, &signs));
+        Some(vec![if transposed { a.mt() } else { a }])
+    }
+}
+
+fn is_orthogonal(q: &Tensor) -> bool {
+    let (n, k) = (q.size(-2), q.size(-1));
+    let epsilon = if q.dtype() == Dtype::F64 { f64::EPSILON } else { f64::from(f32::EPSILON) };
+    let off = (q.mt().matmul(q) - Tensor::eye(k, q.dtype())).abs();
+    off.numel() == 0 || off.max().item() <= 10.0 * n as f64 * epsilon
+}
+
+/// e^A by its series, of A divided by a power of 2 until it is small.
+fn matrix_exp(a: &Tensor) -> Tensor {
+    // Terms of which the first left out is less than f64's epsilon at a norm of 1/2.
+    const TERMS: usize = 14;
+    let norm =
+        if a.numel() == 0 { 0.0 } else { a.detach().abs().sum_dim(&[-2], false).max().item() };
+    let halvings = if norm > 0.5 { (2.0 * norm).log2().ceil() as i32 } else { 0 };
+    let small = a * 0.5f64.powi(halvings);
+    let one = Tensor::eye(a.size(-1), a.dtype());
+    let series = (1..=TERMS)
+        .rev()
+        .fold(one.expand(a.shape()), |sum, i| &one + small.matmul(&sum) / i as f64);
+    (0..halvings).fold(series, |power, _| power.matmul(&power))
+}
+
+/// The inverse by Newton's iteration, which squares the error each time; from the transpose over its
+/// norms it converges for any matrix that has one.
+fn inverse(matrix: &Tensor) -> Tensor {
+    let start = no_grad(|| {
+        let m = matrix.detach();
+        let one = Tensor::eye(m.size(-1), m.dtype());
+        let sums = |dim: i64| m.abs().sum_dim(&[dim], true).amax(&[-2, -1], true);
+        let mut x = m.mt() / (sums(-2) * sums(-1));
+        let mut last = f64::INFINITY;
+        // Twice the binary digits of the condition number, then a few; more for none that can be.
+        for _ in 0..150 {
+            let error = &one - m.matmul(&x);
+            let size = if error.numel() == 0 { 0.0 } else { error.abs().max().item() };
+            x = &x + x.matmul(&error);
+            if size <= 1e-2 && size >= 0.5 * last {
+                break;
+            }
+            last = size;
+        }
+        x
+    });
+    // With history: an error in the first order of a change of the matrix is one in the second after
+    // one step and in the fourth after two, so that first to third derivatives are those of the
+    // inverse.
+    let step = |x: Tensor| &x * 2.0 - x.matmul(&matrix.matmul(&x));
+    step(step(start))
+}
+
+/// `module` with a weight that stays orthogonal: with orthonormal columns, or rows where there are
+/// fewer of these (`torch.nn.utils.parametrizations.orthogonal`). A weight with more dimensions is a
+/// batch of matrices. With `use_trivialization` the weight that it has is kept if it is orthogonal, and
+/// made so else.
+///
+/// ```
+/// use torchrs::nn::{Linear, utils::parametrizations::orthogonal};
+/// use torchrs::{Dtype, Tensor};
+/// let layer = orthogonal(Linear::new(3, 5), "weight", Default::default());
+/// let q = layer.value("weight");
+/// assert!((q.t().matmul(&q) - Tensor::eye(3, Dtype::F32)).abs().max().item() < 1e-5);
+/// ```
+///
+/// # Panics
+/// Throws when the module itself has no parameter of this name, and for a vector.
+#[track_caller]
+pub fn orthogonal<M: Module + Clone>(
+    module: M,
+    name: &str,
+    options: OrthogonalOptions,
+) -> Parametrized<M> {
+    let own = own_fields(&module).parameters;
+    let Some((_, weight)) = own.into_iter().find(|(n, _)| n == name) else {
+        let message = format!("{} itself has no parameter `{name}`", module.name());
+        throw(Error::argument("orthogonal", "name", message))
+    };
+    if weight.dim() < 2 {
+        let message = format!("`{name}` is {:?}; a matrix or several are needed", weight.shape());
+        throw(Error::shape("orthogonal", message));
+    }
+    let (rows, columns) = (weight.size(-2), weight.size(-1));
+    let usual = match rows == columns {
+        true => OrthogonalMap::MatrixExp,
+        false => OrthogonalMap::Householder,
+    };
+    let mut shape = weight.shape().to_vec();
+    let (dims, size) = (shape.len(), rows.max(columns));
+    shape[dims - 2..].fill(size);
+    let map = options.orthogonal_map.unwrap_or(usual);
+    let base =
+        options.use_trivialization.then(|| Buffer::new(Tensor::zeros(shape, weight.dtype())));
+    register_parametrization(module, name, Orthogonal { base, map })
+}

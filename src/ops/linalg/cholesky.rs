@@ -1,0 +1,165 @@
+//! `A = L L^T` of symmetric positive definite matrices, and what is solved with L.
+//!
+//! ```text
+//! dA = (M + M^T) / 2,  M = L^-T P L^-1,  P the lower triangle of L^T dL with half of its diagonal
+//! X = (L L^T)^-1 B:   dB = (L L^T)^-1 dX,   dL = -(dB X^T + X dB^T) L
+//! ```
+
+use smallvec::smallvec;
+
+use super::batch::{Batch, each};
+use super::{
+    TriangularOptions, check_rows, check_square, common_batch, half_diagonal, solve_triangular,
+};
+use crate::Tensor;
+use crate::autograd::{no_grad, record};
+use crate::cpu::linalg;
+#[cfg(test)]
+use crate::ops::samples::OpSample;
+
+/// The lower triangular L with `A = L L^T`, or with `upper` its transpose
+/// (`torch.linalg.cholesky`), for symmetric positive definite matrices, of which only the lower
+/// triangle is read. The gradient is symmetric.
+///
+/// # Panics
+/// Throws [`Error::Shape`](crate::Error::Shape) unless the matrices are square,
+/// [`Error::Dtype`](crate::Error::Dtype) for types other than f32 and f64, and
+/// [`Error::Argument`](crate::Error::Argument) that names the first matrix that is not positive
+/// definite.
+///
+/// ```
+/// use torchrs::{Tensor, linalg};
+/// let a = Tensor::from([[4f64, 2.], [2., 5.]]);
+/// assert_eq!(linalg::cholesky(&a, false).to_vec::<f64>(), [2., 0., 1., 2.]);
+/// ```
+#[track_caller]
+pub fn cholesky(a: &Tensor, upper: bool) -> Tensor {
+    let batch = factors("linalg.cholesky", a);
+    batch.expect("linalg.cholesky", |order| {
+        format!("is not positive definite: its leading minor of order {order} is not")
+    });
+    recorded(a, batch.single(), upper)
+}
+
+/// [`cholesky`] of matrices that may not be positive definite: `info` has the order of the leading
+/// minor that is not, and the factor means nothing then (`torch.linalg.cholesky_ex`).
+///
+/// # Panics
+/// As [`cholesky`] for shapes and types.
+#[track_caller]
+pub fn cholesky_ex(a: &Tensor, upper: bool) -> (Tensor, Tensor) {
+    let batch = factors("linalg.cholesky_ex", a);
+    let info = batch.info();
+    (recorded(a, batch.single(), upper), info)
+}
+
+#[track_caller]
+fn factors(op: &str, a: &Tensor) -> Batch {
+    check_square(op, a);
+    let n = a.size(-1);
+    each(&[a], &[&[n, n]], &|inputs, out| {
+        out[0].copy_from_slice(inputs[0]);
+        linalg::cholesky(out[0], n)
+    })
+}
+
+fn recorded(a: &Tensor, l: Tensor, upper: bool) -> Tensor {
+    let l = record("cholesky", &[a], l, |saver| {
+        let l = saver.save_output(0);
+        move |ctx| {
+            let l = ctx.get(&l);
+            let inner = half_diagonal(&l.mt().matmul(&ctx.grad(0)).tril(0));
+            let inner = (&inner + inner.mt()) * 0.5;
+            let upper = TriangularOptions { upper: true, ..Default::default() };
+            let left = solve_triangular(&l.mt(), &inner, upper);
+            let right = TriangularOptions { left: false, ..Default::default() };
+            smallvec![Some(solve_triangular(&l, &left, right))]
+        }
+    });
+    if upper { l.mt() } else { l }
+}
+
+impl Tensor {
+    /// [`linalg::cholesky`](cholesky) (`torch.Tensor.cholesky`).
+    ///
+    /// # Panics
+    /// As [`linalg::cholesky`](cholesky).
+    #[track_caller]
+    pub fn cholesky(&self, upper: bool) -> Tensor {
+        cholesky(self, upper)
+    }
+
+    /// X with `L L^T X = B`, this tensor being `B`, `[.., n, k]` (`torch.cholesky_solve`). The factor
+    /// is L, or its transpose if `upper`, `[.., n, n]`; batches broadcast.
+    ///
+    /// As in PyTorch the factor's gradient is that of the product, not restricted to a triangle.
+    ///
+    /// # Panics
+    /// Throws [`Error::Shape`](crate::Error::Shape) when shapes do not fit and
+    /// [`Error::Dtype`](crate::Error::Dtype) for types other than f32 and f64, or two types.
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let a = Tensor::from([[4f64, 2.], [2., 5.]]);
+    /// let x = Tensor::from([[8f64], [12.]]).cholesky_solve(&a.cholesky(false), false);
+    /// assert_eq!(x.to_vec::<f64>(), [1., 2.]);
+    /// ```
+    #[track_caller]
+    pub fn cholesky_solve(&self, factor: &Tensor, upper: bool) -> Tensor {
+        let op = "cholesky_solve";
+        check_square(op, factor);
+        super::check_matrices(op, self);
+        check_rows(op, factor, self);
+        let (factor, b) = common_batch(op, factor, self);
+        let x = no_grad(|| {
+            let l = if upper { factor.mt() } else { factor.clone() };
+            let half = solve_triangular(&l, &b, Default::default());
+            let upper = TriangularOptions { upper: true, ..Default::default() };
+            solve_triangular(&l.mt(), &half, upper)
+        });
+        record("cholesky_solve", &[&b, &factor], x, |saver| {
+            let (factor, x) = (saver.save(&factor), saver.save_output(0));
+            move |ctx| {
+                let (factor, x) = (ctx.get(&factor), ctx.get(&x));
+                let db = ctx.grad(0).cholesky_solve(&factor, upper);
+                let df = ctx.needs(1).then(|| {
+                    let product = db.matmul(&x.mt());
+                    let both = &product + product.mt();
+                    -if upper { factor.matmul(&both) } else { both.matmul(&factor) }
+                });
+                smallvec![Some(db), df]
+            }
+        })
+    }
+
+    /// The inverse of `L L^T`, this tensor being L, or its transpose if `upper`
+    /// (`torch.cholesky_inverse`). The gradient is as that of
+    /// [`cholesky_solve`](Tensor::cholesky_solve).
+    ///
+    /// # Panics
+    /// Throws as [`cholesky_solve`](Tensor::cholesky_solve).
+    #[track_caller]
+    pub fn cholesky_inverse(&self, upper: bool) -> Tensor {
+        check_square("cholesky_inverse", self);
+        super::eye_like(self).cholesky_solve(self, upper)
+    }
+}
+
+#[cfg(test)]
+pub(super) fn samples() -> Vec<OpSample> {
+    use super::{positive, sample};
+    vec![
+        sample("cholesky", &[&[2, 3, 3]], |x| cholesky(&positive(&x[0]), false)),
+        sample("cholesky, upper", &[&[3, 3]], |x| cholesky(&positive(&x[0]), true)),
+        sample("cholesky, empty", &[&[0, 0]], |x| cholesky(&x[0], false)),
+        sample("cholesky_solve", &[&[3, 3], &[2, 3, 2]], |x| {
+            x[1].cholesky_solve(&cholesky(&positive(&x[0]), false), false)
+        }),
+        sample("cholesky_solve, upper", &[&[3, 3], &[3, 2]], |x| {
+            x[1].cholesky_solve(&cholesky(&positive(&x[0]), true), true)
+        }),
+        sample("cholesky_inverse", &[&[3, 3]], |x| {
+            cholesky(&positive(&x[0]), false).cholesky_inverse(false)
+        }),
+    ]
+}

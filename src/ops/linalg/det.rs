@@ -1,0 +1,142 @@
+//! Determinants: `dA = d adj(A)^T`, where the adjugate is `det(A) A^-1`, or for singular matrices
+//! `det(U) det(V) V diag(products of the other singular values) U^T`.
+
+use smallvec::smallvec;
+
+use super::batch::{Batch, each};
+use super::{check_square, eye_like, inv_ex, svd};
+use crate::Tensor;
+use crate::autograd::record;
+use crate::cpu::linalg;
+#[cfg(test)]
+use crate::ops::samples::OpSample;
+
+/// The determinant of each matrix, `[..]` (`torch.linalg.det`); that of `0 x 0` is 1.
+///
+/// # Panics
+/// Throws [`Error::Shape`](crate::Error::Shape) unless the matrices are square and
+/// [`Error::Dtype`](crate::Error::Dtype) for types other than f32 and f64.
+///
+/// ```
+/// use torchrs::{Tensor, linalg};
+/// assert_eq!(linalg::det(&Tensor::from([[1f64, 2.], [3., 4.]])).item(), -2.0);
+/// ```
+#[track_caller]
+pub fn det(a: &Tensor) -> Tensor {
+    check_square("linalg.det", a);
+    let d = eliminated(a, &[&[]], |pivots, sign, out| {
+        out[0][0] = pivots.fold(sign, |d, pivot| d * pivot);
+    });
+    record("det", &[a], d.single(), |saver| {
+        let (a, d) = (saver.save(a), saver.save_output(0));
+        move |ctx| {
+            let (a, d, g) = (ctx.get(&a), ctx.get(&d), ctx.grad(0));
+            let matrices = |x: &Tensor| x.unsqueeze(-1).unsqueeze(-1);
+            smallvec![Some(if d.detach().eq(0.0).any().item() == 0.0 {
+                matrices(&(g * d)) * inv_ex(&a).0.mt()
+            } else {
+                matrices(&g) * cofactors(&a)
+            })]
+        }
+    })
+}
+
+/// The transposed adjugates of matrices that may be singular.
+fn cofactors(a: &Tensor) -> Tensor {
+    let (u, s, vt) = svd(a, true);
+    // Row i of S with a 1 in place of value i.
+    let eye = eye_like(a);
+    let others = (s.unsqueeze(-2) * (1.0 - &eye) + eye).prod_dim(-1, false);
+    let sign = (det(&u) * det(&vt)).unsqueeze(-1);
+    (u * (others * sign).unsqueeze(-2)).matmul(&vt)
+}
+
+/// The sign of each determinant (0 if it is 0) and the logarithm of its magnitude
+/// (`torch.linalg.slogdet`), for determinants that are too large or too small for their type.
+///
+/// # Panics
+/// As [`det`].
+#[track_caller]
+pub fn slogdet(a: &Tensor) -> (Tensor, Tensor) {
+    check_square("linalg.slogdet", a);
+    let mut outputs = eliminated(a, &[&[], &[]], |pivots, sign, out| {
+        let start = (sign, 0.0);
+        let signum = |x: f64| if x == 0.0 { 0.0 } else { x.signum() };
+        let step = |(sign, log): (f64, f64), p: f64| (sign * signum(p), log + p.abs().ln());
+        (out[0][0], out[1][0]) = pivots.fold(start, step);
+    })
+    .outputs;
+    let logarithm = outputs.pop().expect("two outputs");
+    let logarithm = record("slogdet", &[a], logarithm, |saver| {
+        let a = saver.save(a);
+        move |ctx| {
+            let g = ctx.grad(0).unsqueeze(-1).unsqueeze(-1);
+            smallvec![Some(g * inv_ex(&ctx.get(&a)).0.mt())]
+        }
+    });
+    (outputs.pop().expect("two outputs"), logarithm)
+}
+
+/// Calls `f` with the pivots of each matrix's elimination and the sign of its row exchanges.
+fn eliminated(
+    a: &Tensor,
+    shapes: &[&[usize]],
+    f: impl Fn(&mut dyn Iterator<Item = f64>, f64, &mut [&mut [f64]]) + Sync,
+) -> Batch {
+    let n = a.size(-1);
+    each(&[a], shapes, &|inputs, out| {
+        let (mut factors, mut pivots) = (inputs[0].to_vec(), vec![0; n]);
+        linalg::lu(&mut factors, n, n, &mut pivots);
+        let exchanges = pivots.iter().enumerate().filter(|(i, p)| i != *p).count();
+        let sign = if exchanges % 2 == 0 { 1.0 } else { -1.0 };
+        f(&mut factors.iter().copied().step_by(n + 1), sign, out);
+        0
+    })
+}
+
+impl Tensor {
+    /// [`linalg::det`](det) (`torch.Tensor.det`).
+    ///
+    /// # Panics
+    /// As [`linalg::det`](det).
+    #[track_caller]
+    pub fn det(&self) -> Tensor {
+        det(self)
+    }
+
+    /// [`linalg::slogdet`](slogdet) (`torch.Tensor.slogdet`).
+    ///
+    /// # Panics
+    /// As [`linalg::slogdet`](slogdet).
+    #[track_caller]
+    pub fn slogdet(&self) -> (Tensor, Tensor) {
+        slogdet(self)
+    }
+
+    /// The logarithm of each determinant (`torch.logdet`): minus infinity if that is 0, NaN if it is
+    /// negative.
+    ///
+    /// # Panics
+    /// As [`linalg::det`](det).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// assert_eq!(Tensor::from([[1f64, 0.], [0., 1.]]).logdet().item(), 0.0);
+    /// ```
+    #[track_caller]
+    pub fn logdet(&self) -> Tensor {
+        let (sign, logarithm) = slogdet(self);
+        logarithm.masked_fill(&sign.lt(0.0), f64::NAN)
+    }
+}
+
+#[cfg(test)]
+pub(super) fn samples() -> Vec<OpSample> {
+    use super::{positive, sample};
+    vec![
+        sample("det", &[&[2, 3, 3]], |x| det(&x[0])),
+        sample("det, empty", &[&[2, 0, 0]], |x| det(&x[0])),
+        sample("slogdet", &[&[2, 3, 3]], |x| slogdet(&x[0]).1),
+        sample("logdet", &[&[2, 3, 3]], |x| positive(&x[0]).logdet()),
+    ]
+}
