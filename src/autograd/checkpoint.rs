@@ -1,17 +1,35 @@
 //! Activation checkpointing: memory for time (`torch.utils.checkpoint`; Chen et al., "Training Deep
 //! Nets with Sublinear Memory Cost", 2016).
+//!
+//! The function runs as usual, and its ops enter the graph as usual, but through
+//! [`saved_tensors_hooks`](super::saved_tensors_hooks) what they save is replaced by empty slots. The first
+//! slot that backward opens runs the function again, with hooks that fill all slots still alive in the order
+//! in which they were made. (PyTorch's `use_reentrant=False`.) So `grad`, `create_graph`, hooks and nested
+//! checkpoints work, and each parameter's gradient arrives once.
 
-use smallvec::smallvec;
+use std::any::Any;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
 
-use super::{Grads, backward, enable_grad, is_grad_enabled, no_grad, record_many};
+use parking_lot::Mutex;
+
+use super::engine::at_end_of_pass;
+use super::mode::{FORWARD, has_mode};
+use super::saved_hooks::{Hooks, with_hooks};
+use super::{SavedTensor, enable_grad, is_grad_enabled};
+use crate::Tensor;
 use crate::amp::Snapshot;
 use crate::error::{Error, throw};
-use crate::ops::random::default_generator;
-use crate::{Dtype, Tensor};
+use crate::ops::random::{GeneratorState, default_generator};
 
-/// Runs `f` on `inputs` without keeping anything but the inputs; backward runs it again, with the same
-/// random numbers, and goes on through that second run. `f` must do the same both times. Parameters
-/// that `f` refers to get their gradients as usual; checkpoints may be nested.
+/// Runs `f` on `inputs` without keeping what its ops save for backward; backward runs it again, with the
+/// same random numbers, when it needs that. `f` must do the same both times. Parameters that `f` refers to
+/// get their gradients as usual; checkpoints may be nested.
+///
+/// Under `no_grad` and inside a [`dual_level`](super::forward_ad::dual_level) it just runs `f`.
+///
+/// With `DistributedDataParallel` a parameter may be used in several checkpoints: it is one leaf of one
+/// graph, whose hook runs once, when its gradient is complete.
 ///
 /// ```
 /// use torchrs::{Tensor, autograd::checkpoint};
@@ -23,8 +41,8 @@ use crate::{Dtype, Tensor};
 /// ```
 ///
 /// # Panics
-/// Backward throws [`Error::Autograd`] under `create_graph`: the gradient of a checkpoint has no
-/// gradient.
+/// Backward throws [`Error::Autograd`] when the second run saves other tensors than the first, or an input
+/// was changed in place meanwhile.
 #[track_caller]
 pub fn checkpoint(
     f: impl Fn(&[Tensor]) -> Tensor + Send + Sync + 'static,
@@ -42,90 +60,240 @@ pub fn checkpoint_many(
     f: impl Fn(&[Tensor]) -> Vec<Tensor> + Send + Sync + 'static,
     inputs: &[&Tensor],
 ) -> Vec<Tensor> {
-    let kept: Vec<Tensor> = inputs.iter().map(|t| (*t).clone()).collect();
-    if !is_grad_enabled() {
-        return f(&kept);
+    let given: Vec<Tensor> = inputs.iter().map(|t| (*t).clone()).collect();
+    if !is_grad_enabled() || has_mode(FORWARD) {
+        return f(&given);
     }
-    let random = default_generator().get_state();
-    let precision = Snapshot::take();
-    // What `f` gives may be an input, or a parameter: the node's outputs must be tensors of their own.
-    let outputs: Vec<Tensor> = no_grad(|| f(&kept)).iter().map(Tensor::detach).collect();
-    // The inputs may need no gradient where a parameter inside does: this one always asks for it.
-    let asks = Tensor::empty([0], Dtype::F32).requires_grad_(true);
-    let mut all: Vec<&Tensor> = inputs.to_vec();
-    all.push(&asks);
-    record_many("checkpoint", &all, &outputs, |saver| {
-        let saved: Vec<_> = inputs.iter().map(|t| saver.save(t)).collect();
-        let wanted: Vec<bool> = inputs.iter().map(|t| t.requires_grad()).collect();
-        let count = outputs.len();
-        move |ctx| {
-            if ctx.create_graph() {
-                throw(Error::Autograd(
-                    "the gradient of a checkpoint cannot be differentiated again; call the function \
-                     without `checkpoint` there"
-                        .into(),
-                ));
-            }
-            let leaf = |(saved, &wanted)| -> Tensor {
-                let x = ctx.get(saved).detach();
-                if wanted { x.requires_grad_(true) } else { x }
-            };
-            let inputs: Vec<Tensor> = saved.iter().zip(&wanted).map(leaf).collect();
-            let generator = default_generator();
-            let now = generator.get_state();
-            generator.set_state(random);
-            let outputs = precision.run(|| enable_grad(|| f(&inputs)));
-            generator.set_state(now);
-            let grads: Vec<Option<Tensor>> = (0..count).map(|i| ctx.grad_opt(i)).collect();
-            let (roots, grads): (Vec<&Tensor>, Vec<Option<&Tensor>>) = outputs
-                .iter()
-                .zip(&grads)
-                .filter(|(t, g)| t.requires_grad() && g.is_some())
-                .map(|(t, g)| (t, g.as_ref()))
-                .unzip();
-            if !roots.is_empty() {
-                backward(&roots, &grads, false, false);
-            }
-            let mut result: Grads = inputs.iter().map(Tensor::grad).collect();
-            result.extend(smallvec![None; 1] as Grads);
-            result
-        }
+    let segment = Arc::new(Segment {
+        // Through the hooks that are there now: in a checkpoint, the inputs of one inside are not kept.
+        inputs: inputs.iter().map(|t| (SavedTensor::input(t), t.requires_grad())).collect(),
+        f: Box::new(f),
+        random: default_generator().get_state(),
+        precision: Snapshot::take(),
+        slots: Mutex::default(),
     });
-    outputs
+    with_hooks(Arc::new(Emptying(segment.clone())), || (segment.f)(&given))
+}
+
+/// `functions` one after the other, in `segments` checkpoints of about equally many; the last one runs
+/// as usual (`torch.utils.checkpoint.checkpoint_sequential`).
+///
+/// ```
+/// use std::sync::Arc;
+/// use torchrs::{Tensor, autograd::{Layer, checkpoint_sequential}};
+/// let layers: Vec<Layer> = (0..4).map(|_| Arc::new(|x: &Tensor| x.sin()) as Layer).collect();
+/// let x = Tensor::from([1f64]).requires_grad_(true);
+/// assert_eq!(checkpoint_sequential(&layers, 2, &x).item(), 1f64.sin().sin().sin().sin());
+/// ```
+///
+/// # Panics
+/// Throws when `segments` is 0 or more than there are functions.
+#[track_caller]
+pub fn checkpoint_sequential(functions: &[Layer], segments: usize, input: &Tensor) -> Tensor {
+    if segments == 0 || segments > functions.len() {
+        throw(Error::argument(
+            "checkpoint_sequential",
+            "segments",
+            format!("{segments} for {} functions; it is between 1 and that", functions.len()),
+        ));
+    }
+    let run = |part: &[Layer], x: &Tensor| part.iter().fold(x.clone(), |x, f| f(&x));
+    let size = functions.len() / segments;
+    let (kept, last) = functions.split_at(size * (segments - 1));
+    let x = kept.chunks(size).fold(input.clone(), |x, part| {
+        let part = part.to_vec();
+        checkpoint(move |x| run(&part, &x[0]), &[&x])
+    });
+    run(last, &x)
+}
+
+/// A function of [`checkpoint_sequential`].
+pub type Layer = Arc<dyn Fn(&Tensor) -> Tensor + Send + Sync>;
+
+/// One call of [`checkpoint`].
+struct Segment {
+    f: Box<dyn Fn(&[Tensor]) -> Vec<Tensor> + Send + Sync>,
+    /// With whether they require a gradient.
+    inputs: Vec<(SavedTensor, bool)>,
+    /// The random numbers' state before the first run.
+    random: GeneratorState,
+    /// The autocast around the first run.
+    precision: Snapshot,
+    /// In place of what the first run saved, in order. Nodes hold them, and drop them when they have run.
+    slots: Mutex<Vec<Weak<Slot>>>,
+}
+
+/// In place of a saved tensor.
+#[derive(Default)]
+struct Slot {
+    value: Mutex<Option<Tensor>>,
+}
+
+/// Hooks of the first run: nothing is kept.
+struct Emptying(Arc<Segment>);
+
+impl Hooks for Emptying {
+    fn pack(&self, _: Tensor) -> Box<dyn Any + Send + Sync> {
+        let slot = Arc::new(Slot::default());
+        self.0.slots.lock().push(Arc::downgrade(&slot));
+        Box::new(slot)
+    }
+
+    fn unpack(&self, value: &(dyn Any + Send + Sync)) -> Tensor {
+        let slot: &Arc<Slot> = value.downcast_ref().expect("what `pack` gave");
+        if let Some(tensor) = &*slot.value.lock() {
+            return tensor.clone();
+        }
+        self.0.run_again(slot).unwrap_or_else(|| {
+            throw(Error::Autograd(
+                "checkpoint: the function's second run saved fewer tensors for backward than its first; it \
+                 must do the same both times"
+                    .into(),
+            ))
+        })
+    }
+}
+
+/// Hooks of the second run: what it saves fills the slots.
+struct Filling {
+    slots: Vec<Option<Arc<Slot>>>,
+    next: AtomicUsize,
+    /// The slot that is asked for, and what came for it: another thread may empty the slot at once.
+    wanted: Arc<Slot>,
+    found: Mutex<Option<Tensor>>,
+}
+
+impl Hooks for Filling {
+    fn pack(&self, tensor: Tensor) -> Box<dyn Any + Send + Sync> {
+        if let Some(Some(slot)) = self.slots.get(self.next.fetch_add(1, Relaxed)) {
+            if Arc::ptr_eq(slot, &self.wanted) {
+                *self.found.lock() = Some(tensor.clone());
+            }
+            *slot.value.lock() = Some(tensor.clone());
+        }
+        Box::new(tensor)
+    }
+
+    fn unpack(&self, value: &(dyn Any + Send + Sync)) -> Tensor {
+        value.downcast_ref::<Tensor>().expect("what `pack` gave").clone()
+    }
+}
+
+impl Segment {
+    /// Runs the function a second time, to fill the slots, and returns what belongs into `wanted`. The slots
+    /// are emptied at the end of the pass that runs, for the next one.
+    fn run_again(&self, wanted: &Arc<Slot>) -> Option<Tensor> {
+        let slots: Vec<Option<Arc<Slot>>> = self.slots.lock().iter().map(Weak::upgrade).collect();
+        let filled: Vec<Weak<Slot>> = slots.iter().flatten().map(Arc::downgrade).collect();
+        let empty = move || {
+            for slot in filled.iter().filter_map(Weak::upgrade) {
+                let old = slot.value.lock().take();
+                drop(old);
+            }
+        };
+        at_end_of_pass(empty);
+        let input = |(saved, wants): &(SavedTensor, bool)| {
+            let x = saved.unpack("checkpoint", None).detach();
+            if *wants { x.requires_grad_(true) } else { x }
+        };
+        let inputs: Vec<Tensor> = self.inputs.iter().map(input).collect();
+        let _random = Rewound::new(self.random);
+        let count = slots.len();
+        let (next, found) = (AtomicUsize::new(0), Mutex::new(None));
+        let filling = Arc::new(Filling { slots, next, wanted: wanted.clone(), found });
+        let again = || self.precision.run(|| enable_grad(|| (self.f)(&inputs)));
+        drop(with_hooks(filling.clone(), again));
+        let saved = filling.next.load(Relaxed);
+        if saved != count {
+            throw(Error::Autograd(format!(
+                "checkpoint: the function saved {count} tensors for backward in its first run and {saved} in \
+                 its second; it must do the same both times"
+            )));
+        }
+        filling.found.lock().take()
+    }
+}
+
+/// The default generator as it was at some time, until this is dropped.
+struct Rewound {
+    now: GeneratorState,
+}
+
+impl Rewound {
+    fn new(then: GeneratorState) -> Self {
+        let now = default_generator().get_state();
+        default_generator().set_state(then);
+        Rewound { now }
+    }
+}
+
+impl Drop for Rewound {
+    fn drop(&mut self) {
+        default_generator().set_state(self.now);
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Dtype, autograd, catch};
+
+    fn matrix() -> (Tensor, Tensor) {
+        let weight = Tensor::from([[1.0f64, -2.0], [0.5, 3.0]]).requires_grad_(true);
+        (Tensor::from([[0.3f64, 0.7], [-1.0, 2.0]]).requires_grad_(true), weight)
+    }
 
     #[test]
     fn gradients_of_inputs_and_parameters_with_dropout_and_nesting() {
-        let weight = Tensor::from([[1.0f64, -2.0], [0.5, 3.0]]).requires_grad_(true);
-        let x = Tensor::from([[0.3f64, 0.7], [-1.0, 2.0]]).requires_grad_(true);
+        let (x, weight) = matrix();
         let inner = {
             let weight = weight.clone();
             move |t: &[Tensor]| t[0].matmul(&weight).tanh().dropout(0.5, true)
         };
-        let plain = {
-            let inner = inner.clone();
-            move |x: &Tensor| inner(std::slice::from_ref(x)).exp().sum()
+        let plain = inner.clone();
+        let want: Vec<Vec<f64>> = {
+            default_generator().manual_seed(3);
+            let y = plain(std::slice::from_ref(&x)).exp().sum();
+            let grads = autograd::grad(&[&y], &[&x, &weight], &[None], false, false);
+            grads.iter().flatten().map(Tensor::to_vec).collect()
         };
-        default_generator().manual_seed(3);
-        plain(&x).backward();
-        let want = [x.grad().unwrap().to_vec::<f64>(), weight.grad().unwrap().to_vec::<f64>()];
-        x.set_grad(None);
-        weight.set_grad(None);
-        default_generator().manual_seed(3);
         let outer = move |t: &[Tensor]| checkpoint(inner.clone(), &[&t[0]]).exp();
-        let y = checkpoint(outer, &[&x]);
-        // Other random numbers in between must not matter, and must not be disturbed.
-        let drawn = Tensor::rand([3], Dtype::F64).to_vec::<f64>();
-        let after = default_generator().get_state();
+        let run = || {
+            default_generator().manual_seed(3);
+            let y = checkpoint(outer.clone(), &[&x]);
+            // Other random numbers in between must not matter, and must not be disturbed.
+            Tensor::rand([3], Dtype::F64);
+            (y, default_generator().get_state())
+        };
+        let (y, after) = run();
         y.sum().backward();
         assert_eq!(default_generator().get_state(), after);
-        assert_eq!(drawn.len(), 3);
-        let got = [x.grad().unwrap().to_vec::<f64>(), weight.grad().unwrap().to_vec::<f64>()];
-        assert_eq!(got, want);
+        let got = [&x, &weight].map(|t| t.grad().unwrap().to_vec::<f64>());
+        assert_eq!(got[..], want[..]);
+        // `grad` and `backward_into` touch nothing else.
+        x.set_grad(None);
+        weight.set_grad(None);
+        let found = autograd::grad(&[&run().0.sum()], &[&x], &[None], false, false);
+        assert_eq!(found[0].as_ref().unwrap().to_vec::<f64>(), want[0]);
+        assert!(weight.grad().is_none() && x.grad().is_none());
+        autograd::backward_into(&[&run().0.sum()], &[None], &[&weight], false, false);
+        assert_eq!(weight.grad().unwrap().to_vec::<f64>(), want[1]);
+        assert!(x.grad().is_none());
+    }
+
+    #[test]
+    fn second_derivatives_and_kept_graphs() {
+        let (x, weight) = matrix();
+        let f = move |t: &[Tensor]| t[0].matmul(&weight).sin().exp();
+        let second = |y: &Tensor| {
+            let g = autograd::grad(&[&y.sum()], &[&x], &[None], true, true).swap_remove(0).unwrap();
+            let h = autograd::grad(&[&(&g * &g).sum()], &[&x], &[None], true, false);
+            h[0].as_ref().unwrap().to_vec::<f64>()
+        };
+        let want = second(&f(std::slice::from_ref(&x)));
+        let y = checkpoint(f, &[&x]);
+        assert_eq!(second(&y), want);
+        assert_eq!(second(&y), want);
     }
 
     #[test]
@@ -135,5 +303,46 @@ mod tests {
         let y = checkpoint(move |t| &t[0] * &w, &[&Tensor::from([2.0f64])]);
         y.sum().backward();
         assert_eq!(weight.grad().unwrap().item(), 2.0);
+    }
+
+    #[test]
+    fn activations_are_neither_kept_before_nor_after_backward() {
+        static BYTES: Mutex<Vec<std::sync::Weak<crate::tensor::TensorImpl>>> =
+            Mutex::new(Vec::new());
+        let alive = || BYTES.lock().iter().filter(|t| t.strong_count() > 0).count();
+        let f = |t: &[Tensor]| {
+            let y = t[0].exp();
+            BYTES.lock().push(Arc::downgrade(&y.0));
+            y.sin().exp()
+        };
+        let x = Tensor::from([0.5f64]).requires_grad_(true);
+        let y = checkpoint(f, &[&x]);
+        assert_eq!((alive(), BYTES.lock().len()), (0, 1));
+        autograd::backward(&[&y], &[None], true, false);
+        assert_eq!((alive(), BYTES.lock().len()), (0, 2));
+        y.backward();
+        assert_eq!((alive(), BYTES.lock().len()), (0, 3));
+    }
+
+    #[test]
+    fn another_second_run_and_a_changed_input_are_errors() {
+        let x = Tensor::from([0.5f64]).requires_grad_(true);
+        let runs = AtomicUsize::new(0);
+        let y = checkpoint(
+            move |t| match runs.fetch_add(1, Relaxed) {
+                0 => t[0].exp().exp(),
+                _ => t[0].exp(),
+            },
+            &[&x],
+        );
+        let state = default_generator().get_state();
+        let error = catch(|| y.backward()).unwrap_err().to_string();
+        assert!(error.contains("the same both times"), "{error}");
+        assert_eq!(default_generator().get_state(), state);
+        let x = &x * 1.0;
+        let y = checkpoint(|t| t[0].exp(), &[&x]);
+        x.mul_(2.0);
+        let error = catch(|| y.backward()).unwrap_err().to_string();
+        assert!(error.contains("`checkpoint`") && error.contains("changed in place"), "{error}");
     }
 }

@@ -6,14 +6,19 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::panic::Location;
+use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use smallvec::SmallVec;
 
-use super::mode::{EnableGradGuard, NoGradGuard};
+use super::anomaly;
+use super::mode::{ANOMALY, FORWARD, GRAD, ModeGuard, has_mode};
 use super::node::{Edge, Kind, Node};
 use crate::Tensor;
 use crate::error::{Error, throw};
+use crate::tensor::{Dtype, Shape};
 
 /// Hash of a node's address: its bits are spread by one multiplication.
 #[derive(Default)]
@@ -44,8 +49,8 @@ struct Task {
     grads: SmallVec<[Option<Tensor>; 1]>,
     /// Edges from nodes that have not run yet.
     pending: usize,
-    /// On the way to something that is wanted.
-    needed: bool,
+    /// Its gradients are among those that the caller wants returned.
+    captured: bool,
 }
 
 /// Which gradients are wanted: all leaves', or those of certain tensors.
@@ -59,21 +64,92 @@ enum Wanted<'a> {
 
 type Callback = Box<dyn FnOnce()>;
 
+/// A pass that runs on this thread.
+struct Running {
+    id: u64,
+    reached: Reached,
+    /// Called when all gradients are there.
+    callbacks: Vec<Callback>,
+    /// Called when the pass is over, however it ended.
+    cleanups: Vec<Callback>,
+}
+
+/// The nodes of a pass, and which of them are on the way to something that is wanted.
+#[derive(Clone, Default)]
+struct Reached {
+    index: Rc<NodeMap>,
+    needed: Rc<Vec<bool>>,
+}
+
 thread_local! {
-    /// End-of-backward callbacks of the passes running on this thread, innermost last.
-    static CALLBACKS: RefCell<Vec<Vec<Callback>>> = const { RefCell::new(Vec::new()) };
+    /// Innermost last: hooks may run passes of their own.
+    static PASSES: RefCell<Vec<Running>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The innermost pass that runs on this thread, for hooks.
+pub(crate) struct CurrentPass {
+    /// Differs from all other passes' of the process.
+    pub id: u64,
+    reached: Reached,
+}
+
+/// Throws when no pass runs on this thread.
+#[track_caller]
+pub(crate) fn current_pass() -> CurrentPass {
+    PASSES.with_borrow(|passes| match passes.last() {
+        Some(pass) => CurrentPass { id: pass.id, reached: pass.reached.clone() },
+        None => throw(Error::Autograd("a hook was called outside a backward pass".into())),
+    })
+}
+
+/// Calls `f` when the innermost pass on this thread is over, also if it fails. Without one nothing
+/// happens, and `f` comes back.
+pub(crate) fn at_end_of_pass<F: FnOnce() + 'static>(f: F) -> Option<F> {
+    PASSES.with_borrow_mut(|passes| match passes.last_mut() {
+        Some(pass) => {
+            pass.cleanups.push(Box::new(f));
+            None
+        }
+        None => Some(f),
+    })
+}
+
+impl CurrentPass {
+    /// True when the pass computes the gradients of this node's outputs.
+    pub fn reaches(&self, node: &Arc<Node>) -> bool {
+        self.reached.index.get(&key(node)).is_some_and(|&i| self.reached.needed[i])
+    }
+}
+
+/// Enters a pass on this thread, and leaves it when dropped.
+struct Entered;
+
+impl Entered {
+    fn new(reached: Reached) -> Self {
+        static ID: AtomicU64 = AtomicU64::new(0);
+        let (id, callbacks, cleanups) = (ID.fetch_add(1, Relaxed), Vec::new(), Vec::new());
+        PASSES.with_borrow_mut(|p| p.push(Running { id, reached, callbacks, cleanups }));
+        Entered
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        let pass = PASSES.with_borrow_mut(Vec::pop);
+        pass.into_iter().flat_map(|pass| pass.cleanups).for_each(|f| f());
+    }
 }
 
 /// From inside a hook: calls `f` when the running backward pass has computed all gradients, on the
-/// thread that called `backward`; the outermost pass, where one runs inside another (checkpoints). DDP
-/// waits for its all-reduces there.
+/// thread that called `backward`; the outermost pass, where one runs inside another. DDP waits for its
+/// all-reduces there.
 ///
 /// # Panics
 /// Throws when no backward pass runs on this thread.
 #[track_caller]
 pub fn queue_callback(f: impl FnOnce() + 'static) {
-    CALLBACKS.with_borrow_mut(|stack| match stack.first_mut() {
-        Some(callbacks) => callbacks.push(Box::new(f)),
+    PASSES.with_borrow_mut(|passes| match passes.first_mut() {
+        Some(pass) => pass.callbacks.push(Box::new(f)),
         None => throw(Error::Autograd("queue_callback outside a backward pass".into())),
     });
 }
@@ -157,6 +233,10 @@ fn root_gradient(op: &str, i: usize, t: &Tensor, grad: Option<&Tensor>) -> Tenso
                 t.shape()
             ),
         )),
+        None if t.dtype().is_complex() => throw(Error::dtype(
+            op,
+            format!("the gradient of a real number may be left out; tensor {i} is {}", t.dtype()),
+        )),
         None => t.ones_like(),
     }
 }
@@ -188,72 +268,82 @@ fn run(
         };
         starts.push((edge, root_gradient(op, i, t, *grad)));
     }
-    let (no, yes);
-    if create_graph {
-        yes = EnableGradGuard::new();
-        let _ = &yes;
-    } else {
-        no = NoGradGuard::new();
-        let _ = &no;
-    }
-    CALLBACKS.with_borrow_mut(|stack| stack.push(Vec::new()));
-    /// Takes this pass's callbacks off the stack, also when a backward function panics.
-    struct Pop;
-    impl Drop for Pop {
-        fn drop(&mut self) {
-            CALLBACKS.with_borrow_mut(|stack| drop(stack.pop()));
-        }
-    }
-    let pop = Pop;
-    let captured = Pass::new(starts, wanted).execute(wanted, keep);
-    let callbacks =
-        CALLBACKS.with_borrow_mut(|s| std::mem::take(s.last_mut().expect("pushed above")));
-    drop(pop);
+    let _mode = match create_graph {
+        true => ModeGuard::new(GRAD, 0),
+        false => ModeGuard::new(0, GRAD),
+    };
+    let pass = Pass::new(starts, wanted, Location::caller());
+    let entered = Entered::new(pass.reached.clone());
+    let captured = pass.execute(wanted, keep);
+    let callbacks = PASSES.with_borrow_mut(|passes| {
+        std::mem::take(&mut passes.last_mut().expect("entered above").callbacks)
+    });
+    drop(entered);
     callbacks.into_iter().for_each(|f| f());
     captured
 }
 
 struct Pass {
     tasks: Vec<Task>,
-    index: NodeMap,
+    /// What there is to do for each node.
+    reached: Reached,
+    /// Where the caller started it.
+    called: &'static Location<'static>,
+}
+
+/// The place of a node's task, which is made if there is none; true if so.
+fn task(tasks: &mut Vec<Task>, index: &mut NodeMap, node: &Arc<Node>) -> (usize, bool) {
+    let next = tasks.len();
+    let i = *index.entry(key(node)).or_insert(next);
+    if i == next {
+        let grads = SmallVec::from_elem(None, node.outputs.len());
+        tasks.push(Task { node: node.clone(), grads, pending: 0, captured: false });
+    }
+    (i, i == next)
 }
 
 impl Pass {
-    fn new(starts: Vec<(Edge, Tensor)>, wanted: &Wanted) -> Self {
-        let mut pass = Pass { tasks: Vec::new(), index: NodeMap::default() };
+    fn new(
+        starts: Vec<(Edge, Tensor)>,
+        wanted: &Wanted,
+        called: &'static Location<'static>,
+    ) -> Self {
+        let (mut tasks, mut index) = (Vec::new(), NodeMap::default());
         let mut open: Vec<usize> = Vec::new();
         for (edge, _) in &starts {
-            let (i, new) = pass.task(&edge.node);
+            let (i, new) = task(&mut tasks, &mut index, &edge.node);
             if new {
                 open.push(i);
             }
         }
         while let Some(i) = open.pop() {
-            let node = pass.tasks[i].node.clone();
+            let node = tasks[i].node.clone();
             for edge in node.edges.iter().flatten() {
-                let (j, new) = pass.task(&edge.node);
-                pass.tasks[j].pending += 1;
+                let (j, new) = task(&mut tasks, &mut index, &edge.node);
+                tasks[j].pending += 1;
                 if new {
                     open.push(j);
                 }
             }
         }
+        if let Wanted::Captured(edges) = wanted {
+            for edge in *edges {
+                if let Some(&i) = index.get(&key(&edge.node)) {
+                    tasks[i].captured = true;
+                }
+            }
+        }
+        let needed = Rc::new(needed(&tasks, &index, wanted));
+        let mut pass = Pass { tasks, reached: Reached { index: Rc::new(index), needed }, called };
         for (edge, grad) in starts {
-            let i = pass.index[&key(&edge.node)];
+            let i = pass.place(&edge.node);
             pass.deliver(i, edge.output, grad);
         }
-        pass.mark_needed(wanted);
         pass
     }
 
-    fn task(&mut self, node: &Arc<Node>) -> (usize, bool) {
-        let next = self.tasks.len();
-        let i = *self.index.entry(key(node)).or_insert(next);
-        if i == next {
-            let grads = SmallVec::from_elem(None, node.outputs.len());
-            self.tasks.push(Task { node: node.clone(), grads, pending: 0, needed: false });
-        }
-        (i, i == next)
+    fn place(&self, node: &Arc<Node>) -> usize {
+        self.reached.index[&key(node)]
     }
 
     /// Adds a contribution to a task's gradient. The first is moved in; a later one is added in
@@ -262,38 +352,12 @@ impl Pass {
         let slot = &mut self.tasks[i].grads[output];
         *slot = Some(match slot.take() {
             None => grad,
-            Some(sum) if !super::is_grad_enabled() && sum.is_uniquely_owned() => {
+            Some(sum) if !has_mode(GRAD | FORWARD) && sum.is_uniquely_owned() => {
                 sum.add_(&grad);
                 sum
             }
             Some(sum) => &sum + &grad,
         });
-    }
-
-    fn mark_needed(&mut self, wanted: &Wanted) {
-        let targets: Option<Vec<usize>> = match wanted {
-            Wanted::Leaves => None,
-            Wanted::OnlyLeaves(edges) | Wanted::Captured(edges) => {
-                Some(edges.iter().map(|e| key(&e.node)).collect())
-            }
-        };
-        let Some(targets) = targets else {
-            self.tasks.iter_mut().for_each(|t| t.needed = true);
-            return;
-        };
-        // From old to young; accumulators, which have no edges, may come at any place.
-        let mut order: Vec<usize> = (0..self.tasks.len()).collect();
-        order.sort_unstable_by_key(|&i| self.tasks[i].node.seq.wrapping_add(1));
-        for i in order {
-            let needed = targets.contains(&key(&self.tasks[i].node))
-                || self.tasks[i]
-                    .node
-                    .edges
-                    .iter()
-                    .flatten()
-                    .any(|e| self.tasks[self.index[&key(&e.node)]].needed);
-            self.tasks[i].needed = needed;
-        }
     }
 
     fn execute(mut self, wanted: &Wanted, keep: bool) -> Vec<Option<Tensor>> {
@@ -329,36 +393,31 @@ impl Pass {
     ) {
         let node = self.tasks[i].node.clone();
         let mut grads = std::mem::take(&mut self.tasks[i].grads);
-        apply_hooks(&node, &mut grads);
-        let mut capturing = false;
-        for (slot, edge) in captured.iter_mut().zip(captures) {
-            if Arc::ptr_eq(&edge.node, &node) {
-                *slot = grads[edge.output].clone();
-                capturing = true;
+        let hooked = node.run_tensor_hooks(&mut grads);
+        let capturing = self.tasks[i].captured;
+        if capturing {
+            for (slot, edge) in captured.iter_mut().zip(captures) {
+                if Arc::ptr_eq(&edge.node, &node) {
+                    *slot = grads[edge.output].clone();
+                }
             }
         }
         let is_leaf = matches!(node.kind, Kind::Accumulate(_));
-        let runs = self.tasks[i].needed
-            && !(is_leaf && (capturing || !captures.is_empty()))
+        let runs = self.reached.needed[i]
+            && !(is_leaf && !captures.is_empty())
             && grads.iter().any(Option::is_some)
             && (!capturing || self.leads_to_needed(&node));
-        let mut results = match &node.kind {
-            _ if !runs => Default::default(),
-            Kind::Function => node.run(&grads, keep),
-            Kind::Accumulate(leaf) => {
-                // Moved, not cloned: a gradient that nobody else holds becomes `.grad` itself.
-                accumulate_in_leaf(leaf, grads[0].take().expect("checked by `runs`"));
-                Default::default()
-            }
+        let mut results = match runs {
+            true => self.run(&node, grads, keep, hooked),
+            false => Default::default(),
         };
-        drop(grads);
         for (k, edge) in node.edges.iter().enumerate() {
             let Some(edge) = edge else { continue };
-            let j = self.index[&key(&edge.node)];
+            let j = self.place(&edge.node);
             if let Some(grad) = results.get_mut(k).and_then(Option::take)
-                && self.tasks[j].needed
+                && self.reached.needed[j]
             {
-                let grad = fit(&node, k, grad, edge);
+                let grad = fit(node.name, k, grad, &edge.node.outputs[edge.output]);
                 self.deliver(j, edge.output, grad);
             }
             self.tasks[j].pending -= 1;
@@ -368,72 +427,110 @@ impl Pass {
         }
     }
 
+    /// The gradients of a node's inputs, or its leaf's accumulation.
+    fn run(
+        &self,
+        node: &Arc<Node>,
+        mut grads: SmallVec<[Option<Tensor>; 1]>,
+        keep: bool,
+        hooked: bool,
+    ) -> super::Grads {
+        if hooked {
+            node.run_prehooks(&mut grads);
+        }
+        let mut results = match &node.kind {
+            Kind::Function if has_mode(ANOMALY) => {
+                anomaly::watch(node, self.called, || node.run(&grads, keep))
+            }
+            Kind::Function => node.run(&grads, keep),
+            Kind::Accumulate(leaf) => {
+                let watched = hooked.then(|| grads[0].clone());
+                // Moved, not cloned: a gradient that nobody else holds becomes `.grad` itself.
+                if let Some(grad) = grads[0].take() {
+                    accumulate_in_leaf(node, leaf, grad);
+                }
+                grads[0] = watched.flatten();
+                Default::default()
+            }
+        };
+        if hooked {
+            node.run_posthooks(&mut results, &grads);
+        }
+        results
+    }
+
     fn leads_to_needed(&self, node: &Node) -> bool {
-        node.edges.iter().flatten().any(|e| self.tasks[self.index[&key(&e.node)]].needed)
+        node.edges.iter().flatten().any(|e| self.reached.needed[self.place(&e.node)])
     }
 }
 
-fn apply_hooks(node: &Arc<Node>, grads: &mut [Option<Tensor>]) {
-    let hooks = match &node.kind {
-        Kind::Accumulate(leaf) => {
-            leaf.leaf_hooks().into_iter().map(|(id, hook)| (0, id, hook)).collect()
-        }
-        Kind::Function => {
-            let state = node.state.lock();
-            if state.hooks.is_empty() {
-                return;
-            }
-            state.hooks.clone()
-        }
+/// For each task whether it is on the way to something that is wanted.
+fn needed(tasks: &[Task], index: &NodeMap, wanted: &Wanted) -> Vec<bool> {
+    let targets = match wanted {
+        Wanted::Leaves => return vec![true; tasks.len()],
+        Wanted::OnlyLeaves(edges) | Wanted::Captured(edges) => edges,
     };
-    for (output, _, hook) in hooks {
-        if let Some(grad) = &grads[output]
-            && let Some(replaced) = hook(grad)
-        {
-            grads[output] = Some(replaced);
+    let mut needed = vec![false; tasks.len()];
+    for target in *targets {
+        if let Some(&i) = index.get(&key(&target.node)) {
+            needed[i] = true;
         }
     }
+    // From old to young; accumulators, which have no edges, may come at any place.
+    let mut order: Vec<usize> = (0..tasks.len()).collect();
+    order.sort_unstable_by_key(|&i| tasks[i].node.seq);
+    for i in order {
+        let leads = |e: &Edge| needed[index[&key(&e.node)]];
+        needed[i] = needed[i] || tasks[i].node.edges.iter().flatten().any(leads);
+    }
+    needed
 }
 
 /// A gradient in the shape and dtype of the tensor it belongs to: an op may leave broadcasting and
 /// promotion to this.
-fn fit(node: &Node, input: usize, grad: Tensor, edge: &Edge) -> Tensor {
-    let (shape, dtype) = &edge.node.outputs[edge.output];
+pub(crate) fn fit(name: &str, input: usize, grad: Tensor, like: &(Shape, Dtype)) -> Tensor {
+    let (shape, dtype) = like;
     let grad = if grad.shape() == &shape[..] {
         grad
     } else if crate::tensor::broadcast_shapes(grad.shape(), shape).as_deref() == Ok(grad.shape()) {
         grad.sum_to_size(shape)
     } else {
         throw(Error::Autograd(format!(
-            "backward of `{}` gave a gradient of shape {:?} for input {input} of shape {:?}",
-            node.name,
+            "backward of `{name}` gave a gradient of shape {:?} for input {input} of shape {:?}",
             grad.shape(),
             &shape[..]
         )))
     };
+    // Of a real number that became complex only the real part can change.
+    let grad = if dtype.is_complex() || !grad.dtype().is_complex() { grad } else { grad.real() };
     if grad.dtype() == *dtype { grad } else { grad.to_dtype(*dtype) }
 }
 
-/// Adds `grad` to the leaf's `grad`.
-fn accumulate_in_leaf(leaf: &Tensor, grad: Tensor) {
-    let sum = match (leaf.grad(), leaf.grad_target()) {
-        (Some(old), _) if !super::is_grad_enabled() => {
-            old.add_(&grad);
-            None
+/// Adds `grad` to the leaf's `grad`. Several threads may do so at once: the accumulator's lock makes
+/// them wait for each other.
+fn accumulate_in_leaf(node: &Node, leaf: &Tensor, grad: Tensor) {
+    {
+        let _turn = node.state.lock();
+        let in_place = !has_mode(GRAD | FORWARD);
+        let sum = match (leaf.grad(), leaf.grad_target()) {
+            (Some(old), _) if in_place => {
+                old.add_(&grad);
+                None
+            }
+            (Some(old), _) => Some(&old + &grad),
+            (None, Some(target)) => {
+                super::no_grad(|| target.copy_(&grad));
+                Some(target)
+            }
+            // The gradient is ours alone: keep it. Else a copy, so that a later in-place addition
+            // does not change a tensor that somebody else reads.
+            (None, None) if !in_place => Some(grad),
+            (None, None) if grad.is_uniquely_owned() && grad.is_contiguous() => Some(grad),
+            (None, None) => Some(grad.clone_contiguous()),
+        };
+        if let Some(sum) = sum {
+            leaf.set_grad(Some(sum));
         }
-        (Some(old), _) => Some(&old + &grad),
-        (None, Some(target)) => {
-            super::no_grad(|| target.copy_(&grad));
-            Some(target)
-        }
-        // The gradient is ours alone: keep it. Else a copy, so that a later in-place addition does
-        // not change a tensor that somebody else reads.
-        (None, None) if super::is_grad_enabled() => Some(grad),
-        (None, None) if grad.is_uniquely_owned() && grad.is_contiguous() => Some(grad),
-        (None, None) => Some(grad.clone_contiguous()),
-    };
-    if let Some(sum) = sum {
-        leaf.set_grad(Some(sum));
     }
     leaf.run_post_hooks();
 }

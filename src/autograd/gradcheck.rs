@@ -1,5 +1,6 @@
 //! Derivatives against finite differences (`torch.autograd.gradcheck`).
 
+use super::forward_ad::{dual_level, make_dual, unpack_dual};
 use super::{grad, no_grad};
 use crate::error::{Error, Result};
 use crate::{Dtype, Tensor};
@@ -13,17 +14,20 @@ pub struct GradcheckOptions {
     pub atol: f64,
     /// Relative tolerance.
     pub rtol: f64,
+    /// Compares forward-mode derivatives too.
+    pub check_forward_ad: bool,
 }
 
 impl Default for GradcheckOptions {
     /// PyTorch's.
     fn default() -> Self {
-        GradcheckOptions { eps: 1e-6, atol: 1e-5, rtol: 1e-3 }
+        GradcheckOptions { eps: 1e-6, atol: 1e-5, rtol: 1e-3, check_forward_ad: false }
     }
 }
 
 /// Compares the gradients of `f` by each input that requires one with central differences
-/// (`torch.autograd.gradcheck`), element by element: made for small f64 inputs.
+/// (`torch.autograd.gradcheck`), element by element: made for small f64 and c128 inputs. Complex
+/// tensors are taken as pairs of real ones.
 ///
 /// ```
 /// use torchrs::{Tensor, autograd::gradcheck};
@@ -32,16 +36,29 @@ impl Default for GradcheckOptions {
 /// ```
 ///
 /// # Errors
-/// [`Error::Autograd`] that names the first input and element that differ, or an input that is not f64.
+/// [`Error::Autograd`] that names the first input and element that differ, or an input that is not f64 or
+/// c128; when no input or not the output requires a gradient.
 pub fn gradcheck(
     f: impl Fn(&[Tensor]) -> Tensor,
     inputs: &[&Tensor],
     options: GradcheckOptions,
 ) -> Result<()> {
+    let complex: Vec<bool> = inputs.iter().map(|t| t.is_complex()).collect();
+    let f = |all: &[Tensor]| {
+        let join = |(t, complex): (&Tensor, &bool)| match complex {
+            true => t.view_as_complex(),
+            false => t.clone(),
+        };
+        let y = f(&all.iter().zip(&complex).map(join).collect::<Vec<_>>());
+        if y.is_complex() { y.view_as_real() } else { y }
+    };
     let inputs = leaves(inputs)?;
+    let wanted: Vec<usize> = (0..inputs.len()).filter(|&i| inputs[i].requires_grad()).collect();
+    if wanted.is_empty() {
+        return Err(Error::Autograd("gradcheck: no input requires a gradient".into()));
+    }
     let y = f(&inputs);
     let w = weights(&y);
-    let wanted: Vec<usize> = (0..inputs.len()).filter(|&i| inputs[i].requires_grad()).collect();
     if !y.requires_grad() {
         return Err(Error::Autograd("gradcheck: the output does not require a gradient".into()));
     }
@@ -54,12 +71,57 @@ pub fn gradcheck(
         for (k, &a) in analytic.iter().enumerate() {
             let at = |step: f64| value(&moved(&inputs, i, k, step));
             let n = (at(options.eps) - at(-options.eps)) / (2.0 * options.eps);
-            if (a - n).abs() > options.atol + options.rtol * n.abs() {
+            if !near(a, n, options) {
                 return Err(Error::Autograd(format!(
                     "gradcheck: the gradient by element {k} of input {i} is {a}, finite differences \
                      give {n}"
                 )));
             }
+        }
+    }
+    if options.check_forward_ad { forward(&f, &inputs, &wanted, &w, options) } else { Ok(()) }
+}
+
+/// NaN is near nothing.
+fn near(a: f64, n: f64, options: GradcheckOptions) -> bool {
+    (a - n).abs() <= options.atol + options.rtol * n.abs()
+}
+
+/// Compares the derivative along one direction for all inputs, weighted, with differences.
+fn forward(
+    f: &dyn Fn(&[Tensor]) -> Tensor,
+    inputs: &[Tensor],
+    wanted: &[usize],
+    w: &Tensor,
+    options: GradcheckOptions,
+) -> Result<()> {
+    let mut directions: Vec<Tensor> = inputs.iter().map(Tensor::zeros_like).collect();
+    for &i in wanted {
+        directions[i] = weights(&inputs[i]);
+        let duals = || -> Vec<Tensor> {
+            let dual = |(x, v): (&Tensor, &Tensor)| make_dual(&x.detach(), v);
+            let plain = |(k, pair): (usize, (&Tensor, &Tensor))| match wanted.contains(&k) {
+                true => dual(pair),
+                false => pair.0.clone(),
+            };
+            inputs.iter().zip(&directions).enumerate().map(plain).collect()
+        };
+        let tangent = dual_level(|| unpack_dual(&f(&duals())).tangent);
+        let a = tangent.map_or(0.0, |t| (t.detach() * w).sum().item());
+        let at = |step: f64| {
+            let moved = |(x, v): (&Tensor, &Tensor)| match x.requires_grad() {
+                true => (x.detach() + v * step).requires_grad_(true),
+                false => x.clone(),
+            };
+            let inputs: Vec<Tensor> = inputs.iter().zip(&directions).map(moved).collect();
+            no_grad(|| (f(&inputs) * w).sum().item())
+        };
+        let n = (at(options.eps) - at(-options.eps)) / (2.0 * options.eps);
+        if !near(a, n, options) {
+            return Err(Error::Autograd(format!(
+                "gradcheck: the forward-mode derivative along a direction of inputs up to {i} is {a}, \
+                 finite differences give {n}"
+            )));
         }
     }
     Ok(())
@@ -83,8 +145,9 @@ pub fn gradgradcheck(
         let by: Vec<&Tensor> = inputs.iter().filter(|t| t.requires_grad()).collect();
         let zeros = |(g, t): (Option<Tensor>, &&Tensor)| g.unwrap_or_else(|| t.zeros_like());
         let grads = grad(&[&y], &by, &[Some(w)], true, true);
+        let real = |g: Tensor| if g.is_complex() { g.view_as_real() } else { g };
         let flat: Vec<Tensor> =
-            grads.into_iter().zip(&by).map(|p| zeros(p).reshape([-1])).collect();
+            grads.into_iter().zip(&by).map(|p| real(zeros(p)).reshape([-1])).collect();
         Tensor::cat(&flat, 0)
     };
     // Differences run without recording, but the gradient inside must be recorded.
@@ -102,21 +165,28 @@ pub fn gradgradcheck(
     gradcheck(recorded, &all, options)
 }
 
-/// Copies that are leaves; f64 only.
+/// Copies that are leaves; f64 only, pairs for complex numbers.
 fn leaves(inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
     let leaf = |(i, t): (usize, &&Tensor)| match (t.requires_grad(), t.dtype()) {
+        (requires_grad, Dtype::C128) => {
+            Ok(t.detach().view_as_real().detach().requires_grad_(requires_grad))
+        }
+        (false, Dtype::C64) => Ok(t.detach().view_as_real().detach()),
         (true, Dtype::F64) => Ok(t.detach().requires_grad_(true)),
         (true, other) => Err(Error::Autograd(format!(
-            "gradcheck: input {i} is {other}; finite differences need f64"
+            "gradcheck: input {i} is {other}; finite differences need f64 or c128"
         ))),
         (false, _) => Ok((*t).clone()),
     };
     inputs.iter().enumerate().map(leaf).collect()
 }
 
-/// Fixed numbers between -1 and 1, so that the whole Jacobian is tried at once.
+/// Fixed numbers between -1 and 1, none of them 0, so that the whole Jacobian is tried at once.
 fn weights(like: &Tensor) -> Tensor {
-    let number = |i: usize| ((i * 7 + 3) % 17) as f64 / 8.0 - 1.0;
+    let number = |i: usize| ((i * 7 + 3) % 17) as f64 / 8.5 - 1.0;
+    if like.is_complex() {
+        return weights(&like.detach().view_as_real()).view_as_complex().detach();
+    }
     let data: Vec<f64> = (0..like.numel()).map(number).collect();
     Tensor::from_slice(&data, like.shape()).to_dtype(like.dtype())
 }
@@ -151,5 +221,19 @@ mod tests {
         };
         let error = gradcheck(wrong, &[&x], Default::default()).unwrap_err().to_string();
         assert!(error.contains("element 0 of input 0"), "{error}");
+    }
+
+    #[test]
+    fn forward_mode_is_checked_and_nothing_passes_by_being_nan_or_absent() {
+        let x = Tensor::from([0.3f64, -0.7, 1.9]).requires_grad_(true);
+        let options = GradcheckOptions { check_forward_ad: true, ..Default::default() };
+        gradcheck(|t| t[0].sin() * t[0].exp(), &[&x], options).unwrap();
+        let nan = |t: &[Tensor]| (&t[0] - 10.0).sqrt();
+        assert!(gradcheck(nan, &[&x], Default::default()).is_err());
+        let error = gradcheck(|t| t[0].sin(), &[&x.detach()], options).unwrap_err().to_string();
+        assert!(error.contains("no input"), "{error}");
+        assert!(
+            weights(&Tensor::zeros([34], Dtype::F64)).to_vec::<f64>().iter().all(|w| *w != 0.0)
+        );
     }
 }

@@ -3,18 +3,19 @@
 //! out of the gradient, sends it through the op, and puts the result back (PyTorch's `CopySlices`).
 //! Other views of the base notice by the version counter and take their history from the base anew.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use smallvec::smallvec;
 
-use super::node::{BackwardCtx, Edge, Grads, Node};
-use super::record::{Saver, new_node, record};
-use super::{is_grad_enabled, will_record};
+use super::mode::{FORWARD, has_mode, is_inference_mode_enabled};
+use super::node::{BackwardCtx, BackwardFn, Edge, Grads, Node};
+use super::record::{Direct, Saver, edges, is_differentiated, new_node, record};
+use super::{forward_ad, is_grad_enabled, will_record};
 use crate::Tensor;
 use crate::error::{Error, throw};
 use crate::storage::Storage;
-use crate::tensor::ONE_OF_SEVERAL;
-use crate::tensor::layout::Layout;
+use crate::tensor::{Dtype, Layout, ONE_OF_SEVERAL};
 
 impl Tensor {
     /// True for a view whose base was changed in place after the view's history was recorded.
@@ -28,7 +29,7 @@ impl Tensor {
 
     /// Throws if an in-place op on this tensor would be an error: call before touching its bytes.
     #[track_caller]
-    pub fn assert_inplace_legal(&self, op: &str) {
+    pub(crate) fn assert_inplace_legal(&self, op: &str) {
         if self.layout().may_overlap_itself() {
             throw(Error::argument(
                 op,
@@ -41,8 +42,17 @@ impl Tensor {
                 ),
             ));
         }
+        if self.is_inference() && !is_inference_mode_enabled() {
+            throw(Error::Autograd(format!(
+                "{op}: in-place change of an inference tensor outside inference mode; change a copy \
+                 (`clone_contiguous()`)"
+            )));
+        }
         if !is_grad_enabled() {
             return;
+        }
+        if has_mode(FORWARD) {
+            self.assert_no_shared_primal(op);
         }
         let is_grad_leaf = |t: &Tensor| t.requires_grad() && t.is_leaf();
         if is_grad_leaf(self) || self.base().is_some_and(is_grad_leaf) {
@@ -69,12 +79,26 @@ impl Tensor {
             )));
         }
     }
+
+    /// A dual tensor shares memory with the tensor it was made of, whose history would not learn of the
+    /// change.
+    #[track_caller]
+    fn assert_no_shared_primal(&self, op: &str) {
+        let whole = self.base().unwrap_or(self);
+        if whole.grad_fn().is_some_and(|node| node.name == "make_dual") {
+            throw(Error::Autograd(format!(
+                "{op}: in-place change of what `make_dual` gave for a tensor that requires a gradient; \
+                 change a clone"
+            )));
+        }
+    }
 }
 
 /// Records an in-place op that has just changed `target`: counts the change, and makes `target` the
 /// output of the op if it is to be recorded. `inputs[0]` is `target` itself (its old value); an op
-/// that overwrites it returns `None` for it. Call
-/// [`assert_inplace_legal`](Tensor::assert_inplace_legal) first.
+/// that overwrites it returns `None` for it.
+#[inline]
+#[track_caller]
 pub fn record_inplace<B>(
     name: &'static str,
     target: &Tensor,
@@ -83,64 +107,158 @@ pub fn record_inplace<B>(
 ) where
     B: Fn(&BackwardCtx) -> Grads + Send + Sync + 'static,
 {
-    debug_assert!(inputs[0].ptr_eq(target));
-    if !will_record(inputs) || !target.dtype().is_floating_point() {
+    if !target.dtype().is_differentiable() || !is_differentiated(inputs) {
         target.storage().bump_version();
         return;
     }
-    // Edges before the version changes: afterwards `target` would look stale.
-    let edges: smallvec::SmallVec<[Option<Edge>; 3]> =
-        inputs.iter().map(|t| t.gradient_edge()).collect();
-    let Some(base) = target.base().cloned() else {
+    rewrite(name, target, inputs, |saver| Arc::new(make(saver)), None);
+}
+
+/// [`record_inplace`] for an op that makes `target`'s new tangent from those of the inputs directly, as
+/// in [`record_with_tangent`](super::record_with_tangent).
+#[inline]
+#[track_caller]
+pub(crate) fn record_inplace_with_tangent<B>(
+    name: &'static str,
+    target: &Tensor,
+    inputs: &[&Tensor],
+    make: impl FnOnce(&Saver) -> B,
+    tangent: impl FnOnce(&[Option<Tensor>]) -> Option<Tensor>,
+) where
+    B: Fn(&BackwardCtx) -> Grads + Send + Sync + 'static,
+{
+    if !target.dtype().is_differentiable() || !is_differentiated(inputs) {
         target.storage().bump_version();
-        let backward = make(&Saver { outputs: std::slice::from_ref(target) });
-        let node = new_node(name, edges, std::slice::from_ref(target), backward);
-        target.set_history(Edge { node, output: 0 });
         return;
-    };
+    }
+    let tangent: Direct<'_> = Box::new(tangent);
+    rewrite(name, target, inputs, |saver| Arc::new(make(saver)), Some(tangent));
+}
+
+#[track_caller]
+fn rewrite(
+    name: &'static str,
+    target: &Tensor,
+    inputs: &[&Tensor],
+    make: impl FnOnce(&Saver) -> BackwardFn,
+    direct: Option<Direct<'_>>,
+) {
+    debug_assert!(inputs[0].ptr_eq(target));
+    let recorded = will_record(inputs);
+    let base = target.base().cloned();
+    let tangents = forward_ad::tangents(inputs);
+    let base_tangent = base.as_ref().and_then(Tensor::tangent);
+    // Edges before the version changes: afterwards `target` would look stale.
+    let edges = edges(inputs);
     let mut base_edges = edges.clone();
-    base_edges[0] = base.gradient_edge();
+    if let Some(base) = &base {
+        base_edges[0] = base.gradient_edge().filter(|_| recorded);
+    }
+    let retaining: Vec<&Tensor> = [Some(target), base.as_ref()]
+        .into_iter()
+        .flatten()
+        .filter(|t| recorded && t.retains_grad())
+        .collect();
+    for (t, node) in retaining.iter().filter_map(|t| Some((t, t.grad_fn()?))) {
+        node.release(t);
+    }
     target.storage().bump_version();
-    let inner = new_node(
-        name,
-        // The op's own node never enters the graph; it carries what the closure may ask for.
-        // Its first input always counts: the base's gradient outside the view passes through.
-        edges,
-        std::slice::from_ref(target),
-        make(&Saver { outputs: std::slice::from_ref(target) }),
-    );
-    let (base_layout, view_layout) = (base.layout().clone(), target.layout().clone());
-    let node = new_node("copy_slices", base_edges, std::slice::from_ref(&base), move |ctx| {
-        copy_slices_backward(ctx, &inner, &base_layout, &view_layout)
-    });
-    base.set_history(Edge { node, output: 0 });
+    let outputs = std::slice::from_ref(target);
+    let saver = Saver::new(outputs);
+    let backward = match (&tangents, &direct) {
+        (Some(_), None) => forward_ad::saving(recorded, || make(&saver)),
+        _ => make(&saver),
+    };
+    // Of a view, the op's own node never enters the graph; it carries what the closure may ask for. Its
+    // first input always counts: the base's gradient outside the view passes through.
+    let node = new_node(name, edges, outputs, backward.clone());
+    match (&base, recorded) {
+        (_, false) => {}
+        (None, true) => target.set_history(Edge { node: node.clone(), output: 0 }),
+        (Some(base), true) => {
+            let inner = node.clone();
+            let (all, part) = (base.layout().clone(), target.layout().clone());
+            let backward: BackwardFn =
+                Arc::new(move |ctx| copy_slices_backward(ctx, &inner, &all, &part));
+            let outer = new_node("copy_slices", base_edges, std::slice::from_ref(base), backward);
+            base.set_history(Edge { node: outer, output: 0 });
+        }
+    }
+    for t in retaining {
+        if let Some(edge) = t.gradient_edge() {
+            edge.node.retain(edge.output, t);
+        }
+    }
+    if let Some(tangents) = tangents {
+        let new = match direct {
+            Some(direct) => {
+                let _apart = forward_ad::suspended();
+                direct(&tangents)
+            }
+            None => forward_ad::push_forward(&node, &backward, inputs, &tangents).swap_remove(0),
+        };
+        saver.set_tangents(std::slice::from_ref(&new));
+        forward_ad::set_changed(target, base_tangent, new);
+    }
 }
 
 fn copy_slices_backward(
     ctx: &BackwardCtx,
-    inner: &std::sync::Arc<Node>,
+    inner: &Arc<Node>,
     base: &Layout,
     view: &Layout,
 ) -> Grads {
-    let grad = ctx.grad(0);
+    let whole = Elements::of(ctx.node.outputs[0].1, inner.outputs[0].1);
+    let part = Elements::of(inner.outputs[0].1, ctx.node.outputs[0].1);
+    let (base, view) = (&whole.layout(base), &part.layout(view));
+    let grad = whole.cut(ctx.grad(0));
     let result = like_base(&grad, base);
     result.copy_(&grad);
     let slice = result.as_strided(&view.shape, &view.strides, view.offset - base.offset);
-    let grad_slice = slice.clone_contiguous();
+    let grad_slice = part.join(slice.clone_contiguous());
     // The closure is run through the outer node's retain rule: it lives as long as that node does.
     let mut grads = inner.run(&[Some(grad_slice)], true);
     if ctx.needs(0) {
         match grads[0].take() {
-            Some(g) => slice.copy_(&g),
+            Some(g) => slice.copy_(&part.cut(g)),
             None => slice.fill_(0.0),
         };
-        grads[0] = Some(result);
+        grads[0] = Some(whole.join(result));
     }
     grads
 }
 
+/// Where a view has the parts of its complex base as elements (`view_as_real`), or pairs of a real base
+/// as complex numbers, the complex one of the two is seen as pairs of real numbers while one is cut out
+/// of the other.
+#[derive(Clone, Copy, PartialEq)]
+enum Elements {
+    AsTheyAre,
+    Pairs,
+}
+
+impl Elements {
+    /// How a tensor of type `own` is seen when the other one is of type `other`.
+    fn of(own: Dtype, other: Dtype) -> Elements {
+        let differ = own.is_complex() && !other.is_complex();
+        if differ { Elements::Pairs } else { Elements::AsTheyAre }
+    }
+
+    fn layout(self, layout: &Layout) -> Layout {
+        if self == Elements::Pairs { layout.pairs() } else { layout.clone() }
+    }
+
+    fn cut(self, t: Tensor) -> Tensor {
+        if self == Elements::Pairs { t.view_as_real() } else { t }
+    }
+
+    fn join(self, t: Tensor) -> Tensor {
+        if self == Elements::Pairs { t.view_as_complex() } else { t }
+    }
+}
+
 /// An uninitialised tensor with the base's shape and strides, at offset 0.
-fn like_base(grad: &Tensor, base: &Layout) -> Tensor {
+pub(super) fn like_base(grad: &Tensor, base: &Layout) -> Tensor {
     let layout = Layout { offset: 0, ..base.clone() };
     Tensor::from_parts(Storage::host(layout.extent() * grad.dtype().size()), layout, grad.dtype())
 }
@@ -148,16 +266,18 @@ fn like_base(grad: &Tensor, base: &Layout) -> Tensor {
 /// The history of a view whose base was changed in place since: a strided cut out of the base.
 pub(crate) fn regenerated_edge(view: &Tensor) -> Option<Edge> {
     let base = view.base()?;
-    if !view.is_stale_view() || !base.requires_grad() {
+    if !view.is_stale_view() || !base.wants_grad() {
         return None;
     }
-    let (base_layout, view_layout) = (base.layout().clone(), view.layout().clone());
-    let node =
-        new_node("as_strided", smallvec![base.gradient_edge()], std::slice::from_ref(view), {
-            move |ctx: &BackwardCtx| {
-                smallvec![Some(scatter_into_base(&ctx.grad(0), &base_layout, &view_layout))]
-            }
-        });
+    let whole = Elements::of(base.dtype(), view.dtype());
+    let part = Elements::of(view.dtype(), base.dtype());
+    let (base_layout, view_layout) = (whole.layout(base.layout()), part.layout(view.layout()));
+    let backward: BackwardFn = Arc::new(move |ctx| {
+        let grad = part.cut(ctx.grad(0));
+        smallvec![Some(whole.join(scatter_into_base(&grad, &base_layout, &view_layout)))]
+    });
+    let edges = smallvec![base.gradient_edge()];
+    let node = new_node("as_strided", edges, std::slice::from_ref(view), backward);
     let edge = Edge { node, output: 0 };
     view.set_history(edge.clone());
     Some(edge)

@@ -3,32 +3,44 @@
 //! An op computes its output and, when gradients are on and an input wants one, calls [`record`]
 //! with a closure that will turn the output's gradient into the inputs'. [`SavedTensor`]s inside
 //! the closure notice in-place changes. [`Tensor::backward`] walks the graph iteratively.
-//! The engine adds gradients with `Tensor`'s own operators; it imports no op. `checkpoint`, `gradcheck`
-//! and `functional` are made of the public parts.
+//! The engine adds gradients with `Tensor`'s own operators; it imports no op. [`forward_ad`] gets tangents
+//! from the same closures. `checkpoint`, `gradcheck` and `functional` are made of the public parts.
 
+mod anomaly;
 mod checkpoint;
 mod engine;
-mod functional;
+pub mod forward_ad;
+pub mod functional;
 mod gradcheck;
+mod hooks;
 mod inplace;
 mod mode;
 mod node;
 mod record;
 mod saved;
+mod saved_hooks;
 mod variable;
 
-pub use checkpoint::{checkpoint, checkpoint_many};
+pub use anomaly::{
+    detect_anomaly, is_anomaly_check_nan_enabled, is_anomaly_enabled, set_detect_anomaly,
+};
+pub use checkpoint::{Layer, checkpoint, checkpoint_many, checkpoint_sequential};
 pub use engine::{backward, backward_into, grad, queue_callback};
-pub use functional::{hessian, jacobian, jvp, vjp};
+pub use functional::{hessian, hvp, jacobian, jvp, vhp, vjp};
 pub use gradcheck::{GradcheckOptions, gradcheck, gradgradcheck};
+pub use hooks::{HookHandle, MultiGradMode, register_multi_grad_hook};
 pub use inplace::record_inplace;
-pub(crate) use inplace::scatter_into_base;
-pub use mode::{EnableGradGuard, NoGradGuard, enable_grad, is_grad_enabled, no_grad};
+pub use mode::{
+    EnableGradGuard, InferenceModeGuard, NoGradGuard, enable_grad, grad_mode, inference_mode,
+    is_grad_enabled, is_inference_mode_enabled, no_grad, set_grad_enabled, without_inference_mode,
+};
 pub use node::{BackwardCtx, Grads, Node};
 pub use record::{Saver, record, record_many, will_record};
 pub use saved::SavedTensor;
-pub use variable::HookHandle;
+pub use saved_hooks::saved_tensors_hooks;
 
+pub(crate) use inplace::{record_inplace_with_tangent, scatter_into_base};
+pub(crate) use record::{is_differentiated, record_with_tangent};
 pub(crate) use variable::AutogradMeta;
 
 #[cfg(doc)]

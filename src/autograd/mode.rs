@@ -1,39 +1,97 @@
-//! Whether ops on this thread record history.
+//! What ops on this thread do besides computing: record history, make inference tensors, carry tangents,
+//! pack what they save, remember where they were called. One byte per thread, which an op reads once.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
 
+/// Ops record history.
+pub(crate) const GRAD: u8 = 1;
+/// New tensors are inference tensors, and nothing is recorded.
+pub(crate) const INFERENCE: u8 = 2;
+/// A dual level is open: tangents are carried along.
+pub(crate) const FORWARD: u8 = 4;
+/// Dual tensors count as requiring a gradient: an op is saving for its own tangent.
+pub(crate) const SAVING_FOR_TANGENT: u8 = 8;
+/// Saved tensors go through hooks.
+pub(crate) const HOOKS: u8 = 16;
+/// Nodes remember where they were made.
+pub(crate) const ANOMALY: u8 = 32;
+/// In anomaly mode, NaN in a gradient is an error.
+pub(crate) const CHECK_NAN: u8 = 64;
+
 thread_local! {
-    static ENABLED: Cell<bool> = const { Cell::new(true) };
+    static MODE: Cell<u8> = const { Cell::new(GRAD) };
 }
 
-/// True when ops on this thread record history (`torch.is_grad_enabled`).
+/// This thread's bits.
+#[inline]
+pub(crate) fn mode() -> u8 {
+    MODE.get()
+}
+
+/// True when this thread has the bit.
+#[inline]
+pub(crate) fn has_mode(bit: u8) -> bool {
+    MODE.get() & bit != 0
+}
+
+/// Sets and clears bits of this thread's mode until it is dropped, which restores those bits.
+pub(crate) struct ModeGuard {
+    changed: u8,
+    previous: u8,
+    /// The mode belongs to a thread: the guard must stay on it.
+    _not_send: PhantomData<*const ()>,
+}
+
+impl ModeGuard {
+    pub fn new(set: u8, clear: u8) -> Self {
+        let previous = MODE.get();
+        MODE.set((previous | set) & !clear);
+        ModeGuard { changed: set | clear, previous, _not_send: PhantomData }
+    }
+}
+
+impl Drop for ModeGuard {
+    fn drop(&mut self) {
+        MODE.set((MODE.get() & !self.changed) | (self.previous & self.changed));
+    }
+}
+
+/// Sets or clears a bit for good.
+pub(crate) fn set_mode(bit: u8, on: bool) {
+    MODE.set(if on { MODE.get() | bit } else { MODE.get() & !bit });
+}
+
+/// True when ops on this thread record history (`torch.is_grad_enabled`). Never inside
+/// [`inference_mode`].
 #[inline]
 pub fn is_grad_enabled() -> bool {
-    ENABLED.get()
+    mode() & (GRAD | INFERENCE) == GRAD
+}
+
+/// True inside [`inference_mode`] on this thread (`torch.is_inference_mode_enabled`).
+#[inline]
+pub fn is_inference_mode_enabled() -> bool {
+    has_mode(INFERENCE)
+}
+
+/// Switches recording on this thread on or off for good (`torch.set_grad_enabled` as a function); inside
+/// [`no_grad`], [`enable_grad`] or [`grad_mode`], until their end.
+pub fn set_grad_enabled(mode: bool) {
+    set_mode(GRAD, mode);
 }
 
 macro_rules! guard {
-    ($(#[$doc:meta])* $name:ident = $value:expr) => {
+    ($(#[$doc:meta])* $name:ident = $set:expr, $clear:expr) => {
         $(#[$doc])*
         #[must_use = "the mode lasts until the guard is dropped"]
-        pub struct $name {
-            previous: bool,
-            /// The mode belongs to a thread: the guard must stay on it.
-            _not_send: PhantomData<*const ()>,
-        }
+        pub struct $name(#[allow(dead_code, reason = "held for its drop")] ModeGuard);
 
         impl $name {
             /// Switches the mode until the guard is dropped.
             #[allow(clippy::new_without_default, reason = "making a guard has an effect")]
             pub fn new() -> Self {
-                $name { previous: ENABLED.replace($value), _not_send: PhantomData }
-            }
-        }
-
-        impl Drop for $name {
-            fn drop(&mut self) {
-                ENABLED.set(self.previous);
+                $name(ModeGuard::new($set, $clear))
             }
         }
     };
@@ -41,14 +99,19 @@ macro_rules! guard {
 
 guard!(
     /// Switches recording off on this thread until dropped.
-    NoGradGuard = false
+    NoGradGuard = 0, GRAD
 );
 guard!(
     /// Switches recording on on this thread until dropped.
-    EnableGradGuard = true
+    EnableGradGuard = GRAD, 0
+);
+guard!(
+    /// [`inference_mode`] on this thread until dropped.
+    InferenceModeGuard = INFERENCE, GRAD | FORWARD
 );
 
-/// Runs `f` without recording history (`torch.no_grad`).
+/// Runs `f` without recording history (`torch.no_grad`). Tangents of [`forward_ad`](super::forward_ad)
+/// are carried along all the same, as in PyTorch.
 ///
 /// ```
 /// use torchrs::{Tensor, autograd::no_grad};
@@ -61,8 +124,51 @@ pub fn no_grad<T>(f: impl FnOnce() -> T) -> T {
     f()
 }
 
-/// Runs `f` with recording on, also inside [`no_grad`] (`torch.enable_grad`).
+/// Runs `f` with recording on, also inside [`no_grad`] (`torch.enable_grad`); it has no effect inside
+/// [`inference_mode`].
 pub fn enable_grad<T>(f: impl FnOnce() -> T) -> T {
     let _guard = EnableGradGuard::new();
+    f()
+}
+
+/// Runs `f` with recording on or off (`with torch.set_grad_enabled(mode)`).
+///
+/// ```
+/// use torchrs::{Tensor, autograd::grad_mode};
+/// let w = Tensor::from([1f32]).requires_grad_(true);
+/// let forward = |train: bool| grad_mode(train, || &w * 2.0);
+/// assert!(forward(true).requires_grad() && !forward(false).requires_grad());
+/// ```
+pub fn grad_mode<T>(mode: bool, f: impl FnOnce() -> T) -> T {
+    let _guard = if mode { ModeGuard::new(GRAD, 0) } else { ModeGuard::new(0, GRAD) };
+    f()
+}
+
+/// Runs `f` in inference mode (`torch.inference_mode`): nothing is recorded, and tensors made inside (but
+/// not views of tensors from outside) are inference tensors for good. Outside they can be read, and
+/// computed with where nothing is recorded; to be saved for backward, changed in place or made to require
+/// a gradient they must be copied ([`Tensor::clone_contiguous`](crate::Tensor::clone_contiguous)).
+///
+/// ```
+/// use torchrs::{Tensor, autograd::inference_mode, catch};
+/// let w = Tensor::from([3f32]).requires_grad_(true);
+/// let y = inference_mode(|| &w * 2.0);
+/// assert!(y.is_inference() && !y.requires_grad());
+/// assert_eq!((&y + 1.0).item(), 7.0);
+/// assert!(catch(|| &w * &y).is_err());
+/// (&w * y.clone_contiguous()).backward();
+/// assert_eq!(w.grad().unwrap().item(), 6.0);
+/// ```
+pub fn inference_mode<T>(f: impl FnOnce() -> T) -> T {
+    let _guard = InferenceModeGuard::new();
+    f()
+}
+
+/// Leaves inference mode for the duration of `f` (`torch.inference_mode(False)`).
+pub fn without_inference_mode<T>(f: impl FnOnce() -> T) -> T {
+    let _guard = match is_inference_mode_enabled() {
+        true => ModeGuard::new(GRAD, INFERENCE),
+        false => ModeGuard::new(0, 0),
+    };
     f()
 }

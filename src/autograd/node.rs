@@ -1,12 +1,16 @@
 //! A node of the graph: one recorded op, or the place where a leaf's gradient collects.
 
 use std::cell::{Cell, RefCell};
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use super::SavedTensor;
+use super::anomaly::Trace;
+use super::hooks::NodeHooks;
+use super::mode::{FORWARD, has_mode};
 use crate::Tensor;
 use crate::error::{Error, throw};
 use crate::tensor::{Dtype, Shape};
@@ -16,8 +20,6 @@ pub type Grads = SmallVec<[Option<Tensor>; 3]>;
 
 /// An op's backward. It may run more than once (`retain_graph`), on any thread.
 pub(crate) type BackwardFn = Arc<dyn Fn(&BackwardCtx) -> Grads + Send + Sync>;
-/// Replaces a gradient on its way, if it returns one.
-pub(crate) type Hook = Arc<dyn Fn(&Tensor) -> Option<Tensor> + Send + Sync>;
 
 /// Where a gradient goes: the `output`-th output of `node`.
 #[derive(Clone)]
@@ -25,6 +27,9 @@ pub(crate) struct Edge {
     pub node: Arc<Node>,
     pub output: usize,
 }
+
+/// Edges to what made each input; `None` where an input needs no gradient.
+pub(crate) type Edges = SmallVec<[Option<Edge>; 3]>;
 
 pub(crate) enum Kind {
     /// A recorded op.
@@ -37,8 +42,8 @@ pub(crate) enum Kind {
 pub(crate) struct NodeState {
     /// `None` after the saved tensors were freed.
     pub backward: Option<BackwardFn>,
-    /// Hooks on gradients of outputs: (output, id, hook).
-    pub hooks: Vec<(usize, u64, Hook)>,
+    /// Made when first needed: most nodes have none.
+    pub hooks: Option<Box<NodeHooks>>,
 }
 
 /// A recorded op: its name, its saved tensors (inside the backward closure) and edges to the nodes
@@ -48,10 +53,12 @@ pub struct Node {
     pub(crate) seq: u64,
     pub(crate) name: &'static str,
     pub(crate) kind: Kind,
-    pub(crate) edges: SmallVec<[Option<Edge>; 3]>,
+    pub(crate) edges: Edges,
     /// Shape and dtype of each output, which its gradient must have.
     pub(crate) outputs: SmallVec<[(Shape, Dtype); 1]>,
     pub(crate) state: Mutex<NodeState>,
+    /// Where the op was called, if that was in anomaly mode.
+    pub(crate) trace: Option<Arc<Trace>>,
 }
 
 impl Node {
@@ -78,8 +85,17 @@ impl Node {
                 self.name
             )))
         };
-        let ctx = BackwardCtx { grads, node: self };
-        let out = backward(&ctx);
+        self.call(&backward, grads, None)
+    }
+
+    /// Calls a backward of this node; `wanted` says for which inputs, instead of the edges.
+    pub(crate) fn call(
+        self: &Arc<Self>,
+        backward: &BackwardFn,
+        grads: &[Option<Tensor>],
+        wanted: Option<&[bool]>,
+    ) -> Grads {
+        let out = backward(&BackwardCtx { grads, node: self, wanted });
         assert!(
             out.len() == self.edges.len(),
             "backward of `{}` returned {} gradients for {} inputs",
@@ -95,6 +111,7 @@ impl Node {
 pub struct BackwardCtx<'a> {
     pub(crate) grads: &'a [Option<Tensor>],
     pub(crate) node: &'a Arc<Node>,
+    pub(crate) wanted: Option<&'a [bool]>,
 }
 
 impl BackwardCtx<'_> {
@@ -114,7 +131,10 @@ impl BackwardCtx<'_> {
     /// True when input `i` wants a gradient.
     #[inline]
     pub fn needs(&self, i: usize) -> bool {
-        self.node.edges[i].is_some()
+        match self.wanted {
+            Some(wanted) => wanted[i],
+            None => self.node.edges[i].is_some(),
+        }
     }
 
     /// A saved tensor, with its history.
@@ -122,40 +142,51 @@ impl BackwardCtx<'_> {
     /// # Panics
     /// Throws [`Error::Autograd`] when it was changed in place since it was saved.
     pub fn get(&self, saved: &SavedTensor) -> Tensor {
-        saved.unpack(self.node)
+        saved.unpack(self.node.name, Some(self.node))
     }
 
-    /// True when this backward is itself being recorded (`create_graph`): then it must be made of
-    /// recorded tensor ops; otherwise one fused kernel may do it.
+    /// True when this backward is itself being differentiated (`create_graph`, or tangents are carried
+    /// through it): then it must be made of recorded tensor ops; otherwise one fused kernel may do it.
     #[inline]
     pub fn create_graph(&self) -> bool {
-        super::is_grad_enabled()
+        super::is_grad_enabled() || has_mode(FORWARD)
     }
 }
 
 thread_local! {
     static DROPPING: Cell<bool> = const { Cell::new(false) };
-    static PENDING: RefCell<Vec<Remains>> = const { RefCell::new(Vec::new()) };
+    /// Without a destructor, so that it is there for graphs that die with their thread.
+    static PENDING: RefCell<ManuallyDrop<Vec<Remains>>> =
+        const { RefCell::new(ManuallyDrop::new(Vec::new())) };
 }
 
-type Remains = (SmallVec<[Option<Edge>; 3]>, NodeState);
+type Remains = (Edges, NodeState);
 
 impl Drop for Node {
     /// A graph can be a chain of a million nodes: it is taken apart with a list, not by recursion.
     fn drop(&mut self) {
         let remains = (std::mem::take(&mut self.edges), std::mem::take(self.state.get_mut()));
-        if remains.0.is_empty() && remains.1.backward.is_none() {
+        if remains.0.is_empty() && remains.1.backward.is_none() && remains.1.hooks.is_none() {
             return;
         }
-        if DROPPING.try_with(Cell::get).unwrap_or(false) {
+        if DROPPING.get() {
             PENDING.with_borrow_mut(|pending| pending.push(remains));
             return;
         }
-        let _ = DROPPING.try_with(|d| d.set(true));
+        /// Also when something that is dropped panics, the next graph finds an empty list.
+        struct Done;
+        impl Drop for Done {
+            fn drop(&mut self) {
+                let rest = PENDING.with_borrow_mut(std::mem::take);
+                DROPPING.set(false);
+                drop(ManuallyDrop::into_inner(rest));
+            }
+        }
+        DROPPING.set(true);
+        let _done = Done;
         drop(remains);
-        while let Ok(Some(next)) = PENDING.try_with(|p| p.borrow_mut().pop()) {
+        while let Some(next) = PENDING.with_borrow_mut(|p| p.pop()) {
             drop(next);
         }
-        let _ = DROPPING.try_with(|d| d.set(false));
     }
 }

@@ -1,12 +1,16 @@
 //! How an op enters the graph.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
-use super::node::{BackwardCtx, Edge, Grads, Kind, Node, NodeState};
+use super::anomaly::Trace;
+use super::forward_ad;
+use super::mode::{FORWARD, GRAD, INFERENCE, has_mode, mode};
+use super::node::{BackwardCtx, BackwardFn, Edge, Edges, Grads, Kind, Node, NodeState};
 use super::{SavedTensor, is_grad_enabled};
 use crate::Tensor;
 
@@ -19,18 +23,37 @@ pub(crate) fn next_seq() -> u64 {
 
 /// Keeps tensors for backward; given to the closure that makes an op's backward.
 pub struct Saver<'a> {
-    pub(crate) outputs: &'a [Tensor],
+    outputs: &'a [Tensor],
+    /// Saved outputs that will carry tangents.
+    carriers: RefCell<SmallVec<[(usize, Tensor); 1]>>,
 }
 
-impl Saver<'_> {
+impl<'a> Saver<'a> {
+    pub(crate) fn new(outputs: &'a [Tensor]) -> Self {
+        Saver { outputs, carriers: RefCell::default() }
+    }
+
+    /// Says what the outputs' tangents are.
+    pub(crate) fn set_tangents(&self, tangents: &[Option<Tensor>]) {
+        for (output, carrier) in self.carriers.take() {
+            carrier.set_tangent(tangents[output].clone());
+        }
+    }
+
     /// Keeps an input (or any tensor that is not an output of this op).
+    #[track_caller]
     pub fn save(&self, tensor: &Tensor) -> SavedTensor {
         SavedTensor::input(tensor)
     }
 
     /// Keeps output `index` of the op.
+    #[track_caller]
     pub fn save_output(&self, index: usize) -> SavedTensor {
-        SavedTensor::output(&self.outputs[index], index)
+        let saved = SavedTensor::output(&self.outputs[index], index);
+        if has_mode(FORWARD) {
+            self.carriers.borrow_mut().extend(saved.carrier());
+        }
+        saved
     }
 }
 
@@ -38,18 +61,29 @@ impl Saver<'_> {
 /// gradient.
 #[inline]
 pub fn will_record(inputs: &[&Tensor]) -> bool {
-    is_grad_enabled() && inputs.iter().any(|t| t.requires_grad())
+    is_grad_enabled() && inputs.iter().any(|t| t.wants_grad())
+}
+
+/// True when an op on these inputs is recorded, or one of them carries a tangent.
+#[inline]
+pub(crate) fn is_differentiated(inputs: &[&Tensor]) -> bool {
+    match mode() & (GRAD | FORWARD | INFERENCE) {
+        GRAD => inputs.iter().any(|t| t.wants_grad()),
+        mode if mode & FORWARD == 0 => false,
+        mode => inputs.iter().any(|t| (mode & GRAD != 0 && t.wants_grad()) || t.may_be_dual()),
+    }
 }
 
 /// Records that `output` was computed from `inputs`, if that is wanted, and returns it.
 ///
 /// `make` is called only then; it saves what backward needs and returns the backward: from the
-/// output's gradient to one gradient per input (`None` where none is wanted or it is zero).
+/// output's gradient to one gradient per input (`None` where none is wanted or it is zero). The same
+/// backward gives the output's tangent in [forward mode](super::forward_ad).
 ///
 /// ```
 /// use torchrs::{Tensor, autograd::{no_grad, record}};
 /// fn cube(x: &Tensor) -> Tensor {
-///     let y = no_grad(|| x * x * x);
+///     let y = no_grad(|| x.detach() * x.detach() * x.detach());
 ///     record("cube", &[x], y, |saver| {
 ///         let x = saver.save(x);
 ///         move |ctx| { let x = ctx.get(&x); [Some(ctx.grad(0) * (&x * &x * 3.0))].into_iter().collect() }
@@ -60,6 +94,7 @@ pub fn will_record(inputs: &[&Tensor]) -> bool {
 /// assert_eq!(x.grad().unwrap().item(), 12.0);
 /// ```
 #[inline]
+#[track_caller]
 pub fn record<B>(
     name: &'static str,
     inputs: &[&Tensor],
@@ -69,13 +104,14 @@ pub fn record<B>(
 where
     B: Fn(&BackwardCtx) -> Grads + Send + Sync + 'static,
 {
-    if will_record(inputs) && output.dtype().is_floating_point() {
-        attach(name, inputs, std::slice::from_ref(&output), make);
+    if is_differentiated(inputs) && output.dtype().is_differentiable() {
+        attach(name, inputs, std::slice::from_ref(&output), |saver| Arc::new(make(saver)), None);
     }
     output
 }
 
-/// [`record`] for an op with several differentiable outputs.
+/// [`record`] for an op with several outputs; those that are not floating-point get no history.
+#[track_caller]
 pub fn record_many<B>(
     name: &'static str,
     inputs: &[&Tensor],
@@ -84,42 +120,103 @@ pub fn record_many<B>(
 ) where
     B: Fn(&BackwardCtx) -> Grads + Send + Sync + 'static,
 {
-    if will_record(inputs) {
-        attach(name, inputs, outputs, make);
+    if is_differentiated(inputs) && outputs.iter().any(|t| t.dtype().is_differentiable()) {
+        attach(name, inputs, outputs, |saver| Arc::new(make(saver)), None);
     }
 }
 
-fn attach<B>(
+/// [`record`] for an op whose tangent is had directly: `tangent` makes it from the inputs' tangents and
+/// the output; `None` stands for zero. It is made of tensor ops, which are recorded as usual.
+#[inline]
+#[track_caller]
+pub(crate) fn record_with_tangent<B>(
     name: &'static str,
     inputs: &[&Tensor],
-    outputs: &[Tensor],
+    output: Tensor,
     make: impl FnOnce(&Saver) -> B,
-) where
-    B: Fn(&BackwardCtx) -> Grads + Send + Sync + 'static,
-{
-    let edges = inputs.iter().map(|t| t.gradient_edge()).collect();
-    let backward = make(&Saver { outputs });
-    let node = new_node(name, edges, outputs, backward);
-    for (output, t) in outputs.iter().enumerate() {
-        t.set_history(Edge { node: node.clone(), output });
-    }
-}
-
-pub(crate) fn new_node<B>(
-    name: &'static str,
-    edges: SmallVec<[Option<Edge>; 3]>,
-    outputs: &[Tensor],
-    backward: B,
-) -> Arc<Node>
+    tangent: impl FnOnce(&[Option<Tensor>], &Tensor) -> Option<Tensor>,
+) -> Tensor
 where
     B: Fn(&BackwardCtx) -> Grads + Send + Sync + 'static,
 {
+    if is_differentiated(inputs) && output.dtype().is_differentiable() {
+        let outputs = std::slice::from_ref(&output);
+        let direct: Direct<'_> = Box::new(|tangents| tangent(tangents, &output));
+        attach(name, inputs, outputs, |saver| Arc::new(make(saver)), Some(direct));
+    }
+    output
+}
+
+/// What makes the tangent of an op's one output from its inputs'.
+pub(crate) type Direct<'a> = Box<dyn FnOnce(&[Option<Tensor>]) -> Option<Tensor> + 'a>;
+
+#[track_caller]
+fn attach(
+    name: &'static str,
+    inputs: &[&Tensor],
+    outputs: &[Tensor],
+    make: impl FnOnce(&Saver) -> BackwardFn,
+    direct: Option<Direct<'_>>,
+) {
+    let (saver, recorded) = (Saver::new(outputs), will_record(inputs));
+    let tangents = forward_ad::tangents(inputs);
+    let history = |backward: &BackwardFn| {
+        let node = new_node(name, edges(inputs), outputs, backward.clone());
+        if recorded {
+            for (output, t) in outputs.iter().enumerate() {
+                if t.dtype().is_differentiable() {
+                    t.set_history(Edge { node: node.clone(), output });
+                }
+            }
+        }
+        node
+    };
+    let Some(tangents) = tangents else {
+        history(&make(&saver));
+        return;
+    };
+    let found = match direct {
+        Some(direct) => {
+            if recorded {
+                history(&make(&saver));
+            }
+            let _apart = forward_ad::suspended();
+            smallvec![direct(&tangents)]
+        }
+        None => {
+            let backward = forward_ad::saving(recorded, || make(&saver));
+            forward_ad::push_forward(&history(&backward), &backward, inputs, &tangents)
+        }
+    };
+    saver.set_tangents(&found);
+    for (t, tangent) in outputs.iter().zip(found) {
+        t.set_tangent(tangent);
+    }
+}
+
+/// Where the gradients of an op's inputs go; nowhere when nothing is recorded.
+pub(crate) fn edges(inputs: &[&Tensor]) -> Edges {
+    let recorded = is_grad_enabled();
+    inputs.iter().map(|t| t.gradient_edge().filter(|_| recorded)).collect()
+}
+
+#[track_caller]
+pub(crate) fn new_node(
+    name: &'static str,
+    edges: Edges,
+    outputs: &[Tensor],
+    backward: BackwardFn,
+) -> Arc<Node> {
     Arc::new(Node {
         seq: next_seq(),
         name,
         kind: Kind::Function,
         edges,
-        outputs: outputs.iter().map(|t| (t.layout().shape.clone(), t.dtype())).collect(),
-        state: Mutex::new(NodeState { backward: Some(Arc::new(backward)), hooks: Vec::new() }),
+        outputs: outputs
+            .iter()
+            .map(|t| (t.layout().shape.clone(), t.dtype()))
+            .collect::<SmallVec<_>>(),
+        state: Mutex::new(NodeState { backward: Some(backward), hooks: None }),
+        trace: Trace::here(),
     })
 }

@@ -1,19 +1,20 @@
 //! What autograd knows about a tensor, and the methods by which users meet it.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use smallvec::smallvec;
 
 use super::engine;
+use super::forward_ad::Tangent;
+use super::hooks::{Hook, LeafHook};
 use super::inplace::regenerated_edge;
-use super::node::{Edge, Hook, Kind, Node, NodeState};
+use super::mode::is_inference_mode_enabled;
+use super::node::{Edge, Kind, Node, NodeState};
 use crate::Tensor;
 use crate::error::{Error, throw};
-use crate::tensor::REQUIRES_GRAD;
-
-type PostHook = Arc<dyn Fn(&Tensor) + Send + Sync>;
+use crate::tensor::{INFERENCE_TENSOR, REQUIRES_GRAD};
 
 /// Gradient, history and hooks of a tensor. Made when first needed.
 #[derive(Default)]
@@ -26,34 +27,18 @@ pub(crate) struct AutogradMeta {
     /// Where the first gradient is written and what `.grad` then is (a DDP bucket's view).
     pub grad_target: Option<Tensor>,
     pub hooks: Vec<(u64, Hook)>,
-    pub post_hooks: Vec<(u64, PostHook)>,
+    pub post_hooks: Vec<(u64, LeafHook)>,
     pub retains_grad: bool,
-}
-
-static HOOK_ID: AtomicU64 = AtomicU64::new(0);
-
-/// A registered hook; [`remove`](Self::remove) takes it away. Dropping the handle does not.
-pub struct HookHandle(Box<dyn FnOnce() + Send + Sync>);
-
-impl HookHandle {
-    /// One that removes by `remove`.
-    pub(crate) fn new(remove: impl FnOnce() + Send + Sync + 'static) -> Self {
-        HookHandle(Box::new(remove))
-    }
-
-    /// Removes the hook.
-    pub fn remove(self) {
-        (self.0)()
-    }
+    pub tangent: Option<Tangent>,
 }
 
 impl Tensor {
-    fn with_meta<T>(&self, f: impl FnOnce(&mut AutogradMeta) -> T) -> T {
+    pub(crate) fn with_meta<T>(&self, f: impl FnOnce(&mut AutogradMeta) -> T) -> T {
         f(self.0.meta.lock().get_or_insert_default())
     }
 
     /// Reads the meta, if there is one.
-    fn peek_meta<T: Default>(&self, f: impl FnOnce(&AutogradMeta) -> T) -> T {
+    pub(crate) fn peek_meta<T: Default>(&self, f: impl FnOnce(&AutogradMeta) -> T) -> T {
         self.0.meta.lock().as_deref().map(f).unwrap_or_default()
     }
 
@@ -61,23 +46,45 @@ impl Tensor {
     /// computed from one.
     #[inline]
     pub fn requires_grad(&self) -> bool {
+        self.wants_grad() || self.wants_tangent()
+    }
+
+    /// [`requires_grad`](Self::requires_grad), for histories only: an op that saves tensors for its
+    /// tangent finds dual tensors among those that require a gradient, but none goes to them.
+    #[inline]
+    pub(crate) fn wants_grad(&self) -> bool {
         self.has_flag(REQUIRES_GRAD)
             || self.base().is_some_and(|b| b.has_flag(REQUIRES_GRAD) && self.is_stale_view())
+    }
+
+    /// True for a tensor that was made in [`inference_mode`](super::inference_mode), and for views of it
+    /// (`torch.Tensor.is_inference`).
+    #[inline]
+    pub fn is_inference(&self) -> bool {
+        self.has_flag(INFERENCE_TENSOR)
     }
 
     /// Makes this leaf collect a gradient, or not (`torch.Tensor.requires_grad_`).
     ///
     /// # Panics
-    /// Throws for integer and bool tensors, and when switched off on a tensor that has history.
+    /// Throws for integer and bool tensors, when switched off on a tensor that has history, and outside
+    /// inference mode for an inference tensor.
     #[track_caller]
     pub fn requires_grad_(&self, requires_grad: bool) -> Tensor {
-        if requires_grad && !self.dtype().is_floating_point() {
+        if requires_grad && !self.dtype().is_differentiable() {
             throw(Error::dtype(
                 "requires_grad_",
                 format!(
-                    "only floating-point tensors can require a gradient, this one is {}",
+                    "only floating-point and complex tensors can require a gradient, this one is {}",
                     self.dtype()
                 ),
+            ));
+        }
+        if requires_grad && self.is_inference() && !is_inference_mode_enabled() {
+            throw(Error::Autograd(
+                "requires_grad_(true) on an inference tensor outside inference mode; copy it with \
+                 `clone_contiguous()`"
+                    .into(),
             ));
         }
         if !self.is_leaf() {
@@ -98,12 +105,12 @@ impl Tensor {
 
     /// True when the tensor has no history (`torch.Tensor.is_leaf`).
     pub fn is_leaf(&self) -> bool {
-        !self.requires_grad() || self.grad_fn().is_none()
+        !self.wants_grad() || self.grad_fn().is_none()
     }
 
     /// The node that computed this tensor, if it has history.
     pub fn grad_fn(&self) -> Option<Arc<Node>> {
-        if !self.requires_grad() {
+        if !self.wants_grad() {
             return None;
         }
         regenerated_edge(self)
@@ -167,104 +174,31 @@ impl Tensor {
         engine::backward(&[self], &[None], false, false);
     }
 
-    /// Keeps the gradient of a tensor with history in its `grad` (`torch.Tensor.retain_grad`).
-    #[track_caller]
-    pub fn retain_grad(&self) {
-        if !self.requires_grad() {
-            throw(Error::Autograd(
-                "retain_grad on a tensor that does not require a gradient".into(),
-            ));
-        }
-        if self.is_leaf() || self.peek_meta(|m| m.retains_grad) {
-            return;
-        }
-        self.with_meta(|m| m.retains_grad = true);
-        let this = Arc::downgrade(&self.0);
-        self.register_hook(move |grad| {
-            if let Some(t) = this.upgrade().map(Tensor) {
-                let sum = match t.grad() {
-                    Some(old) => &old + grad,
-                    None => grad.clone(),
-                };
-                t.set_grad(Some(sum));
-            }
-            None
-        });
-    }
-
-    /// Calls `hook` with each gradient of this tensor; a returned tensor replaces the gradient
-    /// (`torch.Tensor.register_hook`).
+    /// Cuts this tensor off its history, for all handles of it (`torch.Tensor.detach_`).
     ///
     /// # Panics
-    /// Throws when the tensor does not require a gradient.
+    /// Throws for a view: its base would still have the history. Use [`detach`](Self::detach).
     #[track_caller]
-    pub fn register_hook(
-        &self,
-        hook: impl Fn(&Tensor) -> Option<Tensor> + Send + Sync + 'static,
-    ) -> HookHandle {
-        let id = HOOK_ID.fetch_add(1, Relaxed);
-        let Some(edge) = self.gradient_edge() else {
-            throw(Error::Autograd(
-                "register_hook on a tensor that does not require a gradient".into(),
-            ))
+    pub fn detach_(&self) -> &Tensor {
+        if self.base().is_some() {
+            throw(Error::Autograd("detach_ on a view; use `detach()`".into()));
+        }
+        self.0.flags.fetch_and(!REQUIRES_GRAD, Relaxed);
+        self.set_tangent(None);
+        let history = {
+            let mut meta = self.0.meta.lock();
+            meta.as_mut().and_then(|m| {
+                m.retains_grad = false;
+                m.history.take()
+            })
         };
-        if let Kind::Accumulate(_) = edge.node.kind {
-            // On the leaf itself: the accumulator may die and be made anew between backwards.
-            self.with_meta(|m| m.hooks.push((id, Arc::new(hook))));
-            let weak = Arc::downgrade(&self.0);
-            return HookHandle(Box::new(move || {
-                if let Some(t) = weak.upgrade().map(Tensor) {
-                    t.with_meta(|m| m.hooks.retain(|(i, _)| *i != id));
-                }
-            }));
-        }
-        edge.node.state.lock().hooks.push((edge.output, id, Arc::new(hook)));
-        let weak = Arc::downgrade(&edge.node);
-        HookHandle(Box::new(move || {
-            if let Some(node) = weak.upgrade() {
-                node.state.lock().hooks.retain(|(_, i, _)| *i != id);
-            }
-        }))
-    }
-
-    /// Calls `hook` with this leaf after each time its gradient was accumulated
-    /// (`torch.Tensor.register_post_accumulate_grad_hook`).
-    ///
-    /// # Panics
-    /// Throws when the tensor is not a leaf that requires a gradient.
-    #[track_caller]
-    pub fn register_post_accumulate_grad_hook(
-        &self,
-        hook: impl Fn(&Tensor) + Send + Sync + 'static,
-    ) -> HookHandle {
-        if !self.requires_grad() || !self.is_leaf() {
-            throw(Error::Autograd(
-                "register_post_accumulate_grad_hook needs a leaf that requires a gradient".into(),
-            ));
-        }
-        let id = HOOK_ID.fetch_add(1, Relaxed);
-        self.with_meta(|m| m.post_hooks.push((id, Arc::new(hook))));
-        let weak = Arc::downgrade(&self.0);
-        HookHandle(Box::new(move || {
-            if let Some(t) = weak.upgrade().map(Tensor) {
-                t.with_meta(|m| m.post_hooks.retain(|(i, _)| *i != id));
-            }
-        }))
-    }
-
-    pub(crate) fn leaf_hooks(&self) -> Vec<(u64, Hook)> {
-        self.peek_meta(|m| m.hooks.clone())
-    }
-
-    pub(crate) fn run_post_hooks(&self) {
-        for (_, hook) in self.peek_meta(|m| m.post_hooks.clone()) {
-            hook(self);
-        }
+        drop(history);
+        self
     }
 
     /// Where this tensor's gradient goes; `None` when it requires none.
     pub(crate) fn gradient_edge(&self) -> Option<Edge> {
-        if !self.requires_grad() {
+        if !self.wants_grad() {
             return None;
         }
         if let Some(edge) = regenerated_edge(self) {
@@ -283,6 +217,7 @@ impl Tensor {
                 edges: smallvec![],
                 outputs: smallvec![(self.layout().shape.clone(), self.dtype())],
                 state: Mutex::new(NodeState::default()),
+                trace: None,
             });
             meta.accumulator = Arc::downgrade(&node);
             node

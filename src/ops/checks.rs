@@ -3,6 +3,7 @@
 //! finite differences.
 
 use super::samples::{OpSample, Order};
+use crate::autograd::forward_ad::{dual_level, make_dual, unpack_dual};
 use crate::{Dtype, Tensor, autograd, no_grad};
 
 /// Elements of an input whose derivative is checked: all of a small one, some of a large one.
@@ -280,5 +281,92 @@ fn second_order_agrees_with_finite_differences_of_the_gradient() {
         compare_differences("second derivative", &inputs, &second, |x| {
             first(x, false).iter().zip(&vs).map(|(g, v)| dot(g, v)).sum()
         })
+    });
+}
+
+/// The inputs as dual tensors; those that are floating-point carry a fixed direction each.
+fn duals(inputs: &[Tensor], directions: &[Tensor]) -> Vec<Tensor> {
+    let dual = |(x, v): (&Tensor, &Tensor)| match x.dtype().is_floating_point() {
+        true => make_dual(x, v),
+        false => x.clone(),
+    };
+    inputs.iter().zip(directions).map(dual).collect()
+}
+
+fn tangent(y: &Tensor) -> Tensor {
+    unpack_dual(y).tangent.unwrap_or_else(|| y.zeros_like())
+}
+
+#[test]
+fn forward_mode_agrees_with_finite_differences() {
+    for_all(|sample| {
+        if sample.order < Order::Second
+            || sample.inputs.iter().all(|t| !t.dtype().is_floating_point())
+        {
+            return Ok(());
+        }
+        let inputs = &sample.inputs;
+        let directions: Vec<Tensor> =
+            inputs.iter().enumerate().map(|(k, x)| cotangent(x, 6 + k as u64)).collect();
+        let got = dual_level(|| tangent(&(sample.f)(&duals(inputs, &directions))));
+        let at = |step: f64| {
+            let moved = |(x, v): (&Tensor, &Tensor)| match x.dtype().is_floating_point() {
+                true => x + v * step,
+                false => x.clone(),
+            };
+            let moved: Vec<Tensor> = inputs.iter().zip(&directions).map(moved).collect();
+            (sample.f)(&moved)
+        };
+        let difference = (at(STEP) - at(-STEP)) / (2.0 * STEP);
+        let (g, w) = (got.to_vec::<f64>(), difference.to_vec::<f64>());
+        for (i, (g, w)) in g.iter().zip(&w).enumerate() {
+            let near = (g - w).abs() <= 1e-6 * (1.0 + w.abs());
+            if !near {
+                return Err(format!("tangent: element {i} is {g}, finite differences give {w}"));
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn both_modes_combine_in_every_order() {
+    for_all(|sample| {
+        if sample.order < Order::Second
+            || sample.inputs.iter().all(|t| !t.dtype().is_floating_point())
+        {
+            return Ok(());
+        }
+        let inputs = leaves(&sample.inputs);
+        let directions: Vec<Tensor> =
+            inputs.iter().enumerate().map(|(k, x)| cotangent(x, 6 + k as u64)).collect();
+        let w = cotangent(&no_grad(|| (sample.f)(&inputs)), 4);
+        let by_inputs = |y: &Tensor| {
+            if !y.requires_grad() {
+                return wanted(&inputs).iter().map(|t| t.zeros_like()).collect::<Vec<_>>();
+            }
+            let grads = autograd::grad(&[y], &wanted(&inputs), &[None], false, false);
+            let all = grads.into_iter().zip(wanted(&inputs));
+            all.map(|(g, t)| g.unwrap_or_else(|| t.zeros_like())).collect()
+        };
+        // The derivative of the gradient along the directions, three ways.
+        let twice_back = {
+            let first = gradients(sample, &inputs, &w, true);
+            let floats = directions.iter().filter(|v| v.dtype().is_floating_point());
+            let along = first.iter().zip(floats).map(|(g, v)| (g * v).sum());
+            by_inputs(&along.reduce(|a, b| a + b).expect("an input"))
+        };
+        let forward_then_back = dual_level(|| {
+            by_inputs(&(tangent(&(sample.f)(&duals(&inputs, &directions))) * &w).sum())
+        });
+        let back_then_forward: Vec<Tensor> = dual_level(|| {
+            let duals = duals(&inputs, &directions);
+            gradients(sample, &duals, &w, false).iter().map(tangent).collect()
+        });
+        for (i, want) in twice_back.iter().enumerate() {
+            compare(&format!("backward of forward, input {i}"), &forward_then_back[i], want, 1e-9)?;
+            compare(&format!("forward of backward, input {i}"), &back_then_forward[i], want, 1e-9)?;
+        }
+        Ok(())
     });
 }

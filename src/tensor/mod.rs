@@ -16,13 +16,13 @@ use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
-use crate::autograd::AutogradMeta;
+use crate::autograd::{AutogradMeta, is_inference_mode_enabled};
 use crate::error::{Error, throw};
 use crate::storage::Storage;
 
 pub use creation::{TensorOptions, default_dtype};
 pub use device::Device;
-pub use dtype::{Dtype, Element, dispatch};
+pub use dtype::{Complex, Dtype, Element, dispatch};
 pub use layout::{Layout, Shape, Strides, broadcast_shapes};
 pub use promotion::{ResultType, can_cast, promote_types, result_type};
 pub use scalar::{Operand, Scalar};
@@ -41,7 +41,7 @@ pub(crate) struct TensorImpl {
     dtype: Dtype,
     /// The tensor this one is a view of; never itself a view.
     base: Option<Tensor>,
-    /// [`REQUIRES_GRAD`] and [`ONE_OF_SEVERAL`], readable without the lock.
+    /// [`REQUIRES_GRAD`] and the others, readable without the lock.
     pub(crate) flags: AtomicU8,
     /// Of a view: the storage's version when its history was recorded.
     pub(crate) attr_version: AtomicU32,
@@ -50,8 +50,12 @@ pub(crate) struct TensorImpl {
 
 /// Set when the tensor is a leaf that requires a gradient or has a `grad_fn`.
 pub(crate) const REQUIRES_GRAD: u8 = 1;
+/// Set when the tensor, or what it is a view of, was made in inference mode.
+pub(crate) const INFERENCE_TENSOR: u8 = 2;
+/// Set when the tensor carries a tangent.
+pub(crate) const TANGENT: u8 = 4;
 /// Set for a view that an op gave together with others (`unbind`, `split`), and for views of it.
-pub(crate) const ONE_OF_SEVERAL: u8 = 2;
+pub(crate) const ONE_OF_SEVERAL: u8 = 8;
 
 impl Tensor {
     /// A tensor over `storage`. Unsafe-free by check: the layout must lie inside the storage.
@@ -62,7 +66,13 @@ impl Tensor {
             "layout {layout:?} of {dtype} does not fit in {} bytes",
             storage.nbytes()
         );
-        Self::from_parts_in_bounds(storage, layout, dtype, None)
+        Self::from_parts_in_bounds(storage, layout, dtype, None, Self::first_flags())
+    }
+
+    /// The flags of a tensor with memory of its own.
+    #[inline]
+    fn first_flags() -> u8 {
+        if is_inference_mode_enabled() { INFERENCE_TENSOR } else { 0 }
     }
 
     #[inline]
@@ -71,6 +81,7 @@ impl Tensor {
         layout: Layout,
         dtype: Dtype,
         base: Option<Tensor>,
+        flags: u8,
     ) -> Tensor {
         let attr_version = if base.is_some() { storage.version() } else { 0 };
         Tensor(Arc::new(TensorImpl {
@@ -78,7 +89,7 @@ impl Tensor {
             layout,
             dtype,
             base,
-            flags: AtomicU8::new(0),
+            flags: AtomicU8::new(flags),
             attr_version: AtomicU32::new(attr_version),
             meta: Mutex::new(None),
         }))
@@ -88,24 +99,32 @@ impl Tensor {
     /// The caller records its backward.
     #[track_caller]
     pub(crate) fn alias(&self, layout: Layout) -> Tensor {
+        self.alias_as(layout, self.dtype())
+    }
+
+    /// [`alias`](Self::alias) with elements of another type; `layout` counts in those.
+    #[track_caller]
+    pub(crate) fn alias_as(&self, layout: Layout, dtype: Dtype) -> Tensor {
         let base = self.0.base.clone().unwrap_or_else(|| self.clone());
         assert!(
-            layout.extent() * self.dtype().size() <= self.storage().nbytes(),
-            "layout {layout:?} of {} is outside its storage of {} bytes",
-            self.dtype(),
+            layout.extent() * dtype.size() <= self.storage().nbytes(),
+            "layout {layout:?} of {dtype} is outside its storage of {} bytes",
             self.storage().nbytes()
         );
-        let view =
-            Self::from_parts_in_bounds(self.0.storage.clone(), layout, self.0.dtype, Some(base));
-        view.0.flags.fetch_or(self.0.flags.load(Relaxed) & ONE_OF_SEVERAL, Relaxed);
-        view
+        let (storage, flags) = (self.0.storage.clone(), self.inherited_flags());
+        Self::from_parts_in_bounds(storage, layout, dtype, Some(base), flags)
     }
 
     /// The same elements without history: shares storage and version counter, requires no gradient
-    /// (`torch.Tensor.detach`).
+    /// (`torch.Tensor.detach`), carries no tangent.
     pub fn detach(&self) -> Tensor {
         let (storage, layout) = (self.0.storage.clone(), self.0.layout.clone());
-        Self::from_parts_in_bounds(storage, layout, self.0.dtype, None)
+        Self::from_parts_in_bounds(storage, layout, self.0.dtype, None, self.inherited_flags())
+    }
+
+    /// What a tensor over the same memory has in common with this one.
+    fn inherited_flags(&self) -> u8 {
+        self.0.flags.load(Relaxed) & (INFERENCE_TENSOR | ONE_OF_SEVERAL)
     }
 
     /// Sizes of the dimensions.

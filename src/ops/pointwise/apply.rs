@@ -8,7 +8,8 @@ use super::symbolic::{Arena, Symbol};
 use crate::Tensor;
 use crate::amp;
 use crate::autograd::{
-    BackwardCtx, Grads, SavedTensor, Saver, record, record_inplace, will_record,
+    BackwardCtx, Grads, SavedTensor, Saver, is_differentiated, record_inplace_with_tangent,
+    record_with_tangent, will_record,
 };
 use crate::cpu::format::Format;
 use crate::cpu::kernel::Kernel;
@@ -16,6 +17,7 @@ use crate::cpu::lane::{Compute, Constant};
 use crate::cpu::plan::Operand as Buffer;
 use crate::cpu::tile::execute;
 use crate::error::{Error, throw};
+use crate::ops::complex;
 use crate::storage::Storage;
 use crate::tensor::{
     Dtype, Layout, Operand, ResultType, Scalar, Shape, broadcast_shapes, can_cast,
@@ -24,6 +26,9 @@ use crate::tensor::{
 /// The row's op on `inputs`: what every generated function calls.
 #[track_caller]
 pub fn apply(row: &'static Row, inputs: &[Operand<'_>], params: &[Scalar]) -> Tensor {
+    if has_complex(inputs) {
+        return complex::pointwise(row, inputs, params);
+    }
     if amp::is_active()
         && let Some(out) = apply_cast(row, inputs, params)
     {
@@ -38,10 +43,16 @@ pub fn apply(row: &'static Row, inputs: &[Operand<'_>], params: &[Scalar]) -> Te
         return output;
     }
     let tensors: SmallVec<[&Tensor; 4]> = inputs.iter().filter_map(tensor).collect();
-    record(row.name, &tensors, output, |saver| {
-        let kept = Kept::new(row, inputs, params, saver, None);
-        move |ctx: &BackwardCtx| kept.backward(ctx)
-    })
+    record_with_tangent(
+        row.name,
+        &tensors,
+        output,
+        |saver| {
+            let kept = Kept::new(row, inputs, params, saver, None);
+            move |ctx: &BackwardCtx| kept.backward(ctx)
+        },
+        |tangents, output| tangent(row, inputs, params, tangents, output),
+    )
 }
 
 /// [`apply`] inside `autocast`, where that casts the row's op.
@@ -67,6 +78,9 @@ pub fn apply_inplace(row: &'static Row, inputs: &[Operand<'_>], params: &[Scalar
         throw(Error::argument(row.name, row.inputs[0].name, "a number cannot be changed in place"))
     };
     target.assert_inplace_legal(row.name);
+    if has_complex(inputs) {
+        return complex::pointwise_inplace(row, target, inputs, params);
+    }
     let common = common_dtype(row, inputs);
     let result = row.result_dtype(common);
     // A truth value can be stored as any type.
@@ -93,10 +107,13 @@ pub fn apply_inplace(row: &'static Row, inputs: &[Operand<'_>], params: &[Scalar
     }
 
     let tensors: SmallVec<[&Tensor; 4]> = inputs.iter().filter_map(tensor).collect();
-    let recorded = !row.gradients.is_empty() && will_record(&tensors);
-    // Backward may want the value that is about to be overwritten.
-    let original =
-        (recorded && Kept::uses_input(row, inputs, 0)).then(|| target.clone_contiguous());
+    // Backward, or a tangent, may want the value that is about to be overwritten.
+    let wanted = match (row.gradients.is_empty(), will_record(&tensors)) {
+        (true, _) => false,
+        (_, true) if Kept::uses_input(row, inputs, 0) => true,
+        (..) => is_differentiated(&tensors) && tensors.iter().any(|t| t.may_be_dual()),
+    };
+    let original = wanted.then(|| target.clone_contiguous());
     {
         let mut copies: SmallVec<[Tensor; 2]> = SmallVec::new();
         for input in &inputs[1..] {
@@ -122,21 +139,33 @@ pub fn apply_inplace(row: &'static Row, inputs: &[Operand<'_>], params: &[Scalar
         // as for every in-place op on a shared handle.
         unsafe { run(&row.kernel, row.kind, compute_type(row, common), &[target], &apart, params) };
     }
-    record_inplace(row.name, target, &tensors, |saver| {
-        let kept = Kept::new(row, inputs, params, saver, original.as_ref());
-        move |ctx: &BackwardCtx| kept.backward(ctx)
-    });
+    record_inplace_with_tangent(
+        row.name,
+        target,
+        &tensors,
+        |saver| {
+            let kept = Kept::new(row, inputs, params, saver, original.as_ref());
+            move |ctx: &BackwardCtx| kept.backward(ctx)
+        },
+        |tangents| {
+            let mut inputs: SmallVec<[Operand<'_>; 4]> = SmallVec::from_slice(inputs);
+            if let Some(old) = &original {
+                let same =
+                    |input: &&mut Operand<'_>| tensor(input).is_some_and(|t| t.ptr_eq(target));
+                inputs.iter_mut().filter(same).for_each(|input| *input = Operand::Tensor(old));
+            }
+            tangent(row, &inputs, params, tangents, target)
+        },
+    );
 }
 
 /// An update row's op: writes into the operands that the row names. Not recorded.
 #[track_caller]
 pub fn apply_update(row: &'static Row, inputs: &[&Tensor], params: &[Scalar]) {
     let first = inputs[0];
-    if !first.dtype().is_floating_point() {
-        throw(Error::dtype(
-            row.name,
-            format!("takes floating-point tensors, got {}", first.dtype()),
-        ));
+    let odd = inputs.iter().map(|t| t.dtype()).find(|d| d.is_complex());
+    if let Some(dtype) = odd.or(Some(first.dtype())).filter(|d| !d.is_floating_point()) {
+        crate::tensor::dtype::not_floating(row.name, dtype);
     }
     for (input, t) in row.inputs.iter().zip(inputs) {
         if t.shape() != first.shape() {
@@ -151,6 +180,13 @@ pub fn apply_update(row: &'static Row, inputs: &[&Tensor], params: &[Scalar]) {
                 ),
             ));
         }
+    }
+    if let Some(k) = (0..inputs.len()).find(|&k| inputs[k].is_dual()) {
+        throw(Error::argument(
+            row.name,
+            row.inputs[k].name,
+            "carries a tangent; updates have none",
+        ));
     }
     let outputs: SmallVec<[&Tensor; 4]> = row.writes.iter().map(|&k| inputs[k]).collect();
     for (place, &k) in row.writes.iter().enumerate() {
@@ -229,6 +265,9 @@ pub(super) fn format_of(dtype: Dtype) -> Format {
         Dtype::I8 => Format::I8,
         Dtype::U8 => Format::U8,
         Dtype::Bool => Format::Bool,
+        // Of complex numbers only size and place count: no kernel gets them.
+        Dtype::C64 => Format::I64,
+        Dtype::C128 => Format::Wide,
     }
 }
 
@@ -248,6 +287,11 @@ fn compute_type(row: &Row, common: Dtype) -> Compute {
         Kind::Float => compute_of(row.result_dtype(common)),
         _ => compute_of(common),
     }
+}
+
+#[inline]
+fn has_complex(inputs: &[Operand<'_>]) -> bool {
+    inputs.iter().any(|input| tensor(input).is_some_and(|t| t.dtype().is_complex()))
 }
 
 fn tensor<'a>(operand: &Operand<'a>) -> Option<&'a Tensor> {
@@ -416,7 +460,7 @@ impl Kept {
 
     fn backward(&self, ctx: &BackwardCtx<'_>) -> Grads {
         let grad = ctx.grad(0);
-        let values: SmallVec<[Option<Tensor>; 4]> = self
+        let saved: SmallVec<[Option<Tensor>; 4]> = self
             .values
             .iter()
             .map(|v| match v {
@@ -424,6 +468,13 @@ impl Kept {
                 _ => None,
             })
             .collect();
+        let operand = |(v, saved)| match (v, saved) {
+            (_, &Some(ref t)) => Some(Operand::Tensor(t)),
+            (&Value::Number(s), _) => Some(Operand::Scalar(s)),
+            _ => None,
+        };
+        let values: SmallVec<[Option<Operand<'_>>; 4]> =
+            self.values.iter().zip(&saved).map(operand).collect();
         let mut grads: Grads = self.edges.iter().flatten().map(|_| None).collect();
         for gradient in self.row.gradients {
             let Some(edge) = self.edges[gradient.input] else { continue };
@@ -433,53 +484,96 @@ impl Kept {
             grads[edge] = Some(if gradient.passes_through {
                 grad.clone()
             } else if ctx.create_graph() {
-                self.symbolic(gradient, &grad, &values)
+                symbolic(gradient, &grad, &values, &self.params)
             } else {
                 // What broadcasting makes a sum of is not rounded to a half type before it is summed.
                 let stretched = ctx.node.edges[edge]
                     .as_ref()
                     .is_some_and(|e| e.node.outputs[e.output].0[..] != *grad.shape());
                 let dtype = if stretched { grad.dtype().compute() } else { grad.dtype() };
-                self.fused(gradient, &grad, &values, dtype)
+                fused(self.row, gradient, &grad, &values, &self.params, dtype)
             });
         }
         grads
     }
+}
 
-    /// One loop, from the gradient of the result to that of an input in the result's shape; the
-    /// engine reduces it to the input's own, and converts it to the input's type.
-    fn fused(
-        &self,
-        gradient: &Gradient,
-        grad: &Tensor,
-        values: &[Option<Tensor>],
-        dtype: Dtype,
-    ) -> Tensor {
-        let operand = |i: usize| match (&values[i], &self.values[i]) {
-            (Some(t), _) => Operand::Tensor(t),
-            (None, Value::Number(s)) => Operand::Scalar(*s),
-            // The gradient, or a name that this formula does not use.
-            (None, _) => Operand::Tensor(grad),
+/// The result's tangent, the sum of each derivative times its input's tangent. `tangents` are those of the
+/// inputs that are tensors.
+fn tangent(
+    row: &'static Row,
+    inputs: &[Operand<'_>],
+    params: &[Scalar],
+    tangents: &[Option<Tensor>],
+    output: &Tensor,
+) -> Option<Tensor> {
+    let value = |source: &Source| match *source {
+        Source::GradOutput => None,
+        Source::Output => Some(Operand::Tensor(output)),
+        Source::Input(k) => Some(inputs[k]),
+    };
+    let values: SmallVec<[Option<Operand<'_>>; 4]> = row.saved.iter().map(value).collect();
+    let known = inputs.iter().filter_map(tensor).chain([output]);
+    let all: SmallVec<[&Tensor; 8]> = known.chain(tangents.iter().flatten()).collect();
+    let recorded = will_record(&all);
+    let mut sum: Option<Tensor> = None;
+    for gradient in row.gradients {
+        let place = inputs[..gradient.input].iter().filter_map(tensor).count();
+        // A number has no tangent, and no place.
+        let known = tensor(&inputs[gradient.input]).and_then(|_| tangents[place].as_ref());
+        let Some(t) = known else { continue };
+        let t = t.to_dtype(output.dtype()).expand(output.shape());
+        let part = if gradient.passes_through {
+            t
+        } else if recorded {
+            symbolic(gradient, &t, &values, params)
+        } else {
+            fused(row, gradient, &t, &values, params, output.dtype())
         };
-        let inputs: SmallVec<[Operand<'_>; 4]> = (0..values.len()).map(operand).collect();
-        let output = allocate(grad.shape(), dtype, &inputs);
-        let compute = compute_of(grad.dtype());
-        // SAFETY: the output is new, and the op's inputs broadcast to its result's shape.
-        unsafe { run(&gradient.kernel, self.row.kind, compute, &[&output], &inputs, &self.params) };
-        output
+        sum = Some(match sum {
+            Some(sum) => sum + part,
+            None => part,
+        });
     }
+    sum
+}
 
-    /// The same of recorded tensor ops.
-    fn symbolic(&self, gradient: &Gradient, grad: &Tensor, values: &[Option<Tensor>]) -> Tensor {
-        let arena = Arena::new(grad.dtype());
-        let value = |i: usize| match (&values[i], &self.values[i]) {
-            (Some(t), _) => arena.symbol(t.clone()),
-            (None, Value::Number(s)) => Symbol::Number(s.to_f64()),
-            (None, _) => arena.symbol(grad.clone()),
-        };
-        let inputs: SmallVec<[Symbol<'_>; 4]> = (0..values.len()).map(value).collect();
-        let params: SmallVec<[Symbol<'_>; 4]> =
-            self.params.iter().map(|p| Symbol::Number(p.to_f64())).collect();
-        (gradient.symbolic)(&inputs, &params).into_tensor(grad.shape(), grad.dtype())
-    }
+/// A gradient as one loop, from the gradient of the result to that of an input in the result's shape; the
+/// engine reduces it to the input's own, and converts it to the input's type. `values` are those of the
+/// names in the row's `grad` list; `None` is the gradient, or one that the formula does not use.
+fn fused(
+    row: &Row,
+    gradient: &Gradient,
+    grad: &Tensor,
+    values: &[Option<Operand<'_>>],
+    params: &[Scalar],
+    dtype: Dtype,
+) -> Tensor {
+    let values = values.iter().copied();
+    let inputs: SmallVec<[Operand<'_>; 4]> =
+        values.map(|v| v.unwrap_or(Operand::Tensor(grad))).collect();
+    let output = allocate(grad.shape(), dtype, &inputs);
+    let compute = compute_of(grad.dtype());
+    // SAFETY: the output is new, and the op's inputs broadcast to its result's shape.
+    unsafe { run(&gradient.kernel, row.kind, compute, &[&output], &inputs, params) };
+    output
+}
+
+/// The same of recorded tensor ops.
+fn symbolic(
+    gradient: &Gradient,
+    grad: &Tensor,
+    values: &[Option<Operand<'_>>],
+    params: &[Scalar],
+) -> Tensor {
+    let arena = Arena::new(grad.dtype());
+    let value = |v: &Option<Operand<'_>>| match v {
+        Some(Operand::Tensor(t)) => arena.symbol((*t).clone()),
+        Some(Operand::Scalar(s)) => Symbol::Number(s.to_f64()),
+        None => arena.symbol(grad.clone()),
+    };
+    let inputs: SmallVec<[Symbol<'_>; 4]> = values.iter().map(value).collect();
+    let params: SmallVec<[Symbol<'_>; 4]> =
+        params.iter().map(|p| Symbol::Number(p.to_f64())).collect();
+    (gradient.symbolic)(&inputs, &params).into_tensor(grad.shape(), grad.dtype())
 }

@@ -2,6 +2,7 @@
 
 mod as_strided;
 mod dims;
+mod in_place;
 mod reshape;
 mod slice;
 mod synonyms;
@@ -12,7 +13,7 @@ pub use slice::{Index, IndexArgs};
 use smallvec::{SmallVec, smallvec};
 
 use crate::Tensor;
-use crate::autograd::{BackwardCtx, record};
+use crate::autograd::{BackwardCtx, forward_ad, record, record_with_tangent};
 use crate::tensor::Layout;
 
 /// A recorded view of `x` whose gradient is made by `backward` from the view's gradient.
@@ -23,9 +24,18 @@ fn view(
     layout: Layout,
     backward: impl Fn(&Tensor) -> Tensor + Send + Sync + 'static,
 ) -> Tensor {
-    record(name, &[x], x.alias(layout), |_| {
-        move |ctx: &BackwardCtx| smallvec![Some(backward(&ctx.grad(0)))]
-    })
+    let out = x.alias(layout);
+    let backward = move |ctx: &BackwardCtx| smallvec![Some(backward(&ctx.grad(0)))];
+    if !forward_ad::cuts(x, out.layout()) {
+        return record(name, &[x], out, |_| backward);
+    }
+    record_with_tangent(
+        name,
+        &[x],
+        out,
+        |_| backward,
+        |tangents, out| Some(forward_ad::same_view(x, tangents[0].as_ref()?, out.layout())),
+    )
 }
 
 /// `x`'s shape, owned, for a backward closure.

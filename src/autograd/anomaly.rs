@@ -1,0 +1,166 @@
+//! Anomaly mode: nodes remember where their op was called, so that a backward that fails or makes NaN
+//! can say which line of the forward pass it belongs to (`torch.autograd.detect_anomaly`).
+
+use std::backtrace::Backtrace;
+use std::cell::RefCell;
+use std::fmt::Write;
+use std::panic::Location;
+use std::sync::Arc;
+
+use super::mode::{ANOMALY, CHECK_NAN, ModeGuard, has_mode, set_mode};
+use super::node::{Grads, Node};
+use crate::Tensor;
+use crate::error::{Error, catch, throw};
+
+/// Where an op was called.
+pub(crate) struct Trace {
+    at: &'static Location<'static>,
+    stack: Backtrace,
+    /// Of an op of a backward under `create_graph`: the op whose backward that was.
+    parent: Option<Arc<Trace>>,
+}
+
+thread_local! {
+    /// The trace of the node whose backward runs on this thread.
+    static RUNNING: RefCell<Option<Arc<Trace>>> = const { RefCell::new(None) };
+}
+
+/// Frames of a stack that are shown.
+const FRAMES: usize = 16;
+
+impl Trace {
+    /// This place, in anomaly mode.
+    #[track_caller]
+    pub fn here() -> Option<Arc<Trace>> {
+        let at = Location::caller();
+        has_mode(ANOMALY).then(|| {
+            let (stack, parent) = (Backtrace::force_capture(), RUNNING.with_borrow(Clone::clone));
+            Arc::new(Trace { at, stack, parent })
+        })
+    }
+
+    fn describe(&self, text: &mut String) {
+        let _ = write!(text, "{}", self.at);
+        let stack = self.stack.to_string();
+        for frame in callers(&stack).take(FRAMES) {
+            let _ = write!(text, "\n    {frame}");
+        }
+        if let Some(parent) = &self.parent {
+            text.push_str("\n  itself part of the backward of an op called at ");
+            parent.describe(text);
+        }
+    }
+}
+
+/// The frames of a printed stack that are the user's: neither the recording nor the runtime.
+fn callers(stack: &str) -> impl Iterator<Item = String> {
+    let mut lines = stack.lines().map(str::trim).peekable();
+    let frames = std::iter::from_fn(move || {
+        let head = lines.next()?;
+        let place = lines.next_if(|next| next.starts_with("at "));
+        let name = head.split_once(": ").map_or(head, |(_, name)| name);
+        Some((name.to_owned(), place.map(str::to_owned)))
+    });
+    let runtime =
+        ["std::", "core::", "alloc::", "test::", "__", "_start", "main", "rust_", "clone"];
+    let ours = ["torchrs::autograd::anomaly", "torchrs::autograd::record", "torchrs::error"];
+    frames
+        .filter(move |(name, _)| {
+            let name = name.trim_start_matches('<');
+            !runtime.iter().chain(&ours).any(|prefix| name.starts_with(prefix))
+        })
+        .map(|(name, place)| place.map_or_else(|| name.clone(), |place| format!("{name} {place}")))
+}
+
+/// Runs `f` in anomaly mode (`torch.autograd.detect_anomaly`): ops on this thread remember where they were
+/// called, and a backward inside that fails, or makes NaN, says so. Slow: each op walks the stack.
+///
+/// ```
+/// use torchrs::{Tensor, autograd::detect_anomaly, catch};
+/// let x = Tensor::from([-1f64]).requires_grad_(true);
+/// let error = catch(|| detect_anomaly(|| (&x.sqrt() * 0.0).sum().backward())).unwrap_err();
+/// assert!(error.to_string().contains("`sqrt`"));
+/// ```
+pub fn detect_anomaly<T>(f: impl FnOnce() -> T) -> T {
+    let _guard = ModeGuard::new(ANOMALY | CHECK_NAN, 0);
+    f()
+}
+
+/// Switches anomaly mode on this thread on or off for good (`torch.autograd.set_detect_anomaly`). Without
+/// `check_nan` only failures are reported.
+pub fn set_detect_anomaly(mode: bool, check_nan: bool) {
+    set_mode(ANOMALY, mode);
+    set_mode(CHECK_NAN, mode && check_nan);
+}
+
+/// True in anomaly mode (`torch.is_anomaly_enabled`).
+pub fn is_anomaly_enabled() -> bool {
+    has_mode(ANOMALY)
+}
+
+/// True in anomaly mode when NaN is looked for (`torch.is_anomaly_check_nan_enabled`).
+pub fn is_anomaly_check_nan_enabled() -> bool {
+    has_mode(CHECK_NAN)
+}
+
+/// Calls `backward`, which is `node`'s, and names the op when it fails or makes NaN. `called` is where
+/// the pass was started.
+pub(crate) fn watch(node: &Node, called: &Location<'_>, backward: impl FnOnce() -> Grads) -> Grads {
+    /// Also when the backward panics.
+    struct Restore(Option<Arc<Trace>>);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            let previous = self.0.take();
+            RUNNING.set(previous);
+        }
+    }
+    let result = {
+        let _restore = Restore(RUNNING.replace(node.trace.clone()));
+        catch(backward)
+    };
+    match result {
+        Err(error) => report(node, called, &format!("failed: {error}")),
+        Ok(grads) => {
+            let is_nan = |g: &Tensor| g.to_vec::<f64>().iter().any(|v| v.is_nan());
+            for (i, grad) in grads.iter().enumerate() {
+                if let Some(g) = grad
+                    && has_mode(CHECK_NAN)
+                    && is_nan(g)
+                {
+                    let shape = g.shape();
+                    report(node, called, &format!("gave NaN for input {i}, of shape {shape:?}"));
+                }
+            }
+            grads
+        }
+    }
+}
+
+#[cold]
+fn report(node: &Node, called: &Location<'_>, what: &str) -> ! {
+    let mut text =
+        format!("backward of `{}` {what}\n  backward was called at {called}\n", node.name);
+    match &node.trace {
+        Some(trace) => {
+            text.push_str("  the op was called at ");
+            trace.describe(&mut text);
+        }
+        None => text.push_str(
+            "  where the op was called is not known; run the forward pass in anomaly mode too",
+        ),
+    }
+    throw(Error::Autograd(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::callers;
+
+    #[test]
+    fn only_the_users_frames_are_shown() {
+        let stack = "   0: std::backtrace::Backtrace::create\n             at /rustc/x.rs:1:1\n   1: \
+                     torchrs::autograd::record::attach\n   2: net::forward\n             at src/net.rs:7:9\n";
+        let found: Vec<String> = callers(stack).collect();
+        assert_eq!(found, ["net::forward at src/net.rs:7:9"]);
+    }
+}

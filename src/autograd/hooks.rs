@@ -1,0 +1,361 @@
+//! Functions that are called with gradients on their way: hooks of tensors, of nodes, of leaves after
+//! accumulation, and of several tensors together.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use super::engine::{at_end_of_pass, current_pass};
+use super::node::{Edge, Grads, Kind, Node};
+use crate::Tensor;
+use crate::error::{Error, throw};
+use crate::tensor::TensorImpl;
+
+/// Replaces a gradient on its way, if it returns one.
+pub(crate) type Hook = Arc<dyn Fn(&Tensor) -> Option<Tensor> + Send + Sync>;
+/// Is called with a leaf whose gradient was accumulated.
+pub(crate) type LeafHook = Arc<dyn Fn(&Tensor) + Send + Sync>;
+/// Replaces the gradients of a node's outputs before its backward runs.
+type PreHook = Arc<dyn Fn(&[Option<Tensor>]) -> Option<Vec<Option<Tensor>>> + Send + Sync>;
+/// Replaces the gradients of a node's inputs; the second argument is its outputs'.
+type PostHook =
+    Arc<dyn Fn(&[Option<Tensor>], &[Option<Tensor>]) -> Option<Vec<Option<Tensor>>> + Send + Sync>;
+
+/// Hooks of a node, in the order in which they run; each with the number that removes it.
+#[derive(Default)]
+pub(crate) struct NodeHooks {
+    /// Of output tensors: (output, id, hook).
+    pub tensors: Vec<(usize, u64, Hook)>,
+    /// Outputs that keep their gradient, which they see after all other hooks.
+    pub retained: Vec<(usize, Weak<TensorImpl>)>,
+    pub before: Vec<(u64, PreHook)>,
+    pub after: Vec<(u64, PostHook)>,
+}
+
+static HOOK_ID: AtomicU64 = AtomicU64::new(0);
+
+/// A registered hook; [`remove`](Self::remove) takes it away. Dropping the handle does not.
+pub struct HookHandle(Box<dyn FnOnce() + Send + Sync>);
+
+impl HookHandle {
+    /// One that removes by `remove`.
+    pub(crate) fn new(remove: impl FnOnce() + Send + Sync + 'static) -> Self {
+        HookHandle(Box::new(remove))
+    }
+
+    /// Removes the hook.
+    pub fn remove(self) {
+        (self.0)()
+    }
+}
+
+impl Node {
+    /// Adds a hook; the handle runs `remove` on the node's hooks, if the node still lives.
+    fn add_hook(
+        self: &Arc<Self>,
+        add: impl FnOnce(&mut NodeHooks, u64),
+        remove: impl FnOnce(&mut NodeHooks, u64) + Send + Sync + 'static,
+    ) -> HookHandle {
+        let id = HOOK_ID.fetch_add(1, Relaxed);
+        add(self.state.lock().hooks.get_or_insert_default(), id);
+        let node = Arc::downgrade(self);
+        HookHandle(Box::new(move || {
+            if let Some(node) = node.upgrade()
+                && let Some(hooks) = &mut node.state.lock().hooks
+            {
+                remove(hooks, id);
+            }
+        }))
+    }
+
+    /// Calls `hook` each time before this node's backward runs, with the gradients of its outputs; a
+    /// returned list replaces them (`torch.autograd.graph.Node.register_prehook`).
+    ///
+    /// # Panics
+    /// Backward throws when the list is of another length.
+    pub fn register_prehook(
+        self: &Arc<Self>,
+        hook: impl Fn(&[Option<Tensor>]) -> Option<Vec<Option<Tensor>>> + Send + Sync + 'static,
+    ) -> HookHandle {
+        self.add_hook(
+            |hooks, id| hooks.before.push((id, Arc::new(hook))),
+            |hooks, id| hooks.before.retain(|(i, _)| *i != id),
+        )
+    }
+
+    /// Calls `hook` each time after this node's backward ran, with the gradients of its inputs and those
+    /// of its outputs; a returned list replaces the former (`torch.autograd.graph.Node.register_hook`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([2f64]).requires_grad_(true);
+    /// let y = x.exp();
+    /// y.grad_fn().unwrap().register_hook(|inputs, outputs| {
+    ///     assert_eq!(outputs[0].as_ref().unwrap().item(), 1.0);
+    ///     Some(vec![inputs[0].as_ref().map(|g| g * 0.0)])
+    /// });
+    /// y.backward();
+    /// assert_eq!(x.grad().unwrap().item(), 0.0);
+    /// ```
+    ///
+    /// # Panics
+    /// Backward throws when the list is of another length.
+    pub fn register_hook(
+        self: &Arc<Self>,
+        hook: impl Fn(&[Option<Tensor>], &[Option<Tensor>]) -> Option<Vec<Option<Tensor>>>
+        + Send
+        + Sync
+        + 'static,
+    ) -> HookHandle {
+        self.add_hook(
+            |hooks, id| hooks.after.push((id, Arc::new(hook))),
+            |hooks, id| hooks.after.retain(|(i, _)| *i != id),
+        )
+    }
+
+    /// Hooks of the tensors that are this node's outputs. True when the node may have other hooks too.
+    pub(crate) fn run_tensor_hooks(&self, grads: &mut [Option<Tensor>]) -> bool {
+        let own = self.state.lock().hooks.as_ref().map(|h| (h.tensors.clone(), h.retained.clone()));
+        let hooked = own.is_some();
+        let (hooks, retained) = match &self.kind {
+            Kind::Accumulate(leaf) => {
+                let hooks = leaf.leaf_hooks();
+                (hooks.into_iter().map(|(id, hook)| (0, id, hook)).collect(), Vec::new())
+            }
+            Kind::Function => match own {
+                None => return false,
+                Some(own) => own,
+            },
+        };
+        for (output, _, hook) in hooks {
+            if let Some(grad) = &grads[output]
+                && let Some(replaced) = hook(grad)
+            {
+                grads[output] = Some(replaced);
+            }
+        }
+        for (output, tensor) in retained {
+            if let Some(grad) = &grads[output]
+                && let Some(tensor) = tensor.upgrade().map(Tensor)
+            {
+                let sum = tensor.grad().map_or_else(|| grad.clone(), |old| &old + grad);
+                tensor.set_grad(Some(sum));
+            }
+        }
+        hooked
+    }
+
+    pub(crate) fn run_prehooks(&self, grads: &mut [Option<Tensor>]) {
+        let hooks = match &self.state.lock().hooks {
+            Some(hooks) if !hooks.before.is_empty() => hooks.before.clone(),
+            _ => return,
+        };
+        for (_, hook) in hooks {
+            if let Some(new) = hook(grads) {
+                self.check_length("prehook", new.len(), grads.len());
+                new.into_iter().zip(&mut *grads).for_each(|(new, old)| *old = new);
+            }
+        }
+    }
+
+    pub(crate) fn run_posthooks(&self, inputs: &mut Grads, outputs: &[Option<Tensor>]) {
+        let hooks = match &self.state.lock().hooks {
+            Some(hooks) if !hooks.after.is_empty() => hooks.after.clone(),
+            _ => return,
+        };
+        for (_, hook) in hooks {
+            if let Some(new) = hook(inputs, outputs) {
+                self.check_length("hook", new.len(), inputs.len());
+                *inputs = new.into();
+            }
+        }
+    }
+
+    fn check_length(&self, what: &str, got: usize, want: usize) {
+        if got != want {
+            throw(Error::Autograd(format!(
+                "a {what} of `{}` returned {got} gradients in place of {want}",
+                self.name
+            )));
+        }
+    }
+
+    /// Makes output `output` keep its gradient in `tensor.grad`.
+    pub(crate) fn retain(&self, output: usize, tensor: &Tensor) {
+        let tensor = Arc::downgrade(&tensor.0);
+        self.state.lock().hooks.get_or_insert_default().retained.push((output, tensor));
+    }
+
+    /// Undoes [`retain`](Self::retain).
+    pub(crate) fn release(&self, tensor: &Tensor) {
+        if let Some(hooks) = &mut self.state.lock().hooks {
+            hooks.retained.retain(|(_, t)| t.as_ptr() != Arc::as_ptr(&tensor.0));
+        }
+    }
+}
+
+impl Tensor {
+    /// Keeps the gradient of a tensor with history in its `grad` (`torch.Tensor.retain_grad`), as all
+    /// hooks left it. After an in-place op it is the changed tensor's.
+    ///
+    /// # Panics
+    /// Throws when the tensor does not require a gradient.
+    #[track_caller]
+    pub fn retain_grad(&self) {
+        let Some(edge) = self.gradient_edge() else {
+            throw(Error::Autograd(
+                "retain_grad on a tensor that does not require a gradient".into(),
+            ))
+        };
+        if self.is_leaf() || self.retains_grad() {
+            return;
+        }
+        self.with_meta(|m| m.retains_grad = true);
+        edge.node.retain(edge.output, self);
+    }
+
+    /// True after [`retain_grad`](Self::retain_grad) on a tensor with history
+    /// (`torch.Tensor.retains_grad`).
+    pub fn retains_grad(&self) -> bool {
+        self.peek_meta(|m| m.retains_grad)
+    }
+
+    /// Calls `hook` with each gradient of this tensor; a returned tensor replaces the gradient
+    /// (`torch.Tensor.register_hook`).
+    ///
+    /// # Panics
+    /// Throws when the tensor does not require a gradient.
+    #[track_caller]
+    pub fn register_hook(
+        &self,
+        hook: impl Fn(&Tensor) -> Option<Tensor> + Send + Sync + 'static,
+    ) -> HookHandle {
+        let Some(Edge { node, output }) = self.gradient_edge() else {
+            throw(Error::Autograd(
+                "register_hook on a tensor that does not require a gradient".into(),
+            ))
+        };
+        if let Kind::Function = node.kind {
+            return node.add_hook(
+                |hooks, id| hooks.tensors.push((output, id, Arc::new(hook))),
+                |hooks, id| hooks.tensors.retain(|(_, i, _)| *i != id),
+            );
+        }
+        // On the leaf itself: the accumulator may die and be made anew between backwards.
+        let id = HOOK_ID.fetch_add(1, Relaxed);
+        self.with_meta(|m| m.hooks.push((id, Arc::new(hook))));
+        let weak = Arc::downgrade(&self.0);
+        HookHandle(Box::new(move || {
+            if let Some(t) = weak.upgrade().map(Tensor) {
+                t.with_meta(|m| m.hooks.retain(|(i, _)| *i != id));
+            }
+        }))
+    }
+
+    /// Calls `hook` with this leaf after each time its gradient was accumulated
+    /// (`torch.Tensor.register_post_accumulate_grad_hook`).
+    ///
+    /// # Panics
+    /// Throws when the tensor is not a leaf that requires a gradient.
+    #[track_caller]
+    pub fn register_post_accumulate_grad_hook(
+        &self,
+        hook: impl Fn(&Tensor) + Send + Sync + 'static,
+    ) -> HookHandle {
+        if !self.requires_grad() || !self.is_leaf() {
+            throw(Error::Autograd(
+                "register_post_accumulate_grad_hook needs a leaf that requires a gradient".into(),
+            ));
+        }
+        let id = HOOK_ID.fetch_add(1, Relaxed);
+        self.with_meta(|m| m.post_hooks.push((id, Arc::new(hook))));
+        let weak = Arc::downgrade(&self.0);
+        HookHandle(Box::new(move || {
+            if let Some(t) = weak.upgrade().map(Tensor) {
+                t.with_meta(|m| m.post_hooks.retain(|(i, _)| *i != id));
+            }
+        }))
+    }
+
+    fn leaf_hooks(&self) -> Vec<(u64, Hook)> {
+        self.peek_meta(|m| m.hooks.clone())
+    }
+
+    pub(crate) fn run_post_hooks(&self) {
+        for (_, hook) in self.peek_meta(|m| m.post_hooks.clone()) {
+            hook(self);
+        }
+    }
+}
+
+/// When a hook of several tensors is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MultiGradMode {
+    /// Once per backward, with the gradients of all tensors that it reaches.
+    All,
+    /// Once per backward, with the first gradient that is there.
+    Any,
+}
+
+/// Calls `hook` once per backward, when the gradients of `tensors` are known
+/// (`torch.autograd.graph.register_multi_grad_hook`): `None` stands for those that the backward does not
+/// reach and, with [`MultiGradMode::Any`], for all but the first. With [`MultiGradMode::All`] nothing
+/// happens in a backward that reaches none of them.
+///
+/// # Panics
+/// Throws when a tensor does not require a gradient.
+#[track_caller]
+pub fn register_multi_grad_hook(
+    tensors: &[&Tensor],
+    hook: impl Fn(&[Option<Tensor>]) + Send + Sync + 'static,
+    mode: MultiGradMode,
+) -> HookHandle {
+    let edge = |t: &&Tensor| {
+        t.gradient_edge().unwrap_or_else(|| {
+            throw(Error::Autograd(
+                "register_multi_grad_hook: a tensor does not require a gradient".into(),
+            ))
+        })
+    };
+    // Leaves' accumulators must live as long as the hook, to be recognised.
+    let nodes: Arc<Vec<Arc<Node>>> = Arc::new(tensors.iter().map(|t| edge(t).node).collect());
+    // What each pass that runs has brought so far, by its number.
+    type Arrived = HashMap<u64, (usize, Vec<Option<Tensor>>)>;
+    let arrived: Arc<Mutex<Arrived>> = Arc::default();
+    let (hook, count) = (Arc::new(hook), tensors.len());
+    let handles: Vec<HookHandle> = (0..count)
+        .map(|i| {
+            let (nodes, arrived, hook) = (nodes.clone(), arrived.clone(), hook.clone());
+            tensors[i].register_hook(move |grad| {
+                let pass = current_pass();
+                let expected = match mode {
+                    MultiGradMode::All => nodes.iter().filter(|n| pass.reaches(n)).count(),
+                    MultiGradMode::Any => 1,
+                };
+                let mut passes = arrived.lock();
+                let (so_far, grads) = passes.entry(pass.id).or_insert_with(|| {
+                    let (arrived, id) = (Arc::downgrade(&arrived), pass.id);
+                    at_end_of_pass(move || {
+                        if let Some(arrived) = arrived.upgrade() {
+                            arrived.lock().remove(&id);
+                        }
+                    });
+                    (0, vec![None; count])
+                });
+                *so_far += 1;
+                if *so_far <= expected {
+                    grads[i] = Some(grad.clone());
+                }
+                if *so_far == expected {
+                    let grads = std::mem::take(grads);
+                    drop(passes);
+                    hook(&grads);
+                }
+                None
+            })
+        })
+        .collect();
+    HookHandle(Box::new(move || handles.into_iter().for_each(HookHandle::remove)))
+}
