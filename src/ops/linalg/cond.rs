@@ -3,6 +3,7 @@
 use super::norm::{NormOrder, matrix_norm};
 use super::{check_matrices, check_square, inv_ex, svdvals};
 use crate::Tensor;
+use crate::amp::cast_op;
 #[cfg(test)]
 use crate::ops::samples::OpSample;
 
@@ -21,6 +22,7 @@ use crate::ops::samples::OpSample;
 #[track_caller]
 pub fn cond(a: &Tensor, ord: impl Into<NormOrder>) -> Tensor {
     let ord = ord.into();
+    cast_op!("cond", [a = a] => cond(&a, ord));
     check_matrices("linalg.cond", a);
     let by_values = matches!(ord, NormOrder::P(2.0 | -2.0));
     if !by_values {
