@@ -294,7 +294,7 @@ pub(super) fn push_forward(
         .outputs
         .iter()
         .map(|(shape, dtype)| {
-            dtype.is_floating_point().then(|| Tensor::zeros(shape, *dtype).requires_grad_(true))
+            dtype.is_differentiable().then(|| Tensor::zeros(shape, *dtype).requires_grad_(true))
         })
         .collect();
     let wanted: SmallVec<[bool; 4]> = tangents.iter().map(Option::is_some).collect();

@@ -104,7 +104,7 @@ pub fn record<B>(
 where
     B: Fn(&BackwardCtx) -> Grads + Send + Sync + 'static,
 {
-    if is_differentiated(inputs) && output.dtype().is_floating_point() {
+    if is_differentiated(inputs) && output.dtype().is_differentiable() {
         attach(name, inputs, std::slice::from_ref(&output), |saver| Arc::new(make(saver)), None);
     }
     output
@@ -120,7 +120,7 @@ pub fn record_many<B>(
 ) where
     B: Fn(&BackwardCtx) -> Grads + Send + Sync + 'static,
 {
-    if is_differentiated(inputs) && outputs.iter().any(|t| t.dtype().is_floating_point()) {
+    if is_differentiated(inputs) && outputs.iter().any(|t| t.dtype().is_differentiable()) {
         attach(name, inputs, outputs, |saver| Arc::new(make(saver)), None);
     }
 }
@@ -139,7 +139,7 @@ pub(crate) fn record_with_tangent<B>(
 where
     B: Fn(&BackwardCtx) -> Grads + Send + Sync + 'static,
 {
-    if is_differentiated(inputs) && output.dtype().is_floating_point() {
+    if is_differentiated(inputs) && output.dtype().is_differentiable() {
         let outputs = std::slice::from_ref(&output);
         let direct: Direct<'_> = Box::new(|tangents| tangent(tangents, &output));
         attach(name, inputs, outputs, |saver| Arc::new(make(saver)), Some(direct));
@@ -164,7 +164,7 @@ fn attach(
         let node = new_node(name, edges(inputs), outputs, backward.clone());
         if recorded {
             for (output, t) in outputs.iter().enumerate() {
-                if t.dtype().is_floating_point() {
+                if t.dtype().is_differentiable() {
                     t.set_history(Edge { node: node.clone(), output });
                 }
             }

@@ -15,8 +15,9 @@ use crate::{Dtype, Tensor};
 
 const CHECKSUMS: &str = "crc32";
 
-fn file_dtype(dtype: Dtype) -> FileDtype {
-    match dtype {
+/// `None` for c128, which the format lacks.
+fn file_dtype(dtype: Dtype) -> Option<FileDtype> {
+    Some(match dtype {
         Dtype::F64 => FileDtype::F64,
         Dtype::F32 => FileDtype::F32,
         Dtype::F16 => FileDtype::F16,
@@ -27,7 +28,9 @@ fn file_dtype(dtype: Dtype) -> FileDtype {
         Dtype::I8 => FileDtype::I8,
         Dtype::U8 => FileDtype::U8,
         Dtype::Bool => FileDtype::BOOL,
-    }
+        Dtype::C64 => FileDtype::C64,
+        Dtype::C128 => return None,
+    })
 }
 
 /// A contiguous tensor as the writer wants it.
@@ -37,9 +40,16 @@ struct Bytes {
 }
 
 impl Bytes {
-    fn new(tensor: &Tensor) -> Self {
+    fn new(path: &Path, name: &str, tensor: &Tensor) -> Result<Self> {
+        let Some(dtype) = file_dtype(tensor.dtype()) else {
+            let dtype = tensor.dtype();
+            let why = format!(
+                "tensor `{name}` is {dtype}, which safetensors lacks; save its `view_as_real`"
+            );
+            return Err(Error::file(path, why));
+        };
         let tensor = crate::no_grad(|| tensor.detach().contiguous());
-        Bytes { dtype: file_dtype(tensor.dtype()), tensor }
+        Ok(Bytes { dtype, tensor })
     }
 
     fn as_slice(&self) -> &[u8] {
@@ -75,18 +85,19 @@ fn checksum(dtype: FileDtype, shape: &[usize], bytes: &[u8]) -> u32 {
 /// Writes tensors to a safetensors file and syncs it to disk. `metadata` goes into the header.
 ///
 /// # Errors
-/// [`Error::Os`] when the file cannot be written.
+/// [`Error::Os`] when the file cannot be written, [`Error::File`] for a c128 tensor: the format has no
+/// such type.
 pub fn save_file(
     tensors: &TensorMap,
     metadata: &BTreeMap<String, String>,
     path: impl AsRef<Path>,
 ) -> Result<()> {
     let path = path.as_ref();
-    let views: BTreeMap<&str, Bytes> =
-        tensors.iter().map(|(k, t)| (k.as_str(), Bytes::new(t))).collect();
+    let view = |(name, t): (&'_ String, &'_ Tensor)| Ok((name.clone(), Bytes::new(path, name, t)?));
+    let views: BTreeMap<String, Bytes> = tensors.iter().map(view).collect::<Result<_>>()?;
     let sums: BTreeMap<&str, u32> = views
         .iter()
-        .map(|(name, b)| (*name, checksum(b.dtype, b.tensor.shape(), b.as_slice())))
+        .map(|(name, b)| (name.as_str(), checksum(b.dtype, b.tensor.shape(), b.as_slice())))
         .collect();
     let mut header: HashMap<String, String> =
         metadata.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
@@ -97,8 +108,7 @@ pub fn save_file(
         }
         e => Error::file(path, format!("cannot be written: {e}")),
     };
-    ::safetensors::serialize_to_file(views.iter().map(|(k, v)| (*k, v)), Some(header), path)
-        .map_err(failed)?;
+    ::safetensors::serialize_to_file(views.iter(), Some(header), path).map_err(failed)?;
     sync(path)
 }
 
@@ -178,10 +188,11 @@ fn to_tensor(
     shape: &[usize],
     bytes: &[u8],
 ) -> Result<Tensor> {
-    let dtype = Dtype::ALL.into_iter().find(|d| file_dtype(*d) == dtype).ok_or_else(|| {
-        let known = Dtype::ALL.map(|d| d.name()).join(", ");
-        Error::file(path, format!("tensor `{name}` has dtype {dtype:?}; known are {known}"))
-    })?;
+    let dtype =
+        Dtype::ALL.into_iter().find(|d| file_dtype(*d) == Some(dtype)).ok_or_else(|| {
+            let known = Dtype::ALL.map(|d| d.name()).join(", ");
+            Error::file(path, format!("tensor `{name}` has dtype {dtype:?}; known are {known}"))
+        })?;
     if dtype == Dtype::Bool && bytes.iter().any(|b| *b > 1) {
         return Err(Error::file(
             path,

@@ -135,7 +135,7 @@ pub fn derivatives(
             && g.requires_grad()
         {
             roots.push(g);
-            vs.push(case.tensor(key));
+            vs.push(case.tensor_like(key, g));
         }
     }
     for (what, key, by) in [
@@ -161,9 +161,12 @@ pub fn derivatives(
 /// The recorded cotangents, by output name.
 pub fn cotangents(case: &Case, requires_grad: bool) -> Named {
     let recorded = case.json["cotangents"].as_object().into_iter().flatten();
-    let tensor = |key: &Value| key.as_str().map(|key| case.tensor(key));
+    let tensor = |name: &str, key: &Value| {
+        let t = case.tensor(key.as_str()?);
+        Some(if case.has_complex(name) { t.view_as_complex().detach() } else { t })
+    };
     let leaf = |t: Tensor| if requires_grad { t.requires_grad_(true) } else { t };
-    recorded.filter_map(|(n, key)| Some((n.clone(), leaf(tensor(key)?)))).collect()
+    recorded.filter_map(|(n, key)| Some((n.clone(), leaf(tensor(n, key)?)))).collect()
 }
 
 /// Gradients by the inputs that require one.
@@ -223,7 +226,10 @@ fn compared(
                 compare::numbers(&format!("{what} by {name}"), &g, &g.zeros_like(), tol)?
             }
             (Some(key), found) => {
-                let want = case.tensor(key);
+                let want = match &found {
+                    Some(found) => case.tensor_like(key, found),
+                    None => case.tensor(key),
+                };
                 let found = found.unwrap_or_else(|| want.zeros_like());
                 if found.dtype() != want.dtype() {
                     let (f, w) = (found.dtype(), want.dtype());

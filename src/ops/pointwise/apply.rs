@@ -17,6 +17,7 @@ use crate::cpu::lane::{Compute, Constant};
 use crate::cpu::plan::Operand as Buffer;
 use crate::cpu::tile::execute;
 use crate::error::{Error, throw};
+use crate::ops::complex;
 use crate::storage::Storage;
 use crate::tensor::{
     Dtype, Layout, Operand, ResultType, Scalar, Shape, broadcast_shapes, can_cast,
@@ -25,6 +26,9 @@ use crate::tensor::{
 /// The row's op on `inputs`: what every generated function calls.
 #[track_caller]
 pub fn apply(row: &'static Row, inputs: &[Operand<'_>], params: &[Scalar]) -> Tensor {
+    if has_complex(inputs) {
+        return complex::pointwise(row, inputs, params);
+    }
     if amp::is_active()
         && let Some(out) = apply_cast(row, inputs, params)
     {
@@ -74,6 +78,9 @@ pub fn apply_inplace(row: &'static Row, inputs: &[Operand<'_>], params: &[Scalar
         throw(Error::argument(row.name, row.inputs[0].name, "a number cannot be changed in place"))
     };
     target.assert_inplace_legal(row.name);
+    if has_complex(inputs) {
+        return complex::pointwise_inplace(row, target, inputs, params);
+    }
     let common = common_dtype(row, inputs);
     let result = row.result_dtype(common);
     // A truth value can be stored as any type.
@@ -156,11 +163,9 @@ pub fn apply_inplace(row: &'static Row, inputs: &[Operand<'_>], params: &[Scalar
 #[track_caller]
 pub fn apply_update(row: &'static Row, inputs: &[&Tensor], params: &[Scalar]) {
     let first = inputs[0];
-    if !first.dtype().is_floating_point() {
-        throw(Error::dtype(
-            row.name,
-            format!("takes floating-point tensors, got {}", first.dtype()),
-        ));
+    let odd = inputs.iter().map(|t| t.dtype()).find(|d| d.is_complex());
+    if let Some(dtype) = odd.or(Some(first.dtype())).filter(|d| !d.is_floating_point()) {
+        crate::tensor::dtype::not_floating(row.name, dtype);
     }
     for (input, t) in row.inputs.iter().zip(inputs) {
         if t.shape() != first.shape() {
@@ -260,6 +265,9 @@ pub(super) fn format_of(dtype: Dtype) -> Format {
         Dtype::I8 => Format::I8,
         Dtype::U8 => Format::U8,
         Dtype::Bool => Format::Bool,
+        // Of complex numbers only size and place count: no kernel gets them.
+        Dtype::C64 => Format::I64,
+        Dtype::C128 => Format::Wide,
     }
 }
 
@@ -279,6 +287,11 @@ fn compute_type(row: &Row, common: Dtype) -> Compute {
         Kind::Float => compute_of(row.result_dtype(common)),
         _ => compute_of(common),
     }
+}
+
+#[inline]
+fn has_complex(inputs: &[Operand<'_>]) -> bool {
+    inputs.iter().any(|input| tensor(input).is_some_and(|t| t.dtype().is_complex()))
 }
 
 fn tensor<'a>(operand: &Operand<'a>) -> Option<&'a Tensor> {
