@@ -309,6 +309,13 @@ fn axes(x: &Tensor, options: &InterpolateOptions) -> Vec<Axis> {
         }
         (Some(size), None) => size,
         (None, Some(factors)) => {
+            // Beyond that no memory holds the result.
+            let possible = |(d, f): (usize, &f64)| {
+                f.is_finite() && x.shape()[d + 2] as f64 * f <= f64::from(u32::MAX)
+            };
+            if !factors.iter().enumerate().all(possible) {
+                fail("scale_factor", format!("{factors:?} for input {:?}", x.shape()));
+            }
             let size = |(d, f): (usize, &f64)| (x.shape()[d + 2] as f64 * f).floor() as usize;
             factors.iter().enumerate().map(size).collect()
         }

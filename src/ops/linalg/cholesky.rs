@@ -35,7 +35,7 @@ use crate::ops::samples::OpSample;
 /// ```
 #[track_caller]
 pub fn cholesky(a: &Tensor, upper: bool) -> Tensor {
-    cast_op!("cholesky", [a = a] => cholesky(&a, upper));
+    cast_op!("cholesky", [x = a] => cholesky(&x, upper));
     let batch = factors("linalg.cholesky", a);
     batch.expect("linalg.cholesky", |order| {
         format!("is not positive definite: its leading minor of order {order} is not")
@@ -50,7 +50,7 @@ pub fn cholesky(a: &Tensor, upper: bool) -> Tensor {
 /// As [`cholesky`] for shapes and types.
 #[track_caller]
 pub fn cholesky_ex(a: &Tensor, upper: bool) -> (Tensor, Tensor) {
-    cast_op!("cholesky_ex", [a = a] => cholesky_ex(&a, upper));
+    cast_op!("cholesky", [x = a] => cholesky_ex(&x, upper));
     let batch = factors("linalg.cholesky_ex", a);
     let info = batch.info();
     (recorded(a, batch.single(), upper), info)

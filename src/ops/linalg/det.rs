@@ -24,7 +24,7 @@ use crate::ops::samples::OpSample;
 /// ```
 #[track_caller]
 pub fn det(a: &Tensor) -> Tensor {
-    cast_op!("det", [a = a] => det(&a));
+    cast_op!("det", [x = a] => det(&x));
     check_square("linalg.det", a);
     let d = eliminated(a, &[&[]], |pivots, sign, out| {
         out[0][0] = pivots.fold(sign, |d, pivot| d * pivot);
@@ -60,7 +60,6 @@ fn cofactors(a: &Tensor) -> Tensor {
 /// As [`det`].
 #[track_caller]
 pub fn slogdet(a: &Tensor) -> (Tensor, Tensor) {
-    cast_op!("slogdet", [a = a] => slogdet(&a));
     check_square("linalg.slogdet", a);
     let mut outputs = eliminated(a, &[&[], &[]], |pivots, sign, out| {
         let start = (sign, 0.0);

@@ -24,7 +24,7 @@ use crate::ops::samples::OpSample;
 /// ```
 #[track_caller]
 pub fn inv(a: &Tensor) -> Tensor {
-    cast_op!("inv", [a = a] => inv(&a));
+    cast_op!("inv", [x = a] => inv(&x));
     let batch = inverses("linalg.inv", a);
     batch.expect("linalg.inv", solve::singular);
     recorded(a, batch.single())
@@ -37,7 +37,7 @@ pub fn inv(a: &Tensor) -> Tensor {
 /// As [`inv`] for shapes and types.
 #[track_caller]
 pub fn inv_ex(a: &Tensor) -> (Tensor, Tensor) {
-    cast_op!("inv_ex", [a = a] => inv_ex(&a));
+    cast_op!("inv", [x = a] => inv_ex(&x));
     let batch = inverses("linalg.inv_ex", a);
     let info = batch.info();
     (recorded(a, batch.single()), info)

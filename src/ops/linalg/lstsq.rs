@@ -63,7 +63,7 @@ pub struct Lstsq {
 /// ```
 #[track_caller]
 pub fn lstsq(a: &Tensor, b: &Tensor, options: LstsqOptions) -> Lstsq {
-    cast_op!("lstsq", [a = a, b = b] => lstsq(&a, &b, options));
+    cast_op!("lstsq", [x = a, y = b] => lstsq(&x, &y, options));
     let op = "linalg.lstsq";
     check_matrices(op, a);
     if is_vector(a, b) {

@@ -58,7 +58,7 @@ pub fn lu_factor_ex(a: &Tensor) -> (Tensor, Tensor, Tensor) {
 /// ```
 #[track_caller]
 pub fn lu(a: &Tensor) -> (Tensor, Tensor, Tensor) {
-    cast_op!("lu", [a = a] => lu(&a));
+    cast_op!("lu", [x = a] => lu(&x));
     let (lu, pivots, _) = factors("linalg.lu", a);
     let (m, k) = (a.size(-2), a.size(-1).min(a.size(-2)));
     let p = permutation("linalg.lu", &pivots, m).to_dtype(a.dtype());
@@ -169,7 +169,7 @@ impl Default for LuSolveOptions {
 /// two types, and [`Error::Argument`] for pivots that are no rows.
 #[track_caller]
 pub fn lu_solve(lu: &Tensor, pivots: &Tensor, b: &Tensor, options: LuSolveOptions) -> Tensor {
-    cast_op!("lu_solve", [lu = lu, b = b] => lu_solve(&lu, pivots, &b, options));
+    cast_op!("lu_solve", [f = lu, y = b] => lu_solve(&f, pivots, &y, options));
     let op = "linalg.lu_solve";
     check_square(op, lu);
     check_matrices(op, b);

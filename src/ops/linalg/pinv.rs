@@ -52,7 +52,7 @@ pub(super) struct Parts {
 /// ```
 #[track_caller]
 pub fn pinv(a: &Tensor, options: RankOptions) -> Tensor {
-    cast_op!("pinv", [a = a] => pinv(&a, options));
+    cast_op!("pinv", [x = a] => pinv(&x, options));
     parts("linalg.pinv", a, options).pinv
 }
 
@@ -68,7 +68,7 @@ pub fn pinv(a: &Tensor, options: RankOptions) -> Tensor {
 /// ```
 #[track_caller]
 pub fn matrix_rank(a: &Tensor, options: RankOptions) -> Tensor {
-    cast_op!("matrix_rank", [a = a] => matrix_rank(&a, options));
+    cast_op!("matrix_rank", [x = a] => matrix_rank(&x, options));
     check("linalg.matrix_rank", a, options);
     no_grad(|| {
         let a = a.detach();
@@ -156,6 +156,7 @@ impl Tensor {
     /// As [`linalg::pinv`](pinv).
     #[track_caller]
     pub fn pinverse(&self, rcond: f64) -> Tensor {
+        cast_op!("pinverse", [x = self] => x.pinverse(rcond));
         pinv(self, RankOptions { rtol: Some(rcond.into()), ..Default::default() })
     }
 }

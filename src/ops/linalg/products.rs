@@ -47,7 +47,7 @@ pub fn cross(a: &Tensor, b: &Tensor, dim: i64) -> Tensor {
 /// Throws [`Error::Shape`](crate::Error::Shape) when the shapes do not broadcast.
 #[track_caller]
 pub fn vecdot(x: &Tensor, y: &Tensor, dim: i64) -> Tensor {
-    cast_op!("vecdot", [x = x, y = y] => vecdot(&x, &y, dim));
+    cast_op!("vecdot", [a = x, b = y] => vecdot(&a, &b, dim));
     (x * y).sum_dim(&[dim], false)
 }
 

@@ -45,7 +45,7 @@ pub enum QrMode {
 /// ```
 #[track_caller]
 pub fn qr(a: &Tensor, mode: QrMode) -> (Tensor, Tensor) {
-    cast_op!("qr", [a = a] => qr(&a, mode));
+    cast_op!("qr", [x = a] => qr(&x, mode));
     check_matrices("linalg.qr", a);
     let (m, n) = (a.size(-2), a.size(-1));
     let k = if mode == QrMode::Complete { m } else { m.min(n) };
