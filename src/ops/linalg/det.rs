@@ -20,7 +20,7 @@ use crate::ops::samples::OpSample;
 ///
 /// ```
 /// use torchrs::{Tensor, linalg};
-/// assert_eq!(linalg::det(&Tensor::from([[1f64, 2.], [3., 4.]])).item(), -2.0);
+/// assert_eq!(linalg::det(&Tensor::from([[2f64, 1.], [4., 6.]])).item(), 8.0);
 /// ```
 #[track_caller]
 pub fn det(a: &Tensor) -> Tensor {
