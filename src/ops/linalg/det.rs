@@ -20,11 +20,11 @@ use crate::ops::samples::OpSample;
 ///
 /// ```
 /// use torchrs::{Tensor, linalg};
-/// assert_eq!(linalg::det(&Tensor::from([[1f64, 2.], [3., 4.]])).item(), -2.0);
+/// assert_eq!(linalg::det(&Tensor::from([[2f64, 1.], [4., 6.]])).item(), 8.0);
 /// ```
 #[track_caller]
 pub fn det(a: &Tensor) -> Tensor {
-    cast_op!("det", [a = a] => det(&a));
+    cast_op!("det", [x = a] => det(&x));
     check_square("linalg.det", a);
     let d = eliminated(a, &[&[]], |pivots, sign, out| {
         out[0][0] = pivots.fold(sign, |d, pivot| d * pivot);
@@ -60,7 +60,6 @@ fn cofactors(a: &Tensor) -> Tensor {
 /// As [`det`].
 #[track_caller]
 pub fn slogdet(a: &Tensor) -> (Tensor, Tensor) {
-    cast_op!("slogdet", [a = a] => slogdet(&a));
     check_square("linalg.slogdet", a);
     let mut outputs = eliminated(a, &[&[], &[]], |pivots, sign, out| {
         let start = (sign, 0.0);

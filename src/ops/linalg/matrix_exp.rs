@@ -52,7 +52,7 @@ const SMALL: f64 = 5.371920351148152;
 /// ```
 #[track_caller]
 pub fn matrix_exp(a: &Tensor) -> Tensor {
-    cast_op!("matrix_exp", [a = a] => matrix_exp(&a));
+    cast_op!("matrix_exp", [x = a] => matrix_exp(&x));
     check_square("linalg.matrix_exp", a);
     if a.numel() == 0 {
         return a.clone_contiguous();

@@ -52,7 +52,7 @@ pub(super) struct Parts {
 /// ```
 #[track_caller]
 pub fn pinv(a: &Tensor, options: RankOptions) -> Tensor {
-    cast_op!("pinv", [a = a] => pinv(&a, options));
+    cast_op!("pinv", [x = a] => pinv(&x, options));
     parts("linalg.pinv", a, options).pinv
 }
 

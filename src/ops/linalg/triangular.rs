@@ -49,7 +49,7 @@ impl Default for TriangularOptions {
 /// ```
 #[track_caller]
 pub fn solve_triangular(a: &Tensor, b: &Tensor, options: TriangularOptions) -> Tensor {
-    cast_op!("solve_triangular", [a = a, b = b] => solve_triangular(&a, &b, options));
+    cast_op!("solve_triangular", [x = a, y = b] => solve_triangular(&x, &y, options));
     let op = "linalg.solve_triangular";
     check_square(op, a);
     let TriangularOptions { upper, left, unitriangular } = options;
