@@ -108,8 +108,7 @@ pub fn save_file(
         }
         e => Error::file(path, format!("cannot be written: {e}")),
     };
-    ::safetensors::serialize_to_file(views.iter(), Some(header), path)
-        .map_err(failed)?;
+    ::safetensors::serialize_to_file(views.iter(), Some(header), path).map_err(failed)?;
     sync(path)
 }
 
@@ -189,10 +188,11 @@ fn to_tensor(
     shape: &[usize],
     bytes: &[u8],
 ) -> Result<Tensor> {
-    let dtype = Dtype::ALL.into_iter().find(|d| file_dtype(*d) == Some(dtype)).ok_or_else(|| {
-        let known = Dtype::ALL.map(|d| d.name()).join(", ");
-        Error::file(path, format!("tensor `{name}` has dtype {dtype:?}; known are {known}"))
-    })?;
+    let dtype =
+        Dtype::ALL.into_iter().find(|d| file_dtype(*d) == Some(dtype)).ok_or_else(|| {
+            let known = Dtype::ALL.map(|d| d.name()).join(", ");
+            Error::file(path, format!("tensor `{name}` has dtype {dtype:?}; known are {known}"))
+        })?;
     if dtype == Dtype::Bool && bytes.iter().any(|b| *b > 1) {
         return Err(Error::file(
             path,

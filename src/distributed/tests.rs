@@ -83,7 +83,9 @@ fn combined(op: ReduceOp, dtype: Dtype, values: impl Iterator<Item = f64>) -> f6
         ReduceOp::Sum if dtype == Dtype::Bool => fold(f64::max),
         ReduceOp::Sum => values.iter().sum(),
         // One rounding to the accumulator's type and one to the dtype, as the real thing.
-        ReduceOp::Avg if dtype.to_real() == Dtype::F64 => values.iter().sum::<f64>() / values.len() as f64,
+        ReduceOp::Avg if dtype.to_real() == Dtype::F64 => {
+            values.iter().sum::<f64>() / values.len() as f64
+        }
         ReduceOp::Avg => {
             let mean = values.iter().sum::<f64>() as f32 / values.len() as f32;
             Tensor::from([mean]).to_dtype(dtype.to_real()).item()

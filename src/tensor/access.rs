@@ -18,7 +18,8 @@ impl Tensor {
                 not_real("to_vec", self.dtype());
             }
             match self.dtype() {
-                Dtype::C64 => self.for_each_element(|v: Complex<f32>| out.push(T::from_complex(v.to_complex()))),
+                Dtype::C64 => self
+                    .for_each_element(|v: Complex<f32>| out.push(T::from_complex(v.to_complex()))),
                 _ => self.for_each_element(|v: Complex<f64>| out.push(T::from_complex(v))),
             }
             return out;

@@ -266,7 +266,8 @@ impl Tensor {
             other => T::from_f64(other.to_f64()),
         };
         // SAFETY: contiguous elements of type T, by the caller, who has just made the tensor.
-        unsafe { std::slice::from_raw_parts_mut(self.data_ptr().cast::<T>(), self.numel()) }.fill(v);
+        unsafe { std::slice::from_raw_parts_mut(self.data_ptr().cast::<T>(), self.numel()) }
+            .fill(v);
     }
 }
 

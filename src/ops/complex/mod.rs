@@ -119,7 +119,10 @@ impl Tensor {
         }
         let shape = broadcast_shapes(real.shape(), imag.shape()).unwrap_or_else(|_| {
             let (a, b) = (real.shape(), imag.shape());
-            throw(Error::shape("complex", format!("parts of shapes {a:?} and {b:?} do not broadcast")))
+            throw(Error::shape(
+                "complex",
+                format!("parts of shapes {a:?} and {b:?} do not broadcast"),
+            ))
         });
         let out = Tensor::empty(&shape, dtype.to_complex());
         no_grad(|| {
@@ -201,11 +204,7 @@ pub(super) fn by_pairs(x: &Tensor, f: impl FnOnce(&Tensor) -> Tensor) -> Tensor 
 
 /// A product of complex tensors of one type, of which `f` is that of real ones.
 #[track_caller]
-pub(super) fn bilinear(
-    a: &Tensor,
-    b: &Tensor,
-    f: impl Fn(&Tensor, &Tensor) -> Tensor,
-) -> Tensor {
+pub(super) fn bilinear(a: &Tensor, b: &Tensor, f: impl Fn(&Tensor, &Tensor) -> Tensor) -> Tensor {
     let ([x, y], [u, v]) = ([a.real(), a.imag()], [b.real(), b.imag()]);
     Tensor::complex(&(f(&x, &u) - f(&y, &v)), &(f(&x, &v) + f(&y, &u)))
 }
@@ -213,8 +212,7 @@ pub(super) fn bilinear(
 /// Pairs that nobody else has as complex numbers: not a view, for the pairs are gone.
 fn join(pairs: Tensor) -> Tensor {
     let Some(layout) = pairs.layout().joined() else { return join(pairs.clone_contiguous()) };
-    let joined =
-        Tensor::from_parts(pairs.storage().clone(), layout, pairs.dtype().to_complex());
+    let joined = Tensor::from_parts(pairs.storage().clone(), layout, pairs.dtype().to_complex());
     record_join(&pairs, joined)
 }
 

@@ -55,16 +55,10 @@ pub fn pointwise_inplace(
 
 /// `None` for an op that has no meaning for complex numbers, or no formula here.
 #[track_caller]
-fn evaluate(
-    op: &str,
-    dtype: Dtype,
-    inputs: &[Operand<'_>],
-    params: &[Scalar],
-) -> Option<Tensor> {
+fn evaluate(op: &str, dtype: Dtype, inputs: &[Operand<'_>], params: &[Scalar]) -> Option<Tensor> {
     let z = |k: usize| as_complex(inputs[k], dtype);
     let pairs = |k: usize| z(k).view_as_real();
-    let is_complex =
-        |k: usize| matches!(inputs[k], Operand::Tensor(t) if t.is_complex());
+    let is_complex = |k: usize| matches!(inputs[k], Operand::Tensor(t) if t.is_complex());
     Some(match op {
         "add" => join(pairs(0) + pairs(1)),
         "add_scaled" => join(pairs(0).add_scaled(&pairs(1), params[0])),
@@ -169,7 +163,8 @@ fn pow(z: &Tensor, exponent: Operand<'_>, dtype: Dtype) -> Tensor {
     if let Operand::Scalar(s) = exponent {
         let n = s.to_f64();
         if n.fract() == 0.0 && n.abs() <= 16.0 {
-            let power = (0..n.abs() as usize).fold(z.detach().ones_like(), |p, _| product::mul(&p, z));
+            let power =
+                (0..n.abs() as usize).fold(z.detach().ones_like(), |p, _| product::mul(&p, z));
             return if n < 0.0 { power.reciprocal() } else { power };
         }
     }

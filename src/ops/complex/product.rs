@@ -8,12 +8,12 @@
 
 use smallvec::smallvec;
 
+use crate::Tensor;
 use crate::autograd::{BackwardCtx, record};
 use crate::cpu::fold::SharedMut;
 use crate::cpu::threads::{GRAIN, parallel_for};
 use crate::error::{Error, throw};
 use crate::tensor::{Complex, Dtype, Element, broadcast_shapes};
-use crate::Tensor;
 
 /// `x * y` of one complex type; they broadcast.
 #[track_caller]
@@ -80,12 +80,7 @@ fn quotient_single(x: Complex<f32>, y: Complex<f32>) -> Complex<f32> {
 
 /// `f` of two tensors with elements `T` that broadcast: a dense tensor.
 #[track_caller]
-fn zip<T: Element>(
-    op: &str,
-    x: &Tensor,
-    y: &Tensor,
-    f: impl Fn(T, T) -> T + Sync,
-) -> Tensor {
+fn zip<T: Element>(op: &str, x: &Tensor, y: &Tensor, f: impl Fn(T, T) -> T + Sync) -> Tensor {
     let shape = broadcast_shapes(x.shape(), y.shape()).unwrap_or_else(|d| {
         let (a, b) = (x.shape(), y.shape());
         throw(Error::shape(op, format!("shapes {a:?} and {b:?} do not broadcast: dimension {d}")))

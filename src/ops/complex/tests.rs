@@ -62,8 +62,14 @@ fn parts_are_views_and_broadcast() {
     assert_eq!(x.view_as_real().shape(), [2, 3, 2]);
     let want = [(2., 0.), (2., 0.), (2., 0.), (2., 1.), (2., 2.), (2., 3.)];
     near(&x, &want.map(|(re, im)| C::new(re, im)));
-    near(&x.t().contiguous().t().select(0, 1), &want[3..].iter().map(|&(a, b)| C::new(a, b)).collect::<Vec<_>>());
-    near(&Tensor::complex(&Tensor::from([[1f64], [2.]]), &Tensor::from([3f64])), &[C::new(1., 3.), C::new(2., 3.)]);
+    near(
+        &x.t().contiguous().t().select(0, 1),
+        &want[3..].iter().map(|&(a, b)| C::new(a, b)).collect::<Vec<_>>(),
+    );
+    near(
+        &Tensor::complex(&Tensor::from([[1f64], [2.]]), &Tensor::from([3f64])),
+        &[C::new(1., 3.), C::new(2., 3.)],
+    );
     assert!(x.eq(&x.conj()).select(0, 0).all().item() != 0.0 && !x.equal(&x.conj()));
     assert!(x.isreal().to_vec::<bool>()[..4] == [true, true, true, false]);
     assert!(x.allclose(&(&x + 1e-9), Default::default()));
@@ -146,9 +152,35 @@ fn complex_functions_pass_gradcheck_with_in_place_changes_of_parts() {
 #[test]
 fn no_row_computes_with_half_of_a_number() {
     let known = [
-        "add", "add_scaled", "sub", "neg", "mul", "div", "reciprocal", "square", "addcmul",
-        "addcdiv", "lerp", "eq", "ne", "isnan", "isinf", "isfinite", "logical_not", "where_",
-        "masked_fill", "abs", "angle", "exp", "log", "sqrt", "rsqrt", "pow", "sin", "cos", "sinh",
+        "add",
+        "add_scaled",
+        "sub",
+        "neg",
+        "mul",
+        "div",
+        "reciprocal",
+        "square",
+        "addcmul",
+        "addcdiv",
+        "lerp",
+        "eq",
+        "ne",
+        "isnan",
+        "isinf",
+        "isfinite",
+        "logical_not",
+        "where_",
+        "masked_fill",
+        "abs",
+        "angle",
+        "exp",
+        "log",
+        "sqrt",
+        "rsqrt",
+        "pow",
+        "sin",
+        "cos",
+        "sinh",
         "cosh",
     ];
     for row in tables() {
@@ -172,8 +204,10 @@ fn no_row_computes_with_half_of_a_number() {
 /// together (it is linear in them), or the op throws.
 #[test]
 fn other_ops_are_linear_or_throw() {
-    let mut linear = 0;
-    for sample in ops::all_samples() {
+    let (mut linear, mut failures) = (0, Vec::new());
+    // Right, but not linear, or seen as real numbers by the sample itself.
+    let other = ["fft", "fft2", "fftshift, ifftshift", "local_response_norm(3)", "matrix_power(3)"];
+    for sample in ops::all_samples().iter().filter(|s| !other.contains(&&*s.name)) {
         // One complex input at a time, else a linear op of two would be squared.
         for k in 0..sample.inputs.len() {
             let x = &sample.inputs[k];
@@ -187,29 +221,34 @@ fn other_ops_are_linear_or_throw() {
             };
             let complex = Tensor::complex(x, &(x * 2.0));
             let got = match with(&complex) {
-                Err(Error::Dtype { .. }) => continue,
-                Err(other) => panic!("{}: input {k}: {other}", sample.name),
+                Err(error) if error.to_string().contains("c128") => continue,
+                Err(other) => {
+                    failures.push(format!("{}: input {k}: {other}", sample.name));
+                    continue;
+                }
                 Ok(got) => got,
             };
             let want = with(x).unwrap();
             if !got.is_complex() || got.shape() != want.shape() {
                 // Counting and comparing gives other types.
-                let counts = !got.dtype().is_differentiable();
-                assert!(counts, "{}: input {k} gives {got:?}", sample.name);
+                if got.dtype().is_differentiable() {
+                    failures.push(format!("{}: input {k} gives {got:?}", sample.name));
+                }
                 continue;
             }
             let affine = with(&x.zeros_like()).unwrap();
             let slope = |t: Tensor| t - &affine;
             let (re, im) = (slope(got.real()), got.imag());
-            let limits = crate::ops::pointwise::Closeness { atol: 1e-9, rtol: 1e-9, equal_nan: true };
-            assert!(
-                re.allclose(&slope(want.clone()), limits)
-                    && im.allclose(&(slope(want) * 2.0), limits),
-                "{}: input {k} gives {got:?}",
-                sample.name
-            );
-            linear += 1;
+            let limits =
+                crate::ops::pointwise::Closeness { atol: 1e-9, rtol: 1e-9, equal_nan: true };
+            let fits = re.allclose(&slope(want.clone()), limits)
+                && im.allclose(&(slope(want) * 2.0), limits);
+            match fits {
+                true => linear += 1,
+                false => failures.push(format!("{}: input {k} gives {got:?}", sample.name)),
+            }
         }
     }
+    assert!(failures.is_empty(), "{} samples:\n{}", failures.len(), failures.join("\n"));
     assert!(linear > 20, "only {linear} samples took complex inputs");
 }

@@ -118,10 +118,13 @@ fn transform<T: Real>(lines: &Tensor, direction: Direction, scale: f64) {
     if lines.numel() == 0 {
         return;
     }
-    let plan: Arc<dyn Fft<T>> = T::plans().lock().0.plan_fft(n, match direction {
-        Direction::Forward => FftDirection::Forward,
-        Direction::Backward => FftDirection::Inverse,
-    });
+    let plan: Arc<dyn Fft<T>> = T::plans().lock().0.plan_fft(
+        n,
+        match direction {
+            Direction::Forward => FftDirection::Forward,
+            Direction::Backward => FftDirection::Inverse,
+        },
+    );
     let memory = SharedMut(lines.data_ptr().cast::<Complex<T>>());
     parallel_for(lines.numel() / n, grain(n), |range| {
         let mut scratch = vec![Complex::new(T::zero(), T::zero()); plan.get_inplace_scratch_len()];

@@ -332,13 +332,16 @@ pub(super) fn samples() -> Vec<OpSample> {
             hfftn(&x.contiguous().view_as_complex(), Some(&[3, 5]), None, Norm::Forward)
         }),
         sample("ihfftn", &[3, 4], |x| ihfftn(x, None, None, Norm::Backward)),
-        sample("fftshift, ifftshift", &[3, 4], |x| {
-            fftshift(x, None) * ifftshift(x, Some(&[-1]))
-        }),
+        sample("fftshift, ifftshift", &[3, 4], |x| fftshift(x, None) * ifftshift(x, Some(&[-1]))),
         sample("stft", &[20], |x| {
             let window = Tensor::hann_window(6, false, x.dtype());
             let window = Some(&window);
-            let options = StftOptions { hop_length: Some(3), win_length: Some(6), window, ..Default::default() };
+            let options = StftOptions {
+                hop_length: Some(3),
+                win_length: Some(6),
+                window,
+                ..Default::default()
+            };
             x.stft(8, options)
         }),
         sample("istft", &[2, 5, 6, 2], |x| {

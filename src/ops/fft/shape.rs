@@ -96,12 +96,7 @@ impl Axes {
     /// [`many`](Self::many) for a transform to real numbers: the last length is that of the result,
     /// by default 2 (m - 1) for m coefficients. Gives it apart; the axes have n/2 + 1 in its place.
     #[track_caller]
-    pub fn half(
-        op: &str,
-        x: &Tensor,
-        s: Option<&[i64]>,
-        dims: Option<&[i64]>,
-    ) -> (Axes, usize) {
+    pub fn half(op: &str, x: &Tensor, s: Option<&[i64]>, dims: Option<&[i64]>) -> (Axes, usize) {
         let mut axes = Axes::many(op, x, s, dims);
         let Some(last) = axes.lengths.last_mut() else { at_least_one(op) };
         let given = s.and_then(|s| s.last()).is_some_and(|&n| n != -1);

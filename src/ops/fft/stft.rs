@@ -161,8 +161,7 @@ impl Tensor {
         check_lengths("stft", hop, win_length, n_fft);
         let mut pieces = x.unfold(1, n_fft, hop);
         if options.window.is_some() || win_length < n_fft {
-            pieces =
-                pieces * centered("stft", options.window, [win_length, n_fft], self.dtype());
+            pieces = pieces * centered("stft", options.window, [win_length, n_fft], self.dtype());
         }
         let onesided = options.onesided.unwrap_or(!pieces.is_complex());
         let scale = if options.normalized { 1.0 / (n_fft as f64).sqrt() } else { 1.0 };

@@ -83,7 +83,9 @@ fn transforms(t: &mut Table) {
             Ok(f(c.tensor(0, "input")?, s.as_deref(), dim.as_deref(), norm(c, 3)?))
         });
     }
-    t.op("fft.fftfreq", |c| Ok(fft::fftfreq(c.count(0, "n", 0)?, c.float(1, "d", 1.0)?, options(c)?)));
+    t.op("fft.fftfreq", |c| {
+        Ok(fft::fftfreq(c.count(0, "n", 0)?, c.float(1, "d", 1.0)?, options(c)?))
+    });
     t.op("fft.rfftfreq", |c| {
         Ok(fft::rfftfreq(c.count(0, "n", 0)?, c.float(1, "d", 1.0)?, options(c)?))
     });
