@@ -36,8 +36,8 @@ impl Default for GradcheckOptions {
 /// ```
 ///
 /// # Errors
-/// [`Error::Autograd`] that names the first input and element that differ, or an input that is not f64
-/// or c128; when no input or not the output requires a gradient.
+/// [`Error::Autograd`] that names the first input and element that differ, or an input that is not f64 or
+/// c128; when no input or not the output requires a gradient.
 pub fn gradcheck(
     f: impl Fn(&[Tensor]) -> Tensor,
     inputs: &[&Tensor],
@@ -184,10 +184,10 @@ fn leaves(inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
 
 /// Fixed numbers between -1 and 1, none of them 0, so that the whole Jacobian is tried at once.
 fn weights(like: &Tensor) -> Tensor {
+    let number = |i: usize| ((i * 7 + 3) % 17) as f64 / 8.5 - 1.0;
     if like.is_complex() {
         return weights(&like.detach().view_as_real()).view_as_complex().detach();
     }
-    let number = |i: usize| ((i * 7 + 3) % 17) as f64 / 8.5 - 1.0;
     let data: Vec<f64> = (0..like.numel()).map(number).collect();
     Tensor::from_slice(&data, like.shape()).to_dtype(like.dtype())
 }

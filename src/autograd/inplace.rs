@@ -3,6 +3,7 @@
 //! out of the gradient, sends it through the op, and puts the result back (PyTorch's `CopySlices`).
 //! Other views of the base notice by the version counter and take their history from the base anew.
 
+use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -171,7 +172,8 @@ fn rewrite(
     };
     // Of a view, the op's own node never enters the graph; it carries what the closure may ask for. Its
     // first input always counts: the base's gradient outside the view passes through.
-    let node = new_node(name, edges, outputs, backward.clone());
+    let at = Location::caller();
+    let node = new_node(name, edges, outputs, backward.clone(), at);
     match (&base, recorded) {
         (_, false) => {}
         (None, true) => target.set_history(Edge { node: node.clone(), output: 0 }),
@@ -180,7 +182,8 @@ fn rewrite(
             let (all, part) = (base.layout().clone(), target.layout().clone());
             let backward: BackwardFn =
                 Arc::new(move |ctx| copy_slices_backward(ctx, &inner, &all, &part));
-            let outer = new_node("copy_slices", base_edges, std::slice::from_ref(base), backward);
+            let outputs = std::slice::from_ref(base);
+            let outer = new_node("copy_slices", base_edges, outputs, backward, at);
             base.set_history(Edge { node: outer, output: 0 });
         }
     }
@@ -277,8 +280,8 @@ pub(crate) fn regenerated_edge(view: &Tensor) -> Option<Edge> {
         let grad = part.cut(ctx.grad(0));
         smallvec![Some(whole.join(scatter_into_base(&grad, &base_layout, &view_layout)))]
     });
-    let edges = smallvec![base.gradient_edge()];
-    let node = new_node("as_strided", edges, std::slice::from_ref(view), backward);
+    let (edges, at) = (smallvec![base.gradient_edge()], Location::caller());
+    let node = new_node("as_strided", edges, std::slice::from_ref(view), backward, at);
     let edge = Edge { node, output: 0 };
     view.set_history(edge.clone());
     Some(edge)

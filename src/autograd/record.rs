@@ -1,6 +1,7 @@
 //! How an op enters the graph.
 
 use std::cell::RefCell;
+use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -159,9 +160,9 @@ fn attach(
     direct: Option<Direct<'_>>,
 ) {
     let (saver, recorded) = (Saver::new(outputs), will_record(inputs));
-    let tangents = forward_ad::tangents(inputs);
+    let (tangents, at) = (forward_ad::tangents(inputs), Location::caller());
     let history = |backward: &BackwardFn| {
-        let node = new_node(name, edges(inputs), outputs, backward.clone());
+        let node = new_node(name, edges(inputs), outputs, backward.clone(), at);
         if recorded {
             for (output, t) in outputs.iter().enumerate() {
                 if t.dtype().is_differentiable() {
@@ -200,12 +201,13 @@ pub(crate) fn edges(inputs: &[&Tensor]) -> Edges {
     inputs.iter().map(|t| t.gradient_edge().filter(|_| recorded)).collect()
 }
 
-#[track_caller]
+/// `at` is where the op was called.
 pub(crate) fn new_node(
     name: &'static str,
     edges: Edges,
     outputs: &[Tensor],
     backward: BackwardFn,
+    at: &'static Location<'static>,
 ) -> Arc<Node> {
     Arc::new(Node {
         seq: next_seq(),
@@ -217,6 +219,6 @@ pub(crate) fn new_node(
             .map(|t| (t.layout().shape.clone(), t.dtype()))
             .collect::<SmallVec<_>>(),
         state: Mutex::new(NodeState { backward: Some(backward), hooks: None }),
-        trace: Trace::here(),
+        trace: Trace::new(at),
     })
 }

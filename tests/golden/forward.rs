@@ -91,7 +91,16 @@ fn call(table: &Table, case: &Case, inputs: &Named) -> Result<Result<Arg, torchr
     // An argument that is ignored may be what the expected error is about.
     match call.unused() {
         Some(unused) => Err(Stop::NotImplemented(unused)),
-        None => Ok(result.map(|result| target.map_or(result, Arg::Tensor))),
+        None => Ok(result.map(|result| match (target, result) {
+            // A change of layout replaces the handle.
+            (Some(target), Arg::Tensor(view))
+                if view.base().is_some_and(|base| base.ptr_eq(&target)) =>
+            {
+                Arg::Tensor(view)
+            }
+            (Some(target), _) => Arg::Tensor(target),
+            (None, result) => result,
+        })),
     }
 }
 
