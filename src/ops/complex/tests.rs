@@ -23,7 +23,8 @@ fn functions_agree_with_scalar_ones() {
     let x = z(&list);
     let values: Vec<C> = list.iter().map(|&(re, im)| C::new(re, im)).collect();
     let (w, b) = (z(&[(0.3, 0.7)]), C::new(0.3, 0.7));
-    let all: [(&str, Tensor, fn(C, C) -> C); 16] = [
+    type Check = (&'static str, Tensor, fn(C, C) -> C);
+    let all: [Check; 16] = [
         ("add", &x + &w, |a, b| a + b),
         ("sub", &x - &w, |a, b| a - b),
         ("mul", &x * &w, |a, b| a * b),
