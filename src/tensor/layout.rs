@@ -45,7 +45,7 @@ impl Layout {
     /// numbers that lie at whole places.
     pub fn joined(&self) -> Option<Layout> {
         let (mut shape, mut strides) = (self.shape.clone(), self.strides.clone());
-        if shape.pop() != Some(2) || strides.pop() != Some(1) || self.offset % 2 != 0 {
+        if shape.pop() != Some(2) || strides.pop() != Some(1) || !self.offset.is_multiple_of(2) {
             return None;
         }
         for (s, &n) in strides.iter_mut().zip(&shape) {

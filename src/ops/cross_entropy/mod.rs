@@ -208,6 +208,7 @@ impl Tensor {
     #[track_caller]
     pub fn cross_entropy_with(&self, target: &Tensor, options: &CrossEntropyOptions) -> Tensor {
         cast_op!("cross_entropy", [x = self, t = target] => x.cross_entropy_with(&t, options));
+        crate::tensor::dtype::assert_real("cross_entropy", target.dtype());
         let smoothing = options.label_smoothing;
         if !(0.0..=1.0).contains(&smoothing) {
             throw(Error::argument(

@@ -8,9 +8,10 @@
 //! where the scale s is 1, 1/n or 1/sqrt(n). Of real numbers only the first n/2 + 1 results are kept:
 //! the others are their conjugates, y[n - k] = conj(y[k]).
 //!
-//! The gradient of the complex transform is the transform in the other direction with the same scale
-//! (its matrix is symmetric, and the gradient goes through the conjugate). Of the real one it is the real part of that, with zeros in place of what was not
-//! kept; of its inverse it is the real transform, doubled where a result stands for its conjugate too.
+//! The gradient of the complex transform is the transform in the other direction with the same scale:
+//! its matrix is symmetric, and gradients go through the conjugate. Of the real one it is the real part
+//! of that, with zeros in place of what was not kept; of its inverse it is the real transform, doubled
+//! where a result stands for its conjugate too.
 //! These are made of the transforms again, so derivatives of any order follow.
 //!
 //! A line is transformed by `rustfft` (complex) and `realfft` (real), whose planners keep what they
@@ -230,7 +231,7 @@ fn transform_half<T: Real>(lines: &Tensor, n: usize, scale: f64) -> Tensor {
             input.copy_from_slice(&from[line * m..(line + 1) * m]);
             // Of a real signal these are real; what else is given there does not count.
             input[0].im = T::zero();
-            if n % 2 == 0 {
+            if n.is_multiple_of(2) {
                 input[m - 1].im = T::zero();
             }
             // SAFETY: a line of the fresh tensor, this thread's alone.
