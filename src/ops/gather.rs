@@ -42,7 +42,9 @@ impl<'a> Places<'a> {
     ) -> Places<'a> {
         // SAFETY: dense i64 by `checked_index`.
         let all = unsafe { index.as_slice::<i64>() };
-        let Some(last) = index.dim().checked_sub(1) else {
+        // An index of nothing may have any shape.
+        let last = index.dim().checked_sub(1).filter(|_| !all.is_empty());
+        let Some(last) = last else {
             return Places {
                 index: all,
                 whole: smallvec![],
@@ -136,6 +138,9 @@ fn in_corner(g: Tensor, shape: &[usize]) -> Tensor {
         return g;
     }
     let out = Tensor::zeros(shape, g.dtype());
+    if g.numel() == 0 {
+        return out;
+    }
     let mut corner = out.clone();
     for (d, &n) in g.shape().iter().enumerate() {
         corner = corner.narrow(d as i64, 0, n);

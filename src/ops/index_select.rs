@@ -228,7 +228,11 @@ impl Tensor {
         if let Some(size) = expected.get_mut(d) {
             *size = index.numel();
         }
-        if source.shape() != &expected[..] || source.dtype() != self.dtype() {
+        let entries = source.shape().get(d).copied().unwrap_or(1);
+        if source.shape() != &expected[..]
+            || source.dtype() != self.dtype()
+            || entries != index.numel()
+        {
             throw(Error::shape(
                 "index_add_",
                 format!(

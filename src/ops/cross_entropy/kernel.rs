@@ -133,7 +133,7 @@ impl<T: Scores> Kernel for Backward<'_, T> {
         let rows = self.rows;
         let own_part = T::Wide::of(1.0 - rows.smoothing);
         let spread = T::Wide::of(rows.smoothing / rows.classes as f64);
-        for (i, out) in self.out.chunks_exact_mut(rows.classes).enumerate() {
+        for (i, out) in self.out.chunks_exact_mut(rows.classes.max(1)).enumerate() {
             let i = self.first + i;
             let Some((t, w)) = rows.target(i) else {
                 out.fill(T::narrow(T::Wide::ZERO));

@@ -10,6 +10,7 @@ use smallvec::smallvec;
 
 use super::batch::{Batch, each};
 use super::{TriangularOptions, check_matrices, check_square, solve_triangular};
+use crate::amp::cast_op;
 use crate::autograd::record;
 use crate::cpu::linalg;
 use crate::error::{Error, throw};
@@ -57,6 +58,7 @@ pub fn lu_factor_ex(a: &Tensor) -> (Tensor, Tensor, Tensor) {
 /// ```
 #[track_caller]
 pub fn lu(a: &Tensor) -> (Tensor, Tensor, Tensor) {
+    cast_op!("lu", [a = a] => lu(&a));
     let (lu, pivots, _) = factors("linalg.lu", a);
     let (m, k) = (a.size(-2), a.size(-1).min(a.size(-2)));
     let p = permutation("linalg.lu", &pivots, m).to_dtype(a.dtype());
@@ -167,6 +169,7 @@ impl Default for LuSolveOptions {
 /// two types, and [`Error::Argument`] for pivots that are no rows.
 #[track_caller]
 pub fn lu_solve(lu: &Tensor, pivots: &Tensor, b: &Tensor, options: LuSolveOptions) -> Tensor {
+    cast_op!("lu_solve", [f = lu, y = b] => lu_solve(&f, pivots, &y, options));
     let op = "linalg.lu_solve";
     check_square(op, lu);
     check_matrices(op, b);

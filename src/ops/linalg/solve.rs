@@ -5,6 +5,7 @@ use smallvec::smallvec;
 use super::batch::{Batch, each};
 use super::{check_rows, check_square, common_batch, is_vector};
 use crate::Tensor;
+use crate::amp::cast_op;
 use crate::autograd::record;
 use crate::cpu::linalg;
 use crate::error::{Error, throw};
@@ -27,6 +28,7 @@ use crate::ops::samples::OpSample;
 /// ```
 #[track_caller]
 pub fn solve(a: &Tensor, b: &Tensor) -> Tensor {
+    cast_op!("solve", [x = a, y = b] => solve(&x, &y));
     let (x, batch) = solutions("linalg.solve", a, b);
     batch.expect("linalg.solve", singular);
     x
@@ -38,6 +40,7 @@ pub fn solve(a: &Tensor, b: &Tensor) -> Tensor {
 /// As [`solve`].
 #[track_caller]
 pub fn solve_right(a: &Tensor, b: &Tensor) -> Tensor {
+    cast_op!("solve", [a = a, b = b] => solve_right(&a, &b));
     check_square("linalg.solve", a);
     if is_vector(a, b) {
         return solve(&a.mt(), b);
@@ -53,6 +56,7 @@ pub fn solve_right(a: &Tensor, b: &Tensor) -> Tensor {
 /// As [`solve`] for shapes and types.
 #[track_caller]
 pub fn solve_ex(a: &Tensor, b: &Tensor) -> (Tensor, Tensor) {
+    cast_op!("solve_ex", [a = a, b = b] => solve_ex(&a, &b));
     let (x, batch) = solutions("linalg.solve_ex", a, b);
     (x, batch.info())
 }
