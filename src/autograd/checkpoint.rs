@@ -110,9 +110,11 @@ pub fn checkpoint_sequential(functions: &[Layer], segments: usize, input: &Tenso
 /// A function of [`checkpoint_sequential`].
 pub type Layer = Arc<dyn Fn(&Tensor) -> Tensor + Send + Sync>;
 
+type Function = Box<dyn Fn(&[Tensor]) -> Vec<Tensor> + Send + Sync>;
+
 /// One call of [`checkpoint`].
 struct Segment {
-    f: Box<dyn Fn(&[Tensor]) -> Vec<Tensor> + Send + Sync>,
+    f: Function,
     /// With whether they require a gradient.
     inputs: Vec<(SavedTensor, bool)>,
     /// The random numbers' state before the first run.

@@ -404,7 +404,7 @@ impl Pass {
         }
         let is_leaf = matches!(node.kind, Kind::Accumulate(_));
         let runs = self.reached.needed[i]
-            && !(is_leaf && !captures.is_empty())
+            && (!is_leaf || captures.is_empty())
             && grads.iter().any(Option::is_some)
             && (!capturing || self.leads_to_needed(&node));
         let mut results = match runs {

@@ -477,13 +477,13 @@ impl Kept {
                 _ => None,
             })
             .collect();
-        let operand = |(v, saved)| match (v, saved) {
-            (_, &Some(ref t)) => Some(Operand::Tensor(t)),
-            (&Value::Number(s), _) => Some(Operand::Scalar(s)),
+        let operand = |(value, saved): (&Value, _)| match (value, saved) {
+            (_, Some(t)) => Some(Operand::Tensor(t)),
+            (Value::Number(s), None) => Some(Operand::Scalar(*s)),
             _ => None,
         };
         let values: SmallVec<[Option<Operand<'_>>; 4]> =
-            self.values.iter().zip(&saved).map(operand).collect();
+            self.values.iter().zip(saved.iter().map(Option::as_ref)).map(operand).collect();
         let mut grads: Grads = self.edges.iter().flatten().map(|_| None).collect();
         for gradient in self.row.gradients {
             let Some(edge) = self.edges[gradient.input] else { continue };
