@@ -140,6 +140,7 @@ OPS = {
     "solve": ([(2, 2), (2, 3)], torch.linalg.solve),
     "solve_triangular": ([(2, 2), (2, 3)], lambda a, b: torch.linalg.solve_triangular(a, b, upper=True)),
     "lstsq": ([(3, 2), (3, 1)], torch.linalg.lstsq),
+    "irfft": ([(4,)], torch.fft.irfft),
     "vecdot": ([(2, 3), (2, 3)], torch.linalg.vecdot),
 }
 

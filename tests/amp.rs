@@ -13,7 +13,7 @@ use torchrs::ops::{
     InterpolateMode, InterpolateOptions, PadMode, Pool2dOptions, Pool3dOptions, Reduction,
 };
 use torchrs::optim::{Optimizer, SGD, SGDOptions};
-use torchrs::{Device, Dtype, Tensor, catch, no_grad};
+use torchrs::{Device, Dtype, Tensor, catch, fft, no_grad};
 
 fn bf16<T>(f: impl FnOnce() -> T) -> T {
     autocast(Device::Cpu, Dtype::BF16, f)
@@ -233,6 +233,7 @@ fn ops() -> Vec<(&'static str, Vec<Vec<usize>>, Call)> {
     op!("lstsq", [[3, 2], [3, 1]], |x| {
         linalg::lstsq(&x[0], &x[1], Default::default()).solution
     });
+    op!("irfft", [[4]], |x| fft::irfft(&x[0], None, -1, Default::default()));
     op!("vecdot", [[2, 3], [2, 3]], |x| linalg::vecdot(&x[0], &x[1], -1));
     ops
 }

@@ -102,13 +102,13 @@ impl GradScaler {
         let wrong = |name: &str, value: f64, rule: &str| -> ! {
             throw(Error::argument("GradScaler", name, format!("{value}; must be {rule}")))
         };
-        if options.enabled && !(options.growth_factor > 1.0) {
+        if options.enabled && (options.growth_factor.is_nan() || options.growth_factor <= 1.0) {
             wrong("growth_factor", options.growth_factor, "above 1");
         }
         if options.enabled && !(options.backoff_factor < 1.0 && options.backoff_factor > 0.0) {
             wrong("backoff_factor", options.backoff_factor, "above 0 and below 1");
         }
-        if options.enabled && !(options.init_scale > 0.0) {
+        if options.enabled && !above_zero(options.init_scale) {
             wrong("init_scale", options.init_scale, "above 0");
         }
         let scale = options.init_scale;
@@ -215,7 +215,7 @@ impl GradScaler {
     /// Throws [`Error::Argument`] unless it is above 0.
     #[track_caller]
     pub fn update_to(&mut self, new_scale: f64) {
-        if !(new_scale > 0.0) {
+        if !above_zero(new_scale) {
             let message = format!("{new_scale}; must be above 0");
             throw(Error::argument("GradScaler::update_to", "new_scale", message));
         }
@@ -256,7 +256,7 @@ impl GradScaler {
         }
         let wrong = |m: String| Error::argument("GradScaler::load_state_dict", "state", m);
         let state = State::deserialize(state).map_err(|e| wrong(e.to_string()))?;
-        if !(state.scale > 0.0) {
+        if !above_zero(state.scale) {
             return Err(wrong(format!("`scale` is {}; must be above 0", state.scale)));
         }
         let State { scale, growth_factor, backoff_factor, growth_interval, growth_tracker } = state;
@@ -266,6 +266,11 @@ impl GradScaler {
         self.options = options;
         Ok(())
     }
+}
+
+/// False for NaN too.
+fn above_zero(scale: f64) -> bool {
+    scale > 0.0
 }
 
 /// Multiplies all gradients by `factor`; whether one was infinite or NaN.

@@ -199,7 +199,7 @@ impl<'a, 's> Machine<'a, 's> {
     fn set_items(&mut self, items: Vec<Id>) -> Step<()> {
         let dict = self.top()?;
         match &mut self.nodes[dict] {
-            Node::Dict(dict) if items.len() % 2 == 0 => {
+            Node::Dict(dict) if items.len().is_multiple_of(2) => {
                 dict.extend(items.chunks_exact(2).map(|pair| (pair[0], pair[1])));
             }
             _ => return Err("sets entries of what is no dict".into()),

@@ -110,6 +110,6 @@ impl From<&StateDict> for PtValue {
         let entry = |(name, t): (&str, &Tensor)| {
             (PtValue::Str(name.to_owned()), PtValue::Tensor(t.detach()))
         };
-        PtValue::Dict(state.iter().map(|(name, t)| entry((name.as_ref(), t))).collect())
+        PtValue::Dict(state.iter().map(entry).collect())
     }
 }

@@ -34,6 +34,7 @@ use shape::{Axes, at_least_one, promoted, real_input};
 #[cfg(test)]
 use super::samples::{OpSample, values};
 use crate::Tensor;
+use crate::amp::cast_op;
 use crate::tensor::TensorOptions;
 
 /// The complex transform of `x` along `axes`.
@@ -80,6 +81,7 @@ fn list(n: Option<usize>) -> Option<[i64; 1]> {
 /// Throws for a dimension that is out of range, a length of 0, and f16 and bf16, as all functions here.
 #[track_caller]
 pub fn fft(x: &Tensor, n: Option<usize>, dim: i64, norm: Norm) -> Tensor {
+    cast_op!("fft", [x = x] => fft(&x, n, dim, norm));
     complex("fft", x, &Axes::one("fft", x, n, dim), Direction::Forward, norm)
 }
 
@@ -89,6 +91,7 @@ pub fn fft(x: &Tensor, n: Option<usize>, dim: i64, norm: Norm) -> Tensor {
 /// As [`fft()`].
 #[track_caller]
 pub fn ifft(x: &Tensor, n: Option<usize>, dim: i64, norm: Norm) -> Tensor {
+    cast_op!("ifft", [x = x] => ifft(&x, n, dim, norm));
     complex("ifft", x, &Axes::one("ifft", x, n, dim), Direction::Backward, norm)
 }
 
@@ -99,6 +102,7 @@ pub fn ifft(x: &Tensor, n: Option<usize>, dim: i64, norm: Norm) -> Tensor {
 /// As [`fft()`], and for complex numbers.
 #[track_caller]
 pub fn rfft(x: &Tensor, n: Option<usize>, dim: i64, norm: Norm) -> Tensor {
+    cast_op!("rfft", [x = x] => rfft(&x, n, dim, norm));
     forward_half("rfft", x, &Axes::one("rfft", x, n, dim), norm)
 }
 
@@ -117,6 +121,7 @@ pub fn rfft(x: &Tensor, n: Option<usize>, dim: i64, norm: Norm) -> Tensor {
 /// As [`fft()`].
 #[track_caller]
 pub fn irfft(x: &Tensor, n: Option<usize>, dim: i64, norm: Norm) -> Tensor {
+    cast_op!("irfft", [x = x] => irfft(&x, n, dim, norm));
     let axes = Axes::half("irfft", x, list(n).as_ref().map(|n| &n[..]), Some(&[dim]));
     backward_half("irfft", x, &axes, norm)
 }
@@ -128,6 +133,7 @@ pub fn irfft(x: &Tensor, n: Option<usize>, dim: i64, norm: Norm) -> Tensor {
 /// As [`fft()`].
 #[track_caller]
 pub fn hfft(x: &Tensor, n: Option<usize>, dim: i64, norm: Norm) -> Tensor {
+    cast_op!("hfft", [x = x] => hfft(&x, n, dim, norm));
     let axes = Axes::half("hfft", x, list(n).as_ref().map(|n| &n[..]), Some(&[dim]));
     backward_half("hfft", &x.conj(), &axes, norm.swapped())
 }
@@ -138,6 +144,7 @@ pub fn hfft(x: &Tensor, n: Option<usize>, dim: i64, norm: Norm) -> Tensor {
 /// As [`fft()`], and for complex numbers.
 #[track_caller]
 pub fn ihfft(x: &Tensor, n: Option<usize>, dim: i64, norm: Norm) -> Tensor {
+    cast_op!("ihfft", [x = x] => ihfft(&x, n, dim, norm));
     forward_half("ihfft", x, &Axes::one("ihfft", x, n, dim), norm.swapped()).conj()
 }
 
@@ -148,6 +155,7 @@ pub fn ihfft(x: &Tensor, n: Option<usize>, dim: i64, norm: Norm) -> Tensor {
 /// As [`fft()`], when a dimension is named twice, and when `s` and `dim` differ in length.
 #[track_caller]
 pub fn fftn(x: &Tensor, s: Option<&[i64]>, dim: Option<&[i64]>, norm: Norm) -> Tensor {
+    cast_op!("fftn", [x = x] => fftn(&x, s, dim, norm));
     complex("fftn", x, &Axes::many("fftn", x, s, dim), Direction::Forward, norm)
 }
 
@@ -157,6 +165,7 @@ pub fn fftn(x: &Tensor, s: Option<&[i64]>, dim: Option<&[i64]>, norm: Norm) -> T
 /// As [`fftn`].
 #[track_caller]
 pub fn ifftn(x: &Tensor, s: Option<&[i64]>, dim: Option<&[i64]>, norm: Norm) -> Tensor {
+    cast_op!("ifftn", [x = x] => ifftn(&x, s, dim, norm));
     complex("ifftn", x, &Axes::many("ifftn", x, s, dim), Direction::Backward, norm)
 }
 
@@ -167,6 +176,7 @@ pub fn ifftn(x: &Tensor, s: Option<&[i64]>, dim: Option<&[i64]>, norm: Norm) -> 
 /// As [`fftn`], for complex numbers, and when no dimension is transformed.
 #[track_caller]
 pub fn rfftn(x: &Tensor, s: Option<&[i64]>, dim: Option<&[i64]>, norm: Norm) -> Tensor {
+    cast_op!("rfftn", [x = x] => rfftn(&x, s, dim, norm));
     forward_half("rfftn", x, &Axes::many("rfftn", x, s, dim), norm)
 }
 
@@ -176,6 +186,7 @@ pub fn rfftn(x: &Tensor, s: Option<&[i64]>, dim: Option<&[i64]>, norm: Norm) -> 
 /// As [`fftn`], and when no dimension is transformed.
 #[track_caller]
 pub fn irfftn(x: &Tensor, s: Option<&[i64]>, dim: Option<&[i64]>, norm: Norm) -> Tensor {
+    cast_op!("irfftn", [x = x] => irfftn(&x, s, dim, norm));
     backward_half("irfftn", x, &Axes::half("irfftn", x, s, dim), norm)
 }
 

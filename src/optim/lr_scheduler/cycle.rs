@@ -126,7 +126,7 @@ impl OneCycleLR {
         for (name, value) in
             [("div_factor", options.div_factor), ("final_div_factor", options.final_div_factor)]
         {
-            if !(value > 0.0) {
+            if value.is_nan() || value <= 0.0 {
                 throw(Error::argument("OneCycleLR", name, format!("{value}; must be above 0")));
             }
         }
