@@ -131,6 +131,16 @@ OPS = {
     "cross_entropy_of_shares": ([(2, 3), (2, 3)], F.cross_entropy),
     "ctc_loss": ([(4, 1, 3)], lambda x: F.ctc_loss(x.log_softmax(2), torch.tensor([[1, 2]]), [4], [2])),
     "inverse": ([(2, 2)], torch.linalg.inv),
+    "det": ([(2, 2)], torch.linalg.det),
+    "cholesky": ([(2, 2)], lambda a: torch.linalg.cholesky(a @ a.mT + torch.eye(2))),
+    "qr": ([(2, 2)], torch.linalg.qr),
+    "svd": ([(2, 2)], torch.linalg.svd),
+    "eigh": ([(2, 2)], torch.linalg.eigh),
+    "pinv": ([(2, 2)], torch.linalg.pinv),
+    "solve": ([(2, 2), (2, 3)], torch.linalg.solve),
+    "solve_triangular": ([(2, 2), (2, 3)], lambda a, b: torch.linalg.solve_triangular(a, b, upper=True)),
+    "lstsq": ([(3, 2), (3, 1)], torch.linalg.lstsq),
+    "vecdot": ([(2, 3), (2, 3)], torch.linalg.vecdot),
 }
 
 

@@ -54,7 +54,7 @@ def averages(use_buffers, decay):
     for i in range(4):
         with torch.no_grad():
             for t in model.state_dict().values():
-                t.copy_(torch.randn(t.shape).abs() + i if t.is_floating_point() else torch.tensor(7 * i))
+                t.copy_(torch.randn(t.shape).abs() + i if t.is_floating_point() else torch.tensor(8 * i))
         average.update_parameters(model)
         case["models"].append(flat(model.state_dict()))
         case["averages"].append(flat(average.module.state_dict()))
@@ -78,7 +78,6 @@ print(
                 trajectory("RAdam", lr=0.1, betas=[0.8, 0.7], weight_decay=0.1, decoupled_weight_decay=True),
                 trajectory("Rprop", lr=0.1),
                 trajectory("Rprop", lr=0.5, etas=[0.3, 1.9], step_sizes=[0.2, 0.9], maximize=True),
-                trajectory("NAdam", lr=0.1, weight_decay=0.1, decoupled_weight_decay=True),
                 trajectory("Adadelta", rho=0.8, weight_decay=0.1),
                 trajectory("Adamax", lr=0.1, weight_decay=0.1, maximize=True),
             ],

@@ -147,7 +147,13 @@ fn every_pointwise_row_agrees_with_finite_differences() {
     let rows = tables().filter(|r| !r.gradients.is_empty() && r.kind != Kind::Update);
     for row in rows {
         let xs = inputs(row);
-        let vs: Vec<Tensor> = xs.iter().map(|x| x.to_dtype(Dtype::F64).cos() * 0.7).collect();
+        // Not every input has a derivative.
+        let direction = |(k, x): (usize, &Tensor)| match row.gradients.iter().any(|g| g.input == k)
+        {
+            true => x.to_dtype(Dtype::F64).cos() * 0.7,
+            false => Tensor::zeros(x.shape(), Dtype::F64),
+        };
+        let vs: Vec<Tensor> = xs.iter().enumerate().map(direction).collect();
         let run = |xs: &[Tensor]| apply(row, &operands(xs), &params(row));
         let dual = || -> Vec<Tensor> {
             let dual = |(x, v): (&Tensor, &Tensor)| match x.dtype() {
@@ -159,6 +165,9 @@ fn every_pointwise_row_agrees_with_finite_differences() {
         let got = dual_level(|| tangent(&run(&dual())));
         let in_place = dual_level(|| {
             let mut duals = dual();
+            if row.inputs[0].mask {
+                return None;
+            }
             duals[0] = duals[0].clone_contiguous();
             apply_inplace(row, &operands(&duals), &params(row));
             unpack_dual(&duals[0]).tangent.map(|t| t.to_vec::<f64>())

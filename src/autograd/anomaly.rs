@@ -29,10 +29,8 @@ thread_local! {
 const FRAMES: usize = 16;
 
 impl Trace {
-    /// This place, in anomaly mode.
-    #[track_caller]
-    pub fn here() -> Option<Arc<Trace>> {
-        let at = Location::caller();
+    /// In anomaly mode, the trace of an op that was called there.
+    pub fn new(at: &'static Location<'static>) -> Option<Arc<Trace>> {
         has_mode(ANOMALY).then(|| {
             let (stack, parent) = (Backtrace::force_capture(), RUNNING.with_borrow(Clone::clone));
             Arc::new(Trace { at, stack, parent })
@@ -61,13 +59,12 @@ fn callers(stack: &str) -> impl Iterator<Item = String> {
         let name = head.split_once(": ").map_or(head, |(_, name)| name);
         Some((name.to_owned(), place.map(str::to_owned)))
     });
-    let runtime =
-        ["std::", "core::", "alloc::", "test::", "__", "_start", "main", "rust_", "clone"];
-    let ours = ["torchrs::autograd::anomaly", "torchrs::autograd::record", "torchrs::error"];
+    let own = file!().trim_end_matches("anomaly.rs");
+    let runtime = ["std::", "core::", "__", "_start", "rust_", "clone", "start_thread"];
     frames
-        .filter(move |(name, _)| {
-            let name = name.trim_start_matches('<');
-            !runtime.iter().chain(&ours).any(|prefix| name.starts_with(prefix))
+        .filter(move |(name, place)| match place {
+            Some(place) => ![own, "/rustc/", "/nptl/"].iter().any(|part| place.contains(part)),
+            None => !runtime.iter().any(|p| name.trim_start_matches('<').starts_with(p)),
         })
         .map(|(name, place)| place.map_or_else(|| name.clone(), |place| format!("{name} {place}")))
 }
@@ -159,7 +156,8 @@ mod tests {
     #[test]
     fn only_the_users_frames_are_shown() {
         let stack = "   0: std::backtrace::Backtrace::create\n             at /rustc/x.rs:1:1\n   1: \
-                     torchrs::autograd::record::attach\n   2: net::forward\n             at src/net.rs:7:9\n";
+                     attach<f32>\n             at ./src/autograd/record.rs:5:5\n   2: net::forward\n             \
+                     at src/net.rs:7:9\n   3: core::main\n";
         let found: Vec<String> = callers(stack).collect();
         assert_eq!(found, ["net::forward at src/net.rs:7:9"]);
     }

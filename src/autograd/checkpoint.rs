@@ -23,7 +23,7 @@ use crate::error::{Error, throw};
 use crate::ops::random::{GeneratorState, default_generator};
 
 /// Runs `f` on `inputs` without keeping what its ops save for backward; backward runs it again, with the
-/// same random numbers, when it needs that. `f` must do the same both times. Parameters that `f` refers to
+/// same random numbers and under the same `autocast`, when it needs that. `f` must do the same both times. Parameters that `f` refers to
 /// get their gradients as usual; checkpoints may be nested.
 ///
 /// Under `no_grad` and inside a [`dual_level`](super::forward_ad::dual_level) it just runs `f`.

@@ -233,6 +233,10 @@ fn root_gradient(op: &str, i: usize, t: &Tensor, grad: Option<&Tensor>) -> Tenso
                 t.shape()
             ),
         )),
+        None if t.dtype().is_complex() => throw(Error::dtype(
+            op,
+            format!("the gradient of a real number may be left out; tensor {i} is {}", t.dtype()),
+        )),
         None => t.ones_like(),
     }
 }
@@ -497,6 +501,8 @@ pub(crate) fn fit(name: &str, input: usize, grad: Tensor, like: &(Shape, Dtype))
             &shape[..]
         )))
     };
+    // Of a real number that became complex only the real part can change.
+    let grad = if dtype.is_complex() || !grad.dtype().is_complex() { grad } else { grad.real() };
     if grad.dtype() == *dtype { grad } else { grad.to_dtype(*dtype) }
 }
 

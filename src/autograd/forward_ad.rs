@@ -26,6 +26,7 @@ use super::mode::{FORWARD, GRAD, ModeGuard, SAVING_FOR_TANGENT, has_mode};
 use super::node::{BackwardFn, Node};
 use super::{is_grad_enabled, record};
 use crate::Tensor;
+use crate::amp::Suspended;
 use crate::error::{Error, throw};
 use crate::tensor::{Layout, TANGENT, TensorImpl};
 
@@ -144,9 +145,10 @@ pub fn unpack_dual(tensor: &Tensor) -> UnpackedDual {
     UnpackedDual { primal, tangent }
 }
 
-/// While this lives, tensors of this thread count as having no tangents.
-pub(super) fn suspended() -> ModeGuard {
-    ModeGuard::new(0, FORWARD)
+/// While this lives, tensors of this thread count as having no tangents, and nothing is cast: tangents are
+/// of the types that their tensors have.
+pub(super) fn suspended() -> (ModeGuard, Suspended) {
+    (ModeGuard::new(0, FORWARD), Suspended::new())
 }
 
 impl Tensor {
@@ -289,12 +291,12 @@ pub(super) fn push_forward(
 ) -> SmallVec<[Option<Tensor>; 1]> {
     let mut involved = like.iter().copied().chain(tangents.iter().flatten());
     let record = is_grad_enabled() && involved.any(Tensor::wants_grad);
-    let _mode = ModeGuard::new(GRAD, FORWARD);
+    let _mode = (ModeGuard::new(GRAD, 0), suspended());
     let cotangents: SmallVec<[Option<Tensor>; 1]> = node
         .outputs
         .iter()
         .map(|(shape, dtype)| {
-            dtype.is_floating_point().then(|| Tensor::zeros(shape, *dtype).requires_grad_(true))
+            dtype.is_differentiable().then(|| Tensor::zeros(shape, *dtype).requires_grad_(true))
         })
         .collect();
     let wanted: SmallVec<[bool; 4]> = tangents.iter().map(Option::is_some).collect();

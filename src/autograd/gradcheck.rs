@@ -26,7 +26,8 @@ impl Default for GradcheckOptions {
 }
 
 /// Compares the gradients of `f` by each input that requires one with central differences
-/// (`torch.autograd.gradcheck`), element by element: made for small f64 inputs.
+/// (`torch.autograd.gradcheck`), element by element: made for small f64 and c128 inputs. Complex
+/// tensors are taken as pairs of real ones.
 ///
 /// ```
 /// use torchrs::{Tensor, autograd::gradcheck};
@@ -35,13 +36,22 @@ impl Default for GradcheckOptions {
 /// ```
 ///
 /// # Errors
-/// [`Error::Autograd`] that names the first input and element that differ, or an input that is not f64;
-/// when no input or not the output requires a gradient.
+/// [`Error::Autograd`] that names the first input and element that differ, or an input that is not f64 or
+/// c128; when no input or not the output requires a gradient.
 pub fn gradcheck(
     f: impl Fn(&[Tensor]) -> Tensor,
     inputs: &[&Tensor],
     options: GradcheckOptions,
 ) -> Result<()> {
+    let complex: Vec<bool> = inputs.iter().map(|t| t.is_complex()).collect();
+    let f = |all: &[Tensor]| {
+        let join = |(t, complex): (&Tensor, &bool)| match complex {
+            true => t.view_as_complex(),
+            false => t.clone(),
+        };
+        let y = f(&all.iter().zip(&complex).map(join).collect::<Vec<_>>());
+        if y.is_complex() { y.view_as_real() } else { y }
+    };
     let inputs = leaves(inputs)?;
     let wanted: Vec<usize> = (0..inputs.len()).filter(|&i| inputs[i].requires_grad()).collect();
     if wanted.is_empty() {
@@ -135,8 +145,9 @@ pub fn gradgradcheck(
         let by: Vec<&Tensor> = inputs.iter().filter(|t| t.requires_grad()).collect();
         let zeros = |(g, t): (Option<Tensor>, &&Tensor)| g.unwrap_or_else(|| t.zeros_like());
         let grads = grad(&[&y], &by, &[Some(w)], true, true);
+        let real = |g: Tensor| if g.is_complex() { g.view_as_real() } else { g };
         let flat: Vec<Tensor> =
-            grads.into_iter().zip(&by).map(|p| zeros(p).reshape([-1])).collect();
+            grads.into_iter().zip(&by).map(|p| real(zeros(p)).reshape([-1])).collect();
         Tensor::cat(&flat, 0)
     };
     // Differences run without recording, but the gradient inside must be recorded.
@@ -154,12 +165,16 @@ pub fn gradgradcheck(
     gradcheck(recorded, &all, options)
 }
 
-/// Copies that are leaves; f64 only.
+/// Copies that are leaves; f64 only, pairs for complex numbers.
 fn leaves(inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
     let leaf = |(i, t): (usize, &&Tensor)| match (t.requires_grad(), t.dtype()) {
+        (requires_grad, Dtype::C128) => {
+            Ok(t.detach().view_as_real().detach().requires_grad_(requires_grad))
+        }
+        (false, Dtype::C64) => Ok(t.detach().view_as_real().detach()),
         (true, Dtype::F64) => Ok(t.detach().requires_grad_(true)),
         (true, other) => Err(Error::Autograd(format!(
-            "gradcheck: input {i} is {other}; finite differences need f64"
+            "gradcheck: input {i} is {other}; finite differences need f64 or c128"
         ))),
         (false, _) => Ok((*t).clone()),
     };
@@ -169,6 +184,9 @@ fn leaves(inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
 /// Fixed numbers between -1 and 1, none of them 0, so that the whole Jacobian is tried at once.
 fn weights(like: &Tensor) -> Tensor {
     let number = |i: usize| ((i * 7 + 3) % 17) as f64 / 8.5 - 1.0;
+    if like.is_complex() {
+        return weights(&like.detach().view_as_real()).view_as_complex().detach();
+    }
     let data: Vec<f64> = (0..like.numel()).map(number).collect();
     Tensor::from_slice(&data, like.shape()).to_dtype(like.dtype())
 }

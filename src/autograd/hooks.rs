@@ -61,13 +61,13 @@ impl Node {
         let id = HOOK_ID.fetch_add(1, Relaxed);
         add(self.state.lock().hooks.get_or_insert_default(), id);
         let node = Arc::downgrade(self);
-        HookHandle(Box::new(move || {
+        HookHandle::new(move || {
             if let Some(node) = node.upgrade()
                 && let Some(hooks) = &mut node.state.lock().hooks
             {
                 remove(hooks, id);
             }
-        }))
+        })
     }
 
     /// Calls `hook` each time before this node's backward runs, with the gradients of its outputs; a
@@ -247,11 +247,11 @@ impl Tensor {
         let id = HOOK_ID.fetch_add(1, Relaxed);
         self.with_meta(|m| m.hooks.push((id, Arc::new(hook))));
         let weak = Arc::downgrade(&self.0);
-        HookHandle(Box::new(move || {
+        HookHandle::new(move || {
             if let Some(t) = weak.upgrade().map(Tensor) {
                 t.with_meta(|m| m.hooks.retain(|(i, _)| *i != id));
             }
-        }))
+        })
     }
 
     /// Calls `hook` with this leaf after each time its gradient was accumulated
@@ -272,11 +272,11 @@ impl Tensor {
         let id = HOOK_ID.fetch_add(1, Relaxed);
         self.with_meta(|m| m.post_hooks.push((id, Arc::new(hook))));
         let weak = Arc::downgrade(&self.0);
-        HookHandle(Box::new(move || {
+        HookHandle::new(move || {
             if let Some(t) = weak.upgrade().map(Tensor) {
                 t.with_meta(|m| m.post_hooks.retain(|(i, _)| *i != id));
             }
-        }))
+        })
     }
 
     fn leaf_hooks(&self) -> Vec<(u64, Hook)> {
@@ -357,5 +357,5 @@ pub fn register_multi_grad_hook(
             })
         })
         .collect();
-    HookHandle(Box::new(move || handles.into_iter().for_each(HookHandle::remove)))
+    HookHandle::new(move || handles.into_iter().for_each(HookHandle::remove))
 }

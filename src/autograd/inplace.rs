@@ -3,6 +3,7 @@
 //! out of the gradient, sends it through the op, and puts the result back (PyTorch's `CopySlices`).
 //! Other views of the base notice by the version counter and take their history from the base anew.
 
+use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -15,8 +16,7 @@ use super::{forward_ad, is_grad_enabled, will_record};
 use crate::Tensor;
 use crate::error::{Error, throw};
 use crate::storage::Storage;
-use crate::tensor::ONE_OF_SEVERAL;
-use crate::tensor::layout::Layout;
+use crate::tensor::{Dtype, Layout, ONE_OF_SEVERAL};
 
 impl Tensor {
     /// True for a view whose base was changed in place after the view's history was recorded.
@@ -108,7 +108,7 @@ pub fn record_inplace<B>(
 ) where
     B: Fn(&BackwardCtx) -> Grads + Send + Sync + 'static,
 {
-    if !target.dtype().is_floating_point() || !is_differentiated(inputs) {
+    if !target.dtype().is_differentiable() || !is_differentiated(inputs) {
         target.storage().bump_version();
         return;
     }
@@ -128,7 +128,7 @@ pub(crate) fn record_inplace_with_tangent<B>(
 ) where
     B: Fn(&BackwardCtx) -> Grads + Send + Sync + 'static,
 {
-    if !target.dtype().is_floating_point() || !is_differentiated(inputs) {
+    if !target.dtype().is_differentiable() || !is_differentiated(inputs) {
         target.storage().bump_version();
         return;
     }
@@ -172,7 +172,8 @@ fn rewrite(
     };
     // Of a view, the op's own node never enters the graph; it carries what the closure may ask for. Its
     // first input always counts: the base's gradient outside the view passes through.
-    let node = new_node(name, edges, outputs, backward.clone());
+    let at = Location::caller();
+    let node = new_node(name, edges, outputs, backward.clone(), at);
     match (&base, recorded) {
         (_, false) => {}
         (None, true) => target.set_history(Edge { node: node.clone(), output: 0 }),
@@ -181,7 +182,8 @@ fn rewrite(
             let (all, part) = (base.layout().clone(), target.layout().clone());
             let backward: BackwardFn =
                 Arc::new(move |ctx| copy_slices_backward(ctx, &inner, &all, &part));
-            let outer = new_node("copy_slices", base_edges, std::slice::from_ref(base), backward);
+            let outputs = std::slice::from_ref(base);
+            let outer = new_node("copy_slices", base_edges, outputs, backward, at);
             base.set_history(Edge { node: outer, output: 0 });
         }
     }
@@ -209,21 +211,53 @@ fn copy_slices_backward(
     base: &Layout,
     view: &Layout,
 ) -> Grads {
-    let grad = ctx.grad(0);
+    let whole = Elements::of(ctx.node.outputs[0].1, inner.outputs[0].1);
+    let part = Elements::of(inner.outputs[0].1, ctx.node.outputs[0].1);
+    let (base, view) = (&whole.layout(base), &part.layout(view));
+    let grad = whole.cut(ctx.grad(0));
     let result = like_base(&grad, base);
     result.copy_(&grad);
     let slice = result.as_strided(&view.shape, &view.strides, view.offset - base.offset);
-    let grad_slice = slice.clone_contiguous();
+    let grad_slice = part.join(slice.clone_contiguous());
     // The closure is run through the outer node's retain rule: it lives as long as that node does.
     let mut grads = inner.run(&[Some(grad_slice)], true);
     if ctx.needs(0) {
         match grads[0].take() {
-            Some(g) => slice.copy_(&g),
+            Some(g) => slice.copy_(&part.cut(g)),
             None => slice.fill_(0.0),
         };
-        grads[0] = Some(result);
+        grads[0] = Some(whole.join(result));
     }
     grads
+}
+
+/// Where a view has the parts of its complex base as elements (`view_as_real`), or pairs of a real base
+/// as complex numbers, the complex one of the two is seen as pairs of real numbers while one is cut out
+/// of the other.
+#[derive(Clone, Copy, PartialEq)]
+enum Elements {
+    AsTheyAre,
+    Pairs,
+}
+
+impl Elements {
+    /// How a tensor of type `own` is seen when the other one is of type `other`.
+    fn of(own: Dtype, other: Dtype) -> Elements {
+        let differ = own.is_complex() && !other.is_complex();
+        if differ { Elements::Pairs } else { Elements::AsTheyAre }
+    }
+
+    fn layout(self, layout: &Layout) -> Layout {
+        if self == Elements::Pairs { layout.pairs() } else { layout.clone() }
+    }
+
+    fn cut(self, t: Tensor) -> Tensor {
+        if self == Elements::Pairs { t.view_as_real() } else { t }
+    }
+
+    fn join(self, t: Tensor) -> Tensor {
+        if self == Elements::Pairs { t.view_as_complex() } else { t }
+    }
 }
 
 /// An uninitialised tensor with the base's shape and strides, at offset 0.
@@ -238,12 +272,15 @@ pub(crate) fn regenerated_edge(view: &Tensor) -> Option<Edge> {
     if !view.is_stale_view() || !base.wants_grad() {
         return None;
     }
-    let (base_layout, view_layout) = (base.layout().clone(), view.layout().clone());
+    let whole = Elements::of(base.dtype(), view.dtype());
+    let part = Elements::of(view.dtype(), base.dtype());
+    let (base_layout, view_layout) = (whole.layout(base.layout()), part.layout(view.layout()));
     let backward: BackwardFn = Arc::new(move |ctx| {
-        smallvec![Some(scatter_into_base(&ctx.grad(0), &base_layout, &view_layout))]
+        let grad = part.cut(ctx.grad(0));
+        smallvec![Some(whole.join(scatter_into_base(&grad, &base_layout, &view_layout)))]
     });
-    let edges = smallvec![base.gradient_edge()];
-    let node = new_node("as_strided", edges, std::slice::from_ref(view), backward);
+    let (edges, at) = (smallvec![base.gradient_edge()], Location::caller());
+    let node = new_node("as_strided", edges, std::slice::from_ref(view), backward, at);
     let edge = Edge { node, output: 0 };
     view.set_history(edge.clone());
     Some(edge)

@@ -1,6 +1,7 @@
 //! How an op enters the graph.
 
 use std::cell::RefCell;
+use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -104,7 +105,7 @@ pub fn record<B>(
 where
     B: Fn(&BackwardCtx) -> Grads + Send + Sync + 'static,
 {
-    if is_differentiated(inputs) && output.dtype().is_floating_point() {
+    if is_differentiated(inputs) && output.dtype().is_differentiable() {
         attach(name, inputs, std::slice::from_ref(&output), |saver| Arc::new(make(saver)), None);
     }
     output
@@ -120,7 +121,7 @@ pub fn record_many<B>(
 ) where
     B: Fn(&BackwardCtx) -> Grads + Send + Sync + 'static,
 {
-    if is_differentiated(inputs) && outputs.iter().any(|t| t.dtype().is_floating_point()) {
+    if is_differentiated(inputs) && outputs.iter().any(|t| t.dtype().is_differentiable()) {
         attach(name, inputs, outputs, |saver| Arc::new(make(saver)), None);
     }
 }
@@ -139,7 +140,7 @@ pub(crate) fn record_with_tangent<B>(
 where
     B: Fn(&BackwardCtx) -> Grads + Send + Sync + 'static,
 {
-    if is_differentiated(inputs) && output.dtype().is_floating_point() {
+    if is_differentiated(inputs) && output.dtype().is_differentiable() {
         let outputs = std::slice::from_ref(&output);
         let direct: Direct<'_> = Box::new(|tangents| tangent(tangents, &output));
         attach(name, inputs, outputs, |saver| Arc::new(make(saver)), Some(direct));
@@ -159,12 +160,12 @@ fn attach(
     direct: Option<Direct<'_>>,
 ) {
     let (saver, recorded) = (Saver::new(outputs), will_record(inputs));
-    let tangents = forward_ad::tangents(inputs);
+    let (tangents, at) = (forward_ad::tangents(inputs), Location::caller());
     let history = |backward: &BackwardFn| {
-        let node = new_node(name, edges(inputs), outputs, backward.clone());
+        let node = new_node(name, edges(inputs), outputs, backward.clone(), at);
         if recorded {
             for (output, t) in outputs.iter().enumerate() {
-                if t.dtype().is_floating_point() {
+                if t.dtype().is_differentiable() {
                     t.set_history(Edge { node: node.clone(), output });
                 }
             }
@@ -200,12 +201,13 @@ pub(crate) fn edges(inputs: &[&Tensor]) -> Edges {
     inputs.iter().map(|t| t.gradient_edge().filter(|_| recorded)).collect()
 }
 
-#[track_caller]
+/// `at` is where the op was called.
 pub(crate) fn new_node(
     name: &'static str,
     edges: Edges,
     outputs: &[Tensor],
     backward: BackwardFn,
+    at: &'static Location<'static>,
 ) -> Arc<Node> {
     Arc::new(Node {
         seq: next_seq(),
@@ -217,6 +219,6 @@ pub(crate) fn new_node(
             .map(|t| (t.layout().shape.clone(), t.dtype()))
             .collect::<SmallVec<_>>(),
         state: Mutex::new(NodeState { backward: Some(backward), hooks: None }),
-        trace: Trace::here(),
+        trace: Trace::new(at),
     })
 }

@@ -71,11 +71,11 @@ impl Tensor {
     /// inference mode for an inference tensor.
     #[track_caller]
     pub fn requires_grad_(&self, requires_grad: bool) -> Tensor {
-        if requires_grad && !self.dtype().is_floating_point() {
+        if requires_grad && !self.dtype().is_differentiable() {
             throw(Error::dtype(
                 "requires_grad_",
                 format!(
-                    "only floating-point tensors can require a gradient, this one is {}",
+                    "only floating-point and complex tensors can require a gradient, this one is {}",
                     self.dtype()
                 ),
             ));

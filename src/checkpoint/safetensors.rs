@@ -5,18 +5,23 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::Write;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use ::safetensors::tensor::{Dtype as FileDtype, SafeTensors, View};
+use ::safetensors::tensor::{Dtype as FileDtype, Metadata, TensorInfo, View};
 
 use super::TensorMap;
+use super::raw::{Bytes, read_tensor};
 use crate::error::{Context, Error, Result};
 use crate::{Dtype, Tensor};
 
 const CHECKSUMS: &str = "crc32";
+/// The format's own limit.
+const MAX_HEADER: u64 = 100_000_000;
 
-fn file_dtype(dtype: Dtype) -> FileDtype {
-    match dtype {
+/// `None` for c128, which the format lacks.
+fn file_dtype(dtype: Dtype) -> Option<FileDtype> {
+    Some(match dtype {
         Dtype::F64 => FileDtype::F64,
         Dtype::F32 => FileDtype::F32,
         Dtype::F16 => FileDtype::F16,
@@ -27,35 +32,17 @@ fn file_dtype(dtype: Dtype) -> FileDtype {
         Dtype::I8 => FileDtype::I8,
         Dtype::U8 => FileDtype::U8,
         Dtype::Bool => FileDtype::BOOL,
-    }
-}
-
-/// A contiguous tensor as the writer wants it.
-struct Bytes {
-    tensor: Tensor,
-    dtype: FileDtype,
-}
-
-impl Bytes {
-    fn new(tensor: &Tensor) -> Self {
-        let tensor = crate::no_grad(|| tensor.detach().contiguous());
-        Bytes { dtype: file_dtype(tensor.dtype()), tensor }
-    }
-
-    fn as_slice(&self) -> &[u8] {
-        let t = &self.tensor;
-        // SAFETY: contiguous, so `numel * size` bytes from `data_ptr` on are the elements; the
-        // caller of `save_file` does not write to them meanwhile.
-        unsafe { std::slice::from_raw_parts(t.data_ptr(), t.numel() * t.dtype().size()) }
-    }
+        Dtype::C64 => FileDtype::C64,
+        Dtype::C128 => return None,
+    })
 }
 
 impl View for &Bytes {
     fn dtype(&self) -> FileDtype {
-        self.dtype
+        file_dtype(self.tensor().dtype()).expect("checked before writing")
     }
     fn shape(&self) -> &[usize] {
-        self.tensor.shape()
+        self.tensor().shape()
     }
     fn data(&self) -> Cow<'_, [u8]> {
         Cow::Borrowed(self.as_slice())
@@ -75,18 +62,25 @@ fn checksum(dtype: FileDtype, shape: &[usize], bytes: &[u8]) -> u32 {
 /// Writes tensors to a safetensors file and syncs it to disk. `metadata` goes into the header.
 ///
 /// # Errors
-/// [`Error::Os`] when the file cannot be written.
+/// [`Error::Os`] when the file cannot be written, [`Error::File`] for a c128 tensor: the format has no
+/// such type.
 pub fn save_file(
     tensors: &TensorMap,
     metadata: &BTreeMap<String, String>,
     path: impl AsRef<Path>,
 ) -> Result<()> {
     let path = path.as_ref();
+    if let Some((name, t)) = tensors.iter().find(|(_, t)| file_dtype(t.dtype()).is_none()) {
+        let dtype = t.dtype();
+        let why =
+            format!("tensor `{name}` is {dtype}, which safetensors lacks; save its `view_as_real`");
+        return Err(Error::file(path, why));
+    }
     let views: BTreeMap<&str, Bytes> =
-        tensors.iter().map(|(k, t)| (k.as_str(), Bytes::new(t))).collect();
+        tensors.iter().map(|(name, t)| (name.as_str(), Bytes::new(t))).collect();
     let sums: BTreeMap<&str, u32> = views
         .iter()
-        .map(|(name, b)| (*name, checksum(b.dtype, b.tensor.shape(), b.as_slice())))
+        .map(|(name, b)| (*name, checksum(View::dtype(&b), b.tensor().shape(), b.as_slice())))
         .collect();
     let mut header: HashMap<String, String> =
         metadata.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
@@ -97,8 +91,7 @@ pub fn save_file(
         }
         e => Error::file(path, format!("cannot be written: {e}")),
     };
-    ::safetensors::serialize_to_file(views.iter().map(|(k, v)| (*k, v)), Some(header), path)
-        .map_err(failed)?;
+    ::safetensors::serialize_to_file(views.iter(), Some(header), path).map_err(failed)?;
     sync(path)
 }
 
@@ -123,12 +116,8 @@ pub(super) fn sync(path: &Path) -> Result<()> {
 pub fn load_file(path: impl AsRef<Path>) -> Result<TensorMap> {
     let path = path.as_ref();
     let file = File::open(path).context(|| format!("open {}", path.display()))?;
-    // SAFETY: the mapping is private to this function; a checkpoint is not changed once it has its
-    // name (it is written under another one), so the bytes stay as they are.
-    let map = unsafe { memmap2::Mmap::map(&file) }.context(|| format!("map {}", path.display()))?;
-    let parsed =
-        SafeTensors::deserialize(&map).map_err(|e| Error::file(path, explain(&map, &e)))?;
-    let (_, header) = SafeTensors::read_metadata(&map).expect("parsed above");
+    let length = file.metadata().context(|| format!("open {}", path.display()))?.len();
+    let (start, header) = read_header(path, &file, length)?;
     let sums: Option<BTreeMap<String, u32>> =
         match header.metadata().as_ref().and_then(|m| m.get(CHECKSUMS)) {
             Some(text) => Some(serde_json::from_str(text).map_err(|e| {
@@ -137,28 +126,23 @@ pub fn load_file(path: impl AsRef<Path>) -> Result<TensorMap> {
             None => None,
         };
     let mut out = TensorMap::new();
-    for (name, view) in parsed.tensors() {
+    for name in header.offset_keys() {
+        let info = header.info(&name).expect("one of its own names");
+        let tensor = to_tensor(path, &name, info, &file, start)?;
         if let Some(sums) = &sums {
-            let found = checksum(view.dtype(), view.shape(), view.data());
+            let found = checksum(info.dtype, &info.shape, Bytes::new(&tensor).as_slice());
+            let wrong = |what: String| Err(Error::file(path, format!("tensor `{name}` {what}")));
             match sums.get(&name) {
                 Some(&expected) if expected == found => {}
                 Some(expected) => {
-                    return Err(Error::file(
-                        path,
-                        format!(
-                            "tensor `{name}` is damaged: its checksum is {found:08x}, {expected:08x} was written"
-                        ),
+                    return wrong(format!(
+                        "is damaged: its checksum is {found:08x}, {expected:08x} was written"
                     ));
                 }
-                None => {
-                    return Err(Error::file(
-                        path,
-                        format!("tensor `{name}` has no checksum: the header is damaged"),
-                    ));
-                }
+                None => return wrong("has no checksum: the header is damaged".into()),
             }
         }
-        out.insert(name.clone(), to_tensor(path, &name, view.dtype(), view.shape(), view.data())?);
+        out.insert(name, tensor);
     }
     if let Some(lost) =
         sums.iter().flatten().map(|(name, _)| name).find(|name| !out.contains_key(*name))
@@ -171,46 +155,65 @@ pub fn load_file(path: impl AsRef<Path>) -> Result<TensorMap> {
     Ok(out)
 }
 
+/// The header, checked against the file's length, and where the data begins. The file is read and not
+/// mapped: one that another process cuts off meanwhile is an error, and no signal.
+fn read_header(path: &Path, file: &File, length: u64) -> Result<(u64, Metadata)> {
+    let read = |bytes: &mut [u8], at: u64| {
+        file.read_exact_at(bytes, at).context(|| format!("read {}", path.display()))
+    };
+    let wrong = |why: String| {
+        Error::file(path, format!("is not an intact safetensors file ({length} bytes): {why}"))
+    };
+    let mut size = [0; 8];
+    if length < 8 {
+        return Err(wrong("there is no header".into()));
+    }
+    read(&mut size, 0)?;
+    let size = u64::from_le_bytes(size);
+    if size > MAX_HEADER.min(length - 8) {
+        return Err(wrong(format!("a header of {size} bytes is too large")));
+    }
+    let mut text = vec![0; size as usize];
+    read(&mut text, 8)?;
+    let (start, available) = (8 + size, length - 8 - size);
+    let header: Metadata = serde_json::from_slice(&text)
+        .map_err(|e| wrong(cut_off(&text, available).unwrap_or_else(|| e.to_string())))?;
+    match header.data_len() as u64 {
+        needed if needed == available => Ok((start, header)),
+        needed if needed > available => Err(match cut_off(&text, available) {
+            Some(why) => Error::file(path, why),
+            None => wrong(format!("truncated: {needed} bytes of data, {available} are there")),
+        }),
+        needed => Err(wrong(format!("{available} bytes of data, the header has {needed}"))),
+    }
+}
+
 fn to_tensor(
     path: &Path,
     name: &str,
-    dtype: FileDtype,
-    shape: &[usize],
-    bytes: &[u8],
+    info: &TensorInfo,
+    file: &File,
+    start: u64,
 ) -> Result<Tensor> {
-    let dtype = Dtype::ALL.into_iter().find(|d| file_dtype(*d) == dtype).ok_or_else(|| {
-        let known = Dtype::ALL.map(|d| d.name()).join(", ");
-        Error::file(path, format!("tensor `{name}` has dtype {dtype:?}; known are {known}"))
-    })?;
-    if dtype == Dtype::Bool && bytes.iter().any(|b| *b > 1) {
-        return Err(Error::file(
-            path,
-            format!("tensor `{name}` is bool but holds bytes other than 0 and 1"),
-        ));
-    }
-    let t = Tensor::empty(shape, dtype);
-    // SAFETY: `t` is new and contiguous with exactly `bytes.len()` bytes: the parser has checked that
-    // shape and dtype give that length.
-    unsafe { t.data_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
-    Ok(t)
+    let dtype =
+        Dtype::ALL.into_iter().find(|d| file_dtype(*d) == Some(info.dtype)).ok_or_else(|| {
+            let known = Dtype::ALL.map(|d| d.name()).join(", ");
+            let found = info.dtype;
+            Error::file(path, format!("tensor `{name}` has dtype {found:?}; known are {known}"))
+        })?;
+    read_tensor(path, &format!("tensor `{name}`"), &info.shape, dtype, |bytes| {
+        file.read_exact_at(bytes, start + info.data_offsets.0 as u64)
+            .context(|| format!("read {}", path.display()))
+    })
 }
 
-/// What is wrong with a file that does not parse; names the first tensor whose bytes are cut off.
-fn explain(bytes: &[u8], error: &::safetensors::SafeTensorError) -> String {
-    let cut_off = || -> Option<String> {
-        let n = usize::try_from(u64::from_le_bytes(bytes.get(..8)?.try_into().ok()?)).ok()?;
-        let header: serde_json::Value =
-            serde_json::from_slice(bytes.get(8..8usize.checked_add(n)?)?).ok()?;
-        let available = bytes.len() - 8 - n;
-        let end = |info: &serde_json::Value| info["data_offsets"][1].as_u64();
-        let tensors =
-            header.as_object()?.iter().filter_map(|(name, info)| Some((end(info)?, name)));
-        let (end, name) = tensors.filter(|(end, _)| *end > available as u64).min()?;
-        Some(format!(
-            "truncated: tensor `{name}` ends at byte {end} of the data, {available} bytes are there"
-        ))
-    };
-    cut_off().unwrap_or_else(|| {
-        format!("is not an intact safetensors file ({} bytes): {error}", bytes.len())
-    })
+/// Names the first tensor whose bytes are cut off, if there is one.
+fn cut_off(header: &[u8], available: u64) -> Option<String> {
+    let header: serde_json::Value = serde_json::from_slice(header).ok()?;
+    let end = |info: &serde_json::Value| info["data_offsets"][1].as_u64();
+    let tensors = header.as_object()?.iter().filter_map(|(name, info)| Some((end(info)?, name)));
+    let (end, name) = tensors.filter(|(end, _)| *end > available).min()?;
+    Some(format!(
+        "truncated: tensor `{name}` ends at byte {end} of the data, {available} bytes are there"
+    ))
 }

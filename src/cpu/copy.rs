@@ -22,10 +22,10 @@ pub struct Elements<'a> {
     pub strides: &'a [isize],
 }
 
-/// Copies elements of `size` bytes (1, 2, 4 or 8); `from` broadcasts to `to`'s shape.
+/// Copies elements of `size` bytes (1, 2, 4, 8 or 16); `from` broadcasts to `to`'s shape.
 ///
 /// # Safety
-/// All elements that shapes and strides name are valid, of that size and aligned to it; `to` names
+/// All elements that shapes and strides name are valid, of that size and aligned to it (16 bytes: as two of 8); `to` names
 /// none twice and overlaps nothing of `from`; nobody else writes either meanwhile.
 pub unsafe fn copy(size: usize, to: Elements<'_>, from: Elements<'_>) {
     if to.shape.contains(&0) {
@@ -38,7 +38,8 @@ pub unsafe fn copy(size: usize, to: Elements<'_>, from: Elements<'_>) {
             2 => typed::<u16>(Format::I16, to, from),
             4 => typed::<u32>(Format::I32, to, from),
             8 => typed::<u64>(Format::I64, to, from),
-            _ => unreachable!("elements have 1, 2, 4 or 8 bytes, not {size}"),
+            16 => typed::<[u64; 2]>(Format::Wide, to, from),
+            _ => unreachable!("elements have 1, 2, 4, 8 or 16 bytes, not {size}"),
         }
     }
 }
@@ -253,6 +254,7 @@ mod tests {
                 from[expanded] = 0;
             }
             check::<u64>(&shape, &strides(&natural, 1), &from, |i| i as u64);
+            check::<[u64; 2]>(&shape, &strides(&natural, 1), &from, |i| [i as u64, 7]);
             check::<u16>(&shape, &strides(&permuted, 1), &from, |i| i as u16);
         }
     }

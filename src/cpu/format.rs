@@ -31,8 +31,11 @@ pub enum Format {
     Bool,
     /// A byte, 0 or 1, of which the lowest bit of the value is stored: what bitwise ops want.
     Bit,
+    /// Sixteen bytes, which are only ever copied: a complex number of two f64.
+    Wide,
 }
 
+/// Formats that are converted: all but [`Format::Wide`].
 const FORMATS: usize = 11;
 
 impl Format {
@@ -40,6 +43,7 @@ impl Format {
     #[inline]
     pub const fn size(self) -> usize {
         match self {
+            Format::Wide => 16,
             Format::F64 | Format::I64 => 8,
             Format::F32 | Format::I32 => 4,
             Format::F16 | Format::BF16 | Format::I16 => 2,

@@ -8,7 +8,7 @@ use super::layout::{BatchLayout, Column, Field, SlotMemory};
 use crate::cpu::streaming::copy_streaming;
 use crate::dispatch;
 use crate::storage::{SharedMemory, Storage};
-use crate::tensor::{Dtype, Element, Layout, Shape, Tensor};
+use crate::tensor::{Complex, Dtype, Element, Layout, Shape, Tensor};
 
 /// Smaller rows are not worth being written past the cache.
 const STREAMING_ROW: usize = 4 << 10;
@@ -157,19 +157,26 @@ impl SampleWriter<'_> {
 
     /// A tensor field.
     pub fn tensor(&mut self, tensor: &Tensor) {
+        match tensor.dtype() {
+            Dtype::C64 => self.tensor_of::<Complex<f32>>(tensor),
+            Dtype::C128 => self.tensor_of::<Complex<f64>>(tensor),
+            dtype => dispatch!(dtype, T => self.tensor_of::<T>(tensor)),
+        }
+    }
+
+    fn tensor_of<T: Element>(&mut self, tensor: &Tensor) {
         let numel = tensor.numel();
-        dispatch!(tensor.dtype(), T => if tensor.is_contiguous() && numel > 0 {
-            // SAFETY: contiguous, so `numel` elements of its dtype lie behind `data_ptr`, which
-            // lives as long as the tensor.
-            let values = unsafe {
-                std::slice::from_raw_parts(tensor.data_ptr().cast::<T>(), numel)
-            };
+        if tensor.is_contiguous() && numel > 0 {
+            // SAFETY: contiguous, so `numel` elements of type T, the tensor's, lie behind `data_ptr`,
+            // which lives as long as the tensor.
+            let values =
+                unsafe { std::slice::from_raw_parts(tensor.data_ptr().cast::<T>(), numel) };
             self.elements(tensor.shape(), values);
         } else {
             let mut values = Vec::with_capacity(numel);
             tensor.for_each_element::<T>(|value| values.push(value));
             self.elements(tensor.shape(), &values);
-        });
+        }
     }
 
     /// Says that the next `len` fields are a list, which has to be as long in all samples.

@@ -45,14 +45,19 @@ impl ReduceOp {
     /// Checks that the operation is defined for `dtype`.
     ///
     /// # Errors
-    /// [`Error::Dtype`]: `Avg` of integers or bool, a bitwise operation on floating point.
+    /// [`Error::Dtype`]: `Avg` of integers or bool, a bitwise operation on floating point, anything
+    /// but `Sum` and `Avg` on complex numbers.
     pub fn check(self, call: &str, dtype: Dtype) -> Result<()> {
         let bitwise = matches!(self, ReduceOp::Band | ReduceOp::Bor | ReduceOp::Bxor);
+        if dtype.is_complex() && !matches!(self, ReduceOp::Sum | ReduceOp::Avg) {
+            let what = format!("{self} does not take complex tensors, got {dtype}");
+            return Err(Error::dtype(call, what));
+        }
         if bitwise && dtype.is_floating_point() {
             let what = format!("{self} takes integers and bool, got {dtype}");
             return Err(Error::dtype(call, what));
         }
-        if self == ReduceOp::Avg && !dtype.is_floating_point() {
+        if self == ReduceOp::Avg && !dtype.is_differentiable() {
             let what = format!("avg takes floating-point types, got {dtype}; use sum and divide");
             return Err(Error::dtype(call, what));
         }

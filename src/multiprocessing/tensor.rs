@@ -125,7 +125,7 @@ fn import(wire: Wire) -> Result<Tensor> {
 /// True when every index names one of `elements` elements.
 fn fits(wire: &Wire, elements: usize) -> bool {
     if wire.shape.len() != wire.strides.len()
-        || (wire.requires_grad && !wire.dtype.is_floating_point())
+        || (wire.requires_grad && !wire.dtype.is_differentiable())
     {
         return false;
     }

@@ -4,8 +4,8 @@
 use std::cell::Cell;
 
 use crate::error::{Error, throw};
+use crate::linalg::{QrMode, qr};
 use crate::nn::Parameter;
-use crate::nn::utils::parametrizations::orthonormal;
 use crate::{Dtype, Tensor, no_grad};
 
 thread_local! {
@@ -33,6 +33,13 @@ pub fn skip_init<T>(make: impl FnOnce() -> T) -> T {
     }
     let _restore = Restore(SKIPPED.replace(true));
     make()
+}
+
+/// Changes values without a record, unless they are to be left alone.
+fn set(change: impl FnOnce()) {
+    if !SKIPPED.get() {
+        no_grad(change);
+    }
 }
 
 /// Which dimension's size keeps its variance, in Kaiming initialisation.
@@ -94,17 +101,13 @@ pub fn fan_in_and_fan_out(tensor: &Tensor) -> (usize, usize) {
 /// Uniform between `low` and `high`.
 #[track_caller]
 pub fn uniform_(tensor: &Tensor, low: f64, high: f64) {
-    if !SKIPPED.get() {
-        no_grad(|| _ = tensor.uniform_(low, high));
-    }
+    set(|| _ = tensor.uniform_(low, high));
 }
 
 /// Normal with this mean and standard deviation.
 #[track_caller]
 pub fn normal_(tensor: &Tensor, mean: f64, std: f64) {
-    if !SKIPPED.get() {
-        no_grad(|| _ = tensor.normal_(mean, std));
-    }
+    set(|| _ = tensor.normal_(mean, std));
 }
 
 /// Normal, but drawn anew where it is outside `low` .. `high`.
@@ -117,10 +120,7 @@ pub fn trunc_normal_(tensor: &Tensor, mean: f64, std: f64, low: f64, high: f64) 
         let message = format!("low {low}, high {high}, std {std}; need low < high and std > 0");
         throw(Error::argument("trunc_normal_", "low", message));
     }
-    if SKIPPED.get() {
-        return;
-    }
-    no_grad(|| {
+    set(|| {
         tensor.normal_(mean, std);
         let outside = |t: &Tensor| t.lt(low).logical_or(&t.gt(high));
         let mut redraw = outside(tensor);
@@ -136,9 +136,7 @@ pub fn trunc_normal_(tensor: &Tensor, mean: f64, std: f64, low: f64, high: f64) 
 /// `value` everywhere.
 #[track_caller]
 pub fn constant_(tensor: &Tensor, value: f64) {
-    if !SKIPPED.get() {
-        no_grad(|| _ = tensor.fill_(value));
-    }
+    set(|| _ = tensor.fill_(value));
 }
 
 /// Zeros.
@@ -238,7 +236,7 @@ pub fn orthogonal_(tensor: &Tensor, gain: f64) {
     if tensor.numel() == 0 {
         return;
     }
-    no_grad(|| {
+    set(|| {
         let rows = tensor.size(0);
         let columns = tensor.numel() / rows;
         let normal = Tensor::empty([rows.max(columns), rows.min(columns)], Dtype::F64);
@@ -248,6 +246,13 @@ pub fn orthogonal_(tensor: &Tensor, gain: f64) {
         let q = if rows < columns { q.t() } else { q };
         tensor.copy_(&(q * gain).reshape_as(tensor));
     });
+}
+
+/// The orthogonal factor of tall matrices whose triangular factor has a positive diagonal.
+#[track_caller]
+pub(super) fn orthonormal(matrix: &Tensor) -> Tensor {
+    let (q, r) = qr(matrix, QrMode::Reduced);
+    q * r.diagonal(0, -2, -1).sign().unsqueeze(-2)
 }
 
 /// Normal with standard deviation `std`, but in each column a share `sparsity` of zeros
@@ -265,7 +270,7 @@ pub fn sparse_(tensor: &Tensor, sparsity: f64, std: f64) {
         throw(Error::argument("sparse_", "sparsity", format!("{sparsity}; must be from 0 to 1")));
     }
     let zeros = (sparsity * rows as f64).ceil() as usize;
-    no_grad(|| {
+    set(|| {
         tensor.normal_(0.0, std);
         for column in 0..columns as i64 {
             let chosen = Tensor::randperm(rows).narrow(0, 0, zeros);
@@ -291,11 +296,8 @@ pub fn eye_(tensor: &Tensor) {
     let &[rows, columns] = tensor.shape() else {
         throw(Error::shape("eye_", format!("takes a matrix, got {:?}", tensor.shape())))
     };
-    if SKIPPED.get() {
-        return;
-    }
     zeros_(tensor);
-    no_grad(|| {
+    set(|| {
         for i in 0..rows.min(columns) as i64 {
             tensor.select(0, i).select(0, i).fill_(1.0);
         }
@@ -318,12 +320,9 @@ pub fn dirac_(tensor: &Tensor, groups: usize) {
         let message = format!("{groups} groups cannot share {} output channels", tensor.size(0));
         throw(Error::argument("dirac_", "groups", message));
     }
-    if SKIPPED.get() {
-        return;
-    }
     zeros_(tensor);
     let outputs = tensor.size(0) / groups;
-    no_grad(|| {
+    set(|| {
         for (g, d) in
             (0..groups).flat_map(|g| (0..outputs.min(tensor.size(1))).map(move |d| (g, d)))
         {

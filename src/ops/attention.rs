@@ -30,7 +30,7 @@ use crate::tensor::{Dtype, Shape, broadcast_shapes, dispatch};
 pub struct AttentionOptions {
     /// Which keys take part (bool), or what is added to the scores.
     pub attn_mask: Option<Tensor>,
-    /// The probability with which an attention weight is dropped; only 0 is supported.
+    /// The probability with which an attention weight is dropped, whether in training or not.
     pub dropout_p: f64,
     /// Whether query i sees keys 0 to i only.
     pub is_causal: bool,
@@ -45,8 +45,8 @@ impl Tensor {
     /// [`Tensor::scaled_dot_product_attention`] with all of PyTorch's options.
     ///
     /// # Panics
-    /// As that, and throws [`Error::Argument`] for a `dropout_p` other than 0, [`Error::Shape`] where
-    /// the queries' heads are no multiple of the keys' under `enable_gqa`.
+    /// As that, and throws [`Error::Argument`] for a `dropout_p` that is not from 0 to 1,
+    /// [`Error::Shape`] where the queries' heads are no multiple of the keys' under `enable_gqa`.
     #[track_caller]
     pub fn scaled_dot_product_attention_with(
         &self,
@@ -58,12 +58,14 @@ impl Tensor {
             q.scaled_dot_product_attention_with(&k, &v, options)
         });
         const OP: &str = "scaled_dot_product_attention";
-        if options.dropout_p != 0.0 {
-            throw(Error::argument(OP, "dropout_p", format!("{}; must be 0", options.dropout_p)));
+        let p = options.dropout_p;
+        if !(0.0..=1.0).contains(&p) {
+            throw(Error::argument(OP, "dropout_p", format!("{p}; must be from 0 to 1")));
         }
-        let mask = options.attn_mask.as_ref();
-        let attend = |k: &Tensor, v: &Tensor| {
-            self.scaled_dot_product_attention(k, v, mask, options.is_causal, options.scale)
+        let (mask, causal, scale) = (options.attn_mask.as_ref(), options.is_causal, options.scale);
+        let attend = |k: &Tensor, v: &Tensor| match p {
+            0.0 => self.scaled_dot_product_attention(k, v, mask, causal, scale),
+            _ => Plan::new(self, k, v, mask, causal, scale).dropped([self, k, v], mask, p),
         };
         if !options.enable_gqa {
             return attend(key, value);
@@ -141,9 +143,10 @@ impl Tensor {
 
 /// 0 where `mask` holds, else minus infinity.
 fn additive(mask: &Tensor, dtype: Dtype) -> Tensor {
-    let data: Vec<f64> =
-        mask.to_vec::<bool>().iter().map(|&m| if m { 0.0 } else { f64::NEG_INFINITY }).collect();
-    no_grad(|| Tensor::from_slice(&data, mask.shape()).to_dtype(dtype))
+    no_grad(|| {
+        let zeros = Tensor::zeros(mask.shape(), dtype);
+        zeros.masked_fill(&mask.logical_not(), f64::NEG_INFINITY)
+    })
 }
 
 /// What forward and backward agree on.
@@ -314,6 +317,36 @@ impl Plan {
         smallvec![dq, dk, dv, None]
     }
 
+    /// S, from recorded ops; minus infinity where a query does not see a key.
+    fn scores(&self, q: &Tensor, k: &Tensor, mask: Option<&Tensor>) -> Tensor {
+        let a = self.attention;
+        let mut scores = q.matmul(&k.transpose(-1, -2)) * a.scale;
+        if let Some(mask) = mask {
+            scores += mask;
+        }
+        if a.causal {
+            let seen = Tensor::ones([a.queries, a.keys], Dtype::Bool).tril(0);
+            scores = scores + additive(&seen, q.dtype());
+        }
+        scores
+    }
+
+    /// Y where each element of P is dropped with probability `p`, from recorded ops: P must be there.
+    fn dropped(&self, [q, k, v]: [&Tensor; 3], mask: Option<&Tensor>, p: f64) -> Tensor {
+        let Some(mask) = mask else {
+            return self.scores(q, k, None).softmax(-1).dropout(p, true).matmul(v);
+        };
+        let mask = match mask.dtype() {
+            Dtype::Bool => additive(mask, q.dtype()),
+            _ => mask.clone(),
+        };
+        let scores = self.scores(q, k, Some(&mask));
+        // A query that sees nothing gives 0, where softmax and its derivative are NaN.
+        let blind = no_grad(|| scores.detach().amax(&[-1], true).eq(f64::NEG_INFINITY));
+        let weights = scores.masked_fill(&blind, 0.0).softmax(-1).masked_fill(&blind, 0.0);
+        weights.dropout(p, true).matmul(v)
+    }
+
     /// The gradients, of the mask too, from recorded ops.
     fn composed(
         &self,
@@ -323,15 +356,7 @@ impl Plan {
         dy: &Tensor,
     ) -> Grads {
         let a = self.attention;
-        let mut scores = q.matmul(&k.transpose(-1, -2)) * a.scale;
-        if let Some(mask) = mask {
-            scores += mask;
-        }
-        if a.causal {
-            let seen: Vec<bool> =
-                (0..a.queries * a.keys).map(|i| i % a.keys <= i / a.keys).collect();
-            scores = scores + additive(&Tensor::from_slice(&seen, [a.queries, a.keys]), q.dtype());
-        }
+        let scores = self.scores(q, k, mask);
         // The saved logarithms only keep the exponentials in range; the sums are taken again, because
         // the graph must know that they depend on the scores. They are about 1, or 0 where a query
         // sees nothing: there 1 is added, which leaves its weights 0.
@@ -465,6 +490,50 @@ mod tests {
     use super::*;
     use crate::Dtype::{F32, F64};
     use crate::autograd;
+
+    #[test]
+    fn dropout_takes_weights_away_and_changes_nothing_else() {
+        let leaf = |shape: [usize; 3], seed| values(shape, seed).requires_grad_(true);
+        let (q, k, v) = (leaf([2, 4, 3], 1), leaf([2, 5, 3], 2), leaf([2, 5, 6], 3));
+        let seen = Tensor::from([
+            [true, true, false, true, false],
+            [false; 5],
+            [true; 5],
+            [false, false, false, false, true],
+        ]);
+        let with = |dropout_p, attn_mask: Option<&Tensor>, is_causal| {
+            let options = AttentionOptions { dropout_p, is_causal, ..Default::default() };
+            let options = AttentionOptions { attn_mask: attn_mask.cloned(), ..options };
+            let y = q.scaled_dot_product_attention_with(&k, &v, &options);
+            let grads = autograd::grad(&[&y.square().sum()], &[&q, &k, &v], &[None], false, false);
+            (y, grads)
+        };
+        // So rarely that it never happens, but computed in the other way.
+        for (mask, causal) in [(None, false), (None, true), (Some(&seen), false)] {
+            let ((y, grads), (want, expected)) =
+                (with(1e-13, mask, causal), with(0.0, mask, causal));
+            let same = |a: &Tensor, b: &Tensor| {
+                let error = (a - b).abs().amax(&[], false).item();
+                assert!(error < 1e-11, "causal {causal}, {mask:?}: {a:?}, not {b:?}");
+            };
+            same(&y, &want);
+            for (grad, want) in grads.iter().zip(&expected) {
+                same(grad.as_ref().unwrap(), want.as_ref().unwrap());
+            }
+        }
+        crate::manual_seed(0);
+        let (q, k, v) = (values([64, 8], 1), values([64, 8], 2), Tensor::eye(64, F64));
+        let options = AttentionOptions { dropout_p: 0.25, ..Default::default() };
+        let weights = q.scaled_dot_product_attention(&k, &v, None, false, None).to_vec::<f64>();
+        let dropped = q.scaled_dot_product_attention_with(&k, &v, &options).to_vec::<f64>();
+        let zeros = dropped.iter().filter(|w| **w == 0.0).count();
+        assert!((900..1150).contains(&zeros), "about a quarter of 4096, got {zeros}");
+        let kept = |(d, w): (&f64, &f64)| *d == 0.0 || (d - w / 0.75).abs() < 1e-12;
+        assert!(dropped.iter().zip(&weights).all(kept));
+        let wrong = AttentionOptions { dropout_p: 1.5, ..Default::default() };
+        let error = crate::catch(|| q.scaled_dot_product_attention_with(&k, &v, &wrong));
+        assert!(error.unwrap_err().to_string().contains("dropout_p"));
+    }
 
     #[test]
     fn the_kernel_equals_the_definition_and_its_gradients_the_composed_ones() {

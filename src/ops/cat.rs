@@ -265,7 +265,8 @@ fn flipped_copy(x: &Tensor, flipped: &[usize]) -> Tensor {
                         1 => strided::<u8>(source, target, inner, step),
                         2 => strided::<u16>(source, target, inner, step),
                         4 => strided::<u32>(source, target, inner, step),
-                        _ => strided::<u64>(source, target, inner, step),
+                        8 => strided::<u64>(source, target, inner, step),
+                        _ => strided::<[u64; 2]>(source, target, inner, step),
                     }
                 }
             }

@@ -13,6 +13,7 @@ use crate::autograd::{record, record_inplace};
 use crate::cpu::fold::{Shared, SharedMut, Walk};
 use crate::cpu::threads::{GRAIN, parallel_for};
 use crate::error::{Error, throw};
+use crate::ops::complex::by_pairs;
 use crate::tensor::layout::contiguous_strides;
 use crate::tensor::{Element, Scalar, broadcast_shapes, dispatch};
 use crate::{Dtype, Tensor};
@@ -124,6 +125,13 @@ pub(super) fn check(
     checked_index(op, index, x.shape().get(d).copied().unwrap_or(1))
 }
 
+/// The index for pairs of real numbers in place of complex ones.
+fn of_pairs(index: &Tensor) -> Tensor {
+    let mut shape = index.layout().shape.clone();
+    shape.push(2);
+    index.unsqueeze(-1).expand(&shape)
+}
+
 /// `g`, which has the index's shape, in the source's shape, which may be larger: the rest is 0.
 fn in_corner(g: Tensor, shape: &[usize]) -> Tensor {
     if g.shape() == shape {
@@ -157,6 +165,9 @@ impl Tensor {
         }
         let d = self.normalize_dim("gather", dim);
         let index = check("gather", self, d, index, None);
+        if self.is_complex() && self.dim() > 0 {
+            return by_pairs(self, |pairs| pairs.gather(d as i64, &of_pairs(&index)));
+        }
         let out = Tensor::empty(index.shape(), self.dtype());
         let dense = self.detach().contiguous();
         let places = Places::new(&index, d, self.shape(), index.shape());
@@ -226,6 +237,11 @@ impl Tensor {
     pub fn scatter_(&self, dim: i64, index: &Tensor, source: &Tensor) -> &Tensor {
         let d = self.normalize_dim("scatter_", dim);
         let index = check("scatter_", self, d, index, Some(source));
+        if self.is_complex() && self.dim() > 0 {
+            let (index, source) = (of_pairs(&index), source.view_as_real());
+            self.view_as_real().scatter_(d as i64, &index, &source);
+            return self;
+        }
         self.assert_inplace_legal("scatter_");
         let dense = source.detach().contiguous();
         let places = Places::new(&index, d, self.shape(), source.shape());
@@ -264,6 +280,11 @@ impl Tensor {
     pub fn scatter_value_(&self, dim: i64, index: &Tensor, value: impl Into<Scalar>) -> &Tensor {
         let d = self.normalize_dim("scatter_value_", dim);
         let index = check("scatter_value_", self, d, index, None);
+        if self.is_complex() {
+            self.real().scatter_value_(d as i64, &index, value);
+            self.imag().scatter_value_(d as i64, &index, 0i64);
+            return self;
+        }
         self.assert_inplace_legal("scatter_value_");
         let places = Places::new(&index, d, self.shape(), index.shape());
         let value = value.into();
@@ -299,6 +320,11 @@ impl Tensor {
     pub fn scatter_add_(&self, dim: i64, index: &Tensor, source: &Tensor) -> &Tensor {
         let d = self.normalize_dim("scatter_add_", dim);
         let index = check("scatter_add_", self, d, index, Some(source));
+        if self.is_complex() && self.dim() > 0 {
+            let (index, source) = (of_pairs(&index), source.view_as_real());
+            self.view_as_real().scatter_add_(d as i64, &index, &source);
+            return self;
+        }
         self.assert_inplace_legal("scatter_add_");
         let dense = source.detach().contiguous();
         let places = Places::new(&index, d, self.shape(), source.shape());

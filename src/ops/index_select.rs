@@ -117,6 +117,10 @@ const COLUMNS: usize = 128;
 /// caller's. A column belongs to one thread and rows are added in order, so the result does not
 /// depend on the number of threads.
 pub(super) fn add_slices(x: &Tensor, d: usize, index: &Tensor, src: &Tensor) {
+    if x.dtype().is_complex() {
+        let (x, src) = (x.detach().view_as_real(), src.detach().view_as_real());
+        return add_slices(&x, d, index, &src);
+    }
     let [outer, n, inner] = around(x.shape(), d);
     assert!(x.is_contiguous() && src.is_contiguous() && x.dtype() == src.dtype());
     assert_eq!(src.numel(), outer * index.numel() * inner);

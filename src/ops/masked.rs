@@ -7,6 +7,7 @@ use smallvec::{SmallVec, smallvec};
 use super::samples::{OpSample, Order, values};
 use crate::autograd::record;
 use crate::error::{Error, throw};
+use crate::ops::complex::by_pairs;
 use crate::tensor::{broadcast_shapes, dispatch};
 use crate::{Dtype, Tensor};
 
@@ -36,6 +37,11 @@ impl Tensor {
                 format!("tensor {:?} and mask {:?} do not broadcast", self.shape(), mask.shape()),
             ))
         };
+        if self.is_complex() {
+            let mask = mask.unsqueeze(-1);
+            let select = |pairs: &Tensor| pairs.masked_select(&mask).reshape([-1, 2]);
+            return by_pairs(&self.expand(&shape), select);
+        }
         select_dense(&self.expand(&shape), &truths(&mask.expand(&shape)))
     }
 
@@ -60,6 +66,10 @@ impl Tensor {
                 format!("tensor {:?} and mask {:?} do not broadcast", self.shape(), mask.shape()),
             ))
         };
+        if self.is_complex() {
+            let (mask, source) = (mask.unsqueeze(-1), source.view_as_real());
+            return by_pairs(self, |pairs| pairs.masked_scatter(&mask, &source));
+        }
         let mask = truths(&mask.expand(&shape));
         let zeros = self.masked_fill(&mask, 0.0);
         let placed = scatter_dense(&source.reshape([-1]), &mask);

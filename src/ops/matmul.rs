@@ -17,7 +17,7 @@ use super::compute;
 use super::samples::{OpSample, values};
 use crate::Tensor;
 use crate::amp::cast_op;
-use crate::autograd::{BackwardCtx, no_grad, record};
+use crate::autograd::{BackwardCtx, Saver, no_grad, record, record_with_tangent};
 use crate::cpu::float::Float;
 use crate::cpu::gemm::{Matrix, gemm, gemm_batched};
 use crate::error::{Error, throw};
@@ -74,15 +74,19 @@ impl Tensor {
         check("mm", self, other, 1, 0);
         let shape = [self.shape()[0], other.shape()[1]];
         let out = product(self, other, &shape, None);
-        record("mm", &[self, other], out, |saver| {
+        let backward = |saver: &Saver<'_>| {
             let a = other.requires_grad().then(|| saver.save(self));
             let b = self.requires_grad().then(|| saver.save(other));
-            move |ctx| {
+            move |ctx: &BackwardCtx<'_>| {
                 let g = ctx.grad(0);
                 let da = b.as_ref().map(|b| g.mm(&ctx.get(b).t()));
                 let db = a.as_ref().map(|a| ctx.get(a).t().mm(&g));
                 smallvec![da, db]
             }
+        };
+        record_with_tangent("mm", &[self, other], out, backward, |tangents, _| {
+            let [da, db] = [&tangents[0], &tangents[1]].map(Option::as_ref);
+            sum_of([da.map(|da| da.mm(other)), db.map(|db| self.mm(db))])
         })
     }
 
@@ -226,11 +230,11 @@ impl Tensor {
         });
         let absent = Tensor::empty([0], Dtype::F32);
         let inputs = [self, weight, bias.unwrap_or(&absent)];
-        record("linear", &inputs[..2 + bias.is_some() as usize], out, |saver| {
+        let backward = |saver: &Saver<'_>| {
             let x = weight.requires_grad().then(|| saver.save(self));
             let w = self.requires_grad().then(|| saver.save(weight));
             let (with_bias, shape) = (bias.is_some(), self.layout().shape.clone());
-            move |ctx| {
+            move |ctx: &BackwardCtx<'_>| {
                 let g = flat(&ctx.grad(0));
                 let dx = w.as_ref().map(|w| g.mm(&ctx.get(w)).reshape_to(&shape));
                 let dw = x.as_ref().map(|x| g.t().mm(&flat(&ctx.get(x))));
@@ -240,6 +244,16 @@ impl Tensor {
                 }
                 grads
             }
+        };
+        let inputs = &inputs[..2 + bias.is_some() as usize];
+        record_with_tangent("linear", inputs, out, backward, |tangents, out| {
+            let [dx, dw] = [&tangents[0], &tangents[1]].map(Option::as_ref);
+            let db = tangents.get(2).and_then(Option::as_ref);
+            sum_of([
+                dx.map(|dx| dx.linear(weight, None)),
+                dw.map(|dw| self.linear(dw, None)),
+                db.map(|db| db.expand(out.shape())),
+            ])
         })
     }
 }
@@ -367,16 +381,25 @@ fn batched(op: &'static str, a: &Tensor, b: &Tensor) -> Tensor {
     let (m, n, k) = (a.shape()[a.dim() - 2], b.shape()[b.dim() - 1], a.shape()[a.dim() - 1]);
     shape.extend([m, n]);
     let out = no_grad(|| products(&a.detach(), &b.detach(), &batch, (m, n, k)));
-    record(op, &[a, b], out, |saver| {
+    let backward = |saver: &Saver<'_>| {
         let saved_a = b.requires_grad().then(|| saver.save(a));
         let saved_b = a.requires_grad().then(|| saver.save(b));
-        move |ctx| {
+        move |ctx: &BackwardCtx<'_>| {
             let g = ctx.grad(0);
             let da = saved_b.as_ref().map(|b| g.matmul(&ctx.get(b).transpose(-1, -2)));
             let db = saved_a.as_ref().map(|a| ctx.get(a).transpose(-1, -2).matmul(&g));
             smallvec![da, db]
         }
+    };
+    record_with_tangent(op, &[a, b], out, backward, |tangents, _| {
+        let [da, db] = [&tangents[0], &tangents[1]].map(Option::as_ref);
+        sum_of([da.map(|da| da.matmul(b)), db.map(|db| a.matmul(db))])
     })
+}
+
+/// The terms that are there, added.
+fn sum_of<const N: usize>(terms: [Option<Tensor>; N]) -> Option<Tensor> {
+    terms.into_iter().flatten().reduce(|a, b| a + b)
 }
 
 fn products(a: &Tensor, b: &Tensor, batch: &[usize], size: (usize, usize, usize)) -> Tensor {

@@ -6,6 +6,7 @@ mod batch_norm;
 mod cat;
 #[cfg(test)]
 mod checks;
+pub(crate) mod complex;
 mod compute;
 mod conv;
 mod conv_transpose;
@@ -15,6 +16,7 @@ mod diagonal;
 mod einsum;
 mod embedding;
 mod embedding_bag;
+pub mod fft;
 mod gather;
 mod grid_sample;
 mod group_norm;
@@ -75,6 +77,7 @@ fn all_samples() -> Vec<samples::OpSample> {
         avg_pool::samples,
         batch_norm::samples,
         cat::samples,
+        complex::samples,
         conv::samples,
         conv_transpose::samples,
         cross_entropy::samples,
@@ -83,6 +86,7 @@ fn all_samples() -> Vec<samples::OpSample> {
         diagonal::samples,
         embedding::samples,
         embedding_bag::samples,
+        fft::samples,
         gather::samples,
         group_norm::samples,
         grid_sample::samples,

@@ -1,6 +1,4 @@
-//! Tensors of numbers by rule: index lists of triangles, powers, window functions.
-
-use std::f64::consts::TAU;
+//! Tensors of numbers by rule: index lists of triangles, powers.
 
 use crate::error::{Error, throw};
 use crate::tensor::{Operand, Scalar, TensorOptions};
@@ -97,44 +95,4 @@ impl Tensor {
         shape[x.dim()] = 1;
         Tensor::cat(&[Tensor::ones(&shape, powers.dtype()), powers], -1)
     }
-
-    /// The Hann window, `1/2 - 1/2 cos(2 pi i / (n - 1))` (`torch.signal.windows.hann`); over n
-    /// instead where it is not `symmetric`, for use in a Fourier transform.
-    ///
-    /// # Panics
-    /// Throws for types other than f32 and f64.
-    #[track_caller]
-    pub fn hann_window(n: usize, symmetric: bool, options: impl Into<TensorOptions>) -> Tensor {
-        cosine_window("hann_window", n, symmetric, 0.5, options.into())
-    }
-
-    /// The Hamming window, `0.54 - 0.46 cos(2 pi i / (n - 1))` (`torch.signal.windows.hamming`);
-    /// over n instead where it is not `symmetric`.
-    ///
-    /// # Panics
-    /// Throws for types other than f32 and f64.
-    #[track_caller]
-    pub fn hamming_window(n: usize, symmetric: bool, options: impl Into<TensorOptions>) -> Tensor {
-        cosine_window("hamming_window", n, symmetric, 0.54, options.into())
-    }
-}
-
-#[track_caller]
-fn cosine_window(
-    op: &str,
-    n: usize,
-    symmetric: bool,
-    alpha: f64,
-    options: TensorOptions,
-) -> Tensor {
-    if !matches!(options.dtype, Dtype::F32 | Dtype::F64) {
-        throw(Error::dtype(op, format!("takes f32 and f64, got {}", options.dtype)));
-    }
-    let period = if symmetric { n.saturating_sub(1) } else { n } as f64;
-    let value = |i| match n {
-        1 => 1.0,
-        _ => alpha - (1.0 - alpha) * (TAU * i as f64 / period).cos(),
-    };
-    let window: Vec<f64> = (0..n).map(value).collect();
-    Tensor::from(window).to_dtype(options.dtype).requires_grad_(options.requires_grad)
 }

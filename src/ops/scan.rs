@@ -14,7 +14,9 @@ use crate::amp::cast_op;
 use crate::autograd::record;
 use crate::cpu::fold::SharedMut;
 use crate::cpu::threads::{GRAIN, parallel_for};
+use crate::ops::complex::by_pairs;
 use crate::tensor::Element;
+use crate::tensor::dtype::{assert_real, widest};
 use crate::{Dtype, Tensor};
 
 /// Columns that run side by side when the dimension is not the innermost.
@@ -91,6 +93,12 @@ impl Tensor {
     pub fn cumsum(&self, dim: i64) -> Tensor {
         cast_op!("cumsum", [x = self] => x.cumsum(dim));
         let d = self.normalize_dim("cumsum", dim);
+        if self.is_complex() {
+            return match self.dim() {
+                0 => self.clone_contiguous(),
+                _ => by_pairs(self, |pairs| pairs.cumsum(d as i64)),
+            };
+        }
         let out = scan_of(self, d, 0.0, f64::add, i64::wrapping_add);
         record("cumsum", &[self], out, |_| {
             move |ctx| {
@@ -109,6 +117,7 @@ impl Tensor {
     pub fn cumprod(&self, dim: i64) -> Tensor {
         cast_op!("cumprod", [x = self] => x.cumprod(dim));
         let d = self.normalize_dim("cumprod", dim);
+        assert_real("cumprod", self.dtype());
         let out = scan_of(self, d, 1.0, f64::mul, i64::wrapping_mul);
         record("cumprod", &[self], out, |saver| {
             let x = saver.save(self);
@@ -207,8 +216,7 @@ macro_rules! running {
             #[track_caller]
             pub fn $name(&self, dim: i64) -> (Tensor, Tensor) {
                 let d = self.normalize_dim(stringify!($name), dim);
-                let float = self.dtype().is_floating_point();
-                let wide = if float { self.dtype().compute() } else { Dtype::I64 };
+                let wide = widest(stringify!($name), self.dtype());
                 let x = self.detach().to_dtype(wide).contiguous();
                 let (values, places) = match wide {
                     Dtype::F64 => running_extremes::<f64>(&x, d, f64::$compare),

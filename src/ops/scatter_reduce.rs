@@ -70,7 +70,7 @@ fn reduced(
     reduce: ScatterReduce,
     include_self: bool,
 ) -> Tensor {
-    let wide = if x.dtype().is_floating_point() { x.dtype().compute() } else { Dtype::I64 };
+    let wide = crate::tensor::dtype::widest("scatter_reduce", x.dtype());
     let out = Tensor::empty(x.shape(), wide);
     out.copy_(&x.detach());
     if !include_self {

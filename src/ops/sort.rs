@@ -82,7 +82,7 @@ fn order_lines<K: Key>(
 /// The places of the `k` first elements along dimension `d`, in order.
 #[track_caller]
 fn order_of(op: &str, x: &Tensor, d: usize, descending: bool, k: usize) -> Tensor {
-    let dtype = if x.dtype().is_floating_point() { x.dtype().compute() } else { Dtype::I64 };
+    let dtype = crate::tensor::dtype::widest(op, x.dtype());
     let x = x.detach().to_dtype(dtype).contiguous();
     let mut shape = x.layout().shape.clone();
     if let Some(n) = shape.get_mut(d) {

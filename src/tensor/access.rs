@@ -1,13 +1,29 @@
 //! Elements as Rust values.
 
-use super::{Element, Tensor, dispatch};
+use super::dtype::not_real;
+use super::{Complex, Dtype, Element, Tensor, dispatch};
 use crate::error::{Error, throw};
 
 impl Tensor {
     /// All elements in row-major order, converted to `T` as `to_dtype` would
     /// (`torch.Tensor.tolist`).
+    ///
+    /// # Panics
+    /// Throws [`Error::Dtype`] for a complex tensor as real numbers.
+    #[track_caller]
     pub fn to_vec<T: Element>(&self) -> Vec<T> {
         let mut out = Vec::with_capacity(self.numel());
+        if self.dtype().is_complex() {
+            if !T::DTYPE.is_complex() {
+                not_real("to_vec", self.dtype());
+            }
+            match self.dtype() {
+                Dtype::C64 => self
+                    .for_each_element(|v: Complex<f32>| out.push(T::from_complex(v.to_complex()))),
+                _ => self.for_each_element(|v: Complex<f64>| out.push(T::from_complex(v))),
+            }
+            return out;
+        }
         dispatch!(self.dtype(), S => self.for_each_element::<S>(|v| {
             out.push(if S::DTYPE.is_floating_point() { T::from_f64(v.to_f64()) } else { T::from_i64(v.to_i64()) });
         }));
@@ -17,10 +33,14 @@ impl Tensor {
     /// The value of a tensor with one element (`torch.Tensor.item`).
     ///
     /// # Panics
-    /// Throws [`Error::Shape`] when there are more elements, or none.
+    /// Throws [`Error::Shape`] when there are more elements, or none; [`Error::Dtype`] for a complex
+    /// tensor, whose value [`item_complex`](Self::item_complex) gives.
     #[track_caller]
     pub fn item(&self) -> f64 {
         self.assert_single("item");
+        if self.dtype().is_complex() {
+            not_real("item", self.dtype());
+        }
         dispatch!(self.dtype(), T => {
             // SAFETY: one element of type T at `data_ptr`.
             unsafe { self.data_ptr().cast::<T>().read() }.to_f64()
@@ -31,10 +51,29 @@ impl Tensor {
     #[track_caller]
     pub fn item_i64(&self) -> i64 {
         self.assert_single("item_i64");
+        if self.dtype().is_complex() {
+            not_real("item_i64", self.dtype());
+        }
         dispatch!(self.dtype(), T => {
             // SAFETY: one element of type T at `data_ptr`.
             unsafe { self.data_ptr().cast::<T>().read() }.to_i64()
         })
+    }
+
+    /// The value of a tensor with one element of any type, as a complex number.
+    ///
+    /// ```
+    /// use torchrs::{Complex, Tensor};
+    /// let z = Tensor::from([Complex::new(1f32, -2.)]);
+    /// assert_eq!(z.item_complex(), Complex::new(1.0, -2.0));
+    /// ```
+    ///
+    /// # Panics
+    /// As [`item`](Self::item).
+    #[track_caller]
+    pub fn item_complex(&self) -> Complex<f64> {
+        self.assert_single("item_complex");
+        self.to_vec::<Complex<f64>>()[0]
     }
 
     #[track_caller]

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::{Device, Dtype, Element, Layout, Scalar, Shape, Tensor, dispatch};
+use super::{Complex, Device, Dtype, Element, Layout, Scalar, Shape, Tensor, dispatch};
 use crate::error::{Error, throw};
 use crate::storage::Storage;
 
@@ -252,11 +252,22 @@ impl Tensor {
             unsafe { self.data_ptr().write_bytes(0, n * self.dtype().size()) };
             return;
         }
-        dispatch!(self.dtype(), T => {
-            let v = match value { Scalar::I(v) => T::from_i64(v), other => T::from_f64(other.to_f64()) };
-            // SAFETY: contiguous, n elements of type T, and the caller has just made it.
-            unsafe { std::slice::from_raw_parts_mut(self.data_ptr().cast::<T>(), n) }.fill(v);
-        });
+        match self.dtype() {
+            Dtype::C64 => self.fill_elements::<Complex<f32>>(value),
+            Dtype::C128 => self.fill_elements::<Complex<f64>>(value),
+            dtype => dispatch!(dtype, T => self.fill_elements::<T>(value)),
+        }
+    }
+
+    fn fill_elements<T: Element>(&self, value: Scalar) {
+        assert_eq!(T::DTYPE, self.dtype());
+        let v = match value {
+            Scalar::I(v) => T::from_i64(v),
+            other => T::from_f64(other.to_f64()),
+        };
+        // SAFETY: contiguous elements of type T, by the caller, who has just made the tensor.
+        unsafe { std::slice::from_raw_parts_mut(self.data_ptr().cast::<T>(), self.numel()) }
+            .fill(v);
     }
 }
 

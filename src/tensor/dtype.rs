@@ -2,6 +2,7 @@
 //! value is turned into a type: [`dispatch!`](crate::tensor::dispatch).
 
 use half::{bf16, f16};
+pub use num_complex::Complex;
 
 /// The type of a tensor's elements (`torch.dtype`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
@@ -27,30 +28,68 @@ pub enum Dtype {
     U8,
     /// One byte, 0 or 1.
     Bool,
+    /// A complex number of two f32, real part first (`torch.complex64`).
+    C64,
+    /// A complex number of two f64, real part first (`torch.complex128`).
+    C128,
 }
 
 impl Dtype {
     /// All dtypes.
-    pub const ALL: [Dtype; 10] = {
+    pub const ALL: [Dtype; 12] = {
         use Dtype::*;
-        [F64, F32, F16, BF16, I64, I32, I16, I8, U8, Bool]
+        [F64, F32, F16, BF16, I64, I32, I16, I8, U8, Bool, C64, C128]
     };
 
     /// Bytes per element.
     #[inline]
     pub const fn size(self) -> usize {
         match self {
-            Dtype::F64 | Dtype::I64 => 8,
+            Dtype::C128 => 16,
+            Dtype::F64 | Dtype::I64 | Dtype::C64 => 8,
             Dtype::F32 | Dtype::I32 => 4,
             Dtype::F16 | Dtype::BF16 | Dtype::I16 => 2,
             Dtype::I8 | Dtype::U8 | Dtype::Bool => 1,
         }
     }
 
-    /// True for f64, f32, f16 and bf16: the types that can require a gradient.
+    /// True for f64, f32, f16 and bf16 (`torch.dtype.is_floating_point`).
     #[inline]
     pub const fn is_floating_point(self) -> bool {
         matches!(self, Dtype::F64 | Dtype::F32 | Dtype::F16 | Dtype::BF16)
+    }
+
+    /// True for c64 and c128 (`torch.dtype.is_complex`).
+    #[inline]
+    pub const fn is_complex(self) -> bool {
+        matches!(self, Dtype::C64 | Dtype::C128)
+    }
+
+    /// True for the types that can require a gradient: floating point and complex.
+    #[inline]
+    pub const fn is_differentiable(self) -> bool {
+        self.is_floating_point() || self.is_complex()
+    }
+
+    /// The type of a complex number's parts; a type that is not complex itself
+    /// (`torch.dtype.to_real`).
+    #[inline]
+    pub const fn to_real(self) -> Dtype {
+        match self {
+            Dtype::C64 => Dtype::F32,
+            Dtype::C128 => Dtype::F64,
+            other => other,
+        }
+    }
+
+    /// The complex type that holds this type's values (`torch.dtype.to_complex`): c128 for f64, c64
+    /// for all other real types.
+    #[inline]
+    pub const fn to_complex(self) -> Dtype {
+        match self {
+            Dtype::F64 | Dtype::C128 => Dtype::C128,
+            _ => Dtype::C64,
+        }
     }
 
     /// True for the integer types, not for bool.
@@ -72,6 +111,8 @@ impl Dtype {
             Dtype::I8 => "i8",
             Dtype::U8 => "u8",
             Dtype::Bool => "bool",
+            Dtype::C64 => "c64",
+            Dtype::C128 => "c128",
         }
     }
 
@@ -95,7 +136,8 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// A Rust type that is the element of some [`Dtype`]. Sealed: the ten types of `Dtype`.
+/// A Rust type that is the element of some [`Dtype`]. Sealed: the types of `Dtype`.
+/// Of a complex number, conversions to one real number give its real part.
 pub trait Element:
     sealed::Sealed + Copy + Send + Sync + Default + PartialEq + std::fmt::Debug + 'static
 {
@@ -109,6 +151,39 @@ pub trait Element:
     fn from_i64(value: i64) -> Self;
     /// Truncates floats towards zero.
     fn to_i64(self) -> i64;
+    /// Rounds each part; a real type keeps the real part.
+    fn from_complex(value: Complex<f64>) -> Self {
+        Self::from_f64(value.re)
+    }
+    /// The value as a complex number.
+    fn to_complex(self) -> Complex<f64> {
+        Complex::new(self.to_f64(), 0.0)
+    }
+}
+
+macro_rules! complex_element {
+    ($($t:ty => $d:ident;)*) => {$(
+        impl sealed::Sealed for Complex<$t> {}
+        impl Element for Complex<$t> {
+            const DTYPE: Dtype = Dtype::$d;
+            #[inline(always)]
+            fn from_f64(value: f64) -> Self { Complex::new(value as $t, 0.0) }
+            #[inline(always)]
+            fn to_f64(self) -> f64 { self.re as f64 }
+            #[inline(always)]
+            fn from_i64(value: i64) -> Self { Complex::new(value as $t, 0.0) }
+            #[inline(always)]
+            fn to_i64(self) -> i64 { self.re as i64 }
+            #[inline(always)]
+            fn from_complex(value: Complex<f64>) -> Self { Complex::new(value.re as $t, value.im as $t) }
+            #[inline(always)]
+            fn to_complex(self) -> Complex<f64> { Complex::new(self.re as f64, self.im as f64) }
+        }
+    )*};
+}
+complex_element! {
+    f32 => C64;
+    f64 => C128;
 }
 
 macro_rules! element {
@@ -142,8 +217,10 @@ element! {
 }
 
 /// `dispatch!(dtype, T => expression)`: evaluates the expression with `T` as the element type of
-/// `dtype`. `dispatch!(float dtype, op, T => ...)` takes floating-point types only and throws for
-/// the others, naming `op`; `dispatch!(compute dtype, op, T => ...)` takes f32 and f64 only.
+/// `dtype`, which must not be complex: kernels are not compiled for complex numbers, ops treat those
+/// as pairs of real ones (`ops/complex`). `dispatch!(float dtype, op, T => ...)` takes floating-point
+/// types only and throws for the others, naming `op`; `dispatch!(compute dtype, op, T => ...)` takes
+/// f32 and f64 only.
 #[macro_export]
 #[doc(hidden)]
 macro_rules! dispatch {
@@ -223,6 +300,7 @@ macro_rules! dispatch {
                 type $T = bool;
                 $body
             }
+            other => $crate::tensor::dtype::not_real(module_path!(), other),
         }
     };
 }
@@ -233,8 +311,42 @@ pub use crate::dispatch;
 #[cold]
 #[doc(hidden)]
 pub fn not_floating(op: &str, dtype: Dtype) -> ! {
+    if dtype.is_complex() {
+        not_real(op, dtype);
+    }
     crate::error::throw(crate::Error::dtype(
         op,
         format!("takes floating-point tensors, got {dtype}; convert with `.to_dtype(F32)`"),
     ))
+}
+
+/// Throws the error of an op that does not take complex tensors.
+#[track_caller]
+#[cold]
+#[doc(hidden)]
+pub fn not_real(op: &str, dtype: Dtype) -> ! {
+    // A module's path stands for its ops.
+    let op = op.rsplit("::").next().unwrap_or(op);
+    crate::error::throw(crate::Error::dtype(
+        op,
+        format!(
+            "does not take complex tensors, got {dtype}; use `real`, `imag`, `abs` or `view_as_real`"
+        ),
+    ))
+}
+
+/// Throws for a complex type.
+#[track_caller]
+pub(crate) fn assert_real(op: &str, dtype: Dtype) {
+    if dtype.is_complex() {
+        not_real(op, dtype);
+    }
+}
+
+/// The type that loops over numbers of type `dtype` run in, f32, f64 or i64, which holds all of them.
+/// Throws for complex types.
+#[track_caller]
+pub(crate) fn widest(op: &str, dtype: Dtype) -> Dtype {
+    assert_real(op, dtype);
+    if dtype.is_floating_point() { dtype.compute() } else { Dtype::I64 }
 }

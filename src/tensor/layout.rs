@@ -32,6 +32,32 @@ pub fn contiguous_strides(shape: &[usize]) -> Strides {
 }
 
 impl Layout {
+    /// Of a complex tensor: the same memory as real numbers, with a last dimension for the two parts.
+    pub fn pairs(&self) -> Layout {
+        let (mut shape, mut strides) = (self.shape.clone(), self.strides.clone());
+        strides.iter_mut().for_each(|s| *s *= 2);
+        shape.push(2);
+        strides.push(1);
+        Layout { shape, strides, offset: 2 * self.offset }
+    }
+
+    /// The inverse of [`pairs`](Self::pairs); `None` where the last dimension is not the two parts of
+    /// numbers that lie at whole places.
+    pub fn joined(&self) -> Option<Layout> {
+        let (mut shape, mut strides) = (self.shape.clone(), self.strides.clone());
+        if shape.pop() != Some(2) || strides.pop() != Some(1) || self.offset % 2 != 0 {
+            return None;
+        }
+        for (s, &n) in strides.iter_mut().zip(&shape) {
+            // With at most one element a stride has no meaning.
+            if n > 1 && *s % 2 != 0 {
+                return None;
+            }
+            *s /= 2;
+        }
+        Some(Layout { shape, strides, offset: self.offset / 2 })
+    }
+
     /// Dense row-major, at offset 0.
     #[inline]
     pub fn contiguous(shape: &[usize]) -> Self {

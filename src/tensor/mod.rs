@@ -22,7 +22,7 @@ use crate::storage::Storage;
 
 pub use creation::{TensorOptions, default_dtype};
 pub use device::Device;
-pub use dtype::{Dtype, Element, dispatch};
+pub use dtype::{Complex, Dtype, Element, dispatch};
 pub use layout::{Layout, Shape, Strides, broadcast_shapes};
 pub use promotion::{ResultType, can_cast, promote_types, result_type};
 pub use scalar::{Operand, Scalar};
@@ -99,15 +99,20 @@ impl Tensor {
     /// The caller records its backward.
     #[track_caller]
     pub(crate) fn alias(&self, layout: Layout) -> Tensor {
+        self.alias_as(layout, self.dtype())
+    }
+
+    /// [`alias`](Self::alias) with elements of another type; `layout` counts in those.
+    #[track_caller]
+    pub(crate) fn alias_as(&self, layout: Layout, dtype: Dtype) -> Tensor {
         let base = self.0.base.clone().unwrap_or_else(|| self.clone());
         assert!(
-            layout.extent() * self.dtype().size() <= self.storage().nbytes(),
-            "layout {layout:?} of {} is outside its storage of {} bytes",
-            self.dtype(),
+            layout.extent() * dtype.size() <= self.storage().nbytes(),
+            "layout {layout:?} of {dtype} is outside its storage of {} bytes",
             self.storage().nbytes()
         );
         let (storage, flags) = (self.0.storage.clone(), self.inherited_flags());
-        Self::from_parts_in_bounds(storage, layout, self.0.dtype, Some(base), flags)
+        Self::from_parts_in_bounds(storage, layout, dtype, Some(base), flags)
     }
 
     /// The same elements without history: shares storage and version counter, requires no gradient

@@ -8,6 +8,10 @@ pub fn promote_types(a: Dtype, b: Dtype) -> Dtype {
     if a == b {
         return a;
     }
+    if a.is_complex() || b.is_complex() {
+        let wide = [a, b].into_iter().any(|d| d.to_real() == F64);
+        return if wide { C128 } else { C64 };
+    }
     match (a.is_floating_point(), b.is_floating_point()) {
         (true, false) => return a,
         (false, true) => return b,
@@ -27,7 +31,7 @@ pub fn promote_types(a: Dtype, b: Dtype) -> Dtype {
 
 /// Collects operands and gives the type that an op on them computes in (`torch.result_type`):
 /// tensors with dimensions first, then 0-dim tensors, then plain numbers; a lower class only
-/// matters when it is of a higher category (bool < integer < float).
+/// matters when it is of a higher category (bool < integer < float < complex).
 #[derive(Default, Clone, Copy)]
 pub struct ResultType {
     dimensioned: Option<Dtype>,
@@ -76,9 +80,11 @@ fn join(a: Option<Dtype>, b: Option<Dtype>) -> Option<Dtype> {
 
 fn combine(higher: Option<Dtype>, lower: Option<Dtype>) -> Option<Dtype> {
     match (higher, lower) {
-        (Some(h), Some(l)) => Some(if h.is_floating_point() {
+        (Some(h), Some(l)) => Some(if h.is_floating_point() && l.is_complex() {
+            h.to_complex()
+        } else if h.is_differentiable() {
             h
-        } else if h == Dtype::Bool || l.is_floating_point() {
+        } else if h == Dtype::Bool || l.is_differentiable() {
             promote_types(h, l)
         } else {
             h
@@ -95,7 +101,10 @@ pub fn result_type<'a>(a: impl Into<Operand<'a>>, b: impl Into<Operand<'a>>) -> 
 /// True when a value of `from` may be written into a tensor of `to` by an in-place op
 /// (`torch.can_cast`): never from a higher category to a lower one.
 pub fn can_cast(from: Dtype, to: Dtype) -> bool {
-    if from.is_floating_point() && !to.is_floating_point() {
+    if from.is_complex() && !to.is_complex() {
+        return false;
+    }
+    if from.is_floating_point() && !to.is_differentiable() {
         return false;
     }
     !(from != Dtype::Bool && to == Dtype::Bool)

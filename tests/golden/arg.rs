@@ -93,6 +93,8 @@ pub fn dtype(name: &str) -> Option<Dtype> {
         "int8" => Dtype::I8,
         "uint8" => Dtype::U8,
         "bool" => Dtype::Bool,
+        "complex64" => Dtype::C64,
+        "complex128" => Dtype::C128,
         _ => return None,
     })
 }

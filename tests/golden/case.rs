@@ -118,15 +118,27 @@ impl<'a> Case<'a> {
         tensor
     }
 
+    /// Whether the output of that name is complex.
+    pub fn has_complex(&self, output: &str) -> bool {
+        let mut outputs = self.json["outputs"].as_array().into_iter().flatten();
+        outputs.any(|o| o["name"] == output && o["complex"] == true)
+    }
+
+    /// The stored tensor, or, if it stands for a complex one, the complex one.
+    pub fn tensor_like(&self, key: &str, other: &Tensor) -> Tensor {
+        let stored = self.tensor(key);
+        if other.is_complex() { stored.view_as_complex().detach() } else { stored }
+    }
+
     /// The inputs by name, as leaves. An error for what the library has no type for.
     pub fn inputs(&self) -> Result<BTreeMap<String, Tensor>, String> {
         let mut inputs = BTreeMap::new();
         for entry in self.json["inputs"].as_array().into_iter().flatten() {
             let name = entry["name"].as_str().expect("a name").to_string();
-            if entry["complex"] == true {
-                return Err("complex input".into());
-            }
             let stored = self.tensor(entry["key"].as_str().expect("a key"));
+            // Stored are pairs of parts.
+            let complex = entry["complex"] == true;
+            let stored = if complex { stored.view_as_complex().detach() } else { stored };
             let tensor = match entry.get("strided") {
                 None | Some(Value::Null) => stored,
                 Some(strided) => {

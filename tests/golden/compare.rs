@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use torchrs::Tensor;
+use torchrs::{Complex, Tensor};
 
 use crate::arg::{Arg, dtype};
 use crate::case::Case;
@@ -38,6 +38,16 @@ pub fn numbers(what: &str, got: &Tensor, want: &Tensor, tol: Tolerance) -> Resul
     if got.shape() != want.shape() {
         return Err(format!("{what}: shape {:?}, expected {:?}", got.shape(), want.shape()));
     }
+    if got.is_complex() && want.is_complex() {
+        let (g, w) = (got.to_vec::<Complex<f64>>(), want.to_vec::<Complex<f64>>());
+        let far = |(g, w): (&Complex<f64>, &Complex<f64>)| {
+            !same_number(g.re, w.re, w.norm(), tol) || !same_number(g.im, w.im, w.norm(), tol)
+        };
+        return match g.iter().zip(&w).position(far) {
+            None => Ok(()),
+            Some(i) => Err(format!("{what}: element {i} is {}, expected {}", g[i], w[i])),
+        };
+    }
     if !got.dtype().is_floating_point() && !want.dtype().is_floating_point() {
         let (g, w) = (got.to_vec::<i64>(), want.to_vec::<i64>());
         return match g.iter().zip(&w).position(|(g, w)| g != w) {
@@ -51,6 +61,12 @@ pub fn numbers(what: &str, got: &Tensor, want: &Tensor, tol: Tolerance) -> Resul
         }
     }
     Ok(())
+}
+
+/// A part of a complex number of size `norm`.
+fn same_number(got: f64, want: f64, norm: f64, tol: Tolerance) -> bool {
+    let same = got == want || (got.is_nan() && want.is_nan());
+    same || want.is_finite() && (got - want).abs() <= tol.atol + tol.rtol * norm
 }
 
 /// A result (tree) against `case.result`. Gives the output tensors by name.
@@ -116,10 +132,7 @@ pub fn output(
 ) -> Result<(), String> {
     let entry = case.json["outputs"].as_array().into_iter().flatten();
     let entry = entry.clone().find(|o| o["name"] == name).expect("every output is described");
-    if entry["complex"] == true {
-        return Err(format!("{name}: complex"));
-    }
-    let want = case.tensor(entry["key"].as_str().expect("a key"));
+    let want = case.tensor_like(entry["key"].as_str().expect("a key"), got);
     let expected = entry["dtype"].as_str().and_then(dtype);
     if Some(got.dtype()) != expected {
         return Err(format!("{name}: type {}, expected {}", got.dtype(), entry["dtype"]));

@@ -91,7 +91,16 @@ fn call(table: &Table, case: &Case, inputs: &Named) -> Result<Result<Arg, torchr
     // An argument that is ignored may be what the expected error is about.
     match call.unused() {
         Some(unused) => Err(Stop::NotImplemented(unused)),
-        None => Ok(result.map(|result| target.map_or(result, Arg::Tensor))),
+        None => Ok(result.map(|result| match (target, result) {
+            // A change of layout replaces the handle.
+            (Some(target), Arg::Tensor(view))
+                if view.base().is_some_and(|base| base.ptr_eq(&target)) =>
+            {
+                Arg::Tensor(view)
+            }
+            (Some(target), _) => Arg::Tensor(target),
+            (None, result) => result,
+        })),
     }
 }
 
@@ -135,7 +144,7 @@ pub fn derivatives(
             && g.requires_grad()
         {
             roots.push(g);
-            vs.push(case.tensor(key));
+            vs.push(case.tensor_like(key, g));
         }
     }
     for (what, key, by) in [
@@ -161,9 +170,12 @@ pub fn derivatives(
 /// The recorded cotangents, by output name.
 pub fn cotangents(case: &Case, requires_grad: bool) -> Named {
     let recorded = case.json["cotangents"].as_object().into_iter().flatten();
-    let tensor = |key: &Value| key.as_str().map(|key| case.tensor(key));
+    let tensor = |name: &str, key: &Value| {
+        let t = case.tensor(key.as_str()?);
+        Some(if case.has_complex(name) { t.view_as_complex().detach() } else { t })
+    };
     let leaf = |t: Tensor| if requires_grad { t.requires_grad_(true) } else { t };
-    recorded.filter_map(|(n, key)| Some((n.clone(), leaf(tensor(key)?)))).collect()
+    recorded.filter_map(|(n, key)| Some((n.clone(), leaf(tensor(n, key)?)))).collect()
 }
 
 /// Gradients by the inputs that require one.
@@ -223,7 +235,10 @@ fn compared(
                 compare::numbers(&format!("{what} by {name}"), &g, &g.zeros_like(), tol)?
             }
             (Some(key), found) => {
-                let want = case.tensor(key);
+                let want = match &found {
+                    Some(found) => case.tensor_like(key, found),
+                    None => case.tensor(key),
+                };
                 let found = found.unwrap_or_else(|| want.zeros_like());
                 if found.dtype() != want.dtype() {
                     let (f, w) = (found.dtype(), want.dtype());

@@ -36,10 +36,14 @@ pub(super) unsafe fn reduce(
     len: usize,
 ) {
     assert!(!sources.is_empty());
+    // A complex number is two real ones: `ReduceOp::check` lets sums and means through.
+    let len = if dtype.is_complex() { 2 * len } else { len };
     let job = Job { sources, destinations, len };
     // SAFETY: the caller's promises are those of `Job::run`, with the element type of `dtype`.
     unsafe {
         match dtype {
+            Dtype::C128 => job.floating::<f64>(op),
+            Dtype::C64 => job.floating::<f32>(op),
             Dtype::F64 => job.floating::<f64>(op),
             Dtype::F32 => job.floating::<f32>(op),
             Dtype::F16 => job.floating::<f16>(op),

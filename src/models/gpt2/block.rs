@@ -1,11 +1,11 @@
 //! One block of GPT-2: causal attention and a feed-forward layer.
 
 use super::cache::KeyValueCache;
-use super::mask::Mask;
 use super::{GPT2Activation, GPT2Config};
 use crate::error::{Error, throw};
 use crate::nn::init::normal_;
 use crate::nn::{Dropout, Forward, LayerNorm, Module, Parameter};
+use crate::ops::AttentionOptions;
 use crate::{Dtype, Tensor};
 
 /// A linear layer whose weight is the other way round (`transformers.pytorch_utils.Conv1D`).
@@ -95,7 +95,12 @@ impl GPT2Attention {
 
     /// `x` is `[batch, length, width]`; keys and values of the tokens before are in the cache.
     #[track_caller]
-    fn forward(&self, x: &Tensor, mask: &Mask, cache: Option<&mut KeyValueCache>) -> Tensor {
+    fn forward(
+        &self,
+        x: &Tensor,
+        attention: &AttentionOptions,
+        cache: Option<&mut KeyValueCache>,
+    ) -> Tensor {
         let (batch, length, width) = (x.size(0) as i64, x.size(1) as i64, x.size(2) as i64);
         let heads = self.n_head as i64;
         let qkv = self.c_attn.forward(x).view([batch, length, 3, heads, width / heads]);
@@ -104,29 +109,16 @@ impl GPT2Attention {
         if let Some(cache) = cache {
             (k, v) = cache.extend(self.layer, k, v);
         }
-        let out = if drops(&self.attn_dropout) {
-            let scores = (&q * self.scale).matmul(&k.transpose(-2, -1));
-            let scores = match mask.added(q.size(2), k.size(2), q.dtype()) {
-                Some(mask) => scores + mask,
-                None => scores,
-            };
-            self.attn_dropout.forward(&scores.softmax(-1)).matmul(&v)
-        } else {
-            let (mask, causal) = match mask {
-                Mask::None => (None, false),
-                Mask::Causal => (None, true),
-                Mask::Added(mask) => (Some(mask), false),
-            };
-            q.scaled_dot_product_attention(&k, &v, mask, causal, Some(self.scale))
+        let dropout = &self.attn_dropout;
+        let options = AttentionOptions {
+            dropout_p: if dropout.is_training() { dropout.p() } else { 0.0 },
+            scale: Some(self.scale),
+            ..attention.clone()
         };
+        let out = q.scaled_dot_product_attention_with(&k, &v, &options);
         let out = out.transpose(1, 2).reshape([batch, length, width]);
         self.resid_dropout.forward(&self.c_proj.forward(&out))
     }
-}
-
-/// Whether `dropout` changes its input now.
-fn drops(dropout: &Dropout) -> bool {
-    dropout.p() > 0.0 && dropout.is_training()
 }
 
 /// Two linear layers with a function between them (`GPT2MLP`).
@@ -191,10 +183,10 @@ impl GPT2Block {
     pub(super) fn forward(
         &self,
         x: &Tensor,
-        mask: &Mask,
+        attention: &AttentionOptions,
         cache: Option<&mut KeyValueCache>,
     ) -> Tensor {
-        let x = x + self.attn.forward(&self.ln_1.forward(x), mask, cache);
+        let x = x + self.attn.forward(&self.ln_1.forward(x), attention, cache);
         &x + self.mlp.forward(&self.ln_2.forward(&x))
     }
 }

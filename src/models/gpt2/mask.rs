@@ -1,57 +1,39 @@
 //! Which keys each query of GPT-2 attends to.
 
 use crate::error::{Error, throw};
+use crate::ops::AttentionOptions;
 use crate::{Dtype, Tensor, no_grad};
 
-/// The same for all blocks of one forward.
-pub enum Mask {
-    /// Each query sees all keys.
-    None,
-    /// Query i sees keys 0 to i.
-    Causal,
-    /// What is added to the scores; broadcasts to `[batch, heads, queries, keys]`.
-    Added(Tensor),
-}
-
-impl Mask {
-    /// For `queries` tokens behind `past` others. `padding`, `[batch, past + queries]`, is 0 (or
-    /// false) at tokens that nobody sees.
-    #[track_caller]
-    pub fn new(
-        batch: usize,
-        past: usize,
-        queries: usize,
-        padding: Option<&Tensor>,
-        dtype: Dtype,
-    ) -> Self {
-        let keys = past + queries;
-        match padding {
-            None if queries == 1 => Mask::None,
-            None if past == 0 => Mask::Causal,
-            None => Mask::Added(added(&causal(queries, keys), dtype)),
-            Some(padding) => {
-                if padding.shape() != [batch, keys] {
-                    let message = format!(
-                        "attention_mask is {:?}; must be [{batch}, {keys}]: batch, and all tokens \
-                         with those in the cache",
-                        padding.shape()
-                    );
-                    throw(Error::shape("GPT2", message));
-                }
-                let seen = padding.ne(0).view([batch as i64, 1, 1, keys as i64]);
-                Mask::Added(added(&seen.logical_and(&causal(queries, keys)), dtype))
-            }
+/// The attention of `queries` tokens to themselves and `past` others before them, the same in all
+/// blocks. `padding`, `[batch, past + queries]`, is 0 (or false) at tokens that nobody sees.
+#[track_caller]
+pub fn attention(
+    batch: usize,
+    past: usize,
+    queries: usize,
+    padding: Option<&Tensor>,
+    dtype: Dtype,
+) -> AttentionOptions {
+    let keys = past + queries;
+    let options = AttentionOptions::default();
+    let seen = match padding {
+        None if queries == 1 => return options,
+        None if past == 0 => return AttentionOptions { is_causal: true, ..options },
+        None => causal(queries, keys),
+        Some(padding) if padding.shape() == [batch, keys] => {
+            let seen = padding.ne(0).view([batch as i64, 1, 1, keys as i64]);
+            seen.logical_and(&causal(queries, keys))
         }
-    }
-
-    /// As numbers to add to scores `[.., queries, keys]`.
-    pub fn added(&self, queries: usize, keys: usize, dtype: Dtype) -> Option<Tensor> {
-        match self {
-            Mask::None => None,
-            Mask::Causal => Some(added(&causal(queries, keys), dtype)),
-            Mask::Added(mask) => Some(mask.clone()),
+        Some(padding) => {
+            let message = format!(
+                "attention_mask is {:?}; must be [{batch}, {keys}]: batch, and all tokens with those \
+                 in the cache",
+                padding.shape()
+            );
+            throw(Error::shape("GPT2", message))
         }
-    }
+    };
+    AttentionOptions { attn_mask: Some(added(&seen, dtype)), ..options }
 }
 
 /// True where a query sees a key; the last query sees all.

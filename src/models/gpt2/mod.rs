@@ -19,7 +19,6 @@ use crate::nn::init::normal_;
 use crate::nn::{
     Dropout, Embedding, Forward, LayerNorm, Linear, LoadReport, Module, NamedTensors, StateDict,
 };
-use mask::Mask;
 
 /// What goes into a forward besides the tokens.
 #[derive(Debug, Default)]
@@ -97,10 +96,10 @@ impl GPT2Model {
             None => Tensor::range(past + length).narrow(0, past, length),
         };
         let x = self.wte.forward(input_ids) + self.wpe.forward(&positions);
-        let mask = Mask::new(batch, past, length, inputs.attention_mask, x.dtype());
+        let attention = mask::attention(batch, past, length, inputs.attention_mask, x.dtype());
         let mut x = self.drop.forward(&x);
         for block in &self.h {
-            x = block.forward(&x, &mask, inputs.cache.as_deref_mut());
+            x = block.forward(&x, &attention, inputs.cache.as_deref_mut());
         }
         self.ln_f.forward(&x)
     }

@@ -74,15 +74,15 @@ impl TransformerOptions {
         &self,
         x: &Tensor,
         first: &Linear,
-        second: &Linear,
         dropout: &Dropout,
+        second: &Linear,
     ) -> Tensor {
         let hidden = first.forward(x);
         let active = match self.activation {
             TransformerActivation::Relu => hidden.relu(),
             TransformerActivation::Gelu => hidden.gelu(),
         };
-        dropout.forward(&second.forward(&dropout.forward(&active)))
+        second.forward(&dropout.forward(&active))
     }
 }
 
@@ -94,13 +94,15 @@ pub struct TransformerEncoderLayer {
     pub self_attn: MultiheadAttention,
     /// First half of the feed-forward part.
     pub linear1: Linear,
+    dropout: Dropout,
     /// Second half.
     pub linear2: Linear,
     /// Of the attention.
     pub norm1: LayerNorm,
     /// Of the feed-forward part.
     pub norm2: LayerNorm,
-    dropout: Dropout,
+    dropout1: Dropout,
+    dropout2: Dropout,
     #[module(skip)]
     options: TransformerOptions,
 }
@@ -117,6 +119,8 @@ impl TransformerEncoderLayer {
             norm1: options.norm(d_model),
             norm2: options.norm(d_model),
             dropout: Dropout::new(options.dropout),
+            dropout1: Dropout::new(options.dropout),
+            dropout2: Dropout::new(options.dropout),
             options,
         }
     }
@@ -135,10 +139,13 @@ impl TransformerEncoderLayer {
         let attend = |x: &Tensor| {
             let none = AttentionWeights::None;
             let (out, _) = self.self_attn.forward(x, x, x, src_key_padding_mask, src_mask, none);
-            self.dropout.forward(&out)
+            self.dropout1.forward(&out)
         };
-        let feed =
-            |x: &Tensor| self.options.feed_forward(x, &self.linear1, &self.linear2, &self.dropout);
+        let feed = |x: &Tensor| {
+            let (first, second) = (&self.linear1, &self.linear2);
+            let out = self.options.feed_forward(x, first, &self.dropout, second);
+            self.dropout2.forward(&out)
+        };
         if self.options.norm_first {
             let x = src + attend(&self.norm1.forward(src));
             &x + feed(&self.norm2.forward(&x))
@@ -163,6 +170,7 @@ pub struct TransformerDecoderLayer {
     pub multihead_attn: MultiheadAttention,
     /// First half of the feed-forward part.
     pub linear1: Linear,
+    dropout: Dropout,
     /// Second half.
     pub linear2: Linear,
     /// Of the self-attention.
@@ -171,7 +179,9 @@ pub struct TransformerDecoderLayer {
     pub norm2: LayerNorm,
     /// Of the feed-forward part.
     pub norm3: LayerNorm,
-    dropout: Dropout,
+    dropout1: Dropout,
+    dropout2: Dropout,
+    dropout3: Dropout,
     #[module(skip)]
     options: TransformerOptions,
 }
@@ -190,6 +200,9 @@ impl TransformerDecoderLayer {
             norm2: options.norm(d_model),
             norm3: options.norm(d_model),
             dropout: Dropout::new(options.dropout),
+            dropout1: Dropout::new(options.dropout),
+            dropout2: Dropout::new(options.dropout),
+            dropout3: Dropout::new(options.dropout),
             options,
         }
     }
@@ -210,16 +223,19 @@ impl TransformerDecoderLayer {
         let none = AttentionWeights::None;
         let own = |x: &Tensor| {
             let (out, _) = self.self_attn.forward(x, x, x, tgt_key_padding_mask, tgt_mask, none);
-            self.dropout.forward(&out)
+            self.dropout1.forward(&out)
         };
         let cross = |x: &Tensor| {
             let padding = memory_key_padding_mask;
             let (out, _) =
                 self.multihead_attn.forward(x, memory, memory, padding, memory_mask, none);
-            self.dropout.forward(&out)
+            self.dropout2.forward(&out)
         };
-        let feed =
-            |x: &Tensor| self.options.feed_forward(x, &self.linear1, &self.linear2, &self.dropout);
+        let feed = |x: &Tensor| {
+            let (first, second) = (&self.linear1, &self.linear2);
+            let out = self.options.feed_forward(x, first, &self.dropout, second);
+            self.dropout3.forward(&out)
+        };
         if self.options.norm_first {
             let x = tgt + own(&self.norm1.forward(tgt));
             let x = &x + cross(&self.norm2.forward(&x));

@@ -12,6 +12,7 @@ use super::{
     TriangularOptions, check_rows, check_square, common_batch, half_diagonal, solve_triangular,
 };
 use crate::Tensor;
+use crate::amp::cast_op;
 use crate::autograd::{no_grad, record};
 use crate::cpu::linalg;
 #[cfg(test)]
@@ -34,6 +35,7 @@ use crate::ops::samples::OpSample;
 /// ```
 #[track_caller]
 pub fn cholesky(a: &Tensor, upper: bool) -> Tensor {
+    cast_op!("cholesky", [x = a] => cholesky(&x, upper));
     let batch = factors("linalg.cholesky", a);
     batch.expect("linalg.cholesky", |order| {
         format!("is not positive definite: its leading minor of order {order} is not")
@@ -48,6 +50,7 @@ pub fn cholesky(a: &Tensor, upper: bool) -> Tensor {
 /// As [`cholesky`] for shapes and types.
 #[track_caller]
 pub fn cholesky_ex(a: &Tensor, upper: bool) -> (Tensor, Tensor) {
+    cast_op!("cholesky", [x = a] => cholesky_ex(&x, upper));
     let batch = factors("linalg.cholesky_ex", a);
     let info = batch.info();
     (recorded(a, batch.single(), upper), info)
@@ -106,6 +109,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn cholesky_solve(&self, factor: &Tensor, upper: bool) -> Tensor {
+        cast_op!("cholesky_solve", [b = self, l = factor] => b.cholesky_solve(&l, upper));
         let op = "cholesky_solve";
         check_square(op, factor);
         super::check_matrices(op, self);
@@ -140,6 +144,7 @@ impl Tensor {
     /// Throws as [`cholesky_solve`](Tensor::cholesky_solve).
     #[track_caller]
     pub fn cholesky_inverse(&self, upper: bool) -> Tensor {
+        cast_op!("cholesky_inverse", [l = self] => l.cholesky_inverse(upper));
         check_square("cholesky_inverse", self);
         super::eye_like(self).cholesky_solve(self, upper)
     }

@@ -3,6 +3,7 @@
 use super::norm::{NormOrder, matrix_norm};
 use super::{check_matrices, check_square, inv_ex, svdvals};
 use crate::Tensor;
+use crate::amp::cast_op;
 #[cfg(test)]
 use crate::ops::samples::OpSample;
 
@@ -20,6 +21,7 @@ use crate::ops::samples::OpSample;
 /// ```
 #[track_caller]
 pub fn cond(a: &Tensor, ord: impl Into<NormOrder>) -> Tensor {
+    cast_op!("cond", [x = a] => cond(&x, ord));
     let ord = ord.into();
     check_matrices("linalg.cond", a);
     let by_values = matches!(ord, NormOrder::P(2.0 | -2.0));

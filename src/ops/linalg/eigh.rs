@@ -11,7 +11,8 @@ use smallvec::smallvec;
 use super::batch::each;
 use super::{check_square, gaps};
 use crate::Tensor;
-use crate::autograd::{record_many, will_record};
+use crate::amp::cast_op;
+use crate::autograd::{is_differentiated, record_many};
 use crate::cpu::linalg;
 #[cfg(test)]
 use crate::ops::samples::OpSample;
@@ -44,6 +45,7 @@ pub enum Uplo {
 /// ```
 #[track_caller]
 pub fn eigh(a: &Tensor, uplo: Uplo) -> (Tensor, Tensor) {
+    cast_op!("eigh", [x = a] => eigh(&x, uplo));
     let outputs = decompose("linalg.eigh", a, uplo, true);
     let [w, v]: [Tensor; 2] = outputs.try_into().expect("two outputs");
     (w, v)
@@ -56,7 +58,8 @@ pub fn eigh(a: &Tensor, uplo: Uplo) -> (Tensor, Tensor) {
 /// As [`eigh`].
 #[track_caller]
 pub fn eigvalsh(a: &Tensor, uplo: Uplo) -> Tensor {
-    decompose("linalg.eigvalsh", a, uplo, will_record(&[a])).swap_remove(0)
+    cast_op!("eigvalsh", [x = a] => eigvalsh(&x, uplo));
+    decompose("linalg.eigvalsh", a, uplo, is_differentiated(&[a])).swap_remove(0)
 }
 
 #[track_caller]

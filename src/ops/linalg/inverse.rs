@@ -5,6 +5,7 @@ use smallvec::smallvec;
 use super::batch::{Batch, each};
 use super::{check_square, solve};
 use crate::Tensor;
+use crate::amp::cast_op;
 use crate::autograd::record;
 #[cfg(test)]
 use crate::ops::samples::OpSample;
@@ -23,6 +24,7 @@ use crate::ops::samples::OpSample;
 /// ```
 #[track_caller]
 pub fn inv(a: &Tensor) -> Tensor {
+    cast_op!("inv", [x = a] => inv(&x));
     let batch = inverses("linalg.inv", a);
     batch.expect("linalg.inv", solve::singular);
     recorded(a, batch.single())
@@ -35,6 +37,7 @@ pub fn inv(a: &Tensor) -> Tensor {
 /// As [`inv`] for shapes and types.
 #[track_caller]
 pub fn inv_ex(a: &Tensor) -> (Tensor, Tensor) {
+    cast_op!("inv", [x = a] => inv_ex(&x));
     let batch = inverses("linalg.inv_ex", a);
     let info = batch.info();
     (recorded(a, batch.single()), info)

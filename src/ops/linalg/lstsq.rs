@@ -2,6 +2,7 @@
 
 use super::pinv::{Parts, parts};
 use super::{RankOptions, check_matrices, check_rows, common_batch, is_vector};
+use crate::amp::cast_op;
 use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::samples::OpSample;
@@ -62,6 +63,7 @@ pub struct Lstsq {
 /// ```
 #[track_caller]
 pub fn lstsq(a: &Tensor, b: &Tensor, options: LstsqOptions) -> Lstsq {
+    cast_op!("lstsq", [x = a, y = b] => lstsq(&x, &y, options));
     let op = "linalg.lstsq";
     check_matrices(op, a);
     if is_vector(a, b) {

@@ -10,6 +10,7 @@ use smallvec::smallvec;
 
 use super::batch::{Batch, each};
 use super::{TriangularOptions, check_matrices, check_square, solve_triangular};
+use crate::amp::cast_op;
 use crate::autograd::record;
 use crate::cpu::linalg;
 use crate::error::{Error, throw};
@@ -167,6 +168,7 @@ impl Default for LuSolveOptions {
 /// two types, and [`Error::Argument`] for pivots that are no rows.
 #[track_caller]
 pub fn lu_solve(lu: &Tensor, pivots: &Tensor, b: &Tensor, options: LuSolveOptions) -> Tensor {
+    cast_op!("lu_solve", [f = lu, y = b] => lu_solve(&f, pivots, &y, options));
     let op = "linalg.lu_solve";
     check_square(op, lu);
     check_matrices(op, b);

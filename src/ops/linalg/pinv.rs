@@ -7,6 +7,7 @@
 use smallvec::smallvec;
 
 use super::{Uplo, check_matrices, check_square, eigh, svd};
+use crate::amp::cast_op;
 use crate::autograd::{no_grad, record};
 #[cfg(test)]
 use crate::ops::samples::OpSample;
@@ -66,6 +67,7 @@ pub fn pinv(a: &Tensor, options: RankOptions) -> Tensor {
 /// ```
 #[track_caller]
 pub fn matrix_rank(a: &Tensor, options: RankOptions) -> Tensor {
+    cast_op!("matrix_rank", [x = a] => matrix_rank(&x, options));
     check("linalg.matrix_rank", a, options);
     no_grad(|| {
         let a = a.detach();
@@ -153,6 +155,7 @@ impl Tensor {
     /// As [`linalg::pinv`](pinv).
     #[track_caller]
     pub fn pinverse(&self, rcond: f64) -> Tensor {
+        cast_op!("pinverse", [x = self] => x.pinverse(rcond));
         pinv(self, RankOptions { rtol: Some(rcond.into()), ..Default::default() })
     }
 }

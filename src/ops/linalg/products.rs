@@ -3,6 +3,7 @@
 use std::borrow::Borrow;
 
 use crate::Tensor;
+use crate::amp::cast_op;
 
 /// [`Tensor::matmul`] (`torch.linalg.matmul`).
 ///
@@ -46,6 +47,7 @@ pub fn cross(a: &Tensor, b: &Tensor, dim: i64) -> Tensor {
 /// Throws [`Error::Shape`](crate::Error::Shape) when the shapes do not broadcast.
 #[track_caller]
 pub fn vecdot(x: &Tensor, y: &Tensor, dim: i64) -> Tensor {
+    cast_op!("vecdot", [a = x, b = y] => vecdot(&a, &b, dim));
     (x * y).sum_dim(&[dim], false)
 }
 

@@ -12,6 +12,7 @@ use smallvec::smallvec;
 use super::batch::each;
 use super::{TriangularOptions, check_matrices, half_diagonal, solve_triangular};
 use crate::Tensor;
+use crate::amp::cast_op;
 use crate::autograd::record_many;
 use crate::cpu::linalg;
 use crate::error::{Error, throw};
@@ -44,6 +45,7 @@ pub enum QrMode {
 /// ```
 #[track_caller]
 pub fn qr(a: &Tensor, mode: QrMode) -> (Tensor, Tensor) {
+    cast_op!("qr", [x = a] => qr(&x, mode));
     check_matrices("linalg.qr", a);
     let (m, n) = (a.size(-2), a.size(-1));
     let k = if mode == QrMode::Complete { m } else { m.min(n) };

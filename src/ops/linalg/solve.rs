@@ -5,6 +5,7 @@ use smallvec::smallvec;
 use super::batch::{Batch, each};
 use super::{check_rows, check_square, common_batch, is_vector};
 use crate::Tensor;
+use crate::amp::cast_op;
 use crate::autograd::record;
 use crate::cpu::linalg;
 use crate::error::{Error, throw};
@@ -27,6 +28,7 @@ use crate::ops::samples::OpSample;
 /// ```
 #[track_caller]
 pub fn solve(a: &Tensor, b: &Tensor) -> Tensor {
+    cast_op!("solve", [x = a, y = b] => solve(&x, &y));
     let (x, batch) = solutions("linalg.solve", a, b);
     batch.expect("linalg.solve", singular);
     x

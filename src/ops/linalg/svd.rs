@@ -11,7 +11,8 @@ use smallvec::smallvec;
 use super::batch::each;
 use super::{check_matrices, gaps};
 use crate::Tensor;
-use crate::autograd::{record_many, will_record};
+use crate::amp::cast_op;
+use crate::autograd::{is_differentiated, record_many};
 use crate::cpu::linalg::{self, Vectors};
 #[cfg(test)]
 use crate::ops::samples::OpSample;
@@ -36,6 +37,7 @@ use crate::ops::samples::OpSample;
 /// ```
 #[track_caller]
 pub fn svd(a: &Tensor, full_matrices: bool) -> (Tensor, Tensor, Tensor) {
+    cast_op!("svd", [x = a] => svd(&x, full_matrices));
     let outputs = decompose(a, if full_matrices { Vectors::Full } else { Vectors::Reduced });
     let [u, s, vt]: [Tensor; 3] = outputs.try_into().expect("three outputs");
     (u, s, vt)
@@ -48,7 +50,8 @@ pub fn svd(a: &Tensor, full_matrices: bool) -> (Tensor, Tensor, Tensor) {
 /// As [`svd`].
 #[track_caller]
 pub fn svdvals(a: &Tensor) -> Tensor {
-    let vectors = if will_record(&[a]) { Vectors::Reduced } else { Vectors::None };
+    cast_op!("svdvals", [x = a] => svdvals(&x));
+    let vectors = if is_differentiated(&[a]) { Vectors::Reduced } else { Vectors::None };
     decompose(a, vectors).swap_remove(1)
 }
 

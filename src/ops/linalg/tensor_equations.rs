@@ -2,6 +2,7 @@
 
 use super::{inv, solve};
 use crate::Tensor;
+use crate::amp::cast_op;
 use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::samples::OpSample;
@@ -14,6 +15,7 @@ use crate::ops::samples::OpSample;
 /// Throws [`Error::Shape`] when sizes do not fit, and as [`solve`].
 #[track_caller]
 pub fn tensorsolve(a: &Tensor, b: &Tensor, dims: &[i64]) -> Tensor {
+    cast_op!("tensorsolve", [x = a, y = b] => tensorsolve(&x, &y, dims));
     let to: Vec<i64> = (0..dims.len() as i64).map(|i| i - dims.len() as i64).collect();
     let a = a.movedims(dims, &to);
     let shape = a.shape().get(b.dim()..).unwrap_or(&[]).to_vec();
@@ -41,6 +43,7 @@ pub fn tensorsolve(a: &Tensor, b: &Tensor, dims: &[i64]) -> Tensor {
 /// Throws [`Error::Argument`] for `ind` 0, [`Error::Shape`] when sizes do not fit, and as [`inv`].
 #[track_caller]
 pub fn tensorinv(a: &Tensor, ind: usize) -> Tensor {
+    cast_op!("tensorinv", [x = a] => tensorinv(&x, ind));
     let op = "linalg.tensorinv";
     if ind == 0 {
         throw(Error::argument(op, "ind", "0; must be at least 1"));

@@ -17,6 +17,7 @@ use crate::cpu::lane::{Compute, Constant};
 use crate::cpu::plan::Operand as Buffer;
 use crate::cpu::tile::execute;
 use crate::error::{Error, throw};
+use crate::ops::complex;
 use crate::storage::Storage;
 use crate::tensor::{
     Dtype, Layout, Operand, ResultType, Scalar, Shape, broadcast_shapes, can_cast,
@@ -25,6 +26,9 @@ use crate::tensor::{
 /// The row's op on `inputs`: what every generated function calls.
 #[track_caller]
 pub fn apply(row: &'static Row, inputs: &[Operand<'_>], params: &[Scalar]) -> Tensor {
+    if has_complex(inputs) {
+        return complex::pointwise(row, inputs, params);
+    }
     if amp::is_active()
         && let Some(out) = apply_cast(row, inputs, params)
     {
@@ -44,7 +48,7 @@ pub fn apply(row: &'static Row, inputs: &[Operand<'_>], params: &[Scalar]) -> Te
         &tensors,
         output,
         |saver| {
-            let kept = Kept::new(row, inputs, params, saver, None);
+            let kept = Kept::new(row, inputs, params, saver);
             move |ctx: &BackwardCtx| kept.backward(ctx)
         },
         |tangents, output| tangent(row, inputs, params, tangents, output),
@@ -74,6 +78,9 @@ pub fn apply_inplace(row: &'static Row, inputs: &[Operand<'_>], params: &[Scalar
         throw(Error::argument(row.name, row.inputs[0].name, "a number cannot be changed in place"))
     };
     target.assert_inplace_legal(row.name);
+    if has_complex(inputs) {
+        return complex::pointwise_inplace(row, target, inputs, params);
+    }
     let common = common_dtype(row, inputs);
     let result = row.result_dtype(common);
     // A truth value can be stored as any type.
@@ -100,13 +107,7 @@ pub fn apply_inplace(row: &'static Row, inputs: &[Operand<'_>], params: &[Scalar
     }
 
     let tensors: SmallVec<[&Tensor; 4]> = inputs.iter().filter_map(tensor).collect();
-    // Backward, or a tangent, may want the value that is about to be overwritten.
-    let wanted = match (row.gradients.is_empty(), will_record(&tensors)) {
-        (true, _) => false,
-        (_, true) if Kept::uses_input(row, inputs, 0) => true,
-        (..) => is_differentiated(&tensors) && tensors.iter().any(|t| t.may_be_dual()),
-    };
-    let original = wanted.then(|| target.clone_contiguous());
+    let before = Before::new(row, target, inputs, &tensors);
     {
         let mut copies: SmallVec<[Tensor; 2]> = SmallVec::new();
         for input in &inputs[1..] {
@@ -137,30 +138,49 @@ pub fn apply_inplace(row: &'static Row, inputs: &[Operand<'_>], params: &[Scalar
         target,
         &tensors,
         |saver| {
-            let kept = Kept::new(row, inputs, params, saver, original.as_ref());
+            let kept = Kept::new(row, &before.operands(inputs), params, saver);
             move |ctx: &BackwardCtx| kept.backward(ctx)
         },
-        |tangents| {
-            let mut inputs: SmallVec<[Operand<'_>; 4]> = SmallVec::from_slice(inputs);
-            if let Some(old) = &original {
-                let same =
-                    |input: &&mut Operand<'_>| tensor(input).is_some_and(|t| t.ptr_eq(target));
-                inputs.iter_mut().filter(same).for_each(|input| *input = Operand::Tensor(old));
-            }
-            tangent(row, &inputs, params, tangents, target)
-        },
+        |tangents| tangent(row, &before.operands(inputs), params, tangents, target),
     );
+}
+
+/// Copies of what an in-place op is about to overwrite and its derivative uses: for each input, if it
+/// shares the target's memory.
+struct Before(SmallVec<[Option<Tensor>; 4]>);
+
+impl Before {
+    fn new(
+        row: &'static Row,
+        target: &Tensor,
+        inputs: &[Operand<'_>],
+        tensors: &[&Tensor],
+    ) -> Self {
+        if row.gradients.is_empty() || !is_differentiated(tensors) {
+            return Before(SmallVec::new());
+        }
+        let dual = tensors.iter().any(|t| t.may_be_dual());
+        let copy = |(k, input)| {
+            let t = tensor(input).filter(|t| overlap(target, t))?;
+            (dual || Kept::uses_input(row, inputs, k)).then(|| t.clone_contiguous())
+        };
+        Before(inputs.iter().enumerate().map(copy).collect())
+    }
+
+    /// The inputs as they were.
+    fn operands<'a>(&'a self, inputs: &[Operand<'a>]) -> SmallVec<[Operand<'a>; 4]> {
+        let old = self.0.iter().map(Option::as_ref).chain(std::iter::repeat(None));
+        inputs.iter().zip(old).map(|(now, old)| old.map_or(*now, Operand::Tensor)).collect()
+    }
 }
 
 /// An update row's op: writes into the operands that the row names. Not recorded.
 #[track_caller]
 pub fn apply_update(row: &'static Row, inputs: &[&Tensor], params: &[Scalar]) {
     let first = inputs[0];
-    if !first.dtype().is_floating_point() {
-        throw(Error::dtype(
-            row.name,
-            format!("takes floating-point tensors, got {}", first.dtype()),
-        ));
+    let odd = inputs.iter().map(|t| t.dtype()).find(|d| d.is_complex());
+    if let Some(dtype) = odd.or(Some(first.dtype())).filter(|d| !d.is_floating_point()) {
+        crate::tensor::dtype::not_floating(row.name, dtype);
     }
     for (input, t) in row.inputs.iter().zip(inputs) {
         if t.shape() != first.shape() {
@@ -260,6 +280,9 @@ pub(super) fn format_of(dtype: Dtype) -> Format {
         Dtype::I8 => Format::I8,
         Dtype::U8 => Format::U8,
         Dtype::Bool => Format::Bool,
+        // Of complex numbers only size and place count: no kernel gets them.
+        Dtype::C64 => Format::I64,
+        Dtype::C128 => Format::Wide,
     }
 }
 
@@ -279,6 +302,11 @@ fn compute_type(row: &Row, common: Dtype) -> Compute {
         Kind::Float => compute_of(row.result_dtype(common)),
         _ => compute_of(common),
     }
+}
+
+#[inline]
+fn has_complex(inputs: &[Operand<'_>]) -> bool {
+    inputs.iter().any(|input| tensor(input).is_some_and(|t| t.dtype().is_complex()))
 }
 
 fn tensor<'a>(operand: &Operand<'a>) -> Option<&'a Tensor> {
@@ -408,26 +436,20 @@ impl Kept {
         row.gradients.iter().filter(wanted).fold(0, |bits, g| bits | g.uses)
     }
 
-    /// `original` is the first input as it was before an in-place op.
     fn new(
         row: &'static Row,
         inputs: &[Operand<'_>],
         params: &[Scalar],
         saver: &Saver<'_>,
-        original: Option<&Tensor>,
     ) -> Self {
         let uses = Self::used(row, inputs);
-        let target = original.and(tensor(&inputs[0]));
         let value = |(i, source): (usize, &Source)| match *source {
             _ if uses >> i & 1 == 0 => Value::None,
             Source::GradOutput => Value::None,
             Source::Output => Value::Saved(saver.save_output(0)),
             Source::Input(k) => match inputs[k] {
                 Operand::Scalar(s) => Value::Number(s),
-                Operand::Tensor(t) => Value::Saved(saver.save(match original {
-                    Some(original) if target.is_some_and(|target| target.ptr_eq(t)) => original,
-                    _ => t,
-                })),
+                Operand::Tensor(t) => Value::Saved(saver.save(t)),
             },
         };
         let mut next = 0;

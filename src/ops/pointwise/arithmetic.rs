@@ -220,7 +220,7 @@ impl Tensor {
 
     /// Overwrites the tensor with a result that must not have been broadcast beyond it.
     #[track_caller]
-    pub(super) fn assign_same_shape(&self, op: &str, result: &Tensor) -> &Tensor {
+    pub(in crate::ops) fn assign_same_shape(&self, op: &str, result: &Tensor) -> &Tensor {
         if self.shape() != result.shape() {
             let (x, y) = (self.shape(), result.shape());
             let message = format!("the result has shape {y:?} and cannot be written into {x:?}");

@@ -114,7 +114,7 @@ impl Tensor {
         }
         let equal = self.eq(other);
         let equal = if equal_nan { equal | (self.isnan() & other.isnan()) } else { equal };
-        let wide = |t: &Tensor| match t.dtype().is_floating_point() {
+        let wide = |t: &Tensor| match t.dtype().is_differentiable() {
             true => t.detach(),
             false => t.to_dtype(Dtype::F64),
         };
@@ -124,9 +124,12 @@ impl Tensor {
         equal | near
     }
 
-    /// True everywhere: all values are real numbers (`torch.isreal`).
+    /// Where values are real numbers (`torch.isreal`): everywhere, unless the tensor is complex.
     #[track_caller]
     pub fn isreal(&self) -> Tensor {
+        if self.dtype().is_complex() {
+            return self.detach().imag().eq(0.0);
+        }
         Tensor::ones(self.shape(), Dtype::Bool)
     }
 

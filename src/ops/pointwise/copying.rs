@@ -36,6 +36,10 @@ fn buffer(t: &Tensor) -> Buffer<'_> {
 /// # Safety
 /// `to` names no element twice and overlaps nothing of `from`.
 unsafe fn assign(to: &Tensor, from: &Tensor) {
+    if to.dtype() != from.dtype() && (to.dtype().is_complex() || from.dtype().is_complex()) {
+        // SAFETY: the caller's promise.
+        return unsafe { assign_parts(to, from) };
+    }
     // SAFETY: tensors' layouts lie inside their storages; the rest is the caller's promise.
     unsafe {
         if to.dtype() == from.dtype() {
@@ -55,9 +59,64 @@ unsafe fn assign(to: &Tensor, from: &Tensor) {
     }
 }
 
+/// [`assign`] between types of which one is complex: parts to parts, real numbers to real parts.
+///
+/// # Safety
+/// As [`assign`].
+#[track_caller]
+unsafe fn assign_parts(to: &Tensor, from: &Tensor) {
+    let (to, from) = (to.detach(), from.detach());
+    // SAFETY: the caller's promise holds for the parts as well.
+    unsafe {
+        match (to.dtype().is_complex(), from.dtype().is_complex()) {
+            (true, true) => assign(&to.view_as_real(), &from.view_as_real()),
+            (true, false) => {
+                assign(&to.real(), &from);
+                set(&to.imag(), Scalar::I(0));
+            }
+            _ if to.dtype() == Dtype::Bool => assign(&to, &from.ne(0i64)),
+            _ => throw(Error::dtype(
+                "to_dtype",
+                format!(
+                    "{} to {} would lose the imaginary part; use `real`, `imag` or `abs`",
+                    from.dtype(),
+                    to.dtype()
+                ),
+            )),
+        }
+    }
+}
+
+/// Sets all elements.
+///
+/// # Safety
+/// `to` names no element twice.
+unsafe fn set(to: &Tensor, value: Scalar) {
+    if to.dtype().is_complex() {
+        let to = to.detach();
+        // SAFETY: the caller's promise holds for the parts as well.
+        unsafe { set(&to.real(), value) };
+        // SAFETY: as above.
+        return unsafe { set(&to.imag(), Scalar::I(0)) };
+    }
+    let compute = match (compute_of(to.dtype()), value) {
+        // So that -0.5 is "true" and 2.7 becomes 2.
+        (Compute::I64, Scalar::F(_)) => Compute::F64,
+        (compute, _) => compute,
+    };
+    let operands: SmallVec<[Buffer<'_>; 2]> =
+        smallvec![buffer(to), Buffer::Constant(constant(value))];
+    // SAFETY: the caller's promise.
+    unsafe { execute(&IDENTITY, compute, &[], to.shape(), 1, &operands) };
+}
+
 impl Tensor {
     /// The elements converted to `dtype`; this tensor itself if it has that type already
     /// (`torch.Tensor.to`). Floats are truncated towards zero to become integers.
+    ///
+    /// # Panics
+    /// Throws [`Error::Dtype`] for complex numbers as real ones (bool is "not 0"): PyTorch takes their
+    /// real part and warns.
     #[track_caller]
     pub fn to_dtype(&self, dtype: Dtype) -> Tensor {
         if self.dtype() == dtype {
@@ -137,15 +196,8 @@ impl Tensor {
     #[track_caller]
     fn fill_number(&self, value: Scalar) -> &Tensor {
         self.assert_inplace_legal("fill_");
-        let compute = match (compute_of(self.dtype()), value) {
-            // So that -0.5 is "true" and 2.7 becomes 2.
-            (Compute::I64, Scalar::F(_)) => Compute::F64,
-            (compute, _) => compute,
-        };
-        let operands: SmallVec<[Buffer<'_>; 2]> =
-            smallvec![buffer(self), Buffer::Constant(constant(value))];
         // SAFETY: no element twice, by the assertion above.
-        unsafe { execute(&IDENTITY, compute, &[], self.shape(), 1, &operands) };
+        unsafe { set(self, value) };
         record_inplace("fill_", self, &[self], |_| move |_: &BackwardCtx<'_>| smallvec![None]);
         self
     }

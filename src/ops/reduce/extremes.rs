@@ -14,12 +14,8 @@ use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::samples::{OpSample, Order, values};
 use crate::tensor::Element;
+use crate::tensor::dtype::widest;
 use crate::{Dtype, Tensor};
-
-/// The type that comparisons are done in: holds every value of `dtype`.
-fn comparable(dtype: Dtype) -> Dtype {
-    if dtype.is_floating_point() { dtype.compute() } else { Dtype::I64 }
-}
 
 /// Throws when a dimension to reduce has no elements: there is no extreme of nothing.
 #[track_caller]
@@ -46,7 +42,7 @@ fn extreme_values<const LARGEST: bool>(
 ) -> Tensor {
     let dims = Dims::new(op, x, dims, keepdim);
     assert_not_empty(op, x, &dims);
-    let wide = x.detach().to_dtype(comparable(x.dtype()));
+    let wide = x.detach().to_dtype(widest(op, x.dtype()));
     let out = match wide.dtype() {
         Dtype::F64 => dims.fold(&Extreme::<f64, LARGEST>(PhantomData), &wide),
         Dtype::F32 => dims.fold(&Extreme::<f32, LARGEST>(PhantomData), &wide),
@@ -79,7 +75,7 @@ fn extremes_along<const LARGEST: bool>(
 ) -> (Tensor, Tensor) {
     let dims = Dims::new(op, x, &[dim], keepdim);
     assert_not_empty(op, x, &dims);
-    let wide = x.detach().to_dtype(comparable(x.dtype()));
+    let wide = x.detach().to_dtype(widest(op, x.dtype()));
     let values = Tensor::empty(dims.shape(x), wide.dtype());
     let indices = Tensor::empty(dims.shape(x), Dtype::I64);
     match wide.dtype() {

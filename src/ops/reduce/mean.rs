@@ -28,6 +28,9 @@ impl Tensor {
     #[track_caller]
     pub fn mean_dim(&self, dims: &[i64], keepdim: bool) -> Tensor {
         let dims = Dims::new("mean", self, dims, keepdim);
+        if self.dtype().is_complex() {
+            return self.sum_dim(&dims.reduced_list(), keepdim) / dims.count(self) as f64;
+        }
         if !self.dtype().is_floating_point() {
             crate::tensor::dtype::not_floating("mean", self.dtype());
         }

@@ -77,7 +77,8 @@ fn norm_backward(x: &Tensor, y: &Tensor, g: &Tensor, p: f64, dims: &Dims) -> Ten
     match p {
         0.0 => x.zeros_like(),
         1.0 => x.sign() * g,
-        2.0 => x * (g / y).masked_fill(&zero, 0.0),
+        // Once more differentiated by x it is NaN where the norm is 0, by g it is 0: PyTorch's.
+        2.0 => g * (x / y).masked_fill(&zero, 0.0),
         _ if p.is_infinite() => {
             let equal = x.detach().abs().eq(&y.detach()).to_dtype(x.dtype());
             let share = &equal / equal.sum_dim(&dims.reduced_list(), true);

@@ -8,6 +8,7 @@ use crate::amp::cast_op;
 use crate::autograd::record;
 #[cfg(test)]
 use crate::ops::samples::{OpSample, values};
+use crate::tensor::dtype::assert_real;
 use crate::{Dtype, Tensor};
 
 simple_fold! { Prod32<f32> -> f32, identity 1.0, map |x| x, combine |a, b| a * b }
@@ -41,6 +42,7 @@ impl Tensor {
     pub fn prod_dim(&self, dim: i64, keepdim: bool) -> Tensor {
         cast_op!("prod", [x = self] => x.prod_dim(dim, keepdim));
         let dims = Dims::new("prod", self, &[dim], keepdim);
+        assert_real("prod", self.dtype());
         let dim = self.normalize_dim("prod", dim) as i64;
         let out = prod_of(self, &dims);
         record("prod", &[self], out, |saver| {

@@ -13,6 +13,7 @@ use crate::autograd::record;
 use crate::cpu::fold::Fold;
 use crate::cpu::widen::{Real, Widen};
 use crate::error::{Error, throw};
+use crate::ops::complex::by_pairs;
 #[cfg(test)]
 use crate::ops::samples::{OpSample, positive, values};
 use crate::{Dtype, Tensor};
@@ -76,6 +77,14 @@ impl Tensor {
     pub fn sum_dim(&self, dims: &[i64], keepdim: bool) -> Tensor {
         cast_op!("sum", [x = self] => x.sum_dim(dims, keepdim));
         let dims = Dims::new("sum", self, dims, keepdim);
+        if self.dtype().is_complex() {
+            let list = dims.reduced_list();
+            // An empty list would mean all dimensions, that of the parts too.
+            return match list.is_empty() {
+                true => self.clone_contiguous(),
+                false => by_pairs(self, |pairs| pairs.sum_dim(&list, keepdim)),
+            };
+        }
         let sum = wide_sum(self, &dims);
         let out = if self.dtype().is_floating_point() { sum.to_dtype(self.dtype()) } else { sum };
         let shape = self.layout().shape.clone();

@@ -73,6 +73,10 @@ impl Tensor {
     /// Adds `x` element by element, in row-major order, where several elements of this tensor may be
     /// the same memory. For freshly made tensors only: the version is not counted.
     pub(crate) fn add_overlapping(&self, x: &Tensor) {
+        if self.dtype().is_complex() {
+            let x = x.to_dtype(self.dtype()).view_as_real();
+            return self.view_as_real().add_overlapping(&x);
+        }
         let (shape, strides) = (self.shape(), self.strides());
         dispatch!(float self.dtype(), "as_strided", T => {
             let out = self.data_ptr().cast::<T>();

@@ -34,10 +34,9 @@ pub struct AveragedModelOptions {
 /// use torchrs::nn::{self, Forward, Module};
 /// use torchrs::optim::swa_utils::{AveragedModel, AveragedModelOptions, Averaging};
 /// use torchrs::{Dtype, Tensor};
-/// let build = || nn::Linear::new(3, 2);
-/// let model = build();
+/// let model = nn::Linear::new(3, 2);
 /// let options = AveragedModelOptions { averaging: Averaging::Ema { decay: 0.9 }, ..Default::default() };
-/// let mut average = AveragedModel::new(build(), &model, options);
+/// let mut average = AveragedModel::new(&model, options);
 /// // ... after each step of the optimizer:
 /// average.update_parameters(&model);
 /// let y = average.forward(&Tensor::ones([1, 3], Dtype::F32));
@@ -55,13 +54,26 @@ pub struct AveragedModel<M: Module> {
 }
 
 impl<M: Module> AveragedModel<M> {
-    /// `module`, built as `model` was (here nothing copies a model), takes the weights of `model`.
+    /// The average begins as a copy of `model`.
     ///
     /// # Panics
-    /// Throws [`Error::Argument`] when the two differ in the names or shapes of their parameters and
-    /// buffers, share one, or the decay is not in `[0, 1]`.
+    /// Throws [`Error::Argument`] when the decay is not in `[0, 1]`.
     #[track_caller]
-    pub fn new(module: M, model: &M, options: AveragedModelOptions) -> Self {
+    pub fn new(model: &M, options: AveragedModelOptions) -> Self
+    where
+        M: Clone,
+    {
+        Self::with_module(model.deep_copy(), model, options)
+    }
+
+    /// [`new`](Self::new) for models that cannot be cloned: `module`, which was built as `model` was,
+    /// takes its weights.
+    ///
+    /// # Panics
+    /// As [`new`](Self::new), and when the two differ in the names or shapes of their parameters and
+    /// buffers, or share one.
+    #[track_caller]
+    pub fn with_module(module: M, model: &M, options: AveragedModelOptions) -> Self {
         if let Averaging::Ema { decay } = options.averaging
             && !(0.0..=1.0).contains(&decay)
         {

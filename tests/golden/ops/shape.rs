@@ -12,6 +12,7 @@ fn x(c: &Call) -> Outcome<&Tensor> {
 
 pub fn fill(t: &mut Table) {
     views(t);
+    layout_changes(t);
     joins(t);
     pieces(t);
     copies(t);
@@ -95,6 +96,39 @@ fn views(t: &mut Table) {
             _ => Ok(Arg::Tensor(f(x(c)?))),
         });
     }
+}
+
+/// In-place forms of views: they change the handle they are called on.
+fn layout_changes(t: &mut Table) {
+    fn changed(c: &Call, change: impl FnOnce(&mut Tensor)) -> Outcome<Tensor> {
+        let mut handle = x(c)?.clone();
+        change(&mut handle);
+        Ok(handle)
+    }
+    t.op("squeeze_", |c| match c.maybe_ints(1, "dim")? {
+        None => changed(c, |x| _ = x.squeeze_()),
+        Some(dims) => changed(c, |x| _ = x.squeeze_dims_(&dims)),
+    });
+    t.op("unsqueeze_", |c| {
+        let dim = c.int(1, "dim", 0)?;
+        changed(c, |x| _ = x.unsqueeze_(dim))
+    });
+    t.op("t_", |c| changed(c, |x| _ = x.t_()));
+    for (name, change) in [
+        ("transpose_", Tensor::transpose_ as fn(&mut Tensor, i64, i64) -> &mut Tensor),
+        ("swapaxes_", Tensor::swapaxes_),
+        ("swapdims_", Tensor::swapdims_),
+    ] {
+        t.op(name, move |c| {
+            let (a, b) = (c.int(1, "dim0", 0)?, c.int(2, "dim1", 0)?);
+            changed(c, |x| _ = change(x, a, b))
+        });
+    }
+    t.op("as_strided_", |c| {
+        let (shape, strides) = (c.sizes(1, "size")?, strides(c, 2)?);
+        let offset = c.count(3, "storage_offset", x(c)?.storage_offset())?;
+        changed(c, |x| _ = x.as_strided_at_(&shape, &strides, offset))
+    });
 }
 
 /// PyTorch's offset is the storage's, the library's is from the tensor's first element.

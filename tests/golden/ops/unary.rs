@@ -32,7 +32,7 @@ pub fn fill(t: &mut Table) {
     t.op("special.log_ndtr", |c| Ok(c.tensor(0, "input")?.log_ndtr()));
     t.op("special.erfcx", |c| Ok(c.tensor(0, "input")?.erfcx()));
     // Of real numbers the sign.
-    t.op("sgn", |c| Ok(c.tensor(0, "input")?.sign()));
+    t.op("sgn", |c| Ok(c.tensor(0, "input")?.sgn()));
     t.op("sgn_", |c| Ok(c.tensor(0, "input")?.sign_().clone()));
     t.op("round", |c| {
         let x = c.tensor(0, "input")?;

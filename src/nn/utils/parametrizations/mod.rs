@@ -6,8 +6,6 @@ mod reflections;
 mod spectral_norm;
 mod weight_norm;
 
-pub(in crate::nn) use reflections::orthonormal;
-
 pub use orthogonal::{OrthogonalMap, OrthogonalOptions, orthogonal};
 pub use spectral_norm::{SpectralNormOptions, spectral_norm};
 pub use weight_norm::weight_norm;

@@ -7,12 +7,13 @@
 //!                      v_i = e_i + column i of X below the diagonal, tau_i = 2 / |v_i|^2
 //! ```
 
-use super::reflections::{geqrf, householder_product, orthonormal};
+use super::reflections::{geqrf, householder_product};
 use crate::error::{Error, throw};
+use crate::nn::init::orthonormal;
 use crate::nn::module::own_fields;
 use crate::nn::utils::parametrize::{Parametrization, Parametrized, register_parametrization};
 use crate::nn::{Buffer, Module};
-use crate::{Dtype, Tensor, no_grad};
+use crate::{Dtype, Tensor, linalg};
 
 /// How a matrix is made orthogonal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,10 +77,10 @@ impl Parametrization for Orthogonal {
                 }
                 let skew = &x - x.mt();
                 let q = match map {
-                    OrthogonalMap::MatrixExp => matrix_exp(&skew),
+                    OrthogonalMap::MatrixExp => linalg::matrix_exp(&skew),
                     _ => {
                         let one = Tensor::eye(n, skew.dtype());
-                        inverse(&(&one - &skew * 0.5)).matmul(&(one + skew * 0.5))
+                        linalg::solve(&(&one - &skew * 0.5), &(&one + &skew * 0.5))
                     }
                 };
                 q.narrow(-1, 0, k)
@@ -132,49 +133,6 @@ fn is_orthogonal(q: &Tensor) -> bool {
     let epsilon = if q.dtype() == Dtype::F64 { f64::EPSILON } else { f64::from(f32::EPSILON) };
     let off = (q.mt().matmul(q) - Tensor::eye(k, q.dtype())).abs();
     off.numel() == 0 || off.max().item() <= 10.0 * n as f64 * epsilon
-}
-
-/// e^A by its series, of A divided by a power of 2 until it is small.
-fn matrix_exp(a: &Tensor) -> Tensor {
-    // Terms of which the first left out is less than f64's epsilon at a norm of 1/2.
-    const TERMS: usize = 14;
-    let norm =
-        if a.numel() == 0 { 0.0 } else { a.detach().abs().sum_dim(&[-2], false).max().item() };
-    let halvings = if norm > 0.5 { (2.0 * norm).log2().ceil() as i32 } else { 0 };
-    let small = a * 0.5f64.powi(halvings);
-    let one = Tensor::eye(a.size(-1), a.dtype());
-    let series = (1..=TERMS)
-        .rev()
-        .fold(one.expand(a.shape()), |sum, i| &one + small.matmul(&sum) / i as f64);
-    (0..halvings).fold(series, |power, _| power.matmul(&power))
-}
-
-/// The inverse by Newton's iteration, which squares the error each time; from the transpose over its
-/// norms it converges for any matrix that has one.
-fn inverse(matrix: &Tensor) -> Tensor {
-    let start = no_grad(|| {
-        let m = matrix.detach();
-        let one = Tensor::eye(m.size(-1), m.dtype());
-        let sums = |dim: i64| m.abs().sum_dim(&[dim], true).amax(&[-2, -1], true);
-        let mut x = m.mt() / (sums(-2) * sums(-1));
-        let mut last = f64::INFINITY;
-        // Twice the binary digits of the condition number, then a few; more for none that can be.
-        for _ in 0..150 {
-            let error = &one - m.matmul(&x);
-            let size = if error.numel() == 0 { 0.0 } else { error.abs().max().item() };
-            x = &x + x.matmul(&error);
-            if size <= 1e-2 && size >= 0.5 * last {
-                break;
-            }
-            last = size;
-        }
-        x
-    });
-    // With history: an error in the first order of a change of the matrix is one in the second after
-    // one step and in the fourth after two, so that first to third derivatives are those of the
-    // inverse.
-    let step = |x: Tensor| &x * 2.0 - x.matmul(&matrix.matmul(&x));
-    step(step(start))
 }
 
 /// `module` with a weight that stays orthogonal: with orthonormal columns, or rows where there are

@@ -55,9 +55,3 @@ fn decompose(a: &mut [f64], n: usize, k: usize) -> Vec<f64> {
         })
         .collect()
 }
-
-/// The orthogonal factor of a matrix whose triangular factor has a positive diagonal.
-pub(in crate::nn) fn orthonormal(matrix: &Tensor) -> Tensor {
-    let (a, tau) = geqrf(matrix);
-    householder_product(&a.tril(-1), &tau) * a.diagonal(0, -2, -1).sign().unsqueeze(-2)
-}

@@ -1,0 +1,198 @@
+//! Zip archives, as `.pt` and `.npz` files are: where each entry lies, its bytes, and writing. What a
+//! hostile archive could do is refused here: entries that overlap or share a name, sizes that the file
+//! cannot hold, contents that grow when unpacked beyond what is asked for.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufWriter, Read, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use flate2::read::DeflateDecoder;
+use rawzip::{CompressionMethod, ZipArchive, ZipArchiveWriter};
+
+use super::raw::{crc32, shown};
+use crate::error::{Context, Error, Result};
+
+/// Deflate makes at most this of one byte.
+const LARGEST_RATIO: u64 = 1032;
+
+/// An open archive.
+pub(super) struct Archive {
+    file: File,
+    path: PathBuf,
+    entries: BTreeMap<String, Entry>,
+}
+
+#[derive(Clone, Copy)]
+struct Entry {
+    start: u64,
+    /// Bytes in the file, and unpacked.
+    packed: u64,
+    size: u64,
+    deflated: bool,
+    crc: u32,
+}
+
+impl Archive {
+    /// Reads the table of contents.
+    pub(super) fn open(path: &Path) -> Result<Self> {
+        let file = File::open(path).context(|| format!("open {}", path.display()))?;
+        let damaged =
+            |e: rawzip::Error| Error::file(path, format!("is no intact zip archive: {e}"));
+        let wrong = |what: String| Error::file(path, what);
+        let reader = file.try_clone().context(|| format!("open {}", path.display()))?;
+        let mut buffer = vec![0; rawzip::RECOMMENDED_BUFFER_SIZE];
+        let archive = ZipArchive::from_file(reader, &mut buffer).map_err(damaged)?;
+        let mut entries = BTreeMap::new();
+        let mut spans = Vec::new();
+        let mut list = archive.entries(&mut buffer);
+        while let Some(record) = list.next_entry().map_err(damaged)? {
+            if record.is_dir() {
+                continue;
+            }
+            let name = shown(record.file_path().as_bytes()).into_owned();
+            let deflated = match record.compression_method() {
+                CompressionMethod::STORE => false,
+                CompressionMethod::DEFLATE => true,
+                other => {
+                    return Err(wrong(format!(
+                        "entry `{name}` is packed by method {other:?}; stored and deflated ones are read"
+                    )));
+                }
+            };
+            let (size, crc) = (record.uncompressed_size_hint(), record.crc32());
+            let found = archive.get_entry(record.wayfinder()).map_err(damaged)?;
+            let (start, end) = found.compressed_data_range();
+            let packed = end.saturating_sub(start);
+            if (!deflated && size != packed) || size > packed.saturating_mul(LARGEST_RATIO) {
+                return Err(wrong(format!(
+                    "entry `{name}` says it has {size} bytes, packed in {packed}"
+                )));
+            }
+            spans.push((start, end));
+            let entry = Entry { start, packed, size, deflated, crc };
+            if entries.insert(name.clone(), entry).is_some() {
+                return Err(wrong(format!("has two entries `{name}`")));
+            }
+        }
+        spans.sort_unstable();
+        if spans.windows(2).any(|pair| pair[0].1 > pair[1].0) {
+            return Err(wrong("has entries that overlap".into()));
+        }
+        Ok(Archive { file, path: path.to_owned(), entries })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The entries' names, sorted.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.entries.keys().map(String::as_str)
+    }
+
+    fn entry(&self, name: &str) -> Result<&Entry> {
+        let missing = || Error::file(&self.path, format!("has no entry `{name}`"));
+        self.entries.get(name).ok_or_else(missing)
+    }
+
+    /// An entry's size, unpacked.
+    pub(super) fn size(&self, name: &str) -> Result<u64> {
+        self.entry(name).map(|entry| entry.size)
+    }
+
+    /// A whole entry, unless it is larger than `limit`.
+    pub(super) fn read(&self, name: &str, limit: u64) -> Result<Vec<u8>> {
+        let size = self.size(name)?;
+        if size > limit {
+            let what = format!("entry `{name}` has {size} bytes; at most {limit} are read");
+            return Err(Error::file(&self.path, what));
+        }
+        let mut bytes = vec![0; size as usize];
+        self.read_into(name, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// A whole entry, which must have the size of `bytes`. Its checksum is checked; 0 is that of
+    /// archives without one.
+    pub(super) fn read_into(&self, name: &str, bytes: &mut [u8]) -> Result<()> {
+        let entry = self.entry(name)?;
+        let wrong = |what: String| Error::file(&self.path, format!("entry `{name}` {what}"));
+        if entry.size != bytes.len() as u64 {
+            return Err(wrong(format!("has {} bytes, must have {}", entry.size, bytes.len())));
+        }
+        let unreadable = |e: std::io::Error| wrong(format!("cannot be read: {e}"));
+        if entry.deflated {
+            let packed = Range { file: &self.file, at: entry.start, left: entry.packed };
+            let mut unpacked = DeflateDecoder::new(packed);
+            unpacked.read_exact(bytes).map_err(unreadable)?;
+            if unpacked.read(&mut [0]).map_err(unreadable)? != 0 {
+                return Err(wrong(format!("has more than {} bytes", bytes.len())));
+            }
+        } else {
+            self.file.read_exact_at(bytes, entry.start).map_err(unreadable)?;
+        }
+        let found = crc32(bytes);
+        if entry.crc != 0 && entry.crc != found {
+            return Err(wrong(format!(
+                "is damaged: its checksum is {found:08x}, {:08x} was written",
+                entry.crc
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// A part of a file.
+struct Range<'a> {
+    file: &'a File,
+    at: u64,
+    left: u64,
+}
+
+impl Read for Range<'_> {
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        let most = into.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
+        let n = self.file.read_at(&mut into[..most], self.at)?;
+        (self.at, self.left) = (self.at + n as u64, self.left - n as u64);
+        Ok(n)
+    }
+}
+
+/// Writes an archive of entries as they are, and syncs it to disk.
+pub(super) struct ArchiveWriter<'a> {
+    path: &'a Path,
+    writer: ZipArchiveWriter<BufWriter<File>>,
+}
+
+impl<'a> ArchiveWriter<'a> {
+    pub(super) fn create(path: &'a Path) -> Result<Self> {
+        let file = File::create(path).context(|| format!("create {}", path.display()))?;
+        let writer = ZipArchiveWriter::new(BufWriter::with_capacity(1 << 20, file));
+        Ok(ArchiveWriter { path, writer })
+    }
+
+    /// Adds an entry, whose contents are these parts one after the other.
+    pub(super) fn add(&mut self, name: &str, parts: &[&[u8]]) -> Result<()> {
+        let failed = |e: rawzip::Error| Error::file(self.path, format!("write `{name}`: {e}"));
+        let (mut entry, config) = self.writer.new_file(name).start().map_err(failed)?;
+        let mut data = config.wrap(&mut entry);
+        for part in parts {
+            data.write_all(part).context(|| format!("write {}", self.path.display()))?;
+        }
+        let (_, descriptor) = data.finish().map_err(failed)?;
+        entry.finish(descriptor).map_err(failed)?;
+        Ok(())
+    }
+
+    /// Writes the table of contents.
+    pub(super) fn finish(self) -> Result<()> {
+        let failed = |e: rawzip::Error| Error::file(self.path, format!("write: {e}"));
+        let mut buffered = self.writer.finish().map_err(failed)?;
+        buffered
+            .flush()
+            .and_then(|()| buffered.get_ref().sync_all())
+            .context(|| format!("write {}", self.path.display()))
+    }
+}

@@ -1,0 +1,98 @@
+//! The format before PyTorch 1.6 (`_use_new_zipfile_serialization=False`): pickles of a magic number,
+//! a version, facts about the machine, the value, and the list of storages; then the storages, each
+//! after its number of elements.
+
+use std::fs;
+use std::path::Path;
+
+use super::storages::{Source, Storages};
+use super::unpickle::Machine;
+use super::value::PtValue;
+use crate::checkpoint::raw::{Bytes, check_bools, size_within};
+use crate::error::{Context, Error, Result};
+use crate::{Dtype, Tensor};
+
+/// 0x1950a86a20f9469cfc6c, little-endian.
+const MAGIC: [u8; 10] = [0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19];
+const VERSION: i64 = 1001;
+
+/// Storages to be filled later.
+struct Behind {
+    /// By key.
+    made: Vec<(String, Tensor)>,
+    /// Bytes of the file that no storage has claimed.
+    left: u64,
+}
+
+impl Source for Behind {
+    fn storage(&mut self, key: &str, dtype: Dtype, numel: usize) -> Result<Tensor, String> {
+        let Some(size) = size_within(&[numel], dtype, self.left) else {
+            return Err(format!("storage `{key}` of {numel} {dtype} is larger than the file"));
+        };
+        self.left -= size as u64;
+        let storage = Tensor::zeros([numel], dtype);
+        self.made.push((key.to_owned(), storage.clone()));
+        Ok(storage)
+    }
+}
+
+pub(super) fn load(path: &Path) -> Result<PtValue> {
+    let bytes = fs::read(path).context(|| format!("read {}", path.display()))?;
+    let wrong = |what: String| Error::file(path, what);
+    let not_ours =
+        || wrong("is no file of torch.save: neither a zip archive nor its pickles".into());
+    let mut at = 0;
+    let mut plain = || -> Result<PtValue> {
+        let (value, read) = Machine::run(&bytes[at..], None).map_err(|_| not_ours())?;
+        at += read;
+        Ok(value)
+    };
+    if !matches!(plain()?, PtValue::Bytes(magic) if magic == MAGIC) {
+        return Err(not_ours());
+    }
+    match plain()? {
+        PtValue::Int(VERSION) => {}
+        other => return Err(wrong(format!("is of version {other:?}; {VERSION} is read"))),
+    }
+    let facts = plain()?;
+    if matches!(facts.get("little_endian"), Some(PtValue::Bool(false))) {
+        return Err(wrong("was written on a big-endian machine; save it again as a zip".into()));
+    }
+    let mut behind = Behind { made: Vec::new(), left: (bytes.len() - at) as u64 };
+    let mut storages = Storages::new(&mut behind);
+    let (value, read) = Machine::run(&bytes[at..], Some(&mut storages)).map_err(&wrong)?;
+    at += read;
+    let (keys, read) = Machine::run(&bytes[at..], None).map_err(&wrong)?;
+    at += read;
+    let PtValue::List(keys) = keys else {
+        return Err(wrong("the list of storages is no list".into()));
+    };
+    let mut made: std::collections::BTreeMap<String, Tensor> = behind.made.into_iter().collect();
+    for key in keys {
+        let PtValue::Str(key) = key else {
+            return Err(wrong("a storage's key is no text".into()));
+        };
+        let storage =
+            made.remove(&key).ok_or_else(|| wrong(format!("has storage `{key}` for no tensor")))?;
+        let cut_off = || wrong(format!("is cut off in storage `{key}`"));
+        let mut take = |n: usize| {
+            let part = bytes[at..].get(..n).ok_or_else(cut_off)?;
+            at += n;
+            Ok::<_, Error>(part)
+        };
+        let numel = u64::from_le_bytes(take(8)?.try_into().expect("eight bytes"));
+        if numel != storage.numel() as u64 {
+            let ours = storage.numel();
+            return Err(wrong(format!("storage `{key}` has {numel} elements, must have {ours}")));
+        }
+        let data = take(storage.numel() * storage.dtype().size())?;
+        // SAFETY: `storage` is contiguous and has `data.len()` bytes; besides it only views of it that
+        // were made above know the memory, and nobody reads them meanwhile.
+        unsafe { storage.data_ptr().copy_from_nonoverlapping(data.as_ptr(), data.len()) };
+        check_bools(path, &format!("storage `{key}`"), &Bytes::new(&storage))?;
+    }
+    match made.keys().next() {
+        None => Ok(value),
+        Some(key) => Err(wrong(format!("has no storage `{key}`"))),
+    }
+}

@@ -1,0 +1,57 @@
+//! Files of `torch.save`: state dicts and what lies around them, without Python and without running
+//! anything that a file says. A file is a pickle, a program for a small stack machine
+//! (`unpickle.rs`), of which only the instructions that build data are known; of the Python objects
+//! it may name, those that a list allows. Storages lie beside it in a zip archive (`zipped.rs`) or,
+//! in files of before 2020, behind it (`legacy.rs`).
+
+mod legacy;
+mod optimizer;
+mod pickle;
+mod storages;
+mod unpickle;
+mod value;
+mod zipped;
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use crate::error::{Context, Result};
+
+pub use value::PtValue;
+
+/// Reads a file that `torch.save` wrote (`torch.load` with `weights_only=True`): a state dict, an
+/// optimizer's, or any nesting of dicts, lists, numbers, text and tensors. Tensors that shared memory
+/// share it again.
+///
+/// # Errors
+/// [`Error::File`](crate::Error::File) for a file that is damaged, holds other Python objects, or
+/// tensors of types that are not known here; [`Error::Os`](crate::Error::Os) when it cannot be opened.
+pub fn load_pt(path: impl AsRef<Path>) -> Result<PtValue> {
+    let path = path.as_ref();
+    let mut file = File::open(path).context(|| format!("open {}", path.display()))?;
+    let mut magic = [0; 4];
+    let zipped = file.read_exact(&mut magic).is_ok() && &magic == b"PK\x03\x04";
+    if zipped { zipped::load(path) } else { legacy::load(path) }
+}
+
+/// Writes a value so that `torch.load` reads it, also with `weights_only=True` (`torch.save`), and
+/// syncs it to disk. Tensors that share memory are written once.
+///
+/// ```
+/// use torchrs::checkpoint::{PtValue, load_pt, save_pt};
+/// use torchrs::nn::{self, Module};
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let path = dir.path().join("model.pt");
+/// let model = nn::Linear::new(3, 2);
+/// save_pt(&PtValue::from(&model.state_dict()), &path)?;
+/// let saved = load_pt(&path)?;
+/// model.load_state_dict(&saved.tensors()?, true)?;
+/// # Ok::<(), torchrs::Error>(())
+/// ```
+///
+/// # Errors
+/// [`Error::Os`](crate::Error::Os) when the file cannot be written.
+pub fn save_pt(value: &PtValue, path: impl AsRef<Path>) -> Result<()> {
+    zipped::save(value, path.as_ref())
+}

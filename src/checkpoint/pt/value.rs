@@ -1,0 +1,115 @@
+//! What a file of `torch.save` holds.
+
+use crate::checkpoint::TensorMap;
+use crate::error::{Error, Result};
+use crate::nn::StateDict;
+use crate::{Dtype, Tensor};
+
+/// A Python value of the kinds that checkpoints are made of.
+#[derive(Clone, Debug)]
+pub enum PtValue {
+    /// `None`.
+    None,
+    /// `True` or `False`.
+    Bool(bool),
+    /// An integer.
+    Int(i64),
+    /// A float.
+    Float(f64),
+    /// A text.
+    Str(String),
+    /// Bytes; also an integer of more than 64 bits, little-endian.
+    Bytes(Vec<u8>),
+    /// A dtype, such as `torch.float32`.
+    Dtype(Dtype),
+    /// A tensor or parameter.
+    Tensor(Tensor),
+    /// A list, or a set.
+    List(Vec<PtValue>),
+    /// A tuple, or a `torch.Size`.
+    Tuple(Vec<PtValue>),
+    /// A dict, of any of Python's kinds, in its order.
+    Dict(Vec<(PtValue, PtValue)>),
+}
+
+impl PtValue {
+    /// What a dict has under a name.
+    ///
+    /// ```
+    /// use torchrs::checkpoint::PtValue;
+    /// let value = PtValue::Dict(vec![(PtValue::Str("epoch".into()), PtValue::Int(3))]);
+    /// assert!(matches!(value.get("epoch"), Some(PtValue::Int(3))));
+    /// ```
+    pub fn get(&self, name: &str) -> Option<&PtValue> {
+        let PtValue::Dict(entries) = self else { return None };
+        let named =
+            |(key, _): &&(PtValue, PtValue)| matches!(key, PtValue::Str(key) if key == name);
+        entries.iter().rev().find(named).map(|(_, value)| value)
+    }
+
+    /// The tensors of a dict by name: what [`load_state_dict`](crate::nn::Module::load_state_dict)
+    /// takes. Dicts inside are gone into; the names are then joined by dots.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] when this is no dict, or has something else than tensors in it; names it.
+    pub fn tensors(&self) -> Result<TensorMap> {
+        let mut found = TensorMap::new();
+        self.collect("", &mut found)?;
+        Ok(found)
+    }
+
+    fn collect(&self, prefix: &str, found: &mut TensorMap) -> Result<()> {
+        let wrong = |what: String| Err(Error::argument("PtValue::tensors", "value", what));
+        let PtValue::Dict(entries) = self else {
+            return wrong(format!("`{prefix}` is {}; tensors are wanted", self.kind()));
+        };
+        for (key, value) in entries {
+            let key = match key {
+                PtValue::Str(key) => key.clone(),
+                PtValue::Int(key) => key.to_string(),
+                key => return wrong(format!("`{prefix}` has a key that is {}", key.kind())),
+            };
+            let name = if prefix.is_empty() { key } else { format!("{prefix}.{key}") };
+            match value {
+                PtValue::Tensor(tensor) => _ = found.insert(name, tensor.clone()),
+                value => value.collect(&name, found)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// What it is, for messages.
+    fn kind(&self) -> &'static str {
+        match self {
+            PtValue::None => "None",
+            PtValue::Bool(_) => "a bool",
+            PtValue::Int(_) => "an integer",
+            PtValue::Float(_) => "a float",
+            PtValue::Str(_) => "a text",
+            PtValue::Bytes(_) => "bytes",
+            PtValue::Dtype(_) => "a dtype",
+            PtValue::Tensor(_) => "a tensor",
+            PtValue::List(_) => "a list",
+            PtValue::Tuple(_) => "a tuple",
+            PtValue::Dict(_) => "a dict",
+        }
+    }
+}
+
+impl From<&TensorMap> for PtValue {
+    fn from(tensors: &TensorMap) -> Self {
+        let entry = |(name, t): (&String, &Tensor)| {
+            (PtValue::Str(name.clone()), PtValue::Tensor(t.detach()))
+        };
+        PtValue::Dict(tensors.iter().map(entry).collect())
+    }
+}
+
+impl From<&StateDict> for PtValue {
+    fn from(state: &StateDict) -> Self {
+        let entry = |(name, t): (&str, &Tensor)| {
+            (PtValue::Str(name.to_owned()), PtValue::Tensor(t.detach()))
+        };
+        PtValue::Dict(state.iter().map(|(name, t)| entry((name.as_ref(), t))).collect())
+    }
+}

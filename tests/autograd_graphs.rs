@@ -1,0 +1,173 @@
+//! Graphs that are deep, and graphs that several threads build and run.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use torchrs::autograd::{self, Node};
+use torchrs::{Tensor, catch};
+
+/// So deep that recursion, a frame of some dozens of bytes per op, overflows `STACK`.
+const DEEP: usize = 50_000;
+/// Bytes of stack: enough for one op, at any optimisation.
+const STACK: usize = 512 << 10;
+
+fn leaf(values: &[f64]) -> Tensor {
+    Tensor::from_slice(values, [values.len()]).requires_grad_(true)
+}
+
+fn grad(t: &Tensor) -> Vec<f64> {
+    t.grad().expect("a gradient").to_vec()
+}
+
+/// Runs `f` on a thread with a small stack.
+fn with_small_stack<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> T {
+    std::thread::Builder::new().stack_size(STACK).spawn(f).unwrap().join().unwrap()
+}
+
+/// `x`, multiplied by 1 so often; each op saves its input.
+fn chain(x: &Tensor, one: &Tensor) -> Tensor {
+    (0..DEEP).fold(x.clone(), |y, _| y * one)
+}
+
+#[test]
+fn a_chain_of_a_million_ops_neither_overflows_on_backward_nor_on_drop() {
+    let x = leaf(&[1.0]);
+    let mut y = x.clone();
+    for _ in 0..1_000_000 {
+        y = y.view([1]);
+    }
+    let z = y.clone();
+    y.backward();
+    assert_eq!(grad(&x), [1.0]);
+    drop((y, z));
+}
+
+#[test]
+fn deep_graphs_run_and_die_on_a_small_stack() {
+    with_small_stack(|| {
+        let (x, one) = (leaf(&[3.0]), leaf(&[1.0]));
+        chain(&x, &one).backward();
+        assert_eq!((grad(&x), grad(&one)), (vec![1.0], vec![3.0 * DEEP as f64]));
+        // Without a backward; and an inner node that outlives its output.
+        drop(chain(&x, &one));
+        let node: Arc<Node> = chain(&x, &one).grad_fn().unwrap();
+        drop(node);
+    });
+}
+
+#[test]
+fn deep_graphs_of_gradients_run_and_die_on_a_small_stack() {
+    with_small_stack(|| {
+        let (x, one) = (leaf(&[3.0]), leaf(&[1.0]));
+        let y = (0..DEEP / 10).fold(x.clone(), |y, _| y * &one);
+        let g = autograd::grad(&[&y], &[&one], &[None], true, true).swap_remove(0).unwrap();
+        let h = autograd::grad(&[&g], &[&x], &[None], true, false).swap_remove(0).unwrap();
+        assert_eq!(h.item(), (DEEP / 10) as f64);
+        // A gradient with history, kept by the leaf.
+        autograd::backward(&[&y], &[None], true, true);
+        drop((y, g));
+        x.set_grad(None);
+        one.set_grad(None);
+    });
+}
+
+#[test]
+fn deep_chains_of_in_place_ops_views_and_checkpoints_die_on_a_small_stack() {
+    with_small_stack(|| {
+        let x = leaf(&[1.0, 2.0]);
+        let y = &x * 1.0;
+        for _ in 0..DEEP / 10 {
+            y.select(0, 0).mul_(1.0);
+        }
+        y.sum().backward();
+        assert_eq!(grad(&x), [1.0, 1.0]);
+        drop(y);
+        let y = (0..DEEP / 20).fold(x.clone(), |y, _| autograd::checkpoint(|t| t[0].sin(), &[&y]));
+        drop(y);
+    });
+}
+
+#[test]
+fn a_graph_may_die_with_its_thread() {
+    thread_local! {
+        static KEPT: RefCell<Option<Tensor>> = const { RefCell::new(None) };
+    }
+    let x = leaf(&[1.0]);
+    let weak = x.clone();
+    with_small_stack(move || KEPT.set(Some(chain(&weak, &leaf(&[1.0])))));
+    // Only this test's handle is left: a new chain on it works.
+    (&x * 2.0).backward();
+    assert_eq!(grad(&x), [2.0]);
+}
+
+#[test]
+fn graphs_can_be_built_and_run_on_several_threads() {
+    let x = leaf(&[1.0, 2.0]);
+    std::thread::scope(|s| {
+        for k in 1..=4 {
+            let x = x.clone();
+            s.spawn(move || {
+                let g = autograd::grad(&[&(&x * k as f64).sum()], &[&x], &[None], false, false);
+                assert_eq!(g[0].as_ref().unwrap().to_vec::<f64>(), [k as f64; 2]);
+            });
+        }
+    });
+}
+
+#[test]
+fn gradients_of_several_threads_add_up_in_a_shared_leaf() {
+    let n = 1000;
+    let x = leaf(&vec![1.0; n]);
+    let hooked = Arc::new(AtomicUsize::new(0));
+    let count = hooked.clone();
+    x.register_hook(move |_| {
+        count.fetch_add(1, Relaxed);
+        None
+    });
+    std::thread::scope(|s| {
+        for _ in 0..4 {
+            let x = x.clone();
+            s.spawn(move || (0..50).for_each(|_| (&x * 2.0).sum().backward()));
+        }
+    });
+    assert_eq!(grad(&x), vec![400.0; n]);
+    assert_eq!(hooked.load(Relaxed), 200);
+}
+
+#[test]
+fn one_graph_may_be_run_by_several_threads_if_it_is_kept() {
+    let x = leaf(&[0.5; 100]);
+    let y = (x.exp() * x.sin()).sum();
+    let want =
+        autograd::grad(&[&y], &[&x], &[None], true, false)[0].as_ref().unwrap().to_vec::<f64>();
+    let run = || {
+        let g = autograd::grad(&[&y], &[&x], &[None], true, false);
+        assert_eq!(g[0].as_ref().unwrap().to_vec::<f64>(), want);
+    };
+    std::thread::scope(|s| {
+        for _ in 0..4 {
+            s.spawn(|| (0..20).for_each(|_| run()));
+        }
+    });
+    // Not kept: exactly one of the threads gets it.
+    let freed = AtomicUsize::new(0);
+    std::thread::scope(|s| {
+        for _ in 0..4 {
+            s.spawn(|| {
+                let result = catch(|| autograd::grad(&[&y], &[&x], &[None], false, false));
+                freed.fetch_add(usize::from(result.is_ok()), Relaxed);
+            });
+        }
+    });
+    assert!(freed.load(Relaxed) <= 1);
+}
+
+#[test]
+fn a_graph_built_on_one_thread_runs_on_another_with_its_checkpoints() {
+    let x = leaf(&[0.5]);
+    let y = autograd::checkpoint(|t| t[0].exp().sin(), &[&x]);
+    std::thread::spawn(move || y.backward()).join().unwrap();
+    let e = 0.5f64.exp();
+    assert!((grad(&x)[0] - e.cos() * e).abs() < 1e-12);
+}
