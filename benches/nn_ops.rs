@@ -1,4 +1,4 @@
-//! Times of matrix products, convolutions, attention, normalisation and pooling, one JSON line per
+//! Times of matrix products, convolutions, attention, normalisation, pooling and sampling of images, one JSON line per
 //! row, with names and units as PyTorch's side of the benchmarks prints them.
 //!
 //! `cargo bench --bench nn_ops -- [FILTER ..] [--threads 1,2] [--budget SECONDS]`: rows whose name
@@ -8,7 +8,10 @@
 mod bench;
 
 use bench::Bench;
-use torchrs::ops::{Conv2dOptions, Pool2dOptions};
+use torchrs::ops::{
+    Conv2dOptions, Conv3dOptions, ConvTransposeOptions, GridSampleMode, GridSampleOptions,
+    InterpolateMode, InterpolateOptions, PadMode, Pool2dOptions, Pool3dOptions,
+};
 use torchrs::{Dtype, Tensor, autograd, no_grad};
 
 use Dtype::{BF16, F16, F32, F64};
@@ -157,11 +160,83 @@ fn norm_and_pool(b: &Bench) {
     });
 }
 
+/// Forward, and forward with backward, which moves (or computes) `passes` times as much.
+fn both(
+    b: &Bench,
+    name: &str,
+    (unit, work, passes): (&str, f64, f64),
+    inputs: &[&Tensor],
+    op: impl Fn() -> Tensor,
+) {
+    if !b.wants(name) {
+        return;
+    }
+    let gradient = numbers(no_grad(&op).shape(), F32);
+    b.row(&format!("{name}_fwd"), unit, work, || no_grad(|| drop(op())));
+    b.row(&format!("{name}_fwdbwd"), unit, work * passes, || {
+        forward_and_backward(inputs, &gradient, &op);
+    });
+}
+
+fn images(b: &Bench) {
+    let leaf = |shape: &[usize]| numbers(shape, F32).requires_grad_(true);
+    // GB/s of reading the input and writing the output once.
+    let moved = |numbers: usize| ("GB/s", numbers as f64 * 4e-9, 2.0);
+    let x = leaf(&[8, 64, 56, 56]);
+    let n = x.numel();
+    for (name, mode) in [
+        ("nearest", InterpolateMode::Nearest),
+        ("bilinear", InterpolateMode::Bilinear),
+        ("bicubic", InterpolateMode::Bicubic),
+    ] {
+        let options = InterpolateOptions::scale(2.0, mode);
+        let name = format!("interpolate_{name}_x2_8x64x56x56");
+        both(b, &name, moved(5 * n), &[&x], || x.interpolate(&options));
+    }
+    let options = InterpolateOptions::size([40, 40], InterpolateMode::Bilinear);
+    both(b, "interpolate_bilinear_to40_8x64x56x56", moved(n * 3 / 2), &[&x], || {
+        x.interpolate(&options)
+    });
+    let grid = numbers(&[8, 56, 56, 2], F32) * 0.5;
+    let grid = grid.requires_grad_(true);
+    for (name, mode) in
+        [("bilinear", GridSampleMode::Bilinear), ("bicubic", GridSampleMode::Bicubic)]
+    {
+        let options = GridSampleOptions { mode, ..Default::default() };
+        let name = format!("grid_sample_{name}_8x64x56x56");
+        both(b, &name, moved(2 * n), &[&x, &grid], || x.grid_sample(&grid, options));
+    }
+    both(b, "pad_reflect1_8x64x56x56", moved(2 * n), &[&x], || x.pad(&[1; 4], PadMode::Reflect));
+    both(b, "adaptive_maxpool7_8x64x56x56", moved(n), &[&x], || {
+        x.adaptive_max_pool2d([Some(7), Some(7)]).0
+    });
+
+    let x = leaf(&[2, 32, 16, 56, 56]);
+    let n = x.numel();
+    let options = Pool3dOptions::new([2; 3]);
+    both(b, "maxpool3d_2_2x32x16x56x56", moved(n * 9 / 8), &[&x], || x.max_pool3d(options));
+    both(b, "avgpool3d_2_2x32x16x56x56", moved(n * 9 / 8), &[&x], || x.avg_pool3d(options));
+
+    let (x, w) = (leaf(&[2, 32, 16, 28, 28]), leaf(&[32, 32, 3, 3, 3]));
+    let work = 2e-9 * (x.numel() * 32 * 27) as f64;
+    let options = Conv3dOptions { padding: [1; 3], ..Default::default() };
+    both(b, "conv3d_2x32x16x28x28_3x3x3", ("GFLOP/s", work, 3.0), &[&x, &w], || {
+        x.conv3d(&w, None, options)
+    });
+    let (x, w) = (leaf(&[2, 32, 8, 14, 14]), leaf(&[32, 32, 4, 4, 4]));
+    let work = 2e-9 * (x.numel() * 32 * 64) as f64;
+    let options = ConvTransposeOptions { stride: [2; 3], padding: [1; 3], ..Default::default() };
+    both(b, "conv_transpose3d_2x32x8x14x14_4x4x4s2", ("GFLOP/s", work, 3.0), &[&x, &w], || {
+        x.conv_transpose3d(&w, None, options)
+    });
+}
+
 fn main() {
     Bench::main(|bench| {
         gemm(bench);
         conv(bench);
         attention(bench);
         norm_and_pool(bench);
+        images(bench);
     });
 }

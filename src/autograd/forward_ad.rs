@@ -21,7 +21,7 @@ use std::sync::{Arc, Weak};
 use smallvec::{SmallVec, smallvec};
 
 use super::engine::{fit, grad};
-use super::inplace::like_base;
+use super::inplace::{Elements, like_base};
 use super::mode::{FORWARD, GRAD, ModeGuard, SAVING_FOR_TANGENT, has_mode};
 use super::node::{BackwardFn, Node};
 use super::{is_grad_enabled, record};
@@ -108,8 +108,9 @@ pub fn make_dual(tensor: &Tensor, tangent: &Tensor) -> Tensor {
         throw(Error::Autograd("make_dual outside a dual_level (on this thread)".into()));
     }
     let refuse = |message: String| throw(Error::argument("make_dual", "tangent", message));
-    if !tensor.dtype().is_floating_point() {
-        refuse(format!("of a tensor of dtype {}; it must be a floating-point one", tensor.dtype()));
+    if !tensor.dtype().is_differentiable() {
+        let dtype = tensor.dtype();
+        refuse(format!("of a tensor of dtype {dtype}; it must be a floating-point or complex one"));
     }
     if tangent.shape() != tensor.shape() || tangent.dtype() != tensor.dtype() {
         refuse(format!(
@@ -187,15 +188,16 @@ impl Tensor {
             Some(base) if own.as_ref().is_none_or(|own| own.0 != self.version()) => {
                 let whole = base.tangent()?;
                 let _apart = suspended();
-                let (view, base) = (self.layout(), base.layout());
+                let [all, part] = Elements::of(base.dtype(), self.dtype());
+                let whole = all.cut(in_layout_of(&whole, base.layout()));
+                let (view, base) = (part.layout(self.layout()), all.layout(base.layout()));
                 let Some(offset) = view.offset.checked_sub(base.offset) else {
                     throw(Error::Autograd(
                         "a view that starts before its base has no tangent after an in-place change"
                             .into(),
                     ))
                 };
-                let whole = in_layout_of(&whole, base);
-                Some(whole.as_strided(&view.shape, &view.strides, offset))
+                Some(part.join(whole.as_strided(&view.shape, &view.strides, offset)))
             }
             _ => own.map(|own| own.1),
         }
@@ -334,10 +336,13 @@ pub(super) fn set_changed(target: &Tensor, base_tangent: Option<Tensor>, new: Op
         && (base_tangent.is_some() || new.is_some())
     {
         let _apart = suspended();
-        let like = base_tangent.as_ref().or(new.as_ref()).expect("one of them is there");
-        let (all, part) = (base.layout(), target.layout());
-        let whole = like_base(like, all);
-        match &base_tangent {
+        let [whole_as, part_as] = Elements::of(base.dtype(), target.dtype());
+        let old = base_tangent.map(|old| whole_as.cut(old));
+        let new = new.clone().map(|new| part_as.cut(new));
+        let like = old.as_ref().or(new.as_ref()).expect("one of them is there");
+        let (all, part) = (whole_as.layout(base.layout()), part_as.layout(target.layout()));
+        let whole = like_base(like, &all);
+        match &old {
             Some(old) => whole.copy_(old),
             None => whole.fill_(0.0),
         };
@@ -346,7 +351,7 @@ pub(super) fn set_changed(target: &Tensor, base_tangent: Option<Tensor>, new: Op
             Some(new) => slice.copy_(new),
             None => slice.fill_(0.0),
         };
-        base.set_tangent(Some(whole));
+        base.set_tangent(Some(whole_as.join(whole)));
     }
     target.set_tangent(new);
 }

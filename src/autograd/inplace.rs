@@ -211,8 +211,7 @@ fn copy_slices_backward(
     base: &Layout,
     view: &Layout,
 ) -> Grads {
-    let whole = Elements::of(ctx.node.outputs[0].1, inner.outputs[0].1);
-    let part = Elements::of(inner.outputs[0].1, ctx.node.outputs[0].1);
+    let [whole, part] = Elements::of(ctx.node.outputs[0].1, inner.outputs[0].1);
     let (base, view) = (&whole.layout(base), &part.layout(view));
     let grad = whole.cut(ctx.grad(0));
     let result = like_base(&grad, base);
@@ -235,27 +234,30 @@ fn copy_slices_backward(
 /// as complex numbers, the complex one of the two is seen as pairs of real numbers while one is cut out
 /// of the other.
 #[derive(Clone, Copy, PartialEq)]
-enum Elements {
+pub(super) enum Elements {
     AsTheyAre,
     Pairs,
 }
 
 impl Elements {
-    /// How a tensor of type `own` is seen when the other one is of type `other`.
-    fn of(own: Dtype, other: Dtype) -> Elements {
-        let differ = own.is_complex() && !other.is_complex();
-        if differ { Elements::Pairs } else { Elements::AsTheyAre }
+    /// How base and view of these types are seen.
+    pub fn of(base: Dtype, view: Dtype) -> [Elements; 2] {
+        match (base.is_complex(), view.is_complex()) {
+            (true, false) => [Elements::Pairs, Elements::AsTheyAre],
+            (false, true) => [Elements::AsTheyAre, Elements::Pairs],
+            _ => [Elements::AsTheyAre; 2],
+        }
     }
 
-    fn layout(self, layout: &Layout) -> Layout {
+    pub fn layout(self, layout: &Layout) -> Layout {
         if self == Elements::Pairs { layout.pairs() } else { layout.clone() }
     }
 
-    fn cut(self, t: Tensor) -> Tensor {
+    pub fn cut(self, t: Tensor) -> Tensor {
         if self == Elements::Pairs { t.view_as_real() } else { t }
     }
 
-    fn join(self, t: Tensor) -> Tensor {
+    pub fn join(self, t: Tensor) -> Tensor {
         if self == Elements::Pairs { t.view_as_complex() } else { t }
     }
 }
@@ -272,8 +274,7 @@ pub(crate) fn regenerated_edge(view: &Tensor) -> Option<Edge> {
     if !view.is_stale_view() || !base.wants_grad() {
         return None;
     }
-    let whole = Elements::of(base.dtype(), view.dtype());
-    let part = Elements::of(view.dtype(), base.dtype());
+    let [whole, part] = Elements::of(base.dtype(), view.dtype());
     let (base_layout, view_layout) = (whole.layout(base.layout()), part.layout(view.layout()));
     let backward: BackwardFn = Arc::new(move |ctx| {
         let grad = part.cut(ctx.grad(0));

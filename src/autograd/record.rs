@@ -111,7 +111,7 @@ where
     output
 }
 
-/// [`record`] for an op with several outputs; those that are not floating-point get no history.
+/// [`record`] for an op with several outputs; those that are neither floating-point nor complex get no history.
 #[track_caller]
 pub fn record_many<B>(
     name: &'static str,

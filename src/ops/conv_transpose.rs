@@ -1,4 +1,4 @@
-//! Transposed convolutions, and convolutions in three dimensions.
+//! Transposed convolutions.
 //!
 //! ```text
 //! y[n, o, j] = bias[o] + sum over c, t with j = i * stride + t * dilation - padding of x[n, c, i] w[c, o, t]
@@ -6,13 +6,12 @@
 //! ```
 //!
 //! x is `[N, C, ..]`, w is `[C, O / groups, ..]`: this is the gradient by its input of the convolution
-//! that has w as its filter, and is computed as such. In three dimensions the filter's depth is counted
-//! among the channels of a convolution in two: gathered before it, or added up after the transposed one.
+//! that has w as its filter, and is computed as such. Rows of output that no input reaches
+//! (`output_padding`) are 0.
 
 use super::conv::{self, Conv2dOptions, Conv3dOptions};
 #[cfg(test)]
 use super::samples::{OpSample, values};
-use super::windows::Windows;
 use crate::Tensor;
 use crate::amp::cast_op;
 use crate::error::{Error, throw};
@@ -109,16 +108,6 @@ fn add_bias(y: Tensor, bias: Option<&Tensor>) -> Tensor {
     y + bias.reshape_to(&shape)
 }
 
-/// Rows of zeros at the end of dimension `d`: each is worth `stride` rows of output.
-fn lengthened(x: &Tensor, d: usize, rows: usize) -> Tensor {
-    if rows == 0 {
-        return x.clone();
-    }
-    let mut shape = x.shape().to_vec();
-    shape[d] = rows;
-    Tensor::cat(&[x, &Tensor::zeros(&shape, x.dtype())], d as i64)
-}
-
 impl Tensor {
     /// One-dimensional transposed convolution (`torch.nn.functional.conv_transpose1d`) of `[N, C, L]`
     /// or `[C, L]` with `weight` `[C, O / groups, K]` and `bias` `[O]`.
@@ -173,8 +162,6 @@ impl Tensor {
         }
         let out = check("conv_transpose2d", self, weight, bias, &options);
         let o = options;
-        let extra = |d: usize| o.output_padding[d] / o.stride[d];
-        let x = lengthened(&lengthened(self, 2, extra(0)), 3, extra(1));
         let plain = Conv2dOptions {
             stride: o.stride,
             padding: o.padding,
@@ -182,7 +169,7 @@ impl Tensor {
             groups: o.groups,
         };
         let channels = weight.shape()[1] * o.groups;
-        let y = conv::transposed(&x, weight, [channels, out[0], out[1]], plain);
+        let y = conv::transposed(self, weight, [channels, out[0], out[1]], plain);
         add_bias(y, bias)
     }
 
@@ -204,52 +191,14 @@ impl Tensor {
         }
         let out = check("conv_transpose3d", self, weight, bias, &options);
         let o = options;
-        let [n, c, depth, h, w] = std::array::from_fn(|d| self.shape()[d]);
-        let [_, per_group, kd, kh, kw] = std::array::from_fn(|d| weight.shape()[d]);
-        let flat = ConvTransposeOptions {
-            stride: [o.stride[1], o.stride[2]],
-            padding: [o.padding[1], o.padding[2]],
-            output_padding: [o.output_padding[1], o.output_padding[2]],
-            dilation: [o.dilation[1], o.dilation[2]],
+        let plain = Conv3dOptions {
+            stride: o.stride,
+            padding: o.padding,
+            dilation: o.dilation,
             groups: o.groups,
         };
-        let channels = per_group * o.groups;
-        let x = self.permute(&[0, 2, 1, 3, 4]).reshape_to(&[n * depth, c, h, w]);
-        let y = x.conv_transpose2d(&weight.reshape_to(&[c, per_group * kd, kh, kw]), None, flat);
-        let y =
-            y.reshape_to(&[n, depth, channels, kd, out[1], out[2]]).permute(&[0, 2, 1, 3, 4, 5]);
-        let rows = Windows::sliding(out[0], depth, kd, [o.stride[0], o.padding[0], o.dilation[0]]);
-        add_bias(rows.add_back(&y, 2), bias)
-    }
-
-    /// Three-dimensional convolution (`torch.nn.functional.conv3d`) of `[N, C, D, H, W]` or
-    /// `[C, D, H, W]` with `weight` `[O, C / groups, KD, KH, KW]` and `bias` `[O]`.
-    ///
-    /// # Panics
-    /// As [`Tensor::conv2d`].
-    #[track_caller]
-    pub fn conv3d(&self, weight: &Tensor, bias: Option<&Tensor>, options: Conv3dOptions) -> Tensor {
-        cast_op!("conv3d", [x = self, w = weight, b = bias] => x.conv3d(&w, b.as_ref(), options));
-        if self.dim() == 4 {
-            return self.unsqueeze(0).conv3d(weight, bias, options).squeeze_dim(0);
-        }
-        conv::check("conv3d", self, weight, bias, &options);
-        let o = options;
-        let [n, c, depth, h, w] = std::array::from_fn(|d| self.shape()[d]);
-        let [outputs, per_group, kd, kh, kw] = std::array::from_fn(|d| weight.shape()[d]);
-        let out = o.count(0, depth, kd).expect("checked");
-        let rows = Windows::sliding(depth, out, kd, [o.stride[0], o.padding[0], o.dilation[0]]);
-        let x = rows.gather(self, 2, 0.0).permute(&[0, 2, 1, 3, 4, 5]);
-        let flat = Conv2dOptions {
-            stride: [o.stride[1], o.stride[2]],
-            padding: [o.padding[1], o.padding[2]],
-            dilation: [o.dilation[1], o.dilation[2]],
-            groups: o.groups,
-        };
-        let weight = weight.reshape_to(&[outputs, per_group * kd, kh, kw]);
-        let y = x.reshape_to(&[n * out, c * kd, h, w]).conv2d(&weight, bias, flat);
-        let (oh, ow) = (y.shape()[2], y.shape()[3]);
-        y.reshape_to(&[n, out, outputs, oh, ow]).permute(&[0, 2, 1, 3, 4])
+        let channels = weight.shape()[1] * o.groups;
+        add_bias(conv::transposed3d(self, weight, [channels, out[0], out[1], out[2]], plain), bias)
     }
 }
 
@@ -289,11 +238,17 @@ pub(super) fn samples() -> Vec<OpSample> {
         )
         .slack(4.0),
         OpSample::new(
-            "conv3d(padding 1, groups 2)",
-            [values([1, 4, 3, 3, 4], 1), values([2, 2, 2, 2, 3], 2), values([2], 3)],
+            "conv_transpose3d(groups, dilation, output_padding beyond the stride)",
+            [values([2, 4, 2, 1, 2], 1), values([4, 1, 2, 1, 2], 2), values([2], 3)],
             |x| {
-                let options = Conv3dOptions { padding: [1, 0, 1], groups: 2, ..Default::default() };
-                x[0].conv3d(&x[1], Some(&x[2]), options)
+                let options = ConvTransposeOptions {
+                    stride: [2, 1, 3],
+                    padding: [1, 0, 1],
+                    output_padding: [2, 1, 0],
+                    dilation: [3, 2, 1],
+                    groups: 2,
+                };
+                x[0].conv_transpose3d(&x[1], Some(&x[2]), options)
             },
         )
         .slack(4.0),

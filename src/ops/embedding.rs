@@ -12,7 +12,7 @@ use crate::{Dtype, Tensor};
 
 /// Indices as dense i64 after checking them against the table.
 #[track_caller]
-fn checked(indices: &Tensor, rows: usize) -> Tensor {
+pub(super) fn checked(indices: &Tensor, rows: usize) -> Tensor {
     if !indices.dtype().is_integral() {
         throw(Error::dtype(
             "embedding",

@@ -1,7 +1,12 @@
-//! Sums, means or maxima of rows of a table, one for each bag of indices: a lookup and `index_add` or
-//! `index_reduce`, whose derivatives follow.
+//! Sums, means or maxima of rows of a table, one for each bag of indices.
+//!
+//! A sum or mean is a [linear map](super::resample) of the table's rows, done without a copy of those
+//! that are named. Weighted sums and maxima are a lookup and `index_add` or `index_reduce`, whose
+//! derivatives follow; so are the sums of half types, of which only the rows looked up become f32.
 
 use super::ScatterReduce;
+use super::embedding::checked;
+use super::resample::{LinearMap, resample};
 #[cfg(test)]
 use super::samples::{OpSample, values};
 use crate::error::{Error, throw};
@@ -52,10 +57,31 @@ impl Tensor {
         let rows = self.shape().first().copied().unwrap_or(0) as i64;
         let padding = options.padding_idx.map(|p| if p < 0 { p + rows } else { p });
         let kept = || (0..flat.len()).filter(|&i| Some(flat[i]) != padding);
-        let chosen = Tensor::from(kept().map(|i| flat[i]).collect::<Vec<i64>>());
-        let bag = Tensor::from(kept().map(|i| bag_of[i]).collect::<Vec<i64>>());
+        let chosen: Vec<i64> = kept().map(|i| flat[i]).collect();
+        let bag: Vec<i64> = kept().map(|i| bag_of[i]).collect();
         // Half types are added up in f32 and rounded once.
         let wide = self.dtype().compute();
+        if self.dim() == 2
+            && self.dtype() == wide
+            && options.per_sample_weights.is_none()
+            && options.mode != BagMode::Max
+        {
+            checked(&Tensor::from_slice(&chosen, [chosen.len()]), rows as usize);
+            let mut first = 0;
+            let map = LinearMap::new(
+                rows as usize,
+                (0..bags as i64).map(|b| {
+                    let count = bag[first..].iter().take_while(|&&of| of == b).count();
+                    let mine = &chosen[first..first + count];
+                    first += count;
+                    let mean = options.mode == BagMode::Mean;
+                    let weight = if mean { 1.0 / count as f64 } else { 1.0 };
+                    mine.iter().map(move |&row| (row as usize, weight))
+                }),
+            );
+            return resample("embedding_bag", self, 0, [map]);
+        }
+        let (chosen, bag) = (Tensor::from(chosen), Tensor::from(bag));
         let mut found = self.embedding(&chosen, None).to_dtype(wide);
         if let Some(weights) = &options.per_sample_weights {
             if weights.shape() != indices.shape() || options.mode != BagMode::Sum {

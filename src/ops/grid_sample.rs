@@ -6,16 +6,25 @@
 //! ```
 //!
 //! The weights are products of one weight per dimension: a hat (bilinear), the cubic spline with
-//! A = -0.75 (bicubic), or 1 (nearest). Which neighbours are read is a table of positions, computed
-//! without a record; weights and numbers are recorded ops, so the derivatives by x and by the grid follow.
+//! A = -0.75 (bicubic), or 1 (nearest). Values and first derivatives, by x and by the grid, are loops
+//! over tables of neighbours (`kernels`). Under `create_graph` the same is composed of recorded ops, from
+//! which derivatives of any order follow: which neighbours are read is a table of positions without a
+//! record, weights and numbers are recorded.
 
+mod kernels;
+
+use smallvec::smallvec;
+
+use super::compute;
 #[cfg(test)]
 use super::samples::{OpSample, values};
 use super::windows::in_compute_type;
 use crate::Tensor;
 use crate::amp::cast_op;
-use crate::autograd::no_grad;
+use crate::autograd::{BackwardCtx, Grads, grad, no_grad, record};
 use crate::error::{Error, throw};
+use crate::tensor::dispatch;
+use kernels::Sizes;
 
 /// How [`Tensor::grid_sample`] finds numbers between those that it has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -192,7 +201,7 @@ impl Tensor {
         if options.mode == GridSampleMode::Bicubic && n == 3 {
             throw(Error::argument("grid_sample", "mode", "Bicubic is for images only"));
         }
-        in_compute_type(self, |x| sampled(x, &grid.to_dtype(x.dtype()), options))
+        in_compute_type(self, |x| fused(x, &grid.to_dtype(x.dtype()), options))
     }
 
     /// The points of `size` (`[N, C, H, W]` or `[N, C, D, H, W]`) under the affine maps of this tensor,
@@ -244,6 +253,79 @@ impl Tensor {
     }
 }
 
+fn sizes_of(x: &Tensor, grid: &Tensor) -> (Sizes, Vec<usize>) {
+    let n = x.dim() - 2;
+    let (batch, channels) = (x.shape()[0], x.shape()[1]);
+    let volume: usize = x.shape()[2..].iter().product();
+    if volume >= u32::MAX as usize {
+        throw(Error::shape("grid_sample", format!("input {:?} has too large channels", x.shape())));
+    }
+    let points = grid.shape()[1..n + 1].iter().product();
+    let shape = [&x.shape()[..2], &grid.shape()[1..n + 1]].concat();
+    (Sizes { batch, channels, volume, points }, shape)
+}
+
+fn axes(x: &Tensor, options: GridSampleOptions) -> Vec<Axis> {
+    x.shape()[2..].iter().map(|&size| Axis { size, options }).collect()
+}
+
+/// By the kernels; f32 and f64.
+#[track_caller]
+fn fused(x: &Tensor, grid: &Tensor, options: GridSampleOptions) -> Tensor {
+    let (sizes, shape) = sizes_of(x, grid);
+    let y = Tensor::empty(&shape, x.dtype());
+    let (wide, points) = (compute::widen(x), compute::widen(grid));
+    dispatch!(compute x.dtype(), "grid_sample", T => {
+        // SAFETY: `widen` gives contiguous tensors of this type; the output is new.
+        let (x, grid, y) = unsafe { (wide.as_slice::<T>(), points.as_slice::<T>(), y.as_mut_slice::<T>()) };
+        kernels::forward(sizes, &axes(&wide, options), x, grid, y);
+    });
+    record("grid_sample", &[x, grid], y, |saver| {
+        let (x, grid) = (saver.save(x), saver.save(grid));
+        move |ctx| gradients(ctx, &ctx.get(&x), &ctx.get(&grid), options)
+    })
+}
+
+fn gradients(ctx: &BackwardCtx, x: &Tensor, grid: &Tensor, options: GridSampleOptions) -> Grads {
+    let dy = ctx.grad(0);
+    if ctx.create_graph() {
+        let y = sampled(x, grid, options);
+        let inputs = [(0, x), (1, grid)];
+        let wanted: Vec<&Tensor> =
+            inputs.iter().filter(|(i, _)| ctx.needs(*i)).map(|(_, t)| *t).collect();
+        // The nearest neighbours do not change with the grid.
+        let mut found = if y.requires_grad() {
+            grad(&[&y], &wanted, &[Some(&dy)], true, true)
+        } else {
+            vec![None; wanted.len()]
+        }
+        .into_iter();
+        let mut next = |i: usize, t: &Tensor| {
+            ctx.needs(i).then(|| found.next().flatten().unwrap_or_else(|| t.zeros_like()))
+        };
+        return smallvec![next(0, x), next(1, grid)];
+    }
+    let sizes = sizes_of(x, grid).0;
+    let (dy, x, grid) = (compute::widen(&dy), compute::widen(x), compute::widen(grid));
+    let dx = ctx.needs(0).then(|| Tensor::empty(x.shape(), x.dtype()));
+    let dgrid = ctx.needs(1).then(|| Tensor::empty(grid.shape(), x.dtype()));
+    dispatch!(compute x.dtype(), "grid_sample", T => {
+        let axes = axes(&x, options);
+        // SAFETY: `widen` gives contiguous tensors of this type.
+        let (x, grid, dy) = unsafe { (x.as_slice::<T>(), grid.as_slice::<T>(), dy.as_slice::<T>()) };
+        if let Some(dx) = &dx {
+            // SAFETY: a new tensor.
+            kernels::data_gradient(sizes, &axes, (grid, dy), unsafe { dx.as_mut_slice::<T>() });
+        }
+        if let Some(dgrid) = &dgrid {
+            // SAFETY: a new tensor.
+            kernels::grid_gradient(sizes, &axes, (x, grid, dy), unsafe { dgrid.as_mut_slice::<T>() });
+        }
+    });
+    smallvec![dx, dgrid]
+}
+
+/// Of recorded ops.
 fn sampled(x: &Tensor, grid: &Tensor, options: GridSampleOptions) -> Tensor {
     let n = x.dim() - 2;
     let (batch, channels, sizes) = (x.shape()[0], x.shape()[1], &x.shape()[2..]);
@@ -299,6 +381,7 @@ pub(super) fn samples() -> Vec<OpSample> {
         sample("bilinear, border", Bilinear, Border, true),
         sample("bilinear, reflection", Bilinear, Reflection, false),
         sample("bicubic, zeros", Bicubic, Zeros, true),
+        sample("bicubic, reflection", Bicubic, Reflection, false),
         sample("nearest, zeros", Nearest, Zeros, false),
         sample("nearest, border", Nearest, Border, true),
         volume("bilinear, zeros", Bilinear, Zeros, true),
@@ -308,4 +391,55 @@ pub(super) fn samples() -> Vec<OpSample> {
             x[0].affine_grid(&[2, 1, 3, 4], false)
         }),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The kernels against the composition, in every mode, with points far outside, not finite ones, and
+    /// more of them than a block has.
+    #[test]
+    fn the_kernels_equal_the_composition() {
+        use GridSampleMode::*;
+        use GridSamplePadding::*;
+        for (x, grid) in
+            [(&[2, 3, 5, 6][..], &[2, 11, 13, 2][..]), (&[2, 2, 3, 4, 2], &[2, 3, 7, 8, 3])]
+        {
+            for mode in [Bilinear, Nearest, Bicubic] {
+                if mode == Bicubic && x.len() == 5 {
+                    continue;
+                }
+                for padding_mode in [Zeros, Border, Reflection] {
+                    for align_corners in [false, true] {
+                        let options = GridSampleOptions { mode, padding_mode, align_corners };
+                        let mut points = (values(grid, 3) * 1.7).to_vec::<f64>();
+                        points[5] = f64::NAN;
+                        points[9] = f64::INFINITY;
+                        points[14] = f64::NEG_INFINITY;
+                        let x = values(x, 1).requires_grad_(true);
+                        let grid = Tensor::from_slice(&points, grid).requires_grad_(true);
+                        let (got, want) = (fused(&x, &grid, options), sampled(&x, &grid, options));
+                        let dy = values(want.shape(), 2);
+                        let grads =
+                            |y: &Tensor| grad(&[y], &[&x, &grid], &[Some(&dy)], true, false);
+                        let zeros =
+                            |g: Option<Tensor>, t: &Tensor| g.unwrap_or_else(|| t.zeros_like());
+                        let (a, b) = (grads(&got), grads(&want));
+                        let mut pairs = vec![(got, want)];
+                        for ((a, b), t) in a.into_iter().zip(b).zip([&x, &grid]) {
+                            pairs.push((zeros(a, t), zeros(b, t)));
+                        }
+                        for (k, (got, want)) in pairs.iter().enumerate() {
+                            let all = got.to_vec::<f64>().into_iter().zip(want.to_vec::<f64>());
+                            for (i, (a, b)) in all.enumerate() {
+                                let same = (a - b).abs() < 1e-11 || a.is_nan() && b.is_nan();
+                                assert!(same, "{k} {i}: {a} {b} {options:?}");
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
 }

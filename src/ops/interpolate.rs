@@ -10,11 +10,12 @@
 //!
 //! s is in / out, or 1 / scale_factor. w is the hat of width 2, or the cubic spline with A = -0.75.
 //! With `antialias` w is made wider by s where that is more than 1 (A = -0.5), and divided by its sum.
-//! All are separable: each dimension in turn is a weighted sum over [`Windows`].
+//! All are separable: each dimension is a weighted sum over [`Windows`], done in turn by [`resample`].
 
+use super::resample::{LinearMap, resample};
 #[cfg(test)]
 use super::samples::{OpSample, values};
-use super::windows::{Windows, in_compute_type};
+use super::windows::Windows;
 use crate::Tensor;
 use crate::amp::cast_op;
 use crate::error::{Error, throw};
@@ -140,14 +141,13 @@ impl Axis {
     }
 
     /// Positions as PyTorch finds them, in f32.
-    fn nearest(self, shift: f32) -> (Windows, Vec<f64>) {
+    fn nearest(self, shift: f32) -> Windows {
         let scale = match self.factor {
             Some(factor) => (1.0 / factor) as f32,
             None => self.size as f32 / self.out as f32,
         };
         let place = |i: usize| (((i as f32 + shift) * scale).floor() as usize).min(self.size - 1);
-        let windows = Windows::new(self.size, self.out, 1, |i, _| place(i) as isize);
-        (windows, vec![1.0; self.out])
+        Windows::new(self.size, self.out, 1, |i, _| place(i) as isize)
     }
 
     /// The point of the input that output `i` is.
@@ -159,26 +159,26 @@ impl Axis {
         }
     }
 
-    fn linear(self, align_corners: bool) -> (Windows, Vec<f64>) {
+    fn linear(self, align_corners: bool) -> LinearMap {
         let point = |i| self.point(i, align_corners).clamp(0.0, (self.size - 1) as f64);
         let windows = Windows::new(self.size, self.out, 2, |i, t| {
             (point(i) as usize + t).min(self.size - 1) as isize
         });
         let weights = (0..self.out).flat_map(|i| [1.0 - point(i).fract(), point(i).fract()]);
-        (windows, weights.collect())
+        windows.weighted(&weights.collect::<Vec<_>>())
     }
 
-    fn cubic(self, align_corners: bool) -> (Windows, Vec<f64>) {
+    fn cubic(self, align_corners: bool) -> LinearMap {
         let point = |i| self.point(i, align_corners);
         let windows = Windows::new(self.size, self.out, 4, |i, t| {
             (point(i).floor() as isize + t as isize - 1).clamp(0, self.size as isize - 1)
         });
         let weight = |i, t: usize| spline(point(i) - point(i).floor() - (t as f64 - 1.0), -0.75);
         let weights = (0..self.out).flat_map(|i| (0..4).map(move |t| weight(i, t)));
-        (windows, weights.collect())
+        windows.weighted(&weights.collect::<Vec<_>>())
     }
 
-    fn antialiased(self, cubic: bool, align_corners: bool) -> (Windows, Vec<f64>) {
+    fn antialiased(self, cubic: bool, align_corners: bool) -> LinearMap {
         let scale = match (align_corners, self.out) {
             (true, 1) => 0.0,
             (true, _) => (self.size - 1) as f64 / (self.out - 1) as f64,
@@ -204,7 +204,7 @@ impl Axis {
             weights.extend(range.clone().map(|p| weight(p) / sum));
             weights.resize((i + 1) * taps, 0.0);
         }
-        (Windows::ranges(self.size, &ranges), weights)
+        Windows::ranges(self.size, &ranges).weighted(&weights)
     }
 }
 
@@ -248,21 +248,19 @@ impl Tensor {
                 _ => self.adaptive_avg_pool3d([out(0), out(1), out(2)]),
             };
         }
-        let resized = |x: &Tensor| {
-            axes.iter().enumerate().fold(x.clone(), |y, (d, axis)| {
-                let (windows, weights) = match options.mode {
-                    Nearest => axis.nearest(0.0),
-                    NearestExact => axis.nearest(0.5),
-                    mode if options.antialias => axis.antialiased(mode == Bicubic, align),
-                    Bicubic => axis.cubic(align),
-                    _ => axis.linear(align),
-                };
-                windows.combine(&y, d + 2, &weights)
-            })
+        let nearest = |shift: f32| {
+            let windows: Vec<_> = axes.iter().map(|axis| axis.nearest(shift)).collect();
+            Windows::pick("interpolate", self, 2, &windows)
+        };
+        let map = |axis: &Axis| match options.mode {
+            mode if options.antialias => axis.antialiased(mode == Bicubic, align),
+            Bicubic => axis.cubic(align),
+            _ => axis.linear(align),
         };
         match options.mode {
-            Nearest | NearestExact => resized(self),
-            _ => in_compute_type(self, resized),
+            Nearest => nearest(0.0),
+            NearestExact => nearest(0.5),
+            _ => resample("interpolate", self, 2, axes.iter().map(map).collect::<Vec<_>>()),
         }
     }
 }

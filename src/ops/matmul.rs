@@ -21,6 +21,7 @@ use crate::autograd::{BackwardCtx, Saver, no_grad, record, record_with_tangent};
 use crate::cpu::float::Float;
 use crate::cpu::gemm::{Matrix, gemm, gemm_batched};
 use crate::error::{Error, throw};
+use crate::ops::complex::bilinear;
 use crate::tensor::{Dtype, Element, Shape, broadcast_shapes, dispatch};
 
 impl Tensor {
@@ -72,6 +73,9 @@ impl Tensor {
         cast_op!("mm", [a = self, b = other] => a.mm(&b));
         dimensions("mm", self, other, 2);
         check("mm", self, other, 1, 0);
+        if self.is_complex() {
+            return bilinear(self, other, Tensor::mm);
+        }
         let shape = [self.shape()[0], other.shape()[1]];
         let out = product(self, other, &shape, None);
         let backward = |saver: &Saver<'_>| {
@@ -373,6 +377,9 @@ fn integers<T: Element>((m, n, k): (usize, usize, usize), a: &[T], b: &[T], out:
 /// Two tensors of at least three (or, on one side, two) dimensions whose inner sizes fit.
 #[track_caller]
 fn batched(op: &'static str, a: &Tensor, b: &Tensor) -> Tensor {
+    if a.is_complex() {
+        return bilinear(a, b, |a, b| batched(op, a, b));
+    }
     let (batch_a, batch_b) = (&a.shape()[..a.dim() - 2], &b.shape()[..b.dim() - 2]);
     let Ok(mut shape) = broadcast_shapes(batch_a, batch_b) else {
         mismatch(op, a, b, "all dimensions but the last two must broadcast")

@@ -1,4 +1,4 @@
-//! Max pooling in two dimensions.
+//! Max pooling in one, two and three dimensions, with windows of a given size or as many as are wanted.
 //!
 //! ```text
 //! y[i] = max over t of x[i * stride + t * dilation - padding]      (positions outside do not count)
@@ -7,8 +7,9 @@
 //! ```
 //!
 //! Of equal numbers the first counts; a NaN wins, as in PyTorch. The gradient goes to the place of
-//! the maximum, which is kept as a 32-bit position in the plane; it is linear in dy, and its own
-//! gradient reads the same places, so both are recorded ops for second derivatives.
+//! the maximum, which is kept as a 32-bit position in the plane (or line, or volume); it is linear in
+//! dy, and its own gradient reads the same places, so both are recorded ops for second derivatives.
+//! One kernel does all: dimensions that are missing in front have one position.
 
 use std::ops::Range;
 
@@ -17,7 +18,7 @@ use smallvec::{SmallVec, smallvec};
 use super::compute;
 #[cfg(test)]
 use super::samples::{OpSample, values};
-use super::windows::{window_room, window_span};
+use super::windows::{adaptive_ranges, window_room, window_span};
 use crate::autograd::{no_grad, record};
 use crate::cpu::float::{Float, simd_fn};
 use crate::cpu::parts::Parts;
@@ -187,7 +188,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn max_pool2d(&self, options: Pool2dOptions) -> Tensor {
-        pool(self, options).0
+        pool("max_pool2d", self, options).0
     }
 
     /// [`Tensor::max_pool2d`] and where each maximum is: its position in the plane `H * W`, as i64
@@ -197,50 +198,82 @@ impl Tensor {
     /// As [`Tensor::max_pool2d`].
     #[track_caller]
     pub fn max_pool2d_with_indices(&self, options: Pool2dOptions) -> (Tensor, Tensor) {
-        let (y, places) = pool(self, options);
+        let (y, places) = pool("max_pool2d", self, options);
         (y, no_grad(|| places.to_dtype(Dtype::I64)))
     }
 }
 
+/// The maxima of windows of a given size, and their places as i32.
 #[track_caller]
-fn pool(x: &Tensor, options: Pool2dOptions) -> (Tensor, Tensor) {
-    let out = options.output("max_pool2d", x);
-    options.check_windows("max_pool2d", x, out);
-    let n = x.dim();
-    let mut shape = Shape::from_slice(&x.shape()[..n - 2]);
-    shape.extend(out);
-    let input = [x.shape()[n - 2], x.shape()[n - 1]];
-    if input[0] * input[1] > i32::MAX as usize {
-        throw(Error::shape("max_pool2d", format!("planes of {input:?} have too many elements")));
+pub(super) fn pool<const D: usize>(
+    name: &'static str,
+    x: &Tensor,
+    options: PoolOptions<D>,
+) -> (Tensor, Tensor) {
+    let out = options.output(name, x);
+    options.check_windows(name, x, out);
+    let size = |d: usize| x.shape()[x.dim() - D + d];
+    let steps = std::array::from_fn(|d| Steps::Sliding(taps(&options, d, out[d], size(d))));
+    maxima::<D>(name, x, steps)
+}
+
+/// The maxima of as many windows as are wanted, and their places as i32.
+#[track_caller]
+pub(super) fn adaptive_pool<const D: usize>(
+    name: &'static str,
+    x: &Tensor,
+    output_size: [Option<usize>; D],
+) -> (Tensor, Tensor) {
+    check_dims::<D>(name, x);
+    let steps = std::array::from_fn(|d| {
+        let size = x.shape()[x.dim() - D + d];
+        Steps::Ranges(adaptive_ranges(size, output_size[d].unwrap_or(size)))
+    });
+    maxima::<D>(name, x, steps)
+}
+
+#[track_caller]
+fn maxima<const D: usize>(name: &'static str, x: &Tensor, steps: [Steps; D]) -> (Tensor, Tensor) {
+    let n = x.dim() - D;
+    let mut shape = Shape::from_slice(&x.shape()[..n]);
+    shape.extend(steps.iter().map(Steps::len));
+    let input = &x.shape()[n..];
+    let volume: usize = input.iter().product();
+    if volume > i32::MAX as usize {
+        throw(Error::shape(name, format!("{input:?} has too many elements: more than 2^31 - 1")));
     }
-    let dtype = x.dtype();
-    let wide = compute::widen(x);
+    let mut all = [const { Steps::One }; 3];
+    let mut sizes = [1; 3];
+    for (d, steps) in steps.into_iter().enumerate() {
+        (all[3 - D + d], sizes[3 - D + d]) = (steps, input[d]);
+    }
+    let (dtype, wide) = (x.dtype(), compute::widen(x));
     let y = Tensor::empty(&shape, wide.dtype());
     let places = Tensor::empty(&shape, Dtype::I32);
-    dispatch!(compute wide.dtype(), "max_pool2d", T => {
+    dispatch!(compute wide.dtype(), name, T => {
         // SAFETY: `widen` gives a contiguous tensor of this type; the outputs are new.
         let (x, y, places) = unsafe { (wide.as_slice::<T>(), y.as_mut_slice::<T>(), places.as_mut_slice::<i32>()) };
-        maxima(x, input, &options, out, y, places);
+        all_maxima(x, sizes, &all, y, places);
     });
-    let y = record("max_pool2d", &[x], compute::narrow(y, dtype), |saver| {
+    let y = record(name, &[x], compute::narrow(y, dtype), |saver| {
         let places = saver.save(&places);
         let shape = x.layout().shape.clone();
-        move |ctx| smallvec![Some(scatter(&ctx.grad(0), &ctx.get(&places), &shape))]
+        move |ctx| smallvec![Some(scatter::<D>(&ctx.grad(0), &ctx.get(&places), &shape))]
     });
     (y, places)
 }
 
 /// dx: each number of dy added where its maximum was.
-fn scatter(dy: &Tensor, places: &Tensor, shape: &[usize]) -> Tensor {
+fn scatter<const D: usize>(dy: &Tensor, places: &Tensor, shape: &[usize]) -> Tensor {
     let dtype = dy.dtype();
     let g = compute::widen(dy);
     let dx = Tensor::empty(shape, g.dtype());
-    dispatch!(compute g.dtype(), "max_pool2d", T => {
+    dispatch!(compute g.dtype(), "max_pool", T => {
         // SAFETY: contiguous tensors of these types; the output is new.
         let (g, places, dx) = unsafe { (g.as_slice::<T>(), places.as_slice::<i32>(), dx.as_mut_slice::<T>()) };
-        let planes = shape[..shape.len() - 2].iter().product();
-        let parts = Parts::new(dx);
-        per_plane(planes, g.len(), |p, size| {
+        let planes = shape[..shape.len() - D].iter().product::<usize>();
+        let (parts, size) = (Parts::new(dx), g.len() / planes.max(1));
+        per_plane(planes, g.len(), |p| {
             // SAFETY: each plane is one thread's.
             let dx = unsafe { plane(&parts, p, planes) };
             dx.fill(T::ZERO);
@@ -249,40 +282,41 @@ fn scatter(dy: &Tensor, places: &Tensor, shape: &[usize]) -> Tensor {
             }
         });
     });
-    record("max_pool2d_backward", &[dy], compute::narrow(dx, dtype), |saver| {
+    record("max_pool_backward", &[dy], compute::narrow(dx, dtype), |saver| {
         let places = saver.save(places);
-        move |ctx| smallvec![Some(pick(&ctx.grad(0), &ctx.get(&places)))]
+        move |ctx| smallvec![Some(pick::<D>(&ctx.grad(0), &ctx.get(&places)))]
     })
 }
 
 /// The numbers of `x` where the maxima were.
-fn pick(x: &Tensor, places: &Tensor) -> Tensor {
+fn pick<const D: usize>(x: &Tensor, places: &Tensor) -> Tensor {
     let (dtype, wide) = (x.dtype(), compute::widen(x));
     let y = Tensor::empty(places.shape(), wide.dtype());
-    dispatch!(compute wide.dtype(), "max_pool2d", T => {
+    dispatch!(compute wide.dtype(), "max_pool", T => {
         // SAFETY: contiguous tensors of these types; the output is new.
         let (x, places, y) = unsafe { (wide.as_slice::<T>(), places.as_slice::<i32>(), y.as_mut_slice::<T>()) };
-        let planes = wide.shape()[..wide.dim() - 2].iter().product::<usize>();
-        let size = x.len() / planes.max(1);
-        for (i, (y, &place)) in y.iter_mut().zip(places).enumerate() {
-            *y = x[i / (places.len() / planes) * size + place as usize];
-        }
+        let planes = wide.shape()[..wide.dim() - D].iter().product::<usize>();
+        let (volume, size) = (x.len() / planes.max(1), y.len() / planes.max(1));
+        let parts = Parts::new(y);
+        per_plane(planes, places.len(), |p| {
+            // SAFETY: each plane is one thread's.
+            let y = unsafe { plane(&parts, p, planes) };
+            for (y, &place) in y.iter_mut().zip(&places[p * size..]) {
+                *y = x[p * volume + place as usize];
+            }
+        });
     });
     let shape = x.layout().shape.clone();
-    record("max_pool2d_pick", &[x], compute::narrow(y, dtype), |saver| {
+    record("max_pool_pick", &[x], compute::narrow(y, dtype), |saver| {
         let places = saver.save(places);
-        move |ctx| smallvec![Some(scatter(&ctx.grad(0), &ctx.get(&places), &shape))]
+        move |ctx| smallvec![Some(scatter::<D>(&ctx.grad(0), &ctx.get(&places), &shape))]
     })
 }
 
-/// Calls `body` with each plane's number and its share of `work` elements.
-fn per_plane(planes: usize, work: usize, body: impl Fn(usize, usize) + Sync) {
+/// Calls `body` with each plane's number; all planes together are `work` elements.
+fn per_plane(planes: usize, work: usize, body: impl Fn(usize) + Sync) {
     let size = work / planes.max(1);
-    parallel_for(planes, (16 << 10) / size.max(1) + 1, |range| {
-        for p in range {
-            body(p, size);
-        }
-    });
+    parallel_for(planes, (16 << 10) / size.max(1) + 1, |range| range.for_each(&body));
 }
 
 /// Plane `p` of `planes` equal parts.
@@ -296,27 +330,65 @@ unsafe fn plane<T>(parts: &Parts<T>, p: usize, planes: usize) -> &mut [T] {
     unsafe { parts.slice(p * size..(p + 1) * size) }
 }
 
-/// Maxima and their places for contiguous planes.
-fn maxima<T: Float>(
+/// Maxima and their places for contiguous planes of `sizes`.
+fn all_maxima<T: Float>(
     x: &[T],
-    [h, w]: [usize; 2],
-    options: &Pool2dOptions,
-    [oh, ow]: [usize; 2],
+    sizes: [usize; 3],
+    windows: &[Steps; 3],
     y: &mut [T],
     places: &mut [i32],
 ) {
-    let planes = x.len() / (h * w);
+    let volume = sizes.iter().product::<usize>();
+    let planes = x.len() / volume;
     let (ys, places) = (Parts::new(y), Parts::new(places));
-    let windows = [taps(options, 0, oh, h), taps(options, 1, ow, w)];
-    let work = planes * oh * (w * options.kernel_size[0] + ow * options.kernel_size[1]);
-    per_plane(planes, work, |p, _| {
+    let [_, h, w] = sizes;
+    let rows = windows[0].len() * windows[1].len();
+    let most = |d: usize| windows[d].most();
+    let work = planes * rows * (w * most(0) * most(1) + windows[2].len() * most(2));
+    per_plane(planes, work, |p| {
         // SAFETY: each plane is one thread's.
         let (y, places) = unsafe { (plane(&ys, p, planes), plane(&places, p, planes)) };
         let mut column = SmallVec::<[T; 128]>::from_elem(T::ZERO, w);
         let mut from = SmallVec::<[i32; 128]>::from_elem(0, w);
-        let x = &x[p * h * w..(p + 1) * h * w];
-        plane_maxima(x, &windows, ow, &mut column, &mut from, y, places);
+        let x = &x[p * volume..(p + 1) * volume];
+        plane_maxima(x, h, windows, &mut column, &mut from, y, places);
     });
+}
+
+/// The windows of one dimension.
+enum Steps {
+    Sliding(Taps),
+    Ranges(Vec<Range<usize>>),
+    /// One window of the only position.
+    One,
+}
+
+impl Steps {
+    fn len(&self) -> usize {
+        match self {
+            Steps::Sliding(taps) => taps.out,
+            Steps::Ranges(ranges) => ranges.len(),
+            Steps::One => 1,
+        }
+    }
+
+    /// Positions of the largest window.
+    fn most(&self) -> usize {
+        match self {
+            Steps::Sliding(taps) => taps.taps.len(),
+            Steps::Ranges(ranges) => ranges.iter().map(Range::len).max().unwrap_or(0),
+            Steps::One => 1,
+        }
+    }
+
+    /// Calls `body` with the input positions of window `i`, which rise.
+    fn each(&self, i: usize, body: impl FnMut(usize)) {
+        match self {
+            Steps::Sliding(taps) => taps.of(i).for_each(body),
+            Steps::Ranges(ranges) => ranges[i].clone().for_each(body),
+            Steps::One => (0..1).for_each(body),
+        }
+    }
 }
 
 /// One dimension of the windows: tap t of output `from..to` reads input `first_input`,
@@ -330,20 +402,22 @@ struct Tap {
 struct Taps {
     taps: Vec<Tap>,
     stride: usize,
-    /// The outputs that have no tap in the padding.
+    /// How many outputs there are.
+    out: usize,
+    /// Those that have no tap in the padding.
     inner: Range<usize>,
 }
 
 impl Taps {
     /// The input positions of output `i`'s window.
-    fn of(&self, i: usize) -> impl Iterator<Item = usize> + Clone + '_ {
+    fn of(&self, i: usize) -> impl Iterator<Item = usize> + '_ {
         let inside = move |tap: &&Tap| tap.from <= i && i < tap.to;
         let stride = self.stride;
         self.taps.iter().filter(inside).map(move |tap| tap.first_input + (i - tap.from) * stride)
     }
 }
 
-fn taps(options: &Pool2dOptions, d: usize, out: usize, size: usize) -> Taps {
+fn taps<const D: usize>(options: &PoolOptions<D>, d: usize, out: usize, size: usize) -> Taps {
     let (stride, pad) = (options.strides()[d], options.padding[d]);
     let tap = |t: usize| {
         let offset = t * options.dilation[d];
@@ -355,61 +429,90 @@ fn taps(options: &Pool2dOptions, d: usize, out: usize, size: usize) -> Taps {
     let taps: Vec<Tap> = (0..options.kernel_size[d]).map(tap).collect();
     let from = taps.iter().map(|tap| tap.from).max().unwrap_or(0);
     let to = taps.iter().map(|tap| tap.to).min().unwrap_or(0);
-    Taps { taps, stride, inner: from..to.max(from) }
+    Taps { taps, stride, out, inner: from..to.max(from) }
 }
 
 simd_fn! {
-    /// One plane. Each row of windows is done in two steps: the maxima of the columns, side by side,
-    /// then those of the window's columns. `column` and `from` (a place) are scratch for the first.
+    /// One plane (or volume, whose planes have `h` rows). Each row of windows is done in two steps: the
+    /// maxima of the columns, side by side, then those of the window's columns. `column` and `from` (a
+    /// place) are scratch for the first.
     fn plane_maxima<T, FMA>(
         x: &[T],
-        windows: &[Taps; 2],
-        ow: usize,
+        h: usize,
+        windows: &[Steps; 3],
         column: &mut [T],
         from: &mut [i32],
         y: &mut [T],
         places: &mut [i32],
     ) {
         let _ = FMA;
-        let [down, across] = windows;
-        let w = column.len();
+        let [deep, down, across] = windows;
+        let (w, high, ow) = (column.len(), down.len(), across.len());
+        if ow == 0 {
+            return;
+        }
+        // Where the lines of the input start that a row of windows reads.
+        let mut lines = SmallVec::<[usize; 32]>::new();
         for (i, (y, places)) in y.chunks_exact_mut(ow).zip(places.chunks_exact_mut(ow)).enumerate() {
-            let lines = down.of(i).map(|row| (&x[row * w..(row + 1) * w], (row * w) as i32));
+            lines.clear();
+            deep.each(i / high, |d| down.each(i % high, |row| lines.push((d * h + row) * w)));
             // Blocks of columns; the last may overlap the one before.
             if w < LANES {
-                (0..w).for_each(|c| highest::<T, 1>(lines.clone(), c, column, from));
+                (0..w).for_each(|c| highest::<T, 1>(x, &lines, c, column, from));
             } else {
                 for c in (0..w).step_by(LANES) {
-                    highest::<T, LANES>(lines.clone(), c.min(w - LANES), column, from);
+                    highest::<T, LANES>(x, &lines, c.min(w - LANES), column, from);
                 }
             }
-            match across.inner.len() {
-                LANES.. => wide_row::<T, LANES>(across, (column, from), y, places),
-                4..LANES => wide_row::<T, 4>(across, (column, from), y, places),
-                _ => wide_row::<T, 1>(across, (column, from), y, places),
+            match across {
+                Steps::Sliding(taps) => match taps.inner.len() {
+                    LANES.. => wide_row::<T, LANES>(taps, (column, from), y, places),
+                    4..LANES => wide_row::<T, 4>(taps, (column, from), y, places),
+                    _ => wide_row::<T, 1>(taps, (column, from), y, places),
+                },
+                _ => {
+                    for (j, (y, place)) in y.iter_mut().zip(places).enumerate() {
+                        (*y, *place) = (T::LOWEST, i32::MAX);
+                        across.each(j, |c| {
+                            if wins(column[c], from[c], *y, *place) {
+                                (*y, *place) = (column[c], from[c]);
+                            }
+                        });
+                    }
+                }
             }
         }
     }
 }
 
+/// Whether a number is to take the place of the best so far. Of equal numbers the first place counts,
+/// of NaNs the last: the order in which a window is read row by row.
+#[inline(always)]
+fn wins<T: Float>(v: T, place: i32, best: T, at: i32) -> bool {
+    #[allow(clippy::eq_op, reason = "only NaN differs from itself")]
+    let (nan, was_nan) = (v != v, best != best);
+    (v > best) | ((v == best) & (place < at)) | (nan & (!was_nan | (place > at)))
+}
+
 /// Outputs of a block.
 const LANES: usize = 8;
 
-/// Maxima of `N` columns from `c` on over lines of the plane, given with the place of their first
-/// element. Of equal numbers the first counts, of NaNs the last.
+/// Maxima of `N` columns from `c` on over the lines that start at `lines`. Of equal numbers the first
+/// counts, of NaNs the last.
 #[inline(always)]
-fn highest<'a, T: Float, const N: usize>(
-    mut lines: impl Iterator<Item = (&'a [T], i32)>,
+fn highest<T: Float, const N: usize>(
+    x: &[T],
+    lines: &[usize],
     c: usize,
     column: &mut [T],
     from: &mut [i32],
 ) {
-    let Some((line, first)) = lines.next() else { return };
-    let load = |line: &[T]| -> [T; N] { line[c..c + N].try_into().expect("N numbers") };
-    let place = |first: i32| -> [i32; N] { std::array::from_fn(|k| first + (c + k) as i32) };
-    let (mut best, mut at) = (load(line), place(first));
-    for (line, first) in lines {
-        let (v, place) = (load(line), place(first));
+    let Some((&first, lines)) = lines.split_first() else { return };
+    let load = |line: usize| -> [T; N] { x[line + c..][..N].try_into().expect("N numbers") };
+    let place = |line: usize| -> [i32; N] { std::array::from_fn(|k| (line + c + k) as i32) };
+    let (mut best, mut at) = (load(first), place(first));
+    for &line in lines {
+        let (v, place) = (load(line), place(line));
         for k in 0..N {
             #[allow(clippy::eq_op, reason = "only NaN differs from itself")]
             let better = (v[k] > best[k]) | (v[k] != v[k]);
@@ -444,8 +547,7 @@ fn wide_row<T: Float, const N: usize>(
     }
 }
 
-/// Outputs `j..j + N` of a row from the columns' maxima. Of equal numbers the first place in the plane
-/// counts, of NaNs the last: the order in which a window is read row by row.
+/// Outputs `j..j + N` of a row from the columns' maxima.
 #[inline(always)]
 fn widest<T: Float, const N: usize>(
     across: &Taps,
@@ -465,11 +567,7 @@ fn widest<T: Float, const N: usize>(
         let v: [T; N] = std::array::from_fn(|k| column[k * step]);
         let place: [i32; N] = std::array::from_fn(|k| from[k * step]);
         for k in 0..N {
-            #[allow(clippy::eq_op, reason = "only NaN differs from itself")]
-            let (nan, was_nan) = (v[k] != v[k], best[k] != best[k]);
-            let better = (v[k] > best[k])
-                | ((v[k] == best[k]) & (place[k] < at[k]))
-                | (nan & (!was_nan | (place[k] > at[k])));
+            let better = wins(v[k], place[k], best[k], at[k]);
             best[k] = if better { v[k] } else { best[k] };
             at[k] = if better { place[k] } else { at[k] };
         }

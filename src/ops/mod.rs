@@ -38,6 +38,7 @@ mod pooling;
 mod products;
 pub mod random;
 mod reduce;
+mod resample;
 #[cfg(test)]
 mod samples;
 mod scan;

@@ -66,7 +66,7 @@ impl Tensor {
         if !(1..=3).contains(&n) || !(n + 1..=n + 2).contains(&self.dim()) {
             fail(format!("{mode:?} pads 1, 2 or 3 dimensions and leaves one or two before them"));
         }
-        let mut y = self.clone();
+        let mut windows = Vec::new();
         for (i, ends) in padding.chunks_exact(2).enumerate() {
             let d = self.dim() - 1 - i;
             let size = self.shape()[d] as i64;
@@ -87,17 +87,12 @@ impl Tensor {
                 }
                 _ => {}
             }
-            y = match mode {
-                _ if ends == [0, 0] => y,
-                _ => {
-                    let windows = Windows::new(size as usize, out as usize, 1, |i, _| {
-                        place(mode, i as i64, ends, size) as isize
-                    });
-                    windows.gather(&y, d, 0).squeeze_dim(d as i64 + 1)
-                }
-            };
+            windows.push(Windows::new(size as usize, out as usize, 1, |i, _| {
+                place(mode, i as i64, ends, size) as isize
+            }));
         }
-        if y.ptr_eq(self) { self.clone_contiguous() } else { y }
+        windows.reverse();
+        Windows::pick("pad", self, self.dim() - n, &windows)
     }
 
     /// A larger copy: `pad` has, from the last dimension to the first, how many entries of `value`

@@ -1,19 +1,18 @@
-//! Pooling in one and three dimensions, adaptive maxima, power means and unpooling, composed of the
-//! kernels in two dimensions and of [`Windows`].
+//! Pooling in one and three dimensions, adaptive maxima, power means and unpooling, by the kernels of
+//! [`max_pool`](super::max_pool), [`avg_pool`](super::avg_pool) and [`resample`].
 //!
 //! ```text
 //! average:    the mean over a box is the mean over each dimension in turn, with any number of them
-//! maximum:    the place of each window's maximum is found without a record; the result is x gathered
-//!             there, so that the gradient goes to those places
 //! lp_pool:    (sum over the window of x^p)^(1/p)
 //! max_unpool: zeros, with x at the places given
 //! ```
 
-use super::max_pool::check_dims;
 use super::max_pool::{Pool1dOptions, Pool2dOptions, Pool3dOptions, PoolOptions};
+use super::max_pool::{adaptive_pool, check_dims, pool};
+use super::resample::resample;
 #[cfg(test)]
 use super::samples::{OpSample, values};
-use super::windows::{Windows, adaptive_ranges, in_compute_type};
+use super::windows::{Windows, adaptive_ranges};
 use crate::amp::cast_op;
 use crate::autograd::no_grad;
 use crate::error::{Error, throw};
@@ -37,48 +36,18 @@ fn flat(o: Pool1dOptions) -> Pool2dOptions {
     }
 }
 
-/// The maximum of each window and its place among the last `D` dimensions.
-fn maxima<const D: usize>(x: &Tensor, windows: [Windows; D]) -> (Tensor, Tensor) {
-    let n = x.dim() - D;
-    let size: usize = x.shape()[n..].iter().product();
-    let places = no_grad(|| {
-        let mut v = x.detach();
-        let mut place = Tensor::range(size).reshape_to(&x.shape()[n..]);
-        for (d, windows) in windows.iter().enumerate() {
-            v = windows.gather(&v, n + 2 * d, f64::NEG_INFINITY);
-            place = windows.clamped().gather(&place, 2 * d, 0);
-        }
-        // Windows first, then what is in each.
-        let order = |n: usize| -> Vec<i64> {
-            let all = (0..n).chain((0..D).map(|d| n + 2 * d)).chain((0..D).map(|d| n + 2 * d + 1));
-            all.map(|d| d as i64).collect()
-        };
-        let v = v.permute(&order(n)).contiguous();
-        let place = place.permute(&order(0)).contiguous();
-        let mut shape = v.shape()[..n + D].to_vec();
-        shape.push(v.shape()[n + D..].iter().product());
-        let at = v.reshape_to(&shape).argmax_dim(-1, true);
-        let place = place.reshape_to(&shape[n..]).expand(&shape);
-        place.gather(-1, &at).squeeze_dim(-1)
-    });
-    let plane = |t: &Tensor| {
-        let mut shape = t.shape()[..n].to_vec();
-        shape.push(t.shape()[n..].iter().product());
-        t.reshape_to(&shape)
-    };
-    let y = plane(x).gather(-1, &plane(&places)).reshape_to(places.shape());
-    (y, places)
+/// Means over `windows` of the last dimensions, each counted as so many numbers.
+fn means<const D: usize>(
+    name: &'static str,
+    x: &Tensor,
+    windows: [(Windows, Vec<usize>); D],
+) -> Tensor {
+    resample(name, x, x.dim() - D, windows.map(|(windows, counts)| windows.means(&counts)))
 }
 
-/// Means over `windows`, the last dimensions' in turn.
-fn means<const D: usize>(x: &Tensor, windows: [(Windows, Vec<usize>); D]) -> Tensor {
-    in_compute_type(x, |x| {
-        let n = x.dim() - D;
-        windows
-            .iter()
-            .enumerate()
-            .fold(x.clone(), |y, (d, (windows, counts))| windows.mean(&y, n + d, counts))
-    })
+/// Places as PyTorch gives them.
+fn with_indices((y, places): (Tensor, Tensor)) -> (Tensor, Tensor) {
+    (y, no_grad(|| places.to_dtype(Dtype::I64)))
 }
 
 impl Tensor {
@@ -88,7 +57,7 @@ impl Tensor {
     /// As [`Tensor::max_pool2d`].
     #[track_caller]
     pub fn max_pool1d(&self, options: Pool1dOptions) -> Tensor {
-        self.max_pool1d_with_indices(options).0
+        pool("max_pool1d", self, options).0
     }
 
     /// [`Tensor::max_pool1d`] and the position of each maximum (`return_indices=True`).
@@ -97,9 +66,7 @@ impl Tensor {
     /// As [`Tensor::max_pool2d`].
     #[track_caller]
     pub fn max_pool1d_with_indices(&self, options: Pool1dOptions) -> (Tensor, Tensor) {
-        options.output("max_pool1d", self);
-        let (y, places) = self.unsqueeze(-2).max_pool2d_with_indices(flat(options));
-        (y.squeeze_dim(-2), places.squeeze_dim(-2))
+        with_indices(pool("max_pool1d", self, options))
     }
 
     /// The maximum of each window (`torch.nn.functional.max_pool3d`) of `[N, C, D, H, W]` or
@@ -109,7 +76,8 @@ impl Tensor {
     /// As [`Tensor::max_pool2d`].
     #[track_caller]
     pub fn max_pool3d(&self, options: Pool3dOptions) -> Tensor {
-        self.max_pool3d_with_indices(options).0
+        cast_op!("max_pool3d", [x = self] => x.max_pool3d(options));
+        pool("max_pool3d", self, options).0
     }
 
     /// [`Tensor::max_pool3d`] and where each maximum is: its position in the volume `D * H * W`
@@ -120,15 +88,7 @@ impl Tensor {
     #[track_caller]
     pub fn max_pool3d_with_indices(&self, options: Pool3dOptions) -> (Tensor, Tensor) {
         cast_op!("max_pool3d", [x = self] => x.max_pool3d_with_indices(options));
-        let out = options.output("max_pool3d", self);
-        options.check_windows("max_pool3d", self, out);
-        let (o, strides) = (options, options.strides());
-        let windows = std::array::from_fn(|d| {
-            let size = self.shape()[self.dim() - 3 + d];
-            let steps = [strides[d], o.padding[d], o.dilation[d]];
-            Windows::sliding(size, out[d], o.kernel_size[d], steps)
-        });
-        maxima::<3>(self, windows)
+        with_indices(pool("max_pool3d", self, options))
     }
 
     /// The maxima of `output_size` windows of nearly equal size that cover the input, and their
@@ -138,7 +98,7 @@ impl Tensor {
     /// As [`Tensor::adaptive_max_pool2d`].
     #[track_caller]
     pub fn adaptive_max_pool1d(&self, output_size: usize) -> (Tensor, Tensor) {
-        adaptive_maxima("adaptive_max_pool1d", self, [Some(output_size)])
+        with_indices(adaptive_pool("adaptive_max_pool1d", self, [Some(output_size)]))
     }
 
     /// The maxima of `output_size` windows of nearly equal size that cover the input, and their
@@ -156,7 +116,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn adaptive_max_pool2d(&self, output_size: [Option<usize>; 2]) -> (Tensor, Tensor) {
-        adaptive_maxima("adaptive_max_pool2d", self, output_size)
+        with_indices(adaptive_pool("adaptive_max_pool2d", self, output_size))
     }
 
     /// As [`Tensor::adaptive_max_pool2d`], in three dimensions
@@ -167,7 +127,7 @@ impl Tensor {
     #[track_caller]
     pub fn adaptive_max_pool3d(&self, output_size: [Option<usize>; 3]) -> (Tensor, Tensor) {
         cast_op!("adaptive_max_pool3d", [x = self] => x.adaptive_max_pool3d(output_size));
-        adaptive_maxima("adaptive_max_pool3d", self, output_size)
+        with_indices(adaptive_pool("adaptive_max_pool3d", self, output_size))
     }
 
     /// The mean of each window (`torch.nn.functional.avg_pool1d`) of `[N, C, L]` or `[C, L]`.
@@ -194,6 +154,7 @@ impl Tensor {
             throw(Error::argument("avg_pool3d", "dilation", "average pooling has no dilation"));
         }
         let y = means::<3>(
+            "avg_pool3d",
             self,
             std::array::from_fn(|d| {
                 let size = self.shape()[self.dim() - 3 + d];
@@ -235,6 +196,7 @@ impl Tensor {
         cast_op!("adaptive_avg_pool3d", [x = self] => x.adaptive_avg_pool3d(output_size));
         check_dims::<3>("adaptive_avg_pool3d", self);
         means::<3>(
+            "adaptive_avg_pool3d",
             self,
             std::array::from_fn(|d| {
                 let size = self.shape()[self.dim() - 3 + d];
@@ -373,20 +335,6 @@ impl<const D: usize> PoolOptions<D> {
 }
 
 #[track_caller]
-fn adaptive_maxima<const D: usize>(
-    op: &str,
-    x: &Tensor,
-    output_size: [Option<usize>; D],
-) -> (Tensor, Tensor) {
-    check_dims::<D>(op, x);
-    let windows = std::array::from_fn(|d| {
-        let size = x.shape()[x.dim() - D + d];
-        adaptive(size, output_size[d].unwrap_or(size))
-    });
-    maxima::<D>(x, windows)
-}
-
-#[track_caller]
 fn power_mean<const D: usize>(
     x: &Tensor,
     p: f64,
@@ -428,6 +376,9 @@ pub(super) fn samples() -> Vec<OpSample> {
         }),
         OpSample::new("adaptive_max_pool2d([2, 3])", [values([2, 3, 5, 4], 1)], |x| {
             x[0].adaptive_max_pool2d([Some(2), Some(3)]).0
+        }),
+        OpSample::new("adaptive_max_pool3d([2, keep, 3])", x3(), |x| {
+            x[0].adaptive_max_pool3d([Some(2), None, Some(3)]).0
         }),
         OpSample::new("max_unpool", [values([2, 3, 2], 1)], |x| {
             let places = Tensor::from([0i64, 3]).expand(&[2, 3, 2]);

@@ -14,7 +14,7 @@ use crate::{Dtype, Tensor};
 fn scaled(x: &Tensor, factor: f64) -> Tensor {
     match x.dtype() {
         _ if factor == 1.0 => x.clone(),
-        dtype if dtype.is_floating_point() => x * factor,
+        dtype if dtype.is_differentiable() => x * factor,
         Dtype::Bool if factor == 0.0 => x.zeros_like(),
         Dtype::Bool => x.clone(),
         _ => x.mul(factor as i64),

@@ -38,6 +38,7 @@ impl Tensor {
     /// Sums with NaN as zero (`torch.nansum`).
     #[track_caller]
     pub fn nansum(&self, dims: &[i64], keepdim: bool) -> Tensor {
+        crate::tensor::dtype::assert_real("nansum", self.dtype());
         if !self.dtype().is_floating_point() {
             return self.sum_dim(dims, keepdim);
         }

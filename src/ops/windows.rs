@@ -3,14 +3,16 @@
 //!
 //! ```text
 //! gather:   y[.., i, t, ..] = x[.., place(i, t), ..], or `fill` where a tap is outside
-//! combine:  y[.., i, ..]    = sum over t of weight[i, t] x[.., place(i, t), ..]
+//! weighted: y[.., i, ..]    = sum over t of weight[i, t] x[.., place(i, t), ..]
 //! add_back: x[.., p, ..]    = sum over the i, t with place(i, t) = p of y[.., i, t, ..]
 //! ```
 //!
-//! All are made of recorded ops, so their derivatives follow; `add_back` is the transpose of `gather`.
+//! Weighted sums are one fused op ([`resample`]); the others are made of recorded ops, so their
+//! derivatives follow. `add_back` is the transpose of `gather`.
 
 use std::ops::Range;
 
+use super::resample::{LinearMap, resample};
 use crate::tensor::Shape;
 use crate::{Dtype, Scalar, Tensor};
 
@@ -89,16 +91,6 @@ impl Windows {
         Windows::new(size, ranges.len(), taps, place)
     }
 
-    /// The same with another of the window's positions in place of taps outside.
-    pub fn clamped(&self) -> Self {
-        let mut places = self.places.clone();
-        for window in places.chunks_exact_mut(self.taps.max(1)) {
-            let known = window.iter().copied().find(|&p| p < self.size as i64).unwrap_or(0);
-            window.iter_mut().filter(|p| **p == self.size as i64).for_each(|p| *p = known);
-        }
-        Windows { places, ..*self }
-    }
-
     /// The taps inside, for each window.
     pub fn counts(&self) -> Vec<usize> {
         let inside = |w: &[i64]| w.iter().filter(|&&p| p < self.size as i64).count();
@@ -127,22 +119,37 @@ impl Windows {
         x.index_select(d as i64, &self.index()).reshape_to(&shape)
     }
 
-    /// The weighted sum of each window of dimension `d`; `weights` is `[out, taps]`.
-    pub fn combine(&self, x: &Tensor, d: usize, weights: &[f64]) -> Tensor {
-        let y = self.gather(x, d, 0.0);
-        if self.taps == 1 && weights.iter().all(|&w| w == 1.0) {
-            return y.squeeze_dim(d as i64 + 1);
-        }
-        let mut shape = Shape::from_elem(1, y.dim());
-        (shape[d], shape[d + 1]) = (self.out, self.taps);
-        let weights = Tensor::from_slice(weights, &shape).to_dtype(y.dtype());
-        (y * weights).sum_dim(&[d as i64 + 1], false)
+    /// The weighted sum of each window, as a map of the dimension; `weights` is `[out, taps]`.
+    pub fn weighted(&self, weights: &[f64]) -> LinearMap {
+        let inside = |i: usize| {
+            let taps = i * self.taps..(i + 1) * self.taps;
+            let pairs = self.places[taps.clone()].iter().zip(&weights[taps]);
+            pairs.map(|(&p, &w)| (p as usize, w)).filter(|(p, _)| *p < self.size)
+        };
+        LinearMap::new(self.size, (0..self.out).map(inside))
     }
 
-    /// The mean of each window of dimension `d`, where window i is counted as `counts[i]` numbers.
-    pub fn mean(&self, x: &Tensor, d: usize, counts: &[usize]) -> Tensor {
+    /// The mean of each window, where window i is counted as `counts[i]` numbers.
+    pub fn means(&self, counts: &[usize]) -> LinearMap {
         let share = |c: &usize| std::iter::repeat_n(1.0 / *c as f64, self.taps);
-        self.combine(x, d, &counts.iter().flat_map(share).collect::<Vec<_>>())
+        self.weighted(&counts.iter().flat_map(share).collect::<Vec<_>>())
+    }
+
+    /// The mean of each window of dimension `d`.
+    pub fn mean(&self, x: &Tensor, d: usize, counts: &[usize]) -> Tensor {
+        resample("mean_of_windows", x, d, [self.means(counts)])
+    }
+
+    /// Each of the dimensions from `first` on read at the single position of each of its windows, 0
+    /// outside, for any type.
+    pub fn pick(name: &'static str, x: &Tensor, first: usize, windows: &[Windows]) -> Tensor {
+        if x.dtype().is_floating_point() {
+            let maps: Vec<_> = windows.iter().map(|w| w.weighted(&vec![1.0; w.out])).collect();
+            return resample(name, x, first, maps);
+        }
+        windows.iter().enumerate().fold(x.clone(), |y, (d, windows)| {
+            windows.gather(&y, first + d, 0).squeeze_dim((first + d) as i64 + 1)
+        })
     }
 
     /// The transpose of [`gather`](Self::gather): dimensions `d` and `d + 1` of `y`, windows and taps,

@@ -202,6 +202,13 @@ pub(super) fn by_pairs(x: &Tensor, f: impl FnOnce(&Tensor) -> Tensor) -> Tensor 
     join(f(&x.view_as_real()))
 }
 
+/// A product of complex tensors of one type, of which `f` is that of real ones.
+#[track_caller]
+pub(super) fn bilinear(a: &Tensor, b: &Tensor, f: impl Fn(&Tensor, &Tensor) -> Tensor) -> Tensor {
+    let ([x, y], [u, v]) = ([a.real(), a.imag()], [b.real(), b.imag()]);
+    Tensor::complex(&(f(&x, &u) - f(&y, &v)), &(f(&x, &v) + f(&y, &u)))
+}
+
 /// Pairs that nobody else has as complex numbers: not a view, for the pairs are gone.
 fn join(pairs: Tensor) -> Tensor {
     let Some(layout) = pairs.layout().joined() else { return join(pairs.clone_contiguous()) };
@@ -228,7 +235,7 @@ pub(super) fn samples() -> Vec<OpSample> {
         })
         .no_half()
     };
-    let all: [(&'static str, Op); 22] = [
+    let all: [(&'static str, Op); 23] = [
         ("add", |a, b| a + b),
         ("sub", |a, b| a - b),
         ("mul", |a, b| a * b),
@@ -251,6 +258,11 @@ pub(super) fn samples() -> Vec<OpSample> {
         ("cat, index, flip", |a, b| {
             let both = Tensor::cat(&[a, &b.unsqueeze(0)], 0).flip(&[0, 1]);
             both.index_select(1, &Tensor::from([2i64, 0, 2]))
+        }),
+        ("matmul", |a, b| {
+            let square = b.unsqueeze(1) * b.unsqueeze(0);
+            let batch = a.unsqueeze(0).matmul(&square.unsqueeze(0));
+            a.matmul(&square) + a.select(0, 1).matmul(&square) + batch
         }),
         ("polar", |a, b| Tensor::polar(&a.real(), &b.real())),
         ("in place", |a, b| {

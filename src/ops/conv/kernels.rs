@@ -10,9 +10,9 @@ use crate::cpu::field::{Field, Window};
 use crate::cpu::float::Float;
 use crate::cpu::isa;
 use crate::ops::compute;
-use crate::tensor::dispatch;
+use crate::tensor::{Element, dispatch};
 
-fn scratch<T: Float + crate::tensor::Element>(len: usize) -> Tensor {
+fn scratch<T: Float + Element>(len: usize) -> Tensor {
     Tensor::empty([len], T::DTYPE)
 }
 
@@ -48,27 +48,29 @@ pub fn forward(shape: &Shape, x: &Tensor, weight: &Tensor, bias: Option<&Tensor>
         let (x, w, out) = unsafe { (x.as_slice::<T>(), w.as_slice::<T>(), out.as_mut_slice::<T>()) };
         // SAFETY: as above.
         let bias = bias.as_ref().map(|b| unsafe { b.as_slice::<T>() });
-        forward_kernel(shape, x, w, bias, out);
+        forward_kernel(shape, x, w, bias, |target| target, out);
     });
     compute::narrow(out, dtype)
 }
 
-fn forward_kernel<T: Float + crate::tensor::Element>(
+/// y, which goes where `place` puts it instead of a tensor of its own.
+pub fn forward_kernel<T: Float + Element>(
     shape: &Shape,
     x: &[T],
     w: &[T],
     bias: Option<&[T]>,
+    place: impl Fn(Target) -> Target,
     out: &mut [T],
 ) {
     let (window, taps) = (shape.window(), shape.taps());
     let [channels, oh, ow] = shape.output;
-    let target = Target {
+    let target = place(Target {
         first: 0,
         image: channels * oh * ow,
         channel: oh * ow,
         row: window.grid[1],
         column: 1,
-    };
+    });
     if shape.is_depthwise() {
         let planes = Planes { batch: shape.batch, channels, sources: shape.input[0], inputs: 1 };
         let filter = |c: usize| w[c * taps..(c + 1) * taps].to_vec();
@@ -89,9 +91,7 @@ fn forward_kernel<T: Float + crate::tensor::Element>(
 pub fn data_gradient(shape: &Shape, dy: &Tensor, weight: &Tensor) -> Tensor {
     let dtype = dy.dtype();
     let (dy, w) = (compute::widen(dy), compute::widen(weight));
-    let residues = shape.residues();
-    let covered = residues.iter().all(|(window, ..)| !window.taps.is_empty());
-    let out = if covered && shape.batch > 0 {
+    let out = if shape.reaches_all() && shape.batch > 0 {
         Tensor::empty(shape.x(), dy.dtype())
     } else {
         Tensor::zeros(shape.x(), dy.dtype())
@@ -102,17 +102,28 @@ pub fn data_gradient(shape: &Shape, dy: &Tensor, weight: &Tensor) -> Tensor {
     dispatch!(compute dy.dtype(), "conv2d", T => {
         // SAFETY: `widen` gives contiguous tensors of this type; `out` is new.
         let (dy, w, out) = unsafe { (dy.as_slice::<T>(), w.as_slice::<T>(), out.as_mut_slice::<T>()) };
-        for (window, which, target) in &residues {
-            if !which.is_empty() {
-                data_kernel(shape, window, which, *target, dy, w, out);
-            }
-        }
+        data_kernels(shape, dy, w, |target| target, out);
     });
     compute::narrow(out, dtype)
 }
 
+/// All that is not 0 of dx, which goes where `place` puts it.
+pub fn data_kernels<T: Float + Element>(
+    shape: &Shape,
+    dy: &[T],
+    w: &[T],
+    place: impl Fn(Target) -> Target,
+    out: &mut [T],
+) {
+    for (window, which, target) in &shape.residues() {
+        if !which.is_empty() {
+            data_kernel(shape, window, which, place(*target), dy, w, out);
+        }
+    }
+}
+
 /// One residue class of dx; `which` are the taps of the filter that it sees.
-fn data_kernel<T: Float + crate::tensor::Element>(
+fn data_kernel<T: Float + Element>(
     shape: &Shape,
     window: &Window,
     which: &[usize],
@@ -168,21 +179,26 @@ pub fn weight_gradient(shape: &Shape, dy: &Tensor, x: &Tensor) -> Tensor {
     dispatch!(compute dy.dtype(), "conv2d", T => {
         // SAFETY: `widen` gives contiguous tensors of this type; `out` is new.
         let (dy, x, out) = unsafe { (dy.as_slice::<T>(), x.as_slice::<T>(), out.as_mut_slice::<T>()) };
-        let (window, taps) = (shape.window(), shape.taps());
-        if shape.is_depthwise() {
-            let planes = Planes { batch: shape.batch, channels: shape.output[0], sources: shape.input[0], inputs: 1 };
-            correlate_plane_filters(planes, &window, x, dy, out);
-        } else {
-            let (sizes, field) = (shape.sizes(window.grid), field_of::<T>(&window));
-            let sums = scratch::<T>(filter_sums_len(sizes, taps));
-            let copy = scratch::<T>(field.len(shape.batch * shape.input[0]));
-            // SAFETY: new tensors that nobody else has.
-            let (sums, copy) = unsafe { (sums.as_mut_slice::<T>(), copy.as_mut_slice::<T>()) };
-            let source = prepared(&field, x, window.source, copy);
-            correlate_filters(sizes, &field, source, dy, sums, out);
-        }
+        weight_kernel(shape, dy, x, out);
     });
     compute::narrow(out, dtype)
+}
+
+/// dw from contiguous dy and x.
+pub fn weight_kernel<T: Float + Element>(shape: &Shape, dy: &[T], x: &[T], out: &mut [T]) {
+    let (window, taps) = (shape.window(), shape.taps());
+    if shape.is_depthwise() {
+        let (channels, sources) = (shape.output[0], shape.input[0]);
+        let planes = Planes { batch: shape.batch, channels, sources, inputs: 1 };
+        return correlate_plane_filters(planes, &window, x, dy, out);
+    }
+    let (sizes, field) = (shape.sizes(window.grid), field_of::<T>(&window));
+    let sums = scratch::<T>(filter_sums_len(sizes, taps));
+    let copy = scratch::<T>(field.len(shape.batch * shape.input[0]));
+    // SAFETY: new tensors that nobody else has.
+    let (sums, copy) = unsafe { (sums.as_mut_slice::<T>(), copy.as_mut_slice::<T>()) };
+    let source = prepared(&field, x, window.source, copy);
+    correlate_filters(sizes, &field, source, dy, sums, out);
 }
 
 /// The sum of `[N, C, ..]` over all dimensions but the second.

@@ -1,4 +1,4 @@
-//! Convolution in one and two dimensions, with stride, padding, dilation and groups.
+//! Convolution in one, two and three dimensions, with stride, padding, dilation and groups.
 //!
 //! ```text
 //! y[n, o, i] = bias[o] + sum over c, t of x[n, c, i * stride + t * dilation - padding] w[o, c, t]
@@ -17,12 +17,14 @@
 //! Those j with the same remainder modulo the stride have the same taps, and for them dx is a plain
 //! correlation of dy with step 1: so the drivers of `cpu::conv` do all three without a scatter.
 //! Under `create_graph` dx and dw are recorded as ops themselves, whose gradients are again these
-//! three, because each is linear in each operand.
+//! three, because each is linear in each operand. Three dimensions are done by the same drivers, see
+//! `volume`.
 
 mod kernels;
 mod shape;
 #[cfg(test)]
 mod tests;
+mod volume;
 
 use smallvec::{SmallVec, smallvec};
 
@@ -35,6 +37,7 @@ use crate::autograd::record;
 use crate::error::{Error, throw};
 use kernels::{bias_gradient, data_gradient, forward, weight_gradient};
 use shape::Shape;
+use volume::Volume;
 
 /// Stride, padding (of zeros, on both sides), dilation per dimension, and groups of a convolution.
 ///
@@ -91,9 +94,7 @@ impl Tensor {
             return self.unsqueeze(0).conv2d(weight, bias, options).squeeze_dim(0);
         }
         check("conv2d", self, weight, bias, &options);
-        let shape = Shape::new(self.shape(), weight.shape(), options);
-        let out = forward(&shape, self, weight, bias);
-        record_conv(&shape, self, weight, bias, out)
+        convolved(Shape::new(self.shape(), weight.shape(), options), self, weight, bias)
     }
 
     /// One-dimensional convolution (`torch.nn.functional.conv1d`) of `[N, C, L]` or `[C, L]` with
@@ -115,6 +116,21 @@ impl Tensor {
             groups: options.groups,
         };
         self.unsqueeze(2).conv2d(&weight.unsqueeze(2), bias, options).squeeze_dim(2)
+    }
+
+    /// Three-dimensional convolution (`torch.nn.functional.conv3d`) of `[N, C, D, H, W]` or
+    /// `[C, D, H, W]` with `weight` `[O, C / groups, KD, KH, KW]` and `bias` `[O]`.
+    ///
+    /// # Panics
+    /// As [`Tensor::conv2d`].
+    #[track_caller]
+    pub fn conv3d(&self, weight: &Tensor, bias: Option<&Tensor>, options: Conv3dOptions) -> Tensor {
+        cast_op!("conv3d", [x = self, w = weight, b = bias] => x.conv3d(&w, b.as_ref(), options));
+        if self.dim() == 4 {
+            return self.unsqueeze(0).conv3d(weight, bias, options).squeeze_dim(0);
+        }
+        check("conv3d", self, weight, bias, &options);
+        convolved(Volume::new(self.shape(), weight.shape(), options), self, weight, bias)
     }
 }
 
@@ -221,30 +237,50 @@ pub(super) fn check<const D: usize>(
     throw(Error::shape(op, format!("{} do not fit: {rule}", shapes())))
 }
 
-fn record_conv(
-    shape: &Shape,
-    x: &Tensor,
-    weight: &Tensor,
-    bias: Option<&Tensor>,
-    out: Tensor,
-) -> Tensor {
+/// The three products of a convolution of certain sizes: each is linear in both of its operands, and the
+/// derivatives of each are the two others.
+trait Products: Copy + Send + Sync + 'static {
+    /// The names of y, dx and dw in the graph.
+    const NAMES: [&'static str; 3];
+    fn output(&self, x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor;
+    fn data(&self, dy: &Tensor, weight: &Tensor) -> Tensor;
+    fn filters(&self, dy: &Tensor, x: &Tensor) -> Tensor;
+}
+
+impl Products for Shape {
+    const NAMES: [&'static str; 3] = ["conv2d", "conv2d_data", "conv2d_weight"];
+
+    fn output(&self, x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
+        forward(self, x, weight, bias)
+    }
+
+    fn data(&self, dy: &Tensor, weight: &Tensor) -> Tensor {
+        data_gradient(self, dy, weight)
+    }
+
+    fn filters(&self, dy: &Tensor, x: &Tensor) -> Tensor {
+        weight_gradient(self, dy, x)
+    }
+}
+
+fn convolved<S: Products>(shape: S, x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
     let inputs: SmallVec<[&Tensor; 3]> =
         [Some(x), Some(weight), bias].into_iter().flatten().collect();
-    let shape = *shape;
-    record("conv2d", &inputs, out, |saver| {
+    record(S::NAMES[0], &inputs, shape.output(x, weight, bias), |saver| {
+        let w = x.requires_grad().then(|| saver.save(weight));
         let x = weight.requires_grad().then(|| saver.save(x));
-        let w = inputs[0].requires_grad().then(|| saver.save(weight));
         let with_bias = bias.is_some();
         move |ctx| {
             let g = ctx.grad(0);
-            let dx = w.as_ref().map(|w| data_op(&shape, &g, &ctx.get(w)));
-            let dw = x.as_ref().map(|x| weight_op(&shape, &g, &ctx.get(x)));
+            let dx = w.as_ref().map(|w| data_op(shape, &g, &ctx.get(w)));
+            let dw = x.as_ref().map(|x| weight_op(shape, &g, &ctx.get(x)));
             let mut grads: SmallVec<[Option<Tensor>; 3]> = smallvec![dx, dw];
             if with_bias {
                 grads.push(ctx.needs(2).then(|| {
                     if ctx.create_graph() {
-                        let c = g.shape()[1];
-                        g.sum_to_size(&[1, c, 1, 1]).reshape_to(&[c])
+                        let mut sums = vec![1; g.dim()];
+                        sums[1] = g.shape()[1];
+                        g.sum_to_size(&sums).reshape_to(&sums[1..2])
                     } else {
                         bias_gradient(&g)
                     }
@@ -255,17 +291,28 @@ fn record_conv(
     })
 }
 
-/// dx as an op of dy and w, for second derivatives: it is linear in both, and its own gradients are
-/// a convolution and a weight gradient.
-fn data_op(shape: &Shape, dy: &Tensor, weight: &Tensor) -> Tensor {
-    let shape = *shape;
-    record("conv2d_data", &[dy, weight], data_gradient(&shape, dy, weight), |saver| {
+/// dx as an op of dy and w, for second derivatives.
+fn data_op<S: Products>(shape: S, dy: &Tensor, weight: &Tensor) -> Tensor {
+    record(S::NAMES[1], &[dy, weight], shape.data(dy, weight), |saver| {
         let (dy, w) = (saver.save(dy), saver.save(weight));
         move |ctx| {
             let g = ctx.grad(0);
-            let d_dy = ctx.needs(0).then(|| g.conv2d(&ctx.get(&w), None, shape.options));
-            let dw = ctx.needs(1).then(|| weight_op(&shape, &ctx.get(&dy), &g));
+            let d_dy = ctx.needs(0).then(|| convolved(shape, &g, &ctx.get(&w), None));
+            let dw = ctx.needs(1).then(|| weight_op(shape, &ctx.get(&dy), &g));
             smallvec![d_dy, dw]
+        }
+    })
+}
+
+/// dw as an op of dy and x.
+fn weight_op<S: Products>(shape: S, dy: &Tensor, x: &Tensor) -> Tensor {
+    record(S::NAMES[2], &[dy, x], shape.filters(dy, x), |saver| {
+        let (dy, x) = (saver.save(dy), saver.save(x));
+        move |ctx| {
+            let g = ctx.grad(0);
+            let d_dy = ctx.needs(0).then(|| convolved(shape, &ctx.get(&x), &g, None));
+            let dx = ctx.needs(1).then(|| data_op(shape, &ctx.get(&dy), &g));
+            smallvec![d_dy, dx]
         }
     })
 }
@@ -280,22 +327,20 @@ pub(super) fn transposed(
 ) -> Tensor {
     let &[batch, channels, h, w] = x.shape() else { unreachable!("checked") };
     let kernel = [weight.shape()[2], weight.shape()[3]];
-    let shape = Shape { batch, input: output, output: [channels, h, w], kernel, options };
-    data_op(&shape, x, weight)
+    data_op(Shape { batch, input: output, output: [channels, h, w], kernel, options }, x, weight)
 }
 
-/// dw as an op of dy and x.
-fn weight_op(shape: &Shape, dy: &Tensor, x: &Tensor) -> Tensor {
-    let shape = *shape;
-    record("conv2d_weight", &[dy, x], weight_gradient(&shape, dy, x), |saver| {
-        let (dy, x) = (saver.save(dy), saver.save(x));
-        move |ctx| {
-            let g = ctx.grad(0);
-            let d_dy = ctx.needs(0).then(|| ctx.get(&x).conv2d(&g, None, shape.options));
-            let dx = ctx.needs(1).then(|| data_op(&shape, &ctx.get(&dy), &g));
-            smallvec![d_dy, dx]
-        }
-    })
+/// [`transposed`] in three dimensions.
+pub(super) fn transposed3d(
+    x: &Tensor,
+    weight: &Tensor,
+    [channels, depth, height, width]: [usize; 4],
+    options: Conv3dOptions,
+) -> Tensor {
+    let &[batch, outputs, d, h, w] = x.shape() else { unreachable!("checked") };
+    let &[_, _, kd, kh, kw] = weight.shape() else { unreachable!("checked") };
+    let (input, output, kernel) = ([depth, height, width], [d, h, w], [kd, kh, kw]);
+    data_op(Volume { batch, channels, outputs, input, output, kernel, options }, x, weight)
 }
 
 #[cfg(test)]
@@ -336,6 +381,35 @@ pub(super) fn samples() -> Vec<OpSample> {
             let options = Conv1dOptions { stride: [2], padding: [1], ..Default::default() };
             x[0].conv1d(&x[1], None, options)
         })
+        .slack(4.0),
+        OpSample::new(
+            "conv3d(padding 1, groups 2)",
+            [values([1, 4, 3, 3, 4], 1), values([2, 2, 2, 2, 3], 2), values([2], 3)],
+            |x| {
+                let options = Conv3dOptions { padding: [1, 0, 1], groups: 2, ..Default::default() };
+                x[0].conv3d(&x[1], Some(&x[2]), options)
+            },
+        )
+        .slack(4.0),
+        OpSample::new(
+            "conv3d(strides, dilation, uneven)",
+            [values([2, 2, 7, 4, 5], 1), values([3, 2, 2, 2, 2], 2), values([3], 3)],
+            |x| {
+                let (stride, dilation) = ([3, 2, 1], [2, 1, 2]);
+                let options =
+                    Conv3dOptions { stride, padding: [2, 0, 1], dilation, ..Default::default() };
+                x[0].conv3d(&x[1], Some(&x[2]), options)
+            },
+        )
+        .slack(4.0),
+        OpSample::new(
+            "conv3d(1x1x1, stride 2 in depth)",
+            [values([2, 3, 3, 2, 2], 1), values([2, 3, 1, 1, 1], 2)],
+            |x| {
+                let options = Conv3dOptions { stride: [2, 1, 1], ..Default::default() };
+                x[0].conv3d(&x[1], None, options)
+            },
+        )
         .slack(4.0),
     ]
 }

@@ -49,10 +49,24 @@ impl Shape {
         self.input[0] == self.options.groups && self.output[0] / self.options.groups < 4
     }
 
+    /// A 1x1 filter that turns each point into one point.
+    fn is_pointwise(&self) -> bool {
+        let o = &self.options;
+        self.taps() == 1
+            && o.stride == [1, 1]
+            && o.padding == [0, 0]
+            && self.input[1..] == self.output[1..]
+    }
+
+    /// Whether every input point is read by some output, so that its gradient is computed.
+    pub fn reaches_all(&self) -> bool {
+        self.residues().iter().all(|(window, ..)| !window.taps.is_empty())
+    }
+
     /// What the output points read. A 1x1 filter at stride 1 sees its planes as one long row.
     pub fn window(&self) -> Window {
         let o = &self.options;
-        if self.taps() == 1 && o.stride == [1, 1] && o.padding == [0, 0] {
+        if self.is_pointwise() {
             let points = self.input[1] * self.input[2];
             let (source, grid) = ([1, points], [1, points]);
             return Window { source, grid, step: [1, 1], taps: vec![[0, 0]] };
@@ -72,7 +86,7 @@ impl Shape {
         let [_, oh, ow] = self.output;
         let o = &self.options;
         let image = channels * h * w;
-        if self.taps() == 1 && o.stride == [1, 1] && o.padding == [0, 0] {
+        if self.is_pointwise() {
             let target = Target { first: 0, image, channel: h * w, row: h * w, column: 1 };
             return vec![(self.window(), vec![0], target)];
         }

@@ -23,6 +23,7 @@ use crate::ops::samples::OpSample;
 pub fn cond(a: &Tensor, ord: impl Into<NormOrder>) -> Tensor {
     cast_op!("cond", [x = a] => cond(&x, ord));
     let ord = ord.into();
+    cast_op!("cond", [a = a] => cond(&a, ord));
     check_matrices("linalg.cond", a);
     let by_values = matches!(ord, NormOrder::P(2.0 | -2.0));
     if !by_values {

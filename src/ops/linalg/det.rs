@@ -6,6 +6,7 @@ use smallvec::smallvec;
 use super::batch::{Batch, each};
 use super::{check_square, eye_like, inv_ex, svd};
 use crate::Tensor;
+use crate::amp::cast_op;
 use crate::autograd::record;
 use crate::cpu::linalg;
 #[cfg(test)]
@@ -23,6 +24,7 @@ use crate::ops::samples::OpSample;
 /// ```
 #[track_caller]
 pub fn det(a: &Tensor) -> Tensor {
+    cast_op!("det", [a = a] => det(&a));
     check_square("linalg.det", a);
     let d = eliminated(a, &[&[]], |pivots, sign, out| {
         out[0][0] = pivots.fold(sign, |d, pivot| d * pivot);
@@ -58,6 +60,7 @@ fn cofactors(a: &Tensor) -> Tensor {
 /// As [`det`].
 #[track_caller]
 pub fn slogdet(a: &Tensor) -> (Tensor, Tensor) {
+    cast_op!("slogdet", [a = a] => slogdet(&a));
     check_square("linalg.slogdet", a);
     let mut outputs = eliminated(a, &[&[], &[]], |pivots, sign, out| {
         let start = (sign, 0.0);

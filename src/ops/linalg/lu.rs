@@ -58,6 +58,7 @@ pub fn lu_factor_ex(a: &Tensor) -> (Tensor, Tensor, Tensor) {
 /// ```
 #[track_caller]
 pub fn lu(a: &Tensor) -> (Tensor, Tensor, Tensor) {
+    cast_op!("lu", [a = a] => lu(&a));
     let (lu, pivots, _) = factors("linalg.lu", a);
     let (m, k) = (a.size(-2), a.size(-1).min(a.size(-2)));
     let p = permutation("linalg.lu", &pivots, m).to_dtype(a.dtype());

@@ -12,6 +12,7 @@
 use smallvec::smallvec;
 
 use super::{check_square, eye_like, solve_ex};
+use crate::amp::cast_op;
 use crate::autograd::{no_grad, record};
 #[cfg(test)]
 use crate::ops::samples::OpSample;
@@ -51,6 +52,7 @@ const SMALL: f64 = 5.371920351148152;
 /// ```
 #[track_caller]
 pub fn matrix_exp(a: &Tensor) -> Tensor {
+    cast_op!("matrix_exp", [a = a] => matrix_exp(&a));
     check_square("linalg.matrix_exp", a);
     if a.numel() == 0 {
         return a.clone_contiguous();

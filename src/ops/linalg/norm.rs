@@ -2,6 +2,7 @@
 
 use super::svdvals;
 use crate::Tensor;
+use crate::amp::cast_op;
 use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::samples::OpSample;
@@ -56,6 +57,8 @@ pub fn vector_norm(x: &Tensor, ord: f64, dims: &[i64], keepdim: bool) -> Tensor 
 /// ```
 #[track_caller]
 pub fn matrix_norm(x: &Tensor, ord: impl Into<NormOrder>, dims: [i64; 2], keepdim: bool) -> Tensor {
+    let ord = ord.into();
+    cast_op!("matrix_norm", [x = x] => matrix_norm(&x, ord, dims, keepdim));
     let op = "linalg.matrix_norm";
     if !x.dtype().is_floating_point() {
         crate::tensor::dtype::not_floating(op, x.dtype());
@@ -74,7 +77,7 @@ pub fn matrix_norm(x: &Tensor, ord: impl Into<NormOrder>, dims: [i64; 2], keepdi
     let values = || svdvals(&x.movedims(&[rows, columns], &[-2, -1]));
     // As columns of one element, back where the matrices were.
     let placed = |x: Tensor| x.unsqueeze(-1).movedims(&[-2, -1], &[rows, columns]);
-    let out = match ord.into() {
+    let out = match ord {
         NormOrder::Fro => x.norm_dim(2.0, &[rows, columns], true),
         NormOrder::Nuc => placed(values().sum_dim(&[-1], true)),
         NormOrder::P(1.0) => sums(rows, columns, true),

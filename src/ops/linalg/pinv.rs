@@ -52,6 +52,7 @@ pub(super) struct Parts {
 /// ```
 #[track_caller]
 pub fn pinv(a: &Tensor, options: RankOptions) -> Tensor {
+    cast_op!("pinv", [a = a] => pinv(&a, options));
     parts("linalg.pinv", a, options).pinv
 }
 

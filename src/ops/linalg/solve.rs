@@ -40,6 +40,7 @@ pub fn solve(a: &Tensor, b: &Tensor) -> Tensor {
 /// As [`solve`].
 #[track_caller]
 pub fn solve_right(a: &Tensor, b: &Tensor) -> Tensor {
+    cast_op!("solve", [a = a, b = b] => solve_right(&a, &b));
     check_square("linalg.solve", a);
     if is_vector(a, b) {
         return solve(&a.mt(), b);
@@ -55,6 +56,7 @@ pub fn solve_right(a: &Tensor, b: &Tensor) -> Tensor {
 /// As [`solve`] for shapes and types.
 #[track_caller]
 pub fn solve_ex(a: &Tensor, b: &Tensor) -> (Tensor, Tensor) {
+    cast_op!("solve_ex", [a = a, b = b] => solve_ex(&a, &b));
     let (x, batch) = solutions("linalg.solve_ex", a, b);
     (x, batch.info())
 }

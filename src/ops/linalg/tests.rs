@@ -252,3 +252,17 @@ fn large_batches_are_as_their_matrices() {
         assert!(whole.select(0, i).equal(&inv(&heavy(&a.select(0, i)))));
     }
 }
+
+#[test]
+fn autocast_computes_in_f32() {
+    let a = heavy(&values([3, 3], 1)).to_dtype(Dtype::F32);
+    let inside = |f: fn(&Tensor) -> Tensor, x: &Tensor| {
+        crate::amp::autocast(crate::Device::Cpu, Dtype::BF16, || f(x))
+    };
+    // Products inside of an op stay in f32 too.
+    for f in [inv, matrix_exp, |x| pinv(x, Default::default())] as [fn(&Tensor) -> Tensor; 3] {
+        assert!(inside(f, &a).equal(&f(&a)));
+    }
+    let half = a.to_dtype(Dtype::BF16);
+    assert!(inside(inv, &half).equal(&inv(&half.to_dtype(Dtype::F32))));
+}

@@ -9,6 +9,7 @@ use smallvec::smallvec;
 use super::batch::each;
 use super::{check_rows, check_square, common_batch};
 use crate::Tensor;
+use crate::amp::cast_op;
 use crate::autograd::record;
 use crate::cpu::linalg;
 #[cfg(test)]
@@ -48,6 +49,7 @@ impl Default for TriangularOptions {
 /// ```
 #[track_caller]
 pub fn solve_triangular(a: &Tensor, b: &Tensor, options: TriangularOptions) -> Tensor {
+    cast_op!("solve_triangular", [a = a, b = b] => solve_triangular(&a, &b, options));
     let op = "linalg.solve_triangular";
     check_square(op, a);
     let TriangularOptions { upper, left, unitriangular } = options;

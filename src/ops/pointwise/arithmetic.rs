@@ -299,7 +299,7 @@ impl Tensor {
     fn checked_exponent<'a>(&self, op: &str, exponent: Operand<'a>) -> Operand<'a> {
         if let Operand::Scalar(Scalar::I(n)) = exponent
             && n < 0
-            && !self.dtype().is_floating_point()
+            && !self.dtype().is_differentiable()
         {
             throw(Error::argument(
                 op,

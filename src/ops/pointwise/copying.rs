@@ -127,7 +127,11 @@ impl Tensor {
         unsafe { assign(&output, self) };
         let from = self.dtype();
         record("to_dtype", &[self], output, |_| {
-            move |ctx: &BackwardCtx<'_>| smallvec![Some(ctx.grad(0).to_dtype(from))]
+            move |ctx: &BackwardCtx<'_>| {
+                let g = ctx.grad(0);
+                // Of a real number that became complex only the real part can change.
+                smallvec![Some(if from.is_complex() { g } else { g.real() }.to_dtype(from))]
+            }
         })
     }
 

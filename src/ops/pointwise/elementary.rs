@@ -2,6 +2,7 @@
 
 use super::{apply, apply_inplace};
 use crate::error::{Error, throw};
+use crate::ops::complex::by_pairs;
 use crate::tensor::Scalar;
 use crate::{Dtype, Tensor};
 
@@ -206,6 +207,9 @@ impl Tensor {
     /// smallest number of the type (`torch.nan_to_num`).
     #[track_caller]
     pub fn nan_to_num(&self, nan: f64, posinf: Option<f64>, neginf: Option<f64>) -> Tensor {
+        if self.is_complex() {
+            return by_pairs(self, |pairs| pairs.nan_to_num(nan, posinf, neginf));
+        }
         if !self.dtype().is_floating_point() {
             return self.clone_contiguous();
         }
@@ -236,7 +240,9 @@ impl Tensor {
     /// In-place form of [`nan_to_num`](Self::nan_to_num).
     #[track_caller]
     pub fn nan_to_num_(&self, nan: f64, posinf: Option<f64>, neginf: Option<f64>) -> &Tensor {
-        if self.dtype().is_floating_point() {
+        if self.is_complex() {
+            self.view_as_real().nan_to_num_(nan, posinf, neginf);
+        } else if self.dtype().is_floating_point() {
             let params = replacements(self.dtype(), nan, posinf, neginf);
             apply_inplace(&checked::nan_to_num, &[self.into()], &params);
         }

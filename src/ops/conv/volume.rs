@@ -1,0 +1,292 @@
+//! Convolution in three dimensions, by the drivers for two.
+//!
+//! The depth of a filter is counted among the channels: for a block of outputs, the input planes that
+//! its depth taps read are copied side by side (zeros outside), and one product in two dimensions
+//! gives all output planes, written straight to their places. The copy is of a cache's size and not of
+//! the whole input, and a sum over the depth is part of the same matrix product.
+//!
+//! ```text
+//! y[:, i]  = conv2d(x[:, i * stride + t * dilation - padding] for all t, w[:, :, t])
+//! dx[:, j] = the data gradient of dy[:, i] for all i, t with j = i * stride + t * dilation - padding;
+//!            the t are the same for all j of a remainder modulo the stride
+//! dw       = the sum of the blocks' filter gradients
+//! ```
+
+use std::ops::Range;
+
+use super::Products;
+use super::kernels::{data_kernels, forward_kernel, weight_kernel};
+use super::shape::Shape;
+use super::{Conv2dOptions, Conv3dOptions};
+use crate::Tensor;
+use crate::cpu::conv::Target;
+use crate::cpu::float::Float;
+use crate::cpu::parts::Parts;
+use crate::cpu::threads::parallel_for;
+use crate::ops::compute;
+use crate::tensor::{Element, dispatch};
+
+/// Numbers of a block's copy.
+const BLOCK: usize = 1 << 20;
+
+/// All sizes of a convolution in three dimensions.
+#[derive(Clone, Copy, Debug)]
+pub struct Volume {
+    pub batch: usize,
+    pub channels: usize,
+    pub outputs: usize,
+    /// Depth, height, width.
+    pub input: [usize; 3],
+    pub output: [usize; 3],
+    pub kernel: [usize; 3],
+    pub options: Conv3dOptions,
+}
+
+/// The depth taps that all of some outputs (or inputs, for dx) read: position `i + taps[t]` of those
+/// of step 1, or `i * step + taps[t]`.
+struct Depth {
+    step: usize,
+    taps: Vec<isize>,
+    /// The size of the dimension that is read.
+    size: usize,
+    /// How many positions read it.
+    count: usize,
+}
+
+impl Depth {
+    fn place(&self, i: usize, t: usize) -> Option<usize> {
+        let at = (i * self.step) as isize + self.taps[t];
+        (0..self.size as isize).contains(&at).then_some(at as usize)
+    }
+
+    /// Copies planes for positions `items`, counted through the batch: `[items, channels, taps, plane]`
+    /// from `[batch, channels, size, plane]`.
+    fn gather<T: Float>(&self, x: &[T], channels: usize, items: Range<usize>, out: &mut [T]) {
+        let (n, taps) = (items.len() * channels * self.taps.len(), self.taps.len());
+        let plane = out.len() / n.max(1);
+        let out = Parts::new(out);
+        parallel_for(n, (64 << 10) / plane.max(1) + 1, |range| {
+            for k in range {
+                // SAFETY: each plane is one thread's.
+                let to = unsafe { out.slice(k * plane..(k + 1) * plane) };
+                let (item, c, t) =
+                    (items.start + k / taps / channels, k / taps % channels, k % taps);
+                match self.place(item % self.count, t) {
+                    Some(d) => {
+                        let at = (item / self.count * channels + c) * self.size + d;
+                        to.copy_from_slice(&x[at * plane..(at + 1) * plane]);
+                    }
+                    None => to.fill(T::ZERO),
+                }
+            }
+        });
+    }
+}
+
+impl Volume {
+    pub fn new(x: &[usize], w: &[usize], options: Conv3dOptions) -> Self {
+        let size = |d: usize| options.count(d, x[d + 2], w[d + 2]).expect("checked");
+        Volume {
+            batch: x[0],
+            channels: x[1],
+            outputs: w[0],
+            input: [x[2], x[3], x[4]],
+            output: [size(0), size(1), size(2)],
+            kernel: [w[2], w[3], w[4]],
+            options,
+        }
+    }
+
+    fn x(&self) -> [usize; 5] {
+        let [d, h, w] = self.input;
+        [self.batch, self.channels, d, h, w]
+    }
+
+    fn y(&self) -> [usize; 5] {
+        let [d, h, w] = self.output;
+        [self.batch, self.outputs, d, h, w]
+    }
+
+    fn weight(&self) -> [usize; 5] {
+        let [d, h, w] = self.kernel;
+        [self.outputs, self.channels / self.options.groups, d, h, w]
+    }
+
+    /// A block of `batch` planes as a convolution in two dimensions.
+    fn flat(&self, batch: usize, channels: usize, outputs: usize) -> Shape {
+        let (o, [_, h, w], [_, oh, ow]) = (self.options, self.input, self.output);
+        let options = Conv2dOptions {
+            stride: [o.stride[1], o.stride[2]],
+            padding: [o.padding[1], o.padding[2]],
+            dilation: [o.dilation[1], o.dilation[2]],
+            groups: o.groups,
+        };
+        let kernel = [self.kernel[1], self.kernel[2]];
+        Shape { batch, input: [channels, h, w], output: [outputs, oh, ow], kernel, options }
+    }
+
+    /// What the outputs read.
+    fn depth(&self) -> Depth {
+        let o = self.options;
+        let tap = |t: usize| (t * o.dilation[0]) as isize - o.padding[0] as isize;
+        let taps = (0..self.kernel[0]).map(tap).collect();
+        Depth { step: o.stride[0], taps, size: self.input[0], count: self.output[0] }
+    }
+
+    /// What the gradients of inputs `rest`, `rest + stride`, .. read of dy, and through which depth taps.
+    fn residue(&self, rest: usize) -> (Depth, Vec<usize>) {
+        let o = self.options;
+        let stride = o.stride[0] as isize;
+        let offset = |t: usize| (rest + o.padding[0]) as isize - (t * o.dilation[0]) as isize;
+        let which: Vec<usize> =
+            (0..self.kernel[0]).filter(|&t| offset(t).rem_euclid(stride) == 0).collect();
+        let taps = which.iter().map(|&t| offset(t).div_euclid(stride)).collect();
+        let count = (self.input[0] - rest).div_ceil(o.stride[0]);
+        (Depth { step: 1, taps, size: self.output[0], count }, which)
+    }
+
+    fn output_kernel<T: Float + Element>(&self, x: &[T], w: &[T], bias: Option<&[T]>, y: &mut [T]) {
+        let (depth, [od, oh, ow]) = (self.depth(), self.output);
+        let channels = self.channels * self.kernel[0];
+        let item = channels * self.input[1] * self.input[2];
+        for_blocks(self.batch, od, item, |n, planes, copy: &mut [T]| {
+            depth.gather(x, self.channels, n * od + planes.start..n * od + planes.end, copy);
+            let shape = self.flat(planes.len(), channels, self.outputs);
+            let place = |target: Target| Target {
+                first: (n * self.outputs * od + planes.start) * oh * ow + target.first,
+                image: oh * ow,
+                channel: od * oh * ow,
+                ..target
+            };
+            forward_kernel(&shape, copy, w, bias, place, y);
+        });
+    }
+
+    fn data_kernel<T: Float + Element>(&self, dy: &[T], w: &[T], dx: &mut [T]) {
+        let ([depth, h, width], stride) = (self.input, self.options.stride[0]);
+        let (inner, plane) = (self.kernel[1] * self.kernel[2], self.output[1] * self.output[2]);
+        let per_group = self.channels / self.options.groups;
+        for rest in 0..stride.min(depth) {
+            let (reads, which) = self.residue(rest);
+            if which.is_empty() {
+                continue;
+            }
+            // [o, c, t, ..] becomes [o, t, c, ..], of the taps that count.
+            let mut turned = Vec::with_capacity(self.outputs * which.len() * per_group * inner);
+            for o in 0..self.outputs {
+                for &t in &which {
+                    for c in 0..per_group {
+                        let at = ((o * per_group + c) * self.kernel[0] + t) * inner;
+                        turned.extend_from_slice(&w[at..at + inner]);
+                    }
+                }
+            }
+            let outputs = self.outputs * which.len();
+            for_blocks(self.batch, reads.count, outputs * plane, |n, planes, copy: &mut [T]| {
+                let items = n * reads.count + planes.start..n * reads.count + planes.end;
+                reads.gather(dy, self.outputs, items, copy);
+                let shape = self.flat(planes.len(), self.channels, outputs);
+                let first = n * self.channels * depth + rest + planes.start * stride;
+                let place = |target: Target| Target {
+                    first: first * h * width + target.first,
+                    image: stride * h * width,
+                    channel: depth * h * width,
+                    ..target
+                };
+                data_kernels(&shape, copy, &turned, place, dx);
+            });
+        }
+    }
+
+    fn filter_kernel<T: Float + Element>(&self, dy: &[T], x: &[T], dw: &mut [T]) {
+        let (depth, od) = (self.depth(), self.output[0]);
+        let outputs = Depth { step: 1, taps: vec![0], size: od, count: od };
+        let channels = self.channels * self.kernel[0];
+        let read = channels * self.input[1] * self.input[2];
+        let item = read + self.outputs * self.output[1] * self.output[2];
+        let mut sums = vec![T::ZERO; dw.len()];
+        dw.fill(T::ZERO);
+        // Planes of all images, one after the other.
+        for_blocks(1, self.batch * od, item, |_, items, copy: &mut [T]| {
+            let (x_copy, dy_copy) = copy.split_at_mut(items.len() * read);
+            depth.gather(x, self.channels, items.clone(), x_copy);
+            outputs.gather(dy, self.outputs, items.clone(), dy_copy);
+            let shape = self.flat(items.len(), channels, self.outputs);
+            weight_kernel(&shape, dy_copy, x_copy, &mut sums);
+            dw.iter_mut().zip(&sums).for_each(|(dw, &sum)| *dw += sum);
+        });
+    }
+}
+
+/// Calls `body` with each image's number, a block of its `count` planes, and room for a copy of `item`
+/// numbers per plane.
+fn for_blocks<T: Float>(
+    batch: usize,
+    count: usize,
+    item: usize,
+    mut body: impl FnMut(usize, Range<usize>, &mut [T]),
+) {
+    let blocks = (count * item).div_ceil(BLOCK).clamp(1, count.max(1));
+    let size = count.div_ceil(blocks);
+    let mut copy = vec![T::ZERO; size * item];
+    for n in 0..batch {
+        for from in (0..count).step_by(size.max(1)) {
+            let planes = from..(from + size).min(count);
+            let used = planes.len() * item;
+            body(n, planes, &mut copy[..used]);
+        }
+    }
+}
+
+impl Products for Volume {
+    const NAMES: [&'static str; 3] = ["conv3d", "conv3d_data", "conv3d_weight"];
+
+    fn output(&self, x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
+        let dtype = x.dtype();
+        let (x, w, bias) = (compute::widen(x), compute::widen(weight), bias.map(compute::widen));
+        let out = Tensor::empty(self.y(), x.dtype());
+        if out.numel() > 0 {
+            dispatch!(compute x.dtype(), "conv3d", T => {
+                // SAFETY: `widen` gives contiguous tensors of this type; `out` is new.
+                let (x, w, y) = unsafe { (x.as_slice::<T>(), w.as_slice::<T>(), out.as_mut_slice::<T>()) };
+                // SAFETY: as above.
+                let bias = bias.as_ref().map(|b| unsafe { b.as_slice::<T>() });
+                self.output_kernel(x, w, bias, y);
+            });
+        }
+        compute::narrow(out, dtype)
+    }
+
+    fn data(&self, dy: &Tensor, weight: &Tensor) -> Tensor {
+        let dtype = dy.dtype();
+        let (dy, w) = (compute::widen(dy), compute::widen(weight));
+        let reached = (0..self.options.stride[0].min(self.input[0]))
+            .all(|rest| !self.residue(rest).1.is_empty());
+        let covered = reached && self.flat(1, self.channels, self.outputs).reaches_all();
+        let out = if covered {
+            Tensor::empty(self.x(), dy.dtype())
+        } else {
+            Tensor::zeros(self.x(), dy.dtype())
+        };
+        if out.numel() > 0 {
+            dispatch!(compute dy.dtype(), "conv3d", T => {
+                // SAFETY: `widen` gives contiguous tensors of this type; `out` is new.
+                let (dy, w, dx) = unsafe { (dy.as_slice::<T>(), w.as_slice::<T>(), out.as_mut_slice::<T>()) };
+                self.data_kernel(dy, w, dx);
+            });
+        }
+        compute::narrow(out, dtype)
+    }
+
+    fn filters(&self, dy: &Tensor, x: &Tensor) -> Tensor {
+        let dtype = dy.dtype();
+        let (dy, x) = (compute::widen(dy), compute::widen(x));
+        let out = Tensor::empty(self.weight(), dy.dtype());
+        dispatch!(compute dy.dtype(), "conv3d", T => {
+            // SAFETY: `widen` gives contiguous tensors of this type; `out` is new.
+            let (dy, x, dw) = unsafe { (dy.as_slice::<T>(), x.as_slice::<T>(), out.as_mut_slice::<T>()) };
+            self.filter_kernel(dy, x, dw);
+        });
+        compute::narrow(out, dtype)
+    }
+}
