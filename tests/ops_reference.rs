@@ -1,7 +1,10 @@
 //! Results of PyTorch 2.15 on small inputs, ties, zeros, infinities and NaN: the corners that the
 //! generic check cannot know. And what misuse says.
 
-use torchrs::ops::{CrossEntropyOptions, NllLossOptions, Reduction};
+use torchrs::ops::{
+    CrossEntropyOptions, Interpolation, NllLossOptions, Pool1dOptions, Reduction, ScatterReduce,
+    SearchOptions,
+};
 use torchrs::{Dtype, Tensor, autograd, catch};
 
 use Dtype::{BF16, Bool, F16, F32, F64, I32, I64, U8};
@@ -289,4 +292,110 @@ fn misuse_is_named() {
     expect(&|| scores.masked_select(&scores), &["mask", "f32"]);
     expect(&|| scores.index(&[Some(&Tensor::from([5i64]))]), &["5 is out of range", "[2, 3]"]);
     expect(&|| scores.dropout(1.5, true), &["1.5", "between 0 and 1"]);
+}
+
+fn small() -> Tensor {
+    Tensor::from([[1f64, 2., 3.], [4., 5., 6.]])
+}
+
+#[test]
+fn numbers_stand_for_tensors() {
+    let index = Tensor::from([[0i64, 0], [2, 1]]);
+    let scattered = |how| small().scatter_reduce(1, &index, 3.0, how, true);
+    assert_close(&scattered(ScatterReduce::Prod), &[9.0, 2.0, 3.0, 4.0, 15.0, 18.0]);
+    assert_close(&scattered(ScatterReduce::Sum), &[7.0, 2.0, 3.0, 4.0, 8.0, 9.0]);
+    let added =
+        small().index_add_scaled(0, &Tensor::from([1i64, 1]), &Tensor::ones([2, 3], F64), -2);
+    assert_close(&added, &[1.0, 2.0, 3.0, 0.0, 1.0, 2.0]);
+    // And the other way round: a tensor for a number, which gets the gradient of all.
+    let value = Tensor::full([], 2.0, F64).requires_grad_(true);
+    let filled = small().requires_grad_(true) * 1.0;
+    filled.fill_(&value).sum().backward();
+    assert_eq!(value.grad().unwrap().item(), 6.0);
+    assert!(catch(|| small().fill_(&small()).numel()).unwrap_err().to_string().contains("[2, 3]"));
+    let x = small();
+    x.set_i((.., 1), 7);
+    assert_close(&x, &[1.0, 7.0, 3.0, 4.0, 7.0, 6.0]);
+}
+
+#[test]
+fn a_dimension_may_be_missing() {
+    let places = Tensor::from([[5i64, 0], [1, 2]]);
+    assert_close(&small().take_along_dim(&places, None), &[6.0, 1.0, 2.0, 3.0]);
+    let q = small().quantile(&Tensor::from([0.25f64, 0.5]), None, true, Interpolation::Linear);
+    assert_eq!((q.shape(), q.to_vec::<f64>()), (&[2, 1, 1][..], vec![2.25, 3.5]));
+    assert_eq!(small().quantile(0.3, None, false, Interpolation::Nearest).item(), 3.0);
+    assert_eq!(Tensor::range(3).repeat_interleave(2, None).to_vec::<i64>(), [0, 0, 1, 1, 2, 2]);
+    let each = Tensor::from([[1i64, 2], [3, 4]])
+        .repeat_interleave_each(&Tensor::from([1i64, 0, 2, 1]), None);
+    assert_eq!(each.to_vec::<i64>(), [1, 3, 3, 4]);
+    let one_hot = Tensor::from([0i64, 2]).one_hot(None);
+    assert_eq!(one_hot.to_vec::<i64>(), [1, 0, 0, 0, 0, 1]);
+    assert_close(&Tensor::from([2f64, 3.]).vander(None), &[1.0, 2.0, 1.0, 3.0]);
+    let (a, b) = (Tensor::from([[1f64, 0., 0.]]), Tensor::from([[0f64, 1., 0.]]));
+    assert_close(&a.cross(&b, None), &[0.0, 0.0, 1.0]);
+    assert!(catch(|| Tensor::range(2).cross(&Tensor::range(2), None)).is_err());
+}
+
+#[test]
+fn pieces_by_tensors_and_places_by_lists() {
+    let pieces = |by: Tensor| -> Vec<usize> {
+        Tensor::range(7).tensor_split_by(&by, 0).iter().map(Tensor::numel).collect()
+    };
+    assert_eq!(pieces(Tensor::scalar(3i64)), [3, 2, 2]);
+    assert_eq!(pieces(Tensor::from([2i64, -1])), [2, 4, 1]);
+    assert!(catch(|| pieces(Tensor::scalar(0i64))).is_err());
+    let lists = Tensor::from([[0i64, 3], [5, 0]]).nonzero_lists();
+    assert_eq!([lists[0].to_vec::<i64>(), lists[1].to_vec::<i64>()], [[0, 1], [1, 0]]);
+    assert_eq!(Tensor::scalar(4i64).nonzero_lists()[0].to_vec::<i64>(), [0]);
+    assert_eq!(Tensor::range(5).narrow(0, -2, 2).to_vec::<i64>(), [3, 4]);
+    assert!(catch(|| Tensor::range(5).narrow(0, -2, 3)).is_err());
+    assert_eq!(small().reversed_dims().to_vec::<f64>(), small().t().to_vec::<f64>());
+    let expanded = Tensor::range(3).unsqueeze(1).expand_sizes(&[2, -1, 2]);
+    assert_eq!(expanded.to_vec::<i64>(), [0, 0, 1, 1, 2, 2, 0, 0, 1, 1, 2, 2]);
+    assert!(catch(|| Tensor::range(3).expand_sizes(&[-1, 3])).is_err());
+}
+
+#[test]
+fn sorted_sequences_are_searched_by_an_order_too() {
+    let (x, order) = (Tensor::from([5f64, 1., 3.]), Tensor::from([1i64, 2, 0]));
+    let options = SearchOptions { sorter: Some(&order), out_int32: true, right: true };
+    let places = x.searchsorted(&Tensor::from([3f64, 0., 9.]), options);
+    assert_eq!((places.dtype(), places.to_vec::<i32>()), (I32, vec![2, 0, 3]));
+    assert_eq!(Tensor::from([1i64, 3]).searchsorted(3, false).item_i64(), 1);
+    let other = Tensor::from([0i64]);
+    let short = SearchOptions { sorter: Some(&other), ..Default::default() };
+    assert!(catch(|| x.searchsorted(1.0, short)).is_err());
+}
+
+#[test]
+fn unpooling_takes_sizes_that_were_pooled() {
+    let options = Pool1dOptions::new([2]);
+    let (y, places) = Tensor::from([[[1f64, 3., 2., 5., 4.]]]).max_pool1d_with_indices(options);
+    assert_close(&y.max_unpool_of(&places, options, None), &[0.0, 3.0, 0.0, 5.0]);
+    let five = y.max_unpool_of(&places, options, Some([5]));
+    assert_close(&five, &[0.0, 3.0, 0.0, 5.0, 0.0]);
+    for size in [6, 2] {
+        let error = catch(|| y.max_unpool_of(&places, options, Some([size]))).unwrap_err();
+        assert!(error.to_string().contains("output_size"), "{error}");
+    }
+}
+
+#[test]
+fn in_place_forms() {
+    let x = Tensor::from([4i64, 6, 0]);
+    x.lcm_(&Tensor::from([6i64, 4, 3]));
+    assert_eq!(x.to_vec::<i64>(), [12, 12, 0]);
+    let x = Tensor::from([0.25f64, 0.9, 1.5]);
+    x.logit_(Some(0.2));
+    assert_close(&x, &[-1.0986122886681098, 1.3862943611198908, 1.3862943611198908]);
+    assert!(catch(|| Tensor::from([1i64]).logit_(None).numel()).is_err());
+}
+
+#[test]
+fn named_dimensions_of_more_than_64_are_refused() {
+    let x = Tensor::ones([1; 65], F64);
+    assert_eq!(x.sum().item(), 1.0);
+    let error = catch(|| x.sum_dim(&[-1], false)).unwrap_err();
+    assert!(error.to_string().contains("64 dimensions"), "{error}");
 }

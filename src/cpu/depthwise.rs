@@ -157,7 +157,7 @@ pub fn correlate_plane_filters<T: Float>(
                     for (&tap, out) in field.taps.iter().zip(&mut *out) {
                         let whole = dot(&spread[..used], &copy[tap..][..used]);
                         // An infinity that no grid point reads made NaN of a zero in the gaps.
-                        *out += if whole - whole == T::ZERO {
+                        *out += if whole.wide().is_finite() {
                             whole
                         } else {
                             without_gaps(

@@ -48,8 +48,8 @@ fn random_parts(draw: &mut Draw, shape: &[usize]) -> Parts {
             rested = true;
             let skipped = draw.below(n - d + 1);
             parts.index.push(Index::Rest);
-            for k in d..d + skipped {
-                parts.dims.push(((0..shape[k]).collect(), Some(k), None));
+            for (k, &size) in shape.iter().enumerate().skip(d).take(skipped) {
+                parts.dims.push(((0..size).collect(), Some(k), None));
             }
             d += skipped;
             continue;

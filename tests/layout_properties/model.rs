@@ -295,7 +295,7 @@ pub fn step(x: &Tensor, m: &Model, seed: u64, shared: bool) -> (Tensor, Model) {
             let mut reach = m.map.len() - 1 - offset;
             for _ in 0..draw.below(4) {
                 let stride = draw.below(4);
-                let most = if stride == 0 { 3 } else { (reach / stride).min(3) + 1 };
+                let most = reach.checked_div(stride).map_or(3, |most| most.min(3) + 1);
                 let size = draw.below(most + 1);
                 reach -= stride * size.saturating_sub(1);
                 shape.push(size);
