@@ -161,7 +161,8 @@ fn averages_are_those_of_pytorch() {
         other.load_state_dict(&average.state_dict(), true).unwrap();
         assert_eq!(other.n_averaged(), average.n_averaged());
         let x = Tensor::ones([1, 2], Dtype::F64);
-        (other.eval(), average.eval());
+        other.eval();
+        average.eval();
         assert!(other.forward(&x).equal(&average.forward(&x)));
     }
 }

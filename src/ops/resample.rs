@@ -377,7 +377,7 @@ mod tests {
     fn doubled(size: usize) -> LinearMap {
         let at = |p: isize| p.clamp(0, size as isize - 1) as usize;
         let row = |i: usize| {
-            let near = (i / 2) as isize + if i % 2 == 0 { -1 } else { 1 };
+            let near = (i / 2) as isize + if i.is_multiple_of(2) { -1 } else { 1 };
             [(at((i / 2) as isize), 0.75), (at(near), 0.25)]
         };
         LinearMap::new(size, (0..2 * size).map(row))

@@ -128,10 +128,10 @@ impl<T: Float> Table<T> {
                 self.at[k * points + i] = at.map_or(OUTSIDE, |at| at as u32);
                 self.weight[k * points + i] = T::of((0..n).map(weight).product());
                 if with_slopes {
-                    for d in 0..n {
+                    for (d, at) in near.iter().enumerate().take(n) {
                         let others = (0..n).filter(|&e| e != d).map(weight).product::<f64>();
                         self.slope[((n - 1 - d) * all + k) * points + i] =
-                            T::of(near[d].slope[tap(d)] * others);
+                            T::of(at.slope[tap(d)] * others);
                     }
                 }
             }

@@ -16,8 +16,11 @@ pub enum Averaging {
         decay: f64,
     },
     /// The new average from the old one, the weights, and how many went into the old one (`avg_fn`).
-    Custom(Box<dyn Fn(&Tensor, &Tensor, u64) -> Tensor + Send + Sync>),
+    Custom(Box<AverageFn>),
 }
+
+/// A rule of averaging: the new average from the old one, the weights, and how many went into the old one.
+pub type AverageFn = dyn Fn(&Tensor, &Tensor, u64) -> Tensor + Send + Sync;
 
 /// Options of [`AveragedModel`], with PyTorch's defaults.
 #[derive(Default)]
