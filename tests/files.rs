@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use torchrs::checkpoint::{
-    PtValue, TensorMap, load_file, load_npy, load_npz, load_pt, save_file, save_npy, save_npz,
-    save_pt,
+    PtValue, TensorMap, load_file, load_file_mapped, load_npy, load_npz, load_pt, save_file,
+    save_npy, save_npz, save_pt,
 };
 use torchrs::nn::{self, Module};
 use torchrs::optim::{Adam, AdamOptions, Optimizer};
@@ -365,7 +365,8 @@ fn damaged_safetensors_do_no_harm() {
     let path = dir.path().join("x.safetensors");
     let tensors = load_pt(fixture("model.pt")).unwrap().tensors().unwrap();
     save_file(&tensors, &Default::default(), &path).unwrap();
-    survives(&[path], 1000, |path| load_file(path));
+    survives(&[path.clone()], 1000, |path| load_file(path));
+    survives(&[path], 1000, |path| load_file_mapped(path));
 }
 
 #[test]

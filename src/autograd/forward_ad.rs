@@ -9,7 +9,7 @@
 //! ```
 //!
 //! so it is recorded once, for some v (zero will do), and differentiated. Pointwise rows, views and matrix
-//! products, whose J t is at hand, say it directly ([`record_with_tangent`](super::record_with_tangent)).
+//! products, whose J t is at hand, say it directly (`record_with_tangent`).
 //!
 //! Tangents are never changed in place: an in-place op gives its target a new one. A view's tangent counts
 //! as long as its memory is what it was; then it is cut out of the base's, as with histories.

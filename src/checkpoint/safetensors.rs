@@ -155,9 +155,9 @@ pub fn load_file(path: impl AsRef<Path>) -> Result<TensorMap> {
     Ok(out)
 }
 
-/// The header, checked against the file's length, and where the data begins. The file is read and not
-/// mapped: one that another process cuts off meanwhile is an error, and no signal.
-fn read_header(path: &Path, file: &File, length: u64) -> Result<(u64, Metadata)> {
+/// The header, checked against the file's length, and where the data begins. It is read and not mapped:
+/// a file that another process cuts off meanwhile is an error, and no signal.
+pub(super) fn read_header(path: &Path, file: &File, length: u64) -> Result<(u64, Metadata)> {
     let read = |bytes: &mut [u8], at: u64| {
         file.read_exact_at(bytes, at).context(|| format!("read {}", path.display()))
     };
@@ -188,6 +188,14 @@ fn read_header(path: &Path, file: &File, length: u64) -> Result<(u64, Metadata)>
     }
 }
 
+/// The dtype of a tensor in a file.
+pub(super) fn known_dtype(path: &Path, name: &str, dtype: FileDtype) -> Result<Dtype> {
+    Dtype::ALL.into_iter().find(|d| file_dtype(*d) == Some(dtype)).ok_or_else(|| {
+        let known = Dtype::ALL.map(|d| d.name()).join(", ");
+        Error::file(path, format!("tensor `{name}` has dtype {dtype:?}; known are {known}"))
+    })
+}
+
 fn to_tensor(
     path: &Path,
     name: &str,
@@ -195,12 +203,7 @@ fn to_tensor(
     file: &File,
     start: u64,
 ) -> Result<Tensor> {
-    let dtype =
-        Dtype::ALL.into_iter().find(|d| file_dtype(*d) == Some(info.dtype)).ok_or_else(|| {
-            let known = Dtype::ALL.map(|d| d.name()).join(", ");
-            let found = info.dtype;
-            Error::file(path, format!("tensor `{name}` has dtype {found:?}; known are {known}"))
-        })?;
+    let dtype = known_dtype(path, name, info.dtype)?;
     read_tensor(path, &format!("tensor `{name}`"), &info.shape, dtype, |bytes| {
         file.read_exact_at(bytes, start + info.data_offsets.0 as u64)
             .context(|| format!("read {}", path.display()))

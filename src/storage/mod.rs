@@ -10,6 +10,7 @@ use std::any::Any;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
+use memmap2::MmapRaw;
 use parking_lot::Mutex;
 
 pub use host::{HostBlock, MemoryStats, empty_cache, memory_stats};
@@ -27,6 +28,8 @@ enum Owner {
         start: usize,
         _guard: Option<Guard>,
     },
+    /// A range of a file, in a private mapping: what is written stays in this process.
+    File(#[allow(dead_code, reason = "held for its drop")] Arc<MmapRaw>),
 }
 
 struct Guard(#[allow(dead_code, reason = "held for its drop")] Box<dyn Any + Send + Sync>);
@@ -89,6 +92,18 @@ impl Storage {
         Self::new(ptr, nbytes, Owner::Shared { memory, start, _guard: guard.map(Guard) })
     }
 
+    /// `nbytes` bytes of a private (copy-on-write) mapping of a file from `start` on.
+    ///
+    /// # Panics
+    /// If the range is not inside the mapping.
+    pub(crate) fn of_file(map: &Arc<MmapRaw>, start: usize, nbytes: usize) -> Self {
+        let inside = start.checked_add(nbytes).is_some_and(|end| end <= map.len());
+        assert!(inside, "range {start}..+{nbytes} is outside the mapping of {} bytes", map.len());
+        // SAFETY: the offset is inside the mapping, as just checked.
+        let ptr = unsafe { map.as_mut_ptr().add(start) };
+        Self::new(ptr, nbytes, Owner::File(map.clone()))
+    }
+
     fn new(ptr: *mut u8, nbytes: usize, owner: Owner) -> Self {
         Storage(Arc::new(Inner {
             ptr: AtomicPtr::new(ptr),
@@ -138,7 +153,7 @@ impl Storage {
     pub fn shared_range(&self) -> Option<(Arc<SharedMemory>, usize)> {
         match &*self.0.owner.lock() {
             Owner::Shared { memory, start, .. } => Some((memory.clone(), *start)),
-            Owner::Host(_) => None,
+            Owner::Host(_) | Owner::File(_) => None,
         }
     }
 
@@ -169,7 +184,7 @@ impl Storage {
     /// [`Error::Os`](crate::Error::Os) when there is no memory or descriptor left.
     pub fn share_memory(&self) -> Result<()> {
         let mut owner = self.0.owner.lock();
-        if matches!(&*owner, Owner::Host(_)) {
+        if !matches!(&*owner, Owner::Shared { .. }) {
             let memory = SharedMemory::create("tensor", self.0.nbytes)?;
             // SAFETY: both ranges are `nbytes` long and distinct; the old block is alive in `owner`.
             unsafe { memory.as_ptr().copy_from_nonoverlapping(self.as_ptr(), self.0.nbytes) };
