@@ -365,8 +365,9 @@ fn damaged_safetensors_do_no_harm() {
     let path = dir.path().join("x.safetensors");
     let tensors = load_pt(fixture("model.pt")).unwrap().tensors().unwrap();
     save_file(&tensors, &Default::default(), &path).unwrap();
-    survives(&[path.clone()], 1000, |path| load_file(path));
-    survives(&[path], 1000, |path| load_file_mapped(path));
+    let paths = [path];
+    survives(&paths, 1000, |path| load_file(path));
+    survives(&paths, 1000, |path| load_file_mapped(path));
 }
 
 #[test]
