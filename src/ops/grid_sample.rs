@@ -7,9 +7,9 @@
 //!
 //! The weights are products of one weight per dimension: a hat (bilinear), the cubic spline with
 //! A = -0.75 (bicubic), or 1 (nearest). Values and first derivatives, by x and by the grid, are loops
-//! over tables of neighbours (`kernels`). Under `create_graph` the same is composed of recorded ops, from
-//! which derivatives of any order follow: which neighbours are read is a table of positions without a
-//! record, weights and numbers are recorded.
+//! over tables of neighbours (`kernels`). Under `create_graph` the gradients are composed of recorded ops,
+//! from which derivatives of any order follow: which neighbours are read is a table of positions without
+//! a record, weights and numbers are recorded.
 
 mod kernels;
 
@@ -21,7 +21,7 @@ use super::samples::{OpSample, values};
 use super::windows::in_compute_type;
 use crate::Tensor;
 use crate::amp::cast_op;
-use crate::autograd::{BackwardCtx, Grads, grad, no_grad, record};
+use crate::autograd::{BackwardCtx, Grads, no_grad, record};
 use crate::error::{Error, throw};
 use crate::tensor::dispatch;
 use kernels::Sizes;
@@ -61,8 +61,14 @@ pub struct GridSampleOptions {
     pub align_corners: bool,
 }
 
-/// A dimension's neighbours of all points: a weight tensor and positions, `None` outside.
-type Neighbour = (Tensor, Vec<Option<usize>>);
+/// A neighbour of all points in some dimensions.
+struct Neighbour {
+    weight: Tensor,
+    /// Derivatives of the weight by the grid's numbers, for each of the dimensions.
+    slopes: Vec<Tensor>,
+    /// Positions; `None` outside.
+    at: Vec<Option<usize>>,
+}
 
 struct Axis {
     size: usize,
@@ -112,6 +118,8 @@ impl Axis {
             true => (grid + 1.0) * (last / 2.0),
             false => ((grid + 1.0) * self.size as f64 - 1.0) * 0.5,
         };
+        let scale = if self.options.align_corners { last } else { self.size as f64 } / 2.0;
+        let one = |weight: Tensor, slope: Tensor, at| Neighbour { weight, slopes: vec![slope], at };
         let numbers = no_grad(|| points.detach().to_vec::<f64>());
         let constant =
             |values: Vec<f64>| Tensor::from_slice(&values, points.shape()).to_dtype(points.dtype());
@@ -121,36 +129,42 @@ impl Axis {
             return (-1..=2)
                 .map(|k| {
                     let at = |p: &f64| self.position(self.inside(p + f64::from(k)).0);
-                    (spline(&t, k), floors.iter().map(at).collect())
+                    let (weight, slope) = spline(&t, k);
+                    one(weight, slope * scale, floors.iter().map(at).collect())
                 })
                 .collect();
         }
         let placed: Vec<(f64, f64)> = numbers.iter().map(|&p| self.inside(p)).collect();
         if self.options.mode == GridSampleMode::Nearest {
             let at = placed.iter().map(|(p, _)| self.position(p.round_ties_even())).collect();
-            return vec![(points.ones_like(), at)];
+            return vec![one(points.ones_like(), points.zeros_like(), at)];
         }
         // The place as a function of the point: slope times the point, and a rest.
-        let slope = placed.iter().map(|(_, slope)| *slope).collect();
+        let slope = constant(placed.iter().map(|(_, slope)| *slope).collect());
         let floors: Vec<f64> = placed.iter().map(|(p, _)| p.floor()).collect();
         let rest = placed.iter().zip(&numbers).zip(&floors).map(|(((p, slope), number), floor)| {
             let number = if *slope == 0.0 { 0.0 } else { slope * number };
             p - number - floor
         });
         let finite = points.masked_fill(&points.detach().isfinite().logical_not(), 0.0);
-        let t = finite * constant(slope) + constant(rest.collect());
+        let t = finite * &slope + constant(rest.collect());
         let at = |k: f64| floors.iter().map(|p| self.position(p + k)).collect();
-        vec![(1.0 - &t, at(0.0)), (t, at(1.0))]
+        vec![one(1.0 - &t, &slope * -scale, at(0.0)), one(t, slope * scale, at(1.0))]
     }
 }
 
-/// The weight of neighbour `k` of a point that is `t` after neighbour 0.
-fn spline(t: &Tensor, k: i32) -> Tensor {
+/// The weight of neighbour `k` of a point that is `t` after neighbour 0, and its derivative by t.
+fn spline(t: &Tensor, k: i32) -> (Tensor, Tensor) {
     const A: f64 = -0.75;
-    let x = if k <= 0 { t - f64::from(k) } else { f64::from(k) - t };
+    let (x, sign) = if k <= 0 { (t - f64::from(k), 1.0) } else { (f64::from(k) - t, -1.0) };
     match k {
-        0 | 1 => ((&x * (A + 2.0) - (A + 3.0)) * &x * &x) + 1.0,
-        _ => (((&x - 5.0) * &x + 8.0) * &x - 4.0) * A,
+        0 | 1 => (
+            ((&x * (A + 2.0) - (A + 3.0)) * &x * &x) + 1.0,
+            (&x * (3.0 * (A + 2.0)) - 2.0 * (A + 3.0)) * &x * sign,
+        ),
+        _ => {
+            ((((&x - 5.0) * &x + 8.0) * &x - 4.0) * A, ((&x * 3.0 - 10.0) * &x + 8.0) * (A * sign))
+        }
     }
 }
 
@@ -289,21 +303,7 @@ fn fused(x: &Tensor, grid: &Tensor, options: GridSampleOptions) -> Tensor {
 fn gradients(ctx: &BackwardCtx, x: &Tensor, grid: &Tensor, options: GridSampleOptions) -> Grads {
     let dy = ctx.grad(0);
     if ctx.create_graph() {
-        let y = sampled(x, grid, options);
-        let inputs = [(0, x), (1, grid)];
-        let wanted: Vec<&Tensor> =
-            inputs.iter().filter(|(i, _)| ctx.needs(*i)).map(|(_, t)| *t).collect();
-        // The nearest neighbours do not change with the grid.
-        let mut found = if y.requires_grad() {
-            grad(&[&y], &wanted, &[Some(&dy)], true, true)
-        } else {
-            vec![None; wanted.len()]
-        }
-        .into_iter();
-        let mut next = |i: usize, t: &Tensor| {
-            ctx.needs(i).then(|| found.next().flatten().unwrap_or_else(|| t.zeros_like()))
-        };
-        return smallvec![next(0, x), next(1, grid)];
+        return composed_gradients(&dy, x, grid, options, [ctx.needs(0), ctx.needs(1)]);
     }
     let sizes = sizes_of(x, grid).0;
     let (dy, x, grid) = (compute::widen(&dy), compute::widen(x), compute::widen(grid));
@@ -325,39 +325,83 @@ fn gradients(ctx: &BackwardCtx, x: &Tensor, grid: &Tensor, options: GridSampleOp
     smallvec![dx, dgrid]
 }
 
-/// Of recorded ops.
-fn sampled(x: &Tensor, grid: &Tensor, options: GridSampleOptions) -> Tensor {
-    let n = x.dim() - 2;
-    let (batch, channels, sizes) = (x.shape()[0], x.shape()[1], &x.shape()[2..]);
-    let points: usize = grid.shape()[1..n + 1].iter().product();
-    let volume: usize = sizes.iter().product();
-    let coordinates = grid.reshape_to(&[batch, points, n]);
-    // All neighbours: products of the dimensions' weights, positions in the volume.
-    let mut all: Vec<Neighbour> =
-        vec![(Tensor::ones([batch, points], grid.dtype()), vec![Some(0); batch * points])];
-    for (d, &size) in sizes.iter().enumerate() {
-        let axis = Axis { size, options };
-        let near = axis.neighbours(&coordinates.select(2, (n - 1 - d) as i64));
-        let joined = |(w, at): &Neighbour| {
-            let of = |(v, b): &Neighbour| {
-                let at = at.iter().zip(b).map(|(a, b)| Some((*a)? * size + (*b)?)).collect();
-                (w * v, at)
-            };
-            near.iter().map(of).collect::<Vec<_>>()
+/// The neighbours of all points `[batch, points]` in all dimensions.
+fn all_neighbours(x: &Tensor, grid: &Tensor, options: GridSampleOptions) -> Vec<Neighbour> {
+    let Sizes { batch, points, .. } = sizes_of(x, grid).0;
+    let axes = axes(x, options);
+    let coordinates = grid.reshape_to(&[batch, points, axes.len()]);
+    let near = |d: usize| axes[d].neighbours(&coordinates.select(2, (axes.len() - 1 - d) as i64));
+    (1..axes.len()).fold(near(0), |all, d| {
+        let near = near(d);
+        let join = |a: &Neighbour, b: &Neighbour| {
+            let at = a.at.iter().zip(&b.at);
+            let slopes = a.slopes.iter().map(|slope| slope * &b.weight);
+            Neighbour {
+                weight: &a.weight * &b.weight,
+                slopes: slopes.chain([&a.weight * &b.slopes[0]]).collect(),
+                at: at.map(|(a, b)| Some((*a)? * axes[d].size + (*b)?)).collect(),
+            }
         };
-        all = all.iter().flat_map(joined).collect();
+        all.iter().flat_map(|a| near.iter().map(move |b| join(a, b))).collect()
+    })
+}
+
+impl Neighbour {
+    /// Positions `[batch, channels, points]` in a channel with a 0 at its end for what is outside.
+    fn index(&self, Sizes { batch, channels, volume, points }: Sizes) -> Tensor {
+        let at: Vec<i64> = self.at.iter().map(|p| p.unwrap_or(volume) as i64).collect();
+        Tensor::from_slice(&at, [batch, 1, points]).expand(&[batch, channels, points])
     }
+}
+
+/// `[batch, channels, volume + 1]`, with a 0 at the end.
+fn closed(x: &Tensor, Sizes { batch, channels, volume, .. }: Sizes) -> Tensor {
     let zero = Tensor::zeros([batch, channels, 1], x.dtype());
-    let flat = Tensor::cat(&[&x.reshape_to(&[batch, channels, volume]), &zero], 2);
-    let terms = all.iter().map(|(weight, at)| {
-        let at: Vec<i64> = at.iter().map(|p| p.unwrap_or(volume) as i64).collect();
-        let at = Tensor::from_slice(&at, [batch, 1, points]).expand(&[batch, channels, points]);
-        flat.gather(2, &at) * weight.unsqueeze(1)
+    Tensor::cat(&[&x.reshape_to(&[batch, channels, volume]), &zero], 2)
+}
+
+/// The gradients by x and the grid, of recorded ops.
+fn composed_gradients(
+    dy: &Tensor,
+    x: &Tensor,
+    grid: &Tensor,
+    options: GridSampleOptions,
+    [by_x, by_grid]: [bool; 2],
+) -> Grads {
+    let sizes = sizes_of(x, grid).0;
+    let Sizes { batch, channels, volume, points } = sizes;
+    let all = all_neighbours(x, grid, options);
+    let dy = dy.reshape_to(&[batch, channels, points]);
+    let dx = by_x.then(|| {
+        let zeros = Tensor::zeros([batch, channels, volume + 1], x.dtype());
+        let sums = all.iter().fold(zeros, |sums, near| {
+            sums.scatter_add(2, &near.index(sizes), &(&dy * near.weight.unsqueeze(1)))
+        });
+        sums.narrow(2, 0, volume).reshape_to(x.shape())
     });
-    let y = terms.reduce(|a, b| a + b).expect("at least one neighbour");
-    let mut shape = vec![batch, channels];
-    shape.extend(&grid.shape()[1..n + 1]);
-    y.reshape_to(&shape)
+    let dgrid = by_grid.then(|| {
+        let closed = closed(x, sizes);
+        let mut sums = vec![Tensor::zeros([batch, points], x.dtype()); x.dim() - 2];
+        for near in &all {
+            let read = (&dy * closed.gather(2, &near.index(sizes))).sum_dim(&[1], false);
+            // The last dimension is the grid's first number.
+            for (sum, slope) in sums.iter_mut().rev().zip(&near.slopes) {
+                *sum = &*sum + &read * slope;
+            }
+        }
+        Tensor::stack(&sums, 2).reshape_to(grid.shape())
+    });
+    smallvec![dx, dgrid]
+}
+
+/// The value, of recorded ops: what the kernels are tested against.
+#[cfg(test)]
+fn composed(x: &Tensor, grid: &Tensor, options: GridSampleOptions) -> Tensor {
+    let (sizes, shape) = sizes_of(x, grid);
+    let closed = closed(x, sizes);
+    let all = all_neighbours(x, grid, options);
+    let terms = all.iter().map(|n| closed.gather(2, &n.index(sizes)) * n.weight.unsqueeze(1));
+    terms.reduce(|a, b| a + b).expect("at least one neighbour").reshape_to(&shape)
 }
 
 #[cfg(test)]
@@ -396,6 +440,7 @@ pub(super) fn samples() -> Vec<OpSample> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::autograd::grad;
 
     /// The kernels against the composition, in every mode, with points far outside, not finite ones, and
     /// more of them than a block has.
@@ -419,7 +464,7 @@ mod tests {
                         points[14] = f64::NEG_INFINITY;
                         let x = values(x, 1).requires_grad_(true);
                         let grid = Tensor::from_slice(&points, grid).requires_grad_(true);
-                        let (got, want) = (fused(&x, &grid, options), sampled(&x, &grid, options));
+                        let (got, want) = (fused(&x, &grid, options), composed(&x, &grid, options));
                         let dy = values(want.shape(), 2);
                         let grads =
                             |y: &Tensor| grad(&[y], &[&x, &grid], &[Some(&dy)], true, false);
