@@ -46,6 +46,12 @@ pub(crate) use updates::{
 pub use crate::cpu::kernel::{Formula, Kernel};
 
 /// The rows of all tables of this crate.
+///
+/// ```
+/// use torchrs::ops::pointwise;
+/// let row = pointwise::tables().find(|row| row.name == "exp").unwrap();
+/// assert_eq!((row.formula, row.kind), ("exp(x)", pointwise::Kind::Float));
+/// ```
 pub fn tables() -> impl Iterator<Item = &'static Row> {
     [
         arithmetic::rows::ROWS,
@@ -67,6 +73,12 @@ pub fn tables() -> impl Iterator<Item = &'static Row> {
 }
 
 /// The rows of all updates of this crate.
+///
+/// ```
+/// use torchrs::ops::pointwise;
+/// let row = pointwise::updates().find(|row| row.name == "sgd_step").unwrap();
+/// assert_eq!((row.inputs.len(), row.writes), (2, &[0][..]));
+/// ```
 pub fn updates() -> impl Iterator<Item = &'static Row> {
     updates::updates::ROWS.iter().copied()
 }
