@@ -275,6 +275,12 @@ macro_rules! conversions {
     ($($name:ident $dtype:ident;)*) => {
         impl Tensor {$(
             #[doc = concat!("Converted to ", stringify!($dtype), " (`torch.Tensor.", stringify!($name), "`): [`to_dtype`](Self::to_dtype).")]
+            ///
+            /// ```
+            /// use torchrs::{Dtype, Tensor};
+            #[doc = concat!("let x = Tensor::from([0f64, 1.]).", stringify!($name), "();")]
+            #[doc = concat!("assert_eq!((x.dtype(), x.sum().item()), (Dtype::", stringify!($dtype), ", 1.0));")]
+            /// ```
             #[track_caller]
             pub fn $name(&self) -> Tensor {
                 self.to_dtype(Dtype::$dtype)

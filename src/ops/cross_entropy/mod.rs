@@ -228,7 +228,8 @@ impl Tensor {
     /// let x = Tensor::zeros([2, 2], Dtype::F64);
     /// let weight = Some(Tensor::from([3f64, 1.]));
     /// let options = CrossEntropyOptions { weight, reduction: Reduction::Sum, ..Default::default() };
-    /// assert!((x.cross_entropy_with(&Tensor::from([0i64, 1]), &options).item() - 4.0 * 2f64.ln()).abs() < 1e-6);
+    /// let loss = x.cross_entropy_with(&Tensor::from([0i64, 1]), &options);
+    /// assert!((loss.item() - 4.0 * 2f64.ln()).abs() < 1e-6);
     /// ```
     ///
     /// # Panics

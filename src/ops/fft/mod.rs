@@ -287,8 +287,15 @@ pub fn ihfftn(x: &Tensor, s: Option<&[i64]>, dim: Option<&[i64]>, norm: Norm) ->
 }
 
 macro_rules! two_dimensional {
-    ($($name:ident $general:ident;)*) => {$(
+    ($($name:ident $general:ident $result:literal;)*) => {$(
         #[doc = concat!("[`", stringify!($general), "`] along two dimensions, by default the last two (`torch.fft.", stringify!($name), "`).")]
+        ///
+        /// ```
+        /// use torchrs::{Tensor, fft};
+        /// let x = Tensor::from([[1f64, 2.], [3., 4.]]);
+        #[doc = concat!("let y = fft::", stringify!($name), "(&x, None, None, Default::default());")]
+        #[doc = concat!("assert_eq!(y.real().to_vec::<f64>(), ", $result, ");")]
+        /// ```
         ///
         /// # Panics
         #[doc = concat!("As [`", stringify!($general), "`].")]
@@ -299,12 +306,12 @@ macro_rules! two_dimensional {
     )*};
 }
 two_dimensional! {
-    fft2 fftn;
-    ifft2 ifftn;
-    rfft2 rfftn;
-    irfft2 irfftn;
-    hfft2 hfftn;
-    ihfft2 ihfftn;
+    fft2 fftn "[10.0, -2.0, -4.0, 0.0]";
+    ifft2 ifftn "[2.5, -0.5, -1.0, 0.0]";
+    rfft2 rfftn "[10.0, -2.0, -4.0, 0.0]";
+    irfft2 irfftn "[2.5, -0.5, -1.0, 0.0]";
+    hfft2 hfftn "[10.0, -2.0, -4.0, 0.0]";
+    ihfft2 ihfftn "[2.5, -0.5, -1.0, 0.0]";
 }
 
 /// The frequencies that [`fft()`] of `n` numbers, taken every `d`, gives: 0, 1, ..., then the negative
