@@ -8,6 +8,19 @@
 //! The tables: `arithmetic.rs`, `elementary.rs`, `special.rs`, `activation.rs`, `comparison.rs`,
 //! `conditional.rs`, `losses.rs`, and of updates `updates.rs`.
 //! Copies and conversions (`copying.rs`) use the same loops; `operators.rs` has Rust's operators.
+//!
+//! ```
+//! use torchrs::Tensor;
+//! torchrs::pointwise! {
+//!     table rows;
+//!     /// The square above 0, else 0.
+//!     pub float half_parabola(x) = maximum(x, 0.0) * x;
+//!         grad(g, x) { x: g * 2.0 * maximum(x, 0.0) }
+//! }
+//! let x = Tensor::from([-1f32, 3.]).requires_grad_(true);
+//! half_parabola(&x).sum().backward();
+//! assert_eq!(x.grad().unwrap().to_vec::<f32>(), [0.0, 6.0]);
+//! ```
 
 mod activation;
 mod apply;

@@ -1,6 +1,13 @@
 //! What a table row is at run time: one static per op, made by [`pointwise!`](crate::pointwise).
 //! The generic driver (`apply.rs`), the generic checks and, later, the CUDA code generator all work
 //! from it.
+//!
+//! ```
+//! torchrs::pointwise! { table rows; /** Doc. */ pub float leak(x; slope = 0.5) = maximum(x, x * slope); }
+//! let row = &rows::leak;
+//! assert_eq!((row.inputs[0].name, row.params[0].default), ("x", 0.5));
+//! assert_eq!(row.formula, "maximum(x, x * slope)");
+//! ```
 
 use super::symbolic::Symbol;
 use crate::cpu::kernel::{Formula, Kernel};

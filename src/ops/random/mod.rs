@@ -5,6 +5,14 @@
 //!
 //! `Tensor::rand` and the like draw from the process's default generator, which
 //! [`manual_seed`] sets; the methods of a `Generator` of one's own draw from that.
+//!
+//! ```
+//! use torchrs::ops::random::{Generator, manual_seed};
+//! use torchrs::{Dtype, Tensor};
+//! manual_seed(7);
+//! let x = Tensor::rand([3], Dtype::F32);
+//! assert!(Generator::new(7).rand([3], Dtype::F32).equal(&x));
+//! ```
 
 mod dropout;
 mod fill;
