@@ -26,6 +26,14 @@ use crate::error::{Error, throw};
 use crate::tensor::{Dtype, Shape, broadcast_shapes, dispatch};
 
 /// Options of [`Tensor::scaled_dot_product_attention_with`].
+///
+/// ```
+/// use torchrs::{Dtype, Tensor};
+/// use torchrs::ops::AttentionOptions;
+/// let (q, v) = (Tensor::zeros([2, 1], Dtype::F64), Tensor::from([[1f64], [3.]]));
+/// let options = AttentionOptions { is_causal: true, ..Default::default() };
+/// assert_eq!(q.scaled_dot_product_attention_with(&q, &v, &options).to_vec::<f64>(), [1.0, 2.0]);
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct AttentionOptions {
     /// Which keys take part (bool), or what is added to the scores.
@@ -43,6 +51,15 @@ pub struct AttentionOptions {
 
 impl Tensor {
     /// [`Tensor::scaled_dot_product_attention`] with all of PyTorch's options.
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor};
+    /// use torchrs::ops::AttentionOptions;
+    /// let (q, v) = (Tensor::zeros([2, 1], Dtype::F64), Tensor::from([[1f64], [3.]]));
+    /// let attn_mask = Some(Tensor::from([[false, true], [true, true]]));
+    /// let options = AttentionOptions { attn_mask, ..Default::default() };
+    /// assert_eq!(q.scaled_dot_product_attention_with(&q, &v, &options).to_vec::<f64>(), [3.0, 2.0]);
+    /// ```
     ///
     /// # Panics
     /// As that, and throws [`Error::Argument`] for a `dropout_p` that is not from 0 to 1,

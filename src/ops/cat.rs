@@ -121,6 +121,13 @@ impl Tensor {
 
     /// Tensors of one shape side by side along a new dimension (`torch.stack`).
     ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let (x, y) = (Tensor::from([1i64, 2]), Tensor::from([3i64, 4]));
+    /// assert_eq!(Tensor::stack(&[&x, &y], 0).to_vec::<i64>(), [1, 2, 3, 4]);
+    /// assert_eq!(Tensor::stack(&[&x, &y], 1).to_vec::<i64>(), [1, 3, 2, 4]);
+    /// ```
+    ///
     /// # Panics
     /// Throws when there is no tensor, or shapes differ.
     #[track_caller]
@@ -153,6 +160,13 @@ impl Tensor {
 
     /// Copies along each dimension, `repeats` may have more dimensions (`torch.Tensor.repeat`).
     ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([1i64, 2]);
+    /// let y = x.repeat(&[2, 2]);
+    /// assert_eq!((y.shape(), y.to_vec::<i64>()), (&[2, 4][..], vec![1, 2, 1, 2, 1, 2, 1, 2]));
+    /// ```
+    ///
     /// # Panics
     /// Throws when `repeats` has fewer entries than the tensor dimensions.
     #[track_caller]
@@ -177,6 +191,13 @@ impl Tensor {
 
     /// Every entry of dimension `dim` `repeats` times (`torch.repeat_interleave`); without a dimension,
     /// of the tensor as a list.
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([[1i64, 2], [3, 4]]);
+    /// assert_eq!(x.repeat_interleave(2, None).to_vec::<i64>(), [1, 1, 2, 2, 3, 3, 4, 4]);
+    /// assert_eq!(x.repeat_interleave(2, 0).to_vec::<i64>(), [1, 2, 1, 2, 3, 4, 3, 4]);
+    /// ```
     #[track_caller]
     pub fn repeat_interleave(&self, repeats: usize, dim: impl Into<Option<i64>>) -> Tensor {
         let Some(dim) = dim.into() else { return self.ravel().repeat_interleave(repeats, 0) };
@@ -192,6 +213,13 @@ impl Tensor {
 
     /// The order of entries reversed along `dims` (`torch.flip`); a copy.
     ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([[1i64, 2], [3, 4]]);
+    /// assert_eq!(x.flip(&[1]).to_vec::<i64>(), [2, 1, 4, 3]);
+    /// assert_eq!(x.flip(&[0, 1]).to_vec::<i64>(), [4, 3, 2, 1]);
+    /// ```
+    ///
     /// # Panics
     /// Throws when a dimension is out of range or named twice.
     #[track_caller]
@@ -206,6 +234,13 @@ impl Tensor {
 
     /// Entries shifted cyclically, by `shifts[i]` along `dims[i]` (`torch.roll`). With no `dims` the
     /// tensor is rolled as one list.
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([[1i64, 2, 3], [4, 5, 6]]);
+    /// assert_eq!(x.roll(&[1], &[1]).to_vec::<i64>(), [3, 1, 2, 6, 4, 5]);
+    /// assert_eq!(x.roll(&[-1], &[]).to_vec::<i64>(), [2, 3, 4, 5, 6, 1]);
+    /// ```
     ///
     /// # Panics
     /// Throws when there are no shifts, the lists differ in length, or a dimension is out of range.

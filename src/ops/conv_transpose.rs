@@ -17,6 +17,14 @@ use crate::amp::cast_op;
 use crate::error::{Error, throw};
 
 /// Stride, padding, dilation and groups of a transposed convolution.
+///
+/// ```
+/// use torchrs::Tensor;
+/// use torchrs::ops::ConvTransposeOptions;
+/// let (x, w) = (Tensor::from([[[1f32, 2.]]]), Tensor::from([[[1f32, 10.]]]));
+/// let options = ConvTransposeOptions { stride: [2], ..Default::default() };
+/// assert_eq!(x.conv_transpose1d(&w, None, options).to_vec::<f32>(), [1.0, 10.0, 2.0, 20.0]);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConvTransposeOptions<const D: usize> {
     /// Distance between the outputs of neighbouring inputs.
@@ -112,6 +120,12 @@ impl Tensor {
     /// One-dimensional transposed convolution (`torch.nn.functional.conv_transpose1d`) of `[N, C, L]`
     /// or `[C, L]` with `weight` `[C, O / groups, K]` and `bias` `[O]`.
     ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let (x, w) = (Tensor::from([[[1f32, 2.]]]), Tensor::from([[[1f32, 10.]]]));
+    /// assert_eq!(x.conv_transpose1d(&w, None, Default::default()).to_vec::<f32>(), [1.0, 12.0, 20.0]);
+    /// ```
+    ///
     /// # Panics
     /// As [`Tensor::conv_transpose2d`].
     #[track_caller]
@@ -175,6 +189,13 @@ impl Tensor {
 
     /// Three-dimensional transposed convolution (`torch.nn.functional.conv_transpose3d`) of
     /// `[N, C, D, H, W]` or `[C, D, H, W]` with `weight` `[C, O / groups, KD, KH, KW]`, `bias` `[O]`.
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor};
+    /// let (x, w) = (Tensor::ones([1, 1, 1, 2], Dtype::F32), Tensor::ones([1, 1, 2, 2, 2], Dtype::F32));
+    /// let y = x.conv_transpose3d(&w, None, Default::default());
+    /// assert_eq!((y.shape(), y.sum().item(), y.max().item()), (&[1, 2, 2, 3][..], 16.0, 2.0));
+    /// ```
     ///
     /// # Panics
     /// As [`Tensor::conv_transpose2d`].

@@ -18,6 +18,15 @@ use crate::error::{Error, throw};
 use crate::{Dtype, Tensor};
 
 /// Options of [`ctc_loss`]; the defaults are PyTorch's.
+///
+/// ```
+/// use torchrs::Tensor;
+/// use torchrs::ops::{ctc_loss, CtcLossOptions};
+/// let (log_probs, one) = (Tensor::from([[[0.5f64, 0.5]]]).log(), Tensor::from([1i64]));
+/// let options = CtcLossOptions { zero_infinity: true, ..Default::default() };
+/// let loss = ctc_loss(&log_probs, &Tensor::from([[1i64, 1]]), &one, &Tensor::from([2i64]), options);
+/// assert_eq!(loss.item(), 0.0);
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CtcLossOptions {
     /// The class of "no label".
@@ -38,6 +47,14 @@ struct Sample {
 ///
 /// `log_probs` is `[T, N, C]` or `[T, C]`; `targets` has the classes, `[N, S]`, or all of them in one
 /// dimension; lengths are `[N]` or `[]`.
+///
+/// ```
+/// use torchrs::Tensor;
+/// use torchrs::ops::ctc_loss;
+/// let (log_probs, one) = (Tensor::from([[[0.25f64, 0.75]]]).log(), Tensor::from([1i64]));
+/// let loss = ctc_loss(&log_probs, &Tensor::from([[1i64]]), &one, &one, Default::default());
+/// assert!((loss.item() - -0.75f64.ln()).abs() < 1e-6);
+/// ```
 ///
 /// # Panics
 /// Throws when shapes, lengths or classes do not fit.

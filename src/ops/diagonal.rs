@@ -12,6 +12,13 @@ impl Tensor {
     /// The matrix with this list on a diagonal, or the diagonal of this matrix as a list
     /// (`torch.diag`).
     ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([[1i64, 2], [3, 4]]);
+    /// assert_eq!(x.diag(0).to_vec::<i64>(), [1, 4]);
+    /// assert_eq!(Tensor::from([5i64]).diag(1).to_vec::<i64>(), [0, 5, 0, 0]);
+    /// ```
+    ///
     /// # Panics
     /// Throws for other than one or two dimensions.
     #[track_caller]
@@ -27,6 +34,11 @@ impl Tensor {
     }
 
     /// The matrix with all elements, in row-major order, on a diagonal (`torch.diagflat`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// assert_eq!(Tensor::from([[1i64], [2]]).diagflat(0).to_vec::<i64>(), [1, 0, 0, 2]);
+    /// ```
     #[track_caller]
     pub fn diagflat(&self, offset: i64) -> Tensor {
         self.ravel().diag_embed(offset, -2, -1)
@@ -34,6 +46,12 @@ impl Tensor {
 
     /// Matrices with the last dimension on a diagonal; `dim1` and `dim2` are the matrices' dimensions
     /// in the result (`torch.diag_embed`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let y = Tensor::from([[1i64, 2], [3, 4]]).diag_embed(0, -2, -1);
+    /// assert_eq!(y.to_vec::<i64>(), [1, 0, 0, 2, 3, 0, 0, 4]);
+    /// ```
     ///
     /// # Panics
     /// Throws when the dimensions are the same or out of range, or for a 0-dim tensor.
@@ -52,6 +70,11 @@ impl Tensor {
 
     /// The sum of a matrix's diagonal (`torch.trace`).
     ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// assert_eq!(Tensor::from([[1f32, 2.], [3., 4.]]).trace().item(), 5.0);
+    /// ```
+    ///
     /// # Panics
     /// Throws for other than two dimensions.
     #[track_caller]
@@ -64,6 +87,12 @@ impl Tensor {
     }
 
     /// Writes `value` on the main diagonal (`torch.Tensor.fill_diagonal_`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([[1i64, 2], [3, 4]]);
+    /// assert_eq!(x.fill_diagonal_(0).to_vec::<i64>(), [0, 2, 3, 0]);
+    /// ```
     ///
     /// # Panics
     /// Throws for other than two dimensions.
@@ -81,6 +110,12 @@ impl Tensor {
 
     /// A copy with `source` written on a diagonal (`torch.diagonal_scatter`).
     ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([[1i64, 2], [3, 4]]);
+    /// assert_eq!(x.diagonal_scatter(&Tensor::from([8i64, 9]), 0, 0, 1).to_vec::<i64>(), [8, 2, 3, 9]);
+    /// ```
+    ///
     /// # Panics
     /// As [`diagonal`](Self::diagonal), and when `source` has another shape than the diagonal.
     #[track_caller]
@@ -90,6 +125,12 @@ impl Tensor {
 
     /// A copy with `source` written at `index` of dimension `dim` (`torch.select_scatter`).
     ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([[1i64, 2], [3, 4]]);
+    /// assert_eq!(x.select_scatter(&Tensor::from([8i64, 9]), 1, 0).to_vec::<i64>(), [8, 2, 9, 4]);
+    /// ```
+    ///
     /// # Panics
     /// As [`select`](Self::select), and when `source` has another shape than the slice.
     #[track_caller]
@@ -98,6 +139,12 @@ impl Tensor {
     }
 
     /// A copy with `source` written to a slice (`torch.slice_scatter`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([1i64, 2, 3, 4]);
+    /// assert_eq!(x.slice_scatter(&Tensor::from([8i64, 9]), 0, 0, 4, 2).to_vec::<i64>(), [8, 2, 9, 4]);
+    /// ```
     ///
     /// # Panics
     /// As [`slice`](Self::slice), and when `source` has another shape than the slice.
@@ -115,6 +162,13 @@ impl Tensor {
 
     /// A copy with `source` written to a strided part, `offset` counted from the first element
     /// (`torch.as_strided_scatter`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([[1i64, 2], [3, 4]]);
+    /// let y = x.as_strided_scatter(&Tensor::from([8i64, 9]), &[2], &[1], 1);
+    /// assert_eq!(y.to_vec::<i64>(), [1, 8, 9, 4]);
+    /// ```
     ///
     /// # Panics
     /// As [`as_strided`](Self::as_strided), and when `source` has another shape than the part.

@@ -40,6 +40,12 @@ impl Tensor {
     /// (`torch.nn.functional.embedding`). The row `padding_idx` (negative counts from the end) gets
     /// no gradient.
     ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([[1f32, 10.], [2., 20.], [3., 30.]]);
+    /// assert_eq!(x.embedding(&Tensor::from([2i64, 0]), None).to_vec::<f32>(), [3.0, 30.0, 1.0, 10.0]);
+    /// ```
+    ///
     /// # Panics
     /// Throws when this is not a matrix, or an index is not the number of a row.
     #[track_caller]
@@ -78,6 +84,13 @@ impl Tensor {
 impl Tensor {
     /// [`embedding`](Self::embedding), whose rows get their gradient divided by how often `indices`
     /// names them (`torch.nn.functional.embedding` with `scale_grad_by_freq`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([[1f32], [2.], [3.]]).requires_grad_(true);
+    /// x.embedding_scaled_by_freq(&Tensor::from([2i64, 0, 2]), Some(0)).sum().backward();
+    /// assert_eq!(x.grad().unwrap().to_vec::<f32>(), [0.0, 0.0, 1.0]);
+    /// ```
     ///
     /// # Panics
     /// As [`embedding`](Self::embedding).

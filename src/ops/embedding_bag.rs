@@ -13,6 +13,17 @@ use crate::error::{Error, throw};
 use crate::{Dtype, Tensor};
 
 /// What [`Tensor::embedding_bag`] makes of a bag's rows.
+///
+/// ```
+/// use torchrs::Tensor;
+/// use torchrs::ops::{BagMode, EmbeddingBagOptions};
+/// let (x, bag) = (Tensor::from([[1f32, 9.], [3., 5.]]), Tensor::from([[0i64, 1]]));
+/// let of = |mode| {
+///     x.embedding_bag(&bag, None, EmbeddingBagOptions { mode, ..Default::default() }).to_vec::<f32>()
+/// };
+/// assert_eq!((of(BagMode::Sum), of(BagMode::Mean)), (vec![4.0, 14.0], vec![2.0, 7.0]));
+/// assert_eq!(of(BagMode::Max), [3.0, 9.0]);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BagMode {
     /// Their sum.
@@ -25,6 +36,15 @@ pub enum BagMode {
 }
 
 /// Options of [`Tensor::embedding_bag`].
+///
+/// ```
+/// use torchrs::Tensor;
+/// use torchrs::ops::{BagMode, EmbeddingBagOptions};
+/// let x = Tensor::from([[1f32], [10.], [100.]]);
+/// let per_sample_weights = Some(Tensor::from([[1f32, 2.]]));
+/// let options = EmbeddingBagOptions { mode: BagMode::Sum, per_sample_weights, ..Default::default() };
+/// assert_eq!(x.embedding_bag(&Tensor::from([[0i64, 2]]), None, options).to_vec::<f32>(), [201.0]);
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct EmbeddingBagOptions {
     /// What is made of a bag's rows.
@@ -41,6 +61,13 @@ impl Tensor {
     /// For each bag of indices, the sum, mean or maximum of the rows of this table that it names
     /// (`torch.nn.functional.embedding_bag`). The rows of a matrix of indices are bags; a list of
     /// indices is cut at `offsets`, the places where bags start.
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let (x, indices) = (Tensor::from([[1f32], [10.], [100.]]), Tensor::from([0i64, 1, 2]));
+    /// let y = x.embedding_bag(&indices, Some(&Tensor::from([0i64, 1])), Default::default());
+    /// assert_eq!(y.to_vec::<f32>(), [1.0, 55.0]);
+    /// ```
     ///
     /// # Panics
     /// Throws when this is not a matrix or an index not the number of a row, when offsets are missing

@@ -153,6 +153,12 @@ impl Tensor {
     /// Elements picked along `dim` (`torch.gather`): `y[i][j] = x[index[i][j]][j]` for `dim` 0 of a
     /// matrix.
     ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([[1i64, 2], [3, 4]]);
+    /// assert_eq!(x.gather(1, &Tensor::from([[0i64, 0], [1, 0]])).to_vec::<i64>(), [1, 1, 4, 3]);
+    /// ```
+    ///
     /// # Panics
     /// Throws when the index does not fit the tensor, is not of integers or is out of range.
     #[track_caller]
@@ -194,6 +200,12 @@ impl Tensor {
     /// (`torch.take_along_dim`); negative indices count from the end. Takes the result of `argsort` or
     /// `argmax_dim(.., true)`. Without a dimension both are seen as lists.
     ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([[3i64, 1, 2], [7, 9, 8]]);
+    /// assert_eq!(x.take_along_dim(&x.argsort(-1, false), -1).to_vec::<i64>(), [1, 2, 3, 7, 8, 9]);
+    /// ```
+    ///
     /// # Panics
     /// Throws when they do not broadcast, or the index is out of range.
     #[track_caller]
@@ -231,6 +243,13 @@ impl Tensor {
     /// Writes elements of `source` along `dim` (`torch.Tensor.scatter_`): `x[index[i][j]][j] =
     /// source[i][j]` for `dim` 0 of a matrix. Where an element is named twice, the last stays.
     ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor};
+    /// let x = Tensor::zeros([3], Dtype::I64);
+    /// let y = x.scatter_(0, &Tensor::from([2i64, 0]), &Tensor::from([5i64, 6]));
+    /// assert_eq!(y.to_vec::<i64>(), [6, 0, 5]);
+    /// ```
+    ///
     /// # Panics
     /// Throws when shapes or types do not fit, or the index is out of range.
     #[track_caller]
@@ -264,6 +283,12 @@ impl Tensor {
     }
 
     /// [`scatter_`](Self::scatter_) to a copy (`torch.scatter`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let (x, index) = (Tensor::from([[1i64, 2], [3, 4]]), Tensor::from([[1i64, 0]]));
+    /// assert_eq!(x.scatter(0, &index, &Tensor::from([[8i64, 9]])).to_vec::<i64>(), [1, 9, 8, 4]);
+    /// ```
     #[track_caller]
     pub fn scatter(&self, dim: i64, index: &Tensor, source: &Tensor) -> Tensor {
         let out = self.clone_contiguous();
@@ -273,6 +298,13 @@ impl Tensor {
 
     /// Writes one number at the places that `index` names along `dim` (`torch.Tensor.scatter_` with a
     /// number).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor};
+    /// let x = Tensor::zeros([2, 3], Dtype::F32);
+    /// let y = x.scatter_value_(1, &Tensor::from([[2i64], [0]]), 1.0);
+    /// assert_eq!(y.to_vec::<f32>(), [0.0, 0.0, 1.0, 1.0, 0.0, 0.0]);
+    /// ```
     ///
     /// # Panics
     /// Throws when the index does not fit the tensor or is out of range.
@@ -304,6 +336,12 @@ impl Tensor {
     }
 
     /// [`scatter_value_`](Self::scatter_value_) to a copy.
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([1i64, 2, 3]);
+    /// assert_eq!(x.scatter_value(0, &Tensor::from([1i64]), -7).to_vec::<i64>(), [1, -7, 3]);
+    /// ```
     #[track_caller]
     pub fn scatter_value(&self, dim: i64, index: &Tensor, value: impl Into<Scalar>) -> Tensor {
         let out = self.clone_contiguous();
@@ -313,6 +351,13 @@ impl Tensor {
 
     /// Adds elements of `source` at the places that `index` names along `dim`
     /// (`torch.Tensor.scatter_add_`).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor};
+    /// let x = Tensor::zeros([2], Dtype::F32);
+    /// let y = x.scatter_add_(0, &Tensor::from([1i64, 0, 1]), &Tensor::from([1f32, 2., 4.]));
+    /// assert_eq!(y.to_vec::<f32>(), [2.0, 5.0]);
+    /// ```
     ///
     /// # Panics
     /// Throws when shapes or types do not fit, or the index is out of range.
@@ -348,6 +393,13 @@ impl Tensor {
     }
 
     /// [`scatter_add_`](Self::scatter_add_) to a copy (`torch.scatter_add`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([10i64, 20]);
+    /// let y = x.scatter_add(0, &Tensor::from([1i64, 1]), &Tensor::from([1i64, 2]));
+    /// assert_eq!(y.to_vec::<i64>(), [10, 23]);
+    /// ```
     #[track_caller]
     pub fn scatter_add(&self, dim: i64, index: &Tensor, source: &Tensor) -> Tensor {
         cast_op!("scatter_add", [x = self, s = source] => x.scatter_add(dim, index, &s));
@@ -358,6 +410,13 @@ impl Tensor {
 
     /// One row per class index: 0 but for a 1 at the index (`torch.nn.functional.one_hot`). i64.
     /// Without a number of classes, the largest index is the last one.
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([2i64, 0]);
+    /// assert_eq!(x.one_hot(None).to_vec::<i64>(), [0, 0, 1, 1, 0, 0]);
+    /// assert_eq!(x.one_hot(5).shape(), &[2, 5]);
+    /// ```
     ///
     /// # Panics
     /// Throws when an index is negative or not below `num_classes`, or when there are neither indices

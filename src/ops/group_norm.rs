@@ -134,6 +134,12 @@ impl Tensor {
     /// Divided by (k + alpha mean(x^2 over `size` neighbouring channels))^beta
     /// (`torch.nn.functional.local_response_norm`); PyTorch's defaults are 1e-4, 0.75 and 1.
     ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([[[1f64], [2.]]]);
+    /// assert_eq!(x.local_response_norm(1, 1.0, 1.0, 1.0).to_vec::<f64>(), [0.5, 0.4]);
+    /// ```
+    ///
     /// # Panics
     /// Throws [`Error::Shape`] for fewer than 3 dimensions, [`Error::Argument`] for a size of 0.
     #[track_caller]

@@ -171,6 +171,14 @@ impl Tensor {
     /// Python's `x[i, j] = v`), or adds them. Where an element is named twice, all are added, or the
     /// last stays.
     ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor};
+    /// let x = Tensor::zeros([2, 2], Dtype::I64);
+    /// let (rows, columns) = (Tensor::from([0i64, 1, 1]), Tensor::from([1i64, 0, 0]));
+    /// x.index_put_(&[Some(&rows), Some(&columns)], &Tensor::from([5i64, 6, 7]), true);
+    /// assert_eq!(x.to_vec::<i64>(), [0, 5, 13, 0]);
+    /// ```
+    ///
     /// # Panics
     /// As [`index`](Self::index), and when the values do not broadcast or are of another type.
     #[track_caller]
@@ -226,6 +234,13 @@ impl Tensor {
     }
 
     /// [`index_put_`](Self::index_put_) to a copy (`torch.index_put`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let (x, columns) = (Tensor::from([[1i64, 2], [3, 4]]), Tensor::from([1i64]));
+    /// let y = x.index_put(&[None, Some(&columns)], &Tensor::from([9i64]), false);
+    /// assert_eq!(y.to_vec::<i64>(), [1, 9, 3, 9]);
+    /// ```
     #[track_caller]
     pub fn index_put(
         &self,

@@ -216,6 +216,13 @@ impl Tensor {
     /// Adds the slices of `source` to the slices of dimension `dim` named by `index`
     /// (`torch.Tensor.index_add_`); a slice may be named several times.
     ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([[1f32, 2.], [3., 4.]]);
+    /// x.index_add_(0, &Tensor::from([1i64, 1]), &Tensor::from([[10f32, 20.], [100., 200.]]));
+    /// assert_eq!(x.to_vec::<f32>(), [1.0, 2.0, 113.0, 224.0]);
+    /// ```
+    ///
     /// # Panics
     /// Throws when shapes or types do not fit, or `index` names a slice that is not there.
     #[track_caller]
@@ -261,6 +268,13 @@ impl Tensor {
     }
 
     /// [`index_add_`](Self::index_add_) to a copy (`torch.index_add`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([1i64, 2, 3]);
+    /// let y = x.index_add(0, &Tensor::from([2i64, 0]), &Tensor::from([10i64, 20]));
+    /// assert_eq!(y.to_vec::<i64>(), [21, 2, 13]);
+    /// ```
     #[track_caller]
     pub fn index_add(&self, dim: i64, index: &Tensor, source: &Tensor) -> Tensor {
         let out = self.clone_contiguous();
@@ -269,6 +283,13 @@ impl Tensor {
     }
 
     /// Adds the slices of `source` times `alpha` (`torch.Tensor.index_add_` with `alpha`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([1f32, 2.]);
+    /// let y = x.index_add_scaled_(0, &Tensor::from([1i64]), &Tensor::from([10f32]), -0.5);
+    /// assert_eq!(y.to_vec::<f32>(), [1.0, -3.0]);
+    /// ```
     ///
     /// # Panics
     /// As [`index_add_`](Self::index_add_).
@@ -284,6 +305,13 @@ impl Tensor {
     }
 
     /// [`index_add_scaled_`](Self::index_add_scaled_) to a copy (`torch.index_add` with `alpha`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([1i64, 2]);
+    /// let y = x.index_add_scaled(0, &Tensor::from([1i64]), &Tensor::from([10i64]), 3);
+    /// assert_eq!(y.to_vec::<i64>(), [1, 32]);
+    /// ```
     #[track_caller]
     pub fn index_add_scaled(
         &self,

@@ -21,6 +21,15 @@ use crate::amp::cast_op;
 use crate::error::{Error, throw};
 
 /// How [`Tensor::interpolate`] finds numbers between those that it has.
+///
+/// ```
+/// use torchrs::Tensor;
+/// use torchrs::ops::{InterpolateMode, InterpolateOptions};
+/// let x = Tensor::from([[[1f32, 3.]]]);
+/// let of = |mode| x.interpolate(&InterpolateOptions::size(4, mode)).to_vec::<f32>();
+/// assert_eq!(of(InterpolateMode::Nearest), [1.0, 1.0, 3.0, 3.0]);
+/// assert_eq!(of(InterpolateMode::Linear), [1.0, 1.5, 2.5, 3.0]);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum InterpolateMode {
     /// The number before.
@@ -40,6 +49,15 @@ pub enum InterpolateMode {
 }
 
 /// One number for all dimensions, or a list with one for each.
+///
+/// ```
+/// use torchrs::{Dtype, Tensor};
+/// use torchrs::ops::{InterpolateMode, InterpolateOptions, OneOrEach};
+/// let x = Tensor::zeros([1, 1, 2, 2], Dtype::F32);
+/// let of = |size| x.interpolate(&InterpolateOptions::size(size, InterpolateMode::Nearest));
+/// assert_eq!(of(OneOrEach::All(3)).shape(), &[1, 1, 3, 3]);
+/// assert_eq!(of(OneOrEach::Each(vec![3, 4])).shape(), &[1, 1, 3, 4]);
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub enum OneOrEach<T> {
     /// The same for all.
@@ -50,6 +68,12 @@ pub enum OneOrEach<T> {
 
 impl<T: Clone> OneOrEach<T> {
     /// The number for all, or those of each.
+    ///
+    /// ```
+    /// use torchrs::ops::OneOrEach;
+    /// assert_eq!(OneOrEach::All(3).as_slice(), [3]);
+    /// assert_eq!(OneOrEach::from([3, 4]).as_slice(), [3, 4]);
+    /// ```
     pub fn as_slice(&self) -> &[T] {
         match self {
             OneOrEach::All(number) => std::slice::from_ref(number),
@@ -91,6 +115,16 @@ impl From<f64> for OneOrEach<f64> {
 }
 
 /// Options of [`Tensor::interpolate`].
+///
+/// ```
+/// use torchrs::Tensor;
+/// use torchrs::ops::{InterpolateMode, InterpolateOptions};
+/// let options = InterpolateOptions {
+///     align_corners: Some(true),
+///     ..InterpolateOptions::size(3, InterpolateMode::Linear)
+/// };
+/// assert_eq!(Tensor::from([[[1f32, 3.]]]).interpolate(&options).to_vec::<f32>(), [1.0, 2.0, 3.0]);
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct InterpolateOptions {
     /// The output's last sizes; or else `scale_factor`.
@@ -109,6 +143,14 @@ pub struct InterpolateOptions {
 
 impl InterpolateOptions {
     /// To these sizes.
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// use torchrs::ops::{InterpolateMode, InterpolateOptions};
+    /// let options = InterpolateOptions::size([1, 4], InterpolateMode::Nearest);
+    /// let y = Tensor::from([[[[1f32, 3.]]]]).interpolate(&options);
+    /// assert_eq!(y.to_vec::<f32>(), [1.0, 1.0, 3.0, 3.0]);
+    /// ```
     pub fn size(size: impl Into<OneOrEach<usize>>, mode: InterpolateMode) -> Self {
         InterpolateOptions {
             size: Some(size.into()),
@@ -121,6 +163,14 @@ impl InterpolateOptions {
     }
 
     /// Larger by this factor, or by these.
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// use torchrs::ops::{InterpolateMode, InterpolateOptions};
+    /// let options = InterpolateOptions::scale(2.0, InterpolateMode::Nearest);
+    /// let y = Tensor::from([[[1f32, 3.]]]).interpolate(&options);
+    /// assert_eq!(y.to_vec::<f32>(), [1.0, 1.0, 3.0, 3.0]);
+    /// ```
     pub fn scale(factor: impl Into<OneOrEach<f64>>, mode: InterpolateMode) -> Self {
         let plain = InterpolateOptions::size(1, mode);
         InterpolateOptions { size: None, scale_factor: Some(factor.into()), ..plain }

@@ -7,6 +7,14 @@ use crate::tensor::Shape;
 use crate::{Dtype, Tensor};
 
 /// Order of the dimensions that [`Tensor::meshgrid`] gives.
+///
+/// ```
+/// use torchrs::Tensor;
+/// use torchrs::ops::Indexing;
+/// let lists = [Tensor::from([1i64, 2, 3]), Tensor::from([4i64, 5])];
+/// assert_eq!(Tensor::meshgrid(&lists, Indexing::Ij)[0].shape(), &[3, 2]);
+/// assert_eq!(Tensor::meshgrid(&lists, Indexing::Xy)[0].shape(), &[2, 3]);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Indexing {
     /// The first list along dimension 0.
@@ -28,6 +36,12 @@ fn each(op: &str, tensors: &[impl Borrow<Tensor>], f: fn(&Tensor) -> Tensor) -> 
 impl Tensor {
     /// Side by side: along dimension 1, lists along 0 (`torch.hstack`).
     ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([[1i64], [2]]);
+    /// assert_eq!(Tensor::hstack(&[&x, &x]).to_vec::<i64>(), [1, 1, 2, 2]);
+    /// ```
+    ///
     /// # Panics
     /// As [`cat`](Self::cat).
     #[track_caller]
@@ -38,6 +52,13 @@ impl Tensor {
 
     /// On top of each other: along dimension 0, lists as rows (`torch.vstack`).
     ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let (x, y) = (Tensor::from([1i64, 2]), Tensor::from([[3i64, 4]]));
+    /// let both = Tensor::vstack(&[&x, &y]);
+    /// assert_eq!((both.shape(), both.to_vec::<i64>()), (&[2, 2][..], vec![1, 2, 3, 4]));
+    /// ```
+    ///
     /// # Panics
     /// As [`cat`](Self::cat).
     #[track_caller]
@@ -47,6 +68,13 @@ impl Tensor {
 
     /// Behind each other: along dimension 2 (`torch.dstack`).
     ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let (x, y) = (Tensor::from([1i64, 2]), Tensor::from([3i64, 4]));
+    /// let both = Tensor::dstack(&[&x, &y]);
+    /// assert_eq!((both.shape(), both.to_vec::<i64>()), (&[1, 2, 2][..], vec![1, 3, 2, 4]));
+    /// ```
+    ///
     /// # Panics
     /// As [`cat`](Self::cat).
     #[track_caller]
@@ -55,6 +83,13 @@ impl Tensor {
     }
 
     /// Side by side, lists as columns (`torch.column_stack`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let (x, y) = (Tensor::from([1i64, 2]), Tensor::from([3i64, 4]));
+    /// let both = Tensor::column_stack(&[&x, &y]);
+    /// assert_eq!((both.shape(), both.to_vec::<i64>()), (&[2, 2][..], vec![1, 3, 2, 4]));
+    /// ```
     ///
     /// # Panics
     /// As [`cat`](Self::cat).
@@ -66,6 +101,11 @@ impl Tensor {
 
     /// Copies along each dimension (`torch.tile`): [`repeat`](Self::repeat), where missing entries of
     /// `repeats` are 1.
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// assert_eq!(Tensor::from([[1i64], [2]]).tile(&[2]).to_vec::<i64>(), [1, 1, 2, 2]);
+    /// ```
     #[track_caller]
     pub fn tile(&self, repeats: &[usize]) -> Tensor {
         let mut all: Shape = Shape::from_elem(1, self.dim().saturating_sub(repeats.len()));
@@ -75,6 +115,12 @@ impl Tensor {
 
     /// Entry `i` of dimension `dim` `repeats[i]` times (`torch.repeat_interleave` with a tensor); without
     /// a dimension, of the tensor as a list.
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([7i64, 8, 9]);
+    /// assert_eq!(x.repeat_interleave_each(&Tensor::from([2i64, 0, 1]), 0).to_vec::<i64>(), [7, 7, 9]);
+    /// ```
     ///
     /// # Panics
     /// Throws when `repeats` is not a list of as many integers as the dimension has entries (or of
@@ -99,6 +145,11 @@ impl Tensor {
 
     /// The order reversed along dimension 1 (`torch.fliplr`).
     ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// assert_eq!(Tensor::from([[1i64, 2], [3, 4]]).fliplr().to_vec::<i64>(), [2, 1, 4, 3]);
+    /// ```
+    ///
     /// # Panics
     /// Throws for fewer than two dimensions.
     #[track_caller]
@@ -107,6 +158,11 @@ impl Tensor {
     }
 
     /// The order reversed along dimension 0 (`torch.flipud`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// assert_eq!(Tensor::from([[1i64, 2], [3, 4]]).flipud().to_vec::<i64>(), [3, 4, 1, 2]);
+    /// ```
     ///
     /// # Panics
     /// Throws for a 0-dim tensor.
@@ -117,6 +173,15 @@ impl Tensor {
 
     /// Coordinates of a grid: for each list (or number) a tensor with a dimension per list, in which it varies
     /// along its own (`torch.meshgrid`). Views.
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// use torchrs::ops::Indexing;
+    /// let lists = [Tensor::from([1i64, 2]), Tensor::from([3i64, 4])];
+    /// let grid = Tensor::meshgrid(&lists, Indexing::Ij);
+    /// assert_eq!(grid[0].to_vec::<i64>(), [1, 1, 2, 2]);
+    /// assert_eq!(grid[1].to_vec::<i64>(), [3, 4, 3, 4]);
+    /// ```
     ///
     /// # Panics
     /// Throws for tensors of more than one dimension, or of different types.
@@ -148,6 +213,12 @@ impl Tensor {
     /// All ways to take one element of each list, a row each (`torch.cartesian_prod`); of one list,
     /// itself.
     ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let lists = [Tensor::from([1i64, 2]), Tensor::from([3i64, 4])];
+    /// assert_eq!(Tensor::cartesian_prod(&lists).to_vec::<i64>(), [1, 3, 1, 4, 2, 3, 2, 4]);
+    /// ```
+    ///
     /// # Panics
     /// As [`meshgrid`](Self::meshgrid).
     #[track_caller]
@@ -161,6 +232,13 @@ impl Tensor {
     }
 
     /// All ways to take `r` elements of this list in its order, a row each (`torch.combinations`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([1i64, 2, 3]);
+    /// assert_eq!(x.combinations(2, false).to_vec::<i64>(), [1, 2, 1, 3, 2, 3]);
+    /// assert_eq!(x.combinations(2, true).shape(), &[6, 2]);
+    /// ```
     ///
     /// # Panics
     /// Throws when this is not a list.
@@ -197,6 +275,12 @@ macro_rules! conversions {
     ($($name:ident $dtype:ident;)*) => {
         impl Tensor {$(
             #[doc = concat!("Converted to ", stringify!($dtype), " (`torch.Tensor.", stringify!($name), "`): [`to_dtype`](Self::to_dtype).")]
+            ///
+            /// ```
+            /// use torchrs::{Dtype, Tensor};
+            #[doc = concat!("let x = Tensor::from([0f64, 1.]).", stringify!($name), "();")]
+            #[doc = concat!("assert_eq!((x.dtype(), x.sum().item()), (Dtype::", stringify!($dtype), ", 1.0));")]
+            /// ```
             #[track_caller]
             pub fn $name(&self) -> Tensor {
                 self.to_dtype(Dtype::$dtype)

@@ -56,6 +56,12 @@ impl Tensor {
     /// [`Tensor::layer_norm`], and the mean and 1 / sqrt(variance + eps) of each row, which are
     /// constants to autograd (`torch.native_layer_norm`).
     ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let (y, mean, rstd) = Tensor::from([[1f64, 5.]]).native_layer_norm(&[2], None, None, 0.0);
+    /// assert_eq!((y.to_vec::<f64>(), mean.item(), rstd.item()), (vec![-1.0, 1.0], 3.0, 0.5));
+    /// ```
+    ///
     /// # Panics
     /// As [`Tensor::layer_norm`].
     #[track_caller]

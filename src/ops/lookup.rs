@@ -7,6 +7,14 @@ use crate::tensor::Element;
 use crate::{Dtype, Operand, Tensor};
 
 /// Options of [`Tensor::searchsorted`] and [`Tensor::bucketize`].
+///
+/// ```
+/// use torchrs::Tensor;
+/// use torchrs::ops::SearchOptions;
+/// let x = Tensor::from([1i64, 3, 3, 5]);
+/// assert_eq!(x.searchsorted(3, SearchOptions::default()).item(), 1.0);
+/// assert_eq!(x.searchsorted(3, SearchOptions { right: true, ..Default::default() }).item(), 3.0);
+/// ```
 #[derive(Clone, Copy, Default)]
 pub struct SearchOptions<'a> {
     /// Whether a value goes behind the elements that are equal to it (PyTorch's `side="right"`).
@@ -27,6 +35,12 @@ impl Tensor {
     /// The elements that `index` names in the tensor seen as a list, in the index's shape
     /// (`torch.take`).
     ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([[1i64, 2], [3, 4]]);
+    /// assert_eq!(x.take(&Tensor::from([3i64, 0])).to_vec::<i64>(), [4, 1]);
+    /// ```
+    ///
     /// # Panics
     /// Throws when the index is not of integers or is out of range.
     #[track_caller]
@@ -37,6 +51,13 @@ impl Tensor {
 
     /// A copy with the elements of `source` written (or, with `accumulate`, added) where `index`
     /// names places in the tensor seen as a list (`torch.Tensor.put`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([[1i64, 2], [3, 4]]);
+    /// let (index, source) = (Tensor::from([3i64, 3]), Tensor::from([10i64, 20]));
+    /// assert_eq!(x.put(&index, &source, true).to_vec::<i64>(), [1, 2, 3, 34]);
+    /// ```
     ///
     /// # Panics
     /// Throws when index and source differ in number, types differ, or the index is out of range.
@@ -54,23 +75,49 @@ impl Tensor {
     }
 
     /// In-place form of [`put`](Self::put) (`torch.Tensor.put_`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([[1i64, 2], [3, 4]]);
+    /// x.put_(&Tensor::from([2i64]), &Tensor::from([9i64]), false);
+    /// assert_eq!(x.to_vec::<i64>(), [1, 2, 9, 4]);
+    /// ```
     #[track_caller]
     pub fn put_(&self, index: &Tensor, source: &Tensor, accumulate: bool) -> &Tensor {
         self.copy_(&self.put(index, source, accumulate))
     }
 
     /// In-place form of [`masked_scatter`](Self::masked_scatter) (`torch.Tensor.masked_scatter_`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([1i64, 2, 3]);
+    /// x.masked_scatter_(&x.ne(2), &Tensor::from([8i64, 9]));
+    /// assert_eq!(x.to_vec::<i64>(), [8, 2, 9]);
+    /// ```
     #[track_caller]
     pub fn masked_scatter_(&self, mask: &Tensor, source: &Tensor) -> &Tensor {
         self.copy_(&self.masked_scatter(mask, source))
     }
 
     /// Places of the elements that are not zero (`torch.argwhere`): [`nonzero`](Self::nonzero).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// assert_eq!(Tensor::from([[0i64, 5], [7, 0]]).argwhere().to_vec::<i64>(), [0, 1, 1, 0]);
+    /// ```
     pub fn argwhere(&self) -> Tensor {
         self.nonzero()
     }
 
     /// Whether each element occurs in `list` (`torch.isin`), or, with `invert`, does not.
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let (x, list) = (Tensor::from([1i64, 2, 3]), Tensor::from([3i64, 1, 7]));
+    /// assert_eq!(x.isin(&list, false).to_vec::<bool>(), [true, false, true]);
+    /// assert_eq!(x.isin(&list, true).to_vec::<bool>(), [false, true, false]);
+    /// ```
     #[track_caller]
     pub fn isin(&self, list: &Tensor, invert: bool) -> Tensor {
         if list.numel() == 0 {
@@ -163,6 +210,13 @@ impl Tensor {
     /// The bucket of each element among those between sorted `boundaries` (`torch.bucketize`): a
     /// boundary belongs to the bucket before it, or, with `right`, after it. Options as those of
     /// [`searchsorted`](Self::searchsorted).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let (x, boundaries) = (Tensor::from([0i64, 3, 4]), Tensor::from([1i64, 3, 5]));
+    /// assert_eq!(x.bucketize(&boundaries, false).to_vec::<i64>(), [0, 1, 2]);
+    /// assert_eq!(x.bucketize(&boundaries, true).to_vec::<i64>(), [0, 2, 2]);
+    /// ```
     ///
     /// # Panics
     /// Throws when `boundaries` is not a list.

@@ -26,6 +26,12 @@ fn truths(mask: &Tensor) -> Tensor {
 impl Tensor {
     /// The elements where `mask` is true, as a list (`torch.masked_select`). Both broadcast.
     ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([[1i64, 2], [3, 4]]);
+    /// assert_eq!(x.masked_select(&x.gt(1)).to_vec::<i64>(), [2, 3, 4]);
+    /// ```
+    ///
     /// # Panics
     /// Throws when the mask is not bool or the shapes do not broadcast.
     #[track_caller]
@@ -47,6 +53,12 @@ impl Tensor {
 
     /// A copy of this tensor with the first elements of `source` written where `mask` is true
     /// (`torch.masked_scatter`). Tensor and mask broadcast.
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([[1i64, 2], [3, 4]]);
+    /// assert_eq!(x.masked_scatter(&x.gt(2), &Tensor::from([8i64, 9])).to_vec::<i64>(), [1, 2, 8, 9]);
+    /// ```
     ///
     /// # Panics
     /// Throws when the mask is not bool or does not broadcast, or `source` is of another type or has
@@ -77,6 +89,12 @@ impl Tensor {
     }
 
     /// Places of the elements that are not zero, one row of coordinates each (`torch.nonzero`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let places = Tensor::from([[0f32, 5.], [7., 0.]]).nonzero();
+    /// assert_eq!((places.shape(), places.to_vec::<i64>()), (&[2, 2][..], vec![0, 1, 1, 0]));
+    /// ```
     pub fn nonzero(&self) -> Tensor {
         let truths = self.detach().to_dtype(Dtype::Bool).contiguous();
         // SAFETY: contiguous bools; nobody writes to them.
@@ -100,6 +118,14 @@ impl Tensor {
 impl Tensor {
     /// [`nonzero`](Self::nonzero) as one list of coordinates per dimension, as an index takes it
     /// (`torch.nonzero` with `as_tuple`); a 0-dim tensor counts as a list of one.
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([[0i64, 5], [7, 0]]);
+    /// let lists = x.nonzero_lists();
+    /// assert_eq!((lists[0].to_vec::<i64>(), lists[1].to_vec::<i64>()), (vec![0, 1], vec![1, 0]));
+    /// assert_eq!(x.index(&[Some(&lists[0]), Some(&lists[1])]).to_vec::<i64>(), [5, 7]);
+    /// ```
     pub fn nonzero_lists(&self) -> Vec<Tensor> {
         self.atleast_1d().nonzero().unbind(1)
     }

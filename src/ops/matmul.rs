@@ -66,6 +66,12 @@ impl Tensor {
 
     /// The product of two matrices (`torch.mm`).
     ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([[1i64, 2], [3, 4]]);
+    /// assert_eq!(x.mm(&Tensor::from([[0i64, 1], [1, 0]])).to_vec::<i64>(), [2, 1, 4, 3]);
+    /// ```
+    ///
     /// # Panics
     /// As [`Tensor::matmul`], and for other than two dimensions.
     #[track_caller]
@@ -96,6 +102,13 @@ impl Tensor {
 
     /// One matrix product per batch (`torch.bmm`): `[b, n, m]` and `[b, m, p]` give `[b, n, p]`.
     ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([[[1f32, 2.]], [[3., 4.]]]);
+    /// let y = x.bmm(&Tensor::from([[[10f32], [1.]], [[1.], [10.]]]));
+    /// assert_eq!((y.shape(), y.to_vec::<f32>()), (&[2, 1, 1][..], vec![12.0, 43.0]));
+    /// ```
+    ///
     /// # Panics
     /// As [`Tensor::matmul`], for other than three dimensions and for different batch sizes.
     #[track_caller]
@@ -111,6 +124,12 @@ impl Tensor {
 
     /// The product of a matrix and a vector (`torch.mv`).
     ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let y = Tensor::from([[1i64, 2], [3, 4]]).mv(&Tensor::from([10i64, 1]));
+    /// assert_eq!(y.to_vec::<i64>(), [12, 34]);
+    /// ```
+    ///
     /// # Panics
     /// As [`Tensor::matmul`], and for other dimensions.
     #[track_caller]
@@ -125,6 +144,11 @@ impl Tensor {
 
     /// The sum of the products of two vectors' elements (`torch.dot`).
     ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// assert_eq!(Tensor::from([1f32, 2.]).dot(&Tensor::from([3f32, 4.])).item(), 11.0);
+    /// ```
+    ///
     /// # Panics
     /// As [`Tensor::matmul`], and for other than one dimension.
     #[track_caller]
@@ -137,6 +161,12 @@ impl Tensor {
 
     /// All products of an element of one vector with one of the other (`torch.outer`).
     ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let y = Tensor::from([1i64, 2]).outer(&Tensor::from([3i64, 4]));
+    /// assert_eq!(y.to_vec::<i64>(), [3, 4, 6, 8]);
+    /// ```
+    ///
     /// # Panics
     /// Throws [`Error::Shape`] for other than one dimension.
     #[track_caller]
@@ -147,6 +177,13 @@ impl Tensor {
 
     /// `beta self + alpha mat1 mat2` (`torch.addmm`); `self` broadcasts to the product's shape.
     /// With `beta` 0 what `self` holds does not matter, also where it is NaN.
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor};
+    /// let (x, a) = (Tensor::from([1f32, 2.]), Tensor::from([[1f32, 2.], [3., 4.]]));
+    /// let y = x.addmm(&a, &Tensor::eye(2, Dtype::F32), 0.5, 10.0);
+    /// assert_eq!(y.to_vec::<f32>(), [10.5, 21.0, 30.5, 41.0]);
+    /// ```
     ///
     /// # Panics
     /// As [`Tensor::mm`], and when `self` does not broadcast to the product's shape.

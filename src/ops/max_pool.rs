@@ -63,6 +63,15 @@ pub type Pool3dOptions = PoolOptions<3>;
 
 impl<const D: usize> PoolOptions<D> {
     /// Windows side by side.
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// use torchrs::ops::PoolOptions;
+    /// let x = Tensor::from([[[[1f32, 4., 2.], [3., 0., 5.]]]]);
+    /// assert_eq!(x.max_pool2d(PoolOptions::new([2, 2])).item(), 4.0);
+    /// let y = x.max_pool2d(PoolOptions { stride: Some([1, 1]), ..PoolOptions::new([2, 2]) });
+    /// assert_eq!(y.to_vec::<f32>(), [4.0, 5.0]);
+    /// ```
     pub fn new(kernel_size: [usize; D]) -> Self {
         PoolOptions {
             kernel_size,
@@ -193,6 +202,14 @@ impl Tensor {
 
     /// [`Tensor::max_pool2d`] and where each maximum is: its position in the plane `H * W`, as i64
     /// (`return_indices=True`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// use torchrs::ops::PoolOptions;
+    /// let x = Tensor::from([[[[1f32, 4.], [3., 2.]]]]);
+    /// let (y, places) = x.max_pool2d_with_indices(PoolOptions::new([2, 2]));
+    /// assert_eq!((y.item(), places.item()), (4.0, 1.0));
+    /// ```
     ///
     /// # Panics
     /// As [`Tensor::max_pool2d`].

@@ -7,6 +7,13 @@ use crate::Tensor;
 use crate::error::{Error, throw};
 
 /// An order of elements in memory (`torch.memory_format`).
+///
+/// ```
+/// use torchrs::{Dtype, MemoryFormat, Tensor};
+/// let x = Tensor::zeros([2, 3, 4, 5], Dtype::F32);
+/// assert_eq!(x.clone_in(MemoryFormat::Contiguous).strides(), &[60, 20, 5, 1]);
+/// assert_eq!(x.clone_in(MemoryFormat::ChannelsLast).strides(), &[60, 1, 15, 3]);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MemoryFormat {
     /// Row-major.
@@ -47,6 +54,13 @@ fn order(x: &Tensor, format: MemoryFormat) -> SmallVec<[i64; 5]> {
 
 impl Tensor {
     /// Whether the elements lie densely in this order (`torch.Tensor.is_contiguous(memory_format=..)`).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, MemoryFormat, Tensor};
+    /// let x = Tensor::zeros([2, 3, 4, 5], Dtype::F32).contiguous_in(MemoryFormat::ChannelsLast);
+    /// assert!(x.is_contiguous_in(MemoryFormat::ChannelsLast));
+    /// assert!(!x.is_contiguous_in(MemoryFormat::Contiguous));
+    /// ```
     pub fn is_contiguous_in(&self, format: MemoryFormat) -> bool {
         match format {
             MemoryFormat::ChannelsLast if self.dim() != 4 => false,
@@ -76,6 +90,13 @@ impl Tensor {
     }
 
     /// A copy whose elements lie in this order (`torch.clone(memory_format=..)`).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, MemoryFormat, Tensor};
+    /// let x = Tensor::zeros([2, 3, 4, 5], Dtype::F32).clone_in(MemoryFormat::ChannelsLast);
+    /// let copy = x.clone_in(MemoryFormat::Preserve);
+    /// assert!(copy.strides() == x.strides() && copy.data_ptr() != x.data_ptr());
+    /// ```
     ///
     /// # Panics
     /// As [`contiguous_in`](Self::contiguous_in).

@@ -1,4 +1,10 @@
 //! Every operation, defined once: pointwise rows in tables, everything else one file each.
+//!
+//! ```
+//! use torchrs::Tensor;
+//! let x = Tensor::from([[1f32, 2.], [3., 4.]]);
+//! assert_eq!(x.mul(2.0).matmul(&x).sum_dim(&[1], false).to_vec::<f32>(), [34.0, 74.0]);
+//! ```
 
 mod attention;
 mod avg_pool;

@@ -7,6 +7,13 @@ use crate::{Dtype, Tensor};
 impl Tensor {
     /// `steps` values from `base^start` to `base^end`, evenly spaced in the exponent
     /// (`torch.logspace`).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor};
+    /// let expected = Tensor::from([1.0, 10.0, 100.0, 1000.0]);
+    /// let y = Tensor::logspace(0.0, 3.0, 4, 10.0, Dtype::F64);
+    /// assert!(y.allclose(&expected, Default::default()));
+    /// ```
     #[track_caller]
     pub fn logspace(
         start: f64,
@@ -22,12 +29,22 @@ impl Tensor {
     }
 
     /// The n x n identity matrix (`torch.eye`).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor};
+    /// assert_eq!(Tensor::eye(2, Dtype::F32).to_vec::<f32>(), [1.0, 0.0, 0.0, 1.0]);
+    /// ```
     #[track_caller]
     pub fn eye(n: usize, options: impl Into<TensorOptions>) -> Tensor {
         Tensor::eye_of(n, n, options)
     }
 
     /// The rows x columns matrix with ones on its main diagonal (`torch.eye` with two sizes).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor};
+    /// assert_eq!(Tensor::eye_of(2, 3, Dtype::I64).to_vec::<i64>(), [1, 0, 0, 0, 1, 0]);
+    /// ```
     #[track_caller]
     pub fn eye_of(rows: usize, columns: usize, options: impl Into<TensorOptions>) -> Tensor {
         let options = options.into();
@@ -37,24 +54,49 @@ impl Tensor {
     }
 
     /// Zeros of this tensor's type (`torch.Tensor.new_zeros`).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor};
+    /// let zeros = Tensor::from([7i64]).new_zeros([2]);
+    /// assert_eq!((zeros.dtype(), zeros.to_vec::<i64>()), (Dtype::I64, vec![0, 0]));
+    /// ```
     #[track_caller]
     pub fn new_zeros(&self, shape: impl AsRef<[usize]>) -> Tensor {
         self.new_full(shape, 0i64)
     }
 
     /// Ones of this tensor's type (`torch.Tensor.new_ones`).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor};
+    /// let ones = Tensor::from([7i64]).new_ones([2]);
+    /// assert_eq!((ones.dtype(), ones.to_vec::<i64>()), (Dtype::I64, vec![1, 1]));
+    /// ```
     #[track_caller]
     pub fn new_ones(&self, shape: impl AsRef<[usize]>) -> Tensor {
         self.new_full(shape, 1i64)
     }
 
     /// `value` everywhere, in this tensor's type (`torch.Tensor.new_full`).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor};
+    /// let sevens = Tensor::from([1f64]).new_full([2], 7);
+    /// assert_eq!((sevens.dtype(), sevens.to_vec::<f64>()), (Dtype::F64, vec![7.0, 7.0]));
+    /// ```
     #[track_caller]
     pub fn new_full(&self, shape: impl AsRef<[usize]>, value: impl Into<Scalar>) -> Tensor {
         Tensor::full(shape, value, (self.dtype(), self.device()))
     }
 
     /// A copy with all elements equal to `value`, a number or a 0-dim tensor (`torch.fill`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([1f32, 2.]);
+    /// assert_eq!(x.fill(5.0).to_vec::<f32>(), [5.0, 5.0]);
+    /// assert_eq!(x.to_vec::<f32>(), [1.0, 2.0]);
+    /// ```
     ///
     /// # Panics
     /// As [`fill_`](Self::fill_).
@@ -66,12 +108,22 @@ impl Tensor {
     }
 
     /// Rows and columns of the lower triangle up to `offset`, `[2, n]` (`torch.tril_indices`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// assert_eq!(Tensor::tril_indices(2, 2, 0).to_vec::<i64>(), [0, 1, 1, 0, 0, 1]);
+    /// ```
     #[track_caller]
     pub fn tril_indices(rows: usize, columns: usize, offset: i64) -> Tensor {
         Tensor::ones([rows, columns], Dtype::Bool).tril(offset).nonzero().t().contiguous()
     }
 
     /// Rows and columns of the upper triangle from `offset` on, `[2, n]` (`torch.triu_indices`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// assert_eq!(Tensor::triu_indices(2, 2, 0).to_vec::<i64>(), [0, 0, 1, 0, 1, 1]);
+    /// ```
     #[track_caller]
     pub fn triu_indices(rows: usize, columns: usize, offset: i64) -> Tensor {
         Tensor::ones([rows, columns], Dtype::Bool).triu(offset).nonzero().t().contiguous()
@@ -79,6 +131,11 @@ impl Tensor {
 
     /// Powers 0 to `n` - 1 of the last dimension's elements as a new last dimension
     /// (`torch.linalg.vander`); without `n`, as many as there are elements.
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// assert_eq!(Tensor::from([2i64, 3]).vander(3).to_vec::<i64>(), [1, 2, 4, 1, 3, 9]);
+    /// ```
     ///
     /// # Panics
     /// Throws when `n` is below 2.

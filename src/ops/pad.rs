@@ -9,6 +9,17 @@ use crate::tensor::Shape;
 use crate::{Scalar, Tensor};
 
 /// What [`Tensor::pad`] adds.
+///
+/// ```
+/// use torchrs::Tensor;
+/// use torchrs::ops::PadMode;
+/// let x = Tensor::from([[1i64, 2, 3]]);
+/// let padded = |mode| x.pad(&[2, 1], mode).to_vec::<i64>();
+/// assert_eq!(padded(PadMode::Constant(0.into())), [0, 0, 1, 2, 3, 0]);
+/// assert_eq!(padded(PadMode::Reflect), [3, 2, 1, 2, 3, 2]);
+/// assert_eq!(padded(PadMode::Replicate), [1, 1, 1, 2, 3, 3]);
+/// assert_eq!(padded(PadMode::Circular), [2, 3, 1, 2, 3, 1]);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum PadMode {
     /// This number.
@@ -97,6 +108,12 @@ impl Tensor {
 
     /// A larger copy: `pad` has, from the last dimension to the first, how many entries of `value`
     /// are added before and after; negative numbers cut (`torch.constant_pad_nd`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([[1i64, 2], [3, 4]]);
+    /// assert_eq!(x.constant_pad_nd(&[1, -1, 0, 1], 9).to_vec::<i64>(), [9, 1, 9, 3, 9, 9]);
+    /// ```
     ///
     /// # Panics
     /// Throws when `pad` has an odd length or is for more dimensions than there are, or cuts more

@@ -53,6 +53,13 @@ fn with_indices((y, places): (Tensor, Tensor)) -> (Tensor, Tensor) {
 impl Tensor {
     /// The maximum of each window (`torch.nn.functional.max_pool1d`) of `[N, C, L]` or `[C, L]`.
     ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// use torchrs::ops::PoolOptions;
+    /// let y = Tensor::from([[[1f32, 4., 2., 3.]]]).max_pool1d(PoolOptions::new([2]));
+    /// assert_eq!(y.to_vec::<f32>(), [4.0, 3.0]);
+    /// ```
+    ///
     /// # Panics
     /// As [`Tensor::max_pool2d`].
     #[track_caller]
@@ -61,6 +68,14 @@ impl Tensor {
     }
 
     /// [`Tensor::max_pool1d`] and the position of each maximum (`return_indices=True`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// use torchrs::ops::PoolOptions;
+    /// let x = Tensor::from([[[1f32, 4., 2., 3.]]]);
+    /// let (y, places) = x.max_pool1d_with_indices(PoolOptions::new([2]));
+    /// assert_eq!((y.to_vec::<f32>(), places.to_vec::<i64>()), (vec![4.0, 3.0], vec![1, 3]));
+    /// ```
     ///
     /// # Panics
     /// As [`Tensor::max_pool2d`].
@@ -71,6 +86,13 @@ impl Tensor {
 
     /// The maximum of each window (`torch.nn.functional.max_pool3d`) of `[N, C, D, H, W]` or
     /// `[C, D, H, W]`.
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor};
+    /// use torchrs::ops::PoolOptions;
+    /// let x = Tensor::arange(0.0, 8.0, 1.0, Dtype::F32).view([1, 2, 2, 2]);
+    /// assert_eq!(x.max_pool3d(PoolOptions::new([1, 2, 2])).to_vec::<f32>(), [3.0, 7.0]);
+    /// ```
     ///
     /// # Panics
     /// As [`Tensor::max_pool2d`].
@@ -83,6 +105,14 @@ impl Tensor {
     /// [`Tensor::max_pool3d`] and where each maximum is: its position in the volume `D * H * W`
     /// (`return_indices=True`).
     ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor};
+    /// use torchrs::ops::PoolOptions;
+    /// let x = Tensor::arange(0.0, 8.0, 1.0, Dtype::F32).view([1, 2, 2, 2]);
+    /// let (y, places) = x.max_pool3d_with_indices(PoolOptions::new([2, 2, 1]));
+    /// assert_eq!((y.to_vec::<f32>(), places.to_vec::<i64>()), (vec![6.0, 7.0], vec![6, 7]));
+    /// ```
+    ///
     /// # Panics
     /// As [`Tensor::max_pool2d`].
     #[track_caller]
@@ -93,6 +123,12 @@ impl Tensor {
 
     /// The maxima of `output_size` windows of nearly equal size that cover the input, and their
     /// positions (`torch.nn.functional.adaptive_max_pool1d` with `return_indices`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let (y, places) = Tensor::from([[[1f32, 4., 2., 3.]]]).adaptive_max_pool1d(2);
+    /// assert_eq!((y.to_vec::<f32>(), places.to_vec::<i64>()), (vec![4.0, 3.0], vec![1, 3]));
+    /// ```
     ///
     /// # Panics
     /// As [`Tensor::adaptive_max_pool2d`].
@@ -122,6 +158,13 @@ impl Tensor {
     /// As [`Tensor::adaptive_max_pool2d`], in three dimensions
     /// (`torch.nn.functional.adaptive_max_pool3d` with `return_indices`).
     ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor};
+    /// let x = Tensor::arange(0.0, 8.0, 1.0, Dtype::F32).view([1, 2, 2, 2]);
+    /// let (y, places) = x.adaptive_max_pool3d([Some(1), Some(1), None]);
+    /// assert_eq!((y.to_vec::<f32>(), places.to_vec::<i64>()), (vec![6.0, 7.0], vec![6, 7]));
+    /// ```
+    ///
     /// # Panics
     /// As [`Tensor::adaptive_max_pool2d`].
     #[track_caller]
@@ -131,6 +174,13 @@ impl Tensor {
     }
 
     /// The mean of each window (`torch.nn.functional.avg_pool1d`) of `[N, C, L]` or `[C, L]`.
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// use torchrs::ops::PoolOptions;
+    /// let y = Tensor::from([[[1f32, 4., 2., 3.]]]).avg_pool1d(PoolOptions::new([2]));
+    /// assert_eq!(y.to_vec::<f32>(), [2.5, 2.5]);
+    /// ```
     ///
     /// # Panics
     /// As [`Tensor::avg_pool2d`].
@@ -142,6 +192,13 @@ impl Tensor {
 
     /// The mean of each window (`torch.nn.functional.avg_pool3d`) of `[N, C, D, H, W]` or
     /// `[C, D, H, W]`.
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor};
+    /// use torchrs::ops::PoolOptions;
+    /// let x = Tensor::arange(0.0, 8.0, 1.0, Dtype::F32).view([1, 2, 2, 2]);
+    /// assert_eq!(x.avg_pool3d(PoolOptions::new([1, 2, 2])).to_vec::<f32>(), [1.5, 5.5]);
+    /// ```
     ///
     /// # Panics
     /// As [`Tensor::avg_pool2d`].
@@ -178,6 +235,12 @@ impl Tensor {
     /// As [`Tensor::adaptive_avg_pool2d`], in one dimension
     /// (`torch.nn.functional.adaptive_avg_pool1d`).
     ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let y = Tensor::from([[[1f32, 4., 2., 3.]]]).adaptive_avg_pool1d(2);
+    /// assert_eq!(y.to_vec::<f32>(), [2.5, 2.5]);
+    /// ```
+    ///
     /// # Panics
     /// As [`Tensor::adaptive_avg_pool2d`].
     #[track_caller]
@@ -188,6 +251,12 @@ impl Tensor {
 
     /// As [`Tensor::adaptive_avg_pool2d`], in three dimensions
     /// (`torch.nn.functional.adaptive_avg_pool3d`).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor};
+    /// let x = Tensor::arange(0.0, 8.0, 1.0, Dtype::F32).view([1, 2, 2, 2]);
+    /// assert_eq!(x.adaptive_avg_pool3d([None, Some(1), Some(1)]).to_vec::<f32>(), [1.5, 5.5]);
+    /// ```
     ///
     /// # Panics
     /// As [`Tensor::adaptive_avg_pool2d`].
@@ -209,6 +278,13 @@ impl Tensor {
 
     /// The `norm_type` norm of each window, (sum of x^p)^(1/p) (`torch.nn.functional.lp_pool1d`).
     ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// use torchrs::ops::PoolOptions;
+    /// let y = Tensor::from([[[3f32, 4., 6., 8.]]]).lp_pool1d(2.0, PoolOptions::new([2]));
+    /// assert_eq!(y.to_vec::<f32>(), [5.0, 10.0]);
+    /// ```
+    ///
     /// # Panics
     /// As [`Tensor::avg_pool2d`].
     #[track_caller]
@@ -218,6 +294,13 @@ impl Tensor {
 
     /// The `norm_type` norm of each window, (sum of x^p)^(1/p) (`torch.nn.functional.lp_pool2d`).
     ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// use torchrs::ops::PoolOptions;
+    /// let x = Tensor::from([[[[1f32, 1.], [1., 1.]]]]);
+    /// assert_eq!(x.lp_pool2d(2.0, PoolOptions::new([2, 2])).item(), 2.0);
+    /// ```
+    ///
     /// # Panics
     /// As [`Tensor::avg_pool2d`].
     #[track_caller]
@@ -226,6 +309,13 @@ impl Tensor {
     }
 
     /// The `norm_type` norm of each window, (sum of x^p)^(1/p) (`torch.nn.functional.lp_pool3d`).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor};
+    /// use torchrs::ops::PoolOptions;
+    /// let x = Tensor::arange(0.0, 8.0, 1.0, Dtype::F32).view([1, 2, 2, 2]);
+    /// assert_eq!(x.lp_pool3d(1.0, PoolOptions::new([1, 2, 2])).to_vec::<f32>(), [6.0, 22.0]);
+    /// ```
     ///
     /// # Panics
     /// As [`Tensor::avg_pool2d`].
@@ -284,6 +374,15 @@ impl Tensor {
     /// [`max_unpool`](Self::max_unpool) of what a pooling with `options` gave: the sizes are
     /// [`PoolOptions::unpooled`], or `output_size`, where several would be pooled to this tensor's.
     ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// use torchrs::ops::PoolOptions;
+    /// let (x, options) = (Tensor::from([[[1f32, 4., 2., 3.]]]), PoolOptions::new([2]));
+    /// let (y, places) = x.max_pool1d_with_indices(options);
+    /// assert_eq!(y.max_unpool_of(&places, options, None).to_vec::<f32>(), [0.0, 4.0, 0.0, 3.0]);
+    /// assert_eq!(y.max_unpool_of(&places, options, Some([5])).shape(), &[1, 1, 5]);
+    /// ```
+    ///
     /// # Panics
     /// As [`max_unpool`](Self::max_unpool), and throws [`Error::Argument`] when `output_size` is a
     /// stride or more away from the usual sizes.
@@ -316,6 +415,12 @@ impl Tensor {
 impl<const D: usize> PoolOptions<D> {
     /// The sizes whose pooling gives `sizes`, if there is nothing left over: what
     /// [`Tensor::max_unpool`] makes when nothing else is asked for.
+    ///
+    /// ```
+    /// use torchrs::ops::PoolOptions;
+    /// let options = PoolOptions { padding: [1, 1], ..PoolOptions::new([3, 3]) };
+    /// assert_eq!(options.unpooled([2, 4]), [4, 10]);
+    /// ```
     ///
     /// # Panics
     /// Throws [`Error::Argument`] for a stride of 0 or sizes that would be negative.

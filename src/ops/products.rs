@@ -49,8 +49,8 @@ fn dimensions(op: &str, tensors: [(&Tensor, usize); 2]) {
 
 /// `x.op_(..)`: the op's result, written into `x`.
 macro_rules! in_place {
-    ($($doc:literal $name:ident = $op:ident($($x:ident),*);)*) => {$(
-        #[doc = $doc]
+    ($($(#[$doc:meta])+ $name:ident = $op:ident($($x:ident),*);)*) => {$(
+        $(#[$doc])+
         ///
         /// # Panics
         /// As the function that gives a new tensor, and when the result has another shape.
@@ -64,6 +64,11 @@ macro_rules! in_place {
 impl Tensor {
     /// The sum of the products of two vectors' elements (`torch.vdot`), as [`Tensor::dot`].
     ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// assert_eq!(Tensor::from([1f32, 2.]).vdot(&Tensor::from([3f32, 4.])).item(), 11.0);
+    /// ```
+    ///
     /// # Panics
     /// As [`Tensor::dot`].
     #[track_caller]
@@ -73,6 +78,12 @@ impl Tensor {
 
     /// Sums of products over the last dimensions of both (`torch.inner`); a product with a 0-dim
     /// tensor.
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([[1i64, 2], [3, 4]]);
+    /// assert_eq!(x.inner(&Tensor::from([[1i64, 0], [1, 1]])).to_vec::<i64>(), [1, 3, 3, 7]);
+    /// ```
     ///
     /// # Panics
     /// Throws [`Error::Shape`] when the last sizes differ.
@@ -91,6 +102,12 @@ impl Tensor {
 
     /// `beta self + alpha mat vec` (`torch.addmv`).
     ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let (x, a) = (Tensor::from([1f32, 2.]), Tensor::from([[1f32, 2.], [3., 4.]]));
+    /// assert_eq!(x.addmv(&a, &Tensor::from([1f32, 1.]), 2.0, 10.0).to_vec::<f32>(), [32.0, 74.0]);
+    /// ```
+    ///
     /// # Panics
     /// As [`Tensor::addmm`].
     #[track_caller]
@@ -103,6 +120,13 @@ impl Tensor {
 
     /// `beta self + alpha vec1 vec2^T` (`torch.addr`).
     ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor};
+    /// let (x, y) = (Tensor::from([1f32, 2.]), Tensor::from([3f32, 4.]));
+    /// let result = Tensor::ones([2, 2], Dtype::F32).addr(&x, &y, 0.5, 1.0);
+    /// assert_eq!(result.to_vec::<f32>(), [3.5, 4.5, 6.5, 8.5]);
+    /// ```
+    ///
     /// # Panics
     /// Throws [`Error::Shape`] unless two vectors are given, to whose product `self` broadcasts.
     #[track_caller]
@@ -114,6 +138,12 @@ impl Tensor {
 
     /// `beta self + alpha batch1 batch2`, a matrix product per batch (`torch.baddbmm`).
     ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor};
+    /// let (x, a) = (Tensor::ones([1], Dtype::F32), Tensor::from([[[1f32, 2.]], [[3., 4.]]]));
+    /// assert_eq!(x.baddbmm(&a, &a.mt(), 100.0, 1.0).to_vec::<f32>(), [105.0, 125.0]);
+    /// ```
+    ///
     /// # Panics
     /// As [`Tensor::bmm`], and when `self` does not broadcast to the product's shape.
     #[track_caller]
@@ -123,6 +153,12 @@ impl Tensor {
     }
 
     /// `beta self + alpha` times the sum of the products of all batches (`torch.addbmm`).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor};
+    /// let (x, a) = (Tensor::ones([1], Dtype::F32), Tensor::from([[[1f32, 2.]], [[3., 4.]]]));
+    /// assert_eq!(x.addbmm(&a, &a.mt(), 100.0, 1.0).to_vec::<f32>(), [130.0]);
+    /// ```
     ///
     /// # Panics
     /// As [`Tensor::bmm`] and [`Tensor::addmm`].
@@ -143,20 +179,58 @@ impl Tensor {
     }
 
     in_place! {
-        "[`Tensor::addmm`] in place."
+        /// [`Tensor::addmm`] in place.
+        ///
+        /// ```
+        /// use torchrs::{Dtype, Tensor};
+        /// let (x, a) = (Tensor::ones([2, 2], Dtype::F32), Tensor::from([[1f32, 2.], [3., 4.]]));
+        /// assert_eq!(x.addmm_(&a, &a, 0.5, 1.0).to_vec::<f32>(), [7.5, 10.5, 15.5, 22.5]);
+        /// ```
         addmm_ = addmm(mat1, mat2);
-        "[`Tensor::addmv`] in place."
+        /// [`Tensor::addmv`] in place.
+        ///
+        /// ```
+        /// use torchrs::Tensor;
+        /// let (x, a) = (Tensor::from([1f32, 2.]), Tensor::from([[1f32, 2.], [3., 4.]]));
+        /// assert_eq!(x.addmv_(&a, &Tensor::from([1f32, 1.]), 2.0, 10.0).to_vec::<f32>(), [32.0, 74.0]);
+        /// ```
         addmv_ = addmv(mat, vec);
-        "[`Tensor::addr`] in place."
+        /// [`Tensor::addr`] in place.
+        ///
+        /// ```
+        /// use torchrs::{Dtype, Tensor};
+        /// let x = Tensor::ones([2, 2], Dtype::F32);
+        /// x.addr_(&Tensor::from([1f32, 2.]), &Tensor::from([3f32, 4.]), 0.5, 1.0);
+        /// assert_eq!(x.to_vec::<f32>(), [3.5, 4.5, 6.5, 8.5]);
+        /// ```
         addr_ = addr(vec1, vec2);
-        "[`Tensor::baddbmm`] in place."
+        /// [`Tensor::baddbmm`] in place.
+        ///
+        /// ```
+        /// use torchrs::{Dtype, Tensor};
+        /// let (x, a) = (Tensor::ones([2, 1, 1], Dtype::F32), Tensor::from([[[1f32, 2.]], [[3., 4.]]]));
+        /// assert_eq!(x.baddbmm_(&a, &a.mt(), 100.0, 1.0).to_vec::<f32>(), [105.0, 125.0]);
+        /// ```
         baddbmm_ = baddbmm(batch1, batch2);
-        "[`Tensor::addbmm`] in place."
+        /// [`Tensor::addbmm`] in place.
+        ///
+        /// ```
+        /// use torchrs::{Dtype, Tensor};
+        /// let (x, a) = (Tensor::ones([1, 1], Dtype::F32), Tensor::from([[[1f32, 2.]], [[3., 4.]]]));
+        /// assert_eq!(x.addbmm_(&a, &a.mt(), 100.0, 1.0).to_vec::<f32>(), [130.0]);
+        /// ```
         addbmm_ = addbmm(batch1, batch2);
     }
 
     /// Sums of products over the last `dims` dimensions of this tensor and the first of `other`
     /// (`torch.tensordot` with a number).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([[1i64, 2], [3, 4]]);
+    /// assert_eq!(x.tensordot(&x, 2).item(), 30.0);
+    /// assert_eq!(x.tensordot(&x, 1).to_vec::<i64>(), [7, 10, 15, 22]);
+    /// ```
     ///
     /// # Panics
     /// As [`Tensor::tensordot_dims`].
@@ -169,6 +243,12 @@ impl Tensor {
 
     /// Sums of products over dimension `dims_self[i]` of this tensor and `dims_other[i]` of `other`,
     /// for all `i` (`torch.tensordot`). One of two such sizes may be 1.
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([[1i64, 2], [3, 4]]);
+    /// assert_eq!(x.tensordot_dims(&x, &[0], &[0]).to_vec::<i64>(), [10, 14, 14, 20]);
+    /// ```
     ///
     /// # Panics
     /// Throws [`Error::Argument`] for lists of different lengths, and for dimensions that are out of
@@ -213,6 +293,12 @@ impl Tensor {
 
     /// Kronecker's product: a copy of `other` for each element of this tensor, times that element
     /// (`torch.kron`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let y = Tensor::from([1i64, 10]).kron(&Tensor::from([1i64, 2]));
+    /// assert_eq!(y.to_vec::<i64>(), [1, 2, 10, 20]);
+    /// ```
     pub fn kron(&self, other: &Tensor) -> Tensor {
         let n = self.dim().max(other.dim());
         let sizes = |t: &Tensor| [vec![1; n - t.dim()], t.shape().to_vec()].concat();
@@ -225,6 +311,12 @@ impl Tensor {
 
     /// The product of two or more matrices, in the order that takes the fewest multiplications
     /// (`torch.linalg.multi_dot`). The first one may be a row, the last one a column vector.
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let (a, b) = (Tensor::from([[1f32, 2.], [3., 4.]]), Tensor::from([1f32, 10.]));
+    /// assert_eq!(Tensor::multi_dot(&[&b, &a, &a]).to_vec::<f32>(), [157.0, 230.0]);
+    /// ```
     ///
     /// # Panics
     /// Throws [`Error::Argument`] for fewer than two tensors, and as [`Tensor::mm`].
@@ -261,6 +353,14 @@ impl Tensor {
 
     /// The product of `n` copies of each matrix, or if `n` is negative of its inverse
     /// (`torch.linalg.matrix_power`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([[1f64, 1.], [0., 1.]]);
+    /// assert_eq!(x.matrix_power(5).to_vec::<f64>(), [1.0, 5.0, 0.0, 1.0]);
+    /// let expected = Tensor::from([[1.0, -2.0], [0.0, 1.0]]);
+    /// assert!(x.matrix_power(-2).allclose(&expected, Default::default()));
+    /// ```
     ///
     /// # Panics
     /// Throws [`Error::Shape`] unless the matrices, the last two dimensions, are square, and for
@@ -327,6 +427,14 @@ impl Tensor {
 
     /// `x1 W x2 + bias` for each matrix `W` of `weight` (`torch.nn.functional.bilinear`): this
     /// tensor is `[.., in1]`, `other` `[.., in2]`, `weight` `[out, in1, in2]`, `bias` `[out]`.
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let (x, y) = (Tensor::from([[1f32, 2.]]), Tensor::from([[3f32, 4.]]));
+    /// let weight = Tensor::from([[[1f32, 0.], [0., 1.]], [[0., 1.], [0., 0.]]]);
+    /// let result = x.bilinear(&y, &weight, Some(&Tensor::from([100f32, 200.])));
+    /// assert_eq!(result.to_vec::<f32>(), [111.0, 204.0]);
+    /// ```
     ///
     /// # Panics
     /// Throws [`Error::Shape`] when the sizes do not fit and [`Error::Dtype`] when dtypes differ.

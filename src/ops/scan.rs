@@ -87,6 +87,11 @@ fn scan_of(
 impl Tensor {
     /// Running sums along `dim` (`torch.cumsum`); i64 for integers and bools.
     ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// assert_eq!(Tensor::from([[1i64, 2], [3, 4]]).cumsum(1).to_vec::<i64>(), [1, 3, 3, 7]);
+    /// ```
+    ///
     /// # Panics
     /// Throws when the dimension is out of range.
     #[track_caller]
@@ -110,6 +115,11 @@ impl Tensor {
     }
 
     /// Running products along `dim` (`torch.cumprod`); i64 for integers and bools.
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// assert_eq!(Tensor::from([2i64, 3, 4]).cumprod(0).to_vec::<i64>(), [2, 6, 24]);
+    /// ```
     ///
     /// # Panics
     /// Throws when the dimension is out of range.
@@ -137,6 +147,13 @@ fn log_add_exp(a: f64, b: f64) -> f64 {
 
 impl Tensor {
     /// Logarithms of running sums of exponentials along `dim` (`torch.logcumsumexp`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([1f64.ln(), 2f64.ln(), 3f64.ln()]);
+    /// let expected = Tensor::from([0.0, 3f64.ln(), 6f64.ln()]);
+    /// assert!(x.logcumsumexp(0).allclose(&expected, Default::default()));
+    /// ```
     ///
     /// # Panics
     /// Throws for integers and bools, and when the dimension is out of range.
@@ -207,9 +224,16 @@ fn running_extremes<T: Element + PartialOrd>(
 }
 
 macro_rules! running {
-    ($($name:ident $compare:ident $word:literal;)*) => {
+    ($($name:ident $compare:ident $word:literal $x:literal $values:literal;)*) => {
         impl Tensor {$(
             #[doc = concat!("The ", $word, " elements so far along `dim`, and where they were last reached (`torch.", stringify!($name), "`).")]
+            ///
+            /// ```
+            /// use torchrs::Tensor;
+            #[doc = concat!("let (values, places) = Tensor::from(", $x, ").", stringify!($name), "(0);")]
+            #[doc = concat!("assert_eq!(values.to_vec::<i64>(), ", $values, ");")]
+            /// assert_eq!(places.to_vec::<i64>(), [0, 1, 1]);
+            /// ```
             ///
             /// # Panics
             /// Throws when the dimension is out of range.
@@ -238,16 +262,31 @@ macro_rules! running {
         )*}
     };
 }
-running! { cummax ge "largest"; cummin le "smallest"; }
+running! {
+    cummax ge "largest" "[1i64, 3, 2]" "[1, 3, 3]";
+    cummin le "smallest" "[3i64, 1, 2]" "[3, 1, 1]";
+}
 
 impl Tensor {
     /// In-place form of [`cumsum`](Self::cumsum) (`torch.Tensor.cumsum_`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([1f32, 2., 3.]);
+    /// assert_eq!(x.cumsum_(0).to_vec::<f32>(), [1.0, 3.0, 6.0]);
+    /// ```
     #[track_caller]
     pub fn cumsum_(&self, dim: i64) -> &Tensor {
         self.copy_(&self.cumsum(dim))
     }
 
     /// In-place form of [`cumprod`](Self::cumprod) (`torch.Tensor.cumprod_`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([2f32, 3., 4.]);
+    /// assert_eq!(x.cumprod_(0).to_vec::<f32>(), [2.0, 6.0, 24.0]);
+    /// ```
     #[track_caller]
     pub fn cumprod_(&self, dim: i64) -> &Tensor {
         self.copy_(&self.clone_contiguous().cumprod(dim))

@@ -15,6 +15,15 @@ use crate::tensor::{Element, Operand, Scalar};
 use crate::{Dtype, Tensor};
 
 /// How [`Tensor::scatter_reduce`] puts elements together.
+///
+/// ```
+/// use torchrs::Tensor;
+/// use torchrs::ops::ScatterReduce;
+/// let (x, index) = (Tensor::from([1i64]), Tensor::from([0i64, 0]));
+/// let of = |reduce| x.scatter_reduce(0, &index, &Tensor::from([4i64, 7]), reduce, true).item();
+/// assert_eq!((of(ScatterReduce::Sum), of(ScatterReduce::Mean)), (12.0, 4.0));
+/// assert_eq!((of(ScatterReduce::Amax), of(ScatterReduce::Prod)), (7.0, 28.0));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScatterReduce {
     /// Added up.
@@ -97,6 +106,17 @@ impl Tensor {
     /// `source[i][j]`, for `dim` 0 of a matrix. A number is a source of it everywhere (`torch.scatter`
     /// with `reduce`). Without `include_self` this tensor's own elements count only where nothing comes.
     ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// use torchrs::ops::ScatterReduce;
+    /// let (x, index) = (Tensor::from([1i64, 2]), Tensor::from([0i64, 0]));
+    /// let source = Tensor::from([5i64, -3]);
+    /// let y = x.scatter_reduce(0, &index, &source, ScatterReduce::Amin, true);
+    /// assert_eq!(y.to_vec::<i64>(), [-3, 2]);
+    /// let y = x.scatter_reduce(0, &index, &source, ScatterReduce::Sum, false);
+    /// assert_eq!(y.to_vec::<i64>(), [2, 2]);
+    /// ```
+    ///
     /// # Panics
     /// Throws when shapes or types do not fit, or the index is out of range.
     #[track_caller]
@@ -178,6 +198,14 @@ impl Tensor {
     }
 
     /// In-place form of [`scatter_reduce`](Self::scatter_reduce) (`torch.Tensor.scatter_reduce_`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// use torchrs::ops::ScatterReduce;
+    /// let x = Tensor::from([3i64, 4]);
+    /// let y = x.scatter_reduce_(0, &Tensor::from([1i64]), 10, ScatterReduce::Prod, true);
+    /// assert_eq!(y.to_vec::<i64>(), [3, 40]);
+    /// ```
     #[track_caller]
     pub fn scatter_reduce_<'a>(
         &self,
@@ -198,6 +226,15 @@ impl Tensor {
 
     /// [`scatter_reduce`](Self::scatter_reduce) of whole slices: entry `i` of dimension `dim` of
     /// `source` goes to entry `index[i]` (`torch.Tensor.index_reduce`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// use torchrs::ops::ScatterReduce;
+    /// let (x, index) = (Tensor::from([[1i64, 2], [3, 4]]), Tensor::from([0i64, 0]));
+    /// let source = Tensor::from([[7i64, 0], [5, 9]]);
+    /// let y = x.index_reduce(0, &index, &source, ScatterReduce::Amax, true);
+    /// assert_eq!(y.to_vec::<i64>(), [7, 9, 3, 4]);
+    /// ```
     ///
     /// # Panics
     /// Throws when `index` is not a list with an element for each of the source's entries, when
@@ -221,6 +258,14 @@ impl Tensor {
     }
 
     /// In-place form of [`index_reduce`](Self::index_reduce) (`torch.Tensor.index_reduce_`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// use torchrs::ops::ScatterReduce;
+    /// let x = Tensor::from([[1i64, 2], [3, 4]]);
+    /// x.index_reduce_(1, &Tensor::from([0i64]), &Tensor::from([[5i64], [6]]), ScatterReduce::Prod, true);
+    /// assert_eq!(x.to_vec::<i64>(), [5, 2, 18, 4]);
+    /// ```
     #[track_caller]
     pub fn index_reduce_(
         &self,

@@ -35,6 +35,12 @@ impl Tensor {
 
     /// `[.., C, H r, W r]` as `[.., C r^2, H, W]` (`torch.nn.functional.pixel_unshuffle`).
     ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([[[1i64, 2], [3, 4]]]).pixel_unshuffle(2);
+    /// assert_eq!((x.shape(), x.to_vec::<i64>()), (&[4, 1, 1][..], vec![1, 2, 3, 4]));
+    /// ```
+    ///
     /// # Panics
     /// Throws [`Error::Shape`] when there are fewer than 3 dimensions or height and width are no
     /// multiples of `downscale_factor`, [`Error::Argument`] for a factor of 0.

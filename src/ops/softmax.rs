@@ -223,6 +223,13 @@ impl Tensor {
     /// The logarithm of [`softmax`](Self::softmax), without its loss of precision
     /// (`torch.log_softmax`).
     ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let y = Tensor::from([[0f64, 3f64.ln()], [0., 1000.]]).log_softmax(1);
+    /// let expected = Tensor::from([[0.25f64.ln(), 0.75f64.ln()], [-1000.0, 0.0]]);
+    /// assert!(y.allclose(&expected, Default::default()));
+    /// ```
+    ///
     /// # Panics
     /// Throws for integers and bools, and when the dimension is out of range.
     #[track_caller]

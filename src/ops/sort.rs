@@ -129,6 +129,12 @@ fn at_places(op: &'static str, x: &Tensor, d: usize, places: &Tensor) -> Tensor 
 impl Tensor {
     /// Elements in order along `dim`, and where they were (`torch.sort`, stable).
     ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let (values, places) = Tensor::from([3i64, 1, 2]).sort(0, false);
+    /// assert_eq!((values.to_vec::<i64>(), places.to_vec::<i64>()), (vec![1, 2, 3], vec![1, 2, 0]));
+    /// ```
+    ///
     /// # Panics
     /// Throws when the dimension is out of range.
     #[track_caller]
@@ -141,6 +147,11 @@ impl Tensor {
 
     /// The places of the elements in order along `dim` (`torch.argsort`, stable).
     ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// assert_eq!(Tensor::from([3i64, 1, 2]).argsort(0, true).to_vec::<i64>(), [0, 2, 1]);
+    /// ```
+    ///
     /// # Panics
     /// Throws when the dimension is out of range.
     #[track_caller]
@@ -151,6 +162,12 @@ impl Tensor {
 
     /// The `k` largest (or smallest) elements along `dim` in order, and where they are
     /// (`torch.topk`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let (values, places) = Tensor::from([3i64, 1, 5, 2]).topk(2, 0, true);
+    /// assert_eq!((values.to_vec::<i64>(), places.to_vec::<i64>()), (vec![5, 3], vec![2, 0]));
+    /// ```
     ///
     /// # Panics
     /// Throws when the dimension is out of range or has fewer than `k` elements.
@@ -172,6 +189,11 @@ impl Tensor {
 
 impl Tensor {
     /// Rows in order along dimension 0, each column by itself (`torch.msort`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// assert_eq!(Tensor::from([[3i64, 1], [2, 4]]).msort().to_vec::<i64>(), [2, 1, 3, 4]);
+    /// ```
     #[track_caller]
     pub fn msort(&self) -> Tensor {
         self.sort(0, false).0
@@ -179,6 +201,12 @@ impl Tensor {
 
     /// The `k`-th smallest elements along `dim`, counted from 1, and where they are
     /// (`torch.kthvalue`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let (value, place) = Tensor::from([3i64, 1, 5, 2]).kthvalue(2, 0, false);
+    /// assert_eq!((value.item(), place.item()), (2.0, 3.0));
+    /// ```
     ///
     /// # Panics
     /// Throws when the dimension is out of range or has fewer than `k` elements, or `k` is 0.
@@ -203,6 +231,12 @@ impl Tensor {
     /// The middle elements along `dim` (of two, the smaller; NaN if there is one) and where they are
     /// (`torch.median`).
     ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let (values, places) = Tensor::from([[3i64, 1, 2], [7, 9, 8]]).median_dim(1, false);
+    /// assert_eq!((values.to_vec::<i64>(), places.to_vec::<i64>()), (vec![2, 8], vec![2, 2]));
+    /// ```
+    ///
     /// # Panics
     /// Throws when the dimension is out of range or has no elements.
     #[track_caller]
@@ -211,6 +245,12 @@ impl Tensor {
     }
 
     /// The middle elements along `dim` of those that are not NaN (`torch.nanmedian`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let (value, place) = Tensor::from([f32::NAN, 1., 7., 2.]).nanmedian_dim(0, false);
+    /// assert_eq!((value.item(), place.item()), (2.0, 3.0));
+    /// ```
     ///
     /// # Panics
     /// Throws when the dimension is out of range or has no elements.
@@ -221,6 +261,12 @@ impl Tensor {
 
     /// The middle element (of two, the smaller), NaN if there is one or no element
     /// (`torch.median`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// assert_eq!(Tensor::from([4i64, 1, 3, 2]).median().item(), 2.0);
+    /// assert!(Tensor::from([1f32, f32::NAN]).median().item().is_nan());
+    /// ```
     #[track_caller]
     pub fn median(&self) -> Tensor {
         if self.numel() == 0 {
@@ -230,6 +276,11 @@ impl Tensor {
     }
 
     /// The middle element of those that are not NaN (`torch.nanmedian`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// assert_eq!(Tensor::from([f32::NAN, 1., 7., 2.]).nanmedian().item(), 2.0);
+    /// ```
     #[track_caller]
     pub fn nanmedian(&self) -> Tensor {
         if self.numel() == 0 {
@@ -240,6 +291,12 @@ impl Tensor {
 
     /// The most frequent elements along `dim` (the smallest of equally frequent ones), and where the
     /// last of them is (`torch.mode`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let (value, place) = Tensor::from([3i64, 1, 3, 1, 2]).mode(0, false);
+    /// assert_eq!((value.item(), place.item()), (1.0, 3.0));
+    /// ```
     ///
     /// # Panics
     /// Throws when the dimension is out of range or has no elements.
@@ -279,6 +336,13 @@ impl Tensor {
 
     /// The distinct elements in order, with for each element the place of its value among them and
     /// for each value how often it occurs (`torch.unique` with `return_inverse` and `return_counts`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let unique = Tensor::from([3i64, 1, 3]).unique();
+    /// assert_eq!((unique.values.to_vec::<i64>(), unique.counts.to_vec::<i64>()), (vec![1, 3], vec![1, 2]));
+    /// assert_eq!(unique.inverse.to_vec::<i64>(), [1, 0, 1]);
+    /// ```
     #[track_caller]
     pub fn unique(&self) -> Unique {
         let (values, places) = self.detach().ravel().sort(0, false);
@@ -292,6 +356,13 @@ impl Tensor {
     }
 
     /// The distinct slices along `dim` in lexicographic order (`torch.unique` with `dim`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let unique = Tensor::from([[3i64, 4], [1, 2], [3, 4]]).unique_dim(0);
+    /// assert_eq!(unique.values.to_vec::<i64>(), [1, 2, 3, 4]);
+    /// assert_eq!(unique.counts.to_vec::<i64>(), [1, 2]);
+    /// ```
     ///
     /// # Panics
     /// Throws when the dimension is out of range.
@@ -316,6 +387,13 @@ impl Tensor {
 
     /// The elements, in row-major order, without those equal to the one before
     /// (`torch.unique_consecutive`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let unique = Tensor::from([3i64, 3, 1, 3]).unique_consecutive();
+    /// assert_eq!(unique.values.to_vec::<i64>(), [3, 1, 3]);
+    /// assert_eq!(unique.counts.to_vec::<i64>(), [2, 1, 1]);
+    /// ```
     #[track_caller]
     pub fn unique_consecutive(&self) -> Unique {
         let groups = self.ravel().unique_consecutive_dim(0);
@@ -324,6 +402,13 @@ impl Tensor {
 
     /// The slices along `dim` without those equal to the one before (`torch.unique_consecutive` with
     /// `dim`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let unique = Tensor::from([[3i64, 3, 1], [4, 4, 4]]).unique_consecutive_dim(1);
+    /// assert_eq!(unique.values.to_vec::<i64>(), [3, 1, 4, 4]);
+    /// assert_eq!(unique.inverse.to_vec::<i64>(), [0, 0, 1]);
+    /// ```
     ///
     /// # Panics
     /// Throws when the dimension is out of range.
@@ -355,6 +440,15 @@ impl Tensor {
 }
 
 /// What [`Tensor::unique`] gives.
+///
+/// ```
+/// use torchrs::Tensor;
+/// use torchrs::ops::Unique;
+/// let x = Tensor::from([5i64, 7, 5]);
+/// let Unique { values, inverse, counts } = x.unique();
+/// assert_eq!((values.to_vec::<i64>(), counts.to_vec::<i64>()), (vec![5, 7], vec![2, 1]));
+/// assert!(values.index_select(0, &inverse).equal(&x));
+/// ```
 #[derive(Clone, Debug)]
 pub struct Unique {
     /// The distinct elements or slices.
@@ -410,6 +504,15 @@ fn middle(
 }
 
 /// How [`Tensor::quantile`] goes between two elements.
+///
+/// ```
+/// use torchrs::Tensor;
+/// use torchrs::ops::Interpolation;
+/// let x = Tensor::from([1f64, 2.]);
+/// let of = |interpolation| x.quantile(0.25, None, false, interpolation).item();
+/// assert_eq!((of(Interpolation::Linear), of(Interpolation::Midpoint)), (1.25, 1.5));
+/// assert_eq!((of(Interpolation::Higher), of(Interpolation::Nearest)), (2.0, 1.0));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Interpolation {
     /// By the distance to each.
@@ -453,6 +556,12 @@ impl Tensor {
     }
 
     /// [`quantile`](Self::quantile) of the elements that are not NaN (`torch.nanquantile`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([1f64, f64::NAN, 3.]);
+    /// assert_eq!(x.nanquantile(0.5, None, false, Default::default()).item(), 2.0);
+    /// ```
     ///
     /// # Panics
     /// As [`quantile`](Self::quantile).

@@ -7,6 +7,12 @@ use crate::{Dtype, Tensor};
 
 impl Tensor {
     /// Variances and means along `dims` (`torch.var_mean`), as [`var`](Self::var).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let (var, mean) = Tensor::from([[1f64, 3.], [4., 10.]]).var_mean(&[1], 0, false);
+    /// assert_eq!((var.to_vec::<f64>(), mean.to_vec::<f64>()), (vec![1.0, 9.0], vec![2.0, 7.0]));
+    /// ```
     #[track_caller]
     pub fn var_mean(
         &self,
@@ -18,6 +24,12 @@ impl Tensor {
     }
 
     /// Standard deviations and means along `dims` (`torch.std_mean`), as [`std`](Self::std).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let (std, mean) = Tensor::from([[1f64, 3.], [4., 10.]]).std_mean(&[1], 0, false);
+    /// assert_eq!((std.to_vec::<f64>(), mean.to_vec::<f64>()), (vec![1.0, 3.0], vec![2.0, 7.0]));
+    /// ```
     #[track_caller]
     pub fn std_mean(
         &self,
@@ -30,12 +42,24 @@ impl Tensor {
 
     /// Numbers of elements along `dims`, or of all if the list is empty, that are not zero
     /// (`torch.count_nonzero`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([[0i64, 3], [5, 7]]);
+    /// assert_eq!(x.count_nonzero(&[]).item(), 3.0);
+    /// assert_eq!(x.count_nonzero(&[0]).to_vec::<i64>(), [1, 2]);
+    /// ```
     #[track_caller]
     pub fn count_nonzero(&self, dims: &[i64]) -> Tensor {
         self.to_dtype(Dtype::Bool).sum_dim(dims, false)
     }
 
     /// Sums with NaN as zero (`torch.nansum`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// assert_eq!(Tensor::from([1f32, f32::NAN, 2.]).nansum(&[], false).item(), 3.0);
+    /// ```
     #[track_caller]
     pub fn nansum(&self, dims: &[i64], keepdim: bool) -> Tensor {
         crate::tensor::dtype::assert_real("nansum", self.dtype());
@@ -46,6 +70,11 @@ impl Tensor {
     }
 
     /// Means of the elements that are not NaN (`torch.nanmean`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// assert_eq!(Tensor::from([1f32, f32::NAN, 2.]).nanmean(&[], false).item(), 1.5);
+    /// ```
     ///
     /// # Panics
     /// Throws for integers and bools.
@@ -60,6 +89,14 @@ impl Tensor {
 
     /// How often each number from 0 on occurs in this list, or the sums of its `weights`
     /// (`torch.bincount`); at least `minlength` entries.
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([1i64, 3, 1]);
+    /// assert_eq!(x.bincount(None, 0).to_vec::<i64>(), [0, 2, 0, 1]);
+    /// let y = x.bincount(Some(&Tensor::from([0.5f64, 1., 2.])), 5);
+    /// assert_eq!(y.to_vec::<f64>(), [0.0, 2.5, 0.0, 1.0, 0.0]);
+    /// ```
     ///
     /// # Panics
     /// Throws when this is not a list of integers of at least 0, or `weights` has another length.
@@ -92,6 +129,12 @@ impl Tensor {
     /// Numbers of elements in `bins` equal ranges from `min` to `max` (`torch.histc`), in this
     /// tensor's type. If both are equal, the smallest and largest element are taken.
     ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let y = Tensor::from([0f32, 1., 1.5, 4., 9.]).histc(2, 0.0, 4.0);
+    /// assert_eq!(y.to_vec::<f32>(), [3.0, 1.0]);
+    /// ```
+    ///
     /// # Panics
     /// Throws when `bins` is 0, the range is not finite, or `max` is below `min`.
     #[track_caller]
@@ -116,6 +159,11 @@ impl Tensor {
     }
 
     /// The `p`-norm of the difference (`torch.dist`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// assert_eq!(Tensor::from([1f32, 1.]).dist(&Tensor::from([4f32, 5.]), 2).item(), 5.0);
+    /// ```
     #[track_caller]
     pub fn dist(&self, other: &Tensor, p: impl Into<Scalar>) -> Tensor {
         cast_op!("dist", [a = self, b = other] => a.dist(&b, p));
@@ -124,6 +172,13 @@ impl Tensor {
 
     /// The `p`-norm distances between all rows of one matrix and all rows of the other
     /// (`torch.cdist`); further dimensions in front broadcast.
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([[0f64, 0.], [3., 0.]]);
+    /// let expected = Tensor::from([[5.0], [4.0]]);
+    /// assert!(x.cdist(&Tensor::from([[3f64, 4.]]), 2.0).allclose(&expected, Default::default()));
+    /// ```
     ///
     /// # Panics
     /// Throws when the rows differ in length, or `p` is negative.
@@ -141,6 +196,13 @@ impl Tensor {
 
     /// Differences of neighbours along `dim`, `n` times over, after `prepend` and `append` are joined
     /// on (`torch.diff`); of bools, whether they differ.
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([1i64, 4, 9, 16]);
+    /// assert_eq!(x.diff(1, 0, None, None).to_vec::<i64>(), [3, 5, 7]);
+    /// assert_eq!(x.diff(2, 0, Some(&Tensor::from([0i64])), None).to_vec::<i64>(), [2, 2, 2]);
+    /// ```
     ///
     /// # Panics
     /// Throws for a 0-dim tensor, or when shapes do not fit.
@@ -170,6 +232,11 @@ impl Tensor {
     }
 
     /// The integral along `dim` by the trapezoidal rule, at points `dx` apart (`torch.trapezoid`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// assert_eq!(Tensor::from([1f64, 3., 5.]).trapezoid(0.5, 0).item(), 3.0);
+    /// ```
     #[track_caller]
     pub fn trapezoid(&self, dx: f64, dim: i64) -> Tensor {
         trapezoids(self, dim).sum_dim(&[dim], false) * dx
@@ -177,6 +244,11 @@ impl Tensor {
 
     /// The integral along `dim` by the trapezoidal rule, at the points `x`: a list, or one that
     /// broadcasts (`torch.trapezoid` with `x`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// assert_eq!(Tensor::from([1f64, 3., 5.]).trapezoid_at(&Tensor::from([0f64, 1., 3.]), 0).item(), 10.0);
+    /// ```
     #[track_caller]
     pub fn trapezoid_at(&self, x: &Tensor, dim: i64) -> Tensor {
         (trapezoids(self, dim) * widths(self, x, dim)).sum_dim(&[dim], false)
@@ -184,6 +256,12 @@ impl Tensor {
 
     /// [`trapezoid`](Self::trapezoid) up to each point but the first
     /// (`torch.cumulative_trapezoid`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let y = Tensor::from([1f64, 3., 5.]).cumulative_trapezoid(1.0, 0);
+    /// assert_eq!(y.to_vec::<f64>(), [2.0, 6.0]);
+    /// ```
     #[track_caller]
     pub fn cumulative_trapezoid(&self, dx: f64, dim: i64) -> Tensor {
         trapezoids(self, dim).cumsum(dim) * dx
@@ -191,12 +269,25 @@ impl Tensor {
 
     /// [`trapezoid_at`](Self::trapezoid_at) up to each point but the first
     /// (`torch.cumulative_trapezoid` with `x`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let y = Tensor::from([1f64, 3., 5.]).cumulative_trapezoid_at(&Tensor::from([0f64, 1., 3.]), 0);
+    /// assert_eq!(y.to_vec::<f64>(), [2.0, 10.0]);
+    /// ```
     #[track_caller]
     pub fn cumulative_trapezoid_at(&self, x: &Tensor, dim: i64) -> Tensor {
         (trapezoids(self, dim) * widths(self, x, dim)).cumsum(dim)
     }
 
     /// Slices along `dim` whose `p`-norm is above `maxnorm` scaled down to it (`torch.renorm`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([[3f64, 4.], [0.3, 0.4]]);
+    /// let expected = Tensor::from([[0.6, 0.8], [0.3, 0.4]]);
+    /// assert!(x.renorm(2.0, 0, 1.0).allclose(&expected, Default::default()));
+    /// ```
     ///
     /// # Panics
     /// Throws for fewer than two dimensions, and when `p` is not above 0 or `maxnorm` is negative.
@@ -218,6 +309,12 @@ impl Tensor {
     }
 
     /// In-place form of [`renorm`](Self::renorm) (`torch.Tensor.renorm_`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([[3f64, 4.]]);
+    /// assert!(x.renorm_(1.0, 0, 3.5).allclose(&Tensor::from([[1.5, 2.0]]), Default::default()));
+    /// ```
     #[track_caller]
     pub fn renorm_(&self, p: f64, dim: i64, maxnorm: f64) -> &Tensor {
         self.copy_(&self.clone_contiguous().renorm(p, dim, maxnorm))
@@ -226,6 +323,13 @@ impl Tensor {
     /// Covariances of the variables in the rows, over observations in the columns, with the divisor
     /// n - `correction` (`torch.cov`). `fweights` says how often an observation was made, `aweights`
     /// how much it counts.
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([[1f64, 2., 3.], [6., 4., 2.]]);
+    /// let expected = Tensor::from([[1.0, -2.0], [-2.0, 4.0]]);
+    /// assert!(x.cov(1, None, None).allclose(&expected, Default::default()));
+    /// ```
     ///
     /// # Panics
     /// Throws for more than two dimensions, and for weights that are negative, of another length, or,
@@ -272,6 +376,12 @@ impl Tensor {
     }
 
     /// Correlation coefficients of the variables in the rows (`torch.corrcoef`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([[1f64, 2., 3.], [6., 4., 2.]]);
+    /// assert!(x.corrcoef().allclose(&Tensor::from([[1.0, -1.0], [-1.0, 1.0]]), Default::default()));
+    /// ```
     ///
     /// # Panics
     /// Throws for more than two dimensions.

@@ -45,6 +45,13 @@ impl Tensor {
     /// The lower triangle up to `diagonal` (0 is the main one, above is positive), else zeros
     /// (`torch.tril`).
     ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([[1i64, 2], [3, 4]]);
+    /// assert_eq!(x.tril(0).to_vec::<i64>(), [1, 0, 3, 4]);
+    /// assert_eq!(x.tril(-1).to_vec::<i64>(), [0, 0, 3, 0]);
+    /// ```
+    ///
     /// # Panics
     /// Throws for fewer than two dimensions.
     #[track_caller]
@@ -56,6 +63,13 @@ impl Tensor {
     /// The upper triangle from `diagonal` on (0 is the main one, above is positive), else zeros
     /// (`torch.triu`).
     ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([[1i64, 2], [3, 4]]);
+    /// assert_eq!(x.triu(0).to_vec::<i64>(), [1, 2, 0, 4]);
+    /// assert_eq!(x.triu(1).to_vec::<i64>(), [0, 2, 0, 0]);
+    /// ```
+    ///
     /// # Panics
     /// Throws for fewer than two dimensions.
     #[track_caller]
@@ -65,12 +79,24 @@ impl Tensor {
     }
 
     /// In-place form of [`tril`](Self::tril) (`torch.Tensor.tril_`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([[1i64, 2], [3, 4]]);
+    /// assert_eq!(x.tril_(0).to_vec::<i64>(), [1, 0, 3, 4]);
+    /// ```
     #[track_caller]
     pub fn tril_(&self, diagonal: i64) -> &Tensor {
         self.copy_(&self.tril(diagonal))
     }
 
     /// In-place form of [`triu`](Self::triu) (`torch.Tensor.triu_`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([[1i64, 2], [3, 4]]);
+    /// assert_eq!(x.triu_(0).to_vec::<i64>(), [1, 2, 0, 4]);
+    /// ```
     #[track_caller]
     pub fn triu_(&self, diagonal: i64) -> &Tensor {
         self.copy_(&self.triu(diagonal))

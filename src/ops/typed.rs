@@ -5,18 +5,35 @@ use crate::{Dtype, Tensor};
 
 impl Tensor {
     /// [`sum_dim`](Self::sum_dim) of the elements as `dtype` (`torch.sum(dtype=..)`).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor};
+    /// let sum = Tensor::from([200u8, 100]).sum_as(&[], false, Dtype::F64);
+    /// assert_eq!((sum.dtype(), sum.item()), (Dtype::F64, 300.0));
+    /// ```
     #[track_caller]
     pub fn sum_as(&self, dims: &[i64], keepdim: bool, dtype: Dtype) -> Tensor {
         self.to_dtype(dtype).sum_dim(dims, keepdim).to_dtype(dtype)
     }
 
     /// [`nansum`](Self::nansum) of the elements as `dtype` (`torch.nansum(dtype=..)`).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor};
+    /// let sum = Tensor::from([1f32, f32::NAN, 2.]).nansum_as(&[], false, Dtype::F64);
+    /// assert_eq!((sum.dtype(), sum.item()), (Dtype::F64, 3.0));
+    /// ```
     #[track_caller]
     pub fn nansum_as(&self, dims: &[i64], keepdim: bool, dtype: Dtype) -> Tensor {
         self.to_dtype(dtype).nansum(dims, keepdim).to_dtype(dtype)
     }
 
     /// [`mean_dim`](Self::mean_dim) of the elements as `dtype` (`torch.mean(dtype=..)`).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor};
+    /// assert_eq!(Tensor::from([1i64, 2]).mean_as(&[], false, Dtype::F32).item(), 1.5);
+    /// ```
     ///
     /// # Panics
     /// Throws for types other than floating-point ones.
@@ -27,6 +44,14 @@ impl Tensor {
 
     /// [`prod_dim`](Self::prod_dim), or without a dimension [`prod`](Self::prod), of the elements as
     /// `dtype` (`torch.prod(dtype=..)`).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor};
+    /// let x = Tensor::from([[2i64, 3], [4, 5]]);
+    /// let product = x.prod_as(None, false, Dtype::F32);
+    /// assert_eq!((product.dtype(), product.item()), (Dtype::F32, 120.0));
+    /// assert_eq!(x.prod_as(1, false, Dtype::F32).to_vec::<f32>(), [6.0, 20.0]);
+    /// ```
     #[track_caller]
     pub fn prod_as(&self, dim: impl Into<Option<i64>>, keepdim: bool, dtype: Dtype) -> Tensor {
         let x = self.to_dtype(dtype);
@@ -39,6 +64,11 @@ impl Tensor {
 
     /// [`norm_dim`](Self::norm_dim) of the elements as `dtype` (`torch.norm(dtype=..)`).
     ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor};
+    /// assert_eq!(Tensor::from([3i64, 4]).norm_as(2.0, &[], false, Dtype::F64).item(), 5.0);
+    /// ```
+    ///
     /// # Panics
     /// Throws for types other than floating-point ones.
     #[track_caller]
@@ -47,18 +77,37 @@ impl Tensor {
     }
 
     /// [`cumsum`](Self::cumsum) of the elements as `dtype` (`torch.cumsum(dtype=..)`).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor};
+    /// let sums = Tensor::from([0.5f32, 1.5]).cumsum_as(0, Dtype::F64);
+    /// assert_eq!((sums.dtype(), sums.to_vec::<f64>()), (Dtype::F64, vec![0.5, 2.0]));
+    /// ```
     #[track_caller]
     pub fn cumsum_as(&self, dim: i64, dtype: Dtype) -> Tensor {
         self.to_dtype(dtype).cumsum(dim).to_dtype(dtype)
     }
 
     /// [`cumprod`](Self::cumprod) of the elements as `dtype` (`torch.cumprod(dtype=..)`).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor};
+    /// let products = Tensor::from([2i64, 3]).cumprod_as(0, Dtype::F32);
+    /// assert_eq!((products.dtype(), products.to_vec::<f32>()), (Dtype::F32, vec![2.0, 6.0]));
+    /// ```
     #[track_caller]
     pub fn cumprod_as(&self, dim: i64, dtype: Dtype) -> Tensor {
         self.to_dtype(dtype).cumprod(dim).to_dtype(dtype)
     }
 
     /// [`softmax`](Self::softmax) of the elements as `dtype` (`torch.softmax(dtype=..)`).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor};
+    /// let expected = Tensor::from([0.5, 0.5]);
+    /// let y = Tensor::from([7i64, 7]).softmax_as(0, Dtype::F64);
+    /// assert!(y.allclose(&expected, Default::default()));
+    /// ```
     ///
     /// # Panics
     /// Throws for types other than floating-point ones.
@@ -68,6 +117,13 @@ impl Tensor {
     }
 
     /// [`log_softmax`](Self::log_softmax) of the elements as `dtype` (`torch.log_softmax(dtype=..)`).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor};
+    /// let expected = Tensor::from([0.5f64.ln(), 0.5f64.ln()]);
+    /// let y = Tensor::from([7i64, 7]).log_softmax_as(0, Dtype::F64);
+    /// assert!(y.allclose(&expected, Default::default()));
+    /// ```
     ///
     /// # Panics
     /// Throws for types other than floating-point ones.

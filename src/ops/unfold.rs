@@ -12,6 +12,14 @@ use crate::Tensor;
 use crate::error::{Error, throw};
 
 /// Windows of [`Tensor::unfold2d`] and [`Tensor::fold`].
+///
+/// ```
+/// use torchrs::Tensor;
+/// use torchrs::ops::UnfoldOptions;
+/// let options = UnfoldOptions { padding: [0, 1], stride: [1, 2], ..UnfoldOptions::new([1, 2]) };
+/// let y = Tensor::from([[[[1f32, 2., 3., 4.]]]]).unfold2d(options);
+/// assert_eq!((y.shape(), y.to_vec::<f32>()), (&[1, 2, 3][..], vec![0.0, 2.0, 4.0, 1.0, 3.0, 0.0]));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct UnfoldOptions {
     /// Height and width of the window.
@@ -26,6 +34,13 @@ pub struct UnfoldOptions {
 
 impl UnfoldOptions {
     /// All windows of this size, without padding.
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// use torchrs::ops::UnfoldOptions;
+    /// let y = Tensor::from([[[[1f32, 2., 3.]]]]).unfold2d(UnfoldOptions::new([1, 2]));
+    /// assert_eq!((y.shape(), y.to_vec::<f32>()), (&[1, 2, 2][..], vec![1.0, 2.0, 2.0, 3.0]));
+    /// ```
     pub fn new(kernel_size: [usize; 2]) -> Self {
         UnfoldOptions { kernel_size, dilation: [1, 1], padding: [0, 0], stride: [1, 1] }
     }

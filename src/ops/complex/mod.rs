@@ -26,6 +26,12 @@ use crate::tensor::{Dtype, Operand, Scalar, broadcast_shapes};
 
 impl Tensor {
     /// True for c64 and c128 tensors (`torch.is_complex`).
+    ///
+    /// ```
+    /// use torchrs::{Complex, Tensor};
+    /// assert!(Tensor::from([Complex::new(1f32, 2.)]).is_complex());
+    /// assert!(!Tensor::from([1f32]).is_complex());
+    /// ```
     #[inline]
     pub fn is_complex(&self) -> bool {
         self.dtype().is_complex()
@@ -61,6 +67,12 @@ impl Tensor {
     /// A real tensor with a last dimension of size 2, real and imaginary part, as a complex one
     /// (`torch.view_as_complex`). A view.
     ///
+    /// ```
+    /// use torchrs::{Complex, Tensor};
+    /// let z = Tensor::from([[1f64, 2.], [3., 4.]]).view_as_complex();
+    /// assert_eq!(z.to_vec::<Complex<f64>>(), [Complex::new(1.0, 2.0), Complex::new(3.0, 4.0)]);
+    /// ```
+    ///
     /// # Panics
     /// Throws [`Error::Dtype`] unless the tensor is f32 or f64, [`Error::Shape`] unless the last
     /// dimension has size 2 and stride 1, and all other strides and the offset are even.
@@ -86,12 +98,25 @@ impl Tensor {
     }
 
     /// The real parts, a view; a real tensor itself (`torch.real`).
+    ///
+    /// ```
+    /// use torchrs::{Complex, Tensor};
+    /// let z = Tensor::from([Complex::new(1f32, 2.), Complex::new(3., 4.)]);
+    /// assert_eq!(z.real().to_vec::<f32>(), [1.0, 3.0]);
+    /// ```
     #[track_caller]
     pub fn real(&self) -> Tensor {
         if self.is_complex() { self.view_as_real().select(-1, 0) } else { self.clone() }
     }
 
     /// The imaginary parts, a view (`torch.imag`).
+    ///
+    /// ```
+    /// use torchrs::{Complex, Tensor};
+    /// let z = Tensor::from([Complex::new(1f32, 2.), Complex::new(3., 4.)]);
+    /// z.imag().zero_();
+    /// assert_eq!(z.view_as_real().to_vec::<f32>(), [1.0, 0.0, 3.0, 0.0]);
+    /// ```
     ///
     /// # Panics
     /// Throws [`Error::Dtype`] for a real tensor.
@@ -105,6 +130,12 @@ impl Tensor {
     }
 
     /// The complex tensor with these parts, which broadcast (`torch.complex`).
+    ///
+    /// ```
+    /// use torchrs::{Complex, Tensor};
+    /// let z = Tensor::complex(&Tensor::from([1f64, 2.]), &Tensor::from([-1f64]));
+    /// assert_eq!(z.to_vec::<Complex<f64>>(), [Complex::new(1.0, -1.0), Complex::new(2.0, -1.0)]);
+    /// ```
     ///
     /// # Panics
     /// Throws [`Error::Dtype`] unless both are f32 or both f64, [`Error::Shape`] when they do not
@@ -139,6 +170,14 @@ impl Tensor {
 
     /// The complex numbers with these absolute values and angles, which broadcast (`torch.polar`).
     ///
+    /// ```
+    /// use std::f64::consts::FRAC_PI_2;
+    /// use torchrs::Tensor;
+    /// let z = Tensor::polar(&Tensor::from([2f64]), &Tensor::from([FRAC_PI_2]));
+    /// assert!(z.imag().allclose(&Tensor::from([2.0]), Default::default()));
+    /// assert!(z.real().item().abs() < 1e-15);
+    /// ```
+    ///
     /// # Panics
     /// As [`complex`](Self::complex).
     #[track_caller]
@@ -153,6 +192,13 @@ impl Tensor {
 
     /// The conjugate, with the sign of the imaginary part changed (`torch.conj`, `resolve_conj`): a
     /// copy; a real tensor itself.
+    ///
+    /// ```
+    /// use torchrs::{Complex, Tensor};
+    /// let z = Tensor::from([Complex::new(1f64, 2.)]);
+    /// assert_eq!(z.conj().item_complex(), Complex::new(1.0, -2.0));
+    /// assert_eq!((&z * z.conj()).item_complex(), Complex::new(5.0, 0.0));
+    /// ```
     #[track_caller]
     pub fn conj(&self) -> Tensor {
         if !self.is_complex() {
@@ -164,6 +210,13 @@ impl Tensor {
 
     /// The number with absolute value 1 and this one's angle, 0 at 0; of real numbers the
     /// [`sign`](Self::sign) (`torch.sgn`).
+    ///
+    /// ```
+    /// use torchrs::{Complex, Tensor};
+    /// let z = Tensor::from([Complex::new(3f64, 4.), Complex::new(0., 0.)]);
+    /// let expected = Tensor::from([[0.6, 0.8], [0.0, 0.0]]);
+    /// assert!(z.sgn().view_as_real().allclose(&expected, Default::default()));
+    /// ```
     #[track_caller]
     pub fn sgn(&self) -> Tensor {
         if self.is_complex() { pointwise::sgn(self) } else { self.sign() }
@@ -171,6 +224,12 @@ impl Tensor {
 
     /// This tensor in the complex type for its values (c128 for f64, else c64); itself if it is
     /// complex.
+    ///
+    /// ```
+    /// use torchrs::{Complex, Tensor};
+    /// let z = Tensor::from([1f64, 2.]).to_complex();
+    /// assert_eq!(z.to_vec::<Complex<f64>>(), [Complex::new(1.0, 0.0), Complex::new(2.0, 0.0)]);
+    /// ```
     #[track_caller]
     pub fn to_complex(&self) -> Tensor {
         self.to_dtype(self.dtype().to_complex())

@@ -100,6 +100,16 @@ impl Tensor {
     /// One-dimensional convolution (`torch.nn.functional.conv1d`) of `[N, C, L]` or `[C, L]` with
     /// `weight` `[O, C / groups, K]` and `bias` `[O]`.
     ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// use torchrs::ops::Conv1dOptions;
+    /// let (x, w) = (Tensor::from([[[1f32, 2., 4.]]]), Tensor::from([[[-1f32, 1.]]]));
+    /// let y = x.conv1d(&w, Some(&Tensor::from([10f32])), Default::default());
+    /// assert_eq!(y.to_vec::<f32>(), [11.0, 12.0]);
+    /// let options = Conv1dOptions { padding: [1], ..Default::default() };
+    /// assert_eq!(x.conv1d(&w, None, options).to_vec::<f32>(), [1.0, 1.0, 2.0, -4.0]);
+    /// ```
+    ///
     /// # Panics
     /// As [`Tensor::conv2d`].
     #[track_caller]
@@ -120,6 +130,13 @@ impl Tensor {
 
     /// Three-dimensional convolution (`torch.nn.functional.conv3d`) of `[N, C, D, H, W]` or
     /// `[C, D, H, W]` with `weight` `[O, C / groups, KD, KH, KW]` and `bias` `[O]`.
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor};
+    /// let x = Tensor::ones([1, 1, 3, 3, 3], Dtype::F32);
+    /// let y = x.conv3d(&Tensor::ones([1, 1, 2, 2, 2], Dtype::F32), None, Default::default());
+    /// assert_eq!((y.shape(), y.max().item()), (&[1, 1, 2, 2, 2][..], 8.0));
+    /// ```
     ///
     /// # Panics
     /// As [`Tensor::conv2d`].

@@ -27,6 +27,17 @@ use crate::{Dtype, Tensor};
 use kernel::{Rows, backward_rows, forward_rows};
 
 /// What a loss gives: one value per sample, their mean, or their sum (PyTorch's `reduction`).
+///
+/// ```
+/// use torchrs::Tensor;
+/// use torchrs::ops::{NllLossOptions, Reduction};
+/// let x = Tensor::from([[-1f64, -2.], [-3., -4.]]);
+/// let loss = |reduction| {
+///     x.nll_loss_with(&Tensor::from([1i64, 0]), &NllLossOptions { reduction, ..Default::default() })
+/// };
+/// assert_eq!(loss(Reduction::None).to_vec::<f64>(), [2.0, 3.0]);
+/// assert_eq!((loss(Reduction::Mean).item(), loss(Reduction::Sum).item()), (2.5, 5.0));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Reduction {
     /// One value per sample.
@@ -39,6 +50,14 @@ pub enum Reduction {
 }
 
 /// Options of [`Tensor::cross_entropy_with`]; the defaults are PyTorch's.
+///
+/// ```
+/// use torchrs::Tensor;
+/// use torchrs::ops::CrossEntropyOptions;
+/// let x = Tensor::from([[0f64, 0.], [0., 9.]]);
+/// let options = CrossEntropyOptions { ignore_index: 1, label_smoothing: 0.5, ..Default::default() };
+/// assert!((x.cross_entropy_with(&Tensor::from([0i64, 1]), &options).item() - 2f64.ln()).abs() < 1e-6);
+/// ```
 #[derive(Clone, Debug)]
 pub struct CrossEntropyOptions {
     /// A weight per class.
@@ -202,6 +221,16 @@ impl Tensor {
     }
 
     /// [`cross_entropy`](Self::cross_entropy) with options.
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor};
+    /// use torchrs::ops::{CrossEntropyOptions, Reduction};
+    /// let x = Tensor::zeros([2, 2], Dtype::F64);
+    /// let weight = Some(Tensor::from([3f64, 1.]));
+    /// let options = CrossEntropyOptions { weight, reduction: Reduction::Sum, ..Default::default() };
+    /// let loss = x.cross_entropy_with(&Tensor::from([0i64, 1]), &options);
+    /// assert!((loss.item() - 4.0 * 2f64.ln()).abs() < 1e-6);
+    /// ```
     ///
     /// # Panics
     /// As `cross_entropy`; also for weights of another shape and a smoothing outside 0..=1.

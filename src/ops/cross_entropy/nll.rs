@@ -13,6 +13,14 @@ use crate::ops::samples::{OpSample, positive, values};
 use crate::tensor::{Element, dispatch};
 
 /// Options of [`Tensor::nll_loss_with`]; the defaults are PyTorch's.
+///
+/// ```
+/// use torchrs::Tensor;
+/// use torchrs::ops::NllLossOptions;
+/// let x = Tensor::from([[-1f64, -2.], [-3., -4.]]);
+/// let options = NllLossOptions { weight: Some(Tensor::from([1f64, 3.])), ..Default::default() };
+/// assert_eq!(x.nll_loss_with(&Tensor::from([1i64, 0]), &options).item(), 2.25);
+/// ```
 #[derive(Clone, Debug)]
 pub struct NllLossOptions {
     /// A weight per class.
@@ -33,6 +41,12 @@ impl Tensor {
     /// Mean negative log likelihood of these log-probabilities (`torch.nn.functional.nll_loss`):
     /// `[N, C]`, `[N, C, d...]` or `[C]` with i64 classes `[N]`, `[N, d...]` or `[]`.
     ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([[-1f64, -2.], [-3., -4.]]);
+    /// assert_eq!(x.nll_loss(&Tensor::from([1i64, 0])).item(), 2.5);
+    /// ```
+    ///
     /// # Panics
     /// Throws when shapes or types do not fit, and for a class that is out of range, naming it.
     #[track_caller]
@@ -41,6 +55,14 @@ impl Tensor {
     }
 
     /// [`nll_loss`](Self::nll_loss) with options.
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// use torchrs::ops::{NllLossOptions, Reduction};
+    /// let x = Tensor::from([[-1f64, -2.], [-3., -4.]]);
+    /// let options = NllLossOptions { ignore_index: 0, reduction: Reduction::Sum, ..Default::default() };
+    /// assert_eq!(x.nll_loss_with(&Tensor::from([1i64, 0]), &options).item(), 2.0);
+    /// ```
     ///
     /// # Panics
     /// As `nll_loss`, and for weights of another shape.

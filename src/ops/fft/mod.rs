@@ -77,6 +77,14 @@ fn list(n: Option<usize>) -> Option<[i64; 1]> {
 
 /// The transform of `x` along `dim` (`torch.fft.fft`).
 ///
+/// ```
+/// use torchrs::{fft, Complex, Tensor};
+/// let x = Tensor::from([1f64, 0., 0., 0.]);
+/// let y = fft::fft(&x, None, -1, Default::default());
+/// assert_eq!(y.to_vec::<Complex<f64>>(), [Complex::new(1.0, 0.0); 4]);
+/// assert_eq!(fft::fft(&x, Some(6), -1, Default::default()).shape(), &[6]);
+/// ```
+///
 /// # Panics
 /// Throws for a dimension that is out of range, a length of 0, and f16 and bf16, as all functions here.
 #[track_caller]
@@ -86,6 +94,13 @@ pub fn fft(x: &Tensor, n: Option<usize>, dim: i64, norm: Norm) -> Tensor {
 }
 
 /// The inverse of [`fft()`] (`torch.fft.ifft`).
+///
+/// ```
+/// use torchrs::{fft, Complex, Tensor};
+/// let x = Tensor::from([4f64, 0., 0., 0.]);
+/// let y = fft::ifft(&x, None, -1, Default::default());
+/// assert_eq!(y.to_vec::<Complex<f64>>(), [Complex::new(1.0, 0.0); 4]);
+/// ```
 ///
 /// # Panics
 /// As [`fft()`].
@@ -97,6 +112,12 @@ pub fn ifft(x: &Tensor, n: Option<usize>, dim: i64, norm: Norm) -> Tensor {
 
 /// The transform of real numbers along `dim`: the first n/2 + 1 results, of which the others are
 /// conjugates (`torch.fft.rfft`).
+///
+/// ```
+/// use torchrs::{fft, Complex, Tensor};
+/// let y = fft::rfft(&Tensor::from([1f64, 2., 3., 4.]), None, -1, Default::default());
+/// assert_eq!((y.shape(), y.i(0).item_complex()), (&[3][..], Complex::new(10.0, 0.0)));
+/// ```
 ///
 /// # Panics
 /// As [`fft()`], and for complex numbers.
@@ -129,6 +150,12 @@ pub fn irfft(x: &Tensor, n: Option<usize>, dim: i64, norm: Norm) -> Tensor {
 /// The transform to real numbers of a signal that is given by its first half, as its others are
 /// conjugates (`torch.fft.hfft`).
 ///
+/// ```
+/// use torchrs::{fft, Tensor};
+/// let y = fft::hfft(&Tensor::from([1f64, 2., 3.]), None, -1, Default::default());
+/// assert_eq!(y.to_vec::<f64>(), [8.0, -2.0, 0.0, -2.0]);
+/// ```
+///
 /// # Panics
 /// As [`fft()`].
 #[track_caller]
@@ -139,6 +166,12 @@ pub fn hfft(x: &Tensor, n: Option<usize>, dim: i64, norm: Norm) -> Tensor {
 }
 
 /// The inverse of [`hfft`] (`torch.fft.ihfft`).
+///
+/// ```
+/// use torchrs::{fft, Tensor};
+/// let y = fft::ihfft(&Tensor::from([8f64, -2., 0., -2.]), None, -1, Default::default());
+/// assert_eq!(y.real().to_vec::<f64>(), [1.0, 2.0, 3.0]);
+/// ```
 ///
 /// # Panics
 /// As [`fft()`], and for complex numbers.
@@ -151,6 +184,15 @@ pub fn ihfft(x: &Tensor, n: Option<usize>, dim: i64, norm: Norm) -> Tensor {
 /// The transform along `dim`, by default as many of the last dimensions as `s` has lengths, or all
 /// (`torch.fft.fftn`). A length of -1 in `s` is the dimension's own.
 ///
+/// ```
+/// use torchrs::{fft, Tensor};
+/// let x = Tensor::from([[1f64, 2.], [3., 4.]]);
+/// let y = fft::fftn(&x, None, None, Default::default()).real();
+/// assert_eq!(y.to_vec::<f64>(), [10.0, -2.0, -4.0, 0.0]);
+/// let y = fft::fftn(&x, None, Some(&[0]), Default::default()).real();
+/// assert_eq!(y.to_vec::<f64>(), [4.0, 6.0, -2.0, -2.0]);
+/// ```
+///
 /// # Panics
 /// As [`fft()`], when a dimension is named twice, and when `s` and `dim` differ in length.
 #[track_caller]
@@ -160,6 +202,13 @@ pub fn fftn(x: &Tensor, s: Option<&[i64]>, dim: Option<&[i64]>, norm: Norm) -> T
 }
 
 /// The inverse of [`fftn`] (`torch.fft.ifftn`).
+///
+/// ```
+/// use torchrs::{fft, Tensor};
+/// let x = Tensor::from([[10f64, -2.], [-4., 0.]]);
+/// let y = fft::ifftn(&x, None, None, Default::default()).real();
+/// assert_eq!(y.to_vec::<f64>(), [1.0, 2.0, 3.0, 4.0]);
+/// ```
 ///
 /// # Panics
 /// As [`fftn`].
@@ -172,6 +221,13 @@ pub fn ifftn(x: &Tensor, s: Option<&[i64]>, dim: Option<&[i64]>, norm: Norm) -> 
 /// [`fftn`] of real numbers, of which the last dimension keeps the first n/2 + 1 results
 /// (`torch.fft.rfftn`).
 ///
+/// ```
+/// use torchrs::{fft, Tensor};
+/// let x = Tensor::from([[1f64, 2., 3., 4.], [5., 6., 7., 8.]]);
+/// let y = fft::rfftn(&x, None, None, Default::default());
+/// assert_eq!((y.shape(), y.i((0, 0)).item_complex().re), (&[2, 3][..], 36.0));
+/// ```
+///
 /// # Panics
 /// As [`fftn`], for complex numbers, and when no dimension is transformed.
 #[track_caller]
@@ -181,6 +237,14 @@ pub fn rfftn(x: &Tensor, s: Option<&[i64]>, dim: Option<&[i64]>, norm: Norm) -> 
 }
 
 /// The inverse of [`rfftn`]; `s` are the lengths of the result (`torch.fft.irfftn`).
+///
+/// ```
+/// use torchrs::{fft, Tensor};
+/// let x = Tensor::from([[1f64, 2., 3.], [4., 5., 6.]]);
+/// let y = fft::rfftn(&x, None, None, Default::default());
+/// let back = fft::irfftn(&y, Some(&[2, 3]), None, Default::default());
+/// assert!(back.allclose(&x, Default::default()));
+/// ```
 ///
 /// # Panics
 /// As [`fftn`], and when no dimension is transformed.
@@ -192,6 +256,13 @@ pub fn irfftn(x: &Tensor, s: Option<&[i64]>, dim: Option<&[i64]>, norm: Norm) ->
 
 /// [`hfft`] in several dimensions, of which the last is given by its first half (`torch.fft.hfftn`).
 ///
+/// ```
+/// use torchrs::{fft, Tensor};
+/// let x = Tensor::from([[1f64, 2.], [3., 4.]]);
+/// let y = fft::hfftn(&x, None, None, Default::default());
+/// assert_eq!(y.to_vec::<f64>(), [10.0, -2.0, -4.0, 0.0]);
+/// ```
+///
 /// # Panics
 /// As [`irfftn`].
 #[track_caller]
@@ -201,6 +272,13 @@ pub fn hfftn(x: &Tensor, s: Option<&[i64]>, dim: Option<&[i64]>, norm: Norm) -> 
 
 /// The inverse of [`hfftn`] (`torch.fft.ihfftn`).
 ///
+/// ```
+/// use torchrs::{fft, Tensor};
+/// let x = Tensor::from([[10f64, -2.], [-4., 0.]]);
+/// let y = fft::ihfftn(&x, None, None, Default::default()).real();
+/// assert_eq!(y.to_vec::<f64>(), [1.0, 2.0, 3.0, 4.0]);
+/// ```
+///
 /// # Panics
 /// As [`rfftn`].
 #[track_caller]
@@ -209,8 +287,15 @@ pub fn ihfftn(x: &Tensor, s: Option<&[i64]>, dim: Option<&[i64]>, norm: Norm) ->
 }
 
 macro_rules! two_dimensional {
-    ($($name:ident $general:ident;)*) => {$(
+    ($($name:ident $general:ident $result:literal;)*) => {$(
         #[doc = concat!("[`", stringify!($general), "`] along two dimensions, by default the last two (`torch.fft.", stringify!($name), "`).")]
+        ///
+        /// ```
+        /// use torchrs::{Tensor, fft};
+        /// let x = Tensor::from([[1f64, 2.], [3., 4.]]);
+        #[doc = concat!("let y = fft::", stringify!($name), "(&x, None, None, Default::default());")]
+        #[doc = concat!("assert_eq!(y.real().to_vec::<f64>(), ", $result, ");")]
+        /// ```
         ///
         /// # Panics
         #[doc = concat!("As [`", stringify!($general), "`].")]
@@ -221,16 +306,21 @@ macro_rules! two_dimensional {
     )*};
 }
 two_dimensional! {
-    fft2 fftn;
-    ifft2 ifftn;
-    rfft2 rfftn;
-    irfft2 irfftn;
-    hfft2 hfftn;
-    ihfft2 ihfftn;
+    fft2 fftn "[10.0, -2.0, -4.0, 0.0]";
+    ifft2 ifftn "[2.5, -0.5, -1.0, 0.0]";
+    rfft2 rfftn "[10.0, -2.0, -4.0, 0.0]";
+    irfft2 irfftn "[2.5, -0.5, -1.0, 0.0]";
+    hfft2 hfftn "[10.0, -2.0, -4.0, 0.0]";
+    ihfft2 ihfftn "[2.5, -0.5, -1.0, 0.0]";
 }
 
 /// The frequencies that [`fft()`] of `n` numbers, taken every `d`, gives: 0, 1, ..., then the negative
 /// ones, over n d (`torch.fft.fftfreq`).
+///
+/// ```
+/// use torchrs::{fft, Dtype};
+/// assert_eq!(fft::fftfreq(4, 0.5, Dtype::F64).to_vec::<f64>(), [0.0, 0.5, -1.0, -0.5]);
+/// ```
 ///
 /// # Panics
 /// Throws for integer types.
@@ -241,6 +331,11 @@ pub fn fftfreq(n: usize, d: f64, options: impl Into<TensorOptions>) -> Tensor {
 }
 
 /// The frequencies that [`rfft`] gives: 0 to n/2, over n d (`torch.fft.rfftfreq`).
+///
+/// ```
+/// use torchrs::{fft, Dtype};
+/// assert_eq!(fft::rfftfreq(4, 0.5, Dtype::F64).to_vec::<f64>(), [0.0, 0.5, 1.0]);
+/// ```
 ///
 /// # Panics
 /// Throws for integer types.
@@ -269,6 +364,12 @@ fn frequencies(
 
 /// Frequency 0 moved to the middle of `dim`, or of all dimensions (`torch.fft.fftshift`).
 ///
+/// ```
+/// use torchrs::{fft, Tensor};
+/// let y = fft::fftshift(&Tensor::from([0i64, 1, 2, -2, -1]), None);
+/// assert_eq!(y.to_vec::<i64>(), [-2, -1, 0, 1, 2]);
+/// ```
+///
 /// # Panics
 /// Throws when a dimension is out of range or named twice.
 #[track_caller]
@@ -277,6 +378,12 @@ pub fn fftshift(x: &Tensor, dim: Option<&[i64]>) -> Tensor {
 }
 
 /// The inverse of [`fftshift`] (`torch.fft.ifftshift`).
+///
+/// ```
+/// use torchrs::{fft, Tensor};
+/// let y = fft::ifftshift(&Tensor::from([-2i64, -1, 0, 1, 2]), None);
+/// assert_eq!(y.to_vec::<i64>(), [0, 1, 2, -2, -1]);
+/// ```
 ///
 /// # Panics
 /// As [`fftshift`].

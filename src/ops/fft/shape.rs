@@ -8,6 +8,15 @@ use crate::tensor::dtype::not_real;
 use crate::tensor::{Dtype, Shape, default_dtype, normalize_dim};
 
 /// Where a transform of n numbers is divided by n (PyTorch's `norm`).
+///
+/// ```
+/// use torchrs::{fft, Tensor};
+/// use torchrs::fft::Norm;
+/// let x = Tensor::from([3f64, 1.]);
+/// let first = |norm| fft::fft(&x, None, -1, norm).real().i(0).item();
+/// assert_eq!((first(Norm::Backward), first(Norm::Forward)), (4.0, 2.0));
+/// assert!((first(Norm::Ortho) - 4.0 / 2f64.sqrt()).abs() < 1e-12);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Norm {
     /// In the inverse transforms: what PyTorch does unless told otherwise.

@@ -16,6 +16,15 @@ use crate::ops::windows::Windows;
 use crate::tensor::Dtype;
 
 /// Arguments of [`Tensor::stft`]; the defaults are PyTorch's.
+///
+/// ```
+/// use torchrs::{Dtype, Tensor};
+/// use torchrs::fft::StftOptions;
+/// let x = Tensor::ones([8], Dtype::F64);
+/// let options = StftOptions { hop_length: Some(2), center: false, ..Default::default() };
+/// let y = x.stft(4, options);
+/// assert_eq!((y.shape(), y.i((0, 0)).item_complex().re), (&[3, 3][..], 4.0));
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct StftOptions<'a> {
     /// Distance of neighbouring pieces; by default a quarter of `n_fft`.
@@ -55,6 +64,15 @@ impl Default for StftOptions<'_> {
 }
 
 /// Arguments of [`Tensor::istft`]; the defaults are PyTorch's.
+///
+/// ```
+/// use torchrs::Tensor;
+/// use torchrs::fft::IstftOptions;
+/// let x = Tensor::from([1f64, -2., 3., 5., 0., 4., 1., 2.]);
+/// let y = x.stft(4, Default::default());
+/// let options = IstftOptions { length: Some(6), ..Default::default() };
+/// assert!(y.istft(4, options).allclose(&x.narrow(0, 0, 6), Default::default()));
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct IstftOptions<'a> {
     /// As in [`StftOptions`].
@@ -182,6 +200,13 @@ impl Tensor {
 
     /// The signal, or batch of signals, whose [`stft`](Self::stft) this is, as far as there is one
     /// (`torch.istft`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([1f64, -2., 3., 5., 0., 4., 1., 2.]);
+    /// let y = x.stft(4, Default::default()).istft(4, Default::default());
+    /// assert!(y.allclose(&x, Default::default()));
+    /// ```
     ///
     /// # Panics
     /// Throws for real tensors, other than two or three dimensions, when the number of frequencies,

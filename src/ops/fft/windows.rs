@@ -43,6 +43,14 @@ impl Tensor {
     /// `torch.hann_window`); over n instead where it is not `symmetric`, for use in a Fourier
     /// transform.
     ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor};
+    /// let expected = Tensor::from([0.0, 0.5, 1.0, 0.5, 0.0]);
+    /// assert!(Tensor::hann_window(5, true, Dtype::F64).allclose(&expected, Default::default()));
+    /// let expected = Tensor::from([0.0, 0.5, 1.0, 0.5]);
+    /// assert!(Tensor::hann_window(4, false, Dtype::F64).allclose(&expected, Default::default()));
+    /// ```
+    ///
     /// # Panics
     /// Throws for types other than f32 and f64, as all windows.
     #[track_caller]
@@ -53,6 +61,12 @@ impl Tensor {
     /// The Hamming window, `0.54 - 0.46 cos(2 pi i / (n - 1))` (`torch.signal.windows.hamming`,
     /// `torch.hamming_window`); over n instead where it is not `symmetric`.
     ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor};
+    /// let expected = Tensor::from([0.08, 1.0, 0.08]);
+    /// assert!(Tensor::hamming_window(3, true, Dtype::F64).allclose(&expected, Default::default()));
+    /// ```
+    ///
     /// # Panics
     /// As [`hann_window`](Self::hann_window).
     #[track_caller]
@@ -62,6 +76,13 @@ impl Tensor {
     }
 
     /// `alpha - (1 - alpha) cos(2 pi i / (n - 1))` (`torch.signal.windows.general_hamming`).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor};
+    /// let expected = Tensor::from([0.5, 1.0, 0.5]);
+    /// let y = Tensor::general_hamming_window(3, 0.75, true, Dtype::F64);
+    /// assert!(y.allclose(&expected, Default::default()));
+    /// ```
     ///
     /// # Panics
     /// As [`hann_window`](Self::hann_window).
@@ -79,6 +100,12 @@ impl Tensor {
     /// The Blackman window, `0.42 - 0.5 cos(2 pi i / (n - 1)) + 0.08 cos(4 pi i / (n - 1))`
     /// (`torch.signal.windows.blackman`, `torch.blackman_window`).
     ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor};
+    /// let expected = Tensor::from([0.0, 0.34, 1.0, 0.34, 0.0]);
+    /// assert!(Tensor::blackman_window(5, true, Dtype::F64).allclose(&expected, Default::default()));
+    /// ```
+    ///
     /// # Panics
     /// As [`hann_window`](Self::hann_window).
     #[track_caller]
@@ -89,6 +116,12 @@ impl Tensor {
 
     /// The Nuttall window, of four cosines (`torch.signal.windows.nuttall`).
     ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor};
+    /// let expected = Tensor::from([0.0003628, 1.0, 0.0003628]);
+    /// assert!(Tensor::nuttall_window(3, true, Dtype::F64).allclose(&expected, Default::default()));
+    /// ```
+    ///
     /// # Panics
     /// As [`hann_window`](Self::hann_window).
     #[track_caller]
@@ -98,6 +131,12 @@ impl Tensor {
     }
 
     /// `sum_k (-1)^k a_k cos(2 pi k i / (n - 1))` (`torch.signal.windows.general_cosine`).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor};
+    /// let window = Tensor::general_cosine_window(3, &[0.75, 0.25], true, Dtype::F64);
+    /// assert!(window.allclose(&Tensor::from([0.5, 1.0, 0.5]), Default::default()));
+    /// ```
     ///
     /// # Panics
     /// As [`hann_window`](Self::hann_window), and when there are no coefficients.
@@ -117,6 +156,12 @@ impl Tensor {
 
     /// The triangle from 0 to 1 and back (`torch.signal.windows.bartlett`, `torch.bartlett_window`).
     ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor};
+    /// let expected = Tensor::from([0.0, 0.5, 1.0, 0.5, 0.0]);
+    /// assert!(Tensor::bartlett_window(5, true, Dtype::F64).allclose(&expected, Default::default()));
+    /// ```
+    ///
     /// # Panics
     /// As [`hann_window`](Self::hann_window).
     #[track_caller]
@@ -130,6 +175,12 @@ impl Tensor {
 
     /// Half a wave, `sin(pi (i + 1/2) / n)` (`torch.signal.windows.cosine`).
     ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor};
+    /// let expected = Tensor::from([0.5, 1.0, 0.5]);
+    /// assert!(Tensor::cosine_window(3, true, Dtype::F64).allclose(&expected, Default::default()));
+    /// ```
+    ///
     /// # Panics
     /// As [`hann_window`](Self::hann_window).
     #[track_caller]
@@ -139,6 +190,13 @@ impl Tensor {
     }
 
     /// The bell `exp(-(i - center)^2 / (2 std^2))` (`torch.signal.windows.gaussian`).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor};
+    /// let expected = Tensor::from([(-0.5f64).exp(), 1.0, (-0.5f64).exp()]);
+    /// let y = Tensor::gaussian_window(3, 1.0, true, Dtype::F64);
+    /// assert!(y.allclose(&expected, Default::default()));
+    /// ```
     ///
     /// # Panics
     /// As [`hann_window`](Self::hann_window), and when `std` is not above 0.
@@ -158,6 +216,12 @@ impl Tensor {
 
     /// `exp(-|i - center| / tau)`; the center is in the middle unless it is given, which a symmetric
     /// window does not allow (`torch.signal.windows.exponential`).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor};
+    /// let window = Tensor::exponential_window(3, None, 1.0, true, Dtype::F64);
+    /// assert!(window.allclose(&Tensor::from([(-1f64).exp(), 1.0, (-1f64).exp()]), Default::default()));
+    /// ```
     ///
     /// # Panics
     /// As [`hann_window`](Self::hann_window), when `tau` is not above 0, and for a center of a
@@ -185,6 +249,13 @@ impl Tensor {
 
     /// The Kaiser window, `I0(beta sqrt(1 - (2 i / (n - 1) - 1)^2)) / I0(beta)`
     /// (`torch.signal.windows.kaiser`, `torch.kaiser_window`); PyTorch's `beta` is 12 by default.
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor};
+    /// let expected = Tensor::from([0.7898483148251121, 1.0, 0.7898483148251121]);
+    /// let y = Tensor::kaiser_window(3, 1.0, true, Dtype::F64);
+    /// assert!(y.allclose(&expected, Default::default()));
+    /// ```
     ///
     /// # Panics
     /// As [`hann_window`](Self::hann_window), and when `beta` is negative.

@@ -46,6 +46,13 @@ pub fn cholesky(a: &Tensor, upper: bool) -> Tensor {
 /// [`cholesky`] of matrices that may not be positive definite: `info` has the order of the leading
 /// minor that is not, and the factor means nothing then (`torch.linalg.cholesky_ex`).
 ///
+/// ```
+/// use torchrs::{linalg, Tensor};
+/// let (l, info) = linalg::cholesky_ex(&Tensor::from([[4f64, 2.], [2., 5.]]), false);
+/// assert_eq!((l.to_vec::<f64>(), info.item()), (vec![2.0, 0.0, 1.0, 2.0], 0.0));
+/// assert_eq!(linalg::cholesky_ex(&Tensor::from([[1f64, 2.], [2., 1.]]), false).1.item(), 2.0);
+/// ```
+///
 /// # Panics
 /// As [`cholesky`] for shapes and types.
 #[track_caller]
@@ -84,6 +91,12 @@ fn recorded(a: &Tensor, l: Tensor, upper: bool) -> Tensor {
 
 impl Tensor {
     /// [`linalg::cholesky`](cholesky) (`torch.Tensor.cholesky`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let y = Tensor::from([[4f64, 2.], [2., 5.]]).cholesky(true);
+    /// assert_eq!(y.to_vec::<f64>(), [2.0, 1.0, 0.0, 2.0]);
+    /// ```
     ///
     /// # Panics
     /// As [`linalg::cholesky`](cholesky).
@@ -139,6 +152,13 @@ impl Tensor {
     /// The inverse of `L L^T`, this tensor being L, or its transpose if `upper`
     /// (`torch.cholesky_inverse`). The gradient is as that of
     /// [`cholesky_solve`](Tensor::cholesky_solve).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let l = Tensor::from([[2f64, 0.], [0., 4.]]);
+    /// let expected = Tensor::from([[0.25, 0.0], [0.0, 0.0625]]);
+    /// assert!(l.cholesky_inverse(false).allclose(&expected, Default::default()));
+    /// ```
     ///
     /// # Panics
     /// Throws as [`cholesky_solve`](Tensor::cholesky_solve).

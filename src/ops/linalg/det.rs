@@ -56,6 +56,12 @@ fn cofactors(a: &Tensor) -> Tensor {
 /// The sign of each determinant (0 if it is 0) and the logarithm of its magnitude
 /// (`torch.linalg.slogdet`), for determinants that are too large or too small for their type.
 ///
+/// ```
+/// use torchrs::{linalg, Tensor};
+/// let (sign, logarithm) = linalg::slogdet(&Tensor::from([[2f64, 0.], [0., -3.]]));
+/// assert!(sign.item() == -1.0 && (logarithm.item() - 6f64.ln()).abs() < 1e-12);
+/// ```
+///
 /// # Panics
 /// As [`det`].
 #[track_caller]
@@ -99,6 +105,11 @@ fn eliminated(
 impl Tensor {
     /// [`linalg::det`](det) (`torch.Tensor.det`).
     ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// assert!((Tensor::from([[1f64, 2.], [3., 4.]]).det().item() - -2.0).abs() < 1e-6);
+    /// ```
+    ///
     /// # Panics
     /// As [`linalg::det`](det).
     #[track_caller]
@@ -107,6 +118,14 @@ impl Tensor {
     }
 
     /// [`linalg::slogdet`](slogdet) (`torch.Tensor.slogdet`).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor};
+    /// let huge = Tensor::eye(200, Dtype::F32) * 100.0;
+    /// assert_eq!((huge.det().item(), huge.slogdet().0.item()), (f64::INFINITY, 1.0));
+    /// let expected = Tensor::from([(200.0 * 100f64.ln()) as f32]);
+    /// assert!(huge.slogdet().1.allclose(&expected, Default::default()));
+    /// ```
     ///
     /// # Panics
     /// As [`linalg::slogdet`](slogdet).

@@ -18,6 +18,14 @@ use crate::cpu::linalg;
 use crate::ops::samples::OpSample;
 
 /// Which triangle of symmetric matrices is read.
+///
+/// ```
+/// use torchrs::{linalg, Tensor};
+/// use torchrs::linalg::Uplo;
+/// let a = Tensor::from([[2f64, 0.], [1., 2.]]);
+/// assert!(linalg::eigvalsh(&a, Uplo::L).allclose(&Tensor::from([1.0, 3.0]), Default::default()));
+/// assert!(linalg::eigvalsh(&a, Uplo::U).allclose(&Tensor::from([2.0, 2.0]), Default::default()));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Uplo {
     /// The lower one.
@@ -53,6 +61,14 @@ pub fn eigh(a: &Tensor, uplo: Uplo) -> (Tensor, Tensor) {
 
 /// The eigenvalues of [`eigh`] (`torch.linalg.eigvalsh`). Their gradient is finite for equal values
 /// too.
+///
+/// ```
+/// use torchrs::{linalg, Tensor};
+/// use torchrs::linalg::Uplo;
+/// let expected = Tensor::from([1.0, 3.0]);
+/// let y = linalg::eigvalsh(&Tensor::from([[2f64, 1.], [1., 2.]]), Uplo::L);
+/// assert!(y.allclose(&expected, Default::default()));
+/// ```
 ///
 /// # Panics
 /// As [`eigh`].

@@ -33,6 +33,13 @@ pub fn inv(a: &Tensor) -> Tensor {
 /// [`inv`] of matrices that may have none: that is infinite or NaN, and `info` has the number, counted
 /// from 1, of the pivot that is zero (`torch.linalg.inv_ex`).
 ///
+/// ```
+/// use torchrs::{linalg, Tensor};
+/// let (inverse, info) = linalg::inv_ex(&Tensor::from([[[2f64, 0.], [0., 4.]], [[1., 0.], [0., 0.]]]));
+/// assert_eq!(inverse.i(0).to_vec::<f64>(), [0.5, 0.0, 0.0, 0.25]);
+/// assert_eq!(info.to_vec::<i64>(), [0, 2]);
+/// ```
+///
 /// # Panics
 /// As [`inv`] for shapes and types.
 #[track_caller]
@@ -65,6 +72,12 @@ fn recorded(a: &Tensor, inverse: Tensor) -> Tensor {
 
 impl Tensor {
     /// [`linalg::inv`](inv) (`torch.Tensor.inverse`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let expected = Tensor::from([[-2.0, 1.0], [1.5, -0.5]]);
+    /// assert!(Tensor::from([[1f64, 2.], [3., 4.]]).inverse().allclose(&expected, Default::default()));
+    /// ```
     ///
     /// # Panics
     /// As [`linalg::inv`](inv).

@@ -10,6 +10,16 @@ use crate::{Dtype, Tensor};
 
 /// Which results [`lstsq`] gives besides the solution: PyTorch's names of LAPACK's routines. The
 /// solution is always found by singular values.
+///
+/// ```
+/// use torchrs::{linalg, Tensor};
+/// use torchrs::linalg::{LstsqDriver, LstsqOptions};
+/// let (a, b) = (Tensor::from([[3f64], [4.]]), Tensor::from([[5f64], [0.]]));
+/// let of = |driver| linalg::lstsq(&a, &b, LstsqOptions { driver, ..Default::default() });
+/// assert_eq!((of(LstsqDriver::Gels).rank.numel(), of(LstsqDriver::Gelsy).rank.item()), (0, 1.0));
+/// let expected = Tensor::from([5.0]);
+/// assert!(of(LstsqDriver::Gelsd).singular_values.allclose(&expected, Default::default()));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LstsqDriver {
     /// No rank: matrices must have full rank.
@@ -24,6 +34,15 @@ pub enum LstsqDriver {
 }
 
 /// Options of [`lstsq`].
+///
+/// ```
+/// use torchrs::{linalg, Tensor};
+/// use torchrs::linalg::LstsqOptions;
+/// let (a, b) = (Tensor::from([[2f64, 0.], [0., 1.]]), Tensor::from([[4f64], [3.]]));
+/// let fit = linalg::lstsq(&a, &b, LstsqOptions { rcond: Some(0.75), ..Default::default() });
+/// assert!(fit.solution.allclose(&Tensor::from([[2.0], [0.0]]), Default::default()));
+/// assert_eq!(fit.rank.item(), 1.0);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LstsqOptions {
     /// Singular values not above this times the largest count as zero. By default the larger side of
@@ -34,6 +53,15 @@ pub struct LstsqOptions {
 }
 
 /// What [`lstsq`] gives; a result that the driver does not compute has shape `[0]`.
+///
+/// ```
+/// use torchrs::{linalg, Tensor};
+/// use torchrs::linalg::{LstsqDriver, LstsqOptions};
+/// let (a, b) = (Tensor::from([[1f64], [1.]]), Tensor::from([[1f64], [3.]]));
+/// let options = LstsqOptions { driver: LstsqDriver::Gelsd, ..Default::default() };
+/// let fit = linalg::lstsq(&a, &b, options);
+/// assert!((fit.solution.item() - 2.0).abs() < 1e-12 && (fit.residuals.item() - 2.0).abs() < 1e-12);
+/// ```
 pub struct Lstsq {
     /// `[.., n, k]`, or `[.., n]` for vectors.
     pub solution: Tensor,

@@ -22,6 +22,13 @@ use crate::{Dtype, Tensor};
 /// pivots, `[.., min(m, n)]` of i32: step k exchanged rows k and `pivots[k]`, counted from 1
 /// (`torch.linalg.lu_factor`).
 ///
+/// ```
+/// use torchrs::{linalg, Tensor};
+/// let (lu, pivots) = linalg::lu_factor(&Tensor::from([[1f64, 2.], [2., 2.]]));
+/// assert_eq!(lu.to_vec::<f64>(), [2.0, 2.0, 0.5, 1.0]);
+/// assert_eq!(pivots.to_vec::<i64>(), [2, 2]);
+/// ```
+///
 /// # Panics
 /// Throws [`Error::Shape`] for fewer than two dimensions, [`Error::Dtype`] for types other than f32 and
 /// f64, and [`Error::Argument`] that names the first matrix with a pivot that is zero.
@@ -36,6 +43,12 @@ pub fn lu_factor(a: &Tensor) -> (Tensor, Tensor) {
 
 /// [`lu_factor`] of any matrices: `info` has the number, counted from 1, of the first pivot that is
 /// zero, or 0 (`torch.linalg.lu_factor_ex`).
+///
+/// ```
+/// use torchrs::{linalg, Tensor};
+/// let (lu, _, info) = linalg::lu_factor_ex(&Tensor::from([[1f64, 2.], [2., 4.]]));
+/// assert_eq!((lu.to_vec::<f64>(), info.item()), (vec![2.0, 4.0, 0.5, 0.0], 2.0));
+/// ```
 ///
 /// # Panics
 /// As [`lu_factor`] for shapes and types.
@@ -147,6 +160,16 @@ fn backward(lu: &Tensor, g: &Tensor) -> Tensor {
 }
 
 /// Which equation [`lu_solve`] solves.
+///
+/// ```
+/// use torchrs::{linalg, Tensor};
+/// use torchrs::linalg::LuSolveOptions;
+/// let (lu, pivots) = linalg::lu_factor(&Tensor::from([[1f64, 2.], [0., 1.]]));
+/// let options = LuSolveOptions { adjoint: true, ..Default::default() };
+/// let expected = Tensor::from([[1.0], [3.0]]);
+/// let y = linalg::lu_solve(&lu, &pivots, &Tensor::from([[1f64], [5.]]), options);
+/// assert!(y.allclose(&expected, Default::default()));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LuSolveOptions {
     /// Solve `A X = B`, else `X A = B`.
@@ -163,6 +186,13 @@ impl Default for LuSolveOptions {
 
 /// X with `A X = B` (or as `options` say), for matrices `B` and the factors that [`lu_factor`] gave of
 /// square matrices A (`torch.linalg.lu_solve`); batches broadcast.
+///
+/// ```
+/// use torchrs::{linalg, Tensor};
+/// let (lu, pivots) = linalg::lu_factor(&Tensor::from([[1f64, 2.], [2., 2.]]));
+/// let x = linalg::lu_solve(&lu, &pivots, &Tensor::from([[3f64], [4.]]), Default::default());
+/// assert!(x.allclose(&Tensor::from([[1.0], [1.0]]), Default::default()));
+/// ```
 ///
 /// # Panics
 /// Throws [`Error::Shape`] when shapes do not fit, [`Error::Dtype`] for types other than f32 and f64, or

@@ -106,6 +106,13 @@ fn exponential(a: &Tensor) -> Tensor {
 impl Tensor {
     /// [`linalg::matrix_exp`](matrix_exp) (`torch.Tensor.matrix_exp`).
     ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let expected = Tensor::from([[1.0, 2.0], [0.0, 1.0]]);
+    /// let y = Tensor::from([[0f64, 2.], [0., 0.]]).matrix_exp();
+    /// assert!(y.allclose(&expected, Default::default()));
+    /// ```
+    ///
     /// # Panics
     /// As [`linalg::matrix_exp`](matrix_exp).
     #[track_caller]

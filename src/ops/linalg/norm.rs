@@ -8,6 +8,15 @@ use crate::error::{Error, throw};
 use crate::ops::samples::OpSample;
 
 /// The order of a norm.
+///
+/// ```
+/// use torchrs::{linalg, Tensor};
+/// use torchrs::linalg::NormOrder;
+/// let a = Tensor::from([[3f64, 0.], [0., -4.]]);
+/// let of = |order: NormOrder| linalg::matrix_norm(&a, order, [0, 1], false).item();
+/// assert!((of(NormOrder::Nuc) - 7.0).abs() < 1e-12 && (of(NormOrder::Fro) - 5.0).abs() < 1e-12);
+/// assert!((of(2.into()) - 4.0).abs() < 1e-12 && (of(NormOrder::P(-1.0)) - 3.0).abs() < 1e-12);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum NormOrder {
     /// The root of the sum of squares of a matrix's elements (`'fro'`).
@@ -34,6 +43,12 @@ impl From<i32> for NormOrder {
 }
 
 /// [`Tensor::norm_dim`] (`torch.linalg.vector_norm`).
+///
+/// ```
+/// use torchrs::{linalg, Tensor};
+/// let x = Tensor::from([[3f64, 4.], [6., 8.]]);
+/// assert_eq!(linalg::vector_norm(&x, 2.0, &[1], false).to_vec::<f64>(), [5.0, 10.0]);
+/// ```
 ///
 /// # Panics
 /// As [`Tensor::norm_dim`].

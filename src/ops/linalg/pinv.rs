@@ -16,6 +16,15 @@ use crate::{Dtype, Tensor};
 
 /// Which singular values [`pinv`] and [`matrix_rank`] take for zero: those not above the larger of
 /// `atol` and `rtol` times the largest.
+///
+/// ```
+/// use torchrs::{linalg, Tensor};
+/// use torchrs::linalg::RankOptions;
+/// let a = Tensor::from([[1f64, 0.], [0., 1e-3]]);
+/// let options = RankOptions { atol: Some(0.01.into()), ..Default::default() };
+/// assert_eq!(linalg::matrix_rank(&a, options).item(), 1.0);
+/// assert_eq!(linalg::matrix_rank(&a, Default::default()).item(), 2.0);
+/// ```
 #[derive(Clone, Copy, Default)]
 pub struct RankOptions<'a> {
     /// A number, or a tensor that broadcasts to the batch. By default 0.
@@ -151,6 +160,13 @@ fn above(shape: &[usize], values: &Tensor, options: RankOptions) -> Tensor {
 
 impl Tensor {
     /// [`linalg::pinv`](pinv) with `rtol` (`torch.pinverse`, where it is 1e-15 by default).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let expected = Tensor::from([[0.5, 0.0], [0.0, 0.0]]);
+    /// let y = Tensor::from([[2f64, 0.], [0., 0.]]).pinverse(1e-15);
+    /// assert!(y.allclose(&expected, Default::default()));
+    /// ```
     ///
     /// # Panics
     /// As [`linalg::pinv`](pinv).

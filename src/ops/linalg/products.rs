@@ -7,6 +7,12 @@ use crate::amp::cast_op;
 
 /// [`Tensor::matmul`] (`torch.linalg.matmul`).
 ///
+/// ```
+/// use torchrs::{linalg, Tensor};
+/// let y = linalg::matmul(&Tensor::from([[1i64, 2], [3, 4]]), &Tensor::from([1i64, 10]));
+/// assert_eq!(y.to_vec::<i64>(), [21, 43]);
+/// ```
+///
 /// # Panics
 /// As [`Tensor::matmul`].
 #[track_caller]
@@ -15,6 +21,12 @@ pub fn matmul(a: &Tensor, b: &Tensor) -> Tensor {
 }
 
 /// [`Tensor::multi_dot`] (`torch.linalg.multi_dot`).
+///
+/// ```
+/// use torchrs::{linalg, Tensor};
+/// let (a, b) = (Tensor::from([[1f32, 2.], [3., 4.]]), Tensor::from([1f32, 10.]));
+/// assert_eq!(linalg::multi_dot(&[&b, &a, &a]).to_vec::<f32>(), [157.0, 230.0]);
+/// ```
 ///
 /// # Panics
 /// As [`Tensor::multi_dot`].
@@ -25,6 +37,12 @@ pub fn multi_dot(tensors: &[impl Borrow<Tensor>]) -> Tensor {
 
 /// [`Tensor::matrix_power`] (`torch.linalg.matrix_power`).
 ///
+/// ```
+/// use torchrs::{linalg, Tensor};
+/// let y = linalg::matrix_power(&Tensor::from([[1f64, 1.], [0., 1.]]), 5);
+/// assert_eq!(y.to_vec::<f64>(), [1.0, 5.0, 0.0, 1.0]);
+/// ```
+///
 /// # Panics
 /// As [`Tensor::matrix_power`].
 #[track_caller]
@@ -34,6 +52,12 @@ pub fn matrix_power(a: &Tensor, n: i64) -> Tensor {
 
 /// [`Tensor::cross`] (`torch.linalg.cross`).
 ///
+/// ```
+/// use torchrs::{linalg, Tensor};
+/// let (x, y) = (Tensor::from([[1i64, 0, 0]]), Tensor::from([[0i64, 1, 0]]));
+/// assert_eq!(linalg::cross(&y, &x, -1).to_vec::<i64>(), [0, 0, -1]);
+/// ```
+///
 /// # Panics
 /// As [`Tensor::cross`].
 #[track_caller]
@@ -42,6 +66,12 @@ pub fn cross(a: &Tensor, b: &Tensor, dim: i64) -> Tensor {
 }
 
 /// The dot products of vectors along `dim`; the other dimensions broadcast (`torch.linalg.vecdot`).
+///
+/// ```
+/// use torchrs::{linalg, Tensor};
+/// let x = Tensor::from([[1i64, 2], [3, 4]]);
+/// assert_eq!(linalg::vecdot(&x, &Tensor::from([1i64, 10]), -1).to_vec::<i64>(), [21, 43]);
+/// ```
 ///
 /// # Panics
 /// Throws [`Error::Shape`](crate::Error::Shape) when the shapes do not broadcast.
@@ -54,6 +84,12 @@ pub fn vecdot(x: &Tensor, y: &Tensor, dim: i64) -> Tensor {
 /// [`Tensor::diagonal`] of matrices: PyTorch's `torch.linalg.diagonal` takes the last two dimensions by
 /// default.
 ///
+/// ```
+/// use torchrs::{linalg, Tensor};
+/// let y = linalg::diagonal(&Tensor::from([[1i64, 2], [3, 4]]), 0, -2, -1);
+/// assert_eq!(y.to_vec::<i64>(), [1, 4]);
+/// ```
+///
 /// # Panics
 /// As [`Tensor::diagonal`].
 #[track_caller]
@@ -62,6 +98,11 @@ pub fn diagonal(a: &Tensor, offset: i64, dim1: i64, dim2: i64) -> Tensor {
 }
 
 /// [`Tensor::vander`] (`torch.linalg.vander`).
+///
+/// ```
+/// use torchrs::{linalg, Tensor};
+/// assert_eq!(linalg::vander(&Tensor::from([2i64, 3]), 3).to_vec::<i64>(), [1, 2, 4, 1, 3, 9]);
+/// ```
 ///
 /// # Panics
 /// As [`Tensor::vander`].

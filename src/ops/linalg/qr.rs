@@ -20,6 +20,15 @@ use crate::error::{Error, throw};
 use crate::ops::samples::OpSample;
 
 /// Which factors [`qr`] gives of `m x n` matrices.
+///
+/// ```
+/// use torchrs::{linalg, Dtype, Tensor};
+/// use torchrs::linalg::QrMode;
+/// let a = Tensor::ones([3, 1], Dtype::F64);
+/// let q = |mode| linalg::qr(&a, mode).0;
+/// assert_eq!((q(QrMode::Reduced).shape(), q(QrMode::Complete).shape()), (&[3, 1][..], &[3, 3][..]));
+/// assert_eq!(q(QrMode::R).numel(), 0);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QrMode {
     /// Q is `m x k` and R `k x n`, k being the smaller of m and n.

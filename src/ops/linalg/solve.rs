@@ -36,6 +36,12 @@ pub fn solve(a: &Tensor, b: &Tensor) -> Tensor {
 
 /// X with `X A = B`: [`solve`] with `left=False`. `b` is vectors as there, or matrices `[.., k, n]`.
 ///
+/// ```
+/// use torchrs::{linalg, Tensor};
+/// let (a, b) = (Tensor::from([[2f64, 1.], [0., 4.]]), Tensor::from([[2f64, 9.]]));
+/// assert!(linalg::solve_right(&a, &b).allclose(&Tensor::from([[1.0, 2.0]]), Default::default()));
+/// ```
+///
 /// # Panics
 /// As [`solve`].
 #[track_caller]
@@ -51,6 +57,14 @@ pub fn solve_right(a: &Tensor, b: &Tensor) -> Tensor {
 
 /// [`solve`] for matrices that may be singular: the solution is then infinite or NaN, and `info` has
 /// the number, counted from 1, of the pivot that is zero (`torch.linalg.solve_ex`).
+///
+/// ```
+/// use torchrs::{linalg, Tensor};
+/// let (a, b) = (Tensor::from([[2f64, 0.], [0., 4.]]), Tensor::from([2f64, 8.]));
+/// let (x, info) = linalg::solve_ex(&a, &b);
+/// assert_eq!((x.to_vec::<f64>(), info.item()), (vec![1.0, 2.0], 0.0));
+/// assert_eq!(linalg::solve_ex(&a.zeros_like(), &b).1.item(), 1.0);
+/// ```
 ///
 /// # Panics
 /// As [`solve`] for shapes and types.

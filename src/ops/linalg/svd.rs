@@ -46,6 +46,13 @@ pub fn svd(a: &Tensor, full_matrices: bool) -> (Tensor, Tensor, Tensor) {
 /// The singular values alone, in falling order (`torch.linalg.svdvals`). Their gradient is finite for
 /// equal values too.
 ///
+/// ```
+/// use torchrs::{linalg, Tensor};
+/// let expected = Tensor::from([4.0, 3.0]);
+/// let y = linalg::svdvals(&Tensor::from([[3f64, 0.], [0., -4.]]));
+/// assert!(y.allclose(&expected, Default::default()));
+/// ```
+///
 /// # Panics
 /// As [`svd`].
 #[track_caller]

@@ -11,6 +11,13 @@ use crate::ops::samples::OpSample;
 /// those of `b`, the others those of X, and both have equally many elements. `dims` are first moved to
 /// the end of `a`.
 ///
+/// ```
+/// use torchrs::{linalg, Dtype, Tensor};
+/// let a = Tensor::eye(4, Dtype::F64).reshape([2, 2, 4]) * 2.0;
+/// let x = linalg::tensorsolve(&a, &Tensor::from([[2f64, 4.], [6., 8.]]), &[]);
+/// assert_eq!((x.shape(), x.to_vec::<f64>()), (&[4][..], vec![1.0, 2.0, 3.0, 4.0]));
+/// ```
+///
 /// # Panics
 /// Throws [`Error::Shape`] when sizes do not fit, and as [`solve`].
 #[track_caller]
@@ -38,6 +45,13 @@ pub fn tensorsolve(a: &Tensor, b: &Tensor, dims: &[i64]) -> Tensor {
 
 /// The inverse of `tensordot` with `a`, whose first `ind` dimensions have as many elements as the
 /// others (`torch.linalg.tensorinv`); those come first in the result.
+///
+/// ```
+/// use torchrs::{linalg, Dtype, Tensor};
+/// let a = Tensor::eye(4, Dtype::F64).reshape([2, 2, 4]) * 2.0;
+/// let x = linalg::tensorinv(&a, 2);
+/// assert_eq!((x.shape(), x.i((3, 1, 1)).item(), x.sum().item()), (&[4, 2, 2][..], 0.5, 2.0));
+/// ```
 ///
 /// # Panics
 /// Throws [`Error::Argument`] for `ind` 0, [`Error::Shape`] when sizes do not fit, and as [`inv`].

@@ -16,6 +16,16 @@ use crate::cpu::linalg;
 use crate::ops::samples::OpSample;
 
 /// Which equation [`solve_triangular`] solves.
+///
+/// ```
+/// use torchrs::{linalg, Tensor};
+/// use torchrs::linalg::TriangularOptions;
+/// let (a, b) = (Tensor::from([[2f64, 7.], [1., 2.]]), Tensor::from([[2f64], [5.]]));
+/// let y = linalg::solve_triangular(&a, &b, TriangularOptions::default());
+/// assert_eq!(y.to_vec::<f64>(), [1.0, 2.0]);
+/// let options = TriangularOptions { unitriangular: true, ..Default::default() };
+/// assert_eq!(linalg::solve_triangular(&a, &b, options).to_vec::<f64>(), [2.0, 3.0]);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TriangularOptions {
     /// The matrix is upper triangular, else lower; the other triangle is not read. PyTorch has no

@@ -24,6 +24,13 @@ use crate::tensor::{
 };
 
 /// The row's op on `inputs`: what every generated function calls.
+///
+/// ```
+/// use torchrs::{Tensor, ops::pointwise};
+/// let row = pointwise::tables().find(|row| row.name == "add_scaled").unwrap();
+/// let y = pointwise::apply(row, &[(&Tensor::from([1f32, 2.])).into(), 10.0.into()], &[0.5.into()]);
+/// assert_eq!(y.to_vec::<f32>(), [6.0, 7.0]);
+/// ```
 #[track_caller]
 pub fn apply(row: &'static Row, inputs: &[Operand<'_>], params: &[Scalar]) -> Tensor {
     if has_complex(inputs) {
@@ -72,6 +79,14 @@ fn apply_cast(row: &'static Row, inputs: &[Operand<'_>], params: &[Scalar]) -> O
 }
 
 /// The row's op on `inputs`, written into the first of them.
+///
+/// ```
+/// use torchrs::{Tensor, ops::pointwise};
+/// let row = pointwise::tables().find(|row| row.name == "mul").unwrap();
+/// let x = Tensor::from([1f32, 2.]);
+/// pointwise::apply_inplace(row, &[(&x).into(), 3.0.into()], &[]);
+/// assert_eq!(x.to_vec::<f32>(), [3.0, 6.0]);
+/// ```
 #[track_caller]
 pub fn apply_inplace(row: &'static Row, inputs: &[Operand<'_>], params: &[Scalar]) {
     let Operand::Tensor(target) = inputs[0] else {
@@ -175,6 +190,14 @@ impl Before {
 }
 
 /// An update row's op: writes into the operands that the row names. Not recorded.
+///
+/// ```
+/// use torchrs::{Tensor, ops::pointwise};
+/// let row = pointwise::updates().find(|row| row.name == "sgd_step").unwrap();
+/// let (p, g) = (Tensor::from([1f32, 2.]), Tensor::from([1f32, -1.]));
+/// pointwise::apply_update(row, &[&p, &g], &[0.5.into(), 1.0.into(), 0.0.into()]);
+/// assert_eq!(p.to_vec::<f32>(), [0.5, 2.5]);
+/// ```
 #[track_caller]
 pub fn apply_update(row: &'static Row, inputs: &[&Tensor], params: &[Scalar]) {
     let first = inputs[0];

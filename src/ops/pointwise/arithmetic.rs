@@ -9,48 +9,128 @@ crate::pointwise! {
     table rows for Tensor;
 
     /// Sum (`torch.add`); of bool, "or".
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([1f32, 2.]);
+    /// assert_eq!(x.add(&Tensor::from([10f32, 20.])).to_vec::<f32>(), [11.0, 22.0]);
+    /// assert_eq!(x.add_(0.5).to_vec::<f32>(), [1.5, 2.5]);
+    /// ```
     pub arith add / add_ (x, other) = x + other;
         grad(g) { x: g, other: g }
 
     /// Sum with a multiple (`torch.add` with `alpha`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([1f32, 2.]);
+    /// let y = Tensor::from([10f32, 20.]);
+    /// assert_eq!(x.add_scaled(&y, 0.5).to_vec::<f32>(), [6.0, 12.0]);
+    /// assert_eq!(x.add_scaled_(&y, 2.0).to_vec::<f32>(), [21.0, 42.0]);
+    /// ```
     pub arith add_scaled / add_scaled_ (x, other; alpha = 0.75) = x + other * alpha;
         grad(g) { x: g, other: g * alpha }
 
     /// Difference (`torch.sub`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([1f32, 2.]);
+    /// assert_eq!(x.sub(&Tensor::from([10f32, 20.])).to_vec::<f32>(), [-9.0, -18.0]);
+    /// assert_eq!(x.sub_(0.5).to_vec::<f32>(), [0.5, 1.5]);
+    /// ```
     pub numeric sub / sub_ (x, other) = x - other;
         grad(g) { x: g, other: -g }
 
     /// Product (`torch.mul`); of bool, "and".
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([1f32, 2.]);
+    /// assert_eq!(x.mul(&Tensor::from([[3f32], [4.]])).to_vec::<f32>(), [3.0, 6.0, 4.0, 8.0]);
+    /// assert_eq!(x.mul_(0.5).to_vec::<f32>(), [0.5, 1.0]);
+    /// ```
     pub arith mul / mul_ (x, other) = x * other;
         grad(g, x, other) { x: g * other, other: g * x }
 
     /// Quotient in floating point (`torch.div`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([1f32, 2.]);
+    /// assert_eq!(x.div(4.0).to_vec::<f32>(), [0.25, 0.5]);
+    /// assert_eq!(x.div_(&Tensor::from([2f32, 8.])).to_vec::<f32>(), [0.5, 0.25]);
+    /// assert_eq!(Tensor::from([1i64, 2]).div(2).to_vec::<f32>(), [0.5, 1.0]);
+    /// ```
     pub float div / div_ (x, other) = x / other;
         grad(g, x, other) { x: g / other, other: -(g * (x / other / other)) }
         sample { other: 0.5..3.0 }
 
     /// Negative (`torch.neg`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([1i64, -2]);
+    /// assert_eq!(x.neg().to_vec::<i64>(), [-1, 2]);
+    /// assert_eq!(x.neg_().neg_().to_vec::<i64>(), [1, -2]);
+    /// ```
     pub numeric neg / neg_ (x) = -x;
         grad(g) { x: -g }
 
     /// Absolute value (`torch.abs`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([1i64, -2]);
+    /// assert_eq!(x.abs().to_vec::<i64>(), [1, 2]);
+    /// assert_eq!(x.abs_().to_vec::<i64>(), [1, 2]);
+    /// ```
     pub arith abs / abs_ (x) = abs(x);
         grad(g, x) { x: g * sign(x) }
 
     /// -1, 0 or 1 (`torch.sign`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([-3f32, 0., 5.]);
+    /// assert_eq!(x.sign().to_vec::<f32>(), [-1.0, 0.0, 1.0]);
+    /// assert_eq!(x.sign_().to_vec::<f32>(), [-1.0, 0.0, 1.0]);
+    /// ```
     pub arith sign / sign_ (x) = sign(x);
         grad(g) { x: 0.0 }
 
     /// Square (`torch.square`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([-3i64, 5]);
+    /// assert_eq!(x.square().to_vec::<i64>(), [9, 25]);
+    /// assert_eq!(x.square_().to_vec::<i64>(), [9, 25]);
+    /// ```
     pub arith square / square_ (x) = x * x;
         grad(g, x) { x: g * 2.0 * x }
 
     /// 1 / x (`torch.reciprocal`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([2f32, -4.]);
+    /// assert_eq!(x.reciprocal().to_vec::<f32>(), [0.5, -0.25]);
+    /// assert_eq!(x.reciprocal_().to_vec::<f32>(), [0.5, -0.25]);
+    /// ```
     pub float reciprocal / reciprocal_ (x) = 1.0 / x;
         grad(g, y) { x: -(g * y * y) }
         sample { x: 0.5..3.0 }
 
     /// The larger of two (`torch.maximum`); NaN if one is. At a tie each gets half of the gradient.
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([1f32, 5., f32::NAN]);
+    /// let y = Tensor::from([3f32, 2., 0.]);
+    /// assert_eq!(x.maximum(&y).narrow(0, 0, 2).to_vec::<f32>(), [3.0, 5.0]);
+    /// assert!(x.maximum_(&y).i(2).item().is_nan());
+    /// ```
     pub arith maximum / maximum_ (x, other) = maximum(x, other);
         grad(g, x, other) {
             x: select(eq(x, other), g * 0.5, select(gt(x, other), g, 0.0)),
@@ -58,6 +138,14 @@ crate::pointwise! {
         }
 
     /// The smaller of two (`torch.minimum`); NaN if one is. At a tie each gets half of the gradient.
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([1f32, 5., f32::NAN]);
+    /// let y = Tensor::from([3f32, 2., 0.]);
+    /// assert_eq!(x.minimum(&y).narrow(0, 0, 2).to_vec::<f32>(), [1.0, 2.0]);
+    /// assert!(x.minimum_(&y).i(2).item().is_nan());
+    /// ```
     pub arith minimum / minimum_ (x, other) = minimum(x, other);
         grad(g, x, other) {
             x: select(eq(x, other), g * 0.5, select(lt(x, other), g, 0.0)),
@@ -65,6 +153,14 @@ crate::pointwise! {
         }
 
     /// The larger of two, and the other one where one is NaN (`torch.fmax`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([1f32, 5., f32::NAN]);
+    /// let y = Tensor::from([3f32, 2., 0.]);
+    /// assert_eq!(x.fmax(&y).to_vec::<f32>(), [3.0, 5.0, 0.0]);
+    /// assert_eq!(x.fmax_(4.0).to_vec::<f32>(), [4.0, 5.0, 4.0]);
+    /// ```
     pub arith fmax / fmax_ (x, other) = select(ge(x, other) | ne(other, other), x, other);
         grad(g, x, other) {
             x: select(eq(x, other), g * 0.5, select(ge(x, other) | ne(other, other), g, 0.0)),
@@ -72,6 +168,14 @@ crate::pointwise! {
         }
 
     /// The smaller of two, and the other one where one is NaN (`torch.fmin`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([1f32, 5., f32::NAN]);
+    /// let y = Tensor::from([3f32, 2., 0.]);
+    /// assert_eq!(x.fmin(&y).to_vec::<f32>(), [1.0, 2.0, 0.0]);
+    /// assert_eq!(x.fmin_(4.0).to_vec::<f32>(), [1.0, 4.0, 4.0]);
+    /// ```
     pub arith fmin / fmin_ (x, other) = select(le(x, other) | ne(other, other), x, other);
         grad(g, x, other) {
             x: select(eq(x, other), g * 0.5, select(le(x, other) | ne(other, other), g, 0.0)),
@@ -79,10 +183,24 @@ crate::pointwise! {
         }
 
     /// The absolute value of `x` with the sign of `other` (`torch.copysign`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([1f32, -2., 3.]);
+    /// assert_eq!(x.copysign(&Tensor::from([-1f32, 1., -0.])).to_vec::<f32>(), [-1.0, 2.0, -3.0]);
+    /// assert_eq!(x.copysign_(1.0).to_vec::<f32>(), [1.0, 2.0, 3.0]);
+    /// ```
     pub float copysign / copysign_ (x, other) = select(signbit(other), -abs(x), abs(x));
         grad(g, x, other) { x: g * sign(x) * select(signbit(other), -1.0, 1.0), other: 0.0 }
 
     /// 0 below 0, 1 above, and `values` at 0 (`torch.heaviside`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([-1f32, 0., 2.]);
+    /// assert_eq!(x.heaviside(0.5).to_vec::<f32>(), [0.0, 0.5, 1.0]);
+    /// assert_eq!(x.heaviside_(1.0).to_vec::<f32>(), [0.0, 1.0, 1.0]);
+    /// ```
     pub arith heaviside / heaviside_ (x, values)
         = select(eq(x, 0.0), values, select(gt(x, 0.0), 1.0, 0.0));
 }
@@ -120,6 +238,14 @@ crate::pointwise! {
 }
 
 /// How [`Tensor::div_rounded`] rounds (PyTorch's `rounding_mode`).
+///
+/// ```
+/// use torchrs::Tensor;
+/// use torchrs::ops::pointwise::Rounding;
+/// let x = Tensor::from([-7i64, 7]);
+/// assert_eq!(x.div_rounded(2, Rounding::Floor).to_vec::<i64>(), [-4, 3]);
+/// assert_eq!(x.div_rounded(2, Rounding::Trunc).to_vec::<i64>(), [-3, 3]);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rounding {
     /// Down.
@@ -140,6 +266,12 @@ impl Rounding {
 impl Tensor {
     /// Difference with a multiple, `self - alpha other` (`torch.sub` with `alpha`).
     ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([1i64, 2]);
+    /// assert_eq!(x.sub_scaled(&Tensor::from([10i64, 20]), 2).to_vec::<i64>(), [-19, -38]);
+    /// ```
+    ///
     /// # Panics
     /// Throws [`Error::Dtype`] for bool.
     #[track_caller]
@@ -154,6 +286,13 @@ impl Tensor {
     }
 
     /// In-place form of [`sub_scaled`](Self::sub_scaled).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([1f32, 2.]);
+    /// x.sub_scaled_(&Tensor::from([10f32, 20.]), 0.5);
+    /// assert_eq!(x.to_vec::<f32>(), [-4.0, -8.0]);
+    /// ```
     #[track_caller]
     pub fn sub_scaled_<'a>(
         &self,
@@ -168,6 +307,12 @@ impl Tensor {
 
     /// Difference the other way round, `other - alpha self` (`torch.rsub`).
     ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([1f32, 2.]);
+    /// assert_eq!(x.rsub(10.0, 2.0).to_vec::<f32>(), [8.0, 6.0]);
+    /// ```
+    ///
     /// # Panics
     /// Throws [`Error::Dtype`] for bool.
     #[track_caller]
@@ -178,12 +323,24 @@ impl Tensor {
     }
 
     /// `base` to the power of this tensor (`torch.pow` of a number and a tensor).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// assert_eq!(Tensor::from([0f32, 3., -1.]).rpow(2.0).to_vec::<f32>(), [1.0, 8.0, 0.5]);
+    /// ```
     #[track_caller]
     pub fn rpow<'a>(&self, base: impl Into<Operand<'a>>) -> Tensor {
         apply(&checked::pow, &[base.into(), self.into()], &[])
     }
 
     /// [`pow`](Self::pow) in f64, whatever the types (`torch.float_power`).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor};
+    /// let y = Tensor::from([2i64, 3]);
+    /// let x = y.float_power(-1);
+    /// assert_eq!((x.dtype(), x.i(0).item()), (Dtype::F64, 0.5));
+    /// ```
     #[track_caller]
     pub fn float_power<'a>(&self, exponent: impl Into<Operand<'a>>) -> Tensor {
         let x = self.to_dtype(Dtype::F64);
@@ -194,6 +351,12 @@ impl Tensor {
     }
 
     /// This tensor times 2 to the power `other` (`torch.ldexp`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([1f32, 3.]);
+    /// assert_eq!(x.ldexp(&Tensor::from([4i64, -1])).to_vec::<f32>(), [16.0, 1.5]);
+    /// ```
     #[track_caller]
     pub fn ldexp<'a>(&self, other: impl Into<Operand<'a>>) -> Tensor {
         match other.into() {
@@ -203,12 +366,24 @@ impl Tensor {
     }
 
     /// In-place form of [`ldexp`](Self::ldexp).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([1f32, 3.]);
+    /// assert_eq!(x.ldexp_(2).to_vec::<f32>(), [4.0, 12.0]);
+    /// ```
     #[track_caller]
     pub fn ldexp_<'a>(&self, other: impl Into<Operand<'a>>) -> &Tensor {
         self.assign_same_shape("ldexp_", &self.clone_contiguous().ldexp(other))
     }
 
     /// In-place form of [`float_power`](Self::float_power): the tensor must be f64.
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([2f64, 3.]);
+    /// assert_eq!(x.float_power_(2).to_vec::<f64>(), [4.0, 9.0]);
+    /// ```
     #[track_caller]
     pub fn float_power_<'a>(&self, exponent: impl Into<Operand<'a>>) -> &Tensor {
         if self.dtype() != Dtype::F64 {
@@ -231,6 +406,13 @@ impl Tensor {
 
     /// Quotient rounded to an integer (`torch.div` with `rounding_mode`).
     ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// use torchrs::ops::pointwise::Rounding;
+    /// let x = Tensor::from([-7f32, 7.]);
+    /// assert_eq!(x.div_rounded(2.0, Rounding::Floor).to_vec::<f32>(), [-4.0, 3.0]);
+    /// ```
+    ///
     /// # Panics
     /// Throws [`Error::Argument`] for integers when `other` has a zero, [`Error::Dtype`] for bool.
     #[track_caller]
@@ -240,6 +422,13 @@ impl Tensor {
     }
 
     /// In-place form of [`div_rounded`](Self::div_rounded).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// use torchrs::ops::pointwise::Rounding;
+    /// let x = Tensor::from([-7i64, 7]);
+    /// assert_eq!(x.div_rounded_(2, Rounding::Trunc).to_vec::<i64>(), [-3, 3]);
+    /// ```
     #[track_caller]
     pub fn div_rounded_<'a>(&self, other: impl Into<Operand<'a>>, rounding: Rounding) -> &Tensor {
         let other = self.checked_divisor("div_rounded_", other.into());
@@ -248,6 +437,12 @@ impl Tensor {
     }
 
     /// Remainder of the division rounded towards zero, which has the sign of `self` (`torch.fmod`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([-7i64, 7]);
+    /// assert_eq!(x.fmod(3).to_vec::<i64>(), [-1, 1]);
+    /// ```
     ///
     /// # Panics
     /// Throws [`Error::Argument`] for integers when `other` has a zero.
@@ -258,6 +453,12 @@ impl Tensor {
     }
 
     /// In-place form of [`fmod`](Self::fmod).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([-7i64, 7]);
+    /// assert_eq!(x.fmod_(-3).to_vec::<i64>(), [-1, 1]);
+    /// ```
     #[track_caller]
     pub fn fmod_<'a>(&self, other: impl Into<Operand<'a>>) -> &Tensor {
         let other = self.checked_divisor("fmod_", other.into());
@@ -266,6 +467,13 @@ impl Tensor {
     }
 
     /// `self` to the power `exponent`, a tensor or a number (`torch.pow`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([2f32, 3.]);
+    /// assert_eq!(x.pow(3.0).to_vec::<f32>(), [8.0, 27.0]);
+    /// assert_eq!(Tensor::from([2i64, 3]).pow(&Tensor::from([5i64, 2])).to_vec::<i64>(), [32, 9]);
+    /// ```
     ///
     /// # Panics
     /// Throws [`Error::Argument`] for a negative integer number as the exponent of integers.
@@ -288,6 +496,12 @@ impl Tensor {
     }
 
     /// In-place form of [`pow`](Self::pow).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([4f32, 9.]);
+    /// assert_eq!(x.pow_(0.5).to_vec::<f32>(), [2.0, 3.0]);
+    /// ```
     #[track_caller]
     pub fn pow_<'a>(&self, exponent: impl Into<Operand<'a>>) -> &Tensor {
         let exponent = self.checked_exponent("pow_", exponent.into());
@@ -314,6 +528,12 @@ impl Tensor {
 
     /// Remainder of the floored division, which has the sign of `other` (`torch.remainder`).
     ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([-7i64, 7]);
+    /// assert_eq!(x.remainder(3).to_vec::<i64>(), [2, 1]);
+    /// ```
+    ///
     /// # Panics
     /// Throws [`Error::Argument`] for integers when `other` has a zero.
     #[track_caller]
@@ -323,6 +543,12 @@ impl Tensor {
     }
 
     /// In-place form of [`remainder`](Self::remainder).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([-7i64, 7]);
+    /// assert_eq!(x.remainder_(-3).to_vec::<i64>(), [-1, -2]);
+    /// ```
     #[track_caller]
     pub fn remainder_<'a>(&self, other: impl Into<Operand<'a>>) -> &Tensor {
         let other = self.checked_divisor("remainder_", other.into());
@@ -331,6 +557,12 @@ impl Tensor {
     }
 
     /// Quotient rounded down (`torch.floor_divide`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([-7i64, 7]);
+    /// assert_eq!(x.floor_divide(2).to_vec::<i64>(), [-4, 3]);
+    /// ```
     ///
     /// # Panics
     /// Throws [`Error::Argument`] for integers when `other` has a zero.
@@ -341,6 +573,12 @@ impl Tensor {
     }
 
     /// In-place form of [`floor_divide`](Self::floor_divide).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([-7f32, 7.]);
+    /// assert_eq!(x.floor_divide_(2.0).to_vec::<f32>(), [-4.0, 3.0]);
+    /// ```
     #[track_caller]
     pub fn floor_divide_<'a>(&self, other: impl Into<Operand<'a>>) -> &Tensor {
         let other = self.checked_divisor("floor_divide_", other.into());

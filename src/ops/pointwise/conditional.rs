@@ -9,6 +9,12 @@ crate::pointwise! {
     table rows for Tensor;
 
     /// `a` where this bool tensor is true, else `b` (`torch.where`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([1f32, 2., 3.]);
+    /// assert_eq!(x.gt(1.5).where_(&x, -1.0).to_vec::<f32>(), [-1.0, 2.0, 3.0]);
+    /// ```
     pub arith where_(condition: bool, a, b) = select(ne(condition, 0.0), a, b);
         grad(g, condition) {
             a: select(ne(condition, 0.0), g, 0.0),
@@ -17,6 +23,13 @@ crate::pointwise! {
 
     /// Between two limits, tensors or numbers (`torch.clamp`). `max` wins where the limits cross. On a
     /// limit the gradient is the limit's.
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([-2f32, 0.5, 9.]);
+    /// assert_eq!(x.clamp(0.0, 1.0).to_vec::<f32>(), [0.0, 0.5, 1.0]);
+    /// assert_eq!(x.clamp_(&Tensor::from([-1f32, 1., 1.]), 8.0).to_vec::<f32>(), [-1.0, 1.0, 8.0]);
+    /// ```
     pub arith clamp / clamp_ (x, min, max) = minimum(maximum(x, min), max);
         grad(g, x, min, max) {
             x: select(gt(x, min) & lt(x, max), g, 0.0),
@@ -26,23 +39,60 @@ crate::pointwise! {
         sample { min: -2.0..0.0, max: 0.5..2.0 }
 
     /// At least `min` (`torch.clamp_min`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([-2i64, 3]);
+    /// assert_eq!(x.clamp_min(0).to_vec::<i64>(), [0, 3]);
+    /// assert_eq!(x.clamp_min_(4).to_vec::<i64>(), [4, 4]);
+    /// ```
     pub arith clamp_min / clamp_min_ (x, min) = maximum(x, min);
         grad(g, x, min) { x: select(gt(x, min), g, 0.0), min: select(le(x, min), g, 0.0) }
 
     /// At most `max` (`torch.clamp_max`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([-2i64, 3]);
+    /// assert_eq!(x.clamp_max(0).to_vec::<i64>(), [-2, 0]);
+    /// assert_eq!(x.clamp_max_(-3).to_vec::<i64>(), [-3, -3]);
+    /// ```
     pub arith clamp_max / clamp_max_ (x, max) = minimum(x, max);
         grad(g, x, max) { x: select(lt(x, max), g, 0.0), max: select(ge(x, max), g, 0.0) }
 
     /// The way from `x` to `end`, `weight` of it (`torch.lerp`); exact at both ends.
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([0f32, 10.]);
+    /// assert_eq!(x.lerp(&Tensor::from([4f32, 20.]), 0.25).to_vec::<f32>(), [1.0, 12.5]);
+    /// assert_eq!(x.lerp_(4.0, 0.5).to_vec::<f32>(), [2.0, 7.0]);
+    /// ```
     pub float lerp / lerp_ (x, end, weight)
         = select(lt(abs(weight), 0.5), x + weight * (end - x), end - (end - x) * (1.0 - weight));
         grad(g, x, end, weight) { x: g * (1.0 - weight), end: g * weight, weight: g * (end - x) }
 
     /// x + value a b (`torch.addcmul`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([1f32, 2.]);
+    /// let y = Tensor::from([3f32, 4.]);
+    /// assert_eq!(x.addcmul(&y, &y, 0.5).to_vec::<f32>(), [5.5, 10.0]);
+    /// assert_eq!(x.addcmul_(&y, 2.0, 1.0).to_vec::<f32>(), [7.0, 10.0]);
+    /// ```
     pub arith addcmul / addcmul_ (x, a, b; value = 0.75) = x + a * b * value;
         grad(g, a, b) { x: g, a: g * b * value, b: g * a * value }
 
     /// x + value a / b (`torch.addcdiv`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([1f32, 2.]);
+    /// let y = Tensor::from([3f32, 4.]);
+    /// assert_eq!(x.addcdiv(&y, 2.0, 2.0).to_vec::<f32>(), [4.0, 6.0]);
+    /// assert_eq!(x.addcdiv_(&y, &y, -1.0).to_vec::<f32>(), [0.0, 1.0]);
+    /// ```
     pub float addcdiv / addcdiv_ (x, a, b; value = 0.75) = x + a / b * value;
         grad(g, a, b) { x: g, a: g * value / b, b: -(g * (a / b / b) * value) }
         sample { b: 0.5..3.0 }
@@ -61,6 +111,12 @@ crate::pointwise! {
 
 impl Tensor {
     /// This tensor where `condition` is true, else `other` (`torch.Tensor.where`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([1f32, 2.]);
+    /// assert_eq!(x.where_self(&Tensor::from([true, false]), 9.0).to_vec::<f32>(), [1.0, 9.0]);
+    /// ```
     #[track_caller]
     pub fn where_self<'a>(&self, condition: &Tensor, other: impl Into<Operand<'a>>) -> Tensor {
         condition.where_(self, other.into())
@@ -68,6 +124,12 @@ impl Tensor {
 
     /// This tensor with `value`, a number or a 0-dim tensor, where `mask` is true
     /// (`torch.Tensor.masked_fill`). The mask broadcasts; the type stays.
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([[1f32, 2.], [3., 4.]]);
+    /// assert_eq!(x.masked_fill(&Tensor::from([true, false]), 0.0).to_vec::<f32>(), [0.0, 2.0, 0.0, 4.0]);
+    /// ```
     ///
     /// # Panics
     /// Throws [`Error::Dtype`] when the value is of a higher category than the tensor.
@@ -78,6 +140,12 @@ impl Tensor {
     }
 
     /// In-place form of [`masked_fill`](Self::masked_fill).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([1i64, -2, 3]);
+    /// assert_eq!(x.masked_fill_(&x.lt(0), 0).to_vec::<i64>(), [1, 0, 3]);
+    /// ```
     #[track_caller]
     pub fn masked_fill_<'a>(&self, mask: &Tensor, value: impl Into<Operand<'a>>) -> &Tensor {
         let value = self.checked_fill("masked_fill_", value.into());

@@ -114,6 +114,13 @@ impl Tensor {
     /// The elements converted to `dtype`; this tensor itself if it has that type already
     /// (`torch.Tensor.to`). Floats are truncated towards zero to become integers.
     ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor};
+    /// let x = Tensor::from([1.75f64, -1.75, 0.]);
+    /// assert_eq!(x.to_dtype(Dtype::I64).to_vec::<i64>(), [1, -1, 0]);
+    /// assert_eq!(x.to_dtype(Dtype::Bool).to_vec::<bool>(), [true, true, false]);
+    /// ```
+    ///
     /// # Panics
     /// Throws [`Error::Dtype`] for complex numbers as real ones (bool is "not 0"): PyTorch takes their
     /// real part and warns.
@@ -136,6 +143,14 @@ impl Tensor {
     }
 
     /// A copy in row-major order with memory of its own (`torch.Tensor.clone`, contiguous).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([[1f32, 2.], [3., 4.]]);
+    /// let copy = x.t().clone_contiguous();
+    /// x.zero_();
+    /// assert_eq!((copy.to_vec::<f32>(), copy.strides()), (vec![1.0, 3.0, 2.0, 4.0], &[2, 1][..]));
+    /// ```
     #[track_caller]
     pub fn clone_contiguous(&self) -> Tensor {
         let output = Tensor::empty(self.shape(), self.dtype());
@@ -147,6 +162,13 @@ impl Tensor {
     }
 
     /// This tensor if it is contiguous, else a copy that is (`torch.Tensor.contiguous`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([[1f32, 2.], [3., 4.]]);
+    /// assert!(x.contiguous().ptr_eq(&x));
+    /// assert!(!x.t().is_contiguous() && x.t().contiguous().is_contiguous());
+    /// ```
     #[track_caller]
     pub fn contiguous(&self) -> Tensor {
         if self.is_contiguous() { self.clone() } else { self.clone_contiguous() }
@@ -154,6 +176,12 @@ impl Tensor {
 
     /// Overwrites this tensor with `source`, which broadcasts and is converted
     /// (`torch.Tensor.copy_`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([[1f32, 2.], [3., 4.]]);
+    /// assert_eq!(x.copy_(&Tensor::from([7i64, 8])).to_vec::<f32>(), [7.0, 8.0, 7.0, 8.0]);
+    /// ```
     ///
     /// # Panics
     /// Throws [`Error::Shape`] when `source` does not broadcast to this shape.
@@ -183,6 +211,12 @@ impl Tensor {
 
     /// Sets all elements to `value`, a number or a 0-dim tensor (`torch.Tensor.fill_`).
     ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([1f32, 2.]);
+    /// assert_eq!(x.fill_(0.5).to_vec::<f32>(), [0.5, 0.5]);
+    /// ```
+    ///
     /// # Panics
     /// Throws [`Error::Shape`] for a tensor with dimensions.
     #[track_caller]
@@ -207,6 +241,13 @@ impl Tensor {
     }
 
     /// Sets all elements to zero (`torch.Tensor.zero_`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([1f32, 2.]);
+    /// x.i(0).zero_();
+    /// assert_eq!(x.to_vec::<f32>(), [0.0, 2.0]);
+    /// ```
     #[track_caller]
     pub fn zero_(&self) -> &Tensor {
         self.fill_(0i64)

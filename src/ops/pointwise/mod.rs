@@ -8,6 +8,19 @@
 //! The tables: `arithmetic.rs`, `elementary.rs`, `special.rs`, `activation.rs`, `comparison.rs`,
 //! `conditional.rs`, `losses.rs`, and of updates `updates.rs`.
 //! Copies and conversions (`copying.rs`) use the same loops; `operators.rs` has Rust's operators.
+//!
+//! ```
+//! use torchrs::Tensor;
+//! torchrs::pointwise! {
+//!     table rows;
+//!     /// The square above 0, else 0.
+//!     pub float half_parabola(x) = maximum(x, 0.0) * x;
+//!         grad(g, x) { x: g * 2.0 * maximum(x, 0.0) }
+//! }
+//! let x = Tensor::from([-1f32, 3.]).requires_grad_(true);
+//! half_parabola(&x).sum().backward();
+//! assert_eq!(x.grad().unwrap().to_vec::<f32>(), [0.0, 6.0]);
+//! ```
 
 mod activation;
 mod apply;
@@ -46,6 +59,12 @@ pub(crate) use updates::{
 pub use crate::cpu::kernel::{Formula, Kernel};
 
 /// The rows of all tables of this crate.
+///
+/// ```
+/// use torchrs::ops::pointwise;
+/// let row = pointwise::tables().find(|row| row.name == "exp").unwrap();
+/// assert_eq!((row.formula, row.kind), ("exp(x)", pointwise::Kind::Float));
+/// ```
 pub fn tables() -> impl Iterator<Item = &'static Row> {
     [
         arithmetic::rows::ROWS,
@@ -67,6 +86,12 @@ pub fn tables() -> impl Iterator<Item = &'static Row> {
 }
 
 /// The rows of all updates of this crate.
+///
+/// ```
+/// use torchrs::ops::pointwise;
+/// let row = pointwise::updates().find(|row| row.name == "sgd_step").unwrap();
+/// assert_eq!((row.inputs.len(), row.writes), (2, &[0][..]));
+/// ```
 pub fn updates() -> impl Iterator<Item = &'static Row> {
     updates::updates::ROWS.iter().copied()
 }

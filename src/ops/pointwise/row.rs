@@ -1,6 +1,13 @@
 //! What a table row is at run time: one static per op, made by [`pointwise!`](crate::pointwise).
 //! The generic driver (`apply.rs`), the generic checks and, later, the CUDA code generator all work
 //! from it.
+//!
+//! ```
+//! torchrs::pointwise! { table rows; /** Doc. */ pub float leak(x; slope = 0.5) = maximum(x, x * slope); }
+//! let row = &rows::leak;
+//! assert_eq!((row.inputs[0].name, row.params[0].default), ("x", 0.5));
+//! assert_eq!(row.formula, "maximum(x, x * slope)");
+//! ```
 
 use super::symbolic::Symbol;
 use crate::cpu::kernel::{Formula, Kernel};
@@ -8,6 +15,14 @@ use crate::tensor::Dtype;
 
 /// Which element types an op takes, and what type its result has. The operands are first promoted
 /// to a common type, as PyTorch does.
+///
+/// ```
+/// use torchrs::Dtype;
+/// use torchrs::ops::pointwise;
+/// use torchrs::ops::pointwise::Kind;
+/// let row = pointwise::tables().find(|row| row.name == "gt").unwrap();
+/// assert_eq!((row.kind, row.result_dtype(Dtype::F32)), (Kind::Compare, Dtype::Bool));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Computes and results in floating point; integers and bool become f32 (`exp`, `div`).
@@ -26,6 +41,12 @@ pub enum Kind {
 }
 
 /// An operand of a row.
+///
+/// ```
+/// use torchrs::ops::pointwise;
+/// let row = pointwise::tables().find(|row| row.name == "where_").unwrap();
+/// assert_eq!((row.inputs[0].name, row.inputs[0].mask, row.inputs[1].mask), ("condition", true, false));
+/// ```
 #[derive(Debug)]
 pub struct Input {
     /// Its name in the formula.
@@ -35,6 +56,12 @@ pub struct Input {
 }
 
 /// A number that is the same for all elements.
+///
+/// ```
+/// use torchrs::ops::pointwise;
+/// let row = pointwise::tables().find(|row| row.name == "leaky_relu").unwrap();
+/// assert_eq!((row.params[0].name, row.params[0].default), ("negative_slope", 0.01));
+/// ```
 #[derive(Debug)]
 pub struct Param {
     /// Its name in the formula.
@@ -44,6 +71,12 @@ pub struct Param {
 }
 
 /// What a name in a row's `grad(...)` list stands for.
+///
+/// ```
+/// use torchrs::ops::pointwise::{row::Source, tables};
+/// let row = tables().find(|row| row.name == "mul").unwrap();
+/// assert_eq!(row.saved, [Source::GradOutput, Source::Input(0), Source::Input(1)]);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// The gradient of the result: the first name.
@@ -55,6 +88,16 @@ pub enum Source {
 }
 
 /// The derivative of a row by one of its inputs.
+///
+/// ```
+/// use torchrs::ops::pointwise;
+/// use torchrs::ops::pointwise::Symbol;
+/// let row = pointwise::tables().find(|row| row.name == "square").unwrap();
+/// let gradient = &row.gradients[0];
+/// assert_eq!((gradient.input, gradient.formula, gradient.uses), (0, "g * 2.0 * x", 0b11));
+/// let dx = (gradient.symbolic)(&[Symbol::Number(0.5), Symbol::Number(3.0)], &[]);
+/// assert!(matches!(dx, Symbol::Number(3.0)));
+/// ```
 pub struct Gradient {
     /// Position of the input.
     pub input: usize,
@@ -71,6 +114,15 @@ pub struct Gradient {
 }
 
 /// A pointwise op.
+///
+/// ```
+/// use torchrs::Tensor;
+/// use torchrs::ops::pointwise;
+/// let row = pointwise::tables().find(|row| row.name == "leaky_relu").unwrap();
+/// assert_eq!(row.formula, "select(gt(x, 0.0), x, x * negative_slope)");
+/// let y = pointwise::apply(row, &[(&Tensor::from([-8f32, 2.])).into()], &[0.25.into()]);
+/// assert_eq!(y.to_vec::<f32>(), [-2.0, 2.0]);
+/// ```
 pub struct Row {
     /// The op's public name.
     pub name: &'static str,
@@ -103,12 +155,25 @@ impl std::fmt::Debug for Row {
 
 impl Row {
     /// The interval from which checks take values of input `k`.
+    ///
+    /// ```
+    /// use torchrs::ops::pointwise;
+    /// let range = |name| pointwise::tables().find(|row| row.name == name).unwrap().sample_range(0);
+    /// assert_eq!((range("log"), range("sin")), ((0.3, 5.0), (-3.0, 3.0)));
+    /// ```
     pub fn sample_range(&self, k: usize) -> (f64, f64) {
         let name = self.inputs[k].name;
         self.samples.iter().find(|s| s.0 == name).map_or((-3.0, 3.0), |s| (s.1, s.2))
     }
 
     /// True when the op takes operands that promote to `dtype`.
+    ///
+    /// ```
+    /// use torchrs::Dtype;
+    /// use torchrs::ops::pointwise;
+    /// let row = pointwise::tables().find(|row| row.name == "neg").unwrap();
+    /// assert!(row.takes(Dtype::I32) && !row.takes(Dtype::Bool));
+    /// ```
     pub fn takes(&self, dtype: Dtype) -> bool {
         match self.kind {
             Kind::Float | Kind::Arith | Kind::Compare => true,
@@ -119,6 +184,15 @@ impl Row {
     }
 
     /// Type of the result for operands that promote to `dtype`.
+    ///
+    /// ```
+    /// use torchrs::Dtype;
+    /// use torchrs::ops::pointwise;
+    /// let of_integers = |name| {
+    ///     pointwise::tables().find(|row| row.name == name).unwrap().result_dtype(Dtype::I64)
+    /// };
+    /// assert_eq!((of_integers("exp"), of_integers("add")), (Dtype::F32, Dtype::I64));
+    /// ```
     #[inline]
     pub fn result_dtype(&self, dtype: Dtype) -> Dtype {
         match self.kind {
@@ -130,6 +204,15 @@ impl Row {
 }
 
 /// Evaluates a formula of one result over tensors; what [`Gradient::symbolic`] points to.
+///
+/// ```
+/// use torchrs::ops::pointwise::{Formula, Symbol, formula::Number, row};
+/// struct Square;
+/// impl<S: Number> Formula<S, 1, 0, 1> for Square {
+///     fn eval([x]: [S; 1], _: [S; 0]) -> [S; 1] { [x * x] }
+/// }
+/// assert!(matches!(row::symbolic::<Square, 1, 0>(&[Symbol::Number(3.0)], &[]), Symbol::Number(9.0)));
+/// ```
 pub fn symbolic<'a, K, const IN: usize, const PARAMS: usize>(
     inputs: &[Symbol<'a>],
     params: &[Symbol<'a>],
@@ -144,6 +227,12 @@ where
 }
 
 /// Position of `name` among the inputs, at compile time.
+///
+/// ```
+/// use torchrs::ops::pointwise::row::{Input, input_position};
+/// const INPUTS: &[Input] = &[Input { name: "x", mask: false }, Input { name: "y", mask: false }];
+/// assert_eq!(const { input_position(INPUTS, "y") }, 1);
+/// ```
 pub const fn input_position(inputs: &[Input], name: &str) -> usize {
     let mut i = 0;
     while i < inputs.len() {
@@ -156,6 +245,12 @@ pub const fn input_position(inputs: &[Input], name: &str) -> usize {
 }
 
 /// The parameters of a row.
+///
+/// ```
+/// use torchrs::ops::pointwise::row;
+/// let params = row::params(&["low", "high"], [-1.0, 1.0]);
+/// assert_eq!((params[1].name, params[1].default), ("high", 1.0));
+/// ```
 pub const fn params<const P: usize>(names: &[&'static str], defaults: [f64; P]) -> [Param; P] {
     let mut params = [const { Param { name: "", default: 0.0 } }; P];
     let mut i = 0;
@@ -167,6 +262,12 @@ pub const fn params<const P: usize>(names: &[&'static str], defaults: [f64; P]) 
 }
 
 /// What the names of a `grad` list stand for: the result's gradient, then inputs or the output.
+///
+/// ```
+/// use torchrs::ops::pointwise::row::{Input, Source, sources};
+/// let sources = sources::<3>(&[Input { name: "x", mask: false }], &["slope"], &["g", "x", "y"]);
+/// assert_eq!(sources, [Source::GradOutput, Source::Input(0), Source::Output]);
+/// ```
 pub const fn sources<const N: usize>(
     inputs: &[Input],
     params: &[&str],
@@ -197,6 +298,12 @@ pub const fn sources<const N: usize>(
 }
 
 /// Refuses an update row that assigns to an operand twice.
+///
+/// ```
+/// use torchrs::ops::pointwise::row::assert_distinct;
+/// assert_distinct(&[0, 2]);
+/// assert!(std::panic::catch_unwind(|| assert_distinct(&[0, 2, 0])).is_err());
+/// ```
 pub const fn assert_distinct(writes: &[usize]) {
     let mut i = 0;
     while i < writes.len() {
@@ -210,6 +317,11 @@ pub const fn assert_distinct(writes: &[usize]) {
 }
 
 /// Which of `names` appear in the formula as identifiers, a bit each.
+///
+/// ```
+/// use torchrs::ops::pointwise::row::mentioned;
+/// assert_eq!(mentioned("g * exp(x) + xy", &["g", "x", "y"]), 0b011);
+/// ```
 pub const fn mentioned(formula: &str, names: &[&str]) -> u32 {
     let mut bits = 0;
     let mut i = 0;
@@ -246,6 +358,11 @@ const fn is_identifier(c: u8) -> bool {
 }
 
 /// Equality of texts at compile time.
+///
+/// ```
+/// use torchrs::ops::pointwise::row::same;
+/// assert!(same("x", "x") && !same("x", "xy"));
+/// ```
 pub const fn same(a: &str, b: &str) -> bool {
     let (a, b) = (a.as_bytes(), b.as_bytes());
     if a.len() != b.len() {

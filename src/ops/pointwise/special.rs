@@ -10,67 +10,168 @@ crate::pointwise! {
     table rows for Tensor;
 
     /// 1 - erf(x), exact where that is small (`torch.erfc`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([0f64, 10.]);
+    /// assert_eq!(x.erfc().i(0).item(), 1.0);
+    /// assert!((x.erfc_().i(1).item() / 2.088487583762545e-45 - 1.0).abs() < 1e-10);
+    /// ```
     pub float erfc / erfc_ (x) = erfc(x);
         grad(g, x) { x: -(g * FRAC_2_SQRT_PI * exp(-(x * x))) }
 
     /// e^(x^2) erfc(x) (`torch.special.erfcx`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let y = Tensor::from([0f64, 1.]).erfcx();
+    /// assert!(y.allclose(&Tensor::from([1.0, 0.427583576155807]), Default::default()));
+    /// ```
     pub float erfcx(x) = erfcx(x);
         grad(g, x, y) { x: g * (2.0 * x * y - FRAC_2_SQRT_PI) }
 
     /// Inverse of the error function (`torch.erfinv`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([0f64, 0.8427007929497149]);
+    /// let expected = Tensor::from([0.0, 1.0]);
+    /// assert!(x.erfinv().allclose(&expected, Default::default()));
+    /// assert!(x.erfinv_().allclose(&expected, Default::default()));
+    /// ```
     pub float erfinv / erfinv_ (x) = erfinv(x);
         grad(g, y) { x: g * 0.886_226_925_452_758 * exp(y * y) }
         sample { x: -0.9..0.9 }
 
     /// Logarithm of the gamma function's absolute value (`torch.lgamma`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([1f64, 5.]);
+    /// let expected = Tensor::from([0.0, 24f64.ln()]);
+    /// assert!(x.lgamma().allclose(&expected, Default::default()));
+    /// assert!(x.lgamma_().allclose(&expected, Default::default()));
+    /// ```
     pub float lgamma / lgamma_ (x) = lgamma(x);
         grad(g, x) { x: g * digamma(x) }
         sample { x: 0.3..5.0 }
 
     /// Derivative of [`lgamma`](Self::lgamma) (`torch.digamma`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([1f64, 2.]);
+    /// let expected = Tensor::from([-0.5772156649015329, 0.4227843350984671]);
+    /// assert!(x.digamma().allclose(&expected, Default::default()));
+    /// assert!(x.digamma_().allclose(&expected, Default::default()));
+    /// ```
     pub float digamma / digamma_ (x) = digamma(x);
         grad(g, x) { x: g * zeta(2.0, x) }
         sample { x: 0.5..5.0 }
 
     /// Hurwitz's zeta function, the sum over k >= 0 of 1 / (q + k)^x (`torch.special.zeta`).
+    ///
+    /// ```
+    /// use std::f64::consts::PI;
+    /// use torchrs::Tensor;
+    /// let y = Tensor::from([2f64, 4.]).zeta(1.0);
+    /// let pi = PI;
+    /// assert!(y.allclose(&Tensor::from([pi * pi / 6.0, pi.powi(4) / 90.0]), Default::default()));
+    /// ```
     pub float zeta(x, q) = zeta(x, q);
         grad(g, x, q) { q: -(g * x * zeta(x + 1.0, q)) }
         sample { x: 2.0..4.0, q: 0.7..3.0 }
 
     /// Modified Bessel function of the first kind and order 0 (`torch.i0`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([0f64, 1.]);
+    /// let expected = Tensor::from([1.0, 1.2660658777520084]);
+    /// assert!(x.i0().allclose(&expected, Default::default()));
+    /// assert!(x.i0_().allclose(&expected, Default::default()));
+    /// ```
     pub float i0 / i0_ (x) = i0(x);
         grad(g, x) { x: g * i1(x) }
 
     /// Modified Bessel function of the first kind and order 1 (`torch.special.i1`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let expected = Tensor::from([0.0, 0.565159103992485]);
+    /// assert!(Tensor::from([0f64, 1.]).i1().allclose(&expected, Default::default()));
+    /// ```
     pub float i1(x) = i1(x);
         grad(g, x, y) { x: select(eq(x, 0.0), g * 0.5, g * (i0(x) - y / x)) }
 
     /// [`i0`](Self::i0) times e^-|x| (`torch.special.i0e`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([0f64, -1., 800.]);
+    /// let y = x.i0e();
+    /// let expected = Tensor::from([1.0, 0.46575960759364043]);
+    /// assert!(y.narrow(0, 0, 2).allclose(&expected, Default::default()));
+    /// assert!(y.i(2).item() > 0.01);
+    /// ```
     pub float i0e(x) = i0e(x);
         grad(g, x, y) { x: g * (i1e(x) - sign(x) * y) }
 
     /// [`i1`](Self::i1) times e^-|x| (`torch.special.i1e`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([0f64, 1., 800.]);
+    /// let y = x.i1e();
+    /// assert!(y.narrow(0, 0, 2).allclose(&Tensor::from([0.0, 0.2079104153497085]), Default::default()));
+    /// assert!(y.i(2).item() > 0.01);
+    /// ```
     pub float i1e(x) = i1e(x);
         grad(g, x, y) {
             x: select(eq(x, 0.0), g * 0.5, g * (i0e(x) - y * (sign(x) + 1.0 / x))),
         }
 
     /// Entropy -x log(x) of a probability, minus infinity below 0 (`torch.special.entr`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let y = Tensor::from([0f64, 0.5, -1.]).entr();
+    /// assert!(y.narrow(0, 0, 2).allclose(&Tensor::from([0.0, 0.5 * 2f64.ln()]), Default::default()));
+    /// assert_eq!(y.i(2).item(), f64::NEG_INFINITY);
+    /// ```
     pub float entr(x)
         = select(lt(x, 0.0), -INFINITY, select(eq(x, 0.0), 0.0, -(x * log(x))));
         grad(g, x) { x: -(g * (log(x) + 1.0)) }
         sample { x: 0.2..3.0 }
 
     /// Distribution function of the normal distribution (`torch.special.ndtr`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let expected = Tensor::from([0.5, 0.8413447460685429]);
+    /// assert!(Tensor::from([0f64, 1.]).ndtr().allclose(&expected, Default::default()));
+    /// ```
     pub float ndtr(x) = 0.5 * erfc(x * -FRAC_1_SQRT_2);
         grad(g, x) { x: g * 0.398_942_280_401_432_7 * exp(-0.5 * x * x) }
 
     /// Inverse of [`ndtr`](Self::ndtr) (`torch.special.ndtri`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let expected = Tensor::from([0.0, 1.0]);
+    /// assert!(Tensor::from([0.5f64, 0.8413447460685429]).ndtri().allclose(&expected, Default::default()));
+    /// ```
     pub float ndtri(x) = ndtri(x);
         grad(g, y) { x: g * 2.506_628_274_631_000_7 * exp(0.5 * y * y) }
         sample { x: 0.05..0.95 }
 
     /// Logarithm of [`ndtr`](Self::ndtr), exact where that is small (`torch.special.log_ndtr`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let y = Tensor::from([0f64, -40.]).log_ndtr();
+    /// assert!(y.allclose(&Tensor::from([0.5f64.ln(), -804.6084420137538]), Default::default()));
+    /// ```
     pub float log_ndtr(x)
         = select(
             lt(x, 1.0),
@@ -80,6 +181,13 @@ crate::pointwise! {
         grad(g, x) { x: g * 0.797_884_560_802_865_4 / erfcx(x * -FRAC_1_SQRT_2) }
 
     /// Length of the hypotenuse, sqrt(x^2 + other^2) without overflow (`torch.hypot`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([3f32, 3e38]);
+    /// assert_eq!(x.hypot(&Tensor::from([4f32, 0.])).to_vec::<f32>(), [5.0, 3e38]);
+    /// assert_eq!(x.narrow(0, 0, 1).hypot_(4.0).to_vec::<f32>(), [5.0]);
+    /// ```
     pub float hypot / hypot_ (x, other)
         = select(
             eq(maximum(abs(x), abs(other)), 0.0) | eq(maximum(abs(x), abs(other)), INFINITY),
@@ -91,6 +199,16 @@ crate::pointwise! {
         grad(g, x, other, y) { x: g * (x / y), other: g * (other / y) }
 
     /// Angle of the point with ordinate `x` and abscissa `other` (`torch.atan2`).
+    ///
+    /// ```
+    /// use std::f64::consts::FRAC_PI_4;
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([1f64, -1.]);
+    /// let expected = Tensor::from([2.356194490192345, -2.356194490192345]);
+    /// assert!(x.atan2(-1.0).allclose(&expected, Default::default()));
+    /// let expected = Tensor::from([FRAC_PI_4, -FRAC_PI_4]);
+    /// assert!(x.atan2_(1.0).allclose(&expected, Default::default()));
+    /// ```
     pub float atan2 / atan2_ (x, other) = atan2(x, other);
         grad(g, x, other) {
             x: g * (other / (x * x + other * other)),
@@ -99,6 +217,14 @@ crate::pointwise! {
         sample { other: 0.3..3.0 }
 
     /// x log(other), and 0 where x is 0 (`torch.xlogy`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([0f64, 3.]);
+    /// let expected = Tensor::from([0.0, 8f64.ln()]);
+    /// assert!(x.xlogy(&Tensor::from([0f64, 2.])).allclose(&expected, Default::default()));
+    /// assert!(x.xlogy_(2.0).allclose(&expected, Default::default()));
+    /// ```
     pub float xlogy / xlogy_ (x, other)
         = select(eq(x, 0.0) & eq(other, other), 0.0, x * log(other));
         grad(g, x, other) {
@@ -108,6 +234,13 @@ crate::pointwise! {
         sample { other: 0.3..3.0 }
 
     /// x log(1 + other), and 0 where x is 0 (`torch.special.xlog1py`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([0f64, 3.]);
+    /// let expected = Tensor::from([0.0, 8f64.ln()]);
+    /// assert!(x.xlog1py(&Tensor::from([-1f64, 1.])).allclose(&expected, Default::default()));
+    /// ```
     pub float xlog1py(x, other)
         = select(eq(x, 0.0) & eq(other, other), 0.0, x * log1p(other));
         grad(g, x, other) {
@@ -117,11 +250,25 @@ crate::pointwise! {
         sample { other: -0.6..3.0 }
 
     /// log(e^x + e^other) without overflow (`torch.logaddexp`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([2f64.ln(), 1000.]);
+    /// let expected = Tensor::from([5f64.ln(), 1000.0]);
+    /// assert!(x.logaddexp(&Tensor::from([3f64.ln(), 0.])).allclose(&expected, Default::default()));
+    /// ```
     pub float logaddexp(x, other)
         = select(eq(x, other), x + LN_2, maximum(x, other) + log1p(exp(-abs(x - other))));
         grad(g, x, other) { x: g * sigmoid(x - other), other: g * sigmoid(other - x) }
 
     /// log2(2^x + 2^other) without overflow (`torch.logaddexp2`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([3f64, 2000.]);
+    /// let expected = Tensor::from([4.0, 2000.0]);
+    /// assert!(x.logaddexp2(&Tensor::from([3f64, 0.])).allclose(&expected, Default::default()));
+    /// ```
     pub float logaddexp2(x, other)
         = select(eq(x, other), x + 1.0, maximum(x, other) + log1p(exp2(-abs(x - other))) * LOG2_E);
         grad(g, x, other) { x: g * sigmoid((x - other) * LN_2), other: g * sigmoid((other - x) * LN_2) }
@@ -138,6 +285,13 @@ crate::pointwise! {
 impl Tensor {
     /// Derivative of order `n` of [`digamma`](Self::digamma) (`torch.polygamma`), which is
     /// `(-1)^(n + 1) n! zeta(n + 1, x)`.
+    ///
+    /// ```
+    /// use std::f64::consts::PI;
+    /// use torchrs::Tensor;
+    /// let pi = PI;
+    /// assert!((Tensor::from([1f64]).polygamma(1).item() - pi * pi / 6.0).abs() < 1e-6);
+    /// ```
     #[track_caller]
     pub fn polygamma(&self, n: u32) -> Tensor {
         if n == 0 {
@@ -152,6 +306,12 @@ impl Tensor {
     /// Logarithm of the multivariate gamma function of dimension `p`
     /// (`torch.special.multigammaln`, `torch.mvlgamma`):
     /// `p (p - 1) / 4 log(pi)` and the sum of `lgamma(x - j / 2)` over j below p.
+    ///
+    /// ```
+    /// use std::f64::consts::PI;
+    /// use torchrs::Tensor;
+    /// assert!((Tensor::from([1f64]).mvlgamma(2).item() - PI.ln()).abs() < 1e-6);
+    /// ```
     #[track_caller]
     pub fn mvlgamma(&self, p: u32) -> Tensor {
         if p == 0 {
@@ -164,12 +324,24 @@ impl Tensor {
     }
 
     /// In-place form of [`polygamma`](Self::polygamma).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([2f64]);
+    /// assert!((x.polygamma_(0).item() - 0.4227843350984671).abs() < 1e-6);
+    /// ```
     #[track_caller]
     pub fn polygamma_(&self, n: u32) -> &Tensor {
         self.copy_(&self.clone_contiguous().polygamma(n))
     }
 
     /// The next number of the type in the direction of `other` (`torch.nextafter`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let y = Tensor::from([1f64, 1.]).nextafter(&Tensor::from([2f64, 1.]));
+    /// assert_eq!(y.to_vec::<f64>(), [1.0 + f64::EPSILON, 1.0]);
+    /// ```
     ///
     /// # Panics
     /// Throws [`Error::Dtype`] unless the type is f32 or f64.
@@ -184,6 +356,12 @@ impl Tensor {
     }
 
     /// In-place form of [`nextafter`](Self::nextafter).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([1f32]);
+    /// assert_eq!(x.nextafter_(2.0).to_vec::<f32>(), [1.0 + f32::EPSILON]);
+    /// ```
     #[track_caller]
     pub fn nextafter_<'a>(&self, other: impl Into<Operand<'a>>) -> &Tensor {
         self.assign_same_shape("nextafter_", &self.clone_contiguous().nextafter(other))

@@ -32,6 +32,12 @@ impl Arena {
 }
 
 /// A value of a formula that is evaluated over tensors: a tensor, or a number.
+///
+/// ```
+/// use torchrs::ops::pointwise::{Symbol, formula};
+/// let y = formula::maximum(Symbol::from(-1.0) * 3.0, 2.0);
+/// assert!(matches!(y, Symbol::Number(2.0)));
+/// ```
 #[derive(Clone, Copy)]
 pub enum Symbol<'a> {
     /// A place in an arena.

@@ -49,6 +49,15 @@ impl Generator {
     /// In training, each element of `x` is set to zero with probability `p` and otherwise divided by
     /// `1 - p`; else `x` itself (`torch.nn.functional.dropout`).
     ///
+    /// ```
+    /// use torchrs::{Dtype, Generator, Tensor};
+    /// let x = Tensor::ones([1000], Dtype::F32);
+    /// let y = Generator::new(0).dropout(&x, 0.75, true);
+    /// assert!(y.eq(0.0).logical_or(&y.eq(4.0)).all().item() == 1.0);
+    /// assert!((650.0..850.0).contains(&y.eq(0.0).sum().item()));
+    /// assert!(Generator::new(0).dropout(&x, 0.75, false).equal(&x));
+    /// ```
+    ///
     /// # Panics
     /// Throws for integers and bools, and when `p` is not a probability.
     #[track_caller]

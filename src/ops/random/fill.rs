@@ -205,6 +205,13 @@ pub(super) fn fill<T: Element, D: Distribution<T>>(out: &mut [T], draw: Draw, di
 
 impl Generator {
     /// Uniform numbers in [0, 1) (`torch.rand` with a generator).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Generator};
+    /// let x = Generator::new(7).rand([1000], Dtype::F32);
+    /// assert!(x.min().item() >= 0.0 && x.max().item() < 1.0 && (x.mean().item() - 0.5).abs() < 0.1);
+    /// assert!(x.equal(&Generator::new(7).rand([1000], Dtype::F32)));
+    /// ```
     #[track_caller]
     pub fn rand(&self, shape: impl AsRef<[usize]>, options: impl Into<TensorOptions>) -> Tensor {
         let options = options.into();
@@ -214,6 +221,12 @@ impl Generator {
     }
 
     /// Standard normal numbers (`torch.randn` with a generator).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Generator};
+    /// let x = Generator::new(7).randn([1000], Dtype::F32);
+    /// assert!(x.mean().item().abs() < 0.2 && (x.norm().item() / 1000f64.sqrt() - 1.0).abs() < 0.2);
+    /// ```
     #[track_caller]
     pub fn randn(&self, shape: impl AsRef<[usize]>, options: impl Into<TensorOptions>) -> Tensor {
         let options = options.into();
@@ -223,6 +236,13 @@ impl Generator {
     }
 
     /// Overwrites `t` with uniform numbers in [low, high) (`torch.Tensor.uniform_`).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Generator, Tensor};
+    /// let x = Tensor::zeros([1000], Dtype::F32);
+    /// Generator::new(7).uniform_(&x, 2.0, 3.0);
+    /// assert!(x.min().item() >= 2.0 && x.max().item() < 3.0 && (x.mean().item() - 2.5).abs() < 0.1);
+    /// ```
     ///
     /// # Panics
     /// Throws for integers and bools, and when `high` is below `low`.
@@ -236,6 +256,13 @@ impl Generator {
     }
 
     /// Overwrites `t` with normal numbers (`torch.Tensor.normal_`).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Generator, Tensor};
+    /// let x = Tensor::zeros([1000], Dtype::F32);
+    /// Generator::new(7).normal_(&x, 100.0, 0.5);
+    /// assert!((x.mean().item() - 100.0).abs() < 0.1 && (x.std(&[], 1, false).item() - 0.5).abs() < 0.1);
+    /// ```
     ///
     /// # Panics
     /// Throws for integers and bools, and when `std` is negative.

@@ -5,6 +5,14 @@
 //!
 //! `Tensor::rand` and the like draw from the process's default generator, which
 //! [`manual_seed`] sets; the methods of a `Generator` of one's own draw from that.
+//!
+//! ```
+//! use torchrs::ops::random::{Generator, manual_seed};
+//! use torchrs::{Dtype, Tensor};
+//! manual_seed(7);
+//! let x = Tensor::rand([3], Dtype::F32);
+//! assert!(Generator::new(7).rand([3], Dtype::F32).equal(&x));
+//! ```
 
 mod dropout;
 mod fill;
@@ -25,6 +33,14 @@ use crate::tensor::TensorOptions;
 const GENERATOR_STREAMS: u64 = 1 << 63;
 
 /// Where a generator stands: what a checkpoint keeps of it.
+///
+/// ```
+/// use torchrs::{Dtype, Generator};
+/// use torchrs::ops::random::GeneratorState;
+/// let generator = Generator::new(7);
+/// generator.rand([2], Dtype::F32);
+/// assert_eq!(generator.get_state(), GeneratorState { seed: 7, offset: 1 });
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct GeneratorState {
     /// The seed.
@@ -52,11 +68,28 @@ pub struct Generator(Mutex<Option<GeneratorState>>);
 static DEFAULT: Generator = Generator(Mutex::new(None));
 
 /// The process's default generator (`torch.default_generator`).
+///
+/// ```
+/// use torchrs::{Dtype, Tensor, default_generator, manual_seed};
+/// manual_seed(7);
+/// let state = default_generator().get_state();
+/// let x = Tensor::rand([2], Dtype::F32);
+/// default_generator().set_state(state);
+/// assert!(Tensor::rand([2], Dtype::F32).equal(&x));
+/// ```
 pub fn default_generator() -> &'static Generator {
     &DEFAULT
 }
 
 /// Sets the seed of the default generator (`torch.manual_seed`).
+///
+/// ```
+/// use torchrs::{Dtype, Tensor};
+/// torchrs::manual_seed(7);
+/// let x = Tensor::rand([2], Dtype::F32);
+/// torchrs::manual_seed(7);
+/// assert!(Tensor::rand([2], Dtype::F32).equal(&x));
+/// ```
 pub fn manual_seed(seed: u64) {
     DEFAULT.manual_seed(seed);
 }
@@ -77,26 +110,66 @@ impl Draw {
 
 impl Generator {
     /// A generator at the beginning of `seed`.
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Generator};
+    /// let (a, b, c) = (Generator::new(7), Generator::new(7), Generator::new(8));
+    /// let x = a.randint(0, 1_000_000, [4], Dtype::I64);
+    /// assert!(x.equal(&b.randint(0, 1_000_000, [4], Dtype::I64)));
+    /// assert!(!x.equal(&c.randint(0, 1_000_000, [4], Dtype::I64)));
+    /// ```
     pub fn new(seed: u64) -> Self {
         Generator(Mutex::new(Some(GeneratorState { seed, offset: 0 })))
     }
 
     /// Goes to the beginning of `seed` (`torch.Generator.manual_seed`).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Generator};
+    /// let generator = Generator::new(7);
+    /// let x = generator.rand([2], Dtype::F32);
+    /// generator.manual_seed(7);
+    /// assert!(generator.rand([2], Dtype::F32).equal(&x));
+    /// ```
     pub fn manual_seed(&self, seed: u64) {
         self.set_state(GeneratorState { seed, offset: 0 });
     }
 
     /// The seed that was set last (`torch.Generator.initial_seed`).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Generator};
+    /// let generator = Generator::new(7);
+    /// generator.rand([2], Dtype::F32);
+    /// assert_eq!(generator.initial_seed(), 7);
+    /// ```
     pub fn initial_seed(&self) -> u64 {
         self.get_state().seed
     }
 
     /// Where the generator stands.
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Generator};
+    /// let generator = Generator::new(7);
+    /// generator.rand([2], Dtype::F32);
+    /// let state = generator.get_state();
+    /// assert_eq!((state.seed, state.offset), (7, 1));
+    /// ```
     pub fn get_state(&self) -> GeneratorState {
         *self.0.lock().get_or_insert_with(unpredictable)
     }
 
     /// Goes where `state` was taken.
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Generator};
+    /// let generator = Generator::new(7);
+    /// let state = generator.get_state();
+    /// let x = generator.rand([2], Dtype::F32);
+    /// generator.set_state(state);
+    /// assert!(generator.rand([2], Dtype::F32).equal(&x));
+    /// ```
     pub fn set_state(&self, state: GeneratorState) {
         *self.0.lock() = Some(state);
     }
@@ -129,16 +202,41 @@ macro_rules! from_default {
 }
 from_default! {
     /// Uniform numbers in [0, 1) from the default generator (`torch.rand`).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor};
+    /// torchrs::manual_seed(0);
+    /// let x = Tensor::rand([1000], Dtype::F32);
+    /// assert!(x.min().item() >= 0.0 && x.max().item() < 1.0 && (x.mean().item() - 0.5).abs() < 0.1);
+    /// ```
     rand(shape: impl AsRef<[usize]>, options: impl Into<TensorOptions>);
     /// Standard normal numbers from the default generator (`torch.randn`).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor};
+    /// torchrs::manual_seed(0);
+    /// let x = Tensor::randn([1000], Dtype::F32);
+    /// assert!(x.mean().item().abs() < 0.2 && (x.std(&[], 1, false).item() - 1.0).abs() < 0.2);
+    /// ```
     randn(shape: impl AsRef<[usize]>, options: impl Into<TensorOptions>);
     /// Uniform integers in `low..high` from the default generator (`torch.randint`); usually
     /// `options` is `I64`.
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor};
+    /// let x = Tensor::randint(0, 10, [1000], Dtype::I64);
+    /// assert!(x.min().item() >= 0.0 && x.max().item() <= 9.0);
+    /// ```
     ///
     /// # Panics
     /// Throws when `high` is not above `low`.
     randint(low: i64, high: i64, shape: impl AsRef<[usize]>, options: impl Into<TensorOptions>);
     /// The numbers `0..n` in random order, i64, from the default generator (`torch.randperm`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// assert_eq!(Tensor::randperm(4).sort(0, false).0.to_vec::<i64>(), [0, 1, 2, 3]);
+    /// ```
     randperm(n: usize);
 }
 
@@ -156,20 +254,46 @@ macro_rules! methods_from_default {
 methods_from_default! {
     /// Overwrites the elements with uniform numbers in [low, high) (`torch.Tensor.uniform_`).
     ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([0f32, 0.]);
+    /// x.uniform_(2.0, 3.0);
+    /// assert!(x.min().item() >= 2.0 && x.max().item() < 3.0);
+    /// ```
+    ///
     /// # Panics
     /// Throws for integers and bools, and when `high` is below `low`.
     uniform_(self, low: f64, high: f64) -> &Tensor;
     /// Overwrites the elements with normal numbers (`torch.Tensor.normal_`).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor};
+    /// torchrs::manual_seed(0);
+    /// let x = Tensor::zeros([1000], Dtype::F32);
+    /// assert!((x.normal_(100.0, 0.5).mean().item() - 100.0).abs() < 0.1);
+    /// ```
     ///
     /// # Panics
     /// Throws for integers and bools, and when `std` is negative.
     normal_(self, mean: f64, std: f64) -> &Tensor;
     /// Overwrites the elements with 1 with probability `p`, else 0 (`torch.Tensor.bernoulli_`).
     ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([7f32, 7.]);
+    /// assert_eq!(x.bernoulli_(1.0).to_vec::<f32>(), [1.0, 1.0]);
+    /// assert_eq!(x.bernoulli_(0.0).to_vec::<f32>(), [0.0, 0.0]);
+    /// ```
+    ///
     /// # Panics
     /// Throws when `p` is not a probability.
     bernoulli_(self, p: f64) -> &Tensor;
     /// 1 with the probability that the element holds, else 0 (`torch.bernoulli`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// assert_eq!(Tensor::from([0f32, 1., 0.]).bernoulli().to_vec::<f32>(), [0.0, 1.0, 0.0]);
+    /// ```
     ///
     /// # Panics
     /// Throws for integers and bools, and when an element is not a probability.
@@ -177,12 +301,25 @@ methods_from_default! {
     /// Indices drawn with probabilities in proportion to the weights in this list, or in each row of
     /// this matrix (`torch.multinomial`).
     ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let places = Tensor::from([[0f32, 2., 1.], [0., 0., 1.]]).multinomial(1, true);
+    /// assert!(places.i((0, 0)).item() >= 1.0 && places.i((1, 0)).item() == 2.0);
+    /// ```
+    ///
     /// # Panics
     /// Throws when weights are negative, not finite or all zero, or more indices are drawn without
     /// replacement than weights are positive.
     multinomial(self, num_samples: usize, replacement: bool) -> Tensor;
     /// In training, each element is set to zero with probability `p` and otherwise divided by
     /// `1 - p`; else this tensor itself (`torch.nn.functional.dropout`).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor};
+    /// let x = Tensor::ones([100], Dtype::F32);
+    /// assert_eq!(x.dropout(0.5, true).unique().values.to_vec::<f32>(), [0.0, 2.0]);
+    /// assert!(x.dropout(0.5, false).equal(&x));
+    /// ```
     ///
     /// # Panics
     /// Throws for integers and bools, and when `p` is not a probability.

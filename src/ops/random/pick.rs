@@ -19,6 +19,12 @@ fn assert_probability(op: &str, p: f64) {
 impl Generator {
     /// Uniform integers in `low..high` (`torch.randint` with a generator).
     ///
+    /// ```
+    /// use torchrs::{Dtype, Generator};
+    /// let x = Generator::new(7).randint(-1, 2, [1000], Dtype::I64);
+    /// assert_eq!(x.unique().values.to_vec::<i64>(), [-1, 0, 1]);
+    /// ```
+    ///
     /// # Panics
     /// Throws when `high` is not above `low`.
     #[track_caller]
@@ -49,6 +55,12 @@ impl Generator {
     }
 
     /// The numbers `0..n` in random order, i64 (`torch.randperm` with a generator).
+    ///
+    /// ```
+    /// use torchrs::Generator;
+    /// let x = Generator::new(7).randperm(5);
+    /// assert_eq!(x.sort(0, false).0.to_vec::<i64>(), [0, 1, 2, 3, 4]);
+    /// ```
     pub fn randperm(&self, n: usize) -> Tensor {
         let mut words = self.draw().words();
         let mut order: Vec<i64> = (0..n as i64).collect();
@@ -60,6 +72,14 @@ impl Generator {
     }
 
     /// Overwrites `t` with 1 with probability `p`, else 0 (`torch.Tensor.bernoulli_`).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Generator, Tensor};
+    /// let x = Tensor::empty([1000], Dtype::F32);
+    /// Generator::new(7).bernoulli_(&x, 0.25);
+    /// assert_eq!(x.unique().values.to_vec::<f32>(), [0.0, 1.0]);
+    /// assert!((150.0..350.0).contains(&x.sum().item()));
+    /// ```
     ///
     /// # Panics
     /// Throws when `p` is not a probability.
@@ -83,6 +103,12 @@ impl Generator {
 
     /// 1 with the probability that the element of `p` holds, else 0 (`torch.bernoulli`).
     ///
+    /// ```
+    /// use torchrs::{Generator, Tensor};
+    /// let p = Tensor::from([0f32, 1., 0.]);
+    /// assert_eq!(Generator::new(7).bernoulli(&p).to_vec::<f32>(), [0.0, 1.0, 0.0]);
+    /// ```
+    ///
     /// # Panics
     /// Throws for integers and bools, and when an element is not a probability.
     #[track_caller]
@@ -101,6 +127,15 @@ impl Generator {
 
     /// Indices drawn with probabilities in proportion to `weights`, a list or the rows of a matrix
     /// (`torch.multinomial`).
+    ///
+    /// ```
+    /// use torchrs::{Generator, Tensor};
+    /// let weights = Tensor::from([0f32, 3., 1.]);
+    /// let drawn = Generator::new(7).multinomial(&weights, 2, false);
+    /// assert_eq!(drawn.sort(0, false).0.to_vec::<i64>(), [1, 2]);
+    /// let ones = Generator::new(7).multinomial(&weights, 1000, true).eq(1).sum().item();
+    /// assert!((650.0..850.0).contains(&ones));
+    /// ```
     ///
     /// # Panics
     /// Throws when weights are negative, not finite or all zero, or more indices are drawn without

@@ -145,10 +145,15 @@ pub(in crate::ops) fn select_backward(
 }
 
 macro_rules! extreme_ops {
-    ($($LARGEST:literal, $word:literal, $amax:ident, $max:ident, $max_dim:ident, $argmax:ident, $argmax_dim:ident, $name:literal;)*) => {
+    ($($LARGEST:literal, $word:literal, $amax:ident, $max:ident, $max_dim:ident, $argmax:ident, $argmax_dim:ident, $name:literal, $each:literal, $all:literal, $place:literal, $places:literal;)*) => {
         impl Tensor {$(
             #[doc = concat!("The ", $word, " element along each of `dims`, or of all if the list is empty (`torch.", stringify!($amax), "`).")]
             /// The gradient is shared evenly among equal extremes.
+            ///
+            /// ```
+            /// let x = torchrs::Tensor::from([[1i64, 5], [4, 2]]);
+            #[doc = concat!("assert_eq!(x.", stringify!($amax), "(&[1], false).to_vec::<i64>(), ", $each, ");")]
+            /// ```
             ///
             /// # Panics
             /// Throws when a reduced dimension has no elements, is out of range or named twice.
@@ -159,6 +164,11 @@ macro_rules! extreme_ops {
 
             #[doc = concat!("The ", $word, " element (`torch.", $name, "`); NaN if there is one.")]
             ///
+            /// ```
+            /// let x = torchrs::Tensor::from([[1i64, 5], [4, 2]]);
+            #[doc = concat!("assert_eq!(x.", $name, "().item(), ", $all, ");")]
+            /// ```
+            ///
             /// # Panics
             /// Throws when there are no elements.
             #[track_caller]
@@ -168,6 +178,13 @@ macro_rules! extreme_ops {
 
             #[doc = concat!("The ", $word, " elements along `dim` and their indices (`torch.", $name, "(dim, keepdim)`). Of equal ones the first is taken.")]
             ///
+            /// ```
+            /// let x = torchrs::Tensor::from([[1i64, 5], [4, 2]]);
+            #[doc = concat!("let (values, places) = x.", stringify!($max_dim), "(1, false);")]
+            #[doc = concat!("assert_eq!(values.to_vec::<i64>(), ", $each, ");")]
+            #[doc = concat!("assert_eq!(places.to_vec::<i64>(), ", $places, ");")]
+            /// ```
+            ///
             /// # Panics
             /// Throws when the dimension has no elements or is out of range.
             #[track_caller]
@@ -176,6 +193,11 @@ macro_rules! extreme_ops {
             }
 
             #[doc = concat!("Index of the ", $word, " element in row-major order (`torch.", stringify!($argmax), "`).")]
+            ///
+            /// ```
+            /// let x = torchrs::Tensor::from([[1i64, 5], [4, 2]]);
+            #[doc = concat!("assert_eq!(x.", stringify!($argmax), "().item(), ", $place, ");")]
+            /// ```
             ///
             /// # Panics
             /// Throws when there are no elements.
@@ -187,6 +209,11 @@ macro_rules! extreme_ops {
 
             #[doc = concat!("Indices of the ", $word, " elements along `dim` (`torch.", stringify!($argmax), "(dim, keepdim)`). Of equal ones the first is taken.")]
             ///
+            /// ```
+            /// let x = torchrs::Tensor::from([[1i64, 5], [4, 2]]);
+            #[doc = concat!("assert_eq!(x.", stringify!($argmax_dim), "(1, false).to_vec::<i64>(), ", $places, ");")]
+            /// ```
+            ///
             /// # Panics
             /// Throws when the dimension has no elements or is out of range.
             #[track_caller]
@@ -197,8 +224,10 @@ macro_rules! extreme_ops {
     };
 }
 extreme_ops! {
-    true, "largest", amax, max, max_dim, argmax, argmax_dim, "max";
-    false, "smallest", amin, min, min_dim, argmin, argmin_dim, "min";
+    true, "largest", amax, max, max_dim, argmax, argmax_dim, "max",
+        "[5, 4]", "5.0", "1.0", "[1, 0]";
+    false, "smallest", amin, min, min_dim, argmin, argmin_dim, "min",
+        "[1, 2]", "1.0", "0.0", "[0, 1]";
 }
 
 #[cfg(test)]

@@ -17,12 +17,24 @@ fn truth(x: &Tensor, dims: &Dims, f: &impl Fold<In = bool, Acc = bool>) -> Tenso
 
 impl Tensor {
     /// True when some element is not zero (`torch.any`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// assert_eq!(Tensor::from([0i64, 3]).any().to_vec::<bool>(), [true]);
+    /// assert_eq!(Tensor::from([0i64, 0]).any().to_vec::<bool>(), [false]);
+    /// ```
     pub fn any(&self) -> Tensor {
         self.any_dim(&[], false)
     }
 
     /// Per slice along `dims` (all dimensions if the list is empty), whether some element is not
     /// zero (`torch.any(dim, keepdim)`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let y = Tensor::from([[0i64, 3], [0, 0]]).any_dim(&[1], false);
+    /// assert_eq!(y.to_vec::<bool>(), [true, false]);
+    /// ```
     ///
     /// # Panics
     /// Throws when a dimension is out of range or named twice.
@@ -33,12 +45,24 @@ impl Tensor {
     }
 
     /// True when every element is not zero (`torch.all`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// assert_eq!(Tensor::from([1i64, 3]).all().to_vec::<bool>(), [true]);
+    /// assert_eq!(Tensor::from([0i64, 3]).all().to_vec::<bool>(), [false]);
+    /// ```
     pub fn all(&self) -> Tensor {
         self.all_dim(&[], false)
     }
 
     /// Per slice along `dims` (all dimensions if the list is empty), whether every element is not
     /// zero (`torch.all(dim, keepdim)`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let y = Tensor::from([[1i64, 3], [0, 3]]).all_dim(&[1], false);
+    /// assert_eq!(y.to_vec::<bool>(), [true, false]);
+    /// ```
     ///
     /// # Panics
     /// Throws when a dimension is out of range or named twice.

@@ -62,6 +62,13 @@ impl Tensor {
     /// `log(sum(exp(x)))` along `dims`, or over all elements if the list is empty, without overflow
     /// (`torch.logsumexp`). Integers are converted to f32.
     ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([[1f64.ln(), 3f64.ln()], [1000., 1000.]]);
+    /// let expected = Tensor::from([4f64.ln(), 1000.0 + 2f64.ln()]);
+    /// assert!(x.logsumexp(&[1], false).allclose(&expected, Default::default()));
+    /// ```
+    ///
     /// # Panics
     /// Throws when a dimension is out of range or named twice.
     #[track_caller]

@@ -14,6 +14,11 @@ use crate::tensor::dispatch;
 impl Tensor {
     /// Mean of all elements (`torch.mean`); NaN if there are none.
     ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// assert_eq!(Tensor::from([1f32, 2., 6.]).mean().item(), 3.0);
+    /// ```
+    ///
     /// # Panics
     /// Throws [`Error::Dtype`](crate::Error::Dtype) for integers and bools.
     #[track_caller]
@@ -22,6 +27,13 @@ impl Tensor {
     }
 
     /// Means along `dims`, or over all elements if the list is empty (`torch.mean(dim, keepdim)`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([[1f32, 2.], [3., 6.]]);
+    /// assert_eq!(x.mean_dim(&[0], false).to_vec::<f32>(), [2.0, 4.0]);
+    /// assert_eq!(x.mean_dim(&[0], true).shape(), &[1, 2]);
+    /// ```
     ///
     /// # Panics
     /// Throws for integers and bools, and for dimensions that are out of range or named twice.

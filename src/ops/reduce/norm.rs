@@ -100,6 +100,11 @@ fn norm_backward(x: &Tensor, y: &Tensor, g: &Tensor, p: f64, dims: &Dims) -> Ten
 impl Tensor {
     /// The Euclidean norm of all elements (`torch.norm`).
     ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// assert_eq!(Tensor::from([3f32, 4.]).norm().item(), 5.0);
+    /// ```
+    ///
     /// # Panics
     /// Throws for integers and bools.
     #[track_caller]
@@ -109,6 +114,13 @@ impl Tensor {
 
     /// The `p`-norms along `dims`, or of all elements if the list is empty
     /// (`torch.linalg.vector_norm`). `p` may be infinite.
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([[3f32, -4.], [6., 8.]]);
+    /// assert_eq!(x.norm_dim(2, &[1], false).to_vec::<f32>(), [5.0, 10.0]);
+    /// assert_eq!(x.norm_dim(f64::INFINITY, &[], false).item(), 8.0);
+    /// ```
     ///
     /// # Panics
     /// Throws for integers and bools, and for dimensions that are out of range or named twice.

@@ -29,12 +29,22 @@ fn prod_of(x: &Tensor, dims: &Dims) -> Tensor {
 
 impl Tensor {
     /// Product of all elements (`torch.prod`): of the tensor's type; i64 for integers and bools.
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// assert_eq!(Tensor::from([2i64, 3, 4]).prod().item(), 24.0);
+    /// ```
     #[track_caller]
     pub fn prod(&self) -> Tensor {
         self.reshape([-1]).prod_dim(0, false)
     }
 
     /// Products along `dim` (`torch.prod(dim, keepdim)`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// assert_eq!(Tensor::from([[2i64, 3], [4, 5]]).prod_dim(1, false).to_vec::<i64>(), [6, 20]);
+    /// ```
     ///
     /// # Panics
     /// Throws when the dimension is out of range.

@@ -71,6 +71,13 @@ impl Tensor {
 
     /// Sums along `dims`, or all dimensions if the list is empty (`torch.sum(dim, keepdim)`).
     ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([[1i64, 2], [3, 4]]);
+    /// assert_eq!(x.sum_dim(&[0], false).to_vec::<i64>(), [4, 6]);
+    /// assert_eq!(x.sum_dim(&[0], true).shape(), &[1, 2]);
+    /// ```
+    ///
     /// # Panics
     /// Throws when a dimension is out of range or named twice.
     #[track_caller]
@@ -95,6 +102,13 @@ impl Tensor {
 
     /// Sums over what broadcasting from `shape` to this tensor's shape would stretch
     /// (`torch.Tensor.sum_to_size`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([[1i64, 2], [3, 4]]);
+    /// let column = x.sum_to_size(&[2, 1]);
+    /// assert_eq!((column.shape(), column.to_vec::<i64>()), (&[2, 1][..], vec![3, 7]));
+    /// ```
     ///
     /// # Panics
     /// Throws [`Error::Shape`] when `shape` does not broadcast to this tensor's.

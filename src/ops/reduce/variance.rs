@@ -79,6 +79,12 @@ impl Tensor {
     /// Variances along `dims`, or of all elements if the list is empty, with the divisor
     /// n - `correction` (`torch.var`): 1 gives the unbiased estimate, 0 the mean square.
     ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([1f64, 3.]);
+    /// assert_eq!((x.var(&[], 1, false).item(), x.var(&[], 0, false).item()), (2.0, 1.0));
+    /// ```
+    ///
     /// # Panics
     /// Throws for integers and bools, and for dimensions that are out of range or named twice.
     #[track_caller]
@@ -99,6 +105,12 @@ impl Tensor {
 
     /// Standard deviations: the square root of [`var`](Self::var) (`torch.std`). Where it is 0 the
     /// gradient is 0.
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([[1f64, 3.], [4., 10.]]);
+    /// assert_eq!(x.std(&[1], 0, false).to_vec::<f64>(), [1.0, 3.0]);
+    /// ```
     ///
     /// # Panics
     /// As [`var`](Self::var).

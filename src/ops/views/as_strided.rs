@@ -10,6 +10,12 @@ impl Tensor {
     /// A view of the given shape and strides, starting `offset` elements after this tensor's first
     /// (`torch.as_strided` with an offset relative to this tensor).
     ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([1i64, 2, 3, 4]);
+    /// assert_eq!(x.narrow(0, 1, 3).as_strided(&[2, 2], &[1, 1], 0).to_vec::<i64>(), [2, 3, 3, 4]);
+    /// ```
+    ///
     /// # Panics
     /// Throws when shape and strides differ in length, a stride is negative, or the view leaves the
     /// storage.
@@ -23,6 +29,12 @@ impl Tensor {
 
     /// [`as_strided`](Self::as_strided) with an offset from the start of the storage, as
     /// `torch.as_strided`: the view may have elements that this tensor has not.
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([1i64, 2, 3, 4]);
+    /// assert_eq!(x.narrow(0, 1, 3).as_strided_at(&[2], &[2], 0).to_vec::<i64>(), [1, 3]);
+    /// ```
     ///
     /// # Panics
     /// As [`as_strided`](Self::as_strided).

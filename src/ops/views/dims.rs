@@ -10,6 +10,13 @@ use crate::tensor::{Layout, normalize_dim, normalize_dims};
 impl Tensor {
     /// The dimensions in another order (`torch.permute`).
     ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::range(6).view([1, 2, 3]);
+    /// assert_eq!(x.permute(&[2, 0, 1]).shape(), &[3, 1, 2]);
+    /// assert_eq!(x.permute(&[2, 0, 1]).to_vec::<i64>(), [0, 3, 1, 4, 2, 5]);
+    /// ```
+    ///
     /// # Panics
     /// Throws when `dims` is not a permutation of the dimensions.
     #[track_caller]
@@ -39,6 +46,12 @@ impl Tensor {
     }
 
     /// Dimensions `a` and `b` exchanged (`torch.transpose`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([[1i64, 2], [3, 4]]);
+    /// assert_eq!(x.transpose(0, 1).to_vec::<i64>(), [1, 3, 2, 4]);
+    /// ```
     #[track_caller]
     pub fn transpose(&self, a: i64, b: i64) -> Tensor {
         let (a, b) = (self.normalize_dim("transpose", a), self.normalize_dim("transpose", b));
@@ -51,6 +64,11 @@ impl Tensor {
     }
 
     /// The transpose of a matrix; a vector or number is unchanged (`torch.t`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// assert_eq!(Tensor::from([[1i64, 2, 3], [4, 5, 6]]).t().to_vec::<i64>(), [1, 4, 2, 5, 3, 6]);
+    /// ```
     ///
     /// # Panics
     /// Throws for more than two dimensions.
@@ -69,6 +87,12 @@ impl Tensor {
     }
 
     /// A dimension of size 1 inserted at `dim` (`torch.unsqueeze`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([1i64, 2]);
+    /// assert_eq!((x.unsqueeze(0).shape(), x.unsqueeze(-1).shape()), (&[1, 2][..], &[2, 1][..]));
+    /// ```
     #[track_caller]
     pub fn unsqueeze(&self, dim: i64) -> Tensor {
         let d = normalize_dim("unsqueeze", dim, self.dim() + 1);
@@ -81,6 +105,11 @@ impl Tensor {
     }
 
     /// Without its dimensions of size 1 (`torch.squeeze`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// assert_eq!(Tensor::from([[[1i64], [2]]]).squeeze().shape(), &[2]);
+    /// ```
     #[track_caller]
     pub fn squeeze(&self) -> Tensor {
         let dims: SmallVec<[i64; 5]> = (0..self.dim() as i64).collect();
@@ -88,12 +117,23 @@ impl Tensor {
     }
 
     /// Without dimension `dim` if its size is 1 (`torch.squeeze(dim)`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([[[1i64], [2]]]);
+    /// assert_eq!((x.squeeze_dim(0).shape(), x.squeeze_dim(1).shape()), (&[2, 1][..], &[1, 2, 1][..]));
+    /// ```
     #[track_caller]
     pub fn squeeze_dim(&self, dim: i64) -> Tensor {
         self.squeeze_dims(&[dim])
     }
 
     /// Without those of the given dimensions that have size 1.
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// assert_eq!(Tensor::from([[[1i64], [2]]]).squeeze_dims(&[1, 2]).shape(), &[1, 2]);
+    /// ```
     #[track_caller]
     pub fn squeeze_dims(&self, dims: &[i64]) -> Tensor {
         let dims = normalize_dims("squeeze", dims, self.dim());
@@ -109,6 +149,13 @@ impl Tensor {
 
     /// Dimensions of size 1 stretched to `shape` without copying; new dimensions are added in front
     /// (`torch.expand`, `torch.broadcast_to`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([[1i64], [2]]);
+    /// let y = x.expand(&[2, 3]);
+    /// assert_eq!((y.to_vec::<i64>(), y.strides()), (vec![1, 1, 1, 2, 2, 2], &[1, 0][..]));
+    /// ```
     ///
     /// # Panics
     /// Throws [`Error::Shape`] when another size would have to change.
@@ -140,12 +187,23 @@ impl Tensor {
     }
 
     /// Expanded to `other`'s shape (`torch.expand_as`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([[1i64], [2]]);
+    /// assert_eq!(x.expand_as(&Tensor::range(4).view([2, 2])).to_vec::<i64>(), [1, 1, 2, 2]);
+    /// ```
     #[track_caller]
     pub fn expand_as(&self, other: &Tensor) -> Tensor {
         self.expand(other.shape())
     }
 
     /// Dimension `from` moved to place `to`, the others in order (`torch.movedim`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// assert_eq!(Tensor::range(6).view([1, 2, 3]).movedim(0, 2).shape(), &[2, 3, 1]);
+    /// ```
     #[track_caller]
     pub fn movedim(&self, from: i64, to: i64) -> Tensor {
         let (from, to) = (self.normalize_dim("movedim", from), self.normalize_dim("movedim", to));

@@ -22,11 +22,16 @@ impl Tensor {
 }
 
 macro_rules! layout_changes {
-    ($($name:ident($($arg:ident: $type:ty),*) = $view:ident, $torch:literal;)*) => {
+    ($($name:ident($($arg:ident: $type:ty),*) = $view:ident, $torch:literal, $call:literal, $shape:literal;)*) => {
         impl Tensor {$(
             #[doc = concat!(
                 "[`", stringify!($view), "`](Self::", stringify!($view), ") of this handle (`torch.Tensor.",
-                $torch, "`). Its clones keep their shape.\n\n# Panics\nAs [`", stringify!($view),
+                $torch, "`). Its clones keep their shape.\n\n```\n\
+                 let mut x = torchrs::Tensor::from([[1i64, 2, 3]]);\n\
+                 let other = x.clone();\n\
+                 x.", stringify!($name), $call, ";\n\
+                 assert_eq!((x.shape(), other.shape()), (&", $shape, "[..], &[1, 3][..]));\n\
+                 ```\n\n# Panics\nAs [`", stringify!($view),
                 "`](Self::", stringify!($view), "), and throws for a leaf that requires a gradient."
             )]
             #[track_caller]
@@ -40,16 +45,16 @@ macro_rules! layout_changes {
 }
 
 layout_changes! {
-    squeeze_() = squeeze, "squeeze_";
-    squeeze_dim_(dim: i64) = squeeze_dim, "squeeze_";
-    squeeze_dims_(dims: &[i64]) = squeeze_dims, "squeeze_";
-    unsqueeze_(dim: i64) = unsqueeze, "unsqueeze_";
-    t_() = t, "t_";
-    transpose_(a: i64, b: i64) = transpose, "transpose_";
-    swapaxes_(a: i64, b: i64) = swapaxes, "swapaxes_";
-    swapdims_(a: i64, b: i64) = swapdims, "swapdims_";
-    as_strided_(shape: &[usize], strides: &[isize], offset: usize) = as_strided, "as_strided_";
-    as_strided_at_(shape: &[usize], strides: &[isize], storage_offset: usize) = as_strided_at, "as_strided_";
+    squeeze_() = squeeze, "squeeze_", "()", "[3]";
+    squeeze_dim_(dim: i64) = squeeze_dim, "squeeze_", "(0)", "[3]";
+    squeeze_dims_(dims: &[i64]) = squeeze_dims, "squeeze_", "(&[0, 1])", "[3]";
+    unsqueeze_(dim: i64) = unsqueeze, "unsqueeze_", "(0)", "[1, 1, 3]";
+    t_() = t, "t_", "()", "[3, 1]";
+    transpose_(a: i64, b: i64) = transpose, "transpose_", "(0, 1)", "[3, 1]";
+    swapaxes_(a: i64, b: i64) = swapaxes, "swapaxes_", "(0, 1)", "[3, 1]";
+    swapdims_(a: i64, b: i64) = swapdims, "swapdims_", "(0, -1)", "[3, 1]";
+    as_strided_(shape: &[usize], strides: &[isize], offset: usize) = as_strided, "as_strided_", "(&[2, 2], &[1, 1], 0)", "[2, 2]";
+    as_strided_at_(shape: &[usize], strides: &[isize], storage_offset: usize) = as_strided_at, "as_strided_", "(&[2], &[1], 1)", "[2]";
 }
 
 #[cfg(test)]

@@ -1,4 +1,11 @@
 //! Views: other layouts over the same storage. No kernels; each backward is the inverse view.
+//!
+//! ```
+//! use torchrs::Tensor;
+//! let x = Tensor::range(6);
+//! x.view([2, 3]).t().select(0, 1).zero_();
+//! assert_eq!(x.to_vec::<i64>(), [0, 0, 2, 3, 0, 5]);
+//! ```
 
 mod as_strided;
 mod dims;

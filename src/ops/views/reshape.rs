@@ -44,6 +44,14 @@ fn infer_shape(op: &str, shape: &[i64], from: &[usize]) -> Shape {
 impl Tensor {
     /// The same memory under another shape; one size may be -1 (`torch.Tensor.view`).
     ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::range(6);
+    /// let y = x.view([2, -1]);
+    /// y.set_i((1, 0), 9);
+    /// assert_eq!((y.shape(), x.to_vec::<i64>()), (&[2, 3][..], vec![0, 1, 2, 9, 4, 5]));
+    /// ```
+    ///
     /// # Panics
     /// Throws [`Error::Shape`] when the number of elements differs or strides cannot express it; then
     /// [`reshape`](Self::reshape) copies.
@@ -72,6 +80,13 @@ impl Tensor {
 
     /// The same elements in row-major order under another shape: a view where possible, else a copy
     /// (`torch.reshape`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([[1i64, 2], [3, 4]]);
+    /// assert_eq!(x.t().reshape([-1]).to_vec::<i64>(), [1, 3, 2, 4]);
+    /// assert!(torchrs::catch(|| x.t().view([-1])).is_err());
+    /// ```
     #[track_caller]
     pub fn reshape(&self, shape: impl AsRef<[i64]>) -> Tensor {
         let to = infer_shape("reshape", shape.as_ref(), self.shape());
@@ -97,12 +112,24 @@ impl Tensor {
     }
 
     /// This tensor in `other`'s shape (`torch.reshape_as`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::range(4).reshape_as(&Tensor::from([[7i64, 7], [7, 7]]));
+    /// assert_eq!(x.shape(), &[2, 2]);
+    /// ```
     #[track_caller]
     pub fn reshape_as(&self, other: &Tensor) -> Tensor {
         self.reshape_to(other.shape())
     }
 
     /// Dimensions `start` to `end` (both included) as one (`torch.flatten`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::range(24).view([2, 3, 4]);
+    /// assert_eq!((x.flatten(1, -1).shape(), x.flatten(0, -1).shape()), (&[2, 12][..], &[24][..]));
+    /// ```
     #[track_caller]
     pub fn flatten(&self, start: i64, end: i64) -> Tensor {
         let (s, e) = (self.normalize_dim("flatten", start), self.normalize_dim("flatten", end));
@@ -119,6 +146,11 @@ impl Tensor {
     }
 
     /// Dimension `dim` cut into `sizes`, of which one may be -1 (`torch.unflatten`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// assert_eq!(Tensor::range(24).view([2, 12]).unflatten(1, &[3, -1]).shape(), &[2, 3, 4]);
+    /// ```
     #[track_caller]
     pub fn unflatten(&self, dim: i64, sizes: &[i64]) -> Tensor {
         let d = normalize_dim("unflatten", dim, self.dim());

@@ -13,6 +13,13 @@ use crate::{Dtype, Operand, Tensor};
 impl Tensor {
     /// The slice at `index` of dimension `dim`, which disappears (`torch.select`). Negative counts
     /// from the end.
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([[1i64, 2], [3, 4]]);
+    /// assert_eq!(x.select(0, 1).to_vec::<i64>(), [3, 4]);
+    /// assert_eq!(x.select(1, -1).to_vec::<i64>(), [2, 4]);
+    /// ```
     #[track_caller]
     pub fn select(&self, dim: i64, index: i64) -> Tensor {
         if self.dim() == 0 {
@@ -43,6 +50,13 @@ impl Tensor {
     /// `length` entries of dimension `dim` from `start` on (`torch.narrow`); a negative start counts
     /// from the end. Any integer type serves.
     ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([1i64, 2, 3, 4]);
+    /// assert_eq!(x.narrow(0, 1, 2).to_vec::<i64>(), [2, 3]);
+    /// assert_eq!(x.narrow(0, -1, 1).to_vec::<i64>(), [4]);
+    /// ```
+    ///
     /// # Panics
     /// Throws when the entries leave the dimension.
     #[track_caller]
@@ -72,6 +86,13 @@ impl Tensor {
 
     /// Every `step`-th entry of dimension `dim` from `start` up to, not including, `end`; both may be
     /// negative (from the end) and are clamped, as in Python.
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([1i64, 2, 3, 4, 5]);
+    /// assert_eq!(x.slice(0, 1, 100, 2).to_vec::<i64>(), [2, 4]);
+    /// assert_eq!(x.slice(0, -2, 5, 1).to_vec::<i64>(), [4, 5]);
+    /// ```
     #[track_caller]
     pub fn slice(&self, dim: i64, start: i64, end: i64, step: usize) -> Tensor {
         if self.dim() == 0 || step == 0 {
@@ -102,6 +123,13 @@ impl Tensor {
     /// Pieces of `size` entries along `dim`; the last may be smaller (`torch.split`). While recording, a
     /// piece must not be changed in place.
     ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let pieces = Tensor::range(5).split(2, 0);
+    /// assert_eq!(pieces[1].to_vec::<i64>(), [2, 3]);
+    /// assert_eq!(pieces[2].to_vec::<i64>(), [4]);
+    /// ```
+    ///
     /// # Panics
     /// Throws when `size` is 0 or there is no such dimension.
     #[track_caller]
@@ -116,6 +144,13 @@ impl Tensor {
 
     /// Pieces of the given sizes along `dim` (`torch.split` with a list). While recording, a piece must
     /// not be changed in place.
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let pieces = Tensor::range(5).split_sizes(&[1, 4], 0);
+    /// assert_eq!(pieces[0].to_vec::<i64>(), [0]);
+    /// assert_eq!(pieces[1].to_vec::<i64>(), [1, 2, 3, 4]);
+    /// ```
     ///
     /// # Panics
     /// Throws when the sizes do not add up to the dimension's, or there is no such dimension.
@@ -150,6 +185,13 @@ impl Tensor {
     /// At most `chunks` pieces of equal size along `dim`; the last may be smaller (`torch.chunk`). While
     /// recording, a piece must not be changed in place.
     ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let pieces = Tensor::range(5).chunk(2, 0);
+    /// assert_eq!(pieces[0].to_vec::<i64>(), [0, 1, 2]);
+    /// assert_eq!(pieces[1].to_vec::<i64>(), [3, 4]);
+    /// ```
+    ///
     /// # Panics
     /// Throws when `chunks` is 0 or there is no such dimension.
     #[track_caller]
@@ -162,6 +204,13 @@ impl Tensor {
 
     /// One tensor per entry of dimension `dim`, which disappears (`torch.unbind`). While recording, none
     /// of them may be changed in place.
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let columns = Tensor::from([[1i64, 2], [3, 4]]).unbind(1);
+    /// assert_eq!(columns[0].to_vec::<i64>(), [1, 3]);
+    /// assert_eq!(columns[1].to_vec::<i64>(), [2, 4]);
+    /// ```
     ///
     /// # Panics
     /// Throws when there is no such dimension.
@@ -308,6 +357,15 @@ fn siblings(views: Vec<Tensor>) -> Vec<Tensor> {
 }
 
 /// What [`Tensor::i`] takes for one dimension.
+///
+/// ```
+/// use torchrs::Tensor;
+/// use torchrs::ops::views::Index;
+/// let x = Tensor::range(6).view([2, 3]);
+/// assert_eq!(x.i((Index::All, Index::Strided(0, 3, 2))).to_vec::<i64>(), [0, 2, 3, 5]);
+/// assert_eq!(x.i((Index::New, Index::Rest, Index::At(0))).shape(), &[1, 2]);
+/// assert_eq!(x.i(Index::Of(Tensor::from([1i64, 1]))).to_vec::<i64>(), [3, 4, 5, 3, 4, 5]);
+/// ```
 #[derive(Clone, Debug)]
 pub enum Index {
     /// One entry; the dimension disappears.
@@ -331,6 +389,15 @@ pub enum Index {
 }
 
 /// The argument of [`Tensor::i`]: one [`Index`], a tuple of up to four, or a list.
+///
+/// ```
+/// use torchrs::Tensor;
+/// use torchrs::ops::views::{Index, IndexArgs};
+/// let x = Tensor::range(6).view([2, 3]);
+/// assert_eq!(x.i(vec![Index::At(1), Index::Span(0, 2)]).to_vec::<i64>(), [3, 4]);
+/// let args: IndexArgs = (1, ..2).into();
+/// assert_eq!(x.i(args).to_vec::<i64>(), [3, 4]);
+/// ```
 pub struct IndexArgs(SmallVec<[Index; 5]>);
 
 impl From<Vec<Index>> for IndexArgs {

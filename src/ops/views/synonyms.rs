@@ -8,12 +8,23 @@ use crate::{Dtype, Tensor};
 
 impl Tensor {
     /// [`expand`](Self::expand) under PyTorch's other name (`torch.broadcast_to`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// assert_eq!(Tensor::from([1i64, 2]).broadcast_to(&[2, 2]).to_vec::<i64>(), [1, 2, 1, 2]);
+    /// ```
     #[track_caller]
     pub fn broadcast_to(&self, shape: &[usize]) -> Tensor {
         self.expand(shape)
     }
 
     /// The tensors, all expanded to the shape that they broadcast to (`torch.broadcast_tensors`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let both = Tensor::broadcast_tensors(&[Tensor::from([[1i64], [2]]), Tensor::from([3i64, 4])]);
+    /// assert_eq!((both[0].to_vec::<i64>(), both[1].to_vec::<i64>()), (vec![1, 1, 2, 2], vec![3, 4, 3, 4]));
+    /// ```
     ///
     /// # Panics
     /// Throws when they do not broadcast.
@@ -30,6 +41,11 @@ impl Tensor {
     }
 
     /// [`view`](Self::view) in `other`'s shape (`torch.Tensor.view_as`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// assert_eq!(Tensor::range(4).view_as(&Tensor::from([[7i64, 7], [7, 7]])).shape(), &[2, 2]);
+    /// ```
     #[track_caller]
     pub fn view_as(&self, other: &Tensor) -> Tensor {
         let shape: SmallVec<[i64; 5]> = other.shape().iter().map(|&n| n as i64).collect();
@@ -37,12 +53,25 @@ impl Tensor {
     }
 
     /// All elements as a list (`torch.ravel`): a view of a contiguous tensor, else a copy.
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([[1i64, 2], [3, 4]]);
+    /// assert_eq!(x.t().ravel().to_vec::<i64>(), [1, 3, 2, 4]);
+    /// assert_eq!(x.ravel().data_ptr(), x.data_ptr());
+    /// ```
     #[track_caller]
     pub fn ravel(&self) -> Tensor {
         self.contiguous().reshape_to(&[self.numel()])
     }
 
     /// Matrices (the last two dimensions) transposed (`torch.Tensor.mT`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::range(6).view([1, 2, 3]).mt();
+    /// assert_eq!((x.shape(), x.to_vec::<i64>()), (&[1, 3, 2][..], vec![0, 3, 1, 4, 2, 5]));
+    /// ```
     ///
     /// # Panics
     /// Throws for fewer than two dimensions.
@@ -55,6 +84,11 @@ impl Tensor {
     }
 
     /// All dimensions in the reverse order (`torch.Tensor.T`); of a matrix, [`t`](Self::t).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// assert_eq!(Tensor::range(6).view([1, 2, 3]).reversed_dims().shape(), &[3, 2, 1]);
+    /// ```
     pub fn reversed_dims(&self) -> Tensor {
         let order: SmallVec<[i64; 5]> = (0..self.dim() as i64).rev().collect();
         self.permute(&order)
@@ -89,24 +123,44 @@ impl Tensor {
     }
 
     /// [`transpose`](Self::transpose) under NumPy's name (`torch.swapaxes`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// assert_eq!(Tensor::range(6).view([1, 2, 3]).swapaxes(0, 2).shape(), &[3, 2, 1]);
+    /// ```
     #[track_caller]
     pub fn swapaxes(&self, a: i64, b: i64) -> Tensor {
         self.transpose(a, b)
     }
 
     /// [`transpose`](Self::transpose) under its other name (`torch.swapdims`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// assert_eq!(Tensor::range(6).view([1, 2, 3]).swapdims(0, 1).shape(), &[2, 1, 3]);
+    /// ```
     #[track_caller]
     pub fn swapdims(&self, a: i64, b: i64) -> Tensor {
         self.transpose(a, b)
     }
 
     /// [`movedim`](Self::movedim) under NumPy's name (`torch.moveaxis`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// assert_eq!(Tensor::range(6).view([1, 2, 3]).moveaxis(0, 2).shape(), &[2, 3, 1]);
+    /// ```
     #[track_caller]
     pub fn moveaxis(&self, from: i64, to: i64) -> Tensor {
         self.movedim(from, to)
     }
 
     /// Dimensions `from` moved to places `to`, the others in order (`torch.movedim` with lists).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// assert_eq!(Tensor::range(6).view([1, 2, 3]).movedims(&[0, 1], &[2, 0]).shape(), &[2, 3, 1]);
+    /// ```
     ///
     /// # Panics
     /// Throws when the lists differ in length, or a dimension is out of range or named twice.
@@ -127,11 +181,21 @@ impl Tensor {
     }
 
     /// At least one dimension (`torch.atleast_1d`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// assert_eq!(Tensor::scalar(7).atleast_1d().shape(), &[1]);
+    /// ```
     pub fn atleast_1d(&self) -> Tensor {
         if self.dim() == 0 { self.reshape_to(&[1]) } else { self.clone() }
     }
 
     /// At least two dimensions, added in front (`torch.atleast_2d`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// assert_eq!(Tensor::from([7i64, 8]).atleast_2d().shape(), &[1, 2]);
+    /// ```
     pub fn atleast_2d(&self) -> Tensor {
         match self.dim() {
             0 => self.reshape_to(&[1, 1]),
@@ -142,6 +206,12 @@ impl Tensor {
 
     /// At least three dimensions: a list becomes `[1, n, 1]`, a matrix gets a last one
     /// (`torch.atleast_3d`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// assert_eq!(Tensor::from([7i64, 8]).atleast_3d().shape(), &[1, 2, 1]);
+    /// assert_eq!(Tensor::from([[7i64, 8]]).atleast_3d().shape(), &[1, 2, 1]);
+    /// ```
     pub fn atleast_3d(&self) -> Tensor {
         match self.dim() {
             0 => self.reshape_to(&[1, 1, 1]),
@@ -153,6 +223,13 @@ impl Tensor {
 
     /// `sections` pieces along `dim`, the first ones longer by one where it does not divide
     /// (`torch.tensor_split`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let pieces = Tensor::range(5).tensor_split(3, 0);
+    /// assert_eq!(pieces[0].to_vec::<i64>(), [0, 1]);
+    /// assert_eq!(pieces[2].to_vec::<i64>(), [4]);
+    /// ```
     ///
     /// # Panics
     /// Throws when `sections` is 0 or the dimension is out of range.
@@ -171,6 +248,13 @@ impl Tensor {
     /// The pieces between the places `indices` along `dim`, which may be negative (from the end) and
     /// are clamped (`torch.tensor_split` with a list).
     ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let pieces = Tensor::range(5).tensor_split_at(&[1, -1], 0);
+    /// assert_eq!(pieces[1].to_vec::<i64>(), [1, 2, 3]);
+    /// assert_eq!(pieces[2].to_vec::<i64>(), [4]);
+    /// ```
+    ///
     /// # Panics
     /// Throws when the dimension is out of range.
     #[track_caller]
@@ -183,6 +267,13 @@ impl Tensor {
 
     /// The pieces that a tensor of integers on the CPU asks for: a number of sections if it is 0-dim,
     /// places if it is a list (`torch.tensor_split` with a tensor).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let pieces = Tensor::range(5).tensor_split_by(&Tensor::from([2i64]), 0);
+    /// assert_eq!(pieces[1].to_vec::<i64>(), [2, 3, 4]);
+    /// assert_eq!(Tensor::range(5).tensor_split_by(&Tensor::scalar(2), 0).len(), 2);
+    /// ```
     ///
     /// # Panics
     /// As the other two, and for more dimensions or other types than i64.
@@ -203,9 +294,14 @@ impl Tensor {
 
 /// `hsplit`, `vsplit`, `dsplit`: equal pieces along a fixed dimension.
 macro_rules! fixed_splits {
-    ($($split:ident $split_at:ident, $least:literal, $dim:expr, $which:literal;)*) => {
+    ($($split:ident $split_at:ident, $least:literal, $dim:expr, $which:literal, $second:literal;)*) => {
         impl Tensor {$(
             #[doc = concat!("Equal pieces along the ", $which, " dimension (`torch.", stringify!($split), "`).")]
+            ///
+            /// ```
+            /// let x = torchrs::Tensor::range(8).view([2, 2, 2]);
+            #[doc = concat!("assert_eq!(x.", stringify!($split), "(2)[1].to_vec::<i64>(), ", $second, ");")]
+            /// ```
             ///
             /// # Panics
             /// Throws when the size is not a multiple of `sections`, or dimensions are too few.
@@ -225,6 +321,13 @@ macro_rules! fixed_splits {
 
             #[doc = concat!("The pieces between places of the ", $which, " dimension (`torch.", stringify!($split), "` with a list).")]
             ///
+            /// ```
+            /// let x = torchrs::Tensor::range(8).view([2, 2, 2]);
+            #[doc = concat!("let pieces = x.", stringify!($split_at), "(&[1, 1]);")]
+            #[doc = concat!("assert_eq!(pieces[2].to_vec::<i64>(), ", $second, ");")]
+            /// assert_eq!(pieces[1].numel(), 0);
+            /// ```
+            ///
             /// # Panics
             /// Throws when there are too few dimensions.
             #[track_caller]
@@ -236,9 +339,9 @@ macro_rules! fixed_splits {
     };
 }
 fixed_splits! {
-    hsplit hsplit_at, 1, |n| if n == 1 { 0 } else { 1 }, "second (of a list, the first)";
-    vsplit vsplit_at, 2, |_| 0, "first";
-    dsplit dsplit_at, 3, |_| 2, "third";
+    hsplit hsplit_at, 1, |n| if n == 1 { 0 } else { 1 }, "second (of a list, the first)", "[2, 3, 6, 7]";
+    vsplit vsplit_at, 2, |_| 0, "first", "[4, 5, 6, 7]";
+    dsplit dsplit_at, 3, |_| 2, "third", "[1, 3, 5, 7]";
 }
 
 impl Tensor {

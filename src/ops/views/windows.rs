@@ -8,6 +8,13 @@ impl Tensor {
     /// The diagonal of dimensions `dim1` and `dim2` as a new last dimension, `offset` places above
     /// (or, negative, below) the main one (`torch.diagonal`). A view.
     ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::range(6).view([2, 3]);
+    /// assert_eq!(x.diagonal(0, 0, 1).to_vec::<i64>(), [0, 4]);
+    /// assert_eq!(x.diagonal(1, 0, 1).to_vec::<i64>(), [1, 5]);
+    /// ```
+    ///
     /// # Panics
     /// Throws when the dimensions are the same or out of range.
     #[track_caller]
@@ -48,6 +55,12 @@ impl Tensor {
 
     /// Windows of `size` entries along `dim`, starting every `step` entries; the entries of a window
     /// are a new last dimension (`torch.Tensor.unfold`). A view.
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::range(5).unfold(0, 3, 2);
+    /// assert_eq!((x.shape(), x.to_vec::<i64>()), (&[2, 3][..], vec![0, 1, 2, 2, 3, 4]));
+    /// ```
     ///
     /// # Panics
     /// Throws when the dimension has fewer than `size` entries, or `step` is 0.
