@@ -20,7 +20,8 @@ macro_rules! dropouts {
             ///
             /// ```
             #[doc = concat!("use torchrs::{catch, nn::{", stringify!($name), ", Module}};")]
-            #[doc = concat!("assert!(", stringify!($name), "::new(0.5).repr().ends_with(\"(p=0.5, inplace=False)\"));")]
+            #[doc = concat!("let dropout = ", stringify!($name), "::new(0.5);")]
+            /// assert!(dropout.repr().ends_with("(p=0.5, inplace=False)"));
             #[doc = concat!("assert!(catch(|| ", stringify!($name), "::new(1.5)).is_err());")]
             /// ```
             ///

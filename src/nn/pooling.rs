@@ -20,7 +20,8 @@ macro_rules! pooling {
             /// ```
             #[doc = concat!("use torchrs::{Dtype, Tensor, nn::{Forward, ", stringify!($name), "}};")]
             #[doc = concat!("let x = Tensor::ones([7; 2 + ", $dims, "], Dtype::F32);")]
-            #[doc = concat!("assert_eq!(", stringify!($name), "::new(2).forward(&x).size(-1), 3);")]
+            #[doc = concat!("let pool = ", stringify!($name), "::new(2);")]
+            /// assert_eq!(pool.forward(&x).size(-1), 3);
             /// ```
             pub fn new(kernel_size: impl Into<PerDim<$dims>>) -> Self {
                 $name { options: PoolOptions::new(kernel_size.into().0) }
@@ -32,8 +33,10 @@ macro_rules! pooling {
             /// use torchrs::{Dtype, Tensor, ops::PoolOptions};
             #[doc = concat!("use torchrs::nn::{Forward, ", stringify!($name), "};")]
             #[doc = concat!("let x = Tensor::ones([7; 2 + ", $dims, "], Dtype::F32);")]
-            #[doc = concat!("let options = PoolOptions { ceil_mode: true, ..PoolOptions::new([2; ", $dims, "]) };")]
-            #[doc = concat!("assert_eq!(", stringify!($name), "::with_options(options).forward(&x).size(-1), 4);")]
+            #[doc = concat!("let mut options = PoolOptions::new([2; ", $dims, "]);")]
+            /// options.ceil_mode = true;
+            #[doc = concat!("let pool = ", stringify!($name), "::with_options(options);")]
+            /// assert_eq!(pool.forward(&x).size(-1), 4);
             /// ```
             pub fn with_options(options: PoolOptions<$dims>) -> Self {
                 $name { options }
@@ -44,7 +47,8 @@ macro_rules! pooling {
             /// ```
             #[doc = concat!("use torchrs::{Dtype, Tensor, nn::{Forward, ", stringify!($name), "}};")]
             #[doc = concat!("let x = Tensor::ones([7; 2 + ", $dims, "], Dtype::F32);")]
-            #[doc = concat!("assert_eq!(", stringify!($name), "::new(2).stride(1).forward(&x).size(-1), 6);")]
+            #[doc = concat!("let pool = ", stringify!($name), "::new(2).stride(1);")]
+            /// assert_eq!(pool.forward(&x).size(-1), 6);
             /// ```
             #[must_use]
             pub fn stride(mut self, stride: impl Into<PerDim<$dims>>) -> Self {
@@ -57,7 +61,8 @@ macro_rules! pooling {
             /// ```
             #[doc = concat!("use torchrs::{Dtype, Tensor, nn::{Forward, ", stringify!($name), "}};")]
             #[doc = concat!("let x = Tensor::ones([7; 2 + ", $dims, "], Dtype::F32);")]
-            #[doc = concat!("assert_eq!(", stringify!($name), "::new(2).padding(1).forward(&x).size(-1), 4);")]
+            #[doc = concat!("let pool = ", stringify!($name), "::new(2).padding(1);")]
+            /// assert_eq!(pool.forward(&x).size(-1), 4);
             /// ```
             #[must_use]
             pub fn padding(mut self, padding: impl Into<PerDim<$dims>>) -> Self {
@@ -169,7 +174,8 @@ macro_rules! with_indices {
             /// ```
             #[doc = concat!("use torchrs::{Dtype, Tensor, nn::", stringify!($name), "};")]
             #[doc = concat!("let x = Tensor::ones([2; 2 + ", $dims, "], Dtype::F32).cumsum(-1);")]
-            #[doc = concat!("let (largest, places) = ", stringify!($name), "::new(2).forward_with_indices(&x);")]
+            #[doc = concat!("let pool = ", stringify!($name), "::new(2);")]
+            /// let (largest, places) = pool.forward_with_indices(&x);
             /// assert_eq!((largest.min().item(), places.max().item()), (2.0, 1.0));
             /// ```
             ///
@@ -204,7 +210,8 @@ macro_rules! unpooling {
             #[doc = concat!("use torchrs::{Dtype, Tensor, nn::", stringify!($name), "};")]
             #[doc = concat!("let x = Tensor::ones([1; 2 + ", $dims, "], Dtype::F32);")]
             /// let place = x.zeros_like().to_dtype(Dtype::I64);
-            #[doc = concat!("assert_eq!(", stringify!($name), "::new(3).forward(&x, &place, None).size(-1), 3);")]
+            #[doc = concat!("let unpool = ", stringify!($name), "::new(3);")]
+            /// assert_eq!(unpool.forward(&x, &place, None).size(-1), 3);
             /// ```
             pub fn new(kernel_size: impl Into<PerDim<$dims>>) -> Self {
                 Self::with_options(PoolOptions::new(kernel_size.into().0))
@@ -216,7 +223,8 @@ macro_rules! unpooling {
             #[doc = concat!("use torchrs::{nn::{", stringify!($name), ", Module}, ops::PoolOptions};")]
             #[doc = concat!("let mut options = PoolOptions::new([3; ", $dims, "]);")]
             #[doc = concat!("options.padding = [1; ", $dims, "];")]
-            #[doc = concat!("assert!(", stringify!($name), "::with_options(options).repr().contains(\"padding=(1,\"));")]
+            #[doc = concat!("let unpool = ", stringify!($name), "::with_options(options);")]
+            /// assert!(unpool.repr().contains("padding=(1,"));
             /// ```
             pub fn with_options(options: PoolOptions<$dims>) -> Self {
                 $name { options }
@@ -229,7 +237,8 @@ macro_rules! unpooling {
             #[doc = concat!("use torchrs::{Dtype, Tensor, nn::", stringify!($name), "};")]
             #[doc = concat!("let x = Tensor::full([1; 2 + ", $dims, "], 5.0, Dtype::F32);")]
             #[doc = concat!("let places = Tensor::ones([1; 2 + ", $dims, "], Dtype::I64);")]
-            #[doc = concat!("let y = ", stringify!($name), "::new(2).forward(&x, &places, Some([3; ", $dims, "]));")]
+            #[doc = concat!("let unpool = ", stringify!($name), "::new(2);")]
+            #[doc = concat!("let y = unpool.forward(&x, &places, Some([3; ", $dims, "]));")]
             /// assert_eq!((y.size(-1), y.sum().item(), y.to_vec::<f32>()[1]), (3, 5.0, 5.0));
             /// ```
             ///
@@ -304,7 +313,8 @@ macro_rules! adaptive {
             /// ```
             #[doc = concat!("use torchrs::{Dtype, Tensor, nn::{", stringify!($name), ", Forward}};")]
             #[doc = concat!("let x = Tensor::ones([5; 2 + ", $dims, "], Dtype::F32);")]
-            #[doc = concat!("assert_eq!(", stringify!($name), "::new(2).forward(&x).size(-1), 2);")]
+            #[doc = concat!("let pool = ", stringify!($name), "::new(2);")]
+            /// assert_eq!(pool.forward(&x).size(-1), 2);
             /// ```
             pub fn new(output_size: impl Into<PerDim<$dims>>) -> Self {
                 Self::with_sizes(output_size.into().0.map(Some))
@@ -315,7 +325,8 @@ macro_rules! adaptive {
             /// ```
             #[doc = concat!("use torchrs::{Dtype, Tensor, nn::{", stringify!($name), ", Forward}};")]
             #[doc = concat!("let x = Tensor::ones([5; 2 + ", $dims, "], Dtype::F32);")]
-            #[doc = concat!("assert_eq!(", stringify!($name), "::with_sizes([None; ", $dims, "]).forward(&x).size(-1), 5);")]
+            #[doc = concat!("let pool = ", stringify!($name), "::with_sizes([None; ", $dims, "]);")]
+            /// assert_eq!(pool.forward(&x).size(-1), 5);
             /// ```
             pub fn with_sizes(output_size: [Option<usize>; $dims]) -> Self {
                 $name { output_size }
@@ -412,7 +423,8 @@ macro_rules! adaptive_with_indices {
             /// ```
             #[doc = concat!("use torchrs::{Dtype, Tensor, nn::", stringify!($name), "};")]
             #[doc = concat!("let x = Tensor::ones([2; 2 + ", $dims, "], Dtype::F32).cumsum(-1);")]
-            #[doc = concat!("let (largest, places) = ", stringify!($name), "::new(1).forward_with_indices(&x);")]
+            #[doc = concat!("let pool = ", stringify!($name), "::new(1);")]
+            /// let (largest, places) = pool.forward_with_indices(&x);
             /// assert_eq!((largest.min().item(), places.max().item()), (2.0, 1.0));
             /// ```
             ///
@@ -446,10 +458,13 @@ macro_rules! power_average {
             /// Of power `norm_type`, over the windows of `options` (size, stride, `ceil_mode`).
             ///
             /// ```
-            #[doc = concat!("use torchrs::{Dtype, Tensor, nn::{Forward, ", stringify!($name), "}, ops::PoolOptions};")]
+            /// use torchrs::{Dtype, Tensor, ops::PoolOptions};
+            #[doc = concat!("use torchrs::nn::{Forward, ", stringify!($name), "};")]
             #[doc = concat!("let x = Tensor::ones([7; 2 + ", $dims, "], Dtype::F32);")]
-            #[doc = concat!("let options = PoolOptions { ceil_mode: true, ..PoolOptions::new([2; ", $dims, "]) };")]
-            #[doc = concat!("assert_eq!(", stringify!($name), "::new(2.0, options).forward(&x).size(-1), 4);")]
+            #[doc = concat!("let mut options = PoolOptions::new([2; ", $dims, "]);")]
+            /// options.ceil_mode = true;
+            #[doc = concat!("let pool = ", stringify!($name), "::new(2.0, options);")]
+            /// assert_eq!(pool.forward(&x).size(-1), 4);
             /// ```
             pub fn new(norm_type: f64, options: PoolOptions<$dims>) -> Self {
                 $name { norm_type, options }
