@@ -59,7 +59,8 @@ macro_rules! transposed {
             /// Without a bias.
             ///
             /// ```
-            #[doc = concat!("let layer = torchrs::nn::", stringify!($name), "::new(4, 6, 3, Default::default());")]
+            #[doc = concat!("use torchrs::nn::", stringify!($name), ";")]
+            #[doc = concat!("let layer = ", stringify!($name), "::new(4, 6, 3, Default::default());")]
             /// assert!(layer.bias.is_some() && layer.no_bias().bias.is_none());
             /// ```
             #[must_use]
@@ -73,7 +74,8 @@ macro_rules! transposed {
             /// Stride, padding, dilation and groups.
             ///
             /// ```
-            #[doc = concat!("let layer = torchrs::nn::", stringify!($name), "::new(4, 6, 3, Default::default());")]
+            #[doc = concat!("use torchrs::nn::", stringify!($name), ";")]
+            #[doc = concat!("let layer = ", stringify!($name), "::new(4, 6, 3, Default::default());")]
             #[doc = concat!("assert_eq!(layer.options().stride, [1; ", $dims, "]);")]
             /// ```
             pub fn options(&self) -> &ConvTransposeOptions<$dims> {

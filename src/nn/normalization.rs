@@ -61,7 +61,8 @@ macro_rules! affine_settings {
             ///
             /// ```
             #[doc = concat!("use torchrs::nn::{Module, ", stringify!($name), "};")]
-            #[doc = concat!("assert!(", stringify!($name), "::new(", $sizes, ").eps(0.5).repr().contains(\"eps=0.5\"));")]
+            #[doc = concat!("let norm = ", stringify!($name), "::new(", $sizes, ").eps(0.5);")]
+            /// assert!(norm.repr().contains("eps=0.5"));
             /// ```
             #[must_use]
             pub fn eps(mut self, eps: f64) -> Self {
@@ -72,7 +73,8 @@ macro_rules! affine_settings {
             /// Without weight and bias (`elementwise_affine=False`, `affine=False`).
             ///
             /// ```
-            #[doc = concat!("let norm = torchrs::nn::", stringify!($name), "::new(", $sizes, ").no_affine();")]
+            #[doc = concat!("use torchrs::nn::", stringify!($name), ";")]
+            #[doc = concat!("let norm = ", stringify!($name), "::new(", $sizes, ").no_affine();")]
             /// assert!(norm.weight.is_none() && norm.bias.is_none());
             /// ```
             #[must_use]

@@ -48,7 +48,7 @@ macro_rules! paddings {
             #[doc = concat!("let x = Tensor::ones([4; 1 + ", $sides, " / 2], Dtype::F32);")]
             #[doc = concat!("let (mut sides, value) = ([0; ", $sides, "], 7.0);")]
             /// sides[..2].copy_from_slice(&[2, -1]);
-            #[doc = concat!("let pad = ", stringify!($name), "::new(sides", $(", ", stringify!($value),)? ");")]
+            #[doc = concat!("let pad = ", stringify!($name), "::new(sides", $(stringify!(, $value),)? ");")]
             /// assert_eq!(pad.forward(&x).size(-1), 4 + 2 - 1);
             /// ```
             pub fn new(padding: impl Into<Sides<$sides>> $(, $value: $t)?) -> Self {
