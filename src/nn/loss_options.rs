@@ -38,7 +38,8 @@ macro_rules! losses {
             ///
             /// ```
             /// use torchrs::{nn::{functional::*, *}, ops::Reduction};
-            #[doc = concat!("let options = ", stringify!($options), " { reduction: Reduction::Sum, ..Default::default() };")]
+            #[doc = concat!("let mut options = ", stringify!($options), "::default();")]
+            /// options.reduction = Reduction::Sum;
             #[doc = concat!("let loss = ", stringify!($name), "::with_options(options);")]
             /// assert!(format!("{loss:?}").contains("reduction: Sum"));
             /// ```
@@ -108,7 +109,8 @@ losses! {
     /// ```
     /// use torchrs::{Tensor, nn::{TripletMarginLoss, functional::TripletMarginOptions}};
     /// let [anchor, positive, negative] = [0f64, 3., 4.].map(|x| Tensor::from([[x]]));
-    /// let loss = TripletMarginLoss::with_options(TripletMarginOptions { margin: 2.0, ..Default::default() });
+    /// let options = TripletMarginOptions { margin: 2.0, ..Default::default() };
+    /// let loss = TripletMarginLoss::with_options(options);
     /// assert!((loss.forward(&anchor, &positive, &negative).item() - 1.0).abs() < 1e-5);
     /// ```
     TripletMarginLoss(TripletMarginOptions) =
@@ -216,7 +218,8 @@ macro_rules! simple_losses {
                 ///
                 /// ```
                 #[doc = concat!("use torchrs::{Tensor, nn::{Module, ", stringify!($name), "}};")]
-                #[doc = concat!("let loss = ", stringify!($name), "::new().weight(Tensor::from([2f32, 0.]));")]
+                /// let weight = Tensor::from([2f32, 0.]);
+                #[doc = concat!("let loss = ", stringify!($name), "::new().weight(weight);")]
                 /// assert_eq!(loss.buffers()[0].to_vec::<f32>(), [2.0, 0.0]);
                 /// ```
                 #[must_use]

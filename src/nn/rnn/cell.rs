@@ -232,7 +232,8 @@ impl LSTMCell {
     /// let cell = LSTMCell::new(1, 1);
     /// cell.parameters().iter().for_each(|p| init::zeros_(p));
     /// // sigmoid(0) 8 + sigmoid(0) tanh(0)
-    /// let (_h, c) = cell.forward(&Tensor::from([3f32]), Some((&Tensor::from([1f32]), &Tensor::from([8f32]))));
+    /// let [x, h, c] = [3f32, 1., 8.].map(|v| Tensor::from([v]));
+    /// let (_, c) = cell.forward(&x, Some((&h, &c)));
     /// assert!((c.item() - 4.0).abs() < 1e-6);
     /// ```
     ///
