@@ -49,7 +49,8 @@ impl Default for MultiheadAttentionOptions {
 ///
 /// ```
 /// use torchrs::{Dtype, Tensor, nn::{AttentionWeights, MultiheadAttention}};
-/// let (attention, x) = (MultiheadAttention::new(8, 2, Default::default()), Tensor::ones([5, 3, 8], Dtype::F32));
+/// let attention = MultiheadAttention::new(8, 2, Default::default());
+/// let x = Tensor::ones([5, 3, 8], Dtype::F32);
 /// let (_, weights) = attention.forward(&x, &x, &x, None, None, AttentionWeights::PerHead);
 /// assert_eq!(weights.unwrap().shape(), &[3, 2, 5, 5]);
 /// ```
@@ -168,9 +169,10 @@ impl MultiheadAttention {
     ///
     /// ```
     /// use torchrs::{Dtype, Tensor, nn::{AttentionWeights, MultiheadAttention}};
-    /// let (attention, x) = (MultiheadAttention::new(8, 2, Default::default()), Tensor::ones([2, 8], Dtype::F32));
+    /// let attention = MultiheadAttention::new(8, 2, Default::default());
     /// // The first of the two keys is padding.
-    /// let (padding, average) = (Tensor::from([[true, false]]), AttentionWeights::Average);
+    /// let (x, padding) = (Tensor::ones([2, 8], Dtype::F32), Tensor::from([[true, false]]));
+    /// let average = AttentionWeights::Average;
     /// let (_, weights) = attention.forward(&x, &x, &x, Some(&padding), None, average);
     /// assert_eq!(weights.unwrap().to_vec::<f32>(), [0.0, 1.0, 0.0, 1.0]);
     /// ```

@@ -7,10 +7,13 @@ use crate::nn::{Dropout, Forward, LayerNorm, Linear, Module};
 /// The function between the two linear layers of the feed-forward part.
 ///
 /// ```
-/// use torchrs::nn::{TransformerActivation, TransformerEncoderLayer, TransformerOptions};
-/// let activation = TransformerActivation::Gelu;
-/// let layer = TransformerEncoderLayer::new(8, 2, TransformerOptions { activation, ..Default::default() });
-/// assert_eq!(TransformerOptions::default().activation, TransformerActivation::Relu);
+/// use torchrs::nn::{Module, TransformerActivation::*, TransformerEncoderLayer, TransformerOptions};
+/// use torchrs::{Dtype, Tensor};
+/// let options = |activation| TransformerOptions { activation, dropout: 0.0, ..Default::default() };
+/// let [relu, gelu] = [Relu, Gelu].map(|a| TransformerEncoderLayer::new(8, 2, options(a)));
+/// gelu.load_state_dict(&relu.state_dict(), true).unwrap();
+/// let x = Tensor::randn([5, 1, 8], Dtype::F32);
+/// assert!(!relu.forward(&x, None, None).equal(&gelu.forward(&x, None, None)));
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TransformerActivation {
@@ -110,7 +113,8 @@ impl TransformerOptions {
 /// layer.eval();
 /// // With a causal mask, what comes later does not change what was before.
 /// let (x, mask) = (Tensor::randn([5, 1, 8], Dtype::F32), generate_square_subsequent_mask(5));
-/// let (whole, first) = (layer.forward(&x, Some(&mask), None), layer.forward(&x.narrow(0, 0, 1), None, None));
+/// let whole = layer.forward(&x, Some(&mask), None);
+/// let first = layer.forward(&x.narrow(0, 0, 1), None, None);
 /// assert!((whole.narrow(0, 0, 1) - first).abs().max().item() < 1e-5);
 /// ```
 #[derive(Module, Clone)]
@@ -160,8 +164,9 @@ impl TransformerEncoderLayer {
     ///
     /// ```
     /// use torchrs::{Dtype, Tensor, nn::{Module, TransformerEncoderLayer}};
-    /// let (layer, x) = (TransformerEncoderLayer::new(8, 2, Default::default()), Tensor::randn([2, 1, 8], Dtype::F32));
+    /// let layer = TransformerEncoderLayer::new(8, 2, Default::default());
     /// layer.eval();
+    /// let x = Tensor::randn([2, 1, 8], Dtype::F32);
     /// // The second element is padding: the first sees itself alone.
     /// let y = layer.forward(&x, None, Some(&Tensor::from([[false, true]]))).narrow(0, 0, 1);
     /// assert!((layer.forward(&x.narrow(0, 0, 1), None, None) - y).abs().max().item() < 1e-5);

@@ -99,8 +99,8 @@ impl TransformerDecoder {
     /// The output, shaped like `tgt`; arguments as in [`TransformerDecoderLayer::forward`].
     ///
     /// ```
-    /// use torchrs::{Dtype, Tensor};
-    /// use torchrs::nn::{Module, TransformerDecoder, TransformerDecoderLayer, generate_square_subsequent_mask};
+    /// use torchrs::nn::{Module, TransformerDecoder, TransformerDecoderLayer};
+    /// use torchrs::{Dtype, Tensor, nn::generate_square_subsequent_mask};
     /// let layer = TransformerDecoderLayer::new(8, 2, Default::default());
     /// let decoder = TransformerDecoder::new(vec![layer], None);
     /// decoder.eval();
@@ -217,7 +217,8 @@ impl Transformer {
     ///
     /// ```
     /// use torchrs::{Dtype, Tensor, catch, nn::{Transformer, TransformerOptions}};
-    /// let model = Transformer::new(8, 2, 1, 1, TransformerOptions { batch_first: true, ..Default::default() });
+    /// let options = TransformerOptions { batch_first: true, ..Default::default() };
+    /// let model = Transformer::new(8, 2, 1, 1, options);
     /// let (source, target) = (Tensor::ones([3, 7, 8], Dtype::F32), Tensor::ones([3, 5, 8], Dtype::F32));
     /// assert_eq!(model.forward(&source, &target, &Default::default()).shape(), &[3, 5, 8]);
     /// let fewer = target.narrow(0, 0, 2);
