@@ -7,6 +7,14 @@ use crate::Tensor;
 use crate::error::{Error, throw};
 
 /// Options of [`AdaptiveLogSoftmaxWithLoss`], with PyTorch's defaults.
+///
+/// ```
+/// use torchrs::nn::{AdaptiveLogSoftmaxOptions, AdaptiveLogSoftmaxWithLoss, Module};
+/// let options = AdaptiveLogSoftmaxOptions { div_value: 2.0, head_bias: true };
+/// let softmax = AdaptiveLogSoftmaxWithLoss::new(16, 100, &[10, 30], options);
+/// assert_eq!(softmax.tail[1].parameters()[0].shape(), &[4, 16]);
+/// assert!(softmax.head.bias.is_some());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdaptiveLogSoftmaxOptions {
     /// By how much the width falls from each cluster to the next, rarer one.
@@ -45,6 +53,13 @@ pub struct AdaptiveLogSoftmaxWithLoss {
 impl AdaptiveLogSoftmaxWithLoss {
     /// For vectors of size `in_features`; the clusters of rare classes start at `cutoffs`.
     ///
+    /// ```
+    /// use torchrs::nn::AdaptiveLogSoftmaxWithLoss;
+    /// // Four frequent classes and two clusters, of 6 and of 10.
+    /// let softmax = AdaptiveLogSoftmaxWithLoss::new(8, 20, &[4, 10], Default::default());
+    /// assert_eq!((softmax.head.out_features(), softmax.tail.len()), (4 + 2, 2));
+    /// ```
+    ///
     /// # Panics
     /// Throws [`Error::Argument`] unless the cutoffs rise and are between 1 and `n_classes - 1`.
     #[track_caller]
@@ -82,6 +97,15 @@ impl AdaptiveLogSoftmaxWithLoss {
 
     /// The log-probability of each sample's class, and minus their mean, for vectors `[N, in_features]`
     /// and classes `[N]`, or `[in_features]` and `[]`.
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor, nn::AdaptiveLogSoftmaxWithLoss};
+    /// let softmax = AdaptiveLogSoftmaxWithLoss::new(8, 20, &[4, 10], Default::default());
+    /// let (x, classes) = (Tensor::randn([2, 8], Dtype::F32), Tensor::from([1i64, 15]));
+    /// let (own, loss) = softmax.forward(&x, &classes);
+    /// let all = softmax.log_prob(&x).gather(1, &classes.unsqueeze(1)).squeeze_dim(1);
+    /// assert!((&own - all).abs().max().item() < 1e-5 && (own.mean() + loss).item().abs() < 1e-5);
+    /// ```
     ///
     /// # Panics
     /// Throws [`Error::Shape`] for other shapes, and [`Error::Argument`] for a class that does not
@@ -135,6 +159,13 @@ impl AdaptiveLogSoftmaxWithLoss {
     }
 
     /// Log-probabilities of all classes, `[N, n_classes]`, for vectors `[N, in_features]`.
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor, nn::AdaptiveLogSoftmaxWithLoss};
+    /// let softmax = AdaptiveLogSoftmaxWithLoss::new(8, 20, &[4, 10], Default::default());
+    /// let shares = softmax.log_prob(&Tensor::randn([2, 8], Dtype::F32)).exp();
+    /// assert!((shares.sum_dim(&[1], false) - 1.0).abs().max().item() < 1e-5);
+    /// ```
     #[track_caller]
     pub fn log_prob(&self, input: &Tensor) -> Tensor {
         let head = self.head.forward(input).log_softmax(1);
@@ -149,6 +180,14 @@ impl AdaptiveLogSoftmaxWithLoss {
     }
 
     /// The most probable class of each sample, `[N]`.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::{AdaptiveLogSoftmaxWithLoss, init}};
+    /// let softmax = AdaptiveLogSoftmaxWithLoss::new(4, 9, &[3], Default::default());
+    /// init::eye_(&softmax.head.weight);
+    /// let x = Tensor::from([[0f32, 9., 0., 0.], [0., 0., 9., 0.]]);
+    /// assert_eq!(softmax.predict(&x).to_vec::<i64>(), [1, 2]);
+    /// ```
     #[track_caller]
     pub fn predict(&self, input: &Tensor) -> Tensor {
         self.log_prob(input).argmax_dim(1, false)

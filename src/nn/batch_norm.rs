@@ -48,6 +48,13 @@ macro_rules! batch_norm {
         impl $name {
             /// With another weight of a batch in the running statistics; `None`: their plain mean
             /// over all batches.
+            ///
+            /// ```
+            #[doc = concat!("use torchrs::nn::{Module, ", stringify!($name), "};")]
+            #[doc = concat!("let norm = ", stringify!($name), "::new(2).momentum(0.5);")]
+            /// assert!(norm.repr().contains("momentum=0.5"));
+            /// assert!(norm.momentum(None).repr().contains("momentum=None"));
+            /// ```
             #[must_use]
             pub fn momentum(mut self, momentum: impl Into<Option<f64>>) -> Self {
                 self.momentum = momentum.into();
@@ -123,16 +130,39 @@ macro_rules! batch_norm {
 
 batch_norm!(
     /// Normalises each channel of `[N, C]` or `[N, C, L]` (`torch.nn.BatchNorm1d`).
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::{BatchNorm1d, Forward}};
+    /// let norm = BatchNorm1d::new(1);
+    /// let y = norm.forward(&Tensor::from([[1f32], [3.]])).to_vec::<f32>();
+    /// assert!((y[0] + 1.0).abs() < 1e-4 && (y[1] - 1.0).abs() < 1e-4);
+    /// assert!((norm.running_mean.unwrap().item() - 0.1 * 2.0).abs() < 1e-6);
+    /// ```
     BatchNorm1d, |dim| matches!(dim, 2 | 3), "[N, C] or [N, C, L]",
     StatisticsGroup::default()
 );
 batch_norm!(
     /// Normalises each channel of `[N, C, H, W]` (`torch.nn.BatchNorm2d`).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor, nn::{BatchNorm2d, Forward, Module}};
+    /// let norm = BatchNorm2d::new(3);
+    /// let y = norm.forward(&(Tensor::randn([4, 3, 5, 5], Dtype::F32) + 7.0));
+    /// assert!(y.mean_dim(&[0, 2, 3], false).abs().max().item() < 1e-4);
+    /// norm.eval();
+    /// assert!((norm.running_mean.as_ref().unwrap().mean().item() - 0.7).abs() < 0.1);
+    /// ```
     BatchNorm2d, |dim| dim == 4, "[N, C, H, W]",
     StatisticsGroup::default()
 );
 batch_norm!(
     /// Normalises each channel of `[N, C, D, H, W]` (`torch.nn.BatchNorm3d`).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor, nn::{BatchNorm3d, Forward}};
+    /// let y = BatchNorm3d::new(3).forward(&(Tensor::randn([4, 3, 2, 2, 2], Dtype::F32) + 7.0));
+    /// assert!(y.mean_dim(&[0, 2, 3, 4], false).abs().max().item() < 1e-4);
+    /// ```
     BatchNorm3d, |dim| dim == 5, "[N, C, D, H, W]",
     StatisticsGroup::default()
 );
@@ -143,12 +173,29 @@ batch_norm!(
     ///
     /// Every rank calls it in training, and runs its backward. When one does not, the others throw what
     /// any collective would. A rank may have fewer rows than others, or none.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::{BatchNorm1d, Forward, SyncBatchNorm}};
+    /// // One rank by itself: as without `Sync`.
+    /// let x = Tensor::from([[1f32], [3.]]);
+    /// assert!(SyncBatchNorm::new(1).forward(&x).equal(&BatchNorm1d::new(1).forward(&x)));
+    /// ```
     SyncBatchNorm, |dim| dim >= 2, "[N, C, ..]",
     StatisticsGroup::of_default()
 );
 
 impl SyncBatchNorm {
     /// With the statistics of this group's ranks instead of the default group's.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, distributed, nn::{Forward, SyncBatchNorm}};
+    /// # fn main() -> torchrs::Result<()> {
+    /// let group = distributed::init_process_group(Default::default())?;
+    /// let norm = SyncBatchNorm::new(1).process_group(&group);
+    /// assert!((norm.forward(&Tensor::from([[1f32], [3.]])).max().item() - 1.0).abs() < 1e-4);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn process_group(self, group: &ProcessGroup) -> Self {
         self.group.join(Some(group));

@@ -25,6 +25,12 @@ macro_rules! convolution {
         impl $name {
             /// Stride 1, no padding, with a bias. Weight and bias start uniform within
             /// 1 / sqrt(in_channels * kernel size).
+            ///
+            /// ```
+            #[doc = concat!("let layer = torchrs::nn::", stringify!($name), "::new(4, 8, 3);")]
+            /// assert_eq!(layer.weight.shape()[..3], [8, 4, 3]);
+            /// assert_eq!(layer.bias.unwrap().shape(), &[8]);
+            /// ```
             #[track_caller]
             pub fn new(
                 in_channels: usize,
@@ -40,6 +46,13 @@ macro_rules! convolution {
 
             /// With another distance between outputs.
             ///
+            /// ```
+            #[doc = concat!("use torchrs::{Dtype, Tensor, nn::{", stringify!($name), ", Forward}};")]
+            #[doc = concat!("let x = Tensor::ones([5; 2 + ", $dims, "], Dtype::F32);")]
+            #[doc = concat!("let layer = ", stringify!($name), "::new(5, 1, 3).stride(2);")]
+            /// assert_eq!(layer.forward(&x).size(-1), 2);
+            /// ```
+            ///
             /// # Panics
             /// Throws [`Error::Argument`] for another than 1 with [`same_padding`](Self::same_padding).
             #[track_caller]
@@ -50,6 +63,13 @@ macro_rules! convolution {
             }
 
             /// With zeros added on each side.
+            ///
+            /// ```
+            #[doc = concat!("use torchrs::{Dtype, Tensor, nn::{", stringify!($name), ", Forward}};")]
+            #[doc = concat!("let x = Tensor::ones([5; 2 + ", $dims, "], Dtype::F32);")]
+            #[doc = concat!("let layer = ", stringify!($name), "::new(5, 1, 3).padding(2);")]
+            /// assert_eq!(layer.forward(&x).size(-1), 7);
+            /// ```
             #[must_use]
             pub fn padding(mut self, padding: impl Into<PerDim<$dims>>) -> Self {
                 self.options.padding = padding.into().0;
@@ -58,6 +78,13 @@ macro_rules! convolution {
             }
 
             /// With as much padding as keeps the input's size (`padding="same"`); for stride 1.
+            ///
+            /// ```
+            #[doc = concat!("use torchrs::{Dtype, Tensor, nn::{", stringify!($name), ", Forward}};")]
+            #[doc = concat!("let x = Tensor::ones([5; 2 + ", $dims, "], Dtype::F32);")]
+            #[doc = concat!("let layer = ", stringify!($name), "::new(5, 1, 4).same_padding();")]
+            /// assert_eq!(layer.forward(&x).size(-1), 5);
+            /// ```
             ///
             /// # Panics
             /// Throws [`Error::Argument`] for another stride.
@@ -79,6 +106,16 @@ macro_rules! convolution {
             }
 
             /// With another kind of padding than zeros (`padding_mode`).
+            ///
+            /// ```
+            /// use torchrs::{Dtype, Tensor, ops::PadMode};
+            #[doc = concat!("use torchrs::nn::{", stringify!($name), ", Forward, init};")]
+            #[doc = concat!("let x = Tensor::ones([2; 2 + ", $dims, "], Dtype::F32);")]
+            #[doc = concat!("let layer = ", stringify!($name), "::new(2, 1, 3).padding(1).no_bias();")]
+            /// init::ones_(&layer.weight);
+            /// let y = layer.padding_mode(PadMode::Replicate).forward(&x);
+            /// assert_eq!(y.min().item(), y.max().item());
+            /// ```
             #[must_use]
             pub fn padding_mode(mut self, mode: PadMode) -> Self {
                 self.mode = Some(mode);
@@ -86,6 +123,13 @@ macro_rules! convolution {
             }
 
             /// With another distance between filter taps.
+            ///
+            /// ```
+            #[doc = concat!("use torchrs::{Dtype, Tensor, nn::{", stringify!($name), ", Forward}};")]
+            #[doc = concat!("let x = Tensor::ones([5; 2 + ", $dims, "], Dtype::F32);")]
+            #[doc = concat!("let layer = ", stringify!($name), "::new(5, 1, 3).dilation(2);")]
+            /// assert_eq!(layer.forward(&x).size(-1), 1);
+            /// ```
             #[must_use]
             pub fn dilation(mut self, dilation: impl Into<PerDim<$dims>>) -> Self {
                 self.options.dilation = dilation.into().0;
@@ -93,6 +137,11 @@ macro_rules! convolution {
             }
 
             /// With channels divided into groups; weight and bias are drawn anew.
+            ///
+            /// ```
+            #[doc = concat!("let layer = torchrs::nn::", stringify!($name), "::new(4, 8, 3).groups(2);")]
+            /// assert_eq!(layer.weight.shape()[..2], [8, 2]);
+            /// ```
             ///
             /// # Panics
             /// Throws [`Error::Argument`] when the groups do not divide both numbers of channels.
@@ -117,6 +166,11 @@ macro_rules! convolution {
             }
 
             /// Without a bias.
+            ///
+            /// ```
+            #[doc = concat!("let layer = torchrs::nn::", stringify!($name), "::new(4, 8, 3).no_bias();")]
+            /// assert!(layer.bias.is_none());
+            /// ```
             #[must_use]
             pub fn no_bias(mut self) -> Self {
                 self.bias = None;
@@ -124,6 +178,11 @@ macro_rules! convolution {
             }
 
             /// Stride, padding, dilation and groups.
+            ///
+            /// ```
+            #[doc = concat!("let layer = torchrs::nn::", stringify!($name), "::new(4, 8, 3).stride(2);")]
+            #[doc = concat!("assert_eq!(layer.options().stride, [2; ", $dims, "]);")]
+            /// ```
             pub fn options(&self) -> &ConvOptions<$dims> {
                 &self.options
             }
@@ -161,6 +220,13 @@ macro_rules! convolution {
 
 convolution!(
     /// Convolution over `[N, C, L]` (`torch.nn.Conv1d`).
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::{Conv1d, Forward, Parameter}};
+    /// let mut layer = Conv1d::new(1, 1, 2).no_bias();
+    /// layer.weight = Parameter::new(Tensor::from([[[1f32, -1.]]]));
+    /// assert_eq!(layer.forward(&Tensor::from([[[1f32, 2., 4.]]])).to_vec::<f32>(), [-1.0, -2.0]);
+    /// ```
     Conv1d, conv1d, 1, "`[out_channels, in_channels / groups, kernel]`."
 );
 convolution!(
@@ -176,6 +242,12 @@ convolution!(
 
 convolution!(
     /// Convolution over `[N, C, D, H, W]` (`torch.nn.Conv3d`).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor, nn::{Conv3d, Forward}};
+    /// let layer = Conv3d::new(3, 8, 3).padding(1).stride([1, 2, 2]);
+    /// assert_eq!(layer.forward(&Tensor::ones([1, 3, 4, 6, 6], Dtype::F32)).shape(), &[1, 8, 4, 3, 3]);
+    /// ```
     Conv3d, conv3d, 3, "`[out_channels, in_channels / groups, kernel depth, height, width]`."
 );
 

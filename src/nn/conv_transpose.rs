@@ -25,6 +25,13 @@ macro_rules! transposed {
             /// With a bias. Weight and bias start uniform within 1 / sqrt(out_channels / groups *
             /// kernel size).
             ///
+            /// ```
+            #[doc = concat!("use torchrs::{ops::ConvTransposeOptions, nn::", stringify!($name), "};")]
+            /// let options = ConvTransposeOptions { groups: 2, ..Default::default() };
+            #[doc = concat!("let layer = ", stringify!($name), "::new(4, 6, 3, options);")]
+            /// assert_eq!((layer.weight.size(0), layer.weight.size(1), layer.weight.size(-1)), (4, 3, 3));
+            /// ```
+            ///
             /// # Panics
             /// Throws [`Error::Argument`] when the groups do not divide both numbers of channels.
             #[track_caller]
@@ -50,6 +57,12 @@ macro_rules! transposed {
             }
 
             /// Without a bias.
+            ///
+            /// ```
+            #[doc = concat!("use torchrs::nn::", stringify!($name), ";")]
+            #[doc = concat!("let layer = ", stringify!($name), "::new(4, 6, 3, Default::default());")]
+            /// assert!(layer.bias.is_some() && layer.no_bias().bias.is_none());
+            /// ```
             #[must_use]
             pub fn no_bias(mut self) -> Self {
                 self.bias = None;
@@ -59,6 +72,12 @@ macro_rules! transposed {
 
         impl $name {
             /// Stride, padding, dilation and groups.
+            ///
+            /// ```
+            #[doc = concat!("use torchrs::nn::", stringify!($name), ";")]
+            #[doc = concat!("let layer = ", stringify!($name), "::new(4, 6, 3, Default::default());")]
+            #[doc = concat!("assert_eq!(layer.options().stride, [1; ", $dims, "]);")]
+            /// ```
             pub fn options(&self) -> &ConvTransposeOptions<$dims> {
                 &self.options
             }
@@ -93,9 +112,29 @@ macro_rules! transposed {
 
 transposed! {
     /// Transposed convolution over `[N, C, L]` (`torch.nn.ConvTranspose1d`).
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::{ConvTranspose1d, Forward, Parameter}};
+    /// let mut layer = ConvTranspose1d::new(1, 1, 2, Default::default()).no_bias();
+    /// layer.weight = Parameter::new(Tensor::from([[[1f32, 10.]]]));
+    /// assert_eq!(layer.forward(&Tensor::from([[[1f32, 2.]]])).to_vec::<f32>(), [1.0, 12.0, 20.0]);
+    /// ```
     ConvTranspose1d, conv_transpose1d, 1;
     /// Transposed convolution over `[N, C, H, W]` (`torch.nn.ConvTranspose2d`).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor, nn::{ConvTranspose2d, Forward}, ops::ConvTransposeOptions};
+    /// let options = ConvTransposeOptions { stride: [2, 2], padding: [1, 1], ..Default::default() };
+    /// let layer = ConvTranspose2d::new(3, 8, 4, options);
+    /// assert_eq!(layer.forward(&Tensor::ones([1, 3, 6, 6], Dtype::F32)).shape(), &[1, 8, 12, 12]);
+    /// ```
     ConvTranspose2d, conv_transpose2d, 2;
     /// Transposed convolution over `[N, C, D, H, W]` (`torch.nn.ConvTranspose3d`).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor, nn::{ConvTranspose3d, Forward}};
+    /// let layer = ConvTranspose3d::new(3, 2, [1, 2, 3], Default::default());
+    /// assert_eq!(layer.forward(&Tensor::ones([1, 3, 4, 4, 4], Dtype::F32)).shape(), &[1, 2, 4, 5, 6]);
+    /// ```
     ConvTranspose3d, conv_transpose3d, 3;
 }

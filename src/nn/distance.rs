@@ -6,6 +6,13 @@ use crate::Tensor;
 
 /// The cosine of the angle between vectors (`torch.nn.CosineSimilarity`); see
 /// [`F::cosine_similarity`].
+///
+/// ```
+/// use torchrs::{Tensor, nn::CosineSimilarity};
+/// let (x1, x2) = (Tensor::from([[1f64, 0.], [1., 0.]]), Tensor::from([[5f64, 0.], [3., 4.]]));
+/// let cosines = CosineSimilarity::new(1, 1e-8).forward(&x1, &x2);
+/// assert!((cosines - Tensor::from([1f64, 0.6])).abs().max().item() < 1e-9);
+/// ```
 #[derive(Module, Clone, Copy, Debug)]
 pub struct CosineSimilarity {
     dim: i64,
@@ -14,11 +21,23 @@ pub struct CosineSimilarity {
 
 impl CosineSimilarity {
     /// Of vectors along `dim`; PyTorch's defaults are 1 and 1e-8.
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor, nn::CosineSimilarity};
+    /// let x = Tensor::ones([2, 5], Dtype::F32);
+    /// assert_eq!(CosineSimilarity::new(0, 1e-8).forward(&x, &x).shape(), &[5]);
+    /// ```
     pub fn new(dim: i64, eps: f64) -> Self {
         CosineSimilarity { dim, eps }
     }
 
     /// The cosines.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::CosineSimilarity};
+    /// let (x1, x2) = (Tensor::from([[2f32, 0.]]), Tensor::from([[0f32, 7.]]));
+    /// assert_eq!(CosineSimilarity::new(1, 1e-8).forward(&x1, &x2).item(), 0.0);
+    /// ```
     ///
     /// # Panics
     /// As [`F::cosine_similarity`].
@@ -30,6 +49,12 @@ impl CosineSimilarity {
 
 /// The p-norm of the difference of vectors (`torch.nn.PairwiseDistance`); see
 /// [`F::pairwise_distance`].
+///
+/// ```
+/// use torchrs::{Tensor, nn::PairwiseDistance};
+/// let (x1, x2) = (Tensor::from([[0f64, 0.]]), Tensor::from([[3f64, 4.]]));
+/// assert!((PairwiseDistance::new(2.0, 1e-6, false).forward(&x1, &x2).item() - 5.0).abs() < 1e-5);
+/// ```
 #[derive(Module, Clone, Copy, Debug)]
 pub struct PairwiseDistance {
     p: f64,
@@ -39,11 +64,23 @@ pub struct PairwiseDistance {
 
 impl PairwiseDistance {
     /// PyTorch's defaults are 2, 1e-6 and false.
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor, nn::PairwiseDistance};
+    /// let x = Tensor::ones([2, 5], Dtype::F32);
+    /// assert_eq!(PairwiseDistance::new(2.0, 1e-6, true).forward(&x, &x).shape(), &[2, 1]);
+    /// ```
     pub fn new(p: f64, eps: f64, keepdim: bool) -> Self {
         PairwiseDistance { p, eps, keepdim }
     }
 
     /// The distances.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::PairwiseDistance};
+    /// let (x1, x2) = (Tensor::from([[0f32, 0.]]), Tensor::from([[3f32, 4.]]));
+    /// assert_eq!(PairwiseDistance::new(1.0, 0.0, false).forward(&x1, &x2).item(), 7.0);
+    /// ```
     ///
     /// # Panics
     /// As [`F::pairwise_distance`].
@@ -54,6 +91,13 @@ impl PairwiseDistance {
 }
 
 /// `y_k = x1^T A_k x2 + b_k` (`torch.nn.Bilinear`).
+///
+/// ```
+/// use torchrs::{Dtype, Tensor, nn::Bilinear};
+/// let layer = Bilinear::new(2, 3, 4);
+/// let (x1, x2) = (Tensor::ones([5, 2], Dtype::F32), Tensor::ones([5, 3], Dtype::F32));
+/// assert_eq!(layer.forward(&x1, &x2).shape(), &[5, 4]);
+/// ```
 #[derive(Module, Clone)]
 #[module(extra_repr = Self::settings)]
 pub struct Bilinear {
@@ -65,6 +109,13 @@ pub struct Bilinear {
 
 impl Bilinear {
     /// With a bias. Weight and bias start uniform within 1 / sqrt(in1_features).
+    ///
+    /// ```
+    /// use torchrs::nn::Bilinear;
+    /// let layer = Bilinear::new(4, 3, 2);
+    /// assert_eq!(layer.weight.shape(), &[2, 4, 3]);
+    /// assert!(layer.weight.abs().max().item() <= 0.5);
+    /// ```
     pub fn new(in1_features: usize, in2_features: usize, out_features: usize) -> Self {
         let bound = 1.0 / (in1_features as f64).sqrt();
         let shape = [out_features, in1_features, in2_features];
@@ -85,6 +136,10 @@ impl Bilinear {
     }
 
     /// Without a bias.
+    ///
+    /// ```
+    /// assert!(torchrs::nn::Bilinear::new(2, 3, 4).no_bias().bias.is_none());
+    /// ```
     #[must_use]
     pub fn no_bias(mut self) -> Self {
         self.bias = None;
@@ -92,6 +147,13 @@ impl Bilinear {
     }
 
     /// Of inputs `[.., in1_features]` and `[.., in2_features]`.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::{Bilinear, init}};
+    /// let layer = Bilinear::new(1, 2, 1).no_bias();
+    /// init::constant_(&layer.weight, 10.0);
+    /// assert_eq!(layer.forward(&Tensor::from([[2f32]]), &Tensor::from([[3f32, 4.]])).item(), 140.0);
+    /// ```
     ///
     /// # Panics
     /// Throws [`Error::Shape`](crate::Error::Shape) for shapes that do not fit.

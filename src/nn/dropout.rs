@@ -18,6 +18,13 @@ macro_rules! dropouts {
         impl $name {
             /// With probability `p`; PyTorch's default is 0.5.
             ///
+            /// ```
+            #[doc = concat!("use torchrs::{catch, nn::{", stringify!($name), ", Module}};")]
+            #[doc = concat!("let dropout = ", stringify!($name), "::new(0.5);")]
+            /// assert!(dropout.repr().ends_with("(p=0.5, inplace=False)"));
+            #[doc = concat!("assert!(catch(|| ", stringify!($name), "::new(1.5)).is_err());")]
+            /// ```
+            ///
             /// # Panics
             /// Throws [`Error::Argument`] unless `p` is from 0 to 1.
             #[track_caller]
@@ -30,6 +37,10 @@ macro_rules! dropouts {
             }
 
             /// The probability to be dropped.
+            ///
+            /// ```
+            #[doc = concat!("assert_eq!(torchrs::nn::", stringify!($name), "::new(0.25).p(), 0.25);")]
+            /// ```
             pub fn p(&self) -> f64 {
                 self.p
             }
@@ -52,16 +63,55 @@ macro_rules! dropouts {
 dropouts! {
     /// In training sets each element to 0 with probability `p` and scales the others by
     /// `1 / (1 - p)`; in evaluation gives back its input (`torch.nn.Dropout`).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor, nn::{Dropout, Forward, Module}};
+    /// let (dropout, x) = (Dropout::new(0.75), Tensor::ones([100], Dtype::F32));
+    /// assert!(dropout.forward(&x).to_vec::<f32>().iter().all(|&v| v == 0.0 || v == 4.0));
+    /// dropout.eval();
+    /// assert!(dropout.forward(&x).equal(&x));
+    /// ```
     Dropout = |x, p, training| x.dropout(p, training);
     /// [`Dropout`] of whole channels of `[N, C, L]` or `[C, L]` (`torch.nn.Dropout1d`).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor, nn::{Dropout1d, Forward}};
+    /// let y = Dropout1d::new(0.5).forward(&Tensor::ones([8, 8, 2], Dtype::F32));
+    /// assert!(y.amin(&[2], false).equal(&y.amax(&[2], false)));
+    /// ```
     Dropout1d = |x, p, training| F::dropout1d(x, p, training);
     /// [`Dropout`] of whole channels of `[N, C, H, W]` or `[C, H, W]` (`torch.nn.Dropout2d`).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor, nn::{Dropout2d, Forward}};
+    /// let y = Dropout2d::new(0.5).forward(&Tensor::ones([8, 8, 2, 2], Dtype::F32));
+    /// assert!(y.amin(&[2, 3], false).equal(&y.amax(&[2, 3], false)));
+    /// ```
     Dropout2d = |x, p, training| F::dropout2d(x, p, training);
     /// [`Dropout`] of whole channels of `[N, C, D, H, W]` or `[C, D, H, W]` (`torch.nn.Dropout3d`).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor, nn::{Dropout3d, Forward}};
+    /// let y = Dropout3d::new(0.5).forward(&Tensor::ones([8, 8, 2, 2, 2], Dtype::F32));
+    /// assert!(y.amin(&[2, 3, 4], false).equal(&y.amax(&[2, 3, 4], false)));
+    /// ```
     Dropout3d = |x, p, training| F::dropout3d(x, p, training);
     /// Dropout that keeps mean and variance, for [`SELU`](super::SELU) (`torch.nn.AlphaDropout`); see
     /// [`F::alpha_dropout`].
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor, manual_seed, nn::{AlphaDropout, Forward}};
+    /// manual_seed(0);
+    /// let y = AlphaDropout::new(0.5).forward(&Tensor::randn([10_000], Dtype::F32));
+    /// assert!(y.mean().item().abs() < 0.1 && (y.square().mean().item() - 1.0).abs() < 0.1);
+    /// ```
     AlphaDropout = |x, p, training| F::alpha_dropout(x, p, training);
     /// [`AlphaDropout`] of whole channels, dimension 1 (`torch.nn.FeatureAlphaDropout`).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor, nn::{FeatureAlphaDropout, Forward}};
+    /// let y = FeatureAlphaDropout::new(0.5).forward(&Tensor::ones([8, 8, 2], Dtype::F32));
+    /// assert!(y.amin(&[2], false).equal(&y.amax(&[2], false)));
+    /// ```
     FeatureAlphaDropout = |x, p, training| F::feature_alpha_dropout(x, p, training);
 }

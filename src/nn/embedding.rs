@@ -61,10 +61,16 @@ fn table(rows: usize, width: usize) -> Parameter {
     weight
 }
 
-/// The settings that both kinds of table have. `$name` is for errors.
+/// The settings that both kinds of table have. `$name` is for errors and examples, `$further` are the
+/// other arguments of `forward` in these.
 macro_rules! table_settings {
-    ($name:ident) => {
+    ($name:ident, $further:literal) => {
         /// With an index, negative from the end, whose vector is 0 and stays so.
+        ///
+        /// ```
+        #[doc = concat!("let words = torchrs::nn::", stringify!($name), "::new(3, 2).padding_idx(-1);")]
+        /// assert_eq!(words.weight.select(0, 2).to_vec::<f32>(), [0.0, 0.0]);
+        /// ```
         ///
         /// # Panics
         /// Throws [`Error::Argument`] when it is out of range.
@@ -84,6 +90,15 @@ macro_rules! table_settings {
 
         /// With vectors that are shortened to `max_norm`, in place, when they are looked up and are
         /// longer by the norm of order `norm_type`; PyTorch's default is 2.
+        ///
+        /// ```
+        #[doc = concat!("use torchrs::{Tensor, nn::{Forward, ", stringify!($name), ", init}};")]
+        #[doc = concat!("let words = ", stringify!($name), "::new(3, 2).max_norm(1.0, f64::INFINITY);")]
+        /// init::constant_(&words.weight, 4.0);
+        #[doc = concat!("words.forward(&Tensor::from([[2i64]])", $further, ");")]
+        /// let largest = words.weight.amax(&[1], false).to_vec::<f32>();
+        /// assert!(largest[..2] == [4.0, 4.0] && (largest[2] - 1.0).abs() < 1e-5);
+        /// ```
         #[must_use]
         pub fn max_norm(mut self, max_norm: f64, norm_type: f64) -> Self {
             self.max_norm = Some(MaxNorm { length: max_norm, p: norm_type });
@@ -94,6 +109,14 @@ macro_rules! table_settings {
 
 impl Embedding {
     /// A table of `num_embeddings` vectors of size `embedding_dim`.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::{Embedding, Forward}};
+    /// let words = Embedding::new(100, 8);
+    /// assert_eq!(words.weight.shape(), &[100, 8]);
+    /// let (twice, once) = (words.forward(&Tensor::from([7i64, 7])), words.weight.select(0, 7));
+    /// assert!(twice.select(0, 0).equal(&once) && twice.select(0, 1).equal(&once));
+    /// ```
     #[track_caller]
     pub fn new(num_embeddings: usize, embedding_dim: usize) -> Self {
         let weight = table(num_embeddings, embedding_dim);
@@ -103,6 +126,13 @@ impl Embedding {
     /// A table with these vectors, the rows of a matrix, which are trained unless `freeze`
     /// (`Embedding.from_pretrained`).
     ///
+    /// ```
+    /// use torchrs::{Tensor, nn::{Embedding, Forward}};
+    /// let words = Embedding::from_pretrained(Tensor::from([[1f32, 2.], [3., 4.]]), true);
+    /// assert_eq!(words.forward(&Tensor::from([1i64])).to_vec::<f32>(), [3.0, 4.0]);
+    /// assert!(!words.weight.requires_grad());
+    /// ```
+    ///
     /// # Panics
     /// Throws [`Error::Shape`] unless `embeddings` is a matrix.
     #[track_caller]
@@ -111,7 +141,7 @@ impl Embedding {
         Embedding { weight, padding_idx: None, max_norm: None }
     }
 
-    table_settings!(Embedding);
+    table_settings!(Embedding, "");
 
     fn settings(&self) -> String {
         let (rows, width) = (self.weight.shape()[0], self.weight.shape()[1]);
@@ -163,6 +193,13 @@ pub struct EmbeddingBag {
 
 impl EmbeddingBag {
     /// A table of `num_embeddings` vectors of size `embedding_dim`, and the mean of bags.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::EmbeddingBag};
+    /// let words = EmbeddingBag::new(10, 3);
+    /// let bag = words.forward(&Tensor::from([[4i64, 4]]), None, None);
+    /// assert!((bag - words.weight.select(0, 4)).abs().max().item() < 1e-6);
+    /// ```
     #[track_caller]
     pub fn new(num_embeddings: usize, embedding_dim: usize) -> Self {
         Self::of(table(num_embeddings, embedding_dim))
@@ -170,6 +207,12 @@ impl EmbeddingBag {
 
     /// With these vectors, the rows of a matrix, which are trained unless `freeze`
     /// (`EmbeddingBag.from_pretrained`).
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::EmbeddingBag};
+    /// let words = EmbeddingBag::from_pretrained(Tensor::from([[1f32, 2.], [3., 4.]]), true);
+    /// assert_eq!(words.forward(&Tensor::from([[0i64, 1]]), None, None).to_vec::<f32>(), [2.0, 3.0]);
+    /// ```
     ///
     /// # Panics
     /// Throws [`Error::Shape`] unless `embeddings` is a matrix.
@@ -184,6 +227,13 @@ impl EmbeddingBag {
     }
 
     /// What is made of a bag.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::EmbeddingBag, ops::BagMode};
+    /// let table = Tensor::from([[1f32, 9.], [3., 4.]]);
+    /// let words = EmbeddingBag::from_pretrained(table, true).mode(BagMode::Max);
+    /// assert_eq!(words.forward(&Tensor::from([[0i64, 1]]), None, None).to_vec::<f32>(), [3.0, 9.0]);
+    /// ```
     #[must_use]
     pub fn mode(mut self, mode: BagMode) -> Self {
         self.mode = mode;
@@ -191,16 +241,32 @@ impl EmbeddingBag {
     }
 
     /// The last of the offsets is the end of the last bag.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::EmbeddingBag};
+    /// let words = EmbeddingBag::new(10, 3).include_last_offset();
+    /// let bags = words.forward(&Tensor::from([1i64, 2, 4, 5]), Some(&Tensor::from([0i64, 3, 4])), None);
+    /// assert_eq!(bags.shape(), &[2, 3]);
+    /// ```
     #[must_use]
     pub fn include_last_offset(mut self) -> Self {
         self.include_last_offset = true;
         self
     }
 
-    table_settings!(EmbeddingBag);
+    table_settings!(EmbeddingBag, ", None, None");
 
     /// Bags `[bags, embedding_dim]` of `indices`: the rows of a matrix, or a list that is cut at
     /// `offsets`. `per_sample_weights`, shaped like the indices, are factors ([`BagMode::Sum`] only).
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::EmbeddingBag, ops::BagMode};
+    /// let table = Tensor::from([[1f32], [3.], [5.]]);
+    /// let words = EmbeddingBag::from_pretrained(table, true).mode(BagMode::Sum);
+    /// let (indices, offsets) = (Tensor::from([0i64, 1, 2]), Tensor::from([0i64, 2]));
+    /// let factors = Tensor::from([1f32, 10., 2.]);
+    /// assert_eq!(words.forward(&indices, Some(&offsets), Some(&factors)).to_vec::<f32>(), [31.0, 10.0]);
+    /// ```
     ///
     /// # Panics
     /// As [`Tensor::embedding_bag`].

@@ -11,6 +11,16 @@ use super::{Buffer, Module, Parameter, StatisticsGroup, Training, Visitor, Visit
 
 /// A field that a module's visitors see: a parameter, a buffer, the training flag, a module, or an
 /// option of these.
+///
+/// ```
+/// use torchrs::{Tensor, nn::{Field, Module, Parameter}};
+/// // The modules that are lists are those of fields.
+/// fn names(fields: Vec<impl Field>) -> Vec<String> {
+///     fields.named_parameters().into_iter().map(|(name, _)| name).collect()
+/// }
+/// let parameter = || Parameter::new(Tensor::from([1f32]));
+/// assert_eq!(names(vec![parameter(), parameter()]), ["0", "1"]);
+/// ```
 pub trait Field: Send + Sync {
     /// Shows this field to `visitor` as `name`.
     fn visit_field<'a>(&'a self, name: &str, visitor: &mut dyn Visitor<'a>);

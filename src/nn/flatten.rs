@@ -4,6 +4,11 @@ use super::{Forward, Module};
 use crate::Tensor;
 
 /// Makes one dimension of several (`torch.nn.Flatten`); by default of all but the first.
+///
+/// ```
+/// use torchrs::{Dtype, Tensor, nn::{Flatten, Forward}};
+/// assert_eq!(Flatten::new().forward(&Tensor::ones([2, 3, 4, 5], Dtype::F32)).shape(), &[2, 60]);
+/// ```
 #[derive(Module, Clone, Copy, Debug)]
 #[module(extra_repr = Self::settings)]
 pub struct Flatten {
@@ -13,12 +18,23 @@ pub struct Flatten {
 
 impl Flatten {
     /// All dimensions but the first.
+    ///
+    /// ```
+    /// use torchrs::nn::{Flatten, Module};
+    /// assert_eq!(Flatten::new().repr(), "Flatten(start_dim=1, end_dim=-1)");
+    /// ```
     pub fn new() -> Self {
         Self::dims(1, -1)
     }
 
     /// The dimensions from `start_dim` to `end_dim`, which is included; negative ones count from the
     /// end.
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor, nn::{Flatten, Forward}};
+    /// let x = Tensor::ones([2, 3, 4, 5], Dtype::F32);
+    /// assert_eq!(Flatten::dims(0, 1).forward(&x).shape(), &[6, 4, 5]);
+    /// ```
     pub fn dims(start_dim: i64, end_dim: i64) -> Self {
         Flatten { start_dim, end_dim }
     }

@@ -91,11 +91,25 @@ fn through<H>(
 
 impl<M: Module + 'static> Hooked<M> {
     /// A module without hooks yet.
+    ///
+    /// ```
+    /// use torchrs::nn::{Hooked, Linear, Module};
+    /// // It stands where the module stood.
+    /// let layer = Hooked::new(Linear::new(3, 2));
+    /// assert_eq!((layer.in_features(), layer.name(), layer.parameters().len()), (3, "Linear", 2));
+    /// ```
     pub fn new(module: M) -> Self {
         Hooked { module, hooks: Arc::default() }
     }
 
     /// The module again.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::{Forward, Hooked, Identity}};
+    /// let layer = Hooked::new(Identity);
+    /// layer.register_forward_hook(|_, _, y| Some(y * 2.0));
+    /// assert_eq!(layer.into_module().forward(&Tensor::from([3f32])).item(), 3.0);
+    /// ```
     pub fn into_module(self) -> M {
         self.module
     }
@@ -111,6 +125,15 @@ impl<M: Module + 'static> Hooked<M> {
 
     /// Calls `hook` with the module and its input before each forward; a returned tensor is the input
     /// instead (`register_forward_pre_hook`).
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::{Forward, Hooked, Identity}};
+    /// let layer = Hooked::new(Identity);
+    /// let handle = layer.register_forward_pre_hook(|_module, x| Some(x + 1.0));
+    /// assert_eq!(layer.forward(&Tensor::from([3f32])).item(), 4.0);
+    /// handle.remove();
+    /// assert_eq!(layer.forward(&Tensor::from([3f32])).item(), 3.0);
+    /// ```
     pub fn register_forward_pre_hook(
         &self,
         hook: impl Fn(&M, &Tensor) -> Option<Tensor> + Send + Sync + 'static,
@@ -122,6 +145,13 @@ impl<M: Module + 'static> Hooked<M> {
 
     /// Calls `hook` with the module, its input and its output after each forward; a returned tensor is
     /// the output instead (`register_forward_hook`).
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::{Forward, Hooked, Identity}};
+    /// let layer = Hooked::new(Identity);
+    /// layer.register_forward_hook(|_module, x, y| Some(x * 10.0 + y));
+    /// assert_eq!(layer.forward(&Tensor::from([3f32])).item(), 33.0);
+    /// ```
     pub fn register_forward_hook(
         &self,
         hook: impl Fn(&M, &Tensor, &Tensor) -> Option<Tensor> + Send + Sync + 'static,
@@ -133,6 +163,14 @@ impl<M: Module + 'static> Hooked<M> {
 
     /// Calls `hook` with the output's gradient before backward goes through the module; a returned
     /// tensor is the gradient instead (`register_full_backward_pre_hook`).
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::{Forward, Hooked, Identity}};
+    /// let (layer, x) = (Hooked::new(Identity), Tensor::from([3f32]).requires_grad_(true));
+    /// layer.register_full_backward_pre_hook(|grad_output| Some(grad_output * 5.0));
+    /// layer.forward(&x).sum().backward();
+    /// assert_eq!(x.grad().unwrap().item(), 5.0);
+    /// ```
     pub fn register_full_backward_pre_hook(
         &self,
         hook: impl Fn(&Tensor) -> Option<Tensor> + Send + Sync + 'static,
@@ -148,6 +186,14 @@ impl<M: Module + 'static> Hooked<M> {
     /// output's gradient is there.
     ///
     /// The hook must not change the gradients in place.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::{Forward, Hooked, ReLU}};
+    /// let (layer, x) = (Hooked::new(ReLU), Tensor::from([3f32, -3.]).requires_grad_(true));
+    /// layer.register_full_backward_hook(|grad_input, grad_output| Some(grad_input? * 10.0 + grad_output));
+    /// layer.forward(&x).sum().backward();
+    /// assert_eq!(x.grad().unwrap().to_vec::<f32>(), [11.0, 1.0]);
+    /// ```
     pub fn register_full_backward_hook(
         &self,
         hook: impl Fn(Option<&Tensor>, &Tensor) -> Option<Tensor> + Send + Sync + 'static,
@@ -159,6 +205,14 @@ impl<M: Module + 'static> Hooked<M> {
 
     /// The output of `forward` with the hooks around it: for modules whose forward takes more than one
     /// tensor or gives another thing, which then counts as part of the module's work.
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor, nn::{GRU, Hooked}};
+    /// let rnn = Hooked::new(GRU::new(3, 4, Default::default()));
+    /// rnn.register_forward_hook(|_, _, y| Some(y.zeros_like()));
+    /// let y = rnn.call(&Tensor::ones([5, 3], Dtype::F32), |rnn, x| rnn.forward(x, None).0);
+    /// assert_eq!((y.shape(), y.abs().max().item()), (&[5, 4][..], 0.0));
+    /// ```
     #[track_caller]
     pub fn call(&self, input: &Tensor, forward: impl FnOnce(&M, &Tensor) -> Tensor) -> Tensor {
         let (pre, after, backward_pre, backward) = {

@@ -43,6 +43,14 @@ fn set(change: impl FnOnce()) {
 }
 
 /// Which dimension's size keeps its variance, in Kaiming initialisation.
+///
+/// ```
+/// use torchrs::{Dtype, Tensor, nn::init::{FanMode, Nonlinearity, kaiming_uniform_}};
+/// let weight = Tensor::zeros([3, 300], Dtype::F32);
+/// kaiming_uniform_(&weight, FanMode::FanOut, Nonlinearity::Linear);
+/// // Within sqrt(3 / 3), where `FanIn` gives sqrt(3 / 300).
+/// assert!(weight.abs().max().item() > 0.5);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FanMode {
     /// The inputs': variances stay in forward.
@@ -53,6 +61,11 @@ pub enum FanMode {
 }
 
 /// The function after a layer, by which its gain is chosen.
+///
+/// ```
+/// use torchrs::nn::init::{Nonlinearity, calculate_gain};
+/// assert_eq!(calculate_gain(Nonlinearity::LeakyRelu(1.0)), calculate_gain(Nonlinearity::Linear));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Nonlinearity {
     /// None.
@@ -71,6 +84,12 @@ pub enum Nonlinearity {
 
 /// The factor by which a nonlinearity wants standard deviations scaled
 /// (`torch.nn.init.calculate_gain`).
+///
+/// ```
+/// use torchrs::nn::init::{Nonlinearity, calculate_gain};
+/// assert_eq!(calculate_gain(Nonlinearity::Relu), 2f64.sqrt());
+/// assert_eq!(calculate_gain(Nonlinearity::Tanh), 5.0 / 3.0);
+/// ```
 pub fn calculate_gain(nonlinearity: Nonlinearity) -> f64 {
     match nonlinearity {
         Nonlinearity::Linear | Nonlinearity::Sigmoid => 1.0,
@@ -83,6 +102,11 @@ pub fn calculate_gain(nonlinearity: Nonlinearity) -> f64 {
 
 /// Number of inputs of an output, and of outputs of an input, of a weight `[out, in, kernel...]`
 /// (`torch.nn.init._calculate_fan_in_and_fan_out`).
+///
+/// ```
+/// use torchrs::nn::{Conv2d, init::fan_in_and_fan_out};
+/// assert_eq!(fan_in_and_fan_out(&Conv2d::new(3, 8, 5).weight), (3 * 25, 8 * 25));
+/// ```
 ///
 /// # Panics
 /// Throws [`Error::Shape`] for a tensor with less than two dimensions.
@@ -99,18 +123,40 @@ pub fn fan_in_and_fan_out(tensor: &Tensor) -> (usize, usize) {
 }
 
 /// Uniform between `low` and `high`.
+///
+/// ```
+/// use torchrs::{Dtype, Tensor, nn::init};
+/// let x = Tensor::zeros([1000], Dtype::F32);
+/// init::uniform_(&x, 2.0, 3.0);
+/// assert!(x.min().item() >= 2.0 && x.max().item() <= 3.0 && (x.mean().item() - 2.5).abs() < 0.1);
+/// ```
 #[track_caller]
 pub fn uniform_(tensor: &Tensor, low: f64, high: f64) {
     set(|| _ = tensor.uniform_(low, high));
 }
 
 /// Normal with this mean and standard deviation.
+///
+/// ```
+/// use torchrs::{Dtype, Tensor, manual_seed, nn::init};
+/// manual_seed(0);
+/// let x = Tensor::zeros([10_000], Dtype::F32);
+/// init::normal_(&x, 5.0, 0.1);
+/// assert!((x.mean().item() - 5.0).abs() < 0.01 && (x.std(&[], 1, false).item() - 0.1).abs() < 0.01);
+/// ```
 #[track_caller]
 pub fn normal_(tensor: &Tensor, mean: f64, std: f64) {
     set(|| _ = tensor.normal_(mean, std));
 }
 
 /// Normal, but drawn anew where it is outside `low` .. `high`.
+///
+/// ```
+/// use torchrs::{Dtype, Tensor, nn::init};
+/// let x = Tensor::zeros([1000], Dtype::F32);
+/// init::trunc_normal_(&x, 0.0, 1.0, -0.5, 2.0);
+/// assert!(x.min().item() >= -0.5 && x.max().item() <= 2.0 && x.max().item() > 0.5);
+/// ```
 ///
 /// # Panics
 /// Throws [`Error::Argument`] unless `low < high` and `std > 0`.
@@ -134,24 +180,53 @@ pub fn trunc_normal_(tensor: &Tensor, mean: f64, std: f64, low: f64, high: f64) 
 }
 
 /// `value` everywhere.
+///
+/// ```
+/// use torchrs::nn::{Linear, init};
+/// let layer = Linear::new(2, 1);
+/// init::constant_(&layer.weight, 0.5);
+/// assert_eq!(layer.weight.to_vec::<f32>(), [0.5, 0.5]);
+/// ```
 #[track_caller]
 pub fn constant_(tensor: &Tensor, value: f64) {
     set(|| _ = tensor.fill_(value));
 }
 
 /// Zeros.
+///
+/// ```
+/// use torchrs::{Tensor, nn::init};
+/// let x = Tensor::from([1f32, 2.]);
+/// init::zeros_(&x);
+/// assert_eq!(x.to_vec::<f32>(), [0.0, 0.0]);
+/// ```
 #[track_caller]
 pub fn zeros_(tensor: &Tensor) {
     constant_(tensor, 0.0);
 }
 
 /// Ones.
+///
+/// ```
+/// use torchrs::{Tensor, nn::init};
+/// let x = Tensor::from([3f32, 2.]);
+/// init::ones_(&x);
+/// assert_eq!(x.to_vec::<f32>(), [1.0, 1.0]);
+/// ```
 #[track_caller]
 pub fn ones_(tensor: &Tensor) {
     constant_(tensor, 1.0);
 }
 
 /// Uniform, with the variance that keeps magnitudes through layers (He et al., 2015).
+///
+/// ```
+/// use torchrs::{Dtype, Tensor, nn::init::{FanMode, Nonlinearity, kaiming_uniform_}};
+/// let weight = Tensor::zeros([100, 6], Dtype::F32);
+/// kaiming_uniform_(&weight, FanMode::FanIn, Nonlinearity::Relu);
+/// // Within sqrt(2) sqrt(3 / 6).
+/// assert!(weight.abs().max().item() <= 1.0 && weight.abs().max().item() > 0.9);
+/// ```
 ///
 /// # Panics
 /// Throws [`Error::Shape`] for a tensor with less than two dimensions.
@@ -162,6 +237,15 @@ pub fn kaiming_uniform_(tensor: &Tensor, mode: FanMode, nonlinearity: Nonlineari
 }
 
 /// Normal, with the variance that keeps magnitudes through layers (He et al., 2015).
+///
+/// ```
+/// use torchrs::{Dtype, Tensor, manual_seed, nn::init::{FanMode, Nonlinearity, kaiming_normal_}};
+/// manual_seed(0);
+/// let weight = Tensor::zeros([1000, 8], Dtype::F32);
+/// kaiming_normal_(&weight, FanMode::FanIn, Nonlinearity::Relu);
+/// // sqrt(2 / 8)
+/// assert!((weight.std(&[], 1, false).item() - 0.5).abs() < 0.02);
+/// ```
 ///
 /// # Panics
 /// Throws [`Error::Shape`] for a tensor with less than two dimensions.
@@ -180,6 +264,14 @@ fn kaiming_std(tensor: &Tensor, mode: FanMode, nonlinearity: Nonlinearity) -> f6
 
 /// Uniform, with a variance between those that suit forward and backward (Glorot and Bengio, 2010).
 ///
+/// ```
+/// use torchrs::{Dtype, Tensor, nn::init};
+/// let weight = Tensor::zeros([4, 2], Dtype::F32);
+/// init::xavier_uniform_(&weight, 1.0);
+/// // Within sqrt(6 / (2 + 4)).
+/// assert!(weight.abs().max().item() <= 1.0 && weight.abs().max().item() > 0.0);
+/// ```
+///
 /// # Panics
 /// Throws [`Error::Shape`] for a tensor with less than two dimensions.
 #[track_caller]
@@ -189,6 +281,15 @@ pub fn xavier_uniform_(tensor: &Tensor, gain: f64) {
 }
 
 /// Normal, with a variance between those that suit forward and backward (Glorot and Bengio, 2010).
+///
+/// ```
+/// use torchrs::{Dtype, Tensor, manual_seed, nn::init};
+/// manual_seed(0);
+/// let weight = Tensor::zeros([100, 100], Dtype::F32);
+/// init::xavier_normal_(&weight, 2.0);
+/// // 2 sqrt(2 / 200)
+/// assert!((weight.std(&[], 1, false).item() - 0.2).abs() < 0.01);
+/// ```
 ///
 /// # Panics
 /// Throws [`Error::Shape`] for a tensor with less than two dimensions.
@@ -225,6 +326,13 @@ pub(super) fn default_parameters(shape: &[usize], outputs: usize) -> (Parameter,
 /// Orthonormal rows or columns, whichever are fewer, times `gain`, of the tensor as a matrix with a row
 /// for each index of dimension 0 (`torch.nn.init.orthogonal_`; Saxe et al. 2013).
 ///
+/// ```
+/// use torchrs::{Dtype, Tensor, nn::init};
+/// let rows = Tensor::zeros([2, 5], Dtype::F64);
+/// init::orthogonal_(&rows, 3.0);
+/// assert!((rows.matmul(&rows.t()) - Tensor::eye(2, Dtype::F64) * 9.0).abs().max().item() < 1e-9);
+/// ```
+///
 /// # Panics
 /// Throws [`Error::Shape`] for a tensor with less than two dimensions.
 #[track_caller]
@@ -258,6 +366,13 @@ pub(super) fn orthonormal(matrix: &Tensor) -> Tensor {
 /// Normal with standard deviation `std`, but in each column a share `sparsity` of zeros
 /// (`torch.nn.init.sparse_`; Martens 2010); PyTorch's default for `std` is 0.01.
 ///
+/// ```
+/// use torchrs::{Dtype, Tensor, nn::init};
+/// let x = Tensor::ones([10, 3], Dtype::F32);
+/// init::sparse_(&x, 0.25, 0.01);
+/// assert_eq!(x.eq(0.0).sum_dim(&[0], false).to_vec::<i64>(), [3, 3, 3]);
+/// ```
+///
 /// # Panics
 /// Throws [`Error::Shape`] unless the tensor is a matrix, [`Error::Argument`] unless the share is from 0
 /// to 1.
@@ -289,6 +404,13 @@ pub(super) fn default_weight_(weight: &Tensor) {
 
 /// The identity matrix, or its part (`torch.nn.init.eye_`).
 ///
+/// ```
+/// use torchrs::{Dtype, Tensor, nn::init};
+/// let x = Tensor::ones([2, 3], Dtype::F32);
+/// init::eye_(&x);
+/// assert_eq!(x.to_vec::<f32>(), [1.0, 0.0, 0.0, 0.0, 1.0, 0.0]);
+/// ```
+///
 /// # Panics
 /// Throws [`Error::Shape`] for other than two dimensions.
 #[track_caller]
@@ -306,6 +428,14 @@ pub fn eye_(tensor: &Tensor) {
 
 /// Filters `[out, in, ...]` of a convolution that passes each channel through, as far as there are
 /// channels, within each of `groups` (`torch.nn.init.dirac_`).
+///
+/// ```
+/// use torchrs::{Dtype, Tensor, nn::{Conv1d, Forward, init}};
+/// let conv = Conv1d::new(2, 2, 3).padding(1).no_bias();
+/// init::dirac_(&conv.weight, 1);
+/// let x = Tensor::randn([1, 2, 5], Dtype::F32);
+/// assert!((conv.forward(&x) - x).abs().max().item() < 1e-6);
+/// ```
 ///
 /// # Panics
 /// Throws [`Error::Shape`] for fewer than 3 or more than 5 dimensions, and [`Error::Argument`] when

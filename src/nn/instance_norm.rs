@@ -17,6 +17,12 @@ macro_rules! instance_norm {
 
         impl $name {
             /// With another weight of a batch in the running statistics.
+            ///
+            /// ```
+            #[doc = concat!("use torchrs::nn::{Module, ", stringify!($name), "};")]
+            #[doc = concat!("let norm = ", stringify!($name), "::new(2).momentum(0.5);")]
+            /// assert!(norm.repr().contains("momentum=0.5"));
+            /// ```
             #[must_use]
             pub fn momentum(mut self, momentum: f64) -> Self {
                 self.momentum = Some(momentum);
@@ -54,11 +60,31 @@ macro_rules! instance_norm {
 
 instance_norm! {
     /// Normalises each channel of each sample of `[N, C, L]` or `[C, L]` (`torch.nn.InstanceNorm1d`).
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::{Forward, InstanceNorm1d}};
+    /// let y = InstanceNorm1d::new(2).forward(&Tensor::from([[1f32, 3.], [10., 30.]]));
+    /// assert!((y - Tensor::from([[-1f32, 1.], [-1., 1.]])).abs().max().item() < 1e-4);
+    /// ```
     InstanceNorm1d, 1, "[N, C, L] or [C, L]";
     /// Normalises each channel of each sample of `[N, C, H, W]` or `[C, H, W]`
     /// (`torch.nn.InstanceNorm2d`).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor, nn::{Forward, InstanceNorm2d}};
+    /// let y = InstanceNorm2d::new(3).forward(&(Tensor::randn([2, 3, 5, 5], Dtype::F32) * 9.0 + 7.0));
+    /// assert!(y.mean_dim(&[2, 3], false).abs().max().item() < 1e-4);
+    /// assert!((y.square().mean_dim(&[2, 3], false) - 1.0).abs().max().item() < 1e-4);
+    /// ```
     InstanceNorm2d, 2, "[N, C, H, W] or [C, H, W]";
     /// Normalises each channel of each sample of `[N, C, D, H, W]` or `[C, D, H, W]`
     /// (`torch.nn.InstanceNorm3d`).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor, nn::{Forward, InstanceNorm3d}};
+    /// let y = InstanceNorm3d::new(3).forward(&(Tensor::randn([3, 4, 4, 4], Dtype::F32) * 9.0 + 7.0));
+    /// assert!(y.mean_dim(&[1, 2, 3], false).abs().max().item() < 1e-4);
+    /// assert!((y.square().mean_dim(&[1, 2, 3], false) - 1.0).abs().max().item() < 1e-4);
+    /// ```
     InstanceNorm3d, 3, "[N, C, D, H, W] or [C, D, H, W]";
 }

@@ -7,8 +7,20 @@ use crate::Tensor;
 use crate::ops::{CrossEntropyOptions, NllLossOptions, Reduction};
 
 /// A module that compares an output with a target.
+///
+/// ```
+/// use torchrs::{Tensor, nn::{L1Loss, Loss, MSELoss}};
+/// let losses: [Box<dyn Loss>; 2] = [Box::new(MSELoss::new()), Box::new(L1Loss::new())];
+/// let (x, target) = (Tensor::from([3f32]), Tensor::from([0f32]));
+/// assert_eq!(losses.map(|loss| loss.forward(&x, &target).item()), [9.0, 3.0]);
+/// ```
 pub trait Loss: Module {
     /// Computes the loss.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::{Loss, MSELoss}};
+    /// assert_eq!(MSELoss::new().forward(&Tensor::from([1f32, 4.]), &Tensor::from([1f32, 2.])).item(), 2.0);
+    /// ```
     #[track_caller]
     fn forward(&self, input: &Tensor, target: &Tensor) -> Tensor;
 }
@@ -31,11 +43,25 @@ pub struct CrossEntropyLoss {
 
 impl CrossEntropyLoss {
     /// With PyTorch's defaults.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::{CrossEntropyLoss, Loss}};
+    /// let (scores, classes) = (Tensor::from([[0f64, 0.], [9., 9.]]), Tensor::from([0i64, 1]));
+    /// assert!((CrossEntropyLoss::new().forward(&scores, &classes).item() - 2f64.ln()).abs() < 1e-9);
+    /// ```
     pub fn new() -> Self {
         Self::with_options(CrossEntropyOptions::default())
     }
 
     /// With options.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::{CrossEntropyLoss, Loss}, ops::{CrossEntropyOptions, Reduction}};
+    /// let options = CrossEntropyOptions { reduction: Reduction::Sum, ..Default::default() };
+    /// let (scores, classes) = (Tensor::from([[0f64, 0.], [9., 9.]]), Tensor::from([0i64, 1]));
+    /// let loss = CrossEntropyLoss::with_options(options).forward(&scores, &classes);
+    /// assert!((loss.item() - 2.0 * 2f64.ln()).abs() < 1e-9);
+    /// ```
     pub fn with_options(options: CrossEntropyOptions) -> Self {
         let CrossEntropyOptions { weight, ignore_index, reduction, label_smoothing } = options;
         let weight = weight.map(Buffer::new);
@@ -63,6 +89,12 @@ impl Loss for CrossEntropyLoss {
 }
 
 /// Negative log likelihood of log-probabilities (`torch.nn.NLLLoss`); see [`Tensor::nll_loss`].
+///
+/// ```
+/// use torchrs::{Tensor, nn::{Loss, NLLLoss}};
+/// let log_probs = Tensor::from([[-1f32, -2.], [-3., -4.]]);
+/// assert_eq!(NLLLoss::new().forward(&log_probs, &Tensor::from([0i64, 1])).item(), 2.5);
+/// ```
 #[derive(Module, Clone)]
 pub struct NLLLoss {
     weight: Option<Buffer>,
@@ -72,11 +104,25 @@ pub struct NLLLoss {
 
 impl NLLLoss {
     /// With PyTorch's defaults.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::{Loss, NLLLoss}};
+    /// // -100 does not count.
+    /// let log_probs = Tensor::from([[-1f32, -2.], [-3., -4.]]);
+    /// assert_eq!(NLLLoss::new().forward(&log_probs, &Tensor::from([-100i64, 1])).item(), 4.0);
+    /// ```
     pub fn new() -> Self {
         Self::with_options(NllLossOptions::default())
     }
 
     /// With options.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::{Loss, NLLLoss}, ops::NllLossOptions};
+    /// let options = NllLossOptions { weight: Some(Tensor::from([3f32, 1.])), ..Default::default() };
+    /// let log_probs = Tensor::from([[-1f32, -2.], [-3., -5.]]);
+    /// assert_eq!(NLLLoss::with_options(options).forward(&log_probs, &Tensor::from([0i64, 1])).item(), 2.0);
+    /// ```
     pub fn with_options(options: NllLossOptions) -> Self {
         let NllLossOptions { weight, ignore_index, reduction } = options;
         NLLLoss { weight: weight.map(Buffer::new), ignore_index, reduction }
@@ -103,6 +149,12 @@ impl Loss for NLLLoss {
 
 /// Cross entropy of logits with probabilities (`torch.nn.BCEWithLogitsLoss`); see
 /// [`binary_cross_entropy_with_logits`](F::binary_cross_entropy_with_logits).
+///
+/// ```
+/// use torchrs::{Tensor, nn::{BCEWithLogitsLoss, Loss}};
+/// let loss = BCEWithLogitsLoss::new().forward(&Tensor::from([0f64, 0.]), &Tensor::from([1f64, 0.]));
+/// assert!((loss.item() - 2f64.ln()).abs() < 1e-9);
+/// ```
 #[derive(Module, Clone)]
 pub struct BCEWithLogitsLoss {
     weight: Option<Buffer>,
@@ -112,11 +164,25 @@ pub struct BCEWithLogitsLoss {
 
 impl BCEWithLogitsLoss {
     /// With PyTorch's defaults.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::{BCEWithLogitsLoss, Loss}};
+    /// let loss = BCEWithLogitsLoss::new().forward(&Tensor::from([100f64]), &Tensor::from([0f64]));
+    /// assert!((loss.item() - 100.0).abs() < 1e-9);
+    /// ```
     pub fn new() -> Self {
         Self::with_options(BceWithLogitsOptions::default())
     }
 
     /// With options.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::{BCEWithLogitsLoss, Loss, functional::BceWithLogitsOptions}};
+    /// let options = BceWithLogitsOptions { pos_weight: Some(Tensor::from([3f64])), ..Default::default() };
+    /// let loss = BCEWithLogitsLoss::with_options(options);
+    /// let y = loss.forward(&Tensor::from([0f64, 0.]), &Tensor::from([1f64, 0.]));
+    /// assert!((y.item() - 2.0 * 2f64.ln()).abs() < 1e-9);
+    /// ```
     pub fn with_options(options: BceWithLogitsOptions) -> Self {
         let BceWithLogitsOptions { weight, pos_weight, reduction } = options;
         let (weight, pos_weight) = (weight.map(Buffer::new), pos_weight.map(Buffer::new));

@@ -52,22 +52,69 @@ use crate::{Dtype, Tensor, no_grad};
 pub trait Module: Send + Sync {
     /// Shows the fields to `visitor`, in the order of their declaration; not those of modules
     /// inside. Written by the derive.
+    ///
+    /// ```
+    /// use torchrs::nn::{Buffer, Linear, Module, Parameter, ReLU, Sequential, Training, Visitor};
+    /// struct Names(Vec<String>);
+    /// impl<'a> Visitor<'a> for Names {
+    ///     fn parameter(&mut self, name: &str, _: &'a Parameter) { self.0.push(name.to_owned()) }
+    ///     fn buffer(&mut self, _: &str, _: &'a Buffer) {}
+    ///     fn module(&mut self, name: &str, module: &'a dyn Module) { self.0.push(name.to_owned() + "/") }
+    ///     fn training(&mut self, _: &'a Training) {}
+    /// }
+    /// let mut names = Names(Vec::new());
+    /// Linear::new(2, 3).visit(&mut names);
+    /// Sequential::new().append(Linear::new(2, 3)).append(ReLU).visit(&mut names);
+    /// assert_eq!(names.0, ["weight", "bias", "0/", "1/"]);
+    /// ```
     fn visit<'a>(&'a self, visitor: &mut dyn Visitor<'a>);
 
     /// [`visit`](Self::visit) for visitors that change what they see. Written by the derive.
+    ///
+    /// ```
+    /// use torchrs::nn::{Buffer, Linear, Module, Parameter, VisitorMut};
+    /// /// Takes clones of the parameters of one module as those of another.
+    /// struct Tie(Vec<Parameter>);
+    /// impl VisitorMut for Tie {
+    ///     fn parameter(&mut self, _: &str, p: &mut Parameter) { *p = self.0.remove(0) }
+    ///     fn buffer(&mut self, _: &str, _: &mut Buffer) {}
+    ///     fn module(&mut self, _: &str, module: &mut dyn Module) { module.visit_mut(self) }
+    /// }
+    /// let (first, mut second) = (Linear::no_bias(2, 3), Linear::no_bias(2, 3));
+    /// second.visit_mut(&mut Tie(vec![first.weight.clone()]));
+    /// assert!(second.weight.ptr_eq(&first.weight));
+    /// ```
     fn visit_mut(&mut self, visitor: &mut dyn VisitorMut);
 
     /// The type's name, as [`repr`](Self::repr) shows it. Written by the derive.
+    ///
+    /// ```
+    /// use torchrs::nn::{Linear, Module};
+    /// assert_eq!((Linear::new(2, 3).name(), vec![Linear::new(2, 3)].name()), ("Linear", "ModuleList"));
+    /// ```
     fn name(&self) -> &str;
 
     /// The module's own settings, as [`repr`](Self::repr) shows them:
     /// `in_features=2, out_features=3`.
+    ///
+    /// ```
+    /// use torchrs::nn::{Linear, Module};
+    /// assert_eq!(Linear::new(2, 3).extra_repr(), "in_features=2, out_features=3, bias=True");
+    /// ```
     fn extra_repr(&self) -> String {
         String::new()
     }
 
     /// All parameters, also those of modules inside, with their dotted names. A parameter that is
     /// there more than once appears once, under its first name.
+    ///
+    /// ```
+    /// use torchrs::nn::{Linear, Module, Sequential};
+    /// let first = Linear::no_bias(2, 2);
+    /// let net = Sequential::new().append(first.clone()).append(first).append(Linear::no_bias(2, 1));
+    /// let names: Vec<String> = net.named_parameters().into_iter().map(|(name, _)| name).collect();
+    /// assert_eq!(names, ["0.weight", "2.weight"]);
+    /// ```
     fn named_parameters(&self) -> Vec<(String, Tensor)> {
         let mut found = Unique::default();
         walk(self, "", &mut |path, entry| {
@@ -80,11 +127,24 @@ pub trait Module: Send + Sync {
 
     /// All parameters, in the order of [`named_parameters`](Self::named_parameters): what an
     /// optimizer takes.
+    ///
+    /// ```
+    /// use torchrs::nn::{Linear, Module};
+    /// let shapes: Vec<usize> = Linear::new(3, 2).parameters().iter().map(|p| p.numel()).collect();
+    /// assert_eq!(shapes, [6, 2]);
+    /// ```
     fn parameters(&self) -> Vec<Tensor> {
         self.named_parameters().into_iter().map(|(_, tensor)| tensor).collect()
     }
 
     /// All buffers, persistent or not, with their dotted names, each once.
+    ///
+    /// ```
+    /// use torchrs::nn::{BatchNorm1d, Module};
+    /// let buffers = BatchNorm1d::new(4).named_buffers();
+    /// let names: Vec<&str> = buffers.iter().map(|(name, _)| name.as_str()).collect();
+    /// assert_eq!(names, ["running_mean", "running_var", "num_batches_tracked"]);
+    /// ```
     fn named_buffers(&self) -> Vec<(String, Tensor)> {
         let mut found = Unique::default();
         walk(self, "", &mut |path, entry| {
@@ -96,12 +156,24 @@ pub trait Module: Send + Sync {
     }
 
     /// All buffers, in the order of [`named_buffers`](Self::named_buffers).
+    ///
+    /// ```
+    /// use torchrs::nn::{BatchNorm1d, Linear, Module};
+    /// assert_eq!((BatchNorm1d::new(4).buffers().len(), Linear::new(4, 4).buffers().len()), (3, 0));
+    /// ```
     fn buffers(&self) -> Vec<Tensor> {
         self.named_buffers().into_iter().map(|(_, tensor)| tensor).collect()
     }
 
     /// This module under the name `""` and all modules inside with their dotted names, each module
     /// before those inside it.
+    ///
+    /// ```
+    /// use torchrs::nn::{Linear, Module, ReLU, Sequential};
+    /// let net = Sequential::new().append(Sequential::new().append(ReLU)).append(Linear::new(2, 1));
+    /// let names: Vec<String> = net.named_modules().into_iter().map(|(name, _)| name).collect();
+    /// assert_eq!(names, ["", "0", "0.0", "1"]);
+    /// ```
     fn named_modules(&self) -> Vec<(String, &dyn Module)>
     where
         Self: Sized,
@@ -116,11 +188,25 @@ pub trait Module: Send + Sync {
     }
 
     /// The modules directly inside, with their names.
+    ///
+    /// ```
+    /// use torchrs::nn::{Linear, Module, ReLU, Sequential};
+    /// let net = Sequential::new().append(Sequential::new().append(ReLU)).append(Linear::new(2, 1));
+    /// let names: Vec<&str> = net.named_children().into_iter().map(|(_, module)| module.name()).collect();
+    /// assert_eq!(names, ["Sequential", "Linear"]);
+    /// ```
     fn named_children(&self) -> Vec<(String, &dyn Module)> {
         own_fields(self).modules
     }
 
     /// The module of this dotted name inside this one (`get_submodule`); `""` is the module itself.
+    ///
+    /// ```
+    /// use torchrs::nn::{Module, ReLU, Sequential};
+    /// let net = Sequential::new().append(Sequential::new().append(ReLU));
+    /// assert_eq!(net.get_submodule("0.0").unwrap().name(), "ReLU");
+    /// assert!(net.get_submodule("0.1").is_none());
+    /// ```
     fn get_submodule(&self, name: &str) -> Option<&dyn Module>
     where
         Self: Sized,
@@ -130,6 +216,13 @@ pub trait Module: Send + Sync {
 
     /// The parameters of this module alone, not of those inside
     /// (`named_parameters(recurse=False)`).
+    ///
+    /// ```
+    /// use torchrs::nn::{Linear, Module, Sequential};
+    /// let net = Sequential::new().append(Linear::new(3, 2));
+    /// assert!(net.own_parameters().is_empty());
+    /// assert_eq!(net.get_submodule("0").unwrap().own_parameters()[1].0, "bias");
+    /// ```
     fn own_parameters(&self) -> Vec<(String, Tensor)> {
         let own = own_fields(self).parameters;
         own.into_iter().map(|(name, parameter)| (name, parameter.tensor().clone())).collect()
@@ -162,12 +255,24 @@ pub trait Module: Send + Sync {
     }
 
     /// Number of trainable and frozen elements in all parameters, tied ones counted once.
+    ///
+    /// ```
+    /// use torchrs::nn::{Linear, Module};
+    /// assert_eq!(Linear::new(3, 2).num_parameters(), 3 * 2 + 2);
+    /// ```
     fn num_parameters(&self) -> usize {
         self.parameters().iter().map(Tensor::numel).sum()
     }
 
     /// All parameters and persistent buffers by name, under PyTorch's names. The tensors share the
     /// module's memory. Tied parameters appear under each of their names.
+    ///
+    /// ```
+    /// use torchrs::nn::{Linear, Module, Sequential};
+    /// let net = Sequential::new().append(Linear::new(3, 2)).append(Linear::no_bias(2, 1));
+    /// let state = net.state_dict();
+    /// assert_eq!(state.keys().collect::<Vec<_>>(), ["0.weight", "0.bias", "1.weight"]);
+    /// ```
     fn state_dict(&self) -> StateDict {
         let mut state = StateDict::new();
         walk(self, "", &mut |path, entry| {
@@ -181,6 +286,15 @@ pub trait Module: Send + Sync {
     /// Copies the tensors of `state` into the parameters and buffers of the same names, converting
     /// dtypes. With `strict` the two sets of names must be equal; without, what differs is in the
     /// report. When there is an error nothing has been copied.
+    ///
+    /// ```
+    /// use torchrs::nn::{Linear, Module};
+    /// let (trained, fresh) = (Linear::new(3, 2), Linear::new(3, 2));
+    /// fresh.load_state_dict(&trained.state_dict(), true).unwrap();
+    /// assert!(fresh.weight.equal(&trained.weight));
+    /// let error = Linear::new(4, 2).load_state_dict(&trained.state_dict(), true).unwrap_err();
+    /// assert!(error.to_string().contains("`weight` is [2, 3] in the state dict and [2, 4] in the module"));
+    /// ```
     ///
     /// # Errors
     /// [`Error::Argument`] that names all missing and unexpected keys (`strict`) and all tensors
@@ -224,11 +338,27 @@ pub trait Module: Send + Sync {
     }
 
     /// Clears the gradients of all parameters (`zero_grad(set_to_none=True)`).
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::{Forward, Linear, Module}};
+    /// let layer = Linear::new(1, 1);
+    /// layer.forward(&Tensor::from([2f32])).sum().backward();
+    /// assert_eq!(layer.weight.grad().unwrap().item(), 2.0);
+    /// layer.zero_grad();
+    /// assert!(layer.weight.grad().is_none());
+    /// ```
     fn zero_grad(&self) {
         self.parameters().iter().for_each(|parameter| parameter.set_grad(None));
     }
 
     /// Makes all parameters collect gradients, or not: `requires_grad_(false)` freezes the module.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::{Forward, Linear, Module}};
+    /// let layer = Linear::new(1, 1);
+    /// layer.requires_grad_(false);
+    /// assert!(!layer.forward(&Tensor::from([2f32])).requires_grad());
+    /// ```
     fn requires_grad_(&self, requires_grad: bool) {
         for parameter in self.parameters() {
             parameter.requires_grad_(requires_grad);
@@ -236,16 +366,38 @@ pub trait Module: Send + Sync {
     }
 
     /// Switches this module and all inside to training.
+    ///
+    /// ```
+    /// use torchrs::nn::{Dropout, Module, Sequential};
+    /// let net = Sequential::new().append(Dropout::new(0.5));
+    /// net.eval();
+    /// net.train();
+    /// assert!(net.is_training());
+    /// ```
     fn train(&self) {
         self.set_training(true);
     }
 
     /// Switches this module and all inside to evaluation.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::{Dropout, Forward, Module, Sequential}};
+    /// let net = Sequential::new().append(Dropout::new(1.0));
+    /// net.eval();
+    /// assert_eq!(net.forward(&Tensor::from([3f32])).item(), 3.0);
+    /// ```
     fn eval(&self) {
         self.set_training(false);
     }
 
     /// [`train`](Self::train) or [`eval`](Self::eval).
+    ///
+    /// ```
+    /// use torchrs::nn::{Dropout, Module};
+    /// let dropout = Dropout::new(0.5);
+    /// dropout.set_training(false);
+    /// assert!(!dropout.is_training());
+    /// ```
     fn set_training(&self, training: bool) {
         walk(self, "", &mut |_, entry| {
             if let Entry::Training(flag) = entry {
@@ -256,6 +408,14 @@ pub trait Module: Send + Sync {
 
     /// True when this module or a module inside it is in training; true as well when no module
     /// inside makes a difference between training and evaluation.
+    ///
+    /// ```
+    /// use torchrs::nn::{Dropout, Linear, Module};
+    /// let (dropout, linear) = (Dropout::new(0.5), Linear::new(1, 1));
+    /// dropout.eval();
+    /// linear.eval();
+    /// assert!(!dropout.is_training() && linear.is_training());
+    /// ```
     fn is_training(&self) -> bool {
         let (mut any, mut training) = (false, false);
         walk(self, "", &mut |_, entry| {
@@ -270,6 +430,14 @@ pub trait Module: Send + Sync {
     /// Converts all floating-point parameters and buffers to `dtype`; ties stay. Gradients are
     /// dropped. Do it before making an optimizer or wrapping the module, which hold the tensors as
     /// they were.
+    ///
+    /// ```
+    /// use torchrs::{Dtype, nn::{BatchNorm1d, Module}};
+    /// let mut norm = BatchNorm1d::new(2);
+    /// norm.to(Dtype::BF16);
+    /// assert_eq!(norm.weight.as_ref().unwrap().dtype(), Dtype::BF16);
+    /// assert_eq!(norm.num_batches_tracked.as_ref().unwrap().dtype(), Dtype::I64);
+    /// ```
     ///
     /// # Panics
     /// Throws [`Error::Dtype`] when `dtype` is not a floating-point type.
@@ -288,21 +456,50 @@ pub trait Module: Send + Sync {
     }
 
     /// [`to`](Self::to) f32.
+    ///
+    /// ```
+    /// use torchrs::{Dtype, nn::{Linear, Module}};
+    /// let mut layer = Linear::new(2, 1);
+    /// layer.double();
+    /// layer.float();
+    /// assert_eq!(layer.weight.dtype(), Dtype::F32);
+    /// ```
     fn float(&mut self) {
         self.to(Dtype::F32);
     }
 
     /// [`to`](Self::to) f64.
+    ///
+    /// ```
+    /// use torchrs::{Dtype, nn::{Linear, Module}};
+    /// let mut layer = Linear::new(2, 1);
+    /// layer.double();
+    /// assert_eq!(layer.weight.dtype(), Dtype::F64);
+    /// ```
     fn double(&mut self) {
         self.to(Dtype::F64);
     }
 
     /// [`to`](Self::to) f16.
+    ///
+    /// ```
+    /// use torchrs::{Dtype, nn::{Linear, Module}};
+    /// let mut layer = Linear::new(2, 1);
+    /// layer.half();
+    /// assert_eq!(layer.weight.dtype(), Dtype::F16);
+    /// ```
     fn half(&mut self) {
         self.to(Dtype::F16);
     }
 
     /// [`to`](Self::to) bf16.
+    ///
+    /// ```
+    /// use torchrs::{Dtype, nn::{Linear, Module}};
+    /// let mut layer = Linear::new(2, 1);
+    /// layer.bfloat16();
+    /// assert_eq!(layer.weight.dtype(), Dtype::BF16);
+    /// ```
     fn bfloat16(&mut self) {
         self.to(Dtype::BF16);
     }
@@ -333,6 +530,16 @@ pub trait Module: Send + Sync {
     /// Moves all parameters and buffers into shared memory, so that they can be sent to other
     /// processes without a copy (`torch.nn.Module.share_memory`).
     ///
+    /// ```
+    /// use torchrs::nn::{Linear, Module};
+    /// # fn main() -> torchrs::Result<()> {
+    /// let layer = Linear::new(2, 1);
+    /// layer.share_memory()?;
+    /// assert!(layer.weight.is_shared());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Os`] when there is no memory or descriptor left.
     fn share_memory(&self) -> Result<()> {
@@ -343,19 +550,60 @@ pub trait Module: Send + Sync {
     }
 
     /// The module and all inside as text, in the form of Python's `repr(module)`.
+    ///
+    /// ```
+    /// use torchrs::nn::{Module, ReLU, Sequential, Softmax};
+    /// let net = Sequential::new().append(ReLU).append(Softmax::new(1));
+    /// assert_eq!(net.repr(), "Sequential(\n  (0): ReLU()\n  (1): Softmax(dim=1)\n)");
+    /// ```
     fn repr(&self) -> String {
         display::repr(self)
     }
 }
 
 /// A module that maps one tensor to one tensor; what a [`Sequential`](super::Sequential) is made of.
+///
+/// ```
+/// use torchrs::{Tensor, nn::{Forward, Module, Sequential}};
+/// #[derive(Module)]
+/// struct Square;
+/// impl Forward for Square {
+///     fn forward(&self, x: &Tensor) -> Tensor { x * x }
+/// }
+/// let net = Sequential::new().append(Square).append(Square);
+/// assert_eq!(net.forward(&Tensor::from([3f32])).item(), 81.0);
+/// ```
 pub trait Forward: Module {
     /// Computes the module's output.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::{Forward, ReLU}};
+    /// assert_eq!(ReLU.forward(&Tensor::from([-1f32, 2.])).to_vec::<f32>(), [0.0, 2.0]);
+    /// ```
     #[track_caller]
     fn forward(&self, input: &Tensor) -> Tensor;
 }
 
 /// Sees the fields of a module; see [`Module::visit`].
+///
+/// ```
+/// use torchrs::nn::{Buffer, Linear, Module, Parameter, Sequential, Training, Visitor};
+/// /// The largest depth of modules inside modules.
+/// struct Depth(usize);
+/// impl<'a> Visitor<'a> for Depth {
+///     fn parameter(&mut self, _: &str, _: &'a Parameter) {}
+///     fn buffer(&mut self, _: &str, _: &'a Buffer) {}
+///     fn module(&mut self, _: &str, module: &'a dyn Module) {
+///         let mut inside = Depth(0);
+///         module.visit(&mut inside);
+///         self.0 = self.0.max(1 + inside.0);
+///     }
+///     fn training(&mut self, _: &'a Training) {}
+/// }
+/// let mut depth = Depth(0);
+/// Sequential::new().append(Sequential::new().append(Linear::new(2, 1))).visit(&mut depth);
+/// assert_eq!(depth.0, 2);
+/// ```
 pub trait Visitor<'a> {
     /// A parameter.
     fn parameter(&mut self, name: &str, parameter: &'a Parameter);
@@ -370,6 +618,20 @@ pub trait Visitor<'a> {
 }
 
 /// Changes the fields of a module; see [`Module::visit_mut`].
+///
+/// ```
+/// use torchrs::{Tensor, nn::{BatchNorm1d, Buffer, Module, Parameter, Sequential, VisitorMut}};
+/// /// Buffers that are no longer part of the state dict.
+/// struct Forget;
+/// impl VisitorMut for Forget {
+///     fn parameter(&mut self, _: &str, _: &mut Parameter) {}
+///     fn buffer(&mut self, _: &str, b: &mut Buffer) { *b = Buffer::non_persistent(b.tensor().clone()) }
+///     fn module(&mut self, _: &str, module: &mut dyn Module) { module.visit_mut(self) }
+/// }
+/// let mut net = Sequential::new().append(BatchNorm1d::new(2));
+/// net.visit_mut(&mut Forget);
+/// assert_eq!(net.state_dict().keys().collect::<Vec<_>>(), ["0.weight", "0.bias"]);
+/// ```
 pub trait VisitorMut {
     /// A parameter.
     fn parameter(&mut self, name: &str, parameter: &mut Parameter);

@@ -26,6 +26,12 @@ pub struct LayerNorm {
 
 impl LayerNorm {
     /// Over the last dimensions, which have this shape; with weight and bias, eps 1e-5.
+    ///
+    /// ```
+    /// use torchrs::nn::LayerNorm;
+    /// assert_eq!(LayerNorm::new([5, 8]).weight.unwrap().shape(), &[5, 8]);
+    /// assert_eq!(LayerNorm::new(8).bias.unwrap().to_vec::<f32>(), [0.0; 8]);
+    /// ```
     pub fn new(normalized_shape: impl Into<NormalizedShape>) -> Self {
         let NormalizedShape(normalized_shape) = normalized_shape.into();
         LayerNorm {
@@ -49,9 +55,15 @@ impl LayerNorm {
 
 /// The settings that norms with weight and bias share.
 macro_rules! affine_settings {
-    ($($name:ident)*) => {$(
+    ($($name:ident $sizes:literal)*) => {$(
         impl $name {
             /// With another number added to the variance.
+            ///
+            /// ```
+            #[doc = concat!("use torchrs::nn::{Module, ", stringify!($name), "};")]
+            #[doc = concat!("let norm = ", stringify!($name), "::new(", $sizes, ").eps(0.5);")]
+            /// assert!(norm.repr().contains("eps=0.5"));
+            /// ```
             #[must_use]
             pub fn eps(mut self, eps: f64) -> Self {
                 self.eps = eps;
@@ -59,6 +71,12 @@ macro_rules! affine_settings {
             }
 
             /// Without weight and bias (`elementwise_affine=False`, `affine=False`).
+            ///
+            /// ```
+            #[doc = concat!("use torchrs::nn::", stringify!($name), ";")]
+            #[doc = concat!("let norm = ", stringify!($name), "::new(", $sizes, ").no_affine();")]
+            /// assert!(norm.weight.is_none() && norm.bias.is_none());
+            /// ```
             #[must_use]
             pub fn no_affine(mut self) -> Self {
                 (self.weight, self.bias) = (None, None);
@@ -66,6 +84,11 @@ macro_rules! affine_settings {
             }
 
             /// With a weight only.
+            ///
+            /// ```
+            #[doc = concat!("let norm = torchrs::nn::", stringify!($name), "::new(", $sizes, ").no_bias();")]
+            /// assert!(norm.weight.is_some() && norm.bias.is_none());
+            /// ```
             #[must_use]
             pub fn no_bias(mut self) -> Self {
                 self.bias = None;
@@ -74,7 +97,7 @@ macro_rules! affine_settings {
         }
     )*};
 }
-affine_settings! { LayerNorm GroupNorm }
+affine_settings! { LayerNorm "8" GroupNorm "2, 8" }
 
 impl Forward for LayerNorm {
     #[track_caller]
@@ -86,6 +109,12 @@ impl Forward for LayerNorm {
 
 /// Divides the last dimensions of each sample by the root of their mean square, then scales
 /// (`torch.nn.RMSNorm`).
+///
+/// ```
+/// use torchrs::{Tensor, nn::{Forward, RMSNorm}};
+/// let y = RMSNorm::new(2).forward(&Tensor::from([[2f32, -2.], [5., 5.]]));
+/// assert!((y - Tensor::from([[1f32, -1.], [1., 1.]])).abs().max().item() < 1e-5);
+/// ```
 #[derive(Module, Clone)]
 #[module(extra_repr = Self::settings)]
 pub struct RMSNorm {
@@ -97,6 +126,11 @@ pub struct RMSNorm {
 
 impl RMSNorm {
     /// Over the last dimensions, which have this shape; with a weight, eps the dtype's epsilon.
+    ///
+    /// ```
+    /// use torchrs::nn::RMSNorm;
+    /// assert_eq!(RMSNorm::new([2, 3]).weight.unwrap().to_vec::<f32>(), [1.0; 6]);
+    /// ```
     pub fn new(normalized_shape: impl Into<NormalizedShape>) -> Self {
         let NormalizedShape(normalized_shape) = normalized_shape.into();
         let weight = Some(Parameter::new(Tensor::ones(&normalized_shape, Dtype::F32)));
@@ -104,6 +138,13 @@ impl RMSNorm {
     }
 
     /// With another number added to the mean square.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::{Forward, RMSNorm}};
+    /// // 1 / sqrt((1 + 1) / 2 + 3)
+    /// let y = RMSNorm::new(2).eps(3.0).forward(&Tensor::from([[1f32, 1.]]));
+    /// assert!((y - 0.5).abs().max().item() < 1e-6);
+    /// ```
     #[must_use]
     pub fn eps(mut self, eps: f64) -> Self {
         self.eps = Some(eps);
@@ -111,6 +152,11 @@ impl RMSNorm {
     }
 
     /// Without a weight (`elementwise_affine=False`).
+    ///
+    /// ```
+    /// use torchrs::nn::{Module, RMSNorm};
+    /// assert!(RMSNorm::new(2).no_affine().parameters().is_empty());
+    /// ```
     #[must_use]
     pub fn no_affine(mut self) -> Self {
         self.weight = None;
@@ -136,6 +182,12 @@ impl Forward for RMSNorm {
 
 /// Brings each group of channels of each sample to mean 0 and variance 1, then scales and shifts the
 /// channels (`torch.nn.GroupNorm`; Wu & He 2018).
+///
+/// ```
+/// use torchrs::{Tensor, nn::{Forward, GroupNorm}};
+/// let y = GroupNorm::new(2, 4).forward(&Tensor::from([[1f32, 3., 10., 30.]]));
+/// assert!((y - Tensor::from([[-1f32, 1., -1., 1.]])).abs().max().item() < 1e-4);
+/// ```
 #[derive(Module, Clone)]
 #[module(extra_repr = Self::settings)]
 pub struct GroupNorm {
@@ -150,6 +202,12 @@ pub struct GroupNorm {
 
 impl GroupNorm {
     /// With weight and bias, eps 1e-5.
+    ///
+    /// ```
+    /// use torchrs::{catch, nn::GroupNorm};
+    /// assert_eq!(GroupNorm::new(2, 6).weight.unwrap().shape(), &[6]);
+    /// assert!(catch(|| GroupNorm::new(4, 6)).is_err());
+    /// ```
     ///
     /// # Panics
     /// Throws [`Error::Argument`] when the groups do not divide the channels.
@@ -190,6 +248,13 @@ impl Forward for GroupNorm {
 
 /// Divides by the neighbouring channels' activity (`torch.nn.LocalResponseNorm`; Krizhevsky et al.
 /// 2012); see [`Tensor::local_response_norm`].
+///
+/// ```
+/// use torchrs::{Tensor, nn::{Forward, LocalResponseNorm}};
+/// // 2 / (1 + 2^2)
+/// let y = LocalResponseNorm::new(1, 1.0, 1.0, 1.0).forward(&Tensor::from([[[2f32]]]));
+/// assert!((y.item() - 0.4).abs() < 1e-6);
+/// ```
 #[derive(Module, Clone, Copy, Debug)]
 #[module(extra_repr = Self::settings)]
 pub struct LocalResponseNorm {
@@ -201,6 +266,12 @@ pub struct LocalResponseNorm {
 
 impl LocalResponseNorm {
     /// Over `size` channels; PyTorch's defaults are alpha 1e-4, beta 0.75, k 1.
+    ///
+    /// ```
+    /// use torchrs::nn::{LocalResponseNorm, Module};
+    /// let norm = LocalResponseNorm::new(5, 1e-4, 0.75, 1.0);
+    /// assert_eq!(norm.repr(), "LocalResponseNorm(5, alpha=0.0001, beta=0.75, k=1.0)");
+    /// ```
     pub fn new(size: usize, alpha: f64, beta: f64, k: f64) -> Self {
         LocalResponseNorm { size, alpha, beta, k }
     }

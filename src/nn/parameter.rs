@@ -34,6 +34,14 @@ pub struct Parameter {
 impl Parameter {
     /// A parameter over `tensor`'s elements; its history, if any, is left behind.
     ///
+    /// ```
+    /// use torchrs::{Tensor, nn::Parameter};
+    /// let x = Tensor::from([2f32]).requires_grad_(true);
+    /// let p = Parameter::new(&x * 3.0);
+    /// assert!(p.is_leaf() && p.requires_grad());
+    /// assert_eq!(p.item(), 6.0);
+    /// ```
+    ///
     /// # Panics
     /// Throws for integer and bool tensors.
     #[track_caller]
@@ -42,6 +50,13 @@ impl Parameter {
     }
 
     /// The tensor itself.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::Parameter};
+    /// let p = Parameter::new(Tensor::from([2f32]));
+    /// (p.tensor() * p.tensor()).sum().backward();
+    /// assert_eq!(p.grad().unwrap().item(), 4.0);
+    /// ```
     pub fn tensor(&self) -> &Tensor {
         &self.tensor
     }
@@ -81,6 +96,14 @@ impl fmt::Debug for Parameter {
 
 /// A tensor that is part of a module's state without being trained (`register_buffer`): running
 /// statistics, masks. A clone is the same buffer.
+///
+/// ```
+/// use torchrs::{Tensor, nn::{Buffer, Module}};
+/// #[derive(Module)]
+/// struct Mean { value: Buffer }
+/// let mean = Mean { value: Buffer::new(Tensor::from([3f32])) };
+/// assert!(mean.parameters().is_empty() && mean.state_dict()["value"].item() == 3.0);
+/// ```
 #[derive(Clone)]
 pub struct Buffer {
     tensor: Tensor,
@@ -91,21 +114,47 @@ pub struct Buffer {
 
 impl Buffer {
     /// A buffer that is part of the state dict.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::Buffer};
+    /// let mean = Buffer::new(Tensor::from([3f32]));
+    /// assert!(mean.is_persistent() && !mean.requires_grad());
+    /// ```
     pub fn new(tensor: Tensor) -> Self {
         Buffer { tensor, persistent: true, _not_plain: PhantomPinned }
     }
 
     /// A buffer that is not saved, because it can be computed again (`persistent=False`).
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::{Buffer, Module}};
+    /// #[derive(Module)]
+    /// struct Causal { mask: Buffer }
+    /// let causal = Causal { mask: Buffer::non_persistent(Tensor::from([true, false])) };
+    /// assert!(causal.state_dict().is_empty() && causal.buffers().len() == 1);
+    /// ```
     pub fn non_persistent(tensor: Tensor) -> Self {
         Buffer { tensor, persistent: false, _not_plain: PhantomPinned }
     }
 
     /// True when the buffer is part of the state dict.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::Buffer};
+    /// assert!(!Buffer::non_persistent(Tensor::from([1f32])).is_persistent());
+    /// ```
     pub fn is_persistent(&self) -> bool {
         self.persistent
     }
 
     /// The tensor itself.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::Buffer};
+    /// let mean = Buffer::new(Tensor::from([3f32]));
+    /// mean.tensor().mul_(2.0);
+    /// assert_eq!((Tensor::from([1f32]) + mean.tensor()).item(), 7.0);
+    /// ```
     pub fn tensor(&self) -> &Tensor {
         &self.tensor
     }
@@ -137,6 +186,20 @@ impl fmt::Debug for Buffer {
 /// Whether a module is in training or in evaluation (`module.training`); at first in training. A
 /// module whose `forward` differs between the two has a field of this type, which
 /// [`train`](super::Module::train) and [`eval`](super::Module::eval) of any module above it set.
+///
+/// ```
+/// use torchrs::{Tensor, nn::{Forward, Module, Training}};
+/// #[derive(Module, Default)]
+/// struct Noise { training: Training }
+/// impl Forward for Noise {
+///     fn forward(&self, x: &Tensor) -> Tensor {
+///         if self.training.get() { x + 9.0 } else { x.clone() }
+///     }
+/// }
+/// let (noise, x) = (Noise::default(), Tensor::from([1f32]));
+/// noise.eval();
+/// assert_eq!(noise.forward(&x).item(), 1.0);
+/// ```
 pub struct Training {
     flag: AtomicBool,
     /// As in [`Parameter`].
@@ -145,12 +208,24 @@ pub struct Training {
 
 impl Training {
     /// True in training.
+    ///
+    /// ```
+    /// use torchrs::nn::Training;
+    /// assert!(Training::default().get());
+    /// ```
     #[inline]
     pub fn get(&self) -> bool {
         self.flag.load(Relaxed)
     }
 
     /// Switches to training or to evaluation.
+    ///
+    /// ```
+    /// use torchrs::nn::Training;
+    /// let flag = Training::default();
+    /// flag.set(false);
+    /// assert!(!flag.get());
+    /// ```
     #[inline]
     pub fn set(&self, training: bool) {
         self.flag.store(training, Relaxed);

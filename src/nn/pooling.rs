@@ -16,16 +16,40 @@ macro_rules! pooling {
 
         impl $name {
             /// Windows of this size, side by side.
+            ///
+            /// ```
+            #[doc = concat!("use torchrs::{Dtype, Tensor, nn::{Forward, ", stringify!($name), "}};")]
+            #[doc = concat!("let x = Tensor::ones([7; 2 + ", $dims, "], Dtype::F32);")]
+            #[doc = concat!("let pool = ", stringify!($name), "::new(2);")]
+            /// assert_eq!(pool.forward(&x).size(-1), 3);
+            /// ```
             pub fn new(kernel_size: impl Into<PerDim<$dims>>) -> Self {
                 $name { options: PoolOptions::new(kernel_size.into().0) }
             }
 
             /// With all options.
+            ///
+            /// ```
+            /// use torchrs::{Dtype, Tensor, ops::PoolOptions};
+            #[doc = concat!("use torchrs::nn::{Forward, ", stringify!($name), "};")]
+            #[doc = concat!("let x = Tensor::ones([7; 2 + ", $dims, "], Dtype::F32);")]
+            #[doc = concat!("let mut options = PoolOptions::new([2; ", $dims, "]);")]
+            /// options.ceil_mode = true;
+            #[doc = concat!("let pool = ", stringify!($name), "::with_options(options);")]
+            /// assert_eq!(pool.forward(&x).size(-1), 4);
+            /// ```
             pub fn with_options(options: PoolOptions<$dims>) -> Self {
                 $name { options }
             }
 
             /// With another distance between windows.
+            ///
+            /// ```
+            #[doc = concat!("use torchrs::{Dtype, Tensor, nn::{Forward, ", stringify!($name), "}};")]
+            #[doc = concat!("let x = Tensor::ones([7; 2 + ", $dims, "], Dtype::F32);")]
+            #[doc = concat!("let pool = ", stringify!($name), "::new(2).stride(1);")]
+            /// assert_eq!(pool.forward(&x).size(-1), 6);
+            /// ```
             #[must_use]
             pub fn stride(mut self, stride: impl Into<PerDim<$dims>>) -> Self {
                 self.options.stride = Some(stride.into().0);
@@ -33,6 +57,13 @@ macro_rules! pooling {
             }
 
             /// With rows and columns added on each side.
+            ///
+            /// ```
+            #[doc = concat!("use torchrs::{Dtype, Tensor, nn::{Forward, ", stringify!($name), "}};")]
+            #[doc = concat!("let x = Tensor::ones([7; 2 + ", $dims, "], Dtype::F32);")]
+            #[doc = concat!("let pool = ", stringify!($name), "::new(2).padding(1);")]
+            /// assert_eq!(pool.forward(&x).size(-1), 4);
+            /// ```
             #[must_use]
             pub fn padding(mut self, padding: impl Into<PerDim<$dims>>) -> Self {
                 self.options.padding = padding.into().0;
@@ -76,33 +107,77 @@ fn no_settings<const D: usize>(_: &PoolOptions<D>) -> String {
 
 pooling!(
     /// The largest element of each window of `[N, C, L]` (`torch.nn.MaxPool1d`).
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::{Forward, MaxPool1d}};
+    /// let y = MaxPool1d::new(2).forward(&Tensor::from([[[1f32, 3., 2., 5.]]]));
+    /// assert_eq!(y.to_vec::<f32>(), [3.0, 5.0]);
+    /// ```
     MaxPool1d, max_pool1d, 1, max_settings
 );
 pooling!(
     /// The largest element of each window of `[N, C, H, W]` (`torch.nn.MaxPool2d`).
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::{Forward, MaxPool2d}};
+    /// let y = MaxPool2d::new((2, 1)).forward(&Tensor::from([[[[1f32, 2.], [3., 4.]]]]));
+    /// assert_eq!(y.to_vec::<f32>(), [3.0, 4.0]);
+    /// ```
     MaxPool2d, max_pool2d, 2, max_settings
 );
 pooling!(
     /// The largest element of each window of `[N, C, D, H, W]` (`torch.nn.MaxPool3d`).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor, nn::{Forward, MaxPool3d}};
+    /// let x = Tensor::arange(0.0, 8.0, 1.0, Dtype::F32).view([1, 1, 2, 2, 2]);
+    /// assert_eq!(MaxPool3d::new([2, 2, 1]).forward(&x).to_vec::<f32>(), [6.0, 7.0]);
+    /// ```
     MaxPool3d, max_pool3d, 3, max_settings
 );
 pooling!(
     /// The mean of each window of `[N, C, L]` (`torch.nn.AvgPool1d`).
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::{AvgPool1d, Forward}};
+    /// let y = AvgPool1d::new(2).forward(&Tensor::from([[[1f32, 3., 2., 6.]]]));
+    /// assert_eq!(y.to_vec::<f32>(), [2.0, 4.0]);
+    /// ```
     AvgPool1d, avg_pool1d, 1, no_settings
 );
 pooling!(
     /// The mean of each window of `[N, C, H, W]` (`torch.nn.AvgPool2d`).
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::{AvgPool2d, Forward}};
+    /// let y = AvgPool2d::new((2, 1)).forward(&Tensor::from([[[[1f32, 2.], [3., 4.]]]]));
+    /// assert_eq!(y.to_vec::<f32>(), [2.0, 3.0]);
+    /// ```
     AvgPool2d, avg_pool2d, 2, no_settings
 );
 pooling!(
     /// The mean of each window of `[N, C, D, H, W]` (`torch.nn.AvgPool3d`).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor, nn::{AvgPool3d, Forward}};
+    /// let x = Tensor::arange(0.0, 8.0, 1.0, Dtype::F32).view([1, 1, 2, 2, 2]);
+    /// assert_eq!(AvgPool3d::new([2, 2, 1]).forward(&x).to_vec::<f32>(), [3.0, 4.0]);
+    /// ```
     AvgPool3d, avg_pool3d, 3, no_settings
 );
 
 macro_rules! with_indices {
-    ($($name:ident $op:ident),*) => {$(
+    ($($name:ident $op:ident $dims:literal),*) => {$(
         impl $name {
             /// The maxima and their positions in the plane (`return_indices=True`).
+            ///
+            /// ```
+            #[doc = concat!("use torchrs::{Dtype, Tensor, nn::", stringify!($name), "};")]
+            #[doc = concat!("let x = Tensor::ones([2; 2 + ", $dims, "], Dtype::F32).cumsum(-1);")]
+            #[doc = concat!("let pool = ", stringify!($name), "::new(2);")]
+            /// let (largest, places) = pool.forward_with_indices(&x);
+            /// assert_eq!((largest.min().item(), places.max().item()), (2.0, 1.0));
+            /// ```
             ///
             /// # Panics
             /// As [`Forward::forward`].
@@ -114,9 +189,9 @@ macro_rules! with_indices {
     )*};
 }
 with_indices! {
-    MaxPool1d max_pool1d_with_indices,
-    MaxPool2d max_pool2d_with_indices,
-    MaxPool3d max_pool3d_with_indices
+    MaxPool1d max_pool1d_with_indices 1,
+    MaxPool2d max_pool2d_with_indices 2,
+    MaxPool3d max_pool3d_with_indices 3
 }
 
 macro_rules! unpooling {
@@ -130,17 +205,42 @@ macro_rules! unpooling {
 
         impl $name {
             /// Of windows of this size, side by side.
+            ///
+            /// ```
+            #[doc = concat!("use torchrs::{Dtype, Tensor, nn::", stringify!($name), "};")]
+            #[doc = concat!("let x = Tensor::ones([1; 2 + ", $dims, "], Dtype::F32);")]
+            /// let place = x.zeros_like().to_dtype(Dtype::I64);
+            #[doc = concat!("let unpool = ", stringify!($name), "::new(3);")]
+            /// assert_eq!(unpool.forward(&x, &place, None).size(-1), 3);
+            /// ```
             pub fn new(kernel_size: impl Into<PerDim<$dims>>) -> Self {
                 Self::with_options(PoolOptions::new(kernel_size.into().0))
             }
 
             /// With size, stride and padding of the pooling.
+            ///
+            /// ```
+            #[doc = concat!("use torchrs::{nn::{", stringify!($name), ", Module}, ops::PoolOptions};")]
+            #[doc = concat!("let mut options = PoolOptions::new([3; ", $dims, "]);")]
+            #[doc = concat!("options.padding = [1; ", $dims, "];")]
+            #[doc = concat!("let unpool = ", stringify!($name), "::with_options(options);")]
+            /// assert!(unpool.repr().contains("padding=(1,"));
+            /// ```
             pub fn with_options(options: PoolOptions<$dims>) -> Self {
                 $name { options }
             }
 
             /// Zeros with the numbers of `input` at `indices`, as
             /// `forward_with_indices` of the pooling gave them, in the usual size or in this.
+            ///
+            /// ```
+            #[doc = concat!("use torchrs::{Dtype, Tensor, nn::", stringify!($name), "};")]
+            #[doc = concat!("let x = Tensor::full([1; 2 + ", $dims, "], 5.0, Dtype::F32);")]
+            #[doc = concat!("let places = Tensor::ones([1; 2 + ", $dims, "], Dtype::I64);")]
+            #[doc = concat!("let unpool = ", stringify!($name), "::new(2);")]
+            #[doc = concat!("let y = unpool.forward(&x, &places, Some([3; ", $dims, "]));")]
+            /// assert_eq!((y.size(-1), y.sum().item(), y.to_vec::<f32>()[1]), (3, 5.0, 5.0));
+            /// ```
             ///
             /// # Panics
             /// As [`Tensor::max_unpool`].
@@ -169,10 +269,32 @@ macro_rules! unpooling {
 
 unpooling! {
     /// The reverse of [`MaxPool1d`] (`torch.nn.MaxUnpool1d`).
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::{MaxPool1d, MaxUnpool1d}};
+    /// let (y, places) = MaxPool1d::new(2).forward_with_indices(&Tensor::from([[[1f32, 3., 5., 2.]]]));
+    /// let x = MaxUnpool1d::new(2).forward(&y, &places, None);
+    /// assert_eq!(x.to_vec::<f32>(), [0.0, 3.0, 5.0, 0.0]);
+    /// ```
     MaxUnpool1d, max_unpool1d, 1;
     /// The reverse of [`MaxPool2d`] (`torch.nn.MaxUnpool2d`).
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::{MaxPool2d, MaxUnpool2d}};
+    /// let (y, places) = MaxPool2d::new(2).forward_with_indices(&Tensor::from([[[[1f32, 2.], [4., 3.]]]]));
+    /// let x = MaxUnpool2d::new(2).forward(&y, &places, None);
+    /// assert_eq!(x.to_vec::<f32>(), [0.0, 0.0, 4.0, 0.0]);
+    /// ```
     MaxUnpool2d, max_unpool2d, 2;
     /// The reverse of [`MaxPool3d`] (`torch.nn.MaxUnpool3d`).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor, nn::{MaxPool3d, MaxUnpool3d}};
+    /// let x = Tensor::arange(0.0, 8.0, 1.0, Dtype::F32).view([1, 1, 2, 2, 2]);
+    /// let (y, places) = MaxPool3d::new(2).forward_with_indices(&x);
+    /// let x = MaxUnpool3d::new(2).forward(&y, &places, None);
+    /// assert_eq!(x.to_vec::<f32>(), [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 7.0]);
+    /// ```
     MaxUnpool3d, max_unpool3d, 3;
 }
 
@@ -187,11 +309,25 @@ macro_rules! adaptive {
 
         impl $name {
             /// With these output sizes; `1` is one window over everything.
+            ///
+            /// ```
+            #[doc = concat!("use torchrs::{Dtype, Tensor, nn::{", stringify!($name), ", Forward}};")]
+            #[doc = concat!("let x = Tensor::ones([5; 2 + ", $dims, "], Dtype::F32);")]
+            #[doc = concat!("let pool = ", stringify!($name), "::new(2);")]
+            /// assert_eq!(pool.forward(&x).size(-1), 2);
+            /// ```
             pub fn new(output_size: impl Into<PerDim<$dims>>) -> Self {
                 Self::with_sizes(output_size.into().0.map(Some))
             }
 
             /// With these output sizes; `None` keeps the input's.
+            ///
+            /// ```
+            #[doc = concat!("use torchrs::{Dtype, Tensor, nn::{", stringify!($name), ", Forward}};")]
+            #[doc = concat!("let x = Tensor::ones([5; 2 + ", $dims, "], Dtype::F32);")]
+            #[doc = concat!("let pool = ", stringify!($name), "::with_sizes([None; ", $dims, "]);")]
+            /// assert_eq!(pool.forward(&x).size(-1), 5);
+            /// ```
             pub fn with_sizes(output_size: [Option<usize>; $dims]) -> Self {
                 $name { output_size }
             }
@@ -225,28 +361,72 @@ fn size_or_own(x: &Tensor, size: Option<usize>) -> usize {
 adaptive! {
     /// The means of `[N, C, L]` over windows chosen so that the output has a certain size
     /// (`torch.nn.AdaptiveAvgPool1d`).
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::{AdaptiveAvgPool1d, Forward}};
+    /// let y = AdaptiveAvgPool1d::new(2).forward(&Tensor::from([[[1f32, 3., 2., 6.]]]));
+    /// assert_eq!(y.to_vec::<f32>(), [2.0, 4.0]);
+    /// ```
     AdaptiveAvgPool1d, 1, |x, size| x.adaptive_avg_pool1d(size_or_own(x, size[0]));
     /// The means of `[N, C, H, W]` over windows chosen so that the output has a certain size
     /// (`torch.nn.AdaptiveAvgPool2d`).
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::{AdaptiveAvgPool2d, Forward}};
+    /// let x = Tensor::from([[[[1f32, 2.], [3., 4.]]]]);
+    /// assert_eq!(AdaptiveAvgPool2d::with_sizes([Some(1), None]).forward(&x).to_vec::<f32>(), [2.0, 3.0]);
+    /// ```
     AdaptiveAvgPool2d, 2, |x, size| x.adaptive_avg_pool2d(size);
     /// The means of `[N, C, D, H, W]` over windows chosen so that the output has a certain size
     /// (`torch.nn.AdaptiveAvgPool3d`).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor, nn::{AdaptiveAvgPool3d, Forward}};
+    /// let x = Tensor::arange(0.0, 8.0, 1.0, Dtype::F32).view([1, 1, 2, 2, 2]);
+    /// assert_eq!(AdaptiveAvgPool3d::new([1, 1, 2]).forward(&x).to_vec::<f32>(), [3.0, 4.0]);
+    /// ```
     AdaptiveAvgPool3d, 3, |x, size| x.adaptive_avg_pool3d(size);
     /// The maxima of `[N, C, L]` over windows chosen so that the output has a certain size
     /// (`torch.nn.AdaptiveMaxPool1d`).
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::{AdaptiveMaxPool1d, Forward}};
+    /// let y = AdaptiveMaxPool1d::new(2).forward(&Tensor::from([[[1f32, 3., 2., 6.]]]));
+    /// assert_eq!(y.to_vec::<f32>(), [3.0, 6.0]);
+    /// ```
     AdaptiveMaxPool1d, 1, |x, size| Self::with_sizes(size).forward_with_indices(x).0;
     /// The maxima of `[N, C, H, W]` over windows chosen so that the output has a certain size
     /// (`torch.nn.AdaptiveMaxPool2d`).
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::{AdaptiveMaxPool2d, Forward}};
+    /// let x = Tensor::from([[[[1f32, 2.], [3., 4.]]]]);
+    /// assert_eq!(AdaptiveMaxPool2d::with_sizes([Some(1), None]).forward(&x).to_vec::<f32>(), [3.0, 4.0]);
+    /// ```
     AdaptiveMaxPool2d, 2, |x, size| Self::with_sizes(size).forward_with_indices(x).0;
     /// The maxima of `[N, C, D, H, W]` over windows chosen so that the output has a certain size
     /// (`torch.nn.AdaptiveMaxPool3d`).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor, nn::{AdaptiveMaxPool3d, Forward}};
+    /// let x = Tensor::arange(0.0, 8.0, 1.0, Dtype::F32).view([1, 1, 2, 2, 2]);
+    /// assert_eq!(AdaptiveMaxPool3d::new([1, 1, 2]).forward(&x).to_vec::<f32>(), [6.0, 7.0]);
+    /// ```
     AdaptiveMaxPool3d, 3, |x, size| Self::with_sizes(size).forward_with_indices(x).0;
 }
 
 macro_rules! adaptive_with_indices {
-    ($($name:ident |$x:ident, $size:ident| $body:expr;)*) => {$(
+    ($($name:ident $dims:literal |$x:ident, $size:ident| $body:expr;)*) => {$(
         impl $name {
             /// The maxima and their positions in the plane (`return_indices=True`).
+            ///
+            /// ```
+            #[doc = concat!("use torchrs::{Dtype, Tensor, nn::", stringify!($name), "};")]
+            #[doc = concat!("let x = Tensor::ones([2; 2 + ", $dims, "], Dtype::F32).cumsum(-1);")]
+            #[doc = concat!("let pool = ", stringify!($name), "::new(1);")]
+            /// let (largest, places) = pool.forward_with_indices(&x);
+            /// assert_eq!((largest.min().item(), places.max().item()), (2.0, 1.0));
+            /// ```
             ///
             /// # Panics
             /// As [`Forward::forward`].
@@ -259,9 +439,9 @@ macro_rules! adaptive_with_indices {
     )*};
 }
 adaptive_with_indices! {
-    AdaptiveMaxPool1d |x, size| x.adaptive_max_pool1d(size_or_own(x, size[0]));
-    AdaptiveMaxPool2d |x, size| x.adaptive_max_pool2d(size);
-    AdaptiveMaxPool3d |x, size| x.adaptive_max_pool3d(size);
+    AdaptiveMaxPool1d 1 |x, size| x.adaptive_max_pool1d(size_or_own(x, size[0]));
+    AdaptiveMaxPool2d 2 |x, size| x.adaptive_max_pool2d(size);
+    AdaptiveMaxPool3d 3 |x, size| x.adaptive_max_pool3d(size);
 }
 
 macro_rules! power_average {
@@ -276,6 +456,16 @@ macro_rules! power_average {
 
         impl $name {
             /// Of power `norm_type`, over the windows of `options` (size, stride, `ceil_mode`).
+            ///
+            /// ```
+            /// use torchrs::{Dtype, Tensor, ops::PoolOptions};
+            #[doc = concat!("use torchrs::nn::{Forward, ", stringify!($name), "};")]
+            #[doc = concat!("let x = Tensor::ones([7; 2 + ", $dims, "], Dtype::F32);")]
+            #[doc = concat!("let mut options = PoolOptions::new([2; ", $dims, "]);")]
+            /// options.ceil_mode = true;
+            #[doc = concat!("let pool = ", stringify!($name), "::new(2.0, options);")]
+            /// assert_eq!(pool.forward(&x).size(-1), 4);
+            /// ```
             pub fn new(norm_type: f64, options: PoolOptions<$dims>) -> Self {
                 $name { norm_type, options }
             }
@@ -303,9 +493,27 @@ macro_rules! power_average {
 
 power_average! {
     /// The p-norm of each window of `[N, C, L]` (`torch.nn.LPPool1d`).
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::{Forward, LPPool1d}, ops::PoolOptions};
+    /// let y = LPPool1d::new(2.0, PoolOptions::new([2])).forward(&Tensor::from([[[3f64, 4.]]]));
+    /// assert!((y.item() - 5.0).abs() < 1e-9);
+    /// ```
     LPPool1d, lp_pool1d, 1;
     /// The p-norm of each window of `[N, C, H, W]` (`torch.nn.LPPool2d`).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor, nn::{Forward, LPPool2d}, ops::PoolOptions};
+    /// let y = LPPool2d::new(2.0, PoolOptions::new([2, 2])).forward(&Tensor::ones([1, 1, 2, 2], Dtype::F64));
+    /// assert!((y.item() - 2.0).abs() < 1e-9);
+    /// ```
     LPPool2d, lp_pool2d, 2;
     /// The p-norm of each window of `[N, C, D, H, W]` (`torch.nn.LPPool3d`).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor, nn::{Forward, LPPool3d}, ops::PoolOptions};
+    /// let pool = LPPool3d::new(3.0, PoolOptions::new([2, 2, 2]));
+    /// assert!((pool.forward(&Tensor::ones([1, 1, 2, 2, 2], Dtype::F64)).item() - 2.0).abs() < 1e-9);
+    /// ```
     LPPool3d, lp_pool3d, 3;
 }

@@ -6,6 +6,12 @@ use crate::Tensor;
 use crate::ops::{InterpolateMode, InterpolateOptions, UnfoldOptions};
 
 /// Resizes the last dimensions (`torch.nn.Upsample`); see [`Tensor::interpolate`].
+///
+/// ```
+/// use torchrs::{Tensor, nn::{Forward, Upsample}, ops::{InterpolateMode, InterpolateOptions}};
+/// let double = Upsample::new(InterpolateOptions::scale(2.0, InterpolateMode::Nearest));
+/// assert_eq!(double.forward(&Tensor::from([[[1f32, 2.]]])).to_vec::<f32>(), [1.0, 1.0, 2.0, 2.0]);
+/// ```
 #[derive(Module, Clone, Debug)]
 #[module(extra_repr = Self::settings)]
 pub struct Upsample {
@@ -15,6 +21,12 @@ pub struct Upsample {
 
 impl Upsample {
     /// To a size or by a factor, as the options say.
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor, nn::{Forward, Upsample}, ops::{InterpolateMode, InterpolateOptions}};
+    /// let resize = Upsample::new(InterpolateOptions::size([5, 7], InterpolateMode::Bilinear));
+    /// assert_eq!(resize.forward(&Tensor::ones([1, 3, 2, 2], Dtype::F32)).shape(), &[1, 3, 5, 7]);
+    /// ```
     pub fn new(options: InterpolateOptions) -> Self {
         Upsample { options }
     }
@@ -67,6 +79,12 @@ macro_rules! shuffles {
 
         impl $name {
             #[doc = $new_doc]
+            ///
+            /// ```
+            #[doc = concat!("use torchrs::nn::{Module, ", stringify!($name), "};")]
+            #[doc = concat!("let text = \"", stringify!($name), "(", stringify!($field), "=2)\";")]
+            #[doc = concat!("assert_eq!(", stringify!($name), "::new(2).repr(), text);")]
+            /// ```
             pub fn new($field: usize) -> Self {
                 $name { $field }
             }
@@ -87,10 +105,28 @@ macro_rules! shuffles {
 
 shuffles! {
     /// Channels into pixels (`torch.nn.PixelShuffle`); see [`Tensor::pixel_shuffle`].
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::{Forward, PixelShuffle}};
+    /// let y = PixelShuffle::new(2).forward(&Tensor::from([1f32, 2., 3., 4.]).view([1, 4, 1, 1]));
+    /// assert_eq!((y.shape(), y.to_vec::<f32>()), (&[1, 1, 2, 2][..], vec![1.0, 2.0, 3.0, 4.0]));
+    /// ```
     PixelShuffle { upscale_factor } "By this factor in both directions." = pixel_shuffle;
     /// Pixels into channels (`torch.nn.PixelUnshuffle`); see [`Tensor::pixel_unshuffle`].
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::{Forward, PixelUnshuffle}};
+    /// let y = PixelUnshuffle::new(2).forward(&Tensor::from([[[[1f32, 2.], [3., 4.]]]]));
+    /// assert_eq!((y.shape(), y.to_vec::<f32>()), (&[1, 4, 1, 1][..], vec![1.0, 2.0, 3.0, 4.0]));
+    /// ```
     PixelUnshuffle { downscale_factor } "By this factor in both directions." = pixel_unshuffle;
     /// Channels of all groups in turn (`torch.nn.ChannelShuffle`); see [`Tensor::channel_shuffle`].
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::{ChannelShuffle, Forward}};
+    /// let y = ChannelShuffle::new(2).forward(&Tensor::from([0f32, 1., 2., 3.]).view([1, 4, 1, 1]));
+    /// assert_eq!(y.to_vec::<f32>(), [0.0, 2.0, 1.0, 3.0]);
+    /// ```
     ChannelShuffle { groups } "Of this many groups." = channel_shuffle;
 }
 
@@ -105,6 +141,12 @@ fn windows(options: &UnfoldOptions) -> String {
 }
 
 /// Sliding windows as columns (`torch.nn.Unfold`); see [`Tensor::unfold2d`].
+///
+/// ```
+/// use torchrs::{Tensor, nn::{Forward, Unfold}, ops::UnfoldOptions};
+/// let y = Unfold::new(UnfoldOptions::new([1, 2])).forward(&Tensor::from([[[[1f32, 2.], [3., 4.]]]]));
+/// assert_eq!((y.shape(), y.to_vec::<f32>()), (&[1, 2, 2][..], vec![1.0, 3.0, 2.0, 4.0]));
+/// ```
 #[derive(Module, Clone, Copy, Debug)]
 #[module(extra_repr = Self::settings)]
 pub struct Unfold {
@@ -114,6 +156,12 @@ pub struct Unfold {
 
 impl Unfold {
     /// Of the windows that the options describe.
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor, nn::{Forward, Unfold}, ops::UnfoldOptions};
+    /// let windows = Unfold::new(UnfoldOptions { stride: [2, 2], ..UnfoldOptions::new([2, 2]) });
+    /// assert_eq!(windows.forward(&Tensor::ones([1, 3, 4, 6], Dtype::F32)).shape(), &[1, 12, 6]);
+    /// ```
     pub fn new(options: UnfoldOptions) -> Self {
         Unfold { options }
     }
@@ -131,6 +179,13 @@ impl Forward for Unfold {
 }
 
 /// Columns added up at the places of their windows (`torch.nn.Fold`); see [`Tensor::fold`].
+///
+/// ```
+/// use torchrs::{Dtype, Tensor, nn::{Fold, Forward}, ops::UnfoldOptions};
+/// // Two windows of 2 x 2, which share the column in the middle.
+/// let y = Fold::new([2, 3], UnfoldOptions::new([2, 2])).forward(&Tensor::ones([1, 4, 2], Dtype::F32));
+/// assert_eq!(y.to_vec::<f32>(), [1.0, 2.0, 1.0, 1.0, 2.0, 1.0]);
+/// ```
 #[derive(Module, Clone, Copy, Debug)]
 #[module(extra_repr = Self::settings)]
 pub struct Fold {
@@ -141,6 +196,12 @@ pub struct Fold {
 
 impl Fold {
     /// Into images of this size, from the windows that the options describe.
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor, nn::{Fold, Forward}, ops::UnfoldOptions};
+    /// let image = Fold::new(4, UnfoldOptions { stride: [2, 2], ..UnfoldOptions::new([2, 2]) });
+    /// assert_eq!(image.forward(&Tensor::ones([1, 12, 4], Dtype::F32)).shape(), &[1, 3, 4, 4]);
+    /// ```
     pub fn new(output_size: impl Into<PerDim<2>>, options: UnfoldOptions) -> Self {
         Fold { output_size: output_size.into().0, options }
     }
@@ -158,6 +219,12 @@ impl Forward for Fold {
 }
 
 /// Splits a dimension (`torch.nn.Unflatten`); see [`Tensor::unflatten`].
+///
+/// ```
+/// use torchrs::{Dtype, Tensor, nn::{Forward, Unflatten}};
+/// let y = Unflatten::new(1, [2, -1]).forward(&Tensor::ones([5, 6], Dtype::F32));
+/// assert_eq!(y.shape(), &[5, 2, 3]);
+/// ```
 #[derive(Module, Clone, Debug)]
 #[module(extra_repr = Self::settings)]
 pub struct Unflatten {
@@ -167,6 +234,11 @@ pub struct Unflatten {
 
 impl Unflatten {
     /// Into these sizes, of which one may be -1.
+    ///
+    /// ```
+    /// use torchrs::nn::{Module, Unflatten};
+    /// assert_eq!(Unflatten::new(-1, [3, 2]).repr(), "Unflatten(dim=-1, unflattened_size=(3, 2))");
+    /// ```
     pub fn new(dim: i64, sizes: impl Into<Vec<i64>>) -> Self {
         Unflatten { dim, sizes: sizes.into() }
     }

@@ -24,11 +24,24 @@ pub struct StateDict {
 
 impl StateDict {
     /// An empty one.
+    ///
+    /// ```
+    /// use torchrs::nn::StateDict;
+    /// assert!(StateDict::new().is_empty());
+    /// ```
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Adds a tensor, or replaces the one of this name at its place and returns the old one.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::StateDict};
+    /// let mut state = StateDict::new();
+    /// assert!(state.insert("weight", Tensor::from([1f32])).is_none());
+    /// assert_eq!(state.insert("weight", Tensor::from([2f32])).unwrap().item(), 1.0);
+    /// assert_eq!((state.len(), state["weight"].item()), (1, 2.0));
+    /// ```
     pub fn insert(&mut self, name: impl Into<String>, tensor: Tensor) -> Option<Tensor> {
         let name = name.into();
         match self.positions.get(&name) {
@@ -42,31 +55,66 @@ impl StateDict {
     }
 
     /// The tensor of this name.
+    ///
+    /// ```
+    /// use torchrs::nn::{Linear, Module};
+    /// let state = Linear::no_bias(3, 2).state_dict();
+    /// assert_eq!(state.get("weight").unwrap().shape(), &[2, 3]);
+    /// assert!(state.get("bias").is_none());
+    /// ```
     pub fn get(&self, name: &str) -> Option<&Tensor> {
         self.positions.get(name).map(|&i| &self.entries[i].1)
     }
 
     /// True when there is a tensor of this name.
+    ///
+    /// ```
+    /// use torchrs::nn::{Linear, Module};
+    /// let state = Linear::no_bias(3, 2).state_dict();
+    /// assert!(state.contains_key("weight") && !state.contains_key("bias"));
+    /// ```
     pub fn contains_key(&self, name: &str) -> bool {
         self.positions.contains_key(name)
     }
 
     /// Number of entries.
+    ///
+    /// ```
+    /// use torchrs::nn::{Linear, Module};
+    /// assert_eq!(Linear::new(3, 2).state_dict().len(), 2);
+    /// ```
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
     /// True when there are none.
+    ///
+    /// ```
+    /// use torchrs::nn::{Linear, Module, ReLU};
+    /// assert!(ReLU.state_dict().is_empty() && !Linear::new(3, 2).state_dict().is_empty());
+    /// ```
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
     /// The names in order.
+    ///
+    /// ```
+    /// use torchrs::nn::{Linear, Module};
+    /// assert_eq!(Linear::new(3, 2).state_dict().keys().collect::<Vec<_>>(), ["weight", "bias"]);
+    /// ```
     pub fn keys(&self) -> impl ExactSizeIterator<Item = &str> {
         self.entries.iter().map(|(name, _)| name.as_str())
     }
 
     /// Names and tensors in order.
+    ///
+    /// ```
+    /// use torchrs::nn::{Linear, Module};
+    /// let state = Linear::new(3, 2).state_dict();
+    /// let sizes: Vec<(&str, usize)> = state.iter().map(|(name, tensor)| (name, tensor.numel())).collect();
+    /// assert_eq!(sizes, [("weight", 6), ("bias", 2)]);
+    /// ```
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &Tensor)> {
         self.entries.iter().map(|(name, tensor)| (name.as_str(), tensor))
     }
@@ -116,10 +164,30 @@ impl From<StateDict> for BTreeMap<String, Tensor> {
 
 /// Tensors by name, from which a module is loaded: a [`StateDict`], or the map that a checkpoint
 /// gives.
+///
+/// ```
+/// use std::collections::BTreeMap;
+/// use torchrs::{Tensor, nn::{Linear, Module, NamedTensors}};
+/// let weights = BTreeMap::from([("weight".to_owned(), Tensor::from([[2f32, 3.]]))]);
+/// assert_eq!(weights.names(), ["weight"]);
+/// let layer = Linear::no_bias(2, 1);
+/// layer.load_state_dict(&weights, true).unwrap();
+/// assert_eq!(layer.weight.to_vec::<f32>(), [2.0, 3.0]);
+/// ```
 pub trait NamedTensors {
     /// The tensor of this name.
+    ///
+    /// ```
+    /// use torchrs::nn::{Linear, Module, NamedTensors};
+    /// assert_eq!(Linear::new(3, 2).state_dict().tensor("bias").unwrap().shape(), &[2]);
+    /// ```
     fn tensor(&self, name: &str) -> Option<&Tensor>;
     /// All names, in order.
+    ///
+    /// ```
+    /// use torchrs::nn::{Linear, Module, NamedTensors};
+    /// assert_eq!(Linear::new(3, 2).state_dict().names(), ["weight", "bias"]);
+    /// ```
     fn names(&self) -> Vec<&str>;
 }
 
@@ -143,6 +211,13 @@ impl NamedTensors for BTreeMap<String, Tensor> {
 
 /// What [`load_state_dict`](super::Module::load_state_dict) found. With `strict` both lists are
 /// empty.
+///
+/// ```
+/// use torchrs::nn::{Linear, LoadReport, Module};
+/// let state = Linear::no_bias(3, 2).state_dict();
+/// let report = Linear::new(3, 2).load_state_dict(&state, false).unwrap();
+/// assert_eq!(report, LoadReport { missing_keys: vec!["bias".to_owned()], unexpected_keys: vec![] });
+/// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LoadReport {
     /// Names that the module has and the state dict has not; these keep their values.

@@ -11,6 +11,15 @@ use crate::distributed::{ProcessGroup, default_group};
 /// group. A field of this type is set by
 /// [`SyncBatchNorm::convert_sync_batchnorm`](super::SyncBatchNorm::convert_sync_batchnorm) of any
 /// module above it.
+///
+/// ```
+/// use torchrs::nn::{Module, StatisticsGroup, SyncBatchNorm};
+/// #[derive(Module)]
+/// struct MyNorm { group: StatisticsGroup }
+/// let norm = MyNorm { group: StatisticsGroup::default() };
+/// let net = SyncBatchNorm::convert_sync_batchnorm(vec![norm], None);
+/// assert!(net[0].group.is_joined());
+/// ```
 pub struct StatisticsGroup {
     ranks: RwLock<Ranks>,
     /// As in [`Parameter`](super::Parameter).
@@ -36,11 +45,23 @@ impl StatisticsGroup {
     }
 
     /// All ranks of `group` from now on; `None`: of the default group.
+    ///
+    /// ```
+    /// use torchrs::nn::StatisticsGroup;
+    /// let group = StatisticsGroup::default();
+    /// group.join(None);
+    /// assert!(group.is_joined());
+    /// ```
     pub fn join(&self, group: Option<&ProcessGroup>) {
         *self.ranks.write() = group.map_or(Ranks::Default, |group| Ranks::Of(group.clone()));
     }
 
     /// True when statistics may be those of several ranks.
+    ///
+    /// ```
+    /// use torchrs::nn::StatisticsGroup;
+    /// assert!(!StatisticsGroup::default().is_joined());
+    /// ```
     pub fn is_joined(&self) -> bool {
         !matches!(*self.ranks.read(), Ranks::Own)
     }

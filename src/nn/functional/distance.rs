@@ -7,6 +7,12 @@ use crate::error::{Error, throw};
 /// The input divided by its `p`-norms along `dim`, which count as at least `eps`
 /// (`torch.nn.functional.normalize`); PyTorch's defaults are 2, 1 and 1e-12.
 ///
+/// ```
+/// use torchrs::{Tensor, nn::functional as F};
+/// let unit = F::normalize(&Tensor::from([[3f64, 4.]]), 2.0, 1, 1e-12);
+/// assert!((unit - Tensor::from([[0.6f64, 0.8]])).abs().max().item() < 1e-9);
+/// ```
+///
 /// # Panics
 /// Throws for integers and bools, and when the dimension is out of range.
 #[track_caller]
@@ -17,6 +23,13 @@ pub fn normalize(input: &Tensor, p: f64, dim: i64, eps: f64) -> Tensor {
 /// Cosine of the angles between vectors along `dim`: their product with both divided by their
 /// lengths, which count as at least `eps` (`torch.nn.functional.cosine_similarity`); PyTorch's defaults
 /// are 1 and 1e-8.
+///
+/// ```
+/// use torchrs::{Tensor, nn::functional as F};
+/// let (x1, x2) = (Tensor::from([[1f64, 0.], [1., 0.]]), Tensor::from([[5f64, 0.], [3., 4.]]));
+/// let cosines = F::cosine_similarity(&x1, &x2, 1, 1e-8);
+/// assert!((cosines - Tensor::from([1f64, 0.6])).abs().max().item() < 1e-9);
+/// ```
 ///
 /// # Panics
 /// Throws [`Error::Shape`] when the shapes do not broadcast.
@@ -41,6 +54,13 @@ pub fn cosine_similarity(x1: &Tensor, x2: &Tensor, dim: i64, eps: f64) -> Tensor
 /// `p`-norms of `x1 - x2 + eps` along the last dimension (`torch.nn.functional.pairwise_distance`);
 /// PyTorch's defaults are 2, 1e-6 and false.
 ///
+/// ```
+/// use torchrs::{Tensor, nn::functional as F};
+/// let (x1, x2) = (Tensor::from([[0f64, 0.]]), Tensor::from([[3f64, 4.]]));
+/// let distance = F::pairwise_distance(&x1, &x2, 2.0, 1e-6, false);
+/// assert!((distance.item() - 5.0).abs() < 1e-5);
+/// ```
+///
 /// # Panics
 /// Throws [`Error::Shape`] when the shapes do not broadcast.
 #[track_caller]
@@ -50,6 +70,12 @@ pub fn pairwise_distance(x1: &Tensor, x2: &Tensor, p: f64, eps: f64, keepdim: bo
 
 /// `p`-norms of the differences of all pairs of rows of `[N, M]`, in the order (0, 1), (0, 2), ...
 /// (`torch.nn.functional.pdist`); PyTorch's default is 2.
+///
+/// ```
+/// use torchrs::{Tensor, nn::functional as F};
+/// let points = Tensor::from([[0f32], [3.], [7.]]);
+/// assert_eq!(F::pdist(&points, 1.0).to_vec::<f32>(), [3.0, 7.0, 4.0]);
+/// ```
 ///
 /// # Panics
 /// Throws [`Error::Shape`] unless the input has 2 dimensions, [`Error::Argument`] for negative `p`.

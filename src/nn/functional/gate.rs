@@ -4,6 +4,11 @@ use crate::Tensor;
 use crate::error::{Error, throw};
 
 /// x between 0 and 6 (`torch.nn.functional.relu6`).
+///
+/// ```
+/// use torchrs::{Tensor, nn::functional as F};
+/// assert_eq!(F::relu6(&Tensor::from([-1f32, 3., 9.])).to_vec::<f32>(), [0.0, 3.0, 6.0]);
+/// ```
 #[track_caller]
 pub fn relu6(x: &Tensor) -> Tensor {
     x.hardtanh(0i64, 6i64)
@@ -11,6 +16,12 @@ pub fn relu6(x: &Tensor) -> Tensor {
 
 /// The first half along `dim` times the logistic function of the second half
 /// (`torch.nn.functional.glu`); PyTorch's default is -1.
+///
+/// ```
+/// use torchrs::{Tensor, nn::functional as F};
+/// // 4 sigmoid(0), 8 sigmoid(100)
+/// assert_eq!(F::glu(&Tensor::from([4f32, 8., 0., 100.]), -1).to_vec::<f32>(), [2.0, 8.0]);
+/// ```
 ///
 /// # Panics
 /// Throws [`Error::Shape`] when the dimension's size is odd.
@@ -26,6 +37,12 @@ pub fn glu(x: &Tensor, dim: i64) -> Tensor {
 
 /// [`softmax`](Tensor::softmax) of -x (`torch.nn.functional.softmin`).
 ///
+/// ```
+/// use torchrs::{Tensor, nn::functional as F};
+/// let shares = F::softmin(&Tensor::from([0f64, 3f64.ln()]), 0).to_vec::<f64>();
+/// assert!((shares[0] - 0.75).abs() < 1e-9 && (shares[1] - 0.25).abs() < 1e-9);
+/// ```
+///
 /// # Panics
 /// Throws for integers and bools, and when the dimension is out of range.
 #[track_caller]
@@ -35,6 +52,14 @@ pub fn softmin(x: &Tensor, dim: i64) -> Tensor {
 
 /// Leaky ReLU with a slope that is drawn for each element between `lower` and `upper` in training, and
 /// is their mean otherwise (`torch.nn.functional.rrelu`); PyTorch's defaults are 1/8 and 1/3.
+///
+/// ```
+/// use torchrs::{Tensor, nn::functional as F};
+/// let x = Tensor::from([-4f32, 2.]);
+/// assert_eq!(F::rrelu(&x, 0.125, 0.375, false).to_vec::<f32>(), [-1.0, 2.0]);
+/// let y = F::rrelu(&x, 0.125, 0.375, true).to_vec::<f32>();
+/// assert!((-1.5..=-0.5).contains(&y[0]) && y[1] == 2.0);
+/// ```
 ///
 /// # Panics
 /// Throws for integers and bools, and when `lower` is above `upper`.
@@ -54,6 +79,13 @@ pub fn rrelu(x: &Tensor, lower: f64, upper: f64, training: bool) -> Tensor {
 /// Dropout for [`selu`](Tensor::selu): keeps mean and variance (`torch.nn.functional.alpha_dropout`).
 /// Dropped elements become `-1.0507 * 1.6733`, and all are then scaled and moved.
 ///
+/// ```
+/// use torchrs::{Dtype, Tensor, manual_seed, nn::functional as F};
+/// manual_seed(0);
+/// let y = F::alpha_dropout(&Tensor::randn([10_000], Dtype::F32), 0.5, true);
+/// assert!(y.mean().item().abs() < 0.1 && (y.square().mean().item() - 1.0).abs() < 0.1);
+/// ```
+///
 /// # Panics
 /// Throws for integers and bools, and when `p` is not a probability.
 #[track_caller]
@@ -63,6 +95,12 @@ pub fn alpha_dropout(x: &Tensor, p: f64, training: bool) -> Tensor {
 
 /// [`alpha_dropout`] of whole channels, the slices along the first two dimensions
 /// (`torch.nn.functional.feature_alpha_dropout`).
+///
+/// ```
+/// use torchrs::{Dtype, Tensor, nn::functional as F};
+/// let y = F::feature_alpha_dropout(&Tensor::ones([1, 64, 2], Dtype::F32), 0.5, true);
+/// assert!(y.select(2, 0).equal(&y.select(2, 1)));
+/// ```
 ///
 /// # Panics
 /// As there, and throws [`Error::Shape`] for fewer than two dimensions.
@@ -95,6 +133,13 @@ fn alpha(x: &Tensor, shape: &[usize], p: f64, training: bool) -> Tensor {
 /// nearer to one class (`torch.nn.functional.gumbel_softmax`; Jang et al. 2017). With `hard` they are
 /// one class, with the gradient of the shares. PyTorch's defaults are 1, false and -1.
 ///
+/// ```
+/// use torchrs::{Dtype, Tensor, nn::functional as F};
+/// let y = F::gumbel_softmax(&Tensor::zeros([4, 3], Dtype::F32), 1.0, true, -1);
+/// assert!((y.amax(&[1], false) - 1.0).abs().max().item() < 1e-6);
+/// assert!((y.sum().item() - 4.0).abs() < 1e-6);
+/// ```
+///
 /// # Panics
 /// Throws for integers and bools, and when the dimension is out of range.
 #[track_caller]
@@ -120,6 +165,14 @@ macro_rules! of_channels {
     ($($name:ident $dims:literal $shapes:literal;)*) => {$(
         #[doc = concat!("Sets whole channels of `", $shapes, "` to zero with probability `p` and divides the others by")]
         #[doc = concat!("`1 - p`, in training (`torch.nn.functional.", stringify!($name), "`).")]
+        ///
+        /// ```
+        /// use torchrs::{Dtype, Tensor, manual_seed, nn::functional as F};
+        /// manual_seed(0);
+        #[doc = concat!("let x = Tensor::ones([4; 2 + ", $dims, "], Dtype::F32);")]
+        #[doc = concat!("let y = F::", stringify!($name), "(&x, 0.5, true).flatten(2, -1);")]
+        /// assert!(y.amin(&[2], false).equal(&y.amax(&[2], false)) && y.max().item() == 2.0);
+        /// ```
         ///
         /// # Panics
         /// Throws for integers and bools, other numbers of dimensions, and when `p` is not a probability.

@@ -69,6 +69,12 @@ pub fn mse_loss(input: &Tensor, target: &Tensor) -> Tensor {
 
 /// [`mse_loss`] with another reduction.
 ///
+/// ```
+/// use torchrs::{Tensor, nn::functional as F, ops::Reduction};
+/// let (x, target) = (Tensor::from([1f32, 4.]), Tensor::from([1f32, 2.]));
+/// assert_eq!(F::mse_loss_with(&x, &target, Reduction::Sum).item(), 4.0);
+/// ```
+///
 /// # Panics
 /// As [`mse_loss`].
 #[track_caller]
@@ -80,6 +86,11 @@ pub fn mse_loss_with(input: &Tensor, target: &Tensor, reduction: Reduction) -> T
 
 /// Mean of the absolute differences (`torch.nn.functional.l1_loss`).
 ///
+/// ```
+/// use torchrs::{Tensor, nn::functional as F};
+/// assert_eq!(F::l1_loss(&Tensor::from([1f32, 4.]), &Tensor::from([1f32, 2.])).item(), 1.0);
+/// ```
+///
 /// # Panics
 /// As [`mse_loss`].
 #[track_caller]
@@ -88,6 +99,12 @@ pub fn l1_loss(input: &Tensor, target: &Tensor) -> Tensor {
 }
 
 /// [`l1_loss`] with another reduction.
+///
+/// ```
+/// use torchrs::{Tensor, nn::functional as F, ops::Reduction};
+/// let (x, target) = (Tensor::from([1f32, 4.]), Tensor::from([1f32, 2.]));
+/// assert_eq!(F::l1_loss_with(&x, &target, Reduction::None).to_vec::<f32>(), [0.0, 2.0]);
+/// ```
 ///
 /// # Panics
 /// As [`mse_loss`].
@@ -100,6 +117,12 @@ pub fn l1_loss_with(input: &Tensor, target: &Tensor, reduction: Reduction) -> Te
 
 /// Half the square below a difference of `delta`, above it linear with slope `delta`
 /// (`torch.nn.functional.huber_loss`); PyTorch's defaults are 1 and the mean.
+///
+/// ```
+/// use torchrs::{Tensor, nn::functional as F, ops::Reduction};
+/// let (x, target) = (Tensor::from([0.5f32, 3.]), Tensor::from([0f32, 0.]));
+/// assert_eq!(F::huber_loss(&x, &target, 1.0, Reduction::None).to_vec::<f32>(), [0.125, 2.5]);
+/// ```
 ///
 /// # Panics
 /// As [`mse_loss`], and throws [`Error::Argument`] unless `delta` is above 0.
@@ -115,6 +138,12 @@ pub fn huber_loss(input: &Tensor, target: &Tensor, delta: f64, reduction: Reduct
 
 /// [`huber_loss`] divided by its `beta`, so that the slope is 1; with `beta` 0 that is [`l1_loss`]
 /// (`torch.nn.functional.smooth_l1_loss`); PyTorch's defaults are 1 and the mean.
+///
+/// ```
+/// use torchrs::{Tensor, nn::functional as F, ops::Reduction};
+/// let (x, target) = (Tensor::from([1f32, 4.]), Tensor::from([0f32, 0.]));
+/// assert_eq!(F::smooth_l1_loss(&x, &target, 2.0, Reduction::None).to_vec::<f32>(), [0.25, 3.0]);
+/// ```
 ///
 /// # Panics
 /// As [`mse_loss`], and throws [`Error::Argument`] when `beta` is negative.
@@ -132,6 +161,15 @@ pub fn smooth_l1_loss(input: &Tensor, target: &Tensor, beta: f64, reduction: Red
 }
 
 /// Options of [`binary_cross_entropy_with_logits_with`]; the defaults are PyTorch's.
+///
+/// ```
+/// use torchrs::{Tensor, nn::functional as F, ops::Reduction};
+/// let pos_weight = Some(Tensor::from([3f64]));
+/// let options = F::BceWithLogitsOptions { pos_weight, reduction: Reduction::Sum, ..Default::default() };
+/// let (x, target) = (Tensor::from([0f64, 0.]), Tensor::from([1f64, 0.]));
+/// let loss = F::binary_cross_entropy_with_logits_with(&x, &target, &options);
+/// assert!((loss.item() - 4.0 * 2f64.ln()).abs() < 1e-9);
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct BceWithLogitsOptions {
     /// A factor per element; broadcasts to the input.
@@ -145,6 +183,12 @@ pub struct BceWithLogitsOptions {
 /// Mean cross entropy of logits with probabilities of the same shape
 /// (`torch.nn.functional.binary_cross_entropy_with_logits`).
 ///
+/// ```
+/// use torchrs::{Tensor, nn::functional as F};
+/// let (x, target) = (Tensor::from([0f64, 0.]), Tensor::from([1f64, 0.]));
+/// assert!((F::binary_cross_entropy_with_logits(&x, &target).item() - 2f64.ln()).abs() < 1e-9);
+/// ```
+///
 /// # Panics
 /// Throws [`Error::Shape`] when the shapes differ.
 #[track_caller]
@@ -153,6 +197,14 @@ pub fn binary_cross_entropy_with_logits(input: &Tensor, target: &Tensor) -> Tens
 }
 
 /// [`binary_cross_entropy_with_logits`] with options.
+///
+/// ```
+/// use torchrs::{Tensor, nn::functional as F};
+/// let (x, target) = (Tensor::from([0f64, 0.]), Tensor::from([1f64, 0.]));
+/// let options = F::BceWithLogitsOptions { weight: Some(Tensor::from([2f64, 0.])), ..Default::default() };
+/// let loss = F::binary_cross_entropy_with_logits_with(&x, &target, &options);
+/// assert!((loss.item() - 2f64.ln()).abs() < 1e-9);
+/// ```
 ///
 /// # Panics
 /// As there.
@@ -178,6 +230,13 @@ pub fn binary_cross_entropy_with_logits_with(
 /// (`torch.nn.functional.binary_cross_entropy`): `-w (t log(x) + (1 - t) log(1 - x))`, with logarithms
 /// of at least -100. `weight` broadcasts to the input.
 ///
+/// ```
+/// use torchrs::{Tensor, nn::functional as F, ops::Reduction};
+/// let (p, target) = (Tensor::from([0.5f64, 0.5, 0.]), Tensor::from([1f64, 0., 1.]));
+/// let losses = F::binary_cross_entropy(&p, &target, None, Reduction::None).to_vec::<f64>();
+/// assert!((losses[0] - 2f64.ln()).abs() < 1e-9 && losses[2] == 100.0);
+/// ```
+///
 /// # Panics
 /// Throws [`Error::Shape`] when the shapes differ.
 #[track_caller]
@@ -195,6 +254,13 @@ pub fn binary_cross_entropy(
 }
 
 /// Options of [`kl_div`]; the defaults are PyTorch's.
+///
+/// ```
+/// use torchrs::{Tensor, nn::functional::{KlDivOptions, kl_div}};
+/// let (x, target) = (Tensor::from([[0.5f64, 0.5]]).log(), Tensor::from([[1f64, 0.]]));
+/// let options = KlDivOptions { batch_mean: true, ..Default::default() };
+/// assert!((kl_div(&x, &target, options).item() - 2f64.ln()).abs() < 1e-9);
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct KlDivOptions {
     /// What is returned.
@@ -208,6 +274,13 @@ pub struct KlDivOptions {
 
 /// Kullback-Leibler divergence of log-probabilities from probabilities
 /// (`torch.nn.functional.kl_div`): `t (log(t) - x)`.
+///
+/// ```
+/// use torchrs::{Tensor, nn::functional as F};
+/// let (x, target) = (Tensor::from([0.5f64, 0.5]).log(), Tensor::from([1f64, 0.]));
+/// let loss = F::kl_div(&x, &target, Default::default());
+/// assert!((loss.item() - 0.5 * 2f64.ln()).abs() < 1e-9);
+/// ```
 ///
 /// # Panics
 /// Throws [`Error::Shape`] when the shapes do not broadcast.
@@ -227,6 +300,12 @@ pub fn kl_div(input: &Tensor, target: &Tensor, options: KlDivOptions) -> Tensor 
 
 /// `log(1 + e^(-t x))` for targets of -1 and 1 (`torch.nn.functional.soft_margin_loss`).
 ///
+/// ```
+/// use torchrs::{Tensor, nn::functional as F, ops::Reduction};
+/// let loss = F::soft_margin_loss(&Tensor::from([0f64, 0.]), &Tensor::from([1f64, -1.]), Reduction::Sum);
+/// assert!((loss.item() - 2.0 * 2f64.ln()).abs() < 1e-9);
+/// ```
+///
 /// # Panics
 /// As [`mse_loss`].
 #[track_caller]
@@ -237,6 +316,13 @@ pub fn soft_margin_loss(input: &Tensor, target: &Tensor, reduction: Reduction) -
 }
 
 /// Options of [`poisson_nll_loss`]; the defaults are PyTorch's.
+///
+/// ```
+/// use torchrs::{Tensor, nn::functional::{PoissonNllOptions, poisson_nll_loss}};
+/// let (rate, count) = (Tensor::from([2f64]), Tensor::from([1f64]));
+/// let options = PoissonNllOptions { log_input: false, ..Default::default() };
+/// assert!((poisson_nll_loss(&rate, &count, options).item() - (2.0 - 2f64.ln())).abs() < 1e-6);
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct PoissonNllOptions {
     /// The input is the logarithm of the rate.
@@ -259,6 +345,14 @@ impl Default for PoissonNllOptions {
 /// Negative log likelihood of a Poisson distribution: `e^x - t x`, or `x - t log(x + eps)`
 /// (`torch.nn.functional.poisson_nll_loss`).
 ///
+/// ```
+/// use torchrs::{Tensor, nn::functional as F};
+/// // e^1 - 2 * 1
+/// let (log_rate, count) = (Tensor::from([1f64]), Tensor::from([2f64]));
+/// let loss = F::poisson_nll_loss(&log_rate, &count, Default::default());
+/// assert!((loss.item() - (std::f64::consts::E - 2.0)).abs() < 1e-9);
+/// ```
+///
 /// # Panics
 /// Throws [`Error::Shape`] when the shapes do not broadcast.
 #[track_caller]
@@ -279,6 +373,13 @@ pub fn poisson_nll_loss(input: &Tensor, target: &Tensor, options: PoissonNllOpti
 }
 
 /// Options of [`gaussian_nll_loss`]; the defaults are PyTorch's.
+///
+/// ```
+/// use torchrs::{Tensor, nn::functional::{GaussianNllOptions, gaussian_nll_loss}};
+/// let (x, var) = (Tensor::from([3f64]), Tensor::from([1f64]));
+/// let options = GaussianNllOptions { full: true, ..Default::default() };
+/// assert!((gaussian_nll_loss(&x, &x, &var, options).item() - 0.918939).abs() < 1e-6);
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct GaussianNllOptions {
     /// Adds the constant `log(2 pi) / 2`.
@@ -298,6 +399,13 @@ impl Default for GaussianNllOptions {
 /// Negative log likelihood of a normal distribution with mean `input` and variance `var`
 /// (`torch.nn.functional.gaussian_nll_loss`): `(log(var) + (x - t)^2 / var) / 2`. The variance has the
 /// input's shape, or its last dimension is 1 or missing.
+///
+/// ```
+/// use torchrs::{Tensor, nn::functional as F};
+/// // (ln 1 + (3 - 1)^2 / 1) / 2
+/// let (x, target, var) = (Tensor::from([3f64]), Tensor::from([1f64]), Tensor::from([1f64]));
+/// assert_eq!(F::gaussian_nll_loss(&x, &target, &var, Default::default()).item(), 2.0);
+/// ```
 ///
 /// # Panics
 /// Throws [`Error::Shape`] for other shapes, [`Error::Argument`] when a variance is negative.

@@ -9,6 +9,13 @@ use crate::{Dtype, Tensor};
 
 /// `max(0, margin - t (x1 - x2))` for targets of 1 and -1 (`torch.nn.functional.margin_ranking_loss`).
 ///
+/// ```
+/// use torchrs::{Tensor, nn::functional as F, ops::Reduction};
+/// let (x1, x2, target) = (Tensor::from([3f32, 3.]), Tensor::from([1f32, 1.]), Tensor::from([1f32, -1.]));
+/// let loss = F::margin_ranking_loss(&x1, &x2, &target, 0.5, Reduction::None);
+/// assert_eq!(loss.to_vec::<f32>(), [0.0, 2.5]);
+/// ```
+///
 /// # Panics
 /// Throws [`Error::Shape`] when the numbers of dimensions differ.
 #[track_caller]
@@ -29,6 +36,13 @@ pub fn margin_ranking_loss(
 /// The distance x where the target is 1, `max(0, margin - x)` where it is -1
 /// (`torch.nn.functional.hinge_embedding_loss`).
 ///
+/// ```
+/// use torchrs::{Tensor, nn::functional as F, ops::Reduction};
+/// let (x, target) = (Tensor::from([0.25f32, 0.25]), Tensor::from([1f32, -1.]));
+/// let loss = F::hinge_embedding_loss(&x, &target, 1.0, Reduction::None);
+/// assert_eq!(loss.to_vec::<f32>(), [0.25, 0.75]);
+/// ```
+///
 /// # Panics
 /// Throws [`Error::Shape`] when the shapes do not broadcast.
 #[track_caller]
@@ -48,6 +62,13 @@ pub fn hinge_embedding_loss(
 /// `1 - cos(x1, x2)` where the target is 1, `max(0, cos(x1, x2) - margin)` where it is -1
 /// (`torch.nn.functional.cosine_embedding_loss`). Inputs are `[N, D]` with targets `[N]`, or `[D]` with
 /// a 0-dim target.
+///
+/// ```
+/// use torchrs::{Tensor, nn::functional as F, ops::Reduction};
+/// let (x1, x2) = (Tensor::from([[1f32, 0.], [1., 0.]]), Tensor::from([[0f32, 2.], [0., 5.]]));
+/// let loss = F::cosine_embedding_loss(&x1, &x2, &Tensor::from([1f32, -1.]), 0.0, Reduction::None);
+/// assert_eq!(loss.to_vec::<f32>(), [1.0, 0.0]);
+/// ```
 ///
 /// # Panics
 /// Throws [`Error::Shape`] for other numbers of dimensions.
@@ -80,6 +101,14 @@ pub fn cosine_embedding_loss(
 }
 
 /// Options of [`triplet_margin_loss`]; the defaults are PyTorch's.
+///
+/// ```
+/// use torchrs::{Tensor, nn::functional::{TripletMarginOptions, triplet_margin_loss}};
+/// let [anchor, positive, negative] = [0f64, 3., 4.].map(|x| Tensor::from([[x]]));
+/// // The negative is nearer to the positive than to the anchor: 3 - 1 + 2
+/// let options = TripletMarginOptions { margin: 2.0, swap: true, ..Default::default() };
+/// assert!((triplet_margin_loss(&anchor, &positive, &negative, options).item() - 4.0).abs() < 1e-5);
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct TripletMarginOptions {
     /// By how much the negative should be farther than the positive; above 0.
@@ -104,6 +133,14 @@ impl Default for TripletMarginOptions {
 /// `max(0, d(anchor, positive) - d(anchor, negative) + margin)` over the last dimension
 /// (`torch.nn.functional.triplet_margin_loss`).
 ///
+/// ```
+/// use torchrs::{Tensor, nn::functional as F};
+/// let anchor = Tensor::from([[0f64, 0.]]);
+/// let (positive, negative) = (Tensor::from([[3f64, 4.]]), Tensor::from([[0f64, 5.5]]));
+/// let loss = F::triplet_margin_loss(&anchor, &positive, &negative, Default::default());
+/// assert!((loss.item() - 0.5).abs() < 1e-5);
+/// ```
+///
 /// # Panics
 /// Throws [`Error::Argument`] unless the margin is above 0, [`Error::Shape`] when the numbers of
 /// dimensions differ.
@@ -124,6 +161,15 @@ pub fn triplet_margin_loss(
 
 /// [`triplet_margin_loss`] with a distance of your own
 /// (`torch.nn.functional.triplet_margin_with_distance_loss`); `p` and `eps` of the options are not used.
+///
+/// ```
+/// use torchrs::{Tensor, nn::functional as F};
+/// let anchor = Tensor::from([[0f32, 0.]]);
+/// let (positive, negative) = (Tensor::from([[3f32, 4.]]), Tensor::from([[1f32, 1.]]));
+/// let l1 = |a: &Tensor, b: &Tensor| (a - b).abs().sum_dim(&[-1], false);
+/// let loss = F::triplet_margin_with_distance_loss(&anchor, &positive, &negative, l1, Default::default());
+/// assert_eq!(loss.item(), 6.0);
+/// ```
 ///
 /// # Panics
 /// As there.
@@ -170,6 +216,13 @@ fn same_dim(op: &str, inputs: &[&Tensor]) {
 }
 
 /// Options of [`multi_margin_loss`]; the defaults are PyTorch's.
+///
+/// ```
+/// use torchrs::{Tensor, nn::functional::{MultiMarginOptions, multi_margin_loss}};
+/// let options = MultiMarginOptions { p: 2, margin: 2.0, ..Default::default() };
+/// let (scores, class) = (Tensor::from([[0f32, 0.]]), Tensor::from([0i64]));
+/// assert_eq!(multi_margin_loss(&scores, &class, &options).item(), 2.0);
+/// ```
 #[derive(Clone, Debug)]
 pub struct MultiMarginOptions {
     /// The exponent: 1 or 2.
@@ -190,6 +243,13 @@ impl Default for MultiMarginOptions {
 
 /// `w_t sum_(c != t) max(0, margin - x_t + x_c)^p / C` for scores `[N, C]` or `[C]` and classes `[N]` or
 /// `[]` (`torch.nn.functional.multi_margin_loss`).
+///
+/// ```
+/// use torchrs::{Tensor, nn::functional as F};
+/// // (1 - 3 + 2.5) / 2
+/// let (scores, class) = (Tensor::from([[3f32, 2.5]]), Tensor::from([0i64]));
+/// assert_eq!(F::multi_margin_loss(&scores, &class, &Default::default()).item(), 0.25);
+/// ```
 ///
 /// # Panics
 /// Throws when shapes or types do not fit, and for an exponent that is not 1 or 2.
@@ -228,6 +288,13 @@ pub fn multi_margin_loss(input: &Tensor, target: &Tensor, options: &MultiMarginO
 /// `sum_(j, i) max(0, 1 - x_(t_j) + x_i) / C` over the target classes j, a list that -1 ends, and the
 /// other classes i, for scores and targets `[N, C]` or `[C]`
 /// (`torch.nn.functional.multilabel_margin_loss`).
+///
+/// ```
+/// use torchrs::{Tensor, nn::functional as F, ops::Reduction};
+/// // Class 0 only: (1 - 1 + 0.5) / 2
+/// let (scores, classes) = (Tensor::from([[1f32, 0.5]]), Tensor::from([[0i64, -1]]));
+/// assert_eq!(F::multilabel_margin_loss(&scores, &classes, Reduction::Mean).item(), 0.25);
+/// ```
 ///
 /// # Panics
 /// Throws when shapes or types do not fit.
@@ -270,6 +337,13 @@ pub fn multilabel_margin_loss(input: &Tensor, target: &Tensor, reduction: Reduct
 
 /// Mean over the classes of `-w (t log sigmoid(x) + (1 - t) log sigmoid(-x))`, for scores and targets
 /// `[N, C]` or `[C]` (`torch.nn.functional.multilabel_soft_margin_loss`).
+///
+/// ```
+/// use torchrs::{Tensor, nn::functional as F, ops::Reduction};
+/// let (scores, target) = (Tensor::from([[0f64, 0.]]), Tensor::from([[1f64, 0.]]));
+/// let loss = F::multilabel_soft_margin_loss(&scores, &target, None, Reduction::Mean);
+/// assert!((loss.item() - 2f64.ln()).abs() < 1e-9);
+/// ```
 ///
 /// # Panics
 /// Throws [`Error::Shape`] when the shapes do not broadcast.

@@ -69,6 +69,12 @@ macro_rules! cells {
 
         impl $name {
             /// With biases; all start uniform within 1 / sqrt(hidden_size).
+            ///
+            /// ```
+            #[doc = concat!("let cell = torchrs::nn::", stringify!($name), "::new(3, 5);")]
+            /// assert_eq!((cell.weight_ih.size(1), cell.weight_hh.size(1)), (3, 5));
+            /// assert_eq!(cell.weight_ih.size(0), cell.bias_hh.unwrap().size(0));
+            /// ```
             #[track_caller]
             pub fn new(input_size: usize, hidden_size: usize) -> Self {
                 if hidden_size == 0 {
@@ -88,6 +94,11 @@ macro_rules! cells {
             }
 
             /// Without biases.
+            ///
+            /// ```
+            #[doc = concat!("let cell = torchrs::nn::", stringify!($name), "::new(3, 5).no_bias();")]
+            /// assert!(cell.bias_ih.is_none() && cell.bias_hh.is_none());
+            /// ```
             #[must_use]
             pub fn no_bias(mut self) -> Self {
                 (self.bias_ih, self.bias_hh) = (None, None);
@@ -127,15 +138,45 @@ macro_rules! cells {
 
 cells! {
     /// h' = tanh(W_ih x + b_ih + W_hh h + b_hh) (`torch.nn.RNNCell`).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor, nn::RNNCell};
+    /// let (cell, x) = (RNNCell::new(3, 5), Tensor::randn([4, 2, 3], Dtype::F32));
+    /// let h = x.unbind(0).iter().fold(Tensor::zeros([2, 5], Dtype::F32), |h, x| cell.forward(x, Some(&h)));
+    /// assert!(h.shape() == [2, 5] && h.abs().max().item() <= 1.0);
+    /// ```
     RNNCell { nonlinearity: RnnNonlinearity } Kind::Simple(nonlinearity), 1,
     /// Long short-term memory (`torch.nn.LSTMCell`; Hochreiter & Schmidhuber 1997).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor, nn::LSTMCell};
+    /// let (cell, x) = (LSTMCell::new(3, 5), Tensor::randn([2, 3], Dtype::F32));
+    /// let (h, c) = cell.forward(&x, None);
+    /// let (h, c) = cell.forward(&x, Some((&h, &c)));
+    /// assert_eq!((h.shape(), c.shape()), (&[2, 5][..], &[2, 5][..]));
+    /// ```
     LSTMCell {} Kind::Lstm, 2,
     /// Gated recurrent unit (`torch.nn.GRUCell`; Cho et al. 2014).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor, nn::GRUCell};
+    /// let (cell, x) = (GRUCell::new(3, 5), Tensor::randn([4, 2, 3], Dtype::F32));
+    /// let h = x.unbind(0).iter().fold(Tensor::zeros([2, 5], Dtype::F32), |h, x| cell.forward(x, Some(&h)));
+    /// assert!(h.shape() == [2, 5] && h.abs().max().item() <= 1.0);
+    /// ```
     GRUCell {} Kind::Gru, 1,
 }
 
 impl RNNCell {
     /// With another nonlinearity.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::{Module, RNNCell, RnnNonlinearity, init}};
+    /// let cell = RNNCell::new(1, 1).nonlinearity(RnnNonlinearity::Relu);
+    /// cell.parameters().iter().for_each(|p| init::ones_(p));
+    /// // 7 + 1 + 0 + 1
+    /// assert_eq!(cell.forward(&Tensor::from([7f32]), None).item(), 9.0);
+    /// ```
     #[must_use]
     pub fn nonlinearity(mut self, nonlinearity: RnnNonlinearity) -> Self {
         self.nonlinearity = nonlinearity;
@@ -144,6 +185,14 @@ impl RNNCell {
 
     /// The next state from `[batch, input_size]` and `[batch, hidden_size]` (zeros if `None`), or from
     /// vectors.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::{Module, RNNCell, init}};
+    /// let cell = RNNCell::new(1, 1).no_bias();
+    /// cell.parameters().iter().for_each(|p| init::ones_(p));
+    /// let h = cell.forward(&Tensor::from([[0.25f32]]), Some(&Tensor::from([[0.75f32]])));
+    /// assert!((h.item() - 1f64.tanh()).abs() < 1e-6);
+    /// ```
     ///
     /// # Panics
     /// Throws [`Error::Shape`] for shapes that do not fit.
@@ -157,6 +206,15 @@ impl GRUCell {
     /// The next state from `[batch, input_size]` and `[batch, hidden_size]` (zeros if `None`), or from
     /// vectors.
     ///
+    /// ```
+    /// use torchrs::{Tensor, nn::{GRUCell, Module, init}};
+    /// let cell = GRUCell::new(1, 1);
+    /// cell.parameters().iter().for_each(|p| init::zeros_(p));
+    /// // Half of the state stays, half becomes tanh(0).
+    /// let h = cell.forward(&Tensor::from([[3f32]]), Some(&Tensor::from([[8f32]])));
+    /// assert!((h.item() - 4.0).abs() < 1e-6);
+    /// ```
+    ///
     /// # Panics
     /// Throws [`Error::Shape`] for shapes that do not fit.
     #[track_caller]
@@ -168,6 +226,16 @@ impl GRUCell {
 impl LSTMCell {
     /// The next (h, c) from `[batch, input_size]` and the last ones, each `[batch, hidden_size]` (zeros
     /// if `None`), or from vectors.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::{LSTMCell, Module, init}};
+    /// let cell = LSTMCell::new(1, 1);
+    /// cell.parameters().iter().for_each(|p| init::zeros_(p));
+    /// // sigmoid(0) 8 + sigmoid(0) tanh(0)
+    /// let [x, h, c] = [3f32, 1., 8.].map(|v| Tensor::from([v]));
+    /// let (_, c) = cell.forward(&x, Some((&h, &c)));
+    /// assert!((c.item() - 4.0).abs() < 1e-6);
+    /// ```
     ///
     /// # Panics
     /// Throws [`Error::Shape`] for shapes that do not fit.

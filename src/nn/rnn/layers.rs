@@ -345,15 +345,44 @@ macro_rules! layers {
 
 layers! {
     /// Simple recurrent layers, h' = tanh(W_ih x + b_ih + W_hh h + b_hh) (`torch.nn.RNN`; Elman 1990).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor, nn::RNN};
+    /// let rnn = RNN::new(3, 5, Default::default());
+    /// let (out, h) = rnn.forward(&Tensor::randn([7, 2, 3], Dtype::F32), None);
+    /// assert_eq!((out.shape(), h.shape()), (&[7, 2, 5][..], &[1, 2, 5][..]));
+    /// assert!(out.select(0, -1).equal(&h.select(0, 0)));
+    /// ```
     RNN,
     /// Layers of gated recurrent units (`torch.nn.GRU`; Cho et al. 2014).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor, nn::{GRU, RnnOptions}};
+    /// let gru = GRU::new(3, 5, RnnOptions { bidirectional: true, ..Default::default() });
+    /// let (out, h) = gru.forward(&Tensor::randn([7, 2, 3], Dtype::F32), None);
+    /// assert_eq!((out.shape(), h.shape()), (&[7, 2, 10][..], &[2, 2, 5][..]));
+    /// ```
     GRU,
     /// Layers of long short-term memory (`torch.nn.LSTM`; Hochreiter & Schmidhuber 1997).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor, nn::{LSTM, RnnOptions}};
+    /// let lstm = LSTM::new(3, 5, RnnOptions { num_layers: 2, batch_first: true, ..Default::default() });
+    /// let (out, (h, c)) = lstm.forward(&Tensor::randn([2, 7, 3], Dtype::F32), None);
+    /// assert_eq!((out.shape(), h.shape(), c.shape()), (&[2, 7, 5][..], &[2, 2, 5][..], &[2, 2, 5][..]));
+    /// ```
     LSTM,
 }
 
 impl RNN {
     /// With [`RnnNonlinearity::Tanh`].
+    ///
+    /// ```
+    /// use torchrs::nn::{Module, RNN};
+    /// let names: Vec<String> =
+    ///     RNN::new(3, 5, Default::default()).named_parameters().into_iter().map(|(name, _)| name).collect();
+    /// assert_eq!(names, ["weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"]);
+    /// ```
     ///
     /// # Panics
     /// Throws [`Error::Argument`] for sizes and options that cannot be.
@@ -363,6 +392,15 @@ impl RNN {
     }
 
     /// With a nonlinearity.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::{Module, RNN, RnnNonlinearity, init}};
+    /// let rnn = RNN::with_nonlinearity(1, 1, RnnNonlinearity::Relu, Default::default());
+    /// rnn.parameters().iter().for_each(|p| init::ones_(p));
+    /// // Each step adds its input and two biases.
+    /// let (out, _) = rnn.forward(&Tensor::from([[1f32], [1.], [1.]]), None);
+    /// assert_eq!(out.to_vec::<f32>(), [3.0, 6.0, 9.0]);
+    /// ```
     ///
     /// # Panics
     /// As [`RNN::new`].
@@ -380,6 +418,12 @@ impl RNN {
 impl GRU {
     /// Weights and biases start uniform within 1 / sqrt(hidden_size).
     ///
+    /// ```
+    /// use torchrs::nn::{GRU, Module};
+    /// // Three gates.
+    /// assert_eq!(GRU::new(3, 5, Default::default()).parameters()[0].shape(), &[3 * 5, 3]);
+    /// ```
+    ///
     /// # Panics
     /// Throws [`Error::Argument`] for sizes and options that cannot be.
     #[track_caller]
@@ -396,6 +440,16 @@ macro_rules! forward_with_one_state {
             /// sequences `[time, batch, input_size]` and the first h (zeros if `None`). Without
             /// `batch` in all of them for one sequence; see [`RnnOptions::batch_first`].
             ///
+            /// ```
+            #[doc = concat!("use torchrs::{Dtype, Tensor, nn::", stringify!($name), "};")]
+            #[doc = concat!("let rnn = ", stringify!($name), "::new(3, 5, Default::default());")]
+            /// let x = Tensor::ones([6, 2, 3], Dtype::F32);
+            /// let (whole, last) = rnn.forward(&x, None);
+            /// // The same in two parts.
+            /// let (_, state) = rnn.forward(&x.narrow(0, 0, 4), None);
+            /// assert!((rnn.forward(&x.narrow(0, 4, 2), Some(&state)).1 - last).abs().max().item() < 1e-6);
+            /// ```
+            ///
             /// # Panics
             /// Throws [`Error::Shape`] for shapes that do not fit.
             #[track_caller]
@@ -405,6 +459,15 @@ macro_rules! forward_with_one_state {
             }
 
             /// [`forward`](Self::forward) for sequences of different lengths.
+            ///
+            /// ```
+            /// use torchrs::{Dtype, Tensor, nn};
+            #[doc = concat!("let rnn = nn::", stringify!($name), "::new(3, 5, Default::default());")]
+            /// let sequences = [4, 2].map(|length| Tensor::randn([length, 3], Dtype::F32));
+            /// let (out, _) = rnn.forward_packed(&nn::pack_sequence(&sequences, true), None);
+            /// let second = &nn::unpack_sequence(&out)[1];
+            /// assert!((second - rnn.forward(&sequences[1], None).0).abs().max().item() < 1e-6);
+            /// ```
             ///
             /// # Panics
             /// Throws [`Error::Shape`] for shapes that do not fit.
@@ -425,6 +488,13 @@ forward_with_one_state! { RNN GRU }
 impl LSTM {
     /// Weights and biases start uniform within 1 / sqrt(hidden_size).
     ///
+    /// ```
+    /// use torchrs::nn::{LSTM, Module, RnnOptions};
+    /// // Four gates.
+    /// let lstm = LSTM::new(3, 5, RnnOptions { proj_size: 2, ..Default::default() });
+    /// assert_eq!(lstm.state_dict()["weight_hh_l0"].shape(), &[4 * 5, 2]);
+    /// ```
+    ///
     /// # Panics
     /// Throws [`Error::Argument`] for sizes and options that cannot be.
     #[track_caller]
@@ -436,6 +506,16 @@ impl LSTM {
     /// (h, c) of each layer and direction, `[layers * directions, batch, hidden]`, from sequences
     /// `[time, batch, input_size]` and the first (h, c) (zeros if `None`). Without `batch` in all of
     /// them for one sequence; see [`RnnOptions::batch_first`].
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor, nn::LSTM};
+    /// let (lstm, x) = (LSTM::new(3, 5, Default::default()), Tensor::ones([6, 2, 3], Dtype::F32));
+    /// let (_, (last, _)) = lstm.forward(&x, None);
+    /// // The same in two parts.
+    /// let (_, (h, c)) = lstm.forward(&x.narrow(0, 0, 4), None);
+    /// let (_, (again, _)) = lstm.forward(&x.narrow(0, 4, 2), Some((&h, &c)));
+    /// assert!((again - last).abs().max().item() < 1e-6);
+    /// ```
     ///
     /// # Panics
     /// Throws [`Error::Shape`] for shapes that do not fit.
@@ -451,6 +531,15 @@ impl LSTM {
     }
 
     /// [`forward`](Self::forward) for sequences of different lengths.
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor, nn::{LSTM, pack_sequence, unpack_sequence}};
+    /// let lstm = LSTM::new(3, 5, Default::default());
+    /// let sequences = [4, 2].map(|length| Tensor::randn([length, 3], Dtype::F32));
+    /// let (out, _) = lstm.forward_packed(&pack_sequence(&sequences, true), None);
+    /// let second = &unpack_sequence(&out)[1];
+    /// assert!((second - lstm.forward(&sequences[1], None).0).abs().max().item() < 1e-6);
+    /// ```
     ///
     /// # Panics
     /// Throws [`Error::Shape`] for shapes that do not fit.

@@ -16,6 +16,13 @@ pub use packed::{
 use crate::Tensor;
 
 /// What a simple recurrent layer does to its sum (`nonlinearity`).
+///
+/// ```
+/// use torchrs::{Tensor, nn::{Module, RNN, RnnNonlinearity, init}};
+/// let rnn = RNN::with_nonlinearity(1, 1, RnnNonlinearity::Relu, Default::default());
+/// rnn.parameters().iter().for_each(|p| init::ones_(p));
+/// assert_eq!(rnn.forward(&Tensor::from([[5f32]]), None).0.item(), 7.0);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RnnNonlinearity {
     /// Hyperbolic tangent.

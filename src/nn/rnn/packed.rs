@@ -6,6 +6,13 @@ use crate::error::{Error, throw};
 /// Sequences of different lengths without padding: the elements of all sequences at the first time
 /// step, then those at the second, .. (`torch.nn.utils.rnn.PackedSequence`). The sequences are sorted,
 /// the longest first.
+///
+/// ```
+/// use torchrs::{Tensor, nn::pack_sequence};
+/// let packed = pack_sequence(&[Tensor::from([1f32, 2., 3.]), Tensor::from([10f32])], true);
+/// assert_eq!(packed.data.to_vec::<f32>(), [1.0, 10.0, 2.0, 3.0]);
+/// assert_eq!(packed.batch_sizes, [2, 1, 1]);
+/// ```
 #[derive(Clone, Debug)]
 pub struct PackedSequence {
     /// `[sum of the lengths, ...]`.
@@ -18,6 +25,14 @@ pub struct PackedSequence {
 
 impl PackedSequence {
     /// For each sequence of the batch its place among the sorted ones.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::pack_sequence};
+    /// let sequences = [vec![1f32], vec![2.; 2], vec![3.; 3]].map(Tensor::from);
+    /// let packed = pack_sequence(&sequences, false);
+    /// assert_eq!(packed.sorted_indices, Some(vec![2, 1, 0]));
+    /// assert_eq!(packed.unsorted_indices(), Some(vec![2, 1, 0]));
+    /// ```
     pub fn unsorted_indices(&self) -> Option<Vec<i64>> {
         self.sorted_indices.as_ref().map(|sorted| {
             let mut places = vec![0; sorted.len()];
@@ -35,6 +50,14 @@ pub(super) fn rows(x: &Tensor, dim: i64, indices: &[i64]) -> Tensor {
 
 /// Packs `[time, batch, ...]` (or `[batch, time, ...]`) whose sequences have these lengths
 /// (`torch.nn.utils.rnn.pack_padded_sequence`). With `enforce_sorted` the lengths must fall already.
+///
+/// ```
+/// use torchrs::{Tensor, nn::pack_padded_sequence};
+/// // Two sequences, side by side, of lengths 3 and 1.
+/// let padded = Tensor::from([[1f32, 10.], [2., 0.], [3., 0.]]);
+/// let packed = pack_padded_sequence(&padded, &[3, 1], false, true);
+/// assert_eq!(packed.data.to_vec::<f32>(), [1.0, 10.0, 2.0, 3.0]);
+/// ```
 ///
 /// # Panics
 /// Throws [`Error::Argument`] for lengths that are not sorted, not positive, longer than the input,
@@ -86,6 +109,13 @@ pub fn pack_padded_sequence(
 /// The padded form of packed sequences, and their lengths (`torch.nn.utils.rnn.pad_packed_sequence`).
 /// `total_length` pads further.
 ///
+/// ```
+/// use torchrs::{Tensor, nn::{pack_sequence, pad_packed_sequence}};
+/// let packed = pack_sequence(&[Tensor::from([10f32]), Tensor::from([1f32, 2.])], false);
+/// let (padded, lengths) = pad_packed_sequence(&packed, true, -1.0, None);
+/// assert_eq!((padded.to_vec::<f32>(), lengths), (vec![10.0, -1.0, 1.0, 2.0], vec![1, 2]));
+/// ```
+///
 /// # Panics
 /// Throws [`Error::Argument`] when `total_length` is less than the longest sequence.
 #[track_caller]
@@ -129,6 +159,13 @@ pub fn pad_packed_sequence(
 /// Sequences `[length, ...]` side by side, filled up with `padding_value` behind (or, with
 /// `padding_left`, before) each (`torch.nn.utils.rnn.pad_sequence`).
 ///
+/// ```
+/// use torchrs::{Tensor, nn::pad_sequence};
+/// let sequences = [Tensor::from([10f32]), Tensor::from([1f32, 2.])];
+/// assert_eq!(pad_sequence(&sequences, true, 0.0, false).to_vec::<f32>(), [10.0, 0.0, 1.0, 2.0]);
+/// assert_eq!(pad_sequence(&sequences, true, 0.0, true).to_vec::<f32>(), [0.0, 10.0, 1.0, 2.0]);
+/// ```
+///
 /// # Panics
 /// Throws [`Error::Argument`] for an empty list.
 #[track_caller]
@@ -157,6 +194,13 @@ pub fn pad_sequence(
 /// Packs sequences `[length, ...]` (`torch.nn.utils.rnn.pack_sequence`). With `enforce_sorted` their
 /// lengths must fall already.
 ///
+/// ```
+/// use torchrs::{Tensor, catch, nn::pack_sequence};
+/// let rising = [Tensor::from([10f32]), Tensor::from([1f32, 2.])];
+/// assert_eq!(pack_sequence(&rising, false).data.to_vec::<f32>(), [1.0, 10.0, 2.0]);
+/// assert!(catch(|| pack_sequence(&rising, true)).is_err());
+/// ```
+///
 /// # Panics
 /// As [`pack_padded_sequence`], and for an empty list.
 #[track_caller]
@@ -167,6 +211,13 @@ pub fn pack_sequence(sequences: &[Tensor], enforce_sorted: bool) -> PackedSequen
 }
 
 /// The sequences of a padded batch, without the padding (`torch.nn.utils.rnn.unpad_sequence`).
+///
+/// ```
+/// use torchrs::{Tensor, nn::unpad_sequence};
+/// let padded = Tensor::from([[10f32, 0.], [1., 2.]]);
+/// let sequences = unpad_sequence(&padded, &[1, 2], true);
+/// assert_eq!((sequences[0].to_vec::<f32>(), sequences[1].to_vec::<f32>()), (vec![10.0], vec![1.0, 2.0]));
+/// ```
 ///
 /// # Panics
 /// Throws [`Error::Argument`] when there is not a length per sequence.
@@ -182,6 +233,13 @@ pub fn unpad_sequence(padded: &Tensor, lengths: &[usize], batch_first: bool) -> 
 }
 
 /// The sequences that were packed, in the order of the batch (`torch.nn.utils.rnn.unpack_sequence`).
+///
+/// ```
+/// use torchrs::{Tensor, nn::{pack_sequence, unpack_sequence}};
+/// let sequences = [Tensor::from([10f32]), Tensor::from([1f32, 2.])];
+/// let again = unpack_sequence(&pack_sequence(&sequences, false));
+/// assert!(again.iter().zip(&sequences).all(|(a, b)| a.equal(b)));
+/// ```
 #[track_caller]
 pub fn unpack_sequence(packed: &PackedSequence) -> Vec<Tensor> {
     let (padded, lengths) = pad_packed_sequence(packed, true, 0.0, None);

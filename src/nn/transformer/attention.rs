@@ -5,6 +5,14 @@ use crate::nn::{Linear, Module, Parameter, Training, init};
 use crate::{Dtype, Tensor, no_grad};
 
 /// Options of [`MultiheadAttention`].
+///
+/// ```
+/// use torchrs::nn::{MultiheadAttention, MultiheadAttentionOptions};
+/// let options = MultiheadAttentionOptions { bias: false, kdim: Some(3), ..Default::default() };
+/// let attention = MultiheadAttention::new(8, 2, options);
+/// assert_eq!(attention.k_proj_weight.unwrap().shape(), &[8, 3]);
+/// assert!(attention.in_proj_bias.is_none());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MultiheadAttentionOptions {
     /// Dropout on the attention weights, in training.
@@ -38,6 +46,14 @@ impl Default for MultiheadAttentionOptions {
 }
 
 /// Which attention weights are given back.
+///
+/// ```
+/// use torchrs::{Dtype, Tensor, nn::{AttentionWeights, MultiheadAttention}};
+/// let attention = MultiheadAttention::new(8, 2, Default::default());
+/// let x = Tensor::ones([5, 3, 8], Dtype::F32);
+/// let (_, weights) = attention.forward(&x, &x, &x, None, None, AttentionWeights::PerHead);
+/// assert_eq!(weights.unwrap().shape(), &[3, 2, 5, 5]);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AttentionWeights {
     /// None; the fastest.
@@ -87,6 +103,13 @@ pub struct MultiheadAttention {
 
 impl MultiheadAttention {
     /// Projections start by Xavier's rule, biases at zero.
+    ///
+    /// ```
+    /// use torchrs::{catch, nn::MultiheadAttention};
+    /// let attention = MultiheadAttention::new(8, 2, Default::default());
+    /// assert_eq!(attention.in_proj_weight.unwrap().shape(), &[24, 8]);
+    /// assert!(catch(|| MultiheadAttention::new(8, 3, Default::default())).is_err());
+    /// ```
     ///
     /// # Panics
     /// Throws [`Error::Argument`] when `embed_dim` is not a multiple of `num_heads`.
@@ -143,6 +166,16 @@ impl MultiheadAttention {
     /// dimension if the inputs have none. `key_padding_mask` is `[batch, keys]`, `attn_mask` is
     /// `[queries, keys]` or `[batch * heads, queries, keys]`; a bool mask is true where there must be
     /// no attention, a floating-point one is added to the scores.
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor, nn::{AttentionWeights, MultiheadAttention}};
+    /// let attention = MultiheadAttention::new(8, 2, Default::default());
+    /// // The first of the two keys is padding.
+    /// let (x, padding) = (Tensor::ones([2, 8], Dtype::F32), Tensor::from([[true, false]]));
+    /// let average = AttentionWeights::Average;
+    /// let (_, weights) = attention.forward(&x, &x, &x, Some(&padding), None, average);
+    /// assert_eq!(weights.unwrap().to_vec::<f32>(), [0.0, 1.0, 0.0, 1.0]);
+    /// ```
     ///
     /// # Panics
     /// Throws [`Error::Shape`] for shapes that do not fit.
@@ -300,6 +333,12 @@ fn added(mask: &Tensor, dtype: Dtype) -> Tensor {
 
 /// The mask that keeps each of `size` positions from those behind it: minus infinity above the
 /// diagonal, else 0 (`torch.nn.Transformer.generate_square_subsequent_mask`).
+///
+/// ```
+/// use torchrs::nn::generate_square_subsequent_mask;
+/// let never = f32::NEG_INFINITY;
+/// assert_eq!(generate_square_subsequent_mask(2).to_vec::<f32>(), [0.0, never, 0.0, 0.0]);
+/// ```
 pub fn generate_square_subsequent_mask(size: usize) -> Tensor {
     no_grad(|| Tensor::full([size, size], f64::NEG_INFINITY, Dtype::F32).triu(1))
 }

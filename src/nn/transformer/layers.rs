@@ -5,6 +5,16 @@ use crate::Tensor;
 use crate::nn::{Dropout, Forward, LayerNorm, Linear, Module};
 
 /// The function between the two linear layers of the feed-forward part.
+///
+/// ```
+/// use torchrs::nn::{Module, TransformerActivation::*, TransformerEncoderLayer, TransformerOptions};
+/// use torchrs::{Dtype, Tensor};
+/// let options = |activation| TransformerOptions { activation, dropout: 0.0, ..Default::default() };
+/// let [relu, gelu] = [Relu, Gelu].map(|a| TransformerEncoderLayer::new(8, 2, options(a)));
+/// gelu.load_state_dict(&relu.state_dict(), true).unwrap();
+/// let x = Tensor::randn([5, 1, 8], Dtype::F32);
+/// assert!(!relu.forward(&x, None, None).equal(&gelu.forward(&x, None, None)));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TransformerActivation {
     /// max(x, 0).
@@ -15,6 +25,14 @@ pub enum TransformerActivation {
 }
 
 /// Options of transformer layers.
+///
+/// ```
+/// use torchrs::nn::{TransformerEncoderLayer, TransformerOptions};
+/// let options = TransformerOptions { dim_feedforward: 32, bias: false, ..Default::default() };
+/// let layer = TransformerEncoderLayer::new(8, 2, options);
+/// assert_eq!(layer.linear1.weight.shape(), &[32, 8]);
+/// assert!(layer.norm1.bias.is_none());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TransformerOptions {
     /// Width between the two linear layers of the feed-forward part.
@@ -88,6 +106,17 @@ impl TransformerOptions {
 
 /// Self-attention and a feed-forward part, each with a residual connection
 /// (`torch.nn.TransformerEncoderLayer`).
+///
+/// ```
+/// use torchrs::{Dtype, Tensor, nn::{Module, TransformerEncoderLayer, generate_square_subsequent_mask}};
+/// let layer = TransformerEncoderLayer::new(8, 2, Default::default());
+/// layer.eval();
+/// // With a causal mask, what comes later does not change what was before.
+/// let (x, mask) = (Tensor::randn([5, 1, 8], Dtype::F32), generate_square_subsequent_mask(5));
+/// let whole = layer.forward(&x, Some(&mask), None);
+/// let first = layer.forward(&x.narrow(0, 0, 1), None, None);
+/// assert!((whole.narrow(0, 0, 1) - first).abs().max().item() < 1e-5);
+/// ```
 #[derive(Module, Clone)]
 pub struct TransformerEncoderLayer {
     /// Attention over the sequence itself.
@@ -108,6 +137,12 @@ pub struct TransformerEncoderLayer {
 }
 
 impl TransformerEncoderLayer {
+    /// ```
+    /// use torchrs::nn::TransformerEncoderLayer;
+    /// let layer = TransformerEncoderLayer::new(8, 2, Default::default());
+    /// assert_eq!(layer.linear1.weight.shape(), &[2048, 8]);
+    /// ```
+    ///
     /// # Panics
     /// Throws [`Error::Argument`](crate::Error::Argument) when `d_model` is not a multiple of `nhead`.
     #[track_caller]
@@ -126,6 +161,16 @@ impl TransformerEncoderLayer {
     }
 
     /// The layer's output, shaped like `src`; masks as in [`MultiheadAttention::forward`].
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor, nn::{Module, TransformerEncoderLayer}};
+    /// let layer = TransformerEncoderLayer::new(8, 2, Default::default());
+    /// layer.eval();
+    /// let x = Tensor::randn([2, 1, 8], Dtype::F32);
+    /// // The second element is padding: the first sees itself alone.
+    /// let y = layer.forward(&x, None, Some(&Tensor::from([[false, true]]))).narrow(0, 0, 1);
+    /// assert!((layer.forward(&x.narrow(0, 0, 1), None, None) - y).abs().max().item() < 1e-5);
+    /// ```
     ///
     /// # Panics
     /// Throws [`Error::Shape`](crate::Error::Shape) for shapes that do not fit.
@@ -162,6 +207,13 @@ impl TransformerEncoderLayer {
 
 /// Self-attention, attention to an encoder's output, and a feed-forward part
 /// (`torch.nn.TransformerDecoderLayer`).
+///
+/// ```
+/// use torchrs::{Dtype, Tensor, nn::TransformerDecoderLayer};
+/// let layer = TransformerDecoderLayer::new(8, 2, Default::default());
+/// let (target, memory) = (Tensor::ones([5, 3, 8], Dtype::F32), Tensor::ones([7, 3, 8], Dtype::F32));
+/// assert_eq!(layer.forward(&target, &memory, (None, None), (None, None)).shape(), &[5, 3, 8]);
+/// ```
 #[derive(Module, Clone)]
 pub struct TransformerDecoderLayer {
     /// Attention over the sequence itself.
@@ -187,6 +239,13 @@ pub struct TransformerDecoderLayer {
 }
 
 impl TransformerDecoderLayer {
+    /// ```
+    /// use torchrs::{catch, nn::TransformerDecoderLayer};
+    /// let layer = TransformerDecoderLayer::new(8, 2, Default::default());
+    /// assert_eq!(layer.multihead_attn.in_proj_weight.unwrap().shape(), &[24, 8]);
+    /// assert!(catch(|| TransformerDecoderLayer::new(8, 3, Default::default())).is_err());
+    /// ```
+    ///
     /// # Panics
     /// Throws [`Error::Argument`](crate::Error::Argument) when `d_model` is not a multiple of `nhead`.
     #[track_caller]
@@ -209,6 +268,18 @@ impl TransformerDecoderLayer {
 
     /// The layer's output, shaped like `tgt`, with attention to `memory`, an encoder's output. The
     /// `(mask, key_padding_mask)` pairs are as in [`MultiheadAttention::forward`].
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor, nn::{Module, TransformerDecoderLayer}};
+    /// let layer = TransformerDecoderLayer::new(8, 2, Default::default());
+    /// layer.eval();
+    /// let (target, memory) = (Tensor::ones([2, 1, 8], Dtype::F32), Tensor::randn([2, 1, 8], Dtype::F32));
+    /// // The second element of the memory is padding.
+    /// let padding = Tensor::from([[false, true]]);
+    /// let y = layer.forward(&target, &memory, (None, None), (None, Some(&padding)));
+    /// let alone = layer.forward(&target, &memory.narrow(0, 0, 1), (None, None), (None, None));
+    /// assert!((y - alone).abs().max().item() < 1e-5);
+    /// ```
     ///
     /// # Panics
     /// Throws [`Error::Shape`](crate::Error::Shape) for shapes that do not fit.

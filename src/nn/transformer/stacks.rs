@@ -6,6 +6,13 @@ use crate::error::{Error, throw};
 use crate::nn::{Forward, LayerNorm, Module, init};
 
 /// Encoder layers one after the other (`torch.nn.TransformerEncoder`).
+///
+/// ```
+/// use torchrs::{Dtype, Tensor, nn::{TransformerEncoder, TransformerEncoderLayer}};
+/// let layers = (0..2).map(|_| TransformerEncoderLayer::new(8, 2, Default::default())).collect();
+/// let encoder = TransformerEncoder::new(layers, None);
+/// assert_eq!(encoder.forward(&Tensor::ones([5, 3, 8], Dtype::F32), None, None).shape(), &[5, 3, 8]);
+/// ```
 #[derive(Module, Clone)]
 pub struct TransformerEncoder {
     /// The layers.
@@ -16,11 +23,30 @@ pub struct TransformerEncoder {
 
 impl TransformerEncoder {
     /// Layers that are made one by one, so each has its own initial weights.
+    ///
+    /// ```
+    /// use torchrs::nn::{LayerNorm, Module, TransformerEncoder, TransformerEncoderLayer};
+    /// let layer = TransformerEncoderLayer::new(8, 2, Default::default());
+    /// let encoder = TransformerEncoder::new(vec![layer], Some(LayerNorm::new(8)));
+    /// assert!(encoder.state_dict().contains_key("layers.0.norm1.weight"));
+    /// assert!(encoder.state_dict().contains_key("norm.weight"));
+    /// ```
     pub fn new(layers: Vec<TransformerEncoderLayer>, norm: Option<LayerNorm>) -> Self {
         TransformerEncoder { layers, norm }
     }
 
     /// The output, shaped like `src`.
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor, nn::{Module, TransformerEncoder, TransformerEncoderLayer}};
+    /// let layer = TransformerEncoderLayer::new(8, 2, Default::default());
+    /// let encoder = TransformerEncoder::new(vec![layer.clone(), layer.clone()], None);
+    /// encoder.eval();
+    /// layer.eval();
+    /// let x = Tensor::ones([5, 3, 8], Dtype::F32);
+    /// let twice = layer.forward(&layer.forward(&x, None, None), None, None);
+    /// assert!(encoder.forward(&x, None, None).equal(&twice));
+    /// ```
     ///
     /// # Panics
     /// Throws [`Error::Shape`] for shapes that do not fit.
@@ -40,6 +66,14 @@ impl TransformerEncoder {
 }
 
 /// Decoder layers one after the other (`torch.nn.TransformerDecoder`).
+///
+/// ```
+/// use torchrs::{Dtype, Tensor, nn::{TransformerDecoder, TransformerDecoderLayer}};
+/// let layers = (0..2).map(|_| TransformerDecoderLayer::new(8, 2, Default::default())).collect();
+/// let decoder = TransformerDecoder::new(layers, None);
+/// let (target, memory) = (Tensor::ones([5, 3, 8], Dtype::F32), Tensor::ones([7, 3, 8], Dtype::F32));
+/// assert_eq!(decoder.forward(&target, &memory, (None, None), (None, None)).shape(), &[5, 3, 8]);
+/// ```
 #[derive(Module, Clone)]
 pub struct TransformerDecoder {
     /// The layers.
@@ -50,11 +84,33 @@ pub struct TransformerDecoder {
 
 impl TransformerDecoder {
     /// Layers that are made one by one, so each has its own initial weights.
+    ///
+    /// ```
+    /// use torchrs::nn::{LayerNorm, Module, TransformerDecoder, TransformerDecoderLayer};
+    /// let layer = TransformerDecoderLayer::new(8, 2, Default::default());
+    /// let decoder = TransformerDecoder::new(vec![layer], Some(LayerNorm::new(8)));
+    /// assert!(decoder.state_dict().contains_key("layers.0.norm3.weight"));
+    /// assert!(decoder.state_dict().contains_key("norm.weight"));
+    /// ```
     pub fn new(layers: Vec<TransformerDecoderLayer>, norm: Option<LayerNorm>) -> Self {
         TransformerDecoder { layers, norm }
     }
 
     /// The output, shaped like `tgt`; arguments as in [`TransformerDecoderLayer::forward`].
+    ///
+    /// ```
+    /// use torchrs::nn::{Module, TransformerDecoder, TransformerDecoderLayer};
+    /// use torchrs::{Dtype, Tensor, nn::generate_square_subsequent_mask};
+    /// let layer = TransformerDecoderLayer::new(8, 2, Default::default());
+    /// let decoder = TransformerDecoder::new(vec![layer], None);
+    /// decoder.eval();
+    /// let (x, memory) = (Tensor::randn([4, 1, 8], Dtype::F32), Tensor::ones([7, 1, 8], Dtype::F32));
+    /// // With a causal mask, what comes later does not change what was before.
+    /// let mask = generate_square_subsequent_mask(4);
+    /// let whole = decoder.forward(&x, &memory, (Some(&mask), None), (None, None)).narrow(0, 0, 1);
+    /// let first = decoder.forward(&x.narrow(0, 0, 1), &memory, (None, None), (None, None));
+    /// assert!((whole - first).abs().max().item() < 1e-5);
+    /// ```
     ///
     /// # Panics
     /// Throws [`Error::Shape`] for shapes that do not fit.
@@ -76,6 +132,17 @@ impl TransformerDecoder {
 
 /// Masks of a [`Transformer`], as in
 /// [`MultiheadAttention::forward`](super::MultiheadAttention::forward).
+///
+/// ```
+/// use torchrs::nn::{Transformer, TransformerMasks, TransformerOptions, generate_square_subsequent_mask};
+/// use torchrs::{Dtype, Tensor};
+/// let options = TransformerOptions { dim_feedforward: 16, ..Default::default() };
+/// let model = Transformer::new(8, 2, 1, 1, options);
+/// let (source, target) = (Tensor::ones([7, 3, 8], Dtype::F32), Tensor::ones([5, 3, 8], Dtype::F32));
+/// let tgt_mask = Some(generate_square_subsequent_mask(5));
+/// let masks = TransformerMasks { tgt_mask, ..Default::default() };
+/// assert_eq!(model.forward(&source, &target, &masks).shape(), &[5, 3, 8]);
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct TransformerMasks {
     /// Of the encoder's attention.
@@ -93,6 +160,13 @@ pub struct TransformerMasks {
 }
 
 /// An encoder and a decoder that attends to it (`torch.nn.Transformer`).
+///
+/// ```
+/// use torchrs::{Dtype, Tensor, nn::Transformer};
+/// let model = Transformer::new(8, 2, 1, 2, Default::default());
+/// let (source, target) = (Tensor::ones([7, 3, 8], Dtype::F32), Tensor::ones([5, 3, 8], Dtype::F32));
+/// assert_eq!(model.forward(&source, &target, &Default::default()).shape(), &[5, 3, 8]);
+/// ```
 #[derive(Module, Clone)]
 pub struct Transformer {
     /// Reads the source.
@@ -103,6 +177,12 @@ pub struct Transformer {
 
 impl Transformer {
     /// All matrices start by Xavier's rule.
+    ///
+    /// ```
+    /// use torchrs::nn::Transformer;
+    /// let model = Transformer::new(8, 2, 1, 3, Default::default());
+    /// assert_eq!((model.encoder.layers.len(), model.decoder.layers.len()), (1, 3));
+    /// ```
     ///
     /// # Panics
     /// Throws [`Error::Argument`] when `d_model` is not a multiple of `nhead`.
@@ -134,6 +214,16 @@ impl Transformer {
     }
 
     /// The decoder's output for target `tgt`, shaped like it, given source `src`.
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor, catch, nn::{Transformer, TransformerOptions}};
+    /// let options = TransformerOptions { batch_first: true, ..Default::default() };
+    /// let model = Transformer::new(8, 2, 1, 1, options);
+    /// let (source, target) = (Tensor::ones([3, 7, 8], Dtype::F32), Tensor::ones([3, 5, 8], Dtype::F32));
+    /// assert_eq!(model.forward(&source, &target, &Default::default()).shape(), &[3, 5, 8]);
+    /// let fewer = target.narrow(0, 0, 2);
+    /// assert!(catch(|| model.forward(&source, &fewer, &Default::default())).is_err());
+    /// ```
     ///
     /// # Panics
     /// Throws [`Error::Shape`] for shapes that do not fit.

@@ -23,12 +23,32 @@ pub fn clip_grad_norm_(parameters: &[Tensor], max_norm: f64) -> Tensor {
 
 /// Scales the gradients of `parameters` as [`clip_grad_norm_`] does, by a norm that is known already
 /// (`torch.nn.utils.clip_grads_with_norm_`): of more gradients than these, or of all ranks.
+///
+/// ```
+/// use torchrs::{Tensor, nn::utils::clip_grads_with_norm_};
+/// let w = Tensor::from([0f64, 0.]).requires_grad_(true);
+/// w.set_grad(Some(Tensor::from([3f64, 4.])));
+/// clip_grads_with_norm_(&[w.clone()], 1.0, &Tensor::from([10f64]));
+/// assert!((w.grad().unwrap() - Tensor::from([0.3f64, 0.4])).abs().max().item() < 1e-6);
+/// ```
 pub fn clip_grads_with_norm_(parameters: &[Tensor], max_norm: f64, total_norm: &Tensor) {
     let grads: Vec<Tensor> = parameters.iter().filter_map(Tensor::grad).collect();
     scale(&grads, max_norm, total_norm);
 }
 
 /// [`clip_grad_norm_`] by another norm: `norm_type` is its order, which may be infinite.
+///
+/// ```
+/// use torchrs::{Tensor, nn::clip_grad_norm_with};
+/// # fn main() -> torchrs::Result<()> {
+/// let w = Tensor::from([0f32, 0.]).requires_grad_(true);
+/// w.set_grad(Some(Tensor::from([3f32, -4.])));
+/// assert_eq!(clip_grad_norm_with(&[w.clone()], 9.0, f64::INFINITY, true)?.item(), 4.0);
+/// w.set_grad(Some(Tensor::from([f32::NAN, 0.])));
+/// assert!(clip_grad_norm_with(&[w], 9.0, 2.0, true).is_err());
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// # Errors
 /// With `error_if_nonfinite`, [`Error::Argument`] when the norm is infinite or NaN; the gradients
@@ -55,6 +75,14 @@ pub fn clip_grad_norm_with(
 
 /// Limits every element of the gradients of `parameters` to -`clip_value` .. `clip_value`.
 ///
+/// ```
+/// use torchrs::{Tensor, nn::clip_grad_value_};
+/// let w = Tensor::from([0f32, 0.]).requires_grad_(true);
+/// w.set_grad(Some(Tensor::from([3f32, -0.5])));
+/// clip_grad_value_(&[w.clone()], 1.0);
+/// assert_eq!(w.grad().unwrap().to_vec::<f32>(), [1.0, -0.5]);
+/// ```
+///
 /// # Panics
 /// Throws [`Error::Argument`] when `clip_value` is negative.
 #[track_caller]
@@ -69,6 +97,13 @@ pub fn clip_grad_value_(parameters: &[Tensor], clip_value: f64) {
 
 /// The norm of order `norm_type` of all tensors taken together, as a 0-dim tensor of their common
 /// dtype (`torch.nn.utils.get_total_norm`). 0 when there are none.
+///
+/// ```
+/// use torchrs::{Tensor, nn::get_total_norm};
+/// let tensors = [Tensor::from([3f32, 0.]), Tensor::from([[4f32]])];
+/// assert_eq!(get_total_norm(&tensors, 2.0).item(), 5.0);
+/// assert_eq!(get_total_norm(&tensors, f64::INFINITY).item(), 4.0);
+/// ```
 ///
 /// # Panics
 /// Throws [`Error::Argument`] unless the order is above 0.

@@ -9,18 +9,63 @@ use crate::nn::{
 use crate::{Tensor, no_grad};
 
 /// A layer whose outputs can be scaled and shifted by its weight and bias.
+///
+/// ```
+/// use torchrs::nn::{Linear, utils::FusesBatchNorm};
+/// use torchrs::{Dtype, Tensor};
+/// let layer = Linear::no_bias(3, 2);
+/// let double = layer.with_parameters(layer.by_outputs() * 2.0, Tensor::zeros([2], Dtype::F32));
+/// assert!(double.weight.equal(&(layer.weight.detach() * 2.0)));
+/// ```
 pub trait FusesBatchNorm: Module + Clone {
     /// The weight, with the dimension of the outputs first.
+    ///
+    /// ```
+    /// use torchrs::nn::{ConvTranspose1d, utils::FusesBatchNorm};
+    /// let layer = ConvTranspose1d::new(4, 6, 3, Default::default());
+    /// assert_eq!((layer.weight.shape(), layer.by_outputs().shape()), (&[4, 6, 3][..], &[6, 4, 3][..]));
+    /// ```
     fn by_outputs(&self) -> Tensor;
     /// The bias, if there is one.
+    ///
+    /// ```
+    /// use torchrs::nn::{Linear, utils::FusesBatchNorm};
+    /// assert_eq!(FusesBatchNorm::bias(&Linear::new(3, 2)).unwrap().shape(), &[2]);
+    /// assert!(FusesBatchNorm::bias(&Linear::no_bias(3, 2)).is_none());
+    /// ```
     fn bias(&self) -> Option<&Tensor>;
     /// This layer with another weight, as [`by_outputs`](Self::by_outputs) gives it, and bias.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::{Forward, Linear, utils::FusesBatchNorm}};
+    /// let layer = Linear::no_bias(1, 1).with_parameters(Tensor::from([[2f32]]), Tensor::from([1f32]));
+    /// assert_eq!(layer.forward(&Tensor::from([3f32])).item(), 7.0);
+    /// ```
     fn with_parameters(&self, by_outputs: Tensor, bias: Tensor) -> Self;
 }
 
 /// A norm that in evaluation scales and shifts channels.
+///
+/// ```
+/// use torchrs::{Tensor, nn::{BatchNorm1d, Forward, Module, init, utils::ChannelNorm}};
+/// let norm = BatchNorm1d::new(1);
+/// init::constant_(norm.running_mean.as_ref().unwrap(), 3.0);
+/// norm.eval();
+/// let (scale, shift) = norm.scale_and_shift();
+/// let x = Tensor::from([[5f32], [7.]]);
+/// assert!((norm.forward(&x) - (&x * scale + shift)).abs().max().item() < 1e-5);
+/// ```
 pub trait ChannelNorm: Module {
     /// Factor and summand of each channel in evaluation.
+    ///
+    /// ```
+    /// use torchrs::nn::{BatchNorm1d, init, utils::ChannelNorm};
+    /// let norm = BatchNorm1d::new(1).eps(0.0);
+    /// init::constant_(norm.running_mean.as_ref().unwrap(), 3.0);
+    /// init::constant_(norm.running_var.as_ref().unwrap(), 4.0);
+    /// let (scale, shift) = norm.scale_and_shift();
+    /// assert!((scale.item() - 0.5).abs() < 1e-6 && (shift.item() + 1.5).abs() < 1e-6);
+    /// ```
     ///
     /// # Panics
     /// Throws [`Error::Argument`] when the norm has no running statistics.
@@ -140,6 +185,16 @@ pub fn fuse_conv_bn_eval<L: FusesBatchNorm>(conv: &L, norm: &impl ChannelNorm) -
 }
 
 /// [`fuse_conv_bn_eval`] for a linear layer (`torch.nn.utils.fusion.fuse_linear_bn_eval`).
+///
+/// ```
+/// use torchrs::nn::{BatchNorm1d, Forward, Linear, Module, utils::fuse_linear_bn_eval};
+/// use torchrs::{Dtype, Tensor};
+/// let (linear, norm) = (Linear::new(3, 2), BatchNorm1d::new(2));
+/// norm.eval();
+/// let x = Tensor::randn([5, 3], Dtype::F32);
+/// let fused = fuse_linear_bn_eval(&linear, &norm).forward(&x);
+/// assert!((fused - norm.forward(&linear.forward(&x))).abs().max().item() < 1e-5);
+/// ```
 ///
 /// # Panics
 /// As there.

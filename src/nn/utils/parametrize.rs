@@ -35,14 +35,55 @@ use crate::nn::{
 use crate::{Tensor, no_grad};
 
 /// How a tensor is computed from others. A module, so it may have buffers or parameters of its own.
+///
+/// ```
+/// use torchrs::nn::{Linear, Module, utils::parametrize::{Parametrization, register_parametrization}};
+/// use torchrs::Tensor;
+/// #[derive(Module, Clone)]
+/// struct Positive;
+/// impl Parametrization for Positive {
+///     fn forward(&self, originals: &[Tensor]) -> Tensor { originals[0].exp() }
+///     fn right_inverse(&self, value: &Tensor) -> Option<Vec<Tensor>> { Some(vec![value.log()]) }
+/// }
+/// let layer = register_parametrization(Linear::new(3, 2), "bias", Positive);
+/// layer.assign("bias", &Tensor::from([1f32, 2.]));
+/// assert!((layer.value("bias") - Tensor::from([1f32, 2.])).abs().max().item() < 1e-6);
+/// ```
 pub trait Parametrization: Module + CloneBoxed {
     /// The value, from one original or several; behind another parametrization, from its value.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::{Module, utils::parametrize::Parametrization}};
+    /// #[derive(Module, Clone)]
+    /// struct Symmetric;
+    /// impl Parametrization for Symmetric {
+    ///     fn forward(&self, originals: &[Tensor]) -> Tensor { originals[0].triu(0) + originals[0].triu(1).t() }
+    /// }
+    /// let value = Symmetric.forward(&[Tensor::from([[1f32, 2.], [9., 4.]])]);
+    /// assert_eq!(value.to_vec::<f32>(), [1.0, 2.0, 2.0, 4.0]);
+    /// ```
     #[track_caller]
     fn forward(&self, originals: &[Tensor]) -> Tensor;
 
     /// Originals from which [`forward`](Self::forward) makes `value`: what a module's weight becomes
     /// when it is parametrized, and what [`Parametrized::assign`] sets. `None`, as at first, where they
     /// cannot be found; then the weight is the original.
+    ///
+    /// ```
+    /// use torchrs::nn::{Linear, Module, utils::parametrize::{Parametrization, register_parametrization}};
+    /// use torchrs::Tensor;
+    /// #[derive(Module, Clone)]
+    /// struct Square;
+    /// impl Parametrization for Square {
+    ///     fn forward(&self, originals: &[Tensor]) -> Tensor { originals[0].square() }
+    ///     fn right_inverse(&self, value: &Tensor) -> Option<Vec<Tensor>> { Some(vec![value.abs().sqrt()]) }
+    /// }
+    /// // The weight stays near the one that the layer had.
+    /// let (plain, weight) = (Linear::new(3, 2), "weight");
+    /// let before = plain.weight.detach().abs();
+    /// let layer = register_parametrization(plain, weight, Square);
+    /// assert!((layer.value(weight) - before).abs().max().item() < 1e-6);
+    /// ```
     #[track_caller]
     fn right_inverse(&self, _value: &Tensor) -> Option<Vec<Tensor>> {
         None
@@ -50,8 +91,29 @@ pub trait Parametrization: Module + CloneBoxed {
 }
 
 /// A boxed copy; there for all that is `Clone`.
+///
+/// ```
+/// use torchrs::{Tensor, nn::{Module, utils::parametrize::{CloneBoxed, Parametrization}}};
+/// #[derive(Module, Clone)]
+/// struct Twice;
+/// impl Parametrization for Twice {
+///     fn forward(&self, originals: &[Tensor]) -> Tensor { &originals[0] * 2.0 }
+/// }
+/// let copy: Box<dyn Parametrization> = Twice.clone_boxed();
+/// assert_eq!(copy.forward(&[Tensor::from([3f32])]).item(), 6.0);
+/// ```
 pub trait CloneBoxed {
     /// The copy.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::{Module, utils::parametrize::{CloneBoxed, Parametrization}}};
+    /// #[derive(Module, Clone)]
+    /// struct Minus;
+    /// impl Parametrization for Minus {
+    ///     fn forward(&self, originals: &[Tensor]) -> Tensor { -&originals[0] }
+    /// }
+    /// assert_eq!(Minus.clone_boxed().name(), "Minus");
+    /// ```
     fn clone_boxed(&self) -> Box<dyn Parametrization>;
 }
 
@@ -63,6 +125,15 @@ impl<P: Parametrization + Clone + 'static> CloneBoxed for P {
 
 /// The originals of one tensor, and what makes it of them, one after the other
 /// (`torch.nn.utils.parametrize.ParametrizationList`).
+///
+/// ```
+/// use torchrs::nn::{Linear, Module, utils::parametrizations::weight_norm};
+/// let layer = weight_norm(Linear::new(3, 2), "weight", 0);
+/// let list = layer.get_submodule("parametrizations.weight").unwrap();
+/// assert_eq!(list.name(), "ParametrizationList");
+/// let names: Vec<String> = list.own_parameters().into_iter().map(|(name, _)| name).collect();
+/// assert_eq!(names, ["original0", "original1"]);
+/// ```
 pub struct ParametrizationList {
     /// `original`, or `original0`, `original1`, ...
     originals: Vec<(String, Parameter)>,
@@ -165,6 +236,14 @@ impl Module for Lists {
 /// [`LSTM`](crate::nn::LSTM), [`computed`](Self::computed) gives the module as it is now: a clone
 /// (which is cheap) with the values in place, to be called once or, as under PyTorch's `cached()`,
 /// several times.
+///
+/// ```
+/// use torchrs::{Dtype, Tensor, nn::{Forward, Linear, Module, utils::parametrizations::weight_norm}};
+/// let layer = weight_norm(Linear::new(3, 2), "weight", 0);
+/// assert!(layer.name() == "ParametrizedLinear" && layer.is_parametrized("weight"));
+/// layer.forward(&Tensor::ones([3], Dtype::F32)).sum().backward();
+/// assert!(layer.parameters().iter().all(|p| p.grad().is_some()));
+/// ```
 #[derive(Clone)]
 pub struct Parametrized<M> {
     /// Its parametrized parameters have the right shapes, but no values.
@@ -180,6 +259,20 @@ impl<M: Module + Clone> Parametrized<M> {
     }
 
     /// With another parametrization: of a tensor that has none yet, or behind those that it has.
+    ///
+    /// ```
+    /// use torchrs::nn::utils::parametrize::{Parametrization, register_parametrization};
+    /// use torchrs::{Tensor, nn::{Linear, Module, init}};
+    /// #[derive(Module, Clone)]
+    /// struct Add(f64);
+    /// impl Parametrization for Add {
+    ///     fn forward(&self, originals: &[Tensor]) -> Tensor { &originals[0] + self.0 }
+    /// }
+    /// let layer = Linear::new(1, 1);
+    /// init::zeros_(&layer.weight);
+    /// let layer = register_parametrization(layer, "weight", Add(1.0)).register("weight", Add(2.0));
+    /// assert_eq!(layer.value("weight").item(), 3.0);
+    /// ```
     ///
     /// # Panics
     /// Throws [`Error::Argument`] when the module itself has no parameter of this name, and
@@ -205,6 +298,19 @@ impl<M: Module + Clone> Parametrized<M> {
     }
 
     /// [`register`](Self::register) of a value that may have another shape or type (`unsafe=True`).
+    ///
+    /// ```
+    /// use torchrs::nn::utils::parametrize::{Parametrization, register_parametrization};
+    /// use torchrs::{Tensor, nn::{Linear, Module}};
+    /// #[derive(Module, Clone)]
+    /// struct Transposed;
+    /// impl Parametrization for Transposed {
+    ///     fn forward(&self, originals: &[Tensor]) -> Tensor { originals[0].t() }
+    /// }
+    /// let layer = register_parametrization(Linear::new(2, 2), "weight", Transposed);
+    /// let layer = layer.register_unchecked("bias", Transposed);
+    /// assert_eq!(layer.value("bias").shape(), &[2]);
+    /// ```
     ///
     /// # Panics
     /// Throws [`Error::Argument`] when the module itself has no parameter of this name.
@@ -233,6 +339,14 @@ impl<M: Module + Clone> Parametrized<M> {
 
     /// Without the parametrizations of a tensor: it becomes a parameter that has their value, or, with
     /// `leave_parametrized` false, the original. Where there is one original, that is the parameter.
+    ///
+    /// ```
+    /// use torchrs::nn::{Linear, utils::parametrizations::weight_norm};
+    /// let layer = weight_norm(Linear::new(3, 2), "weight", 0);
+    /// let value = layer.value("weight");
+    /// let layer = layer.remove("weight", true);
+    /// assert!(!layer.is_parametrized("weight") && layer.weight.equal(&value));
+    /// ```
     ///
     /// # Panics
     /// Throws [`Error::Argument`] when the tensor is not parametrized, and when it should become its
@@ -276,6 +390,14 @@ impl<M: Module + Clone> Parametrized<M> {
 
     /// The module itself, when nothing of it is parametrized any more.
     ///
+    /// ```
+    /// use torchrs::{catch, nn::{Linear, utils::parametrizations::weight_norm}};
+    /// let layer = weight_norm(Linear::new(3, 2), "weight", 0);
+    /// let plain: Linear = layer.clone().remove("weight", true).into_module();
+    /// assert_eq!(plain.in_features(), 3);
+    /// assert!(catch(|| layer.into_module()).is_err());
+    /// ```
+    ///
     /// # Panics
     /// Throws [`Error::Argument`] when something is.
     #[track_caller]
@@ -287,6 +409,14 @@ impl<M: Module + Clone> Parametrized<M> {
     }
 
     /// The module with the values of now in their places, through which gradients reach the originals.
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor, nn::{LSTM, Module, utils::parametrizations::weight_norm}};
+    /// let rnn = weight_norm(LSTM::new(4, 3, Default::default()), "weight_hh_l0", 0);
+    /// let (out, _) = rnn.computed().forward(&Tensor::ones([2, 4], Dtype::F32), None);
+    /// out.sum().backward();
+    /// assert!(rnn.parameters().iter().all(|p| p.grad().is_some()));
+    /// ```
     #[track_caller]
     pub fn computed(&self) -> M {
         let mut module = self.module.clone();
@@ -297,6 +427,14 @@ impl<M: Module + Clone> Parametrized<M> {
     }
 
     /// The value of a parameter: computed, if it is parametrized (`module.weight`).
+    ///
+    /// ```
+    /// use torchrs::nn::{Linear, Module, utils::parametrizations::weight_norm};
+    /// let layer = weight_norm(Linear::new(3, 2), "weight", None);
+    /// let length = &layer.state_dict()["parametrizations.weight.original0"];
+    /// length.fill_(5.0);
+    /// assert!((layer.value("weight").norm().item() - 5.0).abs() < 1e-5);
+    /// ```
     ///
     /// # Panics
     /// Throws [`Error::Argument`] when the module itself has no parameter of this name.
@@ -311,6 +449,14 @@ impl<M: Module + Clone> Parametrized<M> {
     /// Sets the originals so that the tensor has this value, as far as the parametrizations allow
     /// (`module.weight = value`).
     ///
+    /// ```
+    /// use torchrs::{Tensor, nn::{Linear, utils::parametrizations::weight_norm}};
+    /// let layer = weight_norm(Linear::new(2, 1), "weight", 0);
+    /// let value = Tensor::from([[3f32, 4.]]);
+    /// layer.assign("weight", &value);
+    /// assert!((layer.value("weight") - value).abs().max().item() < 1e-6);
+    /// ```
+    ///
     /// # Panics
     /// Throws [`Error::Argument`] when the tensor is not parametrized or one of its parametrizations has
     /// no right inverse, and for shapes that do not fit.
@@ -323,6 +469,12 @@ impl<M: Module + Clone> Parametrized<M> {
     }
 
     /// Whether a tensor is parametrized (`is_parametrized`).
+    ///
+    /// ```
+    /// use torchrs::nn::{Linear, utils::parametrizations::weight_norm};
+    /// let layer = weight_norm(Linear::new(3, 2), "weight", 0);
+    /// assert!(layer.is_parametrized("weight") && !layer.is_parametrized("bias"));
+    /// ```
     pub fn is_parametrized(&self, name: &str) -> bool {
         self.list(name).is_some()
     }
@@ -441,6 +593,18 @@ fn put<M: Module>(module: &mut M, name: &str, tensor: Tensor) {
 /// `module` with a parametrized parameter (`torch.nn.utils.parametrize.register_parametrization`). For
 /// another one use [`Parametrized::register`].
 ///
+/// ```
+/// use torchrs::nn::utils::parametrize::{Parametrization, register_parametrization};
+/// use torchrs::{Tensor, nn::{Forward, Linear, Module}};
+/// #[derive(Module, Clone)]
+/// struct Clamped;
+/// impl Parametrization for Clamped {
+///     fn forward(&self, originals: &[Tensor]) -> Tensor { originals[0].clamp(-0.1, 0.1) }
+/// }
+/// let layer = register_parametrization(Linear::new(30, 20), "weight", Clamped);
+/// assert!(layer.value("weight").abs().max().item() <= 0.1000001);
+/// ```
+///
 /// # Panics
 /// As [`Parametrized::register`].
 #[track_caller]
@@ -453,6 +617,14 @@ pub fn register_parametrization<M: Module + Clone>(
 }
 
 /// See [`Parametrized::remove`] (`torch.nn.utils.parametrize.remove_parametrizations`).
+///
+/// ```
+/// use torchrs::nn::utils::{parametrizations::weight_norm, parametrize::remove_parametrizations};
+/// use torchrs::nn::{Linear, Module};
+/// let layer = weight_norm(Linear::new(3, 2), "weight", 0);
+/// let layer = remove_parametrizations(layer, "weight", true);
+/// assert_eq!(layer.name(), "Linear");
+/// ```
 ///
 /// # Panics
 /// As there.

@@ -5,6 +5,12 @@ use crate::{Tensor, no_grad};
 
 /// All elements of `parameters`, one tensor after the other (`torch.nn.utils.parameters_to_vector`).
 ///
+/// ```
+/// use torchrs::{Tensor, nn::parameters_to_vector};
+/// let parameters = [Tensor::from([[1f32, 2.], [3., 4.]]), Tensor::from([5f32])];
+/// assert_eq!(parameters_to_vector(&parameters).to_vec::<f32>(), [1.0, 2.0, 3.0, 4.0, 5.0]);
+/// ```
+///
 /// # Panics
 /// Throws [`Error::Argument`] for an empty list.
 #[track_caller]
@@ -18,6 +24,14 @@ pub fn parameters_to_vector(parameters: &[Tensor]) -> Tensor {
 
 /// Copies the elements of `vector` into `parameters`, in order
 /// (`torch.nn.utils.vector_to_parameters`).
+///
+/// ```
+/// use torchrs::{Tensor, nn::{Linear, Module, vector_to_parameters}};
+/// let layer = Linear::new(2, 1);
+/// vector_to_parameters(&Tensor::from([1f32, 2., 3.]), &layer.parameters());
+/// assert_eq!(layer.weight.to_vec::<f32>(), [1.0, 2.0]);
+/// assert_eq!(layer.bias.unwrap().item(), 3.0);
+/// ```
 ///
 /// # Panics
 /// Throws [`Error::Shape`] when the vector has another number of elements.

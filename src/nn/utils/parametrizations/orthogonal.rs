@@ -16,6 +16,14 @@ use crate::nn::{Buffer, Module};
 use crate::{Dtype, Tensor, linalg};
 
 /// How a matrix is made orthogonal.
+///
+/// ```
+/// use torchrs::nn::{Linear, utils::parametrizations::{OrthogonalMap, OrthogonalOptions, orthogonal}};
+/// use torchrs::{Dtype, Tensor};
+/// let options = OrthogonalOptions { orthogonal_map: Some(OrthogonalMap::Cayley), ..Default::default() };
+/// let q = orthogonal(Linear::new(4, 4), "weight", options).value("weight");
+/// assert!((q.matmul(&q.t()) - Tensor::eye(4, Dtype::F32)).abs().max().item() < 1e-5);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OrthogonalMap {
     /// The exponential of a skew-symmetric matrix.
@@ -27,6 +35,15 @@ pub enum OrthogonalMap {
 }
 
 /// Options of [`orthogonal`], with PyTorch's defaults.
+///
+/// ```
+/// use torchrs::nn::{Linear, init, utils::parametrizations::{OrthogonalOptions, orthogonal}};
+/// let layer = Linear::new(3, 3);
+/// init::eye_(&layer.weight);
+/// let options = OrthogonalOptions { use_trivialization: true, ..Default::default() };
+/// let layer = orthogonal(layer, "weight", options);
+/// assert_eq!(layer.value("weight").diagonal(0, 0, 1).to_vec::<f32>(), [1.0; 3]);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OrthogonalOptions {
     /// `None`: [`OrthogonalMap::MatrixExp`] for square matrices, else [`OrthogonalMap::Householder`].

@@ -8,6 +8,15 @@ use crate::nn::{Buffer, Module, Training, functional as F};
 use crate::{Tensor, no_grad};
 
 /// Options of [`spectral_norm`], with PyTorch's defaults.
+///
+/// ```
+/// use torchrs::nn::{Linear, init, utils::parametrizations::{SpectralNormOptions, spectral_norm}};
+/// let layer = Linear::new(2, 2);
+/// init::eye_(&layer.weight);
+/// let options = SpectralNormOptions { n_power_iterations: 3, ..Default::default() };
+/// let layer = spectral_norm(layer, "weight", options);
+/// assert!((layer.value("weight").max().item() - 1.0).abs() < 1e-5);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SpectralNormOptions {
     /// Iterations of the power method at each use in training.
