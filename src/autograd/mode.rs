@@ -64,12 +64,22 @@ pub(crate) fn set_mode(bit: u8, on: bool) {
 
 /// True when ops on this thread record history (`torch.is_grad_enabled`). Never inside
 /// [`inference_mode`].
+///
+/// ```
+/// use torchrs::autograd::{is_grad_enabled, no_grad};
+/// assert!(is_grad_enabled() && !no_grad(is_grad_enabled));
+/// ```
 #[inline]
 pub fn is_grad_enabled() -> bool {
     mode() & (GRAD | INFERENCE) == GRAD
 }
 
 /// True inside [`inference_mode`] on this thread (`torch.is_inference_mode_enabled`).
+///
+/// ```
+/// use torchrs::autograd::{inference_mode, is_inference_mode_enabled};
+/// assert!(inference_mode(is_inference_mode_enabled) && !is_inference_mode_enabled());
+/// ```
 #[inline]
 pub fn is_inference_mode_enabled() -> bool {
     has_mode(INFERENCE)
@@ -77,6 +87,15 @@ pub fn is_inference_mode_enabled() -> bool {
 
 /// Switches recording on this thread on or off for good (`torch.set_grad_enabled` as a function); inside
 /// [`no_grad`], [`enable_grad`] or [`grad_mode`], until their end.
+///
+/// ```
+/// use torchrs::autograd::{is_grad_enabled, no_grad, set_grad_enabled};
+/// set_grad_enabled(false);
+/// assert!(!is_grad_enabled());
+/// set_grad_enabled(true);
+/// no_grad(|| set_grad_enabled(true));
+/// assert!(is_grad_enabled());
+/// ```
 pub fn set_grad_enabled(mode: bool) {
     set_mode(GRAD, mode);
 }
@@ -126,6 +145,13 @@ pub fn no_grad<T>(f: impl FnOnce() -> T) -> T {
 
 /// Runs `f` with recording on, also inside [`no_grad`] (`torch.enable_grad`); it has no effect inside
 /// [`inference_mode`].
+///
+/// ```
+/// use torchrs::{Tensor, autograd::{enable_grad, no_grad}};
+/// let x = Tensor::from([1f32]).requires_grad_(true);
+/// let y = no_grad(|| enable_grad(|| &x * 2.0));
+/// assert!(y.requires_grad());
+/// ```
 pub fn enable_grad<T>(f: impl FnOnce() -> T) -> T {
     let _guard = EnableGradGuard::new();
     f()
@@ -165,6 +191,13 @@ pub fn inference_mode<T>(f: impl FnOnce() -> T) -> T {
 }
 
 /// Leaves inference mode for the duration of `f` (`torch.inference_mode(False)`).
+///
+/// ```
+/// use torchrs::{Tensor, autograd::{inference_mode, without_inference_mode}};
+/// let x = Tensor::from([1f32]).requires_grad_(true);
+/// let (inside, out) = inference_mode(|| (&x * 2.0, without_inference_mode(|| &x * 2.0)));
+/// assert!(inside.is_inference() && !out.is_inference() && out.requires_grad());
+/// ```
 pub fn without_inference_mode<T>(f: impl FnOnce() -> T) -> T {
     let _guard = match is_inference_mode_enabled() {
         true => ModeGuard::new(GRAD, INFERENCE),
