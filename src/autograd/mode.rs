@@ -101,13 +101,21 @@ pub fn set_grad_enabled(mode: bool) {
 }
 
 macro_rules! guard {
-    ($(#[$doc:meta])* $name:ident = $set:expr, $clear:expr) => {
+    ($(#[$doc:meta])* $name:ident = $set:expr, $clear:expr; $inside:literal) => {
         $(#[$doc])*
         #[must_use = "the mode lasts until the guard is dropped"]
         pub struct $name(#[allow(dead_code, reason = "held for its drop")] ModeGuard);
 
         impl $name {
             /// Switches the mode until the guard is dropped.
+            ///
+            /// ```
+            #[doc = concat!("use torchrs::autograd::{self, ", stringify!($name), "};")]
+            #[doc = concat!("let guard = ", stringify!($name), "::new();")]
+            #[doc = concat!("assert!(", $inside, ");")]
+            /// drop(guard);
+            /// assert!(autograd::is_grad_enabled() && !autograd::is_inference_mode_enabled());
+            /// ```
             #[allow(clippy::new_without_default, reason = "making a guard has an effect")]
             pub fn new() -> Self {
                 $name(ModeGuard::new($set, $clear))
@@ -118,15 +126,43 @@ macro_rules! guard {
 
 guard!(
     /// Switches recording off on this thread until dropped.
-    NoGradGuard = 0, GRAD
+    ///
+    /// ```
+    /// use torchrs::{Tensor, autograd::NoGradGuard};
+    /// let w = Tensor::from([1f32]).requires_grad_(true);
+    /// let y = {
+    ///     let _guard = NoGradGuard::new();
+    ///     &w * 2.0
+    /// };
+    /// assert!(!y.requires_grad() && (&w * 2.0).requires_grad());
+    /// ```
+    NoGradGuard = 0, GRAD; "!autograd::is_grad_enabled()"
 );
 guard!(
     /// Switches recording on on this thread until dropped.
-    EnableGradGuard = GRAD, 0
+    ///
+    /// ```
+    /// use torchrs::{Tensor, autograd::EnableGradGuard, no_grad};
+    /// let w = Tensor::from([1f32]).requires_grad_(true);
+    /// let y = no_grad(|| {
+    ///     let _guard = EnableGradGuard::new();
+    ///     &w * 2.0
+    /// });
+    /// assert!(y.requires_grad());
+    /// ```
+    EnableGradGuard = GRAD, 0; "autograd::is_grad_enabled()"
 );
 guard!(
     /// [`inference_mode`] on this thread until dropped.
-    InferenceModeGuard = INFERENCE, GRAD | FORWARD
+    ///
+    /// ```
+    /// use torchrs::{Tensor, autograd::InferenceModeGuard};
+    /// let guard = InferenceModeGuard::new();
+    /// let y = Tensor::from([1f32]) * 2.0;
+    /// drop(guard);
+    /// assert!(y.is_inference() && !Tensor::from([1f32]).is_inference());
+    /// ```
+    InferenceModeGuard = INFERENCE, GRAD | FORWARD; "autograd::is_inference_mode_enabled()"
 );
 
 /// Runs `f` without recording history (`torch.no_grad`). Tangents of [`forward_ad`](super::forward_ad)
