@@ -73,9 +73,22 @@ pub trait Rule: 'static {
     /// What is kept for a parameter between steps.
     type State: ParamState;
     /// PyTorch's name, for messages.
+    ///
+    /// ```
+    /// use torchrs::{catch, optim::SGD};
+    /// let error = catch(|| SGD::new([], Default::default())).err().expect("no parameters");
+    /// assert_eq!(error.to_string(), "SGD: argument `params`: there are no parameters");
+    /// ```
     const NAME: &'static str;
 
     /// What is wrong with a parameter for this optimizer, if anything.
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor, catch, optim::Muon};
+    /// let vector = Tensor::zeros([3], Dtype::F32);
+    /// let error = catch(|| Muon::new([vector], Default::default())).err().expect("no matrix");
+    /// assert!(error.to_string().contains("parameter 0 of group 0 has shape [3]; must be a matrix"));
+    /// ```
     ///
     /// # Errors
     /// What is wrong, as a sentence about the parameter.
@@ -84,9 +97,75 @@ pub trait Rule: 'static {
     }
 
     /// State of a parameter before its first step.
+    ///
+    /// ```
+    /// # use std::collections::BTreeMap;
+    /// # use torchrs::optim::engine::{Item, ParamState, Rule, StateReader};
+    /// # use torchrs::optim::{SGDOptions, StateValue};
+    /// # use torchrs::{Result, Tensor};
+    /// struct Velocity(Tensor);
+    /// # impl ParamState for Velocity {
+    /// #     fn save(&self) -> BTreeMap<String, StateValue> {
+    /// #         BTreeMap::new()
+    /// #     }
+    /// #     fn load(entries: &StateReader<'_>) -> Result<Self> {
+    /// #         Ok(Velocity(entries.tensor("velocity")?))
+    /// #     }
+    /// # }
+    /// enum Momentum {}
+    /// impl Rule for Momentum {
+    /// #     type Options = SGDOptions;
+    /// #     type State = Velocity;
+    /// #     const NAME: &'static str = "Momentum";
+    /// #     fn update(_: &SGDOptions, _: &mut [Item<'_, Velocity>]) {}
+    ///     fn init(_: &SGDOptions, parameter: &Tensor) -> Velocity {
+    ///         Velocity(parameter.zeros_like())
+    ///     }
+    /// }
+    /// let state = Momentum::init(&SGDOptions::default(), &Tensor::from([3f32, 4.]));
+    /// assert_eq!(state.0.to_vec::<f32>(), [0.0, 0.0]);
+    /// ```
     fn init(options: &Self::Options, parameter: &Tensor) -> Self::State;
 
     /// Updates parameters of one group. Runs under `no_grad`.
+    ///
+    /// ```
+    /// # use std::collections::BTreeMap;
+    /// # use torchrs::optim::engine::{Item, ParamState, Rule, RuleOptimizer, StateReader};
+    /// # use torchrs::optim::{Optimizer, SGDOptions, StateValue};
+    /// # use torchrs::{Result, Tensor};
+    /// struct Velocity(Tensor);
+    /// # impl ParamState for Velocity {
+    /// #     fn save(&self) -> BTreeMap<String, StateValue> {
+    /// #         BTreeMap::new()
+    /// #     }
+    /// #     fn load(entries: &StateReader<'_>) -> Result<Self> {
+    /// #         Ok(Velocity(entries.tensor("velocity")?))
+    /// #     }
+    /// # }
+    /// enum Momentum {}
+    /// impl Rule for Momentum {
+    /// #     type Options = SGDOptions;
+    /// #     type State = Velocity;
+    /// #     const NAME: &'static str = "Momentum";
+    /// #     fn init(_: &SGDOptions, parameter: &Tensor) -> Velocity {
+    /// #         Velocity(parameter.zeros_like())
+    /// #     }
+    ///     fn update(options: &SGDOptions, items: &mut [Item<'_, Velocity>]) {
+    ///         for Item { parameter, grad, state: Velocity(v) } in items {
+    ///             v.mul_(options.momentum).add_(&*grad);
+    ///             parameter.add_scaled_(v, -options.lr);
+    ///         }
+    ///     }
+    /// }
+    /// let w = Tensor::from([0f64]).requires_grad_(true);
+    /// let options = SGDOptions { lr: 1.0, momentum: 0.5, ..Default::default() };
+    /// let mut optimizer = RuleOptimizer::<Momentum>::new([w.clone()], options);
+    /// w.set_grad(Some(Tensor::from([1f64])));
+    /// optimizer.step();
+    /// optimizer.step();
+    /// assert_eq!(w.item(), -2.5);
+    /// ```
     fn update(options: &Self::Options, items: &mut [Item<'_, Self::State>]);
 }
 
@@ -282,8 +361,57 @@ pub fn within(
 /// ```
 pub trait ParamState: Send + Sync + Sized + 'static {
     /// The entries under PyTorch's names.
+    ///
+    /// ```
+    /// # use std::collections::BTreeMap;
+    /// # use torchrs::optim::engine::{ParamState, StateReader};
+    /// # use torchrs::{Result, optim::StateValue};
+    /// struct Steps(f64);
+    /// impl ParamState for Steps {
+    ///     fn save(&self) -> BTreeMap<String, StateValue> {
+    ///         BTreeMap::from([("step".to_owned(), StateValue::Number(self.0))])
+    ///     }
+    /// #     fn load(entries: &StateReader<'_>) -> Result<Self> {
+    /// #         Ok(Steps(entries.number("step")?))
+    /// #     }
+    /// }
+    /// assert!(matches!(Steps(3.0).save()["step"], StateValue::Number(3.0)));
+    /// ```
     fn save(&self) -> BTreeMap<String, StateValue>;
     /// The inverse of [`save`](Self::save).
+    ///
+    /// ```
+    /// # use std::collections::BTreeMap;
+    /// # use torchrs::optim::engine::{Item, ParamState, Rule, RuleOptimizer, StateReader};
+    /// # use torchrs::optim::{Optimizer, SGDOptions, StateValue};
+    /// # use torchrs::{Result, Tensor};
+    /// struct Steps(f64);
+    /// impl ParamState for Steps {
+    /// #     fn save(&self) -> BTreeMap<String, StateValue> {
+    /// #         BTreeMap::from([("step".to_owned(), StateValue::Number(self.0))])
+    /// #     }
+    ///     fn load(entries: &StateReader<'_>) -> Result<Self> {
+    ///         Ok(Steps(entries.number("step")?))
+    ///     }
+    /// }
+    /// # enum TestRule {}
+    /// # impl Rule for TestRule {
+    /// #     type Options = SGDOptions;
+    /// #     type State = Steps;
+    /// #     const NAME: &'static str = "Test";
+    /// #     fn init(_: &SGDOptions, _: &Tensor) -> Steps {
+    /// #         Steps(0.0)
+    /// #     }
+    /// #     fn update(_: &SGDOptions, _: &mut [Item<'_, Steps>]) {}
+    /// # }
+    /// # let w = Tensor::from([1f32]).requires_grad_(true);
+    /// # let mut optimizer = RuleOptimizer::<TestRule>::new([w], Default::default());
+    /// let mut saved = optimizer.state_dict();
+    /// saved.state[0].insert("step".into(), StateValue::Number(3.0));
+    /// optimizer.load_state_dict(&saved)?;
+    /// assert!(matches!(optimizer.state_dict().state[0]["step"], StateValue::Number(3.0)));
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Those of the reader's methods.
