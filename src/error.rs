@@ -3,6 +3,13 @@
 //! Tensor operations do not return `Result`: a misuse panics at the caller's line with an
 //! [`Error`] as its payload ([`throw`]), and [`catch`] turns that into a value. Everything that
 //! meets the outside world (files, processes, peers, configuration) returns [`Result`].
+//!
+//! ```
+//! use torchrs::{Error, Tensor, catch};
+//! let (x, y) = (Tensor::from([1f32, 2.]), Tensor::from([1f32, 2., 3.]));
+//! let error = catch(|| &x + &y).unwrap_err();
+//! assert!(matches!(error, Error::Shape { .. }));
+//! ```
 
 use std::any::Any;
 use std::cell::Cell;
@@ -14,10 +21,26 @@ use std::sync::{Arc, Once};
 use nix::sys::resource::{Resource, getrlimit};
 
 /// `std::result::Result` with torchrs's [`Error`].
+///
+/// ```
+/// fn rate(text: &str) -> torchrs::Result<f64> {
+///     text.parse().map_err(|_| torchrs::Error::config("lr", format!("`{text}` is not a number")))
+/// }
+/// assert_eq!(rate("0.1").unwrap(), 0.1);
+/// assert_eq!(rate("high").unwrap_err().to_string(), "lr: `high` is not a number");
+/// ```
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Everything that can go wrong in torchrs. Messages name the operation, the argument, the value
 /// and what would have been right.
+///
+/// ```
+/// use torchrs::{Dtype, Error, Tensor, catch};
+/// let x = Tensor::zeros([2, 3], Dtype::F32);
+/// let error = catch(|| x.size(2)).unwrap_err();
+/// assert!(matches!(&error, Error::Argument { argument, .. } if argument == "dim"));
+/// assert_eq!(error.to_string(), "size: argument `dim`: 2 is out of range; expected -2 to 1");
+/// ```
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -132,23 +155,48 @@ pub enum Error {
 
 impl Error {
     /// An [`Error::Argument`].
+    ///
+    /// ```
+    /// let error = torchrs::Error::argument("conv2d", "stride", "0; must be at least 1");
+    /// assert_eq!(error.to_string(), "conv2d: argument `stride`: 0; must be at least 1");
+    /// ```
     pub fn argument(op: &str, argument: &str, message: impl Into<String>) -> Self {
         Error::Argument { op: op.into(), argument: argument.into(), message: message.into() }
     }
     /// An [`Error::Shape`].
+    ///
+    /// ```
+    /// let error = torchrs::Error::shape("mm", "[2, 3] and [4, 5] do not fit");
+    /// assert_eq!(error.to_string(), "mm: [2, 3] and [4, 5] do not fit");
+    /// ```
     pub fn shape(op: &str, message: impl Into<String>) -> Self {
         Error::Shape { op: op.into(), message: message.into() }
     }
     /// An [`Error::Dtype`].
+    ///
+    /// ```
+    /// let error = torchrs::Error::dtype("one_hot", "takes i64, got f32");
+    /// assert_eq!(error.to_string(), "one_hot: takes i64, got f32");
+    /// ```
     pub fn dtype(op: &str, message: impl Into<String>) -> Self {
         Error::Dtype { op: op.into(), message: message.into() }
     }
     /// An [`Error::Config`].
+    ///
+    /// ```
+    /// let error = torchrs::Error::config("WORLD_SIZE", "`two`; must be a number");
+    /// assert_eq!(error.to_string(), "WORLD_SIZE: `two`; must be a number");
+    /// ```
     pub fn config(name: &str, message: impl Into<String>) -> Self {
         Error::Config { name: name.into(), message: message.into() }
     }
     /// An [`Error::Os`] from an `io::Error` or an errno. Where the system's refusal stands for a
     /// limit on open files, the context says how high it is: "too many open files" alone does not.
+    ///
+    /// ```
+    /// let error = torchrs::Error::os("open x", std::io::Error::from_raw_os_error(2));
+    /// assert_eq!(error.to_string(), "open x: No such file or directory (os error 2)");
+    /// ```
     pub fn os(context: impl Into<String>, source: impl Into<io::Error>) -> Self {
         let (mut context, source) = (context.into(), source.into());
         match source.raw_os_error() {
@@ -162,14 +210,34 @@ impl Error {
         Error::Os { context, source: Arc::new(source) }
     }
     /// An [`Error::File`].
+    ///
+    /// ```
+    /// let error = torchrs::Error::file("runs/model.pt", "is cut off");
+    /// assert_eq!(error.to_string(), "runs/model.pt: is cut off");
+    /// ```
     pub fn file(path: impl AsRef<Path>, message: impl Into<String>) -> Self {
         Error::File { path: path.as_ref().to_owned(), message: message.into() }
     }
 }
 
 /// Adds what was being done to a system error: `File::open(p).context(|| format!("open {p}"))?`.
+///
+/// ```
+/// use torchrs::error::Context;
+/// let error = std::fs::read("/no/such/file").context(|| "read the labels").unwrap_err();
+/// assert!(error.to_string().starts_with("read the labels: No such file"));
+/// ```
 pub trait Context<T> {
     /// Turns the error into an [`Error::Os`] with `what` as its context.
+    ///
+    /// ```
+    /// use torchrs::{Error, error::Context};
+    /// let folder = tempfile::tempdir().context(|| "make a folder")?;
+    /// let path = folder.path().join("a");
+    /// let result = std::fs::read(&path).context(|| format!("read {}", path.display()));
+    /// assert!(matches!(result, Err(Error::Os { context, .. }) if context.ends_with("/a")));
+    /// # Ok::<(), Error>(())
+    /// ```
     fn context<S: Into<String>>(self, what: impl FnOnce() -> S) -> Result<T>;
 }
 
@@ -191,6 +259,15 @@ pub(crate) fn is_catching() -> bool {
 }
 
 /// Panics with `error` as the payload, at the caller's line.
+///
+/// ```
+/// use torchrs::{Error, catch, error::throw};
+/// fn half(x: i64) -> i64 {
+///     if x % 2 == 0 { x / 2 } else { throw(Error::argument("half", "x", format!("{x}; must be even"))) }
+/// }
+/// assert_eq!(half(4), 2);
+/// assert_eq!(catch(|| half(3)).unwrap_err().to_string(), "half: argument `x`: 3; must be even");
+/// ```
 #[track_caller]
 pub fn throw(error: Error) -> ! {
     install_hook();
@@ -198,6 +275,12 @@ pub fn throw(error: Error) -> ! {
 }
 
 /// The payload of a panic as a message, for [`Error`], `String` and `&str` payloads.
+///
+/// ```
+/// use torchrs::error::panic_message;
+/// let payload = std::panic::catch_unwind(|| panic!("no {}", "luck")).unwrap_err();
+/// assert_eq!(panic_message(&*payload), "no luck");
+/// ```
 pub fn panic_message(payload: &(dyn Any + Send)) -> String {
     if let Some(e) = payload.downcast_ref::<Error>() {
         e.to_string()

@@ -1,5 +1,20 @@
 //! torchrs: imperative, define-by-run tensors in Rust, made for multi-process data-parallel
 //! training.
+//!
+//! ```
+//! use torchrs::nn::{self, Forward, Module, functional as F};
+//! use torchrs::optim::{Optimizer, SGD, SGDOptions};
+//! use torchrs::{Dtype, Tensor};
+//! let model = nn::Linear::new(3, 1);
+//! let mut optimizer = SGD::new(model.parameters(), SGDOptions { lr: 0.1, ..Default::default() });
+//! let (x, y) = (Tensor::ones([4, 3], Dtype::F32), Tensor::full([4, 1], 2.0, Dtype::F32));
+//! for _ in 0..10 {
+//!     optimizer.zero_grad(true);
+//!     F::mse_loss(&model.forward(&x), &y).backward();
+//!     optimizer.step();
+//! }
+//! assert!((model.forward(&x).mean().item() - 2.0).abs() < 1e-3);
+//! ```
 
 // The name by which `#[derive(Module)]` finds this crate, here too.
 extern crate self as torchrs;

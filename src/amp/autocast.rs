@@ -119,6 +119,12 @@ impl Snapshot {
 }
 
 /// Options of [`autocast_with`]; the defaults are PyTorch's.
+///
+/// ```
+/// use torchrs::{Device, Dtype, amp::{AutocastOptions, autocast_with, is_autocast_cache_enabled}};
+/// let options = AutocastOptions { cache_enabled: false, ..Default::default() };
+/// assert!(!autocast_with(Device::Cpu, Dtype::BF16, options, is_autocast_cache_enabled));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AutocastOptions {
     /// False switches casting off inside.
@@ -142,6 +148,14 @@ impl Default for AutocastOptions {
 ///
 /// Gradients reach a parameter in its own type. Backward itself need not be inside: it computes in the
 /// types that forward used. Regions nest, and belong to the thread.
+///
+/// ```
+/// use torchrs::{Device, Dtype, Tensor, amp::autocast};
+/// let x = Tensor::ones([2, 2], Dtype::F32);
+/// let (product, sum) = autocast(Device::Cpu, Dtype::BF16, || (x.mm(&x), &x + &x));
+/// assert_eq!((product.dtype(), sum.dtype()), (Dtype::BF16, Dtype::F32));
+/// assert_eq!(x.mm(&x).dtype(), Dtype::F32);
+/// ```
 ///
 /// # Panics
 /// Throws [`Error::Dtype`] when `dtype` is not F16 or BF16. (PyTorch warns, and does not cast.)
@@ -182,17 +196,39 @@ pub fn autocast_with<T>(
 }
 
 /// True when ops on that kind of device are cast on this thread (`torch.is_autocast_enabled`).
+///
+/// ```
+/// use torchrs::{Device, Dtype, amp::{autocast, is_autocast_enabled}};
+/// autocast(Device::Cpu, Dtype::BF16, || {
+///     assert!(is_autocast_enabled(Device::Cpu) && !is_autocast_enabled(Device::Cuda(0)));
+/// });
+/// assert!(!is_autocast_enabled(Device::Cpu));
+/// ```
 pub fn is_autocast_enabled(device_type: Device) -> bool {
     is_active() && MODE.get().enabled[place(device_type)]
 }
 
 /// The half type of the innermost region; outside of all, bf16 on the CPU and f16 on CUDA
 /// (`torch.get_autocast_dtype`).
+///
+/// ```
+/// use torchrs::{Device, Dtype, amp::{autocast, get_autocast_dtype}};
+/// assert_eq!(get_autocast_dtype(Device::Cpu), Dtype::BF16);
+/// let inside = autocast(Device::Cpu, Dtype::F16, || get_autocast_dtype(Device::Cpu));
+/// assert_eq!(inside, Dtype::F16);
+/// ```
 pub fn get_autocast_dtype(device_type: Device) -> Dtype {
     MODE.get().dtypes[place(device_type)]
 }
 
 /// Whether casts of parameters are kept (`torch.is_autocast_cache_enabled`).
+///
+/// ```
+/// use torchrs::{Device, Dtype, amp::{AutocastOptions, autocast_with, is_autocast_cache_enabled}};
+/// assert!(is_autocast_cache_enabled());
+/// let options = AutocastOptions { cache_enabled: false, ..Default::default() };
+/// autocast_with(Device::Cpu, Dtype::BF16, options, || assert!(!is_autocast_cache_enabled()));
+/// ```
 pub fn is_autocast_cache_enabled() -> bool {
     MODE.get().cache_enabled
 }

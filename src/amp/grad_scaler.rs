@@ -11,6 +11,14 @@ use crate::optim::Optimizer;
 use crate::{Dtype, Tensor, no_grad};
 
 /// Options of [`GradScaler`], with PyTorch's defaults.
+///
+/// ```
+/// use torchrs::{Tensor, amp::{GradScaler, GradScalerOptions}};
+/// let options = GradScalerOptions { init_scale: 4.0, ..Default::default() };
+/// assert_eq!(GradScaler::new(options).scale(&Tensor::from([1.5f32])).item(), 6.0);
+/// let off = GradScalerOptions { enabled: false, ..options };
+/// assert_eq!(GradScaler::new(off).scale(&Tensor::from([1.5f32])).item(), 1.5);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GradScalerOptions {
     /// The first scale.
@@ -94,6 +102,13 @@ fn key(optimizer: &dyn Optimizer) -> u64 {
 impl GradScaler {
     /// A scaler, for one training run.
     ///
+    /// ```
+    /// use torchrs::{amp::{GradScaler, GradScalerOptions}, catch};
+    /// assert_eq!(GradScaler::new(GradScalerOptions::default()).get_scale(), 65536.0);
+    /// let wrong = GradScalerOptions { growth_factor: 0.5, ..Default::default() };
+    /// assert!(catch(|| GradScaler::new(wrong)).is_err());
+    /// ```
+    ///
     /// # Panics
     /// Throws [`Error::Argument`] unless `growth_factor` is above 1, `backoff_factor` below 1 and
     /// `init_scale` above 0.
@@ -116,6 +131,14 @@ impl GradScaler {
     }
 
     /// The loss times the scale.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, amp::GradScaler};
+    /// let scaler = GradScaler::new(Default::default());
+    /// let w = Tensor::from([1f32]).requires_grad_(true);
+    /// scaler.scale(&(&w * 3.0)).backward();
+    /// assert_eq!(w.grad().unwrap().item(), 3.0 * 65536.0);
+    /// ```
     pub fn scale(&self, outputs: &Tensor) -> Tensor {
         match self.options.enabled {
             true => outputs * self.scale,
@@ -125,6 +148,17 @@ impl GradScaler {
 
     /// Divides the gradients of an optimizer's parameters by the scale, in place, and looks for
     /// infinities and NaN. [`step`](Self::step) does this if it was not done.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, amp::GradScaler, nn, optim::SGD};
+    /// let mut scaler = GradScaler::new(Default::default());
+    /// let w = Tensor::from([1f32]).requires_grad_(true);
+    /// let mut optimizer = SGD::new([w.clone()], Default::default());
+    /// scaler.scale(&(&w * 3.0)).backward();
+    /// scaler.unscale_(&mut optimizer);
+    /// nn::clip_grad_norm_(&[w.clone()], 6.0);
+    /// assert_eq!(w.grad().unwrap().item(), 3.0);
+    /// ```
     ///
     /// # Panics
     /// Throws [`Error::Argument`] when it was done, or the optimizer has stepped, since the last
@@ -151,6 +185,18 @@ impl GradScaler {
 
     /// Steps the optimizer, after [`unscale_`](Self::unscale_), unless a gradient overflowed. Says
     /// whether it stepped.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, amp::GradScaler, optim::{SGD, SGDOptions}};
+    /// let mut scaler = GradScaler::new(Default::default());
+    /// let w = Tensor::from([1f32]).requires_grad_(true);
+    /// let mut optimizer = SGD::new([w.clone()], SGDOptions { lr: 0.5, ..Default::default() });
+    /// w.set_grad(Some(Tensor::from([f32::INFINITY])));
+    /// assert!(!scaler.step(&mut optimizer) && w.item() == 1.0);
+    /// scaler.update();
+    /// w.set_grad(Some(Tensor::from([32768f32]))); // 1, by the scale that is now half as large
+    /// assert!(scaler.step(&mut optimizer) && w.item() == 0.5);
+    /// ```
     ///
     /// # Panics
     /// Throws [`Error::Argument`] when it was called for this optimizer since the last
@@ -180,6 +226,20 @@ impl GradScaler {
 
     /// Makes the scale smaller after an overflow, and larger after `growth_interval` steps without
     /// one. Once per iteration, after all optimizers' steps.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, amp::{GradScaler, GradScalerOptions}, optim::SGD};
+    /// let mut scaler = GradScaler::new(GradScalerOptions { growth_interval: 1, ..Default::default() });
+    /// let w = Tensor::from([1f32]).requires_grad_(true);
+    /// let mut optimizer = SGD::new([w.clone()], Default::default());
+    /// let scales = [1.0, f32::NAN].map(|grad| {
+    ///     w.set_grad(Some(Tensor::from([grad])));
+    ///     scaler.step(&mut optimizer);
+    ///     scaler.update();
+    ///     scaler.get_scale()
+    /// });
+    /// assert_eq!(scales, [131072.0, 65536.0]);
+    /// ```
     ///
     /// # Panics
     /// Throws [`Error::Argument`] when no gradients were looked at since the last call.
@@ -211,6 +271,13 @@ impl GradScaler {
 
     /// Sets the scale (`update(new_scale)`).
     ///
+    /// ```
+    /// use torchrs::amp::GradScaler;
+    /// let mut scaler = GradScaler::new(Default::default());
+    /// scaler.update_to(8.0);
+    /// assert_eq!(scaler.get_scale(), 8.0);
+    /// ```
+    ///
     /// # Panics
     /// Throws [`Error::Argument`] unless it is above 0.
     #[track_caller]
@@ -226,16 +293,36 @@ impl GradScaler {
     }
 
     /// The scale; 1 when not enabled.
+    ///
+    /// ```
+    /// use torchrs::amp::{GradScaler, GradScalerOptions};
+    /// let off = GradScalerOptions { enabled: false, ..Default::default() };
+    /// let scales = [GradScalerOptions::default(), off].map(|options| GradScaler::new(options).get_scale());
+    /// assert_eq!(scales, [65536.0, 1.0]);
+    /// ```
     pub fn get_scale(&self) -> f64 {
         if self.options.enabled { self.scale } else { 1.0 }
     }
 
     /// Whether this does anything.
+    ///
+    /// ```
+    /// use torchrs::amp::{GradScaler, GradScalerOptions};
+    /// assert!(GradScaler::new(GradScalerOptions::default()).is_enabled());
+    /// let off = GradScalerOptions { enabled: false, ..Default::default() };
+    /// assert!(!GradScaler::new(off).is_enabled());
+    /// ```
     pub fn is_enabled(&self) -> bool {
         self.options.enabled
     }
 
     /// The state, to be saved; an empty object when not enabled.
+    ///
+    /// ```
+    /// use torchrs::amp::GradScaler;
+    /// let state = GradScaler::new(Default::default()).state_dict();
+    /// assert!(state["scale"] == 65536.0 && state["_growth_tracker"] == 0);
+    /// ```
     pub fn state_dict(&self) -> Value {
         if !self.options.enabled {
             return Value::Object(Default::default());
@@ -247,6 +334,16 @@ impl GradScaler {
     }
 
     /// Continues from a saved state; does nothing when not enabled.
+    ///
+    /// ```
+    /// use torchrs::amp::GradScaler;
+    /// let mut old = GradScaler::new(Default::default());
+    /// old.update_to(8.0);
+    /// let mut scaler = GradScaler::new(Default::default());
+    /// scaler.load_state_dict(&old.state_dict())?;
+    /// assert_eq!(scaler.get_scale(), 8.0);
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Argument`] when `state` is not that of an enabled scaler.

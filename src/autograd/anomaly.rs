@@ -85,17 +85,35 @@ pub fn detect_anomaly<T>(f: impl FnOnce() -> T) -> T {
 
 /// Switches anomaly mode on this thread on or off for good (`torch.autograd.set_detect_anomaly`). Without
 /// `check_nan` only failures are reported.
+///
+/// ```
+/// use torchrs::autograd::{is_anomaly_check_nan_enabled, is_anomaly_enabled, set_detect_anomaly};
+/// set_detect_anomaly(true, false);
+/// assert!(is_anomaly_enabled() && !is_anomaly_check_nan_enabled());
+/// set_detect_anomaly(false, false);
+/// assert!(!is_anomaly_enabled());
+/// ```
 pub fn set_detect_anomaly(mode: bool, check_nan: bool) {
     set_mode(ANOMALY, mode);
     set_mode(CHECK_NAN, mode && check_nan);
 }
 
 /// True in anomaly mode (`torch.is_anomaly_enabled`).
+///
+/// ```
+/// use torchrs::autograd::{detect_anomaly, is_anomaly_enabled};
+/// assert!(detect_anomaly(is_anomaly_enabled) && !is_anomaly_enabled());
+/// ```
 pub fn is_anomaly_enabled() -> bool {
     has_mode(ANOMALY)
 }
 
 /// True in anomaly mode when NaN is looked for (`torch.is_anomaly_check_nan_enabled`).
+///
+/// ```
+/// use torchrs::autograd::{detect_anomaly, is_anomaly_check_nan_enabled};
+/// assert!(detect_anomaly(is_anomaly_check_nan_enabled) && !is_anomaly_check_nan_enabled());
+/// ```
 pub fn is_anomaly_check_nan_enabled() -> bool {
     has_mode(CHECK_NAN)
 }

@@ -53,6 +53,14 @@ pub fn checkpoint(
 
 /// [`checkpoint`] of a function with several outputs.
 ///
+/// ```
+/// use torchrs::{Tensor, autograd::checkpoint_many};
+/// let x = Tensor::from([2f64]).requires_grad_(true);
+/// let y = checkpoint_many(|t| vec![t[0].exp(), &t[0] * &t[0]], &[&x]);
+/// y[1].backward();
+/// assert_eq!((y.len(), x.grad().unwrap().item()), (2, 4.0));
+/// ```
+///
 /// # Panics
 /// As [`checkpoint`].
 #[track_caller]
@@ -108,6 +116,14 @@ pub fn checkpoint_sequential(functions: &[Layer], segments: usize, input: &Tenso
 }
 
 /// A function of [`checkpoint_sequential`].
+///
+/// ```
+/// use std::sync::Arc;
+/// use torchrs::{Tensor, autograd::Layer};
+/// let weight = Tensor::from([[2f32]]);
+/// let layer: Layer = Arc::new(move |x: &Tensor| x.matmul(&weight));
+/// assert_eq!(layer(&Tensor::from([[3f32]])).item(), 6.0);
+/// ```
 pub type Layer = Arc<dyn Fn(&Tensor) -> Tensor + Send + Sync>;
 
 type Function = Box<dyn Fn(&[Tensor]) -> Vec<Tensor> + Send + Sync>;

@@ -144,6 +144,22 @@ impl Drop for Entered {
 /// thread that called `backward`; the outermost pass, where one runs inside another. DDP waits for its
 /// all-reduces there.
 ///
+/// ```
+/// use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+/// use torchrs::{Tensor, autograd::queue_callback, catch};
+/// static COMPLETE: AtomicBool = AtomicBool::new(false);
+/// let x = Tensor::from([3f64]).requires_grad_(true);
+/// let leaf = x.clone();
+/// x.register_hook(move |_| {
+///     let leaf = leaf.clone();
+///     queue_callback(move || COMPLETE.store(leaf.grad().is_some(), Relaxed));
+///     None
+/// });
+/// (&x * 2.0).backward();
+/// assert!(COMPLETE.load(Relaxed));
+/// assert!(catch(|| queue_callback(|| ())).is_err());
+/// ```
+///
 /// # Panics
 /// Throws when no backward pass runs on this thread.
 #[track_caller]
@@ -158,6 +174,14 @@ pub fn queue_callback(f: impl FnOnce() + 'static) {
 /// (`torch.autograd.backward`). `grads[i]` is the gradient of `tensors[i]`; `None` stands for one,
 /// for a tensor with one element. With `retain_graph` the saved tensors are kept for another pass;
 /// with `create_graph` the gradients have history themselves.
+///
+/// ```
+/// use torchrs::{Tensor, autograd};
+/// let x = Tensor::from([1f64, 2.]).requires_grad_(true);
+/// let (y, v) = (&x * &x, Tensor::from([1f64, 10.]));
+/// autograd::backward(&[&y], &[Some(&v)], false, false);
+/// assert_eq!(x.grad().unwrap().to_vec::<f64>(), [2.0, 40.0]);
+/// ```
 #[track_caller]
 pub fn backward(
     tensors: &[&Tensor],
@@ -169,6 +193,14 @@ pub fn backward(
 }
 
 /// [`backward`] that touches the `grad` of the given leaves only (`backward(inputs=...)`).
+///
+/// ```
+/// use torchrs::{Tensor, autograd};
+/// let a = Tensor::from([2f64]).requires_grad_(true);
+/// let b = Tensor::from([3f64]).requires_grad_(true);
+/// autograd::backward_into(&[&(&a * &b)], &[None], &[&a], false, false);
+/// assert!(a.grad().unwrap().item() == 3.0 && b.grad().is_none());
+/// ```
 #[track_caller]
 pub fn backward_into(
     tensors: &[&Tensor],

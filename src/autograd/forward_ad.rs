@@ -13,6 +13,17 @@
 //!
 //! Tangents are never changed in place: an in-place op gives its target a new one. A view's tangent counts
 //! as long as its memory is what it was; then it is cut out of the base's, as with histories.
+//!
+//! ```
+//! use torchrs::Tensor;
+//! use torchrs::autograd::forward_ad::{dual_level, make_dual, unpack_dual};
+//! let (x, v) = (Tensor::from([2f64, 3.]), Tensor::from([1f64, 10.]));
+//! let tangent = dual_level(|| {
+//!     let x = make_dual(&x, &v);
+//!     unpack_dual(&(&x * &x)).tangent
+//! });
+//! assert_eq!(tangent.unwrap().to_vec::<f64>(), [4.0, 60.0]);
+//! ```
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -88,6 +99,16 @@ pub fn dual_level<T>(f: impl FnOnce() -> T) -> T {
 }
 
 /// A dual tensor taken apart by [`unpack_dual`].
+///
+/// ```
+/// use torchrs::Tensor;
+/// use torchrs::autograd::forward_ad::{UnpackedDual, dual_level, make_dual, unpack_dual};
+/// let (x, v) = (Tensor::from([3f64]), Tensor::from([1f64]));
+/// dual_level(|| {
+///     let UnpackedDual { primal, tangent } = unpack_dual(&(make_dual(&x, &v) * 5.0));
+///     assert_eq!((primal.item(), tangent.unwrap().item()), (15.0, 5.0));
+/// });
+/// ```
 #[derive(Clone, Debug)]
 pub struct UnpackedDual {
     /// The tensor without its tangent, with its history.
@@ -98,6 +119,15 @@ pub struct UnpackedDual {
 
 /// `tensor`, which shares its memory, with a tangent (`torch.autograd.forward_ad.make_dual`). Gradients
 /// flow back to both.
+///
+/// ```
+/// use torchrs::Tensor;
+/// use torchrs::autograd::forward_ad::{dual_level, make_dual, unpack_dual};
+/// let (x, v) = (Tensor::from([[1f64, 2.]]), Tensor::from([[3f64, 4.]]));
+/// let turned = dual_level(|| unpack_dual(&make_dual(&x, &v).t()).tangent.unwrap());
+/// assert!(turned.equal(&v.t()));
+/// assert!(torchrs::catch(|| make_dual(&x, &v)).is_err()); // outside
+/// ```
 ///
 /// # Panics
 /// Throws outside a [`dual_level`], for other than floating-point tensors, for a tangent of another shape
@@ -134,6 +164,17 @@ pub fn make_dual(tensor: &Tensor, tangent: &Tensor) -> Tensor {
 }
 
 /// A tensor and its tangent (`torch.autograd.forward_ad.unpack_dual`).
+///
+/// ```
+/// use torchrs::Tensor;
+/// use torchrs::autograd::forward_ad::{dual_level, make_dual, unpack_dual};
+/// let x = Tensor::from([1f64, 2.]);
+/// dual_level(|| {
+///     let y = make_dual(&x, &x).sum();
+///     assert_eq!(unpack_dual(&y).tangent.unwrap().item(), 3.0);
+///     assert!(unpack_dual(&x).tangent.is_none());
+/// });
+/// ```
 pub fn unpack_dual(tensor: &Tensor) -> UnpackedDual {
     let tangent = tensor.tangent();
     if tangent.is_none() {

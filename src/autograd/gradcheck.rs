@@ -6,6 +6,14 @@ use crate::error::{Error, Result};
 use crate::{Dtype, Tensor};
 
 /// Step and tolerances of [`gradcheck`].
+///
+/// ```
+/// use torchrs::autograd::{GradcheckOptions, gradcheck};
+/// let x = torchrs::Tensor::from([0.5f64]).requires_grad_(true);
+/// let options = GradcheckOptions { check_forward_ad: true, ..Default::default() };
+/// assert!(gradcheck(|t| t[0].tanh(), &[&x], options).is_ok());
+/// assert!(gradcheck(|t| t[0].detach() * &t[0], &[&x], options).is_err()); // half of the gradient
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GradcheckOptions {
     /// Step of the central differences.
@@ -130,6 +138,13 @@ fn forward(
 
 /// [`gradcheck`] of the gradient of `f`, as a function of the inputs and of the output's gradient
 /// (`torch.autograd.gradgradcheck`).
+///
+/// ```
+/// use torchrs::{Tensor, autograd::gradgradcheck};
+/// let x = Tensor::from([0.3f64, -0.7]).requires_grad_(true);
+/// assert!(gradgradcheck(|t| t[0].sin() * &t[0], &[&x], Default::default()).is_ok());
+/// assert!(gradgradcheck(|t| t[0].detach() * &t[0], &[&x], Default::default()).is_err());
+/// ```
 ///
 /// # Errors
 /// As [`gradcheck`].

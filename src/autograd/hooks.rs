@@ -37,6 +37,15 @@ pub(crate) struct NodeHooks {
 static HOOK_ID: AtomicU64 = AtomicU64::new(0);
 
 /// A registered hook; [`remove`](Self::remove) takes it away. Dropping the handle does not.
+///
+/// ```
+/// let x = torchrs::Tensor::from([1f64]).requires_grad_(true);
+/// let handle = x.register_hook(|g| Some(g * 10.0));
+/// (&x * 2.0).backward();
+/// handle.remove();
+/// (&x * 2.0).backward();
+/// assert_eq!(x.grad().unwrap().item(), 22.0);
+/// ```
 pub struct HookHandle(Box<dyn FnOnce() + Send + Sync>);
 
 impl HookHandle {
@@ -46,6 +55,15 @@ impl HookHandle {
     }
 
     /// Removes the hook.
+    ///
+    /// ```
+    /// let x = torchrs::Tensor::from([1f64]).requires_grad_(true);
+    /// let (kept, removed) = (x.register_hook(|g| Some(g + 1.0)), x.register_hook(|g| Some(g * 10.0)));
+    /// drop(kept);
+    /// removed.remove();
+    /// x.sum().backward();
+    /// assert_eq!(x.grad().unwrap().item(), 2.0);
+    /// ```
     pub fn remove(self) {
         (self.0)()
     }
@@ -72,6 +90,18 @@ impl Node {
 
     /// Calls `hook` each time before this node's backward runs, with the gradients of its outputs; a
     /// returned list replaces them (`torch.autograd.graph.Node.register_prehook`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([1f64]).requires_grad_(true);
+    /// let y = &x * 2.0;
+    /// y.grad_fn().unwrap().register_prehook(|grads| {
+    ///     assert_eq!(grads[0].as_ref().unwrap().item(), 1.0);
+    ///     Some(vec![Some(Tensor::from([3f64]))])
+    /// });
+    /// y.backward();
+    /// assert_eq!(x.grad().unwrap().item(), 6.0);
+    /// ```
     ///
     /// # Panics
     /// Backward throws when the list is of another length.
@@ -200,6 +230,14 @@ impl Tensor {
     /// Keeps the gradient of a tensor with history in its `grad` (`torch.Tensor.retain_grad`), as all
     /// hooks left it. After an in-place op it is the changed tensor's.
     ///
+    /// ```
+    /// let x = torchrs::Tensor::from([2f64]).requires_grad_(true);
+    /// let y = &x * 3.0;
+    /// y.retain_grad();
+    /// (&y * &y).backward();
+    /// assert_eq!((y.grad().unwrap().item(), x.grad().unwrap().item()), (12.0, 36.0));
+    /// ```
+    ///
     /// # Panics
     /// Throws when the tensor does not require a gradient.
     #[track_caller]
@@ -218,12 +256,28 @@ impl Tensor {
 
     /// True after [`retain_grad`](Self::retain_grad) on a tensor with history
     /// (`torch.Tensor.retains_grad`).
+    ///
+    /// ```
+    /// let x = torchrs::Tensor::from([2f64]).requires_grad_(true);
+    /// let y = &x * 3.0;
+    /// assert!(!y.retains_grad());
+    /// y.retain_grad();
+    /// assert!(y.retains_grad());
+    /// ```
     pub fn retains_grad(&self) -> bool {
         self.peek_meta(|m| m.retains_grad)
     }
 
     /// Calls `hook` with each gradient of this tensor; a returned tensor replaces the gradient
     /// (`torch.Tensor.register_hook`).
+    ///
+    /// ```
+    /// let x = torchrs::Tensor::from([2f64]).requires_grad_(true);
+    /// let y = &x * 3.0;
+    /// y.register_hook(|g| Some(g.clamp(-1.0, 1.0)));
+    /// (&y * &y).backward(); // 12 arrives at y
+    /// assert_eq!(x.grad().unwrap().item(), 3.0);
+    /// ```
     ///
     /// # Panics
     /// Throws when the tensor does not require a gradient.
@@ -256,6 +310,18 @@ impl Tensor {
 
     /// Calls `hook` with this leaf after each time its gradient was accumulated
     /// (`torch.Tensor.register_post_accumulate_grad_hook`).
+    ///
+    /// ```
+    /// use torchrs::{Tensor, no_grad};
+    /// let x = Tensor::from([5f64]).requires_grad_(true);
+    /// // A step as soon as the gradient is there, which is then no longer needed.
+    /// x.register_post_accumulate_grad_hook(|x| {
+    ///     no_grad(|| _ = x.sub_(&x.grad().unwrap()));
+    ///     x.set_grad(None);
+    /// });
+    /// (&x * 2.0).backward();
+    /// assert!(x.item() == 3.0 && x.grad().is_none());
+    /// ```
     ///
     /// # Panics
     /// Throws when the tensor is not a leaf that requires a gradient.
@@ -291,6 +357,19 @@ impl Tensor {
 }
 
 /// When a hook of several tensors is called.
+///
+/// ```
+/// use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+/// use torchrs::Tensor;
+/// use torchrs::autograd::{MultiGradMode, register_multi_grad_hook};
+/// static GRADS: AtomicUsize = AtomicUsize::new(0);
+/// let a = Tensor::from([2f64]).requires_grad_(true);
+/// let b = Tensor::from([3f64]).requires_grad_(true);
+/// let count = |grads: &[Option<Tensor>]| _ = GRADS.fetch_add(grads.iter().flatten().count(), Relaxed);
+/// register_multi_grad_hook(&[&a, &b], count, MultiGradMode::Any);
+/// (&a * &b).backward();
+/// assert_eq!(GRADS.load(Relaxed), 1);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MultiGradMode {
     /// Once per backward, with the gradients of all tensors that it reaches.
@@ -303,6 +382,22 @@ pub enum MultiGradMode {
 /// (`torch.autograd.graph.register_multi_grad_hook`): `None` stands for those that the backward does not
 /// reach and, with [`MultiGradMode::Any`], for all but the first. With [`MultiGradMode::All`] nothing
 /// happens in a backward that reaches none of them.
+///
+/// ```
+/// use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+/// use torchrs::Tensor;
+/// use torchrs::autograd::{MultiGradMode, register_multi_grad_hook};
+/// static SUM: AtomicI64 = AtomicI64::new(0);
+/// let a = Tensor::from([2f64]).requires_grad_(true);
+/// let b = Tensor::from([3f64]).requires_grad_(true);
+/// let add = |grads: &[Option<Tensor>]| {
+///     let sum: i64 = grads.iter().flatten().map(Tensor::item_i64).sum();
+///     SUM.fetch_add(sum, Relaxed);
+/// };
+/// register_multi_grad_hook(&[&a, &b], add, MultiGradMode::All);
+/// (&a * &b).backward();
+/// assert_eq!(SUM.load(Relaxed), 3 + 2);
+/// ```
 ///
 /// # Panics
 /// Throws when a tensor does not require a gradient.

@@ -98,6 +98,21 @@ impl Tensor {
 /// Records an in-place op that has just changed `target`: counts the change, and makes `target` the
 /// output of the op if it is to be recorded. `inputs[0]` is `target` itself (its old value); an op
 /// that overwrites it returns `None` for it.
+///
+/// ```
+/// use torchrs::{Tensor, autograd::{BackwardCtx, no_grad, record_inplace}};
+/// fn triple_(x: &Tensor) {
+///     no_grad(|| _ = x.mul_(3.0));
+///     record_inplace("triple_", x, &[x], |_| {
+///         |ctx: &BackwardCtx| [Some(ctx.grad(0) * 3.0)].into_iter().collect()
+///     });
+/// }
+/// let x = Tensor::from([2f64]).requires_grad_(true);
+/// let y = &x * 1.0;
+/// triple_(&y);
+/// y.backward();
+/// assert_eq!((y.item(), x.grad().unwrap().item()), (6.0, 3.0));
+/// ```
 #[inline]
 #[track_caller]
 pub fn record_inplace<B>(

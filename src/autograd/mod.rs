@@ -5,6 +5,15 @@
 //! the closure notice in-place changes. [`Tensor::backward`] walks the graph iteratively.
 //! The engine adds gradients with `Tensor`'s own operators; it imports no op. [`forward_ad`] gets tangents
 //! from the same closures. `checkpoint`, `gradcheck` and `functional` are made of the public parts.
+//!
+//! ```
+//! use torchrs::{Tensor, autograd};
+//! let x = Tensor::from([2f64]).requires_grad_(true);
+//! let y = x.exp() * &x;
+//! y.backward(); // adds (1 + x) exp(x) to the gradient of x
+//! assert!((x.grad().unwrap().item() - 3.0 * 2f64.exp()).abs() < 1e-12);
+//! assert!(autograd::no_grad(|| x.exp()).grad_fn().is_none());
+//! ```
 
 mod anomaly;
 mod checkpoint;

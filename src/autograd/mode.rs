@@ -64,12 +64,22 @@ pub(crate) fn set_mode(bit: u8, on: bool) {
 
 /// True when ops on this thread record history (`torch.is_grad_enabled`). Never inside
 /// [`inference_mode`].
+///
+/// ```
+/// use torchrs::autograd::{is_grad_enabled, no_grad};
+/// assert!(is_grad_enabled() && !no_grad(is_grad_enabled));
+/// ```
 #[inline]
 pub fn is_grad_enabled() -> bool {
     mode() & (GRAD | INFERENCE) == GRAD
 }
 
 /// True inside [`inference_mode`] on this thread (`torch.is_inference_mode_enabled`).
+///
+/// ```
+/// use torchrs::autograd::{inference_mode, is_inference_mode_enabled};
+/// assert!(inference_mode(is_inference_mode_enabled) && !is_inference_mode_enabled());
+/// ```
 #[inline]
 pub fn is_inference_mode_enabled() -> bool {
     has_mode(INFERENCE)
@@ -77,18 +87,35 @@ pub fn is_inference_mode_enabled() -> bool {
 
 /// Switches recording on this thread on or off for good (`torch.set_grad_enabled` as a function); inside
 /// [`no_grad`], [`enable_grad`] or [`grad_mode`], until their end.
+///
+/// ```
+/// use torchrs::autograd::{is_grad_enabled, no_grad, set_grad_enabled};
+/// set_grad_enabled(false);
+/// assert!(!is_grad_enabled());
+/// set_grad_enabled(true);
+/// no_grad(|| set_grad_enabled(true));
+/// assert!(is_grad_enabled());
+/// ```
 pub fn set_grad_enabled(mode: bool) {
     set_mode(GRAD, mode);
 }
 
 macro_rules! guard {
-    ($(#[$doc:meta])* $name:ident = $set:expr, $clear:expr) => {
+    ($(#[$doc:meta])* $name:ident = $set:expr, $clear:expr; $inside:literal) => {
         $(#[$doc])*
         #[must_use = "the mode lasts until the guard is dropped"]
         pub struct $name(#[allow(dead_code, reason = "held for its drop")] ModeGuard);
 
         impl $name {
             /// Switches the mode until the guard is dropped.
+            ///
+            /// ```
+            #[doc = concat!("use torchrs::autograd::{self, ", stringify!($name), "};")]
+            #[doc = concat!("let guard = ", stringify!($name), "::new();")]
+            #[doc = concat!("assert!(", $inside, ");")]
+            /// drop(guard);
+            /// assert!(autograd::is_grad_enabled() && !autograd::is_inference_mode_enabled());
+            /// ```
             #[allow(clippy::new_without_default, reason = "making a guard has an effect")]
             pub fn new() -> Self {
                 $name(ModeGuard::new($set, $clear))
@@ -99,15 +126,43 @@ macro_rules! guard {
 
 guard!(
     /// Switches recording off on this thread until dropped.
-    NoGradGuard = 0, GRAD
+    ///
+    /// ```
+    /// use torchrs::{Tensor, autograd::NoGradGuard};
+    /// let w = Tensor::from([1f32]).requires_grad_(true);
+    /// let y = {
+    ///     let _guard = NoGradGuard::new();
+    ///     &w * 2.0
+    /// };
+    /// assert!(!y.requires_grad() && (&w * 2.0).requires_grad());
+    /// ```
+    NoGradGuard = 0, GRAD; "!autograd::is_grad_enabled()"
 );
 guard!(
     /// Switches recording on on this thread until dropped.
-    EnableGradGuard = GRAD, 0
+    ///
+    /// ```
+    /// use torchrs::{Tensor, autograd::EnableGradGuard, no_grad};
+    /// let w = Tensor::from([1f32]).requires_grad_(true);
+    /// let y = no_grad(|| {
+    ///     let _guard = EnableGradGuard::new();
+    ///     &w * 2.0
+    /// });
+    /// assert!(y.requires_grad());
+    /// ```
+    EnableGradGuard = GRAD, 0; "autograd::is_grad_enabled()"
 );
 guard!(
     /// [`inference_mode`] on this thread until dropped.
-    InferenceModeGuard = INFERENCE, GRAD | FORWARD
+    ///
+    /// ```
+    /// use torchrs::{Tensor, autograd::InferenceModeGuard};
+    /// let guard = InferenceModeGuard::new();
+    /// let y = Tensor::from([1f32]) * 2.0;
+    /// drop(guard);
+    /// assert!(y.is_inference() && !Tensor::from([1f32]).is_inference());
+    /// ```
+    InferenceModeGuard = INFERENCE, GRAD | FORWARD; "autograd::is_inference_mode_enabled()"
 );
 
 /// Runs `f` without recording history (`torch.no_grad`). Tangents of [`forward_ad`](super::forward_ad)
@@ -126,6 +181,13 @@ pub fn no_grad<T>(f: impl FnOnce() -> T) -> T {
 
 /// Runs `f` with recording on, also inside [`no_grad`] (`torch.enable_grad`); it has no effect inside
 /// [`inference_mode`].
+///
+/// ```
+/// use torchrs::{Tensor, autograd::{enable_grad, no_grad}};
+/// let x = Tensor::from([1f32]).requires_grad_(true);
+/// let y = no_grad(|| enable_grad(|| &x * 2.0));
+/// assert!(y.requires_grad());
+/// ```
 pub fn enable_grad<T>(f: impl FnOnce() -> T) -> T {
     let _guard = EnableGradGuard::new();
     f()
@@ -165,6 +227,13 @@ pub fn inference_mode<T>(f: impl FnOnce() -> T) -> T {
 }
 
 /// Leaves inference mode for the duration of `f` (`torch.inference_mode(False)`).
+///
+/// ```
+/// use torchrs::{Tensor, autograd::{inference_mode, without_inference_mode}};
+/// let x = Tensor::from([1f32]).requires_grad_(true);
+/// let (inside, out) = inference_mode(|| (&x * 2.0, without_inference_mode(|| &x * 2.0)));
+/// assert!(inside.is_inference() && !out.is_inference() && out.requires_grad());
+/// ```
 pub fn without_inference_mode<T>(f: impl FnOnce() -> T) -> T {
     let _guard = match is_inference_mode_enabled() {
         true => ModeGuard::new(GRAD, INFERENCE),

@@ -16,6 +16,12 @@ use crate::error::{Error, throw};
 use crate::tensor::{Dtype, Shape};
 
 /// Gradients of an op's inputs, in the order of the inputs; `None` where none is wanted.
+///
+/// ```
+/// use torchrs::{Tensor, autograd::Grads};
+/// let grads: Grads = [Some(Tensor::from([1f32])), None].into_iter().collect();
+/// assert!(grads.len() == 2 && grads[1].is_none());
+/// ```
 pub type Grads = SmallVec<[Option<Tensor>; 3]>;
 
 /// An op's backward. It may run more than once (`retain_graph`), on any thread.
@@ -48,6 +54,13 @@ pub(crate) struct NodeState {
 
 /// A recorded op: its name, its saved tensors (inside the backward closure) and edges to the nodes
 /// that made its inputs.
+///
+/// ```
+/// let x = torchrs::Tensor::from([2f64]).requires_grad_(true);
+/// let node = x.exp().sin().grad_fn().unwrap();
+/// let parent = node.next_functions()[0].clone().unwrap();
+/// assert_eq!((node.name(), parent.name()), ("sin", "exp"));
+/// ```
 pub struct Node {
     /// Creation order; a node is always younger than the nodes its edges lead to.
     pub(crate) seq: u64,
@@ -63,11 +76,24 @@ pub struct Node {
 
 impl Node {
     /// The op's name.
+    ///
+    /// ```
+    /// let x = torchrs::Tensor::from([2f64]).requires_grad_(true);
+    /// assert_eq!(x.exp().grad_fn().unwrap().name(), "exp");
+    /// ```
     pub fn name(&self) -> &'static str {
         self.name
     }
 
     /// The nodes that made the op's inputs; `None` where an input needs no gradient.
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([[2f64]]).requires_grad_(true);
+    /// let parents = Tensor::from([[1f64]]).matmul(&x.exp()).grad_fn().unwrap().next_functions();
+    /// assert!(parents[0].is_none()); // the constant
+    /// assert_eq!(parents[1].as_ref().unwrap().name(), "exp");
+    /// ```
     pub fn next_functions(&self) -> Vec<Option<Arc<Node>>> {
         self.edges.iter().map(|e| e.as_ref().map(|e| e.node.clone())).collect()
     }
@@ -108,6 +134,22 @@ impl Node {
 }
 
 /// What a backward closure gets: the gradients of the outputs, and which inputs want one.
+///
+/// ```
+/// use torchrs::{Tensor, autograd::{BackwardCtx, no_grad, record}};
+/// fn product(a: &Tensor, b: &Tensor) -> Tensor {
+///     record("product", &[a, b], no_grad(|| a * b), |saver| {
+///         let (a, b) = (saver.save(a), saver.save(b));
+///         move |ctx: &BackwardCtx| {
+///             let by = |input, other| ctx.needs(input).then(|| ctx.grad(0) * ctx.get(other));
+///             [by(0, &b), by(1, &a)].into_iter().collect()
+///         }
+///     })
+/// }
+/// let a = Tensor::from([2f64]).requires_grad_(true);
+/// product(&a, &Tensor::from([3f64])).backward();
+/// assert_eq!(a.grad().unwrap().item(), 3.0);
+/// ```
 pub struct BackwardCtx<'a> {
     pub(crate) grads: &'a [Option<Tensor>],
     pub(crate) node: &'a Arc<Node>,
@@ -116,6 +158,17 @@ pub struct BackwardCtx<'a> {
 
 impl BackwardCtx<'_> {
     /// Gradient of output `i`; zeros when nothing reached it.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, autograd::{BackwardCtx, no_grad, record_many}};
+    /// let x = Tensor::from([3f64]).requires_grad_(true);
+    /// let outputs = no_grad(|| [&x * 2.0, &x * 5.0]);
+    /// record_many("both", &[&x], &outputs, |_| {
+    ///     |ctx: &BackwardCtx| [Some(ctx.grad(0) * 2.0 + ctx.grad(1) * 5.0)].into_iter().collect()
+    /// });
+    /// outputs[0].backward(); // nothing reaches the other one
+    /// assert_eq!(x.grad().unwrap().item(), 2.0);
+    /// ```
     pub fn grad(&self, i: usize) -> Tensor {
         self.grads[i].clone().unwrap_or_else(|| {
             let (shape, dtype) = &self.node.outputs[i];
@@ -124,11 +177,39 @@ impl BackwardCtx<'_> {
     }
 
     /// Gradient of output `i`, if one reached it.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, autograd::{BackwardCtx, no_grad, record_many}};
+    /// let x = Tensor::from([3f64]).requires_grad_(true);
+    /// let outputs = no_grad(|| [&x * 2.0, &x * 5.0]);
+    /// record_many("both", &[&x], &outputs, |_| {
+    ///     |ctx: &BackwardCtx| {
+    ///         assert!(ctx.grad_opt(0).is_none());
+    ///         [ctx.grad_opt(1).map(|g| g * 5.0)].into_iter().collect()
+    ///     }
+    /// });
+    /// outputs[1].backward();
+    /// assert_eq!(x.grad().unwrap().item(), 5.0);
+    /// ```
     pub fn grad_opt(&self, i: usize) -> Option<Tensor> {
         self.grads[i].clone()
     }
 
     /// True when input `i` wants a gradient.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, autograd::{BackwardCtx, no_grad, record}};
+    /// let x = Tensor::from([3f64]).requires_grad_(true);
+    /// let c = Tensor::from([1f64]);
+    /// let y = record("sum", &[&x, &c], no_grad(|| &x + &c), |_| {
+    ///     |ctx: &BackwardCtx| {
+    ///         assert!(ctx.needs(0) && !ctx.needs(1));
+    ///         [Some(ctx.grad(0)), None].into_iter().collect()
+    ///     }
+    /// });
+    /// y.backward();
+    /// assert_eq!(x.grad().unwrap().item(), 1.0);
+    /// ```
     #[inline]
     pub fn needs(&self, i: usize) -> bool {
         match self.wanted {
@@ -139,6 +220,22 @@ impl BackwardCtx<'_> {
 
     /// A saved tensor, with its history.
     ///
+    /// ```
+    /// use torchrs::{Tensor, autograd::{BackwardCtx, no_grad, record}, catch};
+    /// let square = |x: &Tensor| {
+    ///     record("square", &[x], no_grad(|| x * x), |saver| {
+    ///         let x = saver.save(x);
+    ///         move |ctx: &BackwardCtx| [Some(ctx.grad(0) * ctx.get(&x) * 2.0)].into_iter().collect()
+    ///     })
+    /// };
+    /// let x = Tensor::from([3f64]).requires_grad_(true);
+    /// square(&x).backward();
+    /// assert_eq!(x.grad().unwrap().item(), 6.0);
+    /// let y = square(&x);
+    /// no_grad(|| _ = x.add_(1.0));
+    /// assert!(catch(|| y.backward()).is_err());
+    /// ```
+    ///
     /// # Panics
     /// Throws [`Error::Autograd`] when it was changed in place since it was saved.
     pub fn get(&self, saved: &SavedTensor) -> Tensor {
@@ -147,6 +244,22 @@ impl BackwardCtx<'_> {
 
     /// True when this backward is itself being differentiated (`create_graph`, or tangents are carried
     /// through it): then it must be made of recorded tensor ops; otherwise one fused kernel may do it.
+    ///
+    /// ```
+    /// use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    /// use torchrs::{Tensor, autograd::{self, BackwardCtx, no_grad, record}};
+    /// static RECORDED: AtomicUsize = AtomicUsize::new(0);
+    /// let x = Tensor::from([3f64]).requires_grad_(true);
+    /// let y = record("same", &[&x], no_grad(|| &x * 1.0), |_| {
+    ///     |ctx: &BackwardCtx| {
+    ///         RECORDED.fetch_add(ctx.create_graph() as usize, Relaxed);
+    ///         [Some(ctx.grad(0))].into_iter().collect()
+    ///     }
+    /// });
+    /// autograd::grad(&[&y], &[&x], &[None], true, true);
+    /// autograd::grad(&[&y], &[&x], &[None], false, false);
+    /// assert_eq!(RECORDED.load(Relaxed), 1);
+    /// ```
     #[inline]
     pub fn create_graph(&self) -> bool {
         super::is_grad_enabled() || has_mode(FORWARD)

@@ -23,6 +23,23 @@ pub(crate) fn next_seq() -> u64 {
 }
 
 /// Keeps tensors for backward; given to the closure that makes an op's backward.
+///
+/// ```
+/// use torchrs::{Tensor, autograd::{BackwardCtx, no_grad, record}};
+/// fn scaled_exp(x: &Tensor, y: &Tensor) -> Tensor {
+///     record("scaled_exp", &[x, y], no_grad(|| x.exp() * y), |saver| {
+///         let (x, out) = (saver.save(x), saver.save_output(0));
+///         move |ctx: &BackwardCtx| {
+///             let (by_x, by_y) = (ctx.get(&out), ctx.get(&x).exp());
+///             [by_x, by_y].map(|d| Some(ctx.grad(0) * d)).into_iter().collect()
+///         }
+///     })
+/// }
+/// let x = Tensor::from([0f64]).requires_grad_(true);
+/// let y = Tensor::from([5f64]).requires_grad_(true);
+/// scaled_exp(&x, &y).backward();
+/// assert_eq!((x.grad().unwrap().item(), y.grad().unwrap().item()), (5.0, 1.0));
+/// ```
 pub struct Saver<'a> {
     outputs: &'a [Tensor],
     /// Saved outputs that will carry tangents.
@@ -42,12 +59,34 @@ impl<'a> Saver<'a> {
     }
 
     /// Keeps an input (or any tensor that is not an output of this op).
+    ///
+    /// ```
+    /// use torchrs::{Tensor, autograd::{BackwardCtx, no_grad, record}};
+    /// let x = Tensor::from([2f64]).requires_grad_(true);
+    /// let y = record("square", &[&x], no_grad(|| &x * &x), |saver| {
+    ///     let x = saver.save(&x);
+    ///     move |ctx: &BackwardCtx| [Some(ctx.grad(0) * ctx.get(&x) * 2.0)].into_iter().collect()
+    /// });
+    /// y.backward();
+    /// assert_eq!(x.grad().unwrap().item(), 4.0);
+    /// ```
     #[track_caller]
     pub fn save(&self, tensor: &Tensor) -> SavedTensor {
         SavedTensor::input(tensor)
     }
 
     /// Keeps output `index` of the op.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, autograd::{BackwardCtx, no_grad, record}};
+    /// let x = Tensor::from([4f64]).requires_grad_(true);
+    /// let y = record("root", &[&x], no_grad(|| x.sqrt()), |saver| {
+    ///     let y = saver.save_output(0);
+    ///     move |ctx: &BackwardCtx| [Some(ctx.grad(0) / (ctx.get(&y) * 2.0))].into_iter().collect()
+    /// });
+    /// y.backward();
+    /// assert_eq!(x.grad().unwrap().item(), 0.25);
+    /// ```
     #[track_caller]
     pub fn save_output(&self, index: usize) -> SavedTensor {
         let saved = SavedTensor::output(&self.outputs[index], index);
@@ -60,6 +99,14 @@ impl<'a> Saver<'a> {
 
 /// True when an op on these inputs would be recorded: recording is on and one of them requires a
 /// gradient.
+///
+/// ```
+/// use torchrs::{Tensor, autograd::{no_grad, will_record}};
+/// let x = Tensor::from([2f64]);
+/// let w = Tensor::from([3f64]).requires_grad_(true);
+/// assert!(will_record(&[&x, &w]) && !will_record(&[&x]));
+/// assert!(!no_grad(|| will_record(&[&x, &w])));
+/// ```
 #[inline]
 pub fn will_record(inputs: &[&Tensor]) -> bool {
     is_grad_enabled() && inputs.iter().any(|t| t.wants_grad())
@@ -112,6 +159,17 @@ where
 }
 
 /// [`record`] for an op with several outputs; those that are neither floating-point nor complex get no history.
+///
+/// ```
+/// use torchrs::{Tensor, autograd::{BackwardCtx, no_grad, record_many}};
+/// let x = Tensor::from([3f64]).requires_grad_(true);
+/// let outputs = no_grad(|| [&x * 2.0, &x * 5.0]);
+/// record_many("both", &[&x], &outputs, |_| {
+///     |ctx: &BackwardCtx| [Some(ctx.grad(0) * 2.0 + ctx.grad(1) * 5.0)].into_iter().collect()
+/// });
+/// (&outputs[0] * 10.0 + &outputs[1]).backward();
+/// assert_eq!(x.grad().unwrap().item(), 25.0);
+/// ```
 #[track_caller]
 pub fn record_many<B>(
     name: &'static str,

@@ -11,6 +11,20 @@ use crate::tensor::{Dtype, Shape};
 
 /// A tensor kept for backward: its bytes and where its own gradient would go, but not the tensor
 /// object, so that a graph never refers to itself in a circle.
+///
+/// ```
+/// use torchrs::{Tensor, autograd::{BackwardCtx, SavedTensor, no_grad, record}};
+/// let x = Tensor::from([2f64]).requires_grad_(true);
+/// let y = record("cube", &[&x], no_grad(|| &x * &x * &x), |saver| {
+///     let saved: SavedTensor = saver.save(&x);
+///     move |ctx: &BackwardCtx| {
+///         let x = ctx.get(&saved);
+///         [Some(ctx.grad(0) * &x * &x * 3.0)].into_iter().collect()
+///     }
+/// });
+/// y.backward();
+/// assert_eq!(x.grad().unwrap().item(), 12.0);
+/// ```
 pub struct SavedTensor {
     data: Data,
     version: u32,

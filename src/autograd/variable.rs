@@ -44,6 +44,12 @@ impl Tensor {
 
     /// True when ops on this tensor are recorded: it is a leaf that collects a gradient, or was
     /// computed from one.
+    ///
+    /// ```
+    /// let x = torchrs::Tensor::from([1f32]);
+    /// let w = torchrs::Tensor::from([2f32]).requires_grad_(true);
+    /// assert!(!x.requires_grad() && w.requires_grad() && (&x * &w).requires_grad());
+    /// ```
     #[inline]
     pub fn requires_grad(&self) -> bool {
         self.wants_grad() || self.wants_tangent()
@@ -59,12 +65,28 @@ impl Tensor {
 
     /// True for a tensor that was made in [`inference_mode`](super::inference_mode), and for views of it
     /// (`torch.Tensor.is_inference`).
+    ///
+    /// ```
+    /// use torchrs::{Tensor, autograd::inference_mode};
+    /// let x = Tensor::from([1f32, 2.]);
+    /// let y = inference_mode(|| &x * 2.0);
+    /// assert!(!x.is_inference() && y.is_inference() && y.narrow(0, 0, 1).is_inference());
+    /// ```
     #[inline]
     pub fn is_inference(&self) -> bool {
         self.has_flag(INFERENCE_TENSOR)
     }
 
     /// Makes this leaf collect a gradient, or not (`torch.Tensor.requires_grad_`).
+    ///
+    /// ```
+    /// use torchrs::{Tensor, catch};
+    /// let w = Tensor::from([2f32]).requires_grad_(true);
+    /// assert!((&w * 3.0).requires_grad());
+    /// w.requires_grad_(false); // frozen
+    /// assert!(!(&w * 3.0).requires_grad());
+    /// assert!(catch(|| Tensor::from([1i64]).requires_grad_(true)).is_err());
+    /// ```
     ///
     /// # Panics
     /// Throws for integer and bool tensors, when switched off on a tensor that has history, and outside
@@ -104,11 +126,23 @@ impl Tensor {
     }
 
     /// True when the tensor has no history (`torch.Tensor.is_leaf`).
+    ///
+    /// ```
+    /// let w = torchrs::Tensor::from([2f32]).requires_grad_(true);
+    /// let y = &w * 3.0;
+    /// assert!(w.is_leaf() && !y.is_leaf() && y.detach().is_leaf());
+    /// ```
     pub fn is_leaf(&self) -> bool {
         !self.wants_grad() || self.grad_fn().is_none()
     }
 
     /// The node that computed this tensor, if it has history.
+    ///
+    /// ```
+    /// let w = torchrs::Tensor::from([2f32]).requires_grad_(true);
+    /// assert!(w.grad_fn().is_none());
+    /// assert_eq!(w.exp().grad_fn().unwrap().name(), "exp");
+    /// ```
     pub fn grad_fn(&self) -> Option<Arc<Node>> {
         if !self.wants_grad() {
             return None;
@@ -119,11 +153,28 @@ impl Tensor {
     }
 
     /// The collected gradient (`torch.Tensor.grad`).
+    ///
+    /// ```
+    /// let w = torchrs::Tensor::from([2f32]).requires_grad_(true);
+    /// assert!(w.grad().is_none());
+    /// (&w * 3.0).backward();
+    /// (&w * 3.0).backward();
+    /// assert_eq!(w.grad().unwrap().item(), 6.0); // they add up
+    /// ```
     pub fn grad(&self) -> Option<Tensor> {
         self.peek_meta(|m| m.grad.clone())
     }
 
     /// Replaces the gradient; `None` clears it.
+    ///
+    /// ```
+    /// let w = torchrs::Tensor::from([2f32]).requires_grad_(true);
+    /// w.set_grad(Some(w.ones_like()));
+    /// (&w * 3.0).backward();
+    /// assert_eq!(w.grad().unwrap().item(), 4.0);
+    /// w.set_grad(None);
+    /// assert!(w.grad().is_none());
+    /// ```
     ///
     /// # Panics
     /// Throws when shape or dtype differ from the tensor's.
@@ -164,6 +215,13 @@ impl Tensor {
     /// Computes the gradients of all leaves that led to this tensor and adds them to their `grad`
     /// (`torch.Tensor.backward`). Saved tensors are freed.
     ///
+    /// ```
+    /// let w = torchrs::Tensor::from([1f32, 2.]).requires_grad_(true);
+    /// (&w * &w).sum().backward();
+    /// assert_eq!(w.grad().unwrap().to_vec::<f32>(), [2.0, 4.0]);
+    /// assert!(torchrs::catch(|| (&w * 1.0).backward()).is_err()); // two elements
+    /// ```
+    ///
     /// # Panics
     /// Throws when the tensor has more than one element (use [`autograd::backward`] with a
     /// gradient) or no history.
@@ -175,6 +233,13 @@ impl Tensor {
     }
 
     /// Cuts this tensor off its history, for all handles of it (`torch.Tensor.detach_`).
+    ///
+    /// ```
+    /// let w = torchrs::Tensor::from([2f32]).requires_grad_(true);
+    /// let y = &w * 3.0;
+    /// y.detach_();
+    /// assert!(!y.requires_grad() && y.is_leaf() && w.requires_grad());
+    /// ```
     ///
     /// # Panics
     /// Throws for a view: its base would still have the history. Use [`detach`](Self::detach).

@@ -40,17 +40,44 @@ pub struct Checkpoint {
 
 impl Checkpoint {
     /// An empty one, to be filled and saved.
+    ///
+    /// ```
+    /// use torchrs::checkpoint::Checkpoint;
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("empty");
+    /// Checkpoint::new().save(&path)?;
+    /// assert!(Checkpoint::load(&path)?.tensors("model").is_err());
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Adds a group of tensors; it becomes the file `<group>.safetensors`.
+    ///
+    /// ```
+    /// use torchrs::{checkpoint::Checkpoint, nn::{self, Module}};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("checkpoint");
+    /// let model = nn::Linear::new(2, 1);
+    /// let tensors = model.state_dict().iter().map(|(name, t)| (name.to_owned(), t.clone())).collect();
+    /// Checkpoint::new().with_tensors("model", tensors).save(&path)?;
+    /// assert!(path.join("model.safetensors").exists());
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     pub fn with_tensors(mut self, group: &str, tensors: TensorMap) -> Self {
         self.tensors.insert(group.to_owned(), tensors);
         self
     }
 
     /// Adds a value to `state.json`.
+    ///
+    /// ```
+    /// use torchrs::checkpoint::Checkpoint;
+    /// let checkpoint = Checkpoint::new().with_value("rates", &[0.1, 0.01])?;
+    /// assert_eq!(checkpoint.value::<Vec<f64>>("rates")?, [0.1, 0.01]);
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Argument`] when it cannot be JSON (a map with keys that are no strings).
@@ -64,6 +91,15 @@ impl Checkpoint {
 
     /// A group of tensors.
     ///
+    /// ```
+    /// use torchrs::{Tensor, checkpoint::{Checkpoint, TensorMap}};
+    /// let tensors = TensorMap::from([("w".into(), Tensor::from([1f32, 2.]))]);
+    /// let checkpoint = Checkpoint::new().with_tensors("model", tensors);
+    /// assert_eq!(checkpoint.tensors("model")?["w"].to_vec::<f32>(), [1.0, 2.0]);
+    /// assert!(checkpoint.tensors("modle").unwrap_err().to_string().contains("there are [\"model\"]"));
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::File`] when the checkpoint has no such group; says which there are.
     pub fn tensors(&self, group: &str) -> Result<&TensorMap> {
@@ -74,6 +110,14 @@ impl Checkpoint {
     }
 
     /// A value of `state.json`.
+    ///
+    /// ```
+    /// use torchrs::checkpoint::Checkpoint;
+    /// let checkpoint = Checkpoint::new().with_value("epoch", &3)?;
+    /// assert_eq!(checkpoint.value::<u32>("epoch")?, 3);
+    /// assert!(checkpoint.value::<String>("epoch").is_err());
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::File`] when it is not there or of another type.
@@ -89,6 +133,16 @@ impl Checkpoint {
     /// Writes the checkpoint to the folder `path`. All files are written under a temporary name and
     /// synced before the folder gets its name, so a kill at any moment leaves either the whole
     /// checkpoint or none. An existing checkpoint of that name is replaced.
+    ///
+    /// ```
+    /// use torchrs::checkpoint::Checkpoint;
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("checkpoint");
+    /// Checkpoint::new().with_value("epoch", &3)?.save(&path)?;
+    /// Checkpoint::new().with_value("epoch", &4)?.save(&path)?;
+    /// assert_eq!(Checkpoint::load(&path)?.value::<u32>("epoch")?, 4);
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Os`] when something cannot be written; the temporary folder is then removed.
@@ -127,6 +181,19 @@ impl Checkpoint {
     }
 
     /// Reads a checkpoint and checks every byte of it.
+    ///
+    /// ```
+    /// use torchrs::checkpoint::Checkpoint;
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("checkpoint");
+    /// Checkpoint::new().with_value("epoch", &3)?.save(&path)?;
+    /// assert_eq!(Checkpoint::load(&path)?.value::<u32>("epoch")?, 3);
+    /// let state = path.join("state.json");
+    /// let text = std::fs::read_to_string(&state).unwrap();
+    /// std::fs::write(&state, text.replace("\"epoch\": 3", "\"epoch\": 4")).unwrap();
+    /// assert!(Checkpoint::load(&path).err().unwrap().to_string().contains("is damaged"));
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::File`] naming the file, and the tensor where it is one, that is missing, cut off or
@@ -208,6 +275,18 @@ fn replace(temporary: &Path, path: &Path) -> Result<()> {
 }
 
 /// The checkpoints of a run: folders `step-<number>` in one folder.
+///
+/// ```
+/// use torchrs::checkpoint::{Checkpoint, CheckpointDir};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path();
+/// let run = CheckpointDir::new(path, 2);
+/// for step in [10, 20, 30] {
+///     run.save(step, &Checkpoint::new().with_value("step", &step)?)?;
+/// }
+/// assert_eq!((run.steps()?, run.latest()?), (vec![20, 30], Some((30, run.at(30)))));
+/// # Ok::<(), torchrs::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct CheckpointDir {
     path: PathBuf,
@@ -216,16 +295,45 @@ pub struct CheckpointDir {
 
 impl CheckpointDir {
     /// In `path`, keeping the latest `keep` (at least one).
+    ///
+    /// ```
+    /// use torchrs::checkpoint::{Checkpoint, CheckpointDir};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path();
+    /// let run = CheckpointDir::new(path, 1);
+    /// run.save(1, &Checkpoint::new())?;
+    /// run.save(2, &Checkpoint::new())?;
+    /// assert_eq!(run.steps()?, [2]);
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     pub fn new(path: impl Into<PathBuf>, keep: usize) -> Self {
         CheckpointDir { path: path.into(), keep: keep.max(1) }
     }
 
     /// Folder of the checkpoint of a step.
+    ///
+    /// ```
+    /// use torchrs::checkpoint::CheckpointDir;
+    /// let run = CheckpointDir::new("runs/first", 3);
+    /// assert_eq!(run.at(1000).to_str(), Some("runs/first/step-00001000"));
+    /// ```
     pub fn at(&self, step: u64) -> PathBuf {
         self.path.join(format!("step-{step:08}"))
     }
 
     /// The steps of which there are checkpoints, ascending. Unfinished ones have no such name.
+    ///
+    /// ```
+    /// use torchrs::checkpoint::{Checkpoint, CheckpointDir};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("run");
+    /// let run = CheckpointDir::new(&path, 3);
+    /// assert!(run.steps()?.is_empty());
+    /// run.save(20, &Checkpoint::new())?;
+    /// run.save(10, &Checkpoint::new())?;
+    /// assert_eq!(run.steps()?, [10, 20]);
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Os`] when the folder is there but cannot be read.
@@ -242,6 +350,17 @@ impl CheckpointDir {
 
     /// The latest checkpoint's step and folder, if there is one.
     ///
+    /// ```
+    /// use torchrs::checkpoint::{Checkpoint, CheckpointDir};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path();
+    /// let run = CheckpointDir::new(path, 3);
+    /// assert_eq!(run.latest()?, None);
+    /// run.save(10, &Checkpoint::new())?;
+    /// assert_eq!(run.latest()?, Some((10, run.at(10))));
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`steps`](Self::steps).
     pub fn latest(&self) -> Result<Option<(u64, PathBuf)>> {
@@ -250,6 +369,16 @@ impl CheckpointDir {
 
     /// Saves the checkpoint of `step`, then removes those that are too old and what killed runs
     /// left unfinished.
+    ///
+    /// ```
+    /// use torchrs::checkpoint::{Checkpoint, CheckpointDir};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path();
+    /// let run = CheckpointDir::new(path, 3);
+    /// let saved = run.save(10, &Checkpoint::new().with_value("epoch", &2)?)?;
+    /// assert_eq!(Checkpoint::load(saved)?.value::<u32>("epoch")?, 2);
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Checkpoint::save`].

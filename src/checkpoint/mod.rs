@@ -9,6 +9,19 @@
 //! [`load_pt`] and [`save_pt`] exchange files with PyTorch, [`load_npy`] and [`load_npz`] and their
 //! inverses with NumPy. Nothing that a file says is run, and a file that is damaged or hostile is an
 //! error.
+//!
+//! ```
+//! use torchrs::{Tensor, checkpoint::{Checkpoint, CheckpointDir, TensorMap}};
+//! # let folder = tempfile::tempdir().unwrap();
+//! # let path = folder.path();
+//! let run = CheckpointDir::new(path, 3);
+//! let model = TensorMap::from([("weight".into(), Tensor::from([1f32, 2.]))]);
+//! run.save(10, &Checkpoint::new().with_tensors("model", model))?;
+//! let (step, latest) = run.latest()?.expect("just saved");
+//! let back = Checkpoint::load(&latest)?;
+//! assert_eq!((step, back.tensors("model")?["weight"].to_vec::<f32>()), (10, vec![1., 2.]));
+//! # Ok::<(), torchrs::Error>(())
+//! ```
 
 mod archive;
 mod folder;
@@ -25,4 +38,10 @@ pub use pt::{PtValue, load_pt, save_pt};
 pub use safetensors::{load_file, save_file};
 
 /// Named tensors in name order (`state_dict`).
+///
+/// ```
+/// use torchrs::{Tensor, checkpoint::TensorMap};
+/// let tensors = TensorMap::from([("b".into(), Tensor::scalar(1)), ("a".into(), Tensor::scalar(2))]);
+/// assert_eq!(tensors.keys().collect::<Vec<_>>(), ["a", "b"]);
+/// ```
 pub type TensorMap = std::collections::BTreeMap<String, crate::Tensor>;

@@ -46,6 +46,17 @@ struct Header {
 
 /// Reads an array (`numpy.load`). One in Fortran's order becomes a tensor with such strides.
 ///
+/// ```
+/// use torchrs::{Tensor, checkpoint::{load_npy, save_npy}};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("x.npy");
+/// save_npy(&Tensor::from([1i64, 2, 3]), &path)?;
+/// assert_eq!(load_npy(&path)?.to_vec::<i64>(), [1, 2, 3]);
+/// std::fs::write(&path, "no array").unwrap();
+/// assert!(load_npy(&path).is_err());
+/// # Ok::<(), torchrs::Error>(())
+/// ```
+///
 /// # Errors
 /// [`Error::File`] for a file that is damaged or has elements that no tensor has (unsigned integers of
 /// more than a byte, text, objects); [`Error::Os`] when it cannot be opened.
@@ -62,6 +73,17 @@ pub fn load_npy(path: impl AsRef<Path>) -> Result<Tensor> {
 }
 
 /// Reads all arrays of an archive (`numpy.load`), packed or not.
+///
+/// ```
+/// use torchrs::{Tensor, checkpoint::{load_npz, save_npz}};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("arrays.npz");
+/// let arrays = [("x", Tensor::from([1f64])), ("y", Tensor::from([2i32, 3]))];
+/// save_npz(&arrays.map(|(name, t)| (name.to_owned(), t)).into(), &path)?;
+/// let back = load_npz(&path)?;
+/// assert_eq!((back["x"].item(), back["y"].to_vec::<i32>()), (1.0, vec![2, 3]));
+/// # Ok::<(), torchrs::Error>(())
+/// ```
 ///
 /// # Errors
 /// As [`load_npy`].
@@ -276,6 +298,16 @@ pub fn save_npy(tensor: &Tensor, path: impl AsRef<Path>) -> Result<()> {
 }
 
 /// Writes arrays by name that `numpy.load` reads (`numpy.savez`), and syncs them to disk.
+///
+/// ```
+/// use torchrs::{Dtype, Tensor, checkpoint::{TensorMap, load_npz, save_npz}};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("arrays.npz");
+/// let arrays = TensorMap::from([("mask".to_owned(), Tensor::from([true, false]))]);
+/// save_npz(&arrays, &path)?;
+/// assert_eq!(load_npz(&path)?["mask"].dtype(), Dtype::Bool);
+/// # Ok::<(), torchrs::Error>(())
+/// ```
 ///
 /// # Errors
 /// As [`save_npy`].

@@ -61,6 +61,17 @@ fn checksum(dtype: FileDtype, shape: &[usize], bytes: &[u8]) -> u32 {
 
 /// Writes tensors to a safetensors file and syncs it to disk. `metadata` goes into the header.
 ///
+/// ```
+/// use torchrs::{Tensor, checkpoint::{TensorMap, load_file, save_file}};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("model.safetensors");
+/// let tensors = TensorMap::from([("weight".to_owned(), Tensor::from([1f32, 2.]))]);
+/// let metadata = [("format".to_owned(), "pt".to_owned())].into();
+/// save_file(&tensors, &metadata, &path)?;
+/// assert_eq!(load_file(&path)?["weight"].to_vec::<f32>(), [1.0, 2.0]);
+/// # Ok::<(), torchrs::Error>(())
+/// ```
+///
 /// # Errors
 /// [`Error::Os`] when the file cannot be written, [`Error::File`] for a c128 tensor: the format has no
 /// such type.
@@ -109,6 +120,20 @@ pub(super) fn sync(path: &Path) -> Result<()> {
 }
 
 /// Reads all tensors of a safetensors file. A checksum in the file is checked.
+///
+/// ```
+/// use torchrs::{Tensor, checkpoint::{TensorMap, load_file, save_file}};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("model.safetensors");
+/// let tensors = TensorMap::from([("weight".to_owned(), Tensor::from([1f32, 2.]))]);
+/// save_file(&tensors, &Default::default(), &path)?;
+/// assert_eq!(load_file(&path)?["weight"].to_vec::<f32>(), [1.0, 2.0]);
+/// let mut bytes = std::fs::read(&path).unwrap();
+/// *bytes.last_mut().unwrap() ^= 1; // a bit of the 2
+/// std::fs::write(&path, bytes).unwrap();
+/// assert!(load_file(&path).unwrap_err().to_string().contains("weight"));
+/// # Ok::<(), torchrs::Error>(())
+/// ```
 ///
 /// # Errors
 /// [`Error::File`] naming the file and, where one can be made out, the tensor that is cut off or

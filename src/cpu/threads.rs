@@ -20,6 +20,12 @@ static POOL: Mutex<Option<Arc<ThreadPool>>> = Mutex::new(None);
 
 /// Number of threads that one operation may use (`torch.get_num_threads`). At first the value of
 /// `OMP_NUM_THREADS`, or without it the number of cores this process may run on.
+///
+/// ```
+/// assert!(torchrs::get_num_threads() >= 1);
+/// torchrs::set_num_threads(3);
+/// assert_eq!(torchrs::get_num_threads(), 3);
+/// ```
 #[inline]
 pub fn get_num_threads() -> usize {
     match THREADS.load(Relaxed) {
@@ -34,6 +40,12 @@ pub fn get_num_threads() -> usize {
 
 /// Sets the number of threads that one operation may use (`torch.set_num_threads`). Operations that
 /// already run keep theirs.
+///
+/// ```
+/// torchrs::set_num_threads(1); // in each of as many processes as there are cores
+/// assert_eq!(torchrs::get_num_threads(), 1);
+/// assert!(torchrs::catch(|| torchrs::set_num_threads(0)).is_err());
+/// ```
 ///
 /// # Panics
 /// Throws [`Error::Argument`] for 0.

@@ -27,6 +27,16 @@ pub type Adadelta = RuleOptimizer<AdadeltaRule>;
 
 options! {
     /// Options of [`Adadelta`], with PyTorch's defaults.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, optim::{Adadelta, AdadeltaOptions, Optimizer}};
+    /// let w = Tensor::from([1f64]).requires_grad_(true);
+    /// let options = AdadeltaOptions { rho: 0.0, eps: 1.0, ..Default::default() };
+    /// let mut optimizer = Adadelta::new([w.clone()], options);
+    /// w.set_grad(Some(Tensor::from([3f64])));
+    /// optimizer.step(); // by sqrt(0 + 1) / sqrt(9 + 1) 3
+    /// assert!((w.item() - (1.0 - 3.0 / 10f64.sqrt())).abs() < 1e-12);
+    /// ```
     AdadeltaOptions {
         /// Factor of each step.
         lr: f64 = 1.0,

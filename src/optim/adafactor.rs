@@ -35,6 +35,16 @@ pub type Adafactor = RuleOptimizer<AdafactorRule>;
 
 options! {
     /// Options of [`Adafactor`], with PyTorch's defaults.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, optim::{Adafactor, AdafactorOptions, Optimizer}};
+    /// let w = Tensor::from([2f64]).requires_grad_(true);
+    /// let options = AdafactorOptions { lr: 0.1, ..Default::default() };
+    /// let mut optimizer = Adafactor::new([w.clone()], options);
+    /// w.set_grad(Some(Tensor::from([5f64])));
+    /// optimizer.step(); // by a tenth of the weight
+    /// assert!((w.item() - 1.8).abs() < 1e-9);
+    /// ```
     AdafactorOptions {
         /// Learning rate, relative to the size of the parameters.
         lr: f64 = 1e-2,

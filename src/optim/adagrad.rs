@@ -25,6 +25,16 @@ pub type Adagrad = RuleOptimizer<AdagradRule>;
 
 options! {
     /// Options of [`Adagrad`], with PyTorch's defaults.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, optim::{Adagrad, AdagradOptions, Optimizer}};
+    /// let w = Tensor::from([1f64]).requires_grad_(true);
+    /// let options = AdagradOptions { lr: 0.5, initial_accumulator_value: 7.0, ..Default::default() };
+    /// let mut optimizer = Adagrad::new([w.clone()], options);
+    /// w.set_grad(Some(Tensor::from([3f64])));
+    /// optimizer.step(); // by 0.5 3 / sqrt(7 + 9)
+    /// assert!((w.item() - 0.625).abs() < 1e-9);
+    /// ```
     AdagradOptions {
         /// Learning rate.
         lr: f64 = 1e-2,

@@ -14,6 +14,15 @@ use crate::Tensor;
 use crate::ops::pointwise::{adam_step, amsgrad_step};
 
 /// Adam (Kingma and Ba, 2015), with the weight decay added to the gradient.
+///
+/// ```
+/// use torchrs::{Tensor, optim::{Adam, AdamOptions, Optimizer}};
+/// let w = Tensor::from([1f64]).requires_grad_(true);
+/// let mut optimizer = Adam::new([w.clone()], AdamOptions { lr: 0.1, ..Default::default() });
+/// (&w * &w).sum().backward();
+/// optimizer.step();
+/// assert!((w.item() - 0.9).abs() < 1e-6);
+/// ```
 pub type Adam = RuleOptimizer<AdamRule>;
 
 /// Adam with decoupled weight decay (Loshchilov and Hutter, 2019).
@@ -31,6 +40,16 @@ pub type AdamW = RuleOptimizer<AdamWRule>;
 
 options! {
     /// Options of [`Adam`], with PyTorch's defaults.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, optim::{Adam, AdamOptions, Optimizer}};
+    /// let w = Tensor::from([1f64]).requires_grad_(true);
+    /// let options = AdamOptions { lr: 0.1, weight_decay: 0.5, ..Default::default() };
+    /// let mut optimizer = Adam::new([w.clone()], options);
+    /// w.set_grad(Some(Tensor::from([0f64])));
+    /// optimizer.step(); // the decay goes through the gradient, so the step has its full length
+    /// assert!((w.item() - 0.9).abs() < 1e-6);
+    /// ```
     AdamOptions {
         /// Learning rate.
         lr: f64 = 1e-3,
@@ -55,6 +74,16 @@ options! {
 
 options! {
     /// Options of [`AdamW`], with PyTorch's defaults.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, optim::{AdamW, AdamWOptions, Optimizer}};
+    /// let w = Tensor::from([1f64]).requires_grad_(true);
+    /// let options = AdamWOptions { lr: 0.1, weight_decay: 0.5, ..Default::default() };
+    /// let mut optimizer = AdamW::new([w.clone()], options);
+    /// w.set_grad(Some(Tensor::from([0f64])));
+    /// optimizer.step(); // shrinks by 0.1 0.5
+    /// assert!((w.item() - 0.95).abs() < 1e-12);
+    /// ```
     AdamWOptions {
         /// Learning rate.
         lr: f64 = 1e-3,

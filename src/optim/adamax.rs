@@ -26,6 +26,16 @@ pub type Adamax = RuleOptimizer<AdamaxRule>;
 
 options! {
     /// Options of [`Adamax`], with PyTorch's defaults.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, optim::{Adamax, AdamaxOptions, Optimizer}};
+    /// let w = Tensor::from([1f64]).requires_grad_(true);
+    /// let options = AdamaxOptions { lr: 0.5, maximize: true, ..Default::default() };
+    /// let mut optimizer = Adamax::new([w.clone()], options);
+    /// w.set_grad(Some(Tensor::from([3f64])));
+    /// optimizer.step();
+    /// assert!((w.item() - 1.5).abs() < 1e-6);
+    /// ```
     AdamaxOptions {
         /// Learning rate.
         lr: f64 = 2e-3,

@@ -27,6 +27,15 @@ pub type ASGD = RuleOptimizer<ASGDRule>;
 
 options! {
     /// Options of [`ASGD`], with PyTorch's defaults.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, optim::{ASGD, ASGDOptions, Optimizer}};
+    /// let w = Tensor::from([1f64]).requires_grad_(true);
+    /// let mut optimizer = ASGD::new([w.clone()], ASGDOptions { lr: 0.5, lambd: 0.0, ..Default::default() });
+    /// w.set_grad(Some(Tensor::from([1f64])));
+    /// optimizer.step();
+    /// assert_eq!(w.item(), 0.5);
+    /// ```
     ASGDOptions {
         /// Learning rate.
         lr: f64 = 1e-2,

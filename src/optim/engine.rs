@@ -1,6 +1,22 @@
 //! The part of an optimizer that is the same for all: groups, states by parameter, saving and
 //! loading. An optimizer is then its options, its state per parameter, and a [`Rule`] that updates
 //! parameters: one file each.
+//!
+//! ```
+//! use torchrs::optim::engine::RuleOptimizer;
+//! use torchrs::optim::{Optimizer, ParamGroup, SGD, SGDOptions};
+//! use torchrs::Tensor;
+//! fn frozen<R: torchrs::optim::engine::Rule>(optimizer: &mut RuleOptimizer<R>, group: usize) {
+//!     optimizer.set_lr(group, 0.0); // whatever the formula
+//! }
+//! let [a, b] = [1f64, 2.].map(|x| Tensor::from([x]).requires_grad_(true));
+//! let group = |w: &Tensor| ParamGroup::new([w.clone()], SGDOptions { lr: 0.5, ..Default::default() });
+//! let mut optimizer = SGD::with_groups([group(&a), group(&b)]);
+//! frozen(&mut optimizer, 1);
+//! (&a + &b).backward();
+//! optimizer.step();
+//! assert_eq!((a.item(), b.item()), (0.5, 2.0));
+//! ```
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
@@ -14,15 +30,65 @@ use crate::error::{Error, Result, throw};
 use crate::{Tensor, no_grad};
 
 /// The formula of an optimizer.
+///
+/// ```
+/// use std::collections::BTreeMap;
+/// use torchrs::optim::engine::{Item, ParamState, Rule, RuleOptimizer, StateReader};
+/// use torchrs::optim::{Optimizer, SGDOptions, StateValue};
+/// use torchrs::{Result, Tensor};
+/// struct Nothing;
+/// impl ParamState for Nothing {
+///     fn save(&self) -> BTreeMap<String, StateValue> {
+///         BTreeMap::new()
+///     }
+///     fn load(_: &StateReader<'_>) -> Result<Self> {
+///         Ok(Nothing)
+///     }
+/// }
+/// /// Steps by the sign of the gradient.
+/// enum SignRule {}
+/// impl Rule for SignRule {
+///     type Options = SGDOptions;
+///     type State = Nothing;
+///     const NAME: &'static str = "SignDescent";
+///     fn init(_: &SGDOptions, _: &Tensor) -> Nothing {
+///         Nothing
+///     }
+///     fn update(options: &SGDOptions, items: &mut [Item<'_, Nothing>]) {
+///         for Item { parameter, grad, .. } in items {
+///             parameter.add_scaled_(&grad.sign(), -options.lr);
+///         }
+///     }
+/// }
+/// let w = Tensor::from([1f64]).requires_grad_(true);
+/// let options = SGDOptions { lr: 0.25, ..Default::default() };
+/// let mut optimizer = RuleOptimizer::<SignRule>::new([w.clone()], options);
+/// (&w * 100.0).backward();
+/// optimizer.step();
+/// assert_eq!(w.item(), 0.75);
+/// ```
 pub trait Rule: 'static {
     /// What a group sets.
     type Options: GroupOptions;
     /// What is kept for a parameter between steps.
     type State: ParamState;
     /// PyTorch's name, for messages.
+    ///
+    /// ```
+    /// use torchrs::{catch, optim::SGD};
+    /// let error = catch(|| SGD::new([], Default::default())).err().expect("no parameters");
+    /// assert_eq!(error.to_string(), "SGD: argument `params`: there are no parameters");
+    /// ```
     const NAME: &'static str;
 
     /// What is wrong with a parameter for this optimizer, if anything.
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor, catch, optim::Muon};
+    /// let vector = Tensor::zeros([3], Dtype::F32);
+    /// let error = catch(|| Muon::new([vector], Default::default())).err().expect("no matrix");
+    /// assert!(error.to_string().contains("parameter 0 of group 0 has shape [3]; must be a matrix"));
+    /// ```
     ///
     /// # Errors
     /// What is wrong, as a sentence about the parameter.
@@ -31,13 +97,91 @@ pub trait Rule: 'static {
     }
 
     /// State of a parameter before its first step.
+    ///
+    /// ```
+    /// # use std::collections::BTreeMap;
+    /// # use torchrs::optim::engine::{Item, ParamState, Rule, StateReader};
+    /// # use torchrs::optim::{SGDOptions, StateValue};
+    /// # use torchrs::{Result, Tensor};
+    /// struct Velocity(Tensor);
+    /// # impl ParamState for Velocity {
+    /// #     fn save(&self) -> BTreeMap<String, StateValue> {
+    /// #         BTreeMap::new()
+    /// #     }
+    /// #     fn load(entries: &StateReader<'_>) -> Result<Self> {
+    /// #         Ok(Velocity(entries.tensor("velocity")?))
+    /// #     }
+    /// # }
+    /// enum Momentum {}
+    /// impl Rule for Momentum {
+    /// #     type Options = SGDOptions;
+    /// #     type State = Velocity;
+    /// #     const NAME: &'static str = "Momentum";
+    /// #     fn update(_: &SGDOptions, _: &mut [Item<'_, Velocity>]) {}
+    ///     fn init(_: &SGDOptions, parameter: &Tensor) -> Velocity {
+    ///         Velocity(parameter.zeros_like())
+    ///     }
+    /// }
+    /// let state = Momentum::init(&SGDOptions::default(), &Tensor::from([3f32, 4.]));
+    /// assert_eq!(state.0.to_vec::<f32>(), [0.0, 0.0]);
+    /// ```
     fn init(options: &Self::Options, parameter: &Tensor) -> Self::State;
 
     /// Updates parameters of one group. Runs under `no_grad`.
+    ///
+    /// ```
+    /// # use std::collections::BTreeMap;
+    /// # use torchrs::optim::engine::{Item, ParamState, Rule, RuleOptimizer, StateReader};
+    /// # use torchrs::optim::{Optimizer, SGDOptions, StateValue};
+    /// # use torchrs::{Result, Tensor};
+    /// struct Velocity(Tensor);
+    /// # impl ParamState for Velocity {
+    /// #     fn save(&self) -> BTreeMap<String, StateValue> {
+    /// #         BTreeMap::new()
+    /// #     }
+    /// #     fn load(entries: &StateReader<'_>) -> Result<Self> {
+    /// #         Ok(Velocity(entries.tensor("velocity")?))
+    /// #     }
+    /// # }
+    /// enum Momentum {}
+    /// impl Rule for Momentum {
+    /// #     type Options = SGDOptions;
+    /// #     type State = Velocity;
+    /// #     const NAME: &'static str = "Momentum";
+    /// #     fn init(_: &SGDOptions, parameter: &Tensor) -> Velocity {
+    /// #         Velocity(parameter.zeros_like())
+    /// #     }
+    ///     fn update(options: &SGDOptions, items: &mut [Item<'_, Velocity>]) {
+    ///         for Item { parameter, grad, state: Velocity(v) } in items {
+    ///             v.mul_(options.momentum).add_(&*grad);
+    ///             parameter.add_scaled_(v, -options.lr);
+    ///         }
+    ///     }
+    /// }
+    /// let w = Tensor::from([0f64]).requires_grad_(true);
+    /// let options = SGDOptions { lr: 1.0, momentum: 0.5, ..Default::default() };
+    /// let mut optimizer = RuleOptimizer::<Momentum>::new([w.clone()], options);
+    /// w.set_grad(Some(Tensor::from([1f64])));
+    /// optimizer.step();
+    /// optimizer.step();
+    /// assert_eq!(w.item(), -2.5);
+    /// ```
     fn update(options: &Self::Options, items: &mut [Item<'_, Self::State>]);
 }
 
 /// A parameter to be updated.
+///
+/// ```
+/// use torchrs::{Tensor, no_grad, optim::engine::Item};
+/// // What a rule does with one: here with a number of state, the count of steps.
+/// fn step(item: Item<'_, u32>) {
+///     *item.state += 1;
+///     item.parameter.add_scaled_(&item.grad, -1.0 / *item.state as f64);
+/// }
+/// let (w, mut count) = (Tensor::from([1f64]), 1);
+/// no_grad(|| step(Item { parameter: &w, grad: Tensor::from([3f64]), state: &mut count }));
+/// assert_eq!((w.item(), count), (-0.5, 2));
+/// ```
 pub struct Item<'a, S> {
     /// The parameter.
     pub parameter: &'a Tensor,
@@ -48,24 +192,85 @@ pub struct Item<'a, S> {
 }
 
 /// Options of a group of parameters.
+///
+/// ```
+/// use serde::{Deserialize, Serialize};
+/// use torchrs::optim::engine::{GroupOptions, not_negative};
+/// #[derive(Clone, Default, Serialize, Deserialize)]
+/// struct Options {
+///     lr: f64,
+/// }
+/// impl GroupOptions for Options {
+///     fn lr(&self) -> f64 {
+///         self.lr
+///     }
+///     fn set_lr(&mut self, lr: f64) {
+///         self.lr = lr;
+///     }
+///     fn check(&self) -> Result<(), (&'static str, String)> {
+///         not_negative("lr", self.lr)
+///     }
+/// }
+/// assert_eq!(Options { lr: -1.0 }.check(), Err(("lr", "-1; must be at least 0".to_owned())));
+/// assert_eq!(Options::default().momentum(), None);
+/// ```
 pub trait GroupOptions:
     Clone + Default + Serialize + DeserializeOwned + Send + Sync + 'static
 {
     /// The learning rate.
+    ///
+    /// ```
+    /// use torchrs::optim::{SGDOptions, engine::GroupOptions};
+    /// assert_eq!(GroupOptions::lr(&SGDOptions { lr: 0.5, ..Default::default() }), 0.5);
+    /// ```
     fn lr(&self) -> f64;
     /// Sets the learning rate.
+    ///
+    /// ```
+    /// use torchrs::optim::{SGDOptions, engine::GroupOptions};
+    /// let mut options = SGDOptions::default();
+    /// options.set_lr(0.5);
+    /// assert_eq!(options.lr, 0.5);
+    /// ```
     fn set_lr(&mut self, lr: f64);
     /// The momentum, or the first beta.
+    ///
+    /// ```
+    /// use torchrs::optim::{AdagradOptions, AdamOptions, engine::GroupOptions};
+    /// assert_eq!(AdamOptions { betas: (0.8, 0.99), ..Default::default() }.momentum(), Some(0.8));
+    /// assert_eq!(AdagradOptions::default().momentum(), None);
+    /// ```
     fn momentum(&self) -> Option<f64> {
         None
     }
     /// Sets the momentum, or the first beta.
+    ///
+    /// ```
+    /// use torchrs::optim::{AdamOptions, engine::GroupOptions};
+    /// let mut options = AdamOptions::default();
+    /// options.set_momentum(0.8);
+    /// assert_eq!(options.betas, (0.8, 0.999));
+    /// ```
     fn set_momentum(&mut self, _momentum: f64) {}
     /// Name, value and rule of the first option that cannot be used.
+    ///
+    /// ```
+    /// use torchrs::optim::{SGDOptions, engine::GroupOptions};
+    /// assert!(SGDOptions::default().check().is_ok());
+    /// let (option, rule) = SGDOptions { momentum: -1.0, ..Default::default() }.check().unwrap_err();
+    /// assert_eq!((option, &rule[..]), ("momentum", "-1; must be at least 0"));
+    /// ```
     fn check(&self) -> std::result::Result<(), (&'static str, String)>;
 }
 
 /// Value and rule of an option that must not be negative, if it is.
+///
+/// ```
+/// use torchrs::optim::engine::not_negative;
+/// assert_eq!(not_negative("lr", 0.0), Ok(()));
+/// assert_eq!(not_negative("lr", -0.5), Err(("lr", "-0.5; must be at least 0".to_owned())));
+/// assert!(not_negative("lr", f64::NAN).is_err());
+/// ```
 pub fn not_negative(
     name: &'static str,
     value: f64,
@@ -77,6 +282,11 @@ pub fn not_negative(
 }
 
 /// Value and rule of an option that must be in [0, 1), if it is not.
+///
+/// ```
+/// use torchrs::optim::engine::below_one;
+/// assert!(below_one("betas", 0.999).is_ok() && below_one("betas", 1.0).is_err());
+/// ```
 pub fn below_one(
     name: &'static str,
     value: f64,
@@ -88,6 +298,12 @@ pub fn below_one(
 }
 
 /// The ranges that all optimizers of Adam's family share.
+///
+/// ```
+/// use torchrs::optim::engine::adam_ranges;
+/// assert!(adam_ranges(1e-3, (0.9, 0.999), 1e-8, 0.0).is_ok());
+/// assert_eq!(adam_ranges(1e-3, (0.9, 1.0), 1e-8, 0.0).unwrap_err().0, "betas");
+/// ```
 pub fn adam_ranges(
     lr: f64,
     betas: (f64, f64),
@@ -102,6 +318,13 @@ pub fn adam_ranges(
 }
 
 /// Value and rule of an option that must be in `[low, high]`, if it is not.
+///
+/// ```
+/// use torchrs::optim::engine::within;
+/// assert!(within("rho", 1.0, 0.0, 1.0).is_ok());
+/// let rule = "1.5; must be from 0 to 1".to_owned();
+/// assert_eq!(within("rho", 1.5, 0.0, 1.0), Err(("rho", rule)));
+/// ```
 pub fn within(
     name: &'static str,
     value: f64,
@@ -115,10 +338,80 @@ pub fn within(
 }
 
 /// What an optimizer keeps for a parameter.
+///
+/// ```
+/// use std::collections::BTreeMap;
+/// use torchrs::optim::engine::{ParamState, StateReader};
+/// use torchrs::{Result, Tensor, optim::StateValue};
+/// struct Average {
+///     step: f64,
+///     mean: Tensor,
+/// }
+/// impl ParamState for Average {
+///     fn save(&self) -> BTreeMap<String, StateValue> {
+///         let step = ("step".to_owned(), StateValue::Number(self.step));
+///         BTreeMap::from([step, ("mean".to_owned(), StateValue::Tensor(self.mean.clone()))])
+///     }
+///     fn load(entries: &StateReader<'_>) -> Result<Self> {
+///         Ok(Average { step: entries.number("step")?, mean: entries.tensor("mean")? })
+///     }
+/// }
+/// let saved = Average { step: 3.0, mean: Tensor::from([0.5f64]) }.save();
+/// assert_eq!(saved.keys().collect::<Vec<_>>(), ["mean", "step"]);
+/// ```
 pub trait ParamState: Send + Sync + Sized + 'static {
     /// The entries under PyTorch's names.
+    ///
+    /// ```
+    /// # use std::collections::BTreeMap;
+    /// # use torchrs::optim::engine::{ParamState, StateReader};
+    /// # use torchrs::{Result, optim::StateValue};
+    /// struct Steps(f64);
+    /// impl ParamState for Steps {
+    ///     fn save(&self) -> BTreeMap<String, StateValue> {
+    ///         BTreeMap::from([("step".to_owned(), StateValue::Number(self.0))])
+    ///     }
+    /// #     fn load(entries: &StateReader<'_>) -> Result<Self> {
+    /// #         Ok(Steps(entries.number("step")?))
+    /// #     }
+    /// }
+    /// assert!(matches!(Steps(3.0).save()["step"], StateValue::Number(3.0)));
+    /// ```
     fn save(&self) -> BTreeMap<String, StateValue>;
     /// The inverse of [`save`](Self::save).
+    ///
+    /// ```
+    /// # use std::collections::BTreeMap;
+    /// # use torchrs::optim::engine::{Item, ParamState, Rule, RuleOptimizer, StateReader};
+    /// # use torchrs::optim::{Optimizer, SGDOptions, StateValue};
+    /// # use torchrs::{Result, Tensor};
+    /// struct Steps(f64);
+    /// impl ParamState for Steps {
+    /// #     fn save(&self) -> BTreeMap<String, StateValue> {
+    /// #         BTreeMap::from([("step".to_owned(), StateValue::Number(self.0))])
+    /// #     }
+    ///     fn load(entries: &StateReader<'_>) -> Result<Self> {
+    ///         Ok(Steps(entries.number("step")?))
+    ///     }
+    /// }
+    /// # enum TestRule {}
+    /// # impl Rule for TestRule {
+    /// #     type Options = SGDOptions;
+    /// #     type State = Steps;
+    /// #     const NAME: &'static str = "Test";
+    /// #     fn init(_: &SGDOptions, _: &Tensor) -> Steps {
+    /// #         Steps(0.0)
+    /// #     }
+    /// #     fn update(_: &SGDOptions, _: &mut [Item<'_, Steps>]) {}
+    /// # }
+    /// # let w = Tensor::from([1f32]).requires_grad_(true);
+    /// # let mut optimizer = RuleOptimizer::<TestRule>::new([w], Default::default());
+    /// let mut saved = optimizer.state_dict();
+    /// saved.state[0].insert("step".into(), StateValue::Number(3.0));
+    /// optimizer.load_state_dict(&saved)?;
+    /// assert!(matches!(optimizer.state_dict().state[0]["step"], StateValue::Number(3.0)));
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Those of the reader's methods.
@@ -126,6 +419,44 @@ pub trait ParamState: Send + Sync + Sized + 'static {
 }
 
 /// Saved entries of one parameter, read with checks.
+///
+/// ```
+/// # use std::collections::BTreeMap;
+/// # use torchrs::optim::engine::{Item, ParamState, Rule, RuleOptimizer, StateReader};
+/// # use torchrs::optim::{Optimizer, SGDOptions, StateValue};
+/// # use torchrs::{Result, Tensor};
+/// struct State;
+/// impl ParamState for State {
+///     fn load(entries: &StateReader<'_>) -> Result<Self> {
+///         assert_eq!(entries.number("step")?, 3.0);
+///         assert_eq!(entries.tensor("mean")?.to_vec::<f32>(), [0.5, 1.5]);
+///         let error = entries.number("steps").err().expect("none of this name");
+///         assert!(error.to_string().contains("parameter 0: `steps` is missing"));
+///         Ok(State)
+///     }
+/// #     fn save(&self) -> BTreeMap<String, StateValue> {
+/// #         BTreeMap::new()
+/// #     }
+/// }
+/// # enum TestRule {}
+/// # impl Rule for TestRule {
+/// #     type Options = SGDOptions;
+/// #     type State = State;
+/// #     const NAME: &'static str = "Test";
+/// #     fn init(_: &SGDOptions, _: &Tensor) -> State {
+/// #         State
+/// #     }
+/// #     fn update(_: &SGDOptions, _: &mut [Item<'_, State>]) {}
+/// # }
+/// # let w = Tensor::from([1f32, 2.]).requires_grad_(true);
+/// # let mut optimizer = RuleOptimizer::<TestRule>::new([w], Default::default());
+/// # let mut saved = optimizer.state_dict();
+/// // of a parameter with two elements:
+/// saved.state[0].insert("step".into(), StateValue::Number(3.0));
+/// saved.state[0].insert("mean".into(), StateValue::Tensor(Tensor::from([0.5f64, 1.5])));
+/// # optimizer.load_state_dict(&saved)?;
+/// # Ok::<(), torchrs::Error>(())
+/// ```
 pub struct StateReader<'a> {
     optimizer: &'static str,
     place: usize,
@@ -141,6 +472,41 @@ impl StateReader<'_> {
 
     /// A number; a tensor with one element counts as one.
     ///
+    /// ```
+    /// # use std::collections::BTreeMap;
+    /// # use torchrs::optim::engine::{Item, ParamState, Rule, RuleOptimizer, StateReader};
+    /// # use torchrs::optim::{Optimizer, SGDOptions, StateValue};
+    /// # use torchrs::{Result, Tensor};
+    /// struct State;
+    /// impl ParamState for State {
+    ///     fn load(entries: &StateReader<'_>) -> Result<Self> {
+    ///         assert_eq!(entries.number("step")?, 3.0);
+    ///         assert!(entries.number("steps").is_err());
+    ///         Ok(State)
+    ///     }
+    /// #     fn save(&self) -> BTreeMap<String, StateValue> {
+    /// #         BTreeMap::new()
+    /// #     }
+    /// }
+    /// # enum TestRule {}
+    /// # impl Rule for TestRule {
+    /// #     type Options = SGDOptions;
+    /// #     type State = State;
+    /// #     const NAME: &'static str = "Test";
+    /// #     fn init(_: &SGDOptions, _: &Tensor) -> State {
+    /// #         State
+    /// #     }
+    /// #     fn update(_: &SGDOptions, _: &mut [Item<'_, State>]) {}
+    /// # }
+    /// # let w = Tensor::from([1f32, 2.]).requires_grad_(true);
+    /// # let mut optimizer = RuleOptimizer::<TestRule>::new([w], Default::default());
+    /// # let mut saved = optimizer.state_dict();
+    /// // of a parameter with two elements:
+    /// saved.state[0].insert("step".into(), StateValue::Number(3.0));
+    /// # optimizer.load_state_dict(&saved)?;
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Argument`] when there is none of this name.
     pub fn number(&self, name: &str) -> Result<f64> {
@@ -154,6 +520,43 @@ impl StateReader<'_> {
 
     /// A copy of a tensor of the parameter's shape, in the parameter's dtype, if there is one of
     /// this name.
+    ///
+    /// ```
+    /// # use std::collections::BTreeMap;
+    /// # use torchrs::optim::engine::{Item, ParamState, Rule, RuleOptimizer, StateReader};
+    /// # use torchrs::optim::{Optimizer, SGDOptions, StateValue};
+    /// # use torchrs::{Result, Tensor};
+    /// struct State;
+    /// impl ParamState for State {
+    ///     fn load(entries: &StateReader<'_>) -> Result<Self> {
+    ///         assert_eq!(entries.tensor_if_any("mean")?.unwrap().to_vec::<f32>(), [0.5, 1.5]);
+    ///         assert!(entries.tensor_if_any("largest")?.is_none());
+    ///         assert!(entries.tensor_if_any("row").is_err()); // of another shape
+    ///         Ok(State)
+    ///     }
+    /// #     fn save(&self) -> BTreeMap<String, StateValue> {
+    /// #         BTreeMap::new()
+    /// #     }
+    /// }
+    /// # enum TestRule {}
+    /// # impl Rule for TestRule {
+    /// #     type Options = SGDOptions;
+    /// #     type State = State;
+    /// #     const NAME: &'static str = "Test";
+    /// #     fn init(_: &SGDOptions, _: &Tensor) -> State {
+    /// #         State
+    /// #     }
+    /// #     fn update(_: &SGDOptions, _: &mut [Item<'_, State>]) {}
+    /// # }
+    /// # let w = Tensor::from([1f32, 2.]).requires_grad_(true);
+    /// # let mut optimizer = RuleOptimizer::<TestRule>::new([w], Default::default());
+    /// # let mut saved = optimizer.state_dict();
+    /// // of a parameter with two elements:
+    /// saved.state[0].insert("mean".into(), StateValue::Tensor(Tensor::from([0.5f64, 1.5])));
+    /// saved.state[0].insert("row".into(), StateValue::Tensor(Tensor::from([[7f64]])));
+    /// # optimizer.load_state_dict(&saved)?;
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Argument`] when it has another shape.
@@ -179,11 +582,80 @@ impl StateReader<'_> {
     }
 
     /// The parameter whose state is read.
+    ///
+    /// ```
+    /// # use std::collections::BTreeMap;
+    /// # use torchrs::optim::engine::{Item, ParamState, Rule, RuleOptimizer, StateReader};
+    /// # use torchrs::optim::{Optimizer, SGDOptions, StateValue};
+    /// # use torchrs::{Result, Tensor};
+    /// struct State;
+    /// impl ParamState for State {
+    ///     fn load(entries: &StateReader<'_>) -> Result<Self> {
+    ///         assert_eq!(entries.parameter().to_vec::<f32>(), [1.0, 2.0]);
+    ///         Ok(State)
+    ///     }
+    /// #     fn save(&self) -> BTreeMap<String, StateValue> {
+    /// #         BTreeMap::new()
+    /// #     }
+    /// }
+    /// # enum TestRule {}
+    /// # impl Rule for TestRule {
+    /// #     type Options = SGDOptions;
+    /// #     type State = State;
+    /// #     const NAME: &'static str = "Test";
+    /// #     fn init(_: &SGDOptions, _: &Tensor) -> State {
+    /// #         State
+    /// #     }
+    /// #     fn update(_: &SGDOptions, _: &mut [Item<'_, State>]) {}
+    /// # }
+    /// # let w = Tensor::from([1f32, 2.]).requires_grad_(true);
+    /// # let mut optimizer = RuleOptimizer::<TestRule>::new([w], Default::default());
+    /// # let mut saved = optimizer.state_dict();
+    /// // of a parameter with two elements:
+    /// saved.state[0].insert("step".into(), StateValue::Number(3.0));
+    /// # optimizer.load_state_dict(&saved)?;
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     pub fn parameter(&self) -> &Tensor {
         self.parameter
     }
 
     /// A copy of a tensor of a given shape, in the parameter's dtype.
+    ///
+    /// ```
+    /// # use std::collections::BTreeMap;
+    /// # use torchrs::optim::engine::{Item, ParamState, Rule, RuleOptimizer, StateReader};
+    /// # use torchrs::optim::{Optimizer, SGDOptions, StateValue};
+    /// # use torchrs::{Result, Tensor};
+    /// struct State;
+    /// impl ParamState for State {
+    ///     fn load(entries: &StateReader<'_>) -> Result<Self> {
+    ///         assert_eq!(entries.tensor_of("row", &[1, 1])?.item(), 7.0);
+    ///         assert!(entries.tensor_of("row", &[2]).is_err());
+    ///         Ok(State)
+    ///     }
+    /// #     fn save(&self) -> BTreeMap<String, StateValue> {
+    /// #         BTreeMap::new()
+    /// #     }
+    /// }
+    /// # enum TestRule {}
+    /// # impl Rule for TestRule {
+    /// #     type Options = SGDOptions;
+    /// #     type State = State;
+    /// #     const NAME: &'static str = "Test";
+    /// #     fn init(_: &SGDOptions, _: &Tensor) -> State {
+    /// #         State
+    /// #     }
+    /// #     fn update(_: &SGDOptions, _: &mut [Item<'_, State>]) {}
+    /// # }
+    /// # let w = Tensor::from([1f32, 2.]).requires_grad_(true);
+    /// # let mut optimizer = RuleOptimizer::<TestRule>::new([w], Default::default());
+    /// # let mut saved = optimizer.state_dict();
+    /// // of a parameter with two elements:
+    /// saved.state[0].insert("row".into(), StateValue::Tensor(Tensor::from([[7f64]])));
+    /// # optimizer.load_state_dict(&saved)?;
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Argument`] when it is not there or has another shape.
@@ -194,6 +666,41 @@ impl StateReader<'_> {
 
     /// [`tensor_if_any`](Self::tensor_if_any) of one that must be there.
     ///
+    /// ```
+    /// # use std::collections::BTreeMap;
+    /// # use torchrs::optim::engine::{Item, ParamState, Rule, RuleOptimizer, StateReader};
+    /// # use torchrs::optim::{Optimizer, SGDOptions, StateValue};
+    /// # use torchrs::{Result, Tensor};
+    /// struct State;
+    /// impl ParamState for State {
+    ///     fn load(entries: &StateReader<'_>) -> Result<Self> {
+    ///         assert_eq!(entries.tensor("mean")?.to_vec::<f32>(), [0.5, 1.5]);
+    ///         assert!(entries.tensor("largest").is_err());
+    ///         Ok(State)
+    ///     }
+    /// #     fn save(&self) -> BTreeMap<String, StateValue> {
+    /// #         BTreeMap::new()
+    /// #     }
+    /// }
+    /// # enum TestRule {}
+    /// # impl Rule for TestRule {
+    /// #     type Options = SGDOptions;
+    /// #     type State = State;
+    /// #     const NAME: &'static str = "Test";
+    /// #     fn init(_: &SGDOptions, _: &Tensor) -> State {
+    /// #         State
+    /// #     }
+    /// #     fn update(_: &SGDOptions, _: &mut [Item<'_, State>]) {}
+    /// # }
+    /// # let w = Tensor::from([1f32, 2.]).requires_grad_(true);
+    /// # let mut optimizer = RuleOptimizer::<TestRule>::new([w], Default::default());
+    /// # let mut saved = optimizer.state_dict();
+    /// // of a parameter with two elements:
+    /// saved.state[0].insert("mean".into(), StateValue::Tensor(Tensor::from([0.5f64, 1.5])));
+    /// # optimizer.load_state_dict(&saved)?;
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Argument`] when it is not there or has another shape.
     pub fn tensor(&self, name: &str) -> Result<Tensor> {
@@ -202,6 +709,16 @@ impl StateReader<'_> {
 }
 
 /// Parameters with their options: `ParamGroup::new(model.parameters(), options)`.
+///
+/// ```
+/// use torchrs::{Tensor, optim::{Optimizer, ParamGroup, SGD, SGDOptions}};
+/// let group = |lr: f64| {
+///     let params = vec![Tensor::from([1f64]).requires_grad_(true)];
+///     ParamGroup { params, options: SGDOptions { lr, ..Default::default() } }
+/// };
+/// let optimizer = SGD::with_groups([group(0.5), group(0.125)]);
+/// assert_eq!((optimizer.lr(0), optimizer.lr(1)), (0.5, 0.125));
+/// ```
 #[derive(Clone, Debug)]
 pub struct ParamGroup<O> {
     /// The parameters.
@@ -212,12 +729,28 @@ pub struct ParamGroup<O> {
 
 impl<O> ParamGroup<O> {
     /// A group.
+    ///
+    /// ```
+    /// use torchrs::{nn::{self, Module}, optim::{ParamGroup, SGDOptions}};
+    /// let group = ParamGroup::new(nn::Linear::new(3, 2).parameters(), SGDOptions::default());
+    /// assert_eq!(group.params.len(), 2);
+    /// ```
     pub fn new(params: impl IntoIterator<Item = Tensor>, options: O) -> Self {
         ParamGroup { params: params.into_iter().collect(), options }
     }
 }
 
 /// An optimizer with the formula `R`; its name is an alias such as [`AdamW`](super::AdamW).
+///
+/// ```
+/// use torchrs::optim::{AdamW, AdamWOptions, Optimizer};
+/// let w = torchrs::Tensor::from([1f64]).requires_grad_(true);
+/// let options = AdamWOptions { lr: 0.5, weight_decay: 0.0, ..Default::default() };
+/// let mut optimizer = AdamW::new([w.clone()], options);
+/// w.set_grad(Some(w.full_like(100.0)));
+/// optimizer.step();
+/// assert!((w.item() - 0.5).abs() < 1e-6);
+/// ```
 pub struct RuleOptimizer<R: Rule> {
     groups: Vec<Group<R>>,
 }
@@ -233,6 +766,13 @@ struct Group<R: Rule> {
 impl<R: Rule> RuleOptimizer<R> {
     /// An optimizer of `params`, all with the same options.
     ///
+    /// ```
+    /// use torchrs::{Tensor, catch, optim::{Adam, AdamOptions, Optimizer}};
+    /// let w = Tensor::from([1f64]).requires_grad_(true);
+    /// assert_eq!(Adam::new([w.clone()], AdamOptions::default()).lr(0), 1e-3);
+    /// assert!(catch(|| Adam::new([w.clone(), w.clone()], AdamOptions::default())).is_err());
+    /// ```
+    ///
     /// # Panics
     /// Throws [`Error::Argument`] when there are no parameters, one is there twice or is no leaf, or
     /// an option cannot be used.
@@ -242,6 +782,16 @@ impl<R: Rule> RuleOptimizer<R> {
     }
 
     /// An optimizer of several groups, each with its own options.
+    ///
+    /// ```
+    /// use torchrs::{nn::{self, Module}, optim::{AdamW, AdamWOptions, ParamGroup}};
+    /// let model = nn::Linear::new(3, 2);
+    /// let (biases, weights) = model.parameters().into_iter().partition::<Vec<_>, _>(|p| p.dim() == 1);
+    /// let undecayed = AdamWOptions { weight_decay: 0.0, ..Default::default() };
+    /// let groups = [ParamGroup::new(weights, Default::default()), ParamGroup::new(biases, undecayed)];
+    /// let optimizer = AdamW::with_groups(groups);
+    /// assert_eq!([0, 1].map(|group| optimizer.options(group).weight_decay), [1e-2, 0.0]);
+    /// ```
     ///
     /// # Panics
     /// As [`new`](Self::new).
@@ -258,6 +808,14 @@ impl<R: Rule> RuleOptimizer<R> {
     }
 
     /// Adds a group, for instance of layers that are no longer frozen.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, optim::{Optimizer, ParamGroup, SGD, SGDOptions}};
+    /// let [head, body] = [1f64, 2.].map(|x| Tensor::from([x]).requires_grad_(true));
+    /// let mut optimizer = SGD::new([head], SGDOptions::default());
+    /// optimizer.add_param_group(ParamGroup::new([body], SGDOptions { lr: 1e-4, ..Default::default() }));
+    /// assert_eq!((optimizer.num_groups(), optimizer.lr(1)), (2, 1e-4));
+    /// ```
     ///
     /// # Panics
     /// As [`new`](Self::new).
@@ -282,11 +840,27 @@ impl<R: Rule> RuleOptimizer<R> {
     }
 
     /// The options of a group.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, optim::SGD};
+    /// let optimizer = SGD::new([Tensor::from([1f64])], Default::default());
+    /// assert_eq!((optimizer.options(0).lr, optimizer.options(0).nesterov), (1e-3, false));
+    /// ```
     pub fn options(&self, group: usize) -> &R::Options {
         &self.groups[group].options
     }
 
     /// The options of a group, to be changed between steps.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
+    /// let w = Tensor::from([1f64]).requires_grad_(true);
+    /// let mut optimizer = SGD::new([w.clone()], SGDOptions { lr: 0.5, ..Default::default() });
+    /// optimizer.options_mut(0).maximize = true;
+    /// (&w * 1.0).backward();
+    /// optimizer.step();
+    /// assert_eq!(w.item(), 1.5);
+    /// ```
     pub fn options_mut(&mut self, group: usize) -> &mut R::Options {
         &mut self.groups[group].options
     }

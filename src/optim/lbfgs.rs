@@ -16,6 +16,23 @@ use crate::tensor::promote_types;
 use crate::{Tensor, enable_grad, no_grad};
 
 /// How [`LBFGS`] finds the length of a step.
+///
+/// ```
+/// use torchrs::{Tensor, optim::{LBFGS, LBFGSOptions, LineSearch, Optimizer}};
+/// let w = Tensor::from([-1.2f64, 1.0]).requires_grad_(true);
+/// let line_search_fn = Some(LineSearch::StrongWolfe);
+/// let mut optimizer = LBFGS::new([w.clone()], LBFGSOptions { line_search_fn, ..Default::default() });
+/// for _ in 0..5 {
+///     optimizer.step_with(&mut || {
+///         w.set_grad(None);
+///         let (x, y) = (w.select(0, 0), w.select(0, 1)); // Rosenbrock's valley
+///         let loss = (1.0 - &x).square() + (y - x.square()).square() * 100.0;
+///         loss.backward();
+///         loss
+///     });
+/// }
+/// assert!((&w - 1.0).norm().item() < 1e-4);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LineSearch {
@@ -25,6 +42,16 @@ pub enum LineSearch {
 
 options! {
     /// Options of [`LBFGS`], with PyTorch's defaults.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, optim::{LBFGS, LBFGSOptions, Optimizer}};
+    /// let w = Tensor::from([3f64]).requires_grad_(true);
+    /// let options = LBFGSOptions { max_iter: 1, lr: 0.5, ..Default::default() };
+    /// let mut optimizer = LBFGS::new([w.clone()], options);
+    /// w.set_grad(Some(Tensor::from([8f64])));
+    /// optimizer.step_with(&mut || Tensor::from([0f64]));
+    /// assert_eq!(w.item(), 2.5); // the first step is no longer than the rate
+    /// ```
     LBFGSOptions {
         /// Learning rate: the length of steps, or the first guess of the line search.
         lr: f64 = 1.0,
@@ -130,6 +157,13 @@ impl State {
 
 impl LBFGS {
     /// An optimizer of `params`.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, catch, optim::{LBFGS, LBFGSOptions, Optimizer}};
+    /// let w = Tensor::from([3f64, -2.0]).requires_grad_(true);
+    /// assert_eq!(LBFGS::new([w], LBFGSOptions::default()).lr(0), 1.0);
+    /// assert!(catch(|| LBFGS::new([], LBFGSOptions::default())).is_err());
+    /// ```
     ///
     /// # Panics
     /// Throws [`Error::Argument`] when there are no parameters, one is there twice or is no

@@ -2,6 +2,21 @@
 //!
 //! An optimizer is an alias of [`RuleOptimizer`](engine::RuleOptimizer) over its formula, which is
 //! one file; a schedule is an alias of [`Scheduler`](lr_scheduler::Scheduler) over its formula.
+//!
+//! ```
+//! use torchrs::optim::lr_scheduler::{ExponentialLR, LrScheduler};
+//! use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
+//! let w = Tensor::from([1f64]).requires_grad_(true);
+//! let mut optimizer = SGD::new([w.clone()], SGDOptions { lr: 0.25, ..Default::default() });
+//! let mut schedule = ExponentialLR::new(&mut optimizer, 0.5);
+//! for _ in 0..2 {
+//!     optimizer.zero_grad(true);
+//!     (&w * &w).backward();
+//!     optimizer.step();
+//!     schedule.step(&mut optimizer);
+//! }
+//! assert_eq!(w.item(), (1.0 - 2.0 * 0.25) * (1.0 - 2.0 * 0.125));
+//! ```
 
 mod adadelta;
 mod adafactor;

@@ -29,6 +29,19 @@ use crate::{Dtype, Tensor};
 pub type Muon = RuleOptimizer<MuonRule>;
 
 /// What the learning rate is multiplied by, for a matrix of `a` rows and `b` columns.
+///
+/// ```
+/// use torchrs::{Dtype, Tensor, optim::{AdjustLr, Muon, MuonOptions, Optimizer}};
+/// let moved = |adjust| {
+///     let w = Tensor::zeros([1, 4], Dtype::F64).requires_grad_(true);
+///     let options = MuonOptions { lr: 1.0, adjust_lr_fn: Some(adjust), ..Default::default() };
+///     w.set_grad(Some(w.ones_like()));
+///     Muon::new([w.clone()], options).step();
+///     w.norm().item()
+/// };
+/// let ratio = moved(AdjustLr::MatchRmsAdamw) / moved(AdjustLr::Original);
+/// assert!((ratio - 0.4).abs() < 1e-9); // 0.2 sqrt(4) to 1
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AdjustLr {
@@ -43,6 +56,16 @@ pub enum AdjustLr {
 
 options! {
     /// Options of [`Muon`], with PyTorch's defaults.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, optim::{Muon, MuonOptions, Optimizer}};
+    /// let w = Tensor::from([[1f64]]).requires_grad_(true);
+    /// let options = MuonOptions { lr: 0.5, weight_decay: 0.2, ..Default::default() };
+    /// let mut optimizer = Muon::new([w.clone()], options);
+    /// w.set_grad(Some(Tensor::from([[0f64]])));
+    /// optimizer.step(); // shrinks by 0.5 0.2
+    /// assert!((w.item() - 0.9).abs() < 1e-12);
+    /// ```
     MuonOptions {
         /// Learning rate.
         lr: f64 = 1e-3,

@@ -28,6 +28,17 @@ pub type NAdam = RuleOptimizer<NAdamRule>;
 
 options! {
     /// Options of [`NAdam`], with PyTorch's defaults.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, optim::{NAdam, NAdamOptions, Optimizer}};
+    /// let w = Tensor::from([1f64]).requires_grad_(true);
+    /// let decay = NAdamOptions { weight_decay: 0.2, decoupled_weight_decay: true, ..Default::default() };
+    /// let options = NAdamOptions { lr: 0.5, ..decay };
+    /// let mut optimizer = NAdam::new([w.clone()], options);
+    /// w.set_grad(Some(Tensor::from([0f64])));
+    /// optimizer.step(); // shrinks by 0.5 0.2, whatever the gradient
+    /// assert!((w.item() - 0.9).abs() < 1e-12);
+    /// ```
     NAdamOptions {
         /// Learning rate.
         lr: f64 = 2e-3,

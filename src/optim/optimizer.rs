@@ -9,12 +9,48 @@ use crate::Tensor;
 use crate::error::{Error, Result};
 
 /// Updates parameters from their gradients (`torch.optim.Optimizer`).
+///
+/// ```
+/// use torchrs::{Tensor, optim::{AdamW, Optimizer, SGD}};
+/// let parameters = || [Tensor::from([1f32]).requires_grad_(true)];
+/// let all: [Box<dyn Optimizer>; 2] = [
+///     Box::new(SGD::new(parameters(), Default::default())),
+///     Box::new(AdamW::new(parameters(), Default::default())),
+/// ];
+/// for mut optimizer in all {
+///     let w = optimizer.parameters()[0].clone();
+///     (&w * &w).backward();
+///     optimizer.step();
+///     assert!(w.item() < 1.0);
+/// }
+/// ```
 pub trait Optimizer: Send {
     /// Updates every parameter that has a gradient.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
+    /// let [a, b] = [1f64, 2.].map(|x| Tensor::from([x]).requires_grad_(true));
+    /// let options = SGDOptions { lr: 0.5, ..Default::default() };
+    /// let mut optimizer = SGD::new([a.clone(), b.clone()], options);
+    /// (&a * 1.0).backward(); // nothing for b
+    /// optimizer.step();
+    /// assert_eq!((a.item(), b.item()), (0.5, 2.0));
+    /// ```
     fn step(&mut self);
 
     /// Clears the gradients: drops them (`set_to_none`, PyTorch's default, and what DDP prefers as
     /// well), or writes zeros.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, optim::{Optimizer, SGD}};
+    /// let w = Tensor::from([1f64]).requires_grad_(true);
+    /// let mut optimizer = SGD::new([w.clone()], Default::default());
+    /// (&w * 3.0).backward();
+    /// optimizer.zero_grad(false);
+    /// assert_eq!(w.grad().unwrap().item(), 0.0);
+    /// optimizer.zero_grad(true);
+    /// assert!(w.grad().is_none());
+    /// ```
     fn zero_grad(&mut self, set_to_none: bool) {
         for parameter in self.parameters() {
             match parameter.grad() {
@@ -26,6 +62,18 @@ pub trait Optimizer: Send {
 
     /// Calls `closure`, which computes the loss and its gradients, then steps; gives back the loss.
     /// Optimizers that look at the loss more than once per step call it more than once.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
+    /// let w = Tensor::from([1f64]).requires_grad_(true);
+    /// let mut optimizer = SGD::new([w.clone()], SGDOptions { lr: 0.25, ..Default::default() });
+    /// let loss = optimizer.step_with(&mut || {
+    ///     let loss = &w * &w;
+    ///     loss.backward();
+    ///     loss
+    /// });
+    /// assert_eq!((loss.item(), w.item()), (1.0, 0.5));
+    /// ```
     fn step_with(&mut self, closure: &mut dyn FnMut() -> Tensor) -> Tensor {
         let loss = crate::enable_grad(closure);
         self.step();
@@ -33,36 +81,117 @@ pub trait Optimizer: Send {
     }
 
     /// All parameters, group after group.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, optim::{Optimizer, SGD}};
+    /// let w = Tensor::from([1f64]).requires_grad_(true);
+    /// assert!(SGD::new([w.clone()], Default::default()).parameters()[0].ptr_eq(&w));
+    /// ```
     fn parameters(&self) -> Vec<Tensor>;
 
     /// Number of parameter groups.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, optim::{Optimizer, ParamGroup, SGD}};
+    /// let group = |x: f64| ParamGroup::new([Tensor::from([x])], Default::default());
+    /// assert_eq!(SGD::with_groups([group(1.0), group(2.0)]).num_groups(), 2);
+    /// ```
     fn num_groups(&self) -> usize;
 
     /// The learning rate of a group.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
+    /// let options = SGDOptions { lr: 0.5, ..Default::default() };
+    /// assert_eq!(SGD::new([Tensor::from([1f64])], options).lr(0), 0.5);
+    /// ```
     fn lr(&self, group: usize) -> f64;
 
     /// Sets the learning rate of a group.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, optim::{Optimizer, SGD}};
+    /// let mut optimizer = SGD::new([Tensor::from([1f64])], Default::default());
+    /// optimizer.set_lr(0, 0.25);
+    /// assert_eq!((optimizer.lr(0), optimizer.options(0).lr), (0.25, 0.25));
+    /// ```
     fn set_lr(&mut self, group: usize, lr: f64);
 
     /// The learning rate of a group when the first scheduler was made for this optimizer; it is what
     /// schedules are relative to.
+    ///
+    /// ```
+    /// use torchrs::optim::lr_scheduler::ConstantLR;
+    /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
+    /// let options = SGDOptions { lr: 0.5, ..Default::default() };
+    /// let mut optimizer = SGD::new([Tensor::from([1f64])], options);
+    /// assert_eq!(optimizer.initial_lr(0), None);
+    /// ConstantLR::new(&mut optimizer, 0.1, 5);
+    /// assert_eq!((optimizer.initial_lr(0), optimizer.lr(0)), (Some(0.5), 0.05));
+    /// ```
     fn initial_lr(&self, group: usize) -> Option<f64>;
 
     /// Sets [`initial_lr`](Self::initial_lr).
+    ///
+    /// ```
+    /// use torchrs::optim::lr_scheduler::LambdaLR;
+    /// use torchrs::{Tensor, optim::{Optimizer, SGD}};
+    /// let mut optimizer = SGD::new([Tensor::from([1f64])], Default::default());
+    /// optimizer.set_initial_lr(0, 8.0);
+    /// LambdaLR::new(&mut optimizer, |_| 0.5);
+    /// assert_eq!(optimizer.lr(0), 4.0);
+    /// ```
     fn set_initial_lr(&mut self, group: usize, lr: f64);
 
     /// The momentum of a group, or its first beta; `None` for an optimizer that has neither.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, optim::{Adagrad, Adam, Optimizer}};
+    /// let w = || [Tensor::from([1f64])];
+    /// assert_eq!(Adam::new(w(), Default::default()).momentum(0), Some(0.9));
+    /// assert_eq!(Adagrad::new(w(), Default::default()).momentum(0), None);
+    /// ```
     fn momentum(&self, group: usize) -> Option<f64>;
 
     /// Sets [`momentum`](Self::momentum).
+    ///
+    /// ```
+    /// use torchrs::{Tensor, optim::{Adam, Optimizer}};
+    /// let mut optimizer = Adam::new([Tensor::from([1f64])], Default::default());
+    /// optimizer.set_momentum(0, 0.8);
+    /// assert_eq!(optimizer.options(0).betas, (0.8, 0.999));
+    /// ```
     fn set_momentum(&mut self, group: usize, momentum: f64);
 
     /// States and options, to be saved. The tensors are the optimizer's own: the next step changes
     /// them.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, optim::{Adam, Optimizer, StateValue}};
+    /// let w = Tensor::from([1f64]).requires_grad_(true);
+    /// let mut optimizer = Adam::new([w.clone()], Default::default());
+    /// (&w * 2.0).backward();
+    /// optimizer.step();
+    /// let saved = optimizer.state_dict();
+    /// assert!(matches!(saved.state[0]["step"], StateValue::Number(1.0)));
+    /// assert_eq!(saved.param_groups[0]["betas"][0], 0.9);
+    /// ```
     fn state_dict(&self) -> OptimizerState;
 
     /// Continues from a saved state, on copies of its tensors. When there is an error nothing has
     /// changed.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, optim::{Adam, AdamOptions, Optimizer}};
+    /// let w = || [Tensor::from([1f64]).requires_grad_(true)];
+    /// let old = Adam::new(w(), AdamOptions { lr: 0.5, ..Default::default() });
+    /// let mut optimizer = Adam::new(w(), AdamOptions::default());
+    /// optimizer.load_state_dict(&old.state_dict())?;
+    /// assert_eq!(optimizer.lr(0), 0.5);
+    /// let mut larger = Adam::new([w(), w()].concat(), AdamOptions::default());
+    /// assert!(larger.load_state_dict(&old.state_dict()).is_err());
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Argument`] when groups, parameters or state entries do not fit this optimizer; names
@@ -71,6 +200,17 @@ pub trait Optimizer: Send {
 }
 
 /// An entry of a parameter's state.
+///
+/// ```
+/// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions, StateValue}};
+/// let w = Tensor::from([1f64]).requires_grad_(true);
+/// let options = SGDOptions { momentum: 0.9, ..Default::default() };
+/// let mut optimizer = SGD::new([w.clone()], options);
+/// (&w * 2.0).backward();
+/// optimizer.step();
+/// let saved = &optimizer.state_dict().state[0]["momentum_buffer"];
+/// assert!(matches!(saved, StateValue::Tensor(buffer) if buffer.item() == 2.0));
+/// ```
 #[derive(Clone, Debug)]
 pub enum StateValue {
     /// A tensor, such as a running average.
@@ -82,6 +222,15 @@ pub enum StateValue {
 /// An optimizer's state in PyTorch's structure: for each parameter, by its place among all
 /// parameters, entries such as `step` and `exp_avg` (none before its first step); and the groups'
 /// options with the places of their parameters.
+///
+/// ```
+/// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
+/// let options = SGDOptions { lr: 0.5, ..Default::default() };
+/// let saved = SGD::new([Tensor::from([1f64])], options).state_dict();
+/// assert!(saved.state[0].is_empty()); // nothing before the first step
+/// assert_eq!(saved.param_groups[0]["lr"], 0.5);
+/// assert_eq!(saved.param_groups[0]["params"][0], 0);
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct OptimizerState {
     /// State of each parameter.
@@ -93,6 +242,17 @@ pub struct OptimizerState {
 impl OptimizerState {
     /// The state as tensors, named `<place>.<entry>`, and everything else as JSON: what a checkpoint
     /// stores.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, optim::{Adam, Optimizer}};
+    /// let w = Tensor::from([1f64]).requires_grad_(true);
+    /// let mut optimizer = Adam::new([w.clone()], Default::default());
+    /// (&w * 2.0).backward();
+    /// optimizer.step();
+    /// let (tensors, rest) = optimizer.state_dict().split();
+    /// assert_eq!(tensors.keys().collect::<Vec<_>>(), ["0.exp_avg", "0.exp_avg_sq"]);
+    /// assert_eq!(rest["state"][0]["step"], 1.0);
+    /// ```
     pub fn split(self) -> (BTreeMap<String, Tensor>, Value) {
         let mut tensors = BTreeMap::new();
         let mut numbers = Vec::with_capacity(self.state.len());
@@ -114,6 +274,19 @@ impl OptimizerState {
     }
 
     /// The inverse of [`split`](Self::split).
+    ///
+    /// ```
+    /// use torchrs::{Tensor, optim::{Adam, Optimizer, OptimizerState}};
+    /// let w = Tensor::from([1f64]).requires_grad_(true);
+    /// let mut optimizer = Adam::new([w.clone()], Default::default());
+    /// (&w * 2.0).backward();
+    /// optimizer.step();
+    /// let (tensors, rest) = optimizer.state_dict().split();
+    /// let joined = OptimizerState::join(&tensors, &rest)?;
+    /// assert_eq!(joined.state[0].len(), 3);
+    /// optimizer.load_state_dict(&joined)?;
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Argument`] when a name or the JSON does not have that form.

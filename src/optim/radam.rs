@@ -27,6 +27,15 @@ pub type RAdam = RuleOptimizer<RAdamRule>;
 
 options! {
     /// Options of [`RAdam`], with PyTorch's defaults.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, optim::{Optimizer, RAdam, RAdamOptions}};
+    /// let w = Tensor::from([1f64]).requires_grad_(true);
+    /// let mut optimizer = RAdam::new([w.clone()], RAdamOptions { lr: 0.25, ..Default::default() });
+    /// w.set_grad(Some(Tensor::from([2f64])));
+    /// optimizer.step(); // the first steps do not divide by the root mean square
+    /// assert!((w.item() - 0.5).abs() < 1e-12);
+    /// ```
     RAdamOptions {
         /// Learning rate.
         lr: f64 = 1e-3,

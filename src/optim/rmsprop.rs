@@ -27,6 +27,16 @@ pub type RMSprop = RuleOptimizer<RMSpropRule>;
 
 options! {
     /// Options of [`RMSprop`], with PyTorch's defaults.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, optim::{Optimizer, RMSprop, RMSpropOptions}};
+    /// let w = Tensor::from([1f64]).requires_grad_(true);
+    /// let options = RMSpropOptions { lr: 0.5, alpha: 0.75, ..Default::default() };
+    /// let mut optimizer = RMSprop::new([w.clone()], options);
+    /// w.set_grad(Some(Tensor::from([3f64])));
+    /// optimizer.step(); // by 0.5 3 / sqrt(0.25 9)
+    /// assert!(w.item().abs() < 1e-6);
+    /// ```
     RMSpropOptions {
         /// Learning rate.
         lr: f64 = 1e-2,

@@ -25,6 +25,16 @@ pub type Rprop = RuleOptimizer<RpropRule>;
 
 options! {
     /// Options of [`Rprop`], with PyTorch's defaults.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, optim::{Optimizer, Rprop, RpropOptions}};
+    /// let w = Tensor::from([1f64]).requires_grad_(true);
+    /// let options = RpropOptions { lr: 0.25, etas: (0.5, 2.0), ..Default::default() };
+    /// let mut optimizer = Rprop::new([w.clone()], options);
+    /// w.set_grad(Some(Tensor::from([100f64])));
+    /// let places = [0; 2].map(|_| { optimizer.step(); w.item() });
+    /// assert_eq!(places, [0.75, 0.25]); // the second step is twice as long
+    /// ```
     RpropOptions {
         /// Size of the first step.
         lr: f64 = 1e-2,

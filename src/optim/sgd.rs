@@ -25,6 +25,16 @@ pub type SGD = RuleOptimizer<SGDRule>;
 
 options! {
     /// Options of [`SGD`], with PyTorch's defaults.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
+    /// let w = Tensor::from([0f64]).requires_grad_(true);
+    /// let options = SGDOptions { lr: 1.0, momentum: 0.5, ..Default::default() };
+    /// let mut optimizer = SGD::new([w.clone()], options);
+    /// w.set_grad(Some(Tensor::from([1f64])));
+    /// let places = [0; 3].map(|_| { optimizer.step(); w.item() });
+    /// assert_eq!(places, [-1.0, -2.5, -4.25]); // steps of 1, 1.5, 1.75
+    /// ```
     SGDOptions {
         /// Learning rate.
         lr: f64 = 1e-3,

@@ -4,6 +4,14 @@
 //! Sizes are rounded up to one of four classes per power of two (at most 25% waste). Each thread
 //! keeps a few free blocks of small classes without a lock; everything else waits in one locked
 //! list per class. Large blocks are 2 MiB-aligned and ask for huge pages.
+//!
+//! ```
+//! use torchrs::{Dtype, Tensor};
+//! let x = Tensor::zeros([1000], Dtype::F32);
+//! let address = x.data_ptr();
+//! drop(x);
+//! assert_eq!(Tensor::ones([990], Dtype::F32).data_ptr(), address);
+//! ```
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::cell::RefCell;
@@ -15,6 +23,11 @@ use parking_lot::Mutex;
 use crate::error::{Error, throw};
 
 /// Blocks start at a cache line, which is also what the widest vector loads want.
+///
+/// ```
+/// use torchrs::{Tensor, storage::host::ALIGNMENT};
+/// assert_eq!(Tensor::from([1u8]).data_ptr() as usize % ALIGNMENT, 0);
+/// ```
 pub const ALIGNMENT: usize = 64;
 /// From this size on, blocks are aligned for transparent huge pages.
 const HUGE: usize = 2 << 20;
@@ -74,6 +87,12 @@ thread_local! {
 
 /// A block of host memory, uninitialised, at least as long as was asked for. Freeing it (drop)
 /// returns it to the cache.
+///
+/// ```
+/// use torchrs::storage::{HostBlock, host::ALIGNMENT};
+/// let block = HostBlock::new(100);
+/// assert_eq!(block.as_ptr() as usize % ALIGNMENT, 0);
+/// ```
 #[derive(Debug)]
 pub struct HostBlock {
     ptr: NonNull<u8>,
@@ -87,6 +106,13 @@ unsafe impl Sync for HostBlock {}
 
 impl HostBlock {
     /// A block of at least `nbytes` bytes.
+    ///
+    /// ```
+    /// use torchrs::{catch, storage::HostBlock};
+    /// let address = HostBlock::new(100).as_ptr();
+    /// assert_eq!(HostBlock::new(110).as_ptr(), address); // the block that was freed at once
+    /// assert!(catch(|| HostBlock::new(1 << 50)).is_err());
+    /// ```
     ///
     /// # Panics
     /// Throws [`Error::Device`] when the system is out of memory, naming the size and what is held.
@@ -111,6 +137,15 @@ impl HostBlock {
     }
 
     /// The first byte.
+    ///
+    /// ```
+    /// let block = torchrs::storage::HostBlock::new(8);
+    /// // SAFETY: eight bytes that nobody else uses.
+    /// unsafe {
+    ///     block.as_ptr().write_bytes(7, 8);
+    ///     assert_eq!(block.as_ptr().cast::<u64>().read(), 0x0707_0707_0707_0707);
+    /// }
+    /// ```
     #[inline]
     pub fn as_ptr(&self) -> *mut u8 {
         self.ptr.as_ptr()
@@ -173,6 +208,15 @@ fn out_of_memory(nbytes: usize) -> ! {
 }
 
 /// What the host allocator holds.
+///
+/// ```
+/// use torchrs::storage::{HostBlock, memory_stats};
+/// let before = memory_stats();
+/// let block = HostBlock::new(1 << 20);
+/// let after = memory_stats();
+/// assert!(after.in_use >= before.in_use + (1 << 20) && after.reserved >= after.in_use);
+/// # drop(block);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryStats {
     /// Bytes in live blocks, with rounding.
@@ -182,6 +226,13 @@ pub struct MemoryStats {
 }
 
 /// Bytes in use and reserved by the host allocator (`torch.cuda.memory_stats` for the CPU).
+///
+/// ```
+/// use torchrs::storage::{HostBlock, memory_stats};
+/// drop(HostBlock::new(1 << 20));
+/// let stats = memory_stats();
+/// assert!(stats.reserved - stats.in_use >= 1 << 20); // kept for the next one
+/// ```
 pub fn memory_stats() -> MemoryStats {
     let in_use = IN_USE.load(Relaxed);
     MemoryStats { in_use, reserved: RESERVED.load(Relaxed).max(in_use) }
@@ -189,6 +240,14 @@ pub fn memory_stats() -> MemoryStats {
 
 /// Gives cached free blocks back to the system (`torch.cuda.empty_cache` for the CPU). Blocks in
 /// other threads' caches stay.
+///
+/// ```
+/// use torchrs::storage::{HostBlock, empty_cache, memory_stats};
+/// drop(HostBlock::new(3 << 20));
+/// let before = memory_stats().reserved;
+/// empty_cache();
+/// assert!(memory_stats().reserved + (3 << 20) <= before);
+/// ```
 pub fn empty_cache() {
     let _ = CACHE.try_with(|c| *c.borrow_mut() = ThreadCache(Vec::new()));
     for (class, list) in FREE.iter().enumerate() {

@@ -2,6 +2,15 @@
 //!
 //! A [`Storage`] is what several tensors (views) have in common: the memory and the version
 //! counter by which autograd notices in-place changes.
+//!
+//! ```
+//! use torchrs::Tensor;
+//! let x = Tensor::from([[1f32, 2.], [3., 4.]]);
+//! let y = x.t();
+//! assert!(x.storage().ptr_eq(y.storage()));
+//! y.fill_(5.0);
+//! assert_eq!((x.version(), x.to_vec::<f32>()), (1, vec![5.0; 4]));
+//! ```
 
 pub mod host;
 pub mod shared;
@@ -50,6 +59,13 @@ struct Inner {
 }
 
 /// Reference-counted bytes with a version counter. Clones are the same storage.
+///
+/// ```
+/// use torchrs::storage::Storage;
+/// let storage = Storage::host(64);
+/// assert_eq!((storage.nbytes(), storage.version()), (64, 0));
+/// assert!(storage.is_unique() && storage.clone().ptr_eq(&storage));
+/// ```
 #[derive(Clone, Debug)]
 pub struct Storage(Arc<Inner>);
 
@@ -65,6 +81,13 @@ impl WeakStorage {
 
 impl Storage {
     /// Uninitialised host memory from the caching allocator.
+    ///
+    /// ```
+    /// use torchrs::storage::Storage;
+    /// let (a, b) = (Storage::host(100), Storage::host(100));
+    /// assert_eq!(a.nbytes(), 100);
+    /// assert!(!a.ptr_eq(&b) && a.as_ptr() != b.as_ptr());
+    /// ```
     #[track_caller]
     pub fn host(nbytes: usize) -> Self {
         let block = HostBlock::new(nbytes);
@@ -73,6 +96,14 @@ impl Storage {
 
     /// `nbytes` bytes of a shared mapping from `start` on. `guard`, if any, is dropped with the
     /// last tensor that uses the storage: a loader slot returns to its worker by it.
+    ///
+    /// ```
+    /// use torchrs::storage::{SharedMemory, Storage};
+    /// let memory = SharedMemory::create("example", 4096)?;
+    /// let storage = Storage::shared(memory.clone(), 1024, 64, None);
+    /// assert_eq!(storage.as_ptr() as usize - memory.as_ptr() as usize, 1024);
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     ///
     /// # Panics
     /// If the range is not inside the mapping.
@@ -114,42 +145,91 @@ impl Storage {
     }
 
     /// The first byte.
+    ///
+    /// ```
+    /// let x = torchrs::Tensor::from([5i64, 6]);
+    /// // SAFETY: the storage holds two i64.
+    /// assert_eq!(unsafe { x.storage().as_ptr().cast::<i64>().add(1).read() }, 6);
+    /// ```
     #[inline]
     pub fn as_ptr(&self) -> *mut u8 {
         self.0.ptr.load(Relaxed)
     }
 
     /// Size in bytes.
+    ///
+    /// ```
+    /// let x = torchrs::Tensor::zeros([2, 3], torchrs::Dtype::F64);
+    /// assert_eq!(x.select(0, 1).storage().nbytes(), 48); // a view's storage is the whole one
+    /// ```
     #[inline]
     pub fn nbytes(&self) -> usize {
         self.0.nbytes
     }
 
     /// How often the bytes were changed in place.
+    ///
+    /// ```
+    /// let x = torchrs::Tensor::from([1f32, 2.]);
+    /// x.add_(1.0).mul_(2.0);
+    /// assert_eq!(x.storage().version(), 2);
+    /// ```
     #[inline]
     pub fn version(&self) -> u32 {
         self.0.version.load(Relaxed)
     }
 
     /// Counts an in-place change.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, catch};
+    /// let x = Tensor::from([1f64]).requires_grad_(true);
+    /// let y = x.exp(); // its backward needs y
+    /// // SAFETY: nobody else uses the storage meanwhile.
+    /// unsafe { y.as_mut_slice::<f64>()[0] = 0.0 };
+    /// y.storage().bump_version();
+    /// assert!(catch(|| y.backward()).is_err());
+    /// ```
     #[inline]
     pub fn bump_version(&self) {
         self.0.version.fetch_add(1, Relaxed);
     }
 
     /// True when both are the same storage.
+    ///
+    /// ```
+    /// let x = torchrs::Tensor::from([[1f32, 2.], [3., 4.]]);
+    /// assert!(x.storage().ptr_eq(x.t().storage()));
+    /// assert!(!x.storage().ptr_eq(x.clone_contiguous().storage()));
+    /// ```
     #[inline]
     pub fn ptr_eq(&self, other: &Storage) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// True when no other tensor, saved tensor or view uses these bytes.
+    ///
+    /// ```
+    /// let x = torchrs::Tensor::from([1f32, 2.]);
+    /// assert!(x.storage().is_unique());
+    /// let first = x.narrow(0, 0, 1);
+    /// assert!(!first.storage().is_unique());
+    /// ```
     #[inline]
     pub fn is_unique(&self) -> bool {
         Arc::strong_count(&self.0) == 1
     }
 
     /// The mapping and the position in it, if the bytes are shared with other processes.
+    ///
+    /// ```
+    /// let x = torchrs::Tensor::from([1f32, 2.]);
+    /// assert!(x.storage().shared_range().is_none());
+    /// x.storage().share_memory()?;
+    /// let (memory, start) = x.storage().shared_range().unwrap();
+    /// assert_eq!((memory.len(), start), (8, 0));
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     pub fn shared_range(&self) -> Option<(Arc<SharedMemory>, usize)> {
         match &*self.0.owner.lock() {
             Owner::Shared { memory, start, .. } => Some((memory.clone(), *start)),
@@ -179,6 +259,16 @@ impl Storage {
     /// Moves the bytes into shared memory, for all tensors that use them
     /// (`torch.UntypedStorage.share_memory_`). Nothing happens if they are there already. No other
     /// thread may use the storage meanwhile.
+    ///
+    /// ```
+    /// let x = torchrs::Tensor::from([1f32, 2.]);
+    /// let view = x.narrow(0, 1, 1);
+    /// x.storage().share_memory()?;
+    /// x.fill_(5.0);
+    /// assert_eq!(view.item(), 5.0); // the view has moved too
+    /// assert!(view.storage().shared_range().is_some());
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Os`](crate::Error::Os) when there is no memory or descriptor left.

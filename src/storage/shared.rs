@@ -1,6 +1,20 @@
 //! Memory that several processes map: a sealed memfd. Nothing appears in `/dev/shm`, so nothing is
 //! left behind by SIGKILL and a container's tiny `/dev/shm` does not matter. The descriptor goes to
 //! another process once (inherited, or by `SCM_RIGHTS`); the bytes never travel.
+//!
+//! ```
+//! use std::os::fd::AsFd;
+//! use torchrs::storage::SharedMemory;
+//! let ours = SharedMemory::create("example", 8)?;
+//! let fd = ours.as_fd().try_clone_to_owned().expect("a descriptor"); // sent to another process
+//! let theirs = SharedMemory::from_fd(fd)?;
+//! // SAFETY: both mappings are eight bytes long.
+//! unsafe {
+//!     ours.as_ptr().add(7).write(5);
+//!     assert_eq!(theirs.as_ptr().add(7).read(), 5);
+//! }
+//! # Ok::<(), torchrs::Error>(())
+//! ```
 
 use std::ffi::CString;
 use std::fs::File;
@@ -17,6 +31,14 @@ use crate::error::{Context, Error, Result};
 
 /// One memfd, mapped read-write. Cheap to share behind an [`Arc`]; unmapped and closed when the
 /// last clone goes, freed by the kernel when the last process has let go.
+///
+/// ```
+/// let memory = torchrs::storage::SharedMemory::create("example", 100)?;
+/// assert_eq!(memory.len(), 100);
+/// // SAFETY: inside the mapping, which nobody else has.
+/// assert_eq!(unsafe { memory.as_ptr().add(99).read() }, 0);
+/// # Ok::<(), torchrs::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct SharedMemory {
     file: File,
@@ -25,6 +47,14 @@ pub struct SharedMemory {
 
 impl SharedMemory {
     /// A new zero-filled mapping of `len` bytes. `name` shows in `/proc/<pid>/maps`.
+    ///
+    /// ```
+    /// let memory = torchrs::storage::SharedMemory::create("example", 1 << 16)?;
+    /// let maps = std::fs::read_to_string("/proc/self/maps").expect("our own");
+    /// assert!(maps.contains("torchrs-example"));
+    /// # drop(memory);
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Os`] when the system is out of descriptors or memory, naming the size asked for.
@@ -43,6 +73,13 @@ impl SharedMemory {
     }
 
     /// Maps a descriptor that another process made with [`SharedMemory::create`].
+    ///
+    /// ```
+    /// use torchrs::storage::SharedMemory;
+    /// let file = tempfile::tempfile().expect("a file");
+    /// let error = SharedMemory::from_fd(file.into()).unwrap_err();
+    /// assert!(error.to_string().contains("is not a memfd sealed against shrinking"));
+    /// ```
     ///
     /// # Errors
     /// [`Error::Argument`] when the descriptor is not a memfd sealed against shrinking (its size
@@ -75,16 +112,40 @@ impl SharedMemory {
 
     /// The first byte. Valid for [`len`](Self::len) bytes as long as `self` lives; other processes
     /// may write it at any time, so access is by raw pointer or atomics.
+    ///
+    /// ```
+    /// use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+    /// let memory = torchrs::storage::SharedMemory::create("example", 4)?;
+    /// // SAFETY: four aligned bytes of a mapping that lives.
+    /// let counter = unsafe { AtomicU32::from_ptr(memory.as_ptr().cast()) };
+    /// counter.fetch_add(3, Relaxed);
+    /// assert_eq!(counter.load(Relaxed), 3);
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     pub fn as_ptr(&self) -> *mut u8 {
         self.map.as_mut_ptr()
     }
 
     /// Size in bytes (one for an empty request).
+    ///
+    /// ```
+    /// use torchrs::storage::SharedMemory;
+    /// assert_eq!(SharedMemory::create("example", 100)?.len(), 100);
+    /// assert_eq!(SharedMemory::create("nothing", 0)?.len(), 1);
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     pub fn len(&self) -> usize {
         self.map.len()
     }
 
     /// True when nothing was asked for.
+    ///
+    /// ```
+    /// use torchrs::storage::SharedMemory;
+    /// assert!(SharedMemory::create("nothing", 0)?.is_empty());
+    /// assert!(!SharedMemory::create("example", 100)?.is_empty());
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     pub fn is_empty(&self) -> bool {
         self.map.len() <= 1
     }

@@ -8,6 +8,12 @@ impl Tensor {
     /// All elements in row-major order, converted to `T` as `to_dtype` would
     /// (`torch.Tensor.tolist`).
     ///
+    /// ```
+    /// let x = torchrs::Tensor::from([[1f32, 2.5], [3., 4.]]);
+    /// assert_eq!(x.t().to_vec::<f64>(), [1.0, 3.0, 2.5, 4.0]);
+    /// assert_eq!(x.to_vec::<i64>(), [1, 2, 3, 4]);
+    /// ```
+    ///
     /// # Panics
     /// Throws [`Error::Dtype`] for a complex tensor as real numbers.
     #[track_caller]
@@ -32,6 +38,12 @@ impl Tensor {
 
     /// The value of a tensor with one element (`torch.Tensor.item`).
     ///
+    /// ```
+    /// use torchrs::{Tensor, catch};
+    /// assert_eq!(Tensor::from([1f32, 2.]).sum().item(), 3.0);
+    /// assert!(catch(|| Tensor::from([1f32, 2.]).item()).is_err());
+    /// ```
+    ///
     /// # Panics
     /// Throws [`Error::Shape`] when there are more elements, or none; [`Error::Dtype`] for a complex
     /// tensor, whose value [`item_complex`](Self::item_complex) gives.
@@ -48,6 +60,12 @@ impl Tensor {
     }
 
     /// The value of a tensor with one element, as an integer.
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::scalar((1i64 << 53) + 1); // more than an f64 holds
+    /// assert_eq!((x.item_i64(), x.item()), (9_007_199_254_740_993, 9_007_199_254_740_992.0));
+    /// ```
     #[track_caller]
     pub fn item_i64(&self) -> i64 {
         self.assert_single("item_i64");
@@ -88,6 +106,12 @@ impl Tensor {
 
     /// The elements as a slice.
     ///
+    /// ```
+    /// let x = torchrs::Tensor::from([[1f32, 2.], [3., 4.]]);
+    /// // SAFETY: nobody writes to `x` meanwhile.
+    /// assert_eq!(unsafe { x.as_slice::<f32>() }, [1., 2., 3., 4.]);
+    /// ```
+    ///
     /// # Panics
     /// Throws when `T` is not the element type or the tensor is not contiguous.
     ///
@@ -102,6 +126,13 @@ impl Tensor {
     }
 
     /// The elements as a mutable slice.
+    ///
+    /// ```
+    /// let x = torchrs::Tensor::from([1f32, 2., 3.]);
+    /// // SAFETY: nobody else uses `x` meanwhile.
+    /// unsafe { x.as_mut_slice::<f32>() }.reverse();
+    /// assert_eq!(x.to_vec::<f32>(), [3., 2., 1.]);
+    /// ```
     ///
     /// # Panics
     /// Throws when `T` is not the element type or the tensor is not contiguous.

@@ -8,6 +8,14 @@ use crate::storage::Storage;
 
 /// Dtype, device and `requires_grad` of a new tensor. `F32`, `(F32, Device::Cpu)` and the default
 /// (f32 on the CPU) convert into it.
+///
+/// ```
+/// use torchrs::{Device, Dtype, Tensor, TensorOptions};
+/// let options = TensorOptions { dtype: Dtype::F64, requires_grad: true, ..Default::default() };
+/// let x = Tensor::zeros([2], options);
+/// assert!(x.dtype() == Dtype::F64 && x.requires_grad());
+/// assert_eq!(Tensor::zeros([2], (Dtype::I64, Device::Cpu)).dtype(), Dtype::I64);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TensorOptions {
     /// Type of the elements.
@@ -20,6 +28,13 @@ pub struct TensorOptions {
 
 impl TensorOptions {
     /// The same with `requires_grad`.
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor, TensorOptions};
+    /// let x = Tensor::ones([2], TensorOptions::from(Dtype::F64).requires_grad(true));
+    /// x.sum().backward();
+    /// assert_eq!(x.grad().unwrap().to_vec::<f64>(), [1.0, 1.0]);
+    /// ```
     pub fn requires_grad(mut self, requires_grad: bool) -> Self {
         self.requires_grad = requires_grad;
         self
@@ -45,6 +60,11 @@ impl From<(Dtype, Device)> for TensorOptions {
 }
 
 /// The dtype of new floating-point tensors: f32.
+///
+/// ```
+/// use torchrs::{Tensor, tensor::default_dtype};
+/// assert_eq!(Tensor::arange_inferred(0.0, 1.0, 0.5).dtype(), default_dtype());
+/// ```
 pub const fn default_dtype() -> Dtype {
     Dtype::F32
 }
@@ -78,6 +98,11 @@ impl Tensor {
     }
 
     /// All elements equal to `value` (`torch.full`).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor};
+    /// assert_eq!(Tensor::full([2, 2], 7, Dtype::I64).to_vec::<i64>(), [7; 4]);
+    /// ```
     #[track_caller]
     pub fn full(
         shape: impl AsRef<[usize]>,
@@ -91,42 +116,81 @@ impl Tensor {
     }
 
     /// Zeros (`torch.zeros`).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor};
+    /// let x = Tensor::zeros([2, 3], Dtype::F32);
+    /// assert_eq!((x.shape(), x.to_vec::<f32>()), (&[2, 3][..], vec![0.0; 6]));
+    /// ```
     #[track_caller]
     pub fn zeros(shape: impl AsRef<[usize]>, options: impl Into<TensorOptions>) -> Tensor {
         Tensor::full(shape, 0i64, options)
     }
 
     /// Ones (`torch.ones`).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor};
+    /// assert_eq!(Tensor::ones([2, 3], Dtype::F32).sum().item(), 6.0);
+    /// ```
     #[track_caller]
     pub fn ones(shape: impl AsRef<[usize]>, options: impl Into<TensorOptions>) -> Tensor {
         Tensor::full(shape, 1i64, options)
     }
 
     /// Uninitialised, with this tensor's shape and dtype (`torch.empty_like`); row-major.
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor};
+    /// let x = Tensor::zeros([2, 3], Dtype::I8).t().empty_like();
+    /// assert!(x.shape() == [3, 2] && x.dtype() == Dtype::I8 && x.is_contiguous());
+    /// ```
     #[track_caller]
     pub fn empty_like(&self) -> Tensor {
         Tensor::empty(self.shape(), (self.dtype(), self.device()))
     }
 
     /// Zeros with this tensor's shape and dtype (`torch.zeros_like`).
+    ///
+    /// ```
+    /// let x = torchrs::Tensor::from([1u8, 2]).zeros_like();
+    /// assert_eq!((x.dtype(), x.to_vec::<u8>()), (torchrs::Dtype::U8, vec![0, 0]));
+    /// ```
     #[track_caller]
     pub fn zeros_like(&self) -> Tensor {
         Tensor::zeros(self.shape(), (self.dtype(), self.device()))
     }
 
     /// Ones with this tensor's shape and dtype (`torch.ones_like`).
+    ///
+    /// ```
+    /// let x = torchrs::Tensor::from([[2f64, 3.]]).ones_like();
+    /// assert_eq!((x.shape(), x.to_vec::<f64>()), (&[1, 2][..], vec![1.0, 1.0]));
+    /// ```
     #[track_caller]
     pub fn ones_like(&self) -> Tensor {
         Tensor::ones(self.shape(), (self.dtype(), self.device()))
     }
 
     /// `value` everywhere, with this tensor's shape and dtype (`torch.full_like`).
+    ///
+    /// ```
+    /// let x = torchrs::Tensor::from([1i64, 2]).full_like(5);
+    /// assert_eq!(x.to_vec::<i64>(), [5, 5]);
+    /// ```
     #[track_caller]
     pub fn full_like(&self, value: impl Into<Scalar>) -> Tensor {
         Tensor::full(self.shape(), value, (self.dtype(), self.device()))
     }
 
     /// A 0-dim tensor: f32 for a float, i64 for an integer, bool for a truth value.
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor};
+    /// let x = Tensor::scalar(2.5);
+    /// assert!(x.shape().is_empty() && x.dtype() == Dtype::F32 && x.item() == 2.5);
+    /// assert_eq!(Tensor::scalar(true).dtype(), Dtype::Bool);
+    /// ```
     pub fn scalar(value: impl Into<Scalar>) -> Tensor {
         let value = value.into();
         Tensor::full([], value, value.dtype())
@@ -159,6 +223,12 @@ impl Tensor {
 
     /// `start`, `start + step`, ... below `end` (`torch.arange`), of the type that `options` says;
     /// [`arange_inferred`](Self::arange_inferred) finds the type that PyTorch takes without one.
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor};
+    /// assert_eq!(Tensor::arange(0, 10, 3, Dtype::I64).to_vec::<i64>(), [0, 3, 6, 9]);
+    /// assert_eq!(Tensor::arange(1.0, 0.0, -0.5, Dtype::F32).to_vec::<f32>(), [1.0, 0.5]);
+    /// ```
     ///
     /// # Panics
     /// Throws when `step` is 0 or leads away from `end`.
@@ -218,11 +288,21 @@ impl Tensor {
     }
 
     /// `0, 1, ..., n - 1` as i64.
+    ///
+    /// ```
+    /// assert_eq!(torchrs::Tensor::range(4).to_vec::<i64>(), [0, 1, 2, 3]);
+    /// ```
     pub fn range(n: usize) -> Tensor {
         Tensor::arange(0i64, n, 1i64, Dtype::I64)
     }
 
     /// `steps` values evenly spaced from `start` to `end`, both included (`torch.linspace`).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor};
+    /// let x = Tensor::linspace(0.0, 1.0, 5, Dtype::F32);
+    /// assert_eq!(x.to_vec::<f32>(), [0.0, 0.25, 0.5, 0.75, 1.0]);
+    /// ```
     #[track_caller]
     pub fn linspace(
         start: f64,

@@ -6,6 +6,14 @@ use std::str::FromStr;
 use crate::Error;
 
 /// A device (`torch.device`).
+///
+/// ```
+/// use torchrs::Device;
+/// assert_eq!("cuda:1".parse::<Device>()?, Device::Cuda(1));
+/// assert_eq!(Device::default().to_string(), "cpu");
+/// assert!("gpu".parse::<Device>().is_err());
+/// # Ok::<(), torchrs::Error>(())
+/// ```
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize,
 )]
@@ -19,6 +27,13 @@ pub enum Device {
 
 impl Device {
     /// `Ok` when tensors can be made there.
+    ///
+    /// ```
+    /// use torchrs::Device;
+    /// assert!(Device::Cpu.check().is_ok());
+    /// let message = Device::Cuda(0).check().unwrap_err().to_string();
+    /// assert!(message.starts_with("device: cuda:0 is not available"));
+    /// ```
     ///
     /// # Errors
     /// [`Error::Device`] when this build has no backend for the device, or the machine lacks it.

@@ -5,6 +5,13 @@ use half::{bf16, f16};
 pub use num_complex::Complex;
 
 /// The type of a tensor's elements (`torch.dtype`).
+///
+/// ```
+/// use torchrs::{Dtype, Tensor};
+/// let x = Tensor::from([1f32, 2.5]).to_dtype(Dtype::I64);
+/// assert_eq!((x.dtype(), x.to_vec::<i64>()), (Dtype::I64, vec![1, 2]));
+/// assert_eq!(format!("{}", Dtype::BF16), "bf16");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[repr(u8)]
 pub enum Dtype {
@@ -36,12 +43,22 @@ pub enum Dtype {
 
 impl Dtype {
     /// All dtypes.
+    ///
+    /// ```
+    /// use torchrs::Dtype;
+    /// assert_eq!(Dtype::ALL.iter().filter(|dtype| dtype.size() == 1).count(), 3);
+    /// ```
     pub const ALL: [Dtype; 12] = {
         use Dtype::*;
         [F64, F32, F16, BF16, I64, I32, I16, I8, U8, Bool, C64, C128]
     };
 
     /// Bytes per element.
+    ///
+    /// ```
+    /// use torchrs::Dtype;
+    /// assert_eq!((Dtype::Bool.size(), Dtype::BF16.size(), Dtype::C128.size()), (1, 2, 16));
+    /// ```
     #[inline]
     pub const fn size(self) -> usize {
         match self {
@@ -54,18 +71,35 @@ impl Dtype {
     }
 
     /// True for f64, f32, f16 and bf16 (`torch.dtype.is_floating_point`).
+    ///
+    /// ```
+    /// use torchrs::Dtype;
+    /// assert!(Dtype::BF16.is_floating_point() && !Dtype::I64.is_floating_point());
+    /// assert!(!Dtype::C64.is_floating_point());
+    /// ```
     #[inline]
     pub const fn is_floating_point(self) -> bool {
         matches!(self, Dtype::F64 | Dtype::F32 | Dtype::F16 | Dtype::BF16)
     }
 
     /// True for c64 and c128 (`torch.dtype.is_complex`).
+    ///
+    /// ```
+    /// use torchrs::Dtype;
+    /// assert!(Dtype::C64.is_complex() && !Dtype::F64.is_complex());
+    /// ```
     #[inline]
     pub const fn is_complex(self) -> bool {
         matches!(self, Dtype::C64 | Dtype::C128)
     }
 
     /// True for the types that can require a gradient: floating point and complex.
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor, catch};
+    /// assert!(Dtype::C64.is_differentiable() && !Dtype::I64.is_differentiable());
+    /// assert!(catch(|| Tensor::from([1i64]).requires_grad_(true)).is_err());
+    /// ```
     #[inline]
     pub const fn is_differentiable(self) -> bool {
         self.is_floating_point() || self.is_complex()
@@ -73,6 +107,11 @@ impl Dtype {
 
     /// The type of a complex number's parts; a type that is not complex itself
     /// (`torch.dtype.to_real`).
+    ///
+    /// ```
+    /// use torchrs::Dtype;
+    /// assert_eq!((Dtype::C128.to_real(), Dtype::F16.to_real()), (Dtype::F64, Dtype::F16));
+    /// ```
     #[inline]
     pub const fn to_real(self) -> Dtype {
         match self {
@@ -84,6 +123,11 @@ impl Dtype {
 
     /// The complex type that holds this type's values (`torch.dtype.to_complex`): c128 for f64, c64
     /// for all other real types.
+    ///
+    /// ```
+    /// use torchrs::Dtype;
+    /// assert_eq!((Dtype::F64.to_complex(), Dtype::I64.to_complex()), (Dtype::C128, Dtype::C64));
+    /// ```
     #[inline]
     pub const fn to_complex(self) -> Dtype {
         match self {
@@ -93,12 +137,22 @@ impl Dtype {
     }
 
     /// True for the integer types, not for bool.
+    ///
+    /// ```
+    /// use torchrs::Dtype;
+    /// assert!(Dtype::U8.is_integral() && !Dtype::Bool.is_integral());
+    /// ```
     #[inline]
     pub const fn is_integral(self) -> bool {
         matches!(self, Dtype::I64 | Dtype::I32 | Dtype::I16 | Dtype::I8 | Dtype::U8)
     }
 
     /// The short name: `f32`, `bf16`, `i64`, `bool`.
+    ///
+    /// ```
+    /// use torchrs::Dtype;
+    /// assert_eq!((Dtype::F32.name(), Dtype::Bool.name()), ("f32", "bool"));
+    /// ```
     pub const fn name(self) -> &'static str {
         match self {
             Dtype::F64 => "f64",
@@ -117,6 +171,11 @@ impl Dtype {
     }
 
     /// The type that kernels compute in: f32 for the half types, else the type itself.
+    ///
+    /// ```
+    /// use torchrs::Dtype;
+    /// assert_eq!((Dtype::BF16.compute(), Dtype::F64.compute()), (Dtype::F32, Dtype::F64));
+    /// ```
     #[inline]
     pub const fn compute(self) -> Dtype {
         match self {
@@ -138,24 +197,68 @@ mod sealed {
 
 /// A Rust type that is the element of some [`Dtype`]. Sealed: the types of `Dtype`.
 /// Of a complex number, conversions to one real number give its real part.
+///
+/// ```
+/// use torchrs::{Dtype, Tensor, tensor::Element};
+/// fn single<T: Element>(value: f64) -> Tensor {
+///     Tensor::from([T::from_f64(value)])
+/// }
+/// assert_eq!((single::<u8>(7.9).dtype(), single::<u8>(7.9).item()), (Dtype::U8, 7.0));
+/// ```
 pub trait Element:
     sealed::Sealed + Copy + Send + Sync + Default + PartialEq + std::fmt::Debug + 'static
 {
     /// The dtype of which this is the element.
+    ///
+    /// ```
+    /// use torchrs::{Dtype, tensor::Element};
+    /// assert_eq!((f32::DTYPE, bool::DTYPE), (Dtype::F32, Dtype::Bool));
+    /// ```
     const DTYPE: Dtype;
     /// Rounds (floats), truncates and wraps (integers), or compares with zero (bool).
+    ///
+    /// ```
+    /// use torchrs::tensor::Element;
+    /// assert_eq!((i32::from_f64(-2.9), bool::from_f64(0.5)), (-2, true));
+    /// ```
     fn from_f64(value: f64) -> Self;
     /// The value as f64 (integers beyond 2^53 lose low bits).
+    ///
+    /// ```
+    /// use torchrs::tensor::Element;
+    /// assert_eq!((7u8.to_f64(), true.to_f64()), (7.0, 1.0));
+    /// ```
     fn to_f64(self) -> f64;
     /// Rounds (floats), wraps (integers), or compares with zero (bool).
+    ///
+    /// ```
+    /// use torchrs::tensor::Element;
+    /// assert_eq!((u8::from_i64(257), f32::from_i64(2), bool::from_i64(2)), (1, 2.0, true));
+    /// ```
     fn from_i64(value: i64) -> Self;
     /// Truncates floats towards zero.
+    ///
+    /// ```
+    /// use torchrs::tensor::Element;
+    /// assert_eq!(((-2.9f32).to_i64(), true.to_i64()), (-2, 1));
+    /// ```
     fn to_i64(self) -> i64;
     /// Rounds each part; a real type keeps the real part.
+    ///
+    /// ```
+    /// use torchrs::{Complex, tensor::Element};
+    /// let z = Complex::new(1.5, 2.0);
+    /// assert_eq!((f32::from_complex(z), Complex::<f32>::from_complex(z).im), (1.5, 2.0));
+    /// ```
     fn from_complex(value: Complex<f64>) -> Self {
         Self::from_f64(value.re)
     }
     /// The value as a complex number.
+    ///
+    /// ```
+    /// use torchrs::{Complex, tensor::Element};
+    /// assert_eq!(2i64.to_complex(), Complex::new(2.0, 0.0));
+    /// ```
     fn to_complex(self) -> Complex<f64> {
         Complex::new(self.to_f64(), 0.0)
     }

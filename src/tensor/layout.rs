@@ -1,14 +1,39 @@
 //! Shape, strides and offset: where in its storage a tensor's elements lie. Pure arithmetic, no
 //! memory: property-tested on its own.
+//!
+//! ```
+//! use torchrs::{Dtype, Tensor, tensor::Layout};
+//! let x = Tensor::zeros([2, 3, 4], Dtype::F32);
+//! assert_eq!(x.layout(), &Layout::contiguous(&[2, 3, 4]));
+//! let view = x.select(1, 2);
+//! assert_eq!((view.strides(), view.storage_offset()), (&[12, 1][..], 8));
+//! ```
 
 use smallvec::SmallVec;
 
 /// Sizes of the dimensions, outermost first.
+///
+/// ```
+/// use torchrs::tensor::{Layout, Shape};
+/// assert_eq!(Layout::contiguous(&[2, 3]).shape, Shape::from_slice(&[2, 3]));
+/// ```
 pub type Shape = SmallVec<[usize; 5]>;
 /// Distance in elements between neighbours along each dimension.
+///
+/// ```
+/// use torchrs::tensor::{Layout, Strides};
+/// assert_eq!(Layout::contiguous(&[2, 3]).strides, Strides::from_slice(&[3, 1]));
+/// ```
 pub type Strides = SmallVec<[isize; 5]>;
 
 /// Where the elements are: `storage[offset + sum(index[d] * strides[d])]`.
+///
+/// ```
+/// use torchrs::{Dtype, Tensor, tensor::Layout};
+/// let layout = Layout::contiguous(&[2, 3]);
+/// assert_eq!((&layout.strides[..], layout.offset, layout.numel()), (&[3, 1][..], 0, 6));
+/// assert_eq!(Tensor::zeros([2, 3], Dtype::F32).layout(), &layout);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// Sizes of the dimensions.
@@ -20,6 +45,11 @@ pub struct Layout {
 }
 
 /// Strides of a dense row-major tensor.
+///
+/// ```
+/// use torchrs::tensor::layout::contiguous_strides;
+/// assert_eq!(contiguous_strides(&[2, 3, 4])[..], [12, 4, 1]);
+/// ```
 pub fn contiguous_strides(shape: &[usize]) -> Strides {
     let mut strides: Strides = SmallVec::from_elem(1, shape.len());
     let mut next = 1isize;
@@ -33,6 +63,11 @@ pub fn contiguous_strides(shape: &[usize]) -> Strides {
 
 impl Layout {
     /// Of a complex tensor: the same memory as real numbers, with a last dimension for the two parts.
+    ///
+    /// ```
+    /// use torchrs::tensor::Layout;
+    /// assert_eq!(Layout::contiguous(&[3]).pairs(), Layout::contiguous(&[3, 2]));
+    /// ```
     pub fn pairs(&self) -> Layout {
         let (mut shape, mut strides) = (self.shape.clone(), self.strides.clone());
         strides.iter_mut().for_each(|s| *s *= 2);
@@ -43,6 +78,12 @@ impl Layout {
 
     /// The inverse of [`pairs`](Self::pairs); `None` where the last dimension is not the two parts of
     /// numbers that lie at whole places.
+    ///
+    /// ```
+    /// use torchrs::tensor::Layout;
+    /// assert_eq!(Layout::contiguous(&[3, 2]).joined(), Some(Layout::contiguous(&[3])));
+    /// assert_eq!(Layout::contiguous(&[2, 3]).joined(), None);
+    /// ```
     pub fn joined(&self) -> Option<Layout> {
         let (mut shape, mut strides) = (self.shape.clone(), self.strides.clone());
         if shape.pop() != Some(2) || strides.pop() != Some(1) || !self.offset.is_multiple_of(2) {
@@ -59,18 +100,34 @@ impl Layout {
     }
 
     /// Dense row-major, at offset 0.
+    ///
+    /// ```
+    /// use torchrs::tensor::Layout;
+    /// let layout = Layout::contiguous(&[2, 3, 4]);
+    /// assert_eq!((&layout.strides[..], layout.offset), (&[12, 4, 1][..], 0));
+    /// ```
     #[inline]
     pub fn contiguous(shape: &[usize]) -> Self {
         Layout { shape: SmallVec::from_slice(shape), strides: contiguous_strides(shape), offset: 0 }
     }
 
     /// Number of elements.
+    ///
+    /// ```
+    /// use torchrs::tensor::Layout;
+    /// assert_eq!((Layout::contiguous(&[2, 3]).numel(), Layout::contiguous(&[]).numel()), (6, 1));
+    /// ```
     #[inline]
     pub fn numel(&self) -> usize {
         self.shape.iter().product()
     }
 
     /// True when the elements lie densely in row-major order.
+    ///
+    /// ```
+    /// let x = torchrs::Tensor::zeros([2, 3], torchrs::Dtype::F32);
+    /// assert!(x.layout().is_contiguous() && !x.t().layout().is_contiguous());
+    /// ```
     #[inline]
     pub fn is_contiguous(&self) -> bool {
         let mut expected = 1isize;
@@ -90,6 +147,12 @@ impl Layout {
 
     /// True when no two indices name the same element and the elements fill a range without gaps
     /// (a permuted contiguous tensor is dense).
+    ///
+    /// ```
+    /// let x = torchrs::Tensor::zeros([2, 3], torchrs::Dtype::F32);
+    /// assert!(x.t().layout().is_non_overlapping_and_dense());
+    /// assert!(!x.narrow(1, 0, 2).layout().is_non_overlapping_and_dense()); // a gap after each row
+    /// ```
     pub fn is_non_overlapping_and_dense(&self) -> bool {
         let mut dims: SmallVec<[(isize, usize); 5]> = SmallVec::new();
         for (&size, &stride) in self.shape.iter().zip(&self.strides) {
@@ -113,6 +176,12 @@ impl Layout {
     /// True when two different indices can name the same element (an expanded dimension, or
     /// overlapping windows). Sufficient test, as PyTorch's: sorted strides must cover their inner
     /// extent.
+    ///
+    /// ```
+    /// let x = torchrs::Tensor::zeros([1, 2], torchrs::Dtype::F32);
+    /// assert!(!x.t().layout().may_overlap_itself());
+    /// assert!(x.expand(&[3, 2]).layout().may_overlap_itself());
+    /// ```
     pub fn may_overlap_itself(&self) -> bool {
         let mut dims: SmallVec<[(isize, usize); 5]> = SmallVec::new();
         for (&size, &stride) in self.shape.iter().zip(&self.strides) {
@@ -135,11 +204,22 @@ impl Layout {
 
     /// One past the highest storage element that any index names, counted from the storage's start.
     /// 0 without elements: an empty view (the last row of a 3 x 0 tensor) may have any offset.
+    ///
+    /// ```
+    /// let x = torchrs::Tensor::zeros([3, 4], torchrs::Dtype::F32);
+    /// assert_eq!((x.layout().extent(), x.narrow(1, 1, 2).layout().extent()), (12, 11));
+    /// ```
     pub fn extent(&self) -> usize {
         self.checked_extent().expect("an existing tensor's layout is inside its storage")
     }
 
     /// [`extent`](Self::extent) of a layout that nobody has checked yet; `None` beyond all memory.
+    ///
+    /// ```
+    /// use torchrs::tensor::Layout;
+    /// assert_eq!(Layout::contiguous(&[2, 3]).checked_extent(), Some(6));
+    /// assert_eq!(Layout::contiguous(&[usize::MAX, 2]).checked_extent(), None);
+    /// ```
     pub fn checked_extent(&self) -> Option<usize> {
         let numel = self.shape.iter().try_fold(1usize, |n, &size| n.checked_mul(size))?;
         if numel == 0 {
@@ -153,6 +233,12 @@ impl Layout {
 
     /// Strides that give `shape` over the same elements in the same order without a copy
     /// (`torch.Tensor.view`'s rule), if there are such.
+    ///
+    /// ```
+    /// let x = torchrs::Tensor::zeros([2, 3], torchrs::Dtype::F32);
+    /// assert_eq!(x.layout().view_strides(&[3, 2]).unwrap()[..], [2, 1]);
+    /// assert!(x.t().layout().view_strides(&[6]).is_none()); // needs a copy
+    /// ```
     pub fn view_strides(&self, shape: &[usize]) -> Option<Strides> {
         let numel = self.numel();
         if numel != shape.iter().product::<usize>() {
@@ -198,6 +284,12 @@ impl Layout {
 
 /// The shape that `a` and `b` broadcast to (NumPy's and PyTorch's rule), or the first dimension,
 /// counted in the result, at which they do not.
+///
+/// ```
+/// use torchrs::tensor::broadcast_shapes;
+/// assert_eq!(broadcast_shapes(&[2, 1], &[3]).unwrap()[..], [2, 3]);
+/// assert_eq!(broadcast_shapes(&[4, 2], &[3]), Err(1));
+/// ```
 pub fn broadcast_shapes(a: &[usize], b: &[usize]) -> Result<Shape, usize> {
     let n = a.len().max(b.len());
     let mut out: Shape = SmallVec::from_elem(1, n);

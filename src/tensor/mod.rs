@@ -1,5 +1,12 @@
 //! The tensor handle: dtype, device, layout, creation, indexing, printing. No op lives here;
 //! `Tensor`'s methods that compute are `impl Tensor` blocks in [`ops`](crate::ops).
+//!
+//! ```
+//! use torchrs::{Dtype, Tensor};
+//! let x = Tensor::arange(0, 6, 1, Dtype::I64).view([2, 3]);
+//! assert_eq!((x.shape(), x.strides(), x.dtype()), (&[2, 3][..], &[3, 1][..], Dtype::I64));
+//! assert_eq!(x.to_string(), "tensor([[0, 1, 2],\n        [3, 4, 5]])");
+//! ```
 
 mod access;
 mod creation;
@@ -32,6 +39,16 @@ pub use scalar::{Operand, Scalar};
 ///
 /// Misuse (shapes that do not fit, an illegal dtype) panics at the caller's line with a typed
 /// [`Error`]; [`catch`](crate::catch) turns that into a value.
+///
+/// ```
+/// use torchrs::{Tensor, catch};
+/// let x = Tensor::from([[1f32, 2.], [3., 4.]]);
+/// let (same, transposed) = (x.clone(), x.t());
+/// x.mul_(10.0);
+/// assert_eq!(same.to_vec::<f32>(), [10., 20., 30., 40.]);
+/// assert_eq!(transposed.to_vec::<f32>(), [10., 30., 20., 40.]);
+/// assert!(catch(|| x.matmul(&Tensor::from([1f32, 2., 3.]))).is_err());
+/// ```
 #[derive(Clone)]
 pub struct Tensor(pub(crate) Arc<TensorImpl>);
 
@@ -117,6 +134,13 @@ impl Tensor {
 
     /// The same elements without history: shares storage and version counter, requires no gradient
     /// (`torch.Tensor.detach`), carries no tangent.
+    ///
+    /// ```
+    /// let x = torchrs::Tensor::from([1f32]).requires_grad_(true);
+    /// let y = &x * 2.0;
+    /// let z = y.detach();
+    /// assert!(y.requires_grad() && !z.requires_grad() && z.storage().ptr_eq(y.storage()));
+    /// ```
     pub fn detach(&self) -> Tensor {
         let (storage, layout) = (self.0.storage.clone(), self.0.layout.clone());
         Self::from_parts_in_bounds(storage, layout, self.0.dtype, None, self.inherited_flags())
@@ -128,12 +152,23 @@ impl Tensor {
     }
 
     /// Sizes of the dimensions.
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor};
+    /// assert_eq!(Tensor::zeros([2, 3], Dtype::F32).shape(), &[2, 3]);
+    /// assert!(Tensor::scalar(1.0).shape().is_empty());
+    /// ```
     #[inline]
     pub fn shape(&self) -> &[usize] {
         &self.0.layout.shape
     }
 
     /// Size of dimension `dim`; negative counts from the end.
+    ///
+    /// ```
+    /// let x = torchrs::Tensor::zeros([2, 3], torchrs::Dtype::F32);
+    /// assert_eq!((x.size(0), x.size(-1)), (2, 3));
+    /// ```
     ///
     /// # Panics
     /// Throws when there is no such dimension; a 0-dim tensor has none.
@@ -156,60 +191,116 @@ impl Tensor {
     }
 
     /// Distance in elements between neighbours along each dimension.
+    ///
+    /// ```
+    /// let x = torchrs::Tensor::zeros([2, 3], torchrs::Dtype::F32);
+    /// assert_eq!((x.strides(), x.t().strides()), (&[3, 1][..], &[1, 3][..]));
+    /// ```
     #[inline]
     pub fn strides(&self) -> &[isize] {
         &self.0.layout.strides
     }
 
     /// Shape, strides and offset.
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor, tensor::Layout};
+    /// let x = Tensor::zeros([2, 3], Dtype::F32);
+    /// assert_eq!(x.layout(), &Layout::contiguous(&[2, 3]));
+    /// assert_eq!(x.select(0, 1).layout().offset, 3);
+    /// ```
     #[inline]
     pub fn layout(&self) -> &Layout {
         &self.0.layout
     }
 
     /// Position of the first element in the storage, in elements.
+    ///
+    /// ```
+    /// let x = torchrs::Tensor::zeros([2, 3], torchrs::Dtype::F32);
+    /// assert_eq!((x.storage_offset(), x.narrow(1, 2, 1).storage_offset()), (0, 2));
+    /// ```
     #[inline]
     pub fn storage_offset(&self) -> usize {
         self.0.layout.offset
     }
 
     /// Number of dimensions.
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor};
+    /// assert_eq!((Tensor::zeros([2, 3], Dtype::F32).dim(), Tensor::scalar(1.0).dim()), (2, 0));
+    /// ```
     #[inline]
     pub fn dim(&self) -> usize {
         self.0.layout.shape.len()
     }
 
     /// Number of elements.
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor};
+    /// let count = |shape: &[usize]| Tensor::zeros(shape, Dtype::F32).numel();
+    /// assert_eq!((count(&[2, 3]), count(&[]), count(&[2, 0])), (6, 1, 0));
+    /// ```
     #[inline]
     pub fn numel(&self) -> usize {
         self.0.layout.numel()
     }
 
     /// Type of the elements.
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor};
+    /// let x = Tensor::from([1i64, 2]);
+    /// assert_eq!((x.dtype(), (&x * 0.5).dtype()), (Dtype::I64, Dtype::F32));
+    /// ```
     #[inline]
     pub fn dtype(&self) -> Dtype {
         self.0.dtype
     }
 
     /// Where the bytes are.
+    ///
+    /// ```
+    /// use torchrs::{Device, Tensor};
+    /// assert_eq!(Tensor::from([1f32]).device(), Device::Cpu);
+    /// ```
     #[inline]
     pub fn device(&self) -> Device {
         Device::Cpu
     }
 
     /// True when the elements lie densely in row-major order.
+    ///
+    /// ```
+    /// let x = torchrs::Tensor::zeros([2, 3], torchrs::Dtype::F32);
+    /// assert!(x.is_contiguous() && !x.t().is_contiguous() && x.t().contiguous().is_contiguous());
+    /// ```
     #[inline]
     pub fn is_contiguous(&self) -> bool {
         self.0.layout.is_contiguous()
     }
 
     /// The bytes and their version counter.
+    ///
+    /// ```
+    /// let x = torchrs::Tensor::from([[1f32, 2.], [3., 4.]]);
+    /// assert_eq!(x.storage().nbytes(), 16);
+    /// assert!(x.select(0, 1).storage().ptr_eq(x.storage()));
+    /// ```
     #[inline]
     pub fn storage(&self) -> &Storage {
         &self.0.storage
     }
 
     /// The tensor of which this one is a view, if it is one.
+    ///
+    /// ```
+    /// let x = torchrs::Tensor::zeros([2, 3], torchrs::Dtype::F32);
+    /// let view = x.t().select(0, 1);
+    /// assert!(x.base().is_none() && view.base().unwrap().ptr_eq(&x)); // not the view in between
+    /// ```
     #[inline]
     pub fn base(&self) -> Option<&Tensor> {
         self.0.base.as_ref()
@@ -217,6 +308,11 @@ impl Tensor {
 
     /// Address of the first element. Valid while the tensor lives; what is done through it must not
     /// race with other users of the storage.
+    ///
+    /// ```
+    /// let x = torchrs::Tensor::from([1i32, 2, 3]);
+    /// assert_eq!(x.narrow(0, 2, 1).data_ptr(), x.data_ptr().wrapping_add(8));
+    /// ```
     #[inline]
     pub fn data_ptr(&self) -> *mut u8 {
         // `wrapping_add` because an empty tensor's offset may lie at the storage's end.
@@ -224,12 +320,23 @@ impl Tensor {
     }
 
     /// How often this tensor's storage was changed in place.
+    ///
+    /// ```
+    /// let x = torchrs::Tensor::from([1f32, 2.]);
+    /// x.narrow(0, 0, 1).add_(1.0);
+    /// assert_eq!(x.version(), 1); // the storage is the view's too
+    /// ```
     #[inline]
     pub fn version(&self) -> u32 {
         self.0.storage.version()
     }
 
     /// True when both are the same tensor object (not only equal values).
+    ///
+    /// ```
+    /// let x = torchrs::Tensor::from([1f32]);
+    /// assert!(x.ptr_eq(&x.clone()) && !x.ptr_eq(&x.detach()));
+    /// ```
     #[inline]
     pub fn ptr_eq(&self, other: &Tensor) -> bool {
         Arc::ptr_eq(&self.0, &other.0)

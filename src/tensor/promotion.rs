@@ -3,6 +3,13 @@
 use super::{Dtype, Operand};
 
 /// The smallest type that holds the values of both (`torch.promote_types`).
+///
+/// ```
+/// use torchrs::{Dtype, tensor::promote_types};
+/// assert_eq!(promote_types(Dtype::U8, Dtype::I8), Dtype::I16);
+/// assert_eq!(promote_types(Dtype::F16, Dtype::BF16), Dtype::F32);
+/// assert_eq!(promote_types(Dtype::I64, Dtype::F16), Dtype::F16);
+/// ```
 pub fn promote_types(a: Dtype, b: Dtype) -> Dtype {
     use Dtype::*;
     if a == b {
@@ -32,6 +39,13 @@ pub fn promote_types(a: Dtype, b: Dtype) -> Dtype {
 /// Collects operands and gives the type that an op on them computes in (`torch.result_type`):
 /// tensors with dimensions first, then 0-dim tensors, then plain numbers; a lower class only
 /// matters when it is of a higher category (bool < integer < float < complex).
+///
+/// ```
+/// use torchrs::{Dtype, tensor::ResultType};
+/// // An f16 matrix times a plain number stays f16; an i32 one becomes f32.
+/// let with_number = |dtype| ResultType::default().tensor(dtype, 2).number(Dtype::F32).dtype();
+/// assert_eq!((with_number(Dtype::F16), with_number(Dtype::I32)), (Dtype::F16, Dtype::F32));
+/// ```
 #[derive(Default, Clone, Copy)]
 pub struct ResultType {
     dimensioned: Option<Dtype>,
@@ -41,6 +55,14 @@ pub struct ResultType {
 
 impl ResultType {
     /// Adds a tensor's dtype; `dim` is its number of dimensions.
+    ///
+    /// ```
+    /// use torchrs::{Dtype, tensor::ResultType};
+    /// // A 0-dim f64 tensor does not widen an f32 vector.
+    /// let types = ResultType::default().tensor(Dtype::F32, 1).tensor(Dtype::F64, 0);
+    /// assert_eq!(types.dtype(), Dtype::F32);
+    /// assert_eq!(types.tensor(Dtype::F64, 1).dtype(), Dtype::F64);
+    /// ```
     #[inline]
     pub fn tensor(mut self, dtype: Dtype, dim: usize) -> Self {
         let class = if dim > 0 { &mut self.dimensioned } else { &mut self.zero_dim };
@@ -49,6 +71,13 @@ impl ResultType {
     }
 
     /// Adds a plain number of the given dtype.
+    ///
+    /// ```
+    /// use torchrs::{Dtype, tensor::ResultType};
+    /// let bytes = ResultType::default().tensor(Dtype::U8, 1);
+    /// assert_eq!(bytes.number(Dtype::I64).dtype(), Dtype::U8);
+    /// assert_eq!(bytes.number(Dtype::F32).dtype(), Dtype::F32);
+    /// ```
     #[inline]
     pub fn number(mut self, dtype: Dtype) -> Self {
         self.number = join(self.number, Some(dtype));
@@ -56,6 +85,13 @@ impl ResultType {
     }
 
     /// Adds an operand.
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor, tensor::ResultType};
+    /// let x = Tensor::zeros([2], Dtype::I16);
+    /// let types = ResultType::default().operand((&x).into()).operand(3.into());
+    /// assert_eq!(types.dtype(), Dtype::I16);
+    /// ```
     #[inline]
     pub fn operand(self, operand: Operand<'_>) -> Self {
         match operand {
@@ -65,6 +101,12 @@ impl ResultType {
     }
 
     /// The result; [`Dtype::F32`] when nothing was added.
+    ///
+    /// ```
+    /// use torchrs::{Dtype, tensor::ResultType};
+    /// assert_eq!(ResultType::default().dtype(), Dtype::F32);
+    /// assert_eq!(ResultType::default().tensor(Dtype::I8, 1).dtype(), Dtype::I8);
+    /// ```
     #[inline]
     pub fn dtype(self) -> Dtype {
         combine(self.dimensioned, combine(self.zero_dim, self.number)).unwrap_or(Dtype::F32)
@@ -94,12 +136,25 @@ fn combine(higher: Option<Dtype>, lower: Option<Dtype>) -> Option<Dtype> {
 }
 
 /// The type that an op on `a` and `b` computes in (`torch.result_type`).
+///
+/// ```
+/// use torchrs::{Dtype, Tensor, tensor::result_type};
+/// let x = Tensor::zeros([2], Dtype::F16);
+/// assert_eq!((result_type(&x, 2.0), (&x * 2.0).dtype()), (Dtype::F16, Dtype::F16));
+/// assert_eq!(result_type(&x, &Tensor::zeros([2], Dtype::F32)), Dtype::F32);
+/// ```
 pub fn result_type<'a>(a: impl Into<Operand<'a>>, b: impl Into<Operand<'a>>) -> Dtype {
     ResultType::default().operand(a.into()).operand(b.into()).dtype()
 }
 
 /// True when a value of `from` may be written into a tensor of `to` by an in-place op
 /// (`torch.can_cast`): never from a higher category to a lower one.
+///
+/// ```
+/// use torchrs::{Dtype, tensor::can_cast};
+/// assert!(can_cast(Dtype::F64, Dtype::F16) && can_cast(Dtype::I64, Dtype::F32));
+/// assert!(!can_cast(Dtype::F32, Dtype::I64) && !can_cast(Dtype::I64, Dtype::Bool));
+/// ```
 pub fn can_cast(from: Dtype, to: Dtype) -> bool {
     if from.is_complex() && !to.is_complex() {
         return false;

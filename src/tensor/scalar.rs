@@ -4,6 +4,12 @@
 use super::{Dtype, Tensor};
 
 /// A number of one of the three categories that type promotion knows.
+///
+/// ```
+/// use torchrs::{Scalar, Tensor};
+/// assert_eq!((Scalar::from(2.5), Scalar::from(3u8)), (Scalar::F(2.5), Scalar::I(3)));
+/// assert_eq!(Tensor::scalar(Scalar::I(3)).item(), 3.0);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Scalar {
     /// A floating-point number.
@@ -16,6 +22,11 @@ pub enum Scalar {
 
 impl Scalar {
     /// The value as f64.
+    ///
+    /// ```
+    /// use torchrs::Scalar;
+    /// assert_eq!((Scalar::I(3).to_f64(), Scalar::B(true).to_f64()), (3.0, 1.0));
+    /// ```
     #[inline]
     pub fn to_f64(self) -> f64 {
         match self {
@@ -26,6 +37,11 @@ impl Scalar {
     }
 
     /// The value as i64; floats are truncated towards zero.
+    ///
+    /// ```
+    /// use torchrs::Scalar;
+    /// assert_eq!((Scalar::F(-2.9).to_i64(), Scalar::B(true).to_i64()), (-2, 1));
+    /// ```
     #[inline]
     pub fn to_i64(self) -> i64 {
         match self {
@@ -36,6 +52,11 @@ impl Scalar {
     }
 
     /// The dtype of a tensor made of this number alone (`torch.tensor(2.0).dtype`).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Scalar};
+    /// assert_eq!((Scalar::F(1.0).dtype(), Scalar::I(1).dtype()), (Dtype::F32, Dtype::I64));
+    /// ```
     #[inline]
     pub fn dtype(self) -> Dtype {
         match self {
@@ -61,6 +82,14 @@ macro_rules! scalar_from {
 scalar_from!(f64 => F as f64, f32 => F as f64, i64 => I as i64, i32 => I as i64, u8 => I as i64, usize => I as i64, bool => B as bool);
 
 /// The second operand of a binary op: a tensor or a number.
+///
+/// ```
+/// use torchrs::{Operand, Scalar, Tensor};
+/// let x = Tensor::from([1f32, 2.]);
+/// assert!(matches!(Operand::from(&x), Operand::Tensor(_)));
+/// assert!(matches!(Operand::from(2), Operand::Scalar(Scalar::I(2))));
+/// assert_eq!((x.mul(&x).to_vec::<f32>(), x.mul(2).to_vec::<f32>()), (vec![1., 4.], vec![2., 4.]));
+/// ```
 #[derive(Clone, Copy)]
 pub enum Operand<'a> {
     /// A tensor.

@@ -41,6 +41,13 @@ pub fn jacobian_with(
 /// tensor of shape `first.shape + second.shape` (`torch.autograd.functional.hessian`). The strategy is that
 /// of the outer derivative.
 ///
+/// ```
+/// use torchrs::{Tensor, autograd::functional::hessian_with};
+/// let (a, b) = (Tensor::from([2f64]), Tensor::from([3f64]));
+/// let h = hessian_with(|x| &x[0] * &x[0] * &x[1], &[&a, &b], Default::default());
+/// assert_eq!([0, 1].map(|i| [0, 1].map(|j| h[i][j].item())), [[6.0, 4.0], [4.0, 0.0]]);
+/// ```
+///
 /// # Panics
 /// As [`hessian`](super::hessian) and [`jacobian_with`].
 #[track_caller]

@@ -2,6 +2,14 @@
 //!
 //! The short forms ([`vjp`], [`jvp`], [`jacobian`], [`hessian`], [`hvp`], [`vhp`]) take a function of one
 //! tensor; those that end in `_with` take several tensors, and [`Options`].
+//!
+//! ```
+//! use torchrs::{Tensor, autograd::functional};
+//! let x = Tensor::from([1f64, 2.]);
+//! let f = |x: &Tensor| (x * x).sum();
+//! assert_eq!(functional::jacobian(f, &x).to_vec::<f64>(), [2.0, 4.0]);
+//! assert_eq!(functional::hessian(f, &x).to_vec::<f64>(), [2.0, 0.0, 0.0, 2.0]);
+//! ```
 
 mod matrices;
 mod products;
@@ -14,6 +22,17 @@ use crate::Tensor;
 use crate::error::{Error, throw};
 
 /// How derivatives are computed.
+///
+/// ```
+/// use torchrs::autograd::functional::{Options, jacobian_with};
+/// use torchrs::{Tensor, catch};
+/// let (a, b) = (Tensor::from([2f64]), Tensor::from([3f64]));
+/// let f = |x: &[Tensor]| vec![&x[0] * 5.0]; // of the first one only
+/// let j = jacobian_with(f, &[&a, &b], Options::default());
+/// assert_eq!((j[0][0].item(), j[0][1].item()), (5.0, 0.0));
+/// let strict = Options { strict: true, ..Default::default() };
+/// assert!(catch(|| jacobian_with(f, &[&a, &b], strict)).is_err());
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// The results can be differentiated, by the inputs too.
@@ -25,6 +44,18 @@ pub struct Options {
 }
 
 /// Which way a Jacobian is computed.
+///
+/// ```
+/// use torchrs::Tensor;
+/// use torchrs::autograd::functional::{Options, Strategy, jacobian_with};
+/// let x = Tensor::from([1f64, 2.]);
+/// let jacobian = |strategy| {
+///     let options = Options { strategy, ..Default::default() };
+///     jacobian_with(|x| vec![&x[0] * &x[0]], &[&x], options)[0][0].to_vec::<f64>()
+/// };
+/// assert_eq!(jacobian(Strategy::ReverseMode), [2.0, 0.0, 0.0, 4.0]);
+/// assert_eq!(jacobian(Strategy::ForwardMode), [2.0, 0.0, 0.0, 4.0]);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Strategy {
     /// Row by row: one backward per element of the outputs.
@@ -59,6 +90,13 @@ pub fn vjp(f: impl Fn(&Tensor) -> Tensor, x: &Tensor, v: &Tensor) -> (Tensor, Te
 /// `f(x)` and `J v`, the Jacobian-vector product (`torch.autograd.functional.jvp`), in one run of `f` in
 /// [forward mode](super::forward_ad).
 ///
+/// ```
+/// use torchrs::{Tensor, autograd::jvp};
+/// let (x, v) = (Tensor::from([1f64, 2.]), Tensor::from([1f64, 10.]));
+/// let (y, product) = jvp(|x| (x * x).sum(), &x, &v);
+/// assert_eq!((y.item(), product.item()), (5.0, 42.0));
+/// ```
+///
 /// # Panics
 /// Throws [`Error::Shape`] when `v` is not shaped like `x`, and [`Error::Autograd`] inside a dual level.
 #[track_caller]
@@ -81,6 +119,12 @@ pub fn jacobian(f: impl Fn(&Tensor) -> Tensor, x: &Tensor) -> Tensor {
 
 /// The second derivatives of `f`, which gives one number, at `x`: shape `x.shape + x.shape`
 /// (`torch.autograd.functional.hessian`).
+///
+/// ```
+/// use torchrs::{Tensor, autograd::hessian};
+/// let h = hessian(|x| (x * x * x).sum(), &Tensor::from([1f64, 2.]));
+/// assert_eq!(h.to_vec::<f64>(), [6.0, 0.0, 0.0, 12.0]);
+/// ```
 ///
 /// # Panics
 /// Throws [`Error::Shape`] when `f(x)` has more than one element.
@@ -107,6 +151,13 @@ pub fn hvp(f: impl Fn(&Tensor) -> Tensor, x: &Tensor, v: &Tensor) -> (Tensor, Te
 }
 
 /// `f(x)` and `v^T H` (`torch.autograd.functional.vhp`), by two passes of backward.
+///
+/// ```
+/// use torchrs::{Tensor, autograd::vhp};
+/// let (x, v) = (Tensor::from([1f64, 2.]), Tensor::from([1f64, 10.]));
+/// let (y, product) = vhp(|x| (x * x * x).sum(), &x, &v);
+/// assert_eq!((y.item(), product.to_vec::<f64>()), (9.0, vec![6.0, 120.0]));
+/// ```
 ///
 /// # Panics
 /// As [`hessian`], and when `v` is not shaped like `x`.

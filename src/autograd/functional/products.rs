@@ -8,6 +8,13 @@ use crate::autograd::forward_ad::{dual_level, make_dual, unpack_dual};
 /// `f(inputs)` and the product of a vector for each output with the Jacobian: one tensor for each input
 /// (`torch.autograd.functional.vjp`).
 ///
+/// ```
+/// use torchrs::{Tensor, autograd::functional::vjp_with};
+/// let (a, b, v) = (Tensor::from([2f64]), Tensor::from([3f64]), Tensor::from([10f64]));
+/// let (y, g) = vjp_with(|x| vec![&x[0] * &x[1]], &[&a, &b], &[&v], Default::default());
+/// assert_eq!((y[0].item(), g[0].item(), g[1].item()), (6.0, 30.0, 20.0));
+/// ```
+///
 /// # Panics
 /// As [`vjp`](super::vjp), and as [`Options::strict`] says.
 #[track_caller]
@@ -28,6 +35,14 @@ pub fn vjp_with(
 
 /// `f(inputs)` and the product of the Jacobian with a vector for each input: one tensor for each output
 /// (`torch.autograd.functional.jvp`).
+///
+/// ```
+/// use torchrs::{Tensor, autograd::functional::jvp_with};
+/// let (a, b) = (Tensor::from([2f64]), Tensor::from([3f64]));
+/// let (v, w) = (Tensor::from([1f64]), Tensor::from([10f64]));
+/// let (y, t) = jvp_with(|x| vec![&x[0] * &x[1]], &[&a, &b], &[&v, &w], Default::default());
+/// assert_eq!((y[0].item(), t[0].item()), (6.0, 23.0));
+/// ```
 ///
 /// # Panics
 /// As [`jvp`](super::jvp), and as [`Options::strict`] says.
@@ -63,6 +78,15 @@ pub fn jvp_with(
 /// (`torch.autograd.functional.hvp`). With `create_graph` by two passes of backward, else by one, in
 /// forward mode.
 ///
+/// ```
+/// use torchrs::{Tensor, autograd::functional::hvp_with};
+/// let (a, b) = (Tensor::from([2f64]), Tensor::from([3f64]));
+/// let (v, w) = (Tensor::from([1f64]), Tensor::from([10f64]));
+/// let f = |x: &[Tensor]| &x[0] * &x[0] * &x[1];
+/// let (y, h) = hvp_with(f, &[&a, &b], &[&v, &w], Default::default());
+/// assert_eq!((y.item(), h[0].item(), h[1].item()), (12.0, 46.0, 4.0));
+/// ```
+///
 /// # Panics
 /// As [`hvp`](super::hvp), and as [`Options::strict`] says.
 #[track_caller]
@@ -95,6 +119,15 @@ pub fn hvp_with(
 
 /// `f(inputs)`, a number, and the product of a vector for each input with its second derivatives
 /// (`torch.autograd.functional.vhp`), by two passes of backward.
+///
+/// ```
+/// use torchrs::{Tensor, autograd::functional::vhp_with};
+/// let (a, b) = (Tensor::from([2f64]), Tensor::from([3f64]));
+/// let (v, w) = (Tensor::from([1f64]), Tensor::from([10f64]));
+/// let f = |x: &[Tensor]| &x[0] * &x[0] * &x[1];
+/// let (y, h) = vhp_with(f, &[&a, &b], &[&v, &w], Default::default());
+/// assert_eq!((y.item(), h[0].item(), h[1].item()), (12.0, 46.0, 4.0));
+/// ```
 ///
 /// # Panics
 /// As [`vhp`](super::vhp), and as [`Options::strict`] says.

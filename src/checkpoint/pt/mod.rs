@@ -24,6 +24,19 @@ pub use value::PtValue;
 /// optimizer's, or any nesting of dicts, lists, numbers, text and tensors. Tensors that shared memory
 /// share it again.
 ///
+/// ```
+/// use torchrs::{Tensor, checkpoint::{PtValue, load_pt, save_pt}};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("model.pt");
+/// let entry = |name: &str, value| (PtValue::Str(name.into()), value);
+/// let tensor = PtValue::Tensor(Tensor::from([1f32, 2.]));
+/// save_pt(&PtValue::Dict(vec![entry("w", tensor), entry("epoch", PtValue::Int(3))]), &path)?;
+/// let saved = load_pt(&path)?;
+/// assert!(matches!(saved.get("epoch"), Some(PtValue::Int(3))));
+/// assert!(matches!(saved.get("w"), Some(PtValue::Tensor(w)) if w.to_vec::<f32>() == [1.0, 2.0]));
+/// # Ok::<(), torchrs::Error>(())
+/// ```
+///
 /// # Errors
 /// [`Error::File`](crate::Error::File) for a file that is damaged, holds other Python objects, or
 /// tensors of types that are not known here; [`Error::Os`](crate::Error::Os) when it cannot be opened.

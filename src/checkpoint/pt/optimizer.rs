@@ -17,6 +17,18 @@ impl PtValue {
     /// [load](crate::optim::Optimizer::load_state_dict). Options that only choose among PyTorch's
     /// implementations (`foreach`, `fused`, ..) are passed over there.
     ///
+    /// ```
+    /// use torchrs::checkpoint::PtValue::{self, Dict, Float, Int, List, Str};
+    /// use torchrs::{Dtype, Tensor, optim::{Optimizer, SGD}};
+    /// let entry = |name: &str, value: PtValue| (Str(name.into()), value);
+    /// let group = Dict(vec![entry("lr", Float(0.5)), entry("params", List(vec![Int(0)]))]);
+    /// let saved = Dict(vec![entry("state", Dict(vec![])), entry("param_groups", List(vec![group]))]);
+    /// let mut optimizer = SGD::new([Tensor::zeros([2], Dtype::F32)], Default::default());
+    /// optimizer.load_state_dict(&saved.optimizer_state()?)?;
+    /// assert_eq!(optimizer.lr(0), 0.5);
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Argument`] when this has another form, or entries that are neither tensors nor numbers.
     pub fn optimizer_state(&self) -> Result<OptimizerState> {

@@ -6,6 +6,12 @@ use crate::nn::StateDict;
 use crate::{Dtype, Tensor};
 
 /// A Python value of the kinds that checkpoints are made of.
+///
+/// ```
+/// use torchrs::{Tensor, checkpoint::{PtValue, TensorMap}};
+/// let value = PtValue::from(&TensorMap::from([("w".to_owned(), Tensor::from([1f32, 2.]))]));
+/// assert!(matches!(value.get("w"), Some(PtValue::Tensor(w)) if w.shape() == [2]));
+/// ```
 #[derive(Clone, Debug)]
 pub enum PtValue {
     /// `None`.
@@ -49,6 +55,15 @@ impl PtValue {
 
     /// The tensors of a dict by name: what [`load_state_dict`](crate::nn::Module::load_state_dict)
     /// takes. Dicts inside are gone into; the names are then joined by dots.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, checkpoint::PtValue};
+    /// let dict = |name: &str, value| PtValue::Dict(vec![(PtValue::Str(name.into()), value)]);
+    /// let value = dict("model", dict("weight", PtValue::Tensor(Tensor::from([1f32, 2.]))));
+    /// assert_eq!(value.tensors()?["model.weight"].to_vec::<f32>(), [1.0, 2.0]);
+    /// assert!(dict("epoch", PtValue::Int(3)).tensors().is_err());
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Argument`] when this is no dict, or has something else than tensors in it; names it.

@@ -30,6 +30,20 @@ pub struct ChainedScheduler {
 impl ChainedScheduler {
     /// Of schedulers that were made for the same optimizer.
     ///
+    /// ```
+    /// use torchrs::optim::lr_scheduler::{ChainedScheduler, ConstantLR, ExponentialLR, LrScheduler};
+    /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
+    /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
+    /// let parts: Vec<Box<dyn LrScheduler>> = vec![
+    ///     Box::new(ConstantLR::new(&mut optimizer, 0.5, 9)),
+    ///     Box::new(ExponentialLR::new(&mut optimizer, 0.5)),
+    /// ];
+    /// let mut schedule = ChainedScheduler::new(parts);
+    /// schedule.step(&mut optimizer);
+    /// assert_eq!(optimizer.lr(0), 0.25);
+    /// assert!(torchrs::catch(|| ChainedScheduler::new(vec![])).is_err());
+    /// ```
+    ///
     /// # Panics
     /// Throws [`Error::Argument`] when there are none.
     #[track_caller]

@@ -10,9 +10,25 @@ use crate::optim::Optimizer;
 
 /// Lowers the rates along half a cosine, from the initial ones to `eta_min` at epoch `t_max`; after
 /// that they rise again.
+///
+/// ```
+/// use torchrs::optim::lr_scheduler::{CosineAnnealingLR, LrScheduler};
+/// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
+/// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
+/// let mut schedule = CosineAnnealingLR::new(&mut optimizer, 4, 0.0);
+/// let rates = [0; 4].map(|_| { schedule.step(&mut optimizer); optimizer.lr(0) });
+/// assert!((rates[1] - 0.5).abs() < 1e-12 && rates[3].abs() < 1e-12);
+/// ```
 pub type CosineAnnealingLR = Scheduler<CosineAnnealing>;
 
 /// The formula of [`CosineAnnealingLR`].
+///
+/// ```
+/// use torchrs::optim::lr_scheduler::{Moment, Schedule, CosineAnnealing};
+/// let formula: CosineAnnealing = serde_json::from_str(r#"{"T_max": 4, "eta_min": 0.0}"#).unwrap();
+/// let at = Moment { epoch: 2, is_initial: false, group: 0, lr: 0.9, base_lr: 1.0 };
+/// assert!((formula.closed_form(&at).unwrap() - 0.5).abs() < 1e-12);
+/// ```
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CosineAnnealing {
     #[serde(rename = "T_max")]
@@ -22,6 +38,15 @@ pub struct CosineAnnealing {
 
 impl CosineAnnealingLR {
     /// For `optimizer`; PyTorch's default for `eta_min` is 0.
+    ///
+    /// ```
+    /// use torchrs::optim::lr_scheduler::{CosineAnnealingLR, LrScheduler};
+    /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
+    /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
+    /// let mut schedule = CosineAnnealingLR::new(&mut optimizer, 2, 0.5);
+    /// let rates = [0; 2].map(|_| { schedule.step(&mut optimizer); optimizer.lr(0) });
+    /// assert!((rates[0] - 0.75).abs() < 1e-12 && (rates[1] - 0.5).abs() < 1e-12);
+    /// ```
     ///
     /// # Panics
     /// Throws [`Error::Argument`] when `t_max` is 0.

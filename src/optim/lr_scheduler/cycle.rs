@@ -9,6 +9,18 @@ use crate::error::{Error, throw};
 use crate::optim::Optimizer;
 
 /// How [`OneCycleLR`] goes from one rate to the next.
+///
+/// ```
+/// use torchrs::optim::{Optimizer, SGD, SGDOptions, lr_scheduler::{Anneal, LrScheduler}, swa_utils::SWALR};
+/// let first = |anneal| {
+///     let w = torchrs::Tensor::from([1f32]);
+///     let mut optimizer = SGD::new([w], SGDOptions { lr: 1.0, ..Default::default() });
+///     SWALR::new(&mut optimizer, &[0.0], 4, anneal).step(&mut optimizer);
+///     optimizer.lr(0)
+/// };
+/// assert_eq!(first(Anneal::Linear), 0.75);
+/// assert!(first(Anneal::Cos) > 0.85); // slow at first
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Anneal {
@@ -53,6 +65,22 @@ fn check_momentum(op: &str, cycle: bool, optimizer: &dyn Optimizer) {
 }
 
 /// Options of [`OneCycleLR`], with PyTorch's defaults.
+///
+/// ```
+/// use torchrs::optim::lr_scheduler::{Anneal, LrScheduler, OneCycleLR, OneCycleOptions};
+/// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
+/// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
+/// let options = OneCycleOptions {
+///     pct_start: 0.6,
+///     anneal_strategy: Anneal::Linear,
+///     div_factor: 2.0,
+///     final_div_factor: 1.0,
+///     ..Default::default()
+/// };
+/// let mut schedule = OneCycleLR::new(&mut optimizer, &[1.0], 5, options);
+/// let rates = [0; 4].map(|_| { schedule.step(&mut optimizer); optimizer.lr(0) });
+/// assert_eq!(rates, [0.75, 1.0, 0.75, 0.5]);
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct OneCycleOptions {
@@ -90,9 +118,26 @@ impl Default for OneCycleOptions {
 }
 
 /// One rise to the highest rates and a long fall, within `total_steps` steps of the optimizer.
+///
+/// ```
+/// use torchrs::optim::lr_scheduler::{LrScheduler, OneCycleLR};
+/// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
+/// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
+/// let mut schedule = OneCycleLR::new(&mut optimizer, &[1.0], 10, Default::default());
+/// let rates = [0; 9].map(|_| { schedule.step(&mut optimizer); optimizer.lr(0) });
+/// assert_eq!(rates[1], 1.0); // the peak, after 3 of 10 steps
+/// assert!(rates[8] < 1e-5 && optimizer.momentum(0) == Some(0.95));
+/// ```
 pub type OneCycleLR = Scheduler<OneCycle>;
 
 /// The formula of [`OneCycleLR`].
+///
+/// ```
+/// use torchrs::optim::lr_scheduler::{Moment, Schedule, OneCycle};
+/// let formula: OneCycle = serde_json::from_str(r#"{"max_lr": [1.0], "total_steps": 10}"#).unwrap();
+/// let at = Moment { epoch: 2, is_initial: false, group: 0, lr: 0.5, base_lr: 0.04 };
+/// assert_eq!(formula.next(&at), 1.0);
+/// ```
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct OneCycle {
     max_lr: Vec<f64>,
@@ -104,6 +149,17 @@ pub struct OneCycle {
 impl OneCycleLR {
     /// For `optimizer`, with a highest rate for all groups or one for each. The optimizer's own
     /// rates are not used.
+    ///
+    /// ```
+    /// use torchrs::optim::lr_scheduler::{OneCycleLR};
+    /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
+    /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
+    /// OneCycleLR::new(&mut optimizer, &[1.0], 100, Default::default());
+    /// assert!((optimizer.lr(0) - 1.0 / 25.0).abs() < 1e-12);
+    /// assert_eq!(optimizer.momentum(0), Some(0.95));
+    /// let none = || OneCycleLR::new(&mut optimizer, &[1.0], 0, Default::default());
+    /// assert!(torchrs::catch(none).is_err());
+    /// ```
     ///
     /// # Panics
     /// Throws [`Error::Argument`] when `total_steps` is 0, `pct_start` is not in `[0, 1]`, there are
@@ -194,6 +250,17 @@ impl Schedule for OneCycle {
 }
 
 /// How the cycles of [`CyclicLR`] become lower.
+///
+/// ```
+/// use torchrs::optim::lr_scheduler::{CyclicLR, CyclicMode, CyclicOptions, LrScheduler};
+/// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
+/// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
+/// let mode = CyclicMode::Triangular2;
+/// let options = CyclicOptions { step_size_up: 1.0, mode, ..Default::default() };
+/// let mut schedule = CyclicLR::new(&mut optimizer, &[0.0], &[1.0], options);
+/// let rates = [0; 5].map(|_| { schedule.step(&mut optimizer); optimizer.lr(0) });
+/// assert_eq!(rates, [1.0, 0.0, 0.5, 0.0, 0.25]);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CyclicMode {
@@ -207,6 +274,18 @@ pub enum CyclicMode {
 }
 
 /// Options of [`CyclicLR`], with PyTorch's defaults.
+///
+/// ```
+/// use torchrs::optim::lr_scheduler::{CyclicLR, CyclicOptions, LrScheduler};
+/// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
+/// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
+/// let momenta = CyclicOptions { base_momentum: 0.5, max_momentum: 0.75, ..Default::default() };
+/// let options = CyclicOptions { step_size_up: 2.0, ..momenta };
+/// let mut schedule = CyclicLR::new(&mut optimizer, &[0.0], &[1.0], options);
+/// assert_eq!(optimizer.momentum(0), Some(0.75));
+/// let rates = [0; 2].map(|_| { schedule.step(&mut optimizer); optimizer.lr(0) });
+/// assert_eq!((rates, optimizer.momentum(0)), ([0.5, 1.0], Some(0.5)));
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CyclicOptions {
@@ -241,9 +320,26 @@ impl Default for CyclicOptions {
 }
 
 /// Straight rises from `base_lr` to `max_lr` and falls, again and again.
+///
+/// ```
+/// use torchrs::optim::lr_scheduler::{CyclicLR, CyclicOptions, LrScheduler};
+/// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
+/// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
+/// let options = CyclicOptions { step_size_up: 2.0, ..Default::default() };
+/// let mut schedule = CyclicLR::new(&mut optimizer, &[0.0], &[1.0], options);
+/// let rates = [0; 5].map(|_| { schedule.step(&mut optimizer); optimizer.lr(0) });
+/// assert_eq!(rates, [0.5, 1.0, 0.5, 0.0, 0.5]);
+/// ```
 pub type CyclicLR = Scheduler<Cyclic>;
 
 /// The formula of [`CyclicLR`].
+///
+/// ```
+/// use torchrs::optim::lr_scheduler::{Moment, Schedule, Cyclic};
+/// let formula: Cyclic = serde_json::from_str(r#"{"max_lrs": [1.0], "step_size_up": 2.0}"#).unwrap();
+/// let at = Moment { epoch: 3, is_initial: false, group: 0, lr: 1.0, base_lr: 0.0 };
+/// assert_eq!(formula.next(&at), 0.5);
+/// ```
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Cyclic {
     max_lrs: Vec<f64>,
@@ -253,6 +349,17 @@ pub struct Cyclic {
 
 impl CyclicLR {
     /// For `optimizer`, with least and highest rates for all groups or one for each.
+    ///
+    /// ```
+    /// use torchrs::optim::lr_scheduler::{CyclicLR, CyclicOptions};
+    /// use torchrs::{Tensor, catch, optim::{Adagrad, Optimizer}};
+    /// let mut optimizer = Adagrad::new([Tensor::from([1f32])], Default::default());
+    /// let cycled = catch(|| CyclicLR::new(&mut optimizer, &[0.1], &[1.0], Default::default()));
+    /// assert!(cycled.err().unwrap().to_string().contains("has no momentum"));
+    /// let options = CyclicOptions { cycle_momentum: false, ..Default::default() };
+    /// CyclicLR::new(&mut optimizer, &[0.1], &[1.0], options);
+    /// assert_eq!(optimizer.lr(0), 0.1);
+    /// ```
     ///
     /// # Panics
     /// Throws [`Error::Argument`] when there are not as many rates as groups, a rise has no steps, or

@@ -7,9 +7,25 @@ use crate::error::{Error, throw};
 use crate::optim::Optimizer;
 
 /// Multiplies the rates by `gamma` every `step_size` epochs.
+///
+/// ```
+/// use torchrs::optim::lr_scheduler::{LrScheduler, StepLR};
+/// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
+/// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
+/// let mut schedule = StepLR::new(&mut optimizer, 2, 0.5);
+/// let rates = [0; 4].map(|_| { schedule.step(&mut optimizer); optimizer.lr(0) });
+/// assert_eq!(rates, [1.0, 0.5, 0.5, 0.25]);
+/// ```
 pub type StepLR = Scheduler<Step>;
 
 /// The formula of [`StepLR`].
+///
+/// ```
+/// use torchrs::optim::lr_scheduler::{Moment, Schedule, Step};
+/// let formula: Step = serde_json::from_str(r#"{"step_size": 2, "gamma": 0.5}"#).unwrap();
+/// let at = Moment { epoch: 2, is_initial: false, group: 0, lr: 1.0, base_lr: 1.0 };
+/// assert_eq!(formula.next(&at), 0.5);
+/// ```
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Step {
     step_size: u64,
@@ -18,6 +34,15 @@ pub struct Step {
 
 impl StepLR {
     /// For `optimizer`; PyTorch's default for `gamma` is 0.1.
+    ///
+    /// ```
+    /// use torchrs::optim::lr_scheduler::{LrScheduler, StepLR};
+    /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
+    /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
+    /// let mut schedule = StepLR::new(&mut optimizer, 1, 0.25);
+    /// let rates = [0; 2].map(|_| { schedule.step(&mut optimizer); optimizer.lr(0) });
+    /// assert_eq!(rates, [0.25, 0.0625]);
+    /// ```
     ///
     /// # Panics
     /// Throws [`Error::Argument`] when `step_size` is 0.
@@ -43,9 +68,25 @@ impl Schedule for Step {
 }
 
 /// Multiplies the rates by `gamma` at certain epochs.
+///
+/// ```
+/// use torchrs::optim::lr_scheduler::{LrScheduler, MultiStepLR};
+/// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
+/// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
+/// let mut schedule = MultiStepLR::new(&mut optimizer, [1, 3], 0.5);
+/// let rates = [0; 4].map(|_| { schedule.step(&mut optimizer); optimizer.lr(0) });
+/// assert_eq!(rates, [0.5, 0.5, 0.25, 0.25]);
+/// ```
 pub type MultiStepLR = Scheduler<MultiStep>;
 
 /// The formula of [`MultiStepLR`].
+///
+/// ```
+/// use torchrs::optim::lr_scheduler::{Moment, Schedule, MultiStep};
+/// let formula: MultiStep = serde_json::from_str(r#"{"milestones": [1, 3], "gamma": 0.5}"#).unwrap();
+/// let at = Moment { epoch: 3, is_initial: false, group: 0, lr: 0.5, base_lr: 1.0 };
+/// assert_eq!(formula.next(&at), 0.25);
+/// ```
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MultiStep {
     milestones: Vec<i64>,
@@ -55,6 +96,15 @@ pub struct MultiStep {
 impl MultiStepLR {
     /// For `optimizer`. An epoch that is twice among the milestones counts twice; PyTorch's default
     /// for `gamma` is 0.1.
+    ///
+    /// ```
+    /// use torchrs::optim::lr_scheduler::{LrScheduler, MultiStepLR};
+    /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
+    /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
+    /// let mut schedule = MultiStepLR::new(&mut optimizer, [2, 2], 0.5);
+    /// let rates = [0; 3].map(|_| { schedule.step(&mut optimizer); optimizer.lr(0) });
+    /// assert_eq!(rates, [1.0, 0.25, 0.25]); // a milestone that counts twice
+    /// ```
     pub fn new(
         optimizer: &mut dyn Optimizer,
         milestones: impl IntoIterator<Item = u64>,
@@ -81,9 +131,25 @@ impl Schedule for MultiStep {
 }
 
 /// Multiplies the rates by `gamma` at each epoch.
+///
+/// ```
+/// use torchrs::optim::lr_scheduler::{ExponentialLR, LrScheduler};
+/// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
+/// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
+/// let mut schedule = ExponentialLR::new(&mut optimizer, 0.5);
+/// let rates = [0; 3].map(|_| { schedule.step(&mut optimizer); optimizer.lr(0) });
+/// assert_eq!(rates, [0.5, 0.25, 0.125]);
+/// ```
 pub type ExponentialLR = Scheduler<Exponential>;
 
 /// The formula of [`ExponentialLR`].
+///
+/// ```
+/// use torchrs::optim::lr_scheduler::{Moment, Schedule, Exponential};
+/// let formula: Exponential = serde_json::from_str(r#"{"gamma": 0.5}"#).unwrap();
+/// let at = Moment { epoch: 3, is_initial: false, group: 0, lr: 0.25, base_lr: 1.0 };
+/// assert_eq!(formula.next(&at), 0.125);
+/// ```
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Exponential {
     gamma: f64,
@@ -91,6 +157,15 @@ pub struct Exponential {
 
 impl ExponentialLR {
     /// For `optimizer`.
+    ///
+    /// ```
+    /// use torchrs::optim::lr_scheduler::{ExponentialLR, LrScheduler};
+    /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
+    /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
+    /// let mut schedule = ExponentialLR::new(&mut optimizer, 0.25);
+    /// let rates = [0; 2].map(|_| { schedule.step(&mut optimizer); optimizer.lr(0) });
+    /// assert_eq!(rates, [0.25, 0.0625]);
+    /// ```
     pub fn new(optimizer: &mut dyn Optimizer, gamma: f64) -> Self {
         Scheduler::with(optimizer, Exponential { gamma })
     }

@@ -7,9 +7,26 @@ use crate::error::{Error, throw};
 use crate::optim::Optimizer;
 
 /// Multiplies the rates by `factor` until epoch `total_iters`.
+///
+/// ```
+/// use torchrs::optim::lr_scheduler::{ConstantLR, LrScheduler};
+/// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
+/// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
+/// let mut schedule = ConstantLR::new(&mut optimizer, 0.5, 2);
+/// assert_eq!(optimizer.lr(0), 0.5);
+/// let rates = [0; 3].map(|_| { schedule.step(&mut optimizer); optimizer.lr(0) });
+/// assert_eq!(rates, [0.5, 1.0, 1.0]);
+/// ```
 pub type ConstantLR = Scheduler<Constant>;
 
 /// The formula of [`ConstantLR`].
+///
+/// ```
+/// use torchrs::optim::lr_scheduler::{Moment, Schedule, Constant};
+/// let formula: Constant = serde_json::from_str(r#"{"factor": 0.5, "total_iters": 2}"#).unwrap();
+/// let at = Moment { epoch: 2, is_initial: false, group: 0, lr: 0.5, base_lr: 1.0 };
+/// assert_eq!(formula.next(&at), 1.0); // the way back
+/// ```
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Constant {
     factor: f64,
@@ -18,6 +35,15 @@ pub struct Constant {
 
 impl ConstantLR {
     /// For `optimizer`; PyTorch's defaults are 1/3 and 5.
+    ///
+    /// ```
+    /// use torchrs::optim::lr_scheduler::{ConstantLR};
+    /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
+    /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
+    /// ConstantLR::new(&mut optimizer, 0.25, 5);
+    /// assert_eq!(optimizer.lr(0), 0.25);
+    /// assert!(torchrs::catch(move || ConstantLR::new(&mut optimizer, 1.5, 5)).is_err());
+    /// ```
     ///
     /// # Panics
     /// Throws [`Error::Argument`] unless `factor` is from 0 to 1.
@@ -52,9 +78,25 @@ impl Schedule for Constant {
 }
 
 /// Lowers the rates to 0 at epoch `total_iters`, along `(1 - epoch / total_iters)^power`.
+///
+/// ```
+/// use torchrs::optim::lr_scheduler::{LrScheduler, PolynomialLR};
+/// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
+/// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
+/// let mut schedule = PolynomialLR::new(&mut optimizer, 2, 1.0);
+/// let rates = [0; 3].map(|_| { schedule.step(&mut optimizer); optimizer.lr(0) });
+/// assert_eq!(rates, [0.5, 0.0, 0.0]);
+/// ```
 pub type PolynomialLR = Scheduler<Polynomial>;
 
 /// The formula of [`PolynomialLR`].
+///
+/// ```
+/// use torchrs::optim::lr_scheduler::{Moment, Schedule, Polynomial};
+/// let formula: Polynomial = serde_json::from_str(r#"{"total_iters": 4, "power": 1.0}"#).unwrap();
+/// let at = Moment { epoch: 3, is_initial: false, group: 0, lr: 0.5, base_lr: 1.0 };
+/// assert_eq!(formula.closed_form(&at), Some(0.25));
+/// ```
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Polynomial {
     total_iters: u64,
@@ -63,6 +105,15 @@ pub struct Polynomial {
 
 impl PolynomialLR {
     /// For `optimizer`; PyTorch's defaults are 5 and 1.
+    ///
+    /// ```
+    /// use torchrs::optim::lr_scheduler::{LrScheduler, PolynomialLR};
+    /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
+    /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
+    /// let mut schedule = PolynomialLR::new(&mut optimizer, 2, 2.0);
+    /// let rates = [0; 2].map(|_| { schedule.step(&mut optimizer); optimizer.lr(0) });
+    /// assert_eq!(rates, [0.25, 0.0]);
+    /// ```
     pub fn new(optimizer: &mut dyn Optimizer, total_iters: u64, power: f64) -> Self {
         Scheduler::with(optimizer, Polynomial { total_iters, power })
     }

@@ -4,6 +4,15 @@
 //! (epochs, initial rates, saving) is [`Scheduler`]. Formulas are PyTorch's chainable ones: they
 //! start from the group's current rate, so several schedulers can act on one optimizer. Where
 //! PyTorch has a closed form as well, it is used when a [`SequentialLR`] starts a schedule anew.
+//!
+//! ```
+//! use torchrs::optim::lr_scheduler::{LrScheduler, StepLR};
+//! use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
+//! let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
+//! let mut schedule = StepLR::new(&mut optimizer, 2, 0.5);
+//! let rates = [0; 4].map(|_| { schedule.step(&mut optimizer); optimizer.lr(0) });
+//! assert_eq!(rates, [1.0, 0.5, 0.5, 0.25]);
+//! ```
 
 mod chained;
 mod cosine;
@@ -54,16 +63,56 @@ pub use warmup::{Linear, LinearLR, WarmupCosine, WarmupCosineLR};
 /// ```
 pub trait LrScheduler: Send {
     /// Sets the rates of the next epoch. `optimizer` is the one that the scheduler was made for.
+    ///
+    /// ```
+    /// use torchrs::optim::lr_scheduler::{ExponentialLR, LrScheduler};
+    /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
+    /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
+    /// let mut schedule = ExponentialLR::new(&mut optimizer, 0.5);
+    /// assert_eq!(optimizer.lr(0), 1.0);
+    /// schedule.step(&mut optimizer);
+    /// assert_eq!(optimizer.lr(0), 0.5);
+    /// ```
     fn step(&mut self, optimizer: &mut dyn Optimizer);
 
     /// The rates that were set last, by group.
+    ///
+    /// ```
+    /// use torchrs::optim::lr_scheduler::{ConstantLR, LrScheduler};
+    /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
+    /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
+    /// assert_eq!(ConstantLR::new(&mut optimizer, 0.5, 2).last_lr(), [0.5]);
+    /// ```
     fn last_lr(&self) -> Vec<f64>;
 
     /// Settings and position, to be saved.
+    ///
+    /// ```
+    /// use torchrs::optim::lr_scheduler::{LrScheduler, StepLR};
+    /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
+    /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
+    /// let mut schedule = StepLR::new(&mut optimizer, 2, 0.5);
+    /// schedule.step(&mut optimizer);
+    /// let state = schedule.state_dict();
+    /// assert!(state["step_size"] == 2 && state["gamma"] == 0.5 && state["last_epoch"] == 1);
+    /// ```
     fn state_dict(&self) -> Value;
 
     /// Continues from a saved position. The rates themselves are part of the optimizer's state. When
     /// there is an error nothing has changed.
+    ///
+    /// ```
+    /// use torchrs::optim::lr_scheduler::{LrScheduler, StepLR};
+    /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
+    /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
+    /// let mut old = StepLR::new(&mut optimizer, 2, 0.5);
+    /// old.step(&mut optimizer);
+    /// let mut schedule = StepLR::new(&mut optimizer, 100, 0.1);
+    /// schedule.load_state_dict(&old.state_dict())?;
+    /// schedule.step(&mut optimizer); // the second step, at which rates fall
+    /// assert_eq!(optimizer.lr(0), 0.5);
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Argument`] when `state` is not that of such a scheduler.
@@ -71,16 +120,54 @@ pub trait LrScheduler: Send {
 
     /// Begins (again) at epoch 0 from the initial rates: what [`SequentialLR`] does when it is this
     /// schedule's turn.
+    ///
+    /// ```
+    /// use torchrs::optim::lr_scheduler::{ExponentialLR, LrScheduler};
+    /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
+    /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
+    /// let mut schedule = ExponentialLR::new(&mut optimizer, 0.5);
+    /// schedule.step(&mut optimizer);
+    /// schedule.restart(&mut optimizer);
+    /// assert_eq!((optimizer.lr(0), schedule.last_epoch()), (1.0, 0));
+    /// ```
     fn restart(&mut self, optimizer: &mut dyn Optimizer);
 
     /// Takes back the step that was made at construction, without changing rates.
+    ///
+    /// ```
+    /// use torchrs::optim::lr_scheduler::{ConstantLR, LrScheduler};
+    /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
+    /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
+    /// let mut schedule = ConstantLR::new(&mut optimizer, 0.5, 2);
+    /// schedule.undo_initial_step();
+    /// assert_eq!((optimizer.lr(0), schedule.last_epoch()), (0.5, -1));
+    /// ```
     fn undo_initial_step(&mut self);
 
     /// Makes that step again.
+    ///
+    /// ```
+    /// use torchrs::optim::lr_scheduler::{ConstantLR, LrScheduler};
+    /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
+    /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
+    /// let mut schedule = ConstantLR::new(&mut optimizer, 0.5, 2);
+    /// schedule.undo_initial_step();
+    /// optimizer.set_lr(0, 4.0);
+    /// schedule.initial_step(&mut optimizer);
+    /// assert_eq!((optimizer.lr(0), schedule.last_epoch()), (2.0, 0));
+    /// ```
     fn initial_step(&mut self, optimizer: &mut dyn Optimizer);
 }
 
 /// A group at the moment when its rate is computed.
+///
+/// ```
+/// use torchrs::optim::lr_scheduler::{Exponential, Moment, Schedule};
+/// let formula: Exponential = serde_json::from_str(r#"{"gamma": 0.5}"#).unwrap();
+/// let at = Moment { epoch: 3, is_initial: false, group: 0, lr: 2.0, base_lr: 8.0 };
+/// assert_eq!(formula.next(&at), 1.0); // from the current rate
+/// assert_eq!(formula.closed_form(&at), Some(1.0)); // from the first one
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {
     /// The epoch that the rate is for.
@@ -96,22 +183,87 @@ pub struct Moment {
 }
 
 /// The formula of a schedule.
+///
+/// ```
+/// use serde_json::{Map, Value};
+/// use torchrs::optim::lr_scheduler::{LrScheduler, Moment, Schedule, Scheduler};
+/// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
+/// struct InverseRoot;
+/// impl Schedule for InverseRoot {
+///     const NAME: &'static str = "InverseRootLR";
+///     fn next(&self, at: &Moment) -> f64 {
+///         at.base_lr / (at.epoch as f64 + 1.0).sqrt()
+///     }
+///     fn settings(&self) -> Map<String, Value> {
+///         Map::new()
+///     }
+///     fn set_settings(&mut self, _: &Value) -> Result<(), String> {
+///         Ok(())
+///     }
+/// }
+/// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
+/// let mut schedule = Scheduler::with(&mut optimizer, InverseRoot);
+/// let rates = [0; 3].map(|_| { schedule.step(&mut optimizer); optimizer.lr(0) });
+/// assert_eq!(rates[2], 0.5);
+/// ```
 pub trait Schedule: Send {
     /// PyTorch's name, for messages.
+    ///
+    /// ```
+    /// use torchrs::optim::lr_scheduler::{Schedule, Step};
+    /// assert_eq!(Step::NAME, "StepLR");
+    /// ```
     const NAME: &'static str;
     /// The next rate of a group, from its current one.
+    ///
+    /// ```
+    /// use torchrs::optim::lr_scheduler::{Moment, Schedule, Step};
+    /// let formula: Step = serde_json::from_str(r#"{"step_size": 2, "gamma": 0.5}"#).unwrap();
+    /// let at = Moment { epoch: 4, is_initial: false, group: 0, lr: 3.0, base_lr: 8.0 };
+    /// assert_eq!(formula.next(&at), 1.5);
+    /// ```
     fn next(&self, at: &Moment) -> f64;
     /// The rate as a function of the epoch alone, if there is such a form.
+    ///
+    /// ```
+    /// use torchrs::optim::lr_scheduler::{Moment, Schedule, Step};
+    /// let formula: Step = serde_json::from_str(r#"{"step_size": 2, "gamma": 0.5}"#).unwrap();
+    /// let at = Moment { epoch: 5, is_initial: false, group: 0, lr: 3.0, base_lr: 8.0 };
+    /// assert_eq!(formula.closed_form(&at), Some(2.0)); // two falls
+    /// ```
     fn closed_form(&self, _at: &Moment) -> Option<f64> {
         None
     }
     /// The momentum of a group, where the schedule sets that too.
+    ///
+    /// ```
+    /// use torchrs::optim::lr_scheduler::{Moment, Schedule, OneCycle};
+    /// let formula: OneCycle = serde_json::from_str(r#"{"max_lr": [1.0], "total_steps": 10}"#).unwrap();
+    /// let at = Moment { epoch: 2, is_initial: false, group: 0, lr: 0.1, base_lr: 0.1 };
+    /// assert_eq!(formula.momentum(&at), Some(0.85)); // the least one, at the highest rate
+    /// ```
     fn momentum(&self, _at: &Moment) -> Option<f64> {
         None
     }
     /// The settings under PyTorch's names.
+    ///
+    /// ```
+    /// use torchrs::optim::lr_scheduler::{Schedule, Step};
+    /// let formula: Step = serde_json::from_str(r#"{"step_size": 2, "gamma": 0.5}"#).unwrap();
+    /// let settings = formula.settings();
+    /// assert!(settings["step_size"] == 2 && settings["gamma"] == 0.5);
+    /// ```
     fn settings(&self) -> Map<String, Value>;
     /// The inverse of [`settings`](Self::settings).
+    ///
+    /// ```
+    /// use serde_json::json;
+    /// use torchrs::optim::lr_scheduler::{Schedule, Step};
+    /// let mut formula: Step = serde_json::from_str(r#"{"step_size": 2, "gamma": 0.5}"#).unwrap();
+    /// assert!(formula.set_settings(&json!({ "step_size": 3, "gamma": 0.25 })).is_ok());
+    /// assert_eq!(formula.settings()["gamma"], 0.25);
+    /// assert!(formula.set_settings(&json!({ "step_size": 3 })).is_err());
+    /// ```
     ///
     /// # Errors
     /// What is wrong with them.
@@ -146,6 +298,15 @@ pub(super) fn from_settings<T: DeserializeOwned>(
 }
 
 /// A scheduler with the formula `S`; its name is an alias such as [`StepLR`].
+///
+/// ```
+/// use torchrs::optim::lr_scheduler::{LrScheduler, Scheduler, Step, StepLR};
+/// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
+/// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
+/// let mut schedule: Scheduler<Step> = StepLR::new(&mut optimizer, 1, 0.5);
+/// let rates = [0; 2].map(|_| { schedule.step(&mut optimizer); optimizer.lr(0) });
+/// assert_eq!((rates, schedule.last_epoch()), ([0.5, 0.25], 2));
+/// ```
 pub struct Scheduler<S> {
     schedule: S,
     base_lrs: Vec<f64>,
@@ -156,6 +317,15 @@ pub struct Scheduler<S> {
 
 impl<S: Schedule> Scheduler<S> {
     /// A scheduler for `optimizer`, whose rates it sets to those of epoch 0.
+    ///
+    /// ```
+    /// use torchrs::optim::lr_scheduler::{Constant, Scheduler};
+    /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
+    /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
+    /// let half: Constant = serde_json::from_str(r#"{"factor": 0.5, "total_iters": 3}"#).unwrap();
+    /// Scheduler::with(&mut optimizer, half);
+    /// assert_eq!((optimizer.lr(0), optimizer.initial_lr(0)), (0.5, Some(1.0)));
+    /// ```
     pub fn with(optimizer: &mut dyn Optimizer, schedule: S) -> Self {
         let mut base_lrs = Vec::with_capacity(optimizer.num_groups());
         for group in 0..optimizer.num_groups() {
@@ -170,6 +340,16 @@ impl<S: Schedule> Scheduler<S> {
     }
 
     /// The epoch of the current rates: the number of calls of [`step`](LrScheduler::step).
+    ///
+    /// ```
+    /// use torchrs::optim::lr_scheduler::{ExponentialLR, LrScheduler};
+    /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
+    /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
+    /// let mut schedule = ExponentialLR::new(&mut optimizer, 0.5);
+    /// assert_eq!(schedule.last_epoch(), 0);
+    /// let rates = [0; 2].map(|_| { schedule.step(&mut optimizer); optimizer.lr(0) });
+    /// assert_eq!((schedule.last_epoch(), rates[1]), (2, 0.25));
+    /// ```
     pub fn last_epoch(&self) -> i64 {
         self.last_epoch
     }

@@ -8,6 +8,19 @@ use crate::error::{Error, Result, throw};
 use crate::optim::Optimizer;
 
 /// What is better: a lower metric or a higher one.
+///
+/// ```
+/// use torchrs::optim::lr_scheduler::{PlateauMode, PlateauOptions, ReduceLROnPlateau};
+/// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
+/// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
+/// let mode = PlateauMode::Max;
+/// let options = PlateauOptions { mode, factor: 0.5, patience: 0, ..Default::default() };
+/// let mut schedule = ReduceLROnPlateau::new(&mut optimizer, options);
+/// for accuracy in [0.7, 0.8, 0.9, 0.8] {
+///     schedule.step(&mut optimizer, accuracy);
+/// }
+/// assert_eq!(optimizer.lr(0), 0.5);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PlateauMode {
@@ -19,6 +32,19 @@ pub enum PlateauMode {
 }
 
 /// How the least improvement is measured.
+///
+/// ```
+/// use torchrs::optim::lr_scheduler::{PlateauOptions, ReduceLROnPlateau, ThresholdMode};
+/// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
+/// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
+/// let threshold_mode = ThresholdMode::Abs;
+/// let options = PlateauOptions { threshold: 0.1, threshold_mode, patience: 0, ..Default::default() };
+/// let mut schedule = ReduceLROnPlateau::new(&mut optimizer, options);
+/// for loss in [8.0, 7.5] { // better by more than 0.1, though not by a tenth
+///     schedule.step(&mut optimizer, loss);
+/// }
+/// assert_eq!(optimizer.lr(0), 1.0);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ThresholdMode {
@@ -30,6 +56,17 @@ pub enum ThresholdMode {
 }
 
 /// Options of [`ReduceLROnPlateau`], with PyTorch's defaults.
+///
+/// ```
+/// use torchrs::optim::lr_scheduler::{PlateauOptions, ReduceLROnPlateau};
+/// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
+/// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
+/// let least = PlateauOptions { min_lr: vec![0.4], ..Default::default() };
+/// let options = PlateauOptions { factor: 0.5, patience: 0, ..least };
+/// let mut schedule = ReduceLROnPlateau::new(&mut optimizer, options);
+/// let rates = [0; 3].map(|_| { schedule.step(&mut optimizer, 1.0); optimizer.lr(0) });
+/// assert_eq!(rates, [1.0, 0.5, 0.4]);
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PlateauOptions {
@@ -98,6 +135,15 @@ pub struct ReduceLROnPlateau {
 impl ReduceLROnPlateau {
     /// For `optimizer`.
     ///
+    /// ```
+    /// use torchrs::optim::lr_scheduler::{PlateauOptions, ReduceLROnPlateau};
+    /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
+    /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
+    /// assert_eq!(ReduceLROnPlateau::new(&mut optimizer, Default::default()).last_lr(), [1.0]);
+    /// let wrong = PlateauOptions { factor: 2.0, ..Default::default() };
+    /// assert!(torchrs::catch(move || ReduceLROnPlateau::new(&mut optimizer, wrong)).is_err());
+    /// ```
+    ///
     /// # Panics
     /// Throws [`Error::Argument`] when `factor` is not below 1 or there are not as many least rates
     /// as groups.
@@ -124,6 +170,16 @@ impl ReduceLROnPlateau {
     }
 
     /// Takes the metric of an epoch into account, and lowers the rates if it is time.
+    ///
+    /// ```
+    /// use torchrs::optim::lr_scheduler::{PlateauOptions, ReduceLROnPlateau};
+    /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
+    /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
+    /// let options = PlateauOptions { factor: 0.5, patience: 1, ..Default::default() };
+    /// let mut schedule = ReduceLROnPlateau::new(&mut optimizer, options);
+    /// let rates = [3.0, 2.0, 2.0, 2.0].map(|loss| { schedule.step(&mut optimizer, loss); optimizer.lr(0) });
+    /// assert_eq!(rates, [1.0, 1.0, 1.0, 0.5]);
+    /// ```
     pub fn step(&mut self, optimizer: &mut dyn Optimizer, metric: f64) {
         self.last_epoch += 1;
         if self.improves(metric) {
@@ -168,16 +224,51 @@ impl ReduceLROnPlateau {
     }
 
     /// The rates after the last step, by group.
+    ///
+    /// ```
+    /// use torchrs::optim::lr_scheduler::{PlateauOptions, ReduceLROnPlateau};
+    /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
+    /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
+    /// let options = PlateauOptions { factor: 0.5, patience: 0, ..Default::default() };
+    /// let mut schedule = ReduceLROnPlateau::new(&mut optimizer, options);
+    /// schedule.step(&mut optimizer, f64::NAN); // no improvement
+    /// assert_eq!(schedule.last_lr(), [0.5]);
+    /// ```
     pub fn last_lr(&self) -> Vec<f64> {
         self.last_lr.clone()
     }
 
     /// Settings and position, to be saved.
+    ///
+    /// ```
+    /// use torchrs::optim::lr_scheduler::{ReduceLROnPlateau};
+    /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
+    /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
+    /// let mut schedule = ReduceLROnPlateau::new(&mut optimizer, Default::default());
+    /// schedule.step(&mut optimizer, 3.0);
+    /// schedule.step(&mut optimizer, 4.0);
+    /// let state = schedule.state_dict();
+    /// assert!(state["best"] == 3.0 && state["num_bad_epochs"] == 1);
+    /// ```
     pub fn state_dict(&self) -> Value {
         serde_json::to_value(self).expect("plain numbers")
     }
 
     /// Continues from a saved position. When there is an error nothing has changed.
+    ///
+    /// ```
+    /// use torchrs::optim::lr_scheduler::{PlateauOptions, ReduceLROnPlateau};
+    /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
+    /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
+    /// let options = PlateauOptions { factor: 0.5, patience: 0, ..Default::default() };
+    /// let mut old = ReduceLROnPlateau::new(&mut optimizer, options);
+    /// old.step(&mut optimizer, 3.0);
+    /// let mut schedule = ReduceLROnPlateau::new(&mut optimizer, Default::default());
+    /// schedule.load_state_dict(&old.state_dict())?;
+    /// schedule.step(&mut optimizer, 4.0); // worse than the best one of before
+    /// assert_eq!(optimizer.lr(0), 0.5);
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Argument`] when `state` is not that of such a scheduler.

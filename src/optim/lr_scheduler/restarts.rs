@@ -10,9 +10,26 @@ use crate::optim::Optimizer;
 
 /// Lowers the rates along half a cosine to `eta_min` within `t_0` epochs, then starts again, each
 /// time with `t_mult` times as many epochs.
+///
+/// ```
+/// use torchrs::optim::lr_scheduler::{CosineAnnealingWarmRestarts, LrScheduler};
+/// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
+/// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
+/// let mut schedule = CosineAnnealingWarmRestarts::new(&mut optimizer, 2, 1, 0.0);
+/// let rates = [0; 2].map(|_| { schedule.step(&mut optimizer); optimizer.lr(0) });
+/// assert!((rates[0] - 0.5).abs() < 1e-12);
+/// assert_eq!(rates[1], 1.0);
+/// ```
 pub type CosineAnnealingWarmRestarts = Scheduler<WarmRestarts>;
 
 /// The formula of [`CosineAnnealingWarmRestarts`].
+///
+/// ```
+/// use torchrs::optim::lr_scheduler::{Moment, Schedule, WarmRestarts};
+/// let formula: WarmRestarts = serde_json::from_str(r#"{"T_0": 2, "T_mult": 2, "eta_min": 0.0}"#).unwrap();
+/// let at = Moment { epoch: 4, is_initial: false, group: 0, lr: 0.1, base_lr: 1.0 };
+/// assert!((formula.next(&at) - 0.5).abs() < 1e-12); // half of the second cycle
+/// ```
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct WarmRestarts {
     #[serde(rename = "T_0")]
@@ -28,6 +45,16 @@ pub struct WarmRestarts {
 impl CosineAnnealingWarmRestarts {
     /// For `optimizer`; PyTorch's defaults are 1 for `t_mult` and 0 for `eta_min`.
     ///
+    /// ```
+    /// use torchrs::optim::lr_scheduler::{CosineAnnealingWarmRestarts, LrScheduler};
+    /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
+    /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
+    /// let mut schedule = CosineAnnealingWarmRestarts::new(&mut optimizer, 1, 2, 0.5);
+    /// let rates = [0; 3].map(|_| { schedule.step(&mut optimizer); optimizer.lr(0) });
+    /// assert_eq!((rates[0], rates[2]), (1.0, 1.0)); // cycles of 1, 2, .. epochs
+    /// assert!((rates[1] - 0.75).abs() < 1e-12);
+    /// ```
+    ///
     /// # Panics
     /// Throws [`Error::Argument`] when `t_0` or `t_mult` is 0.
     #[track_caller]
@@ -42,6 +69,15 @@ impl CosineAnnealingWarmRestarts {
     }
 
     /// Sets the rates of an epoch that may have a fraction: `epoch + batch / batches`.
+    ///
+    /// ```
+    /// use torchrs::optim::lr_scheduler::{CosineAnnealingWarmRestarts};
+    /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
+    /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
+    /// let mut schedule = CosineAnnealingWarmRestarts::new(&mut optimizer, 10, 1, 0.0);
+    /// schedule.step_to(&mut optimizer, 4.0 + 30.0 / 30.0); // after the last batch of epoch 4
+    /// assert!((optimizer.lr(0) - 0.5).abs() < 1e-12);
+    /// ```
     ///
     /// # Panics
     /// Throws [`Error::Argument`] when `epoch` is negative or not finite.

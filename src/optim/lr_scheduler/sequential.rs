@@ -36,6 +36,19 @@ impl SequentialLR {
     /// For `optimizer`, for which the schedulers were made. The scheduler with index `i + 1` takes
     /// over at epoch `milestones[i]`, starting at its epoch 0.
     ///
+    /// ```
+    /// use torchrs::optim::lr_scheduler::{ConstantLR, ExponentialLR, LrScheduler, SequentialLR};
+    /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
+    /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
+    /// let parts: Vec<Box<dyn LrScheduler>> = vec![
+    ///     Box::new(ConstantLR::new(&mut optimizer, 0.25, 9)),
+    ///     Box::new(ExponentialLR::new(&mut optimizer, 0.5)),
+    /// ];
+    /// let mut schedule = SequentialLR::new(&mut optimizer, parts, vec![2]);
+    /// let rates = [0; 3].map(|_| { schedule.step(&mut optimizer); optimizer.lr(0) });
+    /// assert_eq!(rates, [0.25, 1.0, 0.5]);
+    /// ```
+    ///
     /// # Panics
     /// Throws [`Error::Argument`] unless there is one scheduler more than milestones, which rise.
     #[track_caller]

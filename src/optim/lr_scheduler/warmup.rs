@@ -11,9 +11,27 @@ use crate::optim::Optimizer;
 
 /// Rates that go in a straight line from `start_factor` to `end_factor` times the initial ones,
 /// within `total_iters` epochs.
+///
+/// ```
+/// use torchrs::optim::lr_scheduler::{LinearLR, LrScheduler};
+/// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
+/// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
+/// let mut schedule = LinearLR::new(&mut optimizer, 0.5, 1.0, 2);
+/// assert_eq!(optimizer.lr(0), 0.5);
+/// let rates = [0; 3].map(|_| { schedule.step(&mut optimizer); optimizer.lr(0) });
+/// assert_eq!(rates, [0.75, 1.0, 1.0]);
+/// ```
 pub type LinearLR = Scheduler<Linear>;
 
 /// The formula of [`LinearLR`].
+///
+/// ```
+/// use torchrs::optim::lr_scheduler::{Moment, Schedule, Linear};
+/// let settings = r#"{"start_factor": 0.5, "end_factor": 1.0, "total_iters": 2}"#;
+/// let formula: Linear = serde_json::from_str(settings).unwrap();
+/// let at = Moment { epoch: 1, is_initial: false, group: 0, lr: 4.0, base_lr: 8.0 };
+/// assert_eq!((formula.next(&at), formula.closed_form(&at)), (6.0, Some(6.0)));
+/// ```
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Linear {
     start_factor: f64,
@@ -23,6 +41,15 @@ pub struct Linear {
 
 impl LinearLR {
     /// For `optimizer`; PyTorch's defaults are 1/3, 1 and 5.
+    ///
+    /// ```
+    /// use torchrs::optim::lr_scheduler::{LinearLR};
+    /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
+    /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
+    /// LinearLR::new(&mut optimizer, 0.25, 1.0, 5);
+    /// assert_eq!(optimizer.lr(0), 0.25);
+    /// assert!(torchrs::catch(move || LinearLR::new(&mut optimizer, 0.0, 1.0, 5)).is_err());
+    /// ```
     ///
     /// # Panics
     /// Throws [`Error::Argument`] unless `start_factor` is in (0, 1] and `end_factor` in [0, 1].
@@ -69,9 +96,28 @@ impl Schedule for Linear {
 /// Rates that rise in a straight line for `warmup` steps, fall along half a cosine to `final_factor`
 /// times the initial ones at step `total`, and stay there. Not in PyTorch, where every language
 /// model brings its own.
+///
+/// ```
+/// use torchrs::optim::lr_scheduler::{LrScheduler, WarmupCosineLR};
+/// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
+/// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
+/// let mut schedule = WarmupCosineLR::new(&mut optimizer, 1, 3, 0.0);
+/// assert_eq!(optimizer.lr(0), 0.5);
+/// let rates = [0; 4].map(|_| { schedule.step(&mut optimizer); optimizer.lr(0) });
+/// assert_eq!((rates[0], rates[2], rates[3]), (1.0, 0.0, 0.0));
+/// assert!((rates[1] - 0.5).abs() < 1e-12);
+/// ```
 pub type WarmupCosineLR = Scheduler<WarmupCosine>;
 
 /// The formula of [`WarmupCosineLR`].
+///
+/// ```
+/// use torchrs::optim::lr_scheduler::{Moment, Schedule, WarmupCosine};
+/// let settings = r#"{"warmup": 3, "total": 9, "final_factor": 0.1}"#;
+/// let formula: WarmupCosine = serde_json::from_str(settings).unwrap();
+/// let at = Moment { epoch: 1, is_initial: false, group: 0, lr: 2.0, base_lr: 8.0 };
+/// assert_eq!(formula.next(&at), 4.0); // step 2 of 4
+/// ```
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct WarmupCosine {
     warmup: u64,
@@ -81,6 +127,15 @@ pub struct WarmupCosine {
 
 impl WarmupCosineLR {
     /// For `optimizer`.
+    ///
+    /// ```
+    /// use torchrs::optim::lr_scheduler::{WarmupCosineLR};
+    /// use torchrs::{Tensor, optim::{Optimizer, SGD, SGDOptions}};
+    /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
+    /// WarmupCosineLR::new(&mut optimizer, 3, 10, 0.0);
+    /// assert_eq!(optimizer.lr(0), 0.25); // the first of four steps up
+    /// assert!(torchrs::catch(move || WarmupCosineLR::new(&mut optimizer, 3, 2, 0.0)).is_err());
+    /// ```
     ///
     /// # Panics
     /// Throws [`Error::Argument`] when `total` is 0 or less than `warmup`.

@@ -5,6 +5,25 @@ use crate::nn::{Buffer, Forward, Module};
 use crate::{Dtype, Tensor, no_grad};
 
 /// How weights enter the average.
+///
+/// ```
+/// use torchrs::optim::swa_utils::{AveragedModel, AveragedModelOptions, Averaging};
+/// use torchrs::{Tensor, nn::{self, Module}, no_grad};
+/// let model = nn::Linear::new(1, 1);
+/// let set = |value: f64| no_grad(|| model.parameters().iter().for_each(|p| _ = p.fill_(value)));
+/// let averaged = |averaging| {
+///     let options = AveragedModelOptions { averaging, ..Default::default() };
+///     let average = AveragedModel::new(&model, options);
+///     for value in [1.0, 2.0, 6.0] {
+///         set(value);
+///         average.update_parameters(&model);
+///     }
+///     average.module.parameters()[0].item()
+/// };
+/// assert_eq!((averaged(Averaging::Swa), averaged(Averaging::Ema { decay: 0.5 })), (3.0, 3.75));
+/// let last = |_: &Tensor, weight: &Tensor, _| weight.clone();
+/// assert_eq!(averaged(Averaging::Custom(Box::new(last))), 6.0);
+/// ```
 #[derive(Default)]
 pub enum Averaging {
     /// All with the same weight (`get_swa_multi_avg_fn`, the default): `a + (w - a) / (n + 1)`.
@@ -23,6 +42,22 @@ pub enum Averaging {
 pub type AverageFn = dyn Fn(&Tensor, &Tensor, u64) -> Tensor + Send + Sync;
 
 /// Options of [`AveragedModel`], with PyTorch's defaults.
+///
+/// ```
+/// use torchrs::optim::swa_utils::{AveragedModel, AveragedModelOptions};
+/// use torchrs::{nn::{self, Module}, no_grad};
+/// let model = nn::BatchNorm1d::new(1);
+/// let averages = [false, true].map(|use_buffers| {
+///     let options = AveragedModelOptions { use_buffers, ..Default::default() };
+///     AveragedModel::new(&model, options)
+/// });
+/// for mean in [2.0, 4.0] {
+///     no_grad(|| _ = model.state_dict()["running_mean"].fill_(mean));
+///     averages.iter().for_each(|average| average.update_parameters(&model));
+/// }
+/// let means = averages.map(|average| average.module.state_dict()["running_mean"].item());
+/// assert_eq!(means, [4.0, 3.0]);
+/// ```
 #[derive(Default)]
 pub struct AveragedModelOptions {
     /// How weights enter the average.
@@ -59,6 +94,17 @@ pub struct AveragedModel<M: Module> {
 impl<M: Module> AveragedModel<M> {
     /// The average begins as a copy of `model`.
     ///
+    /// ```
+    /// use torchrs::optim::swa_utils::{AveragedModel};
+    /// use torchrs::{nn::{self, Module}, no_grad};
+    /// let model = nn::Linear::new(1, 1);
+    /// let set = |value: f64| no_grad(|| model.parameters().iter().for_each(|p| _ = p.fill_(value)));
+    /// set(1.0);
+    /// let average = AveragedModel::new(&model, Default::default());
+    /// set(5.0);
+    /// assert_eq!(average.module.parameters()[0].item(), 1.0); // a copy
+    /// ```
+    ///
     /// # Panics
     /// Throws [`Error::Argument`] when the decay is not in `[0, 1]`.
     #[track_caller]
@@ -71,6 +117,16 @@ impl<M: Module> AveragedModel<M> {
 
     /// [`new`](Self::new) for models that cannot be cloned: `module`, which was built as `model` was,
     /// takes its weights.
+    ///
+    /// ```
+    /// use torchrs::nn::{self, Module};
+    /// use torchrs::{catch, optim::swa_utils::AveragedModel};
+    /// let model = nn::Linear::new(3, 2);
+    /// let average = AveragedModel::with_module(nn::Linear::new(3, 2), &model, Default::default());
+    /// assert!(average.module.parameters()[0].equal(&model.parameters()[0]));
+    /// let other = nn::Linear::new(3, 4);
+    /// assert!(catch(|| AveragedModel::with_module(other, &model, Default::default())).is_err());
+    /// ```
     ///
     /// # Panics
     /// As [`new`](Self::new), and when the two differ in the names or shapes of their parameters and
@@ -97,11 +153,33 @@ impl<M: Module> AveragedModel<M> {
     }
 
     /// How many updates there were.
+    ///
+    /// ```
+    /// use torchrs::{nn, optim::swa_utils::AveragedModel};
+    /// let model = nn::Linear::new(3, 2);
+    /// let average = AveragedModel::new(&model, Default::default());
+    /// assert_eq!(average.n_averaged(), 0);
+    /// average.update_parameters(&model);
+    /// assert_eq!(average.n_averaged(), 1);
+    /// ```
     pub fn n_averaged(&self) -> u64 {
         self.n_averaged.item() as u64
     }
 
     /// Takes the weights of `model` into the average; the first time they are the average.
+    ///
+    /// ```
+    /// use torchrs::optim::swa_utils::{AveragedModel};
+    /// use torchrs::{nn::{self, Module}, no_grad};
+    /// let model = nn::Linear::new(1, 1);
+    /// let set = |value: f64| no_grad(|| model.parameters().iter().for_each(|p| _ = p.fill_(value)));
+    /// let average = AveragedModel::new(&model, Default::default());
+    /// for value in [1.0, 2.0] {
+    ///     set(value);
+    ///     average.update_parameters(&model);
+    /// }
+    /// assert_eq!(average.module.parameters()[0].item(), 1.5);
+    /// ```
     ///
     /// # Panics
     /// Throws [`Error::Argument`] when `model` has other parameters and buffers.

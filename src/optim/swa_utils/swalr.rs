@@ -23,6 +23,15 @@ use crate::optim::lr_scheduler::{Anneal, Moment, Schedule, Scheduler, plain_sett
 pub type SWALR = Scheduler<SwaAnneal>;
 
 /// The formula of [`SWALR`].
+///
+/// ```
+/// use torchrs::optim::lr_scheduler::{Moment, Schedule};
+/// use torchrs::optim::swa_utils::SwaAnneal;
+/// let settings = r#"{"swa_lr": [0.5], "anneal_epochs": 2, "_anneal_strategy": "linear"}"#;
+/// let formula: SwaAnneal = serde_json::from_str(settings).unwrap();
+/// let at = Moment { epoch: 1, is_initial: false, group: 0, lr: 1.0, base_lr: 1.0 };
+/// assert_eq!(formula.next(&at), 0.75);
+/// ```
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SwaAnneal {
     swa_lr: Vec<f64>,
@@ -34,6 +43,15 @@ pub struct SwaAnneal {
 impl SWALR {
     /// For `optimizer`, with a last rate for all groups or one for each; PyTorch's defaults are 10
     /// epochs and a cosine.
+    ///
+    /// ```
+    /// use torchrs::optim::lr_scheduler::{Anneal, LrScheduler};
+    /// use torchrs::{Tensor, catch, optim::{Optimizer, SGD, SGDOptions, swa_utils::SWALR}};
+    /// let mut optimizer = SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() });
+    /// SWALR::new(&mut optimizer, &[0.25], 1, Anneal::Cos).step(&mut optimizer);
+    /// assert!((optimizer.lr(0) - 0.25).abs() < 1e-12);
+    /// assert!(catch(|| SWALR::new(&mut optimizer, &[0.1, 0.2], 1, Anneal::Cos)).is_err());
+    /// ```
     ///
     /// # Panics
     /// Throws [`Error::Argument`] when there are not as many rates as groups.
