@@ -20,7 +20,6 @@ const STD: f32 = 0.3530;
 ///
 /// ```no_run
 /// use torchrs::data::{DataLoader, datasets::FashionMnist};
-///
 /// let clothes = FashionMnist::train(FashionMnist::DEBIAN_FOLDER)?.augment(true);
 /// let loader = DataLoader::builder(clothes).batch_size(64).shuffle(true).build()?;
 /// let (images, labels) = loader.iter().next().unwrap()?;
@@ -64,7 +63,6 @@ impl FashionMnist {
     /// # let header = [0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 2];
     /// # std::fs::write(folder.path().join(images), [&header[..], &[0, 255, 0, 0]].concat()).unwrap();
     /// # std::fs::write(folder.path().join(labels), [0, 0, 8, 1, 0, 0, 0, 2, 7, 3]).unwrap();
-    ///
     /// let data = FashionMnist::train(folder.path())?;
     /// assert_eq!((data.len(), data.get(1)?.1), (2, 3));
     /// let black = data.get(1)?.0.to_vec::<f32>()[0];
@@ -88,7 +86,6 @@ impl FashionMnist {
     /// # let header = [0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 2];
     /// # std::fs::write(folder.path().join(images), [&header[..], &[0, 255, 0, 0]].concat()).unwrap();
     /// # std::fs::write(folder.path().join(labels), [0, 0, 8, 1, 0, 0, 0, 2, 7, 3]).unwrap();
-    ///
     /// let data = FashionMnist::test(folder.path())?;
     /// assert_eq!((data.len(), data.get(0)?.1), (2, 7));
     /// assert!(FashionMnist::train(folder.path()).is_err());
@@ -112,7 +109,6 @@ impl FashionMnist {
     /// # let header = [0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 2];
     /// # std::fs::write(folder.path().join(images), [&header[..], &[0, 255, 0, 0]].concat()).unwrap();
     /// # std::fs::write(folder.path().join(labels), [0, 0, 8, 1, 0, 0, 0, 2, 7, 3]).unwrap();
-    ///
     /// // The first image is a black pixel and a white one.
     /// let loader = DataLoader::builder(FashionMnist::train(folder.path())?.augment(true)).build()?;
     /// let first = || loader.iter().next().unwrap().unwrap().0.to_vec::<f32>()[0];

@@ -34,7 +34,6 @@ const UNSIGNED_BYTE: u8 = 0x08;
 /// ```
 /// use torchrs::data::datasets::idx::Idx;
 /// let file = [0, 0, 8, 2, 0, 0, 0, 2, 0, 0, 0, 3, 1, 2, 3, 4, 5, 6];
-///
 /// let idx: Idx = Idx::parse(&file[..], "an array".as_ref())?;
 /// assert_eq!(idx, Idx { shape: vec![2, 3], bytes: vec![1, 2, 3, 4, 5, 6] });
 /// # Ok::<(), torchrs::Error>(())
@@ -91,7 +90,6 @@ impl Idx {
     /// ```
     /// use torchrs::data::datasets::idx::Idx;
     /// let file = [0, 0, 8, 2, 0, 0, 0, 2, 0, 0, 0, 3, 1, 2, 3, 4, 5, 6];
-    ///
     /// assert_eq!(Idx::parse(&file[..], "x".as_ref())?.shape, [2, 3]);
     /// let short = Idx::parse(&file[..17], "x".as_ref()).unwrap_err();
     /// assert!(short.to_string().contains("needs 6 bytes, but the file ends after 5"));

@@ -33,7 +33,6 @@ const IMAGENET_STD: [f32; 3] = [0.229, 0.224, 0.225];
 /// #     std::fs::create_dir(&folder).unwrap();
 /// #     std::fs::write(folder.join("1.pgm"), image).unwrap();
 /// # }
-///
 /// // cat/1.pgm, dog/1.pgm
 /// let images = ImageFolder::new(root.path(), 1)?.normalize([0.0; 3], [1.0; 3]);
 /// let (image, class) = images.get(1)?;
@@ -64,7 +63,6 @@ impl ImageFolder {
     /// #     std::fs::create_dir(&folder).unwrap();
     /// #     std::fs::write(folder.join("1.pgm"), image).unwrap();
     /// # }
-    ///
     /// // cat/1.pgm, dog/1.pgm
     /// let images = ImageFolder::new(root.path(), 1)?;
     /// assert_eq!((images.len(), images.get(0)?.0.shape(), images.get(0)?.1), (2, &[3, 1, 1][..], 0));
@@ -116,7 +114,6 @@ impl ImageFolder {
     /// #     std::fs::create_dir(&folder).unwrap();
     /// #     std::fs::write(folder.join("1.pgm"), image).unwrap();
     /// # }
-    ///
     /// assert_eq!(ImageFolder::new(root.path(), 4)?.resize(6)?.get(0)?.0.shape(), [3, 4, 4]);
     /// assert!(ImageFolder::new(root.path(), 4)?.resize(3).is_err());
     /// # Ok::<(), torchrs::Error>(())
@@ -143,7 +140,6 @@ impl ImageFolder {
     /// #     std::fs::create_dir(&folder).unwrap();
     /// #     std::fs::write(folder.join("1.pgm"), image).unwrap();
     /// # }
-    ///
     /// // White is 1 in each channel.
     /// let images = ImageFolder::new(root.path(), 1)?.normalize([0.5, 0.0, 0.0], [0.25, 0.5, 1.0]);
     /// assert_eq!(images.get(1)?.0.to_vec::<f32>(), [2.0, 2.0, 1.0]);
@@ -165,7 +161,6 @@ impl ImageFolder {
     /// #     std::fs::create_dir(&folder).unwrap();
     /// #     std::fs::write(folder.join("1.pgm"), image).unwrap();
     /// # }
-    ///
     /// // cat/1.pgm is black on the left and white on the right.
     /// let loader = DataLoader::builder(ImageFolder::new(root.path(), 2)?.augment(true)).build()?;
     /// let first = || loader.iter().next().unwrap().unwrap().0.to_vec::<f32>()[0];
@@ -189,7 +184,6 @@ impl ImageFolder {
     /// #     std::fs::create_dir(&folder).unwrap();
     /// #     std::fs::write(folder.join("1.pgm"), image).unwrap();
     /// # }
-    ///
     /// assert_eq!(ImageFolder::new(root.path(), 1)?.classes(), ["cat", "dog"]);
     /// # Ok::<(), torchrs::Error>(())
     /// ```
@@ -207,7 +201,6 @@ impl ImageFolder {
     /// #     std::fs::create_dir(&folder).unwrap();
     /// #     std::fs::write(folder.join("1.pgm"), image).unwrap();
     /// # }
-    ///
     /// assert_eq!(ImageFolder::new(root.path(), 1)?.path(1), root.path().join("dog/1.pgm"));
     /// # Ok::<(), torchrs::Error>(())
     /// ```

@@ -21,11 +21,11 @@ use crate::error::{Context, Error, Result};
 /// ```
 /// use torchrs::data::{Dataset, datasets::TextWindows};
 /// # let file = tempfile::NamedTempFile::new().unwrap();
-///
 /// std::fs::write(file.path(), "abcdefgh").unwrap();
 /// let windows = TextWindows::new(file.path(), 3)?;
 /// let (tokens, next) = windows.get(1)?;
-/// assert_eq!((tokens, next), ("def".bytes().map(i64::from).collect(), "efg".bytes().map(i64::from).collect()));
+/// let text = |tokens: Vec<i64>| tokens.iter().map(|&t| t as u8 as char).collect::<String>();
+/// assert_eq!((text(tokens), text(next)), ("def".to_owned(), "efg".to_owned()));
 /// # Ok::<(), torchrs::Error>(())
 /// ```
 #[derive(Debug, Serialize, Deserialize)]
@@ -50,7 +50,6 @@ impl TextWindows {
     /// ```
     /// use torchrs::data::{Dataset, datasets::TextWindows};
     /// # let file = tempfile::NamedTempFile::new().unwrap();
-    ///
     /// std::fs::write(file.path(), "abcdefgh").unwrap();
     /// assert_eq!(TextWindows::new(file.path(), 3)?.len(), 2);
     /// assert!(TextWindows::new(file.path(), 8).unwrap_err().to_string().contains("a window needs 9"));
@@ -77,7 +76,6 @@ impl TextWindows {
     /// ```
     /// use torchrs::data::{Dataset, datasets::TextWindows};
     /// # let file = tempfile::NamedTempFile::new().unwrap();
-    ///
     /// std::fs::write(file.path(), "abcdefghij").unwrap();
     /// let (train, validation) = TextWindows::new(file.path(), 2)?.split(0.4)?;
     /// assert_eq!((train.len(), validation.len()), (2, 1));
@@ -106,7 +104,6 @@ impl TextWindows {
     /// ```
     /// use torchrs::data::{Dataset, datasets::TextWindows};
     /// # let file = tempfile::NamedTempFile::new().unwrap();
-    ///
     /// std::fs::write(file.path(), "abcdefgh").unwrap();
     /// let windows = TextWindows::new(file.path(), 3)?.stride(1)?;
     /// assert_eq!((windows.len(), windows.get(4)?.0[0]), (5, i64::from(b'e')));
