@@ -43,7 +43,8 @@ impl Deadline {
     /// ```
     /// use std::time::Duration;
     /// let deadline = torchrs::distributed::Deadline::after(Duration::from_secs(60));
-    /// assert!(deadline.remaining() <= Duration::from_secs(60) && deadline.remaining() > Duration::from_secs(50));
+    /// let left = deadline.remaining();
+    /// assert!(left <= Duration::from_secs(60) && left > Duration::from_secs(50));
     /// ```
     pub fn remaining(&self) -> Duration {
         self.limit.saturating_sub(self.start.elapsed())

@@ -162,7 +162,6 @@ impl Store {
     /// ```
     /// use std::time::Duration;
     /// use torchrs::distributed::{Store, StoreServer};
-    /// let server = StoreServer::start()?;
     /// let name = format!("job-{}", std::process::id());
     /// let server = StoreServer::listen(&name)?;
     /// let store = Store::connect_name(&name, Duration::from_secs(60))?;
