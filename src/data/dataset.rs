@@ -19,7 +19,6 @@ use crate::error::{Error, Result};
 /// use std::sync::OnceLock;
 /// use serde::{Deserialize, Serialize};
 /// use torchrs::{Result, data::Dataset};
-///
 /// #[derive(Serialize, Deserialize)]
 /// struct Squares {
 ///     len: usize,

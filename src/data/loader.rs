@@ -33,7 +33,6 @@ use crate::error::{Error, Result};
 ///
 /// ```
 /// use torchrs::data::{DataLoader, datasets::Digits};
-///
 /// let loader = DataLoader::builder(Digits::train()).batch_size(64).shuffle(true).build()?;
 /// for batch in &loader {
 ///     let (images, labels) = batch?;
@@ -282,8 +281,7 @@ impl<D: Dataset> DataLoader<D> {
     /// ```
     /// use torchrs::data::{DataLoader, datasets::Synthetic};
     /// let loader = DataLoader::builder(Synthetic::new(10)).batch_size(4).build()?;
-    /// let mut batches = loader.iter();
-    /// (batches.next(), batches.next());
+    /// assert_eq!(loader.iter().take(2).count(), 2);
     /// assert_eq!(loader.state_dict().position, 8);
     /// # Ok::<(), torchrs::Error>(())
     /// ```

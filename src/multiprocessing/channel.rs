@@ -247,7 +247,8 @@ impl<S: Serialize, R> Channel<S, R> {
     /// ```
     /// use torchrs::multiprocessing::duplex;
     /// let (a, b) = duplex::<u8, u8>()?;
-    /// (a.send(&1)?, b.send(&2)?);
+    /// a.send(&1)?;
+    /// b.send(&2)?;
     /// assert_eq!((a.recv()?, b.recv()?), (2, 1));
     /// # Ok::<(), torchrs::Error>(())
     /// ```

@@ -6,7 +6,10 @@ use std::fmt;
 ///
 /// ```
 /// use torchrs::multiprocessing::{ExitStatus, Process};
-/// let child = Process::spawn(|code: i32| std::process::exit(code), 3)?;
+/// fn quit(code: i32) {
+///     std::process::exit(code)
+/// }
+/// let child = Process::spawn(quit, 3)?;
 /// let status: ExitStatus = child.wait()?;
 /// assert_eq!((status, status.to_string().as_str()), (ExitStatus::Exited(3), "exited with code 3"));
 /// # Ok::<(), torchrs::Error>(())

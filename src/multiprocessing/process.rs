@@ -62,7 +62,6 @@ impl Process {
     ///
     /// ```no_run
     /// use torchrs::multiprocessing::{Process, Receiver, channel};
-    ///
     /// fn worker(numbers: Receiver<u64>) -> torchrs::Result<()> {
     ///     println!("got {}", numbers.recv()?);
     ///     Ok(())
@@ -182,7 +181,10 @@ impl Process {
     ///
     /// ```
     /// use torchrs::multiprocessing::Process;
-    /// let child = Process::spawn(|code: i32| std::process::exit(code), 3)?;
+    /// fn quit(code: i32) {
+    ///     std::process::exit(code)
+    /// }
+    /// let child = Process::spawn(quit, 3)?;
     /// assert_eq!(child.wait()?.shell_code(), 3);
     /// # Ok::<(), torchrs::Error>(())
     /// ```
@@ -274,7 +276,10 @@ impl Process {
     ///
     /// ```
     /// use torchrs::multiprocessing::Process;
-    /// let child = Process::spawn(|code: i32| std::process::exit(code), 3)?;
+    /// fn quit(code: i32) {
+    ///     std::process::exit(code)
+    /// }
+    /// let child = Process::spawn(quit, 3)?;
     /// let status = child.wait()?;
     /// assert!(child.failure(status).unwrap().to_string().contains("exited with code 3"));
     /// # Ok::<(), torchrs::Error>(())
@@ -303,7 +308,7 @@ impl Process {
     ///
     /// ```
     /// use torchrs::multiprocessing::Process;
-    /// let child = Process::spawn(|_: ()| panic!("out of patience"), ())?;
+    /// let child = Process::spawn(|_: ()| -> () { panic!("out of patience") }, ())?;
     /// child.wait()?;
     /// let record = child.record().unwrap();
     /// assert!(record.text().starts_with("panicked at ") && record.text().ends_with(": out of patience"));
@@ -420,7 +425,7 @@ impl ProcessBuilder {
     ///
     /// ```
     /// use torchrs::multiprocessing::Process;
-    /// let child = Process::builder().name("reader").spawn(|_: ()| std::process::exit(1), ())?;
+    /// let child = Process::builder().name("reader").spawn(|x: f64| assert!(x > 1.0), 0.5)?;
     /// assert!(child.join().unwrap_err().to_string().contains("reader (pid "));
     /// # Ok::<(), torchrs::Error>(())
     /// ```

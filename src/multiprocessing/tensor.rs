@@ -26,7 +26,9 @@ impl Tensor {
     /// use torchrs::{Dtype, Tensor, multiprocessing};
     /// let total = Tensor::zeros([2], Dtype::F32);
     /// total.share_memory_()?;
-    /// let set = |rank: usize, total: Tensor| drop(total.select(0, rank as i64).fill_(1.0));
+    /// fn set(rank: usize, total: Tensor) {
+    ///     total.select(0, rank as i64).fill_(1.0);
+    /// }
     /// multiprocessing::spawn(set, total.clone(), 2)?;
     /// assert_eq!(total.to_vec::<f32>(), [1.0, 1.0]);
     /// # Ok::<(), torchrs::Error>(())

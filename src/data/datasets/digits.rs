@@ -27,7 +27,7 @@ const HELD_BACK: usize = 4;
 /// use torchrs::data::{Dataset, datasets::Digits};
 /// let (image, label) = Digits::all().get(0)?;
 /// assert_eq!((image.shape(), label), (&[1, 8, 8][..], 0));
-/// assert!(image.ge(0.0).logical_and(&image.le(1.0)).all().item() == 1.0);
+/// assert!(image.to_vec::<f32>().iter().all(|pixel| (0.0..=1.0).contains(pixel)));
 /// # Ok::<(), torchrs::Error>(())
 /// ```
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -60,9 +60,9 @@ impl FashionMnist {
     /// # // One row of two pixels in each image.
     /// # let folder = tempfile::tempdir().unwrap();
     /// # let (images, labels) = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte");
-    /// # let header = [0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 2];
+    /// # let header = [0u8, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 2];
     /// # std::fs::write(folder.path().join(images), [&header[..], &[0, 255, 0, 0]].concat()).unwrap();
-    /// # std::fs::write(folder.path().join(labels), [0, 0, 8, 1, 0, 0, 0, 2, 7, 3]).unwrap();
+    /// # std::fs::write(folder.path().join(labels), [0u8, 0, 8, 1, 0, 0, 0, 2, 7, 3]).unwrap();
     /// let data = FashionMnist::train(folder.path())?;
     /// assert_eq!((data.len(), data.get(1)?.1), (2, 3));
     /// let black = data.get(1)?.0.to_vec::<f32>()[0];
@@ -83,9 +83,9 @@ impl FashionMnist {
     /// # // One row of two pixels in each image.
     /// # let folder = tempfile::tempdir().unwrap();
     /// # let (images, labels) = ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte");
-    /// # let header = [0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 2];
+    /// # let header = [0u8, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 2];
     /// # std::fs::write(folder.path().join(images), [&header[..], &[0, 255, 0, 0]].concat()).unwrap();
-    /// # std::fs::write(folder.path().join(labels), [0, 0, 8, 1, 0, 0, 0, 2, 7, 3]).unwrap();
+    /// # std::fs::write(folder.path().join(labels), [0u8, 0, 8, 1, 0, 0, 0, 2, 7, 3]).unwrap();
     /// let data = FashionMnist::test(folder.path())?;
     /// assert_eq!((data.len(), data.get(0)?.1), (2, 7));
     /// assert!(FashionMnist::train(folder.path()).is_err());
@@ -106,9 +106,9 @@ impl FashionMnist {
     /// # // One row of two pixels in each image.
     /// # let folder = tempfile::tempdir().unwrap();
     /// # let (images, labels) = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte");
-    /// # let header = [0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 2];
+    /// # let header = [0u8, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 2];
     /// # std::fs::write(folder.path().join(images), [&header[..], &[0, 255, 0, 0]].concat()).unwrap();
-    /// # std::fs::write(folder.path().join(labels), [0, 0, 8, 1, 0, 0, 0, 2, 7, 3]).unwrap();
+    /// # std::fs::write(folder.path().join(labels), [0u8, 0, 8, 1, 0, 0, 0, 2, 7, 3]).unwrap();
     /// // The first image is a black pixel and a white one.
     /// let loader = DataLoader::builder(FashionMnist::train(folder.path())?.augment(true)).build()?;
     /// let first = || loader.iter().next().unwrap().unwrap().0.to_vec::<f32>()[0];

@@ -4,7 +4,7 @@
 //!
 //! ```
 //! use torchrs::data::datasets::idx::Idx;
-//! let file = [0, 0, 8, 2, 0, 0, 0, 2, 0, 0, 0, 3, 1, 2, 3, 4, 5, 6];
+//! let file = [0u8, 0, 8, 2, 0, 0, 0, 2, 0, 0, 0, 3, 1, 2, 3, 4, 5, 6];
 //! let idx = Idx::parse(&file[..], "an array".as_ref())?;
 //! assert_eq!((idx.shape, idx.bytes), (vec![2, 3], vec![1, 2, 3, 4, 5, 6]));
 //! # Ok::<(), torchrs::Error>(())
@@ -33,7 +33,7 @@ const UNSIGNED_BYTE: u8 = 0x08;
 ///
 /// ```
 /// use torchrs::data::datasets::idx::Idx;
-/// let file = [0, 0, 8, 2, 0, 0, 0, 2, 0, 0, 0, 3, 1, 2, 3, 4, 5, 6];
+/// let file = [0u8, 0, 8, 2, 0, 0, 0, 2, 0, 0, 0, 3, 1, 2, 3, 4, 5, 6];
 /// let idx: Idx = Idx::parse(&file[..], "an array".as_ref())?;
 /// assert_eq!(idx, Idx { shape: vec![2, 3], bytes: vec![1, 2, 3, 4, 5, 6] });
 /// # Ok::<(), torchrs::Error>(())
@@ -53,7 +53,7 @@ impl Idx {
     /// use torchrs::data::datasets::idx::Idx;
     /// # let folder = tempfile::tempdir().unwrap();
     /// let path = folder.path().join("labels-idx1-ubyte");
-    /// std::fs::write(&path, [0, 0, 8, 1, 0, 0, 0, 2, 7, 3]).unwrap();
+    /// std::fs::write(&path, [0u8, 0, 8, 1, 0, 0, 0, 2, 7, 3]).unwrap();
     /// assert_eq!(Idx::read(&path)?.bytes, [7, 3]);
     /// # Ok::<(), torchrs::Error>(())
     /// ```
@@ -72,7 +72,7 @@ impl Idx {
     /// use torchrs::data::datasets::idx::Idx;
     /// # let folder = tempfile::tempdir().unwrap();
     /// let path = folder.path().join("labels-idx1-ubyte");
-    /// std::fs::write(&path, [0, 0, 8, 1, 0, 0, 0, 2, 7, 3]).unwrap();
+    /// std::fs::write(&path, [0u8, 0, 8, 1, 0, 0, 0, 2, 7, 3]).unwrap();
     /// assert_eq!(Idx::read_shape(&path)?, [2]);
     /// # Ok::<(), torchrs::Error>(())
     /// ```
@@ -89,7 +89,7 @@ impl Idx {
     ///
     /// ```
     /// use torchrs::data::datasets::idx::Idx;
-    /// let file = [0, 0, 8, 2, 0, 0, 0, 2, 0, 0, 0, 3, 1, 2, 3, 4, 5, 6];
+    /// let file = [0u8, 0, 8, 2, 0, 0, 0, 2, 0, 0, 0, 3, 1, 2, 3, 4, 5, 6];
     /// assert_eq!(Idx::parse(&file[..], "x".as_ref())?.shape, [2, 3]);
     /// let short = Idx::parse(&file[..17], "x".as_ref()).unwrap_err();
     /// assert!(short.to_string().contains("needs 6 bytes, but the file ends after 5"));
