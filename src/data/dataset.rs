@@ -19,6 +19,7 @@ use crate::error::{Error, Result};
 /// use std::sync::OnceLock;
 /// use serde::{Deserialize, Serialize};
 /// use torchrs::{Result, data::Dataset};
+///
 /// #[derive(Serialize, Deserialize)]
 /// struct Squares {
 ///     len: usize,

@@ -30,6 +30,7 @@ const STREAMING_ROW: usize = 4 << 10;
 /// ```
 /// use torchrs::Tensor;
 /// use torchrs::data::{Columns, Sample, SampleWriter};
+///
 /// struct Labelled { image: Tensor, label: i64 }
 /// struct LabelledBatch { images: Tensor, labels: Tensor }
 ///

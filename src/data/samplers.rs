@@ -19,6 +19,7 @@ use crate::error::{Error, Result};
 /// ```
 /// use std::borrow::Cow;
 /// use torchrs::data::{DataLoader, Sampler, datasets::Synthetic};
+///
 /// struct Backwards(usize);
 /// impl Sampler for Backwards {
 ///     fn len(&self) -> usize { self.0 }

@@ -48,6 +48,7 @@ static DEFAULT_GROUP: Mutex<Option<WeakGroup>> = Mutex::new(None);
 /// ```
 /// use torchrs::Tensor;
 /// use torchrs::distributed::{self, ReduceOp};
+///
 /// # fn main() -> torchrs::Result<()> {
 /// let group = distributed::init_process_group(Default::default())?;
 /// let loss = Tensor::from([2.5f32]);

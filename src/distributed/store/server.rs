@@ -32,6 +32,7 @@ const FIRST_CONNECTION: u64 = 2;
 /// ```
 /// use std::time::Duration;
 /// use torchrs::distributed::{Store, StoreServer};
+///
 /// # fn main() -> torchrs::Result<()> {
 /// let server = StoreServer::start()?;
 /// let store = Store::connect_fd(server.connect()?)?;
