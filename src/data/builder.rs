@@ -8,6 +8,15 @@ use super::samplers::{BatchSampler, Sampler};
 use crate::error::{Error, Result};
 
 /// Options of a [`DataLoader`]; made by [`DataLoader::builder`].
+///
+/// ```
+/// use torchrs::data::{DataLoader, DataLoaderBuilder, datasets::Digits};
+/// let options: DataLoaderBuilder<Digits> = DataLoader::builder(Digits::validation()).batch_size(100);
+/// let loader = options.build()?;
+/// let sizes: Vec<usize> = loader.iter().map(|batch| batch.unwrap().1.numel()).collect();
+/// assert_eq!(sizes, [100, 100, 100, 59]);
+/// # Ok::<(), torchrs::Error>(())
+/// ```
 pub struct DataLoaderBuilder<D: Dataset> {
     pub(super) dataset: D,
     pub(super) batch_size: usize,
@@ -36,6 +45,14 @@ impl<D: Dataset> DataLoaderBuilder<D> {
     }
 
     /// Samples in a batch (default: 1).
+    ///
+    /// ```
+    /// use torchrs::data::{DataLoader, datasets::Digits};
+    /// let loader = DataLoader::builder(Digits::all()).batch_size(600).build()?;
+    /// let (images, labels) = loader.iter().next().unwrap()?;
+    /// assert_eq!((images.shape(), labels.shape(), loader.len()), (&[600, 1, 8, 8][..], &[600][..], 3));
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     #[must_use]
     pub fn batch_size(mut self, batch_size: usize) -> Self {
         self.batch_size = batch_size;
@@ -43,6 +60,15 @@ impl<D: Dataset> DataLoaderBuilder<D> {
     }
 
     /// Whether every epoch has its own random order (default: false).
+    ///
+    /// ```
+    /// use torchrs::data::{DataLoader, datasets::Digits};
+    /// let loader = DataLoader::builder(Digits::all()).shuffle(true).batch_size(1797).build()?;
+    /// let labels = || loader.iter().next().unwrap().unwrap().1.to_vec::<i64>();
+    /// let (first, second) = (labels(), labels());
+    /// assert!(first != second && first.iter().sum::<i64>() == second.iter().sum());
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     #[must_use]
     pub fn shuffle(mut self, shuffle: bool) -> Self {
         self.shuffle = shuffle;
@@ -50,6 +76,15 @@ impl<D: Dataset> DataLoaderBuilder<D> {
     }
 
     /// The order of the samples, instead of `shuffle`.
+    ///
+    /// ```
+    /// use torchrs::data::{DataLoader, SubsetSampler, datasets::Synthetic};
+    /// let options = DataLoader::builder(Synthetic::new(10)).batch_size(2);
+    /// let loader = options.sampler(SubsetSampler::new(vec![4, 2])).build()?;
+    /// let (_, labels) = loader.iter().next().unwrap()?;
+    /// assert_eq!(labels.to_vec::<i64>(), [4, 2]);
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     #[must_use]
     pub fn sampler(mut self, sampler: impl Sampler) -> Self {
         self.sampler = Some(Box::new(sampler));
@@ -59,6 +94,15 @@ impl<D: Dataset> DataLoaderBuilder<D> {
     /// How many processes read samples; 0 (the default) reads them in this process, when the batch
     /// is asked for. A program with workers calls [`torchrs::init`](crate::init) first of all, or has
     /// [`#[torchrs::main]`](macro@crate::main) on its `main`. Each worker computes with one thread.
+    ///
+    /// ```
+    /// use torchrs::data::{DataLoader, datasets::Digits};
+    /// torchrs::init();
+    /// let loader = DataLoader::builder(Digits::all()).batch_size(1000).workers(2).build()?;
+    /// let sizes: Vec<usize> = loader.iter().map(|batch| batch.unwrap().1.numel()).collect();
+    /// assert_eq!(sizes, [1000, 797]);
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     #[must_use]
     pub fn workers(mut self, workers: usize) -> Self {
         self.workers = workers;
@@ -66,6 +110,15 @@ impl<D: Dataset> DataLoaderBuilder<D> {
     }
 
     /// How many batches per worker are made ahead (default: 2).
+    ///
+    /// ```
+    /// use torchrs::data::{DataLoader, datasets::Synthetic};
+    /// let options = || DataLoader::builder(Synthetic::new(3)).workers(1);
+    /// let loader = options().prefetch_factor(4).build()?;
+    /// assert_eq!(loader.iter().map(|batch| batch.unwrap().1.item()).collect::<Vec<_>>(), [0.0, 1.0, 2.0]);
+    /// assert!(options().prefetch_factor(0).build().is_err());
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     #[must_use]
     pub fn prefetch_factor(mut self, prefetch_factor: usize) -> Self {
         self.prefetch_factor = prefetch_factor;
@@ -73,6 +126,13 @@ impl<D: Dataset> DataLoaderBuilder<D> {
     }
 
     /// Whether a last batch that would be smaller is left out (default: false).
+    ///
+    /// ```
+    /// use torchrs::data::{DataLoader, datasets::Synthetic};
+    /// let loader = DataLoader::builder(Synthetic::new(10)).batch_size(4).drop_last(true).build()?;
+    /// assert_eq!(loader.iter().map(|batch| batch.unwrap().1.numel()).collect::<Vec<_>>(), [4, 4]);
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     #[must_use]
     pub fn drop_last(mut self, drop_last: bool) -> Self {
         self.drop_last = drop_last;
@@ -80,6 +140,15 @@ impl<D: Dataset> DataLoaderBuilder<D> {
     }
 
     /// Seed of the order and of [`sample_random`](super::sample_random) (default: 0).
+    ///
+    /// ```
+    /// use torchrs::data::{DataLoader, datasets::Digits};
+    /// let options = |seed| DataLoader::builder(Digits::all()).batch_size(1797).shuffle(true).seed(seed);
+    /// let labels = |s| options(s).build().unwrap().iter().next().unwrap().unwrap().1.to_vec::<i64>();
+    /// assert_eq!(labels(3), labels(3));
+    /// assert_ne!(labels(3), labels(4));
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
@@ -88,6 +157,22 @@ impl<D: Dataset> DataLoaderBuilder<D> {
 
     /// The longest wait for a batch of the workers (default: for ever, as in PyTorch; a worker that
     /// dies ends the wait in any case).
+    ///
+    /// ```
+    /// use std::{thread::sleep, time::Duration};
+    /// use torchrs::{Error, Result, data::{DataLoader, Dataset}};
+    /// # #[derive(serde::Serialize, serde::Deserialize)]
+    /// # struct Slow;
+    /// impl Dataset for Slow {
+    /// #     type Sample = i64;
+    /// #     fn len(&self) -> usize { 1 }
+    ///     fn get(&self, _: usize) -> Result<i64> { sleep(Duration::from_secs(2)); Ok(0) }
+    /// }
+    /// let loader = DataLoader::builder(Slow).workers(1).timeout(Duration::from_millis(200)).build()?;
+    /// let waited = loader.iter().next().unwrap();
+    /// assert!(matches!(waited, Err(Error::Timeout { .. })));
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
@@ -95,6 +180,14 @@ impl<D: Dataset> DataLoaderBuilder<D> {
     }
 
     /// The loader. Workers start with the first iteration.
+    ///
+    /// ```
+    /// use torchrs::data::{DataLoader, datasets::Digits};
+    /// assert_eq!(DataLoader::builder(Digits::all()).build()?.len(), 1797);
+    /// let error = DataLoader::builder(Digits::all()).batch_size(0).build().err().unwrap();
+    /// assert_eq!(error.to_string(), "DataLoader: argument `batch_size`: is 0, must be at least 1");
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Argument`] when an option has a value that cannot be.

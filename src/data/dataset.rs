@@ -43,22 +43,54 @@ pub trait Dataset: Serialize + DeserializeOwned + Send + Sync + 'static {
     type Sample: Sample;
 
     /// Number of samples.
+    ///
+    /// ```
+    /// use torchrs::data::{Dataset, datasets::Digits};
+    /// assert_eq!((Digits::train().len(), Digits::validation().len()), (1438, 359));
+    /// ```
     fn len(&self) -> usize;
 
     /// Sample number `index`, which is below [`len`](Self::len). A failure or panic here becomes
     /// [`Error::Dataset`] in the training process, with the index and the worker named.
+    ///
+    /// ```
+    /// use torchrs::data::{Dataset, datasets::Synthetic};
+    /// let (image, label) = Synthetic::new(10).get(3)?;
+    /// assert_eq!((image.shape(), label), (&[1, 28, 28][..], 3));
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     fn get(&self, index: usize) -> Result<Self::Sample>;
 
     /// True when there are no samples.
+    ///
+    /// ```
+    /// use torchrs::data::{Dataset, datasets::Synthetic};
+    /// assert!(Synthetic::new(0).is_empty() && !Synthetic::new(1).is_empty());
+    /// ```
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
 /// What a [`DataLoader`](super::DataLoader) over a dataset `D` yields.
+///
+/// ```
+/// use torchrs::{Tensor, data::{Batch, DataLoader, datasets::Digits}};
+/// fn images(batch: Batch<Digits>) -> Tensor { batch.0 }
+/// let loader = DataLoader::builder(Digits::all()).batch_size(5).build()?;
+/// assert_eq!(images(loader.iter().next().unwrap()?).shape(), [5, 1, 8, 8]);
+/// # Ok::<(), torchrs::Error>(())
+/// ```
 pub type Batch<D> = <<D as Dataset>::Sample as Sample>::Batch;
 
 /// Some samples of a dataset, in a given order (`torch.utils.data.Subset`).
+///
+/// ```
+/// use torchrs::data::{Dataset, Subset, datasets::Synthetic};
+/// let odd = Subset::new(Synthetic::new(10), vec![1, 3, 5, 7, 9])?;
+/// assert_eq!((odd.len(), odd.get(2)?.1), (5, 5));
+/// # Ok::<(), torchrs::Error>(())
+/// ```
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Subset<D> {
     dataset: D,
@@ -67,6 +99,14 @@ pub struct Subset<D> {
 
 impl<D: Dataset> Subset<D> {
     /// The samples of `dataset` at `indices`.
+    ///
+    /// ```
+    /// use torchrs::data::{Dataset, Subset, datasets::Synthetic};
+    /// assert_eq!(Subset::new(Synthetic::new(10), vec![7, 7])?.get(1)?.1, 7);
+    /// let error = Subset::new(Synthetic::new(10), vec![7, 10]).unwrap_err();
+    /// assert!(error.to_string().contains("place 1 holds 10, the dataset has 10 samples"));
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Argument`] when an index is out of range.
@@ -92,6 +132,21 @@ impl<D: Dataset> Dataset for Subset<D> {
 }
 
 /// Where a `get` runs, and for which epoch (`torch.utils.data.get_worker_info`).
+///
+/// ```
+/// # use torchrs::{Result, data::{DataLoader, Dataset, worker_info}};
+/// # #[derive(serde::Serialize, serde::Deserialize)]
+/// # struct Info;
+/// impl Dataset for Info {
+/// #     type Sample = i64;
+/// #     fn len(&self) -> usize { 2 }
+///     fn get(&self, _: usize) -> Result<i64> { Ok(worker_info().num_workers as i64) }
+/// }
+/// let loader = DataLoader::builder(Info).batch_size(2).workers(3).build()?;
+/// assert_eq!(loader.iter().next().unwrap()?.to_vec::<i64>(), [3, 3]);
+/// assert_eq!(worker_info().worker, None);
+/// # Ok::<(), torchrs::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct WorkerInfo {
@@ -112,6 +167,21 @@ thread_local! {
 }
 
 /// Where the running [`Dataset::get`] was called from. Outside a `DataLoader` all is zero.
+///
+/// ```
+/// # use torchrs::{Result, data::{DataLoader, Dataset, worker_info}};
+/// # #[derive(serde::Serialize, serde::Deserialize)]
+/// # struct Info;
+/// impl Dataset for Info {
+/// #     type Sample = i64;
+/// #     fn len(&self) -> usize { 2 }
+///     fn get(&self, _: usize) -> Result<i64> { Ok(worker_info().epoch as i64) }
+/// }
+/// let loader = DataLoader::builder(Info).batch_size(2).build()?;
+/// loader.set_epoch(7);
+/// assert_eq!(loader.iter().next().unwrap()?.to_vec::<i64>(), [7, 7]);
+/// # Ok::<(), torchrs::Error>(())
+/// ```
 pub fn worker_info() -> WorkerInfo {
     INFO.get()
 }
@@ -123,6 +193,12 @@ pub(super) fn set_worker_info(info: WorkerInfo) {
 /// Random numbers for the augmentation of sample `index`: a pure function of the loader's seed, the
 /// epoch and the index, so that they do not depend on the number of workers and are the same after
 /// a resume.
+///
+/// ```
+/// use torchrs::data::sample_random;
+/// assert_eq!(sample_random(3).uniform(), sample_random(3).uniform());
+/// assert_ne!(sample_random(3).uniform(), sample_random(4).uniform());
+/// ```
 pub fn sample_random(index: usize) -> SampleRandom {
     let WorkerInfo { seed, epoch, .. } = worker_info();
     // A key of its own for every epoch, away from the seed itself, which orders the samplers.
@@ -133,16 +209,37 @@ pub fn sample_random(index: usize) -> SampleRandom {
 }
 
 /// The random numbers of [`sample_random`].
+///
+/// ```
+/// use torchrs::data::{SampleRandom, sample_random};
+/// let mut random: SampleRandom = sample_random(0);
+/// let mut again = random.clone();
+/// assert_eq!((random.uniform(), random.below(6)), (again.uniform(), again.below(6)));
+/// assert_ne!(random.uniform(), random.uniform());
+/// ```
 #[derive(Debug, Clone)]
 pub struct SampleRandom(PhiloxStream);
 
 impl SampleRandom {
     /// A uniform number in [0, 1).
+    ///
+    /// ```
+    /// let mut random = torchrs::data::sample_random(0);
+    /// let numbers: Vec<f32> = (0..1000).map(|_| random.uniform()).collect();
+    /// assert!(numbers.iter().all(|n| (0.0..1.0).contains(n)));
+    /// assert!((numbers.iter().sum::<f32>() / 1000.0 - 0.5).abs() < 0.05);
+    /// ```
     pub fn uniform(&mut self) -> f32 {
         self.0.uniform()
     }
 
     /// A uniform integer in `0..bound`.
+    ///
+    /// ```
+    /// let mut random = torchrs::data::sample_random(0);
+    /// let thrown: std::collections::BTreeSet<u64> = (0..100).map(|_| random.below(6)).collect();
+    /// assert_eq!(thrown, (0..6).collect());
+    /// ```
     ///
     /// # Panics
     /// When `bound` is 0.
@@ -151,6 +248,12 @@ impl SampleRandom {
     }
 
     /// A standard normal number.
+    ///
+    /// ```
+    /// let mut random = torchrs::data::sample_random(0);
+    /// let squares: f32 = (0..1000).map(|_| random.normal().powi(2)).sum();
+    /// assert!((squares / 1000.0 - 1.0).abs() < 0.2);
+    /// ```
     pub fn normal(&mut self) -> f32 {
         self.0.normal_pair()[0]
     }

@@ -33,7 +33,6 @@ use crate::error::{Error, Result};
 ///
 /// ```
 /// use torchrs::data::{DataLoader, datasets::Digits};
-///
 /// let loader = DataLoader::builder(Digits::train()).batch_size(64).shuffle(true).build()?;
 /// for batch in &loader {
 ///     let (images, labels) = batch?;
@@ -53,6 +52,15 @@ pub struct DataLoader<D: Dataset> {
 }
 
 /// A position in a loader's sequence of samples: what a checkpoint keeps to resume in mid-epoch.
+///
+/// ```
+/// use torchrs::data::{DataLoader, LoaderState, datasets::Synthetic};
+/// let loader = DataLoader::builder(Synthetic::new(10)).batch_size(4).seed(7).build()?;
+/// loader.iter().next().unwrap()?;
+/// let state = LoaderState { seed: 7, epoch: 0, position: 4, finished: false, dataset_len: 10 };
+/// assert_eq!(loader.state_dict(), state);
+/// # Ok::<(), torchrs::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoaderState {
     /// Seed of the order.
@@ -115,6 +123,14 @@ enum Engine {
 
 impl<D: Dataset> DataLoader<D> {
     /// Options for a loader over `dataset`.
+    ///
+    /// ```
+    /// use torchrs::data::{DataLoader, datasets::Synthetic};
+    /// let loader = DataLoader::builder(Synthetic::new(5)).batch_size(2).build()?;
+    /// let labels: Vec<_> = loader.iter().map(|batch| batch.unwrap().1.to_vec::<i64>()).collect();
+    /// assert_eq!(labels, [&[0, 1][..], &[2, 3], &[4]]);
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     pub fn builder(dataset: D) -> DataLoaderBuilder<D> {
         DataLoaderBuilder::new(dataset)
     }
@@ -145,16 +161,36 @@ impl<D: Dataset> DataLoader<D> {
     }
 
     /// The dataset.
+    ///
+    /// ```
+    /// use torchrs::data::{DataLoader, Dataset, datasets::Digits};
+    /// let loader = DataLoader::builder(Digits::train()).build()?;
+    /// assert_eq!(loader.dataset().len(), 1438);
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     pub fn dataset(&self) -> &D {
         &self.dataset
     }
 
     /// Batches in a whole epoch, on this rank.
+    ///
+    /// ```
+    /// use torchrs::data::{DataLoader, datasets::Digits};
+    /// assert_eq!(DataLoader::builder(Digits::train()).batch_size(64).build()?.len(), 23);
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     pub fn len(&self) -> usize {
         self.batches.num_batches(self.sampler.len())
     }
 
     /// True when an epoch has no batch.
+    ///
+    /// ```
+    /// use torchrs::data::{DataLoader, datasets::Synthetic};
+    /// let options = || DataLoader::builder(Synthetic::new(3)).batch_size(4);
+    /// assert!(!options().build()?.is_empty() && options().drop_last(true).build()?.is_empty());
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -162,6 +198,16 @@ impl<D: Dataset> DataLoader<D> {
     /// Chooses the epoch of the next iteration. Without it, epochs count up from 0. After
     /// [`load_state_dict`](Self::load_state_dict), choosing the loaded epoch keeps the loaded
     /// position in it.
+    ///
+    /// ```
+    /// use torchrs::data::{DataLoader, datasets::Digits};
+    /// let loader = DataLoader::builder(Digits::all()).batch_size(500).shuffle(true).build()?;
+    /// let labels = || loader.iter().next().unwrap().unwrap().1.to_vec::<i64>();
+    /// let (first, second) = (labels(), labels());
+    /// loader.set_epoch(0);
+    /// assert!(labels() == first && first != second);
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     pub fn set_epoch(&self, epoch: u64) {
         let mut inner = self.inner.lock();
         let loaded = inner.loaded.filter(|loaded| loaded.epoch == epoch);
@@ -173,6 +219,17 @@ impl<D: Dataset> DataLoader<D> {
 
     /// The batches of the next epoch, or what is left of it after a resume. A loader has one
     /// iteration at a time: a new one ends the one before.
+    ///
+    /// ```
+    /// use torchrs::data::{DataLoader, datasets::Synthetic};
+    /// let loader = DataLoader::builder(Synthetic::new(10)).batch_size(4).build()?;
+    /// let mut samples = 0;
+    /// for batch in loader.iter() {
+    ///     samples += batch?.1.numel();
+    /// }
+    /// assert_eq!(samples, 10);
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     pub fn iter(&self) -> Iter<'_, D> {
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
@@ -220,6 +277,14 @@ impl<D: Dataset> DataLoader<D> {
     }
 
     /// Where the iteration is: after the last batch that was yielded. To be saved with a checkpoint.
+    ///
+    /// ```
+    /// use torchrs::data::{DataLoader, datasets::Synthetic};
+    /// let loader = DataLoader::builder(Synthetic::new(10)).batch_size(4).build()?;
+    /// assert_eq!(loader.iter().take(2).count(), 2);
+    /// assert_eq!(loader.state_dict().position, 8);
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     pub fn state_dict(&self) -> LoaderState {
         let inner = self.inner.lock();
         let (start, finished) = match &inner.run {
@@ -240,6 +305,16 @@ impl<D: Dataset> DataLoader<D> {
     /// Continues from a saved position: the next iteration yields what came after it, with the saved
     /// seed, whatever the number of workers (and of ranks, as long as the position divides among
     /// them). After the end of an epoch it is the next epoch.
+    ///
+    /// ```
+    /// use torchrs::data::{DataLoader, datasets::Synthetic};
+    /// let loader = || DataLoader::builder(Synthetic::new(10)).batch_size(3).build();
+    /// let (stopped, resumed) = (loader()?, loader()?);
+    /// stopped.iter().next();
+    /// resumed.load_state_dict(&stopped.state_dict())?;
+    /// assert_eq!(resumed.iter().next().unwrap()?.1.to_vec::<i64>(), [3, 4, 5]);
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Config`] when the state belongs to another dataset, or lies between two of this
@@ -455,6 +530,15 @@ impl Space for Here<'_> {
 ///
 /// After an [`Error::Dataset`] the iteration goes on with the next batch; after any other error it
 /// is over, and the next one starts new workers.
+///
+/// ```
+/// use torchrs::data::{DataLoader, Iter, datasets::Synthetic};
+/// let loader = DataLoader::builder(Synthetic::new(10)).batch_size(4).build()?;
+/// let mut batches: Iter<Synthetic> = loader.iter();
+/// assert_eq!(batches.next().unwrap()?.1.to_vec::<i64>(), [0, 1, 2, 3]);
+/// assert_eq!(batches.count(), 2);
+/// # Ok::<(), torchrs::Error>(())
+/// ```
 pub struct Iter<'a, D: Dataset> {
     loader: &'a DataLoader<D>,
     id: u64,

@@ -16,6 +16,17 @@
 //!
 //! A side that has to wait says so in shared memory and sleeps on its socket; as long as nobody has
 //! to, a batch costs no system call. Without workers the same code runs in the training process.
+//!
+//! ```
+//! use torchrs::data::{DataLoader, Dataset, datasets::Synthetic};
+//!
+//! let dataset = Synthetic::new(6);
+//! assert_eq!((dataset.len(), dataset.get(5)?.1), (6, 5));
+//! let loader = DataLoader::builder(dataset).batch_size(3).build()?;
+//! let (images, labels) = loader.iter().nth(1).unwrap()?;
+//! assert_eq!((images.shape(), labels.to_vec::<i64>()), (&[3, 1, 28, 28][..], vec![3, 4, 5]));
+//! # Ok::<(), torchrs::Error>(())
+//! ```
 
 mod arena;
 mod assemble;

@@ -51,13 +51,75 @@ pub trait Sample: Sized + 'static {
 
     /// Hands every field to `out`, always in the same order. It is called twice for the first
     /// sample of a batch: once to learn the fields, then to take the bytes.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/data/list.rs"));
+    /// # use torchrs::Tensor;
+    /// # #[derive(Clone)]
+    /// struct Point { x: f32, y: f32 }
+    /// impl Sample for Point {
+    /// #     type Batch = (Tensor, Tensor);
+    ///     fn write(&self, out: &mut SampleWriter) {
+    ///         self.x.write(out);
+    ///         self.y.write(out);
+    ///     }
+    /// #     fn batch(columns: &mut Columns) -> Self::Batch { (f32::batch(columns), f32::batch(columns)) }
+    /// }
+    /// # fn main() -> torchrs::Result<()> {
+    /// let points = List(vec![Point { x: 1.0, y: 2.0 }, Point { x: 3.0, y: 4.0 }]);
+    /// let (x, y) = DataLoader::builder(points).batch_size(2).build()?.iter().next().unwrap()?;
+    /// assert_eq!((x.to_vec::<f32>(), y.to_vec::<f32>()), (vec![1.0, 3.0], vec![2.0, 4.0]));
+    /// # Ok(())
+    /// # }
+    /// ```
     fn write(&self, out: &mut SampleWriter);
 
     /// Builds the batch from its columns, in the order of [`write`](Self::write).
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/data/list.rs"));
+    /// # use torchrs::Tensor;
+    /// # #[derive(Clone)]
+    /// struct Difference(f32, f32);
+    /// impl Sample for Difference {
+    /// #     type Batch = Tensor;
+    /// #     fn write(&self, out: &mut SampleWriter) { self.0.write(out); self.1.write(out); }
+    ///     fn batch(columns: &mut Columns) -> Tensor {
+    ///         f32::batch(columns) - f32::batch(columns)
+    ///     }
+    /// }
+    /// # fn main() -> torchrs::Result<()> {
+    /// let pairs = List(vec![Difference(5.0, 1.0), Difference(2.0, 3.0)]);
+    /// let batch = DataLoader::builder(pairs).batch_size(2).build()?.iter().next().unwrap()?;
+    /// assert_eq!(batch.to_vec::<f32>(), [4.0, -1.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
     fn batch(columns: &mut Columns) -> Self::Batch;
 }
 
 /// Receives the fields of a sample; see [`Sample::write`].
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/data/list.rs"));
+/// # use torchrs::Tensor;
+/// # #[derive(Clone)]
+/// struct Named(&'static str, f32);
+/// impl Sample for Named {
+/// #     type Batch = (Vec<Vec<u8>>, Tensor);
+///     fn write(&self, out: &mut SampleWriter) {
+///         out.bytes(self.0.as_bytes());
+///         out.elements(&[], &[self.1]);
+///     }
+/// #     fn batch(columns: &mut Columns) -> Self::Batch { (columns.bytes(), columns.tensor()) }
+/// }
+/// # fn main() -> torchrs::Result<()> {
+/// let loader = DataLoader::builder(List(vec![Named("a", 1.0)])).build()?;
+/// let (names, numbers) = loader.iter().next().unwrap()?;
+/// assert_eq!((names, numbers.to_vec::<f32>()), (vec![b"a".to_vec()], vec![1.0]));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct SampleWriter<'a> {
     pass: Pass<'a>,
@@ -138,6 +200,29 @@ impl SampleWriter<'_> {
 
     /// A field of `values` in the given shape.
     ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/data/list.rs"));
+    /// # use torchrs::Tensor;
+    /// # #[derive(Clone)]
+    /// struct Own([i64; 2]);
+    /// impl Sample for Own {
+    /// #     type Batch = Tensor;
+    ///     fn write(&self, out: &mut SampleWriter) {
+    ///         out.elements(&[2, 1], &self.0);
+    ///     }
+    /// #     fn batch(columns: &mut Columns) -> Self::Batch {
+    /// #         columns.tensor()
+    /// #     }
+    /// }
+    /// # fn main() -> torchrs::Result<()> {
+    /// let samples = List(vec![Own([1, 2]), Own([3, 4])]);
+    /// let loader = DataLoader::builder(samples).batch_size(2).build()?;
+    /// let batch = loader.iter().next().unwrap()?;
+    /// assert_eq!((batch.shape(), batch.to_vec::<i64>()), (&[2, 2, 1][..], vec![1, 2, 3, 4]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Panics
     /// If `values` are not as many as the shape has elements.
     pub fn elements<T: Element>(&mut self, shape: &[usize], values: &[T]) {
@@ -156,6 +241,28 @@ impl SampleWriter<'_> {
     }
 
     /// A tensor field.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/data/list.rs"));
+    /// # use torchrs::Tensor;
+    /// # #[derive(Clone)]
+    /// struct Own(Tensor);
+    /// impl Sample for Own {
+    /// #     type Batch = Tensor;
+    ///     fn write(&self, out: &mut SampleWriter) {
+    ///         out.tensor(&self.0);
+    ///     }
+    /// #     fn batch(columns: &mut Columns) -> Self::Batch {
+    /// #         columns.tensor()
+    /// #     }
+    /// }
+    /// # fn main() -> torchrs::Result<()> {
+    /// let samples = List(vec![Own(Tensor::from([1i64, 2])), Own(Tensor::from([3i64, 4]))]);
+    /// let loader = DataLoader::builder(samples).batch_size(2).build()?;
+    /// assert_eq!(loader.iter().next().unwrap()?.to_vec::<i64>(), [1, 2, 3, 4]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn tensor(&mut self, tensor: &Tensor) {
         match tensor.dtype() {
             Dtype::C64 => self.tensor_of::<Complex<f32>>(tensor),
@@ -180,6 +287,30 @@ impl SampleWriter<'_> {
     }
 
     /// Says that the next `len` fields are a list, which has to be as long in all samples.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/data/list.rs"));
+    /// # use torchrs::Tensor;
+    /// # #[derive(Clone)]
+    /// struct Own(Vec<f32>);
+    /// impl Sample for Own {
+    /// #     type Batch = Vec<Tensor>;
+    ///     fn write(&self, out: &mut SampleWriter) {
+    ///         out.list(self.0.len());
+    ///         self.0.iter().for_each(|x| x.write(out));
+    ///     }
+    /// #     fn batch(columns: &mut Columns) -> Self::Batch {
+    /// #         (0..columns.list()).map(|_| columns.tensor()).collect()
+    /// #     }
+    /// }
+    /// # fn main() -> torchrs::Result<()> {
+    /// let samples = List(vec![Own(vec![1.0, 2.0]), Own(vec![3.0, 4.0])]);
+    /// let loader = DataLoader::builder(samples).batch_size(2).build()?;
+    /// let places = loader.iter().next().unwrap()?;
+    /// assert_eq!((places.len(), places[0].to_vec::<f32>()), (2, vec![1.0, 3.0]));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn list(&mut self, len: usize) {
         let field = self.next_field();
         match &mut self.pass {
@@ -194,6 +325,28 @@ impl SampleWriter<'_> {
     }
 
     /// A byte string; those of one batch may differ in length.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/data/list.rs"));
+    /// # use torchrs::Tensor;
+    /// # #[derive(Clone)]
+    /// struct Own(&'static str);
+    /// impl Sample for Own {
+    /// #     type Batch = Vec<Vec<u8>>;
+    ///     fn write(&self, out: &mut SampleWriter) {
+    ///         out.bytes(self.0.as_bytes());
+    ///     }
+    /// #     fn batch(columns: &mut Columns) -> Self::Batch {
+    /// #         columns.bytes()
+    /// #     }
+    /// }
+    /// # fn main() -> torchrs::Result<()> {
+    /// let samples = List(vec![Own("ab"), Own("cde")]);
+    /// let loader = DataLoader::builder(samples).batch_size(2).build()?;
+    /// assert_eq!(loader.iter().next().unwrap()?, [&b"ab"[..], b"cde"]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn bytes(&mut self, bytes: &[u8]) {
         let field = self.next_field();
         match &mut self.pass {
@@ -258,6 +411,30 @@ impl SampleWriter<'_> {
 }
 
 /// The columns of a finished batch, handed out one by one; see [`Sample::batch`].
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/data/list.rs"));
+/// # use torchrs::Tensor;
+/// # #[derive(Clone)]
+/// struct Own(f32, &'static str);
+/// impl Sample for Own {
+/// #     type Batch = (Tensor, Vec<Vec<u8>>);
+/// #     fn write(&self, out: &mut SampleWriter) {
+/// #         self.0.write(out);
+/// #         out.bytes(self.1.as_bytes());
+/// #     }
+///     fn batch(columns: &mut Columns) -> Self::Batch {
+///         (columns.tensor(), columns.bytes())
+///     }
+/// }
+/// # fn main() -> torchrs::Result<()> {
+/// let samples = List(vec![Own(1.5, "a"), Own(2.5, "b")]);
+/// let loader = DataLoader::builder(samples).batch_size(2).build()?;
+/// let (numbers, names) = loader.iter().next().unwrap()?;
+/// assert_eq!((numbers.to_vec::<f32>(), names.concat()), (vec![1.5, 2.5], b"ab".to_vec()));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Columns {
     layout: BatchLayout,
@@ -284,11 +461,56 @@ impl Columns {
     }
 
     /// How many samples the batch has.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/data/list.rs"));
+    /// # use torchrs::Tensor;
+    /// # #[derive(Clone)]
+    /// struct Own(i64);
+    /// impl Sample for Own {
+    /// #     type Batch = (usize, Tensor);
+    /// #     fn write(&self, out: &mut SampleWriter) {
+    /// #         self.0.write(out);
+    /// #     }
+    ///     fn batch(columns: &mut Columns) -> Self::Batch {
+    ///         (columns.samples(), columns.tensor())
+    ///     }
+    /// }
+    /// # fn main() -> torchrs::Result<()> {
+    /// let samples = List(vec![Own(7), Own(8), Own(9)]);
+    /// let loader = DataLoader::builder(samples).batch_size(2).build()?;
+    /// assert_eq!(loader.iter().map(|batch| batch.unwrap().0).collect::<Vec<_>>(), [2, 1]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn samples(&self) -> usize {
         self.layout.samples
     }
 
     /// The length of the list that comes next; its columns follow.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/data/list.rs"));
+    /// # use torchrs::Tensor;
+    /// # #[derive(Clone)]
+    /// struct Own(Vec<i64>);
+    /// impl Sample for Own {
+    /// #     type Batch = Vec<Tensor>;
+    /// #     fn write(&self, out: &mut SampleWriter) {
+    /// #         out.list(self.0.len());
+    /// #         self.0.iter().for_each(|x| x.write(out));
+    /// #     }
+    ///     fn batch(columns: &mut Columns) -> Self::Batch {
+    ///         (0..columns.list()).map(|_| columns.tensor()).collect()
+    ///     }
+    /// }
+    /// # fn main() -> torchrs::Result<()> {
+    /// let samples = List(vec![Own(vec![1, 2, 3])]);
+    /// let loader = DataLoader::builder(samples).batch_size(2).build()?;
+    /// assert_eq!(loader.iter().next().unwrap()?.len(), 3);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Panics
     /// If there is no list next.
@@ -300,6 +522,28 @@ impl Columns {
     }
 
     /// The next column as a tensor of shape `[samples, ..]` over the slot.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/data/list.rs"));
+    /// # use torchrs::Tensor;
+    /// # #[derive(Clone)]
+    /// struct Own([f32; 2]);
+    /// impl Sample for Own {
+    /// #     type Batch = Tensor;
+    /// #     fn write(&self, out: &mut SampleWriter) {
+    /// #         self.0.write(out);
+    /// #     }
+    ///     fn batch(columns: &mut Columns) -> Self::Batch {
+    ///         columns.tensor() * 2.0
+    ///     }
+    /// }
+    /// # fn main() -> torchrs::Result<()> {
+    /// let samples = List(vec![Own([1.0, 2.0]), Own([3.0, 4.0])]);
+    /// let loader = DataLoader::builder(samples).batch_size(2).build()?;
+    /// assert_eq!(loader.iter().next().unwrap()?.to_vec::<f32>(), [2.0, 4.0, 6.0, 8.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Panics
     /// If the next column is not one of tensors or numbers.
@@ -318,6 +562,28 @@ impl Columns {
     }
 
     /// The next column as byte strings.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/data/list.rs"));
+    /// # use torchrs::Tensor;
+    /// # #[derive(Clone)]
+    /// struct Own(&'static str);
+    /// impl Sample for Own {
+    /// #     type Batch = Vec<usize>;
+    /// #     fn write(&self, out: &mut SampleWriter) {
+    /// #         out.bytes(self.0.as_bytes());
+    /// #     }
+    ///     fn batch(columns: &mut Columns) -> Self::Batch {
+    ///         columns.bytes().iter().map(Vec::len).collect()
+    ///     }
+    /// }
+    /// # fn main() -> torchrs::Result<()> {
+    /// let samples = List(vec![Own("ab"), Own("cde")]);
+    /// let loader = DataLoader::builder(samples).batch_size(2).build()?;
+    /// assert_eq!(loader.iter().next().unwrap()?, [2, 3]);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Panics
     /// If the next column is not one of byte strings.
@@ -423,6 +689,18 @@ impl Sample for String {
 }
 
 /// Bytes of any length as a sample (a `Vec<u8>` is a tensor, and all of a batch have one length).
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/data/list.rs"));
+/// # use torchrs::Tensor;
+/// use torchrs::data::Blob;
+/// # fn main() -> torchrs::Result<()> {
+/// let files = List(vec![Blob(vec![1, 2, 3]), Blob(vec![4])]);
+/// let batch = DataLoader::builder(files).batch_size(2).build()?.iter().next().unwrap()?;
+/// assert_eq!(batch, [Blob(vec![1, 2, 3]), Blob(vec![4])]);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Blob(pub Vec<u8>);
 

@@ -1,6 +1,13 @@
 //! In which order a dataset is read. A sampler gives its indices as a pure function of
 //! (seed, epoch), which is what lets a [`DataLoader`](super::DataLoader) resume in mid-epoch with
 //! any number of workers, and every rank of a job know the order of all the others.
+//!
+//! ```
+//! use torchrs::data::{RandomSampler, Sampler};
+//! let order = RandomSampler::new(100);
+//! assert_eq!(order.indices(0, 7), order.indices(0, 7));
+//! assert_ne!(order.indices(0, 7), order.indices(0, 8));
+//! ```
 
 use std::borrow::Cow;
 
@@ -8,27 +15,72 @@ use crate::cpu::philox::PhiloxStream;
 use crate::error::{Error, Result};
 
 /// An order over a dataset's indices (`torch.utils.data.Sampler`).
+///
+/// ```
+/// use std::borrow::Cow;
+/// use torchrs::data::{DataLoader, Sampler, datasets::Synthetic};
+///
+/// struct Backwards(usize);
+/// impl Sampler for Backwards {
+///     fn len(&self) -> usize { self.0 }
+///     fn indices(&self, _: u64, _: u64) -> Cow<'_, [usize]> { (0..self.0).rev().collect() }
+/// }
+/// let options = DataLoader::builder(Synthetic::new(3)).batch_size(3);
+/// let (_, labels) = options.sampler(Backwards(3)).build()?.iter().next().unwrap()?;
+/// assert_eq!(labels.to_vec::<i64>(), [2, 1, 0]);
+/// # Ok::<(), torchrs::Error>(())
+/// ```
 pub trait Sampler: Send + Sync + 'static {
     /// How many indices one epoch has on this rank.
+    ///
+    /// ```
+    /// use torchrs::data::{DistributedSampler, Sampler};
+    /// assert_eq!(DistributedSampler::new(10, 4, 0)?.len(), 3);
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     fn len(&self) -> usize;
 
     /// This epoch's indices, a pure function of `seed` and `epoch`. A `DataLoader` passes its own
     /// (`DataLoaderBuilder::seed`, `DataLoader::set_epoch`).
+    ///
+    /// ```
+    /// use torchrs::data::{Sampler, SequentialSampler};
+    /// assert_eq!(*SequentialSampler::new(3).indices(0, 0), [0, 1, 2]);
+    /// ```
     fn indices(&self, seed: u64, epoch: u64) -> Cow<'_, [usize]>;
 
     /// Among how many ranks an epoch is split, sample by sample in turn: 1 unless it is a
     /// distributed sampler.
+    ///
+    /// ```
+    /// use torchrs::data::{DistributedSampler, RandomSampler, Sampler};
+    /// assert_eq!(RandomSampler::new(10).num_replicas(), 1);
+    /// assert_eq!(DistributedSampler::new(10, 4, 0)?.num_replicas(), 4);
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     fn num_replicas(&self) -> usize {
         1
     }
 
     /// True when an epoch has no index.
+    ///
+    /// ```
+    /// use torchrs::data::{DistributedSampler, Sampler};
+    /// assert!(DistributedSampler::new(3, 4, 0)?.drop_last(true).is_empty());
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
 /// `0..len` as it stands (`torch.utils.data.SequentialSampler`).
+///
+/// ```
+/// use torchrs::data::{Sampler, SequentialSampler};
+/// let sampler = SequentialSampler::new(4);
+/// assert_eq!((sampler.len(), &*sampler.indices(0, 5)), (4, &[0, 1, 2, 3][..]));
+/// ```
 #[derive(Debug, Clone)]
 pub struct SequentialSampler {
     len: usize,
@@ -36,6 +88,11 @@ pub struct SequentialSampler {
 
 impl SequentialSampler {
     /// An order over a dataset of `len` samples.
+    ///
+    /// ```
+    /// use torchrs::data::{Sampler, SequentialSampler};
+    /// assert_eq!(*SequentialSampler::new(2).indices(9, 9), [0, 1]);
+    /// ```
     pub fn new(len: usize) -> Self {
         SequentialSampler { len }
     }
@@ -52,6 +109,14 @@ impl Sampler for SequentialSampler {
 
 /// A new permutation of `0..len` every epoch, or draws with replacement
 /// (`torch.utils.data.RandomSampler`).
+///
+/// ```
+/// use torchrs::data::{RandomSampler, Sampler};
+/// let sampler = RandomSampler::new(50);
+/// let (one, two) = (sampler.indices(0, 1).into_owned(), sampler.indices(0, 2).into_owned());
+/// assert_ne!(one, two);
+/// assert_eq!(one.iter().sum::<usize>(), (0..50).sum());
+/// ```
 #[derive(Debug, Clone)]
 pub struct RandomSampler {
     len: usize,
@@ -60,11 +125,25 @@ pub struct RandomSampler {
 
 impl RandomSampler {
     /// Permutations of a dataset of `len` samples.
+    ///
+    /// ```
+    /// use torchrs::data::{RandomSampler, Sampler};
+    /// let mut order = RandomSampler::new(4).indices(0, 0).into_owned();
+    /// order.sort();
+    /// assert_eq!(order, [0, 1, 2, 3]);
+    /// ```
     pub fn new(len: usize) -> Self {
         RandomSampler { len, draws: None }
     }
 
     /// `num_samples` independent draws from a dataset of `len` samples: indices can repeat.
+    ///
+    /// ```
+    /// use torchrs::data::{RandomSampler, Sampler};
+    /// let sampler = RandomSampler::with_replacement(3, 10)?;
+    /// assert!(sampler.len() == 10 && sampler.indices(0, 0).iter().all(|&index| index < 3));
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Argument`] when there is nothing to draw from.
@@ -97,6 +176,14 @@ impl Sampler for RandomSampler {
 
 /// Given indices, as they stand or in a new random order every epoch
 /// (`torch.utils.data.SubsetRandomSampler`).
+///
+/// ```
+/// use torchrs::data::{Sampler, SubsetSampler};
+/// let sampler = SubsetSampler::new((10..60).collect());
+/// assert_eq!(sampler.indices(0, 0)[..3], [10, 11, 12]);
+/// let shuffled = sampler.clone().shuffle(true);
+/// assert_ne!(shuffled.indices(0, 0), sampler.indices(0, 0));
+/// ```
 #[derive(Debug, Clone)]
 pub struct SubsetSampler {
     indices: Vec<usize>,
@@ -105,11 +192,23 @@ pub struct SubsetSampler {
 
 impl SubsetSampler {
     /// These indices in this order.
+    ///
+    /// ```
+    /// use torchrs::data::{Sampler, SubsetSampler};
+    /// assert_eq!(*SubsetSampler::new(vec![4, 2]).indices(0, 0), [4, 2]);
+    /// ```
     pub fn new(indices: Vec<usize>) -> Self {
         SubsetSampler { indices, shuffle: false }
     }
 
     /// Whether every epoch has its own random order.
+    ///
+    /// ```
+    /// use torchrs::data::{Sampler, SubsetSampler};
+    /// let sampler = SubsetSampler::new((10..60).collect()).shuffle(true);
+    /// assert_ne!(sampler.indices(0, 0), sampler.indices(0, 1));
+    /// assert!(sampler.indices(0, 0).iter().all(|index| (10..60).contains(index)));
+    /// ```
     #[must_use]
     pub fn shuffle(mut self, shuffle: bool) -> Self {
         self.shuffle = shuffle;
@@ -136,6 +235,14 @@ impl Sampler for SubsetSampler {
 /// So that all ranks have the same number of samples, the order is first padded with its own
 /// beginning (repeated as often as needed) to a multiple of `num_replicas`; with
 /// [`drop_last`](Self::drop_last) it is cut to one instead.
+///
+/// ```
+/// use torchrs::data::{DistributedSampler, Sampler};
+/// let share = |rank| DistributedSampler::new(5, 2, rank).unwrap().shuffle(false);
+/// assert_eq!(*share(0).indices(0, 0), [0, 2, 4]);
+/// assert_eq!(*share(1).indices(0, 0), [1, 3, 0]);
+/// assert_eq!(*share(1).drop_last(true).indices(0, 0), [1, 3]);
+/// ```
 #[derive(Debug, Clone)]
 pub struct DistributedSampler {
     len: usize,
@@ -148,6 +255,13 @@ pub struct DistributedSampler {
 impl DistributedSampler {
     /// Rank `rank`'s share of a dataset of `len` samples among `num_replicas` ranks, shuffled, with
     /// padding.
+    ///
+    /// ```
+    /// use torchrs::data::{DistributedSampler, Sampler};
+    /// assert_eq!(DistributedSampler::new(1438, 4, 3)?.len(), 360);
+    /// assert!(DistributedSampler::new(1438, 4, 4).is_err());
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Argument`] unless `rank < num_replicas`.
@@ -163,6 +277,15 @@ impl DistributedSampler {
     }
 
     /// Whether every epoch has its own random order (default: true).
+    ///
+    /// ```
+    /// use torchrs::data::{DistributedSampler, Sampler};
+    /// let shares = [0, 1].map(|rank| DistributedSampler::new(40, 2, rank).unwrap());
+    /// let mut both = shares.map(|share| share.indices(3, 0).into_owned()).concat();
+    /// assert_ne!(both[..3], [0, 2, 4]);
+    /// both.sort();
+    /// assert!(both.into_iter().eq(0..40));
+    /// ```
     #[must_use]
     pub fn shuffle(mut self, shuffle: bool) -> Self {
         self.shuffle = shuffle;
@@ -171,6 +294,13 @@ impl DistributedSampler {
 
     /// Whether the tail that does not divide among the ranks is dropped rather than padded
     /// (default: false).
+    ///
+    /// ```
+    /// use torchrs::data::{DistributedSampler, Sampler};
+    /// let sampler = DistributedSampler::new(10, 4, 1)?.shuffle(false).drop_last(true);
+    /// assert_eq!(*sampler.indices(0, 0), [1, 5]);
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     #[must_use]
     pub fn drop_last(mut self, drop_last: bool) -> Self {
         self.drop_last = drop_last;
@@ -199,6 +329,13 @@ impl Sampler for DistributedSampler {
 }
 
 /// A sampler's indices in groups (`torch.utils.data.BatchSampler`).
+///
+/// ```
+/// use torchrs::data::BatchSampler;
+/// let batches = |drop_last| BatchSampler::new(3, drop_last).unwrap().batches(&[5, 6, 7, 8]);
+/// assert_eq!(batches(false).collect::<Vec<_>>(), [&[5, 6, 7][..], &[8]]);
+/// assert_eq!(batches(true).collect::<Vec<_>>(), [[5, 6, 7]]);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchSampler {
     batch_size: usize,
@@ -207,6 +344,13 @@ pub struct BatchSampler {
 
 impl BatchSampler {
     /// Groups of `batch_size`; the last one is smaller, or is left out with `drop_last`.
+    ///
+    /// ```
+    /// use torchrs::data::BatchSampler;
+    /// assert_eq!(BatchSampler::new(4, true)?.num_batches(10), 2);
+    /// assert!(BatchSampler::new(0, true).is_err());
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Argument`] when `batch_size` is 0.
@@ -218,16 +362,38 @@ impl BatchSampler {
     }
 
     /// Samples in a full batch.
+    ///
+    /// ```
+    /// use torchrs::data::BatchSampler;
+    /// assert_eq!(BatchSampler::new(4, false)?.batch_size(), 4);
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     pub fn batch_size(&self) -> usize {
         self.batch_size
     }
 
     /// How many batches `samples` make.
+    ///
+    /// ```
+    /// use torchrs::data::BatchSampler;
+    /// assert_eq!(BatchSampler::new(4, false)?.num_batches(9), 3);
+    /// assert_eq!(BatchSampler::new(4, true)?.num_batches(9), 2);
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     pub fn num_batches(&self, samples: usize) -> usize {
         if self.drop_last { samples / self.batch_size } else { samples.div_ceil(self.batch_size) }
     }
 
     /// The batches of an order.
+    ///
+    /// ```
+    /// use torchrs::data::BatchSampler;
+    /// let order = [4, 2, 0];
+    /// let mut batches = BatchSampler::new(2, false)?.batches(&order);
+    /// assert_eq!((batches.next(), batches.next()), (Some(&[4, 2][..]), Some(&[0][..])));
+    /// assert_eq!(batches.next(), None);
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     pub fn batches<'a>(&self, indices: &'a [usize]) -> impl Iterator<Item = &'a [usize]> + use<'a> {
         indices.chunks(self.batch_size).take(self.num_batches(indices.len()))
     }
@@ -235,6 +401,15 @@ impl BatchSampler {
 
 /// A uniformly random order of `0..len`, a pure function of its arguments: Fisher-Yates over
 /// Philox with the seed as key and the epoch as stream.
+///
+/// ```
+/// use torchrs::data::samplers::permutation;
+/// let mut order = permutation(50, 0, 1);
+/// assert_eq!(order, permutation(50, 0, 1));
+/// assert_ne!(order, permutation(50, 0, 2));
+/// order.sort();
+/// assert!(order.into_iter().eq(0..50));
+/// ```
 pub fn permutation(len: usize, seed: u64, epoch: u64) -> Vec<usize> {
     let mut random = PhiloxStream::new(seed, epoch);
     let mut order: Vec<usize> = (0..len).collect();

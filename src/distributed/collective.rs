@@ -14,6 +14,23 @@ use crate::error::{Error, Result};
 /// The result is the same on all ranks, bit for bit: elements are combined in rank order 0, 1, ...,
 /// N-1. f16 and bf16 are combined in f32 and rounded once, at the end. Integers wrap around.
 /// For bool, `Sum`, `Max` and `Bor` are "or", `Product`, `Min` and `Band` are "and".
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/distributed/two_ranks.rs"));
+/// use torchrs::{Tensor, distributed::ReduceOp};
+/// # fn main() -> torchrs::Result<()> {
+/// # two_ranks(|group| {
+/// // Rank 0 has 1, rank 1 has 4.
+/// let x = Tensor::from([1.0 + 3.0 * group.rank() as f32]);
+/// for (op, expected) in [(ReduceOp::Sum, 5.0), (ReduceOp::Avg, 2.5), (ReduceOp::Min, 1.0)] {
+///     let all = x.clone_contiguous();
+///     group.all_reduce(&all, op)?;
+///     assert_eq!(all.item(), expected);
+/// }
+/// # Ok(())
+/// # })
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum ReduceOp {
@@ -43,6 +60,13 @@ impl ReduceOp {
     };
 
     /// Checks that the operation is defined for `dtype`.
+    ///
+    /// ```
+    /// use torchrs::{Dtype, distributed::ReduceOp};
+    /// assert!(ReduceOp::Avg.check("all_reduce", Dtype::F32).is_ok());
+    /// let error = ReduceOp::Band.check("all_reduce", Dtype::F32).unwrap_err();
+    /// assert_eq!(error.to_string(), "all_reduce: band takes integers and bool, got f32");
+    /// ```
     ///
     /// # Errors
     /// [`Error::Dtype`]: `Avg` of integers or bool, a bitwise operation on floating point, anything

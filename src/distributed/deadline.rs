@@ -9,6 +9,16 @@ use crate::error::Error;
 ///
 /// A `Duration` converts into a deadline that counts from the conversion on, so both
 /// `store.get("key", Duration::from_secs(5))` and a deadline shared by several calls work.
+///
+/// ```
+/// use std::time::Duration;
+/// use torchrs::distributed::{Deadline, Store, StoreServer};
+/// let server = StoreServer::start()?;
+/// let store = Store::connect_fd(server.connect()?)?;
+/// let deadline = Deadline::after(Duration::from_millis(20));
+/// assert!(store.get("a", deadline).is_err() && deadline.has_passed() && store.get("b", deadline).is_err());
+/// # Ok::<(), torchrs::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Deadline {
     start: Instant,
@@ -17,26 +27,59 @@ pub struct Deadline {
 
 impl Deadline {
     /// A deadline `limit` from now.
+    ///
+    /// ```
+    /// use std::{thread::sleep, time::Duration};
+    /// let deadline = torchrs::distributed::Deadline::after(Duration::from_millis(5));
+    /// sleep(Duration::from_millis(6));
+    /// assert!(deadline.has_passed());
+    /// ```
     pub fn after(limit: Duration) -> Self {
         Deadline { start: Instant::now(), limit }
     }
 
     /// The time that is left; zero when it has passed.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// let deadline = torchrs::distributed::Deadline::after(Duration::from_secs(60));
+    /// let left = deadline.remaining();
+    /// assert!(left <= Duration::from_secs(60) && left > Duration::from_secs(50));
+    /// ```
     pub fn remaining(&self) -> Duration {
         self.limit.saturating_sub(self.start.elapsed())
     }
 
     /// True when it has passed.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use torchrs::distributed::Deadline;
+    /// assert!(Deadline::after(Duration::ZERO).has_passed());
+    /// assert!(!Deadline::after(Duration::from_secs(60)).has_passed());
+    /// ```
     pub fn has_passed(&self) -> bool {
         self.remaining().is_zero()
     }
 
     /// The whole span, from the start to the limit.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// let deadline = torchrs::distributed::Deadline::after(Duration::from_millis(1500));
+    /// assert_eq!(deadline.limit(), Duration::from_millis(1500));
+    /// ```
     pub fn limit(&self) -> Duration {
         self.limit
     }
 
     /// The [`Error::Timeout`] of a wait on `what`.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// let deadline = torchrs::distributed::Deadline::after(Duration::from_millis(1500));
+    /// assert_eq!(deadline.error("no answer").to_string(), "timed out after 1.5 s: no answer");
+    /// ```
     pub fn error(&self, what: impl Into<String>) -> Error {
         Error::Timeout { seconds: self.limit.as_secs_f64(), message: what.into() }
     }

@@ -10,6 +10,15 @@ use crate::error::{Error, Result};
 /// A worker's place in its job, from the environment (torchrun's contract).
 ///
 /// Without `WORLD_SIZE` the process is a world of one.
+///
+/// ```
+/// use torchrs::distributed::WorkerEnv;
+/// let variables = [("RANK", "5"), ("WORLD_SIZE", "8"), ("LOCAL_WORLD_SIZE", "4")];
+/// let value = |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, v)| v.into());
+/// let env = WorkerEnv::from_lookup(value)?;
+/// assert_eq!((env.rank, env.world_size, env.local_rank, env.role_name.as_str()), (5, 8, 1, "default"));
+/// # Ok::<(), torchrs::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkerEnv {
     /// `RANK`: this worker's number among all, from 0.
@@ -45,6 +54,14 @@ pub struct WorkerEnv {
 impl WorkerEnv {
     /// Reads and checks the process's environment.
     ///
+    /// ```
+    /// use torchrs::distributed::WorkerEnv;
+    /// use torchrs::multiprocessing::Process;
+    /// let worker = |_: ()| assert_eq!(WorkerEnv::from_env().unwrap().rank, 1);
+    /// Process::builder().env("RANK", "1").env("WORLD_SIZE", "2").spawn(worker, ())?.join()?;
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Config`] that names the variable: one that is not a number, `RANK` missing while
     /// `WORLD_SIZE` is set, a rank that is not below its world size.
@@ -53,6 +70,14 @@ impl WorkerEnv {
     }
 
     /// [`from_env`](Self::from_env) with another source of variables.
+    ///
+    /// ```
+    /// use torchrs::distributed::WorkerEnv;
+    /// assert_eq!(WorkerEnv::from_lookup(|_| None)?.world_size, 1);
+    /// let error = WorkerEnv::from_lookup(|name| (name == "RANK").then(|| "1".into())).unwrap_err();
+    /// assert!(error.to_string().starts_with("WORLD_SIZE: is not set, but RANK is 1"));
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`from_env`](Self::from_env).
@@ -114,6 +139,15 @@ impl WorkerEnv {
     }
 
     /// `MASTER_ADDR` and `MASTER_PORT`, which a job without a launcher's store needs.
+    ///
+    /// ```
+    /// use torchrs::distributed::WorkerEnv;
+    /// let alone = WorkerEnv::from_lookup(|_| None)?;
+    /// assert!(alone.master().unwrap_err().to_string().starts_with("MASTER_ADDR: is not set"));
+    /// let (master_addr, master_port) = (Some("node0".to_owned()), Some(29500));
+    /// assert_eq!(WorkerEnv { master_addr, master_port, ..alone }.master()?, ("node0", 29500));
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Config`] that names the one that is missing.

@@ -25,6 +25,21 @@ use crate::error::{Error, Result};
 ///
 /// When the last handle is dropped, this rank leaves the group: started collectives are completed
 /// first. During a panic it aborts the group instead, so that the peers do not wait.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/distributed/two_ranks.rs"));
+/// use torchrs::{Tensor, distributed::{ProcessGroup, ReduceOp}};
+/// # fn main() -> torchrs::Result<()> {
+/// # two_ranks(|group| {
+/// let group: ProcessGroup = group;
+/// assert_eq!((group.world_size(), group.ranks()), (2, &[0, 1][..]));
+/// let x = Tensor::from([group.rank() as f32 + 1.0]);
+/// group.all_reduce(&x, ReduceOp::Sum)?;
+/// assert_eq!(x.item(), 3.0);
+/// # Ok(())
+/// # })
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct ProcessGroup {
     inner: Arc<Inner>,
@@ -51,6 +66,21 @@ static LIVE: Mutex<Vec<Weak<dyn Backend>>> = Mutex::new(Vec::new());
 
 /// Aborts all process groups of this process: every rank's collectives, waiting or later, return
 /// [`Error::Aborted`] with `reason`. For a worker that is about to fail outside a group's own calls.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/distributed/two_ranks.rs"));
+/// use torchrs::{Error, distributed};
+/// # fn main() -> torchrs::Result<()> {
+/// # two_ranks(|group| {
+/// if group.rank() == 0 {
+///     distributed::abort("no data left");
+/// }
+/// let error = group.barrier().unwrap_err();
+/// assert!(matches!(error, Error::Aborted(_)) && error.to_string().contains("no data left"));
+/// # Ok(())
+/// # })
+/// # }
+/// ```
 pub fn abort(reason: &str) {
     let live: Vec<_> = LIVE.lock().iter().filter_map(Weak::upgrade).collect();
     live.iter().for_each(|group| group.abort(reason));
@@ -70,6 +100,17 @@ impl ProcessGroup {
 
     /// This process's rank in the group.
     ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/distributed/two_ranks.rs"));
+    /// # fn main() -> torchrs::Result<()> {
+    /// # two_ranks(|group| {
+    /// let ranks = group.all_gather_bytes(&[group.rank() as u8])?;
+    /// assert_eq!(ranks, [[0], [1]]);
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
+    ///
     /// # Panics
     /// Throws [`Error::Argument`] on a rank that is not a member; see [`is_member`](Self::is_member).
     #[track_caller]
@@ -81,26 +122,80 @@ impl ProcessGroup {
     }
 
     /// How many ranks the group has.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/distributed/two_ranks.rs"));
+    /// # fn main() -> torchrs::Result<()> {
+    /// # two_ranks(|group| {
+    /// // On both of two ranks:
+    /// assert_eq!(group.world_size(), 2);
+    /// assert_eq!(group.new_group(&[1])?.world_size(), 1);
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
     pub fn world_size(&self) -> usize {
         self.inner.ranks.len()
     }
 
     /// The members, by their rank in the world.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/distributed/two_ranks.rs"));
+    /// # fn main() -> torchrs::Result<()> {
+    /// # two_ranks(|group| {
+    /// // On both of two ranks:
+    /// assert_eq!(group.ranks(), [0, 1]);
+    /// assert_eq!(group.new_group(&[1])?.ranks(), [1]);
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
     pub fn ranks(&self) -> &[usize] {
         &self.inner.ranks
     }
 
     /// Whether this process is in the group.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/distributed/two_ranks.rs"));
+    /// # fn main() -> torchrs::Result<()> {
+    /// # two_ranks(|group| {
+    /// // On both of two ranks:
+    /// assert!(group.is_member());
+    /// assert_eq!(group.new_group(&[1])?.is_member(), group.rank() == 1);
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
     pub fn is_member(&self) -> bool {
         self.inner.member.is_some()
     }
 
     /// How long a call may take.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use torchrs::distributed::{InitOptions, init_process_group};
+    /// let timeout = Some(Duration::from_secs(60));
+    /// let group = init_process_group(InitOptions { timeout, ..Default::default() })?;
+    /// assert_eq!(group.timeout(), Duration::from_secs(60));
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     pub fn timeout(&self) -> Duration {
         self.timeout
     }
 
     /// The same group, whose calls through this handle may take `timeout`.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// let group = torchrs::distributed::init_process_group(Default::default())?;
+    /// let impatient = group.with_timeout(Duration::from_millis(100));
+    /// assert_eq!(impatient.timeout(), Duration::from_millis(100));
+    /// assert!(group.timeout() > impatient.timeout());
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     pub fn with_timeout(&self, timeout: Duration) -> ProcessGroup {
         ProcessGroup { inner: self.inner.clone(), timeout }
     }
@@ -108,6 +203,20 @@ impl ProcessGroup {
     /// A group of the members `ranks` (ranks in this group, without repetition; their order does
     /// not matter). All ranks of this group call it, with the same list; those that are not in the
     /// list get a group of which they are no members. PyTorch: `torch.distributed.new_group`.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/distributed/two_ranks.rs"));
+    /// use torchrs::{Tensor, distributed::ReduceOp};
+    /// # fn main() -> torchrs::Result<()> {
+    /// # two_ranks(|group| {
+    /// // On both of two ranks:
+    /// let second = group.new_group(&[1])?;
+    /// let x = Tensor::from([7.0f32]);
+    /// assert_eq!(second.all_reduce(&x, ReduceOp::Sum).is_ok(), group.rank() == 1);
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`Error::Argument`] for an empty list, a rank that does not exist or appears twice;
@@ -143,6 +252,21 @@ impl ProcessGroup {
 
     /// Makes every rank's calls on this group, waiting or later, fail with [`Error::Aborted`] and
     /// `reason`. Does nothing on a rank that is not a member.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/distributed/two_ranks.rs"));
+    /// use torchrs::Error;
+    /// # fn main() -> torchrs::Result<()> {
+    /// # two_ranks(|group| {
+    /// if group.rank() == 0 {
+    ///     group.abort("no data left");
+    /// }
+    /// let error = group.barrier().unwrap_err();
+    /// assert!(matches!(error, Error::Aborted(_)) && error.to_string().contains("no data left"));
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
     pub fn abort(&self, reason: &str) {
         if let Some(member) = &self.inner.member {
             member.backend.abort(reason);

@@ -17,6 +17,14 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(600);
 const TIMEOUT: &str = "TORCHRS_TIMEOUT_S";
 
 /// Options of [`init_process_group`].
+///
+/// ```
+/// use std::time::Duration;
+/// use torchrs::distributed::{InitOptions, init_process_group};
+/// let options = InitOptions { timeout: Some(Duration::from_secs(60)), ..Default::default() };
+/// assert_eq!(init_process_group(options)?.timeout(), Duration::from_secs(60));
+/// # Ok::<(), torchrs::Error>(())
+/// ```
 #[derive(Debug, Clone, Default)]
 pub struct InitOptions {
     /// How long joining, and each collective, may take. Default: `TORCHRS_TIMEOUT_S` in the
@@ -100,6 +108,14 @@ pub fn init_process_group(options: InitOptions) -> Result<ProcessGroup> {
 
 /// The group that [`init_process_group`] made in this process.
 ///
+/// ```
+/// use torchrs::distributed;
+/// assert!(distributed::default_group().is_err());
+/// let group = distributed::init_process_group(Default::default())?;
+/// assert_eq!(distributed::default_group()?.ranks(), group.ranks());
+/// # Ok::<(), torchrs::Error>(())
+/// ```
+///
 /// # Errors
 /// [`Error::Other`] when there is none, or its last handle was dropped.
 pub fn default_group() -> Result<ProcessGroup> {
@@ -118,6 +134,15 @@ pub fn default_group() -> Result<ProcessGroup> {
 }
 
 /// Whether this process has a default group (`torch.distributed.is_initialized`).
+///
+/// ```
+/// use torchrs::distributed;
+/// let group = distributed::init_process_group(Default::default())?;
+/// assert!(distributed::is_initialized());
+/// drop(group);
+/// assert!(!distributed::is_initialized());
+/// # Ok::<(), torchrs::Error>(())
+/// ```
 pub fn is_initialized() -> bool {
     default_group().is_ok()
 }

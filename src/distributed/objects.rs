@@ -9,6 +9,17 @@ impl ProcessGroup {
     /// Every rank's bytes, in rank order. Lengths may differ. Collective; for small messages
     /// (names, options), not for bulk data.
     ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/distributed/two_ranks.rs"));
+    /// # fn main() -> torchrs::Result<()> {
+    /// # two_ranks(|group| {
+    /// let name = ["left", "right"][group.rank()];
+    /// assert_eq!(group.all_gather_bytes(name.as_bytes())?, [&b"left"[..], b"right"]);
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`all_gather`](Self::all_gather).
     pub fn all_gather_bytes(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
@@ -22,6 +33,17 @@ impl ProcessGroup {
     }
 
     /// Rank `root`'s bytes, on every rank; the others' `bytes` are ignored. Collective.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/distributed/two_ranks.rs"));
+    /// # fn main() -> torchrs::Result<()> {
+    /// # two_ranks(|group| {
+    /// let name = ["left", "right"][group.rank()];
+    /// assert_eq!(group.broadcast_bytes(name.as_bytes(), 1)?, b"right");
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`broadcast`](Self::broadcast).

@@ -14,12 +14,43 @@ use crate::tensor::Layout;
 /// This rank's part of a piece of memory that all ranks of a group share; from
 /// [`ProcessGroup::alloc_shared`]. Zero-filled at first. Only collectives look at the other ranks'
 /// parts.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/distributed/two_ranks.rs"));
+/// use torchrs::{Dtype, distributed::{ReduceOp, SharedBuffer}};
+/// # fn main() -> torchrs::Result<()> {
+/// # two_ranks(|group| {
+/// let buffer: SharedBuffer = group.alloc_shared(16)?;
+/// let gradient = buffer.tensor(0, &[4], Dtype::F32)?;
+/// gradient.fill_(group.rank() as f64 + 1.0);
+/// group.all_reduce_raw(buffer.slice(0, 4, Dtype::F32)?, ReduceOp::Avg)?.wait()?;
+/// assert_eq!(gradient.to_vec::<f32>(), [1.5; 4]);
+/// # Ok(())
+/// # })
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct SharedBuffer {
     segment: Arc<Segment>,
 }
 
 /// A run of elements in a [`SharedBuffer`], which it keeps alive.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/distributed/two_ranks.rs"));
+/// use torchrs::{Dtype, distributed::{ReduceOp, SharedSlice}};
+/// # fn main() -> torchrs::Result<()> {
+/// # two_ranks(|group| {
+/// let buffer = group.alloc_shared(16)?;
+/// let all = buffer.tensor(0, &[4], Dtype::F32)?;
+/// all.fill_(1.0);
+/// let half: SharedSlice = buffer.slice(8, 2, Dtype::F32)?;
+/// group.all_reduce_raw(half, ReduceOp::Sum)?.wait()?;
+/// assert_eq!(all.to_vec::<f32>(), [1.0, 1.0, 2.0, 2.0]);
+/// # Ok(())
+/// # })
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct SharedSlice {
     buffer: SharedBuffer,
@@ -30,16 +61,39 @@ pub struct SharedSlice {
 
 impl SharedBuffer {
     /// The first byte. What is done through it must not race with a collective on the same range.
+    ///
+    /// ```
+    /// use torchrs::{Dtype, distributed};
+    /// let group = distributed::init_process_group(Default::default())?;
+    /// let buffer = group.alloc_shared(16)?;
+    /// assert_eq!(buffer.tensor(8, &[2], Dtype::F32)?.data_ptr(), buffer.as_ptr().wrapping_add(8));
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     pub fn as_ptr(&self) -> *mut u8 {
         self.segment.own()
     }
 
     /// Size in bytes.
+    ///
+    /// ```
+    /// let group = torchrs::distributed::init_process_group(Default::default())?;
+    /// assert_eq!(group.alloc_shared(100)?.nbytes(), 100);
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     pub fn nbytes(&self) -> usize {
         self.segment.nbytes()
     }
 
     /// `len` elements of `dtype`, from byte `offset` on.
+    ///
+    /// ```
+    /// use torchrs::{Dtype, distributed};
+    /// let group = distributed::init_process_group(Default::default())?;
+    /// let buffer = group.alloc_shared(16)?;
+    /// assert_eq!(buffer.slice(8, 2, Dtype::F32)?.len(), 2);
+    /// assert!(buffer.slice(8, 3, Dtype::F32).is_err() && buffer.slice(2, 2, Dtype::F32).is_err());
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Argument`] when the range is not inside the buffer or not aligned to the dtype.
@@ -61,6 +115,15 @@ impl SharedBuffer {
 
     /// A tensor over the bytes from `offset` on, row-major. The buffer lives as long as it does.
     ///
+    /// ```
+    /// use torchrs::{Dtype, distributed};
+    /// let group = distributed::init_process_group(Default::default())?;
+    /// let buffer = group.alloc_shared(16)?;
+    /// buffer.tensor(0, &[2, 2], Dtype::F32)?.fill_(3.0);
+    /// assert_eq!(buffer.tensor(8, &[2], Dtype::F32)?.to_vec::<f32>(), [3.0, 3.0]);
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`slice`](Self::slice).
     pub fn tensor(&self, offset: usize, shape: &[usize], dtype: Dtype) -> Result<Tensor> {
@@ -79,16 +142,38 @@ impl SharedBuffer {
 
 impl SharedSlice {
     /// Number of elements.
+    ///
+    /// ```
+    /// use torchrs::{Dtype, distributed};
+    /// let group = distributed::init_process_group(Default::default())?;
+    /// assert_eq!(group.alloc_shared(16)?.slice(0, 3, Dtype::F32)?.len(), 3);
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     pub fn len(&self) -> usize {
         self.len
     }
 
     /// True when there are no elements.
+    ///
+    /// ```
+    /// use torchrs::{Dtype, distributed};
+    /// let group = distributed::init_process_group(Default::default())?;
+    /// let buffer = group.alloc_shared(16)?;
+    /// assert!(buffer.slice(16, 0, Dtype::F32)?.is_empty() && !buffer.slice(12, 1, Dtype::F32)?.is_empty());
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
     /// Type of the elements.
+    ///
+    /// ```
+    /// use torchrs::{Dtype, distributed};
+    /// let group = distributed::init_process_group(Default::default())?;
+    /// assert_eq!(group.alloc_shared(16)?.slice(0, 3, Dtype::BF16)?.dtype(), Dtype::BF16);
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     pub fn dtype(&self) -> Dtype {
         self.dtype
     }
@@ -103,6 +188,14 @@ impl ProcessGroup {
     /// Memory of `nbytes` bytes on every rank that collectives work on in place. All ranks call it,
     /// with the same size; it is freed when no rank uses it any more.
     ///
+    /// ```
+    /// use torchrs::{Dtype, distributed};
+    /// let group = distributed::init_process_group(Default::default())?;
+    /// let buffer = group.alloc_shared(16)?;
+    /// assert_eq!(buffer.tensor(0, &[2, 2], Dtype::F32)?.to_vec::<f32>(), [0.0; 4]);
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Mismatch`] when the sizes differ, [`Error::Os`] when there is no memory or
     /// descriptor left; otherwise as any collective.
@@ -115,6 +208,20 @@ impl ProcessGroup {
 
     /// A tensor in memory from [`alloc_shared`](Self::alloc_shared), filled with zeros: an
     /// all-reduce of it, or of a part of it, needs no copy. Collective.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/distributed/two_ranks.rs"));
+    /// use torchrs::{Dtype, distributed::ReduceOp};
+    /// # fn main() -> torchrs::Result<()> {
+    /// # two_ranks(|group| {
+    /// let x = group.empty_shared(&[2, 3], Dtype::F32)?;
+    /// x.select(0, 1).fill_(group.rank() as f64 + 1.0);
+    /// group.all_reduce(&x, ReduceOp::Sum)?;
+    /// assert_eq!(x.to_vec::<f32>(), [0.0, 0.0, 0.0, 3.0, 3.0, 3.0]);
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`alloc_shared`](Self::alloc_shared).
@@ -129,6 +236,21 @@ impl ProcessGroup {
 
     /// Starts an all-reduce, in place, of a range of shared memory: what DDP does with a bucket,
     /// from any thread and without a tensor. The range must be left alone until it has completed.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/distributed/two_ranks.rs"));
+    /// use torchrs::{Dtype, distributed::ReduceOp};
+    /// # fn main() -> torchrs::Result<()> {
+    /// # two_ranks(|group| {
+    /// let buffer = group.alloc_shared(8)?;
+    /// let x = buffer.tensor(0, &[2], Dtype::F32)?;
+    /// x.fill_(group.rank() as f64 + 1.0);
+    /// group.all_reduce_raw(buffer.slice(4, 1, Dtype::F32)?, ReduceOp::Sum)?.wait()?;
+    /// assert_eq!(x.to_vec::<f32>(), [group.rank() as f32 + 1.0, 3.0]);
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`Error::Dtype`] when `op` is not defined for the dtype; otherwise as any collective.

@@ -101,6 +101,20 @@ impl ProcessGroup {
     /// Combines `tensor` over all ranks, in place (`torch.distributed.all_reduce`). The result is
     /// bitwise the same on all ranks.
     ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/distributed/two_ranks.rs"));
+    /// use torchrs::{Tensor, distributed::ReduceOp};
+    /// # fn main() -> torchrs::Result<()> {
+    /// # two_ranks(|group| {
+    /// // Rank 0 has 1, rank 1 has 2.
+    /// let x = Tensor::from([group.rank() as f32 + 1.0]);
+    /// group.all_reduce(&x, ReduceOp::Sum)?;
+    /// assert_eq!(x.item(), 3.0);
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Dtype`] when `op` is not defined for the dtype, [`Error::Argument`] on a rank that
     /// is not a member or for an expanded view: before anything is sent. Then [`Error::Mismatch`]
@@ -111,6 +125,20 @@ impl ProcessGroup {
     }
 
     /// [`all_reduce`](Self::all_reduce) in the background.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/distributed/two_ranks.rs"));
+    /// use torchrs::{Tensor, distributed::ReduceOp};
+    /// # fn main() -> torchrs::Result<()> {
+    /// # two_ranks(|group| {
+    /// let x = Tensor::from([group.rank() as f32 + 1.0]);
+    /// let work = group.all_reduce_async(&x, ReduceOp::Max)?;
+    /// work.wait()?;
+    /// assert_eq!(x.item(), 2.0);
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`all_reduce`](Self::all_reduce); those that concern other ranks come from the [`Work`].
@@ -127,6 +155,20 @@ impl ProcessGroup {
 
     /// Gives every rank the `tensor` of rank `root` of the group (`torch.distributed.broadcast`).
     ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/distributed/two_ranks.rs"));
+    /// use torchrs::Tensor;
+    /// # fn main() -> torchrs::Result<()> {
+    /// # two_ranks(|group| {
+    /// // Rank 0 has 1, rank 1 has 2.
+    /// let x = Tensor::from([group.rank() as f32 + 1.0]);
+    /// group.broadcast(&x, 1)?;
+    /// assert_eq!(x.item(), 2.0);
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Argument`] when there is no such root; otherwise as
     /// [`all_reduce`](Self::all_reduce).
@@ -135,6 +177,20 @@ impl ProcessGroup {
     }
 
     /// [`broadcast`](Self::broadcast) in the background.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/distributed/two_ranks.rs"));
+    /// use torchrs::Tensor;
+    /// # fn main() -> torchrs::Result<()> {
+    /// # two_ranks(|group| {
+    /// let x = Tensor::from([group.rank() as f32 + 1.0]);
+    /// let work = group.broadcast_async(&x, 0)?;
+    /// work.wait()?;
+    /// assert_eq!(x.item(), 1.0);
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`broadcast`](Self::broadcast).
@@ -154,6 +210,20 @@ impl ProcessGroup {
     /// Combines `tensor` over all ranks into that of rank `root`; the others keep theirs
     /// (`torch.distributed.reduce`).
     ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/distributed/two_ranks.rs"));
+    /// use torchrs::{Tensor, distributed::ReduceOp};
+    /// # fn main() -> torchrs::Result<()> {
+    /// # two_ranks(|group| {
+    /// // Rank 0 has 1, rank 1 has 2.
+    /// let x = Tensor::from([group.rank() as f32 + 1.0]);
+    /// group.reduce(&x, 0, ReduceOp::Sum)?;
+    /// assert_eq!(x.item(), [3.0, 2.0][group.rank()]);
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`all_reduce`](Self::all_reduce) and [`broadcast`](Self::broadcast).
     pub fn reduce(&self, tensor: &Tensor, root: usize, op: ReduceOp) -> Result<()> {
@@ -161,6 +231,19 @@ impl ProcessGroup {
     }
 
     /// [`reduce`](Self::reduce) in the background.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/distributed/two_ranks.rs"));
+    /// use torchrs::{Tensor, distributed::ReduceOp};
+    /// # fn main() -> torchrs::Result<()> {
+    /// # two_ranks(|group| {
+    /// let x = Tensor::from([group.rank() as f32 + 1.0]);
+    /// group.reduce_async(&x, 1, ReduceOp::Sum)?.wait()?;
+    /// assert_eq!(x.item(), [1.0, 3.0][group.rank()]);
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`reduce`](Self::reduce).
@@ -178,6 +261,20 @@ impl ProcessGroup {
 
     /// The `tensor`s of all ranks, by rank (`torch.distributed.all_gather`).
     ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/distributed/two_ranks.rs"));
+    /// use torchrs::Tensor;
+    /// # fn main() -> torchrs::Result<()> {
+    /// # two_ranks(|group| {
+    /// // Rank 0 has 1, rank 1 has 2.
+    /// let x = Tensor::from([group.rank() as f32 + 1.0]);
+    /// let all = group.all_gather(&x)?;
+    /// assert_eq!((all[0].item(), all[1].item()), (1.0, 2.0));
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`all_reduce`](Self::all_reduce).
     pub fn all_gather(&self, tensor: &Tensor) -> Result<Vec<Tensor>> {
@@ -190,6 +287,20 @@ impl ProcessGroup {
     /// (`torch.distributed.all_gather_into_tensor`). `output` has world size times as many
     /// elements; `tensor` may be this rank's part of it.
     ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/distributed/two_ranks.rs"));
+    /// use torchrs::{Dtype, Tensor};
+    /// # fn main() -> torchrs::Result<()> {
+    /// # two_ranks(|group| {
+    /// let x = Tensor::from([group.rank() as f32 + 1.0]);
+    /// let all = Tensor::zeros([2], Dtype::F32);
+    /// group.all_gather_into_tensor(&all, &x)?;
+    /// assert_eq!(all.to_vec::<f32>(), [1.0, 2.0]);
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Argument`] when `output` has another number of elements, [`Error::Dtype`] when it
     /// has another dtype; otherwise as [`all_reduce`](Self::all_reduce).
@@ -198,6 +309,20 @@ impl ProcessGroup {
     }
 
     /// [`all_gather_into_tensor`](Self::all_gather_into_tensor) in the background.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/distributed/two_ranks.rs"));
+    /// use torchrs::{Dtype, Tensor};
+    /// # fn main() -> torchrs::Result<()> {
+    /// # two_ranks(|group| {
+    /// let x = Tensor::from([group.rank() as f32 + 1.0]);
+    /// let all = Tensor::zeros([2], Dtype::F32);
+    /// group.all_gather_into_tensor_async(&all, &x)?.wait()?;
+    /// assert_eq!(all.to_vec::<f32>(), [1.0, 2.0]);
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`all_gather_into_tensor`](Self::all_gather_into_tensor).
@@ -220,6 +345,20 @@ impl ProcessGroup {
     /// Combines `inputs[r]` of all ranks on rank `r`, whose `output` it becomes
     /// (`torch.distributed.reduce_scatter`).
     ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/distributed/two_ranks.rs"));
+    /// use torchrs::{Dtype, Tensor, distributed::ReduceOp};
+    /// # fn main() -> torchrs::Result<()> {
+    /// # two_ranks(|group| {
+    /// // Both ranks give 1 for rank 0 and 5 for rank 1.
+    /// let (mine, inputs) = (Tensor::zeros([1], Dtype::F32), [Tensor::from([1f32]), Tensor::from([5f32])]);
+    /// group.reduce_scatter(&mine, &inputs, ReduceOp::Sum)?;
+    /// assert_eq!(mine.item(), [2.0, 10.0][group.rank()]);
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Argument`] unless there is one input per rank, each of the output's shape and
     /// dtype; otherwise as [`all_reduce`](Self::all_reduce).
@@ -232,6 +371,19 @@ impl ProcessGroup {
     /// Combines part `r` of the `input`s of all ranks on rank `r`, whose `output` it becomes
     /// (`torch.distributed.reduce_scatter_tensor`). `input` has world size times as many elements;
     /// `output` may be this rank's part of it.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/distributed/two_ranks.rs"));
+    /// use torchrs::{Dtype, Tensor, distributed::ReduceOp};
+    /// # fn main() -> torchrs::Result<()> {
+    /// # two_ranks(|group| {
+    /// let (mine, x) = (Tensor::zeros([1], Dtype::F32), Tensor::from([1.0f32, 5.0]));
+    /// group.reduce_scatter_tensor(&mine, &x, ReduceOp::Sum)?;
+    /// assert_eq!(mine.item(), [2.0, 10.0][group.rank()]);
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`Error::Argument`] when `input` has another number of elements; otherwise as
@@ -246,6 +398,19 @@ impl ProcessGroup {
     }
 
     /// [`reduce_scatter_tensor`](Self::reduce_scatter_tensor) in the background.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/distributed/two_ranks.rs"));
+    /// use torchrs::{Dtype, Tensor, distributed::ReduceOp};
+    /// # fn main() -> torchrs::Result<()> {
+    /// # two_ranks(|group| {
+    /// let (mine, x) = (Tensor::zeros([1], Dtype::F32), Tensor::from([1.0f32, 5.0]));
+    /// group.reduce_scatter_tensor_async(&mine, &x, ReduceOp::Sum)?.wait()?;
+    /// assert_eq!(mine.item(), [2.0, 10.0][group.rank()]);
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`reduce_scatter_tensor`](Self::reduce_scatter_tensor).
@@ -279,6 +444,22 @@ impl ProcessGroup {
     /// On rank `root`, the `tensor`s of all ranks, by rank; `None` on the others
     /// (`torch.distributed.gather`).
     ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/distributed/two_ranks.rs"));
+    /// use torchrs::Tensor;
+    /// # fn main() -> torchrs::Result<()> {
+    /// # two_ranks(|group| {
+    /// // Rank 0 has 1, rank 1 has 2.
+    /// let x = Tensor::from([group.rank() as f32 + 1.0]);
+    /// match group.gather(&x, 1)? {
+    ///     Some(all) => assert_eq!((group.rank(), all[0].item(), all[1].item()), (1, 1.0, 2.0)),
+    ///     None => assert_eq!(group.rank(), 0),
+    /// }
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`broadcast`](Self::broadcast).
     pub fn gather(&self, tensor: &Tensor, root: usize) -> Result<Option<Vec<Tensor>>> {
@@ -297,6 +478,20 @@ impl ProcessGroup {
 
     /// Writes `inputs[r]` of rank `root` to `output` of rank `r` (`torch.distributed.scatter`).
     /// `inputs` is `Some` on the root only.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/distributed/two_ranks.rs"));
+    /// use torchrs::{Dtype, Tensor};
+    /// # fn main() -> torchrs::Result<()> {
+    /// # two_ranks(|group| {
+    /// let parts = [Tensor::from([4f32]), Tensor::from([9f32])];
+    /// let mine = Tensor::zeros([1], Dtype::F32);
+    /// group.scatter(&mine, (group.rank() == 0).then_some(&parts[..]), 0)?;
+    /// assert_eq!(mine.item(), [4.0, 9.0][group.rank()]);
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`Error::Argument`] unless the root, and only it, gives one input per rank, each of the
@@ -318,6 +513,21 @@ impl ProcessGroup {
     /// Sends part `r` of `input` to rank `r`, and writes what rank `r` sends to part `r` of
     /// `output` (`torch.distributed.all_to_all_single` with even splits of dimension 0).
     ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/distributed/two_ranks.rs"));
+    /// use torchrs::Tensor;
+    /// # fn main() -> torchrs::Result<()> {
+    /// # two_ranks(|group| {
+    /// // Rank 0 has [0, 1], rank 1 has [10, 11].
+    /// let x = Tensor::from([0.0f32, 1.0]) + 10.0 * group.rank() as f64;
+    /// let received = x.zeros_like();
+    /// group.all_to_all_single(&received, &x)?;
+    /// assert_eq!(received.to_vec::<f32>(), [[0.0, 10.0], [1.0, 11.0]][group.rank()]);
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Argument`] when dimension 0 is not divisible by the world size or `output` has
     /// another number of elements; otherwise as [`all_reduce`](Self::all_reduce).
@@ -326,6 +536,20 @@ impl ProcessGroup {
     }
 
     /// [`all_to_all_single`](Self::all_to_all_single) in the background.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/distributed/two_ranks.rs"));
+    /// use torchrs::Tensor;
+    /// # fn main() -> torchrs::Result<()> {
+    /// # two_ranks(|group| {
+    /// let x = Tensor::from([0.0f32, 1.0]) + 10.0 * group.rank() as f64;
+    /// let received = x.zeros_like();
+    /// group.all_to_all_single_async(&received, &x)?.wait()?;
+    /// assert_eq!(received.to_vec::<f32>(), [[0.0, 10.0], [1.0, 11.0]][group.rank()]);
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`all_to_all_single`](Self::all_to_all_single).
@@ -365,6 +589,23 @@ impl ProcessGroup {
 
     /// Returns when all ranks have called it (`torch.distributed.barrier`).
     ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/distributed/two_ranks.rs"));
+    /// use std::time::Duration;
+    /// use torchrs::distributed::Store;
+    /// # fn main() -> torchrs::Result<()> {
+    /// # two_ranks(|group| {
+    /// let store = Store::from_env(Duration::from_secs(60))?;
+    /// if group.rank() == 1 {
+    ///     store.set("ready", b"yes")?;
+    /// }
+    /// group.barrier()?;
+    /// assert_eq!(store.try_get("ready")?.as_deref(), Some(&b"yes"[..]));
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`all_reduce`](Self::all_reduce).
     pub fn barrier(&self) -> Result<()> {
@@ -372,6 +613,20 @@ impl ProcessGroup {
     }
 
     /// [`barrier`](Self::barrier) in the background, behind what was started before.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/distributed/two_ranks.rs"));
+    /// use torchrs::{Tensor, distributed::ReduceOp};
+    /// # fn main() -> torchrs::Result<()> {
+    /// # two_ranks(|group| {
+    /// let x = Tensor::from([group.rank() as f32 + 1.0]);
+    /// let sum = group.all_reduce_async(&x, ReduceOp::Sum)?;
+    /// group.barrier_async()?.wait()?;
+    /// assert!(sum.is_completed() && x.item() == 3.0);
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`all_reduce`](Self::all_reduce).

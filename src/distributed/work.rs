@@ -13,6 +13,21 @@ use crate::error::Result;
 /// Its tensors must be left alone until it has completed. Dropping it without waiting is allowed:
 /// the collective goes on, and what it returns is lost, though a failure that aborts the group is
 /// seen by the group's next call.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/distributed/two_ranks.rs"));
+/// use torchrs::{Tensor, distributed::{ReduceOp, Work}};
+/// # fn main() -> torchrs::Result<()> {
+/// # two_ranks(|group| {
+/// let x = Tensor::from([group.rank() as f32 + 1.0]);
+/// let work: Work = group.all_reduce_async(&x, ReduceOp::Sum)?;
+/// // Something else meanwhile.
+/// work.wait()?;
+/// assert_eq!(x.item(), 3.0);
+/// # Ok(())
+/// # })
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 #[must_use = "wait for it before using its tensors"]
 pub struct Work {
@@ -39,6 +54,19 @@ impl Work {
 
     /// Waits until the collective has completed. Ends by itself: the collective has a deadline.
     ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/distributed/two_ranks.rs"));
+    /// # use torchrs::Tensor;
+    /// # fn main() -> torchrs::Result<()> {
+    /// # two_ranks(|group| {
+    /// let x = Tensor::from([group.rank() as f32 + 1.0]);
+    /// group.broadcast_async(&x, 1)?.wait()?;
+    /// assert_eq!(x.item(), 2.0);
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// What the collective itself returned.
     pub fn wait(&self) -> Result<()> {
@@ -52,6 +80,14 @@ impl Work {
     }
 
     /// As [`wait`](Self::wait), for at most `limit`. The collective goes on after a time-out.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use torchrs::{Error, distributed};
+    /// let group = distributed::init_process_group(Default::default())?;
+    /// group.barrier_async()?.wait_timeout(Duration::from_secs(60))?;
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Timeout`](crate::Error::Timeout), or what the collective itself returned.
@@ -70,6 +106,14 @@ impl Work {
     }
 
     /// True when it has completed, with or without an error: [`wait`](Self::wait) returns at once.
+    ///
+    /// ```
+    /// let group = torchrs::distributed::init_process_group(Default::default())?;
+    /// let work = group.barrier_async()?;
+    /// work.wait()?;
+    /// assert!(work.is_completed());
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     pub fn is_completed(&self) -> bool {
         self.state.result.lock().is_some()
     }

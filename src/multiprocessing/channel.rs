@@ -43,6 +43,15 @@ pub fn channel<T>() -> Result<(Sender<T>, Receiver<T>)> {
 
 /// A two-way channel: one side sends `S` and receives `R`, the other the reverse.
 ///
+/// ```
+/// use torchrs::multiprocessing::duplex;
+/// let (client, server) = duplex::<u32, String>()?;
+/// client.send(&7)?;
+/// server.send(&format!("got {}", server.recv()?))?;
+/// assert_eq!(client.recv()?, "got 7");
+/// # Ok::<(), torchrs::Error>(())
+/// ```
+///
 /// # Errors
 /// [`Error::Os`] when the limit of open files is reached.
 pub fn duplex<S, R>() -> Result<(Channel<S, R>, Channel<R, S>)> {
@@ -83,10 +92,29 @@ impl<T> Clone for End<T> {
 }
 
 /// The sending end of a [`channel`].
+///
+/// ```
+/// use torchrs::multiprocessing::{Process, Sender, channel};
+/// let (tx, rx) = channel()?;
+/// let child = Process::spawn(|results: Sender<u64>| results.send(&(6 * 7)), tx)?;
+/// assert_eq!(rx.recv()?, 42);
+/// child.join()?;
+/// # Ok::<(), torchrs::Error>(())
+/// ```
 pub struct Sender<T>(End<T>);
 
 impl<T: Serialize> Sender<T> {
     /// Sends `value`; waits while the channel is full.
+    ///
+    /// ```
+    /// use torchrs::multiprocessing::channel;
+    /// let (tx, rx) = channel()?;
+    /// tx.send(&vec![1, 2, 3])?;
+    /// assert_eq!(rx.recv()?, [1, 2, 3]);
+    /// drop(rx);
+    /// assert!(matches!(tx.send(&vec![4]), Err(torchrs::Error::Disconnected(_))));
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Disconnected`] when every receiver is gone, and whatever the value's serialisation
@@ -97,6 +125,16 @@ impl<T: Serialize> Sender<T> {
 
     /// As [`send`](Self::send), waiting at most `timeout` for room.
     ///
+    /// ```
+    /// use std::time::Duration;
+    /// use torchrs::{Error, multiprocessing::channel};
+    /// let (tx, _rx) = channel()?;
+    /// let text = "x".repeat(1000);
+    /// let full = (0..).find_map(|_| tx.send_timeout(&text, Duration::from_millis(20)).err());
+    /// assert!(matches!(full, Some(Error::Timeout { .. })));
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Timeout`] when the channel stayed full; otherwise as [`send`](Self::send).
     pub fn send_timeout(&self, value: &T, timeout: Duration) -> Result<()> {
@@ -105,10 +143,29 @@ impl<T: Serialize> Sender<T> {
 }
 
 /// The receiving end of a [`channel`].
+///
+/// ```
+/// use torchrs::multiprocessing::{Process, Receiver, channel};
+/// let (tx, rx) = channel()?;
+/// let child = Process::spawn(|words: Receiver<String>| assert_eq!(words.recv().unwrap(), "hello"), rx)?;
+/// tx.send(&"hello".to_owned())?;
+/// child.join()?;
+/// # Ok::<(), torchrs::Error>(())
+/// ```
 pub struct Receiver<T>(End<T>);
 
 impl<T: DeserializeOwned> Receiver<T> {
     /// The next message; waits for one.
+    ///
+    /// ```
+    /// use torchrs::multiprocessing::channel;
+    /// let (tx, rx) = channel()?;
+    /// tx.send(&1)?;
+    /// drop(tx);
+    /// assert_eq!(rx.recv()?, 1);
+    /// assert!(matches!(rx.recv(), Err(torchrs::Error::Disconnected(_))));
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Disconnected`] when no message is left and every sender is gone, and whatever the
@@ -119,6 +176,16 @@ impl<T: DeserializeOwned> Receiver<T> {
 
     /// As [`recv`](Self::recv), waiting at most `timeout`.
     ///
+    /// ```
+    /// use std::time::Duration;
+    /// use torchrs::{Error, multiprocessing::channel};
+    /// let (tx, rx) = channel()?;
+    /// tx.send(&1)?;
+    /// assert_eq!(rx.recv_timeout(Duration::from_secs(60))?, 1);
+    /// assert!(matches!(rx.recv_timeout(Duration::from_millis(5)), Err(Error::Timeout { .. })));
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Timeout`] when nothing came; otherwise as [`recv`](Self::recv).
     pub fn recv_timeout(&self, timeout: Duration) -> Result<T> {
@@ -126,6 +193,15 @@ impl<T: DeserializeOwned> Receiver<T> {
     }
 
     /// The next message, if there is one now.
+    ///
+    /// ```
+    /// use torchrs::multiprocessing::channel;
+    /// let (tx, rx) = channel()?;
+    /// assert_eq!(rx.try_recv()?, None);
+    /// tx.send(&1)?;
+    /// assert_eq!(rx.try_recv()?, Some(1));
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`recv`](Self::recv).
@@ -136,6 +212,16 @@ impl<T: DeserializeOwned> Receiver<T> {
 
 /// One side of a two-way channel, from [`duplex`] or
 /// [`spawn_connected`](super::ProcessBuilder::spawn_connected): sends `S`, receives `R`.
+///
+/// ```
+/// use torchrs::multiprocessing::{Channel, Process};
+/// let length = |_: (), parent: Channel<usize, String>| parent.send(&parent.recv()?.len());
+/// let (child, channel): (_, Channel<String, usize>) = Process::builder().spawn_connected(length, ())?;
+/// channel.send(&"hello".to_owned())?;
+/// assert_eq!(channel.recv()?, 5);
+/// child.join()?;
+/// # Ok::<(), torchrs::Error>(())
+/// ```
 pub struct Channel<S, R> {
     sends: End<S>,
     receives: End<R>,
@@ -158,6 +244,15 @@ impl<S: Serialize, R> Channel<S, R> {
     /// As [`Sender::send`]. Two sides that both only send, and never receive, wait for each other
     /// once the channel is full: [`send_timeout`](Self::send_timeout) gives such a loop an end.
     ///
+    /// ```
+    /// use torchrs::multiprocessing::duplex;
+    /// let (a, b) = duplex::<u8, u8>()?;
+    /// a.send(&1)?;
+    /// b.send(&2)?;
+    /// assert_eq!((a.recv()?, b.recv()?), (2, 1));
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Sender::send`].
     pub fn send(&self, value: &S) -> Result<()> {
@@ -165,6 +260,16 @@ impl<S: Serialize, R> Channel<S, R> {
     }
 
     /// As [`Sender::send_timeout`].
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use torchrs::{Error, multiprocessing::duplex};
+    /// let (a, _b) = duplex::<String, ()>()?;
+    /// let text = "x".repeat(1000);
+    /// let full = (0..).find_map(|_| a.send_timeout(&text, Duration::from_millis(20)).err());
+    /// assert!(matches!(full, Some(Error::Timeout { .. })));
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Sender::send_timeout`].
@@ -176,6 +281,16 @@ impl<S: Serialize, R> Channel<S, R> {
 impl<S, R: DeserializeOwned> Channel<S, R> {
     /// As [`Receiver::recv`].
     ///
+    /// ```
+    /// use torchrs::multiprocessing::duplex;
+    /// let (a, b) = duplex::<u8, ()>()?;
+    /// a.send(&1)?;
+    /// drop(a);
+    /// assert_eq!(b.recv()?, 1);
+    /// assert!(matches!(b.recv(), Err(torchrs::Error::Disconnected(_))));
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Receiver::recv`].
     pub fn recv(&self) -> Result<R> {
@@ -184,6 +299,16 @@ impl<S, R: DeserializeOwned> Channel<S, R> {
 
     /// As [`Receiver::recv_timeout`].
     ///
+    /// ```
+    /// use std::time::Duration;
+    /// use torchrs::{Error, multiprocessing::duplex};
+    /// let (a, b) = duplex::<u8, ()>()?;
+    /// a.send(&1)?;
+    /// assert_eq!(b.recv_timeout(Duration::from_secs(60))?, 1);
+    /// assert!(matches!(b.recv_timeout(Duration::from_millis(5)), Err(Error::Timeout { .. })));
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Receiver::recv_timeout`].
     pub fn recv_timeout(&self, timeout: Duration) -> Result<R> {
@@ -191,6 +316,15 @@ impl<S, R: DeserializeOwned> Channel<S, R> {
     }
 
     /// As [`Receiver::try_recv`].
+    ///
+    /// ```
+    /// use torchrs::multiprocessing::duplex;
+    /// let (a, b) = duplex::<u8, ()>()?;
+    /// assert_eq!(b.try_recv()?, None);
+    /// a.send(&1)?;
+    /// assert_eq!(b.try_recv()?, Some(1));
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Receiver::recv`].

@@ -3,6 +3,17 @@
 use std::fmt;
 
 /// How a child process ended.
+///
+/// ```
+/// use torchrs::multiprocessing::{ExitStatus, Process};
+/// fn quit(code: i32) {
+///     std::process::exit(code)
+/// }
+/// let child = Process::spawn(quit, 3)?;
+/// let status: ExitStatus = child.wait()?;
+/// assert_eq!((status, status.to_string().as_str()), (ExitStatus::Exited(3), "exited with code 3"));
+/// # Ok::<(), torchrs::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExitStatus {
     /// It exited with this code.
@@ -21,11 +32,23 @@ pub enum ExitStatus {
 
 impl ExitStatus {
     /// True for exit code 0.
+    ///
+    /// ```
+    /// use torchrs::multiprocessing::ExitStatus;
+    /// assert!(ExitStatus::Exited(0).success() && !ExitStatus::Exited(1).success());
+    /// assert!(!ExitStatus::Unknown.success());
+    /// ```
     pub fn success(self) -> bool {
         self == ExitStatus::Exited(0)
     }
 
     /// The code that a shell would give: the exit code, or 128 + the signal. 1 when unknown.
+    ///
+    /// ```
+    /// use torchrs::multiprocessing::ExitStatus;
+    /// assert_eq!(ExitStatus::Exited(3).shell_code(), 3);
+    /// assert_eq!(ExitStatus::Signaled { signal: 9, core_dumped: false }.shell_code(), 137);
+    /// ```
     pub fn shell_code(self) -> i32 {
         match self {
             ExitStatus::Exited(code) => code,
@@ -35,6 +58,12 @@ impl ExitStatus {
     }
 
     /// The signal that ended the process.
+    ///
+    /// ```
+    /// use torchrs::multiprocessing::ExitStatus;
+    /// assert_eq!(ExitStatus::Signaled { signal: 11, core_dumped: true }.signal(), Some(11));
+    /// assert_eq!(ExitStatus::Exited(139).signal(), None);
+    /// ```
     pub fn signal(self) -> Option<i32> {
         match self {
             ExitStatus::Signaled { signal, .. } => Some(signal),

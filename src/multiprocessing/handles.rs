@@ -2,6 +2,30 @@
 //! message is encoded, [`export_fd`] puts a descriptor into the message's table and the serialised
 //! value is its index there; while it is decoded, [`import_fd`] takes it out again. The descriptors
 //! travel beside the bytes, and everywhere else (a JSON file, say) these types refuse.
+//!
+//! ```
+//! use std::{fs::File, os::fd::AsFd};
+//! use serde::{Deserialize, Deserializer, Serialize, Serializer};
+//! use torchrs::multiprocessing::{channel, handles::{de_error, export_fd, import_fd, ser_error}};
+//! struct Log(File);
+//! impl Serialize for Log {
+//!     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+//!         export_fd(self.0.as_fd()).map_err(ser_error)?.serialize(serializer)
+//!     }
+//! }
+//! impl<'de> Deserialize<'de> for Log {
+//!     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+//!         let fd = import_fd(u32::deserialize(deserializer)?).map_err(de_error)?;
+//!         Ok(Log(fd.into()))
+//!     }
+//! }
+//! # let path = tempfile::NamedTempFile::new().unwrap();
+//! # std::fs::write(&path, "line").unwrap();
+//! let (tx, rx) = channel()?;
+//! tx.send(&Log(File::open(&path).unwrap()))?;
+//! let Log(file) = rx.recv()?;
+//! assert_eq!(std::io::read_to_string(file).unwrap(), "line");# Ok::<(), torchrs::Error>(())
+//! ```
 
 use std::any::type_name;
 use std::cell::RefCell;
@@ -61,6 +85,31 @@ fn no_message() -> Error {
 /// Puts a duplicate of `fd` into the message that is being encoded and returns its index, to be
 /// serialised in its place. For `Serialize` implementations of types that own a descriptor.
 ///
+/// ```
+/// # use std::{fs::File, os::fd::AsFd};
+/// # use serde::{Deserialize, Deserializer, Serialize, Serializer};
+/// # use torchrs::multiprocessing::{channel, handles::{de_error, export_fd, import_fd, ser_error}};
+/// struct Log(File);
+/// impl Serialize for Log {
+///     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+///         export_fd(self.0.as_fd()).map_err(ser_error)?.serialize(serializer)
+///     }
+/// }
+/// # impl<'de> Deserialize<'de> for Log {
+/// #     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+/// #         let fd = import_fd(u32::deserialize(deserializer)?).map_err(de_error)?;
+/// #         Ok(Log(fd.into()))
+/// #     }
+/// # }
+/// # let path = tempfile::NamedTempFile::new().unwrap();
+/// # std::fs::write(&path, "line").unwrap();
+/// let (tx, rx) = channel()?;
+/// tx.send(&Log(File::open(&path).unwrap()))?;
+/// let Log(file) = rx.recv()?;
+/// assert_eq!(std::io::read_to_string(file).unwrap(), "line");
+/// # Ok::<(), torchrs::Error>(())
+/// ```
+///
 /// # Errors
 /// When no message is being encoded on this thread, or the limit of open files is reached.
 pub fn export_fd(fd: BorrowedFd) -> Result<u32> {
@@ -82,6 +131,31 @@ pub(super) fn export(handle: Handle) -> Result<u32> {
 /// Takes the descriptor to which [`export_fd`] gave this index on the sending side out of the
 /// message that is being decoded. For `Deserialize` implementations.
 ///
+/// ```
+/// # use std::{fs::File, os::fd::AsFd};
+/// # use serde::{Deserialize, Deserializer, Serialize, Serializer};
+/// # use torchrs::multiprocessing::{channel, handles::{de_error, export_fd, import_fd, ser_error}};
+/// struct Log(File);
+/// # impl Serialize for Log {
+/// #     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+/// #         export_fd(self.0.as_fd()).map_err(ser_error)?.serialize(serializer)
+/// #     }
+/// # }
+/// impl<'de> Deserialize<'de> for Log {
+///     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+///         let fd = import_fd(u32::deserialize(deserializer)?).map_err(de_error)?;
+///         Ok(Log(fd.into()))
+///     }
+/// }
+/// # let path = tempfile::NamedTempFile::new().unwrap();
+/// # std::fs::write(&path, "line").unwrap();
+/// let (tx, rx) = channel()?;
+/// tx.send(&Log(File::open(&path).unwrap()))?;
+/// let Log(file) = rx.recv()?;
+/// assert_eq!(std::io::read_to_string(file).unwrap(), "line");
+/// # Ok::<(), torchrs::Error>(())
+/// ```
+///
 /// # Errors
 /// When no message is being decoded on this thread, or the message has no such descriptor (any
 /// more).
@@ -102,6 +176,20 @@ pub fn import_fd(index: u32) -> Result<OwnedFd> {
 
 /// Turns an [`Error`] into the serializer's error type in a `Serialize` implementation. The sender
 /// gets `error` itself back: postcard's own error type would drop its text.
+///
+/// ```
+/// use serde::{Serialize, Serializer};
+/// use torchrs::{Error, multiprocessing::{channel, handles::ser_error}};
+/// struct Unsendable;
+/// impl Serialize for Unsendable {
+///     fn serialize<S: Serializer>(&self, _: S) -> Result<S::Ok, S::Error> {
+///         Err(ser_error(Error::Other("stays here".to_owned())))
+///     }
+/// }
+/// let (tx, _rx) = channel()?;
+/// assert_eq!(tx.send(&Unsendable).unwrap_err().to_string(), "stays here");
+/// # Ok::<(), torchrs::Error>(())
+/// ```
 pub fn ser_error<E: serde::ser::Error>(error: Error) -> E {
     let converted = E::custom(&error);
     keep(error);
@@ -110,6 +198,23 @@ pub fn ser_error<E: serde::ser::Error>(error: Error) -> E {
 
 /// Turns an [`Error`] into the deserializer's error type in a `Deserialize` implementation. The
 /// receiver gets `error` itself back: postcard's own error type would drop its text.
+///
+/// ```
+/// use serde::{Deserialize, Deserializer};
+/// use torchrs::{Error, multiprocessing::{channel, handles::de_error}};
+/// #[derive(Debug, serde::Serialize)]
+/// struct Even(u32);
+/// impl<'de> Deserialize<'de> for Even {
+///     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+///         let n = u32::deserialize(deserializer)?;
+///         if n % 2 == 0 { Ok(Even(n)) } else { Err(de_error(Error::Other(format!("{n} is odd")))) }
+///     }
+/// }
+/// let (tx, rx) = channel()?;
+/// tx.send(&Even(3))?;
+/// assert_eq!(rx.recv().unwrap_err().to_string(), "3 is odd");
+/// # Ok::<(), torchrs::Error>(())
+/// ```
 pub fn de_error<E: serde::de::Error>(error: Error) -> E {
     let converted = E::custom(&error);
     keep(error);
@@ -174,11 +279,44 @@ static MAPPED: WeakMap<FileId, Weak<SharedMemory>> = WeakMap::new();
 
 /// Serialisation of an `Arc<SharedMemory>` field by handle:
 /// `#[serde(with = "torchrs::multiprocessing::handles::shared_memory")]`.
+///
+/// ```
+/// use std::sync::Arc;
+/// # use serde::{Deserialize, Serialize};
+/// use torchrs::{multiprocessing::channel, storage::SharedMemory};
+/// #[derive(Serialize, Deserialize)]
+/// struct Frame {
+///     #[serde(with = "torchrs::multiprocessing::handles::shared_memory")]
+///     memory: Arc<SharedMemory>,
+/// }
+/// let (tx, rx) = channel()?;
+/// let frame = Frame { memory: SharedMemory::create("frame", 4096)? };
+/// tx.send(&frame)?;
+/// assert!(Arc::ptr_eq(&rx.recv()?.memory, &frame.memory));
+/// # Ok::<(), torchrs::Error>(())
+/// ```
 pub mod shared_memory {
     use super::*;
     use serde::{Deserializer, Serializer};
 
     /// Sends the memory's descriptor; the bytes stay where they are.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// # use serde::{Deserialize, Serialize};
+    /// use torchrs::{multiprocessing::channel, storage::SharedMemory};
+    /// #[derive(Serialize, Deserialize)]
+    /// struct Frame {
+    ///     #[serde(with = "torchrs::multiprocessing::handles::shared_memory")]
+    ///     memory: Arc<SharedMemory>,
+    /// }
+    /// let frame = Frame { memory: SharedMemory::create("frame", 4096)? };
+    /// // The bytes are not in the message: it needs a process to go to.
+    /// assert!(serde_json::to_string(&frame).is_err());
+    /// let (tx, _rx) = channel()?;
+    /// tx.send(&frame)?;
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Outside a message to another process.
@@ -191,6 +329,23 @@ pub mod shared_memory {
 
     /// Maps the memory that the message carries, or finds the mapping that this process has.
     ///
+    /// ```
+    /// use std::sync::Arc;
+    /// # use serde::{Deserialize, Serialize};
+    /// use torchrs::{multiprocessing::channel, storage::SharedMemory};
+    /// #[derive(Serialize, Deserialize)]
+    /// struct Frame {
+    ///     #[serde(with = "torchrs::multiprocessing::handles::shared_memory")]
+    ///     memory: Arc<SharedMemory>,
+    /// }
+    /// let (tx, rx) = channel()?;
+    /// let memory = SharedMemory::create("frame", 4096)?;
+    /// tx.send(&Frame { memory })?;
+    /// assert_eq!(rx.recv()?.memory.len(), 4096);
+    /// assert!(serde_json::from_str::<Frame>(r#"{"memory": 0}"#).is_err());
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Outside a message, or when the descriptor cannot be mapped.
     pub fn deserialize<'de, D: Deserializer<'de>>(
@@ -201,6 +356,29 @@ pub mod shared_memory {
 }
 
 /// Puts shared memory into the message that is being encoded, once however often it is named.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use serde::{Deserialize, Deserializer, Serialize, Serializer};
+/// # use torchrs::multiprocessing::{channel, handles::{de_error, export_shared, import_shared, ser_error}};
+/// # use torchrs::storage::SharedMemory;
+/// struct Block(Arc<SharedMemory>);
+/// impl Serialize for Block {
+///     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+///         export_shared(&self.0).map_err(ser_error)?.serialize(serializer)
+///     }
+/// }
+/// # impl<'de> Deserialize<'de> for Block {
+/// #     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+/// #         import_shared(u32::deserialize(deserializer)?).map(Block).map_err(de_error)
+/// #     }
+/// # }
+/// let (tx, rx) = channel()?;
+/// let block = Block(SharedMemory::create("block", 64)?);
+/// tx.send(&block)?;
+/// assert!(Arc::ptr_eq(&rx.recv()?.0, &block.0));
+/// # Ok::<(), torchrs::Error>(())
+/// ```
 ///
 /// # Errors
 /// As [`export_fd`].
@@ -218,6 +396,29 @@ pub fn export_shared(memory: &Arc<SharedMemory>) -> Result<u32> {
 }
 
 /// The shared memory at an index that [`export_shared`] gave.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use serde::{Deserialize, Deserializer, Serialize, Serializer};
+/// # use torchrs::multiprocessing::{channel, handles::{de_error, export_shared, import_shared, ser_error}};
+/// # use torchrs::storage::SharedMemory;
+/// struct Block(Arc<SharedMemory>);
+/// # impl Serialize for Block {
+/// #     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+/// #         export_shared(&self.0).map_err(ser_error)?.serialize(serializer)
+/// #     }
+/// # }
+/// impl<'de> Deserialize<'de> for Block {
+///     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+///         import_shared(u32::deserialize(deserializer)?).map(Block).map_err(de_error)
+///     }
+/// }
+/// let (tx, rx) = channel()?;
+/// let block = Block(SharedMemory::create("block", 64)?);
+/// tx.send(&block)?;
+/// assert!(Arc::ptr_eq(&rx.recv()?.0, &block.0));
+/// # Ok::<(), torchrs::Error>(())
+/// ```
 ///
 /// # Errors
 /// As [`import_fd`]; also when the descriptor is not sealed shared memory or cannot be mapped.
@@ -244,6 +445,16 @@ pub fn import_shared(index: u32) -> Result<Arc<SharedMemory>> {
 }
 
 /// A bare descriptor (a file, a socket, an eventfd) that can be sent in a message.
+///
+/// ```
+/// use std::{fs::File, io::read_to_string};
+/// use torchrs::multiprocessing::{Process, handles::Descriptor};
+/// # let path = tempfile::NamedTempFile::new().unwrap();
+/// std::fs::write(&path, "from outside").unwrap();
+/// let check = |file: Descriptor| assert_eq!(read_to_string(File::from(file.0)).unwrap(), "from outside");
+/// Process::spawn(check, Descriptor(File::open(&path).unwrap().into()))?.join()?;
+/// # Ok::<(), torchrs::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Descriptor(pub OwnedFd);
 

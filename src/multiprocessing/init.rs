@@ -43,6 +43,13 @@ static HOOKED: AtomicBool = AtomicBool::new(false);
 ///
 /// A value in one of these variables that cannot be used ends the process with exit code 2 and a
 /// message that names the variable.
+///
+/// ```
+/// fn main() -> torchrs::Result<()> {
+///     torchrs::init();
+///     torchrs::multiprocessing::spawn(|rank: usize, ranks: usize| assert!(rank < ranks), 2, 2)
+/// }
+/// ```
 pub fn init() {
     set_up();
     if let Some(request) = entry::requested() {
@@ -73,6 +80,16 @@ pub(super) fn is_hooked() -> bool {
 }
 
 /// The socket to the rendezvous store that the launcher passed down, for whoever asks first.
+///
+/// ```
+/// use torchrs::distributed::{Store, StoreServer};
+/// use torchrs::multiprocessing::{Process, STORE_FD, inherited_store_fd};
+/// let server = StoreServer::start()?;
+/// let worker = |_: ()| Store::connect_fd(inherited_store_fd().unwrap())?.set("ready", b"yes");
+/// Process::builder().inherit(STORE_FD, server.connect()?).spawn(worker, ())?.join()?;
+/// assert_eq!(Store::connect_fd(server.connect()?)?.try_get("ready")?.unwrap(), b"yes");
+/// # Ok::<(), torchrs::Error>(())
+/// ```
 pub fn inherited_store_fd() -> Option<OwnedFd> {
     set_up();
     STORE.lock().take()

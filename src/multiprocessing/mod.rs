@@ -10,6 +10,23 @@
 //! - [`channel`], [`duplex`]: typed messages; a tensor or a channel inside travels by handle.
 //! - [`handles`]: for types of your own that own a descriptor or shared memory.
 //! - [`report`]: the record that a failing process leaves for its parent or the launcher.
+//!
+//! ```
+//! use torchrs::Tensor;
+//! use torchrs::multiprocessing::{Channel, Process};
+//!
+//! fn double(_: (), parent: Channel<(), Tensor>) -> torchrs::Result<()> {
+//!     parent.recv()?.mul_(2.0);
+//!     parent.send(&())
+//! }
+//! let (child, channel) = Process::builder().spawn_connected(double, ())?;
+//! let x = Tensor::from([1f32, 2.]);
+//! channel.send(&x)?;
+//! channel.recv()?;
+//! assert_eq!(x.to_vec::<f32>(), [2.0, 4.0]);
+//! child.join()?;
+//! # Ok::<(), torchrs::Error>(())
+//! ```
 
 mod backtrace;
 mod channel;

@@ -38,6 +38,15 @@ const REAP_TIMEOUT: Duration = Duration::from_secs(10);
 ///
 /// The child dies with this process, however this process ends. It inherits the environment and the
 /// standard streams, and no descriptor except those that its arguments carry.
+///
+/// ```
+/// use torchrs::multiprocessing::Process;
+/// let child = Process::spawn(|(x, y): (u32, u32)| assert_eq!(x + y, 5), (2, 3))?;
+/// child.join()?;
+/// let child = Process::spawn(|(x, y): (u32, u32)| assert_eq!(x + y, 5), (2, 4))?;
+/// assert!(child.join().unwrap_err().to_string().contains("exited with code 101"));
+/// # Ok::<(), torchrs::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Process {
     name: String,
@@ -53,7 +62,6 @@ impl Process {
     ///
     /// ```no_run
     /// use torchrs::multiprocessing::{Process, Receiver, channel};
-    ///
     /// fn worker(numbers: Receiver<u64>) -> torchrs::Result<()> {
     ///     println!("got {}", numbers.recv()?);
     ///     Ok(())
@@ -81,21 +89,58 @@ impl Process {
     }
 
     /// Options for a child: its name, environment and inherited descriptors.
+    ///
+    /// ```
+    /// use torchrs::multiprocessing::Process;
+    /// let check = |_: ()| assert_eq!(std::env::var("MODE").unwrap(), "fast");
+    /// let child = Process::builder().name("helper").env("MODE", "fast").spawn(check, ())?;
+    /// assert_eq!(child.name(), "helper");
+    /// child.join()?;
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     pub fn builder() -> ProcessBuilder {
         ProcessBuilder::default()
     }
 
     /// The name given to the builder, or the function's path.
+    ///
+    /// ```
+    /// use torchrs::multiprocessing::Process;
+    /// fn worker(_: ()) {}
+    /// assert!(Process::spawn(worker, ())?.name().ends_with("worker"));
+    /// assert_eq!(Process::builder().name("reader").spawn(worker, ())?.name(), "reader");
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     pub fn name(&self) -> &str {
         &self.name
     }
 
     /// The process id.
+    ///
+    /// ```
+    /// use torchrs::multiprocessing::Process;
+    /// let own = |pid: torchrs::multiprocessing::Sender<u32>| pid.send(&std::process::id());
+    /// let (tx, rx) = torchrs::multiprocessing::channel()?;
+    /// let child = Process::spawn(own, tx)?;
+    /// assert_eq!(rx.recv()? as i32, child.pid());
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     pub fn pid(&self) -> i32 {
         self.started.pid.as_raw()
     }
 
     /// How the child ended, if it has.
+    ///
+    /// ```
+    /// use std::{thread::sleep, time::Duration};
+    /// use torchrs::multiprocessing::Process;
+    /// let child = Process::spawn(sleep, Duration::from_secs(60))?;
+    /// assert_eq!(child.try_wait()?, None);
+    /// child.kill()?;
+    /// child.wait()?;
+    /// assert_eq!(child.try_wait()?.unwrap().signal(), Some(9));
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Os`] when the system does not say.
@@ -134,6 +179,16 @@ impl Process {
 
     /// Waits until the child has ended.
     ///
+    /// ```
+    /// use torchrs::multiprocessing::Process;
+    /// fn quit(code: i32) {
+    ///     std::process::exit(code)
+    /// }
+    /// let child = Process::spawn(quit, 3)?;
+    /// assert_eq!(child.wait()?.shell_code(), 3);
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Os`] when the system does not say how.
     pub fn wait(&self) -> Result<ExitStatus> {
@@ -141,6 +196,14 @@ impl Process {
     }
 
     /// As [`wait`](Self::wait), for at most `timeout`.
+    ///
+    /// ```
+    /// use std::{thread::sleep, time::Duration};
+    /// use torchrs::multiprocessing::Process;
+    /// let child = Process::spawn(sleep, Duration::from_secs(60))?;
+    /// assert!(matches!(child.wait_timeout(Duration::from_millis(10)), Err(torchrs::Error::Timeout { .. })));
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Timeout`] when the child still runs then.
@@ -175,6 +238,15 @@ impl Process {
 
     /// Waits until the child has ended, and turns a failure of it into an error.
     ///
+    /// ```
+    /// use torchrs::multiprocessing::Process;
+    /// let refuse = |name: String| Err::<(), _>(format!("no dataset {name}"));
+    /// let error = Process::builder().name("reader").spawn(refuse, "mnist".to_owned())?.join().unwrap_err();
+    /// let message = error.to_string();
+    /// assert!(message.contains("reader") && message.contains("exited with code 1: no dataset mnist"));
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Child`] with exit code or signal, and with the child's own message and backtrace.
     pub fn join(&self) -> Result<()> {
@@ -184,6 +256,15 @@ impl Process {
 
     /// As [`join`](Self::join), for at most `timeout`.
     ///
+    /// ```
+    /// use std::{thread::sleep, time::Duration};
+    /// use torchrs::multiprocessing::Process;
+    /// Process::spawn(sleep, Duration::ZERO)?.join_timeout(Duration::from_secs(60))?;
+    /// let child = Process::spawn(sleep, Duration::from_secs(60))?;
+    /// assert!(child.join_timeout(Duration::from_millis(10)).is_err());
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Timeout`] when the child still runs then; otherwise as [`join`](Self::join).
     pub fn join_timeout(&self, timeout: Duration) -> Result<()> {
@@ -192,6 +273,17 @@ impl Process {
     }
 
     /// The [`Error::Child`] for a child that ended with `status`, unless that is success.
+    ///
+    /// ```
+    /// use torchrs::multiprocessing::Process;
+    /// fn quit(code: i32) {
+    ///     std::process::exit(code)
+    /// }
+    /// let child = Process::spawn(quit, 3)?;
+    /// let status = child.wait()?;
+    /// assert!(child.failure(status).unwrap().to_string().contains("exited with code 3"));
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     pub fn failure(&self, status: ExitStatus) -> Option<Error> {
         if status.success() {
             return None;
@@ -213,6 +305,15 @@ impl Process {
 
     /// What the child reported about its failure: its panic, or the error that its function
     /// returned. `None` when there was none, or it had no time to.
+    ///
+    /// ```
+    /// use torchrs::multiprocessing::Process;
+    /// let child = Process::spawn(|_: ()| -> () { panic!("out of patience") }, ())?;
+    /// child.wait()?;
+    /// let record = child.record().unwrap();
+    /// assert!(record.text().starts_with("panicked at ") && record.text().ends_with(": out of patience"));
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     pub fn record(&self) -> Option<ErrorRecord> {
         ErrorRecord::read_file(&self.record)
     }
@@ -223,6 +324,15 @@ impl Process {
 
     /// Ends the child at once (SIGKILL). No error when it has ended already.
     ///
+    /// ```
+    /// use std::{thread::sleep, time::Duration};
+    /// use torchrs::multiprocessing::Process;
+    /// let child = Process::spawn(sleep, Duration::from_secs(60))?;
+    /// child.kill()?;
+    /// assert!(child.wait()?.to_string().starts_with("killed by SIGKILL"));
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Os`] when the system refuses.
     pub fn kill(&self) -> Result<()> {
@@ -231,6 +341,15 @@ impl Process {
 
     /// Asks the child to end (SIGTERM). No error when it has ended already.
     ///
+    /// ```
+    /// use std::{thread::sleep, time::Duration};
+    /// use torchrs::multiprocessing::Process;
+    /// let child = Process::spawn(sleep, Duration::from_secs(60))?;
+    /// child.terminate()?;
+    /// assert!(child.wait()?.to_string().starts_with("killed by SIGTERM"));
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Os`] when the system refuses.
     pub fn terminate(&self) -> Result<()> {
@@ -238,6 +357,15 @@ impl Process {
     }
 
     /// Sends a signal by number. No error when the child has ended already.
+    ///
+    /// ```
+    /// use std::{thread::sleep, time::Duration};
+    /// use torchrs::multiprocessing::Process;
+    /// let child = Process::spawn(sleep, Duration::from_secs(60))?;
+    /// child.signal(10)?;
+    /// assert_eq!(child.wait()?.signal(), Some(10));
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Os`] when there is no such signal.
@@ -276,6 +404,15 @@ impl Drop for Process {
 }
 
 /// Options of a child process; made by [`Process::builder`].
+///
+/// ```
+/// use torchrs::multiprocessing::{Process, ProcessBuilder};
+/// let options: ProcessBuilder = Process::builder().name("reader").env("LEVEL", "3");
+/// let child = options.spawn(|_: ()| assert_eq!(std::env::var("LEVEL").unwrap(), "3"), ())?;
+/// assert_eq!(child.name(), "reader");
+/// child.join()?;
+/// # Ok::<(), torchrs::Error>(())
+/// ```
 #[derive(Debug, Default)]
 pub struct ProcessBuilder {
     name: Option<String>,
@@ -285,12 +422,26 @@ pub struct ProcessBuilder {
 
 impl ProcessBuilder {
     /// The name in error messages and in `ps`. The function's path by default.
+    ///
+    /// ```
+    /// use torchrs::multiprocessing::Process;
+    /// let child = Process::builder().name("reader").spawn(|x: f64| assert!(x > 1.0), 0.5)?;
+    /// assert!(child.join().unwrap_err().to_string().contains("reader (pid "));
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
     /// Sets an environment variable in the child.
+    ///
+    /// ```
+    /// use torchrs::multiprocessing::Process;
+    /// let check = |level: String| assert_eq!(std::env::var("LEVEL").unwrap(), level);
+    /// Process::builder().env("LEVEL", "3").spawn(check, "3".to_owned())?.join()?;
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
         self.variables.push((name.as_ref().to_owned(), value.as_ref().to_owned()));
         self
@@ -298,6 +449,19 @@ impl ProcessBuilder {
 
     /// Passes a descriptor to the child, whose number there is in the variable `name`, such as
     /// `TORCHRS_STORE_FD`.
+    ///
+    /// ```
+    /// use std::fs::{File, read_to_string};
+    /// use torchrs::multiprocessing::Process;
+    /// # let path = tempfile::NamedTempFile::new().unwrap();
+    /// std::fs::write(&path, "from outside").unwrap();
+    /// let check = |_: ()| {
+    ///     let file = format!("/proc/self/fd/{}", std::env::var("FILE_FD").unwrap());
+    ///     assert_eq!(read_to_string(file).unwrap(), "from outside");
+    /// };
+    /// Process::builder().inherit("FILE_FD", File::open(&path).unwrap().into()).spawn(check, ())?.join()?;
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     pub fn inherit(self, name: impl AsRef<OsStr>, fd: OwnedFd) -> Self {
         let mut builder = self.env(name, fd.as_raw_fd().to_string());
         builder.inherit.push(fd);
@@ -305,6 +469,13 @@ impl ProcessBuilder {
     }
 
     /// As [`Process::spawn`].
+    ///
+    /// ```
+    /// use torchrs::multiprocessing::Process;
+    /// let check = |(a, b): (f64, f64)| assert_eq!(a * b, 3.0);
+    /// Process::builder().name("check").spawn(check, (1.5, 2.0))?.join()?;
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Process::spawn`].
@@ -320,6 +491,16 @@ impl ProcessBuilder {
 
     /// As [`Process::spawn`], with a two-way channel between the child and this process: `f` gets
     /// the child's end.
+    ///
+    /// ```
+    /// use torchrs::multiprocessing::{Channel, Process};
+    /// let add = |more: u32, parent: Channel<u32, u32>| parent.send(&(parent.recv()? + more));
+    /// let (child, channel) = Process::builder().spawn_connected(add, 10)?;
+    /// channel.send(&5)?;
+    /// assert_eq!(channel.recv()?, 15);
+    /// child.join()?;
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Process::spawn`].

@@ -1,6 +1,17 @@
 //! The record that a failing process leaves for whoever started it: message, backtrace, time and
 //! cause. It is torchelastic's error file with a few more fields, so torchrun's tools read it too.
 //! A panic hook writes it without opt-in; only the first failure of a process is recorded.
+//!
+//! ```
+//! use torchrs::multiprocessing::{Process, report::Kind};
+//!
+//! let child = Process::spawn(|_: ()| Err::<(), _>("no dataset mnist"), ())?;
+//! child.wait()?;
+//! let record = child.record().unwrap();
+//! assert_eq!((record.text(), record.kind), ("no dataset mnist", Kind::Error));
+//! assert_eq!(record.pid as i32, child.pid());
+//! # Ok::<(), torchrs::Error>(())
+//! ```
 
 use std::backtrace::Backtrace;
 use std::error::Error as StdError;
@@ -25,6 +36,14 @@ use crate::error::{self, Error, Result, panic_message};
 pub const ERROR_FILE: &str = "TORCHELASTIC_ERROR_FILE";
 
 /// What brought a process down.
+///
+/// ```
+/// use torchrs::multiprocessing::{Process, report::Kind};
+/// let child = Process::spawn(|_: ()| -> () { panic!("out of patience") }, ())?;
+/// child.wait()?;
+/// assert_eq!(child.record().unwrap().kind, Kind::Panic);
+/// # Ok::<(), torchrs::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -41,6 +60,12 @@ pub enum Kind {
 
 impl Kind {
     /// True when the failure only follows from the failure of another process.
+    ///
+    /// ```
+    /// use torchrs::multiprocessing::report::Kind;
+    /// assert!(Kind::PeerDied.is_consequence() && Kind::Aborted.is_consequence());
+    /// assert!(!Kind::Panic.is_consequence() && !Kind::Error.is_consequence());
+    /// ```
     pub fn is_consequence(self) -> bool {
         matches!(self, Kind::PeerDied | Kind::Aborted)
     }
@@ -48,6 +73,13 @@ impl Kind {
 
 /// The first failure of a process, as it is written to the file that `TORCHELASTIC_ERROR_FILE`
 /// names.
+///
+/// ```
+/// use torchrs::multiprocessing::report::ErrorRecord;
+/// let json = r#"{"message": {"message": "no data", "extraInfo": {}}, "rank": 3}"#;
+/// let record: ErrorRecord = serde_json::from_str(json).unwrap();
+/// assert_eq!((record.text(), record.rank, record.caused_by_rank), ("no data", Some(3), None));
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ErrorRecord {
     /// Message, backtrace and wall-clock time, in torchelastic's form.
@@ -73,6 +105,14 @@ pub struct ErrorRecord {
 }
 
 /// The part of an [`ErrorRecord`] that torchelastic knows.
+///
+/// ```
+/// use torchrs::multiprocessing::report::{ExtraInfo, MessageBody};
+/// let body = MessageBody { message: "no data".to_owned(), extra_info: ExtraInfo::default() };
+/// let json = serde_json::to_value(&body).unwrap();
+/// assert_eq!(json["message"], "no data");
+/// assert_eq!(json["extraInfo"]["py_callstack"], "");
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MessageBody {
     /// The error's own words; a panic's begin with `panicked at FILE:LINE:COLUMN:`.
@@ -83,6 +123,12 @@ pub struct MessageBody {
 }
 
 /// Backtrace and time of a failure, under torchelastic's names.
+///
+/// ```
+/// use torchrs::multiprocessing::report::ExtraInfo;
+/// let info: ExtraInfo = serde_json::from_str(r#"{"timestamp": "1700000000"}"#).unwrap();
+/// assert_eq!((info.timestamp.as_str(), info.py_callstack.as_str()), ("1700000000", ""));
+/// ```
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ExtraInfo {
@@ -126,16 +172,49 @@ impl ErrorRecord {
     }
 
     /// The error's own words.
+    ///
+    /// ```
+    /// use torchrs::multiprocessing::Process;
+    /// let child = Process::spawn(|_: ()| Err::<(), _>("no dataset mnist"), ())?;
+    /// child.wait()?;
+    /// assert_eq!(child.record().unwrap().text(), "no dataset mnist");
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     pub fn text(&self) -> &str {
         &self.message.message
     }
 
     /// The backtrace; empty for an error that was returned.
+    ///
+    /// ```
+    /// use torchrs::multiprocessing::Process;
+    /// let [panics, fails] = [
+    ///     Process::spawn(|_: ()| -> () { panic!("out of patience") }, ())?,
+    ///     Process::spawn(|_: ()| Err::<(), _>("no dataset mnist"), ())?,
+    /// ];
+    /// panics.wait()?;
+    /// fails.wait()?;
+    /// assert!(!panics.record().unwrap().backtrace().is_empty());
+    /// assert!(fails.record().unwrap().backtrace().is_empty());
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     pub fn backtrace(&self) -> &str {
         &self.message.extra_info.py_callstack
     }
 
     /// Reads a record; `None` when the process left none (the file is missing or empty).
+    ///
+    /// ```
+    /// use torchrs::multiprocessing::report::ErrorRecord;
+    /// let json = r#"{"message": {"message": "no data", "extraInfo": {}}, "rank": 3}"#;
+    /// let record: ErrorRecord = serde_json::from_str(json).unwrap();
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// let path = folder.path().join("error.json");
+    /// assert_eq!(ErrorRecord::read(&path)?, None);
+    /// record.write(&path)?;
+    /// assert_eq!(ErrorRecord::read(&path)?, Some(record));
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::File`] when there is something that is not a record.
@@ -166,6 +245,17 @@ impl ErrorRecord {
 
     /// Writes the record to `path`, over whatever is there.
     ///
+    /// ```
+    /// use torchrs::multiprocessing::report::ErrorRecord;
+    /// let json = r#"{"message": {"message": "no data", "extraInfo": {}}, "rank": 3}"#;
+    /// let record: ErrorRecord = serde_json::from_str(json).unwrap();
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// let path = folder.path().join("error.json");
+    /// record.write(&path)?;
+    /// assert!(std::fs::read_to_string(&path).unwrap().starts_with(r#"{"message":{"message":"no data""#));
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Os`] when the file cannot be written.
     pub fn write(&self, path: impl AsRef<Path>) -> Result<()> {
@@ -180,6 +270,13 @@ impl ErrorRecord {
 }
 
 /// `CLOCK_MONOTONIC` now, in nanoseconds: the clock of [`ErrorRecord::monotonic_ns`].
+///
+/// ```
+/// use torchrs::multiprocessing::report::monotonic_ns;
+/// let start = monotonic_ns();
+/// std::thread::sleep(std::time::Duration::from_millis(2));
+/// assert!(monotonic_ns() - start >= 2_000_000);
+/// ```
 pub fn monotonic_ns() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: clock_gettime writes the timespec; this clock always exists.
@@ -263,6 +360,14 @@ fn record_panic(info: &PanicHookInfo) {
 
 /// Records an error that ends this process: one that `main` returned. The first record of a
 /// process stands.
+///
+/// ```
+/// use torchrs::{Error, multiprocessing::{Process, report}};
+/// let child = Process::spawn(|_: ()| report::record(&Error::Other("disk full".to_owned())), ())?;
+/// child.wait()?;
+/// assert_eq!(child.record().unwrap().text(), "disk full");
+/// # Ok::<(), torchrs::Error>(())
+/// ```
 pub fn record(error: &(dyn StdError + 'static)) {
     leave(ErrorRecord::new(Kind::Error, chain(error), String::new()).caused_by(find(error)));
 }
@@ -309,8 +414,20 @@ pub(super) fn say(line: &str) {
 
 /// What `main` and the entry function of a child may return: nothing, or a `Result` whose error
 /// is any that converts into `Box<dyn Error>`.
+///
+/// ```
+/// use torchrs::multiprocessing::Outcome;
+/// assert!(().failure().is_none());
+/// assert_eq!(Err::<(), _>("no data").failure().unwrap().to_string(), "no data");
+/// ```
 pub trait Outcome {
     /// The error, if there was one.
+    ///
+    /// ```
+    /// use torchrs::{Result, multiprocessing::Outcome};
+    /// let outcome: Result<()> = Err(torchrs::Error::Other("disk full".to_owned()));
+    /// assert_eq!(outcome.failure().unwrap().to_string(), "disk full");
+    /// ```
     fn failure(self) -> Option<Box<dyn StdError>>;
 }
 
@@ -328,6 +445,13 @@ impl<E: Into<Box<dyn StdError>>> Outcome for std::result::Result<(), E> {
 
 /// Ends `main`: an error is printed as `Error: message` with its sources, recorded, and makes the
 /// exit code 1. What [`torchrs::main`](macro@crate::main) calls.
+///
+/// ```
+/// use std::process::ExitCode;
+/// use torchrs::multiprocessing::report::finish;
+/// let code = finish(Err::<(), _>("no data")); // and prints `Error: no data`
+/// assert_eq!(format!("{code:?}"), format!("{:?}", ExitCode::FAILURE));
+/// ```
 pub fn finish(outcome: impl Outcome) -> ExitCode {
     match outcome.failure() {
         None => ExitCode::SUCCESS,

@@ -55,6 +55,17 @@ where
 
 /// As [`spawn`], without waiting. PyTorch: `spawn(..., join=False)`.
 ///
+/// ```
+/// use torchrs::multiprocessing::{Sender, channel, start_processes};
+/// let (tx, rx) = channel()?;
+/// let context = start_processes(|rank: usize, tx: Sender<usize>| tx.send(&(rank * 10)), tx, 3)?;
+/// let mut results = [rx.recv()?, rx.recv()?, rx.recv()?];
+/// results.sort();
+/// assert_eq!(results, [0, 10, 20]);
+/// assert!(context.join(None)?);
+/// # Ok::<(), torchrs::Error>(())
+/// ```
+///
 /// # Errors
 /// As [`Process::spawn`](super::Process::spawn), and for `nprocs` 0.
 pub fn start_processes<F, A, R>(f: F, args: A, nprocs: usize) -> Result<ProcessContext>
@@ -82,6 +93,14 @@ where
 
 /// The processes that [`start_processes`] started. Dropping it kills those that still run.
 /// PyTorch: `torch.multiprocessing.ProcessContext`.
+///
+/// ```
+/// use torchrs::multiprocessing::{ProcessContext, start_processes};
+/// let context: ProcessContext = start_processes(|rank: usize, bad: usize| assert_ne!(rank, bad), 1, 2)?;
+/// let error = context.join(None).unwrap_err().to_string();
+/// assert!(error.contains("rank 1") && error.contains("panicked"));
+/// # Ok::<(), torchrs::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct ProcessContext {
     processes: Vec<Process>,
@@ -89,17 +108,40 @@ pub struct ProcessContext {
 
 impl ProcessContext {
     /// The processes, by rank.
+    ///
+    /// ```
+    /// use torchrs::multiprocessing::start_processes;
+    /// let context = start_processes(|_: usize, _: ()| (), (), 2)?;
+    /// let names: Vec<&str> = context.processes().iter().map(|process| process.name()).collect();
+    /// assert_eq!(names, ["rank 0", "rank 1"]);
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     pub fn processes(&self) -> &[Process] {
         &self.processes
     }
 
     /// The process ids, by rank.
+    ///
+    /// ```
+    /// use torchrs::multiprocessing::start_processes;
+    /// let context = start_processes(|_: usize, _: ()| (), (), 2)?;
+    /// assert_eq!(context.pids()[1], context.processes()[1].pid());
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     pub fn pids(&self) -> Vec<i32> {
         self.processes.iter().map(Process::pid).collect()
     }
 
     /// Waits until all processes have ended (true), or `timeout` has passed (false), or one has
     /// failed: then the others are told to end (SIGTERM), and killed after 5 s.
+    ///
+    /// ```
+    /// use std::{thread::sleep, time::Duration};
+    /// use torchrs::multiprocessing::start_processes;
+    /// let context = start_processes(|_: usize, nap: Duration| sleep(nap), Duration::from_secs(60), 2)?;
+    /// assert!(!context.join(Some(Duration::from_millis(10)))?);
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Child`] for the rank that failed first.
@@ -123,6 +165,15 @@ impl ProcessContext {
 
     /// Tells the processes that still run to end (SIGTERM), and kills those that do not within
     /// `grace`.
+    ///
+    /// ```
+    /// use std::{thread::sleep, time::Duration};
+    /// use torchrs::multiprocessing::start_processes;
+    /// let context = start_processes(|_: usize, nap: Duration| sleep(nap), Duration::from_secs(60), 2)?;
+    /// context.stop(Duration::from_secs(5))?;
+    /// assert!(context.processes().iter().all(|process| process.try_wait().unwrap().is_some()));
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Os`] when the system refuses.

@@ -22,6 +22,18 @@ impl Tensor {
     /// tensor itself. Nothing happens to a tensor that is shared already. Other threads must not use
     /// the storage meanwhile.
     ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor, multiprocessing};
+    /// let total = Tensor::zeros([2], Dtype::F32);
+    /// total.share_memory_()?;
+    /// fn set(rank: usize, total: Tensor) {
+    ///     total.select(0, rank as i64).fill_(1.0);
+    /// }
+    /// multiprocessing::spawn(set, total.clone(), 2)?;
+    /// assert_eq!(total.to_vec::<f32>(), [1.0, 1.0]);
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Os`] when there is no memory or descriptor left.
     pub fn share_memory_(&self) -> Result<Tensor> {
@@ -30,6 +42,15 @@ impl Tensor {
     }
 
     /// True when the bytes are in memory that other processes can map (`torch.Tensor.is_shared`).
+    ///
+    /// ```
+    /// let x = torchrs::Tensor::from([1f32, 2.]);
+    /// assert!(!x.is_shared());
+    /// let view = x.select(0, 1);
+    /// x.share_memory_()?;
+    /// assert!(x.is_shared() && view.is_shared());
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     pub fn is_shared(&self) -> bool {
         self.storage().shared_range().is_some()
     }

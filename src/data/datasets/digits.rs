@@ -22,6 +22,14 @@ const WHITE: f32 = 16.0;
 const HELD_BACK: usize = 4;
 
 /// Handwritten digits; a sample is (image `[1, 8, 8]` f32 from 0 to 1, label).
+///
+/// ```
+/// use torchrs::data::{Dataset, datasets::Digits};
+/// let (image, label) = Digits::all().get(0)?;
+/// assert_eq!((image.shape(), label), (&[1, 8, 8][..], 0));
+/// assert!(image.to_vec::<f32>().iter().all(|pixel| (0.0..=1.0).contains(pixel)));
+/// # Ok::<(), torchrs::Error>(())
+/// ```
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Digits {
     part: Part,
@@ -39,16 +47,35 @@ impl Digits {
     pub const CLASSES: usize = 10;
 
     /// All 1,797 images.
+    ///
+    /// ```
+    /// use torchrs::data::{Dataset, datasets::Digits};
+    /// assert_eq!(Digits::all().len(), Digits::train().len() + Digits::validation().len());
+    /// ```
     pub fn all() -> Self {
         Digits { part: Part::All }
     }
 
     /// The 1,438 images that are not held back.
+    ///
+    /// ```
+    /// use torchrs::data::{Dataset, datasets::Digits};
+    /// assert_eq!(Digits::train().len(), 1438);
+    /// assert!(Digits::train().get(4)?.0.equal(&Digits::all().get(5)?.0));
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     pub fn train() -> Self {
         Digits { part: Part::Train }
     }
 
     /// The 359 held-back images: every fifth one.
+    ///
+    /// ```
+    /// use torchrs::data::{Dataset, datasets::Digits};
+    /// assert_eq!(Digits::validation().len(), 359);
+    /// assert!(Digits::validation().get(1)?.0.equal(&Digits::all().get(9)?.0));
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     pub fn validation() -> Self {
         Digits { part: Part::Validation }
     }

@@ -17,6 +17,15 @@ const MEAN: f32 = 0.2860;
 const STD: f32 = 0.3530;
 
 /// Images of clothing; a sample is (image `[1, 28, 28]` f32 of mean 0 and deviation 1, label).
+///
+/// ```no_run
+/// use torchrs::data::{DataLoader, datasets::FashionMnist};
+/// let clothes = FashionMnist::train(FashionMnist::DEBIAN_FOLDER)?.augment(true);
+/// let loader = DataLoader::builder(clothes).batch_size(64).shuffle(true).build()?;
+/// let (images, labels) = loader.iter().next().unwrap()?;
+/// assert_eq!((images.shape(), labels.shape()), (&[64, 1, 28, 28][..], &[64][..]));
+/// # Ok::<(), torchrs::Error>(())
+/// ```
 #[derive(Debug, Serialize, Deserialize)]
 pub struct FashionMnist {
     images: PathBuf,
@@ -46,6 +55,21 @@ impl FashionMnist {
     /// The training images: `train-images-idx3-ubyte` and `train-labels-idx1-ubyte` in `folder`,
     /// with or without `.gz`.
     ///
+    /// ```
+    /// use torchrs::data::{Dataset, datasets::FashionMnist};
+    /// # // One row of two pixels in each image.
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let (images, labels) = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte");
+    /// # let header = [0u8, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 2];
+    /// # std::fs::write(folder.path().join(images), [&header[..], &[0, 255, 0, 0]].concat()).unwrap();
+    /// # std::fs::write(folder.path().join(labels), [0u8, 0, 8, 1, 0, 0, 0, 2, 7, 3]).unwrap();
+    /// let data = FashionMnist::train(folder.path())?;
+    /// assert_eq!((data.len(), data.get(1)?.1), (2, 3));
+    /// let black = data.get(1)?.0.to_vec::<f32>()[0];
+    /// assert!((black - (0.0 - 0.286) / 0.353).abs() < 1e-6);
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::File`] when a file is missing, is not IDX, or does not go with the other one.
     pub fn train(folder: impl AsRef<Path>) -> Result<Self> {
@@ -53,6 +77,20 @@ impl FashionMnist {
     }
 
     /// The test images: `t10k-images-idx3-ubyte` and `t10k-labels-idx1-ubyte`.
+    ///
+    /// ```
+    /// use torchrs::data::{Dataset, datasets::FashionMnist};
+    /// # // One row of two pixels in each image.
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let (images, labels) = ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte");
+    /// # let header = [0u8, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 2];
+    /// # std::fs::write(folder.path().join(images), [&header[..], &[0, 255, 0, 0]].concat()).unwrap();
+    /// # std::fs::write(folder.path().join(labels), [0u8, 0, 8, 1, 0, 0, 0, 2, 7, 3]).unwrap();
+    /// let data = FashionMnist::test(folder.path())?;
+    /// assert_eq!((data.len(), data.get(0)?.1), (2, 7));
+    /// assert!(FashionMnist::train(folder.path()).is_err());
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`train`](Self::train).
@@ -62,6 +100,22 @@ impl FashionMnist {
 
     /// Whether images are mirrored at random, anew in every epoch (default: false). Which ones is a
     /// pure function of the loader's seed, the epoch and the index.
+    ///
+    /// ```
+    /// use torchrs::data::{DataLoader, Dataset, datasets::FashionMnist};
+    /// # // One row of two pixels in each image.
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let (images, labels) = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte");
+    /// # let header = [0u8, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 2];
+    /// # std::fs::write(folder.path().join(images), [&header[..], &[0, 255, 0, 0]].concat()).unwrap();
+    /// # std::fs::write(folder.path().join(labels), [0u8, 0, 8, 1, 0, 0, 0, 2, 7, 3]).unwrap();
+    /// // The first image is a black pixel and a white one.
+    /// let loader = DataLoader::builder(FashionMnist::train(folder.path())?.augment(true)).build()?;
+    /// let first = || loader.iter().next().unwrap().unwrap().0.to_vec::<f32>()[0];
+    /// let mirrored = (0..20).filter(|_| first() > 0.0).count();
+    /// assert!(0 < mirrored && mirrored < 20);
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     #[must_use]
     pub fn augment(mut self, augment: bool) -> Self {
         self.augment = augment;

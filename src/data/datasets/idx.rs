@@ -1,6 +1,14 @@
 //! The IDX format of MNIST and its relatives: four bytes of magic (0, 0, element type, number of
 //! dimensions), big-endian `u32` sizes, then the elements. Files may be gzipped. Only unsigned
 //! bytes, which is what images and labels come as, are read.
+//!
+//! ```
+//! use torchrs::data::datasets::idx::Idx;
+//! let file = [0u8, 0, 8, 2, 0, 0, 0, 2, 0, 0, 0, 3, 1, 2, 3, 4, 5, 6];
+//! let idx = Idx::parse(&file[..], "an array".as_ref())?;
+//! assert_eq!((idx.shape, idx.bytes), (vec![2, 3], vec![1, 2, 3, 4, 5, 6]));
+//! # Ok::<(), torchrs::Error>(())
+//! ```
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -22,6 +30,14 @@ const ELEMENT_TYPES: [(u8, &str); 6] = [
 const UNSIGNED_BYTE: u8 = 0x08;
 
 /// An array of unsigned bytes.
+///
+/// ```
+/// use torchrs::data::datasets::idx::Idx;
+/// let file = [0u8, 0, 8, 2, 0, 0, 0, 2, 0, 0, 0, 3, 1, 2, 3, 4, 5, 6];
+/// let idx: Idx = Idx::parse(&file[..], "an array".as_ref())?;
+/// assert_eq!(idx, Idx { shape: vec![2, 3], bytes: vec![1, 2, 3, 4, 5, 6] });
+/// # Ok::<(), torchrs::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Idx {
     /// Sizes, outermost first.
@@ -33,6 +49,15 @@ pub struct Idx {
 impl Idx {
     /// Reads a file, gzipped or not.
     ///
+    /// ```
+    /// use torchrs::data::datasets::idx::Idx;
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// let path = folder.path().join("labels-idx1-ubyte");
+    /// std::fs::write(&path, [0u8, 0, 8, 1, 0, 0, 0, 2, 7, 3]).unwrap();
+    /// assert_eq!(Idx::read(&path)?.bytes, [7, 3]);
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Os`] when it cannot be opened; [`Error::File`] when it is not IDX, holds other
     /// elements than unsigned bytes, or is shorter or longer than its header says.
@@ -43,6 +68,15 @@ impl Idx {
 
     /// Reads a shape alone, without the elements.
     ///
+    /// ```
+    /// use torchrs::data::datasets::idx::Idx;
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// let path = folder.path().join("labels-idx1-ubyte");
+    /// std::fs::write(&path, [0u8, 0, 8, 1, 0, 0, 0, 2, 7, 3]).unwrap();
+    /// assert_eq!(Idx::read_shape(&path)?, [2]);
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Idx::read`], except for the number of elements.
     pub fn read_shape(path: impl AsRef<Path>) -> Result<Vec<usize>> {
@@ -52,6 +86,15 @@ impl Idx {
     }
 
     /// Parses a stream, gzipped or not; `path` is only named in errors.
+    ///
+    /// ```
+    /// use torchrs::data::datasets::idx::Idx;
+    /// let file = [0u8, 0, 8, 2, 0, 0, 0, 2, 0, 0, 0, 3, 1, 2, 3, 4, 5, 6];
+    /// assert_eq!(Idx::parse(&file[..], "x".as_ref())?.shape, [2, 3]);
+    /// let short = Idx::parse(&file[..17], "x".as_ref()).unwrap_err();
+    /// assert!(short.to_string().contains("needs 6 bytes, but the file ends after 5"));
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::File`] as for [`Idx::read`].
@@ -83,6 +126,16 @@ impl Idx {
 
 /// The file named `stem` in `folder`, plain or with `.gz`; `train-images-idx3-ubyte` may also be
 /// spelt `train-images.idx3-ubyte`, as some archives unpack.
+///
+/// ```
+/// use torchrs::data::datasets::idx;
+/// # let folder = tempfile::tempdir().unwrap();
+/// std::fs::write(folder.path().join("t10k-labels-idx1-ubyte.gz"), "").unwrap();
+/// let found = idx::find(folder.path(), "t10k-labels-idx1-ubyte")?;
+/// assert_eq!(found.file_name().unwrap(), "t10k-labels-idx1-ubyte.gz");
+/// assert!(idx::find(folder.path(), "train-labels-idx1-ubyte").is_err());
+/// # Ok::<(), torchrs::Error>(())
+/// ```
 ///
 /// # Errors
 /// [`Error::File`] naming what was looked for.

@@ -24,6 +24,21 @@ const IMAGENET_STD: [f32; 3] = [0.229, 0.224, 0.225];
 ///
 /// An image is scaled so that its shorter side has [`resize`](Self::resize) pixels (bilinear, with
 /// anti-aliasing), cut to a square of `size` pixels around its centre, and normalised.
+///
+/// ```
+/// use torchrs::data::{Dataset, datasets::ImageFolder};
+/// # let root = tempfile::tempdir().unwrap();
+/// # for (class, pixels) in [("cat", [0u8, 255]), ("dog", [255, 255])] {
+/// #     let (folder, image) = (root.path().join(class), [&b"P5 2 1 255\n"[..], &pixels].concat());
+/// #     std::fs::create_dir(&folder).unwrap();
+/// #     std::fs::write(folder.join("1.pgm"), image).unwrap();
+/// # }
+/// // cat/1.pgm, dog/1.pgm
+/// let images = ImageFolder::new(root.path(), 1)?.normalize([0.0; 3], [1.0; 3]);
+/// let (image, class) = images.get(1)?;
+/// assert_eq!((image.to_vec::<f32>(), class), (vec![1.0; 3], 1));
+/// # Ok::<(), torchrs::Error>(())
+/// ```
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ImageFolder {
     root: PathBuf,
@@ -39,6 +54,20 @@ pub struct ImageFolder {
 
 impl ImageFolder {
     /// The images under `root`, as squares of `size` pixels.
+    ///
+    /// ```
+    /// use torchrs::data::{Dataset, datasets::ImageFolder};
+    /// # let root = tempfile::tempdir().unwrap();
+    /// # for (class, pixels) in [("cat", [0u8, 255]), ("dog", [255, 255])] {
+    /// #     let (folder, image) = (root.path().join(class), [&b"P5 2 1 255\n"[..], &pixels].concat());
+    /// #     std::fs::create_dir(&folder).unwrap();
+    /// #     std::fs::write(folder.join("1.pgm"), image).unwrap();
+    /// # }
+    /// // cat/1.pgm, dog/1.pgm
+    /// let images = ImageFolder::new(root.path(), 1)?;
+    /// assert_eq!((images.len(), images.get(0)?.0.shape(), images.get(0)?.1), (2, &[3, 1, 1][..], 0));
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Os`] when a folder cannot be read, [`Error::File`] when there is no class, a class
@@ -77,6 +106,19 @@ impl ImageFolder {
     /// Pixels of the shorter side before the square is cut out (default: the square's size; 256 for
     /// 224 is usual).
     ///
+    /// ```
+    /// use torchrs::data::{Dataset, datasets::ImageFolder};
+    /// # let root = tempfile::tempdir().unwrap();
+    /// # for (class, pixels) in [("cat", [0u8, 255]), ("dog", [255, 255])] {
+    /// #     let (folder, image) = (root.path().join(class), [&b"P5 2 1 255\n"[..], &pixels].concat());
+    /// #     std::fs::create_dir(&folder).unwrap();
+    /// #     std::fs::write(folder.join("1.pgm"), image).unwrap();
+    /// # }
+    /// assert_eq!(ImageFolder::new(root.path(), 4)?.resize(6)?.get(0)?.0.shape(), [3, 4, 4]);
+    /// assert!(ImageFolder::new(root.path(), 4)?.resize(3).is_err());
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Argument`] when it is smaller than the square.
     pub fn resize(mut self, resize: u32) -> Result<Self> {
@@ -89,6 +131,20 @@ impl ImageFolder {
     }
 
     /// Mean and standard deviation of each channel, for values from 0 to 1 (default: ImageNet's).
+    ///
+    /// ```
+    /// use torchrs::data::{Dataset, datasets::ImageFolder};
+    /// # let root = tempfile::tempdir().unwrap();
+    /// # for (class, pixels) in [("cat", [0u8, 255]), ("dog", [255, 255])] {
+    /// #     let (folder, image) = (root.path().join(class), [&b"P5 2 1 255\n"[..], &pixels].concat());
+    /// #     std::fs::create_dir(&folder).unwrap();
+    /// #     std::fs::write(folder.join("1.pgm"), image).unwrap();
+    /// # }
+    /// // White is 1 in each channel.
+    /// let images = ImageFolder::new(root.path(), 1)?.normalize([0.5, 0.0, 0.0], [0.25, 0.5, 1.0]);
+    /// assert_eq!(images.get(1)?.0.to_vec::<f32>(), [2.0, 2.0, 1.0]);
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     #[must_use]
     pub fn normalize(mut self, mean: [f32; 3], std: [f32; 3]) -> Self {
         (self.mean, self.std) = (mean, std);
@@ -96,6 +152,22 @@ impl ImageFolder {
     }
 
     /// Whether images are mirrored at random, anew in every epoch (default: false).
+    ///
+    /// ```
+    /// use torchrs::data::{DataLoader, datasets::ImageFolder};
+    /// # let root = tempfile::tempdir().unwrap();
+    /// # for (class, pixels) in [("cat", [0u8, 255, 0, 255]), ("dog", [255; 4])] {
+    /// #     let (folder, image) = (root.path().join(class), [&b"P5 2 2 255\n"[..], &pixels].concat());
+    /// #     std::fs::create_dir(&folder).unwrap();
+    /// #     std::fs::write(folder.join("1.pgm"), image).unwrap();
+    /// # }
+    /// // cat/1.pgm is black on the left and white on the right.
+    /// let loader = DataLoader::builder(ImageFolder::new(root.path(), 2)?.augment(true)).build()?;
+    /// let first = || loader.iter().next().unwrap().unwrap().0.to_vec::<f32>()[0];
+    /// let mirrored = (0..20).filter(|_| first() > 0.0).count();
+    /// assert!(0 < mirrored && mirrored < 20);
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     #[must_use]
     pub fn augment(mut self, augment: bool) -> Self {
         self.augment = augment;
@@ -103,11 +175,35 @@ impl ImageFolder {
     }
 
     /// Names of the classes, in the order of their numbers.
+    ///
+    /// ```
+    /// use torchrs::data::datasets::ImageFolder;
+    /// # let root = tempfile::tempdir().unwrap();
+    /// # for (class, pixels) in [("cat", [0u8, 255]), ("dog", [255, 255])] {
+    /// #     let (folder, image) = (root.path().join(class), [&b"P5 2 1 255\n"[..], &pixels].concat());
+    /// #     std::fs::create_dir(&folder).unwrap();
+    /// #     std::fs::write(folder.join("1.pgm"), image).unwrap();
+    /// # }
+    /// assert_eq!(ImageFolder::new(root.path(), 1)?.classes(), ["cat", "dog"]);
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     pub fn classes(&self) -> &[String] {
         &self.classes
     }
 
     /// Path of image `index`.
+    ///
+    /// ```
+    /// use torchrs::data::datasets::ImageFolder;
+    /// # let root = tempfile::tempdir().unwrap();
+    /// # for (class, pixels) in [("cat", [0u8, 255]), ("dog", [255, 255])] {
+    /// #     let (folder, image) = (root.path().join(class), [&b"P5 2 1 255\n"[..], &pixels].concat());
+    /// #     std::fs::create_dir(&folder).unwrap();
+    /// #     std::fs::write(folder.join("1.pgm"), image).unwrap();
+    /// # }
+    /// assert_eq!(ImageFolder::new(root.path(), 1)?.path(1), root.path().join("dog/1.pgm"));
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     pub fn path(&self, index: usize) -> PathBuf {
         self.root.join(&self.files[index].0)
     }

@@ -7,6 +7,13 @@
 //! | [`ImageFolder`] | a folder of images for each class | `([3, h, w]` f32`, label)` |
 //! | [`TextWindows`] | any file, byte by byte | `([t]` i64`, [t]` i64`)` |
 //! | [`Synthetic`] | computed | `([c, h, w]` f32`, label)` |
+//!
+//! ```
+//! use torchrs::data::{Dataset, datasets::{Digits, Synthetic}};
+//! assert_eq!((Digits::all().len(), Digits::all().get(0)?.0.shape()), (1797, &[1, 8, 8][..]));
+//! assert_eq!(Synthetic::new(100).get(42)?.1, 2);
+//! # Ok::<(), torchrs::Error>(())
+//! ```
 
 mod digits;
 mod fashion_mnist;

@@ -10,6 +10,14 @@ use crate::tensor::Tensor;
 
 /// Blobs in noise; a sample is (image `[channels, height, width]` f32, label). Sample `i` is a pure
 /// function of the seed and `offset + i`.
+///
+/// ```
+/// use torchrs::data::{Dataset, datasets::Synthetic};
+/// let problem = Synthetic::new(100).classes(4)?.shape([3, 9, 7]);
+/// let (image, label) = problem.get(6)?;
+/// assert_eq!((image.shape(), label), (&[3, 9, 7][..], 2));
+/// # Ok::<(), torchrs::Error>(())
+/// ```
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Synthetic {
     len: usize,
@@ -22,11 +30,24 @@ pub struct Synthetic {
 
 impl Synthetic {
     /// `len` samples of 10 classes, `[1, 28, 28]`, noise 0.5, seed 0.
+    ///
+    /// ```
+    /// use torchrs::data::{Dataset, datasets::Synthetic};
+    /// let data = Synthetic::new(100);
+    /// assert_eq!((data.len(), data.get(13)?.0.shape(), data.get(13)?.1), (100, &[1, 28, 28][..], 3));
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     pub fn new(len: usize) -> Self {
         Synthetic { len, classes: 10, shape: [1, 28, 28], noise: 0.5, seed: 0, offset: 0 }
     }
 
     /// Number of classes; sample `i` has class `(offset + i) % classes`.
+    ///
+    /// ```
+    /// use torchrs::data::{Dataset, datasets::Synthetic};
+    /// assert_eq!(Synthetic::new(100).classes(4)?.get(13)?.1, 1);
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Argument`] when it is 0.
@@ -39,6 +60,12 @@ impl Synthetic {
     }
 
     /// Channels, height and width.
+    ///
+    /// ```
+    /// use torchrs::data::{Dataset, datasets::Synthetic};
+    /// assert_eq!(Synthetic::new(100).shape([3, 32, 24]).get(0)?.0.shape(), [3, 32, 24]);
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     #[must_use]
     pub fn shape(mut self, shape: [usize; 3]) -> Self {
         self.shape = shape;
@@ -46,6 +73,14 @@ impl Synthetic {
     }
 
     /// Standard deviation of the noise; the blobs are 1 high.
+    ///
+    /// ```
+    /// use torchrs::data::{Dataset, datasets::Synthetic};
+    /// let (clean, noisy) = (Synthetic::new(100).noise(0.0), Synthetic::new(100).noise(0.1));
+    /// assert!(clean.get(3)?.0.equal(&clean.get(13)?.0));
+    /// assert!(!noisy.get(3)?.0.equal(&noisy.get(13)?.0));
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     #[must_use]
     pub fn noise(mut self, noise: f32) -> Self {
         self.noise = noise;
@@ -53,6 +88,12 @@ impl Synthetic {
     }
 
     /// Seed of the noise and of the blobs' places.
+    ///
+    /// ```
+    /// use torchrs::data::{Dataset, datasets::Synthetic};
+    /// let image = |seed| Synthetic::new(100).seed(seed).get(5).unwrap().0;
+    /// assert!(image(1).equal(&image(1)) && !image(1).equal(&image(2)));
+    /// ```
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
@@ -61,6 +102,14 @@ impl Synthetic {
 
     /// Number of the first sample. Two parts of one problem (training, validation) have the same
     /// seed, and the second one the first one's length as its offset.
+    ///
+    /// ```
+    /// use torchrs::data::{Dataset, datasets::Synthetic};
+    /// let (train, validation) = (Synthetic::new(1000), Synthetic::new(100).offset(1000));
+    /// assert!(!validation.get(0)?.0.equal(&train.get(0)?.0));
+    /// assert!(validation.get(7)?.0.equal(&Synthetic::new(1100).get(1007)?.0));
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     #[must_use]
     pub fn offset(mut self, offset: usize) -> Self {
         self.offset = offset;

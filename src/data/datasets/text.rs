@@ -17,6 +17,17 @@ use crate::error::{Context, Error, Result};
 
 /// Windows of a file; a sample is (tokens `[length]`, the tokens that follow each `[length]`), both
 /// i64 from 0 to 255. The file must not shrink while it is in use.
+///
+/// ```
+/// use torchrs::data::{Dataset, datasets::TextWindows};
+/// # let file = tempfile::NamedTempFile::new().unwrap();
+/// std::fs::write(file.path(), "abcdefgh").unwrap();
+/// let windows = TextWindows::new(file.path(), 3)?;
+/// let (tokens, next) = windows.get(1)?;
+/// let text = |tokens: Vec<i64>| tokens.iter().map(|&t| t as u8 as char).collect::<String>();
+/// assert_eq!((text(tokens), text(next)), ("def".to_owned(), "efg".to_owned()));
+/// # Ok::<(), torchrs::Error>(())
+/// ```
 #[derive(Debug, Serialize, Deserialize)]
 pub struct TextWindows {
     path: PathBuf,
@@ -36,6 +47,15 @@ impl TextWindows {
 
     /// All windows of `length` tokens, each starting where the one before ended.
     ///
+    /// ```
+    /// use torchrs::data::{Dataset, datasets::TextWindows};
+    /// # let file = tempfile::NamedTempFile::new().unwrap();
+    /// std::fs::write(file.path(), "abcdefgh").unwrap();
+    /// assert_eq!(TextWindows::new(file.path(), 3)?.len(), 2);
+    /// assert!(TextWindows::new(file.path(), 8).unwrap_err().to_string().contains("a window needs 9"));
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Os`] when the file cannot be opened, [`Error::File`] when it has no whole window,
     /// [`Error::Argument`] when `length` is 0.
@@ -52,6 +72,16 @@ impl TextWindows {
     }
 
     /// Two datasets: the beginning of the file, and its last `tail` (0 to 1) for validation.
+    ///
+    /// ```
+    /// use torchrs::data::{Dataset, datasets::TextWindows};
+    /// # let file = tempfile::NamedTempFile::new().unwrap();
+    /// std::fs::write(file.path(), "abcdefghij").unwrap();
+    /// let (train, validation) = TextWindows::new(file.path(), 2)?.split(0.4)?;
+    /// assert_eq!((train.len(), validation.len()), (2, 1));
+    /// assert_eq!(validation.get(0)?.0, [i64::from(b'g'), i64::from(b'h')]);
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Argument`] when `tail` is not between 0 and 1, [`Error::File`] when a part has no
@@ -70,6 +100,15 @@ impl TextWindows {
     }
 
     /// How far the starts of neighbouring windows are apart, in bytes (default: a window's length).
+    ///
+    /// ```
+    /// use torchrs::data::{Dataset, datasets::TextWindows};
+    /// # let file = tempfile::NamedTempFile::new().unwrap();
+    /// std::fs::write(file.path(), "abcdefgh").unwrap();
+    /// let windows = TextWindows::new(file.path(), 3)?.stride(1)?;
+    /// assert_eq!((windows.len(), windows.get(4)?.0[0]), (5, i64::from(b'e')));
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Argument`] when it is 0.

@@ -20,6 +20,12 @@ use crate::error::Result;
 use crate::nn::Module;
 
 /// Options of [`DistributedDataParallel`], with PyTorch's defaults.
+///
+/// ```
+/// use torchrs::distributed::DdpOptions;
+/// let options = DdpOptions { bucket_cap_mb: 50.0, ..Default::default() };
+/// assert_eq!((options.first_bucket_mb, options.broadcast_buffers), (1.0, true));
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct DdpOptions {
     /// Size in MiB up to which gradients are sent together.
@@ -52,6 +58,21 @@ impl Default for DdpOptions {
 ///
 /// An error during backward (a peer died, ranks differ) panics there with a typed
 /// [`Error`](crate::Error), as tensor operations do.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/distributed/two_ranks.rs"));
+/// use torchrs::{Tensor, distributed::DistributedDataParallel, nn::{self, Forward}};
+/// # fn main() -> torchrs::Result<()> {
+/// # two_ranks(|group| {
+/// let model = DistributedDataParallel::new(nn::Linear::new(1, 1), &group)?;
+/// // Rank 0 has 1, rank 1 has 2.
+/// let x = Tensor::from([[group.rank() as f32 + 1.0]]);
+/// model.forward(&x).sum().backward();
+/// assert_eq!(model.weight.grad().unwrap().item(), 1.5);
+/// # Ok(())
+/// # })
+/// # }
+/// ```
 pub struct DistributedDataParallel<M> {
     module: M,
     /// `None` in a world of one.
@@ -62,6 +83,21 @@ pub struct DistributedDataParallel<M> {
 impl<M: Module> DistributedDataParallel<M> {
     /// Wraps `module`, with default options. Collective: all ranks of the group call it.
     ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/distributed/two_ranks.rs"));
+    /// use torchrs::{distributed::DistributedDataParallel, nn};
+    /// # fn main() -> torchrs::Result<()> {
+    /// # two_ranks(|group| {
+    /// torchrs::manual_seed(group.rank() as u64);
+    /// let model = DistributedDataParallel::new(nn::Linear::new(2, 2), &group)?;
+    /// // All have rank 0's parameters now.
+    /// let weights = group.all_gather(&model.weight)?;
+    /// assert!(weights[0].equal(&weights[1]));
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Mismatch`](crate::Error::Mismatch), on all ranks, naming the first parameter or
     /// buffer that differs in name, shape or dtype between ranks.
@@ -71,6 +107,20 @@ impl<M: Module> DistributedDataParallel<M> {
 
     /// Wraps `module`: verifies that all ranks have the same parameters and buffers, gives all of
     /// them rank 0's values, and hooks the gradients.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/distributed/two_ranks.rs"));
+    /// use torchrs::{Tensor, distributed::{DdpOptions, DistributedDataParallel}, nn::{self, Forward}};
+    /// # fn main() -> torchrs::Result<()> {
+    /// # two_ranks(|group| {
+    /// let options = DdpOptions { bucket_cap_mb: 1.0, ..Default::default() };
+    /// let model = DistributedDataParallel::with_options(nn::Linear::new(1, 1), &group, &options)?;
+    /// model.forward(&Tensor::from([[group.rank() as f32 + 1.0]])).sum().backward();
+    /// assert_eq!(model.weight.grad().unwrap().item(), 1.5);
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -93,12 +143,36 @@ impl<M: Module> DistributedDataParallel<M> {
     }
 
     /// The model.
+    ///
+    /// ```
+    /// use torchrs::{distributed::{self, DistributedDataParallel}, nn};
+    /// let group = distributed::init_process_group(Default::default())?;
+    /// let model = DistributedDataParallel::new(nn::Linear::new(3, 2), &group)?;
+    /// assert_eq!(model.module().weight.shape(), [2, 3]);
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     pub fn module(&self) -> &M {
         &self.module
     }
 
     /// Runs `f` with gradients adding up locally; the next backward outside sends the sum
     /// (`DistributedDataParallel.no_sync`, for gradient accumulation).
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/distributed/two_ranks.rs"));
+    /// use torchrs::{Tensor, distributed::DistributedDataParallel, nn::{self, Forward}};
+    /// # fn main() -> torchrs::Result<()> {
+    /// # two_ranks(|group| {
+    /// let model = DistributedDataParallel::new(nn::Linear::new(1, 1), &group)?;
+    /// let x = Tensor::from([[group.rank() as f32 + 1.0]]);
+    /// model.no_sync(|| model.forward(&x).sum().backward());
+    /// assert_eq!(model.weight.grad().unwrap().item(), group.rank() as f64 + 1.0);
+    /// model.forward(&x).sum().backward();
+    /// assert_eq!(model.weight.grad().unwrap().item(), 3.0);
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
     pub fn no_sync<T>(&self, f: impl FnOnce() -> T) -> T {
         /// Switches back also when `f` panics.
         struct Restore<'a>(&'a Reducer, bool);

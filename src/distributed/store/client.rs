@@ -33,6 +33,17 @@ const RETRY_AFTER: Duration = Duration::from_millis(5);
 ///
 /// Values are bytes; a counter's value is its decimal text. When the server is gone every call, and
 /// every call that waits, returns [`Error::Store`].
+///
+/// ```
+/// use std::time::Duration;
+/// use torchrs::distributed::{Store, StoreServer};
+/// let server = StoreServer::start()?;
+/// let store = Store::connect_fd(server.connect()?)?;
+/// store.set("model", b"gpt2")?;
+/// assert_eq!(store.get("model", Duration::from_secs(5))?, b"gpt2");
+/// assert_eq!((store.add("workers", 1)?, store.add("workers", 1)?), (1, 2));
+/// # Ok::<(), torchrs::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Store {
     connection: Arc<Connection>,
@@ -62,6 +73,15 @@ impl Store {
     /// (`TORCHRS_STORE_FD`), else one that rank 0 serves under a name made of the user id,
     /// `MASTER_ADDR` and `MASTER_PORT`. A world of one has its own, in this process. All calls in a
     /// process give the same connection.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use torchrs::distributed::Store;
+    /// let (store, same) = (Store::from_env(Duration::from_secs(60))?, Store::from_env(Duration::ZERO)?);
+    /// store.set("key", b"value")?;
+    /// assert_eq!(same.try_get("key")?.unwrap(), b"value");
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Config`] when the environment names no store, [`Error::Store`] when there are two
@@ -121,6 +141,15 @@ impl Store {
 
     /// A connection over a socket that [`StoreServer::connect`] has made.
     ///
+    /// ```
+    /// use torchrs::distributed::{Store, StoreServer};
+    /// let server = StoreServer::start()?;
+    /// let (one, two) = (Store::connect_fd(server.connect()?)?, Store::connect_fd(server.connect()?)?);
+    /// one.set("key", b"value")?;
+    /// assert_eq!(two.try_get("key")?.unwrap(), b"value");
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Os`] when the thread that reads the answers cannot be started.
     pub fn connect_fd(socket: OwnedFd) -> Result<Store> {
@@ -129,6 +158,16 @@ impl Store {
 
     /// Connects to a server that listens on the abstract unix socket `name`, waiting for it to
     /// appear.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use torchrs::distributed::{Store, StoreServer};
+    /// let name = format!("job-{}", std::process::id());
+    /// let server = StoreServer::listen(&name)?;
+    /// let store = Store::connect_name(&name, Duration::from_secs(60))?;
+    /// assert_eq!(store.add("workers", 1)?, 1);
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Timeout`] when nobody listens there by the deadline.
@@ -175,6 +214,16 @@ impl Store {
 
     /// Sets `key` to `value` and wakes those who wait for it.
     ///
+    /// ```
+    /// # use torchrs::distributed::{Store, StoreServer};
+    /// # let server = StoreServer::start()?;
+    /// let store = Store::connect_fd(server.connect()?)?;
+    /// store.set("epoch", b"3")?;
+    /// store.set("epoch", b"4")?;
+    /// assert_eq!(store.try_get("epoch")?.unwrap(), b"4");
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Argument`] for a value above 64 MiB; [`Error::Store`] when the server is gone.
     pub fn set(&self, key: &str, value: &[u8]) -> Result<()> {
@@ -188,6 +237,18 @@ impl Store {
 
     /// The value of `key`, once somebody has set it.
     ///
+    /// ```
+    /// # use torchrs::distributed::{Store, StoreServer};
+    /// # let server = StoreServer::start()?;
+    /// use std::time::Duration;
+    /// let store = Store::connect_fd(server.connect()?)?;
+    /// let other = store.clone();
+    /// let setter = std::thread::spawn(move || other.set("port", b"29500"));
+    /// assert_eq!(store.get("port", Duration::from_secs(60))?, b"29500");
+    /// # setter.join().unwrap()?;
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Timeout`] when nobody does by the deadline; [`Error::Store`] when the server is
     /// gone or the key holds descriptors.
@@ -199,6 +260,16 @@ impl Store {
     }
 
     /// The value of `key`, if it is set.
+    ///
+    /// ```
+    /// # use torchrs::distributed::{Store, StoreServer};
+    /// # let server = StoreServer::start()?;
+    /// let store = Store::connect_fd(server.connect()?)?;
+    /// assert_eq!(store.try_get("epoch")?, None);
+    /// store.set("epoch", b"3")?;
+    /// assert_eq!(store.try_get("epoch")?, Some(b"3".to_vec()));
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Store`] when the server is gone or the key holds descriptors.
@@ -212,6 +283,18 @@ impl Store {
 
     /// Waits until all of `keys` exist.
     ///
+    /// ```
+    /// # use torchrs::distributed::{Store, StoreServer};
+    /// # let server = StoreServer::start()?;
+    /// use std::time::Duration;
+    /// let store = Store::connect_fd(server.connect()?)?;
+    /// store.set("a", b"")?;
+    /// assert!(store.wait(&["a", "b"], Duration::from_millis(10)).is_err());
+    /// store.set("b", b"")?;
+    /// store.wait(&["a", "b"], Duration::from_secs(60))?;
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Timeout`] when they do not by the deadline; [`Error::Store`] when the server is
     /// gone.
@@ -221,6 +304,15 @@ impl Store {
     }
 
     /// Adds to a counter, which starts at 0; its new value.
+    ///
+    /// ```
+    /// # use torchrs::distributed::{Store, StoreServer};
+    /// # let server = StoreServer::start()?;
+    /// let store = Store::connect_fd(server.connect()?)?;
+    /// assert_eq!((store.add("ready", 2)?, store.add("ready", -1)?), (2, 1));
+    /// assert_eq!(store.try_get("ready")?.unwrap(), b"1");
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Store`] when the key holds something else, or the server is gone.
@@ -233,6 +325,16 @@ impl Store {
 
     /// Sets `key` to `desired` if its value is `expected` (`None`: if it is not set), and gives
     /// the value that it has afterwards.
+    ///
+    /// ```
+    /// # use torchrs::distributed::{Store, StoreServer};
+    /// # let server = StoreServer::start()?;
+    /// let store = Store::connect_fd(server.connect()?)?;
+    /// assert_eq!(store.compare_set("leader", None, b"0")?.unwrap(), b"0");
+    /// assert_eq!(store.compare_set("leader", None, b"1")?.unwrap(), b"0");
+    /// assert_eq!(store.compare_set("leader", Some(b"0"), b"1")?.unwrap(), b"1");
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Store`] when the key holds descriptors, or the server is gone.
@@ -252,6 +354,15 @@ impl Store {
 
     /// Removes `key`; whether it was there.
     ///
+    /// ```
+    /// # use torchrs::distributed::{Store, StoreServer};
+    /// # let server = StoreServer::start()?;
+    /// let store = Store::connect_fd(server.connect()?)?;
+    /// store.set("key", b"value")?;
+    /// assert_eq!((store.delete("key")?, store.delete("key")?), (true, false));
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Store`] when the server is gone.
     pub fn delete(&self, key: &str) -> Result<bool> {
@@ -263,6 +374,19 @@ impl Store {
 
     /// Sets `key` to open files, of which everyone who asks gets duplicates. The server keeps them
     /// open until the key is deleted.
+    ///
+    /// ```
+    /// # use std::{io::{Read, Seek, Write}, os::fd::AsFd, time::Duration};
+    /// # use torchrs::distributed::{Store, StoreServer};
+    /// # let server = StoreServer::start()?;
+    /// let store = Store::connect_fd(server.connect()?)?;
+    /// let mut file = tempfile::tempfile().unwrap();
+    /// file.write_all(b"shared").unwrap();
+    /// store.set_fds("file", &[file.as_fd()])?;
+    /// assert_eq!(store.get_fds("file", Duration::from_secs(60))?.len(), 1);
+    /// assert!(store.try_get("file").is_err());
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Argument`] for more than 64; [`Error::Store`] when the server is gone.
@@ -276,6 +400,20 @@ impl Store {
     }
 
     /// Duplicates of the open files that `key` was set to, once it was.
+    ///
+    /// ```
+    /// # use std::{io::{Read, Seek, Write}, os::fd::AsFd, time::Duration};
+    /// # use torchrs::distributed::{Store, StoreServer};
+    /// # let server = StoreServer::start()?;
+    /// let store = Store::connect_fd(server.connect()?)?;
+    /// let mut file = tempfile::tempfile().unwrap();
+    /// file.write_all(b"shared").unwrap();
+    /// store.set_fds("file", &[file.as_fd()])?;
+    /// let mut same = std::fs::File::from(store.get_fds("file", Duration::from_secs(60))?.remove(0));
+    /// same.rewind().unwrap();
+    /// assert_eq!(std::io::read_to_string(&same).unwrap(), "shared");
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Timeout`] when nobody sets them by the deadline; [`Error::Store`] when the server

@@ -58,6 +58,15 @@ struct Shared {
 impl StoreServer {
     /// Starts a server that is reached only through [`connect`](Self::connect): no name, no port.
     ///
+    /// ```
+    /// use torchrs::distributed::{Store, StoreServer};
+    /// let server = StoreServer::start()?;
+    /// let store = Store::connect_fd(server.connect()?)?;
+    /// drop(server);
+    /// assert!(store.set("key", b"value").is_err());
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Os`] when the system is out of descriptors or threads.
     pub fn start() -> Result<Self> {
@@ -66,6 +75,15 @@ impl StoreServer {
 
     /// Starts a server that also listens on the abstract unix socket `name` (no file appears).
     /// Only processes of the same user are let in.
+    ///
+    /// ```
+    /// use torchrs::distributed::{Store, StoreServer};
+    /// let name = format!("job-{}", std::process::id());
+    /// let server = StoreServer::listen(&name)?;
+    /// assert!(StoreServer::listen(&name).unwrap_err().to_string().contains("is served by another process"));
+    /// Store::connect_name(&name, std::time::Duration::from_secs(60))?.set("key", b"value")?;
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Store`] when the name is taken, [`Error::Os`] as [`start`](Self::start).
@@ -122,6 +140,16 @@ impl StoreServer {
     /// The client's end of a new connection, for [`Store::connect_fd`](super::Store::connect_fd)
     /// or to be inherited by a worker (as the descriptor that `TORCHRS_STORE_FD` names). It is
     /// close-on-exec: clear that, or duplicate it, for the child that is to have it.
+    ///
+    /// ```
+    /// use torchrs::distributed::{Store, StoreServer};
+    /// use torchrs::multiprocessing::{Process, handles::Descriptor};
+    /// let server = StoreServer::start()?;
+    /// let worker = |socket: Descriptor| Store::connect_fd(socket.0)?.set("hello", b"from a child");
+    /// Process::spawn(worker, Descriptor(server.connect()?))?.join()?;
+    /// assert_eq!(Store::connect_fd(server.connect()?)?.try_get("hello")?.unwrap(), b"from a child");
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Os`] when the system is out of descriptors.
