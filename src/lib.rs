@@ -39,7 +39,7 @@ pub use cpu::threads::{get_num_threads, set_num_threads};
 pub use error::{Error, Result, catch};
 pub use multiprocessing::init;
 pub use ops::MemoryFormat;
-pub use ops::random::{Generator, default_generator, manual_seed};
+pub use ops::random::{Generator, default_generator, fork_rng, manual_seed};
 pub use ops::{fft, linalg};
 pub use tensor::{Complex, Device, Dtype, Operand, Scalar, Tensor, TensorOptions};
 pub use torchrs_macros::main;

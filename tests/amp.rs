@@ -405,32 +405,34 @@ fn backward_inside_computes_in_the_types_of_forward() {
 
 #[test]
 fn a_small_network_learns_in_mixed_precision() {
-    torchrs::manual_seed(3);
-    let x = Tensor::rand([64, 2], Dtype::F32) * 2.0 - 1.0;
-    let y = (x.select(1, 0) * x.select(1, 1)).gt(0.0).to_dtype(Dtype::I64);
-    for dtype in [Dtype::BF16, Dtype::F16] {
-        let net = nn::Sequential::new()
-            .append(nn::Linear::new(2, 32))
-            .append(nn::Tanh)
-            .append(nn::Linear::new(32, 2));
-        let options = SGDOptions { lr: 0.5, momentum: 0.9, ..Default::default() };
-        let mut optimizer = SGD::new(net.parameters(), options);
-        let mut scaler = GradScaler::new(GradScalerOptions {
-            enabled: dtype == Dtype::F16,
-            ..Default::default()
-        });
-        let mut losses = Vec::new();
-        for _ in 0..60 {
-            optimizer.zero_grad(true);
-            let loss = autocast(Device::Cpu, dtype, || net.forward(&x).cross_entropy(&y));
-            losses.push(loss.item());
-            scaler.scale(&loss).backward();
-            scaler.step(&mut optimizer);
-            scaler.update();
+    torchrs::fork_rng(|| {
+        torchrs::manual_seed(3);
+        let x = Tensor::rand([64, 2], Dtype::F32) * 2.0 - 1.0;
+        let y = (x.select(1, 0) * x.select(1, 1)).gt(0.0).to_dtype(Dtype::I64);
+        for dtype in [Dtype::BF16, Dtype::F16] {
+            let net = nn::Sequential::new()
+                .append(nn::Linear::new(2, 32))
+                .append(nn::Tanh)
+                .append(nn::Linear::new(32, 2));
+            let options = SGDOptions { lr: 0.5, momentum: 0.9, ..Default::default() };
+            let mut optimizer = SGD::new(net.parameters(), options);
+            let mut scaler = GradScaler::new(GradScalerOptions {
+                enabled: dtype == Dtype::F16,
+                ..Default::default()
+            });
+            let mut losses = Vec::new();
+            for _ in 0..60 {
+                optimizer.zero_grad(true);
+                let loss = autocast(Device::Cpu, dtype, || net.forward(&x).cross_entropy(&y));
+                losses.push(loss.item());
+                scaler.scale(&loss).backward();
+                scaler.step(&mut optimizer);
+                scaler.update();
+            }
+            assert!(losses[59] < 0.3 * losses[0], "{dtype}: {} to {}", losses[0], losses[59]);
+            assert_eq!(scaler.get_scale(), if dtype == Dtype::F16 { 65536.0 } else { 1.0 });
         }
-        assert!(losses[59] < 0.3 * losses[0], "{dtype}: {} to {}", losses[0], losses[59]);
-        assert_eq!(scaler.get_scale(), if dtype == Dtype::F16 { 65536.0 } else { 1.0 });
-    }
+    })
 }
 
 /// One parameter whose gradient is `values`.

@@ -204,20 +204,22 @@ fn a_transformer_layer_prints_its_parts_in_pytorchs_order() {
 
 #[test]
 fn extra_keys_cost_no_random_numbers_when_there_are_none() {
-    let draws = |add_bias_kv| {
+    torchrs::fork_rng(|| {
+        let draws = |add_bias_kv| {
+            torchrs::manual_seed(1);
+            let options = MultiheadAttentionOptions { add_bias_kv, ..Default::default() };
+            let attention = MultiheadAttention::new(4, 2, options);
+            (attention.out_proj.weight.to_vec::<f32>(), Tensor::rand([1], F32).item())
+        };
+        let (plain, with_extra) = (draws(false), draws(true));
+        // What PyTorch's order of construction makes of it: the extra ones are the last.
+        assert_ne!(plain.1, with_extra.1);
         torchrs::manual_seed(1);
-        let options = MultiheadAttentionOptions { add_bias_kv, ..Default::default() };
-        let attention = MultiheadAttention::new(4, 2, options);
-        (attention.out_proj.weight.to_vec::<f32>(), Tensor::rand([1], F32).item())
-    };
-    let (plain, with_extra) = (draws(false), draws(true));
-    // What PyTorch's order of construction makes of it: the extra ones are the last.
-    assert_ne!(plain.1, with_extra.1);
-    torchrs::manual_seed(1);
-    let linear = Linear::new(4, 4);
-    let projection = Tensor::empty([12, 4], F32);
-    init::xavier_uniform_(&projection, 1.0);
-    assert_eq!(plain, (linear.weight.to_vec::<f32>(), Tensor::rand([1], F32).item()));
+        let linear = Linear::new(4, 4);
+        let projection = Tensor::empty([12, 4], F32);
+        init::xavier_uniform_(&projection, 1.0);
+        assert_eq!(plain, (linear.weight.to_vec::<f32>(), Tensor::rand([1], F32).item()));
+    })
 }
 
 #[test]
@@ -236,50 +238,58 @@ fn same_padding_is_for_stride_1_and_gives_way_to_other_padding() {
 
 #[test]
 fn dropout_of_channels_drops_whole_ones() {
-    torchrs::manual_seed(8);
-    let x = Tensor::ones([40, 50, 2, 3], F32);
-    let planes: Vec<(Box<dyn Forward>, Tensor)> = vec![
-        (Box::new(Dropout1d::new(0.3)), x.flatten(2, 3)),
-        (Box::new(Dropout2d::new(0.3)), x.clone()),
-        (Box::new(Dropout3d::new(0.3)), x.unsqueeze(4)),
-        (Box::new(FeatureAlphaDropout::new(0.3)), x.clone()),
-    ];
-    for (module, x) in planes {
-        let y = module.forward(&x).reshape([2000, 6]).to_vec::<f32>();
-        assert!(y.chunks(6).all(|plane| plane.iter().all(|v| *v == plane[0])), "{}", module.repr());
-        let lowest = y.iter().copied().fold(f32::INFINITY, f32::min);
-        let dropped = y.chunks(6).filter(|plane| plane[0] == lowest).count();
-        assert!((500..700).contains(&dropped), "{} {dropped}", module.repr());
-        module.eval();
-        assert!(module.forward(&x).equal(&x));
-    }
-    // Mean 0 and variance 1 stay.
-    let y = AlphaDropout::new(0.4).forward(&Tensor::randn([20_000], F32));
-    let [_, _, mean, std] = statistics(&y);
-    assert!(mean.abs() < 0.05 && (std - 1.0).abs() < 0.05, "{mean} {std}");
-    let slopes = RReLU::new(0.25, 0.5);
-    let y = slopes.forward(&-Tensor::ones([10_000], F32));
-    let [min, max, mean, _] = statistics(&y);
-    assert!(min > -0.5 && max < -0.25 && (mean + 0.375).abs() < 0.01, "{min} {max} {mean}");
-    slopes.eval();
-    assert_eq!(slopes.forward(&-Tensor::ones([1], F32)).item(), -0.375);
+    torchrs::fork_rng(|| {
+        torchrs::manual_seed(8);
+        let x = Tensor::ones([40, 50, 2, 3], F32);
+        let planes: Vec<(Box<dyn Forward>, Tensor)> = vec![
+            (Box::new(Dropout1d::new(0.3)), x.flatten(2, 3)),
+            (Box::new(Dropout2d::new(0.3)), x.clone()),
+            (Box::new(Dropout3d::new(0.3)), x.unsqueeze(4)),
+            (Box::new(FeatureAlphaDropout::new(0.3)), x.clone()),
+        ];
+        for (module, x) in planes {
+            let y = module.forward(&x).reshape([2000, 6]).to_vec::<f32>();
+            assert!(
+                y.chunks(6).all(|plane| plane.iter().all(|v| *v == plane[0])),
+                "{}",
+                module.repr()
+            );
+            let lowest = y.iter().copied().fold(f32::INFINITY, f32::min);
+            let dropped = y.chunks(6).filter(|plane| plane[0] == lowest).count();
+            assert!((500..700).contains(&dropped), "{} {dropped}", module.repr());
+            module.eval();
+            assert!(module.forward(&x).equal(&x));
+        }
+        // Mean 0 and variance 1 stay.
+        let y = AlphaDropout::new(0.4).forward(&Tensor::randn([20_000], F32));
+        let [_, _, mean, std] = statistics(&y);
+        assert!(mean.abs() < 0.05 && (std - 1.0).abs() < 0.05, "{mean} {std}");
+        let slopes = RReLU::new(0.25, 0.5);
+        let y = slopes.forward(&-Tensor::ones([10_000], F32));
+        let [min, max, mean, _] = statistics(&y);
+        assert!(min > -0.5 && max < -0.25 && (mean + 0.375).abs() < 0.01, "{min} {max} {mean}");
+        slopes.eval();
+        assert_eq!(slopes.forward(&-Tensor::ones([1], F32)).item(), -0.375);
+    })
 }
 
 #[test]
 fn gumbel_softmax_draws_by_the_logits() {
-    torchrs::manual_seed(9);
-    let logits = Tensor::from([0.1f64, 0.3, 0.6]).log().expand(&[6000, 3]).contiguous();
-    let logits = logits.requires_grad_(true);
-    let hard = F::gumbel_softmax(&logits, 1.0, true, -1);
-    assert!(hard.max_dim(1, false).0.to_vec::<f64>().iter().all(|v| (v - 1.0).abs() < 1e-12));
-    assert_close(&hard.mean_dim(&[0], false), &[0.1, 0.3, 0.6], 0.02);
-    hard.select(1, 0).sum().backward();
-    assert!(logits.grad().unwrap().abs().sum().item() > 0.0);
-    assert_close(
-        &F::gumbel_softmax(&logits, 0.5, false, 1).sum_dim(&[1], false),
-        &[1.0; 6000],
-        1e-9,
-    );
+    torchrs::fork_rng(|| {
+        torchrs::manual_seed(9);
+        let logits = Tensor::from([0.1f64, 0.3, 0.6]).log().expand(&[6000, 3]).contiguous();
+        let logits = logits.requires_grad_(true);
+        let hard = F::gumbel_softmax(&logits, 1.0, true, -1);
+        assert!(hard.max_dim(1, false).0.to_vec::<f64>().iter().all(|v| (v - 1.0).abs() < 1e-12));
+        assert_close(&hard.mean_dim(&[0], false), &[0.1, 0.3, 0.6], 0.02);
+        hard.select(1, 0).sum().backward();
+        assert!(logits.grad().unwrap().abs().sum().item() > 0.0);
+        assert_close(
+            &F::gumbel_softmax(&logits, 0.5, false, 1).sum_dim(&[1], false),
+            &[1.0; 6000],
+            1e-9,
+        );
+    })
 }
 
 #[test]
@@ -315,28 +325,30 @@ fn reverses_give_back_what_they_can() {
 
 #[test]
 fn an_adaptive_softmax_is_a_distribution() {
-    torchrs::manual_seed(10);
-    let options = AdaptiveLogSoftmaxOptions { head_bias: true, ..Default::default() };
-    let mut softmax = AdaptiveLogSoftmaxWithLoss::new(16, 12, &[3, 7], options);
-    softmax.double();
-    let x = Tensor::randn([5, 16], Dtype::F64);
-    let all = softmax.log_prob(&x);
-    assert_close(&all.exp().sum_dim(&[1], false), &[1.0; 5], 1e-12);
-    let classes = [2i64, 3, 11, 6, 7];
-    let (own, loss) = softmax.forward(&x, &Tensor::from(classes));
-    let want = all.gather(1, &Tensor::from(classes).unsqueeze(1)).to_vec::<f64>();
-    assert_close(&own, &want, 1e-12);
-    assert_close(&loss, &[-want.iter().sum::<f64>() / 5.0], 1e-12);
-    let (one, _) = softmax.forward(&x.select(0, 2), &Tensor::full([], 11.0, Dtype::I64));
-    assert_close(&one, &want[2..3], 1e-12);
-    assert!(softmax.predict(&x).equal(&all.argmax_dim(1, false)));
-    let names: Vec<String> = softmax.named_parameters().into_iter().map(|(n, _)| n).collect();
-    let want =
-        ["head.weight", "head.bias", "tail.0.0.weight", "tail.0.1.weight", "tail.1.0.weight"];
-    assert_eq!(names[..5], want);
-    assert_eq!(softmax.tail[1].get(0).unwrap().parameters()[0].shape(), &[1, 16]);
-    let error = catch(|| softmax.forward(&x, &Tensor::from([0i64, 1, 2, 3, 12]))).unwrap_err();
-    assert!(error.to_string().contains("12"), "{error}");
+    torchrs::fork_rng(|| {
+        torchrs::manual_seed(10);
+        let options = AdaptiveLogSoftmaxOptions { head_bias: true, ..Default::default() };
+        let mut softmax = AdaptiveLogSoftmaxWithLoss::new(16, 12, &[3, 7], options);
+        softmax.double();
+        let x = Tensor::randn([5, 16], Dtype::F64);
+        let all = softmax.log_prob(&x);
+        assert_close(&all.exp().sum_dim(&[1], false), &[1.0; 5], 1e-12);
+        let classes = [2i64, 3, 11, 6, 7];
+        let (own, loss) = softmax.forward(&x, &Tensor::from(classes));
+        let want = all.gather(1, &Tensor::from(classes).unsqueeze(1)).to_vec::<f64>();
+        assert_close(&own, &want, 1e-12);
+        assert_close(&loss, &[-want.iter().sum::<f64>() / 5.0], 1e-12);
+        let (one, _) = softmax.forward(&x.select(0, 2), &Tensor::full([], 11.0, Dtype::I64));
+        assert_close(&one, &want[2..3], 1e-12);
+        assert!(softmax.predict(&x).equal(&all.argmax_dim(1, false)));
+        let names: Vec<String> = softmax.named_parameters().into_iter().map(|(n, _)| n).collect();
+        let want =
+            ["head.weight", "head.bias", "tail.0.0.weight", "tail.0.1.weight", "tail.1.0.weight"];
+        assert_eq!(names[..5], want);
+        assert_eq!(softmax.tail[1].get(0).unwrap().parameters()[0].shape(), &[1, 16]);
+        let error = catch(|| softmax.forward(&x, &Tensor::from([0i64, 1, 2, 3, 12]))).unwrap_err();
+        assert!(error.to_string().contains("12"), "{error}");
+    })
 }
 
 #[test]
@@ -353,38 +365,45 @@ fn a_triplet_loss_takes_any_distance() {
 
 #[test]
 fn a_batch_norm_is_fused_into_the_layer_before_it() {
-    torchrs::manual_seed(12);
-    fn trained<N: Module>(mut norm: N) -> N {
-        norm.double();
-        for (_, t) in norm.state_dict().iter().filter(|(_, t)| t.dtype() == Dtype::F64) {
-            t.uniform_(0.5, 2.0);
+    torchrs::fork_rng(|| {
+        torchrs::manual_seed(12);
+        fn trained<N: Module>(mut norm: N) -> N {
+            norm.double();
+            for (_, t) in norm.state_dict().iter().filter(|(_, t)| t.dtype() == Dtype::F64) {
+                t.uniform_(0.5, 2.0);
+            }
+            norm.eval();
+            norm
         }
-        norm.eval();
-        norm
-    }
-    fn check<L: Forward>(mut layer: L, norm: &impl Forward, fuse: impl Fn(&L) -> L, x: &Tensor) {
-        layer.double();
-        let want = norm.forward(&layer.forward(x));
-        let got = fuse(&layer).forward(x);
-        assert!((got - want).abs().max().item() < 1e-12, "{}", layer.repr());
-    }
-    let x = Tensor::randn([3, 4, 5, 6], Dtype::F64);
-    let norm = trained(BatchNorm2d::new(6));
-    check(Conv2d::new(4, 6, 3).groups(2), &norm, |l| fuse_conv_bn_eval(l, &norm), &x);
-    check(Conv2d::new(4, 6, 3).no_bias(), &norm, |l| fuse_conv_bn_eval(l, &norm), &x);
-    let options = ConvTransposeOptions { groups: 2, ..Default::default() };
-    let transposed = ConvTranspose2d::new(4, 6, 3, options);
-    check(transposed, &norm, |l| fuse_conv_bn_eval(l, &norm), &x);
-    let norm = trained(BatchNorm1d::new(2));
-    check(
-        Linear::new(6, 2),
-        &norm,
-        |l| fuse_linear_bn_eval(l, &norm),
-        &x.select(0, 0).select(0, 1),
-    );
-    norm.train();
-    let error = catch(|| fuse_linear_bn_eval(&Linear::new(6, 2), &norm).repr()).unwrap_err();
-    assert!(error.to_string().contains("eval"), "{error}");
+        fn check<L: Forward>(
+            mut layer: L,
+            norm: &impl Forward,
+            fuse: impl Fn(&L) -> L,
+            x: &Tensor,
+        ) {
+            layer.double();
+            let want = norm.forward(&layer.forward(x));
+            let got = fuse(&layer).forward(x);
+            assert!((got - want).abs().max().item() < 1e-12, "{}", layer.repr());
+        }
+        let x = Tensor::randn([3, 4, 5, 6], Dtype::F64);
+        let norm = trained(BatchNorm2d::new(6));
+        check(Conv2d::new(4, 6, 3).groups(2), &norm, |l| fuse_conv_bn_eval(l, &norm), &x);
+        check(Conv2d::new(4, 6, 3).no_bias(), &norm, |l| fuse_conv_bn_eval(l, &norm), &x);
+        let options = ConvTransposeOptions { groups: 2, ..Default::default() };
+        let transposed = ConvTranspose2d::new(4, 6, 3, options);
+        check(transposed, &norm, |l| fuse_conv_bn_eval(l, &norm), &x);
+        let norm = trained(BatchNorm1d::new(2));
+        check(
+            Linear::new(6, 2),
+            &norm,
+            |l| fuse_linear_bn_eval(l, &norm),
+            &x.select(0, 0).select(0, 1),
+        );
+        norm.train();
+        let error = catch(|| fuse_linear_bn_eval(&Linear::new(6, 2), &norm).repr()).unwrap_err();
+        assert!(error.to_string().contains("eval"), "{error}");
+    })
 }
 
 #[test]
@@ -458,87 +477,94 @@ fn assert_normal(t: &Tensor, std: f64) {
 
 #[test]
 fn initial_values_have_pytorchs_distributions() {
-    torchrs::manual_seed(3);
-    let linear = Linear::new(100, 400);
-    assert_uniform(&linear.weight, 0.1);
-    assert_uniform(linear.bias.as_ref().unwrap(), 0.1);
-    let conv = Conv2d::new(8, 600, (3, 4)).groups(2);
-    assert_uniform(&conv.weight, 1.0 / 48f64.sqrt());
-    assert_uniform(conv.bias.as_ref().unwrap(), 1.0 / 48f64.sqrt());
-    assert_normal(&Embedding::new(100, 100).weight, 1.0);
-    let padded = Embedding::new(5, 7).padding_idx(-2);
-    assert_eq!(padded.weight.select(0, 3).to_vec::<f32>(), [0.0; 7]);
+    torchrs::fork_rng(|| {
+        torchrs::manual_seed(3);
+        let linear = Linear::new(100, 400);
+        assert_uniform(&linear.weight, 0.1);
+        assert_uniform(linear.bias.as_ref().unwrap(), 0.1);
+        let conv = Conv2d::new(8, 600, (3, 4)).groups(2);
+        assert_uniform(&conv.weight, 1.0 / 48f64.sqrt());
+        assert_uniform(conv.bias.as_ref().unwrap(), 1.0 / 48f64.sqrt());
+        assert_normal(&Embedding::new(100, 100).weight, 1.0);
+        let padded = Embedding::new(5, 7).padding_idx(-2);
+        assert_eq!(padded.weight.select(0, 3).to_vec::<f32>(), [0.0; 7]);
 
-    let w = Tensor::empty([200, 10, 3, 3], F32);
-    init::kaiming_uniform_(&w, FanMode::FanIn, Nonlinearity::Relu);
-    assert_uniform(&w, (6.0 / 90f64).sqrt());
-    init::kaiming_normal_(&w, FanMode::FanOut, Nonlinearity::Tanh);
-    assert_normal(&w, 5.0 / 3.0 / 1800f64.sqrt());
-    init::xavier_uniform_(&w, 2.0);
-    assert_uniform(&w, 2.0 * (6.0 / 1890f64).sqrt());
-    init::xavier_normal_(&w, 1.0);
-    assert_normal(&w, (2.0 / 1890f64).sqrt());
-    init::trunc_normal_(&w, 0.0, 1.0, -0.5, 1.0);
-    let [min, max, mean, _] = statistics(&w);
-    assert!(min >= -0.5 && max <= 1.0 && max > 0.98 && mean > 0.1, "{min} {max} {mean}");
-    init::sparse_(&w.select(3, 0).select(2, 0), 0.35, 0.5);
-    let zeros = w.select(3, 0).select(2, 0).eq(0.0).sum_dim(&[0], false).to_vec::<i64>();
-    assert_eq!(zeros, [70; 10]);
-    init::orthogonal_(&w, 2.0);
-    let rows = w.flatten(1, -1);
-    let products = (rows.t().matmul(&rows) - Tensor::eye(90, F32) * 4.0).abs();
-    assert!(products.max().item() < 1e-4);
-    init::ones_(&w);
-    assert_eq!(statistics(&w)[..2], [1.0, 1.0]);
+        let w = Tensor::empty([200, 10, 3, 3], F32);
+        init::kaiming_uniform_(&w, FanMode::FanIn, Nonlinearity::Relu);
+        assert_uniform(&w, (6.0 / 90f64).sqrt());
+        init::kaiming_normal_(&w, FanMode::FanOut, Nonlinearity::Tanh);
+        assert_normal(&w, 5.0 / 3.0 / 1800f64.sqrt());
+        init::xavier_uniform_(&w, 2.0);
+        assert_uniform(&w, 2.0 * (6.0 / 1890f64).sqrt());
+        init::xavier_normal_(&w, 1.0);
+        assert_normal(&w, (2.0 / 1890f64).sqrt());
+        init::trunc_normal_(&w, 0.0, 1.0, -0.5, 1.0);
+        let [min, max, mean, _] = statistics(&w);
+        assert!(min >= -0.5 && max <= 1.0 && max > 0.98 && mean > 0.1, "{min} {max} {mean}");
+        init::sparse_(&w.select(3, 0).select(2, 0), 0.35, 0.5);
+        let zeros = w.select(3, 0).select(2, 0).eq(0.0).sum_dim(&[0], false).to_vec::<i64>();
+        assert_eq!(zeros, [70; 10]);
+        init::orthogonal_(&w, 2.0);
+        let rows = w.flatten(1, -1);
+        let products = (rows.t().matmul(&rows) - Tensor::eye(90, F32) * 4.0).abs();
+        assert!(products.max().item() < 1e-4);
+        init::ones_(&w);
+        assert_eq!(statistics(&w)[..2], [1.0, 1.0]);
 
-    assert_eq!(init::calculate_gain(Nonlinearity::LeakyRelu(0.2)), 1.3867504905630728);
-    assert_eq!(init::calculate_gain(Nonlinearity::Selu), 0.75);
-    let error = catch(|| init::xavier_normal_(&Tensor::ones([3], F32), 1.0)).unwrap_err();
-    assert!(error.to_string().contains("[3]"), "{error}");
+        assert_eq!(init::calculate_gain(Nonlinearity::LeakyRelu(0.2)), 1.3867504905630728);
+        assert_eq!(init::calculate_gain(Nonlinearity::Selu), 0.75);
+        let error = catch(|| init::xavier_normal_(&Tensor::ones([3], F32), 1.0)).unwrap_err();
+        assert!(error.to_string().contains("[3]"), "{error}");
+    })
 }
 
 #[test]
 fn modules_compute_what_their_functions_do() {
-    torchrs::manual_seed(4);
-    let x = Tensor::randn([2, 4, 6, 5], F32);
-    let conv = Conv2d::new(4, 6, 3).stride((2, 1)).padding(1).groups(2);
-    let options =
-        Conv2dOptions { stride: [2, 1], padding: [1, 1], groups: 2, ..Default::default() };
-    let want = F::conv2d(&x, &conv.weight, conv.bias.as_deref(), options);
-    assert_eq!(conv.forward(&x).to_vec::<f32>(), want.to_vec::<f32>());
-    assert_eq!(conv.options(), &options);
-    let pool =
-        Pool2dOptions { stride: Some([1, 1]), padding: [1, 1], ..Pool2dOptions::new([3, 3]) };
-    let pairs: Vec<(Box<dyn Forward>, Tensor)> = vec![
-        (Box::new(MaxPool2d::new(3).stride(1).padding(1)), F::max_pool2d(&x, pool)),
-        (Box::new(AvgPool2d::new(3).stride(1).padding(1)), F::avg_pool2d(&x, pool)),
-        (Box::new(AdaptiveAvgPool2d::new((2, 1))), F::adaptive_avg_pool2d(&x, [Some(2), Some(1)])),
-        (Box::new(Flatten::new()), x.flatten(1, -1)),
-        (Box::new(Flatten::dims(0, 1)), x.flatten(0, 1)),
-        (Box::new(ReLU), F::relu(&x)),
-        (Box::new(SiLU), F::silu(&x)),
-        (Box::new(Tanh), F::tanh(&x)),
-        (Box::new(Sigmoid), F::sigmoid(&x)),
-        (Box::new(GELU::new()), F::gelu(&x)),
-        (Box::new(GELU::tanh()), F::gelu_tanh(&x)),
-        (Box::new(LeakyReLU::new(0.2)), F::leaky_relu(&x, 0.2)),
-        (Box::new(ELU::new(0.5)), F::elu(&x, 0.5)),
-        (Box::new(Softmax::new(1)), F::softmax(&x, 1)),
-        (Box::new(LogSoftmax::new(-1)), F::log_softmax(&x, -1)),
-        (Box::new(LayerNorm::new([6, 5])), F::layer_norm(&x, &[6, 5], None, None, 1e-5)),
-        (Box::new(RMSNorm::new(5).eps(0.1)), F::rms_norm(&x, &[5], None, Some(0.1))),
-        (Box::new(Identity), x.clone()),
-    ];
-    for (module, want) in pairs {
-        let got = module.forward(&x);
-        assert_eq!(got.shape(), want.shape(), "{}", module.repr());
-        assert_eq!(got.to_vec::<f32>(), want.to_vec::<f32>(), "{}", module.repr());
-    }
-    let table = Embedding::new(5, 2).padding_idx(1);
-    let rows = table.forward(&Tensor::from([[1i64, 4]]));
-    assert_eq!(rows.select(1, 1).to_vec::<f32>(), table.weight.select(0, 4).to_vec::<f32>());
-    rows.sum().backward();
-    assert_eq!(table.weight.grad().unwrap().select(0, 1).to_vec::<f32>(), [0.0, 0.0]);
+    torchrs::fork_rng(|| {
+        torchrs::manual_seed(4);
+        let x = Tensor::randn([2, 4, 6, 5], F32);
+        let conv = Conv2d::new(4, 6, 3).stride((2, 1)).padding(1).groups(2);
+        let options =
+            Conv2dOptions { stride: [2, 1], padding: [1, 1], groups: 2, ..Default::default() };
+        let want = F::conv2d(&x, &conv.weight, conv.bias.as_deref(), options);
+        assert_eq!(conv.forward(&x).to_vec::<f32>(), want.to_vec::<f32>());
+        assert_eq!(conv.options(), &options);
+        let pool =
+            Pool2dOptions { stride: Some([1, 1]), padding: [1, 1], ..Pool2dOptions::new([3, 3]) };
+        let pairs: Vec<(Box<dyn Forward>, Tensor)> = vec![
+            (Box::new(MaxPool2d::new(3).stride(1).padding(1)), F::max_pool2d(&x, pool)),
+            (Box::new(AvgPool2d::new(3).stride(1).padding(1)), F::avg_pool2d(&x, pool)),
+            (
+                Box::new(AdaptiveAvgPool2d::new((2, 1))),
+                F::adaptive_avg_pool2d(&x, [Some(2), Some(1)]),
+            ),
+            (Box::new(Flatten::new()), x.flatten(1, -1)),
+            (Box::new(Flatten::dims(0, 1)), x.flatten(0, 1)),
+            (Box::new(ReLU), F::relu(&x)),
+            (Box::new(SiLU), F::silu(&x)),
+            (Box::new(Tanh), F::tanh(&x)),
+            (Box::new(Sigmoid), F::sigmoid(&x)),
+            (Box::new(GELU::new()), F::gelu(&x)),
+            (Box::new(GELU::tanh()), F::gelu_tanh(&x)),
+            (Box::new(LeakyReLU::new(0.2)), F::leaky_relu(&x, 0.2)),
+            (Box::new(ELU::new(0.5)), F::elu(&x, 0.5)),
+            (Box::new(Softmax::new(1)), F::softmax(&x, 1)),
+            (Box::new(LogSoftmax::new(-1)), F::log_softmax(&x, -1)),
+            (Box::new(LayerNorm::new([6, 5])), F::layer_norm(&x, &[6, 5], None, None, 1e-5)),
+            (Box::new(RMSNorm::new(5).eps(0.1)), F::rms_norm(&x, &[5], None, Some(0.1))),
+            (Box::new(Identity), x.clone()),
+        ];
+        for (module, want) in pairs {
+            let got = module.forward(&x);
+            assert_eq!(got.shape(), want.shape(), "{}", module.repr());
+            assert_eq!(got.to_vec::<f32>(), want.to_vec::<f32>(), "{}", module.repr());
+        }
+        let table = Embedding::new(5, 2).padding_idx(1);
+        let rows = table.forward(&Tensor::from([[1i64, 4]]));
+        assert_eq!(rows.select(1, 1).to_vec::<f32>(), table.weight.select(0, 4).to_vec::<f32>());
+        rows.sum().backward();
+        assert_eq!(table.weight.grad().unwrap().select(0, 1).to_vec::<f32>(), [0.0, 0.0]);
+    })
 }
 
 #[test]
@@ -584,16 +610,18 @@ fn batch_norm_counts_tracks_and_switches() {
 
 #[test]
 fn dropout_drops_in_training_only() {
-    torchrs::manual_seed(5);
-    let dropout = Dropout::new(0.25);
-    let x = Tensor::ones([10_000], F32);
-    let y = dropout.forward(&x).to_vec::<f32>();
-    let dropped = y.iter().filter(|v| **v == 0.0).count();
-    assert!((2200..2800).contains(&dropped), "{dropped}");
-    assert!(y.iter().all(|v| *v == 0.0 || (v - 1.0 / 0.75).abs() < 1e-6));
-    dropout.eval();
-    assert_eq!(dropout.forward(&x).to_vec::<f32>(), x.to_vec::<f32>());
-    assert!(catch(|| Dropout::new(1.5).p()).unwrap_err().to_string().contains("1.5"));
+    torchrs::fork_rng(|| {
+        torchrs::manual_seed(5);
+        let dropout = Dropout::new(0.25);
+        let x = Tensor::ones([10_000], F32);
+        let y = dropout.forward(&x).to_vec::<f32>();
+        let dropped = y.iter().filter(|v| **v == 0.0).count();
+        assert!((2200..2800).contains(&dropped), "{dropped}");
+        assert!(y.iter().all(|v| *v == 0.0 || (v - 1.0 / 0.75).abs() < 1e-6));
+        dropout.eval();
+        assert_eq!(dropout.forward(&x).to_vec::<f32>(), x.to_vec::<f32>());
+        assert!(catch(|| Dropout::new(1.5).p()).unwrap_err().to_string().contains("1.5"));
+    })
 }
 
 fn loss_inputs() -> (Tensor, Tensor) {

@@ -20,7 +20,7 @@ use super::{SavedTensor, enable_grad, is_grad_enabled};
 use crate::Tensor;
 use crate::amp::Snapshot;
 use crate::error::{Error, throw};
-use crate::ops::random::{GeneratorState, default_generator};
+use crate::ops::random::{GeneratorState, default_generator, fork_rng_at};
 
 /// Runs `f` on `inputs` without keeping what its ops save for backward; backward runs it again, with the
 /// same random numbers and under the same `autocast`, when it needs that. `f` must do the same both times. Parameters that `f` refers to
@@ -215,12 +215,12 @@ impl Segment {
             if *wants { x.requires_grad_(true) } else { x }
         };
         let inputs: Vec<Tensor> = self.inputs.iter().map(input).collect();
-        let _random = Rewound::new(self.random);
         let count = slots.len();
         let (next, found) = (AtomicUsize::new(0), Mutex::new(None));
         let filling = Arc::new(Filling { slots, next, wanted: wanted.clone(), found });
         let again = || self.precision.run(|| enable_grad(|| (self.f)(&inputs)));
-        drop(with_hooks(filling.clone(), again));
+        // The first run's random numbers once more, while the generator stays where it is.
+        drop(fork_rng_at(self.random, || with_hooks(filling.clone(), again)));
         let saved = filling.next.load(Relaxed);
         if saved != count {
             throw(Error::Autograd(format!(
@@ -229,25 +229,6 @@ impl Segment {
             )));
         }
         filling.found.lock().take()
-    }
-}
-
-/// The default generator as it was at some time, until this is dropped.
-struct Rewound {
-    now: GeneratorState,
-}
-
-impl Rewound {
-    fn new(then: GeneratorState) -> Self {
-        let now = default_generator().get_state();
-        default_generator().set_state(then);
-        Rewound { now }
-    }
-}
-
-impl Drop for Rewound {
-    fn drop(&mut self) {
-        default_generator().set_state(self.now);
     }
 }
 

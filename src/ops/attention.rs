@@ -510,46 +510,49 @@ mod tests {
 
     #[test]
     fn dropout_takes_weights_away_and_changes_nothing_else() {
-        let leaf = |shape: [usize; 3], seed| values(shape, seed).requires_grad_(true);
-        let (q, k, v) = (leaf([2, 4, 3], 1), leaf([2, 5, 3], 2), leaf([2, 5, 6], 3));
-        let seen = Tensor::from([
-            [true, true, false, true, false],
-            [false; 5],
-            [true; 5],
-            [false, false, false, false, true],
-        ]);
-        let with = |dropout_p, attn_mask: Option<&Tensor>, is_causal| {
-            let options = AttentionOptions { dropout_p, is_causal, ..Default::default() };
-            let options = AttentionOptions { attn_mask: attn_mask.cloned(), ..options };
-            let y = q.scaled_dot_product_attention_with(&k, &v, &options);
-            let grads = autograd::grad(&[&y.square().sum()], &[&q, &k, &v], &[None], false, false);
-            (y, grads)
-        };
-        // So rarely that it never happens, but computed in the other way.
-        for (mask, causal) in [(None, false), (None, true), (Some(&seen), false)] {
-            let ((y, grads), (want, expected)) =
-                (with(1e-13, mask, causal), with(0.0, mask, causal));
-            let same = |a: &Tensor, b: &Tensor| {
-                let error = (a - b).abs().amax(&[], false).item();
-                assert!(error < 1e-11, "causal {causal}, {mask:?}: {a:?}, not {b:?}");
+        crate::fork_rng(|| {
+            let leaf = |shape: [usize; 3], seed| values(shape, seed).requires_grad_(true);
+            let (q, k, v) = (leaf([2, 4, 3], 1), leaf([2, 5, 3], 2), leaf([2, 5, 6], 3));
+            let seen = Tensor::from([
+                [true, true, false, true, false],
+                [false; 5],
+                [true; 5],
+                [false, false, false, false, true],
+            ]);
+            let with = |dropout_p, attn_mask: Option<&Tensor>, is_causal| {
+                let options = AttentionOptions { dropout_p, is_causal, ..Default::default() };
+                let options = AttentionOptions { attn_mask: attn_mask.cloned(), ..options };
+                let y = q.scaled_dot_product_attention_with(&k, &v, &options);
+                let grads =
+                    autograd::grad(&[&y.square().sum()], &[&q, &k, &v], &[None], false, false);
+                (y, grads)
             };
-            same(&y, &want);
-            for (grad, want) in grads.iter().zip(&expected) {
-                same(grad.as_ref().unwrap(), want.as_ref().unwrap());
+            // So rarely that it never happens, but computed in the other way.
+            for (mask, causal) in [(None, false), (None, true), (Some(&seen), false)] {
+                let ((y, grads), (want, expected)) =
+                    (with(1e-13, mask, causal), with(0.0, mask, causal));
+                let same = |a: &Tensor, b: &Tensor| {
+                    let error = (a - b).abs().amax(&[], false).item();
+                    assert!(error < 1e-11, "causal {causal}, {mask:?}: {a:?}, not {b:?}");
+                };
+                same(&y, &want);
+                for (grad, want) in grads.iter().zip(&expected) {
+                    same(grad.as_ref().unwrap(), want.as_ref().unwrap());
+                }
             }
-        }
-        crate::manual_seed(0);
-        let (q, k, v) = (values([64, 8], 1), values([64, 8], 2), Tensor::eye(64, F64));
-        let options = AttentionOptions { dropout_p: 0.25, ..Default::default() };
-        let weights = q.scaled_dot_product_attention(&k, &v, None, false, None).to_vec::<f64>();
-        let dropped = q.scaled_dot_product_attention_with(&k, &v, &options).to_vec::<f64>();
-        let zeros = dropped.iter().filter(|w| **w == 0.0).count();
-        assert!((900..1150).contains(&zeros), "about a quarter of 4096, got {zeros}");
-        let kept = |(d, w): (&f64, &f64)| *d == 0.0 || (d - w / 0.75).abs() < 1e-12;
-        assert!(dropped.iter().zip(&weights).all(kept));
-        let wrong = AttentionOptions { dropout_p: 1.5, ..Default::default() };
-        let error = crate::catch(|| q.scaled_dot_product_attention_with(&k, &v, &wrong));
-        assert!(error.unwrap_err().to_string().contains("dropout_p"));
+            crate::manual_seed(0);
+            let (q, k, v) = (values([64, 8], 1), values([64, 8], 2), Tensor::eye(64, F64));
+            let options = AttentionOptions { dropout_p: 0.25, ..Default::default() };
+            let weights = q.scaled_dot_product_attention(&k, &v, None, false, None).to_vec::<f64>();
+            let dropped = q.scaled_dot_product_attention_with(&k, &v, &options).to_vec::<f64>();
+            let zeros = dropped.iter().filter(|w| **w == 0.0).count();
+            assert!((900..1150).contains(&zeros), "about a quarter of 4096, got {zeros}");
+            let kept = |(d, w): (&f64, &f64)| *d == 0.0 || (d - w / 0.75).abs() < 1e-12;
+            assert!(dropped.iter().zip(&weights).all(kept));
+            let wrong = AttentionOptions { dropout_p: 1.5, ..Default::default() };
+            let error = crate::catch(|| q.scaled_dot_product_attention_with(&k, &v, &wrong));
+            assert!(error.unwrap_err().to_string().contains("dropout_p"));
+        })
     }
 
     #[test]

@@ -124,30 +124,33 @@ fn greedy_generation_is_the_originals() {
 
 #[test]
 fn sampling_keeps_to_the_likeliest_and_to_the_temperature() {
-    torchrs::manual_seed(3);
-    let gpt = model(config(), F32);
-    let prompt = ids().narrow(1, 0, 1).repeat(&[400, 1]);
-    let logits = no_grad(|| gpt.forward(&prompt)).select(1, -1);
-    let draw = |top_k, temperature| {
-        let options = GenerateOptions { max_new_tokens: 1, do_sample: true, ..Default::default() };
-        let options = GenerateOptions { top_k, temperature, ..options };
-        gpt.generate(&prompt, &options).select(1, -1)
-    };
-    // One choice is no choice, and so is a temperature near 0.
-    let best = logits.argmax_dim(-1, false);
-    assert!(draw(1, 1.0).equal(&best) && draw(0, 1e-4).equal(&best));
-    let among = logits.topk(3, -1, true).1;
-    let drawn = draw(3, 1.0).unsqueeze(1);
-    assert_eq!(among.eq(&drawn).any_dim(&[1], false).sum().item(), 800.0);
-    // Shares of the drawn tokens are those of the softmax.
-    let row = |t: &Tensor| t.view([400, 2, -1]).select(1, 0);
-    let shares = (row(&logits).select(0, 0) / 2.0).softmax(-1);
-    let drawn = row(&draw(0, 2.0).unsqueeze(1));
-    for token in 0..23i64 {
-        let share = drawn.eq(token).to_dtype(F64).mean().item();
-        let want = shares.select(0, token).item();
-        assert!((share - want).abs() < 0.1, "{token}: {share}, not {want}");
-    }
+    torchrs::fork_rng(|| {
+        torchrs::manual_seed(3);
+        let gpt = model(config(), F32);
+        let prompt = ids().narrow(1, 0, 1).repeat(&[400, 1]);
+        let logits = no_grad(|| gpt.forward(&prompt)).select(1, -1);
+        let draw = |top_k, temperature| {
+            let options =
+                GenerateOptions { max_new_tokens: 1, do_sample: true, ..Default::default() };
+            let options = GenerateOptions { top_k, temperature, ..options };
+            gpt.generate(&prompt, &options).select(1, -1)
+        };
+        // One choice is no choice, and so is a temperature near 0.
+        let best = logits.argmax_dim(-1, false);
+        assert!(draw(1, 1.0).equal(&best) && draw(0, 1e-4).equal(&best));
+        let among = logits.topk(3, -1, true).1;
+        let drawn = draw(3, 1.0).unsqueeze(1);
+        assert_eq!(among.eq(&drawn).any_dim(&[1], false).sum().item(), 800.0);
+        // Shares of the drawn tokens are those of the softmax.
+        let row = |t: &Tensor| t.view([400, 2, -1]).select(1, 0);
+        let shares = (row(&logits).select(0, 0) / 2.0).softmax(-1);
+        let drawn = row(&draw(0, 2.0).unsqueeze(1));
+        for token in 0..23i64 {
+            let share = drawn.eq(token).to_dtype(F64).mean().item();
+            let want = shares.select(0, token).item();
+            assert!((share - want).abs() < 0.1, "{token}: {share}, not {want}");
+        }
+    })
 }
 
 #[test]
@@ -186,15 +189,17 @@ fn too_long_sequences_are_refused() {
 
 #[test]
 fn initial_values_are_the_originals() {
-    torchrs::manual_seed(0);
-    let sizes =
-        GPT2Config { n_embd: 64, n_layer: 2, vocab_size: 500, n_positions: 100, ..config() };
-    for (name, p) in GPT2LMHeadModel::new(sizes).named_parameters() {
-        let got = p.std(&[], 0, false).item();
-        match (p.dim(), name.contains("c_proj")) {
-            (1, _) => assert_eq!(got, 0.0, "{name}"),
-            (_, true) => assert!((got / 0.01 - 1.0).abs() < 0.1, "{name}: {got}"),
-            (_, false) => assert!((got / 0.02 - 1.0).abs() < 0.1, "{name}: {got}"),
+    torchrs::fork_rng(|| {
+        torchrs::manual_seed(0);
+        let sizes =
+            GPT2Config { n_embd: 64, n_layer: 2, vocab_size: 500, n_positions: 100, ..config() };
+        for (name, p) in GPT2LMHeadModel::new(sizes).named_parameters() {
+            let got = p.std(&[], 0, false).item();
+            match (p.dim(), name.contains("c_proj")) {
+                (1, _) => assert_eq!(got, 0.0, "{name}"),
+                (_, true) => assert!((got / 0.01 - 1.0).abs() < 0.1, "{name}: {got}"),
+                (_, false) => assert!((got / 0.02 - 1.0).abs() < 0.1, "{name}: {got}"),
+            }
         }
-    }
+    })
 }

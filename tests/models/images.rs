@@ -87,52 +87,59 @@ fn deviation(x: &Tensor) -> f64 {
 
 #[test]
 fn initial_values_are_the_originals() {
-    torchrs::manual_seed(0);
-    let near = |x: f64, want: f64| assert!((x / want - 1.0).abs() < 0.1, "{x}, not {want}");
+    torchrs::fork_rng(|| {
+        torchrs::manual_seed(0);
+        let near = |x: f64, want: f64| assert!((x / want - 1.0).abs() < 0.1, "{x}, not {want}");
 
-    let options = resnet(ResNetBlock::Bottleneck, [1, 1, 1, 1]);
-    let net = ResNet::new(ResNetOptions { zero_init_residual: true, ..options });
-    let state = net.state_dict();
-    // sqrt(2 / (out_channels * kernel area))
-    near(deviation(&state["conv1.weight"]), (2.0f64 / (64.0 * 49.0)).sqrt());
-    near(deviation(&state["layer4.0.conv2.weight"]), (2.0f64 / (512.0 * 9.0)).sqrt());
-    near(deviation(&state["layer2.0.downsample.0.weight"]), (2.0f64 / 512.0).sqrt());
-    // Uniform within 1 / sqrt(in_features).
-    near(deviation(&state["fc.weight"]), (1.0f64 / 2048.0 / 3.0).sqrt());
-    for (name, p) in
-        state.iter().filter(|(name, _)| name.contains("bn") && name.ends_with("weight"))
-    {
-        let want = if name.ends_with("bn3.weight") { 0.0 } else { 1.0 };
-        assert!(p.eq(want).all().item() == 1.0, "{name}");
-    }
+        let options = resnet(ResNetBlock::Bottleneck, [1, 1, 1, 1]);
+        let net = ResNet::new(ResNetOptions { zero_init_residual: true, ..options });
+        let state = net.state_dict();
+        // sqrt(2 / (out_channels * kernel area))
+        near(deviation(&state["conv1.weight"]), (2.0f64 / (64.0 * 49.0)).sqrt());
+        near(deviation(&state["layer4.0.conv2.weight"]), (2.0f64 / (512.0 * 9.0)).sqrt());
+        near(deviation(&state["layer2.0.downsample.0.weight"]), (2.0f64 / 512.0).sqrt());
+        // Uniform within 1 / sqrt(in_features).
+        near(deviation(&state["fc.weight"]), (1.0f64 / 2048.0 / 3.0).sqrt());
+        for (name, p) in
+            state.iter().filter(|(name, _)| name.contains("bn") && name.ends_with("weight"))
+        {
+            let want = if name.ends_with("bn3.weight") { 0.0 } else { 1.0 };
+            assert!(p.eq(want).all().item() == 1.0, "{name}");
+        }
 
-    let stages = vec![vec![16], vec![16]];
-    let net = Vgg::new(VggOptions { stages, hidden: 64, ..VggOptions::new([0; 5]) });
-    let state = net.state_dict();
-    near(deviation(&state["features.3.weight"]), (2.0f64 / (16.0 * 9.0)).sqrt());
-    near(deviation(&state["classifier.3.weight"]), 0.01);
-    assert_eq!(deviation(&state["features.3.bias"]) + deviation(&state["classifier.3.bias"]), 0.0);
+        let stages = vec![vec![16], vec![16]];
+        let net = Vgg::new(VggOptions { stages, hidden: 64, ..VggOptions::new([0; 5]) });
+        let state = net.state_dict();
+        near(deviation(&state["features.3.weight"]), (2.0f64 / (16.0 * 9.0)).sqrt());
+        near(deviation(&state["classifier.3.weight"]), 0.01);
+        assert_eq!(
+            deviation(&state["features.3.bias"]) + deviation(&state["classifier.3.bias"]),
+            0.0
+        );
 
-    let net = MobileNetV2::new(MobileNetV2Options { width_mult: 0.5, ..Default::default() });
-    let state = net.state_dict();
-    near(deviation(&state["classifier.1.weight"]), 0.01);
-    // A filter for each channel alone: the fan is counted over all of them, as PyTorch does.
-    near(deviation(&state["features.2.conv.1.0.weight"]), (2.0f64 / (48.0 * 9.0)).sqrt());
-    assert_eq!(state["classifier.1.bias"].abs().sum().item(), 0.0);
+        let net = MobileNetV2::new(MobileNetV2Options { width_mult: 0.5, ..Default::default() });
+        let state = net.state_dict();
+        near(deviation(&state["classifier.1.weight"]), 0.01);
+        // A filter for each channel alone: the fan is counted over all of them, as PyTorch does.
+        near(deviation(&state["features.2.conv.1.0.weight"]), (2.0f64 / (48.0 * 9.0)).sqrt());
+        assert_eq!(state["classifier.1.bias"].abs().sum().item(), 0.0);
+    })
 }
 
 #[test]
 fn dropout_acts_in_training_only() {
-    torchrs::manual_seed(0);
-    let options = VggOptions { stages: vec![vec![4]], hidden: 64, ..VggOptions::new([0; 5]) };
-    let net = fill(Vgg::new(VggOptions { num_classes: 3, dropout: 0.5, ..options }), F32);
-    let x = noise("input", &[1, 3, 16, 16], F32);
-    let twice = || no_grad(|| (net.forward(&x), net.forward(&x)));
-    let (a, b) = twice();
-    assert!(!a.equal(&b));
-    net.eval();
-    let (a, b) = twice();
-    assert!(a.equal(&b));
+    torchrs::fork_rng(|| {
+        torchrs::manual_seed(0);
+        let options = VggOptions { stages: vec![vec![4]], hidden: 64, ..VggOptions::new([0; 5]) };
+        let net = fill(Vgg::new(VggOptions { num_classes: 3, dropout: 0.5, ..options }), F32);
+        let x = noise("input", &[1, 3, 16, 16], F32);
+        let twice = || no_grad(|| (net.forward(&x), net.forward(&x)));
+        let (a, b) = twice();
+        assert!(!a.equal(&b));
+        net.eval();
+        let (a, b) = twice();
+        assert!(a.equal(&b));
+    })
 }
 
 #[test]

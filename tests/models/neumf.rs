@@ -21,22 +21,24 @@ fn it_computes_as_the_original() {
 
 #[test]
 fn initial_values_are_the_originals_and_misuse_is_refused() {
-    torchrs::manual_seed(0);
-    let model = NeuMF::new(300, 200, NeuMFOptions::default());
-    let state = model.state_dict();
-    let near = |name: &str, want: f64| {
-        let got = state[name].std(&[], 0, false).item();
-        assert!((got / want - 1.0).abs() < 0.15, "{name}: {got}, not {want}");
-    };
-    near("mf_user_embed.weight", 0.01);
-    near("mlp_item_embed.weight", 0.01);
-    near("mlp.1.weight", (2.0f64 / (256.0 + 128.0)).sqrt());
-    near("final.weight", (1.0f64 / 128.0).sqrt());
+    torchrs::fork_rng(|| {
+        torchrs::manual_seed(0);
+        let model = NeuMF::new(300, 200, NeuMFOptions::default());
+        let state = model.state_dict();
+        let near = |name: &str, want: f64| {
+            let got = state[name].std(&[], 0, false).item();
+            assert!((got / want - 1.0).abs() < 0.15, "{name}: {got}, not {want}");
+        };
+        near("mf_user_embed.weight", 0.01);
+        near("mlp_item_embed.weight", 0.01);
+        near("mlp.1.weight", (2.0f64 / (256.0 + 128.0)).sqrt());
+        near("final.weight", (1.0f64 / 128.0).sqrt());
 
-    let (user, item) = (Tensor::from([1i64, 2]), Tensor::from([1i64]));
-    let error = catch(|| model.forward(&user, &item, false)).unwrap_err().to_string();
-    assert!(error.contains("user") && error.contains("[2]"), "{error}");
-    let odd = NeuMFOptions { mlp_layer_sizes: vec![7, 4], ..Default::default() };
-    let error = catch(|| NeuMF::new(2, 2, odd).is_training()).unwrap_err().to_string();
-    assert!(error.contains("mlp_layer_sizes"), "{error}");
+        let (user, item) = (Tensor::from([1i64, 2]), Tensor::from([1i64]));
+        let error = catch(|| model.forward(&user, &item, false)).unwrap_err().to_string();
+        assert!(error.contains("user") && error.contains("[2]"), "{error}");
+        let odd = NeuMFOptions { mlp_layer_sizes: vec![7, 4], ..Default::default() };
+        let error = catch(|| NeuMF::new(2, 2, odd).is_training()).unwrap_err().to_string();
+        assert!(error.contains("mlp_layer_sizes"), "{error}");
+    })
 }

@@ -18,6 +18,7 @@ mod dropout;
 mod fill;
 mod pick;
 
+use std::cell::Cell;
 use std::hash::{BuildHasher, RandomState};
 
 use parking_lot::Mutex;
@@ -67,6 +68,11 @@ pub struct Generator(Mutex<Option<GeneratorState>>);
 /// `None` until first used: then its seed is unpredictable.
 static DEFAULT: Generator = Generator(Mutex::new(None));
 
+thread_local! {
+    /// The default generator of this thread while it is in a [`fork_rng`].
+    static FORK: Cell<Option<GeneratorState>> = const { Cell::new(None) };
+}
+
 /// The process's default generator (`torch.default_generator`).
 ///
 /// ```
@@ -92,6 +98,37 @@ pub fn default_generator() -> &'static Generator {
 /// ```
 pub fn manual_seed(seed: u64) {
     DEFAULT.manual_seed(seed);
+}
+
+/// Runs `f` with a default generator of this thread's own, which starts where the default generator
+/// stands: what `f` draws and seeds changes nothing outside, and other threads do not disturb it
+/// (`torch.random.fork_rng`, there for the whole process). For numbers that must come out the same
+/// while other threads draw too, as in tests.
+///
+/// ```
+/// use torchrs::{Dtype, Tensor, default_generator, fork_rng, manual_seed};
+/// let before = default_generator().get_state();
+/// let draw = || {
+///     manual_seed(7);
+///     Tensor::rand([2], Dtype::F32)
+/// };
+/// assert!(fork_rng(draw).equal(&fork_rng(draw)));
+/// assert_eq!(default_generator().get_state(), before);
+/// ```
+pub fn fork_rng<R>(f: impl FnOnce() -> R) -> R {
+    fork_rng_at(DEFAULT.get_state(), f)
+}
+
+/// [`fork_rng`] whose generator starts at `state`.
+pub(crate) fn fork_rng_at<R>(state: GeneratorState, f: impl FnOnce() -> R) -> R {
+    struct Restore(Option<GeneratorState>);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            FORK.set(self.0);
+        }
+    }
+    let _restore = Restore(FORK.replace(Some(state)));
+    f()
 }
 
 /// A key and a stream: the numbers of one draw.
@@ -157,7 +194,7 @@ impl Generator {
     /// assert_eq!((state.seed, state.offset), (7, 1));
     /// ```
     pub fn get_state(&self) -> GeneratorState {
-        *self.0.lock().get_or_insert_with(unpredictable)
+        self.with_state(|state| *state.get_or_insert_with(unpredictable))
     }
 
     /// Goes where `state` was taken.
@@ -171,16 +208,30 @@ impl Generator {
     /// assert!(generator.rand([2], Dtype::F32).equal(&x));
     /// ```
     pub fn set_state(&self, state: GeneratorState) {
-        *self.0.lock() = Some(state);
+        self.with_state(|now| *now = Some(state));
     }
 
     /// The next draw's stream.
     fn draw(&self) -> Draw {
-        let mut state = self.0.lock();
-        let state = state.get_or_insert_with(unpredictable);
-        let draw = Draw { seed: state.seed, stream: state.offset | GENERATOR_STREAMS };
-        state.offset += 1;
-        draw
+        self.with_state(|state| {
+            let state = state.get_or_insert_with(unpredictable);
+            let draw = Draw { seed: state.seed, stream: state.offset | GENERATOR_STREAMS };
+            state.offset += 1;
+            draw
+        })
+    }
+
+    /// `f` of the state: of this thread's copy where this is the default generator in a [`fork_rng`].
+    fn with_state<R>(&self, f: impl FnOnce(&mut Option<GeneratorState>) -> R) -> R {
+        if std::ptr::eq(self, &DEFAULT)
+            && let Some(state) = FORK.get()
+        {
+            let mut state = Some(state);
+            let result = f(&mut state);
+            FORK.set(state);
+            return result;
+        }
+        f(&mut self.0.lock())
     }
 }
 
