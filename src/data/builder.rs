@@ -66,7 +66,7 @@ impl<D: Dataset> DataLoaderBuilder<D> {
     /// let loader = DataLoader::builder(Digits::all()).shuffle(true).batch_size(1797).build()?;
     /// let labels = || loader.iter().next().unwrap().unwrap().1.to_vec::<i64>();
     /// let (first, second) = (labels(), labels());
-    /// assert!(first != second && first.iter().sum::<i64>() == second.iter().sum());
+    /// assert!(first != second && first.iter().sum::<i64>() == second.iter().sum::<i64>());
     /// # Ok::<(), torchrs::Error>(())
     /// ```
     #[must_use]

@@ -115,7 +115,7 @@ impl Sampler for SequentialSampler {
 /// let sampler = RandomSampler::new(50);
 /// let (one, two) = (sampler.indices(0, 1).into_owned(), sampler.indices(0, 2).into_owned());
 /// assert_ne!(one, two);
-/// assert_eq!(one.iter().sum::<usize>(), (0..50).sum());
+/// assert_eq!(one.iter().sum::<usize>(), (0..50).sum::<usize>());
 /// ```
 #[derive(Debug, Clone)]
 pub struct RandomSampler {

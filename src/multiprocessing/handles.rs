@@ -24,7 +24,8 @@
 //! let (tx, rx) = channel()?;
 //! tx.send(&Log(File::open(&path).unwrap()))?;
 //! let Log(file) = rx.recv()?;
-//! assert_eq!(std::io::read_to_string(file).unwrap(), "line");# Ok::<(), torchrs::Error>(())
+//! assert_eq!(std::io::read_to_string(file).unwrap(), "line");
+//! # Ok::<(), torchrs::Error>(())
 //! ```
 
 use std::any::type_name;

@@ -83,7 +83,7 @@ impl Tensor {
             return by_pairs(self, |pairs| pairs.masked_scatter(&mask, &source));
         }
         let mask = truths(&mask.expand(&shape));
-        let zeros = self.masked_fill(&mask, 0.0);
+        let zeros = self.masked_fill(&mask, 0);
         let placed = scatter_dense(&source.reshape([-1]), &mask);
         if self.dtype() == Dtype::Bool { zeros.logical_or(&placed) } else { zeros + placed }
     }

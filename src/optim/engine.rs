@@ -154,7 +154,7 @@ pub trait Rule: 'static {
     ///     fn update(options: &SGDOptions, items: &mut [Item<'_, Velocity>]) {
     ///         for Item { parameter, grad, state: Velocity(v) } in items {
     ///             v.mul_(options.momentum).add_(&*grad);
-    ///             parameter.add_scaled_(v, -options.lr);
+    ///             parameter.add_scaled_(&*v, -options.lr);
     ///         }
     ///     }
     /// }

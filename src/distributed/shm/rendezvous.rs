@@ -56,7 +56,10 @@ pub(crate) fn join(seat: Seat, deadline: &Deadline) -> Result<ShmBackend> {
     store.set(&format!("{prefix}/pid/{rank}"), pid.to_string().as_bytes())?;
     let result = exchange_pidfds(&store, rank, world, &prefix, deadline)
         .and_then(|peers| found(seat, Some(peers), deadline))
-        .and_then(|group| store.delete(&format!("{prefix}/pidfd/{rank}")).map(|_| group));
+        // A store that is gone already, because its rank was through with everything, holds none.
+        .inspect(|_| {
+            let _ = store.delete(&format!("{prefix}/pidfd/{rank}"));
+        });
     result.map_err(|error| match error {
         Error::Timeout { seconds, message } => {
             let (here, missing): (Vec<usize>, Vec<usize>) =

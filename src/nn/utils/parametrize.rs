@@ -345,7 +345,7 @@ impl<M: Module + Clone> Parametrized<M> {
     /// let layer = weight_norm(Linear::new(3, 2), "weight", 0);
     /// let value = layer.value("weight");
     /// let layer = layer.remove("weight", true);
-    /// assert!(!layer.is_parametrized("weight") && layer.weight.equal(&value));
+    /// assert!(!layer.is_parametrized("weight") && layer.value("weight").equal(&value));
     /// ```
     ///
     /// # Panics

@@ -388,7 +388,7 @@ pub enum Index {
     Of(Tensor),
 }
 
-/// The argument of [`Tensor::i`]: one [`Index`], a tuple of up to four, or a list.
+/// The argument of [`Tensor::i`]: one [`Index`], a tuple of up to six, or a list.
 ///
 /// ```
 /// use torchrs::Tensor;
@@ -443,4 +443,4 @@ macro_rules! tuple_index {
         }
     )*};
 }
-tuple_index! { A B; A B C; A B C D; }
+tuple_index! { A B; A B C; A B C D; A B C D E; A B C D E F; }
