@@ -42,6 +42,16 @@ pub use ops::MemoryFormat;
 pub use ops::random::{Generator, default_generator, fork_rng, manual_seed};
 pub use ops::{fft, linalg};
 pub use tensor::{Complex, Device, Dtype, Operand, Scalar, Tensor, TensorOptions};
+/// ```
+/// #[torchrs::main]
+/// fn main() -> torchrs::Result<()> {
+///     torchrs::multiprocessing::spawn(train, "digits".to_owned(), 2)
+/// }
+///
+/// fn train(rank: usize, dataset: String) {
+///     println!("rank {rank} trains on {dataset}");
+/// }
+/// ```
 pub use torchrs_macros::main;
 
 /// The examples of the page for those who come from PyTorch, as tests.

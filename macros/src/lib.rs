@@ -10,17 +10,6 @@ use proc_macro::TokenStream;
 /// For `fn main()` and `fn main() -> Result<(), E>`, where `E` converts into `Box<dyn Error>`. An
 /// error is printed as `Error: message` with its sources, written to the file that
 /// `TORCHELASTIC_ERROR_FILE` names (the launcher's report), and makes the exit code 1.
-///
-/// ```ignore
-/// #[torchrs::main]
-/// fn main() -> torchrs::Result<()> {
-///     torchrs::multiprocessing::spawn(train, "digits".to_owned(), 2)
-/// }
-///
-/// fn train(rank: usize, dataset: String) {
-///     println!("rank {rank} trains on {dataset}");
-/// }
-/// ```
 #[proc_macro_attribute]
 pub fn main(arguments: TokenStream, item: TokenStream) -> TokenStream {
     main_attr::expand(arguments.into(), item.into())
