@@ -92,6 +92,7 @@ struct Job<'a, T, S, const LARGEST: bool> {
 
 impl<T: Ordered, S: Fn(usize, T, usize), const LARGEST: bool> Kernel for Job<'_, T, S, LARGEST> {
     type Output = ();
+    const WIDE: bool = false;
     #[inline(always)]
     fn run<const FMA: bool>(self) {
         let Job { plan, input, range, store } = self;

@@ -3,6 +3,7 @@
 
 use std::ops::{Add, AddAssign, Div, Mul, Neg, Sub};
 
+use super::gemm::Product;
 use super::isa::Isa;
 use super::math::{double, single};
 use super::micro::{self, Tile};
@@ -37,10 +38,12 @@ pub trait Float:
     fn wide(self) -> f64;
     /// The register tile of matrix products at this level of instructions.
     fn tile(isa: Isa) -> Tile<Self>;
+    /// The kernel of large matrix products.
+    fn product() -> Product<Self>;
 }
 
 macro_rules! float {
-    ($t:ty, $math:ident, $narrow:ident, $wide:ident) => {
+    ($t:ty, $math:ident, $narrow:ident, $wide:ident, $gemm:path) => {
         impl Float for $t {
             const ZERO: Self = 0.0;
             const LOWEST: Self = <$t>::NEG_INFINITY;
@@ -69,11 +72,17 @@ macro_rules! float {
                     _ => micro::plain_tile(),
                 }
             }
+            fn product() -> Product<$t> {
+                {
+                    use $gemm as kernels;
+                    kernels::get_gemm_fn()
+                }
+            }
         }
     };
 }
-float!(f32, single, __m256, __m512);
-float!(f64, double, __m256d, __m512d);
+float!(f32, single, __m256, __m512, gemm_f32::gemm::f32);
+float!(f64, double, __m256d, __m512d, gemm_f64::gemm::f64);
 
 /// Defines a function over a [`Float`] type that is compiled for each instruction set. The body is
 /// generic over `T` and a `const FMA: bool`, and should be loops that vectorise.
@@ -98,12 +107,15 @@ macro_rules! simd_fn {
                 body::<$T, true>($($arg),*)
             }
             match $crate::cpu::isa::current() {
+                // AVX-512 has a copy of its own for f32 only, which is what speed is wanted for: copies cost
+                // build time.
                 // SAFETY: `current` never gives a level that the processor lacks.
                 #[cfg(target_arch = "x86_64")]
-                $crate::cpu::isa::Isa::Avx512 => unsafe { avx512($($arg),*) },
-                // SAFETY: as above.
+                $crate::cpu::isa::Isa::Avx512 if size_of::<$T>() == 4 => unsafe { avx512($($arg),*) },
+                // SAFETY: as above, and each level has what the lower ones have.
                 #[cfg(target_arch = "x86_64")]
-                $crate::cpu::isa::Isa::Avx2 => unsafe { avx2($($arg),*) },
+                $crate::cpu::isa::Isa::Avx512 | $crate::cpu::isa::Isa::Avx2 => unsafe { avx2($($arg),*) },
+                #[allow(unreachable_patterns, reason = "all levels are above on x86-64 but one")]
                 _ => body::<$T, false>($($arg),*),
             }
         }

@@ -8,6 +8,9 @@ use super::isa::{self, Isa};
 pub trait Kernel {
     /// What the loop gives.
     type Output;
+    /// Whether AVX-512 is worth a copy of its own: not where loads and stores are all that counts,
+    /// which AVX2 does as fast beyond the first cache.
+    const WIDE: bool;
     /// The loop. `FMA` says whether `mul_add` is an instruction.
     fn run<const FMA: bool>(self) -> Self::Output;
 }
@@ -19,10 +22,10 @@ pub fn vectorize<K: Kernel>(kernel: K) -> K::Output {
         Isa::Baseline => kernel.run::<false>(),
         // SAFETY: `current` is never above what the processor has.
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx2 => unsafe { avx2(kernel) },
-        // SAFETY: as above.
+        Isa::Avx512 if K::WIDE => unsafe { avx512(kernel) },
+        // SAFETY: as above, and each level has what the lower ones have.
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512 => unsafe { avx512(kernel) },
+        Isa::Avx512 | Isa::Avx2 => unsafe { avx2(kernel) },
         #[cfg(not(target_arch = "x86_64"))]
         _ => kernel.run::<false>(),
     }
@@ -48,6 +51,7 @@ mod tests {
 
     impl Kernel for Dot<'_> {
         type Output = f32;
+        const WIDE: bool = true;
         #[inline(always)]
         fn run<const FMA: bool>(self) -> f32 {
             self.0

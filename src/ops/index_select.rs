@@ -148,6 +148,7 @@ struct AddSlices<'a, T> {
 
 impl<T: Accumulate> Kernel for AddSlices<'_, T> {
     type Output = ();
+    const WIDE: bool = false;
     #[inline(always)]
     fn run<const FMA: bool>(self) {
         let AddSlices { to, src, index, n, inner, blocks, part } = self;

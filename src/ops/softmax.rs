@@ -40,6 +40,7 @@ struct Pass<'a, T, const LOG: bool, const BACKWARD: bool> {
 
 impl<T: Float, const LOG: bool, const BACKWARD: bool> Kernel for Pass<'_, T, LOG, BACKWARD> {
     type Output = ();
+    const WIDE: bool = size_of::<T>() == 4;
     #[inline(always)]
     fn run<const FMA: bool>(self) {
         let Pass { a, b, out, n, inner, part } = self;

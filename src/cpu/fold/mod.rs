@@ -202,6 +202,7 @@ struct Job<'a, F: Fold> {
 
 impl<F: Fold> Kernel for Job<'_, F> {
     type Output = ();
+    const WIDE: bool = false;
     #[inline(always)]
     fn run<const FMA: bool>(self) {
         // SAFETY: `fold`'s caller promised that the plan's positions can be read and the outputs

@@ -71,6 +71,7 @@ struct Forward<'a, T: Scores> {
 
 impl<T: Scores> Kernel for Forward<'_, T> {
     type Output = ();
+    const WIDE: bool = true;
     #[inline(always)]
     fn run<const FMA: bool>(self) {
         let rows = self.rows;
@@ -128,6 +129,7 @@ struct Backward<'a, T: Scores> {
 
 impl<T: Scores> Kernel for Backward<'_, T> {
     type Output = ();
+    const WIDE: bool = true;
     #[inline(always)]
     fn run<const FMA: bool>(self) {
         let rows = self.rows;

@@ -17,12 +17,10 @@
 //! A line is transformed by `rustfft` (complex) and `realfft` (real), whose planners keep what they
 //! have planned. Lines lie in the last dimension; others are moved there, which is a copy.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
-use parking_lot::Mutex;
-use realfft::{ComplexToReal, RealFftPlanner, RealToComplex};
-use rustfft::{Fft, FftDirection, FftNum, FftPlanner};
 use smallvec::smallvec;
+use torchrs_fft::{ComplexToReal, Fft, FftDirection, RealToComplex};
 
 use crate::Tensor;
 use crate::autograd::{BackwardCtx, no_grad, record};
@@ -49,22 +47,8 @@ impl Direction {
 }
 
 /// f32 and f64 with their plans.
-trait Real: Element + FftNum {
-    fn plans() -> &'static Mutex<(FftPlanner<Self>, RealFftPlanner<Self>)>;
-}
-
-macro_rules! real {
-    ($($t:ty)*) => {$(
-        impl Real for $t {
-            fn plans() -> &'static Mutex<(FftPlanner<$t>, RealFftPlanner<$t>)> {
-                static PLANS: LazyLock<Mutex<(FftPlanner<$t>, RealFftPlanner<$t>)>> =
-                    LazyLock::new(|| Mutex::new((FftPlanner::new(), RealFftPlanner::new())));
-                &PLANS
-            }
-        }
-    )*};
-}
-real!(f32 f64);
+trait Real: Element + torchrs_fft::Real {}
+impl<T: Element + torchrs_fft::Real> Real for T {}
 
 /// Lines that one thread takes at least.
 fn grain(n: usize) -> usize {
@@ -119,7 +103,7 @@ fn transform<T: Real>(lines: &Tensor, direction: Direction, scale: f64) {
     if lines.numel() == 0 {
         return;
     }
-    let plan: Arc<dyn Fft<T>> = T::plans().lock().0.plan_fft(
+    let plan: Arc<dyn Fft<T>> = T::complex(
         n,
         match direction {
             Direction::Forward => FftDirection::Forward,
@@ -168,7 +152,7 @@ fn transform_real<T: Real>(lines: &Tensor, scale: f64) -> Tensor {
     if out.numel() == 0 {
         return out;
     }
-    let plan: Arc<dyn RealToComplex<T>> = T::plans().lock().1.plan_fft_forward(n);
+    let plan: Arc<dyn RealToComplex<T>> = T::forward(n);
     // SAFETY: dense numbers of type T, which nobody writes meanwhile.
     let from = unsafe { lines.as_slice::<T>() };
     let to = SharedMut(out.data_ptr().cast::<Complex<T>>());
@@ -219,7 +203,7 @@ fn transform_half<T: Real>(lines: &Tensor, n: usize, scale: f64) -> Tensor {
     if out.numel() == 0 {
         return out;
     }
-    let plan: Arc<dyn ComplexToReal<T>> = T::plans().lock().1.plan_fft_inverse(n);
+    let plan: Arc<dyn ComplexToReal<T>> = T::backward(n);
     assert_eq!(lines.dtype(), T::DTYPE.to_complex());
     let from = lines.data_ptr().cast::<Complex<T>>();
     // SAFETY: dense complex numbers of type T, which nobody writes meanwhile.

@@ -30,6 +30,7 @@ struct Drop<'a, T> {
 
 impl<T: Widen<Wide: Real>> Kernel for Drop<'_, T> {
     type Output = ();
+    const WIDE: bool = false;
     #[inline(always)]
     fn run<const FMA: bool>(self) {
         let scale = T::Wide::of(self.scale);
@@ -134,6 +135,7 @@ struct Mask<'a, T> {
 
 impl<T: Widen<Wide: Real>> Kernel for Mask<'_, T> {
     type Output = ();
+    const WIDE: bool = false;
     #[inline(always)]
     fn run<const FMA: bool>(self) {
         let scale = T::Wide::of(self.scale);

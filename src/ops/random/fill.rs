@@ -31,6 +31,7 @@ struct Words<'a> {
 
 impl Kernel for Words<'_> {
     type Output = ();
+    const WIDE: bool = true;
     #[inline(always)]
     fn run<const FMA: bool>(self) {
         let key = [self.draw.seed as u32, (self.draw.seed >> 32) as u32];
@@ -190,6 +191,7 @@ struct Fill<'a, T, D> {
 
 impl<T, D: Distribution<T>> Kernel for Fill<'_, T, D> {
     type Output = ();
+    const WIDE: bool = false;
     #[inline(always)]
     fn run<const FMA: bool>(self) {
         self.distribution.write::<FMA>(self.words, self.out);
