@@ -398,11 +398,9 @@ impl Pass {
             _ => &[],
         };
         let mut captured = vec![None; captures.len()];
-        let mut order: Vec<usize> = (0..self.tasks.len()).collect();
-        // Ready accumulators that are roots themselves come first (seq is the largest number).
-        order.sort_unstable_by_key(|&i| std::cmp::Reverse(self.tasks[i].node.seq));
         let mut ready: Vec<usize> = Vec::new();
-        for i in order {
+        // Ready accumulators that are roots themselves come first (seq is the largest number).
+        for i in by_age(&self.tasks).into_iter().rev() {
             let is_leaf = matches!(self.tasks[i].node.kind, Kind::Accumulate(_));
             if !is_leaf || self.tasks[i].pending == 0 {
                 ready.push(i);
@@ -496,6 +494,13 @@ impl Pass {
     }
 }
 
+/// The tasks' numbers from old to young.
+fn by_age(tasks: &[Task]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..tasks.len()).collect();
+    order.sort_unstable_by_key(|&i| tasks[i].node.seq);
+    order
+}
+
 /// For each task whether it is on the way to something that is wanted.
 fn needed(tasks: &[Task], index: &NodeMap, wanted: &Wanted) -> Vec<bool> {
     let targets = match wanted {
@@ -509,9 +514,7 @@ fn needed(tasks: &[Task], index: &NodeMap, wanted: &Wanted) -> Vec<bool> {
         }
     }
     // From old to young; accumulators, which have no edges, may come at any place.
-    let mut order: Vec<usize> = (0..tasks.len()).collect();
-    order.sort_unstable_by_key(|&i| tasks[i].node.seq);
-    for i in order {
+    for i in by_age(tasks) {
         let leads = |e: &Edge| needed[index[&key(&e.node)]];
         needed[i] = needed[i] || tasks[i].node.edges.iter().flatten().any(leads);
     }

@@ -212,7 +212,7 @@ mod tests {
     /// (value, index) per output, by both orders of folding.
     fn both<const LARGEST: bool>(data: &[f32], rows: usize, width: usize) {
         for folded in [0, 1] {
-            let plan = Plan::new(&[rows, width], &[width as isize, 1], |d| d == folded);
+            let plan = Plan::new(&[rows, width], &[width as isize, 1], &|d| d == folded);
             let out = Mutex::new(vec![(f32::NAN, usize::MAX); plan.outputs()]);
             // SAFETY: the plan covers `data`.
             unsafe {

@@ -2,6 +2,7 @@
 //! drivers. It knows no tensor, only raw strided buffers.
 
 pub mod attention;
+pub mod axes;
 pub mod conv;
 pub mod copy;
 pub mod depthwise;

@@ -5,6 +5,7 @@ use smallvec::SmallVec;
 
 use super::format::Format;
 use super::lane::Constant;
+use crate::cpu::axes::sort_axes;
 
 /// What an operation reads or writes.
 #[derive(Clone, Copy)]
@@ -115,11 +116,9 @@ impl Plan {
             Operand::Constant(_) => 0,
         };
         // Stable, so that equal strides keep row-major order. Later operands break ties.
-        order.sort_by(|&a, &b| {
-            (0..count)
-                .map(|k| stride(k, b).abs().cmp(&stride(k, a).abs()))
-                .find(|o| o.is_ne())
-                .unwrap_or(a.cmp(&b))
+        sort_axes(&mut order, |a, b| {
+            let wider = |k| stride(k, b).abs().cmp(&stride(k, a).abs());
+            (0..count).map(wider).find(|o| o.is_ne()).is_some_and(|o| o.is_lt())
         });
 
         let mut plan = Plan { dims: SmallVec::new(), strides: SmallVec::new(), operands: count };

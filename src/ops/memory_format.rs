@@ -4,6 +4,7 @@
 use smallvec::SmallVec;
 
 use crate::Tensor;
+use crate::cpu::axes::sort_axes;
 use crate::error::{Error, throw};
 
 /// An order of elements in memory (`torch.memory_format`).
@@ -46,7 +47,7 @@ fn order(x: &Tensor, format: MemoryFormat) -> SmallVec<[i64; 5]> {
         MemoryFormat::ChannelsLast3d => channels_last(5),
         MemoryFormat::Preserve => {
             let mut dims: SmallVec<[i64; 5]> = (0..n).collect();
-            dims.sort_by_key(|&d| std::cmp::Reverse(x.strides()[d as usize]));
+            sort_axes(&mut dims, |a, b| x.strides()[a as usize] > x.strides()[b as usize]);
             if x.permute(&dims).is_contiguous() { dims } else { (0..n).collect() }
         }
     }

@@ -17,6 +17,7 @@ use smallvec::{SmallVec, smallvec};
 use super::compute;
 use crate::Tensor;
 use crate::autograd::record;
+use crate::cpu::axes::sort_axes;
 use crate::cpu::float::{Float, simd_fn};
 use crate::cpu::parts::Parts;
 use crate::cpu::threads::{get_num_threads, parallel_for};
@@ -190,9 +191,9 @@ fn run<T: Float>(x: &[T], y: &mut [T], tail: usize, maps: &[&Sparse]) {
         (0..maps.len()).filter(|&d| !maps[d].is_identity()).collect();
     // What shrinks comes first. Among equals the last dimension is slowest: it is done where there is
     // least.
-    order.sort_by(|&a, &b| {
-        let among_equals = if growth(a) < 1.0 { a.cmp(&b) } else { b.cmp(&a) };
-        growth(a).total_cmp(&growth(b)).then(among_equals)
+    sort_axes(&mut order, |a, b| {
+        let among_equals = if growth(a) < 1.0 { a < b } else { b < a };
+        growth(a) < growth(b) || growth(a) == growth(b) && among_equals
     });
     let from = sizes.iter().product::<usize>() * tail;
     let mut passes: SmallVec<[Pass<T>; 3]> = order

@@ -2,6 +2,8 @@
 
 use smallvec::SmallVec;
 
+use crate::cpu::axes::sort_axes;
+
 /// (size, stride in elements) of dimensions, outermost first.
 type Dims = SmallVec<[(usize, isize); 4]>;
 
@@ -28,14 +30,13 @@ fn coalesce(dims: impl IntoIterator<Item = (usize, isize)>) -> Dims {
 impl Plan {
     /// A plan for a buffer of this shape and these strides; `folded(d)` says whether dimension `d`
     /// is folded. Outputs are numbered in row-major order of the kept dimensions.
-    pub fn new(shape: &[usize], strides: &[isize], folded: impl Fn(usize) -> bool) -> Plan {
+    pub fn new(shape: &[usize], strides: &[isize], folded: &dyn Fn(usize) -> bool) -> Plan {
         let dims = |want: bool| {
-            let folded = &folded;
             (0..shape.len()).filter(move |&d| folded(d) == want).map(|d| (shape[d], strides[d]))
         };
         let mut inside: Dims = dims(true).collect();
         // The order of folding is free: memory's order, with the widest stride outermost.
-        inside.sort_by_key(|&(_, stride)| std::cmp::Reverse(stride));
+        sort_axes(&mut inside, |a, b| a.1 > b.1);
         Plan { kept: coalesce(dims(false)), folded: coalesce(inside) }
     }
 

@@ -94,7 +94,7 @@ fn long_sums_are_accurate_and_do_not_depend_on_the_number_of_threads() {
     let data: Vec<f32> = (0..n).map(|i| 0.1 + (i % 7) as f32 * 0.01).collect();
     let exact: f64 = data.iter().map(|&v| v as f64).sum();
     for shape in [[1, n], [n, 1], [n / 64, 64]] {
-        let plan = Plan::new(&shape, &[shape[1] as isize, 1], |_| true);
+        let plan = Plan::new(&shape, &[shape[1] as isize, 1], &|_| true);
         let one = sums(&plan, &data)[0];
         assert!((one as f64 / exact - 1.0).abs() < 2e-7, "{one} for {exact}");
         let before = super::super::threads::get_num_threads();

@@ -92,7 +92,7 @@ fn run<T: Ordered + Element, const LARGEST: bool>(
     values: &Tensor,
     indices: &Tensor,
 ) {
-    let plan = Plan::new(x.shape(), x.strides(), |d| dims.reduced[d]);
+    let plan = Plan::new(x.shape(), x.strides(), &|d| dims.reduced[d]);
     let to = SharedMut(values.data_ptr().cast::<T>());
     let places = SharedMut(indices.data_ptr().cast::<i64>());
     // SAFETY: the plan's positions are elements of `x`, which is of type T; both results are fresh
