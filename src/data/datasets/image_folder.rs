@@ -4,10 +4,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use image::imageops::FilterType;
-use image::{DynamicImage, RgbImage};
 use serde::{Deserialize, Serialize};
 
+use super::decode::decode;
+use super::scale::scaled_square;
 use crate::data::{Dataset, sample_random};
 use crate::error::{Context, Error, Result};
 use crate::tensor::Tensor;
@@ -208,34 +208,17 @@ impl ImageFolder {
         self.root.join(&self.files[index].0)
     }
 
-    /// The scaled square.
-    fn load(&self, path: &Path) -> Result<RgbImage> {
-        let damaged = |e: image::ImageError| Error::file(path, format!("cannot be decoded: {e}"));
-        let image = image::ImageReader::open(path)
-            .and_then(|reader| reader.with_guessed_format())
-            .context(|| format!("open {}", path.display()))?
-            .decode()
-            .map_err(damaged)?;
-        let (width, height) = (image.width(), image.height());
-        if width == 0 || height == 0 {
-            return Err(Error::file(path, "is an image without pixels"));
-        }
+    /// The scaled square, red, green and blue of a pixel side by side.
+    fn load(&self, path: &Path) -> Result<Vec<u8>> {
+        let image = decode(path)?;
+        let (size, resize) = (self.size as usize, self.resize as usize);
+        let short = image.width.min(image.height);
         // torchvision's rounding: the longer side is cut off.
-        let scaled = |long: u32, short: u32| {
-            (u64::from(self.resize) * u64::from(long) / u64::from(short)) as u32
-        };
-        let (new_width, new_height) = match width <= height {
-            true => (self.resize, scaled(height, width)),
-            false => (scaled(width, height), self.resize),
-        };
-        let image = match (new_width, new_height) == (width, height) {
-            true => image,
-            false => image.resize_exact(new_width, new_height, FilterType::Triangle),
-        };
+        let scaled = |side: usize| resize * side / short;
         // As Python rounds: halves to the even neighbour.
-        let margin = |side: u32| (f64::from(side - self.size) / 2.0).round_ties_even() as u32;
-        let (x, y) = (margin(new_width), margin(new_height));
-        Ok(DynamicImage::into_rgb8(image.crop_imm(x, y, self.size, self.size)))
+        let margin = |side: usize| ((side - size) as f64 / 2.0).round_ties_even() as usize;
+        let (width, height) = (scaled(image.width), scaled(image.height));
+        Ok(scaled_square(&image, (width, height), (margin(width), margin(height)), size))
     }
 }
 
@@ -255,7 +238,7 @@ impl Dataset for ImageFolder {
             let (mean, std) = (self.mean[channel], self.std[channel]);
             let values: Vec<f32> =
                 (0..=255u8).map(|value| (f32::from(value) / 255.0 - mean) / std).collect();
-            for row in image.as_raw().chunks_exact(3 * size) {
+            for row in image.chunks_exact(3 * size) {
                 let value = |pixel: &[u8]| values[usize::from(pixel[channel])];
                 match mirrored {
                     true => planes.extend(row.chunks_exact(3).rev().map(value)),
@@ -310,17 +293,25 @@ fn find_images(folder: &Path) -> Result<Vec<PathBuf>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use image::Rgb;
 
-    fn save(folder: &Path, name: &str, image: &RgbImage) {
+    /// PIL's images and pixels; see scripts/image_files.py.
+    const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/images");
+
+    fn save(folder: &Path, name: &str, bytes: &[u8]) {
         let path = folder.join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
-        image.save(path).unwrap();
+        fs::write(path, bytes).unwrap();
     }
 
-    /// Red grows to the right, green downwards.
-    fn gradient(width: u32, height: u32) -> RgbImage {
-        RgbImage::from_fn(width, height, |x, y| Rgb([x as u8, y as u8, 7]))
+    /// As PNG: red grows to the right, green downwards.
+    fn gradient(width: u32, height: u32) -> Vec<u8> {
+        let pixels: Vec<u8> =
+            (0..width * height).flat_map(|i| [(i % width) as u8, (i / width) as u8, 7]).collect();
+        let mut bytes = Vec::new();
+        let mut encoder = png::Encoder::new(&mut bytes, width, height);
+        encoder.set_color(png::ColorType::Rgb);
+        encoder.write_header().unwrap().write_image_data(&pixels).unwrap();
+        bytes
     }
 
     #[test]
@@ -328,7 +319,12 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let small = gradient(2, 2);
         for name in ["dog/b.png", "dog/a.bmp", "dog/0/z.PNG", "cat/x.png", "cat/sub/y.jpg"] {
-            save(root.path(), name, &small);
+            let bytes = match name.rsplit('.').next() {
+                Some("jpg") => fs::read(Path::new(FIXTURES).join("colour.jpg")).unwrap(),
+                Some("bmp") => fs::read(Path::new(FIXTURES).join("runs.bmp")).unwrap(),
+                _ => small.clone(),
+            };
+            save(root.path(), name, &bytes);
         }
         fs::write(root.path().join("cat/notes.txt"), "no image").unwrap();
         fs::write(root.path().join("readme.md"), "no class").unwrap();
@@ -370,6 +366,42 @@ mod tests {
         assert!((values[64] * 255.0 - 25.5).abs() < 1.0, "{}", values[64] * 255.0);
         let error = ImageFolder::new(root.path(), 8).unwrap().resize(7).unwrap_err().to_string();
         assert!(error.contains("at least size, which is 8"), "{error}");
+    }
+
+    #[test]
+    fn squares_are_those_of_torchvision() {
+        // After the 21 x 17 pixels of the image; see scripts/image_files.py.
+        let mut start = 3 * 21 * 17;
+        for (resize, size) in [(10, 8), (22, 14)] {
+            let end = start + 3 * size as usize * size as usize;
+            for name in ["colour.jpg", "progressive.jpg", "cmyk.jpg", "palette.png", "short.bmp"] {
+                let root = tempfile::tempdir().unwrap();
+                let path = Path::new(FIXTURES).join(name);
+                save(root.path(), &format!("a/{name}"), &fs::read(&path).unwrap());
+                let expected = fs::read(path.with_extension("rgb")).unwrap();
+                let data = ImageFolder::new(root.path(), size).unwrap().resize(resize).unwrap();
+                let square = data.load(&data.path(0)).unwrap();
+                let expected = &expected[start..end];
+                assert_eq!(square.len(), expected.len());
+                let differences = square.iter().zip(expected).map(|(a, b)| a.abs_diff(*b));
+                let difference = differences.max().unwrap();
+                println!("{name} {resize}: {difference}");
+                // Scaling is exact, decoding a JPEG is not.
+                let allowed = if name.ends_with("jpg") { 2 } else { 0 };
+                assert!(difference <= allowed, "{name}, resize {resize}: {difference}");
+            }
+            start = end;
+        }
+    }
+
+    #[test]
+    fn a_line_of_pixels_becomes_a_square() {
+        let root = tempfile::tempdir().unwrap();
+        // 64 million pixels high when scaled.
+        let line = [&b"P5 1 1000000 255\n"[..], &[9; 1_000_000]].concat();
+        save(root.path(), "a/line.pgm", &line);
+        let data = ImageFolder::new(root.path(), 64).unwrap();
+        assert_eq!(data.load(&data.path(0)).unwrap(), [9; 3 * 64 * 64]);
     }
 
     #[test]

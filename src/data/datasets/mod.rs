@@ -15,11 +15,15 @@
 //! # Ok::<(), torchrs::Error>(())
 //! ```
 
+#[cfg(feature = "image")]
+mod decode;
 mod digits;
 mod fashion_mnist;
 pub mod idx;
 #[cfg(feature = "image")]
 mod image_folder;
+#[cfg(feature = "image")]
+mod scale;
 mod synthetic;
 mod text;
 
