@@ -3,7 +3,8 @@
 
 use std::ops::{Add, AddAssign, Div, Mul, Neg, Sub};
 
-use super::gemm::Product;
+use torchrs_numeric::gemm::Gemm;
+
 use super::isa::Isa;
 use super::math::{double, single};
 use super::micro::{self, Tile};
@@ -22,6 +23,7 @@ pub trait Float:
     + Div<Output = Self>
     + Neg<Output = Self>
     + AddAssign
+    + Gemm
     + 'static
 {
     /// 0.
@@ -38,12 +40,10 @@ pub trait Float:
     fn wide(self) -> f64;
     /// The register tile of matrix products at this level of instructions.
     fn tile(isa: Isa) -> Tile<Self>;
-    /// The kernel of large matrix products.
-    fn product() -> Product<Self>;
 }
 
 macro_rules! float {
-    ($t:ty, $math:ident, $narrow:ident, $wide:ident, $gemm:path) => {
+    ($t:ty, $math:ident, $narrow:ident, $wide:ident) => {
         impl Float for $t {
             const ZERO: Self = 0.0;
             const LOWEST: Self = <$t>::NEG_INFINITY;
@@ -72,17 +72,11 @@ macro_rules! float {
                     _ => micro::plain_tile(),
                 }
             }
-            fn product() -> Product<$t> {
-                {
-                    use $gemm as kernels;
-                    kernels::get_gemm_fn()
-                }
-            }
         }
     };
 }
-float!(f32, single, __m256, __m512, gemm_f32::gemm::f32);
-float!(f64, double, __m256d, __m512d, gemm_f64::gemm::f64);
+float!(f32, single, __m256, __m512);
+float!(f64, double, __m256d, __m512d);
 
 /// Defines a function over a [`Float`] type that is compiled for each instruction set. The body is
 /// generic over `T` and a `const FMA: bool`, and should be loops that vectorise.

@@ -1,7 +1,5 @@
-//! Matrix products over strided f32 and f64 buffers: the kernels of the crates `gemm-f32` and
-//! `gemm-f64`, with the splitting over threads done here. A transpose is only another pair of strides.
-
-use gemm_common::Parallelism;
+//! Matrix products over strided f32 and f64 buffers: the `gemm` crates' kernels, with the splitting
+//! over threads done here. A transpose is only another pair of strides.
 
 use super::float::Float;
 use super::parts::Shared;
@@ -9,30 +7,6 @@ use super::threads::{get_num_threads, parallel_for};
 
 /// Floating-point operations that are worth a second thread: forking and joining costs about 10 us.
 const WORTH_A_THREAD: usize = 2_000_000;
-
-/// A kernel: m, n, k; the result's address, column and row strides, and whether it is read; the
-/// factors' addresses and strides; what the result and the product are multiplied by; conjugations.
-pub type Product<T> = unsafe fn(
-    usize,
-    usize,
-    usize,
-    *mut T,
-    isize,
-    isize,
-    bool,
-    *const T,
-    isize,
-    isize,
-    *const T,
-    isize,
-    isize,
-    T,
-    T,
-    bool,
-    bool,
-    bool,
-    Parallelism,
-);
 
 /// Where a matrix is: element (i, j) at `ptr + i * row + j * column`.
 #[derive(Clone, Copy, Debug)]
@@ -46,8 +20,8 @@ pub struct Matrix<P> {
 }
 
 impl<P> Matrix<P> {
-    fn t(self) -> Self {
-        Matrix { ptr: self.ptr, row: self.column, column: self.row }
+    fn parts(self) -> (P, isize, isize) {
+        (self.ptr, self.row, self.column)
     }
 }
 
@@ -157,37 +131,9 @@ unsafe fn serial<T: Float>(
     if m == 0 || n == 0 {
         return;
     }
-    // The kernels store columns; a result that lies in rows is the transposed product.
-    let ((m, n), a, b, c) = match c.column.abs() < c.row.abs() {
-        true => ((n, m), b.t(), a.t(), c.t()),
-        false => ((m, n), a, b, c),
-    };
-    let keep = beta != T::ZERO;
-    // They name the factors the other way round: `alpha dst + beta lhs rhs`.
-    // SAFETY: the caller's promise; the pointers are not dereferenced where a size is 0.
-    unsafe {
-        T::product()(
-            m,
-            n,
-            k,
-            c.ptr,
-            c.column,
-            c.row,
-            keep,
-            a.ptr,
-            a.column,
-            a.row,
-            b.ptr,
-            b.column,
-            b.row,
-            beta,
-            alpha,
-            false,
-            false,
-            false,
-            Parallelism::None,
-        )
-    }
+    let beta = (beta != T::ZERO).then_some(beta);
+    // SAFETY: the caller's promise.
+    unsafe { T::gemm((m, n, k), alpha, a.parts(), b.parts(), beta, c.parts()) };
 }
 
 /// The product by its definition, which the fast one is tested against: A is `m x k`, B is `k x n`,

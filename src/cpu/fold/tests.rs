@@ -71,7 +71,7 @@ proptest! {
         let folded: Vec<bool> = dims.iter().map(|d| d.1).collect();
         // Small integers: sums are exact in any order.
         let data: Vec<f32> = (0..next).map(|i| (i * 7 % 23 - 11) as f32).collect();
-        let plan = Plan::new(&shape, &strides, |d| folded[d]);
+        let plan = Plan::new(&shape, &strides, &|d| folded[d]);
         prop_assert_eq!(sums(&plan, &data), reference(&shape, &strides, &folded, &data));
     }
 }
@@ -82,7 +82,7 @@ fn long_and_narrow_folds_are_cut_into_parts() {
         let data: Vec<f32> = (0..rows * width).map(|i| (i % 13) as f32).collect();
         let (shape, strides) = ([rows, width], [width as isize, 1]);
         for folded in [[true, false], [false, true], [true, true]] {
-            let plan = Plan::new(&shape, &strides, |d| folded[d]);
+            let plan = Plan::new(&shape, &strides, &|d| folded[d]);
             assert_eq!(sums(&plan, &data), reference(&shape, &strides, &folded, &data));
         }
     }

@@ -20,7 +20,7 @@
 use std::sync::Arc;
 
 use smallvec::smallvec;
-use torchrs_fft::{ComplexToReal, Fft, FftDirection, RealToComplex};
+use torchrs_numeric::fft::{ComplexToReal, Fft, FftDirection, RealToComplex};
 
 use crate::Tensor;
 use crate::autograd::{BackwardCtx, no_grad, record};
@@ -47,8 +47,8 @@ impl Direction {
 }
 
 /// f32 and f64 with their plans.
-trait Real: Element + torchrs_fft::Real {}
-impl<T: Element + torchrs_fft::Real> Real for T {}
+trait Real: Element + torchrs_numeric::fft::Real {}
+impl<T: Element + torchrs_numeric::fft::Real> Real for T {}
 
 /// Lines that one thread takes at least.
 fn grain(n: usize) -> usize {

@@ -1,6 +1,4 @@
-//! Plans for Fourier transforms of f32 and f64 by `rustfft` and `realfft`. Their generic code is
-//! compiled where it is used, and takes as long as a fifth of torchrs: here that happens beside the
-//! rest, and not again when something else changes.
+//! Plans for Fourier transforms of f32 and f64.
 
 use std::sync::{Arc, LazyLock};
 
@@ -13,7 +11,7 @@ pub use rustfft::{Fft, FftDirection, FftNum};
 /// f32 and f64, with plans that are kept for the next transform of their length.
 ///
 /// ```
-/// use torchrs_fft::{FftDirection, Real};
+/// use torchrs_numeric::fft::{FftDirection, Real};
 /// let plan = f64::complex(4, FftDirection::Forward);
 /// assert_eq!(plan.len(), 4);
 /// ```
@@ -21,7 +19,7 @@ pub trait Real: FftNum {
     /// Of `n` complex numbers, in place, without a factor.
     ///
     /// ```
-    /// use torchrs_fft::{FftDirection, Real};
+    /// use torchrs_numeric::fft::{FftDirection, Real};
     /// assert_eq!(f32::complex(12, FftDirection::Inverse).fft_direction(), FftDirection::Inverse);
     /// ```
     fn complex(n: usize, direction: FftDirection) -> Arc<dyn Fft<Self>>;
@@ -29,7 +27,7 @@ pub trait Real: FftNum {
     /// Of `n` real numbers to the first `n / 2 + 1` coefficients.
     ///
     /// ```
-    /// use torchrs_fft::Real;
+    /// use torchrs_numeric::fft::Real;
     /// assert_eq!(f32::forward(8).complex_len(), 5);
     /// ```
     fn forward(n: usize) -> Arc<dyn RealToComplex<Self>>;
@@ -37,7 +35,7 @@ pub trait Real: FftNum {
     /// Of the first `n / 2 + 1` coefficients to `n` real numbers, without a factor.
     ///
     /// ```
-    /// use torchrs_fft::Real;
+    /// use torchrs_numeric::fft::Real;
     /// assert_eq!(f64::backward(9).len(), 9);
     /// ```
     fn backward(n: usize) -> Arc<dyn ComplexToReal<Self>>;
