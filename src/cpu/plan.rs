@@ -59,6 +59,7 @@ impl Operand<'_> {
     }
 
     /// True when both name the same elements in the same places.
+    #[inline]
     pub fn is_same_view(&self, other: &Operand<'_>) -> bool {
         match (self, other) {
             (
@@ -165,11 +166,13 @@ impl Plan {
     }
 
     /// Number of runs of the innermost dimension.
+    #[inline]
     pub fn rows(&self) -> usize {
         self.dims[..self.dims.len() - 1].iter().product()
     }
 
     /// Bytes from operand `k`'s first element to the start of row `row`.
+    #[inline]
     pub fn row_offset(&self, mut row: usize, k: usize) -> isize {
         let mut offset = 0;
         for d in (0..self.dims.len() - 1).rev() {
@@ -181,12 +184,14 @@ impl Plan {
 
     /// True when operand `k` has one stride along all elements in the plan's order: its element `i`
     /// is `i` times the inner stride away.
+    #[inline]
     pub fn is_linear(&self, k: usize) -> bool {
         (1..self.dims.len())
             .all(|d| self.stride(d - 1, k) == self.stride(d, k) * self.dims[d] as isize)
     }
 
     /// True when operand `k` is the same in every row.
+    #[inline]
     pub fn repeats_rows(&self, k: usize) -> bool {
         (0..self.dims.len() - 1).all(|d| self.stride(d, k) == 0)
     }

@@ -133,29 +133,33 @@ pub unsafe fn rows<F: Fold, const FMA: bool>(job: Job<F>) {
     let ((width, step), kept_outer) = plan.kept();
     let mut column = range.start % width;
     let mut kept = Walk::new(kept_outer, range.start / width);
+    // Back at its start after every output.
+    let mut run = Walk::new(outer, 0);
     for output in range {
         let param = f.param(output % outputs);
         // SAFETY: the walks stay inside the plan.
         let at = unsafe { input.0.offset(kept.offset + column as isize * step) };
-        let mut tree = Tree::new();
-        let mut run = Walk::new(outer, 0);
-        let mut value = f.identity();
-        for _ in 0..outer_count {
-            for start in (0..inner).step_by(LEAF) {
-                let n = LEAF.min(inner - start);
-                // SAFETY: a part of the output's elements.
-                let x = unsafe {
-                    gather(at.offset(run.offset + start as isize * stride), stride, n, &mut tile)
-                };
-                value = leaf::<F, FMA>(f, x, param);
-                if outer_count > 1 || inner > LEAF {
+        let mut part = |offset: isize, n: usize| {
+            // SAFETY: a part of the output's elements.
+            let x = unsafe { gather(at.offset(offset), stride, n, &mut tile) };
+            leaf::<F, FMA>(f, x, param)
+        };
+        let value = if outer_count == 1 && inner <= LEAF {
+            part(0, inner)
+        } else {
+            let mut tree = Tree::new();
+            for _ in 0..outer_count {
+                for start in (0..inner).step_by(LEAF) {
+                    let n = LEAF.min(inner - start);
+                    let value = part(run.offset + start as isize * stride, n);
                     tree.push(value, |a, b| f.combine(a, b));
                 }
+                run.advance();
             }
-            run.advance();
-        }
+            tree.finish(f.identity(), |a, b| f.combine(a, b))
+        };
         // SAFETY: the job's output.
-        unsafe { out.at(output).write(tree.finish(value, |a, b| f.combine(a, b))) };
+        unsafe { out.at(output).write(value) };
         column += 1;
         if column == width {
             column = 0;
