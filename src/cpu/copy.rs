@@ -79,16 +79,17 @@ impl Job {
     unsafe fn dense(&self, size: usize) {
         let (plan, rows, inner) = (&self.plan, self.plan.rows(), self.plan.inner());
         // SAFETY: columns of a row on both sides.
-        let row = |row: usize, columns: Range<usize>| unsafe {
+        let row = |[to, from]: [isize; 2], columns: Range<usize>| unsafe {
             let skip = (columns.start * size) as isize;
-            let from = self.from.offset(plan.row_offset(row, 1) + skip);
-            let to = self.to.offset(plan.row_offset(row, 0) + skip);
+            let (to, from) = (self.to.offset(to + skip), self.from.offset(from + skip));
             to.copy_from_nonoverlapping(from, columns.len() * size);
         };
         if rows == 1 {
-            parallel_for(inner, GRAIN, |columns| row(0, columns));
+            parallel_for(inner, GRAIN, |columns| row([0, 0], columns));
         } else {
-            parallel_for(rows, (GRAIN / inner).max(1), |rows| rows.for_each(|r| row(r, 0..inner)));
+            parallel_for(rows, (GRAIN / inner).max(1), |rows| {
+                plan.for_rows(rows, |offsets| row(offsets, 0..inner));
+            });
         }
     }
 
@@ -97,18 +98,19 @@ impl Job {
         let (plan, rows, inner) = (&self.plan, self.plan.rows(), self.plan.inner());
         let (to_step, from_step) = (plan.inner_stride(0), plan.inner_stride(1));
         // SAFETY: columns of a row on both sides.
-        let row = |row: usize, columns: Range<usize>| unsafe {
-            let from = self.from.offset(plan.row_offset(row, 1));
-            let to = self.to.offset(plan.row_offset(row, 0));
+        let row = |[to, from]: [isize; 2], columns: Range<usize>| unsafe {
+            let (to, from) = (self.to.offset(to), self.from.offset(from));
             for i in columns {
                 let value = from.offset(i as isize * from_step).cast::<T>().read();
                 to.offset(i as isize * to_step).cast::<T>().write(value);
             }
         };
         if rows == 1 {
-            parallel_for(inner, GRAIN, |columns| row(0, columns));
+            parallel_for(inner, GRAIN, |columns| row([0, 0], columns));
         } else {
-            parallel_for(rows, (GRAIN / inner).max(1), |rows| rows.for_each(|r| row(r, 0..inner)));
+            parallel_for(rows, (GRAIN / inner).max(1), |rows| {
+                plan.for_rows(rows, |offsets| row(offsets, 0..inner));
+            });
         }
     }
 

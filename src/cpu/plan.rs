@@ -1,6 +1,8 @@
 //! How a strided, broadcasting operation is walked: dimensions of size 1 dropped, ordered by the
 //! output's strides, and joined where all operands allow it. What is left is mostly one long loop.
 
+use std::ops::Range;
+
 use smallvec::SmallVec;
 
 use super::format::Format;
@@ -180,6 +182,34 @@ impl Plan {
             row /= self.dims[d];
         }
         offset
+    }
+
+    /// Calls `each` for these rows with the bytes from the first element of operands `0..N` to the row.
+    #[inline]
+    pub fn for_rows<const N: usize>(&self, rows: Range<usize>, mut each: impl FnMut([isize; N])) {
+        let dims = &self.dims[..self.dims.len() - 1];
+        let steps = |d: usize| &self.strides[d * self.operands..][..N];
+        let (mut left, mut offsets) = (rows.start, [0; N]);
+        let mut index: SmallVec<[usize; 8]> = SmallVec::from_elem(0, dims.len());
+        let index = &mut index[..];
+        for d in (0..dims.len()).rev() {
+            index[d] = left % dims[d];
+            left /= dims[d];
+            offsets.iter_mut().zip(steps(d)).for_each(|(o, s)| *o += index[d] as isize * s);
+        }
+        for _ in rows {
+            each(offsets);
+            for d in (0..dims.len()).rev() {
+                index[d] += 1;
+                let ended = index[d] == dims[d];
+                let turns = if ended { 1 - dims[d] as isize } else { 1 };
+                offsets.iter_mut().zip(steps(d)).for_each(|(o, s)| *o += turns * s);
+                if !ended {
+                    break;
+                }
+                index[d] = 0;
+            }
+        }
     }
 
     /// True when operand `k` has one stride along all elements in the plan's order: its element `i`
