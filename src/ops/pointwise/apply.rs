@@ -515,7 +515,7 @@ impl Kept {
             }
             grads[edge] = Some(if gradient.passes_through {
                 grad.clone()
-            } else if ctx.create_graph() {
+            } else if ctx.create_graph() || gradient.stepwise && grad.dtype() == Dtype::F16 {
                 symbolic(gradient, &grad, &values, &self.params)
             } else {
                 // What broadcasting makes a sum of is not rounded to a half type before it is summed.

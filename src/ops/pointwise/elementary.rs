@@ -156,7 +156,7 @@ crate::pointwise! {
     /// assert!(x.tan_().allclose(&expected, Default::default()));
     /// ```
     pub float tan / tan_ (x) = tan(x);
-        grad(g, y) { x: g * (y * y + 1.0) }
+        grad(g, y) { x: g * stepwise(y * y + 1.0) }
         sample { x: -1.2..1.2 }
 
     /// Inverse sine (`torch.asin`).

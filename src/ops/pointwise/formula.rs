@@ -291,6 +291,21 @@ where
     lt(x, 0.0) | lt(1.0 / x, 0.0)
 }
 
+/// `x`. A derivative that uses it is evaluated op by op where the tensors hold f16, with every
+/// step rounded to that, so that it overflows where PyTorch's does; else formulas of f16 are loops in f32.
+///
+/// ```
+/// use torchrs::{Dtype, Tensor};
+/// let x = Tensor::from([1.5674f32]).to_dtype(Dtype::F16).requires_grad_(true);
+/// // About 300, whose square f16 does not hold.
+/// (x.tan() * 0.1).backward();
+/// assert_eq!(x.grad().unwrap().item(), f64::INFINITY);
+/// ```
+#[inline(always)]
+pub fn stepwise<S>(x: S) -> S {
+    x
+}
+
 macro_rules! one_argument {
     ($Bound:ident: $($(#[$doc:meta])+ $name:ident,)*) => {$(
         $(#[$doc])+

@@ -295,6 +295,7 @@ macro_rules! __pointwise_row {
                     formula: stringify!($derivative),
                     uses: row::mentioned(stringify!($derivative), NAMES),
                     passes_through: row::same(stringify!($derivative), NAMES[0]),
+                    stepwise: row::mentioned(stringify!($derivative), &["stepwise"]) != 0,
                     kernel: $crate::ops::pointwise::Kernel::float::<Derivative, N, P, 1>(),
                     symbolic: |values, params| row::symbolic::<Derivative, N, P>(values, params),
                 }

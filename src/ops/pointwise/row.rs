@@ -107,6 +107,9 @@ pub struct Gradient {
     pub uses: u32,
     /// True when the formula is the output's gradient and nothing else.
     pub passes_through: bool,
+    /// True when it is evaluated op by op in f16
+    /// ([`stepwise`](crate::ops::pointwise::formula::stepwise)).
+    pub stepwise: bool,
     /// The formula as one fused loop.
     pub kernel: Kernel,
     /// The formula over recorded tensor ops, for gradients of gradients.
