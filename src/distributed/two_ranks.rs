@@ -12,7 +12,16 @@ where
             .env("WORLD_SIZE", "2")
             .env("MASTER_ADDR", &job)
             .env("MASTER_PORT", "1")
-            .spawn(move |_: ()| rank(torchrs::distributed::init_process_group(Default::default())?), ())
+            .spawn(
+                move |_: ()| {
+                    let group = torchrs::distributed::init_process_group(Default::default())?;
+                    let result = rank(group.clone());
+                    // Rank 0 has the store: it stays until the other is through, or has failed.
+                    let _ = group.barrier();
+                    result
+                },
+                (),
+            )
     };
     let ranks = [start("0")?, start("1")?];
     ranks.iter().try_for_each(|process| process.join())
