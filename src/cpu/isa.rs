@@ -1,5 +1,5 @@
 //! Which vector instructions this processor has, found once at run time. Kernels are compiled for
-//! each of the three levels and picked by [`current`]; the baseline is always there, so one binary
+//! two or three of the levels and picked by [`current`]; the baseline is always there, so one binary
 //! runs everywhere.
 
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};

@@ -189,13 +189,13 @@ impl Plan {
     pub fn for_rows<const N: usize>(&self, rows: Range<usize>, mut each: impl FnMut([isize; N])) {
         let dims = &self.dims[..self.dims.len() - 1];
         let steps = |d: usize| &self.strides[d * self.operands..][..N];
-        let (mut left, mut offsets) = (rows.start, [0; N]);
+        let mut offsets: [isize; N] = std::array::from_fn(|k| self.row_offset(rows.start, k));
         let mut index: SmallVec<[usize; 8]> = SmallVec::from_elem(0, dims.len());
         let index = &mut index[..];
-        for d in (0..dims.len()).rev() {
-            index[d] = left % dims[d];
-            left /= dims[d];
-            offsets.iter_mut().zip(steps(d)).for_each(|(o, s)| *o += index[d] as isize * s);
+        let mut left = rows.start;
+        for (i, &size) in index.iter_mut().zip(dims).rev() {
+            *i = left % size;
+            left /= size;
         }
         for _ in rows {
             each(offsets);

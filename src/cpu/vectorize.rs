@@ -1,4 +1,4 @@
-//! One loop, compiled for each instruction set. A kernel is written once as plain Rust over slices;
+//! One loop, compiled for the instruction sets. A kernel is written once as plain Rust over slices;
 //! [`vectorize`] runs the copy that was compiled for the processor's level.
 
 use super::isa::{self, Isa};

@@ -71,7 +71,7 @@ struct Forward<'a, T: Scores> {
 
 impl<T: Scores> Kernel for Forward<'_, T> {
     type Output = ();
-    const WIDE: bool = true;
+    const WIDE: bool = size_of::<T>() <= 4;
     #[inline(always)]
     fn run<const FMA: bool>(self) {
         let rows = self.rows;
@@ -129,7 +129,7 @@ struct Backward<'a, T: Scores> {
 
 impl<T: Scores> Kernel for Backward<'_, T> {
     type Output = ();
-    const WIDE: bool = true;
+    const WIDE: bool = size_of::<T>() <= 4;
     #[inline(always)]
     fn run<const FMA: bool>(self) {
         let rows = self.rows;
