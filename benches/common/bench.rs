@@ -7,8 +7,10 @@ use torchrs::{Tensor, get_num_threads, set_num_threads};
 /// Which rows to time, on how many threads, for how long each.
 pub struct Bench {
     filters: Vec<String>,
-    threads: usize,
-    budget: f64,
+    /// Threads that an operation uses.
+    pub threads: usize,
+    /// Seconds that a row may take.
+    pub budget: f64,
 }
 
 impl Bench {
@@ -59,13 +61,27 @@ impl Bench {
         while samples.len() < 5 || start.elapsed() < Duration::from_secs_f64(self.budget) {
             samples.push(once(per_sample));
         }
+        self.emit(name, samples, unit, work, &[]);
+    }
+
+    /// Prints a row of the times `samples`, with `more` numbers at its end.
+    pub fn emit(
+        &self,
+        name: &str,
+        mut samples: Vec<f64>,
+        unit: &str,
+        work: f64,
+        more: &[(&str, f64)],
+    ) {
         samples.sort_by(f64::total_cmp);
         let (least, median) = (samples[0], samples[samples.len() / 2]);
         let rate = if unit == "us" { least * 1e6 } else { work / least };
         let threads = self.threads;
+        let more: String =
+            more.iter().map(|(key, value)| format!(", \"{key}\": {value}")).collect();
         println!(
             "{{\"name\": \"{name}\", \"threads\": {threads}, \"median_s\": {median:.4e}, \
-             \"min_s\": {least:.4e}, \"unit\": \"{unit}\", \"rate\": {rate:.4}}}"
+             \"min_s\": {least:.4e}, \"unit\": \"{unit}\", \"rate\": {rate:.4}{more}}}"
         );
     }
 
@@ -74,6 +90,15 @@ impl Bench {
     pub fn bytes<T>(&self, name: &str, bytes: usize, call: impl Fn() -> T) {
         self.row(name, "GB/s", bytes as f64 * 1e-9, call);
     }
+}
+
+/// The most memory that this process has had, in MiB.
+#[allow(dead_code, reason = "not every benchmark looks at memory")]
+pub fn peak_mib() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("Linux has it");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a line of it");
+    let kib: f64 = line.trim().trim_end_matches(" kB").parse().expect("a number");
+    (kib / 1024.0).round()
 }
 
 /// Numbers between -2 and 2.

@@ -6,7 +6,7 @@ use torchrs::multiprocessing::Process;
 
 /// Runs `rank` in as many processes as the command line says (default 2), which can join a process
 /// group.
-pub fn spawn(rank: fn(()) -> Result<()>) -> Result<()> {
+pub fn spawn(rank: impl Fn(()) -> Result<()> + Copy + 'static) -> Result<()> {
     torchrs::init();
     let world = std::env::args().filter_map(|arg| arg.parse::<usize>().ok()).next().unwrap_or(2);
     let server = StoreServer::start()?;
