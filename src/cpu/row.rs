@@ -76,14 +76,8 @@ pub fn sum<T: Float>(x: &[T], pad: T::Wide, f: impl Fn(T::Wide) -> T::Wide) -> T
     pairwise(x.len(), |start, end| {
         let mut lanes = [T::Wide::ZERO; N];
         let (groups, tail) = x[start..end].as_chunks::<N>();
-        for group in groups {
-            let group = widened(group);
-            for j in 0..N {
-                lanes[j] += f(group[j]);
-            }
-        }
-        if !tail.is_empty() {
-            let group = padded(tail, pad);
+        for g in 0..groups.len() + usize::from(!tail.is_empty()) {
+            let group = groups.get(g).map_or_else(|| padded(tail, pad), widened);
             for j in 0..N {
                 lanes[j] += f(group[j]);
             }
@@ -100,14 +94,11 @@ pub fn sum2<T: Float>(x: &[T], y: &[T], f: impl Fn(T::Wide, T::Wide) -> T::Wide)
         let mut lanes = [T::Wide::ZERO; N];
         let (a, a_tail) = x[start..end].as_chunks::<N>();
         let (b, b_tail) = y[start..end].as_chunks::<N>();
-        for (a, b) in a.iter().zip(b) {
-            let (a, b) = (widened(a), widened(b));
-            for j in 0..N {
-                lanes[j] += f(a[j], b[j]);
-            }
-        }
-        if !a_tail.is_empty() {
-            let (a, b) = (padded(a_tail, T::Wide::ZERO), padded(b_tail, T::Wide::ZERO));
+        for g in 0..a.len() + usize::from(!a_tail.is_empty()) {
+            let (a, b) = match (a.get(g), b.get(g)) {
+                (Some(a), Some(b)) => (widened(a), widened(b)),
+                _ => (padded(a_tail, T::Wide::ZERO), padded(b_tail, T::Wide::ZERO)),
+            };
             for j in 0..N {
                 lanes[j] += f(a[j], b[j]);
             }
@@ -152,17 +143,24 @@ pub fn map<T: Float>(x: &[T], out: &mut [T], f: impl Fn(T::Wide) -> T::Wide) {
     }
 }
 
-/// Sums of leaves, put together by a binary tree.
+/// Sums of leaves, put together by a binary tree. `leaf` is called at one place only: a closure with
+/// two callers is not inlined into the loops for an instruction set, and then knows none of it.
 #[inline(always)]
 fn pairwise<R: Real>(n: usize, mut leaf: impl FnMut(usize, usize) -> R) -> R {
-    if n <= LEAF {
-        return leaf(0, n);
-    }
     let mut tree = Tree::new();
-    for start in (0..n).step_by(LEAF) {
-        tree.push(leaf(start, n.min(start + LEAF)), |a, b| a + b);
+    let mut start = 0;
+    loop {
+        let end = n.min(start + LEAF);
+        let sum = leaf(start, end);
+        if start == 0 && end == n {
+            return sum;
+        }
+        tree.push(sum, |a, b| a + b);
+        start = end;
+        if start == n {
+            return tree.finish(R::ZERO, |a, b| a + b);
+        }
     }
-    tree.finish(R::ZERO, |a, b| a + b)
 }
 
 #[cfg(test)]

@@ -139,29 +139,33 @@ fn sin_cos_turns<const FMA: bool>(u: f32) -> (f32, f32) {
     (sign(sin, quarter), sign(cos, quarter + 1))
 }
 
+/// Two normal numbers from two words (Box-Muller). A function, not a closure: it has to be inlined
+/// into the loops for an instruction set.
+#[inline(always)]
+fn normal_pair<const FMA: bool>(w: &[u32; 2], mean: f32, std: f32) -> [f32; 2] {
+    let unit = 1.0 / (1u32 << 24) as f32;
+    // In (0, 1], where the logarithm is finite.
+    let u = 1.0 - (w[0] >> 8) as i32 as f32 * unit;
+    let radius = (-2.0 * single::log::<FMA>(u)).sqrt() * std;
+    let (sin, cos) = sin_cos_turns::<FMA>((w[1] >> 8) as i32 as f32 * unit);
+    [radius * cos + mean, radius * sin + mean]
+}
+
 macro_rules! normal {
     ($($t:ident)*) => {$(
         impl Distribution<$t> for Normal {
             const WORDS_EACH: usize = 1;
-            /// Box-Muller: words 2 j and 2 j + 1 make elements 2 j and 2 j + 1.
+            /// Words 2 j and 2 j + 1 make elements 2 j and 2 j + 1.
             #[inline(always)]
             fn write<const FMA: bool>(self, words: &[u32], out: &mut [$t]) {
                 let (mean, std) = (self.mean as f32, self.std as f32);
-                let pair = |w: &[u32; 2]| {
-                    let unit = 1.0 / (1u32 << 24) as f32;
-                    // In (0, 1], where the logarithm is finite.
-                    let u = 1.0 - (w[0] >> 8) as i32 as f32 * unit;
-                    let radius = (-2.0 * single::log::<FMA>(u)).sqrt() * std;
-                    let (sin, cos) = sin_cos_turns::<FMA>((w[1] >> 8) as i32 as f32 * unit);
-                    [$t::narrow(radius * cos + mean), $t::narrow(radius * sin + mean)]
-                };
                 let words = words.as_chunks::<2>().0;
                 let (pairs, last) = out.as_chunks_mut::<2>();
                 for (o, w) in pairs.iter_mut().zip(words) {
-                    *o = pair(w);
+                    *o = normal_pair::<FMA>(w, mean, std).map($t::narrow);
                 }
                 if let [last] = last {
-                    *last = pair(&words[pairs.len()])[0];
+                    *last = $t::narrow(normal_pair::<FMA>(&words[pairs.len()], mean, std)[0]);
                 }
             }
         }
