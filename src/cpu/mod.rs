@@ -28,3 +28,4 @@ pub mod tile;
 pub mod vector;
 pub mod vectorize;
 pub mod widen;
+pub mod winograd;

@@ -3,13 +3,12 @@
 //! are vector code too. Sums are taken in lanes and then pairwise, as in `fold`.
 
 use super::extreme::Ordered;
-use super::fold::Tree;
 use super::widen::{Real, Widen};
 
 /// Lanes of a group: two 256-bit registers of f32.
-const N: usize = 16;
+pub const N: usize = 16;
 /// Elements that are summed in lanes before the pairwise tree takes over.
-const LEAF: usize = 128 * N;
+pub const LEAF: usize = 128 * N;
 
 /// What rows hold: a float type, with its wide type.
 pub trait Float: Widen<Wide: Real + Ordered> {}
@@ -35,7 +34,7 @@ fn padded<T: Float>(tail: &[T], pad: T::Wide) -> [T::Wide; N] {
 
 /// Sum of the lanes, pairwise.
 #[inline(always)]
-fn add_lanes<R: Real>(mut lanes: [R; N]) -> R {
+pub fn add_lanes<R: Real>(mut lanes: [R; N]) -> R {
     let mut half = N / 2;
     while half > 0 {
         for j in 0..half {
@@ -70,97 +69,116 @@ pub fn max<T: Float>(x: &[T]) -> T::Wide {
     result
 }
 
-/// `sum_i f(x_i)`. `f(pad)` must be 0.
-#[inline(always)]
-pub fn sum<T: Float>(x: &[T], pad: T::Wide, f: impl Fn(T::Wide) -> T::Wide) -> T::Wide {
-    pairwise(x.len(), |start, end| {
-        let mut lanes = [T::Wide::ZERO; N];
-        let (groups, tail) = x[start..end].as_chunks::<N>();
-        for g in 0..groups.len() + usize::from(!tail.is_empty()) {
-            let group = groups.get(g).map_or_else(|| padded(tail, pad), widened);
-            for j in 0..N {
-                lanes[j] += f(group[j]);
+/// `sums(start..end)` of leaves, put together by a binary tree. These are macros, not functions of
+/// closures: a closure with exponentials in it is too long for LLVM to inline into the loop for an
+/// instruction set, and then knows none of its instructions.
+macro_rules! pairwise {
+    ($n:expr, $R:ty, |$start:ident, $end:ident| $leaf:expr) => {{
+        let (n, mut tree, mut $start) = ($n, $crate::cpu::fold::Tree::<$R>::new(), 0);
+        loop {
+            let $end = n.min($start + $crate::cpu::row::LEAF);
+            let sum: $R = $leaf;
+            if $start == 0 && $end == n {
+                break sum;
+            }
+            tree.push(sum, |a, b| a + b);
+            $start = $end;
+            if $start == n {
+                break tree.finish(<$R>::ZERO, |a, b| a + b);
             }
         }
-        add_lanes(lanes)
-    })
+    }};
 }
+pub(crate) use pairwise;
 
-/// `sum_i f(x_i, y_i)`. `f(0, 0)` must be 0.
-#[inline(always)]
-pub fn sum2<T: Float>(x: &[T], y: &[T], f: impl Fn(T::Wide, T::Wide) -> T::Wide) -> T::Wide {
-    assert_eq!(x.len(), y.len());
-    pairwise(x.len(), |start, end| {
-        let mut lanes = [T::Wide::ZERO; N];
-        let (a, a_tail) = x[start..end].as_chunks::<N>();
-        let (b, b_tail) = y[start..end].as_chunks::<N>();
-        for g in 0..a.len() + usize::from(!a_tail.is_empty()) {
-            let (a, b) = match (a.get(g), b.get(g)) {
-                (Some(a), Some(b)) => (widened(a), widened(b)),
-                _ => (padded(a_tail, T::Wide::ZERO), padded(b_tail, T::Wide::ZERO)),
-            };
-            for j in 0..N {
-                lanes[j] += f(a[j], b[j]);
+/// `sum!(T, x, pad, |v| f(v))`: the sum of f over the `&[T]` x. `f(pad)` must be 0.
+macro_rules! sum {
+    ($T:ty, $x:expr, $pad:expr, |$v:ident| $f:expr) => {{
+        type Wide<T> = <T as $crate::cpu::widen::Widen>::Wide;
+        let x: &[$T] = $x;
+        $crate::cpu::row::pairwise!(x.len(), Wide<$T>, |start, end| {
+            let mut lanes = [<Wide<$T>>::ZERO; $crate::cpu::row::N];
+            let (groups, tail) = x[start..end].as_chunks();
+            for g in 0..groups.len() + usize::from(!tail.is_empty()) {
+                let group = $crate::cpu::row::group(groups, tail, g, $pad);
+                for j in 0..$crate::cpu::row::N {
+                    let $v = group[j];
+                    lanes[j] += $f;
+                }
             }
+            $crate::cpu::row::add_lanes(lanes)
+        })
+    }};
+}
+pub(crate) use sum;
+
+/// `sum2!(T, x, y, |v, w| f(v, w))`: the sum of f over two `&[T]`. `f(0, 0)` must be 0.
+macro_rules! sum2 {
+    ($T:ty, $x:expr, $y:expr, |$v:ident, $w:ident| $f:expr) => {{
+        type Wide<T> = <T as $crate::cpu::widen::Widen>::Wide;
+        let (x, y): (&[$T], &[$T]) = ($x, $y);
+        assert_eq!(x.len(), y.len());
+        let zero = <Wide<$T>>::ZERO;
+        $crate::cpu::row::pairwise!(x.len(), Wide<$T>, |start, end| {
+            let mut lanes = [zero; $crate::cpu::row::N];
+            let (a, a_tail) = x[start..end].as_chunks();
+            let (b, b_tail) = y[start..end].as_chunks();
+            for g in 0..a.len() + usize::from(!a_tail.is_empty()) {
+                let a = $crate::cpu::row::group(a, a_tail, g, zero);
+                let b = $crate::cpu::row::group(b, b_tail, g, zero);
+                for j in 0..$crate::cpu::row::N {
+                    let ($v, $w) = (a[j], b[j]);
+                    lanes[j] += $f;
+                }
+            }
+            $crate::cpu::row::add_lanes(lanes)
+        })
+    }};
+}
+pub(crate) use sum2;
+
+/// `map!(T, x, out, |v| f(v))`: `out_i = f(x_i)`.
+macro_rules! map {
+    ($T:ty, $x:expr, $out:expr, |$v:ident| $f:expr) => {{
+        let (x, out): (&[$T], &mut [$T]) = ($x, $out);
+        for (o, x) in out.iter_mut().zip(x) {
+            let $v = x.widen();
+            *o = <$T>::narrow($f);
         }
-        add_lanes(lanes)
-    })
+    }};
+}
+pub(crate) use map;
+
+/// Group `g` of a row, widened; the one after `groups` is the tail, padded.
+#[inline(always)]
+pub fn group<T: Float>(groups: &[[T; N]], tail: &[T], g: usize, pad: T::Wide) -> [T::Wide; N] {
+    match groups.get(g) {
+        Some(group) => widened(group),
+        None => padded(tail, pad),
+    }
 }
 
 /// Writes `e^(x_i - shift)` to `out` and gives their sum.
 #[inline(always)]
 pub fn exp_sum<T: Float, const FMA: bool>(x: &[T], shift: T::Wide, out: &mut [T::Wide]) -> T::Wide {
     assert_eq!(x.len(), out.len());
-    pairwise(x.len(), |start, end| {
+    pairwise!(x.len(), T::Wide, |start, end| {
         let mut lanes = [T::Wide::ZERO; N];
-        let (groups, tail) = x[start..end].as_chunks::<N>();
+        let (groups, tail) = x[start..end].as_chunks();
         let (results, result_tail) = out[start..end].as_chunks_mut::<N>();
-        for (group, result) in groups.iter().zip(results) {
-            let group = widened(group);
-            for j in 0..N {
-                let e = (group[j] - shift).exp::<FMA>();
-                result[j] = e;
-                lanes[j] += e;
-            }
-        }
-        if !tail.is_empty() {
-            let mut group = padded(tail, T::Wide::NEG_INFINITY);
+        for g in 0..groups.len() + usize::from(!tail.is_empty()) {
+            let mut group = group(groups, tail, g, T::Wide::NEG_INFINITY);
             for j in 0..N {
                 group[j] = (group[j] - shift).exp::<FMA>();
                 lanes[j] += group[j];
             }
-            result_tail.copy_from_slice(&group[..tail.len()]);
+            match results.get_mut(g) {
+                Some(result) => *result = group,
+                None => result_tail.copy_from_slice(&group[..tail.len()]),
+            }
         }
         add_lanes(lanes)
     })
-}
-
-/// `out_i = f(x_i)`.
-#[inline(always)]
-pub fn map<T: Float>(x: &[T], out: &mut [T], f: impl Fn(T::Wide) -> T::Wide) {
-    for (o, &x) in out.iter_mut().zip(x) {
-        *o = T::narrow(f(x.widen()));
-    }
-}
-
-/// Sums of leaves, put together by a binary tree. `leaf` is called at one place only: a closure with
-/// two callers is not inlined into the loops for an instruction set, and then knows none of it.
-#[inline(always)]
-fn pairwise<R: Real>(n: usize, mut leaf: impl FnMut(usize, usize) -> R) -> R {
-    let mut tree = Tree::new();
-    let mut start = 0;
-    loop {
-        let end = n.min(start + LEAF);
-        let sum = leaf(start, end);
-        if start == 0 && end == n {
-            return sum;
-        }
-        tree.push(sum, |a, b| a + b);
-        start = end;
-        if start == n {
-            return tree.finish(R::ZERO, |a, b| a + b);
-        }
-    }
 }
 
 #[cfg(test)]
@@ -173,8 +191,8 @@ mod tests {
             let x: Vec<f32> = (0..n).map(|i| ((i * 7) % 11) as f32 - 5.0).collect();
             let exact = |f: &dyn Fn(f64) -> f64| x.iter().map(|&v| f(v as f64)).sum::<f64>();
             assert_eq!(max(&x), x.iter().copied().fold(f32::NEG_INFINITY, f32::max));
-            assert_eq!(sum(&x, 0.0, |v| 2.0 * v) as f64, exact(&|v| 2.0 * v));
-            assert_eq!(sum2(&x, &x, |a, b| a * b) as f64, exact(&|v| v * v));
+            assert_eq!(sum!(f32, &x, 0.0, |v| 2.0 * v) as f64, exact(&|v| 2.0 * v));
+            assert_eq!(sum2!(f32, &x, &x, |a, b| a * b) as f64, exact(&|v| v * v));
             let mut e = vec![0.0; n];
             let s = exp_sum::<f32, false>(&x, 1.0, &mut e);
             assert!((s as f64 - exact(&|v| (v - 1.0).exp())).abs() <= 1e-6 * s as f64);

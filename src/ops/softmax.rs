@@ -76,9 +76,9 @@ fn row_forward<T: Float, const LOG: bool, const FMA: bool>(
 ) {
     let m = row::max(x);
     if LOG {
-        let s = row::sum(x, T::Wide::NEG_INFINITY, |x| (x - m).exp::<FMA>());
+        let s = row::sum!(T, x, T::Wide::NEG_INFINITY, |x| (x - m).exp::<FMA>());
         let shift = s.log::<FMA>();
-        row::map(x, out, |x| x - m - shift);
+        row::map!(T, x, out, |x| x - m - shift);
     } else {
         let scale = T::Wide::ONE / row::exp_sum::<T, FMA>(x, m, scratch);
         for (o, &e) in out.iter_mut().zip(&*scratch) {
@@ -90,12 +90,12 @@ fn row_forward<T: Float, const LOG: bool, const FMA: bool>(
 #[inline(always)]
 fn row_backward<T: Float, const LOG: bool, const FMA: bool>(y: &[T], g: &[T], out: &mut [T]) {
     if LOG {
-        let s = row::sum(g, T::Wide::ZERO, |g| g);
+        let s = row::sum!(T, g, T::Wide::ZERO, |g| g);
         for ((o, &y), &g) in out.iter_mut().zip(y).zip(g) {
             *o = T::narrow(g.widen() - y.widen().exp::<FMA>() * s);
         }
     } else {
-        let s = row::sum2(y, g, |y, g| y * g);
+        let s = row::sum2!(T, y, g, |y, g| y * g);
         for ((o, &y), &g) in out.iter_mut().zip(y).zip(g) {
             *o = T::narrow(y.widen() * (g.widen() - s));
         }

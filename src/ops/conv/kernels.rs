@@ -1,4 +1,6 @@
-//! y, dx and dw through the drivers of `cpu::conv` and `cpu::depthwise`.
+//! y, dx and dw through the drivers of `cpu::conv`, `cpu::winograd` and `cpu::depthwise`.
+
+use std::any::TypeId;
 
 use super::shape::Shape;
 use crate::Tensor;
@@ -9,6 +11,7 @@ use crate::cpu::depthwise::{Planes, correlate_plane_filters, correlate_planes};
 use crate::cpu::field::{Field, Window};
 use crate::cpu::float::Float;
 use crate::cpu::isa;
+use crate::cpu::winograd::{Filters, Winograd};
 use crate::ops::compute;
 use crate::tensor::{Element, dispatch};
 
@@ -33,6 +36,53 @@ fn prepared<'a, T: Float>(
     }
     field.fill(source, size, copy);
     copy
+}
+
+/// A slice as what it is, if it is one of f32.
+fn single<T: 'static>(x: &[T]) -> Option<&[f32]> {
+    // SAFETY: T is f32.
+    (TypeId::of::<T>() == TypeId::of::<f32>())
+        .then(|| unsafe { std::slice::from_raw_parts(x.as_ptr().cast(), x.len()) })
+}
+
+/// [`single`], to write.
+fn single_mut<T: 'static>(x: &mut [T]) -> Option<&mut [f32]> {
+    // SAFETY: T is f32.
+    (TypeId::of::<T>() == TypeId::of::<f32>())
+        .then(|| unsafe { std::slice::from_raw_parts_mut(x.as_mut_ptr().cast(), x.len()) })
+}
+
+/// Winograd's way to the products of a window, where there is one and it pays, and the window's taps
+/// row by row.
+fn minimal(sizes: Sizes, window: &Window) -> Option<(Winograd, [usize; 9])> {
+    let least = |d: usize| window.taps.iter().map(|t| t[d]).min();
+    if window.step != [1, 1] || window.taps.len() != 9 {
+        return None;
+    }
+    let origin = [least(0)?, least(1)?];
+    let mut order = [0; 9];
+    for (i, place) in order.iter_mut().enumerate() {
+        let tap = [origin[0] + i as isize / 3, origin[1] + i as isize % 3];
+        *place = window.taps.iter().position(|t| *t == tap)?;
+    }
+    let winograd = Winograd { sizes, source: window.source, origin };
+    winograd.pays().then_some((winograd, order))
+}
+
+/// Minimal filtering of `source` by `filters`.
+fn correlate_minimal(
+    winograd: &Winograd,
+    source: &[f32],
+    filters: Filters,
+    bias: Option<&[f32]>,
+    target: Target,
+    out: &mut [f32],
+) {
+    let transformed = scratch::<f32>(winograd.filters_len());
+    // SAFETY: a new tensor that nobody else has.
+    let transformed = unsafe { transformed.as_mut_slice::<f32>() };
+    winograd.transform_filters(filters, transformed);
+    winograd.correlate(source, transformed, bias, target, out);
 }
 
 #[track_caller]
@@ -76,8 +126,16 @@ pub fn forward_kernel<T: Float + Element>(
         let filter = |c: usize| w[c * taps..(c + 1) * taps].to_vec();
         return correlate_planes(planes, &window, x, filter, bias, target, out);
     }
-    let (sizes, field) = (shape.sizes(window.grid), field_of::<T>(&window));
+    let sizes = shape.sizes(window.grid);
     let group = sizes.outputs * sizes.inputs * taps;
+    if let Some((winograd, order)) = minimal(sizes, &window)
+        && let (Some(x), Some(w), Some(out)) = (single(x), single(w), single_mut(out))
+    {
+        let (output, input) = (sizes.inputs * taps, taps);
+        let filters = Filters { data: w, group, output, input, order };
+        return correlate_minimal(&winograd, x, filters, bias.and_then(single), target, out);
+    }
+    let field = field_of::<T>(&window);
     let filters = scratch::<T>(packed_filters_len::<T>(sizes, taps));
     let copy = scratch::<T>(field.len(shape.batch * shape.input[0]));
     // SAFETY: new tensors that nobody else has.
@@ -145,6 +203,14 @@ fn data_kernel<T: Float + Element>(
     }
     // The roles of the channels are exchanged.
     let sizes = Sizes { batch, groups, inputs: outputs, outputs: inputs, grid };
+    if let Some((winograd, order)) = minimal(sizes, window)
+        && let (Some(dy), Some(w), Some(out)) = (single(dy), single(w), single_mut(out))
+    {
+        let order = order.map(|place| which[place]);
+        let group = outputs * inputs * taps;
+        let filters = Filters { data: w, group, output: taps, input: inputs * taps, order };
+        return correlate_minimal(&winograd, dy, filters, None, target, out);
+    }
     let (field, k) = (field_of::<T>(window), outputs * which.len());
     let turned = scratch::<T>(groups * inputs * k);
     let filters = scratch::<T>(packed_filters_len::<T>(sizes, which.len()));
@@ -192,7 +258,16 @@ pub fn weight_kernel<T: Float + Element>(shape: &Shape, dy: &[T], x: &[T], out: 
         let planes = Planes { batch: shape.batch, channels, sources, inputs: 1 };
         return correlate_plane_filters(planes, &window, x, dy, out);
     }
-    let (sizes, field) = (shape.sizes(window.grid), field_of::<T>(&window));
+    let sizes = shape.sizes(window.grid);
+    // A window's taps are the filter's, row by row.
+    if let Some((winograd, _)) = minimal(sizes, &window)
+        && let (Some(dy), Some(x), Some(out)) = (single(dy), single(x), single_mut(out))
+    {
+        let sums = scratch::<f32>(winograd.filter_sums_len());
+        // SAFETY: a new tensor that nobody else has.
+        return winograd.correlate_filters(x, dy, unsafe { sums.as_mut_slice::<f32>() }, out);
+    }
+    let field = field_of::<T>(&window);
     let sums = scratch::<T>(filter_sums_len(sizes, taps));
     let copy = scratch::<T>(field.len(shape.batch * shape.input[0]));
     // SAFETY: new tensors that nobody else has.

@@ -78,6 +78,13 @@ fn kernels_equal_the_definition() {
 }
 
 #[test]
+fn minimal_filtering_equals_the_definition() {
+    // It rounds two to three times as much as a direct sum.
+    let o = options([1, 1], [1, 0], [1, 1], 1);
+    compare([4, 48, 20, 21], [64, 48, 3, 3], o, Dtype::F32, 6e-6);
+}
+
+#[test]
 fn one_dimension_and_no_batch_are_views_of_the_same() {
     let (x, w) = (numbers(&[3, 9], 1), numbers(&[4, 3, 3], 2));
     let o = Conv1dOptions { stride: [2], padding: [1], ..Default::default() };

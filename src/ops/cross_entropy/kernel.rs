@@ -85,14 +85,14 @@ impl<T: Scores> Kernel for Forward<'_, T> {
             };
             let x = &rows.x[i * rows.classes..(i + 1) * rows.classes];
             let m = row::max(x);
-            let s = row::sum(x, T::Wide::NEG_INFINITY, |x| (x - m).exp::<FMA>());
+            let s = row::sum!(T, x, T::Wide::NEG_INFINITY, |x| (x - m).exp::<FMA>());
             let log_s = s.log::<FMA>();
             *lse = m + log_s;
             // In this order the large parts cancel before the small one is added.
             *loss = own_part * w * ((m - x[t].widen()) + log_s);
             if rows.smoothing > 0.0 {
                 let weighted = match rows.weight {
-                    None => row::sum(x, T::Wide::ZERO, |x| x),
+                    None => row::sum!(T, x, T::Wide::ZERO, |x| x),
                     Some(w) => {
                         let terms = x.iter().zip(w).map(|(x, &w)| x.widen() * w);
                         terms.fold(T::Wide::ZERO, |a, b| a + b)
@@ -151,7 +151,7 @@ impl<T: Scores> Kernel for Backward<'_, T> {
                         *o = T::narrow(a * (x.widen() - lse).exp::<FMA>() - b * w);
                     }
                 }
-                _ => row::map(x, out, |x| a * (x - lse).exp::<FMA>() - b),
+                _ => row::map!(T, x, out, |x| a * (x - lse).exp::<FMA>() - b),
             }
             // Of the target from the wide value, not from what was rounded.
             let b = if rows.smoothing > 0.0 { b * w } else { b };

@@ -1,0 +1,143 @@
+//! Filters to products' operands, and products to filters' gradients.
+
+use super::lanes::{L, Lanes, with_lanes};
+use super::points::{self, N};
+use crate::cpu::vectorize::Kernel;
+
+/// Taps of a filter.
+pub const TAPS: usize = 9;
+
+/// Where 3x3 filters are: tap t from result channel o and source channel c of group g at
+/// `data[g * group + o * output + c * input + order[t]]`.
+#[derive(Clone, Copy)]
+pub struct Filters<'a> {
+    pub data: &'a [f32],
+    pub group: usize,
+    pub output: usize,
+    pub input: usize,
+    /// Of the taps row by row, as the planes are read.
+    pub order: [usize; TAPS],
+}
+
+/// Transforms the filters of `rows` result channels from `first` on, for all source channels, as the
+/// left operands of a register tile with `rows` rows: product p's column c is at
+/// `out[p * stride + c * rows]`.
+pub struct Pack<'a> {
+    pub filters: Filters<'a>,
+    /// First number of the group.
+    pub start: usize,
+    pub first: usize,
+    pub outputs: usize,
+    pub inputs: usize,
+    pub rows: usize,
+    pub out: *mut f32,
+    pub stride: usize,
+}
+
+impl Kernel for Pack<'_> {
+    type Output = ();
+    const WIDE: bool = true;
+    #[inline(always)]
+    fn run<const FMA: bool>(self) {
+        // SAFETY: with FMA there is AVX2; the rest is the maker's promise.
+        with_lanes!(FMA, V => unsafe { self.pack::<V>() })
+    }
+}
+
+impl Pack<'_> {
+    /// # Safety
+    /// The processor has the lanes' instructions, and `out` is as the field says.
+    #[inline(always)]
+    unsafe fn pack<V: Lanes>(self) {
+        let count = self.rows.min(self.outputs - self.first);
+        for c in 0..self.inputs {
+            let mut taps = [[0.0; L]; TAPS];
+            for l in 0..count {
+                let at = self.start + (self.first + l) * self.filters.output;
+                let filter = &self.filters.data[at + c * self.filters.input..];
+                for t in 0..TAPS {
+                    taps[t][l] = filter[self.filters.order[t]];
+                }
+            }
+            // SAFETY: the operand of each product, whose last column is written exactly; the others
+            // overlap the next column, which is written later.
+            unsafe {
+                let g = |i: usize, j: usize| V::load(taps[3 * i + j].as_ptr());
+                let mut half = [[V::splat(0.0); N]; 3];
+                for i in 0..3 {
+                    half[i] = points::taps([g(i, 0), g(i, 1), g(i, 2)]);
+                }
+                for j in 0..N {
+                    let products = points::taps([half[0][j], half[1][j], half[2][j]]);
+                    for i in 0..N {
+                        let to = self.out.add((i * N + j) * self.stride + c * self.rows);
+                        if c + 1 < self.inputs {
+                            products[i].store(to);
+                        } else {
+                            let mut last = [0.0; L];
+                            products[i].store(last.as_mut_ptr());
+                            to.copy_from_nonoverlapping(last.as_ptr(), self.rows);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Gradients of the filters of one result channel: product p of source channel c is at
+/// `sums[p * stride + c]`, where L numbers can be read; `out` is `[inputs, 9]`.
+pub struct Unpack<'a> {
+    pub sums: &'a [f32],
+    pub stride: usize,
+    pub out: &'a mut [f32],
+}
+
+impl Kernel for Unpack<'_> {
+    type Output = ();
+    const WIDE: bool = true;
+    #[inline(always)]
+    fn run<const FMA: bool>(self) {
+        // SAFETY: with FMA there is AVX2.
+        with_lanes!(FMA, V => unsafe { self.unpack::<V>() })
+    }
+}
+
+impl Unpack<'_> {
+    /// # Safety
+    /// The processor has the lanes' instructions.
+    #[inline(always)]
+    unsafe fn unpack<V: Lanes>(self) {
+        let inputs = self.out.len() / TAPS;
+        assert!((N * N - 1) * self.stride + inputs.next_multiple_of(L) <= self.sums.len());
+        for c in (0..inputs).step_by(L) {
+            let mut taps = [[0.0; L]; TAPS];
+            // SAFETY: inside the sums by the assertion.
+            unsafe {
+                let mut half = [[V::splat(0.0); 3]; N];
+                for i in 0..N {
+                    let mut u = [V::splat(0.0); N];
+                    for j in 0..N {
+                        u[j] = V::load(self.sums.as_ptr().add((i * N + j) * self.stride + c));
+                    }
+                    half[i] = points::tap_gradients(u);
+                }
+                for j in 0..3 {
+                    let mut u = [V::splat(0.0); N];
+                    for i in 0..N {
+                        u[i] = half[i][j];
+                    }
+                    let column = points::tap_gradients(u);
+                    for i in 0..3 {
+                        column[i].store(taps[3 * i + j].as_mut_ptr());
+                    }
+                }
+            }
+            for (l, out) in self.out[c * TAPS..].chunks_exact_mut(TAPS).take(L).enumerate() {
+                for t in 0..TAPS {
+                    out[t] = taps[t][l];
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! The transforms of Winograd's minimal filtering F(4x4, 3x3) (Lavin and Gray 2015, "Fast algorithms
+//! for convolutional neural networks"), in one dimension: `y = A^T ((G g) * (B^T d))` for six inputs
+//! d, three taps g and four outputs y, and their transposes for the gradient of the taps.
+//!
+//! Cook and Toom's construction evaluates polynomials at five points and infinity. Here the points are
+//! 0, +-3/4 and +-3/2 rather than the usual 0, +-1 and +-2: the numbers in B and A stay nearer to each
+//! other, which halves the rounding error, and B and A are still exact in f32. The error is then two
+//! to three times that of a direct sum.
+
+use super::lanes::Lanes;
+
+const A: f32 = 0.75;
+const B: f32 = 1.5;
+const A2: f32 = A * A;
+const B2: f32 = B * B;
+/// What the rows of G for +-a and +-b are divided by.
+const FA: f64 = 2.0 * 0.5625 * (0.5625 - 2.25);
+const FB: f64 = 2.0 * 2.25 * (2.25 - 0.5625);
+
+/// Points, and so products per dimension.
+pub const N: usize = 6;
+
+/// B^T d: inputs.
+///
+/// # Safety
+/// The processor has the lanes' instructions, as for all functions here.
+#[inline(always)]
+pub unsafe fn inputs<V: Lanes>(d: [V; 6]) -> [V; N] {
+    // SAFETY: the caller has the lanes' instructions.
+    unsafe {
+        let [d0, d1, d2, d3, d4, d5] = d;
+        let (even_a, odd_a) = (d4.plus(-B2, d2), d3.plus(-B2, d1));
+        let (even_b, odd_b) = (d4.plus(-A2, d2), d3.plus(-A2, d1));
+        [
+            d4.plus(-(A2 + B2), d2).plus(A2 * B2, d0),
+            even_a.plus(A, odd_a),
+            even_a.plus(-A, odd_a),
+            even_b.plus(B, odd_b),
+            even_b.plus(-B, odd_b),
+            d5.plus(-(A2 + B2), d3).plus(A2 * B2, d1),
+        ]
+    }
+}
+
+/// A^T m: outputs.
+///
+/// # Safety
+/// As [`inputs`].
+#[inline(always)]
+pub unsafe fn outputs<V: Lanes>(m: [V; N]) -> [V; 4] {
+    // SAFETY: the caller has the lanes' instructions.
+    unsafe {
+        let [m0, m1, m2, m3, m4, m5] = m;
+        let (sum_a, difference_a) = (m1.add(m2), m1.sub(m2));
+        let (sum_b, difference_b) = (m3.add(m4), m3.sub(m4));
+        [
+            m0.add(sum_a).add(sum_b),
+            difference_a.times(A).plus(B, difference_b),
+            sum_a.times(A2).plus(B2, sum_b),
+            m5.plus(A2 * A, difference_a).plus(B2 * B, difference_b),
+        ]
+    }
+}
+
+/// A y: gradients of outputs.
+///
+/// # Safety
+/// As [`inputs`].
+#[inline(always)]
+pub unsafe fn gradients<V: Lanes>(y: [V; 4]) -> [V; N] {
+    // SAFETY: the caller has the lanes' instructions.
+    unsafe {
+        let [y0, y1, y2, y3] = y;
+        let (even_a, odd_a) = (y0.plus(A2, y2), y1.plus(A2, y3));
+        let (even_b, odd_b) = (y0.plus(B2, y2), y1.plus(B2, y3));
+        [
+            y0,
+            even_a.plus(A, odd_a),
+            even_a.plus(-A, odd_a),
+            even_b.plus(B, odd_b),
+            even_b.plus(-B, odd_b),
+            y3,
+        ]
+    }
+}
+
+/// G g: taps.
+///
+/// # Safety
+/// As [`inputs`].
+#[inline(always)]
+pub unsafe fn taps<V: Lanes>(g: [V; 3]) -> [V; N] {
+    // SAFETY: the caller has the lanes' instructions.
+    unsafe {
+        let [g0, g1, g2] = g;
+        let even_a = g0.times((1.0 / FA) as f32).plus((0.5625 / FA) as f32, g2);
+        let even_b = g0.times((1.0 / FB) as f32).plus((2.25 / FB) as f32, g2);
+        [
+            g0.times((1.0 / (0.5625 * 2.25)) as f32),
+            even_a.plus((0.75 / FA) as f32, g1),
+            even_a.plus((-0.75 / FA) as f32, g1),
+            even_b.plus((1.5 / FB) as f32, g1),
+            even_b.plus((-1.5 / FB) as f32, g1),
+            g2,
+        ]
+    }
+}
+
+/// G^T u: gradients of taps.
+///
+/// # Safety
+/// As [`inputs`].
+#[inline(always)]
+pub unsafe fn tap_gradients<V: Lanes>(u: [V; N]) -> [V; 3] {
+    // SAFETY: the caller has the lanes' instructions.
+    unsafe {
+        let [u0, u1, u2, u3, u4, u5] = u;
+        let (sum_a, sum_b) = (u1.add(u2), u3.add(u4));
+        [
+            u0.times((1.0 / (0.5625 * 2.25)) as f32)
+                .plus((1.0 / FA) as f32, sum_a)
+                .plus((1.0 / FB) as f32, sum_b),
+            u1.sub(u2).times((0.75 / FA) as f32).plus((1.5 / FB) as f32, u3.sub(u4)),
+            u5.plus((0.5625 / FA) as f32, sum_a).plus((2.25 / FB) as f32, sum_b),
+        ]
+    }
+}

@@ -1,0 +1,291 @@
+//! Tiles of planes to products' operands, and products to planes: the two-dimensional transforms,
+//! over runs of tiles side by side. Columns are transformed first, on rows as they lie in memory; then
+//! rows, whose tiles are brought into lanes.
+
+use super::lanes::{L, Lanes, OUT, with_lanes};
+use super::points::{self, N};
+use crate::cpu::vectorize::Kernel;
+
+/// Most tiles of a run.
+pub const RUN: usize = 32;
+/// Elements of a buffered row of a run, with what is read past its end.
+const LINE: usize = OUT * (RUN + 2 * L);
+
+/// Tiles side by side: `len` ones from column `column` of row `row` of a plane's tiles on. Their lanes
+/// begin at `lane`.
+#[derive(Clone, Copy, Debug)]
+pub struct Run {
+    pub image: usize,
+    pub row: usize,
+    pub column: usize,
+    pub len: usize,
+    pub lane: usize,
+}
+
+/// The runs of tiles `first..first + count`, counted through all images; each has `tiles` rows and
+/// columns of them.
+pub fn runs(tiles: [usize; 2], first: usize, count: usize) -> Vec<Run> {
+    let mut out = Vec::new();
+    let mut lane = 0;
+    while lane < count {
+        let at = first + lane;
+        let column = at % tiles[1];
+        let len = (tiles[1] - column).min(count - lane).min(RUN);
+        let (row, image) = (at / tiles[1] % tiles[0], at / tiles[1] / tiles[0]);
+        out.push(Run { image, row, column, len, lane });
+        lane += len;
+    }
+    out
+}
+
+/// Lanes that are written for runs, with those past the last one's end.
+#[inline(always)]
+fn lanes_of(runs: &[Run]) -> usize {
+    runs.last().map_or(0, |r| r.lane + r.len.next_multiple_of(L))
+}
+
+/// What of a plane a tile has: all six rows and columns that its outputs read, or its four outputs.
+pub trait Side {
+    /// Rows and columns of a tile.
+    const ROWS: usize;
+    /// One dimension's transform, of the first `ROWS` of `d`.
+    ///
+    /// # Safety
+    /// The processor has the lanes' instructions.
+    unsafe fn apply<V: Lanes>(d: [V; 6]) -> [V; N];
+}
+
+/// Tiles of what a convolution reads.
+pub struct Inputs;
+impl Side for Inputs {
+    const ROWS: usize = 6;
+    #[inline(always)]
+    unsafe fn apply<V: Lanes>(d: [V; 6]) -> [V; N] {
+        // SAFETY: the caller's promise.
+        unsafe { points::inputs(d) }
+    }
+}
+
+/// Tiles of the gradient of what it writes.
+pub struct Gradients;
+impl Side for Gradients {
+    const ROWS: usize = 4;
+    #[inline(always)]
+    unsafe fn apply<V: Lanes>(d: [V; 6]) -> [V; N] {
+        // SAFETY: the caller's promise.
+        unsafe { points::gradients([d[0], d[1], d[2], d[3]]) }
+    }
+}
+
+/// Spreads the runs of one channel: product (i, j)'s operand for lane t goes to
+/// `out[(6 i + j) * stride + t]`, and up to [`L`] numbers after a run's last lane are overwritten.
+pub struct Spread<'a, S> {
+    /// The first image's plane, and all after it.
+    pub planes: &'a [f32],
+    /// Distance between images.
+    pub image: usize,
+    /// Height and width of a plane.
+    pub size: [usize; 2],
+    /// Row and column that the first tile begins with; outside are zeros.
+    pub origin: [isize; 2],
+    pub runs: &'a [Run],
+    /// Written by nobody else: `36 * stride` numbers, of which other channels are in between.
+    pub out: *mut f32,
+    pub stride: usize,
+    pub side: std::marker::PhantomData<S>,
+}
+
+impl<S: Side> Kernel for Spread<'_, S> {
+    type Output = ();
+    const WIDE: bool = true;
+    #[inline(always)]
+    fn run<const FMA: bool>(self) {
+        // SAFETY: with FMA there is AVX2; the rest is the maker's promise.
+        with_lanes!(FMA, V => unsafe { self.spread::<V>() })
+    }
+}
+
+impl<S: Side> Spread<'_, S> {
+    /// # Safety
+    /// The processor has the lanes' instructions, and `out` is as the field says.
+    #[inline(always)]
+    unsafe fn spread<V: Lanes>(self) {
+        let mut border = [[0.0; LINE]; 6];
+        let mut columns = [[0.0; LINE]; N];
+        for run in self.runs {
+            let width = OUT * run.len + S::ROWS - OUT;
+            assert!(run.len <= RUN);
+            // SAFETY: as for this function.
+            let rows = unsafe { self.rows::<V>(run, width, S::ROWS, &mut border) };
+            // SAFETY: rows have `width` numbers, to the next multiple of L, as `rows` says; runs fit
+            // into the buffers with the groups of lanes that are read past their ends; the results
+            // have their place by the word of whoever made this.
+            unsafe {
+                for x in (0..width).step_by(L) {
+                    let mut d = [V::splat(0.0); 6];
+                    for i in 0..S::ROWS {
+                        d[i] = V::load(rows[i].add(x));
+                    }
+                    let products = S::apply(d);
+                    for i in 0..N {
+                        products[i].store(columns[i].as_mut_ptr().add(x));
+                    }
+                }
+                for i in 0..N {
+                    for t in (0..run.len).step_by(L) {
+                        let row = columns[i].as_ptr().add(OUT * t);
+                        let [d0, d1, d2, d3] = V::deinterleave(row);
+                        // A tile's last two columns are the next one's first.
+                        let [d4, d5, ..] =
+                            if S::ROWS > OUT { V::deinterleave(row.add(OUT)) } else { [d0; OUT] };
+                        let products = S::apply([d0, d1, d2, d3, d4, d5]);
+                        let to = self.out.add(i * N * self.stride + run.lane + t);
+                        for j in 0..N {
+                            products[j].store(to.add(j * self.stride));
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl<S> Spread<'_, S> {
+    /// Where the rows of a run begin, from which `width` numbers and those up to the next multiple of
+    /// [`L`] can be read: in the plane, or in `border` when a part of them is outside.
+    ///
+    /// # Safety
+    /// The processor has the lanes' instructions.
+    #[inline(always)]
+    unsafe fn rows<V: Lanes>(
+        &self,
+        run: &Run,
+        width: usize,
+        count: usize,
+        border: &mut [[f32; LINE]; 6],
+    ) -> [*const f32; 6] {
+        let [h, w] = self.size.map(|n| n as isize);
+        let x = (OUT * run.column) as isize + self.origin[1];
+        let mut rows = [std::ptr::null(); 6];
+        for i in 0..count {
+            let y = (OUT * run.row + i) as isize + self.origin[0];
+            let line = &mut border[i];
+            rows[i] = line.as_ptr();
+            if y < 0 || y >= h {
+                for k in (0..width).step_by(L) {
+                    // SAFETY: a line is longer than `width` and L more.
+                    unsafe { V::splat(0.0).store(line.as_mut_ptr().add(k)) };
+                }
+                continue;
+            }
+            let plane = &self.planes[run.image * self.image + (y * w) as usize..];
+            let inside = x >= 0 && x + width as isize <= w;
+            if inside && x as usize + width.next_multiple_of(L) <= plane.len() {
+                rows[i] = plane[x as usize..].as_ptr();
+                continue;
+            }
+            // Zeros, the plane's part, zeros; in whole groups, each of which overwrites what is too
+            // much of the one before.
+            let left = (-x).clamp(0, width as isize) as usize;
+            let first = x.clamp(0, w) as usize;
+            let part = (width - left).min(w as usize - first);
+            let (from, to) = (plane[first..].as_ptr(), line.as_mut_ptr());
+            let whole = part.next_multiple_of(L) <= plane.len() - first;
+            // SAFETY: reads stay in the plane's slice; writes end at most L after `width`, and a line
+            // is longer than that.
+            unsafe {
+                for k in (0..left).step_by(L) {
+                    V::splat(0.0).store(to.add(k));
+                }
+                if whole {
+                    for k in (0..part).step_by(L) {
+                        V::load(from.add(k)).store(to.add(left + k));
+                    }
+                } else {
+                    to.add(left).copy_from_nonoverlapping(from, part);
+                }
+                for k in (left + part..width).step_by(L) {
+                    V::splat(0.0).store(to.add(k));
+                }
+            }
+        }
+        rows
+    }
+}
+
+/// Products to the outputs of one channel.
+pub struct Collect<'a> {
+    /// Product (i, j) of lane t is at `(6 i + j) * stride + t`.
+    pub products: &'a [f32],
+    pub stride: usize,
+    pub runs: &'a [Run],
+    /// Height and width of the channel's planes, which the last tiles may go beyond.
+    pub size: [usize; 2],
+    /// Added to all.
+    pub bias: f32,
+    /// The channel's plane of the first image.
+    pub out: *mut f32,
+    /// Distance between images.
+    pub image: usize,
+    /// Distance between rows.
+    pub row: usize,
+}
+
+impl Kernel for Collect<'_> {
+    type Output = ();
+    const WIDE: bool = true;
+    #[inline(always)]
+    fn run<const FMA: bool>(self) {
+        // SAFETY: with FMA there is AVX2; the rest is the maker's promise.
+        with_lanes!(FMA, V => unsafe { self.collect::<V>() })
+    }
+}
+
+impl Collect<'_> {
+    /// # Safety
+    /// The processor has the lanes' instructions, and `out` is as the field says.
+    #[inline(always)]
+    unsafe fn collect<V: Lanes>(self) {
+        let mut lines = [[0.0; LINE]; OUT];
+        assert!((N * N - 1) * self.stride + lanes_of(self.runs) <= self.products.len());
+        for run in self.runs {
+            assert!(run.len <= RUN);
+            // SAFETY: the products are there by the assertion; a run fits into the buffer.
+            unsafe {
+                for t in (0..run.len).step_by(L) {
+                    let from = self.products.as_ptr().add(run.lane + t);
+                    let bias = V::splat(self.bias);
+                    let mut half = [[V::splat(0.0); OUT]; N];
+                    for i in 0..N {
+                        let mut m = [V::splat(0.0); N];
+                        for j in 0..N {
+                            m[j] = V::load(from.add((i * N + j) * self.stride));
+                        }
+                        half[i] = points::outputs(m);
+                    }
+                    let mut y = [[V::splat(0.0); OUT]; OUT];
+                    for c in 0..OUT {
+                        let mut m = [V::splat(0.0); N];
+                        for i in 0..N {
+                            m[i] = half[i][c];
+                        }
+                        let column = points::outputs(m);
+                        for r in 0..OUT {
+                            y[r][c] = column[r].add(bias);
+                        }
+                    }
+                    for r in 0..OUT {
+                        V::interleave(y[r], lines[r].as_mut_ptr().add(OUT * t));
+                    }
+                }
+            }
+            let width = (OUT * run.len).min(self.size[1] - OUT * run.column);
+            let height = OUT.min(self.size[0] - OUT * run.row);
+            for (r, line) in lines.iter().enumerate().take(height) {
+                let at = run.image * self.image + (OUT * run.row + r) * self.row + OUT * run.column;
+                // SAFETY: the rows lie in the output, by the word of whoever made this.
+                unsafe { self.out.add(at).copy_from_nonoverlapping(line.as_ptr(), width) };
+            }
+        }
+    }
+}
