@@ -12,7 +12,7 @@ use crate::Tensor;
 use crate::autograd::record_inplace;
 use crate::cpu::fold::SharedMut;
 use crate::cpu::math::single;
-use crate::cpu::philox::philox4x32_10;
+use crate::cpu::philox::{LANES, philox_blocks};
 use crate::cpu::threads::{GRAIN, parallel_for};
 use crate::cpu::vectorize::{Kernel, vectorize};
 use crate::cpu::widen::Widen;
@@ -35,10 +35,10 @@ impl Kernel for Words<'_> {
     #[inline(always)]
     fn run<const FMA: bool>(self) {
         let key = [self.draw.seed as u32, (self.draw.seed >> 32) as u32];
-        let (c, d) = (self.draw.stream as u32, (self.draw.stream >> 32) as u32);
-        for (j, out) in self.out.as_chunks_mut::<4>().0.iter_mut().enumerate() {
-            let block = self.first.wrapping_add(j as u64);
-            *out = philox4x32_10([block as u32, (block >> 32) as u32, c, d], key);
+        let blocks = self.out.as_chunks_mut::<4>().0.as_chunks_mut::<LANES>().0;
+        for (j, out) in blocks.iter_mut().enumerate() {
+            let first = self.first.wrapping_add((j * LANES) as u64);
+            philox_blocks(first, self.draw.stream, key, out);
         }
     }
 }
@@ -162,7 +162,8 @@ macro_rules! normal {
                 let words = words.as_chunks::<2>().0;
                 let (pairs, last) = out.as_chunks_mut::<2>();
                 for (o, w) in pairs.iter_mut().zip(words) {
-                    *o = normal_pair::<FMA>(w, mean, std).map($t::narrow);
+                    let [a, b] = normal_pair::<FMA>(w, mean, std);
+                    *o = [$t::narrow(a), $t::narrow(b)];
                 }
                 if let [last] = last {
                     *last = $t::narrow(normal_pair::<FMA>(&words[pairs.len()], mean, std)[0]);
@@ -322,7 +323,7 @@ mod tests {
         for (j, block) in words.chunks_exact(4).enumerate() {
             let counter = first + j as u64;
             let counter = [counter as u32, (counter >> 32) as u32, 3, 9];
-            assert_eq!(block, philox4x32_10(counter, [5, 7]), "block {j}");
+            assert_eq!(block, crate::cpu::philox::philox4x32_10(counter, [5, 7]), "block {j}");
         }
     }
 
