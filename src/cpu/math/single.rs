@@ -198,10 +198,7 @@ pub fn erf<const FMA: bool>(x: f32) -> f32 {
     );
     let small = fma::<FMA>(a, small, a);
     // 1 - exp(-a^2) q with q = erfcx(a), a polynomial in 1 / (a + 2).
-    let q = poly::<FMA, 4>(
-        1.0 / (a + 2.0),
-        [-0.009_222_839, 0.725_221, 0.065_270_63, 5.070_998],
-    );
+    let q = poly::<FMA, 4>(1.0 / (a + 2.0), [-0.009_222_839, 0.725_221, 0.065_270_63, 5.070_998]);
     let large = 1.0 - exp_moderate::<FMA>(-z) * q;
     (if a < 1.1 { small } else { large }).copysign(x)
 }
