@@ -64,7 +64,9 @@ fn magnitudes() -> impl Iterator<Item = u32> {
         .chain((0..infinity).step_by(1 << 23))
         .chain(CENTRES.into_iter().flat_map(near).filter(move |&b| b < infinity))
         .chain(quadrants.map(f32::to_bits))
-        .chain(NEAR_QUADRANTS.into_iter().flat_map(|b| (0..4).map(move |double| b + (double << 23))))
+        .chain(
+            NEAR_QUADRANTS.into_iter().flat_map(|b| (0..4).map(move |double| b + (double << 23))),
+        )
         .chain([infinity, f32::NAN.to_bits()])
 }
 
