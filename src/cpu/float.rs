@@ -43,7 +43,7 @@ pub trait Float:
 }
 
 macro_rules! float {
-    ($t:ty, $math:ident, $narrow:ident, $wide:ident) => {
+    ($t:ty, $math:ident, $narrow:ident, $wide:ident, $neon:ident) => {
         impl Float for $t {
             const ZERO: Self = 0.0;
             const LOWEST: Self = <$t>::NEG_INFINITY;
@@ -69,14 +69,17 @@ macro_rules! float {
                     Isa::Avx512 => micro::avx512_tile::<std::arch::x86_64::$wide>(),
                     #[cfg(target_arch = "x86_64")]
                     Isa::Avx2 => micro::avx2_tile::<std::arch::x86_64::$narrow>(),
+                    #[cfg(target_arch = "aarch64")]
+                    _ => micro::neon_tile::<std::arch::aarch64::$neon>(),
+                    #[cfg(not(target_arch = "aarch64"))]
                     _ => micro::plain_tile(),
                 }
             }
         }
     };
 }
-float!(f32, single, __m256, __m512);
-float!(f64, double, __m256d, __m512d);
+float!(f32, single, __m256, __m512, float32x4_t);
+float!(f64, double, __m256d, __m512d, float64x2_t);
 
 /// Defines a function over a [`Float`] type that is compiled for each instruction set. The body is
 /// generic over `T` and a `const FMA: bool`, and should be loops that vectorise.
@@ -109,7 +112,7 @@ macro_rules! simd_fn {
                 // SAFETY: as above, and each level has what the lower ones have.
                 #[cfg(target_arch = "x86_64")]
                 $crate::cpu::isa::Isa::Avx512 | $crate::cpu::isa::Isa::Avx2 => unsafe { avx2($($arg),*) },
-                _ => body::<$T, false>($($arg),*),
+                _ => body::<$T, { $crate::cpu::isa::BASELINE_FMA }>($($arg),*),
             }
         }
     )*};

@@ -10,13 +10,17 @@ use crate::error::{Error, throw};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Isa {
-    /// What every processor of this architecture has (SSE2 on x86-64), without fused multiply-add.
+    /// What every processor of this architecture has: SSE2 on x86-64; NEON on aarch64, where there is
+    /// nothing above it.
     Baseline,
     /// AVX2, FMA and F16C: 256-bit registers.
     Avx2,
     /// AVX-512 F, VL, DQ and BW: 512-bit registers.
     Avx512,
 }
+
+/// Whether fused multiply-add is an instruction at the baseline.
+pub const BASELINE_FMA: bool = cfg!(target_arch = "aarch64");
 
 /// Number of levels.
 pub const COUNT: usize = 3;

@@ -2,7 +2,7 @@
 //! table of function pointers, each a loop over dense tiles; the driver in `tile.rs` is compiled
 //! once and runs them all.
 
-use super::isa::{COUNT, Isa};
+use super::isa::{BASELINE_FMA, COUNT, Isa};
 use super::lane::{Compute, F32, F64, I64};
 
 /// One formula: `OUT` results from `IN` values and `PARAMS` numbers that are the same for all
@@ -37,11 +37,11 @@ impl Kernel {
         Kernel {
             tiles: [
                 Some([
-                    baseline::<K, F32<false>, IN, PARAMS, OUT>,
+                    baseline::<K, F32<BASELINE_FMA>, IN, PARAMS, OUT>,
                     avx2::<K, F32<true>, IN, PARAMS, OUT>,
                     avx512::<K, F32<true>, IN, PARAMS, OUT>,
                 ]),
-                Some(narrow::<K, F64<false>, F64<true>, IN, PARAMS, OUT>()),
+                Some(narrow::<K, F64<BASELINE_FMA>, F64<true>, IN, PARAMS, OUT>()),
                 None,
             ],
         }

@@ -496,7 +496,7 @@ macro_rules! float_lane {
         }
 
         impl<const FMA: bool> Float for $Lane<FMA> {
-            float_lane!(@function $Lane, $math::, exp expm1 log log1p log2 log10 tanh erf);
+            float_lane!(@function $Lane, $math::, exp expm1 log log1p log2 log10 tanh erf sigmoid);
             float_lane!(@function $Lane, <$t>::, exp2 sqrt tan asin acos atan sinh cosh);
             #[inline(always)]
             fn sin(self) -> Self { $Lane($sin(self.0)) }
@@ -504,8 +504,6 @@ macro_rules! float_lane {
             fn cos(self) -> Self { $Lane($cos(self.0)) }
             #[inline(always)]
             fn rsqrt(self) -> Self { $Lane(1.0 / self.0.sqrt()) }
-            #[inline(always)]
-            fn sigmoid(self) -> Self { $Lane(1.0 / (1.0 + $math::exp::<FMA>(-self.0))) }
         }
     };
     (@operator $Lane:ident, $t:ty, $Trait:ident $f:ident $op:tt) => {

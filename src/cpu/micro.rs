@@ -159,7 +159,23 @@ unsafe fn avx512<V: Vector>(p: Product<V::Number>) {
     unsafe { any_product::<V>(p) }
 }
 
+/// # Safety
+/// As `any_rows`.
+#[cfg(target_arch = "aarch64")]
+unsafe fn neon<V: Vector>(p: Product<V::Number>) {
+    // SAFETY: the caller's promise, and NEON is always there.
+    unsafe { any_product::<V>(p) }
+}
+
+/// The tile of NEON registers: 16 of the 32 are sums, enough for four units that take four cycles for
+/// each multiply-add.
+#[cfg(target_arch = "aarch64")]
+pub fn neon_tile<V: Vector>() -> Tile<V::Number> {
+    Tile { rows: 8, columns: SIDE * V::LANES, run: neon::<V> }
+}
+
 /// The tile of plain loops.
+#[cfg_attr(target_arch = "aarch64", allow(dead_code, reason = "has a tile of its own"))]
 pub fn plain_tile<T: Float>() -> Tile<T> {
     Tile { rows: 6, columns: SIDE * Plain::<T>::LANES, run: baseline::<T> }
 }

@@ -68,46 +68,72 @@ impl<T: Float> Vector for Plain<T> {
     }
 }
 
+/// Implements [`Vector`] by an architecture's own functions.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+macro_rules! vector {
+    ($v:ty, $t:ty, $lanes:literal, $load:ident $store:ident $splat:ident $add:ident $fma:ident) => {
+        impl Vector for $v {
+            type Number = $t;
+            const LANES: usize = $lanes;
+            #[inline(always)]
+            unsafe fn load(from: *const $t) -> Self {
+                // SAFETY: the caller's promise, as in the functions below.
+                unsafe { $load(from) }
+            }
+            #[inline(always)]
+            unsafe fn store(self, to: *mut $t) {
+                // SAFETY: as above.
+                unsafe { $store(to, self) }
+            }
+            #[inline(always)]
+            unsafe fn splat(x: $t) -> Self {
+                // SAFETY: as above.
+                unsafe { $splat(x) }
+            }
+            #[inline(always)]
+            unsafe fn add(self, other: Self) -> Self {
+                // SAFETY: as above.
+                unsafe { $add(self, other) }
+            }
+            #[inline(always)]
+            unsafe fn fma(self, b: Self, c: Self) -> Self {
+                // SAFETY: as above.
+                unsafe { $fma(self, b, c) }
+            }
+        }
+    };
+}
+
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use super::Vector;
     use std::arch::x86_64::*;
 
-    macro_rules! vector {
-        ($v:ty, $t:ty, $lanes:literal, $load:ident $store:ident $splat:ident $add:ident $fma:ident) => {
-            impl Vector for $v {
-                type Number = $t;
-                const LANES: usize = $lanes;
-                #[inline(always)]
-                unsafe fn load(from: *const $t) -> Self {
-                    // SAFETY: the caller's promise, as in the functions below.
-                    unsafe { $load(from) }
-                }
-                #[inline(always)]
-                unsafe fn store(self, to: *mut $t) {
-                    // SAFETY: as above.
-                    unsafe { $store(to, self) }
-                }
-                #[inline(always)]
-                unsafe fn splat(x: $t) -> Self {
-                    // SAFETY: as above.
-                    unsafe { $splat(x) }
-                }
-                #[inline(always)]
-                unsafe fn add(self, other: Self) -> Self {
-                    // SAFETY: as above.
-                    unsafe { $add(self, other) }
-                }
-                #[inline(always)]
-                unsafe fn fma(self, b: Self, c: Self) -> Self {
-                    // SAFETY: as above.
-                    unsafe { $fma(self, b, c) }
-                }
-            }
-        };
-    }
     vector!(__m256, f32, 8, _mm256_loadu_ps _mm256_storeu_ps _mm256_set1_ps _mm256_add_ps _mm256_fmadd_ps);
     vector!(__m256d, f64, 4, _mm256_loadu_pd _mm256_storeu_pd _mm256_set1_pd _mm256_add_pd _mm256_fmadd_pd);
     vector!(__m512, f32, 16, _mm512_loadu_ps _mm512_storeu_ps _mm512_set1_ps _mm512_add_ps _mm512_fmadd_ps);
     vector!(__m512d, f64, 8, _mm512_loadu_pd _mm512_storeu_pd _mm512_set1_pd _mm512_add_pd _mm512_fmadd_pd);
+}
+
+/// NEON, which every aarch64 processor has.
+#[cfg(target_arch = "aarch64")]
+#[allow(unused_unsafe, reason = "functions of the baseline are safe; the others are not")]
+mod neon {
+    use super::Vector;
+    use std::arch::aarch64::*;
+
+    /// `a * b + c`: the instruction's function takes the summand first.
+    #[inline(always)]
+    fn fma_f32(a: float32x4_t, b: float32x4_t, c: float32x4_t) -> float32x4_t {
+        // SAFETY: NEON is there.
+        unsafe { vfmaq_f32(c, a, b) }
+    }
+    #[inline(always)]
+    fn fma_f64(a: float64x2_t, b: float64x2_t, c: float64x2_t) -> float64x2_t {
+        // SAFETY: as above.
+        unsafe { vfmaq_f64(c, a, b) }
+    }
+
+    vector!(float32x4_t, f32, 4, vld1q_f32 vst1q_f32 vdupq_n_f32 vaddq_f32 fma_f32);
+    vector!(float64x2_t, f64, 2, vld1q_f64 vst1q_f64 vdupq_n_f64 vaddq_f64 fma_f64);
 }

@@ -10,6 +10,7 @@ pub trait Kernel {
     type Output;
     /// Whether AVX-512 is worth a copy of its own: not where loads and stores are all that counts,
     /// which AVX2 does as fast beyond the first cache.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "no such levels there"))]
     const WIDE: bool;
     /// The loop. `FMA` says whether `mul_add` is an instruction.
     fn run<const FMA: bool>(self) -> Self::Output;
@@ -19,7 +20,7 @@ pub trait Kernel {
 #[inline]
 pub fn vectorize<K: Kernel>(kernel: K) -> K::Output {
     match isa::current() {
-        Isa::Baseline => kernel.run::<false>(),
+        Isa::Baseline => kernel.run::<{ isa::BASELINE_FMA }>(),
         // SAFETY: `current` is never above what the processor has.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 if K::WIDE => unsafe { avx512(kernel) },
@@ -27,7 +28,7 @@ pub fn vectorize<K: Kernel>(kernel: K) -> K::Output {
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 | Isa::Avx2 => unsafe { avx2(kernel) },
         #[cfg(not(target_arch = "x86_64"))]
-        _ => kernel.run::<false>(),
+        _ => kernel.run::<{ isa::BASELINE_FMA }>(),
     }
 }
 

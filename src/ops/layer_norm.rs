@@ -22,7 +22,7 @@ use crate::amp::cast_op;
 use crate::autograd::{BackwardCtx, no_grad, record};
 use crate::cpu::float::{Float, simd_fn};
 use crate::cpu::parts::Parts;
-use crate::cpu::threads::{get_num_threads, parallel_for};
+use crate::cpu::threads::parallel_for;
 use crate::error::{Error, throw};
 use crate::tensor::{Dtype, Element, Shape, dispatch};
 
@@ -213,10 +213,10 @@ fn fused(
     let (dy, x, w) = (compute::widen(dy), compute::widen(x), weight.map(compute::widen));
     let n = normalized.iter().product::<usize>();
     let rows = stats.shape()[1];
-    let threads = get_num_threads().min(rows).max(1);
+    // Blocks of rows, each with its own dw and db, which are added up in the order of the blocks.
+    let blocks = (rows / 8).clamp(1, 32);
     let dx = Tensor::empty(x.shape(), x.dtype());
-    // Each thread adds up its own dw and db.
-    let sums = Tensor::zeros([threads, 2, n], x.dtype());
+    let sums = Tensor::zeros([blocks, 2, n], x.dtype());
     let parameters = Tensor::zeros([2, n], x.dtype());
     dispatch!(compute x.dtype(), "layer_norm", T => {
         // SAFETY: contiguous tensors of this type; the outputs are new.
@@ -226,10 +226,10 @@ fn fused(
         // SAFETY: as above.
         let (dx, sums, totals) = unsafe { (dx.as_mut_slice::<T>(), sums.as_mut_slice::<T>(), parameters.as_mut_slice::<T>()) };
         let (dx, sums_of) = (Parts::new(dx), Parts::new(sums));
-        let grain = ((16 << 10) / n.max(1) + 1).div_ceil(rows.div_ceil(threads).max(1));
-        parallel_for(threads, grain, |range| for t in range {
-            let (from, to) = (rows * t / threads, rows * (t + 1) / threads);
-            // SAFETY: each part is one thread's.
+        let grain = ((16 << 10) / n.max(1) + 1).div_ceil(rows.div_ceil(blocks).max(1));
+        parallel_for(blocks, grain, |range| for t in range {
+            let (from, to) = (rows * t / blocks, rows * (t + 1) / blocks);
+            // SAFETY: each block is one thread's.
             let (dx, sums) = unsafe { (dx.slice(from * n..to * n), sums_of.slice(2 * t * n..2 * (t + 1) * n)) };
             let (mean, scale) = (&stats[from..to], &stats[rows + from..rows + to]);
             let (dw, db) = sums.split_at_mut(n);

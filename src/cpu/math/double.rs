@@ -198,6 +198,14 @@ pub fn tanh<const FMA: bool>(x: f64) -> f64 {
     (t / (t + 2.0)).copysign(x)
 }
 
+/// Logistic function 1 / (1 + e^-x), within 3 ulp; subnormal results too.
+#[inline(always)]
+pub fn sigmoid<const FMA: bool>(x: f64) -> f64 {
+    // With e^-|x|, which is a number for all x.
+    let power = exp::<FMA>(-x.abs());
+    (if x < 0.0 { power } else { 1.0 }) / (1.0 + power)
+}
+
 /// Error function, within 2 ulp.
 #[inline(always)]
 pub fn erf<const FMA: bool>(x: f64) -> f64 {

@@ -15,4 +15,4 @@ pub mod single;
 pub mod special;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

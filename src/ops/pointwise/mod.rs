@@ -22,6 +22,8 @@
 //! assert_eq!(x.grad().unwrap().to_vec::<f32>(), [0.0, 6.0]);
 //! ```
 
+#[cfg(test)]
+mod accuracy;
 mod activation;
 mod apply;
 mod arithmetic;
