@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::slice;
 
 use super::lanes::Lanes;
-use super::square::{Block, Square, row_at, taps, unrolled};
+use super::square::{Block, Rows, Square, rows_from, taps, unrolled};
 use crate::cpu::parts::Parts;
 use crate::cpu::vector::Plain;
 use crate::cpu::vectorize::{Kernel, vectorize};
@@ -69,15 +69,14 @@ unsafe fn all<V: Lanes, const K: usize, const STEP: usize>(job: SquareFilters) {
     let square = job.square;
     // SAFETY: the caller's promise.
     let blocks = unsafe { square.blocks::<V>(true) };
-    // SAFETY: as above.
-    let rests: Vec<V::Mask> = blocks.iter().map(|b| unsafe { V::mask(0..b.count) }).collect();
+    let zeros = vec![0f32; square.source[1]];
     for c in job.channels.clone() {
         let mut places = [0f64; 25];
         // SAFETY: the caller's promise. Nine sums fit in the registers, and ten.
         unsafe {
-            let walk = Walk { job: &job, blocks: &blocks, rests: &rests, channel: c };
+            let walk = Walk { job: &job, blocks: &blocks, zeros: &zeros, channel: c };
             if K == 3 {
-                walk.tap_rows::<V, K, STEP, 3, 4>(0, &mut places);
+                walk.tap_rows::<V, K, STEP, 3, 2>(0, &mut places);
             } else {
                 walk.tap_rows::<V, K, STEP, 2, 2>(0, &mut places);
                 walk.tap_rows::<V, K, STEP, 2, 2>(2, &mut places);
@@ -95,8 +94,8 @@ unsafe fn all<V: Lanes, const K: usize, const STEP: usize>(job: SquareFilters) {
 struct Walk<'a, 'b, M> {
     job: &'a SquareFilters<'b>,
     blocks: &'a [Block<M>],
-    /// The lanes of the gradient in each block.
-    rests: &'a [M],
+    /// A row of zeros.
+    zeros: &'a [f32],
     channel: usize,
 }
 
@@ -126,46 +125,31 @@ impl<M: Copy> Walk<'_, '_, M> {
             for n in 0..self.job.batch {
                 let (source, gradient) = (self.job.operands)(n, self.channel);
                 assert!(source.len() == h * w && gradient.len() == height * width);
-                let pair =
-                    Pair { square, first, source: source.as_ptr(), gradient: gradient.as_ptr() };
+                let pair = Pair { square, source: source.as_ptr(), gradient: gradient.as_ptr() };
                 let whole = height - height % ROWS;
                 let mut i = 0;
                 while i < height {
-                    let rows = if i < whole { ROWS } else { 1 };
-                    for (block, &rest) in self.blocks.iter().zip(self.rests) {
-                        sums = match (&block.masks, rows == 1) {
-                            (None, false) => pair.block::<V, K, STEP, TAPS, ROWS, false>(
-                                i,
-                                block.first,
-                                &[rest; 6],
-                                rest,
-                                sums,
-                            ),
-                            (Some(masks), false) => pair.block::<V, K, STEP, TAPS, ROWS, true>(
-                                i,
-                                block.first,
-                                masks,
-                                rest,
-                                sums,
-                            ),
-                            (None, true) => pair.block::<V, K, STEP, TAPS, 1, false>(
-                                i,
-                                block.first,
-                                &[rest; 6],
-                                rest,
-                                sums,
-                            ),
-                            (Some(masks), true) => pair.block::<V, K, STEP, TAPS, 1, true>(
-                                i,
-                                block.first,
-                                masks,
-                                rest,
-                                sums,
-                            ),
-                        };
+                    let count = if i < whole { ROWS } else { 1 };
+                    let top = (i * STEP + first) as isize + square.origin[0];
+                    let reach = (count - 1) * STEP + TAPS;
+                    let rows = rows_from(pair.source, square.source, top, self.zeros, reach);
+                    for block in self.blocks {
+                        sums =
+                            match (block.edge, count == 1) {
+                                (false, false) => pair
+                                    .block::<V, K, STEP, TAPS, ROWS, false>(i, &rows, block, sums),
+                                (true, false) => pair
+                                    .block::<V, K, STEP, TAPS, ROWS, true>(i, &rows, block, sums),
+                                (false, true) => {
+                                    pair.block::<V, K, STEP, TAPS, 1, false>(i, &rows, block, sums)
+                                }
+                                (true, true) => {
+                                    pair.block::<V, K, STEP, TAPS, 1, true>(i, &rows, block, sums)
+                                }
+                            };
                     }
-                    i += rows;
-                    added += rows * self.blocks.len();
+                    i += count;
+                    added += count * self.blocks.len();
                     if added >= RUN || (i == height && n + 1 == self.job.batch) {
                         let lines = sums;
                         let lines = slice::from_raw_parts(
@@ -194,17 +178,15 @@ fn add_totals(lines: &[f32], lanes: usize, places: &mut [f64]) {
 /// A source plane and a gradient's plane.
 struct Pair<'a> {
     square: &'a Square,
-    /// The first row of taps.
-    first: usize,
     source: *const f32,
     gradient: *const f32,
 }
 
 impl Pair<'_> {
-    /// Adds the products of a block of the grid rows from i on to the taps' sums.
+    /// Adds the products of a block of the grid rows from i on, which read `rows`, to the taps' sums.
     ///
     /// # Safety
-    /// The block is the square's, `rest` its lanes in the grid; the planes are of the square's sizes, and
+    /// The block is the square's; the planes are of the square's sizes, and
     /// the processor has the instruction set.
     #[inline(always)]
     unsafe fn block<
@@ -217,29 +199,27 @@ impl Pair<'_> {
     >(
         &self,
         i: usize,
-        first: usize,
-        masks: &[V::Mask; 6],
-        rest: V::Mask,
+        rows: &Rows,
+        block: &Block<V::Mask>,
         mut sums: [[V; K]; TAPS],
     ) -> [[V; K]; TAPS] {
         let width = self.square.grid[1];
-        let column = (first * STEP) as isize + self.square.origin[1];
-        let top = (i * STEP + self.first) as isize + self.square.origin[0];
+        let column = (block.first * STEP) as isize + self.square.origin[1];
         // SAFETY: the lanes of the grid rows are there.
         let gradient = unsafe {
             let mut lines = [V::splat(0.0); ROWS];
             for k in 0..ROWS {
-                let from = self.gradient.add((i + k) * width + first);
-                let line = if EDGE { V::load_masked(from, rest) } else { V::load(from) };
+                let from = self.gradient.add((i + k) * width + block.first);
+                let line = if EDGE { V::load_masked(from, block.lanes) } else { V::load(from) };
                 lines[k] = if STEP == 2 { line.reordered() } else { line };
             }
             lines
         };
         unrolled!(t < (ROWS - 1) * STEP + TAPS => {
-            let row = row_at(self.source, self.square.source, top + t as isize, column);
+            let row = rows[t].wrapping_offset(column);
             // SAFETY: a row of the plane, or zeros; the rest is the caller's promise.
             unsafe {
-                let x = taps::<V, K, STEP, EDGE>(row, masks);
+                let x = taps::<V, K, STEP, EDGE>(row, &block.masks);
                 for k in 0..ROWS {
                     if t >= k * STEP && t - k * STEP < TAPS {
                         for s in 0..K {

@@ -5,12 +5,9 @@
 use std::ops::Range;
 
 use super::lanes::Lanes;
-use super::square::{Block, Square, row_at, taps, unrolled};
+use super::square::{Block, Rows, Square, rows_from, taps, unrolled};
 use crate::cpu::vector::Plain;
 use crate::cpu::vectorize::{Kernel, vectorize};
-
-/// Grid rows that are computed together.
-const ROWS: usize = 4;
 
 /// Result planes of one thread.
 pub struct SquarePlanes<'a> {
@@ -31,19 +28,21 @@ impl SquarePlanes<'_> {
     /// The results are distinct, and nobody else uses them.
     pub unsafe fn run(self) {
         match (self.square.side, self.square.step) {
-            (3, 1) => vectorize(Sized::<3, 1>(self)),
-            (3, 2) => vectorize(Sized::<3, 2>(self)),
-            (5, 1) => vectorize(Sized::<5, 1>(self)),
-            (5, 2) => vectorize(Sized::<5, 2>(self)),
+            // A filter of nine, two sums and the source fit in 16 registers.
+            (3, 1) => vectorize(Sized::<3, 1, 2>(self)),
+            (3, 2) => vectorize(Sized::<3, 2, 2>(self)),
+            (5, 1) => vectorize(Sized::<5, 1, 4>(self)),
+            (5, 2) => vectorize(Sized::<5, 2, 4>(self)),
             other => unreachable!("no square window has side and step {other:?}"),
         }
     }
 }
 
-/// Planes of a certain window; only made by `SquarePlanes::run`, whose caller vouches for the results.
-struct Sized<'a, const K: usize, const STEP: usize>(SquarePlanes<'a>);
+/// Planes of a certain window, of which `ROWS` grid rows are computed together; only made by
+/// `SquarePlanes::run`, whose caller vouches for the results.
+struct Sized<'a, const K: usize, const STEP: usize, const ROWS: usize>(SquarePlanes<'a>);
 
-impl<const K: usize, const STEP: usize> Kernel for Sized<'_, K, STEP> {
+impl<const K: usize, const STEP: usize, const ROWS: usize> Kernel for Sized<'_, K, STEP, ROWS> {
     type Output = ();
     const WIDE: bool = false;
     #[inline(always)]
@@ -52,9 +51,9 @@ impl<const K: usize, const STEP: usize> Kernel for Sized<'_, K, STEP> {
         unsafe {
             #[cfg(target_arch = "x86_64")]
             if FMA {
-                return all::<std::arch::x86_64::__m256, K, STEP>(self.0);
+                return all::<std::arch::x86_64::__m256, K, STEP, ROWS>(self.0);
             }
-            all::<Plain<f32>, K, STEP>(self.0)
+            all::<Plain<f32>, K, STEP, ROWS>(self.0)
         }
     }
 }
@@ -62,11 +61,12 @@ impl<const K: usize, const STEP: usize> Kernel for Sized<'_, K, STEP> {
 /// # Safety
 /// As [`SquarePlanes::run`], K and STEP are the square's, and the processor has the instruction set.
 #[inline(always)]
-unsafe fn all<V: Lanes, const K: usize, const STEP: usize>(job: SquarePlanes) {
+unsafe fn all<V: Lanes, const K: usize, const STEP: usize, const ROWS: usize>(job: SquarePlanes) {
     let square = job.square;
-    let ([h, w], [height, width]) = (square.source, square.grid);
+    let ([h, w], height) = (square.source, square.grid[0]);
     // SAFETY: the caller's promise.
     let blocks = unsafe { square.blocks::<V>(false) };
+    let zeros = vec![0f32; w];
     for item in job.items {
         let (source, filter, start) = (job.operands)(item);
         assert!(source.len() == h * w && filter.len() == K * K);
@@ -81,18 +81,23 @@ unsafe fn all<V: Lanes, const K: usize, const STEP: usize>(job: SquarePlanes) {
                 out: (job.result)(item),
             };
             let whole = height - height % ROWS;
+            let rows = |i: usize, count: usize| {
+                let top = (i * STEP) as isize + square.origin[0];
+                rows_from(plane.source, square.source, top, &zeros, (count - 1) * STEP + K)
+            };
             for i in (0..whole).step_by(ROWS) {
+                let rows = rows(i, ROWS);
                 for block in &blocks {
-                    plane.block::<STEP, ROWS>(i, block);
+                    plane.block::<STEP, ROWS>(i, &rows, block);
                 }
             }
             for i in whole..height {
+                let rows = rows(i, 1);
                 for block in &blocks {
-                    plane.block::<STEP, 1>(i, block);
+                    plane.block::<STEP, 1>(i, &rows, block);
                 }
             }
         }
-        debug_assert!(width > 0);
     }
 }
 
@@ -105,19 +110,25 @@ struct Plane<'a, V, const K: usize> {
 }
 
 impl<V: Lanes, const K: usize> Plane<'_, V, K> {
-    /// A block of the grid rows from i on.
+    /// A block of the grid rows from i on, which read `rows`.
     ///
     /// # Safety
     /// As `sums`; the result is this thread's own.
     #[inline(always)]
-    unsafe fn block<const STEP: usize, const ROWS: usize>(&self, i: usize, block: &Block<V::Mask>) {
+    unsafe fn block<const STEP: usize, const ROWS: usize>(
+        &self,
+        i: usize,
+        rows: &Rows,
+        block: &Block<V::Mask>,
+    ) {
         let [height, width] = self.square.grid;
         // SAFETY: the caller's promise; the block's points are in the grid row, and what a whole register
         // writes past them is in rows of this plane that are written later.
         unsafe {
-            let sums = match &block.masks {
-                None => self.sums::<STEP, ROWS, false>(i, block.first, &[V::mask(0..0); 6]),
-                Some(masks) => self.sums::<STEP, ROWS, true>(i, block.first, masks),
+            let sums = if block.edge {
+                self.sums::<STEP, ROWS, true>(rows, block)
+            } else {
+                self.sums::<STEP, ROWS, false>(rows, block)
             };
             for (k, sum) in sums.into_iter().enumerate() {
                 let sum = if STEP == 2 { sum.reordered() } else { sum };
@@ -131,7 +142,7 @@ impl<V: Lanes, const K: usize> Plane<'_, V, K> {
         }
     }
 
-    /// The sums of a block of the grid rows from i on.
+    /// The sums of a block of the grid rows that read `rows`.
     ///
     /// # Safety
     /// The block and its masks are the square's, the source is a plane of it, and the processor has the
@@ -139,18 +150,16 @@ impl<V: Lanes, const K: usize> Plane<'_, V, K> {
     #[inline(always)]
     unsafe fn sums<const STEP: usize, const ROWS: usize, const EDGE: bool>(
         &self,
-        i: usize,
-        first: usize,
-        masks: &[V::Mask; 6],
+        rows: &Rows,
+        block: &Block<V::Mask>,
     ) -> [V; ROWS] {
-        let column = (first * STEP) as isize + self.square.origin[1];
-        let top = (i * STEP) as isize + self.square.origin[0];
+        let column = (block.first * STEP) as isize + self.square.origin[1];
         let mut sums = [self.start; ROWS];
         unrolled!(t < (ROWS - 1) * STEP + K => {
-            let row = row_at(self.source, self.square.source, top + t as isize, column);
+            let row = rows[t].wrapping_offset(column);
             // SAFETY: a row of the plane, or zeros; the rest is the caller's promise.
             unsafe {
-                let x = taps::<V, K, STEP, EDGE>(row, masks);
+                let x = taps::<V, K, STEP, EDGE>(row, &block.masks);
                 for k in 0..ROWS {
                     if t >= k * STEP && t - k * STEP < K {
                         for s in 0..K {

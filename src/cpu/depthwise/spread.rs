@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use super::lanes::Lanes;
-use super::square::{Square, row_at, unrolled};
+use super::square::{Rows, Square, rows_from, unrolled};
 use crate::cpu::vector::Plain;
 use crate::cpu::vectorize::{Kernel, vectorize};
 
@@ -70,8 +70,10 @@ struct Block<M> {
     first: usize,
     /// Columns in the plane.
     count: usize,
-    /// The lanes of each load of a row that are in the gradient, if some are not.
-    masks: Option<[M; 3]>,
+    /// Some lanes of the loads are outside the gradient.
+    edge: bool,
+    /// The lanes of each load of a row that are in the gradient.
+    masks: [M; 3],
 }
 
 /// The distance from pair to gradient of the first of the N loads: `ODD - (N - 1)`, plus what the padding
@@ -100,7 +102,7 @@ unsafe fn blocks<V: Lanes>(square: &Square) -> Vec<Block<V::Mask>> {
             // SAFETY: the caller's promise.
             unsafe { V::mask(used) }
         });
-        Block { first, count, masks: edge.then_some(masks) }
+        Block { first, count, edge, masks }
     };
     (0..width.div_ceil(2)).step_by(lanes).map(block).collect()
 }
@@ -113,6 +115,7 @@ unsafe fn all<V: Lanes, const K: usize, const ODD: usize>(job: SpreadPlanes) {
     let ([h, _], [height, width]) = (square.source, square.grid);
     // SAFETY: the caller's promise.
     let blocks = unsafe { blocks::<V>(square) };
+    let zeros = vec![0f32; width];
     for item in job.items {
         let (gradient, filter) = (job.operands)(item);
         assert!(gradient.len() == height * width && filter.len() == K * K);
@@ -127,8 +130,10 @@ unsafe fn all<V: Lanes, const K: usize, const ODD: usize>(job: SpreadPlanes) {
                 out: (job.result)(item),
             };
             for pair in 0..h.div_ceil(2) {
+                let top = pair as isize + lead(square.origin[0], K);
+                let rows = rows_from(plane.gradient, square.grid, top, &zeros, K.div_ceil(2));
                 for block in &blocks {
-                    plane.block::<ODD>(pair, block);
+                    plane.block::<ODD>(pair, &rows, block);
                 }
             }
         }
@@ -145,20 +150,21 @@ struct Plane<'a, V, const K: usize> {
 }
 
 impl<V: Lanes, const K: usize> Plane<'_, V, K> {
-    /// A block of a pair of rows.
+    /// A block of a pair of rows, which read `rows`.
     ///
     /// # Safety
     /// As `sums`; the result is this thread's own.
     #[inline(always)]
-    unsafe fn block<const ODD: usize>(&self, pair: usize, block: &Block<V::Mask>) {
+    unsafe fn block<const ODD: usize>(&self, pair: usize, rows: &Rows, block: &Block<V::Mask>) {
         let [h, w] = self.square.source;
         // SAFETY: the caller's promise; the block's columns are in the row, and what whole registers
         // write past them is in rows of this plane that are written later: rows of one block are written
         // in order.
         unsafe {
-            let sums = match &block.masks {
-                None => self.sums::<ODD, false>(pair, block.first, &[V::mask(0..0); 3]),
-                Some(masks) => self.sums::<ODD, true>(pair, block.first, masks),
+            let sums = if block.edge {
+                self.sums::<ODD, true>(rows, block)
+            } else {
+                self.sums::<ODD, false>(rows, block)
             };
             for (a, [even, odd]) in sums.into_iter().enumerate().take(h - 2 * pair) {
                 let at = (2 * pair + a) * w + 2 * block.first;
@@ -185,22 +191,20 @@ impl<V: Lanes, const K: usize> Plane<'_, V, K> {
     #[inline(always)]
     unsafe fn sums<const ODD: usize, const EDGE: bool>(
         &self,
-        pair: usize,
-        first: usize,
-        masks: &[V::Mask; 3],
+        rows: &Rows,
+        block: &Block<V::Mask>,
     ) -> [[V; 2]; 2] {
         let last = K.div_ceil(2) - 1;
-        let top = pair as isize + lead(self.square.origin[0], K);
-        let column = first as isize + lead(self.square.origin[1], K);
+        let column = block.first as isize + lead(self.square.origin[1], K);
         // SAFETY: the caller's promise.
         let mut sums = unsafe { [[V::splat(0.0); 2]; 2] };
         unrolled!(u < last + 1 => {
-            let row = row_at(self.gradient, self.square.grid, top + u as isize, column);
+            let row = rows[u].wrapping_offset(column);
             for v in 0..=last {
                 let from = row.wrapping_add(v);
                 // SAFETY: a row of the plane, or zeros; the rest is the caller's promise.
                 unsafe {
-                    let g = if EDGE { V::load_masked(from, masks[v]) } else { V::load(from) };
+                    let g = if EDGE { V::load_masked(from, block.masks[v]) } else { V::load(from) };
                     for (a, b) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
                         let (r, s) = (a + 2 * (last - u), b + 2 * (last - v));
                         if (ODD..K + ODD).contains(&r) && (ODD..K + ODD).contains(&s) {

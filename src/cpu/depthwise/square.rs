@@ -97,7 +97,8 @@ impl Square {
                 // SAFETY: the caller's promise.
                 unsafe { V::mask(used) }
             });
-            Block { first, count, masks: edge.then_some(masks) }
+            // SAFETY: as above.
+            Block { first, count, lanes: unsafe { V::mask(0..count) }, edge, masks }
         };
         (0..width).step_by(lanes).map(block).collect()
     }
@@ -115,8 +116,12 @@ pub struct Block<M> {
     pub first: usize,
     /// How many are in the grid.
     pub count: usize,
-    /// Of each load in [`taps`], the lanes that are in the plane, if some are not.
-    pub masks: Option<[M; 6]>,
+    /// The lanes of those.
+    pub lanes: M,
+    /// Some lanes of grid or source are outside.
+    pub edge: bool,
+    /// Of each load in [`taps`], the lanes that are in the plane.
+    pub masks: [M; 6],
 }
 
 /// What the points of a block read of one source row: a register for each tap of a row of the square.
@@ -155,19 +160,28 @@ pub unsafe fn taps<V: Lanes, const K: usize, const STEP: usize, const EDGE: bool
     }
 }
 
-/// What a block reads of a row outside the plane.
-static OUTSIDE: [f32; 64] = [0.0; 64];
-
-/// Where column `column` of row `y` of a plane is, or zeros where the plane has no such row. (To skip such
-/// rows would be a branch around each, which keeps the sums out of the registers.)
+/// The first `count` of a plane's rows from row `top` on; `zeros` for those that the plane does not have,
+/// since to skip them would be a branch around each, which keeps the sums out of the registers.
 #[inline(always)]
-pub fn row_at(plane: *const f32, [h, w]: [usize; 2], y: isize, column: isize) -> *const f32 {
-    let row = plane.wrapping_offset(y * w as isize + column);
-    if (y as usize) < h { row } else { OUTSIDE.as_ptr() }
+pub fn rows_from(
+    plane: *const f32,
+    [h, w]: [usize; 2],
+    top: isize,
+    zeros: &[f32],
+    count: usize,
+) -> Rows {
+    let mut rows = [zeros.as_ptr(); 11];
+    let (from, to) = ((-top).clamp(0, 11) as usize, (h as isize - top).clamp(0, 11) as usize);
+    for (t, row) in rows.iter_mut().enumerate().take(count.min(to)).skip(from) {
+        *row = plane.wrapping_offset((top + t as isize) * w as isize);
+    }
+    rows
 }
 
-/// Runs the body once for each source row of a block of up to 4 grid rows of a 5x5 window at step 2.
-/// The number is a constant in each copy, so that sums indexed by it stay in registers.
+/// Source rows of a block of grid rows, at most those of 4 grid rows of a 5x5 window at step 2.
+pub type Rows = [*const f32; 11];
+
+/// Runs the body once for each of [`Rows`] below `end`. The number is a constant in each copy, so that sums indexed by it stay in registers.
 macro_rules! unrolled {
     ($t:ident < $end:expr => $body:block) => {
         unrolled!(@ $t $end, $body, 0 1 2 3 4 5 6 7 8 9 10)
