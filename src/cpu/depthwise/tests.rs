@@ -63,10 +63,12 @@ fn reference(window: &Window, x: &[f32], w: &[f32], dy: &[f32]) -> [Vec<f64>; 3]
     [y, dx, dw]
 }
 
-fn assert_near(name: &str, got: &[f32], want: &[f64], case: Case) {
+/// That sums of `terms` products of numbers below 1 are right to a rounding of the sum of their amounts.
+fn assert_near(name: &str, got: &[f32], want: &[f64], terms: usize, case: Case) {
+    let tolerance = 1e-7 * terms.max(10) as f64;
     for (i, (&got, &want)) in got.iter().zip(want).enumerate() {
-        let error = (f64::from(got) - want).abs() / want.abs().max(1.0);
-        assert!(error <= 5e-6, "{name}[{i}] is {got}, not {want}: {case:?}");
+        let error = (f64::from(got) - want).abs();
+        assert!(error <= tolerance, "{name}[{i}] is {got}, not {want}: {case:?}");
     }
 }
 
@@ -86,15 +88,15 @@ fn check(case: Case) {
 
     let mut got = vec![f32::NAN; y.len()];
     correlate_planes(planes, &window, &x, &w, None, dense(channels, window.grid), &mut got);
-    assert_near("y", &got, &y, case);
+    assert_near("y", &got, &y, window.taps.len(), case);
 
     let mut got = vec![f32::NAN; dw.len()];
     correlate_plane_filters(planes, &window, &x, &dy, &mut got);
-    assert_near("dw", &got, &dw, case);
+    assert_near("dw", &got, &dw, batch * window.points(), case);
 
     let mut got = vec![f32::NAN; dx.len()];
     if spread_planes(planes, &window, &dy, &w, dense(channels, size), &mut got) {
-        assert_near("dx", &got, &dx, case);
+        assert_near("dx", &got, &dx, window.taps.len(), case);
     } else {
         assert!(got.iter().all(|v| v.is_nan()), "dx is not to be touched: {case:?}");
     }
@@ -138,7 +140,7 @@ fn products_equal_their_definitions() {
 fn long_sums_are_added_in_blocks() {
     let (size, padding) = ([200, 210], [1, 1]);
     check(Case { batch: 3, channels: 1, size, side: 3, stride: 1, padding, dilation: 1 });
-    // A hundred thousand ones: exact, unless a single sum of them all were rounded.
+    // Hundreds of thousands of equal numbers: one f32 sum of them all would be wrong in the third digit.
     let case =
         Case { batch: 9, channels: 1, size, side: 3, stride: 1, padding: [0; 2], dilation: 1 };
     let window = case.window().expect("fits");
@@ -147,7 +149,7 @@ fn long_sums_are_added_in_blocks() {
     let mut dw = [0f32; 9];
     correlate_plane_filters(planes, &window, &x, &dy, &mut dw);
     let want = f64::from(1.1f32) * dy.len() as f64;
-    assert!(dw.iter().all(|&v| (f64::from(v) / want - 1.0).abs() < 1e-6), "{dw:?}, not {want}");
+    assert!(dw.iter().all(|&v| (f64::from(v) / want - 1.0).abs() < 5e-6), "{dw:?}, not {want}");
 }
 
 #[test]
@@ -177,7 +179,7 @@ fn turned_filters_and_other_targets() {
         }
         let bias = (p / 2 % 3) as f64 + 0.5;
         let want: Vec<f64> = want[p / 2 * 126..][..126].iter().map(|v| v + bias).collect();
-        assert_near("y", plane, &want, case);
+        assert_near("y", plane, &want, 10, case);
     }
 }
 
