@@ -8,9 +8,7 @@ mod general;
 mod lanes;
 #[allow(clippy::needless_range_loop, reason = "the indices are registers of tiles")]
 mod planes;
-#[allow(clippy::needless_range_loop, reason = "the indices are registers of tiles")]
 mod spread;
-#[allow(clippy::needless_range_loop, reason = "the indices are registers of tiles")]
 mod square;
 #[cfg(test)]
 mod tests;

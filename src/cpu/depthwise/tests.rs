@@ -19,11 +19,11 @@ impl Case {
     /// The window, unless the filter is larger than the padded plane.
     fn window(&self) -> Option<Window> {
         let reach = (self.side - 1) * self.dilation + 1;
-        let mut grid = [0; 2];
-        for d in 0..2 {
+        let count = |d: usize| {
             let room = (self.size[d] + 2 * self.padding[d]).checked_sub(reach)?;
-            grid[d] = room / self.stride + 1;
-        }
+            Some(room / self.stride + 1)
+        };
+        let grid = [count(0)?, count(1)?];
         let tap = |d: usize, t: usize| (t * self.dilation) as isize - self.padding[d] as isize;
         let taps = (0..self.side)
             .flat_map(|r| (0..self.side).map(move |s| [tap(0, r), tap(1, s)]))
