@@ -39,7 +39,7 @@ pub trait Vector: Copy {
 
 /// Four numbers without any special instruction.
 #[derive(Clone, Copy)]
-pub struct Plain<T>([T; 4]);
+pub struct Plain<T>(pub [T; 4]);
 
 impl<T: Float> Vector for Plain<T> {
     type Number = T;

@@ -7,7 +7,7 @@ use crate::Tensor;
 use crate::cpu::conv::{
     Sizes, Target, correlate, correlate_filters, filter_sums_len, pack_filters, packed_filters_len,
 };
-use crate::cpu::depthwise::{Planes, correlate_plane_filters, correlate_planes};
+use crate::cpu::depthwise::{Planes, correlate_plane_filters, correlate_planes, spread_planes};
 use crate::cpu::field::{Field, Window};
 use crate::cpu::float::Float;
 use crate::cpu::isa;
@@ -123,8 +123,7 @@ pub fn forward_kernel<T: Float + Element>(
     });
     if shape.is_depthwise() {
         let planes = Planes { batch: shape.batch, channels, sources: shape.input[0], inputs: 1 };
-        let filter = |c: usize| w[c * taps..(c + 1) * taps].to_vec();
-        return correlate_planes(planes, &window, x, filter, bias, target, out);
+        return correlate_planes(planes, &window, x, w, bias, target, out);
     }
     let sizes = shape.sizes(window.grid);
     let group = sizes.outputs * sizes.inputs * taps;
@@ -173,6 +172,16 @@ pub fn data_kernels<T: Float + Element>(
     place: impl Fn(Target) -> Target,
     out: &mut [T],
 ) {
+    if shape.is_depthwise() {
+        let [channels, h, width] = shape.input;
+        let (outputs, sources) = (shape.output[0] / channels, shape.output[0]);
+        let planes = Planes { batch: shape.batch, channels, sources, inputs: outputs };
+        let [image, channel] = [channels * h * width, h * width];
+        let target = place(Target { first: 0, image, channel, row: width, column: 1 });
+        if spread_planes(planes, &shape.window(), dy, w, target, out) {
+            return;
+        }
+    }
     for (window, which, target) in &shape.residues() {
         if !which.is_empty() {
             data_kernel(shape, window, which, place(*target), dy, w, out);
@@ -195,11 +204,9 @@ fn data_kernel<T: Float + Element>(
     if shape.is_depthwise() {
         let planes =
             Planes { batch, channels: shape.input[0], sources: shape.output[0], inputs: outputs };
-        let filter = |c: usize| {
-            let of = |o: usize| which.iter().map(move |t| w[(c * outputs + o) * taps + t]);
-            (0..outputs).flat_map(of).collect()
-        };
-        return correlate_planes(planes, window, dy, filter, None, target, out);
+        let seen = |filter: &[T]| which.iter().map(|&t| filter[t]).collect::<Vec<T>>();
+        let filters: Vec<T> = w.chunks_exact(taps).flat_map(seen).collect();
+        return correlate_planes(planes, window, dy, &filters, None, target, out);
     }
     // The roles of the channels are exchanged.
     let sizes = Sizes { batch, groups, inputs: outputs, outputs: inputs, grid };

@@ -1,42 +1,29 @@
-//! Convolutions whose groups have one input channel each (depthwise): too little arithmetic for
-//! matrix tiles, so each plane is done directly, a piece of a row at a time, from its [`Field`].
+//! Depthwise products of any window: each plane is done a piece of a row at a time, from its [`Field`].
 
-use super::conv::Target;
-use super::field::{Field, Window};
-use super::float::{Float, simd_fn};
-use super::micro::Product;
-use super::parts::{Parts, Shared, with_scratch};
-use super::threads::parallel_for;
+use super::{Planes, grain};
+use crate::cpu::conv::Target;
+use crate::cpu::field::{Field, Window};
+use crate::cpu::float::{Float, simd_fn};
+use crate::cpu::isa;
+use crate::cpu::micro::Product;
+use crate::cpu::parts::{Parts, Shared, with_scratch};
+use crate::cpu::threads::parallel_for;
 
 /// Partial sums of a product of slices.
 const LANES: usize = 32;
 
-/// Sizes of a depthwise product: `[batch, channels]` result planes, each from `inputs` planes.
-#[derive(Clone, Copy, Debug)]
-pub struct Planes {
-    /// Images.
-    pub batch: usize,
-    /// Result planes of an image.
-    pub channels: usize,
-    /// Source planes of an image.
-    pub sources: usize,
-    /// Source planes that add up to a result plane: `inputs` ones from `first` on, where `first` is
-    /// `channel * sources / channels`.
-    pub inputs: usize,
-}
-
 /// Result plane c is the sum over its source planes and the taps of source times filter.
-/// `filter(c)` gives channel c's numbers `[inputs, taps]`.
+/// `filters` are `[channels, inputs, taps]`, and the caller has checked that the target is in `out`.
 pub fn correlate_planes<T: Float>(
     planes: Planes,
     window: &Window,
     source: &[T],
-    filter: impl Fn(usize) -> Vec<T> + Sync,
+    filters: &[T],
     bias: Option<&[T]>,
     target: Target,
     out: &mut [T],
 ) {
-    let tile = T::tile(super::isa::current());
+    let tile = T::tile(isa::current());
     let wide = tile.columns;
     let field = Field::new(window, wide);
     let [h, w] = window.source;
@@ -45,19 +32,14 @@ pub fn correlate_planes<T: Float>(
         .map(|(i, t)| i * field.plane + t)
         .collect();
     let last = rows.iter().max().copied().unwrap_or(0);
-    let reach = target.first
-        + (planes.batch - 1) * target.image
-        + (planes.channels - 1) * target.channel
-        + (window.grid[0] - 1) * target.row
-        + (window.grid[1] - 1) * target.column;
-    assert!(reach < out.len(), "the target is outside the output");
     let shared = Shared::new(out.as_mut_ptr());
     let work = rows.len() * window.points();
-    parallel_for(planes.batch * planes.channels, (512 << 10) / work.max(1) + 1, |range| {
+    parallel_for(planes.batch * planes.channels, grain(work), |range| {
         for item in range {
             let (n, c) = (item / planes.channels, item % planes.channels);
-            let first = n * planes.sources + c * planes.sources / planes.channels;
-            let (filter, start) = (filter(c), bias.map_or(T::ZERO, |b| b[c]));
+            let first = planes.first(n, c);
+            let filter = &filters[c * rows.len()..(c + 1) * rows.len()];
+            let start = bias.map_or(T::ZERO, |b| b[c]);
             let size = planes.inputs * field.plane + Field::SLACK;
             with_scratch(size + wide, |scratch: &mut [T]| {
                 let (copy, line) = scratch.split_at_mut(size);
@@ -79,7 +61,7 @@ pub fn correlate_planes<T: Float>(
                         let run = &copy[i * field.grid_row + j..];
                         assert!(last + wide <= run.len(), "the field's slack is too short");
                         // SAFETY: the rows are in the field, as just checked; C is a run of the output,
-                        // inside by the assertion above, of a plane of this thread's own, or `line`.
+                        // inside by the caller's word, of a plane of this thread's own, or `line`.
                         unsafe {
                             (tile.run)(Product {
                                 k: rows.len(),
@@ -122,11 +104,11 @@ pub fn correlate_plane_filters<T: Float>(
     gradient: &[T],
     out: &mut [T],
 ) {
-    let field = Field::new(window, T::tile(super::isa::current()).columns);
+    let field = Field::new(window, T::tile(isa::current()).columns);
     let ([h, w], points, taps) = (window.source, window.points(), field.taps.len());
     let parts = Parts::new(out);
     let work = taps * points * planes.batch;
-    parallel_for(planes.channels, (512 << 10) / work.max(1) + 1, |range| {
+    parallel_for(planes.channels, grain(work), |range| {
         for c in range {
             // SAFETY: each channel is one thread's.
             let out = unsafe { parts.slice(c * taps..(c + 1) * taps) };
@@ -139,7 +121,7 @@ pub fn correlate_plane_filters<T: Float>(
                 copy.fill(T::ZERO);
                 spread.fill(T::ZERO);
                 for n in 0..planes.batch {
-                    let from = n * planes.sources + c * planes.sources / planes.channels;
+                    let from = planes.first(n, c);
                     let from = &source[from * h * w..][..h * w];
                     let plane = &mut copy[..field.plane];
                     if field.direct {

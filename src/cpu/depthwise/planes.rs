@@ -1,0 +1,174 @@
+//! Source planes times square filters: forward, and the data gradient at stride 1. The source is read
+//! in place: each of its row vectors is loaded once for several grid rows, and what is outside the plane
+//! is masked out of the load.
+
+use std::ops::Range;
+
+use super::lanes::Lanes;
+use super::square::{Block, Rows, Square, rows_from, taps, unrolled};
+use crate::cpu::vector::Plain;
+use crate::cpu::vectorize::{Kernel, vectorize};
+
+/// Result planes of one thread.
+pub struct SquarePlanes<'a> {
+    /// The window.
+    pub square: &'a Square,
+    /// The result planes.
+    pub items: Range<usize>,
+    /// Of a result plane: its source plane, its filter, and the number that its sums start with.
+    pub operands: &'a dyn Fn(usize) -> (&'a [f32], &'a [f32], f32),
+    /// Of a result plane: its place, of the grid's size.
+    pub result: &'a dyn Fn(usize) -> *mut f32,
+}
+
+impl SquarePlanes<'_> {
+    /// Computes the planes.
+    ///
+    /// # Safety
+    /// The results are distinct, and nobody else uses them.
+    pub unsafe fn run(self) {
+        match (self.square.side, self.square.step) {
+            // A filter of nine, two sums and the source fit in 16 registers.
+            (3, 1) => vectorize(Sized::<3, 1, 2>(self)),
+            (3, 2) => vectorize(Sized::<3, 2, 2>(self)),
+            (5, 1) => vectorize(Sized::<5, 1, 4>(self)),
+            (5, 2) => vectorize(Sized::<5, 2, 4>(self)),
+            other => unreachable!("no square window has side and step {other:?}"),
+        }
+    }
+}
+
+/// Planes of a certain window, of which `ROWS` grid rows are computed together; only made by
+/// `SquarePlanes::run`, whose caller vouches for the results.
+struct Sized<'a, const K: usize, const STEP: usize, const ROWS: usize>(SquarePlanes<'a>);
+
+impl<const K: usize, const STEP: usize, const ROWS: usize> Kernel for Sized<'_, K, STEP, ROWS> {
+    type Output = ();
+    const WIDE: bool = false;
+    #[inline(always)]
+    fn run<const FMA: bool>(self) {
+        // SAFETY: `FMA` is only set where AVX2 is; the results are as `SquarePlanes::run` demands.
+        unsafe {
+            #[cfg(target_arch = "x86_64")]
+            if FMA {
+                return all::<std::arch::x86_64::__m256, K, STEP, ROWS>(self.0);
+            }
+            all::<Plain<f32>, K, STEP, ROWS>(self.0)
+        }
+    }
+}
+
+/// # Safety
+/// As [`SquarePlanes::run`], K and STEP are the square's, and the processor has the instruction set.
+#[inline(always)]
+unsafe fn all<V: Lanes, const K: usize, const STEP: usize, const ROWS: usize>(job: SquarePlanes) {
+    let square = job.square;
+    let ([h, w], height) = (square.source, square.grid[0]);
+    // SAFETY: the caller's promise.
+    let blocks = unsafe { square.blocks::<V>(false) };
+    let zeros = vec![0f32; w];
+    for item in job.items {
+        let (source, filter, start) = (job.operands)(item);
+        assert!(source.len() == h * w && filter.len() == K * K);
+        // SAFETY: the blocks' masks keep to the source, whose length was just checked; the result is of
+        // the grid's size and this thread's own by the caller's word.
+        unsafe {
+            let plane = Plane::<V, K> {
+                source: source.as_ptr(),
+                square,
+                filter: square.spread(filter),
+                start: V::splat(start),
+                out: (job.result)(item),
+            };
+            let whole = height - height % ROWS;
+            let rows = |i: usize, count: usize| {
+                let top = (i * STEP) as isize + square.origin[0];
+                rows_from(plane.source, square.source, top, &zeros, (count - 1) * STEP + K)
+            };
+            for i in (0..whole).step_by(ROWS) {
+                let rows = rows(i, ROWS);
+                for block in &blocks {
+                    plane.block::<STEP, ROWS>(i, &rows, block);
+                }
+            }
+            for i in whole..height {
+                let rows = rows(i, 1);
+                for block in &blocks {
+                    plane.block::<STEP, 1>(i, &rows, block);
+                }
+            }
+        }
+    }
+}
+
+struct Plane<'a, V, const K: usize> {
+    source: *const f32,
+    square: &'a Square,
+    filter: [[V; K]; K],
+    start: V,
+    out: *mut f32,
+}
+
+impl<V: Lanes, const K: usize> Plane<'_, V, K> {
+    /// A block of the grid rows from i on, which read `rows`.
+    ///
+    /// # Safety
+    /// As `sums`; the result is this thread's own.
+    #[inline(always)]
+    unsafe fn block<const STEP: usize, const ROWS: usize>(
+        &self,
+        i: usize,
+        rows: &Rows,
+        block: &Block<V::Mask>,
+    ) {
+        let [height, width] = self.square.grid;
+        // SAFETY: the caller's promise; the block's points are in the grid row, and what a whole register
+        // writes past them is in rows of this plane that are written later.
+        unsafe {
+            let sums = if block.edge {
+                self.sums::<STEP, ROWS, true>(rows, block)
+            } else {
+                self.sums::<STEP, ROWS, false>(rows, block)
+            };
+            for (k, sum) in sums.into_iter().enumerate() {
+                let sum = if STEP == 2 { sum.reordered() } else { sum };
+                let at = (i + k) * width + block.first;
+                if block.count == V::LANES || at + V::LANES <= height * width {
+                    sum.store(self.out.add(at));
+                } else {
+                    sum.store_first(self.out.add(at), block.count);
+                }
+            }
+        }
+    }
+
+    /// The sums of a block of the grid rows that read `rows`.
+    ///
+    /// # Safety
+    /// The block and its masks are the square's, the source is a plane of it, and the processor has the
+    /// instruction set.
+    #[inline(always)]
+    unsafe fn sums<const STEP: usize, const ROWS: usize, const EDGE: bool>(
+        &self,
+        rows: &Rows,
+        block: &Block<V::Mask>,
+    ) -> [V; ROWS] {
+        let column = (block.first * STEP) as isize + self.square.origin[1];
+        let mut sums = [self.start; ROWS];
+        unrolled!(t < (ROWS - 1) * STEP + K => {
+            let row = rows[t].wrapping_offset(column);
+            // SAFETY: a row of the plane, or zeros; the rest is the caller's promise.
+            unsafe {
+                let x = taps::<V, K, STEP, EDGE>(row, &block.masks);
+                for k in 0..ROWS {
+                    if t >= k * STEP && t - k * STEP < K {
+                        for s in 0..K {
+                            sums[k] = x[s].fma(self.filter[t - k * STEP][s], sums[k]);
+                        }
+                    }
+                }
+            }
+        });
+        sums
+    }
+}
