@@ -60,6 +60,13 @@ impl<T> Parts<T> {
         unsafe { std::slice::from_raw_parts_mut(self.ptr.add(range.start), range.len()) }
     }
 
+    /// Where an element is, for those who read what no thread writes, or write what no part in use contains.
+    pub fn pointer(&self, index: usize) -> *mut T {
+        assert!(index <= self.len);
+        // SAFETY: inside the slice, or at its end.
+        unsafe { self.ptr.add(index) }
+    }
+
     /// Writes one element.
     ///
     /// # Safety

@@ -5,7 +5,7 @@ use crate::autograd::no_grad;
 use crate::cpu::float::{Float, simd_fn};
 use crate::cpu::parts::Parts;
 use crate::cpu::threads::parallel_for;
-use crate::tensor::Dtype;
+use crate::tensor::{Dtype, dispatch};
 
 /// `x` as a contiguous tensor without history, in f32 if it is of a half type.
 pub fn widen(x: &Tensor) -> Tensor {
@@ -20,6 +20,18 @@ pub fn widen(x: &Tensor) -> Tensor {
 /// A kernel's result, rounded to `dtype` if it is of a half type.
 pub fn narrow(x: Tensor, dtype: Dtype) -> Tensor {
     if x.dtype() == dtype { x } else { no_grad(|| x.to_dtype(dtype)) }
+}
+
+/// The sum of a matrix's rows.
+pub fn column_sums(matrix: &Tensor) -> Tensor {
+    let wide = widen(matrix);
+    let out = Tensor::empty([matrix.shape()[1]], wide.dtype());
+    dispatch!(compute wide.dtype(), "linear", T => {
+        // SAFETY: `widen` gives a contiguous tensor of this type; `out` is new.
+        let (matrix, out) = unsafe { (wide.as_slice::<T>(), out.as_mut_slice::<T>()) };
+        sum_rows(matrix, out);
+    });
+    narrow(out, matrix.dtype())
 }
 
 /// The sum of the rows of a row-major matrix with `out.len()` columns.
