@@ -47,12 +47,12 @@ pub fn sum_rows<T: Float>(matrix: &[T], out: &mut [T]) {
 
 simd_fn! {
     /// Sums of `out.len()` columns from `first` on. Partial sums of up to 64 rows keep the rounding
-    /// error low.
+    /// error low; so many columns at a time that each row is some cache lines that follow one another.
     fn sum_columns<T, FMA>(matrix: &[T], n: usize, first: usize, out: &mut [T]) {
         let _ = FMA;
         out.fill(T::ZERO);
-        let mut partial = [T::ZERO; 64];
-        for (block, first) in out.chunks_mut(64).zip((first..).step_by(64)) {
+        let mut partial = [T::ZERO; 512];
+        for (block, first) in out.chunks_mut(512).zip((first..).step_by(512)) {
             let partial = &mut partial[..block.len()];
             for rows in matrix.chunks(64 * n.max(1)) {
                 partial.fill(T::ZERO);

@@ -77,6 +77,13 @@ struct Step {
     shared: usize,
 }
 
+impl Step {
+    /// Which row of all steps the sequence in this row comes from; `None` if from the first state.
+    fn row_before(&self, row: usize) -> Option<usize> {
+        (row < self.shared).then_some(self.before + row)
+    }
+}
+
 /// What forward computes and keeps.
 pub struct Kept<'a, T> {
     /// `[rows of all steps, gates * hidden]`: the products with the input weights, then the gates.
@@ -120,6 +127,11 @@ impl Recurrence<'_> {
         self.sizes.iter().sum()
     }
 
+    /// Sequences.
+    fn batch(&self) -> usize {
+        self.sizes.first().copied().unwrap_or(0)
+    }
+
     /// The steps in their order.
     fn steps(&self) -> Vec<Step> {
         let mut steps = Vec::with_capacity(self.sizes.len());
@@ -140,7 +152,7 @@ impl Recurrence<'_> {
 
     /// For each sequence the row of its last step.
     pub fn last_rows(&self) -> Vec<usize> {
-        let mut last = vec![0; self.sizes.first().copied().unwrap_or(0)];
+        let mut last = vec![0; self.batch()];
         for step in self.steps() {
             (0..step.rows).for_each(|i| last[i] = step.first + i);
         }
@@ -176,6 +188,8 @@ impl Recurrence<'_> {
         let (n, width) = (self.hidden, self.cell.gates() * self.hidden);
         let rows = self.rows();
         assert!(kept.gates.len() == rows * width && kept.out.len() == rows * n);
+        assert!(self.cell.gates() == 1 || kept.inner.len() == rows * n);
+        assert!(self.sizes.is_sorted_by(|a, b| a >= b) && first[0].len() >= self.batch() * n);
         let (gates, inner, out) =
             (Parts::new(kept.gates), Parts::new(kept.inner), Parts::new(kept.out));
         let panels = n.div_ceil(weights.width());
@@ -222,35 +236,28 @@ impl Recurrence<'_> {
                     let bias = |g: usize| &bias[g * n..][columns.clone()];
                     // SAFETY: as above.
                     let h = unsafe { out.slice(from(at)) };
-                    // SAFETY: these columns of the step before are read by this thread only, except as h,
-                    // which all read and none writes.
-                    let before = |all: &Parts<T>, first: &[T]| -> *const T {
-                        match row < step.shared {
-                            true => {
-                                all.pointer((step.before + row) * n + columns.start).cast_const()
-                            }
-                            false => first[from(row)].as_ptr(),
-                        }
-                    };
-                    let len = columns.len();
                     match self.cell {
                         Cell::Tanh => cells::tanh(gate(0), bias(0), h),
                         Cell::Relu => cells::relu(gate(0), bias(0), h),
                         Cell::Gru => {
-                            // SAFETY: as above; both are `len` numbers.
-                            let (hn, before) = unsafe {
-                                let before = before(&out, first[0]);
-                                (inner.slice(from(at)), std::slice::from_raw_parts(before, len))
+                            // SAFETY: as above.
+                            let hn = unsafe { inner.slice(from(at)) };
+                            let before = match step.row_before(row) {
+                                // SAFETY: nobody writes the step before.
+                                Some(i) => unsafe { out.read(from(i)) },
+                                None => &first[0][from(row)],
                             };
                             let [r, z, n] = [0, 1, 2].map(gate);
                             let [br, bz, bn, bh] = [0, 1, 2, 3].map(bias);
                             cells::gru(r, z, n, hn, br, bz, bn, bh, before, h);
                         }
                         Cell::Lstm => {
-                            // SAFETY: as above; both are `len` numbers.
-                            let (c, before) = unsafe {
-                                let before = before(&inner, first[1]);
-                                (inner.slice(from(at)), std::slice::from_raw_parts(before, len))
+                            // SAFETY: as above.
+                            let c = unsafe { inner.slice(from(at)) };
+                            let before = match step.row_before(row) {
+                                // SAFETY: nobody writes the step before.
+                                Some(i) => unsafe { inner.read(from(i)) },
+                                None => &first[1][from(row)],
                             };
                             let [i, f, g, o] = [0, 1, 2, 3].map(gate);
                             let [bi, bf, bg, bo] = [0, 1, 2, 3].map(bias);
@@ -272,6 +279,7 @@ impl Recurrence<'_> {
         let (by_input, by_state) = (Parts::new(to.by_input), Parts::new(to.by_state));
         let [dh, dc] = to.states.map(Parts::new);
         let of_state = if self.cell == Cell::Gru { &by_state } else { &by_input };
+        assert!(of_state.len() == rows * width && dh.len() == self.batch() * n);
         let mut steps = self.steps();
         steps.reverse();
         let panels = n.div_ceil(weights.width());
@@ -305,20 +313,14 @@ impl Recurrence<'_> {
                     let d = |g: usize| unsafe { by_input.slice(place(g)) };
                     // SAFETY: as above.
                     let dh = unsafe { dh.slice(from(row)) };
-                    let before = |all: &'_ [T], first: &'_ [T]| -> *const T {
-                        match row < step.shared {
-                            true => all[from(step.before + row)].as_ptr(),
-                            false => first[from(row)].as_ptr(),
-                        }
-                    };
-                    let (dout, len) = (&known.dout[from(at)], columns.len());
+                    let dout = &known.dout[from(at)];
                     match self.cell {
                         Cell::Tanh => cells::tanh_back(&known.out[from(at)], dout, dh, d(0)),
                         Cell::Relu => cells::relu_back(&known.out[from(at)], dout, dh, d(0)),
                         Cell::Gru => {
-                            // SAFETY: `len` numbers that nobody writes.
-                            let h = unsafe {
-                                std::slice::from_raw_parts(before(known.out, known.first[0]), len)
+                            let h = match step.row_before(row) {
+                                Some(i) => &known.out[from(i)],
+                                None => &known.first[0][from(row)],
                             };
                             // SAFETY: as for `d`.
                             let [sr, sz, sn] =
@@ -328,9 +330,9 @@ impl Recurrence<'_> {
                             cells::gru_back(r, z, n, hn, h, dout, dh, dr, dz, dn, sr, sz, sn);
                         }
                         Cell::Lstm => {
-                            // SAFETY: `len` numbers that nobody writes.
-                            let c = unsafe {
-                                std::slice::from_raw_parts(before(known.inner, known.first[1]), len)
+                            let c = match step.row_before(row) {
+                                Some(i) => &known.inner[from(i)],
+                                None => &known.first[1][from(row)],
                             };
                             // SAFETY: as above.
                             let dc = unsafe { dc.slice(from(row)) };

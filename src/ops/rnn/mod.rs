@@ -55,6 +55,7 @@ impl Direction<'_> {
             && x.dtype().is_floating_point()
             && inputs().all(|t| t.dtype() == x.dtype() && !t.is_dual())
             && x.numel() > 0
+            && self.sizes.is_sorted_by(|a, b| a >= b)
             && x.shape() == [self.sizes.iter().sum(), self.weight_ih.size(1)]
             && rows == self.cell.gates() * hidden
             && self.weight_ih.size(0) == rows
