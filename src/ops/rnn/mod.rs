@@ -41,7 +41,8 @@ impl Direction<'_> {
         if self.fits(x, first) { fused::run(self, x, first) } else { composed::run(self, x, first) }
     }
 
-    /// Whether the fused op does this; what has errors does not fit.
+    /// Whether the fused op does this; what has errors does not fit, and for a single step it does not pay to
+    /// pack the weights.
     fn fits(&self, x: &Tensor, first: &[Tensor]) -> bool {
         let Recurrent { weight_hh, bias_hh, weight_hr } = self.recurrent;
         let inputs = || {
@@ -54,6 +55,7 @@ impl Direction<'_> {
             && !amp::is_active()
             && x.dtype().is_floating_point()
             && inputs().all(|t| t.dtype() == x.dtype() && !t.is_dual())
+            && self.sizes.len() > 1
             && x.numel() > 0
             && self.sizes.is_sorted_by(|a, b| a >= b)
             && x.shape() == [self.sizes.iter().sum(), self.weight_ih.size(1)]
