@@ -34,6 +34,8 @@ pub trait Float:
     fn fma<const FMA: bool>(self, b: Self, c: Self) -> Self;
     /// e to the power of `self`; vectorises.
     fn exp<const FMA: bool>(self) -> Self;
+    /// Hyperbolic tangent; vectorises.
+    fn tanh<const FMA: bool>(self) -> Self;
     /// From f64, rounded.
     fn of(value: f64) -> Self;
     /// As f64, exact.
@@ -54,6 +56,10 @@ macro_rules! float {
             #[inline(always)]
             fn exp<const FMA: bool>(self) -> Self {
                 $math::exp::<FMA>(self)
+            }
+            #[inline(always)]
+            fn tanh<const FMA: bool>(self) -> Self {
+                $math::tanh::<FMA>(self)
             }
             #[inline(always)]
             fn of(value: f64) -> Self {

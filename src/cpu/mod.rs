@@ -21,6 +21,7 @@ pub mod micro;
 pub mod parts;
 pub mod philox;
 pub mod plan;
+pub mod recurrent;
 pub mod row;
 pub mod streaming;
 pub mod threads;

@@ -60,6 +60,23 @@ impl<T> Parts<T> {
         unsafe { std::slice::from_raw_parts_mut(self.ptr.add(range.start), range.len()) }
     }
 
+    /// A part to read.
+    ///
+    /// # Safety
+    /// No part in use overlaps it, and the slice behind is still there.
+    pub unsafe fn read(&self, range: std::ops::Range<usize>) -> &[T] {
+        assert!(range.start <= range.end && range.end <= self.len);
+        // SAFETY: inside the slice; nobody writes it, by the caller's word.
+        unsafe { std::slice::from_raw_parts(self.ptr.add(range.start), range.len()) }
+    }
+
+    /// Where an element is; whoever reads or writes there says why that is sound.
+    pub fn pointer(&self, index: usize) -> *mut T {
+        assert!(index <= self.len);
+        // SAFETY: inside the slice, or at its end.
+        unsafe { self.ptr.add(index) }
+    }
+
     /// Writes one element.
     ///
     /// # Safety

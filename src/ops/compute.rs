@@ -5,7 +5,7 @@ use crate::autograd::no_grad;
 use crate::cpu::float::{Float, simd_fn};
 use crate::cpu::parts::Parts;
 use crate::cpu::threads::parallel_for;
-use crate::tensor::Dtype;
+use crate::tensor::{Dtype, dispatch};
 
 /// `x` as a contiguous tensor without history, in f32 if it is of a half type.
 pub fn widen(x: &Tensor) -> Tensor {
@@ -22,6 +22,18 @@ pub fn narrow(x: Tensor, dtype: Dtype) -> Tensor {
     if x.dtype() == dtype { x } else { no_grad(|| x.to_dtype(dtype)) }
 }
 
+/// The sum of a matrix's rows.
+pub fn column_sums(matrix: &Tensor) -> Tensor {
+    let wide = widen(matrix);
+    let out = Tensor::empty([matrix.shape()[1]], wide.dtype());
+    dispatch!(compute wide.dtype(), "linear", T => {
+        // SAFETY: `widen` gives a contiguous tensor of this type; `out` is new.
+        let (matrix, out) = unsafe { (wide.as_slice::<T>(), out.as_mut_slice::<T>()) };
+        sum_rows(matrix, out);
+    });
+    narrow(out, matrix.dtype())
+}
+
 /// The sum of the rows of a row-major matrix with `out.len()` columns.
 pub fn sum_rows<T: Float>(matrix: &[T], out: &mut [T]) {
     let n = out.len();
@@ -35,12 +47,12 @@ pub fn sum_rows<T: Float>(matrix: &[T], out: &mut [T]) {
 
 simd_fn! {
     /// Sums of `out.len()` columns from `first` on. Partial sums of up to 64 rows keep the rounding
-    /// error low.
+    /// error low; so many columns at a time that each row is some cache lines that follow one another.
     fn sum_columns<T, FMA>(matrix: &[T], n: usize, first: usize, out: &mut [T]) {
         let _ = FMA;
         out.fill(T::ZERO);
-        let mut partial = [T::ZERO; 64];
-        for (block, first) in out.chunks_mut(64).zip((first..).step_by(64)) {
+        let mut partial = [T::ZERO; 512];
+        for (block, first) in out.chunks_mut(512).zip((first..).step_by(512)) {
             let partial = &mut partial[..block.len()];
             for rows in matrix.chunks(64 * n.max(1)) {
                 partial.fill(T::ZERO);

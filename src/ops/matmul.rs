@@ -315,20 +315,9 @@ fn with_last(shape: &[usize], last: usize) -> Shape {
     shape
 }
 
-/// A matrix's sum over its rows, in f64 for the numbers of one column at a time.
+/// A matrix's sum over its rows, recorded where the gradient is differentiated again.
 fn sum_rows(ctx: &BackwardCtx, g: &Tensor) -> Tensor {
-    let n = g.shape()[1];
-    if ctx.create_graph() {
-        return g.sum_to_size(&[n]);
-    }
-    let c = compute::widen(g);
-    let out = Tensor::empty([n], c.dtype());
-    dispatch!(compute c.dtype(), "linear", T => {
-        // SAFETY: `widen` gives a contiguous tensor of this type; `out` is new.
-        let (g, out) = unsafe { (c.as_slice::<T>(), out.as_mut_slice::<T>()) };
-        compute::sum_rows(g, out);
-    });
-    compute::narrow(out, g.dtype())
+    if ctx.create_graph() { g.sum_to_size(&g.shape()[1..]) } else { compute::column_sums(g) }
 }
 
 /// What is added to a product: `beta start + alpha A B`.

@@ -45,6 +45,7 @@ mod products;
 pub mod random;
 mod reduce;
 mod resample;
+pub(crate) mod rnn;
 #[cfg(test)]
 mod samples;
 mod scan;
@@ -110,6 +111,7 @@ fn all_samples() -> Vec<samples::OpSample> {
         products::samples,
         random::samples,
         reduce::samples,
+        rnn::samples,
         scan::samples,
         shuffle::samples,
         scatter_reduce::samples,

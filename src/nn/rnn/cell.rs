@@ -1,9 +1,10 @@
 //! One step of a recurrent network.
 
-use super::{Kind, Recurrent, RnnNonlinearity};
+use super::RnnNonlinearity;
 use crate::Tensor;
 use crate::error::{Error, throw};
 use crate::nn::{Module, Parameter, init};
+use crate::ops::rnn::{Cell, Recurrent, step};
 
 /// Weights and biases of recurrent networks all start uniform within this.
 pub(super) fn bound(hidden_size: usize) -> f64 {
@@ -81,7 +82,7 @@ macro_rules! cells {
                     throw(Error::argument(stringify!($name), "hidden_size", "0; must be positive"));
                 }
                 $(let $field = <$t>::default();)?
-                let kind: Kind = $kind;
+                let kind: Cell = $kind;
                 let rows = kind.gates() * hidden_size;
                 let fresh = |shape: &[usize]| init::uniform_parameter(shape, bound(hidden_size));
                 $name {
@@ -119,7 +120,7 @@ macro_rules! cells {
             #[track_caller]
             fn step(&self, x: &Tensor, state: Option<&[&Tensor]>) -> Vec<Tensor> {
                 $(let $field = self.$field;)?
-                let kind: Kind = $kind;
+                let kind: Cell = $kind;
                 let sizes = (self.weight_ih.size(1), self.weight_hh.size(1), $states);
                 let (x, state, single) = batched(stringify!($name), x, state, sizes);
                 let weights = Recurrent {
@@ -128,7 +129,7 @@ macro_rules! cells {
                     weight_hr: None,
                 };
                 let gates = x.linear(&self.weight_ih, self.bias_ih.as_deref());
-                let next = kind.step(&weights, &gates, &state);
+                let next = step(kind, &weights, &gates, &state);
                 let plain = |h: Tensor| if single { h.squeeze_dim(0) } else { h };
                 next.into_iter().map(plain).collect()
             }
@@ -145,7 +146,7 @@ cells! {
     /// let h = x.unbind(0).iter().fold(Tensor::zeros([2, 5], Dtype::F32), |h, x| cell.forward(x, Some(&h)));
     /// assert!(h.shape() == [2, 5] && h.abs().max().item() <= 1.0);
     /// ```
-    RNNCell { nonlinearity: RnnNonlinearity } Kind::Simple(nonlinearity), 1,
+    RNNCell { nonlinearity: RnnNonlinearity } nonlinearity.cell(), 1,
     /// Long short-term memory (`torch.nn.LSTMCell`; Hochreiter & Schmidhuber 1997).
     ///
     /// ```
@@ -155,7 +156,7 @@ cells! {
     /// let (h, c) = cell.forward(&x, Some((&h, &c)));
     /// assert_eq!((h.shape(), c.shape()), (&[2, 5][..], &[2, 5][..]));
     /// ```
-    LSTMCell {} Kind::Lstm, 2,
+    LSTMCell {} Cell::Lstm, 2,
     /// Gated recurrent unit (`torch.nn.GRUCell`; Cho et al. 2014).
     ///
     /// ```
@@ -164,7 +165,7 @@ cells! {
     /// let h = x.unbind(0).iter().fold(Tensor::zeros([2, 5], Dtype::F32), |h, x| cell.forward(x, Some(&h)));
     /// assert!(h.shape() == [2, 5] && h.abs().max().item() <= 1.0);
     /// ```
-    GRUCell {} Kind::Gru, 1,
+    GRUCell {} Cell::Gru, 1,
 }
 
 impl RNNCell {

@@ -1,12 +1,13 @@
 //! Layers of recurrent cells over whole sequences.
 
+use super::RnnNonlinearity;
 use super::cell::bound;
 use super::packed::{PackedSequence, rows};
-use super::{Kind, Recurrent, RnnNonlinearity};
 use crate::Tensor;
 use crate::error::{Error, throw};
 use crate::nn::display::python_float;
 use crate::nn::{Module, Parameter, Training, Visitor, VisitorMut, init};
+use crate::ops::rnn::{Cell, Direction, Recurrent};
 
 /// How layers are stacked; the same for all kinds.
 ///
@@ -47,7 +48,7 @@ impl Default for RnnOptions {
 /// The weights of all layers and directions, by PyTorch's names.
 #[derive(Clone)]
 struct Layers {
-    kind: Kind,
+    kind: Cell,
     name: &'static str,
     hidden_size: usize,
     input_size: usize,
@@ -65,7 +66,7 @@ struct Steps {
 impl Layers {
     #[track_caller]
     fn new(
-        kind: Kind,
+        kind: Cell,
         name: &'static str,
         input_size: usize,
         hidden_size: usize,
@@ -82,7 +83,7 @@ impl Layers {
         if !(0.0..=1.0).contains(&options.dropout) {
             bad("dropout", format!("{}; must be between 0 and 1", options.dropout));
         }
-        if options.proj_size != 0 && (kind != Kind::Lstm || options.proj_size >= hidden_size) {
+        if options.proj_size != 0 && (kind != Cell::Lstm || options.proj_size >= hidden_size) {
             let message = format!(
                 "{}; only an LSTM projects, to less than its hidden_size {hidden_size}",
                 options.proj_size
@@ -139,7 +140,7 @@ impl Layers {
     fn state_sizes(&self) -> Vec<usize> {
         let RnnOptions { proj_size, .. } = self.options;
         let h = if proj_size > 0 { proj_size } else { self.hidden_size };
-        if self.kind == Kind::Lstm { vec![h, self.hidden_size] } else { vec![h] }
+        if self.kind == Cell::Lstm { vec![h, self.hidden_size] } else { vec![h] }
     }
 
     fn parameter(&self, part: &str, layer: usize, direction: usize) -> Option<&Tensor> {
@@ -261,50 +262,19 @@ impl Layers {
         first: Vec<Tensor>,
     ) -> (Tensor, Vec<Tensor>) {
         let part = |name| self.parameter(name, layer, direction);
-        let weights = Recurrent {
-            weight_hh: part("weight_hh").expect("made in new"),
-            bias_hh: part("bias_hh"),
-            weight_hr: part("weight_hr"),
+        let weights = Direction {
+            cell: self.kind,
+            weight_ih: part("weight_ih").expect("made in new"),
+            bias_ih: part("bias_ih"),
+            recurrent: Recurrent {
+                weight_hh: part("weight_hh").expect("made in new"),
+                bias_hh: part("bias_hh"),
+                weight_hr: part("weight_hr"),
+            },
+            sizes: &steps.sizes,
+            backwards: direction == 1,
         };
-        let weight_ih = part("weight_ih").expect("made in new");
-        let gates = steps.data.linear(weight_ih, part("bias_ih")).split_sizes(&steps.sizes, 0);
-        let narrow = |state: &[Tensor], from: usize, to: usize| -> Vec<Tensor> {
-            state.iter().map(|h| h.narrow(0, from, to - from)).collect()
-        };
-        let join = |a: Vec<Tensor>, b: Vec<Tensor>| -> Vec<Tensor> {
-            a.into_iter().zip(b).map(|(a, b)| Tensor::cat(&[a, b], 0)).collect()
-        };
-        let backwards = direction == 1;
-        let mut outputs = Vec::with_capacity(gates.len());
-        // Sequences that have ended, the shortest first.
-        let mut ended: Vec<Vec<Tensor>> = Vec::new();
-        let rows = |state: &[Tensor]| state[0].size(0);
-        let mut state = match backwards {
-            true => narrow(&first, 0, steps.sizes.last().copied().unwrap_or(0)),
-            false => first.clone(),
-        };
-        for t in 0..gates.len() {
-            let gates = &gates[if backwards { gates.len() - 1 - t } else { t }];
-            let n = gates.size(0);
-            if n < rows(&state) {
-                ended.push(narrow(&state, n, rows(&state)));
-                state = narrow(&state, 0, n);
-            } else if n > rows(&state) {
-                let more = narrow(&first, rows(&state), n);
-                state = join(state, more);
-            }
-            state = self.kind.step(&weights, gates, &state);
-            outputs.push(state[0].clone());
-        }
-        if backwards {
-            outputs.reverse();
-        }
-        let last = ended.into_iter().rev().fold(state, join);
-        if outputs.is_empty() {
-            let size = self.state_sizes()[0];
-            return (Tensor::zeros([0, size], steps.data.dtype()), last);
-        }
-        (Tensor::cat(&outputs, 0), last)
+        weights.run(&steps.data, &first)
     }
 }
 
@@ -411,7 +381,7 @@ impl RNN {
         nonlinearity: RnnNonlinearity,
         options: RnnOptions,
     ) -> Self {
-        RNN(Layers::new(Kind::Simple(nonlinearity), "RNN", input_size, hidden_size, options))
+        RNN(Layers::new(nonlinearity.cell(), "RNN", input_size, hidden_size, options))
     }
 }
 
@@ -428,7 +398,7 @@ impl GRU {
     /// Throws [`Error::Argument`] for sizes and options that cannot be.
     #[track_caller]
     pub fn new(input_size: usize, hidden_size: usize, options: RnnOptions) -> Self {
-        GRU(Layers::new(Kind::Gru, "GRU", input_size, hidden_size, options))
+        GRU(Layers::new(Cell::Gru, "GRU", input_size, hidden_size, options))
     }
 }
 
@@ -499,7 +469,7 @@ impl LSTM {
     /// Throws [`Error::Argument`] for sizes and options that cannot be.
     #[track_caller]
     pub fn new(input_size: usize, hidden_size: usize, options: RnnOptions) -> Self {
-        LSTM(Layers::new(Kind::Lstm, "LSTM", input_size, hidden_size, options))
+        LSTM(Layers::new(Cell::Lstm, "LSTM", input_size, hidden_size, options))
     }
 
     /// Outputs of the last layer for all steps, `[time, batch, directions * hidden]`, and the last

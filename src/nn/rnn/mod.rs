@@ -1,6 +1,5 @@
 //! Recurrent networks (`torch/nn/modules/rnn.py`): cells, and layers of them over sequences, padded
-//! or packed. All are compositions of recorded ops; the product of a whole sequence with the input
-//! weights is one.
+//! or packed. What a direction of a layer computes is in `ops::rnn`.
 
 mod cell;
 mod layers;
@@ -13,7 +12,7 @@ pub use packed::{
     unpack_sequence, unpad_sequence,
 };
 
-use crate::Tensor;
+use crate::ops::rnn::Cell;
 
 /// What a simple recurrent layer does to its sum (`nonlinearity`).
 ///
@@ -32,57 +31,11 @@ pub enum RnnNonlinearity {
     Relu,
 }
 
-/// The recurrence of a kind of cell. `gates` is the input's part, `[batch, GATES * hidden]`; `state` is
-/// h, for an LSTM h and c.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Simple(RnnNonlinearity),
-    Lstm,
-    Gru,
-}
-
-/// Weights of one direction of one layer that the recurrence reads.
-struct Recurrent<'a> {
-    weight_hh: &'a Tensor,
-    bias_hh: Option<&'a Tensor>,
-    /// Projects h (`proj_size`).
-    weight_hr: Option<&'a Tensor>,
-}
-
-impl Kind {
-    /// Rows of the weights, in units of the hidden size.
-    fn gates(self) -> usize {
+impl RnnNonlinearity {
+    fn cell(self) -> Cell {
         match self {
-            Kind::Simple(_) => 1,
-            Kind::Gru => 3,
-            Kind::Lstm => 4,
-        }
-    }
-
-    /// One step: the next state.
-    #[track_caller]
-    fn step(self, weights: &Recurrent, gates: &Tensor, state: &[Tensor]) -> Vec<Tensor> {
-        let h = &state[0];
-        let from_h = h.linear(weights.weight_hh, weights.bias_hh);
-        match self {
-            Kind::Simple(RnnNonlinearity::Tanh) => vec![(gates + &from_h).tanh()],
-            Kind::Simple(RnnNonlinearity::Relu) => vec![(gates + &from_h).relu()],
-            Kind::Gru => {
-                let (x, r) = (gates.chunk(3, 1), from_h.chunk(3, 1));
-                let reset = (&x[0] + &r[0]).sigmoid();
-                let update = (&x[1] + &r[1]).sigmoid();
-                let new = (&x[2] + &reset * &r[2]).tanh();
-                // (1 - z) n + z h
-                vec![&new + &update * (h - &new)]
-            }
-            Kind::Lstm => {
-                let gates = (gates + &from_h).chunk(4, 1);
-                let (input, forget) = (gates[0].sigmoid(), gates[1].sigmoid());
-                let (new, output) = (gates[2].tanh(), gates[3].sigmoid());
-                let c = &forget * &state[1] + &input * &new;
-                let h = &output * c.tanh();
-                vec![weights.weight_hr.map_or(h.clone(), |w| h.linear(w, None)), c]
-            }
+            RnnNonlinearity::Tanh => Cell::Tanh,
+            RnnNonlinearity::Relu => Cell::Relu,
         }
     }
 }

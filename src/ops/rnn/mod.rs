@@ -1,0 +1,67 @@
+//! One direction of one recurrent layer over sequences, padded or packed.
+//!
+//! It is one op, [`fused`], whose loop over the steps is in `cpu::recurrent`. What that does not do (a
+//! projected h, mixed precision, forward mode, second derivatives) is [`composed`] of recorded ops, a step
+//! at a time.
+
+mod composed;
+mod fused;
+#[cfg(test)]
+mod samples;
+
+pub(crate) use crate::cpu::recurrent::Cell;
+pub(crate) use composed::{Recurrent, step};
+#[cfg(test)]
+pub(super) use samples::samples;
+
+use crate::{Tensor, amp};
+
+/// The weights of one direction of one layer, and the sequences' lengths.
+#[derive(Clone, Copy)]
+pub(crate) struct Direction<'a> {
+    /// The kind of cell.
+    pub cell: Cell,
+    /// `[gates * hidden, inputs]`.
+    pub weight_ih: &'a Tensor,
+    /// `[gates * hidden]`.
+    pub bias_ih: Option<&'a Tensor>,
+    /// What the recurrence reads.
+    pub recurrent: Recurrent<'a>,
+    /// Sequences that have a first, second, .. element; falling.
+    pub sizes: &'a [usize],
+    /// From the last element to the first.
+    pub backwards: bool,
+}
+
+impl Direction<'_> {
+    /// Outputs for the elements `x`, `[sum of the sizes, inputs]`, all first ones before all second ones, ..;
+    /// and the last state of each sequence. `first` is the state before: h, and for an LSTM c.
+    #[track_caller]
+    pub fn run(&self, x: &Tensor, first: &[Tensor]) -> (Tensor, Vec<Tensor>) {
+        if self.fits(x, first) { fused::run(self, x, first) } else { composed::run(self, x, first) }
+    }
+
+    /// Whether the fused op does this; what has errors does not fit, and for a single step it does not pay to
+    /// pack the weights.
+    fn fits(&self, x: &Tensor, first: &[Tensor]) -> bool {
+        let Recurrent { weight_hh, bias_hh, weight_hr } = self.recurrent;
+        let inputs = || {
+            let weights = [Some(self.weight_ih), self.bias_ih, Some(weight_hh), bias_hh];
+            weights.into_iter().flatten().chain(first).chain([x])
+        };
+        let (rows, hidden) = (weight_hh.size(0), weight_hh.size(1));
+        let batch = self.sizes.first().copied().unwrap_or(0);
+        weight_hr.is_none()
+            && !amp::is_active()
+            && x.dtype().is_floating_point()
+            && inputs().all(|t| t.dtype() == x.dtype() && !t.is_dual())
+            && self.sizes.len() > 1
+            && x.numel() > 0
+            && self.sizes.is_sorted_by(|a, b| a >= b)
+            && x.shape() == [self.sizes.iter().sum(), self.weight_ih.size(1)]
+            && rows == self.cell.gates() * hidden
+            && self.weight_ih.size(0) == rows
+            && [self.bias_ih, bias_hh].into_iter().flatten().all(|b| b.shape() == [rows])
+            && first.iter().all(|h| h.shape() == [batch, hidden])
+    }
+}
