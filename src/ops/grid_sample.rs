@@ -345,14 +345,11 @@ fn gradients(ctx: &BackwardCtx, x: &Tensor, grid: &Tensor, options: GridSampleOp
         let axes = axes(&x, options);
         // SAFETY: `widen` gives contiguous tensors of this type.
         let (x, grid, dy) = unsafe { (x.as_slice::<T>(), grid.as_slice::<T>(), dy.as_slice::<T>()) };
-        if let Some(dx) = &dx {
-            // SAFETY: a new tensor.
-            kernels::data_gradient(sizes, &axes, (grid, dy), unsafe { dx.as_mut_slice::<T>() });
-        }
-        if let Some(dgrid) = &dgrid {
-            // SAFETY: a new tensor.
-            kernels::grid_gradient(sizes, &axes, (x, grid, dy), unsafe { dgrid.as_mut_slice::<T>() });
-        }
+        // SAFETY: a new tensor.
+        let dx = dx.as_ref().map(|dx| unsafe { dx.as_mut_slice::<T>() });
+        // SAFETY: a new tensor.
+        let dgrid = dgrid.as_ref().map(|dgrid| unsafe { dgrid.as_mut_slice::<T>() });
+        kernels::gradients(sizes, &axes, (x, grid, dy), dx, dgrid);
     });
     smallvec![dx, dgrid]
 }
