@@ -81,7 +81,11 @@ impl Job {
         // SAFETY: columns of a row on both sides.
         let row = |[to, from]: [isize; 2], columns: Range<usize>| unsafe {
             let skip = (columns.start * size) as isize;
-            copy_bytes(self.to.offset(to + skip), self.from.offset(from + skip), columns.len() * size);
+            copy_bytes(
+                self.to.offset(to + skip),
+                self.from.offset(from + skip),
+                columns.len() * size,
+            );
         };
         if rows == 1 {
             parallel_for(inner, GRAIN, |columns| row([0, 0], columns));

@@ -109,6 +109,7 @@ struct Axis {
 
 impl Axis {
     /// Where a point outside is read, and the derivative of that place: 1, -1 or 0.
+    #[inline(always)]
     fn inside(&self, p: f64) -> (f64, f64) {
         let last = (self.size - 1) as f64;
         // Infinity has an edge to go to; elsewhere it is outside, as NaN is everywhere.
@@ -139,6 +140,7 @@ impl Axis {
         }
     }
 
+    #[inline(always)]
     fn position(&self, p: f64) -> Option<usize> {
         (0.0..self.size as f64).contains(&p).then_some(p as usize)
     }

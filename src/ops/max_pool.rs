@@ -438,8 +438,13 @@ mod tests {
             let (y, places) = x.max_pool2d_with_indices(options);
             let out = [y.shape()[2], y.shape()[3]];
             let want = reference(&data, [shape[2], shape[3]], &options, out);
-            let (y32, _) = x.to_dtype(Dtype::F32).max_pool2d_with_indices(options);
+            let x32 = x.to_dtype(Dtype::F32);
+            let (y32, places32) = x32.max_pool2d_with_indices(options);
             let (y, y32, places) = (y.to_vec::<f64>(), y32.to_vec::<f32>(), places.to_vec::<i64>());
+            assert_eq!(places32.to_vec::<i64>(), places, "{options:?}");
+            // Without places, another loop.
+            let bits = |y: Vec<f32>| y.into_iter().map(f32::to_bits).collect::<Vec<_>>();
+            assert_eq!(bits(x32.max_pool2d(options).to_vec()), bits(y32.clone()), "{options:?}");
             for (i, &(v, place)) in want.iter().enumerate() {
                 assert!(y[i] == v || v.is_nan() && y[i].is_nan(), "{} {v} {options:?}", y[i]);
                 assert!(y32[i] == v as f32 || v.is_nan() && y32[i].is_nan());

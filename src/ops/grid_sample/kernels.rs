@@ -46,7 +46,8 @@ impl Axis {
         (if self.options.align_corners { size - 1.0 } else { size }) / 2.0
     }
 
-    fn near<T: Float>(&self, grid: T) -> Near {
+    #[inline(always)]
+    fn near<T: Float>(&self, grid: T, near: &mut Near) {
         // In the grid's own type, as PyTorch.
         let (one, size) = (T::of(1.0), T::of(self.size as f64));
         let point = match self.options.align_corners {
@@ -54,19 +55,18 @@ impl Axis {
             false => ((grid + one) * size - one) * T::of(0.5),
         };
         let (p, scale) = (point.wide(), self.scale());
-        let mut near = Near::default();
         match self.options.mode {
             GridSampleMode::Nearest => {
                 near.at[0] = self.position(self.inside(p).0.round_ties_even());
-                near.weight[0] = 1.0;
+                (near.weight[0], near.slope[0]) = (1.0, 0.0);
             }
             GridSampleMode::Bilinear => {
                 let (p, slope) = self.inside(p);
                 let t = p - p.floor();
-                near.at[..2]
-                    .copy_from_slice(&[self.position(p.floor()), self.position(p.floor() + 1.0)]);
-                near.weight[..2].copy_from_slice(&[1.0 - t, t]);
-                near.slope[..2].copy_from_slice(&[-slope * scale, slope * scale]);
+                (near.at[0], near.at[1]) =
+                    (self.position(p.floor()), self.position(p.floor() + 1.0));
+                (near.weight[0], near.weight[1]) = (1.0 - t, t);
+                (near.slope[0], near.slope[1]) = (-slope * scale, slope * scale);
             }
             GridSampleMode::Bicubic => {
                 let t = p - p.floor();
@@ -78,7 +78,6 @@ impl Axis {
                 }
             }
         }
-        near
     }
 }
 
@@ -118,16 +117,21 @@ impl<T: Float> Table<T> {
     }
 
     /// For the points `grid`, each of as many numbers as there are `axes`, the last axis first.
+    #[inline(always)]
     fn fill(&mut self, axes: &[Axis], grid: &[T], with_slopes: bool) {
         let (n, taps) = (axes.len(), self.taps);
         let outside = axes.iter().map(|axis| axis.size).product::<usize>() as u32;
         self.at.clear();
         self.weight.clear();
         self.slope.clear();
+        let entries = grid.len() / n * taps;
+        self.at.reserve(entries);
+        self.weight.reserve(entries);
+        self.slope.reserve(if with_slopes { n * entries } else { 0 });
+        let mut near = [Near::default(); 3];
         for point in grid.chunks_exact(n) {
-            let mut near = [Near::default(); 3];
-            for (d, axis) in axes.iter().enumerate() {
-                near[d] = axis.near(point[n - 1 - d]);
+            for d in 0..n {
+                axes[d].near(point[n - 1 - d], &mut near[d]);
             }
             for corner in &self.corners {
                 let (mut at, mut inside, mut weight) = (0, true, 1.0);
@@ -178,7 +182,7 @@ pub fn forward<T: Float>(sizes: Sizes, axes: &[Axis], x: &[T], grid: &[T], y: &m
         for item in items {
             let (n, group) = group(sizes, item);
             if filled != n {
-                table.fill(axes, &grid[n * points * dims..][..points * dims], false);
+                fill(&mut table, axes, &grid[n * points * dims..][..points * dims], false);
                 filled = n;
             }
             let of =
@@ -215,7 +219,7 @@ pub fn gradients<T: Float>(
             let (n, group) = group(sizes, item);
             let part = n * points * dims..(n + 1) * points * dims;
             if filled != n {
-                table.fill(axes, &grid[part.clone()], shared.is_some());
+                fill(&mut table, axes, &grid[part.clone()], shared.is_some());
                 filled = n;
             }
             let of =
@@ -246,31 +250,61 @@ pub fn gradients<T: Float>(
     }
 }
 
+/// A square of a transposition.
+type Square<T> = [[T; GROUP]; GROUP];
+
 /// `[channels, len]` as `[len, GROUP]`, with zeros for channels that are missing.
 fn pack<T: Float>(x: &[T], len: usize, out: &mut [T]) {
-    for p in (0..len).step_by(GROUP) {
-        let count = GROUP.min(len - p);
-        let out = &mut out[p * GROUP..][..count * GROUP];
-        for c in 0..GROUP {
-            let line = x.get(c * len + p..c * len + p + count);
-            for k in 0..count {
-                out[k * GROUP + c] = line.map_or(T::ZERO, |line| line[k]);
-            }
+    let (rows, _) = out.as_chunks_mut::<GROUP>();
+    let (squares, rest) = rows[..len].as_chunks_mut::<GROUP>();
+    let (channels, done) = (x.len() / len, squares.len() * GROUP);
+    for (i, square) in squares.iter_mut().enumerate() {
+        if channels < GROUP {
+            *square = [[T::ZERO; GROUP]; GROUP];
         }
+        for c in 0..channels {
+            let line = x[c * len + i * GROUP..].first_chunk().expect("a square's line");
+            set_column(line, c, square);
+        }
+    }
+    for (k, row) in rest.iter_mut().enumerate() {
+        for c in 0..GROUP {
+            row[c] = x.get(c * len + done + k).copied().unwrap_or(T::ZERO);
+        }
+    }
+}
+
+#[inline(always)]
+fn set_column<T: Copy>(line: &[T; GROUP], c: usize, square: &mut Square<T>) {
+    assert!(c < GROUP);
+    for k in 0..GROUP {
+        square[k][c] = line[k];
     }
 }
 
 /// `[len, GROUP]` as `[channels, len]`.
 fn unpack<T: Float>(x: &[T], len: usize, out: &mut [T]) {
-    for p in (0..len).step_by(GROUP) {
-        let count = GROUP.min(len - p);
-        let x = &x[p * GROUP..][..count * GROUP];
-        for c in 0..out.len() / len {
-            let line = &mut out[c * len + p..][..count];
-            for k in 0..count {
-                line[k] = x[k * GROUP + c];
-            }
+    let (rows, _) = x.as_chunks::<GROUP>();
+    let (squares, rest) = rows[..len].as_chunks::<GROUP>();
+    let done = squares.len() * GROUP;
+    for c in 0..out.len() / len {
+        for k in 0..rest.len() {
+            out[c * len + done + k] = rest[k][c];
         }
+    }
+    for (i, square) in squares.iter().enumerate() {
+        for c in 0..out.len() / len {
+            let line = out[c * len + i * GROUP..].first_chunk_mut().expect("a square's line");
+            column(square, c, line);
+        }
+    }
+}
+
+#[inline(always)]
+fn column<T: Copy>(square: &Square<T>, c: usize, line: &mut [T; GROUP]) {
+    assert!(c < GROUP);
+    for k in 0..GROUP {
+        line[k] = square[k][c];
     }
 }
 
@@ -306,6 +340,12 @@ fn blend<T: Float, const FMA: bool>(x: &[T], places: &[u32], weights: &[T], out:
 }
 
 simd_fn! {
+    /// [`Table::fill`], where rounding is an instruction.
+    fn fill<T, FMA>(table: &mut Table<T>, axes: &[Axis], grid: &[T], with_slopes: bool) {
+        let _ = FMA;
+        table.fill(axes, grid, with_slopes);
+    }
+
     /// y `[points, GROUP]` = sum over the neighbours of weight times number.
     fn read<T, FMA>(x: &[T], taps: usize, places: &[u32], weights: &[T], y: &mut [T]) {
         let (ys, _) = y.as_chunks_mut::<GROUP>();
