@@ -92,8 +92,7 @@ impl<'a> Places<'a> {
         for row in rows {
             let (w, b) = (whole.offset as usize, beside.offset as usize);
             let indices = &self.index[row * n..(row + 1) * n];
-            for j in 0..n {
-                let i = indices[j];
+            for (j, &i) in indices.iter().enumerate() {
                 if (i as u64) < limit {
                     f(w + j * step + i as usize * self.along, b + j);
                 } else {
