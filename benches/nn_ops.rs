@@ -211,6 +211,22 @@ fn images(b: &Bench) {
         x.adaptive_max_pool2d([Some(7), Some(7)]).0
     });
 
+    let two = Pool2dOptions::new([2, 2]);
+    let three =
+        Pool2dOptions { stride: Some([2, 2]), padding: [1, 1], ..Pool2dOptions::new([3, 3]) };
+    both(b, "avgpool2_8x64x56x56", moved(n * 5 / 4), &[&x], || x.avg_pool2d(two));
+    both(b, "avgpool3s2_8x64x56x56", moved(n * 5 / 4), &[&x], || x.avg_pool2d(three));
+    for shape in [[2, 64, 224, 224], [64, 6, 28, 28]] {
+        let x = leaf(&shape);
+        let name = format!("maxpool2_{}", shape.map(|n| n.to_string()).join("x"));
+        both(b, &name, moved(x.numel() * 5 / 4), &[&x], || x.max_pool2d(two));
+    }
+    for shape in [[8, 2048, 7, 7], [8, 64, 56, 56]] {
+        let x = leaf(&shape);
+        let name = format!("global_avgpool_{}", shape.map(|n| n.to_string()).join("x"));
+        both(b, &name, moved(x.numel()), &[&x], || x.adaptive_avg_pool2d([Some(1), Some(1)]));
+    }
+
     let x = leaf(&[2, 32, 16, 56, 56]);
     let n = x.numel();
     let options = Pool3dOptions::new([2; 3]);

@@ -188,7 +188,6 @@ impl Plan {
     #[inline]
     pub fn for_rows<const N: usize>(&self, rows: Range<usize>, mut each: impl FnMut([isize; N])) {
         let dims = &self.dims[..self.dims.len() - 1];
-        let steps = |d: usize| &self.strides[d * self.operands..][..N];
         let mut offsets: [isize; N] = std::array::from_fn(|k| self.row_offset(rows.start, k));
         let mut index: SmallVec<[usize; 8]> = SmallVec::from_elem(0, dims.len());
         let index = &mut index[..];
@@ -203,7 +202,11 @@ impl Plan {
                 index[d] += 1;
                 let ended = index[d] == dims[d];
                 let turns = if ended { 1 - dims[d] as isize } else { 1 };
-                offsets.iter_mut().zip(steps(d)).for_each(|(o, s)| *o += turns * s);
+                // No iterators: where they are not inlined, they cost more than a short row's copy.
+                let steps = &self.strides[d * self.operands..][..N];
+                for k in 0..N {
+                    offsets[k] += turns * steps[k];
+                }
                 if !ended {
                     break;
                 }

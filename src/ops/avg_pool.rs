@@ -10,6 +10,8 @@
 //! Both are a list of ranges per dimension. The rows of a window are added first, then its columns;
 //! the gradient goes the same way back. Each is the other's gradient.
 
+#![allow(clippy::needless_range_loop, reason = "iterators that are not inlined are no vector code")]
+
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -64,7 +66,12 @@ impl Tensor {
         };
         let ((rows, high), (columns, wide)) = (dimension(0), dimension(1));
         let divisor = options.divisor_override;
-        average("avg_pool2d", self, Windows { rows, columns, high, wide, divisor })
+        let equal = Some(Equal {
+            kernel: options.kernel_size[1],
+            stride: options.strides()[1],
+            padding: options.padding[1],
+        });
+        average("avg_pool2d", self, Windows { rows, columns, high, wide, divisor, equal })
     }
 
     /// The means of `output_size` windows of nearly equal size that cover the input
@@ -89,7 +96,8 @@ impl Tensor {
             adaptive_ranges(size, out).into_iter().map(|w| (w.clone(), w.len())).unzip()
         };
         let ((rows, high), (columns, wide)) = (dimension(0), dimension(1));
-        average("adaptive_avg_pool2d", self, Windows { rows, columns, high, wide, divisor: None })
+        let windows = Windows { rows, columns, high, wide, divisor: None, equal: None };
+        average("adaptive_avg_pool2d", self, windows)
     }
 }
 
@@ -101,12 +109,43 @@ struct Windows {
     high: Vec<usize>,
     wide: Vec<usize>,
     divisor: Option<i64>,
+    /// How the columns come about, where they are windows at equal distances.
+    equal: Option<Equal>,
+}
+
+/// Column window `j` is `j * stride - padding` and the next `kernel - 1`, as far as they are inside.
+#[derive(Clone, Copy)]
+struct Equal {
+    kernel: usize,
+    stride: usize,
+    padding: usize,
 }
 
 impl Windows {
-    fn share<T: Float>(&self, i: usize, j: usize) -> T {
-        let count = self.high[i] * self.wide[j];
-        T::of(1.0 / self.divisor.map_or(count as f64, |d| d as f64))
+    /// What each window's sum is multiplied by, row by row.
+    fn shares<T: Float>(&self) -> Vec<T> {
+        let share = |high: usize, wide: usize| {
+            T::of(1.0 / self.divisor.map_or((high * wide) as f64, |d| d as f64))
+        };
+        self.high
+            .iter()
+            .flat_map(|&high| self.wide.iter().map(move |&wide| share(high, wide)))
+            .collect()
+    }
+
+    /// Whether the only window is the whole plane of `size` numbers.
+    fn is_whole(&self, size: usize) -> bool {
+        self.rows.len() == 1
+            && self.columns.len() == 1
+            && self.rows[0].len() * self.columns[0].len() == size
+    }
+
+    /// Zeros before a row of `width` numbers, and numbers of the row with zeros on both sides as far as
+    /// windows reach.
+    fn room(&self, width: usize) -> (usize, usize) {
+        let Some(e) = self.equal else { return (0, width) };
+        let reach = (self.columns.len() - 1) * e.stride + e.kernel;
+        (e.padding, reach.max(e.padding + width))
     }
 }
 
@@ -150,15 +189,25 @@ fn planes(x: &Tensor, shape: &[usize], windows: &Windows, back: bool) -> Tensor 
         // SAFETY: `widen` gives a contiguous tensor of this type; the output is new.
         let (x, y) = unsafe { (wide.as_slice::<T>(), y.as_mut_slice::<T>()) };
         let (from, to) = (x.len() / count, y.len() / count);
+        let shares = windows.shares::<T>();
         let parts = Parts::new(y);
-        let row = if back { shape[shape.len() - 1] } else { wide.shape()[wide.dim() - 1] };
+        let width = if back { shape[shape.len() - 1] } else { wide.shape()[wide.dim() - 1] };
+        let (left, room) = windows.room(width);
         parallel_for(count, (64 << 10) / from.max(to) + 1, |range| {
-            with_scratch(row, |line: &mut [T]| {
-                for p in range {
-                    let x = &x[p * from..(p + 1) * from];
-                    // SAFETY: each plane is one thread's.
-                    let y = unsafe { parts.slice(p * to..(p + 1) * to) };
-                    if back { shares(x, y, line, windows) } else { means(x, y, line, windows) }
+            let x = &x[range.start * from..range.end * from];
+            // SAFETY: each plane is one thread's.
+            let y = unsafe { parts.slice(range.start * to..range.end * to) };
+            if windows.is_whole(from.max(to)) {
+                return if back { spread_whole(x, shares[0], y) } else { whole_means(x, shares[0], y) };
+            }
+            with_scratch(room, |line: &mut [T]| {
+                line.fill(T::ZERO);
+                for (x, y) in x.chunks_exact(from).zip(y.chunks_exact_mut(to)) {
+                    if back {
+                        spread_plane(x, y, line, [left, width], windows, &shares)
+                    } else {
+                        means(x, y, line, [left, width], windows, &shares)
+                    }
                 }
             });
         });
@@ -166,49 +215,155 @@ fn planes(x: &Tensor, shape: &[usize], windows: &Windows, back: bool) -> Tensor 
     compute::narrow(y, dtype)
 }
 
-/// One plane of means; `line` is as long as a row of x.
-fn means<T: Float>(x: &[T], y: &mut [T], line: &mut [T], windows: &Windows) {
-    let w = line.len();
-    for (i, rows) in windows.rows.iter().enumerate() {
-        line.fill(T::ZERO);
-        for row in rows.clone() {
-            add(&x[row * w..(row + 1) * w], line);
-        }
-        let y = &mut y[i * windows.columns.len()..][..windows.columns.len()];
-        for (j, (y, columns)) in y.iter_mut().zip(&windows.columns).enumerate() {
-            let mut sum = T::ZERO;
-            for &v in &line[columns.clone()] {
-                sum += v;
-            }
-            *y = sum * windows.share(i, j);
-        }
+/// The mean of each plane, of which there are as many as `y` has numbers.
+fn whole_means<T: Float>(x: &[T], share: T, y: &mut [T]) {
+    let size = x.len() / y.len();
+    if size < 512 {
+        return small_means(x, share, y);
+    }
+    for (y, x) in y.iter_mut().zip(x.chunks_exact(size)) {
+        *y = compute::sum(x) * share;
     }
 }
 
-/// One plane of shares; `line` is as long as a row of dx.
-fn shares<T: Float>(dy: &[T], dx: &mut [T], line: &mut [T], windows: &Windows) {
-    let w = line.len();
-    dx.fill(T::ZERO);
-    for (i, rows) in windows.rows.iter().enumerate() {
-        line.fill(T::ZERO);
-        let dy = &dy[i * windows.columns.len()..][..windows.columns.len()];
-        for (j, (&g, columns)) in dy.iter().zip(&windows.columns).enumerate() {
-            let share = g * windows.share(i, j);
-            for v in &mut line[columns.clone()] {
-                *v += share;
-            }
+fn spread_whole<T: Float>(dy: &[T], share: T, dx: &mut [T]) {
+    let size = dx.len() / dy.len();
+    for (dx, &g) in dx.chunks_exact_mut(size).zip(dy) {
+        dx.fill(g * share);
+    }
+}
+
+/// Numbers that are done at once: a register of f32.
+const WIDE: usize = 8;
+
+/// y += x.
+#[inline(always)]
+fn add<T: Float>(x: &[T], y: &mut [T]) {
+    let ((xs, x_rest), (ys, y_rest)) = (x.as_chunks::<WIDE>(), y.as_chunks_mut::<WIDE>());
+    for i in 0..ys.len() {
+        for k in 0..WIDE {
+            ys[i][k] += xs[i][k];
         }
-        for row in rows.clone() {
-            add(line, &mut dx[row * w..(row + 1) * w]);
+    }
+    for k in 0..y_rest.len() {
+        y_rest[k] += x_rest[k];
+    }
+}
+
+/// y[j] += x[j * stride].
+#[inline(always)]
+fn add_strided<T: Float>(x: &[T], stride: usize, y: &mut [T]) {
+    let (ys, y_rest) = y.as_chunks_mut::<WIDE>();
+    let done = ys.len() * WIDE;
+    for i in 0..ys.len() {
+        let x = &x[i * WIDE * stride..][..(WIDE - 1) * stride + 1];
+        for k in 0..WIDE {
+            ys[i][k] += x[k * stride];
         }
+    }
+    for k in 0..y_rest.len() {
+        y_rest[k] += x[(done + k) * stride];
     }
 }
 
 simd_fn! {
-    fn add<T, FMA>(from: &[T], to: &mut [T]) {
+    /// The means of small planes.
+    fn small_means<T, FMA>(x: &[T], share: T, y: &mut [T]) {
         let _ = FMA;
-        for (to, &from) in to.iter_mut().zip(from) {
-            *to += from;
+        let size = x.len() / y.len();
+        for i in 0..y.len() {
+            let (xs, rest) = x[i * size..][..size].as_chunks::<WIDE>();
+            let mut sums = [T::ZERO; WIDE];
+            for x in xs {
+                for k in 0..WIDE {
+                    sums[k] += x[k];
+                }
+            }
+            for k in 0..rest.len() {
+                sums[k] += rest[k];
+            }
+            let mut half = WIDE / 2;
+            while half > 0 {
+                for k in 0..half {
+                    sums[k] += sums[k + half];
+                }
+                half /= 2;
+            }
+            y[i] = sums[0] * share;
+        }
+    }
+
+    /// One plane of means; `line` has a row of x and zeros around it; `at` is where the row starts, and its
+    /// width.
+    fn means<T, FMA>(
+        x: &[T],
+        y: &mut [T],
+        line: &mut [T],
+        at: [usize; 2],
+        windows: &Windows,
+        shares: &[T],
+    ) {
+        let (_, [left, width]) = (FMA, at);
+        let out = windows.columns.len();
+        for i in 0..windows.rows.len() {
+            let rows = &windows.rows[i];
+            let sums = &mut line[left..][..width];
+            sums.fill(T::ZERO);
+            for row in rows.start..rows.end {
+                add(&x[row * width..][..width], sums);
+            }
+            let y = &mut y[i * out..][..out];
+            y.fill(T::ZERO);
+            if let Some(e) = windows.equal {
+                for t in 0..e.kernel {
+                    // A constant, so that the numbers are taken by shuffles.
+                    match e.stride {
+                        1 => add_strided(&line[t..], 1, y),
+                        2 => add_strided(&line[t..], 2, y),
+                        stride => add_strided(&line[t..], stride, y),
+                    }
+                }
+            } else {
+                for j in 0..out {
+                    let columns = &windows.columns[j];
+                    for c in columns.start..columns.end {
+                        y[j] += line[c];
+                    }
+                }
+            }
+            let shares = &shares[i * out..][..out];
+            for j in 0..out {
+                y[j] = y[j] * shares[j];
+            }
+        }
+    }
+
+    /// One plane of shares of dy; `line` as in `means`.
+    fn spread_plane<T, FMA>(
+        dy: &[T],
+        dx: &mut [T],
+        line: &mut [T],
+        at: [usize; 2],
+        windows: &Windows,
+        shares: &[T],
+    ) {
+        let (_, [left, width]) = (FMA, at);
+        let out = windows.columns.len();
+        dx.fill(T::ZERO);
+        for i in 0..windows.rows.len() {
+            let sums = &mut line[left..][..width];
+            sums.fill(T::ZERO);
+            let (dy, shares) = (&dy[i * out..][..out], &shares[i * out..][..out]);
+            for j in 0..out {
+                let (share, columns) = (dy[j] * shares[j], &windows.columns[j]);
+                for c in columns.start..columns.end {
+                    sums[c] += share;
+                }
+            }
+            let rows = &windows.rows[i];
+            for row in rows.start..rows.end {
+                add(sums, &mut dx[row * width..][..width]);
+            }
         }
     }
 }

@@ -3,9 +3,11 @@
 //! gather: `y[p] = x[p']`; scatter: `x[p'] = src[p]`; scatter_add: `x[p'] += src[p]`.
 //! Gather and scatter_add are each other's gradients.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
 use smallvec::{SmallVec, smallvec};
 
-use super::index_select::{Accumulate, checked_index};
+use super::index_select::{Accumulate, checked_index, dense_index};
 #[cfg(test)]
 use super::samples::{OpSample, Order, values};
 use crate::amp::cast_op;
@@ -67,21 +69,40 @@ impl<'a> Places<'a> {
 
     /// Calls `f(place in the indexed tensor, place beside)` for the index's rows of `rows`.
     #[inline(always)]
-    pub(super) fn each(&self, rows: std::ops::Range<usize>, mut f: impl FnMut(usize, usize)) {
+    pub(super) fn each(&self, rows: std::ops::Range<usize>, f: impl FnMut(usize, usize)) {
+        self.each_inside(rows, usize::MAX, f);
+    }
+
+    /// [`each`](Self::each) but for indices that are not below `n`; whether there were none.
+    #[inline(always)]
+    fn each_inside(
+        &self,
+        rows: std::ops::Range<usize>,
+        n: usize,
+        mut f: impl FnMut(usize, usize),
+    ) -> bool {
         if rows.is_empty() {
-            return;
+            return true;
         }
+        let limit = n as u64;
+        let mut all = true;
         let (n, step) = self.inner;
         let (mut whole, mut beside) =
             (Walk::new(&self.whole, rows.start), Walk::new(&self.beside, rows.start));
         for row in rows {
             let (w, b) = (whole.offset as usize, beside.offset as usize);
-            for (j, &i) in self.index[row * n..(row + 1) * n].iter().enumerate() {
-                f(w + j * step + i as usize * self.along, b + j);
+            let indices = &self.index[row * n..(row + 1) * n];
+            for (j, &i) in indices.iter().enumerate() {
+                if (i as u64) < limit {
+                    f(w + j * step + i as usize * self.along, b + j);
+                } else {
+                    all = false;
+                }
             }
             whole.advance();
             beside.advance();
         }
+        all
     }
 
     pub(super) fn rows(&self) -> usize {
@@ -89,7 +110,8 @@ impl<'a> Places<'a> {
     }
 }
 
-/// Throws unless `index` has the tensor's number of dimensions and is nowhere larger than `limits`.
+/// Throws unless [`check_shape`] is satisfied and all values of `index` are in range; the index as dense
+/// i64.
 #[track_caller]
 pub(super) fn check(
     op: &str,
@@ -98,6 +120,14 @@ pub(super) fn check(
     index: &Tensor,
     src: Option<&Tensor>,
 ) -> Tensor {
+    check_shape(op, x, d, index, src);
+    checked_index(op, index, x.shape().get(d).copied().unwrap_or(1))
+}
+
+/// Throws unless `index` has the tensor's number of dimensions and is nowhere larger than the tensor and
+/// the source.
+#[track_caller]
+fn check_shape(op: &str, x: &Tensor, d: usize, index: &Tensor, src: Option<&Tensor>) {
     let fits = |whole: &Tensor, free: Option<usize>| {
         let sizes = index.shape().iter().zip(whole.shape()).enumerate();
         index.dim() == whole.dim() && sizes.into_iter().all(|(k, (i, n))| Some(k) == free || i <= n)
@@ -122,7 +152,6 @@ pub(super) fn check(
             format!("the source holds {}, the tensor {}", s.dtype(), x.dtype()),
         ));
     }
-    checked_index(op, index, x.shape().get(d).copied().unwrap_or(1))
 }
 
 /// The index for pairs of real numbers in place of complex ones.
@@ -170,20 +199,32 @@ impl Tensor {
             _ => {}
         }
         let d = self.normalize_dim("gather", dim);
-        let index = check("gather", self, d, index, None);
+        check_shape("gather", self, d, index, None);
+        let index = dense_index("gather", index);
         if self.is_complex() && self.dim() > 0 {
             return by_pairs(self, |pairs| pairs.gather(d as i64, &of_pairs(&index)));
         }
         let out = Tensor::empty(index.shape(), self.dtype());
         let dense = self.detach().contiguous();
         let places = Places::new(&index, d, self.shape(), index.shape());
+        let n = self.shape().get(d).copied().unwrap_or(1);
+        // A pass of its own over the index would cost as much as the work.
+        let outside = AtomicBool::new(false);
         dispatch!(self.dtype(), T => {
             let (from, to) = (Shared(dense.data_ptr().cast::<T>()), SharedMut(out.data_ptr().cast::<T>()));
             parallel_for(places.rows(), GRAIN / places.inner.0.max(1), |rows| {
-                // SAFETY: indices are in range; every place of `out` is written once.
-                places.each(rows, |p, q| unsafe { to.at(q).write(from.at(p).read()) });
+                let all = places.each_inside(rows, n, |p, q| {
+                    // SAFETY: `each_inside` gives indices in range; every place of `out` is written once.
+                    unsafe { to.at(q).write(from.at(p).read()) }
+                });
+                if !all {
+                    outside.store(true, Relaxed);
+                }
             });
         });
+        if outside.into_inner() {
+            checked_index("gather", &index, n);
+        }
         let shape = self.layout().shape.clone();
         record("gather", &[self], out, |saver| {
             let index = saver.save(&index);

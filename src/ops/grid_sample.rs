@@ -109,6 +109,7 @@ struct Axis {
 
 impl Axis {
     /// Where a point outside is read, and the derivative of that place: 1, -1 or 0.
+    #[inline(always)]
     fn inside(&self, p: f64) -> (f64, f64) {
         let last = (self.size - 1) as f64;
         // Infinity has an edge to go to; elsewhere it is outside, as NaN is everywhere.
@@ -139,6 +140,7 @@ impl Axis {
         }
     }
 
+    #[inline(always)]
     fn position(&self, p: f64) -> Option<usize> {
         (0.0..self.size as f64).contains(&p).then_some(p as usize)
     }
@@ -345,14 +347,11 @@ fn gradients(ctx: &BackwardCtx, x: &Tensor, grid: &Tensor, options: GridSampleOp
         let axes = axes(&x, options);
         // SAFETY: `widen` gives contiguous tensors of this type.
         let (x, grid, dy) = unsafe { (x.as_slice::<T>(), grid.as_slice::<T>(), dy.as_slice::<T>()) };
-        if let Some(dx) = &dx {
-            // SAFETY: a new tensor.
-            kernels::data_gradient(sizes, &axes, (grid, dy), unsafe { dx.as_mut_slice::<T>() });
-        }
-        if let Some(dgrid) = &dgrid {
-            // SAFETY: a new tensor.
-            kernels::grid_gradient(sizes, &axes, (x, grid, dy), unsafe { dgrid.as_mut_slice::<T>() });
-        }
+        // SAFETY: a new tensor.
+        let dx = dx.as_ref().map(|dx| unsafe { dx.as_mut_slice::<T>() });
+        // SAFETY: a new tensor.
+        let dgrid = dgrid.as_ref().map(|dgrid| unsafe { dgrid.as_mut_slice::<T>() });
+        kernels::gradients(sizes, &axes, (x, grid, dy), dx, dgrid);
     });
     smallvec![dx, dgrid]
 }

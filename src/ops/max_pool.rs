@@ -11,21 +11,20 @@
 //! dy, and its own gradient reads the same places, so both are recorded ops for second derivatives.
 //! One kernel does all: dimensions that are missing in front have one position.
 
-use std::ops::Range;
+mod kernel;
+mod lanes;
 
-use smallvec::{SmallVec, smallvec};
+use smallvec::smallvec;
 
 use super::compute;
 #[cfg(test)]
 use super::samples::{OpSample, values};
 use super::windows::{adaptive_ranges, window_room, window_span};
-use crate::autograd::{no_grad, record};
-use crate::cpu::float::{Float, simd_fn};
-use crate::cpu::parts::Parts;
-use crate::cpu::threads::parallel_for;
+use crate::autograd::{is_differentiated, no_grad, record};
 use crate::error::{Error, throw};
 use crate::tensor::{Shape, dispatch};
 use crate::{Dtype, Tensor};
+use kernel::{Sliding, Steps};
 
 /// Window and rules of a pooling in `D` dimensions.
 ///
@@ -197,7 +196,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn max_pool2d(&self, options: Pool2dOptions) -> Tensor {
-        pool("max_pool2d", self, options).0
+        pool("max_pool2d", self, options).values()
     }
 
     /// [`Tensor::max_pool2d`] and where each maximum is: its position in the plane `H * W`, as i64
@@ -215,382 +214,146 @@ impl Tensor {
     /// As [`Tensor::max_pool2d`].
     #[track_caller]
     pub fn max_pool2d_with_indices(&self, options: Pool2dOptions) -> (Tensor, Tensor) {
-        let (y, places) = pool("max_pool2d", self, options);
-        (y, no_grad(|| places.to_dtype(Dtype::I64)))
+        pool("max_pool2d", self, options).with_indices()
     }
 }
 
-/// The maxima of windows of a given size, and their places as i32.
+/// The maxima of windows of a given size.
 #[track_caller]
-pub(super) fn pool<const D: usize>(
+pub(super) fn pool<'a, const D: usize>(
     name: &'static str,
-    x: &Tensor,
+    x: &'a Tensor,
     options: PoolOptions<D>,
-) -> (Tensor, Tensor) {
+) -> Maxima<'a> {
     let out = options.output(name, x);
     options.check_windows(name, x, out);
-    let size = |d: usize| x.shape()[x.dim() - D + d];
-    let steps = std::array::from_fn(|d| Steps::Sliding(taps(&options, d, out[d], size(d))));
-    maxima::<D>(name, x, steps)
+    let steps: [_; D] = std::array::from_fn(|d| {
+        Steps::Sliding(Sliding {
+            size: x.shape()[x.dim() - D + d],
+            out: out[d],
+            kernel: options.kernel_size[d],
+            stride: options.strides()[d],
+            padding: options.padding[d],
+            dilation: options.dilation[d],
+        })
+    });
+    Maxima::new(name, x, steps)
 }
 
-/// The maxima of as many windows as are wanted, and their places as i32.
+/// The maxima of as many windows as are wanted.
 #[track_caller]
-pub(super) fn adaptive_pool<const D: usize>(
+pub(super) fn adaptive_pool<'a, const D: usize>(
     name: &'static str,
-    x: &Tensor,
+    x: &'a Tensor,
     output_size: [Option<usize>; D],
-) -> (Tensor, Tensor) {
+) -> Maxima<'a> {
     check_dims::<D>(name, x);
-    let steps = std::array::from_fn(|d| {
+    let steps: [_; D] = std::array::from_fn(|d| {
         let size = x.shape()[x.dim() - D + d];
         Steps::Ranges(adaptive_ranges(size, output_size[d].unwrap_or(size)))
     });
-    maxima::<D>(name, x, steps)
+    Maxima::new(name, x, steps)
 }
 
-#[track_caller]
-fn maxima<const D: usize>(name: &'static str, x: &Tensor, steps: [Steps; D]) -> (Tensor, Tensor) {
-    let n = x.dim() - D;
-    let mut shape = Shape::from_slice(&x.shape()[..n]);
-    shape.extend(steps.iter().map(Steps::len));
-    let input = &x.shape()[n..];
-    let volume: usize = input.iter().product();
-    if volume > i32::MAX as usize {
-        throw(Error::shape(name, format!("{input:?} has too many elements: more than 2^31 - 1")));
+/// A pooling that is checked and not yet computed.
+pub(super) struct Maxima<'a> {
+    name: &'static str,
+    x: &'a Tensor,
+    /// Of three dimensions; those that are missing in front have one position.
+    sizes: [usize; 3],
+    windows: [Steps; 3],
+    dims: usize,
+}
+
+impl<'a> Maxima<'a> {
+    #[track_caller]
+    fn new<const D: usize>(name: &'static str, x: &'a Tensor, steps: [Steps; D]) -> Self {
+        let input = &x.shape()[x.dim() - D..];
+        if input.iter().product::<usize>() > i32::MAX as usize {
+            throw(Error::shape(
+                name,
+                format!("{input:?} has too many elements: more than 2^31 - 1"),
+            ));
+        }
+        let mut windows = std::array::from_fn(|_| Steps::one());
+        let mut sizes = [1; 3];
+        for (d, steps) in steps.into_iter().enumerate() {
+            (windows[3 - D + d], sizes[3 - D + d]) = (steps, input[d]);
+        }
+        Maxima { name, x, sizes, windows, dims: D }
     }
-    let mut all = [const { Steps::One }; 3];
-    let mut sizes = [1; 3];
-    for (d, steps) in steps.into_iter().enumerate() {
-        (all[3 - D + d], sizes[3 - D + d]) = (steps, input[d]);
+
+    /// The maxima alone. Their places are not computed where no gradient is wanted.
+    pub fn values(self) -> Tensor {
+        let wanted = is_differentiated(&[self.x]);
+        self.compute(wanted).0
     }
-    let (dtype, wide) = (x.dtype(), compute::widen(x));
-    let y = Tensor::empty(&shape, wide.dtype());
-    let places = Tensor::empty(&shape, Dtype::I32);
-    dispatch!(compute wide.dtype(), name, T => {
-        // SAFETY: `widen` gives a contiguous tensor of this type; the outputs are new.
-        let (x, y, places) = unsafe { (wide.as_slice::<T>(), y.as_mut_slice::<T>(), places.as_mut_slice::<i32>()) };
-        all_maxima(x, sizes, &all, y, places);
-    });
-    let y = record(name, &[x], compute::narrow(y, dtype), |saver| {
-        let places = saver.save(&places);
-        let shape = x.layout().shape.clone();
-        move |ctx| smallvec![Some(scatter::<D>(&ctx.grad(0), &ctx.get(&places), &shape))]
-    });
-    (y, places)
+
+    /// The maxima, and their places in the plane as i64.
+    pub fn with_indices(self) -> (Tensor, Tensor) {
+        let (y, places) = self.compute(true);
+        let places = places.expect("places were asked for");
+        (y, no_grad(|| places.to_dtype(Dtype::I64)))
+    }
+
+    /// The maxima, and their places as i32.
+    fn compute(self, with_places: bool) -> (Tensor, Option<Tensor>) {
+        let Maxima { name, x, sizes, windows, dims } = self;
+        let n = x.dim() - dims;
+        let mut shape = Shape::from_slice(&x.shape()[..n]);
+        shape.extend(windows[3 - dims..].iter().map(Steps::len));
+        let (dtype, wide) = (x.dtype(), compute::widen(x));
+        let y = Tensor::empty(&shape, wide.dtype());
+        let places = with_places.then(|| Tensor::empty(&shape, Dtype::I32));
+        dispatch!(compute wide.dtype(), name, T => {
+            // SAFETY: `widen` gives a contiguous tensor of this type; the outputs are new.
+            let (x, y) = unsafe { (wide.as_slice::<T>(), y.as_mut_slice::<T>()) };
+            // SAFETY: as above.
+            let places = places.as_ref().map(|places| unsafe { places.as_mut_slice::<i32>() });
+            kernel::all_maxima(x, sizes, &windows, y, places);
+        });
+        let y = compute::narrow(y, dtype);
+        let Some(places) = places else { return (y, None) };
+        let y = record(name, &[x], y, |saver| {
+            let places = saver.save(&places);
+            let shape = x.layout().shape.clone();
+            move |ctx| smallvec![Some(scatter(&ctx.grad(0), &ctx.get(&places), &shape, n))]
+        });
+        (y, Some(places))
+    }
 }
 
 /// dx: each number of dy added where its maximum was.
-fn scatter<const D: usize>(dy: &Tensor, places: &Tensor, shape: &[usize]) -> Tensor {
+/// Planes are the first `n` dimensions.
+fn scatter(dy: &Tensor, places: &Tensor, shape: &[usize], n: usize) -> Tensor {
     let dtype = dy.dtype();
     let g = compute::widen(dy);
     let dx = Tensor::empty(shape, g.dtype());
     dispatch!(compute g.dtype(), "max_pool", T => {
         // SAFETY: contiguous tensors of these types; the output is new.
         let (g, places, dx) = unsafe { (g.as_slice::<T>(), places.as_slice::<i32>(), dx.as_mut_slice::<T>()) };
-        let planes = shape[..shape.len() - D].iter().product::<usize>();
-        let (parts, size) = (Parts::new(dx), g.len() / planes.max(1));
-        per_plane(planes, g.len(), |p| {
-            // SAFETY: each plane is one thread's.
-            let dx = unsafe { plane(&parts, p, planes) };
-            dx.fill(T::ZERO);
-            for (&g, &place) in g[p * size..][..size].iter().zip(&places[p * size..]) {
-                dx[place as usize] += g;
-            }
-        });
+        kernel::scatter(g, places, shape[..n].iter().product(), dx);
     });
     record("max_pool_backward", &[dy], compute::narrow(dx, dtype), |saver| {
         let places = saver.save(places);
-        move |ctx| smallvec![Some(pick::<D>(&ctx.grad(0), &ctx.get(&places)))]
+        move |ctx| smallvec![Some(pick(&ctx.grad(0), &ctx.get(&places), n))]
     })
 }
 
 /// The numbers of `x` where the maxima were.
-fn pick<const D: usize>(x: &Tensor, places: &Tensor) -> Tensor {
+fn pick(x: &Tensor, places: &Tensor, n: usize) -> Tensor {
     let (dtype, wide) = (x.dtype(), compute::widen(x));
     let y = Tensor::empty(places.shape(), wide.dtype());
     dispatch!(compute wide.dtype(), "max_pool", T => {
         // SAFETY: contiguous tensors of these types; the output is new.
         let (x, places, y) = unsafe { (wide.as_slice::<T>(), places.as_slice::<i32>(), y.as_mut_slice::<T>()) };
-        let planes = wide.shape()[..wide.dim() - D].iter().product::<usize>();
-        let (volume, size) = (x.len() / planes.max(1), y.len() / planes.max(1));
-        let parts = Parts::new(y);
-        per_plane(planes, places.len(), |p| {
-            // SAFETY: each plane is one thread's.
-            let y = unsafe { plane(&parts, p, planes) };
-            for (y, &place) in y.iter_mut().zip(&places[p * size..]) {
-                *y = x[p * volume + place as usize];
-            }
-        });
+        kernel::pick(x, places, wide.shape()[..n].iter().product(), y);
     });
     let shape = x.layout().shape.clone();
     record("max_pool_pick", &[x], compute::narrow(y, dtype), |saver| {
         let places = saver.save(places);
-        move |ctx| smallvec![Some(scatter::<D>(&ctx.grad(0), &ctx.get(&places), &shape))]
+        move |ctx| smallvec![Some(scatter(&ctx.grad(0), &ctx.get(&places), &shape, n))]
     })
-}
-
-/// Calls `body` with each plane's number; all planes together are `work` elements.
-fn per_plane(planes: usize, work: usize, body: impl Fn(usize) + Sync) {
-    let size = work / planes.max(1);
-    parallel_for(planes, (16 << 10) / size.max(1) + 1, |range| range.for_each(&body));
-}
-
-/// Plane `p` of `planes` equal parts.
-///
-/// # Safety
-/// No other thread uses the same plane.
-#[allow(clippy::mut_from_ref, reason = "parts are handed out mutably, see `Parts`")]
-unsafe fn plane<T>(parts: &Parts<T>, p: usize, planes: usize) -> &mut [T] {
-    let size = parts.len() / planes;
-    // SAFETY: the caller's promise.
-    unsafe { parts.slice(p * size..(p + 1) * size) }
-}
-
-/// Maxima and their places for contiguous planes of `sizes`.
-fn all_maxima<T: Float>(
-    x: &[T],
-    sizes: [usize; 3],
-    windows: &[Steps; 3],
-    y: &mut [T],
-    places: &mut [i32],
-) {
-    let volume = sizes.iter().product::<usize>();
-    let planes = x.len() / volume;
-    let (ys, places) = (Parts::new(y), Parts::new(places));
-    let [_, h, w] = sizes;
-    let rows = windows[0].len() * windows[1].len();
-    let most = |d: usize| windows[d].most();
-    let work = planes * rows * (w * most(0) * most(1) + windows[2].len() * most(2));
-    per_plane(planes, work, |p| {
-        // SAFETY: each plane is one thread's.
-        let (y, places) = unsafe { (plane(&ys, p, planes), plane(&places, p, planes)) };
-        let mut column = SmallVec::<[T; 128]>::from_elem(T::ZERO, w);
-        let mut from = SmallVec::<[i32; 128]>::from_elem(0, w);
-        let x = &x[p * volume..(p + 1) * volume];
-        plane_maxima(x, h, windows, &mut column, &mut from, y, places);
-    });
-}
-
-/// The windows of one dimension.
-enum Steps {
-    Sliding(Taps),
-    Ranges(Vec<Range<usize>>),
-    /// One window of the only position.
-    One,
-}
-
-impl Steps {
-    fn len(&self) -> usize {
-        match self {
-            Steps::Sliding(taps) => taps.out,
-            Steps::Ranges(ranges) => ranges.len(),
-            Steps::One => 1,
-        }
-    }
-
-    /// Positions of the largest window.
-    fn most(&self) -> usize {
-        match self {
-            Steps::Sliding(taps) => taps.taps.len(),
-            Steps::Ranges(ranges) => ranges.iter().map(Range::len).max().unwrap_or(0),
-            Steps::One => 1,
-        }
-    }
-
-    /// Calls `body` with the input positions of window `i`, which rise.
-    fn each(&self, i: usize, body: impl FnMut(usize)) {
-        match self {
-            Steps::Sliding(taps) => taps.of(i).for_each(body),
-            Steps::Ranges(ranges) => ranges[i].clone().for_each(body),
-            Steps::One => (0..1).for_each(body),
-        }
-    }
-}
-
-/// One dimension of the windows: tap t of output `from..to` reads input `first_input`,
-/// `first_input + stride`, ..; the outputs outside have the tap in the padding.
-struct Tap {
-    from: usize,
-    to: usize,
-    first_input: usize,
-}
-
-struct Taps {
-    taps: Vec<Tap>,
-    stride: usize,
-    /// How many outputs there are.
-    out: usize,
-    /// Those that have no tap in the padding.
-    inner: Range<usize>,
-}
-
-impl Taps {
-    /// The input positions of output `i`'s window.
-    fn of(&self, i: usize) -> impl Iterator<Item = usize> + '_ {
-        let inside = move |tap: &&Tap| tap.from <= i && i < tap.to;
-        let stride = self.stride;
-        self.taps.iter().filter(inside).map(move |tap| tap.first_input + (i - tap.from) * stride)
-    }
-}
-
-fn taps<const D: usize>(options: &PoolOptions<D>, d: usize, out: usize, size: usize) -> Taps {
-    let (stride, pad) = (options.strides()[d], options.padding[d]);
-    let tap = |t: usize| {
-        let offset = t * options.dilation[d];
-        // Outputs i with 0 <= i * stride + offset - pad < size.
-        let from = pad.saturating_sub(offset).div_ceil(stride).min(out);
-        let to = (size + pad).saturating_sub(offset).div_ceil(stride).clamp(from, out);
-        Tap { from, to, first_input: (from * stride + offset).saturating_sub(pad).min(size) }
-    };
-    let taps: Vec<Tap> = (0..options.kernel_size[d]).map(tap).collect();
-    let from = taps.iter().map(|tap| tap.from).max().unwrap_or(0);
-    let to = taps.iter().map(|tap| tap.to).min().unwrap_or(0);
-    Taps { taps, stride, out, inner: from..to.max(from) }
-}
-
-simd_fn! {
-    /// One plane (or volume, whose planes have `h` rows). Each row of windows is done in two steps: the
-    /// maxima of the columns, side by side, then those of the window's columns. `column` and `from` (a
-    /// place) are scratch for the first.
-    fn plane_maxima<T, FMA>(
-        x: &[T],
-        h: usize,
-        windows: &[Steps; 3],
-        column: &mut [T],
-        from: &mut [i32],
-        y: &mut [T],
-        places: &mut [i32],
-    ) {
-        let _ = FMA;
-        let [deep, down, across] = windows;
-        let (w, high, ow) = (column.len(), down.len(), across.len());
-        if ow == 0 {
-            return;
-        }
-        // Where the lines of the input start that a row of windows reads.
-        let mut lines = SmallVec::<[usize; 32]>::new();
-        for (i, (y, places)) in y.chunks_exact_mut(ow).zip(places.chunks_exact_mut(ow)).enumerate() {
-            lines.clear();
-            deep.each(i / high, |d| down.each(i % high, |row| lines.push((d * h + row) * w)));
-            // Blocks of columns; the last may overlap the one before.
-            if w < LANES {
-                (0..w).for_each(|c| highest::<T, 1>(x, &lines, c, column, from));
-            } else {
-                for c in (0..w).step_by(LANES) {
-                    highest::<T, LANES>(x, &lines, c.min(w - LANES), column, from);
-                }
-            }
-            match across {
-                Steps::Sliding(taps) => match taps.inner.len() {
-                    LANES.. => wide_row::<T, LANES>(taps, (column, from), y, places),
-                    4..LANES => wide_row::<T, 4>(taps, (column, from), y, places),
-                    _ => wide_row::<T, 1>(taps, (column, from), y, places),
-                },
-                _ => {
-                    for (j, (y, place)) in y.iter_mut().zip(places).enumerate() {
-                        (*y, *place) = (T::LOWEST, i32::MAX);
-                        across.each(j, |c| {
-                            if wins(column[c], from[c], *y, *place) {
-                                (*y, *place) = (column[c], from[c]);
-                            }
-                        });
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// Whether a number is to take the place of the best so far. Of equal numbers the first place counts,
-/// of NaNs the last: the order in which a window is read row by row.
-#[inline(always)]
-fn wins<T: Float>(v: T, place: i32, best: T, at: i32) -> bool {
-    #[allow(clippy::eq_op, reason = "only NaN differs from itself")]
-    let (nan, was_nan) = (v != v, best != best);
-    (v > best) | ((v == best) & (place < at)) | (nan & (!was_nan | (place > at)))
-}
-
-/// Outputs of a block.
-const LANES: usize = 8;
-
-/// Maxima of `N` columns from `c` on over the lines that start at `lines`. Of equal numbers the first
-/// counts, of NaNs the last.
-#[inline(always)]
-fn highest<T: Float, const N: usize>(
-    x: &[T],
-    lines: &[usize],
-    c: usize,
-    column: &mut [T],
-    from: &mut [i32],
-) {
-    let Some((&first, lines)) = lines.split_first() else { return };
-    let load = |line: usize| -> [T; N] { x[line + c..][..N].try_into().expect("N numbers") };
-    let place = |line: usize| -> [i32; N] { std::array::from_fn(|k| (line + c + k) as i32) };
-    let (mut best, mut at) = (load(first), place(first));
-    for &line in lines {
-        let (v, place) = (load(line), place(line));
-        for k in 0..N {
-            #[allow(clippy::eq_op, reason = "only NaN differs from itself")]
-            let better = (v[k] > best[k]) | (v[k] != v[k]);
-            best[k] = if better { v[k] } else { best[k] };
-            at[k] = if better { place[k] } else { at[k] };
-        }
-    }
-    column[c..c + N].copy_from_slice(&best);
-    from[c..c + N].copy_from_slice(&at);
-}
-
-/// A row of outputs in blocks of `N`, of which the last may overlap the one before; those with taps in
-/// the padding one by one.
-#[inline(always)]
-fn wide_row<T: Float, const N: usize>(
-    across: &Taps,
-    columns: (&[T], &[i32]),
-    y: &mut [T],
-    places: &mut [i32],
-) {
-    let Range { start, end } = across.inner;
-    for j in (start..end).step_by(N) {
-        let j = j.min(end - N);
-        match across.stride {
-            1 => widest::<T, N>(across, 1, j, columns, y, places),
-            2 => widest::<T, N>(across, 2, j, columns, y, places),
-            step => widest::<T, N>(across, step, j, columns, y, places),
-        }
-    }
-    for j in (0..start).chain(end..y.len()) {
-        widest::<T, 1>(across, across.stride, j, columns, y, places);
-    }
-}
-
-/// Outputs `j..j + N` of a row from the columns' maxima.
-#[inline(always)]
-fn widest<T: Float, const N: usize>(
-    across: &Taps,
-    step: usize,
-    j: usize,
-    (column, from): (&[T], &[i32]),
-    y: &mut [T],
-    places: &mut [i32],
-) {
-    // The first tap takes over from the start, since it is at least the lowest number: no window has
-    // all its taps in the padding.
-    let (mut best, mut at) = ([T::LOWEST; N], [i32::MAX; N]);
-    for tap in across.taps.iter().filter(|tap| tap.from <= j && j + N <= tap.to) {
-        let first = tap.first_input + (j - tap.from) * step;
-        let reach = first + (N - 1) * step + 1;
-        let (column, from) = (&column[first..reach], &from[first..reach]);
-        let v: [T; N] = std::array::from_fn(|k| column[k * step]);
-        let place: [i32; N] = std::array::from_fn(|k| from[k * step]);
-        for k in 0..N {
-            let better = wins(v[k], place[k], best[k], at[k]);
-            best[k] = if better { v[k] } else { best[k] };
-            at[k] = if better { place[k] } else { at[k] };
-        }
-    }
-    y[j..j + N].copy_from_slice(&best);
-    places[j..j + N].copy_from_slice(&at);
 }
 
 #[cfg(test)]
@@ -675,8 +438,13 @@ mod tests {
             let (y, places) = x.max_pool2d_with_indices(options);
             let out = [y.shape()[2], y.shape()[3]];
             let want = reference(&data, [shape[2], shape[3]], &options, out);
-            let (y32, _) = x.to_dtype(Dtype::F32).max_pool2d_with_indices(options);
+            let x32 = x.to_dtype(Dtype::F32);
+            let (y32, places32) = x32.max_pool2d_with_indices(options);
             let (y, y32, places) = (y.to_vec::<f64>(), y32.to_vec::<f32>(), places.to_vec::<i64>());
+            assert_eq!(places32.to_vec::<i64>(), places, "{options:?}");
+            // Without places, another loop.
+            let bits = |y: Vec<f32>| y.into_iter().map(f32::to_bits).collect::<Vec<_>>();
+            assert_eq!(bits(x32.max_pool2d(options).to_vec()), bits(y32.clone()), "{options:?}");
             for (i, &(v, place)) in want.iter().enumerate() {
                 assert!(y[i] == v || v.is_nan() && y[i].is_nan(), "{} {v} {options:?}", y[i]);
                 assert!(y32[i] == v as f32 || v.is_nan() && y32[i].is_nan());

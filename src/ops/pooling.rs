@@ -14,7 +14,6 @@ use super::resample::resample;
 use super::samples::{OpSample, values};
 use super::windows::{Windows, adaptive_ranges};
 use crate::amp::cast_op;
-use crate::autograd::no_grad;
 use crate::error::{Error, throw};
 use crate::{Dtype, Tensor};
 
@@ -45,11 +44,6 @@ fn means<const D: usize>(
     resample(name, x, x.dim() - D, windows.map(|(windows, counts)| windows.means(&counts)))
 }
 
-/// Places as PyTorch gives them.
-fn with_indices((y, places): (Tensor, Tensor)) -> (Tensor, Tensor) {
-    (y, no_grad(|| places.to_dtype(Dtype::I64)))
-}
-
 impl Tensor {
     /// The maximum of each window (`torch.nn.functional.max_pool1d`) of `[N, C, L]` or `[C, L]`.
     ///
@@ -64,7 +58,7 @@ impl Tensor {
     /// As [`Tensor::max_pool2d`].
     #[track_caller]
     pub fn max_pool1d(&self, options: Pool1dOptions) -> Tensor {
-        pool("max_pool1d", self, options).0
+        pool("max_pool1d", self, options).values()
     }
 
     /// [`Tensor::max_pool1d`] and the position of each maximum (`return_indices=True`).
@@ -81,7 +75,7 @@ impl Tensor {
     /// As [`Tensor::max_pool2d`].
     #[track_caller]
     pub fn max_pool1d_with_indices(&self, options: Pool1dOptions) -> (Tensor, Tensor) {
-        with_indices(pool("max_pool1d", self, options))
+        pool("max_pool1d", self, options).with_indices()
     }
 
     /// The maximum of each window (`torch.nn.functional.max_pool3d`) of `[N, C, D, H, W]` or
@@ -99,7 +93,7 @@ impl Tensor {
     #[track_caller]
     pub fn max_pool3d(&self, options: Pool3dOptions) -> Tensor {
         cast_op!("max_pool3d", [x = self] => x.max_pool3d(options));
-        pool("max_pool3d", self, options).0
+        pool("max_pool3d", self, options).values()
     }
 
     /// [`Tensor::max_pool3d`] and where each maximum is: its position in the volume `D * H * W`
@@ -118,7 +112,7 @@ impl Tensor {
     #[track_caller]
     pub fn max_pool3d_with_indices(&self, options: Pool3dOptions) -> (Tensor, Tensor) {
         cast_op!("max_pool3d", [x = self] => x.max_pool3d_with_indices(options));
-        with_indices(pool("max_pool3d", self, options))
+        pool("max_pool3d", self, options).with_indices()
     }
 
     /// The maxima of `output_size` windows of nearly equal size that cover the input, and their
@@ -134,7 +128,7 @@ impl Tensor {
     /// As [`Tensor::adaptive_max_pool2d`].
     #[track_caller]
     pub fn adaptive_max_pool1d(&self, output_size: usize) -> (Tensor, Tensor) {
-        with_indices(adaptive_pool("adaptive_max_pool1d", self, [Some(output_size)]))
+        adaptive_pool("adaptive_max_pool1d", self, [Some(output_size)]).with_indices()
     }
 
     /// The maxima of `output_size` windows of nearly equal size that cover the input, and their
@@ -152,7 +146,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn adaptive_max_pool2d(&self, output_size: [Option<usize>; 2]) -> (Tensor, Tensor) {
-        with_indices(adaptive_pool("adaptive_max_pool2d", self, output_size))
+        adaptive_pool("adaptive_max_pool2d", self, output_size).with_indices()
     }
 
     /// As [`Tensor::adaptive_max_pool2d`], in three dimensions
@@ -170,7 +164,7 @@ impl Tensor {
     #[track_caller]
     pub fn adaptive_max_pool3d(&self, output_size: [Option<usize>; 3]) -> (Tensor, Tensor) {
         cast_op!("adaptive_max_pool3d", [x = self] => x.adaptive_max_pool3d(output_size));
-        with_indices(adaptive_pool("adaptive_max_pool3d", self, output_size))
+        adaptive_pool("adaptive_max_pool3d", self, output_size).with_indices()
     }
 
     /// The mean of each window (`torch.nn.functional.avg_pool1d`) of `[N, C, L]` or `[C, L]`.

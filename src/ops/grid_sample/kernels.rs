@@ -1,16 +1,17 @@
-//! The loops of grid sampling: tables of neighbours for a block of points, read for one channel after
-//! the other.
+//! The loops of grid sampling: a table of neighbours for an image's points, and groups of channels that
+//! are brought side by side, so that a neighbour of all of them is read at once.
+
+#![allow(clippy::needless_range_loop, reason = "iterators that are not inlined are no vector code")]
+
+use std::ops::Range;
 
 use super::{Axis, GridSampleMode};
 use crate::cpu::float::{Float, simd_fn};
 use crate::cpu::parts::Parts;
 use crate::cpu::threads::parallel_for;
 
-/// Points of a block: its tables stay in the first cache.
-const BLOCK: usize = 128;
-
-/// Stands for a neighbour outside: no volume has such a position.
-const OUTSIDE: u32 = u32::MAX;
+/// Channels that are done together: two registers of f32.
+const GROUP: usize = 16;
 
 /// The sizes of one call.
 #[derive(Clone, Copy)]
@@ -47,7 +48,8 @@ impl Axis {
         (if self.options.align_corners { size - 1.0 } else { size }) / 2.0
     }
 
-    fn near<T: Float>(&self, grid: T) -> Near {
+    #[inline(always)]
+    fn near<T: Float>(&self, grid: T, near: &mut Near) {
         // In the grid's own type, as PyTorch.
         let (one, size) = (T::of(1.0), T::of(self.size as f64));
         let point = match self.options.align_corners {
@@ -55,19 +57,18 @@ impl Axis {
             false => ((grid + one) * size - one) * T::of(0.5),
         };
         let (p, scale) = (point.wide(), self.scale());
-        let mut near = Near::default();
         match self.options.mode {
             GridSampleMode::Nearest => {
                 near.at[0] = self.position(self.inside(p).0.round_ties_even());
-                near.weight[0] = 1.0;
+                (near.weight[0], near.slope[0]) = (1.0, 0.0);
             }
             GridSampleMode::Bilinear => {
                 let (p, slope) = self.inside(p);
                 let t = p - p.floor();
-                near.at[..2]
-                    .copy_from_slice(&[self.position(p.floor()), self.position(p.floor() + 1.0)]);
-                near.weight[..2].copy_from_slice(&[1.0 - t, t]);
-                near.slope[..2].copy_from_slice(&[-slope * scale, slope * scale]);
+                (near.at[0], near.at[1]) =
+                    (self.position(p.floor()), self.position(p.floor() + 1.0));
+                (near.weight[0], near.weight[1]) = (1.0 - t, t);
+                (near.slope[0], near.slope[1]) = (-slope * scale, slope * scale);
             }
             GridSampleMode::Bicubic => {
                 let t = p - p.floor();
@@ -79,7 +80,6 @@ impl Axis {
                 }
             }
         }
-        near
     }
 }
 
@@ -96,184 +96,304 @@ fn spline(x: f64) -> (f64, f64) {
     }
 }
 
-/// Neighbours of a block of points, neighbour by neighbour.
+/// Neighbours of an image's points, point by point.
 struct Table<T> {
+    /// Neighbours of a point.
+    taps: usize,
+    /// Which neighbour it is in each dimension.
+    corners: Vec<[usize; 3]>,
+    /// Positions; one behind the image's for what is outside.
     at: Vec<u32>,
     weight: Vec<T>,
-    /// Derivatives of the weights, dimension by dimension of the grid; empty where not wanted.
+    /// Derivatives of the weights by the grid's numbers, one after the other; empty where not wanted.
     slope: Vec<T>,
 }
 
 impl<T: Float> Table<T> {
-    fn new() -> Self {
-        Table { at: Vec::new(), weight: Vec::new(), slope: Vec::new() }
+    fn new(axes: &[Axis]) -> Self {
+        let (n, each) = (axes.len(), axes[0].taps());
+        let taps = each.pow(n as u32);
+        let corner = |k: usize| std::array::from_fn(|d| k * each.pow(d as u32 + 1) / taps % each);
+        let corners = (0..taps).map(corner).collect();
+        Table { taps, corners, at: Vec::new(), weight: Vec::new(), slope: Vec::new() }
     }
 
     /// For the points `grid`, each of as many numbers as there are `axes`, the last axis first.
+    #[inline(always)]
     fn fill(&mut self, axes: &[Axis], grid: &[T], with_slopes: bool) {
-        let (n, taps) = (axes.len(), axes[0].taps());
-        let (points, all) = (grid.len() / n, taps.pow(n as u32));
-        self.at.resize(all * points, OUTSIDE);
-        self.weight.resize(all * points, T::ZERO);
-        self.slope.resize(if with_slopes { n * all * points } else { 0 }, T::ZERO);
-        for (i, point) in grid.chunks_exact(n).enumerate() {
-            let mut near = [Near::default(); 3];
-            for (d, axis) in axes.iter().enumerate() {
-                near[d] = axis.near(point[n - 1 - d]);
+        let (n, taps) = (axes.len(), self.taps);
+        let outside = axes.iter().map(|axis| axis.size).product::<usize>() as u32;
+        self.at.clear();
+        self.weight.clear();
+        self.slope.clear();
+        let entries = grid.len() / n * taps;
+        self.at.reserve(entries);
+        self.weight.reserve(entries);
+        self.slope.reserve(if with_slopes { n * entries } else { 0 });
+        let mut near = [Near::default(); 3];
+        for point in grid.chunks_exact(n) {
+            for d in 0..n {
+                axes[d].near(point[n - 1 - d], &mut near[d]);
             }
-            for k in 0..all {
-                let tap = |d: usize| k / taps.pow((n - 1 - d) as u32) % taps;
-                let weight = |d: usize| near[d].weight[tap(d)];
-                let at = (0..n).try_fold(0, |at, d| Some(at * axes[d].size + near[d].at[tap(d)]?));
-                self.at[k * points + i] = at.map_or(OUTSIDE, |at| at as u32);
-                self.weight[k * points + i] = T::of((0..n).map(weight).product());
-                if with_slopes {
-                    for (d, at) in near.iter().enumerate().take(n) {
-                        let others = (0..n).filter(|&e| e != d).map(weight).product::<f64>();
-                        self.slope[((n - 1 - d) * all + k) * points + i] =
-                            T::of(at.slope[tap(d)] * others);
+            for corner in &self.corners {
+                let (mut at, mut inside, mut weight) = (0, true, 1.0);
+                for d in 0..n {
+                    let place = near[d].at[corner[d]];
+                    inside &= place.is_some();
+                    at = at * axes[d].size + place.unwrap_or(0);
+                    weight *= near[d].weight[corner[d]];
+                }
+                self.at.push(if inside { at as u32 } else { outside });
+                self.weight.push(T::of(weight));
+            }
+            for d in (0..if with_slopes { n } else { 0 }).rev() {
+                for corner in &self.corners[..taps] {
+                    let mut slope = near[d].slope[corner[d]];
+                    for e in 0..n {
+                        slope *= if e == d { 1.0 } else { near[e].weight[corner[e]] };
                     }
+                    self.slope.push(T::of(slope));
                 }
             }
         }
     }
 }
 
-/// The blocks of an image's points.
-fn blocks(points: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
-    (0..points).step_by(BLOCK).map(move |from| from..(from + BLOCK).min(points))
+/// Calls `body` with ranges of the channels' groups of all images, on several threads.
+fn for_groups(sizes: Sizes, body: impl Fn(Range<usize>) + Sync) {
+    let Sizes { batch, channels, volume, points } = sizes;
+    let grain = (32 << 10) / (GROUP * (points + volume)).max(1) + 1;
+    parallel_for(batch * channels.div_ceil(GROUP), grain, body);
 }
 
-/// Calls `body` with an image's number and a block of its points, on several threads.
-fn for_blocks(sizes: Sizes, body: impl Fn(usize, std::ops::Range<usize>) + Sync) {
-    let count = sizes.points.div_ceil(BLOCK);
-    let grain = (64 << 10) / (BLOCK * (sizes.channels + 8)) + 1;
-    parallel_for(sizes.batch * count, grain, |range| {
-        for item in range {
-            let from = item % count * BLOCK;
-            body(item / count, from..(from + BLOCK).min(sizes.points));
-        }
-    });
+/// Image and channels of a group.
+fn group(sizes: Sizes, item: usize) -> (usize, Range<usize>) {
+    let groups = sizes.channels.div_ceil(GROUP);
+    let first = item % groups * GROUP;
+    (item / groups, first..(first + GROUP).min(sizes.channels))
 }
 
 /// y `[N, C, points]` from x `[N, C, volume]` and the grid `[N, points, dimensions]`.
 pub fn forward<T: Float>(sizes: Sizes, axes: &[Axis], x: &[T], grid: &[T], y: &mut [T]) {
     let Sizes { channels, volume, points, .. } = sizes;
     let (parts, dims) = (Parts::new(y), axes.len());
-    for_blocks(sizes, |n, block| {
-        let mut table = Table::new();
-        let first = n * points;
-        table.fill(axes, &grid[(first + block.start) * dims..(first + block.end) * dims], false);
-        for c in n * channels..(n + 1) * channels {
-            // SAFETY: each block of points is one thread's, in every channel.
-            let y = unsafe { parts.slice(c * points + block.start..c * points + block.end) };
-            read(&x[c * volume..(c + 1) * volume], &table.at, &table.weight, y);
+    for_groups(sizes, |items| {
+        let (mut table, mut filled) = (Table::new(axes), usize::MAX);
+        let mut packed = vec![T::ZERO; (volume + 1) * GROUP];
+        let mut results = vec![T::ZERO; points * GROUP];
+        for item in items {
+            let (n, group) = group(sizes, item);
+            if filled != n {
+                fill(&mut table, axes, &grid[n * points * dims..][..points * dims], false);
+                filled = n;
+            }
+            let of =
+                |len: usize| (n * channels + group.start) * len..(n * channels + group.end) * len;
+            pack(&x[of(volume)], volume, &mut packed);
+            read(&packed, table.taps, &table.at, &table.weight, &mut results);
+            // SAFETY: each group is one thread's.
+            unpack(&results, points, unsafe { parts.slice(of(points)) });
         }
     });
 }
 
-/// The grid's gradient `[N, points, dimensions]`.
-pub fn grid_gradient<T: Float>(
+/// The gradients that are wanted: that of x `[N, C, volume]` and that of the grid
+/// `[N, points, dimensions]`.
+pub fn gradients<T: Float>(
     sizes: Sizes,
     axes: &[Axis],
     (x, grid, dy): (&[T], &[T], &[T]),
-    out: &mut [T],
+    dx: Option<&mut [T]>,
+    dgrid: Option<&mut [T]>,
 ) {
     let Sizes { channels, volume, points, .. } = sizes;
-    let (parts, dims) = (Parts::new(out), axes.len());
-    for_blocks(sizes, |n, block| {
-        let mut table = Table::new();
-        let mine = (n * points + block.start) * dims..(n * points + block.end) * dims;
-        table.fill(axes, &grid[mine.clone()], true);
-        let mut sums = vec![T::ZERO; mine.len()];
-        for c in n * channels..(n + 1) * channels {
-            let dy = &dy[c * points + block.start..c * points + block.end];
-            slopes(&x[c * volume..(c + 1) * volume], &table.at, &table.slope, dy, &mut sums);
-        }
-        // SAFETY: each block of points is one thread's.
-        let out = unsafe { parts.slice(mine) };
-        for (i, out) in out.chunks_exact_mut(dims).enumerate() {
-            out.iter_mut().enumerate().for_each(|(d, out)| *out = sums[d * block.len() + i]);
-        }
-    });
-}
-
-/// The gradient of x, `[N, C, volume]`.
-pub fn data_gradient<T: Float>(
-    sizes: Sizes,
-    axes: &[Axis],
-    (grid, dy): (&[T], &[T]),
-    out: &mut [T],
-) {
-    let Sizes { batch, channels, volume, points } = sizes;
-    let (parts, dims) = (Parts::new(out), axes.len());
-    // So many channels share a table.
-    const SHARED: usize = 16;
-    let groups = channels.div_ceil(SHARED);
-    parallel_for(batch * groups, (64 << 10) / (SHARED * points).max(1) + 1, |range| {
-        let mut table = Table::new();
-        for item in range {
-            let n = item / groups;
-            let from = item % groups * SHARED;
-            let mine = n * channels + from..n * channels + (from + SHARED).min(channels);
-            // SAFETY: each channel is one thread's.
-            let dx = unsafe { parts.slice(mine.start * volume..mine.end * volume) };
-            dx.fill(T::ZERO);
-            for block in blocks(points) {
-                let first = n * points;
-                let grid = &grid[(first + block.start) * dims..(first + block.end) * dims];
-                table.fill(axes, grid, false);
-                for (c, dx) in mine.clone().zip(dx.chunks_exact_mut(volume)) {
-                    let dy = &dy[c * points + block.start..c * points + block.end];
-                    spread(dy, &table.at, &table.weight, dx);
-                }
+    let (dims, groups) = (axes.len(), channels.div_ceil(GROUP));
+    // Each group's share of the grid's gradient, added up below.
+    let mut shares = vec![T::ZERO; if dgrid.is_some() { groups * grid.len() } else { 0 }];
+    let (dx, shared) = (dx.map(Parts::new), dgrid.is_some().then(|| Parts::new(&mut shares)));
+    for_groups(sizes, |items| {
+        let (mut table, mut filled) = (Table::new(axes), usize::MAX);
+        let room = |wanted: bool, len: usize| vec![T::ZERO; if wanted { len * GROUP } else { 0 }];
+        let mut packed = room(shared.is_some(), volume + 1);
+        let mut sums = room(dx.is_some(), volume + 1);
+        let mut gradient = room(true, points);
+        for item in items {
+            let (n, group) = group(sizes, item);
+            let part = n * points * dims..(n + 1) * points * dims;
+            if filled != n {
+                fill(&mut table, axes, &grid[part.clone()], shared.is_some());
+                filled = n;
+            }
+            let of =
+                |len: usize| (n * channels + group.start) * len..(n * channels + group.end) * len;
+            pack(&dy[of(points)], points, &mut gradient);
+            if let Some(dx) = &dx {
+                sums.fill(T::ZERO);
+                spread(&gradient, table.taps, &table.at, &table.weight, &mut sums);
+                // SAFETY: each group is one thread's.
+                unpack(&sums, volume, unsafe { dx.slice(of(volume)) });
+            }
+            if let Some(shares) = &shared {
+                pack(&x[of(volume)], volume, &mut packed);
+                let first = item % groups * grid.len();
+                // SAFETY: each group of an image is one thread's.
+                let out = unsafe { shares.slice(first + part.start..first + part.end) };
+                slopes(&packed, &gradient, dims, table.taps, &table.at, &table.slope, out);
             }
         }
     });
+    if let Some(dgrid) = dgrid {
+        dgrid.fill(T::ZERO);
+        for share in shares.chunks_exact(dgrid.len().max(1)) {
+            for i in 0..dgrid.len() {
+                dgrid[i] += share[i];
+            }
+        }
+    }
 }
 
-/// The number at a neighbour: 0 outside.
+/// A square of a transposition.
+type Square<T> = [[T; GROUP]; GROUP];
+
+/// `[channels, len]` as `[len, GROUP]`, with zeros for channels that are missing.
+fn pack<T: Float>(x: &[T], len: usize, out: &mut [T]) {
+    let (rows, _) = out.as_chunks_mut::<GROUP>();
+    let (squares, rest) = rows[..len].as_chunks_mut::<GROUP>();
+    let (channels, done) = (x.len() / len, squares.len() * GROUP);
+    for (i, square) in squares.iter_mut().enumerate() {
+        if channels < GROUP {
+            *square = [[T::ZERO; GROUP]; GROUP];
+        }
+        for c in 0..channels {
+            let line = x[c * len + i * GROUP..].first_chunk().expect("a square's line");
+            set_column(line, c, square);
+        }
+    }
+    for (k, row) in rest.iter_mut().enumerate() {
+        for c in 0..GROUP {
+            row[c] = x.get(c * len + done + k).copied().unwrap_or(T::ZERO);
+        }
+    }
+}
+
 #[inline(always)]
-fn number<T: Float>(x: &[T], at: u32) -> T {
-    x.get(at as usize).copied().unwrap_or(T::ZERO)
+fn set_column<T: Copy>(line: &[T; GROUP], c: usize, square: &mut Square<T>) {
+    assert!(c < GROUP);
+    for k in 0..GROUP {
+        square[k][c] = line[k];
+    }
+}
+
+/// `[len, GROUP]` as `[channels, len]`.
+fn unpack<T: Float>(x: &[T], len: usize, out: &mut [T]) {
+    let (rows, _) = x.as_chunks::<GROUP>();
+    let (squares, rest) = rows[..len].as_chunks::<GROUP>();
+    let done = squares.len() * GROUP;
+    for c in 0..out.len() / len {
+        for k in 0..rest.len() {
+            out[c * len + done + k] = rest[k][c];
+        }
+    }
+    for (i, square) in squares.iter().enumerate() {
+        for c in 0..out.len() / len {
+            let line = out[c * len + i * GROUP..].first_chunk_mut().expect("a square's line");
+            column(square, c, line);
+        }
+    }
+}
+
+#[inline(always)]
+fn column<T: Copy>(square: &Square<T>, c: usize, line: &mut [T; GROUP]) {
+    assert!(c < GROUP);
+    for k in 0..GROUP {
+        line[k] = square[k][c];
+    }
+}
+
+/// The channels at position `i`.
+#[inline(always)]
+fn at<T>(x: &[T], i: usize) -> &[T; GROUP] {
+    x[i * GROUP..].first_chunk().expect("a position")
+}
+
+/// The sum of the neighbours `places` with weights. Sums go through memory, two neighbours at a time:
+/// sums that the compiler holds in registers it does not always make vectors.
+#[inline(always)]
+fn blend<T: Float, const FMA: bool>(x: &[T], places: &[u32], weights: &[T], out: &mut [T; GROUP]) {
+    let (a, v) = (at(x, places[0] as usize), weights[0]);
+    if places.len() == 1 {
+        for k in 0..GROUP {
+            out[k] = v * a[k];
+        }
+        return;
+    }
+    // Bilinear, trilinear and bicubic have an even number.
+    let (b, w) = (at(x, places[1] as usize), weights[1]);
+    for k in 0..GROUP {
+        out[k] = w.fma::<FMA>(b[k], v * a[k]);
+    }
+    for t in (2..places.len() - 1).step_by(2) {
+        let (a, v) = (at(x, places[t] as usize), weights[t]);
+        let (b, w) = (at(x, places[t + 1] as usize), weights[t + 1]);
+        for k in 0..GROUP {
+            out[k] = w.fma::<FMA>(b[k], v.fma::<FMA>(a[k], out[k]));
+        }
+    }
 }
 
 simd_fn! {
-    /// y = sum over the neighbours of weight times number.
-    fn read<T, FMA>(x: &[T], at: &[u32], weight: &[T], y: &mut [T]) {
-        let n = y.len();
-        y.fill(T::ZERO);
-        for (at, weight) in at.chunks_exact(n).zip(weight.chunks_exact(n)) {
-            for ((y, &at), &w) in y.iter_mut().zip(at).zip(weight) {
-                *y = w.fma::<FMA>(number(x, at), *y);
-            }
+    /// [`Table::fill`], where rounding is an instruction.
+    fn fill<T, FMA>(table: &mut Table<T>, axes: &[Axis], grid: &[T], with_slopes: bool) {
+        let _ = FMA;
+        table.fill(axes, grid, with_slopes);
+    }
+
+    /// y `[points, GROUP]` = sum over the neighbours of weight times number.
+    fn read<T, FMA>(x: &[T], taps: usize, places: &[u32], weights: &[T], y: &mut [T]) {
+        let (ys, _) = y.as_chunks_mut::<GROUP>();
+        for p in 0..ys.len() {
+            let mine = p * taps;
+            blend::<T, FMA>(x, &places[mine..][..taps], &weights[mine..][..taps], &mut ys[p]);
         }
     }
 
-    /// Adds, for each dimension, dy times the sum over the neighbours of slope times number.
-    fn slopes<T, FMA>(x: &[T], all: &[u32], slope: &[T], dy: &[T], sums: &mut [T]) {
-        let n = dy.len();
-        let mut products = [T::ZERO; BLOCK];
-        for (k, at) in all.chunks_exact(n).enumerate() {
-            for ((p, &at), &dy) in products.iter_mut().zip(at).zip(dy) {
-                *p = dy * number(x, at);
+    /// For each point and dimension, the sum over channels and neighbours of dy times slope times number.
+    fn slopes<T, FMA>(
+        x: &[T],
+        dy: &[T],
+        dims: usize,
+        taps: usize,
+        places: &[u32],
+        slope: &[T],
+        out: &mut [T],
+    ) {
+        let mut sums = [T::ZERO; GROUP];
+        for i in 0..out.len() {
+            let p = i / dims;
+            blend::<T, FMA>(x, &places[p * taps..][..taps], &slope[i * taps..][..taps], &mut sums);
+            let dy = at(dy, p);
+            for k in 0..GROUP {
+                sums[k] = sums[k] * dy[k];
             }
-            for (sums, slope) in sums.chunks_exact_mut(n).zip(slope.chunks_exact(all.len())) {
-                for ((sum, &p), &s) in sums.iter_mut().zip(&products).zip(&slope[k * n..]) {
-                    *sum = s.fma::<FMA>(p, *sum);
+            let mut half = GROUP / 2;
+            while half > 0 {
+                for k in 0..half {
+                    sums[k] += sums[k + half];
                 }
+                half /= 2;
             }
+            out[i] = sums[0];
         }
     }
 
-    /// Adds weight times dy at the neighbours.
-    fn spread<T, FMA>(dy: &[T], at: &[u32], weight: &[T], dx: &mut [T]) {
-        let n = dy.len();
-        for (at, weight) in at.chunks_exact(n).zip(weight.chunks_exact(n)) {
-            for ((&dy, &at), &w) in dy.iter().zip(at).zip(weight) {
-                if let Some(dx) = dx.get_mut(at as usize) {
-                    *dx = w.fma::<FMA>(dy, *dx);
-                }
+    /// Adds weight times dy `[points, GROUP]` at the neighbours.
+    fn spread<T, FMA>(dy: &[T], taps: usize, places: &[u32], weights: &[T], dx: &mut [T]) {
+        let (dxs, _) = dx.as_chunks_mut::<GROUP>();
+        let (dys, _) = dy.as_chunks::<GROUP>();
+        for i in 0..places.len() {
+            let (dy, w, dx) = (&dys[i / taps], weights[i], &mut dxs[places[i] as usize]);
+            for k in 0..GROUP {
+                dx[k] = w.fma::<FMA>(dy[k], dx[k]);
             }
         }
     }

@@ -1,0 +1,508 @@
+//! The loops of max pooling over dense planes (lines, volumes): maxima with their places, and gradients
+//! added at those places.
+//!
+//! A row of windows is done in two steps: the maxima of the columns, side by side, then those of each
+//! window's columns. The columns stand in a buffer with the padding around them, so that all windows of a
+//! row are alike.
+
+#![allow(clippy::needless_range_loop, reason = "iterators that are not inlined are no vector code")]
+
+use std::ops::Range;
+
+use super::lanes::{Lanes, wins};
+use crate::cpu::float::Float;
+use crate::cpu::isa;
+use crate::cpu::parts::Parts;
+use crate::cpu::threads::parallel_for;
+
+/// The windows of one dimension.
+pub enum Steps {
+    /// Windows at equal distances.
+    Sliding(Sliding),
+    /// Any ranges of positions.
+    Ranges(Vec<Range<usize>>),
+}
+
+/// Window `i` reads `i * stride + t * dilation - padding` for each `t` below `kernel`.
+#[derive(Clone, Copy)]
+pub struct Sliding {
+    pub size: usize,
+    pub out: usize,
+    pub kernel: usize,
+    pub stride: usize,
+    pub padding: usize,
+    pub dilation: usize,
+}
+
+impl Steps {
+    /// One window of the only position.
+    pub fn one() -> Steps {
+        Steps::Ranges(std::iter::once(0..1).collect())
+    }
+
+    /// How many windows there are.
+    pub fn len(&self) -> usize {
+        match self {
+            Steps::Sliding(s) => s.out,
+            Steps::Ranges(ranges) => ranges.len(),
+        }
+    }
+
+    /// Positions of the largest window.
+    fn most(&self) -> usize {
+        match self {
+            Steps::Sliding(s) => s.kernel,
+            Steps::Ranges(ranges) => ranges.iter().map(Range::len).max().unwrap_or(0),
+        }
+    }
+
+    /// The input positions of window `i`, which rise.
+    fn each(&self, i: usize) -> impl Iterator<Item = usize> {
+        let (first, count, step, padding, size) = match self {
+            Steps::Sliding(s) => (i * s.stride, s.kernel, s.dilation, s.padding, s.size),
+            Steps::Ranges(ranges) => (ranges[i].start, ranges[i].len(), 1, 0, usize::MAX),
+        };
+        (0..count).map(move |t| (first + t * step).wrapping_sub(padding)).filter(move |&p| p < size)
+    }
+
+    /// Positions of padding before the input, and after it as far as windows reach.
+    fn margins(&self) -> (usize, usize) {
+        match self {
+            Steps::Sliding(s) => {
+                let reach = s.out.saturating_sub(1) * s.stride + (s.kernel - 1) * s.dilation + 1;
+                (s.padding, reach.saturating_sub(s.padding + s.size))
+            }
+            Steps::Ranges(_) => (0, 0),
+        }
+    }
+}
+
+/// Maxima and, where they are wanted, their places in the plane, for contiguous planes of `sizes`.
+pub fn all_maxima<T: Pooled>(
+    x: &[T],
+    sizes: [usize; 3],
+    windows: &[Steps; 3],
+    y: &mut [T],
+    places: Option<&mut [i32]>,
+) {
+    let [_, h, w] = sizes;
+    let [deep, down, across] = windows;
+    let volume = sizes.iter().product::<usize>();
+    let (planes, rows) = (x.len() / volume, deep.len() * down.len());
+    if planes * rows * across.len() == 0 {
+        return;
+    }
+    let (ys, places) = (Parts::new(y), places.map(Parts::new));
+    let (plane, call) = (T::plane(), Planes { windows, sizes: [h, w] });
+    let lines = rows * deep.most() * down.most();
+    per_plane(planes, planes * (w * lines + rows * across.len() * across.most()), |range| {
+        let mut scratch = Scratch::new(across, w);
+        for p in range {
+            let out = p * rows * across.len()..(p + 1) * rows * across.len();
+            // SAFETY: each plane is one thread's.
+            let y = unsafe { ys.slice(out.clone()) };
+            // SAFETY: as above.
+            let places = places.as_ref().map(|places| unsafe { places.slice(out) });
+            let x = &x[p * volume..(p + 1) * volume];
+            plane(&call, x, &mut scratch, y, places.unwrap_or_default());
+        }
+    });
+}
+
+/// Adds each number of `g` at its place in its plane of `dx`.
+pub fn scatter<T: Float>(g: &[T], places: &[i32], planes: usize, dx: &mut [T]) {
+    let (volume, size) = (dx.len() / planes.max(1), g.len() / planes.max(1));
+    let parts = Parts::new(dx);
+    per_plane(planes, parts.len(), |range| {
+        for p in range {
+            // SAFETY: each plane is one thread's.
+            let dx = unsafe { parts.slice(p * volume..(p + 1) * volume) };
+            dx.fill(T::ZERO);
+            for (&g, &place) in g[p * size..][..size].iter().zip(&places[p * size..]) {
+                dx[place as u32 as usize] += g;
+            }
+        }
+    });
+}
+
+/// The numbers of `x` at places in its planes.
+pub fn pick<T: Float>(x: &[T], places: &[i32], planes: usize, y: &mut [T]) {
+    let (volume, size) = (x.len() / planes.max(1), y.len() / planes.max(1));
+    let parts = Parts::new(y);
+    per_plane(planes, parts.len(), |range| {
+        for p in range {
+            // SAFETY: each plane is one thread's.
+            let y = unsafe { parts.slice(p * size..(p + 1) * size) };
+            let x = &x[p * volume..(p + 1) * volume];
+            for (y, &place) in y.iter_mut().zip(&places[p * size..]) {
+                *y = x[place as u32 as usize];
+            }
+        }
+    });
+}
+
+/// Calls `body` with ranges of planes; all planes together are `work` elements.
+fn per_plane(planes: usize, work: usize, body: impl Fn(Range<usize>) + Sync) {
+    parallel_for(planes, (16 << 10) / (work / planes.max(1)).max(1) + 1, body);
+}
+
+/// Numbers and places behind a row, so that a register may read over its end.
+const SLACK: usize = 16;
+
+/// Columns with the padding around them.
+struct Row<T> {
+    best: Vec<T>,
+    /// Places in the plane; in the padding behind every real one.
+    from: Vec<i32>,
+}
+
+impl<T: Float> Row<T> {
+    fn new(len: usize) -> Self {
+        Row { best: vec![T::LOWEST; len], from: vec![i32::MAX; len] }
+    }
+}
+
+/// What one thread needs for a row of windows.
+pub struct Scratch<T> {
+    left: usize,
+    width: usize,
+    columns: Row<T>,
+    /// The columns `p`, `p + stride`, .. for each `p` below the stride, `phase` numbers each.
+    phases: Row<T>,
+    phase: usize,
+    /// Where the taps of the first window are in the phases.
+    taps: Vec<usize>,
+    /// Where the lines of the input start that a row of windows reads.
+    lines: Vec<usize>,
+}
+
+impl<T: Float> Scratch<T> {
+    fn new(across: &Steps, width: usize) -> Self {
+        let (left, right) = across.margins();
+        let (stride, kernel, dilation) = match across {
+            Steps::Sliding(s) => (s.stride, s.kernel, s.dilation),
+            Steps::Ranges(_) => (1, 0, 1),
+        };
+        let phase = (left + width + right).div_ceil(stride) + SLACK;
+        let tap = |t: usize| t * dilation % stride * phase + t * dilation / stride;
+        Scratch {
+            left,
+            width,
+            columns: Row::new(phase * stride),
+            phases: Row::new(if stride > 1 { phase * stride } else { 0 }),
+            phase,
+            taps: (0..kernel).map(tap).collect(),
+            lines: Vec::new(),
+        }
+    }
+}
+
+/// The planes of a call.
+pub struct Planes<'a> {
+    windows: &'a [Steps; 3],
+    /// Height and width.
+    sizes: [usize; 2],
+}
+
+/// Computes one plane (or volume); the places may be empty.
+pub type PlaneFn<T> = fn(&Planes, &[T], &mut Scratch<T>, &mut [T], &mut [i32]);
+
+/// A type with a loop for each instruction set.
+pub trait Pooled: Float {
+    /// The best that this processor has.
+    fn plane() -> PlaneFn<Self>;
+}
+
+impl Pooled for f32 {
+    fn plane() -> PlaneFn<f32> {
+        #[cfg(target_arch = "x86_64")]
+        {
+            #[target_feature(enable = "avx2,fma")]
+            fn avx2(p: &Planes, x: &[f32], s: &mut Scratch<f32>, y: &mut [f32], at: &mut [i32]) {
+                // SAFETY: this function's own instruction set.
+                unsafe { plane::<std::arch::x86_64::__m256>(p, x, s, y, at) }
+            }
+            if isa::current() >= isa::Isa::Avx2 {
+                // SAFETY: `current` never gives a level that the processor lacks.
+                return |p, x, s, y, at| unsafe { avx2(p, x, s, y, at) };
+            }
+        }
+        // SAFETY: no special instruction.
+        |p, x, s, y, at| unsafe { plane::<[f32; 4]>(p, x, s, y, at) }
+    }
+}
+
+impl Pooled for f64 {
+    fn plane() -> PlaneFn<f64> {
+        // SAFETY: no special instruction.
+        |p, x, s, y, at| unsafe { plane::<[f64; 4]>(p, x, s, y, at) }
+    }
+}
+
+/// # Safety
+/// The processor has the instruction set of `V`.
+#[inline(always)]
+unsafe fn plane<V: Lanes>(
+    planes: &Planes,
+    x: &[V::Number],
+    scratch: &mut Scratch<V::Number>,
+    y: &mut [V::Number],
+    places: &mut [i32],
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if places.is_empty() {
+            rows::<V, false>(planes, x, scratch, y, places);
+        } else {
+            rows::<V, true>(planes, x, scratch, y, places);
+        }
+    }
+}
+
+/// # Safety
+/// The processor has the instruction set of `V`.
+#[inline(always)]
+unsafe fn rows<V: Lanes, const PLACES: bool>(
+    planes: &Planes,
+    x: &[V::Number],
+    scratch: &mut Scratch<V::Number>,
+    y: &mut [V::Number],
+    places: &mut [i32],
+) {
+    let [_, down, across] = planes.windows;
+    let (w, ow) = (scratch.width, across.len());
+    for i in 0..y.len() / ow {
+        find_lines(&mut scratch.lines, planes, i / down.len(), i % down.len());
+        let Scratch { left, columns, phases, phase, taps, lines, .. } = &mut *scratch;
+        let (best, from) = (&mut columns.best[*left..], &mut columns.from[*left..]);
+        // Registers, of which the last may overlap the one before; in narrow rows one by one.
+        let whole = if w < V::K { 0 } else { w };
+        for c in (0..whole).step_by(V::K) {
+            // SAFETY: the caller's promise.
+            unsafe { highest::<V, PLACES>(x, lines, c.min(w - V::K), best, from) };
+        }
+        for c in whole..w {
+            highest_of_one(x, lines, c, best, from);
+        }
+        // A row's last register may write over the begin of the next one, which is done later.
+        let y = &mut y[i * ow..];
+        let places = if PLACES { &mut places[i * ow..] } else { &mut [] };
+        match across {
+            Steps::Sliding(s) => {
+                let mut row = &*columns;
+                if s.stride > 1 {
+                    // SAFETY: the caller's promise.
+                    unsafe { split::<V, PLACES>(columns, s.stride, *phase, phases) };
+                    row = phases;
+                }
+                for j in (0..ow).step_by(V::K) {
+                    // SAFETY: the caller's promise.
+                    unsafe { outputs::<V, PLACES>(taps, row, j, y, places) };
+                }
+            }
+            Steps::Ranges(ranges) => range_maxima(ranges, columns, y, places),
+        }
+    }
+}
+
+/// Where the lines start that window `(i, j)` of the first two dimensions reads.
+fn find_lines(lines: &mut Vec<usize>, planes: &Planes, i: usize, j: usize) {
+    let ([deep, down, _], [h, w]) = (planes.windows, planes.sizes);
+    lines.clear();
+    for d in deep.each(i) {
+        for row in down.each(j) {
+            lines.push((d * h + row) * w);
+        }
+    }
+}
+
+/// Numbers from `i` on.
+///
+/// # Safety
+/// The processor has the instruction set.
+#[inline(always)]
+unsafe fn load<V: Lanes>(x: &[V::Number], i: usize) -> V {
+    // SAFETY: the slice has them.
+    unsafe { V::load(x[i..][..V::K].as_ptr()) }
+}
+
+/// Places from `i` on.
+///
+/// # Safety
+/// The processor has the instruction set.
+#[inline(always)]
+unsafe fn load_places<V: Lanes>(x: &[i32], i: usize) -> V::Places {
+    // SAFETY: the slice has them.
+    unsafe { V::load_places(x[i..][..V::K].as_ptr()) }
+}
+
+/// Writes as much of a register as there is room for at `i`; of the places if they are wanted.
+///
+/// # Safety
+/// The processor has the instruction set.
+#[inline(always)]
+unsafe fn store<V: Lanes, const PLACES: bool>(
+    (top, at): (V, V::Places),
+    i: usize,
+    y: &mut [V::Number],
+    places: &mut [i32],
+) {
+    let room = y.len() - i;
+    if room >= V::K {
+        // SAFETY: there is room.
+        unsafe { top.store(y[i..][..V::K].as_mut_ptr()) };
+        if PLACES {
+            // SAFETY: as above.
+            unsafe { V::store_places(at, places[i..][..V::K].as_mut_ptr()) };
+        }
+        return;
+    }
+    let (mut last, mut last_places) = ([V::Number::ZERO; SLACK], [0; SLACK]);
+    // SAFETY: no register has more than so many numbers.
+    unsafe {
+        top.store(last.as_mut_ptr());
+        V::store_places(at, last_places.as_mut_ptr());
+    }
+    for k in 0..room {
+        y[i + k] = last[k];
+        if PLACES {
+            places[i + k] = last_places[k];
+        }
+    }
+}
+
+/// Has what is read a page after position `i` brought in: several lines that are read side by side are
+/// more than the processor foresees by itself.
+#[inline(always)]
+fn fetch_ahead<T>(x: &[T], i: usize) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        let at = x.as_ptr().wrapping_add(i).cast::<i8>().wrapping_add(4096);
+        // SAFETY: a prefetch of any address is harmless, and SSE is part of x86-64.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (x, i);
+}
+
+/// Maxima of columns from `c` on over the lines that start at `lines`, of which there is at least one.
+///
+/// # Safety
+/// The processor has the instruction set.
+#[inline(always)]
+unsafe fn highest<V: Lanes, const PLACES: bool>(
+    x: &[V::Number],
+    lines: &[usize],
+    c: usize,
+    best: &mut [V::Number],
+    from: &mut [i32],
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let read = (load::<V>(x, lines[0] + c), V::places_from((lines[0] + c) as i32));
+        let mut top = read;
+        fetch_ahead(x, lines[0] + c);
+        for i in 1..lines.len() {
+            let first = lines[i] + c;
+            fetch_ahead(x, first);
+            top = V::later(top, load::<V>(x, first), V::places_from(first as i32));
+        }
+        store::<V, PLACES>(top, c, best, from);
+    }
+}
+
+/// [`highest`] of one column.
+fn highest_of_one<T: Float>(x: &[T], lines: &[usize], c: usize, best: &mut [T], from: &mut [i32]) {
+    (best[c], from[c]) = (x[lines[0] + c], (lines[0] + c) as i32);
+    for &line in &lines[1..] {
+        let (v, place) = (x[line + c], (line + c) as i32);
+        if wins(v, place, best[c], from[c]) {
+            (best[c], from[c]) = (v, place);
+        }
+    }
+}
+
+/// Sorts columns by their place in a stride, so that equal taps of neighbouring windows are neighbours.
+///
+/// # Safety
+/// The processor has the instruction set.
+#[inline(always)]
+unsafe fn split<V: Lanes, const PLACES: bool>(
+    columns: &Row<V::Number>,
+    stride: usize,
+    phase: usize,
+    phases: &mut Row<V::Number>,
+) {
+    let (x, from) = (&columns.best, &columns.from);
+    let mut q = 0;
+    // What is left at the end is behind what windows read.
+    while stride == 2 && q + V::K <= phase {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let (even, odd) = V::halves(load::<V>(x, 2 * q), load::<V>(x, 2 * q + V::K));
+            even.store(phases.best[q..][..V::K].as_mut_ptr());
+            odd.store(phases.best[phase + q..][..V::K].as_mut_ptr());
+            if PLACES {
+                let at = (load_places::<V>(from, 2 * q), load_places::<V>(from, 2 * q + V::K));
+                let (even, odd) = V::place_halves(at.0, at.1);
+                V::store_places(even, phases.from[q..][..V::K].as_mut_ptr());
+                V::store_places(odd, phases.from[phase + q..][..V::K].as_mut_ptr());
+            }
+        }
+        q += V::K;
+    }
+    for p in 0..if stride == 2 { 0 } else { stride } {
+        for q in 0..phase {
+            phases.best[p * phase + q] = x[q * stride + p];
+            phases.from[p * phase + q] = from[q * stride + p];
+        }
+    }
+}
+
+/// Outputs from `j` on of a row.
+///
+/// # Safety
+/// The processor has the instruction set.
+#[inline(always)]
+unsafe fn outputs<V: Lanes, const PLACES: bool>(
+    taps: &[usize],
+    row: &Row<V::Number>,
+    j: usize,
+    y: &mut [V::Number],
+    places: &mut [i32],
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut top = (load::<V>(&row.best, j), load_places::<V>(&row.from, j));
+        for &tap in &taps[1..] {
+            let (v, at) = (load::<V>(&row.best, tap + j), load_places::<V>(&row.from, tap + j));
+            top = if PLACES { V::merge(top, v, at) } else { V::later(top, v, at) };
+        }
+        store::<V, PLACES>(top, j, y, places);
+    }
+}
+
+/// A row of outputs whose windows are ranges of columns.
+#[inline(always)]
+fn range_maxima<T: Float>(
+    ranges: &[Range<usize>],
+    columns: &Row<T>,
+    y: &mut [T],
+    places: &mut [i32],
+) {
+    for j in 0..ranges.len() {
+        let (start, end) = (ranges[j].start, ranges[j].end);
+        let (best, from) = (&columns.best[start..end], &columns.from[start..end]);
+        let (mut top, mut at) = (T::LOWEST, i32::MAX);
+        for k in 0..best.len() {
+            if wins(best[k], from[k], top, at) {
+                (top, at) = (best[k], from[k]);
+            }
+        }
+        y[j] = top;
+        if !places.is_empty() {
+            places[j] = at;
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! Neighbouring maxima with their places, in a vector register each: the compiler does not find vector
+//! code for choices that two arrays share.
+
+use crate::cpu::float::Float;
+
+/// Numbers side by side and, beside them, their places.
+pub trait Lanes: Copy {
+    /// The numbers' type.
+    type Number: Float;
+    /// As many places as there are numbers.
+    type Places: Copy;
+    /// How many there are.
+    const K: usize;
+
+    /// Reads numbers.
+    ///
+    /// # Safety
+    /// They are there, and the processor has the instruction set, as for all functions here.
+    unsafe fn load(from: *const Self::Number) -> Self;
+    /// Writes numbers.
+    ///
+    /// # Safety
+    /// As for reading, and nobody else uses them.
+    unsafe fn store(self, to: *mut Self::Number);
+    /// Reads places.
+    ///
+    /// # Safety
+    /// As for numbers.
+    unsafe fn load_places(from: *const i32) -> Self::Places;
+    /// Writes places.
+    ///
+    /// # Safety
+    /// As for numbers.
+    unsafe fn store_places(places: Self::Places, to: *mut i32);
+    /// The places `first`, `first + 1`, ..
+    ///
+    /// # Safety
+    /// The processor has the instruction set.
+    unsafe fn places_from(first: i32) -> Self::Places;
+    /// The larger numbers of the maxima so far and of `v`, whose places come later: of equal numbers the
+    /// first counts, of NaNs the last.
+    ///
+    /// # Safety
+    /// The processor has the instruction set.
+    unsafe fn later(
+        best: (Self, Self::Places),
+        v: Self,
+        places: Self::Places,
+    ) -> (Self, Self::Places);
+    /// The same where `v` may stand anywhere: places are compared.
+    ///
+    /// # Safety
+    /// The processor has the instruction set.
+    unsafe fn merge(
+        best: (Self, Self::Places),
+        v: Self,
+        places: Self::Places,
+    ) -> (Self, Self::Places);
+    /// Of `2 K` numbers those at even and at odd places.
+    ///
+    /// # Safety
+    /// The processor has the instruction set.
+    unsafe fn halves(a: Self, b: Self) -> (Self, Self);
+    /// Of `2 K` places those at even and at odd places.
+    ///
+    /// # Safety
+    /// The processor has the instruction set.
+    unsafe fn place_halves(a: Self::Places, b: Self::Places) -> (Self::Places, Self::Places);
+}
+
+/// Whether a number is to take the place of the best so far. Of equal numbers the first place counts,
+/// of NaNs the last: the order in which a window is read row by row.
+#[inline(always)]
+pub fn wins<T: Float>(v: T, place: i32, best: T, at: i32) -> bool {
+    #[allow(clippy::eq_op, reason = "only NaN differs from itself")]
+    let (nan, was_nan) = (v != v, best != best);
+    (v > best) | ((v == best) & (place < at)) | (nan & (!was_nan | (place > at)))
+}
+
+/// Four numbers without any special instruction.
+impl<T: Float> Lanes for [T; 4] {
+    type Number = T;
+    type Places = [i32; 4];
+    const K: usize = 4;
+    #[inline(always)]
+    unsafe fn load(from: *const T) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe { from.cast::<[T; 4]>().read() }
+    }
+    #[inline(always)]
+    unsafe fn store(self, to: *mut T) {
+        // SAFETY: the caller's promise.
+        unsafe { to.cast::<[T; 4]>().write(self) }
+    }
+    #[inline(always)]
+    unsafe fn load_places(from: *const i32) -> [i32; 4] {
+        // SAFETY: the caller's promise.
+        unsafe { from.cast::<[i32; 4]>().read() }
+    }
+    #[inline(always)]
+    unsafe fn store_places(places: [i32; 4], to: *mut i32) {
+        // SAFETY: the caller's promise.
+        unsafe { to.cast::<[i32; 4]>().write(places) }
+    }
+    #[inline(always)]
+    unsafe fn places_from(first: i32) -> [i32; 4] {
+        [first, first + 1, first + 2, first + 3]
+    }
+    #[inline(always)]
+    unsafe fn later(best: (Self, [i32; 4]), v: Self, places: [i32; 4]) -> (Self, [i32; 4]) {
+        // SAFETY: no special instruction.
+        unsafe { Self::merge(best, v, places) }
+    }
+    #[inline(always)]
+    unsafe fn merge(
+        (mut top, mut at): (Self, [i32; 4]),
+        v: Self,
+        places: [i32; 4],
+    ) -> (Self, [i32; 4]) {
+        for k in 0..4 {
+            if wins(v[k], places[k], top[k], at[k]) {
+                (top[k], at[k]) = (v[k], places[k]);
+            }
+        }
+        (top, at)
+    }
+    #[inline(always)]
+    unsafe fn halves(a: Self, b: Self) -> (Self, Self) {
+        ([a[0], a[2], b[0], b[2]], [a[1], a[3], b[1], b[3]])
+    }
+    #[inline(always)]
+    unsafe fn place_halves(a: [i32; 4], b: [i32; 4]) -> ([i32; 4], [i32; 4]) {
+        ([a[0], a[2], b[0], b[2]], [a[1], a[3], b[1], b[3]])
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use super::Lanes;
+    use std::arch::x86_64::*;
+
+    // SAFETY, of all functions: the caller promises the instruction set and the memory.
+    impl Lanes for __m256 {
+        type Number = f32;
+        type Places = __m256i;
+        const K: usize = 8;
+        #[inline(always)]
+        unsafe fn load(from: *const f32) -> Self {
+            // SAFETY: see above.
+            unsafe { _mm256_loadu_ps(from) }
+        }
+        #[inline(always)]
+        unsafe fn store(self, to: *mut f32) {
+            // SAFETY: see above.
+            unsafe { _mm256_storeu_ps(to, self) }
+        }
+        #[inline(always)]
+        unsafe fn load_places(from: *const i32) -> __m256i {
+            // SAFETY: see above.
+            unsafe { _mm256_loadu_si256(from.cast()) }
+        }
+        #[inline(always)]
+        unsafe fn store_places(places: __m256i, to: *mut i32) {
+            // SAFETY: see above.
+            unsafe { _mm256_storeu_si256(to.cast(), places) }
+        }
+        #[inline(always)]
+        unsafe fn places_from(first: i32) -> __m256i {
+            // SAFETY: see above.
+            unsafe {
+                _mm256_add_epi32(
+                    _mm256_set1_epi32(first),
+                    _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7),
+                )
+            }
+        }
+        #[inline(always)]
+        unsafe fn later((top, at): (Self, __m256i), v: Self, places: __m256i) -> (Self, __m256i) {
+            // SAFETY: see above.
+            unsafe {
+                let larger = _mm256_cmp_ps::<_CMP_GT_OQ>(v, top);
+                choose(
+                    _mm256_or_ps(larger, _mm256_cmp_ps::<_CMP_UNORD_Q>(v, v)),
+                    (top, at),
+                    (v, places),
+                )
+            }
+        }
+        #[inline(always)]
+        unsafe fn merge((top, at): (Self, __m256i), v: Self, places: __m256i) -> (Self, __m256i) {
+            // SAFETY: see above.
+            unsafe {
+                let larger = _mm256_cmp_ps::<_CMP_GT_OQ>(v, top);
+                let before = _mm256_castsi256_ps(_mm256_cmpgt_epi32(at, places));
+                let equal = _mm256_and_ps(_mm256_cmp_ps::<_CMP_EQ_OQ>(v, top), before);
+                let behind = _mm256_castsi256_ps(_mm256_cmpgt_epi32(places, at));
+                let other = _mm256_or_ps(_mm256_cmp_ps::<_CMP_ORD_Q>(top, top), behind);
+                let nan = _mm256_and_ps(_mm256_cmp_ps::<_CMP_UNORD_Q>(v, v), other);
+                choose(_mm256_or_ps(_mm256_or_ps(larger, equal), nan), (top, at), (v, places))
+            }
+        }
+        #[inline(always)]
+        unsafe fn halves(a: Self, b: Self) -> (Self, Self) {
+            // SAFETY: see above.
+            unsafe {
+                // Within halves of registers, whose parts are then put in order.
+                let in_order = |v| {
+                    _mm256_castpd_ps(_mm256_permute4x64_pd::<0b11_01_10_00>(_mm256_castps_pd(v)))
+                };
+                (
+                    in_order(_mm256_shuffle_ps::<0b10_00_10_00>(a, b)),
+                    in_order(_mm256_shuffle_ps::<0b11_01_11_01>(a, b)),
+                )
+            }
+        }
+        #[inline(always)]
+        unsafe fn place_halves(a: __m256i, b: __m256i) -> (__m256i, __m256i) {
+            // SAFETY: see above.
+            unsafe {
+                let (even, odd) = Self::halves(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b));
+                (_mm256_castps_si256(even), _mm256_castps_si256(odd))
+            }
+        }
+    }
+
+    /// The second pair where `mask` is set.
+    #[inline(always)]
+    unsafe fn choose(
+        mask: __m256,
+        (top, at): (__m256, __m256i),
+        (v, places): (__m256, __m256i),
+    ) -> (__m256, __m256i) {
+        // SAFETY: the caller promises the instruction set.
+        unsafe {
+            (
+                _mm256_blendv_ps(top, v, mask),
+                _mm256_blendv_epi8(at, places, _mm256_castps_si256(mask)),
+            )
+        }
+    }
+}
