@@ -47,12 +47,15 @@ fn rows(bench: &Bench, model: &str, parameters: &[Tensor]) {
     });
 }
 
+/// Makes a model's parameters.
+type Parameters = fn() -> Vec<Tensor>;
+
 const KINDS: [&str; 5] =
     ["sgd_mom_fused", "adam_fused", "adamw_fused", "zero_grad_set_to_zero", "clip_grad_norm"];
 
 fn main() {
     Bench::main(|bench| {
-        let models: [(&str, fn() -> Vec<Tensor>); 2] = [
+        let models: [(&str, Parameters); 2] = [
             ("25M_resnet50", || models::resnet50(1000).parameters()),
             ("124M_gpt2", || GPT2LMHeadModel::new(GPT2Config::gpt2()).parameters()),
         ];

@@ -393,6 +393,10 @@ pub fn filter_sums_len(sizes: Sizes, taps: usize) -> usize {
     sizes.groups * plan.cuts * plan.parts * plan.depth * sizes.outputs
 }
 
+/// Shares that a filter gradient has at least, if there are as many blocks. Not the number of threads:
+/// the order of a sum must not depend on it.
+const SHARES: usize = 16;
+
 /// How a filter gradient is divided: the source's (channel, tap) pairs into `cuts` of `depth`, the
 /// points into `parts`, which are added at the end.
 struct FilterPlan {
@@ -408,15 +412,15 @@ struct FilterPlan {
 
 impl FilterPlan {
     fn new(sizes: Sizes, taps: usize) -> Self {
-        let (k, threads) = (sizes.inputs * taps, get_num_threads());
+        let k = sizes.inputs * taps;
         let mut cuts = k.div_ceil(256);
         if cuts > 1 {
-            cuts = cuts.next_multiple_of(threads).min(k);
+            cuts = cuts.next_multiple_of(4).min(k);
         }
         let total = sizes.batch * sizes.points();
         let width = if sizes.outputs > 256 { 128 } else { 256 };
         let blocks = total.div_ceil(width);
-        let parts = threads.div_ceil(sizes.groups * cuts).min(blocks).max(1);
+        let parts = SHARES.div_ceil(sizes.groups * cuts).min(blocks).max(1);
         FilterPlan {
             sizes,
             cuts,

@@ -10,8 +10,6 @@
 //! Both are a list of ranges per dimension. The rows of a window are added first, then its columns;
 //! the gradient goes the same way back. Each is the other's gradient.
 
-#![allow(clippy::needless_range_loop, reason = "iterators that are not inlined are no vector code")]
-
 use std::ops::Range;
 use std::sync::Arc;
 

@@ -2,11 +2,9 @@
 //! matrix tiles, so each plane is done directly. The usual windows, 3x3 and 5x5 at stride 1 and 2, have
 //! kernels of their own in f32, which read the planes in place; all others go the `general` way.
 
-#[allow(clippy::needless_range_loop, reason = "the indices are registers of tiles")]
 mod filters;
 mod general;
 mod lanes;
-#[allow(clippy::needless_range_loop, reason = "the indices are registers of tiles")]
 mod planes;
 mod spread;
 mod square;

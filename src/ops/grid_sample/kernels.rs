@@ -1,8 +1,6 @@
 //! The loops of grid sampling: a table of neighbours for an image's points, and groups of channels that
 //! are brought side by side, so that a neighbour of all of them is read at once.
 
-#![allow(clippy::needless_range_loop, reason = "iterators that are not inlined are no vector code")]
-
 use std::ops::Range;
 
 use super::{Axis, GridSampleMode};

@@ -5,8 +5,6 @@
 //! window's columns. The columns stand in a buffer with the padding around them, so that all windows of a
 //! row are alike.
 
-#![allow(clippy::needless_range_loop, reason = "iterators that are not inlined are no vector code")]
-
 use std::ops::Range;
 
 use super::lanes::{Lanes, wins};

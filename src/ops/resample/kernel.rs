@@ -1,7 +1,5 @@
 //! The loops of [`super::resample`]: sparse maps of one dimension, and how they are applied.
 
-#![allow(clippy::needless_range_loop, reason = "iterators that are not inlined are no vector code")]
-
 use std::ops::Range;
 
 use smallvec::SmallVec;
