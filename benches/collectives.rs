@@ -26,7 +26,7 @@ const SIZES: [(&str, usize, usize); 8] = [
 ];
 
 fn main() -> Result<()> {
-    ranks::spawn(measure)
+    ranks::spawn(ranks::asked().unwrap_or(2), measure)
 }
 
 fn measure(_: ()) -> Result<()> {

@@ -2,7 +2,7 @@
 //! One JSON line per model and number of ranks, with names as PyTorch's side of the benchmarks has
 //! them (its section `ddp`).
 //!
-//! `cargo bench --bench ddp -- RANKS` (default 2)
+//! `cargo bench --bench ddp [-- RANKS]` (default: 1, then 2)
 
 #[allow(dead_code, reason = "one of its models is enough")]
 #[path = "common/models.rs"]
@@ -18,7 +18,12 @@ use torchrs::optim::{Optimizer, SGD, SGDOptions};
 use torchrs::{Dtype, Result, Tensor, manual_seed, set_num_threads};
 
 fn main() -> Result<()> {
-    ranks::spawn(measure)
+    torchrs::init();
+    let worlds = match ranks::asked() {
+        Some(world) => vec![world],
+        None => vec![1, 2],
+    };
+    worlds.into_iter().try_for_each(|world| ranks::spawn(world, measure))
 }
 
 fn measure(_: ()) -> Result<()> {

@@ -35,13 +35,14 @@ fn gemm(b: &Bench) {
         let name = format!("gemm_{name}_{m}x{k}x{n}");
         gflops(b, &name, 2e-9 * (m * k * n) as f64, || drop(x.mm(&y)));
     };
-    for n in [64, 128, 256, 512, 1024, 2048] {
+    for n in [64, 128, 256, 512, 1024, 2048, 4096] {
         product(n, n, n, F32, "float32");
     }
     for n in [256, 1024] {
         product(n, n, n, F64, "float64");
         product(n, n, n, BF16, "bfloat16");
     }
+    product(2048, 2048, 2048, BF16, "bfloat16");
     product(1024, 1024, 1024, F16, "float16");
     for (m, k, n) in [
         (512, 768, 3072),
@@ -113,8 +114,20 @@ fn conv(b: &Bench) {
     }
 }
 
+fn half_conv(b: &Bench) {
+    let (x, w) = (numbers(&[8, 256, 14, 14], BF16), numbers(&[256, 256, 3, 3], BF16));
+    let options = Conv2dOptions { padding: [1; 2], ..Default::default() };
+    let work = 2e-9 * (8 * 256 * 14 * 14 * 256 * 9) as f64;
+    gflops(b, "conv_256x14_3x3_nchw_fwd_bf16", work, || drop(x.conv2d(&w, None, options)));
+}
+
 fn attention(b: &Bench) {
     let shape = [4, 12, 512, 64];
+    let work = 4e-9 * (4 * 12 * 512 * 512 * 64) as f64;
+    let (q, k, v) = (numbers(&shape, F32), numbers(&shape, F32), numbers(&shape, F32));
+    gflops(b, "attn_naive_full_4x12x512x64_fwd", work, || {
+        drop((q.matmul(&k.transpose(-1, -2)) * 0.125).softmax(-1).matmul(&v))
+    });
     for (name, causal) in [("full", false), ("causal", true)] {
         let work = 4e-9 * (4 * 12 * 512 * 512 * 64) as f64 * if causal { 0.5 } else { 1.0 };
         let leaf = || numbers(&shape, F32).requires_grad_(true);
@@ -251,6 +264,7 @@ fn main() {
     Bench::main(|bench| {
         gemm(bench);
         conv(bench);
+        half_conv(bench);
         attention(bench);
         norm_and_pool(bench);
         images(bench);

@@ -8,8 +8,12 @@
 #[path = "common/bench.rs"]
 mod bench;
 
+use std::cell::RefCell;
+
 use bench::{Bench, numbers};
-use torchrs::{Dtype, Tensor, autograd};
+use torchrs::nn::{Forward, Linear, Module, ReLU, Sequential};
+use torchrs::optim::{Optimizer, SGD, SGDOptions};
+use torchrs::{Dtype, Tensor, autograd, no_grad};
 
 /// What a call costs when there is hardly any work.
 fn overhead(b: &Bench) {
@@ -33,6 +37,34 @@ fn overhead(b: &Bench) {
         y.sum().backward();
         x.set_grad(None);
     });
+    let (x, y) = (numbers([32, 32]), numbers([32, 32]));
+    b.row("matmul_32_nograd", "us", 0.0, || drop(x.matmul(&y)));
+    let leaf = numbers([32, 32]).requires_grad_(true);
+    b.row("matmul_32_grad_fwd", "us", 0.0, || drop(leaf.matmul(&y)));
+    let v = numbers([64, 64]);
+    b.row("view_reshape_transpose_64", "us", 0.0, || v.view([4096]).reshape([64, 64]).t());
+    b.row("empty_1024", "us", 0.0, || Tensor::empty([1024], Dtype::F32));
+    b.bytes("zeros_1Mi", 4 << 20, || Tensor::zeros([1 << 20], Dtype::F32));
+    small_network(b);
+}
+
+/// A small network's training step, which is hardly more than overhead.
+fn small_network(b: &Bench) {
+    let net = Sequential::new()
+        .append(Linear::new(64, 128))
+        .append(ReLU)
+        .append(Linear::new(128, 128))
+        .append(ReLU)
+        .append(Linear::new(128, 10));
+    let (x, y) = (numbers([32, 64]), Tensor::randint(0, 10, [32], Dtype::I64));
+    let optimizer = RefCell::new(SGD::new(net.parameters(), SGDOptions::default()));
+    b.row("mlp_64_128_128_10_b32_step_sgd", "us", 0.0, || {
+        let mut optimizer = optimizer.borrow_mut();
+        optimizer.zero_grad(true);
+        net.forward(&x).cross_entropy(&y).backward();
+        optimizer.step();
+    });
+    b.row("mlp_64_128_128_10_b32_fwd_nograd", "us", 0.0, || no_grad(|| net.forward(&x)));
 }
 
 fn elementwise(b: &Bench) {

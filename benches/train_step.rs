@@ -45,7 +45,7 @@ impl Cnn {
 }
 
 fn main() -> Result<()> {
-    ranks::spawn(measure)
+    ranks::spawn(ranks::asked().unwrap_or(2), measure)
 }
 
 fn measure(_: ()) -> Result<()> {

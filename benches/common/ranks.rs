@@ -4,11 +4,14 @@ use torchrs::Result;
 use torchrs::distributed::StoreServer;
 use torchrs::multiprocessing::Process;
 
-/// Runs `rank` in as many processes as the command line says (default 2), which can join a process
-/// group.
-pub fn spawn(rank: impl Fn(()) -> Result<()> + Copy + 'static) -> Result<()> {
+/// The number of ranks on the command line.
+pub fn asked() -> Option<usize> {
+    std::env::args().find_map(|arg| arg.parse().ok())
+}
+
+/// Runs `rank` in `world` processes, which can join a process group.
+pub fn spawn(world: usize, rank: impl Fn(()) -> Result<()> + Copy + 'static) -> Result<()> {
     torchrs::init();
-    let world = std::env::args().filter_map(|arg| arg.parse::<usize>().ok()).next().unwrap_or(2);
     let server = StoreServer::start()?;
     let ranks: Vec<Process> = (0..world)
         .map(|i| {
