@@ -33,6 +33,25 @@ impl Window {
     pub fn points(&self) -> usize {
         self.grid[0] * self.grid[1]
     }
+
+    /// Where the taps are `side` x `side` neighbours: the offset of the first, and of each tap its place,
+    /// counted row by row.
+    pub fn square(&self, side: usize) -> Option<([isize; 2], Vec<usize>)> {
+        if self.taps.len() != side * side || side == 0 {
+            return None;
+        }
+        let origin = [0, 1].map(|d| self.taps.iter().map(|t| t[d]).min().unwrap_or(0));
+        let mut seen = vec![false; side * side];
+        let mut places = Vec::with_capacity(side * side);
+        for tap in &self.taps {
+            let [y, x] = [0, 1].map(|d| (tap[d] - origin[d]) as usize);
+            if y >= side || x >= side || std::mem::replace(&mut seen[y * side + x], true) {
+                return None;
+            }
+            places.push(y * side + x);
+        }
+        Some((origin, places))
+    }
 }
 
 /// Where the elements of a [`Window`] are once the source is prepared.

@@ -1,6 +1,7 @@
 //! The types that kernels compute in, f32 and f64, and `simd_fn!`, which compiles one plain Rust
 //! loop for the instruction sets and picks at run time.
 
+use std::any::TypeId;
 use std::ops::{Add, AddAssign, Div, Mul, Neg, Sub};
 
 use torchrs_numeric::gemm::Gemm;
@@ -86,6 +87,22 @@ macro_rules! float {
 }
 float!(f32, single, __m256, __m512, float32x4_t);
 float!(f64, double, __m256d, __m512d, float64x2_t);
+
+/// A slice as one of f32, if that is what it is.
+pub fn single<T: Float>(numbers: &[T]) -> Option<&[f32]> {
+    let same = TypeId::of::<T>() == TypeId::of::<f32>();
+    // SAFETY: the same type under its other name.
+    same.then(|| unsafe { std::slice::from_raw_parts(numbers.as_ptr().cast(), numbers.len()) })
+}
+
+/// [`single`], to write.
+pub fn single_mut<T: Float>(numbers: &mut [T]) -> Option<&mut [f32]> {
+    let same = TypeId::of::<T>() == TypeId::of::<f32>();
+    // SAFETY: the same type under its other name.
+    same.then(|| unsafe {
+        std::slice::from_raw_parts_mut(numbers.as_mut_ptr().cast(), numbers.len())
+    })
+}
 
 /// Defines a function over a [`Float`] type that is compiled for each instruction set. The body is
 /// generic over `T` and a `const FMA: bool`, and should be loops that vectorise.

@@ -37,26 +37,61 @@ pub trait Vector: Copy {
     unsafe fn fma(self, b: Self, c: Self) -> Self;
 }
 
-/// Four numbers without any special instruction.
-#[derive(Clone, Copy)]
-pub struct Plain<T>(pub [T; 4]);
+/// Registers whose lanes can be taken apart by whether their places are even or odd.
+pub trait Pairs: Vector {
+    /// The numbers with even and those with odd places among those of `a` followed by `b`, both in an
+    /// order of their own, which [`Pairs::reordered`] turns into the memory's.
+    ///
+    /// # Safety
+    /// The processor has the instruction set, as for all functions here.
+    unsafe fn split(a: Self, b: Self) -> [Self; 2];
+    /// From the order of [`Pairs::split`] to the memory's, or back.
+    ///
+    /// # Safety
+    /// The processor has the instruction set.
+    unsafe fn reordered(self) -> Self;
+    /// `even` and `odd` in turns.
+    ///
+    /// # Safety
+    /// The processor has the instruction set.
+    unsafe fn interleave(even: Self, odd: Self) -> [Self; 2];
+}
 
-impl<T: Float> Vector for Plain<T> {
+/// Calls `$body` with `$V` as the registers of f32 numbers where `$FMA`, which is only set where AVX2 is,
+/// says that there are some, or as `$Plain`.
+macro_rules! with_registers {
+    ($FMA:ident, $V:ident = $Plain:ty => $body:expr) => {{
+        #[cfg(target_arch = "x86_64")]
+        if $FMA {
+            type $V = std::arch::x86_64::__m256;
+            return $body;
+        }
+        type $V = $Plain;
+        $body
+    }};
+}
+pub(crate) use with_registers;
+
+/// Some numbers without any special instruction.
+#[derive(Clone, Copy)]
+pub struct Plain<T, const N: usize = 4>(pub [T; N]);
+
+impl<T: Float, const N: usize> Vector for Plain<T, N> {
     type Number = T;
-    const LANES: usize = 4;
+    const LANES: usize = N;
     #[inline(always)]
     unsafe fn load(from: *const T) -> Self {
         // SAFETY: the caller's promise.
-        Plain(unsafe { from.cast::<[T; 4]>().read() })
+        Plain(unsafe { from.cast::<[T; N]>().read() })
     }
     #[inline(always)]
     unsafe fn store(self, to: *mut T) {
         // SAFETY: the caller's promise.
-        unsafe { to.cast::<[T; 4]>().write(self.0) }
+        unsafe { to.cast::<[T; N]>().write(self.0) }
     }
     #[inline(always)]
     unsafe fn splat(x: T) -> Self {
-        Plain([x; 4])
+        Plain([x; N])
     }
     #[inline(always)]
     unsafe fn add(self, other: Self) -> Self {
@@ -65,6 +100,21 @@ impl<T: Float> Vector for Plain<T> {
     #[inline(always)]
     unsafe fn fma(self, b: Self, c: Self) -> Self {
         Plain(std::array::from_fn(|i| self.0[i] * b.0[i] + c.0[i]))
+    }
+}
+
+impl<T: Float> Pairs for Plain<T> {
+    #[inline(always)]
+    unsafe fn split(Plain(a): Self, Plain(b): Self) -> [Self; 2] {
+        [Plain([a[0], a[2], b[0], b[2]]), Plain([a[1], a[3], b[1], b[3]])]
+    }
+    #[inline(always)]
+    unsafe fn reordered(self) -> Self {
+        self
+    }
+    #[inline(always)]
+    unsafe fn interleave(Plain(a): Self, Plain(b): Self) -> [Self; 2] {
+        [Plain([a[0], b[0], a[1], b[1]]), Plain([a[2], b[2], a[3], b[3]])]
     }
 }
 
@@ -106,13 +156,38 @@ macro_rules! vector {
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::Vector;
+    use super::{Pairs, Vector};
     use std::arch::x86_64::*;
 
     vector!(__m256, f32, 8, _mm256_loadu_ps _mm256_storeu_ps _mm256_set1_ps _mm256_add_ps _mm256_fmadd_ps);
     vector!(__m256d, f64, 4, _mm256_loadu_pd _mm256_storeu_pd _mm256_set1_pd _mm256_add_pd _mm256_fmadd_pd);
     vector!(__m512, f32, 16, _mm512_loadu_ps _mm512_storeu_ps _mm512_set1_ps _mm512_add_ps _mm512_fmadd_ps);
     vector!(__m512d, f64, 8, _mm512_loadu_pd _mm512_storeu_pd _mm512_set1_pd _mm512_add_pd _mm512_fmadd_pd);
+
+    impl Pairs for __m256 {
+        // In each half of a register: two numbers of `a`, two of `b`.
+        #[inline(always)]
+        unsafe fn split(a: Self, b: Self) -> [Self; 2] {
+            // SAFETY: the caller's promise, as below.
+            unsafe { [_mm256_shuffle_ps::<0x88>(a, b), _mm256_shuffle_ps::<0xDD>(a, b)] }
+        }
+        #[inline(always)]
+        unsafe fn reordered(self) -> Self {
+            // SAFETY: as above.
+            unsafe { _mm256_castpd_ps(_mm256_permute4x64_pd::<0xD8>(_mm256_castps_pd(self))) }
+        }
+        #[inline(always)]
+        unsafe fn interleave(even: Self, odd: Self) -> [Self; 2] {
+            // SAFETY: as above.
+            unsafe {
+                let (low, high) = (_mm256_unpacklo_ps(even, odd), _mm256_unpackhi_ps(even, odd));
+                [
+                    _mm256_permute2f128_ps::<0x20>(low, high),
+                    _mm256_permute2f128_ps::<0x31>(low, high),
+                ]
+            }
+        }
+    }
 }
 
 /// NEON, which every aarch64 processor has.

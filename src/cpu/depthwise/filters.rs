@@ -7,7 +7,7 @@ use std::slice;
 use super::lanes::Lanes;
 use super::square::{Block, Rows, Square, rows_from, taps, unrolled};
 use crate::cpu::parts::Parts;
-use crate::cpu::vector::Plain;
+use crate::cpu::vector::{Plain, with_registers};
 use crate::cpu::vectorize::{Kernel, vectorize};
 
 /// Numbers that a lane adds up before its sum is added to the total, in f64.
@@ -52,13 +52,7 @@ impl<const K: usize, const STEP: usize> Kernel for Sized<'_, K, STEP> {
     #[inline(always)]
     fn run<const FMA: bool>(self) {
         // SAFETY: `FMA` is only set where AVX2 is; `out` is as `SquareFilters::run` demands.
-        unsafe {
-            #[cfg(target_arch = "x86_64")]
-            if FMA {
-                return all::<std::arch::x86_64::__m256, K, STEP>(self.0);
-            }
-            all::<Plain<f32>, K, STEP>(self.0)
-        }
+        unsafe { with_registers!(FMA, V = Plain<f32> => all::<V, K, STEP>(self.0)) }
     }
 }
 

@@ -11,11 +11,9 @@ mod square;
 #[cfg(test)]
 mod tests;
 
-use std::any::TypeId;
-
 use super::conv::Target;
 use super::field::Window;
-use super::float::Float;
+use super::float::{Float, single, single_mut};
 use super::parts::{Parts, Shared};
 use super::threads::parallel_for;
 use filters::SquareFilters;
@@ -47,22 +45,6 @@ impl Planes {
 /// Items of so many products that are worth a thread.
 fn grain(products: usize) -> usize {
     (512 << 10) / products.max(1) + 1
-}
-
-/// Numbers of type T as f32, if that is what they are.
-fn single<T: Float>(numbers: &[T]) -> Option<&[f32]> {
-    let same = TypeId::of::<T>() == TypeId::of::<f32>();
-    // SAFETY: the same type under its other name.
-    same.then(|| unsafe { std::slice::from_raw_parts(numbers.as_ptr().cast(), numbers.len()) })
-}
-
-/// As [`single`].
-fn single_mut<T: Float>(numbers: &mut [T]) -> Option<&mut [f32]> {
-    let same = TypeId::of::<T>() == TypeId::of::<f32>();
-    // SAFETY: the same type under its other name.
-    same.then(|| unsafe {
-        std::slice::from_raw_parts_mut(numbers.as_mut_ptr().cast(), numbers.len())
-    })
 }
 
 /// Result plane c is the sum over its source planes and the taps of source times filter, plus

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use super::lanes::Lanes;
 use super::square::{Block, Rows, Square, rows_from, taps, unrolled};
-use crate::cpu::vector::Plain;
+use crate::cpu::vector::{Plain, with_registers};
 use crate::cpu::vectorize::{Kernel, vectorize};
 
 /// Result planes of one thread.
@@ -48,13 +48,7 @@ impl<const K: usize, const STEP: usize, const ROWS: usize> Kernel for Sized<'_, 
     #[inline(always)]
     fn run<const FMA: bool>(self) {
         // SAFETY: `FMA` is only set where AVX2 is; the results are as `SquarePlanes::run` demands.
-        unsafe {
-            #[cfg(target_arch = "x86_64")]
-            if FMA {
-                return all::<std::arch::x86_64::__m256, K, STEP, ROWS>(self.0);
-            }
-            all::<Plain<f32>, K, STEP, ROWS>(self.0)
-        }
+        unsafe { with_registers!(FMA, V = Plain<f32> => all::<V, K, STEP, ROWS>(self.0)) }
     }
 }
 

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use super::lanes::Lanes;
 use super::square::{Rows, Square, rows_from, unrolled};
-use crate::cpu::vector::Plain;
+use crate::cpu::vector::{Plain, with_registers};
 use crate::cpu::vectorize::{Kernel, vectorize};
 
 /// Result planes of one thread, each from one plane of the gradient.
@@ -54,13 +54,7 @@ impl<const K: usize, const ODD: usize> Kernel for Sized<'_, K, ODD> {
     #[inline(always)]
     fn run<const FMA: bool>(self) {
         // SAFETY: `FMA` is only set where AVX2 is; the results are as `SpreadPlanes::run` demands.
-        unsafe {
-            #[cfg(target_arch = "x86_64")]
-            if FMA {
-                return all::<std::arch::x86_64::__m256, K, ODD>(self.0);
-            }
-            all::<Plain<f32>, K, ODD>(self.0)
-        }
+        unsafe { with_registers!(FMA, V = Plain<f32> => all::<V, K, ODD>(self.0)) }
     }
 }
 

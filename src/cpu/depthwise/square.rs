@@ -23,25 +23,12 @@ pub struct Square {
 impl Square {
     /// The square that a window is, if it is one.
     pub fn of(window: &Window) -> Option<Square> {
-        let side = match window.taps.len() {
-            9 => 3,
-            25 => 5,
-            _ => return None,
-        };
+        let side = if window.taps.len() == 9 { 3 } else { 5 };
         let [step, columns] = window.step;
         if step != columns || !(1..=2).contains(&step) {
             return None;
         }
-        let origin = [0, 1].map(|d| window.taps.iter().map(|t| t[d]).min().unwrap_or(0));
-        let mut seen = vec![false; side * side];
-        let mut order = Vec::with_capacity(side * side);
-        for tap in &window.taps {
-            let [y, x] = [0, 1].map(|d| (tap[d] - origin[d]) as usize);
-            if y >= side || x >= side || std::mem::replace(&mut seen[y * side + x], true) {
-                return None;
-            }
-            order.push(y * side + x);
-        }
+        let (origin, order) = window.square(side)?;
         let (source, grid) = (window.source, window.grid);
         Some(Square { side, step, origin, source, grid, order })
     }

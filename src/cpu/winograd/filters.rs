@@ -1,7 +1,8 @@
 //! Filters to products' operands, and products to filters' gradients.
 
-use super::lanes::{L, Lanes, with_lanes};
+use super::lanes::{L, Lanes};
 use super::points::{self, N};
+use crate::cpu::vector::{Plain, with_registers};
 use crate::cpu::vectorize::Kernel;
 
 /// Taps of a filter.
@@ -40,7 +41,7 @@ impl Kernel for Pack<'_> {
     #[inline(always)]
     fn run<const FMA: bool>(self) {
         // SAFETY: with FMA there is AVX2; the rest is the maker's promise.
-        with_lanes!(FMA, V => unsafe { self.pack::<V>() })
+        with_registers!(FMA, V = Plain<f32, L> => unsafe { self.pack::<V>() })
     }
 }
 
@@ -99,7 +100,7 @@ impl Kernel for Unpack<'_> {
     #[inline(always)]
     fn run<const FMA: bool>(self) {
         // SAFETY: with FMA there is AVX2.
-        with_lanes!(FMA, V => unsafe { self.unpack::<V>() })
+        with_registers!(FMA, V = Plain<f32, L> => unsafe { self.unpack::<V>() })
     }
 }
 

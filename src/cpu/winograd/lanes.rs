@@ -1,100 +1,67 @@
 //! Eight f32 numbers side by side, each of another tile, and the two shuffles between them and rows of
 //! an image.
 
+use crate::cpu::vector::{Plain, Vector};
+
 /// Lanes of a group.
 pub const L: usize = 8;
 /// Outputs of a tile in a row.
 pub const OUT: usize = 4;
 
-/// One number of each of eight tiles. All functions need the type's instruction set, and those with
-/// pointers that as many numbers are there as they say.
-pub trait Lanes: Copy {
-    /// Reads eight numbers.
-    unsafe fn load(from: *const f32) -> Self;
-    /// Writes eight numbers.
-    unsafe fn store(self, to: *mut f32);
-    /// The same number in all lanes.
-    unsafe fn splat(x: f32) -> Self;
-    /// `self + b`.
-    unsafe fn add(self, b: Self) -> Self;
-    /// `self - b`.
-    unsafe fn sub(self, b: Self) -> Self;
-    /// `k self`.
-    unsafe fn times(self, k: f32) -> Self;
-    /// `self + k b`.
-    unsafe fn plus(self, k: f32, b: Self) -> Self;
+/// One number of each of eight tiles.
+pub trait Lanes: Vector<Number = f32> {
     /// The 32 numbers `[a0 b0 c0 d0 a1 b1 ..]` of eight tiles as their a, b, c and d.
+    ///
+    /// # Safety
+    /// They are there, and the processor has the instruction set, as for all functions here.
     unsafe fn deinterleave(row: *const f32) -> [Self; OUT];
     /// The inverse of `deinterleave`.
+    ///
+    /// # Safety
+    /// 32 numbers can be written there.
     unsafe fn interleave(lanes: [Self; OUT], row: *mut f32);
+
+    /// `self + k b`.
+    ///
+    /// # Safety
+    /// The processor has the instruction set, as below.
+    #[inline(always)]
+    unsafe fn plus(self, k: f32, b: Self) -> Self {
+        // SAFETY: the caller's promise, as below.
+        unsafe { Self::splat(k).fma(b, self) }
+    }
+    /// `self - b`.
+    ///
+    /// # Safety
+    /// As for `plus`.
+    #[inline(always)]
+    unsafe fn minus(self, b: Self) -> Self {
+        // SAFETY: as above.
+        unsafe { self.plus(-1.0, b) }
+    }
+    /// `k self`.
+    ///
+    /// # Safety
+    /// As for `plus`.
+    #[inline(always)]
+    unsafe fn times(self, k: f32) -> Self {
+        // SAFETY: as above.
+        unsafe { Self::splat(0.0).plus(k, self) }
+    }
 }
 
-/// Plain arrays.
-impl Lanes for [f32; L] {
-    #[inline(always)]
-    unsafe fn load(from: *const f32) -> Self {
-        // SAFETY: the caller's promise, here and below.
-        unsafe { from.cast::<Self>().read_unaligned() }
-    }
-    #[inline(always)]
-    unsafe fn store(self, to: *mut f32) {
-        // SAFETY: as above.
-        unsafe { to.cast::<Self>().write_unaligned(self) }
-    }
-    #[inline(always)]
-    unsafe fn splat(x: f32) -> Self {
-        [x; L]
-    }
-    #[inline(always)]
-    unsafe fn add(mut self, b: Self) -> Self {
-        for l in 0..L {
-            self[l] += b[l];
-        }
-        self
-    }
-    #[inline(always)]
-    unsafe fn sub(mut self, b: Self) -> Self {
-        for l in 0..L {
-            self[l] -= b[l];
-        }
-        self
-    }
-    #[inline(always)]
-    unsafe fn times(mut self, k: f32) -> Self {
-        for l in 0..L {
-            self[l] *= k;
-        }
-        self
-    }
-    #[inline(always)]
-    unsafe fn plus(mut self, k: f32, b: Self) -> Self {
-        for l in 0..L {
-            self[l] += k * b[l];
-        }
-        self
-    }
+impl Lanes for Plain<f32, L> {
     #[inline(always)]
     unsafe fn deinterleave(row: *const f32) -> [Self; OUT] {
-        // SAFETY: as above.
-        let row = unsafe { row.cast::<[[f32; OUT]; L]>().read_unaligned() };
-        let mut out = [[0.0; L]; OUT];
-        for l in 0..L {
-            for j in 0..OUT {
-                out[j][l] = row[l][j];
-            }
-        }
-        out
+        // SAFETY: the caller's promise.
+        let row = unsafe { row.cast::<[[f32; OUT]; L]>().read() };
+        std::array::from_fn(|j| Plain(std::array::from_fn(|l| row[l][j])))
     }
     #[inline(always)]
     unsafe fn interleave(lanes: [Self; OUT], row: *mut f32) {
-        let mut out = [[0.0; OUT]; L];
-        for l in 0..L {
-            for j in 0..OUT {
-                out[l][j] = lanes[j][l];
-            }
-        }
-        // SAFETY: as above.
-        unsafe { row.cast::<[[f32; OUT]; L]>().write_unaligned(out) };
+        let out: [[f32; OUT]; L] = std::array::from_fn(|l| std::array::from_fn(|j| lanes[j].0[l]));
+        // SAFETY: the caller's promise.
+        unsafe { row.cast::<[[f32; OUT]; L]>().write(out) };
     }
 }
 
@@ -123,43 +90,8 @@ mod x86 {
 
     impl Lanes for __m256 {
         #[inline(always)]
-        unsafe fn load(from: *const f32) -> Self {
-            // SAFETY: the caller's promise, here and below.
-            unsafe { _mm256_loadu_ps(from) }
-        }
-        #[inline(always)]
-        unsafe fn store(self, to: *mut f32) {
-            // SAFETY: as above.
-            unsafe { _mm256_storeu_ps(to, self) }
-        }
-        #[inline(always)]
-        unsafe fn splat(x: f32) -> Self {
-            // SAFETY: as above.
-            unsafe { _mm256_set1_ps(x) }
-        }
-        #[inline(always)]
-        unsafe fn add(self, b: Self) -> Self {
-            // SAFETY: as above.
-            unsafe { _mm256_add_ps(self, b) }
-        }
-        #[inline(always)]
-        unsafe fn sub(self, b: Self) -> Self {
-            // SAFETY: as above.
-            unsafe { _mm256_sub_ps(self, b) }
-        }
-        #[inline(always)]
-        unsafe fn times(self, k: f32) -> Self {
-            // SAFETY: as above.
-            unsafe { _mm256_mul_ps(self, _mm256_set1_ps(k)) }
-        }
-        #[inline(always)]
-        unsafe fn plus(self, k: f32, b: Self) -> Self {
-            // SAFETY: as above.
-            unsafe { _mm256_fmadd_ps(_mm256_set1_ps(k), b, self) }
-        }
-        #[inline(always)]
         unsafe fn deinterleave(row: *const f32) -> [Self; OUT] {
-            // SAFETY: as above.
+            // SAFETY: the caller's promise, as below.
             unsafe {
                 // Tile j in the lower half, tile j + 4 in the upper one.
                 let pair = |j: usize| {
@@ -184,17 +116,3 @@ mod x86 {
         }
     }
 }
-
-/// Calls `$body` with the type `$V` of lanes that the instruction set has.
-macro_rules! with_lanes {
-    ($FMA:ident, $V:ident => $body:expr) => {{
-        #[cfg(target_arch = "x86_64")]
-        if $FMA {
-            type $V = std::arch::x86_64::__m256;
-            return $body;
-        }
-        type $V = [f32; $crate::cpu::winograd::lanes::L];
-        $body
-    }};
-}
-pub(super) use with_lanes;

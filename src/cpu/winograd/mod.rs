@@ -14,6 +14,7 @@ mod spread;
 mod tests;
 
 use std::marker::PhantomData;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use super::conv::{Sizes, Target};
 use super::float::Float;
@@ -105,7 +106,8 @@ impl Winograd {
 
     /// Result channel by result channel the sum over source channels and taps of source times filter,
     /// plus `bias` (one number per result channel of all groups). `source` holds the planes
-    /// `[batch, groups * inputs]`.
+    /// `[batch, groups * inputs]`. Gives whether all results are finite; infinities and NaNs are not as a
+    /// direct sum would have them.
     pub fn correlate(
         &self,
         source: &[f32],
@@ -113,7 +115,7 @@ impl Winograd {
         bias: Option<&[f32]>,
         target: Target,
         out: &mut [f32],
-    ) {
+    ) -> bool {
         let Sizes { batch, groups, inputs, outputs, grid } = self.sizes;
         let reach = target.first
             + (batch - 1) * target.image
@@ -126,6 +128,7 @@ impl Winograd {
         let wide = self.block();
         let blocks = self.total().div_ceil(wide);
         let out = Shared::new(out.as_mut_ptr());
+        let finite = AtomicBool::new(true);
         parallel_for(groups * blocks, 1, |range| {
             for item in range {
                 let (g, block) = (item / blocks, item % blocks);
@@ -141,11 +144,14 @@ impl Winograd {
                 let bias = bias.map(|b| &b[g * outputs..(g + 1) * outputs]);
                 // SAFETY: the target lies in the output by the assertion; blocks and groups are
                 // disjoint parts of it.
-                unsafe {
-                    job.correlate(source, filters, bias, target, out.get().add(first));
+                let all =
+                    unsafe { job.correlate(source, filters, bias, target, out.get().add(first)) };
+                if !all {
+                    finite.store(false, Relaxed);
                 }
             }
         });
+        finite.into_inner()
     }
 
     /// Elements of scratch that [`correlate_filters`](Self::correlate_filters) takes.
@@ -256,7 +262,7 @@ impl Block<'_> {
         bias: Option<&[f32]>,
         target: Target,
         out: *mut f32,
-    ) {
+    ) -> bool {
         let Sizes { inputs, outputs, groups, grid, .. } = self.all.sizes;
         let tile = tile();
         let panels = outputs.div_ceil(tile.rows);
@@ -309,8 +315,9 @@ impl Block<'_> {
                     }
                 }
             }
+            let mut finite = true;
             for o in 0..outputs {
-                vectorize(Collect {
+                finite &= vectorize(Collect {
                     products: &products[o * self.stride..],
                     stride: right,
                     runs: &self.runs,
@@ -322,7 +329,8 @@ impl Block<'_> {
                     row: target.row,
                 });
             }
-        });
+            finite
+        })
     }
 
     /// The operands of the filters' gradient: product, result channel, tile, then product, source

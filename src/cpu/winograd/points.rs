@@ -51,8 +51,8 @@ pub unsafe fn outputs<V: Lanes>(m: [V; N]) -> [V; 4] {
     // SAFETY: the caller has the lanes' instructions.
     unsafe {
         let [m0, m1, m2, m3, m4, m5] = m;
-        let (sum_a, difference_a) = (m1.add(m2), m1.sub(m2));
-        let (sum_b, difference_b) = (m3.add(m4), m3.sub(m4));
+        let (sum_a, difference_a) = (m1.add(m2), m1.minus(m2));
+        let (sum_b, difference_b) = (m3.add(m4), m3.minus(m4));
         [
             m0.add(sum_a).add(sum_b),
             difference_a.times(A).plus(B, difference_b),
@@ -120,7 +120,7 @@ pub unsafe fn tap_gradients<V: Lanes>(u: [V; N]) -> [V; 3] {
             u0.times((1.0 / (0.5625 * 2.25)) as f32)
                 .plus((1.0 / FA) as f32, sum_a)
                 .plus((1.0 / FB) as f32, sum_b),
-            u1.sub(u2).times((0.75 / FA) as f32).plus((1.5 / FB) as f32, u3.sub(u4)),
+            u1.minus(u2).times((0.75 / FA) as f32).plus((1.5 / FB) as f32, u3.minus(u4)),
             u5.plus((0.5625 / FA) as f32, sum_a).plus((2.25 / FB) as f32, sum_b),
         ]
     }

@@ -2,8 +2,9 @@
 //! over runs of tiles side by side. Columns are transformed first, on rows as they lie in memory; then
 //! rows, whose tiles are brought into lanes.
 
-use super::lanes::{L, Lanes, OUT, with_lanes};
+use super::lanes::{L, Lanes, OUT};
 use super::points::{self, N};
+use crate::cpu::vector::{Plain, with_registers};
 use crate::cpu::vectorize::Kernel;
 
 /// Most tiles of a run.
@@ -101,7 +102,7 @@ impl<S: Side> Kernel for Spread<'_, S> {
     #[inline(always)]
     fn run<const FMA: bool>(self) {
         // SAFETY: with FMA there is AVX2; the rest is the maker's promise.
-        with_lanes!(FMA, V => unsafe { self.spread::<V>() })
+        with_registers!(FMA, V = Plain<f32, L> => unsafe { self.spread::<V>() })
     }
 }
 
@@ -213,7 +214,7 @@ impl<S> Spread<'_, S> {
     }
 }
 
-/// Products to the outputs of one channel.
+/// Products to the outputs of one channel; whether all of these are finite.
 pub struct Collect<'a> {
     /// Product (i, j) of lane t is at `(6 i + j) * stride + t`.
     pub products: &'a [f32],
@@ -232,12 +233,12 @@ pub struct Collect<'a> {
 }
 
 impl Kernel for Collect<'_> {
-    type Output = ();
+    type Output = bool;
     const WIDE: bool = true;
     #[inline(always)]
-    fn run<const FMA: bool>(self) {
+    fn run<const FMA: bool>(self) -> bool {
         // SAFETY: with FMA there is AVX2; the rest is the maker's promise.
-        with_lanes!(FMA, V => unsafe { self.collect::<V>() })
+        with_registers!(FMA, V = Plain<f32, L> => unsafe { self.collect::<V>() })
     }
 }
 
@@ -245,7 +246,10 @@ impl Collect<'_> {
     /// # Safety
     /// The processor has the lanes' instructions, and `out` is as the field says.
     #[inline(always)]
-    unsafe fn collect<V: Lanes>(self) {
+    unsafe fn collect<V: Lanes>(self) -> bool {
+        // All bits of the exponent.
+        const NOT_FINITE: u32 = f32::INFINITY.to_bits();
+        let mut finite = true;
         let mut lines = [[0.0; LINE]; OUT];
         assert!((N * N - 1) * self.stride + lanes_of(self.runs) <= self.products.len());
         for run in self.runs {
@@ -284,8 +288,13 @@ impl Collect<'_> {
             for (r, line) in lines.iter().enumerate().take(height) {
                 let at = run.image * self.image + (OUT * run.row + r) * self.row + OUT * run.column;
                 // SAFETY: the rows lie in the output, by the word of whoever made this.
-                unsafe { self.out.add(at).copy_from_nonoverlapping(line.as_ptr(), width) };
+                let out = unsafe { std::slice::from_raw_parts_mut(self.out.add(at), width) };
+                for x in 0..width {
+                    out[x] = line[x];
+                    finite &= line[x].to_bits() & NOT_FINITE != NOT_FINITE;
+                }
             }
         }
+        finite
     }
 }

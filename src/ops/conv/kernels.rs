@@ -1,7 +1,5 @@
 //! y, dx and dw through the drivers of `cpu::conv`, `cpu::winograd` and `cpu::depthwise`.
 
-use std::any::TypeId;
-
 use super::shape::Shape;
 use crate::Tensor;
 use crate::cpu::conv::{
@@ -9,7 +7,7 @@ use crate::cpu::conv::{
 };
 use crate::cpu::depthwise::{Planes, correlate_plane_filters, correlate_planes, spread_planes};
 use crate::cpu::field::{Field, Window};
-use crate::cpu::float::Float;
+use crate::cpu::float::{Float, single, single_mut};
 use crate::cpu::isa;
 use crate::cpu::winograd::{Filters, Winograd};
 use crate::ops::compute;
@@ -38,38 +36,24 @@ fn prepared<'a, T: Float>(
     copy
 }
 
-/// A slice as what it is, if it is one of f32.
-fn single<T: 'static>(x: &[T]) -> Option<&[f32]> {
-    // SAFETY: T is f32.
-    (TypeId::of::<T>() == TypeId::of::<f32>())
-        .then(|| unsafe { std::slice::from_raw_parts(x.as_ptr().cast(), x.len()) })
-}
-
-/// [`single`], to write.
-fn single_mut<T: 'static>(x: &mut [T]) -> Option<&mut [f32]> {
-    // SAFETY: T is f32.
-    (TypeId::of::<T>() == TypeId::of::<f32>())
-        .then(|| unsafe { std::slice::from_raw_parts_mut(x.as_mut_ptr().cast(), x.len()) })
-}
-
 /// Winograd's way to the products of a window, where there is one and it pays, and the window's taps
 /// row by row.
 fn minimal(sizes: Sizes, window: &Window) -> Option<(Winograd, [usize; 9])> {
-    let least = |d: usize| window.taps.iter().map(|t| t[d]).min();
-    if window.step != [1, 1] || window.taps.len() != 9 {
+    if window.step != [1, 1] {
         return None;
     }
-    let origin = [least(0)?, least(1)?];
+    let (origin, places) = window.square(3)?;
     let mut order = [0; 9];
-    for (i, place) in order.iter_mut().enumerate() {
-        let tap = [origin[0] + i as isize / 3, origin[1] + i as isize % 3];
-        *place = window.taps.iter().position(|t| *t == tap)?;
+    for (tap, place) in places.into_iter().enumerate() {
+        order[place] = tap;
     }
     let winograd = Winograd { sizes, source: window.source, origin };
     winograd.pays().then_some((winograd, order))
 }
 
-/// Minimal filtering of `source` by `filters`.
+/// Minimal filtering of `source` by `filters`; false when the result is not finite. Then it has to be
+/// computed directly: in a sum of transformed numbers an infinity makes NaN of its neighbours.
+#[must_use]
 fn correlate_minimal(
     winograd: &Winograd,
     source: &[f32],
@@ -77,12 +61,12 @@ fn correlate_minimal(
     bias: Option<&[f32]>,
     target: Target,
     out: &mut [f32],
-) {
+) -> bool {
     let transformed = scratch::<f32>(winograd.filters_len());
     // SAFETY: a new tensor that nobody else has.
     let transformed = unsafe { transformed.as_mut_slice::<f32>() };
     winograd.transform_filters(filters, transformed);
-    winograd.correlate(source, transformed, bias, target, out);
+    winograd.correlate(source, transformed, bias, target, out)
 }
 
 #[track_caller]
@@ -132,7 +116,9 @@ pub fn forward_kernel<T: Float + Element>(
     {
         let (output, input) = (sizes.inputs * taps, taps);
         let filters = Filters { data: w, group, output, input, order };
-        return correlate_minimal(&winograd, x, filters, bias.and_then(single), target, out);
+        if correlate_minimal(&winograd, x, filters, bias.and_then(single), target, out) {
+            return;
+        }
     }
     let field = field_of::<T>(&window);
     let filters = scratch::<T>(packed_filters_len::<T>(sizes, taps));
@@ -216,7 +202,9 @@ fn data_kernel<T: Float + Element>(
         let order = order.map(|place| which[place]);
         let group = outputs * inputs * taps;
         let filters = Filters { data: w, group, output: taps, input: inputs * taps, order };
-        return correlate_minimal(&winograd, dy, filters, None, target, out);
+        if correlate_minimal(&winograd, dy, filters, None, target, out) {
+            return;
+        }
     }
     let (field, k) = (field_of::<T>(window), outputs * which.len());
     let turned = scratch::<T>(groups * inputs * k);
@@ -272,7 +260,12 @@ pub fn weight_kernel<T: Float + Element>(shape: &Shape, dy: &[T], x: &[T], out: 
     {
         let sums = scratch::<f32>(winograd.filter_sums_len());
         // SAFETY: a new tensor that nobody else has.
-        return winograd.correlate_filters(x, dy, unsafe { sums.as_mut_slice::<f32>() }, out);
+        let sums = unsafe { sums.as_mut_slice::<f32>() };
+        winograd.correlate_filters(x, dy, sums, out);
+        // As for `correlate_minimal`.
+        if out.iter().all(|v| v.is_finite()) {
+            return;
+        }
     }
     let field = field_of::<T>(&window);
     let sums = scratch::<T>(filter_sums_len(sizes, taps));

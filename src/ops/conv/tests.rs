@@ -85,6 +85,26 @@ fn minimal_filtering_equals_the_definition() {
 }
 
 #[test]
+fn an_infinity_stays_where_windows_see_it() {
+    let (x, w) = (numbers(&[8, 64, 28, 28], 1), numbers(&[64, 64, 3, 3], 2));
+    let x = x.to_dtype(Dtype::F32);
+    x.set_i((3, 5, 10, 11), f32::INFINITY);
+    let (x, w) = (x.requires_grad_(true), w.to_dtype(Dtype::F32).requires_grad_(true));
+    let y = x.conv2d(&w, None, options([1, 1], [1, 1], [1, 1], 1));
+    for (i, v) in y.to_vec::<f32>().into_iter().enumerate() {
+        let (n, row, column) = (i / (64 * 28 * 28), i / 28 % 28, i % 28);
+        let sees = n == 3 && row.abs_diff(10) <= 1 && column.abs_diff(11) <= 1;
+        assert_eq!(v.is_finite(), !sees, "image {n}, row {row}, column {column}: {v}");
+    }
+    // Each filter of the source channel reads it with some gradient, the others do not.
+    y.sum().backward();
+    let dw = w.grad().expect("a gradient").to_vec::<f32>();
+    for (i, v) in dw.into_iter().enumerate() {
+        assert_eq!(v == f32::INFINITY, i / 9 % 64 == 5, "filter gradient {i}: {v}");
+    }
+}
+
+#[test]
 fn one_dimension_and_no_batch_are_views_of_the_same() {
     let (x, w) = (numbers(&[3, 9], 1), numbers(&[4, 3, 3], 2));
     let o = Conv1dOptions { stride: [2], padding: [1], ..Default::default() };

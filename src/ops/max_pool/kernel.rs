@@ -12,6 +12,7 @@ use crate::cpu::float::Float;
 use crate::cpu::isa;
 use crate::cpu::parts::Parts;
 use crate::cpu::threads::parallel_for;
+use crate::cpu::vector::Plain;
 
 /// The windows of one dimension.
 pub enum Steps {
@@ -226,14 +227,14 @@ impl Pooled for f32 {
             }
         }
         // SAFETY: no special instruction.
-        |p, x, s, y, at| unsafe { plane::<[f32; 4]>(p, x, s, y, at) }
+        |p, x, s, y, at| unsafe { plane::<Plain<f32>>(p, x, s, y, at) }
     }
 }
 
 impl Pooled for f64 {
     fn plane() -> PlaneFn<f64> {
         // SAFETY: no special instruction.
-        |p, x, s, y, at| unsafe { plane::<[f64; 4]>(p, x, s, y, at) }
+        |p, x, s, y, at| unsafe { plane::<Plain<f64>>(p, x, s, y, at) }
     }
 }
 
@@ -274,10 +275,10 @@ unsafe fn rows<V: Lanes, const PLACES: bool>(
         let Scratch { left, columns, phases, phase, taps, lines, .. } = &mut *scratch;
         let (best, from) = (&mut columns.best[*left..], &mut columns.from[*left..]);
         // Registers, of which the last may overlap the one before; in narrow rows one by one.
-        let whole = if w < V::K { 0 } else { w };
-        for c in (0..whole).step_by(V::K) {
+        let whole = if w < V::LANES { 0 } else { w };
+        for c in (0..whole).step_by(V::LANES) {
             // SAFETY: the caller's promise.
-            unsafe { highest::<V, PLACES>(x, lines, c.min(w - V::K), best, from) };
+            unsafe { highest::<V, PLACES>(x, lines, c.min(w - V::LANES), best, from) };
         }
         for c in whole..w {
             highest_of_one(x, lines, c, best, from);
@@ -293,7 +294,7 @@ unsafe fn rows<V: Lanes, const PLACES: bool>(
                     unsafe { split::<V, PLACES>(columns, s.stride, *phase, phases) };
                     row = phases;
                 }
-                for j in (0..ow).step_by(V::K) {
+                for j in (0..ow).step_by(V::LANES) {
                     // SAFETY: the caller's promise.
                     unsafe { outputs::<V, PLACES>(taps, row, j, y, places) };
                 }
@@ -321,7 +322,7 @@ fn find_lines(lines: &mut Vec<usize>, planes: &Planes, i: usize, j: usize) {
 #[inline(always)]
 unsafe fn load<V: Lanes>(x: &[V::Number], i: usize) -> V {
     // SAFETY: the slice has them.
-    unsafe { V::load(x[i..][..V::K].as_ptr()) }
+    unsafe { V::load(x[i..][..V::LANES].as_ptr()) }
 }
 
 /// Places from `i` on.
@@ -331,7 +332,7 @@ unsafe fn load<V: Lanes>(x: &[V::Number], i: usize) -> V {
 #[inline(always)]
 unsafe fn load_places<V: Lanes>(x: &[i32], i: usize) -> V::Places {
     // SAFETY: the slice has them.
-    unsafe { V::load_places(x[i..][..V::K].as_ptr()) }
+    unsafe { V::load_places(x[i..][..V::LANES].as_ptr()) }
 }
 
 /// Writes as much of a register as there is room for at `i`; of the places if they are wanted.
@@ -346,12 +347,12 @@ unsafe fn store<V: Lanes, const PLACES: bool>(
     places: &mut [i32],
 ) {
     let room = y.len() - i;
-    if room >= V::K {
+    if room >= V::LANES {
         // SAFETY: there is room.
-        unsafe { top.store(y[i..][..V::K].as_mut_ptr()) };
+        unsafe { top.store(y[i..][..V::LANES].as_mut_ptr()) };
         if PLACES {
             // SAFETY: as above.
-            unsafe { V::store_places(at, places[i..][..V::K].as_mut_ptr()) };
+            unsafe { V::store_places(at, places[i..][..V::LANES].as_mut_ptr()) };
         }
         return;
     }
@@ -435,20 +436,20 @@ unsafe fn split<V: Lanes, const PLACES: bool>(
     let (x, from) = (&columns.best, &columns.from);
     let mut q = 0;
     // What is left at the end is behind what windows read.
-    while stride == 2 && q + V::K <= phase {
+    while stride == 2 && q + V::LANES <= phase {
         // SAFETY: the caller's promise.
         unsafe {
-            let (even, odd) = V::halves(load::<V>(x, 2 * q), load::<V>(x, 2 * q + V::K));
-            even.store(phases.best[q..][..V::K].as_mut_ptr());
-            odd.store(phases.best[phase + q..][..V::K].as_mut_ptr());
+            let [even, odd] = V::halves(load::<V>(x, 2 * q), load::<V>(x, 2 * q + V::LANES));
+            even.store(phases.best[q..][..V::LANES].as_mut_ptr());
+            odd.store(phases.best[phase + q..][..V::LANES].as_mut_ptr());
             if PLACES {
-                let at = (load_places::<V>(from, 2 * q), load_places::<V>(from, 2 * q + V::K));
-                let (even, odd) = V::place_halves(at.0, at.1);
-                V::store_places(even, phases.from[q..][..V::K].as_mut_ptr());
-                V::store_places(odd, phases.from[phase + q..][..V::K].as_mut_ptr());
+                let at = (load_places::<V>(from, 2 * q), load_places::<V>(from, 2 * q + V::LANES));
+                let [even, odd] = V::place_halves(at.0, at.1);
+                V::store_places(even, phases.from[q..][..V::LANES].as_mut_ptr());
+                V::store_places(odd, phases.from[phase + q..][..V::LANES].as_mut_ptr());
             }
         }
-        q += V::K;
+        q += V::LANES;
     }
     for p in 0..if stride == 2 { 0 } else { stride } {
         for q in 0..phase {

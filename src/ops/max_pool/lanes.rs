@@ -2,35 +2,22 @@
 //! code for choices that two arrays share.
 
 use crate::cpu::float::Float;
+use crate::cpu::vector::{Pairs, Plain};
 
-/// Numbers side by side and, beside them, their places.
-pub trait Lanes: Copy {
-    /// The numbers' type.
-    type Number: Float;
+/// Registers of numbers and, beside them, of their places.
+pub trait Lanes: Pairs {
     /// As many places as there are numbers.
     type Places: Copy;
-    /// How many there are.
-    const K: usize;
 
-    /// Reads numbers.
-    ///
-    /// # Safety
-    /// They are there, and the processor has the instruction set, as for all functions here.
-    unsafe fn load(from: *const Self::Number) -> Self;
-    /// Writes numbers.
-    ///
-    /// # Safety
-    /// As for reading, and nobody else uses them.
-    unsafe fn store(self, to: *mut Self::Number);
     /// Reads places.
     ///
     /// # Safety
-    /// As for numbers.
+    /// They are there, and the processor has the instruction set, as for all functions here.
     unsafe fn load_places(from: *const i32) -> Self::Places;
     /// Writes places.
     ///
     /// # Safety
-    /// As for numbers.
+    /// As for reading, and nobody else uses them.
     unsafe fn store_places(places: Self::Places, to: *mut i32);
     /// The places `first`, `first + 1`, ..
     ///
@@ -56,16 +43,24 @@ pub trait Lanes: Copy {
         v: Self,
         places: Self::Places,
     ) -> (Self, Self::Places);
-    /// Of `2 K` numbers those at even and at odd places.
+    /// Of two registers of places those at even and at odd ones, in the memory's order.
     ///
     /// # Safety
     /// The processor has the instruction set.
-    unsafe fn halves(a: Self, b: Self) -> (Self, Self);
-    /// Of `2 K` places those at even and at odd places.
+    unsafe fn place_halves(a: Self::Places, b: Self::Places) -> [Self::Places; 2];
+
+    /// As [`Lanes::place_halves`] for numbers.
     ///
     /// # Safety
     /// The processor has the instruction set.
-    unsafe fn place_halves(a: Self::Places, b: Self::Places) -> (Self::Places, Self::Places);
+    #[inline(always)]
+    unsafe fn halves(a: Self, b: Self) -> [Self; 2] {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let [even, odd] = Self::split(a, b);
+            [even.reordered(), odd.reordered()]
+        }
+    }
 }
 
 /// Whether a number is to take the place of the best so far. Of equal numbers the first place counts,
@@ -77,21 +72,8 @@ pub fn wins<T: Float>(v: T, place: i32, best: T, at: i32) -> bool {
     (v > best) | ((v == best) & (place < at)) | (nan & (!was_nan | (place > at)))
 }
 
-/// Four numbers without any special instruction.
-impl<T: Float> Lanes for [T; 4] {
-    type Number = T;
+impl<T: Float> Lanes for Plain<T> {
     type Places = [i32; 4];
-    const K: usize = 4;
-    #[inline(always)]
-    unsafe fn load(from: *const T) -> Self {
-        // SAFETY: the caller's promise.
-        unsafe { from.cast::<[T; 4]>().read() }
-    }
-    #[inline(always)]
-    unsafe fn store(self, to: *mut T) {
-        // SAFETY: the caller's promise.
-        unsafe { to.cast::<[T; 4]>().write(self) }
-    }
     #[inline(always)]
     unsafe fn load_places(from: *const i32) -> [i32; 4] {
         // SAFETY: the caller's promise.
@@ -113,8 +95,8 @@ impl<T: Float> Lanes for [T; 4] {
     }
     #[inline(always)]
     unsafe fn merge(
-        (mut top, mut at): (Self, [i32; 4]),
-        v: Self,
+        (Plain(mut top), mut at): (Self, [i32; 4]),
+        Plain(v): Self,
         places: [i32; 4],
     ) -> (Self, [i32; 4]) {
         for k in 0..4 {
@@ -122,15 +104,11 @@ impl<T: Float> Lanes for [T; 4] {
                 (top[k], at[k]) = (v[k], places[k]);
             }
         }
-        (top, at)
+        (Plain(top), at)
     }
     #[inline(always)]
-    unsafe fn halves(a: Self, b: Self) -> (Self, Self) {
-        ([a[0], a[2], b[0], b[2]], [a[1], a[3], b[1], b[3]])
-    }
-    #[inline(always)]
-    unsafe fn place_halves(a: [i32; 4], b: [i32; 4]) -> ([i32; 4], [i32; 4]) {
-        ([a[0], a[2], b[0], b[2]], [a[1], a[3], b[1], b[3]])
+    unsafe fn place_halves(a: [i32; 4], b: [i32; 4]) -> [[i32; 4]; 2] {
+        [[a[0], a[2], b[0], b[2]], [a[1], a[3], b[1], b[3]]]
     }
 }
 
@@ -141,19 +119,7 @@ mod x86 {
 
     // SAFETY, of all functions: the caller promises the instruction set and the memory.
     impl Lanes for __m256 {
-        type Number = f32;
         type Places = __m256i;
-        const K: usize = 8;
-        #[inline(always)]
-        unsafe fn load(from: *const f32) -> Self {
-            // SAFETY: see above.
-            unsafe { _mm256_loadu_ps(from) }
-        }
-        #[inline(always)]
-        unsafe fn store(self, to: *mut f32) {
-            // SAFETY: see above.
-            unsafe { _mm256_storeu_ps(to, self) }
-        }
         #[inline(always)]
         unsafe fn load_places(from: *const i32) -> __m256i {
             // SAFETY: see above.
@@ -200,25 +166,11 @@ mod x86 {
             }
         }
         #[inline(always)]
-        unsafe fn halves(a: Self, b: Self) -> (Self, Self) {
+        unsafe fn place_halves(a: __m256i, b: __m256i) -> [__m256i; 2] {
             // SAFETY: see above.
             unsafe {
-                // Within halves of registers, whose parts are then put in order.
-                let in_order = |v| {
-                    _mm256_castpd_ps(_mm256_permute4x64_pd::<0b11_01_10_00>(_mm256_castps_pd(v)))
-                };
-                (
-                    in_order(_mm256_shuffle_ps::<0b10_00_10_00>(a, b)),
-                    in_order(_mm256_shuffle_ps::<0b11_01_11_01>(a, b)),
-                )
-            }
-        }
-        #[inline(always)]
-        unsafe fn place_halves(a: __m256i, b: __m256i) -> (__m256i, __m256i) {
-            // SAFETY: see above.
-            unsafe {
-                let (even, odd) = Self::halves(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b));
-                (_mm256_castps_si256(even), _mm256_castps_si256(odd))
+                let [even, odd] = Self::halves(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b));
+                [_mm256_castps_si256(even), _mm256_castps_si256(odd)]
             }
         }
     }
