@@ -10,8 +10,6 @@ mod models;
 #[path = "common/ranks.rs"]
 mod ranks;
 
-use std::time::Instant;
-
 use torchrs::distributed::{DistributedDataParallel, ProcessGroup, init_process_group};
 use torchrs::nn::{Forward, functional as F};
 use torchrs::optim::{Optimizer, SGD, SGDOptions};
@@ -56,24 +54,6 @@ fn time<M: Forward + 'static>(
         optimizer.step();
     };
     (0..3).for_each(|_| step());
-    let mut seconds = Vec::new();
-    for _ in 0..samples {
-        group.barrier()?;
-        let start = Instant::now();
-        (0..per_sample).for_each(|_| step());
-        seconds.push(start.elapsed().as_secs_f64() / per_sample as f64);
-    }
-    if group.rank() == 0 {
-        seconds.sort_by(f64::total_cmp);
-        let world = group.world_size();
-        println!(
-            "{}",
-            serde_json::json!({
-                "name": format!("ddp{world}_{name}_b{batch}_per_rank"), "threads": 1,
-                "median_s": seconds[seconds.len() / 2], "min_s": seconds[0], "unit": "img/s",
-                "rate": (batch * world) as f64 / seconds[0],
-            })
-        );
-    }
-    Ok(())
+    let name = format!("ddp{}_{name}_b{batch}_per_rank", group.world_size());
+    ranks::time_steps(group, &name, "img/s", batch, (samples, per_sample), step)
 }

@@ -7,8 +7,6 @@
 #[path = "common/ranks.rs"]
 mod ranks;
 
-use std::time::Instant;
-
 use torchrs::distributed::{DistributedDataParallel, init_process_group};
 use torchrs::nn::{self, Forward, Module, functional as F};
 use torchrs::ops::Pool2dOptions;
@@ -64,24 +62,6 @@ fn measure(_: ()) -> Result<()> {
         optimizer.step();
     };
     (0..20).for_each(|_| step());
-    let mut seconds = Vec::new();
-    for _ in 0..30 {
-        group.barrier()?;
-        let start = Instant::now();
-        (0..STEPS).for_each(|_| step());
-        seconds.push(start.elapsed().as_secs_f64() / STEPS as f64);
-    }
-    if group.rank() == 0 {
-        seconds.sort_by(f64::total_cmp);
-        let world = group.world_size();
-        println!(
-            "{}",
-            serde_json::json!({
-                "name": format!("train_step_ddp{world}_digits_cnn"), "threads": 1,
-                "median_s": seconds[seconds.len() / 2], "min_s": seconds[0], "unit": "sample/s",
-                "rate": (BATCH * world) as f64 / seconds[0],
-            })
-        );
-    }
-    Ok(())
+    let name = format!("train_step_ddp{}_digits_cnn", group.world_size());
+    ranks::time_steps(&group, &name, "sample/s", BATCH, (30, STEPS), step)
 }

@@ -1,7 +1,9 @@
 //! Starting a benchmark's ranks, as processes of this host.
 
+use std::time::Instant;
+
 use torchrs::Result;
-use torchrs::distributed::StoreServer;
+use torchrs::distributed::{ProcessGroup, StoreServer};
 use torchrs::multiprocessing::Process;
 
 /// The number of ranks on the command line.
@@ -24,4 +26,36 @@ pub fn spawn(world: usize, rank: impl Fn(()) -> Result<()> + Copy + 'static) -> 
         })
         .collect::<Result<_>>()?;
     ranks.iter().try_for_each(Process::join)
+}
+
+/// Times `samples` times `per_sample` steps on all ranks, each time from a barrier on, and prints a row on
+/// rank 0: seconds per step of `batch` samples on each rank.
+#[allow(dead_code, reason = "not every benchmark takes steps")]
+pub fn time_steps(
+    group: &ProcessGroup,
+    name: &str,
+    unit: &str,
+    batch: usize,
+    (samples, per_sample): (usize, usize),
+    mut step: impl FnMut(),
+) -> Result<()> {
+    let mut seconds = Vec::new();
+    for _ in 0..samples {
+        group.barrier()?;
+        let start = Instant::now();
+        (0..per_sample).for_each(|_| step());
+        seconds.push(start.elapsed().as_secs_f64() / per_sample as f64);
+    }
+    if group.rank() == 0 {
+        seconds.sort_by(f64::total_cmp);
+        println!(
+            "{}",
+            serde_json::json!({
+                "name": name, "threads": 1, "median_s": seconds[seconds.len() / 2],
+                "min_s": seconds[0], "unit": unit,
+                "rate": (batch * group.world_size()) as f64 / seconds[0],
+            })
+        );
+    }
+    Ok(())
 }
