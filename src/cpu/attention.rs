@@ -4,7 +4,8 @@
 //! blocks again from the logarithm of each row's sum.
 
 use super::float::{Float, simd_fn};
-use super::micro::{Tile, multiply, pack, packed_len};
+use super::micro::{Tile, multiply};
+use super::pack::{pack, packed_len};
 use super::parts::with_scratch;
 
 /// Queries of a block: whole register tiles of 6 and of 8 rows.

@@ -7,7 +7,8 @@ use std::ops::Range;
 
 use super::field::{Field, Run, gather, runs};
 use super::float::Float;
-use super::micro::{Product, Tile, multiply, pack, packed_len};
+use super::micro::{Product, Tile, multiply};
+use super::pack::{pack, packed_len};
 use super::parts::{Parts, Shared, with_scratch};
 use super::threads::{get_num_threads, parallel_for};
 
@@ -274,6 +275,7 @@ impl<T: Float> Block<'_, T> {
             a: self.filters[f * rows * k + k0 * rows..].as_ptr(),
             a_row: 1,
             a_column: rows,
+            a_tile: 0,
             b: panel.0,
             rows: panel.1,
             c: if straight {
@@ -283,6 +285,7 @@ impl<T: Float> Block<'_, T> {
                 spill.as_mut_ptr()
             },
             c_row: if straight { self.target.channel } else { wide },
+            c_column: 1,
             m,
             n: if straight { place.count } else { wide },
             add: k0 > 0 && straight,

@@ -4,11 +4,10 @@
 use std::any::TypeId;
 use std::ops::{Add, AddAssign, Div, Mul, Neg, Sub};
 
-use torchrs_numeric::gemm::Gemm;
-
 use super::isa::Isa;
 use super::math::{double, single};
 use super::micro::{self, Tile};
+use super::pack::{self, Packer};
 
 /// f32 or f64, with what inner loops need. `FMA` says whether `mul_add` is an instruction where the
 /// code runs; where it is not it would be a library call.
@@ -24,7 +23,6 @@ pub trait Float:
     + Div<Output = Self>
     + Neg<Output = Self>
     + AddAssign
-    + Gemm
     + 'static
 {
     /// 0.
@@ -43,6 +41,8 @@ pub trait Float:
     fn wide(self) -> f64;
     /// The register tile of matrix products at this level of instructions.
     fn tile(isa: Isa) -> Tile<Self>;
+    /// Packs a panel for it.
+    fn packer(isa: Isa) -> Packer<Self>;
 }
 
 macro_rules! float {
@@ -80,6 +80,16 @@ macro_rules! float {
                     _ => micro::neon_tile::<std::arch::aarch64::$neon>(),
                     #[cfg(not(target_arch = "aarch64"))]
                     _ => micro::plain_tile(),
+                }
+            }
+            fn packer(isa: Isa) -> Packer<Self> {
+                match isa {
+                    #[cfg(target_arch = "x86_64")]
+                    Isa::Avx512 | Isa::Avx2 => pack::avx2::<std::arch::x86_64::$narrow>,
+                    #[cfg(target_arch = "aarch64")]
+                    _ => pack::neon::<std::arch::aarch64::$neon>,
+                    #[cfg(not(target_arch = "aarch64"))]
+                    _ => pack::plain::<$t>,
                 }
             }
         }

@@ -1,11 +1,11 @@
-//! The innermost matrix product, of a tile that stays in vector registers, and the packing of its
-//! right operand. Convolution and attention are built on it where a whole [`gemm`](super::gemm)
-//! would first have to copy its operands into place.
+//! The innermost matrix product, of tiles that stay in vector registers. [`gemm`](super::gemm) is built
+//! on it, and so are convolution and attention, whose operands a whole product would first have to copy
+//! into place.
 //!
 //! One source for all instruction sets, over [`Vector`]; with AVX2 it reaches nine tenths of a core's
 //! peak.
 
-use super::float::{Float, simd_fn};
+use super::float::Float;
 use super::vector::{Plain, Vector};
 
 /// One tile product of a compute type at one level of instructions.
@@ -19,26 +19,30 @@ pub struct Tile<T> {
     pub run: unsafe fn(Product<T>),
 }
 
-/// `C = start + A B` for a tile of `m x n` elements, or `C += A B`.
+/// `C = start + A B` for `m x n` elements, or `C += A B`: a column of tiles.
 #[derive(Clone, Copy)]
 pub struct Product<T> {
     /// Length of the sums.
     pub k: usize,
-    /// Element (i, p) of A is at `a + i * a_row + p * a_column`.
+    /// Element (i, p) of A is at `a + i * a_row + p * a_column`, counted in each tile with `a_tile`.
     pub a: *const T,
     /// Distance between rows of A.
     pub a_row: usize,
     /// Distance between columns of A.
     pub a_column: usize,
+    /// Distance between the tiles of A where they are packed, or 0: rows go on from tile to tile.
+    pub a_tile: usize,
     /// Row p of B is at `b + p * columns`, or at `b + rows[p]`; all `columns` elements are read.
     pub b: *const T,
     /// Where the k rows of B are, or null: one after the other.
     pub rows: *const usize,
-    /// Element (i, j) of C is at `c + i * c_row + j`.
+    /// Element (i, j) of C is at `c + i * c_row + j * c_column`.
     pub c: *mut T,
     /// Distance between rows of C.
     pub c_row: usize,
-    /// Rows of the tile, 1 to the tile's `rows`.
+    /// Distance between columns of C; 1 is fastest.
+    pub c_column: usize,
+    /// Rows, at least 1. [`heights`] says how they are divided into tiles.
     pub m: usize,
     /// Columns that are written, 1 to the tile's `columns`.
     pub n: usize,
@@ -48,33 +52,64 @@ pub struct Product<T> {
     pub start: *const T,
 }
 
-/// Registers side by side in a tile.
+/// Registers side by side in a tile, of which the columns of a narrow product need one.
 const SIDE: usize = 2;
 
-/// # Safety
-/// The operands are as [`Product`] says, with M = m and tiles of `SIDE` registers, and the processor
-/// has the vector's instruction set; as for the functions below.
+/// The heights of the tiles of `m` rows, of which at most `rows` make one: about equal, because a tile
+/// of a few rows waits for its own sums.
 #[inline(always)]
-unsafe fn product<V: Vector, const M: usize, const ROWS: bool>(p: Product<V::Number>) {
-    // SAFETY: B has k rows of SIDE registers (where `rows` says, with ROWS), A m rows and k columns, C m rows of n numbers, `start`
-    // is null or has m numbers, by the caller's word.
+pub fn heights(m: usize, rows: usize) -> impl Iterator<Item = usize> {
+    let tiles = m.div_ceil(rows);
+    let (least, higher) = (m / tiles, m % tiles);
+    (0..tiles).map(move |t| least + (t < higher) as usize)
+}
+
+/// # Safety
+/// The operands are as [`Product`] says, with a tile of M rows from row `first` on and S registers each,
+/// whose A is at `a`; rows of A follow one another if `PACKED`, and the processor has the vector's
+/// instruction set; as for the functions below.
+#[inline(always)]
+unsafe fn product<
+    V: Vector,
+    const S: usize,
+    const M: usize,
+    const ROWS: bool,
+    const PACKED: bool,
+>(
+    p: &Product<V::Number>,
+    mut a: *const V::Number,
+    first: usize,
+) {
+    // SAFETY: B has k rows of SIDE registers (where `rows` says, with ROWS), A M rows and k columns, C
+    // rows of n numbers, `start` is null or has a number for each, by the caller's word.
     unsafe {
-        let mut sums = [[V::splat(V::Number::ZERO); SIDE]; M];
+        let result = p.c.wrapping_add(first * p.c_row);
+        // C is wanted at the end, and has often left the caches since its last use.
+        for i in 0..M {
+            let row = result.wrapping_add(i * p.c_row);
+            V::prefetch(row);
+            V::prefetch(row.wrapping_add(S * V::LANES - 1));
+        }
+        let mut sums = [[V::splat(V::Number::ZERO); S]; M];
         if !p.start.is_null() {
-            for (i, row) in sums.iter_mut().enumerate() {
-                *row = [V::splat(*p.start.add(i)); SIDE];
+            for i in 0..M {
+                sums[i] = [V::splat(*p.start.add(first + i)); S];
             }
         }
-        let (mut a, mut b) = (p.a, p.b);
+        let a_row = if PACKED { 1 } else { p.a_row };
+        let mut b = p.b;
         for step in 0..p.k {
             if ROWS {
                 b = p.b.add(*p.rows.add(step));
             }
-            let row = [V::load(b), V::load(b.add(V::LANES))];
-            for (i, sums) in sums.iter_mut().enumerate() {
-                let x = V::splat(*a.add(i * p.a_row));
-                for j in 0..SIDE {
-                    sums[j] = x.fma(row[j], sums[j]);
+            let mut row = [V::load(b); S];
+            for j in 1..S {
+                row[j] = V::load(b.add(j * V::LANES));
+            }
+            for i in 0..M {
+                let x = V::splat(*a.add(i * a_row));
+                for j in 0..S {
+                    sums[i][j] = x.fma(row[j], sums[i][j]);
                 }
             }
             // The last step may go past the end of a strided operand; nothing is read there.
@@ -83,23 +118,27 @@ unsafe fn product<V: Vector, const M: usize, const ROWS: bool>(p: Product<V::Num
                 b = b.wrapping_add(SIDE * V::LANES);
             }
         }
-        if p.n == SIDE * V::LANES {
-            for (i, sums) in sums.iter().enumerate() {
-                for (j, &sum) in sums.iter().enumerate() {
-                    let c = p.c.add(i * p.c_row + j * V::LANES);
+        if p.n == S * V::LANES && p.c_column == 1 {
+            for i in 0..M {
+                for j in 0..S {
+                    let c = result.add(i * p.c_row + j * V::LANES);
+                    let sum = sums[i][j];
                     if p.add { V::load(c).add(sum).store(c) } else { sum.store(c) }
                 }
             }
             return;
         }
-        // 32 numbers are the most that a row of a tile has.
-        let mut line = [V::Number::ZERO; 32];
-        for (i, sums) in sums.iter().enumerate() {
-            for (j, &sum) in sums.iter().enumerate() {
-                sum.store(line.as_mut_ptr().add(j * V::LANES));
+        // 32 numbers are the most that a row of a tile has, and 8 its rows.
+        let mut lines = [V::Number::ZERO; 8 * 32];
+        for i in 0..M {
+            for j in 0..S {
+                sums[i][j].store(lines.as_mut_ptr().add((i * S + j) * V::LANES));
             }
-            for (j, &sum) in line.iter().enumerate().take(p.n) {
-                let c = &mut *p.c.add(i * p.c_row + j);
+        }
+        for j in 0..p.n {
+            for i in 0..M {
+                let c = &mut *result.add(i * p.c_row + j * p.c_column);
+                let sum = lines[i * S * V::LANES + j];
                 *c = if p.add { *c + sum } else { sum };
             }
         }
@@ -107,64 +146,86 @@ unsafe fn product<V: Vector, const M: usize, const ROWS: bool>(p: Product<V::Num
 }
 
 /// # Safety
-/// As `product`, for any m from 1 to 8.
+/// As `product`, for any number of rows and tiles of at most `R`.
 #[inline(always)]
-unsafe fn any_rows<V: Vector, const ROWS: bool>(p: Product<V::Number>) {
-    // SAFETY: the caller's promise, with M = m.
+unsafe fn all_rows<
+    V: Vector,
+    const S: usize,
+    const R: usize,
+    const ROWS: bool,
+    const PACKED: bool,
+>(
+    p: &Product<V::Number>,
+) {
+    let (mut first, mut a) = (0, p.a);
+    for height in heights(p.m, R) {
+        // SAFETY: the caller's promise, with M = height, which is at most R.
+        unsafe {
+            match height {
+                1 => product::<V, S, 1, ROWS, PACKED>(p, a, first),
+                2 => product::<V, S, 2, ROWS, PACKED>(p, a, first),
+                3 => product::<V, S, 3, ROWS, PACKED>(p, a, first),
+                4 => product::<V, S, 4, ROWS, PACKED>(p, a, first),
+                5 => product::<V, S, 5, ROWS, PACKED>(p, a, first),
+                6 => product::<V, S, 6, ROWS, PACKED>(p, a, first),
+                7 if R > 6 => product::<V, S, 7, ROWS, PACKED>(p, a, first),
+                8 if R > 6 => product::<V, S, 8, ROWS, PACKED>(p, a, first),
+                _ => unreachable!("a tile has at most {R} rows, not {height}"),
+            }
+        }
+        first += height;
+        a = a.wrapping_add(if p.a_tile > 0 { p.a_tile } else { height * p.a_row });
+    }
+}
+
+/// # Safety
+/// As `all_rows`.
+#[inline(always)]
+unsafe fn any_product<V: Vector, const R: usize>(p: &Product<V::Number>) {
+    // SAFETY: the caller's promise.
     unsafe {
-        match p.m {
-            1 => product::<V, 1, ROWS>(p),
-            2 => product::<V, 2, ROWS>(p),
-            3 => product::<V, 3, ROWS>(p),
-            4 => product::<V, 4, ROWS>(p),
-            5 => product::<V, 5, ROWS>(p),
-            6 => product::<V, 6, ROWS>(p),
-            7 => product::<V, 7, ROWS>(p),
-            8 => product::<V, 8, ROWS>(p),
-            m => unreachable!("a tile has 1 to 8 rows, not {m}"),
+        match (p.rows.is_null(), p.a_row == 1, p.n <= V::LANES) {
+            (true, true, false) => all_rows::<V, SIDE, R, false, true>(p),
+            (true, true, true) => all_rows::<V, 1, R, false, true>(p),
+            (true, false, false) => all_rows::<V, SIDE, R, false, false>(p),
+            (true, false, true) => all_rows::<V, 1, R, false, false>(p),
+            (false, true, _) => all_rows::<V, SIDE, R, true, true>(p),
+            (false, false, _) => all_rows::<V, SIDE, R, true, false>(p),
         }
     }
 }
 
 /// # Safety
-/// As `any_rows`.
-#[inline(always)]
-unsafe fn any_product<V: Vector>(p: Product<V::Number>) {
-    // SAFETY: the caller's promise.
-    unsafe { if p.rows.is_null() { any_rows::<V, false>(p) } else { any_rows::<V, true>(p) } }
-}
-
-/// # Safety
-/// As `any_rows`.
+/// As `any_product`.
 unsafe fn baseline<T: Float>(p: Product<T>) {
     // SAFETY: the caller's promise.
-    unsafe { any_product::<Plain<T>>(p) }
+    unsafe { any_product::<Plain<T>, 6>(&p) }
 }
 
 /// # Safety
-/// As `any_rows`, and the processor has AVX2 and FMA.
+/// As `any_product`, and the processor has AVX2 and FMA.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
 unsafe fn avx2<V: Vector>(p: Product<V::Number>) {
     // SAFETY: the caller's promise.
-    unsafe { any_product::<V>(p) }
+    unsafe { any_product::<V, 6>(&p) }
 }
 
 /// # Safety
-/// As `any_rows`, and the processor has AVX-512 F, VL, DQ and BW.
+/// As `any_product`, and the processor has AVX-512 F, VL, DQ and BW.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw,avx2,fma")]
 unsafe fn avx512<V: Vector>(p: Product<V::Number>) {
     // SAFETY: the caller's promise.
-    unsafe { any_product::<V>(p) }
+    unsafe { any_product::<V, 8>(&p) }
 }
 
 /// # Safety
-/// As `any_rows`.
+/// As `any_product`.
 #[cfg(target_arch = "aarch64")]
 unsafe fn neon<V: Vector>(p: Product<V::Number>) {
     // SAFETY: the caller's promise, and NEON is always there.
-    unsafe { any_product::<V>(p) }
+    unsafe { any_product::<V, 8>(&p) }
 }
 
 /// The tile of NEON registers: 16 of the 32 are sums, enough for four units that take four cycles for
@@ -209,79 +270,25 @@ pub unsafe fn multiply<T: Float>(
 ) {
     let mut j = 0;
     while j < n {
-        let mut i = 0;
-        while i < m {
-            // SAFETY: rows i.. and columns j.. of the operands that the caller vouches for.
-            unsafe {
-                (tile.run)(Product {
-                    k,
-                    a: a.add(i * a_row),
-                    a_row,
-                    a_column,
-                    b: b.add(j * k),
-                    rows: std::ptr::null(),
-                    c: c.add(i * c_row + j),
-                    c_row,
-                    m: (m - i).min(tile.rows),
-                    n: (n - j).min(tile.columns),
-                    add,
-                    start: std::ptr::null(),
-                });
-            }
-            i += tile.rows;
+        // SAFETY: columns j.. of the operands that the caller vouches for.
+        unsafe {
+            (tile.run)(Product {
+                k,
+                a,
+                a_row,
+                a_column,
+                a_tile: 0,
+                b: b.add(j * k),
+                rows: std::ptr::null(),
+                c: c.add(j),
+                c_row,
+                c_column: 1,
+                m,
+                n: (n - j).min(tile.columns),
+                add,
+                start: std::ptr::null(),
+            });
         }
         j += tile.columns;
-    }
-}
-
-/// Elements that `n` columns of `k` rows take when packed.
-pub fn packed_len<T>(tile: Tile<T>, k: usize, n: usize) -> usize {
-    k * n.next_multiple_of(tile.columns)
-}
-
-simd_fn! {
-    /// Packs a `k x n` matrix, element (p, j) at `source[p * row + j * column]`, into panels of
-    /// `width` columns: panel after panel, in each row after row; missing columns are 0.
-    pub fn pack<T, FMA>(k: usize, n: usize, source: &[T], row: usize, column: usize, width: usize, out: &mut [T]) {
-        let _ = FMA;
-        for (panel, first) in out.chunks_exact_mut((k * width).max(1)).zip((0..n).step_by(width)) {
-            let count = width.min(n - first);
-            if count < width {
-                panel.fill(T::ZERO);
-            }
-            if column == 1 {
-                for (p, out) in panel.chunks_exact_mut(width).enumerate() {
-                    let from = p * row + first;
-                    out[..count].copy_from_slice(&source[from..from + count]);
-                }
-            } else if row == 1 {
-                // Eight columns at a time: the writes of a row of the panel share a cache line.
-                for j0 in (0..count).step_by(8) {
-                    let columns = 8.min(count - j0);
-                    if columns == 8 {
-                        let line: [&[T]; 8] = std::array::from_fn(|j| &source[(first + j0 + j) * column..][..k]);
-                        for p in 0..k {
-                            let out = &mut panel[p * width + j0..p * width + j0 + 8];
-                            for j in 0..8 {
-                                out[j] = line[j][p];
-                            }
-                        }
-                    } else {
-                        for j in j0..j0 + columns {
-                            let line = &source[(first + j) * column..][..k];
-                            for (p, &v) in line.iter().enumerate() {
-                                panel[p * width + j] = v;
-                            }
-                        }
-                    }
-                }
-            } else {
-                for p in 0..k {
-                    for j in 0..count {
-                        panel[p * width + j] = source[p * row + (first + j) * column];
-                    }
-                }
-            }
-        }
     }
 }

@@ -35,6 +35,19 @@ pub trait Vector: Copy {
     /// # Safety
     /// The processor has the instruction set.
     unsafe fn fma(self, b: Self, c: Self) -> Self;
+    /// Brings the cache line of `at`, which may be anywhere, into the first-level cache, where there is an
+    /// instruction for it.
+    #[inline(always)]
+    fn prefetch(at: *const Self::Number) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a prefetch reads nothing, and every x86-64 processor has it.
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_T0>(at.cast());
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = at;
+    }
 }
 
 /// Registers whose lanes can be taken apart by whether their places are even or odd.
@@ -55,6 +68,15 @@ pub trait Pairs: Vector {
     /// # Safety
     /// The processor has the instruction set.
     unsafe fn interleave(even: Self, odd: Self) -> [Self; 2];
+}
+
+/// Registers that can be transposed as a square of numbers: at most 8 of at most 8.
+pub trait Square: Vector {
+    /// The transposed square of the first `LANES` registers.
+    ///
+    /// # Safety
+    /// The processor has the instruction set.
+    unsafe fn transpose(rows: [Self; 8]) -> [Self; 8];
 }
 
 /// Calls `$body` with `$V` as the registers of f32 numbers where `$FMA`, which is only set where AVX2 is,
@@ -118,6 +140,19 @@ impl<T: Float> Pairs for Plain<T> {
     }
 }
 
+impl<T: Float> Square for Plain<T> {
+    #[inline(always)]
+    unsafe fn transpose(rows: [Self; 8]) -> [Self; 8] {
+        let mut out = rows;
+        for i in 0..Self::LANES {
+            for j in 0..Self::LANES {
+                out[i].0[j] = rows[j].0[i];
+            }
+        }
+        out
+    }
+}
+
 /// Implements [`Vector`] by an architecture's own functions.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 macro_rules! vector {
@@ -156,7 +191,7 @@ macro_rules! vector {
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::{Pairs, Vector};
+    use super::{Pairs, Square, Vector};
     use std::arch::x86_64::*;
 
     vector!(__m256, f32, 8, _mm256_loadu_ps _mm256_storeu_ps _mm256_set1_ps _mm256_add_ps _mm256_fmadd_ps);
@@ -188,13 +223,62 @@ mod x86 {
             }
         }
     }
+
+    impl Square for __m256 {
+        #[inline(always)]
+        unsafe fn transpose(r: [Self; 8]) -> [Self; 8] {
+            // SAFETY: the caller's promise.
+            unsafe {
+                // Squares of 2, then of 4, then of 8.
+                let (a0, a1) = (_mm256_unpacklo_ps(r[0], r[1]), _mm256_unpackhi_ps(r[0], r[1]));
+                let (a2, a3) = (_mm256_unpacklo_ps(r[2], r[3]), _mm256_unpackhi_ps(r[2], r[3]));
+                let (a4, a5) = (_mm256_unpacklo_ps(r[4], r[5]), _mm256_unpackhi_ps(r[4], r[5]));
+                let (a6, a7) = (_mm256_unpacklo_ps(r[6], r[7]), _mm256_unpackhi_ps(r[6], r[7]));
+                let (b0, b1) =
+                    (_mm256_shuffle_ps::<0x44>(a0, a2), _mm256_shuffle_ps::<0xEE>(a0, a2));
+                let (b2, b3) =
+                    (_mm256_shuffle_ps::<0x44>(a1, a3), _mm256_shuffle_ps::<0xEE>(a1, a3));
+                let (b4, b5) =
+                    (_mm256_shuffle_ps::<0x44>(a4, a6), _mm256_shuffle_ps::<0xEE>(a4, a6));
+                let (b6, b7) =
+                    (_mm256_shuffle_ps::<0x44>(a5, a7), _mm256_shuffle_ps::<0xEE>(a5, a7));
+                [
+                    _mm256_permute2f128_ps::<0x20>(b0, b4),
+                    _mm256_permute2f128_ps::<0x20>(b1, b5),
+                    _mm256_permute2f128_ps::<0x20>(b2, b6),
+                    _mm256_permute2f128_ps::<0x20>(b3, b7),
+                    _mm256_permute2f128_ps::<0x31>(b0, b4),
+                    _mm256_permute2f128_ps::<0x31>(b1, b5),
+                    _mm256_permute2f128_ps::<0x31>(b2, b6),
+                    _mm256_permute2f128_ps::<0x31>(b3, b7),
+                ]
+            }
+        }
+    }
+
+    impl Square for __m256d {
+        #[inline(always)]
+        unsafe fn transpose(r: [Self; 8]) -> [Self; 8] {
+            // SAFETY: the caller's promise.
+            unsafe {
+                let (a0, a1) = (_mm256_unpacklo_pd(r[0], r[1]), _mm256_unpackhi_pd(r[0], r[1]));
+                let (a2, a3) = (_mm256_unpacklo_pd(r[2], r[3]), _mm256_unpackhi_pd(r[2], r[3]));
+                let mut out = r;
+                out[0] = _mm256_permute2f128_pd::<0x20>(a0, a2);
+                out[1] = _mm256_permute2f128_pd::<0x20>(a1, a3);
+                out[2] = _mm256_permute2f128_pd::<0x31>(a0, a2);
+                out[3] = _mm256_permute2f128_pd::<0x31>(a1, a3);
+                out
+            }
+        }
+    }
 }
 
 /// NEON, which every aarch64 processor has.
 #[cfg(target_arch = "aarch64")]
 #[allow(unused_unsafe, reason = "functions of the baseline are safe; the others are not")]
 mod neon {
-    use super::Vector;
+    use super::{Square, Vector};
     use std::arch::aarch64::*;
 
     /// `a * b + c`: the instruction's function takes the summand first.
@@ -211,4 +295,31 @@ mod neon {
 
     vector!(float32x4_t, f32, 4, vld1q_f32 vst1q_f32 vdupq_n_f32 vaddq_f32 fma_f32);
     vector!(float64x2_t, f64, 2, vld1q_f64 vst1q_f64 vdupq_n_f64 vaddq_f64 fma_f64);
+
+    impl Square for float32x4_t {
+        #[inline(always)]
+        unsafe fn transpose(r: [Self; 8]) -> [Self; 8] {
+            // SAFETY: NEON is there.
+            unsafe {
+                let (a0, a1) = (vzip1q_f32(r[0], r[2]), vzip2q_f32(r[0], r[2]));
+                let (b0, b1) = (vzip1q_f32(r[1], r[3]), vzip2q_f32(r[1], r[3]));
+                let mut out = r;
+                (out[0], out[1]) = (vzip1q_f32(a0, b0), vzip2q_f32(a0, b0));
+                (out[2], out[3]) = (vzip1q_f32(a1, b1), vzip2q_f32(a1, b1));
+                out
+            }
+        }
+    }
+
+    impl Square for float64x2_t {
+        #[inline(always)]
+        unsafe fn transpose(r: [Self; 8]) -> [Self; 8] {
+            // SAFETY: as above.
+            unsafe {
+                let mut out = r;
+                (out[0], out[1]) = (vzip1q_f64(r[0], r[1]), vzip2q_f64(r[0], r[1]));
+                out
+            }
+        }
+    }
 }

@@ -448,12 +448,14 @@ fn products(a: &Tensor, b: &Tensor, batch: &[usize], size: (usize, usize, usize)
     match dtype {
         Dtype::F32 | Dtype::F64 => {
             let (a, b) = (stretch(a, m, k), stretch(b, k, n));
-            let offsets = offsets(batch, a.strides(), b.strides());
+            let offsets = offsets(batch, a.strides(), b.strides(), m * n);
             let out = Tensor::empty(&shape, dtype);
             dispatch!(compute dtype, "matmul", T => {
-                let c = out.data_ptr().cast::<T>();
                 // SAFETY: the layouts lie inside their storages; `out` is new and contiguous.
-                unsafe { gemm_batched(size, matrix::<T>(&a), matrix::<T>(&b), &offsets, c) };
+                unsafe {
+                    let (a, b) = (matrix::<T>(&a), matrix::<T>(&b));
+                    gemm_batched(size, a, b, T::ZERO, place::<T>(&out), &offsets);
+                }
             });
             out
         }
@@ -474,14 +476,16 @@ fn products(a: &Tensor, b: &Tensor, batch: &[usize], size: (usize, usize, usize)
     }
 }
 
-/// Where each batch's matrices start in the two operands.
-fn offsets(batch: &[usize], a: &[isize], b: &[isize]) -> Vec<(isize, isize)> {
-    let mut out = vec![(0, 0)];
+/// Where each batch's matrices start in the two operands and, `size` elements apart, in the result.
+fn offsets(batch: &[usize], a: &[isize], b: &[isize], size: usize) -> Vec<[isize; 3]> {
+    let mut out = vec![[0, 0, 0]];
     for (d, &n) in batch.iter().enumerate() {
-        let step =
-            |i: usize, (x, y): (isize, isize)| (x + i as isize * a[d], y + i as isize * b[d]);
+        let step = |i: usize, [x, y, z]: [isize; 3]| {
+            [x + i as isize * a[d], y + i as isize * b[d], z * n as isize + i as isize]
+        };
         out = out.into_iter().flat_map(|at| (0..n).map(move |i| step(i, at))).collect();
     }
+    out.iter_mut().for_each(|item| item[2] *= size as isize);
     out
 }
 

@@ -2,7 +2,8 @@
 
 use crate::cpu::float::Float;
 use crate::cpu::isa;
-use crate::cpu::micro::{self, Product, Tile, pack};
+use crate::cpu::micro::{Product, Tile};
+use crate::cpu::pack::{self, pack};
 use crate::cpu::parts::Parts;
 use crate::cpu::threads::parallel_for;
 
@@ -20,14 +21,14 @@ pub struct Panels<'a, T> {
 
 /// Elements that `groups` groups of `n` columns with `k` rows take.
 pub fn packed_len<T: Float>(groups: usize, k: usize, n: usize) -> usize {
-    groups * micro::packed_len(T::tile(isa::current()), k, n)
+    groups * pack::packed_len(T::tile(isa::current()), k, n)
 }
 
 impl<'a, T: Float> Panels<'a, T> {
     /// The transposes of `groups` matrices of n rows of k numbers, which follow one another.
     pub fn columns(groups: usize, k: usize, n: usize, source: &[T], out: &'a mut [T]) -> Self {
         let tile = T::tile(isa::current());
-        let len = micro::packed_len(tile, k, n);
+        let len = pack::packed_len(tile, k, n);
         let parts = Parts::new(out);
         parallel_for(groups, (64 << 10) / (k * n).max(1) + 1, |range| {
             for g in range {
@@ -67,28 +68,25 @@ impl<'a, T: Float> Panels<'a, T> {
     ) {
         let len = self.k * self.tile.columns;
         let panel = &self.data[panel * len..(panel + 1) * len];
-        // Tiles of about equally many rows: one of a few rows would wait for its own sums.
-        let tiles = m.div_ceil(self.tile.rows);
         for depth in (0..self.k).step_by(DEPTH) {
-            for tile in 0..tiles {
-                let (from, to) = (m * tile / tiles, m * (tile + 1) / tiles);
-                // SAFETY: the caller's promise for rows `from..to` of A and C; the panel has k rows.
-                unsafe {
-                    (self.tile.run)(Product {
-                        k: DEPTH.min(self.k - depth),
-                        a: a.add(from * a_row + depth),
-                        a_row,
-                        a_column: 1,
-                        b: panel[depth * self.tile.columns..].as_ptr(),
-                        rows: std::ptr::null(),
-                        c: c.add(from * c_row),
-                        c_row,
-                        m: to - from,
-                        n: count,
-                        add: add || depth > 0,
-                        start: std::ptr::null(),
-                    });
-                }
+            // SAFETY: the caller's promise; the panel has k rows.
+            unsafe {
+                (self.tile.run)(Product {
+                    k: DEPTH.min(self.k - depth),
+                    a: a.add(depth),
+                    a_row,
+                    a_column: 1,
+                    a_tile: 0,
+                    b: panel[depth * self.tile.columns..].as_ptr(),
+                    rows: std::ptr::null(),
+                    c,
+                    c_row,
+                    c_column: 1,
+                    m,
+                    n: count,
+                    add: add || depth > 0,
+                    start: std::ptr::null(),
+                });
             }
         }
     }

@@ -19,7 +19,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use super::conv::{Sizes, Target};
 use super::float::Float;
 use super::isa;
-use super::micro::{Product, Tile, multiply, pack, packed_len};
+use super::micro::{Product, Tile, multiply};
+use super::pack::{pack, packed_len};
 use super::parts::{Parts, Shared, with_scratch};
 use super::threads::{get_num_threads, parallel_for};
 use super::vectorize::vectorize;
@@ -299,10 +300,12 @@ impl Block<'_> {
                                 a: a.as_ptr(),
                                 a_row: 1,
                                 a_column: tile.rows,
+                                a_tile: 0,
                                 b: columns[p * left + c0 * self.stride + t..].as_ptr(),
                                 rows: rows.as_ptr(),
                                 c: products[p * right + o * self.stride + t..].as_mut_ptr(),
                                 c_row: self.stride,
+                                c_column: 1,
                                 m: tile.rows.min(outputs - o),
                                 n: tile.columns,
                                 add: c0 > 0,

@@ -1,5 +1,6 @@
 //! y, dx and dw through the drivers of `cpu::conv`, `cpu::winograd` and `cpu::depthwise`.
 
+use super::pointwise::Pointwise;
 use super::shape::Shape;
 use crate::Tensor;
 use crate::cpu::conv::{
@@ -13,7 +14,7 @@ use crate::cpu::winograd::{Filters, Winograd};
 use crate::ops::compute;
 use crate::tensor::{Element, dispatch};
 
-fn scratch<T: Float + Element>(len: usize) -> Tensor {
+pub(super) fn scratch<T: Float + Element>(len: usize) -> Tensor {
     Tensor::empty([len], T::DTYPE)
 }
 
@@ -110,6 +111,9 @@ pub fn forward_kernel<T: Float + Element>(
         return correlate_planes(planes, &window, x, w, bias, target, out);
     }
     let sizes = shape.sizes(window.grid);
+    if let Some(pointwise) = Pointwise::of(sizes, &window).filter(|_| taps == 1) {
+        return pointwise.correlate(x, (w, sizes.inputs, 1), bias, target, out);
+    }
     let group = sizes.outputs * sizes.inputs * taps;
     if let Some((winograd, order)) = minimal(sizes, &window)
         && let (Some(x), Some(w), Some(out)) = (single(x), single(w), single_mut(out))
@@ -196,6 +200,9 @@ fn data_kernel<T: Float + Element>(
     }
     // The roles of the channels are exchanged.
     let sizes = Sizes { batch, groups, inputs: outputs, outputs: inputs, grid };
+    if let Some(pointwise) = Pointwise::of(sizes, window).filter(|_| taps == 1) {
+        return pointwise.correlate(dy, (w, 1, inputs), None, target, out);
+    }
     if let Some((winograd, order)) = minimal(sizes, window)
         && let (Some(dy), Some(w), Some(out)) = (single(dy), single(w), single_mut(out))
     {
@@ -254,6 +261,9 @@ pub fn weight_kernel<T: Float + Element>(shape: &Shape, dy: &[T], x: &[T], out: 
         return correlate_plane_filters(planes, &window, x, dy, out);
     }
     let sizes = shape.sizes(window.grid);
+    if let Some(pointwise) = Pointwise::of(sizes, &window).filter(|_| taps == 1) {
+        return pointwise.correlate_filters(x, dy, out);
+    }
     // A window's taps are the filter's, row by row.
     if let Some((winograd, _)) = minimal(sizes, &window)
         && let (Some(dy), Some(x), Some(out)) = (single(dy), single(x), single_mut(out))

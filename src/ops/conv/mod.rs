@@ -21,6 +21,7 @@
 //! `volume`.
 
 mod kernels;
+mod pointwise;
 mod shape;
 #[cfg(test)]
 mod tests;

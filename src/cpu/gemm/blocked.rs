@@ -1,0 +1,143 @@
+//! One matrix product on one thread, in the order that the caches want (Goto and van de Geijn 2008,
+//! "Anatomy of high-performance matrix multiplication"): a panel of B stays in the first-level cache
+//! while a block of A, in the second, goes past it, tile by tile of registers.
+
+use super::{Matrix, scale};
+use crate::cpu::float::Float;
+use crate::cpu::isa;
+use crate::cpu::micro::{Product, heights};
+use crate::cpu::pack::Panels;
+use crate::cpu::parts::with_scratch;
+
+/// Longest sum of a tile: longer ones would push the panel of B, 64 bytes a step, out of the first-level
+/// cache, and shorter ones read and write C more often.
+const DEPTH: usize = 384;
+/// Rows of A that are packed at once, which stay in the second-level cache.
+const ROWS: usize = 96;
+/// Columns of B that are packed at once, which stay in the third.
+const WIDE: usize = 2048;
+/// Columns of C for which packing A is worth its while.
+const REUSED_A: usize = 128;
+/// Rows of C for which packing B is.
+const REUSED_B: usize = 18;
+
+/// `C = beta C + alpha A B` with any strides that are not negative; fastest where C's columns follow one
+/// another.
+///
+/// # Safety
+/// A and B are readable and C is writable wherever their strides lead; C does not overlap them nor
+/// itself, and nobody else uses C.
+pub unsafe fn multiply<T: Float>(
+    (m, n, k): (usize, usize, usize),
+    alpha: T,
+    a: Matrix<*const T>,
+    b: Matrix<*const T>,
+    beta: T,
+    c: Matrix<*mut T>,
+) {
+    let level = isa::current();
+    let (tile, packer) = (T::tile(level), T::packer(level));
+    // The first products overwrite C where it is not wanted.
+    if k == 0 || beta != T::ZERO {
+        // SAFETY: the caller's promise.
+        unsafe { scale((m, n), beta, c) };
+    }
+    if k == 0 {
+        return;
+    }
+    let depth = k.div_ceil(k.div_ceil(DEPTH));
+    let wide = WIDE.min(n.next_multiple_of(tile.columns));
+    let packs_a = a.column != 1 || alpha != T::of(1.0) || n > REUSED_A;
+    let packs_b = b.column != 1 || m > REUSED_B;
+    let height = m.div_ceil(m.div_ceil(ROWS)).next_multiple_of(tile.rows);
+    // Panels of B are not a whole number of pages apart, whose lines would share a set of the first-level
+    // cache.
+    let distance = (depth | 1) * tile.columns;
+    let (left, right) =
+        (if packs_a { depth * height } else { 0 }, distance * wide.div_ceil(tile.columns));
+    let distances: Vec<usize> =
+        if packs_b { Vec::new() } else { (0..depth).map(|p| p * b.row as usize).collect() };
+    with_scratch(left + right, |scratch: &mut [T]| {
+        let (right, left) = scratch.split_at_mut(right);
+        for j0 in (0..n).step_by(wide) {
+            let columns = wide.min(n - j0);
+            for p0 in (0..k).step_by(depth) {
+                let deep = depth.min(k - p0);
+                // Without packing only the last panel, if it is not whole.
+                let whole = if packs_b { 0 } else { columns / tile.columns };
+                let first = whole * tile.columns;
+                let panels = Panels {
+                    k: deep,
+                    source: b.at(p0, j0 + first).ptr,
+                    row: b.row,
+                    column: b.column,
+                    count: columns - first,
+                    readable: n - j0 - first,
+                    width: tile.columns,
+                    out: right[whole * distance..].as_mut_ptr(),
+                    distance,
+                };
+                // SAFETY: the caller's promise; the scratch has room for all panels.
+                unsafe { packer(panels) };
+                for i0 in (0..m).step_by(height) {
+                    let rows = height.min(m - i0);
+                    if packs_a {
+                        let mut i = i0;
+                        for (panel, count) in
+                            left.chunks_exact_mut(tile.rows * deep).zip(heights(rows, tile.rows))
+                        {
+                            let packing = Panels {
+                                k: deep,
+                                source: a.at(i, p0).ptr,
+                                row: a.column,
+                                column: a.row,
+                                count,
+                                readable: m - i,
+                                width: tile.rows,
+                                out: panel.as_mut_ptr(),
+                                distance: 0,
+                            };
+                            // SAFETY: as above.
+                            unsafe { packer(packing) };
+                            if alpha != T::of(1.0) {
+                                panel.iter_mut().for_each(|v| *v = alpha * *v);
+                            }
+                            i += count;
+                        }
+                    }
+                    let (a, a_row, a_column, a_tile) = if packs_a {
+                        (left.as_ptr(), 1, tile.rows, tile.rows * deep)
+                    } else {
+                        (a.at(i0, p0).ptr, a.row as usize, 1, 0)
+                    };
+                    for j in (0..columns).step_by(tile.columns) {
+                        let count = tile.columns.min(columns - j);
+                        let (panel, places) = if packs_b || count < tile.columns {
+                            (right[j / tile.columns * distance..].as_ptr(), std::ptr::null())
+                        } else {
+                            (b.at(p0, j0 + j).ptr, distances.as_ptr())
+                        };
+                        let product = Product {
+                            k: deep,
+                            a,
+                            a_row,
+                            a_column,
+                            a_tile,
+                            b: panel,
+                            rows: places,
+                            c: c.at(i0, j0 + j).ptr,
+                            c_row: c.row as usize,
+                            c_column: c.column as usize,
+                            m: rows,
+                            n: count,
+                            add: p0 > 0 || beta != T::ZERO,
+                            start: std::ptr::null(),
+                        };
+                        // SAFETY: the caller's promise; both operands have `deep` steps.
+                        unsafe { (tile.run)(product) };
+                    }
+                }
+            }
+        }
+    });
+}

@@ -1,0 +1,193 @@
+//! A few rows times a matrix. Reading the matrix is most of the work, so that nothing is packed and it is
+//! read in the order in which it lies. What C holds is added to.
+
+use std::slice::{from_raw_parts, from_raw_parts_mut};
+
+use super::Matrix;
+use crate::cpu::float::{Float, single};
+use crate::cpu::vector::{Plain, Vector, with_registers};
+use crate::cpu::vectorize::{Kernel, vectorize};
+
+/// Most rows for which this is fastest.
+pub const ROWS: usize = 4;
+/// Columns of four rows of B that are in the first-level cache together.
+const BLOCK: usize = 1024;
+
+/// `C += alpha A B`, where the rows of C are dense and those of B too: multiples of B's rows are added up.
+pub struct Sums<T> {
+    /// m, n and k.
+    pub size: (usize, usize, usize),
+    /// The factor.
+    pub alpha: T,
+    /// `m x k`.
+    pub a: Matrix<*const T>,
+    /// `k x n`.
+    pub b: Matrix<*const T>,
+    /// `m x n`.
+    pub c: Matrix<*mut T>,
+}
+
+impl<T: Float> Sums<T> {
+    /// # Safety
+    /// A and B are readable and C is writable wherever their strides lead; C does not overlap them nor
+    /// itself, and nobody else uses C.
+    pub unsafe fn add(self) {
+        vectorize(self);
+    }
+}
+
+impl<T: Float> Kernel for Sums<T> {
+    type Output = ();
+    const WIDE: bool = false;
+    #[inline(always)]
+    fn run<const FMA: bool>(self) {
+        let (m, n, k) = self.size;
+        let mut first = 0;
+        while first < n {
+            let count = BLOCK.min(n - first);
+            // SAFETY: parts of rows of the operands, which the caller of `add` vouches for; nobody else
+            // uses those of C.
+            let row = |p: usize| unsafe { from_raw_parts(self.b.at(p, first).ptr, count) };
+            // SAFETY: an element of A.
+            let factor = |i: usize, p: usize| self.alpha * unsafe { *self.a.at(i, p).ptr };
+            let mut p = 0;
+            while p + 4 <= k {
+                let (b0, b1, b2, b3) = (row(p), row(p + 1), row(p + 2), row(p + 3));
+                for i in 0..m {
+                    // SAFETY: as above.
+                    let c = unsafe { from_raw_parts_mut(self.c.at(i, first).ptr, count) };
+                    let (x0, x1) = (factor(i, p), factor(i, p + 1));
+                    let (x2, x3) = (factor(i, p + 2), factor(i, p + 3));
+                    for j in 0..count {
+                        let low = x1.fma::<FMA>(b1[j], x0.fma::<FMA>(b0[j], c[j]));
+                        c[j] = x3.fma::<FMA>(b3[j], x2.fma::<FMA>(b2[j], low));
+                    }
+                }
+                p += 4;
+            }
+            while p < k {
+                let b = row(p);
+                for i in 0..m {
+                    // SAFETY: as above.
+                    let c = unsafe { from_raw_parts_mut(self.c.at(i, first).ptr, count) };
+                    let x = factor(i, p);
+                    for j in 0..count {
+                        c[j] = x.fma::<FMA>(b[j], c[j]);
+                    }
+                }
+                p += 1;
+            }
+            first += count;
+        }
+    }
+}
+
+/// `C += alpha A B`, where the columns of B are dense: their dot products with A's rows.
+pub struct Dots<T> {
+    /// m, n and k.
+    pub size: (usize, usize, usize),
+    /// The factor.
+    pub alpha: T,
+    /// `m x k`.
+    pub a: Matrix<*const T>,
+    /// `k x n`.
+    pub b: Matrix<*const T>,
+    /// `m x n`.
+    pub c: Matrix<*mut T>,
+}
+
+impl<T: Float> Dots<T> {
+    /// # Safety
+    /// As [`Sums::add`].
+    pub unsafe fn add(self) {
+        let (m, _, k) = self.size;
+        // SAFETY: an element of A.
+        let row = |i: usize| (0..k).map(move |p| unsafe { *self.a.at(i, p).ptr });
+        let rows: Vec<T> = (0..m).flat_map(row).collect();
+        vectorize(DenseDots { rows: &rows, job: self });
+    }
+}
+
+struct DenseDots<'a, T> {
+    /// Those of A.
+    rows: &'a [T],
+    job: Dots<T>,
+}
+
+impl<T: Float> Kernel for DenseDots<'_, T> {
+    type Output = ();
+    const WIDE: bool = false;
+    #[inline(always)]
+    fn run<const FMA: bool>(self) {
+        match single(self.rows) {
+            Some(rows) => with_registers!(FMA, V = Plain<f32> => dots::<T, V>(rows, self.job)),
+            None => dots::<T, Plain<T>>(self.rows, self.job),
+        }
+    }
+}
+
+/// All dot products, where T is V's number.
+#[inline(always)]
+fn dots<T: Float, V: Vector>(rows: &[V::Number], job: Dots<T>) {
+    let (m, n, k) = job.size;
+    let mut j = 0;
+    while j < n {
+        let count = if j + 4 <= n { 4 } else { 1 };
+        for i in 0..m {
+            // SAFETY: columns of B, k numbers of a row of A and elements of C, which the caller of `add`
+            // vouches for; registers hold the processor's numbers, the same type under another name.
+            unsafe {
+                let x = rows[i * k..(i + 1) * k].as_ptr();
+                let column = |c: usize| job.b.at(0, j + c).ptr.cast::<V::Number>();
+                let sums = if count == 4 {
+                    dot::<V, 4>(k, x, [column(0), column(1), column(2), column(3)])
+                } else {
+                    let [sum] = dot::<V, 1>(k, x, [column(0)]);
+                    [sum; 4]
+                };
+                for c in 0..count {
+                    *job.c.at(i, j + c).ptr += job.alpha * T::of(sums[c].wide());
+                }
+            }
+        }
+        j += count;
+    }
+}
+
+/// The dot products of x and N other vectors of k numbers.
+///
+/// # Safety
+/// They have k numbers, and the processor has the instruction set.
+#[inline(always)]
+unsafe fn dot<V: Vector, const N: usize>(
+    k: usize,
+    x: *const V::Number,
+    b: [*const V::Number; N],
+) -> [V::Number; N] {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut sums = [[V::splat(V::Number::ZERO); 2]; N];
+        let mut p = 0;
+        while p + 2 * V::LANES <= k {
+            for h in 0..2 {
+                let at = p + h * V::LANES;
+                let x = V::load(x.add(at));
+                for c in 0..N {
+                    sums[c][h] = x.fma(V::load(b[c].add(at)), sums[c][h]);
+                }
+            }
+            p += 2 * V::LANES;
+        }
+        let mut out = [V::Number::ZERO; N];
+        for c in 0..N {
+            let mut lanes = [V::Number::ZERO; 8];
+            sums[c][0].add(sums[c][1]).store(lanes.as_mut_ptr());
+            let pairs = (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
+            out[c] = pairs + ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
+            for l in p..k {
+                out[c] += *x.add(l) * *b[c].add(l);
+            }
+        }
+        out
+    }
+}

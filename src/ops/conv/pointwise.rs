@@ -1,0 +1,255 @@
+//! Convolutions with 1x1 filters: the filters' matrix times the matrix of an image's points. Dense planes
+//! are used where they lie. Strided ones are gathered first, and so are small ones, of which those of all
+//! images make one matrix: a few points would leave most of a register tile's work undone.
+
+use crate::cpu::conv::{Sizes, Target};
+use crate::cpu::field::Window;
+use crate::cpu::float::Float;
+use crate::cpu::gemm::{Matrix, gemm, gemm_batched};
+use crate::cpu::parts::{Parts, Shared};
+use crate::cpu::threads::{GRAIN, parallel_for};
+use crate::tensor::Element;
+
+use super::kernels::scratch;
+
+/// Points of a plane below which those of all images are gathered.
+const SMALL: usize = 100;
+
+/// A convolution with one tap, which reads the source at multiples of the step.
+pub struct Pointwise<'a> {
+    sizes: Sizes,
+    window: &'a Window,
+    /// Points of an image.
+    points: usize,
+    /// The planes of all images lie behind one another, channel by channel.
+    merged: bool,
+}
+
+/// Distances between channels and between images.
+#[derive(Clone, Copy)]
+struct Lie {
+    channel: usize,
+    image: usize,
+}
+
+impl<'a> Pointwise<'a> {
+    /// The window, if its only tap is the first point of a source that it stays inside.
+    pub fn of(sizes: Sizes, window: &'a Window) -> Option<Self> {
+        let inside = |d: usize| (window.grid[d] - 1) * window.step[d] < window.source[d];
+        let fits = window.taps == [[0, 0]] && inside(0) && inside(1);
+        let points = window.points();
+        let merged = points < SMALL && sizes.batch > 1;
+        fits.then_some(Pointwise { sizes, window, points, merged })
+    }
+
+    /// For every point and result channel the sum over the source channels of source times filter, plus
+    /// `bias`. Filter (o, c) of group g is at `filters + (g * outputs * inputs) + o * row + c * column`.
+    pub fn correlate<T: Float + Element>(
+        &self,
+        source: &[T],
+        (filters, row, column): (&[T], usize, usize),
+        bias: Option<&[T]>,
+        target: Target,
+        out: &mut [T],
+    ) {
+        let Sizes { batch, groups, inputs, outputs, grid } = self.sizes;
+        let (points, results) = (self.points, groups * outputs);
+        let last = (batch - 1) * target.image + (results - 1) * target.channel;
+        let corner = (grid[0] - 1) * target.row + (grid[1] - 1) * target.column;
+        assert!(target.first + last + corner < out.len(), "the target is outside the output");
+        assert!(filters.len() >= groups * outputs * inputs);
+        let copy;
+        let (source, lie) = if self.is_dense() {
+            (source, self.apart(groups * inputs))
+        } else {
+            copy = scratch::<T>(batch * groups * inputs * points);
+            // SAFETY: a new tensor that nobody else has.
+            let copy = unsafe { copy.as_mut_slice::<T>() };
+            let lie = self.gather(source, groups * inputs, self.window, copy);
+            (&*copy, lie)
+        };
+        assert!(source.len() >= batch * groups * inputs * points, "the source is too short");
+        let dense = target.column == 1 && (grid[0] == 1 || target.row == grid[1]);
+        if dense && !self.merged {
+            let to = Lie { channel: target.channel, image: target.image };
+            let out = &mut out[target.first..];
+            return self.products((source, lie), (filters, row, column), bias, (out, to));
+        }
+        let sums = scratch::<T>(batch * results * points);
+        // SAFETY: a new tensor that nobody else has.
+        let sums = unsafe { sums.as_mut_slice::<T>() };
+        let from = self.lie(results);
+        self.products((source, lie), (filters, row, column), bias, (sums, from));
+        let out = Shared::new(out.as_mut_ptr());
+        parallel_for(batch * results, GRAIN.div_ceil(points), |range| {
+            for item in range {
+                let (n, c) = (item / results, item % results);
+                let mut from = n * from.image + c * from.channel;
+                for i in 0..grid[0] {
+                    let to = target.first + n * target.image + c * target.channel + i * target.row;
+                    let line = &sums[from..from + grid[1]];
+                    // SAFETY: inside the output, as asserted; planes are disjoint.
+                    unsafe {
+                        let to = out.get().add(to);
+                        if target.column == 1 {
+                            to.copy_from_nonoverlapping(line.as_ptr(), line.len());
+                        } else {
+                            for j in 0..line.len() {
+                                *to.add(j * target.column) = line[j];
+                            }
+                        }
+                    }
+                    from += grid[1];
+                }
+            }
+        });
+    }
+
+    /// For every result and source channel the sum over all points of `gradient` times source: the filters'
+    /// gradient, `[groups * outputs, inputs]`.
+    pub fn correlate_filters<T: Float + Element>(
+        &self,
+        source: &[T],
+        gradient: &[T],
+        out: &mut [T],
+    ) {
+        let Sizes { batch, groups, inputs, outputs, grid } = self.sizes;
+        let (points, results) = (self.points, groups * outputs);
+        let (columns, rows);
+        let (source, of_source) = if self.is_dense() {
+            (source, self.apart(groups * inputs))
+        } else {
+            columns = scratch::<T>(batch * groups * inputs * points);
+            // SAFETY: a new tensor that nobody else has.
+            let copy = unsafe { columns.as_mut_slice::<T>() };
+            let lie = self.gather(source, groups * inputs, self.window, copy);
+            (&*copy, lie)
+        };
+        let (gradient, of_gradient) = if self.merged {
+            rows = scratch::<T>(batch * results * points);
+            // SAFETY: a new tensor that nobody else has.
+            let copy = unsafe { rows.as_mut_slice::<T>() };
+            let window = Window { source: grid, grid, step: [1, 1], taps: vec![[0, 0]] };
+            let lie = self.gather(gradient, results, &window, copy);
+            (&*copy, lie)
+        } else {
+            (gradient, self.apart(results))
+        };
+        assert!(source.len() >= batch * groups * inputs * points, "the source is too short");
+        assert!(gradient.len() >= batch * results * points, "the gradient is too short");
+        assert_eq!(out.len(), results * inputs);
+        let (images, k) = self.images();
+        for g in 0..groups {
+            for n in 0..images {
+                let a = &gradient[n * of_gradient.image + g * outputs * of_gradient.channel..];
+                let b = &source[n * of_source.image + g * inputs * of_source.channel..];
+                let c = &mut out[g * outputs * inputs..];
+                let a = matrix(a, of_gradient.channel, 1);
+                let b = matrix(b, 1, of_source.channel);
+                let c = Matrix { ptr: c.as_mut_ptr(), row: inputs as isize, column: 1 };
+                let beta = if n == 0 { T::ZERO } else { T::of(1.0) };
+                // SAFETY: the lengths were asserted.
+                unsafe { gemm((outputs, inputs, k), T::of(1.0), a, b, beta, c) };
+            }
+        }
+    }
+
+    /// Whether the products read the source where it is.
+    fn is_dense(&self) -> bool {
+        let Window { source, grid, step, .. } = self.window;
+        let rows = grid[0] == 1 || step[0] == 1;
+        !self.merged && grid == source && rows && (grid[1] == 1 || step[1] == 1)
+    }
+
+    fn apart(&self, channels: usize) -> Lie {
+        Lie { channel: self.points, image: channels * self.points }
+    }
+
+    /// Of copies.
+    fn lie(&self, channels: usize) -> Lie {
+        if self.merged {
+            Lie { channel: self.sizes.batch * self.points, image: self.points }
+        } else {
+            self.apart(channels)
+        }
+    }
+
+    /// How many matrices there are, and their points.
+    fn images(&self) -> (usize, usize) {
+        if self.merged {
+            (1, self.sizes.batch * self.points)
+        } else {
+            (self.sizes.batch, self.points)
+        }
+    }
+
+    /// The points that the window reads, one behind another.
+    fn gather<T: Float>(
+        &self,
+        source: &[T],
+        channels: usize,
+        window: &Window,
+        out: &mut [T],
+    ) -> Lie {
+        let lie = self.lie(channels);
+        let [height, width] = window.source;
+        let [rows, columns] = window.grid;
+        let out = Parts::new(out);
+        parallel_for(self.sizes.batch * channels, GRAIN.div_ceil(self.points), |range| {
+            for item in range {
+                let (n, c) = (item / channels, item % channels);
+                let at = n * lie.image + c * lie.channel;
+                // SAFETY: planes are disjoint.
+                let out = unsafe { out.slice(at..at + self.points) };
+                let plane = &source[item * height * width..][..height * width];
+                if window.grid == window.source && window.step == [1, 1] {
+                    out.copy_from_slice(plane);
+                    continue;
+                }
+                for i in 0..rows {
+                    let line = &plane[i * window.step[0] * width..];
+                    for j in 0..columns {
+                        out[i * columns + j] = line[j * window.step[1]];
+                    }
+                }
+            }
+        });
+        lie
+    }
+
+    /// The products, whose operands' lengths were checked.
+    fn products<T: Float>(
+        &self,
+        (source, from): (&[T], Lie),
+        (filters, row, column): (&[T], usize, usize),
+        bias: Option<&[T]>,
+        (out, to): (&mut [T], Lie),
+    ) {
+        let Sizes { groups, inputs, outputs, .. } = self.sizes;
+        let (images, n) = self.images();
+        if let Some(bias) = bias {
+            for item in 0..images * groups * outputs {
+                let (image, c) = (item / (groups * outputs), item % (groups * outputs));
+                out[image * to.image + c * to.channel..][..n].fill(bias[c]);
+            }
+        }
+        let items: Vec<[isize; 3]> = (0..images * groups)
+            .map(|item| {
+                let (image, g) = (item / groups, item % groups);
+                let a = g * outputs * inputs;
+                let b = image * from.image + g * inputs * from.channel;
+                let c = image * to.image + g * outputs * to.channel;
+                [a, b, c].map(|at| at as isize)
+            })
+            .collect();
+        let beta = if bias.is_some() { T::of(1.0) } else { T::ZERO };
+        let (a, b) = (matrix(filters, row, column), matrix(source, from.channel, 1));
+        let c = Matrix { ptr: out.as_mut_ptr(), row: to.channel as isize, column: 1 };
+        // SAFETY: the caller checked the lengths, and results are disjoint.
+        unsafe { gemm_batched((outputs, n, inputs), a, b, beta, c, &items) };
+    }
+}
+
+fn matrix<T>(numbers: &[T], row: usize, column: usize) -> Matrix<*const T> {
+    Matrix { ptr: numbers.as_ptr(), row: row as isize, column: column as isize }
+}
