@@ -22,6 +22,7 @@ pub mod pack;
 pub mod parts;
 pub mod philox;
 pub mod plan;
+mod pool;
 pub mod recurrent;
 pub mod row;
 pub mod streaming;

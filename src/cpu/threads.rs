@@ -1,13 +1,10 @@
-//! Splits large loops over threads. The pool is built at the first loop that is worth it; the
-//! calling thread works too. A fork and join costs 10 us or more, so small loops run inline.
+//! Splits large loops over threads. The calling thread works too; the others are started at the first loop
+//! that is worth it. A fork and join costs a microsecond or two, so small loops run inline.
 
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use parking_lot::Mutex;
-use rayon::{ThreadPool, ThreadPoolBuilder};
-
+use super::pool;
 use crate::error::{Error, throw};
 
 /// Elements of cheap work (an add) below which a loop is not split.
@@ -15,8 +12,6 @@ pub const GRAIN: usize = 32 << 10;
 
 /// 0 until first asked for.
 static THREADS: AtomicUsize = AtomicUsize::new(0);
-/// Helpers beside the calling thread; rebuilt when the number changes.
-static POOL: Mutex<Option<Arc<ThreadPool>>> = Mutex::new(None);
 
 /// Number of threads that one operation may use (`torch.get_num_threads`). At first the value of
 /// `OMP_NUM_THREADS`, or without it the number of cores this process may run on.
@@ -66,49 +61,20 @@ fn initial_threads() -> usize {
         .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get()))
 }
 
-fn pool(helpers: usize) -> Arc<ThreadPool> {
-    let mut pool = POOL.lock();
-    match &*pool {
-        Some(p) if p.current_num_threads() == helpers => p.clone(),
-        _ => {
-            let built = ThreadPoolBuilder::new()
-                .num_threads(helpers)
-                .thread_name(|i| format!("torchrs-cpu-{}", i + 1))
-                .build()
-                .unwrap_or_else(|e| {
-                    throw(Error::Other(format!("cannot start {helpers} compute threads: {e}")))
-                });
-            let built = Arc::new(built);
-            *pool = Some(built.clone());
-            built
-        }
-    }
-}
-
 /// Calls `body` on disjoint ranges that cover `0..n`, on several threads when there are at least
 /// two times `grain` items. Inside another parallel loop it runs inline. A panic in `body` reaches
 /// the caller with its payload.
 #[inline]
 pub fn parallel_for(n: usize, grain: usize, body: impl Fn(Range<usize>) + Sync) {
     let grain = grain.max(1);
-    if n < 2 * grain || get_num_threads() == 1 || rayon::current_thread_index().is_some() {
+    if n < 2 * grain || get_num_threads() == 1 || pool::works() {
         if n > 0 {
             body(0..n);
         }
         return;
     }
-    let parts = get_num_threads().min(n / grain);
-    split(n, parts, &body);
-}
-
-fn split(n: usize, parts: usize, body: &(dyn Fn(Range<usize>) + Sync)) {
-    let part = |i: usize| n * i / parts..n * (i + 1) / parts;
-    pool(get_num_threads() - 1).in_place_scope(|scope| {
-        for i in 1..parts {
-            scope.spawn(move |_| body(part(i)));
-        }
-        body(part(0));
-    });
+    let parts = get_num_threads().min(n / grain).min(pool::MOST);
+    pool::run(parts, &|i| body(n * i / parts..n * (i + 1) / parts));
 }
 
 #[cfg(test)]
@@ -140,6 +106,36 @@ mod tests {
             })
         });
         assert_eq!(error.unwrap_err().to_string(), "test: from a helper");
+    }
+
+    #[test]
+    fn loops_of_many_threads_at_once_are_all_done() {
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for round in 1..300 {
+                        let sum = AtomicUsize::new(0);
+                        parallel_for(round, 1, |range| {
+                            range.for_each(|i| _ = sum.fetch_add(i, Relaxed));
+                        });
+                        assert_eq!(sum.into_inner(), round * (round - 1) / 2);
+                    }
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn a_loop_that_comes_when_all_sleep_is_done() {
+        for pause in [0, 1, 5, 20] {
+            std::thread::sleep(std::time::Duration::from_millis(pause));
+            let slow = AtomicUsize::new(0);
+            parallel_for(8, 1, |range| {
+                std::thread::sleep(std::time::Duration::from_millis(2));
+                slow.fetch_add(range.len(), Relaxed);
+            });
+            assert_eq!(slow.into_inner(), 8);
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::float::Float;
 use super::parts::Shared;
 use super::threads::{get_num_threads, parallel_for};
 
-/// Floating-point operations that are worth a second thread: forking and joining costs about 10 us.
+/// Floating-point operations that are worth a second thread, which may have to be woken.
 const WORTH_A_THREAD: usize = 2_000_000;
 
 /// Where a matrix is: element (i, j) at `ptr + i * row + j * column`.
