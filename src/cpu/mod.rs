@@ -18,6 +18,7 @@ pub mod lane;
 pub mod linalg;
 pub mod math;
 pub mod micro;
+pub mod moments;
 pub mod parts;
 pub mod philox;
 pub mod plan;

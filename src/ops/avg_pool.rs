@@ -23,6 +23,7 @@ use super::windows::adaptive_ranges;
 use crate::Tensor;
 use crate::autograd::record;
 use crate::cpu::float::{Float, simd_fn};
+use crate::cpu::moments;
 use crate::cpu::parts::{Parts, with_scratch};
 use crate::cpu::threads::parallel_for;
 use crate::error::{Error, throw};
@@ -213,17 +214,6 @@ fn planes(x: &Tensor, shape: &[usize], windows: &Windows, back: bool) -> Tensor 
     compute::narrow(y, dtype)
 }
 
-/// The mean of each plane, of which there are as many as `y` has numbers.
-fn whole_means<T: Float>(x: &[T], share: T, y: &mut [T]) {
-    let size = x.len() / y.len();
-    if size < 512 {
-        return small_means(x, share, y);
-    }
-    for (y, x) in y.iter_mut().zip(x.chunks_exact(size)) {
-        *y = compute::sum(x) * share;
-    }
-}
-
 fn spread_whole<T: Float>(dy: &[T], share: T, dx: &mut [T]) {
     let size = dx.len() / dy.len();
     for (dx, &g) in dx.chunks_exact_mut(size).zip(dy) {
@@ -265,29 +255,12 @@ fn add_strided<T: Float>(x: &[T], stride: usize, y: &mut [T]) {
 }
 
 simd_fn! {
-    /// The means of small planes.
-    fn small_means<T, FMA>(x: &[T], share: T, y: &mut [T]) {
+    /// The mean of each plane, of which there are as many as `y` has numbers.
+    fn whole_means<T, FMA>(x: &[T], share: T, y: &mut [T]) {
         let _ = FMA;
         let size = x.len() / y.len();
         for i in 0..y.len() {
-            let (xs, rest) = x[i * size..][..size].as_chunks::<WIDE>();
-            let mut sums = [T::ZERO; WIDE];
-            for x in xs {
-                for k in 0..WIDE {
-                    sums[k] += x[k];
-                }
-            }
-            for k in 0..rest.len() {
-                sums[k] += rest[k];
-            }
-            let mut half = WIDE / 2;
-            while half > 0 {
-                for k in 0..half {
-                    sums[k] += sums[k + half];
-                }
-                half /= 2;
-            }
-            y[i] = sums[0] * share;
+            y[i] = T::of(moments::sum(&x[i * size..][..size])) * share;
         }
     }
 
