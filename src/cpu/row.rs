@@ -140,10 +140,11 @@ pub(crate) use sum2;
 /// `map!(T, x, out, |v| f(v))`: `out_i = f(x_i)`.
 macro_rules! map {
     ($T:ty, $x:expr, $out:expr, |$v:ident| $f:expr) => {{
-        let (x, out): (&[$T], &mut [$T]) = ($x, $out);
-        for (o, x) in out.iter_mut().zip(x) {
-            let $v = x.widen();
-            *o = <$T>::narrow($f);
+        let out: &mut [$T] = $out;
+        let x: &[$T] = &$x[..out.len()];
+        for i in 0..out.len() {
+            let $v = x[i].widen();
+            out[i] = <$T>::narrow($f);
         }
     }};
 }

@@ -81,23 +81,25 @@ fn row_forward<T: Float, const LOG: bool, const FMA: bool>(
         row::map!(T, x, out, |x| x - m - shift);
     } else {
         let scale = T::Wide::ONE / row::exp_sum::<T, FMA>(x, m, scratch);
-        for (o, &e) in out.iter_mut().zip(&*scratch) {
-            *o = T::narrow(e * scale);
+        let powers = &scratch[..out.len()];
+        for i in 0..out.len() {
+            out[i] = T::narrow(powers[i] * scale);
         }
     }
 }
 
 #[inline(always)]
 fn row_backward<T: Float, const LOG: bool, const FMA: bool>(y: &[T], g: &[T], out: &mut [T]) {
+    let (y, g) = (&y[..out.len()], &g[..out.len()]);
     if LOG {
         let s = row::sum!(T, g, T::Wide::ZERO, |g| g);
-        for ((o, &y), &g) in out.iter_mut().zip(y).zip(g) {
-            *o = T::narrow(g.widen() - y.widen().exp::<FMA>() * s);
+        for i in 0..out.len() {
+            out[i] = T::narrow(g[i].widen() - y[i].widen().exp::<FMA>() * s);
         }
     } else {
         let s = row::sum2!(T, y, g, |y, g| y * g);
-        for ((o, &y), &g) in out.iter_mut().zip(y).zip(g) {
-            *o = T::narrow(y.widen() * (g.widen() - s));
+        for i in 0..out.len() {
+            out[i] = T::narrow(y[i].widen() * (g[i].widen() - s));
         }
     }
 }

@@ -8,6 +8,7 @@
 use std::ops::Range;
 
 use super::lanes::{Lanes, wins};
+use super::threes::{Split, Threes};
 use crate::cpu::float::Float;
 use crate::cpu::isa;
 use crate::cpu::parts::Parts;
@@ -173,6 +174,7 @@ pub struct Scratch<T> {
     taps: Vec<usize>,
     /// Where the lines of the input start that a row of windows reads.
     lines: Vec<usize>,
+    threes: Split<T>,
 }
 
 impl<T: Float> Scratch<T> {
@@ -192,6 +194,7 @@ impl<T: Float> Scratch<T> {
             phase,
             taps: (0..kernel).map(tap).collect(),
             lines: Vec::new(),
+            threes: Split::new(if stride == 2 { phase } else { 0 }, left),
         }
     }
 }
@@ -270,9 +273,42 @@ unsafe fn rows<V: Lanes, const PLACES: bool>(
 ) {
     let [_, down, across] = planes.windows;
     let (w, ow) = (scratch.width, across.len());
+    let (stride, dilation) = match across {
+        Steps::Sliding(s) => (s.stride, s.dilation),
+        Steps::Ranges(_) => (1, 1),
+    };
+    let wide_enough = stride == 2 && w >= 2 * V::LANES && ow >= V::LANES;
+    scratch.threes.forget();
     for i in 0..y.len() / ow {
         find_lines(&mut scratch.lines, planes, i / down.len(), i % down.len());
-        let Scratch { left, columns, phases, phase, taps, lines, .. } = &mut *scratch;
+        let Scratch { left, columns, phases, phase, taps, lines, threes, .. } = &mut *scratch;
+        // A row's last register may write over the begin of the next one, which is done later.
+        let y = &mut y[i * ow..];
+        let places = if PLACES { &mut places[i * ow..] } else { &mut [] };
+        if wide_enough && PLACES && taps.len() == 3 && lines.len() <= 3 {
+            // At the edge a line stands for the one that is missing.
+            let last = lines.len() - 1;
+            let three = [lines[0], lines[1.min(last)], lines[last]];
+            // SAFETY: the caller's promise.
+            let split = unsafe { threes.split::<V>(x, three, w) };
+            let taps = [taps[0], taps[1], taps[2]];
+            let windows = Threes { x, lines: three, split, taps, dilation, left: *left, width: w };
+            // SAFETY: as above.
+            unsafe { windows.maxima::<V>(ow, y, places) };
+            continue;
+        }
+        if wide_enough && !PLACES {
+            for c in (0..w).step_by(2 * V::LANES) {
+                let c = c.min(w - 2 * V::LANES);
+                // SAFETY: the caller's promise.
+                unsafe { split_maxima::<V>(x, lines, c, *left, *phase, &mut phases.best) };
+            }
+            for j in (0..ow).step_by(V::LANES) {
+                // SAFETY: the caller's promise.
+                unsafe { outputs::<V, PLACES>(taps, phases, j, y, places) };
+            }
+            continue;
+        }
         let (best, from) = (&mut columns.best[*left..], &mut columns.from[*left..]);
         // Registers, of which the last may overlap the one before; in narrow rows one by one.
         let whole = if w < V::LANES { 0 } else { w };
@@ -283,9 +319,6 @@ unsafe fn rows<V: Lanes, const PLACES: bool>(
         for c in whole..w {
             highest_of_one(x, lines, c, best, from);
         }
-        // A row's last register may write over the begin of the next one, which is done later.
-        let y = &mut y[i * ow..];
-        let places = if PLACES { &mut places[i * ow..] } else { &mut [] };
         match across {
             Steps::Sliding(s) => {
                 let mut row = &*columns;
@@ -411,6 +444,40 @@ unsafe fn highest<V: Lanes, const PLACES: bool>(
     }
 }
 
+/// Maxima, without places, of two registers of columns from `c` on, sorted as by [`split`] with a stride of 2.
+///
+/// # Safety
+/// The processor has the instruction set.
+#[inline(always)]
+pub unsafe fn split_maxima<V: Lanes>(
+    x: &[V::Number],
+    lines: &[usize],
+    c: usize,
+    left: usize,
+    phase: usize,
+    phases: &mut [V::Number],
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let read = |line: usize| {
+            fetch_ahead(x, line + c);
+            [load::<V>(x, line + c), load::<V>(x, line + c + V::LANES)]
+        };
+        let [mut a, mut b] = read(lines[0]);
+        let mut i = 1;
+        while i < lines.len() {
+            // Three at a time; the last one may come twice.
+            let (second, third) = (read(lines[i]), read(lines[(i + 1).min(lines.len() - 1)]));
+            (a, b) = (a.largest(second[0], third[0]), b.largest(second[1], third[1]));
+            i += 2;
+        }
+        for (k, half) in V::halves(a, b).into_iter().enumerate() {
+            let at = c + k + left;
+            half.store(phases[at % 2 * phase + at / 2..][..V::LANES].as_mut_ptr());
+        }
+    }
+}
+
 /// [`highest`] of one column.
 fn highest_of_one<T: Float>(x: &[T], lines: &[usize], c: usize, best: &mut [T], from: &mut [i32]) {
     (best[c], from[c]) = (x[lines[0] + c], (lines[0] + c) as i32);
@@ -473,10 +540,21 @@ unsafe fn outputs<V: Lanes, const PLACES: bool>(
 ) {
     // SAFETY: the caller's promise.
     unsafe {
+        if !PLACES {
+            let mut top = load::<V>(&row.best, j);
+            let mut t = 1;
+            while t < taps.len() {
+                let (second, third) = (taps[t] + j, taps[(t + 1).min(taps.len() - 1)] + j);
+                top = top.largest(load::<V>(&row.best, second), load::<V>(&row.best, third));
+                t += 2;
+            }
+            // The places are not written.
+            return store::<V, PLACES>((top, V::places_from(0)), j, y, places);
+        }
         let mut top = (load::<V>(&row.best, j), load_places::<V>(&row.from, j));
         for &tap in &taps[1..] {
             let (v, at) = (load::<V>(&row.best, tap + j), load_places::<V>(&row.from, tap + j));
-            top = if PLACES { V::merge(top, v, at) } else { V::later(top, v, at) };
+            top = V::merge(top, v, at);
         }
         store::<V, PLACES>(top, j, y, places);
     }
