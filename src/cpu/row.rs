@@ -170,7 +170,7 @@ pub fn exp_sum<T: Float, const FMA: bool>(x: &[T], shift: T::Wide, out: &mut [T:
         for g in 0..groups.len() + usize::from(!tail.is_empty()) {
             let mut group = group(groups, tail, g, T::Wide::NEG_INFINITY);
             for j in 0..N {
-                group[j] = (group[j] - shift).exp::<FMA>();
+                group[j] = (group[j] - shift).exp_flushed::<FMA>();
                 lanes[j] += group[j];
             }
             match results.get_mut(g) {

@@ -76,7 +76,7 @@ fn row_forward<T: Float, const LOG: bool, const FMA: bool>(
 ) {
     let m = row::max(x);
     if LOG {
-        let s = row::sum!(T, x, T::Wide::NEG_INFINITY, |x| (x - m).exp::<FMA>());
+        let s = row::sum!(T, x, T::Wide::NEG_INFINITY, |x| (x - m).exp_flushed::<FMA>());
         let shift = s.log::<FMA>();
         row::map!(T, x, out, |x| x - m - shift);
     } else {
@@ -94,7 +94,7 @@ fn row_backward<T: Float, const LOG: bool, const FMA: bool>(y: &[T], g: &[T], ou
     if LOG {
         let s = row::sum!(T, g, T::Wide::ZERO, |g| g);
         for i in 0..out.len() {
-            out[i] = T::narrow(g[i].widen() - y[i].widen().exp::<FMA>() * s);
+            out[i] = T::narrow(g[i].widen() - y[i].widen().exp_flushed::<FMA>() * s);
         }
     } else {
         let s = row::sum2!(T, y, g, |y, g| y * g);
@@ -139,7 +139,7 @@ impl<T: Float> Lines<'_, T> {
         let mut sum = [T::Wide::ZERO; TILE];
         self.each(|_, x, _| {
             for ((s, &m), &x) in sum.iter_mut().zip(&max).zip(x) {
-                *s += (x.widen() - m).exp::<FMA>();
+                *s += (x.widen() - m).exp_flushed::<FMA>();
             }
         });
         for s in &mut sum {
@@ -150,7 +150,7 @@ impl<T: Float> Lines<'_, T> {
             let out = unsafe { self.out.slice(at..at + x.len()) };
             for (((o, &s), &m), &x) in out.iter_mut().zip(&sum).zip(&max).zip(x) {
                 let d = x.widen() - m;
-                *o = T::narrow(if LOG { d - s } else { d.exp::<FMA>() * s });
+                *o = T::narrow(if LOG { d - s } else { d.exp_flushed::<FMA>() * s });
             }
         });
     }
@@ -168,7 +168,7 @@ impl<T: Float> Lines<'_, T> {
             let out = unsafe { self.out.slice(at..at + y.len()) };
             for (((o, &s), &y), &g) in out.iter_mut().zip(&sum).zip(y).zip(g) {
                 let (y, g) = (y.widen(), g.widen());
-                *o = T::narrow(if LOG { g - y.exp::<FMA>() * s } else { y * (g - s) });
+                *o = T::narrow(if LOG { g - y.exp_flushed::<FMA>() * s } else { y * (g - s) });
             }
         });
     }
