@@ -22,6 +22,7 @@ pub mod moments;
 pub mod parts;
 pub mod philox;
 pub mod plan;
+pub mod prefetch;
 pub mod recurrent;
 pub mod row;
 pub mod streaming;

@@ -13,6 +13,7 @@ use super::samples::{OpSample, Order, values};
 use crate::amp::cast_op;
 use crate::autograd::{record, record_inplace};
 use crate::cpu::fold::{Shared, SharedMut, Walk};
+use crate::cpu::prefetch::prefetch;
 use crate::cpu::threads::{GRAIN, parallel_for};
 use crate::error::{Error, throw};
 use crate::ops::complex::by_pairs;
@@ -129,19 +130,28 @@ impl<'a> Places<'a> {
     }
 }
 
+/// Elements of f32 in a cache line.
+const LINE: usize = 16;
+
 /// `to[j] = from[indices[j]]`, or `from[0]` where that is not one of `n`; whether all were.
 ///
 /// # Safety
 /// `from` has `n` elements, at least one; `to` has room for as many as there are indices.
 #[inline(always)]
 unsafe fn pick<T: Copy>(from: *const T, n: usize, indices: &[i64], to: *mut T) -> bool {
-    let mut outside = false;
-    for j in 0..indices.len() {
-        let i = indices[j] as usize;
-        outside |= i >= n;
-        let i = if i < n { i } else { 0 };
-        // SAFETY: the caller's promise; `i` is below `n`.
-        unsafe { to.add(j).write(from.add(i).read()) };
+    let (mut outside, mut start) = (false, 0);
+    while start < indices.len() {
+        let end = indices.len().min(start + LINE);
+        // A line of what is mostly the next row, which will be read in no order.
+        prefetch(from.wrapping_add(n + start));
+        for j in start..end {
+            let i = indices[j] as usize;
+            outside |= i >= n;
+            let i = if i < n { i } else { 0 };
+            // SAFETY: the caller's promise; `i` is below `n`.
+            unsafe { to.add(j).write(from.add(i).read()) };
+        }
+        start = end;
     }
     !outside
 }

@@ -13,7 +13,9 @@
 
 mod kernel;
 mod lanes;
-mod threes;
+mod places;
+mod squares;
+mod steps;
 
 use smallvec::smallvec;
 
@@ -25,7 +27,7 @@ use crate::autograd::{is_differentiated, no_grad, record};
 use crate::error::{Error, throw};
 use crate::tensor::{Shape, dispatch};
 use crate::{Dtype, Tensor};
-use kernel::{Sliding, Steps};
+use steps::{Sliding, Steps};
 
 /// Window and rules of a pooling in `D` dimensions.
 ///
@@ -333,7 +335,7 @@ fn scatter(dy: &Tensor, places: &Tensor, shape: &[usize], n: usize) -> Tensor {
     dispatch!(compute g.dtype(), "max_pool", T => {
         // SAFETY: contiguous tensors of these types; the output is new.
         let (g, places, dx) = unsafe { (g.as_slice::<T>(), places.as_slice::<i32>(), dx.as_mut_slice::<T>()) };
-        kernel::scatter(g, places, shape[..n].iter().product(), dx);
+        places::scatter(g, places, shape[..n].iter().product(), dx);
     });
     record("max_pool_backward", &[dy], compute::narrow(dx, dtype), |saver| {
         let places = saver.save(places);
@@ -348,7 +350,7 @@ fn pick(x: &Tensor, places: &Tensor, n: usize) -> Tensor {
     dispatch!(compute wide.dtype(), "max_pool", T => {
         // SAFETY: contiguous tensors of these types; the output is new.
         let (x, places, y) = unsafe { (wide.as_slice::<T>(), places.as_slice::<i32>(), y.as_mut_slice::<T>()) };
-        kernel::pick(x, places, wide.shape()[..n].iter().product(), y);
+        places::pick(x, places, wide.shape()[..n].iter().product(), y);
     });
     let shape = x.layout().shape.clone();
     record("max_pool_pick", &[x], compute::narrow(y, dtype), |saver| {

@@ -79,6 +79,12 @@ fn row_forward<T: Float, const LOG: bool, const FMA: bool>(
         let s = row::sum!(T, x, T::Wide::NEG_INFINITY, |x| (x - m).exp_flushed::<FMA>());
         let shift = s.log::<FMA>();
         row::map!(T, x, out, |x| x - m - shift);
+    } else if let Some(out) = row::as_wide(out) {
+        // Written while the exponentials are computed, which hides that lines must come from memory first.
+        let scale = T::Wide::ONE / row::exp_sum::<T, FMA>(x, m, out);
+        for i in 0..out.len() {
+            out[i] = out[i] * scale;
+        }
     } else {
         let scale = T::Wide::ONE / row::exp_sum::<T, FMA>(x, m, scratch);
         let powers = &scratch[..out.len()];

@@ -87,6 +87,13 @@ impl Twos<'_> {
         for i in 0..self.rows.len() {
             let Range { start, end } = self.rows[i];
             let rows = &x[start * width..end.max(start) * width];
+            let (y, shares) = (&mut y[i * out..][..out], &self.shares[i * out..][..out]);
+            if self.kernel == 2 && self.padding == 0 && rows.len() == 2 * width && 2 * out <= width
+            {
+                // SAFETY: the caller's promise.
+                unsafe { two_by_two::<V>(rows, shares, y) };
+                continue;
+            }
             // SAFETY: the caller's promise.
             unsafe {
                 match end.saturating_sub(start) {
@@ -97,7 +104,6 @@ impl Twos<'_> {
                     _ => self.many_columns::<V>(rows, line),
                 }
             }
-            let (y, shares) = (&mut y[i * out..][..out], &self.shares[i * out..][..out]);
             for j in (0..out).step_by(V::LANES) {
                 let j = j.min(out - V::LANES);
                 // SAFETY: a register from window `j` on is inside the row of windows, and what its columns are
@@ -188,6 +194,30 @@ impl Twos<'_> {
             }
         }
         dx[fresh * width..].fill(0.0);
+    }
+}
+
+/// Means of two by two numbers: windows without padding need no scratch memory.
+///
+/// # Safety
+/// The processor has the instruction set of `V`.
+#[inline(always)]
+unsafe fn two_by_two<V: Pairs<Number = f32>>(rows: &[f32], shares: &[f32], y: &mut [f32]) {
+    let (out, width) = (y.len(), rows.len() / 2);
+    assert!(out >= V::LANES && shares.len() == out && 2 * out <= width);
+    for j in (0..out).step_by(V::LANES) {
+        let j = j.min(out - V::LANES);
+        // SAFETY: a register from window `j` on is inside `y`, the two of its columns inside both rows; the rest is
+        // the caller's promise.
+        unsafe {
+            let (upper, lower) = (rows.as_ptr().add(2 * j), rows.as_ptr().add(width + 2 * j));
+            let a = V::load(upper).add(V::load(lower));
+            let b = V::load(upper.add(V::LANES)).add(V::load(lower.add(V::LANES)));
+            let [even, odd] = V::split(a, b);
+            let mean =
+                even.add(odd).reordered().fma(V::load(shares.as_ptr().add(j)), V::splat(0.0));
+            mean.store(y.as_mut_ptr().add(j));
+        }
     }
 }
 

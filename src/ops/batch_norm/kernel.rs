@@ -84,6 +84,7 @@ simd_fn! {
 }
 
 /// Copies a few numbers without a call, which would cost more than the copy.
+#[allow(clippy::manual_memcpy, reason = "that is a call")]
 #[inline(always)]
 fn copy<T: Float>(from: &[T], to: &mut [T]) {
     let n = from.len();
