@@ -351,8 +351,15 @@ mod tests {
 
     #[test]
     fn the_kernel_equals_the_definition_and_moves_the_running_statistics() {
-        let x = values([3, 5, 7, 11], 1);
-        let sizes = Sizes { batch: 3, channels: 5, plane: 77 };
+        // Planes of all sizes: some blocks of numbers are many planes, some planes are many blocks.
+        for (batch, plane) in [(3, 77), (70, 64), (300, 3), (2, 5003)] {
+            check(batch, plane);
+        }
+    }
+
+    fn check(batch: usize, plane: usize) {
+        let x = values([batch, 5, plane], 1);
+        let sizes = Sizes { batch, channels: 5, plane };
         let (want, means, vars) = reference(&x.to_vec::<f64>(), sizes, 1e-5);
         for (dtype, tolerance) in [(x.dtype(), 1e-12), (F32, 1e-5), (BF16, 4e-2)] {
             let statistics = if dtype == BF16 { F32 } else { dtype };

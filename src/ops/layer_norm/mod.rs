@@ -339,7 +339,7 @@ mod tests {
 
     #[test]
     fn the_kernel_equals_the_definition() {
-        for (rows, n) in [(1, 1), (3, 31), (5, 64), (2, 1000)] {
+        for (rows, n) in [(1, 1), (3, 31), (5, 64), (2, 1000), (2, 5003)] {
             let (x, w, b) = (values([rows, n], 1), positive([n], 2), values([n], 3));
             let want =
                 reference(&x.to_vec::<f64>(), n, &w.to_vec::<f64>(), &b.to_vec::<f64>(), 1e-5);
