@@ -11,7 +11,6 @@ use super::places::per_plane;
 use super::squares::{Call, Split};
 use super::steps::Steps;
 use crate::cpu::float::Float;
-use crate::cpu::isa;
 use crate::cpu::parts::Parts;
 use crate::cpu::prefetch::prefetch;
 use crate::cpu::vector::Plain;
@@ -121,6 +120,8 @@ impl Pooled for f32 {
     fn plane() -> PlaneFn<f32> {
         #[cfg(target_arch = "x86_64")]
         {
+            use crate::cpu::isa;
+
             #[target_feature(enable = "avx2,fma")]
             fn avx2(p: &Planes, x: &[f32], s: &mut Scratch<f32>, y: &mut [f32], at: &mut [i32]) {
                 // SAFETY: this function's own instruction set.
