@@ -7,9 +7,14 @@ use std::ops::Range;
 use super::format::Format;
 use super::plan::{Operand, Plan};
 use super::threads::{GRAIN, parallel_for};
+use super::vectorize::{Kernel, vectorize};
 
 /// Side of a block of a transposing copy: lines of 16 f32 fill a cache line.
 const SIDE: usize = 16;
+/// Bytes of a row up to which it is copied without a call.
+const SHORT: usize = 512;
+/// Equally distant rows from which a loop of their own pays.
+const RUN: usize = 8;
 
 /// Elements of a size, and where they are.
 #[derive(Clone, Copy)]
@@ -88,12 +93,28 @@ impl Job {
             );
         };
         if rows == 1 {
-            parallel_for(inner, GRAIN, |columns| row([0, 0], columns));
-        } else {
-            parallel_for(rows, (GRAIN / inner).max(1), |rows| {
-                plan.for_rows(rows, |offsets| row(offsets, 0..inner));
-            });
+            return parallel_for(inner, GRAIN, |columns| row([0, 0], columns));
         }
+        // Rows of the last dimension but one are equally far apart: a loop without a walk.
+        let last = plan.dims.len() - 2;
+        let run = plan.dims[last];
+        parallel_for(rows, (GRAIN / inner).max(1), |mut rows| {
+            if run < RUN || inner * size > SHORT {
+                return plan.for_rows(rows, |offsets| row(offsets, 0..inner));
+            }
+            while !rows.is_empty() {
+                let count = rows.len().min(run - rows.start % run);
+                let at = |k| plan.row_offset(rows.start, k);
+                vectorize(Rows {
+                    to: self.to.wrapping_offset(at(0)),
+                    from: self.from.wrapping_offset(at(1)),
+                    steps: [plan.stride(last, 0), plan.stride(last, 1)],
+                    count,
+                    len: inner * size,
+                });
+                rows.start += count;
+            }
+        });
     }
 
     /// Any strides, element by element.
@@ -163,6 +184,33 @@ impl Job {
     }
 }
 
+/// Short rows, equally far apart.
+struct Rows {
+    to: *mut u8,
+    from: *const u8,
+    /// Bytes from one row to the next.
+    steps: [isize; 2],
+    count: usize,
+    /// Bytes of a row.
+    len: usize,
+}
+
+impl Kernel for Rows {
+    type Output = ();
+    const WIDE: bool = false;
+    #[inline(always)]
+    fn run<const FMA: bool>(self) {
+        for i in 0..self.count as isize {
+            let (to, from) = (
+                self.to.wrapping_offset(i * self.steps[0]),
+                self.from.wrapping_offset(i * self.steps[1]),
+            );
+            // SAFETY: `dense` gives rows inside the plan, which has them on both sides, apart.
+            unsafe { copy_bytes(to, from, self.len) };
+        }
+    }
+}
+
 /// Copies `len` bytes; a few of them without a call, which would cost more than the copy.
 ///
 /// # Safety
@@ -170,14 +218,24 @@ impl Job {
 #[inline(always)]
 unsafe fn copy_bytes(to: *mut u8, from: *const u8, len: usize) {
     type Block = [u64; 4];
-    // SAFETY: whole blocks inside both; no alignment is assumed.
+    const BLOCK: usize = size_of::<Block>();
+    // SAFETY: blocks inside both; no alignment is assumed.
     unsafe {
-        if len > 512 || !len.is_multiple_of(size_of::<Block>()) {
+        if !(BLOCK..=SHORT).contains(&len) {
             return to.copy_from_nonoverlapping(from, len);
         }
-        for i in 0..len / size_of::<Block>() {
-            let block = from.cast::<Block>().add(i).read_unaligned();
-            to.cast::<Block>().add(i).write_unaligned(block);
+        let block = |at: usize| {
+            let block = from.add(at).cast::<Block>().read_unaligned();
+            to.add(at).cast::<Block>().write_unaligned(block);
+        };
+        let mut at = 0;
+        while at + BLOCK <= len {
+            block(at);
+            at += BLOCK;
+        }
+        if at < len {
+            // The last one overlaps what is done.
+            block(len - BLOCK);
         }
     }
 }

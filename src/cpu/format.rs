@@ -138,10 +138,10 @@ impl Stored<f32> for Brain {
     #[inline(always)]
     fn store(value: f32) -> Self {
         let bits = value.to_bits();
-        let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
+        let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1));
         // Rounding could turn a NaN into infinity.
-        let quiet = bits >> 16 | 0x40;
-        Brain(if bits & 0x7fff_ffff > 0x7f80_0000 { quiet } else { rounded } as u16)
+        let quiet = bits | 0x0040_0000;
+        Brain((if value.is_nan() { quiet } else { rounded } >> 16) as u16)
     }
 }
 

@@ -2,7 +2,10 @@
 //! Values are wide (f32 or f64); the last, incomplete group of lanes is padded, so that short rows
 //! are vector code too. Sums are taken in lanes and then pairwise, as in `fold`.
 
+use std::any::TypeId;
+
 use super::extreme::Ordered;
+use super::prefetch::prefetch;
 use super::widen::{Real, Widen};
 
 /// Lanes of a group: two 256-bit registers of f32.
@@ -140,10 +143,11 @@ pub(crate) use sum2;
 /// `map!(T, x, out, |v| f(v))`: `out_i = f(x_i)`.
 macro_rules! map {
     ($T:ty, $x:expr, $out:expr, |$v:ident| $f:expr) => {{
-        let (x, out): (&[$T], &mut [$T]) = ($x, $out);
-        for (o, x) in out.iter_mut().zip(x) {
-            let $v = x.widen();
-            *o = <$T>::narrow($f);
+        let out: &mut [$T] = $out;
+        let x: &[$T] = &$x[..out.len()];
+        for i in 0..out.len() {
+            let $v = x[i].widen();
+            out[i] = <$T>::narrow($f);
         }
     }};
 }
@@ -158,18 +162,31 @@ pub fn group<T: Float>(groups: &[[T; N]], tail: &[T], g: usize, pad: T::Wide) ->
     }
 }
 
-/// Writes `e^(x_i - shift)` to `out` and gives their sum.
+/// A row as one of the wide type, if that is what it is.
+#[inline(always)]
+pub fn as_wide<T: Float>(x: &mut [T]) -> Option<&mut [T::Wide]> {
+    let same = TypeId::of::<T>() == TypeId::of::<T::Wide>();
+    // SAFETY: the same type under its other name.
+    same.then(|| unsafe { std::slice::from_raw_parts_mut(x.as_mut_ptr().cast(), x.len()) })
+}
+
+/// Writes `e^(x_i - shift)` to `out` and gives their sum; meanwhile has what follows both brought in, which
+/// mostly are the next rows.
 #[inline(always)]
 pub fn exp_sum<T: Float, const FMA: bool>(x: &[T], shift: T::Wide, out: &mut [T::Wide]) -> T::Wide {
     assert_eq!(x.len(), out.len());
+    let out_start = out.as_ptr();
     pairwise!(x.len(), T::Wide, |start, end| {
         let mut lanes = [T::Wide::ZERO; N];
         let (groups, tail) = x[start..end].as_chunks();
         let (results, result_tail) = out[start..end].as_chunks_mut::<N>();
         for g in 0..groups.len() + usize::from(!tail.is_empty()) {
             let mut group = group(groups, tail, g, T::Wide::NEG_INFINITY);
+            let next = x.len() + start + g * N;
+            prefetch(x.as_ptr().wrapping_add(next));
+            prefetch(out_start.wrapping_add(next));
             for j in 0..N {
-                group[j] = (group[j] - shift).exp::<FMA>();
+                group[j] = (group[j] - shift).exp_flushed::<FMA>();
                 lanes[j] += group[j];
             }
             match results.get_mut(g) {

@@ -8,6 +8,7 @@ use super::format::{Block, Move, loader, storer};
 use super::isa;
 use super::kernel::{Kernel, TileFn};
 use super::lane::{Compute, Constant};
+use super::parts::Shared;
 use super::plan::{Operand, Plan};
 use super::threads::{GRAIN, parallel_for};
 
@@ -126,6 +127,51 @@ pub unsafe fn execute(
             if long { run.rows(&plan) } else { run.packed(&plan) }
         }
     }
+}
+
+/// Converts dense elements by way of `compute`, in one loop, if one side is of that type; whether it was.
+///
+/// # Safety
+/// As for [`execute`], with `to` the output.
+pub unsafe fn convert(
+    compute: Compute,
+    shape: &[usize],
+    to: &Operand<'_>,
+    from: &Operand<'_>,
+) -> bool {
+    let (
+        &Operand::Memory { ptr: to_ptr, format: to_format, .. },
+        &Operand::Memory { ptr: from_ptr, format: from_format, .. },
+    ) = (to, from)
+    else {
+        return false;
+    };
+    let storing = from_format.is(compute);
+    if !(to.fills(shape) && from.fills(shape) && (storing || to_format.is(compute))) {
+        return false;
+    }
+    let pointers = Shared::new([to_ptr, from_ptr]);
+    let sizes = [to_format.size(), from_format.size()];
+    parallel_for(shape.iter().product(), GRAIN, |range| {
+        let [to, from] = pointers.get();
+        let to = to.wrapping_add(range.start * sizes[0]);
+        let from = from.wrapping_add(range.start * sizes[1]);
+        let block = |size: usize| Block {
+            inner: range.len(),
+            inner_stride: size as isize,
+            outer: 1,
+            outer_stride: 0,
+        };
+        // SAFETY: elements `range` of both, of which the one in place of a tile is of its type.
+        unsafe {
+            if storing {
+                storer(compute, to_format)(from, to, block(sizes[0]));
+            } else {
+                loader(from_format, compute)(to, from, block(sizes[1]));
+            }
+        }
+    });
+    true
 }
 
 impl Run<'_> {

@@ -40,6 +40,8 @@ pub trait Real:
     fn magnitude(self) -> Self;
     /// e^x.
     fn exp<const FMA: bool>(self) -> Self;
+    /// e^x for x up to 88; 0 or right where the result would be subnormal.
+    fn exp_flushed<const FMA: bool>(self) -> Self;
     /// Natural logarithm.
     fn log<const FMA: bool>(self) -> Self;
 }
@@ -58,7 +60,7 @@ macro_rules! itself {
 itself!(f64 f32 i64 i32 i16 i8 u8 bool);
 
 macro_rules! real {
-    ($($t:ident $math:ident)*) => {$(
+    ($($t:ident $math:ident $flushed:ident;)*) => {$(
         impl Real for $t {
             const ZERO: $t = 0.0;
             const ONE: $t = 1.0;
@@ -72,11 +74,13 @@ macro_rules! real {
             #[inline(always)]
             fn exp<const FMA: bool>(self) -> $t { $math::exp::<FMA>(self) }
             #[inline(always)]
+            fn exp_flushed<const FMA: bool>(self) -> $t { $math::$flushed::<FMA>(self) }
+            #[inline(always)]
             fn log<const FMA: bool>(self) -> $t { $math::log::<FMA>(self) }
         }
     )*};
 }
-real!(f32 single f64 double);
+real!(f32 single exp_flushed; f64 double exp;);
 
 impl Widen for bf16 {
     type Wide = f32;
@@ -87,10 +91,10 @@ impl Widen for bf16 {
     #[inline(always)]
     fn narrow(wide: f32) -> bf16 {
         let bits = wide.to_bits();
-        let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
+        let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1));
         // Rounding could turn a NaN into infinity: NaN keeps its upper bits and is made quiet.
-        let quiet = bits >> 16 | 0x40;
-        bf16::from_bits(if bits & 0x7fff_ffff > 0x7f80_0000 { quiet } else { rounded } as u16)
+        let quiet = bits | 0x0040_0000;
+        bf16::from_bits((if wide.is_nan() { quiet } else { rounded } >> 16) as u16)
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::Tensor;
 use crate::autograd::no_grad;
 use crate::cpu::float::{Float, simd_fn};
+use crate::cpu::moments;
 use crate::cpu::parts::Parts;
 use crate::cpu::threads::parallel_for;
 use crate::tensor::{Dtype, dispatch};
@@ -84,34 +85,10 @@ pub fn sum_channels<T: Float>(x: &[T], batch: usize, out: &mut [T]) {
     });
 }
 
-/// Partial sums: they stay in registers and keep the rounding error low.
-const LANES: usize = 32;
-
-/// `sum = term(sum, x, y)` over the elements of two slices, the partial sums added in f64.
-/// For use in a `simd_fn`.
-#[inline(always)]
-pub fn sum2<T: Float>(x: &[T], y: &[T], term: impl Fn(T, T, T) -> T) -> T {
-    let mut sums = [T::ZERO; LANES];
-    let ((xs, x_rest), (ys, y_rest)) = (x.as_chunks::<LANES>(), y.as_chunks::<LANES>());
-    for (x, y) in xs.iter().zip(ys) {
-        for j in 0..LANES {
-            sums[j] = term(sums[j], x[j], y[j]);
-        }
-    }
-    for ((sum, &x), &y) in sums.iter_mut().zip(x_rest).zip(y_rest) {
-        *sum = term(*sum, x, y);
-    }
-    let mut total = 0.0;
-    for sum in sums {
-        total += sum.wide();
-    }
-    T::of(total)
-}
-
 simd_fn! {
     /// The sum of a slice.
     pub fn sum<T, FMA>(x: &[T]) -> T {
         let _ = FMA;
-        sum2(x, x, |s, x, _| s + x)
+        T::of(moments::sum(x))
     }
 }

@@ -13,6 +13,7 @@ use super::samples::{OpSample, Order, values};
 use crate::amp::cast_op;
 use crate::autograd::{record, record_inplace};
 use crate::cpu::fold::{Shared, SharedMut, Walk};
+use crate::cpu::prefetch::prefetch;
 use crate::cpu::threads::{GRAIN, parallel_for};
 use crate::error::{Error, throw};
 use crate::ops::complex::by_pairs;
@@ -105,9 +106,54 @@ impl<'a> Places<'a> {
         all
     }
 
+    /// Whether the places of an index's row are in a row of the indexed tensor, which has some.
+    fn is_within_rows(&self, n: usize) -> bool {
+        (self.inner.1, self.along) == (0, 1) && n > 0
+    }
+
+    /// [`each_inside`](Self::each_inside) where [`is_within_rows`](Self::is_within_rows): calls `f` with the
+    /// first place of a row of the indexed tensor, the row's indices, and the first place beside.
+    #[inline(always)]
+    fn each_row(&self, rows: std::ops::Range<usize>, mut f: impl FnMut(usize, &[i64], usize)) {
+        let (mut whole, mut beside) =
+            (Walk::new(&self.whole, rows.start), Walk::new(&self.beside, rows.start));
+        for row in rows {
+            let indices = &self.index[row * self.inner.0..][..self.inner.0];
+            f(whole.offset as usize, indices, beside.offset as usize);
+            whole.advance();
+            beside.advance();
+        }
+    }
+
     pub(super) fn rows(&self) -> usize {
         self.index.len().checked_div(self.inner.0).unwrap_or(0)
     }
+}
+
+/// Elements of f32 in a cache line.
+const LINE: usize = 16;
+
+/// `to[j] = from[indices[j]]`, or `from[0]` where that is not one of `n`; whether all were.
+///
+/// # Safety
+/// `from` has `n` elements, at least one; `to` has room for as many as there are indices.
+#[inline(always)]
+unsafe fn pick<T: Copy>(from: *const T, n: usize, indices: &[i64], to: *mut T) -> bool {
+    let (mut outside, mut start) = (false, 0);
+    while start < indices.len() {
+        let end = indices.len().min(start + LINE);
+        // A line of what is mostly the next row, which will be read in no order.
+        prefetch(from.wrapping_add(n + start));
+        for j in start..end {
+            let i = indices[j] as usize;
+            outside |= i >= n;
+            let i = if i < n { i } else { 0 };
+            // SAFETY: the caller's promise; `i` is below `n`.
+            unsafe { to.add(j).write(from.add(i).read()) };
+        }
+        start = end;
+    }
+    !outside
 }
 
 /// Throws unless [`check_shape`] is satisfied and all values of `index` are in range; the index as dense
@@ -213,10 +259,18 @@ impl Tensor {
         dispatch!(self.dtype(), T => {
             let (from, to) = (Shared(dense.data_ptr().cast::<T>()), SharedMut(out.data_ptr().cast::<T>()));
             parallel_for(places.rows(), GRAIN / places.inner.0.max(1), |rows| {
-                let all = places.each_inside(rows, n, |p, q| {
-                    // SAFETY: `each_inside` gives indices in range; every place of `out` is written once.
-                    unsafe { to.at(q).write(from.at(p).read()) }
-                });
+                let mut all = true;
+                if places.is_within_rows(n) {
+                    places.each_row(rows, |p, indices, q| {
+                        // SAFETY: a row of `n` elements starts at `p`; every place of `out` is written once.
+                        all &= unsafe { pick(from.at(p), n, indices, to.at(q)) };
+                    });
+                } else {
+                    all = places.each_inside(rows, n, |p, q| {
+                        // SAFETY: `each_inside` gives indices in range; every place of `out` is written once.
+                        unsafe { to.at(q).write(from.at(p).read()) }
+                    });
+                }
                 if !all {
                     outside.store(true, Relaxed);
                 }

@@ -76,28 +76,36 @@ fn row_forward<T: Float, const LOG: bool, const FMA: bool>(
 ) {
     let m = row::max(x);
     if LOG {
-        let s = row::sum!(T, x, T::Wide::NEG_INFINITY, |x| (x - m).exp::<FMA>());
+        let s = row::sum!(T, x, T::Wide::NEG_INFINITY, |x| (x - m).exp_flushed::<FMA>());
         let shift = s.log::<FMA>();
         row::map!(T, x, out, |x| x - m - shift);
+    } else if let Some(out) = row::as_wide(out) {
+        // Written while the exponentials are computed, which hides that lines must come from memory first.
+        let scale = T::Wide::ONE / row::exp_sum::<T, FMA>(x, m, out);
+        for i in 0..out.len() {
+            out[i] = out[i] * scale;
+        }
     } else {
         let scale = T::Wide::ONE / row::exp_sum::<T, FMA>(x, m, scratch);
-        for (o, &e) in out.iter_mut().zip(&*scratch) {
-            *o = T::narrow(e * scale);
+        let powers = &scratch[..out.len()];
+        for i in 0..out.len() {
+            out[i] = T::narrow(powers[i] * scale);
         }
     }
 }
 
 #[inline(always)]
 fn row_backward<T: Float, const LOG: bool, const FMA: bool>(y: &[T], g: &[T], out: &mut [T]) {
+    let (y, g) = (&y[..out.len()], &g[..out.len()]);
     if LOG {
         let s = row::sum!(T, g, T::Wide::ZERO, |g| g);
-        for ((o, &y), &g) in out.iter_mut().zip(y).zip(g) {
-            *o = T::narrow(g.widen() - y.widen().exp::<FMA>() * s);
+        for i in 0..out.len() {
+            out[i] = T::narrow(g[i].widen() - y[i].widen().exp_flushed::<FMA>() * s);
         }
     } else {
         let s = row::sum2!(T, y, g, |y, g| y * g);
-        for ((o, &y), &g) in out.iter_mut().zip(y).zip(g) {
-            *o = T::narrow(y.widen() * (g.widen() - s));
+        for i in 0..out.len() {
+            out[i] = T::narrow(y[i].widen() * (g[i].widen() - s));
         }
     }
 }
@@ -137,7 +145,7 @@ impl<T: Float> Lines<'_, T> {
         let mut sum = [T::Wide::ZERO; TILE];
         self.each(|_, x, _| {
             for ((s, &m), &x) in sum.iter_mut().zip(&max).zip(x) {
-                *s += (x.widen() - m).exp::<FMA>();
+                *s += (x.widen() - m).exp_flushed::<FMA>();
             }
         });
         for s in &mut sum {
@@ -148,7 +156,7 @@ impl<T: Float> Lines<'_, T> {
             let out = unsafe { self.out.slice(at..at + x.len()) };
             for (((o, &s), &m), &x) in out.iter_mut().zip(&sum).zip(&max).zip(x) {
                 let d = x.widen() - m;
-                *o = T::narrow(if LOG { d - s } else { d.exp::<FMA>() * s });
+                *o = T::narrow(if LOG { d - s } else { d.exp_flushed::<FMA>() * s });
             }
         });
     }
@@ -166,7 +174,7 @@ impl<T: Float> Lines<'_, T> {
             let out = unsafe { self.out.slice(at..at + y.len()) };
             for (((o, &s), &y), &g) in out.iter_mut().zip(&sum).zip(y).zip(g) {
                 let (y, g) = (y.widen(), g.widen());
-                *o = T::narrow(if LOG { g - y.exp::<FMA>() * s } else { y * (g - s) });
+                *o = T::narrow(if LOG { g - y.exp_flushed::<FMA>() * s } else { y * (g - s) });
             }
         });
     }

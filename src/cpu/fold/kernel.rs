@@ -1,6 +1,7 @@
 //! The loops of a fold: row by row where the elements of an output are neighbours, a tile of columns
 //! at a time where the outputs are. Other strides are gathered into a dense tile first.
 
+use std::hint::black_box;
 use std::mem::MaybeUninit;
 
 use smallvec::SmallVec;
@@ -48,9 +49,14 @@ impl<A: Copy> Tree<A> {
     }
 }
 
-/// Folds neighbours in `N` lanes.
+/// Folds neighbours in `N` lanes: `H`, half of them, for each half of the neighbours, since two streams come
+/// faster from memory than one.
 #[inline(always)]
-fn lanes<F: Fold, const FMA: bool, const N: usize>(f: &F, x: &[F::In], p: F::Param) -> F::Acc {
+fn lanes<F: Fold, const FMA: bool, const N: usize, const H: usize>(
+    f: &F,
+    x: &[F::In],
+    p: F::Param,
+) -> F::Acc {
     let mut rest = f.identity();
     if x.len() < N {
         for &v in x {
@@ -58,19 +64,29 @@ fn lanes<F: Fold, const FMA: bool, const N: usize>(f: &F, x: &[F::In], p: F::Par
         }
         return rest;
     }
-    let mut running = [f.identity(); N];
-    let (chunks, tail) = x.as_chunks::<N>();
-    for chunk in chunks {
-        for j in 0..N {
-            running[j] = f.combine(running[j], f.map::<FMA>(chunk[j], p));
+    // Arrays of their own, so that they live in registers.
+    let (mut left, mut right) = ([f.identity(); H], [f.identity(); H]);
+    let (whole, tail) = x.split_at(x.len() / N * N);
+    let (first, second) = whole.split_at(whole.len() / 2);
+    let (first, second) = (first.as_chunks::<H>().0, second.as_chunks::<H>().0);
+    for i in 0..first.len().min(second.len()) {
+        let (a, b) = (&first[i], &second[i]);
+        for j in 0..H {
+            left[j] = f.combine(left[j], f.map::<FMA>(a[j], p));
+        }
+        for j in 0..H {
+            right[j] = f.combine(right[j], f.map::<FMA>(b[j], p));
         }
     }
     for &v in tail {
         rest = f.combine(rest, f.map::<FMA>(v, p));
     }
-    // A copy, so that the lanes above can live in registers.
-    let mut tree = running;
-    let mut half = N / 2;
+    // By way of memory: else the compiler chooses the lanes' registers for what follows, narrow ones.
+    let (mut tree, other) = (black_box(left), black_box(right));
+    for j in 0..H {
+        tree[j] = f.combine(tree[j], other[j]);
+    }
+    let mut half = H / 2;
     while half > 0 {
         for j in 0..half {
             tree[j] = f.combine(tree[j], tree[j + half]);
@@ -85,14 +101,14 @@ fn lanes<F: Fold, const FMA: bool, const N: usize>(f: &F, x: &[F::In], p: F::Par
 #[inline(always)]
 pub fn leaf<F: Fold, const FMA: bool>(f: &F, x: &[F::In], p: F::Param) -> F::Acc {
     if cfg!(target_arch = "x86_64") && !FMA {
-        return lanes::<F, FMA, 8>(f, x, p);
+        return lanes::<F, FMA, 8, 4>(f, x, p);
     }
     match size_of::<F::Acc>() {
-        8 => lanes::<F, FMA, 32>(f, x, p),
-        4 => lanes::<F, FMA, 64>(f, x, p),
-        2 => lanes::<F, FMA, 128>(f, x, p),
-        1 => lanes::<F, FMA, 256>(f, x, p),
-        _ => lanes::<F, FMA, 4>(f, x, p),
+        8 => lanes::<F, FMA, 32, 16>(f, x, p),
+        4 => lanes::<F, FMA, 64, 32>(f, x, p),
+        2 => lanes::<F, FMA, 128, 64>(f, x, p),
+        1 => lanes::<F, FMA, 256, 128>(f, x, p),
+        _ => lanes::<F, FMA, 4, 2>(f, x, p),
     }
 }
 

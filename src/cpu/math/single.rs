@@ -63,11 +63,20 @@ pub fn exp<const FMA: bool>(x: f32) -> f32 {
     (fraction + 1.0) * power_of_two(half) * power_of_two(rest)
 }
 
-/// e^x where 2^n is a normal number: |x| up to 87.
+/// e^x where 2^n is a normal number: x between -87 and 88.
 #[inline(always)]
 fn exp_moderate<const FMA: bool>(x: f32) -> f32 {
     let (t, fraction) = exp_parts::<FMA>(x);
     (fraction + 1.0) * power_of_two(t)
+}
+
+/// e^x for x up to 88, within 1.1 ulp; 0 where the result would be subnormal. For sums of e^(x - max), to which
+/// such results add nothing.
+#[inline(always)]
+pub fn exp_flushed<const FMA: bool>(x: f32) -> f32 {
+    let y = exp_moderate::<FMA>(x);
+    // NaN stays: it compares false.
+    if x < -87.3 { 0.0 } else { y }
 }
 
 /// e^x - 1, within 2 ulp also near 0.

@@ -86,6 +86,18 @@ accuracy! {
 }
 
 #[test]
+fn exponentials_that_may_be_flushed() {
+    for x in floats().filter(|&x| x <= 88.0) {
+        let want = if x < -87.3 { 0.0 } else { (x as f64).exp() };
+        for got in [single::exp_flushed::<true>(x), single::exp_flushed::<false>(x)] {
+            let error = if want == 0.0 { got as f64 } else { (got as f64 / want - 1.0).abs() };
+            assert!(error < 1.4e-7, "{x}: {got} {want}");
+        }
+    }
+    assert!(single::exp_flushed::<true>(f32::NAN).is_nan());
+}
+
+#[test]
 fn zeros_keep_their_sign() {
     for f in
         [single::expm1::<true>, single::log1p::<true>, single::tanh::<true>, single::erf::<true>]

@@ -85,7 +85,7 @@ impl<T: Scores> Kernel for Forward<'_, T> {
             };
             let x = &rows.x[i * rows.classes..(i + 1) * rows.classes];
             let m = row::max(x);
-            let s = row::sum!(T, x, T::Wide::NEG_INFINITY, |x| (x - m).exp::<FMA>());
+            let s = row::sum!(T, x, T::Wide::NEG_INFINITY, |x| (x - m).exp_flushed::<FMA>());
             let log_s = s.log::<FMA>();
             *lse = m + log_s;
             // In this order the large parts cancel before the small one is added.

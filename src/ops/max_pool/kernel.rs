@@ -1,5 +1,4 @@
-//! The loops of max pooling over dense planes (lines, volumes): maxima with their places, and gradients
-//! added at those places.
+//! The loops of max pooling over dense planes (lines, volumes): maxima with their places.
 //!
 //! A row of windows is done in two steps: the maxima of the columns, side by side, then those of each
 //! window's columns. The columns stand in a buffer with the padding around them, so that all windows of a
@@ -8,73 +7,13 @@
 use std::ops::Range;
 
 use super::lanes::{Lanes, wins};
+use super::places::per_plane;
+use super::squares::{Call, Split};
+use super::steps::Steps;
 use crate::cpu::float::Float;
-use crate::cpu::isa;
 use crate::cpu::parts::Parts;
-use crate::cpu::threads::parallel_for;
+use crate::cpu::prefetch::prefetch;
 use crate::cpu::vector::Plain;
-
-/// The windows of one dimension.
-pub enum Steps {
-    /// Windows at equal distances.
-    Sliding(Sliding),
-    /// Any ranges of positions.
-    Ranges(Vec<Range<usize>>),
-}
-
-/// Window `i` reads `i * stride + t * dilation - padding` for each `t` below `kernel`.
-#[derive(Clone, Copy)]
-pub struct Sliding {
-    pub size: usize,
-    pub out: usize,
-    pub kernel: usize,
-    pub stride: usize,
-    pub padding: usize,
-    pub dilation: usize,
-}
-
-impl Steps {
-    /// One window of the only position.
-    pub fn one() -> Steps {
-        Steps::Ranges(std::iter::once(0..1).collect())
-    }
-
-    /// How many windows there are.
-    pub fn len(&self) -> usize {
-        match self {
-            Steps::Sliding(s) => s.out,
-            Steps::Ranges(ranges) => ranges.len(),
-        }
-    }
-
-    /// Positions of the largest window.
-    fn most(&self) -> usize {
-        match self {
-            Steps::Sliding(s) => s.kernel,
-            Steps::Ranges(ranges) => ranges.iter().map(Range::len).max().unwrap_or(0),
-        }
-    }
-
-    /// The input positions of window `i`, which rise.
-    fn each(&self, i: usize) -> impl Iterator<Item = usize> {
-        let (first, count, step, padding, size) = match self {
-            Steps::Sliding(s) => (i * s.stride, s.kernel, s.dilation, s.padding, s.size),
-            Steps::Ranges(ranges) => (ranges[i].start, ranges[i].len(), 1, 0, usize::MAX),
-        };
-        (0..count).map(move |t| (first + t * step).wrapping_sub(padding)).filter(move |&p| p < size)
-    }
-
-    /// Positions of padding before the input, and after it as far as windows reach.
-    fn margins(&self) -> (usize, usize) {
-        match self {
-            Steps::Sliding(s) => {
-                let reach = s.out.saturating_sub(1) * s.stride + (s.kernel - 1) * s.dilation + 1;
-                (s.padding, reach.saturating_sub(s.padding + s.size))
-            }
-            Steps::Ranges(_) => (0, 0),
-        }
-    }
-}
 
 /// Maxima and, where they are wanted, their places in the plane, for contiguous planes of `sizes`.
 pub fn all_maxima<T: Pooled>(
@@ -108,43 +47,6 @@ pub fn all_maxima<T: Pooled>(
     });
 }
 
-/// Adds each number of `g` at its place in its plane of `dx`.
-pub fn scatter<T: Float>(g: &[T], places: &[i32], planes: usize, dx: &mut [T]) {
-    let (volume, size) = (dx.len() / planes.max(1), g.len() / planes.max(1));
-    let parts = Parts::new(dx);
-    per_plane(planes, parts.len(), |range| {
-        for p in range {
-            // SAFETY: each plane is one thread's.
-            let dx = unsafe { parts.slice(p * volume..(p + 1) * volume) };
-            dx.fill(T::ZERO);
-            for (&g, &place) in g[p * size..][..size].iter().zip(&places[p * size..]) {
-                dx[place as u32 as usize] += g;
-            }
-        }
-    });
-}
-
-/// The numbers of `x` at places in its planes.
-pub fn pick<T: Float>(x: &[T], places: &[i32], planes: usize, y: &mut [T]) {
-    let (volume, size) = (x.len() / planes.max(1), y.len() / planes.max(1));
-    let parts = Parts::new(y);
-    per_plane(planes, parts.len(), |range| {
-        for p in range {
-            // SAFETY: each plane is one thread's.
-            let y = unsafe { parts.slice(p * size..(p + 1) * size) };
-            let x = &x[p * volume..(p + 1) * volume];
-            for (y, &place) in y.iter_mut().zip(&places[p * size..]) {
-                *y = x[place as u32 as usize];
-            }
-        }
-    });
-}
-
-/// Calls `body` with ranges of planes; all planes together are `work` elements.
-fn per_plane(planes: usize, work: usize, body: impl Fn(Range<usize>) + Sync) {
-    parallel_for(planes, (16 << 10) / (work / planes.max(1)).max(1) + 1, body);
-}
-
 /// Numbers and places behind a row, so that a register may read over its end.
 const SLACK: usize = 16;
 
@@ -173,6 +75,7 @@ pub struct Scratch<T> {
     taps: Vec<usize>,
     /// Where the lines of the input start that a row of windows reads.
     lines: Vec<usize>,
+    split_lines: Split<T>,
 }
 
 impl<T: Float> Scratch<T> {
@@ -192,6 +95,7 @@ impl<T: Float> Scratch<T> {
             phase,
             taps: (0..kernel).map(tap).collect(),
             lines: Vec::new(),
+            split_lines: Split::new(if stride == 2 { phase } else { 0 }, left),
         }
     }
 }
@@ -216,6 +120,8 @@ impl Pooled for f32 {
     fn plane() -> PlaneFn<f32> {
         #[cfg(target_arch = "x86_64")]
         {
+            use crate::cpu::isa;
+
             #[target_feature(enable = "avx2,fma")]
             fn avx2(p: &Planes, x: &[f32], s: &mut Scratch<f32>, y: &mut [f32], at: &mut [i32]) {
                 // SAFETY: this function's own instruction set.
@@ -270,9 +176,41 @@ unsafe fn rows<V: Lanes, const PLACES: bool>(
 ) {
     let [_, down, across] = planes.windows;
     let (w, ow) = (scratch.width, across.len());
+    let (stride, dilation) = match across {
+        Steps::Sliding(s) => (s.stride, s.dilation),
+        Steps::Ranges(_) => (1, 1),
+    };
+    let wide_enough = stride == 2 && w >= 2 * V::LANES && ow >= V::LANES;
+    scratch.split_lines.forget();
     for i in 0..y.len() / ow {
         find_lines(&mut scratch.lines, planes, i / down.len(), i % down.len());
-        let Scratch { left, columns, phases, phase, taps, lines, .. } = &mut *scratch;
+        let Scratch { left, columns, phases, phase, taps, lines, split_lines, .. } = &mut *scratch;
+        // A row's last register may write over the begin of the next one, which is done later.
+        let y = &mut y[i * ow..];
+        let places = if PLACES { &mut places[i * ow..] } else { &mut [] };
+        if wide_enough && PLACES && lines.len() <= taps.len() && (2..=3).contains(&taps.len()) {
+            let call = Call { x, lines, taps, left: *left, width: w, dilation, out: ow };
+            // SAFETY: the caller's promise.
+            unsafe {
+                match taps.len() {
+                    2 => call.squares::<V, 2>(split_lines, y, places),
+                    _ => call.squares::<V, 3>(split_lines, y, places),
+                }
+            }
+            continue;
+        }
+        if wide_enough && !PLACES {
+            for c in (0..w).step_by(2 * V::LANES) {
+                let c = c.min(w - 2 * V::LANES);
+                // SAFETY: the caller's promise.
+                unsafe { split_maxima::<V>(x, lines, c, *left, *phase, &mut phases.best) };
+            }
+            for j in (0..ow).step_by(V::LANES) {
+                // SAFETY: the caller's promise.
+                unsafe { outputs::<V, PLACES>(taps, phases, j, y, places) };
+            }
+            continue;
+        }
         let (best, from) = (&mut columns.best[*left..], &mut columns.from[*left..]);
         // Registers, of which the last may overlap the one before; in narrow rows one by one.
         let whole = if w < V::LANES { 0 } else { w };
@@ -283,9 +221,6 @@ unsafe fn rows<V: Lanes, const PLACES: bool>(
         for c in whole..w {
             highest_of_one(x, lines, c, best, from);
         }
-        // A row's last register may write over the begin of the next one, which is done later.
-        let y = &mut y[i * ow..];
-        let places = if PLACES { &mut places[i * ow..] } else { &mut [] };
         match across {
             Steps::Sliding(s) => {
                 let mut row = &*columns;
@@ -374,15 +309,7 @@ unsafe fn store<V: Lanes, const PLACES: bool>(
 /// more than the processor foresees by itself.
 #[inline(always)]
 fn fetch_ahead<T>(x: &[T], i: usize) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        let at = x.as_ptr().wrapping_add(i).cast::<i8>().wrapping_add(4096);
-        // SAFETY: a prefetch of any address is harmless, and SSE is part of x86-64.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(at) };
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = (x, i);
+    prefetch(x.as_ptr().wrapping_add(i).wrapping_byte_add(4096));
 }
 
 /// Maxima of columns from `c` on over the lines that start at `lines`, of which there is at least one.
@@ -408,6 +335,40 @@ unsafe fn highest<V: Lanes, const PLACES: bool>(
             top = V::later(top, load::<V>(x, first), V::places_from(first as i32));
         }
         store::<V, PLACES>(top, c, best, from);
+    }
+}
+
+/// Maxima, without places, of two registers of columns from `c` on, sorted as by [`split`] with a stride of 2.
+///
+/// # Safety
+/// The processor has the instruction set.
+#[inline(always)]
+pub unsafe fn split_maxima<V: Lanes>(
+    x: &[V::Number],
+    lines: &[usize],
+    c: usize,
+    left: usize,
+    phase: usize,
+    phases: &mut [V::Number],
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let read = |line: usize| {
+            fetch_ahead(x, line + c);
+            [load::<V>(x, line + c), load::<V>(x, line + c + V::LANES)]
+        };
+        let [mut a, mut b] = read(lines[0]);
+        let mut i = 1;
+        while i < lines.len() {
+            // Three at a time; the last one may come twice.
+            let (second, third) = (read(lines[i]), read(lines[(i + 1).min(lines.len() - 1)]));
+            (a, b) = (a.largest(second[0], third[0]), b.largest(second[1], third[1]));
+            i += 2;
+        }
+        for (k, half) in V::halves(a, b).into_iter().enumerate() {
+            let at = c + k + left;
+            half.store(phases[at % 2 * phase + at / 2..][..V::LANES].as_mut_ptr());
+        }
     }
 }
 
@@ -473,10 +434,21 @@ unsafe fn outputs<V: Lanes, const PLACES: bool>(
 ) {
     // SAFETY: the caller's promise.
     unsafe {
+        if !PLACES {
+            let mut top = load::<V>(&row.best, j);
+            let mut t = 1;
+            while t < taps.len() {
+                let (second, third) = (taps[t] + j, taps[(t + 1).min(taps.len() - 1)] + j);
+                top = top.largest(load::<V>(&row.best, second), load::<V>(&row.best, third));
+                t += 2;
+            }
+            // The places are not written.
+            return store::<V, PLACES>((top, V::places_from(0)), j, y, places);
+        }
         let mut top = (load::<V>(&row.best, j), load_places::<V>(&row.from, j));
         for &tap in &taps[1..] {
             let (v, at) = (load::<V>(&row.best, tap + j), load_places::<V>(&row.from, tap + j));
-            top = if PLACES { V::merge(top, v, at) } else { V::later(top, v, at) };
+            top = V::merge(top, v, at);
         }
         store::<V, PLACES>(top, j, y, places);
     }

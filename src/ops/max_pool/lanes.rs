@@ -43,6 +43,32 @@ pub trait Lanes: Pairs {
         v: Self,
         places: Self::Places,
     ) -> (Self, Self::Places);
+    /// The largest of three numbers, a NaN if there is one.
+    ///
+    /// # Safety
+    /// The processor has the instruction set.
+    unsafe fn largest(self, b: Self, c: Self) -> Self;
+    /// Whether all are above minus infinity, and so none is a NaN.
+    ///
+    /// # Safety
+    /// The processor has the instruction set.
+    unsafe fn are_ordinary(self) -> bool;
+    /// The same place in all lanes.
+    ///
+    /// # Safety
+    /// The processor has the instruction set.
+    unsafe fn place(place: i32) -> Self::Places;
+    /// `place` where the numbers equal those of `other`, else what is in `at`.
+    ///
+    /// # Safety
+    /// The processor has the instruction set.
+    unsafe fn where_equal(self, other: Self, place: Self::Places, at: Self::Places)
+    -> Self::Places;
+    /// Place `k` moved on by `first + 2 k`.
+    ///
+    /// # Safety
+    /// The processor has the instruction set.
+    unsafe fn moved(places: Self::Places, first: i32) -> Self::Places;
     /// Of two registers of places those at even and at odd ones, in the memory's order.
     ///
     /// # Safety
@@ -107,6 +133,39 @@ impl<T: Float> Lanes for Plain<T> {
         (Plain(top), at)
     }
     #[inline(always)]
+    unsafe fn largest(self, b: Self, c: Self) -> Self {
+        let mut top = self.0;
+        for k in 0..4 {
+            for v in [b.0[k], c.0[k]] {
+                #[allow(clippy::eq_op, reason = "only NaN differs from itself")]
+                let take = (v > top[k]) | (v != v);
+                top[k] = if take { v } else { top[k] };
+            }
+        }
+        Plain(top)
+    }
+    #[inline(always)]
+    unsafe fn are_ordinary(self) -> bool {
+        self.0.into_iter().all(|v| v > T::LOWEST)
+    }
+    #[inline(always)]
+    unsafe fn place(place: i32) -> [i32; 4] {
+        [place; 4]
+    }
+    #[inline(always)]
+    unsafe fn where_equal(self, other: Self, place: [i32; 4], mut at: [i32; 4]) -> [i32; 4] {
+        for k in 0..4 {
+            if self.0[k] == other.0[k] {
+                at[k] = place[k];
+            }
+        }
+        at
+    }
+    #[inline(always)]
+    unsafe fn moved(places: [i32; 4], first: i32) -> [i32; 4] {
+        [places[0] + first, places[1] + first + 2, places[2] + first + 4, places[3] + first + 6]
+    }
+    #[inline(always)]
     unsafe fn place_halves(a: [i32; 4], b: [i32; 4]) -> [[i32; 4]; 2] {
         [[a[0], a[2], b[0], b[2]], [a[1], a[3], b[1], b[3]]]
     }
@@ -163,6 +222,45 @@ mod x86 {
                 let other = _mm256_or_ps(_mm256_cmp_ps::<_CMP_ORD_Q>(top, top), behind);
                 let nan = _mm256_and_ps(_mm256_cmp_ps::<_CMP_UNORD_Q>(v, v), other);
                 choose(_mm256_or_ps(_mm256_or_ps(larger, equal), nan), (top, at), (v, places))
+            }
+        }
+        #[inline(always)]
+        unsafe fn largest(self, b: Self, c: Self) -> Self {
+            // SAFETY: see above.
+            unsafe {
+                // Where one is a NaN, the instruction gives the second: that of `self` stays. All bits set
+                // are a NaN too.
+                let top = _mm256_max_ps(c, _mm256_max_ps(b, self));
+                _mm256_or_ps(top, _mm256_cmp_ps::<_CMP_UNORD_Q>(b, c))
+            }
+        }
+        #[inline(always)]
+        unsafe fn are_ordinary(self) -> bool {
+            // SAFETY: see above.
+            unsafe {
+                let lowest = _mm256_set1_ps(f32::NEG_INFINITY);
+                _mm256_movemask_ps(_mm256_cmp_ps::<_CMP_GT_OQ>(self, lowest)) == 0xff
+            }
+        }
+        #[inline(always)]
+        unsafe fn place(place: i32) -> __m256i {
+            // SAFETY: see above.
+            unsafe { _mm256_set1_epi32(place) }
+        }
+        #[inline(always)]
+        unsafe fn where_equal(self, other: Self, place: __m256i, at: __m256i) -> __m256i {
+            // SAFETY: see above.
+            unsafe {
+                let equal = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_EQ_OQ>(self, other));
+                _mm256_blendv_epi8(at, place, equal)
+            }
+        }
+        #[inline(always)]
+        unsafe fn moved(places: __m256i, first: i32) -> __m256i {
+            // SAFETY: see above.
+            unsafe {
+                let steps = _mm256_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14);
+                _mm256_add_epi32(places, _mm256_add_epi32(_mm256_set1_epi32(first), steps))
             }
         }
         #[inline(always)]

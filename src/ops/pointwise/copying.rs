@@ -9,7 +9,7 @@ use crate::cpu::copy::{Elements, copy};
 use crate::cpu::kernel::{Formula, Kernel};
 use crate::cpu::lane::Compute;
 use crate::cpu::plan::Operand as Buffer;
-use crate::cpu::tile::execute;
+use crate::cpu::tile::{convert, execute};
 use crate::error::{Error, throw};
 use crate::tensor::{Dtype, Operand, Scalar, broadcast_shapes};
 
@@ -54,7 +54,10 @@ unsafe fn assign(to: &Tensor, from: &Tensor) {
                 (Compute::I64, other) => other,
                 (own, _) => own,
             };
-            execute(&IDENTITY, compute, &[], to.shape(), 1, &[buffer(to), buffer(from)]);
+            let operands = [buffer(to), buffer(from)];
+            if !convert(compute, to.shape(), &operands[0], &operands[1]) {
+                execute(&IDENTITY, compute, &[], to.shape(), 1, &operands);
+            }
         }
     }
 }

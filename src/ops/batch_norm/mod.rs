@@ -10,18 +10,23 @@
 //! dw = sum of dy xh        db = sum of dy
 //! ```
 //!
-//! The variance is computed around the mean in a second pass, with partial sums added in f64. Half
-//! types are computed in f32; weight, bias and statistics may be f32 beside a half input.
+//! Memory is read once for the statistics (`cpu/moments.rs`), once to write. Half types are computed in f32;
+//! weight, bias and statistics may be f32 beside a half input.
+
+mod kernel;
 
 use smallvec::{SmallVec, smallvec};
 
-use super::compute::{self, sum2};
+use kernel::Sizes;
+
+use super::compute;
 #[cfg(test)]
 use super::samples::{OpSample, positive, values};
 use crate::Tensor;
 use crate::autograd::{BackwardCtx, no_grad, record};
-use crate::cpu::float::{Float, simd_fn};
-use crate::cpu::parts::Parts;
+use crate::cpu::float::Float;
+use crate::cpu::moments::BLOCK;
+use crate::cpu::parts::{Parts, with_scratch};
 use crate::cpu::threads::parallel_for;
 use crate::error::{Error, throw};
 use crate::tensor::{Shape, dispatch};
@@ -64,7 +69,7 @@ impl Tensor {
             ("weight", weight),
             ("bias", bias),
         ];
-        let Some(sizes) = Sizes::of(self) else {
+        let Some(sizes) = sizes(self) else {
             throw(Error::shape(
                 "batch_norm",
                 format!("input {:?} must be [N, C] or [N, C, ..]", self.shape()),
@@ -89,7 +94,7 @@ impl Tensor {
                 _ => {}
             }
         }
-        let n = sizes.batch * sizes.plane;
+        let n = sizes.count();
         if training && n == 1 {
             throw(Error::shape(
                 "batch_norm",
@@ -155,32 +160,6 @@ impl Tensor {
     }
 }
 
-/// `[batch, channels, plane]`.
-#[derive(Clone, Copy)]
-struct Sizes {
-    batch: usize,
-    channels: usize,
-    plane: usize,
-}
-
-impl Sizes {
-    fn of(x: &Tensor) -> Option<Self> {
-        let [batch, channels, rest @ ..] = x.shape() else { return None };
-        Some(Sizes { batch: *batch, channels: *channels, plane: rest.iter().product() })
-    }
-
-    /// The planes of channel `c`, as ranges of elements.
-    fn planes(self, c: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
-        let start = move |n: usize| (n * self.channels + c) * self.plane;
-        (0..self.batch).map(move |n| start(n)..start(n) + self.plane)
-    }
-
-    /// Channels that make a parallel loop's share worth a thread.
-    fn grain(self) -> usize {
-        (32 << 10) / (self.batch * self.plane).max(1) + 1
-    }
-}
-
 struct Saved {
     x: Tensor,
     stats: Tensor,
@@ -201,17 +180,16 @@ fn forward<T: Float>(
     y: &mut [T],
     stats: &mut [T],
 ) {
-    let n = (sizes.batch * sizes.plane) as f64;
+    let n = sizes.count() as f64;
     let (y, stats) = (Parts::new(y), Parts::new(stats));
     let channels = sizes.channels;
-    parallel_for(channels, sizes.grain(), |range| {
+    parallel_for(channels, grain(sizes), |range| {
         for c in range {
             let (mean, var) = match known {
                 Some((mean, var)) => (mean[c].wide(), var[c].wide()),
                 None => {
-                    let mean = sizes.planes(c).map(|p| compute::sum(&x[p]).wide()).sum::<f64>() / n;
-                    let around = |p| squares_around(&x[p], T::of(mean)).wide();
-                    (mean, sizes.planes(c).map(around).sum::<f64>() / n)
+                    let moments = with_scratch(BLOCK, |block| kernel::moments(sizes, c, x, block));
+                    (moments.mean, moments.variance())
                 }
             };
             let scale = 1.0 / (var + eps).sqrt();
@@ -221,12 +199,25 @@ fn forward<T: Float>(
             }
             let scale = T::of(scale * w.map_or(1.0, |w| w[c].wide()));
             let shift = b.map_or(T::ZERO, |b| b[c]);
-            for p in sizes.planes(c) {
-                // SAFETY: each channel is one thread's.
-                rescale(&x[p.clone()], T::of(mean), scale, shift, unsafe { y.slice(p) });
+            for n in 0..sizes.batch {
+                let plane = sizes.plane(n, c);
+                // SAFETY: as above.
+                let y = unsafe { y.slice(plane.clone()) };
+                kernel::rescale(&x[plane], T::of(mean), scale, shift, y);
             }
         }
     });
+}
+
+/// `[batch, channels, ..]` of `x`, if it has those dimensions.
+fn sizes(x: &Tensor) -> Option<Sizes> {
+    let [batch, channels, rest @ ..] = x.shape() else { return None };
+    Some(Sizes { batch: *batch, channels: *channels, plane: rest.iter().product() })
+}
+
+/// Channels that make a parallel loop's share worth a thread.
+fn grain(sizes: Sizes) -> usize {
+    (32 << 10) / sizes.count().max(1) + 1
 }
 
 /// dx, dw and db by kernels.
@@ -245,14 +236,10 @@ fn fused(ctx: &BackwardCtx, dy: &Tensor, saved: &Saved) -> [Tensor; 3] {
         // SAFETY: as above.
         let (dx, sums) = unsafe { (dx.as_mut_slice::<T>(), parameters.as_mut_slice::<T>()) };
         let (dx, sums) = (Parts::new(dx), Parts::new(sums));
-        let (channels, n) = (sizes.channels, (sizes.batch * sizes.plane) as f64);
-        parallel_for(channels, sizes.grain(), |range| for c in range {
+        let (channels, n) = (sizes.channels, sizes.count() as f64);
+        parallel_for(channels, grain(*sizes), |range| for c in range {
             let (mean, scale) = (stats[c], stats[channels + c]);
-            let (mut plain, mut along) = (0.0, 0.0);
-            for p in sizes.planes(c) {
-                plain += compute::sum(&dy[p.clone()]).wide();
-                along += products_around(&dy[p.clone()], &x[p], mean).wide();
-            }
+            let (plain, mut along) = kernel::sums(*sizes, c, dy, x, mean);
             along *= scale.wide();
             for (row, value) in [along, plain].into_iter().enumerate() {
                 // SAFETY: each channel is one thread's.
@@ -264,10 +251,11 @@ fn fused(ctx: &BackwardCtx, dy: &Tensor, saved: &Saved) -> [Tensor; 3] {
             let factor = scale * w.map_or(T::of(1.0), |w| w[c]);
             let (plain, along) = if *training { (plain / n, along / n) } else { (0.0, 0.0) };
             let slope = T::of(along * scale.wide());
-            for p in sizes.planes(c) {
+            for n in 0..sizes.batch {
+                let p = sizes.plane(n, c);
                 // SAFETY: each channel is one thread's.
                 let dx = unsafe { dx.slice(p.clone()) };
-                propagate(&dy[p.clone()], &x[p], mean, T::of(plain), slope, factor, dx);
+                kernel::propagate(&dy[p.clone()], &x[p], mean, T::of(plain), slope, factor, dx);
             }
         });
     });
@@ -280,7 +268,7 @@ fn composed(dy: &Tensor, saved: &Saved) -> [Tensor; 3] {
     let Saved { x, stats, weight, training, eps, sizes } = saved;
     let mut per_channel: Shape = Shape::from_elem(1, x.dim());
     per_channel[1] = sizes.channels;
-    let of_n = 1.0 / (sizes.batch * sizes.plane) as f64;
+    let of_n = 1.0 / sizes.count() as f64;
     let sum = |t: &Tensor| t.sum_to_size(&per_channel);
     let (shifted, scale) = if *training {
         let shifted = x - sum(x) * of_n;
@@ -299,32 +287,6 @@ fn composed(dy: &Tensor, saved: &Saved) -> [Tensor; 3] {
     }
     let channels = [sizes.channels];
     [dx, along.reshape_to(&channels), plain.reshape_to(&channels)]
-}
-
-simd_fn! {
-    /// The sum of (x - mean)^2.
-    fn squares_around<T, FMA>(x: &[T], mean: T) -> T {
-        sum2(x, x, |s, x, _| (x - mean).fma::<FMA>(x - mean, s))
-    }
-
-    /// The sum of a (x - mean).
-    fn products_around<T, FMA>(a: &[T], x: &[T], mean: T) -> T {
-        sum2(a, x, |s, a, x| a.fma::<FMA>(x - mean, s))
-    }
-
-    /// (x - mean) scale + shift.
-    fn rescale<T, FMA>(x: &[T], mean: T, scale: T, shift: T, y: &mut [T]) {
-        for (y, &x) in y.iter_mut().zip(x) {
-            *y = (x - mean).fma::<FMA>(scale, shift);
-        }
-    }
-
-    /// (dy - plain - (x - mean) slope) factor.
-    fn propagate<T, FMA>(dy: &[T], x: &[T], mean: T, plain: T, slope: T, factor: T, dx: &mut [T]) {
-        for ((dx, &dy), &x) in dx.iter_mut().zip(dy).zip(x) {
-            *dx = (mean - x).fma::<FMA>(slope, dy - plain) * factor;
-        }
-    }
 }
 
 #[cfg(test)]
@@ -366,13 +328,14 @@ pub(super) fn samples() -> Vec<OpSample> {
 /// against, for `[batch, channels, plane]`.
 #[cfg(test)]
 fn reference(x: &[f64], sizes: Sizes, eps: f64) -> (Vec<f64>, Vec<f64>, Vec<f64>) {
+    let planes = |c| (0..sizes.batch).map(move |n| sizes.plane(n, c));
     let (mut y, mut means, mut vars) = (x.to_vec(), vec![], vec![]);
     for c in 0..sizes.channels {
-        let numbers: Vec<f64> = sizes.planes(c).flat_map(|p| x[p].to_vec()).collect();
+        let numbers: Vec<f64> = planes(c).flat_map(|p| x[p].to_vec()).collect();
         let n = numbers.len() as f64;
         let mean = numbers.iter().sum::<f64>() / n;
         let squares = numbers.iter().map(|v| (v - mean).powi(2)).sum::<f64>();
-        for p in sizes.planes(c) {
+        for p in planes(c) {
             y[p].iter_mut().for_each(|v| *v = (*v - mean) / (squares / n + eps).sqrt());
         }
         means.push(mean);
@@ -388,8 +351,15 @@ mod tests {
 
     #[test]
     fn the_kernel_equals_the_definition_and_moves_the_running_statistics() {
-        let x = values([3, 5, 7, 11], 1);
-        let sizes = Sizes { batch: 3, channels: 5, plane: 77 };
+        // Planes of all sizes: some blocks of numbers are many planes, some planes are many blocks.
+        for (batch, plane) in [(3, 77), (70, 64), (300, 3), (2, 5003)] {
+            check(batch, plane);
+        }
+    }
+
+    fn check(batch: usize, plane: usize) {
+        let x = values([batch, 5, plane], 1);
+        let sizes = Sizes { batch, channels: 5, plane };
         let (want, means, vars) = reference(&x.to_vec::<f64>(), sizes, 1e-5);
         for (dtype, tolerance) in [(x.dtype(), 1e-12), (F32, 1e-5), (BF16, 4e-2)] {
             let statistics = if dtype == BF16 { F32 } else { dtype };

@@ -10,10 +10,14 @@
 //! Both are a list of ranges per dimension. The rows of a window are added first, then its columns;
 //! the gradient goes the same way back. Each is the other's gradient.
 
+mod twos;
+
 use std::ops::Range;
 use std::sync::Arc;
 
 use smallvec::smallvec;
+
+use twos::{Planes, Twos};
 
 use super::compute;
 use super::max_pool::{Pool2dOptions, check_dims};
@@ -22,9 +26,11 @@ use super::samples::{OpSample, values};
 use super::windows::adaptive_ranges;
 use crate::Tensor;
 use crate::autograd::record;
-use crate::cpu::float::{Float, simd_fn};
+use crate::cpu::float::{Float, simd_fn, single, single_mut};
+use crate::cpu::moments;
 use crate::cpu::parts::{Parts, with_scratch};
 use crate::cpu::threads::parallel_for;
+use crate::cpu::vectorize::vectorize;
 use crate::error::{Error, throw};
 use crate::tensor::{Shape, dispatch};
 
@@ -138,6 +144,14 @@ impl Windows {
             && self.rows[0].len() * self.columns[0].len() == size
     }
 
+    /// The windows of rows of `width` numbers as the loop for a stride of 2 wants them, if it takes them.
+    fn twos<'a>(&'a self, e: Equal, shares: &'a [f32], width: usize) -> Option<Twos<'a>> {
+        let Equal { kernel, stride, padding } = e;
+        let out = self.columns.len();
+        let windows = Twos { rows: &self.rows, shares, kernel, padding, width, out };
+        (stride == 2 && windows.fits()).then_some(windows)
+    }
+
     /// Zeros before a row of `width` numbers, and numbers of the row with zeros on both sides as far as
     /// windows reach.
     fn room(&self, width: usize) -> (usize, usize) {
@@ -198,6 +212,15 @@ fn planes(x: &Tensor, shape: &[usize], windows: &Windows, back: bool) -> Tensor 
             if windows.is_whole(from.max(to)) {
                 return if back { spread_whole(x, shares[0], y) } else { whole_means(x, shares[0], y) };
             }
+            if let (Some(e), Some(x), Some(shares)) = (windows.equal, single(x), single(&shares))
+                && let Some(windows) = windows.twos(e, shares, width)
+            {
+                let to = single_mut(y).expect("of the input's type");
+                return with_scratch(windows.room(), |line: &mut [f32]| {
+                    line.fill(0.0);
+                    vectorize(Planes { windows, back, count: range.len(), from: x, to, line });
+                });
+            }
             with_scratch(room, |line: &mut [T]| {
                 line.fill(T::ZERO);
                 for (x, y) in x.chunks_exact(from).zip(y.chunks_exact_mut(to)) {
@@ -211,17 +234,6 @@ fn planes(x: &Tensor, shape: &[usize], windows: &Windows, back: bool) -> Tensor 
         });
     });
     compute::narrow(y, dtype)
-}
-
-/// The mean of each plane, of which there are as many as `y` has numbers.
-fn whole_means<T: Float>(x: &[T], share: T, y: &mut [T]) {
-    let size = x.len() / y.len();
-    if size < 512 {
-        return small_means(x, share, y);
-    }
-    for (y, x) in y.iter_mut().zip(x.chunks_exact(size)) {
-        *y = compute::sum(x) * share;
-    }
 }
 
 fn spread_whole<T: Float>(dy: &[T], share: T, dx: &mut [T]) {
@@ -265,29 +277,12 @@ fn add_strided<T: Float>(x: &[T], stride: usize, y: &mut [T]) {
 }
 
 simd_fn! {
-    /// The means of small planes.
-    fn small_means<T, FMA>(x: &[T], share: T, y: &mut [T]) {
+    /// The mean of each plane, of which there are as many as `y` has numbers.
+    fn whole_means<T, FMA>(x: &[T], share: T, y: &mut [T]) {
         let _ = FMA;
         let size = x.len() / y.len();
         for i in 0..y.len() {
-            let (xs, rest) = x[i * size..][..size].as_chunks::<WIDE>();
-            let mut sums = [T::ZERO; WIDE];
-            for x in xs {
-                for k in 0..WIDE {
-                    sums[k] += x[k];
-                }
-            }
-            for k in 0..rest.len() {
-                sums[k] += rest[k];
-            }
-            let mut half = WIDE / 2;
-            while half > 0 {
-                for k in 0..half {
-                    sums[k] += sums[k + half];
-                }
-                half /= 2;
-            }
-            y[i] = sums[0] * share;
+            y[i] = T::of(moments::sum(&x[i * size..][..size])) * share;
         }
     }
 
@@ -428,6 +423,7 @@ fn reference(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Dtype::F32;
 
     #[test]
     fn the_kernel_equals_the_definition() {
@@ -438,13 +434,32 @@ mod tests {
             Pool2dOptions { stride: Some([2, 3]), ceil_mode: true, ..base },
             Pool2dOptions { count_include_pad: false, ceil_mode: true, ..base },
             Pool2dOptions { divisor_override: Some(7), stride: Some([1, 1]), ..base },
+            Pool2dOptions { stride: Some([2, 2]), ..base },
+            Pool2dOptions { stride: Some([3, 2]), ceil_mode: true, ..Pool2dOptions::new([2, 3]) },
+            Pool2dOptions { stride: Some([2, 2]), ..Pool2dOptions::new([5, 5]) },
         ] {
-            let x = values([2, 3, 9, 20], 1);
-            let y = x.avg_pool2d(options);
-            let out = [y.shape()[2], y.shape()[3]];
-            let want = reference(&x.to_vec::<f64>(), [9, 20], &options, out);
-            for (y, want) in y.to_vec::<f64>().iter().zip(want) {
-                assert!((y - want).abs() < 1e-12, "{y} {want} {options:?}");
+            for width in [20, 21, 37] {
+                let x = values([2, 3, 9, width], 1);
+                let x32 = x.to_dtype(F32).requires_grad_(true);
+                let x = x.requires_grad_(true);
+                let (y, y32) = (x.avg_pool2d(options), x32.avg_pool2d(options));
+                let out = [y.shape()[2], y.shape()[3]];
+                let want = reference(&x.to_vec::<f64>(), [9, width], &options, out);
+                for ((y, y32), want) in y.to_vec::<f64>().iter().zip(y32.to_vec::<f64>()).zip(want)
+                {
+                    assert!((y - want).abs() < 1e-12, "{y} {want} {options:?}");
+                    assert!((y32 - want).abs() < 1e-5, "{y32} {want} {options:?}");
+                }
+                // The gradients of two loops.
+                let g = values(y.shape(), 2);
+                let gradient = |y: &Tensor, x: &Tensor, g: &Tensor| {
+                    let grads = crate::autograd::grad(&[y], &[x], &[Some(g)], false, false);
+                    grads[0].as_ref().expect("a gradient").to_vec::<f64>()
+                };
+                let (dx, dx32) = (gradient(&y, &x, &g), gradient(&y32, &x32, &g.to_dtype(F32)));
+                for (d, d32) in dx.iter().zip(dx32) {
+                    assert!((d - d32).abs() < 1e-5, "{d} {d32} {options:?}");
+                }
             }
         }
     }

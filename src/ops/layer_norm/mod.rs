@@ -12,15 +12,17 @@
 //! One pass for the mean, one for the variance (over a row that is then in the cache), one to write;
 //! mean and r of each row are kept. Half types are computed in f32.
 
+mod kernel;
+
 use smallvec::{SmallVec, smallvec};
 
-use super::compute::{self, sum2};
+use super::compute;
 #[cfg(test)]
 use super::samples::{OpSample, positive, values};
 use crate::Tensor;
 use crate::amp::cast_op;
 use crate::autograd::{BackwardCtx, no_grad, record};
-use crate::cpu::float::{Float, simd_fn};
+use crate::cpu::float::Float;
 use crate::cpu::parts::Parts;
 use crate::cpu::threads::parallel_for;
 use crate::error::{Error, throw};
@@ -169,7 +171,7 @@ fn norm(
             let (y, mean, scale) = unsafe {
                 (parts.0.slice(range.start * n..range.end * n), parts.1.slice(range.clone()), parts.2.slice(range.clone()))
             };
-            forward(&x[range.start * n..range.end * n], w, b, T::of(eps), centered, y, mean, scale);
+            kernel::forward(&x[range.start * n..range.end * n], w, b, T::of(eps), centered, y, mean, scale);
         });
     });
     let inputs: SmallVec<[&Tensor; 3]> = [Some(x), weight, bias].into_iter().flatten().collect();
@@ -210,14 +212,20 @@ fn fused(
     centered: bool,
 ) -> SmallVec<[Option<Tensor>; 3]> {
     let dtype = x.dtype();
-    let (dy, x, w) = (compute::widen(dy), compute::widen(x), weight.map(compute::widen));
     let n = normalized.iter().product::<usize>();
+    let (dy, x) = (compute::widen(dy), compute::widen(x));
+    // A bias alone is as one beside a weight of ones; without either nothing is added up over the rows.
+    let w = match weight {
+        None if with_bias => Some(Tensor::ones([n], x.dtype())),
+        weight => weight.map(compute::widen),
+    };
+    let per_row = if w.is_some() { n } else { 0 };
     let rows = stats.shape()[1];
     // Blocks of rows, each with its own dw and db, which are added up in the order of the blocks.
     let blocks = (rows / 8).clamp(1, 32);
     let dx = Tensor::empty(x.shape(), x.dtype());
-    let sums = Tensor::zeros([blocks, 2, n], x.dtype());
-    let parameters = Tensor::zeros([2, n], x.dtype());
+    let sums = Tensor::zeros([blocks, 2, per_row], x.dtype());
+    let parameters = Tensor::zeros([2, per_row], x.dtype());
     dispatch!(compute x.dtype(), "layer_norm", T => {
         // SAFETY: contiguous tensors of this type; the outputs are new.
         let (dy, x, stats) = unsafe { (dy.as_slice::<T>(), x.as_slice::<T>(), stats.as_slice::<T>()) };
@@ -230,12 +238,12 @@ fn fused(
         parallel_for(blocks, grain, |range| for t in range {
             let (from, to) = (rows * t / blocks, rows * (t + 1) / blocks);
             // SAFETY: each block is one thread's.
-            let (dx, sums) = unsafe { (dx.slice(from * n..to * n), sums_of.slice(2 * t * n..2 * (t + 1) * n)) };
+            let (dx, sums) = unsafe { (dx.slice(from * n..to * n), sums_of.slice(2 * t * per_row..2 * (t + 1) * per_row)) };
             let (mean, scale) = (&stats[from..to], &stats[rows + from..rows + to]);
-            let (dw, db) = sums.split_at_mut(n);
-            backward(&dy[from * n..to * n], &x[from * n..to * n], w, mean, scale, centered, dx, dw, db);
+            let (dw, db) = sums.split_at_mut(per_row);
+            kernel::backward(&dy[from * n..to * n], &x[from * n..to * n], w, mean, scale, centered, dx, dw, db);
         });
-        for part in sums.chunks_exact(2 * n.max(1)) {
+        for part in sums.chunks_exact(2 * per_row.max(1)) {
             for (total, &sum) in totals.iter_mut().zip(part) {
                 *total += sum;
             }
@@ -286,64 +294,6 @@ fn composed(
     grads
 }
 
-simd_fn! {
-    /// Normalises rows of `x`; `w` and `b` may be empty.
-    fn forward<T, FMA>(x: &[T], w: &[T], b: &[T], eps: T, centered: bool, y: &mut [T], mean: &mut [T], scale: &mut [T]) {
-        let n = x.len() / mean.len().max(1);
-        let of_n = T::of(1.0 / n as f64);
-        for (((x, y), mean), scale) in
-            x.chunks_exact(n.max(1)).zip(y.chunks_exact_mut(n.max(1))).zip(mean).zip(scale)
-        {
-            let m = if centered { sum2(x, x, |s, x, _| s + x) * of_n } else { T::ZERO };
-            let var = sum2(x, x, |s, x, _| (x - m).fma::<FMA>(x - m, s)) * of_n;
-            let r = T::of(1.0 / (var + eps).wide().sqrt());
-            (*mean, *scale) = (m, r);
-            match (w.is_empty(), b.is_empty()) {
-                (true, _) => for (y, &x) in y.iter_mut().zip(x) {
-                    *y = (x - m) * r;
-                },
-                (false, true) => for ((y, &x), &w) in y.iter_mut().zip(x).zip(w) {
-                    *y = (x - m) * r * w;
-                },
-                (false, false) => for (((y, &x), &w), &b) in y.iter_mut().zip(x).zip(w).zip(b) {
-                    *y = ((x - m) * r).fma::<FMA>(w, b);
-                },
-            }
-            if w.is_empty() {
-                for (y, &b) in y.iter_mut().zip(b) {
-                    *y += b;
-                }
-            }
-        }
-    }
-
-    /// dx of rows, and their part of dw and db.
-    fn backward<T, FMA>(dy: &[T], x: &[T], w: &[T], mean: &[T], scale: &[T], centered: bool, dx: &mut [T], dw: &mut [T], db: &mut [T]) {
-        let n = dw.len().max(1);
-        let of_n = T::of(1.0 / n as f64);
-        for ((((dy, x), dx), &m), &r) in
-            dy.chunks_exact(n).zip(x.chunks_exact(n)).zip(dx.chunks_exact_mut(n)).zip(mean).zip(scale)
-        {
-            // g = dy w, kept in dx.
-            if w.is_empty() {
-                dx.copy_from_slice(dy);
-            } else {
-                for ((g, &dy), &w) in dx.iter_mut().zip(dy).zip(w) {
-                    *g = dy * w;
-                }
-            }
-            let sum = if centered { sum2(dx, dx, |s, g, _| s + g) * of_n } else { T::ZERO };
-            let along = sum2(dx, x, |s, g, x| g.fma::<FMA>((x - m) * r, s)) * of_n;
-            for ((((dx, &x), &dy), dw), db) in dx.iter_mut().zip(x).zip(dy).zip(&mut *dw).zip(&mut *db) {
-                let xh = (x - m) * r;
-                *dx = (*dx - sum - xh * along) * r;
-                *dw = dy.fma::<FMA>(xh, *dw);
-                *db += dy;
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 pub(super) fn samples() -> Vec<OpSample> {
     vec![
@@ -389,7 +339,7 @@ mod tests {
 
     #[test]
     fn the_kernel_equals_the_definition() {
-        for (rows, n) in [(1, 1), (3, 31), (5, 64), (2, 1000)] {
+        for (rows, n) in [(1, 1), (3, 31), (5, 64), (2, 1000), (2, 5003)] {
             let (x, w, b) = (values([rows, n], 1), positive([n], 2), values([n], 3));
             let want =
                 reference(&x.to_vec::<f64>(), n, &w.to_vec::<f64>(), &b.to_vec::<f64>(), 1e-5);

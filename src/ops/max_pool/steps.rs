@@ -1,0 +1,65 @@
+//! Which positions the windows of a pooling read along one dimension.
+
+use std::ops::Range;
+
+/// The windows of one dimension.
+pub enum Steps {
+    /// Windows at equal distances.
+    Sliding(Sliding),
+    /// Any ranges of positions.
+    Ranges(Vec<Range<usize>>),
+}
+
+/// Window `i` reads `i * stride + t * dilation - padding` for each `t` below `kernel`.
+#[derive(Clone, Copy)]
+pub struct Sliding {
+    pub size: usize,
+    pub out: usize,
+    pub kernel: usize,
+    pub stride: usize,
+    pub padding: usize,
+    pub dilation: usize,
+}
+
+impl Steps {
+    /// One window of the only position.
+    pub fn one() -> Steps {
+        Steps::Ranges(std::iter::once(0..1).collect())
+    }
+
+    /// How many windows there are.
+    pub fn len(&self) -> usize {
+        match self {
+            Steps::Sliding(s) => s.out,
+            Steps::Ranges(ranges) => ranges.len(),
+        }
+    }
+
+    /// Positions of the largest window.
+    pub fn most(&self) -> usize {
+        match self {
+            Steps::Sliding(s) => s.kernel,
+            Steps::Ranges(ranges) => ranges.iter().map(Range::len).max().unwrap_or(0),
+        }
+    }
+
+    /// The input positions of window `i`, which rise.
+    pub fn each(&self, i: usize) -> impl Iterator<Item = usize> {
+        let (first, count, step, padding, size) = match self {
+            Steps::Sliding(s) => (i * s.stride, s.kernel, s.dilation, s.padding, s.size),
+            Steps::Ranges(ranges) => (ranges[i].start, ranges[i].len(), 1, 0, usize::MAX),
+        };
+        (0..count).map(move |t| (first + t * step).wrapping_sub(padding)).filter(move |&p| p < size)
+    }
+
+    /// Positions of padding before the input, and after it as far as windows reach.
+    pub fn margins(&self) -> (usize, usize) {
+        match self {
+            Steps::Sliding(s) => {
+                let reach = s.out.saturating_sub(1) * s.stride + (s.kernel - 1) * s.dilation + 1;
+                (s.padding, reach.saturating_sub(s.padding + s.size))
+            }
+            Steps::Ranges(_) => (0, 0),
+        }
+    }
+}
