@@ -6,6 +6,7 @@
 //! peak.
 
 use super::float::Float;
+use super::prefetch::prefetch;
 use super::vector::{Plain, Vector};
 
 /// One tile product of a compute type at one level of instructions.
@@ -87,8 +88,8 @@ unsafe fn product<
         // C is wanted at the end, and has often left the caches since its last use.
         for i in 0..M {
             let row = result.wrapping_add(i * p.c_row);
-            V::prefetch(row);
-            V::prefetch(row.wrapping_add(S * V::LANES - 1));
+            prefetch(row);
+            prefetch(row.wrapping_add(S * V::LANES - 1));
         }
         let mut sums = [[V::splat(V::Number::ZERO); S]; M];
         if !p.start.is_null() {

@@ -3,6 +3,7 @@
 use super::float::Float;
 use super::isa;
 use super::micro::Tile;
+use super::prefetch::prefetch;
 use super::vector::{Plain, Square};
 
 /// Some columns of a matrix of k rows, to be packed row after row into panels of `width` columns.
@@ -56,7 +57,7 @@ unsafe fn panels<V: Square>(all: Panels<V::Number>) {
                     let mut to = out.add(first / width * distance + p * width);
                     for _ in 0..group {
                         let line = [V::load(from), V::load(from.add(V::LANES))];
-                        V::prefetch(from.wrapping_offset(AHEAD * row));
+                        prefetch(from.wrapping_offset(AHEAD * row));
                         line[0].store(to);
                         line[1].store(to.add(V::LANES));
                         (from, to) = (from.add(width), to.wrapping_add(distance));

@@ -35,19 +35,6 @@ pub trait Vector: Copy {
     /// # Safety
     /// The processor has the instruction set.
     unsafe fn fma(self, b: Self, c: Self) -> Self;
-    /// Brings the cache line of `at`, which may be anywhere, into the first-level cache, where there is an
-    /// instruction for it.
-    #[inline(always)]
-    fn prefetch(at: *const Self::Number) {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: a prefetch reads nothing, and every x86-64 processor has it.
-        unsafe {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            _mm_prefetch::<_MM_HINT_T0>(at.cast());
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = at;
-    }
 }
 
 /// Registers whose lanes can be taken apart by whether their places are even or odd.

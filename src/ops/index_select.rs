@@ -12,6 +12,7 @@ use super::samples::{OpSample, values};
 use super::scan::around;
 use crate::autograd::{no_grad, record, record_inplace};
 use crate::cpu::fold::{Shared, SharedMut};
+use crate::cpu::prefetch::prefetch;
 use crate::cpu::threads::{GRAIN, parallel_for};
 use crate::cpu::vectorize::{Kernel, vectorize};
 use crate::cpu::widen::Widen;
@@ -92,14 +93,9 @@ unsafe fn copy_row(from: *const u8, to: *mut u8, row_bytes: usize) {
 /// by itself only how a row goes on, not where the next one starts.
 #[inline(always)]
 fn fetch_ahead(row: *const u8) {
-    #[cfg(target_arch = "x86_64")]
     for line in 0..8 {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a prefetch of any address is harmless, and SSE is part of x86-64.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(row.wrapping_add(64 * line).cast()) };
+        prefetch(row.wrapping_add(64 * line));
     }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = row;
 }
 
 /// The slices `index` (checked) of dimension `d` of the contiguous `x`, not recorded.
