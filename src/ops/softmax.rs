@@ -4,7 +4,8 @@
 //! Gradients: softmax `dx = y (g - sum g y)`, log-softmax `dx = g - e^y sum g`; one fused loop each.
 //!
 //! A dense `[outer, n, inner]` array is worked on row by row where the dimension is innermost, a tile
-//! of columns at a time elsewhere. Half types compute in f32.
+//! of columns at a time elsewhere. Half types compute in f32. An exponential below the least normal number
+//! (1.2e-38 in f32) counts as 0.
 
 use smallvec::smallvec;
 
