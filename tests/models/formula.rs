@@ -71,9 +71,12 @@ pub fn list(value: &Value) -> Vec<f64> {
     value.as_array().expect("a list").iter().map(number).collect()
 }
 
-/// How much f64 and f32 may differ from the record, in units of the numbers' size.
+/// How much f64 and f32 may differ from the record, in units of the numbers' size. In f32 a sum that is
+/// rounded otherwise moves a number across a ReLU's kink now and then, and one unit's gradient comes or goes:
+/// of `resnext_dilated` with inputs moved by 6e-8 two thirds are within 5e-6 of the record and the others
+/// jump, by up to 1.5e-3.
 pub fn tolerance(dtype: Dtype) -> f64 {
-    if dtype == Dtype::F64 { 1e-9 } else { 1e-3 }
+    if dtype == Dtype::F64 { 1e-9 } else { 3e-3 }
 }
 
 #[track_caller]
