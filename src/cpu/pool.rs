@@ -17,8 +17,9 @@ use crate::error::{Error, throw};
 
 use Ordering::{Acquire, Relaxed, Release, SeqCst};
 
-/// How long a helper looks out for the next job, and a caller for its last part's end.
-const LOOKOUT: Duration = Duration::from_micros(50);
+/// How long a helper looks out for the next job, and a caller for its last part's end: waking a thread takes
+/// the waker 20 us.
+const LOOKOUT: Duration = Duration::from_micros(200);
 /// Most parts of a job.
 pub const MOST: usize = 1 << 12;
 
