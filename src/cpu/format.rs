@@ -2,8 +2,11 @@
 //! Everything about strides, broadcasting and narrow types is here, so that kernels see contiguous
 //! f32, f64 or i64 only.
 
+use half::{bf16, f16};
+
 use super::isa::{self, Isa};
 use super::lane::{Compute, Constant, F32, F64, I64};
+use super::widen::Widen;
 
 /// How an element lies in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,14 +90,6 @@ trait Stored<L>: Copy {
     fn store(value: L) -> Self;
 }
 
-/// f16's bits.
-#[derive(Clone, Copy)]
-#[repr(transparent)]
-struct Half(u16);
-/// bf16's bits.
-#[derive(Clone, Copy)]
-#[repr(transparent)]
-struct Brain(u16);
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 struct Truth(u8);
@@ -102,48 +97,21 @@ struct Truth(u8);
 #[repr(transparent)]
 struct Bit(u8);
 
-impl Stored<f32> for Half {
-    #[inline(always)]
-    fn load(self) -> f32 {
-        // f16's exponent and mantissa at f32's place, then corrected by 2^(127 - 15); that also
-        // makes subnormal halves normal.
-        let magnitude = (self.0 as u32 & 0x7fff) << 13;
-        let scaled = (f32::from_bits(magnitude) * f32::from_bits(0x7780_0000)).to_bits();
-        let special = if magnitude >= 0x0f80_0000 { 0x7f80_0000 } else { 0 };
-        f32::from_bits(scaled | special | (self.0 as u32 & 0x8000) << 16)
-    }
-    #[inline(always)]
-    fn store(value: f32) -> Self {
-        let bits = value.to_bits();
-        let magnitude = bits & 0x7fff_ffff;
-        let normal = {
-            // Rounds to nearest even by carrying into the kept bits.
-            let odd = magnitude >> 13 & 1;
-            magnitude.wrapping_sub(112 << 23).wrapping_add(0xfff + odd) >> 13
-        };
-        // Adding 0.5 moves a subnormal half's bits to the low end, rounded by the addition.
-        let subnormal = (f32::from_bits(magnitude) + 0.5).to_bits().wrapping_sub(0x3f00_0000);
-        let special = if magnitude > 0x7f80_0000 { 0x7e00 } else { 0x7c00 };
-        let half = if magnitude < 113 << 23 { subnormal } else { normal };
-        let half = if magnitude >= 143 << 23 { special } else { half };
-        Half((half | bits >> 16 & 0x8000) as u16)
-    }
+macro_rules! halves {
+    ($($t:ty)*) => {$(
+        impl Stored<f32> for $t {
+            #[inline(always)]
+            fn load(self) -> f32 {
+                self.widen()
+            }
+            #[inline(always)]
+            fn store(value: f32) -> Self {
+                <$t>::narrow(value)
+            }
+        }
+    )*};
 }
-
-impl Stored<f32> for Brain {
-    #[inline(always)]
-    fn load(self) -> f32 {
-        f32::from_bits((self.0 as u32) << 16)
-    }
-    #[inline(always)]
-    fn store(value: f32) -> Self {
-        let bits = value.to_bits();
-        let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1));
-        // Rounding could turn a NaN into infinity.
-        let quiet = bits | 0x0040_0000;
-        Brain((if value.is_nan() { quiet } else { rounded } >> 16) as u16)
-    }
-}
+halves!(f16 bf16);
 
 macro_rules! through_f32 {
     ($($t:ty)*) => {$(
@@ -161,7 +129,7 @@ macro_rules! through_f32 {
         }
     )*};
 }
-through_f32!(Half Brain);
+through_f32!(f16 bf16);
 
 macro_rules! by_cast {
     ($($t:tt: $($lane:ty),*;)*) => {$($(
@@ -290,7 +258,7 @@ macro_rules! moves {
             [moves!(@lane f32, $baseline, $avx2), moves!(@lane f64, $baseline, $avx2), moves!(@lane i64, $baseline, $avx2)];
     };
     (@lane $lane:ty, $baseline:ident, $avx2:ident) => {
-        moves!(@formats $lane, $baseline, $avx2, f64 f32 Half Brain i64 i32 i16 i8 u8 Truth Bit)
+        moves!(@formats $lane, $baseline, $avx2, f64 f32 f16 bf16 i64 i32 i16 i8 u8 Truth Bit)
     };
     (@formats $lane:ty, $baseline:ident, $avx2:ident, $($m:ty)*) => {
         [$([$baseline::<$lane, $m>, $avx2::<$lane, $m>]),*]
@@ -346,30 +314,6 @@ const _: () =
 #[cfg(test)]
 mod tests {
     use super::*;
-    use half::{bf16, f16};
-
-    #[test]
-    fn every_half_is_read_and_written_back_as_the_half_crate_does() {
-        for bits in 0..=u16::MAX {
-            let (a, b) = (Stored::<f32>::load(Half(bits)), f16::from_bits(bits).to_f32());
-            assert!(a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan(), "f16 {bits:04x}");
-            let (a, b) = (Stored::<f32>::load(Brain(bits)), bf16::from_bits(bits).to_f32());
-            assert!(a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan(), "bf16 {bits:04x}");
-        }
-        for bits in (0..=u32::MAX).step_by(977).chain((0x3300_0000..0x3900_0000).step_by(13)) {
-            let x = f32::from_bits(bits);
-            let (a, b) = (<Half as Stored<f32>>::store(x).0, f16::from_f32(x).to_bits());
-            assert!(
-                a == b || x.is_nan() && f16::from_bits(a).is_nan(),
-                "{x:e}: {a:04x}, not {b:04x}"
-            );
-            let (a, b) = (<Brain as Stored<f32>>::store(x).0, bf16::from_f32(x).to_bits());
-            assert!(
-                a == b || x.is_nan() && bf16::from_bits(a).is_nan(),
-                "{x:e}: {a:04x}, not {b:04x}"
-            );
-        }
-    }
 
     #[test]
     fn blocks_go_in_and_out() {

@@ -19,7 +19,7 @@ use crate::Tensor;
 use crate::amp::cast_op;
 use crate::autograd::{BackwardCtx, Saver, no_grad, record, record_with_tangent};
 use crate::cpu::float::Float;
-use crate::cpu::gemm::{Matrix, gemm, gemm_batched};
+use crate::cpu::gemm::{Gemm, Matrix};
 use crate::error::{Error, throw};
 use crate::ops::complex::bilinear;
 use crate::tensor::{Dtype, Element, Shape, broadcast_shapes, dispatch};
@@ -345,7 +345,10 @@ fn product(a: &Tensor, b: &Tensor, shape: &[usize; 2], epilogue: Option<Epilogue
             dispatch!(compute dtype, "matmul", T => {
                 let (alpha, beta) = (T::of(alpha), T::of(beta));
                 // SAFETY: the layouts lie inside their storages; `out` is new and contiguous.
-                unsafe { gemm(size, alpha, matrix::<T>(a), matrix::<T>(b), beta, place::<T>(&out)) };
+                unsafe {
+                    let (a, b, c) = (matrix::<T>(a), matrix::<T>(b), place::<T>(&out));
+                    Gemm { size, alpha, a, b, beta, c }.run();
+                }
             });
             out
         }
@@ -453,8 +456,8 @@ fn products(a: &Tensor, b: &Tensor, batch: &[usize], size: (usize, usize, usize)
             dispatch!(compute dtype, "matmul", T => {
                 // SAFETY: the layouts lie inside their storages; `out` is new and contiguous.
                 unsafe {
-                    let (a, b) = (matrix::<T>(&a), matrix::<T>(&b));
-                    gemm_batched(size, a, b, T::ZERO, place::<T>(&out), &offsets);
+                    let (a, b, c) = (matrix::<T>(&a), matrix::<T>(&b), place::<T>(&out));
+                    Gemm { size, alpha: T::of(1.0), a, b, beta: T::ZERO, c }.run_batched(&offsets);
                 }
             });
             out

@@ -2,7 +2,7 @@
 //! "Anatomy of high-performance matrix multiplication"): a panel of B stays in the first-level cache
 //! while a block of A, in the second, goes past it, tile by tile of registers.
 
-use super::{Matrix, scale};
+use super::Gemm;
 use crate::cpu::float::Float;
 use crate::cpu::isa;
 use crate::cpu::micro::{Product, heights};
@@ -21,30 +21,14 @@ const REUSED_A: usize = 128;
 /// Rows of C for which packing B is.
 const REUSED_B: usize = 18;
 
-/// `C = beta C + alpha A B` with any strides that are not negative; fastest where C's columns follow one
-/// another.
+/// `C = C + alpha A B`, or `alpha A B` with `beta` 0; fastest where C's columns follow one another.
 ///
 /// # Safety
-/// A and B are readable and C is writable wherever their strides lead; C does not overlap them nor
-/// itself, and nobody else uses C.
-pub unsafe fn multiply<T: Float>(
-    (m, n, k): (usize, usize, usize),
-    alpha: T,
-    a: Matrix<*const T>,
-    b: Matrix<*const T>,
-    beta: T,
-    c: Matrix<*mut T>,
-) {
+/// As [`Gemm::run`]; no size is 0.
+pub unsafe fn multiply<T: Float>(product: Gemm<T>) {
+    let Gemm { size: (m, n, k), alpha, a, b, beta, c } = product;
     let level = isa::current();
     let (tile, packer) = (T::tile(level), T::packer(level));
-    // The first products overwrite C where it is not wanted.
-    if k == 0 || beta != T::ZERO {
-        // SAFETY: the caller's promise.
-        unsafe { scale((m, n), beta, c) };
-    }
-    if k == 0 {
-        return;
-    }
     let depth = k.div_ceil(k.div_ceil(DEPTH));
     let wide = WIDE.min(n.next_multiple_of(tile.columns));
     let packs_a = a.column != 1 || alpha != T::of(1.0) || n > REUSED_A;

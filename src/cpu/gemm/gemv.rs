@@ -3,7 +3,7 @@
 
 use std::slice::{from_raw_parts, from_raw_parts_mut};
 
-use super::Matrix;
+use super::Gemm;
 use crate::cpu::float::{Float, single};
 use crate::cpu::vector::{Plain, Vector, with_registers};
 use crate::cpu::vectorize::{Kernel, vectorize};
@@ -14,48 +14,35 @@ pub const ROWS: usize = 4;
 const BLOCK: usize = 1024;
 
 /// `C += alpha A B`, where the rows of C are dense and those of B too: multiples of B's rows are added up.
-pub struct Sums<T> {
-    /// m, n and k.
-    pub size: (usize, usize, usize),
-    /// The factor.
-    pub alpha: T,
-    /// `m x k`.
-    pub a: Matrix<*const T>,
-    /// `k x n`.
-    pub b: Matrix<*const T>,
-    /// `m x n`.
-    pub c: Matrix<*mut T>,
+///
+/// # Safety
+/// As [`Gemm::run`].
+pub unsafe fn sums<T: Float>(product: Gemm<T>) {
+    vectorize(Sums(product));
 }
 
-impl<T: Float> Sums<T> {
-    /// # Safety
-    /// A and B are readable and C is writable wherever their strides lead; C does not overlap them nor
-    /// itself, and nobody else uses C.
-    pub unsafe fn add(self) {
-        vectorize(self);
-    }
-}
+struct Sums<T>(Gemm<T>);
 
 impl<T: Float> Kernel for Sums<T> {
     type Output = ();
     const WIDE: bool = false;
     #[inline(always)]
     fn run<const FMA: bool>(self) {
-        let (m, n, k) = self.size;
+        let Gemm { size: (m, n, k), alpha, a, b, c, .. } = self.0;
         let mut first = 0;
         while first < n {
             let count = BLOCK.min(n - first);
-            // SAFETY: parts of rows of the operands, which the caller of `add` vouches for; nobody else
+            // SAFETY: parts of rows of the operands, which the caller of `sums` vouches for; nobody else
             // uses those of C.
-            let row = |p: usize| unsafe { from_raw_parts(self.b.at(p, first).ptr, count) };
+            let row = |p: usize| unsafe { from_raw_parts(b.at(p, first).ptr, count) };
             // SAFETY: an element of A.
-            let factor = |i: usize, p: usize| self.alpha * unsafe { *self.a.at(i, p).ptr };
+            let factor = |i: usize, p: usize| alpha * unsafe { *a.at(i, p).ptr };
             let mut p = 0;
             while p + 4 <= k {
                 let (b0, b1, b2, b3) = (row(p), row(p + 1), row(p + 2), row(p + 3));
                 for i in 0..m {
                     // SAFETY: as above.
-                    let c = unsafe { from_raw_parts_mut(self.c.at(i, first).ptr, count) };
+                    let c = unsafe { from_raw_parts_mut(c.at(i, first).ptr, count) };
                     let (x0, x1) = (factor(i, p), factor(i, p + 1));
                     let (x2, x3) = (factor(i, p + 2), factor(i, p + 3));
                     for j in 0..count {
@@ -69,7 +56,7 @@ impl<T: Float> Kernel for Sums<T> {
                 let b = row(p);
                 for i in 0..m {
                     // SAFETY: as above.
-                    let c = unsafe { from_raw_parts_mut(self.c.at(i, first).ptr, count) };
+                    let c = unsafe { from_raw_parts_mut(c.at(i, first).ptr, count) };
                     let x = factor(i, p);
                     for j in 0..count {
                         c[j] = x.fma::<FMA>(b[j], c[j]);
@@ -83,70 +70,58 @@ impl<T: Float> Kernel for Sums<T> {
 }
 
 /// `C += alpha A B`, where the columns of B are dense: their dot products with A's rows.
-pub struct Dots<T> {
-    /// m, n and k.
-    pub size: (usize, usize, usize),
-    /// The factor.
-    pub alpha: T,
-    /// `m x k`.
-    pub a: Matrix<*const T>,
-    /// `k x n`.
-    pub b: Matrix<*const T>,
-    /// `m x n`.
-    pub c: Matrix<*mut T>,
+///
+/// # Safety
+/// As [`Gemm::run`].
+pub unsafe fn dots<T: Float>(product: Gemm<T>) {
+    let (m, _, k) = product.size;
+    // SAFETY: an element of A.
+    let row = |i: usize| (0..k).map(move |p| unsafe { *product.a.at(i, p).ptr });
+    let rows: Vec<T> = (0..m).flat_map(row).collect();
+    vectorize(Dots { rows: &rows, product });
 }
 
-impl<T: Float> Dots<T> {
-    /// # Safety
-    /// As [`Sums::add`].
-    pub unsafe fn add(self) {
-        let (m, _, k) = self.size;
-        // SAFETY: an element of A.
-        let row = |i: usize| (0..k).map(move |p| unsafe { *self.a.at(i, p).ptr });
-        let rows: Vec<T> = (0..m).flat_map(row).collect();
-        vectorize(DenseDots { rows: &rows, job: self });
-    }
-}
-
-struct DenseDots<'a, T> {
-    /// Those of A.
+struct Dots<'a, T> {
+    /// Those of A, dense.
     rows: &'a [T],
-    job: Dots<T>,
+    product: Gemm<T>,
 }
 
-impl<T: Float> Kernel for DenseDots<'_, T> {
+impl<T: Float> Kernel for Dots<'_, T> {
     type Output = ();
     const WIDE: bool = false;
     #[inline(always)]
     fn run<const FMA: bool>(self) {
         match single(self.rows) {
-            Some(rows) => with_registers!(FMA, V = Plain<f32> => dots::<T, V>(rows, self.job)),
-            None => dots::<T, Plain<T>>(self.rows, self.job),
+            Some(rows) => {
+                with_registers!(FMA, V = Plain<f32> => all_dots::<T, V>(rows, self.product))
+            }
+            None => all_dots::<T, Plain<T>>(self.rows, self.product),
         }
     }
 }
 
 /// All dot products, where T is V's number.
 #[inline(always)]
-fn dots<T: Float, V: Vector>(rows: &[V::Number], job: Dots<T>) {
-    let (m, n, k) = job.size;
+fn all_dots<T: Float, V: Vector>(rows: &[V::Number], product: Gemm<T>) {
+    let Gemm { size: (m, n, k), alpha, b, c, .. } = product;
     let mut j = 0;
     while j < n {
         let count = if j + 4 <= n { 4 } else { 1 };
         for i in 0..m {
-            // SAFETY: columns of B, k numbers of a row of A and elements of C, which the caller of `add`
+            // SAFETY: columns of B, k numbers of a row of A and elements of C, which the caller of `dots`
             // vouches for; registers hold the processor's numbers, the same type under another name.
             unsafe {
                 let x = rows[i * k..(i + 1) * k].as_ptr();
-                let column = |c: usize| job.b.at(0, j + c).ptr.cast::<V::Number>();
+                let column = |l: usize| b.at(0, j + l).ptr.cast::<V::Number>();
                 let sums = if count == 4 {
                     dot::<V, 4>(k, x, [column(0), column(1), column(2), column(3)])
                 } else {
                     let [sum] = dot::<V, 1>(k, x, [column(0)]);
                     [sum; 4]
                 };
-                for c in 0..count {
-                    *job.c.at(i, j + c).ptr += job.alpha * T::of(sums[c].wide());
+                for l in 0..count {
+                    *c.at(i, j + l).ptr += alpha * T::of(sums[l].wide());
                 }
             }
         }

@@ -29,18 +29,38 @@ impl<P> Matrix<P> {
     }
 }
 
-impl<T> Matrix<*const T> {
-    fn at(self, i: usize, j: usize) -> Self {
-        let ptr = self.ptr.wrapping_offset(i as isize * self.row + j as isize * self.column);
-        Matrix { ptr, ..self }
-    }
-}
+macro_rules! at {
+    ($($pointer:ty),*) => {$(
+        impl<T> Matrix<$pointer> {
+            /// The matrix from element (i, j) on.
+            fn at(self, i: usize, j: usize) -> Self {
+                self.moved(i as isize * self.row + j as isize * self.column)
+            }
 
-impl<T> Matrix<*mut T> {
-    fn at(self, i: usize, j: usize) -> Self {
-        let ptr = self.ptr.wrapping_offset(i as isize * self.row + j as isize * self.column);
-        Matrix { ptr, ..self }
-    }
+            fn moved(self, by: isize) -> Self {
+                Matrix { ptr: self.ptr.wrapping_offset(by), ..self }
+            }
+        }
+    )*};
+}
+at!(*const T, *mut T);
+
+/// `C = beta C + alpha A B` for matrices whose strides are not negative. With `beta` 0 what C holds is not
+/// read (it may be NaN). `T` is f32 or f64.
+#[derive(Clone, Copy)]
+pub struct Gemm<T> {
+    /// m, n and k.
+    pub size: (usize, usize, usize),
+    /// Factor of the product.
+    pub alpha: T,
+    /// `m x k`.
+    pub a: Matrix<*const T>,
+    /// `k x n`.
+    pub b: Matrix<*const T>,
+    /// Factor of what C holds.
+    pub beta: T,
+    /// `m x n`.
+    pub c: Matrix<*mut T>,
 }
 
 /// How a product is computed. It depends on the whole product's shape and not on how it is divided among
@@ -61,8 +81,86 @@ enum Way {
 /// Most rows for which B's packing is not worth its while.
 const FEW: usize = 48;
 
-impl Way {
-    fn of<T>((m, n, _): (usize, usize, usize), b: Matrix<*const T>, c: Matrix<*mut T>) -> Way {
+impl<T: Float> Gemm<T> {
+    /// The product.
+    ///
+    /// # Safety
+    /// A and B are readable and C is writable wherever their strides lead, C does not overlap them nor
+    /// itself, and nobody else uses C.
+    pub unsafe fn run(self) {
+        let all = self.oriented();
+        let (way, (m, n, k)) = (all.way(), all.size);
+        let flops = 2 * m * n * k;
+        if flops < 2 * WORTH_A_THREAD || get_num_threads() == 1 {
+            // SAFETY: the caller's promise.
+            return unsafe { all.run_here(way) };
+        }
+        // Along the longer side, in pieces that whole register tiles fill.
+        let (long, piece) = if n >= m { (n, 16) } else { (m, 12) };
+        let pieces = long.div_ceil(piece);
+        let grain = (pieces * WORTH_A_THREAD).div_ceil(flops);
+        let shared = Shared::new(all);
+        parallel_for(pieces, grain, |range| {
+            let all = shared.get();
+            let (from, to) = (range.start * piece, (range.end * piece).min(long));
+            let part = if n >= m {
+                Gemm { size: (m, to - from, k), b: all.b.at(0, from), c: all.c.at(0, from), ..all }
+            } else {
+                Gemm { size: (to - from, n, k), a: all.a.at(from, 0), c: all.c.at(from, 0), ..all }
+            };
+            // SAFETY: the caller's promise; the threads' parts of C are disjoint.
+            unsafe { part.run_here(way) };
+        });
+    }
+
+    /// One product per item of `offsets`: of A, of B and of C, in elements.
+    ///
+    /// # Safety
+    /// As [`Gemm::run`], for every product; the results are disjoint.
+    pub unsafe fn run_batched(self, offsets: &[[isize; 3]]) {
+        if offsets.len() < get_num_threads() {
+            for &item in offsets {
+                // SAFETY: the caller's promise.
+                unsafe { self.moved(item).run() };
+            }
+            return;
+        }
+        let (m, n, k) = self.size;
+        let grain = WORTH_A_THREAD.div_ceil((2 * m * n * k).max(1));
+        let shared = Shared::new(self);
+        parallel_for(offsets.len(), grain, |range| {
+            for &item in &offsets[range] {
+                let one = shared.get().moved(item).oriented();
+                // SAFETY: the caller's promise; the results are disjoint.
+                unsafe { one.run_here(one.way()) };
+            }
+        });
+    }
+
+    fn moved(self, [a, b, c]: [isize; 3]) -> Self {
+        Gemm { a: self.a.moved(a), b: self.b.moved(b), c: self.c.moved(c), ..self }
+    }
+
+    fn transposed(self) -> Self {
+        let (m, n, k) = self.size;
+        Gemm {
+            size: (n, m, k),
+            a: self.b.transposed(),
+            b: self.a.transposed(),
+            c: self.c.transposed(),
+            ..self
+        }
+    }
+
+    /// The product, or the transposed one where that has few rows.
+    fn oriented(self) -> Self {
+        let ((m, n, _), Gemm { a, c, .. }) = (self.size, self);
+        let turns = n <= gemv::ROWS && n < m && (a.column == 1 || (a.row == 1 && c.row == 1));
+        if turns { self.transposed() } else { self }
+    }
+
+    fn way(&self) -> Way {
+        let ((m, n, _), Gemm { b, c, .. }) = (self.size, self);
         match m {
             0..=gemv::ROWS if b.column == 1 && c.column == 1 => Way::Sums,
             0..=gemv::ROWS if b.row == 1 => Way::Dots,
@@ -74,151 +172,43 @@ impl Way {
     /// The product, on this thread.
     ///
     /// # Safety
-    /// As [`gemm`].
-    unsafe fn run<T: Float>(
-        self,
-        (m, n, k): (usize, usize, usize),
-        alpha: T,
-        a: Matrix<*const T>,
-        b: Matrix<*const T>,
-        beta: T,
-        c: Matrix<*mut T>,
-    ) {
-        let size = (m, n, k);
+    /// As [`Gemm::run`].
+    unsafe fn run_here(self, way: Way) {
+        let (m, n, k) = self.size;
         if m == 0 || n == 0 {
             return;
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's promise. All but the first sums of blocks, which overwrite C where it is not
+        // wanted, are added to it.
         unsafe {
-            match self {
-                Way::Sums => {
-                    scale((m, n), beta, c);
-                    gemv::Sums { size, alpha, a, b, c }.add();
-                }
-                Way::Dots => {
-                    scale((m, n), beta, c);
-                    gemv::Dots { size, alpha, a, b, c }.add();
-                }
-                Way::Blocked => blocked::multiply(size, alpha, a, b, beta, c),
-                Way::Transposed => {
-                    let (a, b, c) = (a.transposed(), b.transposed(), c.transposed());
-                    blocked::multiply((n, m, k), alpha, b, a, beta, c);
-                }
+            if k == 0 || self.beta != T::ZERO || matches!(way, Way::Sums | Way::Dots) {
+                self.scale();
+            }
+            match way {
+                _ if k == 0 => {}
+                Way::Sums => gemv::sums(self),
+                Way::Dots => gemv::dots(self),
+                Way::Blocked => blocked::multiply(self),
+                Way::Transposed => blocked::multiply(self.transposed()),
             }
         }
     }
-}
 
-/// The product, or the transposed one where that has few rows.
-#[allow(clippy::type_complexity, reason = "what it takes")]
-fn oriented<T>(
-    (m, n, k): (usize, usize, usize),
-    a: Matrix<*const T>,
-    b: Matrix<*const T>,
-    c: Matrix<*mut T>,
-) -> ((usize, usize, usize), Matrix<*const T>, Matrix<*const T>, Matrix<*mut T>) {
-    if n <= gemv::ROWS && n < m && (a.column == 1 || (a.row == 1 && c.row == 1)) {
-        ((n, m, k), b.transposed(), a.transposed(), c.transposed())
-    } else {
-        ((m, n, k), a, b, c)
-    }
-}
-
-/// `C = beta C + alpha A B` for an `m x k` matrix A and a `k x n` matrix B, whose strides are not negative.
-/// With `beta` 0 what C holds is not read (it may be NaN). `T` is f32 or f64.
-///
-/// # Safety
-/// A and B are readable and C is writable wherever their strides lead, C does not overlap them nor
-/// itself, and nobody else uses C.
-pub unsafe fn gemm<T: Float>(
-    (m, n, k): (usize, usize, usize),
-    alpha: T,
-    a: Matrix<*const T>,
-    b: Matrix<*const T>,
-    beta: T,
-    c: Matrix<*mut T>,
-) {
-    let ((m, n, k), a, b, c) = oriented((m, n, k), a, b, c);
-    let way = Way::of((m, n, k), b, c);
-    let flops = 2 * m * n * k;
-    if flops < 2 * WORTH_A_THREAD || get_num_threads() == 1 {
-        // SAFETY: the caller's promise.
-        return unsafe { way.run((m, n, k), alpha, a, b, beta, c) };
-    }
-    // Along the longer side, in pieces that whole register tiles fill.
-    let (long, piece) = if n >= m { (n, 16) } else { (m, 12) };
-    let pieces = long.div_ceil(piece);
-    let grain = (pieces * WORTH_A_THREAD).div_ceil(flops);
-    let shared = Shared::new((a, b, c));
-    parallel_for(pieces, grain, |range| {
-        let (a, b, c) = shared.get();
-        let (from, to) = (range.start * piece, (range.end * piece).min(long));
-        // SAFETY: the caller's promise; the threads' parts of C are disjoint.
-        unsafe {
-            if n >= m {
-                way.run((m, to - from, k), alpha, a, b.at(0, from), beta, c.at(0, from));
-            } else {
-                way.run((to - from, n, k), alpha, a.at(from, 0), b, beta, c.at(from, 0));
+    /// `C = beta C`; C is not read for 0.
+    ///
+    /// # Safety
+    /// As [`Gemm::run`].
+    unsafe fn scale(&self) {
+        let (m, n, _) = self.size;
+        if self.beta == T::of(1.0) {
+            return;
+        }
+        for i in 0..m {
+            for j in 0..n {
+                // SAFETY: an element of C.
+                let c = unsafe { &mut *self.c.at(i, j).ptr };
+                *c = if self.beta == T::ZERO { self.beta } else { self.beta * *c };
             }
-        }
-    });
-}
-
-/// One product per item of `offsets` (of A, of B and of C, in elements).
-///
-/// # Safety
-/// As [`gemm`], for every product; the results are disjoint.
-pub unsafe fn gemm_batched<T: Float>(
-    size: (usize, usize, usize),
-    a: Matrix<*const T>,
-    b: Matrix<*const T>,
-    beta: T,
-    c: Matrix<*mut T>,
-    offsets: &[[isize; 3]],
-) {
-    let one = |i: usize, a: Matrix<*const T>, b: Matrix<*const T>, c: Matrix<*mut T>| {
-        let [of_a, of_b, of_c] = offsets[i];
-        (
-            Matrix { ptr: a.ptr.wrapping_offset(of_a), ..a },
-            Matrix { ptr: b.ptr.wrapping_offset(of_b), ..b },
-            Matrix { ptr: c.ptr.wrapping_offset(of_c), ..c },
-        )
-    };
-    let unit = T::of(1.0);
-    if offsets.len() < get_num_threads() {
-        for i in 0..offsets.len() {
-            let (a, b, c) = one(i, a, b, c);
-            // SAFETY: the caller's promise.
-            unsafe { gemm(size, unit, a, b, beta, c) };
-        }
-        return;
-    }
-    let grain = WORTH_A_THREAD.div_ceil((2 * size.0 * size.1 * size.2).max(1));
-    let shared = Shared::new((a, b, c));
-    parallel_for(offsets.len(), grain, |range| {
-        let (a, b, c) = shared.get();
-        for i in range {
-            let (a, b, c) = one(i, a, b, c);
-            let (size, a, b, c) = oriented(size, a, b, c);
-            // SAFETY: the caller's promise; the results are disjoint.
-            unsafe { Way::of(size, b, c).run(size, unit, a, b, beta, c) };
-        }
-    });
-}
-
-/// `C = beta C`; C is not read for 0.
-///
-/// # Safety
-/// C is writable wherever its strides lead, and nobody else uses it.
-unsafe fn scale<T: Float>((m, n): (usize, usize), beta: T, c: Matrix<*mut T>) {
-    if beta == T::of(1.0) {
-        return;
-    }
-    for i in 0..m {
-        for j in 0..n {
-            // SAFETY: an element of C.
-            let c = unsafe { &mut *c.at(i, j).ptr };
-            *c = if beta == T::ZERO { beta } else { beta * *c };
         }
     }
 }

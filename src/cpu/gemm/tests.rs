@@ -69,8 +69,9 @@ fn check<T: Float>(tolerance: f64) {
                     let mut c = Placed::new(m, n, &old, (n + 2, 1));
                     // SAFETY: the matrices have the sizes that the strides reach.
                     unsafe {
-                        let out = c.matrix_mut();
-                        gemm((m, n, k), T::of(alpha), a.matrix(), b.matrix(), T::of(beta), out);
+                        let (size, alpha, beta) = ((m, n, k), T::of(alpha), T::of(beta));
+                        let (a, b, c) = (a.matrix(), b.matrix(), c.matrix_mut());
+                        Gemm { size, alpha, a, b, beta, c }.run();
                     }
                     for (at, c) in c.data.iter().enumerate().take(m * (n + 2)) {
                         let (i, j) = (at / (n + 2), at % (n + 2));
@@ -113,12 +114,18 @@ fn a_product_does_not_depend_on_the_number_of_threads() {
             let results = [1, 2, 3, 5].map(|threads| {
                 set_num_threads(threads);
                 let mut c = vec![0.0; 2 * m * n];
-                let out = Matrix { ptr: c.as_mut_ptr(), row: n as isize, column: 1 };
+                let product = Gemm {
+                    size: (m, n, k),
+                    alpha: 1.0,
+                    a: a.matrix(),
+                    b: b.matrix(),
+                    beta: 0.0,
+                    c: Matrix { ptr: c.as_mut_ptr(), row: n as isize, column: 1 },
+                };
                 // SAFETY: the matrices have the sizes that the strides reach.
                 unsafe {
-                    gemm((m, n, k), 1.0, a.matrix(), b.matrix(), 0.0, out);
-                    let items = [[0, 0, (m * n) as isize]];
-                    gemm_batched((m, n, k), a.matrix(), b.matrix(), 0.0, out, &items);
+                    product.run();
+                    product.run_batched(&[[0, 0, (m * n) as isize]]);
                 }
                 c
             });

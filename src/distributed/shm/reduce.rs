@@ -10,6 +10,7 @@
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
+use crate::cpu::widen::Widen;
 use crate::distributed::Dtype;
 use crate::distributed::collective::ReduceOp;
 
@@ -528,7 +529,7 @@ impl Lane for bf16 {
     unsafe fn load(from: *const bf16, acc: &mut [f32]) {
         for (i, a) in acc.iter_mut().enumerate() {
             // SAFETY: readable for `acc.len()` elements.
-            *a = widen_bf16(unsafe { *from.add(i) });
+            *a = unsafe { *from.add(i) }.widen();
         }
     }
 
@@ -536,7 +537,7 @@ impl Lane for bf16 {
     unsafe fn combine<C: Combine<f32>>(acc: &mut [f32], from: *const bf16) {
         for (i, a) in acc.iter_mut().enumerate() {
             // SAFETY: readable for `acc.len()` elements.
-            *a = C::combine(*a, widen_bf16(unsafe { *from.add(i) }));
+            *a = C::combine(*a, unsafe { *from.add(i) }.widen());
         }
     }
 
@@ -546,24 +547,10 @@ impl Lane for bf16 {
             let to = destination.cast::<bf16>().wrapping_add(start);
             for (i, &a) in acc.iter().enumerate() {
                 // SAFETY: writable for `acc.len()` elements.
-                unsafe { *to.add(i) = narrow_bf16(finish.finish(a)) };
+                unsafe { *to.add(i) = bf16::narrow(finish.finish(a)) };
             }
         }
     }
-}
-
-#[inline(always)]
-fn widen_bf16(value: bf16) -> f32 {
-    f32::from_bits(u32::from(value.to_bits()) << 16)
-}
-
-/// To the nearest, ties to even; NaN stays NaN. Without a branch, so that it vectorises.
-#[inline(always)]
-fn narrow_bf16(value: f32) -> bf16 {
-    let bits = value.to_bits();
-    let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
-    let nan = bits >> 16 | 0x40;
-    bf16::from_bits(if value.is_nan() { nan } else { rounded } as u16)
 }
 
 impl Lane for f16 {
@@ -678,7 +665,7 @@ mod tests {
         #[test]
         fn bf16_is_rounded_as_the_half_crate_rounds(bits: u32) {
             let value = f32::from_bits(bits);
-            let (ours, theirs) = (narrow_bf16(value), bf16::from_f32(value));
+            let (ours, theirs) = (bf16::narrow(value), bf16::from_f32(value));
             prop_assert!(ours == theirs || ours.is_nan() && theirs.is_nan());
         }
     }

@@ -111,7 +111,7 @@ pub fn forward_kernel<T: Float + Element>(
         return correlate_planes(planes, &window, x, w, bias, target, out);
     }
     let sizes = shape.sizes(window.grid);
-    if let Some(pointwise) = Pointwise::of(sizes, &window).filter(|_| taps == 1) {
+    if let Some(pointwise) = Pointwise::of(sizes, &window) {
         return pointwise.correlate(x, (w, sizes.inputs, 1), bias, target, out);
     }
     let group = sizes.outputs * sizes.inputs * taps;
@@ -200,6 +200,7 @@ fn data_kernel<T: Float + Element>(
     }
     // The roles of the channels are exchanged.
     let sizes = Sizes { batch, groups, inputs: outputs, outputs: inputs, grid };
+    // Of a larger filter, the one tap's weights are not behind one another.
     if let Some(pointwise) = Pointwise::of(sizes, window).filter(|_| taps == 1) {
         return pointwise.correlate(dy, (w, 1, inputs), None, target, out);
     }
@@ -261,7 +262,7 @@ pub fn weight_kernel<T: Float + Element>(shape: &Shape, dy: &[T], x: &[T], out: 
         return correlate_plane_filters(planes, &window, x, dy, out);
     }
     let sizes = shape.sizes(window.grid);
-    if let Some(pointwise) = Pointwise::of(sizes, &window).filter(|_| taps == 1) {
+    if let Some(pointwise) = Pointwise::of(sizes, &window) {
         return pointwise.correlate_filters(x, dy, out);
     }
     // A window's taps are the filter's, row by row.

@@ -2,10 +2,11 @@
 //! are used where they lie. Strided ones are gathered first, and so are small ones, of which those of all
 //! images make one matrix: a few points would leave most of a register tile's work undone.
 
+use crate::Tensor;
 use crate::cpu::conv::{Sizes, Target};
 use crate::cpu::field::Window;
 use crate::cpu::float::Float;
-use crate::cpu::gemm::{Matrix, gemm, gemm_batched};
+use crate::cpu::gemm::{Gemm, Matrix};
 use crate::cpu::parts::{Parts, Shared};
 use crate::cpu::threads::{GRAIN, parallel_for};
 use crate::tensor::Element;
@@ -58,17 +59,8 @@ impl<'a> Pointwise<'a> {
         let corner = (grid[0] - 1) * target.row + (grid[1] - 1) * target.column;
         assert!(target.first + last + corner < out.len(), "the target is outside the output");
         assert!(filters.len() >= groups * outputs * inputs);
-        let copy;
-        let (source, lie) = if self.is_dense() {
-            (source, self.apart(groups * inputs))
-        } else {
-            copy = scratch::<T>(batch * groups * inputs * points);
-            // SAFETY: a new tensor that nobody else has.
-            let copy = unsafe { copy.as_mut_slice::<T>() };
-            let lie = self.gather(source, groups * inputs, self.window, copy);
-            (&*copy, lie)
-        };
-        assert!(source.len() >= batch * groups * inputs * points, "the source is too short");
+        let mut copy = None;
+        let (source, lie) = self.lay(source, groups * inputs, self.window, &mut copy);
         let dense = target.column == 1 && (grid[0] == 1 || target.row == grid[1]);
         if dense && !self.merged {
             let to = Lie { channel: target.channel, image: target.image };
@@ -113,30 +105,12 @@ impl<'a> Pointwise<'a> {
         gradient: &[T],
         out: &mut [T],
     ) {
-        let Sizes { batch, groups, inputs, outputs, grid } = self.sizes;
-        let (points, results) = (self.points, groups * outputs);
-        let (columns, rows);
-        let (source, of_source) = if self.is_dense() {
-            (source, self.apart(groups * inputs))
-        } else {
-            columns = scratch::<T>(batch * groups * inputs * points);
-            // SAFETY: a new tensor that nobody else has.
-            let copy = unsafe { columns.as_mut_slice::<T>() };
-            let lie = self.gather(source, groups * inputs, self.window, copy);
-            (&*copy, lie)
-        };
-        let (gradient, of_gradient) = if self.merged {
-            rows = scratch::<T>(batch * results * points);
-            // SAFETY: a new tensor that nobody else has.
-            let copy = unsafe { rows.as_mut_slice::<T>() };
-            let window = Window { source: grid, grid, step: [1, 1], taps: vec![[0, 0]] };
-            let lie = self.gather(gradient, results, &window, copy);
-            (&*copy, lie)
-        } else {
-            (gradient, self.apart(results))
-        };
-        assert!(source.len() >= batch * groups * inputs * points, "the source is too short");
-        assert!(gradient.len() >= batch * results * points, "the gradient is too short");
+        let Sizes { groups, inputs, outputs, grid, .. } = self.sizes;
+        let results = groups * outputs;
+        let (mut columns, mut rows) = (None, None);
+        let (source, of_source) = self.lay(source, groups * inputs, self.window, &mut columns);
+        let window = Window { source: grid, grid, step: [1, 1], taps: vec![[0, 0]] };
+        let (gradient, of_gradient) = self.lay(gradient, results, &window, &mut rows);
         assert_eq!(out.len(), results * inputs);
         let (images, k) = self.images();
         for g in 0..groups {
@@ -149,28 +123,18 @@ impl<'a> Pointwise<'a> {
                 let c = Matrix { ptr: c.as_mut_ptr(), row: inputs as isize, column: 1 };
                 let beta = if n == 0 { T::ZERO } else { T::of(1.0) };
                 // SAFETY: the lengths were asserted.
-                unsafe { gemm((outputs, inputs, k), T::of(1.0), a, b, beta, c) };
+                unsafe {
+                    Gemm { size: (outputs, inputs, k), alpha: T::of(1.0), a, b, beta, c }.run();
+                }
             }
         }
     }
 
-    /// Whether the products read the source where it is.
-    fn is_dense(&self) -> bool {
-        let Window { source, grid, step, .. } = self.window;
-        let rows = grid[0] == 1 || step[0] == 1;
-        !self.merged && grid == source && rows && (grid[1] == 1 || step[1] == 1)
-    }
-
-    fn apart(&self, channels: usize) -> Lie {
-        Lie { channel: self.points, image: channels * self.points }
-    }
-
-    /// Of copies.
     fn lie(&self, channels: usize) -> Lie {
         if self.merged {
             Lie { channel: self.sizes.batch * self.points, image: self.points }
         } else {
-            self.apart(channels)
+            Lie { channel: self.points, image: channels * self.points }
         }
     }
 
@@ -183,26 +147,34 @@ impl<'a> Pointwise<'a> {
         }
     }
 
-    /// The points that the window reads, one behind another.
-    fn gather<T: Float>(
+    /// The points that the window reads, one behind another: the planes themselves, or a copy.
+    fn lay<'s, T: Float + Element>(
         &self,
-        source: &[T],
+        planes: &'s [T],
         channels: usize,
         window: &Window,
-        out: &mut [T],
-    ) -> Lie {
-        let lie = self.lie(channels);
+        copy: &'s mut Option<Tensor>,
+    ) -> (&'s [T], Lie) {
+        let (lie, len) = (self.lie(channels), self.sizes.batch * channels * self.points);
+        // Then the step is 1, or there is nowhere to go.
+        let whole = window.grid == window.source;
+        if whole && !self.merged {
+            assert!(planes.len() >= len, "the planes are too few");
+            return (planes, lie);
+        }
+        // SAFETY: a new tensor that nobody else has.
+        let out = unsafe { copy.insert(scratch::<T>(len)).as_mut_slice::<T>() };
         let [height, width] = window.source;
         let [rows, columns] = window.grid;
-        let out = Parts::new(out);
+        let parts = Parts::new(out);
         parallel_for(self.sizes.batch * channels, GRAIN.div_ceil(self.points), |range| {
             for item in range {
                 let (n, c) = (item / channels, item % channels);
                 let at = n * lie.image + c * lie.channel;
                 // SAFETY: planes are disjoint.
-                let out = unsafe { out.slice(at..at + self.points) };
-                let plane = &source[item * height * width..][..height * width];
-                if window.grid == window.source && window.step == [1, 1] {
+                let out = unsafe { parts.slice(at..at + self.points) };
+                let plane = &planes[item * height * width..][..height * width];
+                if whole {
                     out.copy_from_slice(plane);
                     continue;
                 }
@@ -214,7 +186,7 @@ impl<'a> Pointwise<'a> {
                 }
             }
         });
-        lie
+        (out, lie)
     }
 
     /// The products, whose operands' lengths were checked.
@@ -246,7 +218,10 @@ impl<'a> Pointwise<'a> {
         let (a, b) = (matrix(filters, row, column), matrix(source, from.channel, 1));
         let c = Matrix { ptr: out.as_mut_ptr(), row: to.channel as isize, column: 1 };
         // SAFETY: the caller checked the lengths, and results are disjoint.
-        unsafe { gemm_batched((outputs, n, inputs), a, b, beta, c, &items) };
+        unsafe {
+            let size = (outputs, n, inputs);
+            Gemm { size, alpha: T::of(1.0), a, b, beta, c }.run_batched(&items);
+        }
     }
 }
 
