@@ -16,13 +16,16 @@ pub trait Formula<S, const IN: usize, const PARAMS: usize, const OUT: usize> {
 /// `params` the parameters in the compute type.
 ///
 /// # Safety
-/// Every tile has `n` values; outputs overlap nothing.
+/// Every tile has `n` values; outputs overlap nothing, unless the kernel works in place: then an output
+/// may be the very tile of an input.
 pub type TileFn = unsafe fn(pointers: *const *mut u8, params: *const u8, n: usize);
 
 /// The loops of one formula: by compute type (where the formula has one), then by instruction set.
 /// Of AVX-512 there are loops for f32 only: the others' would be a tenth of the build's time.
 pub struct Kernel {
     tiles: [Option<[TileFn; COUNT]>; 3],
+    /// An output's tile may be that of an input.
+    in_place: bool,
 }
 
 impl Kernel {
@@ -44,6 +47,33 @@ impl Kernel {
                 Some(narrow::<K, F64<BASELINE_FMA>, F64<true>, IN, PARAMS, OUT>()),
                 None,
             ],
+            in_place: false,
+        }
+    }
+
+    /// For f32 and f64, where outputs are mostly inputs: an update.
+    pub const fn update<K, const IN: usize, const PARAMS: usize, const OUT: usize>() -> Self
+    where
+        K: Formula<F32<true>, IN, PARAMS, OUT>
+            + Formula<F32<BASELINE_FMA>, IN, PARAMS, OUT>
+            + Formula<F64<true>, IN, PARAMS, OUT>
+            + Formula<F64<BASELINE_FMA>, IN, PARAMS, OUT>,
+    {
+        Kernel {
+            tiles: [
+                Some([
+                    baseline_update::<K, F32<BASELINE_FMA>, IN, PARAMS, OUT>,
+                    avx2_update::<K, F32<true>, IN, PARAMS, OUT>,
+                    avx512_update::<K, F32<true>, IN, PARAMS, OUT>,
+                ]),
+                Some([
+                    baseline_update::<K, F64<BASELINE_FMA>, IN, PARAMS, OUT>,
+                    avx2_update::<K, F64<true>, IN, PARAMS, OUT>,
+                    avx2_update::<K, F64<true>, IN, PARAMS, OUT>,
+                ]),
+                None,
+            ],
+            in_place: true,
         }
     }
 
@@ -66,7 +96,14 @@ impl Kernel {
     where
         K: Formula<I64, IN, PARAMS, OUT>,
     {
-        Kernel { tiles: [None, None, Some(narrow::<K, I64, I64, IN, PARAMS, OUT>())] }
+        let tiles = [None, None, Some(narrow::<K, I64, I64, IN, PARAMS, OUT>())];
+        Kernel { tiles, in_place: false }
+    }
+
+    /// Whether an output's tile may be that of an input.
+    #[inline]
+    pub fn works_in_place(&self) -> bool {
+        self.in_place
     }
 
     /// True when the formula is compiled for the type.
@@ -108,8 +145,39 @@ fn no_vectors() {
     unsafe { std::arch::asm!("", options(nomem, nostack, preserves_flags)) };
 }
 
-/// The loop itself: the only one, whatever the formula. `SCALAR` saves half of a loop's build time where
-/// few will run it: on x86-64 processors before AVX2.
+/// The formula for element `i`.
+///
+/// # Safety
+/// The element is inside all tiles.
+#[inline(always)]
+unsafe fn element<K, S, const IN: usize, const PARAMS: usize, const OUT: usize>(
+    (outputs, inputs): ([*mut S; OUT], [*const S; IN]),
+    params: [S; PARAMS],
+    i: usize,
+) where
+    K: Formula<S, IN, PARAMS, OUT>,
+    S: Copy,
+{
+    // SAFETY: the caller's promise.
+    unsafe {
+        // Plain counting loops: iterator adaptors would stay function calls in unoptimised builds.
+        let mut values = [inputs[0].add(i).read(); IN];
+        let mut k = 1;
+        while k < IN {
+            values[k] = inputs[k].add(i).read();
+            k += 1;
+        }
+        let results = K::eval(values, params);
+        let mut k = 0;
+        while k < OUT {
+            outputs[k].add(i).write(results[k]);
+            k += 1;
+        }
+    }
+}
+
+/// The loop itself, whatever the formula. `SCALAR` saves half of a loop's build time where few will run
+/// it: on x86-64 processors before AVX2.
 #[inline(always)]
 unsafe fn run<K, S, const SCALAR: bool, const IN: usize, const PARAMS: usize, const OUT: usize>(
     pointers: *const *mut u8,
@@ -124,31 +192,77 @@ unsafe fn run<K, S, const SCALAR: bool, const IN: usize, const PARAMS: usize, co
         let outputs = pointers.cast::<[*mut S; OUT]>().read();
         let inputs = pointers.add(OUT).cast::<[*const S; IN]>().read();
         let params = params.cast::<[S; PARAMS]>().read();
-        // Plain counting loops: iterator adaptors would stay function calls in unoptimised builds.
         let mut i = 0;
         while i < n {
             if SCALAR {
                 no_vectors();
             }
-            let mut values = [inputs[0].add(i).read(); IN];
+            element::<K, S, IN, PARAMS, OUT>((outputs, inputs), params, i);
+            i += 1;
+        }
+    }
+}
+
+/// The loop where an output may be an input: all that a block needs is read before anything of it is
+/// written, so that its elements can be computed together without a look at what overlaps.
+#[inline(always)]
+unsafe fn update<K, S, const SCALAR: bool, const IN: usize, const PARAMS: usize, const OUT: usize>(
+    pointers: *const *mut u8,
+    params: *const u8,
+    n: usize,
+) where
+    K: Formula<S, IN, PARAMS, OUT>,
+    S: Copy,
+{
+    const BLOCK: usize = 16;
+    // SAFETY: as in `run`; whole blocks are inside the tiles.
+    unsafe {
+        let outputs = pointers.cast::<[*mut S; OUT]>().read();
+        let inputs = pointers.add(OUT).cast::<[*const S; IN]>().read();
+        let params = params.cast::<[S; PARAMS]>().read();
+        let mut i = 0;
+        while !SCALAR && i + BLOCK <= n {
+            let block = |k: usize| inputs[k].add(i).cast::<[S; BLOCK]>().read();
+            let mut values = [block(0); IN];
             let mut k = 1;
             while k < IN {
-                values[k] = inputs[k].add(i).read();
+                values[k] = block(k);
                 k += 1;
             }
-            let results = K::eval(values, params);
+            let mut results = [values[0]; OUT];
+            let mut j = 0;
+            while j < BLOCK {
+                let mut one = [values[0][j]; IN];
+                let mut k = 1;
+                while k < IN {
+                    one[k] = values[k][j];
+                    k += 1;
+                }
+                let all = K::eval(one, params);
+                let mut k = 0;
+                while k < OUT {
+                    results[k][j] = all[k];
+                    k += 1;
+                }
+                j += 1;
+            }
             let mut k = 0;
             while k < OUT {
-                outputs[k].add(i).write(results[k]);
+                outputs[k].add(i).cast::<[S; BLOCK]>().write(results[k]);
                 k += 1;
             }
+            i += BLOCK;
+        }
+        while i < n {
+            no_vectors();
+            element::<K, S, IN, PARAMS, OUT>((outputs, inputs), params, i);
             i += 1;
         }
     }
 }
 
 macro_rules! compiled {
-    ($($(#[$attribute:meta])* $name:ident $scalar:expr;)*) => {$(
+    ($loop:ident: $($(#[$attribute:meta])* $name:ident $scalar:expr;)*) => {$(
         $(#[$attribute])*
         unsafe fn $name<K, S, const IN: usize, const PARAMS: usize, const OUT: usize>(
             pointers: *const *mut u8,
@@ -159,14 +273,20 @@ macro_rules! compiled {
             S: Copy,
         {
             // SAFETY: the caller's promise is the same.
-            unsafe { run::<K, S, { $scalar }, IN, PARAMS, OUT>(pointers, params, n) }
+            unsafe { $loop::<K, S, { $scalar }, IN, PARAMS, OUT>(pointers, params, n) }
+        }
+    )*};
+    ($($loop:ident: $baseline:ident $avx2:ident $avx512:ident;)*) => {$(
+        compiled! { $loop:
+            $baseline cfg!(target_arch = "x86_64");
+            #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
+            $avx2 false;
+            #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw,avx2,fma,f16c"))]
+            $avx512 false;
         }
     )*};
 }
 compiled! {
-    baseline cfg!(target_arch = "x86_64");
-    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
-    avx2 false;
-    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw,avx2,fma,f16c"))]
-    avx512 false;
+    run: baseline avx2 avx512;
+    update: baseline_update avx2_update avx512_update;
 }

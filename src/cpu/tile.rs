@@ -44,7 +44,7 @@ impl Tiles {
 /// How an operand reaches the kernel.
 #[derive(Clone, Copy)]
 enum Way {
-    /// In place: dense, of the compute type, and not both read and written.
+    /// In place: dense, of the compute type, and not both read and written by a kernel that minds.
     Direct,
     /// One value for all elements; its tile is filled once.
     Constant,
@@ -62,6 +62,7 @@ struct Run<'a> {
     tile: TileFn,
     params: [[u8; 8]; MAX_PARAMS],
     compute: Compute,
+    in_place: bool,
     outputs: usize,
     ports: SmallVec<[Port; 6]>,
     operands: &'a [Operand<'a>],
@@ -95,6 +96,7 @@ pub unsafe fn execute(
         tile: kernel.tile(compute, isa::current()),
         params: [[0; 8]; MAX_PARAMS],
         compute,
+        in_place: kernel.works_in_place(),
         outputs,
         ports: SmallVec::new(),
         operands,
@@ -188,9 +190,10 @@ impl Run<'_> {
         let Operand::Memory { ptr, format, .. } = self.operands[k] else {
             return Port { ptr: std::ptr::null_mut(), way: Way::Constant };
         };
-        // A kernel's outputs must not be its inputs (the vector loop assumes so): an output that is
-        // also read goes through a tile.
+        // Unless the kernel works in place, its outputs must not be its inputs (the vector loop assumes
+        // so): an output that is also read goes through a tile.
         let read_too = k < self.outputs
+            && !self.in_place
             && self.operands[self.outputs..]
                 .iter()
                 .any(|o| matches!(o, Operand::Memory { ptr: p, .. } if *p == ptr));

@@ -183,13 +183,13 @@ fn step(item: &mut Item<'_, AdamState>, numbers: &Numbers) {
     state.step += 1.0;
     let t = state.step;
     let step_size = lr / (1.0 - beta1.powf(t));
-    let root = (1.0 - beta2.powf(t)).sqrt();
+    let scale = 1.0 / (1.0 - beta2.powf(t)).sqrt();
     let (share1, share2) = (1.0 - beta1, 1.0 - beta2);
     let (m, v) = (&state.exp_avg, &state.exp_avg_sq);
     if amsgrad {
         let h = state.max_exp_avg_sq.get_or_insert_with(|| p.zeros_like());
-        amsgrad_step(p, g, m, v, h, sign, l2, share1, beta2, share2, shrink, step_size, root, eps);
+        amsgrad_step(p, g, m, v, h, sign, l2, share1, beta2, share2, shrink, step_size, scale, eps);
     } else {
-        adam_step(p, g, m, v, sign, l2, share1, beta2, share2, shrink, step_size, root, eps);
+        adam_step(p, g, m, v, sign, l2, share1, beta2, share2, shrink, step_size, scale, eps);
     }
 }

@@ -366,7 +366,7 @@ macro_rules! __pointwise_update_row {
             params: PARAMS,
             writes: WRITES,
             formula: stringify!($($local = $local_value;)* $($written = $value;)+),
-            kernel: $crate::ops::pointwise::Kernel::float::<Forward, IN, P, OUT>(),
+            kernel: $crate::ops::pointwise::Kernel::update::<Forward, IN, P, OUT>(),
             saved: &[],
             gradients: &[],
             samples: &[],

@@ -19,20 +19,20 @@ crate::pointwise_update! {
         p = p - lr * (sign * g + decay * p + momentum * b);
     }
 
-    /// `root` is the root of the second average's correction; the first one's is in `step_size`.
-    pub adam_step(p, g, m, v; sign, l2, share1, beta2, share2, shrink, step_size, root, eps) {
+    /// `scale` is one over the root of the second average's correction; the first one's is in `step_size`.
+    pub adam_step(p, g, m, v; sign, l2, share1, beta2, share2, shrink, step_size, scale, eps) {
         m = m + share1 * (sign * g + l2 * p - m);
         v = beta2 * v + share2 * (sign * g + l2 * p) * (sign * g + l2 * p);
-        p = shrink * p - step_size * m / (sqrt(v) / root + eps);
+        p = shrink * p - step_size * m / (sqrt(v) * scale + eps);
     }
     /// Divides by the largest average so far, `h`.
     pub amsgrad_step(
-        p, g, m, v, h; sign, l2, share1, beta2, share2, shrink, step_size, root, eps
+        p, g, m, v, h; sign, l2, share1, beta2, share2, shrink, step_size, scale, eps
     ) {
         m = m + share1 * (sign * g + l2 * p - m);
         v = beta2 * v + share2 * (sign * g + l2 * p) * (sign * g + l2 * p);
         h = maximum(h, v);
-        p = shrink * p - step_size * m / (sqrt(h) / root + eps);
+        p = shrink * p - step_size * m / (sqrt(h) * scale + eps);
     }
     /// The step size is what is left of `u` over what is left of `v`.
     pub adadelta_step(p, g, v, u; lr, sign, decay, rho, share, eps)
