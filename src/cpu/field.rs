@@ -149,34 +149,10 @@ impl Field {
     }
 
     /// Fills one prepared plane.
-    pub fn fill_plane<T: Float>(&self, source: &[T], [h, w]: [usize; 2], out: &mut [T]) {
-        let row = self.phases * self.phase;
-        if self.phases == 1 {
-            return self.fill_rows(source, [h, w], out);
-        }
-        for (i, out) in out.chunks_exact_mut(row.max(1)).take(self.rows).enumerate() {
-            let y = i as isize + self.origin[0];
-            if y < 0 || y >= h as isize {
-                out.fill(T::ZERO);
-                continue;
-            }
-            let line = &source[y as usize * w..(y as usize + 1) * w];
-            for (f, out) in out.chunks_exact_mut(self.phase).enumerate() {
-                // Element j is source column `x0 + j * phases`.
-                let x0 = f as isize + self.origin[1];
-                let step = self.phases as isize;
-                let from = ((-x0).max(0) as usize).div_ceil(self.phases).min(self.phase);
-                let to = ((w as isize - x0).max(0) as usize).div_ceil(self.phases);
-                let to = to.clamp(from, self.phase);
-                out[..from].fill(T::ZERO);
-                out[to..].fill(T::ZERO);
-                let first = (x0 + from as isize * step).max(0) as usize;
-                if from == to {
-                    continue;
-                }
-                let picked = line[first..].iter().step_by(self.phases);
-                out[from..to].iter_mut().zip(picked).for_each(|(o, &v)| *o = v);
-            }
+    pub fn fill_plane<T: Float>(&self, source: &[T], size: [usize; 2], out: &mut [T]) {
+        match self.phases {
+            1 => self.fill_rows(source, size, out),
+            _ => fill_phases(self, source, size, out),
         }
     }
 
@@ -237,6 +213,57 @@ pub fn runs(
             (i, n) = (0, n + 1);
         }
     }
+}
+
+simd_fn! {
+    /// Fills a plane of several phases.
+    fn fill_phases<T, FMA>(field: &Field, source: &[T], size: [usize; 2], out: &mut [T]) {
+        let _ = FMA;
+        let ([h, w], phases) = (size, field.phases);
+        let [y0, x0] = field.origin;
+        for i in 0..field.rows {
+            let out = &mut out[i * phases * field.phase..][..phases * field.phase];
+            let y = i as isize + y0;
+            if y < 0 || y >= h as isize {
+                out.fill(T::ZERO);
+                continue;
+            }
+            let line = &source[y as usize * w..][..w];
+            for f in 0..phases {
+                let out = &mut out[f * field.phase..][..field.phase];
+                // Element j is source column `x0 + j * phases`.
+                let x0 = f as isize + x0;
+                let from = ((-x0).max(0) as usize).div_ceil(phases).min(field.phase);
+                let to = ((w as isize - x0).max(0) as usize).div_ceil(phases);
+                let to = to.clamp(from, field.phase);
+                out[..from].fill(T::ZERO);
+                out[to..].fill(T::ZERO);
+                if from == to {
+                    continue;
+                }
+                let line = &line[(x0 + (from * phases) as isize) as usize..];
+                let out = &mut out[from..to];
+                // A constant step lets the compiler load whole registers.
+                match phases {
+                    2 => every::<T, 2>(line, out),
+                    _ => {
+                        for j in 0..out.len() {
+                            out[j] = line[j * phases];
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Every STEP-th element of a line.
+#[inline(always)]
+fn every<T: Float, const STEP: usize>(line: &[T], out: &mut [T]) {
+    let count = out.len();
+    assert!((count - 1) * STEP < line.len());
+    // SAFETY: the last one read is inside the line, as just checked.
+    (0..count).for_each(|j| unsafe { out[j] = *line.get_unchecked(j * STEP) });
 }
 
 simd_fn! {

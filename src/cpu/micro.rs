@@ -5,6 +5,8 @@
 //! One source for all instruction sets, over [`Vector`]; with AVX2 it reaches nine tenths of a core's
 //! peak.
 
+use std::ptr::{null, null_mut};
+
 use super::float::Float;
 use super::prefetch::prefetch;
 use super::vector::{Plain, Vector};
@@ -33,6 +35,11 @@ pub struct Product<T> {
     pub a_column: usize,
     /// Distance between the tiles of A where they are packed, or 0: rows go on from tile to tile.
     pub a_tile: usize,
+    /// Where the k columns of A are, counted from its rows, or null: `a_column` apart. With them `rows` and
+    /// `a_tile` are not used.
+    pub columns: *const usize,
+    /// With `columns`, where the m rows of A are, counted from `a`, or null: `a_row` apart.
+    pub a_rows: *const usize,
     /// Row p of B is at `b + p * columns`, or at `b + rows[p]`; all `columns` elements are read.
     pub b: *const T,
     /// Where the k rows of B are, or null: one after the other.
@@ -49,8 +56,33 @@ pub struct Product<T> {
     pub n: usize,
     /// Adds to what C holds instead of overwriting it.
     pub add: bool,
-    /// Without `add`: `m` numbers with which the rows' sums start, or null for 0.
+    /// Without `add`: `m` numbers with which the rows' sums start, or null for 0. With `columns` there is
+    /// one for each of the tile's columns instead.
     pub start: *const T,
+}
+
+impl<T> Default for Product<T> {
+    /// Nothing, with dense rows.
+    fn default() -> Self {
+        Product {
+            k: 0,
+            a: null(),
+            a_row: 1,
+            a_column: 0,
+            a_tile: 0,
+            columns: null(),
+            a_rows: null(),
+            b: null(),
+            rows: null(),
+            c: null_mut(),
+            c_row: 0,
+            c_column: 1,
+            m: 0,
+            n: 0,
+            add: false,
+            start: null(),
+        }
+    }
 }
 
 /// Registers side by side in a tile, of which the columns of a narrow product need one.
@@ -75,6 +107,7 @@ unsafe fn product<
     const S: usize,
     const M: usize,
     const ROWS: bool,
+    const COLUMNS: bool,
     const PACKED: bool,
 >(
     p: &Product<V::Number>,
@@ -86,20 +119,40 @@ unsafe fn product<
     unsafe {
         let result = p.c.wrapping_add(first * p.c_row);
         // C is wanted at the end, and has often left the caches since its last use.
-        for i in 0..M {
-            let row = result.wrapping_add(i * p.c_row);
-            prefetch(row);
-            prefetch(row.wrapping_add(S * V::LANES - 1));
+        if COLUMNS && p.c_row == 1 {
+            for j in 0..p.n {
+                prefetch(result.wrapping_add(j * p.c_column));
+            }
+        } else {
+            for i in 0..M {
+                let row = result.wrapping_add(i * p.c_row);
+                prefetch(row);
+                prefetch(row.wrapping_add(S * V::LANES - 1));
+            }
         }
         let mut sums = [[V::splat(V::Number::ZERO); S]; M];
         if !p.start.is_null() {
             for i in 0..M {
-                sums[i] = [V::splat(*p.start.add(first + i)); S];
+                for j in 0..S {
+                    sums[i][j] = if COLUMNS {
+                        V::load(p.start.add(j * V::LANES))
+                    } else {
+                        V::splat(*p.start.add(first + i))
+                    };
+                }
             }
         }
         let a_row = if PACKED { 1 } else { p.a_row };
+        let mut origins = [a; M];
+        if COLUMNS {
+            for i in 0..M {
+                let row = if p.a_rows.is_null() { i * a_row } else { *p.a_rows.add(first + i) };
+                origins[i] = a.add(row);
+            }
+        }
         let mut b = p.b;
         for step in 0..p.k {
+            let column = if COLUMNS { *p.columns.add(step) } else { 0 };
             if ROWS {
                 b = p.b.add(*p.rows.add(step));
             }
@@ -108,13 +161,15 @@ unsafe fn product<
                 row[j] = V::load(b.add(j * V::LANES));
             }
             for i in 0..M {
-                let x = V::splat(*a.add(i * a_row));
+                let x = V::splat(if COLUMNS { *origins[i].add(column) } else { *a.add(i * a_row) });
                 for j in 0..S {
                     sums[i][j] = x.fma(row[j], sums[i][j]);
                 }
             }
-            // The last step may go past the end of a strided operand; nothing is read there.
-            a = a.wrapping_add(p.a_column);
+            if !COLUMNS {
+                // The last step may go past the end of a strided operand; nothing is read there.
+                a = a.wrapping_add(p.a_column);
+            }
             if !ROWS {
                 b = b.wrapping_add(SIDE * V::LANES);
             }
@@ -154,6 +209,7 @@ unsafe fn all_rows<
     const S: usize,
     const R: usize,
     const ROWS: bool,
+    const COLUMNS: bool,
     const PACKED: bool,
 >(
     p: &Product<V::Number>,
@@ -163,19 +219,23 @@ unsafe fn all_rows<
         // SAFETY: the caller's promise, with M = height, which is at most R.
         unsafe {
             match height {
-                1 => product::<V, S, 1, ROWS, PACKED>(p, a, first),
-                2 => product::<V, S, 2, ROWS, PACKED>(p, a, first),
-                3 => product::<V, S, 3, ROWS, PACKED>(p, a, first),
-                4 => product::<V, S, 4, ROWS, PACKED>(p, a, first),
-                5 => product::<V, S, 5, ROWS, PACKED>(p, a, first),
-                6 => product::<V, S, 6, ROWS, PACKED>(p, a, first),
-                7 if R > 6 => product::<V, S, 7, ROWS, PACKED>(p, a, first),
-                8 if R > 6 => product::<V, S, 8, ROWS, PACKED>(p, a, first),
+                1 => product::<V, S, 1, ROWS, COLUMNS, PACKED>(p, a, first),
+                2 => product::<V, S, 2, ROWS, COLUMNS, PACKED>(p, a, first),
+                3 => product::<V, S, 3, ROWS, COLUMNS, PACKED>(p, a, first),
+                4 => product::<V, S, 4, ROWS, COLUMNS, PACKED>(p, a, first),
+                5 => product::<V, S, 5, ROWS, COLUMNS, PACKED>(p, a, first),
+                6 => product::<V, S, 6, ROWS, COLUMNS, PACKED>(p, a, first),
+                7 if R > 6 => product::<V, S, 7, ROWS, COLUMNS, PACKED>(p, a, first),
+                8 if R > 6 => product::<V, S, 8, ROWS, COLUMNS, PACKED>(p, a, first),
                 _ => unreachable!("a tile has at most {R} rows, not {height}"),
             }
         }
         first += height;
-        a = a.wrapping_add(if p.a_tile > 0 { p.a_tile } else { height * p.a_row });
+        a = a.wrapping_add(match p.a_tile {
+            _ if !p.a_rows.is_null() => 0,
+            0 => height * p.a_row,
+            packed => packed,
+        });
     }
 }
 
@@ -185,13 +245,19 @@ unsafe fn all_rows<
 unsafe fn any_product<V: Vector, const R: usize>(p: &Product<V::Number>) {
     // SAFETY: the caller's promise.
     unsafe {
+        if !p.columns.is_null() {
+            return match p.n <= V::LANES {
+                false => all_rows::<V, SIDE, R, false, true, false>(p),
+                true => all_rows::<V, 1, R, false, true, false>(p),
+            };
+        }
         match (p.rows.is_null(), p.a_row == 1, p.n <= V::LANES) {
-            (true, true, false) => all_rows::<V, SIDE, R, false, true>(p),
-            (true, true, true) => all_rows::<V, 1, R, false, true>(p),
-            (true, false, false) => all_rows::<V, SIDE, R, false, false>(p),
-            (true, false, true) => all_rows::<V, 1, R, false, false>(p),
-            (false, true, _) => all_rows::<V, SIDE, R, true, true>(p),
-            (false, false, _) => all_rows::<V, SIDE, R, true, false>(p),
+            (true, true, false) => all_rows::<V, SIDE, R, false, false, true>(p),
+            (true, true, true) => all_rows::<V, 1, R, false, false, true>(p),
+            (true, false, false) => all_rows::<V, SIDE, R, false, false, false>(p),
+            (true, false, true) => all_rows::<V, 1, R, false, false, false>(p),
+            (false, true, _) => all_rows::<V, SIDE, R, true, false, true>(p),
+            (false, false, _) => all_rows::<V, SIDE, R, true, false, false>(p),
         }
     }
 }
@@ -278,16 +344,13 @@ pub unsafe fn multiply<T: Float>(
                 a,
                 a_row,
                 a_column,
-                a_tile: 0,
                 b: b.add(j * k),
-                rows: std::ptr::null(),
                 c: c.add(j),
                 c_row,
-                c_column: 1,
                 m,
                 n: (n - j).min(tile.columns),
                 add,
-                start: std::ptr::null(),
+                ..Product::default()
             });
         }
         j += tile.columns;

@@ -228,11 +228,30 @@ pub fn pack<T: Float>(
     width: usize,
     out: &mut [T],
 ) {
+    pack_rows(k, n, source, row, column, width, (0, k), out);
+}
+
+/// As [`pack`], into rows `first..first + k` of panels of `rows` rows.
+///
+/// # Panics
+/// When the matrix is not inside `source`, or the rows not inside the panels, or those not inside `out`.
+#[allow(clippy::too_many_arguments, reason = "two matrices")]
+pub fn pack_rows<T: Float>(
+    k: usize,
+    n: usize,
+    source: &[T],
+    row: usize,
+    column: usize,
+    width: usize,
+    (first, rows): (usize, usize),
+    out: &mut [T],
+) {
     if k == 0 || n == 0 {
         return;
     }
     assert!((k - 1) * row + (n - 1) * column < source.len(), "the matrix is outside the source");
-    assert!(k * n.next_multiple_of(width) <= out.len(), "the panels are longer than the output");
+    assert!(first + k <= rows, "the rows are outside the panels");
+    assert!(rows * n.next_multiple_of(width) <= out.len(), "the panels are longer than the output");
     // SAFETY: a matrix inside `source` and panels inside `out`, as just checked.
     unsafe {
         T::packer(isa::current())(Panels {
@@ -243,8 +262,8 @@ pub fn pack<T: Float>(
             count: n,
             readable: n,
             width,
-            out: out.as_mut_ptr(),
-            distance: k * width,
+            out: out.as_mut_ptr().add(first * width),
+            distance: rows * width,
         });
     }
 }

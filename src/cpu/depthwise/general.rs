@@ -68,7 +68,6 @@ pub fn correlate_planes<T: Float>(
                                 a: filter.as_ptr(),
                                 a_row: 0,
                                 a_column: 1,
-                                a_tile: 0,
                                 b: run.as_ptr(),
                                 rows: rows.as_ptr(),
                                 c: if straight {
@@ -77,11 +76,10 @@ pub fn correlate_planes<T: Float>(
                                     line.as_mut_ptr()
                                 },
                                 c_row: 0,
-                                c_column: 1,
                                 m: 1,
                                 n: if straight { count } else { wide },
-                                add: false,
                                 start: &start,
+                                ..Product::default()
                             });
                         }
                         for (x, &sum) in line[..if straight { 0 } else { count }].iter().enumerate()

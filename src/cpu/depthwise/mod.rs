@@ -8,6 +8,7 @@ mod lanes;
 mod planes;
 mod spread;
 mod square;
+mod strips;
 #[cfg(test)]
 mod tests;
 

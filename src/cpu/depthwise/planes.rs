@@ -1,4 +1,5 @@
-//! Source planes times square filters: forward, and the data gradient at stride 1. The source is read
+//! Source planes times square filters: forward, and the data gradient at stride 1. But for the commonest
+//! window, which has [`strips`](super::strips), the source is read
 //! in place: each of its row vectors is loaded once for several grid rows, and what is outside the plane
 //! is masked out of the load.
 
@@ -6,6 +7,7 @@ use std::ops::Range;
 
 use super::lanes::Lanes;
 use super::square::{Block, Rows, Square, rows_from, taps, unrolled};
+use super::strips::Strips;
 use crate::cpu::vector::{Plain, with_registers};
 use crate::cpu::vectorize::{Kernel, vectorize};
 
@@ -28,8 +30,8 @@ impl SquarePlanes<'_> {
     /// The results are distinct, and nobody else uses them.
     pub unsafe fn run(self) {
         match (self.square.side, self.square.step) {
+            (3, 1) => vectorize(Strips(self)),
             // A filter of nine, two sums and the source fit in 16 registers.
-            (3, 1) => vectorize(Sized::<3, 1, 2>(self)),
             (3, 2) => vectorize(Sized::<3, 2, 2>(self)),
             (5, 1) => vectorize(Sized::<5, 1, 4>(self)),
             (5, 2) => vectorize(Sized::<5, 2, 4>(self)),

@@ -158,9 +158,13 @@ pub fn rows_from(
     count: usize,
 ) -> Rows {
     let mut rows = [zeros.as_ptr(); 11];
-    let (from, to) = ((-top).clamp(0, 11) as usize, (h as isize - top).clamp(0, 11) as usize);
-    for (t, row) in rows.iter_mut().enumerate().take(count.min(to)).skip(from) {
-        *row = plane.wrapping_offset((top + t as isize) * w as isize);
+    let mut t = 0;
+    while t < count {
+        let y = top + t as isize;
+        if y >= 0 && y < h as isize {
+            rows[t] = plane.wrapping_offset(y * w as isize);
+        }
+        t += 1;
     }
     rows
 }

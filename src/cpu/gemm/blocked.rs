@@ -115,7 +115,7 @@ pub unsafe fn multiply<T: Float>(product: Gemm<T>) {
                             m: rows,
                             n: count,
                             add: p0 > 0 || beta != T::ZERO,
-                            start: std::ptr::null(),
+                            ..Product::default()
                         };
                         // SAFETY: the caller's promise; both operands have `deep` steps.
                         unsafe { (tile.run)(product) };

@@ -76,16 +76,13 @@ impl<'a, T: Float> Panels<'a, T> {
                     a: a.add(depth),
                     a_row,
                     a_column: 1,
-                    a_tile: 0,
                     b: panel[depth * self.tile.columns..].as_ptr(),
-                    rows: std::ptr::null(),
                     c,
                     c_row,
-                    c_column: 1,
                     m,
                     n: count,
                     add: add || depth > 0,
-                    start: std::ptr::null(),
+                    ..Product::default()
                 });
             }
         }

@@ -298,18 +298,15 @@ impl Block<'_> {
                             let product = Product {
                                 k: deep,
                                 a: a.as_ptr(),
-                                a_row: 1,
                                 a_column: tile.rows,
-                                a_tile: 0,
                                 b: columns[p * left + c0 * self.stride + t..].as_ptr(),
                                 rows: rows.as_ptr(),
                                 c: products[p * right + o * self.stride + t..].as_mut_ptr(),
                                 c_row: self.stride,
-                                c_column: 1,
                                 m: tile.rows.min(outputs - o),
                                 n: tile.columns,
                                 add: c0 > 0,
-                                start: std::ptr::null(),
+                                ..Product::default()
                             };
                             // SAFETY: `deep` columns and rows are there; the last tiles of rows go
                             // into the slack between channels.

@@ -3,9 +3,7 @@
 use super::pointwise::Pointwise;
 use super::shape::Shape;
 use crate::Tensor;
-use crate::cpu::conv::{
-    Sizes, Target, correlate, correlate_filters, filter_sums_len, pack_filters, packed_filters_len,
-};
+use crate::cpu::conv::{Correlation, Sizes, Target, correlate_filters, filter_sums_len};
 use crate::cpu::depthwise::{Planes, correlate_plane_filters, correlate_planes, spread_planes};
 use crate::cpu::field::{Field, Window};
 use crate::cpu::float::{Float, single, single_mut};
@@ -125,13 +123,14 @@ pub fn forward_kernel<T: Float + Element>(
         }
     }
     let field = field_of::<T>(&window);
-    let filters = scratch::<T>(packed_filters_len::<T>(sizes, taps));
+    let correlation = Correlation::<T>::new(sizes, &field);
+    let filters = scratch::<T>(correlation.filters_len());
     let copy = scratch::<T>(field.len(shape.batch * shape.input[0]));
     // SAFETY: new tensors that nobody else has.
     let (filters, copy) = unsafe { (filters.as_mut_slice::<T>(), copy.as_mut_slice::<T>()) };
-    pack_filters(sizes, taps, |g| &w[g * group..(g + 1) * group], filters);
+    correlation.pack_filters(|g| &w[g * group..(g + 1) * group], filters);
     let source = prepared(&field, x, window.source, copy);
-    correlate(sizes, &field, source, filters, bias, target, out);
+    correlation.run(source, filters, bias, target, out);
 }
 
 /// dx, from dy and the weight.
@@ -215,8 +214,9 @@ fn data_kernel<T: Float + Element>(
         }
     }
     let (field, k) = (field_of::<T>(window), outputs * which.len());
+    let correlation = Correlation::<T>::new(sizes, &field);
     let turned = scratch::<T>(groups * inputs * k);
-    let filters = scratch::<T>(packed_filters_len::<T>(sizes, which.len()));
+    let filters = scratch::<T>(correlation.filters_len());
     let copy = scratch::<T>(field.len(batch * shape.output[0]));
     // SAFETY: new tensors that nobody else has.
     let (turned, filters, copy) = unsafe {
@@ -232,9 +232,9 @@ fn data_kernel<T: Float + Element>(
             }
         }
     }
-    pack_filters(sizes, which.len(), |g| &turned[g * inputs * k..(g + 1) * inputs * k], filters);
+    correlation.pack_filters(|g| &turned[g * inputs * k..(g + 1) * inputs * k], filters);
     let source = prepared(&field, dy, window.source, copy);
-    correlate(sizes, &field, source, filters, None, target, out);
+    correlation.run(source, filters, None, target, out);
 }
 
 /// dw, from dy and the input.

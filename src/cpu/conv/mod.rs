@@ -1,0 +1,58 @@
+//! The products of a convolution over [`Field`]s: grid points times filter ([`Correlation`]: forward,
+//! and the data gradient), and grid points times gradient ([`correlate_filters`]: the weight
+//! gradient). Both are matrix products with register tiles whose one operand is gathered block by
+//! block into the cache ("im2col" that never exists as a whole).
+
+mod correlation;
+mod filters;
+
+pub use correlation::Correlation;
+pub use filters::{correlate_filters, filter_sums_len};
+
+use super::field::Field;
+
+/// Most rows of a gathered block: a panel of them stays in the first-level cache.
+const DEPTH: usize = 320;
+/// Floating-point operations that are worth a second thread.
+const WORTH_A_THREAD: usize = 1_000_000;
+
+/// Sizes of a correlation, per group.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    /// Images.
+    pub batch: usize,
+    /// Groups.
+    pub groups: usize,
+    /// Source channels of a group.
+    pub inputs: usize,
+    /// Result channels of a group.
+    pub outputs: usize,
+    /// Height and width of the grid.
+    pub grid: [usize; 2],
+}
+
+impl Sizes {
+    fn points(&self) -> usize {
+        self.grid[0] * self.grid[1]
+    }
+}
+
+/// Where grid point (i, j) of result channel c of image n goes:
+/// `first + n * image + c * channel + i * row + j * column`.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// Offset of the first point.
+    pub first: usize,
+    /// Distance between images.
+    pub image: usize,
+    /// Distance between channels.
+    pub channel: usize,
+    /// Distance between grid rows.
+    pub row: usize,
+    /// Distance between grid columns.
+    pub column: usize,
+}
+
+fn displacements(field: &Field, channels: usize) -> Vec<usize> {
+    (0..channels).flat_map(|c| field.taps.iter().map(move |t| c * field.plane + t)).collect()
+}
