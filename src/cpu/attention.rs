@@ -86,7 +86,7 @@ impl Attention {
             pack_rows(tile, self.key_blocks(usize::MAX), v, w, values);
             for first in range.clone().step_by(QUERIES) {
                 let count = QUERIES.min(range.end - first);
-                highest.fill(T::LOWEST);
+                highest.fill(T::NEG_INFINITY);
                 total.fill(T::ZERO);
                 sums.fill(T::ZERO);
                 for (k0, n) in self.key_blocks(first + count) {
@@ -98,9 +98,10 @@ impl Attention {
                         let mask = mask.map_or(&[][..], |m| m.line(first + i, k0, seen));
                         let old = highest[i];
                         let new = raise(&mut row[..seen], mask, T::of(self.scale), old);
-                        let base = if new == T::LOWEST { T::ZERO } else { new };
+                        let base = if new == T::NEG_INFINITY { T::ZERO } else { new };
                         let sum = exponentials(&mut row[..seen], base);
-                        let fade = if new == old { 1.0 } else { (old.wide() - base.wide()).exp() };
+                        let fade =
+                            if new == old { 1.0 } else { (old.as_f64() - base.as_f64()).exp() };
                         if fade != 1.0 {
                             scale(&mut sums[i * w..(i + 1) * w], T::of(fade));
                         }
@@ -119,10 +120,10 @@ impl Attention {
                     let at = first - range.start + i;
                     let out = &mut out[at * w..(at + 1) * w];
                     out.copy_from_slice(&sums[i * w..(i + 1) * w]);
-                    let sum = total[i].wide();
+                    let sum = total[i].as_f64();
                     // No visible key: the sum is 0. A NaN among the scores stays NaN.
                     logsum[at] =
-                        if sum == 0.0 { T::ZERO } else { T::of(highest[i].wide() + sum.ln()) };
+                        if sum == 0.0 { T::ZERO } else { T::of(highest[i].as_f64() + sum.ln()) };
                     scale(out, T::of(if sum == 0.0 { 0.0 } else { 1.0 / sum }));
                 }
             }
@@ -192,7 +193,7 @@ impl Attention {
                         drow[seen..].fill(T::ZERO);
                         let mask = mask.map_or(&[][..], |m| m.line(first + i, k0, seen));
                         let scale = T::of(self.scale);
-                        raise(&mut row[..seen], mask, scale, T::LOWEST);
+                        raise(&mut row[..seen], mask, scale, T::NEG_INFINITY);
                         exponentials(&mut row[..seen], logsum[first + i]);
                         differences(&row[..seen], along[i], scale, &mut drow[..seen]);
                     }
@@ -294,12 +295,12 @@ simd_fn! {
         let (pieces, rest) = row.as_chunks_mut::<LANES>();
         for piece in pieces {
             for j in 0..LANES {
-                piece[j] = (piece[j] - base).exp::<FMA>();
+                piece[j] = (piece[j] - base).exp_flushed::<FMA>();
                 sums[j] += piece[j];
             }
         }
         for (sum, x) in sums.iter_mut().zip(rest) {
-            *x = (*x - base).exp::<FMA>();
+            *x = (*x - base).exp_flushed::<FMA>();
             *sum += *x;
         }
         let mut total = T::ZERO;

@@ -2,43 +2,20 @@
 //! loop for the instruction sets and picks at run time.
 
 use std::any::TypeId;
-use std::ops::{Add, AddAssign, Div, Mul, Neg, Sub};
 
 use super::isa::Isa;
 use super::math::{double, single};
 use super::micro::{self, Tile};
 use super::pack::{self, Packer};
+use super::widen::Real;
 
 /// f32 or f64, with what inner loops need. `FMA` says whether `mul_add` is an instruction where the
 /// code runs; where it is not it would be a library call.
-pub trait Float:
-    Copy
-    + Send
-    + Sync
-    + Default
-    + PartialOrd
-    + Add<Output = Self>
-    + Sub<Output = Self>
-    + Mul<Output = Self>
-    + Div<Output = Self>
-    + Neg<Output = Self>
-    + AddAssign
-    + 'static
-{
-    /// 0.
-    const ZERO: Self;
-    /// Minus infinity.
-    const LOWEST: Self;
+pub trait Float: Real + Copy + Send + Sync + Default + 'static {
     /// `self * b + c`.
     fn fma<const FMA: bool>(self, b: Self, c: Self) -> Self;
-    /// e to the power of `self`; vectorises.
-    fn exp<const FMA: bool>(self) -> Self;
     /// Hyperbolic tangent; vectorises.
     fn tanh<const FMA: bool>(self) -> Self;
-    /// From f64, rounded.
-    fn of(value: f64) -> Self;
-    /// As f64, exact.
-    fn wide(self) -> f64;
     /// The register tile of matrix products at this level of instructions.
     fn tile(isa: Isa) -> Tile<Self>;
     /// Packs a panel for it.
@@ -48,27 +25,13 @@ pub trait Float:
 macro_rules! float {
     ($t:ty, $math:ident, $narrow:ident, $wide:ident, $neon:ident) => {
         impl Float for $t {
-            const ZERO: Self = 0.0;
-            const LOWEST: Self = <$t>::NEG_INFINITY;
             #[inline(always)]
             fn fma<const FMA: bool>(self, b: Self, c: Self) -> Self {
                 if FMA { self.mul_add(b, c) } else { self * b + c }
             }
             #[inline(always)]
-            fn exp<const FMA: bool>(self) -> Self {
-                $math::exp::<FMA>(self)
-            }
-            #[inline(always)]
             fn tanh<const FMA: bool>(self) -> Self {
                 $math::tanh::<FMA>(self)
-            }
-            #[inline(always)]
-            fn of(value: f64) -> Self {
-                value as $t
-            }
-            #[inline(always)]
-            fn wide(self) -> f64 {
-                self as f64
             }
             fn tile(isa: Isa) -> Tile<Self> {
                 match isa {

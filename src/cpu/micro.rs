@@ -7,6 +7,8 @@
 
 use std::ptr::{null, null_mut};
 
+use super::widen::Real;
+
 use super::float::Float;
 use super::prefetch::prefetch;
 use super::vector::{Plain, Vector};

@@ -19,14 +19,14 @@ macro_rules! lane_sums {
         let n: usize = $n;
         $(let $x: &[$T] = &$from[..n];)+
         if n < REGISTER {
-            $(let mut $sum = <$T as $crate::cpu::float::Float>::ZERO;)+
+            $(let mut $sum = <$T as $crate::cpu::widen::Real>::ZERO;)+
             for j in 0..n {
                 $(let $x = $x[j];)+
                 $($sum = $term;)+
             }
-            ($($sum.wide()),+)
+            ($($sum.as_f64()),+)
         } else {
-            $(let mut $sum = [<$T as $crate::cpu::float::Float>::ZERO; LANES];)+
+            $(let mut $sum = [<$T as $crate::cpu::widen::Real>::ZERO; LANES];)+
             let whole = n / LANES;
             {
                 $(let $x = $x.as_chunks::<LANES>().0;)+
@@ -78,7 +78,7 @@ pub fn fold_lanes<T: Float>(lanes: [T; LANES]) -> [T; REGISTER] {
 #[inline(always)]
 pub fn add_register<T: Float>(x: [T; REGISTER]) -> f64 {
     let half = [x[0] + x[4], x[1] + x[5], x[2] + x[6], x[3] + x[7]];
-    ((half[0] + half[2]) + (half[1] + half[3])).wide()
+    ((half[0] + half[2]) + (half[1] + half[3])).as_f64()
 }
 
 /// The sum of some numbers.
@@ -130,7 +130,7 @@ impl Moments {
         );
         // `near` is rounded: what that leaves of the mean is taken out again.
         let off = rest / n;
-        Moments { count: n, mean: near.wide() + off, squares: squares - off * rest }
+        Moments { count: n, mean: near.as_f64() + off, squares: squares - off * rest }
     }
 
     /// Of both.

@@ -1,5 +1,7 @@
 //! Packing of a matrix product's operands into panels that register tiles read straight on.
 
+use super::widen::Real;
+
 use super::float::Float;
 use super::isa;
 use super::micro::Tile;
@@ -308,7 +310,7 @@ mod tests {
                                     _ if j < count => (p * row + j * column) as f64,
                                     _ => 0.0,
                                 };
-                                assert_eq!(x.wide(), want, "{level:?} {k}x{count} {p} {j}");
+                                assert_eq!(x.as_f64(), want, "{level:?} {k}x{count} {p} {j}");
                             }
                         }
                     }

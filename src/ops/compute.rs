@@ -79,7 +79,7 @@ pub fn sum_channels<T: Float>(x: &[T], batch: usize, out: &mut [T]) {
         for c in range {
             // SAFETY: each channel is one thread's.
             let out = unsafe { parts.slice(c..c + 1) };
-            let sum = |n: usize| sum(&x[(n * channels + c) * plane..][..plane]).wide();
+            let sum = |n: usize| sum(&x[(n * channels + c) * plane..][..plane]).as_f64();
             out[0] = T::of((0..batch).map(sum).sum());
         }
     });

@@ -20,6 +20,7 @@ use crate::amp::cast_op;
 use crate::autograd::{BackwardCtx, Saver, no_grad, record, record_with_tangent};
 use crate::cpu::float::Float;
 use crate::cpu::gemm::{Gemm, Matrix};
+use crate::cpu::widen::Real;
 use crate::error::{Error, throw};
 use crate::ops::complex::bilinear;
 use crate::tensor::{Dtype, Element, Shape, broadcast_shapes, dispatch};

@@ -139,7 +139,7 @@ pub fn correlate_plane_filters<T: Float>(
                     for (&tap, out) in field.taps.iter().zip(&mut *out) {
                         let whole = dot(&spread[..used], &copy[tap..][..used]);
                         // An infinity that no grid point reads made NaN of a zero in the gaps.
-                        *out += if whole.wide().is_finite() {
+                        *out += if whole.as_f64().is_finite() {
                             whole
                         } else {
                             without_gaps(

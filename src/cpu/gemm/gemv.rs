@@ -7,6 +7,7 @@ use super::Gemm;
 use crate::cpu::float::{Float, single};
 use crate::cpu::vector::{Plain, Vector, with_registers};
 use crate::cpu::vectorize::{Kernel, vectorize};
+use crate::cpu::widen::Real;
 
 /// Most rows for which this is fastest.
 pub const ROWS: usize = 4;
@@ -121,7 +122,7 @@ fn all_dots<T: Float, V: Vector>(rows: &[V::Number], product: Gemm<T>) {
                     [sum; 4]
                 };
                 for l in 0..count {
-                    *c.at(i, j + l).ptr += alpha * T::of(sums[l].wide());
+                    *c.at(i, j + l).ptr += alpha * T::of(sums[l].as_f64());
                 }
             }
         }

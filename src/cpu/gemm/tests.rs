@@ -57,7 +57,7 @@ const SHAPES: [(usize, usize, usize); 15] = [
 fn check<T: Float>(tolerance: f64) {
     for (m, n, k) in SHAPES {
         let (a, b) = (numbers::<T>(m * k, 1), numbers::<T>(k * n, 2));
-        let wide = |v: &[T]| v.iter().map(|x| x.wide()).collect::<Vec<f64>>();
+        let wide = |v: &[T]| v.iter().map(|x| x.as_f64()).collect::<Vec<f64>>();
         let want = reference((m, n, k), &wide(&a), &wide(&b));
         for of_a in [(k, 1), (1, m), (k + 3, 1), (1, m + 5), (2 * k, 2)] {
             for of_b in [(n, 1), (1, k), (n + 7, 1), (1, k + 1), (3 * n, 3)] {
@@ -76,17 +76,17 @@ fn check<T: Float>(tolerance: f64) {
                     for (at, c) in c.data.iter().enumerate().take(m * (n + 2)) {
                         let (i, j) = (at / (n + 2), at % (n + 2));
                         if j >= n {
-                            assert!(c.wide().is_nan(), "a gap was written: {m}x{n}x{k}");
+                            assert!(c.as_f64().is_nan(), "a gap was written: {m}x{n}x{k}");
                             continue;
                         }
                         let start = if beta == 0.0 { 0.0 } else { 2.0 * beta };
                         let want = start + alpha * want[i * n + j];
-                        let error = (c.wide() - want).abs();
+                        let error = (c.as_f64() - want).abs();
                         let what = format!("{m}x{n}x{k}, A {of_a:?}, B {of_b:?}, beta {beta}");
                         assert!(
                             error <= tolerance * (k + 1) as f64,
                             "{what}: {c:?} {want}",
-                            c = c.wide()
+                            c = c.as_f64()
                         );
                     }
                 }
@@ -143,7 +143,7 @@ fn register_tiles_equal_the_definition() {
             let tile = T::tile(level);
             for (m, n, k) in [(1, 1, 1), (7, 20, 5), (13, 70, 31)] {
                 let (a, b) = (numbers::<T>(m * k, 3), numbers::<T>(k * n, 4));
-                let wide = |v: &[T]| v.iter().map(|x| x.wide()).collect::<Vec<f64>>();
+                let wide = |v: &[T]| v.iter().map(|x| x.as_f64()).collect::<Vec<f64>>();
                 let want = reference((m, n, k), &wide(&a), &wide(&b));
                 let mut packed = vec![T::ZERO; pack::packed_len(tile, k, n)];
                 pack::pack(k, n, &b, n, 1, tile.columns, &mut packed);
@@ -156,7 +156,7 @@ fn register_tiles_equal_the_definition() {
                         micro::multiply(tile, (m, n, k), a, packed.as_ptr(), c, add);
                     }
                     for (c, w) in c.iter().zip(&want) {
-                        let error = (c.wide() - w - start).abs();
+                        let error = (c.as_f64() - w - start).abs();
                         assert!(error < 1e-4, "{level:?} {m}x{n}x{k}: off by {error}");
                     }
                 }

@@ -31,6 +31,7 @@ use crate::cpu::moments;
 use crate::cpu::parts::{Parts, with_scratch};
 use crate::cpu::threads::parallel_for;
 use crate::cpu::vectorize::vectorize;
+use crate::cpu::widen::Real;
 use crate::error::{Error, throw};
 use crate::tensor::{Shape, dispatch};
 

@@ -28,6 +28,7 @@ use crate::cpu::float::Float;
 use crate::cpu::moments::BLOCK;
 use crate::cpu::parts::{Parts, with_scratch};
 use crate::cpu::threads::parallel_for;
+use crate::cpu::widen::Real;
 use crate::error::{Error, throw};
 use crate::tensor::{Shape, dispatch};
 
@@ -186,7 +187,7 @@ fn forward<T: Float>(
     parallel_for(channels, grain(sizes), |range| {
         for c in range {
             let (mean, var) = match known {
-                Some((mean, var)) => (mean[c].wide(), var[c].wide()),
+                Some((mean, var)) => (mean[c].as_f64(), var[c].as_f64()),
                 None => {
                     let moments = with_scratch(BLOCK, |block| kernel::moments(sizes, c, x, block));
                     (moments.mean, moments.variance())
@@ -197,7 +198,7 @@ fn forward<T: Float>(
                 // SAFETY: each channel is one thread's.
                 unsafe { stats.put(row * channels + c, T::of(value)) };
             }
-            let scale = T::of(scale * w.map_or(1.0, |w| w[c].wide()));
+            let scale = T::of(scale * w.map_or(1.0, |w| w[c].as_f64()));
             let shift = b.map_or(T::ZERO, |b| b[c]);
             for n in 0..sizes.batch {
                 let plane = sizes.plane(n, c);
@@ -240,7 +241,7 @@ fn fused(ctx: &BackwardCtx, dy: &Tensor, saved: &Saved) -> [Tensor; 3] {
         parallel_for(channels, grain(*sizes), |range| for c in range {
             let (mean, scale) = (stats[c], stats[channels + c]);
             let (plain, mut along) = kernel::sums(*sizes, c, dy, x, mean);
-            along *= scale.wide();
+            along *= scale.as_f64();
             for (row, value) in [along, plain].into_iter().enumerate() {
                 // SAFETY: each channel is one thread's.
                 unsafe { sums.put(row * channels + c, T::of(value)) };
@@ -250,7 +251,7 @@ fn fused(ctx: &BackwardCtx, dy: &Tensor, saved: &Saved) -> [Tensor; 3] {
             }
             let factor = scale * w.map_or(T::of(1.0), |w| w[c]);
             let (plain, along) = if *training { (plain / n, along / n) } else { (0.0, 0.0) };
-            let slope = T::of(along * scale.wide());
+            let slope = T::of(along * scale.as_f64());
             for n in 0..sizes.batch {
                 let p = sizes.plane(n, c);
                 // SAFETY: each channel is one thread's.

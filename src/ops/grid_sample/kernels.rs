@@ -54,7 +54,7 @@ impl Axis {
             true => (grid + one) * T::of(self.scale()),
             false => ((grid + one) * size - one) * T::of(0.5),
         };
-        let (p, scale) = (point.wide(), self.scale());
+        let (p, scale) = (point.as_f64(), self.scale());
         match self.options.mode {
             GridSampleMode::Nearest => {
                 near.at[0] = self.position(self.inside(p).0.round_ties_even());

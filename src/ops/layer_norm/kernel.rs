@@ -16,7 +16,7 @@ simd_fn! {
             } else {
                 (T::ZERO, mean_square::<T, FMA>(x))
             };
-            let r = T::of(1.0 / (var + eps.wide()).sqrt());
+            let r = T::of(1.0 / (var + eps.as_f64()).sqrt());
             (mean[row], scale[row]) = (m, r);
             match (w.is_empty(), b.is_empty()) {
                 (true, true) => for i in 0..n {
@@ -58,7 +58,7 @@ simd_fn! {
             };
             let of_n = 1.0 / n as f64;
             let sum = if centered { T::of(sum * of_n) } else { T::ZERO };
-            let along = T::of(along * r.wide() * of_n);
+            let along = T::of(along * r.as_f64() * of_n);
             if w.is_empty() {
                 for i in 0..n {
                     dx[i] = (dy[i] - sum - (x[i] - m) * r * along) * r;

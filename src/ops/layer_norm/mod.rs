@@ -22,9 +22,9 @@ use super::samples::{OpSample, positive, values};
 use crate::Tensor;
 use crate::amp::cast_op;
 use crate::autograd::{BackwardCtx, no_grad, record};
-use crate::cpu::float::Float;
 use crate::cpu::parts::Parts;
 use crate::cpu::threads::parallel_for;
+use crate::cpu::widen::Real;
 use crate::error::{Error, throw};
 use crate::tensor::{Dtype, Element, Shape, dispatch};
 

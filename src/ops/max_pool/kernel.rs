@@ -14,6 +14,7 @@ use crate::cpu::float::Float;
 use crate::cpu::parts::Parts;
 use crate::cpu::prefetch::prefetch;
 use crate::cpu::vector::Plain;
+use crate::cpu::widen::Real;
 
 /// Maxima and, where they are wanted, their places in the plane, for contiguous planes of `sizes`.
 pub fn all_maxima<T: Pooled>(
@@ -59,7 +60,7 @@ struct Row<T> {
 
 impl<T: Float> Row<T> {
     fn new(len: usize) -> Self {
-        Row { best: vec![T::LOWEST; len], from: vec![i32::MAX; len] }
+        Row { best: vec![T::NEG_INFINITY; len], from: vec![i32::MAX; len] }
     }
 }
 
@@ -465,7 +466,7 @@ fn range_maxima<T: Float>(
     for j in 0..ranges.len() {
         let (start, end) = (ranges[j].start, ranges[j].end);
         let (best, from) = (&columns.best[start..end], &columns.from[start..end]);
-        let (mut top, mut at) = (T::LOWEST, i32::MAX);
+        let (mut top, mut at) = (T::NEG_INFINITY, i32::MAX);
         for k in 0..best.len() {
             if wins(best[k], from[k], top, at) {
                 (top, at) = (best[k], from[k]);

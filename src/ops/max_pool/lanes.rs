@@ -146,7 +146,7 @@ impl<T: Float> Lanes for Plain<T> {
     }
     #[inline(always)]
     unsafe fn are_ordinary(self) -> bool {
-        self.0.into_iter().all(|v| v > T::LOWEST)
+        self.0.into_iter().all(|v| v > T::NEG_INFINITY)
     }
     #[inline(always)]
     unsafe fn place(place: i32) -> [i32; 4] {

@@ -18,7 +18,7 @@ pub struct Split<T> {
 impl<T: Float> Split<T> {
     /// For lines with `left` columns of padding.
     pub fn new(phase: usize, left: usize) -> Self {
-        Split { numbers: vec![T::LOWEST; 6 * phase], phase, left, held: [usize::MAX; 3] }
+        Split { numbers: vec![T::NEG_INFINITY; 6 * phase], phase, left, held: [usize::MAX; 3] }
     }
 
     /// The lines that follow are of another plane.
@@ -170,7 +170,7 @@ impl<T: Float, const K: usize> Squares<'_, T, K> {
     #[cold]
     #[inline(never)]
     fn maximum(&self, j: usize) -> (T, i32) {
-        let (mut top, mut at) = (T::LOWEST, i32::MAX);
+        let (mut top, mut at) = (T::NEG_INFINITY, i32::MAX);
         for line in self.lines {
             for t in 0..K {
                 let c = (2 * j + t * self.dilation).wrapping_sub(self.left);
