@@ -139,37 +139,19 @@ unsafe fn product<
                 sums[i][j].store(lines.add((i * S + j) * V::LANES));
             }
         }
-        let width = S * V::LANES;
-        // Where C's columns are dense, four of their numbers at a time.
-        let mut j = 0;
-        while M >= 4 && p.c_row == 1 && j + 4 <= p.n {
-            let mut square = [Plain([V::Number::ZERO; 4]); 4];
-            for i in 0..4 {
-                square[i] = Plain::load(lines.add(i * width + j));
-            }
-            for t in 0..4 {
-                let column =
-                    Plain([square[0].0[t], square[1].0[t], square[2].0[t], square[3].0[t]]);
-                let c = result.add((j + t) * p.c_column);
-                if p.add {
-                    Plain::load(c).add(column).store(c)
-                } else {
-                    column.store(c)
+        // Dense columns, as those of a transposed product, have a loop of known distances.
+        for j in 0..p.n {
+            let (column, sums) = (result.add(j * p.c_column), lines.add(j));
+            if p.c_row == 1 && !p.add {
+                for i in 0..M {
+                    *column.add(i) = *sums.add(i * S * V::LANES);
                 }
-                for i in 4..M {
-                    let (c, sum) = (c.add(i), *lines.add(i * width + j + t));
+            } else {
+                for i in 0..M {
+                    let (c, sum) = (column.add(i * p.c_row), *sums.add(i * S * V::LANES));
                     *c = if p.add { *c + sum } else { sum };
                 }
             }
-            j += 4;
-        }
-        while j < p.n {
-            for i in 0..M {
-                let c = result.add(i * p.c_row + j * p.c_column);
-                let sum = *lines.add(i * width + j);
-                *c = if p.add { *c + sum } else { sum };
-            }
-            j += 1;
         }
     }
 }

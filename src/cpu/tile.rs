@@ -706,6 +706,45 @@ mod tests {
         }
     }
 
+    /// `x + y p`.
+    struct Scaled;
+    impl<S: Number> Formula<S, 2, 1, 1> for Scaled {
+        #[inline(always)]
+        fn eval([x, y]: [S; 2], [p]: [S; 1]) -> [S; 1] {
+            [x + y * p]
+        }
+    }
+    static SCALED: Kernel = Kernel::number::<Scaled, 2, 1, 1>();
+
+    #[test]
+    fn dense_operands_need_no_plan() {
+        // One element, a vector's rest, several tiles, several threads.
+        for n in [0, 1, 16, 17, 600, 3000, 3 * GRAIN + 5] {
+            let x: Vec<f64> = (0..n).map(|i| i as f64).collect();
+            let params = [Constant::F(0.5)];
+            let run = |out: &mut [f64], x: Option<&[f64]>, y: Option<f64>| {
+                let out = out.as_mut_ptr().cast::<u8>();
+                let x = x.map_or(out, |x| x.as_ptr().cast_mut().cast());
+                let other = if y.is_some() { std::ptr::null_mut() } else { x };
+                let numbers: Vec<(usize, Constant)> =
+                    y.iter().map(|&y| (2, Constant::F(y))).collect();
+                // SAFETY: `out` and `x` have n values; they are the same or apart.
+                unsafe {
+                    execute_dense(&SCALED, Compute::F64, &params, n, &[out, x, other], &numbers)
+                };
+            };
+            for y in [None, Some(4.0)] {
+                let want: Vec<f64> = x.iter().map(|x| x + 0.5 * y.unwrap_or(*x)).collect();
+                let mut out = vec![-1.0; n + 1];
+                run(&mut out, Some(&x), y);
+                assert_eq!((&out[..n], out[n]), (&want[..], -1.0), "{n} elements");
+                let mut own = x.clone();
+                run(&mut own, None, y);
+                assert_eq!(own, want, "{n} elements in place");
+            }
+        }
+    }
+
     #[test]
     fn all_instruction_sets_agree() {
         let n = 1000;
