@@ -115,8 +115,13 @@ pub unsafe fn multiply<T: Float>(product: Gemm<T>, start: *const T) {
                         } else {
                             (b.at(p0, j0 + j).ptr, distances.as_ptr().cast())
                         };
-                        // SAFETY: with `start` there are m numbers.
-                        let start = unsafe { if start.is_null() { start } else { start.add(i0) } };
+                        // The first block of the sums brings it along.
+                        let start = if start.is_null() || p0 > 0 {
+                            std::ptr::null()
+                        } else {
+                            // SAFETY: there are m numbers.
+                            unsafe { start.add(i0) }
+                        };
                         let product = Product {
                             k: deep,
                             a,
