@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 
 use super::region::forget_casts;
+use crate::autograd::{AUTOCAST, has_mode, set_mode};
 use crate::error::{Error, throw};
 use crate::{Device, Dtype, Tensor};
 
@@ -19,8 +20,6 @@ pub(super) struct Mode {
 }
 
 thread_local! {
-    /// The one flag that every op tests. False also inside an op that has been cast.
-    static ACTIVE: Cell<bool> = const { Cell::new(false) };
     static MODE: Cell<Mode> = const {
         Cell::new(Mode {
             enabled: [false; 2],
@@ -39,10 +38,16 @@ pub(super) fn place(device: Device) -> usize {
     }
 }
 
-/// True when ops on this thread may have to cast.
+/// True when ops on this thread may have to cast; false also inside an op that has been cast.
 #[inline]
 pub(crate) fn is_active() -> bool {
-    ACTIVE.get()
+    has_mode(AUTOCAST)
+}
+
+fn set_active(active: bool) -> bool {
+    let before = is_active();
+    set_mode(AUTOCAST, active);
+    before
 }
 
 pub(super) fn mode() -> Mode {
@@ -66,14 +71,14 @@ struct Restore {
 
 impl Restore {
     fn with(active: bool, mode: Mode) -> Self {
-        let (active, mode) = (ACTIVE.replace(active), MODE.replace(mode));
+        let (active, mode) = (set_active(active), MODE.replace(mode));
         Restore { active, mode, _not_send: PhantomData }
     }
 }
 
 impl Drop for Restore {
     fn drop(&mut self) {
-        ACTIVE.set(self.active);
+        set_active(self.active);
         MODE.set(self.mode);
         if self.mode.nesting == 0 {
             forget_casts();
@@ -89,13 +94,13 @@ pub(crate) struct Suspended {
 
 impl Suspended {
     pub(crate) fn new() -> Self {
-        Suspended { active: ACTIVE.replace(false), _not_send: PhantomData }
+        Suspended { active: set_active(false), _not_send: PhantomData }
     }
 }
 
 impl Drop for Suspended {
     fn drop(&mut self) {
-        ACTIVE.set(self.active);
+        set_active(self.active);
     }
 }
 
@@ -108,7 +113,7 @@ pub(crate) struct Snapshot {
 
 impl Snapshot {
     pub(crate) fn take() -> Self {
-        Snapshot { active: ACTIVE.get(), mode: MODE.get() }
+        Snapshot { active: is_active(), mode: MODE.get() }
     }
 
     /// Runs `f` in that state.

@@ -30,11 +30,15 @@ const FRAMES: usize = 16;
 
 impl Trace {
     /// In anomaly mode, the trace of an op that was called there.
+    #[inline]
     pub fn new(at: &'static Location<'static>) -> Option<Arc<Trace>> {
-        has_mode(ANOMALY).then(|| {
-            let (stack, parent) = (Backtrace::force_capture(), RUNNING.with_borrow(Clone::clone));
-            Arc::new(Trace { at, stack, parent })
-        })
+        has_mode(ANOMALY).then(|| Self::of_here(at))
+    }
+
+    #[cold]
+    fn of_here(at: &'static Location<'static>) -> Arc<Trace> {
+        let (stack, parent) = (Backtrace::force_capture(), RUNNING.with_borrow(Clone::clone));
+        Arc::new(Trace { at, stack, parent })
     }
 
     fn describe(&self, text: &mut String) {

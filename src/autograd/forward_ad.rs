@@ -41,7 +41,7 @@ use crate::amp::Suspended;
 use crate::error::{Error, throw};
 use crate::tensor::{Layout, TANGENT, TensorImpl};
 
-/// A tangent in a tensor's [`AutogradMeta`](super::AutogradMeta).
+/// A tangent, among a tensor's [`Extras`](super::variable::Extras).
 pub(crate) struct Tangent {
     /// The dual level that it belongs to; outside, it does not count.
     level: u64,
@@ -289,6 +289,12 @@ fn in_layout_of(tangent: &Tensor, layout: &Layout) -> Tensor {
     let out = like_base(tangent, layout);
     out.copy_(tangent);
     out
+}
+
+/// True inside a dual level of this thread: tensors may carry tangents.
+#[inline]
+pub(crate) fn is_open() -> bool {
+    has_mode(FORWARD)
 }
 
 /// True when the view of `x` with this layout shows nothing but elements of `x`, each of which has one

@@ -31,7 +31,7 @@ impl Tensor {
     /// Throws if an in-place op on this tensor would be an error: call before touching its bytes.
     #[track_caller]
     pub(crate) fn assert_inplace_legal(&self, op: &str) {
-        if self.layout().may_overlap_itself() {
+        if !self.is_contiguous() && self.layout().may_overlap_itself() {
             throw(Error::argument(
                 op,
                 "self",
@@ -54,6 +54,9 @@ impl Tensor {
         }
         if has_mode(FORWARD) {
             self.assert_no_shared_primal(op);
+        }
+        if !self.requires_grad() && !self.base().is_some_and(Tensor::requires_grad) {
+            return;
         }
         let is_grad_leaf = |t: &Tensor| t.requires_grad() && t.is_leaf();
         if is_grad_leaf(self) || self.base().is_some_and(is_grad_leaf) {
@@ -147,8 +150,8 @@ pub(crate) fn record_inplace_with_tangent<B>(
         target.storage().bump_version();
         return;
     }
-    let tangent: Direct<'_> = Box::new(tangent);
-    rewrite(name, target, inputs, |saver| Arc::new(make(saver)), Some(tangent));
+    let tangent = has_mode(FORWARD).then(|| Box::new(tangent) as Direct);
+    rewrite(name, target, inputs, |saver| Arc::new(make(saver)), tangent);
 }
 
 #[track_caller]

@@ -1,50 +1,54 @@
 //! What ops on this thread do besides computing: record history, make inference tensors, carry tangents,
-//! pack what they save, remember where they were called. One byte per thread, which an op reads once.
+//! pack what they save, remember where they were called, cast their inputs. One word per thread, which an
+//! op reads once.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
 
 /// Ops record history.
-pub(crate) const GRAD: u8 = 1;
+pub(crate) const GRAD: u16 = 1;
 /// New tensors are inference tensors, and nothing is recorded.
-pub(crate) const INFERENCE: u8 = 2;
+pub(crate) const INFERENCE: u16 = 2;
 /// A dual level is open: tangents are carried along.
-pub(crate) const FORWARD: u8 = 4;
+pub(crate) const FORWARD: u16 = 4;
 /// Dual tensors count as requiring a gradient: an op is saving for its own tangent.
-pub(crate) const SAVING_FOR_TANGENT: u8 = 8;
+pub(crate) const SAVING_FOR_TANGENT: u16 = 8;
 /// Saved tensors go through hooks.
-pub(crate) const HOOKS: u8 = 16;
+pub(crate) const HOOKS: u16 = 16;
 /// Nodes remember where they were made.
-pub(crate) const ANOMALY: u8 = 32;
+pub(crate) const ANOMALY: u16 = 32;
 /// In anomaly mode, NaN in a gradient is an error.
-pub(crate) const CHECK_NAN: u8 = 64;
+pub(crate) const CHECK_NAN: u16 = 64;
+/// Ops may have to cast their inputs (`amp`).
+pub(crate) const AUTOCAST: u16 = 128;
 
 thread_local! {
-    static MODE: Cell<u8> = const { Cell::new(GRAD) };
+    static MODE: Cell<u16> = const { Cell::new(GRAD) };
 }
 
 /// This thread's bits.
 #[inline]
-pub(crate) fn mode() -> u8 {
+pub(crate) fn mode() -> u16 {
     MODE.get()
 }
 
-/// True when this thread has the bit.
+/// True when this thread has one of the bits.
 #[inline]
-pub(crate) fn has_mode(bit: u8) -> bool {
+pub(crate) fn has_mode(bit: u16) -> bool {
     MODE.get() & bit != 0
 }
 
 /// Sets and clears bits of this thread's mode until it is dropped, which restores those bits.
 pub(crate) struct ModeGuard {
-    changed: u8,
-    previous: u8,
+    changed: u16,
+    previous: u16,
     /// The mode belongs to a thread: the guard must stay on it.
     _not_send: PhantomData<*const ()>,
 }
 
 impl ModeGuard {
-    pub fn new(set: u8, clear: u8) -> Self {
+    #[inline]
+    pub fn new(set: u16, clear: u16) -> Self {
         let previous = MODE.get();
         MODE.set((previous | set) & !clear);
         ModeGuard { changed: set | clear, previous, _not_send: PhantomData }
@@ -52,13 +56,15 @@ impl ModeGuard {
 }
 
 impl Drop for ModeGuard {
+    #[inline]
     fn drop(&mut self) {
         MODE.set((MODE.get() & !self.changed) | (self.previous & self.changed));
     }
 }
 
 /// Sets or clears a bit for good.
-pub(crate) fn set_mode(bit: u8, on: bool) {
+#[inline]
+pub(crate) fn set_mode(bit: u16, on: bool) {
     MODE.set(if on { MODE.get() | bit } else { MODE.get() & !bit });
 }
 
@@ -117,6 +123,7 @@ macro_rules! guard {
             /// assert!(autograd::is_grad_enabled() && !autograd::is_inference_mode_enabled());
             /// ```
             #[allow(clippy::new_without_default, reason = "making a guard has an effect")]
+            #[inline]
             pub fn new() -> Self {
                 $name(ModeGuard::new($set, $clear))
             }
@@ -174,6 +181,7 @@ guard!(
 /// let y = no_grad(|| &w * 2.0);
 /// assert!(!y.requires_grad());
 /// ```
+#[inline]
 pub fn no_grad<T>(f: impl FnOnce() -> T) -> T {
     let _guard = NoGradGuard::new();
     f()
@@ -188,6 +196,7 @@ pub fn no_grad<T>(f: impl FnOnce() -> T) -> T {
 /// let y = no_grad(|| enable_grad(|| &x * 2.0));
 /// assert!(y.requires_grad());
 /// ```
+#[inline]
 pub fn enable_grad<T>(f: impl FnOnce() -> T) -> T {
     let _guard = EnableGradGuard::new();
     f()

@@ -14,6 +14,7 @@ use super::mode::{FORWARD, GRAD, INFERENCE, has_mode, mode};
 use super::node::{BackwardCtx, BackwardFn, Edge, Edges, Grads, Kind, Node, NodeState};
 use super::{SavedTensor, is_grad_enabled};
 use crate::Tensor;
+use crate::tensor::Shape;
 
 static SEQUENCE: AtomicU64 = AtomicU64::new(0);
 
@@ -109,17 +110,42 @@ impl<'a> Saver<'a> {
 /// ```
 #[inline]
 pub fn will_record(inputs: &[&Tensor]) -> bool {
-    is_grad_enabled() && inputs.iter().any(|t| t.wants_grad())
+    if !is_grad_enabled() {
+        return false;
+    }
+    for &t in inputs {
+        if t.wants_grad() {
+            return true;
+        }
+    }
+    false
 }
 
 /// True when an op on these inputs is recorded, or one of them carries a tangent.
 #[inline]
 pub(crate) fn is_differentiated(inputs: &[&Tensor]) -> bool {
-    match mode() & (GRAD | FORWARD | INFERENCE) {
-        GRAD => inputs.iter().any(|t| t.wants_grad()),
-        mode if mode & FORWARD == 0 => false,
-        mode => inputs.iter().any(|t| (mode & GRAD != 0 && t.wants_grad()) || t.may_be_dual()),
+    any_differentiated(inputs.len(), |i| Some(inputs[i]))
+}
+
+/// [`is_differentiated`] of `n` inputs, of which some may be no tensors.
+#[inline]
+pub(crate) fn any_differentiated<'a>(
+    n: usize,
+    input: impl Fn(usize) -> Option<&'a Tensor>,
+) -> bool {
+    let mode = mode();
+    let records = mode & (GRAD | INFERENCE) == GRAD;
+    if !records && mode & FORWARD == 0 {
+        return false;
     }
+    for i in 0..n {
+        if let Some(t) = input(i)
+            && ((records && t.wants_grad()) || (mode & FORWARD != 0 && t.may_be_dual()))
+        {
+            return true;
+        }
+    }
+    false
 }
 
 /// Records that `output` was computed from `inputs`, if that is wanted, and returns it.
@@ -200,8 +226,9 @@ where
 {
     if is_differentiated(inputs) && output.dtype().is_differentiable() {
         let outputs = std::slice::from_ref(&output);
-        let direct: Direct<'_> = Box::new(|tangents| tangent(tangents, &output));
-        attach(name, inputs, outputs, |saver| Arc::new(make(saver)), Some(direct));
+        let direct = has_mode(FORWARD)
+            .then(|| Box::new(|tangents: &[Option<Tensor>]| tangent(tangents, &output)) as Direct);
+        attach(name, inputs, outputs, |saver| Arc::new(make(saver)), direct);
     }
     output
 }
@@ -219,8 +246,8 @@ fn attach(
 ) {
     let (saver, recorded) = (Saver::new(outputs), will_record(inputs));
     let (tangents, at) = (forward_ad::tangents(inputs), Location::caller());
-    let history = |backward: &BackwardFn| {
-        let node = new_node(name, edges(inputs), outputs, backward.clone(), at);
+    let history = |backward: BackwardFn| {
+        let node = new_node(name, edges(inputs), outputs, backward, at);
         if recorded {
             for (output, t) in outputs.iter().enumerate() {
                 if t.dtype().is_differentiable() {
@@ -231,20 +258,21 @@ fn attach(
         node
     };
     let Some(tangents) = tangents else {
-        history(&make(&saver));
+        history(make(&saver));
         return;
     };
     let found = match direct {
         Some(direct) => {
             if recorded {
-                history(&make(&saver));
+                history(make(&saver));
             }
             let _apart = forward_ad::suspended();
             smallvec![direct(&tangents)]
         }
         None => {
             let backward = forward_ad::saving(recorded, || make(&saver));
-            forward_ad::push_forward(&history(&backward), &backward, inputs, &tangents)
+            let node = history(backward.clone());
+            forward_ad::push_forward(&node, &backward, inputs, &tangents)
         }
     };
     saver.set_tangents(&found);
@@ -255,8 +283,11 @@ fn attach(
 
 /// Where the gradients of an op's inputs go; nowhere when nothing is recorded.
 pub(crate) fn edges(inputs: &[&Tensor]) -> Edges {
-    let recorded = is_grad_enabled();
-    inputs.iter().map(|t| t.gradient_edge().filter(|_| recorded)).collect()
+    let (recorded, mut edges) = (is_grad_enabled(), Edges::new());
+    for t in inputs {
+        edges.push(if recorded { t.gradient_edge() } else { None });
+    }
+    edges
 }
 
 /// `at` is where the op was called.
@@ -267,15 +298,16 @@ pub(crate) fn new_node(
     backward: BackwardFn,
     at: &'static Location<'static>,
 ) -> Arc<Node> {
+    let mut results = SmallVec::new();
+    for t in outputs {
+        results.push((Shape::from_slice(t.shape()), t.dtype()));
+    }
     Arc::new(Node {
         seq: next_seq(),
         name,
         kind: Kind::Function,
         edges,
-        outputs: outputs
-            .iter()
-            .map(|t| (t.layout().shape.clone(), t.dtype()))
-            .collect::<SmallVec<_>>(),
+        outputs: results,
         state: Mutex::new(NodeState { backward: Some(backward), hooks: None }),
         trace: Trace::new(at),
     })

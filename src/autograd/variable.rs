@@ -14,14 +14,20 @@ use super::mode::is_inference_mode_enabled;
 use super::node::{Edge, Kind, Node, NodeState};
 use crate::Tensor;
 use crate::error::{Error, throw};
-use crate::tensor::{INFERENCE_TENSOR, REQUIRES_GRAD};
+use crate::tensor::{INFERENCE_TENSOR, REQUIRES_GRAD, Shape};
 
-/// Gradient, history and hooks of a tensor. Made when first needed.
+/// What autograd keeps with a tensor: a history at most with those that ops make.
 #[derive(Default)]
 pub(crate) struct AutogradMeta {
-    pub grad: Option<Tensor>,
     /// The output of which node this tensor is.
-    pub history: Option<Edge>,
+    history: Option<Edge>,
+    extras: Option<Box<Extras>>,
+}
+
+/// Gradient and hooks of a tensor. Made when first needed.
+#[derive(Default)]
+pub(crate) struct Extras {
+    pub grad: Option<Tensor>,
     /// A leaf's accumulator; it holds the leaf, so the leaf must not hold it.
     pub accumulator: Weak<Node>,
     /// Where the first gradient is written and what `.grad` then is (a DDP bucket's view).
@@ -33,13 +39,13 @@ pub(crate) struct AutogradMeta {
 }
 
 impl Tensor {
-    pub(crate) fn with_meta<T>(&self, f: impl FnOnce(&mut AutogradMeta) -> T) -> T {
-        f(self.0.meta.lock().get_or_insert_default())
+    pub(crate) fn with_meta<T>(&self, f: impl FnOnce(&mut Extras) -> T) -> T {
+        f(self.0.meta.lock().extras.get_or_insert_default())
     }
 
-    /// Reads the meta, if there is one.
-    pub(crate) fn peek_meta<T: Default>(&self, f: impl FnOnce(&AutogradMeta) -> T) -> T {
-        self.0.meta.lock().as_deref().map(f).unwrap_or_default()
+    /// Reads the extras, if there are some.
+    pub(crate) fn peek_meta<T: Default>(&self, f: impl FnOnce(&Extras) -> T) -> T {
+        self.0.meta.lock().extras.as_deref().map(f).unwrap_or_default()
     }
 
     /// True when ops on this tensor are recorded: it is a leaf that collects a gradient, or was
@@ -147,9 +153,7 @@ impl Tensor {
         if !self.wants_grad() {
             return None;
         }
-        regenerated_edge(self)
-            .or_else(|| self.peek_meta(|m| m.history.clone()))
-            .map(|edge| edge.node)
+        regenerated_edge(self).or_else(|| self.0.meta.lock().history.clone()).map(|edge| edge.node)
     }
 
     /// The collected gradient (`torch.Tensor.grad`).
@@ -195,7 +199,7 @@ impl Tensor {
                 ),
             ));
         }
-        if grad.is_none() && self.0.meta.lock().is_none() {
+        if grad.is_none() && self.0.meta.lock().extras.is_none() {
             return;
         }
         let old = self.with_meta(|m| std::mem::replace(&mut m.grad, grad));
@@ -252,10 +256,10 @@ impl Tensor {
         self.set_tangent(None);
         let history = {
             let mut meta = self.0.meta.lock();
-            meta.as_mut().and_then(|m| {
-                m.retains_grad = false;
-                m.history.take()
-            })
+            if let Some(extras) = &mut meta.extras {
+                extras.retains_grad = false;
+            }
+            meta.history.take()
         };
         drop(history);
         self
@@ -270,21 +274,21 @@ impl Tensor {
             return Some(edge);
         }
         let mut meta = self.0.meta.lock();
-        let meta = meta.get_or_insert_default();
         if let Some(edge) = &meta.history {
             return Some(edge.clone());
         }
-        let node = meta.accumulator.upgrade().unwrap_or_else(|| {
+        let extras = meta.extras.get_or_insert_default();
+        let node = extras.accumulator.upgrade().unwrap_or_else(|| {
             let node = Arc::new(Node {
                 seq: u64::MAX,
                 name: "accumulate_grad",
                 kind: Kind::Accumulate(self.clone()),
                 edges: smallvec![],
-                outputs: smallvec![(self.layout().shape.clone(), self.dtype())],
+                outputs: smallvec![(Shape::from_slice(self.shape()), self.dtype())],
                 state: Mutex::new(NodeState::default()),
                 trace: None,
             });
-            meta.accumulator = Arc::downgrade(&node);
+            extras.accumulator = Arc::downgrade(&node);
             node
         });
         Some(Edge { node, output: 0 })
@@ -292,7 +296,7 @@ impl Tensor {
 
     /// Makes this tensor an output of a node.
     pub(crate) fn set_history(&self, edge: Edge) {
-        let old = self.with_meta(|m| m.history.replace(edge));
+        let old = self.0.meta.lock().history.replace(edge);
         self.0.flags.fetch_or(REQUIRES_GRAD, Relaxed);
         self.mark_view_fresh();
         drop(old);

@@ -16,8 +16,8 @@ pub trait Formula<S, const IN: usize, const PARAMS: usize, const OUT: usize> {
 /// `params` the parameters in the compute type.
 ///
 /// # Safety
-/// Every tile has `n` values; outputs overlap nothing, unless the kernel works in place: then an output
-/// may be the very tile of an input.
+/// Every tile has `n` values; outputs overlap nothing, or are the same as an input: then the loop is vector
+/// code only if the kernel works in place.
 pub type TileFn = unsafe fn(pointers: *const *mut u8, params: *const u8, n: usize);
 
 /// The loops of one formula: by compute type (where the formula has one), then by instruction set.

@@ -27,12 +27,12 @@ const BAND: usize = 16;
 const BAND_COLUMNS: usize = 256;
 
 #[repr(C, align(64))]
-struct Tiles([[std::mem::MaybeUninit<u8>; TILE_BYTES]; MAX_OPERANDS]);
+struct Tiles<const N: usize = MAX_OPERANDS>([[std::mem::MaybeUninit<u8>; TILE_BYTES]; N]);
 
-impl Tiles {
+impl<const N: usize> Tiles<N> {
     #[inline(always)]
     fn new() -> Self {
-        Tiles([const { [std::mem::MaybeUninit::uninit(); TILE_BYTES] }; MAX_OPERANDS])
+        Tiles([const { [std::mem::MaybeUninit::uninit(); TILE_BYTES] }; N])
     }
 
     #[inline(always)]
@@ -91,35 +91,30 @@ pub unsafe fn execute(
     if n == 0 {
         return;
     }
-    assert!(operands.len() <= MAX_OPERANDS && params.len() <= MAX_PARAMS);
+    assert!(operands.len() <= MAX_OPERANDS);
     let mut run = Run {
         tile: kernel.tile(compute, isa::current()),
-        params: [[0; 8]; MAX_PARAMS],
+        params: parameters(compute, params),
         compute,
         in_place: kernel.works_in_place(),
         outputs,
         ports: SmallVec::new(),
         operands,
     };
-    let size = compute.size();
-    for (i, param) in params.iter().enumerate() {
-        // SAFETY: `params` has room for `MAX_PARAMS` values of up to 8 bytes; parameter i of a
-        // 4-byte type lies at 4 i.
-        unsafe { param.fill(compute, run.params.as_mut_ptr().cast::<u8>().add(i * size), 1) };
-    }
     // SAFETY: the caller's promises.
     unsafe {
         if operands.iter().all(|o| o.fills(shape)) {
-            run.ports = (0..operands.len()).map(|k| run.port(k, true)).collect();
+            for k in 0..operands.len() {
+                run.ports.push(run.port(k, true));
+            }
             run.flat(n);
         } else {
             let plan = Plan::new(shape, operands);
             let long = plan.inner() >= LONG || plan.dims.len() == 1;
-            let port = |k: usize| {
+            for k in 0..operands.len() {
                 let unit = run.element_size(k) as isize == plan.inner_stride(k);
-                run.port(k, unit && (long || plan.is_linear(k)))
-            };
-            run.ports = (0..operands.len()).map(port).collect();
+                run.ports.push(run.port(k, unit && (long || plan.is_linear(k))));
+            }
             for k in outputs..operands.len() {
                 // One element for all: read it once.
                 if plan.inner_stride(k) == 0 && plan.repeats_rows(k) {
@@ -129,6 +124,121 @@ pub unsafe fn execute(
             if long { run.rows(&plan) } else { run.packed(&plan) }
         }
     }
+}
+
+/// Most numbers among the inputs of [`execute_dense`].
+pub const MOST_NUMBERS: usize = 3;
+/// Elements of an output that is also an input which go without a tile.
+const FEW: usize = 16;
+/// Bytes of a tile of a short loop, where less is to be filled, and of such an output: `memcpy` starts more
+/// slowly with more.
+const SHORT_TILE_BYTES: usize = 2048;
+
+/// [`execute`] for a kernel with one output where that and all inputs are dense, in the same order, and of
+/// the compute type: what most small ops are, so that there is no plan and there are no ports. `pointers`
+/// are those of the output and the inputs; an input that is a number has none, and is among `numbers` with
+/// its place in `pointers`.
+///
+/// # Safety
+/// As for [`execute`]: all have `n` elements, and the output overlaps an input only when it is the same.
+pub unsafe fn execute_dense(
+    kernel: &Kernel,
+    compute: Compute,
+    params: &[Constant],
+    n: usize,
+    pointers: &[*mut u8],
+    numbers: &[(usize, Constant)],
+) {
+    let tile = kernel.tile(compute, isa::current());
+    let params = parameters(compute, params);
+    // The kernel's vector loop wants outputs apart from inputs.
+    let mut rewrites = false;
+    if n > FEW {
+        for input in 1..pointers.len() {
+            rewrites |= pointers[input] == pointers[0];
+        }
+    }
+    let simple = numbers.is_empty() && !rewrites;
+    if simple && n > 0 && n < 2 * GRAIN {
+        // SAFETY: the caller's promise.
+        return unsafe { tile(pointers.as_ptr(), params.as_ptr().cast(), n) };
+    }
+    let shared = Shared::new(pointers);
+    parallel_for(n, GRAIN, |range| {
+        let skip = range.start * compute.size();
+        let mut pointers: SmallVec<[*mut u8; 6]> = SmallVec::from_slice(shared.get());
+        for pointer in &mut pointers {
+            *pointer = pointer.wrapping_add(skip);
+        }
+        // SAFETY: elements `range` of every operand, by the caller's promise.
+        unsafe {
+            if simple {
+                tile(pointers.as_ptr(), params.as_ptr().cast(), range.len());
+            } else {
+                by_tiles(tile, compute, &params, range.len(), &mut pointers, numbers, rewrites);
+            }
+        }
+    });
+}
+
+/// [`execute_dense`] with tiles for numbers, and for an output that is also an input.
+///
+/// # Safety
+/// As for [`execute_dense`].
+unsafe fn by_tiles(
+    tile: TileFn,
+    compute: Compute,
+    params: &[[u8; 8]; MAX_PARAMS],
+    n: usize,
+    pointers: &mut [*mut u8],
+    numbers: &[(usize, Constant)],
+    rewrites: bool,
+) {
+    let mut tiles = Tiles::<{ MOST_NUMBERS + 1 }>::new();
+    let size = compute.size();
+    let short = rewrites || n * size <= TILE_BYTES;
+    let most = if short { SHORT_TILE_BYTES } else { TILE_BYTES } / size;
+    let mut steps = [size; MAX_OPERANDS];
+    for (i, &(place, number)) in numbers.iter().enumerate() {
+        pointers[place] = tiles.at(i + 1);
+        steps[place] = 0;
+        // SAFETY: a tile has room for that many.
+        unsafe { number.fill(compute, pointers[place], n.min(most)) };
+    }
+    let mut output = pointers[0];
+    if rewrites {
+        pointers[0] = tiles.at(0);
+        steps[0] = 0;
+    }
+    let mut start = 0;
+    while start < n {
+        let len = most.min(n - start);
+        // SAFETY: `len` elements of each operand or of its tile; the output is no input, or has a tile.
+        unsafe {
+            tile(pointers.as_ptr(), params.as_ptr().cast(), len);
+            if rewrites {
+                output.copy_from_nonoverlapping(pointers[0], len * size);
+                output = output.wrapping_add(len * size);
+            }
+        }
+        for k in 0..pointers.len() {
+            pointers[k] = pointers[k].wrapping_add(len * steps[k]);
+        }
+        start += len;
+    }
+}
+
+/// Parameters in the compute type, as kernels take them.
+#[inline]
+fn parameters(compute: Compute, params: &[Constant]) -> [[u8; 8]; MAX_PARAMS] {
+    assert!(params.len() <= MAX_PARAMS);
+    let mut out = [[0; 8]; MAX_PARAMS];
+    let first = out.as_mut_ptr().cast::<u8>();
+    for i in 0..params.len() {
+        // SAFETY: room for `MAX_PARAMS` values of up to 8 bytes; parameter i of a 4-byte type lies at 4 i.
+        unsafe { params[i].fill(compute, first.add(i * compute.size()), 1) };
+    }
+    out
 }
 
 /// Converts dense elements by way of `compute`, in one loop, if one side is of that type; whether it was.
@@ -236,8 +346,10 @@ impl Run<'_> {
         let size = self.compute.size();
         if self.ports.iter().all(|p| matches!(p.way, Way::Direct)) {
             parallel_for(n, GRAIN, |range| {
-                let at = |p: &Port| p.ptr.wrapping_add(range.start * size);
-                let pointers: SmallVec<[*mut u8; 6]> = self.ports.iter().map(at).collect();
+                let mut pointers = [std::ptr::null_mut(); MAX_OPERANDS];
+                for (pointer, port) in pointers.iter_mut().zip(&self.ports) {
+                    *pointer = port.ptr.wrapping_add(range.start * size);
+                }
                 // SAFETY: elements `range` of dense operands of the compute type.
                 unsafe { self.call(&pointers, range.len()) };
             });
@@ -245,7 +357,7 @@ impl Run<'_> {
         }
         let tile = TILE_BYTES / size;
         parallel_for(n, GRAIN, |range| {
-            let mut tiles = Tiles::new();
+            let mut tiles = <Tiles>::new();
             // SAFETY: at most a tile's length.
             unsafe { self.fill_constants(&mut tiles, range.len().min(tile)) };
             let mut start = range.start;
@@ -313,7 +425,7 @@ impl Run<'_> {
         let tile = if across { BAND_COLUMNS } else { TILE_BYTES / self.compute.size() };
         let band = if across { BAND.min(rows) } else { 1 };
         let columns = |rows: std::ops::Range<usize>, columns: std::ops::Range<usize>| {
-            let mut tiles = Tiles::new();
+            let mut tiles = <Tiles>::new();
             // SAFETY: at most a tile's length.
             unsafe { self.fill_constants(&mut tiles, tile.min(columns.len())) };
             let mut first = rows.start;
@@ -375,7 +487,7 @@ impl Run<'_> {
         let tiles_in_all = rows.div_ceil(rows_per_tile);
         let grain = (GRAIN / (rows_per_tile * inner)).max(1);
         parallel_for(tiles_in_all, grain, |range| {
-            let mut tiles = Tiles::new();
+            let mut tiles = <Tiles>::new();
             let mut first = range.start * rows_per_tile;
             let end = (range.end * rows_per_tile).min(rows);
             // SAFETY: a tile has room for `rows_per_tile` rows.
@@ -593,6 +705,45 @@ mod tests {
             };
             for p in places {
                 assert_eq!((x[p], y[p]), (3.0 * p as f64 - 1.0, 0.0), "{shape:?} at {p}");
+            }
+        }
+    }
+
+    /// `x + y p`.
+    struct Scaled;
+    impl<S: Number> Formula<S, 2, 1, 1> for Scaled {
+        #[inline(always)]
+        fn eval([x, y]: [S; 2], [p]: [S; 1]) -> [S; 1] {
+            [x + y * p]
+        }
+    }
+    static SCALED: Kernel = Kernel::number::<Scaled, 2, 1, 1>();
+
+    #[test]
+    fn dense_operands_need_no_plan() {
+        // One element, a vector's rest, several tiles, several threads.
+        for n in [0, 1, 16, 17, 600, 3000, 3 * GRAIN + 5] {
+            let x: Vec<f64> = (0..n).map(|i| i as f64).collect();
+            let params = [Constant::F(0.5)];
+            let run = |out: &mut [f64], x: Option<&[f64]>, y: Option<f64>| {
+                let out = out.as_mut_ptr().cast::<u8>();
+                let x = x.map_or(out, |x| x.as_ptr().cast_mut().cast());
+                let other = if y.is_some() { std::ptr::null_mut() } else { x };
+                let numbers: Vec<(usize, Constant)> =
+                    y.iter().map(|&y| (2, Constant::F(y))).collect();
+                // SAFETY: `out` and `x` have n values; they are the same or apart.
+                unsafe {
+                    execute_dense(&SCALED, Compute::F64, &params, n, &[out, x, other], &numbers)
+                };
+            };
+            for y in [None, Some(4.0)] {
+                let want: Vec<f64> = x.iter().map(|x| x + 0.5 * y.unwrap_or(*x)).collect();
+                let mut out = vec![-1.0; n + 1];
+                run(&mut out, Some(&x), y);
+                assert_eq!((&out[..n], out[n]), (&want[..], -1.0), "{n} elements");
+                let mut own = x.clone();
+                run(&mut own, None, y);
+                assert_eq!(own, want, "{n} elements in place");
             }
         }
     }

@@ -264,14 +264,18 @@ impl Tensor {
         }
         let features = weight.shape()[0];
         let shape = with_last(self.shape(), features);
-        let out = no_grad(|| {
-            let (x, w) = (flat(&self.detach()), weight.detach().t());
-            let rows = [x.shape()[0], features];
-            let epilogue = bias.map(|start| Epilogue { start, beta: 1.0, alpha: 1.0 });
-            product(&x, &w, &rows, epilogue).reshape_to(&shape).detach()
-        });
-        let absent = Tensor::empty([0], Dtype::F32);
-        let inputs = [self, weight, bias.unwrap_or(&absent)];
+        let epilogue = bias.map(|start| Epilogue { start, beta: 1.0, alpha: 1.0 });
+        let out = if self.dim() == 2 {
+            product(self, &turned(weight), &[shape[0], features], epilogue)
+        } else {
+            no_grad(|| {
+                let x = flat(&self.detach());
+                let rows = [x.shape()[0], features];
+                product(&x, &turned(weight), &rows, epilogue).reshape_to(&shape).detach()
+            })
+        };
+        // Without a bias the third is not looked at.
+        let inputs = [self, weight, bias.unwrap_or(weight)];
         let backward = |saver: &Saver<'_>| {
             let x = weight.requires_grad().then(|| saver.save(self));
             let w = self.requires_grad().then(|| saver.save(weight));
@@ -310,6 +314,14 @@ fn flat(x: &Tensor) -> Tensor {
     x.reshape_to(&[rows, n])
 }
 
+/// The transposed matrix, of which nothing is recorded.
+fn turned(matrix: &Tensor) -> Tensor {
+    let mut layout = matrix.layout().clone();
+    layout.shape.swap(0, 1);
+    layout.strides.swap(0, 1);
+    matrix.alias(layout)
+}
+
 fn with_last(shape: &[usize], last: usize) -> Shape {
     let mut shape = Shape::from_slice(shape);
     *shape.last_mut().expect("at least one dimension") = last;
@@ -335,20 +347,23 @@ fn product(a: &Tensor, b: &Tensor, shape: &[usize; 2], epilogue: Option<Epilogue
     let size = (shape[0], shape[1], a.shape()[1]);
     no_grad(|| match dtype {
         Dtype::F32 | Dtype::F64 => {
-            let out = Tensor::empty(shape, dtype);
-            let (mut beta, mut alpha) = (0.0, 1.0);
-            if let Some(e) = epilogue {
-                (beta, alpha) = (e.beta, e.alpha);
-                if beta != 0.0 {
-                    out.copy_(&e.start.detach());
-                }
-            }
+            let out = Tensor::uninitialised(shape, dtype);
+            let (start, beta, alpha) =
+                epilogue.map_or((None, 0.0, 1.0), |e| (Some(e.start), e.beta, e.alpha));
+            let start = start.filter(|_| beta != 0.0);
+            let row = start.filter(|t| beta == 1.0 && t.dim() == 1 && t.numel() == shape[1]);
             dispatch!(compute dtype, "matmul", T => {
                 let (alpha, beta) = (T::of(alpha), T::of(beta));
-                // SAFETY: the layouts lie inside their storages; `out` is new and contiguous.
-                unsafe {
-                    let (a, b, c) = (matrix::<T>(a), matrix::<T>(b), place::<T>(&out));
-                    Gemm { size, alpha, a, b, beta, c }.run();
+                let (a, b, c) = (matrix::<T>(a), matrix::<T>(b), place::<T>(&out));
+                let gemm = Gemm { size, alpha, a, b, beta, c };
+                let row = row.filter(|t| t.is_contiguous()).map(|t| t.data_ptr().cast::<T>());
+                // SAFETY: the layouts lie inside their storages; `out` is new and contiguous, the row too.
+                if !row.is_some_and(|row| unsafe { gemm.run_plus_row(row) }) {
+                    if let Some(start) = start {
+                        out.copy_(&start.detach());
+                    }
+                    // SAFETY: as above.
+                    unsafe { gemm.run() };
                 }
             });
             out

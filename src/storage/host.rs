@@ -2,8 +2,9 @@
 //! to the system costs a page fault per 4 KiB when it is needed again, on every training step.
 //!
 //! Sizes are rounded up to one of four classes per power of two (at most 25% waste). Each thread
-//! keeps a few free blocks of small classes without a lock; everything else waits in one locked
-//! list per class. Large blocks are 2 MiB-aligned and ask for huge pages.
+//! keeps a few free blocks of small classes without a lock, and counts for itself what it takes;
+//! everything else waits in one locked list per class. Large blocks are 2 MiB-aligned and ask for
+//! huge pages.
 //!
 //! ```
 //! use torchrs::{Dtype, Tensor};
@@ -14,9 +15,9 @@
 //! ```
 
 use std::alloc::{Layout, alloc, dealloc};
-use std::cell::RefCell;
-use std::ptr::NonNull;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::cell::Cell;
+use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
@@ -34,14 +35,16 @@ const HUGE: usize = 2 << 20;
 /// Classes up to this size are cached per thread.
 const THREAD_CACHED: usize = 256 << 10;
 /// Free blocks kept per class and thread.
-const PER_THREAD: usize = 16;
+const PER_THREAD: u8 = 16;
 const CLASSES: usize = 4 * 48;
+/// Classes that are cached per thread.
+const THREAD_CLASSES: usize = class_of(THREAD_CACHED) + 1;
 
 /// Class of a size: 64, then 4 steps per doubling.
 #[inline]
-fn class_of(nbytes: usize) -> usize {
-    let n = nbytes.max(ALIGNMENT);
-    let log = (usize::BITS - 1 - (n - 1).max(1).leading_zeros()) as usize;
+const fn class_of(nbytes: usize) -> usize {
+    let n = if nbytes < ALIGNMENT { ALIGNMENT } else { nbytes };
+    let log = (n - 1).ilog2() as usize;
     // `n` lies in (2^log, 2^(log+1)]; which quarter of it?
     let quarter = ((n - 1) >> (log - 2)) & 3;
     4 * (log - 5) + quarter
@@ -49,7 +52,7 @@ fn class_of(nbytes: usize) -> usize {
 
 /// Size of the blocks of a class.
 #[inline]
-fn class_size(class: usize) -> usize {
+const fn class_size(class: usize) -> usize {
     let (log, quarter) = (class / 4 + 5, class % 4);
     ((1 << log) + ((quarter + 1) << (log - 2))).next_multiple_of(ALIGNMENT)
 }
@@ -65,24 +68,99 @@ struct FreeList(Vec<NonNull<u8>>);
 unsafe impl Send for FreeList {}
 
 static FREE: [Mutex<FreeList>; CLASSES] = [const { Mutex::new(FreeList(Vec::new())) }; CLASSES];
-static IN_USE: AtomicUsize = AtomicUsize::new(0);
 static RESERVED: AtomicUsize = AtomicUsize::new(0);
 
-/// The calling thread's free blocks; they go to the shared lists when the thread ends.
-struct ThreadCache(Vec<Vec<NonNull<u8>>>);
+/// Bytes that threads have taken, less those that they gave back: a number for each thread, because
+/// one for all would cost more than the rest of a small block's way. What a thread frees of
+/// another's makes its own number negative. Numbers of threads that have ended go on with new ones.
+struct Counters {
+    all: Vec<&'static AtomicIsize>,
+    without_thread: Vec<&'static AtomicIsize>,
+}
 
-impl Drop for ThreadCache {
-    fn drop(&mut self) {
-        for (class, blocks) in self.0.iter_mut().enumerate() {
-            if !blocks.is_empty() {
-                FREE[class].lock().0.append(blocks);
+static COUNTERS: Mutex<Counters> =
+    Mutex::new(Counters { all: Vec::new(), without_thread: Vec::new() });
+/// The number of threads that are about to end.
+static ENDING: AtomicIsize = AtomicIsize::new(0);
+
+/// The calling thread's free blocks and its number of bytes in use; the blocks go to the shared
+/// lists when the thread ends.
+struct ThreadCache {
+    /// The first free block of each class, which starts with the address of the next one.
+    first: [Cell<*mut u8>; THREAD_CLASSES],
+    count: [Cell<u8>; THREAD_CLASSES],
+    in_use: Cell<Option<&'static AtomicIsize>>,
+}
+
+thread_local! {
+    static CACHE: ThreadCache = const {
+        ThreadCache {
+            first: [const { Cell::new(null_mut()) }; THREAD_CLASSES],
+            count: [const { Cell::new(0) }; THREAD_CLASSES],
+            in_use: Cell::new(None),
+        }
+    };
+}
+
+impl ThreadCache {
+    #[inline]
+    fn pop(&self, class: usize) -> Option<NonNull<u8>> {
+        let block = NonNull::new(self.first.get(class)?.get())?;
+        // SAFETY: a free block, which `push` made start with the next one's address.
+        self.first[class].set(unsafe { block.cast::<*mut u8>().read() });
+        self.count[class].set(self.count[class].get() - 1);
+        Some(block)
+    }
+
+    /// Keeps a free block if there is room.
+    #[inline]
+    fn push(&self, class: usize, block: NonNull<u8>) -> bool {
+        let room = class < THREAD_CLASSES && self.count[class].get() < PER_THREAD;
+        if room {
+            // SAFETY: a block has at least 64 bytes, and nobody else uses a free one.
+            unsafe { block.cast::<*mut u8>().write(self.first[class].get()) };
+            self.first[class].set(block.as_ptr());
+            self.count[class].set(self.count[class].get() + 1);
+        }
+        room
+    }
+
+    #[inline]
+    fn count(&self, bytes: isize) {
+        let number = self.in_use.get().unwrap_or_else(|| self.start_counting());
+        // Nobody else writes it.
+        number.store(number.load(Relaxed) + bytes, Relaxed);
+    }
+
+    #[cold]
+    fn start_counting(&self) -> &'static AtomicIsize {
+        let mut counters = COUNTERS.lock();
+        let number = counters.without_thread.pop().unwrap_or_else(|| {
+            let new: &'static AtomicIsize = Box::leak(Box::default());
+            counters.all.push(new);
+            new
+        });
+        self.in_use.set(Some(number));
+        number
+    }
+
+    /// Gives the free blocks to the shared lists.
+    fn release(&self) {
+        for class in 0..THREAD_CLASSES {
+            while let Some(block) = self.pop(class) {
+                FREE[class].lock().0.push(block);
             }
         }
     }
 }
 
-thread_local! {
-    static CACHE: RefCell<ThreadCache> = const { RefCell::new(ThreadCache(Vec::new())) };
+impl Drop for ThreadCache {
+    fn drop(&mut self) {
+        self.release();
+        if let Some(number) = self.in_use.get() {
+            COUNTERS.lock().without_thread.push(number);
+        }
+    }
 }
 
 /// A block of host memory, uninitialised, at least as long as was asked for. Freeing it (drop)
@@ -117,22 +195,33 @@ impl HostBlock {
     /// # Panics
     /// Throws [`Error::Device`] when the system is out of memory, naming the size and what is held.
     #[track_caller]
+    #[inline]
     pub fn new(nbytes: usize) -> Self {
         if nbytes > 1 << 46 {
             out_of_memory(nbytes);
         }
         let class = class_of(nbytes);
-        let size = class_size(class);
-        let cached = if size <= THREAD_CACHED {
-            CACHE.try_with(|c| c.borrow_mut().0.get_mut(class).and_then(Vec::pop)).ok().flatten()
-        } else {
-            None
-        };
-        let ptr = match cached.or_else(|| FREE[class].lock().0.pop()) {
-            Some(ptr) => ptr,
-            None => reserve(class, nbytes),
-        };
-        IN_USE.fetch_add(size, Relaxed);
+        let own = CACHE.try_with(|cache| {
+            let block = cache.pop(class)?;
+            cache.count(class_size(class) as isize);
+            Some(block)
+        });
+        match own {
+            Ok(Some(ptr)) => HostBlock { ptr, class },
+            _ => Self::not_kept_here(class, nbytes),
+        }
+    }
+
+    /// A block that this thread has not kept.
+    #[track_caller]
+    #[inline(never)]
+    fn not_kept_here(class: usize, nbytes: usize) -> Self {
+        let free = FREE[class].lock().0.pop();
+        let ptr = free.unwrap_or_else(|| reserve(class, nbytes));
+        let size = class_size(class) as isize;
+        if CACHE.try_with(|cache| cache.count(size)).is_err() {
+            ENDING.fetch_add(size, Relaxed);
+        }
         HostBlock { ptr, class }
     }
 
@@ -153,25 +242,17 @@ impl HostBlock {
 }
 
 impl Drop for HostBlock {
+    #[inline]
     fn drop(&mut self) {
-        let size = class_size(self.class);
-        IN_USE.fetch_sub(size, Relaxed);
-        let kept = size <= THREAD_CACHED
-            && CACHE
-                .try_with(|c| {
-                    let mut cache = c.borrow_mut();
-                    if cache.0.len() <= self.class {
-                        cache.0.resize_with(self.class + 1, Vec::new);
-                    }
-                    let list = &mut cache.0[self.class];
-                    let room = list.len() < PER_THREAD;
-                    if room {
-                        list.push(self.ptr);
-                    }
-                    room
-                })
-                .unwrap_or(false);
-        if !kept {
+        let size = class_size(self.class) as isize;
+        let kept = CACHE.try_with(|cache| {
+            cache.count(-size);
+            cache.push(self.class, self.ptr)
+        });
+        if kept.is_err() {
+            ENDING.fetch_sub(size, Relaxed);
+        }
+        if !kept.unwrap_or(false) {
             FREE[self.class].lock().0.push(self.ptr);
         }
     }
@@ -234,7 +315,9 @@ pub struct MemoryStats {
 /// assert!(stats.reserved - stats.in_use >= 1 << 20); // kept for the next one
 /// ```
 pub fn memory_stats() -> MemoryStats {
-    let in_use = IN_USE.load(Relaxed);
+    let counters = COUNTERS.lock();
+    let numbers = counters.all.iter().map(|number| number.load(Relaxed));
+    let in_use = (numbers.sum::<isize>() + ENDING.load(Relaxed)).max(0) as usize;
     MemoryStats { in_use, reserved: RESERVED.load(Relaxed).max(in_use) }
 }
 
@@ -249,7 +332,7 @@ pub fn memory_stats() -> MemoryStats {
 /// assert!(memory_stats().reserved + (3 << 20) <= before);
 /// ```
 pub fn empty_cache() {
-    let _ = CACHE.try_with(|c| *c.borrow_mut() = ThreadCache(Vec::new()));
+    let _ = CACHE.try_with(ThreadCache::release);
     for (class, list) in FREE.iter().enumerate() {
         let blocks = std::mem::take(&mut list.lock().0);
         for ptr in blocks {
@@ -282,6 +365,17 @@ mod tests {
             drop(a);
             assert_eq!(HostBlock::new(n).as_ptr(), p);
         }
+    }
+
+    #[test]
+    fn what_another_thread_frees_is_counted() {
+        // So large that the other tests' blocks do not matter.
+        let size = 1 << 40;
+        let before = memory_stats().in_use;
+        CACHE.with(|cache| cache.count(size));
+        assert!(memory_stats().in_use >= before + (1 << 39));
+        std::thread::spawn(move || CACHE.with(|cache| cache.count(-size))).join().unwrap();
+        assert!(memory_stats().in_use < before + (1 << 39));
     }
 
     #[test]

@@ -89,6 +89,7 @@ impl Storage {
     /// assert!(!a.ptr_eq(&b) && a.as_ptr() != b.as_ptr());
     /// ```
     #[track_caller]
+    #[inline]
     pub fn host(nbytes: usize) -> Self {
         let block = HostBlock::new(nbytes);
         Self::new(block.as_ptr(), nbytes, Owner::Host(block))
@@ -135,6 +136,7 @@ impl Storage {
         Self::new(ptr, nbytes, Owner::File(map.clone()))
     }
 
+    #[inline]
     fn new(ptr: *mut u8, nbytes: usize, owner: Owner) -> Self {
         Storage(Arc::new(Inner {
             ptr: AtomicPtr::new(ptr),

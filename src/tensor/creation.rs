@@ -2,9 +2,8 @@
 
 use smallvec::SmallVec;
 
-use super::{Complex, Device, Dtype, Element, Layout, Scalar, Shape, Tensor, dispatch};
+use super::{Complex, Device, Dtype, Element, Scalar, Shape, Tensor, dispatch};
 use crate::error::{Error, throw};
-use crate::storage::Storage;
 
 /// Dtype, device and `requires_grad` of a new tensor. `F32`, `(F32, Device::Cpu)` and the default
 /// (f32 on the CPU) convert into it.
@@ -82,18 +81,7 @@ impl Tensor {
         if let Err(error) = options.device.check() {
             throw(error);
         }
-        let nbytes = shape
-            .iter()
-            .try_fold(options.dtype.size(), |n, &size| n.checked_mul(size))
-            .unwrap_or_else(|| {
-                throw(Error::shape(
-                    "empty",
-                    format!("shape {shape:?} has more elements than memory has bytes"),
-                ))
-            });
-        let layout = Layout::contiguous(shape);
-        let (storage, flags) = (Storage::host(nbytes), Self::first_flags());
-        let t = Tensor::from_parts_in_bounds(storage, layout, options.dtype, None, flags);
+        let t = Tensor::uninitialised(shape, options.dtype);
         if options.requires_grad { t.requires_grad_(true) } else { t }
     }
 

@@ -37,6 +37,7 @@ impl Device {
     ///
     /// # Errors
     /// [`Error::Device`] when this build has no backend for the device, or the machine lacks it.
+    #[inline]
     pub fn check(self) -> crate::Result<()> {
         match self {
             Device::Cpu => Ok(()),

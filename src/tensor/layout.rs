@@ -11,20 +11,23 @@
 
 use smallvec::SmallVec;
 
+/// Dimensions that need no memory of their own.
+const INLINE: usize = 5;
+
 /// Sizes of the dimensions, outermost first.
 ///
 /// ```
 /// use torchrs::tensor::{Layout, Shape};
 /// assert_eq!(Layout::contiguous(&[2, 3]).shape, Shape::from_slice(&[2, 3]));
 /// ```
-pub type Shape = SmallVec<[usize; 5]>;
+pub type Shape = SmallVec<[usize; INLINE]>;
 /// Distance in elements between neighbours along each dimension.
 ///
 /// ```
 /// use torchrs::tensor::{Layout, Strides};
 /// assert_eq!(Layout::contiguous(&[2, 3]).strides, Strides::from_slice(&[3, 1]));
 /// ```
-pub type Strides = SmallVec<[isize; 5]>;
+pub type Strides = SmallVec<[isize; INLINE]>;
 
 /// Where the elements are: `storage[offset + sum(index[d] * strides[d])]`.
 ///
@@ -34,7 +37,7 @@ pub type Strides = SmallVec<[isize; 5]>;
 /// assert_eq!((&layout.strides[..], layout.offset, layout.numel()), (&[3, 1][..], 0, 6));
 /// assert_eq!(Tensor::zeros([2, 3], Dtype::F32).layout(), &layout);
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct Layout {
     /// Sizes of the dimensions.
     pub shape: Shape,
@@ -44,6 +47,15 @@ pub struct Layout {
     pub offset: usize,
 }
 
+impl Clone for Layout {
+    #[inline]
+    fn clone(&self) -> Self {
+        // As slices: what is derived goes number by number.
+        let (shape, strides) = (Shape::from_slice(&self.shape), Strides::from_slice(&self.strides));
+        Layout { shape, strides, offset: self.offset }
+    }
+}
+
 /// Strides of a dense row-major tensor.
 ///
 /// ```
@@ -51,14 +63,7 @@ pub struct Layout {
 /// assert_eq!(contiguous_strides(&[2, 3, 4])[..], [12, 4, 1]);
 /// ```
 pub fn contiguous_strides(shape: &[usize]) -> Strides {
-    let mut strides: Strides = SmallVec::from_elem(1, shape.len());
-    let mut next = 1isize;
-    for d in (0..shape.len()).rev() {
-        strides[d] = next;
-        // As PyTorch: a dimension of size 0 counts as 1, so strides stay positive.
-        next *= shape[d].max(1) as isize;
-    }
-    strides
+    Layout::contiguous(shape).strides
 }
 
 impl Layout {
@@ -108,7 +113,30 @@ impl Layout {
     /// ```
     #[inline]
     pub fn contiguous(shape: &[usize]) -> Self {
-        Layout { shape: SmallVec::from_slice(shape), strides: contiguous_strides(shape), offset: 0 }
+        let n = shape.len();
+        if n > INLINE {
+            return Self::contiguous_of_many(shape);
+        }
+        // In arrays, because every new tensor comes by here.
+        let (mut sizes, mut strides, mut next) = ([0; INLINE], [0; INLINE], 1);
+        for d in (0..n).rev() {
+            sizes[d] = shape[d];
+            strides[d] = next;
+            // As PyTorch: a dimension of size 0 counts as 1, so strides stay positive.
+            next *= shape[d].max(1) as isize;
+        }
+        let (shape, strides) =
+            (Shape::from_buf_and_len(sizes, n), Strides::from_buf_and_len(strides, n));
+        Layout { shape, strides, offset: 0 }
+    }
+
+    #[cold]
+    fn contiguous_of_many(shape: &[usize]) -> Self {
+        let mut strides = Strides::from_elem(1, shape.len());
+        for d in (1..shape.len()).rev() {
+            strides[d - 1] = strides[d] * shape[d].max(1) as isize;
+        }
+        Layout { shape: Shape::from_slice(shape), strides, offset: 0 }
     }
 
     /// Number of elements.
@@ -119,7 +147,12 @@ impl Layout {
     /// ```
     #[inline]
     pub fn numel(&self) -> usize {
-        self.shape.iter().product()
+        let shape = &self.shape[..];
+        let mut n = 1;
+        for d in 0..shape.len() {
+            n *= shape[d];
+        }
+        n
     }
 
     /// True when the elements lie densely in row-major order.
@@ -130,16 +163,17 @@ impl Layout {
     /// ```
     #[inline]
     pub fn is_contiguous(&self) -> bool {
+        let (shape, strides) = (&self.shape[..], &self.strides[..]);
         let mut expected = 1isize;
-        for (&size, &stride) in self.shape.iter().zip(&self.strides).rev() {
-            if size == 0 {
+        for d in (0..shape.len()).rev() {
+            if shape[d] == 0 {
                 return true;
             }
-            if size != 1 {
-                if stride != expected {
+            if shape[d] != 1 {
+                if strides[d] != expected {
                     return false;
                 }
-                expected *= size as isize;
+                expected *= shape[d] as isize;
             }
         }
         true

@@ -62,7 +62,7 @@ pub(crate) struct TensorImpl {
     pub(crate) flags: AtomicU8,
     /// Of a view: the storage's version when its history was recorded.
     pub(crate) attr_version: AtomicU32,
-    pub(crate) meta: Mutex<Option<Box<AutogradMeta>>>,
+    pub(crate) meta: Mutex<AutogradMeta>,
 }
 
 /// Set when the tensor is a leaf that requires a gradient or has a `grad_fn`.
@@ -73,6 +73,8 @@ pub(crate) const INFERENCE_TENSOR: u8 = 2;
 pub(crate) const TANGENT: u8 = 4;
 /// Set for a view that an op gave together with others (`unbind`, `split`), and for views of it.
 pub(crate) const ONE_OF_SEVERAL: u8 = 8;
+/// Set when the elements lie densely in row-major order, which ops ask all the time.
+const CONTIGUOUS: u8 = 16;
 
 impl Tensor {
     /// A tensor over `storage`. Unsafe-free by check: the layout must lie inside the storage.
@@ -83,7 +85,21 @@ impl Tensor {
             "layout {layout:?} of {dtype} does not fit in {} bytes",
             storage.nbytes()
         );
-        Self::from_parts_in_bounds(storage, layout, dtype, None, Self::first_flags())
+        let flags = Self::first_flags() | layout_flags(&layout);
+        Self::from_parts_in_bounds(storage, layout, dtype, None, flags)
+    }
+
+    /// Uninitialised elements in row-major order.
+    #[track_caller]
+    pub(crate) fn uninitialised(shape: &[usize], dtype: Dtype) -> Tensor {
+        let mut nbytes = dtype.size();
+        for &size in shape {
+            let Some(more) = nbytes.checked_mul(size) else { too_large(shape) };
+            nbytes = more;
+        }
+        let (layout, storage) = (Layout::contiguous(shape), Storage::host(nbytes));
+        let flags = Self::first_flags() | CONTIGUOUS;
+        Self::from_parts_in_bounds(storage, layout, dtype, None, flags)
     }
 
     /// The flags of a tensor with memory of its own.
@@ -108,7 +124,7 @@ impl Tensor {
             base,
             flags: AtomicU8::new(flags),
             attr_version: AtomicU32::new(attr_version),
-            meta: Mutex::new(None),
+            meta: Mutex::default(),
         }))
     }
 
@@ -128,7 +144,8 @@ impl Tensor {
             "layout {layout:?} of {dtype} is outside its storage of {} bytes",
             self.storage().nbytes()
         );
-        let (storage, flags) = (self.0.storage.clone(), self.inherited_flags());
+        let (storage, flags) =
+            (self.0.storage.clone(), self.inherited_flags() | layout_flags(&layout));
         Self::from_parts_in_bounds(storage, layout, dtype, Some(base), flags)
     }
 
@@ -143,7 +160,8 @@ impl Tensor {
     /// ```
     pub fn detach(&self) -> Tensor {
         let (storage, layout) = (self.0.storage.clone(), self.0.layout.clone());
-        Self::from_parts_in_bounds(storage, layout, self.0.dtype, None, self.inherited_flags())
+        let flags = self.inherited_flags() | (self.0.flags.load(Relaxed) & CONTIGUOUS);
+        Self::from_parts_in_bounds(storage, layout, self.0.dtype, None, flags)
     }
 
     /// What a tensor over the same memory has in common with this one.
@@ -279,7 +297,7 @@ impl Tensor {
     /// ```
     #[inline]
     pub fn is_contiguous(&self) -> bool {
-        self.0.layout.is_contiguous()
+        self.has_flag(CONTIGUOUS)
     }
 
     /// The bytes and their version counter.
@@ -365,6 +383,18 @@ impl Tensor {
     pub(crate) fn normalize_dim(&self, op: &str, dim: i64) -> usize {
         normalize_dim(op, dim, self.dim().max(1))
     }
+}
+
+/// The flags that say how the elements lie.
+#[inline]
+fn layout_flags(layout: &Layout) -> u8 {
+    if layout.is_contiguous() { CONTIGUOUS } else { 0 }
+}
+
+#[cold]
+#[track_caller]
+fn too_large(shape: &[usize]) -> ! {
+    throw(Error::shape("empty", format!("shape {shape:?} has more elements than memory has bytes")))
 }
 
 /// `dim` as an index below `n`; negative counts from the end.

@@ -2,6 +2,8 @@
 //! "Anatomy of high-performance matrix multiplication"): a panel of B stays in the first-level cache
 //! while a block of A, in the second, goes past it, tile by tile of registers.
 
+use std::mem::MaybeUninit;
+
 use super::Gemm;
 use crate::cpu::float::Float;
 use crate::cpu::isa;
@@ -20,27 +22,37 @@ const WIDE: usize = 2048;
 const REUSED_A: usize = 128;
 /// Rows of C for which packing B is.
 const REUSED_B: usize = 18;
+/// Rows of C for which packing a small B is: one that as a whole stays in the first-level cache.
+const SMALL_M: usize = 64;
+/// Numbers of a small B, with what is between its rows.
+const SMALL_B: usize = 2048;
 
-/// `C = C + alpha A B`, or `alpha A B` with `beta` 0; fastest where C's columns follow one another.
+/// `C = C + alpha A B`, or `alpha A B` with `beta` 0; fastest where C's columns follow one another. With
+/// `beta` 0 the rows' sums start with the m numbers at `start`, if that is not null.
 ///
 /// # Safety
 /// As [`Gemm::run`]; no size is 0.
-pub unsafe fn multiply<T: Float>(product: Gemm<T>) {
+pub unsafe fn multiply<T: Float>(product: Gemm<T>, start: *const T) {
     let Gemm { size: (m, n, k), alpha, a, b, beta, c } = product;
     let level = isa::current();
     let (tile, packer) = (T::tile(level), T::packer(level));
     let depth = k.div_ceil(k.div_ceil(DEPTH));
     let wide = WIDE.min(n.next_multiple_of(tile.columns));
     let packs_a = a.column != 1 || alpha != T::of(1.0) || n > REUSED_A;
-    let packs_b = b.column != 1 || m > REUSED_B;
+    let small = m <= SMALL_M && k * n.max(b.row as usize) <= SMALL_B;
+    let packs_b = b.column != 1 || (m > REUSED_B && !small);
     let height = m.div_ceil(m.div_ceil(ROWS)).next_multiple_of(tile.rows);
     // Panels of B are not a whole number of pages apart, whose lines would share a set of the first-level
     // cache.
     let distance = (depth | 1) * tile.columns;
     let (left, right) =
         (if packs_a { depth * height } else { 0 }, distance * wide.div_ceil(tile.columns));
-    let distances: Vec<usize> =
-        if packs_b { Vec::new() } else { (0..depth).map(|p| p * b.row as usize).collect() };
+    let mut distances = [const { MaybeUninit::uninit() }; DEPTH];
+    if !packs_b {
+        for p in 0..depth {
+            distances[p].write(p * b.row as usize);
+        }
+    }
     with_scratch(left + right, |scratch: &mut [T]| {
         let (right, left) = scratch.split_at_mut(right);
         for j0 in (0..n).step_by(wide) {
@@ -61,8 +73,10 @@ pub unsafe fn multiply<T: Float>(product: Gemm<T>) {
                     out: right[whole * distance..].as_mut_ptr(),
                     distance,
                 };
-                // SAFETY: the caller's promise; the scratch has room for all panels.
-                unsafe { packer(panels) };
+                if panels.count > 0 {
+                    // SAFETY: the caller's promise; the scratch has room for all panels.
+                    unsafe { packer(panels) };
+                }
                 for i0 in (0..m).step_by(height) {
                     let rows = height.min(m - i0);
                     if packs_a {
@@ -99,7 +113,14 @@ pub unsafe fn multiply<T: Float>(product: Gemm<T>) {
                         let (panel, places) = if packs_b || count < tile.columns {
                             (right[j / tile.columns * distance..].as_ptr(), std::ptr::null())
                         } else {
-                            (b.at(p0, j0 + j).ptr, distances.as_ptr())
+                            (b.at(p0, j0 + j).ptr, distances.as_ptr().cast())
+                        };
+                        // The first block of the sums brings it along.
+                        let start = if start.is_null() || p0 > 0 {
+                            std::ptr::null()
+                        } else {
+                            // SAFETY: there are m numbers.
+                            unsafe { start.add(i0) }
                         };
                         let product = Product {
                             k: deep,
@@ -115,6 +136,7 @@ pub unsafe fn multiply<T: Float>(product: Gemm<T>) {
                             m: rows,
                             n: count,
                             add: p0 > 0 || beta != T::ZERO,
+                            start,
                             ..Product::default()
                         };
                         // SAFETY: the caller's promise; both operands have `deep` steps.

@@ -88,28 +88,51 @@ impl<T: Float> Gemm<T> {
     /// A and B are readable and C is writable wherever their strides lead, C does not overlap them nor
     /// itself, and nobody else uses C.
     pub unsafe fn run(self) {
+        // SAFETY: the caller's promise.
+        unsafe { self.run_on(std::ptr::null()) }
+    }
+
+    /// The product plus a row of n numbers, `C = alpha A B + row`, in one go, if it is computed in a way that
+    /// can do so; else nothing happens, and it is false.
+    ///
+    /// # Safety
+    /// As [`Gemm::run`], and `row` is readable.
+    pub unsafe fn run_plus_row(self, row: *const T) -> bool {
+        let all = self.oriented();
+        let can = all.size == self.size && matches!(all.way(), Way::Transposed) && self.size.2 > 0;
+        if can {
+            // SAFETY: the caller's promise.
+            unsafe { Gemm { beta: T::ZERO, ..self }.run_on(row) }
+        }
+        can
+    }
+
+    /// # Safety
+    /// As [`Gemm::run`]; `row` is null or as [`Gemm::run_plus_row`] wants it.
+    unsafe fn run_on(self, row: *const T) {
         let all = self.oriented();
         let (way, (m, n, k)) = (all.way(), all.size);
         let flops = 2 * m * n * k;
         if flops < 2 * WORTH_A_THREAD || get_num_threads() == 1 {
             // SAFETY: the caller's promise.
-            return unsafe { all.run_here(way) };
+            return unsafe { all.run_here(way, row) };
         }
         // Along the longer side, in pieces that whole register tiles fill.
         let (long, piece) = if n >= m { (n, 16) } else { (m, 12) };
         let pieces = long.div_ceil(piece);
         let grain = (pieces * WORTH_A_THREAD).div_ceil(flops);
-        let shared = Shared::new(all);
+        let shared = Shared::new((all, row));
         parallel_for(pieces, grain, |range| {
-            let all = shared.get();
+            let (all, mut row) = shared.get();
             let (from, to) = (range.start * piece, (range.end * piece).min(long));
             let part = if n >= m {
+                row = if row.is_null() { row } else { row.wrapping_add(from) };
                 Gemm { size: (m, to - from, k), b: all.b.at(0, from), c: all.c.at(0, from), ..all }
             } else {
                 Gemm { size: (to - from, n, k), a: all.a.at(from, 0), c: all.c.at(from, 0), ..all }
             };
             // SAFETY: the caller's promise; the threads' parts of C are disjoint.
-            unsafe { part.run_here(way) };
+            unsafe { part.run_here(way, row) };
         });
     }
 
@@ -132,7 +155,7 @@ impl<T: Float> Gemm<T> {
             for &item in &offsets[range] {
                 let one = shared.get().moved(item).oriented();
                 // SAFETY: the caller's promise; the results are disjoint.
-                unsafe { one.run_here(one.way()) };
+                unsafe { one.run_here(one.way(), std::ptr::null()) };
             }
         });
     }
@@ -169,11 +192,11 @@ impl<T: Float> Gemm<T> {
         }
     }
 
-    /// The product, on this thread.
+    /// The product, on this thread, plus a row if that is not null.
     ///
     /// # Safety
-    /// As [`Gemm::run`].
-    unsafe fn run_here(self, way: Way) {
+    /// As [`Gemm::run_on`].
+    unsafe fn run_here(self, way: Way, row: *const T) {
         let (m, n, k) = self.size;
         if m == 0 || n == 0 {
             return;
@@ -188,8 +211,8 @@ impl<T: Float> Gemm<T> {
                 _ if k == 0 => {}
                 Way::Sums => gemv::sums(self),
                 Way::Dots => gemv::dots(self),
-                Way::Blocked => blocked::multiply(self),
-                Way::Transposed => blocked::multiply(self.transposed()),
+                Way::Blocked => blocked::multiply(self, std::ptr::null()),
+                Way::Transposed => blocked::multiply(self.transposed(), row),
             }
         }
     }

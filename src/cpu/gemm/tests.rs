@@ -36,12 +36,13 @@ impl<T: Float> Placed<T> {
 }
 
 /// Shapes for every way of computing, with rests of tiles and of blocks.
-const SHAPES: [(usize, usize, usize); 15] = [
+const SHAPES: [(usize, usize, usize); 16] = [
     (1, 1, 1),
     (3, 5, 4),
     (17, 1, 9),
     (1, 33, 7),
     (40, 50, 60),
+    (33, 20, 30),
     (5, 4, 0),
     (0, 4, 5),
     (260, 130, 70),
@@ -99,6 +100,35 @@ fn check<T: Float>(tolerance: f64) {
 fn products_equal_the_definition_for_all_strides() {
     check::<f64>(1e-13);
     check::<f32>(2e-6);
+}
+
+#[test]
+fn a_row_is_added_in_one_go_or_not_at_all() {
+    for ((m, n, k), fits) in
+        [((20, 90, 400), true), ((13, 17, 800), true), ((100, 30, 5), false), ((2, 70, 40), false)]
+    {
+        let (a, b, row) = (numbers::<f32>(m * k, 1), numbers(k * n, 2), numbers(n, 3));
+        let (a, b) = (Placed::new(m, k, &a, (k, 1)), Placed::new(k, n, &b, (1, k)));
+        let product = |c: &mut Placed<f32>, beta: f32| {
+            let (a, b, c) = (a.matrix(), b.matrix(), c.matrix_mut());
+            Gemm { size: (m, n, k), alpha: 0.5, a, b, beta, c }
+        };
+        let mut want = Placed::new(m, n, &row.repeat(m), (n + 2, 1));
+        let mut c = Placed::new(m, n, &vec![7.0; m * n], (n + 2, 1));
+        // SAFETY: the matrices have the sizes that the strides reach, the row n numbers.
+        let did = unsafe {
+            product(&mut want, 1.0).run();
+            product(&mut c, 1.0).run_plus_row(row.as_ptr())
+        };
+        assert_eq!(did, fits, "{m}x{n}x{k}");
+        for (i, (c, want)) in c.data.iter().zip(&want.data).enumerate() {
+            match (i % (n + 2) < n, fits) {
+                (false, _) => assert!(c.is_nan(), "a gap was written: {m}x{n}x{k}"),
+                (true, false) => assert_eq!(*c, 7.0, "{m}x{n}x{k}"),
+                (true, true) => assert!((c - want).abs() < 1e-3, "{m}x{n}x{k}: {c} {want}"),
+            }
+        }
+    }
 }
 
 #[test]

@@ -8,14 +8,14 @@ use super::symbolic::{Arena, Symbol};
 use crate::Tensor;
 use crate::amp;
 use crate::autograd::{
-    BackwardCtx, Grads, SavedTensor, Saver, is_differentiated, record_inplace_with_tangent,
-    record_with_tangent, will_record,
+    BackwardCtx, Grads, SavedTensor, Saver, any_differentiated, is_differentiated,
+    record_inplace_with_tangent, record_with_tangent, will_record,
 };
 use crate::cpu::format::Format;
 use crate::cpu::kernel::Kernel;
 use crate::cpu::lane::{Compute, Constant};
 use crate::cpu::plan::Operand as Buffer;
-use crate::cpu::tile::execute;
+use crate::cpu::tile::{MOST_NUMBERS, execute, execute_dense};
 use crate::error::{Error, throw};
 use crate::ops::complex;
 use crate::storage::Storage;
@@ -33,6 +33,15 @@ use crate::tensor::{
 /// ```
 #[track_caller]
 pub fn apply(row: &'static Row, inputs: &[Operand<'_>], params: &[Scalar]) -> Tensor {
+    if let Some(like) = alike(inputs)
+        && keeps(row, like.dtype())
+        && !amp::is_active()
+    {
+        let output = Tensor::uninitialised(like.shape(), like.dtype());
+        // SAFETY: the output is new.
+        unsafe { run_alike(&row.kernel, &output, inputs, params) };
+        return recorded(row, inputs, params, output);
+    }
     if has_complex(inputs) {
         return complex::pointwise(row, inputs, params);
     }
@@ -46,10 +55,27 @@ pub fn apply(row: &'static Row, inputs: &[Operand<'_>], params: &[Scalar]) -> Te
     let output = allocate(&shape, row.result_dtype(common), inputs);
     // SAFETY: the output is new and has the shape that the inputs broadcast to.
     unsafe { run(&row.kernel, row.kind, compute_type(row, common), &[&output], inputs, params) };
-    if row.gradients.is_empty() {
+    recorded(row, inputs, params, output)
+}
+
+/// The result of [`apply`], with its history if it is to have one.
+#[track_caller]
+#[inline]
+fn recorded(
+    row: &'static Row,
+    inputs: &[Operand<'_>],
+    params: &[Scalar],
+    output: Tensor,
+) -> Tensor {
+    if row.gradients.is_empty() || !any_differentiated(inputs.len(), |k| tensor(&inputs[k])) {
         return output;
     }
-    let tensors: SmallVec<[&Tensor; 4]> = inputs.iter().filter_map(tensor).collect();
+    let mut tensors: SmallVec<[&Tensor; 4]> = SmallVec::new();
+    for input in inputs {
+        if let Operand::Tensor(t) = input {
+            tensors.push(t);
+        }
+    }
     record_with_tangent(
         row.name,
         &tensors,
@@ -60,6 +86,86 @@ pub fn apply(row: &'static Row, inputs: &[Operand<'_>], params: &[Scalar]) -> Te
         },
         |tangents, output| tangent(row, inputs, params, tangents, output),
     )
+}
+
+/// What most calls are: all tensors have the shape of one of them, which is given back, and its type, in
+/// which kernels compute, and lie densely; the numbers beside them do not widen that type.
+#[inline]
+fn alike<'a>(inputs: &[Operand<'a>]) -> Option<&'a Tensor> {
+    let mut first: Option<&Tensor> = None;
+    let (mut numbers, mut float) = (0, false);
+    for &input in inputs {
+        match input {
+            Operand::Tensor(t) => {
+                let like = *first.get_or_insert(t);
+                let same = t.is_contiguous() && t.dtype() == like.dtype();
+                if !same || !same_shape(t.shape(), like.shape()) {
+                    return None;
+                }
+            }
+            Operand::Scalar(number) => {
+                numbers += 1;
+                float |= matches!(number, Scalar::F(_));
+            }
+        }
+    }
+    let fits = match first?.dtype() {
+        Dtype::F32 | Dtype::F64 => true,
+        Dtype::I64 => !float,
+        _ => false,
+    };
+    if fits && numbers <= MOST_NUMBERS { first } else { None }
+}
+
+/// True when the row makes this type of operands of this type, none of which is a mask.
+#[inline]
+fn keeps(row: &Row, dtype: Dtype) -> bool {
+    for input in row.inputs {
+        if input.mask {
+            return false;
+        }
+    }
+    match row.kind {
+        Kind::Float => dtype.is_floating_point(),
+        Kind::Arith | Kind::Numeric => true,
+        _ => false,
+    }
+}
+
+/// `a == b` without a call.
+#[inline]
+fn same_shape(a: &[usize], b: &[usize]) -> bool {
+    if a.len() != b.len() {
+        return false;
+    }
+    for d in 0..a.len() {
+        if a[d] != b[d] {
+            return false;
+        }
+    }
+    true
+}
+
+/// Runs a kernel on operands that are [`alike`].
+///
+/// # Safety
+/// The output is like them and overlaps an input only when it is the same view.
+unsafe fn run_alike(kernel: &Kernel, output: &Tensor, inputs: &[Operand<'_>], params: &[Scalar]) {
+    let mut pointers: SmallVec<[*mut u8; 4]> = SmallVec::new();
+    let mut numbers: SmallVec<[(usize, Constant); MOST_NUMBERS]> = SmallVec::new();
+    pointers.push(output.data_ptr());
+    for input in inputs {
+        match *input {
+            Operand::Tensor(t) => pointers.push(t.data_ptr()),
+            Operand::Scalar(number) => {
+                numbers.push((pointers.len(), constant(number)));
+                pointers.push(std::ptr::null_mut());
+            }
+        }
+    }
+    let (compute, params) = (compute_of(output.dtype()), constants(params));
+    // SAFETY: dense tensors of this type and of one shape, by the caller's promise.
+    unsafe { execute_dense(kernel, compute, &params, output.numel(), &pointers, &numbers) };
 }
 
 /// [`apply`] inside `autocast`, where that casts the row's op.
@@ -93,6 +199,19 @@ pub fn apply_inplace(row: &'static Row, inputs: &[Operand<'_>], params: &[Scalar
         throw(Error::argument(row.name, row.inputs[0].name, "a number cannot be changed in place"))
     };
     target.assert_inplace_legal(row.name);
+    if alike(inputs).is_some_and(|like| keeps(row, like.dtype()))
+        && !any_differentiated(inputs.len(), |k| tensor(&inputs[k]))
+    {
+        let apart = |t: &Tensor| t.data_ptr() == target.data_ptr() || !overlap(target, t);
+        if inputs[1..].iter().filter_map(tensor).all(apart) {
+            // SAFETY: the target names no element twice, as asserted above, and each input is the same view
+            // or elsewhere. Who else may use the memory is the caller's concern, as for every in-place op
+            // on a shared handle.
+            unsafe { run_alike(&row.kernel, target, inputs, params) };
+            target.storage().bump_version();
+            return;
+        }
+    }
     if has_complex(inputs) {
         return complex::pointwise_inplace(row, target, inputs, params);
     }
@@ -261,12 +380,16 @@ pub(super) unsafe fn run(
     params: &[Scalar],
 ) {
     let mut buffers: SmallVec<[Buffer<'_>; 6]> = SmallVec::new();
-    buffers.extend(outputs.iter().map(|t| buffer(t, kind)));
-    buffers.extend(inputs.iter().map(|input| match input {
-        Operand::Tensor(t) => buffer(t, kind),
-        Operand::Scalar(s) => Buffer::Constant(constant(*s)),
-    }));
-    let params: SmallVec<[Constant; 4]> = params.iter().map(|&p| constant(p)).collect();
+    for t in outputs {
+        buffers.push(buffer(t, kind));
+    }
+    for input in inputs {
+        buffers.push(match input {
+            Operand::Tensor(t) => buffer(t, kind),
+            Operand::Scalar(s) => Buffer::Constant(constant(*s)),
+        });
+    }
+    let params = constants(params);
     // SAFETY: tensors' layouts lie inside their storages; the rest is the caller's promise.
     unsafe { execute(kernel, compute, &params, outputs[0].shape(), outputs.len(), &buffers) };
 }
@@ -279,6 +402,14 @@ fn buffer(t: &Tensor, kind: Kind) -> Buffer<'_> {
         (dtype, _) => format_of(dtype),
     };
     Buffer::Memory { ptr: t.data_ptr(), format, shape: t.shape(), strides: t.strides() }
+}
+
+fn constants(params: &[Scalar]) -> SmallVec<[Constant; 4]> {
+    let mut out = SmallVec::new();
+    for &param in params {
+        out.push(constant(param));
+    }
+    out
 }
 
 #[inline]
@@ -332,6 +463,7 @@ fn has_complex(inputs: &[Operand<'_>]) -> bool {
     inputs.iter().any(|input| tensor(input).is_some_and(|t| t.dtype().is_complex()))
 }
 
+#[inline]
 fn tensor<'a>(operand: &Operand<'a>) -> Option<&'a Tensor> {
     match operand {
         Operand::Tensor(t) => Some(t),
@@ -339,6 +471,7 @@ fn tensor<'a>(operand: &Operand<'a>) -> Option<&'a Tensor> {
     }
 }
 
+#[inline]
 fn overlap(a: &Tensor, b: &Tensor) -> bool {
     a.storage().ptr_eq(b.storage()) && buffer(a, Kind::Arith).overlaps(&buffer(b, Kind::Arith))
 }
@@ -425,7 +558,7 @@ fn allocate(shape: &[usize], dtype: Dtype, inputs: &[Operand<'_>]) -> Tensor {
             let layout = Layout { offset: 0, ..t.layout().clone() };
             Tensor::from_parts(Storage::host(t.numel() * dtype.size()), layout, dtype)
         }
-        _ => Tensor::empty(shape, dtype),
+        _ => Tensor::uninitialised(shape, dtype),
     }
 }
 
@@ -434,9 +567,9 @@ struct Kept {
     row: &'static Row,
     params: SmallVec<[Scalar; 2]>,
     /// For each name in the row's `grad` list.
-    values: SmallVec<[Value; 4]>,
-    /// For each input of the row its place among the node's inputs, if it is a tensor.
-    edges: SmallVec<[Option<usize>; 4]>,
+    values: SmallVec<[Value; 3]>,
+    /// Which inputs are tensors, and so among the node's inputs, a bit each.
+    tensors: u32,
 }
 
 enum Value {
@@ -466,50 +599,52 @@ impl Kept {
         saver: &Saver<'_>,
     ) -> Self {
         let uses = Self::used(row, inputs);
-        let value = |(i, source): (usize, &Source)| match *source {
-            _ if uses >> i & 1 == 0 => Value::None,
-            Source::GradOutput => Value::None,
-            Source::Output => Value::Saved(saver.save_output(0)),
-            Source::Input(k) => match inputs[k] {
-                Operand::Scalar(s) => Value::Number(s),
-                Operand::Tensor(t) => Value::Saved(saver.save(t)),
-            },
-        };
-        let mut next = 0;
-        let edges = inputs.iter().map(|input| {
-            tensor(input).map(|_| {
-                next += 1;
-                next - 1
-            })
-        });
-        Kept {
-            row,
-            params: SmallVec::from_slice(params),
-            edges: edges.collect(),
-            values: row.saved.iter().enumerate().map(value).collect(),
+        let mut values = SmallVec::new();
+        for (i, source) in row.saved.iter().enumerate() {
+            values.push(match *source {
+                _ if uses >> i & 1 == 0 => Value::None,
+                Source::GradOutput => Value::None,
+                Source::Output => Value::Saved(saver.save_output(0)),
+                Source::Input(k) => match inputs[k] {
+                    Operand::Scalar(s) => Value::Number(s),
+                    Operand::Tensor(t) => Value::Saved(saver.save(t)),
+                },
+            });
         }
+        let mut tensors = 0;
+        for (k, input) in inputs.iter().enumerate() {
+            tensors |= (tensor(input).is_some() as u32) << k;
+        }
+        Kept { row, params: SmallVec::from_slice(params), values, tensors }
+    }
+
+    /// The place of input `k` among the node's inputs, if it is a tensor.
+    fn edge(&self, k: usize) -> Option<usize> {
+        let before = self.tensors & ((1 << k) - 1);
+        (self.tensors >> k & 1 != 0).then(|| before.count_ones() as usize)
     }
 
     fn backward(&self, ctx: &BackwardCtx<'_>) -> Grads {
         let grad = ctx.grad(0);
-        let saved: SmallVec<[Option<Tensor>; 4]> = self
-            .values
-            .iter()
-            .map(|v| match v {
+        let mut saved: SmallVec<[Option<Tensor>; 3]> = SmallVec::new();
+        for value in &self.values[..] {
+            saved.push(match value {
                 Value::Saved(saved) => Some(ctx.get(saved)),
                 _ => None,
-            })
-            .collect();
-        let operand = |(value, saved): (&Value, _)| match (value, saved) {
-            (_, Some(t)) => Some(Operand::Tensor(t)),
-            (Value::Number(s), None) => Some(Operand::Scalar(*s)),
-            _ => None,
-        };
-        let values: SmallVec<[Option<Operand<'_>>; 4]> =
-            self.values.iter().zip(saved.iter().map(Option::as_ref)).map(operand).collect();
-        let mut grads: Grads = self.edges.iter().flatten().map(|_| None).collect();
+            });
+        }
+        let mut values: SmallVec<[Option<Operand<'_>>; 3]> = SmallVec::new();
+        for (value, saved) in self.values[..].iter().zip(&saved[..]) {
+            values.push(match (value, saved) {
+                (_, Some(t)) => Some(Operand::Tensor(t)),
+                (Value::Number(s), None) => Some(Operand::Scalar(*s)),
+                _ => None,
+            });
+        }
+        let mut grads: Grads = SmallVec::new();
+        grads.resize_with(self.tensors.count_ones() as usize, || None);
         for gradient in self.row.gradients {
-            let Some(edge) = self.edges[gradient.input] else { continue };
+            let Some(edge) = self.edge(gradient.input) else { continue };
             if !ctx.needs(edge) {
                 continue;
             }
@@ -581,10 +716,20 @@ fn fused(
     params: &[Scalar],
     dtype: Dtype,
 ) -> Tensor {
-    let values = values.iter().copied();
-    let inputs: SmallVec<[Operand<'_>; 4]> =
-        values.map(|v| v.unwrap_or(Operand::Tensor(grad))).collect();
+    let mut inputs: SmallVec<[Operand<'_>; 4]> = SmallVec::new();
+    for value in values {
+        inputs.push(value.unwrap_or(Operand::Tensor(grad)));
+    }
     let output = allocate(grad.shape(), dtype, &inputs);
+    if let Some(like) = alike(&inputs)
+        && same_shape(like.shape(), grad.shape())
+        && like.dtype() == dtype
+        && dtype.is_floating_point()
+    {
+        // SAFETY: the output is new.
+        unsafe { run_alike(&gradient.kernel, &output, &inputs, params) };
+        return output;
+    }
     let compute = compute_of(grad.dtype());
     // SAFETY: the output is new, and the op's inputs broadcast to its result's shape.
     unsafe { run(&gradient.kernel, row.kind, compute, &[&output], &inputs, params) };
