@@ -13,6 +13,7 @@ use super::verify::broadcast_all;
 use crate::autograd::{HookHandle, queue_callback};
 use crate::distributed::{ProcessGroup, ReduceOp, Work};
 use crate::error::{Error, Result, throw};
+use crate::profiler::{self, Category};
 use crate::storage::Storage;
 use crate::tensor::Layout;
 use crate::{Dtype, Tensor};
@@ -149,7 +150,7 @@ impl Reducer {
     fn send_full_buckets(&self, state: &mut State) {
         while state.next < self.buckets.len() && state.missing[state.next] == 0 {
             let flat = &self.buckets[state.next].flat;
-            match self.group.all_reduce_async(flat, ReduceOp::Avg) {
+            match self.group.all_reduce_bucket(flat, ReduceOp::Avg) {
                 Ok(work) => state.works.push(work),
                 Err(error) => throw(error),
             }
@@ -159,6 +160,7 @@ impl Reducer {
 
     /// Runs when backward has made all gradients.
     fn end_of_backward(&self) {
+        let _span = profiler::span(profiler::END_OF_BACKWARD, Category::Communication);
         let mut state = self.state.lock();
         state.running = false;
         let unused: Vec<usize> = (0..self.params.len()).filter(|&i| !state.ready[i]).collect();
