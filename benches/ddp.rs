@@ -107,8 +107,8 @@ fn scaling(_: ()) -> Result<()> {
     compare(&group, || torchrs::models::resnet18(1000), &Job::resnet18())
 }
 
-/// Times a step alone, beside an independent process, and data-parallel, in turns. The ratios are medians of
-/// those of a turn, since the machine is not equally fast all the time.
+/// Times a step alone, beside an independent process, and data-parallel, in turns, since the machine is not
+/// equally fast all the time. The ratios are those of the least times; and the median of a turn's own.
 fn compare<M: Forward + 'static>(
     group: &ProcessGroup,
     model: impl Fn() -> M,
@@ -137,18 +137,17 @@ fn compare<M: Forward + 'static>(
         turns.push([alone, beside, seconds(&mut net_step, true)?]);
     }
     if group.rank() == 0 {
-        let median = |of: &dyn Fn(&[f64; 3]) -> f64| {
-            let mut all: Vec<f64> = turns.iter().map(of).collect();
-            all.sort_by(f64::total_cmp);
-            all[all.len() / 2]
-        };
+        let [alone, beside, ddp] = [0, 1, 2]
+            .map(|i| turns.iter().map(|turn: &[f64; 3]| turn[i]).fold(f64::INFINITY, f64::min));
+        let mut turn: Vec<f64> = turns.iter().map(|turn| turn[1] / turn[2]).collect();
+        turn.sort_by(f64::total_cmp);
         println!(
             "{}",
             serde_json::json!({
                 "name": format!("scaling2_{}_b{}_per_rank", job.name, job.x.shape()[0]),
-                "alone_s": median(&|t| t[0]), "beside_s": median(&|t| t[1]), "ddp_s": median(&|t| t[2]),
-                "efficiency": median(&|t| t[0] / t[2]), "machine_allows": median(&|t| t[0] / t[1]),
-                "of_that": median(&|t| t[1] / t[2]),
+                "alone_s": alone, "beside_s": beside, "ddp_s": ddp,
+                "efficiency": alone / ddp, "machine_allows": alone / beside,
+                "of_that": beside / ddp, "of_that_by_turn": turn[turn.len() / 2],
             })
         );
     }
@@ -196,14 +195,18 @@ fn print_overlap(name: &str, profile: &Profile) {
     let steps: Vec<f64> = steps.map(|e| ms(e.duration_ns)).collect();
     let passes = profile.communication_overlap();
     println!("\n{name}: milliseconds on rank 0");
-    println!("| step | whole step | backward | communication | hidden behind backward | exposed | buckets | early |");
-    println!("| --- | --- | --- | --- | --- | --- | --- | --- |");
+    println!(
+        "| step | whole step | backward | communication | of that waits | hidden behind backward | exposed \
+         | buckets | early |"
+    );
+    println!("| --- | --- | --- | --- | --- | --- | --- | --- | --- |");
     let line = |label: &str, step: f64, pass: &Overlap| {
         let share = 100.0 * pass.hidden_ns as f64 / pass.communication_ns.max(1) as f64;
         println!(
-            "| {label} | {step:.2} | {:.2} | {:.3} | {:.3} ({share:.0}%) | {:.3} | {} | {} |",
+            "| {label} | {step:.2} | {:.2} | {:.3} | {:.3} | {:.3} ({share:.0}%) | {:.3} | {} | {} |",
             ms(pass.backward_ns),
             ms(pass.communication_ns),
+            ms(pass.waiting_ns),
             ms(pass.hidden_ns),
             ms(pass.exposed_ns),
             pass.buckets,
@@ -223,6 +226,7 @@ fn print_overlap(name: &str, profile: &Profile) {
     let middle = Overlap {
         backward_ns: median(&|p| p.backward_ns),
         communication_ns: median(&|p| p.communication_ns),
+        waiting_ns: median(&|p| p.waiting_ns),
         hidden_ns: median(&|p| p.hidden_ns),
         exposed_ns: median(&|p| p.exposed_ns),
         buckets: passes[0].buckets,

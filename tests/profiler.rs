@@ -77,7 +77,7 @@ fn forward_and_backward_show_ops_by_their_names() {
     assert_eq!(nodes, ["sum", "exp", "mm", "accumulate_grad"], "{lines:#?}");
     assert_eq!(outer.last().unwrap(), &"backward backward", "{lines:#?}");
     let averages = profile.key_averages();
-    assert_eq!((averages.calls("mm"), averages.calls("exp")), (2, 1), "{averages}");
+    assert_eq!((averages.calls("mm"), averages.calls("exp")), (1, 1), "{averages}");
 }
 
 #[test]
@@ -86,15 +86,17 @@ fn ops_of_every_kind_have_a_span() {
     let x = Tensor::randn([2, 4, 8, 8], Dtype::F32);
     let (w, indices) = (Tensor::randn([4, 4, 3, 3], Dtype::F32), Tensor::from([1i64, 0]));
     let (_, profile) = profiler::profile(|| {
-        let y = x.conv2d(&w, None, Default::default()).relu().max_pool2d(Pool2dOptions::new([2, 2]));
+        let y =
+            x.conv2d(&w, None, Default::default()).relu().max_pool2d(Pool2dOptions::new([2, 2]));
         let y = nn::BatchNorm2d::new(4).forward(&y).flatten(1, -1).softmax(1);
         let table = y.index_select(0, &indices).layer_norm(&[36], None, None, 1e-5);
+        table.fill_(2.0);
         Tensor::cat(&[&table, &y], 0).mean().add_(1.0).item()
     });
     let averages = profile.key_averages();
-    let ops = "conv2d relu max_pool2d batch_norm softmax index_select layer_norm cat mean add_ copy fill";
+    let ops =
+        "conv2d relu max_pool2d batch_norm softmax index_select layer_norm fill cat mean add copy";
     for op in ops.split(' ') {
-        let op = op.trim_end_matches('_');
         assert!(averages.calls(op) > 0, "{op} is missing:\n{averages}");
     }
 }
@@ -270,11 +272,12 @@ fn train(folder: std::path::PathBuf) -> Result<()> {
     set_num_threads(1);
     let group = init_process_group(Default::default())?;
     let layers = (0..4).map(|_| nn::Linear::new(256, 256));
-    let model = layers.fold(nn::Sequential::new(), |model, layer| model.append(layer).append(nn::ReLU));
+    let model =
+        layers.fold(nn::Sequential::new(), |model, layer| model.append(layer).append(nn::ReLU));
     let options =
         DdpOptions { first_bucket_mb: 0.2515, bucket_cap_mb: 0.2515, ..Default::default() };
     let model = DistributedDataParallel::with_options(model, &group, &options)?;
-    let (x, y) = (Tensor::randn([256, 256], Dtype::F32), Tensor::randn([256, 256], Dtype::F32));
+    let (x, y) = (Tensor::randn([64, 256], Dtype::F32), Tensor::randn([64, 256], Dtype::F32));
     let step = || F::mse_loss(&model.forward(&x), &y).backward();
     step();
     let ((), profile) = profiler::profile(|| (0..5).for_each(|_| step()));
@@ -283,12 +286,17 @@ fn train(folder: std::path::PathBuf) -> Result<()> {
     for pass in &passes {
         assert_eq!(pass.buckets, 4, "{pass:?}");
         assert!(pass.hidden_ns <= pass.communication_ns, "{pass:?}");
+        assert!(pass.waiting_ns > 0 && pass.waiting_ns <= pass.communication_ns, "{pass:?}");
+        assert!(pass.early_buckets <= 3, "{pass:?}");
     }
     // A busy machine may let the communication thread wait in some of them.
-    let all_but_the_last = passes.iter().any(|pass| pass.early_buckets >= 3 && pass.hidden_ns > 0);
+    let all_but_the_last = passes.iter().any(|pass| pass.early_buckets == 3 && pass.hidden_ns > 0);
     assert!(all_but_the_last, "{passes:?}");
     let of = |name: &'static str| profile.events().iter().filter(move |e| e.name == name);
-    assert!(of("all_reduce_bucket").all(|e| profile.threads()[e.thread].name.starts_with("torchrs-comm")));
+    // The last bucket of a pass has nothing to hide behind: backward's own thread reduces it.
+    let thread = |e: &Event| &*profile.threads()[e.thread].name;
+    let background = of("all_reduce_bucket").filter(|e| thread(e).starts_with("torchrs-comm"));
+    assert_eq!(background.count(), 15);
     assert!(of("all_reduce_bucket").all(|e| e.bytes.is_some_and(|bytes| bytes >= 256 * 256 * 4)));
     assert_eq!((of("all_reduce_bucket").count(), of("wait_for_peers").count() > 0), (20, true));
     let path = folder.join(format!("{}.json", group.rank()));

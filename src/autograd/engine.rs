@@ -190,7 +190,14 @@ pub fn backward(
     retain_graph: bool,
     create_graph: bool,
 ) {
-    run(profiler::BACKWARD, tensors, grads, &Wanted::Leaves, retain_graph || create_graph, create_graph);
+    run(
+        profiler::BACKWARD,
+        tensors,
+        grads,
+        &Wanted::Leaves,
+        retain_graph || create_graph,
+        create_graph,
+    );
 }
 
 /// [`backward`] that touches the `grad` of the given leaves only (`backward(inputs=...)`).

@@ -281,12 +281,12 @@ impl ProcessGroup {
         }
     }
 
-    /// Runs `collective` here and now.
-    pub(super) fn run(&self, collective: &Collective) -> Result<()> {
+    /// Runs `collective` here and now. A profile shows it by `name`.
+    pub(super) fn run(&self, name: &'static str, collective: &Collective) -> Result<()> {
         let member = self.member(collective.signature.kind.name())?;
         let deadline = Deadline::after(self.timeout);
         member.queue.run(|| {
-            let _span = span_of(collective.signature.kind.name(), collective);
+            let _span = span_of(name, collective);
             member.backend.run(collective, &deadline, Pace::Foreground)
         })
     }

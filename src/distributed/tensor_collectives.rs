@@ -147,8 +147,16 @@ impl ProcessGroup {
         self.background(self.prepare_all_reduce(tensor, op)?)
     }
 
+    /// [`all_reduce`](Self::all_reduce) with a name of its own in profiles.
+    pub(super) fn all_reduce_bucket(&self, bucket: &Tensor, op: ReduceOp) -> Result<()> {
+        let prepared = self.prepare_all_reduce(bucket, op)?;
+        self.run(BUCKET, &prepared.collective)?;
+        prepared.finish();
+        Ok(())
+    }
+
     /// [`all_reduce_async`](Self::all_reduce_async) with a name of its own in profiles.
-    pub(super) fn all_reduce_bucket(&self, bucket: &Tensor, op: ReduceOp) -> Result<Work> {
+    pub(super) fn all_reduce_bucket_async(&self, bucket: &Tensor, op: ReduceOp) -> Result<Work> {
         let prepared = self.prepare_all_reduce(bucket, op)?;
         self.start(BUCKET, prepared.collective.clone(), move || prepared.finish())
     }
@@ -616,7 +624,7 @@ impl ProcessGroup {
     /// # Errors
     /// As [`all_reduce`](Self::all_reduce).
     pub fn barrier(&self) -> Result<()> {
-        self.run(&barrier())
+        self.run(Kind::Barrier.name(), &barrier())
     }
 
     /// [`barrier`](Self::barrier) in the background, behind what was started before.
@@ -642,7 +650,7 @@ impl ProcessGroup {
     }
 
     fn call(&self, prepared: Prepared) -> Result<()> {
-        self.run(&prepared.collective)?;
+        self.run(prepared.collective.signature.kind.name(), &prepared.collective)?;
         prepared.finish();
         Ok(())
     }

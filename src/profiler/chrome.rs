@@ -46,9 +46,7 @@ impl Profile {
             Some(rank) => format!("rank {rank} ({program})"),
             None => program.into_owned(),
         };
-        let about = |name: &str, tid: i64, args: Value| {
-            json!({ "ph": "M", "name": name, "pid": pid, "tid": tid, "args": args })
-        };
+        let about = |name: &str, tid: i64, args: Value| json!({ "ph": "M", "name": name, "pid": pid, "tid": tid, "args": args });
         let first = i64::from(pid);
         let mut all = vec![
             about("process_name", first, json!({ "name": process })),
@@ -112,8 +110,8 @@ pub fn merge_chrome_traces<P: AsRef<Path>>(traces: &[P], merged: impl AsRef<Path
         let no_trace = |message: String| Error::File { path: path.to_owned(), message };
         let mut trace: Value = serde_json::from_reader(BufReader::new(file))
             .map_err(|e| no_trace(format!("is not a trace: {e}")))?;
-        match trace["traceEvents"].take() {
-            Value::Array(mut events) => all.append(&mut events),
+        match trace.get_mut("traceEvents") {
+            Some(Value::Array(events)) => all.append(events),
             _ => return Err(no_trace("is not a trace: it has no list `traceEvents`".into())),
         }
     }

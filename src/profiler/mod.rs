@@ -33,8 +33,8 @@
 //! | [`Data`](Category::Data) | the wait for a `DataLoader`'s next batch |
 //! | [`User`](Category::User) | [`record_function`] |
 //!
-//! An op that only calls others has the spans of those. Sorting, triangles of matrices and masked selection
-//! have none but their parts'. An op's span inside one of the same name is part of that. The helper threads
+//! An op that only calls others has the spans of those; triangles of matrices and masked selection have none but
+//! their parts'. An op's span inside one of the same name is part of that. The helper threads
 //! of a parallel loop have no track: the op's span lasts until they are through. Loader workers are processes
 //! of their own, which are not recorded.
 //!
@@ -69,6 +69,8 @@ use crate::error::{Error, throw};
 pub(crate) const BACKWARD: &str = "backward";
 /// The span of an all-reduce of one of DistributedDataParallel's buckets.
 pub(crate) const BUCKET: &str = "all_reduce_bucket";
+/// The span of a wait for other ranks inside a collective.
+pub(crate) const WAIT: &str = "wait_for_peers";
 /// The span of what DistributedDataParallel does when backward has made all gradients.
 pub(crate) const END_OF_BACKWARD: &str = "DistributedDataParallel.end_of_backward";
 
@@ -120,7 +122,8 @@ impl Profiler {
     pub fn start() -> Self {
         if !recorder::start() {
             throw(Error::Other(
-                "Profiler::start: a recording is running in this process; stop that one first".into(),
+                "Profiler::start: a recording is running in this process; stop that one first"
+                    .into(),
             ));
         }
         Profiler(())

@@ -1,7 +1,7 @@
 //! How much of data-parallel communication is hidden behind backward.
 
 use super::profile::{Category, Event, Profile};
-use super::{BACKWARD, BUCKET, END_OF_BACKWARD};
+use super::{BACKWARD, BUCKET, END_OF_BACKWARD, WAIT};
 
 /// A backward pass of a `DistributedDataParallel` model, and its buckets' all-reduces.
 ///
@@ -29,7 +29,9 @@ pub struct Overlap {
     pub backward_ns: u64,
     /// In the all-reduces of buckets, which run one after the other.
     pub communication_ns: u64,
-    /// What of that lies before all gradients are made.
+    /// What of that are waits for other ranks, whose backward is not as far.
+    pub waiting_ns: u64,
+    /// What of it, waits included, lies before all gradients are made.
     pub hidden_ns: u64,
     /// What backward takes from then on: the wait for the last all-reduces, and rank 0's buffers.
     pub exposed_ns: u64,
@@ -69,6 +71,13 @@ impl Profile {
                     continue;
                 }
                 let hidden = bucket.end_ns().min(end.start_ns).saturating_sub(bucket.start_ns);
+                let inside = |e: &&Event| {
+                    e.thread == bucket.thread
+                        && bucket.start_ns <= e.start_ns
+                        && e.end_ns() <= bucket.end_ns()
+                };
+                let waits = named(WAIT, Category::Communication).filter(inside);
+                overlap.waiting_ns += waits.map(|e| e.duration_ns).sum::<u64>();
                 overlap.communication_ns += bucket.duration_ns;
                 overlap.hidden_ns += hidden;
                 overlap.buckets += 1;

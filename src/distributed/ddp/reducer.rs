@@ -1,6 +1,8 @@
 //! The gradients' way to the other ranks. Every parameter's `.grad` is a view into a bucket in
 //! shared memory; a hook on the parameter counts its bucket down, and a full bucket's all-reduce
-//! starts on the communication thread while backward goes on. The end of backward waits for them.
+//! starts on the communication thread while backward goes on. The end of backward waits for them. The
+//! last bucket is full when there is nothing left to go on with: the thread of backward reduces it
+//! itself, which spares it to wake another and to be woken.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -147,10 +149,11 @@ impl Reducer {
         }
     }
 
+    /// Starts the all-reduces of full buckets, but for the last one.
     fn send_full_buckets(&self, state: &mut State) {
-        while state.next < self.buckets.len() && state.missing[state.next] == 0 {
+        while state.next + 1 < self.buckets.len() && state.missing[state.next] == 0 {
             let flat = &self.buckets[state.next].flat;
-            match self.group.all_reduce_bucket(flat, ReduceOp::Avg) {
+            match self.group.all_reduce_bucket_async(flat, ReduceOp::Avg) {
                 Ok(work) => state.works.push(work),
                 Err(error) => throw(error),
             }
@@ -189,11 +192,16 @@ impl Reducer {
         let works = std::mem::take(&mut state.works);
         let ready = std::mem::take(&mut state.ready);
         drop(state);
-        for work in works {
-            work.wait().unwrap_or_else(|error| throw(error));
-        }
-        let synced =
-            self.settle_unused(&ready).and_then(|()| broadcast_all(&self.group, &self.buffers));
+        let last = match self.buckets.last() {
+            Some(bucket) => self.group.all_reduce_bucket(&bucket.flat, ReduceOp::Avg),
+            None => Ok(()),
+        };
+        // They ran before it: the first error is the cause of later ones.
+        let earlier = works.iter().try_for_each(Work::wait);
+        let synced = earlier
+            .and(last)
+            .and_then(|()| self.settle_unused(&ready))
+            .and_then(|()| broadcast_all(&self.group, &self.buffers));
         synced.unwrap_or_else(|error| throw(error));
     }
 

@@ -57,7 +57,7 @@ impl ShmBackend {
 
     /// Waits until all ranks have arrived as often as this one.
     pub(super) fn wait_all(&self, progress: &mut Progress, call: &Call) -> Result<()> {
-        let _span = profiler::span("wait_for_peers", Category::Communication);
+        let _span = profiler::span(profiler::WAIT, Category::Communication);
         let patience = self.patience(progress, call.pace);
         for rank in 0..self.ranks.len() {
             if rank == self.rank {
