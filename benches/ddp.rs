@@ -13,6 +13,8 @@
 #[allow(dead_code, reason = "one of its models is enough")]
 #[path = "common/models.rs"]
 mod models;
+#[path = "common/processor.rs"]
+mod processor;
 #[path = "common/ranks.rs"]
 mod ranks;
 
@@ -20,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use torchrs::distributed::{DistributedDataParallel, ProcessGroup, init_process_group};
-use torchrs::nn::{Forward, Module, functional as F};
+use torchrs::nn::{Forward, functional as F};
 use torchrs::optim::{Optimizer, SGD, SGDOptions};
 use torchrs::profiler::{self, Category, Overlap, Profile};
 use torchrs::{Dtype, Result, Tensor, manual_seed, set_num_threads};
@@ -108,7 +110,8 @@ fn scaling(_: ()) -> Result<()> {
 }
 
 /// Times a step alone, beside an independent process, and data-parallel, in turns, since the machine is not
-/// equally fast all the time. The ratios are those of the least times; and the median of a turn's own.
+/// equally fast all the time: on the wall, until the slower rank is through, and rank 0's processor time. The
+/// ratios are those of the least times, the last one the median of the turns' own.
 fn compare<M: Forward + 'static>(
     group: &ProcessGroup,
     model: impl Fn() -> M,
@@ -122,34 +125,37 @@ fn compare<M: Forward + 'static>(
     (0..3).for_each(|_| own_step());
     let mut turns = Vec::new();
     for _ in 0..2 * job.samples {
-        let mut seconds = |step: &mut dyn FnMut(), works: bool| -> Result<f64> {
+        let seconds = |step: &mut dyn FnMut(), works: bool| -> Result<[f64; 2]> {
             group.barrier()?;
-            let start = Instant::now();
+            let (start, used) = (Instant::now(), processor::seconds());
             if works {
                 (0..job.per_sample).for_each(|_| step());
             }
+            let used = processor::seconds() - used;
             // Until the slower one is through.
             group.barrier()?;
-            Ok(start.elapsed().as_secs_f64() / job.per_sample as f64)
+            Ok([start.elapsed().as_secs_f64(), used].map(|s| s / job.per_sample as f64))
         };
         let alone = seconds(&mut own_step, group.rank() == 0)?;
         let beside = seconds(&mut own_step, true)?;
         turns.push([alone, beside, seconds(&mut net_step, true)?]);
     }
     if group.rank() == 0 {
-        let [alone, beside, ddp] = [0, 1, 2]
-            .map(|i| turns.iter().map(|turn: &[f64; 3]| turn[i]).fold(f64::INFINITY, f64::min));
-        let mut turn: Vec<f64> = turns.iter().map(|turn| turn[1] / turn[2]).collect();
-        turn.sort_by(f64::total_cmp);
-        println!(
-            "{}",
-            serde_json::json!({
-                "name": format!("scaling2_{}_b{}_per_rank", job.name, job.x.shape()[0]),
-                "alone_s": alone, "beside_s": beside, "ddp_s": ddp,
-                "efficiency": alone / ddp, "machine_allows": alone / beside,
-                "of_that": beside / ddp, "of_that_by_turn": turn[turn.len() / 2],
-            })
-        );
+        for (i, clock) in ["wall", "processor"].into_iter().enumerate() {
+            let least = |way: usize| turns.iter().map(|t| t[way][i]).fold(f64::INFINITY, f64::min);
+            let [alone, beside, ddp] = [0, 1, 2].map(least);
+            let mut of_that: Vec<f64> = turns.iter().map(|t| t[1][i] / t[2][i]).collect();
+            of_that.sort_by(f64::total_cmp);
+            println!(
+                "{}",
+                serde_json::json!({
+                    "name": format!("scaling2_{}_b{}_per_rank", job.name, job.x.shape()[0]),
+                    "clock": clock, "alone_s": alone, "beside_s": beside, "ddp_s": ddp,
+                    "efficiency": alone / ddp, "machine_allows": alone / beside,
+                    "of_that": beside / ddp, "of_that_by_turn": of_that[of_that.len() / 2],
+                })
+            );
+        }
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! How the cost of a training step grows: with depth, width and batch of a GPT-2 in one process, and with
 //! the number of data-parallel ranks. A step should cost what its arithmetic costs, so that the rate stays
-//! the same along a table. Every point is measured in a process of its own, for its peak memory.
+//! the same along a table. Costs are processor time, one thread per rank: other programs on the same cores
+//! disturb it less, and more ranks than cores change nothing about what a rank has to do. Every point is measured in a process of its own, for its peak memory.
 //!
 //! `cargo bench --bench growth` prints a JSON line per point, then the tables of `docs/scaling.md`.
 //!
@@ -11,6 +12,8 @@
 mod bench;
 #[path = "common/paper.rs"]
 mod paper;
+#[path = "common/processor.rs"]
+mod processor;
 
 use std::time::{Duration, Instant};
 
@@ -63,11 +66,12 @@ impl Point {
     }
 }
 
-/// What is measured at a point: a step's time, the least and the median, and peak memory.
+/// What is measured at a point: the least time of a step, that of a rank's processor and that on the wall,
+/// and a rank's peak memory.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 struct Cost {
-    least: f64,
-    median: f64,
+    processor: f64,
+    wall: f64,
     peak_mib: f64,
 }
 
@@ -89,11 +93,10 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Measures the points, and gives their table in Markdown. `Time per work` is a step's time by all ranks'
-/// arithmetic and the cores that they can use, against the table's least; the exponent is that between a
-/// point and the one before: 1 where twice the work takes twice the time.
+/// Measures the points, and gives their table in Markdown. `Time per work` is processor time by arithmetic,
+/// against the table's least. The exponent is that between a point and the one before, of all ranks'
+/// processor time over all ranks' arithmetic: 1 where twice the work takes twice the time.
 fn table(axis: &str, points: &[Point], value: impl Fn(&Point) -> usize) -> Result<String> {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let mut rows = Vec::new();
     for point in points {
         let cost = measured(*point)?;
@@ -101,30 +104,35 @@ fn table(axis: &str, points: &[Point], value: impl Fn(&Point) -> usize) -> Resul
             "{}",
             serde_json::json!({
                 "name": format!("growth_{axis}_{}", value(point)), "threads": 1,
-                "median_s": cost.median, "min_s": cost.least, "gflop": point.gflop(),
+                "processor_s": cost.processor, "min_s": cost.wall, "gflop": point.gflop(),
                 "peak_mib": cost.peak_mib,
             })
         );
-        // What a core has to do in this step.
-        let work = point.gflop() * point.world as f64 / point.world.min(cores) as f64;
-        rows.push((value(point), cost, work));
+        rows.push((*point, cost));
     }
-    let per_work = |(_, cost, work): &(usize, Cost, f64)| cost.least / work;
+    let per_work = |(point, cost): &(Point, Cost)| cost.processor / point.gflop();
+    let total = |(point, cost): &(Point, Cost)| {
+        let world = point.world as f64;
+        ((cost.processor * world).ln(), (point.gflop() * world).ln())
+    };
     let best = rows.iter().map(per_work).fold(f64::INFINITY, f64::min);
     let mut text = format!(
-        "| {axis} | GFLOP per core | step | GFLOP/s per core | time per work | exponent | peak MiB |\n\
-         | --- | --- | --- | --- | --- | --- | --- |\n"
+        "| {axis} | GFLOP | processor time | GFLOP/s | time per work | exponent | on the wall | peak MiB |\n\
+         | --- | --- | --- | --- | --- | --- | --- | --- |\n"
     );
-    for (i, row @ (value, cost, work)) in rows.iter().enumerate() {
-        let exponent = i.checked_sub(1).map(|i| &rows[i]).filter(|before| before.2 < *work);
-        let exponent = exponent.map_or(String::new(), |(_, before, less)| {
-            format!("{:.2}", (cost.least / before.least).ln() / (work / less).ln())
+    for (i, row @ (point, cost)) in rows.iter().enumerate() {
+        let exponent = i.checked_sub(1).map_or(String::new(), |before| {
+            let ((time, work), (less_time, less_work)) = (total(row), total(&rows[before]));
+            format!("{:.2}", (time - less_time) / (work - less_work))
         });
         text += &format!(
-            "| {value} | {work:.2} | {:.1} ms | {:.0} | {:.2} | {exponent} | {:.0} |\n",
-            cost.least * 1e3,
+            "| {} | {:.2} | {:.1} ms | {:.0} | {:.2} | {exponent} | {:.1} ms | {:.0} |\n",
+            value(point),
+            point.gflop(),
+            cost.processor * 1e3,
             1.0 / per_work(row),
             per_work(row) / best,
+            cost.wall * 1e3,
             cost.peak_mib
         );
     }
@@ -165,21 +173,22 @@ fn work(point: Point, parent: Channel<Cost, ()>) -> Result<()> {
         optimizer.step();
     };
     (0..2).for_each(|_| step());
-    let (began, mut samples) = (Instant::now(), Vec::new());
+    let (began, mut steps) = (Instant::now(), 0);
+    let mut cost = Cost { processor: f64::INFINITY, wall: f64::INFINITY, peak_mib: 0.0 };
     // All ranks have to stop after the same step: rank 0 says when.
     let more = Tensor::from([1f32]);
     while more.item() > 0.0 {
         group.barrier()?;
-        let start = Instant::now();
+        let (start, used) = (Instant::now(), processor::seconds());
         step();
-        samples.push(start.elapsed().as_secs_f64());
-        let enough = samples.len() >= 5 && began.elapsed() > Duration::from_millis(1500);
+        cost.wall = cost.wall.min(start.elapsed().as_secs_f64());
+        cost.processor = cost.processor.min(processor::seconds() - used);
+        steps += 1;
+        let enough = steps >= 5 && began.elapsed() > Duration::from_millis(2500);
         more.fill_(if enough { 0.0 } else { 1.0 });
         group.broadcast(&more, 0)?;
     }
-    samples.sort_by(f64::total_cmp);
-    let (least, median) = (samples[0], samples[samples.len() / 2]);
-    parent.send(&Cost { least, median, peak_mib: bench::peak_mib() })
+    parent.send(&Cost { peak_mib: bench::peak_mib(), ..cost })
 }
 
 fn tokens<const D: usize>(shape: [usize; D]) -> Tensor {

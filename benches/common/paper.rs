@@ -62,7 +62,7 @@ struct Training {
     buckets: Vec<Bucket>,
 }
 
-/// Last parameters first, up to 25 MiB together, 1 MiB in each of the first two: as
+/// Last parameters first, up to 25 MiB together, 1 MiB in the first: as
 /// `DistributedDataParallel` does. Backward is taken to need the same time for every parameter.
 fn buckets(parameters: &[Tensor]) -> Vec<Bucket> {
     let mut buckets: Vec<Bucket> = Vec::new();

@@ -33,8 +33,8 @@
 //! | [`Data`](Category::Data) | the wait for a `DataLoader`'s next batch |
 //! | [`User`](Category::User) | [`record_function`] |
 //!
-//! An op that only calls others has the spans of those; triangles of matrices and masked selection have none but
-//! their parts'. An op's span inside one of the same name is part of that. The helper threads
+//! An op that only calls others has the spans of those; so have a few that write to places named by an index
+//! (`scatter`, `index_add`). An op's span inside one of the same name is part of that. The helper threads
 //! of a parallel loop have no track: the op's span lasts until they are through. Loader workers are processes
 //! of their own, which are not recorded.
 //!
