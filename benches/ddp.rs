@@ -9,6 +9,8 @@
 //!
 //! `cargo bench --bench ddp -- --trace FOLDER` writes a trace per model and rank, all ranks of a model in
 //! one file as well (ui.perfetto.dev shows it), and prints what of the communication lies behind backward.
+//!
+//! The name of a model, `lenet5` or `resnet18`, leaves out the other.
 
 #[allow(dead_code, reason = "one of its models is enough")]
 #[path = "common/models.rs"]
@@ -26,6 +28,8 @@ use torchrs::nn::{Forward, functional as F};
 use torchrs::optim::{Optimizer, SGD, SGDOptions};
 use torchrs::profiler::{self, Category, Overlap, Profile};
 use torchrs::{Dtype, Result, Tensor, manual_seed, set_num_threads};
+
+const MODELS: [&str; 2] = ["lenet5", "resnet18"];
 
 /// A model with its batch, and how often its step is timed.
 struct Job {
@@ -63,14 +67,20 @@ impl Job {
 fn main() -> Result<()> {
     torchrs::init();
     let arguments: Vec<String> = std::env::args().collect();
+    let asked = |name: &&str| arguments.iter().any(|a| a == name);
+    let mut models: Vec<&str> = MODELS.into_iter().filter(asked).collect();
+    if models.is_empty() {
+        models = MODELS.to_vec();
+    }
+    let models: Vec<String> = models.into_iter().map(str::to_owned).collect();
     if arguments.iter().any(|a| a == "--scaling") {
-        return ranks::spawn(2, scaling);
+        return ranks::spawn_with(2, scaling, models);
     }
     if let Some(at) = arguments.iter().position(|a| a == "--trace") {
         let folder = PathBuf::from(arguments.get(at + 1).expect("--trace has a folder"));
         std::fs::create_dir_all(&folder).expect("the folder can be made");
-        ranks::spawn_with(2, trace, folder.clone())?;
-        return ["lenet5", "resnet18"].into_iter().try_for_each(|name| {
+        ranks::spawn_with(2, trace, (folder.clone(), models.clone()))?;
+        return models.iter().try_for_each(|name| {
             let ranks = [0, 1].map(|rank| trace_path(&folder, name, rank));
             profiler::merge_chrome_traces(&ranks, folder.join(format!("{name}.json")))
         });
@@ -79,7 +89,7 @@ fn main() -> Result<()> {
         Some(world) => vec![world],
         None => vec![1, 2],
     };
-    worlds.into_iter().try_for_each(|world| ranks::spawn(world, measure))
+    worlds.into_iter().try_for_each(|world| ranks::spawn_with(world, measure, models.clone()))
 }
 
 fn start() -> Result<ProcessGroup> {
@@ -88,10 +98,12 @@ fn start() -> Result<ProcessGroup> {
     init_process_group(Default::default())
 }
 
-fn measure(_: ()) -> Result<()> {
+fn measure(models: Vec<String>) -> Result<()> {
     let group = start()?;
-    time(&group, models::lenet5(), &Job::lenet5())?;
-    time(&group, torchrs::models::resnet18(1000), &Job::resnet18())
+    models.iter().try_for_each(|name| match &name[..] {
+        "lenet5" => time(&group, models::lenet5(), &Job::lenet5()),
+        _ => time(&group, torchrs::models::resnet18(1000), &Job::resnet18()),
+    })
 }
 
 fn time<M: Forward + 'static>(group: &ProcessGroup, model: M, job: &Job) -> Result<()> {
@@ -103,10 +115,12 @@ fn time<M: Forward + 'static>(group: &ProcessGroup, model: M, job: &Job) -> Resu
     ranks::time_steps(group, &name, "img/s", batch, (job.samples, job.per_sample), step)
 }
 
-fn scaling(_: ()) -> Result<()> {
+fn scaling(models: Vec<String>) -> Result<()> {
     let group = start()?;
-    compare(&group, models::lenet5, &Job::lenet5())?;
-    compare(&group, || torchrs::models::resnet18(1000), &Job::resnet18())
+    models.iter().try_for_each(|name| match &name[..] {
+        "lenet5" => compare(&group, models::lenet5, &Job::lenet5()),
+        _ => compare(&group, || torchrs::models::resnet18(1000), &Job::resnet18()),
+    })
 }
 
 /// Times a step alone, beside an independent process, and data-parallel, in turns, since the machine is not
@@ -160,10 +174,12 @@ fn compare<M: Forward + 'static>(
     Ok(())
 }
 
-fn trace(folder: PathBuf) -> Result<()> {
+fn trace((folder, models): (PathBuf, Vec<String>)) -> Result<()> {
     let group = start()?;
-    profiled(&group, models::lenet5(), &Job::lenet5(), &folder)?;
-    profiled(&group, torchrs::models::resnet18(1000), &Job::resnet18(), &folder)
+    models.iter().try_for_each(|name| match &name[..] {
+        "lenet5" => profiled(&group, models::lenet5(), &Job::lenet5(), &folder),
+        _ => profiled(&group, torchrs::models::resnet18(1000), &Job::resnet18(), &folder),
+    })
 }
 
 fn trace_path(folder: &Path, name: &str, rank: usize) -> PathBuf {
