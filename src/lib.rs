@@ -31,6 +31,7 @@ pub mod multiprocessing;
 pub mod nn;
 pub mod ops;
 pub mod optim;
+pub mod profiler;
 pub mod storage;
 pub mod tensor;
 

@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use torchrs::Result;
 use torchrs::distributed::{ProcessGroup, StoreServer};
 use torchrs::multiprocessing::Process;
@@ -12,7 +14,20 @@ pub fn asked() -> Option<usize> {
 }
 
 /// Runs `rank` in `world` processes, which can join a process group.
+#[allow(dead_code, reason = "some ranks are told more")]
 pub fn spawn(world: usize, rank: impl Fn(()) -> Result<()> + Copy + 'static) -> Result<()> {
+    spawn_with(world, rank, ())
+}
+
+/// [`spawn`] with an argument for all ranks.
+pub fn spawn_with<A>(
+    world: usize,
+    rank: impl Fn(A) -> Result<()> + Copy + 'static,
+    argument: A,
+) -> Result<()>
+where
+    A: Clone + Serialize + DeserializeOwned + 'static,
+{
     torchrs::init();
     let server = StoreServer::start()?;
     let ranks: Vec<Process> = (0..world)
@@ -22,7 +37,7 @@ pub fn spawn(world: usize, rank: impl Fn(()) -> Result<()> + Copy + 'static) -> 
                 .env("RANK", i.to_string())
                 .env("WORLD_SIZE", world.to_string())
                 .inherit("TORCHRS_STORE_FD", server.connect()?)
-                .spawn(rank, ())
+                .spawn(rank, argument.clone())
         })
         .collect::<Result<_>>()?;
     ranks.iter().try_for_each(Process::join)

@@ -20,6 +20,7 @@ use crate::{Device, Dtype, Tensor};
 /// Inputs are `&Tensor` or `Option<&Tensor>`, what they are bound to `Tensor` or `Option<Tensor>`.
 macro_rules! cast_op {
     ($op:expr, [$($name:ident = $input:expr),+] => $call:expr) => {
+        let _span = $crate::profiler::op_named(|| $op);
         if $crate::amp::is_active()
             && let Some(region) = $crate::amp::Region::enter($op, &[$(Option::from($input)),+])
         {

@@ -18,6 +18,7 @@ use super::mode::{ANOMALY, FORWARD, GRAD, ModeGuard, has_mode};
 use super::node::{Edge, Kind, Node};
 use crate::Tensor;
 use crate::error::{Error, throw};
+use crate::profiler::{self, Category};
 use crate::tensor::{Dtype, Shape};
 
 /// Hash of a node's address: its bits are spread by one multiplication.
@@ -189,7 +190,14 @@ pub fn backward(
     retain_graph: bool,
     create_graph: bool,
 ) {
-    run("backward", tensors, grads, &Wanted::Leaves, retain_graph || create_graph, create_graph);
+    run(
+        profiler::BACKWARD,
+        tensors,
+        grads,
+        &Wanted::Leaves,
+        retain_graph || create_graph,
+        create_graph,
+    );
 }
 
 /// [`backward`] that touches the `grad` of the given leaves only (`backward(inputs=...)`).
@@ -211,7 +219,7 @@ pub fn backward_into(
 ) {
     let edges = input_edges("backward", leaves);
     let wanted = Wanted::OnlyLeaves(&edges);
-    run("backward", tensors, grads, &wanted, retain_graph || create_graph, create_graph);
+    run(profiler::BACKWARD, tensors, grads, &wanted, retain_graph || create_graph, create_graph);
 }
 
 /// The gradients of `outputs` with respect to `inputs`, without touching any `grad`
@@ -275,7 +283,7 @@ fn root_gradient(op: &str, i: usize, t: &Tensor, grad: Option<&Tensor>) -> Tenso
 
 #[track_caller]
 fn run(
-    op: &str,
+    op: &'static str,
     roots: &[&Tensor],
     root_grads: &[Option<&Tensor>],
     wanted: &Wanted,
@@ -304,6 +312,7 @@ fn run(
         true => ModeGuard::new(GRAD, 0),
         false => ModeGuard::new(0, GRAD),
     };
+    let _span = profiler::span(op, Category::Backward);
     let pass = Pass::new(starts, wanted, Location::caller());
     let entered = Entered::new(pass.reached.clone());
     let captured = pass.execute(wanted, keep);
@@ -465,6 +474,7 @@ impl Pass {
         keep: bool,
         hooked: bool,
     ) -> super::Grads {
+        let _span = profiler::span(node.name, Category::Backward);
         if hooked {
             node.run_prehooks(&mut grads);
         }

@@ -17,6 +17,7 @@ use super::pool::{Collected, Pool};
 use super::sample::{Columns, Sample};
 use super::samplers::{BatchSampler, RandomSampler, Sampler, SequentialSampler};
 use crate::error::{Error, Result};
+use crate::profiler::{self, Category};
 
 /// Batches of a dataset (`torch.utils.data.DataLoader`).
 ///
@@ -391,6 +392,7 @@ impl<D: Dataset> DataLoader<D> {
 
     /// The next item of iteration `id`, which is over after a `None` or once `over` is set.
     fn next(&self, id: u64, over: &mut bool) -> Option<Result<Batch<D>>> {
+        let _span = profiler::span("DataLoader", Category::Data);
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
         let run = inner.run.as_mut().filter(|run| run.id == id);

@@ -8,10 +8,11 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::backend::{Backend, Pace};
-use super::collective::{Collective, list_ranks};
+use super::collective::{Collective, RawBuffer, list_ranks};
 use super::queue::Queue;
 use super::{Deadline, Work};
 use crate::error::{Error, Result};
+use crate::profiler::{self, Category, Span};
 
 /// A set of ranks that call collectives together (`torch.distributed.ProcessGroup`). Cheap to
 /// clone; from [`init_process_group`](super::init_process_group) or
@@ -84,6 +85,13 @@ static LIVE: Mutex<Vec<Weak<dyn Backend>>> = Mutex::new(Vec::new());
 pub fn abort(reason: &str) {
     let live: Vec<_> = LIVE.lock().iter().filter_map(Weak::upgrade).collect();
     live.iter().for_each(|group| group.abort(reason));
+}
+
+/// A collective's span in a profile.
+fn span_of(name: &'static str, collective: &Collective) -> Span {
+    let memory = collective.send.as_ref().or(collective.recv.as_ref());
+    let bytes = memory.map_or(0, RawBuffer::nbytes);
+    profiler::span_of_bytes(name, Category::Communication, bytes)
 }
 
 impl ProcessGroup {
@@ -273,23 +281,28 @@ impl ProcessGroup {
         }
     }
 
-    /// Runs `collective` here and now.
-    pub(super) fn run(&self, collective: &Collective) -> Result<()> {
+    /// Runs `collective` here and now. A profile shows it by `name`.
+    pub(super) fn run(&self, name: &'static str, collective: &Collective) -> Result<()> {
         let member = self.member(collective.signature.kind.name())?;
         let deadline = Deadline::after(self.timeout);
-        member.queue.run(|| member.backend.run(collective, &deadline, Pace::Foreground))
+        member.queue.run(|| {
+            let _span = span_of(name, collective);
+            member.backend.run(collective, &deadline, Pace::Foreground)
+        })
     }
 
     /// Starts `collective` on the communication thread, and `then`, which also keeps its memory
-    /// alive, after it has succeeded.
+    /// alive, after it has succeeded. A profile shows it by `name`.
     pub(super) fn start(
         &self,
+        name: &'static str,
         collective: Collective,
         then: impl FnOnce() + Send + 'static,
     ) -> Result<Work> {
         let member = self.member(collective.signature.kind.name())?;
         let (backend, deadline) = (member.backend.clone(), Deadline::after(self.timeout));
         member.queue.start(&self.inner.world_rank.to_string(), move || {
+            let _span = span_of(name, &collective);
             backend.run(&collective, &deadline, Pace::Background)?;
             then();
             Ok(())

@@ -265,6 +265,6 @@ impl ProcessGroup {
         };
         let buffer = Some(slice.raw());
         let collective = Collective { signature, send: buffer, recv: buffer };
-        self.start(collective, move || drop(slice))
+        self.start(collective.signature.kind.name(), collective, move || drop(slice))
     }
 }

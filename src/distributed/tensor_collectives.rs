@@ -8,6 +8,7 @@ use super::{Dtype, ProcessGroup, Work};
 use crate::Tensor;
 use crate::autograd::no_grad;
 use crate::error::{Error, Result};
+use crate::profiler::BUCKET;
 
 /// A collective on tensors, checked and ready to run.
 struct Prepared {
@@ -144,6 +145,20 @@ impl ProcessGroup {
     /// As [`all_reduce`](Self::all_reduce); those that concern other ranks come from the [`Work`].
     pub fn all_reduce_async(&self, tensor: &Tensor, op: ReduceOp) -> Result<Work> {
         self.background(self.prepare_all_reduce(tensor, op)?)
+    }
+
+    /// [`all_reduce`](Self::all_reduce) with a name of its own in profiles.
+    pub(super) fn all_reduce_bucket(&self, bucket: &Tensor, op: ReduceOp) -> Result<()> {
+        let prepared = self.prepare_all_reduce(bucket, op)?;
+        self.run(BUCKET, &prepared.collective)?;
+        prepared.finish();
+        Ok(())
+    }
+
+    /// [`all_reduce_async`](Self::all_reduce_async) with a name of its own in profiles.
+    pub(super) fn all_reduce_bucket_async(&self, bucket: &Tensor, op: ReduceOp) -> Result<Work> {
+        let prepared = self.prepare_all_reduce(bucket, op)?;
+        self.start(BUCKET, prepared.collective.clone(), move || prepared.finish())
     }
 
     fn prepare_all_reduce(&self, tensor: &Tensor, op: ReduceOp) -> Result<Prepared> {
@@ -609,7 +624,7 @@ impl ProcessGroup {
     /// # Errors
     /// As [`all_reduce`](Self::all_reduce).
     pub fn barrier(&self) -> Result<()> {
-        self.run(&barrier())
+        self.run(Kind::Barrier.name(), &barrier())
     }
 
     /// [`barrier`](Self::barrier) in the background, behind what was started before.
@@ -631,17 +646,18 @@ impl ProcessGroup {
     /// # Errors
     /// As [`all_reduce`](Self::all_reduce).
     pub fn barrier_async(&self) -> Result<Work> {
-        self.start(barrier(), || {})
+        self.start(Kind::Barrier.name(), barrier(), || {})
     }
 
     fn call(&self, prepared: Prepared) -> Result<()> {
-        self.run(&prepared.collective)?;
+        self.run(prepared.collective.signature.kind.name(), &prepared.collective)?;
         prepared.finish();
         Ok(())
     }
 
     fn background(&self, prepared: Prepared) -> Result<Work> {
-        self.start(prepared.collective.clone(), move || prepared.finish())
+        let name = prepared.collective.signature.kind.name();
+        self.start(name, prepared.collective.clone(), move || prepared.finish())
     }
 
     /// Whether this rank is the root; an error when there is no such root.

@@ -13,6 +13,7 @@ use crate::autograd::{no_grad, record};
 use crate::cpu::fold::{Shared, SharedMut, Walk};
 use crate::cpu::threads::{GRAIN, parallel_for};
 use crate::error::{Error, throw};
+use crate::profiler;
 use crate::tensor::{Shape, normalize_dim, normalize_dims, promote_types};
 use crate::{Dtype, Tensor};
 
@@ -96,6 +97,7 @@ impl Tensor {
             }
             shape[d] += t.shape()[d];
         }
+        let _span = profiler::op("cat");
         let out = Tensor::empty(&shape, dtype);
         for (t, &start) in all.iter().zip(&starts).filter(|(t, _)| t.numel() > 0) {
             if t.dtype() == dtype && t.is_contiguous() {

@@ -8,6 +8,7 @@ use super::index_select::{add_slices, take_slices};
 use super::samples::{OpSample, values};
 use crate::autograd::record;
 use crate::error::{Error, throw};
+use crate::profiler;
 use crate::{Dtype, Tensor};
 
 /// Indices as dense i64 after checking them against the table.
@@ -66,6 +67,7 @@ impl Tensor {
                 format!("{} is not a row of a table of {rows} rows", padding_idx.unwrap_or(p)),
             ));
         }
+        let _span = profiler::op("embedding");
         let indices = checked(indices, rows);
         let mut shape = indices.layout().shape.clone();
         shape.push(width);

@@ -17,6 +17,7 @@ use crate::cpu::prefetch::prefetch;
 use crate::cpu::threads::{GRAIN, parallel_for};
 use crate::error::{Error, throw};
 use crate::ops::complex::by_pairs;
+use crate::profiler;
 use crate::tensor::layout::contiguous_strides;
 use crate::tensor::{Element, Scalar, broadcast_shapes, dispatch};
 use crate::{Dtype, Tensor};
@@ -250,6 +251,7 @@ impl Tensor {
         if self.is_complex() && self.dim() > 0 {
             return by_pairs(self, |pairs| pairs.gather(d as i64, &of_pairs(&index)));
         }
+        let _span = profiler::op("gather");
         let out = Tensor::empty(index.shape(), self.dtype());
         let dense = self.detach().contiguous();
         let places = Places::new(&index, d, self.shape(), index.shape());

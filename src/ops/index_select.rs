@@ -17,6 +17,7 @@ use crate::cpu::threads::{GRAIN, parallel_for};
 use crate::cpu::vectorize::{Kernel, vectorize};
 use crate::cpu::widen::Widen;
 use crate::error::{Error, throw};
+use crate::profiler;
 use crate::tensor::{Scalar, dispatch};
 use crate::{Dtype, Tensor};
 
@@ -216,6 +217,7 @@ impl Tensor {
     /// Throws when `index` is not a list of integers or names a slice that is not there.
     #[track_caller]
     pub fn index_select(&self, dim: i64, index: &Tensor) -> Tensor {
+        let _span = profiler::op("index_select");
         let d = self.normalize_dim("index_select", dim);
         assert_list("index_select", index);
         let n = self.shape().get(d).copied().unwrap_or(1);

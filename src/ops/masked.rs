@@ -8,6 +8,7 @@ use super::samples::{OpSample, Order, values};
 use crate::autograd::record;
 use crate::error::{Error, throw};
 use crate::ops::complex::by_pairs;
+use crate::profiler;
 use crate::tensor::{broadcast_shapes, dispatch};
 use crate::{Dtype, Tensor};
 
@@ -133,6 +134,7 @@ impl Tensor {
 
 /// The elements of `x` where the dense mask of the same shape is true.
 fn select_dense(x: &Tensor, mask: &Tensor) -> Tensor {
+    let _span = profiler::op("masked_select");
     let dense = x.detach().contiguous();
     // SAFETY: contiguous bools; nobody writes to them.
     let chosen = unsafe { mask.as_slice::<bool>() };
@@ -151,6 +153,7 @@ fn select_dense(x: &Tensor, mask: &Tensor) -> Tensor {
 /// Zeros of the dense mask's shape with the list's elements, in order, where it is true.
 #[track_caller]
 fn scatter_dense(list: &Tensor, mask: &Tensor) -> Tensor {
+    let _span = profiler::op("masked_scatter");
     let out = Tensor::zeros(mask.shape(), list.dtype());
     let dense = list.detach().contiguous();
     // SAFETY: contiguous bools; nobody writes to them.

@@ -16,6 +16,7 @@ use crate::autograd::record;
 use crate::cpu::fold::SharedMut;
 use crate::cpu::threads::{GRAIN, parallel_for};
 use crate::error::{Error, throw};
+use crate::profiler;
 use crate::{Dtype, Operand, Tensor};
 
 /// An element and its place in one number that sorts by element, then by place.
@@ -81,7 +82,8 @@ fn order_lines<K: Key>(
 
 /// The places of the `k` first elements along dimension `d`, in order.
 #[track_caller]
-fn order_of(op: &str, x: &Tensor, d: usize, descending: bool, k: usize) -> Tensor {
+fn order_of(op: &'static str, x: &Tensor, d: usize, descending: bool, k: usize) -> Tensor {
+    let _span = profiler::op(op);
     let dtype = crate::tensor::dtype::widest(op, x.dtype());
     let x = x.detach().to_dtype(dtype).contiguous();
     let mut shape = x.layout().shape.clone();

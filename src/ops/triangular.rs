@@ -10,13 +10,15 @@ use crate::autograd::record;
 use crate::cpu::fold::{Shared, SharedMut};
 use crate::cpu::threads::{GRAIN, parallel_for};
 use crate::error::{Error, throw};
+use crate::profiler;
 
 /// A copy that keeps columns up to (or, for the upper triangle, from) `row + diagonal`.
 #[track_caller]
-fn triangle<const LOWER: bool>(op: &str, x: &Tensor, diagonal: i64) -> Tensor {
+fn triangle<const LOWER: bool>(op: &'static str, x: &Tensor, diagonal: i64) -> Tensor {
     let &[.., rows, columns] = x.shape() else {
         throw(Error::shape(op, format!("takes matrices, got shape {:?}", x.shape())))
     };
+    let _span = profiler::op(op);
     let dense = x.detach().contiguous();
     let out = dense.empty_like();
     if out.numel() == 0 {

@@ -29,6 +29,7 @@ use serde_json::{Value, json};
 
 use super::{Optimizer, OptimizerState};
 use crate::error::{Error, Result, throw};
+use crate::profiler::{self, Category};
 use crate::{Tensor, no_grad};
 
 pub use options::{GroupOptions, adam_ranges, below_one, not_negative, within};
@@ -425,6 +426,7 @@ impl<R: Rule> Group<R> {
 
 impl<R: Rule> Optimizer for RuleOptimizer<R> {
     fn step(&mut self) {
+        let _span = profiler::span(R::NAME, Category::Optimizer);
         no_grad(|| self.groups.iter_mut().for_each(Group::step));
     }
 

@@ -12,6 +12,7 @@ use super::engine::{GroupOptions, check_parameters, not_negative, saved_group, s
 use super::line_search::{Point, strong_wolfe};
 use super::{Optimizer, OptimizerState, StateValue};
 use crate::error::{Error, Result, throw};
+use crate::profiler::{self, Category};
 use crate::tensor::promote_types;
 use crate::{Tensor, enable_grad, no_grad};
 
@@ -285,6 +286,7 @@ impl Optimizer for LBFGS {
     }
 
     fn step_with(&mut self, closure: &mut dyn FnMut() -> Tensor) -> Tensor {
+        let _span = profiler::span("LBFGS", Category::Optimizer);
         no_grad(|| self.minimize(closure))
     }
 

@@ -327,7 +327,8 @@ element! {
 #[macro_export]
 #[doc(hidden)]
 macro_rules! dispatch {
-    (float $dtype:expr, $op:expr, $T:ident => $body:expr) => {
+    (float $dtype:expr, $op:expr, $T:ident => $body:expr) => {{
+        let _span = $crate::profiler::op_named(|| $op);
         match $dtype {
             $crate::tensor::Dtype::F64 => {
                 type $T = f64;
@@ -347,8 +348,9 @@ macro_rules! dispatch {
             }
             other => $crate::tensor::dtype::not_floating($op, other),
         }
-    };
-    (compute $dtype:expr, $op:expr, $T:ident => $body:expr) => {
+    }};
+    (compute $dtype:expr, $op:expr, $T:ident => $body:expr) => {{
+        let _span = $crate::profiler::op_named(|| $op);
         match $dtype {
             $crate::tensor::Dtype::F64 => {
                 type $T = f64;
@@ -360,7 +362,7 @@ macro_rules! dispatch {
             }
             other => $crate::tensor::dtype::not_floating($op, other),
         }
-    };
+    }};
     ($dtype:expr, $T:ident => $body:expr) => {
         match $dtype {
             $crate::tensor::Dtype::F64 => {

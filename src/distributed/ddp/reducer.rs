@@ -1,6 +1,8 @@
 //! The gradients' way to the other ranks. Every parameter's `.grad` is a view into a bucket in
 //! shared memory; a hook on the parameter counts its bucket down, and a full bucket's all-reduce
-//! starts on the communication thread while backward goes on. The end of backward waits for them.
+//! starts on the communication thread while backward goes on. The end of backward waits for them. The
+//! last bucket is full when there is nothing left to go on with: the thread of backward reduces it
+//! itself, which spares it to wake another and to be woken.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -13,6 +15,7 @@ use super::verify::broadcast_all;
 use crate::autograd::{HookHandle, queue_callback};
 use crate::distributed::{ProcessGroup, ReduceOp, Work};
 use crate::error::{Error, Result, throw};
+use crate::profiler::{self, Category};
 use crate::storage::Storage;
 use crate::tensor::Layout;
 use crate::{Dtype, Tensor};
@@ -146,10 +149,11 @@ impl Reducer {
         }
     }
 
+    /// Starts the all-reduces of full buckets, but for the last one.
     fn send_full_buckets(&self, state: &mut State) {
-        while state.next < self.buckets.len() && state.missing[state.next] == 0 {
+        while state.next + 1 < self.buckets.len() && state.missing[state.next] == 0 {
             let flat = &self.buckets[state.next].flat;
-            match self.group.all_reduce_async(flat, ReduceOp::Avg) {
+            match self.group.all_reduce_bucket_async(flat, ReduceOp::Avg) {
                 Ok(work) => state.works.push(work),
                 Err(error) => throw(error),
             }
@@ -159,6 +163,7 @@ impl Reducer {
 
     /// Runs when backward has made all gradients.
     fn end_of_backward(&self) {
+        let _span = profiler::span(profiler::END_OF_BACKWARD, Category::Communication);
         let mut state = self.state.lock();
         state.running = false;
         let unused: Vec<usize> = (0..self.params.len()).filter(|&i| !state.ready[i]).collect();
@@ -187,11 +192,16 @@ impl Reducer {
         let works = std::mem::take(&mut state.works);
         let ready = std::mem::take(&mut state.ready);
         drop(state);
-        for work in works {
-            work.wait().unwrap_or_else(|error| throw(error));
-        }
-        let synced =
-            self.settle_unused(&ready).and_then(|()| broadcast_all(&self.group, &self.buffers));
+        let last = match self.buckets.last() {
+            Some(bucket) => self.group.all_reduce_bucket(&bucket.flat, ReduceOp::Avg),
+            None => Ok(()),
+        };
+        // They ran before it: the first error is the cause of later ones.
+        let earlier = works.iter().try_for_each(Work::wait);
+        let synced = earlier
+            .and(last)
+            .and_then(|()| self.settle_unused(&ready))
+            .and_then(|()| broadcast_all(&self.group, &self.buffers));
         synced.unwrap_or_else(|error| throw(error));
     }
 

@@ -10,6 +10,7 @@ use crate::distributed::backend::Pace;
 use crate::distributed::collective::{Kind, Signature};
 use crate::distributed::{Deadline, collective};
 use crate::error::{Error, Result};
+use crate::profiler::{self, Category};
 
 /// About what falling asleep and being woken costs: who spins longer loses more than that.
 const SPIN_MOST: Duration = Duration::from_micros(25);
@@ -56,6 +57,7 @@ impl ShmBackend {
 
     /// Waits until all ranks have arrived as often as this one.
     pub(super) fn wait_all(&self, progress: &mut Progress, call: &Call) -> Result<()> {
+        let _span = profiler::span(profiler::WAIT, Category::Communication);
         let patience = self.patience(progress, call.pace);
         for rank in 0..self.ranks.len() {
             if rank == self.rank {

@@ -18,6 +18,7 @@ use crate::cpu::plan::Operand as Buffer;
 use crate::cpu::tile::{MOST_NUMBERS, execute, execute_dense};
 use crate::error::{Error, throw};
 use crate::ops::complex;
+use crate::profiler;
 use crate::storage::Storage;
 use crate::tensor::{
     Dtype, Layout, Operand, ResultType, Scalar, Shape, broadcast_shapes, can_cast,
@@ -33,6 +34,7 @@ use crate::tensor::{
 /// ```
 #[track_caller]
 pub fn apply(row: &'static Row, inputs: &[Operand<'_>], params: &[Scalar]) -> Tensor {
+    let _span = profiler::op(row.name);
     if let Some(like) = alike(inputs)
         && keeps(row, like.dtype())
         && !amp::is_active()
@@ -195,6 +197,7 @@ fn apply_cast(row: &'static Row, inputs: &[Operand<'_>], params: &[Scalar]) -> O
 /// ```
 #[track_caller]
 pub fn apply_inplace(row: &'static Row, inputs: &[Operand<'_>], params: &[Scalar]) {
+    let _span = profiler::op(row.name);
     let Operand::Tensor(target) = inputs[0] else {
         throw(Error::argument(row.name, row.inputs[0].name, "a number cannot be changed in place"))
     };
@@ -319,6 +322,7 @@ impl Before {
 /// ```
 #[track_caller]
 pub fn apply_update(row: &'static Row, inputs: &[&Tensor], params: &[Scalar]) {
+    let _span = profiler::op(row.name);
     let first = inputs[0];
     let odd = inputs.iter().map(|t| t.dtype()).find(|d| d.is_complex());
     if let Some(dtype) = odd.or(Some(first.dtype())).filter(|d| !d.is_floating_point()) {

@@ -11,6 +11,7 @@ use crate::cpu::lane::Compute;
 use crate::cpu::plan::Operand as Buffer;
 use crate::cpu::tile::{convert, execute};
 use crate::error::{Error, throw};
+use crate::profiler;
 use crate::tensor::{Dtype, Operand, Scalar, broadcast_shapes};
 
 struct Identity;
@@ -36,6 +37,7 @@ fn buffer(t: &Tensor) -> Buffer<'_> {
 /// # Safety
 /// `to` names no element twice and overlaps nothing of `from`.
 unsafe fn assign(to: &Tensor, from: &Tensor) {
+    let _span = profiler::op("copy");
     if to.dtype() != from.dtype() && (to.dtype().is_complex() || from.dtype().is_complex()) {
         // SAFETY: the caller's promise.
         return unsafe { assign_parts(to, from) };
@@ -95,6 +97,7 @@ unsafe fn assign_parts(to: &Tensor, from: &Tensor) {
 /// # Safety
 /// `to` names no element twice.
 unsafe fn set(to: &Tensor, value: Scalar) {
+    let _span = profiler::op("fill");
     if to.dtype().is_complex() {
         let to = to.detach();
         // SAFETY: the caller's promise holds for the parts as well.

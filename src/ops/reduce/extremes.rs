@@ -13,6 +13,7 @@ use crate::cpu::fold::{Plan, SharedMut};
 use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::samples::{OpSample, Order, values};
+use crate::profiler;
 use crate::tensor::Element;
 use crate::tensor::dtype::widest;
 use crate::{Dtype, Tensor};
@@ -40,6 +41,7 @@ fn extreme_values<const LARGEST: bool>(
     keepdim: bool,
     nans_share: bool,
 ) -> Tensor {
+    let _span = profiler::op(op);
     let dims = Dims::new(op, x, dims, keepdim);
     assert_not_empty(op, x, &dims);
     let wide = x.detach().to_dtype(widest(op, x.dtype()));
@@ -112,6 +114,7 @@ fn with_indices<const LARGEST: bool>(
     dim: i64,
     keepdim: bool,
 ) -> (Tensor, Tensor) {
+    let _span = profiler::op(op);
     let (values, indices) = extremes_along::<LARGEST>(op, x, dim, keepdim);
     let values = record(op, &[x], values, |saver| {
         let indices = saver.save(&indices);

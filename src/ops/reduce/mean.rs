@@ -9,6 +9,7 @@ use crate::Tensor;
 use crate::autograd::record;
 #[cfg(test)]
 use crate::ops::samples::{OpSample, values};
+use crate::profiler;
 use crate::tensor::dispatch;
 
 impl Tensor {
@@ -46,6 +47,7 @@ impl Tensor {
         if !self.dtype().is_floating_point() {
             crate::tensor::dtype::not_floating("mean", self.dtype());
         }
+        let _span = profiler::op("mean");
         let n = dims.count(self) as f64;
         let out = wide_sum(self, &dims);
         dispatch!(compute out.dtype(), "mean", T => finish::<T>(&out, |sum| sum / n as T));

@@ -12,6 +12,7 @@ use crate::cpu::fold::Fold;
 use crate::cpu::widen::Real;
 #[cfg(test)]
 use crate::ops::samples::{OpSample, values};
+use crate::profiler;
 use crate::tensor::{Scalar, dispatch};
 
 /// `sum_i (x_i - mean)^2` with a mean per output.
@@ -44,6 +45,7 @@ impl<T: Real> Fold for SquaredDeviations<'_, T> {
 
 /// Variances (or their square roots) of a floating-point tensor, in the wide type; not recorded.
 fn variance_of(x: &Tensor, dims: &Dims, divisor: f64, root: bool) -> Tensor {
+    let _span = profiler::op("var");
     let x = x.detach().to_dtype(x.dtype().compute());
     let (n, means) = (dims.count(&x) as f64, wide_sum(&x, dims));
     dispatch!(compute x.dtype(), "var", T => {

@@ -21,6 +21,7 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::Tensor;
 use crate::autograd::{BackwardCtx, forward_ad, record, record_with_tangent};
+use crate::profiler;
 use crate::tensor::Layout;
 
 /// A recorded view of `x` whose gradient is made by `backward` from the view's gradient.
@@ -31,6 +32,7 @@ fn view(
     layout: Layout,
     backward: impl Fn(&Tensor) -> Tensor + Send + Sync + 'static,
 ) -> Tensor {
+    let _span = profiler::op(name);
     let out = x.alias(layout);
     let backward = move |ctx: &BackwardCtx| smallvec![Some(backward(&ctx.grad(0)))];
     if !forward_ad::is_open() || !forward_ad::cuts(x, out.layout()) {

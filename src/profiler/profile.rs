@@ -1,0 +1,201 @@
+//! What was recorded.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::ops::Range;
+
+/// What kind of thing a span is.
+///
+/// ```
+/// use torchrs::{Tensor, profiler::{self, Category}};
+/// let x = Tensor::from([2f32]).requires_grad_(true);
+/// let ((), profile) = profiler::profile(|| x.exp().backward());
+/// let exp = |category| profile.events().iter().any(|e| e.name == "exp" && e.category == category);
+/// assert!(exp(Category::Op) && exp(Category::Backward) && !exp(Category::User));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Category {
+    /// A tensor operation.
+    Op,
+    /// A backward pass, or the backward of one op.
+    Backward,
+    /// A collective, or a wait for one.
+    Communication,
+    /// A step of an optimizer.
+    Optimizer,
+    /// The wait for a batch.
+    Data,
+    /// [`record_function`](super::record_function).
+    User,
+}
+
+impl fmt::Display for Category {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Category::Op => "op",
+            Category::Backward => "backward",
+            Category::Communication => "communication",
+            Category::Optimizer => "optimizer",
+            Category::Data => "data",
+            Category::User => "user",
+        })
+    }
+}
+
+/// A span that was recorded.
+///
+/// ```
+/// use torchrs::profiler::{self, Event};
+/// let ((), profile) = profiler::profile(|| {
+///     let _outer = profiler::record_function("outer");
+///     let _inner = profiler::record_function("inner");
+/// });
+/// let [outer, inner]: &[Event; 2] = profile.events().try_into().unwrap();
+/// assert_eq!((outer.depth, inner.depth), (0, 1));
+/// assert_eq!(outer.self_ns, outer.duration_ns - inner.duration_ns);
+/// assert!(outer.start_ns <= inner.start_ns && inner.end_ns() <= outer.end_ns());
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// The op, the node's op, the collective, or the user's name.
+    pub name: Cow<'static, str>,
+    /// What it is.
+    pub category: Category,
+    /// Of a collective: the bytes that this rank gives or gets.
+    pub bytes: Option<usize>,
+    /// When it began, in nanoseconds of `CLOCK_MONOTONIC`.
+    pub start_ns: u64,
+    /// How long it was.
+    pub duration_ns: u64,
+    /// The same without the spans directly inside it.
+    pub self_ns: u64,
+    /// How many spans of its thread were open around it.
+    pub depth: usize,
+    /// Its thread's place in [`Profile::threads`].
+    pub thread: usize,
+}
+
+impl Event {
+    /// When it ended.
+    ///
+    /// ```
+    /// use torchrs::profiler;
+    /// let ((), profile) = profiler::profile(|| drop(profiler::record_function("moment")));
+    /// let moment = &profile.events()[0];
+    /// assert_eq!(moment.end_ns() - moment.start_ns, moment.duration_ns);
+    /// ```
+    pub fn end_ns(&self) -> u64 {
+        self.start_ns + self.duration_ns
+    }
+}
+
+/// Bytes in tensors at a time, as [`memory_stats`](crate::storage::memory_stats) has them.
+///
+/// ```
+/// use torchrs::{Dtype, Tensor, profiler};
+/// let (x, profile) = profiler::profile(|| Tensor::ones([1 << 18], Dtype::F32) * 2.0);
+/// assert!(profile.memory().iter().any(|sample| sample.bytes >= 4 * x.numel()));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemorySample {
+    /// When, in nanoseconds of `CLOCK_MONOTONIC`.
+    pub at_ns: u64,
+    /// Bytes in use.
+    pub bytes: usize,
+}
+
+/// A thread that recorded something.
+///
+/// ```
+/// use torchrs::profiler;
+/// let ((), profile) = profiler::profile(|| {
+///     let named = std::thread::Builder::new().name("loader".into());
+///     named.spawn(|| drop(profiler::record_function("load"))).unwrap().join().unwrap();
+/// });
+/// assert_eq!(profile.threads()[0].name, "loader");
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Thread {
+    /// The system's number for it.
+    pub tid: i32,
+    /// Its name.
+    pub name: String,
+}
+
+/// What a recording found; see [`profile`](super::profile).
+///
+/// ```
+/// use torchrs::{Tensor, profiler::{self, Profile}};
+/// let (_, profile): (_, Profile) = profiler::profile(|| Tensor::from([1f32]) + 1.0);
+/// assert_eq!(profile.events()[0].name, "add");
+/// ```
+#[derive(Debug, Clone)]
+pub struct Profile {
+    threads: Vec<Thread>,
+    events: Vec<Event>,
+    memory: Vec<MemorySample>,
+    time: Range<u64>,
+}
+
+impl Profile {
+    pub(super) fn new(
+        threads: Vec<Thread>,
+        mut events: Vec<Event>,
+        mut memory: Vec<MemorySample>,
+        time: Range<u64>,
+    ) -> Self {
+        events.sort_by_key(|e| (e.thread, e.start_ns, e.depth));
+        memory.sort_by_key(|sample| sample.at_ns);
+        Profile { threads, events, memory, time }
+    }
+
+    /// All spans, thread by thread, in the order in which they began: a span comes right before those
+    /// inside it.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, profiler};
+    /// let x = Tensor::from([1f32]);
+    /// let (_, profile) = profiler::profile(|| x.exp().sin());
+    /// let names: Vec<_> = profile.events().iter().map(|e| &*e.name).collect();
+    /// assert_eq!(names, ["exp", "sin"]);
+    /// ```
+    pub fn events(&self) -> &[Event] {
+        &self.events
+    }
+
+    /// The threads that recorded something.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, profiler};
+    /// let (_, profile) = profiler::profile(|| Tensor::from([1f32]).exp());
+    /// assert_eq!(profile.threads().len(), 1);
+    /// ```
+    pub fn threads(&self) -> &[Thread] {
+        &self.threads
+    }
+
+    /// Bytes in tensors, whenever they had changed at the end of a span. Memory that processes share is
+    /// not counted.
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor, profiler};
+    /// let (_, profile) = profiler::profile(|| Tensor::ones([1000], Dtype::F32) + 1.0);
+    /// assert!(profile.memory().windows(2).all(|pair| pair[0].at_ns <= pair[1].at_ns));
+    /// ```
+    pub fn memory(&self) -> &[MemorySample] {
+        &self.memory
+    }
+
+    /// From start to stop, in nanoseconds of `CLOCK_MONOTONIC`.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, profiler};
+    /// let (_, profile) = profiler::profile(|| Tensor::from([1f32]).exp());
+    /// let exp = &profile.events()[0];
+    /// assert!(profile.time().contains(&exp.start_ns) && exp.end_ns() <= profile.time().end);
+    /// ```
+    pub fn time(&self) -> Range<u64> {
+        self.time.clone()
+    }
+}
