@@ -12,7 +12,7 @@
 //!     loss
 //! });
 //! let averages = profile.key_averages();
-//! assert_eq!(averages.calls("matmul"), 1);
+//! assert_eq!(averages.calls("tanh"), 1);
 //! println!("{averages}");
 //! # let folder = std::env::temp_dir().join(format!("profiler-{}", std::process::id()));
 //! # std::fs::create_dir_all(&folder).unwrap();
