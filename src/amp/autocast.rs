@@ -1,10 +1,9 @@
 //! The region in which ops choose their type, and the thread's state that says so.
 
 use std::cell::Cell;
-use std::marker::PhantomData;
 
 use super::region::forget_casts;
-use crate::autograd::{AUTOCAST, has_mode, set_mode};
+use crate::autograd::{AUTOCAST, ModeGuard, has_mode};
 use crate::error::{Error, throw};
 use crate::{Device, Dtype, Tensor};
 
@@ -44,10 +43,9 @@ pub(crate) fn is_active() -> bool {
     has_mode(AUTOCAST)
 }
 
-fn set_active(active: bool) -> bool {
-    let before = is_active();
-    set_mode(AUTOCAST, active);
-    before
+/// Makes ops cast or not until it is dropped.
+fn activity(active: bool) -> ModeGuard {
+    if active { ModeGuard::new(AUTOCAST, 0) } else { ModeGuard::new(0, AUTOCAST) }
 }
 
 pub(super) fn mode() -> Mode {
@@ -63,22 +61,18 @@ impl Mode {
 
 /// Puts the thread's state back when dropped, also by a panic.
 struct Restore {
-    active: bool,
+    _active: ModeGuard,
     mode: Mode,
-    /// The state belongs to a thread: the guard must stay on it.
-    _not_send: PhantomData<*const ()>,
 }
 
 impl Restore {
     fn with(active: bool, mode: Mode) -> Self {
-        let (active, mode) = (set_active(active), MODE.replace(mode));
-        Restore { active, mode, _not_send: PhantomData }
+        Restore { _active: activity(active), mode: MODE.replace(mode) }
     }
 }
 
 impl Drop for Restore {
     fn drop(&mut self) {
-        set_active(self.active);
         MODE.set(self.mode);
         if self.mode.nesting == 0 {
             forget_casts();
@@ -88,19 +82,12 @@ impl Drop for Restore {
 
 /// While it lives, ops of this thread compute in the types they are given.
 pub(crate) struct Suspended {
-    active: bool,
-    _not_send: PhantomData<*const ()>,
+    _active: ModeGuard,
 }
 
 impl Suspended {
     pub(crate) fn new() -> Self {
-        Suspended { active: set_active(false), _not_send: PhantomData }
-    }
-}
-
-impl Drop for Suspended {
-    fn drop(&mut self) {
-        set_active(self.active);
+        Suspended { _active: activity(false) }
     }
 }
 

@@ -245,25 +245,21 @@ simd_fn! {
                 let out = &mut out[from..to];
                 // A constant step lets the compiler load whole registers.
                 match phases {
-                    2 => every::<T, 2>(line, out),
-                    _ => {
-                        for j in 0..out.len() {
-                            out[j] = line[j * phases];
-                        }
-                    }
+                    2 => every(2, line, out),
+                    _ => every(phases, line, out),
                 }
             }
         }
     }
 }
 
-/// Every STEP-th element of a line.
+/// Every `step`-th element of a line; `out` is not empty.
 #[inline(always)]
-fn every<T: Float, const STEP: usize>(line: &[T], out: &mut [T]) {
-    let count = out.len();
-    assert!((count - 1) * STEP < line.len());
-    // SAFETY: the last one read is inside the line, as just checked.
-    (0..count).for_each(|j| unsafe { out[j] = *line.get_unchecked(j * STEP) });
+fn every<T: Float>(step: usize, line: &[T], out: &mut [T]) {
+    let line = &line[..(out.len() - 1) * step + 1];
+    for j in 0..out.len() {
+        out[j] = line[j * step];
+    }
 }
 
 simd_fn! {

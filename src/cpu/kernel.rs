@@ -222,28 +222,23 @@ unsafe fn update<K, S, const SCALAR: bool, const IN: usize, const PARAMS: usize,
         let params = params.cast::<[S; PARAMS]>().read();
         let mut i = 0;
         while !SCALAR && i + BLOCK <= n {
-            let block = |k: usize| inputs[k].add(i).cast::<[S; BLOCK]>().read();
-            let mut values = [block(0); IN];
-            let mut k = 1;
+            let mut values = [inputs[0].add(i).cast::<[S; BLOCK]>().read(); IN];
+            let mut results = [values[0]; OUT];
+            let (mut from, mut to) = ([values[0].as_ptr(); IN], [results[0].as_mut_ptr(); OUT]);
+            let mut k = 0;
             while k < IN {
-                values[k] = block(k);
+                values[k] = inputs[k].add(i).cast::<[S; BLOCK]>().read();
+                from[k] = values[k].as_ptr();
                 k += 1;
             }
-            let mut results = [values[0]; OUT];
+            let mut k = 0;
+            while k < OUT {
+                to[k] = results[k].as_mut_ptr();
+                k += 1;
+            }
             let mut j = 0;
             while j < BLOCK {
-                let mut one = [values[0][j]; IN];
-                let mut k = 1;
-                while k < IN {
-                    one[k] = values[k][j];
-                    k += 1;
-                }
-                let all = K::eval(one, params);
-                let mut k = 0;
-                while k < OUT {
-                    results[k][j] = all[k];
-                    k += 1;
-                }
+                element::<K, S, IN, PARAMS, OUT>((to, from), params, j);
                 j += 1;
             }
             let mut k = 0;

@@ -25,7 +25,7 @@ pub struct Tile<T> {
     pub run: unsafe fn(Product<T>),
 }
 
-/// `C = start + A B` for `m x n` elements, or `C += A B`: a column of tiles.
+/// `C = start + A B` for `m x n` elements, or `C += start + A B`: a column of tiles.
 #[derive(Clone, Copy)]
 pub struct Product<T> {
     /// Length of the sums.
@@ -59,8 +59,8 @@ pub struct Product<T> {
     pub n: usize,
     /// Adds to what C holds instead of overwriting it.
     pub add: bool,
-    /// Without `add`: `m` numbers with which the rows' sums start, or null for 0. With `columns` there is
-    /// one for each of the tile's columns instead.
+    /// `m` numbers with which the rows' sums start, or null for 0. With `columns` there is one for each of the
+    /// tile's columns instead.
     pub start: *const T,
 }
 

@@ -5,6 +5,7 @@ pub mod attention;
 pub mod axes;
 pub mod conv;
 pub mod copy;
+pub mod dense;
 pub mod depthwise;
 pub mod extreme;
 pub mod field;

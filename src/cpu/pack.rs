@@ -230,7 +230,7 @@ pub fn pack<T: Float>(
     width: usize,
     out: &mut [T],
 ) {
-    pack_rows(k, n, source, row, column, width, (0, k), out);
+    pack_into(k, n, source, row, column, width, (0, k), out);
 }
 
 /// As [`pack`], into rows `first..first + k` of panels of `rows` rows.
@@ -238,7 +238,7 @@ pub fn pack<T: Float>(
 /// # Panics
 /// When the matrix is not inside `source`, or the rows not inside the panels, or those not inside `out`.
 #[allow(clippy::too_many_arguments, reason = "two matrices")]
-pub fn pack_rows<T: Float>(
+pub fn pack_into<T: Float>(
     k: usize,
     n: usize,
     source: &[T],

@@ -200,16 +200,14 @@ impl<T: Float> Block<'_, T> {
     /// # Safety
     /// The target lies inside `out`, and nobody else uses the block's part of it.
     unsafe fn run(&self, panels: Range<usize>, out: *mut T) {
-        let (k, wide) = (self.rows.len(), self.tile.columns);
-        let depth = k.div_ceil(k.div_ceil(DEPTH)).max(1);
-        let image = self.sizes.groups * self.sizes.inputs * self.field.plane;
+        let wide = self.tile.columns;
         let mut spans = Vec::with_capacity(wide);
         let places: Vec<Place> = panels.clone().map(|p| self.place(p * wide)).collect();
-        let len = depth * panels.len() * wide + Field::SLACK;
+        let deepest = self.steps().map(|(_, deep)| deep).max().unwrap_or(0);
+        let len = deepest * panels.len() * wide + Field::SLACK;
         with_scratch(len + self.tile.rows * wide, |scratch: &mut [T]| {
             let (block, spill) = scratch.split_at_mut(len);
-            for k0 in (0..k).step_by(depth) {
-                let deep = depth.min(k - k0);
+            for (k0, deep) in self.steps() {
                 for i in 0..places.len() {
                     let panel = &mut block[i * deep * wide..];
                     let first = (panels.start + i) * wide;
@@ -217,7 +215,7 @@ impl<T: Float> Block<'_, T> {
                     if count < wide {
                         panel[..deep * wide].fill(T::ZERO);
                     }
-                    runs(self.field, self.sizes.grid, image, first, count, &mut spans);
+                    runs(self.field, self.sizes.grid, self.image(), first, count, &mut spans);
                     gather(self.source, &self.rows[k0..k0 + deep], &spans, wide, panel);
                 }
                 for (f, p) in self.order(places.len(), deep) {
@@ -235,9 +233,7 @@ impl<T: Float> Block<'_, T> {
     /// # Safety
     /// As `run`.
     unsafe fn run_lines(&self, lines: Lines, panels: Range<usize>, out: *mut T) {
-        let (k, wide) = (self.rows.len(), self.tile.columns);
-        let depth = k.div_ceil(k.div_ceil(DEPTH)).max(1);
-        let image = self.sizes.groups * self.sizes.inputs * self.field.plane;
+        let wide = self.tile.columns;
         let in_line = lines.len.div_ceil(wide);
         let (mut places, mut sources) = (Vec::new(), Vec::new());
         let farthest = self.rows.iter().copied().max().unwrap_or(0);
@@ -245,15 +241,14 @@ impl<T: Float> Block<'_, T> {
             let (n, i, j) =
                 (p / in_line / lines.count, p / in_line % lines.count, p % in_line * wide);
             places.push(self.place_in_line(lines, n, i, j));
-            let at = n * image + i * lines.pitch + j;
+            let at = n * self.image() + i * lines.pitch + j;
             // All that tiles read: `wide` places of each row.
             let reach = at + farthest + wide;
             assert!(reach <= self.source.len(), "the field's slack is too short");
             sources.push(self.source[at..].as_ptr());
         }
         with_scratch(self.tile.rows * wide, |spill: &mut [T]| {
-            for k0 in (0..k).step_by(depth) {
-                let deep = depth.min(k - k0);
+            for (k0, deep) in self.steps() {
                 let rows = self.rows[k0..k0 + deep].as_ptr();
                 for (f, p) in self.order(places.len(), deep) {
                     // SAFETY: the caller's promise; the rows are in the field, as just checked
@@ -270,24 +265,21 @@ impl<T: Float> Block<'_, T> {
     /// As `run`.
     unsafe fn run_points(&self, rows: Range<usize>, out: *mut T) {
         let (k, wide, t) = (self.rows.len(), self.tile.columns, self.target);
-        let depth = k.div_ceil(k.div_ceil(DEPTH)).max(1);
-        let image = self.sizes.groups * self.sizes.inputs * self.field.plane;
         let [height, width] = self.sizes.grid;
         let farthest = self.rows.iter().copied().max().unwrap_or(0);
         with_scratch(wide, |start: &mut [T]| {
-            for k0 in (0..k).step_by(depth) {
-                let deep = depth.min(k - k0);
+            for (k0, deep) in self.steps() {
                 for f in (0..self.sizes.outputs).step_by(wide) {
-                    let n = wide.min(self.sizes.outputs - f);
+                    let count = wide.min(self.sizes.outputs - f);
                     let bias = self.bias.filter(|_| k0 == 0).map(|bias| {
-                        start[..n].copy_from_slice(&bias[f..f + n]);
-                        start[n..].fill(T::ZERO);
+                        start[..count].copy_from_slice(&bias[f..f + count]);
+                        start[count..].fill(T::ZERO);
                         start.as_ptr()
                     });
                     for row in rows.clone() {
-                        let (image_at, i) = (row / height, row % height);
-                        let at = image_at * image + i * self.field.grid_row;
-                        let to = t.first + image_at * t.image + i * t.row + f * t.channel;
+                        let (n, i) = (row / height, row % height);
+                        let at = n * self.image() + i * self.field.grid_row;
+                        let to = t.first + n * t.image + i * t.row + f * t.channel;
                         assert!(
                             at + farthest + width <= self.source.len(),
                             "the field is too short"
@@ -304,7 +296,7 @@ impl<T: Float> Block<'_, T> {
                                 c_row: t.column,
                                 c_column: t.channel,
                                 m: width,
-                                n,
+                                n: count,
                                 add: k0 > 0,
                                 start: bias.unwrap_or(std::ptr::null()),
                                 ..Product::default()
@@ -314,6 +306,18 @@ impl<T: Float> Block<'_, T> {
                 }
             }
         });
+    }
+
+    /// The sums' parts: where each begins, and how many products it has.
+    fn steps(&self) -> impl Iterator<Item = (usize, usize)> + use<T> {
+        let k = self.rows.len();
+        let depth = k.div_ceil(k.div_ceil(DEPTH)).max(1);
+        (0..k).step_by(depth).map(move |k0| (k0, depth.min(k - k0)))
+    }
+
+    /// The distance between the prepared planes of images.
+    fn image(&self) -> usize {
+        self.sizes.groups * self.sizes.inputs * self.field.plane
     }
 
     /// The order of (filter panel, point panel): short filters stay in the first-level cache beside

@@ -4,7 +4,7 @@ use super::super::field::Field;
 use super::super::float::Float;
 use super::super::isa;
 use super::super::micro::{Product, Tile};
-use super::super::pack::{pack_rows, packed_len};
+use super::super::pack::{pack_into, packed_len};
 use super::super::parts::{Parts, with_scratch};
 use super::super::threads::parallel_for;
 use super::{Sizes, WORTH_A_THREAD, displacements};
@@ -130,7 +130,7 @@ impl Plan {
                     let (n, r) = ((first + done) / points, (first + done) % points);
                     let len = (points - r).min(count - done);
                     let planes = &gradient[(n * groups + g) * outputs * points + r..];
-                    pack_rows(len, outputs, planes, 1, points, tile.columns, (done, count), packed);
+                    pack_into(len, outputs, planes, 1, points, tile.columns, (done, count), packed);
                     done += len;
                 }
                 let last = places.iter().copied().max().unwrap_or(0);

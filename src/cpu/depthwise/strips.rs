@@ -33,7 +33,7 @@ unsafe fn all<V: Lanes>(job: SquarePlanes) {
     let square = job.square;
     let ([h, w], [height, width]) = (square.source, square.grid);
     // SAFETY: the caller's promise.
-    let mut copy = unsafe { Copy::new::<V>(square) };
+    let mut copy = unsafe { Padded::new::<V>(square) };
     let blocks = width.div_ceil(V::LANES);
     for item in job.items {
         let (source, filter, start) = (job.operands)(item);
@@ -78,7 +78,7 @@ unsafe fn all<V: Lanes>(job: SquarePlanes) {
 }
 
 /// Some rows of a source plane with its border.
-struct Copy<'a, M> {
+struct Padded<'a, M> {
     square: &'a Square,
     numbers: Vec<f32>,
     /// Distance between rows.
@@ -93,7 +93,7 @@ struct Copy<'a, M> {
     last: M,
 }
 
-impl<'a, M: std::marker::Copy> Copy<'a, M> {
+impl<'a, M: Copy> Padded<'a, M> {
     /// # Safety
     /// The processor has the vector's instruction set.
     unsafe fn new<V: Lanes<Mask = M>>(square: &'a Square) -> Self {
@@ -109,7 +109,7 @@ impl<'a, M: std::marker::Copy> Copy<'a, M> {
         // SAFETY: the caller's promise.
         let last = unsafe { V::mask(0..rest) };
         let numbers = vec![0.0; (grid_rows + 2) * pitch];
-        Copy { square, numbers, pitch, grid_rows, to, from, columns, last }
+        Padded { square, numbers, pitch, grid_rows, to, from, columns, last }
     }
 
     /// Takes the source rows of grid rows from `first` on.

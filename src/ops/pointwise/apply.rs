@@ -1,28 +1,29 @@
-//! The driver of all rows, compiled once: promotion, broadcasting, memory for the result, the
-//! kernel's run, and what autograd keeps.
+//! The driver of all rows, compiled once: new results, results in place, updates, each straight to the
+//! loop where the operands are dense and alike, else through the tiles.
 
 use smallvec::SmallVec;
 
-use super::row::{Gradient, Kind, Row, Source};
-use super::symbolic::{Arena, Symbol};
+use super::derivative::{Kept, tangent};
+use super::operands::{
+    allocate, broadcast, buffer, common_dtype, compute_of, compute_type, constant, constants,
+    has_complex, overlap, overlaps_otherwise, tensor,
+};
+use super::row::{Kind, Row};
 use crate::Tensor;
 use crate::amp;
 use crate::autograd::{
-    BackwardCtx, Grads, SavedTensor, Saver, any_differentiated, is_differentiated,
-    record_inplace_with_tangent, record_with_tangent, will_record,
+    BackwardCtx, any_differentiated, is_differentiated, record_inplace_with_tangent,
+    record_with_tangent,
 };
-use crate::cpu::format::Format;
+use crate::cpu::dense::{MOST_NUMBERS, execute_dense};
 use crate::cpu::kernel::Kernel;
 use crate::cpu::lane::{Compute, Constant};
 use crate::cpu::plan::Operand as Buffer;
-use crate::cpu::tile::{MOST_NUMBERS, execute, execute_dense};
+use crate::cpu::tile::execute;
 use crate::error::{Error, throw};
 use crate::ops::complex;
 use crate::profiler;
-use crate::storage::Storage;
-use crate::tensor::{
-    Dtype, Layout, Operand, ResultType, Scalar, Shape, broadcast_shapes, can_cast,
-};
+use crate::tensor::{Dtype, Operand, Scalar, can_cast};
 
 /// The row's op on `inputs`: what every generated function calls.
 ///
@@ -93,7 +94,7 @@ fn recorded(
 /// What most calls are: all tensors have the shape of one of them, which is given back, and its type, in
 /// which kernels compute, and lie densely; the numbers beside them do not widen that type.
 #[inline]
-fn alike<'a>(inputs: &[Operand<'a>]) -> Option<&'a Tensor> {
+pub(super) fn alike<'a>(inputs: &[Operand<'a>]) -> Option<&'a Tensor> {
     let mut first: Option<&Tensor> = None;
     let (mut numbers, mut float) = (0, false);
     for &input in inputs {
@@ -136,7 +137,7 @@ fn keeps(row: &Row, dtype: Dtype) -> bool {
 
 /// `a == b` without a call.
 #[inline]
-fn same_shape(a: &[usize], b: &[usize]) -> bool {
+pub(super) fn same_shape(a: &[usize], b: &[usize]) -> bool {
     if a.len() != b.len() {
         return false;
     }
@@ -152,7 +153,12 @@ fn same_shape(a: &[usize], b: &[usize]) -> bool {
 ///
 /// # Safety
 /// The output is like them and overlaps an input only when it is the same view.
-unsafe fn run_alike(kernel: &Kernel, output: &Tensor, inputs: &[Operand<'_>], params: &[Scalar]) {
+pub(super) unsafe fn run_alike(
+    kernel: &Kernel,
+    output: &Tensor,
+    inputs: &[Operand<'_>],
+    params: &[Scalar],
+) {
     let mut pointers: SmallVec<[*mut u8; 4]> = SmallVec::new();
     let mut numbers: SmallVec<[(usize, Constant); MOST_NUMBERS]> = SmallVec::new();
     pointers.push(output.data_ptr());
@@ -396,365 +402,4 @@ pub(super) unsafe fn run(
     let params = constants(params);
     // SAFETY: tensors' layouts lie inside their storages; the rest is the caller's promise.
     unsafe { execute(kernel, compute, &params, outputs[0].shape(), outputs.len(), &buffers) };
-}
-
-#[inline]
-fn buffer(t: &Tensor, kind: Kind) -> Buffer<'_> {
-    let format = match (t.dtype(), kind) {
-        // `!true` is -2 as an integer; its lowest bit is right.
-        (Dtype::Bool, Kind::Bitwise) => Format::Bit,
-        (dtype, _) => format_of(dtype),
-    };
-    Buffer::Memory { ptr: t.data_ptr(), format, shape: t.shape(), strides: t.strides() }
-}
-
-fn constants(params: &[Scalar]) -> SmallVec<[Constant; 4]> {
-    let mut out = SmallVec::new();
-    for &param in params {
-        out.push(constant(param));
-    }
-    out
-}
-
-#[inline]
-pub(super) fn constant(s: Scalar) -> Constant {
-    match s {
-        Scalar::F(v) => Constant::F(v),
-        Scalar::I(v) => Constant::I(v),
-        Scalar::B(v) => Constant::I(v as i64),
-    }
-}
-
-#[inline]
-pub(super) fn format_of(dtype: Dtype) -> Format {
-    match dtype {
-        Dtype::F64 => Format::F64,
-        Dtype::F32 => Format::F32,
-        Dtype::F16 => Format::F16,
-        Dtype::BF16 => Format::BF16,
-        Dtype::I64 => Format::I64,
-        Dtype::I32 => Format::I32,
-        Dtype::I16 => Format::I16,
-        Dtype::I8 => Format::I8,
-        Dtype::U8 => Format::U8,
-        Dtype::Bool => Format::Bool,
-        // Of complex numbers only size and place count: no kernel gets them.
-        Dtype::C64 => Format::I64,
-        Dtype::C128 => Format::Wide,
-    }
-}
-
-/// The type in which tensors of that type are computed.
-#[inline]
-pub(super) fn compute_of(dtype: Dtype) -> Compute {
-    match dtype {
-        Dtype::F64 => Compute::F64,
-        Dtype::F32 | Dtype::F16 | Dtype::BF16 => Compute::F32,
-        _ => Compute::I64,
-    }
-}
-
-#[inline]
-fn compute_type(row: &Row, common: Dtype) -> Compute {
-    match row.kind {
-        Kind::Float => compute_of(row.result_dtype(common)),
-        _ => compute_of(common),
-    }
-}
-
-#[inline]
-fn has_complex(inputs: &[Operand<'_>]) -> bool {
-    inputs.iter().any(|input| tensor(input).is_some_and(|t| t.dtype().is_complex()))
-}
-
-#[inline]
-fn tensor<'a>(operand: &Operand<'a>) -> Option<&'a Tensor> {
-    match operand {
-        Operand::Tensor(t) => Some(t),
-        Operand::Scalar(_) => None,
-    }
-}
-
-#[inline]
-fn overlap(a: &Tensor, b: &Tensor) -> bool {
-    a.storage().ptr_eq(b.storage()) && buffer(a, Kind::Arith).overlaps(&buffer(b, Kind::Arith))
-}
-
-/// True when writing `target` would change elements of `t` before they are read.
-fn overlaps_otherwise(target: &Tensor, t: &Tensor) -> bool {
-    overlap(target, t) && !buffer(target, Kind::Arith).is_same_view(&buffer(t, Kind::Arith))
-}
-
-/// The type that the operands promote to.
-#[track_caller]
-#[inline]
-fn common_dtype(row: &Row, inputs: &[Operand<'_>]) -> Dtype {
-    let mut common = ResultType::default();
-    for (operand, input) in inputs.iter().zip(row.inputs) {
-        if !input.mask {
-            common = common.operand(*operand);
-        } else if !matches!(operand, Operand::Tensor(t) if t.dtype() == Dtype::Bool) {
-            refuse_mask(row, input.name, operand);
-        }
-    }
-    let common = common.dtype();
-    if !row.takes(common) {
-        refuse_dtype(row, common);
-    }
-    common
-}
-
-#[cold]
-#[track_caller]
-fn refuse_mask(row: &Row, name: &str, operand: &Operand<'_>) -> ! {
-    let got = match operand {
-        Operand::Tensor(t) => format!("a {} tensor", t.dtype()),
-        Operand::Scalar(_) => "a number".to_owned(),
-    };
-    throw(Error::dtype(row.name, format!("`{name}` must be a bool tensor, got {got}")))
-}
-
-#[cold]
-#[track_caller]
-fn refuse_dtype(row: &Row, dtype: Dtype) -> ! {
-    let takes = match row.kind {
-        Kind::Numeric => "numbers; for bool use the logical ops",
-        _ => "integer and bool tensors",
-    };
-    throw(Error::dtype(row.name, format!("takes {takes}, got {dtype}")))
-}
-
-/// The shape that the operands broadcast to.
-#[track_caller]
-#[inline]
-fn broadcast(op: &str, inputs: &[Operand<'_>]) -> Shape {
-    let mut shapes = inputs.iter().filter_map(tensor).map(|t| t.shape());
-    let mut shape = Shape::from_slice(shapes.next().unwrap_or(&[]));
-    for other in shapes {
-        if shape[..] != *other {
-            shape = match broadcast_shapes(&shape, other) {
-                Ok(shape) => shape,
-                Err(d) => refuse_shapes(op, &shape, other, d),
-            };
-        }
-    }
-    shape
-}
-
-#[cold]
-#[track_caller]
-fn refuse_shapes(op: &str, a: &[usize], b: &[usize], d: usize) -> ! {
-    let n = a.len().max(b.len());
-    let (x, y) = (a[d + a.len() - n], b[d + b.len() - n]);
-    throw(Error::shape(
-        op,
-        format!("shapes {a:?} and {b:?} do not broadcast: dimension {d} has {x} and {y}"),
-    ))
-}
-
-/// Memory for a result. As PyTorch, it lies in memory as the first input of that shape does when
-/// that one is dense (channels-last in, channels-last out), else in row-major order.
-#[inline]
-fn allocate(shape: &[usize], dtype: Dtype, inputs: &[Operand<'_>]) -> Tensor {
-    let first = inputs.iter().filter_map(tensor).find(|t| t.shape() == shape);
-    match first {
-        Some(t) if !t.is_contiguous() && t.layout().is_non_overlapping_and_dense() => {
-            let layout = Layout { offset: 0, ..t.layout().clone() };
-            Tensor::from_parts(Storage::host(t.numel() * dtype.size()), layout, dtype)
-        }
-        _ => Tensor::uninitialised(shape, dtype),
-    }
-}
-
-/// What backward needs of a call.
-struct Kept {
-    row: &'static Row,
-    params: SmallVec<[Scalar; 2]>,
-    /// For each name in the row's `grad` list.
-    values: SmallVec<[Value; 3]>,
-    /// Which inputs are tensors, and so among the node's inputs, a bit each.
-    tensors: u32,
-}
-
-enum Value {
-    Saved(SavedTensor),
-    Number(Scalar),
-    /// The gradient itself, or a value that no wanted gradient uses.
-    None,
-}
-
-impl Kept {
-    /// True when a gradient that is wanted uses input `k`'s value.
-    fn uses_input(row: &Row, inputs: &[Operand<'_>], k: usize) -> bool {
-        let uses = Self::used(row, inputs);
-        (0..row.saved.len()).any(|i| uses >> i & 1 != 0 && row.saved[i] == Source::Input(k))
-    }
-
-    /// The names that wanted gradients use, a bit each.
-    fn used(row: &Row, inputs: &[Operand<'_>]) -> u32 {
-        let wanted = |g: &&Gradient| tensor(&inputs[g.input]).is_some_and(|t| t.requires_grad());
-        row.gradients.iter().filter(wanted).fold(0, |bits, g| bits | g.uses)
-    }
-
-    fn new(
-        row: &'static Row,
-        inputs: &[Operand<'_>],
-        params: &[Scalar],
-        saver: &Saver<'_>,
-    ) -> Self {
-        let uses = Self::used(row, inputs);
-        let mut values = SmallVec::new();
-        for (i, source) in row.saved.iter().enumerate() {
-            values.push(match *source {
-                _ if uses >> i & 1 == 0 => Value::None,
-                Source::GradOutput => Value::None,
-                Source::Output => Value::Saved(saver.save_output(0)),
-                Source::Input(k) => match inputs[k] {
-                    Operand::Scalar(s) => Value::Number(s),
-                    Operand::Tensor(t) => Value::Saved(saver.save(t)),
-                },
-            });
-        }
-        let mut tensors = 0;
-        for (k, input) in inputs.iter().enumerate() {
-            tensors |= (tensor(input).is_some() as u32) << k;
-        }
-        Kept { row, params: SmallVec::from_slice(params), values, tensors }
-    }
-
-    /// The place of input `k` among the node's inputs, if it is a tensor.
-    fn edge(&self, k: usize) -> Option<usize> {
-        let before = self.tensors & ((1 << k) - 1);
-        (self.tensors >> k & 1 != 0).then(|| before.count_ones() as usize)
-    }
-
-    fn backward(&self, ctx: &BackwardCtx<'_>) -> Grads {
-        let grad = ctx.grad(0);
-        let mut saved: SmallVec<[Option<Tensor>; 3]> = SmallVec::new();
-        for value in &self.values[..] {
-            saved.push(match value {
-                Value::Saved(saved) => Some(ctx.get(saved)),
-                _ => None,
-            });
-        }
-        let mut values: SmallVec<[Option<Operand<'_>>; 3]> = SmallVec::new();
-        for (value, saved) in self.values[..].iter().zip(&saved[..]) {
-            values.push(match (value, saved) {
-                (_, Some(t)) => Some(Operand::Tensor(t)),
-                (Value::Number(s), None) => Some(Operand::Scalar(*s)),
-                _ => None,
-            });
-        }
-        let mut grads: Grads = SmallVec::new();
-        grads.resize_with(self.tensors.count_ones() as usize, || None);
-        for gradient in self.row.gradients {
-            let Some(edge) = self.edge(gradient.input) else { continue };
-            if !ctx.needs(edge) {
-                continue;
-            }
-            grads[edge] = Some(if gradient.passes_through {
-                grad.clone()
-            } else if ctx.create_graph() || gradient.stepwise && grad.dtype() == Dtype::F16 {
-                symbolic(gradient, &grad, &values, &self.params)
-            } else {
-                // What broadcasting makes a sum of is not rounded to a half type before it is summed.
-                let stretched = ctx.node.edges[edge]
-                    .as_ref()
-                    .is_some_and(|e| e.node.outputs[e.output].0[..] != *grad.shape());
-                let dtype = if stretched { grad.dtype().compute() } else { grad.dtype() };
-                fused(self.row, gradient, &grad, &values, &self.params, dtype)
-            });
-        }
-        grads
-    }
-}
-
-/// The result's tangent, the sum of each derivative times its input's tangent. `tangents` are those of the
-/// inputs that are tensors.
-fn tangent(
-    row: &'static Row,
-    inputs: &[Operand<'_>],
-    params: &[Scalar],
-    tangents: &[Option<Tensor>],
-    output: &Tensor,
-) -> Option<Tensor> {
-    let value = |source: &Source| match *source {
-        Source::GradOutput => None,
-        Source::Output => Some(Operand::Tensor(output)),
-        Source::Input(k) => Some(inputs[k]),
-    };
-    let values: SmallVec<[Option<Operand<'_>>; 4]> = row.saved.iter().map(value).collect();
-    let known = inputs.iter().filter_map(tensor).chain([output]);
-    let all: SmallVec<[&Tensor; 8]> = known.chain(tangents.iter().flatten()).collect();
-    let recorded = will_record(&all);
-    let mut sum: Option<Tensor> = None;
-    for gradient in row.gradients {
-        let place = inputs[..gradient.input].iter().filter_map(tensor).count();
-        // A number has no tangent, and no place.
-        let known = tensor(&inputs[gradient.input]).and_then(|_| tangents[place].as_ref());
-        let Some(t) = known else { continue };
-        let t = t.to_dtype(output.dtype()).expand(output.shape());
-        let part = if gradient.passes_through {
-            t
-        } else if recorded {
-            symbolic(gradient, &t, &values, params)
-        } else {
-            fused(row, gradient, &t, &values, params, output.dtype())
-        };
-        sum = Some(match sum {
-            Some(sum) => sum + part,
-            None => part,
-        });
-    }
-    sum
-}
-
-/// A gradient as one loop, from the gradient of the result to that of an input in the result's shape; the
-/// engine reduces it to the input's own, and converts it to the input's type. `values` are those of the
-/// names in the row's `grad` list; `None` is the gradient, or one that the formula does not use.
-fn fused(
-    row: &Row,
-    gradient: &Gradient,
-    grad: &Tensor,
-    values: &[Option<Operand<'_>>],
-    params: &[Scalar],
-    dtype: Dtype,
-) -> Tensor {
-    let mut inputs: SmallVec<[Operand<'_>; 4]> = SmallVec::new();
-    for value in values {
-        inputs.push(value.unwrap_or(Operand::Tensor(grad)));
-    }
-    let output = allocate(grad.shape(), dtype, &inputs);
-    if let Some(like) = alike(&inputs)
-        && same_shape(like.shape(), grad.shape())
-        && like.dtype() == dtype
-        && dtype.is_floating_point()
-    {
-        // SAFETY: the output is new.
-        unsafe { run_alike(&gradient.kernel, &output, &inputs, params) };
-        return output;
-    }
-    let compute = compute_of(grad.dtype());
-    // SAFETY: the output is new, and the op's inputs broadcast to its result's shape.
-    unsafe { run(&gradient.kernel, row.kind, compute, &[&output], &inputs, params) };
-    output
-}
-
-/// The same of recorded tensor ops.
-fn symbolic(
-    gradient: &Gradient,
-    grad: &Tensor,
-    values: &[Option<Operand<'_>>],
-    params: &[Scalar],
-) -> Tensor {
-    let arena = Arena::new(grad.dtype());
-    let value = |v: &Option<Operand<'_>>| match v {
-        Some(Operand::Tensor(t)) => arena.symbol((*t).clone()),
-        Some(Operand::Scalar(s)) => Symbol::Number(s.to_f64()),
-        None => arena.symbol(grad.clone()),
-    };
-    let inputs: SmallVec<[Symbol<'_>; 4]> = values.iter().map(value).collect();
-    let params: SmallVec<[Symbol<'_>; 4]> =
-        params.iter().map(|p| Symbol::Number(p.to_f64())).collect();
-    (gradient.symbolic)(&inputs, &params).into_tensor(grad.shape(), grad.dtype())
 }

@@ -2,7 +2,7 @@
 
 use smallvec::{SmallVec, smallvec};
 
-use super::apply::{compute_of, constant, format_of};
+use super::operands::{compute_of, constant, format_of};
 use crate::Tensor;
 use crate::autograd::{BackwardCtx, record, record_inplace};
 use crate::cpu::copy::{Elements, copy};

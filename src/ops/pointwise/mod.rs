@@ -3,7 +3,8 @@
 //! A row (see [`pointwise!`](crate::pointwise)) is a formula and its derivatives. The same tokens
 //! become an inlined Rust function that is compiled into vector loops (`cpu::kernel`), an evaluation
 //! over tensors for gradients of gradients (`symbolic.rs`), and text, from which CUDA code can be
-//! made. Everything else is here once: promotion, broadcasting, memory, autograd (`apply.rs`).
+//! made. Everything else is here once: promotion, broadcasting,
+//! memory (`operands.rs`), running (`apply.rs`), autograd (`derivative.rs`).
 //!
 //! The tables: `arithmetic.rs`, `elementary.rs`, `special.rs`, `activation.rs`, `comparison.rs`,
 //! `conditional.rs`, `losses.rs`, and of updates `updates.rs`.
@@ -30,10 +31,12 @@ mod arithmetic;
 mod comparison;
 mod conditional;
 mod copying;
+mod derivative;
 mod elementary;
 pub mod formula;
 mod losses;
 mod macros;
+mod operands;
 mod operators;
 pub mod row;
 mod special;

@@ -1,0 +1,159 @@
+//! Runs a kernel over dense operands of its own type, in one order: what most small ops are. There is no plan
+//! and there are no ports, and for long ones [`tile`](super::tile) would do the same.
+
+use smallvec::SmallVec;
+
+use super::isa;
+use super::kernel::{Kernel, TileFn};
+use super::lane::{Compute, Constant};
+use super::parts::Shared;
+use super::threads::{GRAIN, parallel_for};
+use super::tile::{MAX_OPERANDS, MAX_PARAMS, TILE_BYTES, Tiles, parameters};
+
+/// Most numbers among the inputs of [`execute_dense`].
+pub const MOST_NUMBERS: usize = 3;
+/// Elements of an output that is also an input which go without a tile.
+const FEW: usize = 16;
+/// Bytes of a tile of a short loop, where less is to be filled, and of such an output: `memcpy` starts more
+/// slowly with more.
+const SHORT_TILE_BYTES: usize = 2048;
+
+/// [`execute`](super::tile::execute) for a kernel with one output where that and all inputs are dense, in the same order, and of
+/// the compute type: what most small ops are, so that there is no plan and there are no ports. `pointers`
+/// are those of the output and the inputs; an input that is a number has none, and is among `numbers` with
+/// its place in `pointers`.
+///
+/// # Safety
+/// As for [`execute`](super::tile::execute): all have `n` elements, and the output overlaps an input only when it is the same.
+pub unsafe fn execute_dense(
+    kernel: &Kernel,
+    compute: Compute,
+    params: &[Constant],
+    n: usize,
+    pointers: &[*mut u8],
+    numbers: &[(usize, Constant)],
+) {
+    let tile = kernel.tile(compute, isa::current());
+    let params = parameters(compute, params);
+    // The kernel's vector loop wants outputs apart from inputs.
+    let mut rewrites = false;
+    if n > FEW {
+        for input in 1..pointers.len() {
+            rewrites |= pointers[input] == pointers[0];
+        }
+    }
+    let simple = numbers.is_empty() && !rewrites;
+    if simple && n > 0 && n < 2 * GRAIN {
+        // SAFETY: the caller's promise.
+        return unsafe { tile(pointers.as_ptr(), params.as_ptr().cast(), n) };
+    }
+    let shared = Shared::new(pointers);
+    parallel_for(n, GRAIN, |range| {
+        let skip = range.start * compute.size();
+        let mut pointers: SmallVec<[*mut u8; 6]> = SmallVec::from_slice(shared.get());
+        for pointer in &mut pointers {
+            *pointer = pointer.wrapping_add(skip);
+        }
+        // SAFETY: elements `range` of every operand, by the caller's promise.
+        unsafe {
+            if simple {
+                tile(pointers.as_ptr(), params.as_ptr().cast(), range.len());
+            } else {
+                by_tiles(tile, compute, &params, range.len(), &mut pointers, numbers, rewrites);
+            }
+        }
+    });
+}
+
+/// [`execute_dense`] with tiles for numbers, and for an output that is also an input.
+///
+/// # Safety
+/// As for [`execute_dense`].
+unsafe fn by_tiles(
+    tile: TileFn,
+    compute: Compute,
+    params: &[[u8; 8]; MAX_PARAMS],
+    n: usize,
+    pointers: &mut [*mut u8],
+    numbers: &[(usize, Constant)],
+    rewrites: bool,
+) {
+    let mut tiles = Tiles::<{ MOST_NUMBERS + 1 }>::new();
+    let size = compute.size();
+    let short = rewrites || n * size <= TILE_BYTES;
+    let most = if short { SHORT_TILE_BYTES } else { TILE_BYTES } / size;
+    let mut steps = [size; MAX_OPERANDS];
+    for (i, &(place, number)) in numbers.iter().enumerate() {
+        pointers[place] = tiles.at(i + 1);
+        steps[place] = 0;
+        // SAFETY: a tile has room for that many.
+        unsafe { number.fill(compute, pointers[place], n.min(most)) };
+    }
+    let mut output = pointers[0];
+    if rewrites {
+        pointers[0] = tiles.at(0);
+        steps[0] = 0;
+    }
+    let mut start = 0;
+    while start < n {
+        let len = most.min(n - start);
+        // SAFETY: `len` elements of each operand or of its tile; the output is no input, or has a tile.
+        unsafe {
+            tile(pointers.as_ptr(), params.as_ptr().cast(), len);
+            if rewrites {
+                output.copy_from_nonoverlapping(pointers[0], len * size);
+                output = output.wrapping_add(len * size);
+            }
+        }
+        for k in 0..pointers.len() {
+            pointers[k] = pointers[k].wrapping_add(len * steps[k]);
+        }
+        start += len;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cpu::kernel::Formula;
+    use crate::cpu::lane::Number;
+
+    /// `x + y p`.
+    struct Scaled;
+    impl<S: Number> Formula<S, 2, 1, 1> for Scaled {
+        #[inline(always)]
+        fn eval([x, y]: [S; 2], [p]: [S; 1]) -> [S; 1] {
+            [x + y * p]
+        }
+    }
+    static SCALED: Kernel = Kernel::number::<Scaled, 2, 1, 1>();
+
+    #[test]
+    fn dense_operands_need_no_plan() {
+        // One element, a vector's rest, several tiles, several threads.
+        for n in [0, 1, 16, 17, 600, 3000, 3 * GRAIN + 5] {
+            let x: Vec<f64> = (0..n).map(|i| i as f64).collect();
+            let params = [Constant::F(0.5)];
+            let run = |out: &mut [f64], x: Option<&[f64]>, y: Option<f64>| {
+                let out = out.as_mut_ptr().cast::<u8>();
+                let x = x.map_or(out, |x| x.as_ptr().cast_mut().cast());
+                let other = if y.is_some() { std::ptr::null_mut() } else { x };
+                let numbers: Vec<(usize, Constant)> =
+                    y.iter().map(|&y| (2, Constant::F(y))).collect();
+                // SAFETY: `out` and `x` have n values; they are the same or apart.
+                unsafe {
+                    execute_dense(&SCALED, Compute::F64, &params, n, &[out, x, other], &numbers)
+                };
+            };
+            for y in [None, Some(4.0)] {
+                let want: Vec<f64> = x.iter().map(|x| x + 0.5 * y.unwrap_or(*x)).collect();
+                let mut out = vec![-1.0; n + 1];
+                run(&mut out, Some(&x), y);
+                assert_eq!((&out[..n], out[n]), (&want[..], -1.0), "{n} elements");
+                let mut own = x.clone();
+                run(&mut own, None, y);
+                assert_eq!(own, want, "{n} elements in place");
+            }
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! What autograd keeps of a row's call, and the gradients and tangents that it makes of it: each the loop
+//! of the row's own derivative, or recorded ops where the derivative is to be differentiated again.
+
+use smallvec::SmallVec;
+
+use super::apply::{alike, run, run_alike, same_shape};
+use super::operands::{allocate, compute_of, tensor};
+use super::row::{Gradient, Row, Source};
+use super::symbolic::{Arena, Symbol};
+use crate::Tensor;
+use crate::autograd::{BackwardCtx, Grads, SavedTensor, Saver, will_record};
+use crate::tensor::{Dtype, Operand, Scalar};
+
+/// What backward needs of a call.
+pub(super) struct Kept {
+    row: &'static Row,
+    params: SmallVec<[Scalar; 2]>,
+    /// For each name in the row's `grad` list.
+    values: SmallVec<[Value; 3]>,
+    /// Which inputs are tensors, and so among the node's inputs, a bit each.
+    tensors: u32,
+}
+
+enum Value {
+    Saved(SavedTensor),
+    Number(Scalar),
+    /// The gradient itself, or a value that no wanted gradient uses.
+    None,
+}
+
+impl Kept {
+    /// True when a gradient that is wanted uses input `k`'s value.
+    pub(super) fn uses_input(row: &Row, inputs: &[Operand<'_>], k: usize) -> bool {
+        let uses = Self::used(row, inputs);
+        (0..row.saved.len()).any(|i| uses >> i & 1 != 0 && row.saved[i] == Source::Input(k))
+    }
+
+    /// The names that wanted gradients use, a bit each.
+    fn used(row: &Row, inputs: &[Operand<'_>]) -> u32 {
+        let wanted = |g: &&Gradient| tensor(&inputs[g.input]).is_some_and(|t| t.requires_grad());
+        row.gradients.iter().filter(wanted).fold(0, |bits, g| bits | g.uses)
+    }
+
+    pub(super) fn new(
+        row: &'static Row,
+        inputs: &[Operand<'_>],
+        params: &[Scalar],
+        saver: &Saver<'_>,
+    ) -> Self {
+        let uses = Self::used(row, inputs);
+        let mut values = SmallVec::new();
+        for (i, source) in row.saved.iter().enumerate() {
+            values.push(match *source {
+                _ if uses >> i & 1 == 0 => Value::None,
+                Source::GradOutput => Value::None,
+                Source::Output => Value::Saved(saver.save_output(0)),
+                Source::Input(k) => match inputs[k] {
+                    Operand::Scalar(s) => Value::Number(s),
+                    Operand::Tensor(t) => Value::Saved(saver.save(t)),
+                },
+            });
+        }
+        let mut tensors = 0;
+        for (k, input) in inputs.iter().enumerate() {
+            tensors |= (tensor(input).is_some() as u32) << k;
+        }
+        Kept { row, params: SmallVec::from_slice(params), values, tensors }
+    }
+
+    /// The place of input `k` among the node's inputs, if it is a tensor.
+    fn edge(&self, k: usize) -> Option<usize> {
+        let before = self.tensors & ((1 << k) - 1);
+        (self.tensors >> k & 1 != 0).then(|| before.count_ones() as usize)
+    }
+
+    pub(super) fn backward(&self, ctx: &BackwardCtx<'_>) -> Grads {
+        let grad = ctx.grad(0);
+        let mut saved: SmallVec<[Option<Tensor>; 3]> = SmallVec::new();
+        for value in &self.values[..] {
+            saved.push(match value {
+                Value::Saved(saved) => Some(ctx.get(saved)),
+                _ => None,
+            });
+        }
+        let mut values: SmallVec<[Option<Operand<'_>>; 3]> = SmallVec::new();
+        for (value, saved) in self.values[..].iter().zip(&saved[..]) {
+            values.push(match (value, saved) {
+                (_, Some(t)) => Some(Operand::Tensor(t)),
+                (Value::Number(s), None) => Some(Operand::Scalar(*s)),
+                _ => None,
+            });
+        }
+        let mut grads: Grads = SmallVec::new();
+        grads.resize_with(self.tensors.count_ones() as usize, || None);
+        for gradient in self.row.gradients {
+            let Some(edge) = self.edge(gradient.input) else { continue };
+            if !ctx.needs(edge) {
+                continue;
+            }
+            grads[edge] = Some(if gradient.passes_through {
+                grad.clone()
+            } else if ctx.create_graph() || gradient.stepwise && grad.dtype() == Dtype::F16 {
+                symbolic(gradient, &grad, &values, &self.params)
+            } else {
+                // What broadcasting makes a sum of is not rounded to a half type before it is summed.
+                let stretched = ctx.node.edges[edge]
+                    .as_ref()
+                    .is_some_and(|e| e.node.outputs[e.output].0[..] != *grad.shape());
+                let dtype = if stretched { grad.dtype().compute() } else { grad.dtype() };
+                fused(self.row, gradient, &grad, &values, &self.params, dtype)
+            });
+        }
+        grads
+    }
+}
+
+/// The result's tangent, the sum of each derivative times its input's tangent. `tangents` are those of the
+/// inputs that are tensors.
+pub(super) fn tangent(
+    row: &'static Row,
+    inputs: &[Operand<'_>],
+    params: &[Scalar],
+    tangents: &[Option<Tensor>],
+    output: &Tensor,
+) -> Option<Tensor> {
+    let value = |source: &Source| match *source {
+        Source::GradOutput => None,
+        Source::Output => Some(Operand::Tensor(output)),
+        Source::Input(k) => Some(inputs[k]),
+    };
+    let values: SmallVec<[Option<Operand<'_>>; 4]> = row.saved.iter().map(value).collect();
+    let known = inputs.iter().filter_map(tensor).chain([output]);
+    let all: SmallVec<[&Tensor; 8]> = known.chain(tangents.iter().flatten()).collect();
+    let recorded = will_record(&all);
+    let mut sum: Option<Tensor> = None;
+    for gradient in row.gradients {
+        let place = inputs[..gradient.input].iter().filter_map(tensor).count();
+        // A number has no tangent, and no place.
+        let known = tensor(&inputs[gradient.input]).and_then(|_| tangents[place].as_ref());
+        let Some(t) = known else { continue };
+        let t = t.to_dtype(output.dtype()).expand(output.shape());
+        let part = if gradient.passes_through {
+            t
+        } else if recorded {
+            symbolic(gradient, &t, &values, params)
+        } else {
+            fused(row, gradient, &t, &values, params, output.dtype())
+        };
+        sum = Some(match sum {
+            Some(sum) => sum + part,
+            None => part,
+        });
+    }
+    sum
+}
+
+/// A gradient as one loop, from the gradient of the result to that of an input in the result's shape; the
+/// engine reduces it to the input's own, and converts it to the input's type. `values` are those of the
+/// names in the row's `grad` list; `None` is the gradient, or one that the formula does not use.
+fn fused(
+    row: &Row,
+    gradient: &Gradient,
+    grad: &Tensor,
+    values: &[Option<Operand<'_>>],
+    params: &[Scalar],
+    dtype: Dtype,
+) -> Tensor {
+    let mut inputs: SmallVec<[Operand<'_>; 4]> = SmallVec::new();
+    for value in values {
+        inputs.push(value.unwrap_or(Operand::Tensor(grad)));
+    }
+    let output = allocate(grad.shape(), dtype, &inputs);
+    if let Some(like) = alike(&inputs)
+        && same_shape(like.shape(), grad.shape())
+        && like.dtype() == dtype
+        && dtype.is_floating_point()
+    {
+        // SAFETY: the output is new.
+        unsafe { run_alike(&gradient.kernel, &output, &inputs, params) };
+        return output;
+    }
+    let compute = compute_of(grad.dtype());
+    // SAFETY: the output is new, and the op's inputs broadcast to its result's shape.
+    unsafe { run(&gradient.kernel, row.kind, compute, &[&output], &inputs, params) };
+    output
+}
+
+/// The same of recorded tensor ops.
+fn symbolic(
+    gradient: &Gradient,
+    grad: &Tensor,
+    values: &[Option<Operand<'_>>],
+    params: &[Scalar],
+) -> Tensor {
+    let arena = Arena::new(grad.dtype());
+    let value = |v: &Option<Operand<'_>>| match v {
+        Some(Operand::Tensor(t)) => arena.symbol((*t).clone()),
+        Some(Operand::Scalar(s)) => Symbol::Number(s.to_f64()),
+        None => arena.symbol(grad.clone()),
+    };
+    let inputs: SmallVec<[Symbol<'_>; 4]> = values.iter().map(value).collect();
+    let params: SmallVec<[Symbol<'_>; 4]> =
+        params.iter().map(|p| Symbol::Number(p.to_f64())).collect();
+    (gradient.symbolic)(&inputs, &params).into_tensor(grad.shape(), grad.dtype())
+}

@@ -1,0 +1,181 @@
+//! What a row's operands are to a kernel, and what they have in common: the type that they promote to, the
+//! shape that they broadcast to, memory for the result.
+
+use smallvec::SmallVec;
+
+use super::row::{Kind, Row};
+use crate::Tensor;
+use crate::cpu::format::Format;
+use crate::cpu::lane::{Compute, Constant};
+use crate::cpu::plan::Operand as Buffer;
+use crate::error::{Error, throw};
+use crate::storage::Storage;
+use crate::tensor::{Dtype, Layout, Operand, ResultType, Scalar, Shape, broadcast_shapes};
+
+#[inline]
+pub(super) fn buffer(t: &Tensor, kind: Kind) -> Buffer<'_> {
+    let format = match (t.dtype(), kind) {
+        // `!true` is -2 as an integer; its lowest bit is right.
+        (Dtype::Bool, Kind::Bitwise) => Format::Bit,
+        (dtype, _) => format_of(dtype),
+    };
+    Buffer::Memory { ptr: t.data_ptr(), format, shape: t.shape(), strides: t.strides() }
+}
+
+pub(super) fn constants(params: &[Scalar]) -> SmallVec<[Constant; 4]> {
+    let mut out = SmallVec::new();
+    for &param in params {
+        out.push(constant(param));
+    }
+    out
+}
+
+#[inline]
+pub(super) fn constant(s: Scalar) -> Constant {
+    match s {
+        Scalar::F(v) => Constant::F(v),
+        Scalar::I(v) => Constant::I(v),
+        Scalar::B(v) => Constant::I(v as i64),
+    }
+}
+
+#[inline]
+pub(super) fn format_of(dtype: Dtype) -> Format {
+    match dtype {
+        Dtype::F64 => Format::F64,
+        Dtype::F32 => Format::F32,
+        Dtype::F16 => Format::F16,
+        Dtype::BF16 => Format::BF16,
+        Dtype::I64 => Format::I64,
+        Dtype::I32 => Format::I32,
+        Dtype::I16 => Format::I16,
+        Dtype::I8 => Format::I8,
+        Dtype::U8 => Format::U8,
+        Dtype::Bool => Format::Bool,
+        // Of complex numbers only size and place count: no kernel gets them.
+        Dtype::C64 => Format::I64,
+        Dtype::C128 => Format::Wide,
+    }
+}
+
+/// The type in which tensors of that type are computed.
+#[inline]
+pub(super) fn compute_of(dtype: Dtype) -> Compute {
+    match dtype {
+        Dtype::F64 => Compute::F64,
+        Dtype::F32 | Dtype::F16 | Dtype::BF16 => Compute::F32,
+        _ => Compute::I64,
+    }
+}
+
+#[inline]
+pub(super) fn compute_type(row: &Row, common: Dtype) -> Compute {
+    match row.kind {
+        Kind::Float => compute_of(row.result_dtype(common)),
+        _ => compute_of(common),
+    }
+}
+
+#[inline]
+pub(super) fn has_complex(inputs: &[Operand<'_>]) -> bool {
+    inputs.iter().any(|input| tensor(input).is_some_and(|t| t.dtype().is_complex()))
+}
+
+#[inline]
+pub(super) fn tensor<'a>(operand: &Operand<'a>) -> Option<&'a Tensor> {
+    match operand {
+        Operand::Tensor(t) => Some(t),
+        Operand::Scalar(_) => None,
+    }
+}
+
+#[inline]
+pub(super) fn overlap(a: &Tensor, b: &Tensor) -> bool {
+    a.storage().ptr_eq(b.storage()) && buffer(a, Kind::Arith).overlaps(&buffer(b, Kind::Arith))
+}
+
+/// True when writing `target` would change elements of `t` before they are read.
+pub(super) fn overlaps_otherwise(target: &Tensor, t: &Tensor) -> bool {
+    overlap(target, t) && !buffer(target, Kind::Arith).is_same_view(&buffer(t, Kind::Arith))
+}
+
+/// The type that the operands promote to.
+#[track_caller]
+#[inline]
+pub(super) fn common_dtype(row: &Row, inputs: &[Operand<'_>]) -> Dtype {
+    let mut common = ResultType::default();
+    for (operand, input) in inputs.iter().zip(row.inputs) {
+        if !input.mask {
+            common = common.operand(*operand);
+        } else if !matches!(operand, Operand::Tensor(t) if t.dtype() == Dtype::Bool) {
+            refuse_mask(row, input.name, operand);
+        }
+    }
+    let common = common.dtype();
+    if !row.takes(common) {
+        refuse_dtype(row, common);
+    }
+    common
+}
+
+#[cold]
+#[track_caller]
+fn refuse_mask(row: &Row, name: &str, operand: &Operand<'_>) -> ! {
+    let got = match operand {
+        Operand::Tensor(t) => format!("a {} tensor", t.dtype()),
+        Operand::Scalar(_) => "a number".to_owned(),
+    };
+    throw(Error::dtype(row.name, format!("`{name}` must be a bool tensor, got {got}")))
+}
+
+#[cold]
+#[track_caller]
+fn refuse_dtype(row: &Row, dtype: Dtype) -> ! {
+    let takes = match row.kind {
+        Kind::Numeric => "numbers; for bool use the logical ops",
+        _ => "integer and bool tensors",
+    };
+    throw(Error::dtype(row.name, format!("takes {takes}, got {dtype}")))
+}
+
+/// The shape that the operands broadcast to.
+#[track_caller]
+#[inline]
+pub(super) fn broadcast(op: &str, inputs: &[Operand<'_>]) -> Shape {
+    let mut shapes = inputs.iter().filter_map(tensor).map(|t| t.shape());
+    let mut shape = Shape::from_slice(shapes.next().unwrap_or(&[]));
+    for other in shapes {
+        if shape[..] != *other {
+            shape = match broadcast_shapes(&shape, other) {
+                Ok(shape) => shape,
+                Err(d) => refuse_shapes(op, &shape, other, d),
+            };
+        }
+    }
+    shape
+}
+
+#[cold]
+#[track_caller]
+fn refuse_shapes(op: &str, a: &[usize], b: &[usize], d: usize) -> ! {
+    let n = a.len().max(b.len());
+    let (x, y) = (a[d + a.len() - n], b[d + b.len() - n]);
+    throw(Error::shape(
+        op,
+        format!("shapes {a:?} and {b:?} do not broadcast: dimension {d} has {x} and {y}"),
+    ))
+}
+
+/// Memory for a result. As PyTorch, it lies in memory as the first input of that shape does when
+/// that one is dense (channels-last in, channels-last out), else in row-major order.
+#[inline]
+pub(super) fn allocate(shape: &[usize], dtype: Dtype, inputs: &[Operand<'_>]) -> Tensor {
+    let first = inputs.iter().filter_map(tensor).find(|t| t.shape() == shape);
+    match first {
+        Some(t) if !t.is_contiguous() && t.layout().is_non_overlapping_and_dense() => {
+            let layout = Layout { offset: 0, ..t.layout().clone() };
+            Tensor::from_parts(Storage::host(t.numel() * dtype.size()), layout, dtype)
+        }
+        _ => Tensor::uninitialised(shape, dtype),
+    }
+}
