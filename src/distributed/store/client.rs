@@ -451,7 +451,7 @@ impl Store {
             forget();
             return Err(match errno {
                 Errno::ETIMEDOUT => late(),
-                _ => Error::Store(format!("{call}(`{key}`): the connection is lost ({errno})")),
+                _ => Error::Store(format!("{call}(`{key}`): the store is gone ({errno})")),
             });
         }
         match answer.recv_timeout(deadline.remaining()) {
