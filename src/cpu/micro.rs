@@ -88,6 +88,11 @@ impl<T> Default for Product<T> {
     }
 }
 
+/// Most rows of any tile.
+const MOST_ROWS: usize = 12;
+/// Most columns.
+const MOST_COLUMNS: usize = 32;
+
 /// Registers side by side in a tile, of which the columns of a narrow product need one.
 const SIDE: usize = 2;
 
@@ -163,8 +168,12 @@ unsafe fn product<
             for j in 1..S {
                 row[j] = V::load(b.add(j * V::LANES));
             }
+            let origin = a.wrapping_add(column);
             for i in 0..M {
-                let x = V::splat(if COLUMNS { *origins[i].add(column) } else { *a.add(i * a_row) });
+                let x = V::splat(match (COLUMNS, PACKED) {
+                    (true, false) => *origins[i].add(column),
+                    _ => *origin.add(i * a_row),
+                });
                 for j in 0..S {
                     sums[i][j] = x.fma(row[j], sums[i][j]);
                 }
@@ -187,13 +196,40 @@ unsafe fn product<
             }
             return;
         }
-        // 32 numbers are the most that a row of a tile has, and 8 its rows.
-        let mut lines = [const { MaybeUninit::<V::Number>::uninit() }; 8 * 32];
+        let mut lines = [const { MaybeUninit::<V::Number>::uninit() }; MOST_ROWS * MOST_COLUMNS];
         let lines = lines.as_mut_ptr().cast::<V::Number>();
         for i in 0..M {
             for j in 0..S {
                 sums[i][j].store(lines.add((i * S + j) * V::LANES));
             }
+        }
+        if V::MASKS && p.c_column == 1 {
+            for i in 0..M {
+                for j in 0..S {
+                    let c = result.add(i * p.c_row + j * V::LANES);
+                    let count = p.n.saturating_sub(j * V::LANES);
+                    V::load(lines.add((i * S + j) * V::LANES)).store_head(c, count, p.add);
+                }
+            }
+            return;
+        }
+        if V::MASKS && p.c_row == 1 {
+            for j in 0..S {
+                let count = p.n.saturating_sub(j * V::LANES);
+                let mut i = 0;
+                while i < M {
+                    let column = result.wrapping_add(i + j * V::LANES * p.c_column);
+                    let mut rows = [V::splat(V::Number::ZERO); 8];
+                    for r in 0..8 {
+                        if i + r < M {
+                            rows[r] = V::load(lines.add(((i + r) * S + j) * V::LANES));
+                        }
+                    }
+                    V::store_columns(rows, (M - i).min(8), column, p.c_column, count, p.add);
+                    i += 8;
+                }
+            }
+            return;
         }
         // Dense columns, as those of a transposed product, have a loop of known distances.
         for j in 0..p.n {
@@ -238,6 +274,10 @@ unsafe fn all_rows<
                 6 => product::<V, S, 6, ROWS, COLUMNS, PACKED>(p, a, first),
                 7 if R > 6 => product::<V, S, 7, ROWS, COLUMNS, PACKED>(p, a, first),
                 8 if R > 6 => product::<V, S, 8, ROWS, COLUMNS, PACKED>(p, a, first),
+                9 if R > 8 => product::<V, S, 9, ROWS, COLUMNS, PACKED>(p, a, first),
+                10 if R > 8 => product::<V, S, 10, ROWS, COLUMNS, PACKED>(p, a, first),
+                11 if R > 8 => product::<V, S, 11, ROWS, COLUMNS, PACKED>(p, a, first),
+                12 if R > 8 => product::<V, S, 12, ROWS, COLUMNS, PACKED>(p, a, first),
                 _ => unreachable!("a tile has at most {R} rows, not {height}"),
             }
         }
@@ -253,13 +293,15 @@ unsafe fn all_rows<
 /// # Safety
 /// As `all_rows`.
 #[inline(always)]
-unsafe fn any_product<V: Vector, const R: usize>(p: &Product<V::Number>) {
+unsafe fn any_product<V: Vector, const R: usize, const NEXT: usize>(p: &Product<V::Number>) {
     // SAFETY: the caller's promise.
     unsafe {
         if !p.columns.is_null() {
-            return match p.n <= V::LANES {
-                false => all_rows::<V, SIDE, R, false, true, false>(p),
-                true => all_rows::<V, 1, R, false, true, false>(p),
+            return match (p.a_rows.is_null() && p.a_row == 1, p.n <= V::LANES) {
+                (true, false) => all_rows::<V, SIDE, NEXT, false, true, true>(p),
+                (true, true) => all_rows::<V, 1, NEXT, false, true, true>(p),
+                (false, false) => all_rows::<V, SIDE, R, false, true, false>(p),
+                (false, true) => all_rows::<V, 1, R, false, true, false>(p),
             };
         }
         match (p.rows.is_null(), p.a_row == 1, p.n <= V::LANES) {
@@ -277,7 +319,7 @@ unsafe fn any_product<V: Vector, const R: usize>(p: &Product<V::Number>) {
 /// As `any_product`.
 unsafe fn baseline<T: Float>(p: Product<T>) {
     // SAFETY: the caller's promise.
-    unsafe { any_product::<Plain<T>, 6>(&p) }
+    unsafe { any_product::<Plain<T>, 6, 6>(&p) }
 }
 
 /// # Safety
@@ -286,7 +328,7 @@ unsafe fn baseline<T: Float>(p: Product<T>) {
 #[target_feature(enable = "avx2,fma")]
 unsafe fn avx2<V: Vector>(p: Product<V::Number>) {
     // SAFETY: the caller's promise.
-    unsafe { any_product::<V, 6>(&p) }
+    unsafe { any_product::<V, 6, 6>(&p) }
 }
 
 /// # Safety
@@ -295,7 +337,7 @@ unsafe fn avx2<V: Vector>(p: Product<V::Number>) {
 #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw,avx2,fma")]
 unsafe fn avx512<V: Vector>(p: Product<V::Number>) {
     // SAFETY: the caller's promise.
-    unsafe { any_product::<V, 8>(&p) }
+    unsafe { any_product::<V, 8, 12>(&p) }
 }
 
 /// # Safety
@@ -303,7 +345,7 @@ unsafe fn avx512<V: Vector>(p: Product<V::Number>) {
 #[cfg(target_arch = "aarch64")]
 unsafe fn neon<V: Vector>(p: Product<V::Number>) {
     // SAFETY: the caller's promise, and NEON is always there.
-    unsafe { any_product::<V, 8>(&p) }
+    unsafe { any_product::<V, 8, 8>(&p) }
 }
 
 /// The tile of NEON registers: 16 of the 32 are sums, enough for four units that take four cycles for

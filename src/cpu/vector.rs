@@ -35,6 +35,35 @@ pub trait Vector: Copy {
     /// # Safety
     /// The processor has the instruction set.
     unsafe fn fma(self, b: Self, c: Self) -> Self;
+
+    /// Whether [`Vector::store_head`] and [`Vector::store_columns`] are faster than to take numbers one by
+    /// one from memory.
+    const MASKS: bool = false;
+    /// Writes the first `n` numbers, which may be none or more than there are, or adds them to what is
+    /// there.
+    ///
+    /// # Safety
+    /// As [`Vector::store`] for these, and the registers have [`Vector::MASKS`].
+    unsafe fn store_head(self, to: *mut Self::Number, n: usize, add: bool) {
+        let _ = (to, n, add);
+        unreachable!("has no masks")
+    }
+    /// Writes number j of each of the first `m` registers to `to + j * distance`, for j below `n`, or adds
+    /// them to what is there.
+    ///
+    /// # Safety
+    /// As [`Vector::store_head`].
+    unsafe fn store_columns(
+        rows: [Self; 8],
+        m: usize,
+        to: *mut Self::Number,
+        distance: usize,
+        n: usize,
+        add: bool,
+    ) {
+        let _ = (rows, m, to, distance, n, add);
+        unreachable!("has no masks")
+    }
 }
 
 /// Registers whose lanes can be taken apart by whether their places are even or odd.
@@ -143,7 +172,10 @@ impl<T: Float> Square for Plain<T> {
 /// Implements [`Vector`] by an architecture's own functions.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 macro_rules! vector {
-    ($v:ty, $t:ty, $lanes:literal, $load:ident $store:ident $splat:ident $add:ident $fma:ident) => {
+    (
+        $v:ty, $t:ty, $lanes:literal, $load:ident $store:ident $splat:ident $add:ident $fma:ident
+        $($more:item)*
+    ) => {
         impl Vector for $v {
             type Number = $t;
             const LANES: usize = $lanes;
@@ -172,6 +204,7 @@ macro_rules! vector {
                 // SAFETY: as above.
                 unsafe { $fma(self, b, c) }
             }
+            $($more)*
         }
     };
 }
@@ -183,8 +216,98 @@ mod x86 {
 
     vector!(__m256, f32, 8, _mm256_loadu_ps _mm256_storeu_ps _mm256_set1_ps _mm256_add_ps _mm256_fmadd_ps);
     vector!(__m256d, f64, 4, _mm256_loadu_pd _mm256_storeu_pd _mm256_set1_pd _mm256_add_pd _mm256_fmadd_pd);
-    vector!(__m512, f32, 16, _mm512_loadu_ps _mm512_storeu_ps _mm512_set1_ps _mm512_add_ps _mm512_fmadd_ps);
-    vector!(__m512d, f64, 8, _mm512_loadu_pd _mm512_storeu_pd _mm512_set1_pd _mm512_add_pd _mm512_fmadd_pd);
+    vector!(
+        __m512, f32, 16, _mm512_loadu_ps _mm512_storeu_ps _mm512_set1_ps _mm512_add_ps _mm512_fmadd_ps
+        const MASKS: bool = true;
+        #[inline(always)]
+        unsafe fn store_head(self, to: *mut f32, n: usize, add: bool) {
+            // SAFETY: the caller's promise; masked places are not touched.
+            unsafe {
+                let mask = first(n) as __mmask16;
+                let all = if add { _mm512_add_ps(_mm512_maskz_loadu_ps(mask, to), self) } else { self };
+                _mm512_mask_storeu_ps(to, mask, all);
+            }
+        }
+        #[inline(always)]
+        unsafe fn store_columns(
+            r: [Self; 8],
+            m: usize,
+            to: *mut f32,
+            distance: usize,
+            n: usize,
+            add: bool,
+        ) {
+            // SAFETY: as above; columns from `n` on are not touched.
+            unsafe {
+                // In each quarter of a register four rows of one column, then all eight of two columns.
+                let (upper, lower) = (quarters(r[0], r[1], r[2], r[3]), quarters(r[4], r[5], r[6], r[7]));
+                let (even, odd) = (
+                    _mm512_setr_epi64(0, 1, 8, 9, 4, 5, 12, 13),
+                    _mm512_setr_epi64(2, 3, 10, 11, 6, 7, 14, 15),
+                );
+                let mask = first(m) as __mmask8;
+                for c in 0..4 {
+                    let pair = _mm512_permutex2var_pd(upper[c], even, lower[c]);
+                    let (low, high) = (_mm512_castpd512_pd256(pair), _mm512_extractf64x4_pd::<1>(pair));
+                    column(low, to.wrapping_add(c * distance), mask, c < n, add);
+                    column(high, to.wrapping_add((c + 8) * distance), mask, c + 8 < n, add);
+                    let pair = _mm512_permutex2var_pd(upper[c], odd, lower[c]);
+                    let (low, high) = (_mm512_castpd512_pd256(pair), _mm512_extractf64x4_pd::<1>(pair));
+                    column(low, to.wrapping_add((c + 4) * distance), mask, c + 4 < n, add);
+                    column(high, to.wrapping_add((c + 12) * distance), mask, c + 12 < n, add);
+                }
+            }
+        }
+    );
+    vector!(
+        __m512d, f64, 8, _mm512_loadu_pd _mm512_storeu_pd _mm512_set1_pd _mm512_add_pd _mm512_fmadd_pd
+    );
+
+    /// A mask of the first `n` lanes.
+    #[inline(always)]
+    fn first(n: usize) -> u32 {
+        ((1u64 << n.min(32)) - 1) as u32
+    }
+
+    /// Four rows' squares of four columns, transposed: quarter q of register c is column 4 q + c.
+    ///
+    /// # Safety
+    /// The processor has AVX-512.
+    #[inline(always)]
+    unsafe fn quarters(a: __m512, b: __m512, c: __m512, d: __m512) -> [__m512d; 4] {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let (ab, cd) = (_mm512_unpacklo_ps(a, b), _mm512_unpacklo_ps(c, d));
+            let (ef, gh) = (_mm512_unpackhi_ps(a, b), _mm512_unpackhi_ps(c, d));
+            let (ab, cd) = (_mm512_castps_pd(ab), _mm512_castps_pd(cd));
+            let (ef, gh) = (_mm512_castps_pd(ef), _mm512_castps_pd(gh));
+            [
+                _mm512_unpacklo_pd(ab, cd),
+                _mm512_unpackhi_pd(ab, cd),
+                _mm512_unpacklo_pd(ef, gh),
+                _mm512_unpackhi_pd(ef, gh),
+            ]
+        }
+    }
+
+    /// Writes a column's numbers if it is `wanted`, or adds them to what is there.
+    ///
+    /// # Safety
+    /// As [`Vector::store_columns`].
+    #[inline(always)]
+    unsafe fn column(numbers: __m256d, to: *mut f32, mask: __mmask8, wanted: bool, add: bool) {
+        // SAFETY: the caller's promise; masked places are not touched.
+        unsafe {
+            let mut numbers = _mm256_castpd_ps(numbers);
+            if !wanted {
+                return;
+            }
+            if add {
+                numbers = _mm256_add_ps(_mm256_maskz_loadu_ps(mask, to), numbers);
+            }
+            _mm256_mask_storeu_ps(to, mask, numbers);
+        }
+    }
 
     impl Pairs for __m256 {
         // In each half of a register: two numbers of `a`, two of `b`.

@@ -86,6 +86,57 @@ impl Pack<'_> {
     }
 }
 
+/// [`Pack`] with registers of sixteen numbers, those of eight result channels for two source channels.
+///
+/// # Safety
+/// The processor has AVX-512, `rows` is 8, and `out` is as the field says.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw,avx2,fma")]
+pub unsafe fn pack_wide(all: Pack) {
+    use std::arch::x86_64::*;
+    let Pack { filters, start, first, outputs, inputs, rows, out, stride } = all;
+    let count = rows.min(outputs - first);
+    let start = start + first * filters.output;
+    let mut last = 0;
+    for t in 0..TAPS {
+        last = filters.order[t].max(last);
+    }
+    let end = (count - 1) * filters.output + (inputs - 1) * filters.input + last;
+    assert!(rows == L && start + end < filters.data.len() && end <= i32::MAX as usize);
+    let mut places = [0; 2 * L];
+    for l in 0..2 * L {
+        places[l] = (l % L * filters.output + l / L * filters.input) as i32;
+    }
+    // SAFETY: the filters are there by the assertion, masked ones are not read; `out` has room for whole
+    // columns by the caller's word.
+    unsafe {
+        let places = _mm512_loadu_si512(places.as_ptr().cast());
+        let column = (1u16 << count) - 1;
+        for c in (0..inputs).step_by(2) {
+            let both = c + 1 < inputs;
+            let wanted = if both { column << L | column } else { column };
+            let written = if both { u16::MAX } else { 0xFF };
+            let from = filters.data.as_ptr().add(start + c * filters.input);
+            let mut g = [_mm512_setzero_ps(); TAPS];
+            for t in 0..TAPS {
+                let from = from.add(filters.order[t]);
+                g[t] = _mm512_mask_i32gather_ps::<4>(g[t], wanted, places, from);
+            }
+            let mut half = [[_mm512_setzero_ps(); N]; 3];
+            for i in 0..3 {
+                half[i] = points::taps([g[3 * i], g[3 * i + 1], g[3 * i + 2]]);
+            }
+            for j in 0..N {
+                let products = points::taps([half[0][j], half[1][j], half[2][j]]);
+                for i in 0..N {
+                    let to = out.add((i * N + j) * stride + c * L);
+                    _mm512_mask_storeu_ps(to, written, products[i]);
+                }
+            }
+        }
+    }
+}
+
 /// Gradients of the filters of one result channel: product p of source channel c is at
 /// `sums[p * stride + c]`, where L numbers can be read; `out` is `[inputs, 9]`.
 pub struct Unpack<'a> {

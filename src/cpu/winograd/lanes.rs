@@ -9,7 +9,7 @@ pub const L: usize = 8;
 pub const OUT: usize = 4;
 
 /// One number of each of eight tiles.
-pub trait Lanes: Vector<Number = f32> {
+pub trait Lanes: Sums {
     /// The 32 numbers `[a0 b0 c0 d0 a1 b1 ..]` of eight tiles as their a, b, c and d.
     ///
     /// # Safety
@@ -20,7 +20,10 @@ pub trait Lanes: Vector<Number = f32> {
     /// # Safety
     /// 32 numbers can be written there.
     unsafe fn interleave(lanes: [Self; OUT], row: *mut f32);
+}
 
+/// What the transforms compute with.
+pub trait Sums: Vector<Number = f32> {
     /// `self + k b`.
     ///
     /// # Safety
@@ -49,6 +52,8 @@ pub trait Lanes: Vector<Number = f32> {
         unsafe { Self::splat(0.0).plus(k, self) }
     }
 }
+
+impl<V: Vector<Number = f32>> Sums for V {}
 
 impl Lanes for Plain<f32, L> {
     #[inline(always)]

@@ -49,6 +49,13 @@ pub struct Winograd {
     pub origin: [isize; 2],
 }
 
+/// The least length from `len` on of an odd number of cache lines: what is so far apart for each of the
+/// products has its own sets of a cache.
+fn apart(len: usize) -> usize {
+    const LINE: usize = 64 / size_of::<f32>();
+    (len.div_ceil(LINE) | 1) * LINE
+}
+
 fn tile() -> Tile<f32> {
     f32::tile(isa::current())
 }
@@ -62,20 +69,31 @@ impl Winograd {
         self.tiles()[0] * self.tiles()[1] * self.sizes.batch
     }
 
-    /// Whether this takes less time than summing directly. Counted in multiplications of a register
-    /// tile; the weights are measured.
+    /// Whether [`correlate`](Self::correlate) takes less time than summing directly.
     pub fn pays(&self) -> bool {
+        // Filters are written to memory and read again, which takes its time whatever a register holds.
+        self.beats_direct(FILTER * tile().columns as f64 / 16.0)
+    }
+
+    /// Whether [`correlate_filters`](Self::correlate_filters) takes less time than summing directly.
+    pub fn pays_for_filters(&self) -> bool {
+        self.beats_direct(FILTER)
+    }
+
+    /// Whether this takes less than a direct sum when a filter's transform takes as long as `filter`
+    /// multiplications in a register tile; the weights are measured.
+    fn beats_direct(&self, filter: f64) -> bool {
         let Sizes { inputs, outputs, grid, batch, .. } = self.sizes;
         let (c, k, tiles) = (inputs as f64, outputs as f64, self.total() as f64);
         let direct = (TAPS * batch * grid[0] * grid[1]) as f64 * c * k;
         let products = PRODUCTS as f64 * tiles * c * k;
-        products + TILE * tiles * (c + k) + FILTER * c * k < direct
+        products + TILE * tiles * (c + k) + filter * c * k < direct
     }
 
     /// Elements of the transformed filters of all groups.
     pub fn filters_len(&self) -> usize {
         let Sizes { groups, inputs, outputs, .. } = self.sizes;
-        groups * PRODUCTS * outputs.next_multiple_of(tile().rows) * inputs
+        groups * PRODUCTS * apart(outputs.next_multiple_of(tile().rows) * inputs)
     }
 
     /// Transforms filters for [`correlate`](Self::correlate).
@@ -83,14 +101,14 @@ impl Winograd {
         let Sizes { groups, inputs, outputs, .. } = self.sizes;
         let rows = tile().rows;
         let panels = outputs.div_ceil(rows);
-        let stride = panels * rows * inputs;
+        let stride = apart(panels * rows * inputs);
         assert_eq!(out.len(), groups * PRODUCTS * stride);
         let shared = Shared::new(out.as_mut_ptr());
         parallel_for(groups * panels, 2000 / inputs.max(1) + 1, |range| {
             for item in range {
                 let (g, panel) = (item / panels, item % panels);
                 let at = g * PRODUCTS * stride + panel * rows * inputs;
-                vectorize(Pack {
+                let pack = Pack {
                     filters,
                     start: g * filters.group,
                     first: panel * rows,
@@ -100,7 +118,14 @@ impl Winograd {
                     // SAFETY: inside `out`, whose length is asserted; panels are disjoint.
                     out: unsafe { shared.get().add(at) },
                     stride,
-                });
+                };
+                #[cfg(target_arch = "x86_64")]
+                if isa::current() == isa::Isa::Avx512 {
+                    // SAFETY: the processor has it, and its tile eight rows.
+                    unsafe { filters::pack_wide(pack) };
+                    continue;
+                }
+                vectorize(pack);
             }
         });
     }
@@ -158,7 +183,8 @@ impl Winograd {
     /// Elements of scratch that [`correlate_filters`](Self::correlate_filters) takes.
     pub fn filter_sums_len(&self) -> usize {
         let Sizes { inputs, outputs, .. } = self.sizes;
-        PRODUCTS * (inputs * outputs + (inputs + outputs) * self.stride()) + 4 * L
+        let (left, right) = (outputs * self.stride(), inputs * self.stride());
+        PRODUCTS * (apart(inputs * outputs) + apart(left) + apart(right)) + 4 * L
     }
 
     /// Distance between channels in the operands of the filters' gradient.
@@ -178,8 +204,9 @@ impl Winograd {
     ) {
         let Sizes { groups, inputs, outputs, .. } = self.sizes;
         let (total, stride, tile) = (self.total(), self.stride(), tile());
-        let (left, right) = (outputs * stride, inputs * stride);
-        let (sums, operands) = scratch.split_at_mut(PRODUCTS * inputs * outputs + L);
+        let (left, right) = (apart(outputs * stride), apart(inputs * stride));
+        let size = apart(inputs * outputs);
+        let (sums, operands) = scratch.split_at_mut(PRODUCTS * size + L);
         for g in 0..groups {
             for first in (0..total).step_by(BLOCK) {
                 let count = BLOCK.min(total - first);
@@ -198,7 +225,6 @@ impl Winograd {
                         for p in range {
                             let columns = &columns[p * right..][..right];
                             pack(count, inputs, columns, 1, stride, tile.columns, packed);
-                            let size = inputs * outputs;
                             // SAFETY: each product has sums of its own; the operands hold `count`
                             // tiles of each channel.
                             unsafe {
@@ -217,7 +243,7 @@ impl Winograd {
                 for o in range {
                     // SAFETY: each result channel has gradients of its own.
                     let out = unsafe { out.slice(o * inputs * TAPS..(o + 1) * inputs * TAPS) };
-                    vectorize(Unpack { sums: &sums[o * inputs..], stride: inputs * outputs, out });
+                    vectorize(Unpack { sums: &sums[o * inputs..], stride: size, out });
                 }
             });
         }
@@ -267,10 +293,10 @@ impl Block<'_> {
         let Sizes { inputs, outputs, groups, grid, .. } = self.all.sizes;
         let tile = tile();
         let panels = outputs.div_ceil(tile.rows);
-        let operand = panels * tile.rows * inputs;
+        let operand = apart(panels * tile.rows * inputs);
         let filters = &filters[self.group * PRODUCTS * operand..][..PRODUCTS * operand];
         // One behind another: product, channel, tile.
-        let (left, right) = (inputs * self.stride, outputs * self.stride);
+        let (left, right) = (apart(inputs * self.stride), apart(outputs * self.stride));
         let slack = 2 * L;
         with_scratch(PRODUCTS * (left + right) + 2 * slack, |scratch: &mut [f32]| {
             let (columns, products) = scratch.split_at_mut(PRODUCTS * left + slack);
@@ -338,7 +364,7 @@ impl Block<'_> {
     fn spread_both(&self, source: &[f32], gradient: &[f32], operands: &mut [f32]) {
         let Winograd { sizes, source: size, origin } = *self.all;
         let Sizes { inputs, outputs, groups, grid, .. } = sizes;
-        let (left, right) = (outputs * self.stride, inputs * self.stride);
+        let (left, right) = (apart(outputs * self.stride), apart(inputs * self.stride));
         let (grads, columns) = operands.split_at_mut(PRODUCTS * left + L);
         let shared = Shared::new((grads.as_mut_ptr(), columns.as_mut_ptr()));
         let g = self.group;

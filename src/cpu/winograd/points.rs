@@ -7,7 +7,7 @@
 //! other, which halves the rounding error, and B and A are still exact in f32. The error is then two
 //! to three times that of a direct sum.
 
-use super::lanes::Lanes;
+use super::lanes::Sums;
 
 const A: f32 = 0.75;
 const B: f32 = 1.5;
@@ -23,10 +23,10 @@ pub const N: usize = 6;
 /// B^T d: inputs.
 ///
 /// # Safety
-/// The processor has the lanes' instructions, as for all functions here.
+/// The processor has the registers' instructions, as for all functions here.
 #[inline(always)]
-pub unsafe fn inputs<V: Lanes>(d: [V; 6]) -> [V; N] {
-    // SAFETY: the caller has the lanes' instructions.
+pub unsafe fn inputs<V: Sums>(d: [V; 6]) -> [V; N] {
+    // SAFETY: the caller has the registers' instructions.
     unsafe {
         let [d0, d1, d2, d3, d4, d5] = d;
         let (even_a, odd_a) = (d4.plus(-B2, d2), d3.plus(-B2, d1));
@@ -47,8 +47,8 @@ pub unsafe fn inputs<V: Lanes>(d: [V; 6]) -> [V; N] {
 /// # Safety
 /// As [`inputs`].
 #[inline(always)]
-pub unsafe fn outputs<V: Lanes>(m: [V; N]) -> [V; 4] {
-    // SAFETY: the caller has the lanes' instructions.
+pub unsafe fn outputs<V: Sums>(m: [V; N]) -> [V; 4] {
+    // SAFETY: the caller has the registers' instructions.
     unsafe {
         let [m0, m1, m2, m3, m4, m5] = m;
         let (sum_a, difference_a) = (m1.add(m2), m1.minus(m2));
@@ -67,8 +67,8 @@ pub unsafe fn outputs<V: Lanes>(m: [V; N]) -> [V; 4] {
 /// # Safety
 /// As [`inputs`].
 #[inline(always)]
-pub unsafe fn gradients<V: Lanes>(y: [V; 4]) -> [V; N] {
-    // SAFETY: the caller has the lanes' instructions.
+pub unsafe fn gradients<V: Sums>(y: [V; 4]) -> [V; N] {
+    // SAFETY: the caller has the registers' instructions.
     unsafe {
         let [y0, y1, y2, y3] = y;
         let (even_a, odd_a) = (y0.plus(A2, y2), y1.plus(A2, y3));
@@ -89,8 +89,8 @@ pub unsafe fn gradients<V: Lanes>(y: [V; 4]) -> [V; N] {
 /// # Safety
 /// As [`inputs`].
 #[inline(always)]
-pub unsafe fn taps<V: Lanes>(g: [V; 3]) -> [V; N] {
-    // SAFETY: the caller has the lanes' instructions.
+pub unsafe fn taps<V: Sums>(g: [V; 3]) -> [V; N] {
+    // SAFETY: the caller has the registers' instructions.
     unsafe {
         let [g0, g1, g2] = g;
         let even_a = g0.times((1.0 / FA) as f32).plus((0.5625 / FA) as f32, g2);
@@ -111,8 +111,8 @@ pub unsafe fn taps<V: Lanes>(g: [V; 3]) -> [V; N] {
 /// # Safety
 /// As [`inputs`].
 #[inline(always)]
-pub unsafe fn tap_gradients<V: Lanes>(u: [V; N]) -> [V; 3] {
-    // SAFETY: the caller has the lanes' instructions.
+pub unsafe fn tap_gradients<V: Sums>(u: [V; N]) -> [V; 3] {
+    // SAFETY: the caller has the registers' instructions.
     unsafe {
         let [u0, u1, u2, u3, u4, u5] = u;
         let (sum_a, sum_b) = (u1.add(u2), u3.add(u4));

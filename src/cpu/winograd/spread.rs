@@ -2,6 +2,8 @@
 //! over runs of tiles side by side. Columns are transformed first, on rows as they lie in memory; then
 //! rows, whose tiles are brought into lanes.
 
+use std::mem::MaybeUninit;
+
 use super::lanes::{L, Lanes, OUT};
 use super::points::{self, N};
 use crate::cpu::vector::{Plain, with_registers};
@@ -11,6 +13,8 @@ use crate::cpu::vectorize::Kernel;
 pub const RUN: usize = 32;
 /// Elements of a buffered row of a run, with what is read past its end.
 const LINE: usize = OUT * (RUN + 2 * L);
+/// Some of them.
+type Lines<const COUNT: usize> = [[f32; LINE]; COUNT];
 
 /// Tiles side by side: `len` ones from column `column` of row `row` of a plane's tiles on. Their lanes
 /// begin at `lane`.
@@ -111,13 +115,14 @@ impl<S: Side> Spread<'_, S> {
     /// The processor has the lanes' instructions, and `out` is as the field says.
     #[inline(always)]
     unsafe fn spread<V: Lanes>(self) {
-        let mut border = [[0.0; LINE]; 6];
-        let mut columns = [[0.0; LINE]; N];
+        let mut border = MaybeUninit::<Lines<6>>::uninit();
+        let mut columns = MaybeUninit::<Lines<N>>::uninit();
+        let (border, columns) = (border.as_mut_ptr().cast(), columns.as_mut_ptr().cast::<f32>());
         for run in self.runs {
             let width = OUT * run.len + S::ROWS - OUT;
             assert!(run.len <= RUN);
             // SAFETY: as for this function.
-            let rows = unsafe { self.rows::<V>(run, width, S::ROWS, &mut border) };
+            let rows = unsafe { self.rows::<V>(run, width, S::ROWS, border) };
             // SAFETY: rows have `width` numbers, to the next multiple of L, as `rows` says; runs fit
             // into the buffers with the groups of lanes that are read past their ends; the results
             // have their place by the word of whoever made this.
@@ -129,12 +134,12 @@ impl<S: Side> Spread<'_, S> {
                     }
                     let products = S::apply(d);
                     for i in 0..N {
-                        products[i].store(columns[i].as_mut_ptr().add(x));
+                        products[i].store(columns.add(i * LINE + x));
                     }
                 }
                 for i in 0..N {
                     for t in (0..run.len).step_by(L) {
-                        let row = columns[i].as_ptr().add(OUT * t);
+                        let row = columns.add(i * LINE + OUT * t);
                         let [d0, d1, d2, d3] = V::deinterleave(row);
                         // A tile's last two columns are the next one's first.
                         let [d4, d5, ..] =
@@ -156,26 +161,27 @@ impl<S> Spread<'_, S> {
     /// [`L`] can be read: in the plane, or in `border` when a part of them is outside.
     ///
     /// # Safety
-    /// The processor has the lanes' instructions.
+    /// The processor has the lanes' instructions, and `border` is writable.
     #[inline(always)]
     unsafe fn rows<V: Lanes>(
         &self,
         run: &Run,
         width: usize,
         count: usize,
-        border: &mut [[f32; LINE]; 6],
+        border: *mut f32,
     ) -> [*const f32; 6] {
-        let [h, w] = self.size.map(|n| n as isize);
+        let (h, w) = (self.size[0] as isize, self.size[1] as isize);
         let x = (OUT * run.column) as isize + self.origin[1];
         let mut rows = [std::ptr::null(); 6];
         for i in 0..count {
             let y = (OUT * run.row + i) as isize + self.origin[0];
-            let line = &mut border[i];
-            rows[i] = line.as_ptr();
+            // One of `Lines`.
+            let line = border.wrapping_add(i * LINE);
+            rows[i] = line;
             if y < 0 || y >= h {
                 for k in (0..width).step_by(L) {
                     // SAFETY: a line is longer than `width` and L more.
-                    unsafe { V::splat(0.0).store(line.as_mut_ptr().add(k)) };
+                    unsafe { V::splat(0.0).store(line.add(k)) };
                 }
                 continue;
             }
@@ -190,7 +196,7 @@ impl<S> Spread<'_, S> {
             let left = (-x).clamp(0, width as isize) as usize;
             let first = x.clamp(0, w) as usize;
             let part = (width - left).min(w as usize - first);
-            let (from, to) = (plane[first..].as_ptr(), line.as_mut_ptr());
+            let (from, to) = (plane[first..].as_ptr(), line);
             let whole = part.next_multiple_of(L) <= plane.len() - first;
             // SAFETY: reads stay in the plane's slice; writes end at most L after `width`, and a line
             // is longer than that.
@@ -250,7 +256,8 @@ impl Collect<'_> {
         // All bits of the exponent.
         const NOT_FINITE: u32 = f32::INFINITY.to_bits();
         let mut finite = true;
-        let mut lines = [[0.0; LINE]; OUT];
+        let mut lines = MaybeUninit::<Lines<OUT>>::uninit();
+        let lines = lines.as_mut_ptr().cast::<f32>();
         assert!((N * N - 1) * self.stride + lanes_of(self.runs) <= self.products.len());
         for run in self.runs {
             assert!(run.len <= RUN);
@@ -279,16 +286,18 @@ impl Collect<'_> {
                         }
                     }
                     for r in 0..OUT {
-                        V::interleave(y[r], lines[r].as_mut_ptr().add(OUT * t));
+                        V::interleave(y[r], lines.add(r * LINE + OUT * t));
                     }
                 }
             }
             let width = (OUT * run.len).min(self.size[1] - OUT * run.column);
             let height = OUT.min(self.size[0] - OUT * run.row);
-            for (r, line) in lines.iter().enumerate().take(height) {
+            for r in 0..height {
                 let at = run.image * self.image + (OUT * run.row + r) * self.row + OUT * run.column;
                 // SAFETY: the rows lie in the output, by the word of whoever made this.
                 let out = unsafe { std::slice::from_raw_parts_mut(self.out.add(at), width) };
+                // SAFETY: a line's first `width` numbers were written.
+                let line = unsafe { std::slice::from_raw_parts(lines.add(r * LINE), width) };
                 for x in 0..width {
                     out[x] = line[x];
                     finite &= line[x].to_bits() & NOT_FINITE != NOT_FINITE;

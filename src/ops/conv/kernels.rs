@@ -35,8 +35,7 @@ fn prepared<'a, T: Float>(
     copy
 }
 
-/// Winograd's way to the products of a window, where there is one and it pays, and the window's taps
-/// row by row.
+/// Winograd's way to the products of a window, where there is one, and the window's taps row by row.
 fn minimal(sizes: Sizes, window: &Window) -> Option<(Winograd, [usize; 9])> {
     if window.step != [1, 1] {
         return None;
@@ -46,8 +45,7 @@ fn minimal(sizes: Sizes, window: &Window) -> Option<(Winograd, [usize; 9])> {
     for (tap, place) in places.into_iter().enumerate() {
         order[place] = tap;
     }
-    let winograd = Winograd { sizes, source: window.source, origin };
-    winograd.pays().then_some((winograd, order))
+    Some((Winograd { sizes, source: window.source, origin }, order))
 }
 
 /// Minimal filtering of `source` by `filters`; false when the result is not finite. Then it has to be
@@ -114,6 +112,7 @@ pub fn forward_kernel<T: Float + Element>(
     }
     let group = sizes.outputs * sizes.inputs * taps;
     if let Some((winograd, order)) = minimal(sizes, &window)
+        && winograd.pays()
         && let (Some(x), Some(w), Some(out)) = (single(x), single(w), single_mut(out))
     {
         let (output, input) = (sizes.inputs * taps, taps);
@@ -204,6 +203,7 @@ fn data_kernel<T: Float + Element>(
         return pointwise.correlate(dy, (w, 1, inputs), None, target, out);
     }
     if let Some((winograd, order)) = minimal(sizes, window)
+        && winograd.pays()
         && let (Some(dy), Some(w), Some(out)) = (single(dy), single(w), single_mut(out))
     {
         let order = order.map(|place| which[place]);
@@ -267,6 +267,7 @@ pub fn weight_kernel<T: Float + Element>(shape: &Shape, dy: &[T], x: &[T], out: 
     }
     // A window's taps are the filter's, row by row.
     if let Some((winograd, _)) = minimal(sizes, &window)
+        && winograd.pays_for_filters()
         && let (Some(dy), Some(x), Some(out)) = (single(dy), single(x), single_mut(out))
     {
         let sums = scratch::<f32>(winograd.filter_sums_len());
