@@ -3,7 +3,9 @@
 use super::lanes::{L, Lanes};
 use super::points::{self, N};
 use crate::cpu::vector::{Plain, with_registers};
-use crate::cpu::vectorize::Kernel;
+#[cfg(target_arch = "x86_64")]
+use crate::cpu::isa;
+use crate::cpu::vectorize::{Kernel, vectorize};
 
 /// Taps of a filter.
 pub const TAPS: usize = 9;
@@ -86,13 +88,23 @@ impl Pack<'_> {
     }
 }
 
+/// Transforms filters with the best instructions that the processor has.
+pub fn pack_filters(pack: Pack) {
+    #[cfg(target_arch = "x86_64")]
+    if isa::current() == isa::Isa::Avx512 && pack.rows == L {
+        // SAFETY: just asked for; the rest is the maker's promise.
+        return unsafe { pack_wide(pack) };
+    }
+    vectorize(pack);
+}
+
 /// [`Pack`] with registers of sixteen numbers, those of eight result channels for two source channels.
 ///
 /// # Safety
 /// The processor has AVX-512, `rows` is 8, and `out` is as the field says.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw,avx2,fma")]
-pub unsafe fn pack_wide(all: Pack) {
+unsafe fn pack_wide(all: Pack) {
     use std::arch::x86_64::*;
     let Pack { filters, start, first, outputs, inputs, rows, out, stride } = all;
     let count = rows.min(outputs - first);

@@ -6,6 +6,7 @@
 //!
 //! f32 only.
 
+mod few;
 mod filters;
 mod lanes;
 mod points;
@@ -24,7 +25,7 @@ use super::pack::{pack, packed_len};
 use super::parts::{Parts, Shared, with_scratch};
 use super::threads::{get_num_threads, parallel_for};
 use super::vectorize::vectorize;
-use filters::{Pack, TAPS, Unpack};
+use filters::{Pack, TAPS, Unpack, pack_filters};
 use lanes::{L, OUT};
 use points::N;
 use spread::{Collect, Gradients, Inputs, Run, Spread, runs};
@@ -71,8 +72,9 @@ impl Winograd {
 
     /// Whether [`correlate`](Self::correlate) takes less time than summing directly.
     pub fn pays(&self) -> bool {
-        // Filters are written to memory and read again, which takes its time whatever a register holds.
-        self.beats_direct(FILTER * tile().columns as f64 / 16.0)
+        // To memory and back takes its time whatever a register holds.
+        let memory = if self.is_few() { 1.0 } else { tile().columns as f64 / 16.0 };
+        self.beats_direct(FILTER * memory)
     }
 
     /// Whether [`correlate_filters`](Self::correlate_filters) takes less time than summing directly.
@@ -90,14 +92,48 @@ impl Winograd {
         products + TILE * tiles * (c + k) + filter * c * k < direct
     }
 
+    /// Elements of scratch that [`correlate`](Self::correlate) takes.
+    pub fn scratch_len(&self) -> usize {
+        if self.is_few() { self.tiles_len() } else { self.filters_len() }
+    }
+
+    /// Result channel by result channel the sum over source channels and taps of source times filter,
+    /// plus `bias` (one number per result channel of all groups). `source` holds the planes
+    /// `[batch, groups * inputs]`. Gives whether all results are finite; infinities and NaNs are not as a
+    /// direct sum would have them.
+    pub fn correlate(
+        &self,
+        source: &[f32],
+        filters: Filters,
+        bias: Option<&[f32]>,
+        target: Target,
+        scratch: &mut [f32],
+        out: &mut [f32],
+    ) -> bool {
+        let Sizes { batch, groups, inputs, outputs, grid } = self.sizes;
+        let reach = target.first
+            + (batch - 1) * target.image
+            + (groups * outputs - 1) * target.channel
+            + (grid[0] - 1) * target.row
+            + grid[1];
+        assert!(target.column == 1 && reach <= out.len(), "the target is outside the output");
+        assert!(source.len() >= batch * groups * inputs * self.source[0] * self.source[1]);
+        let out = out[target.first..].as_mut_ptr();
+        if self.is_few() {
+            return self.correlate_few(source, filters, bias, target, scratch, out);
+        }
+        self.transform_filters(filters, scratch);
+        self.correlate_blocks(source, scratch, bias, target, out)
+    }
+
     /// Elements of the transformed filters of all groups.
-    pub fn filters_len(&self) -> usize {
+    fn filters_len(&self) -> usize {
         let Sizes { groups, inputs, outputs, .. } = self.sizes;
         groups * PRODUCTS * apart(outputs.next_multiple_of(tile().rows) * inputs)
     }
 
-    /// Transforms filters for [`correlate`](Self::correlate).
-    pub fn transform_filters(&self, filters: Filters, out: &mut [f32]) {
+    /// Transforms all filters.
+    fn transform_filters(&self, filters: Filters, out: &mut [f32]) {
         let Sizes { groups, inputs, outputs, .. } = self.sizes;
         let rows = tile().rows;
         let panels = outputs.div_ceil(rows);
@@ -108,7 +144,7 @@ impl Winograd {
             for item in range {
                 let (g, panel) = (item / panels, item % panels);
                 let at = g * PRODUCTS * stride + panel * rows * inputs;
-                let pack = Pack {
+                pack_filters(Pack {
                     filters,
                     start: g * filters.group,
                     first: panel * rows,
@@ -118,42 +154,25 @@ impl Winograd {
                     // SAFETY: inside `out`, whose length is asserted; panels are disjoint.
                     out: unsafe { shared.get().add(at) },
                     stride,
-                };
-                #[cfg(target_arch = "x86_64")]
-                if isa::current() == isa::Isa::Avx512 {
-                    // SAFETY: the processor has it, and its tile eight rows.
-                    unsafe { filters::pack_wide(pack) };
-                    continue;
-                }
-                vectorize(pack);
+                });
             }
         });
     }
 
-    /// Result channel by result channel the sum over source channels and taps of source times filter,
-    /// plus `bias` (one number per result channel of all groups). `source` holds the planes
-    /// `[batch, groups * inputs]`. Gives whether all results are finite; infinities and NaNs are not as a
-    /// direct sum would have them.
-    pub fn correlate(
+    /// [`Winograd::correlate`] in blocks of tiles, with all filters transformed. The target has been
+    /// checked.
+    fn correlate_blocks(
         &self,
         source: &[f32],
         filters: &[f32],
         bias: Option<&[f32]>,
         target: Target,
-        out: &mut [f32],
+        out: *mut f32,
     ) -> bool {
-        let Sizes { batch, groups, inputs, outputs, grid } = self.sizes;
-        let reach = target.first
-            + (batch - 1) * target.image
-            + (groups * outputs - 1) * target.channel
-            + (grid[0] - 1) * target.row
-            + grid[1];
-        assert!(target.column == 1 && reach <= out.len(), "the target is outside the output");
-        let plane = self.source[0] * self.source[1];
-        assert!(source.len() >= batch * groups * inputs * plane);
+        let Sizes { groups, outputs, .. } = self.sizes;
         let wide = self.block();
         let blocks = self.total().div_ceil(wide);
-        let out = Shared::new(out.as_mut_ptr());
+        let out = Shared::new(out);
         let finite = AtomicBool::new(true);
         parallel_for(groups * blocks, 1, |range| {
             for item in range {
@@ -166,10 +185,9 @@ impl Winograd {
                     stride: wide + 2 * L,
                     group: g,
                 };
-                let first = target.first + g * outputs * target.channel;
+                let first = g * outputs * target.channel;
                 let bias = bias.map(|b| &b[g * outputs..(g + 1) * outputs]);
-                // SAFETY: the target lies in the output by the assertion; blocks and groups are
-                // disjoint parts of it.
+                // SAFETY: the caller has checked the target; blocks and groups are disjoint parts of it.
                 let all =
                     unsafe { job.correlate(source, filters, bias, target, out.get().add(first)) };
                 if !all {

@@ -29,6 +29,9 @@ fn products_equal_the_definition() {
         (1, 1, 17, 8, [30, 150], [2, 0]),
         (2, 1, 300, 13, [5, 6], [1, 2]),
         (9, 1, 8, 6, [16, 16], [1, 1]),
+        // More tiles than are few, and several blocks of few ones.
+        (14, 1, 10, 20, [16, 16], [1, 1]),
+        (3, 2, 270, 37, [7, 7], [1, 1]),
     ] {
         let grid = [0, 1].map(|d| source[d] + 2 * padding[d] - 2);
         let sizes = Sizes { batch, groups, inputs, outputs, grid };
@@ -59,12 +62,11 @@ fn products_equal_the_definition() {
         let order = std::array::from_fn(|t| t);
         let (group, output) = (outputs * inputs * TAPS, inputs * TAPS);
         let filters = Filters { data: &w, group, output, input: TAPS, order };
-        let mut transformed = vec![f32::NAN; winograd.filters_len()];
-        winograd.transform_filters(filters, &mut transformed);
+        let mut scratch = vec![f32::NAN; winograd.scratch_len()];
         let image = groups * outputs * points;
         let target = Target { first: 0, image, channel: points, row: grid[1], column: 1 };
         let mut got = vec![f32::NAN; dy.len()];
-        assert!(winograd.correlate(&x, &transformed, Some(&bias), target, &mut got));
+        assert!(winograd.correlate(&x, filters, Some(&bias), target, &mut scratch, &mut got));
         near("y", &got, &y);
 
         let mut scratch = vec![f32::NAN; winograd.filter_sums_len()];

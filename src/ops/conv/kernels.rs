@@ -59,11 +59,10 @@ fn correlate_minimal(
     target: Target,
     out: &mut [f32],
 ) -> bool {
-    let transformed = scratch::<f32>(winograd.filters_len());
+    let room = scratch::<f32>(winograd.scratch_len());
     // SAFETY: a new tensor that nobody else has.
-    let transformed = unsafe { transformed.as_mut_slice::<f32>() };
-    winograd.transform_filters(filters, transformed);
-    winograd.correlate(source, transformed, bias, target, out)
+    let room = unsafe { room.as_mut_slice::<f32>() };
+    winograd.correlate(source, filters, bias, target, room, out)
 }
 
 #[track_caller]
