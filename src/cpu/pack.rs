@@ -110,24 +110,24 @@ unsafe fn panel<V: Square>(panel: Panels<V::Number>) {
                 let from = source.offset(j as isize * column);
                 let lines = count.saturating_sub(j).min(V::LANES);
                 let mut p = 0;
-                if lines == V::LANES {
-                    // All but the last square, which has nothing behind it to write over.
-                    while p + V::LANES < whole {
-                        let square = V::transpose(load(from.add(p), column, V::LANES));
-                        for t in 0..V::LANES {
-                            square[t].store(out.add((p + t) * width + j));
+                // All but the last square, which has nothing behind it to write over. A panel of the left
+                // operand has six lines.
+                macro_rules! squares {
+                    ($lines:expr) => {
+                        while p + V::LANES < whole {
+                            let square = V::transpose(load(from.add(p), column, $lines));
+                            for t in 0..V::LANES {
+                                square[t].store(out.add((p + t) * width + j));
+                            }
+                            p += V::LANES;
                         }
-                        p += V::LANES;
-                    }
-                } else if lines == 6 {
-                    // A panel of the left operand.
-                    while p + V::LANES < whole {
-                        let square = V::transpose(load(from.add(p), column, 6));
-                        for t in 0..V::LANES {
-                            square[t].store(out.add((p + t) * width + j));
-                        }
-                        p += V::LANES;
-                    }
+                    };
+                }
+                match lines {
+                    8 if V::LANES == 8 => squares!(8),
+                    6 => squares!(6),
+                    0 => squares!(0),
+                    lines => squares!(lines),
                 }
                 while p < whole {
                     let square = V::transpose(load(from.add(p), column, lines));

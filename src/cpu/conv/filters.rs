@@ -121,10 +121,13 @@ impl Plan {
                 let first = block * self.width;
                 let count = self.width.min(total - first);
                 places.clear();
-                places.extend((first..first + count).map(|q| {
-                    let (n, r) = (q / points, q % points);
-                    n * image + r / grid[1] * field.grid_row + r % grid[1]
-                }));
+                let mut q = first;
+                while q < first + count {
+                    let (n, i, j) = (q / points, q % points / grid[1], q % grid[1]);
+                    let (start, len) = (n * image + i * field.grid_row + j, grid[1] - j);
+                    places.extend(start..start + len.min(first + count - q));
+                    q += len;
+                }
                 let mut done = 0;
                 while done < count {
                     let (n, r) = ((first + done) / points, (first + done) % points);
