@@ -21,6 +21,11 @@ const BYTES: usize = 256 << 20;
 
 fn multiply_adds() {
     #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx512f") {
+        // SAFETY: just asked for. Half as many steps of registers twice as wide.
+        return unsafe { avx512() };
+    }
+    #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
         // SAFETY: just asked for.
         return unsafe { avx2() };
@@ -30,6 +35,20 @@ fn multiply_adds() {
     for _ in 0..STEPS {
         for sum in sums.as_flattened_mut() {
             *sum = *sum * a + b;
+        }
+    }
+    black_box(sums);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+fn avx512() {
+    use std::arch::x86_64::*;
+    let mut sums = [_mm512_setzero_ps(); SUMS];
+    let (a, b) = (_mm512_set1_ps(black_box(0.999)), _mm512_set1_ps(black_box(0.001)));
+    for _ in 0..STEPS / 2 {
+        for sum in &mut sums {
+            *sum = _mm512_fmadd_ps(*sum, a, b);
         }
     }
     black_box(sums);

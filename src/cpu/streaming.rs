@@ -1,5 +1,8 @@
-//! Copies past the cache, for results that are too large to stay in it: an ordinary store first
+//! Copies and zeros past the cache, for results that are too large to stay in it: an ordinary store first
 //! reads the line that it will overwrite, which costs half of the memory's bandwidth.
+
+use super::parts::Shared;
+use super::threads::{get_num_threads, parallel_for};
 
 /// Copies `len` bytes from `from` to `to`, which do not overlap. Afterwards the bytes are visible to
 /// other threads as those of ordinary stores are.
@@ -37,9 +40,45 @@ pub unsafe fn copy_streaming(to: *mut u8, from: *const u8, len: usize) {
     }
 }
 
+/// Bytes of a part that is worth a thread of its own.
+const PART: usize = 256 << 10;
+
+/// Sets `len` bytes to 0, large ones on all threads: the C library knows how not to read lines that it
+/// overwrites as a whole.
+///
+/// # Safety
+/// `to` is valid for writes of `len` bytes, which nobody else uses.
+pub unsafe fn zero(to: *mut u8, len: usize) {
+    if len <= PART {
+        // SAFETY: the caller's promise.
+        return unsafe { to.write_bytes(0, len) };
+    }
+    // As large as can be, since a long stretch is what that works for.
+    let part = len.div_ceil(get_num_threads()).max(PART).next_multiple_of(64);
+    let to = Shared::new(to);
+    parallel_for(len.div_ceil(part), 1, |parts| {
+        for i in parts {
+            let first = i * part;
+            // SAFETY: as above; parts are disjoint.
+            unsafe { to.get().add(first).write_bytes(0, part.min(len - first)) };
+        }
+    });
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn zeros_are_written_to_every_byte_and_no_other() {
+        for len in [0, 1, 100, PART, PART + 1, 3 * PART + 77] {
+            let mut bytes = vec![0xAA; len + 2];
+            // SAFETY: inside the vector.
+            unsafe { zero(bytes[1..].as_mut_ptr(), len) };
+            assert!(bytes[0] == 0xAA && bytes[len + 1] == 0xAA, "{len}");
+            assert!(bytes[1..=len].iter().all(|&b| b == 0), "{len}");
+        }
+    }
 
     #[test]
     fn copies_every_byte_and_no_other_whatever_the_alignment() {

@@ -3,6 +3,7 @@
 use smallvec::SmallVec;
 
 use super::{Complex, Device, Dtype, Element, Scalar, Shape, Tensor, dispatch};
+use crate::cpu::streaming::zero;
 use crate::error::{Error, throw};
 
 /// Dtype, device and `requires_grad` of a new tensor. `F32`, `(F32, Device::Cpu)` and the default
@@ -312,12 +313,12 @@ impl Tensor {
         if options.requires_grad { t.requires_grad_(true) } else { t }
     }
 
-    /// Fills a freshly made (contiguous, unshared) tensor.
+    /// Fills a contiguous tensor, which the caller may write.
     pub(crate) fn fill_contiguous(&self, value: Scalar) {
         let n = self.numel();
         if value.to_f64() == 0.0 && value.to_f64().is_sign_positive() {
             // SAFETY: contiguous and `n` elements long; all dtypes have 0 as all-zero bytes.
-            unsafe { self.data_ptr().write_bytes(0, n * self.dtype().size()) };
+            unsafe { zero(self.data_ptr(), n * self.dtype().size()) };
             return;
         }
         match self.dtype() {

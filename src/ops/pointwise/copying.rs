@@ -98,6 +98,10 @@ unsafe fn assign_parts(to: &Tensor, from: &Tensor) {
 /// `to` names no element twice.
 unsafe fn set(to: &Tensor, value: Scalar) {
     let _span = profiler::op("fill");
+    if to.is_contiguous() && value.to_f64() == 0.0 && value.to_f64().is_sign_positive() {
+        to.fill_contiguous(value);
+        return;
+    }
     if to.dtype().is_complex() {
         let to = to.detach();
         // SAFETY: the caller's promise holds for the parts as well.
