@@ -4,14 +4,13 @@
 use std::ops::Range;
 use std::slice;
 
-use super::lanes::Lanes;
+use super::lanes::{Job, Lanes, run};
+use super::rolling_filters::RollingFilters;
 use super::square::{Block, Rows, Square, rows_from, taps, unrolled};
 use crate::cpu::parts::Parts;
-use crate::cpu::vector::{Plain, with_registers};
-use crate::cpu::vectorize::{Kernel, vectorize};
 
 /// Numbers that a lane adds up before its sum is added to the total, in f64.
-const RUN: usize = 512;
+pub const RUN: usize = 512;
 
 /// Filters of one thread.
 pub struct SquareFilters<'a> {
@@ -33,11 +32,15 @@ impl SquareFilters<'_> {
     /// # Safety
     /// Nobody else uses these channels' filters.
     pub unsafe fn run(self) {
+        let wide = self.square.wide();
+        let roll = crate::cpu::isa::current() == crate::cpu::isa::Isa::Avx512 || std::env::var("ROLL").is_ok();
         match (self.square.side, self.square.step) {
-            (3, 1) => vectorize(Sized::<3, 1>(self)),
-            (3, 2) => vectorize(Sized::<3, 2>(self)),
-            (5, 1) => vectorize(Sized::<5, 1>(self)),
-            (5, 2) => vectorize(Sized::<5, 2>(self)),
+            (3, 1) if roll => unsafe { run(RollingFilters::<1>(self), true) },
+            (3, 2) if roll => unsafe { run(RollingFilters::<2>(self), true) },
+            (3, 1) => unsafe { run(Sized::<3, 1>(self), wide) },
+            (3, 2) => unsafe { run(Sized::<3, 2>(self), wide) },
+            (5, 1) => unsafe { run(Sized::<5, 1>(self), wide) },
+            (5, 2) => unsafe { run(Sized::<5, 2>(self), wide) },
             other => unreachable!("no square window has side and step {other:?}"),
         }
     }
@@ -46,13 +49,11 @@ impl SquareFilters<'_> {
 /// Filters of a certain window; only made by `SquareFilters::run`, whose caller vouches for `out`.
 struct Sized<'a, const K: usize, const STEP: usize>(SquareFilters<'a>);
 
-impl<const K: usize, const STEP: usize> Kernel for Sized<'_, K, STEP> {
-    type Output = ();
-    const WIDE: bool = false;
+impl<const K: usize, const STEP: usize> Job for Sized<'_, K, STEP> {
     #[inline(always)]
-    fn run<const FMA: bool>(self) {
-        // SAFETY: `FMA` is only set where AVX2 is; `out` is as `SquareFilters::run` demands.
-        unsafe { with_registers!(FMA, V = Plain<f32> => all::<V, K, STEP>(self.0)) }
+    unsafe fn run<V: Lanes>(self) {
+        // SAFETY: the caller's promise; the rest is as `SquareFilters::run` demands.
+        unsafe { all::<V, K, STEP>(self.0) }
     }
 }
 
