@@ -3,8 +3,7 @@
 
 use std::ops::Range;
 
-#[cfg(target_arch = "x86_64")]
-use crate::cpu::isa;
+use crate::cpu::isa::{self, Isa};
 use crate::cpu::vector::{Pairs, Plain, with_registers};
 use crate::cpu::vectorize::{Kernel, vectorize};
 
@@ -17,14 +16,20 @@ pub trait Job {
     unsafe fn run<V: Lanes>(self);
 }
 
+/// Whether there are 512-bit registers.
+pub fn wide_there() -> bool {
+    // On other architectures the level is never that high.
+    isa::current() == Isa::Avx512
+}
+
 /// Does a job with the widest registers, 512-bit ones only if `wide`.
 ///
 /// # Safety
 /// What the job demands.
 pub unsafe fn run<J: Job>(job: J, wide: bool) {
     #[cfg(target_arch = "x86_64")]
-    if wide && isa::current() == isa::Isa::Avx512 {
-        // SAFETY: `current` is never above what the processor has; the caller's promise.
+    if wide && wide_there() {
+        // SAFETY: they are there; the caller's promise.
         return unsafe { x86::run_wide(job) };
     }
     #[cfg(not(target_arch = "x86_64"))]

@@ -6,9 +6,8 @@
 use std::ops::Range;
 
 use super::lanes::{Job, Lanes, run};
-use super::square::{Block, Rows, Square, rows_from, taps, unrolled};
 use super::rolling::Rolling;
-use super::strips::Strips;
+use super::square::{Block, Rows, Square, rows_from, taps, unrolled};
 
 /// Result planes of one thread.
 pub struct SquarePlanes<'a> {
@@ -29,16 +28,15 @@ impl SquarePlanes<'_> {
     /// The results are distinct, and nobody else uses them.
     pub unsafe fn run(self) {
         let wide = self.square.wide();
-        let roll = crate::cpu::isa::current() == crate::cpu::isa::Isa::Avx512 || std::env::var("ROLL").is_ok();
-        match (self.square.side, self.square.step) {
-            (3, 1) if roll => unsafe { run(Rolling::<1>(self), true) },
-            (3, 2) if roll => unsafe { run(Rolling::<2>(self), true) },
-            (3, 1) => crate::cpu::vectorize::vectorize(Strips(self)),
-            // A filter of nine, two sums and the source fit in 16 registers.
-            (3, 2) => unsafe { run(Sized::<3, 2, 2>(self), wide) },
-            (5, 1) => unsafe { run(Sized::<5, 1, 4>(self), wide) },
-            (5, 2) => unsafe { run(Sized::<5, 2, 4>(self), wide) },
-            other => unreachable!("no square window has side and step {other:?}"),
+        // SAFETY: the caller's promise.
+        unsafe {
+            match (self.square.side, self.square.step) {
+                (3, 1) => run(Rolling::<1>(self), wide),
+                (3, 2) => run(Rolling::<2>(self), wide),
+                (5, 1) => run(Sized::<5, 1, 4>(self), wide),
+                (5, 2) => run(Sized::<5, 2, 4>(self), wide),
+                other => unreachable!("no square window has side and step {other:?}"),
+            }
         }
     }
 }

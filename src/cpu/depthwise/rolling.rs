@@ -8,8 +8,9 @@ use super::planes::SquarePlanes;
 use super::square::{Block, Square, row_from, taps};
 use crate::cpu::prefetch::prefetch;
 
-/// Most registers of a strip.
-const MOST: usize = 4;
+/// Most registers of a strip. (Of the registers with fewer than 16 lanes there are not enough for four
+/// sums and the filter, but long pieces of rows in the memory's order are worth more than that.)
+pub const MOST: usize = 4;
 
 /// How many numbers ahead memory is brought in: more than the processor foresees, and less than the
 /// first-level cache holds; of smaller planes what the next one has in the same place.

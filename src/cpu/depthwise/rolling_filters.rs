@@ -4,7 +4,7 @@
 
 use super::filters::{RUN, SquareFilters};
 use super::lanes::{Job, Lanes};
-use super::rolling::{AHEAD, fetch, read, strips};
+use super::rolling::{AHEAD, MOST, fetch, read, strips};
 use super::square::{Block, Square, row_from};
 use crate::cpu::prefetch::prefetch;
 
@@ -49,7 +49,7 @@ impl<const STEP: usize> Job for RollingFilters<'_, STEP> {
                                 1 => pair.strip::<V, STEP, 1>(strip, rows, &mut sums),
                                 2 => pair.strip::<V, STEP, 2>(strip, rows, &mut sums),
                                 3 => pair.strip::<V, STEP, 3>(strip, rows, &mut sums),
-                                _ => pair.strip::<V, STEP, 4>(strip, rows, &mut sums),
+                                _ => pair.strip::<V, STEP, MOST>(strip, rows, &mut sums),
                             }
                             added += count * strip.len();
                             first += count;
@@ -96,9 +96,8 @@ unsafe fn load<V: Lanes, const STEP: usize, const B: usize>(
 ) -> V {
     let from = row.wrapping_add(strip[b].first);
     // SAFETY: the caller's promise; only the last register may be short.
-    let line = unsafe {
-        if b == B - 1 { V::load_masked(from, strip[b].lanes) } else { V::load(from) }
-    };
+    let line =
+        unsafe { if b == B - 1 { V::load_masked(from, strip[b].lanes) } else { V::load(from) } };
     // SAFETY: as above.
     if STEP == 2 { unsafe { line.reordered() } } else { line }
 }
@@ -161,6 +160,7 @@ impl Pair<'_> {
                     own[b] = load::<V, STEP, B>(from, strip, b);
                 }
             }
+            let mut inside = row(y);
             while steps > 0 && y < (square.source[0] + STEP - 1) as isize {
                 let from = line(i);
                 i += 1;
@@ -175,7 +175,9 @@ impl Pair<'_> {
                         }
                     }
                 }
-                let last = row(y);
+                // At step 1 all rows here are the source's.
+                let last = if STEP == 1 { inside } else { row(y) };
+                inside = inside.wrapping_add(square.source[1]);
                 y += STEP as isize;
                 for b in 0..B {
                     if STEP == 1 {

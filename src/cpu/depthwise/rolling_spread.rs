@@ -2,7 +2,7 @@
 //! few blocks wide, which run down the plane: the filter stays in registers.
 
 use super::lanes::{Job, Lanes};
-use super::rolling::{AHEAD, strips};
+use super::rolling::{AHEAD, MOST, strips};
 use super::spread::{Block, SpreadPlanes, blocks, lead};
 use super::square::{Square, row_from};
 use crate::cpu::prefetch::prefetch;
@@ -39,7 +39,7 @@ impl<const ODD: usize> Job for RollingSpread<'_, ODD> {
                         1 => plane.strip::<ODD, 1>(strip),
                         2 => plane.strip::<ODD, 2>(strip),
                         3 => plane.strip::<ODD, 3>(strip),
-                        _ => plane.strip::<ODD, 4>(strip),
+                        _ => plane.strip::<ODD, MOST>(strip),
                     }
                 }
             }
@@ -73,10 +73,8 @@ impl<V: Lanes> Plane<'_, V> {
         // SAFETY: the caller's promise, and the strip has `B` blocks.
         unsafe {
             let strip = &*strip.as_ptr().cast::<[Block<V::Mask>; B]>();
-            let parts = [
-                V::mask(0..count.min(V::LANES)),
-                V::mask(0..count.saturating_sub(V::LANES)),
-            ];
+            let parts =
+                [V::mask(0..count.min(V::LANES)), V::mask(0..count.saturating_sub(V::LANES))];
             let mut out = self.out;
             for pair in 0..h.div_ceil(2) {
                 let rows = [
