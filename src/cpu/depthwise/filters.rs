@@ -1,5 +1,5 @@
 //! The gradient of square filters: each tap's sum stays in a register while a source plane and the
-//! gradient's plane pass by.
+//! gradient's plane pass by. Those of 3x3 taps are [`rolling_filters`](super::rolling_filters).
 
 use std::ops::Range;
 use std::slice;
@@ -46,7 +46,7 @@ impl SquareFilters<'_> {
     }
 }
 
-/// Filters of a certain window; only made by `SquareFilters::run`, whose caller vouches for `out`.
+/// Filters of 5x5 taps; only made by `SquareFilters::run`, whose caller vouches for `out`.
 struct Sized<'a, const K: usize, const STEP: usize>(SquareFilters<'a>);
 
 impl<const K: usize, const STEP: usize> Job for Sized<'_, K, STEP> {
@@ -67,16 +67,12 @@ unsafe fn all<V: Lanes, const K: usize, const STEP: usize>(job: SquareFilters) {
     let zeros = vec![0f32; square.source[1]];
     for c in job.channels.clone() {
         let mut places = [0f64; 25];
-        // SAFETY: the caller's promise. Nine sums fit in the registers, and ten.
+        // SAFETY: the caller's promise. Ten sums fit in the registers.
         unsafe {
             let walk = Walk { job: &job, blocks: &blocks, zeros: &zeros, channel: c };
-            if K == 3 {
-                walk.tap_rows::<V, K, STEP, 3, 2>(0, &mut places);
-            } else {
-                walk.tap_rows::<V, K, STEP, 2, 2>(0, &mut places);
-                walk.tap_rows::<V, K, STEP, 2, 2>(2, &mut places);
-                walk.tap_rows::<V, K, STEP, 1, 2>(4, &mut places);
-            }
+            walk.tap_rows::<V, K, STEP, 2, 2>(0, &mut places);
+            walk.tap_rows::<V, K, STEP, 2, 2>(2, &mut places);
+            walk.tap_rows::<V, K, STEP, 1, 2>(4, &mut places);
         }
         // SAFETY: these channels are this thread's.
         let out = unsafe { job.out.slice(c * K * K..(c + 1) * K * K) };

@@ -1,7 +1,6 @@
-//! Source planes times square filters: forward, and the data gradient at stride 1. But for the commonest
-//! window, which has [`strips`](super::strips), the source is read
-//! in place: each of its row vectors is loaded once for several grid rows, and what is outside the plane
-//! is masked out of the load.
+//! Source planes times square filters: forward, and the data gradient at stride 1. The source is read in
+//! place: each of its row vectors is loaded once for several grid rows, and what is outside the plane
+//! is masked out of the load. Filters of 3x3 taps are [`rolling`](super::rolling)'s.
 
 use std::ops::Range;
 
