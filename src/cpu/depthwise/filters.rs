@@ -38,8 +38,8 @@ impl SquareFilters<'_> {
             match (self.square.side, self.square.step) {
                 (3, 1) => run(RollingFilters::<1>(self), wide),
                 (3, 2) => run(RollingFilters::<2>(self), wide),
-                (5, 1) => run(Sized::<5, 1>(self), wide),
-                (5, 2) => run(Sized::<5, 2>(self), wide),
+                (5, 1) => run(Sized::<5, 1>(self), false),
+                (5, 2) => run(Sized::<5, 2>(self), false),
                 other => unreachable!("no square window has side and step {other:?}"),
             }
         }

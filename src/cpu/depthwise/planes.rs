@@ -32,8 +32,8 @@ impl SquarePlanes<'_> {
             match (self.square.side, self.square.step) {
                 (3, 1) => run(Rolling::<1>(self), wide),
                 (3, 2) => run(Rolling::<2>(self), wide),
-                (5, 1) => run(Sized::<5, 1, 4>(self), wide),
-                (5, 2) => run(Sized::<5, 2, 4>(self), wide),
+                (5, 1) => run(Sized::<5, 1, 4>(self), false),
+                (5, 2) => run(Sized::<5, 2, 4>(self), false),
                 other => unreachable!("no square window has side and step {other:?}"),
             }
         }

@@ -43,8 +43,8 @@ impl SpreadPlanes<'_> {
                 (3, _) if wide && wide_there() => run(RollingSpread::<1>(self), wide),
                 (3, 0) => run(Sized::<3, 0>(self), false),
                 (3, _) => run(Sized::<3, 1>(self), false),
-                (5, 0) => run(Sized::<5, 0>(self), wide),
-                (5, _) => run(Sized::<5, 1>(self), wide),
+                (5, 0) => run(Sized::<5, 0>(self), false),
+                (5, _) => run(Sized::<5, 1>(self), false),
                 other => unreachable!("no square window has side and padding {other:?}"),
             }
         }
