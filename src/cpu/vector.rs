@@ -334,6 +334,58 @@ mod x86 {
         }
     }
 
+    /// The places of two registers' lanes, those of the second from 16 on: `first + step * i` in lane i.
+    const fn places(first: i32, step: i32) -> [i32; 16] {
+        let mut places = [0; 16];
+        let mut i = 0;
+        while i < 16 {
+            places[i as usize] = first + step * i;
+            i += 1;
+        }
+        places
+    }
+    /// From lane `first` on, a lane of each register in turns.
+    const fn in_turns(first: i32) -> [i32; 16] {
+        let mut places = [0; 16];
+        let mut i = 0;
+        while i < 16 {
+            places[i as usize] = first + i / 2 + i % 2 * 16;
+            i += 1;
+        }
+        places
+    }
+    const EVEN: [i32; 16] = places(0, 2);
+    const ODD: [i32; 16] = places(1, 2);
+    const LOW: [i32; 16] = in_turns(0);
+    const HIGH: [i32; 16] = in_turns(8);
+
+    /// The lanes of two registers at these places.
+    ///
+    /// # Safety
+    /// The processor has AVX-512.
+    #[inline(always)]
+    unsafe fn picked(places: &[i32; 16], a: __m512, b: __m512) -> __m512 {
+        // SAFETY: 64 bytes of any content are the register that is read; the caller's promise.
+        unsafe { _mm512_permutex2var_ps(a, _mm512_loadu_si512(places.as_ptr().cast()), b) }
+    }
+
+    impl Pairs for __m512 {
+        #[inline(always)]
+        unsafe fn split(a: Self, b: Self) -> [Self; 2] {
+            // SAFETY: the caller's promise, as below.
+            unsafe { [picked(&EVEN, a, b), picked(&ODD, a, b)] }
+        }
+        #[inline(always)]
+        unsafe fn reordered(self) -> Self {
+            self
+        }
+        #[inline(always)]
+        unsafe fn interleave(even: Self, odd: Self) -> [Self; 2] {
+            // SAFETY: as above.
+            unsafe { [picked(&LOW, even, odd), picked(&HIGH, even, odd)] }
+        }
+    }
+
     impl Square for __m256 {
         #[inline(always)]
         unsafe fn transpose(r: [Self; 8]) -> [Self; 8] {

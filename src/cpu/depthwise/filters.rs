@@ -1,17 +1,16 @@
 //! The gradient of square filters: each tap's sum stays in a register while a source plane and the
-//! gradient's plane pass by.
+//! gradient's plane pass by. Those of 3x3 taps are [`rolling_filters`](super::rolling_filters).
 
 use std::ops::Range;
 use std::slice;
 
-use super::lanes::Lanes;
+use super::lanes::{Job, Lanes, run};
+use super::rolling_filters::RollingFilters;
 use super::square::{Block, Rows, Square, rows_from, taps, unrolled};
 use crate::cpu::parts::Parts;
-use crate::cpu::vector::{Plain, with_registers};
-use crate::cpu::vectorize::{Kernel, vectorize};
 
 /// Numbers that a lane adds up before its sum is added to the total, in f64.
-const RUN: usize = 512;
+pub const RUN: usize = 512;
 
 /// Filters of one thread.
 pub struct SquareFilters<'a> {
@@ -33,26 +32,28 @@ impl SquareFilters<'_> {
     /// # Safety
     /// Nobody else uses these channels' filters.
     pub unsafe fn run(self) {
-        match (self.square.side, self.square.step) {
-            (3, 1) => vectorize(Sized::<3, 1>(self)),
-            (3, 2) => vectorize(Sized::<3, 2>(self)),
-            (5, 1) => vectorize(Sized::<5, 1>(self)),
-            (5, 2) => vectorize(Sized::<5, 2>(self)),
-            other => unreachable!("no square window has side and step {other:?}"),
+        let wide = self.square.wide();
+        // SAFETY: the caller's promise.
+        unsafe {
+            match (self.square.side, self.square.step) {
+                (3, 1) => run(RollingFilters::<1>(self), wide),
+                (3, 2) => run(RollingFilters::<2>(self), wide),
+                (5, 1) => run(Sized::<5, 1>(self), false),
+                (5, 2) => run(Sized::<5, 2>(self), false),
+                other => unreachable!("no square window has side and step {other:?}"),
+            }
         }
     }
 }
 
-/// Filters of a certain window; only made by `SquareFilters::run`, whose caller vouches for `out`.
+/// Filters of 5x5 taps; only made by `SquareFilters::run`, whose caller vouches for `out`.
 struct Sized<'a, const K: usize, const STEP: usize>(SquareFilters<'a>);
 
-impl<const K: usize, const STEP: usize> Kernel for Sized<'_, K, STEP> {
-    type Output = ();
-    const WIDE: bool = false;
+impl<const K: usize, const STEP: usize> Job for Sized<'_, K, STEP> {
     #[inline(always)]
-    fn run<const FMA: bool>(self) {
-        // SAFETY: `FMA` is only set where AVX2 is; `out` is as `SquareFilters::run` demands.
-        unsafe { with_registers!(FMA, V = Plain<f32> => all::<V, K, STEP>(self.0)) }
+    unsafe fn run<V: Lanes>(self) {
+        // SAFETY: the caller's promise; the rest is as `SquareFilters::run` demands.
+        unsafe { all::<V, K, STEP>(self.0) }
     }
 }
 
@@ -66,16 +67,12 @@ unsafe fn all<V: Lanes, const K: usize, const STEP: usize>(job: SquareFilters) {
     let zeros = vec![0f32; square.source[1]];
     for c in job.channels.clone() {
         let mut places = [0f64; 25];
-        // SAFETY: the caller's promise. Nine sums fit in the registers, and ten.
+        // SAFETY: the caller's promise. Ten sums fit in the registers.
         unsafe {
             let walk = Walk { job: &job, blocks: &blocks, zeros: &zeros, channel: c };
-            if K == 3 {
-                walk.tap_rows::<V, K, STEP, 3, 2>(0, &mut places);
-            } else {
-                walk.tap_rows::<V, K, STEP, 2, 2>(0, &mut places);
-                walk.tap_rows::<V, K, STEP, 2, 2>(2, &mut places);
-                walk.tap_rows::<V, K, STEP, 1, 2>(4, &mut places);
-            }
+            walk.tap_rows::<V, K, STEP, 2, 2>(0, &mut places);
+            walk.tap_rows::<V, K, STEP, 2, 2>(2, &mut places);
+            walk.tap_rows::<V, K, STEP, 1, 2>(4, &mut places);
         }
         // SAFETY: these channels are this thread's.
         let out = unsafe { job.out.slice(c * K * K..(c + 1) * K * K) };

@@ -3,7 +3,52 @@
 
 use std::ops::Range;
 
-use crate::cpu::vector::{Pairs, Plain};
+use crate::cpu::isa::{self, Isa};
+use crate::cpu::vector::{Pairs, Plain, with_registers};
+use crate::cpu::vectorize::{Kernel, vectorize};
+
+/// Work that is written for any registers.
+pub trait Job {
+    /// Does the work.
+    ///
+    /// # Safety
+    /// The processor has the instruction set; the rest is the job's own.
+    unsafe fn run<V: Lanes>(self);
+}
+
+/// Whether there are 512-bit registers.
+pub fn wide_there() -> bool {
+    // On other architectures the level is never that high.
+    isa::current() == Isa::Avx512
+}
+
+/// Does a job with the widest registers, 512-bit ones only if `wide`.
+///
+/// # Safety
+/// What the job demands.
+pub unsafe fn run<J: Job>(job: J, wide: bool) {
+    #[cfg(target_arch = "x86_64")]
+    if wide && wide_there() {
+        // SAFETY: they are there; the caller's promise.
+        return unsafe { x86::run_wide(job) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = wide;
+    vectorize(Narrow(job))
+}
+
+/// A job with registers of at most 256 bits; only made by `run`, whose caller vouches for the job.
+struct Narrow<J>(J);
+
+impl<J: Job> Kernel for Narrow<J> {
+    type Output = ();
+    const WIDE: bool = false;
+    #[inline(always)]
+    fn run<const FMA: bool>(self) {
+        // SAFETY: `FMA` is only set where AVX2 is; the rest is as `run` demands.
+        unsafe { with_registers!(FMA, V = Plain<f32> => self.0.run::<V>()) }
+    }
+}
 
 /// A register of f32 numbers for rows of planes.
 pub trait Lanes: Pairs<Number = f32> {
@@ -20,6 +65,11 @@ pub trait Lanes: Pairs<Number = f32> {
     /// # Safety
     /// The lanes of the mask are there.
     unsafe fn load_masked(from: *const f32, mask: Self::Mask) -> Self;
+    /// Writes the lanes of a mask.
+    ///
+    /// # Safety
+    /// They are there, and nobody else uses them.
+    unsafe fn store_masked(self, to: *mut f32, mask: Self::Mask);
 
     /// Writes the first `count` numbers.
     ///
@@ -47,6 +97,15 @@ impl Lanes for Plain<f32> {
         // SAFETY: the caller's promise for the lanes of the mask; no other is read.
         Plain(std::array::from_fn(|i| if mask[i] { unsafe { *from.wrapping_add(i) } } else { 0.0 }))
     }
+    #[inline(always)]
+    unsafe fn store_masked(self, to: *mut f32, mask: [bool; 4]) {
+        for i in 0..4 {
+            if mask[i] {
+                // SAFETY: as above.
+                unsafe { *to.wrapping_add(i) = self.0[i] }
+            }
+        }
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -54,7 +113,15 @@ mod x86 {
     use std::arch::x86_64::*;
     use std::ops::Range;
 
-    use super::Lanes;
+    use super::{Job, Lanes};
+
+    /// # Safety
+    /// The processor has these instructions; what the job demands.
+    #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512vl,avx512dq,avx512bw")]
+    pub unsafe fn run_wide<J: Job>(job: J) {
+        // SAFETY: the caller's promise.
+        unsafe { job.run::<__m512>() }
+    }
 
     impl Lanes for __m256 {
         type Mask = __m256i;
@@ -68,6 +135,35 @@ mod x86 {
         unsafe fn load_masked(from: *const f32, mask: __m256i) -> Self {
             // SAFETY: the caller's promise; the instruction does not touch the other lanes.
             unsafe { _mm256_maskload_ps(from, mask) }
+        }
+        #[inline(always)]
+        unsafe fn store_masked(self, to: *mut f32, mask: __m256i) {
+            // SAFETY: as above.
+            unsafe { _mm256_maskstore_ps(to, mask, self) }
+        }
+    }
+
+    impl Lanes for __m512 {
+        type Mask = __mmask16;
+        #[inline(always)]
+        unsafe fn mask(lanes: Range<usize>) -> __mmask16 {
+            let below = |end: usize| ((1u32 << end) - 1) as __mmask16;
+            below(lanes.end) & !below(lanes.start.min(16))
+        }
+        #[inline(always)]
+        unsafe fn load_masked(from: *const f32, mask: __mmask16) -> Self {
+            // SAFETY: the caller's promise; the instruction does not touch the other lanes.
+            unsafe { _mm512_maskz_loadu_ps(mask, from) }
+        }
+        #[inline(always)]
+        unsafe fn store_masked(self, to: *mut f32, mask: __mmask16) {
+            // SAFETY: as above.
+            unsafe { _mm512_mask_storeu_ps(to, mask, self) }
+        }
+        #[inline(always)]
+        unsafe fn store_first(self, to: *mut f32, count: usize) {
+            // SAFETY: as above.
+            unsafe { self.store_masked(to, Self::mask(0..count)) }
         }
     }
 }

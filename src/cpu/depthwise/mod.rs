@@ -6,9 +6,11 @@ mod filters;
 mod general;
 mod lanes;
 mod planes;
+mod rolling;
+mod rolling_filters;
+mod rolling_spread;
 mod spread;
 mod square;
-mod strips;
 #[cfg(test)]
 mod tests;
 
@@ -39,7 +41,13 @@ pub struct Planes {
 impl Planes {
     /// The first source plane of a channel of an image.
     fn first(&self, image: usize, channel: usize) -> usize {
-        image * self.sources + channel * self.sources / self.channels
+        // Mostly each channel has its own, and a division would cost as much as a row of a plane.
+        let source = if self.sources == self.channels {
+            channel
+        } else {
+            channel * self.sources / self.channels
+        };
+        image * self.sources + source
     }
 }
 

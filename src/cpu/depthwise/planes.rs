@@ -1,15 +1,12 @@
-//! Source planes times square filters: forward, and the data gradient at stride 1. But for the commonest
-//! window, which has [`strips`](super::strips), the source is read
-//! in place: each of its row vectors is loaded once for several grid rows, and what is outside the plane
-//! is masked out of the load.
+//! Source planes times square filters: forward, and the data gradient at stride 1. The source is read in
+//! place: each of its row vectors is loaded once for several grid rows, and what is outside the plane
+//! is masked out of the load. Filters of 3x3 taps are [`rolling`](super::rolling)'s.
 
 use std::ops::Range;
 
-use super::lanes::Lanes;
+use super::lanes::{Job, Lanes, run};
+use super::rolling::Rolling;
 use super::square::{Block, Rows, Square, rows_from, taps, unrolled};
-use super::strips::Strips;
-use crate::cpu::vector::{Plain, with_registers};
-use crate::cpu::vectorize::{Kernel, vectorize};
 
 /// Result planes of one thread.
 pub struct SquarePlanes<'a> {
@@ -29,13 +26,16 @@ impl SquarePlanes<'_> {
     /// # Safety
     /// The results are distinct, and nobody else uses them.
     pub unsafe fn run(self) {
-        match (self.square.side, self.square.step) {
-            (3, 1) => vectorize(Strips(self)),
-            // A filter of nine, two sums and the source fit in 16 registers.
-            (3, 2) => vectorize(Sized::<3, 2, 2>(self)),
-            (5, 1) => vectorize(Sized::<5, 1, 4>(self)),
-            (5, 2) => vectorize(Sized::<5, 2, 4>(self)),
-            other => unreachable!("no square window has side and step {other:?}"),
+        let wide = self.square.wide();
+        // SAFETY: the caller's promise.
+        unsafe {
+            match (self.square.side, self.square.step) {
+                (3, 1) => run(Rolling::<1>(self), wide),
+                (3, 2) => run(Rolling::<2>(self), wide),
+                (5, 1) => run(Sized::<5, 1, 4>(self), false),
+                (5, 2) => run(Sized::<5, 2, 4>(self), false),
+                other => unreachable!("no square window has side and step {other:?}"),
+            }
         }
     }
 }
@@ -44,13 +44,11 @@ impl SquarePlanes<'_> {
 /// `SquarePlanes::run`, whose caller vouches for the results.
 struct Sized<'a, const K: usize, const STEP: usize, const ROWS: usize>(SquarePlanes<'a>);
 
-impl<const K: usize, const STEP: usize, const ROWS: usize> Kernel for Sized<'_, K, STEP, ROWS> {
-    type Output = ();
-    const WIDE: bool = false;
+impl<const K: usize, const STEP: usize, const ROWS: usize> Job for Sized<'_, K, STEP, ROWS> {
     #[inline(always)]
-    fn run<const FMA: bool>(self) {
-        // SAFETY: `FMA` is only set where AVX2 is; the results are as `SquarePlanes::run` demands.
-        unsafe { with_registers!(FMA, V = Plain<f32> => all::<V, K, STEP, ROWS>(self.0)) }
+    unsafe fn run<V: Lanes>(self) {
+        // SAFETY: the caller's promise; the rest is as `SquarePlanes::run` demands.
+        unsafe { all::<V, K, STEP, ROWS>(self.0) }
     }
 }
 

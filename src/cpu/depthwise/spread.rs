@@ -5,10 +5,9 @@
 
 use std::ops::Range;
 
-use super::lanes::Lanes;
+use super::lanes::{Job, Lanes, run, wide_there};
+use super::rolling_spread::RollingSpread;
 use super::square::{Rows, Square, rows_from, unrolled};
-use crate::cpu::vector::{Plain, with_registers};
-use crate::cpu::vectorize::{Kernel, vectorize};
 
 /// Result planes of one thread, each from one plane of the gradient.
 pub struct SpreadPlanes<'a> {
@@ -34,12 +33,20 @@ impl SpreadPlanes<'_> {
     /// # Safety
     /// The results are distinct, and nobody else uses them.
     pub unsafe fn run(self) {
-        match (self.square.side, self.square.origin[0].rem_euclid(2)) {
-            (3, 0) => vectorize(Sized::<3, 0>(self)),
-            (3, _) => vectorize(Sized::<3, 1>(self)),
-            (5, 0) => vectorize(Sized::<5, 0>(self)),
-            (5, _) => vectorize(Sized::<5, 1>(self)),
-            other => unreachable!("no square window has side and padding {other:?}"),
+        // Blocks are pairs of registers.
+        let wide = self.square.source[1] > 16;
+        // SAFETY: the caller's promise.
+        unsafe {
+            match (self.square.side, self.square.origin[0].rem_euclid(2)) {
+                // Masked stores, which strips end with, are slow before AVX-512.
+                (3, 0) if wide && wide_there() => run(RollingSpread::<0>(self), wide),
+                (3, _) if wide && wide_there() => run(RollingSpread::<1>(self), wide),
+                (3, 0) => run(Sized::<3, 0>(self), false),
+                (3, _) => run(Sized::<3, 1>(self), false),
+                (5, 0) => run(Sized::<5, 0>(self), false),
+                (5, _) => run(Sized::<5, 1>(self), false),
+                other => unreachable!("no square window has side and padding {other:?}"),
+            }
         }
     }
 }
@@ -48,31 +55,30 @@ impl SpreadPlanes<'_> {
 /// vouches for the results.
 struct Sized<'a, const K: usize, const ODD: usize>(SpreadPlanes<'a>);
 
-impl<const K: usize, const ODD: usize> Kernel for Sized<'_, K, ODD> {
-    type Output = ();
-    const WIDE: bool = false;
+impl<const K: usize, const ODD: usize> Job for Sized<'_, K, ODD> {
     #[inline(always)]
-    fn run<const FMA: bool>(self) {
-        // SAFETY: `FMA` is only set where AVX2 is; the results are as `SpreadPlanes::run` demands.
-        unsafe { with_registers!(FMA, V = Plain<f32> => all::<V, K, ODD>(self.0)) }
+    unsafe fn run<V: Lanes>(self) {
+        // SAFETY: the caller's promise; the rest is as `SpreadPlanes::run` demands.
+        unsafe { all::<V, K, ODD>(self.0) }
     }
 }
 
 /// Neighbouring pairs of columns of a row, as many as a register has lanes.
-struct Block<M> {
+pub struct Block<M> {
     /// The first pair.
-    first: usize,
+    pub first: usize,
     /// Columns in the plane.
-    count: usize,
+    pub count: usize,
     /// Some lanes of the loads are outside the gradient.
-    edge: bool,
+    pub edge: bool,
     /// The lanes of each load of a row that are in the gradient.
-    masks: [M; 3],
+    pub masks: [M; 3],
 }
 
 /// The distance from pair to gradient of the first of the N loads: `ODD - (N - 1)`, plus what the padding
 /// has of whole pairs.
-fn lead(origin: isize, side: usize) -> isize {
+#[inline(always)]
+pub fn lead(origin: isize, side: usize) -> isize {
     let odd = origin.rem_euclid(2);
     (-origin - odd) / 2 + odd - (side as isize - 1) / 2
 }
@@ -82,7 +88,7 @@ fn lead(origin: isize, side: usize) -> isize {
 ///
 /// # Safety
 /// The processor has the vector's instruction set.
-unsafe fn blocks<V: Lanes>(square: &Square) -> Vec<Block<V::Mask>> {
+pub unsafe fn blocks<V: Lanes>(square: &Square) -> Vec<Block<V::Mask>> {
     let (width, lanes, loads) = (square.source[1], V::LANES, square.side.div_ceil(2));
     let block = |at: usize| {
         let first = at.min(width.saturating_sub(2 * lanes).div_ceil(2));

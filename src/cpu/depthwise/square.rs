@@ -18,6 +18,8 @@ pub struct Square {
     pub grid: [usize; 2],
     /// Of the window's taps, the place in the square, counted row by row.
     order: Vec<usize>,
+    /// Of the places, the tap.
+    taps: [usize; 25],
 }
 
 impl Square {
@@ -30,7 +32,16 @@ impl Square {
         }
         let (origin, order) = window.square(side)?;
         let (source, grid) = (window.source, window.grid);
-        Some(Square { side, step, origin, source, grid, order })
+        let mut taps = [0; 25];
+        for (tap, &place) in order.iter().enumerate() {
+            taps[place] = tap;
+        }
+        Some(Square { side, step, origin, source, grid, order, taps })
+    }
+
+    /// Whether a grid row is longer than half a 512-bit register.
+    pub fn wide(&self) -> bool {
+        self.grid[1] > 8
     }
 
     /// A filter, given in the order of the window's taps, in all lanes of registers.
@@ -39,16 +50,13 @@ impl Square {
     /// The processor has the vector's instruction set.
     #[inline(always)]
     pub unsafe fn spread<V: Lanes, const K: usize>(&self, filter: &[f32]) -> [[V; K]; K] {
-        let mut places = [0f32; 25];
-        for (&at, &weight) in self.order.iter().zip(filter) {
-            places[at] = weight;
-        }
+        assert!(filter.len() == K * K);
         // SAFETY: the caller's promise.
         unsafe {
             let mut rows = [[V::splat(0.0); K]; K];
             for r in 0..K {
                 for s in 0..K {
-                    rows[r][s] = V::splat(places[r * K + s]);
+                    rows[r][s] = V::splat(filter[self.taps[r * K + s]]);
                 }
             }
             rows
@@ -167,6 +175,12 @@ pub fn rows_from(
         t += 1;
     }
     rows
+}
+
+/// Row `y` of a plane, or `zeros` where the plane does not have it.
+#[inline(always)]
+pub fn row_from(plane: *const f32, [h, w]: [usize; 2], y: isize, zeros: *const f32) -> *const f32 {
+    if (y as usize) < h { plane.wrapping_offset(y * w as isize) } else { zeros }
 }
 
 /// Source rows of a block of grid rows, at most those of 4 grid rows of a 5x5 window at step 2.

@@ -121,6 +121,10 @@ fn products_equal_their_definitions() {
         [6, 33],
         [4, 50],
         [17, 64],
+        [5, 79],
+        [3, 115],
+        [4, 129],
+        [2, 150],
     ];
     for size in sizes {
         for side in [2, 3, 5] {
