@@ -2,8 +2,11 @@
 
 mod blocked;
 mod gemv;
+mod half;
 #[cfg(test)]
 mod tests;
+
+pub use half::HalfGemm;
 
 use super::float::Float;
 use super::parts::Shared;
@@ -24,7 +27,8 @@ pub struct Matrix<P> {
 }
 
 impl<P> Matrix<P> {
-    fn transposed(self) -> Self {
+    /// The transposed matrix.
+    pub fn transposed(self) -> Self {
         Matrix { ptr: self.ptr, row: self.column, column: self.row }
     }
 }
@@ -33,10 +37,12 @@ macro_rules! at {
     ($($pointer:ty),*) => {$(
         impl<T> Matrix<$pointer> {
             /// The matrix from element (i, j) on.
-            fn at(self, i: usize, j: usize) -> Self {
+            #[inline(always)]
+            pub fn at(self, i: usize, j: usize) -> Self {
                 self.moved(i as isize * self.row + j as isize * self.column)
             }
 
+            #[inline(always)]
             fn moved(self, by: isize) -> Self {
                 Matrix { ptr: self.ptr.wrapping_offset(by), ..self }
             }
