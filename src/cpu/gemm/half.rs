@@ -5,14 +5,16 @@ use half::bf16;
 
 use super::{FEW, Matrix, WORTH_A_THREAD};
 use crate::cpu::micro::{Product, Tile, heights};
-use crate::cpu::pairs::{self, Finish, HalfPanels, Round, are_pairs};
+use crate::cpu::pairs::{self, Finish, HalfPanels, Kernels, Round, are_pairs};
 use crate::cpu::parts::{Shared, with_scratch};
+use crate::cpu::prefetch::prefetch;
 use crate::cpu::threads::{get_num_threads, parallel_for};
 
-/// Most pairs in a tile's sum: its panel of B takes 128 bytes for each, and stays in the first-level cache.
-const DEPTH: usize = 256;
+/// Most pairs in a tile's sum. Its panel of B, 128 bytes for each, comes from the second-level cache; shorter sums
+/// would fit the first, but more of them have parts, which are kept in f32.
+const DEPTH: usize = 512;
 /// Rows of A that are packed at once, which stay in the second-level cache.
-const ROWS: usize = 192;
+const ROWS: usize = 96;
 /// Columns of B that are packed at once.
 const WIDE: usize = 1024;
 /// Rows of the sums that are kept in f32 where they have several parts.
@@ -128,14 +130,15 @@ impl HalfGemm {
         let (m, n, _) = self.size;
         if let Some(kernels) = pairs::kernels().filter(|_| m > 0 && n > 0) {
             // SAFETY: the caller's promise.
-            unsafe { self.multiply(kernels.tile) }
+            unsafe { self.multiply(kernels) }
         }
     }
 
     /// # Safety
     /// As [`HalfGemm::run`]; C is not empty.
-    unsafe fn multiply(self, tile: Tile<f32>) {
-        let HalfGemm { size: (m, n, k), a, b, .. } = self;
+    unsafe fn multiply(self, kernels: Kernels) {
+        let tile = kernels.tile;
+        let HalfGemm { size: (m, n, k), a, b, c, finish } = self;
         let steps = k.div_ceil(2).max(1);
         let depth = steps.div_ceil(steps.div_ceil(DEPTH));
         let whole = depth == steps;
@@ -202,11 +205,24 @@ impl HalfGemm {
                                     add: p0 > 0,
                                     ..Product::default()
                                 };
+                                let last = p0 + depth >= steps;
+                                if last {
+                                    // Wanted at the end, and often not in the caches.
+                                    for i in 0..rows {
+                                        prefetch(c.at(i0 + i, j0 + j).ptr);
+                                    }
+                                }
                                 // SAFETY: both operands have `deep` steps; the sums have room.
                                 unsafe {
                                     (tile.run)(product);
-                                    if p0 + depth >= steps {
-                                        self.store((i0, rows), (j0 + j, count), sums, tile.columns);
+                                    if last {
+                                        (kernels.round)(Round {
+                                            from: sums,
+                                            distance: tile.columns,
+                                            size: (rows, count),
+                                            to: c.at(i0, j0 + j),
+                                            finish: finish.map(|f| f.at(i0, j0 + j)),
+                                        });
                                     }
                                 }
                             }
@@ -244,23 +260,5 @@ impl HalfGemm {
             unsafe { pairs::pack(panel) };
             i += count;
         }
-    }
-
-    /// Rounds the sums of some rows and columns.
-    ///
-    /// # Safety
-    /// As [`HalfGemm::run`]; the sums are there.
-    unsafe fn store(
-        &self,
-        (i, rows): (usize, usize),
-        (j, columns): (usize, usize),
-        sums: *const f32,
-        distance: usize,
-    ) {
-        let c = self.c.at(i, j);
-        let finish = self.finish.map(|f| f.at(i, j));
-        let round = Round { from: sums, distance, size: (rows, columns), to: c, finish };
-        // SAFETY: the caller's promise.
-        unsafe { round.run() };
     }
 }

@@ -4,6 +4,8 @@ mod blocked;
 mod gemv;
 mod half;
 #[cfg(test)]
+mod half_tests;
+#[cfg(test)]
 mod tests;
 
 pub use half::HalfGemm;

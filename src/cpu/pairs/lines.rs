@@ -2,6 +2,7 @@
 
 use half::bf16;
 
+use super::super::prefetch::prefetch;
 use super::super::vectorize::{Kernel, vectorize};
 use super::{interleave, pair};
 
@@ -37,6 +38,8 @@ impl Kernel for Lines<'_> {
 
 /// Taps that are interleaved at once.
 const PIECE: usize = 16;
+/// Numbers that are asked for ahead of their use.
+const AHEAD: usize = 512;
 
 /// The taps of pairs of channels, `input` apart in `data`, one pair's behind another's. `out` has room for
 /// [`SLACK`] pairs behind them.
@@ -81,6 +84,7 @@ impl Kernel for Channels<'_> {
                 unsafe {
                     let data = data.as_ptr().add(first);
                     let to = out.as_mut_ptr().add(s * k);
+                    prefetch(data.wrapping_add(even + AHEAD));
                     interleave::<PIECE>(data.add(even), data.add(odd), to);
                 }
                 continue;

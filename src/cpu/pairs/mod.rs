@@ -11,8 +11,6 @@ use super::field::Run;
 use super::gemm::Matrix;
 use super::isa;
 use super::micro::Tile;
-use super::vectorize::{Kernel, vectorize};
-use super::widen::Widen;
 
 mod lines;
 mod pack;
@@ -27,6 +25,8 @@ pub use pack::{HalfPanels, are_pairs, pack};
 pub struct Kernels {
     /// The tile whose steps are of pairs: its operands are packed pairs, its results f32.
     pub tile: Tile<f32>,
+    /// Rounds sums.
+    pub round: unsafe fn(Round),
     /// Brings points together.
     pub gather: unsafe fn(Gather),
     /// Rounds sums and brings them to their points.
@@ -95,7 +95,8 @@ impl Finish {
     }
 }
 
-/// Rows of sums, to be rounded to bf16.
+/// Rows of sums, as wide as the tile at most, to be rounded to bf16. Sums and start are readable and the places
+/// writable, and nobody else uses these.
 pub struct Round {
     /// Sums of row i are at `from + i * distance`.
     pub from: *const f32,
@@ -107,85 +108,6 @@ pub struct Round {
     pub to: Matrix<*mut bf16>,
     /// What becomes of them before.
     pub finish: Option<Finish>,
-}
-
-impl Round {
-    /// Rounds them.
-    ///
-    /// # Safety
-    /// Sums and start are readable and the places writable, and nobody else uses these.
-    pub unsafe fn run(self) {
-        vectorize(self);
-    }
-
-    /// N neighbouring sums, from (i, j) on.
-    ///
-    /// # Safety
-    /// As `run`.
-    #[inline(always)]
-    unsafe fn line<const N: usize>(&self, i: usize, j: usize) {
-        // SAFETY: the caller's promise. Neighbours have loads and stores of whole registers.
-        unsafe {
-            let mut sums = self.from.add(i * self.distance + j).cast::<[f32; N]>().read_unaligned();
-            if let Some(Finish { alpha, beta, start }) = self.finish {
-                for t in 0..N {
-                    sums[t] *= alpha;
-                }
-                if let Some(start) = start.map(|start| start.at(i, j)) {
-                    let mut more = [bf16::ZERO; N];
-                    if start.column == 1 {
-                        more = start.ptr.cast::<[bf16; N]>().read_unaligned();
-                    } else {
-                        for t in 0..N {
-                            more[t] = *start.at(0, t).ptr;
-                        }
-                    }
-                    for t in 0..N {
-                        sums[t] += beta * more[t].widen();
-                    }
-                }
-            }
-            let to = self.to.at(i, j);
-            let mut line = [bf16::ZERO; N];
-            for t in 0..N {
-                line[t] = bf16::narrow(sums[t]);
-            }
-            if to.column == 1 {
-                to.ptr.cast::<[bf16; N]>().write_unaligned(line);
-            } else {
-                for t in 0..N {
-                    *to.at(0, t).ptr = line[t];
-                }
-            }
-        }
-    }
-}
-
-impl Kernel for Round {
-    type Output = ();
-    const WIDE: bool = true;
-    #[inline(always)]
-    fn run<const FMA: bool>(self) {
-        let (rows, columns) = self.size;
-        for i in 0..rows {
-            let mut j = 0;
-            // SAFETY: the caller of the other `run` has promised it.
-            unsafe {
-                while j + 32 <= columns {
-                    self.line::<32>(i, j);
-                    j += 32;
-                }
-                while j + 8 <= columns {
-                    self.line::<8>(i, j);
-                    j += 8;
-                }
-                while j < columns {
-                    self.line::<1>(i, j);
-                    j += 1;
-                }
-            }
-        }
-    }
 }
 
 /// A pair, as an f32.

@@ -2,12 +2,13 @@
 
 use std::arch::x86_64::*;
 
+use half::bf16;
 use smallvec::SmallVec;
 
 use super::super::micro::{Product, SIDE, Tile, all_rows};
 use super::super::vector::Vector;
 use super::super::widen::Widen;
-use super::{Gather, Kernels, Scatter};
+use super::{Finish, Gather, Kernels, Round, Scatter};
 
 /// 16 pairs or 16 sums.
 #[derive(Clone, Copy)]
@@ -55,7 +56,7 @@ const ROWS: usize = 8;
 /// The functions; of the tile's 32 registers 16 are sums.
 pub fn kernels() -> Kernels {
     let tile = Tile { rows: ROWS, columns: SIDE * Pairs::LANES, run: multiply };
-    Kernels { tile, gather, scatter }
+    Kernels { tile, round, gather, scatter }
 }
 
 /// The rows of B are one after the other, and A's columns `a_column` apart.
@@ -74,6 +75,76 @@ unsafe fn multiply(p: Product<f32>) {
             (false, true) => all_rows::<Pairs, 1, ROWS, false, false, false>(&p),
         }
     }
+}
+
+/// # Safety
+/// As [`Round`] says, and the processor has AVX512-BF16.
+#[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw,avx512bf16,avx2,fma")]
+unsafe fn round(r: Round) {
+    let (rows, columns) = r.size;
+    let mask = ((1u64 << columns) - 1) as __mmask32;
+    for i in 0..rows {
+        // SAFETY: the caller's promise; what a mask leaves out is not touched.
+        unsafe {
+            let from = r.from.add(i * r.distance);
+            let mut sums = [_mm512_loadu_ps(from), _mm512_loadu_ps(from.add(Pairs::LANES))];
+            if let Some(finish) = r.finish {
+                for (part, sums) in sums.iter_mut().enumerate() {
+                    let first = part * Pairs::LANES;
+                    if first < columns {
+                        *sums = finished(*sums, finish.at(i, first), mask >> first);
+                    }
+                }
+            }
+            let line = rounded(sums);
+            let to = r.to.at(i, 0);
+            if to.column == 1 {
+                _mm512_mask_storeu_epi16(to.ptr.cast(), mask, line);
+            } else {
+                let mut numbers = [bf16::ZERO; SIDE * Pairs::LANES];
+                _mm512_storeu_epi16(numbers.as_mut_ptr().cast(), line);
+                for j in 0..columns {
+                    to.at(0, j).ptr.write(numbers[j]);
+                }
+            }
+        }
+    }
+}
+
+/// 16 sums with what is added, of which the mask's are there.
+///
+/// # Safety
+/// As [`round`].
+#[inline(always)]
+unsafe fn finished(sums: __m512, finish: Finish, mask: __mmask32) -> __m512 {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let sums = _mm512_mul_ps(sums, _mm512_set1_ps(finish.alpha));
+        let Some(start) = finish.start else { return sums };
+        let more = if start.column == 1 {
+            let bits = _mm256_maskz_loadu_epi16(mask as __mmask16, start.ptr.cast());
+            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(bits)))
+        } else {
+            let mut numbers = [0.0; Pairs::LANES];
+            for j in 0..Pairs::LANES {
+                if mask >> j & 1 == 1 {
+                    numbers[j] = (*start.at(0, j).ptr).widen();
+                }
+            }
+            _mm512_loadu_ps(numbers.as_ptr())
+        };
+        _mm512_add_ps(sums, _mm512_mul_ps(more, _mm512_set1_ps(finish.beta)))
+    }
+}
+
+/// 32 numbers of bf16.
+///
+/// # Safety
+/// The processor has AVX512-BF16.
+#[inline(always)]
+unsafe fn rounded([low, high]: [__m512; SIDE]) -> __m512i {
+    // SAFETY: the caller's promise; the same bits.
+    unsafe { std::mem::transmute::<__m512bh, __m512i>(_mm512_cvtne2ps_pbh(high, low)) }
 }
 
 /// # Safety
@@ -167,6 +238,8 @@ unsafe fn scatter(s: Scatter) {
             (mask as u32, run.source as isize - run.column as isize)
         })
         .collect();
+    // Indexed, since iterators of other types are not inlined into the function of these instructions.
+    let pieces = pieces.as_slice();
     for i in 0..s.rows {
         // SAFETY: the caller's promise; what a mask leaves out is not touched.
         unsafe {
@@ -175,9 +248,10 @@ unsafe fn scatter(s: Scatter) {
             let start = _mm512_set1_ps(start);
             let low = _mm512_add_ps(_mm512_loadu_ps(from), start);
             let high = _mm512_add_ps(_mm512_loadu_ps(from.add(Pairs::LANES)), start);
-            let line = std::mem::transmute::<__m512bh, __m512i>(_mm512_cvtne2ps_pbh(high, low));
+            let line = rounded([low, high]);
             let to = s.to.wrapping_add(i * s.row);
-            for &(mask, at) in &pieces {
+            for p in 0..pieces.len() {
+                let (mask, at) = pieces[p];
                 _mm512_mask_storeu_epi16(to.wrapping_offset(at).cast(), mask, line);
             }
         }
