@@ -3,7 +3,7 @@
 
 use half::bf16;
 
-use super::{FEW, Matrix, WORTH_A_THREAD};
+use super::{Matrix, WORTH_A_THREAD};
 use crate::cpu::micro::{Product, Tile, heights};
 use crate::cpu::pairs::{self, Finish, HalfPanels, Kernels, Round, are_pairs};
 use crate::cpu::parts::{Shared, with_scratch};
@@ -31,7 +31,7 @@ pub struct HalfGemm {
     pub a: Matrix<*const bf16>,
     /// `k x n`.
     pub b: Matrix<*const bf16>,
-    /// `m x n`.
+    /// `m x n`, whose columns follow one another.
     pub c: Matrix<*mut bf16>,
     /// What becomes of the sums, if they are not the result.
     pub finish: Option<Finish>,
@@ -49,18 +49,17 @@ impl HalfGemm {
     /// [`HalfGemm::is_there`]; A, B and the start are readable and C is writable wherever their strides, which
     /// are not negative, lead; C does not overlap them nor itself, and nobody else uses C.
     pub unsafe fn run(self) {
-        let all = self.oriented();
-        let (m, n, k) = all.size;
+        let (m, n, k) = self.size;
         let flops = 2 * m * n * k;
         if flops < 2 * WORTH_A_THREAD || get_num_threads() == 1 {
             // SAFETY: the caller's promise.
-            return unsafe { all.run_here() };
+            return unsafe { self.run_here() };
         }
         // Along the longer side, in pieces that whole register tiles fill.
         let (long, piece) = if n >= m { (n, 32) } else { (m, 8) };
         let pieces = long.div_ceil(piece);
         let grain = (pieces * WORTH_A_THREAD).div_ceil(flops);
-        let shared = Shared::new(all);
+        let shared = Shared::new(self);
         parallel_for(pieces, grain, |range| {
             let (from, to) = (range.start * piece, (range.end * piece).min(long));
             let all = shared.get();
@@ -100,26 +99,9 @@ impl HalfGemm {
         parallel_for(offsets.len(), grain, |range| {
             for &item in &offsets[range] {
                 // SAFETY: the caller's promise; the results are disjoint.
-                unsafe { moved(shared.get(), item).oriented().run_here() };
+                unsafe { moved(shared.get(), item).run_here() };
             }
         });
-    }
-
-    /// The product, or the transposed one where to pack B would take longer than to use it for the few rows
-    /// of A: a left operand of pairs is used in place.
-    fn oriented(self) -> Self {
-        let ((m, n, k), b) = (self.size, self.b);
-        let turns = m <= FEW && m < n && b.row == 1 && k % 2 == 0 && are_pairs(b.ptr, b.column);
-        if !turns {
-            return self;
-        }
-        HalfGemm {
-            size: (n, m, k),
-            a: self.b.transposed(),
-            b: self.a.transposed(),
-            c: self.c.transposed(),
-            finish: self.finish.map(Finish::transposed),
-        }
     }
 
     /// The product, on this thread.
@@ -128,6 +110,7 @@ impl HalfGemm {
     /// As [`HalfGemm::run`].
     unsafe fn run_here(self) {
         let (m, n, _) = self.size;
+        debug_assert_eq!(self.c.column, 1);
         if let Some(kernels) = pairs::kernels().filter(|_| m > 0 && n > 0) {
             // SAFETY: the caller's promise.
             unsafe { self.multiply(kernels) }

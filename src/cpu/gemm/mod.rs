@@ -29,8 +29,7 @@ pub struct Matrix<P> {
 }
 
 impl<P> Matrix<P> {
-    /// The transposed matrix.
-    pub fn transposed(self) -> Self {
+    fn transposed(self) -> Self {
         Matrix { ptr: self.ptr, row: self.column, column: self.row }
     }
 }

@@ -88,11 +88,6 @@ impl Finish {
     pub fn at(self, i: usize, j: usize) -> Self {
         Finish { start: self.start.map(|start| start.at(i, j)), ..self }
     }
-
-    /// For the transposed sums.
-    pub fn transposed(self) -> Self {
-        Finish { start: self.start.map(Matrix::transposed), ..self }
-    }
 }
 
 /// Rows of sums, as wide as the tile at most, to be rounded to bf16. Sums and start are readable and the places
@@ -104,7 +99,7 @@ pub struct Round {
     pub distance: usize,
     /// Rows and columns.
     pub size: (usize, usize),
-    /// Where they go.
+    /// Where they go, to columns that follow one another.
     pub to: Matrix<*mut bf16>,
     /// What becomes of them before.
     pub finish: Option<Finish>,

@@ -2,7 +2,6 @@
 
 use std::arch::x86_64::*;
 
-use half::bf16;
 use smallvec::SmallVec;
 
 use super::super::micro::{Product, SIDE, Tile, all_rows};
@@ -97,16 +96,7 @@ unsafe fn round(r: Round) {
                 }
             }
             let line = rounded(sums);
-            let to = r.to.at(i, 0);
-            if to.column == 1 {
-                _mm512_mask_storeu_epi16(to.ptr.cast(), mask, line);
-            } else {
-                let mut numbers = [bf16::ZERO; SIDE * Pairs::LANES];
-                _mm512_storeu_epi16(numbers.as_mut_ptr().cast(), line);
-                for j in 0..columns {
-                    to.at(0, j).ptr.write(numbers[j]);
-                }
-            }
+            _mm512_mask_storeu_epi16(r.to.at(i, 0).ptr.cast(), mask, line);
         }
     }
 }
