@@ -105,14 +105,10 @@ pub fn available() -> Isa {
 /// That is so on AMD's processors from family 1Ah (Zen 5) on. Zen 4 takes two cycles for each, and Intel's
 /// without AMX half as many a cycle as of f32's: to widen the operands is as fast there, and more exact, since
 /// the instruction takes subnormal numbers for 0.
+#[cfg(target_arch = "x86_64")]
 pub fn multiplies_bf16() -> bool {
-    #[cfg(target_arch = "x86_64")]
-    {
-        static FOUND: OnceLock<bool> = OnceLock::new();
-        current() == Isa::Avx512 && *FOUND.get_or_init(multiplies_bf16_fast)
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    false
+    static FOUND: OnceLock<bool> = OnceLock::new();
+    current() == Isa::Avx512 && *FOUND.get_or_init(multiplies_bf16_fast)
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -9,8 +9,8 @@
 //! which broadcast. A stack of matrices times one matrix is folded into a single product, and so are
 //! the gradients of `linear`. Transposes are strides: nothing is copied for them. Half types are
 //! multiplied and summed in f32 and rounded once; integers wrap around. Where the processor multiplies bf16 by
-//! itself at twice f32's rate ([`multiplies_bf16`](crate::cpu::isa::multiplies_bf16)) it takes subnormal
-//! operands for 0, as it does for PyTorch.
+//! itself at twice f32's rate ([`pairs`](crate::cpu::pairs)) it takes subnormal operands and results for 0, as
+//! it does for PyTorch.
 
 use half::bf16;
 use smallvec::{SmallVec, smallvec};

@@ -22,7 +22,7 @@ const TALL: usize = 1024;
 /// Columns of C for which packing A is worth its while.
 const REUSED_A: usize = 128;
 
-/// `C = alpha A B`, or with more in the end: `m x k` times `k x n` numbers of bf16.
+/// `C = A B`, or more in the end: `m x k` times `k x n` numbers of bf16.
 #[derive(Clone, Copy)]
 pub struct HalfGemm {
     /// m, n and k.

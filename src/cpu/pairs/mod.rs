@@ -9,6 +9,7 @@ use half::bf16;
 
 use super::field::Run;
 use super::gemm::Matrix;
+#[cfg(target_arch = "x86_64")]
 use super::isa;
 use super::micro::Tile;
 
@@ -35,6 +36,7 @@ pub struct Kernels {
 
 /// A panel of points, as wide as the tile, that is gathered from runs of pairs: lanes between them are 0. The
 /// runs displaced by each of `rows` are readable, and `out` takes as many rows.
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "no such instruction there"))]
 pub struct Gather<'a> {
     /// Where runs and displacements are counted from.
     pub source: *const f32,
@@ -48,6 +50,7 @@ pub struct Gather<'a> {
 
 /// Rows of sums, as wide as the tile, that are rounded and scattered to runs of points: `source` says where one
 /// begins in the output. All runs displaced by whole rows are writable, and nobody else uses them.
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "no such instruction there"))]
 pub struct Scatter<'a> {
     /// The sums.
     pub from: *const f32,
@@ -66,14 +69,14 @@ pub struct Scatter<'a> {
 /// The functions for pairs, where the processor has the instruction.
 pub fn kernels() -> Option<Kernels> {
     #[cfg(target_arch = "x86_64")]
-    if isa::multiplies_bf16() {
-        return Some(x86::kernels());
-    }
+    return isa::multiplies_bf16().then(x86::kernels);
+    #[cfg(not(target_arch = "x86_64"))]
     None
 }
 
 /// `alpha sum + beta start` instead of a sum.
 #[derive(Clone, Copy)]
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "no such instruction there"))]
 pub struct Finish {
     /// Factor of the sum.
     pub alpha: f32,
@@ -92,6 +95,7 @@ impl Finish {
 
 /// Rows of sums, as wide as the tile at most, to be rounded to bf16. Sums and start are readable and the places
 /// writable, and nobody else uses these.
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "no such instruction there"))]
 pub struct Round {
     /// Sums of row i are at `from + i * distance`.
     pub from: *const f32,
