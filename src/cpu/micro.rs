@@ -94,7 +94,7 @@ const MOST_ROWS: usize = 12;
 const MOST_COLUMNS: usize = 32;
 
 /// Registers side by side in a tile, of which the columns of a narrow product need one.
-const SIDE: usize = 2;
+pub(super) const SIDE: usize = 2;
 
 /// The heights of the tiles of `m` rows, of which at most `rows` make one: about equal, because a tile
 /// of a few rows waits for its own sums.
@@ -251,7 +251,7 @@ unsafe fn product<
 /// # Safety
 /// As `product`, for any number of rows and tiles of at most `R`.
 #[inline(always)]
-unsafe fn all_rows<
+pub(super) unsafe fn all_rows<
     V: Vector,
     const S: usize,
     const R: usize,

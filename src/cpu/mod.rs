@@ -21,6 +21,7 @@ pub mod math;
 pub mod micro;
 pub mod moments;
 pub mod pack;
+pub mod pairs;
 pub mod parts;
 pub mod philox;
 pub mod plan;

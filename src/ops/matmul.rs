@@ -8,8 +8,11 @@
 //! on the right a column, and that dimension is dropped again; more than two dimensions are batches,
 //! which broadcast. A stack of matrices times one matrix is folded into a single product, and so are
 //! the gradients of `linear`. Transposes are strides: nothing is copied for them. Half types are
-//! multiplied and summed in f32 and rounded once; integers wrap around.
+//! multiplied and summed in f32 and rounded once; integers wrap around. Where the processor multiplies bf16 by
+//! itself at twice f32's rate ([`pairs`](crate::cpu::pairs)) it takes subnormal operands and results for 0, as
+//! it does for PyTorch.
 
+use half::bf16;
 use smallvec::{SmallVec, smallvec};
 
 use super::compute;
@@ -18,8 +21,8 @@ use super::samples::{OpSample, values};
 use crate::Tensor;
 use crate::amp::cast_op;
 use crate::autograd::{BackwardCtx, Saver, no_grad, record, record_with_tangent};
-use crate::cpu::float::Float;
-use crate::cpu::gemm::{Gemm, Matrix};
+use crate::cpu::gemm::{Gemm, HalfGemm, Matrix};
+use crate::cpu::pairs::Finish;
 use crate::cpu::widen::Real;
 use crate::error::{Error, throw};
 use crate::ops::complex::bilinear;
@@ -368,6 +371,7 @@ fn product(a: &Tensor, b: &Tensor, shape: &[usize; 2], epilogue: Option<Epilogue
             });
             out
         }
+        Dtype::BF16 if HalfGemm::is_there() => half_product(a, b, size, epilogue),
         Dtype::F16 | Dtype::BF16 => {
             let start = epilogue.as_ref().map(|e| compute::widen(e.start));
             let epilogue = epilogue.zip(start.as_ref()).map(|(e, start)| Epilogue { start, ..e });
@@ -400,6 +404,28 @@ fn product(a: &Tensor, b: &Tensor, shape: &[usize; 2], epilogue: Option<Epilogue
             out
         }
     })
+}
+
+/// [`product`] of bf16 in pairs.
+fn half_product(
+    a: &Tensor,
+    b: &Tensor,
+    size: (usize, usize, usize),
+    epilogue: Option<Epilogue>,
+) -> Tensor {
+    let shape = [size.0, size.1];
+    let out = Tensor::uninitialised(&shape, Dtype::BF16);
+    let start =
+        epilogue.as_ref().filter(|e| e.beta != 0.0).map(|e| e.start.detach().expand(&shape));
+    let finish = epilogue.map(|e| Finish {
+        alpha: e.alpha as f32,
+        beta: e.beta as f32,
+        start: start.as_ref().map(matrix::<bf16>),
+    });
+    let (a, b, c) = (matrix::<bf16>(a), matrix::<bf16>(b), place::<bf16>(&out));
+    // SAFETY: the layouts lie inside their storages; `out` is new and contiguous.
+    unsafe { HalfGemm { size, a, b, c, finish }.run() };
+    out
 }
 
 /// Row-major integer matrices; sums wrap around as the element type does.
@@ -478,6 +504,15 @@ fn products(a: &Tensor, b: &Tensor, batch: &[usize], size: (usize, usize, usize)
             });
             out
         }
+        Dtype::BF16 if HalfGemm::is_there() => {
+            let (a, b) = (stretch(a, m, k), stretch(b, k, n));
+            let offsets = offsets(batch, a.strides(), b.strides(), m * n);
+            let out = Tensor::uninitialised(&shape, dtype);
+            let (a, b, c) = (matrix::<bf16>(&a), matrix::<bf16>(&b), place::<bf16>(&out));
+            // SAFETY: the layouts lie inside their storages; `out` is new and contiguous.
+            unsafe { HalfGemm { size, a, b, c, finish: None }.run_batched(&offsets) };
+            out
+        }
         Dtype::F16 | Dtype::BF16 => {
             let wide = products(&compute::widen(a), &compute::widen(b), batch, size);
             compute::narrow(wide, dtype)
@@ -509,12 +544,12 @@ fn offsets(batch: &[usize], a: &[isize], b: &[isize], size: usize) -> Vec<[isize
 }
 
 /// The last two dimensions.
-fn matrix<T: Float>(t: &Tensor) -> Matrix<*const T> {
+fn matrix<T>(t: &Tensor) -> Matrix<*const T> {
     let n = t.dim();
     Matrix { ptr: t.data_ptr().cast(), row: t.strides()[n - 2], column: t.strides()[n - 1] }
 }
 
-fn place<T: Float>(t: &Tensor) -> Matrix<*mut T> {
+fn place<T>(t: &Tensor) -> Matrix<*mut T> {
     let Matrix { ptr, row, column } = matrix::<T>(t);
     Matrix { ptr: ptr.cast_mut(), row, column }
 }

@@ -5,9 +5,11 @@
 
 mod correlation;
 mod filters;
+mod half;
 
 pub use correlation::Correlation;
 pub use filters::{correlate_filters, filter_sums_len};
+pub use half::{HalfCorrelation, HalfFilters};
 
 use super::field::Field;
 

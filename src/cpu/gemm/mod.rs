@@ -2,8 +2,13 @@
 
 mod blocked;
 mod gemv;
+mod half;
+#[cfg(test)]
+mod half_tests;
 #[cfg(test)]
 mod tests;
+
+pub use half::HalfGemm;
 
 use super::float::Float;
 use super::parts::Shared;
@@ -33,10 +38,12 @@ macro_rules! at {
     ($($pointer:ty),*) => {$(
         impl<T> Matrix<$pointer> {
             /// The matrix from element (i, j) on.
-            fn at(self, i: usize, j: usize) -> Self {
+            #[inline(always)]
+            pub fn at(self, i: usize, j: usize) -> Self {
                 self.moved(i as isize * self.row + j as isize * self.column)
             }
 
+            #[inline(always)]
             fn moved(self, by: isize) -> Self {
                 Matrix { ptr: self.ptr.wrapping_offset(by), ..self }
             }

@@ -22,6 +22,7 @@
 //! three, because each is linear in each operand. Three dimensions are done by the same drivers, see
 //! `volume`.
 
+mod half;
 mod kernels;
 mod pointwise;
 mod shape;
@@ -271,11 +272,11 @@ impl Products for Shape {
     const NAMES: [&'static str; 3] = ["conv2d", "conv2d_data", "conv2d_weight"];
 
     fn output(&self, x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
-        forward(self, x, weight, bias)
+        half::forward(self, x, weight, bias).unwrap_or_else(|| forward(self, x, weight, bias))
     }
 
     fn data(&self, dy: &Tensor, weight: &Tensor) -> Tensor {
-        data_gradient(self, dy, weight)
+        half::data_gradient(self, dy, weight).unwrap_or_else(|| data_gradient(self, dy, weight))
     }
 
     fn filters(&self, dy: &Tensor, x: &Tensor) -> Tensor {

@@ -1,0 +1,107 @@
+//! y and dx of dense convolutions of bf16 where the processor multiplies such numbers in pairs.
+
+use half::bf16;
+
+use super::kernels::scratch;
+use super::shape::Shape;
+use crate::cpu::conv::{HalfCorrelation, HalfFilters, Sizes, Target};
+use crate::cpu::field::{Field, Window};
+use crate::tensor::Dtype;
+use crate::{Tensor, autograd::no_grad};
+
+/// A contiguous tensor without history.
+fn dense(x: &Tensor) -> Tensor {
+    no_grad(|| x.detach().contiguous()).detach()
+}
+
+/// y, if it is computed here.
+pub fn forward(
+    shape: &Shape,
+    x: &Tensor,
+    weight: &Tensor,
+    bias: Option<&Tensor>,
+) -> Option<Tensor> {
+    let window = shape.window();
+    let sizes = shape.sizes(window.grid);
+    if x.dtype() != Dtype::BF16 || shape.is_depthwise() || !HalfCorrelation::pays(sizes) {
+        return None;
+    }
+    let out = Tensor::uninitialised(&shape.y(), Dtype::BF16);
+    if out.numel() == 0 {
+        return Some(out);
+    }
+    let [channels, oh, ow] = shape.output;
+    let target = Target {
+        first: 0,
+        image: channels * oh * ow,
+        channel: oh * ow,
+        row: window.grid[1],
+        column: 1,
+    };
+    let taps = shape.taps();
+    let order: Vec<usize> = (0..taps).collect();
+    let (output, input) = (sizes.inputs * taps, taps);
+    let lie = Lie { output, input, taps: &order };
+    correlate(sizes, &window, (x, weight, bias), lie, target, &out);
+    Some(out)
+}
+
+/// dx, from dy and the weight, if it is computed here.
+pub fn data_gradient(shape: &Shape, dy: &Tensor, weight: &Tensor) -> Option<Tensor> {
+    let Sizes { inputs, outputs, .. } = shape.sizes([1, 1]);
+    // The roles of the channels are exchanged.
+    let turned = |grid| Sizes { inputs: outputs, outputs: inputs, ..shape.sizes(grid) };
+    if dy.dtype() != Dtype::BF16 || shape.is_depthwise() || !HalfCorrelation::pays(turned([1, 1])) {
+        return None;
+    }
+    let out = if shape.reaches_all() && shape.batch > 0 {
+        Tensor::uninitialised(&shape.x(), Dtype::BF16)
+    } else {
+        Tensor::zeros(shape.x(), Dtype::BF16)
+    };
+    if out.numel() == 0 {
+        return Some(out);
+    }
+    let taps = shape.taps();
+    for (window, which, target) in shape.residues() {
+        if !which.is_empty() {
+            let lie = Lie { output: taps, input: inputs * taps, taps: &which };
+            correlate(turned(window.grid), &window, (dy, weight, None), lie, target, &out);
+        }
+    }
+    Some(out)
+}
+
+/// Distances between filters, as in [`HalfFilters`].
+struct Lie<'a> {
+    output: usize,
+    input: usize,
+    taps: &'a [usize],
+}
+
+fn correlate(
+    sizes: Sizes,
+    window: &Window,
+    (source, weight, bias): (&Tensor, &Tensor, Option<&Tensor>),
+    lie: Lie,
+    target: Target,
+    out: &Tensor,
+) {
+    let (source, weight, bias) = (dense(source), dense(weight), bias.map(dense));
+    // SAFETY: contiguous tensors of this type; `out` is new.
+    let (source, data, bias, out) = unsafe {
+        let bias = bias.as_ref().map(|bias| bias.as_slice::<bf16>());
+        (source.as_slice::<bf16>(), weight.as_slice::<bf16>(), bias, out.as_mut_slice::<bf16>())
+    };
+    let field = Field::new(window, 1);
+    let correlation = HalfCorrelation::new(sizes, &field).expect("checked: it pays");
+    let (planes, packed) =
+        (scratch::<f32>(correlation.source_len()), scratch::<f32>(correlation.filters_len()));
+    // SAFETY: new tensors that nobody else has.
+    let (planes, packed) = unsafe { (planes.as_mut_slice::<f32>(), packed.as_mut_slice::<f32>()) };
+    let group = data.len() / sizes.groups;
+    let Lie { output, input, taps } = lie;
+    correlation.pack_filters(HalfFilters { data, group, output, input, taps }, packed);
+    correlation.prepare(source, window.source, planes);
+    correlation.run(planes, packed, bias, target, out);
+}
