@@ -100,7 +100,8 @@ impl Winograd {
                                 outputs,
                                 inputs: deep,
                                 rows: tile.rows,
-                                out: transformed[(panel - first) * PRODUCTS * operand..].as_mut_ptr(),
+                                out: transformed[(panel - first) * PRODUCTS * operand..]
+                                    .as_mut_ptr(),
                                 stride: operand,
                             });
                         }
@@ -109,7 +110,8 @@ impl Winograd {
                                 for panel in first..last {
                                     let (here, o) = (panel - first, panel * tile.rows);
                                     let a = &transformed[(here * PRODUCTS + p) * operand..];
-                                    let c = &mut products[p * left + here * tile.rows * stride + t..];
+                                    let c =
+                                        &mut products[p * left + here * tile.rows * stride + t..];
                                     let product = Product {
                                         k: deep,
                                         a: a.as_ptr(),

@@ -2,9 +2,9 @@
 
 use super::lanes::{L, Lanes};
 use super::points::{self, N};
-use crate::cpu::vector::{Plain, with_registers};
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::isa;
+use crate::cpu::vector::{Plain, with_registers};
 use crate::cpu::vectorize::{Kernel, vectorize};
 
 /// Taps of a filter.
