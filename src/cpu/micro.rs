@@ -89,7 +89,7 @@ impl<T> Default for Product<T> {
 }
 
 /// Most rows of any tile.
-const MOST_ROWS: usize = 12;
+const MOST_ROWS: usize = 14;
 /// Most columns.
 const MOST_COLUMNS: usize = 32;
 
@@ -278,6 +278,8 @@ pub(super) unsafe fn all_rows<
                 10 if R > 8 => product::<V, S, 10, ROWS, COLUMNS, PACKED>(p, a, first),
                 11 if R > 8 => product::<V, S, 11, ROWS, COLUMNS, PACKED>(p, a, first),
                 12 if R > 8 => product::<V, S, 12, ROWS, COLUMNS, PACKED>(p, a, first),
+                13 if R > 12 => product::<V, S, 13, ROWS, COLUMNS, PACKED>(p, a, first),
+                14 if R > 12 => product::<V, S, 14, ROWS, COLUMNS, PACKED>(p, a, first),
                 _ => unreachable!("a tile has at most {R} rows, not {height}"),
             }
         }
@@ -337,7 +339,7 @@ unsafe fn avx2<V: Vector>(p: Product<V::Number>) {
 #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw,avx2,fma")]
 unsafe fn avx512<V: Vector>(p: Product<V::Number>) {
     // SAFETY: the caller's promise.
-    unsafe { any_product::<V, 8, 12>(&p) }
+    unsafe { any_product::<V, 8, 14>(&p) }
 }
 
 /// # Safety
