@@ -35,6 +35,41 @@ fn prepared<'a, T: Float>(
     copy
 }
 
+/// Bytes of prepared planes that are used while they are in a cache.
+const NEAR: usize = 2 << 20;
+
+/// Direct sums over the source of the filters' products with it. `weight(g)` is the row-major
+/// `outputs x (inputs * taps)` matrix of group g.
+fn correlate_direct<'w, T: Float + Element>(
+    sizes: Sizes,
+    window: &Window,
+    source: &[T],
+    weight: impl Fn(usize) -> &'w [T],
+    bias: Option<&[T]>,
+    target: Target,
+    out: &mut [T],
+) {
+    let field = field_of::<T>(window);
+    let (batch, channels) = (sizes.batch, sizes.groups * sizes.inputs);
+    // Prepared planes are a copy that had better not go to memory and back. Not by the number of threads,
+    // on which no result depends.
+    let fits = |images: usize| field.len(images * channels) * size_of::<T>() <= NEAR;
+    let whole = |images: &usize| batch.is_multiple_of(*images) && fits(*images);
+    let images = (2..=batch).rev().find(whole).unwrap_or(1);
+    let correlation = Correlation::<T>::new(Sizes { batch: images, ..sizes }, &field);
+    let filters = scratch::<T>(correlation.filters_len());
+    let copy = scratch::<T>(field.len(images * channels));
+    // SAFETY: new tensors that nobody else has.
+    let (filters, copy) = unsafe { (filters.as_mut_slice::<T>(), copy.as_mut_slice::<T>()) };
+    correlation.pack_filters(weight, filters);
+    let len = images * channels * window.source[0] * window.source[1];
+    for (i, source) in source[..batch / images * len].chunks_exact(len).enumerate() {
+        let source = prepared(&field, source, window.source, copy);
+        let first = target.first + i * images * target.image;
+        correlation.run(source, filters, bias, Target { first, ..target }, out);
+    }
+}
+
 /// Winograd's way to the products of a window, where there is one, and the window's taps row by row.
 fn minimal(sizes: Sizes, window: &Window) -> Option<(Winograd, [usize; 9])> {
     if window.step != [1, 1] {
@@ -120,15 +155,7 @@ pub fn forward_kernel<T: Float + Element>(
             return;
         }
     }
-    let field = field_of::<T>(&window);
-    let correlation = Correlation::<T>::new(sizes, &field);
-    let filters = scratch::<T>(correlation.filters_len());
-    let copy = scratch::<T>(field.len(shape.batch * shape.input[0]));
-    // SAFETY: new tensors that nobody else has.
-    let (filters, copy) = unsafe { (filters.as_mut_slice::<T>(), copy.as_mut_slice::<T>()) };
-    correlation.pack_filters(|g| &w[g * group..(g + 1) * group], filters);
-    let source = prepared(&field, x, window.source, copy);
-    correlation.run(source, filters, bias, target, out);
+    correlate_direct(sizes, &window, x, |g| &w[g * group..(g + 1) * group], bias, target, out);
 }
 
 /// dx, from dy and the weight.
@@ -212,15 +239,10 @@ fn data_kernel<T: Float + Element>(
             return;
         }
     }
-    let (field, k) = (field_of::<T>(window), outputs * which.len());
-    let correlation = Correlation::<T>::new(sizes, &field);
+    let k = outputs * which.len();
     let turned = scratch::<T>(groups * inputs * k);
-    let filters = scratch::<T>(correlation.filters_len());
-    let copy = scratch::<T>(field.len(batch * shape.output[0]));
-    // SAFETY: new tensors that nobody else has.
-    let (turned, filters, copy) = unsafe {
-        (turned.as_mut_slice::<T>(), filters.as_mut_slice::<T>(), copy.as_mut_slice::<T>())
-    };
+    // SAFETY: a new tensor that nobody else has.
+    let turned = unsafe { turned.as_mut_slice::<T>() };
     // [group, o, c, t] becomes [group, c, o, t].
     for (g, turned) in turned.chunks_exact_mut(inputs * k).enumerate() {
         for o in 0..outputs {
@@ -231,9 +253,8 @@ fn data_kernel<T: Float + Element>(
             }
         }
     }
-    correlation.pack_filters(|g| &turned[g * inputs * k..(g + 1) * inputs * k], filters);
-    let source = prepared(&field, dy, window.source, copy);
-    correlation.run(source, filters, None, target, out);
+    let weight = |g: usize| &turned[g * inputs * k..(g + 1) * inputs * k];
+    correlate_direct(sizes, window, dy, weight, None, target, out);
 }
 
 /// dw, from dy and the input.
