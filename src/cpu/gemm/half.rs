@@ -3,7 +3,7 @@
 
 use half::bf16;
 
-use super::{Matrix, WORTH_A_THREAD};
+use super::{Matrix, WORTH_A_THREAD, each_of};
 use crate::cpu::micro::{Product, Tile, heights};
 use crate::cpu::pairs::{self, Finish, HalfPanels, Kernels, Round, are_pairs};
 use crate::cpu::parts::{Shared, with_scratch};
@@ -86,22 +86,12 @@ impl HalfGemm {
             c: all.c.moved(c),
             ..all
         };
-        if offsets.len() < get_num_threads() {
-            for &item in offsets {
-                // SAFETY: the caller's promise.
-                unsafe { moved(self, item).run() };
-            }
-            return;
-        }
-        let (m, n, k) = self.size;
-        let grain = WORTH_A_THREAD.div_ceil((2 * m * n * k).max(1));
         let shared = Shared::new(self);
-        parallel_for(offsets.len(), grain, |range| {
-            for &item in &offsets[range] {
-                // SAFETY: the caller's promise; the results are disjoint.
-                unsafe { moved(shared.get(), item).run_here() };
-            }
-        });
+        // SAFETY: the caller's promise; the results are disjoint.
+        let whole = |item| unsafe { moved(shared.get(), item).run() };
+        // SAFETY: as above.
+        let here = |item| unsafe { moved(shared.get(), item).run_here() };
+        each_of(self.size, offsets, whole, here);
     }
 
     /// The product, on this thread.

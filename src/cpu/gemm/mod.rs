@@ -148,23 +148,15 @@ impl<T: Float> Gemm<T> {
     /// # Safety
     /// As [`Gemm::run`], for every product; the results are disjoint.
     pub unsafe fn run_batched(self, offsets: &[[isize; 3]]) {
-        if offsets.len() < get_num_threads() {
-            for &item in offsets {
-                // SAFETY: the caller's promise.
-                unsafe { self.moved(item).run() };
-            }
-            return;
-        }
-        let (m, n, k) = self.size;
-        let grain = WORTH_A_THREAD.div_ceil((2 * m * n * k).max(1));
         let shared = Shared::new(self);
-        parallel_for(offsets.len(), grain, |range| {
-            for &item in &offsets[range] {
-                let one = shared.get().moved(item).oriented();
-                // SAFETY: the caller's promise; the results are disjoint.
-                unsafe { one.run_here(one.way(), std::ptr::null()) };
-            }
-        });
+        // SAFETY: the caller's promise; the results are disjoint.
+        let whole = |item| unsafe { shared.get().moved(item).run() };
+        let here = |item| {
+            let one = shared.get().moved(item).oriented();
+            // SAFETY: as above.
+            unsafe { one.run_here(one.way(), std::ptr::null()) }
+        };
+        each_of(self.size, offsets, whole, here);
     }
 
     fn moved(self, [a, b, c]: [isize; 3]) -> Self {
@@ -241,6 +233,21 @@ impl<T: Float> Gemm<T> {
             }
         }
     }
+}
+
+/// Products of `size`, one per item: as `here` where there is one for each thread, else one after another as
+/// `whole`, which divides each.
+fn each_of(
+    (m, n, k): (usize, usize, usize),
+    items: &[[isize; 3]],
+    whole: impl Fn([isize; 3]),
+    here: impl Fn([isize; 3]) + Sync,
+) {
+    if items.len() < get_num_threads() {
+        return items.iter().for_each(|&item| whole(item));
+    }
+    let grain = WORTH_A_THREAD.div_ceil((2 * m * n * k).max(1));
+    parallel_for(items.len(), grain, |range| items[range].iter().for_each(|&item| here(item)));
 }
 
 /// The product by its definition, which the fast one is tested against: A is `m x k`, B is `k x n`,

@@ -50,13 +50,8 @@ impl Winograd {
         let (tile, count, stride) = (tile(), self.total(), self.lanes());
         let right = apart(inputs * stride);
         assert_eq!(tiles.len(), self.tiles_len());
-        let block = |group: usize| Block {
-            all: self,
-            runs: runs(self.tiles(), 0, count),
-            count,
-            stride,
-            group,
-        };
+        let runs = &*runs(self.tiles(), 0, count);
+        let block = |group: usize| Block { all: self, runs, count, stride, group };
         let shared = Shared::new(tiles.as_mut_ptr());
         parallel_for(groups * inputs, 4000 / count + 1, |range| {
             for item in range {
@@ -137,7 +132,7 @@ impl Winograd {
                         let all = vectorize(Collect {
                             products: &products[(o - first * tile.rows) * stride..],
                             stride: left,
-                            runs: &block(g).runs,
+                            runs,
                             size: grid,
                             bias: bias.map_or(0.0, |b| b[channel]),
                             // SAFETY: a channel of the target, which nobody else writes.

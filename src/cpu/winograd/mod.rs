@@ -178,10 +178,11 @@ impl Winograd {
             for item in range {
                 let (g, block) = (item / blocks, item % blocks);
                 let first = block * wide;
+                let count = wide.min(self.total() - first);
                 let job = Block {
                     all: self,
-                    runs: runs(self.tiles(), first, wide.min(self.total() - first)),
-                    count: wide.min(self.total() - first),
+                    runs: &runs(self.tiles(), first, count),
+                    count,
                     stride: wide + 2 * L,
                     group: g,
                 };
@@ -230,7 +231,7 @@ impl Winograd {
                 let count = BLOCK.min(total - first);
                 let block = Block {
                     all: self,
-                    runs: runs(self.tiles(), first, count),
+                    runs: &runs(self.tiles(), first, count),
                     count,
                     stride,
                     group: g,
@@ -289,7 +290,7 @@ const LEAST: usize = 64;
 /// Some tiles of one group.
 struct Block<'a> {
     all: &'a Winograd,
-    runs: Vec<Run>,
+    runs: &'a [Run],
     count: usize,
     /// Distance between channels in the operands: not a power of two, whose rows would share few sets
     /// of the first-level cache.
@@ -364,7 +365,7 @@ impl Block<'_> {
                 finite &= vectorize(Collect {
                     products: &products[o * self.stride..],
                     stride: right,
-                    runs: &self.runs,
+                    runs: self.runs,
                     size: grid,
                     bias: bias.map_or(0.0, |b| b[o]),
                     // SAFETY: a channel of the target.
@@ -439,7 +440,7 @@ impl Block<'_> {
             image: channels * plane,
             size,
             origin,
-            runs: &self.runs,
+            runs: self.runs,
             out,
             stride,
             side: PhantomData,

@@ -2,7 +2,7 @@
 
 use half::bf16;
 
-use super::kernels::scratch;
+use super::kernels::{room_for_data, scratch};
 use super::shape::Shape;
 use crate::cpu::conv::{HalfCorrelation, HalfFilters, Sizes, Target};
 use crate::cpu::field::{Field, Window};
@@ -30,14 +30,7 @@ pub fn forward(
     if out.numel() == 0 {
         return Some(out);
     }
-    let [channels, oh, ow] = shape.output;
-    let target = Target {
-        first: 0,
-        image: channels * oh * ow,
-        channel: oh * ow,
-        row: window.grid[1],
-        column: 1,
-    };
+    let target = shape.target(&window);
     let taps = shape.taps();
     let order: Vec<usize> = (0..taps).collect();
     let (output, input) = (sizes.inputs * taps, taps);
@@ -54,11 +47,7 @@ pub fn data_gradient(shape: &Shape, dy: &Tensor, weight: &Tensor) -> Option<Tens
     if dy.dtype() != Dtype::BF16 || shape.is_depthwise() || !HalfCorrelation::pays(turned([1, 1])) {
         return None;
     }
-    let out = if shape.reaches_all() && shape.batch > 0 {
-        Tensor::uninitialised(&shape.x(), Dtype::BF16)
-    } else {
-        Tensor::zeros(shape.x(), Dtype::BF16)
-    };
+    let out = room_for_data(shape, Dtype::BF16);
     if out.numel() == 0 {
         return Some(out);
     }

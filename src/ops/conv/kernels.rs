@@ -10,7 +10,7 @@ use crate::cpu::float::{Float, single, single_mut};
 use crate::cpu::isa;
 use crate::cpu::winograd::{Filters, Winograd};
 use crate::ops::compute;
-use crate::tensor::{Element, dispatch};
+use crate::tensor::{Dtype, Element, dispatch};
 
 pub(super) fn scratch<T: Float + Element>(len: usize) -> Tensor {
     Tensor::empty([len], T::DTYPE)
@@ -128,14 +128,8 @@ pub fn forward_kernel<T: Float + Element>(
     out: &mut [T],
 ) {
     let (window, taps) = (shape.window(), shape.taps());
-    let [channels, oh, ow] = shape.output;
-    let target = place(Target {
-        first: 0,
-        image: channels * oh * ow,
-        channel: oh * ow,
-        row: window.grid[1],
-        column: 1,
-    });
+    let channels = shape.output[0];
+    let target = place(shape.target(&window));
     if shape.is_depthwise() {
         let planes = Planes { batch: shape.batch, channels, sources: shape.input[0], inputs: 1 };
         return correlate_planes(planes, &window, x, w, bias, target, out);
@@ -158,15 +152,20 @@ pub fn forward_kernel<T: Float + Element>(
     correlate_direct(sizes, &window, x, |g| &w[g * group..(g + 1) * group], bias, target, out);
 }
 
+/// Room for dx, with zeros where no tap reaches.
+pub(super) fn room_for_data(shape: &Shape, dtype: Dtype) -> Tensor {
+    if shape.reaches_all() && shape.batch > 0 {
+        Tensor::empty(shape.x(), dtype)
+    } else {
+        Tensor::zeros(shape.x(), dtype)
+    }
+}
+
 /// dx, from dy and the weight.
 pub fn data_gradient(shape: &Shape, dy: &Tensor, weight: &Tensor) -> Tensor {
     let dtype = dy.dtype();
     let (dy, w) = (compute::widen(dy), compute::widen(weight));
-    let out = if shape.reaches_all() && shape.batch > 0 {
-        Tensor::empty(shape.x(), dy.dtype())
-    } else {
-        Tensor::zeros(shape.x(), dy.dtype())
-    };
+    let out = room_for_data(shape, dy.dtype());
     if out.numel() == 0 {
         return compute::narrow(out, dtype);
     }

@@ -35,6 +35,13 @@ impl Shape {
         [self.batch, self.output[0], self.output[1], self.output[2]]
     }
 
+    /// Where the points of the window's grid go in y.
+    pub fn target(&self, window: &Window) -> Target {
+        let [channels, height, width] = self.output;
+        let plane = height * width;
+        Target { first: 0, image: channels * plane, channel: plane, row: window.grid[1], column: 1 }
+    }
+
     pub fn weight(&self) -> [usize; 4] {
         let inputs = self.input[0] / self.options.groups;
         [self.output[0], inputs, self.kernel[0], self.kernel[1]]
