@@ -219,46 +219,75 @@ simd_fn! {
     /// Fills a plane of several phases.
     fn fill_phases<T, FMA>(field: &Field, source: &[T], size: [usize; 2], out: &mut [T]) {
         let _ = FMA;
-        let ([h, w], phases) = (size, field.phases);
+        let ([h, w], phases, phase) = (size, field.phases, field.phase);
         let [y0, x0] = field.origin;
         for i in 0..field.rows {
-            let out = &mut out[i * phases * field.phase..][..phases * field.phase];
+            let out = &mut out[i * phases * phase..][..phases * phase];
             let y = i as isize + y0;
             if y < 0 || y >= h as isize {
                 out.fill(T::ZERO);
                 continue;
             }
             let line = &source[y as usize * w..][..w];
+            if phases == 2 {
+                let (even, odd) = out.split_at_mut(phase);
+                halves(line, x0, even, odd);
+                continue;
+            }
             for f in 0..phases {
-                let out = &mut out[f * field.phase..][..field.phase];
+                let out = &mut out[f * phase..][..phase];
                 // Element j is source column `x0 + j * phases`.
                 let x0 = f as isize + x0;
-                let from = ((-x0).max(0) as usize).div_ceil(phases).min(field.phase);
+                let from = ((-x0).max(0) as usize).div_ceil(phases).min(phase);
                 let to = ((w as isize - x0).max(0) as usize).div_ceil(phases);
-                let to = to.clamp(from, field.phase);
+                let to = to.clamp(from, phase);
                 out[..from].fill(T::ZERO);
                 out[to..].fill(T::ZERO);
-                if from == to {
-                    continue;
-                }
-                let line = &line[(x0 + (from * phases) as isize) as usize..];
-                let out = &mut out[from..to];
-                // A constant step lets the compiler load whole registers.
-                match phases {
-                    2 => every(2, line, out),
-                    _ => every(phases, line, out),
+                for j in from..to {
+                    out[j] = line[(x0 + (j * phases) as isize) as usize];
                 }
             }
         }
     }
 }
 
-/// Every `step`-th element of a line; `out` is not empty.
+/// Columns x0, x0 + 2, .. of a line in `even`, and those between them in `odd`, which are as long; 0 outside.
 #[inline(always)]
-fn every<T: Float>(step: usize, line: &[T], out: &mut [T]) {
-    let line = &line[..(out.len() - 1) * step + 1];
-    for j in 0..out.len() {
-        out[j] = line[j * step];
+fn halves<T: Float>(line: &[T], x0: isize, even: &mut [T], odd: &mut [T]) {
+    // From here to there both columns of a pair are in the line.
+    let from = ((-x0).max(0) as usize).div_ceil(2).min(even.len());
+    let to = ((line.len() as isize - x0).max(0) as usize / 2).clamp(from, even.len());
+    for j in (0..from).chain(to..even.len()) {
+        let x = x0 + 2 * j as isize;
+        let at = |x: isize| line.get(x as usize).copied().unwrap_or(T::ZERO);
+        (even[j], odd[j]) = (at(x), at(x + 1));
+    }
+    if from < to {
+        let line = &line[(x0 + 2 * from as isize) as usize..];
+        split(line, &mut even[from..to], &mut odd[from..to]);
+    }
+}
+
+/// Takes the pairs of a line apart, in pieces that the compiler makes registers of; the last piece goes back
+/// to be whole.
+#[inline(always)]
+fn split<T: Float>(line: &[T], even: &mut [T], odd: &mut [T]) {
+    const WIDE: usize = 2 * PIECE;
+    let (n, whole) = (even.len(), even.len() / WIDE * WIDE);
+    pairs(line, &mut even[..whole], &mut odd[..whole]);
+    let rest = if whole > 0 { n.max(WIDE) - WIDE } else { 0 };
+    if whole < n {
+        pairs(&line[2 * rest..], &mut even[rest..], &mut odd[rest..]);
+    }
+}
+
+#[inline(always)]
+fn pairs<T: Float>(line: &[T], even: &mut [T], odd: &mut [T]) {
+    let n = even.len();
+    let (line, odd) = (&line[..2 * n], &mut odd[..n]);
+    for j in 0..n {
+        even[j] = line[2 * j];
+        odd[j] = line[2 * j + 1];
     }
 }
 

@@ -29,6 +29,11 @@ impl<'a, T: Float> Correlation<'a, T> {
         Correlation { sizes, field, tile, way: Way::of(sizes, field, tile) }
     }
 
+    /// True when points are read one by one: then nothing is read behind the last of a row.
+    pub fn takes_points(&self) -> bool {
+        matches!(self.way, Way::Points)
+    }
+
     /// Products in a sum.
     fn depth(&self) -> usize {
         self.sizes.inputs * self.field.taps.len()

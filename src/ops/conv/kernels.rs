@@ -49,7 +49,10 @@ fn correlate_direct<'w, T: Float + Element>(
     target: Target,
     out: &mut [T],
 ) {
-    let field = field_of::<T>(window);
+    let mut field = field_of::<T>(window);
+    if Correlation::<T>::new(sizes, &field).takes_points() {
+        field = Field::new(window, 1);
+    }
     let (batch, channels) = (sizes.batch, sizes.groups * sizes.inputs);
     // Prepared planes are a copy that had better not go to memory and back. Not by the number of threads,
     // on which no result depends.
