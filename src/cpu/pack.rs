@@ -33,6 +33,8 @@ pub struct Panels<T> {
 
 /// Panels that are packed together.
 const GROUP: usize = 16;
+/// Bytes of a cache line.
+const LINE: usize = 64;
 /// Rows that are asked for ahead of their use: they are often a page apart, which the processor does not
 /// foresee.
 const AHEAD: isize = 8;
@@ -50,23 +52,33 @@ unsafe fn panels<V: Square>(all: Panels<V::Number>) {
     let mut first = 0;
     // SAFETY: every address is an element of the source or of a panel.
     unsafe {
-        if column == 1 && width == 2 * V::LANES {
-            // The cache lines of a row's panels follow one another.
-            while count - first >= width {
-                let group = ((count - first) / width).min(GROUP);
-                for p in 0..k {
-                    let mut from = source.offset(p as isize * row).add(first);
-                    let mut to = out.add(first / width * distance + p * width);
-                    for _ in 0..group {
-                        let line = [V::load(from), V::load(from.add(V::LANES))];
-                        prefetch(from.wrapping_offset(AHEAD * row));
-                        line[0].store(to);
-                        line[1].store(to.add(V::LANES));
-                        (from, to) = (from.add(width), to.wrapping_add(distance));
+        // The cache lines of a row's panels follow one another.
+        macro_rules! groups {
+            ($registers:expr) => {
+                while count - first >= width {
+                    let group = ((count - first) / width).min(GROUP);
+                    for p in 0..k {
+                        let mut from = source.offset(p as isize * row).add(first);
+                        let mut to = out.add(first / width * distance + p * width);
+                        for _ in 0..group {
+                            for i in 0..$registers {
+                                let at = i * V::LANES;
+                                if at * size_of::<V::Number>() % LINE == 0 {
+                                    prefetch(from.wrapping_offset(AHEAD * row + at as isize));
+                                }
+                                V::load(from.add(at)).store(to.add(at));
+                            }
+                            (from, to) = (from.add(width), to.wrapping_add(distance));
+                        }
                     }
+                    first += group * width;
                 }
-                first += group * width;
-            }
+            };
+        }
+        match (column, width / V::LANES) {
+            (1, 2) if width == 2 * V::LANES => groups!(2),
+            (1, 4) if width == 4 * V::LANES => groups!(4),
+            _ => {}
         }
         while first < count {
             panel::<V>(Panels {
