@@ -13,6 +13,9 @@ use crate::cpu::widen::Real;
 pub const ROWS: usize = 4;
 /// Columns of four rows of B that are in the first-level cache together.
 const BLOCK: usize = 1024;
+/// Columns of C that are, where it has one row: nothing of B is used twice then, and long runs of its rows are
+/// what the processor foresees.
+const LINE: usize = 4096;
 
 /// `C += alpha A B`, where the rows of C are dense and those of B too: multiples of B's rows are added up.
 ///
@@ -32,7 +35,7 @@ impl<T: Float> Kernel for Sums<T> {
         let Gemm { size: (m, n, k), alpha, a, b, c, .. } = self.0;
         let mut first = 0;
         while first < n {
-            let count = BLOCK.min(n - first);
+            let count = if m == 1 { LINE } else { BLOCK }.min(n - first);
             // SAFETY: parts of rows of the operands, which the caller of `sums` vouches for; nobody else
             // uses those of C.
             let row = |p: usize| unsafe { from_raw_parts(b.at(p, first).ptr, count) };
