@@ -13,6 +13,10 @@ use super::super::parts::{Shared, with_scratch};
 use super::super::threads::{get_num_threads, parallel_for};
 use super::{DEPTH, Sizes, Target, WORTH_A_THREAD, displacements};
 
+/// Longest sum of a tile of points, whose panel of filters comes from the second-level cache in time: a longer
+/// one than [`DEPTH`], since single numbers of many channels' planes are brought together in C.
+const POINTS_DEPTH: usize = 576;
+
 /// For every grid point and result channel, the sum over source channels and taps of source times filter:
 /// how that is computed for certain sizes.
 pub struct Correlation<'a, T> {
@@ -208,11 +212,11 @@ impl<T: Float> Block<'_, T> {
         let wide = self.tile.columns;
         let mut spans = Vec::with_capacity(wide);
         let places: Vec<Place> = panels.clone().map(|p| self.place(p * wide)).collect();
-        let deepest = self.steps().map(|(_, deep)| deep).max().unwrap_or(0);
+        let deepest = self.steps(DEPTH).map(|(_, deep)| deep).max().unwrap_or(0);
         let len = deepest * panels.len() * wide + Field::SLACK;
         with_scratch(len + self.tile.rows * wide, |scratch: &mut [T]| {
             let (block, spill) = scratch.split_at_mut(len);
-            for (k0, deep) in self.steps() {
+            for (k0, deep) in self.steps(DEPTH) {
                 for i in 0..places.len() {
                     let panel = &mut block[i * deep * wide..];
                     let first = (panels.start + i) * wide;
@@ -253,7 +257,7 @@ impl<T: Float> Block<'_, T> {
             sources.push(self.source[at..].as_ptr());
         }
         with_scratch(self.tile.rows * wide, |spill: &mut [T]| {
-            for (k0, deep) in self.steps() {
+            for (k0, deep) in self.steps(DEPTH) {
                 let rows = self.rows[k0..k0 + deep].as_ptr();
                 for (f, p) in self.order(places.len(), deep) {
                     // SAFETY: the caller's promise; the rows are in the field, as just checked
@@ -273,7 +277,7 @@ impl<T: Float> Block<'_, T> {
         let [height, width] = self.sizes.grid;
         let farthest = self.rows.iter().copied().max().unwrap_or(0);
         with_scratch(wide, |start: &mut [T]| {
-            for (k0, deep) in self.steps() {
+            for (k0, deep) in self.steps(POINTS_DEPTH) {
                 for f in (0..self.sizes.outputs).step_by(wide) {
                     let count = wide.min(self.sizes.outputs - f);
                     let bias = self.bias.filter(|_| k0 == 0).map(|bias| {
@@ -314,9 +318,9 @@ impl<T: Float> Block<'_, T> {
     }
 
     /// The sums' parts: where each begins, and how many products it has.
-    fn steps(&self) -> impl Iterator<Item = (usize, usize)> + use<T> {
+    fn steps(&self, deepest: usize) -> impl Iterator<Item = (usize, usize)> + use<T> {
         let k = self.rows.len();
-        let depth = k.div_ceil(k.div_ceil(DEPTH)).max(1);
+        let depth = k.div_ceil(k.div_ceil(deepest)).max(1);
         (0..k).step_by(depth).map(move |k0| (k0, depth.min(k - k0)))
     }
 
