@@ -76,6 +76,9 @@ pub enum Error {
     /// A device that is not there, or tensors on different devices.
     #[error("device: {0}")]
     Device(String),
+    /// A device has no memory left. The program can go on with less.
+    #[error("out of memory: {0}")]
+    OutOfMemory(String),
     /// A configuration value (environment variable, flag, option) that cannot be used.
     #[error("{name}: {message}")]
     Config {

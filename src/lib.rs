@@ -23,6 +23,7 @@ pub mod amp;
 pub mod autograd;
 pub mod checkpoint;
 mod cpu;
+pub mod cuda;
 pub mod data;
 pub mod distributed;
 pub mod error;

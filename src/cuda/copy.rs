@@ -1,0 +1,201 @@
+//! Copies and fills on a stream. None waits for the device but for copies to host memory that is not
+//! pinned, which are done when they return.
+//!
+//! Every function is `unsafe` for the same reason: the addresses must be valid for so many bytes
+//! until the stream has done the copy, and what uses the bytes must be ordered after it.
+
+use std::ffi::c_int;
+
+use super::code::Code;
+use super::device;
+use super::driver::{DevicePointer, driver};
+use super::peer;
+use super::pinned;
+use super::stream::Stream;
+use super::synchronisation;
+use crate::error::Result;
+
+fn address<T>(pointer: *const T) -> DevicePointer {
+    pointer as DevicePointer
+}
+
+/// Copies from the host to the device. Memory that is not pinned is read before it returns.
+///
+/// # Errors
+/// [`Error::Device`](crate::Error::Device) where the driver refuses; so below.
+///
+/// # Safety
+/// As the module says.
+pub unsafe fn host_to_device(
+    to: *mut u8,
+    from: *const u8,
+    bytes: usize,
+    stream: Stream,
+) -> Result<()> {
+    if bytes == 0 {
+        return Ok(());
+    }
+    device::bind(stream.device())?;
+    // SAFETY: the caller's duty.
+    unsafe { driver()?.cuMemcpyHtoDAsync_v2(address(to), from.cast(), bytes, stream.handle()) }
+}
+
+/// Copies from the device to the host. For memory that is not pinned it waits for the stream.
+///
+/// # Errors
+/// Also what failed in the work before it, where it waits.
+///
+/// # Safety
+/// As the module says.
+pub unsafe fn device_to_host(
+    to: *mut u8,
+    from: *const u8,
+    bytes: usize,
+    stream: Stream,
+) -> Result<()> {
+    if bytes == 0 {
+        return Ok(());
+    }
+    device::bind(stream.device())?;
+    let driver = driver()?;
+    // SAFETY: the caller's duty.
+    unsafe { driver.cuMemcpyDtoHAsync_v2(to.cast(), address(from), bytes, stream.handle()) }?;
+    if !pinned::is_pinned(to, bytes) {
+        synchronisation::count();
+        // The copy is done by now as the manual has it; that it is, is not left to the driver.
+        // SAFETY: a stream that lives until the process ends.
+        unsafe { driver.cuStreamSynchronize(stream.handle()) }?;
+    }
+    Ok(())
+}
+
+/// Copies within a device.
+///
+/// # Errors
+/// As [`host_to_device`].
+///
+/// # Safety
+/// As the module says; the two do not overlap.
+pub unsafe fn device_to_device(
+    to: *mut u8,
+    from: *const u8,
+    bytes: usize,
+    stream: Stream,
+) -> Result<()> {
+    if bytes == 0 {
+        return Ok(());
+    }
+    device::bind(stream.device())?;
+    // SAFETY: the caller's duty.
+    unsafe { driver()?.cuMemcpyDtoDAsync_v2(address(to), address(from), bytes, stream.handle()) }
+}
+
+/// Copies from one device to another: directly where they can, else through the host's memory,
+/// which the driver does. The stream is of either device.
+///
+/// # Errors
+/// As [`host_to_device`].
+///
+/// # Safety
+/// As the module says.
+pub unsafe fn between_devices(
+    (to, to_device): (*mut u8, usize),
+    (from, from_device): (*const u8, usize),
+    bytes: usize,
+    stream: Stream,
+) -> Result<()> {
+    if bytes == 0 {
+        return Ok(());
+    }
+    if to_device == from_device {
+        // SAFETY: the caller's duty.
+        return unsafe { device_to_device(to, from, bytes, stream) };
+    }
+    if peer::can_access(to_device, from_device)? {
+        peer::enable(
+            stream.device(),
+            if stream.device() == to_device { from_device } else { to_device },
+        )?;
+    }
+    let (to_context, from_context) = (device::context(to_device)?, device::context(from_device)?);
+    device::bind(stream.device())?;
+    // SAFETY: the caller's duty; contexts that are kept until the process ends.
+    unsafe {
+        driver()?.cuMemcpyPeerAsync(
+            address(to),
+            to_context,
+            address(from),
+            from_context,
+            bytes,
+            stream.handle(),
+        )
+    }
+}
+
+/// Copies between any two addresses; the driver finds out where they are.
+///
+/// # Errors
+/// As [`host_to_device`].
+///
+/// # Safety
+/// As the module says.
+pub unsafe fn any(to: *mut u8, from: *const u8, bytes: usize, stream: Stream) -> Result<()> {
+    if bytes == 0 {
+        return Ok(());
+    }
+    device::bind(stream.device())?;
+    // SAFETY: the caller's duty.
+    unsafe { driver()?.cuMemcpyAsync(address(to), address(from), bytes, stream.handle()) }
+}
+
+/// Fills with a byte.
+///
+/// # Errors
+/// As [`host_to_device`].
+///
+/// # Safety
+/// As the module says.
+pub unsafe fn fill_bytes(to: *mut u8, value: u8, bytes: usize, stream: Stream) -> Result<()> {
+    if bytes == 0 {
+        return Ok(());
+    }
+    device::bind(stream.device())?;
+    // SAFETY: the caller's duty.
+    unsafe { driver()?.cuMemsetD8Async(address(to), value, bytes, stream.handle()) }
+}
+
+/// Fills with a word of four bytes.
+///
+/// # Errors
+/// As [`host_to_device`].
+///
+/// # Safety
+/// As the module says; the address is a multiple of 4.
+pub unsafe fn fill_words(to: *mut u32, value: u32, count: usize, stream: Stream) -> Result<()> {
+    if count == 0 {
+        return Ok(());
+    }
+    device::bind(stream.device())?;
+    // SAFETY: the caller's duty.
+    unsafe { driver()?.cuMemsetD32Async(address(to), value, count, stream.handle()) }
+}
+
+/// The device whose memory an address belongs to; none for memory that CUDA does not know.
+///
+/// # Errors
+/// [`Error::Device`](crate::Error::Device) where there is no CUDA.
+pub fn device_of(pointer: *const u8) -> Result<Option<usize>> {
+    const DEVICE_ORDINAL: c_int = 9;
+    const INVALID_VALUE: Code = Code(1);
+    let driver = driver()?;
+    let mut ordinal: c_int = -1;
+    // SAFETY: writes one number; any address may be asked about.
+    let code = unsafe {
+        (driver.cuPointerGetAttribute)((&raw mut ordinal).cast(), DEVICE_ORDINAL, address(pointer))
+    };
+    match code {
+        Code::SUCCESS => Ok(usize::try_from(ordinal).ok()),
+        INVALID_VALUE => Ok(None),
+        code => Err(driver.error("cuPointerGetAttribute", code)),
+    }
+}

@@ -1,0 +1,219 @@
+//! Graphs: a stream's work is recorded once and then started as a whole, again and again, at the
+//! cost of one launch.
+//!
+//! What is allocated during the capture comes from a private pool that belongs to the graph, since
+//! a replay writes to the same addresses again. Nothing may wait for the device during a capture.
+
+use std::ffi::c_uint;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed as Order};
+
+use super::allocator::PoolId;
+use super::device;
+use super::driver::{GraphExecHandle, GraphHandle, driver};
+use super::memory;
+use super::stream::{Stream, StreamGuard};
+use crate::error::Result;
+
+/// Captures that are under way in this process.
+static CAPTURES: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether any capture is under way.
+#[inline]
+pub(super) fn is_any_capture_under_way() -> bool {
+    CAPTURES.load(Order) > 0
+}
+
+/// What other threads may do during a capture.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CaptureMode {
+    /// Nothing that could disturb it, on any thread. The allocator and the loading of kernels know
+    /// how to do their part.
+    #[default]
+    Global,
+    /// As `Global`, on the capturing thread only.
+    ThreadLocal,
+    /// Everything.
+    Relaxed,
+}
+
+/// How to capture.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CaptureOptions {
+    /// What other threads may do meanwhile.
+    pub mode: CaptureMode,
+    /// Shares the pool of another graph: the two are replayed one after the other, in the order
+    /// of their captures.
+    pub pool: Option<PoolId>,
+}
+
+/// Recorded work, ready to be started.
+#[derive(Debug)]
+pub struct Graph {
+    exec: GraphExecHandle,
+    pool: Pool,
+}
+
+/// A graph's share in a private pool.
+#[derive(Debug)]
+struct Pool {
+    device: usize,
+    id: PoolId,
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        if let Ok(allocator) = memory::allocator(self.device) {
+            allocator.release_pool(self.id);
+        }
+    }
+}
+
+/// A capture under way; ends it also where the recorded function fails or panics.
+struct Capture {
+    stream: Stream,
+    is_over: bool,
+}
+
+impl Capture {
+    fn begin(stream: Stream, mode: CaptureMode, pool: PoolId) -> Result<Capture> {
+        let allocator = memory::allocator(stream.device())?;
+        allocator.begin_capture(pool)?;
+        CAPTURES.fetch_add(1, Order);
+        device::bind(stream.device())?;
+        // SAFETY: a stream that lives until the process ends.
+        let begun = unsafe { driver()?.cuStreamBeginCapture_v2(stream.handle(), mode as c_uint) };
+        if let Err(error) = begun {
+            CAPTURES.fetch_sub(1, Order);
+            let _ = allocator.end_capture();
+            return Err(error);
+        }
+        Ok(Capture { stream, is_over: false })
+    }
+
+    /// Ends the recording and gives what was recorded.
+    fn end(&mut self) -> Result<Captured> {
+        self.is_over = true;
+        let device = self.stream.device();
+        let mut graph = GraphHandle::default();
+        let ended = device::bind(device).and_then(|()| {
+            // SAFETY: the stream is being captured; writes one handle.
+            unsafe { driver()?.cuStreamEndCapture(self.stream.handle(), &mut graph) }
+        });
+        CAPTURES.fetch_sub(1, Order);
+        let allowed = memory::allocator(device)?.end_capture();
+        ended?;
+        let captured = Captured(graph);
+        allowed.map(|()| captured)
+    }
+}
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        if !self.is_over {
+            // What was recorded is of no use, and neither is the reason why it could not end.
+            let _ = self.end();
+        }
+    }
+}
+
+/// A captured graph that is destroyed when it has been made ready, or not.
+struct Captured(GraphHandle);
+
+impl Drop for Captured {
+    fn drop(&mut self) {
+        if let Ok(driver) = driver() {
+            // SAFETY: a graph that nobody uses any more.
+            let _ = unsafe { (driver.cuGraphDestroy)(self.0) };
+        }
+    }
+}
+
+impl Graph {
+    /// Records what `work` does on a stream, which is the thread's current one meanwhile. Nothing
+    /// is done: `work`'s results are there after the first replay.
+    ///
+    /// # Errors
+    /// What `work` returns; [`Error::Device`](crate::Error::Device) where something in it cannot be
+    /// recorded, or another capture is under way on the device.
+    pub fn capture<T>(
+        stream: Stream,
+        options: CaptureOptions,
+        work: impl FnOnce() -> Result<T>,
+    ) -> Result<(Graph, T)> {
+        let device = stream.device();
+        let allocator = memory::allocator(device)?;
+        let id = match options.pool {
+            Some(id) => allocator.retain_pool(id).map(|()| id)?,
+            None => allocator.create_pool(),
+        };
+        let pool = Pool { device, id };
+        let (captured, result) = {
+            let mut capture = Capture::begin(stream, options.mode, id)?;
+            let _current = StreamGuard::new(stream)?;
+            let result = work()?;
+            (capture.end()?, result)
+        };
+        let mut exec = GraphExecHandle::default();
+        // SAFETY: a captured graph; writes one handle.
+        unsafe { driver()?.cuGraphInstantiateWithFlags(&mut exec, captured.0, 0) }?;
+        Ok((Graph { exec, pool }, result))
+    }
+
+    /// Starts the recorded work on a stream of the same device.
+    ///
+    /// # Errors
+    /// [`Error::Device`](crate::Error::Device) where the driver refuses.
+    pub fn replay(&self, stream: Stream) -> Result<()> {
+        device::bind(self.pool.device)?;
+        // SAFETY: a graph whose memory its pool keeps.
+        unsafe { driver()?.cuGraphLaunch(self.exec, stream.handle()) }
+    }
+
+    /// The pool of its memory, to be shared with further graphs.
+    pub fn pool(&self) -> PoolId {
+        self.pool.id
+    }
+
+    /// The device's index.
+    pub fn device(&self) -> usize {
+        self.pool.device
+    }
+}
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        if let Ok(driver) = driver() {
+            // SAFETY: a graph that nobody starts any more; a replay under way is completed.
+            let _ = unsafe { (driver.cuGraphExecDestroy)(self.exec) };
+        }
+    }
+}
+
+/// Lets this thread do what captures of other threads, or its own, would forbid: things that do not
+/// touch the captured streams. Ends when it is dropped.
+pub(super) struct Relaxed {
+    before: Option<c_uint>,
+}
+
+impl Relaxed {
+    /// Costs nothing where no capture is under way.
+    #[inline]
+    pub(super) fn new() -> Result<Relaxed> {
+        if !is_any_capture_under_way() {
+            return Ok(Relaxed { before: None });
+        }
+        let mut mode = CaptureMode::Relaxed as c_uint;
+        // SAFETY: exchanges one number with this thread's mode.
+        unsafe { driver()?.cuThreadExchangeStreamCaptureMode(&mut mode) }?;
+        Ok(Relaxed { before: Some(mode) })
+    }
+}
+
+impl Drop for Relaxed {
+    fn drop(&mut self) {
+        if let (Some(mut mode), Ok(driver)) = (self.before, driver()) {
+            // SAFETY: exchanges one number with this thread's mode.
+            let _ = unsafe { (driver.cuThreadExchangeStreamCaptureMode)(&mut mode) };
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! Where CUDA's libraries are. Nothing of CUDA is needed to build or to start: each library is
+//! looked for at its first use, and what is missing is an error that names the package to install.
+//!
+//! The order: the simulated GPU's one library, if `TORCHRS_SIMULATE_GPUS` is set; folders of
+//! `TORCHRS_CUDA_PATH`; then, for the driver's major version first, what the dynamic loader finds,
+//! `CUDA_HOME` and `CUDA_PATH`, and the wheels (`nvidia/*/lib`) of Python environments.
+
+use std::env;
+use std::ffi::OsString;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use super::dynamic::Library;
+use super::{places::Places, version};
+use crate::error::{Error, Result};
+
+/// Number of simulated devices; when set, the simulated GPU stands in for every library.
+pub const SIMULATE: &str = "TORCHRS_SIMULATE_GPUS";
+/// Path of the simulated GPU's library.
+pub const SIMULATED_LIBRARY: &str = "TORCHRS_SIMULATED_GPU_LIBRARY";
+/// Folders, separated by colons, that are searched before all others.
+pub const CUDA_PATH: &str = "TORCHRS_CUDA_PATH";
+/// The file name of the simulated GPU.
+const SIMULATED_NAME: &str = "libtorchrs_simulated_gpu.so";
+
+/// A library of CUDA.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The driver, which comes with the system's NVIDIA driver.
+    Driver,
+    /// The compiler of kernels.
+    Nvrtc,
+    /// Matrix products.
+    CublasLt,
+    /// Convolutions.
+    Cudnn,
+    /// Collectives between GPUs.
+    Nccl,
+}
+
+impl Kind {
+    /// All libraries, the driver first.
+    pub const ALL: [Kind; 5] = [Kind::Driver, Kind::Nvrtc, Kind::CublasLt, Kind::Cudnn, Kind::Nccl];
+
+    /// The name that people know it by.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Driver => "CUDA driver",
+            Kind::Nvrtc => "NVRTC",
+            Kind::CublasLt => "cuBLASLt",
+            Kind::Cudnn => "cuDNN",
+            Kind::Nccl => "NCCL",
+        }
+    }
+
+    /// The file name without its version.
+    fn stem(self) -> &'static str {
+        match self {
+            Kind::Driver => "libcuda.so",
+            Kind::Nvrtc => "libnvrtc.so",
+            Kind::CublasLt => "libcublasLt.so",
+            Kind::Cudnn => "libcudnn.so",
+            Kind::Nccl => "libnccl.so",
+        }
+    }
+
+    /// The versions that can be used, the newest first.
+    fn versions(self) -> &'static [u32] {
+        match self {
+            Kind::Driver => &[1],
+            Kind::Nvrtc | Kind::CublasLt => &[13, 12],
+            Kind::Cudnn => &[9],
+            Kind::Nccl => &[2],
+        }
+    }
+
+    /// Whether its version is the major version of CUDA, which has to fit the driver's.
+    fn follows_cuda(self) -> bool {
+        matches!(self, Kind::Nvrtc | Kind::CublasLt)
+    }
+
+    /// Versions in the order in which they are looked for, given the driver's CUDA version: a
+    /// driver runs what was made for its own major version or an older one.
+    fn preferred(self, driver: Option<u32>) -> Vec<u32> {
+        let mut versions = self.versions().to_vec();
+        if let Some(driver) = driver.filter(|_| self.follows_cuda()) {
+            versions.sort_by_key(|&v| v > driver);
+        }
+        versions
+    }
+
+    /// What to do to get it.
+    fn advice(self, cuda: Option<u32>) -> String {
+        let cuda = cuda.filter(|c| [12, 13].contains(c)).unwrap_or(13);
+        let wheel = match (self, cuda) {
+            (Kind::Driver, _) => {
+                return "install the NVIDIA driver (its user-space part in a container: run it \
+                        with `--gpus all`)"
+                    .to_owned();
+            }
+            (Kind::Nvrtc, 12) => "nvidia-cuda-nvrtc-cu12".to_owned(),
+            (Kind::Nvrtc, _) => "nvidia-cuda-nvrtc==13.*".to_owned(),
+            (Kind::CublasLt, 12) => "nvidia-cublas-cu12".to_owned(),
+            (Kind::CublasLt, _) => "nvidia-cublas==13.*".to_owned(),
+            (Kind::Cudnn, _) => format!("nvidia-cudnn-cu{cuda}"),
+            (Kind::Nccl, _) => format!("nvidia-nccl-cu{cuda}"),
+        };
+        format!("`pip install {wheel}`, or name its folder in {CUDA_PATH}")
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// How many GPUs the environment asks to simulate; none where the variable is unset, empty or 0.
+///
+/// # Errors
+/// [`Error::Config`] for what is not a number.
+pub fn simulated_count() -> Result<Option<usize>> {
+    parse_count(env::var_os(SIMULATE))
+}
+
+fn parse_count(value: Option<OsString>) -> Result<Option<usize>> {
+    let Some(text) = value.filter(|v| !v.is_empty()) else { return Ok(None) };
+    let number = text.to_str().and_then(|t| t.trim().parse::<usize>().ok());
+    match number {
+        Some(0) => Ok(None),
+        Some(n) => Ok(Some(n)),
+        None => {
+            let shown = text.to_string_lossy().into_owned();
+            Err(Error::config(SIMULATE, format!("`{shown}` is not a number of GPUs")))
+        }
+    }
+}
+
+/// Whether the simulated GPU stands in for a real one in this process.
+pub fn is_simulated() -> bool {
+    matches!(simulated_count(), Ok(Some(_)))
+}
+
+/// Opens a library once per process.
+pub(crate) fn open(kind: Kind) -> Result<&'static Library> {
+    static OPEN: [OnceLock<Result<Library>>; Kind::ALL.len()] =
+        [const { OnceLock::new() }; Kind::ALL.len()];
+    OPEN[kind as usize].get_or_init(|| find(kind)).as_ref().map_err(Error::clone)
+}
+
+fn find(kind: Kind) -> Result<Library> {
+    if simulated_count()?.is_some() {
+        return find_simulated();
+    }
+    let driver = if kind.follows_cuda() || matches!(kind, Kind::Cudnn | Kind::Nccl) {
+        open(Kind::Driver).ok().and_then(version::cuda_major)
+    } else {
+        None
+    };
+    find_real(kind, driver, &Places::of_environment(), Library::open)
+}
+
+/// Tries the places in their order with `open`, which gives the loader's text where it fails.
+fn find_real<T>(
+    kind: Kind,
+    driver: Option<u32>,
+    places: &Places,
+    open: impl Fn(&Path) -> Result<T, String>,
+) -> Result<T> {
+    let versions = kind.preferred(driver);
+    let mut refused = Vec::new();
+    for path in candidates(kind, &versions, places) {
+        let bare = path.parent() == Some(Path::new(""));
+        if !bare && !path.is_file() {
+            continue;
+        }
+        if kind == Kind::Nvrtc && !bare {
+            for builtins in builtins_beside(&path) {
+                // NVRTC looks for it by its bare name, which is found once it is loaded. Where
+                // that fails, NVRTC says at its first program what it misses.
+                let _ = open(&builtins);
+            }
+        }
+        match open(&path) {
+            Ok(library) => return Ok(library),
+            // That the loader does not find a bare name is what "missing" means.
+            Err(_) if bare => {}
+            Err(why) => refused.push(format!("{}: {why}", path.display())),
+        }
+    }
+    Err(missing(kind, driver, &versions, places, &refused))
+}
+
+/// Every path at which the library may be, in order. A bare name is left to the dynamic loader.
+fn candidates(kind: Kind, versions: &[u32], places: &Places) -> Vec<PathBuf> {
+    let file = |v: &u32| format!("{}.{v}", kind.stem());
+    let mut paths = Vec::new();
+    for folder in &places.explicit {
+        paths.extend(versions.iter().map(|v| folder.join(file(v))));
+    }
+    for version in versions {
+        let file = file(version);
+        paths.push(PathBuf::from(&file));
+        if kind != Kind::Driver {
+            paths.extend(places.folders.iter().map(|folder| folder.join(&file)));
+        }
+    }
+    paths
+}
+
+/// NVRTC's second library, in the folder of the first.
+fn builtins_beside(nvrtc: &Path) -> Vec<PathBuf> {
+    let (Some(folder), Some(name)) = (nvrtc.parent(), nvrtc.file_name()) else { return vec![] };
+    let name = name.to_string_lossy().replacen("libnvrtc.so", "libnvrtc-builtins.so", 1);
+    let Ok(files) = std::fs::read_dir(folder) else { return vec![] };
+    let mut found: Vec<_> = files
+        .flatten()
+        .map(|file| file.path())
+        .filter(|path| {
+            path.file_name().is_some_and(|file| file.to_string_lossy().starts_with(&name))
+        })
+        .collect();
+    found.sort();
+    found
+}
+
+fn missing(
+    kind: Kind,
+    driver: Option<u32>,
+    versions: &[u32],
+    places: &Places,
+    refused: &[String],
+) -> Error {
+    let names: Vec<_> = versions.iter().map(|v| format!("{}.{v}", kind.stem())).collect();
+    let advice = kind.advice(driver);
+    let names = names.join(" or ");
+    if !refused.is_empty() {
+        let why = refused.join("; ");
+        return Error::Device(format!("{kind} cannot be loaded ({why}); {advice}"));
+    }
+    let searched = match kind {
+        Kind::Driver => "by the dynamic loader".to_owned(),
+        _ => format!("by the dynamic loader and in {} other folders", places.count()),
+    };
+    Error::Device(format!("{kind} is missing: {names} was not found {searched}; {advice}"))
+}
+
+fn find_simulated() -> Result<Library> {
+    if let Some(path) = env::var_os(SIMULATED_LIBRARY).filter(|p| !p.is_empty()) {
+        return Library::open(Path::new(&path))
+            .map_err(|why| Error::config(SIMULATED_LIBRARY, why));
+    }
+    let executable = env::current_exe().map_err(|e| Error::os("find this executable", e))?;
+    let paths = simulated_candidates(&executable);
+    match paths.iter().find(|path| path.is_file()) {
+        Some(path) => Library::open(path)
+            .map_err(|why| Error::Device(format!("the simulated GPU cannot be loaded ({why})"))),
+        None => Err(Error::Device(format!(
+            "{SIMULATE} is set, but {SIMULATED_NAME} is not beside {} nor in its parent folder; \
+             build it (`cargo build -p torchrs-simulated-gpu`) or name it in {SIMULATED_LIBRARY}",
+            executable.display()
+        ))),
+    }
+}
+
+/// Beside the executable, in the folder above, and in `deps` beside either: a test or an example is
+/// one folder below what it was built with.
+fn simulated_candidates(executable: &Path) -> Vec<PathBuf> {
+    let folders = executable.ancestors().skip(1).take(2);
+    folders
+        .flat_map(|folder| [folder.join(SIMULATED_NAME), folder.join("deps").join(SIMULATED_NAME)])
+        .collect()
+}
+
+/// What was found of one library, for a person.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    /// Which library.
+    pub kind: Kind,
+    /// Its path and version, or what to install.
+    pub found: Result<(PathBuf, String)>,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.found {
+            Ok((path, version)) => write!(f, "{} {version}: {}", self.kind, path.display()),
+            Err(error) => write!(f, "{}: {error}", self.kind),
+        }
+    }
+}
+
+/// Looks for every library and says what is there: the `doctor` command's part on CUDA.
+///
+/// ```
+/// for finding in torchrs::cuda::library::describe() {
+///     println!("{finding}");
+/// }
+/// ```
+pub fn describe() -> Vec<Finding> {
+    let find = |kind| open(kind).map(|l| (l.path().to_owned(), version::of(kind, l)));
+    Kind::ALL.iter().map(|&kind| Finding { kind, found: find(kind) }).collect()
+}
+
+#[cfg(test)]
+#[path = "library_tests.rs"]
+mod tests;

@@ -1,0 +1,72 @@
+use std::thread;
+
+use super::*;
+
+static ADD: Program = Program::new(
+    "add",
+    "#define INDEX (blockIdx.x * (long long)blockDim.x + threadIdx.x)",
+    r#"extern "C" __global__ void add(float* x, const float* y, long long n) {
+    long long i = INDEX;
+    if (i < n) x[i] += y[i];
+}"#,
+);
+static WRONG: Program =
+    Program::new("wrong", "int in_the_prelude;", "\n__global__ void f() { no; }");
+
+/// The compiler, or none where it is not installed: these tests need no GPU but a compiler.
+fn installed() -> Option<&'static Compiler> {
+    compiler().inspect_err(|error| println!("skipped: {error}")).ok()
+}
+
+#[test]
+fn options_name_the_architecture() {
+    assert_eq!(options_for(&ADD, (9, 0))[0], "--gpu-architecture=sm_90");
+    static SPECIFIC: Program = Program::new("s", "", "").architecture_specific().options(&["-G"]);
+    let options = options_for(&SPECIFIC, (9, 0));
+    assert_eq!(options[0], "--gpu-architecture=sm_90a");
+    assert_eq!(options.last().unwrap(), "-G");
+    assert_eq!(options_for(&SPECIFIC, (8, 0))[0], "--gpu-architecture=sm_80");
+}
+
+#[test]
+fn kernels_compile_for_several_architectures_without_a_gpu() {
+    if installed().is_none() {
+        return;
+    }
+    let codes = [(8, 0), (9, 0)].map(|capability| ADD.compile(capability).unwrap());
+    assert!(codes.iter().all(|code| code.starts_with(b"\x7fELF")));
+    assert_ne!(codes[0], codes[1]);
+}
+
+#[test]
+fn a_later_gpu_of_a_known_generation_gets_the_first_ones_code() {
+    if installed().is_none() {
+        return;
+    }
+    assert!(ADD.compile((9, 7)).unwrap().starts_with(b"\x7fELF"));
+    let error = ADD.compile((7777, 7)).unwrap_err().to_string();
+    assert!(error.contains("sm_77777"), "{error}");
+}
+
+#[test]
+fn an_error_carries_the_log_with_the_sources_lines() {
+    if installed().is_none() {
+        return;
+    }
+    let error = WRONG.compile((9, 0)).unwrap_err().to_string();
+    assert!(error.contains("wrong.cu does not compile"), "{error}");
+    assert!(error.contains("wrong.cu(2)") && error.contains("no"), "{error}");
+}
+
+#[test]
+fn several_threads_compile_once_and_get_the_same_code() {
+    if installed().is_none() {
+        return;
+    }
+    let codes: Vec<_> = thread::scope(|scope| {
+        let ask = || ADD.compile((8, 6)).unwrap();
+        let threads: Vec<_> = (0..4).map(|_| scope.spawn(ask)).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert!(codes.iter().all(|code| Arc::ptr_eq(code, &codes[0])));
+}

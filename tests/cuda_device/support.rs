@@ -1,0 +1,106 @@
+//! Tests that start themselves again with simulated GPUs.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+
+use torchrs::Result;
+use torchrs::cuda::library::{SIMULATE, SIMULATED_LIBRARY};
+use torchrs::cuda::{Block, Stream, copy};
+
+/// The test that this process was started for.
+const INSIDE: &str = "TORCHRS_TEST_INSIDE";
+/// Runs the tests on real GPUs.
+const REAL: &str = "TORCHRS_TEST_REAL_GPU";
+/// The file name of the simulated GPU.
+const LIBRARY: &str = "libtorchrs_simulated_gpu.so";
+
+/// Declares tests whose bodies return `Result<()>` and run with two simulated GPUs, and with the
+/// variables in brackets.
+macro_rules! simulated {
+    ($($(#[$about:meta])* fn $name:ident() $([$($key:literal = $value:literal),*])? $body:block)*) => {$(
+        $(#[$about])*
+        #[test]
+        fn $name() {
+            fn body() -> torchrs::Result<()> {
+                $body
+                Ok(())
+            }
+            let variables: &[(&str, &str)] = &[$($(($key, $value)),*)?];
+            $crate::support::run(concat!(module_path!(), "::", stringify!($name)), variables, body);
+        }
+    )*};
+}
+
+/// Runs `body` in this executable started again.
+pub fn run(path: &str, variables: &[(&str, &str)], body: fn() -> Result<()>) {
+    let (_, test) = path.split_once("::").expect("a crate and a name");
+    if env::var(INSIDE).is_ok_and(|inside| inside == test) {
+        return body().unwrap_or_else(|error| panic!("{error}"));
+    }
+    let cache = tempfile::tempdir().unwrap();
+    let mut command = command(test);
+    command.env("TORCHRS_KERNEL_CACHE", cache.path()).envs(variables.iter().copied());
+    let simulation_only = variables.iter().any(|(name, _)| name.starts_with("TORCHRS_SIMULATED"));
+    match library() {
+        _ if env::var_os(REAL).is_some() && !simulation_only => {}
+        Some(library) => {
+            command.env(SIMULATE, "2").env(SIMULATED_LIBRARY, library);
+        }
+        None => return println!("skipped: {LIBRARY} is not beside this test"),
+    }
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success() && out.contains("1 passed"), "{out}\n{err}");
+    print!("{out}");
+}
+
+/// This executable, to run one of its tests.
+pub fn command(test: &str) -> Command {
+    let mut command = Command::new(env::current_exe().unwrap());
+    command.args([test, "--exact", "--nocapture", "--test-threads=1"]).env(INSIDE, test);
+    command
+}
+
+/// Whether this process was started to play a part of a test.
+pub fn plays(part: &str) -> bool {
+    env::var(INSIDE).is_ok_and(|inside| inside == part)
+}
+
+/// Where the simulated GPU is, if it was built.
+fn library() -> Option<PathBuf> {
+    if let Some(path) = env::var_os(SIMULATED_LIBRARY) {
+        return Some(PathBuf::from(path));
+    }
+    let executable = env::current_exe().unwrap();
+    let folders = executable.ancestors().skip(1).take(2);
+    folders.map(|folder: &Path| folder.join(LIBRARY)).find(|path| path.is_file())
+}
+
+/// Holds a stream back until the sender sends or is dropped.
+pub fn hold(stream: Stream) -> Result<mpsc::Sender<()>> {
+    let (release, held) = mpsc::channel();
+    stream.call_host(move || {
+        // Ends when the sender does, too.
+        let _ = held.recv();
+    })?;
+    Ok(release)
+}
+
+/// Numbers on the device, for work on a stream.
+pub fn upload(values: &[f32], stream: Stream) -> Result<Block> {
+    let block = Block::on(size_of_val(values), stream)?;
+    // SAFETY: as many bytes on both sides; memory that is not pinned is read before it returns.
+    unsafe { copy::host_to_device(block.as_ptr(), values.as_ptr().cast(), block.len(), stream) }?;
+    Ok(block)
+}
+
+/// The numbers at a device's address.
+pub fn download(from: *const u8, count: usize, stream: Stream) -> Result<Vec<f32>> {
+    let mut values = vec![0f32; count];
+    // SAFETY: as many bytes on both sides; memory that is not pinned is there when it returns.
+    unsafe { copy::device_to_host(values.as_mut_ptr().cast(), from, 4 * count, stream) }?;
+    Ok(values)
+}
