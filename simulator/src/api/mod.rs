@@ -1,0 +1,4 @@
+//! The exported symbols, a folder for each library.
+
+pub mod driver;
+pub mod nvrtc;

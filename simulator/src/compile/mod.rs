@@ -1,0 +1,60 @@
+//! From CUDA C++ to a shared object: the preprocessor of the host's compiler with our headers, a rewrite
+//! of what C++ has no word for ([`scan`]), and the compiler proper.
+
+pub mod compiler;
+pub mod options;
+pub mod scan;
+
+use options::Options;
+
+/// A header that the program brings, by the name under which it is included.
+#[derive(Debug, Clone)]
+pub struct Header {
+    /// The name.
+    pub name: String,
+    /// The text.
+    pub text: String,
+}
+
+/// What our headers say, in their order.
+const HEADERS: &[&str] = &[
+    include_str!("../cuda/vector.h"),
+    include_str!("../cuda/kernel.h"),
+    include_str!("../cuda/math.h"),
+    include_str!("../cuda/intrinsics.h"),
+    include_str!("../cuda/atomic.h"),
+    include_str!("../cuda/warp.h"),
+];
+
+/// Compiles a source; an image for `cuModuleLoadData`, or the compiler's complaint, and what it said
+/// beside.
+pub fn compile(
+    source: &str,
+    name: &str,
+    headers: &[Header],
+    options: &Options,
+) -> (Option<Vec<u8>>, String) {
+    let text = whole_text(source, name);
+    let result = compiler::Workshop::open(headers).and_then(|workshop| {
+        let (text, _) = workshop.preprocess(&text, options)?;
+        let text = scan::rewrite(&text);
+        workshop.compile(&text, options)
+    });
+    match result {
+        Ok((object, log)) => (Some(crate::module::image(&object)), log),
+        Err(log) => (None, log),
+    }
+}
+
+/// Our headers and the source.
+fn whole_text(source: &str, name: &str) -> String {
+    let mut text = String::new();
+    for header in HEADERS {
+        text.push_str(header);
+        text.push('\n');
+    }
+    text.push_str(&format!("#line 1 \"{}\"\n", name.replace(['"', '\\', '\n'], "_")));
+    text.push_str(source);
+    text.push('\n');
+    text
+}

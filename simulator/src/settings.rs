@@ -1,0 +1,144 @@
+//! What the environment says, read once, when the driver is initialised.
+
+use std::sync::OnceLock;
+
+/// Everything that can be set.
+#[derive(Debug)]
+pub struct Settings {
+    /// `TORCHRS_SIMULATE_GPUS`: how many devices there are.
+    pub devices: usize,
+    /// `CUDA_VISIBLE_DEVICES`: which of them this process sees, in its order.
+    pub visible: Vec<usize>,
+    /// `TORCHRS_SIMULATED_MEMORY`: bytes of each device.
+    pub memory: usize,
+    /// `TORCHRS_SIMULATED_ADVERSARY`: delay and reorder what is independent, as this seed says.
+    pub adversary: Option<u64>,
+    /// `TORCHRS_SIMULATED_FAULT`: what shall fail, and when.
+    pub faults: Vec<(Fault, u64)>,
+    /// `TORCHRS_SIMULATED_QUIET`: no note on standard error that this is a simulation.
+    pub quiet: bool,
+}
+
+/// A fault on demand; each comes with the number of the call that it strikes, counted from one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// An allocation of device memory fails.
+    OutOfMemory,
+    /// A kernel makes an illegal access; its context is lost.
+    IllegalAddress,
+    /// A kernel never ends.
+    Hang,
+    /// No device can reach another one's memory (the number is not used).
+    NoPeer,
+}
+
+static SETTINGS: OnceLock<Settings> = OnceLock::new();
+
+/// The settings of this process.
+pub fn get() -> &'static Settings {
+    SETTINGS.get_or_init(|| read(|name| std::env::var(name).ok()))
+}
+
+/// The adversary's seed, if there is an adversary.
+pub fn adversary() -> Option<u64> {
+    get().adversary
+}
+
+/// The settings as a function of the variables; what cannot be read is said on standard error.
+fn read(variable: impl Fn(&str) -> Option<String>) -> Settings {
+    let complain = |name: &str, text: &str| {
+        eprintln!("simulated GPU: {name}={text} is not understood and has no effect");
+    };
+    let devices = variable("TORCHRS_SIMULATE_GPUS").map_or(0, |text| {
+        text.trim().parse::<usize>().unwrap_or_else(|_| {
+            complain("TORCHRS_SIMULATE_GPUS", &text);
+            0
+        })
+    });
+    let devices = devices.min(64);
+    let memory = variable("TORCHRS_SIMULATED_MEMORY").and_then(|text| {
+        bytes(&text).or_else(|| {
+            complain("TORCHRS_SIMULATED_MEMORY", &text);
+            None
+        })
+    });
+    let adversary = variable("TORCHRS_SIMULATED_ADVERSARY").and_then(|text| {
+        text.trim().parse().ok().or_else(|| {
+            complain("TORCHRS_SIMULATED_ADVERSARY", &text);
+            None
+        })
+    });
+    let mut faults = Vec::new();
+    for part in variable("TORCHRS_SIMULATED_FAULT").unwrap_or_default().split(',') {
+        match fault(part.trim()) {
+            Some(fault) => faults.push(fault),
+            None if part.trim().is_empty() => {}
+            None => complain("TORCHRS_SIMULATED_FAULT", part),
+        }
+    }
+    let visible = visible(variable("CUDA_VISIBLE_DEVICES").as_deref(), devices);
+    let quiet = variable("TORCHRS_SIMULATED_QUIET").is_some_and(|text| text != "0");
+    Settings { devices, visible, memory: memory.unwrap_or(1 << 30), adversary, faults, quiet }
+}
+
+/// A number of bytes with an optional suffix.
+fn bytes(text: &str) -> Option<usize> {
+    let text = text.trim();
+    let units = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("B", 0), ("", 0)];
+    let (number, shift) =
+        units.iter().find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, shift)))?;
+    number.trim().parse::<usize>().ok()?.checked_mul(1 << shift)
+}
+
+/// One fault, such as `oom@3`; without a number the first call is meant.
+fn fault(text: &str) -> Option<(Fault, u64)> {
+    let (name, number) = match text.split_once('@') {
+        Some((name, number)) => (name, number.parse().ok()?),
+        None => (text, 1),
+    };
+    let fault = match name {
+        "oom" => Fault::OutOfMemory,
+        "illegal-address" => Fault::IllegalAddress,
+        "hang" => Fault::Hang,
+        "no-peer" => Fault::NoPeer,
+        _ => return None,
+    };
+    Some((fault, number))
+}
+
+/// The devices that a list such as `0,2` names; as in CUDA the list ends at the first bad entry.
+fn visible(list: Option<&str>, devices: usize) -> Vec<usize> {
+    let Some(list) = list else { return (0..devices).collect() };
+    list.split(',').map_while(|one| one.trim().parse().ok().filter(|one| *one < devices)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_are_read() {
+        let settings = read(|name| {
+            Some(match name {
+                "TORCHRS_SIMULATE_GPUS" => "8".into(),
+                "TORCHRS_SIMULATED_MEMORY" => "256MiB".into(),
+                "TORCHRS_SIMULATED_ADVERSARY" => "7".into(),
+                "TORCHRS_SIMULATED_FAULT" => "oom@3, hang@2".into(),
+                "CUDA_VISIBLE_DEVICES" => "3,1,99,0".into(),
+                _ => return None,
+            })
+        });
+        assert_eq!((settings.devices, settings.memory), (8, 256 << 20));
+        assert_eq!(settings.visible, [3, 1]);
+        assert_eq!(settings.adversary, Some(7));
+        assert_eq!(settings.faults, [(Fault::OutOfMemory, 3), (Fault::Hang, 2)]);
+        assert!(!settings.quiet);
+    }
+
+    #[test]
+    fn sizes_have_suffixes() {
+        assert_eq!(bytes("4096"), Some(4096));
+        assert_eq!(bytes(" 2 GiB"), Some(2 << 30));
+        assert_eq!(bytes("much"), None);
+    }
+}
