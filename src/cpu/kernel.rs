@@ -20,12 +20,28 @@ pub trait Formula<S, const IN: usize, const PARAMS: usize, const OUT: usize> {
 /// code only if the kernel works in place.
 pub type TileFn = unsafe fn(pointers: *const *mut u8, params: *const u8, n: usize);
 
+/// A formula as written, from which other devices' code is made.
+#[derive(Clone, Copy, Debug)]
+pub struct Text {
+    /// The inputs' names.
+    pub inputs: &'static [&'static str],
+    /// The parameters' names.
+    pub params: &'static [&'static str],
+    /// Names given to numbers that several results need, each before its first use.
+    pub locals: &'static [&'static str],
+    /// The inputs that are also results, in the order of the kernel's outputs. Else there is one result.
+    pub written: &'static [&'static str],
+    /// Assignments, each ended by a semicolon, where there are `written` ones; else the result.
+    pub body: &'static str,
+}
+
 /// The loops of one formula: by compute type (where the formula has one), then by instruction set.
 /// Of AVX-512 there are loops for f32 only: the others' would be a tenth of the build's time.
 pub struct Kernel {
     tiles: [Option<[TileFn; COUNT]>; 3],
     /// An output's tile may be that of an input.
     in_place: bool,
+    text: Option<Text>,
 }
 
 impl Kernel {
@@ -48,6 +64,7 @@ impl Kernel {
                 None,
             ],
             in_place: false,
+            text: None,
         }
     }
 
@@ -74,6 +91,7 @@ impl Kernel {
                 None,
             ],
             in_place: true,
+            text: None,
         }
     }
 
@@ -97,7 +115,18 @@ impl Kernel {
         K: Formula<I64, IN, PARAMS, OUT>,
     {
         let tiles = [None, None, Some(narrow::<K, I64, I64, IN, PARAMS, OUT>())];
-        Kernel { tiles, in_place: false }
+        Kernel { tiles, in_place: false, text: None }
+    }
+
+    /// With the formula as written.
+    pub const fn written_as(mut self, text: Text) -> Self {
+        self.text = Some(text);
+        self
+    }
+
+    /// The formula as written, where the kernel has it.
+    pub fn text(&self) -> Option<&Text> {
+        self.text.as_ref()
     }
 
     /// Whether an output's tile may be that of an input.

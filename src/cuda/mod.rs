@@ -14,8 +14,9 @@
 //! | [`allocator`] | the policy of the caching allocator, over any source of memory |
 //! | [`memory`] | device memory by that policy; statistics |
 //! | [`pinned`] | host memory that devices read and write directly |
-//! | [`copy`] | copies and fills |
+//! | [`copy`], [`fill`] | copies and fills |
 //! | [`module`], [`launch`] | kernels: compiled at first use, cached, started |
+//! | [`pointwise`] | formulas over tensors' elements |
 //! | [`graph`] | capture and replay of a stream's work |
 //! | [`ipc`], [`peer`] | memory of other processes and other devices |
 //!
@@ -37,6 +38,7 @@ mod disk_cache;
 mod driver;
 mod dynamic;
 pub mod event;
+pub mod fill;
 mod fingerprint;
 pub mod graph;
 mod host_cache;
@@ -50,6 +52,7 @@ mod once;
 pub mod peer;
 pub mod pinned;
 mod places;
+pub mod pointwise;
 pub mod stream;
 mod synchronisation;
 mod version;

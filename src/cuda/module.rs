@@ -39,6 +39,8 @@ enum Text {
     Fixed(&'static str),
     /// Made at the first use, as from a table of operations.
     Made(fn() -> String),
+    /// Made before.
+    Owned(String),
 }
 
 /// CUDA C that is compiled as one piece.
@@ -73,6 +75,11 @@ impl Program {
         Program::of(name, prelude, Text::Made(source))
     }
 
+    /// A program whose source text is known only now.
+    pub const fn owned(name: &'static str, prelude: &'static str, source: String) -> Program {
+        Program::of(name, prelude, Text::Owned(source))
+    }
+
     const fn of(name: &'static str, prelude: &'static str, text: Text) -> Program {
         let loaded = [const { TryOnce::new() }; MAX_DEVICES];
         let source = OnceLock::new();
@@ -102,6 +109,7 @@ impl Program {
             let body = match &self.text {
                 Text::Fixed(text) => (*text).to_owned(),
                 Text::Made(make) => make(),
+                Text::Owned(text) => text.clone(),
             };
             // Lines in messages are those of the source.
             let text = format!("{}\n#line 1 \"{}.cu\"\n{body}", self.prelude, self.name);

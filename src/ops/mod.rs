@@ -54,6 +54,7 @@ mod shuffle;
 mod softmax;
 mod sort;
 mod statistics;
+mod to_device;
 mod triangular;
 mod typed;
 mod unfold;

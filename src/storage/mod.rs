@@ -25,7 +25,9 @@ use parking_lot::Mutex;
 pub use host::{HostBlock, MemoryStats, empty_cache, memory_stats};
 pub use shared::SharedMemory;
 
-use crate::error::Result;
+use crate::Device;
+use crate::cuda;
+use crate::error::{Error, Result, throw};
 
 /// Who keeps the bytes alive.
 #[derive(Debug)]
@@ -37,6 +39,8 @@ enum Owner {
         start: usize,
         _guard: Option<Guard>,
     },
+    /// Memory of a GPU.
+    Cuda(#[allow(dead_code, reason = "held for its drop")] cuda::Block),
     /// A range of a file, in a private mapping: what is written stays in this process.
     File(#[allow(dead_code, reason = "held for its drop")] Arc<MmapRaw>),
 }
@@ -55,7 +59,16 @@ struct Inner {
     ptr: AtomicPtr<u8>,
     nbytes: usize,
     version: AtomicU32,
+    device: Device,
     owner: Mutex<Owner>,
+}
+
+#[cold]
+#[track_caller]
+fn not_on_host(device: Device) -> ! {
+    throw(Error::Device(format!(
+        "the tensor is on {device}, and this computes on the CPU; move it there with `.to_device(Device::Cpu)`"
+    )))
 }
 
 /// Reference-counted bytes with a version counter. Clones are the same storage.
@@ -92,7 +105,36 @@ impl Storage {
     #[inline]
     pub fn host(nbytes: usize) -> Self {
         let block = HostBlock::new(nbytes);
-        Self::new(block.as_ptr(), nbytes, Owner::Host(block))
+        Self::new(block.as_ptr(), nbytes, Device::Cpu, Owner::Host(block))
+    }
+
+    /// Uninitialised memory of a device, from its caching allocator.
+    ///
+    /// ```
+    /// use torchrs::{Device, storage::Storage};
+    /// assert_eq!(Storage::on(Device::Cpu, 64).nbytes(), 64);
+    /// ```
+    ///
+    /// # Panics
+    /// Throws when there is no such device, or no memory left on it.
+    #[track_caller]
+    #[inline]
+    pub fn on(device: Device, nbytes: usize) -> Self {
+        match device {
+            Device::Cpu => Self::host(nbytes),
+            Device::Cuda(index) => Self::on_cuda(index, nbytes),
+        }
+    }
+
+    #[cold]
+    #[track_caller]
+    fn on_cuda(index: usize, nbytes: usize) -> Self {
+        match cuda::Block::new(nbytes, index) {
+            Ok(block) => {
+                Self::new(block.as_ptr(), nbytes, Device::Cuda(index), Owner::Cuda(block))
+            }
+            Err(error) => throw(error),
+        }
     }
 
     /// `nbytes` bytes of a shared mapping from `start` on. `guard`, if any, is dropped with the
@@ -121,7 +163,7 @@ impl Storage {
         );
         // SAFETY: the offset is inside the mapping, as just checked.
         let ptr = unsafe { memory.as_ptr().add(start) };
-        Self::new(ptr, nbytes, Owner::Shared { memory, start, _guard: guard.map(Guard) })
+        Self::new(ptr, nbytes, Device::Cpu, Owner::Shared { memory, start, _guard: guard.map(Guard) })
     }
 
     /// `nbytes` bytes of a private (copy-on-write) mapping of a file from `start` on.
@@ -133,29 +175,59 @@ impl Storage {
         assert!(inside, "range {start}..+{nbytes} is outside the mapping of {} bytes", map.len());
         // SAFETY: the offset is inside the mapping, as just checked.
         let ptr = unsafe { map.as_mut_ptr().add(start) };
-        Self::new(ptr, nbytes, Owner::File(map.clone()))
+        Self::new(ptr, nbytes, Device::Cpu, Owner::File(map.clone()))
     }
 
     #[inline]
-    fn new(ptr: *mut u8, nbytes: usize, owner: Owner) -> Self {
+    fn new(ptr: *mut u8, nbytes: usize, device: Device, owner: Owner) -> Self {
         Storage(Arc::new(Inner {
             ptr: AtomicPtr::new(ptr),
             nbytes,
             version: AtomicU32::new(0),
+            device,
             owner: Mutex::new(owner),
         }))
     }
 
-    /// The first byte.
+    /// The first byte, in host memory.
     ///
     /// ```
     /// let x = torchrs::Tensor::from([5i64, 6]);
     /// // SAFETY: the storage holds two i64.
     /// assert_eq!(unsafe { x.storage().as_ptr().cast::<i64>().add(1).read() }, 6);
     /// ```
+    ///
+    /// # Panics
+    /// Throws [`Error::Device`] for memory of a GPU, which the host cannot read.
+    #[track_caller]
     #[inline]
     pub fn as_ptr(&self) -> *mut u8 {
+        if self.0.device != Device::Cpu {
+            not_on_host(self.0.device);
+        }
         self.0.ptr.load(Relaxed)
+    }
+
+    /// The first byte's address on the storage's [`device`](Self::device).
+    ///
+    /// ```
+    /// let x = torchrs::Tensor::from([5i64, 6]);
+    /// assert_eq!(x.storage().address(), x.storage().as_ptr());
+    /// ```
+    #[inline]
+    pub fn address(&self) -> *mut u8 {
+        self.0.ptr.load(Relaxed)
+    }
+
+    /// Where the bytes are.
+    ///
+    /// ```
+    /// use torchrs::{Device, storage::Storage};
+    /// assert_eq!(Storage::host(1).device(), Device::Cpu);
+    /// ```
+    #[inline]
+    pub fn device(&self) -> Device {
+        self.0.device
     }
 
     /// Size in bytes.
@@ -235,7 +307,7 @@ impl Storage {
     pub fn shared_range(&self) -> Option<(Arc<SharedMemory>, usize)> {
         match &*self.0.owner.lock() {
             Owner::Shared { memory, start, .. } => Some((memory.clone(), *start)),
-            Owner::Host(_) | Owner::File(_) => None,
+            Owner::Host(_) | Owner::Cuda(_) | Owner::File(_) => None,
         }
     }
 

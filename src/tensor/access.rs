@@ -1,7 +1,7 @@
 //! Elements as Rust values.
 
 use super::dtype::not_real;
-use super::{Complex, Dtype, Element, Tensor, dispatch};
+use super::{Complex, Device, Dtype, Element, Tensor, dispatch};
 use crate::error::{Error, throw};
 
 impl Tensor {
@@ -18,6 +18,9 @@ impl Tensor {
     /// Throws [`Error::Dtype`] for a complex tensor as real numbers.
     #[track_caller]
     pub fn to_vec<T: Element>(&self) -> Vec<T> {
+        if self.device().is_cuda() {
+            return self.transferred(Device::Cpu).to_vec();
+        }
         let mut out = Vec::with_capacity(self.numel());
         if self.dtype().is_complex() {
             if !T::DTYPE.is_complex() {
@@ -50,6 +53,9 @@ impl Tensor {
     #[track_caller]
     pub fn item(&self) -> f64 {
         self.assert_single("item");
+        if self.device().is_cuda() {
+            return self.transferred(Device::Cpu).item();
+        }
         if self.dtype().is_complex() {
             not_real("item", self.dtype());
         }
@@ -69,6 +75,9 @@ impl Tensor {
     #[track_caller]
     pub fn item_i64(&self) -> i64 {
         self.assert_single("item_i64");
+        if self.device().is_cuda() {
+            return self.transferred(Device::Cpu).item_i64();
+        }
         if self.dtype().is_complex() {
             not_real("item_i64", self.dtype());
         }
@@ -172,6 +181,9 @@ impl Tensor {
     /// Calls `f` for each element in row-major order. `T` must be the element type.
     pub(crate) fn for_each_element<T: Element>(&self, mut f: impl FnMut(T)) {
         assert_eq!(T::DTYPE, self.dtype());
+        if self.device().is_cuda() {
+            return self.transferred(Device::Cpu).for_each_element(f);
+        }
         let (shape, strides) = (self.shape(), self.strides());
         let n = self.numel();
         let base = self.data_ptr().cast::<T>();

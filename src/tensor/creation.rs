@@ -2,6 +2,7 @@
 
 use smallvec::SmallVec;
 
+use crate::cuda;
 use super::{Complex, Device, Dtype, Element, Scalar, Shape, Tensor, dispatch};
 use crate::cpu::streaming::zero;
 use crate::error::{Error, throw};
@@ -38,6 +39,13 @@ impl TensorOptions {
     pub fn requires_grad(mut self, requires_grad: bool) -> Self {
         self.requires_grad = requires_grad;
         self
+    }
+
+    /// A tensor that was computed on the host, as these options want it.
+    #[track_caller]
+    fn finish(self, t: Tensor) -> Tensor {
+        let t = if self.device == Device::Cpu { t } else { t.transferred(self.device) };
+        if self.requires_grad { t.requires_grad_(true) } else { t }
     }
 }
 
@@ -82,7 +90,7 @@ impl Tensor {
         if let Err(error) = options.device.check() {
             throw(error);
         }
-        let t = Tensor::uninitialised(shape, options.dtype);
+        let t = Tensor::uninitialised_on(shape, options.dtype, options.device);
         if options.requires_grad { t.requires_grad_(true) } else { t }
     }
 
@@ -238,7 +246,7 @@ impl Tensor {
             ));
         }
         let n = ((e - s) / d).ceil() as usize;
-        let t = Tensor::empty([n], TensorOptions { requires_grad: false, ..options });
+        let t = Tensor::empty([n], options.dtype);
         dispatch!(options.dtype, T => {
             // SAFETY: new, contiguous, n elements of type T, no other user.
             let out = unsafe { std::slice::from_raw_parts_mut(t.data_ptr().cast::<T>(), n) };
@@ -249,7 +257,7 @@ impl Tensor {
                 for (i, o) in out.iter_mut().enumerate() { *o = T::from_i64(s + d * i as i64); }
             }
         });
-        if options.requires_grad { t.requires_grad_(true) } else { t }
+        options.finish(t)
     }
 
     /// [`arange`](Self::arange) of i64 if all three numbers are integers, else of the default type
@@ -300,7 +308,7 @@ impl Tensor {
         options: impl Into<TensorOptions>,
     ) -> Tensor {
         let options = options.into();
-        let t = Tensor::empty([steps], TensorOptions { requires_grad: false, ..options });
+        let t = Tensor::empty([steps], options.dtype);
         let step = if steps > 1 { (end - start) / (steps - 1) as f64 } else { 0.0 };
         dispatch!(options.dtype, T => {
             // SAFETY: new, contiguous, `steps` elements of type T, no other user.
@@ -310,12 +318,15 @@ impl Tensor {
                 *o = T::from_f64(if steps == 1 || i < steps / 2 { start + step * i as f64 } else { end - step * (steps - 1 - i) as f64 });
             }
         });
-        if options.requires_grad { t.requires_grad_(true) } else { t }
+        options.finish(t)
     }
 
     /// Fills a contiguous tensor, which the caller may write.
     pub(crate) fn fill_contiguous(&self, value: Scalar) {
         let n = self.numel();
+        if let Device::Cuda(index) = self.device() {
+            return self.fill_on_cuda(index, value);
+        }
         if value.to_f64() == 0.0 && value.to_f64().is_sign_positive() {
             // SAFETY: contiguous and `n` elements long; all dtypes have 0 as all-zero bytes.
             unsafe { zero(self.data_ptr(), n * self.dtype().size()) };
@@ -325,6 +336,22 @@ impl Tensor {
             Dtype::C64 => self.fill_elements::<Complex<f32>>(value),
             Dtype::C128 => self.fill_elements::<Complex<f64>>(value),
             dtype => dispatch!(dtype, T => self.fill_elements::<T>(value)),
+        }
+    }
+
+    #[cold]
+    #[track_caller]
+    fn fill_on_cuda(&self, index: usize, value: Scalar) {
+        let (one, size) = (Tensor::full([1], value, self.dtype()), self.dtype().size());
+        // SAFETY: an element of that many bytes.
+        let element = unsafe { std::slice::from_raw_parts(one.data_ptr(), size) };
+        let stream = cuda::Stream::current(index);
+        // SAFETY: contiguous, so many elements long, and alive while its stream works on it.
+        let done = stream.and_then(|stream| unsafe {
+            cuda::fill::fill_elements(self.device_ptr(), element, self.numel(), stream)
+        });
+        if let Err(error) = done {
+            throw(error);
         }
     }
 

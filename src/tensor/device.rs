@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::Error;
+use crate::{Error, cuda};
 
 /// A device (`torch.device`).
 ///
@@ -31,21 +31,40 @@ impl Device {
     /// ```
     /// use torchrs::Device;
     /// assert!(Device::Cpu.check().is_ok());
-    /// let message = Device::Cuda(0).check().unwrap_err().to_string();
-    /// assert!(message.starts_with("device: cuda:0 is not available"));
+    /// let message = Device::Cuda(99).check().unwrap_err().to_string();
+    /// assert!(message.starts_with("device: cuda:99 is not available"));
     /// ```
     ///
     /// # Errors
-    /// [`Error::Device`] when this build has no backend for the device, or the machine lacks it.
+    /// [`Error::Device`] when the machine lacks the device or what is needed to use it.
     #[inline]
     pub fn check(self) -> crate::Result<()> {
         match self {
             Device::Cpu => Ok(()),
-            Device::Cuda(_) => Err(Error::Device(format!(
-                "{self} is not available: this version of torchrs computes on the CPU only; use `cpu`"
-            ))),
+            Device::Cuda(index) => check_cuda(index),
         }
     }
+
+    /// True for a GPU.
+    ///
+    /// ```
+    /// use torchrs::Device;
+    /// assert!(Device::Cuda(1).is_cuda() && !Device::Cpu.is_cuda());
+    /// ```
+    #[inline]
+    pub fn is_cuda(self) -> bool {
+        matches!(self, Device::Cuda(_))
+    }
+}
+
+fn check_cuda(index: usize) -> crate::Result<()> {
+    let why = match cuda::device::check_available() {
+        Ok(()) if index < cuda::device_count() => return Ok(()),
+        Ok(()) => format!("there are {} GPUs, counted from 0", cuda::device_count()),
+        Err(Error::Device(why)) => why,
+        Err(other) => other.to_string(),
+    };
+    Err(Error::Device(format!("cuda:{index} is not available: {why}")))
 }
 
 impl fmt::Display for Device {

@@ -16,6 +16,7 @@ pub mod layout;
 mod print;
 mod promotion;
 mod scalar;
+mod transfer;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
@@ -89,15 +90,23 @@ impl Tensor {
         Self::from_parts_in_bounds(storage, layout, dtype, None, flags)
     }
 
+    /// Uninitialised elements in row-major order, in host memory.
+    #[track_caller]
+    #[inline]
+    pub(crate) fn uninitialised(shape: &[usize], dtype: Dtype) -> Tensor {
+        Self::uninitialised_on(shape, dtype, Device::Cpu)
+    }
+
     /// Uninitialised elements in row-major order.
     #[track_caller]
-    pub(crate) fn uninitialised(shape: &[usize], dtype: Dtype) -> Tensor {
+    #[inline]
+    pub(crate) fn uninitialised_on(shape: &[usize], dtype: Dtype, device: Device) -> Tensor {
         let mut nbytes = dtype.size();
         for &size in shape {
             let Some(more) = nbytes.checked_mul(size) else { too_large(shape) };
             nbytes = more;
         }
-        let (layout, storage) = (Layout::contiguous(shape), Storage::host(nbytes));
+        let (layout, storage) = (Layout::contiguous(shape), Storage::on(device, nbytes));
         let flags = Self::first_flags() | CONTIGUOUS;
         Self::from_parts_in_bounds(storage, layout, dtype, None, flags)
     }
@@ -286,7 +295,7 @@ impl Tensor {
     /// ```
     #[inline]
     pub fn device(&self) -> Device {
-        Device::Cpu
+        self.0.storage.device()
     }
 
     /// True when the elements lie densely in row-major order.
@@ -324,17 +333,33 @@ impl Tensor {
         self.0.base.as_ref()
     }
 
-    /// Address of the first element. Valid while the tensor lives; what is done through it must not
-    /// race with other users of the storage.
+    /// Address of the first element, in host memory. Valid while the tensor lives; what is done through
+    /// it must not race with other users of the storage.
     ///
     /// ```
     /// let x = torchrs::Tensor::from([1i32, 2, 3]);
     /// assert_eq!(x.narrow(0, 2, 1).data_ptr(), x.data_ptr().wrapping_add(8));
     /// ```
+    ///
+    /// # Panics
+    /// Throws [`Error::Device`] for a tensor on a GPU; its address there is
+    /// [`device_ptr`](Self::device_ptr).
+    #[track_caller]
     #[inline]
     pub fn data_ptr(&self) -> *mut u8 {
         // `wrapping_add` because an empty tensor's offset may lie at the storage's end.
         self.0.storage.as_ptr().wrapping_add(self.0.layout.offset * self.0.dtype.size())
+    }
+
+    /// Address of the first element on the tensor's device, for that device's kernels.
+    ///
+    /// ```
+    /// let x = torchrs::Tensor::from([1i32, 2, 3]);
+    /// assert_eq!(x.device_ptr(), x.data_ptr());
+    /// ```
+    #[inline]
+    pub fn device_ptr(&self) -> *mut u8 {
+        self.0.storage.address().wrapping_add(self.0.layout.offset * self.0.dtype.size())
     }
 
     /// How often this tensor's storage was changed in place.

@@ -6,10 +6,9 @@ use smallvec::SmallVec;
 use super::derivative::{Kept, tangent};
 use super::operands::{
     allocate, broadcast, buffer, common_dtype, compute_of, compute_type, constant, constants,
-    has_complex, overlap, overlaps_otherwise, tensor,
+    device_of, has_complex, overlap, overlaps_otherwise, tensor,
 };
 use super::row::{Kind, Row};
-use crate::Tensor;
 use crate::amp;
 use crate::autograd::{
     BackwardCtx, any_differentiated, is_differentiated, record_inplace_with_tangent,
@@ -23,6 +22,7 @@ use crate::cpu::tile::execute;
 use crate::error::{Error, throw};
 use crate::ops::complex;
 use crate::profiler;
+use crate::{Device, Tensor, cuda};
 use crate::tensor::{Dtype, Operand, Scalar, can_cast};
 
 /// The row's op on `inputs`: what every generated function calls.
@@ -40,7 +40,7 @@ pub fn apply(row: &'static Row, inputs: &[Operand<'_>], params: &[Scalar]) -> Te
         && keeps(row, like.dtype())
         && !amp::is_active()
     {
-        let output = Tensor::uninitialised(like.shape(), like.dtype());
+        let output = Tensor::uninitialised_on(like.shape(), like.dtype(), like.device());
         // SAFETY: the output is new.
         unsafe { run_alike(&row.kernel, &output, inputs, params) };
         return recorded(row, inputs, params, output);
@@ -101,7 +101,9 @@ pub(super) fn alike<'a>(inputs: &[Operand<'a>]) -> Option<&'a Tensor> {
         match input {
             Operand::Tensor(t) => {
                 let like = *first.get_or_insert(t);
-                let same = t.is_contiguous() && t.dtype() == like.dtype();
+                let same = t.is_contiguous()
+                    && t.dtype() == like.dtype()
+                    && t.device() == like.device();
                 if !same || !same_shape(t.shape(), like.shape()) {
                     return None;
                 }
@@ -154,11 +156,16 @@ pub(super) fn same_shape(a: &[usize], b: &[usize]) -> bool {
 /// # Safety
 /// The output is like them and overlaps an input only when it is the same view.
 pub(super) unsafe fn run_alike(
-    kernel: &Kernel,
+    kernel: &'static Kernel,
     output: &Tensor,
     inputs: &[Operand<'_>],
     params: &[Scalar],
 ) {
+    if output.device().is_cuda() {
+        let compute = compute_of(output.dtype());
+        // SAFETY: the caller's promise.
+        return unsafe { on_cuda(kernel, Kind::Arith, compute, &[output], inputs, params) };
+    }
     let mut pointers: SmallVec<[*mut u8; 4]> = SmallVec::new();
     let mut numbers: SmallVec<[(usize, Constant); MOST_NUMBERS]> = SmallVec::new();
     pointers.push(output.data_ptr());
@@ -381,14 +388,19 @@ pub fn apply_update(row: &'static Row, inputs: &[&Tensor], params: &[Scalar]) {
 /// # Safety
 /// As [`execute`]: outputs have the shape that the inputs broadcast to, name no element twice, and
 /// overlap an input only when it is the same view.
+#[track_caller]
 pub(super) unsafe fn run(
-    kernel: &Kernel,
+    kernel: &'static Kernel,
     kind: Kind,
     compute: Compute,
     outputs: &[&Tensor],
     inputs: &[Operand<'_>],
     params: &[Scalar],
 ) {
+    if device_of(inputs).is_cuda() || outputs[0].device().is_cuda() {
+        // SAFETY: the caller's promise.
+        return unsafe { on_cuda(kernel, kind, compute, outputs, inputs, params) };
+    }
     let mut buffers: SmallVec<[Buffer<'_>; 6]> = SmallVec::new();
     for t in outputs {
         buffers.push(buffer(t, kind));
@@ -402,4 +414,54 @@ pub(super) unsafe fn run(
     let params = constants(params);
     // SAFETY: tensors' layouts lie inside their storages; the rest is the caller's promise.
     unsafe { execute(kernel, compute, &params, outputs[0].shape(), outputs.len(), &buffers) };
+}
+
+/// [`run`] on the GPU of the outputs.
+///
+/// # Safety
+/// As [`run`].
+#[cold]
+#[track_caller]
+unsafe fn on_cuda(
+    kernel: &'static Kernel,
+    kind: Kind,
+    compute: Compute,
+    outputs: &[&Tensor],
+    inputs: &[Operand<'_>],
+    params: &[Scalar],
+) {
+    let device = outputs[0].device();
+    let mut buffers: SmallVec<[Buffer<'_>; 6]> = SmallVec::new();
+    for t in outputs {
+        buffers.push(buffer(t, kind));
+    }
+    for input in inputs {
+        buffers.push(match input {
+            Operand::Scalar(s) => Buffer::Constant(constant(*s)),
+            Operand::Tensor(t) if t.device() == device => buffer(t, kind),
+            // A number, as PyTorch has it.
+            Operand::Tensor(t) if t.dim() == 0 && !t.device().is_cuda() => {
+                Buffer::Constant(match t.dtype().is_floating_point() {
+                    true => Constant::F(t.item()),
+                    false => Constant::I(t.item_i64()),
+                })
+            }
+            Operand::Tensor(t) => throw(Error::Device(format!(
+                "operands are on {} and {device}; move one of them with `.to_device(..)`",
+                t.device()
+            ))),
+        });
+    }
+    let (params, shape) = (constants(params), outputs[0].shape());
+    let Device::Cuda(index) = device else {
+        throw(Error::Device(format!("an operand on a GPU cannot be written to one on {device}")))
+    };
+    // SAFETY: tensors' layouts lie inside their storages, which stay until the stream has done the work,
+    // since what is freed is reused on that stream only; the rest is the caller's promise.
+    let done = cuda::Stream::current(index).and_then(|stream| unsafe {
+        cuda::pointwise::execute(kernel, compute, &params, shape, outputs.len(), &buffers, stream)
+    });
+    if let Err(error) = done {
+        throw(error);
+    }
 }

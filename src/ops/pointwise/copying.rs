@@ -2,8 +2,8 @@
 
 use smallvec::{SmallVec, smallvec};
 
+use super::row;
 use super::operands::{compute_of, constant, format_of};
-use crate::Tensor;
 use crate::autograd::{BackwardCtx, record, record_inplace};
 use crate::cpu::copy::{Elements, copy};
 use crate::cpu::kernel::{Formula, Kernel};
@@ -11,7 +11,7 @@ use crate::cpu::lane::Compute;
 use crate::cpu::plan::Operand as Buffer;
 use crate::cpu::tile::{convert, execute};
 use crate::error::{Error, throw};
-use crate::profiler;
+use crate::{Device, Tensor, cuda, profiler};
 use crate::tensor::{Dtype, Operand, Scalar, broadcast_shapes};
 
 struct Identity;
@@ -21,11 +21,12 @@ impl<S> Formula<S, 1, 0, 1> for Identity {
         inputs
     }
 }
-static IDENTITY: Kernel = Kernel::number::<Identity, 1, 0, 1>();
+static IDENTITY: Kernel =
+    Kernel::number::<Identity, 1, 0, 1>().written_as(row::result(&["x"], &[], "x"));
 
 fn buffer(t: &Tensor) -> Buffer<'_> {
     Buffer::Memory {
-        ptr: t.data_ptr(),
+        ptr: t.device_ptr(),
         format: format_of(t.dtype()),
         shape: t.shape(),
         strides: t.strides(),
@@ -42,25 +43,60 @@ unsafe fn assign(to: &Tensor, from: &Tensor) {
         // SAFETY: the caller's promise.
         return unsafe { assign_parts(to, from) };
     }
+    if to.device() != from.device() {
+        return assign_across(to, from);
+    }
     // SAFETY: tensors' layouts lie inside their storages; the rest is the caller's promise.
     unsafe {
-        if to.dtype() == from.dtype() {
+        if let Device::Cuda(index) = to.device() {
+            on_cuda(index, to, &buffer(from), identity_type(to, from.dtype()));
+        } else if to.dtype() == from.dtype() {
             let elements = |t| {
                 let t: &Tensor = t;
                 Elements { ptr: t.data_ptr(), shape: t.shape(), strides: t.strides() }
             };
             copy(to.dtype().size(), elements(to), elements(from));
         } else {
-            // In the source's type, but integers that become floats are converted at once.
-            let compute = match (compute_of(from.dtype()), compute_of(to.dtype())) {
-                (Compute::I64, other) => other,
-                (own, _) => own,
-            };
+            let compute = identity_type(to, from.dtype());
             let operands = [buffer(to), buffer(from)];
             if !convert(compute, to.shape(), &operands[0], &operands[1]) {
                 execute(&IDENTITY, compute, &[], to.shape(), 1, &operands);
             }
         }
+    }
+}
+
+/// The type in which elements are converted: the source's, but integers that become floats are at once.
+fn identity_type(to: &Tensor, from: Dtype) -> Compute {
+    match (compute_of(from), compute_of(to.dtype())) {
+        (Compute::I64, other) => other,
+        (own, _) => own,
+    }
+}
+
+/// [`assign`] from one device to another: converted where the source is, then sent.
+#[track_caller]
+fn assign_across(to: &Tensor, from: &Tensor) {
+    let from = from.detach().to_dtype(to.dtype());
+    let dense = from.layout().is_non_overlapping_and_dense();
+    let arrived = if dense { from } else { from.contiguous() }.transferred(to.device());
+    // SAFETY: what arrived is new.
+    unsafe { assign(to, &arrived) };
+}
+
+/// The identity on a GPU.
+///
+/// # Safety
+/// As [`assign`].
+#[track_caller]
+unsafe fn on_cuda(index: usize, to: &Tensor, from: &Buffer<'_>, compute: Compute) {
+    // SAFETY: the caller's promise.
+    let done = cuda::Stream::current(index).and_then(|stream| unsafe {
+        let operands = [buffer(to), *from];
+        cuda::pointwise::execute(&IDENTITY, compute, &[], to.shape(), 1, &operands, stream)
+    });
+    if let Err(error) = done {
+        throw(error);
     }
 }
 
@@ -114,6 +150,10 @@ unsafe fn set(to: &Tensor, value: Scalar) {
         (Compute::I64, Scalar::F(_)) => Compute::F64,
         (compute, _) => compute,
     };
+    if let Device::Cuda(index) = to.device() {
+        // SAFETY: the caller's promise.
+        return unsafe { on_cuda(index, to, &Buffer::Constant(constant(value)), compute) };
+    }
     let operands: SmallVec<[Buffer<'_>; 2]> =
         smallvec![buffer(to), Buffer::Constant(constant(value))];
     // SAFETY: the caller's promise.
@@ -139,7 +179,7 @@ impl Tensor {
         if self.dtype() == dtype {
             return self.clone();
         }
-        let output = Tensor::empty(self.shape(), dtype);
+        let output = Tensor::empty(self.shape(), (dtype, self.device()));
         // SAFETY: a new tensor of the same shape.
         unsafe { assign(&output, self) };
         let from = self.dtype();
@@ -163,7 +203,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn clone_contiguous(&self) -> Tensor {
-        let output = Tensor::empty(self.shape(), self.dtype());
+        let output = Tensor::empty(self.shape(), (self.dtype(), self.device()));
         // SAFETY: a new tensor of the same shape.
         unsafe { assign(&output, self) };
         record("clone", &[self], output, |_| {

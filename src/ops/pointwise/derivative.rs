@@ -158,8 +158,8 @@ pub(super) fn tangent(
 /// engine reduces it to the input's own, and converts it to the input's type. `values` are those of the
 /// names in the row's `grad` list; `None` is the gradient, or one that the formula does not use.
 fn fused(
-    row: &Row,
-    gradient: &Gradient,
+    row: &'static Row,
+    gradient: &'static Gradient,
     grad: &Tensor,
     values: &[Option<Operand<'_>>],
     params: &[Scalar],

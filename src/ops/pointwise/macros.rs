@@ -276,7 +276,8 @@ macro_rules! __pointwise_row {
             params: &row::params::<P>(PARAM_NAMES, [$($default),*]),
             writes: &[],
             formula: stringify!($body),
-            kernel: $crate::ops::pointwise::Kernel::$compile::<Forward, IN, P, 1>(),
+            kernel: $crate::ops::pointwise::Kernel::$compile::<Forward, IN, P, 1>()
+                .written_as(row::result(&[$(stringify!($x)),+], PARAM_NAMES, stringify!($body))),
             saved: &row::sources::<N>(INPUTS, PARAM_NAMES, NAMES),
             gradients: &[$($({
                 struct Derivative;
@@ -296,7 +297,8 @@ macro_rules! __pointwise_row {
                     uses: row::mentioned(stringify!($derivative), NAMES),
                     passes_through: row::same(stringify!($derivative), NAMES[0]),
                     stepwise: row::mentioned(stringify!($derivative), &["stepwise"]) != 0,
-                    kernel: $crate::ops::pointwise::Kernel::float::<Derivative, N, P, 1>(),
+                    kernel: $crate::ops::pointwise::Kernel::float::<Derivative, N, P, 1>()
+                        .written_as(row::result(NAMES, PARAM_NAMES, stringify!($derivative))),
                     symbolic: |values, params| row::symbolic::<Derivative, N, P>(values, params),
                 }
             }),+)?],
@@ -366,7 +368,13 @@ macro_rules! __pointwise_update_row {
             params: PARAMS,
             writes: WRITES,
             formula: stringify!($($local = $local_value;)* $($written = $value;)+),
-            kernel: $crate::ops::pointwise::Kernel::update::<Forward, IN, P, OUT>(),
+            kernel: $crate::ops::pointwise::Kernel::update::<Forward, IN, P, OUT>().written_as(row::Text {
+                inputs: &[$(stringify!($x)),+],
+                params: &[$(stringify!($p)),*],
+                locals: &[$(stringify!($local)),*],
+                written: &[$(stringify!($written)),+],
+                body: stringify!($($local = $local_value;)* $($written = $value;)+),
+            }),
             saved: &[],
             gradients: &[],
             samples: &[],

@@ -4,7 +4,7 @@
 use smallvec::SmallVec;
 
 use super::row::{Kind, Row};
-use crate::Tensor;
+use crate::{Device, Tensor};
 use crate::cpu::format::Format;
 use crate::cpu::lane::{Compute, Constant};
 use crate::cpu::plan::Operand as Buffer;
@@ -19,7 +19,7 @@ pub(super) fn buffer(t: &Tensor, kind: Kind) -> Buffer<'_> {
         (Dtype::Bool, Kind::Bitwise) => Format::Bit,
         (dtype, _) => format_of(dtype),
     };
-    Buffer::Memory { ptr: t.data_ptr(), format, shape: t.shape(), strides: t.strides() }
+    Buffer::Memory { ptr: t.device_ptr(), format, shape: t.shape(), strides: t.strides() }
 }
 
 pub(super) fn constants(params: &[Scalar]) -> SmallVec<[Constant; 4]> {
@@ -166,16 +166,30 @@ fn refuse_shapes(op: &str, a: &[usize], b: &[usize], d: usize) -> ! {
     ))
 }
 
+/// Where an op on these operands computes: on their GPU, if one is on one.
+#[inline]
+pub(super) fn device_of(inputs: &[Operand<'_>]) -> Device {
+    for input in inputs {
+        if let Operand::Tensor(t) = input
+            && t.device().is_cuda()
+        {
+            return t.device();
+        }
+    }
+    Device::Cpu
+}
+
 /// Memory for a result. As PyTorch, it lies in memory as the first input of that shape does when
 /// that one is dense (channels-last in, channels-last out), else in row-major order.
 #[inline]
 pub(super) fn allocate(shape: &[usize], dtype: Dtype, inputs: &[Operand<'_>]) -> Tensor {
+    let device = device_of(inputs);
     let first = inputs.iter().filter_map(tensor).find(|t| t.shape() == shape);
     match first {
         Some(t) if !t.is_contiguous() && t.layout().is_non_overlapping_and_dense() => {
             let layout = Layout { offset: 0, ..t.layout().clone() };
-            Tensor::from_parts(Storage::host(t.numel() * dtype.size()), layout, dtype)
+            Tensor::from_parts(Storage::on(device, t.numel() * dtype.size()), layout, dtype)
         }
-        _ => Tensor::uninitialised(shape, dtype),
+        _ => Tensor::uninitialised_on(shape, dtype, device),
     }
 }

@@ -10,6 +10,7 @@
 //! ```
 
 use super::symbolic::Symbol;
+pub use crate::cpu::kernel::Text;
 use crate::cpu::kernel::{Formula, Kernel};
 use crate::tensor::Dtype;
 
@@ -227,6 +228,21 @@ where
     let params = params.try_into().expect("one value for each parameter of the row");
     let [result] = K::eval(inputs, params);
     result
+}
+
+/// The text of a formula with one result.
+///
+/// ```
+/// use torchrs::ops::pointwise::row;
+/// let text = row::result(&["x"], &["slope"], "x * slope");
+/// assert_eq!((text.inputs, text.params, text.body), (&["x"][..], &["slope"][..], "x * slope"));
+/// ```
+pub const fn result(
+    inputs: &'static [&'static str],
+    params: &'static [&'static str],
+    body: &'static str,
+) -> Text {
+    Text { inputs, params, locals: &[], written: &[], body }
 }
 
 /// Position of `name` among the inputs, at compile time.

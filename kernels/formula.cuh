@@ -1,0 +1,97 @@
+// The functions of formulas (src/ops/pointwise/formula.rs), for the compute type C. What a formula
+// calls `name` is `t_name` here.
+
+#define T_PI 3.14159265358979323846
+#define T_FRAC_PI_2 1.57079632679489661923
+#define T_FRAC_1_SQRT_2 0.70710678118654752440
+#define T_FRAC_2_SQRT_PI 1.12837916709551257390
+#define T_SQRT_2 1.41421356237309504880
+#define T_LN_2 0.69314718055994530942
+#define T_LN_10 2.30258509299404568402
+#define T_LOG2_E 1.44269504088896340736
+#define T_LOG10_E 0.43429448190325182765
+#define T_INFINITY __longlong_as_double(0x7ff0000000000000ll)
+
+__device__ __forceinline__ C t_select(bool condition, C a, C b) { return condition ? a : b; }
+__device__ __forceinline__ bool t_lt(C a, C b) { return a < b; }
+__device__ __forceinline__ bool t_le(C a, C b) { return a <= b; }
+__device__ __forceinline__ bool t_gt(C a, C b) { return a > b; }
+__device__ __forceinline__ bool t_ge(C a, C b) { return a >= b; }
+__device__ __forceinline__ bool t_eq(C a, C b) { return a == b; }
+__device__ __forceinline__ bool t_ne(C a, C b) { return a != b; }
+__device__ __forceinline__ C t_stepwise(C x) { return x; }
+__device__ __forceinline__ C t_sign(C x) { return (C)((x > (C)0) - (x < (C)0)); }
+__device__ __forceinline__ C t_maximum(C a, C b) { return a != a ? a : a > b ? a : b; }
+__device__ __forceinline__ C t_minimum(C a, C b) { return a != a ? a : a < b ? a : b; }
+
+#if COMPUTE_I64
+__device__ __forceinline__ C t_abs(C x) { return x < 0 ? (C)(0 - (u64)x) : x; }
+__device__ __forceinline__ C t_floor(C x) { return x; }
+__device__ __forceinline__ C t_ceil(C x) { return x; }
+__device__ __forceinline__ C t_round(C x) { return x; }
+__device__ __forceinline__ C t_trunc(C x) { return x; }
+__device__ __forceinline__ bool t_signbit(C x) { return x < 0; }
+// Quotients by 0 are 0; the least number by -1 is itself.
+__device__ __forceinline__ C t_quotient(C a, C b) { return b == 0 ? 0 : b == -1 ? (C)(0 - (u64)a) : a / b; }
+__device__ __forceinline__ C t_fmod(C a, C b) { return b == 0 || b == -1 ? 0 : a % b; }
+__device__ __forceinline__ C t_remainder(C a, C b) {
+    C r = t_fmod(a, b);
+    return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+}
+__device__ __forceinline__ C t_floor_divide(C a, C b) {
+    C q = t_quotient(a, b);
+    bool inexact = (C)((u64)q * (u64)b) != a;
+    return inexact && (a < 0) != (b < 0) ? q - 1 : q;
+}
+__device__ __forceinline__ C t_pow(C base, C exponent) {
+    if (exponent < 0) return base == 1 ? 1 : base == -1 ? ((exponent & 1) ? -1 : 1) : 0;
+    u64 y = 1, b = (u64)base;
+    for (; exponent > 0; exponent >>= 1) {
+        if (exponent & 1) y *= b;
+        b *= b;
+    }
+    return (C)y;
+}
+__device__ __forceinline__ C t_shift_left(C a, C bits) { return bits >= 0 && bits < 64 ? (C)((u64)a << bits) : 0; }
+__device__ __forceinline__ C t_shift_right(C a, C bits) { return a >> (bits >= 0 && bits < 64 ? bits : 63); }
+__device__ __forceinline__ C t_gcd(C a, C b) {
+    while (b != 0) {
+        C r = t_fmod(a, b);
+        a = b;
+        b = r;
+    }
+    return t_abs(a);
+}
+#else
+#if COMPUTE_F32
+#define MATH(name) name##f
+#else
+#define MATH(name) name
+#endif
+#define ONE(name) __device__ __forceinline__ C t_##name(C x) { return MATH(name)(x); }
+ONE(floor) ONE(ceil) ONE(trunc) ONE(exp) ONE(expm1) ONE(exp2) ONE(log) ONE(log1p) ONE(log2) ONE(log10)
+ONE(sqrt) ONE(sin) ONE(cos) ONE(tan) ONE(asin) ONE(acos) ONE(atan) ONE(sinh) ONE(cosh) ONE(tanh) ONE(erf)
+__device__ __forceinline__ C t_abs(C x) { return MATH(fabs)(x); }
+__device__ __forceinline__ C t_round(C x) { return MATH(rint)(x); }
+__device__ __forceinline__ C t_rsqrt(C x) { return (C)1 / MATH(sqrt)(x); }
+__device__ __forceinline__ C t_sigmoid(C x) { return (C)1 / ((C)1 + MATH(exp)(-x)); }
+__device__ __forceinline__ bool t_signbit(C x) { return x < (C)0 || (C)1 / x < (C)0; }
+__device__ __forceinline__ C t_quotient(C a, C b) { return a / b; }
+__device__ __forceinline__ C t_fmod(C a, C b) { return MATH(fmod)(a, b); }
+__device__ __forceinline__ C t_remainder(C a, C b) {
+    C r = MATH(fmod)(a, b);
+    return r != (C)0 && (b < (C)0) != (r < (C)0) ? r + b : r;
+}
+__device__ __forceinline__ C t_floor_divide(C a, C b) {
+    if (b == (C)0) return a / b;
+    // From the exact remainder, because a / b may round up to the next integer.
+    C r = MATH(fmod)(a, b), q = (a - r) / b;
+    if (r != (C)0 && (b < (C)0) != (r < (C)0)) q -= (C)1;
+    if (q == (C)0) return MATH(copysign)((C)0, a / b);
+    C rounded = MATH(floor)(q);
+    return q - rounded > (C)0.5 ? rounded + (C)1 : rounded;
+}
+__device__ __forceinline__ C t_pow(C a, C b) { return MATH(pow)(a, b); }
+__device__ __forceinline__ C t_atan2(C a, C b) { return MATH(atan2)(a, b); }
+__device__ __forceinline__ C t_nextafter(C a, C b) { return MATH(nextafter)(a, b); }
+#endif

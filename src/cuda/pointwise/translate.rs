@@ -1,0 +1,122 @@
+//! From a formula's Rust text to CUDA C: numbers and constants become values of the compute type `C`,
+//! functions get the prefix that they have in `kernels/formula.cuh`.
+
+use std::fmt::Write;
+
+use crate::cpu::kernel::Text;
+use crate::cpu::lane::Compute;
+
+/// The program of a formula for a compute type, without the prelude.
+pub fn program(text: &Text, compute: Compute) -> String {
+    let (flag, c) = match compute {
+        Compute::F32 => ("COMPUTE_F32", "float"),
+        Compute::F64 => ("COMPUTE_F64", "double"),
+        Compute::I64 => ("COMPUTE_I64", "i64"),
+    };
+    let outputs = text.written.len().max(1);
+    let mut out = format!(
+        "#define {flag} 1\ntypedef {c} C;\n{}\n#define OUTPUTS {outputs}\n#define INPUTS {}\n#define PARAMS {}\n",
+        include_str!("../../../kernels/formula.cuh"),
+        text.inputs.len(),
+        text.params.len(),
+    );
+    out.push_str("__device__ __forceinline__ void evaluate(C* out, const C* in, const C* param) {\n");
+    for (k, name) in text.inputs.iter().enumerate() {
+        line(&mut out, format_args!("    C v_{name} = in[{k}];"));
+    }
+    for (k, name) in text.params.iter().enumerate() {
+        line(&mut out, format_args!("    C v_{name} = param[{k}];"));
+    }
+    for (k, name) in text.locals.iter().enumerate() {
+        if !text.locals[..k].contains(name) {
+            line(&mut out, format_args!("    C v_{name};"));
+        }
+    }
+    if text.written.is_empty() {
+        line(&mut out, format_args!("    out[0] = (C)({});", expression(text.body)));
+    } else {
+        line(&mut out, format_args!("    {}", expression(text.body)));
+        for (k, name) in text.written.iter().enumerate() {
+            line(&mut out, format_args!("    out[{k}] = v_{name};"));
+        }
+    }
+    out.push_str("}\n");
+    out.push_str(include_str!("../../../kernels/pointwise.cuh"));
+    out
+}
+
+fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
+    writeln!(out, "{text}").expect("a string takes all text");
+}
+
+/// The same expression, or assignments, in CUDA C.
+fn expression(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let mut out = String::with_capacity(2 * text.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        let first = bytes[at];
+        let start = at;
+        if first.is_ascii_digit() {
+            at = end_of_number(bytes, at);
+            let digits: String = text[start..at].chars().filter(|&c| c != '_').collect();
+            out += &format!("C({digits})");
+        } else if first == b'_' || first.is_ascii_alphabetic() {
+            while at < bytes.len() && (bytes[at] == b'_' || bytes[at].is_ascii_alphanumeric()) {
+                at += 1;
+            }
+            let name = &text[start..at];
+            let called = text[at..].trim_start().starts_with('(');
+            let constant = name.bytes().all(|b| b == b'_' || b.is_ascii_uppercase() || b.is_ascii_digit());
+            out += &match (called, constant) {
+                (true, _) => format!("t_{name}"),
+                (_, true) => format!("C(T_{name})"),
+                _ => format!("v_{name}"),
+            };
+        } else {
+            out.push(first as char);
+            at += 1;
+        }
+    }
+    out
+}
+
+/// Where the number that begins at `at` ends: digits, a fraction, an exponent.
+fn end_of_number(bytes: &[u8], mut at: usize) -> usize {
+    let digits = |at: &mut usize| {
+        while *at < bytes.len() && (bytes[*at].is_ascii_digit() || bytes[*at] == b'_') {
+            *at += 1;
+        }
+    };
+    digits(&mut at);
+    if bytes.get(at) == Some(&b'.') && bytes.get(at + 1).is_some_and(u8::is_ascii_digit) {
+        at += 1;
+        digits(&mut at);
+    }
+    if matches!(bytes.get(at), Some(b'e' | b'E')) {
+        let sign = matches!(bytes.get(at + 1), Some(b'+' | b'-')) as usize;
+        if bytes.get(at + 1 + sign).is_some_and(u8::is_ascii_digit) {
+            at += 1 + sign;
+            digits(&mut at);
+        }
+    }
+    at
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_names_and_calls() {
+        let cases = [
+            ("select(gt(x, 0.0), x, x * slope)", "t_select(t_gt(v_x, C(0.0)), v_x, v_x * v_slope)"),
+            ("0.398_942 * x + 1e-6 * x1", "C(0.398942) * v_x + C(1e-6) * v_x1"),
+            ("x * FRAC_1_SQRT_2 - 2.5e+3", "v_x * C(T_FRAC_1_SQRT_2) - C(2.5e+3)"),
+            ("b = m * b; p = p - lr * b;", "v_b = v_m * v_b; v_p = v_p - v_lr * v_b;"),
+        ];
+        for (rust, cuda) in cases {
+            assert_eq!(expression(rust), cuda);
+        }
+    }
+}

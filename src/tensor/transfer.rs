@@ -1,0 +1,69 @@
+//! Bytes from one device's memory to another's, layouts and all.
+
+use super::{Device, Layout, Tensor};
+use crate::cuda::{Stream, copy};
+use crate::error::{Result, throw};
+use crate::storage::Storage;
+
+impl Tensor {
+    /// The same elements, with the same strides and without history, in new memory of a device. What lies
+    /// between the elements comes along.
+    #[track_caller]
+    pub(crate) fn transferred(&self, device: Device) -> Tensor {
+        let (low, bytes) = self.span();
+        let storage = Storage::on(device, bytes);
+        let from = self.storage().address().wrapping_add(low * self.dtype().size());
+        // SAFETY: `bytes` bytes of two storages that are alive, one of them new.
+        if let Err(error) = unsafe { transfer(&storage, from, self.device(), bytes) } {
+            throw(error);
+        }
+        let layout = Layout { offset: self.storage_offset() - low, ..self.layout().clone() };
+        Tensor::from_parts(storage, layout, self.dtype())
+    }
+
+    /// The lowest element's place in the storage, and the bytes from there to the end of the highest.
+    fn span(&self) -> (usize, usize) {
+        if self.numel() == 0 {
+            return (self.storage_offset(), 0);
+        }
+        let (mut low, mut high) = (self.storage_offset() as isize, self.storage_offset() as isize);
+        for (&size, &stride) in self.shape().iter().zip(self.strides()) {
+            let way = (size as isize - 1) * stride;
+            if way < 0 { low += way } else { high += way }
+        }
+        (low as usize, (high - low + 1) as usize * self.dtype().size())
+    }
+}
+
+/// Copies into a storage from an address on a device. Bytes that come to the host are there on return.
+///
+/// # Safety
+/// Both are `bytes` long, and `from` stays so until its device's current stream has done the copy.
+unsafe fn transfer(to: &Storage, from: *mut u8, source: Device, bytes: usize) -> Result<()> {
+    let target = to.address();
+    // SAFETY: the caller's promise.
+    unsafe {
+        match (to.device(), source) {
+            (Device::Cpu, Device::Cpu) => target.copy_from_nonoverlapping(from, bytes),
+            (Device::Cuda(index), Device::Cpu) => {
+                copy::host_to_device(target, from, bytes, Stream::current(index)?)?;
+            }
+            (Device::Cpu, Device::Cuda(index)) => {
+                let stream = Stream::current(index)?;
+                copy::device_to_host(target, from, bytes, stream)?;
+                stream.synchronize()?;
+            }
+            (Device::Cuda(a), Device::Cuda(b)) if a == b => {
+                copy::device_to_device(target, from, bytes, Stream::current(a)?)?;
+            }
+            (Device::Cuda(a), Device::Cuda(b)) => {
+                let (there, here) = (Stream::current(a)?, Stream::current(b)?);
+                // The target's memory may still be in use by work that was enqueued before it was freed.
+                here.wait_stream(there)?;
+                copy::between_devices((target, a), (from, b), bytes, here)?;
+                there.wait_stream(here)?;
+            }
+        }
+    }
+    Ok(())
+}
