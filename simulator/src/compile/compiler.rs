@@ -11,7 +11,8 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
 /// What C++ does not do as CUDA does: no exceptions, nothing that the loader keeps, and accesses by
-/// another type are allowed, as device code does so.
+/// another type are allowed, as device code does so. An access that is not aligned is caught, as the
+/// hardware does.
 const FLAGS: &[&str] = &[
     "-w",
     "-fPIC",
@@ -23,6 +24,8 @@ const FLAGS: &[&str] = &[
     "-fno-trapping-math",
     "-fno-stack-protector",
     "-fno-asynchronous-unwind-tables",
+    "-fsanitize=alignment",
+    "-fsanitize-undefined-trap-on-error",
 ];
 
 /// A temporary folder with a program's headers, gone when this is dropped.

@@ -8,7 +8,8 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering::SeqCst};
 
 /// Signals that mean a kernel did what it must not.
-const SIGNALS: [c_int; 4] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL];
+const SIGNALS: [c_int; 5] =
+    [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP];
 
 /// Threads that can execute kernels at a time.
 const SLOTS: usize = 256;
@@ -33,10 +34,10 @@ static ALL: [Slot; SLOTS] = [const {
     }
 }; SLOTS];
 
-static mut BEFORE: [libc::sigaction; 4] = [const { unsafe_zeroed() }; 4];
+static mut BEFORE: [libc::sigaction; SIGNALS.len()] = [const { no_action() }; SIGNALS.len()];
 
 /// An action without a handler.
-const fn unsafe_zeroed() -> libc::sigaction {
+const fn no_action() -> libc::sigaction {
     // SAFETY: all zero bits are a valid action.
     unsafe { std::mem::zeroed() }
 }
