@@ -5,9 +5,8 @@ use std::sync::OnceLock;
 /// Everything that can be set.
 #[derive(Debug)]
 pub struct Settings {
-    /// `TORCHRS_SIMULATE_GPUS`: how many devices there are.
-    pub devices: usize,
-    /// `CUDA_VISIBLE_DEVICES`: which of them this process sees, in its order.
+    /// The devices that this process sees, in its order: as many as `TORCHRS_SIMULATE_GPUS` says, of
+    /// which `CUDA_VISIBLE_DEVICES` may pick.
     pub visible: Vec<usize>,
     /// `TORCHRS_SIMULATED_MEMORY`: bytes of each device.
     pub memory: usize,
@@ -78,7 +77,7 @@ fn read(variable: impl Fn(&str) -> Option<String>) -> Settings {
     }
     let visible = visible(variable("CUDA_VISIBLE_DEVICES").as_deref(), devices);
     let quiet = variable("TORCHRS_SIMULATED_QUIET").is_some_and(|text| text != "0");
-    Settings { devices, visible, memory: memory.unwrap_or(1 << 30), adversary, faults, quiet }
+    Settings { visible, memory: memory.unwrap_or(1 << 30), adversary, faults, quiet }
 }
 
 /// A number of bytes with an optional suffix.
@@ -128,7 +127,7 @@ mod tests {
                 _ => return None,
             })
         });
-        assert_eq!((settings.devices, settings.memory), (8, 256 << 20));
+        assert_eq!(settings.memory, 256 << 20);
         assert_eq!(settings.visible, [3, 1]);
         assert_eq!(settings.adversary, Some(7));
         assert_eq!(settings.faults, [(Fault::OutOfMemory, 3), (Fault::Hang, 2)]);

@@ -203,12 +203,6 @@ pub fn finish(all: &mut Queues, id: usize) {
     DONE.notify_all();
 }
 
-/// Wakes whoever waits, as after a context broke.
-pub fn notify() {
-    drop(queues());
-    DONE.notify_all();
-}
-
 /// Destroys the streams of a device, when its context ends.
 pub fn destroy_all(device: usize) {
     STREAMS.remove_where(|stream| stream.device == device);

@@ -11,7 +11,8 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
 /// What C++ does not do as CUDA does: no exceptions, nothing that the loader keeps, and accesses by
-/// another type are allowed, as device code does so.
+/// another type are allowed, as device code does so. An access that is not aligned is caught, as the
+/// hardware does.
 const FLAGS: &[&str] = &[
     "-w",
     "-fPIC",
@@ -23,6 +24,8 @@ const FLAGS: &[&str] = &[
     "-fno-trapping-math",
     "-fno-stack-protector",
     "-fno-asynchronous-unwind-tables",
+    "-fsanitize=alignment",
+    "-fsanitize-undefined-trap-on-error",
 ];
 
 /// A temporary folder with a program's headers, gone when this is dropped.
@@ -88,7 +91,7 @@ impl Workshop {
         let mut flags = vec!["-E".to_string(), format!("-D__CUDA_ARCH__={}", options.architecture)];
         flags.extend(options.flags.iter().cloned());
         flags.extend(["-I".to_string(), self.folder.join("include").display().to_string()]);
-        let output = self.call(text, &flags)?;
+        let output = self.call(text, &flags, &[])?;
         let text =
             String::from_utf8(output.0).map_err(|_| "the source is not UTF-8".to_string())?;
         Ok((text, output.1))
@@ -104,14 +107,21 @@ impl Workshop {
             false => ["-O1".to_string(), "-g0".to_string()],
         });
         flags.extend(["-shared".to_string(), "-o".to_string(), object.display().to_string()]);
-        let (_, log) = self.call(text, &flags)?;
+        // The C library is there when this is loaded; C++'s would take the linker longer than all else.
+        const LIBRARIES: &[&str] = &["-nodefaultlibs", "-lm", "-lgcc"];
+        let (_, log) = self.call(text, &flags, LIBRARIES)?;
         let bytes = fs::read(&object)
             .map_err(|error| format!("the compiler left no shared object: {error}"))?;
         Ok((bytes, log))
     }
 
     /// Calls the compiler with a text as its input; what it wrote to its output, and what it complained.
-    fn call(&self, text: &str, flags: &[String]) -> Result<(Vec<u8>, String), String> {
+    fn call(
+        &self,
+        text: &str,
+        flags: &[String],
+        after: &[&str],
+    ) -> Result<(Vec<u8>, String), String> {
         let Some(command) = compiler() else {
             return Err("no C++ compiler: the simulated GPU compiles kernels by the host's; install g++ or clang++, \
                         or set CXX"
@@ -122,6 +132,7 @@ impl Workshop {
             .args(&command[1..])
             .args(flags)
             .args(["-x", "c++", "-"])
+            .args(after)
             .env("LC_ALL", "C")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

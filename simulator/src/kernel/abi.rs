@@ -76,10 +76,8 @@ pub struct Functions {
 // SAFETY: a table of functions and constants that nobody changes.
 unsafe impl Sync for Functions {}
 
-/// Kinds of barriers: what the result is of the threads' predicates.
+/// Kinds of barriers: what the result is of the threads' predicates. Zero has none.
 pub mod barrier {
-    /// No result.
-    pub const PLAIN: u32 = 0;
     /// How many are true.
     pub const COUNT: u32 = 1;
     /// Whether all are.
@@ -88,7 +86,7 @@ pub mod barrier {
     pub const OR: u32 = 3;
 }
 
-/// Operations of a warp.
+/// Operations of a warp; beyond these 11 is the bitwise exclusive or.
 pub mod warp {
     /// Only a meeting.
     pub const SYNC: u32 = 0;
@@ -100,7 +98,7 @@ pub mod warp {
     pub const MATCH: u32 = 3;
     /// The sum.
     pub const ADD: u32 = 4;
-    /// The least and the greatest, as i32.
+    /// The least, as i32.
     pub const MIN_SIGNED: u32 = 5;
     /// The greatest, as i32.
     pub const MAX_SIGNED: u32 = 6;
@@ -112,14 +110,10 @@ pub mod warp {
     pub const AND: u32 = 9;
     /// Bitwise or.
     pub const OR: u32 = 10;
-    /// Bitwise exclusive or.
-    pub const XOR: u32 = 11;
 }
 
-/// Reasons to end a kernel.
+/// Reasons to end a kernel; all others are `__trap()`.
 pub mod failure {
     /// An assertion does not hold.
     pub const ASSERT: u32 = 0;
-    /// `__trap()`.
-    pub const TRAP: u32 = 1;
 }

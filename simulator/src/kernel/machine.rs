@@ -49,7 +49,7 @@ pub struct Thread {
 #[derive(Debug)]
 pub struct Machine {
     slot: Option<&'static Slot>,
-    fibers: Vec<Box<Fiber>>,
+    fibers: Vec<Fiber>,
     /// Fibers on which no thread stands.
     idle: Vec<usize>,
     /// The fiber that runs.
@@ -62,6 +62,8 @@ pub struct Machine {
     begun: usize,
     ended: usize,
     at_barrier: usize,
+    /// Threads that wait for lanes of their warps.
+    in_warps: usize,
     /// The thread that runs, or ran last.
     pub current: usize,
     kernel: *const abi::Kernel,
@@ -90,6 +92,7 @@ impl Machine {
             begun: 0,
             ended: 0,
             at_barrier: 0,
+            in_warps: 0,
             current: 0,
             kernel: std::ptr::null(),
             arguments: std::ptr::null(),
@@ -129,7 +132,7 @@ impl Machine {
         self.threads.clear();
         self.threads.resize(count, Thread::default());
         self.ready.clear();
-        (self.begun, self.ended, self.at_barrier) = (0, 0, 0);
+        (self.begun, self.ended, self.at_barrier, self.in_warps) = (0, 0, 0, 0);
         if let Some(random) = &mut self.random {
             self.order.clear();
             self.order.extend(0..count as u32);
@@ -171,7 +174,7 @@ impl Machine {
         }
         let fiber =
             Fiber::new(run_threads, (&raw mut *self).cast()).map_err(|_| Failure::NoStack)?;
-        self.fibers.push(Box::new(fiber));
+        self.fibers.push(fiber);
         Ok(self.fibers.len() - 1)
     }
 
@@ -254,6 +257,9 @@ impl Machine {
         if self.at_barrier > 0 && self.at_barrier + self.ended == self.threads.len() {
             self.release_barrier(usize::MAX);
         }
+        if self.in_warps == 0 {
+            return;
+        }
         let first = thread & !31;
         for other in first..self.threads.len().min(first + 32) {
             let waits = self.threads[other].state == State::Warp;
@@ -315,6 +321,7 @@ impl Machine {
             let other = &mut self.threads[first + lane];
             other.result = collective::result(operation, lane, &offers, present);
             other.state = State::Running;
+            self.in_warps -= 1;
             if first + lane != caller {
                 self.ready.push_back((first + lane) as u32);
             }
@@ -336,8 +343,7 @@ impl Default for Machine {
 unsafe fn leave(machine: *mut Machine) {
     // SAFETY: as above; the executor's own stack stands where the slot says.
     unsafe {
-        let fiber: *mut Fiber =
-            &raw mut **(&mut (*machine).fibers).as_mut_ptr().add((*machine).fiber);
+        let fiber: *mut Fiber = (*machine).fibers.as_mut_ptr().add((*machine).fiber);
         let Some(slot) = (*machine).slot else { return };
         let home = *slot.enter();
         switch::switch(&raw mut (*fiber).pointer, home, machine.cast());
@@ -429,6 +435,7 @@ unsafe extern "C" fn on_warp(
         }
         let thread = &mut (&mut (*machine).threads)[me];
         thread.state = State::Warp;
+        (*machine).in_warps += 1;
         thread.mask = mask;
         thread.operation = operation;
         thread.line = line;

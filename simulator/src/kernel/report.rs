@@ -103,7 +103,7 @@ impl Failure {
                 Code::ILLEGAL_ADDRESS,
                 "integer division by zero, or its result does not fit".into(),
             ),
-            Failure::Signal { signal: libc::SIGILL, .. } => (
+            Failure::Signal { signal: libc::SIGILL | libc::SIGTRAP, .. } => (
                 Code::MISALIGNED_ADDRESS,
                 "an access at an address that is not a multiple of its size".into(),
             ),

@@ -5,10 +5,11 @@
 use crate::fiber::switch;
 use std::ffi::{c_int, c_void};
 use std::sync::Once;
-use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 
 /// Signals that mean a kernel did what it must not.
-const SIGNALS: [c_int; 4] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL];
+const SIGNALS: [c_int; 5] =
+    [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP];
 
 /// Threads that can execute kernels at a time.
 const SLOTS: usize = 256;
@@ -33,10 +34,10 @@ static ALL: [Slot; SLOTS] = [const {
     }
 }; SLOTS];
 
-static mut BEFORE: [libc::sigaction; 4] = [const { unsafe_zeroed() }; 4];
+static mut BEFORE: [libc::sigaction; SIGNALS.len()] = [const { no_action() }; SIGNALS.len()];
 
 /// An action without a handler.
-const fn unsafe_zeroed() -> libc::sigaction {
+const fn no_action() -> libc::sigaction {
     // SAFETY: all zero bits are a valid action.
     unsafe { std::mem::zeroed() }
 }
@@ -67,17 +68,21 @@ pub fn slot() -> Option<&'static Slot> {
 }
 
 impl Slot {
-    /// Says that a kernel runs, and where the executor's own stack stands.
+    /// Where a switch to a kernel's stack notes where the executor's own stack stands. From then on a
+    /// kernel runs. Only this thread and its own signals use it, so that no order between threads matters.
     pub fn enter(&self) -> *mut *mut u8 {
-        self.signal.store(0, SeqCst);
         self.home.as_ptr()
     }
 
     /// Says that no kernel runs; gives the signal that ended it and the address.
     pub fn leave(&self) -> Option<(c_int, usize)> {
-        self.home.store(std::ptr::null_mut(), SeqCst);
-        let signal = self.signal.swap(0, SeqCst);
-        (signal != 0).then(|| (signal, self.address.load(SeqCst)))
+        self.home.store(std::ptr::null_mut(), Relaxed);
+        let signal = self.signal.load(Relaxed);
+        if signal == 0 {
+            return None;
+        }
+        self.signal.store(0, Relaxed);
+        Some((signal, self.address.load(Relaxed)))
     }
 }
 
@@ -108,12 +113,12 @@ fn install() {
 unsafe extern "C" fn handler(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     let me = thread_number();
     if let Some(slot) = ALL.iter().find(|slot| slot.thread.load(SeqCst) == me) {
-        let home = slot.home.load(SeqCst);
+        let home = slot.home.load(Relaxed);
         if !home.is_null() {
             // SAFETY: the kernel gave the signal's description; `home` is where the executor's stack stands.
             unsafe {
-                slot.address.store((*info).si_addr() as usize, SeqCst);
-                slot.signal.store(signal, SeqCst);
+                slot.address.store((*info).si_addr() as usize, Relaxed);
+                slot.signal.store(signal, Relaxed);
                 switch::redirect(context, home);
             }
             return;

@@ -85,7 +85,7 @@ pub fn allocate(device: usize, bytes: usize) -> Result<usize> {
         eprintln!("simulated GPU {device}: the host gives no memory for {bytes} bytes: {error}");
         Code::OUT_OF_MEMORY
     })?;
-    let offset = mapping.len() - size;
+    let offset = mapping.bytes() - size;
     let block = Block::new(device, mapping, offset, bytes, false);
     if settings::adversary().is_some() {
         fill_with_garbage(&block);

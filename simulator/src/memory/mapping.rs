@@ -85,19 +85,9 @@ impl Mapping {
         self.start
     }
 
-    /// The address after the last mapped one.
-    pub fn end(&self) -> usize {
-        self.start + self.len
-    }
-
     /// Bytes of the mapped pages.
-    pub fn len(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.len
-    }
-
-    /// Whether it has no byte.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
     }
 
     /// The descriptor.
