@@ -113,6 +113,16 @@ pub(crate) fn error(call: &str, code: Code, name: Option<String>, text: Option<S
     if code == Code::OUT_OF_MEMORY { Error::OutOfMemory(message) } else { Error::Device(message) }
 }
 
+/// The same error, with what was being done before its message.
+#[cold]
+pub(crate) fn within(what: &str, error: Error) -> Error {
+    match error {
+        Error::Device(message) => Error::Device(format!("{what}: {message}")),
+        Error::OutOfMemory(message) => Error::OutOfMemory(format!("{what}: {message}")),
+        other => other,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

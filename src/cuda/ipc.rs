@@ -8,6 +8,7 @@ use std::fmt;
 
 use parking_lot::Mutex;
 
+use super::code::within;
 use super::device::{self, Uuid};
 use super::driver::{IpcHandle, driver};
 use super::memory::Block;
@@ -144,9 +145,7 @@ fn open_at(handle: &MemoryHandle, device: usize) -> Result<Mapping> {
             // SAFETY: writes one address; the driver checks what it is given.
             unsafe { driver()?.cuIpcOpenMemHandle_v2(&mut base, segment, LAZY_ENABLE_PEER_ACCESS) }
                 .map_err(|error| {
-                    Error::Device(format!(
-                        "opening memory of another process ({handle:?}): {error}"
-                    ))
+                    within(&format!("opening memory of another process ({handle:?})"), error)
                 })?;
             open.insert(key, Open { base, users: 1 });
             base

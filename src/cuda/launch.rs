@@ -16,6 +16,7 @@ use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::ptr::null_mut;
 
+use super::code::within;
 use super::device;
 use super::driver::driver;
 use super::module::Function;
@@ -40,7 +41,7 @@ macro_rules! arguments {
         unsafe impl Argument for $t {}
     )*};
 }
-arguments!(u8 i8 u16 i16 u32 i32 u64 i64 usize isize f32 f64 bool);
+arguments!(u8 i8 u16 i16 u32 i32 u64 i64 usize isize f32 f64 bool half::f16 half::bf16);
 
 // SAFETY: an address.
 unsafe impl<T> Argument for *const T {}
@@ -178,7 +179,7 @@ pub unsafe fn launch(
             null_mut(),
         )
     };
-    outcome.map_err(|error| with_name(function, error))
+    outcome.map_err(|error| within(function.name(), error))
 }
 
 #[inline]
@@ -198,14 +199,6 @@ fn check(function: &Function, shape: &Shape, stream: Stream) -> Result<()> {
 #[cold]
 fn refusal(function: &Function, message: String) -> Error {
     Error::argument(&format!("launch of {}", function.name()), "shape", message)
-}
-
-#[cold]
-fn with_name(function: &Function, error: Error) -> Error {
-    match error {
-        Error::Device(message) => Error::Device(format!("{}: {message}", function.name())),
-        other => other,
-    }
 }
 
 #[cfg(test)]

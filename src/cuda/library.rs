@@ -189,7 +189,7 @@ fn find_real<T>(
             Err(why) => refused.push(format!("{}: {why}", path.display())),
         }
     }
-    Err(missing(kind, driver, &versions, places, &refused))
+    Err(missing(kind, driver, &versions, &refused))
 }
 
 /// Every path at which the library may be, in order. A bare name is left to the dynamic loader.
@@ -225,13 +225,7 @@ fn builtins_beside(nvrtc: &Path) -> Vec<PathBuf> {
     found
 }
 
-fn missing(
-    kind: Kind,
-    driver: Option<u32>,
-    versions: &[u32],
-    places: &Places,
-    refused: &[String],
-) -> Error {
+fn missing(kind: Kind, driver: Option<u32>, versions: &[u32], refused: &[String]) -> Error {
     let names: Vec<_> = versions.iter().map(|v| format!("{}.{v}", kind.stem())).collect();
     let advice = kind.advice(driver);
     let names = names.join(" or ");
@@ -240,10 +234,12 @@ fn missing(
         return Error::Device(format!("{kind} cannot be loaded ({why}); {advice}"));
     }
     let searched = match kind {
-        Kind::Driver => "by the dynamic loader".to_owned(),
-        _ => format!("by the dynamic loader and in {} other folders", places.count()),
+        Kind::Driver => "",
+        _ => ", nor in CUDA_HOME, nor among the packages of Python's environments",
     };
-    Error::Device(format!("{kind} is missing: {names} was not found {searched}; {advice}"))
+    Error::Device(format!(
+        "{kind} is missing: {names} was not found by the dynamic loader{searched}; {advice}"
+    ))
 }
 
 fn find_simulated() -> Result<Library> {

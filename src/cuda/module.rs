@@ -24,6 +24,7 @@ use std::sync::{Arc, LazyLock, OnceLock};
 
 use parking_lot::Mutex;
 
+use super::code::within;
 use super::device::{self, MAX_DEVICES};
 use super::disk_cache::DiskCache;
 use super::driver::{FunctionHandle, ModuleHandle, driver};
@@ -238,17 +239,17 @@ fn load(name: &str, device: usize, code: &[u8]) -> Result<Module> {
     let mut handle = ModuleHandle::default();
     // SAFETY: an image of the compiler, which knows its own length; the driver copies it.
     let outcome = unsafe { driver()?.cuModuleLoadData(&mut handle, code.as_ptr().cast()) };
-    outcome.map(|()| Module { handle }).map_err(|error| match error {
-        Error::Device(message) => Error::Device(format!("loading {name}.cu: {message}")),
-        other => other,
-    })
+    match outcome {
+        Ok(()) => Ok(Module { handle }),
+        Err(error) => Err(within(&format!("loading {name}.cu"), error)),
+    }
 }
 
 /// An entry point of a program, found at its first use on each device.
 pub struct Kernel {
     program: &'static Program,
     name: &'static str,
-    functions: [TryOnce<Function>; MAX_DEVICES],
+    functions: [TryOnce<Box<Function>>; MAX_DEVICES],
 }
 
 impl Kernel {
@@ -267,7 +268,8 @@ impl Kernel {
             return Ok(function);
         }
         device::number(device)?;
-        self.functions[device].get_or_try(|| Function::find(self.program, self.name, device))
+        let find = || Function::find(self.program, self.name, device).map(Box::new);
+        self.functions[device].get_or_try(find).map(|function| &**function)
     }
 }
 
@@ -300,7 +302,7 @@ impl Function {
         // SAFETY: a module that is never unloaded; a C string; writes one handle.
         unsafe { driver.cuModuleGetFunction(&mut handle, module.handle, c_name.as_ptr()) }
             .map_err(|error| {
-                Error::Device(format!("{}.cu has no kernel `{name}` ({error})", program.name))
+                within(&format!("looking for the kernel `{name}` of {}.cu", program.name), error)
             })?;
         let figure = |attribute: c_int| {
             let mut value = 0;

@@ -54,11 +54,6 @@ impl Places {
         folders.extend(packages.iter().flat_map(|packages| wheels_in(packages)));
         Places { explicit: unique(explicit), folders: unique(folders) }
     }
-
-    /// How many folders are searched.
-    pub(super) fn count(&self) -> usize {
-        self.explicit.len() + self.folders.len()
-    }
 }
 
 /// Python's folders of packages below a prefix, of all its versions.

@@ -172,4 +172,34 @@ simulated! {
             }
         }
     }
+
+    fn threads_and_streams_do_not_disturb_each_other() {
+        const ROUNDS: usize = 100;
+        let work = |thread: usize| -> torchrs::Result<()> {
+            let device = thread % cuda::device_count();
+            let own = Stream::new(device, Priority::Normal)?;
+            let other = Stream::new(device, Priority::Normal)?;
+            let kept = Block::on(4 * ROUNDS, other)?;
+            for round in 0..ROUNDS {
+                let value = (1000 * thread + round) as f32;
+                let block = Block::on(1000 + 100 * (round % 7), own)?;
+                // SAFETY: within the blocks, which live until both streams are done with them.
+                unsafe {
+                    copy::fill_words(block.as_ptr().cast(), value.to_bits(), 250, own)?;
+                    other.wait_stream(own)?;
+                    let place = kept.as_ptr().wrapping_add(4 * round);
+                    copy::device_to_device(place, block.as_ptr().wrapping_add(400), 4, other)?;
+                }
+                block.record_stream(other);
+            }
+            let expected: Vec<_> = (0..ROUNDS).map(|round| (1000 * thread + round) as f32).collect();
+            assert_eq!(download(kept.as_ptr(), ROUNDS, other)?, expected);
+            Ok(())
+        };
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4).map(|i| scope.spawn(move || work(i))).collect();
+            threads.into_iter().try_for_each(|thread| thread.join().unwrap())
+        })?;
+        assert_eq!(memory::memory_allocated(0)?, 0);
+    }
 }

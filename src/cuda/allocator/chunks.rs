@@ -33,6 +33,8 @@ pub(super) struct Chunk<S: EventSource> {
     pub(super) pool: Pool,
     /// The stream whose requests it serves.
     pub(super) stream: S::Stream,
+    /// The list of free chunks that it goes to, which is that of its pool and stream.
+    list: u32,
     pub(super) state: State,
     /// Other streams that have used it.
     pub(super) used_by: SmallVec<[S::Stream; 2]>,
@@ -40,20 +42,30 @@ pub(super) struct Chunk<S: EventSource> {
     pub(super) after: Option<ChunkId>,
 }
 
-/// Free chunks are ordered so that the first one from a size on is the smallest that fits, and of
+/// Size, address and number. The first free chunk from a size on is the smallest that fits, and of
 /// equal ones that with the lowest address.
-type FreeKey<Stream> = (Pool, Stream, usize, u64, ChunkId);
+type FreeKey = (usize, u64, ChunkId);
+
+/// The free chunks of one pool and stream.
+struct FreeList<S: EventSource> {
+    pool: Pool,
+    stream: S::Stream,
+    free: BTreeSet<FreeKey>,
+    /// Segments whose chunks come here; without any, the list can become another pool's.
+    segments: usize,
+}
 
 /// All chunks of an allocator.
 pub(super) struct Chunks<S: EventSource> {
     slots: Vec<Option<Chunk<S>>>,
     vacant: Vec<ChunkId>,
-    free: BTreeSet<FreeKey<S::Stream>>,
+    /// Few: twice as many as there are streams, and some for graphs.
+    lists: Vec<FreeList<S>>,
 }
 
 impl<S: EventSource> Chunks<S> {
     pub(super) fn new() -> Self {
-        Chunks { slots: Vec::new(), vacant: Vec::new(), free: BTreeSet::new() }
+        Chunks { slots: Vec::new(), vacant: Vec::new(), lists: Vec::new() }
     }
 
     /// A chunk that exists.
@@ -85,9 +97,25 @@ impl<S: EventSource> Chunks<S> {
         self.slots[id as usize].take().expect("numbers of chunks are dropped with the chunks")
     }
 
-    fn key(&self, id: ChunkId) -> FreeKey<S::Stream> {
+    /// Puts a chunk into its list.
+    #[inline]
+    fn enlist(&mut self, id: ChunkId) {
         let chunk = self.get(id);
-        (chunk.pool, chunk.stream, chunk.size, chunk.address, id)
+        let (list, key) = (chunk.list as usize, (chunk.size, chunk.address, id));
+        self.lists[list].free.insert(key);
+    }
+
+    /// Takes a chunk out of its list.
+    #[inline]
+    fn delist(&mut self, id: ChunkId) {
+        let chunk = self.get(id);
+        let (list, key) = (chunk.list as usize, (chunk.size, chunk.address, id));
+        self.lists[list].free.remove(&key);
+    }
+
+    #[inline]
+    fn list_of(&self, pool: Pool, stream: S::Stream) -> Option<usize> {
+        self.lists.iter().position(|list| list.pool == pool && list.stream == stream)
     }
 
     /// A new segment as one chunk in nobody's hands, not among the free ones.
@@ -98,6 +126,20 @@ impl<S: EventSource> Chunks<S> {
         pool: Pool,
         stream: S::Stream,
     ) -> ChunkId {
+        let list = self.list_of(pool, stream).unwrap_or_else(|| {
+            let list = FreeList { pool, stream, free: BTreeSet::new(), segments: 0 };
+            match self.lists.iter().position(|list| list.segments == 0) {
+                Some(unused) => {
+                    self.lists[unused] = list;
+                    unused
+                }
+                None => {
+                    self.lists.push(list);
+                    self.lists.len() - 1
+                }
+            }
+        });
+        self.lists[list].segments += 1;
         self.insert(Chunk {
             address: base,
             size,
@@ -106,6 +148,7 @@ impl<S: EventSource> Chunks<S> {
             segment_size: size,
             pool,
             stream,
+            list: list as u32,
             state: State::Free,
             used_by: SmallVec::new(),
             before: None,
@@ -121,12 +164,11 @@ impl<S: EventSource> Chunks<S> {
         stream: S::Stream,
         size: usize,
     ) -> Option<ChunkId> {
-        let best = *self.free.range((pool, stream, size, 0, 0)..).next()?;
-        if best.0 != pool || best.1 != stream {
-            return None;
-        }
-        self.free.remove(&best);
-        Some(best.4)
+        let list = self.list_of(pool, stream)?;
+        let free = &mut self.lists[list].free;
+        let best = *free.range((size, 0, 0)..).next()?;
+        free.remove(&best);
+        Some(best.2)
     }
 
     /// Makes a chunk that is not among the free ones shorter; the rest becomes a free chunk.
@@ -140,6 +182,7 @@ impl<S: EventSource> Chunks<S> {
             segment_size: chunk.segment_size,
             pool: chunk.pool,
             stream: chunk.stream,
+            list: chunk.list,
             state: State::Free,
             used_by: SmallVec::new(),
             before: Some(id),
@@ -152,8 +195,7 @@ impl<S: EventSource> Chunks<S> {
         if let Some(after) = after {
             self.get_mut(after).before = Some(rest);
         }
-        let key = self.key(rest);
-        self.free.insert(key);
+        self.enlist(rest);
     }
 
     /// Puts a chunk among the free ones, as one with its free neighbours.
@@ -166,20 +208,17 @@ impl<S: EventSource> Chunks<S> {
         if let Some(before) = self.get(id).before
             && self.get(before).state == State::Free
         {
-            let key = self.key(before);
-            self.free.remove(&key);
+            self.delist(before);
             self.absorb(before, id);
             id = before;
         }
-        let key = self.key(id);
-        self.free.insert(key);
+        self.enlist(id);
     }
 
     /// Joins the neighbour behind, if it is free.
     fn join(&mut self, id: ChunkId, after: ChunkId) {
         if self.get(after).state == State::Free {
-            let key = self.key(after);
-            self.free.remove(&key);
+            self.delist(after);
             self.absorb(id, after);
         }
     }
@@ -195,28 +234,32 @@ impl<S: EventSource> Chunks<S> {
         }
     }
 
+    fn free(&self) -> impl Iterator<Item = &FreeKey> {
+        self.lists.iter().flat_map(|list| &list.free)
+    }
+
     /// Free chunks that are a whole segment.
     pub(super) fn whole_free(&self) -> Vec<ChunkId> {
-        let ids = self.free.iter().map(|key| key.4);
-        ids.filter(|&id| self.get(id).size == self.get(id).segment_size).collect()
+        let whole = self.free().filter(|key| key.0 == self.get(key.2).segment_size);
+        whole.map(|key| key.2).collect()
     }
 
     /// Removes a free chunk that is a whole segment.
     pub(super) fn remove_segment(&mut self, id: ChunkId) {
-        let key = self.key(id);
-        self.free.remove(&key);
-        self.remove(id);
+        self.delist(id);
+        let gone = self.remove(id);
+        self.lists[gone.list as usize].segments -= 1;
     }
 
     /// Bytes of free chunks in segments that are partly in use.
     pub(super) fn free_in_split(&self) -> usize {
-        let free = self.free.iter().map(|key| self.get(key.4));
-        free.filter(|chunk| chunk.size != chunk.segment_size).map(|chunk| chunk.size).sum()
+        let split = self.free().filter(|key| key.0 != self.get(key.2).segment_size);
+        split.map(|key| key.0).sum()
     }
 
     /// The longest free chunk.
     pub(super) fn largest_free(&self) -> usize {
-        self.free.iter().map(|key| key.2).max().unwrap_or(0)
+        self.free().map(|key| key.0).max().unwrap_or(0)
     }
 
     /// The first chunk of every segment.
