@@ -24,6 +24,7 @@ mod embedding;
 mod embedding_bag;
 pub mod fft;
 mod gather;
+mod gpu;
 mod grid_sample;
 mod group_norm;
 mod index;

@@ -90,6 +90,9 @@ impl fmt::Display for Tensor {
         if self.numel() == 0 && self.dim() != 1 {
             write!(f, ", size={:?}", self.shape())?;
         }
+        if self.device().is_cuda() {
+            write!(f, ", device='{}'", self.device())?;
+        }
         match self.grad_fn() {
             Some(node) => write!(f, ", grad_fn=<{}>", node.name())?,
             None if self.requires_grad() => write!(f, ", requires_grad=true")?,

@@ -1,0 +1,74 @@
+//! What ops need to run kernels on their tensors' GPU: errors of the device are thrown at the caller's line.
+
+use crate::cuda::launch::{self, Arg, Shape};
+use crate::cuda::{Kernel, Stream};
+use crate::error::{Error, throw};
+use crate::{Device, Tensor};
+
+/// The GPU that all tensors are on, if the first is on one.
+///
+/// # Panics
+/// Throws when they are on different devices.
+#[track_caller]
+#[inline]
+pub fn of(op: &str, tensors: &[&Tensor]) -> Option<Gpu> {
+    let device = tensors.first()?.device();
+    if let Some(other) = tensors.iter().find(|t| t.device() != device) {
+        mixed(op, device, other.device());
+    }
+    match device {
+        Device::Cpu => None,
+        Device::Cuda(index) => Some(Gpu { index }),
+    }
+}
+
+#[cold]
+#[track_caller]
+fn mixed(op: &str, a: Device, b: Device) -> ! {
+    throw(Error::Device(format!(
+        "{op}: tensors are on {a} and {b}; move them to one device with `.to_device(..)`"
+    )))
+}
+
+/// A GPU on which an op runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Gpu {
+    /// Its number.
+    pub index: usize,
+}
+
+impl Gpu {
+    /// The device as tensors name it.
+    pub fn device(self) -> Device {
+        Device::Cuda(self.index)
+    }
+
+    /// The thread's current stream there.
+    #[track_caller]
+    pub fn stream(self) -> Stream {
+        Stream::current(self.index).unwrap_or_else(|error| throw(error))
+    }
+
+    /// A shape for a kernel in which each thread takes every so-many-th of `n` items, 256 threads a block.
+    #[track_caller]
+    pub fn for_each(self, n: usize) -> Shape {
+        Shape::grid_stride(n as u64, 256, self.index).unwrap_or_else(|error| throw(error))
+    }
+
+    /// Starts a kernel on the current stream.
+    ///
+    /// # Safety
+    /// `args` are the kernel's parameters, in number, order and type; addresses among them are of this GPU and
+    /// valid for what the kernel does. Tensors that are dropped afterwards are no danger: their memory is
+    /// used again on the same stream only.
+    #[track_caller]
+    pub unsafe fn launch(self, kernel: &Kernel, shape: Shape, args: &mut [Arg<'_>]) {
+        let done = kernel.on(self.index).and_then(|function| {
+            // SAFETY: the caller's promise.
+            unsafe { launch::launch(function, shape, self.stream(), args) }
+        });
+        if let Err(error) = done {
+            throw(error);
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Creation, transfers, views, in-place ops, gradients, errors.
+
+use torchrs::{Device, Dtype, Tensor, catch, cuda};
+
+const GPU: Device = Device::Cuda(0);
+
+simulated! {
+    fn tensors_go_to_a_gpu_and_back() {
+        for dtype in [Dtype::F64, Dtype::F32, Dtype::F16, Dtype::BF16, Dtype::I64, Dtype::I32, Dtype::I16, Dtype::I8, Dtype::U8, Dtype::Bool] {
+            let x = Tensor::arange(0, 24, 1, dtype).view([2, 3, 4]);
+            let y = x.to_device(GPU);
+            assert_eq!((y.device(), y.dtype(), y.shape()), (GPU, dtype, x.shape()));
+            assert_eq!(y.to_vec::<f64>(), x.to_vec::<f64>());
+            assert_eq!(y.cpu().to_vec::<f64>(), x.to_vec::<f64>());
+            assert_eq!(y.transpose(0, 2).to_vec::<f64>(), x.transpose(0, 2).to_vec::<f64>());
+            assert_eq!(y.transpose(0, 2).contiguous().to_vec::<f64>(), x.transpose(0, 2).to_vec::<f64>());
+            assert_eq!(x.transpose(0, 2).cuda(1).to_vec::<f64>(), x.transpose(0, 2).to_vec::<f64>());
+            assert_eq!(y.select(1, 2).cuda(1).to_vec::<f64>(), x.select(1, 2).to_vec::<f64>());
+            for to in [Dtype::F64, Dtype::F32, Dtype::F16, Dtype::BF16, Dtype::I64, Dtype::I32, Dtype::I16, Dtype::I8, Dtype::U8, Dtype::Bool] {
+                assert_eq!(y.to_dtype(to).to_vec::<f64>(), x.to_dtype(to).to_vec::<f64>(), "{dtype} to {to}");
+            }
+        }
+    }
+
+    fn halves_are_rounded_as_on_the_cpu() {
+        // All f16, and what lies between them.
+        let all: Vec<f32> = (0..=u16::MAX).map(|bits| half::f16::from_bits(bits).to_f32()).collect();
+        let x = Tensor::from(all.iter().flat_map(|v| [*v, v * 1.0004883, v * 1.0002, v * 1.0009766]).collect::<Vec<f32>>());
+        let bits = |t: Tensor| t.to_vec::<f32>().iter().map(|v| if v.is_nan() { 1 } else { v.to_bits() }).collect::<Vec<_>>();
+        for dtype in [Dtype::F16, Dtype::BF16] {
+            assert!(bits(x.to_device(GPU).to_dtype(dtype)) == bits(x.to_dtype(dtype)), "{dtype}");
+        }
+    }
+
+    fn creation_with_a_device() {
+        for (dtype, value) in [(Dtype::F32, 2.5), (Dtype::F16, -1.0), (Dtype::F64, 0.1), (Dtype::I64, -7.0), (Dtype::U8, 3.0), (Dtype::Bool, 1.0)] {
+            let full = |device| Tensor::full([3, 5], value, (dtype, device));
+            assert_eq!(full(GPU).to_vec::<f64>(), full(Device::Cpu).to_vec::<f64>(), "{dtype}");
+        }
+        let x = Tensor::arange(0, 5, 1, (Dtype::F32, GPU));
+        assert_eq!((x.device(), x.to_vec::<f32>()), (GPU, vec![0., 1., 2., 3., 4.]));
+        assert_eq!(x.zeros_like().device(), GPU);
+        assert_eq!(Tensor::linspace(0.0, 1.0, 3, (Dtype::F64, GPU)).to_vec::<f64>(), [0.0, 0.5, 1.0]);
+        assert_eq!(x.to_string(), "tensor([0., 1., 2., 3., 4.], device='cuda:0')");
+    }
+
+    fn in_place_ops_views_and_broadcasting() {
+        let run = |device| {
+            let x = Tensor::arange(0, 24, 1, (Dtype::F32, device)).view([4, 6]);
+            x.select(0, 1).mul_(2.0);
+            x.narrow(1, 2, 3).add_(&Tensor::from([10f32, 20., 30.]).to_device(device));
+            x.t().select(0, 5).fill_(-1.0);
+            let y = &x * &x.select(1, 0).unsqueeze(1) + Tensor::scalar(0.5);
+            x.narrow(0, 0, 1).zero_();
+            (x.to_vec::<f32>(), y.to_vec::<f32>(), x.gt(12.0).to_vec::<bool>())
+        };
+        assert_eq!(run(GPU), run(Device::Cpu));
+    }
+
+    fn gradients_of_formulas() {
+        let run = |device| {
+            let x = Tensor::arange(0, 6, 1, (Dtype::F64, device)).view([2, 3]).requires_grad_(true);
+            let w = Tensor::from([0.5f64, -1.0, 2.0]).to_device(device).requires_grad_(true);
+            let y = (&x * &w).tanh() + x.exp() * 0.1;
+            torchrs::autograd::backward(&[&y], &[Some(&y.ones_like())], false, false);
+            let grads = (x.grad().unwrap(), w.grad().map(|g| g.device()));
+            assert_eq!(grads.0.device(), device);
+            (grads.0.to_vec::<f64>(), grads.1.is_some())
+        };
+        let (a, b) = (run(GPU), run(Device::Cpu));
+        assert!(a.0.iter().zip(&b.0).all(|(a, b)| (a - b).abs() < 1e-12), "{a:?} {b:?}");
+    }
+
+    fn misuse_is_named() {
+        let x = Tensor::from([1f32, 2.]).to_device(GPU);
+        let message = |f: &dyn Fn()| catch(f).unwrap_err().to_string();
+        let mixed = message(&|| drop(&x + &Tensor::from([1f32, 2.])));
+        assert!(mixed.contains("cpu") && mixed.contains("cuda:0"), "{mixed}");
+        let other = message(&|| drop(&x + &x.cuda(1)));
+        assert!(other.contains("cuda:1") && other.contains("cuda:0"), "{other}");
+        let host = message(&|| drop(x.data_ptr()));
+        assert!(host.contains("to_device"), "{host}");
+        let missing = message(&|| drop(x.cuda(7)));
+        assert!(missing.contains("cuda:7 is not available: there are 2 GPUs"), "{missing}");
+    }
+
+    fn memory_is_reused_and_counted() {
+        let x = Tensor::zeros([1 << 20], (Dtype::F32, GPU));
+        let before = cuda::memory::memory_allocated(0)?;
+        let y = &x + 1.0;
+        assert_eq!(cuda::memory::memory_allocated(0)? - before, 4 << 20);
+        drop(y);
+        assert_eq!(cuda::memory::memory_allocated(0)?, before);
+        let waited = cuda::synchronisations();
+        for _ in 0..20 {
+            x.add_(&(&x * 0.5));
+        }
+        assert_eq!(cuda::synchronisations(), waited);
+        assert_eq!(x.select(0, 5).item(), 0.0);
+    }
+}
