@@ -158,7 +158,7 @@ fn compile(
     capability: (u32, u32),
     disk: &DiskCache,
 ) -> Result<Arc<[u8]>> {
-    let options = options_for(program, capability);
+    let options = options_for(program, capability, true);
     let key = key_of(program, compiler, &options);
     let entry = COMPILED.lock().entry(key).or_default().clone();
     let code = entry.get_or_try(|| {
@@ -188,8 +188,10 @@ fn key_of(program: &Program, compiler: &Compiler, options: &[String]) -> Fingerp
     key
 }
 
-fn options_for(program: &Program, (major, minor): (u32, u32)) -> Vec<String> {
-    let specific = if program.architecture_specific && major >= 9 { "a" } else { "" };
+/// `specific`: for this architecture and no later one, if the program asks for it.
+fn options_for(program: &Program, (major, minor): (u32, u32), specific: bool) -> Vec<String> {
+    let specific = specific && program.architecture_specific && major >= 9;
+    let specific = if specific { "a" } else { "" };
     let mut options =
         vec![format!("--gpu-architecture=sm_{major}{minor}{specific}"), "--std=c++17".to_owned()];
     if library::is_simulated() {
@@ -212,7 +214,7 @@ fn compile_now(
         // A compiler that is older than the GPU knows the first of its generation, whose code
         // runs on the later ones.
         Outcome::Refused { option: true, .. } if capability.1 > 0 => {
-            let options = options_for(program, (capability.0, 0));
+            let options = options_for(program, (capability.0, 0), false);
             match compiler.compile(&name, text, &options)? {
                 Outcome::Code(code) => return Ok(code),
                 Outcome::Refused { log, .. } => log,
