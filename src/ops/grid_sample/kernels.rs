@@ -3,13 +3,15 @@
 
 use std::ops::Range;
 
+use super::squares::{Places, Squares};
 use super::{Axis, GridSampleMode};
-use crate::cpu::float::{Float, simd_fn};
+use crate::cpu::float::{Float, simd_fn, single, single_mut};
 use crate::cpu::parts::Parts;
 use crate::cpu::threads::parallel_for;
+use crate::cpu::vectorize::vectorize;
 
 /// Channels that are done together: two registers of f32.
-const GROUP: usize = 16;
+pub const GROUP: usize = 16;
 
 /// The sizes of one call.
 #[derive(Clone, Copy)]
@@ -253,12 +255,35 @@ pub fn gradients<T: Float>(
 /// A square of a transposition.
 type Square<T> = [[T; GROUP]; GROUP];
 
+/// Squares of `[GROUP, len]`.
+fn channel_lines(len: usize) -> Places {
+    Places { line: len, square: GROUP }
+}
+
+/// Squares of `[len, GROUP]`.
+const POINT_LINES: Places = Places { line: GROUP, square: GROUP * GROUP };
+
+/// Transposes all whole squares of `len` points of f32; false for other types.
+fn transposed<T: Float>(
+    from: &[T],
+    from_places: Places,
+    to: &mut [T],
+    to_places: Places,
+    len: usize,
+) -> bool {
+    let (Some(from), Some(to)) = (single(from), single_mut(to)) else { return false };
+    vectorize(Squares { count: len / GROUP, from, from_places, to, to_places });
+    true
+}
+
 /// `[channels, len]` as `[len, GROUP]`, with zeros for channels that are missing.
 fn pack<T: Float>(x: &[T], len: usize, out: &mut [T]) {
+    let in_registers =
+        x.len() / len == GROUP && transposed(x, channel_lines(len), out, POINT_LINES, len);
     let (rows, _) = out.as_chunks_mut::<GROUP>();
     let (squares, rest) = rows[..len].as_chunks_mut::<GROUP>();
     let (channels, done) = (x.len() / len, squares.len() * GROUP);
-    for (i, square) in squares.iter_mut().enumerate() {
+    for (i, square) in squares.iter_mut().enumerate().filter(|_| !in_registers) {
         if channels < GROUP {
             *square = [[T::ZERO; GROUP]; GROUP];
         }
@@ -291,6 +316,9 @@ fn unpack<T: Float>(x: &[T], len: usize, out: &mut [T]) {
         for k in 0..rest.len() {
             out[c * len + done + k] = rest[k][c];
         }
+    }
+    if out.len() / len == GROUP && transposed(x, POINT_LINES, out, channel_lines(len), len) {
+        return;
     }
     for (i, square) in squares.iter().enumerate() {
         for c in 0..out.len() / len {
