@@ -12,7 +12,7 @@ use std::ops::Range;
 use super::copy::copy_short;
 use super::float::{Float, simd_fn};
 use super::parts::Parts;
-use super::threads::parallel_for;
+use super::threads::{GRAIN, parallel_for};
 
 /// Runs are copied in pieces of this many elements; a copy may write past the run, but what it
 /// overwrites there is written after it.
@@ -142,7 +142,7 @@ impl Field {
         out[slack..].fill(T::ZERO);
         let planes = slack / self.plane;
         let parts = Parts::new(out);
-        parallel_for(planes, (64 << 10) / self.plane + 1, |range| {
+        parallel_for(planes, GRAIN / self.plane + 1, |range| {
             for p in range {
                 // SAFETY: each plane is written by one thread.
                 let out = unsafe { parts.slice(p * self.plane..(p + 1) * self.plane) };
@@ -212,7 +212,9 @@ simd_fn! {
         let ([h, w], [y0, x0]) = (size, field.origin);
         let (rows, columns) = (inside(y0, field.rows, h), inside(x0, field.phase, w));
         if rows.len() < field.rows || columns.len() < field.phase {
-            out.fill(T::ZERO);
+            for k in 0..out.len() {
+                out[k] = T::ZERO;
+            }
         }
         let first = ((x0 + columns.start as isize).max(0) as usize).min(w);
         for i in rows.start..rows.end {

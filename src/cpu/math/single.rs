@@ -221,9 +221,8 @@ pub fn erf<const FMA: bool>(x: f32) -> f32 {
     const BIASED: f32 = MAGIC + 127.0;
     let t = q + BIASED;
     let r = q - (t - BIASED);
-    let power = poly_by_halves::<FMA>(
+    let power = poly::<FMA, 6>(
         r,
-        r * r,
         [1.0, 0.693_146_77, 0.240_222_32, 0.055_507_34, 0.009_671_518, 0.001_326_459_2],
     );
     let large = fma::<FMA>(-power, f32::from_bits(t.to_bits() << 23), 1.0);
