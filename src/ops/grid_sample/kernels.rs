@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 
+use super::reads::Reads;
 use super::squares::{Places, Squares};
 use super::{Axis, GridSampleMode};
 use crate::cpu::float::{Float, simd_fn, single, single_mut};
@@ -190,7 +191,7 @@ pub fn forward<T: Float>(sizes: Sizes, axes: &[Axis], x: &[T], grid: &[T], y: &m
             let of =
                 |len: usize| (n * channels + group.start) * len..(n * channels + group.end) * len;
             pack(&x[of(volume)], volume, &mut packed);
-            read(&packed, table.taps, &table.at, &table.weight, &mut results);
+            sums(&packed, &table, &mut results);
             // SAFETY: each group is one thread's.
             unpack(&results, points, unsafe { parts.slice(of(points)) });
         }
@@ -367,6 +368,15 @@ fn blend<T: Float, const FMA: bool>(x: &[T], places: &[u32], weights: &[T], out:
     }
 }
 
+/// y `[points, GROUP]` = sum over the neighbours of weight times number.
+fn sums<T: Float>(x: &[T], table: &Table<T>, y: &mut [T]) {
+    let (taps, places) = (table.taps, &table.at[..]);
+    match (single(x), single(&table.weight), single_mut(y)) {
+        (Some(x), Some(weights), Some(y)) => vectorize(Reads { x, taps, places, weights, y }),
+        _ => read(x, taps, places, &table.weight, y),
+    }
+}
+
 simd_fn! {
     /// [`Table::fill`], where rounding is an instruction.
     fn fill<T, FMA>(table: &mut Table<T>, axes: &[Axis], grid: &[T], with_slopes: bool) {
@@ -374,7 +384,7 @@ simd_fn! {
         table.fill(axes, grid, with_slopes);
     }
 
-    /// y `[points, GROUP]` = sum over the neighbours of weight times number.
+    /// [`sums`] of any type.
     fn read<T, FMA>(x: &[T], taps: usize, places: &[u32], weights: &[T], y: &mut [T]) {
         let (ys, _) = y.as_chunks_mut::<GROUP>();
         for p in 0..ys.len() {
