@@ -88,6 +88,13 @@ fn program(kernel: &'static kernel::Kernel, text: &Text, compute: Compute) -> &'
     })
 }
 
+/// The program of a formula for a compute type, by itself: what is compiled at the formula's first use. `None`
+/// for kernels without text.
+pub fn source(kernel: &kernel::Kernel, compute: Compute) -> Option<Program> {
+    let text = translate::program(kernel.text()?, compute);
+    Some(Program::owned("pointwise", include_str!("../../../kernels/prelude.cuh"), text))
+}
+
 /// Runs `kernel` in `compute` for all elements of `shape` on a stream; `operands` are the outputs, then
 /// the inputs, as for [`execute`](crate::cpu::tile::execute).
 ///

@@ -64,6 +64,7 @@ pub(crate) use updates::{
 
 #[doc(hidden)]
 pub use crate::cpu::kernel::{Formula, Kernel};
+pub use crate::cpu::lane::Compute;
 
 /// The rows of all tables of this crate.
 ///
