@@ -19,7 +19,8 @@ const REQUIRED: &str = "TORCHRS_CHECK_KERNELS";
 /// True when there is a compiler of the real kind.
 fn has_compiler() -> bool {
     let required = std::env::var_os(REQUIRED).is_some();
-    let found = !library::is_simulated() && Program::owned("probe", "", String::new()).compile((9, 0)).is_ok();
+    let found = !library::is_simulated()
+        && Program::owned("probe", "", String::new()).compile((9, 0)).is_ok();
     assert!(found || !required, "{REQUIRED} is set, but NVRTC is not found");
     if !found {
         println!("skipped: NVRTC is not installed; scripts/check-kernels installs it");
@@ -37,7 +38,10 @@ fn complaints(programs: Vec<(String, Program)>) -> Vec<String> {
                 while let Some((name, program)) = programs.get(next.fetch_add(1, Relaxed)) {
                     for architecture in ARCHITECTURES {
                         let complain = |text: String| {
-                            complaints.lock().unwrap().push(format!("{name} {architecture:?}: {text}"));
+                            complaints
+                                .lock()
+                                .unwrap()
+                                .push(format!("{name} {architecture:?}: {text}"));
                         };
                         match program.needs(architecture) {
                             Err(error) => complain(error.to_string()),
