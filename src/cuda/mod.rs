@@ -42,6 +42,7 @@ pub mod fill;
 mod fingerprint;
 pub mod graph;
 mod host_cache;
+pub(crate) mod in_flight;
 pub mod ipc;
 pub mod launch;
 pub mod library;

@@ -320,6 +320,22 @@ impl Storage {
         matches!(&*self.0.owner.lock(), Owner::Shared { _guard: Some(_), .. })
     }
 
+    /// True when a device reads and writes the bytes by itself: a loader's slot, which is pinned at the first
+    /// call, as are all others of its memory.
+    pub(crate) fn pin_if_lent(&self) -> bool {
+        match &*self.0.owner.lock() {
+            Owner::Shared { memory, _guard: Some(_), .. } => memory.pin(),
+            _ => false,
+        }
+    }
+
+    /// Work on another stream than the one for which memory of a GPU was taken uses it too.
+    pub(crate) fn record_stream(&self, stream: cuda::Stream) {
+        if let Owner::Cuda(block) = &*self.0.owner.lock() {
+            block.record_stream(stream);
+        }
+    }
+
     /// The same bytes in new shared memory of their own.
     pub(crate) fn shared_copy(&self) -> Result<Storage> {
         let memory = SharedMemory::create("tensor", self.0.nbytes)?;
