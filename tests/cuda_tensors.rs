@@ -9,5 +9,7 @@ mod support;
 mod basics;
 #[path = "cuda_tensors/loader.rs"]
 mod loader;
+#[path = "cuda_tensors/processes.rs"]
+mod processes;
 #[path = "cuda_tensors/rows.rs"]
 mod rows;

@@ -20,7 +20,8 @@ impl Dataset for Numbers {
 /// What batches hold, computed on the device and read at the end only: copies may be late.
 fn check(workers: usize) -> Result<()> {
     const GPU: Device = Device::Cuda(1);
-    let loader = DataLoader::builder(Numbers(60)).batch_size(4).workers(workers).device(GPU).build()?;
+    let loader =
+        DataLoader::builder(Numbers(60)).batch_size(4).workers(workers).device(GPU).build()?;
     for _ in 0..2 {
         let mut kept = Vec::new();
         let mut waited = None;
@@ -38,7 +39,9 @@ fn check(workers: usize) -> Result<()> {
         let twice: Vec<f32> = kept.iter().flat_map(|(x, _)| x.to_vec::<f32>()).collect();
         let labels: Vec<i64> = kept.iter().flat_map(|(_, y)| y.to_vec::<i64>()).collect();
         assert_eq!(labels, (0..60).collect::<Vec<i64>>());
-        assert!(twice.chunks(512).enumerate().all(|(i, row)| row.iter().all(|v| *v == 2.0 * i as f32)));
+        assert!(
+            twice.chunks(512).enumerate().all(|(i, row)| row.iter().all(|v| *v == 2.0 * i as f32))
+        );
     }
     // A position in mid-epoch does not count the batch that is ahead.
     let mut batches = loader.iter();
