@@ -9,3 +9,5 @@ mod support;
 mod basics;
 #[path = "cuda_tensors/rows.rs"]
 mod rows;
+#[path = "cuda_tensors/products.rs"]
+mod products;

@@ -12,10 +12,12 @@
 //! itself at twice f32's rate ([`pairs`](crate::cpu::pairs)) it takes subnormal operands and results for 0, as
 //! it does for PyTorch.
 
+pub(super) mod cuda;
+
 use half::bf16;
 use smallvec::{SmallVec, smallvec};
 
-use super::compute;
+use super::{compute, gpu};
 #[cfg(test)]
 use super::samples::{OpSample, values};
 use crate::Tensor;
@@ -347,6 +349,10 @@ struct Epilogue<'a> {
 #[track_caller]
 fn product(a: &Tensor, b: &Tensor, shape: &[usize; 2], epilogue: Option<Epilogue>) -> Tensor {
     let dtype = a.dtype();
+    let start = epilogue.as_ref().map_or(a, |e| e.start);
+    if let Some(gpu) = gpu::of("matmul", &[a, b, start]) {
+        return no_grad(|| cuda::product(gpu, a, b, shape, epilogue));
+    }
     let size = (shape[0], shape[1], a.shape()[1]);
     no_grad(|| match dtype {
         Dtype::F32 | Dtype::F64 => {
@@ -481,6 +487,9 @@ fn sum_of<const N: usize>(terms: [Option<Tensor>; N]) -> Option<Tensor> {
 }
 
 fn products(a: &Tensor, b: &Tensor, batch: &[usize], size: (usize, usize, usize)) -> Tensor {
+    if let Some(gpu) = gpu::of("matmul", &[a, b]) {
+        return cuda::products(gpu, a, b, batch, size);
+    }
     let dtype = a.dtype();
     let (m, n, k) = size;
     let stretch = |t: &Tensor, rows: usize, columns: usize| {
