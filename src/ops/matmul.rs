@@ -288,6 +288,16 @@ impl Tensor {
             move |ctx: &BackwardCtx<'_>| {
                 let g = flat(&ctx.grad(0));
                 let dx = w.as_ref().map(|w| g.mm(&ctx.get(w)).reshape_to(&shape));
+                let joint = match &x {
+                    Some(x) if with_bias && ctx.needs(2) && !ctx.create_graph() => {
+                        let x = flat(&ctx.get(x));
+                        no_grad(|| cuda::weight_and_bias(&g.detach(), &x.detach()))
+                    }
+                    _ => None,
+                };
+                if let Some((dw, db)) = joint {
+                    return smallvec![dx, Some(dw), Some(db)];
+                }
                 let dw = x.as_ref().map(|x| g.t().mm(&flat(&ctx.get(x))));
                 let mut grads: SmallVec<[Option<Tensor>; 3]> = smallvec![dx, dw];
                 if with_bias {

@@ -137,28 +137,28 @@ fn others(dtype: Dtype) {
 }
 
 simulated! {
-    fn products_of_f32() {
+    fn products_of_f32() ["TORCHRS_CUBLASLT" = "0"] {
         matmuls(Dtype::F32, SMALL);
         // Large tiles; parts of the depth; a part of a tile.
         matmuls(Dtype::F32, &[(&[130, 2060], &[2060, 100]), (&[20, 1500], &[1500, 3]), (&[3, 3000], &[3000]), (&[3000], &[3000])]);
         others(Dtype::F32);
     }
-    fn products_of_f64() {
+    fn products_of_f64() ["TORCHRS_CUBLASLT" = "0"] {
         matmuls(Dtype::F64, SMALL);
         others(Dtype::F64);
     }
-    fn products_of_f16() {
+    fn products_of_f16() ["TORCHRS_CUBLASLT" = "0"] {
         matmuls(Dtype::F16, SMALL);
         matmuls(Dtype::F16, &[(&[72, 40], &[40, 136]), (&[2, 3, 72, 16], &[2, 3, 16, 8])]);
         others(Dtype::F16);
     }
-    fn products_of_bf16() {
+    fn products_of_bf16() ["TORCHRS_CUBLASLT" = "0"] {
         matmuls(Dtype::BF16, SMALL);
         // Large tiles of copied operands, in parts of the depth.
         matmuls(Dtype::BF16, &[(&[136, 2064], &[2064, 104]), (&[72, 40], &[40, 136])]);
         others(Dtype::BF16);
     }
-    fn products_of_integers() {
+    fn products_of_integers() ["TORCHRS_CUBLASLT" = "0"] {
         for dtype in [Dtype::I64, Dtype::I32, Dtype::I16, Dtype::I8, Dtype::U8] {
             let shapes: &[(&[usize], &[usize])] = if dtype == Dtype::I64 { SMALL } else { &[(&[70, 300], &[300, 3])] };
             matmuls(dtype, shapes);
@@ -169,6 +169,21 @@ simulated! {
             x.mm(&x)
         });
         assert!(message.unwrap_err().to_string().contains("bool"));
+    }
+    fn products_by_the_library() {
+        for dtype in [Dtype::F32, Dtype::F64, Dtype::F16, Dtype::BF16] {
+            matmuls(dtype, SMALL);
+            others(dtype);
+        }
+    }
+    // The first kernel would fail.
+    fn the_library_needs_no_kernel() ["TORCHRS_SIMULATED_FAULT" = "illegal-address@1"] {
+        let [x, w, b] = [&[9, 16][..], &[24, 16], &[24]].map(|shape| whole(shape, 1, Dtype::BF16));
+        let leaves = [&x, &w, &b].map(|t| t.to_device(GPU).requires_grad_(true));
+        let y = leaves[0].linear(&leaves[1], Some(&leaves[2]));
+        torchrs::autograd::backward(&[&y], &[Some(&whole(&[9, 24], 9, Dtype::BF16).to_device(GPU))], false, false);
+        assert_near(&y.detach().cpu(), &x.linear(&w, Some(&b)), "linear");
+        assert!(leaves.iter().all(|leaf| leaf.grad().is_some()));
     }
     fn products_do_not_wait() {
         let (x, w) = (whole(&[40, 600], 1, Dtype::F32).to_device(GPU), whole(&[30, 600], 2, Dtype::F32).to_device(GPU));
