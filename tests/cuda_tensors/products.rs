@@ -179,11 +179,8 @@ simulated! {
     // The first kernel would fail.
     fn the_library_needs_no_kernel() ["TORCHRS_SIMULATED_FAULT" = "illegal-address@1"] {
         let [x, w, b] = [&[9, 16][..], &[24, 16], &[24]].map(|shape| whole(shape, 1, Dtype::BF16));
-        let leaves = [&x, &w, &b].map(|t| t.to_device(GPU).requires_grad_(true));
-        let y = leaves[0].linear(&leaves[1], Some(&leaves[2]));
-        torchrs::autograd::backward(&[&y], &[Some(&whole(&[9, 24], 9, Dtype::BF16).to_device(GPU))], false, false);
-        assert_near(&y.detach().cpu(), &x.linear(&w, Some(&b)), "linear");
-        assert!(leaves.iter().all(|leaf| leaf.grad().is_some()));
+        let [a, v, c] = [&x, &w, &b].map(|t| t.to_device(GPU));
+        assert_near(&a.linear(&v, Some(&c)).cpu(), &x.linear(&w, Some(&b)), "linear");
     }
     fn products_do_not_wait() {
         let (x, w) = (whole(&[40, 600], 1, Dtype::F32).to_device(GPU), whole(&[30, 600], 2, Dtype::F32).to_device(GPU));
