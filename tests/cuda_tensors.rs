@@ -13,3 +13,5 @@ mod loader;
 mod processes;
 #[path = "cuda_tensors/rows.rs"]
 mod rows;
+#[path = "cuda_tensors/products.rs"]
+mod products;
