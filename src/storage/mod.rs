@@ -130,9 +130,7 @@ impl Storage {
     #[track_caller]
     fn on_cuda(index: usize, nbytes: usize) -> Self {
         match cuda::Block::new(nbytes, index) {
-            Ok(block) => {
-                Self::new(block.as_ptr(), nbytes, Device::Cuda(index), Owner::Cuda(block))
-            }
+            Ok(block) => Self::new(block.as_ptr(), nbytes, Device::Cuda(index), Owner::Cuda(block)),
             Err(error) => throw(error),
         }
     }
@@ -163,7 +161,12 @@ impl Storage {
         );
         // SAFETY: the offset is inside the mapping, as just checked.
         let ptr = unsafe { memory.as_ptr().add(start) };
-        Self::new(ptr, nbytes, Device::Cpu, Owner::Shared { memory, start, _guard: guard.map(Guard) })
+        Self::new(
+            ptr,
+            nbytes,
+            Device::Cpu,
+            Owner::Shared { memory, start, _guard: guard.map(Guard) },
+        )
     }
 
     /// `nbytes` bytes of a private (copy-on-write) mapping of a file from `start` on.
