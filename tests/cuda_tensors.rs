@@ -7,11 +7,17 @@ mod support;
 
 #[path = "cuda_tensors/basics.rs"]
 mod basics;
+#[path = "cuda_tensors/compare.rs"]
+mod compare;
+#[path = "cuda_tensors/indexing.rs"]
+mod indexing;
 #[path = "cuda_tensors/loader.rs"]
 mod loader;
 #[path = "cuda_tensors/processes.rs"]
 mod processes;
-#[path = "cuda_tensors/rows.rs"]
-mod rows;
 #[path = "cuda_tensors/products.rs"]
 mod products;
+#[path = "cuda_tensors/random.rs"]
+mod random;
+#[path = "cuda_tensors/rows.rs"]
+mod rows;

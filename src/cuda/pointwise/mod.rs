@@ -121,6 +121,9 @@ pub unsafe fn execute(
     let text = kernel
         .text()
         .ok_or_else(|| Error::Device("a formula without text runs on the CPU only".to_owned()))?;
+    if operands.iter().any(|o| matches!(o, Operand::Memory { format: Format::Wide, .. })) {
+        return Err(Error::Device("complex numbers of two f64 run on the CPU only".to_owned()));
+    }
     assert!(operands.len() <= MOST_OPERANDS && params.len() <= MOST_PARAMS);
     let program = program(kernel, text, compute);
     let mut walk = Walk {
