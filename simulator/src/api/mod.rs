@@ -4,4 +4,5 @@
 #![allow(clippy::not_unsafe_ptr_arg_deref)]
 
 pub mod driver;
+pub mod nccl;
 pub mod nvrtc;
