@@ -5,6 +5,9 @@
 #define MOST_DIMS 8
 #define MOST_OPERANDS 12
 #define MOST_PARAMS 16
+// The least number of a multiprocessor's blocks: without a word the assembler spills registers to make room for
+// more of them than it is worth.
+#define BLOCKS 2
 
 // A tensor, or a number where `at` is null.
 struct Operand {
@@ -39,8 +42,9 @@ __device__ __forceinline__ void parameters(const Walk& walk, C* params) {
 #endif
 }
 
+
 // Any strides and formats.
-extern "C" __global__ void __launch_bounds__(256) strided(Walk walk) {
+extern "C" __global__ void __launch_bounds__(256, BLOCKS) strided(Walk walk) {
     C params[PARAMS + 1], in[INPUTS + 1], out[OUTPUTS];
     parameters(walk, params);
     for (i64 i = first_index(); i < walk.count; i += index_step()) {
@@ -100,11 +104,11 @@ template <class T> __device__ __forceinline__ void run_dense(const Walk& walk) {
 }
 
 #if COMPUTE_F32
-extern "C" __global__ void __launch_bounds__(256) dense_f32(Walk walk) { run_dense<float>(walk); }
-extern "C" __global__ void __launch_bounds__(256) dense_f16(Walk walk) { run_dense<f16>(walk); }
-extern "C" __global__ void __launch_bounds__(256) dense_bf16(Walk walk) { run_dense<bf16>(walk); }
+extern "C" __global__ void __launch_bounds__(256, BLOCKS) dense_f32(Walk walk) { run_dense<float>(walk); }
+extern "C" __global__ void __launch_bounds__(256, BLOCKS) dense_f16(Walk walk) { run_dense<f16>(walk); }
+extern "C" __global__ void __launch_bounds__(256, BLOCKS) dense_bf16(Walk walk) { run_dense<bf16>(walk); }
 #elif COMPUTE_F64
-extern "C" __global__ void __launch_bounds__(256) dense_f64(Walk walk) { run_dense<double>(walk); }
+extern "C" __global__ void __launch_bounds__(256, BLOCKS) dense_f64(Walk walk) { run_dense<double>(walk); }
 #else
-extern "C" __global__ void __launch_bounds__(256) dense_i64(Walk walk) { run_dense<i64>(walk); }
+extern "C" __global__ void __launch_bounds__(256, BLOCKS) dense_i64(Walk walk) { run_dense<i64>(walk); }
 #endif

@@ -7,5 +7,9 @@ mod support;
 
 #[path = "cuda_tensors/basics.rs"]
 mod basics;
+#[path = "cuda_tensors/loader.rs"]
+mod loader;
+#[path = "cuda_tensors/processes.rs"]
+mod processes;
 #[path = "cuda_tensors/rows.rs"]
 mod rows;

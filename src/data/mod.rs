@@ -40,6 +40,7 @@ mod panics;
 mod pool;
 mod sample;
 pub mod samplers;
+mod upload;
 mod worker;
 
 pub use builder::DataLoaderBuilder;

@@ -5,10 +5,12 @@
 use std::sync::Arc;
 
 use super::layout::{BatchLayout, Column, Field, SlotMemory};
+use super::upload::to_device;
 use crate::cpu::streaming::copy_streaming;
 use crate::dispatch;
+use crate::error::throw;
 use crate::storage::{SharedMemory, Storage};
-use crate::tensor::{Complex, Dtype, Element, Layout, Shape, Tensor};
+use crate::tensor::{Complex, Device, Dtype, Element, Layout, Shape, Tensor};
 
 /// Smaller rows are not worth being written past the cache.
 const STREAMING_ROW: usize = 4 << 10;
@@ -443,21 +445,23 @@ pub struct Columns {
     /// Where the slot starts in `memory`.
     start: usize,
     guard: Arc<dyn std::any::Any + Send + Sync>,
+    device: Device,
     next: usize,
 }
 
 impl Columns {
     /// Columns over a slot that starts `start` bytes into `memory` and is free for others when the
-    /// last clone of `guard` is dropped.
+    /// last clone of `guard` is dropped. Tensors are made on `device`.
     pub(super) fn new(
         layout: BatchLayout,
         memory: Arc<SharedMemory>,
         start: usize,
         guard: Arc<dyn std::any::Any + Send + Sync>,
+        device: Device,
     ) -> Self {
         let slot = SlotMemory { ptr: memory.as_ptr().wrapping_add(start), len: layout.end };
         assert!(start + layout.end <= memory.len(), "a slot inside its memory");
-        Columns { layout, slot, memory, start, guard, next: 0 }
+        Columns { layout, slot, memory, start, guard, device, next: 0 }
     }
 
     /// How many samples the batch has.
@@ -558,7 +562,8 @@ impl Columns {
         let (dtype, offset, bytes) = (*dtype, column.offset, column.row_bytes * samples);
         let guard = Box::new(self.guard.clone());
         let storage = Storage::shared(self.memory.clone(), self.start + offset, bytes, Some(guard));
-        Tensor::from_parts(storage, Layout::contiguous(&dims), dtype)
+        let tensor = Tensor::from_parts(storage, Layout::contiguous(&dims), dtype);
+        to_device(tensor, self.device).unwrap_or_else(|error| throw(error))
     }
 
     /// The next column as byte strings.

@@ -12,6 +12,8 @@
 //! a record, weights and numbers are recorded.
 
 mod kernels;
+mod reads;
+mod squares;
 
 use smallvec::smallvec;
 

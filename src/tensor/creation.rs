@@ -2,9 +2,9 @@
 
 use smallvec::SmallVec;
 
-use crate::cuda;
 use super::{Complex, Device, Dtype, Element, Scalar, Shape, Tensor, dispatch};
 use crate::cpu::streaming::zero;
+use crate::cuda;
 use crate::error::{Error, throw};
 
 /// Dtype, device and `requires_grad` of a new tensor. `F32`, `(F32, Device::Cpu)` and the default

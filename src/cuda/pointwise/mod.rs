@@ -88,6 +88,13 @@ fn program(kernel: &'static kernel::Kernel, text: &Text, compute: Compute) -> &'
     })
 }
 
+/// The program of a formula for a compute type, by itself: what is compiled at the formula's first use. `None`
+/// for kernels without text.
+pub fn source(kernel: &kernel::Kernel, compute: Compute) -> Option<Program> {
+    let text = translate::program(kernel.text()?, compute);
+    Some(Program::owned("pointwise", include_str!("../../../kernels/prelude.cuh"), text))
+}
+
 /// Runs `kernel` in `compute` for all elements of `shape` on a stream; `operands` are the outputs, then
 /// the inputs, as for [`execute`](crate::cpu::tile::execute).
 ///
@@ -111,9 +118,9 @@ pub unsafe fn execute(
     if count == 0 {
         return Ok(());
     }
-    let text = kernel.text().ok_or_else(|| {
-        Error::Device("a formula without text runs on the CPU only".to_owned())
-    })?;
+    let text = kernel
+        .text()
+        .ok_or_else(|| Error::Device("a formula without text runs on the CPU only".to_owned()))?;
     assert!(operands.len() <= MOST_OPERANDS && params.len() <= MOST_PARAMS);
     let program = program(kernel, text, compute);
     let mut walk = Walk {
@@ -145,14 +152,18 @@ pub unsafe fn execute(
     if let Some((format, kernel)) = dense {
         let shape = Shape::grid_stride(count.div_ceil(16 / format.size()) as u64, THREADS, device)?;
         // SAFETY: the kernel takes one `Walk`; what it names is the caller's duty.
-        return unsafe { launch::launch(kernel.on(device)?, shape, stream, crate::cuda_args!(walk)) };
+        return unsafe {
+            launch::launch(kernel.on(device)?, shape, stream, crate::cuda_args!(walk))
+        };
     }
     debug_assert!(outputs <= operands.len());
     let plan = Plan::new(shape, operands);
     if plan.dims.len() > MOST_DIMS {
         return Err(Error::shape(
             "cuda",
-            format!("operands of shape {shape:?} lie in more than {MOST_DIMS} dimensions that cannot be joined; make them contiguous"),
+            format!(
+                "operands of shape {shape:?} lie in more than {MOST_DIMS} dimensions that cannot be joined; make them contiguous"
+            ),
         ));
     }
     walk.dims = plan.dims.len() as i32;

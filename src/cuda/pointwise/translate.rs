@@ -20,7 +20,9 @@ pub fn program(text: &Text, compute: Compute) -> String {
         text.inputs.len(),
         text.params.len(),
     );
-    out.push_str("__device__ __forceinline__ void evaluate(C* out, const C* in, const C* param) {\n");
+    out.push_str(
+        "__device__ __forceinline__ void evaluate(C* out, const C* in, const C* param) {\n",
+    );
     for (k, name) in text.inputs.iter().enumerate() {
         line(&mut out, format_args!("    C v_{name} = in[{k}];"));
     }
@@ -67,7 +69,8 @@ fn expression(text: &str) -> String {
             }
             let name = &text[start..at];
             let called = text[at..].trim_start().starts_with('(');
-            let constant = name.bytes().all(|b| b == b'_' || b.is_ascii_uppercase() || b.is_ascii_digit());
+            let constant =
+                name.bytes().all(|b| b == b'_' || b.is_ascii_uppercase() || b.is_ascii_digit());
             out += &match (called, constant) {
                 (true, _) => format!("t_{name}"),
                 (_, true) => format!("C(T_{name})"),

@@ -22,8 +22,8 @@ use crate::cpu::tile::execute;
 use crate::error::{Error, throw};
 use crate::ops::complex;
 use crate::profiler;
-use crate::{Device, Tensor, cuda};
 use crate::tensor::{Dtype, Operand, Scalar, can_cast};
+use crate::{Device, Tensor, cuda};
 
 /// The row's op on `inputs`: what every generated function calls.
 ///
@@ -101,9 +101,8 @@ pub(super) fn alike<'a>(inputs: &[Operand<'a>]) -> Option<&'a Tensor> {
         match input {
             Operand::Tensor(t) => {
                 let like = *first.get_or_insert(t);
-                let same = t.is_contiguous()
-                    && t.dtype() == like.dtype()
-                    && t.device() == like.device();
+                let same =
+                    t.is_contiguous() && t.dtype() == like.dtype() && t.device() == like.device();
                 if !same || !same_shape(t.shape(), like.shape()) {
                     return None;
                 }

@@ -2,8 +2,8 @@
 
 use smallvec::{SmallVec, smallvec};
 
-use super::row;
 use super::operands::{compute_of, constant, format_of};
+use super::row;
 use crate::autograd::{BackwardCtx, record, record_inplace};
 use crate::cpu::copy::{Elements, copy};
 use crate::cpu::kernel::{Formula, Kernel};
@@ -11,8 +11,8 @@ use crate::cpu::lane::Compute;
 use crate::cpu::plan::Operand as Buffer;
 use crate::cpu::tile::{convert, execute};
 use crate::error::{Error, throw};
-use crate::{Device, Tensor, cuda, profiler};
 use crate::tensor::{Dtype, Operand, Scalar, broadcast_shapes};
+use crate::{Device, Tensor, cuda, profiler};
 
 struct Identity;
 impl<S> Formula<S, 1, 0, 1> for Identity {

@@ -38,6 +38,7 @@ mod losses;
 mod macros;
 mod operands;
 mod operators;
+mod out;
 pub mod row;
 mod special;
 mod symbolic;
@@ -52,6 +53,7 @@ pub(crate) use losses::{
     absolute_error, divergence, huber_error, log_divergence, logit_error, probability_error,
     squared_error,
 };
+pub use out::apply_out;
 pub use row::{Kind, Row};
 pub use symbolic::Symbol;
 pub(crate) use updates::{
@@ -62,6 +64,7 @@ pub(crate) use updates::{
 
 #[doc(hidden)]
 pub use crate::cpu::kernel::{Formula, Kernel};
+pub use crate::cpu::lane::Compute;
 
 /// The rows of all tables of this crate.
 ///

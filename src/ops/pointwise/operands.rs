@@ -4,13 +4,13 @@
 use smallvec::SmallVec;
 
 use super::row::{Kind, Row};
-use crate::{Device, Tensor};
 use crate::cpu::format::Format;
 use crate::cpu::lane::{Compute, Constant};
 use crate::cpu::plan::Operand as Buffer;
 use crate::error::{Error, throw};
 use crate::storage::Storage;
 use crate::tensor::{Dtype, Layout, Operand, ResultType, Scalar, Shape, broadcast_shapes};
+use crate::{Device, Tensor};
 
 #[inline]
 pub(super) fn buffer(t: &Tensor, kind: Kind) -> Buffer<'_> {
