@@ -11,3 +11,5 @@ mod basics;
 mod rows;
 #[path = "cuda_tensors/products.rs"]
 mod products;
+#[path = "cuda_tensors/conv.rs"]
+mod conv;
