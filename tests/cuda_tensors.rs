@@ -21,3 +21,5 @@ mod products;
 mod random;
 #[path = "cuda_tensors/rows.rs"]
 mod rows;
+#[path = "cuda_tensors/conv.rs"]
+mod conv;

@@ -127,6 +127,8 @@ macro_rules! tile_prelude {
     };
 }
 
+pub(in crate::ops) use tile_prelude;
+
 macro_rules! four {
     ($program:ident $name:literal) => {
         [
@@ -279,7 +281,7 @@ pub(super) fn product(
 
 /// Products of batches, which `a` and `b` broadcast to.
 #[track_caller]
-pub(super) fn products(
+pub(in crate::ops) fn products(
     gpu: Gpu,
     a: &Tensor,
     b: &Tensor,
