@@ -7,5 +7,11 @@ mod support;
 
 #[path = "cuda_tensors/basics.rs"]
 mod basics;
+#[path = "cuda_tensors/compare.rs"]
+mod compare;
+#[path = "cuda_tensors/indexing.rs"]
+mod indexing;
+#[path = "cuda_tensors/random.rs"]
+mod random;
 #[path = "cuda_tensors/rows.rs"]
 mod rows;

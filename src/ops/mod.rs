@@ -29,6 +29,7 @@ mod grid_sample;
 mod group_norm;
 mod index;
 mod index_select;
+mod indexing;
 mod interpolate;
 mod joining;
 mod layer_norm;

@@ -150,6 +150,6 @@ impl Tensor {
         shape.push(n - 1);
         let powers = x.unsqueeze(-1).expand(&shape).cumprod(-1);
         shape[x.dim()] = 1;
-        Tensor::cat(&[Tensor::ones(&shape, powers.dtype()), powers], -1)
+        Tensor::cat(&[Tensor::ones(&shape, (powers.dtype(), powers.device())), powers], -1)
     }
 }

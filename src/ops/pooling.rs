@@ -357,7 +357,11 @@ impl Tensor {
         };
         let mut shape = self.shape()[..n - D].to_vec();
         shape.push(output_size.iter().product());
-        let y = Tensor::zeros(&shape, self.dtype()).scatter(-1, &plane(indices), &plane(self));
+        let y = Tensor::zeros(&shape, (self.dtype(), self.device())).scatter(
+            -1,
+            &plane(indices),
+            &plane(self),
+        );
         shape.truncate(n - D);
         shape.extend(output_size);
         y.reshape_to(&shape)

@@ -111,9 +111,12 @@ pub unsafe fn execute(
     if count == 0 {
         return Ok(());
     }
-    let text = kernel.text().ok_or_else(|| {
-        Error::Device("a formula without text runs on the CPU only".to_owned())
-    })?;
+    let text = kernel
+        .text()
+        .ok_or_else(|| Error::Device("a formula without text runs on the CPU only".to_owned()))?;
+    if operands.iter().any(|o| matches!(o, Operand::Memory { format: Format::Wide, .. })) {
+        return Err(Error::Device("complex numbers of two f64 run on the CPU only".to_owned()));
+    }
     assert!(operands.len() <= MOST_OPERANDS && params.len() <= MOST_PARAMS);
     let program = program(kernel, text, compute);
     let mut walk = Walk {
@@ -145,14 +148,18 @@ pub unsafe fn execute(
     if let Some((format, kernel)) = dense {
         let shape = Shape::grid_stride(count.div_ceil(16 / format.size()) as u64, THREADS, device)?;
         // SAFETY: the kernel takes one `Walk`; what it names is the caller's duty.
-        return unsafe { launch::launch(kernel.on(device)?, shape, stream, crate::cuda_args!(walk)) };
+        return unsafe {
+            launch::launch(kernel.on(device)?, shape, stream, crate::cuda_args!(walk))
+        };
     }
     debug_assert!(outputs <= operands.len());
     let plan = Plan::new(shape, operands);
     if plan.dims.len() > MOST_DIMS {
         return Err(Error::shape(
             "cuda",
-            format!("operands of shape {shape:?} lie in more than {MOST_DIMS} dimensions that cannot be joined; make them contiguous"),
+            format!(
+                "operands of shape {shape:?} lie in more than {MOST_DIMS} dimensions that cannot be joined; make them contiguous"
+            ),
         ));
     }
     walk.dims = plan.dims.len() as i32;

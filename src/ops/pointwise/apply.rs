@@ -22,8 +22,8 @@ use crate::cpu::tile::execute;
 use crate::error::{Error, throw};
 use crate::ops::complex;
 use crate::profiler;
-use crate::{Device, Tensor, cuda};
 use crate::tensor::{Dtype, Operand, Scalar, can_cast};
+use crate::{Device, Tensor, cuda};
 
 /// The row's op on `inputs`: what every generated function calls.
 ///
@@ -101,9 +101,8 @@ pub(super) fn alike<'a>(inputs: &[Operand<'a>]) -> Option<&'a Tensor> {
         match input {
             Operand::Tensor(t) => {
                 let like = *first.get_or_insert(t);
-                let same = t.is_contiguous()
-                    && t.dtype() == like.dtype()
-                    && t.device() == like.device();
+                let same =
+                    t.is_contiguous() && t.dtype() == like.dtype() && t.device() == like.device();
                 if !same || !same_shape(t.shape(), like.shape()) {
                     return None;
                 }
@@ -218,7 +217,7 @@ pub fn apply_inplace(row: &'static Row, inputs: &[Operand<'_>], params: &[Scalar
     if alike(inputs).is_some_and(|like| keeps(row, like.dtype()))
         && !any_differentiated(inputs.len(), |k| tensor(&inputs[k]))
     {
-        let apart = |t: &Tensor| t.data_ptr() == target.data_ptr() || !overlap(target, t);
+        let apart = |t: &Tensor| t.device_ptr() == target.device_ptr() || !overlap(target, t);
         if inputs[1..].iter().filter_map(tensor).all(apart) {
             // SAFETY: the target names no element twice, as asserted above, and each input is the same view
             // or elsewhere. Who else may use the memory is the caller's concern, as for every in-place op
