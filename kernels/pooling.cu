@@ -1,15 +1,16 @@
 // Maxima and means over windows of planes (or lines, or volumes): dimensions that are missing in front have
 // one position. Gradients are gathered by the threads that write them, so that sums have a fixed order.
 
-// One dimension's windows. Adaptive ones are as many nearly equal ranges as are wanted.
+// One dimension's windows. Adaptive ones are as many nearly equal ranges as are wanted; the product of their
+// two sizes is below 2^32.
 struct Dim { i32 size, out, kernel, stride, padding, dilation, adaptive, counts_padding; };
 struct Window { Dim dims[3]; i64 planes; double divisor; };
 
 __device__ __forceinline__ i32 first_of(const Dim& d, i32 i) {
-    return d.adaptive ? (i32)((i64)i * d.size / d.out) : i * d.stride - d.padding;
+    return d.adaptive ? (i32)((u32)i * (u32)d.size / (u32)d.out) : i * d.stride - d.padding;
 }
 __device__ __forceinline__ i32 end_of(const Dim& d, i32 i) {
-    if (d.adaptive) return (i32)(((i64)(i + 1) * d.size + d.out - 1) / d.out);
+    if (d.adaptive) return (i32)(((u32)(i + 1) * (u32)d.size + (u32)d.out - 1u) / (u32)d.out);
     i32 end = i * d.stride - d.padding + (d.kernel - 1) * d.dilation + 1;
     return end < d.size ? end : d.size;
 }
@@ -20,12 +21,12 @@ __device__ __forceinline__ i32 inside(i32 first, i32 step) {
 }
 // The windows that may read position p: from the first to before the last.
 __device__ __forceinline__ i32 first_window(const Dim& d, i32 p) {
-    if (d.adaptive) return (i32)((i64)p * d.out / d.size);
+    if (d.adaptive) return (i32)((u32)p * (u32)d.out / (u32)d.size);
     i32 before = p + d.padding - (d.kernel - 1) * d.dilation;
     return before <= 0 ? 0 : (before + d.stride - 1) / d.stride;
 }
 __device__ __forceinline__ i32 end_window(const Dim& d, i32 p) {
-    if (d.adaptive) return (i32)(((i64)(p + 1) * d.out + d.size - 1) / d.size);
+    if (d.adaptive) return (i32)(((u32)(p + 1) * (u32)d.out + (u32)d.size - 1u) / (u32)d.size);
     i32 end = (p + d.padding) / d.stride + 1;
     return end < d.out ? end : d.out;
 }
@@ -97,11 +98,15 @@ __device__ __forceinline__ void maxima_backward(T* dx, const T* dy, const i32* p
     for (i64 p = first_index(); p < count; p += index_step()) {
         At here = at(p, inputs(w), inverse, b.size, c.size);
         i32 own = (here.i[0] * b.size + here.i[1]) * c.size + here.i[2];
+        i32 i1 = end_window(a, here.i[0]), j0 = first_window(b, here.i[1]), j1 = end_window(b, here.i[1]);
+        i32 k0 = first_window(c, here.i[2]), k1 = end_window(c, here.i[2]);
+        i64 first = here.plane * outputs(w);
         C sum = 0;
-        for (i32 i = first_window(a, here.i[0]); i < end_window(a, here.i[0]); ++i) {
-            for (i32 j = first_window(b, here.i[1]); j < end_window(b, here.i[1]); ++j) {
-                i64 row = here.plane * outputs(w) + (i64)(i * b.out + j) * c.out;
-                for (i32 k = first_window(c, here.i[2]); k < end_window(c, here.i[2]); ++k) {
+        for (i32 i = first_window(a, here.i[0]); i < i1; ++i) {
+            for (i32 j = j0; j < j1; ++j) {
+                i64 row = first + (i64)(i * b.out + j) * c.out;
+#pragma unroll 1
+                for (i32 k = k0; k < k1; ++k) {
                     if (places[row + k] == own) sum += Convert<C>::from(dy[row + k]);
                 }
             }

@@ -11,6 +11,8 @@ mod basics;
 mod compare;
 #[path = "cuda_tensors/indexing.rs"]
 mod indexing;
+#[path = "cuda_tensors/optim.rs"]
+mod optim;
 #[path = "cuda_tensors/pooling.rs"]
 mod pooling;
 #[path = "cuda_tensors/random.rs"]

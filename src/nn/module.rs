@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use super::state_dict::{LoadReport, NamedTensors, StateDict, load_failure};
 use super::{Buffer, Parameter, StatisticsGroup, Training, display};
 use crate::error::{Error, Result};
-use crate::{Dtype, Tensor, no_grad};
+use crate::{Device, Dtype, Tensor, no_grad};
 
 /// A part of a model that holds parameters, buffers and other modules (`torch.nn.Module`).
 ///
@@ -452,6 +452,26 @@ pub trait Module: Send + Sync {
         let convert = |old: &Tensor| {
             (old.dtype().is_floating_point() && old.dtype() != dtype).then(|| old.to_dtype(dtype))
         };
+        self.visit_mut(&mut Replace { convert: &convert, done: HashMap::new() });
+    }
+
+    /// Moves all parameters and buffers to a device; ties stay (`torch.nn.Module.to` with a device).
+    /// Gradients are dropped. Do it before making an optimizer or wrapping the module, which hold the
+    /// tensors as they were.
+    ///
+    /// ```
+    /// use torchrs::{Device, cuda, nn::{Linear, Module}};
+    /// let mut layer = Linear::new(2, 1);
+    /// let device = if cuda::is_available() { Device::Cuda(0) } else { Device::Cpu };
+    /// layer.to_device(device);
+    /// assert_eq!(layer.weight.device(), device);
+    /// ```
+    ///
+    /// # Panics
+    /// Throws [`Error::Device`] when the machine lacks the device.
+    #[track_caller]
+    fn to_device(&mut self, device: Device) {
+        let convert = |old: &Tensor| (old.device() != device).then(|| old.to_device(device));
         self.visit_mut(&mut Replace { convert: &convert, done: HashMap::new() });
     }
 

@@ -43,6 +43,7 @@ mod special;
 mod symbolic;
 #[cfg(test)]
 mod tests;
+mod together;
 mod updates;
 
 pub use apply::{apply, apply_inplace, apply_update};
@@ -55,6 +56,7 @@ pub(crate) use losses::{
 };
 pub use row::{Kind, Row};
 pub use symbolic::Symbol;
+pub(crate) use together::together;
 pub(crate) use updates::{
     adadelta_step, adagrad_step, adam_step, adamax_step, amsgrad_step, asgd_step, nadam_step,
     radam_start, rmsprop_centered_step, rmsprop_momentum_step, rmsprop_step, rprop_step,

@@ -3,6 +3,7 @@
 use crate::cuda::launch::Argument;
 use crate::cuda::{Kernel, Program};
 use crate::cuda_args;
+use crate::error::{Error, throw};
 use crate::ops::gpu::Gpu;
 use crate::{Dtype, Tensor};
 
@@ -99,6 +100,14 @@ unsafe impl Argument for Window {}
 impl Window {
     /// Windows of the last dimensions of so many planes, each with a number by which its sum is divided.
     pub fn new(last: &[Dim], planes: usize, divisor: Option<i64>) -> Window {
+        for dim in last.iter().filter(|dim| dim.adaptive == 1) {
+            let (size, out) = (dim.size as u64 + 1, dim.out as u64 + 1);
+            if size * out > u64::from(u32::MAX) {
+                let message =
+                    format!("{} windows over a size of {}: too many on a GPU", dim.out, dim.size);
+                throw(Error::shape("adaptive pooling", message));
+            }
+        }
         let mut dims = [Dim::adaptive(1, 1); 3];
         dims[3 - last.len()..].copy_from_slice(last);
         Window { dims, planes: planes as i64, divisor: divisor.unwrap_or(0) as f64 }
