@@ -17,6 +17,10 @@ mod loader;
 mod processes;
 #[path = "cuda_tensors/products.rs"]
 mod products;
+#[path = "cuda_tensors/optim.rs"]
+mod optim;
+#[path = "cuda_tensors/pooling.rs"]
+mod pooling;
 #[path = "cuda_tensors/random.rs"]
 mod random;
 #[path = "cuda_tensors/rows.rs"]

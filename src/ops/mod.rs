@@ -25,6 +25,7 @@ mod embedding_bag;
 pub mod fft;
 mod gather;
 mod gpu;
+pub(crate) mod gradients;
 mod grid_sample;
 mod group_norm;
 mod index;

@@ -7,6 +7,8 @@
 //! max_unpool: zeros, with x at the places given
 //! ```
 
+pub(super) mod cuda;
+
 use super::max_pool::{Pool1dOptions, Pool2dOptions, Pool3dOptions, PoolOptions};
 use super::max_pool::{adaptive_pool, check_dims, pool};
 use super::resample::resample;

@@ -19,10 +19,11 @@ pub fn program(text: &Text, compute: Compute) -> String {
     };
     let outputs = text.written.len().max(1);
     let mut out = format!(
-        "#define {flag} 1\ntypedef {c} C;\n{}\n#define OUTPUTS {outputs}\n#define INPUTS {}\n#define PARAMS {}\n",
+        "#define {flag} 1\ntypedef {c} C;\n{}\n#define OUTPUTS {outputs}\n#define INPUTS {}\n#define PARAMS {}\n#define UPDATE {}\n",
         include_str!("../../../kernels/formula.cuh"),
         text.inputs.len(),
         text.params.len(),
+        !text.written.is_empty() as u32,
     );
     let body = expression(text.body, compute);
     if SPECIAL.iter().any(|name| body.contains(&format!("t_{name}("))) {
