@@ -7,5 +7,15 @@ mod support;
 
 #[path = "cuda_tensors/basics.rs"]
 mod basics;
+#[path = "cuda_tensors/classes.rs"]
+mod classes;
+#[path = "cuda_tensors/folds.rs"]
+mod folds;
+#[path = "cuda_tensors/near.rs"]
+mod near;
+#[path = "cuda_tensors/norms.rs"]
+mod norms;
 #[path = "cuda_tensors/rows.rs"]
 mod rows;
+#[path = "cuda_tensors/scans.rs"]
+mod scans;
