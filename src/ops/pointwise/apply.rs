@@ -217,7 +217,7 @@ pub fn apply_inplace(row: &'static Row, inputs: &[Operand<'_>], params: &[Scalar
     if alike(inputs).is_some_and(|like| keeps(row, like.dtype()))
         && !any_differentiated(inputs.len(), |k| tensor(&inputs[k]))
     {
-        let apart = |t: &Tensor| t.data_ptr() == target.data_ptr() || !overlap(target, t);
+        let apart = |t: &Tensor| t.device_ptr() == target.device_ptr() || !overlap(target, t);
         if inputs[1..].iter().filter_map(tensor).all(apart) {
             // SAFETY: the target names no element twice, as asserted above, and each input is the same view
             // or elsewhere. Who else may use the memory is the caller's concern, as for every in-place op
