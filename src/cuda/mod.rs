@@ -20,6 +20,7 @@
 //! | [`pointwise`] | formulas over tensors' elements |
 //! | [`graph`] | capture and replay of a stream's work |
 //! | [`ipc`], [`peer`] | memory of other processes and other devices |
+//! | `nccl` | communicators, for [`distributed`](crate::distributed) |
 //!
 //! With `TORCHRS_SIMULATE_GPUS=N` all of it runs on N simulated devices.
 //!
@@ -52,6 +53,7 @@ pub mod launch;
 pub mod library;
 pub mod memory;
 pub mod module;
+pub(crate) mod nccl;
 mod needs;
 mod nvrtc;
 mod once;
