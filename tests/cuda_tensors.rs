@@ -19,3 +19,5 @@ mod norms;
 mod rows;
 #[path = "cuda_tensors/scans.rs"]
 mod scans;
+#[path = "cuda_tensors/sorts.rs"]
+mod sorts;

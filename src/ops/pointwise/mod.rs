@@ -48,11 +48,11 @@ mod updates;
 pub use apply::{apply, apply_inplace, apply_update};
 pub use arithmetic::Rounding;
 pub use comparison::Closeness;
-pub(in crate::ops) use operands::format_of;
 pub(crate) use losses::{
     absolute_error, divergence, huber_error, log_divergence, logit_error, probability_error,
     squared_error,
 };
+pub(in crate::ops) use operands::format_of;
 pub use row::{Kind, Row};
 pub use symbolic::Symbol;
 pub(crate) use updates::{
