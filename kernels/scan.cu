@@ -12,6 +12,9 @@ template <> struct Summed<i64> { typedef i64 type; };
 
 struct Scan {
     const T* x;
+    // Of a product's gradient: that of the result, and the result.
+    const T* g;
+    const T* products;
     char* y;
     i64* places;
     // Totals per line and chunk, or null.
@@ -27,8 +30,8 @@ struct Scan {
 struct Numbers : Scan {
     typedef A Acc;
     typedef Summed<C>::type Out;
-    __device__ __forceinline__ A from(T x, i64) const { return Convert<A>::from(x); }
-    __device__ __forceinline__ void write(i64 at, A value) const { put((Out*)y + at, value); }
+    __device__ __forceinline__ A from(i64 at, i64) const { return Convert<A>::from(x[at]); }
+    __device__ __forceinline__ void write(i64 at, i64, A value) const { put((Out*)y + at, value); }
 };
 struct Add : Numbers {
     __device__ __forceinline__ A zero() const { return (A)0; }
@@ -53,20 +56,39 @@ struct Reached { A value; i64 place; };
 template <bool LARGEST> struct Running : Scan {
     typedef Reached Acc;
     __device__ __forceinline__ Reached zero() const { return {(A)0, -1}; }
-    __device__ __forceinline__ Reached from(T x, i64 place) const { return {Convert<A>::from(x), place}; }
+    __device__ __forceinline__ Reached from(i64 at, i64 place) const { return {Convert<A>::from(x[at]), place}; }
     __device__ __forceinline__ Reached combine(const Reached& a, const Reached& b) const {
         if (a.place < 0) return b;
         if (b.place < 0) return a;
         bool replaces = b.value != b.value || (a.value == a.value && (LARGEST ? b.value >= a.value : b.value <= a.value));
         return replaces ? b : a;
     }
-    __device__ __forceinline__ void write(i64 at, const Reached& acc) const {
+    __device__ __forceinline__ void write(i64 at, i64, const Reached& acc) const {
         put((T*)y + at, acc.value);
         places[at] = acc.place;
     }
 };
 typedef Running<true> Largest;
 typedef Running<false> Smallest;
+
+// The gradient of running products, from the end: s_k = g_k + x_{k+1} s_{k+1}, dx_k = y_{k-1} s_k. Elements are
+// the maps s -> factor s + term.
+struct Affine { A factor, term; };
+struct MulBackward : Scan {
+    typedef Affine Acc;
+    __device__ __forceinline__ Affine zero() const { return {(A)1, (A)0}; }
+    __device__ __forceinline__ Affine from(i64 at, i64 place) const {
+        A factor = place + 1 < n ? Convert<A>::from(x[at + inner]) : (A)0;
+        return {factor, Convert<A>::from(g[at])};
+    }
+    __device__ __forceinline__ Affine combine(const Affine& first, const Affine& then) const {
+        return {first.factor * then.factor, then.factor * first.term + then.term};
+    }
+    __device__ __forceinline__ void write(i64 at, i64 place, const Affine& acc) const {
+        A before = place > 0 ? Convert<A>::from(products[at - inner]) : (A)1;
+        put((T*)y + at, before * acc.term);
+    }
+};
 
 template <class V> __device__ __forceinline__ V shuffle_up(const V& value, int by) {
     static_assert(sizeof(V) % 4 == 0, "words are exchanged");
@@ -117,7 +139,7 @@ extern "C" __global__ void __launch_bounds__(SCAN_THREADS) scan_rows(VARIANT op)
 #pragma unroll
             for (int k = 0; k < EACH; ++k) {
                 i64 i = own + k, place = op.reversed ? op.n - 1 - i : i;
-                values[k] = i < end ? op.from(op.x[line * op.n + place], place) : op.zero();
+                values[k] = i < end ? op.from(line * op.n + place, place) : op.zero();
             }
 #pragma unroll
             for (int k = 0; k < EACH; ++k) total = op.combine(total, values[k]);
@@ -127,7 +149,7 @@ extern "C" __global__ void __launch_bounds__(SCAN_THREADS) scan_rows(VARIANT op)
                 for (int k = 0; k < EACH; ++k) {
                     i64 i = own + k, place = op.reversed ? op.n - 1 - i : i;
                     acc = op.combine(acc, values[k]);
-                    if (i < end) op.write(line * op.n + place, acc);
+                    if (i < end) op.write(line * op.n + place, place, acc);
                 }
             }
         }
@@ -146,8 +168,8 @@ extern "C" __global__ void __launch_bounds__(SCAN_THREADS) scan_columns(VARIANT 
 #pragma unroll 4
         for (i64 i = first; i < end; ++i) {
             i64 place = op.reversed ? op.n - 1 - i : i;
-            acc = op.combine(acc, op.from(op.x[at + place * op.inner], place));
-            if (!op.totals) op.write(at + place * op.inner, acc);
+            acc = op.combine(acc, op.from(at + place * op.inner, place));
+            if (!op.totals) op.write(at + place * op.inner, place, acc);
         }
         if (op.totals) parts[line * op.chunks + chunk] = acc;
     }

@@ -37,3 +37,5 @@ mod random;
 mod rows;
 #[path = "cuda_tensors/scans.rs"]
 mod scans;
+#[path = "cuda_tensors/sorts.rs"]
+mod sorts;

@@ -200,6 +200,7 @@ pub fn rows_shape(
     format: Format,
     addresses: &[*const u8],
 ) -> (&'static str, Shape) {
+    assert!(n <= i32::MAX as usize, "a row of {n} elements: kernels count them in 31 bits");
     let width = 16 / format.size();
     let aligned = addresses.iter().all(|at| (*at as usize).is_multiple_of(16));
     let wide = aligned && n.is_multiple_of(width);

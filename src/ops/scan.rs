@@ -136,7 +136,13 @@ impl Tensor {
         let out = scan_of("Mul", self, d, 1.0, f64::mul, i64::wrapping_mul);
         record("cumprod", &[self], out, |saver| {
             let x = saver.save(self);
-            move |ctx| smallvec![Some(cumprod_backward(&ctx.get(&x), &ctx.grad(0), d as i64))]
+            move |ctx| {
+                let (x, g) = (ctx.get(&x), ctx.grad(0));
+                smallvec![Some(match gpu::of("cumprod", &[&x]) {
+                    Some(gpu) if !ctx.create_graph() => cuda::products_backward(gpu, &x, &g, d),
+                    _ => cumprod_backward(&x, &g, d as i64),
+                })]
+            }
         })
     }
 }

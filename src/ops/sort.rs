@@ -5,8 +5,11 @@
 //! An element is mapped to an unsigned integer with the same order, next to its index: such pairs are
 //! all different, so the fastest unstable sort of them is stable.
 
+mod cuda;
+
 use smallvec::smallvec;
 
+use super::gpu;
 use super::reduce::select_backward;
 #[cfg(test)]
 use super::samples::{OpSample, Order, values};
@@ -85,16 +88,21 @@ fn order_lines<K: Key>(
 fn order_of(op: &'static str, x: &Tensor, d: usize, descending: bool, k: usize) -> Tensor {
     let _span = profiler::op(op);
     let dtype = crate::tensor::dtype::widest(op, x.dtype());
-    let x = x.detach().to_dtype(dtype).contiguous();
     let mut shape = x.layout().shape.clone();
     if let Some(n) = shape.get_mut(d) {
         *n = k;
     }
-    let out = Tensor::empty(&shape, Dtype::I64);
-    let (sizes, places) = (around(x.shape(), d), SharedMut(out.data_ptr().cast::<i64>()));
+    let out = Tensor::empty(&shape, (Dtype::I64, x.device()));
+    let sizes = around(x.shape(), d);
     if sizes[1] > u32::MAX as usize {
         throw(Error::shape(op, format!("more than 2^32 elements along dimension {d}")));
     }
+    if let Some(gpu) = gpu::of(op, &[x]) {
+        cuda::order(gpu, x, d, descending, k, &out);
+        return out;
+    }
+    let x = x.detach().to_dtype(dtype).contiguous();
+    let places = SharedMut(out.data_ptr().cast::<i64>());
     let (flip32, flip64) = if descending { (u32::MAX, u64::MAX) } else { (0, 0) };
     // SAFETY: contiguous and of the type matched on; nobody writes to it.
     unsafe {
@@ -118,12 +126,20 @@ fn order_of(op: &'static str, x: &Tensor, d: usize, descending: bool, k: usize) 
 }
 
 /// The elements at `places` along `d`; their gradient goes back there.
+#[track_caller]
 fn at_places(op: &'static str, x: &Tensor, d: usize, places: &Tensor) -> Tensor {
-    let out = x.detach().gather(d as i64, places);
+    let out = match gpu::of(op, &[x]) {
+        Some(gpu) => cuda::take(gpu, x, d, places),
+        None => x.detach().gather(d as i64, places),
+    };
     record(op, &[x], out, |saver| {
         let (places, shape) = (saver.save(places), x.layout().shape.clone());
         move |ctx| {
-            smallvec![Some(select_backward(&ctx.grad(0), &ctx.get(&places), &shape, d, true))]
+            let (g, places) = (ctx.grad(0), ctx.get(&places));
+            smallvec![Some(match gpu::of(op, &[&g]) {
+                Some(gpu) if !ctx.create_graph() => cuda::put_back(gpu, &g, d, &places, &shape),
+                _ => select_backward(&g, &places, &shape, d, true),
+            })]
         }
     })
 }
@@ -272,7 +288,7 @@ impl Tensor {
     #[track_caller]
     pub fn median(&self) -> Tensor {
         if self.numel() == 0 {
-            return Tensor::full([], f64::NAN, self.dtype());
+            return Tensor::full([], f64::NAN, (self.dtype(), self.device()));
         }
         self.ravel().median_dim(0, false).0
     }
@@ -286,7 +302,7 @@ impl Tensor {
     #[track_caller]
     pub fn nanmedian(&self) -> Tensor {
         if self.numel() == 0 {
-            return Tensor::full([], f64::NAN, self.dtype());
+            return Tensor::full([], f64::NAN, (self.dtype(), self.device()));
         }
         self.ravel().nanmedian_dim(0, false).0
     }

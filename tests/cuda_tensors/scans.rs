@@ -64,6 +64,19 @@ simulated! {
         }
     }
 
+    fn gradients_of_products() {
+        for (shape, dim) in CASES {
+            same(&format!("{shape:?} {dim}"), 1e-10, |device| {
+                let x = numbers(shape, Dtype::F64) * 0.01 + 1.0;
+                with_gradients(&[x.to_device(device)], |x| x[0].cumprod(dim))
+            });
+        }
+        same("zeros", 1e-12, |device| {
+            let x = Tensor::from([[1.5f64, 0., -2., 0.], [0.5, 3., 0., 1.]]).to_device(device);
+            with_gradients(&[x], |x| x[0].cumprod(1))
+        });
+    }
+
     fn strided_input() {
         same("strided", 1e-12, |device| {
             let x = numbers(&[20, 30], Dtype::F64).to_device(device);

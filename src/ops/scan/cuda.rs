@@ -26,6 +26,8 @@ const MOST_Y: usize = 65_535;
 #[repr(C)]
 struct Task {
     x: *const u8,
+    g: *const u8,
+    products: *const u8,
     y: *mut u8,
     places: *mut u8,
     parts: *mut u8,
@@ -47,7 +49,17 @@ pub(super) fn scan(gpu: Gpu, name: &'static str, x: &Tensor, d: usize, reversed:
     let to = if x.dtype().is_floating_point() { x.dtype() } else { Dtype::I64 };
     let x = x.detach().contiguous();
     let out = Tensor::empty(x.shape(), (to, x.device()));
-    run(gpu, name, &x, d, reversed, &out, None);
+    run(gpu, name, [&x; 3], d, reversed, &out, None);
+    out
+}
+
+/// The gradient of running products for that of the result, `g`.
+#[track_caller]
+pub(super) fn products_backward(gpu: Gpu, x: &Tensor, g: &Tensor, d: usize) -> Tensor {
+    let products = scan(gpu, "Mul", x, d, false);
+    let (x, g) = (x.detach().contiguous(), g.detach().contiguous());
+    let out = x.empty_like();
+    run(gpu, "MulBackward", [&x, &g, &products], d, true, &out, None);
     out
 }
 
@@ -58,7 +70,7 @@ pub(super) fn extremes(gpu: Gpu, largest: bool, x: &Tensor, d: usize) -> (Tensor
     let values = x.empty_like();
     let places = Tensor::empty(x.shape(), (Dtype::I64, x.device()));
     let name = if largest { "Largest" } else { "Smallest" };
-    run(gpu, name, &x, d, false, &values, Some(&places));
+    run(gpu, name, [&x; 3], d, false, &values, Some(&places));
     (values, places)
 }
 
@@ -66,7 +78,7 @@ pub(super) fn extremes(gpu: Gpu, largest: bool, x: &Tensor, d: usize) -> (Tensor
 fn run(
     gpu: Gpu,
     name: &'static str,
-    x: &Tensor,
+    [x, g, products]: [&Tensor; 3],
     d: usize,
     reversed: bool,
     out: &Tensor,
@@ -93,6 +105,8 @@ fn run(
         (chunks > 1).then(|| Tensor::empty([lines * chunks * ACC_BYTES], (Dtype::U8, x.device())));
     let op = Task {
         x: x.device_ptr(),
+        g: g.device_ptr(),
+        products: products.device_ptr(),
         y: out.device_ptr(),
         places: places.map_or(null_mut(), Tensor::device_ptr),
         parts: parts.as_ref().map_or(null_mut(), Tensor::device_ptr),

@@ -1,0 +1,157 @@
+// Places of elements in order along the middle of a dense [outer, n, inner] array. An element and its place
+// are one key, so that no two are alike and the order is stable. Short lines are sorted in a block's shared
+// memory; of longer ones tiles, which are then merged.
+
+struct Sort {
+    const T* x;
+    i64* places;
+    // Keys of each line, dense; the source and the goal of a merge.
+    void* from;
+    void* to;
+    i64 outer, n, inner;
+    // How many places are wanted of each line, and how many keys of a run are in order.
+    i64 k, run;
+    // Keys of a line in a tile: a power of two.
+    i32 length;
+    i32 descending;
+};
+
+#define SORT_THREADS 256
+#define TILE 2048
+
+// An unsigned number with the order of the element: 0.0 and -0.0 alike, NaN above all.
+__device__ __forceinline__ u32 order32(float x) {
+    u32 bits = __float_as_uint(x == 0.0f ? 0.0f : x);
+    return x != x ? 0xffffffffu : (bits >> 31) ? ~bits : bits | 0x80000000u;
+}
+__device__ __forceinline__ u64 order64(double x) {
+    u64 bits = (u64)__double_as_longlong(x == 0.0 ? 0.0 : x);
+    return x != x ? ~0ull : (bits >> 63) ? ~bits : bits | (1ull << 63);
+}
+__device__ __forceinline__ u32 order_of(float x) { return order32(x); }
+__device__ __forceinline__ u32 order_of(f16 x) { return order32(to_float(x)); }
+__device__ __forceinline__ u32 order_of(bf16 x) { return order32(to_float(x)); }
+__device__ __forceinline__ u32 order_of(i32 x) { return (u32)x ^ 0x80000000u; }
+__device__ __forceinline__ u32 order_of(i16 x) { return order_of((i32)x); }
+__device__ __forceinline__ u32 order_of(i8 x) { return order_of((i32)x); }
+__device__ __forceinline__ u32 order_of(u8 x) { return order_of((i32)x); }
+__device__ __forceinline__ u64 order_of(double x) { return order64(x); }
+__device__ __forceinline__ u64 order_of(i64 x) { return (u64)x ^ (1ull << 63); }
+
+// Both in one number, or beside each other.
+struct __align__(16) Long { u64 order; u64 place; };
+template <class Order> struct KeyOf;
+template <> struct KeyOf<u32> {
+    typedef u64 type;
+    static __device__ __forceinline__ u64 of(u32 order, i64 place, bool descending) {
+        return (u64)(descending ? ~order : order) << 32 | (u64)place;
+    }
+    static __device__ __forceinline__ u64 last() { return ~0ull; }
+    static __device__ __forceinline__ i64 place(u64 key) { return (i64)(u32)key; }
+    static __device__ __forceinline__ bool less(u64 a, u64 b) { return a < b; }
+};
+template <> struct KeyOf<u64> {
+    typedef Long type;
+    static __device__ __forceinline__ Long of(u64 order, i64 place, bool descending) {
+        return {descending ? ~order : order, (u64)place};
+    }
+    static __device__ __forceinline__ Long last() { return {~0ull, ~0ull}; }
+    static __device__ __forceinline__ i64 place(const Long& key) { return (i64)key.place; }
+    static __device__ __forceinline__ bool less(const Long& a, const Long& b) {
+        return a.order < b.order || (a.order == b.order && a.place < b.place);
+    }
+};
+typedef KeyOf<decltype(order_of(T()))> Keys;
+typedef Keys::type Key;
+
+__device__ __forceinline__ void put_place(const Sort& task, i64 line, i64 rank, const Key& key) {
+    if (rank < task.k) {
+        i64 at = (line / task.inner * task.k + rank) * task.inner + line % task.inner;
+        task.places[at] = Keys::place(key);
+    }
+}
+
+// Tiles of lines: blockIdx.y is the tile in a line, or 0 where a tile has whole lines.
+extern "C" __global__ void __launch_bounds__(SORT_THREADS) sort_tiles(Sort task) {
+    __shared__ Key keys[TILE];
+    i64 lines = task.outer * task.inner, first = (i64)blockIdx.y * TILE;
+    int each = TILE / task.length;
+    for (i64 base = (i64)blockIdx.x * each; base < lines; base += (i64)gridDim.x * each) {
+        __syncthreads();
+        for (int i = threadIdx.x; i < TILE; i += SORT_THREADS) {
+            i64 line = base + i / task.length, place = first + i % task.length;
+            bool here = line < lines && place < task.n;
+            i64 at = (line / task.inner * task.n + place) * task.inner + line % task.inner;
+            keys[i] = here ? Keys::of(order_of(task.x[at]), place, task.descending) : Keys::last();
+        }
+        // Bitonic: sequences of `size` up and down by turns, but the last ones all upwards.
+        for (int size = 2; size <= task.length; size *= 2) {
+            for (int apart = size / 2; apart > 0; apart /= 2) {
+                __syncthreads();
+                for (int pair = threadIdx.x; pair < TILE / 2; pair += SORT_THREADS) {
+                    int low = pair / apart * apart * 2 + pair % apart, high = low + apart;
+                    bool up = size == task.length || (low & size) == 0;
+                    Key a = keys[low], b = keys[high];
+                    if (Keys::less(b, a) == up) {
+                        keys[low] = b;
+                        keys[high] = a;
+                    }
+                }
+            }
+        }
+        __syncthreads();
+        for (int i = threadIdx.x; i < TILE; i += SORT_THREADS) {
+            i64 line = base + i / task.length, rank = first + i % task.length;
+            if (line >= lines || rank >= task.n) continue;
+            if (task.to) ((Key*)task.to)[line * task.n + rank] = keys[i];
+            else put_place(task, line, rank, keys[i]);
+        }
+    }
+}
+
+// How many of the first `both` keys of two runs in one are of `a`.
+__device__ __forceinline__ i64 share_of_first(const Key* a, i64 of_a, const Key* b, i64 of_b, i64 both) {
+    i64 low = both > of_b ? both - of_b : 0, high = both < of_a ? both : of_a;
+    while (low < high) {
+        i64 middle = (low + high) / 2;
+        if (Keys::less(a[middle], b[both - middle - 1])) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+
+// Merges neighbouring runs: a block writes TILE keys, blockIdx.x, of a line, blockIdx.y and on. After the last
+// merge the places are written.
+extern "C" __global__ void __launch_bounds__(SORT_THREADS) merge_runs(Sort task) {
+    __shared__ Key keys[TILE];
+    __shared__ i64 bounds[2];
+    const int EACH = TILE / SORT_THREADS;
+    i64 lines = task.outer * task.inner, start = (i64)blockIdx.x * TILE;
+    i64 pair = start / (2 * task.run) * (2 * task.run);
+    i64 of_a = task.n - pair < task.run ? task.n - pair : task.run;
+    i64 of_b = task.n - pair - of_a < task.run ? task.n - pair - of_a : task.run;
+    i64 first = start - pair, end = first + TILE < of_a + of_b ? first + TILE : of_a + of_b;
+    for (i64 line = blockIdx.y; line < lines; line += gridDim.y) {
+        const Key* a = (const Key*)task.from + line * task.n + pair;
+        const Key* b = a + of_a;
+        __syncthreads();
+        if (threadIdx.x < 2) bounds[threadIdx.x] = share_of_first(a, of_a, b, of_b, threadIdx.x ? end : first);
+        __syncthreads();
+        // Of each run what this tile is made of, one after the other.
+        i64 a_first = bounds[0], b_first = first - a_first;
+        int own_a = (int)(bounds[1] - a_first), count = (int)(end - first), own_b = count - own_a;
+        for (int i = threadIdx.x; i < count; i += SORT_THREADS) {
+            keys[i] = i < own_a ? a[a_first + i] : b[b_first + i - own_a];
+        }
+        __syncthreads();
+        int from = threadIdx.x * EACH < count ? threadIdx.x * EACH : count;
+        int to = from + EACH < count ? from + EACH : count;
+        int i = (int)share_of_first(keys, own_a, keys + own_a, own_b, from), j = from - i;
+        for (int rank = from; rank < to; ++rank) {
+            bool left = j >= own_b || (i < own_a && Keys::less(keys[i], keys[own_a + j]));
+            Key key = left ? keys[i++] : keys[own_a + j++];
+            if (task.to) ((Key*)task.to)[line * task.n + start + rank] = key;
+            else put_place(task, line, start + rank, key);
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Sorting on a GPU: `kernels/sort.cu`, `kernels/select.cu`.
+
+use std::ptr::null_mut;
+
+use super::around;
+use crate::cuda::family::Family;
+use crate::cuda::launch::{Argument, Shape};
+use crate::ops::gpu::{Gpu, format_of};
+use crate::{Dtype, Tensor};
+
+static SORT: Family = Family::new("sort", &[include_str!("../../../kernels/sort.cu")]);
+static SELECT: Family = Family::new("select", &[include_str!("../../../kernels/select.cu")]);
+
+/// Keys that a block has at once, and its threads: as in the kernels.
+const TILE: usize = 2048;
+const THREADS: u32 = 256;
+/// The most blocks along x and y.
+const MOST: usize = 1 << 30;
+const MOST_Y: usize = 65_535;
+
+/// `Sort` on the other side.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Task {
+    x: *const u8,
+    places: *mut u8,
+    from: *mut u8,
+    to: *mut u8,
+    outer: i64,
+    n: i64,
+    inner: i64,
+    k: i64,
+    run: i64,
+    length: i32,
+    descending: i32,
+}
+
+// SAFETY: the same fields in the same order on the other side, without references.
+unsafe impl Argument for Task {}
+
+/// `Select` on the other side.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Select {
+    x: *const u8,
+    y: *mut u8,
+    places: *const u8,
+    outer: i64,
+    n: i64,
+    k: i64,
+    inner: i64,
+}
+
+// SAFETY: as above.
+unsafe impl Argument for Select {}
+
+/// The places of the `k` first elements along `d`, in order; `out` is for them.
+#[track_caller]
+pub(super) fn order(gpu: Gpu, x: &Tensor, d: usize, descending: bool, k: usize, out: &Tensor) {
+    if out.numel() == 0 {
+        return;
+    }
+    let x = x.detach().contiguous();
+    let [outer, n, inner] = around(x.shape(), d);
+    let (lines, tiles) = (outer * inner, n.div_ceil(TILE));
+    let length = n.next_power_of_two().min(TILE);
+    // An element of eight bytes has its place beside it.
+    let key_bytes = if x.dtype().size() == 8 { 16 } else { 8 };
+    let keys = || Tensor::empty([lines * n * key_bytes], (Dtype::U8, x.device()));
+    let buffers = (tiles > 1).then(|| [keys(), keys()]);
+    let [mut from, mut to] = match &buffers {
+        Some(buffers) => buffers.each_ref().map(Tensor::device_ptr),
+        None => [null_mut(); 2],
+    };
+    let op = Task {
+        x: x.device_ptr(),
+        places: out.device_ptr(),
+        from: null_mut(),
+        to,
+        outer: outer as i64,
+        n: n as i64,
+        inner: inner as i64,
+        k: k as i64,
+        run: TILE as i64,
+        length: length as i32,
+        descending: i32::from(descending),
+    };
+    let start = |entry, grid: [usize; 2], op: Task| {
+        let kernel = SORT.kernel(format_of(x.dtype()), "Sort", entry);
+        let grid = [grid[0].min(MOST) as u32, grid[1] as u32, 1];
+        let shape = Shape { grid, ..Shape::row(1, THREADS) };
+        // SAFETY: the kernel's parameter; dense tensors of these types and sizes, the results are new.
+        unsafe { gpu.launch(kernel, shape, crate::cuda_args!(op)) };
+    };
+    start("sort_tiles", [lines.div_ceil(TILE / length), tiles], op);
+    let mut run = TILE;
+    while run < n {
+        (from, to) = (to, from);
+        let last = 2 * run >= n;
+        let goal = if last { null_mut() } else { to };
+        let op = Task { from, to: goal, run: run as i64, ..op };
+        start("merge_runs", [tiles, lines.min(MOST_Y)], op);
+        run *= 2;
+    }
+}
+
+/// The elements at `places` along `d`.
+#[track_caller]
+pub(super) fn take(gpu: Gpu, x: &Tensor, d: usize, places: &Tensor) -> Tensor {
+    let out = Tensor::empty(places.shape(), (x.dtype(), x.device()));
+    select(gpu, "take", &x.detach().contiguous(), &out, x.shape(), d, places);
+    out
+}
+
+/// Zeros of `shape` with `g` at the places along `d`, which are all different.
+#[track_caller]
+pub(super) fn put_back(gpu: Gpu, g: &Tensor, d: usize, places: &Tensor, shape: &[usize]) -> Tensor {
+    let out = Tensor::zeros(shape, (g.dtype(), g.device()));
+    select(gpu, "put_back", &g.detach().contiguous(), &out, shape, d, places);
+    out
+}
+
+#[track_caller]
+fn select(
+    gpu: Gpu,
+    entry: &'static str,
+    x: &Tensor,
+    y: &Tensor,
+    shape: &[usize],
+    d: usize,
+    places: &Tensor,
+) {
+    let places = places.contiguous();
+    let [outer, n, inner] = around(shape, d);
+    let op = Select {
+        x: x.device_ptr(),
+        y: y.device_ptr(),
+        places: places.device_ptr(),
+        outer: outer as i64,
+        n: n as i64,
+        k: (places.numel() / (outer * inner).max(1)) as i64,
+        inner: inner as i64,
+    };
+    let kernel = SELECT.kernel(format_of(x.dtype()), "Select", entry);
+    // SAFETY: the kernel's parameter; dense tensors of these types and sizes, the result is new.
+    unsafe { gpu.launch(kernel, gpu.for_each(places.numel()), crate::cuda_args!(op)) };
+}
