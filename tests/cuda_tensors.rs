@@ -13,3 +13,5 @@ mod rows;
 mod products;
 #[path = "cuda_tensors/conv.rs"]
 mod conv;
+#[path = "cuda_tensors/attention.rs"]
+mod attention;

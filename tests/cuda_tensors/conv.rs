@@ -2,7 +2,7 @@
 
 use super::products::{compare, whole};
 use torchrs::ops::{Conv1dOptions, Conv2dOptions, Conv3dOptions};
-use torchrs::{Dtype, Tensor};
+use torchrs::Dtype;
 
 fn options(stride: [usize; 2], padding: [usize; 2], dilation: [usize; 2], groups: usize) -> Conv2dOptions {
     Conv2dOptions { stride, padding, dilation, groups }
@@ -44,7 +44,7 @@ fn cases(dtype: Dtype) {
 
 fn large(dtype: Dtype) {
     // Many tiles, of 128 too; filter sums in parts of the points.
-    conv2d(dtype, [4, 8, 24, 24], [104, 8, 3, 3], options([1, 1], [1, 1], [1, 1], 1));
+    conv2d(dtype, [4, 16, 24, 24], [104, 16, 3, 3], options([1, 1], [1, 1], [1, 1], 1));
     conv2d(dtype, [2, 16, 16, 16], [12, 16, 3, 3], options([2, 2], [1, 1], [1, 1], 1));
 }
 
