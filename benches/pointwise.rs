@@ -12,7 +12,9 @@ use std::cell::RefCell;
 
 use bench::{Bench, numbers};
 use torchrs::nn::{Forward, Linear, Module, ReLU, Sequential};
+use torchrs::ops::pointwise;
 use torchrs::optim::{Optimizer, SGD, SGDOptions};
+use torchrs::tensor::Operand;
 use torchrs::{Dtype, Tensor, autograd, no_grad};
 
 /// What a call costs when there is hardly any work.
@@ -74,6 +76,15 @@ fn elementwise(b: &Bench) {
             b.bytes(&format!("{op}_{label}"), bytes * n, call)
         };
         row("add", 12, &|| &x + &y);
+        let into = |op: &str, bytes: usize, inputs: &[Operand<'_>]| {
+            let op_row = pointwise::tables().find(|row| row.name == op).expect("a row");
+            let out = Tensor::zeros([n], Dtype::F32);
+            b.row(&format!("{op}_out_{label}"), "GB/s", 1e-9 * (bytes * n) as f64, || {
+                pointwise::apply_out(op_row, inputs, &[], &out)
+            });
+        };
+        into("add", 12, &[(&x).into(), (&y).into()]);
+        into("exp", 8, &[(&x).into()]);
         row("mul_scalar", 8, &|| &x * 2.0);
         row("relu", 8, &|| x.relu());
         row("gelu", 8, &|| x.gelu());

@@ -50,7 +50,7 @@ pub struct Args {
     #[arg(long, default_value_t = 1)]
     pub loader_workers: usize,
 
-    /// Where to compute: auto | cpu | cuda:N
+    /// Where to compute: auto | cpu | cuda (each worker on the GPU of its local rank) | cuda:N
     #[arg(long, default_value = "auto")]
     pub device: DeviceChoice,
 
@@ -162,14 +162,18 @@ impl Amp {
 #[derive(Debug, Clone, Copy)]
 pub enum DeviceChoice {
     Auto,
+    /// The GPU of the worker's local rank.
+    Cuda,
     On(Device),
 }
 
 impl FromStr for DeviceChoice {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        if text == "auto" {
-            return Ok(DeviceChoice::Auto);
+        match text {
+            "auto" => return Ok(DeviceChoice::Auto),
+            "cuda" => return Ok(DeviceChoice::Cuda),
+            _ => {}
         }
         text.parse().map(DeviceChoice::On).map_err(|e: torchrs::Error| e.to_string())
     }

@@ -22,7 +22,7 @@ use clap::Parser;
 use torchrs::amp::{GradScaler, GradScalerOptions};
 use torchrs::checkpoint::Checkpoint;
 use torchrs::data::{DataLoader, Dataset, DistributedSampler, SubsetSampler};
-use torchrs::distributed::{self, DistributedDataParallel, ProcessGroup, ReduceOp};
+use torchrs::distributed::{self, DistributedDataParallel, ProcessGroup, ReduceOp, WorkerEnv};
 use torchrs::nn::{self, Module, functional as F};
 use torchrs::optim::lr_scheduler::LrScheduler;
 use torchrs::optim::{Optimizer, OptimizerState};
@@ -70,6 +70,7 @@ fn train(args: &Args, group: &ProcessGroup) -> Result<()> {
     let (rank, world) = (group.rank(), group.world_size());
     let device = match args.device {
         DeviceChoice::Auto => Device::Cpu,
+        DeviceChoice::Cuda => Device::Cuda(WorkerEnv::from_env()?.local_rank),
         DeviceChoice::On(device) => device,
     };
     device.check()?;
@@ -87,7 +88,8 @@ fn train(args: &Args, group: &ProcessGroup) -> Result<()> {
     torchrs::manual_seed(args.seed);
     let (training, validation, shape) = Data::open(args)?;
     let (training_len, validation_len) = (training.len(), validation.len());
-    let network = models::build(args, shape)?;
+    let mut network = models::build(args, shape)?;
+    network.to_device(device);
     let name = format!("{:?}", args.model()).to_lowercase();
     let run = RunDir::agree(args, &name, group)?;
     let model = DistributedDataParallel::new(network, group)?;
@@ -98,6 +100,7 @@ fn train(args: &Args, group: &ProcessGroup) -> Result<()> {
         .sampler(sampler)
         .drop_last(true)
         .workers(args.loader_workers)
+        .device(device)
         .seed(args.seed)
         .build()?;
     let steps_per_epoch = loader.len() as u64;
@@ -111,6 +114,7 @@ fn train(args: &Args, group: &ProcessGroup) -> Result<()> {
     let validation = DataLoader::builder(validation)
         .batch_size(global_batch / world)
         .sampler(SubsetSampler::new(share))
+        .device(device)
         .build()?;
     let lr = args.lr.unwrap_or(defaults.lr);
     let mut optimizer = models::optimizer(args, model.parameters(), lr);

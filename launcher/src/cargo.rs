@@ -97,6 +97,37 @@ impl Workspace {
         named("bin").or_else(|| named("example"))
     }
 
+    /// Builds the shared library that the package `name` is, in release mode; nothing where the workspace
+    /// has no such package.
+    ///
+    /// # Errors
+    /// With cargo's own exit code if the build fails.
+    pub fn build_library(&self, front: &mut Front, name: &str) -> Result<Option<PathBuf>, Failure> {
+        let makes = |package: &&Package| {
+            let library = |t: &MetadataTarget| t.kind.iter().any(|kind| kind == "cdylib");
+            package.targets.iter().any(|t| library(t) && t.name == name)
+        };
+        let Some(package) = self.packages.iter().find(makes) else { return Ok(None) };
+        let mut args: Vec<OsString> = [
+            "build",
+            "--release",
+            "--message-format=json-render-diagnostics",
+            "--lib",
+            "--package",
+        ]
+        .map(OsString::from)
+        .to_vec();
+        args.push(package.id.clone().into());
+        let ran = front.run_tool(&self.cargo, args, Messages::Show)?;
+        if !ran.exit.success() {
+            let message = format!("cargo could not build the library `{name}`");
+            return Err(Failure::with_code(ran.exit.shell_code(), message));
+        }
+        let built = shared_library(&ran.stdout, name);
+        let missing = || Failure::new(format!("cargo built `{name}` but named no shared library"));
+        built.ok_or_else(missing).map(Some)
+    }
+
     /// What there would have been to run.
     pub fn describe(&self) -> String {
         let targets = self.packages.iter().flat_map(|package| &package.targets);
@@ -152,6 +183,21 @@ fn executable(messages: &[u8], name: &str, kind: &str) -> Option<PathBuf> {
     artifacts.next_back()
 }
 
+/// The shared library of target `name` among cargo's messages.
+fn shared_library(messages: &[u8], name: &str) -> Option<PathBuf> {
+    #[derive(Deserialize)]
+    struct Artifact {
+        target: MetadataTarget,
+        filenames: Vec<PathBuf>,
+    }
+    let mut artifacts = messages.split(|b| *b == b'\n').filter_map(|line| {
+        let artifact: Artifact = serde_json::from_slice(line).ok()?;
+        let shared = |file: &PathBuf| file.extension().is_some_and(|e| e == "so");
+        artifact.filenames.into_iter().find(shared).filter(|_| artifact.target.name == name)
+    });
+    artifacts.next_back()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -186,5 +232,8 @@ not json
 {"reason":"build-finished","success":true}"#;
         assert_eq!(executable(messages, "train", "example"), Some("/w/t/train".into()));
         assert_eq!(executable(messages, "train", "bin"), None);
+        let messages = br#"{"reason":"compiler-artifact","target":{"name":"gpu","kind":["cdylib","rlib"]},"filenames":["/w/libgpu.so","/w/libgpu.rlib"]}"#;
+        assert_eq!(shared_library(messages, "gpu"), Some("/w/libgpu.so".into()));
+        assert_eq!(shared_library(messages, "train"), None);
     }
 }

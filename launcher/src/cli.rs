@@ -25,7 +25,8 @@ launcher was stopped by signal N, 2 for a wrong option, 127 and 126 for a PROGRA
 there or not executable, 1 if the launcher itself could not go on.
 
   torchrs-launch --nproc 2 train --epochs 3
-  torchrs-launch --nproc gpu --max-restarts 3 --log-dir logs ./train";
+  torchrs-launch --nproc gpu --max-restarts 3 --log-dir logs ./train
+  torchrs-launch --simulate-gpus 2 --nproc gpu train";
 
 /// Start PROGRAM as several cooperating worker processes on this host, and supervise them.
 #[derive(Debug, Parser)]
@@ -42,6 +43,11 @@ pub struct Options {
         allow_hyphen_values = true
     )]
     pub nproc: Nproc,
+
+    /// Give the workers N simulated GPUs in place of real ones: to debug a program, never to time it.
+    /// `--nproc gpu` then starts N workers.
+    #[arg(long, alias = "simulate_gpus", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub simulate_gpus: Option<u32>,
 
     /// Start all workers again up to N times after a failure.
     #[arg(long, alias = "max_restarts", value_name = "N", default_value_t = 0)]
@@ -173,6 +179,7 @@ mod tests {
             ("x --nproc 0 t", "at least 1"),
             ("x --nproc -1 t", "at least 1"),
             ("x --nproc abc t", "auto, cpu or gpu"),
+            ("x --simulate-gpus 0 t", "1..=64"),
             ("x --tee 4 t", "0 none, 1 stdout"),
         ] {
             let error = parse(line).expect_err(line);

@@ -40,6 +40,9 @@ pub fn of_worker(of: &Of) -> Vec<CString> {
     for (name, value) in contract(of) {
         all.insert(name.into(), value.into());
     }
+    if let Some(simulated) = &of.plan.simulated {
+        all.extend(simulated.variables().map(|(name, value)| (name.into(), value)));
+    }
     pairs(all)
 }
 

@@ -27,13 +27,15 @@ use crate::preflight;
 use crate::process::Process;
 use crate::program;
 use crate::signals::{STOP, Signals};
+use crate::simulate::Simulated;
 use crate::spawn::{Child, SHIM, SUPERVISOR, Stdio, c_string};
 use crate::tree;
 
 /// Runs a job from the command line; returns the exit code.
 pub fn main() -> i32 {
     let options = Options::parse();
-    let nproc = options.nproc.resolve().unwrap_or_else(|reason| cli::refuse(reason));
+    let nproc =
+        options.nproc.resolve(options.simulate_gpus).unwrap_or_else(|reason| cli::refuse(reason));
     run(options, nproc).unwrap_or_else(|failure| {
         eprintln!("{failure}");
         failure.code
@@ -53,6 +55,7 @@ fn run(options: Options, nproc: usize) -> Result<i32, Failure> {
         run_id: options.run_id.unwrap_or_default(),
         master_addr: options.master_addr,
         master_port: preflight::master_port(options.master_port)?,
+        simulated: None,
         run_folder: None,
         outputs: Vec::new(),
     };
@@ -73,6 +76,11 @@ fn run(options: Options, nproc: usize) -> Result<i32, Failure> {
     }
     let mut front = Front::new()?;
     plan.program = program::find(&mut front, &plan.argv[0], options.no_build)?;
+    if let Some(gpus) = options.simulate_gpus {
+        let simulated = Simulated::find(&mut front, gpus, &plan, options.no_build)?;
+        eprintln!("{simulated}");
+        plan.simulated = Some(simulated);
+    }
     front.supervise(&plan)
 }
 

@@ -25,6 +25,7 @@ mod relay;
 mod report;
 mod shim;
 mod signals;
+mod simulate;
 mod spawn;
 mod stop;
 mod supervisor;

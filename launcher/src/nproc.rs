@@ -32,11 +32,12 @@ impl FromStr for Nproc {
 }
 
 impl Nproc {
-    /// The number of workers on this machine.
+    /// The number of workers on this machine, or on one with so many simulated GPUs.
     ///
     /// # Errors
     /// `gpu` on a machine where no GPU can be used, with the reason.
-    pub fn resolve(self) -> Result<usize, String> {
+    pub fn resolve(self, simulated: Option<u32>) -> Result<usize, String> {
+        let gpus = || simulated.map_or_else(gpus, |count| Ok(count as usize));
         match self {
             Nproc::Count(count) => Ok(count),
             Nproc::Cpu => Ok(cores()),

@@ -12,6 +12,7 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
 
 use crate::outputs::Destination;
+use crate::simulate::Simulated;
 
 /// A job, ready to run.
 #[derive(Debug, Serialize, Deserialize)]
@@ -30,6 +31,8 @@ pub struct Plan {
     pub job_id: String,
     pub master_addr: String,
     pub master_port: u16,
+    /// What stands in for GPUs, if something does.
+    pub simulated: Option<Simulated>,
     /// The folder that holds `attempt_<k>/<rank>/`, if there are log files.
     pub run_folder: Option<PathBuf>,
     /// For each rank: where stdout and stderr go.

@@ -78,8 +78,12 @@ impl Worker {
             let (ours, theirs) = pipe2(OFlag::O_CLOEXEC).doing(what)?;
             fcntl(&ours, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).doing(what)?;
             let log = plan.run_folder.as_deref().filter(|_| to.file).map(|folder| {
-                let (log, warning) = LogFile::create(folder, attempt, rank, stream);
+                let (mut log, warning) = LogFile::create(folder, attempt, rank, stream);
                 warnings.extend(warning);
+                // Numbers from a simulation must not be taken for others, later.
+                let note = plan.simulated.as_ref().filter(|_| stream == Stream::Stderr);
+                let line = note.map(|simulated| format!("{simulated}\n"));
+                warnings.extend(line.and_then(|line| log.write(line.as_bytes())));
                 log
             });
             outputs.push(Input { pipe: ours, rank, stream, terminal: to.terminal, log });

@@ -42,6 +42,8 @@ pub static ALLOCATIONS: Counter = Counter::new();
 pub static ALLOCATED_BYTES: Counter = Counter::new();
 /// Copies that were asked for.
 pub static COPIES: Counter = Counter::new();
+/// Calls of NCCL that move data.
+pub static COLLECTIVES: Counter = Counter::new();
 /// Graphs launched.
 pub static GRAPH_LAUNCHES: Counter = Counter::new();
 
@@ -64,6 +66,8 @@ exported! {
     torchrs_simulated_allocated_bytes = ALLOCATED_BYTES;
     /// How many copies were asked for.
     torchrs_simulated_copies = COPIES;
+    /// How many calls of NCCL moved data, or tried to.
+    torchrs_simulated_collectives = COLLECTIVES;
     /// How many graphs were launched.
     torchrs_simulated_graph_launches = GRAPH_LAUNCHES;
 }

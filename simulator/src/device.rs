@@ -39,7 +39,7 @@ pub fn check(device: i32) -> Result<usize> {
 
 /// The number of a device on this host, which does not depend on what is visible.
 pub fn physical(device: usize) -> usize {
-    settings::get().visible[device]
+    settings::get().visible.get(device).copied().unwrap_or(device)
 }
 
 /// The same in all processes of a host, another for each device.

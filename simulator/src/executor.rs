@@ -3,6 +3,7 @@
 //! adversary holds pieces back for a while and picks among the others at random.
 
 use crate::context::MAX_DEVICES;
+use crate::event::Mark;
 use crate::kernel::machine::Machine;
 use crate::random::Random;
 use crate::settings;
@@ -33,6 +34,15 @@ pub fn wake(device: usize) {
     }
     drop(started);
     WORK[device].notify_one();
+}
+
+/// Completes a record from outside the executors, for streams that wait for it.
+pub fn complete(mark: &Mark) {
+    // Under the lock, so that no executor falls asleep between its look at the record and this.
+    let all = stream::queues();
+    mark.complete();
+    drop(all);
+    wake_all();
 }
 
 /// Wakes the threads of all devices: an event was recorded for which any of them may wait.

@@ -27,6 +27,10 @@ pub enum Fault {
     IllegalAddress,
     /// A kernel never ends.
     Hang,
+    /// A call of NCCL never ends.
+    NcclHang,
+    /// A call of NCCL becomes its communicator's asynchronous error.
+    NcclError,
     /// No device can reach another one's memory (the number is not used).
     NoPeer,
 }
@@ -99,6 +103,8 @@ fn fault(text: &str) -> Option<(Fault, u64)> {
         "oom" => Fault::OutOfMemory,
         "illegal-address" => Fault::IllegalAddress,
         "hang" => Fault::Hang,
+        "nccl-hang" => Fault::NcclHang,
+        "nccl-error" => Fault::NcclError,
         "no-peer" => Fault::NoPeer,
         _ => return None,
     };

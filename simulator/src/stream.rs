@@ -190,6 +190,19 @@ pub fn wait_for(mark: &Mark, device: usize) -> Result {
     context::of(device).check()
 }
 
+/// Waits for a record of this process unless `stop` says not to, or the context is broken; whether it is
+/// done.
+pub fn wait_unless(mark: &Mark, device: usize, stop: impl Fn() -> bool) -> bool {
+    let mut all = queues();
+    while !mark.is_done() {
+        if stop() || context::of(device).check().is_err() {
+            return false;
+        }
+        DONE.wait_for(&mut all, Duration::from_millis(5));
+    }
+    context::of(device).check().is_ok()
+}
+
 /// Says that a piece of a stream's work is done. The lock is held.
 pub fn finish(all: &mut Queues, id: usize) {
     if let Some(queue) = all.queues.get_mut(&id) {

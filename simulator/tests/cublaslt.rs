@@ -39,7 +39,16 @@ fn choose(s: &Setup) -> (Status, Option<Choice>) {
     let mut count = 0;
     let (handle, what) = (s.handle, s.description);
     let status = cublasLtMatmulAlgoGetHeuristic(
-        handle, what, a, b, d, d, s.preference, 1, &mut choice, &mut count,
+        handle,
+        what,
+        a,
+        b,
+        d,
+        d,
+        s.preference,
+        1,
+        &mut choice,
+        &mut count,
     );
     (status, (count == 1).then_some(choice))
 }
@@ -58,8 +67,22 @@ fn a_product_is_computed_when_the_stream_comes_to_it() {
     let [of_a, of_b, of_d] = s.layouts;
     let run = |bytes: usize| {
         cublasLtMatmul(
-            s.handle, s.description, scale(0), a as usize, of_a, b as usize, of_b, scale(1), c as usize,
-            of_d, d as usize, of_d, &choice.algorithm, workspace as usize, bytes, stream,
+            s.handle,
+            s.description,
+            scale(0),
+            a as usize,
+            of_a,
+            b as usize,
+            of_b,
+            scale(1),
+            c as usize,
+            of_d,
+            d as usize,
+            of_d,
+            &choice.algorithm,
+            workspace as usize,
+            bytes,
+            stream,
         )
     };
     assert_eq!(run(0), Status::INVALID_VALUE, "the workspace is too small");

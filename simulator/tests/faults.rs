@@ -31,6 +31,13 @@ fn broken_by(test: &str, source: &str, threads: u32, code: &str) -> Option<Strin
     ok(cuMemFree_v2(alloc(8)));
     device(1);
     assert_eq!(name(cuMemAlloc_v2(&mut other, 8)), code);
+    // After its last release a context begins anew, with all of the memory.
+    while cuDevicePrimaryCtxRelease_v2(1) == Code::SUCCESS {}
+    device(1);
+    let (mut free, mut total) = (0, 0);
+    ok(cuMemGetInfo_v2(&mut free, &mut total));
+    assert_eq!(free, total);
+    ok(cuMemFree_v2(alloc(8)));
     None
 }
 

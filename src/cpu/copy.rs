@@ -211,6 +211,14 @@ impl Kernel for Rows {
     }
 }
 
+/// Copies all of `from`, a few numbers without a call; inside the loops of an instruction set.
+#[inline(always)]
+pub fn copy_short<T: Copy>(from: &[T], to: &mut [T]) {
+    assert!(from.len() == to.len());
+    // SAFETY: both have so many bytes, and one of them is borrowed to be written.
+    unsafe { copy_bytes(to.as_mut_ptr().cast(), from.as_ptr().cast(), size_of_val(from)) };
+}
+
 /// Copies `len` bytes; a few of them without a call, which would cost more than the copy.
 ///
 /// # Safety

@@ -7,9 +7,12 @@
 //! memory for every tap, and a tap is one constant offset. The copy costs one pass over the input
 //! and takes all border tests and strides out of the inner loops.
 
+use std::ops::Range;
+
+use super::copy::copy_short;
 use super::float::{Float, simd_fn};
 use super::parts::Parts;
-use super::threads::parallel_for;
+use super::threads::{GRAIN, parallel_for};
 
 /// Runs are copied in pieces of this many elements; a copy may write past the run, but what it
 /// overwrites there is written after it.
@@ -139,7 +142,7 @@ impl Field {
         out[slack..].fill(T::ZERO);
         let planes = slack / self.plane;
         let parts = Parts::new(out);
-        parallel_for(planes, (64 << 10) / self.plane + 1, |range| {
+        parallel_for(planes, GRAIN / self.plane + 1, |range| {
             for p in range {
                 // SAFETY: each plane is written by one thread.
                 let out = unsafe { parts.slice(p * self.plane..(p + 1) * self.plane) };
@@ -151,31 +154,18 @@ impl Field {
     /// Fills one prepared plane.
     pub fn fill_plane<T: Float>(&self, source: &[T], size: [usize; 2], out: &mut [T]) {
         match self.phases {
-            1 => self.fill_rows(source, size, out),
+            1 => fill_rows(self, source, size, out),
             _ => fill_phases(self, source, size, out),
         }
     }
+}
 
-    /// Fills a plane of one phase: zeros everywhere, then the part of each row that the source has.
-    fn fill_rows<T: Float>(&self, source: &[T], [h, w]: [usize; 2], out: &mut [T]) {
-        let [y0, x0] = self.origin;
-        // The part of a prepared row or column that lies in the source.
-        let inside = |origin: isize, len: usize, size: usize| {
-            let from = (-origin).clamp(0, len as isize) as usize;
-            let to = (size as isize - origin).clamp(from as isize, len as isize) as usize;
-            from..to
-        };
-        let (rows, columns) = (inside(y0, self.rows, h), inside(x0, self.phase, w));
-        if rows.len() < self.rows || columns.len() < self.phase {
-            out.fill(T::ZERO);
-        }
-        let first = ((x0 + columns.start as isize).max(0) as usize).min(w);
-        for i in rows {
-            let line = &source[(i as isize + y0) as usize * w..][..w];
-            let out = &mut out[i * self.phase..][..self.phase];
-            out[columns.clone()].copy_from_slice(&line[first..][..columns.len()]);
-        }
-    }
+/// The part of `len` prepared rows or columns from `origin` on that lies in a source of `size`.
+#[inline(always)]
+fn inside(origin: isize, len: usize, size: usize) -> Range<usize> {
+    let from = (-origin).clamp(0, len as isize) as usize;
+    let to = (size as isize - origin).clamp(from as isize, len as isize) as usize;
+    from..to
 }
 
 /// A straight run of grid points: from `source` on in the field, to column `column` of a block.
@@ -216,6 +206,27 @@ pub fn runs(
 }
 
 simd_fn! {
+    /// Fills a plane of one phase: zeros everywhere, then the part of each row that the source has.
+    fn fill_rows<T, FMA>(field: &Field, source: &[T], size: [usize; 2], out: &mut [T]) {
+        let _ = FMA;
+        let ([h, w], [y0, x0]) = (size, field.origin);
+        let (rows, columns) = (inside(y0, field.rows, h), inside(x0, field.phase, w));
+        if rows.len() < field.rows || columns.len() < field.phase {
+            for k in 0..out.len() {
+                out[k] = T::ZERO;
+            }
+        }
+        let first = ((x0 + columns.start as isize).max(0) as usize).min(w);
+        for i in rows.start..rows.end {
+            let line = &source[(i as isize + y0) as usize * w..][..w];
+            let out = &mut out[i * field.phase..][..field.phase];
+            copy_short(
+                &line[first..][..columns.len()],
+                &mut out[columns.start..columns.end],
+            );
+        }
+    }
+
     /// Fills a plane of several phases.
     fn fill_phases<T, FMA>(field: &Field, source: &[T], size: [usize; 2], out: &mut [T]) {
         let _ = FMA;

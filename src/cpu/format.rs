@@ -4,12 +4,12 @@
 
 use half::{bf16, f16};
 
-use super::isa::{self, Isa};
+use super::isa::{self, COUNT};
 use super::lane::{Compute, Constant, F32, F64, I64};
 use super::widen::Widen;
 
 /// How an element lies in memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Format {
     /// f64.
@@ -227,57 +227,65 @@ unsafe fn store<L: Copy, M: Stored<L>>(tile: *mut u8, memory: *mut u8, block: Bl
     }
 }
 
-/// The same loop for the baseline and for AVX2; at AVX-512 these moves are bound by memory anyway.
+/// The same loop for each level.
 macro_rules! compiled {
-    ($($name:ident $name_avx2:ident $loop:ident;)*) => {$(
+    ($loop:ident: $($(#[$attribute:meta])* $name:ident;)*) => {$(
+        $(#[$attribute])*
         unsafe fn $name<L: Copy, M: Stored<L>>(tile: *mut u8, memory: *mut u8, block: Block) {
             // SAFETY: the caller's promise is the same.
             unsafe { $loop::<L, M>(tile, memory, block) }
         }
-        #[cfg(target_arch = "x86_64")]
-        #[target_feature(enable = "avx2,fma,f16c")]
-        unsafe fn $name_avx2<L: Copy, M: Stored<L>>(tile: *mut u8, memory: *mut u8, block: Block) {
-            // SAFETY: the caller's promise is the same.
-            unsafe { $loop::<L, M>(tile, memory, block) }
+    )*};
+    ($($loop:ident: $baseline:ident $avx2:ident $avx512:ident;)*) => {$(
+        compiled! { $loop:
+            $baseline;
+            #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
+            $avx2;
+            #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw,avx2,fma,f16c"))]
+            $avx512;
         }
-        #[cfg(not(target_arch = "x86_64"))]
-        use $name as $name_avx2;
     )*};
 }
 compiled! {
-    load_baseline load_avx2 load;
-    store_baseline store_avx2 store;
+    load: load_baseline load_avx2 load_avx512;
+    store: store_baseline store_avx2 store_avx512;
 }
 
-/// By compute type, format and level (baseline, AVX2).
-type Moves = [[[Move; 2]; FORMATS]; 3];
+/// By compute type, format and level. Of AVX-512 there are loops for f32 only, as of kernels.
+type Moves = [[[Move; COUNT]; FORMATS]; 3];
 
 macro_rules! moves {
-    ($name:ident, $baseline:ident, $avx2:ident) => {
-        static $name: Moves =
-            [moves!(@lane f32, $baseline, $avx2), moves!(@lane f64, $baseline, $avx2), moves!(@lane i64, $baseline, $avx2)];
+    ($name:ident: $baseline:ident $avx2:ident $avx512:ident) => {
+        static $name: Moves = [
+            moves!(@lane f32: $baseline $avx2 $avx512),
+            moves!(@lane f64: $baseline $avx2 $avx2),
+            moves!(@lane i64: $baseline $avx2 $avx2),
+        ];
     };
-    (@lane $lane:ty, $baseline:ident, $avx2:ident) => {
-        moves!(@formats $lane, $baseline, $avx2, f64 f32 f16 bf16 i64 i32 i16 i8 u8 Truth Bit)
+    (@lane $lane:ty: $($level:ident)*) => {
+        moves!(@formats $lane: [$($level)*] f64 f32 f16 bf16 i64 i32 i16 i8 u8 Truth Bit)
     };
-    (@formats $lane:ty, $baseline:ident, $avx2:ident, $($m:ty)*) => {
-        [$([$baseline::<$lane, $m>, $avx2::<$lane, $m>]),*]
+    (@formats $lane:ty: $levels:tt $($m:ty)*) => {
+        [$(moves!(@levels $lane: $levels $m)),*]
+    };
+    (@levels $lane:ty: [$($level:ident)*] $m:ty) => {
+        [$($level::<$lane, $m>),*]
     };
 }
-moves!(LOADS, load_baseline, load_avx2);
-moves!(STORES, store_baseline, store_avx2);
+moves!(LOADS: load_baseline load_avx2 load_avx512);
+moves!(STORES: store_baseline store_avx2 store_avx512);
 
 /// The loop that reads elements of `format` into tiles of `compute`.
 #[inline]
 pub fn loader(format: Format, compute: Compute) -> Move {
-    LOADS[compute as usize][format as usize][(isa::current() >= Isa::Avx2) as usize]
+    LOADS[compute as usize][format as usize][isa::current() as usize]
 }
 
 /// The loop that writes tiles of `compute` as elements of `format`. Rows with an inner stride of 0
 /// keep their last value.
 #[inline]
 pub fn storer(compute: Compute, format: Format) -> Move {
-    STORES[compute as usize][format as usize][(isa::current() >= Isa::Avx2) as usize]
+    STORES[compute as usize][format as usize][isa::current() as usize]
 }
 
 impl Constant {

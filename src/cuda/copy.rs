@@ -111,11 +111,9 @@ pub unsafe fn between_devices(
         // SAFETY: the caller's duty.
         return unsafe { device_to_device(to, from, bytes, stream) };
     }
-    if peer::can_access(to_device, from_device)? {
-        peer::enable(
-            stream.device(),
-            if stream.device() == to_device { from_device } else { to_device },
-        )?;
+    let other = if stream.device() == to_device { from_device } else { to_device };
+    if peer::can_access(stream.device(), other)? {
+        peer::enable(stream.device(), other)?;
     }
     let (to_context, from_context) = (device::context(to_device)?, device::context(from_device)?);
     device::bind(stream.device())?;
@@ -180,22 +178,31 @@ pub unsafe fn fill_words(to: *mut u32, value: u32, count: usize, stream: Stream)
     unsafe { driver()?.cuMemsetD32Async(address(to), value, count, stream.handle()) }
 }
 
-/// The device whose memory an address belongs to; none for memory that CUDA does not know.
+/// The device whose memory an address belongs to; none for host memory, pinned or not.
 ///
 /// # Errors
 /// [`Error::Device`](crate::Error::Device) where there is no CUDA.
 pub fn device_of(pointer: *const u8) -> Result<Option<usize>> {
+    const MEMORY_TYPE: c_int = 2;
+    const DEVICE_MEMORY: c_int = 2;
     const DEVICE_ORDINAL: c_int = 9;
     const INVALID_VALUE: Code = Code(1);
     let driver = driver()?;
-    let mut ordinal: c_int = -1;
-    // SAFETY: writes one number; any address may be asked about.
-    let code = unsafe {
-        (driver.cuPointerGetAttribute)((&raw mut ordinal).cast(), DEVICE_ORDINAL, address(pointer))
+    let figure = |attribute| {
+        let mut value: c_int = -1;
+        // SAFETY: writes one number; any address may be asked about.
+        let code = unsafe {
+            (driver.cuPointerGetAttribute)((&raw mut value).cast(), attribute, address(pointer))
+        };
+        match code {
+            Code::SUCCESS => Ok(Some(value)),
+            // An address that CUDA does not know.
+            INVALID_VALUE => Ok(None),
+            code => Err(driver.error("cuPointerGetAttribute", code)),
+        }
     };
-    match code {
-        Code::SUCCESS => Ok(usize::try_from(ordinal).ok()),
-        INVALID_VALUE => Ok(None),
-        code => Err(driver.error("cuPointerGetAttribute", code)),
+    if figure(MEMORY_TYPE)? != Some(DEVICE_MEMORY) {
+        return Ok(None);
     }
+    Ok(figure(DEVICE_ORDINAL)?.and_then(|ordinal| usize::try_from(ordinal).ok()))
 }

@@ -204,7 +204,7 @@ pub(super) fn context(index: usize) -> Result<Context> {
 
 thread_local! {
     /// The device that new tensors of this thread are on.
-    static CURRENT: Cell<usize> = const { Cell::new(0) };
+    static CURRENT: Cell<usize> = Cell::new(first());
     /// The device whose context the driver has for this thread.
     static BOUND: Cell<usize> = const { Cell::new(usize::MAX) };
 }
@@ -224,7 +224,17 @@ fn bind_anew(index: usize) -> Result<()> {
     Ok(())
 }
 
-/// The calling thread's current device; 0 at first.
+/// The device that threads begin with: a job's workers have one each, by `LOCAL_RANK`; else the first.
+fn first() -> usize {
+    static FIRST: OnceLock<usize> = OnceLock::new();
+    *FIRST.get_or_init(|| {
+        let rank = std::env::var("LOCAL_RANK").ok().and_then(|text| text.trim().parse().ok());
+        rank.map_or(0, |rank: usize| rank % device_count().max(1))
+    })
+}
+
+/// The calling thread's current device; at first `LOCAL_RANK` of the environment, which the launcher
+/// sets, else 0.
 #[inline]
 pub fn current() -> usize {
     CURRENT.get()

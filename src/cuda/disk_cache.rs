@@ -47,6 +47,12 @@ impl DiskCache {
         DiskCache { folder: Some(folder.to_owned()) }
     }
 
+    /// Nowhere.
+    #[cfg(test)]
+    pub(super) fn none() -> DiskCache {
+        DiskCache { folder: None }
+    }
+
     fn path(&self, name: &str, key: Fingerprint) -> Option<PathBuf> {
         let name = name.replace(|c: char| !c.is_ascii_alphanumeric() && c != '_', "-");
         self.folder.as_ref().map(|folder| folder.join(format!("{name}-{}.cubin", key.hex())))
@@ -148,7 +154,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("file");
         fs::write(&file, "").unwrap();
-        for cache in [DiskCache::at(&file.join("below a file")), DiskCache { folder: None }] {
+        for cache in [DiskCache::at(&file.join("below a file")), DiskCache::none()] {
             cache.write("add", key("a"), CODE);
             assert_eq!(cache.read("add", key("a")), None);
         }

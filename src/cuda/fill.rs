@@ -23,7 +23,12 @@ static FILL_16: Kernel = Kernel::new(&PROGRAM, "fill_16");
 /// # Safety
 /// `to` is memory of the stream's device for that many elements, at a multiple of their size, and valid
 /// until the stream has done this work.
-pub unsafe fn fill_elements(to: *mut u8, element: &[u8], count: usize, stream: Stream) -> Result<()> {
+pub unsafe fn fill_elements(
+    to: *mut u8,
+    element: &[u8],
+    count: usize,
+    stream: Stream,
+) -> Result<()> {
     let mut bits = [0u8; 16];
     bits[..element.len()].copy_from_slice(element);
     let same = element.iter().all(|byte| *byte == element[0]);
@@ -41,6 +46,11 @@ pub unsafe fn fill_elements(to: *mut u8, element: &[u8], count: usize, stream: S
         };
         let shape = Shape::grid_stride(count as u64, 256, stream.device())?;
         let function = kernel.on(stream.device())?;
-        launch::launch(function, shape, stream, crate::cuda_args!(to, half(0), half(1), count as i64))
+        launch::launch(
+            function,
+            shape,
+            stream,
+            crate::cuda_args!(to, half(0), half(1), count as i64),
+        )
     }
 }

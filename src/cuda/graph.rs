@@ -191,14 +191,14 @@ impl Drop for Graph {
 
 /// Lets this thread do what captures of other threads, or its own, would forbid: things that do not
 /// touch the captured streams. Ends when it is dropped.
-pub(super) struct Relaxed {
+pub(crate) struct Relaxed {
     before: Option<c_uint>,
 }
 
 impl Relaxed {
     /// Costs nothing where no capture is under way.
     #[inline]
-    pub(super) fn new() -> Result<Relaxed> {
+    pub(crate) fn new() -> Result<Relaxed> {
         if !is_any_capture_under_way() {
             return Ok(Relaxed { before: None });
         }

@@ -20,6 +20,7 @@
 //! | [`pointwise`] | formulas over tensors' elements |
 //! | [`graph`] | capture and replay of a stream's work |
 //! | [`ipc`], [`peer`] | memory of other processes and other devices |
+//! | `nccl` | communicators, for [`distributed`](crate::distributed) |
 //!
 //! With `TORCHRS_SIMULATE_GPUS=N` all of it runs on N simulated devices.
 //!
@@ -40,15 +41,20 @@ mod disk_cache;
 mod driver;
 mod dynamic;
 pub mod event;
+pub(crate) mod family;
 pub mod fill;
 mod fingerprint;
+pub(crate) mod fold;
 pub mod graph;
 mod host_cache;
+pub(crate) mod in_flight;
 pub mod ipc;
 pub mod launch;
 pub mod library;
 pub mod memory;
 pub mod module;
+pub(crate) mod nccl;
+mod needs;
 mod nvrtc;
 mod once;
 pub mod peer;
@@ -65,6 +71,7 @@ pub use graph::Graph;
 pub use library::is_simulated;
 pub use memory::Block;
 pub use module::{Function, Kernel, Program};
+pub use needs::Needs;
 pub use pinned::PinnedBlock;
 pub use stream::{Priority, Stream, StreamGuard};
 pub use synchronisation::synchronisations;

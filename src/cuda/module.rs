@@ -31,6 +31,7 @@ use super::driver::{FunctionHandle, ModuleHandle, driver};
 use super::fingerprint::Fingerprint;
 use super::graph::Relaxed;
 use super::library;
+use super::needs::{self, Needs};
 use super::nvrtc::{Compiler, Outcome, compiler};
 use super::once::TryOnce;
 use crate::error::{Error, Result};
@@ -128,6 +129,21 @@ impl Program {
         compile(self, compiler()?, capability, &DISK)
     }
 
+    /// What each of its kernels needs of a multiprocessor on an architecture. It needs NVRTC, but no GPU.
+    ///
+    /// # Errors
+    /// As [`Program::compile`].
+    pub fn needs(&self, capability: (u32, u32)) -> Result<Vec<Needs>> {
+        let compiler = compiler()?;
+        let mut options = options_for(self, capability, true);
+        options.push("--ptxas-options=-v".to_owned());
+        match compiler.compile(&format!("{}.cu", self.name), &self.source().text, &options)? {
+            Outcome::Code(_, log) => Ok(needs::read(&log)),
+            // With the message that every compilation gives.
+            Outcome::Refused { .. } => self.compile(capability).map(|_| Vec::new()),
+        }
+    }
+
     /// Compiles and loads it for a device now, rather than at the first launch.
     ///
     /// # Errors
@@ -158,7 +174,7 @@ fn compile(
     capability: (u32, u32),
     disk: &DiskCache,
 ) -> Result<Arc<[u8]>> {
-    let options = options_for(program, capability);
+    let options = options_for(program, capability, true);
     let key = key_of(program, compiler, &options);
     let entry = COMPILED.lock().entry(key).or_default().clone();
     let code = entry.get_or_try(|| {
@@ -188,8 +204,10 @@ fn key_of(program: &Program, compiler: &Compiler, options: &[String]) -> Fingerp
     key
 }
 
-fn options_for(program: &Program, (major, minor): (u32, u32)) -> Vec<String> {
-    let specific = if program.architecture_specific && major >= 9 { "a" } else { "" };
+/// `specific`: for this architecture and no later one, if the program asks for it.
+fn options_for(program: &Program, (major, minor): (u32, u32), specific: bool) -> Vec<String> {
+    let specific = specific && program.architecture_specific && major >= 9;
+    let specific = if specific { "a" } else { "" };
     let mut options =
         vec![format!("--gpu-architecture=sm_{major}{minor}{specific}"), "--std=c++17".to_owned()];
     if library::is_simulated() {
@@ -208,13 +226,13 @@ fn compile_now(
     let name = format!("{}.cu", program.name);
     let text = &program.source().text;
     let log = match compiler.compile(&name, text, &options)? {
-        Outcome::Code(code) => return Ok(code),
+        Outcome::Code(code, _) => return Ok(code),
         // A compiler that is older than the GPU knows the first of its generation, whose code
         // runs on the later ones.
         Outcome::Refused { option: true, .. } if capability.1 > 0 => {
-            let options = options_for(program, (capability.0, 0));
+            let options = options_for(program, (capability.0, 0), false);
             match compiler.compile(&name, text, &options)? {
-                Outcome::Code(code) => return Ok(code),
+                Outcome::Code(code, _) => return Ok(code),
                 Outcome::Refused { log, .. } => log,
             }
         }

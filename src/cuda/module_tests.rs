@@ -18,14 +18,21 @@ fn installed() -> Option<&'static Compiler> {
     compiler().inspect_err(|error| println!("skipped: {error}")).ok()
 }
 
+/// Compiles without a cache on disk.
+fn compile_now(program: &Program, capability: (u32, u32)) -> Result<Arc<[u8]>> {
+    compile(program, compiler()?, capability, &DiskCache::none())
+}
+
 #[test]
 fn options_name_the_architecture() {
-    assert_eq!(options_for(&ADD, (9, 0))[0], "--gpu-architecture=sm_90");
+    assert_eq!(options_for(&ADD, (9, 0), true)[0], "--gpu-architecture=sm_90");
     static SPECIFIC: Program = Program::new("s", "", "").architecture_specific().options(&["-G"]);
-    let options = options_for(&SPECIFIC, (9, 0));
+    let options = options_for(&SPECIFIC, (9, 0), true);
     assert_eq!(options[0], "--gpu-architecture=sm_90a");
     assert_eq!(options.last().unwrap(), "-G");
-    assert_eq!(options_for(&SPECIFIC, (8, 0))[0], "--gpu-architecture=sm_80");
+    // Code that runs on later GPUs of the generation, too.
+    assert_eq!(options_for(&SPECIFIC, (10, 0), false)[0], "--gpu-architecture=sm_100");
+    assert_eq!(options_for(&SPECIFIC, (8, 0), true)[0], "--gpu-architecture=sm_80");
 }
 
 #[test]
@@ -33,7 +40,7 @@ fn kernels_compile_for_several_architectures_without_a_gpu() {
     if installed().is_none() {
         return;
     }
-    let codes = [(8, 0), (9, 0)].map(|capability| ADD.compile(capability).unwrap());
+    let codes = [(8, 0), (9, 0)].map(|capability| compile_now(&ADD, capability).unwrap());
     assert!(codes.iter().all(|code| code.starts_with(b"\x7fELF")));
     assert_ne!(codes[0], codes[1]);
 }
@@ -43,8 +50,8 @@ fn a_later_gpu_of_a_known_generation_gets_the_first_ones_code() {
     if installed().is_none() {
         return;
     }
-    assert!(ADD.compile((9, 7)).unwrap().starts_with(b"\x7fELF"));
-    let error = ADD.compile((7777, 7)).unwrap_err().to_string();
+    assert!(compile_now(&ADD, (9, 7)).unwrap().starts_with(b"\x7fELF"));
+    let error = compile_now(&ADD, (7777, 7)).unwrap_err().to_string();
     assert!(error.contains("sm_77777"), "{error}");
 }
 
@@ -53,7 +60,7 @@ fn an_error_carries_the_log_with_the_sources_lines() {
     if installed().is_none() {
         return;
     }
-    let error = WRONG.compile((9, 0)).unwrap_err().to_string();
+    let error = compile_now(&WRONG, (9, 0)).unwrap_err().to_string();
     assert!(error.contains("wrong.cu does not compile"), "{error}");
     assert!(error.contains("wrong.cu(2)") && error.contains("no"), "{error}");
 }
@@ -64,7 +71,7 @@ fn several_threads_compile_once_and_get_the_same_code() {
         return;
     }
     let codes: Vec<_> = thread::scope(|scope| {
-        let ask = || ADD.compile((8, 6)).unwrap();
+        let ask = || compile_now(&ADD, (8, 6)).unwrap();
         let threads: Vec<_> = (0..4).map(|_| scope.spawn(ask)).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });

@@ -103,8 +103,8 @@ fn load() -> Result<Compiler> {
 
 /// What a compilation gave: code, or the compiler's refusal of the source or of an option.
 pub(crate) enum Outcome {
-    /// Code for the device.
-    Code(Vec<u8>),
+    /// Code for the device, and the log, in which options may have asked for figures.
+    Code(Vec<u8>, String),
     /// The compiler's log.
     Refused { log: String, option: bool },
 }
@@ -157,7 +157,7 @@ impl Compiler {
         // SAFETY: a program, and as many C strings as `count` says.
         let code = unsafe { (self.table.nvrtcCompileProgram)(handle, count, pointers.as_ptr()) };
         match code {
-            NvrtcCode::SUCCESS => program.code().map(Outcome::Code),
+            NvrtcCode::SUCCESS => Ok(Outcome::Code(program.code()?, program.log())),
             NvrtcCode::COMPILATION | NvrtcCode::INVALID_OPTION => {
                 let option = code == NvrtcCode::INVALID_OPTION;
                 Ok(Outcome::Refused { log: program.log(), option })

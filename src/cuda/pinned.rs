@@ -176,6 +176,7 @@ pub fn empty_cache() -> Result<()> {
 }
 
 /// Memory that is pinned while this lives.
+#[derive(Debug)]
 #[must_use = "the memory is pinned only while this lives"]
 pub struct Registration<'a> {
     start: *mut u8,

@@ -16,9 +16,10 @@ use super::code::Code;
 use super::device::{self, DeviceGuard, MAX_DEVICES};
 use super::driver::{StreamHandle, driver};
 use super::event::{Event, EventOptions};
+use super::graph;
 use super::once::TryOnce;
 use super::synchronisation;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Streams per device and priority.
 pub const POOL_SIZE: usize = 32;
@@ -91,7 +92,7 @@ impl Stream {
     /// The next stream of a device's pool. After 32 of them the first comes again.
     ///
     /// # Errors
-    /// [`Error::Device`](crate::Error::Device) where there is no such device.
+    /// [`Error::Device`] where there is no such device.
     pub fn new(device: usize, priority: Priority) -> Result<Stream> {
         device::number(device)?;
         let pool = &STREAMS[device].pools[priority as usize];
@@ -102,7 +103,7 @@ impl Stream {
     /// The stream that every thread begins with.
     ///
     /// # Errors
-    /// [`Error::Device`](crate::Error::Device) where there is no such device.
+    /// [`Error::Device`] where there is no such device.
     pub fn default_of(device: usize) -> Result<Stream> {
         if let Some(stream) = STREAMS.get(device).and_then(|s| s.default.get()) {
             return Ok(*stream);
@@ -114,7 +115,7 @@ impl Stream {
     /// The calling thread's stream of a device.
     ///
     /// # Errors
-    /// [`Error::Device`](crate::Error::Device) where there is no such device.
+    /// [`Error::Device`] where there is no such device.
     #[inline]
     pub fn current(device: usize) -> Result<Stream> {
         match CURRENT.with(|streams| streams.get(device).and_then(Cell::get)) {
@@ -153,7 +154,7 @@ impl Stream {
     /// Whether all work so far is done.
     ///
     /// # Errors
-    /// [`Error::Device`](crate::Error::Device) for what failed in that work.
+    /// [`Error::Device`] for what failed in that work.
     pub fn query(self) -> Result<bool> {
         device::bind(self.device())?;
         let driver = driver()?;
@@ -168,7 +169,7 @@ impl Stream {
     /// Waits until all work so far is done.
     ///
     /// # Errors
-    /// [`Error::Device`](crate::Error::Device) for what failed in that work.
+    /// [`Error::Device`] for what failed in that work.
     pub fn synchronize(self) -> Result<()> {
         device::bind(self.device())?;
         synchronisation::count();
@@ -179,7 +180,7 @@ impl Stream {
     /// Lets what comes next on this stream wait for an event, also of another device.
     ///
     /// # Errors
-    /// [`Error::Device`](crate::Error::Device) where the driver refuses.
+    /// [`Error::Device`] where the driver refuses.
     pub fn wait_event(self, event: &Event) -> Result<()> {
         if !event.is_recorded() {
             return Ok(());
@@ -192,7 +193,7 @@ impl Stream {
     /// Lets what comes next on this stream wait for all work so far of another one.
     ///
     /// # Errors
-    /// [`Error::Device`](crate::Error::Device) where the driver refuses.
+    /// [`Error::Device`] where the driver refuses.
     pub fn wait_stream(self, other: Stream) -> Result<()> {
         if self == other { Ok(()) } else { self.wait_event(&other.record_event()?) }
     }
@@ -200,7 +201,7 @@ impl Stream {
     /// A new event that is reached when all work so far is done.
     ///
     /// # Errors
-    /// [`Error::Device`](crate::Error::Device) where the driver refuses.
+    /// [`Error::Device`] where the driver refuses.
     pub fn record_event(self) -> Result<Event> {
         let event = Event::new(self.device(), EventOptions::default())?;
         event.record(self)?;
@@ -211,8 +212,14 @@ impl Stream {
     /// not call CUDA.
     ///
     /// # Errors
-    /// [`Error::Device`](crate::Error::Device) where the driver refuses.
+    /// [`Error::Device`] where the driver refuses, or the stream is being captured: a graph would
+    /// call the function at every replay.
     pub fn call_host(self, function: impl FnOnce() + Send + 'static) -> Result<()> {
+        if graph::is_any_capture_under_way() && self.is_capturing()? {
+            return Err(Error::Device(format!(
+                "{self:?}: call_host cannot be captured in a graph"
+            )));
+        }
         device::bind(self.device())?;
         let boxed: Box<Box<dyn FnOnce() + Send>> = Box::new(Box::new(function));
         let data = Box::into_raw(boxed);
@@ -228,7 +235,7 @@ impl Stream {
     /// Whether its work is being recorded into a graph rather than done.
     ///
     /// # Errors
-    /// [`Error::Device`](crate::Error::Device) where the driver refuses.
+    /// [`Error::Device`] where the driver refuses.
     pub fn is_capturing(self) -> Result<bool> {
         device::bind(self.device())?;
         let mut status = 0;
@@ -267,7 +274,7 @@ impl StreamGuard {
     /// Makes `stream` current.
     ///
     /// # Errors
-    /// [`Error::Device`](crate::Error::Device) where its device is gone.
+    /// [`Error::Device`] where its device is gone.
     pub fn new(stream: Stream) -> Result<StreamGuard> {
         let device = stream.device();
         let guard = DeviceGuard::new(device)?;

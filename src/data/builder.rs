@@ -6,6 +6,7 @@ use super::dataset::Dataset;
 use super::loader::DataLoader;
 use super::samplers::{BatchSampler, Sampler};
 use crate::error::{Error, Result};
+use crate::tensor::Device;
 
 /// Options of a [`DataLoader`]; made by [`DataLoader::builder`].
 ///
@@ -27,6 +28,7 @@ pub struct DataLoaderBuilder<D: Dataset> {
     pub(super) drop_last: bool,
     pub(super) seed: u64,
     pub(super) timeout: Option<Duration>,
+    pub(super) device: Device,
 }
 
 impl<D: Dataset> DataLoaderBuilder<D> {
@@ -41,6 +43,7 @@ impl<D: Dataset> DataLoaderBuilder<D> {
             drop_last: false,
             seed: 0,
             timeout: None,
+            device: Device::Cpu,
         }
     }
 
@@ -179,6 +182,22 @@ impl<D: Dataset> DataLoaderBuilder<D> {
         self
     }
 
+    /// The device on which batches' tensors are (default: the CPU). For a GPU the loader's memory is pinned, and
+    /// each batch is copied from the worker's slot while the one before it is in use.
+    ///
+    /// ```
+    /// use torchrs::{Device, cuda, data::{DataLoader, datasets::Digits}};
+    /// let device = if cuda::is_available() { Device::Cuda(0) } else { Device::Cpu };
+    /// let loader = DataLoader::builder(Digits::all()).batch_size(64).device(device).build()?;
+    /// assert_eq!(loader.iter().next().unwrap()?.0.device(), device);
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
+    #[must_use]
+    pub fn device(mut self, device: Device) -> Self {
+        self.device = device;
+        self
+    }
+
     /// The loader. Workers start with the first iteration.
     ///
     /// ```
@@ -197,6 +216,7 @@ impl<D: Dataset> DataLoaderBuilder<D> {
         if self.batch_size == 0 {
             return wrong("batch_size", "is 0, must be at least 1");
         }
+        self.device.check()?;
         let batches = BatchSampler::new(self.batch_size, self.drop_last)?;
         if self.prefetch_factor == 0 {
             return wrong("prefetch_factor", "is 0, must be at least 1");

@@ -10,14 +10,17 @@ use serde::{Deserialize, Serialize};
 use super::arena::{Slot, Slots};
 use super::assemble::{Failure, Space, assemble};
 use super::builder::DataLoaderBuilder;
+use super::columns::Columns;
 use super::control::Dimensions;
 use super::dataset::{Batch, Dataset, WorkerInfo, set_worker_info};
 use super::layout::BatchLayout;
 use super::pool::{Collected, Pool};
-use super::sample::{Columns, Sample};
+use super::sample::Sample;
 use super::samplers::{BatchSampler, RandomSampler, Sampler, SequentialSampler};
+use super::upload::Ready;
 use crate::error::{Error, Result};
 use crate::profiler::{self, Category};
+use crate::tensor::Device;
 
 /// Batches of a dataset (`torch.utils.data.DataLoader`).
 ///
@@ -49,7 +52,15 @@ pub struct DataLoader<D: Dataset> {
     workers: usize,
     prefetch_factor: usize,
     timeout: Option<Duration>,
+    device: Device,
     inner: Mutex<Inner>,
+    ahead: Mutex<Option<Ahead<Batch<D>>>>,
+}
+
+/// The next batch of an iteration, on its way to a device while the one before is in use.
+struct Ahead<B> {
+    run: u64,
+    made: Result<Ready<B>>,
 }
 
 /// A position in a loader's sequence of samples: what a checkpoint keeps to resume in mid-epoch.
@@ -150,6 +161,8 @@ impl<D: Dataset> DataLoader<D> {
             workers: options.workers,
             prefetch_factor: options.prefetch_factor,
             timeout: options.timeout,
+            device: options.device,
+            ahead: Mutex::new(None),
             inner: Mutex::new(Inner {
                 seed: options.seed,
                 next: Start { epoch: 0, position: 0 },
@@ -235,6 +248,7 @@ impl<D: Dataset> DataLoader<D> {
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
         inner.cancel();
+        *self.ahead.lock() = None;
         let start = inner.next;
         inner.next = Start { epoch: start.epoch + 1, position: 0 };
         inner.loaded = None;
@@ -412,10 +426,19 @@ impl<D: Dataset> DataLoader<D> {
             (run.live, run.finished) = (false, true);
             return None;
         }
-        let made = match self.workers {
-            0 => self.make(inner),
-            _ => self.collect(inner),
+        let ahead = self.ahead.lock().take().filter(|ahead| ahead.run == id);
+        let made = match (ahead, self.workers) {
+            (Some(ahead), _) => {
+                run.yielded += next_batch(&run.order, run.yielded, self.batches).len();
+                self.prefetch(inner).and(ahead.made)
+            }
+            (None, 0) => self.make(inner),
+            (None, _) => self.collect(inner),
         };
+        let made = made.and_then(Ready::take);
+        if made.is_ok() && self.device.is_cuda() {
+            self.send_ahead(inner);
+        }
         Some(made.inspect_err(|error| {
             // A dataset's error concerns its batch; after any other there is nothing to go on with.
             if !matches!(error, Error::Dataset { .. }) {
@@ -427,8 +450,24 @@ impl<D: Dataset> DataLoader<D> {
         }))
     }
 
+    /// Starts to copy the batch after the one that is yielded, if workers have finished it.
+    fn send_ahead(&self, inner: &mut Inner) {
+        let (Some(Engine::Workers(pool)), Some(run)) = (&mut inner.engine, &inner.run) else {
+            return;
+        };
+        if !pool.has_next() || run.yielded == run.order.len() {
+            return;
+        }
+        let made = match pool.collect(self.timeout) {
+            Ok(Some(Collected::Batch(layout, slot))) => self.batch(layout, slot),
+            Ok(Some(Collected::Failed(error))) | Err(error) => Err(error),
+            Ok(None) => return,
+        };
+        *self.ahead.lock() = Some(Ahead { run: run.id, made });
+    }
+
     /// The next batch, from the workers.
-    fn collect(&self, inner: &mut Inner) -> Result<Batch<D>> {
+    fn collect(&self, inner: &mut Inner) -> Result<Ready<Batch<D>>> {
         self.prefetch(inner)?;
         let (Some(Engine::Workers(pool)), Some(run)) = (&mut inner.engine, &mut inner.run) else {
             return Err(Error::Other("DataLoader: there are no workers".to_owned()));
@@ -450,13 +489,13 @@ impl<D: Dataset> DataLoader<D> {
         run.yielded += next_batch(&run.order, run.yielded, self.batches).len();
         self.prefetch(inner)?;
         match collected {
-            Collected::Batch(layout, slot) => Ok(batch::<D>(layout, slot)),
+            Collected::Batch(layout, slot) => self.batch(layout, slot),
             Collected::Failed(error) => Err(error),
         }
     }
 
     /// The next batch, made here.
-    fn make(&self, inner: &mut Inner) -> Result<Batch<D>> {
+    fn make(&self, inner: &mut Inner) -> Result<Ready<Batch<D>>> {
         let engine = inner.engine.get_or_insert_with(|| Engine::Here(Slots::new(2)));
         let (Engine::Here(slots), Some(run)) = (engine, &mut inner.run) else {
             return Err(Error::Other("DataLoader: there are workers".to_owned()));
@@ -468,7 +507,7 @@ impl<D: Dataset> DataLoader<D> {
         let result = assemble(&*self.dataset, indices.iter().copied(), &mut Here(slots));
         set_worker_info(WorkerInfo::default());
         match result {
-            Ok(Some((layout, slot))) => Ok(batch::<D>(layout, slot)),
+            Ok(Some((layout, slot))) => self.batch(layout, slot),
             Ok(None) => Err(Error::Other("DataLoader: a batch that nobody wants".to_owned())),
             Err(Failure::Dataset { index, message }) => {
                 let worker = "the main process".to_owned();
@@ -477,12 +516,13 @@ impl<D: Dataset> DataLoader<D> {
             Err(Failure::Loader(error)) => Err(error),
         }
     }
-}
 
-/// The batch over a finished slot.
-fn batch<D: Dataset>(layout: BatchLayout, slot: Slot) -> Batch<D> {
-    let (memory, start) = (slot.arena().memory.clone(), slot.start());
-    D::Sample::batch(&mut Columns::new(layout, memory, start, Arc::new(slot)))
+    /// The batch over a finished slot.
+    fn batch(&self, layout: BatchLayout, slot: Slot) -> Result<Ready<Batch<D>>> {
+        let (memory, start) = (slot.arena().memory.clone(), slot.start());
+        let mut columns = Columns::new(layout, memory, start, Arc::new(slot), self.device);
+        Ready::new(self.device, || D::Sample::batch(&mut columns))
+    }
 }
 
 /// The indices of the batch that starts at place `from` of an order.

@@ -114,6 +114,12 @@ impl Pool {
         }
     }
 
+    /// True when the oldest task is finished and wanted: [`collect`](Self::collect) will not wait.
+    pub fn has_next(&self) -> bool {
+        let front = self.ring.front().filter(|front| !front.cancelled);
+        front.is_some_and(|front| self.control.state(front.task) != TaskState::Published)
+    }
+
     /// The oldest wanted task, once it is finished; `None` when there is none.
     ///
     /// # Errors

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use super::Deadline;
 use super::collective::Collective;
+use super::nccl::Started;
 use super::shm::Segment;
+use crate::cuda::Event;
 use crate::error::Result;
 
 /// How eagerly a thread may wait for its peers.
@@ -23,6 +25,17 @@ pub(crate) trait Backend: Debug + Send + Sync {
     /// Runs one collective to its end. The memory in `collective` is valid and nobody else's until
     /// this returns.
     fn run(&self, collective: &Collective, deadline: &Deadline, pace: Pace) -> Result<()>;
+
+    /// Starts a collective on a GPU's memory: it follows `ready` and all collectives before it. Returns
+    /// when it is on its way. `then` runs after that, with the stream of collectives as the current one.
+    fn start(
+        &self,
+        collective: &Collective,
+        ready: &Event,
+        deadline: &Deadline,
+        pace: Pace,
+        then: &mut dyn FnMut(),
+    ) -> Result<Started>;
 
     /// Memory of `nbytes` on every rank that collectives work on in place. Collective.
     fn alloc_shared(&self, nbytes: usize, deadline: &Deadline) -> Result<Arc<Segment>>;

@@ -15,6 +15,9 @@ use crate::error::{Error, Result};
 /// N-1. f16 and bf16 are combined in f32 and rounded once, at the end. Integers wrap around.
 /// For bool, `Sum`, `Max` and `Bor` are "or", `Product`, `Min` and `Band` are "and".
 ///
+/// Tensors on a GPU are combined by NCCL, in an order of its own and in their own dtype; its `Min` and `Max`
+/// pass over NaN, and of the bitwise operations it has "and" and "or" of bool only.
+///
 /// ```
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/distributed/two_ranks.rs"));
 /// use torchrs::{Tensor, distributed::ReduceOp};
@@ -188,6 +191,8 @@ pub(crate) struct Signature {
     /// Of a rooted collective: rank in the group.
     pub root: Option<usize>,
     pub dtype: Dtype,
+    /// Whether the memory is a GPU's.
+    pub on_gpu: bool,
     /// Of this rank's input; of its output for `Scatter` and of the tensor itself for `Broadcast`.
     pub shape: SmallVec<[usize; 6]>,
 }
@@ -201,16 +206,16 @@ impl Signature {
         }
     }
 
-    /// Kind, op and dtype in one word, for comparing and publishing.
+    /// Kind, op, dtype and place in one word, for comparing and publishing.
     pub(crate) fn code(&self) -> u32 {
         let op = self.op.map_or(0, |op| op as u32 + 1);
-        (self.kind as u32) << 16 | op << 8 | self.dtype as u32
+        u32::from(self.on_gpu) << 24 | (self.kind as u32) << 16 | op << 8 | self.dtype as u32
     }
 
     /// The inverse of [`code`](Self::code), for words that a peer has published. `None` if they
     /// make no sense.
     pub(crate) fn from_code(code: u32, root: Option<usize>, shape: &[usize]) -> Option<Self> {
-        let [dtype, op, kind, _] = code.to_le_bytes();
+        let [dtype, op, kind, place] = code.to_le_bytes();
         let op = match op {
             0 => None,
             op => Some(ReduceOp::from_code(op - 1)?),
@@ -220,6 +225,7 @@ impl Signature {
             op,
             root,
             dtype: *Dtype::ALL.get(usize::from(dtype))?,
+            on_gpu: (place < 2).then_some(place == 1)?,
             shape: shape.into(),
         })
     }
@@ -241,7 +247,8 @@ impl fmt::Display for Signature {
         if let Some(root) = self.root {
             write!(f, "root {root}, ")?;
         }
-        write!(f, "{}, {:?})", self.dtype, self.shape.as_slice())
+        let place = if self.on_gpu { ", cuda" } else { "" };
+        write!(f, "{}, {:?}{place})", self.dtype, self.shape.as_slice())
     }
 }
 
@@ -254,6 +261,8 @@ pub(crate) struct Collective {
     pub send: Option<RawBuffer>,
     /// Where this rank's result goes. May be the same memory as `send`.
     pub recv: Option<RawBuffer>,
+    /// The GPU that both are on; `None` for memory of the host.
+    pub gpu: Option<usize>,
 }
 
 /// `rank 3`, or `ranks 0, 2, 5`.
@@ -271,10 +280,12 @@ mod tests {
         for kind in Kind::ALL {
             for op in [None, Some(ReduceOp::Sum), Some(ReduceOp::Bxor)] {
                 for dtype in Dtype::ALL {
-                    let shape = [3usize, 4][..].into();
-                    let signature = Signature { kind, op, root: Some(1), dtype, shape };
-                    let back = Signature::from_code(signature.code(), Some(1), &[3, 4]);
-                    assert_eq!(back, Some(signature));
+                    for on_gpu in [false, true] {
+                        let shape = [3usize, 4][..].into();
+                        let signature = Signature { kind, op, root: Some(1), dtype, on_gpu, shape };
+                        let back = Signature::from_code(signature.code(), Some(1), &[3, 4]);
+                        assert_eq!(back, Some(signature));
+                    }
                 }
             }
         }
@@ -284,7 +295,8 @@ mod tests {
     #[test]
     fn calls_are_shown_as_a_person_would_write_them() {
         let show = |kind, op, root, shape: &[usize]| {
-            Signature { kind, op, root, dtype: Dtype::F32, shape: shape.into() }.to_string()
+            let (dtype, on_gpu) = (Dtype::F32, false);
+            Signature { kind, op, root, dtype, on_gpu, shape: shape.into() }.to_string()
         };
         assert_eq!(
             show(Kind::AllReduce, Some(ReduceOp::Sum), None, &[3, 4]),

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use crate::error::{Error, Result};
+use crate::{Device, cuda};
 
 /// A worker's place in its job, from the environment (torchrun's contract).
 ///
@@ -67,6 +68,18 @@ impl WorkerEnv {
     /// `WORLD_SIZE` is set, a rank that is not below its world size.
     pub fn from_env() -> Result<Self> {
         Self::from_lookup(|name| std::env::var_os(name))
+    }
+
+    /// Where this worker computes: on the GPU of its local rank where the host has GPUs, else on the CPU.
+    ///
+    /// ```
+    /// use torchrs::{Device, cuda, distributed::WorkerEnv};
+    /// let env = WorkerEnv::from_lookup(|name| (name == "RANK" || name == "LOCAL_RANK").then(|| "0".into()))?;
+    /// assert_eq!(env.device().is_cuda(), cuda::is_available());
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
+    pub fn device(&self) -> Device {
+        if cuda::is_available() { Device::Cuda(self.local_rank) } else { Device::Cpu }
     }
 
     /// [`from_env`](Self::from_env) with another source of variables.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::group::WeakGroup;
+use super::nccl::HostAndGpu;
 use super::shm::{self, Seat};
 use super::{Deadline, ProcessGroup, Store, WorkerEnv};
 use crate::error::{Error, Result};
@@ -100,7 +101,7 @@ pub fn init_process_group(options: InitOptions) -> Result<ProcessGroup> {
         store,
         prefix: format!("group/{}/{}/{instance}", env.run_id, env.restart_count),
     };
-    let backend = shm::join(seat, &deadline)?;
+    let backend = HostAndGpu::new(shm::join(seat, &deadline)?);
     let group = ProcessGroup::new(Arc::new(backend), env.rank, timeout);
     *default = Some(group.downgrade());
     Ok(group)

@@ -28,6 +28,7 @@ mod deadline;
 mod env;
 mod group;
 mod init;
+mod nccl;
 mod objects;
 mod queue;
 mod shared_buffer;

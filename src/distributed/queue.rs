@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 use parking_lot::{Condvar, Mutex};
 
 use super::Work;
+use super::nccl::Started;
 use crate::error::{Context, Result, catch};
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -85,7 +86,7 @@ impl Queue {
     pub(super) fn start(
         &self,
         name: &str,
-        job: impl FnOnce() -> Result<()> + Send + 'static,
+        job: impl FnOnce() -> Result<Option<Started>> + Send + 'static,
     ) -> Result<Work> {
         let mut worker = self.worker.lock();
         if worker.jobs.is_none() {
@@ -143,7 +144,7 @@ mod tests {
                 let log = log.clone();
                 let job = move || {
                     log.lock().push(i);
-                    Ok(())
+                    Ok(None)
                 };
                 works.push(queue.start("test", job).unwrap());
             }
@@ -156,7 +157,7 @@ mod tests {
     fn a_panic_in_a_job_is_its_works_error_and_the_queue_goes_on() {
         let queue = Queue::new();
         let bad = queue.start("test", || panic!("boom")).unwrap();
-        let good = queue.start("test", || Ok(())).unwrap();
+        let good = queue.start("test", || Ok(None)).unwrap();
         assert!(matches!(bad.wait(), Err(Error::Other(text)) if text == "boom"));
         good.wait().unwrap();
         let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -175,7 +176,7 @@ mod tests {
             drop(queue.start("test", move || {
                 std::thread::sleep(std::time::Duration::from_millis(1));
                 *done.lock() += 1;
-                Ok(())
+                Ok(None)
             }));
         }
         queue.close();

@@ -261,10 +261,11 @@ impl ProcessGroup {
             op: Some(op),
             root: None,
             dtype: slice.dtype,
+            on_gpu: false,
             shape: [slice.len][..].into(),
         };
         let buffer = Some(slice.raw());
-        let collective = Collective { signature, send: buffer, recv: buffer };
+        let collective = Collective { signature, send: buffer, recv: buffer, gpu: None };
         self.start(collective.signature.kind.name(), collective, move || drop(slice))
     }
 }

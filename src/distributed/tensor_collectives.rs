@@ -1,20 +1,25 @@
 //! The collectives on tensors: arguments are checked before anything is sent, tensors that are not
 //! contiguous pass through a contiguous copy, and results are written in place without history.
+//!
+//! Tensors on a GPU go through NCCL, on the group's own stream there: it waits for what the caller's
+//! current stream has so far, and what the caller puts there later waits for it. The host goes on as soon
+//! as all ranks have made the same call.
 
 use smallvec::SmallVec;
 
 use super::collective::{Collective, Kind, RawBuffer, ReduceOp, Signature};
 use super::{Dtype, ProcessGroup, Work};
-use crate::Tensor;
 use crate::autograd::no_grad;
+use crate::cuda::Stream;
 use crate::error::{Error, Result};
 use crate::profiler::BUCKET;
+use crate::{Device, Tensor};
 
 /// A collective on tensors, checked and ready to run.
 struct Prepared {
     collective: Collective,
     /// Keeps the input's memory alive.
-    _input: Option<Tensor>,
+    input: Option<Tensor>,
     output: Option<Output>,
 }
 
@@ -70,7 +75,7 @@ impl Output {
 }
 
 fn raw(tensor: &Tensor) -> RawBuffer {
-    RawBuffer { ptr: tensor.data_ptr(), len: tensor.numel(), dtype: tensor.dtype() }
+    RawBuffer { ptr: tensor.device_ptr(), len: tensor.numel(), dtype: tensor.dtype() }
 }
 
 fn input(tensor: &Tensor) -> Tensor {
@@ -87,14 +92,29 @@ impl Prepared {
         output: Option<Output>,
     ) -> Self {
         let shape = SmallVec::from_slice(described.shape());
-        let signature = Signature { kind, op, root, dtype: described.dtype(), shape };
+        let gpu = match described.device() {
+            Device::Cpu => None,
+            Device::Cuda(index) => Some(index),
+        };
+        let (dtype, on_gpu) = (described.dtype(), gpu.is_some());
+        let signature = Signature { kind, op, root, dtype, on_gpu, shape };
         let recv = output.as_ref().map(Output::raw);
         let send = input.as_ref().map(raw).or(recv.filter(|_| kind == Kind::AllReduce));
-        Prepared { collective: Collective { signature, send, recv }, _input: input, output }
+        Prepared { collective: Collective { signature, send, recv, gpu }, input, output }
     }
 
     fn finish(&self) {
         self.output.iter().for_each(Output::finish);
+    }
+
+    /// [`finish`](Self::finish) on the communication thread, with the stream of collectives as the
+    /// current one: it uses memory of the caller's stream.
+    fn finish_in_background(&self) {
+        if let Some(stream) = self.collective.gpu.and_then(|gpu| Stream::current(gpu).ok()) {
+            let output = self.output.iter().flat_map(|output| [&output.written, &output.target]);
+            self.input.iter().chain(output).for_each(|t| t.storage().record_stream(stream));
+        }
+        self.finish();
     }
 }
 
@@ -158,7 +178,7 @@ impl ProcessGroup {
     /// [`all_reduce_async`](Self::all_reduce_async) with a name of its own in profiles.
     pub(super) fn all_reduce_bucket_async(&self, bucket: &Tensor, op: ReduceOp) -> Result<Work> {
         let prepared = self.prepare_all_reduce(bucket, op)?;
-        self.start(BUCKET, prepared.collective.clone(), move || prepared.finish())
+        self.start(BUCKET, prepared.collective.clone(), move || prepared.finish_in_background())
     }
 
     fn prepare_all_reduce(&self, tensor: &Tensor, op: ReduceOp) -> Result<Prepared> {
@@ -348,7 +368,7 @@ impl ProcessGroup {
     fn prepare_all_gather(&self, output: &Tensor, tensor: &Tensor) -> Result<Prepared> {
         const CALL: &str = "all_gather_into_tensor";
         self.check_member(CALL)?;
-        same_dtype(CALL, output, tensor)?;
+        alike(CALL, output, tensor)?;
         if output.numel() != tensor.numel() * self.world_size() {
             return Err(self.uneven(CALL, "output", output, "tensor", tensor));
         }
@@ -446,7 +466,7 @@ impl ProcessGroup {
     ) -> Result<Prepared> {
         const CALL: &str = "reduce_scatter_tensor";
         self.check_member(CALL)?;
-        same_dtype(CALL, output, tensor)?;
+        alike(CALL, output, tensor)?;
         op.check(CALL, tensor.dtype())?;
         if tensor.numel() != output.numel() * self.world_size() {
             return Err(self.uneven(CALL, "input", tensor, "output", output));
@@ -575,7 +595,7 @@ impl ProcessGroup {
     fn prepare_all_to_all(&self, output: &Tensor, tensor: &Tensor) -> Result<Prepared> {
         const CALL: &str = "all_to_all_single";
         self.check_member(CALL)?;
-        same_dtype(CALL, output, tensor)?;
+        alike(CALL, output, tensor)?;
         let (rows, world) = (tensor.shape().first().copied().unwrap_or(1), self.world_size());
         if rows % world != 0 {
             let what = format!(
@@ -602,7 +622,7 @@ impl ProcessGroup {
         Ok(Prepared::new(Kind::AllToAll, None, None, tensor, Some(input), Some(output)))
     }
 
-    /// Returns when all ranks have called it (`torch.distributed.barrier`).
+    /// Returns when all ranks have called it (`torch.distributed.barrier`). Work on GPUs may go on.
     ///
     /// ```
     /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/distributed/two_ranks.rs"));
@@ -657,7 +677,7 @@ impl ProcessGroup {
 
     fn background(&self, prepared: Prepared) -> Result<Work> {
         let name = prepared.collective.signature.kind.name();
-        self.start(name, prepared.collective.clone(), move || prepared.finish())
+        self.start(name, prepared.collective.clone(), move || prepared.finish_in_background())
     }
 
     /// Whether this rank is the root; an error when there is no such root.
@@ -674,7 +694,7 @@ impl ProcessGroup {
     /// A new tensor for the `tensor`s of all ranks, and its parts.
     fn room_for_all(&self, tensor: &Tensor) -> (Tensor, Vec<Tensor>) {
         let shape: Vec<usize> = [&[self.world_size()], tensor.shape()].concat();
-        let flat = Tensor::empty(shape, tensor.dtype());
+        let flat = Tensor::empty(shape, (tensor.dtype(), tensor.device()));
         let parts = flat.unbind(0);
         (flat, parts)
     }
@@ -687,6 +707,7 @@ impl ProcessGroup {
             return Err(Error::argument(call, "inputs", what));
         }
         for (rank, input) in inputs.iter().enumerate() {
+            alike_device(call, rank, output, input)?;
             if input.shape() != output.shape() || input.dtype() != output.dtype() {
                 let what = format!(
                     "the one for rank {rank} is {} {:?}, but the output is {} {:?}: all parts \
@@ -728,12 +749,26 @@ impl ProcessGroup {
     }
 }
 
-fn same_dtype(call: &str, output: &Tensor, input: &Tensor) -> Result<()> {
+/// Both tensors have one dtype and are on one device.
+fn alike(call: &str, output: &Tensor, input: &Tensor) -> Result<()> {
+    if output.device() != input.device() {
+        let what = format!("is on {}, the input on {}", output.device(), input.device());
+        return Err(Error::argument(call, "output", what));
+    }
     if output.dtype() == input.dtype() {
         return Ok(());
     }
     let what = format!("the output is {}, the input {}", output.dtype(), input.dtype());
     Err(Error::dtype(call, what))
+}
+
+fn alike_device(call: &str, rank: usize, output: &Tensor, input: &Tensor) -> Result<()> {
+    if output.device() == input.device() {
+        return Ok(());
+    }
+    let (there, here) = (input.device(), output.device());
+    let what = format!("the one for rank {rank} is on {there}, but the output is on {here}");
+    Err(Error::argument(call, "inputs", what))
 }
 
 fn barrier() -> Collective {
@@ -742,7 +777,8 @@ fn barrier() -> Collective {
         op: None,
         root: None,
         dtype: Dtype::U8,
+        on_gpu: false,
         shape: SmallVec::new(),
     };
-    Collective { signature, send: None, recv: None }
+    Collective { signature, send: None, recv: None, gpu: None }
 }

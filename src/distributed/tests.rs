@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use half::bf16;
 use proptest::prelude::*;
 
+use super::nccl::HostAndGpu;
 use super::shm::{self, Seat};
 use super::{Deadline, ProcessGroup, ReduceOp, Store, StoreServer};
 use crate::tensor::Dtype;
@@ -42,8 +43,9 @@ fn ranks_with<T: Send>(
                         store: Some(store),
                         prefix: "test".into(),
                     };
-                    let backend = shm::join(seat, &Deadline::after(LONG)).unwrap();
-                    f(ProcessGroup::new(Arc::new(backend), rank, timeout))
+                    let host = shm::join(seat, &Deadline::after(LONG)).unwrap();
+                    let backend = Arc::new(HostAndGpu::new(host));
+                    f(ProcessGroup::new(backend, rank, timeout))
                 })
             })
             .collect();

@@ -6,6 +6,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 
 use super::Deadline;
+use super::nccl::Started;
 use crate::error::Result;
 
 /// A collective that was started and may still be under way (`torch.distributed.Work`).
@@ -36,13 +37,14 @@ pub struct Work {
 
 #[derive(Debug, Default)]
 struct State {
-    result: Mutex<Option<Result<()>>>,
+    /// Of a collective on a GPU: what is on its way there.
+    result: Mutex<Option<Result<Option<Started>>>>,
     done: Condvar,
 }
 
 impl Work {
     /// A work and the function that completes it.
-    pub(super) fn new() -> (Work, impl FnOnce(Result<()>) + Send + 'static) {
+    pub(super) fn new() -> (Work, impl FnOnce(Result<Option<Started>>) + Send + 'static) {
         let work = Work { state: Arc::default() };
         let state = work.state.clone();
         let complete = move |result| {
@@ -53,6 +55,10 @@ impl Work {
     }
 
     /// Waits until the collective has completed. Ends by itself: the collective has a deadline.
+    ///
+    /// For tensors on a GPU it is the current stream that waits, not the host: what is put there
+    /// afterwards finds the result. A failure on the way is the next call's error;
+    /// [`wait_timeout`](Self::wait_timeout) waits for that too.
     ///
     /// ```
     /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/distributed/two_ranks.rs"));
@@ -71,15 +77,18 @@ impl Work {
     /// What the collective itself returned.
     pub fn wait(&self) -> Result<()> {
         let mut result = self.state.result.lock();
-        loop {
-            match &*result {
-                Some(result) => return result.clone(),
-                None => self.state.done.wait(&mut result),
-            }
+        while result.is_none() {
+            self.state.done.wait(&mut result);
+        }
+        match result.clone() {
+            Some(Ok(Some(started))) => started.join_current_stream(),
+            Some(Err(error)) => Err(error),
+            _ => Ok(()),
         }
     }
 
-    /// As [`wait`](Self::wait), for at most `limit`. The collective goes on after a time-out.
+    /// As [`wait`](Self::wait), for at most `limit`; on the host also for tensors on a GPU. The
+    /// collective goes on after a time-out.
     ///
     /// ```
     /// use std::time::Duration;
@@ -93,19 +102,28 @@ impl Work {
     /// [`Error::Timeout`](crate::Error::Timeout), or what the collective itself returned.
     pub fn wait_timeout(&self, limit: Duration) -> Result<()> {
         let deadline = Deadline::after(limit);
+        let late = || deadline.error("a collective has not completed yet");
         let mut result = self.state.result.lock();
-        loop {
+        let started = loop {
             match &*result {
-                Some(result) => return result.clone(),
-                None if deadline.has_passed() => {
-                    return Err(deadline.error("a collective has not completed yet"));
-                }
+                Some(Ok(started)) => break started.clone(),
+                Some(Err(error)) => return Err(error.clone()),
+                None if deadline.has_passed() => return Err(late()),
                 None => drop(self.state.done.wait_for(&mut result, deadline.remaining())),
             }
+        };
+        drop(result);
+        let Some(started) = started else { return Ok(()) };
+        while !started.is_done()? {
+            if deadline.has_passed() {
+                return Err(late());
+            }
+            std::thread::sleep(Duration::from_micros(50));
         }
+        started.join_current_stream()
     }
 
-    /// True when it has completed, with or without an error: [`wait`](Self::wait) returns at once.
+    /// True when it has completed, with or without an error: no wait for it takes time.
     ///
     /// ```
     /// let group = torchrs::distributed::init_process_group(Default::default())?;
@@ -115,7 +133,10 @@ impl Work {
     /// # Ok::<(), torchrs::Error>(())
     /// ```
     pub fn is_completed(&self) -> bool {
-        self.state.result.lock().is_some()
+        match &*self.state.result.lock() {
+            Some(Ok(Some(started))) => started.is_done().unwrap_or(true),
+            result => result.is_some(),
+        }
     }
 }
 

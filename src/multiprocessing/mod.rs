@@ -30,6 +30,7 @@
 
 mod backtrace;
 mod channel;
+mod device_tensor;
 mod entry;
 mod exit_status;
 pub mod handles;

@@ -4,12 +4,13 @@
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::device_tensor::{DeviceWire, export_storage, import_storage};
 use super::handles::{FileId, de_error, export_shared, file_id, import_shared, ser_error};
 use super::weak_map::WeakMap;
 use crate::Tensor;
 use crate::error::{Error, Result};
 use crate::storage::{Storage, WeakStorage};
-use crate::tensor::{Dtype, Layout, Shape, Strides};
+use crate::tensor::{Device, Dtype, Layout, Shape, Strides};
 use std::os::fd::AsFd;
 
 /// Storages by memory, first byte and length, so that a tensor which arrives twice, or comes back,
@@ -41,7 +42,8 @@ impl Tensor {
         Ok(self.clone())
     }
 
-    /// True when the bytes are in memory that other processes can map (`torch.Tensor.is_shared`).
+    /// True when the bytes are in memory that other processes can map (`torch.Tensor.is_shared`): those of a GPU
+    /// always are.
     ///
     /// ```
     /// let x = torchrs::Tensor::from([1f32, 2.]);
@@ -52,17 +54,26 @@ impl Tensor {
     /// # Ok::<(), torchrs::Error>(())
     /// ```
     pub fn is_shared(&self) -> bool {
-        self.storage().shared_range().is_some()
+        self.device().is_cuda() || self.storage().shared_range().is_some()
     }
+}
+
+/// Where a storage on the wire is.
+#[derive(Serialize, Deserialize)]
+enum Place {
+    Host {
+        /// The memory's index among the message's handles.
+        memory: u32,
+        /// The storage's first byte in the memory.
+        start: usize,
+    },
+    Device(DeviceWire),
 }
 
 /// A tensor on the wire.
 #[derive(Serialize, Deserialize)]
 struct Wire {
-    /// The memory's index among the message's handles.
-    memory: u32,
-    /// The storage's first byte in the memory.
-    start: usize,
+    place: Place,
     /// The storage's length in bytes.
     nbytes: usize,
     dtype: Dtype,
@@ -81,6 +92,9 @@ fn export(tensor: &Tensor) -> Result<Wire> {
         ));
     }
     let storage = tensor.storage();
+    if let Device::Cuda(index) = tensor.device() {
+        return Ok(wire(tensor, Place::Device(export_storage(storage, index)?)));
+    }
     if storage.is_lent() {
         // These bytes go back to their lender when the last tensor here is dropped, which would
         // pull them from under the receiver.
@@ -95,41 +109,54 @@ fn place(tensor: &Tensor, storage: &Storage) -> Result<Wire> {
     let (memory, start) = storage.shared_range().ok_or_else(|| {
         Error::Other("a tensor that is to be sent is not in shared memory".to_owned())
     })?;
-    let nbytes = storage.nbytes();
-    STORAGES.get_or_insert((file_id(memory.as_fd())?, start, nbytes), storage.clone());
+    STORAGES.get_or_insert((file_id(memory.as_fd())?, start, storage.nbytes()), storage.clone());
+    Ok(wire(tensor, Place::Host { memory: export_shared(&memory)?, start }))
+}
+
+/// The wire form of a tensor whose storage is there.
+fn wire(tensor: &Tensor, place: Place) -> Wire {
     let layout = tensor.layout();
-    Ok(Wire {
-        memory: export_shared(&memory)?,
-        start,
-        nbytes,
+    Wire {
+        place,
+        nbytes: tensor.storage().nbytes(),
         dtype: tensor.dtype(),
         shape: layout.shape.to_vec(),
         strides: layout.strides.to_vec(),
         offset: layout.offset,
         requires_grad: tensor.requires_grad(),
-    })
+    }
 }
 
 fn import(wire: Wire) -> Result<Tensor> {
-    let memory = import_shared(wire.memory)?;
-    let (start, nbytes) = (wire.start, wire.nbytes);
-    let inside = start.checked_add(nbytes).is_some_and(|end| end <= memory.len());
-    let size = wire.dtype.size();
-    if !inside || !start.is_multiple_of(size) || !fits(&wire, nbytes / size) {
-        return Err(Error::Other(format!(
+    let (nbytes, size) = (wire.nbytes, wire.dtype.size());
+    let outside = |there: usize| {
+        Error::Other(format!(
             "a received tensor ({} of shape {:?}, strides {:?}, offset {}) does not lie within its \
-             storage of {nbytes} bytes in {} bytes of shared memory",
-            wire.dtype,
-            wire.shape,
-            wire.strides,
-            wire.offset,
-            memory.len()
-        )));
-    }
-    let key = (file_id(memory.as_fd())?, start, nbytes);
-    let storage = match STORAGES.get(&key) {
-        Some(storage) => storage,
-        None => STORAGES.get_or_insert(key, Storage::shared(memory, start, nbytes, None)),
+             storage of {nbytes} bytes in {there} bytes of shared memory",
+            wire.dtype, wire.shape, wire.strides, wire.offset,
+        ))
+    };
+    let fits = fits(&wire, nbytes / size);
+    let storage = match wire.place {
+        Place::Host { memory, start } => {
+            let memory = import_shared(memory)?;
+            let inside = start.checked_add(nbytes).is_some_and(|end| end <= memory.len());
+            if !inside || !start.is_multiple_of(size) || !fits {
+                return Err(outside(memory.len()));
+            }
+            let key = (file_id(memory.as_fd())?, start, nbytes);
+            match STORAGES.get(&key) {
+                Some(storage) => storage,
+                None => STORAGES.get_or_insert(key, Storage::shared(memory, start, nbytes, None)),
+            }
+        }
+        Place::Device(place) => {
+            let storage = import_storage(place)?;
+            if storage.nbytes() < nbytes || !fits {
+                return Err(outside(storage.nbytes()));
+            }
+            storage
+        }
     };
     let layout = Layout {
         shape: Shape::from_vec(wire.shape),
@@ -204,8 +231,7 @@ mod tests {
 
     fn wire(shape: &[usize], strides: &[isize], offset: usize) -> Wire {
         Wire {
-            memory: 0,
-            start: 0,
+            place: Place::Host { memory: 0, start: 0 },
             nbytes: 24,
             dtype: Dtype::F32,
             shape: shape.to_vec(),

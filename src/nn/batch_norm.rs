@@ -4,8 +4,8 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 
 use super::display::{python_bool, python_float};
-use super::module::each_statistics_group;
 use super::running_norm::running_norm;
+use super::walk::each_statistics_group;
 use super::{Buffer, Forward, Module, Parameter, StatisticsGroup, Training};
 use crate::distributed::{ProcessGroup, sync_batch_norm};
 use crate::error::{Error, throw};

@@ -1,7 +1,7 @@
 //! Modules as text, in the form of Python's `repr(module)`.
 
 use super::Module;
-use super::module::own_fields;
+use super::walk::own_fields;
 
 /// `Name(extra)` without modules inside, else a line for each of them.
 pub(super) fn repr<M: Module + ?Sized>(module: &M) -> String {

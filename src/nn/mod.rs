@@ -59,6 +59,7 @@ mod state_dict;
 mod statistics_group;
 mod transformer;
 pub mod utils;
+mod walk;
 
 pub use activation::{
     CELU, ELU, GELU, GLU, Hardshrink, Hardsigmoid, Hardswish, Hardtanh, LeakyReLU, LogSigmoid,

@@ -15,9 +15,9 @@ mod flash;
 
 use smallvec::{SmallVec, smallvec};
 
-use super::{compute, gpu};
 #[cfg(test)]
 use super::samples::{OpSample, values};
+use super::{compute, gpu};
 use crate::Tensor;
 use crate::amp::cast_op;
 use crate::autograd::{Grads, no_grad, record};

@@ -20,6 +20,11 @@ pub fn widen(x: &Tensor) -> Tensor {
     .detach()
 }
 
+/// Dense and of a type, without history.
+pub fn dense(x: &Tensor, dtype: Dtype) -> Tensor {
+    no_grad(|| x.detach().to_dtype(dtype).contiguous())
+}
+
 /// A kernel's result, rounded to `dtype` if it is of a half type.
 pub fn narrow(x: Tensor, dtype: Dtype) -> Tensor {
     if x.dtype() == dtype { x } else { no_grad(|| x.to_dtype(dtype)) }

@@ -17,9 +17,9 @@ pub(super) mod cuda;
 use half::bf16;
 use smallvec::{SmallVec, smallvec};
 
-use super::{compute, gpu};
 #[cfg(test)]
 use super::samples::{OpSample, values};
+use super::{compute, gpu};
 use crate::Tensor;
 use crate::amp::cast_op;
 use crate::autograd::{BackwardCtx, Saver, no_grad, record, record_with_tangent};

@@ -13,16 +13,18 @@
 //! ```
 
 pub mod host;
+mod opened;
 pub mod shared;
 
 use std::any::Any;
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
 use memmap2::MmapRaw;
 use parking_lot::Mutex;
 
 pub use host::{HostBlock, MemoryStats, empty_cache, memory_stats};
+pub(crate) use opened::{Name, Opened, ready_event};
 pub use shared::SharedMemory;
 
 use crate::Device;
@@ -40,9 +42,26 @@ enum Owner {
         _guard: Option<Guard>,
     },
     /// Memory of a GPU.
-    Cuda(#[allow(dead_code, reason = "held for its drop")] cuda::Block),
+    Cuda(OnGpu),
+    /// Memory of a GPU that belongs to another process.
+    Opened(Opened),
     /// A range of a file, in a private mapping: what is written stays in this process.
     File(#[allow(dead_code, reason = "held for its drop")] Arc<MmapRaw>),
+}
+
+/// A block of a GPU, and what is needed once another process is to use it.
+#[derive(Debug)]
+struct OnGpu {
+    block: cuda::Block,
+    sent: Option<(cuda::Event, u64)>,
+}
+
+/// Memory of a GPU as another process gets it.
+pub(crate) enum DeviceMemory<'a> {
+    /// Of this process: the block, an event to record, and the storage's number.
+    Own { block: &'a cuda::Block, ready: &'a cuda::Event, number: u64 },
+    /// Of another one.
+    Opened(&'a Opened),
 }
 
 struct Guard(#[allow(dead_code, reason = "held for its drop")] Box<dyn Any + Send + Sync>);
@@ -131,9 +150,35 @@ impl Storage {
     fn on_cuda(index: usize, nbytes: usize) -> Self {
         match cuda::Block::new(nbytes, index) {
             Ok(block) => {
-                Self::new(block.as_ptr(), nbytes, Device::Cuda(index), Owner::Cuda(block))
+                let (ptr, device) = (block.as_ptr(), Device::Cuda(index));
+                Self::new(ptr, nbytes, device, Owner::Cuda(OnGpu { block, sent: None }))
             }
             Err(error) => throw(error),
+        }
+    }
+
+    /// Memory of another process's GPU.
+    pub(crate) fn opened(opened: Opened) -> Self {
+        let (ptr, bytes, device) = (opened.as_ptr(), opened.len(), Device::Cuda(opened.device()));
+        Self::new(ptr, bytes, device, Owner::Opened(opened))
+    }
+
+    /// Calls `f` with what another process needs of memory on a GPU.
+    pub(crate) fn with_device_memory<T>(
+        &self,
+        f: impl FnOnce(DeviceMemory<'_>) -> Result<T>,
+    ) -> Result<T> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        match &mut *self.0.owner.lock() {
+            Owner::Cuda(OnGpu { block, sent }) => {
+                if sent.is_none() {
+                    *sent = Some((ready_event(block.device())?, NEXT.fetch_add(1, Relaxed)));
+                }
+                let Some((ready, number)) = &*sent else { unreachable!("made above") };
+                f(DeviceMemory::Own { block, ready, number: *number })
+            }
+            Owner::Opened(opened) => f(DeviceMemory::Opened(opened)),
+            _ => Err(Error::Other("a storage in host memory has no GPU's handle".to_owned())),
         }
     }
 
@@ -163,7 +208,12 @@ impl Storage {
         );
         // SAFETY: the offset is inside the mapping, as just checked.
         let ptr = unsafe { memory.as_ptr().add(start) };
-        Self::new(ptr, nbytes, Device::Cpu, Owner::Shared { memory, start, _guard: guard.map(Guard) })
+        Self::new(
+            ptr,
+            nbytes,
+            Device::Cpu,
+            Owner::Shared { memory, start, _guard: guard.map(Guard) },
+        )
     }
 
     /// `nbytes` bytes of a private (copy-on-write) mapping of a file from `start` on.
@@ -307,7 +357,7 @@ impl Storage {
     pub fn shared_range(&self) -> Option<(Arc<SharedMemory>, usize)> {
         match &*self.0.owner.lock() {
             Owner::Shared { memory, start, .. } => Some((memory.clone(), *start)),
-            Owner::Host(_) | Owner::Cuda(_) | Owner::File(_) => None,
+            Owner::Host(_) | Owner::Cuda(_) | Owner::Opened(_) | Owner::File(_) => None,
         }
     }
 
@@ -315,6 +365,22 @@ impl Storage {
     /// [`shared`](Self::shared)).
     pub(crate) fn is_lent(&self) -> bool {
         matches!(&*self.0.owner.lock(), Owner::Shared { _guard: Some(_), .. })
+    }
+
+    /// True when a device reads and writes the bytes by itself: a loader's slot, which is pinned at the first
+    /// call, as are all others of its memory.
+    pub(crate) fn pin_if_lent(&self) -> bool {
+        match &*self.0.owner.lock() {
+            Owner::Shared { memory, _guard: Some(_), .. } => memory.pin(),
+            _ => false,
+        }
+    }
+
+    /// Work on another stream than the one for which memory of a GPU was taken uses it too.
+    pub(crate) fn record_stream(&self, stream: cuda::Stream) {
+        if let Owner::Cuda(OnGpu { block, .. }) = &*self.0.owner.lock() {
+            block.record_stream(stream);
+        }
     }
 
     /// The same bytes in new shared memory of their own.
@@ -347,6 +413,10 @@ impl Storage {
     /// # Errors
     /// [`Error::Os`](crate::Error::Os) when there is no memory or descriptor left.
     pub fn share_memory(&self) -> Result<()> {
+        // Other processes can open it as it is.
+        if self.0.device.is_cuda() {
+            return Ok(());
+        }
         let mut owner = self.0.owner.lock();
         if !matches!(&*owner, Owner::Shared { .. }) {
             let memory = SharedMemory::create("tensor", self.0.nbytes)?;

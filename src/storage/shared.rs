@@ -19,7 +19,7 @@
 use std::ffi::CString;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use memmap2::{MmapOptions, MmapRaw};
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
@@ -27,6 +27,7 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::stat::fstat;
 use nix::unistd::ftruncate;
 
+use crate::cuda::pinned;
 use crate::error::{Context, Error, Result};
 
 /// One memfd, mapped read-write. Cheap to share behind an [`Arc`]; unmapped and closed when the
@@ -41,6 +42,8 @@ use crate::error::{Context, Error, Result};
 /// ```
 #[derive(Debug)]
 pub struct SharedMemory {
+    /// Ends before the mapping does.
+    pinned: OnceLock<Option<pinned::Registration<'static>>>,
     file: File,
     map: MmapRaw,
 }
@@ -107,7 +110,7 @@ impl SharedMemory {
             // Huge pages are a wish: kernels without shmem THP say no and nothing is lost.
             let _ = map.advise(memmap2::Advice::HugePage);
         }
-        Ok(Arc::new(SharedMemory { file, map }))
+        Ok(Arc::new(SharedMemory { pinned: OnceLock::new(), file, map }))
     }
 
     /// The first byte. Valid for [`len`](Self::len) bytes as long as `self` lives; other processes
@@ -148,6 +151,18 @@ impl SharedMemory {
     /// ```
     pub fn is_empty(&self) -> bool {
         self.map.len() <= 1
+    }
+}
+
+impl SharedMemory {
+    /// Pins the mapping for devices to read and write by themselves, once; false where the system refuses. Who
+    /// starts a copy keeps the mapping until it is done.
+    pub(crate) fn pin(&self) -> bool {
+        let register = || {
+            // SAFETY: mapped until the registration, which is dropped first, has ended.
+            unsafe { pinned::register(self.as_ptr(), self.len()) }.ok()
+        };
+        self.pinned.get_or_init(register).is_some()
     }
 }
 

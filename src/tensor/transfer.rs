@@ -1,7 +1,7 @@
 //! Bytes from one device's memory to another's, layouts and all.
 
 use super::{Device, Layout, Tensor};
-use crate::cuda::{Stream, copy};
+use crate::cuda::{Stream, copy, in_flight, pinned};
 use crate::error::{Result, throw};
 use crate::storage::Storage;
 
@@ -13,12 +13,22 @@ impl Tensor {
         let (low, bytes) = self.span();
         let storage = Storage::on(device, bytes);
         let from = self.storage().address().wrapping_add(low * self.dtype().size());
+        let pinned = device.is_cuda() && self.storage().pin_if_lent();
         // SAFETY: `bytes` bytes of two storages that are alive, one of them new.
-        if let Err(error) = unsafe { transfer(&storage, from, self.device(), bytes) } {
+        let done = unsafe { transfer(&storage, from, self.device(), bytes) };
+        if let Err(error) = done.and_then(|()| self.keep_for(device, pinned)) {
             throw(error);
         }
         let layout = Layout { offset: self.storage_offset() - low, ..self.layout().clone() };
         Tensor::from_parts(storage, layout, self.dtype())
+    }
+
+    /// Keeps pinned memory until it has been copied; other memory has been read by now.
+    fn keep_for(&self, device: Device, pinned: bool) -> Result<()> {
+        if let (Device::Cuda(index), true) = (device, pinned) {
+            in_flight::keep(Stream::current(index)?, self.storage().clone());
+        }
+        Ok(())
     }
 
     /// The lowest element's place in the storage, and the bytes from there to the end of the highest.
@@ -51,7 +61,9 @@ unsafe fn transfer(to: &Storage, from: *mut u8, source: Device, bytes: usize) ->
             (Device::Cpu, Device::Cuda(index)) => {
                 let stream = Stream::current(index)?;
                 copy::device_to_host(target, from, bytes, stream)?;
-                stream.synchronize()?;
+                if pinned::is_pinned(target, bytes) {
+                    stream.synchronize()?;
+                }
             }
             (Device::Cuda(a), Device::Cuda(b)) if a == b => {
                 copy::device_to_device(target, from, bytes, Stream::current(a)?)?;

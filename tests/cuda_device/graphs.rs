@@ -97,6 +97,7 @@ simulated! {
         assert_eq!(download(x.as_ptr(), 1, stream)?, [3.0]);
         let nested = Graph::capture(stream, CaptureOptions { mode: CaptureMode::Relaxed, pool: None }, || {
             apply(&x, 1.0, 1.0, stream)?;
+            assert!(stream.call_host(|| ()).is_err());
             let other = Stream::new(0, Priority::Normal)?;
             let error = Graph::capture(other, CaptureOptions::default(), || Ok(())).unwrap_err();
             assert!(error.to_string().contains("another capture is under way"), "{error}");

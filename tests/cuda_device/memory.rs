@@ -25,6 +25,7 @@ simulated! {
         unsafe { copy::host_to_device(std::ptr::null_mut(), std::ptr::null(), 0, stream) }?;
         assert_eq!(copy::device_of(there.as_ptr())?, Some(0));
         assert_eq!(copy::device_of(values.as_ptr().cast())?, None);
+        assert_eq!(copy::device_of(PinnedBlock::new(1)?.as_ptr())?, None);
     }
 
     fn only_copies_to_memory_that_is_not_pinned_wait() {

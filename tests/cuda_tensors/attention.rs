@@ -22,14 +22,17 @@ fn attention(dtype: Dtype, batch: &[usize], [l, s, e, d]: [usize; 4]) {
     let inputs = [input(l, e, 1), input(s, e, 2), input(s, d, 3)];
     let what = format!("attention({batch:?}, {l}, {s}, {e}, {d})");
     for causal in [false, true] {
-        let op = |x: &[Tensor]| x[0].scaled_dot_product_attention(&x[1], &x[2], None, causal, Some(0.7));
+        let op =
+            |x: &[Tensor]| x[0].scaled_dot_product_attention(&x[1], &x[2], None, causal, Some(0.7));
         compare(&format!("{what}, causal: {causal}"), &op, &inputs);
     }
     // Query 1 sees nothing.
     let seen: Vec<bool> = (0..l * s).map(|i| i % 3 != 0 && i / s != 1).collect();
     let seen = Tensor::from_slice(&seen, [l, s]);
     let on = |device: Device| seen.to_device(device);
-    let op = |x: &[Tensor]| x[0].scaled_dot_product_attention(&x[1], &x[2], Some(&on(x[0].device())), false, None);
+    let op = |x: &[Tensor]| {
+        x[0].scaled_dot_product_attention(&x[1], &x[2], Some(&on(x[0].device())), false, None)
+    };
     compare(&format!("{what}, masked"), &op, &inputs);
     let more = numbers(&[l, s], 4, dtype);
     let op = |x: &[Tensor]| {

@@ -173,3 +173,31 @@ fn a_worker_gets_its_own_descriptors_and_no_others() {
         assert_eq!(kinds, ["/dev/null", record, "pipe:", "pipe:", "socket:"], "rank {rank}");
     }
 }
+
+#[test]
+fn simulated_gpus_are_announced_everywhere() {
+    let folder = tempfile::tempdir().unwrap();
+    // It is only handed on here.
+    let library = folder.path().join("library.so");
+    std::fs::write(&library, "").unwrap();
+    let logs = folder.path().join("logs");
+    let options = format!("--simulate-gpus 2 --nproc gpu --run-id j --log-dir {}", logs.display());
+    let mut command = sh(&options, "echo $TORCHRS_SIMULATE_GPUS $TORCHRS_SIMULATED_GPU_LIBRARY");
+    command.env("TORCHRS_SIMULATED_GPU_LIBRARY", &library);
+    let done = run(command);
+    assert_eq!(done.code, 0, "{}", done.stderr);
+    let line = format!("torchrs-launch: 2 simulated GPUs ({}): results are", library.display());
+    assert!(done.stderr.starts_with(&line), "{}", done.stderr);
+    let mut lines = done.lines();
+    lines.sort();
+    assert_eq!(lines, [0, 1].map(|rank| format!("[rank{rank}]: 2 {}", library.display())));
+    for rank in 0..2 {
+        let log = logs.join(format!("j/attempt_0/{rank}/stderr.log"));
+        assert!(std::fs::read_to_string(log).unwrap().starts_with(&line));
+    }
+    let mut missing = sh("--simulate-gpus 2", "echo started");
+    missing.env("TORCHRS_SIMULATED_GPU_LIBRARY", "/no/such.so");
+    let done = run(missing);
+    assert_eq!((done.code, done.stdout.len()), (1, 0));
+    done.says("TORCHRS_SIMULATED_GPU_LIBRARY=/no/such.so is no file");
+}

@@ -5,4 +5,5 @@
 
 pub mod cublaslt;
 pub mod driver;
+pub mod nccl;
 pub mod nvrtc;

@@ -34,7 +34,7 @@ pub fn compile(
     headers: &[Header],
     options: &Options,
 ) -> (Option<Vec<u8>>, String) {
-    let text = whole_text(source, name);
+    let text = whole_text(source, name, options);
     let result = compiler::Workshop::open(headers).and_then(|workshop| {
         let (text, _) = workshop.preprocess(&text, options)?;
         let text = scan::rewrite(&text);
@@ -46,13 +46,14 @@ pub fn compile(
     }
 }
 
-/// Our headers and the source.
-fn whole_text(source: &str, name: &str) -> String {
+/// Our headers, the options' definitions and the source.
+fn whole_text(source: &str, name: &str, options: &Options) -> String {
     let mut text = String::new();
     for header in HEADERS {
         text.push_str(header);
         text.push('\n');
     }
+    text.push_str(&options.definitions);
     text.push_str(&format!("#line 1 \"{}\"\n", name.replace(['"', '\\', '\n'], "_")));
     text.push_str(source);
     text.push('\n');

@@ -3,12 +3,27 @@
 /// What was asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// Flags for the host's compiler: definitions, folders, language.
+    /// Flags for the host's compiler: folders, language.
     pub flags: Vec<String>,
+    /// Definitions as lines of text, to stand after our headers, whose own names they must not meet.
+    pub definitions: String,
     /// The architecture's number, as in `__CUDA_ARCH__`.
     pub architecture: u32,
     /// Whether to compile for a debugger.
     pub debug: bool,
+}
+
+impl Options {
+    /// A definition, as `NAME=VALUE`; the value is 1 where there is none.
+    fn define(&mut self, definition: &str) {
+        let (name, value) = definition.split_once('=').unwrap_or((definition, "1"));
+        self.definitions.push_str(&format!("#define {name} {value}\n"));
+    }
+
+    /// The end of a definition.
+    fn undefine(&mut self, name: &str) {
+        self.definitions.push_str(&format!("#undef {name}\n"));
+    }
 }
 
 /// Options without effect here, by how they begin.
@@ -61,7 +76,8 @@ const WITHOUT_EFFECT: &[&str] = &[
 
 /// Reads options; the error names the one that is not known.
 pub fn read<'a>(options: impl IntoIterator<Item = &'a str>) -> Result<Options, String> {
-    let mut read = Options { flags: Vec::new(), architecture: 900, debug: false };
+    let mut read =
+        Options { flags: Vec::new(), definitions: String::new(), architecture: 900, debug: false };
     let mut standard = "gnu++17".to_string();
     let mut options = options.into_iter();
     while let Some(option) = options.next() {
@@ -90,12 +106,16 @@ pub fn read<'a>(options: impl IntoIterator<Item = &'a str>) -> Result<Options, S
                 if ["c++03", "c++11", "c++14"].contains(&&*language) { "c++17" } else { &language };
             standard = language.replacen("c++", "gnu++", 1);
         } else if let Some(definition) = value("--define-macro", "-D") {
-            read.flags.push(format!("-D{definition}"));
+            read.define(&definition);
         } else if let Some(name) = value("--undefine-macro", "-U") {
-            read.flags.push(format!("-U{name}"));
+            read.undefine(&name);
         } else if let Some(folder) = value("--include-path", "-I") {
             read.flags.push(format!("-I{folder}"));
-        } else if ["-D", "-U", "-I"].iter().any(|short| option.starts_with(short)) {
+        } else if let Some(definition) = option.strip_prefix("-D") {
+            read.define(definition);
+        } else if let Some(name) = option.strip_prefix("-U") {
+            read.undefine(name);
+        } else if option.starts_with("-I") {
             read.flags.push(option.to_string());
         } else if ["--device-debug", "-G"].contains(&option) {
             read.debug = true;
@@ -120,7 +140,8 @@ mod tests {
         let read =
             read(["--gpu-architecture=sm_90a", "-DN=4", "-D", "M", "--std=c++20", "-fmad=false"])
                 .unwrap();
-        assert_eq!(read.flags, ["-DN=4", "-DM", "-std=gnu++20"]);
+        assert_eq!(read.flags, ["-std=gnu++20"]);
+        assert_eq!(read.definitions, "#define N 4\n#define M 1\n");
         assert_eq!((read.architecture, read.debug), (900, false));
     }
 

@@ -4,7 +4,7 @@ use crate::code::{Code, Result};
 use std::ffi::CString;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-/// Whether a handle is of memory or of an event.
+/// What a handle is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Kind {
@@ -12,6 +12,8 @@ pub enum Kind {
     Memory = 0x4d49_5354,
     /// An event.
     Event = 0x4549_5354,
+    /// The place where a communicator's ranks meet.
+    Communicator = 0x4349_5354,
 }
 
 /// What a handle says.

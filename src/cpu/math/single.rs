@@ -21,6 +21,12 @@ fn poly<const FMA: bool, const N: usize>(x: f32, c: [f32; N]) -> f32 {
     y
 }
 
+/// [`poly`] of the odd and the even powers apart, which half as many operations wait for; `z` is x^2.
+#[inline(always)]
+fn poly_by_halves<const FMA: bool>(x: f32, z: f32, [c0, c1, c2, c3, c4, c5]: [f32; 6]) -> f32 {
+    fma::<FMA>(x, poly::<FMA, 3>(z, [c1, c3, c5]), poly::<FMA, 3>(z, [c0, c2, c4]))
+}
+
 /// `x` between `low` and `high`; NaN stays NaN.
 #[inline(always)]
 fn clamp(x: f32, low: f32, high: f32) -> f32 {
@@ -191,25 +197,36 @@ pub fn sigmoid<const FMA: bool>(x: f32) -> f32 {
 #[inline(always)]
 pub fn erf<const FMA: bool>(x: f32) -> f32 {
     let a = if x.abs() > 4.0 { 4.0 } else { x.abs() };
-    let z = a * a;
     // The coefficients of erf(a) / a - 1: the 1 is added last, where it costs no precision.
-    let small = poly::<FMA, 7>(
+    let z = a * a;
+    let small = poly::<FMA, 6>(
         z,
         [
-            0.128_379_17,
-            -0.376_126_1,
-            0.112_833_64,
-            -0.026_843_518,
-            0.005_167_731,
-            -0.000_782_473_94,
-            0.000_072_360_68,
+            0.128_379_15,
+            -0.376_124_47,
+            0.112_813_21,
+            -0.026_748_873,
+            0.004_967_51,
+            -0.000_586_207_67,
         ],
     );
     let small = fma::<FMA>(a, small, a);
-    // 1 - exp(-a^2) q with q = erfcx(a), a polynomial in 1 / (a + 2).
-    let q = poly::<FMA, 4>(1.0 / (a + 2.0), [-0.009_222_839, 0.725_221, 0.065_270_63, 5.070_998]);
-    let large = 1.0 - exp_moderate::<FMA>(-z) * q;
-    (if a < 1.1 { small } else { large }).copysign(x)
+    // 1 - 2^q with q = log2(1 - erf(a)): no division, and the power needs little precision.
+    let q = poly_by_halves::<FMA>(
+        a,
+        z,
+        [-0.003_167_836_7, -1.614_480_7, -0.941_057_2, -0.129_957, 0.021_989_938, -0.001_743_673_6],
+    );
+    // With 2^n's exponent as it is stored, in the low bits.
+    const BIASED: f32 = MAGIC + 127.0;
+    let t = q + BIASED;
+    let r = q - (t - BIASED);
+    let power = poly::<FMA, 6>(
+        r,
+        [1.0, 0.693_146_77, 0.240_222_32, 0.055_507_34, 0.009_671_518, 0.001_326_459_2],
+    );
+    let large = fma::<FMA>(-power, f32::from_bits(t.to_bits() << 23), 1.0);
+    (if a < 0.95 { small } else { large }).copysign(x)
 }
 
 /// x^y, within 1 ulp, with C99's special cases (`pow(1, NaN) = 1`, `pow(-0, -3) = -inf`, ...).

@@ -229,21 +229,39 @@ const BIAS_TYPE: c_int = 26;
 ///
 /// # Safety
 /// The attribute has this type.
-unsafe fn describe<T>(table: &Table, description: Object, attribute: c_int, value: &T) -> Result<()> {
+unsafe fn describe<T>(
+    table: &Table,
+    description: Object,
+    attribute: c_int,
+    value: &T,
+) -> Result<()> {
     let at = (&raw const *value).cast();
     // SAFETY: the caller's promise; the library copies the value.
     unsafe { table.cublasLtMatmulDescSetAttribute(description, attribute, at, size_of::<T>()) }
 }
 
 /// Describes a matrix of a batch, `rows` x `columns` row by row unless it is turned.
-fn layout(table: &Table, kind: Kind, batch: usize, rows: usize, columns: usize, lie: Lie) -> Result<Object> {
+fn layout(
+    table: &Table,
+    kind: Kind,
+    batch: usize,
+    rows: usize,
+    columns: usize,
+    lie: Lie,
+) -> Result<Object> {
     let (long, count) = if lie.turned { (rows, columns) } else { (columns, rows) };
     let mut layout = Object::default();
     let batch = batch as c_int;
     let (at, step) = ((&raw const batch).cast(), (&raw const lie.batch).cast());
     // SAFETY: writes one object, and copies two numbers of the attributes' types.
     unsafe {
-        table.cublasLtMatrixLayoutCreate(&mut layout, kind.number(), long as u64, count as u64, lie.step)?;
+        table.cublasLtMatrixLayoutCreate(
+            &mut layout,
+            kind.number(),
+            long as u64,
+            count as u64,
+            lie.step,
+        )?;
         table.cublasLtMatrixLayoutSetAttribute(layout, 5, at, size_of::<c_int>())?;
         table.cublasLtMatrixLayoutSetAttribute(layout, 6, step, size_of::<i64>())?;
     }
@@ -264,7 +282,8 @@ fn make(table: &Table, (device, problem, alignment): Key) -> Result<Option<Plan>
     let (mut description, mut preference) = (Object::default(), Object::default());
     let mut count = 0;
     let nothing = Status::NOT_SUPPORTED;
-    let mut choice = Choice { algorithm: [0; 8], workspace: 0, state: nothing, waves: 0.0, reserved: [0; 4] };
+    let mut choice =
+        Choice { algorithm: [0; 8], workspace: 0, state: nothing, waves: 0.0, reserved: [0; 4] };
     // SAFETY: writes objects; attributes get numbers of their types; one choice at most is written.
     let status = unsafe {
         table.cublasLtMatmulDescCreate(&mut description, compute, scale)?;
@@ -285,14 +304,28 @@ fn make(table: &Table, (device, problem, alignment): Key) -> Result<Option<Plan>
         let [a, b, c, d] = layouts;
         let handle = handle(device)?;
         let status = (table.cublasLtMatmulAlgoGetHeuristic)(
-            handle, description, a, b, c, d, preference, 1, &mut choice, &mut count,
+            handle,
+            description,
+            a,
+            b,
+            c,
+            d,
+            preference,
+            1,
+            &mut choice,
+            &mut count,
         );
         table.cublasLtMatmulPreferenceDestroy(preference)?;
         status
     };
     if status == Status::SUCCESS && count == 1 && choice.state == Status::SUCCESS {
         let Choice { algorithm, workspace, .. } = choice;
-        return Ok(Some(Plan { description: Mutex::new(description), layouts, algorithm, workspace }));
+        return Ok(Some(Plan {
+            description: Mutex::new(description),
+            layouts,
+            algorithm,
+            workspace,
+        }));
     }
     // SAFETY: nobody else has these objects.
     unsafe {

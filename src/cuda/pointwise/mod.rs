@@ -1,7 +1,10 @@
 //! Formulas over tensors' elements: the program of a formula is made from its text at its first use,
 //! with kernels for dense operands of one type and for any strides and types.
 
+mod many;
 mod translate;
+
+pub use many::{Update, execute_many};
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -57,6 +60,8 @@ unsafe impl Argument for Walk {}
 struct Entries {
     strided: Kernel,
     dense: Vec<(Format, Kernel)>,
+    /// Of updates: for many tensors at once.
+    many: Vec<(Format, Kernel)>,
 }
 
 /// By the kernel's address, which is a static's, and compute type.
@@ -73,6 +78,16 @@ fn program(kernel: &'static kernel::Kernel, text: &Text, compute: Compute) -> &'
         let prelude = include_str!("../../../kernels/prelude.cuh");
         let program: &Program = Box::leak(Box::new(Program::owned("pointwise", prelude, source)));
         let dense = |format, name| (format, Kernel::new(program, name));
+        let many = match compute {
+            _ if text.written.is_empty() => vec![],
+            Compute::F32 => vec![
+                dense(Format::F32, "many_f32"),
+                dense(Format::F16, "many_f16"),
+                dense(Format::BF16, "many_bf16"),
+            ],
+            Compute::F64 => vec![dense(Format::F64, "many_f64")],
+            Compute::I64 => vec![],
+        };
         Box::leak(Box::new(Entries {
             strided: Kernel::new(program, "strided"),
             dense: match compute {
@@ -84,8 +99,16 @@ fn program(kernel: &'static kernel::Kernel, text: &Text, compute: Compute) -> &'
                 Compute::F64 => vec![dense(Format::F64, "dense_f64")],
                 Compute::I64 => vec![dense(Format::I64, "dense_i64")],
             },
+            many,
         }))
     })
+}
+
+/// The program of a formula for a compute type, by itself: what is compiled at the formula's first use. `None`
+/// for kernels without text.
+pub fn source(kernel: &kernel::Kernel, compute: Compute) -> Option<Program> {
+    let text = translate::program(kernel.text()?, compute);
+    Some(Program::owned("pointwise", include_str!("../../../kernels/prelude.cuh"), text))
 }
 
 /// Runs `kernel` in `compute` for all elements of `shape` on a stream; `operands` are the outputs, then
@@ -111,9 +134,12 @@ pub unsafe fn execute(
     if count == 0 {
         return Ok(());
     }
-    let text = kernel.text().ok_or_else(|| {
-        Error::Device("a formula without text runs on the CPU only".to_owned())
-    })?;
+    let text = kernel
+        .text()
+        .ok_or_else(|| Error::Device("a formula without text runs on the CPU only".to_owned()))?;
+    if operands.iter().any(|o| matches!(o, Operand::Memory { format: Format::Wide, .. })) {
+        return Err(Error::Device("complex numbers of two f64 run on the CPU only".to_owned()));
+    }
     assert!(operands.len() <= MOST_OPERANDS && params.len() <= MOST_PARAMS);
     let program = program(kernel, text, compute);
     let mut walk = Walk {
@@ -145,14 +171,18 @@ pub unsafe fn execute(
     if let Some((format, kernel)) = dense {
         let shape = Shape::grid_stride(count.div_ceil(16 / format.size()) as u64, THREADS, device)?;
         // SAFETY: the kernel takes one `Walk`; what it names is the caller's duty.
-        return unsafe { launch::launch(kernel.on(device)?, shape, stream, crate::cuda_args!(walk)) };
+        return unsafe {
+            launch::launch(kernel.on(device)?, shape, stream, crate::cuda_args!(walk))
+        };
     }
     debug_assert!(outputs <= operands.len());
     let plan = Plan::new(shape, operands);
     if plan.dims.len() > MOST_DIMS {
         return Err(Error::shape(
             "cuda",
-            format!("operands of shape {shape:?} lie in more than {MOST_DIMS} dimensions that cannot be joined; make them contiguous"),
+            format!(
+                "operands of shape {shape:?} lie in more than {MOST_DIMS} dimensions that cannot be joined; make them contiguous"
+            ),
         ));
     }
     walk.dims = plan.dims.len() as i32;

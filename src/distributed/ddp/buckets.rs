@@ -1,6 +1,6 @@
 //! Which gradients travel together. Pure arithmetic over sizes; the memory is made in `reducer`.
 
-use crate::Dtype;
+use crate::{Device, Dtype};
 
 /// Gradients start at cache lines, so that two of them never share one.
 const ALIGNMENT: usize = 64;
@@ -9,13 +9,14 @@ const ALIGNMENT: usize = 64;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Item {
     pub numel: usize,
-    pub dtype: Dtype,
+    /// Dtype and device.
+    pub kind: (Dtype, Device),
 }
 
-/// One bucket: gradients of one dtype that are reduced by one call.
+/// One bucket: gradients of one dtype and device that are reduced by one call.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Plan {
-    pub dtype: Dtype,
+    pub kind: (Dtype, Device),
     /// Parameter and its place in the bucket, in elements.
     pub members: Vec<(usize, usize)>,
     /// Elements, padding included.
@@ -24,15 +25,16 @@ pub(super) struct Plan {
 
 /// Cuts the parameters, last one first (backward makes gradients in about that order), into buckets
 /// of at most `cap` bytes; the first is smaller, so that communication starts early. A parameter
-/// larger than the cap has a bucket of its own. A change of dtype starts another bucket.
+/// larger than the cap has a bucket of its own. A change of dtype or device starts another
+/// bucket.
 pub(super) fn plan(items: &[Item], first_cap: usize, cap: usize) -> Vec<Plan> {
     let mut plans: Vec<Plan> = Vec::new();
     for (index, item) in items.iter().enumerate().rev() {
         let limit = if plans.len() <= 1 { first_cap } else { cap };
-        let size = item.dtype.size();
-        let fits = |p: &Plan| p.dtype == item.dtype && (p.numel + item.numel) * size <= limit;
+        let size = item.kind.0.size();
+        let fits = |p: &Plan| p.kind == item.kind && (p.numel + item.numel) * size <= limit;
         if !plans.last().is_some_and(fits) {
-            plans.push(Plan { dtype: item.dtype, members: Vec::new(), numel: 0 });
+            plans.push(Plan { kind: item.kind, members: Vec::new(), numel: 0 });
         }
         let bucket = plans.last_mut().expect("just pushed if there was none");
         bucket.members.push((index, bucket.numel));
@@ -46,7 +48,7 @@ mod tests {
     use super::*;
 
     fn items(sizes: &[usize]) -> Vec<Item> {
-        sizes.iter().map(|&numel| Item { numel, dtype: Dtype::F32 }).collect()
+        sizes.iter().map(|&numel| Item { numel, kind: (Dtype::F32, Device::Cpu) }).collect()
     }
 
     #[test]
@@ -61,9 +63,9 @@ mod tests {
     #[test]
     fn a_large_parameter_stands_alone_and_dtypes_are_not_mixed() {
         let mut items = items(&[8, 1000, 8]);
-        items[0].dtype = Dtype::F64;
+        items[0].kind.0 = Dtype::F64;
         let plans = plan(&items, 256, 512);
         assert_eq!(plans.iter().map(|p| p.members.len()).collect::<Vec<_>>(), [1, 1, 1]);
-        assert_eq!(plans[2].dtype, Dtype::F64);
+        assert_eq!(plans[2].kind.0, Dtype::F64);
     }
 }

@@ -54,7 +54,7 @@ impl Default for DdpOptions {
 /// optimise that as ever.
 ///
 /// After `backward`, every rank has the same `.grad`: the mean over ranks. Gradients live in buckets
-/// in shared memory; `zero_grad` in either form keeps them there.
+/// in shared memory, or on the parameters' GPU; `zero_grad` in either form keeps them there.
 ///
 /// An error during backward (a peer died, ranks differ) panics there with a typed
 /// [`Error`](crate::Error), as tensor operations do.

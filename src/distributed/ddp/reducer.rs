@@ -1,5 +1,5 @@
 //! The gradients' way to the other ranks. Every parameter's `.grad` is a view into a bucket in
-//! shared memory; a hook on the parameter counts its bucket down, and a full bucket's all-reduce
+//! shared memory, or on the parameter's GPU; a hook on the parameter counts its bucket down, and a full bucket's all-reduce
 //! starts on the communication thread while backward goes on. The end of backward waits for them. The
 //! last bucket is full when there is nothing left to go on with: the thread of backward reduces it
 //! itself, which spares it to wake another and to be woken.
@@ -18,7 +18,7 @@ use crate::error::{Error, Result, throw};
 use crate::profiler::{self, Category};
 use crate::storage::Storage;
 use crate::tensor::Layout;
-use crate::{Dtype, Tensor};
+use crate::{Device, Dtype, Tensor};
 
 pub(super) struct Reducer {
     group: ProcessGroup,
@@ -37,7 +37,7 @@ pub(super) struct Reducer {
 }
 
 struct Bucket {
-    /// All of the bucket's memory, in the group's shared arena.
+    /// All of the bucket's memory, in the group's shared arena or on a GPU.
     flat: Tensor,
     members: Vec<(usize, usize)>,
 }
@@ -64,15 +64,20 @@ impl Reducer {
     ) -> Result<Arc<Self>> {
         let (names, params): (Vec<String>, Vec<Tensor>) =
             params.into_iter().filter(|(_, t)| t.requires_grad()).unzip();
-        let items: Vec<Item> =
-            params.iter().map(|t| Item { numel: t.numel(), dtype: t.dtype() }).collect();
+        let items: Vec<Item> = params
+            .iter()
+            .map(|t| Item { numel: t.numel(), kind: (t.dtype(), t.device()) })
+            .collect();
         let mib = |v: f64| (v * f64::from(1 << 20)) as usize;
         let plans = plan(&items, mib(options.first_bucket_mb), mib(options.bucket_cap_mb));
         let mut bucket_of = vec![0; params.len()];
         let mut views: Vec<Option<Tensor>> = vec![None; params.len()];
         let mut buckets = Vec::with_capacity(plans.len());
-        for (b, Plan { dtype, members, numel }) in plans.into_iter().enumerate() {
-            let flat = group.empty_shared(&[numel], dtype)?;
+        for (b, Plan { kind: (dtype, device), members, numel }) in plans.into_iter().enumerate() {
+            let flat = match device {
+                Device::Cpu => group.empty_shared(&[numel], dtype)?,
+                device => Tensor::empty([numel], (dtype, device)),
+            };
             flat.fill_(0.0);
             for &(i, start) in &members {
                 bucket_of[i] = b;
@@ -142,7 +147,7 @@ impl Reducer {
     fn move_into_bucket(&self, i: usize) {
         let (param, view) = (&self.params[i], &self.views[i]);
         if let Some(grad) = param.grad()
-            && grad.data_ptr() != view.data_ptr()
+            && grad.device_ptr() != view.device_ptr()
         {
             crate::no_grad(|| view.copy_(&grad));
             param.set_grad(Some(view.clone()));

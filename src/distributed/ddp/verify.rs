@@ -3,12 +3,13 @@
 
 use crate::distributed::ProcessGroup;
 use crate::error::{Error, Result};
-use crate::{Dtype, Tensor};
+use crate::{Device, Dtype, Tensor};
 
 /// A named tensor's line in the comparison.
 fn describe(name: &str, t: &Tensor) -> String {
     let grad = if t.requires_grad() { "" } else { ", no gradient" };
-    format!("`{name}` {} {:?}{grad}", t.dtype(), t.shape())
+    let place = if t.device() == Device::Cpu { "" } else { ", cuda" };
+    format!("`{name}` {} {:?}{place}{grad}", t.dtype(), t.shape())
 }
 
 /// Compares the named tensors of all ranks; the first difference is an error on every rank.
@@ -50,15 +51,17 @@ fn first_difference(what: &str, all: &[Vec<String>]) -> Option<String> {
     None
 }
 
-/// Gives every rank rank 0's values of `tensors`: one broadcast per dtype.
+/// Gives every rank rank 0's values of `tensors`: one broadcast per dtype, and per kind of device, since a
+/// rank's GPU has another number than rank 0's.
 pub(super) fn broadcast_all(group: &ProcessGroup, tensors: &[Tensor]) -> Result<()> {
-    for dtype in Dtype::ALL {
+    let kinds = Dtype::ALL.into_iter().flat_map(|dtype| [(dtype, false), (dtype, true)]);
+    for kind in kinds {
+        let of = |t: &Tensor| (t.dtype(), t.device() != Device::Cpu);
         let same: Vec<&Tensor> =
-            tensors.iter().filter(|t| t.dtype() == dtype && t.numel() > 0).collect();
-        if same.is_empty() {
-            continue;
-        }
-        let flat = Tensor::empty([same.iter().map(|t| t.numel()).sum::<usize>()], dtype);
+            tensors.iter().filter(|t| of(t) == kind && t.numel() > 0).collect();
+        let Some(first) = same.first() else { continue };
+        let numel = same.iter().map(|t| t.numel()).sum::<usize>();
+        let flat = Tensor::empty([numel], (kind.0, first.device()));
         let parts = |flat: &Tensor| {
             let mut start = 0;
             let mut cut = Vec::new();

@@ -98,8 +98,9 @@ impl ShmBackend {
         progress: &mut Progress,
         signature: &Signature,
         deadline: &Deadline,
+        pace: Pace,
     ) -> Result<()> {
-        let call = Call { signature, deadline, pace: Pace::Foreground };
+        let call = Call { signature, deadline, pace };
         let mine = self.enter(progress, signature, Place::PRIVATE)?;
         self.barrier(progress, &call)?;
         self.compare(progress, mine)?;

@@ -27,7 +27,7 @@ use control::{AbortRecord, Cause, Control};
 pub(crate) use rendezvous::{Seat, join};
 use watchdog::Peer;
 
-use super::backend::{Backend, Pace};
+use super::backend::Pace;
 use super::collective::{Collective, Kind, Signature};
 use super::{Deadline, Dtype, Store};
 use crate::error::{Error, Result};
@@ -75,16 +75,23 @@ struct Progress {
     subgroups: u32,
 }
 
-impl Backend for ShmBackend {
-    fn run(&self, collective: &Collective, deadline: &Deadline, pace: Pace) -> Result<()> {
+impl ShmBackend {
+    /// Runs one collective to its end; see [`Backend::run`](super::backend::Backend::run).
+    pub(crate) fn run(
+        &self,
+        collective: &Collective,
+        deadline: &Deadline,
+        pace: Pace,
+    ) -> Result<()> {
         let mut progress = self.progress.lock();
         self.run_collective(&mut progress, collective, deadline, pace)
     }
 
-    fn alloc_shared(&self, nbytes: usize, deadline: &Deadline) -> Result<Arc<Segment>> {
+    /// Memory on every rank; see [`Backend::alloc_shared`](super::backend::Backend::alloc_shared).
+    pub(crate) fn alloc_shared(&self, nbytes: usize, deadline: &Deadline) -> Result<Arc<Segment>> {
         let signature = bare(Kind::AllocShared, &[nbytes]);
         let mut progress = self.progress.lock();
-        self.agree(&mut progress, &signature, deadline)?;
+        self.agree(&mut progress, &signature, deadline, Pace::Foreground)?;
         let world = self.ranks.len();
         // From here on a failure of one rank would leave the others waiting: it aborts the group.
         let result = (|| {
@@ -113,10 +120,37 @@ impl Backend for ShmBackend {
         self.abort_unless_ok(result)
     }
 
-    fn new_group(&self, ranks: &[usize], deadline: &Deadline) -> Result<Option<Arc<dyn Backend>>> {
+    /// This rank's number in the group.
+    pub(crate) fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// The members, by their rank in the world.
+    pub(crate) fn ranks(&self) -> &[usize] {
+        &self.ranks
+    }
+
+    /// Makes every rank's calls fail with `reason`.
+    pub(crate) fn abort(&self, reason: &str) {
+        let pid = std::process::id() as i32;
+        let reason = reason.to_owned();
+        self.control.abort(&AbortRecord { cause: Cause::Failed, rank: self.rank, pid, reason });
+    }
+
+    /// Says that this rank is done with the group.
+    pub(crate) fn leave(&self) {
+        self.control.leave(self.rank);
+    }
+
+    /// The group of the members `ranks`; see [`Backend::new_group`](super::backend::Backend::new_group).
+    pub(crate) fn sub_group(
+        &self,
+        ranks: &[usize],
+        deadline: &Deadline,
+    ) -> Result<Option<ShmBackend>> {
         let signature = bare(Kind::NewGroup, ranks);
         let mut progress = self.progress.lock();
-        self.agree(&mut progress, &signature, deadline)?;
+        self.agree(&mut progress, &signature, deadline, Pace::Foreground)?;
         progress.subgroups += 1;
         let Some(rank) = ranks.iter().position(|&r| r == self.rank) else { return Ok(None) };
         let seat = rendezvous::Seat {
@@ -127,29 +161,24 @@ impl Backend for ShmBackend {
         };
         let peers = Some(ranks.iter().map(|&r| self.peers[r].clone()).collect());
         let group = self.abort_unless_ok(rendezvous::found(seat, peers, deadline))?;
-        Ok(Some(Arc::new(group)))
+        Ok(Some(group))
     }
 
-    fn rank(&self) -> usize {
-        self.rank
+    /// Waits until all ranks call the same; the data goes another way.
+    pub(crate) fn meet(
+        &self,
+        signature: &Signature,
+        deadline: &Deadline,
+        pace: Pace,
+    ) -> Result<()> {
+        self.agree(&mut self.progress.lock(), signature, deadline, pace)
     }
 
-    fn ranks(&self) -> &[usize] {
-        &self.ranks
+    /// Why nobody goes on in this group, if that is so. `doing` says what this rank was at.
+    pub(crate) fn failure(&self, doing: &str) -> Option<Error> {
+        self.control.is_aborted().then(|| self.aborted(doing))
     }
 
-    fn abort(&self, reason: &str) {
-        let pid = std::process::id() as i32;
-        let reason = reason.to_owned();
-        self.control.abort(&AbortRecord { cause: Cause::Failed, rank: self.rank, pid, reason });
-    }
-
-    fn leave(&self) {
-        self.control.leave(self.rank);
-    }
-}
-
-impl ShmBackend {
     fn abort_unless_ok<T>(&self, result: Result<T>) -> Result<T> {
         if let Err(error) = &result {
             // If the group is aborted already that record stands.
@@ -161,7 +190,8 @@ impl ShmBackend {
 
 /// A signature of a call that moves no elements.
 fn bare(kind: Kind, numbers: &[usize]) -> Signature {
-    Signature { kind, op: None, root: None, dtype: Dtype::U8, shape: SmallVec::from_slice(numbers) }
+    let shape = SmallVec::from_slice(numbers);
+    Signature { kind, op: None, root: None, dtype: Dtype::U8, on_gpu: false, shape }
 }
 
 fn only<T>(items: Vec<T>) -> Result<T> {

@@ -11,6 +11,7 @@ use super::arena::{Arena, Staging};
 use super::control::Control;
 use super::watchdog::{Peer, pidfd_of, watch};
 use super::{CHUNK_BYTES, Progress, ShmBackend, bare, inline_bytes, meeting, only};
+use crate::distributed::backend::Pace;
 use crate::distributed::collective::{Kind, list_ranks};
 use crate::distributed::{Deadline, Store};
 use crate::error::{Error, Result};
@@ -155,7 +156,8 @@ pub(super) fn found(
             subgroups: 0,
         }),
     };
-    group.agree(&mut group.progress.lock(), &bare(Kind::Barrier, &[]), deadline)?;
+    let barrier = bare(Kind::Barrier, &[]);
+    group.agree(&mut group.progress.lock(), &barrier, deadline, Pace::Foreground)?;
     // Everybody has what it needs: the store need not keep the descriptors open.
     if let (0, Some(store)) = (rank, &group.store) {
         store.delete(&key)?;

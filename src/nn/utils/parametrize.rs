@@ -28,7 +28,7 @@
 //! ```
 
 use crate::error::{Error, throw};
-use crate::nn::module::own_fields;
+use crate::nn::walk::own_fields;
 use crate::nn::{
     Buffer, Forward, Module, Parameter, StatisticsGroup, Training, Visitor, VisitorMut,
 };

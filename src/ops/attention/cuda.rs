@@ -81,7 +81,14 @@ fn wide<const N: usize>(tensors: [&Tensor; N]) -> [Tensor; N] {
 
 /// The products of queries and keys, and what the kernels are told of them.
 #[track_caller]
-fn scores(gpu: Gpu, plan: &Plan, q: &Tensor, k: &Tensor, mask: Option<&Tensor>, logsum: &Tensor) -> (Tensor, Option<Tensor>, Scores) {
+fn scores(
+    gpu: Gpu,
+    plan: &Plan,
+    q: &Tensor,
+    k: &Tensor,
+    mask: Option<&Tensor>,
+    logsum: &Tensor,
+) -> (Tensor, Option<Tensor>, Scores) {
     let a = plan.attention;
     let scores = products(gpu, q, &k.mt(), &plan.batch, (a.queries, a.keys, a.depth));
     let mask = mask.map(|m| compute::widen(&m.expand(scores.shape())));
@@ -105,9 +112,15 @@ fn grid(rows: i64) -> Grid {
 
 /// Y and the logarithms of the sums.
 #[track_caller]
-pub(super) fn forward(gpu: Gpu, plan: &Plan, [q, k, v]: [&Tensor; 3], mask: Option<&Tensor>) -> (Tensor, Tensor) {
+pub(super) fn forward(
+    gpu: Gpu,
+    plan: &Plan,
+    [q, k, v]: [&Tensor; 3],
+    mask: Option<&Tensor>,
+) -> (Tensor, Tensor) {
     let (a, dtype) = (plan.attention, q.dtype());
-    let logsum = Tensor::uninitialised_on(&plan.with_batch([a.queries, 1]), dtype.compute(), gpu.device());
+    let logsum =
+        Tensor::uninitialised_on(&plan.with_batch([a.queries, 1]), dtype.compute(), gpu.device());
     if let Some(call) = Call::new(plan, [q, k, v], mask, &logsum) {
         return (call.forward(gpu, plan, dtype), logsum);
     }
@@ -140,7 +153,9 @@ pub(super) fn backward(
     told.weights_gradient = gradient.device_ptr();
     // SAFETY: as for Y.
     unsafe { gpu.launch(&kernels(q.dtype()).weights_backward, grid(told.rows), cuda_args!(told)) };
-    let product = |a: &Tensor, b: &Tensor, size| Some(compute::narrow(products(gpu, a, b, &plan.batch, size), dtype));
+    let product = |a: &Tensor, b: &Tensor, size| {
+        Some(compute::narrow(products(gpu, a, b, &plan.batch, size), dtype))
+    };
     smallvec![
         product(&gradient, &k, (a.queries, a.depth, a.keys)),
         product(&gradient.mt(), &q, (a.keys, a.depth, a.queries)),

@@ -104,17 +104,24 @@ pub(super) struct Call {
 fn copied(t: &Tensor) -> Tensor {
     let t = t.detach();
     let n = t.dim();
-    let steps = t.strides()[..n - 1].iter().zip(t.shape()).all(|(step, size)| *size == 1 || step % 8 == 0);
+    let steps =
+        t.strides()[..n - 1].iter().zip(t.shape()).all(|(step, size)| *size == 1 || step % 8 == 0);
     let aligned = (t.device_ptr() as usize).is_multiple_of(16);
     if t.strides()[n - 1] == 1 && steps && aligned { t } else { t.clone_contiguous().detach() }
 }
 
 impl Call {
     /// A call of the kernels, if they take such.
-    pub(super) fn new(plan: &Plan, [q, k, v]: [&Tensor; 3], mask: Option<&Tensor>, logsum: &Tensor) -> Option<Call> {
+    pub(super) fn new(
+        plan: &Plan,
+        [q, k, v]: [&Tensor; 3],
+        mask: Option<&Tensor>,
+        logsum: &Tensor,
+    ) -> Option<Call> {
         let (a, dtype) = (plan.attention, q.dtype());
         let features = a.depth.max(a.width);
-        let fits = [a.depth, a.width].iter().all(|n| n.is_multiple_of(8)) && (1..=MOST_FEATURES).contains(&features);
+        let fits = [a.depth, a.width].iter().all(|n| n.is_multiple_of(8))
+            && (1..=MOST_FEATURES).contains(&features);
         if !fits || plan.count() * a.queries * a.keys == 0 || a.depth * a.width == 0 {
             return None;
         }
@@ -174,7 +181,14 @@ impl Call {
     }
 
     #[track_caller]
-    fn launch(&self, gpu: Gpu, kernel: &'static Kernel, told: Attention, sides: i64, shared: usize) {
+    fn launch(
+        &self,
+        gpu: Gpu,
+        kernel: &'static Kernel,
+        told: Attention,
+        sides: i64,
+        shared: usize,
+    ) {
         let blocks = (told.batch * (sides as usize).div_ceil(SIDE) as i64).min(i64::from(i32::MAX));
         let grid = Grid::row(blocks as u32, THREADS).with_shared(shared);
         // SAFETY: the kernel takes one `Attention` of tensors on this GPU, whose sizes and distances it has; what it
@@ -186,7 +200,8 @@ impl Call {
     #[track_caller]
     pub(super) fn forward(&self, gpu: Gpu, plan: &Plan, dtype: Dtype) -> Tensor {
         let a = plan.attention;
-        let y = Tensor::uninitialised_on(&plan.with_batch([a.queries, a.width]), dtype, gpu.device());
+        let y =
+            Tensor::uninitialised_on(&plan.with_batch([a.queries, a.width]), dtype, gpu.device());
         let told = Attention { out: y.device_ptr(), ..self.told };
         let shared = 3 * self.rows + SIDE * ((SIDE + 8) * 2 + (SIDE + 4) * 4 + 4);
         self.launch(gpu, &self.kernels.forward, told, told.queries, shared);
@@ -198,9 +213,12 @@ impl Call {
     pub(super) fn backward(&self, gpu: Gpu, plan: &Plan, y: &Tensor, dy: &Tensor) -> Grads {
         let (a, dtype) = (plan.attention, y.dtype());
         let (y, dy) = (y.detach().contiguous(), copied(&dy.detach().contiguous()));
-        let new = |rows, columns| Tensor::uninitialised_on(&plan.with_batch([rows, columns]), dtype, gpu.device());
+        let new = |rows, columns| {
+            Tensor::uninitialised_on(&plan.with_batch([rows, columns]), dtype, gpu.device())
+        };
         let (dq, dk, dv) = (new(a.queries, a.depth), new(a.keys, a.depth), new(a.keys, a.width));
-        let along = Tensor::uninitialised_on(&plan.with_batch([a.queries, 1]), Dtype::F32, gpu.device());
+        let along =
+            Tensor::uninitialised_on(&plan.with_batch([a.queries, 1]), Dtype::F32, gpu.device());
         let told = Attention {
             out: y.device_ptr(),
             dy: dy.device_ptr(),

@@ -253,7 +253,9 @@ fn data_kernel<T: Float + Element>(
             for c in 0..inputs {
                 let from = &w[((g * outputs + o) * inputs + c) * taps..][..taps];
                 let to = &mut turned[c * k + o * which.len()..][..which.len()];
-                to.iter_mut().zip(which).for_each(|(to, &t)| *to = from[t]);
+                for k in 0..which.len() {
+                    to[k] = from[which[k]];
+                }
             }
         }
     }

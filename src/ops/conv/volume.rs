@@ -16,7 +16,7 @@ use std::ops::Range;
 
 use super::Products;
 use super::cuda;
-use super::kernels::{data_kernels, forward_kernel, weight_kernel};
+use super::kernels::{data_kernels, forward_kernel, scratch, weight_kernel};
 use super::shape::Shape;
 use super::{Conv2dOptions, Conv3dOptions};
 use crate::Tensor;
@@ -206,7 +206,9 @@ impl Volume {
         let channels = self.channels * self.kernel[0];
         let read = channels * self.input[1] * self.input[2];
         let item = read + self.outputs * self.output[1] * self.output[2];
-        let mut sums = vec![T::ZERO; dw.len()];
+        let sums = scratch::<T>(dw.len());
+        // SAFETY: a new tensor that nobody else has.
+        let sums = unsafe { sums.as_mut_slice::<T>() };
         dw.fill(T::ZERO);
         // Planes of all images, one after the other.
         for_blocks(1, self.batch * od, item, |_, items, copy: &mut [T]| {
@@ -214,15 +216,15 @@ impl Volume {
             depth.gather(x, self.channels, items.clone(), x_copy);
             outputs.gather(dy, self.outputs, items.clone(), dy_copy);
             let shape = self.flat(items.len(), channels, self.outputs);
-            weight_kernel(&shape, dy_copy, x_copy, &mut sums);
-            dw.iter_mut().zip(&sums).for_each(|(dw, &sum)| *dw += sum);
+            weight_kernel(&shape, dy_copy, x_copy, sums);
+            dw.iter_mut().zip(&*sums).for_each(|(dw, &sum)| *dw += sum);
         });
     }
 }
 
 /// Calls `body` with each image's number, a block of its `count` planes, and room for a copy of `item`
 /// numbers per plane.
-fn for_blocks<T: Float>(
+fn for_blocks<T: Float + Element>(
     batch: usize,
     count: usize,
     item: usize,
@@ -230,7 +232,9 @@ fn for_blocks<T: Float>(
 ) {
     let blocks = (count * item).div_ceil(BLOCK).clamp(1, count.max(1));
     let size = count.div_ceil(blocks);
-    let mut copy = vec![T::ZERO; size * item];
+    let copy = scratch::<T>(size * item);
+    // SAFETY: a new tensor that nobody else has.
+    let copy = unsafe { copy.as_mut_slice::<T>() };
     for n in 0..batch {
         for from in (0..count).step_by(size.max(1)) {
             let planes = from..(from + size).min(count);

@@ -3,13 +3,16 @@
 
 use std::ops::Range;
 
+use super::reads::Reads;
+use super::squares::{Places, Squares};
 use super::{Axis, GridSampleMode};
-use crate::cpu::float::{Float, simd_fn};
+use crate::cpu::float::{Float, simd_fn, single, single_mut};
 use crate::cpu::parts::Parts;
 use crate::cpu::threads::parallel_for;
+use crate::cpu::vectorize::vectorize;
 
 /// Channels that are done together: two registers of f32.
-const GROUP: usize = 16;
+pub const GROUP: usize = 16;
 
 /// The sizes of one call.
 #[derive(Clone, Copy)]
@@ -188,7 +191,7 @@ pub fn forward<T: Float>(sizes: Sizes, axes: &[Axis], x: &[T], grid: &[T], y: &m
             let of =
                 |len: usize| (n * channels + group.start) * len..(n * channels + group.end) * len;
             pack(&x[of(volume)], volume, &mut packed);
-            read(&packed, table.taps, &table.at, &table.weight, &mut results);
+            sums(&packed, &table, &mut results);
             // SAFETY: each group is one thread's.
             unpack(&results, points, unsafe { parts.slice(of(points)) });
         }
@@ -253,12 +256,35 @@ pub fn gradients<T: Float>(
 /// A square of a transposition.
 type Square<T> = [[T; GROUP]; GROUP];
 
+/// Squares of `[GROUP, len]`.
+fn channel_lines(len: usize) -> Places {
+    Places { line: len, square: GROUP }
+}
+
+/// Squares of `[len, GROUP]`.
+const POINT_LINES: Places = Places { line: GROUP, square: GROUP * GROUP };
+
+/// Transposes all whole squares of `len` points of f32; false for other types.
+fn transposed<T: Float>(
+    from: &[T],
+    from_places: Places,
+    to: &mut [T],
+    to_places: Places,
+    len: usize,
+) -> bool {
+    let (Some(from), Some(to)) = (single(from), single_mut(to)) else { return false };
+    vectorize(Squares { count: len / GROUP, from, from_places, to, to_places });
+    true
+}
+
 /// `[channels, len]` as `[len, GROUP]`, with zeros for channels that are missing.
 fn pack<T: Float>(x: &[T], len: usize, out: &mut [T]) {
+    let in_registers =
+        x.len() / len == GROUP && transposed(x, channel_lines(len), out, POINT_LINES, len);
     let (rows, _) = out.as_chunks_mut::<GROUP>();
     let (squares, rest) = rows[..len].as_chunks_mut::<GROUP>();
     let (channels, done) = (x.len() / len, squares.len() * GROUP);
-    for (i, square) in squares.iter_mut().enumerate() {
+    for (i, square) in squares.iter_mut().enumerate().filter(|_| !in_registers) {
         if channels < GROUP {
             *square = [[T::ZERO; GROUP]; GROUP];
         }
@@ -291,6 +317,9 @@ fn unpack<T: Float>(x: &[T], len: usize, out: &mut [T]) {
         for k in 0..rest.len() {
             out[c * len + done + k] = rest[k][c];
         }
+    }
+    if out.len() / len == GROUP && transposed(x, POINT_LINES, out, channel_lines(len), len) {
+        return;
     }
     for (i, square) in squares.iter().enumerate() {
         for c in 0..out.len() / len {
@@ -339,6 +368,15 @@ fn blend<T: Float, const FMA: bool>(x: &[T], places: &[u32], weights: &[T], out:
     }
 }
 
+/// y `[points, GROUP]` = sum over the neighbours of weight times number.
+fn sums<T: Float>(x: &[T], table: &Table<T>, y: &mut [T]) {
+    let (taps, places) = (table.taps, &table.at[..]);
+    match (single(x), single(&table.weight), single_mut(y)) {
+        (Some(x), Some(weights), Some(y)) => vectorize(Reads { x, taps, places, weights, y }),
+        _ => read(x, taps, places, &table.weight, y),
+    }
+}
+
 simd_fn! {
     /// [`Table::fill`], where rounding is an instruction.
     fn fill<T, FMA>(table: &mut Table<T>, axes: &[Axis], grid: &[T], with_slopes: bool) {
@@ -346,7 +384,7 @@ simd_fn! {
         table.fill(axes, grid, with_slopes);
     }
 
-    /// y `[points, GROUP]` = sum over the neighbours of weight times number.
+    /// [`sums`] of any type.
     fn read<T, FMA>(x: &[T], taps: usize, places: &[u32], weights: &[T], y: &mut [T]) {
         let (ys, _) = y.as_chunks_mut::<GROUP>();
         for p in 0..ys.len() {

@@ -343,7 +343,8 @@ fn library_product(
     let dims = joined(batch, a.strides(), b.strides());
     let items = batch.iter().product::<usize>();
     let most = i32::MAX as usize;
-    if m < 2 || n < 2 || k == 0 || items == 0 || dims.len() > 1 || m.max(n).max(k).max(items) > most {
+    if m < 2 || n < 2 || k == 0 || items == 0 || dims.len() > 1 || m.max(n).max(k).max(items) > most
+    {
         return false;
     }
     let Some(kind) = kind(a.dtype()).filter(|_| cublaslt::is_available()) else { return false };
@@ -351,21 +352,29 @@ fn library_product(
     let (Some(left), Some(right)) = (lie(a, step_a), lie(b, step_b)) else { return false };
     let result = Lie { turned: false, step: n as i64, batch: (m * n) as i64 };
     // A row that is added is an epilogue; a matrix is the product's own.
-    let (mut epilogue, mut scales, mut of_start) = (cublaslt::Epilogue::Plain, (finish.alpha, 0.0), result);
+    let (mut epilogue, mut scales, mut of_start) =
+        (cublaslt::Epilogue::Plain, (finish.alpha, 0.0), result);
     let (mut at, mut vector) = (finish.out.cast_const(), std::ptr::null_mut());
     if let Some(start) = start {
         let [row, column] = [start.strides()[0], start.strides()[1]];
         if row == 0 && column == 1 && finish.beta == 1.0 && finish.alpha == 1.0 {
             (epilogue, vector) = (cublaslt::Epilogue::Bias, start.device_ptr());
         } else if column == 1 && row >= n as isize {
-            (scales.1, at, of_start) = (finish.beta, start.device_ptr(), Lie { step: row as i64, ..result });
+            (scales.1, at, of_start) =
+                (finish.beta, start.device_ptr(), Lie { step: row as i64, ..result });
         } else {
             return false;
         }
     }
-    let problem = Problem { kind, size: [m, n, k], batch: items, left, right, start: of_start, epilogue };
-    let addresses =
-        Addresses { left: a.device_ptr(), right: b.device_ptr(), start: at, out: finish.out, vector };
+    let problem =
+        Problem { kind, size: [m, n, k], batch: items, left, right, start: of_start, epilogue };
+    let addresses = Addresses {
+        left: a.device_ptr(),
+        right: b.device_ptr(),
+        start: at,
+        out: finish.out,
+        vector,
+    };
     // SAFETY: tensors of this GPU that lie as described; the result is new.
     let done = unsafe { cublaslt::product(&problem, addresses, scales, gpu.stream()) };
     done.unwrap_or_else(|error| throw(error))
@@ -383,7 +392,8 @@ pub(super) fn weight_and_bias(g: &Tensor, x: &Tensor) -> Option<(Tensor, Tensor)
         return None;
     }
     let (left, right) = (lie(&super::turned(g), 0)?, lie(x, 0)?);
-    let [weight, bias] = [&[m, n][..], &[m][..]].map(|s| Tensor::uninitialised_on(s, dtype, gpu.device()));
+    let [weight, bias] =
+        [&[m, n][..], &[m][..]].map(|s| Tensor::uninitialised_on(s, dtype, gpu.device()));
     let problem = Problem {
         kind: kind(dtype)?,
         size: [m, n, rows],

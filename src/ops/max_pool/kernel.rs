@@ -200,6 +200,12 @@ unsafe fn rows<V: Lanes, const PLACES: bool>(
             }
             continue;
         }
+        let two_by_two = (lines.len(), taps.len(), dilation, *left) == (2, 2, 1, 0);
+        if wide_enough && !PLACES && two_by_two && 2 * ow <= w {
+            // SAFETY: the caller's promise.
+            unsafe { pairs_of_two::<V>(&x[lines[0]..][..w], &x[lines[1]..][..w], ow, y) };
+            continue;
+        }
         if wide_enough && !PLACES {
             for c in (0..w).step_by(2 * V::LANES) {
                 let c = c.min(w - 2 * V::LANES);
@@ -369,6 +375,38 @@ pub unsafe fn split_maxima<V: Lanes>(
         for (k, half) in V::halves(a, b).into_iter().enumerate() {
             let at = c + k + left;
             half.store(phases[at % 2 * phase + at / 2..][..V::LANES].as_mut_ptr());
+        }
+    }
+}
+
+/// The largest of two by two numbers each, without places: `count` of them, which fill a register.
+///
+/// # Safety
+/// The processor has the instruction set.
+#[inline(always)]
+unsafe fn pairs_of_two<V: Lanes>(
+    upper: &[V::Number],
+    lower: &[V::Number],
+    count: usize,
+    y: &mut [V::Number],
+) {
+    assert!(count >= V::LANES && y.len() >= count);
+    assert!(upper.len() >= 2 * count && lower.len() >= 2 * count);
+    for j in (0..count).step_by(V::LANES) {
+        // The last register may overlap the one before.
+        let j = j.min(count - V::LANES);
+        fetch_ahead(upper, 2 * j);
+        fetch_ahead(lower, 2 * j);
+        fetch_ahead(y, j);
+        // SAFETY: `j` and the next places of a register are below `count`, for which all have just been checked;
+        // the instruction set is the caller's promise.
+        unsafe {
+            let larger = |c: usize| {
+                let (a, b) = (V::load(upper.as_ptr().add(c)), V::load(lower.as_ptr().add(c)));
+                a.largest(b, b)
+            };
+            let [even, odd] = V::split(larger(2 * j), larger(2 * j + V::LANES));
+            even.largest(odd, odd).reordered().store(y.as_mut_ptr().add(j));
         }
     }
 }

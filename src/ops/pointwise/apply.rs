@@ -9,6 +9,7 @@ use super::operands::{
     device_of, has_complex, overlap, overlaps_otherwise, tensor,
 };
 use super::row::{Kind, Row};
+use super::together;
 use crate::amp;
 use crate::autograd::{
     BackwardCtx, any_differentiated, is_differentiated, record_inplace_with_tangent,
@@ -22,8 +23,8 @@ use crate::cpu::tile::execute;
 use crate::error::{Error, throw};
 use crate::ops::complex;
 use crate::profiler;
-use crate::{Device, Tensor, cuda};
 use crate::tensor::{Dtype, Operand, Scalar, can_cast};
+use crate::{Device, Tensor, cuda};
 
 /// The row's op on `inputs`: what every generated function calls.
 ///
@@ -101,9 +102,8 @@ pub(super) fn alike<'a>(inputs: &[Operand<'a>]) -> Option<&'a Tensor> {
         match input {
             Operand::Tensor(t) => {
                 let like = *first.get_or_insert(t);
-                let same = t.is_contiguous()
-                    && t.dtype() == like.dtype()
-                    && t.device() == like.device();
+                let same =
+                    t.is_contiguous() && t.dtype() == like.dtype() && t.device() == like.device();
                 if !same || !same_shape(t.shape(), like.shape()) {
                     return None;
                 }
@@ -218,7 +218,7 @@ pub fn apply_inplace(row: &'static Row, inputs: &[Operand<'_>], params: &[Scalar
     if alike(inputs).is_some_and(|like| keeps(row, like.dtype()))
         && !any_differentiated(inputs.len(), |k| tensor(&inputs[k]))
     {
-        let apart = |t: &Tensor| t.data_ptr() == target.data_ptr() || !overlap(target, t);
+        let apart = |t: &Tensor| t.device_ptr() == target.device_ptr() || !overlap(target, t);
         if inputs[1..].iter().filter_map(tensor).all(apart) {
             // SAFETY: the target names no element twice, as asserted above, and each input is the same view
             // or elsewhere. Who else may use the memory is the caller's concern, as for every in-place op
@@ -374,6 +374,10 @@ pub fn apply_update(row: &'static Row, inputs: &[&Tensor], params: &[Scalar]) {
                 format!("is written and shares memory with `{}`", row.inputs[other].name),
             ));
         }
+    }
+    if first.device().is_cuda() && together::waits(row, inputs, params) {
+        outputs.iter().for_each(|output| output.storage().bump_version());
+        return;
     }
     let operands: SmallVec<[Operand<'_>; 8]> = inputs.iter().map(|t| Operand::Tensor(t)).collect();
     // SAFETY: one shape; what is written overlaps nothing else, by the checks above.

@@ -2,8 +2,8 @@
 
 use smallvec::{SmallVec, smallvec};
 
-use super::row;
 use super::operands::{compute_of, constant, format_of};
+use super::row;
 use crate::autograd::{BackwardCtx, record, record_inplace};
 use crate::cpu::copy::{Elements, copy};
 use crate::cpu::kernel::{Formula, Kernel};
@@ -11,8 +11,8 @@ use crate::cpu::lane::Compute;
 use crate::cpu::plan::Operand as Buffer;
 use crate::cpu::tile::{convert, execute};
 use crate::error::{Error, throw};
-use crate::{Device, Tensor, cuda, profiler};
 use crate::tensor::{Dtype, Operand, Scalar, broadcast_shapes};
+use crate::{Device, Tensor, cuda, profiler};
 
 struct Identity;
 impl<S> Formula<S, 1, 0, 1> for Identity {
@@ -98,6 +98,21 @@ unsafe fn on_cuda(index: usize, to: &Tensor, from: &Buffer<'_>, compute: Compute
     if let Err(error) = done {
         throw(error);
     }
+}
+
+/// Copies elements that are anywhere on the GPU of `to`, with any strides.
+///
+/// # Safety
+/// `from` and the strides give elements of `to`'s type for its shape, and overlap nothing of `to`.
+#[track_caller]
+pub(crate) unsafe fn assign_strided(to: &Tensor, from: *mut u8, strides: &[isize]) {
+    let Device::Cuda(index) = to.device() else {
+        throw(Error::Device("a strided copy of addresses is for GPUs".to_owned()))
+    };
+    let format = format_of(to.dtype());
+    let from = Buffer::Memory { ptr: from, format, shape: to.shape(), strides };
+    // SAFETY: the caller's promise.
+    unsafe { on_cuda(index, to, &from, compute_of(to.dtype())) };
 }
 
 /// [`assign`] between types of which one is complex: parts to parts, real numbers to real parts.

@@ -38,22 +38,28 @@ mod losses;
 mod macros;
 mod operands;
 mod operators;
+mod out;
 pub mod row;
 mod special;
 mod symbolic;
 #[cfg(test)]
 mod tests;
+mod together;
 mod updates;
 
 pub use apply::{apply, apply_inplace, apply_update};
 pub use arithmetic::Rounding;
 pub use comparison::Closeness;
+pub(crate) use copying::assign_strided;
 pub(crate) use losses::{
     absolute_error, divergence, huber_error, log_divergence, logit_error, probability_error,
     squared_error,
 };
+pub(in crate::ops) use operands::format_of;
+pub use out::apply_out;
 pub use row::{Kind, Row};
 pub use symbolic::Symbol;
+pub(crate) use together::together;
 pub(crate) use updates::{
     adadelta_step, adagrad_step, adam_step, adamax_step, amsgrad_step, asgd_step, nadam_step,
     radam_start, rmsprop_centered_step, rmsprop_momentum_step, rmsprop_step, rprop_step,
@@ -62,6 +68,7 @@ pub(crate) use updates::{
 
 #[doc(hidden)]
 pub use crate::cpu::kernel::{Formula, Kernel};
+pub use crate::cpu::lane::Compute;
 
 /// The rows of all tables of this crate.
 ///

@@ -4,13 +4,13 @@
 use smallvec::SmallVec;
 
 use super::row::{Kind, Row};
-use crate::{Device, Tensor};
 use crate::cpu::format::Format;
 use crate::cpu::lane::{Compute, Constant};
 use crate::cpu::plan::Operand as Buffer;
 use crate::error::{Error, throw};
 use crate::storage::Storage;
 use crate::tensor::{Dtype, Layout, Operand, ResultType, Scalar, Shape, broadcast_shapes};
+use crate::{Device, Tensor};
 
 #[inline]
 pub(super) fn buffer(t: &Tensor, kind: Kind) -> Buffer<'_> {
@@ -40,7 +40,7 @@ pub(super) fn constant(s: Scalar) -> Constant {
 }
 
 #[inline]
-pub(super) fn format_of(dtype: Dtype) -> Format {
+pub(in crate::ops) fn format_of(dtype: Dtype) -> Format {
     match dtype {
         Dtype::F64 => Format::F64,
         Dtype::F32 => Format::F32,

@@ -5,6 +5,7 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use crate::cpu::axes::sort_axes;
+use crate::cpu::copy::copy_short;
 use crate::cpu::float::{Float, simd_fn};
 use crate::cpu::parts::Parts;
 use crate::cpu::threads::{get_num_threads, parallel_for};
@@ -59,6 +60,11 @@ impl Sparse {
     /// How many there are.
     pub fn rows(&self) -> usize {
         self.starts.len() - 1
+    }
+
+    /// Where the entries of each row start, and their positions.
+    pub fn lists(&self) -> [&[u32]; 2] {
+        [&self.starts, &self.places]
     }
 
     /// Where the entries of row `i` are.
@@ -236,24 +242,49 @@ fn select<T: Float>(x: &[T], y: &mut [T], tail: usize, maps: &[&Sparse]) {
             _ => runs.push((from as usize, to, 1)),
         }
     }
-    let (from, to) = (last.size * tail, last.rows() * tail);
-    let single = tail == 1 && runs.len() * 2 > last.rows();
-    let source = |mut row: usize| {
-        let (mut at, mut stride) = (0, 1);
-        for map in outer.iter().rev() {
-            at += map.places[row % map.rows()] as usize * stride;
-            stride *= map.size;
-            row /= map.rows();
-        }
-        at + row * stride
-    };
-    let parts = Parts::new(y);
+    let mut sources = vec![0];
+    for map in outer {
+        let places = |&row: &usize| map.places.iter().map(move |&p| row * map.size + p as usize);
+        sources = sources.iter().flat_map(places).collect();
+    }
+    let height = outer.iter().map(|map| map.size).product();
+    let picks = Picks { sources, height, last, tail, runs };
+    let (parts, to) = (Parts::new(y), last.rows() * tail);
     parallel_for(parts.len() / to, (32 << 10) / to + 1, |rows| {
         // SAFETY: each row is one thread's.
         let y = unsafe { parts.slice(rows.start * to..rows.end * to) };
+        pick(x, &picks, rows.start, y);
+    });
+}
+
+/// What [`select`] copies.
+struct Picks<'a> {
+    /// The row of an item that each row of the result's is.
+    sources: Vec<usize>,
+    /// Rows of an item.
+    height: usize,
+    /// What is picked of a row, and numbers of one position.
+    last: &'a Sparse,
+    tail: usize,
+    /// The same as (from, to, how many).
+    runs: Vec<(usize, usize, usize)>,
+}
+
+simd_fn! {
+    /// Rows of the result from number `first` on, counted through all items.
+    fn pick<T, FMA>(x: &[T], picks: &Picks, first: usize, y: &mut [T]) {
+        let _ = FMA;
+        let Picks { sources, height, last, tail, runs } = picks;
+        let (from, to) = (last.size * tail, last.rows() * tail);
+        let single = *tail == 1 && runs.len() * 2 > last.rows();
+        let (mut item, mut row) = (first / sources.len(), first % sources.len());
         let mut before = usize::MAX;
-        for (i, row) in rows.enumerate() {
-            let at = source(row);
+        for i in 0..y.len() / to {
+            let at = item * height + sources[row];
+            row += 1;
+            if row == sources.len() {
+                (item, row) = (item + 1, 0);
+            }
             if at == before {
                 y.copy_within((i - 1) * to..i * to, i * to);
                 continue;
@@ -266,20 +297,15 @@ fn select<T: Float>(x: &[T], y: &mut [T], tail: usize, maps: &[&Sparse]) {
                 }
                 continue;
             }
-            for &(from, to, n) in &runs {
+            for &(from, to, n) in runs {
                 match n * tail {
                     1 => y[to] = x[from],
-                    len => y[to * tail..][..len].copy_from_slice(&x[from * tail..][..len]),
+                    len => copy_short(&x[from * tail..][..len], &mut y[to * tail..][..len]),
                 }
             }
         }
-    });
-}
+    }
 
-/// Numbers that are done at once in rows: two registers of f32.
-const WIDE: usize = 16;
-
-simd_fn! {
     /// Rows of `inner` numbers from `first` on, counted through all outer indices.
     fn bands<T, FMA>(x: &[T], map: &Sparse, weights: &[T], first: usize, inner: usize, y: &mut [T]) {
         let rows = map.rows();
@@ -331,48 +357,28 @@ fn band<'a, T>(block: &'a [T], map: &Sparse, k: usize, inner: usize) -> &'a [T] 
     &block[map.places[k] as usize * inner..][..inner]
 }
 
-/// y = w x.
+/// y = w x. These loops are not cut into registers by hand: the compiler would take the cuts for what is to
+/// be done side by side, and gather them.
 #[inline(always)]
 fn scaled<T: Float>(w: T, x: &[T], y: &mut [T]) {
-    let (xs, x_rest) = x.as_chunks::<WIDE>();
-    let (ys, y_rest) = y.as_chunks_mut::<WIDE>();
-    for i in 0..ys.len() {
-        for k in 0..WIDE {
-            ys[i][k] = w * xs[i][k];
-        }
-    }
-    for k in 0..y_rest.len() {
-        y_rest[k] = w * x_rest[k];
+    for k in 0..x.len().min(y.len()) {
+        y[k] = w * x[k];
     }
 }
 
 /// y = v a + w b.
 #[inline(always)]
 fn weighted<T: Float, const FMA: bool>([v, w]: [T; 2], a: &[T], b: &[T], y: &mut [T]) {
-    let ((aa, a_rest), (bb, b_rest)) = (a.as_chunks::<WIDE>(), b.as_chunks::<WIDE>());
-    let (ys, y_rest) = y.as_chunks_mut::<WIDE>();
-    for i in 0..ys.len() {
-        for k in 0..WIDE {
-            ys[i][k] = w.fma::<FMA>(bb[i][k], v * aa[i][k]);
-        }
-    }
-    for k in 0..y_rest.len() {
-        y_rest[k] = w.fma::<FMA>(b_rest[k], v * a_rest[k]);
+    for k in 0..a.len().min(b.len()).min(y.len()) {
+        y[k] = w.fma::<FMA>(b[k], v * a[k]);
     }
 }
 
 /// y += w x.
 #[inline(always)]
 fn add_scaled<T: Float, const FMA: bool>(w: T, x: &[T], y: &mut [T]) {
-    let (xs, x_rest) = x.as_chunks::<WIDE>();
-    let (ys, y_rest) = y.as_chunks_mut::<WIDE>();
-    for i in 0..ys.len() {
-        for k in 0..WIDE {
-            ys[i][k] = w.fma::<FMA>(xs[i][k], ys[i][k]);
-        }
-    }
-    for k in 0..y_rest.len() {
-        y_rest[k] = w.fma::<FMA>(x_rest[k], y_rest[k]);
+    for k in 0..x.len().min(y.len()) {
+        y[k] = w.fma::<FMA>(x[k], y[k]);
     }
 }
 

@@ -65,7 +65,8 @@ fn product(description: Handle, layouts: [Handle; 4]) -> Outcome<Product> {
         true => (layout.columns, layout.rows),
         false => (layout.rows, layout.columns),
     };
-    let (left, right) = (turned(&layouts[0], description.turned[0]), turned(&layouts[1], description.turned[1]));
+    let (left, right) =
+        (turned(&layouts[0], description.turned[0]), turned(&layouts[1], description.turned[1]));
     let results = &layouts[3];
     let fits = left.1 == right.0
         && (results.rows, results.columns) == (left.0, right.1)
@@ -121,7 +122,10 @@ pub extern "C" fn cublasLtMatmulAlgoGetHeuristic(
         }
         let algorithm = [ALGORITHM, 0, 0, 0, 0, 0, 0, 0];
         let state = Status::SUCCESS;
-        put(choices, Choice { algorithm, workspace: WORKSPACE, state, waves: 1.0, reserved: [0; 4] })?;
+        put(
+            choices,
+            Choice { algorithm, workspace: WORKSPACE, state, waves: 1.0, reserved: [0; 4] },
+        )?;
         put(count, 1)
     };
     status(choose())
@@ -189,7 +193,8 @@ fn checked(address: usize, bytes: usize) -> Result<usize> {
 /// The matrix of a batch item, row by row, of the operand or its transpose.
 fn read(layout: &Layout, at: usize, item: usize, turned: bool) -> Result<Vec<f64>> {
     let size = bytes(layout.kind);
-    let (rows, columns, step) = (layout.rows as usize, layout.columns as usize, layout.step as usize);
+    let (rows, columns, step) =
+        (layout.rows as usize, layout.columns as usize, layout.step as usize);
     let at = at.wrapping_add_signed(item as isize * layout.batch_step as isize * size as isize);
     checked(at, ((columns - 1) * step + rows) * size)?;
     let get = |i: usize, j: usize| number(layout.kind, at + (j * step + i) * size);

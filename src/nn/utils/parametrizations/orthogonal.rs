@@ -10,8 +10,8 @@
 use super::reflections::{geqrf, householder_product};
 use crate::error::{Error, throw};
 use crate::nn::init::orthonormal;
-use crate::nn::module::own_fields;
 use crate::nn::utils::parametrize::{Parametrization, Parametrized, register_parametrization};
+use crate::nn::walk::own_fields;
 use crate::nn::{Buffer, Module};
 use crate::{Dtype, Tensor, linalg};
 

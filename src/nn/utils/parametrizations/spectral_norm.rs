@@ -2,8 +2,8 @@
 //! the power method approximates: in training each use of the weight does another iteration.
 
 use crate::error::{Error, throw};
-use crate::nn::module::own_fields;
 use crate::nn::utils::parametrize::{Parametrization, Parametrized, register_parametrization};
+use crate::nn::walk::own_fields;
 use crate::nn::{Buffer, Module, Training, functional as F};
 use crate::{Tensor, no_grad};
 

@@ -1,0 +1,102 @@
+//! `--simulate-gpus`: the library that stands in for GPUs, and how workers are told of it.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::cargo::Workspace;
+use crate::failure::Failure;
+use crate::front::Front;
+use crate::plan::Plan;
+
+/// Number of devices, for the workers.
+const GPUS: &str = "TORCHRS_SIMULATE_GPUS";
+/// Path of the library, for the workers and from the user.
+const LIBRARY: &str = "TORCHRS_SIMULATED_GPU_LIBRARY";
+/// The library's name as a target of cargo.
+const TARGET: &str = "torchrs_simulated_gpu";
+/// Its file name.
+const FILE: &str = "libtorchrs_simulated_gpu.so";
+
+/// Simulated GPUs of a job.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Simulated {
+    gpus: u32,
+    library: PathBuf,
+}
+
+/// The line that opens the launcher's output and each worker's log.
+impl fmt::Display for Simulated {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (gpus, library) = (self.gpus, self.library.display());
+        let plural = if gpus == 1 { "" } else { "s" };
+        write!(
+            f,
+            "torchrs-launch: {gpus} simulated GPU{plural} ({library}): results are real, speeds are not"
+        )
+    }
+}
+
+impl Simulated {
+    /// Finds the library, or builds it where the current folder's workspace has it. A program that is a
+    /// path is run as it is, with the library beside it.
+    pub fn find(
+        front: &mut Front,
+        gpus: u32,
+        plan: &Plan,
+        no_build: bool,
+    ) -> Result<Simulated, Failure> {
+        if let Some(library) = std::env::var_os(LIBRARY).filter(|path| !path.is_empty()) {
+            let library = PathBuf::from(library);
+            return match library.is_file() {
+                true => Ok(Simulated { gpus, library }),
+                false => Err(Failure::new(format!("{LIBRARY}={} is no file", library.display()))),
+            };
+        }
+        let is_path = |name: &OsStr| name.as_encoded_bytes().contains(&b'/');
+        let beside = || beside(&plan.program);
+        let library = match is_path(&plan.argv[0]) {
+            _ if no_build => beside(),
+            true => match beside() {
+                Some(library) => Some(library),
+                None => build(front)?,
+            },
+            false => match build(front)? {
+                Some(library) => Some(library),
+                None => beside(),
+            },
+        };
+        let library = library.and_then(|library| std::path::absolute(library).ok());
+        library.map(|library| Simulated { gpus, library }).ok_or_else(|| {
+            Failure::new(format!(
+                "--simulate-gpus: {FILE} is neither beside {} nor beside torchrs-launch; build it \
+                 (`cargo build -p torchrs-simulated-gpu`) or name it in {LIBRARY}",
+                plan.program.display()
+            ))
+        })
+    }
+
+    /// What workers find in their environment.
+    pub fn variables(&self) -> [(&'static str, OsString); 2] {
+        [(GPUS, self.gpus.to_string().into()), (LIBRARY, self.library.clone().into())]
+    }
+}
+
+/// Builds it, if the workspace around the current folder has it.
+fn build(front: &mut Front) -> Result<Option<PathBuf>, Failure> {
+    match Workspace::around_current_folder(front)? {
+        Ok(workspace) => workspace.build_library(front, TARGET),
+        Err(_) => Ok(None),
+    }
+}
+
+/// Beside the program or the launcher, in the folder above, or in `deps` in either.
+fn beside(program: &Path) -> Option<PathBuf> {
+    let own = std::env::current_exe().ok();
+    let places = [Some(program), own.as_deref()].into_iter().flatten();
+    let folders = places.flat_map(|place| place.ancestors().skip(1).take(2));
+    let files = folders.flat_map(|folder| [folder.join(FILE), folder.join("deps").join(FILE)]);
+    files.into_iter().find(|file| file.is_file())
+}

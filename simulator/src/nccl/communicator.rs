@@ -1,0 +1,371 @@
+//! Communicators: a rank's seat at the board, what has gone wrong, and the thread that performs calls.
+
+use super::board::{Board, Call, Lane, State};
+use super::id::{self, UniqueId};
+use super::outcome::{Outcome, Result};
+use crate::device;
+use crate::ipc::handle::began;
+use crate::registry::{Handle, Registry};
+use parking_lot::{Condvar, Mutex};
+use std::ffi::CString;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+/// All communicators that live.
+pub static COMMUNICATORS: Registry<Communicator> = Registry::new();
+
+/// How long a rank sleeps between two looks at its peers.
+const LOOK: Duration = Duration::from_millis(2);
+/// Every so many looks it asks whether their processes live.
+const DEATHS: u32 = 16;
+
+/// What ends a wait for peers.
+#[derive(Debug)]
+pub enum Stop {
+    /// This rank has aborted.
+    Aborted,
+    /// A peer is gone.
+    Peer(String),
+    /// Ranks call different things.
+    Mismatch(String),
+}
+
+/// A rank's place among the ranks.
+#[derive(Debug)]
+pub struct Seat {
+    /// This rank.
+    pub rank: usize,
+    /// How many there are.
+    pub world: usize,
+    /// Where they meet.
+    pub board: Board,
+    aborted: Arc<AtomicBool>,
+}
+
+impl Seat {
+    /// Waits until `ready` gives something. Ends when a rank aborts, or one of `peers` dies or leaves.
+    pub fn wait<T>(
+        &self,
+        peers: &[usize],
+        mut ready: impl FnMut() -> Option<T>,
+    ) -> core::result::Result<T, Stop> {
+        let mine = self.board.cell(self.rank);
+        for look in 0.. {
+            let bell = mine.bell();
+            if let Some(value) = ready() {
+                return Ok(value);
+            }
+            if self.aborted.load(Ordering::Acquire) {
+                return Err(Stop::Aborted);
+            }
+            let gone = self.find_gone(peers, look % DEATHS == DEATHS - 1);
+            if let Some(gone) = gone {
+                // It may have done its part before it went.
+                return ready().ok_or(Stop::Peer(gone));
+            }
+            mine.sleep(bell, LOOK);
+        }
+        Err(Stop::Aborted)
+    }
+
+    /// A peer that will not come, in words.
+    fn find_gone(&self, peers: &[usize], ask_for_deaths: bool) -> Option<String> {
+        (0..self.world).find_map(|rank| {
+            let cell = self.board.cell(rank);
+            let process = cell.process.load(Ordering::Acquire);
+            let waited_for = peers.contains(&rank);
+            match cell.state() {
+                State::Aborted => Some(format!("rank {rank} has aborted the communicator")),
+                State::Left if waited_for => {
+                    Some(format!("rank {rank} has destroyed its communicator"))
+                }
+                State::Joined if waited_for && ask_for_deaths && process != 0 => {
+                    let dead = began(process) != Some(cell.began.load(Ordering::Acquire));
+                    dead.then(|| format!("rank {rank} (process {process}) has died"))
+                }
+                _ => None,
+            }
+        })
+    }
+
+    /// As [`wait`](Self::wait) for transfers; ends too when a peer has gone on to a collective, in
+    /// which it waits for this rank.
+    pub fn wait_while_open<T>(
+        &self,
+        peers: &[usize],
+        transfers: &[super::mailbox::Transfer],
+        mut ready: impl FnMut() -> Option<T>,
+    ) -> core::result::Result<T, Stop> {
+        let step = self.board.cell(self.rank).step(Lane::Device);
+        let ahead = |rank: &&usize| self.board.cell(**rank).step(Lane::Device) > step;
+        let one_or_other = || {
+            if let Some(value) = ready() {
+                return Some(Ok(value));
+            }
+            let rank = peers.iter().find(ahead)?;
+            // It may have done its part before it went on.
+            Some(ready().ok_or_else(|| {
+                let calls: Vec<String> = transfers.iter().map(|one| one.describe()).collect();
+                Stop::Mismatch(format!(
+                    "rank {} called {}, rank {rank} is in a collective that waits for rank {}",
+                    self.rank,
+                    calls.join(" and "),
+                    self.rank
+                ))
+            }))
+        };
+        self.wait(peers, one_or_other)?
+    }
+
+    /// Says what this rank calls, waits until all ranks are there, then runs `compare`.
+    pub fn meet(
+        &self,
+        lane: Lane,
+        call: &Call,
+        compare: impl FnOnce() -> core::result::Result<(), Stop>,
+    ) -> core::result::Result<(), Stop> {
+        let mine = self.board.cell(self.rank);
+        let step = mine.step(lane);
+        mine.publish(lane, step, call);
+        mine.make_step(lane);
+        self.ring_all();
+        let all: Vec<usize> = (0..self.world).collect();
+        let there = |rank: &usize| self.board.cell(*rank).step(lane) > step;
+        self.wait(&all, || all.iter().all(there).then_some(()))?;
+        compare()
+    }
+
+    /// Wakes everybody.
+    pub fn ring_all(&self) {
+        (0..self.world).for_each(|rank| self.board.cell(rank).ring());
+    }
+}
+
+/// What a communicator's own thread does next.
+pub type Task = Box<dyn FnOnce(&Communicator) + Send>;
+
+/// One rank's end of a communicator.
+pub struct Communicator {
+    /// The device whose context was current when it was made.
+    pub device: usize,
+    /// Whether calls return only when they are through.
+    pub blocking: bool,
+    /// Calls that were performed, each of which all ranks count alike.
+    pub performed: AtomicU64,
+    seat: OnceLock<Seat>,
+    aborted: Arc<AtomicBool>,
+    status: Mutex<Status>,
+    changed: Condvar,
+    tasks: Mutex<Option<Sender<Task>>>,
+}
+
+struct Status {
+    outcome: Outcome,
+    message: CString,
+    /// Tasks that are not done.
+    pending: usize,
+}
+
+impl fmt::Debug for Communicator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Communicator").field("device", &self.device).finish_non_exhaustive()
+    }
+}
+
+/// Makes a communicator that has no seat yet, and its thread.
+pub fn create(device: usize, blocking: bool) -> Result<(Handle, Arc<Communicator>)> {
+    let (sender, tasks) = channel::<Task>();
+    let outcome = if blocking { Outcome::SUCCESS } else { Outcome::IN_PROGRESS };
+    let handle = COMMUNICATORS.insert(Communicator {
+        device,
+        blocking,
+        performed: AtomicU64::new(0),
+        seat: OnceLock::new(),
+        aborted: Arc::default(),
+        status: Mutex::new(Status { outcome, message: CString::default(), pending: 0 }),
+        changed: Condvar::new(),
+        tasks: Mutex::new(Some(sender)),
+    });
+    let communicator = get(handle)?;
+    let thread = communicator.clone();
+    let run = move || {
+        for task in tasks {
+            task(&thread);
+            thread.status.lock().pending -= 1;
+            thread.changed.notify_all();
+        }
+    };
+    std::thread::Builder::new()
+        .name(format!("sim-nccl-{device}"))
+        .spawn(run)
+        .map_err(|_| Outcome::SYSTEM_ERROR)?;
+    Ok((handle, communicator))
+}
+
+/// The communicator behind a handle.
+pub fn get(handle: Handle) -> Result<Arc<Communicator>> {
+    COMMUNICATORS.get(handle).map_err(|_| Outcome::INVALID_ARGUMENT)
+}
+
+impl Communicator {
+    /// Its seat, once all ranks have joined.
+    pub fn seat(&self) -> Result<&Seat> {
+        self.seat.get().ok_or(Outcome::INVALID_ARGUMENT)
+    }
+
+    /// Whether it was aborted.
+    pub fn is_aborted(&self) -> bool {
+        self.aborted.load(Ordering::Acquire)
+    }
+
+    /// The asynchronous error, or that a call is under way.
+    pub fn outcome(&self) -> Outcome {
+        self.status.lock().outcome
+    }
+
+    /// Its last message; the address is good until the next one.
+    pub fn message(&self) -> *const std::ffi::c_char {
+        self.status.lock().message.as_ptr()
+    }
+
+    /// Refuses a call while another is under way or after a failure.
+    pub fn check_ready(&self) -> Result {
+        match self.outcome() {
+            Outcome::SUCCESS => Ok(()),
+            Outcome::IN_PROGRESS => Err(Outcome::INVALID_ARGUMENT),
+            error => Err(error),
+        }
+    }
+
+    /// Says that a call is under way, or through.
+    pub fn set_in_progress(&self, under_way: bool) {
+        let mut status = self.status.lock();
+        let (from, to) = match under_way {
+            true => (Outcome::SUCCESS, Outcome::IN_PROGRESS),
+            false => (Outcome::IN_PROGRESS, Outcome::SUCCESS),
+        };
+        if status.outcome == from {
+            status.outcome = to;
+        }
+    }
+
+    /// Takes a failure down and prints it; the first one stays.
+    pub fn fail(&self, outcome: Outcome, message: &str) {
+        let mut status = self.status.lock();
+        if matches!(status.outcome, Outcome::SUCCESS | Outcome::IN_PROGRESS) {
+            let rank =
+                self.seat.get().map_or(String::new(), |seat| format!(" rank {}:", seat.rank));
+            eprintln!("simulated NCCL:{rank} {message}");
+            status.outcome = outcome;
+            status.message = CString::new(message).unwrap_or_default();
+        }
+    }
+
+    /// Takes down what ended a wait.
+    pub fn stopped(&self, stop: Stop) -> Outcome {
+        let (outcome, message) = match stop {
+            // Whoever aborts knows.
+            Stop::Aborted => return Outcome::REMOTE_ERROR,
+            Stop::Peer(message) => (Outcome::REMOTE_ERROR, message),
+            Stop::Mismatch(message) => (Outcome::INVALID_USAGE, message),
+        };
+        self.fail(outcome, &message);
+        outcome
+    }
+
+    /// Has the communicator's thread do something after all else.
+    pub fn submit(&self, task: Task) {
+        let tasks = self.tasks.lock();
+        if let Some(sender) = &*tasks {
+            self.status.lock().pending += 1;
+            // The thread ends only after its sender is gone.
+            let _ = sender.send(task);
+        }
+    }
+
+    /// Waits until the thread has done everything.
+    pub fn drain(&self) {
+        let mut status = self.status.lock();
+        while status.pending > 0 && !self.is_aborted() {
+            self.changed.wait_for(&mut status, Duration::from_millis(10));
+        }
+    }
+
+    /// Sleeps until it is aborted: what a kernel does whose peers do not come.
+    pub fn hang(&self) {
+        while !self.is_aborted() {
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// Takes seat `rank` of `world` and waits until all ranks have theirs.
+    pub fn join(&self, id: &UniqueId, rank: usize, world: usize) -> Result {
+        let board = Board::new(id::open(id).inspect_err(|outcome| {
+            self.fail(*outcome, "the process that made the unique id is gone");
+        })?);
+        if let Err(other) = board.agree_on_world(world) {
+            let message = format!("{world} ranks here, {other} ranks elsewhere");
+            self.fail(Outcome::INVALID_ARGUMENT, &message);
+            return Err(Outcome::INVALID_ARGUMENT);
+        }
+        let seat = Seat { rank, world, board, aborted: self.aborted.clone() };
+        let cell = seat.board.cell(rank);
+        if !cell.claim() {
+            self.fail(Outcome::INVALID_USAGE, &format!("another process has rank {rank} too"));
+            return Err(Outcome::INVALID_USAGE);
+        }
+        let process = std::process::id();
+        cell.device.store(device::physical(self.device) as u32, Ordering::Release);
+        cell.began.store(began(process).unwrap_or(0), Ordering::Release);
+        cell.process.store(process, Ordering::Release);
+        seat.ring_all();
+        let all: Vec<usize> = (0..world).collect();
+        let here = |rank: &usize| seat.board.cell(*rank).process.load(Ordering::Acquire) != 0;
+        let met = seat.wait(&all, || all.iter().all(here).then_some(()));
+        id::forget(id);
+        if let Err(stop) = met {
+            cell.end(State::Aborted);
+            seat.ring_all();
+            return Err(self.stopped(stop));
+        }
+        if let Some(message) = shared_device(&seat) {
+            self.fail(Outcome::INVALID_USAGE, &message);
+            return Err(Outcome::INVALID_USAGE);
+        }
+        let _ = self.seat.set(seat);
+        Ok(())
+    }
+
+    /// Ends this rank's part in it. Without an abort, what was called is still done.
+    pub fn end(&self, state: State) {
+        if state == State::Left && self.outcome() == Outcome::SUCCESS {
+            self.drain();
+        }
+        self.aborted.store(true, Ordering::Release);
+        *self.tasks.lock() = None;
+        if let Some(seat) = self.seat.get() {
+            seat.board.cell(seat.rank).end(state);
+            seat.ring_all();
+        }
+    }
+}
+
+/// NCCL takes one rank per device, unless its experimental variables say otherwise.
+fn shared_device(seat: &Seat) -> Option<String> {
+    let allowed = ["NCCL_MULTI_RANK_GPU_ENABLE", "NCCL_HOSTID"];
+    if allowed.iter().any(|name| std::env::var_os(name).is_some()) {
+        return None;
+    }
+    let device = |rank: usize| seat.board.cell(rank).device.load(Ordering::Acquire);
+    let twice =
+        (0..seat.world).find_map(|a| (0..a).find(|b| device(*b) == device(a)).map(|b| (b, a)))?;
+    Some(format!(
+        "Duplicate GPU detected : rank {} and rank {} both on CUDA device {}",
+        twice.1,
+        twice.0,
+        device(twice.0)
+    ))
+}

@@ -1,0 +1,317 @@
+//! A group's communicator with the stream on which its collectives run.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::watchdog;
+use crate::cuda::nccl::{Call, Communicator, UniqueId, unique_id};
+use crate::cuda::{self, Event, Priority, Stream, StreamGuard};
+use crate::distributed::Deadline;
+use crate::distributed::backend::Pace;
+use crate::distributed::collective::{Collective, Kind, RawBuffer, Signature};
+use crate::distributed::shm::ShmBackend;
+use crate::error::{Error, Result};
+use crate::tensor::Dtype;
+
+/// How long the end of a group waits for the other ranks to end it too.
+const CLOSING: Duration = Duration::from_secs(2);
+/// Bytes that each rank tells the others when they join: an id, and the identity of its GPU.
+const CARD: usize = 128 + 16;
+
+/// A communicator, its stream, and what is on its way there.
+#[derive(Debug)]
+pub(super) struct Link {
+    communicator: Communicator,
+    stream: Stream,
+    host: Arc<ShmBackend>,
+    in_flight: Mutex<VecDeque<InFlight>>,
+    /// Why it was aborted.
+    failure: OnceLock<Error>,
+}
+
+/// A collective that was put on the stream.
+#[derive(Debug)]
+struct InFlight {
+    done: Arc<Event>,
+    deadline: Deadline,
+    call: String,
+}
+
+/// A collective on its way.
+#[derive(Debug, Clone)]
+pub(crate) struct Started {
+    done: Arc<Event>,
+    link: Arc<Link>,
+}
+
+impl Started {
+    /// Lets what comes next on the thread's current stream wait for it.
+    ///
+    /// # Errors
+    /// What has failed since.
+    pub(crate) fn join_current_stream(&self) -> Result<()> {
+        self.link.check()?;
+        self.done.wait(Stream::current(self.link.device())?)
+    }
+
+    /// Whether it is done.
+    ///
+    /// # Errors
+    /// What has failed since.
+    pub(crate) fn is_done(&self) -> Result<bool> {
+        let _relaxed = cuda::graph::Relaxed::new()?;
+        let done = self.done.query()?;
+        // An aborted collective is done as well.
+        self.link.check().map(|()| done)
+    }
+}
+
+impl Link {
+    /// Joins with all ranks of `host`, in the same collective.
+    pub(super) fn join(
+        host: &Arc<ShmBackend>,
+        device: usize,
+        deadline: &Deadline,
+    ) -> Result<Arc<Link>> {
+        let (rank, world) = (host.rank(), host.ranks().len());
+        let id = if rank == 0 { unique_id()? } else { UniqueId([0; 128]) };
+        let mut card = id.0.to_vec();
+        card.extend(cuda::device::properties(device)?.uuid.0);
+        let cards = exchange(host, &mut card, deadline)?;
+        check_devices(&cards, host.ranks(), device)?;
+        let mut id = UniqueId([0; 128]);
+        id.0.copy_from_slice(&cards[..128]);
+        let communicator = Communicator::begin(id, world, rank, device)?;
+        until_ready(&communicator, host, deadline, "joins an NCCL communicator")?;
+        Link::new(communicator, host.clone())
+    }
+
+    fn new(communicator: Communicator, host: Arc<ShmBackend>) -> Result<Arc<Link>> {
+        let stream = Stream::new(communicator.device(), Priority::High)?;
+        let (in_flight, failure) = Default::default();
+        let link = Arc::new(Link { communicator, stream, host, in_flight, failure });
+        watchdog::watch(&link)?;
+        Ok(link)
+    }
+
+    /// The ranks that give a place become a communicator of their own; all ranks take part. `host` is
+    /// the new group, on its members.
+    pub(super) fn split(
+        &self,
+        place: Option<usize>,
+        host: Option<&Arc<ShmBackend>>,
+        deadline: &Deadline,
+    ) -> Result<Option<Arc<Link>>> {
+        self.check()?;
+        const DOING: &str = "splits an NCCL communicator";
+        let split = self.communicator.begin_split(place)?;
+        until_ready(&self.communicator, &self.host, deadline, DOING)?;
+        let (Some(communicator), Some(host)) = (split.finish(), host) else { return Ok(None) };
+        until_ready(&communicator, &self.host, deadline, DOING)?;
+        Link::new(communicator, host.clone()).map(Some)
+    }
+
+    /// The GPU.
+    pub(super) fn device(&self) -> usize {
+        self.communicator.device()
+    }
+
+    /// # Errors
+    /// Why it was aborted, if it was.
+    fn check(&self) -> Result<()> {
+        self.failure.get().map_or(Ok(()), |error| Err(error.clone()))
+    }
+
+    /// Puts a collective on the stream, after `ready`, and `then` behind it. A failure ends the
+    /// communicator: part of it may be on the stream.
+    ///
+    /// # Safety
+    /// The calls' memory is valid and left alone until the collective is done.
+    pub(super) unsafe fn start(
+        self: &Arc<Self>,
+        signature: &Signature,
+        calls: &[Call],
+        ready: &Event,
+        deadline: &Deadline,
+        then: &mut dyn FnMut(),
+    ) -> Result<Started> {
+        // SAFETY: the caller's promise.
+        let started = unsafe { self.put_on_stream(signature, calls, ready, deadline, then) };
+        started.inspect_err(|error| self.fail(error.clone()))
+    }
+
+    /// # Safety
+    /// As [`start`](Self::start).
+    unsafe fn put_on_stream(
+        self: &Arc<Self>,
+        signature: &Signature,
+        calls: &[Call],
+        ready: &Event,
+        deadline: &Deadline,
+        then: &mut dyn FnMut(),
+    ) -> Result<Started> {
+        self.check()?;
+        let stream = self.stream;
+        stream.wait_event(ready)?;
+        if !calls.is_empty() {
+            // SAFETY: the caller's promise.
+            unsafe { self.communicator.start(calls, stream) }?;
+            until_ready(&self.communicator, &self.host, deadline, "starts an NCCL collective")?;
+        }
+        {
+            let _current = StreamGuard::new(stream)?;
+            then();
+        }
+        let done = Arc::new(stream.record_event()?);
+        // What is recorded into a graph runs later, any number of times.
+        if !stream.is_capturing()? {
+            let call = signature.to_string();
+            let one = InFlight { done: done.clone(), deadline: *deadline, call };
+            self.in_flight.lock().push_back(one);
+            watchdog::wake();
+        }
+        Ok(Started { done, link: self.clone() })
+    }
+
+    /// Looks at what is on its way; whether there is anything. What has failed, or takes too long,
+    /// aborts the group.
+    pub(super) fn look(&self) -> bool {
+        if self.failure.get().is_some() {
+            return false;
+        }
+        let mut in_flight = self.in_flight.lock();
+        while let Some(first) = in_flight.front() {
+            match first.done.query() {
+                Ok(true) => drop(in_flight.pop_front()),
+                Ok(false) => break,
+                // The device has failed; the thread that uses it will hear it, too.
+                Err(error) => {
+                    drop(in_flight);
+                    self.fail(error);
+                    return false;
+                }
+            }
+        }
+        let Some(first) = in_flight.front() else { return false };
+        let rank = self.host.ranks()[self.host.rank()];
+        let doing = format!("rank {rank} was in {}", first.call);
+        let failure = self.host.failure(&doing).or_else(|| {
+            let error = self.communicator.poll().err()?;
+            Some(cause(&self.host, error, &doing))
+        });
+        let late = || first.deadline.has_passed().then(|| first.deadline.error(&doing));
+        let Some(error) = failure.or_else(late) else { return true };
+        drop(in_flight);
+        self.fail(error);
+        false
+    }
+
+    /// Ends the communicator, and with it what is on its way, on all ranks.
+    fn fail(&self, error: Error) {
+        // If the group is aborted already that record stands.
+        self.host.abort(&error.to_string());
+        let _ = self.failure.set(error);
+        self.communicator.abort();
+    }
+
+    /// Completes what was started and ends the communicator.
+    pub(super) fn close(&self) {
+        // The watchdog ends this loop: everything on its way has a deadline.
+        while self.look() {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        let ended = self.check().and_then(|()| self.communicator.begin_end()).and_then(|()| {
+            let deadline = Deadline::after(CLOSING);
+            while !self.communicator.poll()? {
+                if deadline.has_passed() {
+                    return Err(deadline.error("the end of an NCCL communicator"));
+                }
+                std::thread::sleep(Duration::from_micros(200));
+            }
+            Ok(())
+        });
+        match ended {
+            Ok(()) => self.communicator.destroy(),
+            // It serves nobody any more, in peace or not.
+            Err(_) => self.communicator.abort(),
+        }
+    }
+}
+
+/// Polls until the communicator's last call is through, a peer is gone or the deadline has passed.
+fn until_ready(
+    communicator: &Communicator,
+    host: &ShmBackend,
+    deadline: &Deadline,
+    doing: &str,
+) -> Result<()> {
+    let mut wait = Duration::from_micros(5);
+    let doing = || format!("rank {} {doing}", host.ranks()[host.rank()]);
+    while !communicator.poll().map_err(|error| cause(host, error, &doing()))? {
+        let failure = host.failure(&doing());
+        let late = || deadline.has_passed().then(|| deadline.error(doing()));
+        if let Some(error) = failure.or_else(late) {
+            communicator.abort();
+            return Err(error);
+        }
+        std::thread::sleep(wait);
+        wait = (wait * 2).min(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
+/// Why NCCL failed: what befell a peer, if the watch over peers finds something, says more than NCCL.
+fn cause(host: &ShmBackend, error: Error, doing: &str) -> Error {
+    const WITHIN: Duration = Duration::from_millis(100);
+    let deadline = Deadline::after(WITHIN);
+    loop {
+        if let Some(failure) = host.failure(doing) {
+            return failure;
+        }
+        if deadline.has_passed() {
+            return error;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// All ranks' cards, one behind the other.
+fn exchange(host: &ShmBackend, card: &mut [u8], deadline: &Deadline) -> Result<Vec<u8>> {
+    let mut cards = vec![0; CARD * host.ranks().len()];
+    let raw = |bytes: &mut [u8]| {
+        Some(RawBuffer { ptr: bytes.as_mut_ptr(), len: bytes.len(), dtype: Dtype::U8 })
+    };
+    let signature = Signature {
+        kind: Kind::AllGather,
+        op: None,
+        root: None,
+        dtype: Dtype::U8,
+        on_gpu: false,
+        shape: [CARD][..].into(),
+    };
+    let (send, recv) = (raw(card), raw(&mut cards));
+    host.run(&Collective { signature, send, recv, gpu: None }, deadline, Pace::Foreground)?;
+    Ok(cards)
+}
+
+/// NCCL wants a GPU for each rank, and says so in fewer words.
+fn check_devices(cards: &[u8], ranks: &[usize], device: usize) -> Result<()> {
+    let shares = ["NCCL_MULTI_RANK_GPU_ENABLE", "NCCL_HOSTID"];
+    if shares.iter().any(|name| std::env::var_os(name).is_some()) {
+        return Ok(());
+    }
+    let gpus: Vec<&[u8]> = cards.chunks_exact(CARD).map(|card| &card[128..]).collect();
+    for (a, gpu) in gpus.iter().enumerate() {
+        if let Some(b) = gpus[..a].iter().position(|other| other == gpu) {
+            return Err(Error::Device(format!(
+                "ranks {} and {} of the group use the same GPU (this rank uses cuda:{device}); each \
+                 rank needs one of its own: put its tensors on `Device::Cuda(local_rank)`",
+                ranks[b], ranks[a]
+            )));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,64 @@
+//! Batches of loader workers on a GPU.
+
+use torchrs::data::{DataLoader, Dataset};
+use torchrs::{Device, Result, Tensor, cuda};
+
+/// Sample i is 512 times i, and i.
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Numbers(usize);
+
+impl Dataset for Numbers {
+    type Sample = (Tensor, i64);
+    fn len(&self) -> usize {
+        self.0
+    }
+    fn get(&self, index: usize) -> Result<Self::Sample> {
+        Ok((Tensor::full([512], index as f64, torchrs::Dtype::F32), index as i64))
+    }
+}
+
+/// What batches hold, computed on the device and read at the end only: copies may be late.
+fn check(workers: usize) -> Result<()> {
+    const GPU: Device = Device::Cuda(1);
+    let loader =
+        DataLoader::builder(Numbers(60)).batch_size(4).workers(workers).device(GPU).build()?;
+    for _ in 0..2 {
+        let mut kept = Vec::new();
+        let mut waited = None;
+        for batch in loader.iter() {
+            let (x, labels) = batch?;
+            assert_eq!((x.device(), labels.device(), x.shape()), (GPU, GPU, &[4, 512][..]));
+            kept.push((&x * 2.0, labels));
+            if kept.len() == 3 {
+                waited = Some(cuda::synchronisations());
+            }
+        }
+        if workers > 0 {
+            assert_eq!(waited, Some(cuda::synchronisations()), "copies from slots do not wait");
+        }
+        let twice: Vec<f32> = kept.iter().flat_map(|(x, _)| x.to_vec::<f32>()).collect();
+        let labels: Vec<i64> = kept.iter().flat_map(|(_, y)| y.to_vec::<i64>()).collect();
+        assert_eq!(labels, (0..60).collect::<Vec<i64>>());
+        assert!(
+            twice.chunks(512).enumerate().all(|(i, row)| row.iter().all(|v| *v == 2.0 * i as f32))
+        );
+    }
+    // A position in mid-epoch does not count the batch that is ahead.
+    let mut batches = loader.iter();
+    for _ in 0..3 {
+        batches.next().unwrap()?;
+    }
+    let state = loader.state_dict();
+    assert_eq!(state.position, 12);
+    drop(batches);
+    loader.load_state_dict(&state)?;
+    let next = loader.iter().next().unwrap()?.1;
+    assert_eq!(next.to_vec::<i64>(), [12, 13, 14, 15]);
+    Ok(())
+}
+
+simulated! {
+    fn batches_arrive_on_the_gpu() { check(2)?; }
+    fn batches_made_here_arrive_on_the_gpu() { check(0)?; }
+    fn slots_are_not_used_again_before_they_are_copied() ["TORCHRS_SIMULATED_ADVERSARY" = "7"] { check(2)?; }
+}

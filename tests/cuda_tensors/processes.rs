@@ -1,0 +1,92 @@
+//! Tensors of GPUs between processes: one memory, which stays as long as somebody uses it, whoever is killed.
+
+use std::time::{Duration, Instant};
+
+use torchrs::multiprocessing::{Channel, Process, channel};
+use torchrs::{Device, Dtype, Result, Tensor, cuda};
+
+const LONG: Duration = Duration::from_secs(60);
+const GPU: Device = Device::Cuda(1);
+
+/// Doubles tensors in place and sends what they hold, and themselves.
+fn double(_: (), parent: Channel<(Vec<f32>, Tensor), Tensor>) -> Result<()> {
+    while let Ok(tensor) = parent.recv() {
+        assert_eq!(tensor.device(), GPU);
+        tensor.mul_(2.0);
+        parent.send(&(tensor.to_vec::<f32>(), tensor))?;
+    }
+    Ok(())
+}
+
+/// Takes a tensor and keeps it until it is killed.
+fn hold(_: (), parent: Channel<f64, Tensor>) -> Result<()> {
+    let tensor = parent.recv()?;
+    parent.send(&tensor.item())?;
+    std::thread::sleep(LONG);
+    drop(tensor);
+    Ok(())
+}
+
+/// Bytes in use on the GPU once there are `expected`, or after a while.
+fn settled(expected: usize) -> Result<usize> {
+    let start = Instant::now();
+    loop {
+        let bytes = cuda::memory::memory_allocated(1)?;
+        if bytes == expected || start.elapsed() > LONG {
+            return Ok(bytes);
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+simulated! {
+    fn both_processes_see_each_others_writes() {
+        let (child, channel) = Process::builder().spawn_connected(double, ())?;
+        let before = cuda::memory::memory_allocated(1)?;
+        let base = Tensor::arange(0, 6, 1, (Dtype::F32, GPU)).view([2, 3]);
+        // Work that is not done when the message leaves.
+        base.add_(1.0);
+        channel.send(&base.select(1, 2))?;
+        let (seen, back) = channel.recv_timeout(LONG)?;
+        assert_eq!(seen, [6.0, 12.0]);
+        assert_eq!(base.to_vec::<f32>(), [1., 2., 6., 4., 5., 12.]);
+        assert!(back.storage().ptr_eq(base.storage()) && base.is_shared());
+        // The same storage again is the same storage there.
+        channel.send(&base.t())?;
+        assert_eq!(channel.recv_timeout(LONG)?.0, [2., 8., 4., 10., 12., 24.]);
+        drop((base, back));
+        drop(channel);
+        child.join_timeout(LONG)?;
+        assert_eq!(settled(before)?, before);
+    }
+
+    fn memory_stays_until_the_last_process_lets_go() {
+        let before = cuda::memory::memory_allocated(1)?;
+        let (child, channel) = Process::builder().spawn_connected(hold, ())?;
+        let tensor = Tensor::full([1], 7.0, (Dtype::F32, GPU));
+        channel.send(&tensor)?;
+        assert_eq!(channel.recv_timeout(LONG)?, 7.0);
+        drop(tensor);
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(cuda::memory::memory_allocated(1)? > before, "the other process still has it");
+        let pid = nix::unistd::Pid::from_raw(child.pid() as i32);
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).expect("a child to kill");
+        assert_eq!(settled(before)?, before);
+    }
+
+    fn a_message_that_nobody_reads_keeps_nothing() {
+        let before = cuda::memory::memory_allocated(1)?;
+        let (sender, receiver) = channel::<Tensor>()?;
+        sender.send(&Tensor::zeros([1000], (Dtype::F32, GPU)))?;
+        assert!(cuda::memory::memory_allocated(1)? > before);
+        drop((sender, receiver));
+        assert_eq!(settled(before)?, before);
+    }
+
+    fn a_tensor_that_comes_home_is_itself() {
+        let (sender, receiver) = channel::<Tensor>()?;
+        let tensor = Tensor::zeros([4], (Dtype::F32, GPU));
+        sender.send(&tensor)?;
+        assert!(receiver.recv()?.storage().ptr_eq(tensor.storage()));
+    }
+}

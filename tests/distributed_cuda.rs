@@ -1,0 +1,425 @@
+//! Process groups on simulated GPUs, one per rank: NCCL's collectives against those in shared memory,
+//! the order of streams, sub-groups, and what happens when something breaks.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use torchrs::cuda::library::{SIMULATE, SIMULATED_LIBRARY};
+use torchrs::cuda::{self, Priority, Stream, StreamGuard};
+use torchrs::distributed::{
+    DdpOptions, DistributedDataParallel, InitOptions, ProcessGroup, ReduceOp, StoreServer,
+    init_process_group,
+};
+use torchrs::multiprocessing::{ExitStatus, Process};
+use torchrs::nn::{Module, Parameter};
+use torchrs::{Device, Dtype, Error, Result, Tensor};
+
+/// Far longer than anything here takes; a wait that reaches it is a bug.
+const LONG: Duration = Duration::from_secs(60);
+/// The variable that asks the simulated GPU for a fault.
+const FAULT: &str = "TORCHRS_SIMULATED_FAULT";
+
+fn join_job() -> Result<ProcessGroup> {
+    init_process_group(InitOptions::default())
+}
+
+/// The rank's GPU.
+fn gpu() -> Device {
+    Device::Cuda(cuda::device::current())
+}
+
+/// Where the simulated GPU is, if it was built.
+fn library() -> Option<PathBuf> {
+    if let Some(path) = std::env::var_os(SIMULATED_LIBRARY) {
+        return Some(PathBuf::from(path));
+    }
+    let executable = std::env::current_exe().unwrap();
+    let folders = executable.ancestors().skip(1).take(2);
+    folders
+        .map(|folder: &Path| folder.join("libtorchrs_simulated_gpu.so"))
+        .find(|path| path.is_file())
+}
+
+/// A job whose ranks have a simulated GPU each.
+struct Job {
+    ranks: Vec<Process>,
+    _server: StoreServer,
+}
+
+impl Job {
+    /// Starts `f` on `world` ranks; the second variables are the last rank's only. `None` where there is
+    /// no simulated GPU.
+    fn start<F>(world: usize, variables: [&[(&str, &str)]; 2], f: F) -> Option<Job>
+    where
+        F: Fn(()) -> Result<()> + Copy + 'static,
+    {
+        let Some(library) = library() else {
+            println!("skipped: the simulated GPU is not beside this test");
+            return None;
+        };
+        let server = StoreServer::start().unwrap();
+        let start = |rank: usize| {
+            let mut worker = Process::builder()
+                .name(format!("rank {rank}"))
+                .env("RANK", rank.to_string())
+                .env("LOCAL_RANK", rank.to_string())
+                .env("WORLD_SIZE", world.to_string())
+                .env("TORCHRS_TIMEOUT_S", "60")
+                .env("TORCHRS_KERNEL_CACHE", env!("CARGO_TARGET_TMPDIR"))
+                .env(SIMULATE, world.to_string())
+                .env("TORCHRS_SIMULATED_QUIET", "1")
+                .env(SIMULATED_LIBRARY, &library)
+                .inherit("TORCHRS_STORE_FD", server.connect().unwrap());
+            let own = if rank + 1 == world { variables[1] } else { &[] };
+            for (name, value) in variables[0].iter().chain(own) {
+                worker = worker.env(name, value);
+            }
+            worker.spawn(f, ()).unwrap()
+        };
+        Some(Job { ranks: (0..world).map(start).collect(), _server: server })
+    }
+
+    /// All ranks succeed.
+    fn succeeds(self) {
+        self.ranks.iter().for_each(|rank| rank.join_timeout(LONG).unwrap());
+    }
+}
+
+/// Runs `f` on `world` ranks, which must succeed.
+fn run<F>(world: usize, f: F)
+where
+    F: Fn(()) -> Result<()> + Copy + 'static,
+{
+    if let Some(job) = Job::start(world, [&[], &[]], f) {
+        job.succeeds();
+    }
+}
+
+/// Numbers of a rank whose sums and small products are exact in every dtype.
+fn given(rank: usize, shape: &[usize], dtype: Dtype) -> Tensor {
+    let numel = shape.iter().product::<usize>();
+    let values: Vec<f32> = (0..numel).map(|i| ((rank * 5 + i * 3) % 4) as f32).collect();
+    Tensor::from_slice(&values, shape).to_dtype(dtype)
+}
+
+/// Calls every collective on `device` and gives all results, on the host.
+fn everything(group: &ProcessGroup, device: Device, dtype: Dtype) -> Result<Vec<Tensor>> {
+    let (rank, world) = (group.rank(), group.world_size());
+    let mine = |shape: &[usize]| given(rank, shape, dtype).to_device(device);
+    let mut results = Vec::new();
+    for len in [0usize, 1, 5, 40_000] {
+        if dtype != Dtype::I16 || device == Device::Cpu {
+            for op in
+                [ReduceOp::Sum, ReduceOp::Avg, ReduceOp::Product, ReduceOp::Min, ReduceOp::Max]
+            {
+                if dtype == Dtype::I16 || op.check("", dtype).is_err() {
+                    continue;
+                }
+                let x = mine(&[len]);
+                group.all_reduce(&x, op)?;
+                results.push(x);
+                let x = mine(&[len]);
+                group.reduce(&x, world - 1, op)?;
+                results.push(x);
+                let part = mine(&[len]);
+                group.reduce_scatter_tensor(&part, &mine(&[world, len]), op)?;
+                results.push(part);
+            }
+        }
+        let x = mine(&[len]);
+        group.broadcast(&x, world - 1)?;
+        results.push(x);
+        results.extend(group.all_gather(&mine(&[len]))?);
+        results.extend(group.gather(&mine(&[len]), 0)?.unwrap_or_default());
+        let (part, parts) = (mine(&[len]), vec![mine(&[len]); world]);
+        group.scatter(&part, (rank == 0).then_some(&parts[..]), 0)?;
+        results.push(part);
+        let x = mine(&[world, len]);
+        let y = x.zeros_like();
+        group.all_to_all_single(&y, &x)?;
+        results.push(y);
+    }
+    assert!(results.iter().all(|t| t.device() == device));
+    Ok(results.iter().map(Tensor::cpu).collect())
+}
+
+/// Tensors on the host and on GPUs in one group, call by call alike.
+fn agrees_with_the_host(_: ()) -> Result<()> {
+    let group = join_job()?;
+    use Dtype::*;
+    for dtype in [F32, F64, F16, BF16, I64, I32, I16, I8, U8, Bool] {
+        let there = everything(&group, gpu(), dtype)?;
+        let here = everything(&group, Device::Cpu, dtype)?;
+        assert_eq!(there.len(), here.len());
+        for (i, (a, b)) in there.iter().zip(&here).enumerate() {
+            assert!(a.to_vec::<f64>() == b.to_vec::<f64>(), "{dtype} {i}: {a} {b}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn two_ranks_agree_with_the_host() {
+    run(2, agrees_with_the_host);
+}
+
+#[test]
+fn four_ranks_agree_with_the_host_under_the_adversary() {
+    let variables = [("TORCHRS_SIMULATED_ADVERSARY", "11")];
+    if let Some(job) = Job::start(4, [&variables, &[]], agrees_with_the_host) {
+        job.succeeds();
+    }
+}
+
+/// Streams follow each other both ways, and strided tensors and dropped handles are no exception.
+fn keeps_the_order_of_streams(_: ()) -> Result<()> {
+    let group = join_job()?;
+    assert_eq!(gpu(), Device::Cuda(group.rank()));
+    let syncs = cuda::synchronisations();
+    let stream = Stream::new(group.rank(), Priority::Normal)?;
+    let mut results = Vec::new();
+    for round in 0..20 {
+        let _other = if round % 2 == 0 { Some(StreamGuard::new(stream)?) } else { None };
+        let base = Tensor::full([64, 50], group.rank() as f64 + 1.0, (Dtype::F32, gpu()));
+        let x = if round % 3 == 0 { base.t() } else { base.clone() };
+        for _ in 0..10 {
+            x.add_(1.0);
+        }
+        let work = group.all_reduce_async(&x, ReduceOp::Sum)?;
+        // Not waited for, on memory that is gone at once.
+        let lost = Tensor::full([1000], 7.0, (Dtype::F32, gpu()));
+        drop(group.all_reduce_async(&lost, ReduceOp::Sum)?);
+        drop(lost);
+        let garbage = Tensor::full([1000], -1.0, (Dtype::F32, gpu()));
+        work.wait()?;
+        x.mul_(2.0);
+        group.broadcast(&x, 1)?;
+        results.push((x, garbage));
+        if round % 2 == 0 {
+            // What was made on the other stream is looked at from this one.
+            Stream::default_of(group.rank())?.wait_stream(stream)?;
+        }
+    }
+    assert_eq!(cuda::synchronisations(), syncs);
+    for (x, garbage) in results {
+        assert!(x.to_vec::<f32>().iter().all(|&v| v == 46.0));
+        assert!(garbage.to_vec::<f32>().iter().all(|&v| v == -1.0));
+    }
+    let x = Tensor::full([10], 1.0, (Dtype::F32, gpu()));
+    let work = group.all_reduce_async(&x, ReduceOp::Sum)?;
+    work.wait_timeout(LONG)?;
+    assert!(work.is_completed());
+    Ok(())
+}
+
+#[test]
+fn streams_keep_their_order() {
+    for variables in [&[][..], &[("TORCHRS_SIMULATED_ADVERSARY", "3")]] {
+        if let Some(job) = Job::start(2, [variables, &[]], keeps_the_order_of_streams) {
+            job.succeeds();
+        }
+    }
+}
+
+fn makes_groups(_: ()) -> Result<()> {
+    let group = join_job()?;
+    let ones = || Tensor::full([1000], 1.0, (Dtype::F32, gpu()));
+    let early = group.new_group(&[0, 3])?;
+    group.all_reduce(&ones(), ReduceOp::Sum)?;
+    // From here on groups are splits of the communicator.
+    let (even, odd) = (group.new_group(&[2, 0])?, group.new_group(&[1, 3])?);
+    for group in [&early, &even, &odd].into_iter().filter(|group| group.is_member()) {
+        for _ in 0..3 {
+            let x = ones();
+            group.all_reduce(&x, ReduceOp::Sum)?;
+            assert!(x.to_vec::<f32>().iter().all(|&v| v == 2.0));
+        }
+    }
+    let alone = group.new_group(&[group.world_size() - 1])?;
+    if alone.is_member() {
+        alone.all_reduce(&ones(), ReduceOp::Sum)?;
+    }
+    group.barrier()
+}
+
+#[test]
+fn sub_groups_have_communicators_of_their_own() {
+    run(4, makes_groups);
+}
+
+fn disagrees(_: ()) -> Result<()> {
+    let group = join_job()?;
+    let zeros = |len: usize| Tensor::zeros([len], (Dtype::F32, gpu()));
+    let refused = |call: Result<()>, text: &str| {
+        let error = call.unwrap_err();
+        assert!(error.to_string().contains(text), "{error}");
+    };
+    refused(
+        group.all_reduce(&zeros(3 + group.rank()), ReduceOp::Sum),
+        "rank 0 called all_reduce(sum, f32, [3], cuda); rank 1 called all_reduce(sum, f32, [4], cuda)",
+    );
+    let device = if group.rank() == 0 { gpu() } else { Device::Cpu };
+    refused(
+        group.broadcast(&zeros(3).to_device(device), 0),
+        "rank 0 called broadcast(root 0, f32, [3], cuda); rank 1 called broadcast(root 0, f32, [3])",
+    );
+    let ints = Tensor::zeros([2], (Dtype::I32, gpu()));
+    refused(group.all_reduce(&ints, ReduceOp::Bxor), "all_reduce: NCCL has no bxor of i32");
+    let elsewhere = Tensor::zeros([6], (Dtype::F32, Device::Cpu));
+    refused(group.all_gather_into_tensor(&elsewhere, &zeros(3)), "argument `output`: is on cpu");
+    // All are still in step.
+    let x = Tensor::full([5], 1.0, (Dtype::F32, gpu()));
+    group.all_reduce(&x, ReduceOp::Sum)?;
+    assert_eq!(x.to_vec::<f32>(), [2.0; 5]);
+    let other = Tensor::zeros([5], (Dtype::F32, Device::Cuda(1 - group.rank())));
+    refused(group.all_reduce(&other, ReduceOp::Sum), "but this rank of the group uses cuda:");
+    group.barrier()
+}
+
+/// FAULTS row 23 on GPUs.
+#[test]
+fn different_calls_are_an_error_that_names_both_sides() {
+    run(2, disagrees);
+}
+
+/// Reduces twice; the second time this rank's GPU, or a peer's, does not finish.
+fn second_hangs(timeout: Duration) -> Result<Error> {
+    let group = join_job()?.with_timeout(timeout);
+    let x = Tensor::full([100], 1.0, (Dtype::F32, gpu()));
+    group.all_reduce(&x, ReduceOp::Sum)?;
+    assert_eq!(x.to_vec::<f32>(), [2.0; 100]);
+    let start = Instant::now();
+    let work = group.all_reduce_async(&x, ReduceOp::Sum)?;
+    if std::env::var("TORCHRS_TEST_EXIT").is_ok() {
+        std::thread::sleep(Duration::from_millis(200));
+        std::process::exit(9);
+    }
+    let error = work.wait_timeout(LONG).unwrap_err();
+    assert!(start.elapsed() < LONG / 2);
+    // The device is free again, and every further call says why.
+    cuda::device::synchronize(group.rank())?;
+    assert!(group.all_reduce(&x, ReduceOp::Sum).is_err() && group.barrier().is_err());
+    Ok(error)
+}
+
+fn outlives_a_peer(_: ()) -> Result<()> {
+    let error = second_hangs(LONG)?;
+    assert!(matches!(error, Error::PeerDied { rank: 1, .. }), "{error}");
+    assert!(
+        error.to_string().contains("rank 0 was in all_reduce(sum, f32, [100], cuda)"),
+        "{error}"
+    );
+    Ok(())
+}
+
+/// FAULTS row 28 on GPUs.
+#[test]
+fn a_death_ends_the_others_collectives() {
+    let own = [(FAULT, "nccl-hang@2"), ("TORCHRS_TEST_EXIT", "1")];
+    let Some(job) = Job::start(2, [&[], &own], outlives_a_peer) else { return };
+    job.ranks[0].join_timeout(LONG).unwrap();
+    assert_eq!(job.ranks[1].wait_timeout(LONG).unwrap(), ExitStatus::Exited(9));
+}
+
+fn runs_out_of_time(_: ()) -> Result<()> {
+    let error = second_hangs(Duration::from_secs(1))?;
+    assert!(matches!(error, Error::Timeout { .. } | Error::Aborted(_)), "{error}");
+    assert!(error.to_string().contains("all_reduce(sum, f32, [100], cuda)"), "{error}");
+    Ok(())
+}
+
+/// FAULTS row 24 on GPUs.
+#[test]
+fn a_collective_that_never_ends_is_ended_by_its_deadline() {
+    if let Some(job) = Job::start(2, [&[], &[(FAULT, "nccl-hang@2")]], runs_out_of_time) {
+        job.succeeds();
+    }
+}
+
+fn hears_of_a_failure(_: ()) -> Result<()> {
+    let error = second_hangs(LONG)?;
+    assert!(error.to_string().contains("unhandled system error"), "{error}");
+    Ok(())
+}
+
+#[test]
+fn an_asynchronous_error_reaches_all_ranks() {
+    if let Some(job) = Job::start(2, [&[], &[(FAULT, "nccl-error@2")]], hears_of_a_failure) {
+        job.succeeds();
+    }
+}
+
+fn shares_a_device(_: ()) -> Result<()> {
+    let group = join_job()?;
+    let x = Tensor::zeros([1], (Dtype::F32, Device::Cuda(0)));
+    let error = group.all_reduce(&x, ReduceOp::Sum).unwrap_err().to_string();
+    assert!(error.contains("ranks 0 and 1 of the group use the same GPU"), "{error}");
+    Ok(())
+}
+
+#[test]
+fn ranks_that_share_a_gpu_are_told_so() {
+    run(2, shares_a_device);
+}
+
+/// `x * weight + bias`, element by element.
+#[derive(Module)]
+struct Affine {
+    weight: Parameter,
+    bias: Parameter,
+    scale: Parameter,
+}
+
+impl Affine {
+    fn new(len: usize, device: Device) -> Affine {
+        let parameter =
+            |value: f64, dtype| Parameter::new(Tensor::full([len], value, (dtype, device)));
+        Affine {
+            weight: parameter(2.0, Dtype::F32),
+            bias: parameter(1.0, Dtype::F32),
+            scale: parameter(3.0, Dtype::F64),
+        }
+    }
+
+    fn forward(&self, x: &Tensor) -> Tensor {
+        (x * &*self.weight + &*self.bias).to_dtype(Dtype::F64) * &*self.scale
+    }
+}
+
+fn trains(_: ()) -> Result<()> {
+    let group = join_job()?;
+    let (rank, len) = (group.rank() as f64, 100_000);
+    let options = DdpOptions { first_bucket_mb: 0.1, bucket_cap_mb: 0.1, ..DdpOptions::default() };
+    for device in [gpu(), Device::Cpu] {
+        let model = Affine::new(len, device);
+        if group.rank() == 1 {
+            torchrs::no_grad(|| model.weight.fill_(77.0));
+        }
+        let model = DistributedDataParallel::with_options(model, &group, &options)?;
+        for step in 0..3 {
+            let x = Tensor::full([len], rank + 1.0, (Dtype::F32, device));
+            let y = model.forward(&x);
+            let ones = y.ones_like();
+            let syncs = cuda::synchronisations();
+            torchrs::autograd::backward(&[&y], &[Some(&ones)], false, false);
+            assert_eq!(cuda::synchronisations(), syncs);
+            let all = |t: &Tensor, value: f64| {
+                assert!(t.to_vec::<f64>().iter().all(|&v| v == value), "{device} {step}: {t}");
+            };
+            // Of x = 1 and x = 2 on average.
+            all(&model.weight.grad().unwrap(), 3.0 * 1.5 * f64::from(step + 1));
+            all(&model.bias.grad().unwrap(), 3.0 * f64::from(step + 1));
+            all(&model.scale.grad().unwrap(), 4.0 * f64::from(step + 1));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn gradients_on_gpus_are_averaged() {
+    for variables in [&[][..], &[("TORCHRS_SIMULATED_ADVERSARY", "5")]] {
+        if let Some(job) = Job::start(2, [variables, &[]], trains) {
+            job.succeeds();
+        }
+    }
+}

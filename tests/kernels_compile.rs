@@ -1,0 +1,114 @@
+//! Every kernel compiles for the GPUs that are supported, with NVRTC and without a GPU, and keeps its numbers
+//! in registers. `scripts/check-kernels` installs the compiler; where there is none, nothing is checked.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Instant;
+
+use torchrs::cuda::pointwise::source;
+use torchrs::cuda::{Program, library};
+use torchrs::ops::pointwise::{self, Compute, Kind, Row};
+
+const ARCHITECTURES: [(u32, u32); 2] = [(8, 0), (9, 0)];
+
+/// Set by `scripts/check-kernels`: then the compiler has to be there.
+const REQUIRED: &str = "TORCHRS_CHECK_KERNELS";
+
+/// True when there is a compiler of the real kind.
+fn has_compiler() -> bool {
+    let required = std::env::var_os(REQUIRED).is_some();
+    let found = !library::is_simulated()
+        && Program::owned("probe", "", String::new()).compile((9, 0)).is_ok();
+    assert!(found || !required, "{REQUIRED} is set, but NVRTC is not found");
+    if !found {
+        println!("skipped: NVRTC is not installed; scripts/check-kernels installs it");
+    }
+    found
+}
+
+/// Compiles programs on all cores; what is wrong with them.
+fn complaints(programs: Vec<(String, Program)>) -> Vec<String> {
+    let (next, complaints, start) = (AtomicUsize::new(0), Mutex::new(Vec::new()), Instant::now());
+    let (kernels, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, |n| n.get()) {
+            scope.spawn(|| {
+                while let Some((name, program)) = programs.get(next.fetch_add(1, Relaxed)) {
+                    for architecture in ARCHITECTURES {
+                        let complain = |text: String| {
+                            complaints
+                                .lock()
+                                .unwrap()
+                                .push(format!("{name} {architecture:?}: {text}"));
+                        };
+                        match program.needs(architecture) {
+                            Err(error) => complain(error.to_string()),
+                            Ok(all) => {
+                                assert!(!all.is_empty(), "{name}: no kernel in it");
+                                kernels.fetch_add(all.len(), Relaxed);
+                                for needs in all {
+                                    most.fetch_max(needs.registers as usize, Relaxed);
+                                    if needs.spilled > 0 {
+                                        complain(format!("spills: {needs:?}"));
+                                    }
+                                }
+                            }
+                        }
+                    }
+                }
+            });
+        }
+    });
+    println!(
+        "{} kernels of {} programs, at most {} registers, in {:.1} s",
+        kernels.into_inner(),
+        programs.len(),
+        most.into_inner(),
+        start.elapsed().as_secs_f64()
+    );
+    complaints.into_inner().unwrap()
+}
+
+#[test]
+fn files_of_kernels() {
+    if !has_compiler() {
+        return;
+    }
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels");
+    let prelude: &'static str = fs::read_to_string(folder.join("prelude.cuh")).unwrap().leak();
+    let files = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
+    let programs = files.filter(|path| path.extension().is_some_and(|e| e == "cu")).map(|path| {
+        let name: &'static str = path.file_stem().unwrap().to_str().unwrap().to_owned().leak();
+        (name.to_owned(), Program::owned(name, prelude, fs::read_to_string(&path).unwrap()))
+    });
+    let wrong = complaints(programs.collect());
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The kernels of a row, and the types in which they compute.
+fn programs_of(row: &Row) -> Vec<(String, Program)> {
+    let floats = [Compute::F32, Compute::F64].as_slice();
+    let computes = match row.kind {
+        Kind::Float | Kind::Update => floats,
+        Kind::Arith | Kind::Numeric | Kind::Compare => &[Compute::F32, Compute::F64, Compute::I64],
+        Kind::Bitwise => &[Compute::I64],
+    };
+    let forward = computes.iter().map(|c| (format!("{} {c:?}", row.name), source(&row.kernel, *c)));
+    let backward = row.gradients.iter().flat_map(|gradient| {
+        let name = format!("{} by {}", row.name, row.inputs[gradient.input].name);
+        floats.iter().map(move |c| (format!("{name} {c:?}"), source(&gradient.kernel, *c)))
+    });
+    forward.chain(backward).map(|(name, program)| (name, program.expect("a row's text"))).collect()
+}
+
+#[test]
+fn rows_of_the_tables() {
+    if !has_compiler() {
+        return;
+    }
+    let rows = pointwise::tables().chain(pointwise::updates());
+    let wrong = complaints(rows.flat_map(programs_of).collect());
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
