@@ -245,13 +245,13 @@ KERNELS(copied_64, 64, CopyLoader)
 KERNELS(copied_128, 128, CopyLoader)
 #else
 #define KERNELS(SUFFIX, SIZE)                                                                                  \
-    extern "C" __global__ void __launch_bounds__(256, 256 / SIZE) correlate_##SUFFIX(const Correlation q) {                \
+    extern "C" __global__ void __launch_bounds__(256, SIZE / 64) correlate_##SUFFIX(const Correlation q) {                \
         typedef PlainTile<ELEMENT, SIZE> Tile;                                                                 \
         typedef Loader<Strided<ELEMENT>, SIZE, Tile::DEPTH, 256, true, 1, Tile::LINE> L;                        \
         typedef Loader<Points<ELEMENT>, SIZE, Tile::DEPTH, 256, false, 1, Tile::LINE> R;                        \
         correlate<Tile, L, R, 2, ELEMENT>(q);                                                                  \
     }                                                                                                          \
-    extern "C" __global__ void __launch_bounds__(256, 256 / SIZE) filter_sums_##SUFFIX(const FilterSums q) {               \
+    extern "C" __global__ void __launch_bounds__(256, SIZE / 64) filter_sums_##SUFFIX(const FilterSums q) {               \
         typedef PlainTile<ELEMENT, SIZE> Tile;                                                                 \
         typedef Loader<Channels<ELEMENT>, SIZE, Tile::DEPTH, 256, true, 1, Tile::LINE> L;                       \
         typedef Loader<Taps<ELEMENT>, SIZE, Tile::DEPTH, 256, true, 1, Tile::LINE> R;                           \

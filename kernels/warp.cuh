@@ -138,14 +138,15 @@ template <class S, int COUNT, int DEPTH, int THREADS, bool ALONG, int ROW_STEP, 
 };
 
 // SIZE x SIZE sums of halves by warps, two in a column of the tile: each of SIZE / 2 rows and 32 columns. In shared
-// memory a side lies along the depth, or across it.
-template <class E, int SIZE, bool LEFT_ALONG, bool RIGHT_ALONG> struct WarpTile {
+// memory a side lies along the depth, or across it, with lines that are eight longer: that keeps banks apart.
+template <class E, int SIZE, bool LEFT_ALONG, bool RIGHT_ALONG, int OF_DEPTH = 32,
+          int LEFT_LINE = (LEFT_ALONG ? OF_DEPTH : SIZE) + 8, int RIGHT_LINE = (RIGHT_ALONG ? OF_DEPTH : SIZE) + 8>
+struct WarpTile {
     typedef E T;
     typedef float A;
-    static const int ROWS = SIZE, COLUMNS = SIZE, THREADS = SIZE * 2, DEPTH = 32, HIGH = SIZE / 32;
-    // Rows of eight more, which keeps banks apart.
-    static const int LEFT_ROW = LEFT_ALONG ? DEPTH + 8 : 1, LEFT_DEPTH = LEFT_ALONG ? 1 : SIZE + 8;
-    static const int RIGHT_ROW = RIGHT_ALONG ? DEPTH + 8 : 1, RIGHT_DEPTH = RIGHT_ALONG ? 1 : SIZE + 8;
+    static const int ROWS = SIZE, COLUMNS = SIZE, THREADS = SIZE * 2, DEPTH = OF_DEPTH, HIGH = SIZE / 32;
+    static const int LEFT_ROW = LEFT_ALONG ? LEFT_LINE : 1, LEFT_DEPTH = LEFT_ALONG ? 1 : LEFT_LINE;
+    static const int RIGHT_ROW = RIGHT_ALONG ? RIGHT_LINE : 1, RIGHT_DEPTH = RIGHT_ALONG ? 1 : RIGHT_LINE;
     static const int LEFT = LEFT_ALONG ? SIZE * LEFT_ROW : DEPTH * LEFT_DEPTH;
     static const int RIGHT = RIGHT_ALONG ? SIZE * RIGHT_ROW : DEPTH * RIGHT_DEPTH;
     float sums[HIGH][4][4];

@@ -10,11 +10,14 @@
 //! does the rest in blocks without ever holding S. A query whose keys are all masked gives 0.
 //! Second derivatives, and the gradient of a mask, are composed of recorded ops.
 
+mod cuda;
+mod flash;
+
 use smallvec::{SmallVec, smallvec};
 
-use super::compute;
 #[cfg(test)]
 use super::samples::{OpSample, values};
+use super::{compute, gpu};
 use crate::Tensor;
 use crate::amp::cast_op;
 use crate::autograd::{Grads, no_grad, record};
@@ -74,7 +77,6 @@ impl Tensor {
         cast_op!("scaled_dot_product_attention", [q = self, k = key, v = value] => {
             q.scaled_dot_product_attention_with(&k, &v, options)
         });
-        const OP: &str = "scaled_dot_product_attention";
         let p = options.dropout_p;
         if !(0.0..=1.0).contains(&p) {
             throw(Error::argument(OP, "dropout_p", format!("{p}; must be from 0 to 1")));
@@ -161,10 +163,13 @@ impl Tensor {
 /// 0 where `mask` holds, else minus infinity.
 fn additive(mask: &Tensor, dtype: Dtype) -> Tensor {
     no_grad(|| {
-        let zeros = Tensor::zeros(mask.shape(), dtype);
+        let zeros = Tensor::zeros(mask.shape(), (dtype, mask.device()));
         zeros.masked_fill(&mask.logical_not(), f64::NEG_INFINITY)
     })
 }
+
+/// The op's name.
+const OP: &str = "scaled_dot_product_attention";
 
 /// What forward and backward agree on.
 #[derive(Clone)]
@@ -183,7 +188,6 @@ impl Plan {
         is_causal: bool,
         scale: Option<f64>,
     ) -> Self {
-        const OP: &str = "scaled_dot_product_attention";
         let fail = |rule: &str| -> ! {
             let mask = mask.map_or(String::new(), |m| format!(", attn_mask {:?}", m.shape()));
             throw(Error::shape(
@@ -266,6 +270,9 @@ impl Plan {
 
     /// Y and the logarithms of the sums.
     fn forward(&self, [q, k, v]: [&Tensor; 3], mask: Option<&Tensor>) -> (Tensor, Tensor) {
+        if let Some(gpu) = gpu::of(OP, &[q, k, v, mask.unwrap_or(q)]) {
+            return cuda::forward(gpu, self, [q, k, v], mask);
+        }
         let a = self.attention;
         let dtype = q.dtype();
         let [q, k, v] = [q, k, v].map(|t| Operand::new(t, &self.batch));
@@ -303,6 +310,9 @@ impl Plan {
         logsum: &Tensor,
         dy: &Tensor,
     ) -> Grads {
+        if let Some(gpu) = gpu::of(OP, &[q, k, v, dy]) {
+            return no_grad(|| cuda::backward(gpu, self, [q, k, v], mask, (y, logsum), dy));
+        }
         let a = self.attention;
         let dtype = q.dtype();
         let [q, k, v] = [q, k, v].map(|t| Operand::new(t, &self.batch));
@@ -342,7 +352,7 @@ impl Plan {
             scores += mask;
         }
         if a.causal {
-            let seen = Tensor::ones([a.queries, a.keys], Dtype::Bool).tril(0);
+            let seen = Tensor::ones([a.queries, a.keys], (Dtype::Bool, q.device())).tril(0);
             scores = scores + additive(&seen, q.dtype());
         }
         scores

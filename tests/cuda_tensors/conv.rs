@@ -1,8 +1,8 @@
 //! Convolutions on a GPU against the CPU: y, dx, dw and the bias's gradient.
 
 use super::products::{compare, whole};
+use torchrs::Dtype;
 use torchrs::ops::{Conv1dOptions, Conv2dOptions, Conv3dOptions};
-use torchrs::{Dtype, Tensor};
 
 fn options(
     stride: [usize; 2],
@@ -54,7 +54,7 @@ fn cases(dtype: Dtype) {
 
 fn large(dtype: Dtype) {
     // Many tiles, of 128 too; filter sums in parts of the points.
-    conv2d(dtype, [4, 8, 24, 24], [104, 8, 3, 3], options([1, 1], [1, 1], [1, 1], 1));
+    conv2d(dtype, [4, 16, 24, 24], [104, 16, 3, 3], options([1, 1], [1, 1], [1, 1], 1));
     conv2d(dtype, [2, 16, 16, 16], [12, 16, 3, 3], options([2, 2], [1, 1], [1, 1], 1));
 }
 

@@ -1,0 +1,165 @@
+//! Attention on a GPU: of halves by tiles ([`flash`](super::flash)) where those take the sizes; else by products of
+//! queries and keys in the compute type, whose rows become weights in place, and products of the weights and values.
+
+use smallvec::smallvec;
+
+use super::Plan;
+use super::flash::Call;
+use crate::Tensor;
+use crate::autograd::Grads;
+use crate::cuda::launch::{Argument, Shape as Grid};
+use crate::cuda::{Kernel, Program};
+use crate::cuda_args;
+use crate::error::{Error, throw};
+use crate::ops::compute;
+use crate::ops::gpu::Gpu;
+use crate::ops::matmul::cuda::products;
+use crate::tensor::Dtype;
+
+/// `Scores` of `kernels/attention.cu`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Scores {
+    scores: *mut u8,
+    weights_gradient: *mut u8,
+    logsum: *mut u8,
+    mask: *const u8,
+    rows: i64,
+    queries: i64,
+    keys: i64,
+    causal: i64,
+    scale: f64,
+}
+
+// SAFETY: the same fields in the same order on the other side, without references.
+unsafe impl Argument for Scores {}
+
+/// The entry points for a compute type.
+struct Kernels {
+    weights: Kernel,
+    weights_backward: Kernel,
+}
+
+macro_rules! kernels {
+    ($($kernels:ident $element:literal;)*) => {$(
+        static $kernels: Kernels = {
+            static PROGRAM: Program = Program::new(
+                "attention",
+                include_str!("../../../kernels/prelude.cuh"),
+                include_str!("../../../kernels/attention.cu"),
+            )
+            .options(&[concat!("--define-macro=ELEMENT=", $element)]);
+            Kernels {
+                weights: Kernel::new(&PROGRAM, "weights"),
+                weights_backward: Kernel::new(&PROGRAM, "weights_backward"),
+            }
+        };
+    )*};
+}
+
+kernels! {
+    SINGLES "float";
+    DOUBLES "double";
+}
+
+#[track_caller]
+fn kernels(dtype: Dtype) -> &'static Kernels {
+    match dtype {
+        Dtype::F32 => &SINGLES,
+        Dtype::F64 => &DOUBLES,
+        _ => throw(Error::dtype(
+            "scaled_dot_product_attention",
+            format!("{dtype} is not a floating-point dtype; convert with `.to_dtype`"),
+        )),
+    }
+}
+
+/// The operands in the compute type.
+fn wide<const N: usize>(tensors: [&Tensor; N]) -> [Tensor; N] {
+    tensors.map(|t| compute::widen(t))
+}
+
+/// The products of queries and keys, and what the kernels are told of them.
+#[track_caller]
+fn scores(
+    gpu: Gpu,
+    plan: &Plan,
+    q: &Tensor,
+    k: &Tensor,
+    mask: Option<&Tensor>,
+    logsum: &Tensor,
+) -> (Tensor, Option<Tensor>, Scores) {
+    let a = plan.attention;
+    let scores = products(gpu, q, &k.mt(), &plan.batch, (a.queries, a.keys, a.depth));
+    let mask = mask.map(|m| compute::widen(&m.expand(scores.shape())));
+    let told = Scores {
+        scores: scores.device_ptr(),
+        weights_gradient: std::ptr::null_mut(),
+        logsum: logsum.device_ptr(),
+        mask: mask.as_ref().map_or(std::ptr::null(), |m| m.device_ptr().cast_const()),
+        rows: (plan.count() * a.queries) as i64,
+        queries: a.queries as i64,
+        keys: a.keys as i64,
+        causal: i64::from(a.causal),
+        scale: a.scale,
+    };
+    (scores, mask, told)
+}
+
+fn grid(rows: i64) -> Grid {
+    Grid::row(rows.min(i64::from(i32::MAX)) as u32, 256)
+}
+
+/// Y and the logarithms of the sums.
+#[track_caller]
+pub(super) fn forward(
+    gpu: Gpu,
+    plan: &Plan,
+    [q, k, v]: [&Tensor; 3],
+    mask: Option<&Tensor>,
+) -> (Tensor, Tensor) {
+    let (a, dtype) = (plan.attention, q.dtype());
+    let logsum =
+        Tensor::uninitialised_on(&plan.with_batch([a.queries, 1]), dtype.compute(), gpu.device());
+    if let Some(call) = Call::new(plan, [q, k, v], mask, &logsum) {
+        return (call.forward(gpu, plan, dtype), logsum);
+    }
+    let [q, k, v] = wide([q, k, v]);
+    let (scores, _mask, told) = scores(gpu, plan, &q, &k, mask, &logsum);
+    // SAFETY: the kernel takes one `Scores` of contiguous tensors on this GPU, whose sizes it has.
+    unsafe { gpu.launch(&kernels(q.dtype()).weights, grid(told.rows), cuda_args!(told)) };
+    let y = products(gpu, &scores, &v, &plan.batch, (a.queries, a.width, a.keys));
+    (compute::narrow(y, dtype), logsum)
+}
+
+/// The gradients of queries, keys and values.
+#[track_caller]
+pub(super) fn backward(
+    gpu: Gpu,
+    plan: &Plan,
+    [q, k, v]: [&Tensor; 3],
+    mask: Option<&Tensor>,
+    (y, logsum): (&Tensor, &Tensor),
+    dy: &Tensor,
+) -> Grads {
+    let (a, dtype) = (plan.attention, q.dtype());
+    let logsum = logsum.detach().contiguous();
+    if let Some(call) = Call::new(plan, [q, k, v], mask, &logsum) {
+        return call.backward(gpu, plan, y, dy);
+    }
+    let [q, k, v, dy] = wide([q, k, v, dy]);
+    let (weights, _mask, mut told) = scores(gpu, plan, &q, &k, mask, &logsum);
+    let gradient = products(gpu, &dy, &v.mt(), &plan.batch, (a.queries, a.keys, a.width));
+    told.weights_gradient = gradient.device_ptr();
+    // SAFETY: as for Y.
+    unsafe { gpu.launch(&kernels(q.dtype()).weights_backward, grid(told.rows), cuda_args!(told)) };
+    let product = |a: &Tensor, b: &Tensor, size| {
+        Some(compute::narrow(products(gpu, a, b, &plan.batch, size), dtype))
+    };
+    smallvec![
+        product(&gradient, &k, (a.queries, a.depth, a.keys)),
+        product(&gradient.mt(), &q, (a.keys, a.depth, a.queries)),
+        product(&weights.mt(), &dy, (a.keys, a.width, a.queries)),
+        None
+    ]
+}
