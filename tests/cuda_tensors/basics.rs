@@ -78,7 +78,7 @@ simulated! {
         assert!(mixed.contains("cpu") && mixed.contains("cuda:0"), "{mixed}");
         let other = message(&|| drop(&x + &x.cuda(1)));
         assert!(other.contains("cuda:1") && other.contains("cuda:0"), "{other}");
-        let host = message(&|| drop(x.data_ptr()));
+        let host = message(&|| _ = x.data_ptr());
         assert!(host.contains("to_device"), "{host}");
         let missing = message(&|| drop(x.cuda(7)));
         assert!(missing.contains("cuda:7 is not available: there are 2 GPUs"), "{missing}");
