@@ -23,7 +23,7 @@ pub fn numbers(shape: &[usize], seed: usize, dtype: Dtype) -> Tensor {
     let values = (0..count).map(|i| {
         let step = (i * 37 + seed * 101) % 97;
         match dtype {
-            Dtype::Bool => (step % 3 == 0) as i64 as f64,
+            Dtype::Bool => step.is_multiple_of(3) as i64 as f64,
             Dtype::U8 => (step % 23) as f64,
             _ if dtype.is_floating_point() => step as f64 / 16.0 - 3.0,
             _ => (step % 23) as f64 - 11.0,

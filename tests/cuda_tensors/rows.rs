@@ -101,8 +101,11 @@ fn check(dtype: Dtype, tolerance: f64) {
 }
 
 simulated! {
-    fn rows_of_f32() { check(Dtype::F32, 2e-6); }
+    /// Both compute in f32, with the same programs.
+    fn rows_of_f32_and_bf16() {
+        check(Dtype::F32, 2e-6);
+        check(Dtype::BF16, 1e-2);
+    }
     fn rows_of_f64() { check(Dtype::F64, 1e-12); }
     fn rows_of_i64() { check(Dtype::I64, 0.0); }
-    fn rows_of_bf16() { check(Dtype::BF16, 1e-2); }
 }
