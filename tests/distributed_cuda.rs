@@ -4,8 +4,9 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use torchrs::cuda::graph::CaptureOptions;
 use torchrs::cuda::library::{SIMULATE, SIMULATED_LIBRARY};
-use torchrs::cuda::{self, Priority, Stream, StreamGuard};
+use torchrs::cuda::{self, Graph, Priority, Stream, StreamGuard};
 use torchrs::distributed::{
     DdpOptions, DistributedDataParallel, InitOptions, ProcessGroup, ReduceOp, StoreServer,
     init_process_group,
@@ -360,6 +361,34 @@ fn shares_a_device(_: ()) -> Result<()> {
 #[test]
 fn ranks_that_share_a_gpu_are_told_so() {
     run(2, shares_a_device);
+}
+
+/// A step with a collective in its middle, recorded once and replayed.
+fn replays(_: ()) -> Result<()> {
+    let group = join_job()?;
+    let stream = Stream::new(group.rank(), Priority::Normal)?;
+    let _current = StreamGuard::new(stream)?;
+    let x = Tensor::full([1000], 1.0, (Dtype::F32, gpu()));
+    let step = || {
+        x.mul_(2.0);
+        group.all_reduce(&x, ReduceOp::Sum)?;
+        x.add_(1.0);
+        Ok(())
+    };
+    step()?;
+    stream.synchronize()?;
+    let (graph, ()) = Graph::capture(stream, CaptureOptions::default(), step)?;
+    assert!(x.to_vec::<f32>().iter().all(|&v| v == 5.0), "{x}");
+    for _ in 0..3 {
+        graph.replay(stream)?;
+    }
+    assert!(x.to_vec::<f32>().iter().all(|&v| v == 341.0), "{x}");
+    group.barrier()
+}
+
+#[test]
+fn collectives_are_part_of_graphs() {
+    run(2, replays);
 }
 
 /// `x * weight + bias`, element by element.
