@@ -7,9 +7,33 @@ mod support;
 
 #[path = "cuda_tensors/basics.rs"]
 mod basics;
+#[path = "cuda_tensors/classes.rs"]
+mod classes;
+#[path = "cuda_tensors/compare.rs"]
+mod compare;
+#[path = "cuda_tensors/conv.rs"]
+mod conv;
+#[path = "cuda_tensors/folds.rs"]
+mod folds;
+#[path = "cuda_tensors/indexing.rs"]
+mod indexing;
 #[path = "cuda_tensors/loader.rs"]
 mod loader;
+#[path = "cuda_tensors/near.rs"]
+mod near;
+#[path = "cuda_tensors/norms.rs"]
+mod norms;
+#[path = "cuda_tensors/optim.rs"]
+mod optim;
+#[path = "cuda_tensors/pooling.rs"]
+mod pooling;
 #[path = "cuda_tensors/processes.rs"]
 mod processes;
+#[path = "cuda_tensors/products.rs"]
+mod products;
+#[path = "cuda_tensors/random.rs"]
+mod random;
 #[path = "cuda_tensors/rows.rs"]
 mod rows;
+#[path = "cuda_tensors/scans.rs"]
+mod scans;

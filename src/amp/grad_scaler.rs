@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::error::{Error, Result, throw};
+use crate::ops::gradients;
 use crate::optim::Optimizer;
 use crate::{Dtype, Tensor, no_grad};
 
@@ -373,13 +374,19 @@ fn above_zero(scale: f64) -> bool {
 /// Multiplies all gradients by `factor`; whether one was infinite or NaN.
 #[track_caller]
 fn unscale(parameters: &[Tensor], factor: f64) -> bool {
+    let grads = parameters.iter().filter_map(Tensor::grad).filter(|g| g.numel() > 0);
+    let grads: Vec<Tensor> = grads.collect();
+    if grads.iter().any(|grad| grad.dtype() == Dtype::F16) {
+        let message = "a gradient is f16; keep the parameters f32 and compute in autocast";
+        throw(Error::dtype("GradScaler::unscale_", message));
+    }
+    if let Some(gpu) = gradients::common_gpu(&grads) {
+        // One wait for the GPU per step, as in PyTorch: whether to step is decided here.
+        return no_grad(|| gradients::unscale(gpu, &grads, factor).item() != 0.0);
+    }
     no_grad(|| {
         let mut overflow = false;
-        for grad in parameters.iter().filter_map(Tensor::grad).filter(|g| g.numel() > 0) {
-            if grad.dtype() == Dtype::F16 {
-                let message = "a gradient is f16; keep the parameters f32 and compute in autocast";
-                throw(Error::dtype("GradScaler::unscale_", message));
-            }
+        for grad in &grads {
             // The largest absolute value is NaN if any is.
             overflow |= !grad.norm_dim(f64::INFINITY, &[], false).item().is_finite();
             grad.mul_(factor);

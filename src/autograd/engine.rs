@@ -16,10 +16,10 @@ use smallvec::SmallVec;
 use super::anomaly;
 use super::mode::{ANOMALY, FORWARD, GRAD, ModeGuard, has_mode};
 use super::node::{Edge, Kind, Node};
-use crate::Tensor;
 use crate::error::{Error, throw};
 use crate::profiler::{self, Category};
 use crate::tensor::{Dtype, Shape};
+use crate::{Device, Tensor};
 
 /// Hash of a node's address: its bits are spread by one multiplication.
 #[derive(Default)]
@@ -533,8 +533,8 @@ fn needed(tasks: &[Task], index: &NodeMap, wanted: &Wanted) -> Vec<bool> {
 
 /// A gradient in the shape and dtype of the tensor it belongs to: an op may leave broadcasting and
 /// promotion to this.
-pub(crate) fn fit(name: &str, input: usize, grad: Tensor, like: &(Shape, Dtype)) -> Tensor {
-    let (shape, dtype) = like;
+pub(crate) fn fit(name: &str, input: usize, grad: Tensor, like: &(Shape, Dtype, Device)) -> Tensor {
+    let (shape, dtype, _) = like;
     let grad = if grad.shape() == &shape[..] {
         grad
     } else if crate::tensor::broadcast_shapes(grad.shape(), shape).as_deref() == Ok(grad.shape()) {

@@ -344,8 +344,9 @@ pub(super) fn push_forward(
     let cotangents: SmallVec<[Option<Tensor>; 1]> = node
         .outputs
         .iter()
-        .map(|(shape, dtype)| {
-            dtype.is_differentiable().then(|| Tensor::zeros(shape, *dtype).requires_grad_(true))
+        .map(|(shape, dtype, device)| {
+            let zeros = || Tensor::zeros(shape, (*dtype, *device)).requires_grad_(true);
+            dtype.is_differentiable().then(zeros)
         })
         .collect();
     let wanted: SmallVec<[bool; 4]> = tangents.iter().map(Option::is_some).collect();
@@ -354,7 +355,7 @@ pub(super) fn push_forward(
     for (i, (found, tangent)) in grads.into_iter().zip(tangents).enumerate() {
         if let (Some(g), Some(t)) = (found, tangent) {
             let shape = like[i].layout().shape.clone();
-            let g = fit(node.name, i, g, &(shape, like[i].dtype()));
+            let g = fit(node.name, i, g, &(shape, like[i].dtype(), like[i].device()));
             if g.requires_grad() {
                 pairs.push((g, t));
             }

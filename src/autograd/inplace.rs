@@ -283,7 +283,8 @@ impl Elements {
 /// An uninitialised tensor with the base's shape and strides, at offset 0.
 pub(super) fn like_base(grad: &Tensor, base: &Layout) -> Tensor {
     let layout = Layout { offset: 0, ..base.clone() };
-    Tensor::from_parts(Storage::host(layout.extent() * grad.dtype().size()), layout, grad.dtype())
+    let storage = Storage::on(grad.device(), layout.extent() * grad.dtype().size());
+    Tensor::from_parts(storage, layout, grad.dtype())
 }
 
 /// The history of a view whose base was changed in place since: a strided cut out of the base.

@@ -11,9 +11,9 @@ use super::SavedTensor;
 use super::anomaly::Trace;
 use super::hooks::NodeHooks;
 use super::mode::{FORWARD, has_mode};
-use crate::Tensor;
 use crate::error::{Error, throw};
 use crate::tensor::{Dtype, Shape};
+use crate::{Device, Tensor};
 
 /// Gradients of an op's inputs, in the order of the inputs; `None` where none is wanted.
 ///
@@ -67,8 +67,8 @@ pub struct Node {
     pub(crate) name: &'static str,
     pub(crate) kind: Kind,
     pub(crate) edges: Edges,
-    /// Shape and dtype of each output, which its gradient must have.
-    pub(crate) outputs: SmallVec<[(Shape, Dtype); 1]>,
+    /// Shape, dtype and device of each output, which its gradient must have.
+    pub(crate) outputs: SmallVec<[(Shape, Dtype, Device); 1]>,
     pub(crate) state: Mutex<NodeState>,
     /// Where the op was called, if that was in anomaly mode.
     pub(crate) trace: Option<Arc<Trace>>,
@@ -171,8 +171,8 @@ impl BackwardCtx<'_> {
     /// ```
     pub fn grad(&self, i: usize) -> Tensor {
         self.grads[i].clone().unwrap_or_else(|| {
-            let (shape, dtype) = &self.node.outputs[i];
-            Tensor::zeros(shape, *dtype)
+            let (shape, dtype, device) = &self.node.outputs[i];
+            Tensor::zeros(shape, (*dtype, *device))
         })
     }
 

@@ -300,7 +300,7 @@ pub(crate) fn new_node(
 ) -> Arc<Node> {
     let mut results = SmallVec::new();
     for t in outputs {
-        results.push((Shape::from_slice(t.shape()), t.dtype()));
+        results.push((Shape::from_slice(t.shape()), t.dtype(), t.device()));
     }
     Arc::new(Node {
         seq: next_seq(),

@@ -284,7 +284,7 @@ impl Tensor {
                 name: "accumulate_grad",
                 kind: Kind::Accumulate(self.clone()),
                 edges: smallvec![],
-                outputs: smallvec![(Shape::from_slice(self.shape()), self.dtype())],
+                outputs: smallvec![(Shape::from_slice(self.shape()), self.dtype(), self.device())],
                 state: Mutex::new(NodeState::default()),
                 trace: None,
             });

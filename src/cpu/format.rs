@@ -9,7 +9,7 @@ use super::lane::{Compute, Constant, F32, F64, I64};
 use super::widen::Widen;
 
 /// How an element lies in memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Format {
     /// f64.

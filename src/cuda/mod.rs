@@ -16,6 +16,7 @@
 //! | [`pinned`] | host memory that devices read and write directly |
 //! | [`copy`], [`fill`] | copies and fills |
 //! | [`module`], [`launch`] | kernels: compiled at first use, cached, started |
+//! | [`cublaslt`] | matrix products, where cuBLASLt is there |
 //! | [`pointwise`] | formulas over tensors' elements |
 //! | [`graph`] | capture and replay of a stream's work |
 //! | [`ipc`], [`peer`] | memory of other processes and other devices |
@@ -34,13 +35,16 @@
 pub mod allocator;
 mod code;
 pub mod copy;
+pub mod cublaslt;
 pub mod device;
 mod disk_cache;
 mod driver;
 mod dynamic;
 pub mod event;
+pub(crate) mod family;
 pub mod fill;
 mod fingerprint;
+pub(crate) mod fold;
 pub mod graph;
 mod host_cache;
 pub(crate) mod in_flight;

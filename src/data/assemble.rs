@@ -6,7 +6,7 @@ use super::arena::Slot;
 use super::dataset::Dataset;
 use super::layout::BatchLayout;
 use super::panics::guarded;
-use super::sample::{Rows, SampleWriter};
+use super::writer::{Rows, SampleWriter};
 use crate::error::{Error, Result};
 
 /// Who a batch is made for.

@@ -31,6 +31,7 @@
 mod arena;
 mod assemble;
 mod builder;
+mod columns;
 mod control;
 mod dataset;
 pub mod datasets;
@@ -42,11 +43,14 @@ mod sample;
 pub mod samplers;
 mod upload;
 mod worker;
+mod writer;
 
 pub use builder::DataLoaderBuilder;
+pub use columns::Columns;
 pub use dataset::{Batch, Dataset, SampleRandom, Subset, WorkerInfo, sample_random, worker_info};
 pub use loader::{DataLoader, Iter, LoaderState};
-pub use sample::{Blob, Columns, Sample, SampleWriter};
+pub use sample::{Blob, Sample};
 pub use samplers::{
     BatchSampler, DistributedSampler, RandomSampler, Sampler, SequentialSampler, SubsetSampler,
 };
+pub use writer::SampleWriter;

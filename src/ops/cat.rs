@@ -8,11 +8,13 @@ use smallvec::SmallVec;
 #[cfg(test)]
 use super::samples::{OpSample, values};
 use super::scan::around;
+use super::{compute, gpu, indexing};
 use crate::amp;
 use crate::autograd::{no_grad, record};
 use crate::cpu::fold::{Shared, SharedMut, Walk};
 use crate::cpu::threads::{GRAIN, parallel_for};
 use crate::error::{Error, throw};
+use crate::ops::pointwise::assign_strided;
 use crate::profiler;
 use crate::tensor::{Shape, normalize_dim, normalize_dims, promote_types};
 use crate::{Dtype, Tensor};
@@ -37,6 +39,23 @@ fn place(out: &Tensor, x: &Tensor, d: usize, start: usize) {
             at += count;
         }
     });
+}
+
+/// `out` as the tensors one after another, each from its start on, with its history.
+fn joined(all: &[&Tensor], d: usize, starts: SmallVec<[usize; 8]>, out: Tensor) -> Tensor {
+    record("cat", all, out, |_| {
+        let shapes: Vec<Shape> = all.iter().map(|t| t.layout().shape.clone()).collect();
+        move |ctx| {
+            let g = ctx.grad(0);
+            let part = |(i, (shape, &start)): (usize, (&Shape, &usize))| {
+                ctx.needs(i).then(|| match &shape[..] {
+                    [0] => Tensor::zeros([0], (g.dtype(), g.device())),
+                    shape => g.narrow(d as i64, start, shape[d]),
+                })
+            };
+            shapes.iter().zip(&starts).enumerate().map(part).collect()
+        }
+    })
 }
 
 impl Tensor {
@@ -98,27 +117,24 @@ impl Tensor {
             shape[d] += t.shape()[d];
         }
         let _span = profiler::op("cat");
-        let out = Tensor::empty(&shape, dtype);
-        for (t, &start) in all.iter().zip(&starts).filter(|(t, _)| t.numel() > 0) {
+        let gpu = gpu::of("cat", &all);
+        let out = Tensor::empty(&shape, (dtype, first.device()));
+        let filled = all.iter().zip(&starts).filter(|(t, _)| t.numel() > 0);
+        if let Some(gpu) = gpu {
+            let dense = |(t, &start): (&&Tensor, _)| (compute::dense(t, dtype), start);
+            let dense: SmallVec<[(Tensor, usize); 8]> = filled.map(dense).collect();
+            let parts: SmallVec<[_; 8]> = dense.iter().map(|(t, start)| (t, *start)).collect();
+            indexing::join(gpu, &out, d, &parts);
+            return joined(&all, d, starts, out);
+        }
+        for (t, &start) in filled {
             if t.dtype() == dtype && t.is_contiguous() {
                 place(&out, t, d, start);
             } else {
                 no_grad(|| out.narrow(d as i64, start, t.shape()[d]).copy_(t).numel());
             }
         }
-        record("cat", &all, out, |_| {
-            let shapes: Vec<Shape> = all.iter().map(|t| t.layout().shape.clone()).collect();
-            move |ctx| {
-                let g = ctx.grad(0);
-                let part = |(i, (shape, &start)): (usize, (&Shape, &usize))| {
-                    ctx.needs(i).then(|| match &shape[..] {
-                        [0] => Tensor::zeros([0], g.dtype()),
-                        shape => g.narrow(d as i64, start, shape[d]),
-                    })
-                };
-                shapes.iter().zip(&starts).enumerate().map(part).collect()
-            }
-        })
+        joined(&all, d, starts, out)
     }
 
     /// Tensors of one shape side by side along a new dimension (`torch.stack`).
@@ -279,6 +295,18 @@ fn flipped_copy(x: &Tensor, flipped: &[usize]) -> Tensor {
         return out;
     }
     let size = x.dtype().size();
+    if x.device().is_cuda() {
+        let (mut start, mut strides) = (0, SmallVec::<[isize; 5]>::new());
+        for (d, (&n, &stride)) in x.shape().iter().zip(x.strides()).enumerate() {
+            let reversed = flipped.contains(&d);
+            start += if reversed { (n as isize - 1) * stride } else { 0 };
+            strides.push(if reversed { -stride } else { stride });
+        }
+        let first = x.device_ptr().wrapping_offset(start * size as isize);
+        // SAFETY: the same elements in another order, and a new tensor.
+        unsafe { assign_strided(&out, first, &strides) };
+        return out;
+    }
     let mut start = 0;
     let mut dims: SmallVec<[(usize, isize); 5]> = SmallVec::new();
     for (d, (&n, &stride)) in x.shape().iter().zip(x.strides()).enumerate() {

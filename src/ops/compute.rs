@@ -6,6 +6,8 @@ use crate::cpu::float::{Float, simd_fn};
 use crate::cpu::moments;
 use crate::cpu::parts::Parts;
 use crate::cpu::threads::parallel_for;
+use crate::ops::gpu;
+use crate::ops::matmul::cuda;
 use crate::tensor::{Dtype, dispatch};
 
 /// `x` as a contiguous tensor without history, in f32 if it is of a half type.
@@ -18,6 +20,11 @@ pub fn widen(x: &Tensor) -> Tensor {
     .detach()
 }
 
+/// Dense and of a type, without history.
+pub fn dense(x: &Tensor, dtype: Dtype) -> Tensor {
+    no_grad(|| x.detach().to_dtype(dtype).contiguous())
+}
+
 /// A kernel's result, rounded to `dtype` if it is of a half type.
 pub fn narrow(x: Tensor, dtype: Dtype) -> Tensor {
     if x.dtype() == dtype { x } else { no_grad(|| x.to_dtype(dtype)) }
@@ -25,6 +32,10 @@ pub fn narrow(x: Tensor, dtype: Dtype) -> Tensor {
 
 /// The sum of a matrix's rows.
 pub fn column_sums(matrix: &Tensor) -> Tensor {
+    if let Some(gpu) = gpu::of("linear", &[matrix]) {
+        let [rows, columns] = [matrix.shape()[0], matrix.shape()[1]];
+        return no_grad(|| cuda::channel_sums(gpu, matrix, rows, columns));
+    }
     let wide = widen(matrix);
     let out = Tensor::empty([matrix.shape()[1]], wide.dtype());
     dispatch!(compute wide.dtype(), "linear", T => {

@@ -63,7 +63,7 @@ impl Tensor {
         let size = n + offset.unsigned_abs() as usize;
         let mut shape: Shape = batch.into();
         shape.extend([size, size]);
-        let out = Tensor::zeros(&shape, self.dtype());
+        let out = Tensor::zeros(&shape, (self.dtype(), self.device()));
         out.diagonal(offset, -2, -1).copy_(self);
         out.movedims(&[-2, -1], &[dim1, dim2])
     }

@@ -6,12 +6,13 @@ use smallvec::smallvec;
 use super::index_select::{add_slices, take_slices};
 #[cfg(test)]
 use super::samples::{OpSample, values};
+use super::{gpu, indexing};
 use crate::autograd::record;
 use crate::error::{Error, throw};
 use crate::profiler;
 use crate::{Dtype, Tensor};
 
-/// Indices as dense i64 after checking them against the table.
+/// Indices as dense i64 after checking them against the table; on a GPU the kernels check.
 #[track_caller]
 pub(super) fn checked(indices: &Tensor, rows: usize) -> Tensor {
     if !indices.dtype().is_integral() {
@@ -21,6 +22,9 @@ pub(super) fn checked(indices: &Tensor, rows: usize) -> Tensor {
         ));
     }
     let indices = indices.detach().to_dtype(Dtype::I64).contiguous();
+    if indices.device().is_cuda() {
+        return indices;
+    }
     // SAFETY: contiguous i64; nobody writes to it.
     let all = unsafe { indices.as_slice::<i64>() };
     if let Some(position) = all.iter().position(|&i| !(0..rows as i64).contains(&i)) {
@@ -110,11 +114,12 @@ impl Tensor {
 /// its own gradient is a lookup again.
 fn table_gradient(g: &Tensor, flat: &Tensor, rows: usize, padding: Option<i64>) -> Tensor {
     let width = g.shape()[1];
-    let out = Tensor::zeros([rows, width], g.dtype());
+    let out = Tensor::zeros([rows, width], (g.dtype(), g.device()));
     let dense = g.detach().contiguous();
-    match padding {
-        None => add_slices(&out, 0, flat, &dense),
-        Some(p) => {
+    match (padding, gpu::of("embedding", &[g, flat])) {
+        (_, Some(gpu)) => indexing::add_slices(gpu, &out, 0, flat, &dense, padding),
+        (None, None) => add_slices(&out, 0, flat, &dense),
+        (Some(p), None) => {
             let kept = (0i64..).zip(flat.to_vec::<i64>()).filter(|&(_, i)| i != p);
             let (places, indices): (Vec<i64>, Vec<i64>) = kept.unzip();
             let dense = take_slices(&dense, 0, &Tensor::from(places));

@@ -10,6 +10,7 @@ use smallvec::{SmallVec, smallvec};
 use super::index_select::{Accumulate, checked_index, dense_index};
 #[cfg(test)]
 use super::samples::{OpSample, Order, values};
+use super::{gpu, indexing};
 use crate::amp::cast_op;
 use crate::autograd::{record, record_inplace};
 use crate::cpu::fold::{Shared, SharedMut, Walk};
@@ -213,7 +214,7 @@ fn in_corner(g: Tensor, shape: &[usize]) -> Tensor {
     if g.shape() == shape {
         return g;
     }
-    let out = Tensor::zeros(shape, g.dtype());
+    let out = Tensor::zeros(shape, (g.dtype(), g.device()));
     if g.numel() == 0 {
         return out;
     }
@@ -222,6 +223,41 @@ fn in_corner(g: Tensor, shape: &[usize]) -> Tensor {
         corner = corner.narrow(d as i64, 0, n);
     }
     corner.copy_(&g);
+    out
+}
+
+/// [`Tensor::gather`] on the host; `index` is dense.
+#[track_caller]
+fn gathered(x: &Tensor, d: usize, index: &Tensor) -> Tensor {
+    let out = Tensor::empty(index.shape(), x.dtype());
+    let dense = x.detach().contiguous();
+    let places = Places::new(index, d, x.shape(), index.shape());
+    let n = x.shape().get(d).copied().unwrap_or(1);
+    // A pass of its own over the index would cost as much as the work.
+    let outside = AtomicBool::new(false);
+    dispatch!(x.dtype(), T => {
+        let (from, to) = (Shared(dense.data_ptr().cast::<T>()), SharedMut(out.data_ptr().cast::<T>()));
+        parallel_for(places.rows(), GRAIN / places.inner.0.max(1), |rows| {
+            let mut all = true;
+            if places.is_within_rows(n) {
+                places.each_row(rows, |p, indices, q| {
+                    // SAFETY: a row of `n` elements starts at `p`; every place of `out` is written once.
+                    all &= unsafe { pick(from.at(p), n, indices, to.at(q)) };
+                });
+            } else {
+                all = places.each_inside(rows, n, |p, q| {
+                    // SAFETY: `each_inside` gives indices in range; every place of `out` is written once.
+                    unsafe { to.at(q).write(from.at(p).read()) }
+                });
+            }
+            if !all {
+                outside.store(true, Relaxed);
+            }
+        });
+    });
+    if outside.into_inner() {
+        checked_index("gather", index, n);
+    }
     out
 }
 
@@ -252,41 +288,16 @@ impl Tensor {
             return by_pairs(self, |pairs| pairs.gather(d as i64, &of_pairs(&index)));
         }
         let _span = profiler::op("gather");
-        let out = Tensor::empty(index.shape(), self.dtype());
-        let dense = self.detach().contiguous();
-        let places = Places::new(&index, d, self.shape(), index.shape());
-        let n = self.shape().get(d).copied().unwrap_or(1);
-        // A pass of its own over the index would cost as much as the work.
-        let outside = AtomicBool::new(false);
-        dispatch!(self.dtype(), T => {
-            let (from, to) = (Shared(dense.data_ptr().cast::<T>()), SharedMut(out.data_ptr().cast::<T>()));
-            parallel_for(places.rows(), GRAIN / places.inner.0.max(1), |rows| {
-                let mut all = true;
-                if places.is_within_rows(n) {
-                    places.each_row(rows, |p, indices, q| {
-                        // SAFETY: a row of `n` elements starts at `p`; every place of `out` is written once.
-                        all &= unsafe { pick(from.at(p), n, indices, to.at(q)) };
-                    });
-                } else {
-                    all = places.each_inside(rows, n, |p, q| {
-                        // SAFETY: `each_inside` gives indices in range; every place of `out` is written once.
-                        unsafe { to.at(q).write(from.at(p).read()) }
-                    });
-                }
-                if !all {
-                    outside.store(true, Relaxed);
-                }
-            });
-        });
-        if outside.into_inner() {
-            checked_index("gather", &index, n);
-        }
+        let out = match gpu::of("gather", &[self, &index]) {
+            Some(gpu) => indexing::gather(gpu, &self.detach(), d, &index),
+            None => gathered(self, d, &index),
+        };
         let shape = self.layout().shape.clone();
         record("gather", &[self], out, |saver| {
             let index = saver.save(&index);
             move |ctx| {
                 let g = ctx.grad(0);
-                let out = Tensor::zeros(&shape, g.dtype());
+                let out = Tensor::zeros(&shape, (g.dtype(), g.device()));
                 out.scatter_add_(d as i64, &ctx.get(&index), &g);
                 smallvec![Some(out)]
             }
@@ -359,15 +370,19 @@ impl Tensor {
             return self;
         }
         self.assert_inplace_legal("scatter_");
-        let dense = source.detach().contiguous();
-        let places = Places::new(&index, d, self.shape(), source.shape());
-        self.change_dense(|x| {
-            dispatch!(self.dtype(), T => {
-                let (to, from) = (x.data_ptr().cast::<T>(), dense.data_ptr().cast::<T>());
-                // SAFETY: indices are in range; one thread.
-                places.each(0..places.rows(), |p, q| unsafe { to.add(p).write(from.add(q).read()) });
+        if let Some(gpu) = gpu::of("scatter_", &[self, &index, source]) {
+            indexing::scatter(gpu, &self.detach(), d, &index, &source.detach());
+        } else {
+            let dense = source.detach().contiguous();
+            let places = Places::new(&index, d, self.shape(), source.shape());
+            self.change_dense(|x| {
+                dispatch!(self.dtype(), T => {
+                    let (to, from) = (x.data_ptr().cast::<T>(), dense.data_ptr().cast::<T>());
+                    // SAFETY: indices are in range; one thread.
+                    places.each(0..places.rows(), |p, q| unsafe { to.add(p).write(from.add(q).read()) });
+                });
             });
-        });
+        }
         record_inplace("scatter_", self, &[self, source], |saver| {
             let (index, shape) = (saver.save(&index), source.layout().shape.clone());
             move |ctx| {
@@ -415,16 +430,20 @@ impl Tensor {
             return self;
         }
         self.assert_inplace_legal("scatter_value_");
-        let places = Places::new(&index, d, self.shape(), index.shape());
         let value = value.into();
-        self.change_dense(|x| {
-            dispatch!(self.dtype(), T => {
-                let v = match value { Scalar::F(v) => T::from_f64(v), other => T::from_i64(other.to_i64()) };
-                let to = x.data_ptr().cast::<T>();
-                // SAFETY: indices are in range; one thread.
-                places.each(0..places.rows(), |p, _| unsafe { to.add(p).write(v) });
+        if let Some(gpu) = gpu::of("scatter_value_", &[self, &index]) {
+            indexing::scatter_value(gpu, &self.detach(), d, &index, value);
+        } else {
+            let places = Places::new(&index, d, self.shape(), index.shape());
+            self.change_dense(|x| {
+                dispatch!(self.dtype(), T => {
+                    let v = match value { Scalar::F(v) => T::from_f64(v), other => T::from_i64(other.to_i64()) };
+                    let to = x.data_ptr().cast::<T>();
+                    // SAFETY: indices are in range; one thread.
+                    places.each(0..places.rows(), |p, _| unsafe { to.add(p).write(v) });
+                });
             });
-        });
+        }
         record_inplace("scatter_value_", self, &[self], |saver| {
             let index = saver.save(&index);
             move |ctx| smallvec![Some(ctx.grad(0).scatter_value(d as i64, &ctx.get(&index), 0.0))]
@@ -468,15 +487,19 @@ impl Tensor {
             return self;
         }
         self.assert_inplace_legal("scatter_add_");
-        let dense = source.detach().contiguous();
-        let places = Places::new(&index, d, self.shape(), source.shape());
-        self.change_dense(|x| {
-            dispatch!(self.dtype(), T => {
-                let (to, from) = (x.data_ptr().cast::<T>(), dense.data_ptr().cast::<T>());
-                // SAFETY: indices are in range; one thread.
-                places.each(0..places.rows(), |p, q| unsafe { *to.add(p) = (*to.add(p)).plus(*from.add(q)) });
+        if let Some(gpu) = gpu::of("scatter_add_", &[self, &index, source]) {
+            indexing::scatter_add(gpu, &self.detach(), d, &index, &source.detach());
+        } else {
+            let dense = source.detach().contiguous();
+            let places = Places::new(&index, d, self.shape(), source.shape());
+            self.change_dense(|x| {
+                dispatch!(self.dtype(), T => {
+                    let (to, from) = (x.data_ptr().cast::<T>(), dense.data_ptr().cast::<T>());
+                    // SAFETY: indices are in range; one thread.
+                    places.each(0..places.rows(), |p, q| unsafe { *to.add(p) = (*to.add(p)).plus(*from.add(q)) });
+                });
             });
-        });
+        }
         record_inplace("scatter_add_", self, &[self, source], |saver| {
             let (index, shape) = (saver.save(&index), source.layout().shape.clone());
             move |ctx| {
@@ -530,7 +553,7 @@ impl Tensor {
         let index = checked_index("one_hot", self, num_classes);
         let mut shape = self.layout().shape.clone();
         shape.push(num_classes);
-        let out = Tensor::zeros(&shape, Dtype::I64);
+        let out = Tensor::zeros(&shape, (Dtype::I64, index.device()));
         out.scatter_value_(-1, &index.unsqueeze(-1), 1i64);
         out
     }

@@ -3,6 +3,7 @@
 use crate::cuda::launch::{self, Arg, Shape};
 use crate::cuda::{Kernel, Stream};
 use crate::error::{Error, throw};
+pub(super) use crate::ops::pointwise::format_of;
 use crate::{Device, Tensor};
 
 /// The GPU that all tensors are on, if the first is on one.

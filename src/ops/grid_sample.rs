@@ -296,6 +296,7 @@ impl Tensor {
             base.push(1.0);
         }
         let base = Tensor::from_slice(&base, [1, count, n + 1]).to_dtype(self.dtype());
+        let base = base.to_device(self.device());
         let points = base.expand(&[size[0], count, n + 1]).bmm(&self.transpose(1, 2));
         let shape: Vec<usize> =
             [&size[..1], outputs, &[n]].into_iter().flatten().copied().collect();

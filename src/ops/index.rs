@@ -10,6 +10,7 @@ use smallvec::{SmallVec, smallvec};
 use super::index_select::add_slices;
 #[cfg(test)]
 use super::samples::{OpSample, Order, values};
+use super::{gpu, indexing};
 use crate::amp::cast_op;
 use crate::autograd::{no_grad, record_inplace};
 use crate::error::{Error, throw};
@@ -66,20 +67,10 @@ impl Plan {
                 throw(Error::shape(op, format!("indices of shapes {shapes:?} do not broadcast")))
             });
         }
-        let mut slices = vec![0i64; common.iter().product()];
-        for (&d, list) in dims.iter().zip(&lists) {
-            let n = x.shape()[d] as i64;
-            for (slice, i) in slices.iter_mut().zip(list.expand(&common).to_vec::<i64>()) {
-                if i < -n || i >= n {
-                    throw(Error::argument(
-                        op,
-                        "indices",
-                        format!("{i} is out of range for dimension {d} of shape {:?}", x.shape()),
-                    ));
-                }
-                *slice = *slice * n + if i < 0 { i + n } else { i };
-            }
-        }
+        let slices = match gpu::of(op, &[x]) {
+            Some(_) => slices_on_gpu(x, &dims, &lists, &common),
+            None => slices_on_host(op, x, &dims, &lists, &common),
+        };
         let others = (0..x.dim()).filter(|d| !dims.contains(d));
         let neighbours = dims.windows(2).all(|w| w[1] == w[0] + 1);
         Plan {
@@ -87,7 +78,7 @@ impl Plan {
             indexed: dims.iter().map(|&d| x.shape()[d]).product(),
             rest: others.map(|d| x.shape()[d]).collect(),
             common,
-            slices: Tensor::from(slices),
+            slices,
             place: if neighbours { dims[0] } else { 0 },
         }
     }
@@ -123,6 +114,46 @@ impl Plan {
     fn merged(&self) -> [usize; 2] {
         [self.indexed, self.rest.iter().product()]
     }
+}
+
+/// The slices' numbers: of indices i, j, .. into dimensions of sizes m, n, .. it is i n + j, and so on.
+#[track_caller]
+fn slices_on_host(
+    op: &str,
+    x: &Tensor,
+    dims: &[usize],
+    lists: &[Tensor],
+    common: &[usize],
+) -> Tensor {
+    let mut slices = vec![0i64; common.iter().product()];
+    for (&d, list) in dims.iter().zip(lists) {
+        let n = x.shape()[d] as i64;
+        for (slice, i) in slices.iter_mut().zip(list.expand(common).to_vec::<i64>()) {
+            if i < -n || i >= n {
+                throw(Error::argument(
+                    op,
+                    "indices",
+                    format!("{i} is out of range for dimension {d} of shape {:?}", x.shape()),
+                ));
+            }
+            *slice = *slice * n + if i < 0 { i + n } else { i };
+        }
+    }
+    Tensor::from(slices)
+}
+
+/// The same without looking at them: an index that is out of range gives a number that the kernels refuse.
+#[track_caller]
+fn slices_on_gpu(x: &Tensor, dims: &[usize], lists: &[Tensor], common: &[usize]) -> Tensor {
+    const NOWHERE: i64 = i64::MIN >> 24;
+    let slices = Tensor::zeros(common, (Dtype::I64, x.device()));
+    for (&d, list) in dims.iter().zip(lists) {
+        let n = x.shape()[d] as i64;
+        let inside = list.ge(-n).logical_and(&list.lt(n));
+        let list = inside.where_(&list.remainder(n.max(1)), NOWHERE);
+        slices.mul_(n).add_(&list);
+    }
+    slices.ravel()
 }
 
 /// An index as one list of integers per dimension that it covers, from dimension `d` on.
@@ -224,7 +255,7 @@ impl Tensor {
                     g
                 } else {
                     let cut = g.clone_contiguous();
-                    cut.index_put_(&indices, &Tensor::zeros([], g.dtype()), false);
+                    cut.index_put_(&indices, &Tensor::zeros([], (g.dtype(), g.device())), false);
                     cut
                 };
                 smallvec![Some(own), values]
@@ -257,6 +288,9 @@ impl Tensor {
 
 /// Overwrites rows of the dense matrix `x`.
 fn put_rows(x: &Tensor, slices: &Tensor, rows: &Tensor) {
+    if let Some(gpu) = gpu::of("index_put_", &[x, slices, rows]) {
+        return indexing::put_slices(gpu, x, 0, slices, rows);
+    }
     let slices = slices.to_vec::<i64>();
     no_grad(|| {
         for (k, i) in slices.into_iter().enumerate() {

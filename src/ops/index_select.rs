@@ -10,6 +10,7 @@ use smallvec::smallvec;
 #[cfg(test)]
 use super::samples::{OpSample, values};
 use super::scan::around;
+use super::{gpu, indexing};
 use crate::autograd::{no_grad, record, record_inplace};
 use crate::cpu::fold::{Shared, SharedMut};
 use crate::cpu::prefetch::prefetch;
@@ -21,10 +22,13 @@ use crate::profiler;
 use crate::tensor::{Scalar, dispatch};
 use crate::{Dtype, Tensor};
 
-/// `index` as dense i64, after checking that all its values are below `n`.
+/// `index` as dense i64, after checking that all its values are below `n`; on a GPU the kernels check.
 #[track_caller]
 pub(super) fn checked_index(op: &str, index: &Tensor, n: usize) -> Tensor {
     let index = dense_index(op, index);
+    if index.device().is_cuda() {
+        return index;
+    }
     // SAFETY: contiguous i64; nobody writes to it.
     let all = unsafe { index.as_slice::<i64>() };
     if let Some(position) = all.iter().position(|&i| !(0..n as i64).contains(&i)) {
@@ -100,7 +104,11 @@ fn fetch_ahead(row: *const u8) {
 }
 
 /// The slices `index` (checked) of dimension `d` of the contiguous `x`, not recorded.
+#[track_caller]
 pub(super) fn take_slices(x: &Tensor, d: usize, index: &Tensor) -> Tensor {
+    if let Some(gpu) = gpu::of("index_select", &[x, index]) {
+        return indexing::take_slices(gpu, x, d, index);
+    }
     let [outer, n, inner] = around(x.shape(), d);
     // SAFETY: dense i64 by `checked_index`.
     let index = unsafe { index.as_slice::<i64>() };
@@ -139,10 +147,14 @@ const COLUMNS: usize = 128;
 /// Adds the slices of `src` to the slices `index` (checked) of `x`; all dense, `x` fresh or the
 /// caller's. A column belongs to one thread and rows are added in order, so the result does not
 /// depend on the number of threads.
+#[track_caller]
 pub(super) fn add_slices(x: &Tensor, d: usize, index: &Tensor, src: &Tensor) {
     if x.dtype().is_complex() {
         let (x, src) = (x.detach().view_as_real(), src.detach().view_as_real());
         return add_slices(&x, d, index, &src);
+    }
+    if let Some(gpu) = gpu::of("index_add_", &[x, index, src]) {
+        return indexing::add_slices(gpu, x, d, index, src, None);
     }
     let [outer, n, inner] = around(x.shape(), d);
     assert!(x.is_contiguous() && src.is_contiguous() && x.dtype() == src.dtype());
@@ -231,7 +243,7 @@ impl Tensor {
             let index = saver.save(&index);
             move |ctx| {
                 let g = ctx.grad(0);
-                let out = Tensor::zeros(&shape, g.dtype());
+                let out = Tensor::zeros(&shape, (g.dtype(), g.device()));
                 out.index_add_(d as i64, &ctx.get(&index), &g);
                 smallvec![Some(out)]
             }

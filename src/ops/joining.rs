@@ -140,7 +140,7 @@ impl Tensor {
         let places = counts.iter().enumerate();
         let places: Vec<i64> =
             places.flat_map(|(i, &c)| std::iter::repeat_n(i as i64, c as usize)).collect();
-        self.index_select(dim, &Tensor::from(places))
+        self.index_select(dim, &Tensor::from(places).to_device(self.device()))
     }
 
     /// The order reversed along dimension 1 (`torch.fliplr`).
@@ -250,7 +250,7 @@ impl Tensor {
         let n = self.numel();
         let (mut rows, mut row) = (Vec::new(), Vec::with_capacity(r));
         choose(n as i64, 0, r, !with_replacement as i64, &mut row, &mut rows);
-        let places = Tensor::from(rows);
+        let places = Tensor::from(rows).to_device(self.device());
         let width = r as i64;
         self.index_select(0, &places).reshape([places.numel() as i64 / width.max(1), width])
     }

@@ -12,12 +12,14 @@
 //! itself at twice f32's rate ([`pairs`](crate::cpu::pairs)) it takes subnormal operands and results for 0, as
 //! it does for PyTorch.
 
+pub(super) mod cuda;
+
 use half::bf16;
 use smallvec::{SmallVec, smallvec};
 
-use super::compute;
 #[cfg(test)]
 use super::samples::{OpSample, values};
+use super::{compute, gpu};
 use crate::Tensor;
 use crate::amp::cast_op;
 use crate::autograd::{BackwardCtx, Saver, no_grad, record, record_with_tangent};
@@ -286,6 +288,16 @@ impl Tensor {
             move |ctx: &BackwardCtx<'_>| {
                 let g = flat(&ctx.grad(0));
                 let dx = w.as_ref().map(|w| g.mm(&ctx.get(w)).reshape_to(&shape));
+                let joint = match &x {
+                    Some(x) if with_bias && ctx.needs(2) && !ctx.create_graph() => {
+                        let x = flat(&ctx.get(x));
+                        no_grad(|| cuda::weight_and_bias(&g.detach(), &x.detach()))
+                    }
+                    _ => None,
+                };
+                if let Some((dw, db)) = joint {
+                    return smallvec![dx, Some(dw), Some(db)];
+                }
                 let dw = x.as_ref().map(|x| g.t().mm(&flat(&ctx.get(x))));
                 let mut grads: SmallVec<[Option<Tensor>; 3]> = smallvec![dx, dw];
                 if with_bias {
@@ -347,6 +359,10 @@ struct Epilogue<'a> {
 #[track_caller]
 fn product(a: &Tensor, b: &Tensor, shape: &[usize; 2], epilogue: Option<Epilogue>) -> Tensor {
     let dtype = a.dtype();
+    let start = epilogue.as_ref().map_or(a, |e| e.start);
+    if let Some(gpu) = gpu::of("matmul", &[a, b, start]) {
+        return no_grad(|| cuda::product(gpu, a, b, shape, epilogue));
+    }
     let size = (shape[0], shape[1], a.shape()[1]);
     no_grad(|| match dtype {
         Dtype::F32 | Dtype::F64 => {
@@ -481,6 +497,9 @@ fn sum_of<const N: usize>(terms: [Option<Tensor>; N]) -> Option<Tensor> {
 }
 
 fn products(a: &Tensor, b: &Tensor, batch: &[usize], size: (usize, usize, usize)) -> Tensor {
+    if let Some(gpu) = gpu::of("matmul", &[a, b]) {
+        return cuda::products(gpu, a, b, batch, size);
+    }
     let dtype = a.dtype();
     let (m, n, k) = size;
     let stretch = |t: &Tensor, rows: usize, columns: usize| {

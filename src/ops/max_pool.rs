@@ -19,10 +19,11 @@ mod steps;
 
 use smallvec::smallvec;
 
-use super::compute;
+use super::pooling::cuda::{self, Dim, Window};
 #[cfg(test)]
 use super::samples::{OpSample, values};
 use super::windows::{adaptive_ranges, window_room, window_span};
+use super::{compute, gpu};
 use crate::autograd::{is_differentiated, no_grad, record};
 use crate::error::{Error, throw};
 use crate::tensor::{Shape, dispatch};
@@ -305,30 +306,66 @@ impl<'a> Maxima<'a> {
         let n = x.dim() - dims;
         let mut shape = Shape::from_slice(&x.shape()[..n]);
         shape.extend(windows[3 - dims..].iter().map(Steps::len));
-        let (dtype, wide) = (x.dtype(), compute::widen(x));
-        let y = Tensor::empty(&shape, wide.dtype());
-        let places = with_places.then(|| Tensor::empty(&shape, Dtype::I32));
-        dispatch!(compute wide.dtype(), name, T => {
-            // SAFETY: `widen` gives a contiguous tensor of this type; the outputs are new.
-            let (x, y) = unsafe { (wide.as_slice::<T>(), y.as_mut_slice::<T>()) };
-            // SAFETY: as above.
-            let places = places.as_ref().map(|places| unsafe { places.as_mut_slice::<i32>() });
-            kernel::all_maxima(x, sizes, &windows, y, places);
-        });
-        let y = compute::narrow(y, dtype);
+        let places = with_places.then(|| Tensor::empty(&shape, (Dtype::I32, x.device())));
+        let dims: [Dim; 3] = std::array::from_fn(|d| windows[d].on_gpu(sizes[d]));
+        let window = Window::new(&dims, x.shape()[..n].iter().product(), None);
+        let y = match gpu::of(name, &[x]) {
+            Some(gpu) => {
+                let y = Tensor::empty(&shape, (x.dtype(), x.device()));
+                cuda::maxima(gpu, &x.detach().contiguous(), &y, places.as_ref(), window);
+                y
+            }
+            None => maxima(name, x, &shape, (sizes, &windows), places.as_ref()),
+        };
         let Some(places) = places else { return (y, None) };
         let y = record(name, &[x], y, |saver| {
             let places = saver.save(&places);
             let shape = x.layout().shape.clone();
-            move |ctx| smallvec![Some(scatter(&ctx.grad(0), &ctx.get(&places), &shape, n))]
+            move |ctx| smallvec![Some(scatter(&ctx.grad(0), &ctx.get(&places), &shape, n, window))]
         });
         (y, Some(places))
     }
 }
 
+/// The maxima on the host, and their places where there is a new tensor for them.
+fn maxima(
+    name: &'static str,
+    x: &Tensor,
+    shape: &[usize],
+    (sizes, windows): ([usize; 3], &[Steps; 3]),
+    places: Option<&Tensor>,
+) -> Tensor {
+    let (dtype, wide) = (x.dtype(), compute::widen(x));
+    let y = Tensor::empty(shape, wide.dtype());
+    dispatch!(compute wide.dtype(), name, T => {
+        // SAFETY: `widen` gives a contiguous tensor of this type; the outputs are new.
+        let (x, y) = unsafe { (wide.as_slice::<T>(), y.as_mut_slice::<T>()) };
+        // SAFETY: as above.
+        let places = places.map(|places| unsafe { places.as_mut_slice::<i32>() });
+        kernel::all_maxima(x, sizes, windows, y, places);
+    });
+    compute::narrow(y, dtype)
+}
+
 /// dx: each number of dy added where its maximum was.
 /// Planes are the first `n` dimensions.
-fn scatter(dy: &Tensor, places: &Tensor, shape: &[usize], n: usize) -> Tensor {
+fn scatter(dy: &Tensor, places: &Tensor, shape: &[usize], n: usize, window: Window) -> Tensor {
+    let dx = match gpu::of("max_pool_backward", &[dy, places]) {
+        Some(gpu) => {
+            let dx = Tensor::empty(shape, (dy.dtype(), dy.device()));
+            cuda::maxima_backward(gpu, &dy.detach().contiguous(), places, &dx, window);
+            dx
+        }
+        None => scattered(dy, places, shape, n),
+    };
+    record("max_pool_backward", &[dy], dx, |saver| {
+        let places = saver.save(places);
+        move |ctx| smallvec![Some(pick(&ctx.grad(0), &ctx.get(&places), n, window))]
+    })
+}
+
+/// [`scatter`] on the host.
+fn scattered(dy: &Tensor, places: &Tensor, shape: &[usize], n: usize) -> Tensor {
     let dtype = dy.dtype();
     let g = compute::widen(dy);
     let dx = Tensor::empty(shape, g.dtype());
@@ -337,14 +374,28 @@ fn scatter(dy: &Tensor, places: &Tensor, shape: &[usize], n: usize) -> Tensor {
         let (g, places, dx) = unsafe { (g.as_slice::<T>(), places.as_slice::<i32>(), dx.as_mut_slice::<T>()) };
         places::scatter(g, places, shape[..n].iter().product(), dx);
     });
-    record("max_pool_backward", &[dy], compute::narrow(dx, dtype), |saver| {
-        let places = saver.save(places);
-        move |ctx| smallvec![Some(pick(&ctx.grad(0), &ctx.get(&places), n))]
-    })
+    compute::narrow(dx, dtype)
 }
 
 /// The numbers of `x` where the maxima were.
-fn pick(x: &Tensor, places: &Tensor, n: usize) -> Tensor {
+fn pick(x: &Tensor, places: &Tensor, n: usize, window: Window) -> Tensor {
+    let y = match gpu::of("max_pool_pick", &[x, places]) {
+        Some(gpu) => {
+            let y = Tensor::empty(places.shape(), (x.dtype(), x.device()));
+            cuda::pick(gpu, &x.detach().contiguous(), places, &y, window);
+            y
+        }
+        None => picked(x, places, n),
+    };
+    let shape = x.layout().shape.clone();
+    record("max_pool_pick", &[x], y, |saver| {
+        let places = saver.save(places);
+        move |ctx| smallvec![Some(scatter(&ctx.grad(0), &ctx.get(&places), &shape, n, window))]
+    })
+}
+
+/// [`pick`] on the host.
+fn picked(x: &Tensor, places: &Tensor, n: usize) -> Tensor {
     let (dtype, wide) = (x.dtype(), compute::widen(x));
     let y = Tensor::empty(places.shape(), wide.dtype());
     dispatch!(compute wide.dtype(), "max_pool", T => {
@@ -352,11 +403,7 @@ fn pick(x: &Tensor, places: &Tensor, n: usize) -> Tensor {
         let (x, places, y) = unsafe { (wide.as_slice::<T>(), places.as_slice::<i32>(), y.as_mut_slice::<T>()) };
         places::pick(x, places, wide.shape()[..n].iter().product(), y);
     });
-    let shape = x.layout().shape.clone();
-    record("max_pool_pick", &[x], compute::narrow(y, dtype), |saver| {
-        let places = saver.save(places);
-        move |ctx| smallvec![Some(scatter(&ctx.grad(0), &ctx.get(&places), &shape, n))]
-    })
+    compute::narrow(y, dtype)
 }
 
 #[cfg(test)]

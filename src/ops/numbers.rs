@@ -48,7 +48,7 @@ impl Tensor {
     #[track_caller]
     pub fn eye_of(rows: usize, columns: usize, options: impl Into<TensorOptions>) -> Tensor {
         let options = options.into();
-        let out = Tensor::zeros([rows, columns], options.dtype);
+        let out = Tensor::zeros([rows, columns], (options.dtype, options.device));
         out.fill_diagonal_(1i64);
         out.requires_grad_(options.requires_grad)
     }
@@ -150,6 +150,6 @@ impl Tensor {
         shape.push(n - 1);
         let powers = x.unsqueeze(-1).expand(&shape).cumprod(-1);
         shape[x.dim()] = 1;
-        Tensor::cat(&[Tensor::ones(&shape, powers.dtype()), powers], -1)
+        Tensor::cat(&[Tensor::ones(&shape, (powers.dtype(), powers.device())), powers], -1)
     }
 }

@@ -144,7 +144,7 @@ impl Tensor {
             inner = inner.narrow(d as i64, from as usize, (to - from) as usize);
             offsets.push((d as i64, ends[0].max(0) as usize));
         }
-        let out = Tensor::full(&shape, value, self.dtype());
+        let out = Tensor::full(&shape, value, (self.dtype(), self.device()));
         let mut place = out.clone();
         for (d, start) in offsets {
             place = place.narrow(d, start, inner.size(d));

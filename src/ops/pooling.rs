@@ -7,6 +7,8 @@
 //! max_unpool: zeros, with x at the places given
 //! ```
 
+pub(super) mod cuda;
+
 use super::max_pool::{Pool1dOptions, Pool2dOptions, Pool3dOptions, PoolOptions};
 use super::max_pool::{adaptive_pool, check_dims, pool};
 use super::resample::resample;
@@ -357,7 +359,11 @@ impl Tensor {
         };
         let mut shape = self.shape()[..n - D].to_vec();
         shape.push(output_size.iter().product());
-        let y = Tensor::zeros(&shape, self.dtype()).scatter(-1, &plane(indices), &plane(self));
+        let y = Tensor::zeros(&shape, (self.dtype(), self.device())).scatter(
+            -1,
+            &plane(indices),
+            &plane(self),
+        );
         shape.truncate(n - D);
         shape.extend(output_size);
         y.reshape_to(&shape)

@@ -371,7 +371,7 @@ impl Tensor {
             let message = format!("shape {:?}; must be square in the last two", self.shape());
             throw(Error::shape("matrix_power", message));
         }
-        let eye = || Tensor::eye(self.size(-1), self.dtype()).expand(self.shape());
+        let eye = || Tensor::eye(self.size(-1), (self.dtype(), self.device())).expand(self.shape());
         let mut power: Option<Tensor> = None;
         let mut square = if n < 0 { self.inverse() } else { self.clone() };
         let mut left = n.unsigned_abs();

@@ -15,7 +15,9 @@ use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
 
-use super::compute;
+use super::gpu::Gpu;
+use super::pooling::cuda;
+use super::{compute, gpu};
 use crate::Tensor;
 use crate::autograd::record;
 use crate::tensor::{Shape, dispatch};
@@ -46,6 +48,10 @@ fn apply(
             maps.iter().map(|map| if back { &map.back } else { &map.forward }).collect();
         let mut shape = Shape::from_slice(x.shape());
         sides.iter().enumerate().for_each(|(d, side)| shape[first + d] = side.rows());
+        if let Some(gpu) = gpu::of(name, &[x]) {
+            let y = compute::narrow(on_gpu(gpu, wide, first, &sides), dtype);
+            return recorded(name, x, first, maps.clone(), back, y);
+        }
         let y = Tensor::empty(&shape, wide.dtype());
         if wide.numel() == 0 || y.numel() == 0 {
             y.fill_contiguous(0i64.into());
@@ -59,8 +65,39 @@ fn apply(
         }
         compute::narrow(y, dtype)
     };
+    recorded(name, x, first, maps, back, y)
+}
+
+/// `y` with its history.
+fn recorded(
+    name: &'static str,
+    x: &Tensor,
+    first: usize,
+    maps: Arc<[LinearMap]>,
+    back: bool,
+    y: Tensor,
+) -> Tensor {
     record(name, &[x], y, |_| {
         move |ctx| smallvec![Some(apply(name, &ctx.grad(0), first, maps.clone(), !back))]
+    })
+}
+
+/// The dimensions one after another, those that shrink first.
+fn on_gpu(gpu: Gpu, x: Tensor, first: usize, sides: &[&Sparse]) -> Tensor {
+    let mut order: SmallVec<[usize; 3]> = (0..sides.len()).collect();
+    order.sort_by(|&a, &b| {
+        let growth = |d: usize| sides[d].rows() as f64 / sides[d].size as f64;
+        growth(a).total_cmp(&growth(b))
+    });
+    order.into_iter().fold(x, |x, d| {
+        let side = sides[d];
+        let mut shape = Shape::from_slice(x.shape());
+        shape[first + d] = side.rows();
+        let y = Tensor::empty(&shape, (x.dtype(), x.device()));
+        let inner = shape[first + d + 1..].iter().product();
+        let sizes = [side.size, side.rows(), inner];
+        cuda::resample(gpu, [&x, &y], side.lists(), &side.weights, sizes);
+        y
     })
 }
 

@@ -4,6 +4,8 @@
 //! cumprod: `y_k = prod_{i <= k} x_i`; with `s_k = g_k + x_{k+1} s_{k+1}`, `dx_k = y_{k-1} s_k`: no
 //! division, so zeros need no care.
 
+mod cuda;
+
 use std::ops::{Add, Mul};
 
 use smallvec::smallvec;
@@ -15,6 +17,7 @@ use crate::autograd::record;
 use crate::cpu::fold::SharedMut;
 use crate::cpu::threads::{GRAIN, parallel_for};
 use crate::ops::complex::by_pairs;
+use crate::ops::gpu;
 use crate::tensor::Element;
 use crate::tensor::dtype::{assert_real, widest};
 use crate::{Dtype, Tensor};
@@ -59,14 +62,20 @@ pub(super) fn around(shape: &[usize], d: usize) -> [usize; 3] {
     [shape[..d].iter().product(), shape[d], shape[d + 1..].iter().product()]
 }
 
-/// A scan of any dtype, not recorded: floats in f64, integers and bools to i64.
+/// A scan of any dtype, not recorded: floats in f64, integers and bools to i64. On a GPU by the kernel's
+/// operation of that name.
+#[track_caller]
 fn scan_of(
+    kernel: &'static str,
     x: &Tensor,
     d: usize,
     first: f64,
     float: fn(f64, f64) -> f64,
     integer: fn(i64, i64) -> i64,
 ) -> Tensor {
+    if let Some(gpu) = gpu::of("scan", &[x]) {
+        return cuda::scan(gpu, kernel, x, d, false);
+    }
     let dtype = if x.dtype().is_floating_point() { x.dtype() } else { Dtype::I64 };
     let x = x.detach().to_dtype(dtype.compute()).contiguous();
     let (out, sizes) = (x.empty_like(), around(x.shape(), d));
@@ -104,13 +113,9 @@ impl Tensor {
                 _ => by_pairs(self, |pairs| pairs.cumsum(d as i64)),
             };
         }
-        let out = scan_of(self, d, 0.0, f64::add, i64::wrapping_add);
+        let out = scan_of("Add", self, d, 0.0, f64::add, i64::wrapping_add);
         record("cumsum", &[self], out, |_| {
-            move |ctx| {
-                let g = ctx.grad(0);
-                let flipped: &[i64] = if g.dim() == 0 { &[] } else { &[d as i64] };
-                smallvec![Some(g.flip(flipped).cumsum(d as i64).flip(flipped))]
-            }
+            move |ctx| smallvec![Some(sum_from_end(&ctx.grad(0), d))]
         })
     }
 
@@ -128,12 +133,24 @@ impl Tensor {
         cast_op!("cumprod", [x = self] => x.cumprod(dim));
         let d = self.normalize_dim("cumprod", dim);
         assert_real("cumprod", self.dtype());
-        let out = scan_of(self, d, 1.0, f64::mul, i64::wrapping_mul);
+        let out = scan_of("Mul", self, d, 1.0, f64::mul, i64::wrapping_mul);
         record("cumprod", &[self], out, |saver| {
             let x = saver.save(self);
             move |ctx| smallvec![Some(cumprod_backward(&ctx.get(&x), &ctx.grad(0), d as i64))]
         })
     }
+}
+
+/// Running sums along `d` from its end.
+fn sum_from_end(g: &Tensor, d: usize) -> Tensor {
+    if let Some(gpu) = gpu::of("cumsum", &[g]) {
+        let out = cuda::scan(gpu, "Add", g, d, true);
+        return record("cumsum", &[g], out, |_| {
+            move |ctx| smallvec![Some(ctx.grad(0).cumsum(d as i64))]
+        });
+    }
+    let flipped: &[i64] = if g.dim() == 0 { &[] } else { &[d as i64] };
+    g.flip(flipped).cumsum(d as i64).flip(flipped)
 }
 
 /// log(e^a + e^b) without overflow.
@@ -163,7 +180,7 @@ impl Tensor {
         if !self.dtype().is_floating_point() {
             crate::tensor::dtype::not_floating("logcumsumexp", self.dtype());
         }
-        let out = scan_of(self, d, f64::NEG_INFINITY, log_add_exp, i64::wrapping_add);
+        let out = scan_of("LogAddExp", self, d, f64::NEG_INFINITY, log_add_exp, i64::wrapping_add);
         record("logcumsumexp", &[self], out, |saver| {
             let (x, y) = (saver.save(self), saver.save_output(0));
             move |ctx| {
@@ -224,7 +241,7 @@ fn running_extremes<T: Element + PartialOrd>(
 }
 
 macro_rules! running {
-    ($($name:ident $compare:ident $word:literal $x:literal $values:literal;)*) => {
+    ($($name:ident $compare:ident $largest:literal $word:literal $x:literal $values:literal;)*) => {
         impl Tensor {$(
             #[doc = concat!("The ", $word, " elements so far along `dim`, and where they were last reached (`torch.", stringify!($name), "`).")]
             ///
@@ -241,19 +258,25 @@ macro_rules! running {
             pub fn $name(&self, dim: i64) -> (Tensor, Tensor) {
                 let d = self.normalize_dim(stringify!($name), dim);
                 let wide = widest(stringify!($name), self.dtype());
-                let x = self.detach().to_dtype(wide).contiguous();
-                let (values, places) = match wide {
-                    Dtype::F64 => running_extremes::<f64>(&x, d, f64::$compare),
-                    Dtype::F32 => running_extremes::<f32>(&x, d, f32::$compare),
-                    _ => running_extremes::<i64>(&x, d, i64::$compare),
+                let device = gpu::of(stringify!($name), &[self]);
+                let (values, places) = match device {
+                    Some(gpu) => cuda::extremes(gpu, $largest, self, d),
+                    None => {
+                        let x = self.detach().to_dtype(wide).contiguous();
+                        let (values, places) = match wide {
+                            Dtype::F64 => running_extremes::<f64>(&x, d, f64::$compare),
+                            Dtype::F32 => running_extremes::<f32>(&x, d, f32::$compare),
+                            _ => running_extremes::<i64>(&x, d, i64::$compare),
+                        };
+                        (values.to_dtype(self.dtype()), places)
+                    }
                 };
-                let values = values.to_dtype(self.dtype());
                 let shape = self.layout().shape.clone();
                 let values = record(stringify!($name), &[self], values, |saver| {
                     let places = saver.save(&places);
                     move |ctx| {
                         let g = ctx.grad(0);
-                        let zeros = Tensor::zeros(&shape, g.dtype());
+                        let zeros = Tensor::zeros(&shape, (g.dtype(), g.device()));
                         smallvec![Some(zeros.scatter_add(d as i64, &ctx.get(&places), &g))]
                     }
                 });
@@ -263,8 +286,8 @@ macro_rules! running {
     };
 }
 running! {
-    cummax ge "largest" "[1i64, 3, 2]" "[1, 3, 3]";
-    cummin le "smallest" "[3i64, 1, 2]" "[3, 1, 1]";
+    cummax ge true "largest" "[1i64, 3, 2]" "[1, 3, 3]";
+    cummin le false "smallest" "[3i64, 1, 2]" "[3, 1, 1]";
 }
 
 impl Tensor {

@@ -168,10 +168,14 @@ impl Tensor {
             if reduce == Sum {
                 return sum;
             }
-            let counts = Tensor::ones(self.shape(), Dtype::I64);
+            let counts = Tensor::ones(self.shape(), (Dtype::I64, self.device()));
             let counts =
                 if include_self { counts } else { counts.scatter_value(dim, &index, 0i64) };
-            let counts = counts.scatter_add(dim, &index, &Tensor::ones(used.shape(), Dtype::I64));
+            let counts = counts.scatter_add(
+                dim,
+                &index,
+                &Tensor::ones(used.shape(), (Dtype::I64, self.device())),
+            );
             let counts = counts.maximum(1i64);
             return if sum.dtype().is_floating_point() {
                 sum / counts

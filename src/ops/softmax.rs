@@ -7,8 +7,11 @@
 //! of columns at a time elsewhere. Half types compute in f32. An exponential below the least normal number
 //! (1.2e-38 in f32) counts as 0.
 
+mod cuda;
+
 use smallvec::smallvec;
 
+use super::gpu;
 #[cfg(test)]
 use super::samples::{OpSample, values};
 use super::scan::around;
@@ -182,7 +185,11 @@ impl<T: Float> Lines<'_, T> {
 }
 
 /// Runs a pass over all of `a` (and `b`, in backward), dense and of the same shape.
+#[track_caller]
 fn run<const LOG: bool, const BACKWARD: bool>(a: &Tensor, b: Option<&Tensor>, d: usize) -> Tensor {
+    if let Some(gpu) = gpu::of("softmax", &[a]) {
+        return cuda::run(gpu, LOG, a, b, d);
+    }
     let out = a.empty_like();
     let [outer, n, inner] = around(a.shape(), d);
     if a.numel() == 0 {

@@ -118,10 +118,18 @@ impl Tensor {
         let length = numbers.iter().map(|&i| i as usize + 1).max().unwrap_or(0).max(minlength);
         let index = self.to_dtype(Dtype::I64);
         match weights {
-            None => Tensor::zeros([length], Dtype::I64).index_add(0, &index, &index.ones_like()),
+            None => Tensor::zeros([length], (Dtype::I64, self.device())).index_add(
+                0,
+                &index,
+                &index.ones_like(),
+            ),
             Some(w) => {
                 let dtype = if w.dtype() == Dtype::F32 { Dtype::F32 } else { Dtype::F64 };
-                Tensor::zeros([length], dtype).index_add(0, &index, &w.detach().to_dtype(dtype))
+                Tensor::zeros([length], (dtype, self.device())).index_add(
+                    0,
+                    &index,
+                    &w.detach().to_dtype(dtype),
+                )
             }
         }
     }
@@ -362,7 +370,7 @@ impl Tensor {
         let weights = match (&fweights, &aweights) {
             (Some(f), Some(a)) => f * a,
             (Some(w), None) | (None, Some(w)) => w.clone(),
-            (None, None) => Tensor::ones([observations], x.dtype()),
+            (None, None) => Tensor::ones([observations], (x.dtype(), x.device())),
         };
         let total = weights.sum();
         let mean = (&x * &weights).sum_dim(&[1], true) / &total;

@@ -5,6 +5,7 @@ use smallvec::smallvec;
 
 #[cfg(test)]
 use super::samples::{OpSample, values};
+use super::{gpu, indexing};
 use crate::Tensor;
 use crate::autograd::record;
 use crate::cpu::fold::{Shared, SharedMut};
@@ -20,6 +21,9 @@ fn triangle<const LOWER: bool>(op: &'static str, x: &Tensor, diagonal: i64) -> T
     };
     let _span = profiler::op(op);
     let dense = x.detach().contiguous();
+    if let Some(gpu) = gpu::of(op, &[x]) {
+        return indexing::triangle(gpu, &dense, diagonal, LOWER);
+    }
     let out = dense.empty_like();
     if out.numel() == 0 {
         return out;

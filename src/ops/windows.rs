@@ -14,7 +14,7 @@ use std::ops::Range;
 
 use super::resample::{LinearMap, resample};
 use crate::tensor::Shape;
-use crate::{Dtype, Scalar, Tensor};
+use crate::{Device, Dtype, Scalar, Tensor};
 
 /// Which positions of a dimension of `size` the `taps` of each of `out` windows read.
 pub(super) struct Windows {
@@ -97,8 +97,8 @@ impl Windows {
         self.places.chunks_exact(self.taps.max(1)).map(inside).collect()
     }
 
-    fn index(&self) -> Tensor {
-        Tensor::from_slice(&self.places, [self.places.len()])
+    fn index(&self, device: Device) -> Tensor {
+        Tensor::from_slice(&self.places, [self.places.len()]).to_device(device)
     }
 
     fn has_outside(&self) -> bool {
@@ -110,13 +110,13 @@ impl Windows {
         let mut shape = Shape::from_slice(x.shape());
         let x = if self.has_outside() {
             shape[d] = 1;
-            Tensor::cat(&[x, &Tensor::full(&shape, fill, x.dtype())], d as i64)
+            Tensor::cat(&[x, &Tensor::full(&shape, fill, (x.dtype(), x.device()))], d as i64)
         } else {
             x.clone()
         };
         shape[d] = self.out;
         shape.insert(d + 1, self.taps);
-        x.index_select(d as i64, &self.index()).reshape_to(&shape)
+        x.index_select(d as i64, &self.index(x.device())).reshape_to(&shape)
     }
 
     /// The weighted sum of each window, as a map of the dimension; `weights` is `[out, taps]`.
@@ -160,7 +160,8 @@ impl Windows {
         shape[d] = self.places.len();
         let y = y.reshape_to(&shape);
         shape[d] = self.size + 1;
-        let sums = Tensor::zeros(&shape, y.dtype()).index_add(d as i64, &self.index(), &y);
+        let zeros = Tensor::zeros(&shape, (y.dtype(), y.device()));
+        let sums = zeros.index_add(d as i64, &self.index(y.device()), &y);
         sums.narrow(d as i64, 0, self.size)
     }
 }

@@ -73,6 +73,7 @@ impl Rule for AdadeltaRule {
     type Options = AdadeltaOptions;
     type State = AdadeltaState;
     const NAME: &'static str = "Adadelta";
+    const ONE_UPDATE_EACH: bool = true;
 
     fn init(_: &AdadeltaOptions, p: &Tensor) -> AdadeltaState {
         AdadeltaState { step: 0.0, square_avg: p.zeros_like(), acc_delta: p.zeros_like() }

@@ -73,6 +73,7 @@ impl Rule for AdagradRule {
     type Options = AdagradOptions;
     type State = AdagradState;
     const NAME: &'static str = "Adagrad";
+    const ONE_UPDATE_EACH: bool = true;
 
     fn init(options: &AdagradOptions, p: &Tensor) -> AdagradState {
         AdagradState { step: 0.0, sum: p.full_like(options.initial_accumulator_value) }

@@ -136,6 +136,7 @@ macro_rules! rule {
             type Options = $Options;
             type State = AdamState;
             const NAME: &'static str = $name;
+            const ONE_UPDATE_EACH: bool = true;
 
             fn init(options: &$Options, parameter: &Tensor) -> AdamState {
                 AdamState::new(parameter, options.amsgrad)

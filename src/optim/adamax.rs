@@ -70,6 +70,7 @@ impl Rule for AdamaxRule {
     type Options = AdamaxOptions;
     type State = AdamaxState;
     const NAME: &'static str = "Adamax";
+    const ONE_UPDATE_EACH: bool = true;
 
     fn init(_: &AdamaxOptions, p: &Tensor) -> AdamaxState {
         AdamaxState { step: 0.0, exp_avg: p.zeros_like(), exp_inf: p.zeros_like() }

@@ -29,6 +29,7 @@ use serde_json::{Value, json};
 
 use super::{Optimizer, OptimizerState};
 use crate::error::{Error, Result, throw};
+use crate::ops::pointwise::together;
 use crate::profiler::{self, Category};
 use crate::{Tensor, no_grad};
 
@@ -86,6 +87,18 @@ pub trait Rule: 'static {
     /// assert_eq!(error.to_string(), "SGD: argument `params`: there are no parameters");
     /// ```
     const NAME: &'static str;
+    /// Whether a parameter is stepped by one update row, of which nothing is read or written otherwise:
+    /// then a GPU does those of many parameters at once.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, optim::{SGD, engine::{Rule, RuleOptimizer}}};
+    /// fn at_once<R: Rule>(_: &RuleOptimizer<R>) -> bool {
+    ///     R::ONE_UPDATE_EACH
+    /// }
+    /// let w = Tensor::from([1f64]).requires_grad_(true);
+    /// assert!(at_once(&SGD::new([w], Default::default())));
+    /// ```
+    const ONE_UPDATE_EACH: bool = false;
 
     /// What is wrong with a parameter for this optimizer, if anything.
     ///
@@ -416,7 +429,11 @@ impl<R: Rule> Group<R> {
             let state = state.get_or_insert_with(|| R::init(options, parameter));
             items.push(Item { parameter, grad, state });
         }
-        R::update(options, &mut items);
+        if R::ONE_UPDATE_EACH {
+            together(|| R::update(options, &mut items));
+        } else {
+            R::update(options, &mut items);
+        }
     }
 
     fn save_options(&self, first: usize) -> Value {

@@ -78,6 +78,7 @@ impl Rule for SGDRule {
     type Options = SGDOptions;
     type State = SGDState;
     const NAME: &'static str = "SGD";
+    const ONE_UPDATE_EACH: bool = true;
 
     fn init(_: &SGDOptions, _: &Tensor) -> SGDState {
         SGDState { momentum_buffer: None }

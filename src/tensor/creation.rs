@@ -43,7 +43,7 @@ impl TensorOptions {
 
     /// A tensor that was computed on the host, as these options want it.
     #[track_caller]
-    fn finish(self, t: Tensor) -> Tensor {
+    pub(crate) fn finish(self, t: Tensor) -> Tensor {
         let t = if self.device == Device::Cpu { t } else { t.transferred(self.device) };
         if self.requires_grad { t.requires_grad_(true) } else { t }
     }

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use safetensors::tensor::Metadata;
 use safetensors::{Dtype as FileDtype, SafeTensors};
 use serde_json::Value;
-use torchrs::{Dtype, Tensor};
+use torchrs::{Device, Dtype, Tensor};
 
 use crate::arg::Arg;
 
@@ -23,12 +23,13 @@ struct File {
 pub struct Cases {
     folder: PathBuf,
     split: String,
+    device: Device,
     cases: Vec<Value>,
     files: RefCell<HashMap<String, Rc<File>>>,
 }
 
 impl Cases {
-    pub fn open(folder: &Path) -> std::io::Result<Self> {
+    pub fn open(folder: &Path, device: Device) -> std::io::Result<Self> {
         let text = fs::read_to_string(folder.join("manifest.json"))?;
         let mut manifest: Value = serde_json::from_str(&text)?;
         let cases = match manifest["cases"].take() {
@@ -36,7 +37,7 @@ impl Cases {
             _ => return Err(std::io::Error::other("manifest.json has no list of cases")),
         };
         let split = manifest["split"].as_str().unwrap_or_default().to_string();
-        Ok(Cases { folder: folder.into(), split, cases, files: RefCell::default() })
+        Ok(Cases { folder: folder.into(), split, device, cases, files: RefCell::default() })
     }
 
     /// Which part of all recorded cases these are from.
@@ -83,6 +84,11 @@ impl<'a> Case<'a> {
 
     pub fn call(&self) -> &'a str {
         self.text("call")
+    }
+
+    /// Where the call is made.
+    pub fn device(&self) -> Device {
+        self.all.device
     }
 
     pub fn core(&self) -> bool {
@@ -136,6 +142,7 @@ impl<'a> Case<'a> {
         for entry in self.json["inputs"].as_array().into_iter().flatten() {
             let name = entry["name"].as_str().expect("a name").to_string();
             let stored = self.tensor(entry["key"].as_str().expect("a key"));
+            let stored = stored.to_device(self.device());
             // Stored are pairs of parts.
             let complex = entry["complex"] == true;
             let stored = if complex { stored.view_as_complex().detach() } else { stored };

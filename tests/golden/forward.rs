@@ -144,7 +144,7 @@ pub fn derivatives(
             && g.requires_grad()
         {
             roots.push(g);
-            vs.push(case.tensor_like(key, g));
+            vs.push(case.tensor_like(key, g).to_device(case.device()));
         }
     }
     for (what, key, by) in [
@@ -171,7 +171,7 @@ pub fn derivatives(
 pub fn cotangents(case: &Case, requires_grad: bool) -> Named {
     let recorded = case.json["cotangents"].as_object().into_iter().flatten();
     let tensor = |name: &str, key: &Value| {
-        let t = case.tensor(key.as_str()?);
+        let t = case.tensor(key.as_str()?).to_device(case.device());
         Some(if case.has_complex(name) { t.view_as_complex().detach() } else { t })
     };
     let leaf = |t: Tensor| if requires_grad { t.requires_grad_(true) } else { t };

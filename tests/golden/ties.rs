@@ -28,7 +28,7 @@ impl Ties {
         let dim = case.json["args"][place].as_i64().or(named).or(default)?;
         let name = case.json["args"][0]["tensor"].as_str()?.to_string();
         let Arg::Tensor(x) = case.decode(&case.json["args"][0], inputs) else { return None };
-        (x.dim() > 0).then(|| Ties { x: x.detach(), dim, name })
+        (x.dim() > 0).then(|| Ties { x: x.detach().cpu(), dim, name })
     }
 
     /// Whether the places `got` along the dimension name the same elements as `want`, each once.
@@ -41,7 +41,7 @@ impl Ties {
             true => places.unsqueeze(self.dim),
             false => places.clone(),
         };
-        let (got, want) = (along(got), along(want));
+        let (got, want) = (along(&got.cpu()), along(want));
         let elements = |places: &Tensor| self.x.gather(self.dim, places).to_vec::<f64>();
         let pairs = elements(&got).into_iter().zip(elements(&want));
         if let Some((g, w)) = pairs.into_iter().find(|(g, w)| g != w && !(g.is_nan() && w.is_nan()))

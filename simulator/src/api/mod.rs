@@ -3,6 +3,7 @@
 // C's functions take what pointers they are given, and their callers in C cannot see the word `unsafe`.
 #![allow(clippy::not_unsafe_ptr_arg_deref)]
 
+pub mod cublaslt;
 pub mod driver;
 pub mod nccl;
 pub mod nvrtc;

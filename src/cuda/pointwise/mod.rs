@@ -1,7 +1,10 @@
 //! Formulas over tensors' elements: the program of a formula is made from its text at its first use,
 //! with kernels for dense operands of one type and for any strides and types.
 
+mod many;
 mod translate;
+
+pub use many::{Update, execute_many};
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -57,6 +60,8 @@ unsafe impl Argument for Walk {}
 struct Entries {
     strided: Kernel,
     dense: Vec<(Format, Kernel)>,
+    /// Of updates: for many tensors at once.
+    many: Vec<(Format, Kernel)>,
 }
 
 /// By the kernel's address, which is a static's, and compute type.
@@ -73,6 +78,16 @@ fn program(kernel: &'static kernel::Kernel, text: &Text, compute: Compute) -> &'
         let prelude = include_str!("../../../kernels/prelude.cuh");
         let program: &Program = Box::leak(Box::new(Program::owned("pointwise", prelude, source)));
         let dense = |format, name| (format, Kernel::new(program, name));
+        let many = match compute {
+            _ if text.written.is_empty() => vec![],
+            Compute::F32 => vec![
+                dense(Format::F32, "many_f32"),
+                dense(Format::F16, "many_f16"),
+                dense(Format::BF16, "many_bf16"),
+            ],
+            Compute::F64 => vec![dense(Format::F64, "many_f64")],
+            Compute::I64 => vec![],
+        };
         Box::leak(Box::new(Entries {
             strided: Kernel::new(program, "strided"),
             dense: match compute {
@@ -84,6 +99,7 @@ fn program(kernel: &'static kernel::Kernel, text: &Text, compute: Compute) -> &'
                 Compute::F64 => vec![dense(Format::F64, "dense_f64")],
                 Compute::I64 => vec![dense(Format::I64, "dense_i64")],
             },
+            many,
         }))
     })
 }
@@ -121,6 +137,9 @@ pub unsafe fn execute(
     let text = kernel
         .text()
         .ok_or_else(|| Error::Device("a formula without text runs on the CPU only".to_owned()))?;
+    if operands.iter().any(|o| matches!(o, Operand::Memory { format: Format::Wide, .. })) {
+        return Err(Error::Device("complex numbers of two f64 run on the CPU only".to_owned()));
+    }
     assert!(operands.len() <= MOST_OPERANDS && params.len() <= MOST_PARAMS);
     let program = program(kernel, text, compute);
     let mut walk = Walk {

@@ -6,6 +6,10 @@ use std::fmt::Write;
 use crate::cpu::kernel::Text;
 use crate::cpu::lane::Compute;
 
+/// Functions of `kernels/special.cuh`, which few formulas need.
+const SPECIAL: [&str; 11] =
+    ["erfc", "erfcx", "erfinv", "ndtri", "lgamma", "digamma", "zeta", "i0", "i1", "i0e", "i1e"];
+
 /// The program of a formula for a compute type, without the prelude.
 pub fn program(text: &Text, compute: Compute) -> String {
     let (flag, c) = match compute {
@@ -15,11 +19,16 @@ pub fn program(text: &Text, compute: Compute) -> String {
     };
     let outputs = text.written.len().max(1);
     let mut out = format!(
-        "#define {flag} 1\ntypedef {c} C;\n{}\n#define OUTPUTS {outputs}\n#define INPUTS {}\n#define PARAMS {}\n",
+        "#define {flag} 1\ntypedef {c} C;\n{}\n#define OUTPUTS {outputs}\n#define INPUTS {}\n#define PARAMS {}\n#define UPDATE {}\n",
         include_str!("../../../kernels/formula.cuh"),
         text.inputs.len(),
         text.params.len(),
+        !text.written.is_empty() as u32,
     );
+    let body = expression(text.body, compute);
+    if SPECIAL.iter().any(|name| body.contains(&format!("t_{name}("))) {
+        out.push_str(include_str!("../../../kernels/special.cuh"));
+    }
     out.push_str(
         "__device__ __forceinline__ void evaluate(C* out, const C* in, const C* param) {\n",
     );
@@ -35,9 +44,9 @@ pub fn program(text: &Text, compute: Compute) -> String {
         }
     }
     if text.written.is_empty() {
-        line(&mut out, format_args!("    out[0] = (C)({});", expression(text.body)));
+        line(&mut out, format_args!("    out[0] = (C)({body});"));
     } else {
-        line(&mut out, format_args!("    {}", expression(text.body)));
+        line(&mut out, format_args!("    {body}"));
         for (k, name) in text.written.iter().enumerate() {
             line(&mut out, format_args!("    out[{k}] = v_{name};"));
         }
@@ -52,7 +61,7 @@ fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
 }
 
 /// The same expression, or assignments, in CUDA C.
-fn expression(text: &str) -> String {
+fn expression(text: &str, compute: Compute) -> String {
     let bytes = text.as_bytes();
     let mut out = String::with_capacity(2 * text.len());
     let mut at = 0;
@@ -76,12 +85,26 @@ fn expression(text: &str) -> String {
                 (_, true) => format!("C(T_{name})"),
                 _ => format!("v_{name}"),
             };
+        } else if first == b'!' && compute == Compute::I64 && is_number(&text[at + 1..]) {
+            out.push('~');
+            at += 1;
+        } else if first == b'/' && compute == Compute::I64 {
+            // The divisor may be 0: not the language's division, in an operator that binds as tightly.
+            out.push_str("* t_over *");
+            at += 1;
         } else {
             out.push(first as char);
             at += 1;
         }
     }
     out
+}
+
+/// Whether what follows a `!` is a number and not a truth value, which is a comparison's.
+fn is_number(text: &str) -> bool {
+    let name = text.trim_start();
+    let rest = name.trim_start_matches(|c: char| c == '_' || c.is_ascii_alphanumeric());
+    rest.len() < name.len() && !rest.trim_start().starts_with('(')
 }
 
 /// Where the number that begins at `at` ends: digits, a fraction, an exponent.
@@ -119,7 +142,9 @@ mod tests {
             ("b = m * b; p = p - lr * b;", "v_b = v_m * v_b; v_p = v_p - v_lr * v_b;"),
         ];
         for (rust, cuda) in cases {
-            assert_eq!(expression(rust), cuda);
+            assert_eq!(expression(rust, Compute::F32), cuda);
         }
+        assert_eq!(expression("-x / y", Compute::I64), "-v_x * t_over * v_y");
+        assert_eq!(expression("!x & !lt(x, y)", Compute::I64), "~v_x & !t_lt(v_x, v_y)");
     }
 }

@@ -91,6 +91,7 @@ pub fn pdist(input: &Tensor, p: f64) -> Tensor {
     let n = input.shape()[0] as i64;
     let (first, second): (Vec<i64>, Vec<i64>) =
         (0..n).flat_map(|i| (i + 1..n).map(move |k| (i, k))).unzip();
-    let rows = |index: Vec<i64>| input.index_select(0, &Tensor::from(index));
+    let rows =
+        |index: Vec<i64>| input.index_select(0, &Tensor::from(index).to_device(input.device()));
     (rows(first) - rows(second)).norm_dim(p, &[1], false)
 }

@@ -326,9 +326,9 @@ pub fn multilabel_margin_loss(input: &Tensor, target: &Tensor, reduction: Reduct
         index[end..at + classes].fill(0);
     }
     let shape = [n, classes];
-    let index = Tensor::from_slice(&index, shape);
-    let named = Tensor::from_slice(&named, shape).unsqueeze(2);
-    let others = Tensor::from_slice(&others, shape).unsqueeze(1);
+    let index = Tensor::from_slice(&index, shape).to_device(rows.device());
+    let named = Tensor::from_slice(&named, shape).to_device(rows.device()).unsqueeze(2);
+    let others = Tensor::from_slice(&others, shape).to_device(rows.device()).unsqueeze(1);
     let ahead = (1.0 - rows.gather(1, &index).unsqueeze(2) + rows.unsqueeze(1)).relu();
     let losses = ahead.masked_fill(&!(named & others), 0i64).sum_dim(&[1, 2], false);
     let losses = losses / classes as f64;

@@ -45,7 +45,7 @@ impl PackedSequence {
 }
 
 pub(super) fn rows(x: &Tensor, dim: i64, indices: &[i64]) -> Tensor {
-    x.index_select(dim, &Tensor::from_slice(indices, [indices.len()]))
+    x.index_select(dim, &Tensor::from_slice(indices, [indices.len()]).to_device(x.device()))
 }
 
 /// Packs `[time, batch, ...]` (or `[batch, time, ...]`) whose sequences have these lengths
@@ -135,7 +135,7 @@ pub fn pad_packed_sequence(
     let padding = |rows: usize| {
         let mut shape = data.shape().to_vec();
         shape[0] = rows;
-        Tensor::full(&shape[..], padding_value, data.dtype())
+        Tensor::full(&shape[..], padding_value, (data.dtype(), data.device()))
     };
     let mut start = 0;
     let steps: Vec<Tensor> = (0..time)
@@ -183,7 +183,7 @@ pub fn pad_sequence(
         .map(|s| {
             let mut shape = s.shape().to_vec();
             shape[0] = longest - s.size(0);
-            let padding = Tensor::full(&shape[..], padding_value, s.dtype());
+            let padding = Tensor::full(&shape[..], padding_value, (s.dtype(), s.device()));
             let parts = if padding_left { [padding, s.clone()] } else { [s.clone(), padding] };
             Tensor::cat(&parts, 0)
         })

@@ -1,6 +1,7 @@
 //! Gradient clipping (`torch.nn.utils.clip_grad_norm_` and relatives).
 
 use crate::error::{Error, Result, throw};
+use crate::ops::gradients;
 use crate::tensor::promote_types;
 use crate::{Dtype, Tensor, no_grad};
 
@@ -114,6 +115,9 @@ pub fn get_total_norm(tensors: &[Tensor], norm_type: f64) -> Tensor {
         throw(Error::argument("get_total_norm", "norm_type", message));
     }
     let dtype = tensors.iter().map(Tensor::dtype).reduce(promote_types).unwrap_or(Dtype::F32);
+    if let Some(gpu) = gradients::common_gpu(tensors) {
+        return no_grad(|| gradients::total_norm(gpu, tensors, norm_type).to_dtype(dtype));
+    }
     let norms = no_grad(|| {
         let norm = |t: &Tensor| t.detach().norm_dim(norm_type, &[], false).item();
         tensors.iter().filter(|t| t.numel() > 0).map(norm).collect::<Vec<f64>>()
@@ -129,6 +133,11 @@ pub fn get_total_norm(tensors: &[Tensor], norm_type: f64) -> Tensor {
 
 /// Multiplies by `max_norm / norm` if that makes gradients smaller (or NaN).
 fn scale(grads: &[Tensor], max_norm: f64, norm: &Tensor) {
+    if let Some(gpu) = gradients::common_gpu(grads)
+        && norm.device() == gpu.device()
+    {
+        return gradients::scale_by_norm(gpu, grads, max_norm, norm);
+    }
     let factor = max_norm / (norm.item() + 1e-6);
     if factor < 1.0 || factor.is_nan() {
         no_grad(|| grads.iter().for_each(|grad| _ = grad.mul_(factor)));

@@ -19,11 +19,12 @@ use smallvec::smallvec;
 
 use twos::{Planes, Twos};
 
-use super::compute;
 use super::max_pool::{Pool2dOptions, check_dims};
+use super::pooling::cuda::{self, Dim, Window};
 #[cfg(test)]
 use super::samples::{OpSample, values};
 use super::windows::adaptive_ranges;
+use super::{compute, gpu};
 use crate::Tensor;
 use crate::autograd::record;
 use crate::cpu::float::{Float, simd_fn, single, single_mut};
@@ -76,7 +77,14 @@ impl Tensor {
             stride: options.strides()[1],
             padding: options.padding[1],
         });
-        average("avg_pool2d", self, Windows { rows, columns, high, wide, divisor, equal })
+        let dim = |d: usize| {
+            let size = self.shape()[self.dim() - 2 + d];
+            let (kernel, pad) = (options.kernel_size[d], options.padding[d]);
+            Dim::sliding(size, out[d], [kernel, options.strides()[d], pad, 1])
+                .counting_padding(options.count_include_pad)
+        };
+        let dims = [dim(0), dim(1)];
+        average("avg_pool2d", self, Windows { rows, columns, high, wide, divisor, equal, dims })
     }
 
     /// The means of `output_size` windows of nearly equal size that cover the input
@@ -101,7 +109,11 @@ impl Tensor {
             adaptive_ranges(size, out).into_iter().map(|w| (w.clone(), w.len())).unzip()
         };
         let ((rows, high), (columns, wide)) = (dimension(0), dimension(1));
-        let windows = Windows { rows, columns, high, wide, divisor: None, equal: None };
+        let dims = [0, 1].map(|d| {
+            let size = self.shape()[n - 2 + d];
+            Dim::adaptive(size, output_size[d].unwrap_or(size))
+        });
+        let windows = Windows { rows, columns, high, wide, divisor: None, equal: None, dims };
         average("adaptive_avg_pool2d", self, windows)
     }
 }
@@ -116,6 +128,8 @@ struct Windows {
     divisor: Option<i64>,
     /// How the columns come about, where they are windows at equal distances.
     equal: Option<Equal>,
+    /// The same for a GPU's kernels.
+    dims: [Dim; 2],
 }
 
 /// Column window `j` is `j * stride - padding` and the next `kernel - 1`, as far as they are inside.
@@ -191,6 +205,14 @@ fn spread(name: &'static str, dy: &Tensor, shape: &[usize], windows: Arc<Windows
 
 /// Plane by plane the means of `x`, or (`back`) its shares.
 fn planes(x: &Tensor, shape: &[usize], windows: &Windows, back: bool) -> Tensor {
+    if let Some(gpu) = gpu::of("avg_pool2d", &[x]) {
+        let y = Tensor::empty(shape, (x.dtype(), x.device()));
+        let planes = shape[..shape.len() - 2].iter().product();
+        let window = Window::new(&windows.dims, planes, windows.divisor);
+        let kernel = if back { cuda::means_backward } else { cuda::means };
+        kernel(gpu, &x.detach().contiguous(), &y, window);
+        return y;
+    }
     let (dtype, wide) = (x.dtype(), compute::widen(x));
     let y = Tensor::empty(shape, wide.dtype());
     if y.numel() == 0 || wide.numel() == 0 {

@@ -13,6 +13,7 @@
 //! Memory is read once for the statistics (`cpu/moments.rs`), once to write. Half types are computed in f32;
 //! weight, bias and statistics may be f32 beside a half input.
 
+mod cuda;
 mod kernel;
 
 use smallvec::{SmallVec, smallvec};
@@ -20,6 +21,7 @@ use smallvec::{SmallVec, smallvec};
 use kernel::Sizes;
 
 use super::compute;
+use super::gpu;
 #[cfg(test)]
 use super::samples::{OpSample, positive, values};
 use crate::Tensor;
@@ -105,44 +107,27 @@ impl Tensor {
                 ),
             ));
         }
-        let wide = compute::widen(self);
-        let at =
-            |p: Option<&Tensor>| p.map(|p| no_grad(|| compute::widen(p).to_dtype(wide.dtype())));
-        let [mean, var, w, b] = parameters.map(|(_, p)| at(p));
-        let y = Tensor::empty(self.shape(), wide.dtype());
-        // Mean, 1 / sqrt(var + eps), and the unbiased variance of each channel.
-        let stats = Tensor::zeros([3, sizes.channels], wide.dtype());
-        dispatch!(compute wide.dtype(), "batch_norm", T => {
-            // SAFETY: contiguous tensors of this type; the outputs are new.
-            let (x, y, stats) = unsafe { (wide.as_slice::<T>(), y.as_mut_slice::<T>(), stats.as_mut_slice::<T>()) };
-            // SAFETY: as above.
-            let [mean, var, w, b] = [&mean, &var, &w, &b].map(|p| p.as_ref().map(|p| unsafe { p.as_slice::<T>() }));
-            let known = mean.zip(var).filter(|_| !training);
-            forward(sizes, x, known, w, b, eps, y, stats);
-        });
-        if training && n > 0 {
-            let toward = |running: Option<&Tensor>, row: i64| {
-                if let Some(running) = running {
-                    no_grad(|| {
-                        let moved =
-                            running.detach() * (1.0 - momentum) + stats.select(0, row) * momentum;
-                        running.copy_(&moved.to_dtype(running.dtype()));
-                    });
-                }
-            };
-            toward(running_mean, 0);
-            toward(running_var, 2);
+        for p in parameters.iter().filter_map(|(_, p)| *p) {
+            gpu::of("batch_norm", &[self, p]);
         }
+        let options = cuda::Options { training, eps, momentum };
+        let (y, stats) = match gpu::of("batch_norm", &[self]) {
+            Some(gpu) => {
+                let running = [running_mean, running_var];
+                cuda::forward(gpu, self, running, [weight, bias], options)
+            }
+            None => on_cpu(self, sizes, parameters.map(|(_, p)| p), options),
+        };
         let inputs: SmallVec<[&Tensor; 3]> =
             [Some(self), weight, bias].into_iter().flatten().collect();
-        record("batch_norm", &inputs, compute::narrow(y, self.dtype()), |saver| {
+        record("batch_norm", &inputs, y, |saver| {
             let (x, stats) = (saver.save(self), saver.save(&stats));
             let weight = weight.map(|w| saver.save(w));
             let with_bias = bias.is_some();
             move |ctx| {
                 let (dy, x, stats) = (ctx.grad(0), ctx.get(&x), ctx.get(&stats));
                 let weight = weight.as_ref().map(|w| ctx.get(w));
-                let saved = Saved { x, stats, weight, training, eps, sizes };
+                let saved = Saved { x, stats, weight, options, sizes };
                 let [dx, dw, db] = if ctx.create_graph() {
                     composed(&dy, &saved)
                 } else {
@@ -165,9 +150,46 @@ struct Saved {
     x: Tensor,
     stats: Tensor,
     weight: Option<Tensor>,
-    training: bool,
-    eps: f64,
+    options: cuda::Options,
     sizes: Sizes,
+}
+
+/// The result, and mean, 1 / sqrt(var + eps) and unbiased variance of each channel; `parameters` are the
+/// running statistics, which training moves, weight and bias.
+fn on_cpu(
+    x: &Tensor,
+    sizes: Sizes,
+    parameters: [Option<&Tensor>; 4],
+    options: cuda::Options,
+) -> (Tensor, Tensor) {
+    let cuda::Options { training, eps, momentum } = options;
+    let wide = compute::widen(x);
+    let at = |p: Option<&Tensor>| p.map(|p| no_grad(|| compute::widen(p).to_dtype(wide.dtype())));
+    let [mean, var, w, b] = parameters.map(at);
+    let y = Tensor::empty(x.shape(), wide.dtype());
+    let stats = Tensor::zeros([3, sizes.channels], wide.dtype());
+    dispatch!(compute wide.dtype(), "batch_norm", T => {
+        // SAFETY: contiguous tensors of this type; the outputs are new.
+        let (x, y, stats) = unsafe { (wide.as_slice::<T>(), y.as_mut_slice::<T>(), stats.as_mut_slice::<T>()) };
+        // SAFETY: as above.
+        let [mean, var, w, b] = [&mean, &var, &w, &b].map(|p| p.as_ref().map(|p| unsafe { p.as_slice::<T>() }));
+        let known = mean.zip(var).filter(|_| !training);
+        forward(sizes, x, known, w, b, eps, y, stats);
+    });
+    if training && sizes.count() > 0 {
+        let toward = |running: Option<&Tensor>, row: i64| {
+            if let Some(running) = running {
+                no_grad(|| {
+                    let moved =
+                        running.detach() * (1.0 - momentum) + stats.select(0, row) * momentum;
+                    running.copy_(&moved.to_dtype(running.dtype()));
+                });
+            }
+        };
+        toward(parameters[0], 0);
+        toward(parameters[1], 2);
+    }
+    (compute::narrow(y, x.dtype()), stats)
 }
 
 #[allow(clippy::too_many_arguments, reason = "the operands of one kernel")]
@@ -223,7 +245,14 @@ fn grain(sizes: Sizes) -> usize {
 
 /// dx, dw and db by kernels.
 fn fused(ctx: &BackwardCtx, dy: &Tensor, saved: &Saved) -> [Tensor; 3] {
-    let Saved { x, stats, weight, training, sizes, .. } = saved;
+    let Saved { x, stats, weight, options, sizes } = saved;
+    if let Some(gpu) = gpu::of("batch_norm", &[x, dy]) {
+        let weight = weight.as_ref();
+        let (dx, sums) = cuda::backward(gpu, dy, x, stats, weight, *options, ctx.needs(0));
+        // Nobody asks for what is missing.
+        let dx = dx.unwrap_or_else(|| x.detach());
+        return [dx, sums.select(0, 0).detach(), sums.select(0, 1).detach()];
+    }
     let dtype = x.dtype();
     let (dy, x) = (compute::widen(dy), compute::widen(x));
     let w = weight.as_ref().map(|w| no_grad(|| compute::widen(w).to_dtype(x.dtype())));
@@ -250,7 +279,7 @@ fn fused(ctx: &BackwardCtx, dy: &Tensor, saved: &Saved) -> [Tensor; 3] {
                 continue;
             }
             let factor = scale * w.map_or(T::of(1.0), |w| w[c]);
-            let (plain, along) = if *training { (plain / n, along / n) } else { (0.0, 0.0) };
+            let (plain, along) = if options.training { (plain / n, along / n) } else { (0.0, 0.0) };
             let slope = T::of(along * scale.as_f64());
             for n in 0..sizes.batch {
                 let p = sizes.plane(n, c);
@@ -266,14 +295,14 @@ fn fused(ctx: &BackwardCtx, dy: &Tensor, saved: &Saved) -> [Tensor; 3] {
 
 /// The same from recorded ops, for second derivatives.
 fn composed(dy: &Tensor, saved: &Saved) -> [Tensor; 3] {
-    let Saved { x, stats, weight, training, eps, sizes } = saved;
+    let Saved { x, stats, weight, options, sizes } = saved;
     let mut per_channel: Shape = Shape::from_elem(1, x.dim());
     per_channel[1] = sizes.channels;
     let of_n = 1.0 / sizes.count() as f64;
     let sum = |t: &Tensor| t.sum_to_size(&per_channel);
-    let (shifted, scale) = if *training {
+    let (shifted, scale) = if options.training {
         let shifted = x - sum(x) * of_n;
-        let scale = (sum(&(&shifted * &shifted)) * of_n + *eps).rsqrt();
+        let scale = (sum(&(&shifted * &shifted)) * of_n + options.eps).rsqrt();
         (shifted, scale)
     } else {
         let known = |row| stats.select(0, row).reshape_to(&per_channel).to_dtype(x.dtype());
@@ -282,7 +311,8 @@ fn composed(dy: &Tensor, saved: &Saved) -> [Tensor; 3] {
     let xh = &shifted * &scale;
     let (along, plain) = (sum(&(dy * &xh)), sum(dy));
     let mut dx =
-        if *training { dy - &plain * of_n - &xh * (&along * of_n) } else { dy.clone() } * scale;
+        if options.training { dy - &plain * of_n - &xh * (&along * of_n) } else { dy.clone() }
+            * scale;
     if let Some(w) = weight {
         dx = dx * w.reshape_to(&per_channel);
     }

@@ -3,13 +3,15 @@
 use super::pointwise::Pointwise;
 use super::shape::Shape;
 use crate::Tensor;
+use crate::autograd::no_grad;
 use crate::cpu::conv::{Correlation, Sizes, Target, correlate_filters, filter_sums_len};
 use crate::cpu::depthwise::{Planes, correlate_plane_filters, correlate_planes, spread_planes};
 use crate::cpu::field::{Field, Window};
 use crate::cpu::float::{Float, single, single_mut};
 use crate::cpu::isa;
 use crate::cpu::winograd::{Filters, Winograd};
-use crate::ops::compute;
+use crate::ops::matmul::cuda;
+use crate::ops::{compute, gpu};
 use crate::tensor::{Dtype, Element, dispatch};
 
 pub(super) fn scratch<T: Float + Element>(len: usize) -> Tensor {
@@ -314,6 +316,9 @@ pub fn weight_kernel<T: Float + Element>(shape: &Shape, dy: &[T], x: &[T], out: 
 
 /// The sum of `[N, C, ..]` over all dimensions but the second.
 pub fn bias_gradient(dy: &Tensor) -> Tensor {
+    if let Some(gpu) = gpu::of("conv", &[dy]) {
+        return no_grad(|| cuda::channel_sums(gpu, dy, dy.shape()[0], dy.shape()[1]));
+    }
     let (dtype, dy) = (dy.dtype(), compute::widen(dy));
     let (batch, channels) = (dy.shape()[0], dy.shape()[1]);
     let out = Tensor::empty([channels], dy.dtype());

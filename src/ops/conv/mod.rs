@@ -22,6 +22,7 @@
 //! three, because each is linear in each operand. Three dimensions are done by the same drivers, see
 //! `volume`.
 
+mod cuda;
 mod half;
 mod kernels;
 mod pointwise;
@@ -37,8 +38,9 @@ use super::samples::{OpSample, values};
 use super::windows::{window_count, window_span};
 use crate::Tensor;
 use crate::amp::cast_op;
-use crate::autograd::record;
+use crate::autograd::{no_grad, record};
 use crate::error::{Error, throw};
+use crate::ops::gpu;
 use kernels::{bias_gradient, data_gradient, forward, weight_gradient};
 use shape::Shape;
 use volume::Volume;
@@ -272,14 +274,23 @@ impl Products for Shape {
     const NAMES: [&'static str; 3] = ["conv2d", "conv2d_data", "conv2d_weight"];
 
     fn output(&self, x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
+        if let Some(gpu) = gpu::of("conv2d", &[x, weight, bias.unwrap_or(x)]) {
+            return no_grad(|| cuda::forward(gpu, &self.into(), &self.y(), x, weight, bias));
+        }
         half::forward(self, x, weight, bias).unwrap_or_else(|| forward(self, x, weight, bias))
     }
 
     fn data(&self, dy: &Tensor, weight: &Tensor) -> Tensor {
+        if let Some(gpu) = gpu::of("conv2d", &[dy, weight]) {
+            return no_grad(|| cuda::data(gpu, &self.into(), &self.x(), dy, weight));
+        }
         half::data_gradient(self, dy, weight).unwrap_or_else(|| data_gradient(self, dy, weight))
     }
 
     fn filters(&self, dy: &Tensor, x: &Tensor) -> Tensor {
+        if let Some(gpu) = gpu::of("conv2d", &[dy, x]) {
+            return no_grad(|| cuda::filters(gpu, &self.into(), &self.weight(), dy, x));
+        }
         weight_gradient(self, dy, x)
     }
 }

@@ -15,15 +15,17 @@
 use std::ops::Range;
 
 use super::Products;
+use super::cuda;
 use super::kernels::{data_kernels, forward_kernel, scratch, weight_kernel};
 use super::shape::Shape;
 use super::{Conv2dOptions, Conv3dOptions};
 use crate::Tensor;
+use crate::autograd::no_grad;
 use crate::cpu::conv::Target;
 use crate::cpu::float::Float;
 use crate::cpu::parts::Parts;
 use crate::cpu::threads::parallel_for;
-use crate::ops::compute;
+use crate::ops::{compute, gpu};
 use crate::tensor::{Element, dispatch};
 
 /// Numbers of a block's copy.
@@ -246,6 +248,9 @@ impl Products for Volume {
     const NAMES: [&'static str; 3] = ["conv3d", "conv3d_data", "conv3d_weight"];
 
     fn output(&self, x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
+        if let Some(gpu) = gpu::of("conv3d", &[x, weight, bias.unwrap_or(x)]) {
+            return no_grad(|| cuda::forward(gpu, &self.into(), &self.y(), x, weight, bias));
+        }
         let dtype = x.dtype();
         let (x, w, bias) = (compute::widen(x), compute::widen(weight), bias.map(compute::widen));
         let out = Tensor::empty(self.y(), x.dtype());
@@ -262,6 +267,9 @@ impl Products for Volume {
     }
 
     fn data(&self, dy: &Tensor, weight: &Tensor) -> Tensor {
+        if let Some(gpu) = gpu::of("conv3d", &[dy, weight]) {
+            return no_grad(|| cuda::data(gpu, &self.into(), &self.x(), dy, weight));
+        }
         let dtype = dy.dtype();
         let (dy, w) = (compute::widen(dy), compute::widen(weight));
         let reached = (0..self.options.stride[0].min(self.input[0]))
@@ -283,6 +291,9 @@ impl Products for Volume {
     }
 
     fn filters(&self, dy: &Tensor, x: &Tensor) -> Tensor {
+        if let Some(gpu) = gpu::of("conv3d", &[dy, x]) {
+            return no_grad(|| cuda::filters(gpu, &self.into(), &self.weight(), dy, x));
+        }
         let dtype = dy.dtype();
         let (dy, x) = (compute::widen(dy), compute::widen(x));
         let out = Tensor::empty(self.weight(), dy.dtype());

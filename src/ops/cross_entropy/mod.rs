@@ -10,6 +10,7 @@
 //! Forward keeps the scores and one `l` per row; backward makes the gradient from them in one pass:
 //! the log-softmax itself is never written to memory.
 
+mod cuda;
 mod kernel;
 mod nll;
 
@@ -17,6 +18,7 @@ pub use nll::NllLossOptions;
 
 use smallvec::smallvec;
 
+use super::gpu::{self, Gpu};
 #[cfg(test)]
 use super::samples::{OpSample, Order, positive, values};
 use crate::amp::cast_op;
@@ -128,9 +130,16 @@ impl Batch {
                 ),
             ));
         }
+        let gpu = gpu::of(op, &[input, target]);
         let classes = input.shape()[class_dim];
         let target = target.detach().contiguous().reshape([-1]);
-        check_targets(op, &target, classes, ignore_index);
+        // On a GPU the kernels look.
+        if gpu.is_none() {
+            check_targets(op, &target, classes, ignore_index);
+        }
+        if let Some(weight) = weight {
+            gpu::of(op, &[input, weight]);
+        }
         let weight = weight.map(|w| check_weight(op, w, classes, input.dtype()));
         let x =
             input.movedim(class_dim as i64, -1).reshape([target.numel() as i64, classes as i64]);
@@ -257,8 +266,12 @@ impl Tensor {
 }
 
 /// The fused op on `[rows, classes]`.
+#[track_caller]
 fn fused(batch: &Batch, options: &CrossEntropyOptions, shape: &[usize]) -> Tensor {
     let Batch { x, target, weight, ignore_index } = batch;
+    if let Some(gpu) = gpu::of("cross_entropy", &[x]) {
+        return fused_on_gpu(gpu, batch, options, shape);
+    }
     let (n, reduction) = (target.numel(), options.reduction);
     let smoothing = options.label_smoothing;
     let lse = Tensor::empty([n], x.dtype().compute());
@@ -285,6 +298,41 @@ fn fused(batch: &Batch, options: &CrossEntropyOptions, shape: &[usize]) -> Tenso
                 composed_backward(&saved, &g, smoothing)
             } else {
                 fused_backward(&saved, &ctx.get(&lse), &g, smoothing)
+            })]
+        }
+    })
+}
+
+/// [`fused`] on a GPU, where the mean's divisor is a tensor, so that nothing waits for it.
+#[track_caller]
+fn fused_on_gpu(gpu: Gpu, batch: &Batch, options: &CrossEntropyOptions, shape: &[usize]) -> Tensor {
+    let Batch { x, target, weight, ignore_index } = batch;
+    let smoothing = options.label_smoothing;
+    let [lse, losses, weights] = cuda::forward(gpu, batch, smoothing);
+    let (loss, total) = match options.reduction {
+        Reduction::None => (losses.reshape_to(shape).to_dtype(x.dtype()), None),
+        Reduction::Sum => (losses.sum().to_dtype(x.dtype()), None),
+        Reduction::Mean => {
+            let [mean, total] = cuda::average(gpu, &losses, &weights, x.dtype());
+            (mean, Some(total))
+        }
+    };
+    record("cross_entropy", &[x], loss, |saver| {
+        let (x, target) = (saver.save(x), saver.save(target));
+        let (lse, weight) = (saver.save(&lse), weight.as_ref().map(|w| saver.save(w)));
+        let total = total.map(|total| saver.save(&total));
+        let (ignore_index, each) = (*ignore_index, options.reduction == Reduction::None);
+        move |ctx| {
+            let x = ctx.get(&x);
+            let (target, weight) = (ctx.get(&target), weight.as_ref().map(|w| ctx.get(w)));
+            let total = total.as_ref().map(|total| ctx.get(total));
+            let g = if each { ctx.grad(0).reshape([-1]) } else { ctx.grad(0) };
+            let saved = Batch { x, target, weight, ignore_index };
+            smallvec![Some(if ctx.create_graph() {
+                let g = total.map_or(g.clone(), |total| &g / total.to_dtype(g.dtype()));
+                composed_backward(&saved, &g, smoothing)
+            } else {
+                cuda::backward(gpu, &saved, &ctx.get(&lse), &g, total.as_ref(), smoothing)
             })]
         }
     })
@@ -328,6 +376,11 @@ fn fused_backward(batch: &Batch, lse: &Tensor, g: &Tensor, smoothing: f64) -> Te
 fn composed_backward(batch: &Batch, g: &Tensor, smoothing: f64) -> Tensor {
     let Batch { x, target, weight, ignore_index } = batch;
     let (n, classes) = (x.shape()[0], x.shape()[1]);
+    let g = if g.dim() == 0 { g.clone() } else { g.reshape([n as i64, 1]) };
+    if x.device().is_cuda() {
+        let [a, b] = coefficients(batch, smoothing);
+        return g * (a * x.softmax(1) - b);
+    }
     let w = weight.as_ref().map_or(vec![1.0; classes], |w| w.to_vec::<f64>());
     let spread = smoothing / classes as f64;
     let (mut a, mut b) = (vec![0f64; n], vec![0f64; n * classes]);
@@ -342,8 +395,25 @@ fn composed_backward(batch: &Batch, g: &Tensor, smoothing: f64) -> Tensor {
     }
     let a = Tensor::from_slice(&a, [n, 1]).to_dtype(x.dtype());
     let b = Tensor::from_slice(&b, [n, classes]).to_dtype(x.dtype());
-    let g = if g.dim() == 0 { g.clone() } else { g.reshape([n as i64, 1]) };
     g * (a * x.softmax(1) - b)
+}
+
+/// `A` and `B` of [`composed_backward`], made on the device.
+fn coefficients(batch: &Batch, smoothing: f64) -> [Tensor; 2] {
+    let Batch { x, target, weight, ignore_index } = batch;
+    let (n, classes) = (target.numel() as i64, x.shape()[1]);
+    let options = (x.dtype(), x.device());
+    let w = match weight {
+        Some(w) => w.to_dtype(x.dtype()),
+        None => Tensor::ones([classes], options),
+    };
+    let target = target.reshape([n, 1]);
+    let counts = target.ne(*ignore_index).to_dtype(x.dtype());
+    let own = Tensor::arange(0, classes as i64, 1, (Dtype::I64, x.device())).eq(&target);
+    let own = own.to_dtype(x.dtype()) * &w * (1.0 - smoothing);
+    let spread = w * (smoothing / classes as f64);
+    let a = (own.sum_dim(&[1], true) + spread.sum()) * &counts;
+    [a, (own + spread) * counts]
 }
 
 /// Cross entropy against class probabilities: `-sum_c w_c p_c log softmax(x)_c`, with the

@@ -3,11 +3,12 @@
 
 use smallvec::smallvec;
 
-use super::{Batch, Reduction};
+use super::{Batch, Reduction, cuda};
 use crate::Tensor;
 use crate::amp::cast_op;
 use crate::autograd::record;
 use crate::cpu::widen::{Real, Widen};
+use crate::ops::gpu;
 #[cfg(test)]
 use crate::ops::samples::{OpSample, positive, values};
 use crate::tensor::{Element, dispatch};
@@ -73,6 +74,11 @@ impl Tensor {
         let batch = Batch::new("nll_loss", self, target, weight, options.ignore_index);
         let factors = batch.factors();
         let losses = pick(&batch.x, &batch.target, &factors);
+        if batch.x.device().is_cuda() && options.reduction == Reduction::Mean {
+            // The divisor stays on the device.
+            let wide = losses.to_dtype(factors.dtype());
+            return (wide.sum() / -factors.sum()).to_dtype(losses.dtype());
+        }
         let total = if options.reduction == Reduction::Mean { batch.total_weight() } else { 1.0 };
         batch.reduce(losses, total, options.reduction, target.shape())
     }
@@ -80,7 +86,11 @@ impl Tensor {
 
 impl Batch {
     /// `-w_t` of every row, 0 for the ignored; the ignored targets become 0 in [`pick`].
+    #[track_caller]
     fn factors(&self) -> Tensor {
+        if let Some(gpu) = gpu::of("nll_loss", &[&self.x]) {
+            return cuda::factors(gpu, self);
+        }
         let w = self.weight.as_ref().map(|w| w.to_vec::<f64>());
         let factor = |t: i64| match &w {
             _ if t == self.ignore_index => 0.0,
@@ -93,7 +103,22 @@ impl Batch {
 }
 
 /// `factor_i x[i, t_i]` of every row; where the factor is 0 the element is not looked at.
+#[track_caller]
 fn pick(x: &Tensor, target: &Tensor, factors: &Tensor) -> Tensor {
+    let out = match gpu::of("nll_loss", &[x, target]) {
+        Some(gpu) => cuda::pick(gpu, x, target, factors),
+        None => pick_on_cpu(x, target, factors),
+    };
+    record("nll_loss", &[x], out, |saver| {
+        let (target, factors) = (saver.save(target), saver.save(factors));
+        let classes = x.shape()[1];
+        move |ctx| {
+            smallvec![Some(place(&ctx.grad(0), &ctx.get(&target), &ctx.get(&factors), classes))]
+        }
+    })
+}
+
+fn pick_on_cpu(x: &Tensor, target: &Tensor, factors: &Tensor) -> Tensor {
     let out = Tensor::empty([target.numel()], x.dtype());
     dispatch!(float x.dtype(), "nll_loss", T => {
         type Wide = <T as Widen>::Wide;
@@ -106,20 +131,28 @@ fn pick(x: &Tensor, target: &Tensor, factors: &Tensor) -> Tensor {
             *o = if f == Wide::ZERO { T::from_i64(0) } else { T::narrow(f * x[i * classes + t as usize].widen()) };
         }
     });
-    record("nll_loss", &[x], out, |saver| {
+    out
+}
+
+/// The inverse of [`pick`]: zeros of shape `[rows, classes]` with `factor_i g_i` at `t_i`.
+#[track_caller]
+fn place(g: &Tensor, target: &Tensor, factors: &Tensor, classes: usize) -> Tensor {
+    let dense = g.detach().contiguous();
+    let out = match gpu::of("nll_loss", &[g, target]) {
+        Some(gpu) => cuda::place(gpu, &dense, target, factors, classes),
+        None => place_on_cpu(&dense, target, factors, classes),
+    };
+    record("nll_loss_backward", &[g], out, |saver| {
         let (target, factors) = (saver.save(target), saver.save(factors));
-        let classes = x.shape()[1];
         move |ctx| {
-            smallvec![Some(place(&ctx.grad(0), &ctx.get(&target), &ctx.get(&factors), classes))]
+            smallvec![Some(pick(&ctx.grad(0).contiguous(), &ctx.get(&target), &ctx.get(&factors)))]
         }
     })
 }
 
-/// The inverse of [`pick`]: zeros of shape `[rows, classes]` with `factor_i g_i` at `t_i`.
-fn place(g: &Tensor, target: &Tensor, factors: &Tensor, classes: usize) -> Tensor {
-    let out = Tensor::zeros([target.numel(), classes], g.dtype());
-    let dense = g.detach().contiguous();
-    dispatch!(float g.dtype(), "nll_loss", T => {
+fn place_on_cpu(dense: &Tensor, target: &Tensor, factors: &Tensor, classes: usize) -> Tensor {
+    let out = Tensor::zeros([target.numel(), classes], dense.dtype());
+    dispatch!(float dense.dtype(), "nll_loss", T => {
         type Wide = <T as Widen>::Wide;
         // SAFETY: as in `pick`.
         let (g, t, f, out) = unsafe {
@@ -131,12 +164,7 @@ fn place(g: &Tensor, target: &Tensor, factors: &Tensor, classes: usize) -> Tenso
             }
         }
     });
-    record("nll_loss_backward", &[g], out, |saver| {
-        let (target, factors) = (saver.save(target), saver.save(factors));
-        move |ctx| {
-            smallvec![Some(pick(&ctx.grad(0).contiguous(), &ctx.get(&target), &ctx.get(&factors)))]
-        }
-    })
+    out
 }
 
 #[cfg(test)]

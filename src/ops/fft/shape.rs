@@ -165,7 +165,7 @@ pub(super) fn resized(x: &Tensor, dim: usize, n: usize) -> Tensor {
     }
     let mut shape: Shape = x.shape().into();
     shape[dim] = n - own;
-    Tensor::cat(&[x, &Tensor::zeros(&shape, x.dtype())], dim as i64)
+    Tensor::cat(&[x, &Tensor::zeros(&shape, (x.dtype(), x.device()))], dim as i64)
 }
 
 /// `x` in the type that transforms compute in: integers become f32.

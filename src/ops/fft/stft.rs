@@ -121,7 +121,7 @@ fn centered(op: &str, window: Option<&Tensor>, lengths: [usize; 2], dtype: Dtype
         None => Tensor::ones([win_length], dtype.to_real()),
     };
     let left = (n_fft - win_length) / 2;
-    let zeros = |n: usize| Tensor::zeros([n], window.dtype());
+    let zeros = |n: usize| Tensor::zeros([n], (window.dtype(), window.device()));
     match n_fft == win_length {
         true => window,
         false => Tensor::cat(&[&zeros(left), &window, &zeros(n_fft - win_length - left)], 0),

@@ -12,11 +12,13 @@
 //! One pass for the mean, one for the variance (over a row that is then in the cache), one to write;
 //! mean and r of each row are kept. Half types are computed in f32.
 
+mod cuda;
 mod kernel;
 
 use smallvec::{SmallVec, smallvec};
 
 use super::compute;
+use super::gpu::{self, Gpu};
 #[cfg(test)]
 use super::samples::{OpSample, positive, values};
 use crate::Tensor;
@@ -140,14 +142,21 @@ fn norm(
             ),
         ));
     }
+    let device = gpu::of(op, &[x]);
+    for p in parameters.iter().flatten() {
+        gpu::of(op, &[x, p]);
+    }
     // The input may be of a half type where the parameters are f32, as in mixed precision.
     let mut given = parameters.iter().flatten().map(|p| p.dtype()).peekable();
-    if given.peek().is_some() && x.dtype().compute() != x.dtype() && given.all(|d| d == Dtype::F32)
-    {
+    let mixed = given.peek().is_some()
+        && x.dtype().compute() != x.dtype()
+        && given.all(|d| d == Dtype::F32);
+    if mixed && device.is_none() {
         let wide = norm(op, &x.to_dtype(Dtype::F32), normalized_shape, weight, bias, eps, centered);
         return wide.to_dtype(x.dtype());
     }
-    if let Some(p) = parameters.iter().flatten().find(|p| p.dtype() != x.dtype()) {
+    let odd = |p: &&&Tensor| p.dtype() != x.dtype() && !mixed;
+    if let Some(p) = parameters.iter().flatten().find(odd) {
         throw(Error::dtype(
             op,
             format!("input {}, weight or bias {}: must be equal", x.dtype(), p.dtype()),
@@ -155,6 +164,60 @@ fn norm(
     }
     let n = normalized_shape.iter().product::<usize>();
     let rows = x.shape()[..outer].iter().product::<usize>();
+    let (y, stats) = match device {
+        Some(gpu) => cuda::forward(gpu, x, [rows, n], parameters, eps, centered),
+        None => on_cpu(op, x, [rows, n], parameters, eps, centered),
+    };
+    let inputs: SmallVec<[&Tensor; 3]> = [Some(x), weight, bias].into_iter().flatten().collect();
+    record(op, &inputs, y, |saver| {
+        let (x, stats) = (saver.save(x), saver.save(&stats));
+        let weight = weight.map(|w| saver.save(w));
+        let (with_bias, normalized) = (bias.is_some(), Shape::from_slice(normalized_shape));
+        let parameter = bias.map(Tensor::dtype);
+        move |ctx| {
+            let (dy, x) = (ctx.grad(0), ctx.get(&x));
+            let weight = weight.as_ref().map(|w| ctx.get(w));
+            if ctx.create_graph() {
+                // Beside parameters of f32 all is computed in it.
+                let own = x.dtype();
+                let [dy, x] = if mixed { [dy, x].map(|t| t.to_dtype(Dtype::F32)) } else { [dy, x] };
+                let weight = weight.as_ref();
+                let mut grads =
+                    composed(ctx, &dy, &x, weight, with_bias, &normalized, eps, centered);
+                grads[0] = grads[0].take().map(|dx| dx.to_dtype(own));
+                return grads;
+            }
+            let stats = ctx.get(&stats);
+            if let Some(gpu) = gpu::of(op, &[&x]) {
+                let weight = weight.as_ref();
+                let to = weight.map(Tensor::dtype).or(parameter);
+                return fused_on_gpu(
+                    gpu,
+                    ctx,
+                    &dy,
+                    &x,
+                    weight,
+                    to,
+                    with_bias,
+                    &normalized,
+                    &stats,
+                    centered,
+                );
+            }
+            fused(ctx, &dy, &x, weight.as_ref(), with_bias, &normalized, &stats, centered)
+        }
+    })
+}
+
+/// The result, and mean and scale of each row.
+fn on_cpu(
+    op: &'static str,
+    x: &Tensor,
+    [rows, n]: [usize; 2],
+    parameters: [Option<&Tensor>; 2],
+    eps: f64,
+    centered: bool,
+) -> (Tensor, Tensor) {
     let (dtype, wide) = (x.dtype(), compute::widen(x));
     let [w, b] = parameters.map(|p| p.map(compute::widen));
     let y = Tensor::empty(x.shape(), wide.dtype());
@@ -174,29 +237,40 @@ fn norm(
             kernel::forward(&x[range.start * n..range.end * n], w, b, T::of(eps), centered, y, mean, scale);
         });
     });
-    let inputs: SmallVec<[&Tensor; 3]> = [Some(x), weight, bias].into_iter().flatten().collect();
-    record(op, &inputs, compute::narrow(y, dtype), |saver| {
-        let (x, stats) = (saver.save(x), saver.save(&stats));
-        let weight = weight.map(|w| saver.save(w));
-        let (with_bias, normalized) = (bias.is_some(), Shape::from_slice(normalized_shape));
-        move |ctx| {
-            let (dy, x) = (ctx.grad(0), ctx.get(&x));
-            let weight = weight.as_ref().map(|w| ctx.get(w));
-            if ctx.create_graph() {
-                return composed(
-                    ctx,
-                    &dy,
-                    &x,
-                    weight.as_ref(),
-                    with_bias,
-                    &normalized,
-                    eps,
-                    centered,
-                );
-            }
-            fused(ctx, &dy, &x, weight.as_ref(), with_bias, &normalized, &ctx.get(&stats), centered)
+    (compute::narrow(y, dtype), stats)
+}
+
+/// The gradients by kernels; those of the parameters are of type `to`.
+#[allow(clippy::too_many_arguments, reason = "what backward has saved")]
+#[track_caller]
+fn fused_on_gpu(
+    gpu: Gpu,
+    ctx: &BackwardCtx,
+    dy: &Tensor,
+    x: &Tensor,
+    weight: Option<&Tensor>,
+    to: Option<Dtype>,
+    with_bias: bool,
+    normalized: &[usize],
+    stats: &Tensor,
+    centered: bool,
+) -> SmallVec<[Option<Tensor>; 3]> {
+    let n = normalized.iter().product::<usize>();
+    let dx = ctx.needs(0).then(|| cuda::backward(gpu, dy, x, n, weight, stats, centered));
+    let mut grads: SmallVec<[Option<Tensor>; 3]> = smallvec![dx];
+    let places =
+        [weight.is_some().then_some(1), with_bias.then_some(1 + usize::from(weight.is_some()))];
+    let wanted = places.map(|place| place.is_some_and(|place| ctx.needs(place)));
+    let of_parameters = match to {
+        Some(to) => cuda::parameters(gpu, dy, x, n, stats, wanted, to),
+        None => [None, None],
+    };
+    for (grad, place) in of_parameters.into_iter().zip(places) {
+        if place.is_some() {
+            grads.push(grad.map(|grad| grad.reshape_to(normalized)));
         }
-    })
+    }
+    grads
 }
 
 /// The three gradients in one pass over the rows.

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use crate::ops::pooling::cuda::Dim;
+
 /// The windows of one dimension.
 pub enum Steps {
     /// Windows at equal distances.
@@ -22,6 +24,16 @@ pub struct Sliding {
 }
 
 impl Steps {
+    /// The same for a GPU's kernels; ranges are those of adaptive pooling.
+    pub fn on_gpu(&self, size: usize) -> Dim {
+        match self {
+            Steps::Sliding(s) => {
+                Dim::sliding(s.size, s.out, [s.kernel, s.stride, s.padding, s.dilation])
+            }
+            Steps::Ranges(ranges) => Dim::adaptive(size, ranges.len()),
+        }
+    }
+
     /// One window of the only position.
     pub fn one() -> Steps {
         Steps::Ranges(std::iter::once(0..1).collect())

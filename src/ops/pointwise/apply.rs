@@ -9,6 +9,7 @@ use super::operands::{
     device_of, has_complex, overlap, overlaps_otherwise, tensor,
 };
 use super::row::{Kind, Row};
+use super::together;
 use crate::amp;
 use crate::autograd::{
     BackwardCtx, any_differentiated, is_differentiated, record_inplace_with_tangent,
@@ -373,6 +374,10 @@ pub fn apply_update(row: &'static Row, inputs: &[&Tensor], params: &[Scalar]) {
                 format!("is written and shares memory with `{}`", row.inputs[other].name),
             ));
         }
+    }
+    if first.device().is_cuda() && together::waits(row, inputs, params) {
+        outputs.iter().for_each(|output| output.storage().bump_version());
+        return;
     }
     let operands: SmallVec<[Operand<'_>; 8]> = inputs.iter().map(|t| Operand::Tensor(t)).collect();
     // SAFETY: one shape; what is written overlaps nothing else, by the checks above.

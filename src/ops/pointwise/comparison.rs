@@ -321,7 +321,7 @@ impl Tensor {
         if self.dtype().is_complex() {
             return self.detach().imag().eq(0.0);
         }
-        Tensor::ones(self.shape(), Dtype::Bool)
+        Tensor::ones(self.shape(), (Dtype::Bool, self.device()))
     }
 
     /// True when all values are [close](Self::isclose) (`torch.allclose`).

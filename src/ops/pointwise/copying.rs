@@ -100,6 +100,21 @@ unsafe fn on_cuda(index: usize, to: &Tensor, from: &Buffer<'_>, compute: Compute
     }
 }
 
+/// Copies elements that are anywhere on the GPU of `to`, with any strides.
+///
+/// # Safety
+/// `from` and the strides give elements of `to`'s type for its shape, and overlap nothing of `to`.
+#[track_caller]
+pub(crate) unsafe fn assign_strided(to: &Tensor, from: *mut u8, strides: &[isize]) {
+    let Device::Cuda(index) = to.device() else {
+        throw(Error::Device("a strided copy of addresses is for GPUs".to_owned()))
+    };
+    let format = format_of(to.dtype());
+    let from = Buffer::Memory { ptr: from, format, shape: to.shape(), strides };
+    // SAFETY: the caller's promise.
+    unsafe { on_cuda(index, to, &from, compute_of(to.dtype())) };
+}
+
 /// [`assign`] between types of which one is complex: parts to parts, real numbers to real parts.
 ///
 /// # Safety

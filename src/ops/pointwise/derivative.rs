@@ -192,7 +192,7 @@ fn symbolic(
     values: &[Option<Operand<'_>>],
     params: &[Scalar],
 ) -> Tensor {
-    let arena = Arena::new(grad.dtype());
+    let arena = Arena::new(grad);
     let value = |v: &Option<Operand<'_>>| match v {
         Some(Operand::Tensor(t)) => arena.symbol((*t).clone()),
         Some(Operand::Scalar(s)) => Symbol::Number(s.to_f64()),
@@ -201,5 +201,5 @@ fn symbolic(
     let inputs: SmallVec<[Symbol<'_>; 4]> = values.iter().map(value).collect();
     let params: SmallVec<[Symbol<'_>; 4]> =
         params.iter().map(|p| Symbol::Number(p.to_f64())).collect();
-    (gradient.symbolic)(&inputs, &params).into_tensor(grad.shape(), grad.dtype())
+    (gradient.symbolic)(&inputs, &params).into_tensor(grad.shape(), (grad.dtype(), grad.device()))
 }

@@ -44,11 +44,14 @@ mod special;
 mod symbolic;
 #[cfg(test)]
 mod tests;
+mod together;
 mod updates;
 
 pub use apply::{apply, apply_inplace, apply_update};
 pub use arithmetic::Rounding;
 pub use comparison::Closeness;
+pub(crate) use copying::assign_strided;
+pub(in crate::ops) use operands::format_of;
 pub(crate) use losses::{
     absolute_error, divergence, huber_error, log_divergence, logit_error, probability_error,
     squared_error,
@@ -56,6 +59,7 @@ pub(crate) use losses::{
 pub use out::apply_out;
 pub use row::{Kind, Row};
 pub use symbolic::Symbol;
+pub(crate) use together::together;
 pub(crate) use updates::{
     adadelta_step, adagrad_step, adam_step, adamax_step, amsgrad_step, asgd_step, nadam_step,
     radam_start, rmsprop_centered_step, rmsprop_momentum_step, rmsprop_step, rprop_step,

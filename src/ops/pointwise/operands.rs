@@ -40,7 +40,7 @@ pub(super) fn constant(s: Scalar) -> Constant {
 }
 
 #[inline]
-pub(super) fn format_of(dtype: Dtype) -> Format {
+pub(in crate::ops) fn format_of(dtype: Dtype) -> Format {
     match dtype {
         Dtype::F64 => Format::F64,
         Dtype::F32 => Format::F32,

@@ -8,20 +8,20 @@ use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Sub};
 use super::apply::apply;
 use super::row::Row;
 use super::{arithmetic, comparison, conditional, elementary, special};
-use crate::Tensor;
 use crate::cpu::lane::{F64, Float, Number, Special, float_functions, special_functions};
 use crate::tensor::{Dtype, Operand};
+use crate::{Device, Tensor};
 
 /// The tensors of one evaluation: symbols are places in it, so that they can be copied like numbers.
 pub struct Arena {
     tensors: RefCell<Vec<Tensor>>,
-    dtype: Dtype,
+    options: (Dtype, Device),
 }
 
 impl Arena {
-    /// An empty one; numbers that meet only numbers become tensors of `dtype`.
-    pub(super) fn new(dtype: Dtype) -> Self {
-        Arena { tensors: RefCell::new(Vec::new()), dtype }
+    /// An empty one; numbers that meet only numbers become tensors like `like`.
+    pub(super) fn new(like: &Tensor) -> Self {
+        Arena { tensors: RefCell::new(Vec::new()), options: (like.dtype(), like.device()) }
     }
 
     pub(super) fn symbol(&self, tensor: Tensor) -> Symbol<'_> {
@@ -51,10 +51,10 @@ type Plain = F64<false>;
 
 impl<'a> Symbol<'a> {
     /// The value as a tensor of that shape.
-    pub(super) fn into_tensor(self, shape: &[usize], dtype: Dtype) -> Tensor {
+    pub(super) fn into_tensor(self, shape: &[usize], options: (Dtype, Device)) -> Tensor {
         match self {
             Symbol::Tensor(arena, i) => arena.tensors.borrow()[i].clone(),
-            Symbol::Number(v) => Tensor::full(shape, v, dtype),
+            Symbol::Number(v) => Tensor::full(shape, v, options),
         }
     }
 
@@ -189,7 +189,7 @@ impl<'a> Number for Symbol<'a> {
         // Two numbers alone would make an f32, whatever the formula's type is.
         let (a, b) = match (a, b) {
             (Symbol::Number(a), Symbol::Number(_)) => {
-                (arena.symbol(Tensor::full([], a, arena.dtype)), b)
+                (arena.symbol(Tensor::full([], a, arena.options)), b)
             }
             other => other,
         };

@@ -5,13 +5,14 @@
 use smallvec::smallvec;
 
 use super::fill::with_words;
-use super::{Draw, Generator};
+use super::{Draw, Generator, cuda};
 use crate::autograd::record;
 use crate::cpu::fold::{Shared, SharedMut};
 use crate::cpu::threads::{GRAIN, parallel_for};
 use crate::cpu::vectorize::{Kernel, vectorize};
 use crate::cpu::widen::{Real, Widen};
 use crate::error::{Error, throw};
+use crate::ops::gpu;
 #[cfg(test)]
 use crate::ops::samples::{OpSample, values};
 use crate::tensor::dispatch;
@@ -88,8 +89,11 @@ impl Generator {
 /// The result and the mask, not recorded.
 fn drop_elements(x: &Tensor, draw: Draw, p: f64, scale: f64) -> (Tensor, Tensor) {
     let dense = x.detach().contiguous();
-    let (y, mask) = (dense.empty_like(), Tensor::empty(x.shape(), Dtype::Bool));
     let threshold = (p * (1u64 << 32) as f64).round() as u64;
+    if let Some(gpu) = gpu::of("dropout", &[x]) {
+        return cuda::dropout(gpu, &dense, draw, threshold, scale);
+    }
+    let (y, mask) = (dense.empty_like(), Tensor::empty(x.shape(), Dtype::Bool));
     dispatch!(float x.dtype(), "dropout", T => {
         let from = Shared(dense.data_ptr().cast::<T>());
         let masks = SharedMut(mask.data_ptr().cast::<bool>());
@@ -109,8 +113,20 @@ fn drop_elements(x: &Tensor, draw: Draw, p: f64, scale: f64) -> (Tensor, Tensor)
 /// `g mask scale`. Linear in `g`: its gradient is the same again.
 fn apply_mask(g: &Tensor, mask: &Tensor, scale: f64) -> Tensor {
     let dense = g.detach().contiguous();
+    let out = match gpu::of("dropout_backward", &[g, mask]) {
+        Some(gpu) => cuda::apply_mask(gpu, &dense, mask, scale),
+        None => masked(&dense, mask, scale),
+    };
+    record("dropout_backward", &[g], out, |saver| {
+        let mask = saver.save(mask);
+        move |ctx| smallvec![Some(apply_mask(&ctx.grad(0), &ctx.get(&mask), scale))]
+    })
+}
+
+/// [`apply_mask`] of dense tensors on the host.
+fn masked(dense: &Tensor, mask: &Tensor, scale: f64) -> Tensor {
     let out = dense.empty_like();
-    dispatch!(float g.dtype(), "dropout", T => {
+    dispatch!(float dense.dtype(), "dropout", T => {
         // SAFETY: dense and of these types; `out` is fresh.
         let (g, mask) = unsafe { (dense.as_slice::<T>(), mask.as_slice::<bool>()) };
         let out = SharedMut(out.data_ptr().cast::<T>());
@@ -120,10 +136,7 @@ fn apply_mask(g: &Tensor, mask: &Tensor, scale: f64) -> Tensor {
             vectorize(Mask { g: &g[part.clone()], mask: &mask[part], out, scale });
         });
     });
-    record("dropout_backward", &[g], out, |saver| {
-        let mask = saver.save(mask);
-        move |ctx| smallvec![Some(apply_mask(&ctx.grad(0), &ctx.get(&mask), scale))]
-    })
+    out
 }
 
 struct Mask<'a, T> {

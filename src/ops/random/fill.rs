@@ -7,7 +7,7 @@ use std::ops::Range;
 use half::{bf16, f16};
 use smallvec::smallvec;
 
-use super::{Draw, Generator};
+use super::{Draw, Generator, cuda};
 use crate::Tensor;
 use crate::autograd::record_inplace;
 use crate::cpu::fold::SharedMut;
@@ -17,6 +17,7 @@ use crate::cpu::threads::{GRAIN, parallel_for};
 use crate::cpu::vectorize::{Kernel, vectorize};
 use crate::cpu::widen::Widen;
 use crate::error::{Error, throw};
+use crate::ops::gpu;
 use crate::tensor::{Element, TensorOptions, dispatch};
 
 /// Words that are made at once: a buffer that stays in the L1 cache.
@@ -84,6 +85,18 @@ pub(super) struct Uniform {
 struct Normal {
     mean: f64,
     std: f64,
+}
+
+impl From<Uniform> for cuda::Shape {
+    fn from(uniform: Uniform) -> Self {
+        cuda::Shape::Uniform(uniform.low, uniform.span)
+    }
+}
+
+impl From<Normal> for cuda::Shape {
+    fn from(normal: Normal) -> Self {
+        cuda::Shape::Normal(normal.mean, normal.std)
+    }
 }
 
 macro_rules! uniform {
@@ -286,6 +299,7 @@ impl Generator {
     fn overwrite<D>(&self, op: &'static str, t: &Tensor, distribution: D)
     where
         D: Distribution<f64> + Distribution<f32> + Distribution<f16> + Distribution<bf16>,
+        cuda::Shape: From<D>,
     {
         if !t.dtype().is_floating_point() {
             crate::tensor::dtype::not_floating(op, t.dtype());
@@ -293,6 +307,9 @@ impl Generator {
         t.assert_inplace_legal(op);
         let draw = self.draw();
         t.change_dense(|x| {
+            if let Some(gpu) = gpu::of(op, &[x]) {
+                return cuda::fill(gpu, x, draw, distribution.into());
+            }
             dispatch!(float x.dtype(), op, T => {
                 // SAFETY: dense, of type T, and about to be overwritten by the caller's wish.
                 fill(unsafe { x.as_mut_slice::<T>() }, draw, distribution);

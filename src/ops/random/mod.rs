@@ -14,6 +14,7 @@
 //! assert!(Generator::new(7).rand([3], Dtype::F32).equal(&x));
 //! ```
 
+mod cuda;
 mod dropout;
 mod fill;
 mod pick;

@@ -2,11 +2,12 @@
 
 use smallvec::smallvec;
 
-use super::Generator;
 use super::fill::uniform_list;
+use super::{Generator, cuda};
 use crate::Tensor;
 use crate::autograd::record_inplace;
 use crate::error::{Error, throw};
+use crate::ops::gpu;
 use crate::tensor::{Element, TensorOptions, dispatch};
 
 #[track_caller]
@@ -42,7 +43,8 @@ impl Generator {
                 format!("{high}; it must be above `low`, {low}"),
             ));
         }
-        let t = Tensor::empty(shape, options);
+        let options = options.into();
+        let t = Tensor::empty(shape, options.dtype);
         let mut words = self.draw().words();
         let span = high.wrapping_sub(low) as u64;
         dispatch!(t.dtype(), T => {
@@ -51,7 +53,7 @@ impl Generator {
                 *o = T::from_i64(low.wrapping_add(words.below(span) as i64));
             }
         });
-        t
+        options.finish(t)
     }
 
     /// The numbers `0..n` in random order, i64 (`torch.randperm` with a generator).
@@ -87,8 +89,12 @@ impl Generator {
     pub fn bernoulli_<'t>(&self, t: &'t Tensor, p: f64) -> &'t Tensor {
         assert_probability("bernoulli_", p);
         t.assert_inplace_legal("bernoulli_");
-        let uniform = uniform_list(self.draw(), t.numel());
+        let draw = self.draw();
         t.change_dense(|x| {
+            if let Some(gpu) = gpu::of("bernoulli_", &[x]) {
+                return cuda::bernoulli(gpu, x, None, p, draw);
+            }
+            let uniform = uniform_list(draw, x.numel());
             dispatch!(x.dtype(), T => {
                 // SAFETY: dense, of type T, and about to be overwritten by the caller's wish.
                 let x = unsafe { x.as_mut_slice::<T>() };
@@ -115,6 +121,11 @@ impl Generator {
     pub fn bernoulli(&self, p: &Tensor) -> Tensor {
         if !p.dtype().is_floating_point() {
             crate::tensor::dtype::not_floating("bernoulli", p.dtype());
+        }
+        if let Some(gpu) = gpu::of("bernoulli", &[p]) {
+            let out = p.detach().clone_contiguous();
+            cuda::bernoulli(gpu, &out, Some(&out), 0.0, self.draw());
+            return out;
         }
         let all = p.to_vec::<f64>();
         if let Some(&bad) = all.iter().find(|p| !(0.0..=1.0).contains(*p)) {
@@ -188,7 +199,7 @@ impl Generator {
                 ));
             }
         }
-        Tensor::from_slice(&out, shape)
+        Tensor::from_slice(&out, shape).to_device(weights.device())
     }
 }
 

@@ -7,10 +7,12 @@ use std::marker::PhantomData;
 use smallvec::smallvec;
 
 use super::Dims;
+use super::cuda::{self, Finish, reduce};
 use crate::autograd::record;
 use crate::cpu::extreme::{Extreme, Ordered, extremes};
 use crate::cpu::fold::{Plan, SharedMut};
 use crate::error::{Error, throw};
+use crate::ops::gpu;
 #[cfg(test)]
 use crate::ops::samples::{OpSample, Order, values};
 use crate::profiler;
@@ -33,6 +35,23 @@ fn assert_not_empty(op: &str, x: &Tensor, dims: &Dims) {
     }
 }
 
+/// The extremes, not recorded.
+#[track_caller]
+fn extreme_of<const LARGEST: bool>(op: &str, x: &Tensor, dims: &Dims) -> Tensor {
+    let wide = widest(op, x.dtype());
+    if let Some(gpu) = gpu::of(op, &[x]) {
+        let kernel = if LARGEST { "Max" } else { "Min" };
+        return reduce(gpu, kernel, x, dims, x.dtype(), Finish::Nothing);
+    }
+    let wide = x.detach().to_dtype(wide);
+    let out = match wide.dtype() {
+        Dtype::F64 => dims.fold(&Extreme::<f64, LARGEST>(PhantomData), &wide),
+        Dtype::F32 => dims.fold(&Extreme::<f32, LARGEST>(PhantomData), &wide),
+        _ => dims.fold(&Extreme::<i64, LARGEST>(PhantomData), &wide),
+    };
+    out.to_dtype(x.dtype())
+}
+
 #[track_caller]
 fn extreme_values<const LARGEST: bool>(
     op: &'static str,
@@ -44,13 +63,7 @@ fn extreme_values<const LARGEST: bool>(
     let _span = profiler::op(op);
     let dims = Dims::new(op, x, dims, keepdim);
     assert_not_empty(op, x, &dims);
-    let wide = x.detach().to_dtype(widest(op, x.dtype()));
-    let out = match wide.dtype() {
-        Dtype::F64 => dims.fold(&Extreme::<f64, LARGEST>(PhantomData), &wide),
-        Dtype::F32 => dims.fold(&Extreme::<f32, LARGEST>(PhantomData), &wide),
-        _ => dims.fold(&Extreme::<i64, LARGEST>(PhantomData), &wide),
-    };
-    record(op, &[x], out.to_dtype(x.dtype()), |saver| {
+    record(op, &[x], extreme_of::<LARGEST>(op, x, &dims), |saver| {
         let (x, y) = (saver.save(x), saver.save_output(0));
         move |ctx| {
             let (x, y) = (ctx.get(&x).detach(), ctx.get(&y).detach());
@@ -69,6 +82,7 @@ fn extreme_values<const LARGEST: bool>(
 }
 
 /// Values and indices along `dim`, not recorded.
+#[track_caller]
 fn extremes_along<const LARGEST: bool>(
     op: &'static str,
     x: &Tensor,
@@ -77,7 +91,11 @@ fn extremes_along<const LARGEST: bool>(
 ) -> (Tensor, Tensor) {
     let dims = Dims::new(op, x, &[dim], keepdim);
     assert_not_empty(op, x, &dims);
-    let wide = x.detach().to_dtype(widest(op, x.dtype()));
+    let wide = widest(op, x.dtype());
+    if let Some(gpu) = gpu::of(op, &[x]) {
+        return cuda::extremes(gpu, LARGEST, x, &dims);
+    }
+    let wide = x.detach().to_dtype(wide);
     let values = Tensor::empty(dims.shape(x), wide.dtype());
     let indices = Tensor::empty(dims.shape(x), Dtype::I64);
     match wide.dtype() {
@@ -105,6 +123,23 @@ fn run<T: Ordered + Element, const LARGEST: bool>(
             places.at(o).write(index as i64);
         });
     }
+}
+
+/// Indices along `dim`.
+#[track_caller]
+fn places_along<const LARGEST: bool>(
+    op: &'static str,
+    x: &Tensor,
+    dim: i64,
+    keepdim: bool,
+) -> Tensor {
+    let Some(gpu) = gpu::of(op, &[x]) else {
+        return extremes_along::<LARGEST>(op, x, dim, keepdim).1;
+    };
+    widest(op, x.dtype());
+    let dims = Dims::new(op, x, &[dim], keepdim);
+    assert_not_empty(op, x, &dims);
+    cuda::places(gpu, LARGEST, x, &dims)
 }
 
 #[track_caller]
@@ -144,7 +179,15 @@ pub(in crate::ops) fn select_backward(
     } else {
         (grad.unsqueeze(d as i64), indices.unsqueeze(d as i64))
     };
-    Tensor::zeros(shape, grad.dtype()).scatter(d as i64, &indices, &grad)
+    if grad.device().is_cuda() && indices.shape()[d] == 1 {
+        // One pass that writes every element, and can be differentiated.
+        let mut along = vec![1; shape.len()];
+        along[d] = shape[d];
+        let places = Tensor::arange(0, shape[d] as i64, 1, (Dtype::I64, grad.device()));
+        let elsewhere = places.reshape_to(&along).ne(&indices);
+        return grad.expand(shape).masked_fill(&elsewhere, 0.0);
+    }
+    Tensor::zeros(shape, (grad.dtype(), grad.device())).scatter(d as i64, &indices, &grad)
 }
 
 macro_rules! extreme_ops {
@@ -207,7 +250,7 @@ macro_rules! extreme_ops {
             #[track_caller]
             pub fn $argmax(&self) -> Tensor {
                 let flat = self.detach().reshape([-1]);
-                extremes_along::<$LARGEST>(stringify!($argmax), &flat, 0, false).1
+                places_along::<$LARGEST>(stringify!($argmax), &flat, 0, false)
             }
 
             #[doc = concat!("Indices of the ", $word, " elements along `dim` (`torch.", stringify!($argmax), "(dim, keepdim)`). Of equal ones the first is taken.")]
@@ -221,7 +264,7 @@ macro_rules! extreme_ops {
             /// Throws when the dimension has no elements or is out of range.
             #[track_caller]
             pub fn $argmax_dim(&self, dim: i64, keepdim: bool) -> Tensor {
-                extremes_along::<$LARGEST>(stringify!($argmax), self, dim, keepdim).1
+                places_along::<$LARGEST>(stringify!($argmax), self, dim, keepdim)
             }
         )*}
     };

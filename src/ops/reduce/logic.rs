@@ -1,7 +1,9 @@
 //! `any` and `all`: whether some or every element is not zero. bool results, u8 for u8 as PyTorch.
 
+use super::cuda::{Finish, reduce};
 use super::{Dims, simple_fold};
 use crate::cpu::fold::Fold;
+use crate::ops::gpu;
 #[cfg(test)]
 use crate::ops::samples::{OpSample, Order};
 use crate::{Dtype, Tensor};
@@ -9,8 +11,19 @@ use crate::{Dtype, Tensor};
 simple_fold! { Any<bool> -> bool, identity false, map |x| x, combine |a, b| a | b }
 simple_fold! { All<bool> -> bool, identity true, map |x| x, combine |a, b| a & b }
 
-/// Folds the elements as truth values.
-fn truth(x: &Tensor, dims: &Dims, f: &impl Fold<In = bool, Acc = bool>) -> Tensor {
+/// Folds the elements as truth values; on a GPU by the kernel of that name.
+#[track_caller]
+fn truth(
+    x: &Tensor,
+    dims: &Dims,
+    f: &impl Fold<In = bool, Acc = bool>,
+    kernel: &'static str,
+) -> Tensor {
+    if let Some(gpu) = gpu::of("any", &[x]) {
+        let to = if x.dtype() == Dtype::U8 { Dtype::U8 } else { Dtype::Bool };
+        let x = if x.dtype().is_complex() { x.ne(0.0) } else { x.detach() };
+        return reduce(gpu, kernel, &x, dims, to, Finish::Nothing);
+    }
     let out = dims.fold(f, &x.detach().to_dtype(Dtype::Bool));
     if x.dtype() == Dtype::U8 { out.to_dtype(Dtype::U8) } else { out }
 }
@@ -41,7 +54,7 @@ impl Tensor {
     #[track_caller]
     pub fn any_dim(&self, dims: &[i64], keepdim: bool) -> Tensor {
         let dims = Dims::new("any", self, dims, keepdim);
-        truth(self, &dims, &Any)
+        truth(self, &dims, &Any, "Any")
     }
 
     /// True when every element is not zero (`torch.all`).
@@ -69,7 +82,7 @@ impl Tensor {
     #[track_caller]
     pub fn all_dim(&self, dims: &[i64], keepdim: bool) -> Tensor {
         let dims = Dims::new("all", self, dims, keepdim);
-        truth(self, &dims, &All)
+        truth(self, &dims, &All, "All")
     }
 }
 

@@ -5,12 +5,14 @@ use std::marker::PhantomData;
 
 use smallvec::smallvec;
 
+use super::cuda::{Finish, reduce};
 use super::{Dims, finish};
 use crate::amp::cast_op;
 use crate::autograd::record;
 use crate::cpu::extreme::{Extreme, Ordered};
 use crate::cpu::fold::Fold;
 use crate::cpu::widen::Real;
+use crate::ops::gpu;
 #[cfg(test)]
 use crate::ops::samples::{OpSample, values};
 use crate::tensor::{Element, dispatch};
@@ -76,10 +78,18 @@ impl Tensor {
         cast_op!("logsumexp", [x = self] => x.logsumexp(dims, keepdim));
         let dtype = if self.dtype().is_floating_point() { self.dtype() } else { Dtype::F32 };
         let dims = Dims::new("logsumexp", self, dims, keepdim);
-        let wide = self.detach().to_dtype(dtype.compute());
-        let out =
-            dispatch!(compute wide.dtype(), "logsumexp", T => logsumexp_of::<T>(&wide, &dims));
-        record("logsumexp", &[self], out.to_dtype(dtype), |saver| {
+        let out = match gpu::of("logsumexp", &[self]) {
+            Some(gpu) => {
+                let x = self.detach().to_dtype(dtype);
+                reduce(gpu, "LogSumExp", &x, &dims, dtype, Finish::Nothing)
+            }
+            None => {
+                let wide = self.detach().to_dtype(dtype.compute());
+                dispatch!(compute wide.dtype(), "logsumexp", T => logsumexp_of::<T>(&wide, &dims))
+                    .to_dtype(dtype)
+            }
+        };
+        record("logsumexp", &[self], out, |saver| {
             let (x, y) = (saver.save(self), saver.save_output(0));
             move |ctx| {
                 let x = ctx.get(&x);

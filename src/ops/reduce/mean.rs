@@ -3,10 +3,12 @@
 
 use smallvec::smallvec;
 
+use super::cuda::{Finish, reduce};
 use super::sum::wide_sum;
 use super::{Dims, finish};
 use crate::Tensor;
 use crate::autograd::record;
+use crate::ops::gpu;
 #[cfg(test)]
 use crate::ops::samples::{OpSample, values};
 use crate::profiler;
@@ -49,9 +51,14 @@ impl Tensor {
         }
         let _span = profiler::op("mean");
         let n = dims.count(self) as f64;
-        let out = wide_sum(self, &dims);
-        dispatch!(compute out.dtype(), "mean", T => finish::<T>(&out, |sum| sum / n as T));
-        let out = out.to_dtype(self.dtype());
+        let out = match gpu::of("mean", &[self]) {
+            Some(gpu) => reduce(gpu, "Sum", self, &dims, self.dtype(), Finish::Divide(n)),
+            None => {
+                let out = wide_sum(self, &dims);
+                dispatch!(compute out.dtype(), "mean", T => finish::<T>(&out, |sum| sum / n as T));
+                out.to_dtype(self.dtype())
+            }
+        };
         let shape = self.layout().shape.clone();
         record("mean", &[self], out, |_| {
             move |ctx| smallvec![Some(dims.restore(&(ctx.grad(0) / n), &shape).expand(&shape))]

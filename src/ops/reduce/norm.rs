@@ -8,12 +8,14 @@ use std::marker::PhantomData;
 
 use smallvec::smallvec;
 
+use super::cuda::{Finish, reduce};
 use super::{Dims, finish};
 use crate::Tensor;
 use crate::amp::cast_op;
 use crate::autograd::record;
 use crate::cpu::fold::Fold;
 use crate::cpu::widen::Real;
+use crate::ops::gpu;
 #[cfg(test)]
 use crate::ops::samples::{OpSample, values};
 use crate::tensor::{Scalar, dispatch};
@@ -42,7 +44,19 @@ impl<T: Real, const SQUARE: bool> Fold for PowerSum<T, SQUARE> {
 }
 
 /// The norm, not recorded.
+#[track_caller]
 fn norm_of(x: &Tensor, p: f64, dims: &Dims) -> Tensor {
+    if let Some(gpu) = gpu::of("norm", &[x]) {
+        let fold = |name, finish| reduce(gpu, name, x, dims, x.dtype(), finish);
+        return match p {
+            2.0 => fold("Squares", Finish::Root),
+            1.0 => fold("Magnitudes", Finish::Nothing),
+            _ => {
+                let wide = x.detach().to_dtype(x.dtype().compute());
+                general_norm(&wide, p, dims).to_dtype(x.dtype())
+            }
+        };
+    }
     let wide = x.detach().to_dtype(x.dtype().compute());
     let out = dispatch!(compute wide.dtype(), "norm", T => match p {
         2.0 => {
@@ -60,7 +74,7 @@ fn norm_of(x: &Tensor, p: f64, dims: &Dims) -> Tensor {
 fn general_norm(x: &Tensor, p: f64, dims: &Dims) -> Tensor {
     // The norm of nothing is 0, and nothing has no largest element.
     if dims.count(x) == 0 {
-        return Tensor::zeros(dims.shape(x), x.dtype());
+        return Tensor::zeros(dims.shape(x), (x.dtype(), x.device()));
     }
     let (magnitude, reduced) = (x.abs(), dims.reduced_list());
     match p {

@@ -3,9 +3,11 @@
 
 use smallvec::smallvec;
 
+use super::cuda::{Finish, reduce};
 use super::{Dims, simple_fold};
 use crate::amp::cast_op;
 use crate::autograd::record;
+use crate::ops::gpu;
 #[cfg(test)]
 use crate::ops::samples::{OpSample, values};
 use crate::tensor::dtype::assert_real;
@@ -18,6 +20,9 @@ simple_fold! { ProdInt<i64> -> i64, identity 1, map |x| x, combine |a, b| a.wrap
 /// The product, not recorded.
 fn prod_of(x: &Tensor, dims: &Dims) -> Tensor {
     let dtype = if x.dtype().is_floating_point() { x.dtype() } else { Dtype::I64 };
+    if let Some(gpu) = gpu::of("prod", &[x]) {
+        return reduce(gpu, "Prod", x, dims, dtype, Finish::Nothing);
+    }
     let x = x.detach().to_dtype(dtype.compute());
     let out = match x.dtype() {
         Dtype::F64 => dims.fold(&Prod64, &x),
@@ -63,6 +68,7 @@ impl Tensor {
                 if x.numel() == 0 || x.dim() == 0 {
                     return smallvec![Some(g.expand(x.shape()))];
                 }
+                // On a GPU to look for a zero is to wait for it, which PyTorch does too.
                 let grad = if x.detach().eq(0.0).any().item() == 0.0 {
                     g * dims.restore(&ctx.get(&y), x.shape()) / &x
                 } else {

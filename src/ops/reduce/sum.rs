@@ -7,6 +7,7 @@ use std::ops::Add;
 use half::{bf16, f16};
 use smallvec::smallvec;
 
+use super::cuda::{Finish, reduce};
 use super::{Dims, simple_fold};
 use crate::amp::cast_op;
 use crate::autograd::record;
@@ -14,6 +15,7 @@ use crate::cpu::fold::Fold;
 use crate::cpu::widen::{Real, Widen};
 use crate::error::{Error, throw};
 use crate::ops::complex::by_pairs;
+use crate::ops::gpu;
 #[cfg(test)]
 use crate::ops::samples::{OpSample, positive, values};
 use crate::{Dtype, Tensor};
@@ -56,6 +58,16 @@ pub(super) fn wide_sum(x: &Tensor, dims: &Dims) -> Tensor {
     }
 }
 
+/// The sum in the type of the result, not recorded.
+#[track_caller]
+fn sum_of(x: &Tensor, dims: &Dims) -> Tensor {
+    let to = if x.dtype().is_floating_point() { x.dtype() } else { Dtype::I64 };
+    if let Some(gpu) = gpu::of("sum", &[x]) {
+        return reduce(gpu, "Sum", x, dims, to, Finish::Nothing);
+    }
+    wide_sum(x, dims).to_dtype(to)
+}
+
 impl Tensor {
     /// Sum of all elements (`torch.sum`): of the tensor's type; i64 for integers and bools.
     ///
@@ -92,8 +104,7 @@ impl Tensor {
                 false => by_pairs(self, |pairs| pairs.sum_dim(&list, keepdim)),
             };
         }
-        let sum = wide_sum(self, &dims);
-        let out = if self.dtype().is_floating_point() { sum.to_dtype(self.dtype()) } else { sum };
+        let out = sum_of(self, &dims);
         let shape = self.layout().shape.clone();
         record("sum", &[self], out, |_| {
             move |ctx| smallvec![Some(dims.restore(&ctx.grad(0), &shape).expand(&shape))]

@@ -4,12 +4,14 @@
 
 use smallvec::smallvec;
 
+use super::cuda::{Finish, reduce};
 use super::sum::wide_sum;
 use super::{Dims, finish};
 use crate::Tensor;
 use crate::autograd::record;
 use crate::cpu::fold::Fold;
 use crate::cpu::widen::Real;
+use crate::ops::gpu;
 #[cfg(test)]
 use crate::ops::samples::{OpSample, values};
 use crate::profiler;
@@ -43,9 +45,15 @@ impl<T: Real> Fold for SquaredDeviations<'_, T> {
     }
 }
 
-/// Variances (or their square roots) of a floating-point tensor, in the wide type; not recorded.
+/// Variances (or their square roots) of a floating-point tensor; not recorded.
+#[track_caller]
 fn variance_of(x: &Tensor, dims: &Dims, divisor: f64, root: bool) -> Tensor {
     let _span = profiler::op("var");
+    if let Some(gpu) = gpu::of("var", &[x]) {
+        let finish = if root { Finish::DivideThenRoot(divisor) } else { Finish::Divide(divisor) };
+        return reduce(gpu, "Var", x, dims, x.dtype(), finish);
+    }
+    let dtype = x.dtype();
     let x = x.detach().to_dtype(x.dtype().compute());
     let (n, means) = (dims.count(&x) as f64, wide_sum(&x, dims));
     dispatch!(compute x.dtype(), "var", T => {
@@ -56,7 +64,7 @@ fn variance_of(x: &Tensor, dims: &Dims, divisor: f64, root: bool) -> Tensor {
             let v = sum / divisor as T;
             if root { v.sqrt() } else { v }
         });
-        out
+        out.to_dtype(dtype)
     })
 }
 
@@ -94,7 +102,7 @@ impl Tensor {
         let dims = Dims::new("var", self, dims, keepdim);
         let divisor = divisor(self, &dims, correction.into());
         assert_float("var", self);
-        let out = variance_of(self, &dims, divisor, false).to_dtype(self.dtype());
+        let out = variance_of(self, &dims, divisor, false);
         record("var", &[self], out, |saver| {
             let x = saver.save(self);
             move |ctx| {
@@ -121,7 +129,7 @@ impl Tensor {
         let dims = Dims::new("std", self, dims, keepdim);
         let divisor = divisor(self, &dims, correction.into());
         assert_float("std", self);
-        let out = variance_of(self, &dims, divisor, true).to_dtype(self.dtype());
+        let out = variance_of(self, &dims, divisor, true);
         record("std", &[self], out, |saver| {
             let (x, y) = (saver.save(self), saver.save_output(0));
             move |ctx| {

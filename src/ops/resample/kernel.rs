@@ -62,6 +62,11 @@ impl Sparse {
         self.starts.len() - 1
     }
 
+    /// Where the entries of each row start, and their positions.
+    pub fn lists(&self) -> [&[u32]; 2] {
+        [&self.starts, &self.places]
+    }
+
     /// Where the entries of row `i` are.
     pub fn row(&self, i: usize) -> Range<usize> {
         self.starts[i] as usize..self.starts[i + 1] as usize

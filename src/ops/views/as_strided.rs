@@ -82,12 +82,25 @@ impl Tensor {
         layout
     }
 
+    /// [`add_overlapping`](Self::add_overlapping) on a GPU: each element's place in the memory is an index.
+    fn scatter_overlapping(&self, x: &Tensor) {
+        let extent = self.layout().extent() - self.storage_offset();
+        let places = Tensor::range(extent).to_device(self.device());
+        let places = places.as_strided(self.shape(), self.strides(), 0).reshape([-1]);
+        let memory = Layout { offset: self.storage_offset(), ..Layout::contiguous(&[extent]) };
+        let memory = Tensor::from_parts(self.storage().clone(), memory, self.dtype());
+        memory.scatter_add_(0, &places, &x.to_dtype(self.dtype()).reshape([-1]));
+    }
+
     /// Adds `x` element by element, in row-major order, where several elements of this tensor may be
     /// the same memory. For freshly made tensors only: the version is not counted.
     pub(crate) fn add_overlapping(&self, x: &Tensor) {
         if self.dtype().is_complex() {
             let x = x.to_dtype(self.dtype()).view_as_real();
             return self.view_as_real().add_overlapping(&x);
+        }
+        if self.device().is_cuda() {
+            return self.scatter_overlapping(x);
         }
         let (shape, strides) = (self.shape(), self.strides());
         dispatch!(float self.dtype(), "as_strided", T => {

@@ -41,7 +41,7 @@ impl Tensor {
         layout.strides.remove(d);
         let shape = shape_of(self);
         view("select", self, layout, move |g| {
-            let out = Tensor::zeros(&shape, g.dtype());
+            let out = Tensor::zeros(&shape, (g.dtype(), g.device()));
             out.select(d as i64, i).copy_(g);
             out
         })
@@ -114,7 +114,7 @@ impl Tensor {
         layout.strides[d] *= step as isize;
         let shape = shape_of(self);
         view("slice", self, layout, move |g| {
-            let out = Tensor::zeros(&shape, g.dtype());
+            let out = Tensor::zeros(&shape, (g.dtype(), g.device()));
             out.slice(d as i64, start as i64, end as i64, step).copy_(g);
             out
         })

@@ -47,7 +47,7 @@ impl Tensor {
         layout.strides.push(stride);
         let shape = shape_of(self);
         view("diagonal", self, layout, move |g| {
-            let out = Tensor::zeros(&shape, g.dtype());
+            let out = Tensor::zeros(&shape, (g.dtype(), g.device()));
             out.diagonal(offset, a as i64, b as i64).copy_(g);
             out
         })
@@ -93,7 +93,7 @@ impl Tensor {
         layout.shape.push(size);
         let shape = shape_of(self);
         view("unfold", self, layout, move |g| {
-            let out = Tensor::zeros(&shape, g.dtype());
+            let out = Tensor::zeros(&shape, (g.dtype(), g.device()));
             if out.dim() == 0 {
                 return g.sum_to_size(&[1]).reshape_to(&[]);
             }

@@ -239,7 +239,8 @@ impl StateReader<'_> {
     fn copy(&self, name: &str, value: &StateValue, shape: &[usize]) -> Result<Tensor> {
         match value {
             StateValue::Tensor(t) if t.shape() == shape => {
-                Ok(t.detach().to_dtype(self.parameter.dtype()).clone_contiguous())
+                let t = t.detach().to_dtype(self.parameter.dtype());
+                Ok(t.clone_contiguous().to_device(self.parameter.device()))
             }
             StateValue::Tensor(t) => Err(self.wrong(format!(
                 "`{name}` has shape {:?}, must have {shape:?} for a parameter of {:?}",

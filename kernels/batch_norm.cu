@@ -1,0 +1,166 @@
+// Batch normalisation of [batch, channels, plane], or of [batch, plane, channels] where channels are last, and
+// its gradient.
+
+struct BatchNorm {
+    const T* x;
+    const T* dy;
+    // The result, or the gradient of x.
+    T* y;
+    // Per channel: mean, 1 / sqrt(variance + eps), unbiased variance.
+    C* stats;
+    // Per channel: the sums of dy xh and of dy.
+    C* sums;
+    // Per channel or null, each of its format.
+    char* w;
+    char* b;
+    char* running_mean;
+    char* running_var;
+    i64 channels;
+    // Numbers of a channel.
+    i64 count;
+    // Dense rows: planes, or the channels of a place.
+    i64 rows, length;
+    double eps, momentum;
+    i32 w_format, b_format, mean_format, var_format;
+    // Whether rows are channels of a place; whether the statistics are the batch's.
+    i32 last;
+    i32 training;
+};
+
+__device__ __forceinline__ int size_of(i32 format) {
+    switch (format) {
+        case FORMAT_F64: case FORMAT_I64: return 8;
+        case FORMAT_F32: case FORMAT_I32: return 4;
+        case FORMAT_F16: case FORMAT_BF16: case FORMAT_I16: return 2;
+        default: return 1;
+    }
+}
+
+__device__ __forceinline__ C channel(const char* p, i64 c, i32 format, C otherwise) {
+    return p ? load<C>(p + c * size_of(format), format) : otherwise;
+}
+
+// Statistics of the batch; the running ones are moved towards them.
+template <class A> struct StatisticsOf : BatchNorm {
+    typedef typename Momentary<A>::Acc Acc;
+    __device__ __forceinline__ Acc zero() const { return Momentary<A>().zero(); }
+    __device__ __forceinline__ Acc combine(const Acc& a, const Acc& b) const { return Momentary<A>::join(a, b); }
+    template <bool WIDE> __device__ __forceinline__ void add(Acc& acc, i64 at, i64, i64) const {
+        A v[WIDTH];
+        int each = values_at<WIDE>(x + at, v);
+        Momentary<A>::take(acc, v, each);
+    }
+    __device__ __forceinline__ void toward(char* running, i64 c, i32 format, A value) const {
+        if (!running) return;
+        char* at = running + c * size_of(format);
+        store<A>(at, format, load<A>(at, format) * (A)(1.0 - momentum) + value * (A)momentum);
+    }
+    __device__ __forceinline__ void finish(i64 c, const Acc& acc) const {
+        A unbiased = acc.squares / (A)(count - 1);
+        stats[c] = acc.mean;
+        stats[channels + c] = one_over_root(acc.squares / (A)count + (A)eps);
+        stats[2 * channels + c] = unbiased;
+        toward(running_mean, c, mean_format, acc.mean);
+        toward(running_var, c, var_format, unbiased);
+    }
+};
+typedef StatisticsOf<C> Statistics;
+
+// The sums of dy (x - mean) scale and of dy.
+template <class A> struct SumsOf : BatchNorm {
+    typedef Pair<A> Acc;
+    __device__ __forceinline__ Acc zero() const { return {(A)0, (A)0}; }
+    __device__ __forceinline__ Acc combine(const Acc& p, const Acc& q) const { return {p.a + q.a, p.b + q.b}; }
+    template <bool WIDE> __device__ __forceinline__ void add(Acc& acc, i64 at, i64, i64 c) const {
+        A v[WIDTH], d[WIDTH], mean = stats[c];
+        int each = values_at<WIDE>(x + at, v);
+        values_at<WIDE>(dy + at, d);
+        for (int k = 0; k < each; ++k) {
+            acc.a += d[k] * (v[k] - mean);
+            acc.b += d[k];
+        }
+    }
+    __device__ __forceinline__ void finish(i64 c, const Acc& acc) const {
+        sums[c] = acc.a * stats[channels + c];
+        sums[channels + c] = acc.b;
+    }
+};
+typedef SumsOf<C> Sums;
+
+// The remainder, by 32 bits where they suffice.
+__device__ __forceinline__ i64 remainder_of(i64 a, i64 b) { return (a | b) >> 32 ? a % b : (i64)((u32)a % (u32)b); }
+
+// Has `f` work on all elements, EACH at a time, after it was told of their channels. Threads along x are on
+// neighbouring elements of a row; a plane's channel is the same throughout, a place's channels are the same in
+// each row.
+template <bool WIDE, class F> __device__ __forceinline__ void over_rows(const BatchNorm& task, F f) {
+    const int EACH = WIDE ? WIDTH : 1;
+    i64 items = task.length / EACH, step = (i64)gridDim.y * blockDim.x, step_of_rows = (i64)gridDim.x * blockDim.y;
+    i64 first = (i64)blockIdx.y * blockDim.x + threadIdx.x, first_row = (i64)blockIdx.x * blockDim.y + threadIdx.y;
+    if (task.last) {
+        for (i64 item = first; item < items; item += step) {
+#pragma unroll
+            for (int k = 0; k < EACH; ++k) f.own[k] = f.of(item * EACH + k);
+#pragma unroll 4
+            for (i64 row = first_row; row < task.rows; row += step_of_rows) {
+                f.template at<WIDE>(row * task.length + item * EACH);
+            }
+        }
+    } else {
+        for (i64 row = first_row; row < task.rows; row += step_of_rows) {
+            typename F::Line line = f.of(remainder_of(row, task.channels));
+#pragma unroll
+            for (int k = 0; k < EACH; ++k) f.own[k] = line;
+#pragma unroll 4
+            for (i64 item = first; item < items; item += step) f.template at<WIDE>(row * task.length + item * EACH);
+        }
+    }
+}
+
+// y = (x - mean) factor + shift.
+struct Forward : BatchNorm {
+    struct Line { C mean, factor, shift; };
+    struct Work {
+        typedef Forward::Line Line;
+        const Forward& task;
+        Line own[WIDTH];
+        __device__ __forceinline__ Line of(i64 c) const {
+            C scale = task.stats[task.channels + c] * channel(task.w, c, task.w_format, (C)1);
+            return {task.stats[c], scale, channel(task.b, c, task.b_format, (C)0)};
+        }
+        template <bool WIDE> __device__ __forceinline__ void at(i64 at) const {
+            C v[WIDTH], out[WIDTH];
+            int each = values_at<WIDE>(task.x + at, v);
+            for (int k = 0; k < each; ++k) out[k] = (v[k] - own[k].mean) * own[k].factor + own[k].shift;
+            put_values<WIDE>(task.y + at, out);
+        }
+    };
+    template <bool WIDE> __device__ __forceinline__ void run() const { over_rows<WIDE>(*this, Work{*this, {}}); }
+};
+
+// dx = (dy - plain - (x - mean) slope) factor.
+struct Backward : BatchNorm {
+    struct Line { C mean, plain, slope, factor; };
+    struct Work {
+        typedef Backward::Line Line;
+        const Backward& task;
+        Line own[WIDTH];
+        __device__ __forceinline__ Line of(i64 c) const {
+            C scale = task.stats[task.channels + c], n = (C)task.count;
+            C factor = scale * channel(task.w, c, task.w_format, (C)1);
+            if (!task.training) return {task.stats[c], (C)0, (C)0, factor};
+            return {task.stats[c], task.sums[task.channels + c] / n, task.sums[c] / n * scale, factor};
+        }
+        template <bool WIDE> __device__ __forceinline__ void at(i64 at) const {
+            C v[WIDTH], d[WIDTH], out[WIDTH];
+            int each = values_at<WIDE>(task.x + at, v);
+            values_at<WIDE>(task.dy + at, d);
+            for (int k = 0; k < each; ++k) {
+                const Line& line = own[k];
+                out[k] = (d[k] - line.plain - (v[k] - line.mean) * line.slope) * line.factor;
+            }
+            put_values<WIDE>(task.y + at, out);
+        }
+    };
+    template <bool WIDE> __device__ __forceinline__ void run() const { over_rows<WIDE>(*this, Work{*this, {}}); }
+};

@@ -1,0 +1,14 @@
+// The entry points of a fold: VARIANT is an operation of fold.cuh, passed as it is.
+
+extern "C" __global__ void __launch_bounds__(FOLD_THREADS) fold_rows(FoldPlan plan, VARIANT op, void* parts) {
+    fold_block<VARIANT, false, false>(plan, op, (VARIANT::Acc*)parts);
+}
+extern "C" __global__ void __launch_bounds__(FOLD_THREADS) fold_rows_wide(FoldPlan plan, VARIANT op, void* parts) {
+    fold_block<VARIANT, true, false>(plan, op, (VARIANT::Acc*)parts);
+}
+extern "C" __global__ void __launch_bounds__(FOLD_THREADS) fold_columns(FoldPlan plan, VARIANT op, void* parts) {
+    fold_block<VARIANT, false, true>(plan, op, (VARIANT::Acc*)parts);
+}
+extern "C" __global__ void __launch_bounds__(FOLD_THREADS) fold_parts(FoldPlan plan, VARIANT op, void* parts) {
+    fold_splits<VARIANT>(plan, op, (const VARIANT::Acc*)parts);
+}

@@ -1,0 +1,168 @@
+// Elements and slices by index, joining, triangles. What is only moved is moved in units of 1, 2, 4, 8 or
+// 16 bytes. Indices are checked: one that is out of range ends the program, as in PyTorch.
+
+#define MOST_DIMS 8
+#define MOST_PARTS 32
+
+struct __align__(16) Sixteen { u64 low, high; };
+
+__device__ __forceinline__ i64 checked(i64 index, i64 size) {
+    assert(index >= 0 && index < size && "an index is out of range");
+    return index;
+}
+
+// a / b for numbers that are not negative; most fit in 32 bits, where it is a fifth of the work.
+__device__ __forceinline__ i64 quotient(i64 a, i64 b) {
+    return (u64)(a | b) >> 32 ? a / b : (i64)((u32)a / (u32)b);
+}
+
+// to[o][k] = from[o][index[k]], rows of `row` units.
+template <class T>
+__device__ __forceinline__ void take(T* to, const T* from, const i64* index, i64 outer, i64 n, i64 m, i64 row) {
+    i64 count = outer * m * row;
+    for (i64 i = first_index(); i < count; i += index_step()) {
+        i64 r = quotient(i, row), j = i - r * row;
+        i64 o = quotient(r, m), k = r - o * m;
+        to[i] = from[(o * n + checked(index[k], n)) * row + j];
+    }
+}
+
+// to[o][index[k]] = from[o][k]; of slices that are named twice one is left.
+template <class T>
+__device__ __forceinline__ void put_slices(T* to, const T* from, const i64* index, i64 outer, i64 n, i64 m, i64 row) {
+    i64 count = outer * m * row;
+    for (i64 i = first_index(); i < count; i += index_step()) {
+        i64 r = quotient(i, row), j = i - r * row;
+        i64 o = quotient(r, m), k = r - o * m;
+        to[(o * n + checked(index[k], n)) * row + j] = from[i];
+    }
+}
+
+__device__ __forceinline__ void add_to(float* to, float x) { atomicAdd(to, x); }
+__device__ __forceinline__ void add_to(double* to, double x) { atomicAdd(to, x); }
+__device__ __forceinline__ void add_to(i32* to, i32 x) { atomicAdd(to, x); }
+__device__ __forceinline__ void add_to(i64* to, i64 x) { atomicAdd((u64*)to, (u64)x); }
+
+// to[o][index[k]] += from[o][k]; the index `skipped` is left out.
+template <class A, class T>
+__device__ __forceinline__ void add(
+    A* to, const T* from, const i64* index, i64 outer, i64 n, i64 m, i64 row, i64 skipped
+) {
+    i64 count = outer * m * row;
+    for (i64 i = first_index(); i < count; i += index_step()) {
+        i64 r = quotient(i, row), j = i - r * row;
+        i64 o = quotient(r, m), at = checked(index[r - o * m], n);
+        if (at != skipped) add_to(to + (o * n + at) * row + j, Convert<A>::from(from[i]));
+    }
+}
+
+// Where the places of an index are: its sizes, and strides in the indexed tensor (0 along the dimension
+// that is indexed) and in the one beside the index.
+struct Places {
+    i64 count, size, along;
+    i64 sizes[MOST_DIMS], whole[MOST_DIMS], beside[MOST_DIMS];
+    i32 dims, reserved;
+};
+
+__device__ __forceinline__ void place(const Places& p, const i64* index, i64 i, i64* whole, i64* beside) {
+    i64 left = i, w = checked(index[i], p.size) * p.along, b = 0;
+    for (int d = p.dims - 1; d > 0; --d) {
+        i64 next = quotient(left, p.sizes[d]), at = left - next * p.sizes[d];
+        left = next;
+        w += at * p.whole[d];
+        b += at * p.beside[d];
+    }
+    *whole = w + left * p.whole[0];
+    *beside = b + left * p.beside[0];
+}
+
+template <class T>
+__device__ __forceinline__ void gather(T* beside, const T* whole, const i64* index, const Places& p) {
+    for (i64 i = first_index(); i < p.count; i += index_step()) {
+        i64 w, b;
+        place(p, index, i, &w, &b);
+        beside[b] = whole[w];
+    }
+}
+
+template <class T>
+__device__ __forceinline__ void scatter(T* whole, const T* beside, const i64* index, const Places& p) {
+    for (i64 i = first_index(); i < p.count; i += index_step()) {
+        i64 w, b;
+        place(p, index, i, &w, &b);
+        whole[w] = beside[b];
+    }
+}
+
+template <class A, class T>
+__device__ __forceinline__ void scatter_add(A* whole, const T* beside, const i64* index, const Places& p) {
+    for (i64 i = first_index(); i < p.count; i += index_step()) {
+        i64 w, b;
+        place(p, index, i, &w, &b);
+        add_to(whole + w, Convert<A>::from(beside[b]));
+    }
+}
+
+// Parts that are joined: `row` units each time, from `first` on in rows of `pitch`.
+struct Part { const char* from; i64 first, row; };
+struct Parts { char* to; i64 outer, pitch; Part parts[MOST_PARTS]; };
+
+template <class T> __device__ __forceinline__ void join(const Parts& all) {
+    Part part = all.parts[blockIdx.y];
+    i64 count = all.outer * part.row;
+    for (i64 i = first_index(); i < count; i += index_step()) {
+        i64 o = quotient(i, part.row);
+        ((T*)all.to)[o * all.pitch + part.first + i - o * part.row] = ((const T*)part.from)[i];
+    }
+}
+
+// Elements on one side of a diagonal; zeros on the other.
+template <class T>
+__device__ __forceinline__ void triangle(T* to, const T* from, i64 count, i64 rows, i64 columns, i64 diagonal, i32 lower) {
+    for (i64 i = first_index(); i < count; i += index_step()) {
+        i64 r = quotient(i, columns), c = i - r * columns;
+        i64 above = c - (r - quotient(r, rows) * rows) - diagonal;
+        T zero = {};
+        to[i] = (lower ? above <= 0 : above >= 0) ? from[i] : zero;
+    }
+}
+
+#define MOVING(unit, T)                                                                                  \
+    extern "C" __global__ void __launch_bounds__(256) take_##unit(                                       \
+        T* to, const T* from, const i64* index, i64 outer, i64 n, i64 m, i64 row                         \
+    ) { take(to, from, index, outer, n, m, row); }                                                       \
+    extern "C" __global__ void __launch_bounds__(256) put_##unit(                                        \
+        T* to, const T* from, const i64* index, i64 outer, i64 n, i64 m, i64 row                         \
+    ) { put_slices(to, from, index, outer, n, m, row); }                                                 \
+    extern "C" __global__ void __launch_bounds__(256) gather_##unit(                                     \
+        T* beside, const T* whole, const i64* index, Places p                                            \
+    ) { gather(beside, whole, index, p); }                                                               \
+    extern "C" __global__ void __launch_bounds__(256) scatter_##unit(                                    \
+        T* whole, const T* beside, const i64* index, Places p                                            \
+    ) { scatter(whole, beside, index, p); }                                                              \
+    extern "C" __global__ void __launch_bounds__(256) join_##unit(Parts all) { join<T>(all); }           \
+    extern "C" __global__ void __launch_bounds__(256) triangle_##unit(                                   \
+        T* to, const T* from, i64 count, i64 rows, i64 columns, i64 diagonal, i32 lower                  \
+    ) { triangle(to, from, count, rows, columns, diagonal, lower); }
+MOVING(1, u8)
+MOVING(2, u16)
+MOVING(4, u32)
+MOVING(8, u64)
+MOVING(16, Sixteen)
+
+#define ADDING(name, A, T)                                                                               \
+    extern "C" __global__ void __launch_bounds__(256) add_##name(                                        \
+        A* to, const T* from, const i64* index, i64 outer, i64 n, i64 m, i64 row, i64 skipped            \
+    ) { add(to, from, index, outer, n, m, row, skipped); }                                               \
+    extern "C" __global__ void __launch_bounds__(256) scatter_add_##name(                                \
+        A* whole, const T* beside, const i64* index, Places p                                            \
+    ) { scatter_add(whole, beside, index, p); }
+ADDING(f64, double, double)
+ADDING(f32, float, float)
+ADDING(f16, float, f16)
+ADDING(bf16, float, bf16)
+ADDING(i64, i64, i64)
+ADDING(i32, i32, i32)
+ADDING(i16, i32, i16)
+ADDING(i8, i32, i8)
+ADDING(u8, i32, u8)

@@ -1,0 +1,127 @@
+// Layer and root-mean-square normalisation of dense rows, and their gradients.
+
+struct LayerNorm {
+    const T* x;
+    const T* dy;
+    // A weight and a shift per column, or null; of T, or of float where `wide_weight`.
+    const char* w;
+    const char* b;
+    // Of T: the result, or the gradient of x.
+    T* y;
+    // Per row.
+    C* mean;
+    C* scale;
+    // Per column, of the weight's type, or null.
+    char* dw;
+    char* db;
+    i64 n, count;
+    double eps;
+    // Whether the mean is taken out.
+    i32 centered;
+    i32 wide_weight;
+    i32 weight_format;
+    i32 weight_size;
+};
+
+// EACH parameters from a place on; `otherwise` where there are none.
+template <bool WIDE>
+__device__ __forceinline__ void parameters(const LayerNorm& task, const char* p, int place, C otherwise, C* to) {
+    if (!p) {
+        for (int k = 0; k < (WIDE ? WIDTH : 1); ++k) to[k] = otherwise;
+    } else if (task.wide_weight) {
+        for (int k = 0; k < (WIDE ? WIDTH : 1); ++k) to[k] = (C)((const float*)p)[place + k];
+    } else {
+        values_at<WIDE>((const T*)p + place, to);
+    }
+}
+
+struct Forward : LayerNorm {
+    template <int VALUES, bool WIDE> __device__ __forceinline__ void rows() const {
+        typedef Row<VALUES, WIDE> Elements;
+        EACH_ROW(row, count) {
+            bool here = row < count;
+            i64 at = here ? row * n : 0;
+            Elements x(this->x + at, here ? (int)n : 0);
+            C m = (C)0, variance;
+            if (centered) {
+                MomentsOf<C> moments = Momentary<C>().zero();
+                x.each([&](const C* v, int) { Momentary<C>::take(moments, v, Elements::EACH); });
+                moments = across_lanes(Momentary<C>(), moments, blockDim.x);
+                m = moments.mean;
+                variance = moments.squares / (C)n;
+            } else {
+                C squares = (C)0;
+                x.each([&](const C* v, int) {
+                    for (int k = 0; k < Elements::EACH; ++k) squares += v[k] * v[k];
+                });
+                variance = across_lanes(AddNumbers(), squares, blockDim.x) / (C)n;
+            }
+            C r = one_over_root(variance + (C)eps);
+            if (here && threadIdx.x == 0) {
+                mean[row] = m;
+                scale[row] = r;
+            }
+            x.each([&](const C* v, int place) {
+                C weight[Elements::EACH], shift[Elements::EACH], out[Elements::EACH];
+                parameters<WIDE>(*this, w, place, (C)1, weight);
+                parameters<WIDE>(*this, b, place, (C)0, shift);
+                for (int k = 0; k < Elements::EACH; ++k) out[k] = (v[k] - m) * r * weight[k] + shift[k];
+                put_values<WIDE>(y + at + place, out);
+            });
+        }
+    }
+};
+
+struct Backward : LayerNorm {
+    template <int VALUES, bool WIDE> __device__ __forceinline__ void rows() const {
+        typedef Row<VALUES, WIDE> Elements;
+        EACH_ROW(row, count) {
+            bool here = row < count;
+            i64 at = here ? row * n : 0;
+            Elements x(this->x + at, here ? (int)n : 0), dy(this->dy + at, here ? (int)n : 0);
+            C m = here ? mean[row] : (C)0, r = here ? scale[row] : (C)0;
+            Pair<C> sums = {(C)0, (C)0};
+            x.with(dy, [&](const C* v, const C* d, int place) {
+                C weight[Elements::EACH];
+                parameters<WIDE>(*this, w, place, (C)1, weight);
+                for (int k = 0; k < Elements::EACH; ++k) {
+                    C g = d[k] * weight[k];
+                    sums.a += g;
+                    sums.b += g * (v[k] - m);
+                }
+            });
+            sums = across_lanes(AddPairs(), sums, blockDim.x);
+            C plain = centered ? sums.a / (C)n : (C)0, along = sums.b * r / (C)n;
+            x.with(dy, [&](const C* v, const C* d, int place) {
+                C weight[Elements::EACH], out[Elements::EACH];
+                parameters<WIDE>(*this, w, place, (C)1, weight);
+                for (int k = 0; k < Elements::EACH; ++k) {
+                    out[k] = (d[k] * weight[k] - plain - (v[k] - m) * r * along) * r;
+                }
+                put_values<WIDE>(y + at + place, out);
+            });
+        }
+    }
+};
+
+// The gradients of weight and shift: a fold over the rows.
+template <class A> struct OfParameters : LayerNorm {
+    typedef Pair<A> Acc;
+    __device__ __forceinline__ Acc zero() const { return {(A)0, (A)0}; }
+    __device__ __forceinline__ Acc combine(const Acc& p, const Acc& q) const { return {p.a + q.a, p.b + q.b}; }
+    template <bool WIDE> __device__ __forceinline__ void add(Acc& acc, i64 at, i64 item, i64) const {
+        A v[WIDTH], d[WIDTH];
+        int each = values_at<WIDE>(x + at, v);
+        values_at<WIDE>(dy + at, d);
+        for (int k = 0; k < each; ++k) {
+            i64 row = item * each + k;
+            acc.a += d[k] * (v[k] - mean[row]) * scale[row];
+            acc.b += d[k];
+        }
+    }
+    __device__ __forceinline__ void finish(i64 o, const Acc& acc) const {
+        if (dw) store<A>(dw + o * weight_size, weight_format, acc.a);
+        if (db) store<A>(db + o * weight_size, weight_format, acc.b);
+    }
+};
+typedef OfParameters<C> Parameters;

@@ -1,0 +1,228 @@
+// Products of matrices with any strides and batches, of one type: ELEMENT. Sums of parts of the depth, where
+// the tiles are too few to fill the device, go to memory and are added in a fixed order afterwards.
+
+#define MOST_BATCH_DIMS 6
+
+// `Product` of the other side.
+struct Product {
+    Finish finish;
+    const void* left;
+    const void* right;
+    i64 depth, left_row, left_depth, right_depth, right_column;
+    // Of how many of the depth a part is, and how many parts.
+    i64 part, parts;
+    i64 batch, out_batch, batch_dims;
+    i64 batch_sizes[MOST_BATCH_DIMS], left_batch[MOST_BATCH_DIMS], right_batch[MOST_BATCH_DIMS];
+};
+
+// The operands of a batch item, and its place among the results.
+template <class T> __device__ __forceinline__ void enter(const Product& q, i64 item, i64 part, const T** left,
+                                                         const T** right, Finish* f) {
+    typedef typename Sum<T>::Type A;
+    i64 rest = item, l = 0, r = 0;
+    for (int d = (int)q.batch_dims - 1; d >= 0; --d) {
+        i64 i = rest % q.batch_sizes[d];
+        rest /= q.batch_sizes[d];
+        l += i * q.left_batch[d];
+        r += i * q.right_batch[d];
+    }
+    *left = (const T*)q.left + l;
+    *right = (const T*)q.right + r;
+    *f = q.finish;
+    f->out = (T*)f->out + item * q.out_batch;
+    if (f->partial) f->partial = (A*)f->partial + (part * q.batch + item) * f->rows * f->columns;
+}
+
+template <class Tile, class LL, class RL, int STAGES, class T>
+__device__ __forceinline__ void product(const Product& q) {
+    i64 rows = (q.finish.rows + Tile::ROWS - 1) / Tile::ROWS, columns = (q.finish.columns + Tile::COLUMNS - 1) / Tile::COLUMNS;
+    i64 tiles = rows * columns;
+    for (i64 block = blockIdx.x; block < tiles * q.batch * q.parts; block += gridDim.x) {
+        i64 row, column, rest = block / tiles, item = rest % q.batch, part = rest / q.batch;
+        tile_place(block % tiles, rows, columns, &row, &column);
+        Writer<T> out;
+        out.row = row * Tile::ROWS;
+        out.column = column * Tile::COLUMNS;
+        const T *left, *right;
+        enter(q, item, part, &left, &right, &out.f);
+        i64 from = part * q.part, to = from + q.part < q.depth ? from + q.part : q.depth;
+        Strided<T> l = {left, q.finish.rows, to, q.left_row, q.left_depth};
+        Strided<T> r = {right, q.finish.columns, to, q.right_column, q.right_depth};
+        Tile tile;
+        tile.begin();
+        tile_sums<Tile, LL, RL, STAGES>(tile, l, r, out.row, out.column, from, to);
+        tile.each(out);
+    }
+}
+
+#if HALF
+#define PRODUCT(NAME, SIZE, LOADER, STAGES, LEFT, RIGHT)                                                       \
+    extern "C" __global__ void __launch_bounds__(SIZE * 2, 256 / SIZE) NAME(Product q) {                                   \
+        typedef WarpTile<ELEMENT, SIZE, LEFT, RIGHT> Tile;                                                     \
+        typedef LOADER<Strided<ELEMENT>, SIZE, 32, SIZE * 2, LEFT, Tile::LEFT_ROW, Tile::LEFT_DEPTH> L;         \
+        typedef LOADER<Strided<ELEMENT>, SIZE, 32, SIZE * 2, RIGHT, Tile::RIGHT_ROW, Tile::RIGHT_DEPTH> R;      \
+        product<Tile, L, R, STAGES, ELEMENT>(q);                                                               \
+    }
+PRODUCT(copied_128_00, 128, CopyLoader, 4, false, false)
+PRODUCT(copied_128_01, 128, CopyLoader, 4, false, true)
+PRODUCT(copied_128_10, 128, CopyLoader, 4, true, false)
+PRODUCT(copied_128_11, 128, CopyLoader, 4, true, true)
+PRODUCT(copied_64_00, 64, CopyLoader, 4, false, false)
+PRODUCT(copied_64_01, 64, CopyLoader, 4, false, true)
+PRODUCT(copied_64_10, 64, CopyLoader, 4, true, false)
+PRODUCT(copied_64_11, 64, CopyLoader, 4, true, true)
+PRODUCT(plain_64_00, 64, Loader, 2, false, false)
+PRODUCT(plain_64_01, 64, Loader, 2, false, true)
+PRODUCT(plain_64_10, 64, Loader, 2, true, false)
+PRODUCT(plain_64_11, 64, Loader, 2, true, true)
+#else
+#define PRODUCT(NAME, SIZE, LEFT, RIGHT)                                                                       \
+    extern "C" __global__ void __launch_bounds__(256) NAME(Product q) {                                        \
+        typedef PlainTile<ELEMENT, SIZE> Tile;                                                                 \
+        typedef Loader<Strided<ELEMENT>, SIZE, Tile::DEPTH, 256, LEFT, 1, Tile::LINE> L;                        \
+        typedef Loader<Strided<ELEMENT>, SIZE, Tile::DEPTH, 256, RIGHT, 1, Tile::LINE> R;                       \
+        product<Tile, L, R, 2, ELEMENT>(q);                                                                    \
+    }
+#if SINGLE
+PRODUCT(plain_128_00, 128, false, false)
+PRODUCT(plain_128_01, 128, false, true)
+PRODUCT(plain_128_10, 128, true, false)
+PRODUCT(plain_128_11, 128, true, true)
+#endif
+PRODUCT(plain_64_00, 64, false, false)
+PRODUCT(plain_64_01, 64, false, true)
+PRODUCT(plain_64_10, 64, true, false)
+PRODUCT(plain_64_11, 64, true, true)
+#endif
+
+template <class A> __device__ __forceinline__ A warp_sum(A x) {
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(0xffffffffu, x, step);
+    return x;
+}
+
+// A matrix, on the left, times a column: a warp for each row, whose elements are neighbours.
+extern "C" __global__ void __launch_bounds__(256) column_along(Product q) {
+    typedef Sum<ELEMENT>::Type A;
+    i64 rows = q.finish.rows, lane = threadIdx.x % 32;
+    i64 warps = (i64)gridDim.x * 8;
+    for (i64 i = (i64)blockIdx.x * 8 + threadIdx.x / 32; i < rows * q.batch * q.parts; i += warps) {
+        i64 row = i % rows, item = i / rows % q.batch, part = i / rows / q.batch;
+        Writer<ELEMENT> out;
+        const ELEMENT *left, *right;
+        enter(q, item, part, &left, &right, &out.f);
+        out.row = row;
+        out.column = 0;
+        i64 p = part * q.part, to = p + q.part < q.depth ? p + q.part : q.depth;
+        left += row * q.left_row;
+        A sums[4] = {0, 0, 0, 0};
+        for (p += lane; p + 96 < to; p += 128)
+#pragma unroll
+            for (int k = 0; k < 4; ++k)
+                sums[k] += (A)widened(left[(p + 32 * k) * q.left_depth]) * (A)widened(right[(p + 32 * k) * q.right_depth]);
+        for (; p < to; p += 32) sums[0] += (A)widened(left[p * q.left_depth]) * (A)widened(right[p * q.right_depth]);
+        A sum = warp_sum((sums[0] + sums[1]) + (sums[2] + sums[3]));
+        if (lane == 0) out.put<1>(0, 0, &sum);
+    }
+}
+
+// The same with a thread for each row, where neighbours in a column are neighbours in memory.
+extern "C" __global__ void __launch_bounds__(256) column_across(Product q) {
+    typedef Sum<ELEMENT>::Type A;
+    i64 rows = q.finish.rows;
+    for (i64 i = first_index(); i < rows * q.batch * q.parts; i += index_step()) {
+        i64 row = i % rows, item = i / rows % q.batch, part = i / rows / q.batch;
+        Writer<ELEMENT> out;
+        const ELEMENT *left, *right;
+        enter(q, item, part, &left, &right, &out.f);
+        out.row = row;
+        out.column = 0;
+        i64 p = part * q.part, to = p + q.part < q.depth ? p + q.part : q.depth;
+        left += row * q.left_row;
+        A sums[4] = {0, 0, 0, 0};
+        for (; p + 3 < to; p += 4)
+#pragma unroll
+            for (int k = 0; k < 4; ++k)
+                sums[k] += (A)widened(left[(p + k) * q.left_depth]) * (A)widened(right[(p + k) * q.right_depth]);
+        for (; p < to; ++p) sums[0] += (A)widened(left[p * q.left_depth]) * (A)widened(right[p * q.right_depth]);
+        A sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+        out.put<1>(0, 0, &sum);
+    }
+}
+
+// Adds the parts' sums and finishes them.
+extern "C" __global__ void __launch_bounds__(256) add_parts(Finish f, i64 batch, i64 out_batch, i64 parts) {
+    typedef Sum<ELEMENT>::Type A;
+    i64 size = f.rows * f.columns, count = size * batch;
+    const A* partial = (const A*)f.partial;
+    Writer<ELEMENT> out;
+    out.f = f;
+    out.f.partial = 0;
+    for (i64 i = first_index(); i < count; i += index_step()) {
+        A sum = 0;
+        for (i64 part = 0; part < parts; ++part) sum += partial[part * count + i];
+        out.f.out = (ELEMENT*)f.out + i / size * out_batch;
+        out.row = i % size / f.columns;
+        out.column = i % f.columns;
+        out.put<1>(0, 0, &sum);
+    }
+}
+
+// Sums of `[outer, channels, inner]` over all but the channels; a block for each part of a channel.
+extern "C" __global__ void __launch_bounds__(256) channel_sums(Finish f, const ELEMENT* x, i64 outer, i64 inner, i64 parts) {
+    typedef Sum<ELEMENT>::Type A;
+    __shared__ A sums[8];
+    i64 channels = f.columns, each = (outer + parts - 1) / parts;
+    for (i64 block = blockIdx.x; block < channels * parts; block += gridDim.x) {
+        i64 channel = block % channels, part = block / channels;
+        i64 n = part * each, to = n + each < outer ? n + each : outer, i = threadIdx.x;
+        A sum = 0;
+        for (;; i += 256) {
+            while (i >= inner && n < to) {
+                i -= inner;
+                ++n;
+            }
+            if (n >= to) break;
+            sum += widened(x[(n * channels + channel) * inner + i]);
+        }
+        sum = warp_sum(sum);
+        __syncthreads();
+        if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = sum;
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            sum = ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
+            Writer<ELEMENT> out = {f, 0, channel};
+            if (f.partial) out.f.partial = (A*)f.partial + part * channels;
+            out.put<1>(0, 0, &sum);
+        }
+    }
+}
+
+// Sums of a matrix's rows: 32 columns by eight threads each.
+extern "C" __global__ void __launch_bounds__(256) row_sums(Finish f, const ELEMENT* x, i64 rows, i64 parts) {
+    typedef Sum<ELEMENT>::Type A;
+    __shared__ A sums[8][33];
+    i64 columns = f.columns, groups = (columns + 31) / 32, each = (rows + parts - 1) / parts;
+    for (i64 block = blockIdx.x; block < groups * parts; block += gridDim.x) {
+        i64 column = block % groups * 32 + threadIdx.x % 32, part = block / groups;
+        i64 n = part * each, to = n + each < rows ? n + each : rows;
+        A two[2] = {0, 0};
+        if (column < columns) {
+            for (n += threadIdx.x / 32; n + 8 < to; n += 16) {
+                two[0] += widened(x[n * columns + column]);
+                two[1] += widened(x[(n + 8) * columns + column]);
+            }
+            if (n < to) two[0] += widened(x[n * columns + column]);
+        }
+        __syncthreads();
+        sums[threadIdx.x / 32][threadIdx.x % 32] = two[0] + two[1];
+        __syncthreads();
+        if (threadIdx.x < 32 && column < columns) {
+            A sum = 0;
+            for (int k = 0; k < 8; ++k) sum += sums[k][threadIdx.x];
+            Writer<ELEMENT> out = {f, 0, column};
+            if (f.partial) out.f.partial = (A*)f.partial + part * columns;
+            out.put<1>(0, 0, &sum);
+        }
+    }
+}

@@ -1,0 +1,221 @@
+// Philox 4x32-10 as src/cpu/philox.rs, and numbers made of its words as src/ops/random has them: word w of
+// block b belongs to place 4 b + w. Products and sums are rounded one by one (no contraction), as on the
+// host.
+
+struct Words { u32 w[4]; };
+
+__device__ __forceinline__ Words philox(u64 block, u64 stream, u64 seed) {
+    u32 c0 = (u32)block, c1 = (u32)(block >> 32), c2 = (u32)stream, c3 = (u32)(stream >> 32);
+    u32 k0 = (u32)seed, k1 = (u32)(seed >> 32);
+    for (int round = 0; round < 10; ++round) {
+        u64 a = (u64)0xD2511F53u * c0, b = (u64)0xCD9E8D57u * c2;
+        u32 n0 = (u32)(b >> 32) ^ c1 ^ k0, n2 = (u32)(a >> 32) ^ c3 ^ k1;
+        c1 = (u32)b;
+        c3 = (u32)a;
+        c0 = n0;
+        c2 = n2;
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+    return Words{{c0, c1, c2, c3}};
+}
+
+// 53 random bits as a number in [0, 1).
+__device__ __forceinline__ double unit64(u32 low, u32 high) {
+    return (double)(((u64)low | (u64)high << 32) >> 11) * (1.0 / 9007199254740992.0);
+}
+
+template <int BITS> __device__ __forceinline__ float unit(u32 word) {
+    return (float)(i32)(word >> (32 - BITS)) * (1.0f / (float)(1u << BITS));
+}
+
+// The logarithm of a number in (0, 1], as src/cpu/math/single.rs.
+__device__ __forceinline__ float log_of(float x) {
+    u32 bits = __float_as_uint(x) - 0x3f3504f3u;
+    float e = (float)((i32)bits >> 23), f = __uint_as_float((bits & 0x007fffffu) + 0x3f3504f3u) - 1.0f;
+    float q = -0.076344505f;
+    q = fmaf(q, f, 0.12761553f);
+    q = fmaf(q, f, -0.13160188f);
+    q = fmaf(q, f, 0.14201762f);
+    q = fmaf(q, f, -0.16623357f);
+    q = fmaf(q, f, 0.20001227f);
+    q = fmaf(q, f, -0.2500082f);
+    q = fmaf(q, f, 0.3333333f);
+    float z = f * f, tail = fmaf(-0.5f, z, f * z * q);
+    return fmaf(e, 0.6933594f, f + fmaf(e, -2.1219444e-4f, tail));
+}
+
+__device__ __forceinline__ float signed_by(float v, i32 negative) {
+    return __uint_as_float(__float_as_uint(v) ^ (u32)(negative & 2) << 30);
+}
+
+// Two normal numbers from two words (Box-Muller).
+__device__ __forceinline__ void normal_pair(u32 first, u32 second, float mean, float std, float* out) {
+    float radius = sqrtf(-2.0f * log_of(1.0f - unit<24>(first))) * std;
+    // Sine and cosine of that many turns: to the nearest quarter, what is left is at most an eighth.
+    float u = unit<24>(second);
+    i32 quarter = (i32)(4.0f * u + 0.5f);
+    float r = (u - 0.25f * (float)quarter) * 6.28318530717958647692f, z = r * r;
+    float s = fmaf(fmaf(fmaf(2.718304e-6f, z, -1.9839335e-4f), z, 8.333329e-3f), z, -0.16666667f);
+    s = fmaf(r * z, s, r);
+    float c = fmaf(fmaf(fmaf(-2.721017e-7f, z, 2.479952e-5f), z, -1.3888883e-3f), z, 4.1666668e-2f);
+    c = fmaf(z * z, c, fmaf(z, -0.5f, 1.0f));
+    float sine = quarter & 1 ? c : s, cosine = quarter & 1 ? s : c;
+    out[0] = radius * signed_by(cosine, quarter + 1) + mean;
+    out[1] = radius * signed_by(sine, quarter) + mean;
+}
+
+// Random bits of a uniform number: as many as the type has, so that rounding never gives 1.
+template <class T> struct Bits;
+template <> struct Bits<float> { static const int COUNT = 24; };
+template <> struct Bits<f16> { static const int COUNT = 11; };
+template <> struct Bits<bf16> { static const int COUNT = 8; };
+
+// How a block's words become EACH elements.
+template <class T> struct Uniform {
+    static const int EACH = 4;
+    static __device__ __forceinline__ void make(Words words, double low, double span, T* out) {
+        for (int i = 0; i < 4; ++i) put(out + i, unit<Bits<T>::COUNT>(words.w[i]) * (float)span + (float)low);
+    }
+};
+template <> struct Uniform<double> {
+    static const int EACH = 2;
+    static __device__ __forceinline__ void make(Words words, double low, double span, double* out) {
+        for (int i = 0; i < 2; ++i) out[i] = unit64(words.w[2 * i], words.w[2 * i + 1]) * span + low;
+    }
+};
+
+template <class T> struct Normal {
+    static const int EACH = 4;
+    static __device__ __forceinline__ void make(Words words, double mean, double std, T* out) {
+        float all[4];
+        normal_pair(words.w[0], words.w[1], (float)mean, (float)std, all);
+        normal_pair(words.w[2], words.w[3], (float)mean, (float)std, all + 2);
+        for (int i = 0; i < 4; ++i) put(out + i, all[i]);
+    }
+};
+template <> struct Normal<double> {
+    static const int EACH = 2;
+    static __device__ __forceinline__ void make(Words words, double mean, double std, double* out) {
+        double radius = sqrt(-2.0 * log(1.0 - unit64(words.w[0], words.w[1]))) * std;
+        double turns = 6.28318530717958647692 * unit64(words.w[2], words.w[3]);
+        out[0] = radius * cos(turns) + mean;
+        out[1] = radius * sin(turns) + mean;
+    }
+};
+
+template <class T, int N> struct __align__(sizeof(T) * N) Several { T values[N]; };
+
+// `n` dense elements from an address on that is a multiple of a block's elements.
+template <class D, class T>
+__device__ __forceinline__ void fill(T* to, i64 n, u64 seed, u64 stream, double a, double b) {
+    const int EACH = D::EACH;
+    for (i64 block = first_index(); block * EACH < n; block += index_step()) {
+        Several<T, EACH> made;
+        D::make(philox((u64)block, stream, seed), a, b, made.values);
+        if ((block + 1) * EACH <= n && (u64)to % sizeof(made) == 0) {
+            ((Several<T, EACH>*)to)[block] = made;
+        } else {
+            for (int i = 0; i < EACH && block * EACH + i < n; ++i) to[block * EACH + i] = made.values[i];
+        }
+    }
+}
+
+// One where a uniform number of f64 is below the probability, which is the same for all or `each`'s.
+template <class T>
+__device__ __forceinline__ void bernoulli(T* to, const T* each, double p, i64 n, u64 seed, u64 stream) {
+    for (i64 block = first_index(); block * 2 < n; block += index_step()) {
+        Words words = philox((u64)block, stream, seed);
+        for (int i = 0; i < 2 && block * 2 + i < n; ++i) {
+            i64 at = block * 2 + i;
+            double own = each ? Convert<double>::from(each[at]) : p;
+            assert(own >= 0.0 && own <= 1.0 && "a probability is not between 0 and 1");
+            put(to + at, (i64)(unit64(words.w[2 * i], words.w[2 * i + 1]) < own));
+        }
+    }
+}
+
+template <class T> struct Wide { typedef float type; };
+template <> struct Wide<double> { typedef double type; };
+
+// y = x * scale and mask = 1 where the element's word is at least the threshold, else 0.
+template <class T>
+__device__ __forceinline__ void dropout(
+    T* y, u8* mask, const T* x, i64 n, u64 seed, u64 stream, u64 threshold, double scale
+) {
+    typedef typename Wide<T>::type C;
+    bool whole = (u64)y % sizeof(Several<T, 4>) == 0 && (u64)x % sizeof(Several<T, 4>) == 0;
+    for (i64 block = first_index(); block * 4 < n; block += index_step()) {
+        Words words = philox((u64)block, stream, seed);
+        Several<T, 4> in, out;
+        Several<u8, 4> kept;
+        bool all = (block + 1) * 4 <= n && whole;
+        if (all) {
+            in = ((const Several<T, 4>*)x)[block];
+        } else {
+            for (int i = 0; i < 4; ++i) if (block * 4 + i < n) in.values[i] = x[block * 4 + i];
+        }
+        for (int i = 0; i < 4; ++i) {
+            kept.values[i] = (u64)words.w[i] >= threshold;
+            put(out.values + i, kept.values[i] ? Convert<C>::from(in.values[i]) * (C)scale : (C)0);
+        }
+        if (all) {
+            ((Several<T, 4>*)y)[block] = out;
+            ((Several<u8, 4>*)mask)[block] = kept;
+        } else {
+            for (int i = 0; i < 4; ++i) {
+                if (block * 4 + i < n) {
+                    y[block * 4 + i] = out.values[i];
+                    mask[block * 4 + i] = kept.values[i];
+                }
+            }
+        }
+    }
+}
+
+// dx = g * scale where the mask is set, else 0.
+template <class T>
+__device__ __forceinline__ void dropout_backward(T* dx, const T* g, const u8* mask, i64 n, double scale) {
+    typedef typename Wide<T>::type C;
+    bool whole = (u64)dx % sizeof(Several<T, 4>) == 0 && (u64)g % sizeof(Several<T, 4>) == 0;
+    i64 packs = whole ? n / 4 : 0;
+    for (i64 i = first_index(); i < packs; i += index_step()) {
+        Several<T, 4> in = ((const Several<T, 4>*)g)[i], out;
+        Several<u8, 4> kept = ((const Several<u8, 4>*)mask)[i];
+        for (int j = 0; j < 4; ++j) {
+            put(out.values + j, kept.values[j] ? Convert<C>::from(in.values[j]) * (C)scale : (C)0);
+        }
+        ((Several<T, 4>*)dx)[i] = out;
+    }
+    for (i64 i = packs * 4 + first_index(); i < n; i += index_step()) {
+        put(dx + i, mask[i] ? Convert<C>::from(g[i]) * (C)scale : (C)0);
+    }
+}
+
+#define RANDOM(name, T)                                                                                  \
+    extern "C" __global__ void __launch_bounds__(256) uniform_##name(                                    \
+        T* to, i64 n, u64 seed, u64 stream, double low, double span                                      \
+    ) { fill<Uniform<T>>(to, n, seed, stream, low, span); }                                              \
+    extern "C" __global__ void __launch_bounds__(256) normal_##name(                                     \
+        T* to, i64 n, u64 seed, u64 stream, double mean, double std                                      \
+    ) { fill<Normal<T>>(to, n, seed, stream, mean, std); }                                               \
+    extern "C" __global__ void __launch_bounds__(256) dropout_##name(                                    \
+        T* y, u8* mask, const T* x, i64 n, u64 seed, u64 stream, u64 threshold, double scale             \
+    ) { dropout(y, mask, x, n, seed, stream, threshold, scale); }                                        \
+    extern "C" __global__ void __launch_bounds__(256) dropout_backward_##name(                           \
+        T* dx, const T* g, const u8* mask, i64 n, double scale                                           \
+    ) { dropout_backward(dx, g, mask, n, scale); }                                                       \
+    CHANCE(name, T)
+#define CHANCE(name, T)                                                                                  \
+    extern "C" __global__ void __launch_bounds__(256) bernoulli_##name(                                  \
+        T* to, const T* each, double p, i64 n, u64 seed, u64 stream                                      \
+    ) { bernoulli(to, each, p, n, seed, stream); }
+RANDOM(f64, double)
+RANDOM(f32, float)
+RANDOM(f16, f16)
+RANDOM(bf16, bf16)
+CHANCE(i64, i64)
+CHANCE(i32, i32)
+CHANCE(i16, i16)
+CHANCE(i8, i8)
+CHANCE(u8, u8)

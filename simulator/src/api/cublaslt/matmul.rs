@@ -1,0 +1,273 @@
+//! The choice of an algorithm, and products, which a stream performs when it comes to them.
+
+use super::half::{from_bf16, from_f16, to_bf16, to_f16};
+use super::{DESCRIPTIONS, Description, HANDLES, LAYOUTS, Layout, Outcome, PREFERENCES, Status};
+use super::{put, status};
+use crate::api::driver::stream::enqueue;
+use crate::code::{Code, Result};
+use crate::memory::device_range;
+use crate::registry::Handle;
+use crate::stream;
+use crate::work::Work;
+use std::ffi::c_void;
+use std::sync::Arc;
+
+/// What the choice gives: `cublasLtMatmulHeuristicResult_t`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Choice {
+    /// The algorithm.
+    pub algorithm: [u64; 8],
+    /// Bytes of workspace that it needs.
+    pub workspace: usize,
+    /// Whether it can be used.
+    pub state: Status,
+    /// How often it fills the device.
+    pub waves: f32,
+    /// Room for what may come.
+    pub reserved: [i32; 4],
+}
+
+/// The first word of an algorithm that this library made.
+const ALGORITHM: u64 = 0x51a1_90f1;
+/// What the algorithm asks for, so that callers must have a workspace.
+const WORKSPACE: usize = 1 << 10;
+
+const PLAIN: i32 = 1;
+const BIAS: i32 = 4;
+/// The sums of the second operand along the depth, as a gradient of a bias.
+const BIAS_GRADIENT: i32 = 512;
+
+/// `cudaDataType_t`.
+const F32: i32 = 0;
+const F64: i32 = 1;
+const F16: i32 = 2;
+const BF16: i32 = 14;
+
+/// A product, all of whose descriptions were looked at.
+#[derive(Clone, Copy, Debug)]
+struct Product {
+    description: Description,
+    layouts: [Layout; 4],
+    depth: u64,
+}
+
+fn layout(handle: Handle) -> Outcome<Layout> {
+    Ok(*LAYOUTS.get(handle).map_err(|_| Status::INVALID_VALUE)?.lock())
+}
+
+/// Whether the descriptions fit each other, and are of products that cuBLASLt computes.
+fn product(description: Handle, layouts: [Handle; 4]) -> Outcome<Product> {
+    let description = *DESCRIPTIONS.get(description).map_err(|_| Status::INVALID_VALUE)?.lock();
+    let [a, b, c, d] = layouts;
+    let layouts = [layout(a)?, layout(b)?, layout(c)?, layout(d)?];
+    let turned = |layout: &Layout, turned: bool| match turned {
+        true => (layout.columns, layout.rows),
+        false => (layout.rows, layout.columns),
+    };
+    let (left, right) =
+        (turned(&layouts[0], description.turned[0]), turned(&layouts[1], description.turned[1]));
+    let results = &layouts[3];
+    let fits = left.1 == right.0
+        && (results.rows, results.columns) == (left.0, right.1)
+        && (layouts[2].rows, layouts[2].columns) == (results.rows, results.columns)
+        && layouts.iter().all(|l| l.batch == results.batch && l.batch > 0)
+        && layouts.iter().all(|l| l.rows > 0 && l.columns > 0 && l.step >= l.rows as i64);
+    if !fits {
+        return Err(Status::INVALID_VALUE);
+    }
+    let kind = results.kind;
+    let compute = match kind {
+        F32 | F16 | BF16 => (68, F32),
+        F64 => (70, F64),
+        _ => return Err(Status::NOT_SUPPORTED),
+    };
+    let same = layouts.iter().all(|layout| layout.kind == kind);
+    let bias = matches!(description.bias_kind, -1) || description.bias_kind == kind;
+    let epilogue = match description.epilogue {
+        PLAIN | BIAS => true,
+        BIAS_GRADIENT => kind != F64 && results.batch == 1,
+        _ => false,
+    };
+    if !same || !bias || !epilogue || (description.compute, description.scale) != compute {
+        return Err(Status::NOT_SUPPORTED);
+    }
+    Ok(Product { description, layouts, depth: left.1 })
+}
+
+/// Chooses an algorithm: the only one there is, if it can be used.
+#[unsafe(no_mangle)]
+pub extern "C" fn cublasLtMatmulAlgoGetHeuristic(
+    handle: Handle,
+    description: Handle,
+    a: Handle,
+    b: Handle,
+    c: Handle,
+    d: Handle,
+    preference: Handle,
+    wanted: i32,
+    choices: *mut Choice,
+    count: *mut i32,
+) -> Status {
+    let choose = || {
+        HANDLES.get(handle).map_err(|_| Status::NOT_INITIALIZED)?;
+        let room = *PREFERENCES.get(preference).map_err(|_| Status::INVALID_VALUE)?.lock();
+        put(count, 0)?;
+        if wanted < 1 {
+            return Err(Status::INVALID_VALUE);
+        }
+        product(description, [a, b, c, d])?;
+        if room < WORKSPACE as u64 {
+            return Err(Status::NOT_SUPPORTED);
+        }
+        let algorithm = [ALGORITHM, 0, 0, 0, 0, 0, 0, 0];
+        let state = Status::SUCCESS;
+        put(
+            choices,
+            Choice { algorithm, workspace: WORKSPACE, state, waves: 1.0, reserved: [0; 4] },
+        )?;
+        put(count, 1)
+    };
+    status(choose())
+}
+
+/// D = alpha op(A) op(B) + beta C, and what the epilogue says.
+#[unsafe(no_mangle)]
+pub extern "C" fn cublasLtMatmul(
+    handle: Handle,
+    description: Handle,
+    alpha: *const c_void,
+    a: usize,
+    a_layout: Handle,
+    b: usize,
+    b_layout: Handle,
+    beta: *const c_void,
+    c: usize,
+    c_layout: Handle,
+    d: usize,
+    d_layout: Handle,
+    algorithm: *const [u64; 8],
+    workspace: usize,
+    workspace_bytes: usize,
+    stream: Handle,
+) -> Status {
+    let call = || {
+        HANDLES.get(handle).map_err(|_| Status::NOT_INITIALIZED)?;
+        let product = product(description, [a_layout, b_layout, c_layout, d_layout])?;
+        let with_bias = product.description.epilogue != PLAIN;
+        if alpha.is_null() || beta.is_null() || (with_bias && product.description.bias == 0) {
+            return Err(Status::INVALID_VALUE);
+        }
+        // SAFETY: the caller gives an algorithm, or null for the library's own choice.
+        let known = algorithm.is_null() || unsafe { (*algorithm)[0] } == ALGORITHM;
+        if !known || (!algorithm.is_null() && (workspace == 0 || workspace_bytes < WORKSPACE)) {
+            return Err(Status::INVALID_VALUE);
+        }
+        let scale = |from: *const c_void| match product.description.scale {
+            // SAFETY: the caller gives a number of the scale's type.
+            F64 => unsafe { from.cast::<f64>().read() },
+            // SAFETY: as above.
+            _ => f64::from(unsafe { from.cast::<f32>().read() }),
+        };
+        let (alpha, beta) = (scale(alpha), scale(beta));
+        let stream = stream::get(stream).map_err(|_| Status::INVALID_VALUE)?;
+        let perform = move || compute(&product, [a, b, c, d], alpha, beta);
+        enqueue(&stream, Work::Library(Arc::new(perform))).map_err(|_| Status::EXECUTION_FAILED)
+    };
+    status(call())
+}
+
+fn bytes(kind: i32) -> usize {
+    match kind {
+        F64 => 8,
+        F32 => 4,
+        _ => 2,
+    }
+}
+
+/// An address of so many bytes of device memory.
+fn checked(address: usize, bytes: usize) -> Result<usize> {
+    device_range(address, bytes).map(|_| address).map_err(|_| Code::ILLEGAL_ADDRESS)
+}
+
+/// The matrix of a batch item, row by row, of the operand or its transpose.
+fn read(layout: &Layout, at: usize, item: usize, turned: bool) -> Result<Vec<f64>> {
+    let size = bytes(layout.kind);
+    let (rows, columns, step) =
+        (layout.rows as usize, layout.columns as usize, layout.step as usize);
+    let at = at.wrapping_add_signed(item as isize * layout.batch_step as isize * size as isize);
+    checked(at, ((columns - 1) * step + rows) * size)?;
+    let get = |i: usize, j: usize| number(layout.kind, at + (j * step + i) * size);
+    Ok(match turned {
+        true => (0..columns).flat_map(|j| (0..rows).map(move |i| get(i, j))).collect(),
+        false => (0..rows).flat_map(|i| (0..columns).map(move |j| get(i, j))).collect(),
+    })
+}
+
+/// A number of device memory, at an address that was checked.
+fn number(kind: i32, at: usize) -> f64 {
+    // SAFETY: within a block of device memory, which is the host's; elements are aligned to their size.
+    unsafe {
+        match kind {
+            F64 => (at as *const f64).read_unaligned(),
+            F32 => (at as *const f32).read_unaligned().into(),
+            F16 => from_f16((at as *const u16).read_unaligned()).into(),
+            _ => from_bf16((at as *const u16).read_unaligned()).into(),
+        }
+    }
+}
+
+/// Stores a number at an address that was checked.
+fn store(kind: i32, at: usize, x: f64) {
+    // SAFETY: as above.
+    unsafe {
+        match kind {
+            F64 => (at as *mut f64).write_unaligned(x),
+            F32 => (at as *mut f32).write_unaligned(x as f32),
+            F16 => (at as *mut u16).write_unaligned(to_f16(x as f32)),
+            _ => (at as *mut u16).write_unaligned(to_bf16(x as f32)),
+        }
+    }
+}
+
+/// Computes the product.
+fn compute(p: &Product, [a, b, c, d]: [usize; 4], alpha: f64, beta: f64) -> Result {
+    let [of_a, of_b, of_c, of_d] = p.layouts;
+    let (rows, columns, depth) = (of_d.rows as usize, of_d.columns as usize, p.depth as usize);
+    let (kind, size, epilogue) = (of_d.kind, bytes(of_d.kind), p.description.epilogue);
+    let bias = p.description.bias;
+    match epilogue {
+        BIAS => _ = checked(bias, rows * size)?,
+        BIAS_GRADIENT => _ = checked(bias, columns * size)?,
+        _ => {}
+    }
+    for item in 0..of_d.batch as usize {
+        let left = read(&of_a, a, item, p.description.turned[0])?;
+        let right = read(&of_b, b, item, p.description.turned[1])?;
+        let start = if beta == 0.0 { None } else { Some(read(&of_c, c, item, false)?) };
+        let to = d.wrapping_add_signed(item as isize * of_d.batch_step as isize * size as isize);
+        checked(to, ((columns - 1) * of_d.step as usize + rows) * size)?;
+        let mut sums = vec![0.0; columns];
+        for i in 0..rows {
+            sums.fill(0.0);
+            for (k, x) in left[i * depth..(i + 1) * depth].iter().enumerate() {
+                let row = &right[k * columns..(k + 1) * columns];
+                sums.iter_mut().zip(row).for_each(|(sum, y)| *sum += x * y);
+            }
+            for (j, sum) in sums.iter().enumerate() {
+                let mut x = alpha * sum + start.as_ref().map_or(0.0, |c| beta * c[i * columns + j]);
+                if epilogue == BIAS {
+                    x += number(kind, bias + i * size);
+                }
+                store(kind, to + (j * of_d.step as usize + i) * size, x);
+            }
+        }
+        if epilogue == BIAS_GRADIENT {
+            for j in 0..columns {
+                let sum = (0..depth).map(|k| right[k * columns + j]).sum();
+                store(kind, bias + j * size, sum);
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,341 @@
+//! Matrix products by cuBLASLt. What it is asked of a [`Problem`] (descriptions, the choice of an algorithm) is
+//! kept for the next product of the same kind; its workspace comes from the caching allocator, on the product's
+//! stream.
+//!
+//! cuBLASLt's matrices lie column by column. A row-major matrix is the transpose of such a one, so the operands
+//! change places: `C = A B` row by row is `C^T = B^T A^T` column by column.
+
+mod table;
+
+use std::collections::HashMap;
+use std::ffi::{c_int, c_void};
+use std::sync::{Arc, LazyLock};
+
+use parking_lot::{Mutex, RwLock};
+
+use super::device;
+use super::graph::Relaxed;
+use super::memory::Block;
+use super::stream::Stream;
+use crate::error::{Error, Result};
+use table::{Choice, Object, Status, Table, handle, table};
+
+pub use table::USE_CUBLASLT;
+
+/// The most bytes of workspace of a product: what NVIDIA advises for a Hopper.
+static WORKSPACE: u64 = 32 << 20;
+
+/// Types of elements that are multiplied. Sums are f32, of f64 f64.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// f32.
+    F32,
+    /// f64.
+    F64,
+    /// f16.
+    F16,
+    /// bf16.
+    BF16,
+}
+
+impl Kind {
+    /// `cudaDataType_t`.
+    fn number(self) -> c_int {
+        match self {
+            Kind::F32 => 0,
+            Kind::F64 => 1,
+            Kind::F16 => 2,
+            Kind::BF16 => 14,
+        }
+    }
+
+    /// `cublasComputeType_t`, and the type of scales.
+    fn compute(self) -> (c_int, c_int) {
+        match self {
+            Kind::F64 => (70, 1),
+            _ => (68, 0),
+        }
+    }
+}
+
+/// How a matrix lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Lie {
+    /// Column by column, rather than row by row.
+    pub turned: bool,
+    /// Elements from one row (column, if turned) to the next.
+    pub step: i64,
+    /// Elements from one matrix of a batch to the next.
+    pub batch: i64,
+}
+
+/// What is done beside the product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Epilogue {
+    /// Nothing.
+    Plain,
+    /// A row is added to each row.
+    Bias,
+    /// The sums of the left operand along the depth, which is a bias's gradient beside that of its weight.
+    LeftSums,
+}
+
+impl Epilogue {
+    /// `cublasLtEpilogue_t`.
+    fn number(self) -> c_int {
+        match self {
+            Epilogue::Plain => 1,
+            Epilogue::Bias => 4,
+            Epilogue::LeftSums => 512,
+        }
+    }
+}
+
+/// All that the choice of an algorithm depends on: `out[m, n] = alpha left[m, k] right[k, n] + beta start[m, n]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Problem {
+    /// Type of the elements.
+    pub kind: Kind,
+    /// m, n, k; none is 0.
+    pub size: [usize; 3],
+    /// How many products.
+    pub batch: usize,
+    /// The left operand.
+    pub left: Lie,
+    /// The right one.
+    pub right: Lie,
+    /// What is added, row by row; the result is dense.
+    pub start: Lie,
+    /// What is done besides.
+    pub epilogue: Epilogue,
+}
+
+/// The addresses of a product.
+#[derive(Clone, Copy, Debug)]
+pub struct Addresses {
+    /// The left operand.
+    pub left: *const u8,
+    /// The right one.
+    pub right: *const u8,
+    /// What is added; not read where beta is 0.
+    pub start: *const u8,
+    /// The result.
+    pub out: *mut u8,
+    /// The epilogue's vector.
+    pub vector: *mut u8,
+}
+
+impl Addresses {
+    /// To which powers of two, 256 at the most, the operands' addresses are aligned.
+    fn alignment(&self) -> [u32; 4] {
+        let of = |at: *const u8| 1 << (at as usize).trailing_zeros().min(8);
+        [of(self.right), of(self.left), of(self.start), of(self.out)]
+    }
+}
+
+/// A problem's descriptions and its algorithm.
+struct Plan {
+    /// Its vector's address is that of the product that is started under the lock.
+    description: Mutex<Object>,
+    layouts: [Object; 4],
+    algorithm: [u64; 8],
+    workspace: usize,
+}
+
+type Key = (usize, Problem, [u32; 4]);
+/// None for what cuBLASLt does not compute.
+type Plans = HashMap<Key, Option<Arc<Plan>>>;
+static PLANS: LazyLock<RwLock<Plans>> = LazyLock::new(RwLock::default);
+
+/// Whether there is a cuBLASLt to use.
+pub fn is_available() -> bool {
+    table().is_ok()
+}
+
+/// Starts a product on a stream; false where cuBLASLt does not compute such.
+///
+/// # Errors
+/// [`Error::Device`] where cuBLASLt refuses.
+///
+/// # Safety
+/// The addresses are of matrices that lie as the problem says, in memory of the stream's device that is valid
+/// until the stream has done this work; the result overlaps no operand but `start`, if it is the same.
+pub unsafe fn product(
+    problem: &Problem,
+    at: Addresses,
+    (alpha, beta): (f64, f64),
+    stream: Stream,
+) -> Result<bool> {
+    let table = table()?;
+    let device = stream.device();
+    device::bind(device)?;
+    // The library may load code at a first call, which a capture forbids otherwise.
+    let _relaxed = Relaxed::new()?;
+    let key = (device, *problem, at.alignment());
+    let found = PLANS.read().get(&key).cloned();
+    let plan = match found {
+        Some(plan) => plan,
+        None => {
+            let plan = make(table, key)?.map(Arc::new);
+            PLANS.write().entry(key).or_insert(plan).clone()
+        }
+    };
+    let Some(plan) = plan else { return Ok(false) };
+    let workspace = Block::on(plan.workspace, stream)?;
+    let (single, double) = ([alpha as f32, beta as f32], [alpha, beta]);
+    let scale = |k: usize| -> *const c_void {
+        match problem.kind {
+            Kind::F64 => (&raw const double[k]).cast(),
+            _ => (&raw const single[k]).cast(),
+        }
+    };
+    let description = plan.description.lock();
+    let [a, b, c, d] = plan.layouts;
+    // SAFETY: objects of this library that are never ended; the caller answers for the addresses; the workspace goes
+    // back to its own stream's pool.
+    unsafe {
+        if problem.epilogue != Epilogue::Plain {
+            describe(table, *description, BIAS_POINTER, &at.vector)?;
+        }
+        table.cublasLtMatmul(
+            handle(device)?,
+            *description,
+            scale(0),
+            at.right,
+            a,
+            at.left,
+            b,
+            scale(1),
+            at.start,
+            c,
+            at.out,
+            d,
+            &plan.algorithm,
+            workspace.as_ptr(),
+            plan.workspace,
+            stream.handle(),
+        )?;
+    }
+    Ok(true)
+}
+
+const TURN_A: c_int = 3;
+const TURN_B: c_int = 4;
+const EPILOGUE: c_int = 7;
+const BIAS_POINTER: c_int = 8;
+const BIAS_TYPE: c_int = 26;
+
+/// Sets an attribute of a product's description.
+///
+/// # Safety
+/// The attribute has this type.
+unsafe fn describe<T>(
+    table: &Table,
+    description: Object,
+    attribute: c_int,
+    value: &T,
+) -> Result<()> {
+    let at = (&raw const *value).cast();
+    // SAFETY: the caller's promise; the library copies the value.
+    unsafe { table.cublasLtMatmulDescSetAttribute(description, attribute, at, size_of::<T>()) }
+}
+
+/// Describes a matrix of a batch, `rows` x `columns` row by row unless it is turned.
+fn layout(
+    table: &Table,
+    kind: Kind,
+    batch: usize,
+    rows: usize,
+    columns: usize,
+    lie: Lie,
+) -> Result<Object> {
+    let (long, count) = if lie.turned { (rows, columns) } else { (columns, rows) };
+    let mut layout = Object::default();
+    let batch = batch as c_int;
+    let (at, step) = ((&raw const batch).cast(), (&raw const lie.batch).cast());
+    // SAFETY: writes one object, and copies two numbers of the attributes' types.
+    unsafe {
+        table.cublasLtMatrixLayoutCreate(
+            &mut layout,
+            kind.number(),
+            long as u64,
+            count as u64,
+            lie.step,
+        )?;
+        table.cublasLtMatrixLayoutSetAttribute(layout, 5, at, size_of::<c_int>())?;
+        table.cublasLtMatrixLayoutSetAttribute(layout, 6, step, size_of::<i64>())?;
+    }
+    Ok(layout)
+}
+
+/// The plan of a problem, if cuBLASLt computes it.
+fn make(table: &Table, (device, problem, alignment): Key) -> Result<Option<Plan>> {
+    let Problem { kind, size: [m, n, k], batch, left, right, start, epilogue } = problem;
+    let out = Lie { turned: false, step: n as i64, batch: (m * n) as i64 };
+    let layouts = [
+        layout(table, kind, batch, k, n, right)?,
+        layout(table, kind, batch, m, k, left)?,
+        layout(table, kind, batch, m, n, start)?,
+        layout(table, kind, batch, m, n, out)?,
+    ];
+    let (compute, scale) = kind.compute();
+    let (mut description, mut preference) = (Object::default(), Object::default());
+    let mut count = 0;
+    let nothing = Status::NOT_SUPPORTED;
+    let mut choice =
+        Choice { algorithm: [0; 8], workspace: 0, state: nothing, waves: 0.0, reserved: [0; 4] };
+    // SAFETY: writes objects; attributes get numbers of their types; one choice at most is written.
+    let status = unsafe {
+        table.cublasLtMatmulDescCreate(&mut description, compute, scale)?;
+        describe(table, description, TURN_A, &c_int::from(right.turned))?;
+        describe(table, description, TURN_B, &c_int::from(left.turned))?;
+        describe(table, description, EPILOGUE, &epilogue.number())?;
+        if epilogue != Epilogue::Plain {
+            describe(table, description, BIAS_TYPE, &kind.number())?;
+        }
+        table.cublasLtMatmulPreferenceCreate(&mut preference)?;
+        let set = |attribute: c_int, at: *const c_void, bytes: usize| {
+            table.cublasLtMatmulPreferenceSetAttribute(preference, attribute, at, bytes)
+        };
+        set(1, (&raw const WORKSPACE).cast(), size_of::<u64>())?;
+        for (attribute, alignment) in (5..).zip(&alignment) {
+            set(attribute, (&raw const *alignment).cast(), size_of::<u32>())?;
+        }
+        let [a, b, c, d] = layouts;
+        let handle = handle(device)?;
+        let status = (table.cublasLtMatmulAlgoGetHeuristic)(
+            handle,
+            description,
+            a,
+            b,
+            c,
+            d,
+            preference,
+            1,
+            &mut choice,
+            &mut count,
+        );
+        table.cublasLtMatmulPreferenceDestroy(preference)?;
+        status
+    };
+    if status == Status::SUCCESS && count == 1 && choice.state == Status::SUCCESS {
+        let Choice { algorithm, workspace, .. } = choice;
+        return Ok(Some(Plan {
+            description: Mutex::new(description),
+            layouts,
+            algorithm,
+            workspace,
+        }));
+    }
+    // SAFETY: nobody else has these objects.
+    unsafe {
+        table.cublasLtMatmulDescDestroy(description)?;
+        for layout in layouts {
+            table.cublasLtMatrixLayoutDestroy(layout)?;
+        }
+    }
+    if status == Status::SUCCESS || status == Status::NOT_SUPPORTED {
+        return Ok(None);
+    }
+    Err(Error::Device(format!("cublasLtMatmulAlgoGetHeuristic refuses {problem:?}: {status:?}")))
+}

@@ -1,0 +1,81 @@
+//! Programs that are written once for all element types, and compiled for each at its first use.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use parking_lot::RwLock;
+
+use super::module::{Kernel, Program};
+use crate::cpu::format::Format;
+
+/// A program's text for any element type: in it `T` is an element, `C` the type that is computed in, and
+/// `VARIANT` a word of the caller's, so that one text can stand for many operations.
+pub struct Family {
+    name: &'static str,
+    parts: &'static [&'static str],
+}
+
+/// Which program of a family: by the family's address.
+type ProgramKey = (usize, Format, &'static str);
+static PROGRAMS: LazyLock<RwLock<HashMap<ProgramKey, &'static Program>>> =
+    LazyLock::new(RwLock::default);
+static KERNELS: LazyLock<RwLock<HashMap<(ProgramKey, &'static str), &'static Kernel>>> =
+    LazyLock::new(RwLock::default);
+
+impl Family {
+    /// A family whose text is these parts, one after the other.
+    pub const fn new(name: &'static str, parts: &'static [&'static str]) -> Family {
+        Family { name, parts }
+    }
+
+    /// An entry point of the program for elements of a format.
+    pub fn kernel(
+        &'static self,
+        format: Format,
+        variant: &'static str,
+        entry: &'static str,
+    ) -> &'static Kernel {
+        let key = (std::ptr::from_ref(self) as usize, format, variant);
+        if let Some(kernel) = KERNELS.read().get(&(key, entry)) {
+            return kernel;
+        }
+        let program = self.program(format, variant);
+        KERNELS.write().entry((key, entry)).or_insert_with(|| {
+            // Lives as long as the process, as a static would.
+            Box::leak(Box::new(Kernel::new(program, entry)))
+        })
+    }
+
+    /// The program for elements of a format.
+    pub fn program(&'static self, format: Format, variant: &'static str) -> &'static Program {
+        let key = (std::ptr::from_ref(self) as usize, format, variant);
+        PROGRAMS.write().entry(key).or_insert_with(|| {
+            let prelude = include_str!("../../kernels/prelude.cuh");
+            let text = self.text(format, variant);
+            Box::leak(Box::new(Program::owned(self.name, prelude, text)))
+        })
+    }
+
+    fn text(&self, format: Format, variant: &str) -> String {
+        let (element, computed) = types(format);
+        let head = format!(
+            "typedef {element} T;\ntypedef {computed} C;\n#define VARIANT {variant}\n#define VARIANT_{variant} 1\n"
+        );
+        std::iter::once(head.as_str()).chain(self.parts.iter().copied()).collect()
+    }
+}
+
+/// An element's type in CUDA C, and the type that is computed in.
+fn types(format: Format) -> (&'static str, &'static str) {
+    match format {
+        Format::F64 => ("double", "double"),
+        Format::F32 => ("float", "float"),
+        Format::F16 => ("f16", "float"),
+        Format::BF16 => ("bf16", "float"),
+        Format::I64 | Format::Wide => ("i64", "i64"),
+        Format::I32 => ("i32", "i64"),
+        Format::I16 => ("i16", "i64"),
+        Format::I8 => ("i8", "i64"),
+        Format::U8 | Format::Bool | Format::Bit => ("u8", "i64"),
+    }
+}

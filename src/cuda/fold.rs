@@ -1,0 +1,253 @@
+//! Folds on a GPU: how the threads of a kernel of `kernels/fold.cuh` share a fold's elements.
+
+use super::device;
+use super::family::Family;
+use super::launch::{self, Argument, Shape};
+use super::memory::Block;
+use super::stream::Stream;
+use crate::cpu::fold::Plan;
+use crate::cpu::format::Format;
+use crate::error::{Error, Result};
+
+/// Threads of a block, and the most dimensions: as in `kernels/fold.cuh`.
+const THREADS: u32 = 256;
+const MOST_DIMS: usize = 8;
+/// What an operation's `Acc` takes at most.
+const ACC_BYTES: usize = 32;
+/// Items that a thread should have at least before the items are split among blocks.
+const LEAST_ITEMS: u64 = 16;
+
+/// `FoldDims` on the other side.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+struct Dims {
+    sizes: [i64; MOST_DIMS],
+    strides: [i64; MOST_DIMS],
+    count: i32,
+    reserved: i32,
+}
+
+/// `FoldPlan` on the other side.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Task {
+    kept: Dims,
+    folded: Dims,
+    outputs: i64,
+    items: i64,
+    items_per_split: i64,
+    splits: i32,
+    reserved: i32,
+}
+
+// SAFETY: the same fields in the same order on the other side, without references.
+unsafe impl Argument for Task {}
+
+/// An operation of `kernels/fold.cuh`: a family's program for a format, which has `kernels/fold_entries.cuh`.
+#[derive(Clone, Copy)]
+pub struct Operation {
+    /// The family.
+    pub family: &'static Family,
+    /// The type of the elements.
+    pub format: Format,
+    /// Its name.
+    pub variant: &'static str,
+}
+
+/// How threads share the work.
+struct Share {
+    entry: &'static str,
+    block: [u32; 2],
+    /// Outputs of a block, and threads on each.
+    width: u32,
+    lanes: u32,
+}
+
+/// Folds the elements of `inputs`, which all lie as the plan says, with the operation `op`.
+///
+/// # Errors
+/// [`Error::Device`] where the driver refuses; [`Error::Shape`] for dimensions that cannot be joined to as few
+/// as the kernels walk.
+///
+/// # Safety
+/// `op` is the operation's structure on the other side; what it names is memory of the stream's device that
+/// is valid until the stream has done this work; `inputs` are its addresses that are read by the plan.
+pub unsafe fn fold<A: Argument>(
+    operation: &Operation,
+    plan: &Plan,
+    inputs: &[*const u8],
+    op: A,
+    stream: Stream,
+) -> Result<()> {
+    let (outputs, device) = (plan.outputs(), stream.device());
+    if outputs == 0 {
+        return Ok(());
+    }
+    let width = 16 / operation.format.size();
+    // Neighbouring outputs are nearer in memory than neighbouring elements of one.
+    let columns =
+        outputs > 1 && (plan.count() <= 1 || plan.kept().0.1.abs() < plan.folded().0.1.abs());
+    let wide = !columns && is_wide(plan, inputs, width);
+    let mut task = Task {
+        kept: dims(plan.kept())?,
+        folded: dims(plan.folded())?,
+        outputs: outputs as i64,
+        items: plan.count() as i64,
+        items_per_split: 0,
+        splits: 1,
+        reserved: 0,
+    };
+    if wide {
+        let last = task.folded.count as usize - 1;
+        task.folded.sizes[last] /= width as i64;
+        task.folded.strides[last] *= width as i64;
+        task.items /= width as i64;
+    }
+    let multiprocessors = u64::from(device::properties(device)?.multiprocessors);
+    let share = match columns {
+        true => share_columns(outputs as u64, task.items as u64),
+        false => share_rows(outputs as u64, task.items as u64, wide, multiprocessors),
+    };
+    // As many parts as fill the device, while each thread has enough to do.
+    let (items, blocks) = (task.items as u64, (outputs as u64).div_ceil(u64::from(share.width)));
+    let most = items / (u64::from(share.lanes) * LEAST_ITEMS);
+    let splits = (multiprocessors * 8).div_ceil(blocks).min(most).clamp(1, 4096);
+    let per_split = items.div_ceil(splits).max(1);
+    task.items_per_split = per_split as i64;
+    task.splits = items.div_ceil(per_split).max(1) as i32;
+    let kernel = |entry| operation.family.kernel(operation.format, operation.variant, entry);
+    let [x, y] = share.block;
+    let shape = Shape {
+        grid: [blocks.min(1 << 30) as u32, task.splits as u32, 1],
+        block: [x, y, 1],
+        shared: 0,
+    };
+    let parts = match task.splits {
+        1 => None,
+        splits => Some(Block::on(splits as usize * outputs * ACC_BYTES, stream)?),
+    };
+    let at = parts.as_ref().map_or(std::ptr::null_mut(), Block::as_ptr);
+    // SAFETY: the entry points take these; the rest is the caller's promise. The parts' memory is used again
+    // on the same stream only.
+    unsafe {
+        let function = kernel(share.entry).on(device)?;
+        launch::launch(function, shape, stream, crate::cuda_args!(task, op, at))?;
+        if parts.is_some() {
+            let blocks = (outputs as u64).div_ceil(8).min(1 << 30) as u32;
+            let shape = Shape { grid: [blocks, 1, 1], block: [32, 8, 1], shared: 0 };
+            let function = kernel("fold_parts").on(device)?;
+            launch::launch(function, shape, stream, crate::cuda_args!(task, op, at))?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether the innermost folded dimension can be read sixteen bytes at a time everywhere.
+fn is_wide(plan: &Plan, inputs: &[*const u8], width: usize) -> bool {
+    let ((size, stride), outer) = plan.folded();
+    let ((_, kept_stride), kept) = plan.kept();
+    let fits = |stride: isize| stride % width as isize == 0;
+    stride == 1
+        && size > 1
+        && size.is_multiple_of(width)
+        && (plan.outputs() == 1 || fits(kept_stride))
+        && outer.iter().chain(kept).all(|&(_, stride)| fits(stride))
+        && inputs.iter().all(|at| (*at as usize).is_multiple_of(16))
+}
+
+fn dims((inner, outer): ((usize, isize), &[(usize, isize)])) -> Result<Dims> {
+    let mut all = Dims { count: outer.len() as i32 + 1, ..Dims::default() };
+    if outer.len() >= MOST_DIMS {
+        let message = format!(
+            "elements lie in more than {MOST_DIMS} dimensions that cannot be joined; make them contiguous"
+        );
+        return Err(Error::shape("cuda", message));
+    }
+    for (d, &(size, stride)) in outer.iter().chain([&inner]).enumerate() {
+        (all.sizes[d], all.strides[d]) = (size as i64, stride as i64);
+    }
+    Ok(all)
+}
+
+/// The least power of two from `n` on, up to `most`, which is one.
+fn power(n: u64, most: u32) -> u32 {
+    n.max(1).next_power_of_two().min(u64::from(most)) as u32
+}
+
+fn share_columns(outputs: u64, items: u64) -> Share {
+    let width = power(outputs, THREADS / power(items, 8));
+    let lanes = THREADS / width;
+    Share { entry: "fold_columns", block: [width, lanes], width, lanes }
+}
+
+fn share_rows(outputs: u64, items: u64, wide: bool, multiprocessors: u64) -> Share {
+    let lanes = match items {
+        0..=64 => power(items, 32),
+        // A warp each, where that fills half of the device.
+        ..=1024 if outputs * 32 >= multiprocessors * 1024 => 32,
+        _ => THREADS,
+    };
+    let width = THREADS / lanes;
+    let entry = if wide { "fold_rows_wide" } else { "fold_rows" };
+    Share { entry, block: [lanes, width], width, lanes }
+}
+
+/// The entry point of `kernels/rows_entries.cuh`, and the shape, for `rows` dense rows of `n` elements of a
+/// format, which begin at these addresses.
+pub fn rows_shape(
+    rows: usize,
+    n: usize,
+    format: Format,
+    addresses: &[*const u8],
+) -> (&'static str, Shape) {
+    let width = 16 / format.size();
+    let aligned = addresses.iter().all(|at| (*at as usize).is_multiple_of(16));
+    let wide = aligned && n.is_multiple_of(width);
+    let (entry, lanes) = match n {
+        // Up to four elements per thread.
+        0..=128 => ("rows_short", n.div_ceil(4).max(1).next_power_of_two() as u32),
+        ..=1024 => (if wide { "rows_kept_wide" } else { "rows_kept" }, 32),
+        ..=8192 => (if wide { "rows_kept_wide" } else { "rows_kept" }, THREADS),
+        _ => (if wide { "rows_long_wide" } else { "rows_long" }, THREADS),
+    };
+    let height = THREADS / lanes;
+    let blocks = rows.div_ceil(height as usize).min(1 << 30) as u32;
+    (entry, Shape { grid: [blocks, 1, 1], block: [lanes, height, 1], shared: 0 })
+}
+
+/// A shape for `columns` columns of `n` elements each: threads side by side have neighbouring columns.
+pub fn columns_shape(columns: usize, n: usize) -> Shape {
+    let width = power(columns as u64, THREADS / power(n as u64, 8));
+    let blocks = columns.div_ceil(width as usize).min(1 << 30) as u32;
+    Shape { grid: [blocks, 1, 1], block: [width, THREADS / width, 1], shared: 0 }
+}
+
+/// Whether to go sixteen bytes at a time, and the shape, for work on all elements of `rows` dense rows of
+/// `length`, which begin at these addresses. `along_columns` keeps threads on their columns from row to row.
+pub fn planes_shape(
+    rows: usize,
+    length: usize,
+    along_columns: bool,
+    format: Format,
+    addresses: &[*const u8],
+    device: usize,
+) -> Result<(bool, Shape)> {
+    let width = 16 / format.size();
+    let aligned = addresses.iter().all(|at| (*at as usize).is_multiple_of(16));
+    let wide = aligned && length.is_multiple_of(width);
+    let items = if wide { length / width } else { length };
+    let lanes = items.max(1).next_power_of_two().min(THREADS as usize) as u32;
+    let height = THREADS / lanes;
+    let fill = device::properties(device)?.multiprocessors as usize * 16;
+    let blocks = rows.div_ceil(height as usize);
+    let across = items.div_ceil(lanes as usize).max(1);
+    let (x, y) = if along_columns {
+        // Few rows of blocks, each thread with many rows.
+        (blocks.min(fill.div_ceil(across)), across)
+    } else {
+        // Each thread has some items of a row, unless there are few rows.
+        (blocks, across.div_ceil(8).max(across.min(fill.div_ceil(blocks.max(1)))))
+    };
+    let grid = [x.min(1 << 30) as u32, y.min(65_535) as u32, 1];
+    Ok((wide, Shape { grid, block: [lanes, height, 1], shared: 0 }))
+}

@@ -1,0 +1,178 @@
+//! Layer normalisation on a GPU: `kernels/layer_norm.cu`. Nothing is widened in memory: half types are
+//! computed in f32 as they are read, beside parameters of their type or of f32.
+
+use std::ptr::null_mut;
+
+use crate::cpu::fold::Plan;
+use crate::cuda::family::Family;
+use crate::cuda::fold::{self, Operation, rows_shape};
+use crate::cuda::launch::Argument;
+use crate::error::throw;
+use crate::ops::gpu::{Gpu, format_of};
+use crate::{Dtype, Tensor};
+
+macro_rules! family {
+    ($name:literal, $entries:literal) => {
+        Family::new(
+            $name,
+            &[
+                include_str!("../../../kernels/fold.cuh"),
+                include_str!("../../../kernels/rows.cuh"),
+                include_str!("../../../kernels/layer_norm.cu"),
+                include_str!(concat!("../../../kernels/", $entries)),
+            ],
+        )
+    };
+}
+static ROWS: Family = family!("layer_norm", "rows_entries.cuh");
+static FOLDS: Family = family!("layer_norm_parameters", "fold_entries.cuh");
+
+/// `LayerNorm` on the other side.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Task {
+    x: *const u8,
+    dy: *const u8,
+    w: *const u8,
+    b: *const u8,
+    y: *mut u8,
+    mean: *mut u8,
+    scale: *mut u8,
+    dw: *mut u8,
+    db: *mut u8,
+    n: i64,
+    count: i64,
+    eps: f64,
+    centered: i32,
+    wide_weight: i32,
+    weight_format: i32,
+    weight_size: i32,
+}
+
+// SAFETY: the same fields in the same order on the other side, without references.
+unsafe impl Argument for Task {}
+
+fn at(t: Option<&Tensor>) -> *mut u8 {
+    t.map_or(null_mut(), Tensor::device_ptr)
+}
+
+fn task(x: &Tensor, stats: &Tensor, n: usize, weight: Dtype, centered: bool) -> Task {
+    let rows = stats.shape()[1];
+    let mean = stats.device_ptr();
+    Task {
+        x: x.device_ptr(),
+        dy: null_mut(),
+        w: null_mut(),
+        b: null_mut(),
+        y: null_mut(),
+        mean,
+        scale: mean.wrapping_add(rows * stats.dtype().size()),
+        dw: null_mut(),
+        db: null_mut(),
+        n: n as i64,
+        count: rows as i64,
+        eps: 0.0,
+        centered: i32::from(centered),
+        wide_weight: i32::from(weight != x.dtype()),
+        weight_format: format_of(weight) as i32,
+        weight_size: weight.size() as i32,
+    }
+}
+
+/// The type of the parameters, which have one.
+fn dtype_of(parameters: [Option<&Tensor>; 2], x: &Tensor) -> Dtype {
+    parameters.into_iter().flatten().next().map_or(x.dtype(), Tensor::dtype)
+}
+
+/// The rows of `n` elements normalised, and `[2, rows]`: their means and 1 / sqrt(variance + eps).
+#[track_caller]
+pub(super) fn forward(
+    gpu: Gpu,
+    x: &Tensor,
+    [rows, n]: [usize; 2],
+    parameters: [Option<&Tensor>; 2],
+    eps: f64,
+    centered: bool,
+) -> (Tensor, Tensor) {
+    let dtype = dtype_of(parameters, x);
+    let x = x.detach().contiguous();
+    let [w, b] = parameters.map(|p| p.map(|p| p.detach().contiguous()));
+    let y = x.empty_like();
+    let stats = Tensor::empty([2, rows], (x.dtype().compute(), x.device()));
+    let op = Task {
+        w: at(w.as_ref()),
+        b: at(b.as_ref()),
+        y: y.device_ptr(),
+        eps,
+        ..task(&x, &stats, n, dtype, centered)
+    };
+    start(gpu, "Forward", &x, rows, n, op);
+    (y, stats)
+}
+
+/// The gradient of the input, of the input's type.
+#[track_caller]
+pub(super) fn backward(
+    gpu: Gpu,
+    dy: &Tensor,
+    x: &Tensor,
+    n: usize,
+    weight: Option<&Tensor>,
+    stats: &Tensor,
+    centered: bool,
+) -> Tensor {
+    let dtype = dtype_of([weight, None], x);
+    let (x, dy) = (x.detach().contiguous(), dy.detach().contiguous());
+    let weight = weight.map(|w| w.detach().contiguous());
+    let dx = x.empty_like();
+    let op = Task {
+        dy: dy.device_ptr(),
+        w: at(weight.as_ref()),
+        y: dx.device_ptr(),
+        ..task(&x, stats, n, dtype, centered)
+    };
+    start(gpu, "Backward", &x, stats.shape()[1], n, op);
+    dx
+}
+
+#[track_caller]
+fn start(gpu: Gpu, variant: &'static str, x: &Tensor, rows: usize, n: usize, op: Task) {
+    let format = format_of(x.dtype());
+    let mut addresses = vec![op.x, op.y.cast_const()];
+    addresses.extend([op.dy, op.w, op.b].iter().filter(|at| !at.is_null()));
+    let (entry, shape) = rows_shape(rows, n, format, &addresses);
+    let kernel = ROWS.kernel(format, variant, entry);
+    // SAFETY: the kernel's parameter; dense tensors of these types and sizes, the results are new.
+    unsafe { gpu.launch(kernel, shape, crate::cuda_args!(op)) };
+}
+
+/// The gradients of weight and shift, lists of `n` numbers of type `to`: those that are wanted.
+#[track_caller]
+pub(super) fn parameters(
+    gpu: Gpu,
+    dy: &Tensor,
+    x: &Tensor,
+    n: usize,
+    stats: &Tensor,
+    wanted: [bool; 2],
+    to: Dtype,
+) -> [Option<Tensor>; 2] {
+    let (x, dy) = (x.detach().contiguous(), dy.detach().contiguous());
+    let out = wanted.map(|wanted| wanted.then(|| Tensor::empty([n], (to, x.device()))));
+    if wanted == [false; 2] {
+        return out;
+    }
+    let op = Task {
+        dy: dy.device_ptr(),
+        dw: at(out[0].as_ref()),
+        db: at(out[1].as_ref()),
+        ..task(&x, stats, n, to, true)
+    };
+    let plan = Plan::new(&[stats.shape()[1], n], &[n as isize, 1], &|d| d == 0);
+    let format = format_of(x.dtype());
+    let operation = Operation { family: &FOLDS, format, variant: "Parameters" };
+    // SAFETY: dense tensors of these sizes; the results are new.
+    let done = unsafe { fold::fold(&operation, &plan, &[op.x, op.dy], op, gpu.stream()) };
+    done.unwrap_or_else(|error| throw(error));
+    out
+}

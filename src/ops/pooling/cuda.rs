@@ -1,0 +1,187 @@
+//! Pooling and resampling on GPUs.
+
+use crate::cuda::launch::Argument;
+use crate::cuda::{Kernel, Program};
+use crate::cuda_args;
+use crate::error::{Error, throw};
+use crate::ops::gpu::Gpu;
+use crate::{Dtype, Tensor};
+
+static PROGRAM: Program = Program::new(
+    "pooling",
+    include_str!("../../../kernels/prelude.cuh"),
+    include_str!("../../../kernels/pooling.cu"),
+);
+
+/// One kernel for each floating-point type.
+macro_rules! by_dtype {
+    ($($name:ident $prefix:literal;)*) => {$(
+        static $name: [Kernel; 4] = [
+            Kernel::new(&PROGRAM, concat!($prefix, "_f64")),
+            Kernel::new(&PROGRAM, concat!($prefix, "_f32")),
+            Kernel::new(&PROGRAM, concat!($prefix, "_f16")),
+            Kernel::new(&PROGRAM, concat!($prefix, "_bf16")),
+        ];
+    )*};
+}
+by_dtype! {
+    MAXIMA "maxima";
+    MAXIMA_BACKWARD "maxima_backward";
+    PICK "pick";
+    MEANS "means";
+    LARGE_MEANS "large_means";
+    MEANS_BACKWARD "means_backward";
+}
+static RESAMPLE: [Kernel; 2] =
+    [Kernel::new(&PROGRAM, "resample_f64"), Kernel::new(&PROGRAM, "resample_f32")];
+
+#[track_caller]
+fn of(kernels: &'static [Kernel; 4], dtype: Dtype) -> &'static Kernel {
+    match dtype {
+        Dtype::F64 => &kernels[0],
+        Dtype::F32 => &kernels[1],
+        Dtype::F16 => &kernels[2],
+        Dtype::BF16 => &kernels[3],
+        other => crate::tensor::dtype::not_floating("pooling", other),
+    }
+}
+
+/// One dimension's windows: `Dim` of `kernels/pooling.cu`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct Dim {
+    size: i32,
+    out: i32,
+    kernel: i32,
+    stride: i32,
+    padding: i32,
+    dilation: i32,
+    adaptive: i32,
+    counts_padding: i32,
+}
+
+impl Dim {
+    /// As many nearly equal ranges as `out`.
+    pub fn adaptive(size: usize, out: usize) -> Dim {
+        let adaptive = Dim::sliding(size, out, [1, 1, 0, 1]);
+        Dim { adaptive: 1, ..adaptive }
+    }
+
+    /// Windows by kernel, stride, padding and dilation.
+    pub fn sliding(size: usize, out: usize, window: [usize; 4]) -> Dim {
+        let [kernel, stride, padding, dilation] = window.map(|n| n as i32);
+        let (size, out, adaptive, counts_padding) = (size as i32, out as i32, 0, 0);
+        Dim { size, out, kernel, stride, padding, dilation, adaptive, counts_padding }
+    }
+
+    /// Whether means count what lies in the padding.
+    pub fn counting_padding(self, counts: bool) -> Dim {
+        Dim { counts_padding: counts as i32, ..self }
+    }
+
+    /// Positions of a window, about.
+    fn reach(&self) -> i32 {
+        if self.adaptive == 1 { self.size / self.out.max(1) } else { self.kernel }
+    }
+}
+
+/// Windows of three dimensions: `Window` of `kernels/pooling.cu`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct Window {
+    dims: [Dim; 3],
+    planes: i64,
+    divisor: f64,
+}
+
+// SAFETY: the same fields in the same order on the other side.
+unsafe impl Argument for Window {}
+
+impl Window {
+    /// Windows of the last dimensions of so many planes, each with a number by which its sum is divided.
+    pub fn new(last: &[Dim], planes: usize, divisor: Option<i64>) -> Window {
+        for dim in last.iter().filter(|dim| dim.adaptive == 1) {
+            let (size, out) = (dim.size as u64 + 1, dim.out as u64 + 1);
+            if size * out > u64::from(u32::MAX) {
+                let message =
+                    format!("{} windows over a size of {}: too many on a GPU", dim.out, dim.size);
+                throw(Error::shape("adaptive pooling", message));
+            }
+        }
+        let mut dims = [Dim::adaptive(1, 1); 3];
+        dims[3 - last.len()..].copy_from_slice(last);
+        Window { dims, planes: planes as i64, divisor: divisor.unwrap_or(0) as f64 }
+    }
+}
+
+/// The maxima of the dense `x`, and their places in their planes where `places` is a tensor for those.
+#[track_caller]
+pub fn maxima(gpu: Gpu, x: &Tensor, y: &Tensor, places: Option<&Tensor>, window: Window) {
+    let (to, from) = (y.device_ptr(), x.device_ptr());
+    let places = places.map_or(std::ptr::null_mut(), Tensor::device_ptr);
+    let args = cuda_args!(to, places, from, window);
+    // SAFETY: dense tensors of the window's sizes, of which the outputs are new.
+    unsafe { gpu.launch(of(&MAXIMA, x.dtype()), gpu.for_each(y.numel()), args) };
+}
+
+/// `dx`: the sums of `dy` where its maxima were.
+#[track_caller]
+pub fn maxima_backward(gpu: Gpu, dy: &Tensor, places: &Tensor, dx: &Tensor, window: Window) {
+    let (to, from, places) = (dx.device_ptr(), dy.device_ptr(), places.device_ptr());
+    let args = cuda_args!(to, from, places, window);
+    // SAFETY: dense tensors of the window's sizes, of which one is new.
+    unsafe { gpu.launch(of(&MAXIMA_BACKWARD, dy.dtype()), gpu.for_each(dx.numel()), args) };
+}
+
+/// `y`: the numbers of `x` where the maxima were.
+#[track_caller]
+pub fn pick(gpu: Gpu, x: &Tensor, places: &Tensor, y: &Tensor, window: Window) {
+    let (to, from, places) = (y.device_ptr(), x.device_ptr(), places.device_ptr());
+    let args = cuda_args!(to, from, places, window);
+    // SAFETY: dense tensors of the window's sizes, of which one is new.
+    unsafe { gpu.launch(of(&PICK, x.dtype()), gpu.for_each(y.numel()), args) };
+}
+
+/// `y`: the means of the dense `x`.
+#[track_caller]
+pub fn means(gpu: Gpu, x: &Tensor, y: &Tensor, window: Window) {
+    let (to, from) = (y.device_ptr(), x.device_ptr());
+    // A warp for each of the large ones.
+    let large = window.dims.iter().map(Dim::reach).product::<i32>() >= 32;
+    let (kernels, lanes) = if large { (&LARGE_MEANS, 32) } else { (&MEANS, 1) };
+    let args = cuda_args!(to, from, window);
+    // SAFETY: dense tensors of the window's sizes, of which one is new.
+    unsafe { gpu.launch(of(kernels, x.dtype()), gpu.for_each(y.numel() * lanes), args) };
+}
+
+/// `dx`: each number of the dense `dy` divided over its window.
+#[track_caller]
+pub fn means_backward(gpu: Gpu, dy: &Tensor, dx: &Tensor, window: Window) {
+    let (to, from) = (dx.device_ptr(), dy.device_ptr());
+    let args = cuda_args!(to, from, window);
+    // SAFETY: dense tensors of the window's sizes, of which one is new.
+    unsafe { gpu.launch(of(&MEANS_BACKWARD, dy.dtype()), gpu.for_each(dx.numel()), args) };
+}
+
+/// `y[o, i, j]`: the sum over `starts[i]..starts[i + 1]` of the weights times `x[o, place, j]`; f64 or f32.
+#[track_caller]
+pub fn resample(
+    gpu: Gpu,
+    [x, y]: [&Tensor; 2],
+    [starts, places]: [&[u32]; 2],
+    weights: &[f64],
+    [size, rows, inner]: [usize; 3],
+) {
+    let tables = [starts, places].map(|table| {
+        let table: Vec<i32> = table.iter().map(|&n| n as i32).collect();
+        Tensor::from(table).to_device(gpu.device())
+    });
+    let weights = Tensor::from_slice(weights, [weights.len()]).to_device(gpu.device());
+    let [starts, places] = [tables[0].device_ptr(), tables[1].device_ptr()];
+    let (to, from, weights) = (y.device_ptr(), x.device_ptr(), weights.device_ptr());
+    let [count, size, rows, inner] = [y.numel(), size, rows, inner].map(|n| n as i64);
+    let kernel = &RESAMPLE[(x.dtype() == Dtype::F32) as usize];
+    let args = cuda_args!(to, from, starts, places, weights, count, size, rows, inner);
+    // SAFETY: dense tensors of these sizes; the tables name positions of `x` only.
+    unsafe { gpu.launch(kernel, gpu.for_each(y.numel()), args) };
+}

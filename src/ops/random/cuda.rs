@@ -1,0 +1,136 @@
+//! Random numbers on GPUs: the host's, made by the threads that write them.
+
+use super::Draw;
+use crate::cuda::{Kernel, Program};
+use crate::cuda_args;
+use crate::ops::gpu::Gpu;
+use crate::{Dtype, Tensor};
+
+/// Products and sums are rounded one by one, as on the host.
+static PROGRAM: Program = Program::new(
+    "random",
+    include_str!("../../../kernels/prelude.cuh"),
+    include_str!("../../../kernels/random.cu"),
+)
+.options(&["--fmad=false"]);
+
+/// One kernel for each floating-point type, in the order of [`place`].
+macro_rules! by_dtype {
+    ($($name:ident $prefix:literal;)*) => {$(
+        static $name: [Kernel; 4] = [
+            Kernel::new(&PROGRAM, concat!($prefix, "_f64")),
+            Kernel::new(&PROGRAM, concat!($prefix, "_f32")),
+            Kernel::new(&PROGRAM, concat!($prefix, "_f16")),
+            Kernel::new(&PROGRAM, concat!($prefix, "_bf16")),
+        ];
+    )*};
+}
+by_dtype! {
+    UNIFORM "uniform";
+    NORMAL "normal";
+    DROPOUT "dropout";
+    DROPOUT_BACKWARD "dropout_backward";
+}
+static BERNOULLI: [Kernel; 9] = [
+    Kernel::new(&PROGRAM, "bernoulli_f64"),
+    Kernel::new(&PROGRAM, "bernoulli_f32"),
+    Kernel::new(&PROGRAM, "bernoulli_f16"),
+    Kernel::new(&PROGRAM, "bernoulli_bf16"),
+    Kernel::new(&PROGRAM, "bernoulli_i64"),
+    Kernel::new(&PROGRAM, "bernoulli_i32"),
+    Kernel::new(&PROGRAM, "bernoulli_i16"),
+    Kernel::new(&PROGRAM, "bernoulli_i8"),
+    Kernel::new(&PROGRAM, "bernoulli_u8"),
+];
+
+#[track_caller]
+fn place(op: &str, dtype: Dtype) -> usize {
+    match dtype {
+        Dtype::F64 => 0,
+        Dtype::F32 => 1,
+        Dtype::F16 => 2,
+        Dtype::BF16 => 3,
+        Dtype::I64 => 4,
+        Dtype::I32 => 5,
+        Dtype::I16 => 6,
+        Dtype::I8 => 7,
+        Dtype::U8 | Dtype::Bool => 8,
+        other => crate::tensor::dtype::not_floating(op, other),
+    }
+}
+
+/// Elements whose words are one block of Philox.
+fn each(dtype: Dtype) -> usize {
+    if dtype == Dtype::F64 { 2 } else { 4 }
+}
+
+/// A distribution of two parameters.
+#[derive(Clone, Copy)]
+pub(super) enum Shape {
+    /// Uniform from a number on over a span.
+    Uniform(f64, f64),
+    /// Normal with a mean and a standard deviation.
+    Normal(f64, f64),
+}
+
+/// Overwrites the dense floating-point `x`.
+#[track_caller]
+pub(super) fn fill(gpu: Gpu, x: &Tensor, draw: Draw, shape: Shape) {
+    let (kernels, a, b) = match shape {
+        Shape::Uniform(low, span) => (&UNIFORM, low, span),
+        Shape::Normal(mean, std) => (&NORMAL, mean, std),
+    };
+    let Draw { seed, stream } = draw;
+    let (to, n) = (x.device_ptr(), x.numel());
+    let threads = gpu.for_each(n.div_ceil(each(x.dtype())));
+    let n = n as i64;
+    let args = cuda_args!(to, n, seed, stream, a, b);
+    // SAFETY: a dense tensor of this type, which the caller may overwrite.
+    unsafe { gpu.launch(&kernels[place("uniform_", x.dtype())], threads, args) };
+}
+
+/// Overwrites the dense `x` by ones with probability `p`, or that of `each`, which may be `x`; else zeros.
+#[track_caller]
+pub(super) fn bernoulli(gpu: Gpu, x: &Tensor, each: Option<&Tensor>, p: f64, draw: Draw) {
+    let Draw { seed, stream } = draw;
+    let (to, n) = (x.device_ptr(), x.numel() as i64);
+    let own = each.map_or(std::ptr::null_mut(), Tensor::device_ptr);
+    let args = cuda_args!(to, own, p, n, seed, stream);
+    let threads = gpu.for_each(x.numel().div_ceil(2));
+    // SAFETY: dense tensors of one type; an element is read before it is written, by one thread.
+    unsafe { gpu.launch(&BERNOULLI[place("bernoulli_", x.dtype())], threads, args) };
+}
+
+/// The result and the mask of dropout of the dense `x`.
+#[track_caller]
+pub(super) fn dropout(
+    gpu: Gpu,
+    x: &Tensor,
+    draw: Draw,
+    threshold: u64,
+    scale: f64,
+) -> (Tensor, Tensor) {
+    let y = Tensor::empty(x.shape(), (x.dtype(), gpu.device()));
+    let mask = Tensor::empty(x.shape(), (Dtype::Bool, gpu.device()));
+    let Draw { seed, stream } = draw;
+    let (to, kept, from) = (y.device_ptr(), mask.device_ptr(), x.device_ptr());
+    let n = x.numel() as i64;
+    let args = cuda_args!(to, kept, from, n, seed, stream, threshold, scale);
+    let threads = gpu.for_each(x.numel().div_ceil(4));
+    // SAFETY: dense tensors of one shape, of which two are new.
+    unsafe { gpu.launch(&DROPOUT[place("dropout", x.dtype())], threads, args) };
+    (y, mask)
+}
+
+/// `g mask scale` of dense tensors.
+#[track_caller]
+pub(super) fn apply_mask(gpu: Gpu, g: &Tensor, mask: &Tensor, scale: f64) -> Tensor {
+    let out = Tensor::empty(g.shape(), (g.dtype(), gpu.device()));
+    let (to, from, kept) = (out.device_ptr(), g.device_ptr(), mask.device_ptr());
+    let n = g.numel() as i64;
+    let args = cuda_args!(to, from, kept, n, scale);
+    let threads = gpu.for_each(g.numel().div_ceil(4));
+    // SAFETY: dense tensors of one shape, of which one is new.
+    unsafe { gpu.launch(&DROPOUT_BACKWARD[place("dropout", g.dtype())], threads, args) };
+    out
+}

@@ -1,0 +1,126 @@
+//! Layer, group, batch and instance normalisation.
+
+use torchrs::{Dtype, MemoryFormat, Tensor};
+
+use super::near::{FLOATS, numbers, same, with_gradients};
+
+/// Room for what a few roundings of half types make of a gradient.
+const SLACK: f64 = 8.0;
+
+simulated! {
+    fn layer_norm() {
+        let cases: [(&[usize], usize); 9] = [
+            (&[7], 1), (&[3, 4, 5], 2), (&[40, 3], 1), (&[5, 100], 1), (&[3, 256], 1), (&[2, 1000], 1), (&[2, 2049], 1),
+            (&[2, 9000], 1), (&[0, 4], 1),
+        ];
+        for (dtype, tolerance) in FLOATS {
+            for (shape, inner) in cases {
+                let normalized = &shape[shape.len() - inner..];
+                let [x, w, b] = [numbers(shape, dtype), numbers(normalized, dtype).abs() + 0.5, numbers(normalized, dtype) * 0.5];
+                same(&format!("{dtype} {shape:?}"), tolerance * SLACK, |device| {
+                    let [x, w, b] = [&x, &w, &b].map(|t| t.to_device(device));
+                    let leaves = [x, w, b];
+                    let norm = |x: &Tensor, w: Option<&Tensor>, b: Option<&Tensor>| x.layer_norm(normalized, w, b, 1e-3);
+                    let mut all = with_gradients(&leaves, |l| norm(&l[0], Some(&l[1]), Some(&l[2])));
+                    all.extend(with_gradients(&leaves[..1], |l| norm(&l[0], None, None)));
+                    all.extend(with_gradients(&leaves[..2], |l| norm(&l[0], Some(&l[1]), None)));
+                    all.extend(with_gradients(&leaves[..2], |l| norm(&l[0], None, Some(&l[1]))));
+                    all.extend(with_gradients(&leaves[..2], |l| l[0].rms_norm(normalized, Some(&l[1]), None)));
+                    all
+                });
+            }
+        }
+    }
+
+    fn layer_norm_of_halves_beside_wide_parameters() {
+        same("mixed", 0.05, |device| {
+            let leaves = [numbers(&[5, 24], Dtype::BF16), numbers(&[24], Dtype::F32), numbers(&[24], Dtype::F32)];
+            let leaves = leaves.map(|t| t.to_device(device));
+            with_gradients(&leaves, |l| l[0].layer_norm(&[24], Some(&l[1]), Some(&l[2]), 1e-5))
+        });
+    }
+
+    fn second_derivatives_of_norms() {
+        let second = |what: &str, f: &dyn Fn(&Tensor) -> Tensor| {
+            same(what, 1e-10, |device| {
+                let x = numbers(&[4, 6], Dtype::F64).to_device(device).requires_grad_(true);
+                let y = f(&x).square().sum();
+                let first = torchrs::autograd::grad(&[&y], &[&x], &[None], true, true)[0].clone().unwrap();
+                let second = torchrs::autograd::grad(&[&first.square().sum()], &[&x], &[None], false, false);
+                vec![first.detach(), second[0].clone().unwrap()]
+            });
+        };
+        second("layer_norm", &|x| x.layer_norm(&[6], None, None, 1e-3) * x);
+        second("batch_norm", &|x| x.batch_norm(None, None, None, None, true, 0.1, 1e-3) * x);
+    }
+
+    fn group_norm() {
+        for (dtype, tolerance) in FLOATS {
+            same(&format!("{dtype}"), tolerance * SLACK, |device| {
+                let leaves = [numbers(&[2, 6, 5, 3], dtype), numbers(&[6], dtype), numbers(&[6], dtype)];
+                let leaves = leaves.map(|t| t.to_device(device));
+                with_gradients(&leaves, |l| l[0].group_norm(3, Some(&l[1]), Some(&l[2]), 1e-3))
+            });
+        }
+    }
+
+    fn batch_norm() {
+        let shapes: [&[usize]; 9] =
+            [&[7, 3], &[64, 8], &[4, 3, 2, 5], &[2, 4, 8, 8], &[3, 5, 77], &[300, 2, 3], &[2, 1, 5003], &[1000, 1], &[2, 3, 2, 3, 4]];
+        for (dtype, tolerance) in FLOATS {
+            for shape in shapes {
+                let x = numbers(shape, dtype);
+                let mut inputs = vec![x.clone()];
+                match shape.len() {
+                    4 => inputs.push(x.contiguous_in(MemoryFormat::ChannelsLast)),
+                    5 => inputs.push(x.contiguous_in(MemoryFormat::ChannelsLast3d)),
+                    _ => {}
+                }
+                let c = shape[1];
+                for (k, x) in inputs.iter().enumerate() {
+                    for (training, statistics) in [(true, dtype), (true, Dtype::F32), (false, dtype)] {
+                        let what = format!("{dtype} {shape:?} layout {k} training {training} {statistics}");
+                        // Statistics of f32 are rounded to it.
+                        same(&what, tolerance.max(if statistics == dtype { 0.0 } else { 1e-6 }) * SLACK, |device| {
+                            let of = |t: Tensor| t.to_device(device);
+                            let leaves = [of(x.clone()), of(numbers(&[c], dtype).abs() + 0.5), of(numbers(&[c], dtype))];
+                            let (mean, var) = (of(numbers(&[c], statistics)), of(numbers(&[c], statistics).abs() + 0.5));
+                            let norm = |x: &Tensor, w: Option<&Tensor>, b: Option<&Tensor>| x.batch_norm(Some(&mean), Some(&var), w, b, training, 0.25, 1e-3);
+                            let mut all = with_gradients(&leaves, |l| norm(&l[0], Some(&l[1]), Some(&l[2])));
+                            all.extend(with_gradients(&leaves[..1], |l| norm(&l[0], None, None)));
+                            all.extend([mean.clone(), var.clone()]);
+                            all
+                        });
+                    }
+                }
+            }
+        }
+        let x = numbers(&[2, 4, 8, 8], Dtype::F32).contiguous_in(MemoryFormat::ChannelsLast).cuda(0);
+        let y = x.batch_norm(None, None, None, None, true, 0.1, 1e-5);
+        assert!(y.is_contiguous_in(MemoryFormat::ChannelsLast));
+        // Strided statistics are moved too.
+        same("strided statistics", 1e-12, |device| {
+            let mean = numbers(&[3, 2], Dtype::F64).to_device(device);
+            let of = mean.select(1, 1);
+            let y = numbers(&[4, 3], Dtype::F64).to_device(device).batch_norm(Some(&of), None, None, None, true, 0.5, 1e-5);
+            vec![mean, y]
+        });
+    }
+
+    fn statistics_without_a_copy_to_the_host() {
+        let x = numbers(&[8, 3, 4, 4], Dtype::F32).cuda(0).requires_grad_(true);
+        let (mean, var) = (Tensor::zeros([3], (Dtype::F32, x.device())), Tensor::ones([3], (Dtype::F32, x.device())));
+        let (waited, version) = (torchrs::cuda::synchronisations(), mean.version());
+        let y = x.batch_norm(Some(&mean), Some(&var), None, None, true, 0.1, 1e-5);
+        y.layer_norm(&[4, 4], None, None, 1e-5).sum().backward();
+        assert_eq!(torchrs::cuda::synchronisations(), waited);
+        assert!(mean.version() > version);
+    }
+
+    fn instance_norm() {
+        same("instance_norm", 1e-10, |device| {
+            let leaves = [numbers(&[2, 3, 4, 2], Dtype::F64).to_device(device)];
+            with_gradients(&leaves, |l| l[0].instance_norm(None, None, None, None, true, 0.1, 1e-5))
+        });
+    }
+}
