@@ -474,26 +474,6 @@ pub trait Module: Send + Sync {
         });
     }
 
-    /// Moves all parameters and buffers to a device; ties stay (`torch.nn.Module.to` with a device).
-    /// Gradients are dropped. Do it before making an optimizer or wrapping the module, which hold the
-    /// tensors as they were.
-    ///
-    /// ```
-    /// use torchrs::{Device, cuda, nn::{Linear, Module}};
-    /// let mut layer = Linear::new(2, 1);
-    /// let device = if cuda::is_available() { Device::Cuda(0) } else { Device::Cpu };
-    /// layer.to_device(device);
-    /// assert_eq!(layer.weight.device(), device);
-    /// ```
-    ///
-    /// # Panics
-    /// Throws [`Error::Device`] when the machine lacks the device.
-    #[track_caller]
-    fn to_device(&mut self, device: Device) {
-        let convert = |old: &Tensor| (old.device() != device).then(|| old.to_device(device));
-        self.visit_mut(&mut Replace { convert: &convert, done: HashMap::new() });
-    }
-
     /// [`to`](Self::to) f32.
     ///
     /// ```

@@ -4,7 +4,12 @@ use super::products::{compare, whole};
 use torchrs::ops::{Conv1dOptions, Conv2dOptions, Conv3dOptions};
 use torchrs::{Dtype, Tensor};
 
-fn options(stride: [usize; 2], padding: [usize; 2], dilation: [usize; 2], groups: usize) -> Conv2dOptions {
+fn options(
+    stride: [usize; 2],
+    padding: [usize; 2],
+    dilation: [usize; 2],
+    groups: usize,
+) -> Conv2dOptions {
     Conv2dOptions { stride, padding, dilation, groups }
 }
 
@@ -35,8 +40,13 @@ fn cases(dtype: Dtype) {
     let o = Conv1dOptions { stride: [2], padding: [1], ..Default::default() };
     let inputs = [whole(&[2, 3, 19], 1, dtype), whole(&[4, 3, 3], 2, dtype)];
     compare("conv1d", &|t| t[0].conv1d(&t[1], None, o), &inputs);
-    let o = Conv3dOptions { stride: [2, 1, 2], padding: [1, 0, 1], groups: 2, ..Default::default() };
-    let inputs = [whole(&[2, 4, 5, 4, 6], 1, dtype), whole(&[6, 2, 3, 2, 3], 2, dtype), whole(&[6], 3, dtype)];
+    let o =
+        Conv3dOptions { stride: [2, 1, 2], padding: [1, 0, 1], groups: 2, ..Default::default() };
+    let inputs = [
+        whole(&[2, 4, 5, 4, 6], 1, dtype),
+        whole(&[6, 2, 3, 2, 3], 2, dtype),
+        whole(&[6], 3, dtype),
+    ];
     compare("conv3d", &|t| t[0].conv3d(&t[1], Some(&t[2]), o), &inputs);
     let inputs = [inputs[0].permute(&[0, 1, 2, 4, 3]), inputs[1].clone(), inputs[2].clone()];
     compare("conv3d of a strided input", &|t| t[0].conv3d(&t[1], Some(&t[2]), o), &inputs);

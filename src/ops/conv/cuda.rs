@@ -12,8 +12,8 @@ use crate::cuda_args;
 use crate::error::{Error, throw};
 use crate::ops::gpu::Gpu;
 use crate::ops::matmul::cuda::{
-    Finish, add_parts, half_shared, kernels as product_kernels, multiprocessors, parts, plain_shared, products, room,
-    tile_prelude,
+    Finish, add_parts, half_shared, kernels as product_kernels, multiprocessors, parts,
+    plain_shared, products, room, tile_prelude,
 };
 use crate::tensor::{Dtype, Layout};
 
@@ -262,10 +262,20 @@ impl Geometry {
 
 /// y of shape `out`.
 #[track_caller]
-pub fn forward(gpu: Gpu, g: &Geometry, out: &[usize], x: &Tensor, w: &Tensor, bias: Option<&Tensor>) -> Tensor {
+pub fn forward(
+    gpu: Gpu,
+    g: &Geometry,
+    out: &[usize],
+    x: &Tensor,
+    w: &Tensor,
+    bias: Option<&Tensor>,
+) -> Tensor {
     let (x, w, bias) = (dense(x), dense(w), bias.map(dense));
     if g.is_matrix() && bias.is_none() && g.batch > 0 {
-        let (x, w) = (x.reshape_to(&[g.batch, g.channels, volume(g.input)]), w.reshape_to(&[g.outputs, g.channels]));
+        let (x, w) = (
+            x.reshape_to(&[g.batch, g.channels, volume(g.input)]),
+            w.reshape_to(&[g.outputs, g.channels]),
+        );
         let size = (g.outputs, volume(g.input), g.channels);
         return products(gpu, &w, &x, &[g.batch], size).reshape_to(out).detach();
     }
@@ -277,7 +287,8 @@ pub fn forward(gpu: Gpu, g: &Geometry, out: &[usize], x: &Tensor, w: &Tensor, bi
     }
     if g.is_depthwise() {
         let (field, each) = (g.field(), (g.outputs / g.channels) as i64);
-        let (planes, filters, to, channels) = (x.device_ptr(), w.device_ptr(), y.device_ptr(), g.channels as i64);
+        let (planes, filters, to, channels) =
+            (x.device_ptr(), w.device_ptr(), y.device_ptr(), g.channels as i64);
         let args = cuda_args!(field, planes, filters, bias, to, channels, each);
         // SAFETY: the kernel's parameters: contiguous tensors on this GPU of the sizes that they say.
         unsafe { gpu.launch(&kernels(x.dtype()).depthwise, gpu.for_each(y.numel()), args) };
@@ -324,7 +335,8 @@ pub fn data(gpu: Gpu, g: &Geometry, out: &[usize], dy: &Tensor, w: &Tensor) -> T
     }
     if g.is_depthwise() {
         let (field, each, images) = (g.field(), (g.outputs / g.channels) as i64, g.batch as i64);
-        let (results, filters, to, channels) = (dy.device_ptr(), w.device_ptr(), dx.device_ptr(), g.channels as i64);
+        let (results, filters, to, channels) =
+            (dy.device_ptr(), w.device_ptr(), dx.device_ptr(), g.channels as i64);
         let args = cuda_args!(field, results, filters, to, channels, each, images);
         // SAFETY: as for y.
         unsafe { gpu.launch(&kernels(dtype).depthwise_data, gpu.for_each(dx.numel()), args) };
@@ -387,9 +399,18 @@ fn turned_filters(g: &Geometry, w: &Tensor, residue: &[Residue; 3]) -> Tensor {
     let (inputs, outputs) = (g.channels / g.groups, g.outputs / g.groups);
     let taps = volume(g.kernel);
     let step = [g.kernel[1] * g.kernel[2], g.kernel[2], 1];
-    let mut layout = Layout::contiguous(&[g.groups, inputs, outputs, residue[0].count, residue[1].count, residue[2].count]);
+    let mut layout = Layout::contiguous(&[
+        g.groups,
+        inputs,
+        outputs,
+        residue[0].count,
+        residue[1].count,
+        residue[2].count,
+    ]);
     let strides = [outputs * inputs * taps, taps, inputs * taps];
-    for (d, stride) in strides.into_iter().chain((0..3).map(|d| residue[d].every * step[d])).enumerate() {
+    for (d, stride) in
+        strides.into_iter().chain((0..3).map(|d| residue[d].every * step[d])).enumerate()
+    {
         layout.strides[d] = stride as isize;
     }
     layout.offset = w.layout().offset + (0..3).map(|d| residue[d].first * step[d]).sum::<usize>();
@@ -401,13 +422,20 @@ fn correlate(gpu: Gpu, dtype: Dtype, correlation: Correlation) {
     let (field, kernels) = (&correlation.field, kernels(dtype));
     let (rows, columns, depth) =
         (correlation.rows as usize, field.count as usize, (field.channels * field.taps) as usize);
-    let tiles = |side: usize| rows.div_ceil(side) * columns.div_ceil(side) * correlation.groups as usize;
+    let tiles =
+        |side: usize| rows.div_ceil(side) * columns.div_ceil(side) * correlation.groups as usize;
     let large = rows >= LARGE && tiles(128) >= multiprocessors(gpu);
     let aligned = depth.is_multiple_of(8) && (correlation.filters as usize).is_multiple_of(16);
     let (kernel, size) = choose(kernels, large, aligned, 0);
     let halves = kernels.copied.is_some();
     let shared = if halves { half_shared(size, 2, 2) } else { plain_shared(size, dtype) };
-    let parts_deep = if size == 128 && !halves { 8 } else if halves { 32 } else { 16 };
+    let parts_deep = if size == 128 && !halves {
+        8
+    } else if halves {
+        32
+    } else {
+        16
+    };
     let grid = Grid::row(tiles(size).min(i32::MAX as usize) as u32, threads(size, halves))
         .with_shared(shared + 2 * parts_deep * SPOT);
     // SAFETY: the kernel takes one `Correlation` of contiguous tensors on this GPU, whose sizes it has.
@@ -415,9 +443,16 @@ fn correlate(gpu: Gpu, dtype: Dtype, correlation: Correlation) {
 }
 
 /// The kernel (0 of y and dx, 1 of dw) and the size of its tiles.
-fn choose(kernels: &'static Kernels, large: bool, aligned: bool, which: usize) -> (&'static Kernel, usize) {
+fn choose(
+    kernels: &'static Kernels,
+    large: bool,
+    aligned: bool,
+    which: usize,
+) -> (&'static Kernel, usize) {
     match (&kernels.copied, &kernels.plain_128) {
-        (Some(copied), _) if aligned => (&copied[usize::from(large)][which], if large { 128 } else { 64 }),
+        (Some(copied), _) if aligned => {
+            (&copied[usize::from(large)][which], if large { 128 } else { 64 })
+        }
         (None, Some(plain)) if large => (&plain[which], 128),
         _ => (&kernels.plain_64[which], 64),
     }
@@ -440,7 +475,8 @@ pub fn filters(gpu: Gpu, g: &Geometry, out: &[usize], dy: &Tensor, x: &Tensor) -
     let (field, kernels) = (g.field(), kernels(dtype));
     let (planes, results) = (x.device_ptr(), dy.device_ptr());
     if g.is_depthwise() {
-        let (to, channels, each) = (dw.device_ptr(), g.channels as i64, (g.outputs / g.channels) as i64);
+        let (to, channels, each) =
+            (dw.device_ptr(), g.channels as i64, (g.outputs / g.channels) as i64);
         let grid = Grid::row(dw.numel().min(i32::MAX as usize) as u32, 256);
         let args = cuda_args!(field, planes, results, to, channels, each);
         // SAFETY: as for y.
@@ -460,8 +496,9 @@ pub fn filters(gpu: Gpu, g: &Geometry, out: &[usize], dy: &Tensor, x: &Tensor) -
     let (groups, part, count) = (g.groups as i64, part as i64, parts as i64);
     let sums = FilterSums { field, finish, planes, results, groups, part, parts: count };
     let shared = if halves { half_shared(size, 3, 2) } else { plain_shared(size, dtype) };
-    let grid = Grid::row((tiles(size) * parts).min(i32::MAX as usize) as u32, threads(size, halves))
-        .with_shared(shared + size * SPOT);
+    let grid =
+        Grid::row((tiles(size) * parts).min(i32::MAX as usize) as u32, threads(size, halves))
+            .with_shared(shared + size * SPOT);
     // SAFETY: the kernel takes one `FilterSums` of contiguous tensors on this GPU, whose sizes it has.
     unsafe { gpu.launch(kernel, grid, cuda_args!(sums)) };
     if parts > 1 {

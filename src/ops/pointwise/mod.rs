@@ -51,11 +51,11 @@ pub use apply::{apply, apply_inplace, apply_update};
 pub use arithmetic::Rounding;
 pub use comparison::Closeness;
 pub(crate) use copying::assign_strided;
-pub(in crate::ops) use operands::format_of;
 pub(crate) use losses::{
     absolute_error, divergence, huber_error, log_divergence, logit_error, probability_error,
     squared_error,
 };
+pub(in crate::ops) use operands::format_of;
 pub use out::apply_out;
 pub use row::{Kind, Row};
 pub use symbolic::Symbol;
