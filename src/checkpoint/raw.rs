@@ -6,14 +6,14 @@ use std::path::Path;
 use crate::error::{Error, Result};
 use crate::{Dtype, Tensor};
 
-/// Bytes of a tensor, contiguous.
+/// Bytes of a tensor, contiguous, in host memory.
 pub(super) struct Bytes {
     tensor: Tensor,
 }
 
 impl Bytes {
     pub(super) fn new(tensor: &Tensor) -> Self {
-        Bytes { tensor: crate::no_grad(|| tensor.detach().contiguous()) }
+        Bytes { tensor: crate::no_grad(|| tensor.detach().cpu().contiguous()) }
     }
 
     pub(super) fn tensor(&self) -> &Tensor {
