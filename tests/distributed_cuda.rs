@@ -4,14 +4,16 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use torchrs::cuda::graph::CaptureOptions;
 use torchrs::cuda::library::{SIMULATE, SIMULATED_LIBRARY};
-use torchrs::cuda::{self, Priority, Stream, StreamGuard};
+use torchrs::cuda::{self, Graph, Priority, Stream, StreamGuard};
 use torchrs::distributed::{
     DdpOptions, DistributedDataParallel, InitOptions, ProcessGroup, ReduceOp, StoreServer,
     init_process_group,
 };
 use torchrs::multiprocessing::{ExitStatus, Process};
-use torchrs::nn::{Module, Parameter};
+use torchrs::nn::{BatchNorm1d, Forward, Linear, Module, Parameter, ReLU, Sequential, functional};
+use torchrs::optim::{Optimizer, SGD, SGDOptions};
 use torchrs::{Device, Dtype, Error, Result, Tensor};
 
 /// Far longer than anything here takes; a wait that reaches it is a bug.
@@ -362,6 +364,34 @@ fn ranks_that_share_a_gpu_are_told_so() {
     run(2, shares_a_device);
 }
 
+/// A step with a collective in its middle, recorded once and replayed.
+fn replays(_: ()) -> Result<()> {
+    let group = join_job()?;
+    let stream = Stream::new(group.rank(), Priority::Normal)?;
+    let _current = StreamGuard::new(stream)?;
+    let x = Tensor::full([1000], 1.0, (Dtype::F32, gpu()));
+    let step = || {
+        x.mul_(2.0);
+        group.all_reduce(&x, ReduceOp::Sum)?;
+        x.add_(1.0);
+        Ok(())
+    };
+    step()?;
+    stream.synchronize()?;
+    let (graph, ()) = Graph::capture(stream, CaptureOptions::default(), step)?;
+    assert!(x.to_vec::<f32>().iter().all(|&v| v == 5.0), "{x}");
+    for _ in 0..3 {
+        graph.replay(stream)?;
+    }
+    assert!(x.to_vec::<f32>().iter().all(|&v| v == 341.0), "{x}");
+    group.barrier()
+}
+
+#[test]
+fn collectives_are_part_of_graphs() {
+    run(2, replays);
+}
+
 /// `x * weight + bias`, element by element.
 #[derive(Module)]
 struct Affine {
@@ -422,4 +452,44 @@ fn gradients_on_gpus_are_averaged() {
             job.succeeds();
         }
     }
+}
+
+/// Trains a classifier for a few steps; its parameters and buffers, on the host.
+fn train_on(group: &ProcessGroup, device: Device) -> Result<Vec<Tensor>> {
+    torchrs::manual_seed(7);
+    let mut model = Sequential::new()
+        .append(Linear::new(20, 32))
+        .append(BatchNorm1d::new(32))
+        .append(ReLU)
+        .append(Linear::new(32, 5));
+    model.to_device(device);
+    let model = DistributedDataParallel::new(model, group)?;
+    let mut optimizer = SGD::new(model.parameters(), SGDOptions { lr: 0.1, ..Default::default() });
+    torchrs::manual_seed(100 + group.rank() as u64);
+    for _ in 0..4 {
+        let x = Tensor::randn([16, 20], Dtype::F32).to_device(device);
+        let labels = Tensor::randint(0, 5, [16], Dtype::I64).to_device(device);
+        optimizer.zero_grad(false);
+        functional::cross_entropy(&model.forward(&x), &labels).backward();
+        optimizer.step();
+    }
+    let named = model.named_parameters().into_iter().chain(model.named_buffers());
+    Ok(named.map(|(_, t)| t.detach().cpu()).collect())
+}
+
+fn trains_a_classifier(_: ()) -> Result<()> {
+    let group = join_job()?;
+    let (there, here) = (train_on(&group, gpu())?, train_on(&group, Device::Cpu)?);
+    for (a, b) in there.iter().zip(&here) {
+        let (a, b) = (a.to_vec::<f64>(), b.to_vec::<f64>());
+        assert!(a.iter().zip(&b).all(|(a, b)| (a - b).abs() < 1e-4), "{a:?} {b:?}");
+        let all = group.all_gather(&Tensor::from_slice(&a, [a.len()]))?;
+        assert!(all[0].equal(&all[1]));
+    }
+    Ok(())
+}
+
+#[test]
+fn training_on_gpus_goes_as_on_the_host() {
+    run(2, trains_a_classifier);
 }

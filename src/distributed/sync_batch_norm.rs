@@ -73,7 +73,7 @@ impl Channels {
     #[track_caller]
     fn moments(&self, x: &Tensor) -> Moments {
         let own = x.numel() / x.size(1).max(1);
-        let count = Tensor::full([1], own as f64, Dtype::F64);
+        let count = Tensor::full([1], own as f64, (Dtype::F64, x.device()));
         let sums = Tensor::cat(&[self.sum(x).to_dtype(Dtype::F64), count], 0);
         let sums = rank_sum(&sums, &self.group);
         let count = sums.select(0, -1).item();

@@ -246,10 +246,14 @@ impl fmt::Debug for Communicator {
 mod tests {
     use super::*;
 
+    /// Ids need no GPU.
     #[test]
-    fn without_the_library_the_error_says_what_to_install() {
-        if let Err(error) = unique_id() {
-            assert!(error.to_string().contains("nvidia-nccl"), "{error}");
+    fn ids_differ_or_the_error_says_what_to_install() {
+        match (unique_id(), unique_id()) {
+            (Ok(a), Ok(b)) => assert!(a != b),
+            (Err(error), _) | (_, Err(error)) => {
+                assert!(error.to_string().contains("nvidia-nccl"), "{error}");
+            }
         }
     }
 }
