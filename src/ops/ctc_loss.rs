@@ -214,7 +214,7 @@ fn losses(x: &Tensor, samples: Vec<Sample>, zero_infinity: bool) -> Tensor {
         if zero_infinity && loss == f64::INFINITY { 0.0 } else { loss }
     };
     let losses: Vec<f64> = samples.iter().enumerate().map(loss).collect();
-    let losses = Tensor::from_slice(&losses, [n]).to_dtype(x.dtype());
+    let losses = Tensor::from_slice(&losses, [n]).to_dtype(x.dtype()).to_device(x.device());
     record("ctc_loss", &[x], losses, |saver| {
         let x = saver.save(x);
         move |ctx| {
@@ -245,7 +245,8 @@ fn losses(x: &Tensor, samples: Vec<Sample>, zero_infinity: bool) -> Tensor {
                     }
                 }
             }
-            smallvec![Some(Tensor::from_slice(&out, x.shape()).to_dtype(x.dtype()))]
+            let dx = Tensor::from_slice(&out, x.shape()).to_dtype(x.dtype());
+            smallvec![Some(dx.to_device(x.device()))]
         }
     })
 }

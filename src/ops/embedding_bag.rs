@@ -89,6 +89,7 @@ impl Tensor {
         // Half types are added up in f32 and rounded once.
         let wide = self.dtype().compute();
         if self.dim() == 2
+            && !self.device().is_cuda()
             && self.dtype() == wide
             && options.per_sample_weights.is_none()
             && options.mode != BagMode::Max
@@ -108,7 +109,8 @@ impl Tensor {
             );
             return resample("embedding_bag", self, 0, [map]);
         }
-        let (chosen, bag) = (Tensor::from(chosen), Tensor::from(bag));
+        let here = |list: Vec<i64>| Tensor::from(list).to_device(self.device());
+        let (chosen, bag) = (here(chosen), here(bag));
         let mut found = self.embedding(&chosen, None).to_dtype(wide);
         if let Some(weights) = &options.per_sample_weights {
             if weights.shape() != indices.shape() || options.mode != BagMode::Sum {
@@ -122,15 +124,15 @@ impl Tensor {
                     ),
                 ));
             }
-            let places = Tensor::from(kept().map(|i| i as i64).collect::<Vec<i64>>());
+            let places = here(kept().map(|i| i as i64).collect());
             let weights = weights.ravel().to_dtype(wide).index_select(0, &places);
             found = found * weights.unsqueeze(1);
         }
-        let zeros = Tensor::zeros([bags, self.size(1)], wide);
+        let zeros = Tensor::zeros([bags, self.size(1)], (wide, self.device()));
         let out = match options.mode {
             BagMode::Sum => zeros.index_add(0, &bag, &found),
             BagMode::Mean => {
-                let counts = Tensor::zeros([bags], Dtype::I64);
+                let counts = Tensor::zeros([bags], (Dtype::I64, self.device()));
                 let counts = counts.index_add(0, &bag, &bag.ones_like()).clamp_min(1i64);
                 zeros.index_add(0, &bag, &found) / counts.unsqueeze(1)
             }

@@ -31,6 +31,17 @@ fn mixed(op: &str, a: Device, b: Device) -> ! {
     )))
 }
 
+/// For an op that has no kernel for GPUs: says so.
+#[track_caller]
+pub fn refuse(op: &str, x: &Tensor) {
+    if x.device().is_cuda() {
+        throw(Error::Device(format!(
+            "{op} computes on the CPU only, and the tensor is on {}; move it with `.to_device(Device::Cpu)`",
+            x.device()
+        )));
+    }
+}
+
 /// A GPU on which an op runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Gpu {

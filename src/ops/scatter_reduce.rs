@@ -8,6 +8,7 @@
 use smallvec::smallvec;
 
 use super::gather::{Places, check};
+use super::gpu;
 #[cfg(test)]
 use super::samples::{OpSample, values};
 use crate::autograd::record;
@@ -79,6 +80,7 @@ fn reduced(
     reduce: ScatterReduce,
     include_self: bool,
 ) -> Tensor {
+    gpu::refuse("scatter_reduce by product or extreme", x);
     let wide = crate::tensor::dtype::widest("scatter_reduce", x.dtype());
     let out = Tensor::empty(x.shape(), wide);
     out.copy_(&x.detach());

@@ -82,9 +82,10 @@ fn exponential(a: &Tensor) -> Tensor {
     let times: Vec<f64> = norms.to_vec::<f64>().iter().map(halvings).collect();
     let scales: Vec<f64> = times.iter().map(|s| (-s).exp2()).collect();
     let most = times.iter().fold(0.0, |most: f64, &s| most.max(s)) as usize;
-    let times = Tensor::from_slice(&times, norms.shape());
+    let times = Tensor::from_slice(&times, norms.shape()).to_device(a.device());
 
-    let a = a * Tensor::from_slice(&scales, norms.shape());
+    let scales = Tensor::from_slice(&scales, norms.shape()).to_device(a.device());
+    let a = a * scales;
     let eye = eye_like(&a);
     let a2 = a.matmul(&a);
     let a4 = a2.matmul(&a2);

@@ -117,7 +117,7 @@ fn is_vector(a: &Tensor, b: &Tensor) -> bool {
 }
 
 fn eye_like(x: &Tensor) -> Tensor {
-    Tensor::eye(x.size(-1), x.dtype())
+    Tensor::eye(x.size(-1), (x.dtype(), x.device()))
 }
 
 /// `x` with half of its diagonal: of a symmetric matrix, the sum of a triangle and this one's
