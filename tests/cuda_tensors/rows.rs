@@ -28,7 +28,9 @@ fn run(row: &'static Row, inputs: &[Tensor], device: Device, dtype: Dtype) -> Ve
     let leaves: Vec<Tensor> = moved
         .iter()
         .zip(row.inputs)
-        .map(|(x, input)| if differentiates && !input.mask { x.detach().requires_grad_(true) } else { x.clone() })
+        .map(|(x, input)| {
+            if differentiates && !input.mask { x.detach().requires_grad_(true) } else { x.clone() }
+        })
         .collect();
     let operands: Vec<Operand<'_>> = leaves.iter().map(Operand::from).collect();
     let y = pointwise::apply(row, &operands, &params);
@@ -76,11 +78,14 @@ fn check(dtype: Dtype, tolerance: f64) {
                             a.dtype() == b.dtype() && a.shape() == b.shape() && {
                                 let pairs = a.to_vec::<f64>().into_iter().zip(b.to_vec::<f64>());
                                 pairs.into_iter().all(|(a, b)| {
-                                    a == b || a.is_nan() && b.is_nan() || (a - b).abs() <= tolerance * (1.0 + b.abs())
+                                    a == b
+                                        || a.is_nan() && b.is_nan()
+                                        || (a - b).abs() <= tolerance * (1.0 + b.abs())
                                 })
                             }
                         };
-                        let same = got.len() == expected.len() && got.iter().zip(&expected).all(near);
+                        let same =
+                            got.len() == expected.len() && got.iter().zip(&expected).all(near);
                         if !same {
                             eprintln!("{}: {got:?}\nexpected {expected:?}", row.name);
                         }
