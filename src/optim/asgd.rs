@@ -79,6 +79,7 @@ impl Rule for ASGDRule {
     type Options = ASGDOptions;
     type State = ASGDState;
     const NAME: &'static str = "ASGD";
+    const ONE_UPDATE_EACH: bool = true;
 
     fn init(options: &ASGDOptions, p: &Tensor) -> ASGDState {
         ASGDState { step: 0.0, eta: rounded(options.lr), mu: 1.0, ax: p.zeros_like() }

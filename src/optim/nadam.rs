@@ -79,6 +79,7 @@ impl Rule for NAdamRule {
     type Options = NAdamOptions;
     type State = NAdamState;
     const NAME: &'static str = "NAdam";
+    const ONE_UPDATE_EACH: bool = true;
 
     fn init(_: &NAdamOptions, p: &Tensor) -> NAdamState {
         let (exp_avg, exp_avg_sq) = (p.zeros_like(), p.zeros_like());

@@ -72,6 +72,7 @@ impl Rule for RAdamRule {
     type Options = RAdamOptions;
     type State = RAdamState;
     const NAME: &'static str = "RAdam";
+    const ONE_UPDATE_EACH: bool = true;
 
     fn init(_: &RAdamOptions, p: &Tensor) -> RAdamState {
         RAdamState { step: 0.0, exp_avg: p.zeros_like(), exp_avg_sq: p.zeros_like() }

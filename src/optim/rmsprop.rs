@@ -80,6 +80,7 @@ impl Rule for RMSpropRule {
     type Options = RMSpropOptions;
     type State = RMSpropState;
     const NAME: &'static str = "RMSprop";
+    const ONE_UPDATE_EACH: bool = true;
 
     fn init(options: &RMSpropOptions, p: &Tensor) -> RMSpropState {
         RMSpropState {

@@ -4,6 +4,11 @@ use torchrs::{Device, Dtype, Tensor, catch, cuda};
 
 const GPU: Device = Device::Cuda(0);
 
+/// A complex tensor as pairs.
+fn parts(x: &Tensor) -> Tensor {
+    if x.is_complex() { x.view_as_real() } else { x.clone() }
+}
+
 simulated! {
     fn tensors_go_to_a_gpu_and_back() {
         for dtype in [Dtype::F64, Dtype::F32, Dtype::F16, Dtype::BF16, Dtype::I64, Dtype::I32, Dtype::I16, Dtype::I8, Dtype::U8, Dtype::Bool] {
@@ -82,6 +87,25 @@ simulated! {
         assert!(host.contains("to_device"), "{host}");
         let missing = message(&|| drop(x.cuda(7)));
         assert!(missing.contains("cuda:7 is not available: there are 2 GPUs"), "{missing}");
+    }
+
+    fn complex_numbers_compute_or_say_that_they_do_not() {
+        for dtype in [Dtype::F32, Dtype::F64] {
+            let x = Tensor::complex(&Tensor::arange(0, 6, 1, dtype), &Tensor::ones([6], dtype)).view([2, 3]);
+            let y = x.to_device(GPU);
+            let ops: [fn(&Tensor) -> Tensor; 5] =
+                [|z| z + z, |z| z * z, |z| z.exp(), |z| z.t().contiguous(), |z| z.real() * 2.0];
+            for (k, op) in ops.into_iter().enumerate() {
+                match catch(|| parts(&op(&y).cpu()).to_vec::<f64>()) {
+                    Ok(got) => {
+                        let expected = parts(&op(&x)).to_vec::<f64>();
+                        let near = |(a, b): (&f64, &f64)| (a - b).abs() <= 1e-6 * (1.0 + b.abs());
+                        assert!(got.len() == expected.len() && got.iter().zip(&expected).all(near), "op {k} of {dtype}");
+                    }
+                    Err(error) => assert!(error.to_string().contains("CPU"), "op {k} of {dtype}: {error}"),
+                }
+            }
+        }
     }
 
     fn memory_is_reused_and_counted() {
