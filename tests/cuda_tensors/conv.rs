@@ -16,8 +16,9 @@ fn options(
 fn conv2d(dtype: Dtype, x: [usize; 4], w: [usize; 4], o: Conv2dOptions) {
     let what = format!("conv2d({x:?}, {w:?}, {o:?})");
     let inputs = [whole(&x, 1, dtype), whole(&w, 2, dtype), whole(&w[..1], 3, dtype)];
-    compare(&what, &|t| t[0].conv2d(&t[1], Some(&t[2]), o), &inputs);
-    compare(&format!("{what} without a bias"), &|t| t[0].conv2d(&t[1], None, o), &inputs[..2]);
+    let op = |t: &[torchrs::Tensor]| t[0].conv2d(&t[1], t.get(2), o);
+    compare(&what, &op, &inputs);
+    compare(&format!("{what} without a bias"), &op, &inputs[..2]);
 }
 
 fn cases(dtype: Dtype) {
@@ -53,8 +54,9 @@ fn cases(dtype: Dtype) {
 }
 
 fn large(dtype: Dtype) {
-    // Many tiles, of 128 too; filter sums in parts of the points.
-    conv2d(dtype, [4, 16, 24, 24], [104, 16, 3, 3], options([1, 1], [1, 1], [1, 1], 1));
+    // Many tiles, of 128 too; filter sums in parts of the points. The CPU computes these directly: its minimal
+    // filtering, of 3x3 filters, is not exact.
+    conv2d(dtype, [4, 16, 24, 24], [104, 16, 2, 3], options([1, 1], [1, 1], [1, 1], 1));
     conv2d(dtype, [2, 16, 16, 16], [12, 16, 3, 3], options([2, 2], [1, 1], [1, 1], 1));
 }
 
