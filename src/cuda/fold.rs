@@ -184,7 +184,7 @@ fn share_rows(outputs: u64, items: u64, wide: bool, multiprocessors: u64) -> Sha
     let lanes = match items {
         0..=64 => power(items, 32),
         // A warp each, where that fills half of the device.
-        ..=1024 if outputs * 32 >= multiprocessors * 1024 => 32,
+        65..=1024 if outputs * 32 >= multiprocessors * 1024 => 32,
         _ => THREADS,
     };
     let width = THREADS / lanes;
@@ -207,8 +207,8 @@ pub fn rows_shape(
     let (entry, lanes) = match n {
         // Up to four elements per thread.
         0..=128 => ("rows_short", n.div_ceil(4).max(1).next_power_of_two() as u32),
-        ..=1024 => (if wide { "rows_kept_wide" } else { "rows_kept" }, 32),
-        ..=8192 => (if wide { "rows_kept_wide" } else { "rows_kept" }, THREADS),
+        129..=1024 => (if wide { "rows_kept_wide" } else { "rows_kept" }, 32),
+        1025..=8192 => (if wide { "rows_kept_wide" } else { "rows_kept" }, THREADS),
         _ => (if wide { "rows_long_wide" } else { "rows_long" }, THREADS),
     };
     let height = THREADS / lanes;

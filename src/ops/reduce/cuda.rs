@@ -57,7 +57,7 @@ pub(super) fn reduce(
     to: Dtype,
     finish: Finish,
 ) -> Tensor {
-    let out = Tensor::empty(dims.shape(x), (to, x.device()));
+    let out = Tensor::empty(dims.shape(x), (to, gpu.device()));
     run(gpu, name, x, dims, Some(&out), None, finish);
     out
 }
@@ -65,7 +65,7 @@ pub(super) fn reduce(
 /// The extremes along the only reduced dimension, and their indices.
 #[track_caller]
 pub(super) fn extremes(gpu: Gpu, largest: bool, x: &Tensor, dims: &Dims) -> (Tensor, Tensor) {
-    let new = |dtype| Tensor::empty(dims.shape(x), (dtype, x.device()));
+    let new = |dtype| Tensor::empty(dims.shape(x), (dtype, gpu.device()));
     let (values, places) = (new(x.dtype()), new(Dtype::I64));
     let name = if largest { "Largest" } else { "Smallest" };
     run(gpu, name, x, dims, Some(&values), Some(&places), Finish::Nothing);
@@ -75,7 +75,7 @@ pub(super) fn extremes(gpu: Gpu, largest: bool, x: &Tensor, dims: &Dims) -> (Ten
 /// [`extremes`]' indices alone.
 #[track_caller]
 pub(super) fn places(gpu: Gpu, largest: bool, x: &Tensor, dims: &Dims) -> Tensor {
-    let places = Tensor::empty(dims.shape(x), (Dtype::I64, x.device()));
+    let places = Tensor::empty(dims.shape(x), (Dtype::I64, gpu.device()));
     let name = if largest { "Largest" } else { "Smallest" };
     run(gpu, name, x, dims, None, Some(&places), Finish::Nothing);
     places
