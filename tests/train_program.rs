@@ -1,5 +1,5 @@
 //! `examples/train` under the launcher, as a user runs it: a run that was told to stop, and one that
-//! was killed, go on with `--resume` to the curve of an unbroken run.
+//! was killed, go on with `--resume` to the curve of an unbroken run; on simulated GPUs it learns the same.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -129,4 +129,49 @@ fn half_precision_learns() {
         assert_eq!(epochs.len(), 2);
         assert!(epochs[1] > 0.6, "{amp}: {epochs:?}");
     }
+}
+
+/// The loss of every step.
+fn losses(lines: &[Value]) -> Vec<f64> {
+    lines
+        .iter()
+        .filter(|line| line.get("lr").is_some())
+        .map(|line| line["loss"].as_f64().unwrap())
+        .collect()
+}
+
+/// The kernels are other code than the CPU's and add in another order, so that the curves part slowly.
+#[test]
+fn two_simulated_gpus_learn_what_two_cpus_learn() {
+    if ["c++", "g++", "clang++"].iter().all(|c| Command::new(c).arg("--version").output().is_err())
+    {
+        return println!("skipped: no C++ compiler, which the simulated GPU needs");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (host, gpus) = (folder.path().join("host"), folder.path().join("gpus"));
+    let (launcher, train) = programs();
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
+    let profile = if cfg!(debug_assertions) { "dev" } else { "release" };
+    cargo.args(["build", "--quiet", "--profile", profile, "--package", "torchrs-simulated-gpu"]);
+    assert!(cargo.status().expect("cargo runs").success());
+    let run = |device: &[&str], to: &Path, more: &[&str]| {
+        let mut command = Command::new(launcher);
+        command.args(device).args(["--nproc", "2"]).arg(train).arg("--run-dir").arg(to).args(more);
+        command.args(["--epochs", "1", "--batch-size", "32", "--seed", "7"]);
+        let status = command.stdout(Stdio::null()).status().expect("the launcher starts");
+        assert!(status.success(), "{status}");
+        metrics(to)
+    };
+    let on_host = run(&[], &host, &[]);
+    let on_gpus = run(&["--simulate-gpus", "2"], &gpus, &["--device", "cuda"]);
+    let (a, b) = (losses(&on_host), losses(&on_gpus));
+    assert_eq!((a.len(), b.len()), (EPOCH, EPOCH));
+    for (step, (a, b)) in a.iter().zip(&b).enumerate() {
+        let allowed = if step < 10 { 1e-4 } else { 2e-2 };
+        assert!((a - b).abs() <= allowed * (1.0 + a), "step {step}: {b} on GPUs, {a} on the host");
+    }
+    let accuracy = |lines: &[Value]| lines.last().unwrap()["val_accuracy"].as_f64().unwrap();
+    let (a, b) = (accuracy(&on_host), accuracy(&on_gpus));
+    assert!((a - b).abs() < 0.03, "accuracy {b} on GPUs, {a} on the host");
 }

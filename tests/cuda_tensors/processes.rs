@@ -69,7 +69,7 @@ simulated! {
         drop(tensor);
         std::thread::sleep(Duration::from_millis(50));
         assert!(cuda::memory::memory_allocated(1)? > before, "the other process still has it");
-        let pid = nix::unistd::Pid::from_raw(child.pid() as i32);
+        let pid = nix::unistd::Pid::from_raw(child.pid());
         nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).expect("a child to kill");
         assert_eq!(settled(before)?, before);
     }
