@@ -76,7 +76,7 @@ fn kernels(dtype: Dtype) -> &'static Kernels {
 
 /// The operands in the compute type.
 fn wide<const N: usize>(tensors: [&Tensor; N]) -> [Tensor; N] {
-    tensors.map(|t| compute::widen(t))
+    tensors.map(compute::widen)
 }
 
 /// The products of queries and keys, and what the kernels are told of them.
