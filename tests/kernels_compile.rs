@@ -1,8 +1,8 @@
-//! Every kernel compiles for the GPUs that are supported, with NVRTC and without a GPU, and keeps its numbers
+//! Kernels compile for the GPUs that are supported, with NVRTC and without a GPU, and keeps its numbers
 //! in registers. `scripts/check-kernels` installs the compiler; where there is none, nothing is checked.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
@@ -12,6 +12,24 @@ use torchrs::cuda::{Program, library};
 use torchrs::ops::pointwise::{self, Compute, Kind, Row};
 
 const ARCHITECTURES: [(u32, u32); 2] = [(8, 0), (9, 0)];
+
+/// Files that are parts of programs, which are put together for an element type where they are used: not
+/// compiled here.
+const PARTS: [&str; 13] = [
+    "attention",
+    "batch_norm",
+    "conv",
+    "cross_entropy",
+    "flash",
+    "layer_norm",
+    "matmul",
+    "nll",
+    "reduce",
+    "scan",
+    "select",
+    "softmax",
+    "sort",
+];
 
 /// Set by `scripts/check-kernels`: then the compiler has to be there.
 const REQUIRED: &str = "TORCHRS_CHECK_KERNELS";
@@ -79,7 +97,11 @@ fn files_of_kernels() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels");
     let prelude: &'static str = fs::read_to_string(folder.join("prelude.cuh")).unwrap().leak();
     let files = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
-    let programs = files.filter(|path| path.extension().is_some_and(|e| e == "cu")).map(|path| {
+    let is_whole = |path: &PathBuf| {
+        let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+        path.extension().is_some_and(|e| e == "cu") && !PARTS.contains(&stem)
+    };
+    let programs = files.filter(is_whole).map(|path| {
         let name: &'static str = path.file_stem().unwrap().to_str().unwrap().to_owned().leak();
         (name.to_owned(), Program::owned(name, prelude, fs::read_to_string(&path).unwrap()))
     });
