@@ -2,10 +2,10 @@
 //! their return codes and their order of events. Kernels are compiled by the host's C++ compiler;
 //! results are real, speeds are not. `docs/simulated-gpu.md` says what it tells and what it does not.
 //!
-//! From the outside in: [`api`] has a folder for each library whose symbols are exported; they check
-//! arguments and hand work to [`stream`]; [`executor`] threads take it from there and perform it
-//! ([`work`]); [`kernel`] runs a grid's threads as [`fiber`]s; [`compile`] makes a shared object of a
-//! source text and [`module`] loads it; [`memory`] holds what is allocated; [`nccl`] lets
+//! From the outside in: `api` has a folder for each library whose symbols are exported; they check
+//! arguments and hand work to `stream`; `executor` threads take it from there and perform it
+//! (`work`); `kernel` runs a grid's threads as `fiber`s; `compile` makes a shared object of a
+//! source text and `module` loads it; `memory` holds what is allocated; `nccl` lets
 //! processes exchange it.
 
 pub mod api;

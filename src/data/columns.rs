@@ -8,7 +8,7 @@ use crate::error::throw;
 use crate::storage::{SharedMemory, Storage};
 use crate::tensor::{Device, Layout, Shape, Tensor};
 
-/// The columns of a finished batch, handed out one by one; see [`Sample::batch`].
+/// The columns of a finished batch, handed out one by one; see [`Sample::batch`](super::Sample::batch).
 ///
 /// ```
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/data/list.rs"));

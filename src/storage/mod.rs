@@ -411,7 +411,7 @@ impl Storage {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Os`](crate::Error::Os) when there is no memory or descriptor left.
+    /// [`Error::Os`] when there is no memory or descriptor left.
     pub fn share_memory(&self) -> Result<()> {
         // Other processes can open it as it is.
         if self.0.device.is_cuda() {

@@ -112,14 +112,14 @@ pub fn source(kernel: &kernel::Kernel, compute: Compute) -> Option<Program> {
 }
 
 /// Runs `kernel` in `compute` for all elements of `shape` on a stream; `operands` are the outputs, then
-/// the inputs, as for [`execute`](crate::cpu::tile::execute).
+/// the inputs, as for the loops of the CPU.
 ///
 /// # Errors
 /// [`Error::Device`] where the device or the compiler refuses; [`Error::Shape`] for operands whose
 /// dimensions cannot be joined to as few as the kernels walk.
 ///
 /// # Safety
-/// As [`execute`](crate::cpu::tile::execute), with addresses of the stream's device that are valid until
+/// As the loops of the CPU, with addresses of the stream's device that are valid until
 /// the stream has done this work.
 pub unsafe fn execute(
     kernel: &'static kernel::Kernel,
