@@ -71,12 +71,14 @@ __device__ __forceinline__ void put_place(const Sort& task, i64 line, i64 rank, 
     }
 }
 
-// Tiles of lines: blockIdx.y is the tile in a line, or 0 where a tile has whole lines.
+// Tiles of lines: blockIdx.y and on are the tile in a line, or 0 where a tile has whole lines.
 extern "C" __global__ void __launch_bounds__(SORT_THREADS) sort_tiles(Sort task) {
     __shared__ Key keys[TILE];
-    i64 lines = task.outer * task.inner, first = (i64)blockIdx.y * TILE;
+    i64 lines = task.outer * task.inner, tiles = (task.n + TILE - 1) / TILE;
     int each = TILE / task.length;
+    for (i64 tile = blockIdx.y; tile < tiles; tile += gridDim.y)
     for (i64 base = (i64)blockIdx.x * each; base < lines; base += (i64)gridDim.x * each) {
+        i64 first = tile * TILE;
         __syncthreads();
         for (int i = threadIdx.x; i < TILE; i += SORT_THREADS) {
             i64 line = base + i / task.length, place = first + i % task.length;

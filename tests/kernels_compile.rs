@@ -80,9 +80,10 @@ fn complaints(programs: Vec<(String, Program)>) -> Vec<String> {
         }
     });
     println!(
-        "{} kernels of {} programs, at most {} registers, in {:.1} s",
-        kernels.into_inner(),
+        "{} kernels of {} programs for each of {} architectures, at most {} registers, in {:.1} s",
+        kernels.into_inner() / ARCHITECTURES.len(),
         programs.len(),
+        ARCHITECTURES.len(),
         most.into_inner(),
         start.elapsed().as_secs_f64()
     );

@@ -1,5 +1,6 @@
 //! Programs that are written once for all element types, and compiled for each at its first use.
 
+use crate::cuda::sources::kernel_text;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
@@ -12,7 +13,7 @@ use crate::cpu::format::Format;
 /// `VARIANT` a word of the caller's, so that one text can stand for many operations.
 pub struct Family {
     name: &'static str,
-    parts: &'static [&'static str],
+    text: &'static str,
 }
 
 /// Which program of a family: by the family's address.
@@ -23,9 +24,9 @@ static KERNELS: LazyLock<RwLock<HashMap<(ProgramKey, &'static str), &'static Ker
     LazyLock::new(RwLock::default);
 
 impl Family {
-    /// A family whose text is these parts, one after the other.
-    pub const fn new(name: &'static str, parts: &'static [&'static str]) -> Family {
-        Family { name, parts }
+    /// A family of this text.
+    pub const fn new(name: &'static str, text: &'static str) -> Family {
+        Family { name, text }
     }
 
     /// An entry point of the program for elements of a format.
@@ -50,18 +51,17 @@ impl Family {
     pub fn program(&'static self, format: Format, variant: &'static str) -> &'static Program {
         let key = (std::ptr::from_ref(self) as usize, format, variant);
         PROGRAMS.write().entry(key).or_insert_with(|| {
-            let prelude = include_str!("../../kernels/prelude.cuh");
             let text = self.text(format, variant);
-            Box::leak(Box::new(Program::owned(self.name, prelude, text)))
+            Box::leak(Box::new(Program::owned(self.name, kernel_text!("prelude.cuh"), text)))
         })
     }
 
     fn text(&self, format: Format, variant: &str) -> String {
         let (element, computed) = types(format);
-        let head = format!(
-            "typedef {element} T;\ntypedef {computed} C;\n#define VARIANT {variant}\n#define VARIANT_{variant} 1\n"
-        );
-        std::iter::once(head.as_str()).chain(self.parts.iter().copied()).collect()
+        let text = self.text;
+        format!(
+            "typedef {element} T;\ntypedef {computed} C;\n#define VARIANT {variant}\n#define VARIANT_{variant} 1\n{text}"
+        )
     }
 }
 

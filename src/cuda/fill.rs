@@ -4,13 +4,10 @@ use super::copy::{fill_bytes, fill_words};
 use super::launch::{self, Shape};
 use super::module::{Kernel, Program};
 use super::stream::Stream;
+use crate::cuda::sources::program;
 use crate::error::Result;
 
-static PROGRAM: Program = Program::new(
-    "fill",
-    include_str!("../../kernels/prelude.cuh"),
-    include_str!("../../kernels/fill.cu"),
-);
+static PROGRAM: Program = program!("fill": "fill.cu");
 static FILL_2: Kernel = Kernel::new(&PROGRAM, "fill_2");
 static FILL_8: Kernel = Kernel::new(&PROGRAM, "fill_8");
 static FILL_16: Kernel = Kernel::new(&PROGRAM, "fill_16");

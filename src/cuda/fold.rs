@@ -117,11 +117,8 @@ pub unsafe fn fold<A: Argument>(
     task.splits = items.div_ceil(per_split).max(1) as i32;
     let kernel = |entry| operation.family.kernel(operation.format, operation.variant, entry);
     let [x, y] = share.block;
-    let shape = Shape {
-        grid: [blocks.min(1 << 30) as u32, task.splits as u32, 1],
-        block: [x, y, 1],
-        shared: 0,
-    };
+    let shape =
+        Shape { block: [x, y, 1], ..Shape::plane(blocks as usize, task.splits as usize, 1) };
     let parts = match task.splits {
         1 => None,
         splits => Some(Block::on(splits as usize * outputs * ACC_BYTES, stream)?),
@@ -133,8 +130,7 @@ pub unsafe fn fold<A: Argument>(
         let function = kernel(share.entry).on(device)?;
         launch::launch(function, shape, stream, crate::cuda_args!(task, op, at))?;
         if parts.is_some() {
-            let blocks = (outputs as u64).div_ceil(8).min(1 << 30) as u32;
-            let shape = Shape { grid: [blocks, 1, 1], block: [32, 8, 1], shared: 0 };
+            let shape = Shape { block: [32, 8, 1], ..Shape::plane(outputs.div_ceil(8), 1, 1) };
             let function = kernel("fold_parts").on(device)?;
             launch::launch(function, shape, stream, crate::cuda_args!(task, op, at))?;
         }
@@ -212,15 +208,15 @@ pub fn rows_shape(
         _ => (if wide { "rows_long_wide" } else { "rows_long" }, THREADS),
     };
     let height = THREADS / lanes;
-    let blocks = rows.div_ceil(height as usize).min(1 << 30) as u32;
-    (entry, Shape { grid: [blocks, 1, 1], block: [lanes, height, 1], shared: 0 })
+    let blocks = rows.div_ceil(height as usize);
+    (entry, Shape { block: [lanes, height, 1], ..Shape::plane(blocks, 1, 1) })
 }
 
 /// A shape for `columns` columns of `n` elements each: threads side by side have neighbouring columns.
 pub fn columns_shape(columns: usize, n: usize) -> Shape {
     let width = power(columns as u64, THREADS / power(n as u64, 8));
-    let blocks = columns.div_ceil(width as usize).min(1 << 30) as u32;
-    Shape { grid: [blocks, 1, 1], block: [width, THREADS / width, 1], shared: 0 }
+    let blocks = columns.div_ceil(width as usize);
+    Shape { block: [width, THREADS / width, 1], ..Shape::plane(blocks, 1, 1) }
 }
 
 /// Whether to go sixteen bytes at a time, and the shape, for work on all elements of `rows` dense rows of
@@ -249,6 +245,5 @@ pub fn planes_shape(
         // Each thread has some items of a row, unless there are few rows.
         (blocks, across.div_ceil(8).max(across.min(fill.div_ceil(blocks.max(1)))))
     };
-    let grid = [x.min(1 << 30) as u32, y.min(65_535) as u32, 1];
-    Ok((wide, Shape { grid, block: [lanes, height, 1], shared: 0 }))
+    Ok((wide, Shape { block: [lanes, height, 1], ..Shape::plane(x, y, 1) }))
 }

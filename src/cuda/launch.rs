@@ -89,6 +89,13 @@ impl Shape {
         Shape { grid: [blocks, 1, 1], block: [threads, 1, 1], shared: 0 }
     }
 
+    /// Blocks in a plane, or fewer where that is beyond what a grid can have: the kernel then goes on by the
+    /// grid's width and height.
+    pub fn plane(x: usize, y: usize, threads: u32) -> Shape {
+        let (x, y) = ((x as u64).min(MOST_X) as u32, (y as u64).min(MOST_YZ.into()) as u32);
+        Shape { grid: [x, y, 1], ..Shape::row(1, threads) }
+    }
+
     /// A thread for each of `n` elements, or fewer where `n` is beyond what a grid can have: the
     /// kernel then goes on by the grid's width. No blocks for no elements.
     pub fn elements(n: u64, threads: u32) -> Shape {

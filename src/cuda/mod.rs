@@ -61,6 +61,7 @@ pub mod peer;
 pub mod pinned;
 mod places;
 pub mod pointwise;
+pub(crate) mod sources;
 pub mod stream;
 mod synchronisation;
 mod version;

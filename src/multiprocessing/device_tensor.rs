@@ -72,16 +72,14 @@ pub(super) fn export_storage(storage: &Storage, index: usize) -> Result<DeviceWi
 /// The storage of a received wire form, for which the current stream waits.
 pub(super) fn import_storage(wire: DeviceWire) -> Result<Storage> {
     let lease = import_fd(wire.lease)?;
-    if wire.name.0 == *PROCESS {
+    let known = if wire.name.0 == *PROCESS {
         // It came home. What others did to it is done: they waited before they sent it, or still write it, and
         // then say so by an event of theirs.
-        let storage = leases()?.find(wire.name.1).ok_or_else(|| gone(&wire))?;
-        if let Device::Cuda(index) = storage.device() {
-            wait_for(index, &wire)?;
-        }
-        return Ok(storage);
-    }
-    if let Some(storage) = OPENED.get(&wire.name) {
+        Some(leases()?.find(wire.name.1).ok_or_else(|| gone(&wire))?)
+    } else {
+        OPENED.get(&wire.name)
+    };
+    if let Some(storage) = known {
         if let Device::Cuda(index) = storage.device() {
             wait_for(index, &wire)?;
         }

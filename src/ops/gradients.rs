@@ -2,16 +2,13 @@
 
 use crate::cpu::format::Format;
 use crate::cuda::launch::{Argument, Shape};
+use crate::cuda::sources::program;
 use crate::cuda::{Kernel, Program};
 use crate::cuda_args;
 use crate::ops::gpu::Gpu;
 use crate::{Device, Dtype, Tensor, no_grad};
 
-static PROGRAM: Program = Program::new(
-    "gradients",
-    include_str!("../../kernels/prelude.cuh"),
-    include_str!("../../kernels/gradients.cu"),
-);
+static PROGRAM: Program = program!("gradients": "gradients.cu");
 static UNSCALE: Kernel = Kernel::new(&PROGRAM, "unscale");
 static SCALE: Kernel = Kernel::new(&PROGRAM, "scale_by_norm");
 static MEASURE: Kernel = Kernel::new(&PROGRAM, "measure");

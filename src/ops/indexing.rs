@@ -2,6 +2,7 @@
 //! Indices are checked by the kernels, since looking at them here would mean to wait for the device.
 
 use crate::cuda::launch::Argument;
+use crate::cuda::sources::{kernels_by, program};
 use crate::cuda::{Kernel, Program};
 use crate::cuda_args;
 use crate::error::{Error, throw};
@@ -10,25 +11,10 @@ use crate::ops::scan::around;
 use crate::tensor::Scalar;
 use crate::{Dtype, Tensor, no_grad};
 
-static PROGRAM: Program = Program::new(
-    "indexing",
-    include_str!("../../kernels/prelude.cuh"),
-    include_str!("../../kernels/indexing.cu"),
-);
+static PROGRAM: Program = program!("indexing": "indexing.cu");
 
-/// One kernel for each number of bytes that are moved at once.
-macro_rules! by_unit {
-    ($($name:ident $prefix:literal;)*) => {$(
-        static $name: [Kernel; 5] = [
-            Kernel::new(&PROGRAM, concat!($prefix, "_1")),
-            Kernel::new(&PROGRAM, concat!($prefix, "_2")),
-            Kernel::new(&PROGRAM, concat!($prefix, "_4")),
-            Kernel::new(&PROGRAM, concat!($prefix, "_8")),
-            Kernel::new(&PROGRAM, concat!($prefix, "_16")),
-        ];
-    )*};
-}
-by_unit! {
+kernels_by! {
+    units of PROGRAM:
     TAKE "take";
     PUT "put";
     GATHER "gather";
@@ -37,28 +23,13 @@ by_unit! {
     TRIANGLE "triangle";
 }
 
-/// One kernel for each element type that can be added.
-macro_rules! by_dtype {
-    ($($name:ident $prefix:literal;)*) => {$(
-        static $name: [Kernel; 9] = [
-            Kernel::new(&PROGRAM, concat!($prefix, "_f64")),
-            Kernel::new(&PROGRAM, concat!($prefix, "_f32")),
-            Kernel::new(&PROGRAM, concat!($prefix, "_f16")),
-            Kernel::new(&PROGRAM, concat!($prefix, "_bf16")),
-            Kernel::new(&PROGRAM, concat!($prefix, "_i64")),
-            Kernel::new(&PROGRAM, concat!($prefix, "_i32")),
-            Kernel::new(&PROGRAM, concat!($prefix, "_i16")),
-            Kernel::new(&PROGRAM, concat!($prefix, "_i8")),
-            Kernel::new(&PROGRAM, concat!($prefix, "_u8")),
-        ];
-    )*};
-}
-by_dtype! {
+kernels_by! {
+    numbers of PROGRAM:
     ADD "add";
     SCATTER_ADD "scatter_add";
 }
 
-/// The kernel of [`by_dtype`] for elements of a type, and the type in which they are added.
+/// Of one kernel for each type, that for elements of a type, and the type in which they are added.
 fn adding(kernels: &'static [Kernel; 9], dtype: Dtype) -> (&'static Kernel, Dtype) {
     let (place, sums) = match dtype {
         Dtype::F64 => (0, Dtype::F64),

@@ -18,9 +18,6 @@ impl Tensor {
     /// Throws [`Error::Dtype`] for a complex tensor as real numbers.
     #[track_caller]
     pub fn to_vec<T: Element>(&self) -> Vec<T> {
-        if self.device().is_cuda() {
-            return self.transferred(Device::Cpu).to_vec();
-        }
         let mut out = Vec::with_capacity(self.numel());
         if self.dtype().is_complex() {
             if !T::DTYPE.is_complex() {

@@ -6,6 +6,7 @@ mod translate;
 
 pub use many::{Update, execute_many};
 
+use crate::cuda::sources::kernel_text;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
@@ -75,7 +76,7 @@ fn program(kernel: &'static kernel::Kernel, text: &Text, compute: Compute) -> &'
     }
     PROGRAMS.write().entry(key).or_insert_with(|| {
         let source = translate::program(text, compute);
-        let prelude = include_str!("../../../kernels/prelude.cuh");
+        let prelude = kernel_text!("prelude.cuh");
         let program: &Program = Box::leak(Box::new(Program::owned("pointwise", prelude, source)));
         let dense = |format, name| (format, Kernel::new(program, name));
         let many = match compute {
@@ -108,7 +109,7 @@ fn program(kernel: &'static kernel::Kernel, text: &Text, compute: Compute) -> &'
 /// for kernels without text.
 pub fn source(kernel: &kernel::Kernel, compute: Compute) -> Option<Program> {
     let text = translate::program(kernel.text()?, compute);
-    Some(Program::owned("pointwise", include_str!("../../../kernels/prelude.cuh"), text))
+    Some(Program::owned("pointwise", kernel_text!("prelude.cuh"), text))
 }
 
 /// Runs `kernel` in `compute` for all elements of `shape` on a stream; `operands` are the outputs, then

@@ -1,6 +1,7 @@
 //! From a formula's Rust text to CUDA C: numbers and constants become values of the compute type `C`,
 //! functions get the prefix that they have in `kernels/formula.cuh`.
 
+use crate::cuda::sources::kernel_text;
 use std::fmt::Write;
 
 use crate::cpu::kernel::Text;
@@ -20,14 +21,14 @@ pub fn program(text: &Text, compute: Compute) -> String {
     let outputs = text.written.len().max(1);
     let mut out = format!(
         "#define {flag} 1\ntypedef {c} C;\n{}\n#define OUTPUTS {outputs}\n#define INPUTS {}\n#define PARAMS {}\n#define UPDATE {}\n",
-        include_str!("../../../kernels/formula.cuh"),
+        kernel_text!("formula.cuh"),
         text.inputs.len(),
         text.params.len(),
         !text.written.is_empty() as u32,
     );
     let body = expression(text.body, compute);
     if SPECIAL.iter().any(|name| body.contains(&format!("t_{name}("))) {
-        out.push_str(include_str!("../../../kernels/special.cuh"));
+        out.push_str(kernel_text!("special.cuh"));
     }
     out.push_str(
         "__device__ __forceinline__ void evaluate(C* out, const C* in, const C* param) {\n",
@@ -52,7 +53,7 @@ pub fn program(text: &Text, compute: Compute) -> String {
         }
     }
     out.push_str("}\n");
-    out.push_str(include_str!("../../../kernels/pointwise.cuh"));
+    out.push_str(kernel_text!("pointwise.cuh"));
     out
 }
 

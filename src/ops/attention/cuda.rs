@@ -1,6 +1,7 @@
 //! Attention on a GPU: of halves by tiles ([`flash`](super::flash)) where those take the sizes; else by products of
 //! queries and keys in the compute type, whose rows become weights in place, and products of the weights and values.
 
+use crate::cuda::sources::program;
 use smallvec::smallvec;
 
 use super::Plan;
@@ -43,11 +44,7 @@ struct Kernels {
 macro_rules! kernels {
     ($($kernels:ident $element:literal;)*) => {$(
         static $kernels: Kernels = {
-            static PROGRAM: Program = Program::new(
-                "attention",
-                include_str!("../../../kernels/prelude.cuh"),
-                include_str!("../../../kernels/attention.cu"),
-            )
+            static PROGRAM: Program = program!("attention": "attention.cu")
             .options(&[concat!("--define-macro=ELEMENT=", $element)]);
             Kernels {
                 weights: Kernel::new(&PROGRAM, "weights"),

@@ -1,5 +1,6 @@
 //! Attention of halves on a GPU by tiles that never leave a block of threads: `kernels/flash.cu`.
 
+use crate::cuda::sources::kernel_text;
 use smallvec::smallvec;
 
 use super::Plan;
@@ -9,7 +10,6 @@ use crate::cuda::launch::{Argument, Shape as Grid};
 use crate::cuda::{Kernel, Program};
 use crate::cuda_args;
 use crate::ops::gpu::Gpu;
-use crate::ops::matmul::cuda::tile_prelude;
 use crate::tensor::{Dtype, Shape};
 
 /// Batch dimensions that are left when neighbours are joined: what the kernels have room for.
@@ -70,7 +70,7 @@ macro_rules! kernels {
     ($($kernels:ident $element:literal $features:literal;)*) => {$(
         static $kernels: Kernels = {
             static PROGRAM: Program =
-                Program::new("flash", tile_prelude!(), include_str!("../../../kernels/flash.cu")).options(&[
+                Program::new("flash", kernel_text!("prelude.cuh", "warp.cuh", "tile.cuh"), kernel_text!("flash.cu")).options(&[
                     concat!("--define-macro=ELEMENT=", $element),
                     concat!("--define-macro=DIM=", $features),
                 ]);

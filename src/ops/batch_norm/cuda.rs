@@ -1,6 +1,7 @@
 //! Batch normalisation on a GPU: `kernels/batch_norm.cu`. Channels may be last in memory, and stay there;
 //! nothing is widened in memory.
 
+use crate::cuda::sources::family;
 use std::ptr::null_mut;
 
 use crate::autograd::no_grad;
@@ -12,21 +13,10 @@ use crate::error::throw;
 use crate::ops::gpu::{Gpu, format_of};
 use crate::{MemoryFormat, Tensor};
 
-macro_rules! family {
-    ($name:literal, $entries:literal) => {
-        Family::new(
-            $name,
-            &[
-                include_str!("../../../kernels/fold.cuh"),
-                include_str!("../../../kernels/rows.cuh"),
-                include_str!("../../../kernels/batch_norm.cu"),
-                include_str!(concat!("../../../kernels/", $entries)),
-            ],
-        )
-    };
-}
-static FOLDS: Family = family!("batch_norm_folds", "fold_entries.cuh");
-static EACH: Family = family!("batch_norm", "batch_norm_entries.cuh");
+static FOLDS: Family =
+    family!("batch_norm_folds": "fold.cuh", "rows.cuh", "batch_norm.cu", "fold_entries.cuh");
+static EACH: Family =
+    family!("batch_norm": "fold.cuh", "rows.cuh", "batch_norm.cu", "batch_norm_entries.cuh");
 
 /// `BatchNorm` on the other side.
 #[derive(Clone, Copy)]

@@ -7,13 +7,14 @@ use super::shape::Shape;
 use super::volume::Volume;
 use crate::Tensor;
 use crate::cuda::launch::{Argument, Shape as Grid};
+use crate::cuda::sources::kernel_text;
 use crate::cuda::{Kernel, Program};
 use crate::cuda_args;
 use crate::error::{Error, throw};
 use crate::ops::gpu::Gpu;
 use crate::ops::matmul::cuda::{
     Finish, add_parts, half_shared, kernels as product_kernels, multiprocessors, parts,
-    plain_shared, products, room, tile_prelude,
+    plain_shared, products, room,
 };
 use crate::tensor::{Dtype, Layout};
 
@@ -103,7 +104,7 @@ macro_rules! kernels {
     ($($dtype:ident $kernels:ident $element:literal $more:literal $large:expr, $copied:expr;)*) => {
         $(static $kernels: Kernels = {
             static PROGRAM: Program =
-                Program::new("conv", tile_prelude!(), include_str!("../../../kernels/conv.cu"))
+                Program::new("conv", kernel_text!("prelude.cuh", "warp.cuh", "tile.cuh"), kernel_text!("conv.cu"))
                     .options(&[concat!("--define-macro=ELEMENT=", $element), $more]);
             Kernels {
                 plain_64: pair!(PROGRAM "plain_64"),

@@ -2,6 +2,7 @@
 //! that are out of range are found by the kernels, which end all work on the device: to look first would be
 //! to wait.
 
+use crate::cuda::sources::family;
 use std::ptr::{null, null_mut};
 
 use super::Batch;
@@ -13,22 +14,10 @@ use crate::error::throw;
 use crate::ops::gpu::{Gpu, format_of};
 use crate::{Dtype, Tensor};
 
-macro_rules! family {
-    ($name:literal, $entries:literal) => {
-        Family::new(
-            $name,
-            &[
-                include_str!("../../../kernels/fold.cuh"),
-                include_str!("../../../kernels/rows.cuh"),
-                include_str!("../../../kernels/cross_entropy.cu"),
-                include_str!(concat!("../../../kernels/", $entries)),
-            ],
-        )
-    };
-}
-static FOLDS: Family = family!("cross_entropy", "fold_entries.cuh");
-static ROWS: Family = family!("cross_entropy_backward", "rows_entries.cuh");
-static NLL: Family = Family::new("nll", &[include_str!("../../../kernels/nll.cu")]);
+static FOLDS: Family =
+    family!("cross_entropy": "fold.cuh", "rows.cuh", "cross_entropy.cu", "fold_entries.cuh");
+static ROWS: Family = family!("cross_entropy_backward": "fold.cuh", "rows.cuh", "cross_entropy.cu", "rows_entries.cuh");
+static NLL: Family = family!("nll": "nll.cu");
 
 /// `Classes` on the other side.
 #[derive(Clone, Copy)]

@@ -1,6 +1,7 @@
 //! Layer normalisation on a GPU: `kernels/layer_norm.cu`. Nothing is widened in memory: half types are
 //! computed in f32 as they are read, beside parameters of their type or of f32.
 
+use crate::cuda::sources::family;
 use std::ptr::null_mut;
 
 use crate::cpu::fold::Plan;
@@ -11,21 +12,10 @@ use crate::error::throw;
 use crate::ops::gpu::{Gpu, format_of};
 use crate::{Dtype, Tensor};
 
-macro_rules! family {
-    ($name:literal, $entries:literal) => {
-        Family::new(
-            $name,
-            &[
-                include_str!("../../../kernels/fold.cuh"),
-                include_str!("../../../kernels/rows.cuh"),
-                include_str!("../../../kernels/layer_norm.cu"),
-                include_str!(concat!("../../../kernels/", $entries)),
-            ],
-        )
-    };
-}
-static ROWS: Family = family!("layer_norm", "rows_entries.cuh");
-static FOLDS: Family = family!("layer_norm_parameters", "fold_entries.cuh");
+static ROWS: Family =
+    family!("layer_norm": "fold.cuh", "rows.cuh", "layer_norm.cu", "rows_entries.cuh");
+static FOLDS: Family =
+    family!("layer_norm_parameters": "fold.cuh", "rows.cuh", "layer_norm.cu", "fold_entries.cuh");
 
 /// `LayerNorm` on the other side.
 #[derive(Clone, Copy)]

@@ -5,6 +5,7 @@
 use crate::Tensor;
 use crate::cuda::cublaslt::{self, Addresses, Kind, Lie, Problem};
 use crate::cuda::launch::{Argument, Shape as Grid};
+use crate::cuda::sources::kernel_text;
 use crate::cuda::{Kernel, Program, device};
 use crate::cuda_args;
 use crate::error::{Error, throw};
@@ -117,18 +118,6 @@ pub(in crate::ops) struct Kernels {
 }
 
 /// What comes before kernels that multiply tiles.
-macro_rules! tile_prelude {
-    () => {
-        concat!(
-            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/prelude.cuh")),
-            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/warp.cuh")),
-            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/tile.cuh"))
-        )
-    };
-}
-
-pub(in crate::ops) use tile_prelude;
-
 macro_rules! four {
     ($program:ident $name:literal) => {
         [
@@ -145,7 +134,7 @@ macro_rules! kernels {
        $large:expr, $copied:expr;)*) => {
         $(static $kernels: Kernels = {
             static PROGRAM: Program =
-                Program::new("matmul", tile_prelude!(), include_str!("../../../kernels/matmul.cu"))
+                Program::new("matmul", kernel_text!("prelude.cuh", "warp.cuh", "tile.cuh"), kernel_text!("matmul.cu"))
                     .options(&[concat!("--define-macro=ELEMENT=", $element), $more]);
             Kernels {
                 plain_64: four!(PROGRAM "plain_64"),

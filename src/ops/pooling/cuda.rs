@@ -1,30 +1,17 @@
 //! Pooling and resampling on GPUs.
 
 use crate::cuda::launch::Argument;
+use crate::cuda::sources::{kernels_by, program};
 use crate::cuda::{Kernel, Program};
 use crate::cuda_args;
 use crate::error::{Error, throw};
 use crate::ops::gpu::Gpu;
 use crate::{Dtype, Tensor};
 
-static PROGRAM: Program = Program::new(
-    "pooling",
-    include_str!("../../../kernels/prelude.cuh"),
-    include_str!("../../../kernels/pooling.cu"),
-);
+static PROGRAM: Program = program!("pooling": "pooling.cu");
 
-/// One kernel for each floating-point type.
-macro_rules! by_dtype {
-    ($($name:ident $prefix:literal;)*) => {$(
-        static $name: [Kernel; 4] = [
-            Kernel::new(&PROGRAM, concat!($prefix, "_f64")),
-            Kernel::new(&PROGRAM, concat!($prefix, "_f32")),
-            Kernel::new(&PROGRAM, concat!($prefix, "_f16")),
-            Kernel::new(&PROGRAM, concat!($prefix, "_bf16")),
-        ];
-    )*};
-}
-by_dtype! {
+kernels_by! {
+    floats of PROGRAM:
     MAXIMA "maxima";
     MAXIMA_BACKWARD "maxima_backward";
     PICK "pick";

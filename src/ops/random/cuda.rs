@@ -1,47 +1,26 @@
 //! Random numbers on GPUs: the host's, made by the threads that write them.
 
 use super::Draw;
-use crate::cuda::{Kernel, Program};
+use crate::cuda::Program;
+use crate::cuda::sources::{kernels_by, program};
 use crate::cuda_args;
 use crate::ops::gpu::Gpu;
 use crate::{Dtype, Tensor};
 
 /// Products and sums are rounded one by one, as on the host.
-static PROGRAM: Program = Program::new(
-    "random",
-    include_str!("../../../kernels/prelude.cuh"),
-    include_str!("../../../kernels/random.cu"),
-)
-.options(&["--fmad=false"]);
+static PROGRAM: Program = program!("random": "random.cu").options(&["--fmad=false"]);
 
-/// One kernel for each floating-point type, in the order of [`place`].
-macro_rules! by_dtype {
-    ($($name:ident $prefix:literal;)*) => {$(
-        static $name: [Kernel; 4] = [
-            Kernel::new(&PROGRAM, concat!($prefix, "_f64")),
-            Kernel::new(&PROGRAM, concat!($prefix, "_f32")),
-            Kernel::new(&PROGRAM, concat!($prefix, "_f16")),
-            Kernel::new(&PROGRAM, concat!($prefix, "_bf16")),
-        ];
-    )*};
-}
-by_dtype! {
+kernels_by! {
+    floats of PROGRAM:
     UNIFORM "uniform";
     NORMAL "normal";
     DROPOUT "dropout";
     DROPOUT_BACKWARD "dropout_backward";
 }
-static BERNOULLI: [Kernel; 9] = [
-    Kernel::new(&PROGRAM, "bernoulli_f64"),
-    Kernel::new(&PROGRAM, "bernoulli_f32"),
-    Kernel::new(&PROGRAM, "bernoulli_f16"),
-    Kernel::new(&PROGRAM, "bernoulli_bf16"),
-    Kernel::new(&PROGRAM, "bernoulli_i64"),
-    Kernel::new(&PROGRAM, "bernoulli_i32"),
-    Kernel::new(&PROGRAM, "bernoulli_i16"),
-    Kernel::new(&PROGRAM, "bernoulli_i8"),
-    Kernel::new(&PROGRAM, "bernoulli_u8"),
-];
+kernels_by! {
+    numbers of PROGRAM:
+    BERNOULLI "bernoulli";
+}
 
 #[track_caller]
 fn place(op: &str, dtype: Dtype) -> usize {

@@ -5,18 +5,12 @@ use crate::cpu::fold::Plan;
 use crate::cuda::family::Family;
 use crate::cuda::fold::{self, Operation};
 use crate::cuda::launch::Argument;
+use crate::cuda::sources::family;
 use crate::error::throw;
 use crate::ops::gpu::{Gpu, format_of};
 use crate::{Dtype, Tensor};
 
-static REDUCTIONS: Family = Family::new(
-    "reduce",
-    &[
-        include_str!("../../../kernels/fold.cuh"),
-        include_str!("../../../kernels/reduce.cu"),
-        include_str!("../../../kernels/fold_entries.cuh"),
-    ],
-);
+static REDUCTIONS: Family = family!("reduce": "fold.cuh", "reduce.cu", "fold_entries.cuh");
 
 const DIVIDE: i32 = 1;
 const ROOT: i32 = 2;

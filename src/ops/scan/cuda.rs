@@ -1,5 +1,6 @@
 //! Scans on a GPU: `kernels/scan.cu`.
 
+use crate::cuda::sources::family;
 use std::ptr::null_mut;
 
 use super::around;
@@ -10,16 +11,15 @@ use crate::error::throw;
 use crate::ops::gpu::{Gpu, format_of};
 use crate::{Dtype, Tensor};
 
-static SCANS: Family = Family::new("scan", &[include_str!("../../../kernels/scan.cu")]);
+static SCANS: Family = family!("scan": "scan.cu");
 
 /// Threads of a block, and neighbouring elements of each: as in the kernels.
 const THREADS: usize = 256;
 const EACH: usize = 8;
 /// What an operation's `Acc` takes at most.
 const ACC_BYTES: usize = 16;
-/// The most blocks along x and y.
-const MOST: usize = 1 << 30;
-const MOST_Y: usize = 65_535;
+/// Chunks are blocks along y.
+const MOST_CHUNKS: usize = 65_535;
 
 /// `Scan` on the other side.
 #[derive(Clone, Copy)]
@@ -97,7 +97,7 @@ fn run(
         true => ((multiprocessors * 4).div_ceil(outer), THREADS * EACH * 4),
         false => ((multiprocessors * 1024).div_ceil(outer * inner), 32),
     };
-    let chunks = wanted.min(n.div_ceil(least)).min(MOST_Y);
+    let chunks = wanted.min(n.div_ceil(least)).min(MOST_CHUNKS);
     let chunk = n.div_ceil(chunks);
     let chunks = n.div_ceil(chunk);
     let lines = outer * inner;
@@ -119,14 +119,10 @@ fn run(
         totals: 0,
     };
     let (entry, shape) = if by_rows {
-        ("scan_rows", Shape::row((outer * chunks).min(MOST) as u32, THREADS as u32))
+        ("scan_rows", Shape::plane(outer * chunks, 1, THREADS as u32))
     } else {
         let threads = lines.next_power_of_two().min(THREADS);
-        let blocks = lines.div_ceil(threads).min(MOST) as u32;
-        (
-            "scan_columns",
-            Shape { grid: [blocks, chunks as u32, 1], ..Shape::row(1, threads as u32) },
-        )
+        ("scan_columns", Shape::plane(lines.div_ceil(threads), chunks, threads as u32))
     };
     let start = |entry, shape, op: Task| {
         let kernel = SCANS.kernel(format_of(x.dtype()), name, entry);
@@ -135,7 +131,7 @@ fn run(
     };
     if chunks > 1 {
         start(entry, shape, Task { totals: 1, ..op });
-        start("scan_totals", Shape::row(lines.min(MOST) as u32, THREADS as u32), op);
+        start("scan_totals", Shape::plane(lines, 1, THREADS as u32), op);
     }
     start(entry, shape, op);
 }

@@ -4,18 +4,12 @@ use crate::Tensor;
 use crate::cuda::family::Family;
 use crate::cuda::fold::{columns_shape, rows_shape};
 use crate::cuda::launch::Argument;
+use crate::cuda::sources::family;
 use crate::ops::gpu::{Gpu, format_of};
 use crate::ops::scan::around;
 
-static SOFTMAX: Family = Family::new(
-    "softmax",
-    &[
-        include_str!("../../../kernels/fold.cuh"),
-        include_str!("../../../kernels/rows.cuh"),
-        include_str!("../../../kernels/softmax.cu"),
-        include_str!("../../../kernels/rows_entries.cuh"),
-    ],
-);
+static SOFTMAX: Family =
+    family!("softmax": "fold.cuh", "rows.cuh", "softmax.cu", "rows_entries.cuh");
 
 /// `Softmax` on the other side.
 #[derive(Clone, Copy)]

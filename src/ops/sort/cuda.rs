@@ -1,5 +1,6 @@
 //! Sorting on a GPU: `kernels/sort.cu`, `kernels/select.cu`.
 
+use crate::cuda::sources::family;
 use std::ptr::null_mut;
 
 use super::around;
@@ -8,15 +9,12 @@ use crate::cuda::launch::{Argument, Shape};
 use crate::ops::gpu::{Gpu, format_of};
 use crate::{Dtype, Tensor};
 
-static SORT: Family = Family::new("sort", &[include_str!("../../../kernels/sort.cu")]);
-static SELECT: Family = Family::new("select", &[include_str!("../../../kernels/select.cu")]);
+static SORT: Family = family!("sort": "sort.cu");
+static SELECT: Family = family!("select": "select.cu");
 
 /// Keys that a block has at once, and its threads: as in the kernels.
 const TILE: usize = 2048;
 const THREADS: u32 = 256;
-/// The most blocks along x and y.
-const MOST: usize = 1 << 30;
-const MOST_Y: usize = 65_535;
 
 /// `Sort` on the other side.
 #[derive(Clone, Copy)]
@@ -87,8 +85,7 @@ pub(super) fn order(gpu: Gpu, x: &Tensor, d: usize, descending: bool, k: usize, 
     };
     let start = |entry, grid: [usize; 2], op: Task| {
         let kernel = SORT.kernel(format_of(x.dtype()), "Sort", entry);
-        let grid = [grid[0].min(MOST) as u32, grid[1] as u32, 1];
-        let shape = Shape { grid, ..Shape::row(1, THREADS) };
+        let shape = Shape::plane(grid[0], grid[1], THREADS);
         // SAFETY: the kernel's parameter; dense tensors of these types and sizes, the results are new.
         unsafe { gpu.launch(kernel, shape, crate::cuda_args!(op)) };
     };
@@ -99,7 +96,7 @@ pub(super) fn order(gpu: Gpu, x: &Tensor, d: usize, descending: bool, k: usize, 
         let last = 2 * run >= n;
         let goal = if last { null_mut() } else { to };
         let op = Task { from, to: goal, run: run as i64, ..op };
-        start("merge_runs", [tiles, lines.min(MOST_Y)], op);
+        start("merge_runs", [tiles, lines], op);
         run *= 2;
     }
 }
