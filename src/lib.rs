@@ -21,6 +21,7 @@ extern crate self as torchrs;
 
 pub mod amp;
 pub mod autograd;
+pub mod backends;
 pub mod checkpoint;
 mod cpu;
 pub mod cuda;

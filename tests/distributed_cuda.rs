@@ -70,6 +70,7 @@ impl Job {
                 .env("TORCHRS_KERNEL_CACHE", env!("CARGO_TARGET_TMPDIR"))
                 .env(SIMULATE, world.to_string())
                 .env("TORCHRS_SIMULATED_QUIET", "1")
+                .env("NVIDIA_TF32_OVERRIDE", "0")
                 .env(SIMULATED_LIBRARY, &library)
                 .inherit("TORCHRS_STORE_FD", server.connect().unwrap());
             let own = if rank + 1 == world { variables[1] } else { &[] };

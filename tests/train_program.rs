@@ -159,6 +159,7 @@ fn two_simulated_gpus_learn_what_two_cpus_learn() {
         let mut command = Command::new(launcher);
         command.args(device).args(["--nproc", "2"]).arg(train).arg("--run-dir").arg(to).args(more);
         command.args(["--epochs", "1", "--batch-size", "32", "--seed", "7"]);
+        command.env("NVIDIA_TF32_OVERRIDE", "0");
         let status = command.stdout(Stdio::null()).status().expect("the launcher starts");
         assert!(status.success(), "{status}");
         metrics(to)

@@ -36,6 +36,7 @@ pub mod allocator;
 mod code;
 pub mod copy;
 pub mod cublaslt;
+pub mod cudnn;
 pub mod device;
 mod disk_cache;
 mod driver;

@@ -3,9 +3,9 @@
 
 use smallvec::SmallVec;
 
-use crate::Tensor;
 use crate::cpu::axes::sort_axes;
 use crate::error::{Error, throw};
+use crate::{Tensor, TensorOptions};
 
 /// An order of elements in memory (`torch.memory_format`).
 ///
@@ -104,6 +104,26 @@ impl Tensor {
     #[track_caller]
     pub fn clone_in(&self, format: MemoryFormat) -> Tensor {
         self.copy_ordered(&order(self, format))
+    }
+
+    /// A new tensor without values whose elements lie in this order; `Preserve` is row-major.
+    #[track_caller]
+    pub(crate) fn empty_in(
+        shape: &[usize],
+        options: impl Into<TensorOptions>,
+        format: MemoryFormat,
+    ) -> Tensor {
+        let n = shape.len() as i64;
+        match format {
+            MemoryFormat::Contiguous | MemoryFormat::Preserve => Tensor::empty(shape, options),
+            MemoryFormat::ChannelsLast | MemoryFormat::ChannelsLast3d => {
+                let mut shape = shape.to_vec();
+                let channels = shape.remove(1);
+                shape.push(channels);
+                let back: SmallVec<[i64; 5]> = [0, n - 1].into_iter().chain(1..n - 1).collect();
+                Tensor::empty(shape, options).permute(&back)
+            }
+        }
     }
 
     fn copy_ordered(&self, order: &[i64]) -> Tensor {

@@ -1,8 +1,9 @@
 //! Convolutions on a GPU against the CPU: y, dx, dw and the bias's gradient.
 
 use super::products::{compare, whole};
-use torchrs::Dtype;
+use torchrs::backends::cudnn;
 use torchrs::ops::{Conv1dOptions, Conv2dOptions, Conv3dOptions};
+use torchrs::{Dtype, MemoryFormat, Tensor};
 
 fn options(
     stride: [usize; 2],
@@ -60,11 +61,56 @@ fn large(dtype: Dtype) {
     conv2d(dtype, [2, 16, 16, 16], [12, 16, 3, 3], options([2, 2], [1, 1], [1, 1], 1));
 }
 
+/// By cuDNN, in either order of the channels, the fastest plan, and only reproducible ones.
+fn by_cudnn(dtype: Dtype) {
+    cases(dtype);
+    cudnn::set_allow_tf32(false);
+    cases(dtype);
+    cudnn::set_benchmark(true);
+    cudnn::set_deterministic(true);
+    cases(dtype);
+}
+
+/// By our own kernels.
+fn by_ours(body: fn(Dtype), dtype: Dtype) {
+    cudnn::set_enabled(false);
+    body(dtype);
+}
+
+fn channels_stay_last() {
+    let (x, w) = (whole(&[2, 8, 6, 6], 1, Dtype::BF16), whole(&[16, 8, 3, 3], 2, Dtype::BF16));
+    let (x, w) = (x.cuda(0), w.cuda(0));
+    let y = x.conv2d(&w, None, Conv2dOptions::default());
+    assert!(y.is_contiguous_in(MemoryFormat::ChannelsLast) && !y.is_contiguous());
+    assert!(y.relu().is_contiguous_in(MemoryFormat::ChannelsLast));
+    let y = x.to_dtype(Dtype::F64).conv2d(&w.to_dtype(Dtype::F64), None, Default::default());
+    assert!(y.is_contiguous(), "f64 is not for tensor cores");
+}
+
+fn tensor_cores_round_f32() {
+    let x = Tensor::full([1, 2, 4, 4], 1.0 + 1.0 / 8192.0, Dtype::F32).cuda(0);
+    let w = Tensor::ones([1, 2, 1, 1], Dtype::F32).cuda(0);
+    let first = || x.conv2d(&w, None, Default::default()).i((0, 0, 0, 0)).item();
+    assert_eq!(first(), 2.0);
+    cudnn::set_allow_tf32(false);
+    assert_eq!(first(), 2.0 + 2.0 / 8192.0);
+    let (x, w) = (x.reshape(&[8, 4]), Tensor::ones([4, 4], Dtype::F32).cuda(0));
+    assert_eq!(x.matmul(&w).i((0, 0)).item(), 4.0 + 4.0 / 8192.0);
+    torchrs::backends::cuda::matmul::set_allow_tf32(true);
+    assert_eq!(x.matmul(&w).i((0, 0)).item(), 4.0);
+}
+
 simulated! {
-    fn convolutions_of_f32() { cases(Dtype::F32); }
-    fn convolutions_of_f64() { cases(Dtype::F64); }
-    fn convolutions_of_f16() { cases(Dtype::F16); }
-    fn convolutions_of_bf16() { cases(Dtype::BF16); }
-    fn large_convolutions_of_f32() { large(Dtype::F32); }
-    fn large_convolutions_of_bf16() { large(Dtype::BF16); }
+    fn convolutions_of_f32() { by_ours(cases, Dtype::F32); }
+    fn convolutions_of_f64() { by_ours(cases, Dtype::F64); }
+    fn convolutions_of_f16() { by_ours(cases, Dtype::F16); }
+    fn convolutions_of_bf16() { by_ours(cases, Dtype::BF16); }
+    fn large_convolutions_of_f32() { by_ours(large, Dtype::F32); }
+    fn large_convolutions_of_bf16() { by_ours(large, Dtype::BF16); }
+    fn convolutions_of_f32_by_cudnn() { by_cudnn(Dtype::F32); large(Dtype::F32); }
+    fn convolutions_of_f64_by_cudnn() { by_cudnn(Dtype::F64); }
+    fn convolutions_of_f16_by_cudnn() { by_cudnn(Dtype::F16); }
+    fn convolutions_of_bf16_by_cudnn() { by_cudnn(Dtype::BF16); }
+    fn cudnn_leaves_channels_last() { channels_stay_last(); }
+    fn tf32_is_what_is_allowed() { tensor_cores_round_f32(); }
 }

@@ -4,6 +4,7 @@
 #![allow(clippy::not_unsafe_ptr_arg_deref)]
 
 pub mod cublaslt;
+pub mod cudnn;
 pub mod driver;
 pub mod nccl;
 pub mod nvrtc;

@@ -30,6 +30,8 @@ static WORKSPACE: u64 = 32 << 20;
 pub enum Kind {
     /// f32.
     F32,
+    /// f32, rounded to tf32 before it is multiplied.
+    Tf32,
     /// f64.
     F64,
     /// f16.
@@ -42,7 +44,7 @@ impl Kind {
     /// `cudaDataType_t`.
     fn number(self) -> c_int {
         match self {
-            Kind::F32 => 0,
+            Kind::F32 | Kind::Tf32 => 0,
             Kind::F64 => 1,
             Kind::F16 => 2,
             Kind::BF16 => 14,
@@ -53,6 +55,7 @@ impl Kind {
     fn compute(self) -> (c_int, c_int) {
         match self {
             Kind::F64 => (70, 1),
+            Kind::Tf32 => (77, 0),
             _ => (68, 0),
         }
     }

@@ -71,12 +71,7 @@ fn like(x: &Tensor, order: MemoryFormat) -> Tensor {
     if order == MemoryFormat::Contiguous {
         return x.empty_like();
     }
-    let n = x.dim() as i64;
-    let mut shape = x.shape().to_vec();
-    let channels = shape.remove(1);
-    shape.push(channels);
-    let back: Vec<i64> = [0, n - 1].into_iter().chain(1..n - 1).collect();
-    Tensor::empty(shape, (x.dtype(), x.device())).permute(&back)
+    Tensor::empty_in(x.shape(), (x.dtype(), x.device()), order)
 }
 
 fn at(t: Option<&Tensor>) -> *mut u8 {

@@ -3,6 +3,7 @@
 //! those taps that reach them. dw is a product along all points, in parts. Filters of one point at stride 1 are plain
 //! matrix products.
 
+use super::cudnn;
 use super::shape::Shape;
 use super::volume::Volume;
 use crate::Tensor;
@@ -144,16 +145,16 @@ kernels! {
 /// All sizes of a convolution, in depth, height and width.
 #[derive(Clone, Copy, Debug)]
 pub struct Geometry {
-    batch: usize,
-    channels: usize,
-    outputs: usize,
-    input: [usize; 3],
-    output: [usize; 3],
-    kernel: [usize; 3],
-    stride: [usize; 3],
-    padding: [usize; 3],
-    dilation: [usize; 3],
-    groups: usize,
+    pub batch: usize,
+    pub channels: usize,
+    pub outputs: usize,
+    pub input: [usize; 3],
+    pub output: [usize; 3],
+    pub kernel: [usize; 3],
+    pub stride: [usize; 3],
+    pub padding: [usize; 3],
+    pub dilation: [usize; 3],
+    pub groups: usize,
 }
 
 impl From<&Shape> for Geometry {
@@ -217,7 +218,7 @@ struct Residue {
 
 impl Geometry {
     /// One input channel per group, and so few output channels that matrix tiles do not pay.
-    fn is_depthwise(&self) -> bool {
+    pub fn is_depthwise(&self) -> bool {
         self.channels == self.groups && self.outputs / self.groups < 4
     }
 
@@ -271,6 +272,9 @@ pub fn forward(
     w: &Tensor,
     bias: Option<&Tensor>,
 ) -> Tensor {
+    if let Some(y) = cudnn::forward(gpu, g, out, x, w, bias) {
+        return y;
+    }
     let (x, w, bias) = (dense(x), dense(w), bias.map(dense));
     if g.is_matrix() && bias.is_none() && g.batch > 0 {
         let (x, w) = (
@@ -316,6 +320,9 @@ pub fn forward(
 /// dx of shape `out`, from dy and the weight.
 #[track_caller]
 pub fn data(gpu: Gpu, g: &Geometry, out: &[usize], dy: &Tensor, w: &Tensor) -> Tensor {
+    if let Some(dx) = cudnn::data(gpu, g, out, dy, w) {
+        return dx;
+    }
     let (dy, w) = (dense(dy), dense(w));
     let dtype = dy.dtype();
     if g.is_matrix() && g.batch > 0 {
@@ -466,6 +473,9 @@ fn threads(size: usize, halves: bool) -> u32 {
 /// dw of shape `out`, from dy and x.
 #[track_caller]
 pub fn filters(gpu: Gpu, g: &Geometry, out: &[usize], dy: &Tensor, x: &Tensor) -> Tensor {
+    if let Some(dw) = cudnn::filters(gpu, g, out, dy, x) {
+        return dw;
+    }
     let (dy, x) = (dense(dy), dense(x));
     let dtype = x.dtype();
     let count = g.batch * volume(g.output);

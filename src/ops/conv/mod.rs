@@ -23,6 +23,7 @@
 //! `volume`.
 
 mod cuda;
+mod cudnn;
 mod half;
 mod kernels;
 mod pointwise;

@@ -3,6 +3,7 @@
 //! long sums in parts of the depth, which are added in a fixed order.
 
 use crate::Tensor;
+use crate::backends;
 use crate::cuda::cublaslt::{self, Addresses, Kind, Lie, Problem};
 use crate::cuda::launch::{Argument, Shape as Grid};
 use crate::cuda::sources::kernel_text;
@@ -309,6 +310,7 @@ fn lie(t: &Tensor, batch: i64) -> Option<Lie> {
 
 fn kind(dtype: Dtype) -> Option<Kind> {
     match dtype {
+        Dtype::F32 if backends::cuda::matmul::allow_tf32() => Some(Kind::Tf32),
         Dtype::F32 => Some(Kind::F32),
         Dtype::F64 => Some(Kind::F64),
         Dtype::F16 => Some(Kind::F16),

@@ -1,11 +1,10 @@
 //! The choice of an algorithm, and products, which a stream performs when it comes to them.
 
-use super::half::{from_bf16, from_f16, to_bf16, to_f16};
 use super::{DESCRIPTIONS, Description, HANDLES, LAYOUTS, Layout, Outcome, PREFERENCES, Status};
 use super::{put, status};
 use crate::api::driver::stream::enqueue;
-use crate::code::{Code, Result};
-use crate::memory::device_range;
+use crate::code::Result;
+use crate::number::{Number, is_tf32_allowed, tf32};
 use crate::registry::Handle;
 use crate::stream;
 use crate::work::Work;
@@ -44,6 +43,9 @@ const F64: i32 = 1;
 const F16: i32 = 2;
 const BF16: i32 = 14;
 
+/// `cublasComputeType_t` of products of f32 by tensor cores.
+const FAST_TF32: i32 = 77;
+
 /// A product, all of whose descriptions were looked at.
 #[derive(Clone, Copy, Debug)]
 struct Product {
@@ -77,9 +79,10 @@ fn product(description: Handle, layouts: [Handle; 4]) -> Outcome<Product> {
         return Err(Status::INVALID_VALUE);
     }
     let kind = results.kind;
-    let compute = match kind {
-        F32 | F16 | BF16 => (68, F32),
-        F64 => (70, F64),
+    let compute = match (kind, description.compute) {
+        (F32, FAST_TF32) => (FAST_TF32, F32),
+        (F32 | F16 | BF16, _) => (68, F32),
+        (F64, _) => (70, F64),
         _ => return Err(Status::NOT_SUPPORTED),
     };
     let same = layouts.iter().all(|layout| layout.kind == kind);
@@ -177,64 +180,45 @@ pub extern "C" fn cublasLtMatmul(
     status(call())
 }
 
-fn bytes(kind: i32) -> usize {
+/// The type behind a `cudaDataType_t` that was looked at.
+fn type_of(kind: i32) -> Number {
     match kind {
-        F64 => 8,
-        F32 => 4,
-        _ => 2,
+        F64 => Number::F64,
+        F32 => Number::F32,
+        F16 => Number::F16,
+        _ => Number::BF16,
     }
 }
 
 /// An address of so many bytes of device memory.
 fn checked(address: usize, bytes: usize) -> Result<usize> {
-    device_range(address, bytes).map(|_| address).map_err(|_| Code::ILLEGAL_ADDRESS)
+    Number::check(address, bytes).map(|()| address)
 }
 
 /// The matrix of a batch item, row by row, of the operand or its transpose.
-fn read(layout: &Layout, at: usize, item: usize, turned: bool) -> Result<Vec<f64>> {
-    let size = bytes(layout.kind);
+fn read(layout: &Layout, at: usize, item: usize, turned: bool, rounded: bool) -> Result<Vec<f64>> {
+    let number = type_of(layout.kind);
+    let size = number.bytes();
     let (rows, columns, step) =
         (layout.rows as usize, layout.columns as usize, layout.step as usize);
     let at = at.wrapping_add_signed(item as isize * layout.batch_step as isize * size as isize);
     checked(at, ((columns - 1) * step + rows) * size)?;
-    let get = |i: usize, j: usize| number(layout.kind, at + (j * step + i) * size);
+    let get = |i: usize, j: usize| {
+        let x = number.read(at + (j * step + i) * size);
+        if rounded { tf32(x) } else { x }
+    };
     Ok(match turned {
         true => (0..columns).flat_map(|j| (0..rows).map(move |i| get(i, j))).collect(),
         false => (0..rows).flat_map(|i| (0..columns).map(move |j| get(i, j))).collect(),
     })
 }
 
-/// A number of device memory, at an address that was checked.
-fn number(kind: i32, at: usize) -> f64 {
-    // SAFETY: within a block of device memory, which is the host's; elements are aligned to their size.
-    unsafe {
-        match kind {
-            F64 => (at as *const f64).read_unaligned(),
-            F32 => (at as *const f32).read_unaligned().into(),
-            F16 => from_f16((at as *const u16).read_unaligned()).into(),
-            _ => from_bf16((at as *const u16).read_unaligned()).into(),
-        }
-    }
-}
-
-/// Stores a number at an address that was checked.
-fn store(kind: i32, at: usize, x: f64) {
-    // SAFETY: as above.
-    unsafe {
-        match kind {
-            F64 => (at as *mut f64).write_unaligned(x),
-            F32 => (at as *mut f32).write_unaligned(x as f32),
-            F16 => (at as *mut u16).write_unaligned(to_f16(x as f32)),
-            _ => (at as *mut u16).write_unaligned(to_bf16(x as f32)),
-        }
-    }
-}
-
 /// Computes the product.
 fn compute(p: &Product, [a, b, c, d]: [usize; 4], alpha: f64, beta: f64) -> Result {
     let [of_a, of_b, of_c, of_d] = p.layouts;
     let (rows, columns, depth) = (of_d.rows as usize, of_d.columns as usize, p.depth as usize);
-    let (kind, size, epilogue) = (of_d.kind, bytes(of_d.kind), p.description.epilogue);
+    let (kind, epilogue) = (type_of(of_d.kind), p.description.epilogue);
+    let (size, rounded) = (kind.bytes(), p.description.compute == FAST_TF32 && is_tf32_allowed());
     let bias = p.description.bias;
     match epilogue {
         BIAS => _ = checked(bias, rows * size)?,
@@ -242,9 +226,9 @@ fn compute(p: &Product, [a, b, c, d]: [usize; 4], alpha: f64, beta: f64) -> Resu
         _ => {}
     }
     for item in 0..of_d.batch as usize {
-        let left = read(&of_a, a, item, p.description.turned[0])?;
-        let right = read(&of_b, b, item, p.description.turned[1])?;
-        let start = if beta == 0.0 { None } else { Some(read(&of_c, c, item, false)?) };
+        let left = read(&of_a, a, item, p.description.turned[0], rounded)?;
+        let right = read(&of_b, b, item, p.description.turned[1], rounded)?;
+        let start = if beta == 0.0 { None } else { Some(read(&of_c, c, item, false, false)?) };
         let to = d.wrapping_add_signed(item as isize * of_d.batch_step as isize * size as isize);
         checked(to, ((columns - 1) * of_d.step as usize + rows) * size)?;
         let mut sums = vec![0.0; columns];
@@ -257,15 +241,15 @@ fn compute(p: &Product, [a, b, c, d]: [usize; 4], alpha: f64, beta: f64) -> Resu
             for (j, sum) in sums.iter().enumerate() {
                 let mut x = alpha * sum + start.as_ref().map_or(0.0, |c| beta * c[i * columns + j]);
                 if epilogue == BIAS {
-                    x += number(kind, bias + i * size);
+                    x += kind.read(bias + i * size);
                 }
-                store(kind, to + (j * of_d.step as usize + i) * size, x);
+                kind.store(to + (j * of_d.step as usize + i) * size, x);
             }
         }
         if epilogue == BIAS_GRADIENT {
             for j in 0..columns {
                 let sum = (0..depth).map(|k| right[k * columns + j]).sum();
-                store(kind, bias + j * size, sum);
+                kind.store(bias + j * size, sum);
             }
         }
     }

@@ -3,7 +3,6 @@
 //!
 //! As for the driver's functions, callers promise what `cublasLt.h` asks of them.
 
-pub mod half;
 pub mod matmul;
 
 use crate::registry::{Handle, Registry};

@@ -1,0 +1,58 @@
+//! The engines that compute convolutions: one on tensor cores, one without, and one that is proposed but has no plans,
+//! as happens with the real library.
+
+use super::convolution::Convolution;
+use super::{Outcome, Status, refuse};
+use crate::number::Number;
+
+/// The attribute of an engine that tells its notes.
+pub const NOTES: i32 = 1303;
+/// Bytes of workspace of each plan.
+pub const WORKSPACE: i64 = 1 << 10;
+
+/// An engine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Engine {
+    /// Rounds f32 to tf32.
+    TensorCores,
+    /// Computes in the type of sums.
+    Plain,
+    /// The same, with notes on sums in any order.
+    AnyOrder,
+    /// Is proposed and then refuses.
+    Refusing,
+}
+
+impl Engine {
+    /// `cudnnBackendNumericalNote_t`s.
+    pub fn notes(self) -> &'static [i32] {
+        match self {
+            Engine::TensorCores => &[0],
+            Engine::AnyOrder => &[4],
+            Engine::Plain | Engine::Refusing => &[],
+        }
+    }
+
+    /// Whether there are plans of it.
+    pub fn check(self) -> Outcome {
+        match self {
+            Engine::Refusing => refuse(Status::NOT_SUPPORTED, "the engine has no such plan"),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The engines that heuristics of a mode propose for a convolution.
+pub fn engines(operation: &Convolution, mode: i32) -> Outcome<Vec<Engine>> {
+    let cores = operation.number() != Number::F64;
+    match mode {
+        // Of instant, of B, of A.
+        0 | 1 | 3 if cores => {
+            Ok(vec![Engine::Refusing, Engine::TensorCores, Engine::AnyOrder, Engine::Plain])
+        }
+        0 | 1 | 3 => Ok(vec![Engine::Refusing, Engine::AnyOrder]),
+        // What always works.
+        2 => Ok(vec![Engine::Plain]),
+        _ => refuse(Status::BAD_PARAM, format!("no heuristics of mode {mode}")),
+    }
+}

@@ -1,0 +1,164 @@
+//! Convolutions by cuDNN, where it is found and computes such. Channels lie last where that is what tensor cores read,
+//! or where an operand's do already; a result is left as it comes, so that they stay there from layer to layer.
+
+use super::cuda::Geometry;
+use crate::backends;
+use crate::cuda::cudnn::{self, Direction, Kind, Lie, Problem, Wishes};
+use crate::error::throw;
+use crate::ops::gpu::Gpu;
+use crate::{Dtype, MemoryFormat, Tensor};
+
+/// The most workspace in bytes.
+const WORKSPACE: usize = 1 << 30;
+/// The greatest alignment that makes a difference.
+const ALIGNMENT: usize = 16;
+
+/// y of shape `out`.
+#[track_caller]
+pub fn forward(
+    gpu: Gpu,
+    g: &Geometry,
+    out: &[usize],
+    x: &Tensor,
+    w: &Tensor,
+    bias: Option<&Tensor>,
+) -> Option<Tensor> {
+    let call = Call::new(gpu, g, [x, w], out)?;
+    let (x, w) = (call.operand(x), call.operand(w));
+    let y = call.result(out);
+    call.run(Direction::Forward, [&x, &w, &y])?;
+    if let Some(bias) = bias {
+        let mut shape = vec![1; y.dim()];
+        shape[1] = bias.numel();
+        y.add_(&bias.detach().reshape_to(&shape));
+    }
+    Some(y)
+}
+
+/// dx of shape `out`, from dy and the weight.
+#[track_caller]
+pub fn data(gpu: Gpu, g: &Geometry, out: &[usize], dy: &Tensor, w: &Tensor) -> Option<Tensor> {
+    let call = Call::new(gpu, g, [dy, w], out)?;
+    let (dy, w) = (call.operand(dy), call.operand(w));
+    let dx = call.result(out);
+    call.run(Direction::Data, [&dx, &w, &dy])?;
+    Some(dx)
+}
+
+/// dw of shape `out`, from dy and x; row by row as parameters are.
+#[track_caller]
+pub fn filters(gpu: Gpu, g: &Geometry, out: &[usize], dy: &Tensor, x: &Tensor) -> Option<Tensor> {
+    let call = Call::new(gpu, g, [dy, x], out)?;
+    let (dy, x) = (call.operand(dy), call.operand(x));
+    let dw = call.result(out);
+    call.run(Direction::Filters, [&x, &dw, &dy])?;
+    Some(dw.contiguous())
+}
+
+/// What the three have in common.
+struct Call<'a> {
+    gpu: Gpu,
+    geometry: &'a Geometry,
+    dtype: Dtype,
+    kind: Kind,
+    format: MemoryFormat,
+}
+
+impl<'a> Call<'a> {
+    /// A call for these operands, if cuDNN is to be asked.
+    fn new(
+        gpu: Gpu,
+        geometry: &'a Geometry,
+        operands: [&Tensor; 2],
+        out: &[usize],
+    ) -> Option<Call<'a>> {
+        let dtype = operands[0].dtype();
+        let halves = matches!(dtype, Dtype::F16 | Dtype::BF16);
+        let kind = match dtype {
+            Dtype::F32 => Kind::F32,
+            Dtype::F64 => Kind::F64,
+            Dtype::F16 => Kind::F16,
+            Dtype::BF16 => Kind::BF16,
+            _ => return None,
+        };
+        // Filters that see one channel are bound by memory, and ours read it once.
+        let ours = geometry.is_depthwise() && !halves;
+        let empty = operands.iter().any(|t| t.numel() == 0) || out.contains(&0);
+        if ours || empty || !backends::cudnn::enabled() || !cudnn::is_available() {
+            return None;
+        }
+        let last = match out.len() {
+            4 => MemoryFormat::ChannelsLast,
+            _ => MemoryFormat::ChannelsLast3d,
+        };
+        let lies_last = |t: &&Tensor| !t.is_contiguous() && t.is_contiguous_in(last);
+        let cores = halves || (dtype == Dtype::F32 && backends::cudnn::allow_tf32());
+        let format = match cores || operands.iter().any(lies_last) {
+            true if dtype != Dtype::F64 => last,
+            _ => MemoryFormat::Contiguous,
+        };
+        Some(Call { gpu, geometry, dtype, kind, format })
+    }
+
+    fn operand(&self, t: &Tensor) -> Tensor {
+        t.detach().contiguous_in(self.format)
+    }
+
+    fn result(&self, shape: &[usize]) -> Tensor {
+        Tensor::empty_in(shape, (self.dtype, self.gpu.device()), self.format)
+    }
+
+    /// How a tensor lies. Strides of dimensions of size 1 are as if they were larger, which cuDNN goes by.
+    fn lie(&self, t: &Tensor) -> Lie {
+        let n = t.dim();
+        let mut order: Vec<usize> = (0..n).collect();
+        if self.format != MemoryFormat::Contiguous {
+            order.remove(1);
+            order.push(1);
+        }
+        let alignment = 1 << (t.device_ptr() as usize).trailing_zeros().min(ALIGNMENT.ilog2());
+        let mut lie = Lie { alignment, ..Lie::default() };
+        let mut step = 1;
+        for d in order.into_iter().rev() {
+            (lie.sizes[d], lie.strides[d]) = (t.shape()[d] as i64, step);
+            step *= t.shape()[d] as i64;
+        }
+        lie
+    }
+
+    /// Starts the convolution of x, w and y; nothing where cuDNN does not compute such.
+    #[track_caller]
+    fn run(&self, direction: Direction, tensors: [&Tensor; 3]) -> Option<()> {
+        let (g, dims) = (self.geometry, tensors[0].dim());
+        // Two dimensions are the last of three.
+        let spatial = |sizes: [usize; 3]| {
+            let mut out = [0; 3];
+            for (to, from) in out.iter_mut().zip(&sizes[5 - dims..]) {
+                *to = *from as i64;
+            }
+            out
+        };
+        let [x, w, y] = tensors.map(|t| self.lie(t));
+        let problem = Problem {
+            direction,
+            kind: self.kind,
+            dims,
+            x,
+            w,
+            y,
+            padding: spatial(g.padding),
+            stride: spatial(g.stride),
+            dilation: spatial(g.dilation),
+        };
+        let wishes = Wishes {
+            tf32: backends::cudnn::allow_tf32(),
+            deterministic: backends::cudnn::deterministic(),
+            workspace: WORKSPACE,
+        };
+        let (fastest, at) = (backends::cudnn::benchmark(), tensors.map(Tensor::device_ptr));
+        // SAFETY: tensors on this GPU that lie as `lie` says; the result is new. What is freed meanwhile is used
+        // again on the same stream only.
+        let done = unsafe { cudnn::convolution(&problem, &wishes, fastest, at, self.gpu.stream()) };
+        done.unwrap_or_else(|error| throw(error)).then_some(())
+    }
+}
