@@ -1,10 +1,11 @@
 // Maxima and means over windows of planes (or lines, or volumes): dimensions that are missing in front have
-// one position. Gradients are gathered by the threads that write them, so that sums have a fixed order.
+// one position. Gradients are gathered by the threads that write them, so that sums have a fixed order. Several
+// planes can lie interleaved, which are then `channels` of one, element by element side by side.
 
 // One dimension's windows. Adaptive ones are as many nearly equal ranges as are wanted; the product of their
 // two sizes is below 2^32.
 struct Dim { i32 size, out, kernel, stride, padding, dilation, adaptive, counts_padding; };
-struct Window { Dim dims[3]; i64 planes; double divisor; };
+struct Window { Dim dims[3]; i64 planes; double divisor; i64 channels; };
 
 __device__ __forceinline__ i32 first_of(const Dim& d, i32 i) {
     return d.adaptive ? (i32)((u32)i * (u32)d.size / (u32)d.out) : i * d.stride - d.padding;
@@ -47,11 +48,21 @@ __device__ __forceinline__ i64 quotient(i64 i, i64 n, double inverse) {
     return left < 0 ? q - 1 : left >= n ? q + 1 : q;
 }
 
-struct At { i64 plane; i32 i[3]; };
+// A place in a plane, and the first element of the plane with `other` elements that it is computed from or for.
+struct At { i64 plane, first; i32 i[3]; };
 // Place i of planes of `size` elements, whose last two dimensions are these.
-__device__ __forceinline__ At at(i64 i, i64 size, double inverse, i32 middle, i32 last) {
+__device__ __forceinline__ At at(
+    const Window& w, i64 i, i64 size, double inverse, i32 middle, i32 last, i64 other
+) {
     At at;
+    i64 channel = 0;
+    if (w.channels > 1) {
+        i64 all = i;
+        i = quotient(all, w.channels, 1.0 / (double)w.channels);
+        channel = all - i * w.channels;
+    }
     at.plane = quotient(i, size, inverse);
+    at.first = at.plane * other * w.channels + channel;
     u32 left = (u32)(i - at.plane * size), next = left / (u32)last;
     at.i[2] = (i32)(left - next * (u32)last);
     at.i[0] = (i32)(next / (u32)middle);
@@ -63,19 +74,19 @@ __device__ __forceinline__ At at(i64 i, i64 size, double inverse, i32 middle, i3
 template <class T>
 __device__ __forceinline__ void maxima(T* y, i32* places, const T* x, const Window& w) {
     typedef typename Wide<T>::type C;
-    i64 count = w.planes * outputs(w);
+    i64 count = w.planes * w.channels * outputs(w), step = w.channels;
     double inverse = 1.0 / (double)outputs(w);
     const Dim &a = w.dims[0], &b = w.dims[1], &c = w.dims[2];
     for (i64 o = first_index(); o < count; o += index_step()) {
-        At here = at(o, outputs(w), inverse, b.out, c.out);
-        const T* plane = x + here.plane * inputs(w);
+        At here = at(w, o, outputs(w), inverse, b.out, c.out, inputs(w));
+        const T* plane = x + here.first;
         C best = 0;
         i32 place = -1;
         for (i32 i = inside(first_of(a, here.i[0]), step_of(a)); i < end_of(a, here.i[0]); i += step_of(a)) {
             for (i32 j = inside(first_of(b, here.i[1]), step_of(b)); j < end_of(b, here.i[1]); j += step_of(b)) {
                 i32 row = (i * b.size + j) * c.size;
                 for (i32 k = inside(first_of(c, here.i[2]), step_of(c)); k < end_of(c, here.i[2]); k += step_of(c)) {
-                    C v = Convert<C>::from(plane[row + k]);
+                    C v = Convert<C>::from(plane[(row + k) * step]);
                     if (place < 0 || v > best || v != v) {
                         best = v;
                         place = row + k;
@@ -92,22 +103,21 @@ __device__ __forceinline__ void maxima(T* y, i32* places, const T* x, const Wind
 template <class T>
 __device__ __forceinline__ void maxima_backward(T* dx, const T* dy, const i32* places, const Window& w) {
     typedef typename Wide<T>::type C;
-    i64 count = w.planes * inputs(w);
+    i64 count = w.planes * w.channels * inputs(w), step = w.channels;
     double inverse = 1.0 / (double)inputs(w);
     const Dim &a = w.dims[0], &b = w.dims[1], &c = w.dims[2];
     for (i64 p = first_index(); p < count; p += index_step()) {
-        At here = at(p, inputs(w), inverse, b.size, c.size);
+        At here = at(w, p, inputs(w), inverse, b.size, c.size, outputs(w));
         i32 own = (here.i[0] * b.size + here.i[1]) * c.size + here.i[2];
         i32 i1 = end_window(a, here.i[0]), j0 = first_window(b, here.i[1]), j1 = end_window(b, here.i[1]);
         i32 k0 = first_window(c, here.i[2]), k1 = end_window(c, here.i[2]);
-        i64 first = here.plane * outputs(w);
         C sum = 0;
         for (i32 i = first_window(a, here.i[0]); i < i1; ++i) {
             for (i32 j = j0; j < j1; ++j) {
-                i64 row = first + (i64)(i * b.out + j) * c.out;
+                i64 row = here.first + (i64)(i * b.out + j) * c.out * step;
 #pragma unroll 1
                 for (i32 k = k0; k < k1; ++k) {
-                    if (places[row + k] == own) sum += Convert<C>::from(dy[row + k]);
+                    if (places[row + k * step] == own) sum += Convert<C>::from(dy[row + k * step]);
                 }
             }
         }
@@ -118,10 +128,11 @@ __device__ __forceinline__ void maxima_backward(T* dx, const T* dy, const i32* p
 // The numbers of x where the maxima were.
 template <class T>
 __device__ __forceinline__ void pick(T* y, const T* x, const i32* places, const Window& w) {
-    i64 count = w.planes * outputs(w);
+    i64 count = w.planes * w.channels * outputs(w), step = w.channels;
     double inverse = 1.0 / (double)outputs(w);
     for (i64 o = first_index(); o < count; o += index_step()) {
-        y[o] = x[quotient(o, outputs(w), inverse) * inputs(w) + places[o]];
+        At here = at(w, o, outputs(w), inverse, w.dims[1].out, w.dims[2].out, inputs(w));
+        y[o] = x[here.first + places[o] * step];
     }
 }
 
@@ -147,27 +158,27 @@ template <class C> __device__ __forceinline__ C share(const Window& w, const i32
 template <class T, int LANES>
 __device__ __forceinline__ void means(T* y, const T* x, const Window& w) {
     typedef typename Wide<T>::type C;
-    i64 count = w.planes * outputs(w);
+    i64 count = w.planes * w.channels * outputs(w), step = w.channels;
     double inverse = 1.0 / (double)outputs(w);
     const Dim &a = w.dims[0], &b = w.dims[1], &c = w.dims[2];
     i32 lane = LANES == 1 ? 0 : (i32)(threadIdx.x % LANES);
     for (i64 o = first_index() / LANES; o < count; o += index_step() / LANES) {
-        At here = at(o, outputs(w), inverse, b.out, c.out);
-        const T* plane = x + here.plane * inputs(w);
+        At here = at(w, o, outputs(w), inverse, b.out, c.out, inputs(w));
+        const T* plane = x + here.first;
         i32 i0 = max(first_of(a, here.i[0]), 0), j0 = max(first_of(b, here.i[1]), 0), k0 = max(first_of(c, here.i[2]), 0);
         i32 wide = end_of(c, here.i[2]) - k0;
         C sum = 0;
         for (i32 i = i0; i < end_of(a, here.i[0]); ++i) {
             if (LANES == 1) {
                 for (i32 j = j0; j < end_of(b, here.i[1]); ++j) {
-                    const T* row = plane + (i64)(i * b.size + j) * c.size + k0;
-                    for (i32 k = 0; k < wide; ++k) sum += Convert<C>::from(row[k]);
+                    const T* row = plane + ((i64)(i * b.size + j) * c.size + k0) * step;
+                    for (i32 k = 0; k < wide; ++k) sum += Convert<C>::from(row[k * step]);
                 }
             } else {
                 i32 area = (end_of(b, here.i[1]) - j0) * wide;
                 for (i32 t = lane; t < area; t += LANES) {
                     i32 j = t / wide, k = t - j * wide;
-                    sum += Convert<C>::from(plane[(i64)(i * b.size + j0 + j) * c.size + k0 + k]);
+                    sum += Convert<C>::from(plane[((i64)(i * b.size + j0 + j) * c.size + k0 + k) * step]);
                 }
             }
         }
@@ -180,18 +191,18 @@ __device__ __forceinline__ void means(T* y, const T* x, const Window& w) {
 template <class T>
 __device__ __forceinline__ void means_backward(T* dx, const T* dy, const Window& w) {
     typedef typename Wide<T>::type C;
-    i64 count = w.planes * inputs(w);
+    i64 count = w.planes * w.channels * inputs(w), step = w.channels;
     double inverse = 1.0 / (double)inputs(w);
     const Dim &a = w.dims[0], &b = w.dims[1], &c = w.dims[2];
     for (i64 p = first_index(); p < count; p += index_step()) {
-        At here = at(p, inputs(w), inverse, b.size, c.size);
+        At here = at(w, p, inputs(w), inverse, b.size, c.size, outputs(w));
         C sum = 0;
         i32 o[3];
         for (o[0] = first_window(a, here.i[0]); o[0] < end_window(a, here.i[0]); ++o[0]) {
             for (o[1] = first_window(b, here.i[1]); o[1] < end_window(b, here.i[1]); ++o[1]) {
-                i64 row = here.plane * outputs(w) + (i64)(o[0] * b.out + o[1]) * c.out;
+                i64 row = here.first + (i64)(o[0] * b.out + o[1]) * c.out * step;
                 for (o[2] = first_window(c, here.i[2]); o[2] < end_window(c, here.i[2]); ++o[2]) {
-                    sum += Convert<C>::from(dy[row + o[2]]) * share<C>(w, o);
+                    sum += Convert<C>::from(dy[row + o[2] * step]) * share<C>(w, o);
                 }
             }
         }

@@ -4,7 +4,7 @@ use crate::cuda::launch::{self, Arg, Shape};
 use crate::cuda::{Kernel, Stream};
 use crate::error::{Error, throw};
 pub(super) use crate::ops::pointwise::format_of;
-use crate::{Device, Tensor};
+use crate::{Device, MemoryFormat, Tensor};
 
 /// The GPU that all tensors are on, if the first is on one.
 ///
@@ -40,6 +40,16 @@ pub fn refuse(op: &str, x: &Tensor) {
             x.device()
         )));
     }
+}
+
+/// The order of the elements of a dense `x`: its own if channels lie last, else row by row.
+pub fn order(x: &Tensor) -> MemoryFormat {
+    let last = match x.dim() {
+        4 => MemoryFormat::ChannelsLast,
+        5 => MemoryFormat::ChannelsLast3d,
+        _ => return MemoryFormat::Contiguous,
+    };
+    if !x.is_contiguous() && x.is_contiguous_in(last) { last } else { MemoryFormat::Contiguous }
 }
 
 /// A GPU on which an op runs.

@@ -306,16 +306,14 @@ impl<'a> Maxima<'a> {
         let n = x.dim() - dims;
         let mut shape = Shape::from_slice(&x.shape()[..n]);
         shape.extend(windows[3 - dims..].iter().map(Steps::len));
-        let places = with_places.then(|| Tensor::empty(&shape, (Dtype::I32, x.device())));
-        let dims: [Dim; 3] = std::array::from_fn(|d| windows[d].on_gpu(sizes[d]));
-        let window = Window::new(&dims, x.shape()[..n].iter().product(), None);
-        let y = match gpu::of(name, &[x]) {
-            Some(gpu) => {
-                let y = Tensor::empty(&shape, (x.dtype(), x.device()));
-                cuda::maxima(gpu, &x.detach().contiguous(), &y, places.as_ref(), window);
-                y
+        let reach: [Dim; 3] = std::array::from_fn(|d| windows[d].on_gpu(sizes[d]));
+        let window = Window::new(&reach, x.shape()[..n].iter().product(), None);
+        let (y, places) = match gpu::of(name, &[x]) {
+            Some(gpu) => cuda::maxima(gpu, x, dims, &shape, with_places, window),
+            None => {
+                let places = with_places.then(|| Tensor::empty(&shape, Dtype::I32));
+                (maxima(name, x, &shape, (sizes, &windows), places.as_ref()), places)
             }
-            None => maxima(name, x, &shape, (sizes, &windows), places.as_ref()),
         };
         let Some(places) = places else { return (y, None) };
         let y = record(name, &[x], y, |saver| {
@@ -351,11 +349,7 @@ fn maxima(
 /// Planes are the first `n` dimensions.
 fn scatter(dy: &Tensor, places: &Tensor, shape: &[usize], n: usize, window: Window) -> Tensor {
     let dx = match gpu::of("max_pool_backward", &[dy, places]) {
-        Some(gpu) => {
-            let dx = Tensor::empty(shape, (dy.dtype(), dy.device()));
-            cuda::maxima_backward(gpu, &dy.detach().contiguous(), places, &dx, window);
-            dx
-        }
+        Some(gpu) => cuda::maxima_backward(gpu, dy, places, shape.len() - n, shape, window),
         None => scattered(dy, places, shape, n),
     };
     record("max_pool_backward", &[dy], dx, |saver| {
@@ -380,11 +374,7 @@ fn scattered(dy: &Tensor, places: &Tensor, shape: &[usize], n: usize) -> Tensor 
 /// The numbers of `x` where the maxima were.
 fn pick(x: &Tensor, places: &Tensor, n: usize, window: Window) -> Tensor {
     let y = match gpu::of("max_pool_pick", &[x, places]) {
-        Some(gpu) => {
-            let y = Tensor::empty(places.shape(), (x.dtype(), x.device()));
-            cuda::pick(gpu, &x.detach().contiguous(), places, &y, window);
-            y
-        }
+        Some(gpu) => cuda::pick(gpu, x, places, x.dim() - n, window),
         None => picked(x, places, n),
     };
     let shape = x.layout().shape.clone();

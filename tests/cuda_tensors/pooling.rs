@@ -3,7 +3,7 @@
 use torchrs::ops::{
     InterpolateMode, InterpolateOptions, PadMode, Pool1dOptions, Pool2dOptions, Pool3dOptions,
 };
-use torchrs::{Dtype, Tensor};
+use torchrs::{Dtype, MemoryFormat, Tensor};
 
 use super::compare::{FLOATS, agree, numbers};
 
@@ -37,6 +37,25 @@ simulated! {
             let (y, places) = x[0].detach().max_pool2d_with_indices(Pool2dOptions::new([2, 2]));
             vec![y, places]
         });
+    }
+
+    fn channels_that_lie_last() {
+        let last = |x: &Tensor| x.contiguous_in(MemoryFormat::ChannelsLast);
+        for (dtype, tolerance) in FLOATS.into_iter().zip(TOLERANCES) {
+            let three = Pool2dOptions { stride: Some([2, 2]), padding: [1, 1], ..Pool2dOptions::new([3, 3]) };
+            agree(&[numbers(&[2, 6, 9, 7], 1, dtype)], tolerance, |x| {
+                let x = last(&x[0]);
+                let (y, places) = x.max_pool2d_with_indices(three);
+                if x.device().is_cuda() {
+                    assert!(y.is_contiguous_in(MemoryFormat::ChannelsLast));
+                    assert!(x.avg_pool2d(three).is_contiguous_in(MemoryFormat::ChannelsLast));
+                }
+                vec![y, places, x.avg_pool2d(three), x.adaptive_avg_pool2d([Some(1), Some(1)]), x.adaptive_avg_pool2d([Some(4), Some(3)])]
+            });
+            agree(&[numbers(&[2, 3, 4, 5, 6], 1, dtype)], tolerance, |x| {
+                vec![x[0].contiguous_in(MemoryFormat::ChannelsLast3d).max_pool3d(Pool3dOptions::new([2, 2, 2]))]
+            });
+        }
     }
 
     fn means() {

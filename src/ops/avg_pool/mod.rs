@@ -206,12 +206,10 @@ fn spread(name: &'static str, dy: &Tensor, shape: &[usize], windows: Arc<Windows
 /// Plane by plane the means of `x`, or (`back`) its shares.
 fn planes(x: &Tensor, shape: &[usize], windows: &Windows, back: bool) -> Tensor {
     if let Some(gpu) = gpu::of("avg_pool2d", &[x]) {
-        let y = Tensor::empty(shape, (x.dtype(), x.device()));
         let planes = shape[..shape.len() - 2].iter().product();
         let window = Window::new(&windows.dims, planes, windows.divisor);
         let kernel = if back { cuda::means_backward } else { cuda::means };
-        kernel(gpu, &x.detach().contiguous(), &y, window);
-        return y;
+        return kernel(gpu, x, shape, window);
     }
     let (dtype, wide) = (x.dtype(), compute::widen(x));
     let y = Tensor::empty(shape, wide.dtype());

@@ -10,7 +10,7 @@ use crate::cuda::family::Family;
 use crate::cuda::fold::{self, Operation, planes_shape};
 use crate::cuda::launch::Argument;
 use crate::error::throw;
-use crate::ops::gpu::{Gpu, format_of};
+use crate::ops::gpu::{Gpu, format_of, order};
 use crate::{MemoryFormat, Tensor};
 
 static FOLDS: Family =
@@ -54,16 +54,6 @@ pub(super) struct Options {
     pub training: bool,
     pub eps: f64,
     pub momentum: f64,
-}
-
-/// The order in memory that the kernels work in: that of `x` if they can.
-fn order(x: &Tensor) -> MemoryFormat {
-    let last = match x.dim() {
-        4 => MemoryFormat::ChannelsLast,
-        5 => MemoryFormat::ChannelsLast3d,
-        _ => return MemoryFormat::Contiguous,
-    };
-    if !x.is_contiguous() && x.is_contiguous_in(last) { last } else { MemoryFormat::Contiguous }
 }
 
 /// A new tensor like `x`, which is dense in this order.

@@ -5,8 +5,8 @@ use crate::cuda::sources::{kernels_by, program};
 use crate::cuda::{Kernel, Program};
 use crate::cuda_args;
 use crate::error::{Error, throw};
-use crate::ops::gpu::Gpu;
-use crate::{Dtype, Tensor};
+use crate::ops::gpu::{self, Gpu};
+use crate::{Dtype, MemoryFormat, Tensor};
 
 static PROGRAM: Program = program!("pooling": "pooling.cu");
 
@@ -79,6 +79,7 @@ pub struct Window {
     dims: [Dim; 3],
     planes: i64,
     divisor: f64,
+    channels: i64,
 }
 
 // SAFETY: the same fields in the same order on the other side.
@@ -97,57 +98,113 @@ impl Window {
         }
         let mut dims = [Dim::adaptive(1, 1); 3];
         dims[3 - last.len()..].copy_from_slice(last);
-        Window { dims, planes: planes as i64, divisor: divisor.unwrap_or(0) as f64 }
+        let divisor = divisor.unwrap_or(0) as f64;
+        Window { dims, planes: planes as i64, divisor, channels: 1 }
     }
 }
 
-/// The maxima of the dense `x`, and their places in their planes where `places` is a tensor for those.
-#[track_caller]
-pub fn maxima(gpu: Gpu, x: &Tensor, y: &Tensor, places: Option<&Tensor>, window: Window) {
-    let (to, from) = (y.device_ptr(), x.device_ptr());
-    let places = places.map_or(std::ptr::null_mut(), Tensor::device_ptr);
-    let args = cuda_args!(to, places, from, window);
-    // SAFETY: dense tensors of the window's sizes, of which the outputs are new.
-    unsafe { gpu.launch(of(&MAXIMA, x.dtype()), gpu.for_each(y.numel()), args) };
+/// The order in memory in which `x` is pooled, if its windows are of its last `dims` dimensions: its own if channels
+/// lie last.
+fn order(x: &Tensor, dims: usize) -> MemoryFormat {
+    if x.dim() == dims + 2 { gpu::order(x) } else { MemoryFormat::Contiguous }
 }
 
-/// `dx`: the sums of `dy` where its maxima were.
+/// The window for tensors in an order.
+fn in_order(window: Window, order: MemoryFormat, shape: &[usize]) -> Window {
+    if order == MemoryFormat::Contiguous {
+        return window;
+    }
+    Window { planes: shape[0] as i64, channels: shape[1] as i64, ..window }
+}
+
+/// The maxima over the last `dims` dimensions, of this shape, and their places in their planes if they are wanted.
 #[track_caller]
-pub fn maxima_backward(gpu: Gpu, dy: &Tensor, places: &Tensor, dx: &Tensor, window: Window) {
+pub fn maxima(
+    gpu: Gpu,
+    x: &Tensor,
+    dims: usize,
+    shape: &[usize],
+    with_places: bool,
+    window: Window,
+) -> (Tensor, Option<Tensor>) {
+    let order = order(x, dims);
+    let (x, window) = (x.detach().contiguous_in(order), in_order(window, order, shape));
+    let y = Tensor::empty_in(shape, (x.dtype(), x.device()), order);
+    let places = with_places.then(|| Tensor::empty_in(shape, (Dtype::I32, x.device()), order));
+    let (to, from) = (y.device_ptr(), x.device_ptr());
+    let at = places.as_ref().map_or(std::ptr::null_mut(), Tensor::device_ptr);
+    let args = cuda_args!(to, at, from, window);
+    // SAFETY: dense tensors of the window's sizes and order, of which the outputs are new.
+    unsafe { gpu.launch(of(&MAXIMA, x.dtype()), gpu.for_each(y.numel()), args) };
+    (y, places)
+}
+
+/// dx of this shape: the sums of `dy` where its maxima were.
+#[track_caller]
+pub fn maxima_backward(
+    gpu: Gpu,
+    dy: &Tensor,
+    places: &Tensor,
+    dims: usize,
+    shape: &[usize],
+    window: Window,
+) -> Tensor {
+    let order = order(places, dims);
+    let (dy, window) = (dy.detach().contiguous_in(order), in_order(window, order, shape));
+    let dx = Tensor::empty_in(shape, (dy.dtype(), dy.device()), order);
     let (to, from, places) = (dx.device_ptr(), dy.device_ptr(), places.device_ptr());
     let args = cuda_args!(to, from, places, window);
-    // SAFETY: dense tensors of the window's sizes, of which one is new.
+    // SAFETY: dense tensors of the window's sizes and order, of which one is new.
     unsafe { gpu.launch(of(&MAXIMA_BACKWARD, dy.dtype()), gpu.for_each(dx.numel()), args) };
+    dx
 }
 
-/// `y`: the numbers of `x` where the maxima were.
+/// The numbers of `x` where the maxima were.
 #[track_caller]
-pub fn pick(gpu: Gpu, x: &Tensor, places: &Tensor, y: &Tensor, window: Window) {
+pub fn pick(gpu: Gpu, x: &Tensor, places: &Tensor, dims: usize, window: Window) -> Tensor {
+    let order = order(places, dims);
+    let (x, window) = (x.detach().contiguous_in(order), in_order(window, order, x.shape()));
+    let y = Tensor::empty_in(places.shape(), (x.dtype(), x.device()), order);
     let (to, from, places) = (y.device_ptr(), x.device_ptr(), places.device_ptr());
     let args = cuda_args!(to, from, places, window);
-    // SAFETY: dense tensors of the window's sizes, of which one is new.
+    // SAFETY: dense tensors of the window's sizes and order, of which one is new.
     unsafe { gpu.launch(of(&PICK, x.dtype()), gpu.for_each(y.numel()), args) };
+    y
 }
 
-/// `y`: the means of the dense `x`.
+/// The means of the last two dimensions' windows, of this shape.
 #[track_caller]
-pub fn means(gpu: Gpu, x: &Tensor, y: &Tensor, window: Window) {
-    let (to, from) = (y.device_ptr(), x.device_ptr());
-    // A warp for each of the large ones.
+pub fn means(gpu: Gpu, x: &Tensor, shape: &[usize], window: Window) -> Tensor {
+    // A warp for each of the large ones, unless neighbouring threads read neighbouring channels.
     let large = window.dims.iter().map(Dim::reach).product::<i32>() >= 32;
-    let (kernels, lanes) = if large { (&LARGE_MEANS, 32) } else { (&MEANS, 1) };
-    let args = cuda_args!(to, from, window);
-    // SAFETY: dense tensors of the window's sizes, of which one is new.
-    unsafe { gpu.launch(of(kernels, x.dtype()), gpu.for_each(y.numel() * lanes), args) };
+    let warps = large && order(x, 2) == MemoryFormat::Contiguous;
+    let (kernels, lanes) = if warps { (&LARGE_MEANS, 32) } else { (&MEANS, 1) };
+    from_windows(gpu, kernels, lanes, x, shape, window)
 }
 
-/// `dx`: each number of the dense `dy` divided over its window.
+/// dx of this shape: each number of `dy` divided over its window.
 #[track_caller]
-pub fn means_backward(gpu: Gpu, dy: &Tensor, dx: &Tensor, window: Window) {
-    let (to, from) = (dx.device_ptr(), dy.device_ptr());
+pub fn means_backward(gpu: Gpu, dy: &Tensor, shape: &[usize], window: Window) -> Tensor {
+    from_windows(gpu, &MEANS_BACKWARD, 1, dy, shape, window)
+}
+
+#[track_caller]
+fn from_windows(
+    gpu: Gpu,
+    kernels: &'static [Kernel; 4],
+    lanes: usize,
+    x: &Tensor,
+    shape: &[usize],
+    window: Window,
+) -> Tensor {
+    let order = order(x, 2);
+    let (x, window) = (x.detach().contiguous_in(order), in_order(window, order, shape));
+    let y = Tensor::empty_in(shape, (x.dtype(), x.device()), order);
+    let (to, from) = (y.device_ptr(), x.device_ptr());
     let args = cuda_args!(to, from, window);
-    // SAFETY: dense tensors of the window's sizes, of which one is new.
-    unsafe { gpu.launch(of(&MEANS_BACKWARD, dy.dtype()), gpu.for_each(dx.numel()), args) };
+    // SAFETY: dense tensors of the window's sizes and order, of which one is new.
+    unsafe { gpu.launch(of(kernels, x.dtype()), gpu.for_each(y.numel() * lanes), args) };
+    y
 }
 
 /// `y[o, i, j]`: the sum over `starts[i]..starts[i + 1]` of the weights times `x[o, place, j]`; f64 or f32.
