@@ -111,7 +111,7 @@ macro_rules! float_lane {
         }
 
         impl<const FMA: bool> Float for $Lane<FMA> {
-            float_lane!(@function $Lane, $math::, exp expm1 log log1p log2 log10 tanh erf sigmoid);
+            float_lane!(@function $Lane, $math::, exp expm1 log log1p log2 log10 tanh erf gelu sigmoid);
             float_lane!(@function $Lane, <$t>::, exp2 sqrt tan asin acos atan sinh cosh);
             #[inline(always)]
             fn sin(self) -> Self { $Lane($sin(self.0)) }

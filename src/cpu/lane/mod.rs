@@ -175,7 +175,8 @@ macro_rules! float_functions {
             "Sine." sin, "Cosine." cos, "Tangent." tan,
             "Inverse sine." asin, "Inverse cosine." acos, "Inverse tangent." atan,
             "Hyperbolic sine." sinh, "Hyperbolic cosine." cosh, "Hyperbolic tangent." tanh,
-            "Error function." erf, "Logistic function 1 / (1 + e^-x)." sigmoid,
+            "Error function." erf, "x times the normal distribution's function." gelu,
+            "Logistic function 1 / (1 + e^-x)." sigmoid,
         }
     };
 }

@@ -51,7 +51,7 @@ crate::pointwise! {
     /// assert!(x.gelu().allclose(&expected, Default::default()));
     /// assert!(x.gelu_().allclose(&expected, Default::default()));
     /// ```
-    pub float gelu / gelu_ (x) = 0.5 * x * (1.0 + erf(x * FRAC_1_SQRT_2));
+    pub float gelu / gelu_ (x) = gelu(x);
         grad(g, x) {
             x: g * (0.5 * (1.0 + erf(x * FRAC_1_SQRT_2)) + x * 0.398_942_280_401_432_7 * exp(-0.5 * x * x)),
         }

@@ -7,7 +7,7 @@ use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Sub};
 
 use super::apply::apply;
 use super::row::Row;
-use super::{arithmetic, comparison, conditional, elementary, special};
+use super::{activation, arithmetic, comparison, conditional, elementary, special};
 use crate::cpu::lane::{F64, Float, Number, Special, float_functions, special_functions};
 use crate::tensor::{Dtype, Operand};
 use crate::{Device, Tensor};
@@ -203,10 +203,16 @@ impl<'a> Number for Symbol<'a> {
     }
 }
 
+/// The rows of the elementary functions.
+mod elementary_rows {
+    pub use super::activation::rows::gelu;
+    pub use super::elementary::rows::*;
+}
+
 macro_rules! elementary_functions {
     ($($doc:literal $name:ident,)*) => {
         impl Float for Symbol<'_> {
-            $(fn $name(self) -> Self { self.unary(&elementary::rows::$name, Plain::$name) })*
+            $(fn $name(self) -> Self { self.unary(&elementary_rows::$name, Plain::$name) })*
         }
     };
 }
