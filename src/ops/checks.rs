@@ -24,7 +24,7 @@ fn for_all(check: impl Fn(&OpSample) -> Result<(), String>) {
 }
 
 /// The inputs with floating-point ones converted.
-fn converted(inputs: &[Tensor], dtype: Dtype) -> Vec<Tensor> {
+pub fn converted(inputs: &[Tensor], dtype: Dtype) -> Vec<Tensor> {
     let convert = |t: &Tensor| match t.dtype().is_floating_point() {
         true => t.to_dtype(dtype),
         false => t.clone(),
@@ -33,7 +33,7 @@ fn converted(inputs: &[Tensor], dtype: Dtype) -> Vec<Tensor> {
 }
 
 /// Copies as leaves; floating-point ones require a gradient.
-fn leaves(inputs: &[Tensor]) -> Vec<Tensor> {
+pub fn leaves(inputs: &[Tensor]) -> Vec<Tensor> {
     let leaf = |t: &Tensor| match t.dtype().is_floating_point() {
         true => t.detach().requires_grad_(true),
         false => t.clone(),
@@ -41,19 +41,24 @@ fn leaves(inputs: &[Tensor]) -> Vec<Tensor> {
     inputs.iter().map(leaf).collect()
 }
 
-fn wanted(inputs: &[Tensor]) -> Vec<&Tensor> {
+pub fn wanted(inputs: &[Tensor]) -> Vec<&Tensor> {
     inputs.iter().filter(|t| t.requires_grad()).collect()
 }
 
 /// Multiples of 1/8 in [-1, 1], exact in every floating-point type.
-fn cotangent(like: &Tensor, seed: u64) -> Tensor {
+pub fn cotangent(like: &Tensor, seed: u64) -> Tensor {
     let eighth = |i: u64| ((i * 7 + seed * 5 + 3) % 17) as f64 / 8.0 - 1.0;
     let data: Vec<f64> = (0..like.numel() as u64).map(eighth).collect();
     Tensor::from_slice(&data, like.shape()).to_dtype(like.dtype())
 }
 
 /// Gradients of `sum(f(inputs) * w)`; zeros where there is none.
-fn gradients(sample: &OpSample, inputs: &[Tensor], w: &Tensor, create_graph: bool) -> Vec<Tensor> {
+pub fn gradients(
+    sample: &OpSample,
+    inputs: &[Tensor],
+    w: &Tensor,
+    create_graph: bool,
+) -> Vec<Tensor> {
     let y = (sample.f)(inputs);
     let inputs = wanted(inputs);
     if !y.requires_grad() {
@@ -65,7 +70,7 @@ fn gradients(sample: &OpSample, inputs: &[Tensor], w: &Tensor, create_graph: boo
 
 /// Compares elementwise: exactly for integers and bools, else within `tolerance` of the value, plus a
 /// tenth of it of the largest value.
-fn compare(what: &str, got: &Tensor, want: &Tensor, tolerance: f64) -> Result<(), String> {
+pub fn compare(what: &str, got: &Tensor, want: &Tensor, tolerance: f64) -> Result<(), String> {
     if got.shape() != want.shape() {
         return Err(format!("{what}: shape {:?}, expected {:?}", got.shape(), want.shape()));
     }

@@ -144,12 +144,14 @@ pub(super) fn samples() -> Vec<OpSample> {
     let indices = || Tensor::from([[2i64, 0], [2, 4]]);
     let table = || vec![values([5, 3], 4)];
     vec![
-        OpSample::new("embedding", table(), move |x| x[0].embedding(&indices(), None)),
+        OpSample::new("embedding", table(), move |x| {
+            x[0].embedding(&indices().to_device(x[0].device()), None)
+        }),
         OpSample::new("embedding, i32, 0-dim", table(), |x| {
-            x[0].embedding(&Tensor::from([3i32]).reshape([]), None)
+            x[0].embedding(&Tensor::from([3i32]).to_device(x[0].device()).reshape([]), None)
         }),
         OpSample::new("embedding, empty", table(), |x| {
-            x[0].embedding(&Tensor::from([0i64; 0]), None)
+            x[0].embedding(&Tensor::from([0i64; 0]).to_device(x[0].device()), None)
         }),
     ]
 }

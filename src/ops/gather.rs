@@ -565,26 +565,30 @@ pub(super) fn samples() -> Vec<OpSample> {
     let x = || vec![values([3, 4], 2)];
     let two = || vec![values([3, 4], 2), values([2, 5], 3)];
     vec![
-        OpSample::new("gather(0)", x(), move |x| x[0].gather(0, &index())),
+        OpSample::new("gather(0)", x(), move |x| x[0].gather(0, &index().to_device(x[0].device()))),
         OpSample::new("gather(1)", x(), |x| {
-            x[0].gather(1, &Tensor::from([[3i64, 3, 0], [1, 0, 0]]))
+            x[0].gather(1, &Tensor::from([[3i64, 3, 0], [1, 0, 0]]).to_device(x[0].device()))
         }),
-        OpSample::new("gather, 0-dim", [values([], 2)], |x| x[0].gather(0, &Tensor::scalar(0i64))),
+        OpSample::new("gather, 0-dim", [values([], 2)], |x| {
+            x[0].gather(0, &Tensor::scalar(0i64).to_device(x[0].device()))
+        }),
         OpSample::new("take_along_dim", x(), |x| {
-            x[0].take_along_dim(&Tensor::from([[1i64], [0], [3]]), 1)
+            x[0].take_along_dim(&Tensor::from([[1i64], [0], [3]]).to_device(x[0].device()), 1)
         }),
         OpSample::new("scatter(0)", two(), |x| {
             // Distinct places: with repeated ones the gradient of the overwritten is a convention.
-            let index = Tensor::from([[0i64, 2, 1, 2], [1, 1, 0, 0]]);
+            let index = Tensor::from([[0i64, 2, 1, 2], [1, 1, 0, 0]]).to_device(x[0].device());
             x[0].scatter(0, &index, &x[1])
         }),
         OpSample::new("scatter_value(1)", x(), |x| {
-            x[0].scatter_value(1, &Tensor::from([[3i64], [0], [1]]), 7.5)
+            x[0].scatter_value(1, &Tensor::from([[3i64], [0], [1]]).to_device(x[0].device()), 7.5)
         }),
-        OpSample::new("scatter_add(0)", two(), move |x| x[0].scatter_add(0, &index(), &x[1])),
+        OpSample::new("scatter_add(0)", two(), move |x| {
+            x[0].scatter_add(0, &index().to_device(x[0].device()), &x[1])
+        }),
         OpSample::new("scatter_add_ of a view", two(), |x| {
             let out = x[0].clone_contiguous();
-            let index = Tensor::from([[0i64, 1, 1], [3, 3, 3]]);
+            let index = Tensor::from([[0i64, 1, 1], [3, 3, 3]]).to_device(x[0].device());
             out.t().scatter_add_(0, &index, &x[1]);
             out
         }),

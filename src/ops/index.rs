@@ -304,28 +304,48 @@ pub(super) fn samples() -> Vec<OpSample> {
     let x = || vec![values([3, 4, 2], 3)];
     let (i, j) = (|| Tensor::from([[0i64, 2], [1, -1]]), || Tensor::from([3i64, 0]));
     vec![
-        OpSample::new("index [i]", x(), move |x| x[0].index(&[Some(&i())])),
-        OpSample::new("index [i, j]", x(), move |x| x[0].index(&[Some(&i()), Some(&j())])),
-        OpSample::new("index [:, i]", x(), move |x| x[0].index(&[None, Some(&i())])),
+        OpSample::new("index [i]", x(), move |x| {
+            x[0].index(&[Some(&i().to_device(x[0].device()))])
+        }),
+        OpSample::new("index [i, j]", x(), move |x| {
+            x[0].index(&[Some(&i().to_device(x[0].device())), Some(&j().to_device(x[0].device()))])
+        }),
+        OpSample::new("index [:, i]", x(), move |x| {
+            x[0].index(&[None, Some(&i().to_device(x[0].device()))])
+        }),
         OpSample::new("index [i, :, j]", x(), |x| {
-            x[0].index(&[Some(&Tensor::from([2i64, 0])), None, Some(&Tensor::from([1i64, 1]))])
+            x[0].index(&[
+                Some(&Tensor::from([2i64, 0]).to_device(x[0].device())),
+                None,
+                Some(&Tensor::from([1i64, 1]).to_device(x[0].device())),
+            ])
         }),
         OpSample::new("index [mask]", x(), |x| {
             let mask =
-                Tensor::from([[true, false, false, true], [false; 4], [true, true, false, false]]);
+                Tensor::from([[true, false, false, true], [false; 4], [true, true, false, false]])
+                    .to_device(x[0].device());
             x[0].index(&[Some(&mask)])
         }),
         OpSample::new("index_put [i, j]", [values([3, 4, 2], 3), values([2, 1], 1)], |x| {
-            let (i, j) = (Tensor::from([2i64, 0]), Tensor::from([1i64, 1]));
+            let (i, j) = (
+                Tensor::from([2i64, 0]).to_device(x[0].device()),
+                Tensor::from([1i64, 1]).to_device(x[0].device()),
+            );
             x[0].index_put(&[Some(&i), Some(&j)], &x[1], false)
         }),
         OpSample::new(
             "index_put [:, i], accumulate",
             [values([3, 4], 3), values([3, 3], 1)],
-            |x| x[0].index_put(&[None, Some(&Tensor::from([1i64, 1, -1]))], &x[1], true),
+            |x| {
+                x[0].index_put(
+                    &[None, Some(&Tensor::from([1i64, 1, -1]).to_device(x[0].device()))],
+                    &x[1],
+                    true,
+                )
+            },
         ),
         OpSample::new("index, i64", [Tensor::from([5i64, 6, 7])], |x| {
-            x[0].index(&[Some(&Tensor::from([true, false, true]))])
+            x[0].index(&[Some(&Tensor::from([true, false, true]).to_device(x[0].device()))])
         })
         .order(Order::None),
     ]

@@ -379,20 +379,28 @@ pub(super) fn samples() -> Vec<OpSample> {
     let x = || vec![values([3, 4, 2], 1)];
     let index = || Tensor::from([2i64, 0, 2]);
     vec![
-        OpSample::new("index_select(0)", x(), move |x| x[0].index_select(0, &index())),
-        OpSample::new("index_select(-1)", x(), |x| x[0].index_select(-1, &Tensor::from([1i32]))),
+        OpSample::new("index_select(0)", x(), move |x| {
+            x[0].index_select(0, &index().to_device(x[0].device()))
+        }),
+        OpSample::new("index_select(-1)", x(), |x| {
+            x[0].index_select(-1, &Tensor::from([1i32]).to_device(x[0].device()))
+        }),
         OpSample::new("index_select(1), empty", x(), |x| {
-            x[0].index_select(1, &Tensor::from([0i64; 0]))
+            x[0].index_select(1, &Tensor::from([0i64; 0]).to_device(x[0].device()))
         }),
         OpSample::new("index_add(0)", [values([3, 200], 1), values([3, 200], 2)], move |x| {
-            x[0].index_add(0, &index(), &x[1])
+            x[0].index_add(0, &index().to_device(x[0].device()), &x[1])
         }),
         OpSample::new("index_add(1)", [values([2, 3, 4], 1), values([2, 3, 4], 2)], move |x| {
-            x[0].index_add(1, &index(), &x[1])
+            x[0].index_add(1, &index().to_device(x[0].device()), &x[1])
         }),
         OpSample::new("index_add_ of a view", [values([4, 3], 1), values([4, 2], 2)], |x| {
             let out = x[0].clone_contiguous();
-            out.slice(0, 0, 4, 2).t().index_add_(0, &Tensor::from([2i64, 2, 0, 1]), &x[1]);
+            out.slice(0, 0, 4, 2).t().index_add_(
+                0,
+                &Tensor::from([2i64, 2, 0, 1]).to_device(x[0].device()),
+                &x[1],
+            );
             out
         }),
     ]

@@ -191,12 +191,14 @@ pub(super) fn samples() -> Vec<OpSample> {
     let mask = || Tensor::from([[true, false, true], [false, false, true]]);
     let x = || vec![values([2, 3], 4)];
     vec![
-        OpSample::new("masked_select", x(), move |x| x[0].masked_select(&mask())),
+        OpSample::new("masked_select", x(), move |x| {
+            x[0].masked_select(&mask().to_device(x[0].device()))
+        }),
         OpSample::new("masked_select, broadcast", [values([2, 1], 4)], move |x| {
-            x[0].masked_select(&mask())
+            x[0].masked_select(&mask().to_device(x[0].device()))
         }),
         OpSample::new("masked_scatter", [values([2, 3], 4), values([5], 1)], move |x| {
-            x[0].masked_scatter(&mask(), &x[1])
+            x[0].masked_scatter(&mask().to_device(x[0].device()), &x[1])
         }),
         OpSample::new("nonzero", [mask()], |x| x[0].nonzero()).order(Order::None),
     ]

@@ -12,6 +12,8 @@ mod batch_norm;
 mod cat;
 #[cfg(test)]
 mod checks;
+#[cfg(test)]
+mod checks_on_gpu;
 pub(crate) mod complex;
 mod compute;
 mod conv;

@@ -486,7 +486,7 @@ pub(super) fn samples() -> Vec<OpSample> {
             x[0].adaptive_max_pool3d([Some(2), None, Some(3)]).0
         }),
         OpSample::new("max_unpool", [values([2, 3, 2], 1)], |x| {
-            let places = Tensor::from([0i64, 3]).expand(&[2, 3, 2]);
+            let places = Tensor::from([0i64, 3]).to_device(x[0].device()).expand(&[2, 3, 2]);
             x[0].max_unpool(&places, [5])
         }),
     ]

@@ -328,7 +328,7 @@ pub(super) fn samples() -> Vec<OpSample> {
     let case = |name: &str, reduce, include_self| {
         let index = || Tensor::from([[0i64, 1, 1], [2, 0, 1]]);
         OpSample::new(name, [values([3, 3], 4), values([2, 3], 7)], move |x| {
-            x[0].scatter_reduce(0, &index(), &x[1], reduce, include_self)
+            x[0].scatter_reduce(0, &index().to_device(x[0].device()), &x[1], reduce, include_self)
         })
     };
     vec![

@@ -685,7 +685,7 @@ pub(super) fn samples() -> Vec<OpSample> {
         OpSample::new("median(1)", x(), |x| x[0].median_dim(1, false).0),
         OpSample::new("mode(0)", x(), |x| x[0].mode(0, false).0),
         OpSample::new("quantile", x(), |x| {
-            let q = Tensor::from([0.1, 0.6]).to_dtype(x[0].dtype());
+            let q = Tensor::from([0.1, 0.6]).to_device(x[0].device()).to_dtype(x[0].dtype());
             x[0].quantile(&q, 1, true, Interpolation::Linear)
         })
         .no_half(),

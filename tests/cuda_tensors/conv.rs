@@ -94,7 +94,7 @@ fn tensor_cores_round_f32() {
     assert_eq!(first(), 2.0);
     cudnn::set_allow_tf32(false);
     assert_eq!(first(), 2.0 + 2.0 / 8192.0);
-    let (x, w) = (x.reshape(&[8, 4]), Tensor::ones([4, 4], Dtype::F32).cuda(0));
+    let (x, w) = (x.reshape([8, 4]), Tensor::ones([4, 4], Dtype::F32).cuda(0));
     assert_eq!(x.matmul(&w).i((0, 0)).item(), 4.0 + 4.0 / 8192.0);
     torchrs::backends::cuda::matmul::set_allow_tf32(true);
     assert_eq!(x.matmul(&w).i((0, 0)).item(), 4.0);

@@ -238,7 +238,7 @@ pub fn gelu<const FMA: bool>(x: f32) -> f32 {
     let z = a * a;
     // Half of 2^q lies beyond a, with q = log2(1 - erf(a / sqrt(2))). The polynomial has its error where a power of it
     // does not count: of that it takes 3.2e-8 at most.
-    let even = poly::<FMA, 4>(z, [-1.151_108, -0.052_628_13, -0.000_343_097_07, 1.659_560_1e-5]);
+    let even = poly::<FMA, 4>(z, [-1.151_108, -0.052_628_13, -0.000_343_097_07, 1.659_56e-5]);
     let odd = poly::<FMA, 4>(z, [-0.459_174_07, 0.007_294_048, -8.906_992e-5, -7.507_433_8e-7]);
     let q = a * fma::<FMA>(a, odd, even);
     // With 2^n's exponent as it is stored, in the low bits.

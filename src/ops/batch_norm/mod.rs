@@ -340,7 +340,7 @@ pub(super) fn samples() -> Vec<OpSample> {
             [values([4, 3, 4], 1), positive([3], 2), values([3], 3)],
             move |x| {
                 let (mean, var) = running();
-                let at = |t: Tensor| t.to_dtype(x[0].dtype());
+                let at = |t: Tensor| t.to_dtype(x[0].dtype()).to_device(x[0].device());
                 x[0].batch_norm(
                     Some(&at(mean)),
                     Some(&at(var)),

@@ -453,9 +453,9 @@ pub(super) fn samples() -> Vec<OpSample> {
         let weight = positive([5], 3);
         OpSample::new(name, x(), move |x| {
             x[0].cross_entropy_with(
-                &Tensor::from([1i64, -100, 0, 3]),
+                &Tensor::from([1i64, -100, 0, 3]).to_device(x[0].device()),
                 &CrossEntropyOptions {
-                    weight: Some(weight.to_dtype(x[0].dtype())),
+                    weight: Some(weight.to_dtype(x[0].dtype()).to_device(x[0].device())),
                     reduction,
                     label_smoothing: smoothing,
                     ..Default::default()
@@ -464,15 +464,19 @@ pub(super) fn samples() -> Vec<OpSample> {
         })
     };
     let mut all = vec![
-        OpSample::new("cross_entropy", x(), move |x| x[0].cross_entropy(&classes())),
+        OpSample::new("cross_entropy", x(), move |x| {
+            x[0].cross_entropy(&classes().to_device(x[0].device()))
+        }),
         OpSample::new("cross_entropy, long", [values([3, 500], 1)], |x| {
-            x[0].cross_entropy(&Tensor::from([7i64, 499, 0]))
+            x[0].cross_entropy(&Tensor::from([7i64, 499, 0]).to_device(x[0].device()))
         }),
         OpSample::new("cross_entropy [N, C, d]", [values([2, 3, 4], 2)], |x| {
-            x[0].cross_entropy(&Tensor::from([[0i64, 1, 2, 0], [2, 2, 1, 0]]))
+            x[0].cross_entropy(
+                &Tensor::from([[0i64, 1, 2, 0], [2, 2, 1, 0]]).to_device(x[0].device()),
+            )
         }),
         OpSample::new("cross_entropy [C]", [values([5], 2)], |x| {
-            x[0].cross_entropy(&Tensor::scalar(3i64))
+            x[0].cross_entropy(&Tensor::scalar(3i64).to_device(x[0].device()))
         }),
         weighted("cross_entropy, weights, ignored", Reduction::Mean, 0.0),
         weighted("cross_entropy, none, smoothing", Reduction::None, 0.2),
@@ -488,7 +492,7 @@ pub(super) fn samples() -> Vec<OpSample> {
         ),
         OpSample::new("cross_entropy, all ignored", x(), |x| {
             let options = CrossEntropyOptions { reduction: Reduction::Sum, ..Default::default() };
-            x[0].cross_entropy_with(&Tensor::from([-100i64; 4]), &options)
+            x[0].cross_entropy_with(&Tensor::from([-100i64; 4]).to_device(x[0].device()), &options)
         })
         .order(Order::First),
     ];

@@ -171,18 +171,23 @@ fn place_on_cpu(dense: &Tensor, target: &Tensor, factors: &Tensor, classes: usiz
 pub(super) fn samples() -> Vec<OpSample> {
     let x = || vec![values([4, 5], 2)];
     vec![
-        OpSample::new("nll_loss", x(), |x| x[0].nll_loss(&Tensor::from([0i64, 4, 2, 2]))),
+        OpSample::new("nll_loss", x(), |x| {
+            x[0].nll_loss(&Tensor::from([0i64, 4, 2, 2]).to_device(x[0].device()))
+        }),
         OpSample::new("nll_loss, weights, ignored", x(), |x| {
             let options = NllLossOptions {
                 weight: Some(positive([5], 1).to_dtype(x[0].dtype())),
                 ignore_index: 3,
                 ..Default::default()
             };
-            x[0].nll_loss_with(&Tensor::from([3i64, 4, 0, 3]), &options)
+            x[0].nll_loss_with(&Tensor::from([3i64, 4, 0, 3]).to_device(x[0].device()), &options)
         }),
         OpSample::new("nll_loss [N, C, d], none", [values([2, 3, 2], 2)], |x| {
             let options = NllLossOptions { reduction: Reduction::None, ..Default::default() };
-            x[0].nll_loss_with(&Tensor::from([[0i64, 1], [2, 2]]), &options)
+            x[0].nll_loss_with(
+                &Tensor::from([[0i64, 1], [2, 2]]).to_device(x[0].device()),
+                &options,
+            )
         }),
     ]
 }

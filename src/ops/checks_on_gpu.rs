@@ -1,0 +1,115 @@
+//! The samples of all ops on a GPU against the CPU: values, gradients, and gradients of gradients. A process of its own
+//! does it, on a simulated GPU.
+
+use std::env;
+use std::path::PathBuf;
+use std::process::Command;
+
+use super::checks::{compare, converted, cotangent, gradients, leaves, wanted};
+use super::samples::{OpSample, Order};
+use crate::cuda::library::{SIMULATE, SIMULATED_LIBRARY};
+use crate::{Device, Dtype, Tensor, autograd, backends};
+
+/// Set in the process that has the GPU.
+const INSIDE: &str = "TORCHRS_TEST_SAMPLES_ON_GPU";
+const TEST: &str = "ops::checks_on_gpu::samples_agree_with_the_cpu";
+const GPU: Device = Device::Cuda(0);
+/// What errors say of ops that have no kernel for GPUs.
+const REFUSALS: [&str; 3] =
+    ["computes on the CPU only", "run on the CPU only", "and this computes on the CPU"];
+
+/// Where the simulated GPU is, if it was built.
+fn library() -> Option<PathBuf> {
+    let executable = env::current_exe().unwrap();
+    let folders = executable.ancestors().skip(1).take(2);
+    folders.map(|folder| folder.join("libtorchrs_simulated_gpu.so")).find(|path| path.is_file())
+}
+
+fn on(device: Device, tensors: &[Tensor]) -> Vec<Tensor> {
+    tensors.iter().map(|t| t.to_device(device)).collect()
+}
+
+/// The value, then the gradients of the inputs, then their gradients for fixed directions, as far as the sample has
+/// them.
+fn results(sample: &OpSample, inputs: &[Tensor], device: Device) -> Vec<(String, Tensor)> {
+    let inputs = leaves(&on(device, inputs));
+    let y = (sample.f)(&inputs);
+    let mut all = vec![("value".to_owned(), y.detach())];
+    let floats = wanted(&inputs);
+    if sample.order == Order::None || floats.is_empty() || !y.requires_grad() {
+        return all;
+    }
+    let w = cotangent(&y, 1).to_device(device);
+    let second = sample.order == Order::Second && y.dtype() == Dtype::F64;
+    let grads = gradients(sample, &inputs, &w, second);
+    let name = |i| format!("gradient {i}");
+    all.extend(grads.iter().enumerate().map(|(i, g)| (name(i), g.detach())));
+    let roots: Vec<&Tensor> = grads.iter().filter(|g| second && g.requires_grad()).collect();
+    if roots.is_empty() {
+        return all;
+    }
+    let directions: Vec<_> = roots.iter().map(|g| cotangent(g, 2).to_device(device)).collect();
+    let directions: Vec<_> = directions.iter().map(Some).collect();
+    let second = autograd::grad(&roots, &floats, &directions, false, false);
+    let second = second.into_iter().enumerate().filter_map(|(i, g)| Some((i, g?)));
+    all.extend(second.map(|(i, g)| (format!("second gradient {i}"), g)));
+    all
+}
+
+/// Whether a sample's results on the GPU are those on the CPU; in f64, and the first derivatives in f32.
+fn agrees(sample: &OpSample) -> Result<(), String> {
+    for (dtype, tolerance) in [(Dtype::F64, 1e-10), (Dtype::F32, 1e-5)] {
+        let inputs = converted(&sample.inputs, dtype);
+        let expected = results(sample, &inputs, Device::Cpu);
+        let found = results(sample, &inputs, GPU);
+        if found.len() != expected.len() {
+            return Err(format!("{dtype}: {} results, not {}", found.len(), expected.len()));
+        }
+        for ((what, want), (_, got)) in expected.iter().zip(&found) {
+            if got.device() != GPU || got.dtype() != want.dtype() {
+                let (dtype, device) = (got.dtype(), got.device());
+                return Err(format!("{what} is {dtype} on {device}, not {}", want.dtype()));
+            }
+            let tolerance = if got.dtype() == Dtype::F32 { 1e-5 } else { tolerance };
+            compare(&format!("{dtype} {what}"), got, want, tolerance * sample.slack)?;
+        }
+    }
+    Ok(())
+}
+
+/// Checks all samples; fails with those that disagree.
+fn inside() {
+    backends::cudnn::set_allow_tf32(false);
+    let (mut wrong, mut refused) = (Vec::new(), Vec::new());
+    let samples = super::all_samples();
+    for sample in &samples {
+        let outcome = crate::catch(|| agrees(sample)).unwrap_or_else(|e| Err(e.to_string()));
+        match outcome {
+            Ok(()) => {}
+            Err(why) if REFUSALS.iter().any(|text| why.contains(text)) => {
+                refused.push(&sample.name)
+            }
+            Err(why) => wrong.push(format!("{}: {why}", sample.name)),
+        }
+    }
+    println!("{} samples, {} without a kernel: {refused:?}", samples.len(), refused.len());
+    assert!(wrong.is_empty(), "{} samples disagree:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
+fn samples_agree_with_the_cpu() {
+    if env::var_os(INSIDE).is_some() {
+        return inside();
+    }
+    let Some(library) = library() else {
+        return println!("skipped: the simulated GPU is not beside this test");
+    };
+    let cache = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env::current_exe().unwrap());
+    command.args([TEST, "--exact", "--nocapture", "--test-threads=1"]);
+    command.env(INSIDE, "1").env(SIMULATE, "1").env(SIMULATED_LIBRARY, library);
+    let output = command.env("TORCHRS_KERNEL_CACHE", cache.path()).output().unwrap();
+    let text = [output.stdout, output.stderr].map(|b| String::from_utf8_lossy(&b).into_owned());
+    assert!(output.status.success() && text[0].contains("1 passed"), "{}\n{}", text[0], text[1]);
+    print!("{}", text[0]);
+}
