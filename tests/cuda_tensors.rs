@@ -21,6 +21,8 @@ mod folds;
 mod indexing;
 #[path = "cuda_tensors/loader.rs"]
 mod loader;
+#[path = "cuda_tensors/masks.rs"]
+mod masks;
 #[path = "cuda_tensors/near.rs"]
 mod near;
 #[path = "cuda_tensors/norms.rs"]
