@@ -15,6 +15,8 @@ mod classes;
 mod compare;
 #[path = "cuda_tensors/conv.rs"]
 mod conv;
+#[path = "cuda_tensors/counts.rs"]
+mod counts;
 #[path = "cuda_tensors/folds.rs"]
 mod folds;
 #[path = "cuda_tensors/indexing.rs"]
