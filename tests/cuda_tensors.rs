@@ -7,6 +7,8 @@ mod support;
 
 #[path = "cuda_tensors/attention.rs"]
 mod attention;
+#[path = "cuda_tensors/bags.rs"]
+mod bags;
 #[path = "cuda_tensors/basics.rs"]
 mod basics;
 #[path = "cuda_tensors/classes.rs"]

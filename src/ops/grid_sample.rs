@@ -11,13 +11,14 @@
 //! from which derivatives of any order follow: which neighbours are read is a table of positions without
 //! a record, weights and numbers are recorded.
 
+mod cuda;
 mod kernels;
 mod reads;
 mod squares;
 
 use smallvec::smallvec;
 
-use super::compute;
+use super::{compute, gpu};
 #[cfg(test)]
 use super::samples::{OpSample, values};
 use super::windows::in_compute_type;
@@ -324,13 +325,17 @@ fn axes(x: &Tensor, options: GridSampleOptions) -> Vec<Axis> {
 #[track_caller]
 fn fused(x: &Tensor, grid: &Tensor, options: GridSampleOptions) -> Tensor {
     let (sizes, shape) = sizes_of(x, grid);
-    let y = Tensor::empty(&shape, x.dtype());
+    let y = Tensor::empty(&shape, (x.dtype(), x.device()));
     let (wide, points) = (compute::widen(x), compute::widen(grid));
-    dispatch!(compute x.dtype(), "grid_sample", T => {
-        // SAFETY: `widen` gives contiguous tensors of this type; the output is new.
-        let (x, grid, y) = unsafe { (wide.as_slice::<T>(), points.as_slice::<T>(), y.as_mut_slice::<T>()) };
-        kernels::forward(sizes, &axes(&wide, options), x, grid, y);
-    });
+    if let Some(gpu) = gpu::of("grid_sample", &[x, grid]) {
+        cuda::forward(gpu, sizes, [&wide, &points, &y], options);
+    } else {
+        dispatch!(compute x.dtype(), "grid_sample", T => {
+            // SAFETY: `widen` gives contiguous tensors of this type; the output is new.
+            let (x, grid, y) = unsafe { (wide.as_slice::<T>(), points.as_slice::<T>(), y.as_mut_slice::<T>()) };
+            kernels::forward(sizes, &axes(&wide, options), x, grid, y);
+        });
+    }
     record("grid_sample", &[x, grid], y, |saver| {
         let (x, grid) = (saver.save(x), saver.save(grid));
         move |ctx| gradients(ctx, &ctx.get(&x), &ctx.get(&grid), options)
@@ -340,10 +345,17 @@ fn fused(x: &Tensor, grid: &Tensor, options: GridSampleOptions) -> Tensor {
 fn gradients(ctx: &BackwardCtx, x: &Tensor, grid: &Tensor, options: GridSampleOptions) -> Grads {
     let dy = ctx.grad(0);
     if ctx.create_graph() {
+        gpu::refuse("the second derivative of grid_sample", x);
         return composed_gradients(&dy, x, grid, options, [ctx.needs(0), ctx.needs(1)]);
     }
     let sizes = sizes_of(x, grid).0;
     let (dy, x, grid) = (compute::widen(&dy), compute::widen(x), compute::widen(grid));
+    if let Some(gpu) = gpu::of("grid_sample", &[&dy, &x, &grid]) {
+        let dx = ctx.needs(0).then(|| x.zeros_like());
+        let dgrid = ctx.needs(1).then(|| Tensor::empty(grid.shape(), (x.dtype(), x.device())));
+        cuda::backward(gpu, sizes, [&x, &grid, &dy], [dx.as_ref(), dgrid.as_ref()], options);
+        return smallvec![dx, dgrid];
+    }
     let dx = ctx.needs(0).then(|| Tensor::empty(x.shape(), x.dtype()));
     let dgrid = ctx.needs(1).then(|| Tensor::empty(grid.shape(), x.dtype()));
     dispatch!(compute x.dtype(), "grid_sample", T => {
