@@ -22,11 +22,6 @@ struct Ctc {
 
 #define CTC_THREADS 256
 
-__device__ __forceinline__ float exp_of(float x) { return expf(x); }
-__device__ __forceinline__ double exp_of(double x) { return exp(x); }
-__device__ __forceinline__ float log_of(float x) { return logf(x); }
-__device__ __forceinline__ double log_of(double x) { return log(x); }
-
 __device__ __forceinline__ C nothing() { return -(C)__longlong_as_double(0x7ff0000000000000ll); }
 
 // log(e^a + e^b + e^c).
@@ -34,7 +29,7 @@ __device__ __forceinline__ C sum_of(C a, C b, C c) {
     C most = a > b ? a : b;
     most = c > most ? c : most;
     if (most == nothing()) return most;
-    return most + log_of(exp_of(a - most) + exp_of(b - most) + exp_of(c - most));
+    return most + log(exp(a - most) + exp(b - most) + exp(c - most));
 }
 
 __device__ __forceinline__ i64 span(const Ctc& task, int which, i64 sample) { return task.spans[which * task.samples + sample]; }
@@ -112,7 +107,7 @@ extern "C" __global__ void __launch_bounds__(256) ctc_links(Ctc task) {
 // e^(alpha + beta + loss - x) of a place.
 __device__ __forceinline__ C share(C alpha, C beta, C loss, C x) {
     C way = alpha + beta;
-    return way > nothing() ? exp_of(way + loss - x) : (C)0;
+    return way > nothing() ? exp(way + loss - x) : (C)0;
 }
 
 // blockIdx.x: time, blockIdx.y and on: sample. Always the same sum: a thread adds up all places of a class, and the
@@ -126,7 +121,7 @@ extern "C" __global__ void __launch_bounds__(CTC_THREADS) ctc_gradient(Ctc task)
         C loss = task.losses[sample], g = task.g[sample];
         bool counts = t < steps && !(task.zero_infinity && loss == -nothing());
         for (i64 c = threadIdx.x; c < task.classes; c += CTC_THREADS) {
-            task.dx[at + c] = counts ? g * exp_of(Convert<C>::from(task.x[at + c])) : (C)0;
+            task.dx[at + c] = counts ? g * exp(Convert<C>::from(task.x[at + c])) : (C)0;
         }
         if (!counts) continue;
         __syncthreads();

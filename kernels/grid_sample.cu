@@ -32,8 +32,8 @@ template <class T> __device__ __forceinline__ T inside(const Grid& task, T p, T 
         }
         T distance = p - low, sign = distance < 0 ? -1 : 1;
         distance *= sign;
-        T flips = (T)floor((double)(distance / span)), extra = (T)fmod((double)distance, (double)span);
-        bool even = (T)fmod((double)flips, 2.0) == 0;
+        T flips = floor(distance / span), extra = fmod(distance, span);
+        bool even = floor(flips / 2) * 2 == flips;
         p = even ? extra + low : span - extra + low;
         *slope = even ? sign : -sign;
     }
@@ -59,12 +59,12 @@ template <class T, int TAPS> struct Near {
         T p = task.align ? (grid + 1) * scale : ((grid + 1) * size - 1) * (T)0.5;
         if (TAPS == 1) {
             p = inside(task, p, size, &s);
-            at[0] = position((T)rint((double)p), size);
+            at[0] = position(rint(p), size);
             weight[0] = 1;
             slope[0] = 0;
         } else if (TAPS == 2) {
             p = inside(task, p, size, &s);
-            T low = (T)floor((double)p), t = p - low;
+            T low = floor(p), t = p - low;
             at[0] = position(low, size);
             at[TAPS - 1] = position(low + 1, size);
             weight[0] = 1 - t;
@@ -74,7 +74,7 @@ template <class T, int TAPS> struct Near {
         } else {
             // Keys' cubic convolution with A = -0.75.
             const T A = (T)-0.75;
-            T low = (T)floor((double)p), t = p - low;
+            T low = floor(p), t = p - low;
 #pragma unroll
             for (int k = 0; k < TAPS; ++k) {
                 T x = t - (T)(k - 1), sign = x < 0 ? -1 : 1;
@@ -145,6 +145,8 @@ template <class T, int TAPS, bool VOLUME> __device__ __forceinline__ void sample
         T reads[All::COUNT];
 #pragma unroll
         for (int k = 0; k < All::COUNT; ++k) reads[k] = 0;
+        // Unrolled, volumes would not fit in registers.
+#pragma unroll 1
         for (i64 c = blockIdx.y; c < task.channels; c += gridDim.y) {
             i64 plane = n * task.channels + c;
             const T* from = (const T*)task.x + plane * task.volume;

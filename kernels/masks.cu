@@ -106,7 +106,9 @@ struct Coordinates {
     Sizes sizes;
     i32 dims;
     __device__ __forceinline__ void chosen(i64 rank, i64 place) const {
-        for (int d = dims - 1; d > 0; --d) {
+#pragma unroll
+        for (int d = MOST_DIMS - 1; d > 0; --d) {
+            if (d >= dims) continue;
             i64 size = sizes.size[d];
             i64 next = (u64)(place | size) >> 32 ? place / size : (i64)((u32)place / (u32)size);
             to[rank * dims + d] = place - next * size;
@@ -126,8 +128,10 @@ template <class T> struct Taken {
     __device__ __forceinline__ void chosen(i64 rank, i64 place) const { to[rank] = from[place]; }
 };
 
-// to[i] = from[rank of i] where i is chosen, else 0.
-template <class T> __device__ __forceinline__ void spread(const Mask& mask, T* to, const T* from, i64 available, i32 exact) {
+// to[i] = from[rank of i] where i is chosen, else 0, or what is there.
+template <class T> __device__ __forceinline__ void spread(
+    const Mask& mask, T* to, const T* from, i64 available, i32 keep, i32 exact
+) {
     const u16 NONE = 0xffff;
     i64 places = mask.starts[gridDim.x];
     assert((exact ? places == available : places <= available) && "as many elements as places are needed");
@@ -143,7 +147,8 @@ template <class T> __device__ __forceinline__ void spread(const Mask& mask, T* t
         __syncthreads();
         for (int k = threadIdx.x; k < MASK_TILE && tile + k < end; k += MASK_THREADS) {
             T zero = {};
-            to[tile + k] = ranks[k] == NONE ? zero : from[start + ranks[k]];
+            if (ranks[k] != NONE) to[tile + k] = from[start + ranks[k]];
+            else if (!keep) to[tile + k] = zero;
         }
         start += all;
     }
@@ -155,8 +160,8 @@ template <class T> __device__ __forceinline__ void spread(const Mask& mask, T* t
         each_chosen(mask, op);                                                                             \
     }                                                                                                      \
     extern "C" __global__ void __launch_bounds__(MASK_THREADS) spread_##unit(                              \
-        Mask mask, T* to, const T* from, i64 available, i32 exact                                          \
-    ) { spread(mask, to, from, available, exact); }
+        Mask mask, T* to, const T* from, i64 available, i32 keep, i32 exact                                \
+    ) { spread(mask, to, from, available, keep, exact); }
 MOVING(1, u8)
 MOVING(2, u16)
 MOVING(4, u32)

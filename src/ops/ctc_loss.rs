@@ -11,9 +11,9 @@ mod cuda;
 
 use smallvec::smallvec;
 
-use super::{Reduction, gpu};
 #[cfg(test)]
 use super::samples::{OpSample, Order, values};
+use super::{Reduction, gpu};
 use crate::amp::cast_op;
 use crate::autograd::record;
 use crate::error::{Error, throw};

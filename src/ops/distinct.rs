@@ -142,7 +142,6 @@ pub struct Unique {
     pub counts: Tensor,
 }
 
-
 /// Whether each of `n` entries starts a group, given which of those but the first differ from the one before.
 fn starts_of(x: &Tensor, n: usize, differs: Option<Tensor>) -> Tensor {
     let first = Tensor::ones([n.min(1)], (Dtype::Bool, x.device()));

@@ -6,11 +6,11 @@
 
 mod cuda;
 
-use super::{ScatterReduce, gpu};
 use super::embedding::checked;
 use super::resample::{LinearMap, resample};
 #[cfg(test)]
 use super::samples::{OpSample, values};
+use super::{ScatterReduce, gpu};
 use crate::error::{Error, throw};
 use crate::{Dtype, Tensor};
 

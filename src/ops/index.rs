@@ -188,11 +188,7 @@ fn assert_fits(op: &str, x: &Tensor, d: usize, mask: &Tensor) {
     if x.shape().get(d..d + mask.dim()) != Some(mask.shape()) {
         throw(Error::shape(
             op,
-            format!(
-                "a mask of shape {:?} at dimension {d} of shape {:?}",
-                mask.shape(),
-                x.shape()
-            ),
+            format!("a mask of shape {:?} at dimension {d} of shape {:?}", mask.shape(), x.shape()),
         ));
     }
 }
@@ -342,11 +338,8 @@ fn put_by_mask<'a>(
     let along = values.dim().checked_sub(rest + 1);
     if along.is_some_and(|along| values.shape()[along] != 1) {
         // A list along the masked dimensions: those first, in x as in the values.
-        let first: SmallVec<[i64; 5]> = (d..d + covered)
-            .chain(0..d)
-            .chain(d + covered..x.dim())
-            .map(|k| k as i64)
-            .collect();
+        let first: SmallVec<[i64; 5]> =
+            (d..d + covered).chain(0..d).chain(d + covered..x.dim()).map(|k| k as i64).collect();
         let (view, list) = (x.permute(&first), values.movedim(before as i64, 0));
         let mut shape = Shape::from_slice(&view.shape()[covered..]);
         to_right.resize(view.dim(), 1);

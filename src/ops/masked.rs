@@ -143,6 +143,20 @@ impl Tensor {
 /// be longer than that, which a GPU finds out by itself.
 #[track_caller]
 fn with_list(x: &Tensor, mask: &Tensor, list: &Tensor, exact: bool) -> Tensor {
+    if let Some(gpu) = gpu::of("masked_scatter", &[x, mask, list]) {
+        let (x, list) = (x.expand(mask.shape()), list.reshape([-1]));
+        let out = x.detach().clone_contiguous();
+        let n = list.numel();
+        cuda::Counted::new(gpu, mask).put(&list.detach().contiguous(), &out, true, exact);
+        return record("masked_scatter", &[&x, &list], out, |saver| {
+            let mask = saver.save(mask);
+            move |ctx| {
+                let (g, mask) = (ctx.grad(0), ctx.get(&mask));
+                let own = ctx.needs(0).then(|| g.masked_fill(&mask, 0));
+                smallvec![own, ctx.needs(1).then(|| select_dense(&g, &mask, Some(n)))]
+            }
+        });
+    }
     let zeros = x.masked_fill(mask, 0);
     let placed = scatter_dense(&list.reshape([-1]), mask, exact);
     if x.dtype() == Dtype::Bool { zeros.logical_or(&placed) } else { zeros + placed }
@@ -208,7 +222,9 @@ fn scatter_dense(list: &Tensor, mask: &Tensor, exact: bool) -> Tensor {
     let _span = profiler::op("masked_scatter");
     let dense = list.detach().contiguous();
     if let Some(gpu) = gpu::of("masked_scatter", &[list, mask]) {
-        return scattered(list, mask, cuda::Counted::new(gpu, mask).spread(&dense, exact));
+        let out = Tensor::empty(mask.shape(), (list.dtype(), list.device()));
+        cuda::Counted::new(gpu, mask).put(&dense, &out, false, exact);
+        return scattered(list, mask, out);
     }
     let out = Tensor::zeros(mask.shape(), list.dtype());
     // SAFETY: contiguous bools; nobody writes to them.

@@ -8,9 +8,9 @@
 use smallvec::smallvec;
 
 use super::gather::{Places, check};
-use super::{gpu, indexing};
 #[cfg(test)]
 use super::samples::{OpSample, values};
+use super::{gpu, indexing};
 use crate::autograd::record;
 use crate::tensor::{Element, Operand, Scalar};
 use crate::{Dtype, Tensor};

@@ -1,6 +1,6 @@
 //! What depends on data: masks, places, distinct elements, counts.
 
-use torchrs::{Dtype, Tensor};
+use torchrs::{Dtype, Tensor, cuda};
 
 use super::compare::{ALL, agree, numbers};
 
@@ -89,5 +89,23 @@ simulated! {
                 });
             }
         }
+    }
+
+    fn writing_waits_for_nothing() {
+        let x = numbers(&[40, 50], 1, Dtype::F32).cuda(0).requires_grad_(true);
+        let chosen = mask(&[40, 50], 2);
+        let list = numbers(&[chosen.nonzero().size(0)], 3, Dtype::F32).cuda(0);
+        let (chosen, one) = (chosen.cuda(0), numbers(&[], 1, Dtype::F32).cuda(0));
+        let before = cuda::synchronisations();
+        let y = x.index_put(&[Some(&chosen)], &list, false).index_put(&[Some(&chosen)], &one, true);
+        let z = y.index_put(&[Some(&chosen)], &one, false).masked_scatter(&chosen, &list);
+        torchrs::autograd::backward(&[&z], &[Some(&z.detach())], false, false);
+        assert_eq!(cuda::synchronisations(), before);
+    }
+
+    fn a_list_of_another_length_ends_the_work() {
+        let (x, chosen) = (numbers(&[9], 1, Dtype::F32).cuda(0), mask(&[9], 2).cuda(0));
+        let list = numbers(&[8], 3, Dtype::F32).cuda(0);
+        assert!(torchrs::catch(|| x.index_put(&[Some(&chosen)], &list, false).sum().item()).is_err());
     }
 }

@@ -5,6 +5,7 @@ use std::ptr::null_mut;
 use smallvec::smallvec;
 
 use super::Span;
+use crate::Dtype;
 use crate::Tensor;
 use crate::autograd::record;
 use crate::cuda::family::Family;
@@ -14,7 +15,6 @@ use crate::error::{Error, throw};
 use crate::ops::compute::{self, dense};
 use crate::ops::gpu::{Gpu, format_of};
 use crate::tensor::Scalar;
-use crate::Dtype;
 
 static CTC: Family = family!("ctc_loss": "ctc_loss.cu");
 

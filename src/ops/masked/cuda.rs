@@ -100,8 +100,7 @@ impl Counted {
                 format!("at most {MOST_DIMS} dimensions on a GPU, not {n}"),
             ));
         }
-        let out =
-            Tensor::empty([self.number(), shape.len()], (Dtype::I64, self.gpu.device()));
+        let out = Tensor::empty([self.number(), shape.len()], (Dtype::I64, self.gpu.device()));
         if out.numel() > 0 {
             let mut sizes = [1i64; MOST_DIMS];
             sizes.iter_mut().zip(shape).for_each(|(to, &n)| *to = n as i64);
@@ -124,18 +123,16 @@ impl Counted {
         unsafe { self.gpu.launch(kernel, self.blocks(), cuda_args!(mask, to, from)) };
     }
 
-    /// Zeros with the elements of the dense `list`, in order, where the mask is true. That there are enough, and
-    /// none too many where it is `exact`, is left to the kernel.
+    /// Writes the elements of the dense `list`, in order, to those of the dense `out` where the mask is true, and
+    /// zeros elsewhere unless that is to `keep`. That there are enough elements, and none too many where it is
+    /// `exact`, is left to the kernel.
     #[track_caller]
-    pub(super) fn spread(&self, list: &Tensor, exact: bool) -> Tensor {
-        let out = Tensor::empty(self.mask.shape(), (list.dtype(), self.gpu.device()));
+    pub(super) fn put(&self, list: &Tensor, out: &Tensor, keep: bool, exact: bool) {
         let (mask, to, from) = (self.argument(), out.device_ptr(), list.device_ptr());
-        let (available, exact) = (list.numel() as i64, i32::from(exact));
+        let (available, keep, exact) = (list.numel() as i64, i32::from(keep), i32::from(exact));
         let kernel = &SPREAD[list.dtype().size().trailing_zeros() as usize];
+        let args = cuda_args!(mask, to, from, available, keep, exact);
         // SAFETY: an element for each of the mask's; the kernel does not read behind the list's end.
-        unsafe {
-            self.gpu.launch(kernel, self.blocks(), cuda_args!(mask, to, from, available, exact));
-        }
-        out
+        unsafe { self.gpu.launch(kernel, self.blocks(), args) };
     }
 }
