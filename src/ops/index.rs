@@ -223,6 +223,11 @@ impl Tensor {
     /// Throws when the indices do not fit the shape or each other, or one is out of range.
     #[track_caller]
     pub fn index(&self, indices: &[Option<&Tensor>]) -> Tensor {
+        if let (Some((0, mask)), true) = (lone_mask(indices), self.device().is_cuda())
+            && mask.shape() == self.shape()
+        {
+            return self.masked_select(mask);
+        }
         let plan = Plan::new("index", self, indices);
         let merged = self.permute(&plan.order).reshape_to(&plan.merged());
         plan.to_place(&merged.index_select(0, &plan.slices).reshape_to(&plan.front_shape()))
