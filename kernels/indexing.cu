@@ -103,6 +103,51 @@ __device__ __forceinline__ void scatter_add(A* whole, const T* beside, const i64
     }
 }
 
+__device__ __forceinline__ u64 word_of(double x) { return (u64)__double_as_longlong(x); }
+__device__ __forceinline__ u64 word_of(i64 x) { return (u64)x; }
+__device__ __forceinline__ u32 word_of(float x) { return __float_as_uint(x); }
+__device__ __forceinline__ void from_word(u64 word, double* x) { *x = __longlong_as_double((i64)word); }
+__device__ __forceinline__ void from_word(u64 word, i64* x) { *x = (i64)word; }
+__device__ __forceinline__ void from_word(u32 word, float* x) { *x = __uint_as_float(word); }
+
+// Replaces a number in memory by it and x together, all at once; nothing is written where that changes nothing,
+// which soon is the rule for extremes.
+template <class Op, class A> __device__ __forceinline__ void combine_at(A* at, A x) {
+    typedef decltype(word_of(A())) Word;
+    Word seen = *(volatile Word*)at;
+    while (true) {
+        A old;
+        from_word(seen, &old);
+        Word wanted = word_of(Op::of(old, x));
+        if (wanted == seen) return;
+        Word found = atomicCAS((Word*)at, seen, wanted);
+        if (found == seen) return;
+        seen = found;
+    }
+}
+
+struct Product {
+    static __device__ __forceinline__ double of(double a, double b) { return a * b; }
+    static __device__ __forceinline__ float of(float a, float b) { return a * b; }
+    static __device__ __forceinline__ i64 of(i64 a, i64 b) { return (i64)((u64)a * (u64)b); }
+};
+// The extreme, NaN if one is.
+struct Larger {
+    template <class A> static __device__ __forceinline__ A of(A a, A b) { return b > a || b != b ? b : a; }
+};
+struct Smaller {
+    template <class A> static __device__ __forceinline__ A of(A a, A b) { return b < a || b != b ? b : a; }
+};
+
+template <class Op, class A>
+__device__ __forceinline__ void scatter_with(A* whole, const A* beside, const i64* index, const Places& p) {
+    for (i64 i = first_index(); i < p.count; i += index_step()) {
+        i64 w, b;
+        place(p, index, i, &w, &b);
+        combine_at<Op>(whole + w, beside[b]);
+    }
+}
+
 // Parts that are joined: `row` units each time, from `first` on in rows of `pitch`.
 struct Part { const char* from; i64 first, row; };
 struct Parts { char* to; i64 outer, pitch; Part parts[MOST_PARTS]; };
@@ -166,3 +211,15 @@ ADDING(i32, i32, i32)
 ADDING(i16, i32, i16)
 ADDING(i8, i32, i8)
 ADDING(u8, i32, u8)
+
+#define COMBINING(name, Op, type, A)                                                                     \
+    extern "C" __global__ void __launch_bounds__(256) scatter_##name##_##type(                           \
+        A* whole, const A* beside, const i64* index, Places p                                            \
+    ) { scatter_with<Op>(whole, beside, index, p); }
+#define COMBINING_ALL(name, Op)                                                                          \
+    COMBINING(name, Op, f64, double)                                                                     \
+    COMBINING(name, Op, f32, float)                                                                      \
+    COMBINING(name, Op, i64, i64)
+COMBINING_ALL(prod, Product)
+COMBINING_ALL(amax, Larger)
+COMBINING_ALL(amin, Smaller)

@@ -7,6 +7,8 @@ mod support;
 
 #[path = "cuda_tensors/attention.rs"]
 mod attention;
+#[path = "cuda_tensors/bags.rs"]
+mod bags;
 #[path = "cuda_tensors/basics.rs"]
 mod basics;
 #[path = "cuda_tensors/classes.rs"]
@@ -15,12 +17,16 @@ mod classes;
 mod compare;
 #[path = "cuda_tensors/conv.rs"]
 mod conv;
+#[path = "cuda_tensors/counts.rs"]
+mod counts;
 #[path = "cuda_tensors/folds.rs"]
 mod folds;
 #[path = "cuda_tensors/indexing.rs"]
 mod indexing;
 #[path = "cuda_tensors/loader.rs"]
 mod loader;
+#[path = "cuda_tensors/masks.rs"]
+mod masks;
 #[path = "cuda_tensors/near.rs"]
 mod near;
 #[path = "cuda_tensors/norms.rs"]

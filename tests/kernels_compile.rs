@@ -15,11 +15,12 @@ const ARCHITECTURES: [(u32, u32); 2] = [(8, 0), (9, 0)];
 
 /// Files that are parts of programs, which are put together for an element type where they are used: not
 /// compiled here.
-const PARTS: [&str; 13] = [
+const PARTS: [&str; 14] = [
     "attention",
     "batch_norm",
     "conv",
     "cross_entropy",
+    "ctc_loss",
     "flash",
     "layer_norm",
     "matmul",

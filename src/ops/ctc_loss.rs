@@ -7,11 +7,13 @@
 //! PyTorch's, the gradient is that for log-probabilities that come from a log-softmax:
 //! `d loss / d x[t, c] = e^x[t, c] - sum over places s of c of e^(alpha + beta + loss - x[t, c])`.
 
+mod cuda;
+
 use smallvec::smallvec;
 
-use super::Reduction;
 #[cfg(test)]
 use super::samples::{OpSample, Order, values};
+use super::{Reduction, gpu};
 use crate::amp::cast_op;
 use crate::autograd::record;
 use crate::error::{Error, throw};
@@ -35,6 +37,13 @@ pub struct CtcLossOptions {
     pub reduction: Reduction,
     /// Gives 0 instead of infinity where the labels do not fit into the time steps.
     pub zero_infinity: bool,
+}
+
+/// Of a sample: its number of time steps and of labels, and the first of these among all.
+struct Span {
+    steps: usize,
+    labels: usize,
+    first: usize,
 }
 
 /// A sample: its number of time steps, and its labels with blanks around each.
@@ -76,27 +85,35 @@ pub fn ctc_loss(
         throw(Error::shape("ctc_loss", format!("{shape:?}; [T, N, C] or [T, C] is needed")));
     }
     let x = if batched { log_probs.clone() } else { log_probs.unsqueeze(1) };
-    let samples = samples_of(&x, targets, input_lengths, target_lengths, options.blank);
-    let losses = losses(&x, samples, options.zero_infinity);
+    let spans = spans_of(&x, targets, input_lengths, target_lengths, options.blank);
+    let losses = match gpu::of("ctc_loss", &[&x]) {
+        Some(gpu) => cuda::losses(gpu, &x, targets, &spans, options.blank, options.zero_infinity),
+        None => {
+            let samples = samples_of(&x, targets, &spans, options.blank);
+            losses(&x, samples, options.zero_infinity)
+        }
+    };
     match options.reduction {
         Reduction::None if batched => losses,
         Reduction::None => losses.squeeze(),
         Reduction::Sum => losses.sum(),
         Reduction::Mean => {
-            let labels = target_lengths.reshape([-1]).clamp_min(1i64).to_dtype(losses.dtype());
+            let labels = target_lengths.to_device(losses.device()).reshape([-1]);
+            let labels = labels.clamp_min(1i64).to_dtype(losses.dtype());
             (losses / labels).mean()
         }
     }
 }
 
+/// Where the samples are, after checking it. Lengths on a GPU are waited for, as PyTorch does; its labels stay.
 #[track_caller]
-fn samples_of(
+fn spans_of(
     x: &Tensor,
     targets: &Tensor,
     input_lengths: &Tensor,
     target_lengths: &Tensor,
     blank: usize,
-) -> Vec<Sample> {
+) -> Vec<Span> {
     let op = "ctc_loss";
     let [steps, n, classes] = [x.shape()[0], x.shape()[1], x.shape()[2]];
     let wrong =
@@ -120,10 +137,10 @@ fn samples_of(
     };
     let inputs = lengths("input_lengths", input_lengths);
     let counts = lengths("target_lengths", target_lengths);
-    let labels = targets.to_vec::<i64>();
+    let labels = targets.numel();
     let width = if targets.dim() == 2 { Some(targets.shape()[1]) } else { None };
     let mut start = 0;
-    let mut samples = Vec::new();
+    let mut spans = Vec::new();
     for i in 0..n {
         if inputs[i] > steps {
             wrong("input_lengths", format!("{} of {steps} time steps", inputs[i]));
@@ -132,20 +149,34 @@ fn samples_of(
             start = i * width;
         }
         let end = start + counts[i];
-        if end > labels.len() || width.is_some_and(|width| counts[i] > width) {
-            wrong("target_lengths", format!("{} labels at {start} of {}", counts[i], labels.len()));
+        if end > labels || width.is_some_and(|width| counts[i] > width) {
+            wrong("target_lengths", format!("{} labels at {start} of {labels}", counts[i]));
         }
-        let mut places = vec![blank];
-        for &label in &labels[start..end] {
-            match usize::try_from(label) {
-                Ok(label) if label < classes => places.extend([label, blank]),
-                _ => wrong("targets", format!("class {label} of {classes}")),
-            }
-        }
-        samples.push(Sample { steps: inputs[i], places });
+        spans.push(Span { steps: inputs[i], labels: counts[i], first: start });
         start = end;
     }
-    samples
+    spans
+}
+
+/// The samples with their labels, after checking these.
+#[track_caller]
+fn samples_of(x: &Tensor, targets: &Tensor, spans: &[Span], blank: usize) -> Vec<Sample> {
+    let (classes, labels) = (x.shape()[2], targets.to_vec::<i64>());
+    let sample = |span: &Span| {
+        let mut places = vec![blank];
+        for &label in &labels[span.first..span.first + span.labels] {
+            match usize::try_from(label) {
+                Ok(label) if label < classes => places.extend([label, blank]),
+                _ => throw(Error::argument(
+                    "ctc_loss",
+                    "targets",
+                    format!("class {label} of {classes}"),
+                )),
+            }
+        }
+        Sample { steps: span.steps, places }
+    };
+    spans.iter().map(sample).collect()
 }
 
 /// log(e^a + e^b).
@@ -214,7 +245,7 @@ fn losses(x: &Tensor, samples: Vec<Sample>, zero_infinity: bool) -> Tensor {
         if zero_infinity && loss == f64::INFINITY { 0.0 } else { loss }
     };
     let losses: Vec<f64> = samples.iter().enumerate().map(loss).collect();
-    let losses = Tensor::from_slice(&losses, [n]).to_dtype(x.dtype()).to_device(x.device());
+    let losses = Tensor::from_slice(&losses, [n]).to_dtype(x.dtype());
     record("ctc_loss", &[x], losses, |saver| {
         let x = saver.save(x);
         move |ctx| {
@@ -245,8 +276,7 @@ fn losses(x: &Tensor, samples: Vec<Sample>, zero_infinity: bool) -> Tensor {
                     }
                 }
             }
-            let dx = Tensor::from_slice(&out, x.shape()).to_dtype(x.dtype());
-            smallvec![Some(dx.to_device(x.device()))]
+            smallvec![Some(Tensor::from_slice(&out, x.shape()).to_dtype(x.dtype()))]
         }
     })
 }

@@ -4,11 +4,13 @@
 //! that are named. Weighted sums and maxima are a lookup and `index_add` or `index_reduce`, whose
 //! derivatives follow; so are the sums of half types, of which only the rows looked up become f32.
 
-use super::ScatterReduce;
+mod cuda;
+
 use super::embedding::checked;
 use super::resample::{LinearMap, resample};
 #[cfg(test)]
 use super::samples::{OpSample, values};
+use super::{ScatterReduce, gpu};
 use crate::error::{Error, throw};
 use crate::{Dtype, Tensor};
 
@@ -79,17 +81,33 @@ impl Tensor {
         offsets: Option<&Tensor>,
         options: EmbeddingBagOptions,
     ) -> Tensor {
-        let (bag_of, bags) = bag_numbers(indices, offsets, options.include_last_offset);
-        let flat = indices.to_vec::<i64>();
         let rows = self.shape().first().copied().unwrap_or(0) as i64;
         let padding = options.padding_idx.map(|p| if p < 0 { p + rows } else { p });
+        if let Some(weights) = &options.per_sample_weights
+            && (weights.shape() != indices.shape() || options.mode != BagMode::Sum)
+        {
+            throw(Error::argument(
+                "embedding_bag",
+                "per_sample_weights",
+                format!(
+                    "shape {:?} for indices {:?}; they fit the indices and are for sums only",
+                    weights.shape(),
+                    indices.shape()
+                ),
+            ));
+        }
+        if let (Some(gpu), 2) = (gpu::of("embedding_bag", &[self, indices]), self.dim()) {
+            let bags = number_of_bags(indices, offsets, options.include_last_offset);
+            return cuda::embedding_bag(gpu, self, indices, offsets, bags, &options, padding);
+        }
+        let (bag_of, bags) = bag_numbers(indices, offsets, options.include_last_offset);
+        let flat = indices.to_vec::<i64>();
         let kept = || (0..flat.len()).filter(|&i| Some(flat[i]) != padding);
         let chosen: Vec<i64> = kept().map(|i| flat[i]).collect();
         let bag: Vec<i64> = kept().map(|i| bag_of[i]).collect();
         // Half types are added up in f32 and rounded once.
         let wide = self.dtype().compute();
         if self.dim() == 2
-            && !self.device().is_cuda()
             && self.dtype() == wide
             && options.per_sample_weights.is_none()
             && options.mode != BagMode::Max
@@ -109,30 +127,18 @@ impl Tensor {
             );
             return resample("embedding_bag", self, 0, [map]);
         }
-        let here = |list: Vec<i64>| Tensor::from(list).to_device(self.device());
-        let (chosen, bag) = (here(chosen), here(bag));
+        let (chosen, bag) = (Tensor::from(chosen), Tensor::from(bag));
         let mut found = self.embedding(&chosen, None).to_dtype(wide);
         if let Some(weights) = &options.per_sample_weights {
-            if weights.shape() != indices.shape() || options.mode != BagMode::Sum {
-                throw(Error::argument(
-                    "embedding_bag",
-                    "per_sample_weights",
-                    format!(
-                        "shape {:?} for indices {:?}; they fit the indices and are for sums only",
-                        weights.shape(),
-                        indices.shape()
-                    ),
-                ));
-            }
-            let places = here(kept().map(|i| i as i64).collect());
+            let places = Tensor::from(kept().map(|i| i as i64).collect::<Vec<i64>>());
             let weights = weights.ravel().to_dtype(wide).index_select(0, &places);
             found = found * weights.unsqueeze(1);
         }
-        let zeros = Tensor::zeros([bags, self.size(1)], (wide, self.device()));
+        let zeros = Tensor::zeros([bags, self.size(1)], wide);
         let out = match options.mode {
             BagMode::Sum => zeros.index_add(0, &bag, &found),
             BagMode::Mean => {
-                let counts = Tensor::zeros([bags], (Dtype::I64, self.device()));
+                let counts = Tensor::zeros([bags], Dtype::I64);
                 let counts = counts.index_add(0, &bag, &bag.ones_like()).clamp_min(1i64);
                 zeros.index_add(0, &bag, &found) / counts.unsqueeze(1)
             }
@@ -173,14 +179,33 @@ fn bag_numbers(indices: &Tensor, offsets: Option<&Tensor>, closed: bool) -> (Vec
             let bag = |i: usize| ends.partition_point(|&end| end <= i as i64) as i64 - 1;
             ((0..n).map(|i| bag(i).min(bags as i64 - 1)).collect(), bags)
         }
-        (shape, offsets) => throw(Error::shape(
-            "embedding_bag",
-            format!(
-                "indices {shape:?} with offsets {:?}; a matrix has none, a list needs a list of them",
-                offsets.map(Tensor::shape)
-            ),
-        )),
+        _ => unfit(indices, offsets),
     }
+}
+
+/// The number of bags, without looking at the offsets.
+#[track_caller]
+fn number_of_bags(indices: &Tensor, offsets: Option<&Tensor>, closed: bool) -> usize {
+    match (indices.shape(), offsets) {
+        (&[bags, _], None) => bags,
+        (&[_], Some(offsets)) if offsets.dim() == 1 => {
+            offsets.numel().saturating_sub(usize::from(closed))
+        }
+        _ => unfit(indices, offsets),
+    }
+}
+
+#[cold]
+#[track_caller]
+fn unfit(indices: &Tensor, offsets: Option<&Tensor>) -> ! {
+    throw(Error::shape(
+        "embedding_bag",
+        format!(
+            "indices {:?} with offsets {:?}; a matrix has none, a list needs a list of them",
+            indices.shape(),
+            offsets.map(Tensor::shape)
+        ),
+    ))
 }
 
 #[cfg(test)]

@@ -11,21 +11,22 @@
 //! from which derivatives of any order follow: which neighbours are read is a table of positions without
 //! a record, weights and numbers are recorded.
 
+mod cuda;
 mod kernels;
 mod reads;
 mod squares;
 
 use smallvec::smallvec;
 
-use super::compute;
 #[cfg(test)]
 use super::samples::{OpSample, values};
 use super::windows::in_compute_type;
-use crate::Tensor;
+use super::{compute, gpu};
 use crate::amp::cast_op;
 use crate::autograd::{BackwardCtx, Grads, no_grad, record};
 use crate::error::{Error, throw};
 use crate::tensor::dispatch;
+use crate::{Dtype, Tensor};
 use kernels::Sizes;
 
 /// How [`Tensor::grid_sample`] finds numbers between those that it has.
@@ -100,8 +101,8 @@ struct Neighbour {
     weight: Tensor,
     /// Derivatives of the weight by the grid's numbers, for each of the dimensions.
     slopes: Vec<Tensor>,
-    /// Positions; `None` outside.
-    at: Vec<Option<usize>>,
+    /// Positions; -1 outside.
+    at: Tensor,
 }
 
 struct Axis {
@@ -147,6 +148,41 @@ impl Axis {
         (0.0..self.size as f64).contains(&p).then_some(p as usize)
     }
 
+    /// [`inside`](Self::inside) of all points, in f64.
+    fn all_inside(&self, p: &Tensor) -> (Tensor, Tensor) {
+        let border = self.options.padding_mode == GridSamplePadding::Border;
+        let known = if border { p.isnan().logical_not() } else { p.isfinite() };
+        let (p, last) = (p.masked_fill(&known.logical_not(), 0.0), (self.size - 1) as f64);
+        let outside = |place: Tensor, slope: Tensor| {
+            (known.where_(&place, -100.0), slope * known.to_dtype(Dtype::F64))
+        };
+        let (place, slope) = match self.options.padding_mode {
+            GridSamplePadding::Zeros => return outside(p.clone(), p.ones_like()),
+            GridSamplePadding::Border => (p.clone(), p.ones_like()),
+            GridSamplePadding::Reflection => {
+                let (low, span) =
+                    if self.options.align_corners { (0.0, last) } else { (-0.5, last + 1.0) };
+                if span == 0.0 {
+                    return outside(p.zeros_like(), p.zeros_like());
+                }
+                let (distance, sign) =
+                    ((&p - low).abs(), p.lt(low).where_(&p.full_like(-1.0), 1.0));
+                let (extra, flips) = (distance.fmod(span), (&distance / span).floor());
+                let even = flips.remainder(2.0).eq(0.0);
+                let place = even.where_(&(&extra + low), &(span - &extra + low));
+                (place, even.where_(&sign, &-&sign))
+            }
+        };
+        let beyond = place.le(0.0).logical_or(&place.ge(last));
+        outside(place.clamp(0.0, last), slope.masked_fill(&beyond, 0.0))
+    }
+
+    /// [`position`](Self::position) of all places; -1 where there is none.
+    fn positions(&self, p: &Tensor) -> Tensor {
+        let here = p.ge(0.0).logical_and(&p.lt(self.size as f64));
+        here.where_(&p.masked_fill(&here.logical_not(), 0.0).to_dtype(Dtype::I64), -1i64)
+    }
+
     /// The neighbours of points given in -1..1.
     fn neighbours(&self, grid: &Tensor) -> Vec<Neighbour> {
         let last = (self.size - 1) as f64;
@@ -156,35 +192,31 @@ impl Axis {
         };
         let scale = if self.options.align_corners { last } else { self.size as f64 } / 2.0;
         let one = |weight: Tensor, slope: Tensor, at| Neighbour { weight, slopes: vec![slope], at };
-        let numbers = no_grad(|| points.detach().to_vec::<f64>());
-        let constant =
-            |values: Vec<f64>| Tensor::from_slice(&values, points.shape()).to_dtype(points.dtype());
+        let numbers = no_grad(|| points.detach().to_dtype(Dtype::F64));
+        let constant = |values: &Tensor| values.to_dtype(points.dtype());
         if self.options.mode == GridSampleMode::Bicubic {
-            let floors: Vec<f64> = numbers.iter().map(|p| p.floor()).collect();
-            let t = &points - constant(floors.clone());
+            let floors = numbers.floor();
+            let t = &points - constant(&floors);
             return (-1..=2)
                 .map(|k| {
-                    let at = |p: &f64| self.position(self.inside(p + f64::from(k)).0);
+                    let at = self.positions(&self.all_inside(&(&floors + f64::from(k))).0);
                     let (weight, slope) = spline(&t, k);
-                    one(weight, slope * scale, floors.iter().map(at).collect())
+                    one(weight, slope * scale, at)
                 })
                 .collect();
         }
-        let placed: Vec<(f64, f64)> = numbers.iter().map(|&p| self.inside(p)).collect();
+        let (places, slope) = self.all_inside(&numbers);
         if self.options.mode == GridSampleMode::Nearest {
-            let at = placed.iter().map(|(p, _)| self.position(p.round_ties_even())).collect();
+            let at = self.positions(&places.round());
             return vec![one(points.ones_like(), points.zeros_like(), at)];
         }
         // The place as a function of the point: slope times the point, and a rest.
-        let slope = constant(placed.iter().map(|(_, slope)| *slope).collect());
-        let floors: Vec<f64> = placed.iter().map(|(p, _)| p.floor()).collect();
-        let rest = placed.iter().zip(&numbers).zip(&floors).map(|(((p, slope), number), floor)| {
-            let number = if *slope == 0.0 { 0.0 } else { slope * number };
-            p - number - floor
-        });
-        let finite = points.masked_fill(&points.detach().isfinite().logical_not(), 0.0);
-        let t = finite * &slope + constant(rest.collect());
-        let at = |k: f64| floors.iter().map(|p| self.position(p + k)).collect();
+        let floors = places.floor();
+        let finite = |p: &Tensor| p.masked_fill(&p.detach().isfinite().logical_not(), 0.0);
+        let rest = &places - &slope * finite(&numbers) - &floors;
+        let slope = constant(&slope);
+        let t = finite(&points) * &slope + constant(&rest);
+        let at = |k: f64| self.positions(&(&floors + k));
         vec![one(1.0 - &t, &slope * -scale, at(0.0)), one(t, slope * scale, at(1.0))]
     }
 }
@@ -324,13 +356,17 @@ fn axes(x: &Tensor, options: GridSampleOptions) -> Vec<Axis> {
 #[track_caller]
 fn fused(x: &Tensor, grid: &Tensor, options: GridSampleOptions) -> Tensor {
     let (sizes, shape) = sizes_of(x, grid);
-    let y = Tensor::empty(&shape, x.dtype());
+    let y = Tensor::empty(&shape, (x.dtype(), x.device()));
     let (wide, points) = (compute::widen(x), compute::widen(grid));
-    dispatch!(compute x.dtype(), "grid_sample", T => {
-        // SAFETY: `widen` gives contiguous tensors of this type; the output is new.
-        let (x, grid, y) = unsafe { (wide.as_slice::<T>(), points.as_slice::<T>(), y.as_mut_slice::<T>()) };
-        kernels::forward(sizes, &axes(&wide, options), x, grid, y);
-    });
+    if let Some(gpu) = gpu::of("grid_sample", &[x, grid]) {
+        cuda::forward(gpu, sizes, [&wide, &points, &y], options);
+    } else {
+        dispatch!(compute x.dtype(), "grid_sample", T => {
+            // SAFETY: `widen` gives contiguous tensors of this type; the output is new.
+            let (x, grid, y) = unsafe { (wide.as_slice::<T>(), points.as_slice::<T>(), y.as_mut_slice::<T>()) };
+            kernels::forward(sizes, &axes(&wide, options), x, grid, y);
+        });
+    }
     record("grid_sample", &[x, grid], y, |saver| {
         let (x, grid) = (saver.save(x), saver.save(grid));
         move |ctx| gradients(ctx, &ctx.get(&x), &ctx.get(&grid), options)
@@ -344,6 +380,12 @@ fn gradients(ctx: &BackwardCtx, x: &Tensor, grid: &Tensor, options: GridSampleOp
     }
     let sizes = sizes_of(x, grid).0;
     let (dy, x, grid) = (compute::widen(&dy), compute::widen(x), compute::widen(grid));
+    if let Some(gpu) = gpu::of("grid_sample", &[&dy, &x, &grid]) {
+        let dx = ctx.needs(0).then(|| x.zeros_like());
+        let dgrid = ctx.needs(1).then(|| Tensor::empty(grid.shape(), (x.dtype(), x.device())));
+        cuda::backward(gpu, sizes, [&x, &grid, &dy], [dx.as_ref(), dgrid.as_ref()], options);
+        return smallvec![dx, dgrid];
+    }
     let dx = ctx.needs(0).then(|| Tensor::empty(x.shape(), x.dtype()));
     let dgrid = ctx.needs(1).then(|| Tensor::empty(grid.shape(), x.dtype()));
     dispatch!(compute x.dtype(), "grid_sample", T => {
@@ -368,12 +410,15 @@ fn all_neighbours(x: &Tensor, grid: &Tensor, options: GridSampleOptions) -> Vec<
     (1..axes.len()).fold(near(0), |all, d| {
         let near = near(d);
         let join = |a: &Neighbour, b: &Neighbour| {
-            let at = a.at.iter().zip(&b.at);
             let slopes = a.slopes.iter().map(|slope| slope * &b.weight);
             Neighbour {
                 weight: &a.weight * &b.weight,
                 slopes: slopes.chain([&a.weight * &b.slopes[0]]).collect(),
-                at: at.map(|(a, b)| Some((*a)? * axes[d].size + (*b)?)).collect(),
+                at: a
+                    .at
+                    .ge(0i64)
+                    .logical_and(&b.at.ge(0i64))
+                    .where_(&(&a.at * axes[d].size as i64 + &b.at), -1i64),
             }
         };
         all.iter().flat_map(|a| near.iter().map(move |b| join(a, b))).collect()
@@ -383,14 +428,14 @@ fn all_neighbours(x: &Tensor, grid: &Tensor, options: GridSampleOptions) -> Vec<
 impl Neighbour {
     /// Positions `[batch, channels, points]` in a channel with a 0 at its end for what is outside.
     fn index(&self, Sizes { batch, channels, volume, points }: Sizes) -> Tensor {
-        let at: Vec<i64> = self.at.iter().map(|p| p.unwrap_or(volume) as i64).collect();
-        Tensor::from_slice(&at, [batch, 1, points]).expand(&[batch, channels, points])
+        let at = self.at.masked_fill(&self.at.lt(0i64), volume as i64);
+        at.reshape_to(&[batch, 1, points]).expand(&[batch, channels, points])
     }
 }
 
 /// `[batch, channels, volume + 1]`, with a 0 at the end.
 fn closed(x: &Tensor, Sizes { batch, channels, volume, .. }: Sizes) -> Tensor {
-    let zero = Tensor::zeros([batch, channels, 1], x.dtype());
+    let zero = Tensor::zeros([batch, channels, 1], (x.dtype(), x.device()));
     Tensor::cat(&[&x.reshape_to(&[batch, channels, volume]), &zero], 2)
 }
 
@@ -407,7 +452,7 @@ fn composed_gradients(
     let all = all_neighbours(x, grid, options);
     let dy = dy.reshape_to(&[batch, channels, points]);
     let dx = by_x.then(|| {
-        let zeros = Tensor::zeros([batch, channels, volume + 1], x.dtype());
+        let zeros = Tensor::zeros([batch, channels, volume + 1], (x.dtype(), x.device()));
         let sums = all.iter().fold(zeros, |sums, near| {
             sums.scatter_add(2, &near.index(sizes), &(&dy * near.weight.unsqueeze(1)))
         });
@@ -415,7 +460,8 @@ fn composed_gradients(
     });
     let dgrid = by_grid.then(|| {
         let closed = closed(x, sizes);
-        let mut sums = vec![Tensor::zeros([batch, points], x.dtype()); x.dim() - 2];
+        let zeros = Tensor::zeros([batch, points], (x.dtype(), x.device()));
+        let mut sums = vec![zeros; x.dim() - 2];
         for near in &all {
             let read = (&dy * closed.gather(2, &near.index(sizes))).sum_dim(&[1], false);
             // The last dimension is the grid's first number.

@@ -10,7 +10,7 @@ use smallvec::{SmallVec, smallvec};
 use super::index_select::add_slices;
 #[cfg(test)]
 use super::samples::{OpSample, Order, values};
-use super::{gpu, indexing};
+use super::{gpu, indexing, masked};
 use crate::amp::cast_op;
 use crate::autograd::{no_grad, record_inplace};
 use crate::error::{Error, throw};
@@ -37,6 +37,9 @@ struct Plan {
 impl Plan {
     #[track_caller]
     fn new(op: &str, x: &Tensor, indices: &[Option<&Tensor>]) -> Plan {
+        if let (Some((d, mask)), true) = (lone_mask(indices), x.device().is_cuda()) {
+            return Plan::of_mask(op, x, d, mask);
+        }
         let (mut dims, mut lists) = (Vec::<usize>::new(), Vec::<Tensor>::new());
         let mut d = 0;
         for index in indices {
@@ -80,6 +83,22 @@ impl Plan {
             common,
             slices,
             place: if neighbours { dims[0] } else { 0 },
+        }
+    }
+
+    /// For a mask of the dimensions from `d` on, whose places are the slices.
+    #[track_caller]
+    fn of_mask(op: &str, x: &Tensor, d: usize, mask: &Tensor) -> Plan {
+        assert_fits(op, x, d, mask);
+        let (dims, slices) = (d..d + mask.dim(), masked::places(mask));
+        let others = (0..x.dim()).filter(|k| !dims.contains(k));
+        Plan {
+            order: dims.clone().chain(others.clone()).map(|k| k as i64).collect(),
+            indexed: mask.numel(),
+            rest: others.map(|k| x.shape()[k]).collect(),
+            common: smallvec![slices.numel()],
+            slices,
+            place: d,
         }
     }
 
@@ -156,21 +175,32 @@ fn slices_on_gpu(x: &Tensor, dims: &[usize], lists: &[Tensor], common: &[usize])
     slices.ravel()
 }
 
+/// The mask that is the only index, and the first dimension that it covers.
+fn lone_mask<'a>(indices: &[Option<&'a Tensor>]) -> Option<(usize, &'a Tensor)> {
+    let mut given = indices.iter().enumerate().filter_map(|(d, index)| Some((d, (*index)?)));
+    let (first, more) = (given.next()?, given.next());
+    (more.is_none() && first.1.dtype() == Dtype::Bool && first.1.dim() > 0).then_some(first)
+}
+
+/// Throws unless the mask has the sizes of the dimensions from `d` on.
+#[track_caller]
+fn assert_fits(op: &str, x: &Tensor, d: usize, mask: &Tensor) {
+    if x.shape().get(d..d + mask.dim()) != Some(mask.shape()) {
+        throw(Error::shape(
+            op,
+            format!("a mask of shape {:?} at dimension {d} of shape {:?}", mask.shape(), x.shape()),
+        ));
+    }
+}
+
 /// An index as one list of integers per dimension that it covers, from dimension `d` on.
 #[track_caller]
 fn per_dimension(op: &str, x: &Tensor, d: usize, index: &Tensor) -> Vec<Tensor> {
-    let covered = if index.dtype() == Dtype::Bool { index.dim() } else { 1 };
-    let sizes = x.shape().get(d..d + covered);
     match index.dtype() {
-        Dtype::Bool if sizes != Some(index.shape()) => throw(Error::shape(
-            op,
-            format!(
-                "a mask of shape {:?} at dimension {d} of shape {:?}",
-                index.shape(),
-                x.shape()
-            ),
-        )),
-        Dtype::Bool => index.nonzero().unbind(1),
+        Dtype::Bool => {
+            assert_fits(op, x, d, index);
+            index.nonzero().unbind(1)
+        }
         dtype if dtype.is_integral() => vec![index.detach().to_dtype(Dtype::I64)],
         dtype => {
             throw(Error::dtype(op, format!("an index holds {dtype}; integers or bools are needed")))
@@ -193,6 +223,11 @@ impl Tensor {
     /// Throws when the indices do not fit the shape or each other, or one is out of range.
     #[track_caller]
     pub fn index(&self, indices: &[Option<&Tensor>]) -> Tensor {
+        if let (Some((0, mask)), true) = (lone_mask(indices), self.device().is_cuda())
+            && mask.shape() == self.shape()
+        {
+            return self.masked_select(mask);
+        }
         let plan = Plan::new("index", self, indices);
         let merged = self.permute(&plan.order).reshape_to(&plan.merged());
         plan.to_place(&merged.index_select(0, &plan.slices).reshape_to(&plan.front_shape()))
@@ -219,13 +254,16 @@ impl Tensor {
         values: &Tensor,
         accumulate: bool,
     ) -> &Tensor {
-        let plan = Plan::new("index_put_", self, indices);
         if values.dtype() != self.dtype() {
             throw(Error::dtype(
                 "index_put_",
                 format!("the values hold {}, the tensor {}", values.dtype(), self.dtype()),
             ));
         }
+        if let (Some((d, mask)), true) = (lone_mask(indices), self.device().is_cuda()) {
+            return put_by_mask(self, d, mask, values, accumulate);
+        }
+        let plan = Plan::new("index_put_", self, indices);
         self.assert_inplace_legal("index_put_");
         // The result's shape: the common shape among the dimensions that are not indexed.
         let mut shape = plan.rest.clone();
@@ -284,6 +322,58 @@ impl Tensor {
         out.index_put_(indices, values, accumulate);
         out
     }
+}
+
+/// `index_put_` by a mask of the dimensions from `d` on, without asking how many elements it chooses: values that
+/// are the same for all of them are spread by the mask, and a list of values says itself how many there are.
+#[track_caller]
+fn put_by_mask<'a>(
+    x: &'a Tensor,
+    d: usize,
+    mask: &Tensor,
+    values: &Tensor,
+    accumulate: bool,
+) -> &'a Tensor {
+    assert_fits("index_put_", x, d, mask);
+    let (rest, covered) = (x.dim() - d - mask.dim(), mask.dim());
+    let mut to_right: Shape = mask.layout().shape.clone();
+    to_right.resize(covered + rest, 1);
+    let over_all = mask.reshape_to(&to_right);
+    let before = values.dim().saturating_sub(rest + 1);
+    let along = values.dim().checked_sub(rest + 1);
+    if along.is_some_and(|along| values.shape()[along] != 1) {
+        // A list along the masked dimensions: those first, in x as in the values.
+        let first: SmallVec<[i64; 5]> =
+            (d..d + covered).chain(0..d).chain(d + covered..x.dim()).map(|k| k as i64).collect();
+        let (view, list) = (x.permute(&first), values.movedim(before as i64, 0));
+        let mut shape = Shape::from_slice(&view.shape()[covered..]);
+        to_right.resize(view.dim(), 1);
+        shape.insert(0, list.shape()[0]);
+        let list = widened(&list, shape.len()).expand(&shape);
+        masked::put_list(&view, &mask.reshape_to(&to_right), &list, accumulate);
+        return x;
+    }
+    // The masked dimensions of the values are one of size 1, or none.
+    let mut shape: Shape = values.layout().shape.clone();
+    if let Some(along) = along {
+        shape.insert_many(along, std::iter::repeat_n(1, covered - 1));
+    }
+    let values = values.reshape_to(&shape);
+    if accumulate {
+        x.add_(&over_all.where_(&values, &x.detach().zeros_like()));
+    } else if values.dim() == 0 {
+        x.masked_fill_(&over_all, &values);
+    } else {
+        x.copy_(&over_all.where_(&values, &x.clone_contiguous()));
+    }
+    x
+}
+
+/// A tensor whose first dimension stays the first of `dims`; ones come behind it.
+fn widened(t: &Tensor, dims: usize) -> Tensor {
+    let mut shape: Shape = t.layout().shape.clone();
+    shape.insert_many(1, std::iter::repeat_n(1, dims - t.dim()));
+    t.reshape_to(&shape)
 }
 
 /// Overwrites rows of the dense matrix `x`.

@@ -6,6 +6,7 @@ use crate::cuda::sources::{kernels_by, program};
 use crate::cuda::{Kernel, Program};
 use crate::cuda_args;
 use crate::error::{Error, throw};
+use crate::ops::ScatterReduce;
 use crate::ops::gpu::Gpu;
 use crate::ops::scan::around;
 use crate::tensor::Scalar;
@@ -28,6 +29,12 @@ kernels_by! {
     ADD "add";
     SCATTER_ADD "scatter_add";
 }
+
+static SCATTER_WITH: [[Kernel; 3]; 3] = [
+    kernels_by!(PROGRAM "scatter_prod": "_f64" "_f32" "_i64"),
+    kernels_by!(PROGRAM "scatter_amax": "_f64" "_f32" "_i64"),
+    kernels_by!(PROGRAM "scatter_amin": "_f64" "_f32" "_i64"),
+];
 
 /// Of one kernel for each type, that for elements of a type, and the type in which they are added.
 fn adding(kernels: &'static [Kernel; 9], dtype: Dtype) -> (&'static Kernel, Dtype) {
@@ -210,6 +217,31 @@ pub(super) fn scatter_add(gpu: Gpu, x: &Tensor, d: usize, index: &Tensor, src: &
         let places = Places::new("scatter_add_", index, d, x, src.strides());
         launch_scatter(gpu, kernel, x, src, index, places);
     });
+}
+
+/// `x[p']` put together with `src[p]` by a product or an extreme, for f64, f32 and i64. Products are in no fixed
+/// order.
+#[track_caller]
+pub(super) fn scatter_with(
+    gpu: Gpu,
+    x: &Tensor,
+    d: usize,
+    index: &Tensor,
+    src: &Tensor,
+    reduce: ScatterReduce,
+) {
+    let kernels = match reduce {
+        ScatterReduce::Amax => &SCATTER_WITH[1],
+        ScatterReduce::Amin => &SCATTER_WITH[2],
+        _ => &SCATTER_WITH[0],
+    };
+    let kernel = match x.dtype() {
+        Dtype::F64 => &kernels[0],
+        Dtype::F32 => &kernels[1],
+        _ => &kernels[2],
+    };
+    let places = Places::new("scatter_reduce", index, d, x, src.strides());
+    launch_scatter(gpu, kernel, x, src, index, places);
 }
 
 #[track_caller]

@@ -129,6 +129,9 @@ impl Tensor {
     pub fn repeat_interleave_each(&self, repeats: &Tensor, dim: impl Into<Option<i64>>) -> Tensor {
         let Some(dim) = dim.into() else { return self.ravel().repeat_interleave_each(repeats, 0) };
         let n = self.size(dim);
+        if self.device().is_cuda() && n > 0 && repeats.dtype().is_integral() {
+            return repeated_on_gpu(self, &repeats.detach().expand(&[n]), dim);
+        }
         let counts = repeats.expand(&[n]).to_vec::<i64>();
         if !repeats.dtype().is_integral() || counts.iter().any(|&c| c < 0) {
             throw(Error::argument(
@@ -291,4 +294,18 @@ macro_rules! conversions {
 conversions! {
     double F64; float F32; half F16; bfloat16 BF16; long I64; int I32; short I16; char I8; byte U8;
     bool Bool;
+}
+
+/// Entry `i` of dimension `dim` `counts[i]` times. Waits once, for how many there are in all.
+#[track_caller]
+fn repeated_on_gpu(x: &Tensor, counts: &Tensor, dim: i64) -> Tensor {
+    let ends = counts.to_dtype(Dtype::I64).cumsum(0);
+    let least = counts.min().to_dtype(Dtype::I64);
+    let facts = Tensor::stack(&[ends.select(0, -1), least], 0).to_vec::<i64>();
+    if facts[1] < 0 {
+        let message = format!("{}; integers of at least 0 are needed", facts[1]);
+        throw(Error::argument("repeat_interleave", "repeats", message));
+    }
+    let all = Tensor::arange(0, facts[0], 1, (Dtype::I64, x.device()));
+    x.index_select(dim, &ends.searchsorted(&all, true))
 }

@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 
+use super::{gpu, searching};
 use crate::error::{Error, throw};
 use crate::tensor::Element;
 use crate::{Dtype, Operand, Tensor};
@@ -121,11 +122,11 @@ impl Tensor {
     #[track_caller]
     pub fn isin(&self, list: &Tensor, invert: bool) -> Tensor {
         if list.numel() == 0 {
-            return Tensor::full(self.shape(), invert, Dtype::Bool);
+            return Tensor::full(self.shape(), invert, (Dtype::Bool, self.device()));
         }
         let sorted = list.detach().ravel().sort(0, false).0;
         let places = sorted.searchsorted(self, false).minimum(sorted.numel() as i64 - 1);
-        let found = sorted.take(&places);
+        let found = sorted.index_select(0, &places.ravel()).reshape_to(self.shape());
         if invert { found.ne(self) } else { found.eq(self) }
     }
 
@@ -153,7 +154,10 @@ impl Tensor {
         let options = options.into();
         let places = match values.into() {
             Operand::Tensor(values) => self.insertion(values, &options),
-            Operand::Scalar(value) => self.insertion(&Tensor::scalar(value), &options),
+            Operand::Scalar(value) => {
+                let value = Tensor::full([], value, (value.dtype(), self.device()));
+                self.insertion(&value, &options)
+            }
         };
         if options.out_int32 { places.int() } else { places }
     }
@@ -196,9 +200,12 @@ impl Tensor {
                 ),
             ));
         }
+        let per_row = if outer.is_empty() { values.numel() } else { values.size(-1) };
+        if let Some(gpu) = gpu::of("searchsorted", &[self, values]) {
+            return searching::search(gpu, self, values, per_row, right);
+        }
         let both_integral =
             !self.dtype().is_floating_point() && !values.dtype().is_floating_point();
-        let per_row = if outer.is_empty() { values.numel() } else { values.size(-1) };
         let out = if both_integral {
             search::<i64>(&self.to_vec(), n, &values.to_vec(), per_row, right)
         } else {

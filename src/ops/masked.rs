@@ -1,8 +1,11 @@
 //! Elements chosen by a mask: `masked_select` collects them in row-major order, `masked_scatter` puts
 //! a list back in that order; `nonzero` tells their places.
 
+mod cuda;
+
 use smallvec::{SmallVec, smallvec};
 
+use super::gpu;
 #[cfg(test)]
 use super::samples::{OpSample, Order, values};
 use crate::autograd::record;
@@ -49,7 +52,7 @@ impl Tensor {
             let select = |pairs: &Tensor| pairs.masked_select(&mask).reshape([-1, 2]);
             return by_pairs(&self.expand(&shape), select);
         }
-        select_dense(&self.expand(&shape), &truths(&mask.expand(&shape)))
+        select_dense(&self.expand(&shape), &truths(&mask.expand(&shape)), None)
     }
 
     /// A copy of this tensor with the first elements of `source` written where `mask` is true
@@ -83,10 +86,7 @@ impl Tensor {
             let (mask, source) = (mask.unsqueeze(-1), source.view_as_real());
             return by_pairs(self, |pairs| pairs.masked_scatter(&mask, &source));
         }
-        let mask = truths(&mask.expand(&shape));
-        let zeros = self.masked_fill(&mask, 0);
-        let placed = scatter_dense(&source.reshape([-1]), &mask);
-        if self.dtype() == Dtype::Bool { zeros.logical_or(&placed) } else { zeros + placed }
+        with_list(self, &truths(&mask.expand(&shape)), source, false)
     }
 
     /// Places of the elements that are not zero, one row of coordinates each (`torch.nonzero`).
@@ -96,8 +96,14 @@ impl Tensor {
     /// let places = Tensor::from([[0f32, 5.], [7., 0.]]).nonzero();
     /// assert_eq!((places.shape(), places.to_vec::<i64>()), (&[2, 2][..], vec![0, 1, 1, 0]));
     /// ```
+    ///
+    /// On a GPU this waits for the device, to know how many there are.
+    #[track_caller]
     pub fn nonzero(&self) -> Tensor {
         let truths = self.detach().to_dtype(Dtype::Bool).contiguous();
+        if let Some(gpu) = gpu::of("nonzero", &[&truths]) {
+            return cuda::Counted::new(gpu, &truths).coordinates(self.shape());
+        }
         // SAFETY: contiguous bools; nobody writes to them.
         let all = unsafe { truths.as_slice::<bool>() };
         let mut coordinates: Vec<i64> = Vec::new();
@@ -127,15 +133,69 @@ impl Tensor {
     /// assert_eq!((lists[0].to_vec::<i64>(), lists[1].to_vec::<i64>()), (vec![0, 1], vec![1, 0]));
     /// assert_eq!(x.index(&[Some(&lists[0]), Some(&lists[1])]).to_vec::<i64>(), [5, 7]);
     /// ```
+    #[track_caller]
     pub fn nonzero_lists(&self) -> Vec<Tensor> {
         self.atleast_1d().nonzero().unbind(1)
     }
 }
 
-/// The elements of `x` where the dense mask of the same shape is true.
-fn select_dense(x: &Tensor, mask: &Tensor) -> Tensor {
+/// A copy of `x` with the list's elements, in order, where the dense mask is true; `exact` if the list must not
+/// be longer than that, which a GPU finds out by itself.
+#[track_caller]
+fn with_list(x: &Tensor, mask: &Tensor, list: &Tensor, exact: bool) -> Tensor {
+    if let Some(gpu) = gpu::of("masked_scatter", &[x, mask, list]) {
+        let (x, list) = (x.expand(mask.shape()), list.reshape([-1]));
+        let out = x.detach().clone_contiguous();
+        let n = list.numel();
+        cuda::Counted::new(gpu, mask).put(&list.detach().contiguous(), &out, true, exact);
+        return record("masked_scatter", &[&x, &list], out, |saver| {
+            let mask = saver.save(mask);
+            move |ctx| {
+                let (g, mask) = (ctx.grad(0), ctx.get(&mask));
+                let own = ctx.needs(0).then(|| g.masked_fill(&mask, 0));
+                smallvec![own, ctx.needs(1).then(|| select_dense(&g, &mask, Some(n)))]
+            }
+        });
+    }
+    let zeros = x.masked_fill(mask, 0);
+    let placed = scatter_dense(&list.reshape([-1]), mask, exact);
+    if x.dtype() == Dtype::Bool { zeros.logical_or(&placed) } else { zeros + placed }
+}
+
+/// Writes, or adds, the list's elements to the places where the mask, which broadcasts, is true: as many as there
+/// are such places.
+#[track_caller]
+pub(super) fn put_list(x: &Tensor, mask: &Tensor, list: &Tensor, accumulate: bool) {
+    let mask = truths(&mask.expand(x.shape()));
+    if accumulate {
+        x.add_(&scatter_dense(&list.reshape([-1]), &mask, true));
+    } else {
+        x.copy_(&with_list(x, &mask, list, true));
+    }
+}
+
+/// Places of the mask's true elements in it seen as a list. Waits for a GPU.
+#[track_caller]
+pub(super) fn places(mask: &Tensor) -> Tensor {
+    mask.ravel().nonzero().select(1, 0)
+}
+
+/// The elements of `x` where the dense mask of the same shape is true: on a GPU `number` of them where that is
+/// known already, else it waits for the device.
+#[track_caller]
+fn select_dense(x: &Tensor, mask: &Tensor, number: Option<usize>) -> Tensor {
     let _span = profiler::op("masked_select");
     let dense = x.detach().contiguous();
+    if let Some(gpu) = gpu::of("masked_select", &[x, mask]) {
+        let counted = cuda::Counted::new(gpu, mask);
+        let out = match number {
+            // Elements of a source that the mask had no place for.
+            Some(n) => Tensor::zeros([n], (x.dtype(), x.device())),
+            None => Tensor::empty([counted.number()], (x.dtype(), x.device())),
+        };
+        counted.select(&dense, &out);
+        return selected(x, mask, out);
+    }
     // SAFETY: contiguous bools; nobody writes to them.
     let chosen = unsafe { mask.as_slice::<bool>() };
     let out = dispatch!(x.dtype(), T => {
@@ -144,18 +204,29 @@ fn select_dense(x: &Tensor, mask: &Tensor) -> Tensor {
         let picked: Vec<T> = all.iter().zip(chosen).filter(|(_, m)| **m).map(|(x, _)| *x).collect();
         Tensor::from(picked)
     });
+    selected(x, mask, out)
+}
+
+/// `out`, which was selected from `x`, with its history.
+fn selected(x: &Tensor, mask: &Tensor, out: Tensor) -> Tensor {
     record("masked_select", &[x], out, |saver| {
         let mask = saver.save(mask);
-        move |ctx| smallvec![Some(scatter_dense(&ctx.grad(0), &ctx.get(&mask)))]
+        move |ctx| smallvec![Some(scatter_dense(&ctx.grad(0), &ctx.get(&mask), false))]
     })
 }
 
-/// Zeros of the dense mask's shape with the list's elements, in order, where it is true.
+/// Zeros of the dense mask's shape with the list's elements, in order, where it is true. Of a list that is too
+/// long the rest is left out, unless a GPU is to see that it is `exact`.
 #[track_caller]
-fn scatter_dense(list: &Tensor, mask: &Tensor) -> Tensor {
+fn scatter_dense(list: &Tensor, mask: &Tensor, exact: bool) -> Tensor {
     let _span = profiler::op("masked_scatter");
-    let out = Tensor::zeros(mask.shape(), list.dtype());
     let dense = list.detach().contiguous();
+    if let Some(gpu) = gpu::of("masked_scatter", &[list, mask]) {
+        let out = Tensor::empty(mask.shape(), (list.dtype(), list.device()));
+        cuda::Counted::new(gpu, mask).put(&dense, &out, false, exact);
+        return scattered(list, mask, out);
+    }
+    let out = Tensor::zeros(mask.shape(), list.dtype());
     // SAFETY: contiguous bools; nobody writes to them.
     let chosen = unsafe { mask.as_slice::<bool>() };
     let needed = chosen.iter().filter(|m| **m).count();
@@ -171,11 +242,16 @@ fn scatter_dense(list: &Tensor, mask: &Tensor) -> Tensor {
         let places = out.iter_mut().zip(chosen).filter(|(_, m)| **m);
         places.zip(list).for_each(|((o, _), &v)| *o = v);
     });
+    scattered(list, mask, out)
+}
+
+/// `out`, to which `list` was scattered, with its history.
+fn scattered(list: &Tensor, mask: &Tensor, out: Tensor) -> Tensor {
     record("masked_scatter", &[list], out, |saver| {
         let mask = saver.save(mask);
         let n = list.numel();
         move |ctx| {
-            let picked = select_dense(&ctx.grad(0), &ctx.get(&mask));
+            let picked = select_dense(&ctx.grad(0), &ctx.get(&mask), Some(n));
             let rest = n - picked.numel();
             if rest == 0 {
                 return smallvec![Some(picked)];

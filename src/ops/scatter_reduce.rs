@@ -8,9 +8,9 @@
 use smallvec::smallvec;
 
 use super::gather::{Places, check};
-use super::gpu;
 #[cfg(test)]
 use super::samples::{OpSample, values};
+use super::{gpu, indexing};
 use crate::autograd::record;
 use crate::tensor::{Element, Operand, Scalar};
 use crate::{Dtype, Tensor};
@@ -80,14 +80,17 @@ fn reduced(
     reduce: ScatterReduce,
     include_self: bool,
 ) -> Tensor {
-    gpu::refuse("scatter_reduce by product or extreme", x);
     let wide = crate::tensor::dtype::widest("scatter_reduce", x.dtype());
-    let out = Tensor::empty(x.shape(), wide);
+    let out = Tensor::empty(x.shape(), (wide, x.device()));
     out.copy_(&x.detach());
     if !include_self {
         out.scatter_value_(d as i64, index, neutral(reduce, wide));
     }
     let source = source.detach().to_dtype(wide).contiguous();
+    if let Some(gpu) = gpu::of("scatter_reduce", &[x, index, &source]) {
+        indexing::scatter_with(gpu, &out, d, index, &source, reduce);
+        return out.to_dtype(x.dtype());
+    }
     match (wide, reduce) {
         (Dtype::F64, Prod) => combine::<f64>(&out, d, index, &source, |a, b| a * b),
         (Dtype::F64, Amax) => combine::<f64>(&out, d, index, &source, larger),

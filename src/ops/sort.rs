@@ -331,6 +331,10 @@ impl Tensor {
         let (sorted, places) = self.detach().sort(d as i64, false);
         let (sorted, places) = (sorted.movedim(d as i64, -1), places.movedim(d as i64, -1));
         let changes = sorted.narrow(-1, 1, n - 1).ne(&sorted.narrow(-1, 0, n - 1));
+        if self.device().is_cuda() {
+            let chosen = places.gather(-1, &end_of_longest_run(&changes)).movedim(-1, d as i64);
+            return pick("mode", self, d, &chosen, keepdim);
+        }
         let (changes, order) = (changes.to_vec::<bool>(), places.to_vec::<i64>());
         let mut chosen = Vec::with_capacity(order.len() / n);
         for (row, order) in order.chunks(n).enumerate() {
@@ -351,130 +355,6 @@ impl Tensor {
         let chosen = Tensor::from_slice(&chosen, &shape).unsqueeze(d as i64);
         pick("mode", self, d, &chosen, keepdim)
     }
-
-    /// The distinct elements in order, with for each element the place of its value among them and
-    /// for each value how often it occurs (`torch.unique` with `return_inverse` and `return_counts`).
-    ///
-    /// ```
-    /// use torchrs::Tensor;
-    /// let unique = Tensor::from([3i64, 1, 3]).unique();
-    /// assert_eq!((unique.values.to_vec::<i64>(), unique.counts.to_vec::<i64>()), (vec![1, 3], vec![1, 2]));
-    /// assert_eq!(unique.inverse.to_vec::<i64>(), [1, 0, 1]);
-    /// ```
-    #[track_caller]
-    pub fn unique(&self) -> Unique {
-        let (values, places) = self.detach().ravel().sort(0, false);
-        let groups = values.unique_consecutive();
-        let mut inverse = vec![0; self.numel()];
-        for (place, group) in places.to_vec::<i64>().into_iter().zip(groups.inverse.to_vec::<i64>())
-        {
-            inverse[place as usize] = group;
-        }
-        Unique { inverse: Tensor::from_slice(&inverse, self.shape()), ..groups }
-    }
-
-    /// The distinct slices along `dim` in lexicographic order (`torch.unique` with `dim`).
-    ///
-    /// ```
-    /// use torchrs::Tensor;
-    /// let unique = Tensor::from([[3i64, 4], [1, 2], [3, 4]]).unique_dim(0);
-    /// assert_eq!(unique.values.to_vec::<i64>(), [1, 2, 3, 4]);
-    /// assert_eq!(unique.counts.to_vec::<i64>(), [1, 2]);
-    /// ```
-    ///
-    /// # Panics
-    /// Throws when the dimension is out of range.
-    #[track_caller]
-    pub fn unique_dim(&self, dim: i64) -> Unique {
-        // Numbers in the elements' order stand for them.
-        let ranks = self.unique().inverse;
-        let rows = ranks.movedim(dim, 0).to_vec::<i64>();
-        let n = self.size(dim);
-        let width = rows.len() / n.max(1);
-        let row = |i: &i64| &rows[*i as usize * width..(*i as usize + 1) * width];
-        let mut order: Vec<i64> = (0..n as i64).collect();
-        order.sort_by(|a, b| row(a).cmp(row(b)));
-        let order_of = Tensor::from(order.clone());
-        let groups = self.detach().index_select(dim, &order_of).unique_consecutive_dim(dim);
-        let mut inverse = vec![0; n];
-        for (place, group) in order.into_iter().zip(groups.inverse.to_vec::<i64>()) {
-            inverse[place as usize] = group;
-        }
-        Unique { inverse: Tensor::from(inverse), ..groups }
-    }
-
-    /// The elements, in row-major order, without those equal to the one before
-    /// (`torch.unique_consecutive`).
-    ///
-    /// ```
-    /// use torchrs::Tensor;
-    /// let unique = Tensor::from([3i64, 3, 1, 3]).unique_consecutive();
-    /// assert_eq!(unique.values.to_vec::<i64>(), [3, 1, 3]);
-    /// assert_eq!(unique.counts.to_vec::<i64>(), [2, 1, 1]);
-    /// ```
-    #[track_caller]
-    pub fn unique_consecutive(&self) -> Unique {
-        let groups = self.ravel().unique_consecutive_dim(0);
-        Unique { inverse: groups.inverse.reshape_to(self.shape()), ..groups }
-    }
-
-    /// The slices along `dim` without those equal to the one before (`torch.unique_consecutive` with
-    /// `dim`).
-    ///
-    /// ```
-    /// use torchrs::Tensor;
-    /// let unique = Tensor::from([[3i64, 3, 1], [4, 4, 4]]).unique_consecutive_dim(1);
-    /// assert_eq!(unique.values.to_vec::<i64>(), [3, 1, 4, 4]);
-    /// assert_eq!(unique.inverse.to_vec::<i64>(), [0, 0, 1]);
-    /// ```
-    ///
-    /// # Panics
-    /// Throws when the dimension is out of range.
-    #[track_caller]
-    pub fn unique_consecutive_dim(&self, dim: i64) -> Unique {
-        let x = self.detach();
-        let n = x.size(dim);
-        let mut starts = vec![true; n];
-        if n > 1 {
-            let differs = x.narrow(dim, 1, n - 1).ne(&x.narrow(dim, 0, n - 1));
-            let differs = differs.movedim(dim, 0).reshape([n as i64 - 1, -1]).any_dim(&[1], false);
-            starts[1..].copy_from_slice(&differs.to_vec::<bool>());
-        }
-        let (mut firsts, mut counts, mut inverse) = (Vec::new(), Vec::<i64>::new(), Vec::new());
-        for (i, starts) in starts.into_iter().enumerate() {
-            if starts {
-                firsts.push(i as i64);
-                counts.push(0);
-            }
-            *counts.last_mut().expect("the first one starts a group") += 1;
-            inverse.push(counts.len() as i64 - 1);
-        }
-        Unique {
-            values: x.index_select(dim, &Tensor::from(firsts)),
-            inverse: Tensor::from(inverse),
-            counts: Tensor::from(counts),
-        }
-    }
-}
-
-/// What [`Tensor::unique`] gives.
-///
-/// ```
-/// use torchrs::Tensor;
-/// use torchrs::ops::Unique;
-/// let x = Tensor::from([5i64, 7, 5]);
-/// let Unique { values, inverse, counts } = x.unique();
-/// assert_eq!((values.to_vec::<i64>(), counts.to_vec::<i64>()), (vec![5, 7], vec![2, 1]));
-/// assert!(values.index_select(0, &inverse).equal(&x));
-/// ```
-#[derive(Clone, Debug)]
-pub struct Unique {
-    /// The distinct elements or slices.
-    pub values: Tensor,
-    /// For each element or slice of the input, its place in `values`.
-    pub inverse: Tensor,
-    /// How often each of `values` occurs.
-    pub counts: Tensor,
 }
 
 /// The elements at `places`, which has size 1 along `d`, and `places`.
@@ -493,6 +373,23 @@ fn pick(
     }
 }
 
+/// Of rows, in which elements (but the first) are marked that differ from the one before, where the longest run of
+/// equal ones ends; of equally long ones the first.
+fn end_of_longest_run(changes: &Tensor) -> Tensor {
+    let mut shape = changes.layout().shape.clone();
+    let last = shape.len() - 1;
+    shape[last] += 1;
+    let places = Tensor::arange(0, shape[last] as i64, 1, (Dtype::I64, changes.device()));
+    // Where each element's run begins.
+    let starts = changes.where_(&places.narrow(0, 1, shape[last] - 1), 0i64);
+    let first = starts.narrow(-1, 0, 1.min(shape[last] - 1)).zeros_like();
+    let starts = match shape[last] {
+        1 => Tensor::zeros(&shape, (Dtype::I64, changes.device())),
+        _ => Tensor::cat(&[first, starts], -1).cummax(-1).0,
+    };
+    (places - starts).argmax_dim(-1, true)
+}
+
 #[track_caller]
 fn middle(
     op: &'static str,
@@ -503,7 +400,7 @@ fn middle(
 ) -> (Tensor, Tensor) {
     let d = x.normalize_dim(op, dim);
     if x.dim() == 0 {
-        return (x.clone_contiguous(), Tensor::zeros([], Dtype::I64));
+        return (x.clone_contiguous(), Tensor::zeros([], (Dtype::I64, x.device())));
     }
     let n = x.shape()[d];
     if n == 0 {
@@ -609,7 +506,7 @@ fn quantile(
 ) -> Tensor {
     let q = match q {
         Operand::Tensor(q) => q.clone(),
-        Operand::Scalar(q) => Tensor::full([], q, x.dtype()),
+        Operand::Scalar(q) => Tensor::full([], q, (x.dtype(), x.device())),
     };
     let Some(dim) = dim else {
         let out = quantile(op, ignore_nan, &x.ravel(), (&q).into(), Some(0), false, interpolation);
@@ -631,7 +528,8 @@ fn quantile(
             ),
         ));
     }
-    if q.to_vec::<f64>().iter().any(|q| !(0.0..=1.0).contains(q)) {
+    // On a GPU to look at them would mean to wait; those outside end at the first or last element.
+    if !q.device().is_cuda() && q.to_vec::<f64>().iter().any(|q| !(0.0..=1.0).contains(q)) {
         throw(Error::argument(op, "q", "must lie between 0 and 1"));
     }
     let d = x.normalize_dim(op, dim);

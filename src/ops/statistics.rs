@@ -1,5 +1,6 @@
 //! Counts, moments, distances, differences and integrals: compositions of other ops.
 
+use super::{gpu, searching};
 use crate::amp::cast_op;
 use crate::error::{Error, throw};
 use crate::tensor::Scalar;
@@ -103,8 +104,8 @@ impl Tensor {
     #[track_caller]
     pub fn bincount(&self, weights: Option<&Tensor>, minlength: usize) -> Tensor {
         let list = self.dim() == 1 && self.dtype().is_integral() && self.dtype() != Dtype::Bool;
-        let numbers = if list { self.to_vec::<i64>() } else { Vec::new() };
-        if !list || numbers.iter().any(|&i| i < 0) {
+        let [least, most] = if list { ends(self) } else { [-1; 2] };
+        if least < 0 {
             throw(Error::argument(
                 "bincount",
                 "input",
@@ -115,8 +116,11 @@ impl Tensor {
                 ),
             ));
         }
-        let length = numbers.iter().map(|&i| i as usize + 1).max().unwrap_or(0).max(minlength);
+        let length = ((most + 1) as usize).max(minlength);
         let index = self.to_dtype(Dtype::I64);
+        if let (None, Some(gpu)) = (weights, gpu::of("bincount", &[self])) {
+            return searching::count_numbers(gpu, &index, length);
+        }
         match weights {
             None => Tensor::zeros([length], (Dtype::I64, self.device())).index_add(
                 0,
@@ -150,13 +154,17 @@ impl Tensor {
         let (mut low, mut high) = (min, max);
         if low == high && self.numel() > 0 {
             let x = self.detach();
-            (low, high) = (x.min().item(), x.max().item());
+            let both = Tensor::stack(&[x.min(), x.max()], 0).to_vec::<f64>();
+            (low, high) = (both[0], both[1]);
         }
         if low == high {
             (low, high) = (low - 1.0, high + 1.0);
         }
         if bins == 0 || high < low || !low.is_finite() || !high.is_finite() {
             throw(Error::argument("histc", "bins", format!("{bins} from {low} to {high}")));
+        }
+        if let Some(gpu) = gpu::of("histc", &[self]) {
+            return searching::count_ranges(gpu, self, bins, [low, high]).to_dtype(self.dtype());
         }
         let mut counts = vec![0f64; bins];
         for v in self.to_vec::<f64>().into_iter().filter(|v| (low..=high).contains(v)) {
@@ -402,6 +410,16 @@ impl Tensor {
         let deviation = cov.diagonal(0, 0, 1).sqrt();
         (cov / deviation.unsqueeze(1) / deviation.unsqueeze(0)).clamp(-1.0, 1.0)
     }
+}
+
+/// The smallest and largest number of a list of integers, 0 and -1 if it is empty. Waits for a GPU.
+fn ends(list: &Tensor) -> [i64; 2] {
+    if list.numel() == 0 {
+        return [0, -1];
+    }
+    let list = list.detach();
+    let both = Tensor::stack(&[list.min(), list.max()], 0).to_vec::<i64>();
+    [both[0], both[1]]
 }
 
 /// Means of neighbours along `dim`.

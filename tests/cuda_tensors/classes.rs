@@ -1,5 +1,7 @@
 //! Softmax, cross entropy, negative log likelihood.
 
+use torchrs::nn::Module;
+use torchrs::nn::functional::multilabel_margin_loss;
 use torchrs::ops::{CrossEntropyOptions, NllLossOptions, Reduction};
 use torchrs::{Dtype, Tensor};
 
@@ -98,6 +100,21 @@ simulated! {
                 }
             }
         }
+    }
+
+    fn many_labels_and_rare_ones() {
+        let labels = Tensor::from([[1i64, 3, -1, 2, 0], [-1, 4, 3, 2, 1], [4, 3, 2, 1, 0], [2, 2, -1, 9, 9]]);
+        let classes = Tensor::from([0i64, 7, 3, 9, 4]);
+        same("labels", 1e-5, |device| {
+            torchrs::manual_seed(3);
+            let mut softmax = torchrs::nn::AdaptiveLogSoftmaxWithLoss::new(8, 10, &[2, 5], Default::default());
+            softmax.to_device(device);
+            let x = [numbers(&[4, 5], Dtype::F32).to_device(device)];
+            let y = [numbers(&[5, 8], Dtype::F32).to_device(device)];
+            let mut all = with_gradients(&x, |x| multilabel_margin_loss(&x[0], &labels.to_device(device), Reduction::None));
+            all.extend(with_gradients(&y, |x| softmax.forward(&x[0], &classes.to_device(device)).0));
+            all
+        });
     }
 
     fn a_class_that_there_is_not_ends_the_work() {

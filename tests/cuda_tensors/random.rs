@@ -60,6 +60,14 @@ simulated! {
         let weights = Tensor::from([[0.2f32, 0.0, 0.5], [1.0, 3.0, 0.1]]);
         let [cpu, gpu] = both(|g, device| g.multinomial(&weights.to_device(device), 9, true));
         assert!(cpu == gpu);
+        let [cpu, gpu] = both(|g, device| g.multinomial(&weights.to_device(device), 2, false));
+        assert!(cpu == gpu);
+        let [cpu, gpu] = both(|g, device| g.multinomial(&weights.select(0, 1).to_device(device), 3, false));
+        assert!(cpu == gpu);
+        for (weights, samples, replacement) in [([0f32, 0.0], 1, true), ([1.0, 0.0], 2, false), ([1.0, -2.0], 1, true)] {
+            let weights = Tensor::from(weights).cuda(0);
+            assert!(torchrs::catch(|| Generator::new(1).multinomial(&weights, samples, replacement)).is_err());
+        }
     }
 
     fn dropout_forward_and_backward() {

@@ -63,7 +63,7 @@ impl Ties {
         }
         no_grad(|| {
             let x = self.x.to_dtype(Dtype::F64).movedim(self.dim, -1);
-            let g = gradient.to_dtype(Dtype::F64).movedim(self.dim, -1);
+            let g = gradient.cpu().to_dtype(Dtype::F64).movedim(self.dim, -1);
             let (a, b) = (x.unsqueeze(-1), x.unsqueeze(-2));
             let same = a.eq(&b).logical_or(&a.isnan().logical_and(&b.isnan()));
             let sums = (same.to_dtype(Dtype::F64) * g.unsqueeze(-2)).sum_dim(&[-1], false);

@@ -310,25 +310,17 @@ pub fn multilabel_margin_loss(input: &Tensor, target: &Tensor, reduction: Reduct
     if target.dtype() != Dtype::I64 {
         throw(Error::dtype(op, format!("targets are i64, got {}", target.dtype())));
     }
-    let n = rows.shape()[0];
-    let mut index = target.to_vec::<i64>();
-    let (mut named, mut others) = (vec![false; n * classes], vec![true; n * classes]);
-    for row in 0..n {
-        let at = row * classes;
-        let end = (at..at + classes).find(|&k| index[k] < 0).unwrap_or(at + classes);
-        for k in at..end {
-            if index[k] >= classes as i64 {
-                throw(Error::argument(op, "target", format!("{} of {classes}", index[k])));
-            }
-            named[k] = true;
-            others[at + index[k] as usize] = false;
-        }
-        index[end..at + classes].fill(0);
+    let (index, named) = (target.reshape_to(rows.shape()), target.reshape_to(rows.shape()));
+    // Those before the first negative number.
+    let named = named.lt(0i64).to_dtype(Dtype::I64).cumsum(1).eq(0i64);
+    let index = named.where_(&index, 0i64);
+    if !index.device().is_cuda()
+        && let Some(wrong) = index.to_vec::<i64>().into_iter().find(|&c| c >= classes as i64)
+    {
+        throw(Error::argument(op, "target", format!("{wrong} of {classes}")));
     }
-    let shape = [n, classes];
-    let index = Tensor::from_slice(&index, shape).to_device(rows.device());
-    let named = Tensor::from_slice(&named, shape).to_device(rows.device()).unsqueeze(2);
-    let others = Tensor::from_slice(&others, shape).to_device(rows.device()).unsqueeze(1);
+    let counts = index.zeros_like().scatter_add(1, &index, &named.to_dtype(Dtype::I64));
+    let (named, others) = (named.unsqueeze(2), counts.eq(0i64).unsqueeze(1));
     let ahead = (1.0 - rows.gather(1, &index).unsqueeze(2) + rows.unsqueeze(1)).relu();
     let losses = ahead.masked_fill(&!(named & others), 0i64).sum_dim(&[1, 2], false);
     let losses = losses / classes as f64;

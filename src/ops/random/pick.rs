@@ -3,12 +3,12 @@
 use smallvec::smallvec;
 
 use super::fill::uniform_list;
-use super::{Generator, cuda};
-use crate::Tensor;
+use super::{Draw, Generator, cuda};
 use crate::autograd::record_inplace;
 use crate::error::{Error, throw};
 use crate::ops::gpu;
 use crate::tensor::{Element, TensorOptions, dispatch};
+use crate::{Dtype, Tensor};
 
 #[track_caller]
 fn assert_probability(op: &str, p: f64) {
@@ -166,6 +166,11 @@ impl Generator {
             )),
         };
         shape.push(num_samples);
+        if let Some(gpu) = gpu::of(op, &[weights]) {
+            let sizes = [weights.numel() / classes.max(1), classes, num_samples];
+            return multinomial_on_gpu(gpu, weights, sizes, replacement, self.draw())
+                .reshape_to(&shape);
+        }
         let all = weights.to_vec::<f64>();
         if let Some(i) = all.iter().position(|w| !w.is_finite() || *w < 0.0) {
             throw(Error::argument(
@@ -203,6 +208,53 @@ impl Generator {
     }
 }
 
+/// The same draws on a GPU: `[rows, samples]` of `[rows, classes]`. Waits once, to see that the weights are right.
+#[track_caller]
+fn multinomial_on_gpu(
+    gpu: gpu::Gpu,
+    weights: &Tensor,
+    [rows, classes, samples]: [usize; 3],
+    replacement: bool,
+    draw: Draw,
+) -> Tensor {
+    let op = "multinomial";
+    let device = gpu.device();
+    if rows * classes == 0 {
+        return Tensor::zeros([rows, samples], (Dtype::I64, device));
+    }
+    let w = weights.detach().to_dtype(Dtype::F64).reshape_to(&[rows, classes]);
+    let positive = w.gt(0.0);
+    let least = positive.sum_dim(&[1], false).min();
+    let wrong = w.isfinite().logical_and(&w.ge(0.0)).logical_not().sum();
+    let facts = Tensor::stack(&[wrong, least], 0).to_vec::<i64>();
+    if facts[0] > 0 {
+        let message = format!("{} of them are not finite or below 0", facts[0]);
+        throw(Error::argument(op, "weights", message));
+    }
+    if facts[1] == 0 || !replacement && facts[1] < samples as i64 {
+        let how = if replacement { "" } else { ", without replacement" };
+        let least = facts[1];
+        let message = format!("{samples} indices from {least} weights that are not 0{how}");
+        throw(Error::argument(op, "num_samples", message));
+    }
+    let uniform = |n: usize| {
+        let list = Tensor::empty([rows, n], (Dtype::F64, device));
+        cuda::fill(gpu, &list, draw, cuda::Shape::Uniform(0.0, 1.0));
+        list
+    };
+    if !replacement {
+        let times = -(1.0 - uniform(classes)).log() / &w;
+        let times = positive.where_(&times, f64::INFINITY);
+        return times.argsort(1, false).narrow(1, 0, samples).contiguous();
+    }
+    let sums = w.cumsum(1);
+    let places = Tensor::arange(0, classes as i64, 1, (Dtype::I64, device));
+    // Rounding can put a number at the end: the last index with a weight is meant.
+    let last = positive.where_(&places, 0i64).amax(&[1], true);
+    let at = uniform(samples) * sums.narrow(1, classes - 1, 1);
+    sums.searchsorted(&at, true).minimum(&last)
+}
+
 /// For each uniform number, the index in whose part of the cumulated weights it falls.
 fn with_replacement<'a>(w: &[f64], uniform: &'a [f64]) -> impl Iterator<Item = i64> + use<'a> {
     let sums: Vec<f64> = w
@@ -232,7 +284,7 @@ fn without_replacement(w: &[f64], uniform: &[f64], k: usize) -> Vec<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Dtype, catch};
+    use crate::catch;
 
     #[test]
     fn integers_are_in_range_and_permutations_complete() {
