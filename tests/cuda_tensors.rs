@@ -13,6 +13,8 @@ mod basics;
 mod classes;
 #[path = "cuda_tensors/compare.rs"]
 mod compare;
+#[path = "cuda_tensors/complex.rs"]
+mod complex;
 #[path = "cuda_tensors/conv.rs"]
 mod conv;
 #[path = "cuda_tensors/folds.rs"]
