@@ -37,6 +37,8 @@ mod processes;
 mod products;
 #[path = "cuda_tensors/random.rs"]
 mod random;
+#[path = "cuda_tensors/rnn.rs"]
+mod rnn;
 #[path = "cuda_tensors/rows.rs"]
 mod rows;
 #[path = "cuda_tensors/scans.rs"]

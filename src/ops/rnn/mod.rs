@@ -5,6 +5,7 @@
 //! at a time.
 
 mod composed;
+mod cuda;
 mod fused;
 #[cfg(test)]
 mod samples;
@@ -41,8 +42,8 @@ impl Direction<'_> {
         if self.fits(x, first) { fused::run(self, x, first) } else { composed::run(self, x, first) }
     }
 
-    /// Whether the fused op does this; what has errors does not fit, and for a single step it does not pay to
-    /// pack the weights.
+    /// Whether the fused op does this; what has errors does not fit, and on the CPU it does not pay to pack the
+    /// weights for a single step.
     fn fits(&self, x: &Tensor, first: &[Tensor]) -> bool {
         let Recurrent { weight_hh, bias_hh, weight_hr } = self.recurrent;
         let inputs = || {
@@ -55,7 +56,7 @@ impl Direction<'_> {
             && !amp::is_active()
             && x.dtype().is_floating_point()
             && inputs().all(|t| t.dtype() == x.dtype() && !t.is_dual())
-            && self.sizes.len() > 1
+            && self.sizes.len() > usize::from(!x.device().is_cuda())
             && x.numel() > 0
             && self.sizes.is_sorted_by(|a, b| a >= b)
             && x.shape() == [self.sizes.iter().sum(), self.weight_ih.size(1)]
