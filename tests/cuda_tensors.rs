@@ -17,6 +17,8 @@ mod compare;
 mod complex;
 #[path = "cuda_tensors/conv.rs"]
 mod conv;
+#[path = "cuda_tensors/fft.rs"]
+mod fft;
 #[path = "cuda_tensors/folds.rs"]
 mod folds;
 #[path = "cuda_tensors/indexing.rs"]

@@ -15,6 +15,7 @@ mod product;
 mod tests;
 
 pub(super) use pointwise::{pointwise, pointwise_inplace};
+pub(super) use product::mul as product_of;
 
 use smallvec::smallvec;
 

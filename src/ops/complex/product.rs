@@ -19,7 +19,7 @@ use crate::tensor::{Complex, Dtype, Element, Shape, broadcast_shapes};
 
 /// `x * y` of one complex type; they broadcast.
 #[track_caller]
-pub(super) fn mul(x: &Tensor, y: &Tensor) -> Tensor {
+pub(in crate::ops) fn mul(x: &Tensor, y: &Tensor) -> Tensor {
     let out = match (gpu::of("mul", &[x, y]), x.dtype()) {
         (Some(gpu), _) => cuda::zip(gpu, "multiply", x, y, &common_shape("mul", x, y)),
         (None, Dtype::C64) => zip::<Complex<f32>>("mul", x, y, |x, y| x * y),
