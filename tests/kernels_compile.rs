@@ -15,16 +15,19 @@ const ARCHITECTURES: [(u32, u32); 2] = [(8, 0), (9, 0)];
 
 /// Files that are parts of programs, which are put together for an element type where they are used: not
 /// compiled here.
-const PARTS: [&str; 13] = [
+const PARTS: [&str; 16] = [
     "attention",
     "batch_norm",
+    "complex",
     "conv",
     "cross_entropy",
+    "fft",
     "flash",
     "layer_norm",
     "matmul",
     "nll",
     "reduce",
+    "rnn",
     "scan",
     "select",
     "softmax",

@@ -187,6 +187,20 @@ simulated! {
         });
     }
 
+    fn mixed_precision() {
+        let layer = set_up(LSTM::new(4, 6, RnnOptions { bidirectional: true, ..Default::default() }), Dtype::F32, GPU);
+        let x = leaf(&[5, 3, 4], Dtype::F32, GPU);
+        let (half, _) = torchrs::amp::autocast(GPU, Dtype::BF16, || layer.forward(&x, None));
+        assert_eq!(half.dtype(), Dtype::BF16);
+        half.sum().backward();
+        assert!(layer.parameters().iter().chain([&x]).all(|p| p.grad().is_some_and(|g| g.dtype() == Dtype::F32)));
+        let (full, _) = layer.forward(&x, None);
+        assert!((half.to_dtype(Dtype::F32) - full).abs().max().item() < 0.02);
+        let cell = set_up(GRUCell::new(4, 6), Dtype::F32, GPU);
+        let h = torchrs::amp::autocast(GPU, Dtype::F16, || cell.forward(&x.select(0, 0), None));
+        assert_eq!(h.dtype(), Dtype::F16);
+    }
+
     fn nothing_waits() {
         let options = RnnOptions { num_layers: 2, dropout: 0.5, ..Default::default() };
         let layer = set_up(LSTM::new(4, 6, options), Dtype::F32, GPU);
