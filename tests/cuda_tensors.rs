@@ -15,10 +15,17 @@ mod basics;
 mod classes;
 #[path = "cuda_tensors/compare.rs"]
 mod compare;
+#[path = "cuda_tensors/complex.rs"]
+mod complex;
 #[path = "cuda_tensors/conv.rs"]
 mod conv;
+<<<<<<< HEAD
 #[path = "cuda_tensors/counts.rs"]
 mod counts;
+=======
+#[path = "cuda_tensors/fft.rs"]
+mod fft;
+>>>>>>> gf
 #[path = "cuda_tensors/folds.rs"]
 mod folds;
 #[path = "cuda_tensors/indexing.rs"]
@@ -41,6 +48,8 @@ mod processes;
 mod products;
 #[path = "cuda_tensors/random.rs"]
 mod random;
+#[path = "cuda_tensors/rnn.rs"]
+mod rnn;
 #[path = "cuda_tensors/rows.rs"]
 mod rows;
 #[path = "cuda_tensors/scans.rs"]

@@ -15,17 +15,20 @@ const ARCHITECTURES: [(u32, u32); 2] = [(8, 0), (9, 0)];
 
 /// Files that are parts of programs, which are put together for an element type where they are used: not
 /// compiled here.
-const PARTS: [&str; 14] = [
+const PARTS: [&str; 17] = [
     "attention",
     "batch_norm",
+    "complex",
     "conv",
     "cross_entropy",
     "ctc_loss",
+    "fft",
     "flash",
     "layer_norm",
     "matmul",
     "nll",
     "reduce",
+    "rnn",
     "scan",
     "select",
     "softmax",

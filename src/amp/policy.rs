@@ -38,7 +38,7 @@ pub(super) fn policies(op: &str) -> [Policy; 2] {
         | "scaled_dot_product_attention" => [Lower, Lower],
 
         "mv" | "addmv" | "addr" => [Keep, Lower],
-        "einsum" | "multi_dot" => [Parts, Lower],
+        "einsum" | "multi_dot" | "recurrent_layer" => [Parts, Lower],
 
         "prod" | "cdist" | "local_response_norm" => [Single, Single],
         "mse_loss"

@@ -88,7 +88,7 @@ fn run(table: &ops::Table, case: &Case) -> Outcome {
     // Results were recorded on a CPU.
     torchrs::backends::cudnn::set_allow_tf32(false);
     if case.device().is_cuda()
-        && (ends_all || on_cpu || !matches!(case.kind(), "forward" | "error"))
+        && (ends_all || on_cpu || !matches!(case.kind(), "forward" | "error" | "module"))
     {
         return Outcome::Skipped;
     }

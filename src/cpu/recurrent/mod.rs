@@ -70,11 +70,15 @@ pub struct Recurrence<'a> {
 /// A step: its rows among those of all steps, and how many of them go on from the step before, whose rows
 /// start at `before`.
 #[derive(Clone, Copy, Default)]
-struct Step {
-    first: usize,
-    rows: usize,
-    before: usize,
-    shared: usize,
+pub struct Step {
+    /// Its first row among those of all steps.
+    pub first: usize,
+    /// How many it has.
+    pub rows: usize,
+    /// The first row of the step before.
+    pub before: usize,
+    /// How many rows go on from the step before.
+    pub shared: usize,
 }
 
 impl Step {
@@ -133,7 +137,7 @@ impl Recurrence<'_> {
     }
 
     /// The steps in their order.
-    fn steps(&self) -> Vec<Step> {
+    pub fn steps(&self) -> Vec<Step> {
         let mut steps = Vec::with_capacity(self.sizes.len());
         let mut first = 0;
         for &rows in self.sizes {

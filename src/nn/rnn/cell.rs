@@ -4,7 +4,7 @@ use super::RnnNonlinearity;
 use crate::Tensor;
 use crate::error::{Error, throw};
 use crate::nn::{Module, Parameter, init};
-use crate::ops::rnn::{Cell, Recurrent, step};
+use crate::ops::rnn::{Cell, Direction, Recurrent, step};
 
 /// Weights and biases of recurrent networks all start uniform within this.
 pub(super) fn bound(hidden_size: usize) -> f64 {
@@ -27,7 +27,10 @@ fn batched(
     let single = x.dim() == 1;
     let x = if single { x.unsqueeze(0) } else { x.clone() };
     let state = match state {
-        None => (0..states).map(|_| Tensor::zeros([x.size(0), hidden], x.dtype())).collect(),
+        None => {
+            let on = (x.dtype(), x.device());
+            (0..states).map(|_| Tensor::zeros([x.size(0), hidden], on)).collect()
+        }
         Some(state) => state
             .iter()
             .map(|h| {
@@ -46,6 +49,24 @@ fn batched(
             .collect(),
     };
     (x, state, single)
+}
+
+/// On a GPU as one op; on the CPU of several, which do not pack the weights.
+#[track_caller]
+fn next_state(
+    cell: Cell,
+    recurrent: &Recurrent<'_>,
+    x: &Tensor,
+    state: &[Tensor],
+    (weight_ih, bias_ih): (&Tensor, Option<&Tensor>),
+) -> Vec<Tensor> {
+    if !x.device().is_cuda() {
+        return step(cell, recurrent, &x.linear(weight_ih, bias_ih), state);
+    }
+    let sizes = &[x.size(0)];
+    let layer =
+        Direction { cell, weight_ih, bias_ih, recurrent: *recurrent, sizes, backwards: false };
+    layer.run(x, state).1
 }
 
 macro_rules! cells {
@@ -128,8 +149,7 @@ macro_rules! cells {
                     bias_hh: self.bias_hh.as_deref(),
                     weight_hr: None,
                 };
-                let gates = x.linear(&self.weight_ih, self.bias_ih.as_deref());
-                let next = step(kind, &weights, &gates, &state);
+                let next = next_state(kind, &weights, &x, &state, (&self.weight_ih, self.bias_ih.as_deref()));
                 let plain = |h: Tensor| if single { h.squeeze_dim(0) } else { h };
                 next.into_iter().map(plain).collect()
             }

@@ -216,7 +216,8 @@ impl Layers {
         let sizes = self.state_sizes();
         let state = state.unwrap_or_else(|| {
             let zeros = |&size: &usize| {
-                Tensor::zeros([layers * directions, batch, size], steps.data.dtype())
+                let on = (steps.data.dtype(), steps.data.device());
+                Tensor::zeros([layers * directions, batch, size], on)
             };
             sizes.iter().map(zeros).collect()
         });

@@ -8,21 +8,24 @@
 //!
 //! `pointwise.rs` says which rows of the tables take complex numbers; all others throw.
 
+mod cuda;
 mod pointwise;
 mod product;
 #[cfg(test)]
 mod tests;
 
 pub(super) use pointwise::{pointwise, pointwise_inplace};
+pub(super) use product::mul as product_of;
 
 use smallvec::smallvec;
 
 #[cfg(test)]
 use super::samples::{OpSample, positive, values};
-use crate::Tensor;
 use crate::autograd::{BackwardCtx, no_grad, record};
 use crate::error::{Error, throw};
+use crate::ops::gpu;
 use crate::tensor::{Dtype, Operand, Scalar, broadcast_shapes};
+use crate::{Device, Tensor};
 
 impl Tensor {
     /// True for c64 and c128 tensors (`torch.is_complex`).
@@ -155,7 +158,7 @@ impl Tensor {
                 format!("parts of shapes {a:?} and {b:?} do not broadcast"),
             ))
         });
-        let out = Tensor::empty(&shape, dtype.to_complex());
+        let out = Tensor::empty(&shape, (dtype.to_complex(), real.device()));
         no_grad(|| {
             out.real().copy_(&real.detach());
             out.imag().copy_(&imag.detach());
@@ -204,6 +207,11 @@ impl Tensor {
         if !self.is_complex() {
             return self.clone();
         }
+        if let Some(gpu) = gpu::of("conj", &[self]) {
+            return record("conj", &[self], cuda::conj(gpu, self), |_| {
+                move |ctx: &BackwardCtx<'_>| smallvec![Some(ctx.grad(0).conj())]
+            });
+        }
         let signs = Tensor::from([1.0, -1.0]).to_dtype(self.dtype().to_real());
         by_pairs(self, |pairs| pairs * signs)
     }
@@ -236,22 +244,24 @@ impl Tensor {
     }
 }
 
-/// A complex tensor of the given type from any operand.
+/// A complex tensor of the given type and device from any operand. A 0-dim tensor of the host goes to a GPU.
 #[track_caller]
-fn as_complex(x: Operand<'_>, dtype: Dtype) -> Tensor {
+fn as_complex(x: Operand<'_>, dtype: Dtype, device: Device) -> Tensor {
     match x {
+        Operand::Tensor(t) if t.dim() == 0 => t.to_dtype(dtype).to_device(device),
         Operand::Tensor(t) => t.to_dtype(dtype),
-        Operand::Scalar(s) => Tensor::full([], s, dtype),
+        Operand::Scalar(s) => Tensor::full([], s, (dtype, device)),
     }
 }
 
-/// A real operand in the type of complex numbers' parts, with a last dimension of size 1 to go with
-/// those of pairs.
+/// A real operand in the type of complex numbers' parts: a number, or with a last dimension of size 1 to go
+/// with those of pairs.
 #[track_caller]
 fn factor(x: Operand<'_>, dtype: Dtype) -> Tensor {
     match x {
+        Operand::Tensor(t) if t.dim() == 0 => t.to_dtype(dtype.to_real()),
         Operand::Tensor(t) => t.to_dtype(dtype.to_real()).unsqueeze(-1),
-        Operand::Scalar(s) => Tensor::full([1], s, dtype.to_real()),
+        Operand::Scalar(s) => Tensor::full([], s, dtype.to_real()),
     }
 }
 

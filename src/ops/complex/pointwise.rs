@@ -1,7 +1,11 @@
 //! Pointwise ops on complex numbers, by the names of their rows. What is not here throws.
 
-use super::{Operand, Scalar, Tensor, as_complex, factor, join, product};
+use smallvec::smallvec;
+
+use super::{Operand, Scalar, Tensor, as_complex, cuda, factor, join, product};
+use crate::autograd::{BackwardCtx, record};
 use crate::error::{Error, throw};
+use crate::ops::gpu;
 use crate::ops::pointwise::{Row, apply, tables};
 use crate::tensor::dtype::not_real;
 use crate::tensor::{Dtype, ResultType, Shape, can_cast};
@@ -56,7 +60,14 @@ pub fn pointwise_inplace(
 /// `None` for an op that has no meaning for complex numbers, or no formula here.
 #[track_caller]
 fn evaluate(op: &str, dtype: Dtype, inputs: &[Operand<'_>], params: &[Scalar]) -> Option<Tensor> {
-    let z = |k: usize| as_complex(inputs[k], dtype);
+    let device = inputs
+        .iter()
+        .find_map(|x| match x {
+            Operand::Tensor(t) if t.dim() > 0 || t.device().is_cuda() => Some(t.device()),
+            _ => None,
+        })
+        .unwrap_or_default();
+    let z = |k: usize| as_complex(inputs[k], dtype, device);
     let pairs = |k: usize| z(k).view_as_real();
     let is_complex = |k: usize| matches!(inputs[k], Operand::Tensor(t) if t.is_complex());
     Some(match op {
@@ -71,7 +82,7 @@ fn evaluate(op: &str, dtype: Dtype, inputs: &[Operand<'_>], params: &[Scalar]) -
         },
         "div" if is_complex(1) => product::div(&z(0), &z(1)),
         "div" => join(pairs(0) / factor(inputs[1], dtype)),
-        "reciprocal" => product::div(&Tensor::ones([], dtype), &z(0)),
+        "reciprocal" => product::div(&Tensor::ones([], (dtype, device)), &z(0)),
         "square" => product::mul(&z(0), &z(0)),
         "addcmul" => z(0) + product::mul(&z(1), &z(2)) * params[0].to_f64(),
         "addcdiv" => z(0) + product::div(&z(1), &z(2)) * params[0].to_f64(),
@@ -92,7 +103,7 @@ fn evaluate(op: &str, dtype: Dtype, inputs: &[Operand<'_>], params: &[Scalar]) -
         "masked_fill" => choose(inputs[1], &pairs(2), &pairs(0)),
         "abs" => abs(&z(0)),
         "angle" => angle(&z(0)),
-        "exp" => Tensor::polar(&z(0).real().exp(), &z(0).imag()),
+        "exp" => exp(&z(0)),
         "log" => Tensor::complex(&abs(&z(0)).log(), &angle(&z(0))),
         "sqrt" => sqrt(&z(0)),
         "rsqrt" => sqrt(&z(0)).reciprocal(),
@@ -135,7 +146,33 @@ fn without_zeros(z: &Tensor) -> (Tensor, Tensor) {
     (zero, safe)
 }
 
+#[track_caller]
+fn exp(z: &Tensor) -> Tensor {
+    let Some(gpu) = gpu::of("exp", &[z]) else {
+        return Tensor::polar(&z.real().exp(), &z.imag());
+    };
+    record("exp", &[z], cuda::exp(gpu, z), |saver| {
+        let y = saver.save_output(0);
+        move |ctx: &BackwardCtx<'_>| {
+            smallvec![Some(product::mul(&ctx.grad(0), &ctx.get(&y).conj()))]
+        }
+    })
+}
+
+#[track_caller]
 fn abs(z: &Tensor) -> Tensor {
+    if let Some(gpu) = gpu::of("abs", &[z]) {
+        return record("abs", &[z], cuda::abs(gpu, z), |saver| {
+            let z = saver.save(z);
+            move |ctx: &BackwardCtx<'_>| {
+                let (g, z) = (ctx.grad(0), ctx.get(&z));
+                smallvec![Some(match ctx.create_graph() {
+                    true => sgn(&z) * g,
+                    false => cuda::abs_backward(gpu, &z, &g),
+                })]
+            }
+        });
+    }
     let (zero, safe) = without_zeros(z);
     safe.real().hypot(&safe.imag()).masked_fill(&zero, 0.0)
 }
@@ -169,7 +206,7 @@ fn pow(z: &Tensor, exponent: Operand<'_>, dtype: Dtype) -> Tensor {
         }
     }
     // A power of 0 is 0, but for the exponent 0.
-    let exponent = as_complex(exponent, dtype);
+    let exponent = as_complex(exponent, dtype, z.device());
     let (zero, safe) = without_zeros(z);
     let power = product::mul(&exponent, &safe.log()).exp();
     let one = exponent.detach().eq(0i64).to_dtype(dtype);

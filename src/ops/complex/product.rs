@@ -8,18 +8,21 @@
 
 use smallvec::smallvec;
 
+use super::cuda;
 use crate::Tensor;
-use crate::autograd::{BackwardCtx, record};
+use crate::autograd::{BackwardCtx, no_grad, record};
 use crate::cpu::fold::SharedMut;
 use crate::cpu::threads::{GRAIN, parallel_for};
 use crate::error::{Error, throw};
-use crate::tensor::{Complex, Dtype, Element, broadcast_shapes};
+use crate::ops::gpu;
+use crate::tensor::{Complex, Dtype, Element, Shape, broadcast_shapes};
 
 /// `x * y` of one complex type; they broadcast.
 #[track_caller]
-pub(super) fn mul(x: &Tensor, y: &Tensor) -> Tensor {
-    let out = match x.dtype() {
-        Dtype::C64 => zip::<Complex<f32>>("mul", x, y, |x, y| x * y),
+pub(in crate::ops) fn mul(x: &Tensor, y: &Tensor) -> Tensor {
+    let out = match (gpu::of("mul", &[x, y]), x.dtype()) {
+        (Some(gpu), _) => cuda::zip(gpu, "multiply", x, y, &common_shape("mul", x, y)),
+        (None, Dtype::C64) => zip::<Complex<f32>>("mul", x, y, |x, y| x * y),
         _ => zip::<Complex<f64>>("mul", x, y, |x, y| x * y),
     };
     record("mul", &[x, y], out, |saver| {
@@ -28,17 +31,32 @@ pub(super) fn mul(x: &Tensor, y: &Tensor) -> Tensor {
             (y.requires_grad().then(|| saver.save(x)), x.requires_grad().then(|| saver.save(y)));
         move |ctx: &BackwardCtx<'_>| {
             let g = ctx.grad(0);
-            let by = |other: &Option<_>| other.as_ref().map(|t| mul(&g, &ctx.get(t).conj()));
+            let by = |other: &Option<_>| {
+                other.as_ref().map(|t| match ctx.create_graph() {
+                    true => mul(&g, &ctx.get(t).conj()),
+                    false => mul_conj(&g, &ctx.get(t)),
+                })
+            };
             smallvec![by(&kept_y), by(&kept_x)]
         }
     })
 }
 
+/// `x conj(y)` of one complex type, without history.
+#[track_caller]
+pub(super) fn mul_conj(x: &Tensor, y: &Tensor) -> Tensor {
+    match gpu::of("mul", &[x, y]) {
+        Some(gpu) => cuda::zip(gpu, "multiply_conj", x, y, &common_shape("mul", x, y)),
+        None => no_grad(|| mul(x, &y.conj())),
+    }
+}
+
 /// `x / y` of one complex type; they broadcast.
 #[track_caller]
 pub(super) fn div(x: &Tensor, y: &Tensor) -> Tensor {
-    let out = match x.dtype() {
-        Dtype::C64 => zip::<Complex<f32>>("div", x, y, quotient_single),
+    let out = match (gpu::of("div", &[x, y]), x.dtype()) {
+        (Some(gpu), _) => cuda::zip(gpu, "divide", x, y, &common_shape("div", x, y)),
+        (None, Dtype::C64) => zip::<Complex<f32>>("div", x, y, quotient_single),
         _ => zip::<Complex<f64>>("div", x, y, quotient),
     };
     record("div", &[x, y], out, |saver| {
@@ -78,13 +96,19 @@ fn quotient_single(x: Complex<f32>, y: Complex<f32>) -> Complex<f32> {
     Complex::new(z.re as f32, z.im as f32)
 }
 
+/// The shape that both broadcast to.
+#[track_caller]
+fn common_shape(op: &str, x: &Tensor, y: &Tensor) -> Shape {
+    broadcast_shapes(x.shape(), y.shape()).unwrap_or_else(|d| {
+        let (a, b) = (x.shape(), y.shape());
+        throw(Error::shape(op, format!("shapes {a:?} and {b:?} do not broadcast: dimension {d}")))
+    })
+}
+
 /// `f` of two tensors with elements `T` that broadcast: a dense tensor.
 #[track_caller]
 fn zip<T: Element>(op: &str, x: &Tensor, y: &Tensor, f: impl Fn(T, T) -> T + Sync) -> Tensor {
-    let shape = broadcast_shapes(x.shape(), y.shape()).unwrap_or_else(|d| {
-        let (a, b) = (x.shape(), y.shape());
-        throw(Error::shape(op, format!("shapes {a:?} and {b:?} do not broadcast: dimension {d}")))
-    });
+    let shape = common_shape(op, x, y);
     let dense = |t: &Tensor| t.detach().expand(&shape).contiguous();
     let (x, y) = (dense(x), dense(y));
     let out = Tensor::empty(&shape, T::DTYPE);

@@ -14,18 +14,21 @@
 //! where a result stands for its conjugate too.
 //! These are made of the transforms again, so derivatives of any order follow.
 //!
-//! A line is transformed by `rustfft` (complex) and `realfft` (real), whose planners keep what they
-//! have planned. Lines lie in the last dimension; others are moved there, which is a copy.
+//! On the CPU a line is transformed by `rustfft` (complex) and `realfft` (real), whose planners keep what they
+//! have planned. Lines lie in the last dimension; others are moved there, which is a copy. [`cuda`] has what
+//! GPUs do.
 
 use std::sync::Arc;
 
 use smallvec::smallvec;
 use torchrs_numeric::fft::{ComplexToReal, Fft, FftDirection, RealToComplex};
 
+use super::cuda;
 use crate::Tensor;
 use crate::autograd::{BackwardCtx, no_grad, record};
 use crate::cpu::fold::SharedMut;
 use crate::cpu::threads::{GRAIN, parallel_for};
+use crate::ops::gpu;
 use crate::tensor::{Complex, Dtype, Element, Shape};
 
 /// Which sign the exponent has.
@@ -76,6 +79,14 @@ fn from_lines_last(x: Tensor, dim: usize) -> Tensor {
 pub fn complex_to_complex(x: &Tensor, dims: &[usize], direction: Direction, scale: f64) -> Tensor {
     let out = no_grad(|| {
         let mut y = x.detach();
+        if let (Some(gpu), false) = (gpu::of("fft", &[x]), dims.is_empty()) {
+            y = y.contiguous();
+            for (i, &dim) in dims.iter().enumerate() {
+                let scale = if i == 0 { scale } else { 1.0 };
+                y = cuda::transform(gpu, &y, dim, direction, scale);
+            }
+            return y;
+        }
         for (i, &dim) in dims.iter().enumerate() {
             let scale = if i == 0 { scale } else { 1.0 };
             // A copy of our own, which is transformed in place.
@@ -128,8 +139,9 @@ pub fn real_to_complex(x: &Tensor, dim: usize, scale: f64) -> Tensor {
     let n = x.shape()[dim];
     let out = no_grad(|| {
         let lines = with_lines_last(x, dim);
-        let half = match x.dtype() {
-            Dtype::F32 => transform_real::<f32>(&lines, scale),
+        let half = match (gpu::of("rfft", &[x]), x.dtype()) {
+            (Some(gpu), _) => cuda::transform_real(gpu, &lines, scale),
+            (None, Dtype::F32) => transform_real::<f32>(&lines, scale),
             _ => transform_real::<f64>(&lines, scale),
         };
         from_lines_last(half, dim).contiguous()
@@ -174,8 +186,9 @@ fn transform_real<T: Real>(lines: &Tensor, scale: f64) -> Tensor {
 pub fn complex_to_real(x: &Tensor, dim: usize, n: usize, scale: f64) -> Tensor {
     let out = no_grad(|| {
         let lines = with_lines_last(x, dim);
-        let real = match x.dtype() {
-            Dtype::C64 => transform_half::<f32>(&lines, n, scale),
+        let real = match (gpu::of("irfft", &[x]), x.dtype()) {
+            (Some(gpu), _) => cuda::transform_half(gpu, &lines, n, scale),
+            (None, Dtype::C64) => transform_half::<f32>(&lines, n, scale),
             _ => transform_half::<f64>(&lines, n, scale),
         };
         from_lines_last(real, dim).contiguous()
@@ -185,11 +198,13 @@ pub fn complex_to_real(x: &Tensor, dim: usize, n: usize, scale: f64) -> Tensor {
             let g = real_to_complex(&ctx.grad(0), dim, scale);
             // Coefficient k stands for n - k as well, where that is another one.
             let m = n / 2 + 1;
-            let twice = |k: usize| if k == 0 || 2 * k == n { 1.0 } else { 2.0 };
-            let weights: Vec<f64> = (0..m).map(twice).collect();
             let mut shape = Shape::from_elem(1, g.dim());
             shape[dim] = m;
-            let weights = Tensor::from(weights).to_dtype(g.dtype().to_real()).reshape_to(&shape);
+            let weights = Tensor::full(&shape, 2.0, (g.dtype().to_real(), g.device()));
+            weights.narrow(dim as i64, 0, 1).fill_(1.0);
+            if n.is_multiple_of(2) {
+                weights.narrow(dim as i64, m - 1, 1).fill_(1.0);
+            }
             smallvec![Some(g * weights)]
         }
     })

@@ -18,7 +18,9 @@
 //! assert_eq!(fft::rfft(&x, None, -1, Default::default()).shape(), &[3]);
 //! ```
 
+mod cuda;
 mod kernels;
+mod plan;
 mod shape;
 mod stft;
 #[cfg(test)]

@@ -11,8 +11,6 @@ use super::kernels::{Direction, complex_to_complex, complex_to_real, real_to_com
 use crate::Tensor;
 use crate::error::{Error, throw};
 use crate::ops::PadMode;
-use crate::ops::complex::by_pairs;
-use crate::ops::windows::Windows;
 use crate::tensor::Dtype;
 
 /// Arguments of [`Tensor::stft`]; the defaults are PyTorch's.
@@ -110,7 +108,7 @@ impl Default for IstftOptions<'_> {
 
 /// `window`, of `win_length` numbers or ones, in the middle of `n_fft`.
 #[track_caller]
-fn centered(op: &str, window: Option<&Tensor>, lengths: [usize; 2], dtype: Dtype) -> Tensor {
+fn centered(op: &str, window: Option<&Tensor>, lengths: [usize; 2], like: &Tensor) -> Tensor {
     let [win_length, n_fft] = lengths;
     let window = match window {
         Some(w) if w.shape() != [win_length] => throw(Error::shape(
@@ -118,7 +116,7 @@ fn centered(op: &str, window: Option<&Tensor>, lengths: [usize; 2], dtype: Dtype
             format!("`window` has shape {:?}; win_length is {win_length}", w.shape()),
         )),
         Some(w) => w.clone(),
-        None => Tensor::ones([win_length], dtype.to_real()),
+        None => Tensor::ones([win_length], (like.dtype().to_real(), like.device())),
     };
     let left = (n_fft - win_length) / 2;
     let zeros = |n: usize| Tensor::zeros([n], (window.dtype(), window.device()));
@@ -179,7 +177,7 @@ impl Tensor {
         check_lengths("stft", hop, win_length, n_fft);
         let mut pieces = x.unfold(1, n_fft, hop);
         if options.window.is_some() || win_length < n_fft {
-            pieces = pieces * centered("stft", options.window, [win_length, n_fft], self.dtype());
+            pieces = pieces * centered("stft", options.window, [win_length, n_fft], self);
         }
         let onesided = options.onesided.unwrap_or(!pieces.is_complex());
         let scale = if options.normalized { 1.0 / (n_fft as f64).sqrt() } else { 1.0 };
@@ -241,7 +239,7 @@ impl Tensor {
         if options.window.is_some_and(Tensor::is_complex) && !options.return_complex {
             fail("window", "is complex; then `return_complex` must be true".into());
         }
-        let window = centered("istft", options.window, [win_length, n_fft], self.dtype());
+        let window = centered("istft", options.window, [win_length, n_fft], self);
         let spectra = if self.dim() == 2 { self.unsqueeze(0) } else { self.clone() };
         let spectra = spectra.transpose(1, 2);
         let scale = super::Norm::Backward.scale(false, n_fft);
@@ -252,10 +250,10 @@ impl Tensor {
             false => complex_to_real(&spectra.narrow(2, 0, n_fft / 2 + 1), 2, n_fft, scale),
         };
         let total = n_fft + hop * (count - 1);
-        let places = Windows::sliding(total, count, n_fft, [hop, 0, 1]);
+        let add = |pieces: &Tensor| pieces.overlapped(1, total, hop);
         let sum = |pieces: &Tensor| match pieces.is_complex() {
-            true => by_pairs(pieces, |pairs| places.add_back(pairs, 1)),
-            false => places.add_back(pieces, 1),
+            true => Tensor::complex(&add(&pieces.real()), &add(&pieces.imag())),
+            false => add(pieces),
         };
         let signal = sum(&(pieces * &window));
         let envelope = sum(&window.square().expand(&[1, count, n_fft]));

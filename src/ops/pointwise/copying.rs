@@ -46,6 +46,11 @@ unsafe fn assign(to: &Tensor, from: &Tensor) {
     if to.device() != from.device() {
         return assign_across(to, from);
     }
+    // Kernels know no element of sixteen bytes.
+    if to.device().is_cuda() && to.dtype() == Dtype::C128 {
+        // SAFETY: the caller's promise.
+        return unsafe { assign_parts(to, from) };
+    }
     // SAFETY: tensors' layouts lie inside their storages; the rest is the caller's promise.
     unsafe {
         if let Device::Cuda(index) = to.device() {
@@ -109,13 +114,18 @@ pub(crate) unsafe fn assign_strided(to: &Tensor, from: *mut u8, strides: &[isize
     let Device::Cuda(index) = to.device() else {
         throw(Error::Device("a strided copy of addresses is for GPUs".to_owned()))
     };
+    if to.dtype() == Dtype::C128 {
+        let strides: SmallVec<[isize; 6]> = strides.iter().map(|s| 2 * s).chain([1]).collect();
+        // SAFETY: the caller's promise, for the parts.
+        return unsafe { assign_strided(&to.detach().view_as_real(), from, &strides) };
+    }
     let format = format_of(to.dtype());
     let from = Buffer::Memory { ptr: from, format, shape: to.shape(), strides };
     // SAFETY: the caller's promise.
     unsafe { on_cuda(index, to, &from, compute_of(to.dtype())) };
 }
 
-/// [`assign`] between types of which one is complex: parts to parts, real numbers to real parts.
+/// [`assign`] to or from a complex type: parts to parts, real numbers to real parts.
 ///
 /// # Safety
 /// As [`assign`].

@@ -85,7 +85,7 @@ pub(super) fn run(layer: &Direction, x: &Tensor, first: &[Tensor]) -> (Tensor, V
     }
     let last = ended.into_iter().rev().fold(state, join);
     if outputs.is_empty() {
-        return (Tensor::zeros([0, first[0].size(1)], x.dtype()), last);
+        return (Tensor::zeros([0, first[0].size(1)], (x.dtype(), x.device())), last);
     }
     (Tensor::cat(&outputs, 0), last)
 }

@@ -7,18 +7,21 @@
 //! dx = G W_ih    dW_ih = G^T x    dW_hh = G^T (h before each step)    db = column sums of G
 //! ```
 //!
-//! where a GRU has for W_hh and its bias a G of its own. Half types are computed in f32, h and c too.
+//! where a GRU has for W_hh and its bias a G of its own. Half types are computed in f32, h and c too; [`cuda`] has
+//! what GPUs do.
 
 use smallvec::SmallVec;
 
 use super::composed;
+use super::cuda::{self, Gradients};
 use super::{Cell, Direction, Recurrent};
 use crate::Tensor;
 use crate::autograd::{
     self, BackwardCtx, Grads, enable_grad, is_grad_enabled, no_grad, record_many,
 };
-use crate::cpu::recurrent::{Gradients, Kept, Known, Panels, Recurrence, packed_len};
+use crate::cpu::recurrent::{self, Kept, Known, Panels, Recurrence, packed_len};
 use crate::ops::compute::{column_sums, narrow, widen};
+use crate::ops::gpu::{self, Gpu};
 use crate::tensor::{Dtype, dispatch};
 
 /// [`Direction::run`] for operands that [`Direction::fits`].
@@ -121,6 +124,9 @@ impl Plan {
     }
 
     fn forward(&self, inputs: &[&Tensor]) -> Forward {
+        if let Some(gpu) = gpu::of(self.name(), inputs) {
+            return self.forward_on(gpu, inputs);
+        }
         let operands: Vec<Tensor> = inputs.iter().map(|t| widen(t)).collect();
         let (x, weight_ih, weight_hh) = (&operands[0], &operands[1], &operands[2]);
         let states = &operands[3..3 + self.cell.states()];
@@ -151,6 +157,22 @@ impl Plan {
         Forward { last, gates: gated.then_some(gates), inner: gated.then_some(inner), out }
     }
 
+    fn forward_on(&self, gpu: Gpu, inputs: &[&Tensor]) -> Forward {
+        let operands: Vec<Tensor> = inputs.iter().map(|t| t.detach()).collect();
+        let gates = operands[0].matmul(&operands[1].t());
+        let first = &operands[3..3 + self.cell.states()];
+        let biases = self.biases(&operands);
+        let recurrence = self.recurrence();
+        let kept = cuda::forward(gpu, &recurrence, gates, &operands[2], biases, first);
+        let gated = self.cell.gates() > 1;
+        Forward {
+            out: kept.out,
+            last: kept.last,
+            gates: gated.then_some(kept.gates),
+            inner: kept.inner,
+        }
+    }
+
     fn backward(
         &self,
         ctx: &BackwardCtx,
@@ -158,9 +180,22 @@ impl Plan {
         kept: &[Tensor],
         out: &Tensor,
     ) -> Grads {
-        let dtype = operands[0].dtype();
+        if let Some(gpu) = gpu::of(self.name(), &[out]) {
+            let (gradient, states) = (ctx.grad(0), self.cell.states());
+            let known = cuda::Known {
+                weight_hh: &operands[2],
+                first: &operands[3..],
+                gates: kept.first(),
+                inner: kept.get(1),
+                out,
+                gradient: &gradient,
+            };
+            let last: Vec<Tensor> = (1..=states).map(|i| ctx.grad(i)).collect();
+            let found = cuda::backward(gpu, &self.recurrence(), known, &last);
+            return self.products(ctx, operands, found);
+        }
         let wide: Vec<Tensor> = operands.iter().map(widen).collect();
-        let (x, weight_ih, weight_hh, first) = (&wide[0], &wide[1], &wide[2], &wide[3..]);
+        let (x, weight_hh, first) = (&wide[0], &wide[2], &wide[3..]);
         let (compute, rows, n) = (x.dtype(), x.size(0), self.hidden);
         let width = self.cell.gates() * n;
         let dout = widen(&ctx.grad(0));
@@ -192,7 +227,7 @@ impl Plan {
             });
             // SAFETY: as above.
             let to = unsafe {
-                Gradients {
+                recurrent::Gradients {
                     by_input: by_input.as_mut_slice(),
                     by_state: by_state.as_mut_slice(),
                     states: [
@@ -203,20 +238,28 @@ impl Plan {
             };
             recurrence.backward(&weights, known, to);
         });
-        let of_state = if apart { &by_state } else { &by_input };
+        let by_state = apart.then_some(by_state);
+        self.products(ctx, &wide, Gradients { by_input, by_state, before, states: dstates })
+    }
+
+    /// The gradients of the operands, of which each is a product over all steps.
+    fn products(&self, ctx: &BackwardCtx, operands: &[Tensor], found: Gradients) -> Grads {
+        let dtype = ctx.grad(0).dtype();
+        let Gradients { by_input, by_state, before, states } = found;
+        let of_state = by_state.as_ref().unwrap_or(&by_input);
         let mut grads = Grads::new();
         let mut give = |i: usize, gradient: &dyn Fn() -> Tensor| {
             grads.push(ctx.needs(i).then(|| narrow(gradient(), dtype)));
         };
-        give(0, &|| by_input.matmul(weight_ih));
-        give(1, &|| by_input.t().matmul(x));
+        give(0, &|| by_input.matmul(&operands[1]));
+        give(1, &|| by_input.t().matmul(&operands[0]));
         give(2, &|| of_state.t().matmul(&before));
-        for (i, d) in dstates.iter().enumerate() {
+        for (i, d) in states.iter().enumerate() {
             give(3 + i, &|| d.clone());
         }
         let sums = [(self.bias_ih, &by_input), (self.bias_hh, of_state)];
         for (i, (_, g)) in sums.into_iter().filter(|(there, _)| *there).enumerate() {
-            give(3 + first.len() + i, &|| column_sums(g));
+            give(3 + states.len() + i, &|| column_sums(g));
         }
         grads
     }

@@ -1,10 +1,11 @@
 //! One direction of one recurrent layer over sequences, padded or packed.
 //!
 //! It is one op, [`fused`], whose loop over the steps is in `cpu::recurrent`. What that does not do (a
-//! projected h, mixed precision, forward mode, second derivatives) is [`composed`] of recorded ops, a step
-//! at a time.
+//! projected h, mixed precision on the CPU, forward mode, second derivatives) is [`composed`] of recorded ops, a
+//! step at a time.
 
 mod composed;
+mod cuda;
 mod fused;
 #[cfg(test)]
 mod samples;
@@ -38,11 +39,23 @@ impl Direction<'_> {
     /// and the last state of each sequence. `first` is the state before: h, and for an LSTM c.
     #[track_caller]
     pub fn run(&self, x: &Tensor, first: &[Tensor]) -> (Tensor, Vec<Tensor>) {
+        if amp::is_active()
+            && let Some(region) = amp::Region::enter("recurrent_layer", &[Some(x)])
+        {
+            let Recurrent { weight_hh, bias_hh, weight_hr } = self.recurrent;
+            let [weight_ih, weight_hh] = [self.weight_ih, weight_hh].map(|w| region.cast(w));
+            let others = [self.bias_ih, bias_hh, weight_hr].map(|t| region.cast(t));
+            let [bias_ih, bias_hh, weight_hr] = others.each_ref().map(Option::as_ref);
+            let first: Vec<Tensor> = first.iter().map(|h| region.cast(h)).collect();
+            let recurrent = Recurrent { weight_hh: &weight_hh, bias_hh, weight_hr };
+            let layer = Direction { weight_ih: &weight_ih, bias_ih, recurrent, ..*self };
+            return layer.run(&region.cast(x), &first);
+        }
         if self.fits(x, first) { fused::run(self, x, first) } else { composed::run(self, x, first) }
     }
 
-    /// Whether the fused op does this; what has errors does not fit, and for a single step it does not pay to
-    /// pack the weights.
+    /// Whether the fused op does this; what has errors does not fit, and on the CPU it does not pay to pack the
+    /// weights for a single step.
     fn fits(&self, x: &Tensor, first: &[Tensor]) -> bool {
         let Recurrent { weight_hh, bias_hh, weight_hr } = self.recurrent;
         let inputs = || {
@@ -55,7 +68,7 @@ impl Direction<'_> {
             && !amp::is_active()
             && x.dtype().is_floating_point()
             && inputs().all(|t| t.dtype() == x.dtype() && !t.is_dual())
-            && self.sizes.len() > 1
+            && self.sizes.len() > usize::from(!x.device().is_cuda())
             && x.numel() > 0
             && self.sizes.is_sorted_by(|a, b| a >= b)
             && x.shape() == [self.sizes.iter().sum(), self.weight_ih.size(1)]

@@ -3,6 +3,7 @@
 use super::{shape_of, view};
 use crate::Tensor;
 use crate::error::{Error, throw};
+use crate::tensor::Shape;
 
 impl Tensor {
     /// The diagonal of dimensions `dim1` and `dim2` as a new last dimension, `offset` places above
@@ -91,17 +92,29 @@ impl Tensor {
             None => layout.strides.push(1),
         }
         layout.shape.push(size);
-        let shape = shape_of(self);
+        let is_number = self.dim() == 0;
         view("unfold", self, layout, move |g| {
-            let out = Tensor::zeros(&shape, (g.dtype(), g.device()));
-            if out.dim() == 0 {
+            if is_number {
                 return g.sum_to_size(&[1]).reshape_to(&[]);
             }
-            for k in 0..size {
-                let end = (k + (count - 1) * step + 1) as i64;
-                out.slice(d as i64, k as i64, end, step).add_(&g.select(-1, k as i64));
-            }
-            out
+            g.overlapped(d, n, step)
         })
+    }
+
+    /// The transpose of [`unfold`](Self::unfold): windows, the last dimension, of which dimension `d` has one every
+    /// `step` places, are added up in a dimension `d` of `n` places.
+    pub(crate) fn overlapped(&self, d: usize, n: usize, step: usize) -> Tensor {
+        let (count, size) = (self.size(d as i64), self.size(-1));
+        let mut shape: Shape = self.shape()[..self.dim() - 1].into();
+        shape[d] = n;
+        let out = Tensor::zeros(&shape, (self.dtype(), self.device()));
+        let along = d as i64;
+        // As much of each window as overlaps no other one's, at a time.
+        for first in (0..size).step_by(step) {
+            let part = step.min(size - first);
+            let places = out.narrow(along, first, (count - 1) * step + part);
+            places.unfold(along, part, step).add_(&self.narrow(-1, first, part));
+        }
+        out
     }
 }

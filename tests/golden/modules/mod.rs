@@ -12,7 +12,7 @@ use std::rc::Rc;
 
 use serde_json::{Map, Value};
 use torchrs::nn::{Module, StateDict};
-use torchrs::{Dtype, Tensor};
+use torchrs::{Device, Dtype, Tensor};
 
 use crate::arg::{Arg, Call, Outcome as Called, Stop, dtype, lacks};
 use crate::case::Case;
@@ -35,6 +35,9 @@ pub fn built<M: Module + 'static>(
     if setup.dtype != Dtype::F32 {
         module.to(setup.dtype);
     }
+    if setup.device.is_cuda() {
+        module.to_device(setup.device);
+    }
     let module = Rc::new(module);
     Ok(Built { module: module.clone(), call: Box::new(move |c| call(&module, c)) })
 }
@@ -44,6 +47,7 @@ pub struct Setup {
     pub op: String,
     pub args: Call,
     pub dtype: Dtype,
+    pub device: Device,
     /// `init` where it is a tree of modules.
     pub tree: Value,
     /// How the input is packed before the call.
@@ -160,6 +164,7 @@ fn setup(case: &Case, inputs: &BTreeMap<String, Tensor>) -> Called<Setup> {
         op: case.op().into(),
         args: arguments(case, init, inputs),
         dtype,
+        device: case.device(),
         tree: init.clone(),
         packed: case.json["packed"].clone(),
     })
