@@ -15,13 +15,16 @@ const ARCHITECTURES: [(u32, u32); 2] = [(8, 0), (9, 0)];
 
 /// Files that are parts of programs, which are put together for an element type where they are used: not
 /// compiled here.
-const PARTS: [&str; 13] = [
+const PARTS: [&str; 16] = [
     "attention",
     "batch_norm",
     "conv",
     "cross_entropy",
     "flash",
     "layer_norm",
+    "linalg_factors",
+    "linalg_jacobi",
+    "linalg_qr",
     "matmul",
     "nll",
     "reduce",
