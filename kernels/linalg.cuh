@@ -9,6 +9,14 @@ struct Matrices {
     __device__ __forceinline__ T& operator()(i64 r, i64 c) const { return at[r * row + c * column]; }
 };
 
+// A matrix in shared memory, column by column.
+struct Columns {
+    T* at;
+    int step;
+
+    __device__ __forceinline__ T& operator()(i64 r, i64 c) const { return at[(int)c * step + (int)r]; }
+};
+
 __device__ __forceinline__ float root(float x) { return sqrtf(x); }
 __device__ __forceinline__ double root(double x) { return sqrt(x); }
 __device__ __forceinline__ float magnitude(float x) { return fabsf(x); }

@@ -26,9 +26,9 @@ extern "C" __global__ void __launch_bounds__(MOST) cholesky_block(Matrices all, 
                 break;
             }
             pivot = root(pivot);
+            for (int i = j + 1 + threadIdx.x; i < n; i += threads) a[i][j] /= pivot;
             __syncthreads();
-            for (int i = j + threadIdx.x; i < n; i += threads) a[i][j] = i == j ? pivot : a[i][j] / pivot;
-            __syncthreads();
+            if (threadIdx.x == 0) a[j][j] = pivot;
             for (int r = j + 1 + y; r < n; r += height) {
                 T left = a[r][j];
                 for (int c = j + 1 + x; c <= r; c += 16) a[r][c] -= left * a[c][j];
@@ -92,88 +92,98 @@ extern "C" __global__ void __launch_bounds__(MOST) solve_block(Matrices triangle
     }
 }
 
-// P L U in place of matrices of `m` rows and `n` columns, which are copied to shared memory, column by column, if
-// `copied`. A pivot is the number, from 1, of the row that is exchanged with its own; `first` is that of the first row
-// within the whole. A column of L is divided by its pivot only at the end. `side` is how many rows threads are
-// dealt to, the others go to other columns.
-extern "C" __global__ void __launch_bounds__(MOST, 4) lu_block(Matrices all, i32* pivots, i64 pivot_batch, i32* info, i64 count, i64 m, int n,
-                                                            int first, int side, int copied) {
-    extern __shared__ __align__(16) unsigned char shared_bytes[];
+// Eliminates in the matrix `a`, in its own memory or a copy, of `m` rows and `n` columns: the pivots, and 0 or the
+// number, from 1, of the first that is zero. A column of L is not yet divided by its pivot. `side` is how many rows
+// threads are dealt to; the others go to other columns.
+template <class A> __device__ __forceinline__ int eliminate(A a, int m, int n, i32* pivots, int first, int side) {
     __shared__ T values[MOST / 32];
-    __shared__ i64 rows[MOST / 32];
+    __shared__ int rows[MOST / 32];
     int threads = blockDim.x, lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = threads / 32;
     int own = threadIdx.x % side, group = threadIdx.x / side, groups = threads / side;
-    int least = m < n ? (int)m : n;
+    int least = m < n ? m : n, failed = 0;
+    for (int j = 0; j < least; ++j) {
+        T most = -1;
+        int place = m;
+        for (int r = j + threadIdx.x; r < m; r += threads) {
+            T value = magnitude(a(r, j));
+            if (value > most) {
+                most = value;
+                place = r;
+            }
+        }
+        // The first of equals.
+        for (int step = 16; step > 0; step /= 2) {
+            T other = __shfl_xor_sync(0xffffffffu, most, step);
+            int there = __shfl_xor_sync(0xffffffffu, place, step);
+            if (other > most || (other == most && there < place)) {
+                most = other;
+                place = there;
+            }
+        }
+        if (lane == 0) {
+            values[warp] = most;
+            rows[warp] = place;
+        }
+        __syncthreads();
+        most = values[0];
+        place = rows[0];
+        for (int k = 1; k < warps; ++k)
+            if (values[k] > most || (values[k] == most && rows[k] < place)) {
+                most = values[k];
+                place = rows[k];
+            }
+        // Of nothing but NaN none is the largest.
+        if (place >= m) place = j;
+        if (threadIdx.x == 0) pivots[j] = first + place + 1;
+        if (place != j)
+            for (int c = threadIdx.x; c < n; c += threads) {
+                T x = a(j, c);
+                a(j, c) = a(place, c);
+                a(place, c) = x;
+            }
+        __syncthreads();
+        T pivot = a(j, j);
+        if (pivot == (T)0) {
+            if (!failed) failed = first + j + 1;
+        } else {
+            for (int r = j + 1 + own; r < m; r += side) {
+                T factor = a(r, j) / pivot;
+                for (int c = j + 1 + group; c < n; c += groups) a(r, c) -= factor * a(j, c);
+            }
+        }
+        __syncthreads();
+    }
+    return failed;
+}
+
+// P L U in place of matrices of `m` rows and `n` columns, which are copied to shared memory if `copied`. A pivot is
+// the number, from 1, of the row that is exchanged with its own; `first` is that of the first row within the whole.
+extern "C" __global__ void __launch_bounds__(MOST, 3) lu_block(Matrices all, i32* pivots, i64 pivot_batch, i32* info, i64 count, int m, int n,
+                                                               int first, int side, int copied) {
+    extern __shared__ __align__(16) unsigned char shared_bytes[];
     Deal deal(n);
     for (i64 item = blockIdx.x; item < count; item += gridDim.x) {
-        Matrices from = all.of(item), a = from;
-        if (copied) {
-            a = {(T*)shared_bytes, 1, m | 1, 0};
-            for (i64 r = deal.row; r < m; r += deal.high)
-                for (int c = deal.column; c < n; c += deal.wide) a(r, c) = from(r, c);
-        }
-        int failed = 0;
+        Matrices from = all.of(item);
+        Columns a = {(T*)shared_bytes, m | 1};
+        i32* own = pivots + item * pivot_batch;
+        int failed;
         __syncthreads();
-        for (int j = 0; j < least; ++j) {
-            T most = -1;
-            i64 place = m;
-            for (i64 r = j + threadIdx.x; r < m; r += threads) {
-                T value = magnitude(a(r, j));
-                if (value > most) {
-                    most = value;
-                    place = r;
-                }
-            }
-            // The first of equals.
-            for (int step = 16; step > 0; step /= 2) {
-                T other = __shfl_xor_sync(0xffffffffu, most, step);
-                i64 there = __shfl_xor_sync(0xffffffffu, place, step);
-                if (other > most || (other == most && there < place)) {
-                    most = other;
-                    place = there;
-                }
-            }
-            if (lane == 0) {
-                values[warp] = most;
-                rows[warp] = place;
-            }
+        if (copied) {
+            for (int r = deal.row; r < m; r += deal.high)
+                for (int c = deal.column; c < n; c += deal.wide) a(r, c) = from(r, c);
             __syncthreads();
-            most = values[0];
-            place = rows[0];
-            for (int k = 1; k < warps; ++k)
-                if (values[k] > most || (values[k] == most && rows[k] < place)) {
-                    most = values[k];
-                    place = rows[k];
-                }
-            // Of nothing but NaN none is the largest.
-            if (place >= m) place = j;
-            if (threadIdx.x == 0) pivots[item * pivot_batch + j] = (i32)(first + place + 1);
-            if (place != j)
-                for (int c = threadIdx.x; c < n; c += threads) {
-                    T x = a(j, c);
-                    a(j, c) = a(place, c);
-                    a(place, c) = x;
-                }
-            __syncthreads();
-            T pivot = a(j, j);
-            if (pivot == (T)0) {
-                if (!failed) failed = first + j + 1;
-            } else {
-                for (i64 r = j + 1 + own; r < m; r += side) {
-                    T factor = a(r, j) / pivot;
-                    for (int c = j + 1 + group; c < n; c += groups) a(r, c) -= factor * a(j, c);
-                }
-            }
-            __syncthreads();
+            failed = eliminate(a, m, n, own, first, side);
+        } else {
+            failed = eliminate(from, m, n, own, first, side);
         }
-        for (i64 r = deal.row; r < m; r += deal.high)
+        for (int r = deal.row; r < m; r += deal.high)
             for (int c = deal.column; c < n; c += deal.wide) {
-                T x = a(r, c);
+                T x = copied ? a(r, c) : from(r, c), pivot = 1;
+                if (r > c) pivot = copied ? a(c, c) : from(c, c);
+                if (pivot != (T)0 && r > c) x /= pivot;
                 // The pivots themselves stay as they are.
-                if (r > c && a(c, c) != (T)0) x /= a(c, c);
                 if (copied || r > c) from(r, c) = x;
             }
-        __syncthreads();
         if (threadIdx.x == 0 && failed && info[item] == 0) info[item] = failed;
     }
 }

@@ -172,7 +172,7 @@ fn lu_block(gpu: Gpu, a: &Tensor, pivots: &Tensor, info: &Tensor, first: usize, 
     let side = m.next_power_of_two().min(threads) as i32;
     let shared = if copied { (m | 1) * n * a.dtype().size() } else { 0 };
     let (matrices, places, at) = (Matrices::of(a), pivots.device_ptr(), info.device_ptr());
-    let (pivot_batch, items, rows) = (pivots.strides()[0] as i64, count as i64, m as i64);
+    let (pivot_batch, items, rows) = (pivots.strides()[0] as i64, count as i64, m as i32);
     let (n, first, copied) = (n as i32, first as i32, i32::from(copied));
     let args = cuda_args!(matrices, places, pivot_batch, at, items, rows, n, first, side, copied);
     let shape = blocks(count, threads).with_shared(shared);
