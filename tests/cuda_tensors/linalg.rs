@@ -249,6 +249,13 @@ simulated! {
                 let a = numbers(&shape(batch, m, n), dtype);
                 check_svd(&format!("{dtype} {batch:?} {m} {n}"), &a, tolerance);
             }
+            // Of parts that are factored at the same time, with a rest and without.
+            for shape in [&[2usize, 4200, 3][..], &[4096, 5]] {
+                let a = numbers(shape, dtype).to_device(DEVICE);
+                let (u, s, vt) = linalg::svd(&a, false);
+                orthonormal("tall", &u, tolerance);
+                close("tall", &(u * s.unsqueeze(-2)).matmul(&vt), &a, tolerance);
+            }
             let ones = Tensor::ones([2, 5, 3], dtype);
             check_svd("of rank one", &ones, tolerance);
             check_svd("zeros", &(&ones * 0.0), tolerance);

@@ -157,8 +157,8 @@ fn panel(gpu: Gpu, a: &Tensor) -> (usize, bool) {
     let room = shared_room(gpu) / a.dtype().size() / (m | 1);
     let width = match m {
         ..=128 => 64,
-        ..=512 => 32,
-        ..=2048 => 16,
+        129..=512 => 32,
+        513..=2048 => 16,
         _ => 8,
     };
     let fitting = [64, 32, 16, 8].into_iter().find(|&w| w <= width && w <= room);

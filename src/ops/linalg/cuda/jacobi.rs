@@ -4,7 +4,7 @@
 //! first made square, `A = Q R`. A symmetric matrix is shifted until it has no negative eigenvalue: then its
 //! eigenvectors are J's rows.
 
-use super::qr::stacked;
+use super::qr::{stacked, thin};
 use super::{batch, blocks, fine, launch, shared_room, stack};
 use crate::cuda::family::Family;
 use crate::cuda::sources::family;
@@ -134,7 +134,7 @@ fn tall(gpu: Gpu, a: &Tensor, columns: usize, rows: usize) -> ([Tensor; 3], Tens
     let mut g = a / &scale;
     let mut q = None;
     if m > n {
-        let (whole, r) = stacked(gpu, &g, columns.max(n));
+        let (whole, r) = if columns > n { stacked(gpu, &g, columns) } else { thin(gpu, &g) };
         (g, q) = (r.narrow(1, 0, n).contiguous(), Some(whole));
     }
     let (turns, info) = orthogonalise(gpu, &g);

@@ -68,6 +68,32 @@ pub fn stacked(gpu: Gpu, a: &Tensor, columns: usize) -> (Tensor, Tensor) {
     (q, part(a, 0..columns, 0..n).contiguous())
 }
 
+/// [`stacked`] with as many columns of Q as the matrices have, who have no fewer rows; R's signs may be others. Of tall
+/// and narrow matrices parts of the rows are factored at the same time, then the parts' R below one another.
+#[track_caller]
+pub fn thin(gpu: Gpu, a: &Tensor) -> (Tensor, Tensor) {
+    /// The least rows of a part, and the most columns for which parts are worth it.
+    const ROWS: usize = 512;
+    const COLUMNS: usize = 64;
+    let (count, m, n) = (a.size(0), a.size(1), a.size(2));
+    if n > COLUMNS || m < 8 * ROWS {
+        return stacked(gpu, a, n);
+    }
+    // The last part is filled with zeros. No reflection touches those if as many rows as columns are above them.
+    let fits = |rows: &usize| m.is_multiple_of(*rows) || m % rows >= n;
+    let rows = (ROWS..2 * ROWS).find(fits).unwrap_or(m);
+    let parts = m.div_ceil(rows);
+    if parts == 1 {
+        return stacked(gpu, a, n);
+    }
+    let zeros = Tensor::zeros([count, parts * rows - m, n], (a.dtype(), a.device()));
+    let all = Tensor::cat(&[a, &zeros], 1).reshape_to(&[count * parts, rows, n]);
+    let (outer, r) = stacked(gpu, &all, n);
+    let (inner, r) = thin(gpu, &r.reshape_to(&[count, parts * n, n]));
+    let q = outer.matmul(&inner.reshape_to(&[count * parts, n, n]));
+    (q.reshape_to(&[count, parts * rows, n]).narrow(1, 0, m), r)
+}
+
 /// How many columns are factored at once, and whether in shared memory.
 #[track_caller]
 fn panel(gpu: Gpu, a: &Tensor, first: usize) -> (usize, bool) {
