@@ -30,6 +30,7 @@ template <class T> __device__ __forceinline__ void enter(const Product& q, i64 i
     *right = (const T*)q.right + r;
     *f = q.finish;
     f->out = (T*)f->out + item * q.out_batch;
+    if (f->start) f->start = (const T*)f->start + item * q.out_batch;
     if (f->partial) f->partial = (A*)f->partial + (part * q.batch + item) * f->rows * f->columns;
 }
 
@@ -150,7 +151,7 @@ extern "C" __global__ void __launch_bounds__(256) column_across(Product q) {
     }
 }
 
-// Adds the parts' sums and finishes them.
+// Adds the parts' sums and finishes them; what is added to them lies in batches as the results do.
 extern "C" __global__ void __launch_bounds__(256) add_parts(Finish f, i64 batch, i64 out_batch, i64 parts) {
     typedef Sum<ELEMENT>::Type A;
     i64 size = f.rows * f.columns, count = size * batch;
@@ -162,6 +163,7 @@ extern "C" __global__ void __launch_bounds__(256) add_parts(Finish f, i64 batch,
         A sum = 0;
         for (i64 part = 0; part < parts; ++part) sum += partial[part * count + i];
         out.f.out = (ELEMENT*)f.out + i / size * out_batch;
+        if (f.start) out.f.start = (const ELEMENT*)f.start + i / size * out_batch;
         out.row = i % size / f.columns;
         out.column = i % f.columns;
         out.put<1>(0, 0, &sum);

@@ -30,6 +30,8 @@ mod fft;
 mod folds;
 #[path = "cuda_tensors/indexing.rs"]
 mod indexing;
+#[path = "cuda_tensors/linalg.rs"]
+mod linalg;
 #[path = "cuda_tensors/loader.rs"]
 mod loader;
 #[path = "cuda_tensors/masks.rs"]

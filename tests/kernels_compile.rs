@@ -15,7 +15,7 @@ const ARCHITECTURES: [(u32, u32); 2] = [(8, 0), (9, 0)];
 
 /// Files that are parts of programs, which are put together for an element type where they are used: not
 /// compiled here.
-const PARTS: [&str; 17] = [
+const PARTS: [&str; 20] = [
     "attention",
     "batch_norm",
     "complex",
@@ -25,6 +25,9 @@ const PARTS: [&str; 17] = [
     "fft",
     "flash",
     "layer_norm",
+    "linalg_factors",
+    "linalg_jacobi",
+    "linalg_qr",
     "matmul",
     "nll",
     "reduce",

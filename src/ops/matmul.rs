@@ -13,6 +13,7 @@
 //! it does for PyTorch.
 
 pub(super) mod cuda;
+pub(super) mod subtract;
 
 use half::bf16;
 use smallvec::{SmallVec, smallvec};

@@ -107,8 +107,10 @@ pub struct Problem {
     pub left: Lie,
     /// The right one.
     pub right: Lie,
-    /// What is added, row by row; the result is dense.
+    /// What is added, row by row.
     pub start: Lie,
+    /// The result, row by row.
+    pub out: Lie,
     /// What is done besides.
     pub epilogue: Epilogue,
 }
@@ -273,8 +275,7 @@ fn layout(
 
 /// The plan of a problem, if cuBLASLt computes it.
 fn make(table: &Table, (device, problem, alignment): Key) -> Result<Option<Plan>> {
-    let Problem { kind, size: [m, n, k], batch, left, right, start, epilogue } = problem;
-    let out = Lie { turned: false, step: n as i64, batch: (m * n) as i64 };
+    let Problem { kind, size: [m, n, k], batch, left, right, start, out, epilogue } = problem;
     let layouts = [
         layout(table, kind, batch, k, n, right)?,
         layout(table, kind, batch, m, k, left)?,

@@ -1,4 +1,4 @@
-//! Runs a loop of `cpu/linalg` on every matrix of a batch.
+//! What the factorisation of a batch gives, and how a loop of `cpu/linalg` is run on every matrix of one.
 
 use crate::autograd::no_grad;
 use crate::cpu::parts::Parts;
@@ -14,9 +14,8 @@ pub type PerMatrix<'a> = &'a (dyn Fn(&[&[f64]], &mut [&mut [f64]]) -> usize + Sy
 pub struct Batch {
     /// One tensor per output, of the inputs' type.
     pub outputs: Vec<Tensor>,
-    /// A number for each matrix, 0 where it was fine.
-    pub info: Vec<i32>,
-    shape: Vec<usize>,
+    /// A number for each matrix, 0 where it was fine: i32, of the batch's shape.
+    pub info: Tensor,
 }
 
 impl Batch {
@@ -25,20 +24,17 @@ impl Batch {
         self.outputs.remove(0)
     }
 
-    /// `info` as a tensor of the batch's shape.
-    pub fn info(&self) -> Tensor {
-        Tensor::from_slice(&self.info, &self.shape)
-    }
-
-    /// Throws for the first matrix that was not fine; `message` tells what an `info` means.
+    /// Throws for the first matrix that was not fine; `message` tells what an `info` means. On a GPU this waits
+    /// for the results, as PyTorch does.
     #[track_caller]
     pub fn expect(&self, op: &str, message: impl Fn(i32) -> String) {
-        if let Some(i) = self.info.iter().position(|&info| info != 0) {
-            let which = match self.shape.len() {
+        let all = self.info.to_vec::<i32>();
+        if let Some(i) = all.iter().position(|&info| info != 0) {
+            let which = match self.info.dim() {
                 0 => "the matrix".to_owned(),
                 _ => format!("matrix {i} of the batch"),
             };
-            let message = format!("{which} {}", message(self.info[i]));
+            let message = format!("{which} {}", message(all[i]));
             throw(Error::argument(op, "A", message));
         }
     }
@@ -85,5 +81,5 @@ pub fn each(inputs: &[&Tensor], shapes: &[&[usize]], f: PerMatrix) -> Batch {
         no_grad(|| whole.to_dtype(dtype))
     };
     let outputs = outputs.into_iter().zip(shapes).map(tensor).collect();
-    Batch { outputs, info, shape }
+    Batch { outputs, info: Tensor::from_slice(&info, &shape) }
 }

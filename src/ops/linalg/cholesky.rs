@@ -9,12 +9,14 @@ use smallvec::smallvec;
 
 use super::batch::{Batch, each};
 use super::{
-    TriangularOptions, check_rows, check_square, common_batch, half_diagonal, solve_triangular,
+    TriangularOptions, check_rows, check_square, common_batch, cuda, half_diagonal,
+    solve_triangular,
 };
 use crate::Tensor;
 use crate::amp::cast_op;
 use crate::autograd::{no_grad, record};
 use crate::cpu::linalg;
+use crate::ops::gpu;
 #[cfg(test)]
 use crate::ops::samples::OpSample;
 
@@ -59,13 +61,16 @@ pub fn cholesky(a: &Tensor, upper: bool) -> Tensor {
 pub fn cholesky_ex(a: &Tensor, upper: bool) -> (Tensor, Tensor) {
     cast_op!("cholesky", [x = a] => cholesky_ex(&x, upper));
     let batch = factors("linalg.cholesky_ex", a);
-    let info = batch.info();
+    let info = batch.info.clone();
     (recorded(a, batch.single(), upper), info)
 }
 
 #[track_caller]
 fn factors(op: &str, a: &Tensor) -> Batch {
     check_square(op, a);
+    if let Some(gpu) = gpu::of(op, &[a]) {
+        return cuda::cholesky(gpu, a);
+    }
     let n = a.size(-1);
     each(&[a], &[&[n, n]], &|inputs, out| {
         out[0].copy_from_slice(inputs[0]);

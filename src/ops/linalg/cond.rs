@@ -29,7 +29,7 @@ pub fn cond(a: &Tensor, ord: impl Into<NormOrder>) -> Tensor {
         check_square("linalg.cond", a);
     }
     if a.size(-1).min(a.size(-2)) == 0 {
-        return Tensor::zeros(&a.shape()[..a.dim() - 2], a.dtype());
+        return Tensor::zeros(&a.shape()[..a.dim() - 2], (a.dtype(), a.device()));
     }
     if by_values {
         let s = svdvals(a);

@@ -4,13 +4,14 @@
 use smallvec::smallvec;
 
 use super::batch::{Batch, each};
-use super::{check_square, eye_like, inv_ex, svd};
-use crate::Tensor;
+use super::{check_square, cuda, eye_like, inv_ex, svd};
 use crate::amp::cast_op;
-use crate::autograd::record;
+use crate::autograd::{no_grad, record};
 use crate::cpu::linalg;
+use crate::ops::gpu::{self, Gpu};
 #[cfg(test)]
 use crate::ops::samples::OpSample;
+use crate::{Dtype, Tensor};
 
 /// The determinant of each matrix, `[..]` (`torch.linalg.det`); that of `0 x 0` is 1.
 ///
@@ -26,10 +27,17 @@ use crate::ops::samples::OpSample;
 pub fn det(a: &Tensor) -> Tensor {
     cast_op!("det", [x = a] => det(&x));
     check_square("linalg.det", a);
-    let d = eliminated(a, &[&[]], |pivots, sign, out| {
-        out[0][0] = pivots.fold(sign, |d, pivot| d * pivot);
-    });
-    record("det", &[a], d.single(), |saver| {
+    let d = match gpu::of("linalg.det", &[a]) {
+        Some(gpu) => no_grad(|| {
+            let (pivots, sign) = on_gpu(gpu, a);
+            pivots.prod_dim(-1, false) * sign
+        }),
+        None => eliminated(a, &[&[]], |pivots, sign, out| {
+            out[0][0] = pivots.fold(sign, |d, pivot| d * pivot);
+        })
+        .single(),
+    };
+    record("det", &[a], d, |saver| {
         let (a, d) = (saver.save(a), saver.save_output(0));
         move |ctx| {
             let (a, d, g) = (ctx.get(&a), ctx.get(&d), ctx.grad(0));
@@ -67,14 +75,22 @@ fn cofactors(a: &Tensor) -> Tensor {
 #[track_caller]
 pub fn slogdet(a: &Tensor) -> (Tensor, Tensor) {
     check_square("linalg.slogdet", a);
-    let mut outputs = eliminated(a, &[&[], &[]], |pivots, sign, out| {
-        let start = (sign, 0.0);
-        let signum = |x: f64| if x == 0.0 { 0.0 } else { x.signum() };
-        let step = |(sign, log): (f64, f64), p: f64| (sign * signum(p), log + p.abs().ln());
-        (out[0][0], out[1][0]) = pivots.fold(start, step);
-    })
-    .outputs;
-    let logarithm = outputs.pop().expect("two outputs");
+    let [sign, logarithm]: [Tensor; 2] = match gpu::of("linalg.slogdet", &[a]) {
+        Some(gpu) => no_grad(|| {
+            let (pivots, sign) = on_gpu(gpu, a);
+            let signs = pivots.sign().prod_dim(-1, false);
+            [signs * sign, pivots.abs().log().sum_dim(&[-1], false)]
+        }),
+        None => {
+            let both = eliminated(a, &[&[], &[]], |pivots, sign, out| {
+                let start = (sign, 0.0);
+                let signum = |x: f64| if x == 0.0 { 0.0 } else { x.signum() };
+                let step = |(sign, log): (f64, f64), p: f64| (sign * signum(p), log + p.abs().ln());
+                (out[0][0], out[1][0]) = pivots.fold(start, step);
+            });
+            both.outputs.try_into().expect("two outputs")
+        }
+    };
     let logarithm = record("slogdet", &[a], logarithm, |saver| {
         let a = saver.save(a);
         move |ctx| {
@@ -82,7 +98,18 @@ pub fn slogdet(a: &Tensor) -> (Tensor, Tensor) {
             smallvec![Some(g * inv_ex(&ctx.get(&a)).0.mt())]
         }
     });
-    (outputs.pop().expect("two outputs"), logarithm)
+    (sign, logarithm)
+}
+
+/// The pivots of each matrix's elimination on a GPU, and the sign of its row exchanges.
+#[track_caller]
+fn on_gpu(gpu: Gpu, a: &Tensor) -> (Tensor, Tensor) {
+    let n = a.size(-1);
+    let [factors, pivots]: [Tensor; 2] =
+        cuda::lu(gpu, a).outputs.try_into().expect("factors and pivots");
+    let stays = Tensor::arange(1, n as i64 + 1, 1, (Dtype::I32, a.device()));
+    let exchanged = pivots.ne(&stays).to_dtype(a.dtype());
+    (factors.diagonal(0, -2, -1), (1.0 - exchanged * 2.0).prod_dim(-1, false))
 }
 
 /// Calls `f` with the pivots of each matrix's elimination and the sign of its row exchanges.

@@ -9,11 +9,12 @@
 use smallvec::smallvec;
 
 use super::batch::each;
-use super::{check_square, gaps};
+use super::{check_square, cuda, gaps};
 use crate::Tensor;
 use crate::amp::cast_op;
-use crate::autograd::{is_differentiated, record_many};
+use crate::autograd::{is_differentiated, no_grad, record_many};
 use crate::cpu::linalg;
+use crate::ops::gpu;
 #[cfg(test)]
 use crate::ops::samples::OpSample;
 
@@ -83,18 +84,21 @@ fn decompose(op: &str, a: &Tensor, uplo: Uplo, vectors: bool) -> Vec<Tensor> {
     check_square(op, a);
     let n = a.size(-1);
     let rows = if vectors { n } else { 0 };
-    let batch = each(&[a], &[&[n], &[n, rows]], &|inputs, out| {
-        // Both triangles from the one that counts.
-        let at = |i: usize, j: usize| {
-            let (low, high) = (i.min(j), i.max(j));
-            inputs[0][if uplo == Uplo::L { high * n + low } else { low * n + high }]
-        };
-        let whole = (0..n * n).map(|k| at(k / n, k % n)).collect();
-        let Some((w, v)) = linalg::eigh(whole, n, vectors) else { return 1 };
-        out[0].copy_from_slice(&w);
-        out[1].copy_from_slice(&linalg::transpose(&v, rows, n));
-        0
-    });
+    let batch = match gpu::of(op, &[a]) {
+        Some(gpu) => no_grad(|| cuda::eigh(gpu, a, uplo, vectors)),
+        None => each(&[a], &[&[n], &[n, rows]], &|inputs, out| {
+            // Both triangles from the one that counts.
+            let at = |i: usize, j: usize| {
+                let (low, high) = (i.min(j), i.max(j));
+                inputs[0][if uplo == Uplo::L { high * n + low } else { low * n + high }]
+            };
+            let whole = (0..n * n).map(|k| at(k / n, k % n)).collect();
+            let Some((w, v)) = linalg::eigh(whole, n, vectors) else { return 1 };
+            out[0].copy_from_slice(&w);
+            out[1].copy_from_slice(&linalg::transpose(&v, rows, n));
+            0
+        }),
+    };
     batch.expect(op, |_| "has eigenvalues to which the steps do not converge".into());
     record_many("eigh", &[a], &batch.outputs, |saver| {
         let (w, v) = (saver.save_output(0), saver.save_output(1));

@@ -3,10 +3,11 @@
 use smallvec::smallvec;
 
 use super::batch::{Batch, each};
-use super::{check_square, solve};
+use super::{check_square, cuda, solve};
 use crate::Tensor;
 use crate::amp::cast_op;
 use crate::autograd::record;
+use crate::ops::gpu;
 #[cfg(test)]
 use crate::ops::samples::OpSample;
 
@@ -46,13 +47,16 @@ pub fn inv(a: &Tensor) -> Tensor {
 pub fn inv_ex(a: &Tensor) -> (Tensor, Tensor) {
     cast_op!("inv", [x = a] => inv_ex(&x));
     let batch = inverses("linalg.inv_ex", a);
-    let info = batch.info();
+    let info = batch.info.clone();
     (recorded(a, batch.single()), info)
 }
 
 #[track_caller]
 fn inverses(op: &str, a: &Tensor) -> Batch {
     check_square(op, a);
+    if let Some(gpu) = gpu::of(op, &[a]) {
+        return cuda::inverse(gpu, a);
+    }
     let n = a.size(-1);
     each(&[a], &[&[n, n]], &|inputs, out| {
         out[0].iter_mut().step_by(n + 1).for_each(|x| *x = 1.0);

@@ -112,9 +112,9 @@ pub fn lstsq(a: &Tensor, b: &Tensor, options: LstsqOptions) -> Lstsq {
     let solution = pinv.matmul(&b);
     let residuals = match m > n && full && options.driver != LstsqDriver::Gelsy {
         true => (a.matmul(&solution) - &b).square().sum_dim(&[-2], false),
-        false => Tensor::zeros([0], a.dtype()),
+        false => Tensor::zeros([0], (a.dtype(), a.device())),
     };
-    let none = |dtype| Tensor::zeros([0], dtype);
+    let none = |dtype| Tensor::zeros([0], (dtype, a.device()));
     let (rank, singular_values) = match options.driver {
         LstsqDriver::Gels => (none(Dtype::I64), none(a.dtype())),
         LstsqDriver::Gelsy => (rank, none(a.dtype())),

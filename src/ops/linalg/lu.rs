@@ -9,11 +9,12 @@
 use smallvec::smallvec;
 
 use super::batch::{Batch, each};
-use super::{TriangularOptions, check_matrices, check_square, solve_triangular};
+use super::{TriangularOptions, check_matrices, check_square, cuda, solve_triangular};
 use crate::amp::cast_op;
 use crate::autograd::record;
 use crate::cpu::linalg;
 use crate::error::{Error, throw};
+use crate::ops::gpu;
 #[cfg(test)]
 use crate::ops::samples::OpSample;
 use crate::{Dtype, Tensor};
@@ -55,7 +56,7 @@ pub fn lu_factor(a: &Tensor) -> (Tensor, Tensor) {
 #[track_caller]
 pub fn lu_factor_ex(a: &Tensor) -> (Tensor, Tensor, Tensor) {
     let (lu, pivots, batch) = factors("linalg.lu_factor_ex", a);
-    (lu, pivots, batch.info())
+    (lu, pivots, batch.info)
 }
 
 /// P, L and U with `A = P L U`: a permutation matrix, ones on the diagonal of L (`torch.linalg.lu`).
@@ -74,8 +75,8 @@ pub fn lu(a: &Tensor) -> (Tensor, Tensor, Tensor) {
     cast_op!("lu", [x = a] => lu(&x));
     let (lu, pivots, _) = factors("linalg.lu", a);
     let (m, k) = (a.size(-2), a.size(-1).min(a.size(-2)));
-    let p = permutation("linalg.lu", &pivots, m).to_dtype(a.dtype());
-    let l = lu.narrow(-1, 0, k).tril(-1) + Tensor::eye_of(m, k, a.dtype());
+    let p = permutation("linalg.lu", &pivots, m, a.dtype());
+    let l = lu.narrow(-1, 0, k).tril(-1) + Tensor::eye_of(m, k, (a.dtype(), a.device()));
     (p, l, lu.narrow(-2, 0, k).triu(0))
 }
 
@@ -83,20 +84,23 @@ pub fn lu(a: &Tensor) -> (Tensor, Tensor, Tensor) {
 fn factors(op: &str, a: &Tensor) -> (Tensor, Tensor, Batch) {
     check_matrices(op, a);
     let (m, n) = (a.size(-2), a.size(-1));
-    let mut batch = each(&[a], &[&[m, n], &[m.min(n)]], &|inputs, out| {
-        out[0].copy_from_slice(inputs[0]);
-        let mut pivots = vec![0; m.min(n)];
-        let info = linalg::lu(out[0], m, n, &mut pivots);
-        out[1].iter_mut().zip(pivots).for_each(|(x, p)| *x = (p + 1) as f64);
-        info
-    });
+    let mut batch = match gpu::of(op, &[a]) {
+        Some(gpu) => cuda::lu(gpu, a),
+        None => each(&[a], &[&[m, n], &[m.min(n)]], &|inputs, out| {
+            out[0].copy_from_slice(inputs[0]);
+            let mut pivots = vec![0; m.min(n)];
+            let info = linalg::lu(out[0], m, n, &mut pivots);
+            out[1].iter_mut().zip(pivots).for_each(|(x, p)| *x = (p + 1) as f64);
+            info
+        }),
+    };
     let pivots = batch.outputs.pop().expect("two outputs").to_dtype(Dtype::I32);
     let lu = batch.outputs.pop().expect("two outputs");
     let lu = record("lu_factor", &[a], lu, |saver| {
         let (lu, pivots) = (saver.save_output(0), pivots.clone());
         move |ctx| {
             let inner = backward(&ctx.get(&lu), &ctx.grad(0));
-            let p = permutation("linalg.lu_factor", &pivots, m).to_dtype(inner.dtype());
+            let p = permutation("linalg.lu_factor", &pivots, m, inner.dtype());
             smallvec![Some(p.matmul(&inner))]
         }
     });
@@ -105,7 +109,10 @@ fn factors(op: &str, a: &Tensor) -> (Tensor, Tensor, Batch) {
 
 /// The permutation matrix P, `m x m`, of row exchanges.
 #[track_caller]
-fn permutation(op: &str, pivots: &Tensor, m: usize) -> Tensor {
+fn permutation(op: &str, pivots: &Tensor, m: usize, dtype: Dtype) -> Tensor {
+    if let Some(gpu) = gpu::of(op, &[pivots]) {
+        return cuda::permutation(gpu, pivots, m, dtype);
+    }
     let k = pivots.size(-1);
     let rows = pivots.to_vec::<i64>();
     let count: usize = pivots.shape()[..pivots.dim() - 1].iter().product();
@@ -124,7 +131,7 @@ fn permutation(op: &str, pivots: &Tensor, m: usize) -> Tensor {
         }
     }
     let shape = [&pivots.shape()[..pivots.dim() - 1], &[m, m]].concat();
-    Tensor::from_slice(&data, shape)
+    Tensor::from_slice(&data, shape).to_dtype(dtype)
 }
 
 /// The gradient by `L U` of both factors in one.
@@ -138,7 +145,7 @@ fn backward(lu: &Tensor, g: &Tensor) -> Tensor {
     let below = |x: &Tensor| x.narrow(-2, k, m - k);
     let beside = |x: &Tensor| x.narrow(-1, k, n - k);
     let square = corner(lu);
-    let (l, u) = (square.tril(-1) + Tensor::eye(k, lu.dtype()), square.triu(0));
+    let (l, u) = (square.tril(-1) + Tensor::eye(k, (lu.dtype(), lu.device())), square.triu(0));
     let (dl, du) = (corner(g).tril(-1), corner(g).triu(0));
     let mut by_l = l.mt().matmul(&dl);
     let mut by_u = du.matmul(&u.mt());
@@ -214,7 +221,7 @@ pub fn lu_solve(lu: &Tensor, pivots: &Tensor, b: &Tensor, options: LuSolveOption
         return lu_solve(lu, pivots, &b.mt(), options).mt();
     }
     super::check_rows(op, lu, b);
-    let p = permutation(op, pivots, lu.size(-1)).to_dtype(b.dtype());
+    let p = permutation(op, pivots, lu.size(-1), b.dtype());
     let lower = TriangularOptions { unitriangular: true, ..Default::default() };
     let upper = TriangularOptions { upper: true, ..Default::default() };
     if adjoint {

@@ -1,8 +1,8 @@
 //! Linear algebra (`torch.linalg`): inverses, solutions, factorisations, eigenvalues, norms. The last
 //! two dimensions are the matrices, all before are batches, and every size may be 0.
 //!
-//! f32 and f64 are taken. Factors are computed in f64 and rounded, for f32 too, by the loops of
-//! `cpu/linalg`, the matrices of a batch on several threads. Derivatives are tensor operations, so
+//! f32 and f64 are taken. On the CPU factors are computed in f64 and rounded, for f32 too, by the loops of
+//! `cpu/linalg`, the matrices of a batch on several threads; on a GPU in the matrices' own type. Derivatives are tensor operations, so
 //! gradients have gradients. Where a derivative depends on choices that the factors leave open (signs
 //! of vectors, bases of equal values), it is right for functions that do not.
 //!
@@ -21,6 +21,7 @@
 mod batch;
 mod cholesky;
 mod cond;
+mod cuda;
 mod det;
 mod eigh;
 mod inverse;

@@ -133,14 +133,14 @@ pub(super) fn parts(op: &str, a: &Tensor, options: RankOptions) -> Parts {
 
 /// Which of the singular values count.
 fn above(shape: &[usize], values: &Tensor, options: RankOptions) -> Tensor {
-    let dtype = values.dtype();
+    let (dtype, device) = (values.dtype(), values.device());
     let tensor = |operand: Operand| match operand {
         Operand::Tensor(t) => t.detach().to_dtype(dtype),
-        Operand::Scalar(s) => Tensor::full([], s, dtype),
+        Operand::Scalar(s) => Tensor::full([], s, (dtype, device)),
     };
     let [.., m, n] = *shape else { unreachable!("checked: at least two dimensions") };
     let epsilon = if dtype == Dtype::F32 { f64::from(f32::EPSILON) } else { f64::EPSILON };
-    let usual = Tensor::full([], epsilon * m.max(n) as f64, dtype);
+    let usual = Tensor::full([], epsilon * m.max(n) as f64, (dtype, device));
     let atol = options.atol.map(tensor);
     let rtol = options.rtol.map(tensor).unwrap_or_else(|| match &atol {
         None => usual,

@@ -10,12 +10,13 @@
 use smallvec::smallvec;
 
 use super::batch::each;
-use super::{TriangularOptions, check_matrices, half_diagonal, solve_triangular};
+use super::{TriangularOptions, check_matrices, cuda, half_diagonal, solve_triangular};
 use crate::Tensor;
 use crate::amp::cast_op;
-use crate::autograd::record_many;
+use crate::autograd::{no_grad, record_many};
 use crate::cpu::linalg;
 use crate::error::{Error, throw};
+use crate::ops::gpu;
 #[cfg(test)]
 use crate::ops::samples::OpSample;
 
@@ -58,13 +59,18 @@ pub fn qr(a: &Tensor, mode: QrMode) -> (Tensor, Tensor) {
     check_matrices("linalg.qr", a);
     let (m, n) = (a.size(-2), a.size(-1));
     let k = if mode == QrMode::Complete { m } else { m.min(n) };
-    let outputs = each(&[a], &[&[m, k], &[k, n]], &|inputs, out| {
-        let mut r = inputs[0].to_vec();
-        out[0].copy_from_slice(&linalg::qr(&mut r, m, n, k));
-        out[1].copy_from_slice(&r[..k * n]);
-        0
-    })
-    .outputs;
+    let outputs = match gpu::of("linalg.qr", &[a]) {
+        Some(gpu) => no_grad(|| cuda::qr(gpu, a, k)),
+        None => {
+            each(&[a], &[&[m, k], &[k, n]], &|inputs, out| {
+                let mut r = inputs[0].to_vec();
+                out[0].copy_from_slice(&linalg::qr(&mut r, m, n, k));
+                out[1].copy_from_slice(&r[..k * n]);
+                0
+            })
+            .outputs
+        }
+    };
     record_many("qr", &[a], &outputs, |saver| {
         let (q, r) = (saver.save_output(0), saver.save_output(1));
         move |ctx| {
@@ -79,7 +85,7 @@ pub fn qr(a: &Tensor, mode: QrMode) -> (Tensor, Tensor) {
     });
     let [q, r]: [Tensor; 2] = outputs.try_into().expect("two outputs");
     match mode {
-        QrMode::R => (Tensor::zeros([0], a.dtype()), r),
+        QrMode::R => (Tensor::zeros([0], (a.dtype(), a.device())), r),
         _ => (q, r),
     }
 }

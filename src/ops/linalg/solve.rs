@@ -3,12 +3,13 @@
 use smallvec::smallvec;
 
 use super::batch::{Batch, each};
-use super::{check_rows, check_square, common_batch, is_vector};
+use super::{check_rows, check_square, common_batch, cuda, is_vector};
 use crate::Tensor;
 use crate::amp::cast_op;
 use crate::autograd::record;
 use crate::cpu::linalg;
 use crate::error::{Error, throw};
+use crate::ops::gpu;
 #[cfg(test)]
 use crate::ops::samples::OpSample;
 
@@ -72,7 +73,7 @@ pub fn solve_right(a: &Tensor, b: &Tensor) -> Tensor {
 pub fn solve_ex(a: &Tensor, b: &Tensor) -> (Tensor, Tensor) {
     cast_op!("solve", [x = a, y = b] => solve_ex(&x, &y));
     let (x, batch) = solutions("linalg.solve_ex", a, b);
-    (x, batch.info())
+    (x, batch.info)
 }
 
 /// What `info` means.
@@ -106,10 +107,13 @@ fn solutions(op: &str, a: &Tensor, b: &Tensor) -> (Tensor, Batch) {
     check_rows(op, a, b);
     let (a, b) = common_batch(op, a, b);
     let (n, k) = (b.size(-2), b.size(-1));
-    let mut batch = each(&[&a, &b], &[&[n, k]], &|inputs, out| {
-        out[0].copy_from_slice(inputs[1]);
-        solve_one(inputs[0], n, out[0], k)
-    });
+    let mut batch = match gpu::of(op, &[&a, &b]) {
+        Some(gpu) => cuda::solve(gpu, &a, &b),
+        None => each(&[&a, &b], &[&[n, k]], &|inputs, out| {
+            out[0].copy_from_slice(inputs[1]);
+            solve_one(inputs[0], n, out[0], k)
+        }),
+    };
     let x = record("solve", &[&a, &b], batch.outputs.remove(0), |saver| {
         let (a, x) = (saver.save(&a), saver.save_output(0));
         move |ctx| {

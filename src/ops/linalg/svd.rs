@@ -9,11 +9,12 @@
 use smallvec::smallvec;
 
 use super::batch::each;
-use super::{check_matrices, gaps};
+use super::{check_matrices, cuda, gaps};
 use crate::Tensor;
 use crate::amp::cast_op;
-use crate::autograd::{is_differentiated, record_many};
+use crate::autograd::{is_differentiated, no_grad, record_many};
 use crate::cpu::linalg::{self, Vectors};
+use crate::ops::gpu;
 #[cfg(test)]
 use crate::ops::samples::OpSample;
 
@@ -72,16 +73,19 @@ fn decompose(a: &Tensor, vectors: Vectors) -> Vec<Tensor> {
         Vectors::Reduced => (k, k),
         Vectors::Full => (m, n),
     };
-    let batch = each(&[a], &[&[m, p], &[k], &[q, n]], &|inputs, out| {
-        if !inputs[0].iter().all(|x| x.is_finite()) {
-            return 1;
-        }
-        let Some(svd) = linalg::svd(inputs[0], m, n, vectors) else { return 2 };
-        out[0].copy_from_slice(&svd.u);
-        out[1].copy_from_slice(&svd.s);
-        out[2].copy_from_slice(&svd.vt);
-        0
-    });
+    let batch = match gpu::of("linalg.svd", &[a]) {
+        Some(gpu) => no_grad(|| cuda::svd(gpu, a, p, q)),
+        None => each(&[a], &[&[m, p], &[k], &[q, n]], &|inputs, out| {
+            if !inputs[0].iter().all(|x| x.is_finite()) {
+                return 1;
+            }
+            let Some(svd) = linalg::svd(inputs[0], m, n, vectors) else { return 2 };
+            out[0].copy_from_slice(&svd.u);
+            out[1].copy_from_slice(&svd.s);
+            out[2].copy_from_slice(&svd.vt);
+            0
+        }),
+    };
     batch.expect("linalg.svd", |info| match info {
         1 => "holds NaN or infinity".into(),
         _ => "has singular values to which the rotations do not converge".into(),

@@ -7,11 +7,12 @@
 use smallvec::smallvec;
 
 use super::batch::each;
-use super::{check_rows, check_square, common_batch};
+use super::{check_rows, check_square, common_batch, cuda};
 use crate::Tensor;
 use crate::amp::cast_op;
 use crate::autograd::record;
 use crate::cpu::linalg;
+use crate::ops::gpu;
 #[cfg(test)]
 use crate::ops::samples::OpSample;
 
@@ -71,11 +72,14 @@ pub fn solve_triangular(a: &Tensor, b: &Tensor, options: TriangularOptions) -> T
     check_rows(op, a, b);
     let (a, b) = common_batch(op, a, b);
     let (n, k) = (b.size(-2), b.size(-1));
-    let x = each(&[&a, &b], &[&[n, k]], &|inputs, out| {
-        out[0].copy_from_slice(inputs[1]);
-        linalg::solve_triangular(inputs[0], n, upper, unitriangular, out[0], k);
-        0
-    });
+    let x = match gpu::of(op, &[&a, &b]) {
+        Some(gpu) => cuda::solve_triangular(gpu, &a, &b, options),
+        None => each(&[&a, &b], &[&[n, k]], &|inputs, out| {
+            out[0].copy_from_slice(inputs[1]);
+            linalg::solve_triangular(inputs[0], n, upper, unitriangular, out[0], k);
+            0
+        }),
+    };
     record("solve_triangular", &[&a, &b], x.single(), |saver| {
         let (a, x) = (saver.save(&a), saver.save_output(0));
         move |ctx| {

@@ -264,7 +264,7 @@ pub(super) fn product(
     }
     let by_library = library_product(gpu, finish, a, b, &[], start.as_ref());
     if !by_library {
-        run(gpu, dtype, finish, a, b, &[]);
+        run(gpu, dtype, finish, a, b, &[], shape[0] * shape[1]);
     }
     out
 }
@@ -290,13 +290,13 @@ pub(in crate::ops) fn products(
     let finish = Finish::new(&out, m, n);
     let (a, b) = (stretch(a, m, k), stretch(b, k, n));
     if !library_product(gpu, finish, &a, &b, batch, None) {
-        run(gpu, dtype, finish, &a, &b, batch);
+        run(gpu, dtype, finish, &a, &b, batch, m * n);
     }
     out
 }
 
 /// How the last two dimensions lie, if cuBLASLt takes it.
-fn lie(t: &Tensor, batch: i64) -> Option<Lie> {
+pub(super) fn lie(t: &Tensor, batch: i64) -> Option<Lie> {
     let n = t.dim();
     let ([rows, columns], [row, column]) =
         ([t.shape()[n - 2], t.shape()[n - 1]], [t.strides()[n - 2], t.strides()[n - 1]]);
@@ -308,7 +308,7 @@ fn lie(t: &Tensor, batch: i64) -> Option<Lie> {
     by(false, columns, column, rows, row).or_else(|| by(true, rows, row, columns, column))
 }
 
-fn kind(dtype: Dtype) -> Option<Kind> {
+pub(super) fn kind(dtype: Dtype) -> Option<Kind> {
     match dtype {
         Dtype::F32 if backends::cuda::matmul::allow_tf32() => Some(Kind::Tf32),
         Dtype::F32 => Some(Kind::F32),
@@ -357,8 +357,8 @@ fn library_product(
             return false;
         }
     }
-    let problem =
-        Problem { kind, size: [m, n, k], batch: items, left, right, start: of_start, epilogue };
+    let (size, start) = ([m, n, k], of_start);
+    let problem = Problem { kind, size, batch: items, left, right, start, out: result, epilogue };
     let addresses = Addresses {
         left: a.device_ptr(),
         right: b.device_ptr(),
@@ -385,13 +385,15 @@ pub(super) fn weight_and_bias(g: &Tensor, x: &Tensor) -> Option<(Tensor, Tensor)
     let (left, right) = (lie(&super::turned(g), 0)?, lie(x, 0)?);
     let [weight, bias] =
         [&[m, n][..], &[m][..]].map(|s| Tensor::uninitialised_on(s, dtype, gpu.device()));
+    let result = Lie { turned: false, step: n as i64, batch: (m * n) as i64 };
     let problem = Problem {
         kind: kind(dtype)?,
         size: [m, n, rows],
         batch: 1,
         left,
         right,
-        start: Lie { turned: false, step: n as i64, batch: (m * n) as i64 },
+        start: result,
+        out: result,
         epilogue: cublaslt::Epilogue::LeftSums,
     };
     let out = weight.device_ptr();
@@ -422,8 +424,17 @@ fn joined(batch: &[usize], a: &[isize], b: &[isize]) -> Vec<[i64; 3]> {
     dims
 }
 
+/// The product by our own kernels; `out_batch` is the distance of the results of a batch, and of what is added.
 #[track_caller]
-fn run(gpu: Gpu, dtype: Dtype, finish: Finish, a: &Tensor, b: &Tensor, batch: &[usize]) {
+pub(super) fn run(
+    gpu: Gpu,
+    dtype: Dtype,
+    finish: Finish,
+    a: &Tensor,
+    b: &Tensor,
+    batch: &[usize],
+    out_batch: usize,
+) {
     let kernels = kernels(dtype);
     let (items, size) = (batch.iter().product::<usize>(), (finish.rows * finish.columns) as usize);
     if items * size == 0 {
@@ -431,7 +442,7 @@ fn run(gpu: Gpu, dtype: Dtype, finish: Finish, a: &Tensor, b: &Tensor, batch: &[
     }
     let dims = joined(batch, a.strides(), b.strides());
     if dims.len() > MOST_BATCH_DIMS {
-        return run(gpu, dtype, finish, &a.contiguous(), &b.contiguous(), batch);
+        return run(gpu, dtype, finish, &a.contiguous(), &b.contiguous(), batch, out_batch);
     }
     let n = a.dim();
     let depth = a.shape()[n - 1];
@@ -491,7 +502,7 @@ fn run(gpu: Gpu, dtype: Dtype, finish: Finish, a: &Tensor, b: &Tensor, batch: &[
         part: part as i64,
         parts: parts as i64,
         batch: items as i64,
-        out_batch: size as i64,
+        out_batch: out_batch as i64,
         batch_dims: dims.len() as i64,
         batch_sizes: column(0),
         left_batch: batches.0,
@@ -503,11 +514,11 @@ fn run(gpu: Gpu, dtype: Dtype, finish: Finish, a: &Tensor, b: &Tensor, batch: &[
     // the partial sums are new.
     unsafe { gpu.launch(kernel, grid, cuda_args!(product)) };
     if parts > 1 {
-        add_parts(gpu, kernels, finish, items, size, parts);
+        add_parts(gpu, kernels, finish, items, out_batch, parts);
     }
 }
 
-/// Adds partial sums and finishes them.
+/// Adds partial sums and finishes them; `size` is the distance of an item's results from the next's.
 #[track_caller]
 pub(in crate::ops) fn add_parts(
     gpu: Gpu,
