@@ -24,6 +24,7 @@ pub mod autograd;
 pub mod checkpoint;
 mod cpu;
 pub mod cuda;
+pub mod cuda_graphs;
 pub mod data;
 pub mod distributed;
 pub mod error;

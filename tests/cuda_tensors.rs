@@ -17,6 +17,8 @@ mod compare;
 mod conv;
 #[path = "cuda_tensors/folds.rs"]
 mod folds;
+#[path = "cuda_tensors/graphs.rs"]
+mod graphs;
 #[path = "cuda_tensors/indexing.rs"]
 mod indexing;
 #[path = "cuda_tensors/loader.rs"]

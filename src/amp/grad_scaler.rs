@@ -6,10 +6,11 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::cuda::graph::is_current_stream_capturing;
 use crate::error::{Error, Result, throw};
 use crate::ops::gradients;
 use crate::optim::Optimizer;
-use crate::{Dtype, Tensor, no_grad};
+use crate::{Device, Dtype, Tensor, no_grad};
 
 /// Options of [`GradScaler`], with PyTorch's defaults.
 ///
@@ -158,7 +159,17 @@ impl GradScaler {
     /// scaler.scale(&(&w * 3.0)).backward();
     /// assert_eq!(w.grad().unwrap().item(), 3.0 * 65536.0);
     /// ```
+    ///
+    /// # Panics
+    /// Throws [`Error::Device`] while a graph is captured: the scale is a number of the host's, which
+    /// replays would not see change.
+    #[track_caller]
     pub fn scale(&self, outputs: &Tensor) -> Tensor {
+        if let (true, Device::Cuda(index)) = (self.options.enabled, outputs.device())
+            && is_current_stream_capturing(index).unwrap_or_else(|error| throw(error))
+        {
+            throw(Error::Device("GradScaler::scale cannot be captured in a graph".into()));
+        }
         match self.options.enabled {
             true => outputs * self.scale,
             false => outputs.clone(),

@@ -74,6 +74,7 @@ impl Rule for AdadeltaRule {
     type State = AdadeltaState;
     const NAME: &'static str = "Adadelta";
     const ONE_UPDATE_EACH: bool = true;
+    const CAPTURABLE: bool = true;
 
     fn init(_: &AdadeltaOptions, p: &Tensor) -> AdadeltaState {
         AdadeltaState { step: 0.0, square_avg: p.zeros_like(), acc_delta: p.zeros_like() }

@@ -81,6 +81,7 @@ impl Rule for RMSpropRule {
     type State = RMSpropState;
     const NAME: &'static str = "RMSprop";
     const ONE_UPDATE_EACH: bool = true;
+    const CAPTURABLE: bool = true;
 
     fn init(options: &RMSpropOptions, p: &Tensor) -> RMSpropState {
         RMSpropState {

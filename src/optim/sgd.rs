@@ -79,6 +79,7 @@ impl Rule for SGDRule {
     type State = SGDState;
     const NAME: &'static str = "SGD";
     const ONE_UPDATE_EACH: bool = true;
+    const CAPTURABLE: bool = true;
 
     fn init(_: &SGDOptions, _: &Tensor) -> SGDState {
         SGDState { momentum_buffer: None }
