@@ -5,6 +5,8 @@
 mod checks;
 #[path = "distributed_cuda/faults.rs"]
 mod faults;
+#[path = "distributed_cuda/graphs.rs"]
+mod graphs;
 #[path = "distributed_cuda/hooks.rs"]
 mod hooks;
 #[path = "distributed_cuda/job.rs"]
