@@ -74,10 +74,13 @@ impl Rule for AdadeltaRule {
     type State = AdadeltaState;
     const NAME: &'static str = "Adadelta";
     const ONE_UPDATE_EACH: bool = true;
-    const CAPTURABLE: bool = true;
 
     fn init(_: &AdadeltaOptions, p: &Tensor) -> AdadeltaState {
         AdadeltaState { step: 0.0, square_avg: p.zeros_like(), acc_delta: p.zeros_like() }
+    }
+
+    fn is_capturable(_: &AdadeltaOptions) -> bool {
+        true
     }
 
     fn update(options: &AdadeltaOptions, items: &mut [Item<'_, AdadeltaState>]) {

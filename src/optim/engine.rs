@@ -106,13 +106,20 @@ pub trait Rule: 'static {
     ///
     /// ```
     /// use torchrs::optim::engine::{Rule, RuleOptimizer};
-    /// fn can_be_recorded<R: Rule>(_: &RuleOptimizer<R>) -> bool {
-    ///     R::CAPTURABLE
+    /// fn can_be_recorded<R: Rule>(optimizer: &RuleOptimizer<R>) -> bool {
+    ///     R::is_capturable(optimizer.options(0))
     /// }
-    /// let optimizer = torchrs::optim::SGD::new([torchrs::Tensor::from([1f64])], Default::default());
-    /// assert!(can_be_recorded(&optimizer));
+    /// use torchrs::{Tensor, optim::{Adam, AdamOptions, SGD}};
+    /// let w = Tensor::from([1f64]);
+    /// assert!(can_be_recorded(&SGD::new([w.clone()], Default::default())));
+    /// assert!(!can_be_recorded(&Adam::new([w.clone()], Default::default())));
+    /// let options = AdamOptions { capturable: true, ..Default::default() };
+    /// assert!(can_be_recorded(&Adam::new([w], options)));
     /// ```
-    const CAPTURABLE: bool = false;
+    fn is_capturable(options: &Self::Options) -> bool {
+        let _ = options;
+        false
+    }
 
     /// What is wrong with a parameter for this optimizer, if anything.
     ///
@@ -440,7 +447,7 @@ impl<R: Rule> Group<R> {
         let mut items = Vec::with_capacity(params.len());
         for (parameter, state) in params.iter().zip(states) {
             let Some(grad) = parameter.grad() else { continue };
-            refuse_capture::<R>(parameter, state.is_none());
+            refuse_capture::<R>(options, parameter, state.is_none());
             let state = state.get_or_insert_with(|| R::init(options, parameter));
             items.push(Item { parameter, grad, state });
         }
@@ -458,12 +465,12 @@ impl<R: Rule> Group<R> {
 
 /// A graph would repeat what the host counts, or begin the parameter's state anew at every replay.
 #[track_caller]
-fn refuse_capture<R: Rule>(parameter: &Tensor, is_first: bool) {
+fn refuse_capture<R: Rule>(options: &R::Options, parameter: &Tensor, is_first: bool) {
     let Device::Cuda(index) = parameter.device() else { return };
     match is_current_stream_capturing(index) {
-        Ok(true) if !R::CAPTURABLE => throw(Error::Device(format!(
-            "{}: it counts its steps on the host, so a step cannot be captured in a graph: capture forward \
-             and backward, and step after the replay",
+        Ok(true) if !R::is_capturable(options) => throw(Error::Device(format!(
+            "{}: it counts its steps on the host, so a step cannot be captured in a graph: set its \
+             option `capturable`, if it has one, or step after the replay",
             R::NAME
         ))),
         Ok(true) if is_first => throw(Error::Device(format!(

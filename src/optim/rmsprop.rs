@@ -81,7 +81,6 @@ impl Rule for RMSpropRule {
     type State = RMSpropState;
     const NAME: &'static str = "RMSprop";
     const ONE_UPDATE_EACH: bool = true;
-    const CAPTURABLE: bool = true;
 
     fn init(options: &RMSpropOptions, p: &Tensor) -> RMSpropState {
         RMSpropState {
@@ -90,6 +89,10 @@ impl Rule for RMSpropRule {
             momentum_buffer: (options.momentum > 0.0).then(|| p.zeros_like()),
             grad_avg: options.centered.then(|| p.zeros_like()),
         }
+    }
+
+    fn is_capturable(_: &RMSpropOptions) -> bool {
+        true
     }
 
     fn update(options: &RMSpropOptions, items: &mut [Item<'_, RMSpropState>]) {

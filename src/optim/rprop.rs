@@ -70,10 +70,13 @@ impl Rule for RpropRule {
     type State = RpropState;
     const NAME: &'static str = "Rprop";
     const ONE_UPDATE_EACH: bool = true;
-    const CAPTURABLE: bool = true;
 
     fn init(options: &RpropOptions, p: &Tensor) -> RpropState {
         RpropState { step: 0.0, prev: p.zeros_like(), step_size: p.full_like(options.lr) }
+    }
+
+    fn is_capturable(_: &RpropOptions) -> bool {
+        true
     }
 
     fn update(options: &RpropOptions, items: &mut [Item<'_, RpropState>]) {

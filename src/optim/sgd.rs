@@ -79,10 +79,13 @@ impl Rule for SGDRule {
     type State = SGDState;
     const NAME: &'static str = "SGD";
     const ONE_UPDATE_EACH: bool = true;
-    const CAPTURABLE: bool = true;
 
     fn init(_: &SGDOptions, _: &Tensor) -> SGDState {
         SGDState { momentum_buffer: None }
+    }
+
+    fn is_capturable(_: &SGDOptions) -> bool {
+        true
     }
 
     fn update(options: &SGDOptions, items: &mut [Item<'_, SGDState>]) {

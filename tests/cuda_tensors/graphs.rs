@@ -3,7 +3,7 @@
 use torchrs::amp::GradScaler;
 use torchrs::cuda_graphs::{CudaGraph, make_graphed_callable};
 use torchrs::nn::{self, Forward, Module, Sequential};
-use torchrs::optim::{Adam, Optimizer, SGD, SGDOptions};
+use torchrs::optim::{Adam, AdamW, AdamWOptions, Optimizer, SGD, SGDOptions, StateValue};
 use torchrs::{Device, Dtype, Error, Generator, Result, Tensor, catch, cuda};
 
 const GPU: Device = Device::Cuda(0);
@@ -102,6 +102,43 @@ simulated! {
         assert_eq!(x.to_vec::<f32>(), before, "nothing was done yet");
         graph.replay()?;
         assert_ne!(x.to_vec::<f32>(), before);
+    }
+
+    fn adam_counts_on_the_gpu() {
+        let start = Generator::new(5).randn([40], Dtype::F64);
+        for dtype in [Dtype::F64, Dtype::F32, Dtype::BF16] {
+            for amsgrad in [false, true] {
+                let run = |device: Device, capturable: bool, by_graph: bool| -> Result<Vec<f64>> {
+                    let w = start.to_dtype(dtype).to_device(device).clone_contiguous();
+                    let w = w.requires_grad_(true);
+                    let options = AdamWOptions { lr: 0.05, amsgrad, capturable, ..Default::default() };
+                    let mut optimizer = AdamW::new([w.clone()], options);
+                    let mut step = || {
+                        optimizer.zero_grad(true);
+                        (&w * &w).sum().backward();
+                        optimizer.step();
+                        Ok(())
+                    };
+                    step()?;
+                    let graph = if by_graph { Some(CudaGraph::capture(&mut step)?.0) } else { None };
+                    for _ in 0..4 {
+                        match &graph {
+                            Some(graph) => graph.replay()?,
+                            None => step()?,
+                        }
+                    }
+                    let state = optimizer.state_dict().state;
+                    assert!(matches!(&state[0]["step"], StateValue::Number(5.0)));
+                    Ok(w.to_vec::<f64>())
+                };
+                let replayed = run(GPU, true, true)?;
+                assert_eq!(replayed, run(GPU, true, false)?);
+                let tolerance = if dtype == Dtype::BF16 { 0.02 } else { 1e-5 };
+                for (a, b) in replayed.iter().zip(run(Device::Cpu, true, false)?) {
+                    assert!((a - b).abs() <= tolerance * (1.0 + b.abs()), "{dtype}: {a} {b}");
+                }
+            }
+        }
     }
 
     fn graphed_callables_are_drop_ins() {
