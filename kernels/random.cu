@@ -20,6 +20,23 @@ __device__ __forceinline__ Words philox(u64 block, u64 stream, u64 seed) {
     return Words{{c0, c1, c2, c3}};
 }
 
+// A draw's key and stream. Those of a graph are counted from the place where the generator stands at the
+// replay, which is in memory: the seed and the offset.
+struct Draw {
+    u64 seed, stream;
+    __device__ __forceinline__ Draw(u64 seed, u64 stream, const u64* place) : seed(seed), stream(stream) {
+        if (place) {
+            this->seed += place[0];
+            this->stream += place[1];
+        }
+    }
+};
+
+extern "C" __global__ void set_place(u64* place, u64 seed, u64 offset) {
+    place[0] = seed;
+    place[1] = offset;
+}
+
 // 53 random bits as a number in [0, 1).
 __device__ __forceinline__ double unit64(u32 low, u32 high) {
     return (double)(((u64)low | (u64)high << 32) >> 11) * (1.0 / 9007199254740992.0);
@@ -108,11 +125,11 @@ template <class T, int N> struct __align__(sizeof(T) * N) Several { T values[N];
 
 // `n` dense elements from an address on that is a multiple of a block's elements.
 template <class D, class T>
-__device__ __forceinline__ void fill(T* to, i64 n, u64 seed, u64 stream, double a, double b) {
+__device__ __forceinline__ void fill(T* to, i64 n, Draw draw, double a, double b) {
     const int EACH = D::EACH;
     for (i64 block = first_index(); block * EACH < n; block += index_step()) {
         Several<T, EACH> made;
-        D::make(philox((u64)block, stream, seed), a, b, made.values);
+        D::make(philox((u64)block, draw.stream, draw.seed), a, b, made.values);
         if ((block + 1) * EACH <= n && (u64)to % sizeof(made) == 0) {
             ((Several<T, EACH>*)to)[block] = made;
         } else {
@@ -123,9 +140,9 @@ __device__ __forceinline__ void fill(T* to, i64 n, u64 seed, u64 stream, double 
 
 // One where a uniform number of f64 is below the probability, which is the same for all or `each`'s.
 template <class T>
-__device__ __forceinline__ void bernoulli(T* to, const T* each, double p, i64 n, u64 seed, u64 stream) {
+__device__ __forceinline__ void bernoulli(T* to, const T* each, double p, i64 n, Draw draw) {
     for (i64 block = first_index(); block * 2 < n; block += index_step()) {
-        Words words = philox((u64)block, stream, seed);
+        Words words = philox((u64)block, draw.stream, draw.seed);
         for (int i = 0; i < 2 && block * 2 + i < n; ++i) {
             i64 at = block * 2 + i;
             double own = each ? Convert<double>::from(each[at]) : p;
@@ -141,12 +158,12 @@ template <> struct Wide<double> { typedef double type; };
 // y = x * scale and mask = 1 where the element's word is at least the threshold, else 0.
 template <class T>
 __device__ __forceinline__ void dropout(
-    T* y, u8* mask, const T* x, i64 n, u64 seed, u64 stream, u64 threshold, double scale
+    T* y, u8* mask, const T* x, i64 n, Draw draw, u64 threshold, double scale
 ) {
     typedef typename Wide<T>::type C;
     bool whole = (u64)y % sizeof(Several<T, 4>) == 0 && (u64)x % sizeof(Several<T, 4>) == 0;
     for (i64 block = first_index(); block * 4 < n; block += index_step()) {
-        Words words = philox((u64)block, stream, seed);
+        Words words = philox((u64)block, draw.stream, draw.seed);
         Several<T, 4> in, out;
         Several<u8, 4> kept;
         bool all = (block + 1) * 4 <= n && whole;
@@ -194,22 +211,22 @@ __device__ __forceinline__ void dropout_backward(T* dx, const T* g, const u8* ma
 
 #define RANDOM(name, T)                                                                                  \
     extern "C" __global__ void __launch_bounds__(256) uniform_##name(                                    \
-        T* to, i64 n, u64 seed, u64 stream, double low, double span                                      \
-    ) { fill<Uniform<T>>(to, n, seed, stream, low, span); }                                              \
+        T* to, i64 n, u64 seed, u64 stream, const u64* place, double low, double span                    \
+    ) { fill<Uniform<T>>(to, n, Draw(seed, stream, place), low, span); }                                 \
     extern "C" __global__ void __launch_bounds__(256) normal_##name(                                     \
-        T* to, i64 n, u64 seed, u64 stream, double mean, double std                                      \
-    ) { fill<Normal<T>>(to, n, seed, stream, mean, std); }                                               \
+        T* to, i64 n, u64 seed, u64 stream, const u64* place, double mean, double std                    \
+    ) { fill<Normal<T>>(to, n, Draw(seed, stream, place), mean, std); }                                  \
     extern "C" __global__ void __launch_bounds__(256) dropout_##name(                                    \
-        T* y, u8* mask, const T* x, i64 n, u64 seed, u64 stream, u64 threshold, double scale             \
-    ) { dropout(y, mask, x, n, seed, stream, threshold, scale); }                                        \
+        T* y, u8* mask, const T* x, i64 n, u64 seed, u64 stream, const u64* place, u64 threshold, double scale \
+    ) { dropout(y, mask, x, n, Draw(seed, stream, place), threshold, scale); }                           \
     extern "C" __global__ void __launch_bounds__(256) dropout_backward_##name(                           \
         T* dx, const T* g, const u8* mask, i64 n, double scale                                           \
     ) { dropout_backward(dx, g, mask, n, scale); }                                                       \
     CHANCE(name, T)
 #define CHANCE(name, T)                                                                                  \
     extern "C" __global__ void __launch_bounds__(256) bernoulli_##name(                                  \
-        T* to, const T* each, double p, i64 n, u64 seed, u64 stream                                      \
-    ) { bernoulli(to, each, p, n, seed, stream); }
+        T* to, const T* each, double p, i64 n, u64 seed, u64 stream, const u64* place                    \
+    ) { bernoulli(to, each, p, n, Draw(seed, stream, place)); }
 RANDOM(f64, double)
 RANDOM(f32, float)
 RANDOM(f16, f16)

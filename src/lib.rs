@@ -25,6 +25,7 @@ pub mod backends;
 pub mod checkpoint;
 mod cpu;
 pub mod cuda;
+pub mod cuda_graphs;
 pub mod data;
 pub mod distributed;
 pub mod error;

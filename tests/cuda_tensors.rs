@@ -28,6 +28,8 @@ mod fft;
 >>>>>>> gf
 #[path = "cuda_tensors/folds.rs"]
 mod folds;
+#[path = "cuda_tensors/graphs.rs"]
+mod graphs;
 #[path = "cuda_tensors/indexing.rs"]
 mod indexing;
 #[path = "cuda_tensors/linalg.rs"]

@@ -1,102 +1,30 @@
 //! Process groups on simulated GPUs, one per rank: NCCL's collectives against those in shared memory,
 //! the order of streams, sub-groups, and what happens when something breaks.
 
-use std::path::{Path, PathBuf};
+#[path = "comm_hooks/checks.rs"]
+mod checks;
+#[path = "distributed_cuda/faults.rs"]
+mod faults;
+#[path = "distributed_cuda/graphs.rs"]
+mod graphs;
+#[path = "distributed_cuda/hooks.rs"]
+mod hooks;
+#[path = "distributed_cuda/job.rs"]
+mod job;
+#[path = "distributed_cuda/precision.rs"]
+mod precision;
+
 use std::time::{Duration, Instant};
 
+use job::{FAULT, Job, LONG, gpu, join_job, run};
+
 use torchrs::cuda::graph::CaptureOptions;
-use torchrs::cuda::library::{SIMULATE, SIMULATED_LIBRARY};
 use torchrs::cuda::{self, Graph, Priority, Stream, StreamGuard};
-use torchrs::distributed::{
-    DdpOptions, DistributedDataParallel, InitOptions, ProcessGroup, ReduceOp, StoreServer,
-    init_process_group,
-};
-use torchrs::multiprocessing::{ExitStatus, Process};
+use torchrs::distributed::{DdpOptions, DistributedDataParallel, ProcessGroup, ReduceOp};
+use torchrs::multiprocessing::ExitStatus;
 use torchrs::nn::{BatchNorm1d, Forward, Linear, Module, Parameter, ReLU, Sequential, functional};
 use torchrs::optim::{Optimizer, SGD, SGDOptions};
 use torchrs::{Device, Dtype, Error, Result, Tensor};
-
-/// Far longer than anything here takes; a wait that reaches it is a bug.
-const LONG: Duration = Duration::from_secs(60);
-/// The variable that asks the simulated GPU for a fault.
-const FAULT: &str = "TORCHRS_SIMULATED_FAULT";
-
-fn join_job() -> Result<ProcessGroup> {
-    init_process_group(InitOptions::default())
-}
-
-/// The rank's GPU.
-fn gpu() -> Device {
-    Device::Cuda(cuda::device::current())
-}
-
-/// Where the simulated GPU is, if it was built.
-fn library() -> Option<PathBuf> {
-    if let Some(path) = std::env::var_os(SIMULATED_LIBRARY) {
-        return Some(PathBuf::from(path));
-    }
-    let executable = std::env::current_exe().unwrap();
-    let folders = executable.ancestors().skip(1).take(2);
-    folders
-        .map(|folder: &Path| folder.join("libtorchrs_simulated_gpu.so"))
-        .find(|path| path.is_file())
-}
-
-/// A job whose ranks have a simulated GPU each.
-struct Job {
-    ranks: Vec<Process>,
-    _server: StoreServer,
-}
-
-impl Job {
-    /// Starts `f` on `world` ranks; the second variables are the last rank's only. `None` where there is
-    /// no simulated GPU.
-    fn start<F>(world: usize, variables: [&[(&str, &str)]; 2], f: F) -> Option<Job>
-    where
-        F: Fn(()) -> Result<()> + Copy + 'static,
-    {
-        let Some(library) = library() else {
-            println!("skipped: the simulated GPU is not beside this test");
-            return None;
-        };
-        let server = StoreServer::start().unwrap();
-        let start = |rank: usize| {
-            let mut worker = Process::builder()
-                .name(format!("rank {rank}"))
-                .env("RANK", rank.to_string())
-                .env("LOCAL_RANK", rank.to_string())
-                .env("WORLD_SIZE", world.to_string())
-                .env("TORCHRS_TIMEOUT_S", "60")
-                .env("TORCHRS_KERNEL_CACHE", env!("CARGO_TARGET_TMPDIR"))
-                .env(SIMULATE, world.to_string())
-                .env("TORCHRS_SIMULATED_QUIET", "1")
-                .env("NVIDIA_TF32_OVERRIDE", "0")
-                .env(SIMULATED_LIBRARY, &library)
-                .inherit("TORCHRS_STORE_FD", server.connect().unwrap());
-            let own = if rank + 1 == world { variables[1] } else { &[] };
-            for (name, value) in variables[0].iter().chain(own) {
-                worker = worker.env(name, value);
-            }
-            worker.spawn(f, ()).unwrap()
-        };
-        Some(Job { ranks: (0..world).map(start).collect(), _server: server })
-    }
-
-    /// All ranks succeed.
-    fn succeeds(self) {
-        self.ranks.iter().for_each(|rank| rank.join_timeout(LONG).unwrap());
-    }
-}
-
-/// Runs `f` on `world` ranks, which must succeed.
-fn run<F>(world: usize, f: F)
-where
-    F: Fn(()) -> Result<()> + Copy + 'static,
-{
-    if let Some(job) = Job::start(world, [&[], &[]], f) {
-        job.succeeds();
-    }
-}
 
 /// Numbers of a rank whose sums and small products are exact in every dtype.
 fn given(rank: usize, shape: &[usize], dtype: Dtype) -> Tensor {

@@ -131,6 +131,21 @@ fn half_precision_learns() {
     }
 }
 
+/// Whether a simulated GPU can be had, which is then built.
+fn simulated_gpus() -> bool {
+    if ["c++", "g++", "clang++"].iter().all(|c| Command::new(c).arg("--version").output().is_err())
+    {
+        println!("skipped: no C++ compiler, which the simulated GPU needs");
+        return false;
+    }
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
+    let profile = if cfg!(debug_assertions) { "dev" } else { "release" };
+    cargo.args(["build", "--quiet", "--profile", profile, "--package", "torchrs-simulated-gpu"]);
+    assert!(cargo.status().expect("cargo runs").success());
+    true
+}
+
 /// The loss of every step.
 fn losses(lines: &[Value]) -> Vec<f64> {
     lines
@@ -143,18 +158,12 @@ fn losses(lines: &[Value]) -> Vec<f64> {
 /// The kernels are other code than the CPU's and add in another order, so that the curves part slowly.
 #[test]
 fn two_simulated_gpus_learn_what_two_cpus_learn() {
-    if ["c++", "g++", "clang++"].iter().all(|c| Command::new(c).arg("--version").output().is_err())
-    {
-        return println!("skipped: no C++ compiler, which the simulated GPU needs");
+    if !simulated_gpus() {
+        return;
     }
     let folder = tempfile::tempdir().unwrap();
     let (host, gpus) = (folder.path().join("host"), folder.path().join("gpus"));
     let (launcher, train) = programs();
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
-    let profile = if cfg!(debug_assertions) { "dev" } else { "release" };
-    cargo.args(["build", "--quiet", "--profile", profile, "--package", "torchrs-simulated-gpu"]);
-    assert!(cargo.status().expect("cargo runs").success());
     let run = |device: &[&str], to: &Path, more: &[&str]| {
         let mut command = Command::new(launcher);
         command.args(device).args(["--nproc", "2"]).arg(train).arg("--run-dir").arg(to).args(more);
@@ -175,4 +184,24 @@ fn two_simulated_gpus_learn_what_two_cpus_learn() {
     let accuracy = |lines: &[Value]| lines.last().unwrap()["val_accuracy"].as_f64().unwrap();
     let (a, b) = (accuracy(&on_host), accuracy(&on_gpus));
     assert!((a - b).abs() < 0.03, "accuracy {b} on GPUs, {a} on the host");
+}
+
+/// Eight workers with a GPU each, as on a large machine.
+#[test]
+fn eight_simulated_gpus_train_together() {
+    if !simulated_gpus() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    let (launcher, train) = programs();
+    let mut command = Command::new(launcher);
+    command.args(["--simulate-gpus", "8", "--nproc", "gpu"]).arg(train).arg("--run-dir").arg(&run);
+    command.args(["--device", "cuda", "--model", "mlp", "--batch-size", "64", "--seed", "7"]);
+    command.args(["--epochs", "1", "--max-steps", "12"]);
+    let status = command.stdout(Stdio::null()).status().expect("the launcher starts");
+    assert!(status.success(), "{status}");
+    let losses = losses(&metrics(&run));
+    assert_eq!(losses.len(), 12);
+    assert!(losses[11] < losses[0], "{losses:?}");
 }

@@ -6,10 +6,11 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::cuda::graph::is_current_stream_capturing;
 use crate::error::{Error, Result, throw};
 use crate::ops::gradients;
 use crate::optim::Optimizer;
-use crate::{Dtype, Tensor, no_grad};
+use crate::{Device, Dtype, Tensor, no_grad};
 
 /// Options of [`GradScaler`], with PyTorch's defaults.
 ///
@@ -76,10 +77,28 @@ pub struct GradScaler {
 }
 
 /// What was done with an optimizer's gradients since the last `update`.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Debug)]
 struct Stage {
-    overflow: bool,
+    overflow: Overflow,
     stepped: bool,
+}
+
+/// Whether a gradient was infinite or NaN.
+#[derive(Debug)]
+enum Overflow {
+    Known(bool),
+    /// A number on a GPU that is not 0 if so; `step` is the first that needs it.
+    OnGpu(Tensor),
+}
+
+impl Overflow {
+    /// Waits for the GPU if it has to.
+    fn get(&mut self) -> bool {
+        if let Overflow::OnGpu(found) = self {
+            *self = Overflow::Known(found.item() != 0.0);
+        }
+        matches!(self, Overflow::Known(true))
+    }
 }
 
 /// PyTorch's structure.
@@ -140,7 +159,17 @@ impl GradScaler {
     /// scaler.scale(&(&w * 3.0)).backward();
     /// assert_eq!(w.grad().unwrap().item(), 3.0 * 65536.0);
     /// ```
+    ///
+    /// # Panics
+    /// Throws [`Error::Device`] while a graph is captured: the scale is a number of the host's, which
+    /// replays would not see change.
+    #[track_caller]
     pub fn scale(&self, outputs: &Tensor) -> Tensor {
+        if let (true, Device::Cuda(index)) = (self.options.enabled, outputs.device())
+            && is_current_stream_capturing(index).unwrap_or_else(|error| throw(error))
+        {
+            throw(Error::Device("GradScaler::scale cannot be captured in a graph".into()));
+        }
         match self.options.enabled {
             true => outputs * self.scale,
             false => outputs.clone(),
@@ -218,7 +247,7 @@ impl GradScaler {
             throw(Error::argument("GradScaler::step", "optimizer", message));
         }
         stage.stepped = true;
-        let overflow = stage.overflow;
+        let overflow = stage.overflow.get();
         if !overflow {
             optimizer.step();
         }
@@ -253,7 +282,7 @@ impl GradScaler {
             let message = "no optimizer was unscaled or stepped since the last update()";
             throw(Error::argument("GradScaler::update", "optimizer", message));
         }
-        let overflow = self.stages.drain().any(|(_, stage)| stage.overflow);
+        let overflow = self.stages.drain().any(|(_, mut stage)| stage.overflow.get());
         if overflow {
             self.scale = (self.scale as f32 * self.options.backoff_factor as f32) as f64;
             self.growth_tracker = 0;
@@ -373,7 +402,7 @@ fn above_zero(scale: f64) -> bool {
 
 /// Multiplies all gradients by `factor`; whether one was infinite or NaN.
 #[track_caller]
-fn unscale(parameters: &[Tensor], factor: f64) -> bool {
+fn unscale(parameters: &[Tensor], factor: f64) -> Overflow {
     let grads = parameters.iter().filter_map(Tensor::grad).filter(|g| g.numel() > 0);
     let grads: Vec<Tensor> = grads.collect();
     if grads.iter().any(|grad| grad.dtype() == Dtype::F16) {
@@ -381,10 +410,9 @@ fn unscale(parameters: &[Tensor], factor: f64) -> bool {
         throw(Error::dtype("GradScaler::unscale_", message));
     }
     if let Some(gpu) = gradients::common_gpu(&grads) {
-        // One wait for the GPU per step, as in PyTorch: whether to step is decided here.
-        return no_grad(|| gradients::unscale(gpu, &grads, factor).item() != 0.0);
+        return Overflow::OnGpu(no_grad(|| gradients::unscale(gpu, &grads, factor)));
     }
-    no_grad(|| {
+    Overflow::Known(no_grad(|| {
         let mut overflow = false;
         for grad in &grads {
             // The largest absolute value is NaN if any is.
@@ -392,5 +420,5 @@ fn unscale(parameters: &[Tensor], factor: f64) -> bool {
             grad.mul_(factor);
         }
         overflow
-    })
+    }))
 }

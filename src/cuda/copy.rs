@@ -9,6 +9,7 @@ use std::ffi::c_int;
 use super::code::Code;
 use super::device;
 use super::driver::{DevicePointer, driver};
+use super::graph;
 use super::peer;
 use super::pinned;
 use super::stream::Stream;
@@ -35,6 +36,7 @@ pub unsafe fn host_to_device(
     if bytes == 0 {
         return Ok(());
     }
+    graph::refuse(stream, "a copy from the host", "a replay would read that memory again")?;
     device::bind(stream.device())?;
     // SAFETY: the caller's duty.
     unsafe { driver()?.cuMemcpyHtoDAsync_v2(address(to), from.cast(), bytes, stream.handle()) }
@@ -56,6 +58,7 @@ pub unsafe fn device_to_host(
     if bytes == 0 {
         return Ok(());
     }
+    graph::refuse_wait(stream)?;
     device::bind(stream.device())?;
     let driver = driver()?;
     // SAFETY: the caller's duty.

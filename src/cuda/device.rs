@@ -12,7 +12,9 @@ use std::sync::OnceLock;
 
 use super::code::Code;
 use super::driver::{Context, DeviceNumber, driver};
+use super::graph;
 use super::once::TryOnce;
+use super::stream::Stream;
 use super::synchronisation;
 use crate::error::{Error, Result};
 
@@ -282,6 +284,7 @@ impl Drop for DeviceGuard {
 /// [`Error::Device`], also for what failed in that work.
 pub fn synchronize(index: usize) -> Result<()> {
     bind(index)?;
+    graph::refuse_wait(Stream::current(index)?)?;
     synchronisation::count();
     // SAFETY: waits for the context that was just bound.
     unsafe { driver()?.cuCtxSynchronize() }

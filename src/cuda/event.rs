@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use super::code::Code;
 use super::device::{self, MAX_DEVICES};
 use super::driver::{EventHandle, IpcHandle, driver};
+use super::graph;
 use super::stream::Stream;
 use super::synchronisation;
 use crate::error::{Error, Result};
@@ -151,6 +152,7 @@ impl Event {
         if !self.is_recorded() {
             return Ok(());
         }
+        graph::refuse_wait(Stream::current(self.device)?)?;
         device::bind(self.device)?;
         synchronisation::count();
         // SAFETY: an event of this process.

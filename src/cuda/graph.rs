@@ -12,7 +12,7 @@ use super::device;
 use super::driver::{GraphExecHandle, GraphHandle, driver};
 use super::memory;
 use super::stream::{Stream, StreamGuard};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Captures that are under way in this process.
 static CAPTURES: AtomicUsize = AtomicUsize::new(0);
@@ -21,6 +21,34 @@ static CAPTURES: AtomicUsize = AtomicUsize::new(0);
 #[inline]
 pub(super) fn is_any_capture_under_way() -> bool {
     CAPTURES.load(Order) > 0
+}
+
+/// Whether what this thread puts on its current stream of a device is recorded into a graph rather than
+/// done (`torch.cuda.is_current_stream_capturing`). Costs nothing where no capture is under way.
+///
+/// # Errors
+/// [`Error::Device`] where the driver refuses.
+#[inline]
+pub fn is_current_stream_capturing(device: usize) -> Result<bool> {
+    if is_any_capture_under_way() { Stream::current(device)?.is_capturing() } else { Ok(false) }
+}
+
+/// For what a graph cannot have: an error where the stream is being captured, before the driver gives up
+/// the whole capture without a word on why.
+#[inline]
+pub(super) fn refuse(stream: Stream, what: &str, advice: &str) -> Result<()> {
+    if is_any_capture_under_way() && stream.is_capturing()? {
+        return Err(Error::Device(format!("{what} cannot be captured in a graph: {advice}")));
+    }
+    Ok(())
+}
+
+/// Where something would wait for a stream.
+#[inline]
+pub(super) fn refuse_wait(stream: Stream) -> Result<()> {
+    const ADVICE: &str =
+        "nothing is computed before the replay; read numbers, as `item` does, after it";
+    refuse(stream, "waiting for the GPU", ADVICE)
 }
 
 /// What other threads may do during a capture.

@@ -171,6 +171,7 @@ impl Stream {
     /// # Errors
     /// [`Error::Device`] for what failed in that work.
     pub fn synchronize(self) -> Result<()> {
+        graph::refuse_wait(self)?;
         device::bind(self.device())?;
         synchronisation::count();
         // SAFETY: a stream that lives until the process ends.

@@ -9,9 +9,10 @@ use parking_lot::Mutex;
 
 use super::backend::{Backend, Pace};
 use super::collective::{Collective, RawBuffer, list_ranks};
+use super::nccl::Started;
 use super::queue::Queue;
 use super::{Deadline, Work};
-use crate::cuda::Stream;
+use crate::cuda::{Event, Stream};
 use crate::error::{Error, Result};
 use crate::profiler::{self, Category, Span};
 
@@ -322,6 +323,18 @@ impl ProcessGroup {
             let mut once = || then.take().into_iter().for_each(|then| then());
             backend.start(&collective, &ready, &deadline, pace, &mut once).map(Some)
         })
+    }
+
+    /// Starts a job that may call collectives of this group itself, on the communication thread. On a
+    /// GPU its work is done after the event that it gives.
+    pub(super) fn start_job(
+        &self,
+        call: &str,
+        job: impl FnOnce() -> Result<Option<Event>> + Send + 'static,
+    ) -> Result<Work> {
+        let member = self.member(call)?;
+        let name = self.inner.world_rank.to_string();
+        member.queue.start(&name, || Ok(job()?.map(Started::after)))
     }
 
     /// Runs something of the backend's in its turn.

@@ -23,6 +23,7 @@
 
 mod backend;
 mod collective;
+pub mod comm_hooks;
 mod ddp;
 mod deadline;
 mod env;
@@ -39,7 +40,7 @@ mod tensor_collectives;
 mod work;
 
 pub use collective::ReduceOp;
-pub use ddp::{DdpOptions, DistributedDataParallel};
+pub use ddp::{CommHook, DdpOptions, DistributedDataParallel, GradBucket};
 pub use deadline::Deadline;
 pub use env::WorkerEnv;
 pub use group::{ProcessGroup, abort};

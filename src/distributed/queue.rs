@@ -1,8 +1,10 @@
 //! The order of a group's collectives. All ranks have to run them in the same order, whether they
 //! are called or started in the background: each takes a number when it is submitted, and runs when
 //! that number is up. A call runs on the caller's thread, without a detour; what is started in the
-//! background runs on the group's communication thread.
+//! background runs on the group's communication thread. What a job submits itself runs at once, as a part
+//! of it.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
@@ -40,6 +42,11 @@ struct Numbers {
     serving: u64,
 }
 
+thread_local! {
+    /// The lines in which it is this thread's turn, by their addresses.
+    static HELD: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+}
+
 /// Held while a job runs; the next one's number comes up when it is dropped, also by a panic.
 struct Turn<'a>(&'a Line);
 
@@ -55,12 +62,24 @@ impl Line {
         while numbers.serving != number {
             self.changed.wait(&mut numbers);
         }
+        HELD.with_borrow_mut(|held| held.push(self.address()));
         Turn(self)
+    }
+
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self) as usize
+    }
+
+    /// Whether this thread runs a job of this line.
+    fn is_held(&self) -> bool {
+        HELD.with_borrow(|held| held.contains(&self.address()))
     }
 }
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
+        let address = self.0.address();
+        HELD.with_borrow_mut(|held| held.retain(|&line| line != address));
         let mut numbers = self.0.numbers.lock();
         numbers.serving += 1;
         if numbers.next != numbers.serving {
@@ -75,19 +94,28 @@ impl Queue {
         Queue { line: Arc::default(), worker: Mutex::new(Worker { jobs: None, thread: None }) }
     }
 
-    /// Runs `job` here, after everything that was submitted before.
+    /// Runs `job` here, after everything that was submitted before; at once in another job.
     pub(super) fn run<T>(&self, job: impl FnOnce() -> T) -> T {
+        if self.line.is_held() {
+            return job();
+        }
         let number = self.line.take_number();
         let _turn = self.line.wait_for(number);
         job()
     }
 
-    /// Has the communication thread run `job`, after everything that was submitted before.
+    /// Has the communication thread run `job`, after everything that was submitted before. In another
+    /// job it runs here and at once: the thread is taken.
     pub(super) fn start(
         &self,
         name: &str,
         job: impl FnOnce() -> Result<Option<Started>> + Send + 'static,
     ) -> Result<Work> {
+        if self.line.is_held() {
+            let (work, complete) = Work::new();
+            complete(catch(job).and_then(|result| result));
+            return Ok(work);
+        }
         let mut worker = self.worker.lock();
         if worker.jobs.is_none() {
             let (sender, jobs) = channel::<(u64, Job)>();

@@ -38,8 +38,8 @@ pub(crate) struct Moments {
     pub mean: Tensor,
     /// Over n, not n - 1.
     pub var: Tensor,
-    /// n.
-    pub count: f64,
+    /// n, a number of f64 on the input's device: nothing waits for it.
+    pub count: Tensor,
 }
 
 /// Where the channels are, and who else has rows.
@@ -76,10 +76,10 @@ impl Channels {
         let count = Tensor::full([1], own as f64, (Dtype::F64, x.device()));
         let sums = Tensor::cat(&[self.sum(x).to_dtype(Dtype::F64), count], 0);
         let sums = rank_sum(&sums, &self.group);
-        let count = sums.select(0, -1).item();
-        let mean = (sums.narrow(0, 0, x.size(1)) / count).to_dtype(x.dtype());
+        let count = sums.select(0, -1);
+        let mean = (sums.narrow(0, 0, x.size(1)) / &count).to_dtype(x.dtype());
         let squares = self.sum(&(x - self.wide(&mean)).square()).to_dtype(Dtype::F64);
-        let var = (rank_sum(&squares, &self.group) / count).to_dtype(x.dtype());
+        let var = (rank_sum(&squares, &self.group) / &count).to_dtype(x.dtype());
         Moments { mean, var, count }
     }
 }
@@ -110,7 +110,7 @@ pub(crate) fn sync_batch_norm(
         (x.batch_norm(mean, var, weight, bias, false, 0.0, eps), moments)
     });
     let Moments { mean, var, count } = &moments;
-    let (mean, var, count) = (mean.clone(), var.clone(), *count);
+    let (mean, var, count) = (mean.clone(), var.clone(), count.clone());
     let (ones, zeros) = (mean.ones_like(), mean.zeros_like());
     let inputs = [&x, weight.unwrap_or(&ones), bias.unwrap_or(&zeros)];
     let affine = weight.is_some() || bias.is_some();
@@ -121,13 +121,14 @@ pub(crate) fn sync_batch_norm(
             // To be differentiated again, the statistics must be functions of x.
             let now = match ctx.create_graph() {
                 true => channels.moments(&x),
-                false => Moments { mean: mean.clone(), var: var.clone(), count },
+                false => Moments { mean: mean.clone(), var: var.clone(), count: count.clone() },
             };
             let invstd = (now.var + eps).rsqrt();
             let normal = (&x - channels.wide(&now.mean)) * channels.wide(&invstd);
             let sums = [channels.sum(&g), channels.sum(&(&g * &normal))];
             let all = Tensor::cat(&sums, 0).to_dtype(Dtype::F64);
-            let all = (rank_sum(&all, &channels.group) / now.count).to_dtype(x.dtype()).chunk(2, 0);
+            let all =
+                (rank_sum(&all, &channels.group) / &now.count).to_dtype(x.dtype()).chunk(2, 0);
             let inner = &g - channels.wide(&all[0]) - &normal * channels.wide(&all[1]);
             let dx = inner * channels.wide(&(invstd * &w));
             let [db, dw] = sums;

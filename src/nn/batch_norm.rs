@@ -112,7 +112,7 @@ macro_rules! batch_norm {
                 let (weight, bias) = (self.weight.as_deref(), self.bias.as_deref());
                 let (y, now) = sync_batch_norm(input, weight, bias, self.eps, group);
                 no_grad(|| {
-                    let unbiased = now.count / (now.count - 1.0).max(1.0);
+                    let unbiased = &now.count / (&now.count - 1.0).clamp_min(1.0);
                     for (running, new) in
                         [(&self.running_mean, now.mean), (&self.running_var, now.var * unbiased)]
                     {

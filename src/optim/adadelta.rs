@@ -79,6 +79,10 @@ impl Rule for AdadeltaRule {
         AdadeltaState { step: 0.0, square_avg: p.zeros_like(), acc_delta: p.zeros_like() }
     }
 
+    fn is_capturable(_: &AdadeltaOptions) -> bool {
+        true
+    }
+
     fn update(options: &AdadeltaOptions, items: &mut [Item<'_, AdadeltaState>]) {
         let &AdadeltaOptions { lr, rho, eps, weight_decay, maximize } = options;
         let sign = if maximize { -1.0 } else { 1.0 };

@@ -8,10 +8,12 @@
 //! p = p - lr / (1 - beta1^t) m / (sqrt(h) / sqrt(1 - beta2^t) + eps)
 //! ```
 
-use super::declare::{options, state};
-use super::engine::{Item, Rule, RuleOptimizer, adam_ranges};
-use crate::Tensor;
-use crate::ops::pointwise::{adam_step, amsgrad_step};
+use super::StateValue;
+use super::declare::{Entry, options, state};
+use super::engine::{Item, Rule, RuleOptimizer, StateReader, adam_ranges};
+use crate::error::Result;
+use crate::ops::pointwise::{adam_counted_step, adam_step, amsgrad_counted_step, amsgrad_step};
+use crate::{Dtype, Tensor};
 
 /// Adam (Kingma and Ba, 2015), with the weight decay added to the gradient.
 ///
@@ -63,6 +65,8 @@ options! {
         amsgrad: bool = false,
         /// Ascend instead.
         maximize: bool = false,
+        /// Count steps of parameters on a GPU there, so that a graph can record a step.
+        capturable: bool = false,
         /// Take weight decay as [`AdamW`] does.
         decoupled_weight_decay: bool = false,
     }
@@ -97,6 +101,8 @@ options! {
         amsgrad: bool = false,
         /// Ascend instead.
         maximize: bool = false,
+        /// Count steps of parameters on a GPU there, so that a graph can record a step.
+        capturable: bool = false,
     }
     check(o) {
         adam_ranges(o.lr, o.betas, o.eps, o.weight_decay)?;
@@ -104,10 +110,58 @@ options! {
     momentum(o) = o.betas.0;
 }
 
+/// How many steps a parameter has taken.
+enum Steps {
+    OnHost(f64),
+    /// A number on the parameter's GPU.
+    OnGpu(Tensor),
+}
+
+impl Steps {
+    fn get(&self) -> f64 {
+        match self {
+            Steps::OnHost(steps) => *steps,
+            Steps::OnGpu(steps) => steps.item(),
+        }
+    }
+
+    /// One more, on the host.
+    fn count(&mut self) -> f64 {
+        let steps = self.get() + 1.0;
+        *self = Steps::OnHost(steps);
+        steps
+    }
+
+    /// One more, on the parameter's GPU; as large as the parameter, by a view.
+    #[track_caller]
+    fn count_beside(&mut self, parameter: &Tensor) -> Tensor {
+        let steps = match self {
+            Steps::OnGpu(steps) if steps.device() == parameter.device() => steps,
+            _ => {
+                let wide = if parameter.dtype() == Dtype::F64 { Dtype::F64 } else { Dtype::F32 };
+                let steps = Tensor::from([self.get()]).to_dtype(wide).select(0, 0);
+                *self = Steps::OnGpu(steps.to_device(parameter.device()));
+                return self.count_beside(parameter);
+            }
+        };
+        steps.add_(1.0);
+        steps.expand(parameter.shape())
+    }
+}
+
+impl Entry for Steps {
+    fn save(&self) -> Option<StateValue> {
+        self.get().save()
+    }
+    fn load(entries: &StateReader<'_>, name: &str) -> Result<Self> {
+        f64::load(entries, name).map(Steps::OnHost)
+    }
+}
+
 state! {
     /// Count of steps and running averages.
     AdamState {
-        step: f64,
+        step: Steps,
         exp_avg: Tensor,
         exp_avg_sq: Tensor,
         max_exp_avg_sq: Option<Tensor>,
@@ -122,7 +176,7 @@ pub enum AdamWRule {}
 impl AdamState {
     fn new(parameter: &Tensor, amsgrad: bool) -> Self {
         AdamState {
-            step: 0.0,
+            step: Steps::OnHost(0.0),
             exp_avg: parameter.zeros_like(),
             exp_avg_sq: parameter.zeros_like(),
             max_exp_avg_sq: amsgrad.then(|| parameter.zeros_like()),
@@ -137,6 +191,10 @@ macro_rules! rule {
             type State = AdamState;
             const NAME: &'static str = $name;
             const ONE_UPDATE_EACH: bool = true;
+
+            fn is_capturable(options: &$Options) -> bool {
+                options.capturable
+            }
 
             fn init(options: &$Options, parameter: &Tensor) -> AdamState {
                 AdamState::new(parameter, options.amsgrad)
@@ -155,6 +213,7 @@ macro_rules! rule {
                             l2: if decoupled { 0.0 } else { $o.weight_decay },
                             shrink: if decoupled { 1.0 - $o.lr * $o.weight_decay } else { 1.0 },
                             amsgrad: $o.amsgrad,
+                            capturable: $o.capturable,
                         },
                     );
                 }
@@ -176,21 +235,40 @@ struct Numbers {
     /// Factor of decoupled weight decay.
     shrink: f64,
     amsgrad: bool,
+    capturable: bool,
 }
 
+#[track_caller]
 fn step(item: &mut Item<'_, AdamState>, numbers: &Numbers) {
-    let &Numbers { lr, betas: (beta1, beta2), eps, sign, l2, shrink, amsgrad } = numbers;
+    let &Numbers { lr, betas: (beta1, beta2), eps, sign, l2, shrink, amsgrad, capturable } =
+        numbers;
     let Item { parameter: p, grad: g, state } = item;
-    state.step += 1.0;
-    let t = state.step;
+    let (share1, share2) = (1.0 - beta1, 1.0 - beta2);
+    if amsgrad && state.max_exp_avg_sq.is_none() {
+        state.max_exp_avg_sq = Some(p.zeros_like());
+    }
+    let AdamState { step, exp_avg: m, exp_avg_sq: v, max_exp_avg_sq } = &mut **state;
+    let h = max_exp_avg_sq.as_ref().filter(|_| amsgrad);
+    if capturable && p.device().is_cuda() {
+        let (t, log1, log2) = (step.count_beside(p), beta1.ln(), beta2.ln());
+        return match h {
+            Some(h) => amsgrad_counted_step(
+                p, g, m, v, h, &t, sign, l2, share1, beta2, share2, shrink, lr, log1, log2, eps,
+            ),
+            None => adam_counted_step(
+                p, g, m, v, &t, sign, l2, share1, beta2, share2, shrink, lr, log1, log2, eps,
+            ),
+        };
+    }
+    let t = step.count();
     let step_size = lr / (1.0 - beta1.powf(t));
     let scale = 1.0 / (1.0 - beta2.powf(t)).sqrt();
-    let (share1, share2) = (1.0 - beta1, 1.0 - beta2);
-    let (m, v) = (&state.exp_avg, &state.exp_avg_sq);
-    if amsgrad {
-        let h = state.max_exp_avg_sq.get_or_insert_with(|| p.zeros_like());
-        amsgrad_step(p, g, m, v, h, sign, l2, share1, beta2, share2, shrink, step_size, scale, eps);
-    } else {
-        adam_step(p, g, m, v, sign, l2, share1, beta2, share2, shrink, step_size, scale, eps);
+    match h {
+        Some(h) => amsgrad_step(
+            p, g, m, v, h, sign, l2, share1, beta2, share2, shrink, step_size, scale, eps,
+        ),
+        None => {
+            adam_step(p, g, m, v, sign, l2, share1, beta2, share2, shrink, step_size, scale, eps);
+        }
     }
 }

@@ -28,10 +28,11 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{Optimizer, OptimizerState};
+use crate::cuda::graph::is_current_stream_capturing;
 use crate::error::{Error, Result, throw};
 use crate::ops::pointwise::together;
 use crate::profiler::{self, Category};
-use crate::{Tensor, no_grad};
+use crate::{Device, Tensor, no_grad};
 
 pub use options::{GroupOptions, adam_ranges, below_one, not_negative, within};
 pub use state::{ParamState, StateReader};
@@ -99,6 +100,26 @@ pub trait Rule: 'static {
     /// assert!(at_once(&SGD::new([w], Default::default())));
     /// ```
     const ONE_UPDATE_EACH: bool = false;
+
+    /// Whether all steps but the first do the same to tensors: a graph can then record one. Else something
+    /// is counted on the host.
+    ///
+    /// ```
+    /// use torchrs::optim::engine::{Rule, RuleOptimizer};
+    /// fn can_be_recorded<R: Rule>(optimizer: &RuleOptimizer<R>) -> bool {
+    ///     R::is_capturable(optimizer.options(0))
+    /// }
+    /// use torchrs::{Tensor, optim::{Adam, AdamOptions, SGD}};
+    /// let w = Tensor::from([1f64]);
+    /// assert!(can_be_recorded(&SGD::new([w.clone()], Default::default())));
+    /// assert!(!can_be_recorded(&Adam::new([w.clone()], Default::default())));
+    /// let options = AdamOptions { capturable: true, ..Default::default() };
+    /// assert!(can_be_recorded(&Adam::new([w], options)));
+    /// ```
+    fn is_capturable(options: &Self::Options) -> bool {
+        let _ = options;
+        false
+    }
 
     /// What is wrong with a parameter for this optimizer, if anything.
     ///
@@ -426,6 +447,7 @@ impl<R: Rule> Group<R> {
         let mut items = Vec::with_capacity(params.len());
         for (parameter, state) in params.iter().zip(states) {
             let Some(grad) = parameter.grad() else { continue };
+            refuse_capture::<R>(options, parameter, state.is_none());
             let state = state.get_or_insert_with(|| R::init(options, parameter));
             items.push(Item { parameter, grad, state });
         }
@@ -438,6 +460,25 @@ impl<R: Rule> Group<R> {
 
     fn save_options(&self, first: usize) -> Value {
         saved_group(&self.options, first..first + self.params.len(), self.initial_lr)
+    }
+}
+
+/// A graph would repeat what the host counts, or begin the parameter's state anew at every replay.
+#[track_caller]
+fn refuse_capture<R: Rule>(options: &R::Options, parameter: &Tensor, is_first: bool) {
+    let Device::Cuda(index) = parameter.device() else { return };
+    match is_current_stream_capturing(index) {
+        Ok(true) if !R::is_capturable(options) => throw(Error::Device(format!(
+            "{}: it counts its steps on the host, so a step cannot be captured in a graph: set its \
+             option `capturable`, if it has one, or step after the replay",
+            R::NAME
+        ))),
+        Ok(true) if is_first => throw(Error::Device(format!(
+            "{}: its first step cannot be captured in a graph: take one before the capture",
+            R::NAME
+        ))),
+        Ok(_) => {}
+        Err(error) => throw(error),
     }
 }
 

@@ -91,6 +91,10 @@ impl Rule for RMSpropRule {
         }
     }
 
+    fn is_capturable(_: &RMSpropOptions) -> bool {
+        true
+    }
+
     fn update(options: &RMSpropOptions, items: &mut [Item<'_, RMSpropState>]) {
         let &RMSpropOptions { lr, alpha, eps, weight_decay: decay, momentum, centered, .. } =
             options;

@@ -75,6 +75,10 @@ impl Rule for RpropRule {
         RpropState { step: 0.0, prev: p.zeros_like(), step_size: p.full_like(options.lr) }
     }
 
+    fn is_capturable(_: &RpropOptions) -> bool {
+        true
+    }
+
     fn update(options: &RpropOptions, items: &mut [Item<'_, RpropState>]) {
         let &RpropOptions { etas: (shrink, grow), step_sizes: (least, largest), .. } = options;
         let sign = if options.maximize { -1.0 } else { 1.0 };

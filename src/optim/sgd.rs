@@ -84,6 +84,10 @@ impl Rule for SGDRule {
         SGDState { momentum_buffer: None }
     }
 
+    fn is_capturable(_: &SGDOptions) -> bool {
+        true
+    }
+
     fn update(options: &SGDOptions, items: &mut [Item<'_, SGDState>]) {
         let &SGDOptions { lr, momentum, dampening, weight_decay, nesterov, maximize } = options;
         let sign = if maximize { -1.0 } else { 1.0 };

@@ -27,6 +27,13 @@ fn hold(_: (), parent: Channel<f64, Tensor>) -> Result<()> {
     Ok(())
 }
 
+/// Makes a tensor, sends it, and waits until it is killed.
+fn make(_: (), parent: Channel<Tensor, ()>) -> Result<()> {
+    parent.send(&Tensor::arange(0, 1000, 1, (Dtype::F32, GPU)))?;
+    std::thread::sleep(LONG);
+    Ok(())
+}
+
 /// Bytes in use on the GPU once there are `expected`, or after a while.
 fn settled(expected: usize) -> Result<usize> {
     let start = Instant::now();
@@ -72,6 +79,18 @@ simulated! {
         let pid = nix::unistd::Pid::from_raw(child.pid());
         nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).expect("a child to kill");
         assert_eq!(settled(before)?, before);
+    }
+
+    fn a_tensor_outlives_its_maker() {
+        let (child, channel) = Process::builder().spawn_connected(make, ())?;
+        let tensor = channel.recv_timeout(LONG)?;
+        let pid = nix::unistd::Pid::from_raw(child.pid());
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).expect("a child to kill");
+        assert!(!child.wait_timeout(LONG)?.success());
+        tensor.add_(1.0);
+        assert_eq!(tensor.sum().item(), 500_500.0);
+        let others = Tensor::zeros([1000], (Dtype::F32, GPU));
+        assert_eq!((&tensor + &others).select(0, 999).item(), 1000.0);
     }
 
     fn a_message_that_nobody_reads_keeps_nothing() {

@@ -3,6 +3,7 @@
 //! (Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB 2020.)
 
 mod buckets;
+mod hook;
 mod reducer;
 mod verify;
 
@@ -10,6 +11,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+pub use hook::{CommHook, GradBucket};
 use reducer::Reducer;
 use verify::{broadcast_all, verify};
 
@@ -153,6 +155,30 @@ impl<M: Module> DistributedDataParallel<M> {
     /// ```
     pub fn module(&self) -> &M {
         &self.module
+    }
+
+    /// Has `hook` average the gradients from the next backward on, in place of an all-reduce
+    /// (`DistributedDataParallel.register_comm_hook`). All ranks register the same one. A world of one
+    /// has nothing to average: there it is not called.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/distributed/two_ranks.rs"));
+    /// use torchrs::{Tensor, distributed::{DistributedDataParallel, comm_hooks}, nn::{self, Forward}};
+    /// # fn main() -> torchrs::Result<()> {
+    /// # two_ranks(|group| {
+    /// let model = DistributedDataParallel::new(nn::Linear::new(1, 1), &group)?;
+    /// model.register_comm_hook(comm_hooks::bf16_compress)?;
+    /// model.forward(&Tensor::from([[group.rank() as f32 + 1.0]])).sum().backward();
+    /// assert_eq!(model.weight.grad().unwrap().item(), 1.5);
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Argument`](crate::Error::Argument) where the model has one already.
+    pub fn register_comm_hook(&self, hook: impl CommHook + 'static) -> Result<()> {
+        self.reducer.as_ref().map_or(Ok(()), |reducer| reducer.register(Box::new(hook)))
     }
 
     /// Runs `f` with gradients adding up locally; the next backward outside sends the sum

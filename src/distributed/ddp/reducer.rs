@@ -4,13 +4,14 @@
 //! last bucket is full when there is nothing left to go on with: the thread of backward reduces it
 //! itself, which spares it to wake another and to be woken.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
 use super::DdpOptions;
 use super::buckets::{Item, Plan, plan};
+use super::hook::{CommHook, GradBucket, Registered};
 use super::verify::broadcast_all;
 use crate::autograd::{HookHandle, queue_callback};
 use crate::distributed::{ProcessGroup, ReduceOp, Work};
@@ -34,12 +35,15 @@ pub(super) struct Reducer {
     /// Off inside `no_sync`.
     pub sync: AtomicBool,
     state: Mutex<State>,
+    /// What reduces the buckets, if it is not an all-reduce.
+    hook: OnceLock<Arc<Registered>>,
 }
 
 struct Bucket {
     /// All of the bucket's memory, in the group's shared arena or on a GPU.
     flat: Tensor,
-    members: Vec<(usize, usize)>,
+    /// Parameters and their places.
+    members: Arc<Vec<(Tensor, usize)>>,
 }
 
 /// One backward pass's progress.
@@ -83,7 +87,8 @@ impl Reducer {
                 bucket_of[i] = b;
                 views[i] = Some(view_into(&flat, start, &params[i]));
             }
-            buckets.push(Bucket { flat, members });
+            let members = members.into_iter().map(|(i, start)| (params[i].clone(), start));
+            buckets.push(Bucket { flat, members: Arc::new(members.collect()) });
         }
         let views = views.into_iter().map(|v| v.expect("every parameter is in a bucket")).collect();
         Ok(Arc::new(Reducer {
@@ -97,7 +102,45 @@ impl Reducer {
             find_unused: options.find_unused_parameters,
             sync: AtomicBool::new(true),
             state: Mutex::default(),
+            hook: OnceLock::new(),
         }))
+    }
+
+    /// Has `hook` reduce the buckets from now on.
+    pub fn register(&self, hook: Box<dyn CommHook>) -> Result<()> {
+        let devices = self.buckets.iter().map(|bucket| bucket.flat.device());
+        let registered = Arc::new(Registered::new(hook, devices)?);
+        self.hook.set(registered).map_err(|_| {
+            let what = "another one is registered: a model has one hook";
+            Error::argument("register_comm_hook", "hook", what)
+        })
+    }
+
+    /// Starts to reduce a bucket while backward goes on.
+    fn start(&self, index: usize) -> Result<Work> {
+        match self.hook.get() {
+            Some(hook) => hook.start(&self.group, self.bucket(index)),
+            None => self.group.all_reduce_bucket_async(&self.buckets[index].flat, ReduceOp::Avg),
+        }
+    }
+
+    /// Reduces a bucket here.
+    fn call(&self, index: usize) -> Result<()> {
+        match self.hook.get() {
+            Some(hook) => hook.call(&self.group, &self.bucket(index)),
+            None => self.group.all_reduce_bucket(&self.buckets[index].flat, ReduceOp::Avg),
+        }
+    }
+
+    /// A bucket as hooks get it.
+    fn bucket(&self, index: usize) -> GradBucket {
+        let Bucket { flat, members } = &self.buckets[index];
+        GradBucket {
+            index,
+            is_last: index + 1 == self.buckets.len(),
+            buffer: flat.clone(),
+            members: members.clone(),
+        }
     }
 
     /// Points every parameter's gradient into its bucket and hooks its accumulation.
@@ -157,8 +200,7 @@ impl Reducer {
     /// Starts the all-reduces of full buckets, but for the last one.
     fn send_full_buckets(&self, state: &mut State) {
         while state.next + 1 < self.buckets.len() && state.missing[state.next] == 0 {
-            let flat = &self.buckets[state.next].flat;
-            match self.group.all_reduce_bucket_async(flat, ReduceOp::Avg) {
+            match self.start(state.next) {
                 Ok(work) => state.works.push(work),
                 Err(error) => throw(error),
             }
@@ -197,10 +239,7 @@ impl Reducer {
         let works = std::mem::take(&mut state.works);
         let ready = std::mem::take(&mut state.ready);
         drop(state);
-        let last = match self.buckets.last() {
-            Some(bucket) => self.group.all_reduce_bucket(&bucket.flat, ReduceOp::Avg),
-            None => Ok(()),
-        };
+        let last = self.buckets.len().checked_sub(1).map_or(Ok(()), |last| self.call(last));
         // They ran before it: the first error is the cause of later ones.
         let earlier = works.iter().try_for_each(Work::wait);
         let synced = earlier

@@ -40,21 +40,31 @@ struct InFlight {
     call: String,
 }
 
-/// A collective on its way.
+/// A collective on its way, or other work of a GPU.
 #[derive(Debug, Clone)]
 pub(crate) struct Started {
     done: Arc<Event>,
-    link: Arc<Link>,
+    /// Whose collective it is.
+    link: Option<Arc<Link>>,
 }
 
 impl Started {
+    /// What is done when `done` is.
+    pub(in crate::distributed) fn after(done: Event) -> Started {
+        Started { done: Arc::new(done), link: None }
+    }
+
+    fn check(&self) -> Result<()> {
+        self.link.as_ref().map_or(Ok(()), |link| link.check())
+    }
+
     /// Lets what comes next on the thread's current stream wait for it.
     ///
     /// # Errors
     /// What has failed since.
     pub(crate) fn join_current_stream(&self) -> Result<()> {
-        self.link.check()?;
-        self.done.wait(Stream::current(self.link.device())?)
+        self.check()?;
+        self.done.wait(Stream::current(self.done.device())?)
     }
 
     /// Whether it is done.
@@ -65,7 +75,7 @@ impl Started {
         let _relaxed = cuda::graph::Relaxed::new()?;
         let done = self.done.query()?;
         // An aborted collective is done as well.
-        self.link.check().map(|()| done)
+        self.check().map(|()| done)
     }
 }
 
@@ -173,7 +183,7 @@ impl Link {
             self.in_flight.lock().push_back(one);
             watchdog::wake();
         }
-        Ok(Started { done, link: self.clone() })
+        Ok(Started { done, link: Some(self.clone()) })
     }
 
     /// Looks at what is on its way; whether there is anything. What has failed, or takes too long,
@@ -202,7 +212,10 @@ impl Link {
             let error = self.communicator.poll().err()?;
             Some(cause(&self.host, error, &doing))
         });
-        let late = || first.deadline.has_passed().then(|| first.deadline.error(&doing));
+        let late = || {
+            let all = || format!("{doing}; {}", self.host.conditions());
+            first.deadline.has_passed().then(|| first.deadline.error(all()))
+        };
         let Some(error) = failure.or_else(late) else { return true };
         drop(in_flight);
         self.fail(error);

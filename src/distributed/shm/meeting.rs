@@ -195,30 +195,37 @@ impl ShmBackend {
     /// collective 41, ...`.
     fn whereabouts(&self, progress: &Progress) -> String {
         let one = |rank: usize| {
-            let (entered, completed) = self.control.progress(rank);
-            let call = |sequence| describe(self.control.call(rank, sequence));
-            let name = format!("rank {}", self.ranks[rank]);
-            if self.control.has_left(rank) {
-                return format!("{name} has left, last collective {completed}");
+            if self.control.has_left(rank) || !self.control.has_arrived(rank, progress.steps) {
+                return self.condition(rank);
             }
-            if self.control.has_arrived(rank, progress.steps) {
-                return format!("{name} waits in collective {entered}, {}", call(entered));
-            }
-            let condition = condition_of(self.control.pid(rank));
-            if entered != completed {
-                return format!(
-                    "{name} {condition}, inside collective {entered}, {}",
-                    call(entered)
-                );
-            }
-            match completed {
-                0 => format!("{name} {condition}, no collective yet"),
-                _ => {
-                    format!("{name} {condition}, last collective {completed}, {}", call(completed))
-                }
-            }
+            let entered = self.control.progress(rank).0;
+            let call = describe(self.control.call(rank, entered));
+            format!("rank {} waits in collective {entered}, {call}", self.ranks[rank])
         };
         (0..self.ranks.len()).map(one).collect::<Vec<_>>().join("; ")
+    }
+
+    /// How all ranks are and what they called last, for a rank that waits for something else than them.
+    pub(crate) fn conditions(&self) -> String {
+        (0..self.ranks.len()).map(|rank| self.condition(rank)).collect::<Vec<_>>().join("; ")
+    }
+
+    /// `rank 2 alive, stopped, last collective 41, ...`.
+    fn condition(&self, rank: usize) -> String {
+        let (entered, completed) = self.control.progress(rank);
+        let call = |sequence| describe(self.control.call(rank, sequence));
+        let name = format!("rank {}", self.ranks[rank]);
+        if self.control.has_left(rank) {
+            return format!("{name} has left, last collective {completed}");
+        }
+        let condition = condition_of(self.control.pid(rank));
+        if entered != completed {
+            return format!("{name} {condition}, inside collective {entered}, {}", call(entered));
+        }
+        match completed {
+            0 => format!("{name} {condition}, no collective yet"),
+            _ => format!("{name} {condition}, last collective {completed}, {}", call(completed)),
+        }
     }
 }
 

@@ -61,9 +61,9 @@ pub use row::{Kind, Row};
 pub use symbolic::Symbol;
 pub(crate) use together::together;
 pub(crate) use updates::{
-    adadelta_step, adagrad_step, adam_step, adamax_step, amsgrad_step, asgd_step, nadam_step,
-    radam_start, rmsprop_centered_step, rmsprop_momentum_step, rmsprop_step, rprop_step,
-    sgd_momentum_step, sgd_nesterov_step, sgd_step,
+    adadelta_step, adagrad_step, adam_counted_step, adam_step, adamax_step, amsgrad_counted_step,
+    amsgrad_step, asgd_step, nadam_step, radam_start, rmsprop_centered_step, rmsprop_momentum_step,
+    rmsprop_step, rprop_step, sgd_momentum_step, sgd_nesterov_step, sgd_step,
 };
 
 #[doc(hidden)]

@@ -34,6 +34,24 @@ crate::pointwise_update! {
         h = maximum(h, v);
         p = shrink * p - step_size * m / (sqrt(h) * scale + eps);
     }
+    /// Adam that finds the number of steps, `t`, in memory, so that a graph can have it; `log1` and `log2` are
+    /// the logarithms of the betas.
+    pub adam_counted_step(
+        p, g, m, v, t; sign, l2, share1, beta2, share2, shrink, lr, log1, log2, eps
+    ) {
+        m = m + share1 * (sign * g + l2 * p - m);
+        v = beta2 * v + share2 * (sign * g + l2 * p) * (sign * g + l2 * p);
+        p = shrink * p + lr / expm1(log1 * t) * m / (sqrt(v) / sqrt(-expm1(log2 * t)) + eps);
+    }
+    /// The same with the largest average so far, `h`.
+    pub amsgrad_counted_step(
+        p, g, m, v, h, t; sign, l2, share1, beta2, share2, shrink, lr, log1, log2, eps
+    ) {
+        m = m + share1 * (sign * g + l2 * p - m);
+        v = beta2 * v + share2 * (sign * g + l2 * p) * (sign * g + l2 * p);
+        h = maximum(h, v);
+        p = shrink * p + lr / expm1(log1 * t) * m / (sqrt(h) / sqrt(-expm1(log2 * t)) + eps);
+    }
     /// The step size is what is left of `u` over what is left of `v`.
     pub adadelta_step(p, g, v, u; lr, sign, decay, rho, share, eps)
     let {

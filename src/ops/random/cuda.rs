@@ -1,8 +1,10 @@
 //! Random numbers on GPUs: the host's, made by the threads that write them.
 
-use super::Draw;
-use crate::cuda::Program;
+use super::recorded::resolve;
+use super::{Draw, GeneratorState};
+use crate::cuda::launch::Shape as Grid;
 use crate::cuda::sources::{kernels_by, program};
+use crate::cuda::{Kernel, Program};
 use crate::cuda_args;
 use crate::ops::gpu::Gpu;
 use crate::{Dtype, Tensor};
@@ -20,6 +22,18 @@ kernels_by! {
 kernels_by! {
     numbers of PROGRAM:
     BERNOULLI "bernoulli";
+}
+
+static SET_PLACE: Kernel = Kernel::new(&PROGRAM, "set_place");
+
+/// Writes where a generator stands to two numbers of 64 bits.
+#[track_caller]
+pub(super) fn set_place(gpu: Gpu, to: &Tensor, state: GeneratorState) {
+    let GeneratorState { seed, offset } = state;
+    let to = to.device_ptr();
+    let args = cuda_args!(to, seed, offset);
+    // SAFETY: 16 bytes that only kernels of the same stream read.
+    unsafe { gpu.launch(&SET_PLACE, Grid::row(1, 1), args) };
 }
 
 #[track_caller]
@@ -59,11 +73,11 @@ pub(super) fn fill(gpu: Gpu, x: &Tensor, draw: Draw, shape: Shape) {
         Shape::Uniform(low, span) => (&UNIFORM, low, span),
         Shape::Normal(mean, std) => (&NORMAL, mean, std),
     };
-    let Draw { seed, stream } = draw;
+    let (seed, stream, place_of) = resolve(gpu, draw);
     let (to, n) = (x.device_ptr(), x.numel());
     let threads = gpu.for_each(n.div_ceil(each(x.dtype())));
     let n = n as i64;
-    let args = cuda_args!(to, n, seed, stream, a, b);
+    let args = cuda_args!(to, n, seed, stream, place_of, a, b);
     // SAFETY: a dense tensor of this type, which the caller may overwrite.
     unsafe { gpu.launch(&kernels[place("uniform_", x.dtype())], threads, args) };
 }
@@ -71,10 +85,10 @@ pub(super) fn fill(gpu: Gpu, x: &Tensor, draw: Draw, shape: Shape) {
 /// Overwrites the dense `x` by ones with probability `p`, or that of `each`, which may be `x`; else zeros.
 #[track_caller]
 pub(super) fn bernoulli(gpu: Gpu, x: &Tensor, each: Option<&Tensor>, p: f64, draw: Draw) {
-    let Draw { seed, stream } = draw;
+    let (seed, stream, place_of) = resolve(gpu, draw);
     let (to, n) = (x.device_ptr(), x.numel() as i64);
     let own = each.map_or(std::ptr::null_mut(), Tensor::device_ptr);
-    let args = cuda_args!(to, own, p, n, seed, stream);
+    let args = cuda_args!(to, own, p, n, seed, stream, place_of);
     let threads = gpu.for_each(x.numel().div_ceil(2));
     // SAFETY: dense tensors of one type; an element is read before it is written, by one thread.
     unsafe { gpu.launch(&BERNOULLI[place("bernoulli_", x.dtype())], threads, args) };
@@ -91,10 +105,10 @@ pub(super) fn dropout(
 ) -> (Tensor, Tensor) {
     let y = Tensor::empty(x.shape(), (x.dtype(), gpu.device()));
     let mask = Tensor::empty(x.shape(), (Dtype::Bool, gpu.device()));
-    let Draw { seed, stream } = draw;
+    let (seed, stream, place_of) = resolve(gpu, draw);
     let (to, kept, from) = (y.device_ptr(), mask.device_ptr(), x.device_ptr());
     let n = x.numel() as i64;
-    let args = cuda_args!(to, kept, from, n, seed, stream, threshold, scale);
+    let args = cuda_args!(to, kept, from, n, seed, stream, place_of, threshold, scale);
     let threads = gpu.for_each(x.numel().div_ceil(4));
     // SAFETY: dense tensors of one shape, of which two are new.
     unsafe { gpu.launch(&DROPOUT[place("dropout", x.dtype())], threads, args) };

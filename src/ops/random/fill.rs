@@ -333,7 +333,7 @@ mod tests {
 
     #[test]
     fn groups_are_the_blocks_of_the_stream() {
-        let draw = Draw { seed: 5 | 7 << 32, stream: 3 | 9 << 32 };
+        let draw = Draw { seed: 5 | 7 << 32, stream: 3 | 9 << 32, of_default: false };
         let first = (1 << 32) - 3;
         let mut words = [0; WORDS];
         vectorize(Words { draw, first, out: &mut words });
@@ -346,7 +346,7 @@ mod tests {
 
     #[test]
     fn numbers_follow_the_stream_one_by_one() {
-        let draw = Draw { seed: 11, stream: 1 };
+        let draw = Draw { seed: 11, stream: 1, of_default: false };
         let (mut uniform, mut normal) = (vec![0f32; 150], vec![0f32; 150]);
         fill(&mut uniform, draw, Uniform { low: -1.0, span: 3.0 });
         fill(&mut normal, draw, Normal { mean: 2.0, std: 0.5 });

@@ -18,6 +18,7 @@ mod cuda;
 mod dropout;
 mod fill;
 mod pick;
+mod recorded;
 
 use std::cell::Cell;
 use std::hash::{BuildHasher, RandomState};
@@ -26,6 +27,8 @@ use parking_lot::Mutex;
 
 #[cfg(test)]
 use super::samples::OpSample;
+pub(crate) use recorded::RecordedDraws;
+
 use crate::Tensor;
 use crate::cpu::philox::PhiloxStream;
 use crate::tensor::TensorOptions;
@@ -137,6 +140,8 @@ pub(crate) fn fork_rng_at<R>(state: GeneratorState, f: impl FnOnce() -> R) -> R 
 pub(super) struct Draw {
     seed: u64,
     stream: u64,
+    /// Whether it is one of the default generator's.
+    of_default: bool,
 }
 
 impl Draw {
@@ -216,7 +221,9 @@ impl Generator {
     fn draw(&self) -> Draw {
         self.with_state(|state| {
             let state = state.get_or_insert_with(unpredictable);
-            let draw = Draw { seed: state.seed, stream: state.offset | GENERATOR_STREAMS };
+            let of_default = std::ptr::eq(self, &DEFAULT);
+            let stream = state.offset | GENERATOR_STREAMS;
+            let draw = Draw { seed: state.seed, stream, of_default };
             state.offset += 1;
             draw
         })
