@@ -137,7 +137,8 @@ impl AdaptiveLogSoftmaxWithLoss {
             0 => class,
             i => most + i as i64 - 1,
         });
-        let at_head = Tensor::from(at_head.collect::<Vec<i64>>()).unsqueeze(1);
+        let there = |places: Vec<i64>| Tensor::from(places).to_device(input.device());
+        let at_head = there(at_head.collect()).unsqueeze(1);
         let head = self.head.forward(input).log_softmax(1);
         let mut own = head.gather(1, &at_head).squeeze_dim(1);
         for (i, tail) in self.tail.iter().enumerate() {
@@ -149,8 +150,8 @@ impl AdaptiveLogSoftmaxWithLoss {
             }
             let start = self.cutoffs[i] as i64;
             let within = rows.iter().map(|&row| classes[row as usize] - start);
-            let within = Tensor::from(within.collect::<Vec<i64>>()).unsqueeze(1);
-            let rows = Tensor::from(rows);
+            let within = there(within.collect()).unsqueeze(1);
+            let rows = there(rows);
             let scores = tail.forward(&input.index_select(0, &rows)).log_softmax(1);
             own = own.index_add(0, &rows, &scores.gather(1, &within).squeeze_dim(1));
         }

@@ -120,7 +120,7 @@ pub fn feature_alpha_dropout(x: &Tensor, p: f64, training: bool) -> Tensor {
 fn alpha(x: &Tensor, shape: &[usize], p: f64, training: bool) -> Tensor {
     const ALPHA: f64 = 1.758_099_340_847_376_6;
     // 1 / (1 - p) where it is kept; checks p.
-    let kept = Tensor::ones(shape, x.dtype()).dropout(p, training);
+    let kept = Tensor::ones(shape, (x.dtype(), x.device())).dropout(p, training);
     if !training || p == 0.0 {
         return x.clone();
     }
@@ -198,6 +198,6 @@ fn channels(op: &str, x: &Tensor, dims: usize, p: f64, training: bool) -> Tensor
     let mut shape = x.shape().to_vec();
     let spatial = shape.len() - dims;
     shape[spatial..].fill(1);
-    let kept = Tensor::ones(shape, x.dtype()).dropout(p, training);
+    let kept = Tensor::ones(shape, (x.dtype(), x.device())).dropout(p, training);
     if training && p > 0.0 { x * kept } else { x.clone() }
 }

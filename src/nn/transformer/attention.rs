@@ -217,7 +217,7 @@ impl MultiheadAttention {
             v = Tensor::cat(&[v, bias_v.expand(&[batch, 1, width])], 1);
         }
         if self.options.add_zero_attn {
-            let zeros = Tensor::zeros([batch, 1, k.size(2)], k.dtype());
+            let zeros = Tensor::zeros([batch, 1, k.size(2)], (k.dtype(), k.device()));
             k = Tensor::cat(&[k, zeros.clone()], 1);
             v = Tensor::cat(&[v, zeros], 1);
         }
@@ -226,7 +226,7 @@ impl MultiheadAttention {
         {
             let mut shape = known.shape().to_vec();
             shape[3] = k.size(1) - known.size(-1);
-            let open = Tensor::zeros(&shape[..], known.dtype());
+            let open = Tensor::zeros(&shape[..], (known.dtype(), known.device()));
             mask = Some(Tensor::cat(&[known.clone(), open], -1));
         }
         let heads = |t: &Tensor| {
@@ -325,7 +325,8 @@ impl MultiheadAttention {
 fn added(mask: &Tensor, dtype: Dtype) -> Tensor {
     match mask.dtype() {
         Dtype::Bool => {
-            no_grad(|| Tensor::zeros(mask.shape(), dtype).masked_fill(mask, f64::NEG_INFINITY))
+            let zeros = Tensor::zeros(mask.shape(), (dtype, mask.device()));
+            no_grad(|| zeros.masked_fill(mask, f64::NEG_INFINITY))
         }
         _ => mask.to_dtype(dtype),
     }
