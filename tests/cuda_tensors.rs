@@ -19,13 +19,10 @@ mod compare;
 mod complex;
 #[path = "cuda_tensors/conv.rs"]
 mod conv;
-<<<<<<< HEAD
 #[path = "cuda_tensors/counts.rs"]
 mod counts;
-=======
 #[path = "cuda_tensors/fft.rs"]
 mod fft;
->>>>>>> gf
 #[path = "cuda_tensors/folds.rs"]
 mod folds;
 #[path = "cuda_tensors/graphs.rs"]

@@ -13,6 +13,8 @@ use torchrs::cuda::{Block, Stream, copy};
 const INSIDE: &str = "TORCHRS_TEST_INSIDE";
 /// Runs the tests on real GPUs.
 const REAL: &str = "TORCHRS_TEST_REAL_GPU";
+/// Where compiled kernels are kept from test to test.
+const KERNELS: &str = "TORCHRS_TEST_KERNEL_CACHE";
 /// The file name of the simulated GPU.
 const LIBRARY: &str = "libtorchrs_simulated_gpu.so";
 
@@ -41,10 +43,17 @@ pub fn run(path: &str, variables: &[(&str, &str)], body: fn() -> Result<()>) {
     }
     let cache = tempfile::tempdir().unwrap();
     let mut command = command(test);
-    command.env("TORCHRS_KERNEL_CACHE", cache.path()).envs(variables.iter().copied());
-    let simulation_only = variables.iter().any(|(name, _)| name.starts_with("TORCHRS_SIMULATED"));
+    // Tests of the cache itself have one of their own.
+    let kept = env::var_os(KERNELS).filter(|_| !test.starts_with("kernels::"));
+    command.env("TORCHRS_KERNEL_CACHE", kept.unwrap_or(cache.path().into()));
+    command.envs(variables.iter().copied());
+    let simulated = variables.iter().find(|(name, _)| name.starts_with("TORCHRS_SIMULATED"));
     match library() {
-        _ if env::var_os(REAL).is_some() && !simulation_only => {}
+        _ if env::var_os(REAL).is_some() => {
+            if let Some((name, _)) = simulated {
+                return println!("skipped: only the simulated GPU has {name}");
+            }
+        }
         Some(library) => {
             command.env(SIMULATE, "2").env(SIMULATED_LIBRARY, library);
         }
@@ -77,6 +86,22 @@ fn library() -> Option<PathBuf> {
     let executable = env::current_exe().unwrap();
     let folders = executable.ancestors().skip(1).take(2);
     folders.map(|folder: &Path| folder.join(LIBRARY)).find(|path| path.is_file())
+}
+
+/// The last GPU: the second one of two, where there are two.
+#[allow(dead_code, reason = "used by the tests of tensors")]
+pub fn last_gpu() -> torchrs::Device {
+    torchrs::Device::Cuda(torchrs::cuda::device_count().max(1) - 1)
+}
+
+/// Whether there are two GPUs; says so where a part of a test needs them and they are not there.
+#[allow(dead_code, reason = "used by the tests of tensors")]
+pub fn has_two_gpus() -> bool {
+    let two = torchrs::cuda::device_count() > 1;
+    if !two {
+        println!("skipped: a part needs two GPUs");
+    }
+    two
 }
 
 /// Holds a stream back until the sender sends or is dropped.

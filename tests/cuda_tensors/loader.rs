@@ -1,7 +1,9 @@
 //! Batches of loader workers on a GPU.
 
 use torchrs::data::{DataLoader, Dataset};
-use torchrs::{Device, Result, Tensor, cuda};
+use torchrs::{Result, Tensor, cuda};
+
+use crate::support::last_gpu;
 
 /// Sample i is 512 times i, and i.
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -19,15 +21,15 @@ impl Dataset for Numbers {
 
 /// What batches hold, computed on the device and read at the end only: copies may be late.
 fn check(workers: usize) -> Result<()> {
-    const GPU: Device = Device::Cuda(1);
+    let gpu = last_gpu();
     let loader =
-        DataLoader::builder(Numbers(60)).batch_size(4).workers(workers).device(GPU).build()?;
+        DataLoader::builder(Numbers(60)).batch_size(4).workers(workers).device(gpu).build()?;
     for _ in 0..2 {
         let mut kept = Vec::new();
         let mut waited = None;
         for batch in loader.iter() {
             let (x, labels) = batch?;
-            assert_eq!((x.device(), labels.device(), x.shape()), (GPU, GPU, &[4, 512][..]));
+            assert_eq!((x.device(), labels.device(), x.shape()), (gpu, gpu, &[4, 512][..]));
             kept.push((&x * 2.0, labels));
             if kept.len() == 3 {
                 waited = Some(cuda::synchronisations());

@@ -3,15 +3,16 @@
 use std::time::{Duration, Instant};
 
 use torchrs::multiprocessing::{Channel, Process, channel};
-use torchrs::{Device, Dtype, Result, Tensor, cuda};
+use torchrs::{Dtype, Result, Tensor, cuda};
+
+use crate::support::last_gpu;
 
 const LONG: Duration = Duration::from_secs(60);
-const GPU: Device = Device::Cuda(1);
 
 /// Doubles tensors in place and sends what they hold, and themselves.
 fn double(_: (), parent: Channel<(Vec<f32>, Tensor), Tensor>) -> Result<()> {
     while let Ok(tensor) = parent.recv() {
-        assert_eq!(tensor.device(), GPU);
+        assert_eq!(tensor.device(), last_gpu());
         tensor.mul_(2.0);
         parent.send(&(tensor.to_vec::<f32>(), tensor))?;
     }
@@ -29,16 +30,21 @@ fn hold(_: (), parent: Channel<f64, Tensor>) -> Result<()> {
 
 /// Makes a tensor, sends it, and waits until it is killed.
 fn make(_: (), parent: Channel<Tensor, ()>) -> Result<()> {
-    parent.send(&Tensor::arange(0, 1000, 1, (Dtype::F32, GPU)))?;
+    parent.send(&Tensor::arange(0, 1000, 1, (Dtype::F32, last_gpu())))?;
     std::thread::sleep(LONG);
     Ok(())
+}
+
+/// Bytes in use on the GPU.
+fn allocated() -> Result<usize> {
+    cuda::memory::memory_allocated(cuda::device_count() - 1)
 }
 
 /// Bytes in use on the GPU once there are `expected`, or after a while.
 fn settled(expected: usize) -> Result<usize> {
     let start = Instant::now();
     loop {
-        let bytes = cuda::memory::memory_allocated(1)?;
+        let bytes = allocated()?;
         if bytes == expected || start.elapsed() > LONG {
             return Ok(bytes);
         }
@@ -49,8 +55,8 @@ fn settled(expected: usize) -> Result<usize> {
 simulated! {
     fn both_processes_see_each_others_writes() {
         let (child, channel) = Process::builder().spawn_connected(double, ())?;
-        let before = cuda::memory::memory_allocated(1)?;
-        let base = Tensor::arange(0, 6, 1, (Dtype::F32, GPU)).view([2, 3]);
+        let before = allocated()?;
+        let base = Tensor::arange(0, 6, 1, (Dtype::F32, last_gpu())).view([2, 3]);
         // Work that is not done when the message leaves.
         base.add_(1.0);
         channel.send(&base.select(1, 2))?;
@@ -68,14 +74,14 @@ simulated! {
     }
 
     fn memory_stays_until_the_last_process_lets_go() {
-        let before = cuda::memory::memory_allocated(1)?;
+        let before = allocated()?;
         let (child, channel) = Process::builder().spawn_connected(hold, ())?;
-        let tensor = Tensor::full([1], 7.0, (Dtype::F32, GPU));
+        let tensor = Tensor::full([1], 7.0, (Dtype::F32, last_gpu()));
         channel.send(&tensor)?;
         assert_eq!(channel.recv_timeout(LONG)?, 7.0);
         drop(tensor);
         std::thread::sleep(Duration::from_millis(50));
-        assert!(cuda::memory::memory_allocated(1)? > before, "the other process still has it");
+        assert!(allocated()? > before, "the other process still has it");
         let pid = nix::unistd::Pid::from_raw(child.pid());
         nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).expect("a child to kill");
         assert_eq!(settled(before)?, before);
@@ -89,22 +95,22 @@ simulated! {
         assert!(!child.wait_timeout(LONG)?.success());
         tensor.add_(1.0);
         assert_eq!(tensor.sum().item(), 500_500.0);
-        let others = Tensor::zeros([1000], (Dtype::F32, GPU));
+        let others = Tensor::zeros([1000], (Dtype::F32, last_gpu()));
         assert_eq!((&tensor + &others).select(0, 999).item(), 1000.0);
     }
 
     fn a_message_that_nobody_reads_keeps_nothing() {
-        let before = cuda::memory::memory_allocated(1)?;
+        let before = allocated()?;
         let (sender, receiver) = channel::<Tensor>()?;
-        sender.send(&Tensor::zeros([1000], (Dtype::F32, GPU)))?;
-        assert!(cuda::memory::memory_allocated(1)? > before);
+        sender.send(&Tensor::zeros([1000], (Dtype::F32, last_gpu())))?;
+        assert!(allocated()? > before);
         drop((sender, receiver));
         assert_eq!(settled(before)?, before);
     }
 
     fn a_tensor_that_comes_home_is_itself() {
         let (sender, receiver) = channel::<Tensor>()?;
-        let tensor = Tensor::zeros([4], (Dtype::F32, GPU));
+        let tensor = Tensor::zeros([4], (Dtype::F32, last_gpu()));
         sender.send(&tensor)?;
         assert!(receiver.recv()?.storage().ptr_eq(tensor.storage()));
     }

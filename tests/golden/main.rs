@@ -3,14 +3,15 @@
 //! ```text
 //! cargo test --release --test golden [-- PART-OF-AN-OP]
 //! TORCHRS_GOLDEN_DIR=FOLDER cargo test --release --test golden
-//! cargo test --release --test golden -- --device cuda
+//! cargo test --release --test golden -- --device cuda [--part 0/4]
 //! ```
 //!
 //! Without `TORCHRS_GOLDEN_DIR` the cases under `tests/golden/cases` are run. Every op gets a line:
 //! passed (also where Rust's types rule a must-raise case out), wrong, not implemented, skipped (fragile).
 //! Wrong answers and missing `core` cases fail the run, but for the cases that `tests/golden/known.txt`
 //! names with a reason; so does a case that is named there and passes, and a run of no case. With an op's
-//! name the failures are told in full. The report is written to `target/golden.json`.
+//! name the failures are told in full. The report is written to `target/golden.json`, or to the folder that
+//! `TORCHRS_GOLDEN_REPORT` names. `--part K/N` runs the Kth of N parts of the ops.
 //!
 //! With `--device cuda` calls of ops are made on the first GPU; an op that has no kernel there, and says so,
 //! counts as not implemented, which is no failure. Modules, optimizers and programs are left out.
@@ -36,14 +37,16 @@ use report::{Outcome, Report};
 fn main() -> ExitCode {
     torchrs::init();
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
-    let device = match arguments.iter().position(|argument| argument == "--device") {
-        Some(at) if at + 1 < arguments.len() => {
-            let device: torchrs::Device = arguments.remove(at + 1).parse().expect("a device");
-            device.check().unwrap_or_else(|error| panic!("{error}"));
-            device
-        }
-        _ => torchrs::Device::Cpu,
-    };
+    let device = option(&mut arguments, "--device").map_or(torchrs::Device::Cpu, |text| {
+        let device: torchrs::Device = text.parse().expect("a device");
+        device.check().unwrap_or_else(|error| panic!("{error}"));
+        device
+    });
+    let part = option(&mut arguments, "--part").map_or((0, 1), |text| {
+        let numbers =
+            text.split_once('/').and_then(|(k, n)| Some((k.parse().ok()?, n.parse().ok()?)));
+        numbers.expect("--part takes two numbers with / between them")
+    });
     let filter = arguments.into_iter().find(|argument| !argument.starts_with('-'));
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     let folder = std::env::var_os("TORCHRS_GOLDEN_DIR")
@@ -59,13 +62,29 @@ fn main() -> ExitCode {
     // Panics are outcomes, with their message; the default hook would print each.
     std::panic::set_hook(Box::new(|_| {}));
     let mut report = Report::new(filter.is_some(), device);
+    // An op's cases stay together: they share kernels.
+    let mut ops = Vec::new();
     for case in cases.iter() {
-        if filter.as_ref().is_none_or(|filter| case.op().contains(filter.as_str())) {
+        if filter.as_ref().is_some_and(|filter| !case.op().contains(filter.as_str())) {
+            continue;
+        }
+        let at = ops.iter().position(|op| *op == case.op()).unwrap_or_else(|| {
+            ops.push(case.op());
+            ops.len() - 1
+        });
+        if at % part.1 == part.0 {
             report.add(&case, run(&table, &case));
         }
     }
     let _ = std::panic::take_hook();
     report.finish(&root, cases.split())
+}
+
+/// Removes an option and its value.
+fn option(arguments: &mut Vec<String>, name: &str) -> Option<String> {
+    let at = arguments.iter().position(|argument| argument == name)?;
+    let value = arguments.drain(at..(at + 2).min(arguments.len())).nth(1);
+    Some(value.unwrap_or_else(|| panic!("{name} takes a value")))
 }
 
 fn run(table: &ops::Table, case: &Case) -> Outcome {

@@ -3,7 +3,7 @@
 use super::INIT_WEIGHT;
 use crate::nn::init::uniform_;
 use crate::nn::{Forward, Linear, Module, Parameter};
-use crate::{Dtype, Tensor, no_grad};
+use crate::{Device, Dtype, Tensor, no_grad};
 
 /// The score of a key that is padding: what a half-precision number still holds.
 const MASKED: f64 = -65504.0;
@@ -63,7 +63,8 @@ impl BahdanauAttention {
         let turned = |t: &Tensor| if self.batch_first { t.clone() } else { t.transpose(0, 1) };
         let (query, keys) = (turned(query), turned(keys));
         let scores = self.scores(&self.linear_q.forward(&query), &self.linear_k.forward(&keys));
-        let shares = scores.masked_fill(&padding(lengths, keys.size(1)), MASKED).softmax(-1);
+        let shares =
+            scores.masked_fill(&padding(lengths, keys.size(1), keys.device()), MASKED).softmax(-1);
         (turned(&shares.bmm(&keys)), turned(&shares))
     }
 
@@ -80,8 +81,8 @@ impl BahdanauAttention {
 }
 
 /// True where a key lies behind its sequence, `[batch, 1, keys]`.
-fn padding(lengths: &[usize], keys: usize) -> Tensor {
+fn padding(lengths: &[usize], keys: usize, device: Device) -> Tensor {
     let lengths: Vec<i64> = lengths.iter().map(|&n| n as i64).collect();
     let lengths = Tensor::from_slice(&lengths, [lengths.len(), 1, 1]);
-    no_grad(|| Tensor::range(keys).ge(&lengths))
+    no_grad(|| Tensor::range(keys).ge(&lengths).to_device(device))
 }

@@ -127,7 +127,7 @@ impl Gnmt {
             let mut state = None;
             for _ in 0..max_len {
                 let step = if self.batch_first { [words.len(), 1] } else { [1, words.len()] };
-                let inputs = Tensor::from_slice(&words, step);
+                let inputs = Tensor::from_slice(&words, step).to_device(source.device());
                 let decoded = self.decoder.forward(&inputs, &context, lengths, state.as_deref());
                 words = decoded.logits.argmax_dim(-1, false).reshape([-1]).to_vec();
                 state = Some(decoded.state);

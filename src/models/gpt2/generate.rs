@@ -92,7 +92,7 @@ impl GPT2LMHeadModel {
                     *ended |= *token == eos;
                 }
             }
-            let next = Tensor::from_slice(&next, [next.len(), 1]);
+            let next = Tensor::from_slice(&next, [next.len(), 1]).to_device(tokens.device());
             tokens = Tensor::cat(&[tokens, next], 1);
             if ended.iter().all(|&ended| ended) {
                 break;

@@ -2,27 +2,27 @@
 
 use crate::error::{Error, throw};
 use crate::ops::AttentionOptions;
-use crate::{Dtype, Tensor, no_grad};
+use crate::{Device, Dtype, Tensor, no_grad};
 
 /// The attention of `queries` tokens to themselves and `past` others before them, the same in all
-/// blocks. `padding`, `[batch, past + queries]`, is 0 (or false) at tokens that nobody sees.
+/// blocks, for features `x`, `[batch, queries, ..]`. `padding`, `[batch, past + queries]`, is 0 (or false) at tokens that nobody sees.
 #[track_caller]
 pub fn attention(
-    batch: usize,
     past: usize,
     queries: usize,
     padding: Option<&Tensor>,
-    dtype: Dtype,
+    x: &Tensor,
 ) -> AttentionOptions {
-    let keys = past + queries;
+    let (keys, batch) = (past + queries, x.size(0));
+    let causal = || causal(queries, keys, x.device());
     let options = AttentionOptions::default();
     let seen = match padding {
         None if queries == 1 => return options,
         None if past == 0 => return AttentionOptions { is_causal: true, ..options },
-        None => causal(queries, keys),
+        None => causal(),
         Some(padding) if padding.shape() == [batch, keys] => {
             let seen = padding.ne(0).view([batch as i64, 1, 1, keys as i64]);
-            seen.logical_and(&causal(queries, keys))
+            seen.logical_and(&causal())
         }
         Some(padding) => {
             let message = format!(
@@ -33,12 +33,12 @@ pub fn attention(
             throw(Error::shape("GPT2", message))
         }
     };
-    AttentionOptions { attn_mask: Some(added(&seen, dtype)), ..options }
+    AttentionOptions { attn_mask: Some(added(&seen, x.dtype())), ..options }
 }
 
 /// True where a query sees a key; the last query sees all.
-fn causal(queries: usize, keys: usize) -> Tensor {
-    Tensor::ones([queries, keys], Dtype::Bool).tril((keys - queries) as i64)
+fn causal(queries: usize, keys: usize, device: Device) -> Tensor {
+    Tensor::ones([queries, keys], (Dtype::Bool, device)).tril((keys - queries) as i64)
 }
 
 /// 0 where `seen` holds, else the lowest number: a query that sees nothing (one of padding) then sees
@@ -50,5 +50,6 @@ fn added(seen: &Tensor, dtype: Dtype) -> Tensor {
         // Also a number of bfloat16, rounded towards 0.
         _ => -3.3e38,
     };
-    no_grad(|| Tensor::zeros(seen.shape(), dtype).masked_fill(&seen.logical_not(), lowest))
+    let zeros = Tensor::zeros(seen.shape(), (dtype, seen.device()));
+    no_grad(|| zeros.masked_fill(&seen.logical_not(), lowest))
 }

@@ -12,13 +12,13 @@ pub use cache::KeyValueCache;
 pub use config::{GPT2Activation, GPT2Config};
 pub use generate::GenerateOptions;
 
-use crate::Tensor;
 use crate::error::{Error, Result, throw};
 use crate::nn::functional::cross_entropy;
 use crate::nn::init::normal_;
 use crate::nn::{
     Dropout, Embedding, Forward, LayerNorm, Linear, LoadReport, Module, NamedTensors, StateDict,
 };
+use crate::{Dtype, Tensor};
 
 /// What goes into a forward besides the tokens.
 #[derive(Debug, Default)]
@@ -79,7 +79,7 @@ impl GPT2Model {
     /// the model has positions.
     #[track_caller]
     pub fn forward_with(&self, input_ids: &Tensor, mut inputs: GPT2Inputs) -> Tensor {
-        let &[batch, length] = input_ids.shape() else {
+        let &[_, length] = input_ids.shape() else {
             let message = format!("input_ids is {:?}; must be [batch, length]", input_ids.shape());
             throw(Error::shape("GPT2", message))
         };
@@ -93,10 +93,13 @@ impl GPT2Model {
                 );
                 throw(Error::argument("GPT2", "input_ids", message))
             }
-            None => Tensor::range(past + length).narrow(0, past, length),
+            None => {
+                let (from, to) = (past as i64, (past + length) as i64);
+                Tensor::arange(from, to, 1i64, (Dtype::I64, input_ids.device()))
+            }
         };
         let x = self.wte.forward(input_ids) + self.wpe.forward(&positions);
-        let attention = mask::attention(batch, past, length, inputs.attention_mask, x.dtype());
+        let attention = mask::attention(past, length, inputs.attention_mask, &x);
         let mut x = self.drop.forward(&x);
         for block in &self.h {
             x = block.forward(&x, &attention, inputs.cache.as_deref_mut());
