@@ -2,51 +2,59 @@
 // with triangular blocks. What is larger is put together from these and from products. Matrices in `info` are
 // numbered in the order of the stack; 0 is for those that were fine.
 
-// The side of blocks for Cholesky and triangles.
-#define SIDE 64
 // Threads of a block at most.
 #define MOST 256
 
-// A = L L^T in place for `n` x `n` matrices, n <= SIDE; only lower triangles are read and written. `first` is the
+// A matrix in shared memory, row by row, with an odd distance: a column is in different banks too.
+struct Rows {
+    T* at;
+    int step;
+
+    __device__ __forceinline__ T& operator()(int r, int c) const { return at[r * step + c]; }
+};
+
+// A = L L^T in place for `n` x `n` matrices; only lower triangles are read and written. `first` is the
 // number of the first row within the whole.
 extern "C" __global__ void __launch_bounds__(MOST) cholesky_block(Matrices all, i32* info, i64 count, int n, int first) {
-    __shared__ T a[SIDE][SIDE + 1];
+    extern __shared__ __align__(16) unsigned char shared_bytes[];
+    Rows a = {(T*)shared_bytes, n | 1};
     int threads = blockDim.x, x = threadIdx.x % 16, y = threadIdx.x / 16, height = threads / 16;
     for (i64 item = blockIdx.x; item < count; item += gridDim.x) {
         Matrices m = all.of(item);
         if (info[item] != 0) continue;
         for (int i = threadIdx.x; i < n * n; i += threads)
-            if (i / n >= i % n) a[i / n][i % n] = m(i / n, i % n);
+            if (i / n >= i % n) a(i / n, i % n) = m(i / n, i % n);
         __syncthreads();
         int failed = 0;
         for (int j = 0; j < n; ++j) {
-            T pivot = a[j][j];
+            T pivot = a(j, j);
             if (!(pivot > (T)0)) {
                 failed = first + j + 1;
                 break;
             }
             pivot = root(pivot);
-            for (int i = j + 1 + threadIdx.x; i < n; i += threads) a[i][j] /= pivot;
+            for (int i = j + 1 + threadIdx.x; i < n; i += threads) a(i, j) /= pivot;
             __syncthreads();
-            if (threadIdx.x == 0) a[j][j] = pivot;
+            if (threadIdx.x == 0) a(j, j) = pivot;
             for (int r = j + 1 + y; r < n; r += height) {
-                T left = a[r][j];
-                for (int c = j + 1 + x; c <= r; c += 16) a[r][c] -= left * a[c][j];
+                T left = a(r, j);
+                for (int c = j + 1 + x; c <= r; c += 16) a(r, c) -= left * a(c, j);
             }
             __syncthreads();
         }
         for (int i = threadIdx.x; i < n * n; i += threads)
-            if (i / n >= i % n) m(i / n, i % n) = a[i / n][i % n];
+            if (i / n >= i % n) m(i / n, i % n) = a(i / n, i % n);
         __syncthreads();
         if (threadIdx.x == 0 && failed) info[item] = failed;
     }
 }
 
-// Solutions of T X = B in B's place, for triangular matrices of `n` <= SIDE rows: a warp for four columns, a lane
+// Solutions of T X = B in B's place, for triangular matrices of `n` <= 64 rows: a warp for four columns, a lane
 // for two rows of them. `groups` are the blocks for a matrix.
 extern "C" __global__ void __launch_bounds__(MOST) solve_block(Matrices triangles, Matrices all, i64 columns, i64 groups, i64 count,
                                                                int n, int upper, int unit) {
-    __shared__ T a[SIDE][SIDE + 1];
+    extern __shared__ __align__(16) unsigned char shared_bytes[];
+    Rows a = {(T*)shared_bytes, n | 1};
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
     for (i64 block = blockIdx.x; block < groups * count; block += gridDim.x) {
         i64 item = block / groups;
@@ -56,7 +64,7 @@ extern "C" __global__ void __launch_bounds__(MOST) solve_block(Matrices triangle
         bool turned = t.column != 1;
         for (int i = threadIdx.x; i < n * n; i += blockDim.x) {
             int r = turned ? i % n : i / n, c = turned ? i / n : i % n;
-            a[r][c] = t(r, c);
+            a(r, c) = t(r, c);
         }
         __syncthreads();
         i64 column = (block % groups * warps + warp) * 4;
@@ -69,10 +77,10 @@ extern "C" __global__ void __launch_bounds__(MOST) solve_block(Matrices triangle
         }
         for (int step = 0; step < n; ++step) {
             int l = upper ? n - 1 - step : step;
-            T diagonal = unit ? (T)1 : a[l][l];
+            T diagonal = unit ? (T)1 : a(l, l);
             bool after_low = upper ? lane < l : lane > l && lane < n;
             bool after_high = upper ? lane + 32 < l : lane + 32 > l && lane + 32 < n;
-            T by_low = after_low ? a[lane][l] : (T)0, by_high = after_high ? a[lane + 32][l] : (T)0;
+            T by_low = after_low ? a(lane, l) : (T)0, by_high = after_high ? a(lane + 32, l) : (T)0;
 #pragma unroll
             for (int k = 0; k < 4; ++k) {
                 T x = __shfl_sync(0xffffffffu, l < 32 ? low[k] : high[k], l % 32);

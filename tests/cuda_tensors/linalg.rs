@@ -7,6 +7,9 @@ use torchrs::{Device, Dtype, Tensor, catch};
 
 use super::near::{same, with_gradients};
 
+/// A name, and a computation.
+type Case<'a> = (&'a str, &'a dyn Fn(&[Tensor]) -> Tensor);
+
 const DEVICE: Device = Device::Cuda(0);
 /// Types, and how far results may be apart.
 const TYPES: [(Dtype, f64); 2] = [(Dtype::F64, 1e-11), (Dtype::F32, 1e-3)];
@@ -307,7 +310,7 @@ simulated! {
     fn gradients_of_solutions() {
         let (a, b) = (heavy(&[2], 4, Dtype::F64), numbers(&[4, 3], Dtype::F64));
         let spd = |x: &Tensor| x.matmul(&x.mt()) + Tensor::eye(4, (x.dtype(), x.device()));
-        let tests: [(&str, &dyn Fn(&[Tensor]) -> Tensor); 14] = [
+        let tests: [Case; 14] = [
             ("cholesky", &|x| linalg::cholesky(&spd(&x[0]), false).matmul(&x[1])),
             ("cholesky_solve", &|x| x[1].cholesky_solve(&linalg::cholesky(&spd(&x[0]), true), true)),
             ("triangular", &|x| linalg::solve_triangular(&x[0], &x[1], Default::default())),
@@ -336,7 +339,7 @@ simulated! {
 
     fn gradients_of_decompositions() {
         let (a, tall) = (heavy(&[2], 4, Dtype::F64), numbers(&[5, 3], Dtype::F64));
-        let tests: [(&str, &dyn Fn(&[Tensor]) -> Tensor); 7] = [
+        let tests: [Case; 7] = [
             ("qr", &|x| {
                 let (q, r) = linalg::qr(&x[0], QrMode::Reduced);
                 q.sin() + r.cos()

@@ -12,7 +12,7 @@ use crate::{Dtype, Tensor, cuda_args};
 
 static FACTORS: Family = family!("linalg_factors": "linalg.cuh", "linalg_factors.cu");
 
-/// `SIDE` of the kernels.
+/// The side of blocks for Cholesky and triangles: two rows for a lane.
 const SIDE: usize = 64;
 
 /// The lower factors, zeros above; `info` as the CPU's.
@@ -33,7 +33,7 @@ fn cholesky_part(gpu: Gpu, a: &Tensor, info: &Tensor, first: usize) {
     let (count, n) = (a.size(0), a.size(-1));
     if n <= SIDE {
         let (matrices, at) = (Matrices::of(a), info.device_ptr());
-        let shape = blocks(count, if n <= 16 { 64 } else { 256 });
+        let shape = blocks(count, if n <= 16 { 64 } else { 256 }).with_shared(square(a));
         let (count, n, first) = (count as i64, n as i32, first as i32);
         let args = cuda_args!(matrices, at, count, n, first);
         // SAFETY: the kernel's parameters, of tensors of this GPU with these sizes.
@@ -47,6 +47,12 @@ fn cholesky_part(gpu: Gpu, a: &Tensor, info: &Tensor, first: usize) {
     triangular_part(gpu, &left, &below.mt(), TriangularOptions::default());
     subtract_product(gpu, &rest, &below, &below.mt());
     cholesky_part(gpu, &rest, info, first + half);
+}
+
+/// Bytes of shared memory for a square matrix: `Rows` of the kernels.
+fn square(x: &Tensor) -> usize {
+    let n = x.size(-1);
+    n * (n | 1) * x.dtype().size()
 }
 
 /// X with `T X = B`; both have the same batch.
@@ -83,7 +89,7 @@ fn triangular_part(gpu: Gpu, t: &Tensor, x: &Tensor, options: TriangularOptions)
         let warps = columns.div_ceil(EACH).min(8);
         let groups = columns.div_ceil(warps * EACH);
         let (triangles, all) = (Matrices::of(t), Matrices::of(x));
-        let shape = blocks(groups * count, warps * 32);
+        let shape = blocks(groups * count, warps * 32).with_shared(square(t));
         let (columns, groups, count, n) = (columns as i64, groups as i64, count as i64, n as i32);
         let (upper, unit) = (i32::from(options.upper), i32::from(options.unitriangular));
         let args = cuda_args!(triangles, all, columns, groups, count, n, upper, unit);
