@@ -15,7 +15,7 @@ const ARCHITECTURES: [(u32, u32); 2] = [(8, 0), (9, 0)];
 
 /// Files that are parts of programs, which are put together for an element type where they are used: not
 /// compiled here.
-const PARTS: [&str; 14] = [
+const PARTS: [&str; 15] = [
     "attention",
     "batch_norm",
     "conv",
@@ -25,6 +25,7 @@ const PARTS: [&str; 14] = [
     "layer_norm",
     "matmul",
     "nll",
+    "rank",
     "reduce",
     "scan",
     "select",
