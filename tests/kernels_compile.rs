@@ -15,7 +15,7 @@ const ARCHITECTURES: [(u32, u32); 2] = [(8, 0), (9, 0)];
 
 /// Files that are parts of programs, which are put together for an element type where they are used: not
 /// compiled here.
-const PARTS: [&str; 20] = [
+const PARTS: [&str; 21] = [
     "attention",
     "batch_norm",
     "complex",
@@ -30,6 +30,7 @@ const PARTS: [&str; 20] = [
     "linalg_qr",
     "matmul",
     "nll",
+    "rank",
     "reduce",
     "rnn",
     "scan",

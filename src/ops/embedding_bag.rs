@@ -213,6 +213,7 @@ pub(super) fn samples() -> Vec<OpSample> {
     let case = |name: &str, mode| {
         OpSample::new(name, [values([5, 3], 4)], move |x| {
             let (indices, offsets) = (Tensor::from([2i64, 0, 2, 4, 1]), Tensor::from([0i64, 2, 2]));
+            let [indices, offsets] = [indices, offsets].map(|t| t.to_device(x[0].device()));
             let options = EmbeddingBagOptions { mode, padding_idx: Some(-4), ..Default::default() };
             x[0].embedding_bag(&indices, Some(&offsets), options)
         })
@@ -225,7 +226,8 @@ pub(super) fn samples() -> Vec<OpSample> {
         case("embedding_bag(max)", BagMode::Max),
         OpSample::new("embedding_bag(max), maximum 0", [zero_above()], |x| {
             let options = EmbeddingBagOptions { mode: BagMode::Max, ..Default::default() };
-            x[0].embedding_bag(&Tensor::from([[0i64, 2], [1, 0]]), None, options)
+            let indices = Tensor::from([[0i64, 2], [1, 0]]).to_device(x[0].device());
+            x[0].embedding_bag(&indices, None, options)
         }),
         OpSample::new("embedding_bag(weights)", [values([5, 3], 4), values([5], 9)], |x| {
             let options = EmbeddingBagOptions {
@@ -234,6 +236,7 @@ pub(super) fn samples() -> Vec<OpSample> {
                 ..Default::default()
             };
             let (indices, offsets) = (Tensor::from([2i64, 0, 2, 4, 1]), Tensor::from([0i64, 2, 2]));
+            let [indices, offsets] = [indices, offsets].map(|t| t.to_device(x[0].device()));
             x[0].embedding_bag(&indices, Some(&offsets), options)
         }),
     ]

@@ -239,6 +239,11 @@ impl Tensor {
                 format!("{k} of the {n} elements of dimension {d} of {:?}", self.shape()),
             ));
         }
+        if let Some(gpu) = gpu::of("kthvalue", &[self])
+            && let Some(place) = cuda::place_of_rank(gpu, self, d, cuda::Rank::Number(k - 1))
+        {
+            return pick("kthvalue", self, d, &place, keepdim);
+        }
         let places = order_of("kthvalue", self, d, false, k);
         if self.dim() == 0 {
             return (at_places("kthvalue", self, d, &places), places);
@@ -405,6 +410,12 @@ fn middle(
     let n = x.shape()[d];
     if n == 0 {
         throw(Error::shape(op, format!("of no elements along {d} of {:?}", x.shape())));
+    }
+    if let Some(gpu) = gpu::of(op, &[x]) {
+        let rank = if ignore_nan { cuda::Rank::NumbersMiddle } else { cuda::Rank::Middle };
+        if let Some(place) = cuda::place_of_rank(gpu, x, d, rank) {
+            return pick(op, x, d, &place, keepdim);
+        }
     }
     let order = order_of(op, x, d, false, n);
     // NaN is sorted to the end: `valid` elements come before.

@@ -142,6 +142,30 @@ simulated! {
         }
     }
 
+    fn ranks_in_long_lines() {
+        for dtype in ALL {
+            for (shape, dim) in [(&[3, 257][..], 1), (&[1000, 2], 0), (&[2, 300, 3], 1), (&[70, 300], -1), (&[1, 17_000], 1)] {
+                agree(&[numbers(shape, 3, dtype)], 0.0, |x| {
+                    let x = &x[0];
+                    let pairs = [x.median_dim(dim, false), x.nanmedian_dim(dim, true), x.kthvalue(1, dim, false), x.kthvalue(200, dim, true)];
+                    pairs.into_iter().flat_map(|(values, places)| [values, places]).collect()
+                });
+            }
+        }
+        let holes = numbers(&[4, 500], 3, Dtype::F32);
+        let holes = holes.masked_fill(&holes.gt(&Tensor::from([[9f32], [2.9], [0.0], [-9.0]])), f64::NAN);
+        let ends = Tensor::from([f64::NEG_INFINITY, -0.0, 0.0, f64::INFINITY, f64::NAN]).repeat(&[100]);
+        agree(&[holes, ends], 0.0, |x| {
+            let pairs = [x[0].median_dim(1, false), x[0].nanmedian_dim(1, false), x[1].median_dim(0, false), x[1].nanmedian_dim(0, false), x[1].kthvalue(250, 0, false)];
+            pairs.into_iter().flat_map(|(values, places)| [values, places]).collect()
+        });
+        let whole = Tensor::from([i64::MAX, i64::MIN, 0]).repeat(&[200]);
+        agree(&[whole], 0.0, |x| {
+            let ((a, b), (c, d)) = (x[0].median_dim(0, false), x[0].kthvalue(600, 0, false));
+            vec![a, b, c, d]
+        });
+    }
+
     fn put_together_by_index() {
         use ScatterReduce::*;
         let index = Tensor::from([[0i64, 2, 1, 2, 0], [1, 1, 0, 0, 0], [0, 2, 2, 2, 0]]);

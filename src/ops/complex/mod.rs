@@ -326,7 +326,7 @@ pub(super) fn samples() -> Vec<OpSample> {
         ("addcmul, lerp", |a, b| a.addcmul(b, a, 0.5) + a.lerp(b, 0.3)),
         ("cat, index, flip", |a, b| {
             let both = Tensor::cat(&[a, &b.unsqueeze(0)], 0).flip(&[0, 1]);
-            both.index_select(1, &Tensor::from([2i64, 0, 2]))
+            both.index_select(1, &Tensor::from([2i64, 0, 2]).to_device(a.device()))
         }),
         ("matmul", |a, b| {
             let square = b.unsqueeze(1) * b.unsqueeze(0);

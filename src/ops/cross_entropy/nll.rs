@@ -176,7 +176,7 @@ pub(super) fn samples() -> Vec<OpSample> {
         }),
         OpSample::new("nll_loss, weights, ignored", x(), |x| {
             let options = NllLossOptions {
-                weight: Some(positive([5], 1).to_dtype(x[0].dtype())),
+                weight: Some(positive([5], 1).to_dtype(x[0].dtype()).to_device(x[0].device())),
                 ignore_index: 3,
                 ..Default::default()
             };

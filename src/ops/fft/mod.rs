@@ -454,7 +454,7 @@ pub(super) fn samples() -> Vec<OpSample> {
         sample("ihfftn", &[3, 4], |x| ihfftn(x, None, None, Norm::Backward)),
         sample("fftshift, ifftshift", &[3, 4], |x| fftshift(x, None) * ifftshift(x, Some(&[-1]))),
         sample("stft", &[20], |x| {
-            let window = Tensor::hann_window(6, false, x.dtype());
+            let window = Tensor::hann_window(6, false, (x.dtype(), x.device()));
             let window = Some(&window);
             let options = StftOptions {
                 hop_length: Some(3),
@@ -465,7 +465,7 @@ pub(super) fn samples() -> Vec<OpSample> {
             x.stft(8, options)
         }),
         sample("istft", &[2, 5, 6, 2], |x| {
-            let window = Tensor::hann_window(8, false, x.dtype()) + 0.1;
+            let window = Tensor::hann_window(8, false, (x.dtype(), x.device())) + 0.1;
             let options = IstftOptions { window: Some(&window), ..Default::default() };
             x.contiguous().view_as_complex().istft(8, options)
         }),
