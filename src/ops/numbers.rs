@@ -25,7 +25,7 @@ impl Tensor {
         let options = options.into();
         let exponents = Tensor::linspace(start, end, steps, Dtype::F64).to_vec::<f64>();
         let powers: Vec<f64> = exponents.into_iter().map(|e| base.powf(e)).collect();
-        Tensor::from(powers).to_dtype(options.dtype).requires_grad_(options.requires_grad)
+        options.finish(Tensor::from(powers).to_dtype(options.dtype))
     }
 
     /// The n x n identity matrix (`torch.eye`).

@@ -1,6 +1,6 @@
 //! Creation, transfers, views, in-place ops, gradients, errors.
 
-use torchrs::{Device, Dtype, Tensor, catch, cuda};
+use torchrs::{Device, Dtype, Tensor, catch, cuda, fft};
 
 use crate::support::{has_two_gpus, last_gpu};
 
@@ -26,6 +26,23 @@ simulated! {
             for to in [Dtype::F64, Dtype::F32, Dtype::F16, Dtype::BF16, Dtype::I64, Dtype::I32, Dtype::I16, Dtype::I8, Dtype::U8, Dtype::Bool] {
                 assert_eq!(y.to_dtype(to).to_vec::<f64>(), x.to_dtype(to).to_vec::<f64>(), "{dtype} to {to}");
             }
+        }
+    }
+
+    fn what_is_made_is_where_it_was_wanted() {
+        let on = |device| {
+            torchrs::manual_seed(3);
+            let o = (Dtype::F32, device);
+            [
+                Tensor::empty([2], o).zeros_like(), Tensor::zeros([2], o), Tensor::ones([2], o), Tensor::full([2], 3, o),
+                Tensor::arange(0, 3, 1, o), Tensor::linspace(0.0, 1.0, 3, o), Tensor::logspace(0.0, 1.0, 3, 10.0, o),
+                Tensor::eye(3, o), Tensor::eye_of(2, 3, o), Tensor::rand([5], o), Tensor::randn([5], o), Tensor::randint(0, 9, [5], o),
+                Tensor::hann_window(4, true, o), Tensor::kaiser_window(4, 2.0, true, o), fft::fftfreq(4, 1.0, o), fft::rfftfreq(4, 1.0, o),
+            ]
+        };
+        for (i, (x, y)) in on(GPU).iter().zip(&on(Device::Cpu)).enumerate() {
+            assert_eq!(x.device(), GPU, "{i}");
+            assert!(x.cpu().allclose(y, Default::default()), "{i}: {x} {y}");
         }
     }
 

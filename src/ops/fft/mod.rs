@@ -360,8 +360,7 @@ fn frequencies(
     // As PyTorch: whole numbers times the reciprocal.
     let step = 1.0 / (n as f64 * d);
     let all: Vec<f64> = places.collect();
-    let narrow = Tensor::from(all).to_dtype(options.dtype) * step;
-    narrow.requires_grad_(options.requires_grad)
+    options.finish(Tensor::from(all).to_dtype(options.dtype) * step)
 }
 
 /// Frequency 0 moved to the middle of `dim`, or of all dimensions (`torch.fft.fftshift`).

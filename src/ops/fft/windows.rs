@@ -23,8 +23,7 @@ fn window(
     }
     let last = if symmetric || n == 1 { n.saturating_sub(1) } else { n } as f64;
     let window: Vec<f64> = (0..n).map(|i| f(i as f64, last)).collect();
-    let window = Tensor::from(window).to_dtype(options.dtype).to_device(options.device);
-    window.requires_grad_(options.requires_grad)
+    options.finish(Tensor::from(window).to_dtype(options.dtype))
 }
 
 /// sum_k (-1)^k a_k cos(2 pi k i / last); 1 in a window of one number.
