@@ -263,7 +263,7 @@ impl Registered {
     }
 }
 
-/// FAULTS row 33.
+/// A result that is not like the buffer would be written over it in part, or in other units.
 fn check(bucket: &GradBucket, result: &Tensor) -> Result<()> {
     let buffer = bucket.buffer();
     let of = |t: &Tensor| (t.dtype(), t.device(), t.shape().to_vec());
