@@ -4,7 +4,8 @@ use crate::cuda::launch::{self, Arg, Shape};
 use crate::cuda::{Kernel, Stream};
 use crate::error::{Error, throw};
 pub(super) use crate::ops::pointwise::format_of;
-use crate::{Device, MemoryFormat, Tensor};
+use crate::tensor::dtype::{not_floating, not_real};
+use crate::{Device, Dtype, MemoryFormat, Tensor};
 
 /// The GPU that all tensors are on, if the first is on one.
 ///
@@ -50,6 +51,31 @@ pub fn order(x: &Tensor) -> MemoryFormat {
         _ => return MemoryFormat::Contiguous,
     };
     if !x.is_contiguous() && x.is_contiguous_in(last) { last } else { MemoryFormat::Contiguous }
+}
+
+/// Of a kernel for each type, floating-point ones first, that for elements of a type.
+///
+/// # Panics
+/// Throws for a type that none is for.
+#[track_caller]
+pub fn kernel_of<const N: usize>(
+    op: &str,
+    kernels: &'static [Kernel; N],
+    dtype: Dtype,
+) -> &'static Kernel {
+    let place = match dtype {
+        Dtype::F64 => 0,
+        Dtype::F32 => 1,
+        Dtype::F16 => 2,
+        Dtype::BF16 => 3,
+        Dtype::I64 => 4,
+        Dtype::I32 => 5,
+        Dtype::I16 => 6,
+        Dtype::I8 => 7,
+        Dtype::U8 | Dtype::Bool => 8,
+        other => not_real(op, other),
+    };
+    kernels.get(place).unwrap_or_else(|| not_floating(op, dtype))
 }
 
 /// A GPU on which an op runs.

@@ -7,7 +7,7 @@ use crate::cuda::{Kernel, Program};
 use crate::cuda_args;
 use crate::error::{Error, throw};
 use crate::ops::ScatterReduce;
-use crate::ops::gpu::Gpu;
+use crate::ops::gpu::{Gpu, kernel_of};
 use crate::ops::scan::around;
 use crate::tensor::Scalar;
 use crate::{Dtype, Tensor, no_grad};
@@ -38,19 +38,12 @@ static SCATTER_WITH: [[Kernel; 3]; 3] = [
 
 /// Of one kernel for each type, that for elements of a type, and the type in which they are added.
 fn adding(kernels: &'static [Kernel; 9], dtype: Dtype) -> (&'static Kernel, Dtype) {
-    let (place, sums) = match dtype {
-        Dtype::F64 => (0, Dtype::F64),
-        Dtype::F32 => (1, Dtype::F32),
-        Dtype::F16 => (2, Dtype::F32),
-        Dtype::BF16 => (3, Dtype::F32),
-        Dtype::I64 => (4, Dtype::I64),
-        Dtype::I32 => (5, Dtype::I32),
-        Dtype::I16 => (6, Dtype::I32),
-        Dtype::I8 => (7, Dtype::I32),
-        Dtype::U8 | Dtype::Bool => (8, Dtype::I32),
-        other => crate::tensor::dtype::not_floating("index_add", other),
+    let sums = match dtype {
+        Dtype::F64 | Dtype::I64 => dtype,
+        _ if dtype.is_floating_point() => Dtype::F32,
+        _ => Dtype::I32,
     };
-    (&kernels[place], sums)
+    (kernel_of("index_add", kernels, dtype), sums)
 }
 
 /// The power of two of bytes, at most 16, of which all the numbers are multiples.

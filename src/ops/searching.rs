@@ -4,7 +4,7 @@ use crate::cuda::launch::Argument;
 use crate::cuda::sources::{kernels_by, program};
 use crate::cuda::{Kernel, Program};
 use crate::cuda_args;
-use crate::ops::gpu::Gpu;
+use crate::ops::gpu::{Gpu, kernel_of};
 use crate::{Dtype, Tensor};
 
 static PROGRAM: Program = program!("search": "search.cu");
@@ -47,23 +47,6 @@ struct Ranges {
 // SAFETY: as above.
 unsafe impl Argument for Ranges {}
 
-/// Of one kernel for each type, that for elements of a type.
-fn of(kernels: &'static [Kernel; 9], dtype: Dtype) -> &'static Kernel {
-    let place = match dtype {
-        Dtype::F64 => 0,
-        Dtype::F32 => 1,
-        Dtype::F16 => 2,
-        Dtype::BF16 => 3,
-        Dtype::I64 => 4,
-        Dtype::I32 => 5,
-        Dtype::I16 => 6,
-        Dtype::I8 => 7,
-        Dtype::U8 | Dtype::Bool => 8,
-        other => crate::tensor::dtype::not_real("a kernel", other),
-    };
-    &kernels[place]
-}
-
 /// For each of `values`, in rows of `per_row`, its place in its row of the last dimension of `sorted`, or in the
 /// one sequence that this is.
 #[track_caller]
@@ -93,7 +76,7 @@ pub(super) fn search(
     // SAFETY: dense tensors of this type and these sizes, and a place for each value.
     unsafe {
         let shape = gpu.for_each(values.numel());
-        gpu.launch(of(&SEARCH, dtype), shape, cuda_args!(task, elements, wanted));
+        gpu.launch(kernel_of("search", &SEARCH, dtype), shape, cuda_args!(task, elements, wanted));
     }
     out
 }
@@ -107,7 +90,7 @@ pub(super) fn count_numbers(gpu: Gpu, x: &Tensor, bins: usize) -> Tensor {
 /// How many elements are in each of `bins` equal ranges.
 #[track_caller]
 pub(super) fn count_ranges(gpu: Gpu, x: &Tensor, bins: usize, limits: [f64; 2]) -> Tensor {
-    count(gpu, of(&COUNT, x.dtype()), x, bins, limits)
+    count(gpu, kernel_of("search", &COUNT, x.dtype()), x, bins, limits)
 }
 
 #[track_caller]

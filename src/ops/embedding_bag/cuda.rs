@@ -6,11 +6,11 @@ use smallvec::smallvec;
 
 use super::{BagMode, EmbeddingBagOptions};
 use crate::autograd::record;
+use crate::cuda::Program;
 use crate::cuda::launch::Argument;
 use crate::cuda::sources::{kernels_by, program};
-use crate::cuda::{Kernel, Program};
 use crate::ops::compute::dense;
-use crate::ops::gpu::{self, Gpu};
+use crate::ops::gpu::{self, Gpu, kernel_of};
 use crate::{Dtype, Tensor};
 
 static PROGRAM: Program = program!("embedding_bag": "embedding_bag.cu");
@@ -46,18 +46,6 @@ struct Bags {
 
 // SAFETY: the same fields in the same order on the other side, without references.
 unsafe impl Argument for Bags {}
-
-/// Of one kernel for each type, that for elements of a type.
-#[track_caller]
-fn of(kernels: &'static [Kernel; 4], dtype: Dtype) -> &'static Kernel {
-    match dtype {
-        Dtype::F64 => &kernels[0],
-        Dtype::F32 => &kernels[1],
-        Dtype::F16 => &kernels[2],
-        Dtype::BF16 => &kernels[3],
-        other => crate::tensor::dtype::not_floating("embedding_bag", other),
-    }
-}
 
 /// Dense operands: a table, indices, offsets and factors, the last two or none of them null.
 fn task(
@@ -119,7 +107,9 @@ pub(super) fn embedding_bag(
         };
         let shape = gpu.for_each(y.numel());
         // SAFETY: dense tensors of these types and sizes; the kernel checks indices and offsets.
-        unsafe { gpu.launch(of(&BAGS, dtype), shape, crate::cuda_args!(task)) };
+        unsafe {
+            gpu.launch(kernel_of("embedding_bag", &BAGS, dtype), shape, crate::cuda_args!(task))
+        };
     }
     let inputs: Vec<&Tensor> = [x].into_iter().chain(factors).collect();
     record(op, &inputs, y, |saver| {
@@ -149,7 +139,13 @@ pub(super) fn embedding_bag(
                 let task = Bags { dtable: out.device_ptr(), ..task };
                 let shape = gpu.for_each(g.numel());
                 // SAFETY: as above, and a gradient for each of the bags' columns.
-                unsafe { gpu.launch(of(&TABLE, dtype), shape, crate::cuda_args!(task)) };
+                unsafe {
+                    gpu.launch(
+                        kernel_of("embedding_bag", &TABLE, dtype),
+                        shape,
+                        crate::cuda_args!(task),
+                    )
+                };
                 out.to_dtype(dtype)
             });
             let mut all = smallvec![dtable];
@@ -159,7 +155,13 @@ pub(super) fn embedding_bag(
                     let task = Bags { dfactors: out.device_ptr(), ..task };
                     let shape = gpu.for_each(32 * flat.numel());
                     // SAFETY: as above, and a number for each index.
-                    unsafe { gpu.launch(of(&FACTORS, dtype), shape, crate::cuda_args!(task)) };
+                    unsafe {
+                        gpu.launch(
+                            kernel_of("embedding_bag", &FACTORS, dtype),
+                            shape,
+                            crate::cuda_args!(task),
+                        )
+                    };
                     out.to_dtype(given.dtype())
                 }));
             }

@@ -5,7 +5,7 @@ use crate::cuda::sources::{kernels_by, program};
 use crate::cuda::{Kernel, Program};
 use crate::cuda_args;
 use crate::error::{Error, throw};
-use crate::ops::gpu::{self, Gpu};
+use crate::ops::gpu::{self, Gpu, kernel_of};
 use crate::{Dtype, MemoryFormat, Tensor};
 
 static PROGRAM: Program = program!("pooling": "pooling.cu");
@@ -21,17 +21,6 @@ kernels_by! {
 }
 static RESAMPLE: [Kernel; 2] =
     [Kernel::new(&PROGRAM, "resample_f64"), Kernel::new(&PROGRAM, "resample_f32")];
-
-#[track_caller]
-fn of(kernels: &'static [Kernel; 4], dtype: Dtype) -> &'static Kernel {
-    match dtype {
-        Dtype::F64 => &kernels[0],
-        Dtype::F32 => &kernels[1],
-        Dtype::F16 => &kernels[2],
-        Dtype::BF16 => &kernels[3],
-        other => crate::tensor::dtype::not_floating("pooling", other),
-    }
-}
 
 /// One dimension's windows: `Dim` of `kernels/pooling.cu`.
 #[derive(Clone, Copy)]
@@ -135,7 +124,7 @@ pub fn maxima(
     let at = places.as_ref().map_or(std::ptr::null_mut(), Tensor::device_ptr);
     let args = cuda_args!(to, at, from, window);
     // SAFETY: dense tensors of the window's sizes and order, of which the outputs are new.
-    unsafe { gpu.launch(of(&MAXIMA, x.dtype()), gpu.for_each(y.numel()), args) };
+    unsafe { gpu.launch(kernel_of("pooling", &MAXIMA, x.dtype()), gpu.for_each(y.numel()), args) };
     (y, places)
 }
 
@@ -155,7 +144,13 @@ pub fn maxima_backward(
     let (to, from, places) = (dx.device_ptr(), dy.device_ptr(), places.device_ptr());
     let args = cuda_args!(to, from, places, window);
     // SAFETY: dense tensors of the window's sizes and order, of which one is new.
-    unsafe { gpu.launch(of(&MAXIMA_BACKWARD, dy.dtype()), gpu.for_each(dx.numel()), args) };
+    unsafe {
+        gpu.launch(
+            kernel_of("pooling", &MAXIMA_BACKWARD, dy.dtype()),
+            gpu.for_each(dx.numel()),
+            args,
+        )
+    };
     dx
 }
 
@@ -168,7 +163,7 @@ pub fn pick(gpu: Gpu, x: &Tensor, places: &Tensor, dims: usize, window: Window) 
     let (to, from, places) = (y.device_ptr(), x.device_ptr(), places.device_ptr());
     let args = cuda_args!(to, from, places, window);
     // SAFETY: dense tensors of the window's sizes and order, of which one is new.
-    unsafe { gpu.launch(of(&PICK, x.dtype()), gpu.for_each(y.numel()), args) };
+    unsafe { gpu.launch(kernel_of("pooling", &PICK, x.dtype()), gpu.for_each(y.numel()), args) };
     y
 }
 
@@ -203,7 +198,9 @@ fn from_windows(
     let (to, from) = (y.device_ptr(), x.device_ptr());
     let args = cuda_args!(to, from, window);
     // SAFETY: dense tensors of the window's sizes and order, of which one is new.
-    unsafe { gpu.launch(of(kernels, x.dtype()), gpu.for_each(y.numel() * lanes), args) };
+    unsafe {
+        gpu.launch(kernel_of("pooling", kernels, x.dtype()), gpu.for_each(y.numel() * lanes), args)
+    };
     y
 }
 

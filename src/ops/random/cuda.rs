@@ -6,7 +6,7 @@ use crate::cuda::launch::Shape as Grid;
 use crate::cuda::sources::{kernels_by, program};
 use crate::cuda::{Kernel, Program};
 use crate::cuda_args;
-use crate::ops::gpu::Gpu;
+use crate::ops::gpu::{Gpu, kernel_of};
 use crate::{Dtype, Tensor};
 
 /// Products and sums are rounded one by one, as on the host.
@@ -36,22 +36,6 @@ pub(super) fn set_place(gpu: Gpu, to: &Tensor, state: GeneratorState) {
     unsafe { gpu.launch(&SET_PLACE, Grid::row(1, 1), args) };
 }
 
-#[track_caller]
-fn place(op: &str, dtype: Dtype) -> usize {
-    match dtype {
-        Dtype::F64 => 0,
-        Dtype::F32 => 1,
-        Dtype::F16 => 2,
-        Dtype::BF16 => 3,
-        Dtype::I64 => 4,
-        Dtype::I32 => 5,
-        Dtype::I16 => 6,
-        Dtype::I8 => 7,
-        Dtype::U8 | Dtype::Bool => 8,
-        other => crate::tensor::dtype::not_floating(op, other),
-    }
-}
-
 /// Elements whose words are one block of Philox.
 fn each(dtype: Dtype) -> usize {
     if dtype == Dtype::F64 { 2 } else { 4 }
@@ -79,7 +63,7 @@ pub(super) fn fill(gpu: Gpu, x: &Tensor, draw: Draw, shape: Shape) {
     let n = n as i64;
     let args = cuda_args!(to, n, seed, stream, place_of, a, b);
     // SAFETY: a dense tensor of this type, which the caller may overwrite.
-    unsafe { gpu.launch(&kernels[place("uniform_", x.dtype())], threads, args) };
+    unsafe { gpu.launch(kernel_of("uniform_", kernels, x.dtype()), threads, args) };
 }
 
 /// Overwrites the dense `x` by ones with probability `p`, or that of `each`, which may be `x`; else zeros.
@@ -91,7 +75,7 @@ pub(super) fn bernoulli(gpu: Gpu, x: &Tensor, each: Option<&Tensor>, p: f64, dra
     let args = cuda_args!(to, own, p, n, seed, stream, place_of);
     let threads = gpu.for_each(x.numel().div_ceil(2));
     // SAFETY: dense tensors of one type; an element is read before it is written, by one thread.
-    unsafe { gpu.launch(&BERNOULLI[place("bernoulli_", x.dtype())], threads, args) };
+    unsafe { gpu.launch(kernel_of("bernoulli_", &BERNOULLI, x.dtype()), threads, args) };
 }
 
 /// The result and the mask of dropout of the dense `x`.
@@ -111,7 +95,7 @@ pub(super) fn dropout(
     let args = cuda_args!(to, kept, from, n, seed, stream, place_of, threshold, scale);
     let threads = gpu.for_each(x.numel().div_ceil(4));
     // SAFETY: dense tensors of one shape, of which two are new.
-    unsafe { gpu.launch(&DROPOUT[place("dropout", x.dtype())], threads, args) };
+    unsafe { gpu.launch(kernel_of("dropout", &DROPOUT, x.dtype()), threads, args) };
     (y, mask)
 }
 
@@ -124,6 +108,6 @@ pub(super) fn apply_mask(gpu: Gpu, g: &Tensor, mask: &Tensor, scale: f64) -> Ten
     let args = cuda_args!(to, from, kept, n, scale);
     let threads = gpu.for_each(g.numel().div_ceil(4));
     // SAFETY: dense tensors of one shape, of which one is new.
-    unsafe { gpu.launch(&DROPOUT_BACKWARD[place("dropout", g.dtype())], threads, args) };
+    unsafe { gpu.launch(kernel_of("dropout", &DROPOUT_BACKWARD, g.dtype()), threads, args) };
     out
 }
