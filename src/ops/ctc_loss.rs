@@ -84,6 +84,7 @@ pub fn ctc_loss(
         Reduction::Sum => losses.sum(),
         Reduction::Mean => {
             let labels = target_lengths.reshape([-1]).clamp_min(1i64).to_dtype(losses.dtype());
+            let labels = labels.to_device(losses.device());
             (losses / labels).mean()
         }
     }
@@ -245,7 +246,7 @@ fn losses(x: &Tensor, samples: Vec<Sample>, zero_infinity: bool) -> Tensor {
                     }
                 }
             }
-            let dx = Tensor::from_slice(&out, x.shape()).to_dtype(x.dtype());
+            let dx = Tensor::from_slice(&out, x.shape()).to_dtype(x.dtype()).to_device(x.device());
             smallvec![Some(dx.to_device(x.device()))]
         }
     })

@@ -3,7 +3,9 @@
 //! factor above 7 by a convolution (Bluestein's way). Real lines of even length go as half as many pairs.
 
 use std::collections::HashMap;
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::LazyLock;
+
+use parking_lot::Mutex;
 
 use super::kernels::Direction;
 use super::plan::{convenient, lengths, radices};
@@ -11,9 +13,9 @@ use crate::Tensor;
 use crate::cuda::family::Family;
 use crate::cuda::launch::{Argument, Shape as Grid};
 use crate::cuda::sources::family;
-use crate::cuda::{Kernel, device};
+use crate::cuda::{Event, Kernel, Stream, device};
 use crate::cuda_args;
-use crate::error::throw;
+use crate::error::{Result, throw};
 use crate::ops::complex;
 use crate::ops::gpu::{Gpu, format_of};
 use crate::ops::scan::around;
@@ -103,26 +105,56 @@ fn is_short(dtype: Dtype, n: usize) -> bool {
     n <= most(dtype, 1)
 }
 
-/// The roots of unity of an order. They are computed once, and then for all streams: hence the one wait.
+/// Roots of unity, and until they have been computed the stream and event of that.
+struct Table {
+    roots: Tensor,
+    under_way: Option<(Stream, Event)>,
+}
+
+impl Table {
+    /// The roots for work on a stream, which may have to wait; `None` where that is captured and must not.
+    fn on(&mut self, stream: Stream) -> Result<Option<Tensor>> {
+        if let Some((maker, event)) = &self.under_way {
+            if stream.is_capturing()? {
+                return Ok(None);
+            }
+            if event.query()? {
+                self.under_way = None;
+            } else if *maker != stream {
+                stream.wait_event(event)?;
+            }
+        }
+        Ok(Some(self.roots.clone()))
+    }
+}
+
+/// The roots of unity of an order: computed once for all streams, and anew for each captured graph before that is
+/// done.
 #[track_caller]
 fn table(gpu: Gpu, dtype: Dtype, order: usize) -> Tensor {
     type Key = (usize, Dtype, usize);
-    static TABLES: LazyLock<Mutex<HashMap<Key, Tensor>>> = LazyLock::new(Mutex::default);
+    static TABLES: LazyLock<Mutex<HashMap<Key, Table>>> = LazyLock::new(Mutex::default);
     let (key, stream) = ((gpu.index, dtype, order), gpu.stream());
-    if let Some(table) = TABLES.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
-        return table.clone();
+    let or_throw = |error| -> ! { throw(error) };
+    if let Some(known) = TABLES.lock().get_mut(&key)
+        && let Some(roots) = known.on(stream).unwrap_or_else(|error| or_throw(error))
+    {
+        return roots;
     }
-    let table = Tensor::empty([order], (dtype, gpu.device()));
-    let (at, n) = (table.device_ptr(), order as i64);
+    let roots = Tensor::empty([order], (dtype, gpu.device()));
+    let (at, n) = (roots.device_ptr(), order as i64);
     // SAFETY: the kernel's parameters, and a new tensor.
     unsafe { gpu.launch(kernel(dtype, "table"), gpu.for_each(order), cuda_args!(at, n)) };
+    let event = stream.is_capturing().and_then(|captured| match captured {
+        true => Ok(None),
+        false => stream.record_event().map(Some),
+    });
     // What a graph captures is written when that is replayed.
-    let captured = stream.is_capturing().unwrap_or_else(|error| throw(error));
-    if !captured {
-        stream.synchronize().unwrap_or_else(|error| throw(error));
-        TABLES.lock().unwrap_or_else(PoisonError::into_inner).insert(key, table.clone());
+    if let Some(event) = event.unwrap_or_else(|error| or_throw(error)) {
+        let under_way = Some((stream, event));
+        TABLES.lock().insert(key, Table { roots: roots.clone(), under_way });
     }
-    table
+    roots
 }
 
 /// One launch: lines of `n` numbers of a dense array of `n * width` for each outer item.
