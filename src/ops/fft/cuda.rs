@@ -90,19 +90,24 @@ fn magic(d: usize) -> u32 {
     if d == 1 { 0 } else { (1u64 << 32).div_ceil(d as u64) as u32 }
 }
 
-/// Numbers of a block at most.
-fn room(dtype: Dtype) -> usize {
-    if dtype == Dtype::C64 { 4096 } else { 2048 }
+/// Numbers of a block at most: in shared memory they take 74 kB.
+#[track_caller]
+fn room(gpu: Gpu, dtype: Dtype) -> usize {
+    let figures = device::properties(gpu.index).unwrap_or_else(|error| throw(error));
+    let room = if dtype == Dtype::C64 { 4096 } else { 2048 };
+    if figures.shared_memory_per_block_optin < 74 << 10 { room / 2 } else { room }
 }
 
 /// The longest line that one launch transforms; where lines lie side by side, four at a time.
-fn most(dtype: Dtype, inner: usize) -> usize {
-    if inner == 1 { room(dtype) } else { room(dtype) / 4 }
+#[track_caller]
+fn most(gpu: Gpu, dtype: Dtype, inner: usize) -> usize {
+    if inner == 1 { room(gpu, dtype) } else { room(gpu, dtype) / 4 }
 }
 
 /// Whether one launch transforms a dense line.
-fn is_short(dtype: Dtype, n: usize) -> bool {
-    n <= most(dtype, 1)
+#[track_caller]
+fn is_short(gpu: Gpu, dtype: Dtype, n: usize) -> bool {
+    n <= most(gpu, dtype, 1)
 }
 
 /// Roots of unity, and until they have been computed the stream and event of that.
@@ -198,7 +203,8 @@ impl Launch {
         let pitch = (n + (n >> bank_bits)) | 1;
         // Few lines are shared by more blocks; neighbours that lie side by side stay together.
         let side_by_side = self.width > 1;
-        let numbers = if side_by_side { room(dtype) } else { 2048 };
+        let room = room(gpu, dtype);
+        let numbers = if side_by_side { room } else { room.min(2048) };
         let least = if side_by_side { 64 / size } else { 1 };
         let figures = device::properties(gpu.index).unwrap_or_else(|error| throw(error));
         let wanted = 2 * figures.multiprocessors as usize;
@@ -248,9 +254,9 @@ pub(super) fn transform(gpu: Gpu, x: &Tensor, dim: usize, to: Direction, scale: 
         let lines = x.movedim(dim as i64, -1).contiguous();
         return convolved(gpu, &lines, backward, scale).movedim(-1, dim as i64).contiguous();
     }
-    let parts = match n <= most(dtype, inner) {
+    let parts = match n <= most(gpu, dtype, inner) {
         true => lengths(n, n),
-        false => lengths(n, most(dtype, 2)),
+        false => lengths(n, most(gpu, dtype, 2)),
     };
     let (mut from, mut done) = (x.detach(), 1);
     for (i, &part) in parts.iter().enumerate() {
@@ -362,7 +368,7 @@ pub(super) fn transform_real(gpu: Gpu, lines: &Tensor, scale: f64) -> Tensor {
         true => lines.clone(),
         false => lines.clone_contiguous(),
     };
-    if is_short(dtype, half) {
+    if is_short(gpu, dtype, half) {
         whole_lines(Mode::ToHalf, count, half, scale).run(gpu, dtype, &lines, &out);
         return out;
     }
@@ -394,7 +400,7 @@ pub(super) fn transform_half(gpu: Gpu, lines: &Tensor, n: usize, scale: f64) -> 
         return all.real().contiguous();
     }
     let (half, count) = (n / 2, out.numel() / n);
-    if is_short(dtype, half) {
+    if is_short(gpu, dtype, half) {
         whole_lines(Mode::FromHalf, count, half, scale).run(gpu, dtype, lines, &out);
         return out;
     }
