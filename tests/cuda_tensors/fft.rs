@@ -174,6 +174,27 @@ simulated! {
         assert!(first.cpu().equal(&other.cpu()));
     }
 
+    fn captured_transforms_make_their_own_roots() {
+        use torchrs::cuda::graph::CaptureOptions;
+        use torchrs::cuda::{Graph, Stream};
+        let stream = Stream::new(0, Default::default())?;
+        let x = signal(&[2, 48], Dtype::F64, Device::Cuda(0)).view_as_complex();
+        // Loads the kernels; another length has other roots.
+        fft::fft(&x.narrow(1, 0, 24), None, -1, Norm::Ortho);
+        Stream::current(0)?.synchronize()?;
+        let (graph, y) = Graph::capture(stream, CaptureOptions::default(), || Ok(fft::fft(&x, None, -1, Norm::Ortho)))?;
+        for _ in 0..2 {
+            graph.replay(stream)?;
+            stream.synchronize()?;
+            assert!((y.cpu() - fft::fft(&x.cpu(), None, -1, Norm::Ortho)).abs().max().item() < 1e-12);
+            x.mul_(2.0);
+            Stream::current(0)?.synchronize()?;
+        }
+        // Not the graph's.
+        let eager = fft::fft(&x, None, -1, Norm::Ortho);
+        assert!((eager.cpu() - fft::fft(&x.cpu(), None, -1, Norm::Ortho)).abs().max().item() < 1e-12);
+    }
+
     fn nothing_waits() {
         let x = numbers(&[4, 60], Dtype::F32).to_device(Device::Cuda(0)).requires_grad_(true);
         let step = || fft::rfft2(&x, None, None, Norm::Ortho).abs().sum().backward();
