@@ -49,6 +49,20 @@ simulated! {
         }
     }
 
+    fn single_precision_loses_little() {
+        for n in [8, 64, 1000, 1024, 4096, 1009, 8192, 6561] {
+            let x = signal(&[2, n], Dtype::F64, Device::Cpu).view_as_complex();
+            let exact = fft::fft(&x, None, -1, Norm::Backward);
+            let single = x.to_dtype(Dtype::C64).to_device(Device::Cuda(0));
+            let got = fft::fft(&single, None, -1, Norm::Backward).cpu().to_dtype(Dtype::C128);
+            let size = |z: &Tensor| z.abs().square().mean().item().sqrt();
+            let error = size(&(&got - &exact)) / size(&exact);
+            // Bluestein's way is three transforms.
+            let bound = if n == 1009 { 4e-7 } else { 2e-7 };
+            assert!(error < bound, "{n}: {error}");
+        }
+    }
+
     fn lines_side_by_side() {
         for (dtype, tolerance) in TYPES {
             for (shape, dim) in [(&[6, 5][..], 0), (&[2, 8, 3], 1), (&[3, 16, 40], 1), (&[2048, 3], 0), (&[13, 300], 0), (&[0, 4], 1)] {
@@ -144,10 +158,46 @@ simulated! {
         });
     }
 
+    fn streams_share_roots_of_unity() {
+        use torchrs::cuda::{Stream, StreamGuard};
+        let x = signal(&[2, 96], Dtype::F64, Device::Cuda(0)).view_as_complex();
+        Stream::current(0)?.synchronize()?;
+        let transform = || fft::fft(&x, None, -1, Norm::Ortho);
+        let first = transform();
+        let other = {
+            let _guard = StreamGuard::new(Stream::new(0, Default::default())?)?;
+            let y = transform();
+            Stream::current(0)?.synchronize()?;
+            y
+        };
+        Stream::current(0)?.synchronize()?;
+        assert!(first.cpu().equal(&other.cpu()));
+    }
+
+    fn captured_transforms_make_their_own_roots() {
+        use torchrs::cuda::graph::CaptureOptions;
+        use torchrs::cuda::{Graph, Stream};
+        let stream = Stream::new(0, Default::default())?;
+        let x = signal(&[2, 48], Dtype::F64, Device::Cuda(0)).view_as_complex();
+        // Loads the kernels; another length has other roots.
+        fft::fft(&x.narrow(1, 0, 24), None, -1, Norm::Ortho);
+        Stream::current(0)?.synchronize()?;
+        let (graph, y) = Graph::capture(stream, CaptureOptions::default(), || Ok(fft::fft(&x, None, -1, Norm::Ortho)))?;
+        for _ in 0..2 {
+            graph.replay(stream)?;
+            stream.synchronize()?;
+            assert!((y.cpu() - fft::fft(&x.cpu(), None, -1, Norm::Ortho)).abs().max().item() < 1e-12);
+            x.mul_(2.0);
+            Stream::current(0)?.synchronize()?;
+        }
+        // Not the graph's.
+        let eager = fft::fft(&x, None, -1, Norm::Ortho);
+        assert!((eager.cpu() - fft::fft(&x.cpu(), None, -1, Norm::Ortho)).abs().max().item() < 1e-12);
+    }
+
     fn nothing_waits() {
         let x = numbers(&[4, 60], Dtype::F32).to_device(Device::Cuda(0)).requires_grad_(true);
         let step = || fft::rfft2(&x, None, None, Norm::Ortho).abs().sum().backward();
-        step();
         let before = torchrs::cuda::synchronisations();
         step();
         assert_eq!(torchrs::cuda::synchronisations(), before);

@@ -201,6 +201,20 @@ simulated! {
         assert_eq!(h.dtype(), Dtype::F16);
     }
 
+    fn a_captured_layer() {
+        use torchrs::cuda::graph::CaptureOptions;
+        use torchrs::cuda::{Graph, Stream};
+        let layer = set_up(GRU::new(4, 6, RnnOptions { bidirectional: true, ..Default::default() }), Dtype::F32, GPU);
+        let x = numbers(&[5, 3, 4], Dtype::F32).to_device(GPU);
+        let expected = layer.forward(&x, None).0.detach().cpu();
+        let stream = Stream::new(0, Default::default())?;
+        Stream::current(0)?.synchronize()?;
+        let (graph, y) = Graph::capture(stream, CaptureOptions::default(), || Ok(layer.forward(&x, None).0.detach()))?;
+        graph.replay(stream)?;
+        stream.synchronize()?;
+        assert!(y.cpu().equal(&expected));
+    }
+
     fn nothing_waits() {
         let options = RnnOptions { num_layers: 2, dropout: 0.5, ..Default::default() };
         let layer = set_up(LSTM::new(4, 6, options), Dtype::F32, GPU);

@@ -3,7 +3,9 @@
 //! factor above 7 by a convolution (Bluestein's way). Real lines of even length go as half as many pairs.
 
 use std::collections::HashMap;
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::LazyLock;
+
+use parking_lot::Mutex;
 
 use super::kernels::Direction;
 use super::plan::{convenient, lengths, radices};
@@ -11,9 +13,9 @@ use crate::Tensor;
 use crate::cuda::family::Family;
 use crate::cuda::launch::{Argument, Shape as Grid};
 use crate::cuda::sources::family;
-use crate::cuda::{Kernel, device};
+use crate::cuda::{Event, Kernel, Stream, device};
 use crate::cuda_args;
-use crate::error::throw;
+use crate::error::{Result, throw};
 use crate::ops::complex;
 use crate::ops::gpu::{Gpu, format_of};
 use crate::ops::scan::around;
@@ -88,41 +90,76 @@ fn magic(d: usize) -> u32 {
     if d == 1 { 0 } else { (1u64 << 32).div_ceil(d as u64) as u32 }
 }
 
-/// Numbers of a block at most.
-fn room(dtype: Dtype) -> usize {
-    if dtype == Dtype::C64 { 4096 } else { 2048 }
+/// Numbers of a block at most: in shared memory they take 74 kB.
+#[track_caller]
+fn room(gpu: Gpu, dtype: Dtype) -> usize {
+    let figures = device::properties(gpu.index).unwrap_or_else(|error| throw(error));
+    let room = if dtype == Dtype::C64 { 4096 } else { 2048 };
+    if figures.shared_memory_per_block_optin < 74 << 10 { room / 2 } else { room }
 }
 
 /// The longest line that one launch transforms; where lines lie side by side, four at a time.
-fn most(dtype: Dtype, inner: usize) -> usize {
-    if inner == 1 { room(dtype) } else { room(dtype) / 4 }
+#[track_caller]
+fn most(gpu: Gpu, dtype: Dtype, inner: usize) -> usize {
+    if inner == 1 { room(gpu, dtype) } else { room(gpu, dtype) / 4 }
 }
 
 /// Whether one launch transforms a dense line.
-fn is_short(dtype: Dtype, n: usize) -> bool {
-    n <= most(dtype, 1)
+#[track_caller]
+fn is_short(gpu: Gpu, dtype: Dtype, n: usize) -> bool {
+    n <= most(gpu, dtype, 1)
 }
 
-/// The roots of unity of an order. They are computed once, and then for all streams: hence the one wait.
+/// Roots of unity, and until they have been computed the stream and event of that.
+struct Table {
+    roots: Tensor,
+    under_way: Option<(Stream, Event)>,
+}
+
+impl Table {
+    /// The roots for work on a stream, which may have to wait; `None` where that is captured and must not.
+    fn on(&mut self, stream: Stream) -> Result<Option<Tensor>> {
+        if let Some((maker, event)) = &self.under_way {
+            if stream.is_capturing()? {
+                return Ok(None);
+            }
+            if event.query()? {
+                self.under_way = None;
+            } else if *maker != stream {
+                stream.wait_event(event)?;
+            }
+        }
+        Ok(Some(self.roots.clone()))
+    }
+}
+
+/// The roots of unity of an order: computed once for all streams, and anew for each captured graph before that is
+/// done.
 #[track_caller]
 fn table(gpu: Gpu, dtype: Dtype, order: usize) -> Tensor {
     type Key = (usize, Dtype, usize);
-    static TABLES: LazyLock<Mutex<HashMap<Key, Tensor>>> = LazyLock::new(Mutex::default);
+    static TABLES: LazyLock<Mutex<HashMap<Key, Table>>> = LazyLock::new(Mutex::default);
     let (key, stream) = ((gpu.index, dtype, order), gpu.stream());
-    if let Some(table) = TABLES.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
-        return table.clone();
+    let or_throw = |error| -> ! { throw(error) };
+    if let Some(known) = TABLES.lock().get_mut(&key)
+        && let Some(roots) = known.on(stream).unwrap_or_else(|error| or_throw(error))
+    {
+        return roots;
     }
-    let table = Tensor::empty([order], (dtype, gpu.device()));
-    let (at, n) = (table.device_ptr(), order as i64);
+    let roots = Tensor::empty([order], (dtype, gpu.device()));
+    let (at, n) = (roots.device_ptr(), order as i64);
     // SAFETY: the kernel's parameters, and a new tensor.
     unsafe { gpu.launch(kernel(dtype, "table"), gpu.for_each(order), cuda_args!(at, n)) };
+    let event = stream.is_capturing().and_then(|captured| match captured {
+        true => Ok(None),
+        false => stream.record_event().map(Some),
+    });
     // What a graph captures is written when that is replayed.
-    let captured = stream.is_capturing().unwrap_or_else(|error| throw(error));
-    if !captured {
-        stream.synchronize().unwrap_or_else(|error| throw(error));
-        TABLES.lock().unwrap_or_else(PoisonError::into_inner).insert(key, table.clone());
+    if let Some(event) = event.unwrap_or_else(|error| or_throw(error)) {
+        let under_way = Some((stream, event));
+        TABLES.lock().insert(key, Table { roots: roots.clone(), under_way });
     }
-    table
+    roots
 }
 
 /// One launch: lines of `n` numbers of a dense array of `n * width` for each outer item.
@@ -166,7 +203,8 @@ impl Launch {
         let pitch = (n + (n >> bank_bits)) | 1;
         // Few lines are shared by more blocks; neighbours that lie side by side stay together.
         let side_by_side = self.width > 1;
-        let numbers = if side_by_side { room(dtype) } else { 2048 };
+        let room = room(gpu, dtype);
+        let numbers = if side_by_side { room } else { room.min(2048) };
         let least = if side_by_side { 64 / size } else { 1 };
         let figures = device::properties(gpu.index).unwrap_or_else(|error| throw(error));
         let wanted = 2 * figures.multiprocessors as usize;
@@ -216,9 +254,9 @@ pub(super) fn transform(gpu: Gpu, x: &Tensor, dim: usize, to: Direction, scale: 
         let lines = x.movedim(dim as i64, -1).contiguous();
         return convolved(gpu, &lines, backward, scale).movedim(-1, dim as i64).contiguous();
     }
-    let parts = match n <= most(dtype, inner) {
+    let parts = match n <= most(gpu, dtype, inner) {
         true => lengths(n, n),
-        false => lengths(n, most(dtype, 2)),
+        false => lengths(n, most(gpu, dtype, 2)),
     };
     let (mut from, mut done) = (x.detach(), 1);
     for (i, &part) in parts.iter().enumerate() {
@@ -330,7 +368,7 @@ pub(super) fn transform_real(gpu: Gpu, lines: &Tensor, scale: f64) -> Tensor {
         true => lines.clone(),
         false => lines.clone_contiguous(),
     };
-    if is_short(dtype, half) {
+    if is_short(gpu, dtype, half) {
         whole_lines(Mode::ToHalf, count, half, scale).run(gpu, dtype, &lines, &out);
         return out;
     }
@@ -362,7 +400,7 @@ pub(super) fn transform_half(gpu: Gpu, lines: &Tensor, n: usize, scale: f64) -> 
         return all.real().contiguous();
     }
     let (half, count) = (n / 2, out.numel() / n);
-    if is_short(dtype, half) {
+    if is_short(gpu, dtype, half) {
         whole_lines(Mode::FromHalf, count, half, scale).run(gpu, dtype, lines, &out);
         return out;
     }
