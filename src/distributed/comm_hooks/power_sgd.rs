@@ -291,7 +291,7 @@ mod tests {
         let x = Tensor::randn([3, 20, 4], Dtype::F32);
         orthogonalize(&x, 0.0);
         let products = x.transpose(1, 2).bmm(&x);
-        let eye = Tensor::eye(4, 4, Dtype::F32);
+        let eye = Tensor::eye(4, Dtype::F32);
         assert!((&products - &eye).abs().max().item() < 1e-5, "{products}");
         let x = Tensor::zeros([1, 5, 2], Dtype::F32);
         orthogonalize(&x, 0.0);
