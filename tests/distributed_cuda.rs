@@ -243,7 +243,7 @@ fn outlives_a_peer(_: ()) -> Result<()> {
     Ok(())
 }
 
-/// FAULTS row 28 on GPUs.
+/// A peer that ends while its GPU is busy.
 #[test]
 fn a_death_ends_the_others_collectives() {
     let own = [(FAULT, "nccl-hang@2"), ("TORCHRS_TEST_EXIT", "1")];

@@ -45,7 +45,8 @@ impl fmt::Debug for GraphedCallable {
 }
 
 /// Records `function` for inputs like `samples`, which say shapes, dtypes, and which of them need gradients.
-/// `parameters` are the other tensors whose gradients are wanted, such as a module's.
+/// `parameters` are the other tensors whose gradients are wanted, such as a module's. The function runs a few
+/// times first, so that running statistics, for instance, have seen the samples.
 ///
 /// ```
 /// use torchrs::cuda_graphs::make_graphed_callable;

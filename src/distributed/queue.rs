@@ -196,6 +196,31 @@ mod tests {
     }
 
     #[test]
+    fn what_a_job_submits_is_a_part_of_it() {
+        let queue = Arc::new(Queue::new());
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let outer = {
+            let (inside, log) = (queue.clone(), log.clone());
+            move || {
+                std::thread::sleep(std::time::Duration::from_millis(10));
+                inside.run(|| log.lock().push(1));
+                let own = log.clone();
+                let work = inside.start("test", move || {
+                    own.lock().push(2);
+                    Ok(None)
+                })?;
+                assert!(work.is_completed());
+                inside.run(|| inside.run(|| log.lock().push(3)));
+                Ok(None)
+            }
+        };
+        let outer = queue.start("test", outer).unwrap();
+        queue.run(|| log.lock().push(4));
+        outer.wait().unwrap();
+        assert_eq!(*log.lock(), [1, 2, 3, 4]);
+    }
+
+    #[test]
     fn closing_waits_for_what_was_started() {
         let queue = Queue::new();
         let done = Arc::new(Mutex::new(0));

@@ -46,7 +46,7 @@ impl GradBucket {
     /// use torchrs::distributed::{GradBucket, ProcessGroup};
     /// use torchrs::{Result, Tensor};
     /// fn hook(bucket: &GradBucket, group: &ProcessGroup) -> Result<Tensor> {
-    ///     println!("bucket {} of {} bytes", bucket.index(), bucket.buffer().nbytes());
+    ///     println!("bucket {} of {} numbers", bucket.index(), bucket.buffer().numel());
     ///     torchrs::distributed::comm_hooks::allreduce(bucket, group)
     /// }
     /// ```
