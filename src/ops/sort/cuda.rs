@@ -4,13 +4,14 @@ use crate::cuda::sources::family;
 use std::ptr::null_mut;
 
 use super::around;
-use crate::cuda::family::Family;
+use crate::cuda::family::{Family, NUMBERS};
 use crate::cuda::launch::{Argument, Shape};
 use crate::ops::gpu::{Gpu, format_of};
 use crate::{Dtype, Tensor};
 
-static SORT: Family = family!("sort": "sort.cu");
-static SELECT: Family = family!("select": "select.cu");
+pub(in crate::ops) static SORT: Family = family!("sort": "sort.cu").with(&[(NUMBERS, &["Sort"])]);
+pub(in crate::ops) static SELECT: Family =
+    family!("select": "select.cu").with(&[(NUMBERS, &["Select"])]);
 
 /// Keys that a block has at once, and its threads: as in the kernels.
 const TILE: usize = 2048;
