@@ -87,8 +87,7 @@ template <class A> struct SumsOf : BatchNorm {
 };
 typedef SumsOf<C> Sums;
 
-// The remainder, by 32 bits where they suffice.
-__device__ __forceinline__ i64 remainder_of(i64 a, i64 b) { return (a | b) >> 32 ? a % b : (i64)((u32)a % (u32)b); }
+__device__ __forceinline__ i64 remainder_of(i64 a, i64 b) { return a - whole_quotient(a, b) * b; }
 
 // Has `f` work on all elements, EACH at a time, after it was told of their channels. Threads along x are on
 // neighbouring elements of a row; a plane's channel is the same throughout, a place's channels are the same in

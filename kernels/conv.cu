@@ -19,12 +19,7 @@ struct Spot {
 };
 
 __device__ __forceinline__ i64 divide(i64 n, i64 by, i64* rest) {
-    if ((u64)n < 0x100000000ull) {
-        u32 q = (u32)n / (u32)by;
-        *rest = (u32)n - q * (u32)by;
-        return q;
-    }
-    i64 q = n / by;
+    i64 q = whole_quotient(n, by);
     *rest = n - q * by;
     return q;
 }

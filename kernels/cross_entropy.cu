@@ -1,5 +1,8 @@
 // Cross entropy of dense rows of class scores, and negative log likelihood.
 
+#define FOLD_BLOCKS 2
+#define KEPT_BLOCKS 3
+
 struct Classes {
     const T* x;
     const i64* target;

@@ -32,16 +32,18 @@ struct Attention {
 
 __device__ __forceinline__ const T* item_of(const Attention& a, const Operand& operand, i64 item) {
     const T* at = operand.at;
+#pragma unroll 1
     for (int d = MOST_BATCH_DIMS - 1; d >= 0; --d) {
-        at += item % a.batch_sizes[d] * operand.batch[d];
-        item /= a.batch_sizes[d];
+        i64 outer = whole_quotient(item, a.batch_sizes[d]);
+        at += (item - outer * a.batch_sizes[d]) * operand.batch[d];
+        item = outer;
     }
     return at;
 }
 
 // Brings 64 rows from `first` on, zeros where there are none.
 __device__ __forceinline__ void bring(T* to, const T* from, i64 step, i64 first, i64 rows, i64 features) {
-#pragma unroll 4
+#pragma unroll 1
     for (int i = threadIdx.x; i < SIDE * DIM / 8; i += 128) {
         int r = i / (DIM / 8), c = i % (DIM / 8) * 8;
         bool inside = first + r < rows && c < features;
@@ -89,7 +91,7 @@ extern "C" __global__ void __launch_bounds__(128) flash(const __grid_constant__ 
     float *scores = (float*)(weights + SIDE * WEIGHTS), *factor = scores + SIDE * SCORES;
     i64 blocks = (a.queries + SIDE - 1) / SIDE;
     for (i64 block = blockIdx.x; block < blocks * a.batch; block += gridDim.x) {
-        i64 item = block / blocks, first = block % blocks * SIDE;
+        i64 item = whole_quotient(block, blocks), first = (block - item * blocks) * SIDE;
         const T *of_k = item_of(a, a.k, item), *of_v = item_of(a, a.v, item);
         const T* mask = a.mask.at ? item_of(a, a.mask, item) : 0;
         bring(q, item_of(a, a.q, item), a.q.row, first, a.queries, a.depth);
@@ -193,7 +195,7 @@ extern "C" __global__ void __launch_bounds__(128) flash_queries(const __grid_con
     float *logsum = (float*)(gradients + SIDE * WEIGHTS), *along = logsum + SIDE;
     i64 blocks = (a.queries + SIDE - 1) / SIDE;
     for (i64 block = blockIdx.x; block < blocks * a.batch; block += gridDim.x) {
-        i64 item = block / blocks, first = block % blocks * SIDE;
+        i64 item = whole_quotient(block, blocks), first = (block - item * blocks) * SIDE;
         const T *of_k = item_of(a, a.k, item), *of_v = item_of(a, a.v, item);
         const T* mask = a.mask.at ? item_of(a, a.mask, item) : 0;
         i64 results = item * a.queries * a.width;
@@ -253,7 +255,7 @@ extern "C" __global__ void __launch_bounds__(128) flash_keys(const __grid_consta
     float *logsum = (float*)(weights + SIDE * WEIGHTS), *along = logsum + SIDE;
     i64 blocks = (a.keys + SIDE - 1) / SIDE;
     for (i64 block = blockIdx.x; block < blocks * a.batch; block += gridDim.x) {
-        i64 item = block / blocks, first = block % blocks * SIDE;
+        i64 item = whole_quotient(block, blocks), first = (block - item * blocks) * SIDE;
         const T *of_q = item_of(a, a.q, item), *of_dy = a.dy + item * a.queries * a.width;
         const T* mask = a.mask.at ? item_of(a, a.mask, item) : 0;
         bring(k, item_of(a, a.k, item), a.k.row, first, a.keys, a.depth);

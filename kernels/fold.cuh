@@ -36,7 +36,7 @@ __device__ __forceinline__ i64 place_of(const FoldDims& dims, i64 index) {
     i64 at = 0;
     for (int d = dims.count - 1; d > 0; --d) {
         i64 size = dims.sizes[d];
-        i64 next = (index | size) >> 32 ? index / size : (i64)((u32)index / (u32)size);
+        i64 next = whole_quotient(index, size);
         at += (index - next * size) * dims.strides[d];
         index = next;
     }

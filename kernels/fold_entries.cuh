@@ -1,14 +1,19 @@
 // The entry points of a fold: VARIANT is an operation of fold.cuh, passed as it is.
 
-extern "C" __global__ void __launch_bounds__(FOLD_THREADS) fold_rows(FoldPlan plan, VARIANT op, void* parts) {
+// Blocks that a multiprocessor holds at least: without a number the compiler keeps registers in memory to have more.
+#ifndef FOLD_BLOCKS
+#define FOLD_BLOCKS 3
+#endif
+
+extern "C" __global__ void __launch_bounds__(FOLD_THREADS, FOLD_BLOCKS) fold_rows(FoldPlan plan, VARIANT op, void* parts) {
     fold_block<VARIANT, false, false>(plan, op, (VARIANT::Acc*)parts);
 }
-extern "C" __global__ void __launch_bounds__(FOLD_THREADS) fold_rows_wide(FoldPlan plan, VARIANT op, void* parts) {
+extern "C" __global__ void __launch_bounds__(FOLD_THREADS, FOLD_BLOCKS) fold_rows_wide(FoldPlan plan, VARIANT op, void* parts) {
     fold_block<VARIANT, true, false>(plan, op, (VARIANT::Acc*)parts);
 }
-extern "C" __global__ void __launch_bounds__(FOLD_THREADS) fold_columns(FoldPlan plan, VARIANT op, void* parts) {
+extern "C" __global__ void __launch_bounds__(FOLD_THREADS, FOLD_BLOCKS) fold_columns(FoldPlan plan, VARIANT op, void* parts) {
     fold_block<VARIANT, false, true>(plan, op, (VARIANT::Acc*)parts);
 }
-extern "C" __global__ void __launch_bounds__(FOLD_THREADS) fold_parts(FoldPlan plan, VARIANT op, void* parts) {
+extern "C" __global__ void __launch_bounds__(FOLD_THREADS, FOLD_BLOCKS) fold_parts(FoldPlan plan, VARIANT op, void* parts) {
     fold_splits<VARIANT>(plan, op, (const VARIANT::Acc*)parts);
 }

@@ -1,5 +1,7 @@
 // Layer and root-mean-square normalisation of dense rows, and their gradients.
 
+#define KEPT_BLOCKS 1
+
 struct LayerNorm {
     const T* x;
     const T* dy;

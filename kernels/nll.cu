@@ -32,7 +32,7 @@ extern "C" __global__ void __launch_bounds__(256) pick(Nll task) {
 // Rows that are zero but for x times the factor in the place of the class.
 extern "C" __global__ void __launch_bounds__(256) place(Nll task) {
     for (i64 i = first_index(); i < task.rows * task.classes; i += index_step()) {
-        i64 row = i / task.classes;
+        i64 row = whole_quotient(i, task.classes);
         C f = task.factors[row];
         bool here = f != (C)0 && i - row * task.classes == task.target[row];
         put(task.out + i, here ? f * Convert<C>::from(task.x[row]) : (C)0);

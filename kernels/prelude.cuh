@@ -139,3 +139,23 @@ template <class C> __device__ __forceinline__ void store(void* at, int format, C
 // This thread's first element and the distance to its next, in a grid of any size.
 __device__ __forceinline__ i64 first_index() { return (i64)blockIdx.x * blockDim.x + threadIdx.x; }
 __device__ __forceinline__ i64 index_step() { return (i64)gridDim.x * blockDim.x; }
+
+// The whole quotient of numbers of which neither is negative. The compiler's division of 64 bits is a call, around
+// which registers are kept in memory; this one is not.
+__device__ __forceinline__ i64 whole_quotient(i64 n, i64 by) {
+    if (((n | by) >> 32) == 0) return (i64)((u32)n / (u32)by);
+#if TORCHRS_SIMULATED
+    return n / by;
+#else
+    // Each turn finds some 19 bits: the estimate is a little less than the quotient, never more.
+    float inverse = __fdividef(1.0f, (float)by) * 0.999998f;
+    i64 quotient = 0;
+    while (n >= by) {
+        i64 part = (i64)((float)n * inverse);
+        part = part > 0 ? part : 1;
+        quotient += part;
+        n -= part * by;
+    }
+    return quotient;
+#endif
+}

@@ -85,7 +85,8 @@ __device__ __forceinline__ typename Op::Acc across_column(const Op& op, typename
 __device__ __forceinline__ void forward_columns(const Softmax& task) {
     ExpSums<C> sums;
     EACH_COLUMN(task.outer * task.inner) {
-        i64 at = column / task.inner * task.n * task.inner + column % task.inner;
+        i64 outer = whole_quotient(column, task.inner);
+        i64 at = outer * (task.n - 1) * task.inner + column;
         i64 n = column < task.outer * task.inner ? task.n : 0;
         ExpSum<C> acc = sums.zero();
 #pragma unroll 4
@@ -105,7 +106,8 @@ __device__ __forceinline__ void forward_columns(const Softmax& task) {
 
 __device__ __forceinline__ void backward_columns(const Softmax& task) {
     EACH_COLUMN(task.outer * task.inner) {
-        i64 at = column / task.inner * task.n * task.inner + column % task.inner;
+        i64 outer = whole_quotient(column, task.inner);
+        i64 at = outer * (task.n - 1) * task.inner + column;
         i64 n = column < task.outer * task.inner ? task.n : 0;
         C sum = (C)0;
 #pragma unroll 4
@@ -133,4 +135,4 @@ struct Backward : Softmax {
     __device__ __forceinline__ void columns() const { backward_columns(*this); }
 };
 
-extern "C" __global__ void __launch_bounds__(FOLD_THREADS) columns(VARIANT op) { op.columns(); }
+extern "C" __global__ void __launch_bounds__(FOLD_THREADS, 3) columns(VARIANT op) { op.columns(); }

@@ -28,8 +28,11 @@ use torchrs::{Error, Result};
 
 use bench::Bench;
 
+/// Times the rows of a section.
+type Section = fn(&Bench) -> Result<()>;
+
 /// The sections of `bench`, in the order in which they are best run.
-const SECTIONS: [(&str, fn(&Bench) -> Result<()>); 9] = [
+const SECTIONS: [(&str, Section); 9] = [
     ("launches", launches::rows),
     ("bytes", bytes::rows),
     ("products", products::rows),
@@ -71,7 +74,7 @@ fn main() -> ExitCode {
 /// Removes an option with what belongs to it; its last word.
 fn take(arguments: &mut Vec<String>, option: &str, words: usize) -> Option<String> {
     let at = arguments.iter().position(|argument| argument == option)?;
-    arguments.drain(at..(at + words).min(arguments.len())).last()
+    arguments.drain(at..(at + words).min(arguments.len())).next_back()
 }
 
 fn run(section: &str, bench: &Bench) -> Result<()> {

@@ -14,7 +14,28 @@ use crate::cpu::format::Format;
 pub struct Family {
     name: &'static str,
     text: &'static str,
+    cases: &'static [Cases],
 }
+
+/// Formats, and variants that are used with each of them.
+pub type Cases = (&'static [Format], &'static [&'static str]);
+
+/// Formats of the numbers that are computed with as they are.
+pub const REALS: &[Format] = &[Format::F64, Format::F32];
+/// All floating-point formats.
+pub const FLOATS: &[Format] = &[Format::F64, Format::F32, Format::F16, Format::BF16];
+/// All formats; truth values have the programs of bytes.
+pub const NUMBERS: &[Format] = &[
+    Format::F64,
+    Format::F32,
+    Format::F16,
+    Format::BF16,
+    Format::I64,
+    Format::I32,
+    Format::I16,
+    Format::I8,
+    Format::U8,
+];
 
 /// Which program of a family: by the family's address.
 type ProgramKey = (usize, Format, &'static str);
@@ -26,7 +47,31 @@ static KERNELS: LazyLock<RwLock<HashMap<(ProgramKey, &'static str), &'static Ker
 impl Family {
     /// A family of this text.
     pub const fn new(name: &'static str, text: &'static str) -> Family {
-        Family { name, text }
+        Family { name, text, cases: &[] }
+    }
+
+    /// With all programs that there are, so that they can be checked before they are used.
+    pub const fn with(mut self, cases: &'static [Cases]) -> Family {
+        self.cases = cases;
+        self
+    }
+
+    /// Those programs, with a name for each.
+    pub fn programs(&'static self) -> Vec<(String, &'static Program)> {
+        let all = self.cases.iter().flat_map(|&(formats, variants)| {
+            formats.iter().flat_map(move |&format| variants.iter().map(move |&v| (format, v)))
+        });
+        let named = |(format, variant)| {
+            (format!("{} {format:?} {variant}", self.name), self.program(format, variant))
+        };
+        all.map(named).collect()
+    }
+
+    fn has(&self, format: Format, variant: &str) -> bool {
+        let element = |format| types(format).0;
+        self.cases.iter().any(|(formats, variants)| {
+            variants.contains(&variant) && formats.iter().any(|&f| element(f) == element(format))
+        })
     }
 
     /// An entry point of the program for elements of a format.
@@ -49,6 +94,8 @@ impl Family {
 
     /// The program for elements of a format.
     pub fn program(&'static self, format: Format, variant: &'static str) -> &'static Program {
+        let known = self.has(format, variant);
+        assert!(known, "{} {format:?} {variant} is not among the family's programs", self.name);
         let key = (std::ptr::from_ref(self) as usize, format, variant);
         PROGRAMS.write().entry(key).or_insert_with(|| {
             let text = self.text(format, variant);

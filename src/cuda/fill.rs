@@ -7,7 +7,7 @@ use super::stream::Stream;
 use crate::cuda::sources::program;
 use crate::error::Result;
 
-static PROGRAM: Program = program!("fill": "fill.cu");
+pub(crate) static PROGRAM: Program = program!("fill": "fill.cu");
 static FILL_2: Kernel = Kernel::new(&PROGRAM, "fill_2");
 static FILL_8: Kernel = Kernel::new(&PROGRAM, "fill_8");
 static FILL_16: Kernel = Kernel::new(&PROGRAM, "fill_16");

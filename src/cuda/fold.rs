@@ -200,12 +200,16 @@ pub fn rows_shape(
     let width = 16 / format.size();
     let aligned = addresses.iter().all(|at| (*at as usize).is_multiple_of(16));
     let wide = aligned && n.is_multiple_of(width);
-    let (entry, lanes) = match n {
+    // What a thread keeps at most: `KEPT` on the other side.
+    let kept = if format == Format::F64 { 16 } else { 32 };
+    let (entry, lanes) = if n <= 128 {
         // Up to four elements per thread.
-        0..=128 => ("rows_short", n.div_ceil(4).max(1).next_power_of_two() as u32),
-        129..=1024 => (if wide { "rows_kept_wide" } else { "rows_kept" }, 32),
-        1025..=8192 => (if wide { "rows_kept_wide" } else { "rows_kept" }, THREADS),
-        _ => (if wide { "rows_long_wide" } else { "rows_long" }, THREADS),
+        ("rows_short", n.div_ceil(4).max(1).next_power_of_two() as u32)
+    } else if n <= kept * THREADS as usize {
+        let lanes = if n <= kept * 32 { 32 } else { THREADS };
+        (if wide { "rows_kept_wide" } else { "rows_kept" }, lanes)
+    } else {
+        (if wide { "rows_long_wide" } else { "rows_long" }, THREADS)
     };
     let height = THREADS / lanes;
     let blocks = rows.div_ceil(height as usize);

@@ -106,6 +106,18 @@ impl Program {
         self.name
     }
 
+    /// What is compiled: the prelude and the source text.
+    pub fn text(&self) -> &str {
+        &self.source().text
+    }
+
+    /// Its name and the compiler's options.
+    pub fn title(&self) -> String {
+        let options =
+            self.options.iter().map(|option| option.trim_start_matches("--define-macro="));
+        std::iter::once(self.name).chain(options).collect::<Vec<_>>().join(" ")
+    }
+
     fn source(&self) -> &Source {
         self.source.get_or_init(|| {
             let body = match &self.text {
@@ -274,6 +286,11 @@ impl Kernel {
     /// The entry point of a name.
     pub const fn new(program: &'static Program, name: &'static str) -> Kernel {
         Kernel { program, name, functions: [const { TryOnce::new() }; MAX_DEVICES] }
+    }
+
+    /// The program that it belongs to.
+    pub fn program(&self) -> &'static Program {
+        self.program
     }
 
     /// The function on a device.

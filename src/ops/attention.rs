@@ -10,8 +10,8 @@
 //! does the rest in blocks without ever holding S. A query whose keys are all masked gives 0.
 //! Second derivatives, and the gradient of a mask, are composed of recorded ops.
 
-mod cuda;
-mod flash;
+pub(super) mod cuda;
+pub(super) mod flash;
 
 use smallvec::{SmallVec, smallvec};
 

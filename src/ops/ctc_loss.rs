@@ -7,7 +7,7 @@
 //! PyTorch's, the gradient is that for log-probabilities that come from a log-softmax:
 //! `d loss / d x[t, c] = e^x[t, c] - sum over places s of c of e^(alpha + beta + loss - x[t, c])`.
 
-mod cuda;
+pub(in crate::ops) mod cuda;
 
 use smallvec::smallvec;
 

@@ -4,7 +4,7 @@
 //! that are named. Weighted sums and maxima are a lookup and `index_add` or `index_reduce`, whose
 //! derivatives follow; so are the sums of half types, of which only the rows looked up become f32.
 
-mod cuda;
+pub(in crate::ops) mod cuda;
 
 use super::embedding::checked;
 use super::resample::{LinearMap, resample};

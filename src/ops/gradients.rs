@@ -8,7 +8,7 @@ use crate::cuda_args;
 use crate::ops::gpu::Gpu;
 use crate::{Device, Dtype, Tensor, no_grad};
 
-static PROGRAM: Program = program!("gradients": "gradients.cu");
+pub(in crate::ops) static PROGRAM: Program = program!("gradients": "gradients.cu");
 static UNSCALE: Kernel = Kernel::new(&PROGRAM, "unscale");
 static SCALE: Kernel = Kernel::new(&PROGRAM, "scale_by_norm");
 static MEASURE: Kernel = Kernel::new(&PROGRAM, "measure");

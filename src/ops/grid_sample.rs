@@ -11,7 +11,7 @@
 //! from which derivatives of any order follow: which neighbours are read is a table of positions without
 //! a record, weights and numbers are recorded.
 
-mod cuda;
+pub(in crate::ops) mod cuda;
 mod kernels;
 mod reads;
 mod squares;

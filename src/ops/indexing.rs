@@ -12,7 +12,7 @@ use crate::ops::scan::around;
 use crate::tensor::Scalar;
 use crate::{Dtype, Tensor, no_grad};
 
-static PROGRAM: Program = program!("indexing": "indexing.cu");
+pub(in crate::ops) static PROGRAM: Program = program!("indexing": "indexing.cu");
 
 kernels_by! {
     units of PROGRAM:

@@ -1,7 +1,7 @@
 //! Elements chosen by a mask: `masked_select` collects them in row-major order, `masked_scatter` puts
 //! a list back in that order; `nonzero` tells their places.
 
-mod cuda;
+pub(in crate::ops) mod cuda;
 
 use smallvec::{SmallVec, smallvec};
 

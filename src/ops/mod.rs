@@ -10,6 +10,7 @@ mod attention;
 mod avg_pool;
 mod batch_norm;
 mod cat;
+pub mod catalogue;
 #[cfg(test)]
 mod checks;
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! cumprod: `y_k = prod_{i <= k} x_i`; with `s_k = g_k + x_{k+1} s_{k+1}`, `dx_k = y_{k-1} s_k`: no
 //! division, so zeros need no care.
 
-mod cuda;
+pub(super) mod cuda;
 
 use std::ops::{Add, Mul};
 

@@ -7,7 +7,7 @@ use crate::cuda_args;
 use crate::ops::gpu::{Gpu, kernel_of};
 use crate::{Dtype, Tensor};
 
-static PROGRAM: Program = program!("search": "search.cu");
+pub(in crate::ops) static PROGRAM: Program = program!("search": "search.cu");
 static COUNT_NUMBERS: Kernel = Kernel::new(&PROGRAM, "count_numbers");
 
 kernels_by! {

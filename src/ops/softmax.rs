@@ -7,7 +7,7 @@
 //! of columns at a time elsewhere. Half types compute in f32. An exponential below the least normal number
 //! (1.2e-38 in f32) counts as 0.
 
-mod cuda;
+pub(super) mod cuda;
 
 use smallvec::smallvec;
 

@@ -5,7 +5,7 @@
 //! An element is mapped to an unsigned integer with the same order, next to its index: such pairs are
 //! all different, so the fastest unstable sort of them is stable.
 
-mod cuda;
+pub(super) mod cuda;
 
 use smallvec::smallvec;
 

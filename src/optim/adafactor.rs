@@ -90,7 +90,8 @@ enum Squares {
 impl Squares {
     fn new(p: &Tensor) -> Self {
         let Some((rows, columns)) = factor_shapes(p) else { return Squares::All(p.zeros_like()) };
-        Squares::Factors(Tensor::zeros(rows, p.dtype()), Tensor::zeros(columns, p.dtype()))
+        let zeros = |shape| Tensor::zeros(shape, (p.dtype(), p.device()));
+        Squares::Factors(zeros(rows), zeros(columns))
     }
 }
 

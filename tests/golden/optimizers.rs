@@ -121,7 +121,10 @@ fn trajectory(case: &Case) -> Result<(), Stop> {
     let json = case.json;
     let names: Vec<&str> =
         json["params"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-    let stored = |field: &str, name: &str| case.tensor(json[field][name].as_str().expect("a key"));
+    let stored = |field: &str, name: &str| {
+        let tensor = case.tensor(json[field][name].as_str().expect("a key"));
+        tensor.to_device(case.device())
+    };
     let params: BTreeMap<&str, Tensor> =
         names.iter().map(|&n| (n, stored("initial", n).requires_grad_(true))).collect();
     let given = object(&json["kwargs"]);
@@ -204,7 +207,8 @@ pub fn reloaded(
 
 fn lbfgs(case: &Case) -> Result<(), Stop> {
     let keys = &case.json["keys"];
-    let stored = |name: &str| case.tensor(keys[name].as_str().expect("a key"));
+    let stored =
+        |name: &str| case.tensor(keys[name].as_str().expect("a key")).to_device(case.device());
     let (a, b) = (stored("A"), stored("b"));
     let x = stored("x0").requires_grad_(true);
     let group = || vec![(vec![x.clone()], object(&case.json["kwargs"]))];

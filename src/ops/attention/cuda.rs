@@ -42,7 +42,8 @@ struct Kernels {
 }
 
 macro_rules! kernels {
-    ($($kernels:ident $element:literal;)*) => {$(
+    ($($kernels:ident $element:literal;)*) => {
+        $(
         static $kernels: Kernels = {
             static PROGRAM: Program = program!("attention": "attention.cu")
             .options(&[concat!("--define-macro=ELEMENT=", $element)]);
@@ -51,7 +52,13 @@ macro_rules! kernels {
                 weights_backward: Kernel::new(&PROGRAM, "weights_backward"),
             }
         };
-    )*};
+    )*
+
+    /// The programs of all that are told apart.
+    pub(in crate::ops) fn programs() -> Vec<&'static Program> {
+        vec![$($kernels.weights.program()),*]
+    }
+    };
 }
 
 kernels! {

@@ -67,7 +67,8 @@ struct Kernels {
 }
 
 macro_rules! kernels {
-    ($($kernels:ident $element:literal $features:literal;)*) => {$(
+    ($($kernels:ident $element:literal $features:literal;)*) => {
+        $(
         static $kernels: Kernels = {
             static PROGRAM: Program =
                 Program::new("flash", kernel_text!("prelude.cuh", "warp.cuh", "tile.cuh"), kernel_text!("flash.cu")).options(&[
@@ -80,7 +81,13 @@ macro_rules! kernels {
                 keys: Kernel::new(&PROGRAM, "flash_keys"),
             }
         };
-    )*};
+    )*
+
+    /// The programs of all that are told apart.
+    pub(in crate::ops) fn programs() -> Vec<&'static Program> {
+        vec![$($kernels.forward.program()),*]
+    }
+    };
 }
 
 kernels! {

@@ -6,17 +6,19 @@ use std::ptr::null_mut;
 
 use crate::autograd::no_grad;
 use crate::cpu::fold::Plan;
-use crate::cuda::family::Family;
+use crate::cuda::family::{FLOATS, Family};
 use crate::cuda::fold::{self, Operation, planes_shape};
 use crate::cuda::launch::Argument;
 use crate::error::throw;
 use crate::ops::gpu::{Gpu, format_of, order};
 use crate::{MemoryFormat, Tensor};
 
-static FOLDS: Family =
-    family!("batch_norm_folds": "fold.cuh", "rows.cuh", "batch_norm.cu", "fold_entries.cuh");
-static EACH: Family =
-    family!("batch_norm": "fold.cuh", "rows.cuh", "batch_norm.cu", "batch_norm_entries.cuh");
+pub(in crate::ops) static FOLDS: Family =
+    family!("batch_norm_folds": "fold.cuh", "rows.cuh", "batch_norm.cu", "fold_entries.cuh")
+        .with(&[(FLOATS, &["Statistics", "Sums"])]);
+pub(in crate::ops) static EACH: Family =
+    family!("batch_norm": "fold.cuh", "rows.cuh", "batch_norm.cu", "batch_norm_entries.cuh")
+        .with(&[(FLOATS, &["Forward", "Backward"])]);
 
 /// `BatchNorm` on the other side.
 #[derive(Clone, Copy)]

@@ -13,7 +13,7 @@
 //! Memory is read once for the statistics (`cpu/moments.rs`), once to write. Half types are computed in f32;
 //! weight, bias and statistics may be f32 beside a half input.
 
-mod cuda;
+pub(super) mod cuda;
 mod kernel;
 
 use smallvec::{SmallVec, smallvec};

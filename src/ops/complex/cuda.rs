@@ -2,14 +2,15 @@
 
 use crate::Tensor;
 use crate::cuda::Kernel;
-use crate::cuda::family::Family;
+use crate::cuda::family::{Family, REALS};
 use crate::cuda::launch::Argument;
 use crate::cuda::sources::family;
 use crate::cuda_args;
 use crate::ops::gpu::{Gpu, format_of};
 use crate::tensor::{Dtype, Shape};
 
-static COMPLEX: Family = family!("complex": "complex.cu");
+pub(in crate::ops) static COMPLEX: Family =
+    family!("complex": "complex.cu").with(&[(REALS, &["Pairs"])]);
 
 /// `Zip` on the other side.
 #[derive(Clone, Copy)]

@@ -8,7 +8,7 @@
 //!
 //! `pointwise.rs` says which rows of the tables take complex numbers; all others throw.
 
-mod cuda;
+pub(in crate::ops) mod cuda;
 mod pointwise;
 mod product;
 #[cfg(test)]

@@ -121,6 +121,11 @@ macro_rules! kernels {
             }
         };)*
 
+        /// The programs of all dtypes.
+        pub(in crate::ops) fn programs() -> Vec<&'static Program> {
+            vec![$($kernels.depthwise.program()),*]
+        }
+
         /// The entry points for a dtype.
         #[track_caller]
         fn kernels(dtype: Dtype) -> &'static Kernels {

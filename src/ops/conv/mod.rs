@@ -22,7 +22,7 @@
 //! three, because each is linear in each operand. Three dimensions are done by the same drivers, see
 //! `volume`.
 
-mod cuda;
+pub(super) mod cuda;
 mod cudnn;
 mod half;
 mod kernels;

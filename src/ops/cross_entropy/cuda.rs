@@ -7,17 +7,19 @@ use std::ptr::{null, null_mut};
 
 use super::Batch;
 use crate::cpu::fold::Plan;
-use crate::cuda::family::Family;
+use crate::cpu::format::Format;
+use crate::cuda::family::{FLOATS, Family};
 use crate::cuda::fold::{self, Operation, rows_shape};
 use crate::cuda::launch::{Argument, Shape};
 use crate::error::throw;
 use crate::ops::gpu::{Gpu, format_of};
 use crate::{Dtype, Tensor};
 
-static FOLDS: Family =
-    family!("cross_entropy": "fold.cuh", "rows.cuh", "cross_entropy.cu", "fold_entries.cuh");
-static ROWS: Family = family!("cross_entropy_backward": "fold.cuh", "rows.cuh", "cross_entropy.cu", "rows_entries.cuh");
-static NLL: Family = family!("nll": "nll.cu");
+pub(in crate::ops) static FOLDS: Family =
+    family!("cross_entropy": "fold.cuh", "rows.cuh", "cross_entropy.cu", "fold_entries.cuh")
+        .with(&[(FLOATS, &["Loss"]), (&[Format::F64, Format::F32], &["Average"])]);
+pub(in crate::ops) static ROWS: Family = family!("cross_entropy_backward": "fold.cuh", "rows.cuh", "cross_entropy.cu", "rows_entries.cuh").with(&[(FLOATS, &["Gradient"])]);
+pub(in crate::ops) static NLL: Family = family!("nll": "nll.cu").with(&[(FLOATS, &["Nll"])]);
 
 /// `Classes` on the other side.
 #[derive(Clone, Copy)]

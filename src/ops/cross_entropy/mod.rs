@@ -10,7 +10,7 @@
 //! Forward keeps the scores and one `l` per row; backward makes the gradient from them in one pass:
 //! the log-softmax itself is never written to memory.
 
-mod cuda;
+pub(super) mod cuda;
 mod kernel;
 mod nll;
 

@@ -8,7 +8,7 @@ use super::Span;
 use crate::Dtype;
 use crate::Tensor;
 use crate::autograd::record;
-use crate::cuda::family::Family;
+use crate::cuda::family::{Family, REALS};
 use crate::cuda::launch::{Argument, Shape};
 use crate::cuda::sources::family;
 use crate::error::{Error, throw};
@@ -16,7 +16,8 @@ use crate::ops::compute::{self, dense};
 use crate::ops::gpu::{Gpu, format_of};
 use crate::tensor::Scalar;
 
-static CTC: Family = family!("ctc_loss": "ctc_loss.cu");
+pub(in crate::ops) static CTC: Family =
+    family!("ctc_loss": "ctc_loss.cu").with(&[(REALS, &["Ctc"])]);
 
 /// Threads of a block: as in the kernels.
 const THREADS: u32 = 256;

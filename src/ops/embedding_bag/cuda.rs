@@ -13,7 +13,7 @@ use crate::ops::compute::dense;
 use crate::ops::gpu::{self, Gpu, kernel_of};
 use crate::{Dtype, Tensor};
 
-static PROGRAM: Program = program!("embedding_bag": "embedding_bag.cu");
+pub(in crate::ops) static PROGRAM: Program = program!("embedding_bag": "embedding_bag.cu");
 
 kernels_by! {
     floats of PROGRAM:

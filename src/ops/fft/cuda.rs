@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use super::kernels::Direction;
 use super::plan::{convenient, lengths, radices};
 use crate::Tensor;
-use crate::cuda::family::Family;
+use crate::cuda::family::{Family, REALS};
 use crate::cuda::launch::{Argument, Shape as Grid};
 use crate::cuda::sources::family;
 use crate::cuda::{Event, Kernel, Stream, device};
@@ -21,7 +21,8 @@ use crate::ops::gpu::{Gpu, format_of};
 use crate::ops::scan::around;
 use crate::tensor::{Dtype, Shape};
 
-static TRANSFORMS: Family = family!("fft": "fft.cu");
+pub(in crate::ops) static TRANSFORMS: Family =
+    family!("fft": "fft.cu").with(&[(REALS, &["Lines"])]);
 
 /// Threads of a block, as in the kernels.
 const THREADS: usize = 256;

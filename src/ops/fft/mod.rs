@@ -18,7 +18,7 @@
 //! assert_eq!(fft::rfft(&x, None, -1, Default::default()).shape(), &[3]);
 //! ```
 
-mod cuda;
+pub(in crate::ops) mod cuda;
 mod kernels;
 mod plan;
 mod shape;

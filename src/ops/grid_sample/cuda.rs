@@ -9,7 +9,7 @@ use crate::cuda::{Kernel, Program};
 use crate::ops::gpu::Gpu;
 use crate::{Dtype, Tensor};
 
-static PROGRAM: Program = program!("grid_sample": "grid_sample.cu");
+pub(in crate::ops) static PROGRAM: Program = program!("grid_sample": "grid_sample.cu");
 
 /// Kernels by element type and mode; those of volumes come behind.
 type Kernels = [[Kernel; 5]; 2];

@@ -5,17 +5,19 @@ use crate::cuda::sources::family;
 use std::ptr::null_mut;
 
 use crate::cpu::fold::Plan;
-use crate::cuda::family::Family;
+use crate::cuda::family::{FLOATS, Family};
 use crate::cuda::fold::{self, Operation, rows_shape};
 use crate::cuda::launch::Argument;
 use crate::error::throw;
 use crate::ops::gpu::{Gpu, format_of};
 use crate::{Dtype, Tensor};
 
-static ROWS: Family =
-    family!("layer_norm": "fold.cuh", "rows.cuh", "layer_norm.cu", "rows_entries.cuh");
-static FOLDS: Family =
-    family!("layer_norm_parameters": "fold.cuh", "rows.cuh", "layer_norm.cu", "fold_entries.cuh");
+pub(in crate::ops) static ROWS: Family =
+    family!("layer_norm": "fold.cuh", "rows.cuh", "layer_norm.cu", "rows_entries.cuh")
+        .with(&[(FLOATS, &["Forward", "Backward"])]);
+pub(in crate::ops) static FOLDS: Family =
+    family!("layer_norm_parameters": "fold.cuh", "rows.cuh", "layer_norm.cu", "fold_entries.cuh")
+        .with(&[(FLOATS, &["Parameters"])]);
 
 /// `LayerNorm` on the other side.
 #[derive(Clone, Copy)]

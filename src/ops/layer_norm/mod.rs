@@ -12,7 +12,7 @@
 //! One pass for the mean, one for the variance (over a row that is then in the cache), one to write;
 //! mean and r of each row are kept. Half types are computed in f32.
 
-mod cuda;
+pub(super) mod cuda;
 mod kernel;
 
 use smallvec::{SmallVec, smallvec};

@@ -21,7 +21,7 @@
 mod batch;
 mod cholesky;
 mod cond;
-mod cuda;
+pub(in crate::ops) mod cuda;
 mod det;
 mod eigh;
 mod inverse;

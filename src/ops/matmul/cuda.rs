@@ -153,6 +153,11 @@ macro_rules! kernels {
             }
         };)*
 
+        /// The programs of all dtypes.
+        pub(in crate::ops) fn programs() -> Vec<&'static Program> {
+            vec![$($kernels.add_parts.program()),*]
+        }
+
         /// The entry points for a dtype.
         #[track_caller]
         pub(in crate::ops) fn kernels(dtype: Dtype) -> &'static Kernels {

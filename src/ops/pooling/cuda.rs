@@ -8,7 +8,7 @@ use crate::error::{Error, throw};
 use crate::ops::gpu::{self, Gpu, kernel_of};
 use crate::{Dtype, MemoryFormat, Tensor};
 
-static PROGRAM: Program = program!("pooling": "pooling.cu");
+pub(in crate::ops) static PROGRAM: Program = program!("pooling": "pooling.cu");
 
 kernels_by! {
     floats of PROGRAM:

@@ -10,7 +10,8 @@ use crate::ops::gpu::{Gpu, kernel_of};
 use crate::{Dtype, Tensor};
 
 /// Products and sums are rounded one by one, as on the host.
-static PROGRAM: Program = program!("random": "random.cu").options(&["--fmad=false"]);
+pub(in crate::ops) static PROGRAM: Program =
+    program!("random": "random.cu").options(&["--fmad=false"]);
 
 kernels_by! {
     floats of PROGRAM:

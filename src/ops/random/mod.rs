@@ -14,7 +14,7 @@
 //! assert!(Generator::new(7).rand([3], Dtype::F32).equal(&x));
 //! ```
 
-mod cuda;
+pub(super) mod cuda;
 mod dropout;
 mod fill;
 mod pick;

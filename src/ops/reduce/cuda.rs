@@ -2,7 +2,7 @@
 
 use super::Dims;
 use crate::cpu::fold::Plan;
-use crate::cuda::family::Family;
+use crate::cuda::family::{FLOATS, Family, NUMBERS};
 use crate::cuda::fold::{self, Operation};
 use crate::cuda::launch::Argument;
 use crate::cuda::sources::family;
@@ -10,7 +10,11 @@ use crate::error::throw;
 use crate::ops::gpu::{Gpu, format_of};
 use crate::{Dtype, Tensor};
 
-static REDUCTIONS: Family = family!("reduce": "fold.cuh", "reduce.cu", "fold_entries.cuh");
+pub(in crate::ops) static REDUCTIONS: Family =
+    family!("reduce": "fold.cuh", "reduce.cu", "fold_entries.cuh").with(&[
+        (NUMBERS, &["Sum", "Prod", "Max", "Min", "Any", "All", "Largest", "Smallest"]),
+        (FLOATS, &["Squares", "Magnitudes", "Var", "LogSumExp"]),
+    ]);
 
 const DIVIDE: i32 = 1;
 const ROOT: i32 = 2;

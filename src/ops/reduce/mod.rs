@@ -6,7 +6,7 @@
 //! and rounded once. The order of additions depends on shape and strides only, so results are the
 //! same for any number of threads (`cpu::fold`).
 
-mod cuda;
+pub(super) mod cuda;
 mod extremes;
 mod logic;
 mod logsumexp;

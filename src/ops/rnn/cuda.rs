@@ -9,7 +9,7 @@ use std::ptr::null_mut;
 use crate::Tensor;
 use crate::cpu::recurrent::{Cell, Recurrence, Step};
 use crate::cuda::Kernel;
-use crate::cuda::family::Family;
+use crate::cuda::family::{FLOATS, Family};
 use crate::cuda::launch::{Argument, Shape};
 use crate::cuda::sources::family;
 use crate::cuda_args;
@@ -17,7 +17,7 @@ use crate::ops::compute::dense;
 use crate::ops::gpu::{Gpu, format_of};
 use crate::tensor::Dtype;
 
-static CELLS: Family = family!("rnn": "rnn.cu");
+pub(in crate::ops) static CELLS: Family = family!("rnn": "rnn.cu").with(&[(FLOATS, &["Cells"])]);
 
 /// Threads of a block, as in the kernels.
 const THREADS: usize = 128;

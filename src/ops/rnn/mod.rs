@@ -5,7 +5,7 @@
 //! step at a time.
 
 mod composed;
-mod cuda;
+pub(in crate::ops) mod cuda;
 mod fused;
 #[cfg(test)]
 mod samples;

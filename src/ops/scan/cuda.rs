@@ -5,13 +5,16 @@ use std::ptr::null_mut;
 
 use super::around;
 use crate::cuda::device;
-use crate::cuda::family::Family;
+use crate::cuda::family::{FLOATS, Family, NUMBERS};
 use crate::cuda::launch::{Argument, Shape};
 use crate::error::throw;
 use crate::ops::gpu::{Gpu, format_of};
 use crate::{Dtype, Tensor};
 
-static SCANS: Family = family!("scan": "scan.cu");
+pub(in crate::ops) static SCANS: Family = family!("scan": "scan.cu").with(&[
+    (NUMBERS, &["Add", "Mul", "Largest", "Smallest"]),
+    (FLOATS, &["LogAddExp", "MulBackward"]),
+]);
 
 /// Threads of a block, and neighbouring elements of each: as in the kernels.
 const THREADS: usize = 256;

@@ -1,15 +1,16 @@
 //! Softmax on a GPU: `kernels/softmax.cu`.
 
 use crate::Tensor;
-use crate::cuda::family::Family;
+use crate::cuda::family::{FLOATS, Family};
 use crate::cuda::fold::{columns_shape, rows_shape};
 use crate::cuda::launch::Argument;
 use crate::cuda::sources::family;
 use crate::ops::gpu::{Gpu, format_of};
 use crate::ops::scan::around;
 
-static SOFTMAX: Family =
-    family!("softmax": "fold.cuh", "rows.cuh", "softmax.cu", "rows_entries.cuh");
+pub(in crate::ops) static SOFTMAX: Family =
+    family!("softmax": "fold.cuh", "rows.cuh", "softmax.cu", "rows_entries.cuh")
+        .with(&[(FLOATS, &["Forward", "Backward"])]);
 
 /// `Softmax` on the other side.
 #[derive(Clone, Copy)]

@@ -4,14 +4,17 @@ use crate::cuda::sources::family;
 use std::ptr::null_mut;
 
 use super::around;
-use crate::cuda::family::Family;
+use crate::cuda::family::{Family, NUMBERS};
 use crate::cuda::launch::{Argument, Shape};
 use crate::ops::gpu::{Gpu, format_of};
 use crate::{Dtype, Tensor};
 
-static SORT: Family = family!("sort": "order.cuh", "sort.cu");
-static RANK: Family = family!("rank": "order.cuh", "rank.cu");
-static SELECT: Family = family!("select": "select.cu");
+pub(in crate::ops) static SORT: Family =
+    family!("sort": "order.cuh", "sort.cu").with(&[(NUMBERS, &["Sort"])]);
+pub(in crate::ops) static RANK: Family =
+    family!("rank": "order.cuh", "rank.cu").with(&[(NUMBERS, &["Rank"])]);
+pub(in crate::ops) static SELECT: Family =
+    family!("select": "select.cu").with(&[(NUMBERS, &["Select"])]);
 
 /// Keys that a block has at once, and its threads: as in the kernels.
 const TILE: usize = 2048;

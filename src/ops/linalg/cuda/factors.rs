@@ -2,7 +2,7 @@
 //! `kernels/linalg_factors.cu` takes them, so that most of the work is in few large products.
 
 use super::{Matrices, batch, blocks, fine, launch, middle, part, restacked, shared_room, stack};
-use crate::cuda::family::Family;
+use crate::cuda::family::{Family, REALS};
 use crate::cuda::sources::family;
 use crate::ops::gpu::Gpu;
 use crate::ops::linalg::TriangularOptions;
@@ -10,7 +10,8 @@ use crate::ops::linalg::batch::Batch;
 use crate::ops::matmul::subtract::subtract_product;
 use crate::{Dtype, Tensor, cuda_args};
 
-static FACTORS: Family = family!("linalg_factors": "linalg.cuh", "linalg_factors.cu");
+pub(in crate::ops) static FACTORS: Family =
+    family!("linalg_factors": "linalg.cuh", "linalg_factors.cu").with(&[(REALS, &["any"])]);
 
 /// The side of blocks for Cholesky and triangles: two rows for a lane.
 const SIDE: usize = 64;

@@ -6,14 +6,15 @@
 
 use super::qr::{stacked, thin};
 use super::{batch, blocks, fine, launch, shared_room, stack};
-use crate::cuda::family::Family;
+use crate::cuda::family::{Family, REALS};
 use crate::cuda::sources::family;
 use crate::ops::gpu::Gpu;
 use crate::ops::linalg::Uplo;
 use crate::ops::linalg::batch::Batch;
 use crate::{Dtype, Tensor, cuda_args};
 
-static JACOBI: Family = family!("linalg_jacobi": "linalg.cuh", "linalg_jacobi.cu");
+pub(in crate::ops) static JACOBI: Family =
+    family!("linalg_jacobi": "linalg.cuh", "linalg_jacobi.cu").with(&[(REALS, &["any"])]);
 
 /// The most sweeps; six to ten are usual.
 const SWEEPS: usize = 40;

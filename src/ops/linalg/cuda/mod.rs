@@ -2,9 +2,9 @@
 //! factored in place: blocks by kernels (`kernels/linalg*.cu`), a block of threads for each matrix of the stack, and what
 //! is around them by products.
 
-mod factors;
-mod jacobi;
-mod qr;
+pub(in crate::ops) mod factors;
+pub(in crate::ops) mod jacobi;
+pub(in crate::ops) mod qr;
 
 pub(super) use factors::{cholesky, inverse, lu, permutation, solve, solve_triangular};
 pub(super) use jacobi::{eigh, svd};

@@ -2,13 +2,14 @@
 //! applied to the columns after it, and to the identity for Q.
 
 use super::{Matrices, blocks, identities, launch, part, shared_room, stack};
-use crate::cuda::family::Family;
+use crate::cuda::family::{Family, REALS};
 use crate::cuda::sources::family;
 use crate::ops::gpu::Gpu;
 use crate::ops::matmul::subtract::subtract_product;
 use crate::{Tensor, cuda_args};
 
-static QR: Family = family!("linalg_qr": "linalg.cuh", "linalg_qr.cu");
+pub(in crate::ops) static QR: Family =
+    family!("linalg_qr": "linalg.cuh", "linalg_qr.cu").with(&[(REALS, &["any"])]);
 
 /// `WIDTH` of the kernels.
 const WIDTH: usize = 32;
