@@ -2,6 +2,7 @@
 
 #define FOLD_BLOCKS 2
 #define KEPT_BLOCKS 3
+#define KEPT_WIDE_BLOCKS 3
 
 struct Classes {
     const T* x;
