@@ -42,7 +42,7 @@ extern "C" __global__ void __launch_bounds__(256) multiply_conj(Zip task) {
 }
 
 // Smith's way: no overflow where the result has none.
-extern "C" __global__ void __launch_bounds__(256) divide(Zip task) {
+extern "C" __global__ void __launch_bounds__(256, 4) divide(Zip task) {
     zip(task, [](Number x, Number y) {
         double a = x.re, b = x.im, c = y.re, d = y.im;
         if (fabs(c) >= fabs(d)) {

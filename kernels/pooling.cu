@@ -229,22 +229,22 @@ __device__ __forceinline__ void resample(
 }
 
 #define POOLING(name, T)                                                                                 \
-    extern "C" __global__ void __launch_bounds__(256) maxima_##name(                                     \
+    extern "C" __global__ void __launch_bounds__(256, 4) maxima_##name(                                  \
         T* y, i32* places, const T* x, Window w                                                          \
     ) { maxima(y, places, x, w); }                                                                       \
-    extern "C" __global__ void __launch_bounds__(256) maxima_backward_##name(                            \
+    extern "C" __global__ void __launch_bounds__(256, 4) maxima_backward_##name(                         \
         T* dx, const T* dy, const i32* places, Window w                                                  \
     ) { maxima_backward(dx, dy, places, w); }                                                            \
-    extern "C" __global__ void __launch_bounds__(256) pick_##name(                                       \
+    extern "C" __global__ void __launch_bounds__(256, 4) pick_##name(                                    \
         T* y, const T* x, const i32* places, Window w                                                    \
     ) { pick(y, x, places, w); }                                                                         \
-    extern "C" __global__ void __launch_bounds__(256) means_##name(T* y, const T* x, Window w) {         \
+    extern "C" __global__ void __launch_bounds__(256, 4) means_##name(T* y, const T* x, Window w) {      \
         means<T, 1>(y, x, w);                                                                            \
     }                                                                                                    \
-    extern "C" __global__ void __launch_bounds__(256) large_means_##name(T* y, const T* x, Window w) {   \
+    extern "C" __global__ void __launch_bounds__(256, 4) large_means_##name(T* y, const T* x, Window w) { \
         means<T, 32>(y, x, w);                                                                           \
     }                                                                                                    \
-    extern "C" __global__ void __launch_bounds__(256) means_backward_##name(T* dx, const T* dy, Window w) { \
+    extern "C" __global__ void __launch_bounds__(256, 4) means_backward_##name(T* dx, const T* dy, Window w) { \
         means_backward(dx, dy, w);                                                                       \
     }
 POOLING(f64, double)
