@@ -161,7 +161,7 @@ impl Graph {
     /// is done: `work`'s results are there after the first replay.
     ///
     /// # Errors
-    /// What `work` returns; [`Error::Device`](crate::Error::Device) where something in it cannot be
+    /// What `work` returns; [`Error::Device`] where something in it cannot be
     /// recorded, or another capture is under way on the device.
     pub fn capture<T>(
         stream: Stream,
@@ -190,7 +190,7 @@ impl Graph {
     /// Starts the recorded work on a stream of the same device.
     ///
     /// # Errors
-    /// [`Error::Device`](crate::Error::Device) where the driver refuses.
+    /// [`Error::Device`] where the driver refuses.
     pub fn replay(&self, stream: Stream) -> Result<()> {
         device::bind(self.pool.device)?;
         // SAFETY: a graph whose memory its pool keeps.
