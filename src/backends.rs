@@ -3,7 +3,7 @@
 //! ```
 //! use torchrs::backends::{cuda, cudnn};
 //! assert!(cudnn::enabled() && cudnn::allow_tf32() && !cuda::matmul::allow_tf32());
-//! cuda::matmul::set_allow_tf32(true);   // twice to eight times as fast, three digits
+//! cuda::matmul::set_allow_tf32(true);   // three digits are kept, for tensor cores
 //! # cuda::matmul::set_allow_tf32(false);
 //! ```
 

@@ -57,27 +57,16 @@ pub(super) type Note = Number<11>;
 impl<const N: i32> Value for Number<N> {
     const TYPE: c_int = N;
 }
-impl Value for Handle {
-    const TYPE: c_int = 0;
+
+/// Types of values with their numbers.
+macro_rules! values {
+    ($($value:ty = $number:literal),* $(,)?) => {
+        $(impl Value for $value {
+            const TYPE: c_int = $number;
+        })*
+    };
 }
-impl Value for i64 {
-    const TYPE: c_int = 3;
-}
-impl Value for f32 {
-    const TYPE: c_int = 4;
-}
-impl Value for f64 {
-    const TYPE: c_int = 5;
-}
-impl Value for Address {
-    const TYPE: c_int = 6;
-}
-impl Value for Object {
-    const TYPE: c_int = 15;
-}
-impl Value for u8 {
-    const TYPE: c_int = 24;
-}
+values!(Handle = 0, i64 = 3, f32 = 4, f64 = 5, Address = 6, Object = 15, u8 = 24);
 
 /// A descriptor, which ends with this.
 pub(super) struct Descriptor {
