@@ -33,27 +33,6 @@ __device__ __forceinline__ u32 flags(const Mask& mask, i64 first, i64 end) {
     return bits;
 }
 
-// How many the threads before this one have; `all` becomes how many the block has.
-template <class N> __device__ __forceinline__ N before_thread(N own, N* all) {
-    __shared__ N warps[MASK_THREADS / 32];
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    N upto = own;
-    for (int by = 1; by < 32; by *= 2) {
-        N other = __shfl_up_sync(0xffffffffu, upto, by);
-        if (lane >= by) upto += other;
-    }
-    __syncthreads();
-    if (lane == 31) warps[warp] = upto;
-    __syncthreads();
-    N before = upto - own, sum = 0;
-    for (int w = 0; w < MASK_THREADS / 32; ++w) {
-        if (w == warp) before += sum;
-        sum += warps[w];
-    }
-    *all = sum;
-    return before;
-}
-
 __device__ __forceinline__ i64 end_of_chunk(const Mask& mask) {
     i64 first = blockIdx.x * mask.chunk;
     return mask.n - first > mask.chunk ? first + mask.chunk : mask.n;
@@ -64,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(MASK_THREADS) count_chosen(Mask mas
     for (i64 tile = blockIdx.x * mask.chunk; tile < end; tile += MASK_TILE) {
         own += __popc(flags(mask, tile + threadIdx.x * MASK_EACH, end));
     }
-    before_thread(own, &all);
+    before_thread<MASK_THREADS>(own, &all);
     if (threadIdx.x == 0) mask.starts[blockIdx.x] = all;
 }
 
@@ -73,7 +52,7 @@ extern "C" __global__ void __launch_bounds__(MASK_THREADS) start_chunks(i64* sta
     i64 carry = 0;
     for (i64 tile = 0; tile < chunks; tile += MASK_THREADS) {
         i64 i = tile + threadIdx.x, own = i < chunks ? starts[i] : 0, all;
-        i64 before = carry + before_thread(own, &all);
+        i64 before = carry + before_thread<MASK_THREADS>(own, &all);
         if (i < chunks) starts[i] = before;
         carry += all;
     }
@@ -86,7 +65,7 @@ template <class Op> __device__ __forceinline__ void each_chosen(const Mask& mask
     i64 end = end_of_chunk(mask), start = mask.starts[blockIdx.x];
     for (i64 tile = blockIdx.x * mask.chunk; tile < end; tile += MASK_TILE) {
         u32 bits = flags(mask, tile + threadIdx.x * MASK_EACH, end);
-        int all, rank = before_thread((int)__popc(bits), &all);
+        int all, rank = before_thread<MASK_THREADS>((int)__popc(bits), &all);
 #pragma unroll
         for (int k = 0; k < MASK_EACH; ++k) {
             if (bits >> k & 1u) list[rank++] = (u16)(threadIdx.x * MASK_EACH + k);
@@ -139,7 +118,7 @@ template <class T> __device__ __forceinline__ void spread(
     i64 end = end_of_chunk(mask), start = mask.starts[blockIdx.x];
     for (i64 tile = blockIdx.x * mask.chunk; tile < end; tile += MASK_TILE) {
         u32 bits = flags(mask, tile + threadIdx.x * MASK_EACH, end);
-        int all, rank = before_thread((int)__popc(bits), &all);
+        int all, rank = before_thread<MASK_THREADS>((int)__popc(bits), &all);
 #pragma unroll
         for (int k = 0; k < MASK_EACH; ++k) {
             ranks[threadIdx.x * MASK_EACH + k] = bits >> k & 1u ? (u16)rank++ : NONE;

@@ -102,12 +102,11 @@ template <class A> __device__ __forceinline__ A warp_sum(A x) {
     return x;
 }
 
-// A matrix, on the left, times a column: a warp for each row, whose elements are neighbours.
-extern "C" __global__ void __launch_bounds__(256) column_along(Product q) {
+// A matrix, on the left, times a column: LANES threads of a warp for each row.
+template <int LANES> __device__ __forceinline__ void column(const Product& q) {
     typedef Sum<ELEMENT>::Type A;
-    i64 rows = q.finish.rows, lane = threadIdx.x % 32;
-    i64 warps = (i64)gridDim.x * 8;
-    for (i64 i = (i64)blockIdx.x * 8 + threadIdx.x / 32; i < rows * q.batch * q.parts; i += warps) {
+    i64 rows = q.finish.rows, lane = LANES == 1 ? 0 : threadIdx.x % LANES;
+    for (i64 i = first_index() / LANES; i < rows * q.batch * q.parts; i += index_step() / LANES) {
         i64 row = i % rows, item = i / rows % q.batch, part = i / rows / q.batch;
         Writer<ELEMENT> out;
         const ELEMENT *left, *right;
@@ -117,39 +116,24 @@ extern "C" __global__ void __launch_bounds__(256) column_along(Product q) {
         i64 p = part * q.part, to = p + q.part < q.depth ? p + q.part : q.depth;
         left += row * q.left_row;
         A sums[4] = {0, 0, 0, 0};
-        for (p += lane; p + 96 < to; p += 128)
+        for (p += lane; p + 3 * LANES < to; p += 4 * LANES)
 #pragma unroll
-            for (int k = 0; k < 4; ++k)
-                sums[k] += (A)widened(left[(p + 32 * k) * q.left_depth]) * (A)widened(right[(p + 32 * k) * q.right_depth]);
-        for (; p < to; p += 32) sums[0] += (A)widened(left[p * q.left_depth]) * (A)widened(right[p * q.right_depth]);
-        A sum = warp_sum((sums[0] + sums[1]) + (sums[2] + sums[3]));
+            for (int k = 0; k < 4; ++k) {
+                i64 at = p + k * LANES;
+                sums[k] += (A)widened(left[at * q.left_depth]) * (A)widened(right[at * q.right_depth]);
+            }
+        for (; p < to; p += LANES) sums[0] += (A)widened(left[p * q.left_depth]) * (A)widened(right[p * q.right_depth]);
+        A sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+        if (LANES > 1) sum = warp_sum(sum);
         if (lane == 0) out.put<1>(0, 0, &sum);
     }
 }
 
-// The same with a thread for each row, where neighbours in a column are neighbours in memory.
-extern "C" __global__ void __launch_bounds__(256) column_across(Product q) {
-    typedef Sum<ELEMENT>::Type A;
-    i64 rows = q.finish.rows;
-    for (i64 i = first_index(); i < rows * q.batch * q.parts; i += index_step()) {
-        i64 row = i % rows, item = i / rows % q.batch, part = i / rows / q.batch;
-        Writer<ELEMENT> out;
-        const ELEMENT *left, *right;
-        enter(q, item, part, &left, &right, &out.f);
-        out.row = row;
-        out.column = 0;
-        i64 p = part * q.part, to = p + q.part < q.depth ? p + q.part : q.depth;
-        left += row * q.left_row;
-        A sums[4] = {0, 0, 0, 0};
-        for (; p + 3 < to; p += 4)
-#pragma unroll
-            for (int k = 0; k < 4; ++k)
-                sums[k] += (A)widened(left[(p + k) * q.left_depth]) * (A)widened(right[(p + k) * q.right_depth]);
-        for (; p < to; ++p) sums[0] += (A)widened(left[p * q.left_depth]) * (A)widened(right[p * q.right_depth]);
-        A sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
-        out.put<1>(0, 0, &sum);
-    }
-}
+// Where a row's elements are neighbours in memory.
+extern "C" __global__ void __launch_bounds__(256) column_along(Product q) { column<32>(q); }
+
+// Where neighbours in a column are.
+extern "C" __global__ void __launch_bounds__(256) column_across(Product q) { column<1>(q); }
 
 // Adds the parts' sums and finishes them; what is added to them lies in batches as the results do.
 extern "C" __global__ void __launch_bounds__(256) add_parts(Finish f, i64 batch, i64 out_batch, i64 parts) {

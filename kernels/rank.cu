@@ -13,27 +13,6 @@ struct Rank {
 #define RANK_THREADS 256
 typedef decltype(order_of(T())) Order;
 
-// How many of the block's threads before this one have how much; `all` becomes the sum.
-__device__ __forceinline__ u32 before_thread(u32 own, u32* all) {
-    __shared__ u32 warps[RANK_THREADS / 32];
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    u32 upto = own;
-    for (int by = 1; by < 32; by *= 2) {
-        u32 other = __shfl_up_sync(0xffffffffu, upto, by);
-        if (lane >= by) upto += other;
-    }
-    __syncthreads();
-    if (lane == 31) warps[warp] = upto;
-    __syncthreads();
-    u32 before = upto - own, sum = 0;
-    for (int w = 0; w < RANK_THREADS / 32; ++w) {
-        if (w == warp) before += sum;
-        sum += warps[w];
-    }
-    *all = sum;
-    return before;
-}
-
 extern "C" __global__ void __launch_bounds__(RANK_THREADS) place_of_rank(Rank task) {
     __shared__ u32 counts[256];
     __shared__ u32 found[2];
@@ -44,7 +23,7 @@ extern "C" __global__ void __launch_bounds__(RANK_THREADS) place_of_rank(Rank ta
             // NaN is above all numbers, but the largest integer is one.
             u32 nans = 0;
             for (u32 i = threadIdx.x; i < n; i += RANK_THREADS) nans += Convert<C>::from(x[i]) != Convert<C>::from(x[i]);
-            before_thread(nans, &all);
+            before_thread<RANK_THREADS>(nans, &all);
             u32 valid = n - all;
             rank = task.mode == 2 ? (valid > 0 ? valid - 1 : 0) / 2 : all == 0 ? (n - 1) / 2 : valid;
         }
@@ -58,7 +37,7 @@ extern "C" __global__ void __launch_bounds__(RANK_THREADS) place_of_rank(Rank ta
                 if ((order & known) == prefix) atomicAdd(counts + (u32)(order >> shift & 255), 1u);
             }
             __syncthreads();
-            u32 own = counts[threadIdx.x], before = before_thread(own, &all);
+            u32 own = counts[threadIdx.x], before = before_thread<RANK_THREADS>(own, &all);
             if (rank >= before && rank - before < own) {
                 found[0] = threadIdx.x;
                 found[1] = before;
@@ -71,7 +50,7 @@ extern "C" __global__ void __launch_bounds__(RANK_THREADS) place_of_rank(Rank ta
         // Of the elements that are equal, that of the rank that is left.
         for (u32 first = 0; first < n; first += RANK_THREADS) {
             u32 i = first + threadIdx.x, own = i < n && order_of(x[i]) == prefix ? 1 : 0;
-            u32 before = before_thread(own, &all);
+            u32 before = before_thread<RANK_THREADS>(own, &all);
             if (own && before == rank) task.places[line] = i;
             if (rank < all) break;
             rank -= all;

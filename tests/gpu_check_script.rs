@@ -38,8 +38,13 @@ fn stages_run_on_the_simulated_gpu() {
     assert_eq!(report["simulated"], true);
     let stages = report["stages"].as_array().unwrap();
     assert_eq!(stages.len(), 7, "{stages:?}");
+    // Only for want of a binary may a stage be left out; `cargo test` without a filter builds all.
+    let is_built = built.join("examples/gpu_check").is_file();
     for stage in stages {
-        let result = stage["result"].as_str().unwrap();
-        assert!(result == "ok" || result == "skipped", "{stage}");
+        let name = stage["stage"].as_str().unwrap();
+        let needs_it = ["libraries", "nccl"].iter().any(|part| name.starts_with(part));
+        let unbuilt = stage["note"].as_str().is_some_and(|note| note.contains("is not built"));
+        let left_out = stage["result"] == "skipped" && unbuilt && !(is_built && needs_it);
+        assert!(stage["result"] == "ok" || left_out, "{stage}");
     }
 }

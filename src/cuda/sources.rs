@@ -7,13 +7,13 @@ macro_rules! kernel_text {
     };
 }
 
-/// A [`Program`](crate::cuda::Program) of a name and a file.
+/// A [`Program`](crate::cuda::Program) of a name and files.
 macro_rules! program {
-    ($name:literal: $file:literal) => {
+    ($name:literal: $($file:literal),+) => {
         $crate::cuda::Program::new(
             $name,
             $crate::cuda::sources::kernel_text!("prelude.cuh"),
-            $crate::cuda::sources::kernel_text!($file),
+            $crate::cuda::sources::kernel_text!($($file),+),
         )
     };
 }

@@ -9,7 +9,7 @@ use crate::error::{Error, throw};
 use crate::ops::gpu::Gpu;
 use crate::{Dtype, Tensor};
 
-pub(in crate::ops) static PROGRAM: Program = program!("masks": "masks.cu");
+pub(in crate::ops) static PROGRAM: Program = program!("masks": "before.cuh", "masks.cu");
 static COUNT: Kernel = Kernel::new(&PROGRAM, "count_chosen");
 static START: Kernel = Kernel::new(&PROGRAM, "start_chunks");
 static COORDINATES: Kernel = Kernel::new(&PROGRAM, "coordinates");

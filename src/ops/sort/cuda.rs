@@ -12,7 +12,7 @@ use crate::{Dtype, Tensor};
 pub(in crate::ops) static SORT: Family =
     family!("sort": "order.cuh", "sort.cu").with(&[(NUMBERS, &["Sort"])]);
 pub(in crate::ops) static RANK: Family =
-    family!("rank": "order.cuh", "rank.cu").with(&[(NUMBERS, &["Rank"])]);
+    family!("rank": "order.cuh", "before.cuh", "rank.cu").with(&[(NUMBERS, &["Rank"])]);
 pub(in crate::ops) static SELECT: Family =
     family!("select": "select.cu").with(&[(NUMBERS, &["Select"])]);
 
