@@ -131,10 +131,12 @@ pub struct Addresses {
 }
 
 impl Addresses {
-    /// To which powers of two, 256 at the most, the operands' addresses are aligned.
+    /// To which powers of two, 256 at the most, the operands' addresses are aligned. The epilogue's vector counts with
+    /// the result, as in PyTorch: cuBLASLt is not told of its alignment by itself.
     fn alignment(&self) -> [u32; 4] {
-        let of = |at: *const u8| 1 << (at as usize).trailing_zeros().min(8);
-        [of(self.right), of(self.left), of(self.start), of(self.out)]
+        let of = |at: usize| 1 << at.trailing_zeros().min(8);
+        let [left, right, start] = [self.left, self.right, self.start].map(|at| of(at as usize));
+        [right, left, start, of(self.out as usize | self.vector as usize)]
     }
 }
 
@@ -181,7 +183,7 @@ pub unsafe fn product(
     let plan = match found {
         Some(plan) => plan,
         None => {
-            let plan = make(table, key)?.map(Arc::new);
+            let plan = make(table, key, at.vector)?.map(Arc::new);
             PLANS.write().entry(key).or_insert(plan).clone()
         }
     };
@@ -273,8 +275,8 @@ fn layout(
     Ok(layout)
 }
 
-/// The plan of a problem, if cuBLASLt computes it.
-fn make(table: &Table, (device, problem, alignment): Key) -> Result<Option<Plan>> {
+/// The plan of a problem, if cuBLASLt computes it, with a first vector of the epilogue.
+fn make(table: &Table, (device, problem, alignment): Key, vector: *mut u8) -> Result<Option<Plan>> {
     let Problem { kind, size: [m, n, k], batch, left, right, start, out, epilogue } = problem;
     let layouts = [
         layout(table, kind, batch, k, n, right)?,
@@ -296,6 +298,7 @@ fn make(table: &Table, (device, problem, alignment): Key) -> Result<Option<Plan>
         describe(table, description, EPILOGUE, &epilogue.number())?;
         if epilogue != Epilogue::Plain {
             describe(table, description, BIAS_TYPE, &kind.number())?;
+            describe(table, description, BIAS_POINTER, &vector)?;
         }
         table.cublasLtMatmulPreferenceCreate(&mut preference)?;
         let set = |attribute: c_int, at: *const c_void, bytes: usize| {
