@@ -7,7 +7,8 @@ mod table;
 
 use std::collections::HashMap;
 use std::ffi::c_int;
-use std::sync::{Arc, LazyLock};
+use std::io::Write;
+use std::sync::{Arc, LazyLock, Once};
 
 use parking_lot::RwLock;
 
@@ -16,9 +17,9 @@ use super::event::{Event, EventOptions};
 use super::graph::Relaxed;
 use super::memory::Block;
 use super::stream::Stream;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use descriptor::{Address, Descriptor, Kind as Type};
-use plan::{NAMES, Plan, Target, plans};
+use plan::{ALL, NAMES, Plan, Target, plans};
 use table::{handle, table};
 
 pub use plan::Wishes;
@@ -98,11 +99,11 @@ pub fn is_available() -> bool {
 }
 
 /// Starts a convolution on a stream with the tensors' addresses, x's, w's and y's; false where cuDNN does not
-/// compute such. `fastest` times several plans at a problem's first call, unless the stream is captured.
+/// compute such, or fails whatever it is asked, which is said once. `fastest` times several plans at a problem's
+/// first call, unless the stream is captured.
 ///
 /// # Errors
-/// [`Error::Device`](crate::Error::Device) where cuDNN refuses, [`Error::OutOfMemory`](crate::Error::OutOfMemory)
-/// for its workspace.
+/// [`Error::Device`] where the device refuses.
 ///
 /// # Safety
 /// The addresses are of tensors that lie as the problem says, in memory of the stream's device that is valid until
@@ -125,14 +126,63 @@ pub unsafe fn convolution(
         Some(plan) => plan,
         None => {
             // SAFETY: the caller's promise.
-            let plan = unsafe { choose(&key, at, stream) }?.map(Arc::new);
-            PLANS.write().entry(key).or_insert(plan).clone()
+            let plan = unsafe { choose(&key, at, stream) }.unwrap_or_else(|error| {
+                say(problem, &error);
+                None
+            });
+            PLANS.write().entry(key).or_insert(plan.map(Arc::new)).clone()
         }
     };
     let Some(plan) = plan else { return Ok(false) };
     // SAFETY: the caller's promise.
-    unsafe { run(&plan, at, stream) }?;
-    Ok(true)
+    let Err(error) = (unsafe { run(&plan, at, stream) }) else { return Ok(true) };
+    // SAFETY: the caller's promise.
+    let done = unsafe { run_another(&key, &plan, &error, at, stream) };
+    if !done {
+        say(problem, &error);
+    }
+    Ok(done)
+}
+
+/// After a plan failed: starts the first other one that does not, and keeps it for the problem; false where there is
+/// none. Plans with less workspace are looked for where memory was lacking.
+///
+/// # Safety
+/// As for [`convolution`].
+unsafe fn run_another(
+    key: &Key,
+    failed: &Plan,
+    error: &Error,
+    at: [*mut u8; 3],
+    stream: Stream,
+) -> bool {
+    let (device, problem, wishes, _) = key;
+    let is_short = matches!(error, Error::OutOfMemory(_));
+    let workspace = if is_short { failed.workspace.saturating_sub(1) } else { wishes.workspace };
+    let wishes = Wishes { workspace, ..*wishes };
+    let others =
+        handle(*device).and_then(|handle| plans(problem, &Target::Handle(*handle), &wishes, ALL));
+    for plan in others.unwrap_or_default() {
+        // SAFETY: the caller's promise; a plan that failed has started nothing.
+        if unsafe { run(&plan, at, stream) }.is_ok() {
+            PLANS.write().insert(*key, Some(Arc::new(plan)));
+            return true;
+        }
+    }
+    if !is_short {
+        PLANS.write().insert(*key, None);
+    }
+    false
+}
+
+/// Says on standard error that cuDNN fails on a problem, the first time that it does on any.
+fn say(problem: &Problem, error: &Error) {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let text = "torchrs: cuDNN fails, our own kernels go on";
+        // Nobody may be listening.
+        _ = writeln!(std::io::stderr(), "{text}: {error}; {problem:?}");
+    });
 }
 
 /// The plan for a problem, if cuDNN computes it.
@@ -163,7 +213,7 @@ unsafe fn choose(
     Ok(timed.min_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(plan, _)| plan))
 }
 
-/// The milliseconds that a plan takes; infinitely many where it fails for want of memory.
+/// The milliseconds that a plan takes; infinitely many where it fails.
 ///
 /// # Safety
 /// As for [`convolution`].
@@ -172,9 +222,8 @@ unsafe fn time(plan: &Plan, at: [*mut u8; 3], stream: Stream) -> Result<f32> {
     let (start, end) = (event()?, event()?);
     start.record(stream)?;
     // SAFETY: the caller's promise.
-    match unsafe { run(plan, at, stream) } {
-        Err(crate::Error::OutOfMemory(_)) => return Ok(f32::INFINITY),
-        other => other?,
+    if unsafe { run(plan, at, stream) }.is_err() {
+        return Ok(f32::INFINITY);
     }
     end.record(stream)?;
     end.synchronize()?;
@@ -208,20 +257,22 @@ pub struct Proposal {
     pub workspace: usize,
     /// Whether tensor cores are used.
     pub tensor_cores: bool,
+    /// cuDNN's number of the engine, among those for the direction.
+    pub engine: i64,
 }
 
 /// The plan that cuDNN proposes for a problem on a device of these properties, in the form in which cuDNN writes them
 /// (`CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION`); none where it does not compute such. No GPU is needed.
 ///
 /// # Errors
-/// [`Error::Device`](crate::Error::Device) where cuDNN refuses the properties or the problem.
+/// [`Error::Device`] where cuDNN refuses the properties or the problem.
 pub fn propose(problem: &Problem, wishes: &Wishes, properties: &str) -> Result<Option<Proposal>> {
     const JSON: c_int = 2702;
     let device = Descriptor::new(Type::Properties)?;
     device.set(JSON, properties.as_bytes())?;
     let device = device.finish()?;
     let found = plans(problem, &Target::Properties(&device), wishes, 1)?;
-    Ok(found
-        .first()
-        .map(|plan| Proposal { workspace: plan.workspace, tensor_cores: plan.uses_tensor_cores() }))
+    let Some(plan) = found.first() else { return Ok(None) };
+    let (workspace, tensor_cores) = (plan.workspace, plan.uses_tensor_cores());
+    Ok(Some(Proposal { workspace, tensor_cores, engine: plan.engine()? }))
 }
