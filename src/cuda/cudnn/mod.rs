@@ -121,18 +121,8 @@ pub unsafe fn convolution(
     let _relaxed = Relaxed::new()?;
     let fastest = fastest && !stream.is_capturing()?;
     let key = (device, *problem, *wishes, fastest);
-    let found = PLANS.read().get(&key).cloned();
-    let plan = match found {
-        Some(plan) => plan,
-        None => {
-            // SAFETY: the caller's promise.
-            let plan = unsafe { choose(&key, at, stream) }.unwrap_or_else(|error| {
-                say(problem, &error);
-                None
-            });
-            PLANS.write().entry(key).or_insert(plan.map(Arc::new)).clone()
-        }
-    };
+    // SAFETY: the caller's promise.
+    let plan = unsafe { planned(&key, at, stream) };
     let Some(plan) = plan else { return Ok(false) };
     // SAFETY: the caller's promise.
     let Err(error) = (unsafe { run(&plan, at, stream) }) else { return Ok(true) };
@@ -142,6 +132,36 @@ pub unsafe fn convolution(
         say(problem, &error);
     }
     Ok(done)
+}
+
+/// Whether cuDNN's own choice for a problem uses tensor cores, if it computes such.
+///
+/// # Errors
+/// [`Error::Device`] where the device refuses.
+pub fn uses_tensor_cores(problem: &Problem, wishes: &Wishes, stream: Stream) -> Result<bool> {
+    let device = stream.device();
+    device::bind(device)?;
+    let _relaxed = Relaxed::new()?;
+    let key = (device, *problem, *wishes, false);
+    // SAFETY: without a choice by time nothing is started, and no address read.
+    let plan = unsafe { planned(&key, [std::ptr::null_mut(); 3], stream) };
+    Ok(plan.is_some_and(|plan| plan.uses_tensor_cores()))
+}
+
+/// The plan of a problem: what was found before, or else is now.
+///
+/// # Safety
+/// As for [`convolution`], unless the key says that plans are not timed.
+unsafe fn planned(key: &Key, at: [*mut u8; 3], stream: Stream) -> Option<Arc<Plan>> {
+    let found = PLANS.read().get(key).cloned();
+    found.unwrap_or_else(|| {
+        // SAFETY: the caller's promise.
+        let plan = unsafe { choose(key, at, stream) }.unwrap_or_else(|error| {
+            say(&key.1, &error);
+            None
+        });
+        PLANS.write().entry(*key).or_insert(plan.map(Arc::new)).clone()
+    })
 }
 
 /// After a plan failed: starts the first other one that does not, and keeps it for the problem; false where there is

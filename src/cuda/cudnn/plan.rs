@@ -19,6 +19,8 @@ const HEURISTICS: [HeuristicMode; 2] = [Number(3), Number(2)];
 /// Engines that use tensor cores, which round f32 to tf32.
 const TENSOR_CORES: Note = Number(0);
 const DOWN_CONVERTS: Note = Number(1);
+/// Engines that add in a type of fewer bits than sums are to have.
+const REDUCED_SUMS: Note = Number(2);
 /// Engines whose sums come in any order.
 const NONDETERMINISTIC: Note = Number(4);
 /// The most notes that an engine has.
@@ -185,6 +187,7 @@ fn notes(proposal: &Descriptor) -> Result<Vec<Note>> {
 fn may_be_used(notes: &[Note], kind: Kind, wishes: &Wishes) -> bool {
     let rounds = notes.contains(&TENSOR_CORES) || notes.contains(&DOWN_CONVERTS);
     (wishes.tf32 || kind != Kind::F32 || !rounds)
+        && !notes.contains(&REDUCED_SUMS)
         && (!wishes.deterministic || !notes.contains(&NONDETERMINISTIC))
 }
 
