@@ -16,6 +16,7 @@ use parking_lot::{Mutex, RwLock};
 use super::device;
 use super::graph::Relaxed;
 use super::memory::Block;
+use super::quick_hash::QuickHash;
 use super::stream::Stream;
 use crate::error::{Error, Result};
 use table::{Choice, Object, Status, Table, handle, table};
@@ -151,7 +152,7 @@ struct Plan {
 
 type Key = (usize, Problem, [u32; 4]);
 /// None for what cuBLASLt does not compute.
-type Plans = HashMap<Key, Option<Arc<Plan>>>;
+type Plans = HashMap<Key, Option<Arc<Plan>>, QuickHash>;
 static PLANS: LazyLock<RwLock<Plans>> = LazyLock::new(RwLock::default);
 
 /// Whether there is a cuBLASLt to use.

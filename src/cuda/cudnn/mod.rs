@@ -16,6 +16,7 @@ use super::device;
 use super::event::{Event, EventOptions};
 use super::graph::Relaxed;
 use super::memory::Block;
+use super::quick_hash::QuickHash;
 use super::stream::Stream;
 use crate::error::{Error, Result};
 use descriptor::{Address, Descriptor, Kind as Type};
@@ -90,7 +91,7 @@ pub struct Problem {
 
 type Key = (usize, Problem, Wishes, bool);
 /// None for what cuDNN does not compute.
-type Plans = HashMap<Key, Option<Arc<Plan>>>;
+type Plans = HashMap<Key, Option<Arc<Plan>>, QuickHash>;
 static PLANS: LazyLock<RwLock<Plans>> = LazyLock::new(RwLock::default);
 
 /// Whether there is a cuDNN to use.

@@ -139,15 +139,14 @@ impl<'a> Call<'a> {
     /// How a tensor lies. Strides of dimensions of size 1 are as if they were larger, which cuDNN goes by.
     fn lie(&self, t: &Tensor) -> Lie {
         let n = t.dim();
-        let mut order: Vec<usize> = (0..n).collect();
+        let mut order = [0, 1, 2, 3, 4];
         if self.format != MemoryFormat::Contiguous {
-            order.remove(1);
-            order.push(1);
+            order[1..n].rotate_left(1);
         }
         let alignment = 1 << (t.device_ptr() as usize).trailing_zeros().min(ALIGNMENT.ilog2());
         let mut lie = Lie { alignment, ..Lie::default() };
         let mut step = 1;
-        for d in order.into_iter().rev() {
+        for &d in order[..n].iter().rev() {
             (lie.sizes[d], lie.strides[d]) = (t.shape()[d] as i64, step);
             step *= t.shape()[d] as i64;
         }

@@ -2,6 +2,8 @@
 //! which take any strides and batches and every dtype that is multiplied on the CPU. Those compute few results of
 //! long sums in parts of the depth, which are added in a fixed order.
 
+use smallvec::SmallVec;
+
 use crate::Tensor;
 use crate::cuda::launch::{Argument, Shape as Grid};
 use crate::cuda::sources::kernel_text;
@@ -298,9 +300,12 @@ pub(in crate::ops) fn products(
     out
 }
 
+/// A batch's dimensions: size and the operands' distances.
+pub(super) type Batch = SmallVec<[[i64; 3]; 4]>;
+
 /// Batch dimensions of more than one item, neighbours joined where both operands allow it: size and distances.
-pub(super) fn joined(batch: &[usize], a: &[isize], b: &[isize]) -> Vec<[i64; 3]> {
-    let mut dims: Vec<[i64; 3]> = Vec::new();
+pub(super) fn joined(batch: &[usize], a: &[isize], b: &[isize]) -> Batch {
+    let mut dims = Batch::new();
     for (d, &size) in batch.iter().enumerate().filter(|(_, size)| **size != 1) {
         let (size, x, y) = (size as i64, a[d] as i64, b[d] as i64);
         match dims.last_mut() {

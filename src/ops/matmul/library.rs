@@ -2,6 +2,8 @@
 //! What lies otherwise is copied; of batches of several distances all but one dimension are gone through, if that is
 //! sooner done than a copy.
 
+use smallvec::{SmallVec, smallvec};
+
 use crate::Tensor;
 use crate::backends;
 use crate::cuda::cublaslt::{self, Addresses, Epilogue, Kind, Lie, Problem};
@@ -9,7 +11,7 @@ use crate::error::throw;
 use crate::ops::gpu::{self, Gpu};
 use crate::tensor::{Dtype, Layout};
 
-use super::cuda::joined;
+use super::cuda::{Batch, joined};
 
 /// Bytes that a GPU moves while one more product is started: what a copy may cost to save a launch.
 const BYTES_PER_LAUNCH: usize = 16 << 20;
@@ -103,7 +105,7 @@ pub(super) fn products(gpu: Gpu, out: &Tensor, a: &Tensor, b: &Tensor, batch: &[
     let widest = (0..dims.len()).max_by_key(|&d| dims[d][0]);
     let [count, step_a, step_b] = widest.map_or([1, 0, 0], |d| dims[d]);
     // The distance of the results along each dimension.
-    let mut steps = vec![(size[0] * size[1]) as i64; dims.len()];
+    let mut steps: SmallVec<[i64; 4]> = smallvec![(size[0] * size[1]) as i64; dims.len()];
     for d in (1..dims.len()).rev() {
         steps[d - 1] = steps[d] * dims[d][0];
     }
@@ -158,7 +160,7 @@ fn dense(t: &Tensor) -> Tensor {
 struct Arranged {
     a: Tensor,
     b: Tensor,
-    dims: Vec<[i64; 3]>,
+    dims: Batch,
 }
 
 /// The operands as they lie, or copied where that is sooner done than several products.
