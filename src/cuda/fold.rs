@@ -126,6 +126,9 @@ pub unsafe fn fold_wide_columns<A: Argument>(
     op: A,
     stream: Stream,
 ) -> Result<()> {
+    if length == 0 {
+        return Ok(());
+    }
     let task = Task {
         kept: Dims::default(),
         folded: Dims::default(),
