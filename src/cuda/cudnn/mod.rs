@@ -7,7 +7,8 @@ mod table;
 
 use std::collections::HashMap;
 use std::ffi::c_int;
-use std::sync::{Arc, LazyLock};
+use std::io::Write;
+use std::sync::{Arc, LazyLock, Once};
 
 use parking_lot::RwLock;
 
@@ -15,10 +16,11 @@ use super::device;
 use super::event::{Event, EventOptions};
 use super::graph::Relaxed;
 use super::memory::Block;
+use super::quick_hash::QuickHash;
 use super::stream::Stream;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use descriptor::{Address, Descriptor, Kind as Type};
-use plan::{NAMES, Plan, Target, plans};
+use plan::{ALL, NAMES, Plan, Target, plans};
 use table::{handle, table};
 
 pub use plan::Wishes;
@@ -89,7 +91,7 @@ pub struct Problem {
 
 type Key = (usize, Problem, Wishes, bool);
 /// None for what cuDNN does not compute.
-type Plans = HashMap<Key, Option<Arc<Plan>>>;
+type Plans = HashMap<Key, Option<Arc<Plan>>, QuickHash>;
 static PLANS: LazyLock<RwLock<Plans>> = LazyLock::new(RwLock::default);
 
 /// Whether there is a cuDNN to use.
@@ -98,11 +100,11 @@ pub fn is_available() -> bool {
 }
 
 /// Starts a convolution on a stream with the tensors' addresses, x's, w's and y's; false where cuDNN does not
-/// compute such. `fastest` times several plans at a problem's first call, unless the stream is captured.
+/// compute such, or fails whatever it is asked, which is said once. `fastest` times several plans at a problem's
+/// first call, unless the stream is captured.
 ///
 /// # Errors
-/// [`Error::Device`](crate::Error::Device) where cuDNN refuses, [`Error::OutOfMemory`](crate::Error::OutOfMemory)
-/// for its workspace.
+/// [`Error::Device`] where the device refuses.
 ///
 /// # Safety
 /// The addresses are of tensors that lie as the problem says, in memory of the stream's device that is valid until
@@ -120,19 +122,88 @@ pub unsafe fn convolution(
     let _relaxed = Relaxed::new()?;
     let fastest = fastest && !stream.is_capturing()?;
     let key = (device, *problem, *wishes, fastest);
-    let found = PLANS.read().get(&key).cloned();
-    let plan = match found {
-        Some(plan) => plan,
-        None => {
-            // SAFETY: the caller's promise.
-            let plan = unsafe { choose(&key, at, stream) }?.map(Arc::new);
-            PLANS.write().entry(key).or_insert(plan).clone()
-        }
-    };
+    // SAFETY: the caller's promise.
+    let plan = unsafe { planned(&key, at, stream) };
     let Some(plan) = plan else { return Ok(false) };
     // SAFETY: the caller's promise.
-    unsafe { run(&plan, at, stream) }?;
-    Ok(true)
+    let Err(error) = (unsafe { run(&plan, at, stream) }) else { return Ok(true) };
+    // SAFETY: the caller's promise.
+    let done = unsafe { run_another(&key, &plan, &error, at, stream) };
+    if !done {
+        say(problem, &error);
+    }
+    Ok(done)
+}
+
+/// Whether cuDNN's own choice for a problem uses tensor cores, if it computes such.
+///
+/// # Errors
+/// [`Error::Device`] where the device refuses.
+pub fn uses_tensor_cores(problem: &Problem, wishes: &Wishes, stream: Stream) -> Result<bool> {
+    let device = stream.device();
+    device::bind(device)?;
+    let _relaxed = Relaxed::new()?;
+    let key = (device, *problem, *wishes, false);
+    // SAFETY: without a choice by time nothing is started, and no address read.
+    let plan = unsafe { planned(&key, [std::ptr::null_mut(); 3], stream) };
+    Ok(plan.is_some_and(|plan| plan.uses_tensor_cores()))
+}
+
+/// The plan of a problem: what was found before, or else is now.
+///
+/// # Safety
+/// As for [`convolution`], unless the key says that plans are not timed.
+unsafe fn planned(key: &Key, at: [*mut u8; 3], stream: Stream) -> Option<Arc<Plan>> {
+    let found = PLANS.read().get(key).cloned();
+    found.unwrap_or_else(|| {
+        // SAFETY: the caller's promise.
+        let plan = unsafe { choose(key, at, stream) }.unwrap_or_else(|error| {
+            say(&key.1, &error);
+            None
+        });
+        PLANS.write().entry(*key).or_insert(plan.map(Arc::new)).clone()
+    })
+}
+
+/// After a plan failed: starts the first other one that does not, and keeps it for the problem; false where there is
+/// none. Plans with less workspace are looked for where memory was lacking.
+///
+/// # Safety
+/// As for [`convolution`].
+unsafe fn run_another(
+    key: &Key,
+    failed: &Plan,
+    error: &Error,
+    at: [*mut u8; 3],
+    stream: Stream,
+) -> bool {
+    let (device, problem, wishes, _) = key;
+    let is_short = matches!(error, Error::OutOfMemory(_));
+    let workspace = if is_short { failed.workspace.saturating_sub(1) } else { wishes.workspace };
+    let wishes = Wishes { workspace, ..*wishes };
+    let others =
+        handle(*device).and_then(|handle| plans(problem, &Target::Handle(*handle), &wishes, ALL));
+    for plan in others.unwrap_or_default() {
+        // SAFETY: the caller's promise; a plan that failed has started nothing.
+        if unsafe { run(&plan, at, stream) }.is_ok() {
+            PLANS.write().insert(*key, Some(Arc::new(plan)));
+            return true;
+        }
+    }
+    if !is_short {
+        PLANS.write().insert(*key, None);
+    }
+    false
+}
+
+/// Says on standard error that cuDNN fails on a problem, the first time that it does on any.
+fn say(problem: &Problem, error: &Error) {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let text = "torchrs: cuDNN fails, our own kernels go on";
+        // Nobody may be listening.
+        _ = writeln!(std::io::stderr(), "{text}: {error}; {problem:?}");
+    });
 }
 
 /// The plan for a problem, if cuDNN computes it.
@@ -163,7 +234,7 @@ unsafe fn choose(
     Ok(timed.min_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(plan, _)| plan))
 }
 
-/// The milliseconds that a plan takes; infinitely many where it fails for want of memory.
+/// The milliseconds that a plan takes; infinitely many where it fails.
 ///
 /// # Safety
 /// As for [`convolution`].
@@ -172,9 +243,8 @@ unsafe fn time(plan: &Plan, at: [*mut u8; 3], stream: Stream) -> Result<f32> {
     let (start, end) = (event()?, event()?);
     start.record(stream)?;
     // SAFETY: the caller's promise.
-    match unsafe { run(plan, at, stream) } {
-        Err(crate::Error::OutOfMemory(_)) => return Ok(f32::INFINITY),
-        other => other?,
+    if unsafe { run(plan, at, stream) }.is_err() {
+        return Ok(f32::INFINITY);
     }
     end.record(stream)?;
     end.synchronize()?;
@@ -208,20 +278,22 @@ pub struct Proposal {
     pub workspace: usize,
     /// Whether tensor cores are used.
     pub tensor_cores: bool,
+    /// cuDNN's number of the engine, among those for the direction.
+    pub engine: i64,
 }
 
 /// The plan that cuDNN proposes for a problem on a device of these properties, in the form in which cuDNN writes them
 /// (`CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION`); none where it does not compute such. No GPU is needed.
 ///
 /// # Errors
-/// [`Error::Device`](crate::Error::Device) where cuDNN refuses the properties or the problem.
+/// [`Error::Device`] where cuDNN refuses the properties or the problem.
 pub fn propose(problem: &Problem, wishes: &Wishes, properties: &str) -> Result<Option<Proposal>> {
     const JSON: c_int = 2702;
     let device = Descriptor::new(Type::Properties)?;
     device.set(JSON, properties.as_bytes())?;
     let device = device.finish()?;
     let found = plans(problem, &Target::Properties(&device), wishes, 1)?;
-    Ok(found
-        .first()
-        .map(|plan| Proposal { workspace: plan.workspace, tensor_cores: plan.uses_tensor_cores() }))
+    let Some(plan) = found.first() else { return Ok(None) };
+    let (workspace, tensor_cores) = (plan.workspace, plan.uses_tensor_cores());
+    Ok(Some(Proposal { workspace, tensor_cores, engine: plan.engine()? }))
 }

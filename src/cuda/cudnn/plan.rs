@@ -19,6 +19,8 @@ const HEURISTICS: [HeuristicMode; 2] = [Number(3), Number(2)];
 /// Engines that use tensor cores, which round f32 to tf32.
 const TENSOR_CORES: Note = Number(0);
 const DOWN_CONVERTS: Note = Number(1);
+/// Engines that add in a type of fewer bits than sums are to have.
+const REDUCED_SUMS: Note = Number(2);
 /// Engines whose sums come in any order.
 const NONDETERMINISTIC: Note = Number(4);
 /// The most notes that an engine has.
@@ -49,7 +51,7 @@ pub(super) struct Plan {
     pub(super) workspace: usize,
     notes: Vec<Note>,
     /// What the plan was made of stays as long as it.
-    _parts: (Descriptor, Arc<Vec<Descriptor>>),
+    parts: (Descriptor, Arc<Vec<Descriptor>>),
 }
 
 impl fmt::Debug for Plan {
@@ -63,6 +65,13 @@ impl Plan {
     /// Whether it uses tensor cores.
     pub(super) fn uses_tensor_cores(&self) -> bool {
         self.notes.contains(&TENSOR_CORES)
+    }
+
+    /// cuDNN's number of its engine, among those for such a graph.
+    pub(super) fn engine(&self) -> Result<i64> {
+        let mut number = [0];
+        engine(&self.parts.0)?.get(1301, &mut number)?;
+        Ok(number[0])
     }
 }
 
@@ -159,10 +168,15 @@ fn proposals(graph: &Descriptor, target: &Target, mode: HeuristicMode) -> Result
     Ok(room.into_iter().take(count).collect())
 }
 
-/// The notes on a proposal's engine.
-fn notes(proposal: &Descriptor) -> Result<Vec<Note>> {
+fn engine(proposal: &Descriptor) -> Result<Descriptor> {
     let engine = Descriptor::new(Type::Engine)?;
     proposal.get(300, &mut [engine.object])?;
+    Ok(engine)
+}
+
+/// The notes on a proposal's engine.
+fn notes(proposal: &Descriptor) -> Result<Vec<Note>> {
+    let engine = engine(proposal)?;
     let mut notes = vec![Note::default(); NOTES];
     let count = engine.get(1303, &mut notes)?;
     notes.truncate(count);
@@ -173,54 +187,89 @@ fn notes(proposal: &Descriptor) -> Result<Vec<Note>> {
 fn may_be_used(notes: &[Note], kind: Kind, wishes: &Wishes) -> bool {
     let rounds = notes.contains(&TENSOR_CORES) || notes.contains(&DOWN_CONVERTS);
     (wishes.tf32 || kind != Kind::F32 || !rounds)
+        && !notes.contains(&REDUCED_SUMS)
         && (!wishes.deterministic || !notes.contains(&NONDETERMINISTIC))
 }
 
-/// At most `most` plans for a problem, the one that cuDNN thinks best first; none where it does not compute such.
+/// For [`plans`]: every plan, also those of heuristics that are asked only where nothing else works.
+pub(super) const ALL: usize = usize::MAX;
+
+/// At most `most` plans for a problem, the one that cuDNN thinks best first; none where it does not compute such. A
+/// proposal that fails is passed over, for whatever reason.
+///
+/// # Errors
+/// The last failure, other than that something is not supported, if no plan is left.
 pub(super) fn plans(
     problem: &Problem,
     target: &Target,
     wishes: &Wishes,
     most: usize,
 ) -> Result<Vec<Plan>> {
+    let (mut found, mut failure) = (Vec::new(), None);
+    for mode in HEURISTICS {
+        if let Err(error) = plans_of(mode, problem, target, wishes, most, &mut found) {
+            failure = Some(error);
+        }
+        if !found.is_empty() && most != ALL {
+            break;
+        }
+    }
+    match failure {
+        Some(error) if found.is_empty() => Err(error),
+        _ => Ok(found),
+    }
+}
+
+/// Adds the plans that heuristics of a mode lead to, up to `most`.
+fn plans_of(
+    mode: HeuristicMode,
+    problem: &Problem,
+    target: &Target,
+    wishes: &Wishes,
+    most: usize,
+    found: &mut Vec<Plan>,
+) -> Result<()> {
     let handle = match target {
         Target::Handle(handle) => Some(*handle),
         Target::Properties(_) => None,
     };
-    let mut found = Vec::new();
-    for mode in HEURISTICS {
-        let Some(parts) = graph(problem, handle)?.map(Arc::new) else { return Ok(found) };
-        let graph = parts.last().expect("the graph is the last part");
-        for proposal in proposals(graph, target, mode)? {
-            if found.len() == most {
-                return Ok(found);
-            }
-            let notes = notes(&proposal)?;
-            if !may_be_used(&notes, problem.kind, wishes) {
-                continue;
-            }
-            let plan = Descriptor::new(Type::Plan)?;
-            match target {
-                Target::Handle(handle) => plan.set(400, &[Handle(*handle)])?,
-                Target::Properties(properties) => plan.set(407, &[properties.object])?,
-            }
-            plan.set(401, &[proposal.object])?;
-            let Some(descriptor) = plan.finish_if_supported()? else { continue };
-            let mut workspace = [0i64];
-            descriptor.get(402, &mut workspace)?;
-            let workspace = workspace[0].max(0) as usize;
-            if workspace <= wishes.workspace {
-                found.push(Plan {
-                    descriptor,
-                    workspace,
-                    notes,
-                    _parts: (proposal, parts.clone()),
-                });
-            }
-        }
-        if !found.is_empty() {
+    let Some(parts) = graph(problem, handle)?.map(Arc::new) else { return Ok(()) };
+    let graph = parts.last().expect("the graph is the last part");
+    let mut outcome = Ok(());
+    for proposal in proposals(graph, target, mode)? {
+        if found.len() == most {
             break;
         }
+        match plan(proposal, &parts, problem.kind, target, wishes) {
+            Ok(plan) => found.extend(plan),
+            Err(error) => outcome = Err(error),
+        }
     }
-    Ok(found)
+    outcome
+}
+
+/// The plan of a proposal, if it is as wished and cuDNN has it.
+fn plan(
+    proposal: Descriptor,
+    parts: &Arc<Vec<Descriptor>>,
+    kind: Kind,
+    target: &Target,
+    wishes: &Wishes,
+) -> Result<Option<Plan>> {
+    let notes = notes(&proposal)?;
+    if !may_be_used(&notes, kind, wishes) {
+        return Ok(None);
+    }
+    let plan = Descriptor::new(Type::Plan)?;
+    match target {
+        Target::Handle(handle) => plan.set(400, &[Handle(*handle)])?,
+        Target::Properties(properties) => plan.set(407, &[properties.object])?,
+    }
+    plan.set(401, &[proposal.object])?;
+    let Some(descriptor) = plan.finish_if_supported()? else { return Ok(None) };
+    let mut workspace = [0i64];
+    descriptor.get(402, &mut workspace)?;
+    let workspace = workspace[0].max(0) as usize;
+    let plan = Plan { descriptor, workspace, notes, parts: (proposal, parts.clone()) };
+    Ok(Some(plan).filter(|plan| plan.workspace <= wishes.workspace))
 }

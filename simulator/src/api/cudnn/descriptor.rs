@@ -2,7 +2,7 @@
 
 use super::attributes::{self, kind, of};
 use super::convolution::{Convolution, Layout, Window};
-use super::engines::{Engine, NOTES, WORKSPACE, engines};
+use super::engines::{Engine, NOTES, engines};
 use super::{HANDLES, Outcome, Status, put, refuse, status};
 use crate::api::driver::stream::enqueue;
 use crate::registry::{Handle, Registry};
@@ -290,7 +290,9 @@ pub extern "C" fn cudnnBackendGetAttribute(
             (Meaning::Engine(_, engine), NOTES, of::NOTE) => {
                 answer(engine.notes(), most, count, values)
             }
-            (Meaning::Plan(..), 402, of::INT64) => answer(&[WORKSPACE], most, count, values),
+            (Meaning::Plan(_, engine), 402, of::INT64) => {
+                answer(&[engine.workspace()], most, count, values)
+            }
             _ => {
                 refuse(Status::NOT_SUPPORTED, format!("attribute {name} of type {of} is not told"))
             }
@@ -315,6 +317,7 @@ pub extern "C" fn cudnnBackendExecute(handle: Handle, plan: Handle, pack: Handle
         if workspace == 0 {
             return refuse(Status::BAD_PARAM, "the plan needs a workspace");
         }
+        engine.start()?;
         let at = operation.addresses(&addresses)?;
         let stream = stream::get(*handle.lock() as Handle)
             .or_else(|_| refuse(Status::BAD_PARAM, "the handle's stream is none"))?;
