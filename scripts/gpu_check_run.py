@@ -52,7 +52,7 @@ class Machine:
 
     def environment(self, devices=1):
         """Of torchrs' programs: one folder of compiled kernels for all stages."""
-        kernels = os.path.join(self.work, "kernels")
+        kernels = os.environ.get("TORCHRS_KERNEL_CACHE") or os.path.join(self.work, "kernels")
         env = {**os.environ, "TORCHRS_KERNEL_CACHE": kernels, "TORCHRS_TEST_KERNEL_CACHE": kernels}
         if self.simulated:
             library = os.environ.get("TORCHRS_SIMULATED_GPU_LIBRARY") or self.binary(SIMULATOR)

@@ -53,6 +53,7 @@ fn stages_run_on_the_simulated_gpu() {
         .arg(&out)
         .env("CARGO_TARGET_DIR", built.parent().expect("target"))
         .env("TORCHRS_SIMULATED_GPU_LIBRARY", &simulator)
+        .env("TORCHRS_KERNEL_CACHE", env!("CARGO_TARGET_TMPDIR"))
         .output()
         .unwrap();
     show(&output);

@@ -62,15 +62,7 @@ impl Report {
     /// For cases of a split; with a line for each case where `lines` are wanted.
     pub fn new(verbose: bool, lines: bool, device: Device, split: &str) -> Self {
         let known = Known::of(split).0;
-        Report {
-            ops: BTreeMap::new(),
-            ids: Vec::new(),
-            verbose,
-            lines,
-            device,
-            known,
-            lost: None,
-        }
+        Report { ops: BTreeMap::new(), ids: Vec::new(), verbose, lines, device, known, lost: None }
     }
 
     /// A line, at once, so that whoever reads it knows which case ended or hung the process.
