@@ -139,7 +139,8 @@ impl Field {
     /// The field of a volume with `planes` prepared planes per channel. Its images are slices: image i reads
     /// planes `i * step + t` for each t of `depths`, whose taps follow one another.
     pub fn stacked(self, planes: usize, depths: &[usize], step: usize) -> Field {
-        let tap = |t: &usize| self.taps.iter().map(move |tap| t * self.plane + tap).collect::<Vec<_>>();
+        let tap =
+            |t: &usize| self.taps.iter().map(move |tap| t * self.plane + tap).collect::<Vec<_>>();
         let taps = depths.iter().flat_map(tap).collect();
         let (channel, image) = (planes * self.plane, Some(step * self.plane));
         Field { channel, image, taps, ..self }

@@ -43,7 +43,8 @@ impl Stack<'_> {
         minimally: impl Fn(&Winograd) -> bool,
     ) -> bool {
         let merged = Sizes { batch: self.slices, inputs: sizes.inputs * self.taps.len(), ..sizes };
-        let faster = || minimal(merged, self.window).is_some_and(|(winograd, _)| minimally(&winograd));
+        let faster =
+            || minimal(merged, self.window).is_some_and(|(winograd, _)| minimally(&winograd));
         self.taps.len() > 1
             && !self.window.taps.is_empty()
             && !field_of::<T>(self.window).direct
@@ -74,7 +75,8 @@ impl Stack<'_> {
         let (planes, low) = (field.channel / field.plane, self.reach().0);
         let plane = |p: usize| {
             let d = (first * self.step + p % planes) as isize + low;
-            let at = p / planes * self.depth + usize::try_from(d).ok().filter(|&d| d < self.depth)?;
+            let at =
+                p / planes * self.depth + usize::try_from(d).ok().filter(|&d| d < self.depth)?;
             Some(&image[at * h * w..(at + 1) * h * w])
         };
         field.fill_planes(plane, [h, w], copy);

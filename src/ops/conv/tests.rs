@@ -240,7 +240,8 @@ fn by_planes(x: &Tensor, w: &Tensor, bias: &Tensor, o: Conv3dOptions) -> Tensor 
 
 #[test]
 fn volumes_equal_their_planes() {
-    let volume = |stride, padding, dilation, groups| Conv3dOptions { stride, padding, dilation, groups };
+    let volume =
+        |stride, padding, dilation, groups| Conv3dOptions { stride, padding, dilation, groups };
     for (x, w, o) in [
         ([2, 3, 6, 7, 9], [4, 3, 3, 3, 3], volume([1; 3], [1; 3], [1; 3], 1)),
         ([2, 4, 8, 6, 5], [6, 2, 4, 4, 4], volume([2; 3], [1; 3], [1; 3], 2)),
@@ -268,7 +269,11 @@ fn volumes_equal_their_planes() {
             ] {
                 assert_eq!(got.shape(), want.shape());
                 let error = (&got - &want).abs().max().item() / want.abs().max().item().max(1.0);
-                assert!(error <= tolerance, "{name} is off by {error}: {:?} {o:?} {dtype}", w.shape());
+                assert!(
+                    error <= tolerance,
+                    "{name} is off by {error}: {:?} {o:?} {dtype}",
+                    w.shape()
+                );
             }
         }
     }

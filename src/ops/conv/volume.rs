@@ -159,8 +159,8 @@ impl Volume {
     fn output_kernel<T: Float + Element>(&self, x: &[T], w: &[T], bias: Option<&[T]>, y: &mut [T]) {
         let (depth, [od, oh, ow]) = (self.depth(), self.output);
         let flat = self.flat(self.batch, self.channels, self.outputs);
-        let (window, sizes) = (flat.window(), flat.sizes([oh, ow]));
-        let stack = depth.stack(&window);
+        let window = flat.window();
+        let (stack, sizes) = (depth.stack(&window), flat.sizes(window.grid));
         if !flat.is_depthwise() && stack.pays::<T>(sizes, |winograd| winograd.pays()) {
             let group = w.len() / sizes.groups;
             let target = Target { channel: od * oh * ow, ..flat.target(&window) };
@@ -273,8 +273,8 @@ impl Volume {
     fn filter_kernel<T: Float + Element>(&self, dy: &[T], x: &[T], dw: &mut [T]) {
         let (depth, od) = (self.depth(), self.output[0]);
         let flat = self.flat(self.batch, self.channels, self.outputs);
-        let (window, sizes) = (flat.window(), flat.sizes([self.output[1], self.output[2]]));
-        let stack = depth.stack(&window);
+        let window = flat.window();
+        let (stack, sizes) = (depth.stack(&window), flat.sizes(window.grid));
         if !flat.is_depthwise() && stack.pays::<T>(sizes, |winograd| winograd.pays_for_filters()) {
             return stack.correlate_filters(sizes, x, dy, dw);
         }
