@@ -41,6 +41,8 @@ mod near;
 mod norms;
 #[path = "cuda_tensors/optim.rs"]
 mod optim;
+#[path = "cuda_tensors/packed.rs"]
+mod packed;
 #[path = "cuda_tensors/pooling.rs"]
 mod pooling;
 #[path = "cuda_tensors/processes.rs"]
