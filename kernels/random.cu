@@ -152,6 +152,28 @@ __device__ __forceinline__ void bernoulli(T* to, const T* each, double p, i64 n,
     }
 }
 
+// Integers from `low` on, of which there are `span`: of half a block's words, or of all where there are many.
+template <class T>
+__device__ __forceinline__ void integers(T* to, i64 n, i64 low, u64 span, i32 truth, Draw draw) {
+    bool many = span > 1ull << 32;
+    for (i64 pair = first_index(); pair * 2 < n; pair += index_step()) {
+        Words words = philox((u64)(many ? pair * 2 : pair), draw.stream, draw.seed);
+        for (int i = 0; i < 2 && pair * 2 + i < n; ++i) {
+            u64 number;
+            if (many) {
+                if (i == 1) words = philox((u64)(pair * 2 + 1), draw.stream, draw.seed);
+                u64 first = words.w[0] | (u64)words.w[1] << 32, second = words.w[2] | (u64)words.w[3] << 32;
+                u64 carried = __umul64hi(first, span), sum = second * span + carried;
+                number = __umul64hi(second, span) + (sum < carried);
+            } else {
+                number = __umul64hi(words.w[2 * i] | (u64)words.w[2 * i + 1] << 32, span);
+            }
+            i64 made = (i64)((u64)low + number);
+            put(to + pair * 2 + i, truth ? (i64)(made != 0) : made);
+        }
+    }
+}
+
 template <class T> struct Wide { typedef float type; };
 template <> struct Wide<double> { typedef double type; };
 
@@ -226,7 +248,10 @@ __device__ __forceinline__ void dropout_backward(T* dx, const T* g, const u8* ma
 #define CHANCE(name, T)                                                                                  \
     extern "C" __global__ void __launch_bounds__(256) bernoulli_##name(                                  \
         T* to, const T* each, double p, i64 n, u64 seed, u64 stream, const u64* place                    \
-    ) { bernoulli(to, each, p, n, Draw(seed, stream, place)); }
+    ) { bernoulli(to, each, p, n, Draw(seed, stream, place)); }                                          \
+    extern "C" __global__ void __launch_bounds__(256) integers_##name(                                   \
+        T* to, i64 n, i64 low, u64 span, i32 truth, u64 seed, u64 stream, const u64* place               \
+    ) { integers(to, n, low, span, truth, Draw(seed, stream, place)); }
 RANDOM(f64, double)
 RANDOM(f32, float)
 RANDOM(f16, f16)
