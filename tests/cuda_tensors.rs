@@ -29,6 +29,8 @@ mod folds;
 mod graphs;
 #[path = "cuda_tensors/indexing.rs"]
 mod indexing;
+#[path = "cuda_tensors/large.rs"]
+mod large;
 #[path = "cuda_tensors/linalg.rs"]
 mod linalg;
 #[path = "cuda_tensors/loader.rs"]
