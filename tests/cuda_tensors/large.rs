@@ -41,7 +41,7 @@ simulated! {
             // Places that are numbers.
             let at: Vec<i64> = [0, 1, 2].into_iter().flat_map(|r| (0..5).map(move |c| (r << 30) + 3 * c + 2)).collect();
             let at = Tensor::from(at).cuda(0);
-            let line = expected.reshape(&[15]);
+            let line = expected.reshape([15]);
             same(&all.index_select(0, &at), &line);
             same(&all.gather(0, &at), &line);
             all.narrow(0, 1u64 << 31, 64).fill_(3);
@@ -78,7 +78,7 @@ simulated! {
         assert_eq!(x.to_dtype(Bool).sum().item(), 5.0);
         assert_eq!(last(&x.clone_contiguous()), expected);
         // Rows and columns of which there are that many elements.
-        let rows = x.reshape(&[MANY as i64 / 64, 64]);
+        let rows = x.reshape([MANY as i64 / 64, 64]);
         let bias = Tensor::arange(0, 64, 1, (BF16, gpu));
         assert_eq!((&rows + &bias).i(-1).i(-1).item(), 64.0);
         assert_eq!(rows.softmax(1).i(-1).sum().item(), rows.i(-1).softmax(0).sum().item());

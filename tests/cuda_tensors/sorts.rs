@@ -68,14 +68,14 @@ simulated! {
         let x = line(2 * 3 * 2500, 9001, Dtype::F32);
         x.narrow(0, 300, 7).fill_(f64::NAN);
         same("in the middle", 0.0, |device| {
-            let x = x.to_device(device).reshape(&[2, 2500, 3]);
+            let x = x.to_device(device).reshape([2, 2500, 3]);
             let ((a, b), (c, d)) = (x.topk(9, 1, true), x.topk(9, 1, false));
             vec![a, b, c, d]
         });
         // In parts.
         let x = line(2 * 66_000, 40_009, Dtype::F32);
         same("parts", 0.0, |device| {
-            let x = x.to_device(device).reshape(&[2, 66_000]);
+            let x = x.to_device(device).reshape([2, 66_000]);
             let ((a, b), (c, d)) = (x.topk(6, 1, true), x.topk(6, 1, false));
             vec![a, b, c, d]
         });
