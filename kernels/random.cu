@@ -115,9 +115,10 @@ template <> struct Normal<double> {
     static const int EACH = 2;
     static __device__ __forceinline__ void make(Words words, double mean, double std, double* out) {
         double radius = sqrt(-2.0 * log(1.0 - unit64(words.w[0], words.w[1]))) * std;
-        double turns = 6.28318530717958647692 * unit64(words.w[2], words.w[3]);
-        out[0] = radius * cos(turns) + mean;
-        out[1] = radius * sin(turns) + mean;
+        double sine, cosine;
+        sincospi(2.0 * unit64(words.w[2], words.w[3]), &sine, &cosine);
+        out[0] = radius * cosine + mean;
+        out[1] = radius * sine + mean;
     }
 };
 
