@@ -18,7 +18,7 @@ use parking_lot::RwLock;
 use super::launch::{self, Argument, Shape};
 use super::module::{Kernel, Program};
 use super::stream::Stream;
-use crate::cpu::format::Format;
+pub use crate::cpu::format::Format;
 use crate::cpu::kernel::{self, Text};
 use crate::cpu::lane::{Compute, Constant};
 use crate::cpu::plan::{Operand, Plan};
