@@ -31,15 +31,24 @@ __device__ __forceinline__ C t_ceil(C x) { return x; }
 __device__ __forceinline__ C t_round(C x) { return x; }
 __device__ __forceinline__ C t_trunc(C x) { return x; }
 __device__ __forceinline__ bool t_signbit(C x) { return x < 0; }
+// Divisions of 32 bits where that is enough, which the compiler knows of narrow types: those of 64 are long.
+__device__ __forceinline__ bool t_both_narrow(C a, C b) { return a == (C)(i32)a && b == (C)(i32)b; }
 // Quotients by 0 are 0; the least number by -1 is itself.
-__device__ __forceinline__ C t_quotient(C a, C b) { return b == 0 ? 0 : b == -1 ? (C)(0 - (u64)a) : a / b; }
+__device__ __forceinline__ C t_quotient(C a, C b) {
+    if (b == 0) return 0;
+    if (b == -1) return (C)(0 - (u64)a);
+    return t_both_narrow(a, b) ? (C)((i32)a / (i32)b) : a / b;
+}
 // `a * t_over * b` is that quotient.
 struct Over {};
 struct Dividend { C value; };
 #define t_over Over()
 __device__ __forceinline__ Dividend operator*(C a, Over) { return Dividend{a}; }
 __device__ __forceinline__ C operator*(Dividend a, C b) { return t_quotient(a.value, b); }
-__device__ __forceinline__ C t_fmod(C a, C b) { return b == 0 || b == -1 ? 0 : a % b; }
+__device__ __forceinline__ C t_fmod(C a, C b) {
+    if (b == 0 || b == -1) return 0;
+    return t_both_narrow(a, b) ? (C)((i32)a % (i32)b) : a % b;
+}
 __device__ __forceinline__ C t_remainder(C a, C b) {
     C r = t_fmod(a, b);
     return r != 0 && (r < 0) != (b < 0) ? r + b : r;

@@ -77,8 +77,17 @@ PRODUCT(plain_64_01, 64, Loader, 2, false, true)
 PRODUCT(plain_64_10, 64, Loader, 2, true, false)
 PRODUCT(plain_64_11, 64, Loader, 2, true, true)
 #else
+// A thread's sums of i64 need more registers than the assembler leaves to it when it makes room for two blocks.
+#define IS_LONG_i64 1
+#define IS_LONG_OF(T) IS_LONG_##T
+#define IS_LONG(T) IS_LONG_OF(T)
+#if IS_LONG(ELEMENT)
+#define BOUNDS __launch_bounds__(256, 1)
+#else
+#define BOUNDS __launch_bounds__(256)
+#endif
 #define PRODUCT(NAME, SIZE, LEFT, RIGHT)                                                                       \
-    extern "C" __global__ void __launch_bounds__(256) NAME(Product q) {                                        \
+    extern "C" __global__ void BOUNDS NAME(Product q) {                                                        \
         typedef PlainTile<ELEMENT, SIZE> Tile;                                                                 \
         typedef Loader<Strided<ELEMENT>, SIZE, Tile::DEPTH, 256, LEFT, 1, Tile::LINE> L;                        \
         typedef Loader<Strided<ELEMENT>, SIZE, Tile::DEPTH, 256, RIGHT, 1, Tile::LINE> R;                       \
@@ -102,6 +111,14 @@ template <class A> __device__ __forceinline__ A warp_sum(A x) {
     return x;
 }
 
+// Sixteen bytes, which one instruction moves, as elements.
+struct __align__(16) Sixteen { u32 words[4]; };
+union Line {
+    Sixteen bits;
+    ELEMENT values[16 / sizeof(ELEMENT)];
+    __device__ __forceinline__ Line() {}
+};
+
 // A matrix, on the left, times a column: LANES threads of a warp for each row.
 template <int LANES> __device__ __forceinline__ void column(const Product& q) {
     typedef Sum<ELEMENT>::Type A;
@@ -116,6 +133,19 @@ template <int LANES> __device__ __forceinline__ void column(const Product& q) {
         i64 p = part * q.part, to = p + q.part < q.depth ? p + q.part : q.depth;
         left += row * q.left_row;
         A sums[4] = {0, 0, 0, 0};
+        const int WIDE = 16 / sizeof(ELEMENT);
+        if (LANES == 32 && q.left_depth == 1 && q.right_depth == 1 && ((u64)(left + p) | (u64)(right + p)) % 16 == 0) {
+            i64 whole = p + (to - p) / WIDE * WIDE;
+#pragma unroll 2
+            for (i64 at = p + lane * WIDE; at < whole; at += LANES * WIDE) {
+                Line l, r;
+                l.bits = *(const Sixteen*)(left + at);
+                r.bits = *(const Sixteen*)(right + at);
+#pragma unroll
+                for (int k = 0; k < WIDE; ++k) sums[k % 4] += (A)widened(l.values[k]) * (A)widened(r.values[k]);
+            }
+            p = whole;
+        }
         for (p += lane; p + 3 * LANES < to; p += 4 * LANES)
 #pragma unroll
             for (int k = 0; k < 4; ++k) {

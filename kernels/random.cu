@@ -115,9 +115,10 @@ template <> struct Normal<double> {
     static const int EACH = 2;
     static __device__ __forceinline__ void make(Words words, double mean, double std, double* out) {
         double radius = sqrt(-2.0 * log(1.0 - unit64(words.w[0], words.w[1]))) * std;
-        double turns = 6.28318530717958647692 * unit64(words.w[2], words.w[3]);
-        out[0] = radius * cos(turns) + mean;
-        out[1] = radius * sin(turns) + mean;
+        double sine, cosine;
+        sincospi(2.0 * unit64(words.w[2], words.w[3]), &sine, &cosine);
+        out[0] = radius * cosine + mean;
+        out[1] = radius * sine + mean;
     }
 };
 
@@ -148,6 +149,28 @@ __device__ __forceinline__ void bernoulli(T* to, const T* each, double p, i64 n,
             double own = each ? Convert<double>::from(each[at]) : p;
             assert(own >= 0.0 && own <= 1.0 && "a probability is not between 0 and 1");
             put(to + at, (i64)(unit64(words.w[2 * i], words.w[2 * i + 1]) < own));
+        }
+    }
+}
+
+// Integers from `low` on, of which there are `span`: of half a block's words, or of all where there are many.
+template <class T>
+__device__ __forceinline__ void integers(T* to, i64 n, i64 low, u64 span, i32 truth, Draw draw) {
+    bool many = span > 1ull << 32;
+    for (i64 pair = first_index(); pair * 2 < n; pair += index_step()) {
+        Words words = philox((u64)(many ? pair * 2 : pair), draw.stream, draw.seed);
+        for (int i = 0; i < 2 && pair * 2 + i < n; ++i) {
+            u64 number;
+            if (many) {
+                if (i == 1) words = philox((u64)(pair * 2 + 1), draw.stream, draw.seed);
+                u64 first = words.w[0] | (u64)words.w[1] << 32, second = words.w[2] | (u64)words.w[3] << 32;
+                u64 carried = __umul64hi(first, span), sum = second * span + carried;
+                number = __umul64hi(second, span) + (sum < carried);
+            } else {
+                number = __umul64hi(words.w[2 * i] | (u64)words.w[2 * i + 1] << 32, span);
+            }
+            i64 made = (i64)((u64)low + number);
+            put(to + pair * 2 + i, truth ? (i64)(made != 0) : made);
         }
     }
 }
@@ -226,7 +249,10 @@ __device__ __forceinline__ void dropout_backward(T* dx, const T* g, const u8* ma
 #define CHANCE(name, T)                                                                                  \
     extern "C" __global__ void __launch_bounds__(256) bernoulli_##name(                                  \
         T* to, const T* each, double p, i64 n, u64 seed, u64 stream, const u64* place                    \
-    ) { bernoulli(to, each, p, n, Draw(seed, stream, place)); }
+    ) { bernoulli(to, each, p, n, Draw(seed, stream, place)); }                                          \
+    extern "C" __global__ void __launch_bounds__(256) integers_##name(                                   \
+        T* to, i64 n, i64 low, u64 span, i32 truth, u64 seed, u64 stream, const u64* place               \
+    ) { integers(to, n, low, span, truth, Draw(seed, stream, place)); }
 RANDOM(f64, double)
 RANDOM(f32, float)
 RANDOM(f16, f16)

@@ -125,32 +125,47 @@ __device__ __forceinline__ typename Op::Acc before_thread(const Op& op, typename
     return lane == 0 ? before : op.combine(before, previous);
 }
 
-// Lines that lie densely: a block for each chunk.
+// Where a tile's element is in a block's memory: so that threads with EACH neighbours do not meet in a bank.
+__device__ __forceinline__ int staged_at(int i) { return i + i / EACH; }
+
+// Lines that lie densely: a block for each chunk. Memory is read and written by neighbouring threads, and each thread
+// scans its neighbours.
 extern "C" __global__ void __launch_bounds__(SCAN_THREADS) scan_rows(VARIANT op) {
     typedef VARIANT::Acc Acc;
+    __shared__ Acc staged[SCAN_THREADS * (EACH + 1)];
     Acc* parts = (Acc*)op.parts;
     for (i64 block = blockIdx.x; block < op.outer * op.chunks; block += gridDim.x) {
         i64 line = block / op.chunks, chunk = block - line * op.chunks;
         i64 first = chunk * op.chunk, end = op.n - first > op.chunk ? first + op.chunk : op.n;
         Acc carry = !op.totals && chunk > 0 ? parts[block - 1] : op.zero();
         for (i64 tile = first; tile < end; tile += SCAN_THREADS * EACH) {
-            i64 own = tile + threadIdx.x * EACH;
             Acc values[EACH], total = op.zero();
+            __syncthreads();
 #pragma unroll
             for (int k = 0; k < EACH; ++k) {
-                i64 i = own + k, place = op.reversed ? op.n - 1 - i : i;
-                values[k] = i < end ? op.from(line * op.n + place, place) : op.zero();
+                int own = k * SCAN_THREADS + threadIdx.x;
+                i64 i = tile + own, place = op.reversed ? op.n - 1 - i : i;
+                staged[staged_at(own)] = i < end ? op.from(line * op.n + place, place) : op.zero();
             }
+            __syncthreads();
 #pragma unroll
-            for (int k = 0; k < EACH; ++k) total = op.combine(total, values[k]);
+            for (int k = 0; k < EACH; ++k) {
+                values[k] = staged[staged_at(threadIdx.x * EACH + k)];
+                total = op.combine(total, values[k]);
+            }
             Acc acc = before_thread(op, total, carry);
-            if (!op.totals) {
+            if (op.totals) continue;
 #pragma unroll
-                for (int k = 0; k < EACH; ++k) {
-                    i64 i = own + k, place = op.reversed ? op.n - 1 - i : i;
-                    acc = op.combine(acc, values[k]);
-                    if (i < end) op.write(line * op.n + place, place, acc);
-                }
+            for (int k = 0; k < EACH; ++k) {
+                acc = op.combine(acc, values[k]);
+                staged[staged_at(threadIdx.x * EACH + k)] = acc;
+            }
+            __syncthreads();
+#pragma unroll
+            for (int k = 0; k < EACH; ++k) {
+                int own = k * SCAN_THREADS + threadIdx.x;
+                i64 i = tile + own, place = op.reversed ? op.n - 1 - i : i;
+                if (i < end) op.write(line * op.n + place, place, staged[staged_at(own)]);
             }
         }
         if (op.totals && threadIdx.x == 0) parts[block] = carry;

@@ -31,6 +31,8 @@ mod folds;
 mod graphs;
 #[path = "cuda_tensors/indexing.rs"]
 mod indexing;
+#[path = "cuda_tensors/large.rs"]
+mod large;
 #[path = "cuda_tensors/linalg.rs"]
 mod linalg;
 #[path = "cuda_tensors/loader.rs"]
@@ -43,6 +45,8 @@ mod near;
 mod norms;
 #[path = "cuda_tensors/optim.rs"]
 mod optim;
+#[path = "cuda_tensors/packed.rs"]
+mod packed;
 #[path = "cuda_tensors/pooling.rs"]
 mod pooling;
 #[path = "cuda_tensors/processes.rs"]

@@ -8,8 +8,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
-use torchrs::cuda::pointwise::source;
-use torchrs::cuda::{Program, library};
+use torchrs::cuda::pointwise::{Format, source, source_for};
+use torchrs::cuda::{Needs, Program, library};
 use torchrs::ops::catalogue;
 use torchrs::ops::pointwise::{self, Compute, Kind, Row};
 
@@ -28,6 +28,15 @@ fn is_asked_for() -> bool {
     let probe = Program::owned("probe", "", String::new()).compile((9, 0));
     probe.unwrap_or_else(|error| panic!("{error}"));
     true
+}
+
+/// Functions of f64 that keep an array in each thread's memory, of this size, for numbers so large that many digits
+/// of pi decide; others never touch it.
+const WITH_MEMORY: [&str; 4] = ["t_sin(", "t_cos(", "t_tan(", "t_digamma("];
+const THEIR_MEMORY: u32 = 40;
+
+fn may_have_memory(text: &str, needs: &Needs) -> bool {
+    needs.stack <= THEIR_MEMORY && WITH_MEMORY.iter().any(|call| text.contains(call))
 }
 
 /// Compiles programs on all cores; what is wrong with them.
@@ -56,6 +65,10 @@ fn complaints<P: Borrow<Program> + Sync>(mut programs: Vec<(String, P)>) -> Vec<
                                     most.fetch_max(needs.registers as usize, Relaxed);
                                     if needs.spilled > 0 {
                                         complain(format!("spills: {needs:?}"));
+                                    } else if needs.stack > 0
+                                        && !may_have_memory(program.borrow().text(), &needs)
+                                    {
+                                        complain(format!("has memory of its own: {needs:?}"));
                                     }
                                 }
                             }
@@ -120,6 +133,50 @@ fn programs_of(row: &Row) -> Vec<(String, Program)> {
         floats.iter().map(move |c| (format!("{name} {c:?}"), source(&gradient.kernel, *c)))
     });
     forward.chain(backward).map(|(name, program)| (name, program.expect("a row's text"))).collect()
+}
+
+/// Rows of which programs for several types, or narrow ones, are checked: there are as many as combinations of types.
+const SAMPLED: [&str; 14] = [
+    "add",
+    "mul",
+    "div",
+    "floor_divide",
+    "remainder",
+    "pow",
+    "gt",
+    "eq",
+    "where_",
+    "masked_fill",
+    "logical_and",
+    "bitwise_and",
+    "gelu",
+    "erfinv",
+];
+
+/// A program of a row for narrow operands, one of which repeats in runs of odd length.
+fn narrow_program_of(row: &Row) -> (String, Program) {
+    let (compute, result, format) = match row.kind {
+        Kind::Float => (Compute::F32, Format::BF16, Format::BF16),
+        Kind::Compare => (Compute::F32, Format::Bool, Format::F16),
+        Kind::Bitwise => (Compute::I64, Format::Bit, Format::Bit),
+        _ => (Compute::I64, Format::U8, Format::U8),
+    };
+    let inputs = row.inputs.iter().map(|input| if input.mask { Format::Bool } else { format });
+    let formats: Vec<Format> = std::iter::once(result).chain(inputs).collect();
+    let program = source_for(&row.kernel, compute, 1, &formats).expect("a row's text");
+    (format!("{} for {format:?}", row.name), program)
+}
+
+#[test]
+fn rows_for_several_types() {
+    if !is_asked_for() {
+        return;
+    }
+    let rows = pointwise::tables().filter(|row| SAMPLED.contains(&row.name));
+    let programs: Vec<_> = rows.map(narrow_program_of).collect();
+    assert_eq!(programs.len(), SAMPLED.len());
+    let wrong = complaints(programs);
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 #[test]

@@ -27,7 +27,7 @@ pub unsafe fn fill_elements(
     stream: Stream,
 ) -> Result<()> {
     let mut bits = [0u8; 16];
-    bits[..element.len()].copy_from_slice(element);
+    bits.chunks_exact_mut(element.len()).for_each(|chunk| chunk.copy_from_slice(element));
     let same = element.iter().all(|byte| *byte == element[0]);
     let half = |i: usize| u64::from_le_bytes(std::array::from_fn(|b| bits[8 * i + b]));
     // SAFETY: the caller's promises.
@@ -41,7 +41,8 @@ pub unsafe fn fill_elements(
             8 => &FILL_8,
             _ => &FILL_16,
         };
-        let shape = Shape::grid_stride(count as u64, 256, stream.device())?;
+        let packs = (count * element.len()).div_ceil(16);
+        let shape = Shape::grid_stride(packs as u64, 256, stream.device())?;
         let function = kernel.on(stream.device())?;
         launch::launch(
             function,

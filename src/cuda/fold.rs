@@ -250,13 +250,20 @@ fn share_rows(outputs: u64, items: u64, wide: bool, multiprocessors: u64) -> Sha
 
 /// The entry point of `kernels/rows_entries.cuh`, and the shape, for `rows` dense rows of `n` elements of a
 /// format, which begin at these addresses.
+///
+/// # Errors
+/// [`Error::Shape`] for rows of 2^31 elements or more.
 pub fn rows_shape(
+    op: &str,
     rows: usize,
     n: usize,
     format: Format,
     addresses: &[*const u8],
-) -> (&'static str, Shape) {
-    assert!(n <= i32::MAX as usize, "a row of {n} elements: kernels count them in 31 bits");
+) -> Result<(&'static str, Shape)> {
+    if n > i32::MAX as usize {
+        let message = format!("rows of {n} elements; on a GPU they have less than 2^31");
+        return Err(Error::shape(op, message));
+    }
     let width = 16 / format.size();
     let aligned = addresses.iter().all(|at| (*at as usize).is_multiple_of(16));
     let wide = aligned && n.is_multiple_of(width);
@@ -273,7 +280,7 @@ pub fn rows_shape(
     };
     let height = THREADS / lanes;
     let blocks = rows.div_ceil(height as usize);
-    (entry, Shape { block: [lanes, height, 1], ..Shape::plane(blocks, 1, 1) })
+    Ok((entry, Shape { block: [lanes, height, 1], ..Shape::plane(blocks, 1, 1) }))
 }
 
 /// A shape for `columns` columns of `n` elements each: threads side by side have neighbouring columns.

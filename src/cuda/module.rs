@@ -51,7 +51,6 @@ pub struct Program {
     prelude: &'static str,
     text: Text,
     options: &'static [&'static str],
-    architecture_specific: bool,
     source: OnceLock<Source>,
     loaded: [TryOnce<Module>; MAX_DEVICES],
 }
@@ -85,19 +84,12 @@ impl Program {
     const fn of(name: &'static str, prelude: &'static str, text: Text) -> Program {
         let loaded = [const { TryOnce::new() }; MAX_DEVICES];
         let source = OnceLock::new();
-        let (options, architecture_specific) = (&[] as &[&str], false);
-        Program { name, prelude, text, options, architecture_specific, source, loaded }
+        Program { name, prelude, text, options: &[], source, loaded }
     }
 
     /// With options for the compiler.
     pub const fn options(mut self, options: &'static [&'static str]) -> Program {
         self.options = options;
-        self
-    }
-
-    /// Uses instructions that exist on one architecture only (`sm_90a`), where the device has such.
-    pub const fn architecture_specific(mut self) -> Program {
-        self.architecture_specific = true;
         self
     }
 
@@ -216,10 +208,10 @@ fn key_of(program: &Program, compiler: &Compiler, options: &[String]) -> Fingerp
     key
 }
 
-/// `specific`: for this architecture and no later one, if the program asks for it.
+/// `specific`: for this architecture and no later one, with the instructions that no other has (`sm_90a`): a device's
+/// code is compiled for that device.
 fn options_for(program: &Program, (major, minor): (u32, u32), specific: bool) -> Vec<String> {
-    let specific = specific && program.architecture_specific && major >= 9;
-    let specific = if specific { "a" } else { "" };
+    let specific = if specific && major >= 9 { "a" } else { "" };
     let mut options =
         vec![format!("--gpu-architecture=sm_{major}{minor}{specific}"), "--std=c++17".to_owned()];
     if library::is_simulated() {
@@ -237,17 +229,16 @@ fn compile_now(
 ) -> Result<Vec<u8>> {
     let name = format!("{}.cu", program.name);
     let text = &program.source().text;
-    let log = match compiler.compile(&name, text, &options)? {
-        Outcome::Code(code, _) => return Ok(code),
-        // A compiler that is older than the GPU knows the first of its generation, whose code
-        // runs on the later ones.
-        Outcome::Refused { option: true, .. } if capability.1 > 0 => {
-            let options = options_for(program, (capability.0, 0), false);
-            match compiler.compile(&name, text, &options)? {
-                Outcome::Code(code, _) => return Ok(code),
-                Outcome::Refused { log, .. } => log,
-            }
+    let mut outcome = compiler.compile(&name, text, &options)?;
+    // A compiler that is older than the GPU knows the first of its generation, whose code runs on the later ones.
+    for older in [capability, (capability.0, 0)] {
+        if !matches!(outcome, Outcome::Refused { option: true, .. }) {
+            break;
         }
+        outcome = compiler.compile(&name, text, &options_for(program, older, false))?;
+    }
+    let log = match outcome {
+        Outcome::Code(code, _) => return Ok(code),
         Outcome::Refused { log, .. } => log,
     };
     let ((major, minor), path) = (compiler.version(), compiler.path().display());

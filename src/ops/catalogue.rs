@@ -8,7 +8,7 @@ use super::*;
 /// The programs, with names. What is not here is compiled for nobody's check but at its first use, and a test finds
 /// files of kernels that no program has.
 pub fn programs() -> Vec<(String, &'static Program)> {
-    let families: [&'static Family; 20] = [
+    let families: [&'static Family; 21] = [
         &batch_norm::cuda::EACH,
         &batch_norm::cuda::FOLDS,
         &complex::cuda::COMPLEX,
@@ -26,6 +26,7 @@ pub fn programs() -> Vec<(String, &'static Program)> {
         &rnn::cuda::CELLS,
         &scan::cuda::SCANS,
         &softmax::cuda::SOFTMAX,
+        &sort::cuda::FIRST,
         &sort::cuda::RANK,
         &sort::cuda::SELECT,
         &sort::cuda::SORT,

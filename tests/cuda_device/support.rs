@@ -72,7 +72,8 @@ pub fn run(path: &str, variables: &[(&str, &str)], body: fn() -> Result<()>) {
 /// This executable, to run one of its tests.
 pub fn command(test: &str) -> Command {
     let mut command = Command::new(env::current_exe().unwrap());
-    command.args([test, "--exact", "--nocapture", "--test-threads=1"]).env(INSIDE, test);
+    let options = ["--exact", "--include-ignored", "--nocapture", "--test-threads=1"];
+    command.arg(test).args(options).env(INSIDE, test);
     command
 }
 

@@ -55,8 +55,14 @@ simulated! {
             let [cpu, gpu] = both(|g, device| g.bernoulli(&p.to_device(device)));
             assert!(cpu == gpu, "{dtype}");
         }
-        let [cpu, gpu] = both(|g, device| g.randint(-5, 17, [40, 3], (Dtype::I32, device)));
-        assert!(cpu == gpu);
+        for dtype in ALL {
+            let [cpu, gpu] = both(|g, device| g.randint(-5, 17, [41, 3], (dtype, device)));
+            assert!(cpu == gpu, "{dtype}");
+        }
+        for (low, high) in [(0, 1 << 32), (-7, 1 << 33), (i64::MIN, i64::MAX)] {
+            let [cpu, gpu] = both(|g, device| g.randint(low, high, [501], (Dtype::I64, device)));
+            assert!(cpu == gpu, "{low} {high}");
+        }
         let weights = Tensor::from([[0.2f32, 0.0, 0.5], [1.0, 3.0, 0.1]]);
         let [cpu, gpu] = both(|g, device| g.multinomial(&weights.to_device(device), 9, true));
         assert!(cpu == gpu);

@@ -47,6 +47,40 @@ simulated! {
         }
     }
 
+    fn the_first_ones_of_long_lines() {
+        // Some alike, many alike, almost all alike; in each of two directions.
+        let line = |n: usize, distinct: usize, dtype| {
+            let values: Vec<f64> = (0..n).map(|i| ((i * 7919 + 13) % distinct) as f64 - distinct as f64 / 2.0).collect();
+            Tensor::from_slice(&values, [n]).to_dtype(dtype)
+        };
+        for dtype in [Dtype::F32, Dtype::BF16, Dtype::F64, Dtype::I64, Dtype::U8] {
+            for (n, distinct) in [(6001, 5003), (6001, 40), (5000, 1)] {
+                let x = line(n, distinct, dtype);
+                for k in [1, 100, 2048] {
+                    same(&format!("{dtype} {n} {distinct} {k}"), 0.0, |device| {
+                        let x = x.to_device(device);
+                        let ((a, b), (c, d)) = (x.topk(k, 0, true), x.topk(k, 0, false));
+                        vec![a, b, c, d]
+                    });
+                }
+            }
+        }
+        let x = line(2 * 3 * 2500, 9001, Dtype::F32);
+        x.narrow(0, 300, 7).fill_(f64::NAN);
+        same("in the middle", 0.0, |device| {
+            let x = x.to_device(device).reshape([2, 2500, 3]);
+            let ((a, b), (c, d)) = (x.topk(9, 1, true), x.topk(9, 1, false));
+            vec![a, b, c, d]
+        });
+        // In parts.
+        let x = line(2 * 66_000, 40_009, Dtype::F32);
+        same("parts", 0.0, |device| {
+            let x = x.to_device(device).reshape([2, 66_000]);
+            let ((a, b), (c, d)) = (x.topk(6, 1, true), x.topk(6, 1, false));
+            vec![a, b, c, d]
+        });
+    }
+
     fn gradients() {
         same("gradients", 1e-12, |device| {
             let x = [numbers(&[4, 30], Dtype::F64).to_device(device)];

@@ -1,10 +1,13 @@
 //! Formulas over tensors' elements: the program of a formula is made from its text at its first use,
-//! with kernels for dense operands of one type and for any strides and types.
+//! with kernels for dense operands of one type and for any strides and types. Large operands of several types, or
+//! that repeat, have programs of their own, made for those types (`packed.rs`).
 
 mod many;
+mod packed;
 mod translate;
 
 pub use many::{Update, execute_many};
+pub use packed::source_for;
 
 use crate::cuda::sources::kernel_text;
 use std::collections::HashMap;
@@ -15,7 +18,7 @@ use parking_lot::RwLock;
 use super::launch::{self, Argument, Shape};
 use super::module::{Kernel, Program};
 use super::stream::Stream;
-use crate::cpu::format::Format;
+pub use crate::cpu::format::Format;
 use crate::cpu::kernel::{self, Text};
 use crate::cpu::lane::{Compute, Constant};
 use crate::cpu::plan::{Operand, Plan};
@@ -192,6 +195,14 @@ pub unsafe fn execute(
         for k in 0..operands.len() {
             walk.operands[k].strides[d] = plan.stride(d, k) as i64;
         }
+    }
+    let formula = (kernel, text, compute);
+    if let Some((packed, elements)) = packed::kernel_for(formula, count, outputs, &plan, operands) {
+        let shape = Shape::grid_stride(count.div_ceil(elements) as u64, THREADS, device)?;
+        // SAFETY: as above.
+        return unsafe {
+            launch::launch(packed.on(device)?, shape, stream, crate::cuda_args!(walk))
+        };
     }
     let shape = Shape::grid_stride(count as u64, THREADS, device)?;
     // SAFETY: as above.

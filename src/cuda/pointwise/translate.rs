@@ -13,6 +13,11 @@ const SPECIAL: [&str; 11] =
 
 /// The program of a formula for a compute type, without the prelude.
 pub fn program(text: &Text, compute: Compute) -> String {
+    function(text, compute) + kernel_text!("walk.cuh", "pointwise.cuh")
+}
+
+/// The formula as a function, and what it needs.
+pub fn function(text: &Text, compute: Compute) -> String {
     let (flag, c) = match compute {
         Compute::F32 => ("COMPUTE_F32", "float"),
         Compute::F64 => ("COMPUTE_F64", "double"),
@@ -53,7 +58,6 @@ pub fn program(text: &Text, compute: Compute) -> String {
         }
     }
     out.push_str("}\n");
-    out.push_str(kernel_text!("pointwise.cuh"));
     out
 }
 

@@ -169,7 +169,8 @@ pub(super) fn backward(
     };
     let (rows, n) = (batch.target.numel(), batch.x.shape()[1]);
     let format = format_of(out.dtype());
-    let (entry, shape) = rows_shape(rows, n, format, &[op.x, op.out]);
+    let (entry, shape) = rows_shape("cross_entropy", rows, n, format, &[op.x, op.out])
+        .unwrap_or_else(|error| throw(error));
     let kernel = ROWS.kernel(format, "Gradient", entry);
     // SAFETY: the kernel's parameter; dense tensors of these types, `out` is new.
     unsafe { gpu.launch(kernel, shape, crate::cuda_args!(op)) };

@@ -132,7 +132,8 @@ fn start(gpu: Gpu, variant: &'static str, x: &Tensor, rows: usize, n: usize, op:
     let format = format_of(x.dtype());
     let mut addresses = vec![op.x, op.y.cast_const()];
     addresses.extend([op.dy, op.w, op.b].iter().filter(|at| !at.is_null()));
-    let (entry, shape) = rows_shape(rows, n, format, &addresses);
+    let (entry, shape) =
+        rows_shape("layer_norm", rows, n, format, &addresses).unwrap_or_else(|error| throw(error));
     let kernel = ROWS.kernel(format, variant, entry);
     // SAFETY: the kernel's parameter; dense tensors of these types and sizes, the results are new.
     unsafe { gpu.launch(kernel, shape, crate::cuda_args!(op)) };

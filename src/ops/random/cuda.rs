@@ -23,6 +23,7 @@ kernels_by! {
 kernels_by! {
     numbers of PROGRAM:
     BERNOULLI "bernoulli";
+    INTEGERS "integers";
 }
 
 static SET_PLACE: Kernel = Kernel::new(&PROGRAM, "set_place");
@@ -77,6 +78,18 @@ pub(super) fn bernoulli(gpu: Gpu, x: &Tensor, each: Option<&Tensor>, p: f64, dra
     let threads = gpu.for_each(x.numel().div_ceil(2));
     // SAFETY: dense tensors of one type; an element is read before it is written, by one thread.
     unsafe { gpu.launch(kernel_of("bernoulli_", &BERNOULLI, x.dtype()), threads, args) };
+}
+
+/// Overwrites the dense `x` by integers from `low` on, of which there are `span`.
+#[track_caller]
+pub(super) fn integers(gpu: Gpu, x: &Tensor, draw: Draw, low: i64, span: u64) {
+    let (seed, stream, place_of) = resolve(gpu, draw);
+    let (to, n) = (x.device_ptr(), x.numel() as i64);
+    let truth = i32::from(x.dtype() == Dtype::Bool);
+    let args = cuda_args!(to, n, low, span, truth, seed, stream, place_of);
+    let threads = gpu.for_each(x.numel().div_ceil(2));
+    // SAFETY: a dense tensor of this type, which is new.
+    unsafe { gpu.launch(kernel_of("randint", &INTEGERS, x.dtype()), threads, args) };
 }
 
 /// The result and the mask of dropout of the dense `x`.

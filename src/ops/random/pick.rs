@@ -5,6 +5,7 @@ use smallvec::smallvec;
 use super::fill::uniform_list;
 use super::{Draw, Generator, cuda};
 use crate::autograd::record_inplace;
+use crate::cpu::philox::PhiloxStream;
 use crate::error::{Error, throw};
 use crate::ops::gpu;
 use crate::tensor::{Element, TensorOptions, dispatch};
@@ -15,6 +16,14 @@ fn assert_probability(op: &str, p: f64) {
     if !(0.0..=1.0).contains(&p) {
         throw(Error::argument(op, "p", format!("{p}; a probability between 0 and 1 is needed")));
     }
+}
+
+/// A number below `span` of 64 random bits, or of 128 where one could see that some are likelier than others; as many
+/// for each number, so that threads can begin anywhere.
+fn below(words: &mut PhiloxStream, span: u64) -> u64 {
+    let times = |bits: u64| u128::from(bits) * u128::from(span);
+    let low = times(words.next_u64()) >> 64;
+    if span <= 1 << 32 { low as u64 } else { ((times(words.next_u64()) + low) >> 64) as u64 }
 }
 
 impl Generator {
@@ -44,16 +53,23 @@ impl Generator {
             ));
         }
         let options = options.into();
-        let t = Tensor::empty(shape, options.dtype);
-        let mut words = self.draw().words();
+        let t = Tensor::empty(shape, TensorOptions { requires_grad: false, ..options });
         let span = high.wrapping_sub(low) as u64;
-        dispatch!(t.dtype(), T => {
-            // SAFETY: fresh, contiguous and of type T.
-            for o in unsafe { t.as_mut_slice::<T>() } {
-                *o = T::from_i64(low.wrapping_add(words.below(span) as i64));
-            }
-        });
-        options.finish(t)
+        if options.dtype.is_complex() {
+            let real = TensorOptions { dtype: Dtype::I64, requires_grad: false, ..options };
+            t.copy_(&self.randint(low, high, t.shape(), real));
+        } else if let Some(gpu) = gpu::of("randint", &[&t]) {
+            cuda::integers(gpu, &t, self.draw(), low, span);
+        } else {
+            let mut words = self.draw().words();
+            dispatch!(t.dtype(), T => {
+                // SAFETY: fresh, contiguous and of type T.
+                for o in unsafe { t.as_mut_slice::<T>() } {
+                    *o = T::from_i64(low.wrapping_add(below(&mut words, span) as i64));
+                }
+            });
+        }
+        if options.requires_grad { t.requires_grad_(true) } else { t }
     }
 
     /// The numbers `0..n` in random order, i64 (`torch.randperm` with a generator).

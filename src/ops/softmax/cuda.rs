@@ -5,6 +5,7 @@ use crate::cuda::family::{FLOATS, Family};
 use crate::cuda::fold::{columns_shape, rows_shape};
 use crate::cuda::launch::Argument;
 use crate::cuda::sources::family;
+use crate::error::throw;
 use crate::ops::gpu::{Gpu, format_of};
 use crate::ops::scan::around;
 
@@ -40,7 +41,8 @@ pub(super) fn run(gpu: Gpu, log: bool, a: &Tensor, b: Option<&Tensor>, d: usize)
     let format = format_of(a.dtype());
     let b_at = b.map_or(std::ptr::null_mut(), Tensor::device_ptr);
     let (entry, shape) = if inner == 1 {
-        rows_shape(outer, n, format, &[a.device_ptr(), b_at, out.device_ptr()])
+        rows_shape("softmax", outer, n, format, &[a.device_ptr(), b_at, out.device_ptr()])
+            .unwrap_or_else(|error| throw(error))
     } else {
         ("columns", columns_shape(outer * inner, n))
     };

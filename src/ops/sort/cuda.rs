@@ -1,4 +1,6 @@
-//! Sorting on a GPU: `kernels/sort.cu`, `kernels/rank.cu`, `kernels/select.cu`.
+//! Sorting on a GPU: `kernels/sort.cu`, `kernels/rank.cu`, `kernels/select.cu`; the first of an order in `first.rs`.
+
+mod first;
 
 use crate::cuda::sources::family;
 use std::ptr::null_mut;
@@ -10,7 +12,10 @@ use crate::ops::gpu::{Gpu, format_of};
 use crate::{Dtype, Tensor};
 
 pub(in crate::ops) static SORT: Family =
-    family!("sort": "order.cuh", "sort.cu").with(&[(NUMBERS, &["Sort"])]);
+    family!("sort": "order.cuh", "keys.cuh", "sort.cu").with(&[(NUMBERS, &["Sort"])]);
+pub(in crate::ops) static FIRST: Family =
+    family!("first": "order.cuh", "keys.cuh", "before.cuh", "first.cu")
+        .with(&[(NUMBERS, &["First"])]);
 pub(in crate::ops) static RANK: Family =
     family!("rank": "order.cuh", "before.cuh", "rank.cu").with(&[(NUMBERS, &["Rank"])]);
 pub(in crate::ops) static SELECT: Family =
@@ -130,6 +135,9 @@ pub(super) fn order(gpu: Gpu, x: &Tensor, d: usize, descending: bool, k: usize, 
     }
     let x = x.detach().contiguous();
     let [outer, n, inner] = around(x.shape(), d);
+    if n > TILE && k <= TILE && k < n {
+        return first::places(gpu, &x, d, descending, k, out);
+    }
     let (lines, tiles) = (outer * inner, n.div_ceil(TILE));
     let length = n.next_power_of_two().min(TILE);
     // An element of eight bytes has its place beside it.
