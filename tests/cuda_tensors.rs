@@ -57,3 +57,5 @@ mod rows;
 mod scans;
 #[path = "cuda_tensors/sorts.rs"]
 mod sorts;
+#[path = "cuda_tensors/streams.rs"]
+mod streams;
