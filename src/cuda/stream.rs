@@ -177,6 +177,14 @@ impl Stream {
         }
     }
 
+    /// Whether its device has failed, so that no work of it is done any more.
+    pub(super) fn has_failed(self) -> bool {
+        let Ok(driver) = driver() else { return true };
+        // SAFETY: a stream that lives until the process ends.
+        device::bind(self.device()).is_err()
+            || unsafe { (driver.cuStreamQuery)(self.handle) }.is_sticky()
+    }
+
     /// Waits until all work so far is done.
     ///
     /// # Errors
