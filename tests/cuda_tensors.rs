@@ -63,3 +63,7 @@ mod rows;
 mod scans;
 #[path = "cuda_tensors/sorts.rs"]
 mod sorts;
+#[path = "cuda_tensors/steps.rs"]
+mod steps;
+#[path = "cuda_tensors/streams.rs"]
+mod streams;

@@ -1,6 +1,7 @@
 //! Modules: shared objects of compiled kernels, and the functions in them.
 
 use crate::code::{Code, Result};
+use crate::compile::shared;
 use crate::device::{MAX_THREADS, SHARED_MEMORY};
 use crate::kernel::abi;
 use crate::registry::{Handle, Registry};
@@ -28,6 +29,8 @@ pub struct Module {
     pub device: usize,
     library: *mut c_void,
     table: *const abi::Module,
+    /// Bytes of shared memory that each kernel declares.
+    declared: HashMap<String, u64>,
     /// Names and handles of the functions that were asked for.
     handles: Mutex<HashMap<usize, usize>>,
 }
@@ -44,7 +47,9 @@ pub struct Function {
     pub module: Arc<Module>,
     /// The kernel's number in it.
     pub kernel: usize,
-    /// Most bytes of dynamic shared memory, which the program may raise.
+    /// Bytes of shared memory that it declares.
+    pub declared_shared: i32,
+    /// Most bytes of dynamic shared memory, which the program may raise; both together have a limit.
     pub max_shared: AtomicI32,
     /// The preferred part of shared memory, which is only remembered.
     pub carveout: AtomicI32,
@@ -72,7 +77,8 @@ impl Module {
         let library = open(object)?;
         // SAFETY: the library was just opened.
         let table = unsafe { libc::dlsym(library, abi::SYMBOL.as_ptr()) }.cast::<abi::Module>();
-        let module = Module { device, library, table, handles: Mutex::default() };
+        let mut module =
+            Module { device, library, table, declared: HashMap::new(), handles: Mutex::default() };
         // SAFETY: the symbol, if it is there, is such a table; its first word says which version.
         if table.is_null() || unsafe { (*table).version } != abi::VERSION {
             eprintln!(
@@ -80,6 +86,8 @@ impl Module {
             );
             return Err(Code::NO_BINARY_FOR_GPU);
         }
+        let names: Vec<&str> = (0..module.kernels().len()).map(|n| module.name(n)).collect();
+        module.declared = shared::declared(object, &names).ok_or(Code::INVALID_IMAGE)?;
         Ok(module)
     }
 
@@ -115,10 +123,12 @@ impl Module {
         let number =
             (0..self.kernels().len()).find(|n| self.name(*n) == name).ok_or(Code::NOT_FOUND)?;
         let handle = *self.handles.lock().entry(number).or_insert_with(|| {
+            let declared = self.declared.get(name).map_or(0, |bytes| *bytes as i32);
             FUNCTIONS.insert(Function {
                 module: self.clone(),
                 kernel: number,
-                max_shared: AtomicI32::new(SHARED_MEMORY as i32),
+                declared_shared: declared,
+                max_shared: AtomicI32::new(SHARED_MEMORY as i32 - declared),
                 carveout: AtomicI32::new(-1),
             }) as usize
         });

@@ -31,6 +31,72 @@ fn vectors_are_added() {
 }
 
 #[test]
+fn declared_and_dynamic_shared_memory_have_one_limit() {
+    if !has_compiler() {
+        return;
+    }
+    device(0);
+    let module = load(
+        r#"
+        template <class T, int N> __device__ T turned(T x) {
+            __shared__ T cells[N], more;
+            cells[threadIdx.x] = x;
+            if (threadIdx.x == 0) more = x;
+            __syncthreads();
+            return cells[blockDim.x - 1 - threadIdx.x] + more;
+        }
+        template <class T> __device__ __noinline__ T twice(T x) { return turned<T, 500>(x) + turned<T, 500>(x); }
+        extern "C" __global__ void large(double* x) {
+            extern __shared__ double pool[];
+            __shared__ double first[24];
+            first[threadIdx.x] = twice(x[threadIdx.x]);
+            pool[threadIdx.x] = first[threadIdx.x];
+            __syncthreads();
+            x[threadIdx.x] = pool[threadIdx.x];
+        }
+        extern "C" __global__ void small(float* x) { x[threadIdx.x] = turned<float, 31>(x[threadIdx.x]); }
+        extern "C" __global__ void none(float* x) { extern __shared__ float pool[]; pool[0] = *x; }"#,
+    );
+    let declared = |kernel| {
+        let mut bytes = -1;
+        ok(cuFuncGetAttribute(&mut bytes, 1, kernel));
+        bytes
+    };
+    let large = function(module, c"large");
+    let bytes = 8 * (500 + 1 + 24);
+    assert_eq!(declared(large), bytes);
+    assert_eq!(declared(function(module, c"small")), 4 * 32);
+    assert_eq!(declared(function(module, c"none")), 0);
+    let (stream, x) = (stream(), alloc(8 * 24));
+    let most = (48 << 10) - bytes as u32;
+    ok(launch(large, 1, 24, most, stream, &[arg(&x)]));
+    assert_eq!(
+        name(launch(large, 1, 24, most + 1, stream, &[arg(&x)])),
+        "CUDA_ERROR_INVALID_VALUE"
+    );
+    let optin = (227 << 10) - bytes;
+    assert_eq!(name(cuFuncSetAttribute(large, 8, optin + 1)), "CUDA_ERROR_INVALID_VALUE");
+    ok(cuFuncSetAttribute(large, 8, optin));
+    ok(launch(large, 1, 24, optin as u32, stream, &[arg(&x)]));
+    ok(cuStreamDestroy_v2(stream));
+}
+
+#[test]
+fn more_declared_shared_memory_than_there_is_does_not_compile() {
+    if !has_compiler() {
+        return;
+    }
+    let of = |bytes: u32| {
+        let text = r#"extern "C" __global__ void greedy(char* x) {
+            __shared__ char cells[N]; cells[threadIdx.x] = 1; __syncthreads(); *x = cells[N - 1]; }"#;
+        compile(&text.replace('N', &bytes.to_string()), &["--gpu-architecture=sm_90"])
+    };
+    assert!(of(48 << 10).is_ok());
+    let log = of((48 << 10) + 1).unwrap_err();
+    assert!(log.contains("'greedy' uses too much shared data (0xc001 bytes, 0xc000 max)"), "{log}");
+}
+
+#[test]
 fn blocks_reduce_through_shared_memory() {
     if !has_compiler() {
         return;

@@ -16,6 +16,7 @@ use smallvec::SmallVec;
 use super::anomaly;
 use super::mode::{ANOMALY, FORWARD, GRAD, ModeGuard, has_mode};
 use super::node::{Edge, Kind, Node};
+use super::streams::Order;
 use crate::error::{Error, throw};
 use crate::profiler::{self, Category};
 use crate::tensor::{Dtype, Shape};
@@ -330,6 +331,8 @@ struct Pass {
     reached: Reached,
     /// Where the caller started it.
     called: &'static Location<'static>,
+    /// Where nodes ran on several streams.
+    order: Option<Order>,
 }
 
 /// The place of a node's task, which is made if there is none; true if so.
@@ -375,7 +378,9 @@ impl Pass {
             }
         }
         let needed = Rc::new(needed(&tasks, &index, wanted));
-        let mut pass = Pass { tasks, reached: Reached { index: Rc::new(index), needed }, called };
+        let order = Order::of(tasks.iter().map(|task| &*task.node));
+        let reached = Reached { index: Rc::new(index), needed };
+        let mut pass = Pass { tasks, reached, called, order };
         for (edge, grad) in starts {
             let i = pass.place(&edge.node);
             pass.deliver(i, edge.output, grad);
@@ -388,12 +393,17 @@ impl Pass {
     }
 
     /// Adds a contribution to a task's gradient. The first is moved in; a later one is added in
-    /// place if nobody else can see the sum so far.
+    /// place if nobody else can see the sum so far, nor another stream may still read it.
     fn deliver(&mut self, i: usize, output: usize, grad: Tensor) {
+        let _there = match &mut self.order {
+            Some(order) => order.hand_over(&grad, &self.tasks[i].node),
+            None => None,
+        };
+        let in_place = self.order.is_none() && !has_mode(GRAD | FORWARD);
         let slot = &mut self.tasks[i].grads[output];
         *slot = Some(match slot.take() {
             None => grad,
-            Some(sum) if !has_mode(GRAD | FORWARD) && sum.is_uniquely_owned() => {
+            Some(sum) if in_place && sum.is_uniquely_owned() => {
                 sum.add_(&grad);
                 sum
             }
@@ -418,6 +428,9 @@ impl Pass {
                 self.step(i, captures, &mut captured, keep, &mut ready);
             }
         }
+        if let Some(order) = &self.order {
+            order.join(&captured);
+        }
         captured
     }
 
@@ -431,6 +444,10 @@ impl Pass {
         ready: &mut Vec<usize>,
     ) {
         let node = self.tasks[i].node.clone();
+        let _stream = match &mut self.order {
+            Some(order) => order.enter(&node),
+            None => None,
+        };
         let mut grads = std::mem::take(&mut self.tasks[i].grads);
         let hooked = node.run_tensor_hooks(&mut grads);
         let capturing = self.tasks[i].captured;

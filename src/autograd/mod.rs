@@ -28,6 +28,7 @@ mod node;
 mod record;
 mod saved;
 mod saved_hooks;
+mod streams;
 mod variable;
 
 pub use anomaly::{

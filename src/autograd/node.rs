@@ -11,6 +11,7 @@ use super::SavedTensor;
 use super::anomaly::Trace;
 use super::hooks::NodeHooks;
 use super::mode::{FORWARD, has_mode};
+use crate::cuda::Stream;
 use crate::error::{Error, throw};
 use crate::tensor::{Dtype, Shape};
 use crate::{Device, Tensor};
@@ -70,6 +71,8 @@ pub struct Node {
     /// Shape, dtype and device of each output, which its gradient must have.
     pub(crate) outputs: SmallVec<[(Shape, Dtype, Device); 1]>,
     pub(crate) state: Mutex<NodeState>,
+    /// The stream of the first GPU's output, if that was not its device's default stream.
+    pub(crate) stream: Option<Stream>,
     /// Where the op was called, if that was in anomaly mode.
     pub(crate) trace: Option<Arc<Trace>>,
 }

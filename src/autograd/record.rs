@@ -12,7 +12,7 @@ use super::anomaly::Trace;
 use super::forward_ad;
 use super::mode::{FORWARD, GRAD, INFERENCE, has_mode, mode};
 use super::node::{BackwardCtx, BackwardFn, Edge, Edges, Grads, Kind, Node, NodeState};
-use super::{SavedTensor, is_grad_enabled};
+use super::{SavedTensor, is_grad_enabled, streams};
 use crate::Tensor;
 use crate::tensor::Shape;
 
@@ -302,6 +302,7 @@ pub(crate) fn new_node(
     for t in outputs {
         results.push((Shape::from_slice(t.shape()), t.dtype(), t.device()));
     }
+    let stream = streams::of_outputs(&results);
     Arc::new(Node {
         seq: next_seq(),
         name,
@@ -309,6 +310,7 @@ pub(crate) fn new_node(
         edges,
         outputs: results,
         state: Mutex::new(NodeState { backward: Some(backward), hooks: None }),
+        stream,
         trace: Trace::new(at),
     })
 }

@@ -286,6 +286,7 @@ impl Tensor {
                 edges: smallvec![],
                 outputs: smallvec![(Shape::from_slice(self.shape()), self.dtype(), self.device())],
                 state: Mutex::new(NodeState::default()),
+                stream: None,
                 trace: None,
             });
             extras.accumulator = Arc::downgrade(&node);

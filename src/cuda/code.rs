@@ -22,6 +22,13 @@ impl Code {
     pub(crate) const PEER_ACCESS_ALREADY_ENABLED: Code = Code(704);
 }
 
+impl Code {
+    /// Whether the context is lost, and with it all work.
+    pub(crate) fn is_sticky(self) -> bool {
+        MEANINGS.iter().any(|(number, meaning)| *number == self.0 && matches!(meaning, Sticky))
+    }
+}
+
 /// What a code means beyond CUDA's own text.
 #[derive(Clone, Copy)]
 enum Meaning {

@@ -1,5 +1,5 @@
 //! Copies and fills on a stream. None waits for the device but for copies to host memory that is not
-//! pinned, which are done when they return.
+//! pinned, which are done when they return, and large ones from there.
 //!
 //! Every function is `unsafe` for the same reason: the addresses must be valid for so many bytes
 //! until the stream has done the copy, and what uses the bytes must be ordered after it.
@@ -11,7 +11,7 @@ use super::device;
 use super::driver::{DevicePointer, driver};
 use super::graph;
 use super::peer;
-use super::pinned;
+use super::pinned::{self, PinnedBlock};
 use super::stream::Stream;
 use super::synchronisation;
 use crate::error::Result;
@@ -19,6 +19,10 @@ use crate::error::Result;
 fn address<T>(pointer: *const T) -> DevicePointer {
     pointer as DevicePointer
 }
+
+/// Memory that is not pinned is copied to a pinned block first, up to so many bytes: the device reads that by itself.
+/// The driver does more of it in turns with the device, which the host waits for.
+const STAGED: usize = 1 << 20;
 
 /// Copies from the host to the device. Memory that is not pinned is read before it returns.
 ///
@@ -38,6 +42,20 @@ pub unsafe fn host_to_device(
     }
     graph::refuse(stream, "a copy from the host", "a replay would read that memory again")?;
     device::bind(stream.device())?;
+    if !pinned::is_pinned(from, bytes) {
+        if bytes <= STAGED
+            && let Ok(block) = PinnedBlock::new(bytes)
+        {
+            block.record_stream(stream);
+            // SAFETY: the caller's duty; a new block of that length, which waits for the stream when it is dropped.
+            return unsafe {
+                block.as_ptr().copy_from_nonoverlapping(from, bytes);
+                let from = block.as_ptr().cast();
+                driver()?.cuMemcpyHtoDAsync_v2(address(to), from, bytes, stream.handle())
+            };
+        }
+        synchronisation::count();
+    }
     // SAFETY: the caller's duty.
     unsafe { driver()?.cuMemcpyHtoDAsync_v2(address(to), from.cast(), bytes, stream.handle()) }
 }

@@ -126,22 +126,33 @@ impl Event {
         stream.wait_event(self)
     }
 
-    /// Whether it has been reached; true for one that was never recorded.
+    /// Whether it has been reached; true for one that was never recorded. Also while another thread captures.
     ///
     /// # Errors
     /// [`Error::Device`] for what failed in the work before it.
     pub fn query(&self) -> Result<bool> {
-        if !self.is_recorded() {
-            return Ok(true);
-        }
-        device::bind(self.device)?;
-        let driver = driver()?;
-        // SAFETY: an event of this process.
-        match unsafe { (driver.cuEventQuery)(self.handle) } {
+        match self.state()? {
             Code::SUCCESS => Ok(true),
             Code::NOT_READY => Ok(false),
-            code => Err(driver.error("cuEventQuery", code)),
+            code => Err(driver()?.error("cuEventQuery", code)),
         }
+    }
+
+    /// Whether nothing before it can touch memory any more: it has been reached, or its device has failed. What
+    /// cannot be known counts as not done.
+    pub(super) fn is_over(&self) -> bool {
+        self.state().is_ok_and(|code| code == Code::SUCCESS || code.is_sticky())
+    }
+
+    /// What the driver answers.
+    fn state(&self) -> Result<Code> {
+        if !self.is_recorded() {
+            return Ok(Code::SUCCESS);
+        }
+        device::bind(self.device)?;
+        let _relaxed = graph::Relaxed::new()?;
+        // SAFETY: an event of this process.
+        Ok(unsafe { (driver()?.cuEventQuery)(self.handle) })
     }
 
     /// Waits on the host until it is reached.

@@ -1,43 +1,106 @@
-//! Host memory that copies still read: it is kept until a stream has done them.
+//! What streams still use after its owner has dropped it: host memory that copies read, memory of other
+//! processes. It is kept until they are done with it.
 
 use std::any::Any;
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::thread;
+use std::time::Duration;
 
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 
 use super::event::Event;
+use super::graph;
 use super::stream::Stream;
 
-/// What is kept, with the event after its last use; oldest first.
-static KEPT: Mutex<VecDeque<(Event, Box<dyn Any + Send>)>> = Mutex::new(VecDeque::new());
+/// The events after the last uses, and what is kept until then.
+type Kept = (SmallVec<[Event; 1]>, Box<dyn Any + Send>);
+
+/// What is let go of at the next opportunity.
+static KEPT: Mutex<Vec<Kept>> = Mutex::new(Vec::new());
 /// Its length, readable without the lock.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
+/// What a thread lets go of, because others wait for it.
+static AWAITED: Mutex<Vec<Kept>> = Mutex::new(Vec::new());
+/// Whether there is that thread. Changed under the lock of what it looks after.
+static WATCHED: AtomicBool = AtomicBool::new(false);
 
 /// Keeps `value` until the work that a stream has been given so far is done, and lets go of what is done.
-/// Waits for the stream where no event can be had.
 pub fn keep(stream: Stream, value: impl Any + Send) {
-    match stream.record_event() {
-        Ok(event) => {
-            KEPT.lock().push_back((event, Box::new(value)));
-            COUNT.fetch_add(1, Relaxed);
-        }
-        // A stream that fails is done with all memory.
-        Err(_) => drop(stream.synchronize()),
+    if let Some(kept) = after(&[stream], Box::new(value)) {
+        KEPT.lock().push(kept);
+        COUNT.fetch_add(1, Relaxed);
     }
     poll();
 }
 
+/// Keeps `value` until the work that streams have been given so far is done. It is let go of then, and not only when
+/// this process does something next.
+pub fn release_after(streams: &[Stream], value: impl Any + Send) {
+    let Some(kept) = after(streams, Box::new(value)) else { return };
+    if is_over(&kept) {
+        return drop(kept);
+    }
+    let mut awaited = AWAITED.lock();
+    awaited.push(kept);
+    if !WATCHED.swap(true, Relaxed) {
+        let watch = thread::Builder::new().name("torchrs-release".to_owned()).spawn(watch);
+        // Without the thread the next value tries again.
+        WATCHED.store(watch.is_ok(), Relaxed);
+    }
+}
+
+/// Lets go of what others wait for, until there is no more.
+fn watch() {
+    let mut pause = Duration::from_micros(50);
+    loop {
+        let mut awaited = AWAITED.lock();
+        let done: Vec<_> = awaited.extract_if(.., |kept| is_over(kept)).collect();
+        if awaited.is_empty() {
+            WATCHED.store(false, Relaxed);
+            drop(awaited);
+            return drop(done);
+        }
+        drop(awaited);
+        drop(done);
+        thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(5));
+    }
+}
+
+/// A value with the events after the streams' work. Waits where no events can be had; where that fails, too, and the
+/// device may go on, and for work that a graph repeats, the value stays for good.
+fn after(streams: &[Stream], value: Box<dyn Any + Send>) -> Option<Kept> {
+    let captures = graph::is_any_capture_under_way();
+    let mut events = SmallVec::new();
+    for &stream in streams {
+        if captures && stream.is_capturing().unwrap_or(true) {
+            std::mem::forget(value);
+            return None;
+        }
+        match stream.record_event() {
+            Ok(event) => events.push(event),
+            Err(_) if stream.synchronize().is_ok() || stream.has_failed() => {}
+            Err(_) => {
+                std::mem::forget(value);
+                return None;
+            }
+        }
+    }
+    Some((events, value))
+}
+
+fn is_over((events, _): &Kept) -> bool {
+    events.iter().all(Event::is_over)
+}
+
 /// Lets go of what streams are done with.
 pub fn poll() {
-    while COUNT.load(Relaxed) > 0 {
-        let mut kept = KEPT.lock();
-        // What failed is done, too.
-        let done = kept.front().is_some_and(|(event, _)| event.query().unwrap_or(true));
-        let Some(first) = done.then(|| kept.pop_front()).flatten() else { return };
-        COUNT.fetch_sub(1, Relaxed);
-        drop(kept);
-        // Outside of the lock: what it is may keep other things.
-        drop(first);
+    if COUNT.load(Relaxed) == 0 {
+        return;
     }
+    let done: Vec<_> = KEPT.lock().extract_if(.., |kept| is_over(kept)).collect();
+    COUNT.fetch_sub(done.len(), Relaxed);
+    // Outside of the lock: what it is may keep other things.
+    drop(done);
 }

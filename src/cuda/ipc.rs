@@ -8,9 +8,10 @@ use std::fmt;
 
 use parking_lot::Mutex;
 
-use super::code::within;
+use super::code::{Code, within};
 use super::device::{self, Uuid};
 use super::driver::{IpcHandle, driver};
+use super::graph::Relaxed;
 use super::memory::Block;
 use super::peer;
 use crate::error::{Error, Result};
@@ -87,6 +88,8 @@ type Key = (usize, [u8; 64]);
 struct Open {
     base: u64,
     users: usize,
+    /// Whether all users that are gone knew that their work was done.
+    idle: bool,
 }
 
 /// Segments that this process has opened, by device and handle.
@@ -97,6 +100,8 @@ pub struct Mapping {
     key: Key,
     address: u64,
     bytes: usize,
+    /// Its user says that no work uses it any more.
+    idle: bool,
 }
 
 /// Opens a block of another process on the device that it is on.
@@ -147,11 +152,11 @@ fn open_at(handle: &MemoryHandle, device: usize) -> Result<Mapping> {
                 .map_err(|error| {
                     within(&format!("opening memory of another process ({handle:?})"), error)
                 })?;
-            open.insert(key, Open { base, users: 1 });
+            open.insert(key, Open { base, users: 1, idle: true });
             base
         }
     };
-    Ok(Mapping { key, address: base + handle.offset, bytes: handle.bytes as usize })
+    Ok(Mapping { key, address: base + handle.offset, bytes: handle.bytes as usize, idle: false })
 }
 
 impl Mapping {
@@ -169,6 +174,11 @@ impl Mapping {
     /// Whether the block has no bytes.
     pub fn is_empty(&self) -> bool {
         self.bytes == 0
+    }
+
+    /// Closes it without a wait: all work that used it is done.
+    pub(crate) fn close_idle(mut self) {
+        self.idle = true;
     }
 
     /// The device for whose work it is open.
@@ -193,20 +203,27 @@ impl Drop for Mapping {
         let Some(open) = open.as_mut() else { return };
         let Some(segment) = open.get_mut(&self.key) else { return };
         segment.users -= 1;
-        if segment.users > 0 {
-            return;
-        }
-        let base = segment.base;
-        open.remove(&self.key);
-        // Work of this process may still read it. Where the device has failed there is nothing
-        // left to wait for, nor to close.
-        if device::synchronize(self.key.0).is_ok()
-            && let Ok(driver) = driver()
-        {
-            // SAFETY: an open segment that nobody uses any more.
-            let _ = unsafe { (driver.cuIpcCloseMemHandle)(base) };
+        segment.idle &= self.idle;
+        if segment.users == 0 {
+            close_unused(open);
         }
     }
+}
+
+/// Closes segments that nobody uses any more. One for whose work the host may not wait now, or that the driver refuses
+/// to close, stays, to be used again or closed with the next one.
+fn close_unused(open: &mut HashMap<Key, Open>) {
+    let (Ok(driver), Ok(_relaxed)) = (driver(), Relaxed::new()) else { return };
+    open.retain(|(device, _), segment| {
+        let waits = |segment: &Open| !segment.idle && device::synchronize(*device).is_err();
+        if segment.users > 0 || device::bind(*device).is_err() || waits(segment) {
+            return true;
+        }
+        // It may wait for the device to unmap the memory.
+        super::synchronisation::count();
+        // SAFETY: an open segment without users.
+        unsafe { (driver.cuIpcCloseMemHandle)(segment.base) != Code::SUCCESS }
+    });
 }
 
 impl fmt::Debug for Mapping {
@@ -217,7 +234,7 @@ impl fmt::Debug for Mapping {
 
 /// How many segments of other processes are open.
 pub fn open_segments() -> usize {
-    OPEN.lock().as_ref().map_or(0, HashMap::len)
+    OPEN.lock().as_ref().map_or(0, |open| open.values().filter(|open| open.users > 0).count())
 }
 
 #[cfg(test)]

@@ -336,15 +336,16 @@ impl Function {
             unsafe { driver.cuFuncGetAttribute(&mut value, attribute, handle) }?;
             Ok::<_, Error>(value)
         };
+        let static_shared = figure(1)? as usize;
         Ok(Function {
             name: name.to_owned(),
             device,
             handle,
             threads_per_block: figure(0)? as u32,
-            static_shared: figure(1)? as usize,
+            static_shared,
             local_bytes: figure(3)? as usize,
             registers: figure(4)? as u32,
-            allowed_shared: Mutex::new(48 << 10),
+            allowed_shared: Mutex::new((48 << 10) - static_shared.min(48 << 10)),
         })
     }
 
@@ -404,10 +405,11 @@ impl Function {
         Ok(blocks as u32)
     }
 
-    /// Lets launches have so much dynamic shared memory; up to 48 KiB needs no leave.
+    /// Lets launches have so much dynamic shared memory; up to 48 KiB with what the kernel declares need
+    /// no leave.
     #[inline]
     pub(super) fn allow_shared(&self, bytes: usize) -> Result<()> {
-        if bytes <= 48 << 10 { Ok(()) } else { self.allow_more_shared(bytes) }
+        if bytes + self.static_shared <= 48 << 10 { Ok(()) } else { self.allow_more_shared(bytes) }
     }
 
     fn allow_more_shared(&self, bytes: usize) -> Result<()> {

@@ -7,6 +7,7 @@ use std::ffi::{c_uint, c_void};
 use std::fmt;
 use std::marker::PhantomData;
 use std::ptr::null_mut;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 
@@ -175,6 +176,15 @@ pub fn empty_cache() -> Result<()> {
     cache.release_free(&PinnedSource)
 }
 
+/// How often memory was registered.
+static REGISTRATIONS: AtomicU64 = AtomicU64::new(0);
+
+/// How often this process has pinned memory that existed already, such as the memory of a loader's batches, which is
+/// pinned once.
+pub fn registrations() -> u64 {
+    REGISTRATIONS.load(Ordering::Relaxed)
+}
+
 /// Memory that is pinned while this lives.
 #[derive(Debug)]
 #[must_use = "the memory is pinned only while this lives"]
@@ -202,8 +212,10 @@ unsafe impl Sync for Registration<'_> {}
 pub unsafe fn register<'a>(start: *mut u8, bytes: usize) -> Result<Registration<'a>> {
     let device = device::current();
     device::bind(device)?;
+    let _relaxed = Relaxed::new()?;
     // SAFETY: mapped memory, as the caller says.
     unsafe { driver()?.cuMemHostRegister_v2(start.cast(), bytes, PORTABLE) }?;
+    REGISTRATIONS.fetch_add(1, Ordering::Relaxed);
     RANGES.write().insert(start as usize, bytes);
     Ok(Registration { start, bytes, device, _memory: PhantomData })
 }

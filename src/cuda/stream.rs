@@ -10,7 +10,7 @@ use std::cell::Cell;
 use std::ffi::{c_int, c_uint, c_void};
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use super::code::Code;
 use super::device::{self, DeviceGuard, MAX_DEVICES};
@@ -80,6 +80,16 @@ thread_local! {
     static CURRENT: [Cell<Option<Stream>>; MAX_DEVICES] = array::from_fn(|_| Cell::new(None));
 }
 
+/// Whether any thread has ever made another stream than a default one its current stream.
+static OTHERS: AtomicBool = AtomicBool::new(false);
+
+/// Whether any thread has ever made another stream than a default one its current stream. Where none has, nobody need
+/// ask which stream work was put on.
+#[inline]
+pub(crate) fn others_were_current() -> bool {
+    OTHERS.load(Relaxed)
+}
+
 fn create(device: usize, priority: Priority) -> Result<Stream> {
     device::bind(device)?;
     let mut handle = StreamHandle::default();
@@ -126,6 +136,7 @@ impl Stream {
 
     /// Makes it the calling thread's stream of its device. [`StreamGuard`] does so for a while.
     pub fn set_current(self) {
+        OTHERS.store(true, Relaxed);
         CURRENT.with(|streams| streams[self.device()].set(Some(self)));
     }
 
@@ -164,6 +175,14 @@ impl Stream {
             Code::NOT_READY => Ok(false),
             code => Err(driver.error("cuStreamQuery", code)),
         }
+    }
+
+    /// Whether its device has failed, so that no work of it is done any more.
+    pub(super) fn has_failed(self) -> bool {
+        let Ok(driver) = driver() else { return true };
+        // SAFETY: a stream that lives until the process ends.
+        device::bind(self.device()).is_err()
+            || unsafe { (driver.cuStreamQuery)(self.handle) }.is_sticky()
     }
 
     /// Waits until all work so far is done.
@@ -279,6 +298,7 @@ impl StreamGuard {
     pub fn new(stream: Stream) -> Result<StreamGuard> {
         let device = stream.device();
         let guard = DeviceGuard::new(device)?;
+        OTHERS.store(true, Relaxed);
         let before = CURRENT.with(|streams| streams[device].replace(Some(stream)));
         Ok(StreamGuard { device, before, _device: guard, _thread: PhantomData })
     }

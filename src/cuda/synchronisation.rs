@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 static COUNT: AtomicU64 = AtomicU64::new(0);
 
 /// How often this process has waited for a device: explicit waits, copies to memory that is not
-/// pinned, and device memory given back to the driver.
+/// pinned, large copies from there, and device memory given back to the driver.
 ///
 /// ```
 /// let before = torchrs::cuda::synchronisations();

@@ -5,7 +5,7 @@
 use std::sync::OnceLock;
 
 use crate::cuda::{Event, MAX_DEVICES, Priority, Stream, StreamGuard, in_flight};
-use crate::error::Result;
+use crate::error::{Result, catch};
 use crate::tensor::{Device, Tensor};
 
 /// The stream that copies batches to a device.
@@ -39,13 +39,12 @@ pub(super) struct Ready<B> {
 }
 
 impl<B> Ready<B> {
-    /// A batch that `make` makes of tensors on a device.
+    /// A batch that `make` makes of tensors on a device, where it can fail: there may be no memory left.
     pub fn new(device: Device, make: impl FnOnce() -> B) -> Result<Self> {
         in_flight::poll();
-        let batch = make();
-        let arrival = match device {
-            Device::Cpu => None,
-            Device::Cuda(index) => Some(copies(index)?.record_event()?),
+        let (batch, arrival) = match device {
+            Device::Cpu => (make(), None),
+            Device::Cuda(index) => (catch(make)?, Some(copies(index)?.record_event()?)),
         };
         Ok(Ready { batch, device, arrival })
     }

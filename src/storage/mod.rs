@@ -378,8 +378,10 @@ impl Storage {
 
     /// Work on another stream than the one for which memory of a GPU was taken uses it too.
     pub(crate) fn record_stream(&self, stream: cuda::Stream) {
-        if let Owner::Cuda(OnGpu { block, .. }) = &*self.0.owner.lock() {
-            block.record_stream(stream);
+        match &*self.0.owner.lock() {
+            Owner::Cuda(OnGpu { block, .. }) => block.record_stream(stream),
+            Owner::Opened(opened) => opened.record_stream(stream),
+            Owner::Host(_) | Owner::Shared { .. } | Owner::File(_) => {}
         }
     }
 

@@ -18,8 +18,9 @@
 
 use std::ffi::CString;
 use std::fs::File;
+use std::io::{Write, stderr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Once, OnceLock};
 
 use memmap2::{MmapOptions, MmapRaw};
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
@@ -155,12 +156,25 @@ impl SharedMemory {
 }
 
 impl SharedMemory {
-    /// Pins the mapping for devices to read and write by themselves, once; false where the system refuses. Who
-    /// starts a copy keeps the mapping until it is done.
+    /// Pins the mapping for devices to read and write by themselves, once; false where the system refuses, which the
+    /// first refusal says on standard error. Who starts a copy keeps the mapping until it is done.
     pub(crate) fn pin(&self) -> bool {
+        static WARNED: Once = Once::new();
         let register = || {
             // SAFETY: mapped until the registration, which is dropped first, has ended.
-            unsafe { pinned::register(self.as_ptr(), self.len()) }.ok()
+            let registered = unsafe { pinned::register(self.as_ptr(), self.len()) };
+            if let Err(error) = &registered {
+                let bytes = self.len();
+                WARNED.call_once(|| {
+                    // Not `eprintln!`, which panics where nobody listens.
+                    let _ = writeln!(
+                        stderr(),
+                        "torchrs: {bytes} bytes of shared memory cannot be pinned, so copies from there to a GPU are \
+                         slower and may wait ({error}); `ulimit -l` may be too low"
+                    );
+                });
+            }
+            registered.ok()
         };
         self.pinned.get_or_init(register).is_some()
     }

@@ -2,10 +2,46 @@
 
 use super::{Device, Layout, Tensor};
 use crate::cuda::{Stream, copy, in_flight, pinned};
-use crate::error::{Result, throw};
+use crate::error::{Error, Result, throw};
 use crate::storage::Storage;
 
 impl Tensor {
+    /// Says that work on another stream than the one on which the tensor was made uses it too
+    /// (`torch.Tensor.record_stream`): its memory is used again only when what `stream` has been given by the time
+    /// the tensor is gone is done. What runs on the other stream must wait for the tensor's own by itself
+    /// ([`Stream::wait_stream`]). The backward of what was computed on `stream` needs no more than this: it runs on
+    /// the same stream.
+    ///
+    /// ```
+    /// use torchrs::{Device, Tensor, cuda::{Priority, Stream, StreamGuard}};
+    /// # if torchrs::cuda::is_available() {
+    /// let x = Tensor::ones([4], (torchrs::Dtype::F32, Device::Cuda(0)));
+    /// let side = Stream::new(0, Priority::Normal)?;
+    /// side.wait_stream(Stream::current(0)?)?;
+    /// let y = {
+    ///     let _current = StreamGuard::new(side)?;
+    ///     &x * 2.0
+    /// };
+    /// x.record_stream(side);
+    /// drop(x); // `side` may still be reading it
+    /// # }
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
+    ///
+    /// # Panics
+    /// Throws [`Error::Device`] for a tensor that is not on the stream's GPU.
+    #[track_caller]
+    pub fn record_stream(&self, stream: Stream) {
+        if self.device() != Device::Cuda(stream.device()) {
+            throw(Error::Device(format!(
+                "record_stream: the tensor is on {} and the stream on cuda:{}",
+                self.device(),
+                stream.device()
+            )));
+        }
+        self.storage().record_stream(stream);
+    }
+
     /// The same elements, with the same strides and without history, in new memory of a device. What lies
     /// between the elements comes along.
     #[track_caller]

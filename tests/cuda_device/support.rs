@@ -133,3 +133,25 @@ pub fn download(from: *const u8, count: usize, stream: Stream) -> Result<Vec<f32
     unsafe { copy::device_to_host(values.as_mut_ptr().cast(), from, 4 * count, stream) }?;
     Ok(values)
 }
+
+/// How often the host has waited for a GPU: as torchrs counts, and as the simulated GPU does.
+#[allow(dead_code, reason = "used by the tests of tensors")]
+pub fn waits() -> (u64, Option<u64>) {
+    (torchrs::cuda::synchronisations(), simulated("torchrs_simulated_synchronizing_calls"))
+}
+
+/// A number that the simulated GPU counts.
+#[allow(dead_code, reason = "used by the tests of tensors")]
+pub fn simulated(counter: &str) -> Option<u64> {
+    let path = env::var(SIMULATED_LIBRARY).ok()?;
+    let [path, counter] =
+        [path.as_str(), counter].map(|name| std::ffi::CString::new(name).unwrap());
+    // SAFETY: C strings; a library that is loaded already, and its function without arguments.
+    unsafe {
+        let library = libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD);
+        assert!(!library.is_null(), "the simulated GPU is loaded");
+        let count = libc::dlsym(library, counter.as_ptr());
+        assert!(!count.is_null(), "the simulated GPU counts this");
+        Some(std::mem::transmute::<*mut libc::c_void, extern "C" fn() -> u64>(count)())
+    }
+}

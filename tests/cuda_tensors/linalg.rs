@@ -218,6 +218,15 @@ simulated! {
         }
     }
 
+    /// Sizes at which a panel and what the kernel declares pass 48 KiB only together.
+    fn qr_at_the_limit_of_shared_memory() {
+        for (m, n, dtype, tolerance) in [(180, 64, Dtype::F64, 1e-10), (372, 32, Dtype::F32, 1e-4)] {
+            let a = numbers(&[m, n], dtype).to_device(DEVICE);
+            let (q, r) = linalg::qr(&a, QrMode::Reduced);
+            close("panel", &q.matmul(&r), &a, tolerance);
+        }
+    }
+
     fn eigenvalues() {
         for (dtype, tolerance) in TYPES {
             for (batch, n) in SQUARES {

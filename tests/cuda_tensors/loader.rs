@@ -3,7 +3,7 @@
 use torchrs::data::{DataLoader, Dataset};
 use torchrs::{Result, Tensor, cuda};
 
-use crate::support::last_gpu;
+use crate::support::{last_gpu, simulated, waits};
 
 /// Sample i is 512 times i, and i.
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -32,12 +32,13 @@ fn check(workers: usize) -> Result<()> {
             assert_eq!((x.device(), labels.device(), x.shape()), (gpu, gpu, &[4, 512][..]));
             kept.push((&x * 2.0, labels));
             if kept.len() == 3 {
-                waited = Some(cuda::synchronisations());
+                waited = Some(waits());
             }
         }
-        if workers > 0 {
-            assert_eq!(waited, Some(cuda::synchronisations()), "copies from slots do not wait");
-        }
+        assert_eq!(waited, Some(waits()), "copies from slots do not wait");
+        // Each of the few arenas once, not each of thirty slots.
+        let pinned = cuda::pinned::registrations();
+        assert!((1..=8).contains(&pinned), "{pinned} times");
         let twice: Vec<f32> = kept.iter().flat_map(|(x, _)| x.to_vec::<f32>()).collect();
         let labels: Vec<i64> = kept.iter().flat_map(|(_, y)| y.to_vec::<i64>()).collect();
         assert_eq!(labels, (0..60).collect::<Vec<i64>>());
@@ -59,7 +60,47 @@ fn check(workers: usize) -> Result<()> {
     Ok(())
 }
 
+/// As [`Numbers`], with more bytes than the smallest GPU memory has.
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Large;
+
+impl Dataset for Large {
+    type Sample = Tensor;
+    fn len(&self) -> usize {
+        4
+    }
+    fn get(&self, _: usize) -> Result<Tensor> {
+        Ok(Tensor::ones([300_000], torchrs::Dtype::F64))
+    }
+}
+
 simulated! {
+    /// When a batch is handed out, the next one's copy is under way if workers have finished it.
+    fn the_next_batch_is_copied_ahead() {
+        let loader =
+            DataLoader::builder(Numbers(60)).batch_size(4).workers(2).device(last_gpu()).build()?;
+        let mut batches = loader.iter();
+        let copies = || simulated("torchrs_simulated_copies");
+        let Some(before) = torchrs::cuda::device::synchronize(0).ok().and_then(|()| copies()) else { return Ok(()) };
+        // Workers are given time for the batch after the one that is handed out.
+        let ahead = (1..12).any(|handed_out| {
+            batches.next().unwrap().unwrap();
+            let copied = copies().unwrap() - before;
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            copied == 2 * (handed_out + 1)
+        });
+        assert!(ahead, "two copies of a batch that was not handed out yet");
+    }
+
+    fn a_batch_without_room_on_the_gpu_is_an_error() ["TORCHRS_SIMULATED_MEMORY" = "2MiB"] {
+        for workers in [0, 1] {
+            let loader =
+                DataLoader::builder(Large).batch_size(2).workers(workers).device(last_gpu()).build()?;
+            let error = loader.iter().next().unwrap().unwrap_err();
+            assert!(matches!(error, torchrs::Error::OutOfMemory(_)), "{error}");
+        }
+    }
+
     fn batches_arrive_on_the_gpu() { check(2)?; }
     fn batches_made_here_arrive_on_the_gpu() { check(0)?; }
     fn slots_are_not_used_again_before_they_are_copied() ["TORCHRS_SIMULATED_ADVERSARY" = "7"] { check(2)?; }

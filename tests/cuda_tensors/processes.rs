@@ -28,6 +28,27 @@ fn hold(_: (), parent: Channel<f64, Tensor>) -> Result<()> {
     Ok(())
 }
 
+/// Drops a tensor that its stream still reads, and says so; lets the stream go on when told to.
+fn drop_early(_: (), parent: Channel<Option<f32>, Option<Tensor>>) -> Result<()> {
+    let tensor = parent.recv()?.expect("a tensor");
+    let twice = &tensor * 2.0;
+    let stream = cuda::Stream::current(cuda::device_count() - 1)?;
+    stream.synchronize()?;
+    let held = crate::support::hold(stream)?;
+    twice.copy_(&(&tensor * 3.0));
+    let before = crate::support::waits();
+    drop(tensor);
+    assert_eq!(crate::support::waits(), before, "the stream is held: a wait would never end");
+    parent.send(&None)?;
+    parent.recv()?;
+    drop(held);
+    parent.send(&Some(twice.item() as f32))?;
+    // Until the maker has seen that the lease is over, though this process goes on.
+    parent.recv()?;
+    assert_eq!(cuda::ipc::open_segments(), 0);
+    Ok(())
+}
+
 /// Makes a tensor, sends it, and waits until it is killed.
 fn make(_: (), parent: Channel<Tensor, ()>) -> Result<()> {
     parent.send(&Tensor::arange(0, 1000, 1, (Dtype::F32, last_gpu())))?;
@@ -85,6 +106,20 @@ simulated! {
         let pid = nix::unistd::Pid::from_raw(child.pid());
         nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).expect("a child to kill");
         assert_eq!(settled(before)?, before);
+    }
+
+    fn a_lease_ends_when_the_streams_are_done() {
+        let before = allocated()?;
+        let (child, channel) = Process::builder().spawn_connected(drop_early, ())?;
+        channel.send(&Some(Tensor::full([1], 7.0, (Dtype::F32, last_gpu()))))?;
+        assert_eq!(channel.recv_timeout(LONG)?, None);
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(allocated()? > before, "a stream of the other process still reads it");
+        channel.send(&None)?;
+        assert_eq!(channel.recv_timeout(LONG)?, Some(21.0));
+        assert_eq!(settled(before)?, before);
+        channel.send(&None)?;
+        child.join_timeout(LONG)?;
     }
 
     fn a_tensor_outlives_its_maker() {

@@ -24,6 +24,9 @@ const FLAGS: &[&str] = &[
     "-fno-trapping-math",
     "-fno-stack-protector",
     "-fno-asynchronous-unwind-tables",
+    // What each function uses stays written down, for `shared`.
+    "-ffunction-sections",
+    "-Wl,--emit-relocs",
     "-fsanitize=alignment",
     "-fsanitize-undefined-trap-on-error",
 ];

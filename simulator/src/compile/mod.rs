@@ -4,6 +4,7 @@
 pub mod compiler;
 pub mod options;
 pub mod scan;
+pub mod shared;
 
 use options::Options;
 
@@ -37,12 +38,28 @@ pub fn compile(
     let text = whole_text(source, name, options);
     let result = compiler::Workshop::open(headers).and_then(|workshop| {
         let (text, _) = workshop.preprocess(&text, options)?;
-        let text = scan::rewrite(&text);
-        workshop.compile(&text, options)
+        let (text, kernels) = scan::rewrite(&text);
+        let (object, log) = workshop.compile(&text, options)?;
+        check_shared(&object, &kernels)?;
+        Ok((object, log))
     });
     match result {
         Ok((object, log)) => (Some(crate::module::image(&object)), log),
         Err(log) => (None, log),
+    }
+}
+
+/// Refuses kernels that declare more shared memory than there can be, as CUDA's assembler does.
+fn check_shared(object: &[u8], kernels: &[String]) -> Result<(), String> {
+    let names: Vec<&str> = kernels.iter().map(String::as_str).collect();
+    let declared = shared::declared(object, &names).unwrap_or_default();
+    let too_much = declared.iter().find(|(_, bytes)| **bytes > shared::MOST);
+    match too_much {
+        Some((name, bytes)) => Err(format!(
+            "ptxas error   : Entry function '{name}' uses too much shared data ({bytes:#x} bytes, {:#x} max)\n",
+            shared::MOST
+        )),
+        None => Ok(()),
     }
 }
 

@@ -32,8 +32,8 @@ struct Kernel {
 const WORDS: &str = "#define __global__\n#define __shared__ static thread_local\n#define __constant__ static\n\
                      #define __launch_bounds__(...)\n";
 
-/// The text as C++ with the module's table at its end.
-pub fn rewrite(text: &str) -> String {
+/// The text as C++ with the module's table at its end, and the kernels' names.
+pub fn rewrite(text: &str) -> (String, Vec<String>) {
     let tokens = tokens(text);
     let mut result = String::with_capacity(text.len() + 4096);
     result.push_str(WORDS);
@@ -78,7 +78,7 @@ pub fn rewrite(text: &str) -> String {
     }
     result.push_str(&text[copied..]);
     result.push_str(&table(&kernels));
-    result
+    (result, kernels.into_iter().map(|kernel| kernel.name).collect())
 }
 
 /// What a brace opened.
@@ -256,7 +256,7 @@ mod tests {
     use super::*;
 
     fn found(text: &str) -> Vec<(String, String)> {
-        let all = rewrite(text);
+        let (all, _) = rewrite(text);
         let entries = all
             .lines()
             .filter_map(|line| line.split_once(">::template of<&"))
@@ -286,7 +286,7 @@ mod tests {
 
     #[test]
     fn dynamic_shared_memory_is_a_pointer() {
-        let all = rewrite(
+        let (all, _) = rewrite(
             "void f() {\n extern __shared__ __attribute__((aligned(16))) unsigned char s[];\n s[0] = 1; }",
         );
         assert!(all.contains("unsigned char * const s = (unsigned char *)__sim.shared;"), "{all}");

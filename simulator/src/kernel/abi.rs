@@ -4,7 +4,7 @@
 use std::ffi::{c_char, c_void};
 
 /// Changes with every change to these structures or to what the functions mean.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// The name of the one symbol that a shared object exports, a [`Module`].
 pub const SYMBOL: &std::ffi::CStr = c"torchrs_simulated_module";

@@ -1,6 +1,6 @@
-//! Copies and fills. From pageable host memory the bytes are taken before the call returns; to pageable
-//! host memory the call returns when they are there; pinned memory is read and written when the
-//! stream comes to it.
+//! Copies and fills. From pageable host memory the bytes are taken before the call returns, for which it
+//! waits where they are many; to pageable host memory the call returns when they are there; pinned
+//! memory is read and written when the stream comes to it.
 
 use super::stream::enqueue;
 use super::{call, call_in_context};
@@ -14,6 +14,9 @@ use crate::{context, counters};
 use std::ffi::c_void;
 use std::sync::Arc;
 
+/// Of pageable memory so many bytes are put aside at once; for more the host may have to wait for the device in between.
+const STAGED: usize = 64 << 10;
+
 /// Asks for a copy whose ends may lie anywhere.
 fn copy(to: usize, from: usize, bytes: usize, stream: &Arc<Stream>) -> Result {
     if bytes == 0 {
@@ -25,6 +28,9 @@ fn copy(to: usize, from: usize, bytes: usize, stream: &Arc<Stream>) -> Result {
         (Place::Pageable, _) => fetch(to, from, bytes, stream, matches!(source, Place::Pageable)),
         (_, Place::Pageable) => {
             capture_pageable(stream)?;
+            if bytes > STAGED {
+                counters::SYNCHRONIZING_CALLS.count();
+            }
             // SAFETY: the caller of the copy promises that the source can be read.
             let bytes: Arc<[u8]> =
                 unsafe { std::slice::from_raw_parts(from as *const u8, bytes) }.into();

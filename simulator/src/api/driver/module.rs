@@ -52,15 +52,16 @@ pub extern "C" fn cuModuleGetFunction(
     })
 }
 
-/// One of a kernel's numbers. Static shared memory and local memory are not known here: zero.
+/// One of a kernel's numbers. Local memory is not known here: zero.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuFuncGetAttribute(value: *mut i32, attribute: i32, function: Handle) -> Code {
     call(|| {
         let function = FUNCTIONS.get(function)?;
         let number = match attribute {
             0 => function.max_threads() as i32,
-            // Sizes of static shared, constant and local memory; the way of caching; clusters.
-            1..=3 | 7 | 10..=15 => 0,
+            1 => function.declared_shared,
+            // Sizes of constant and local memory; the way of caching; clusters.
+            2 | 3 | 7 | 10..=15 => 0,
             // Registers of a thread.
             4 => 32,
             // The versions of the intermediate and of the binary code.
@@ -79,7 +80,7 @@ pub extern "C" fn cuFuncSetAttribute(function: Handle, attribute: i32, value: i3
     call(|| {
         let function = FUNCTIONS.get(function)?;
         match attribute {
-            8 if (0..=SHARED_MEMORY_OPTIN as i32).contains(&value) => {
+            8 if (0..=SHARED_MEMORY_OPTIN as i32 - function.declared_shared).contains(&value) => {
                 function.max_shared.store(value, Ordering::Relaxed)
             }
             9 if (-1..=100).contains(&value) => function.carveout.store(value, Ordering::Relaxed),
@@ -108,6 +109,7 @@ pub extern "C" fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
         let threads = (threads as u32).next_multiple_of(WARP);
         let by_threads = MAX_THREADS_MULTIPROCESSOR / threads;
         // Each block takes a KiB beside what it asks for.
+        let shared_bytes = shared_bytes + function.declared_shared as usize;
         let by_memory = SHARED_MEMORY_MULTIPROCESSOR as usize / (shared_bytes + 1024);
         let most = device::attribute(0, 106)? as u32;
         put(blocks, by_threads.min(by_memory as u32).min(most) as i32)
