@@ -200,7 +200,7 @@ impl Drop for Mapping {
         open.remove(&self.key);
         // Work of this process may still read it. Where the device has failed there is nothing
         // left to wait for, nor to close.
-        if device::synchronize(self.key.0).is_ok()
+        if device::finish(self.key.0).is_ok()
             && let Ok(driver) = driver()
         {
             // SAFETY: an open segment that nobody uses any more.

@@ -52,7 +52,7 @@ impl Drop for Opened {
     fn drop(&mut self) {
         // The maker may use the memory for something else as soon as the lease ends. Where the device has
         // failed nothing uses it any more.
-        let _ = cuda::device::synchronize(self.device());
+        let _ = cuda::device::finish(self.device());
     }
 }
 
