@@ -91,8 +91,10 @@ pub(crate) trait Participant: fmt::Debug + Send + Sync {
     fn replay(&self, stream: Stream, launch: &mut dyn FnMut() -> Result<()>) -> Result<()>;
 }
 
+type Participants = Vec<Box<dyn Participant>>;
+
 /// Who takes part in the captures under way, by their devices.
-static PARTICIPANTS: Mutex<Vec<(usize, Vec<Box<dyn Participant>>)>> = Mutex::new(Vec::new());
+static PARTICIPANTS: Mutex<Vec<(usize, Participants)>> = Mutex::new(Vec::new());
 
 /// Adds somebody whose work the capture on a device is recording.
 pub(crate) fn take_part(device: usize, participant: impl Participant + 'static) {
@@ -140,7 +142,7 @@ impl Executable {
 #[derive(Debug)]
 pub struct Graph {
     executable: Arc<Executable>,
-    participants: Vec<Box<dyn Participant>>,
+    participants: Participants,
     pool: Pool,
 }
 
@@ -184,7 +186,7 @@ impl Capture {
     }
 
     /// Ends the recording and gives what was recorded.
-    fn end(&mut self) -> Result<(Captured, Vec<Box<dyn Participant>>)> {
+    fn end(&mut self) -> Result<(Captured, Participants)> {
         self.is_over = true;
         let device = self.stream.device();
         let mut graph = GraphHandle::default();
@@ -201,7 +203,7 @@ impl Capture {
     }
 }
 
-fn take_participants(device: usize) -> Vec<Box<dyn Participant>> {
+fn take_participants(device: usize) -> Participants {
     let mut all = PARTICIPANTS.lock();
     let place = all.iter().position(|(other, _)| *other == device);
     place.map_or(Vec::new(), |place| all.swap_remove(place).1)
