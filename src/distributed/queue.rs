@@ -291,7 +291,7 @@ mod tests {
             };
             match i % 4 {
                 0 => group.run(gpu, job),
-                _ => works.push(group.start("test", gpu, || {
+                _ => works.push(group.start("test", gpu, move || {
                     job();
                     Ok(None)
                 })),
