@@ -5,6 +5,8 @@
 mod checks;
 #[path = "distributed_cuda/faults.rs"]
 mod faults;
+#[path = "distributed_cuda/graph_faults.rs"]
+mod graph_faults;
 #[path = "distributed_cuda/graphs.rs"]
 mod graphs;
 #[path = "distributed_cuda/hooks.rs"]
@@ -85,6 +87,12 @@ fn agrees_with_the_host(_: ()) -> Result<()> {
         for (i, (a, b)) in there.iter().zip(&here).enumerate() {
             assert!(a.to_vec::<f64>() == b.to_vec::<f64>(), "{dtype} {i}: {a} {b}");
         }
+    }
+    for dtype in [C64, C128] {
+        let (there, here) =
+            (everything(&group, gpu(), dtype)?, everything(&group, Device::Cpu, dtype)?);
+        assert!(there.len() == here.len() && there.iter().all(|t| t.dtype() == dtype));
+        assert!(there.iter().zip(&here).all(|(a, b)| a.equal(b)), "{dtype}");
     }
     Ok(())
 }

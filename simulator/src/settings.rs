@@ -31,6 +31,8 @@ pub enum Fault {
     NcclHang,
     /// A call of NCCL becomes its communicator's asynchronous error.
     NcclError,
+    /// This process never gets to join a communicator (the number is not used).
+    NcclJoinHang,
     /// No device can reach another one's memory (the number is not used).
     NoPeer,
 }
@@ -105,6 +107,7 @@ fn fault(text: &str) -> Option<(Fault, u64)> {
         "hang" => Fault::Hang,
         "nccl-hang" => Fault::NcclHang,
         "nccl-error" => Fault::NcclError,
+        "nccl-join-hang" => Fault::NcclJoinHang,
         "no-peer" => Fault::NoPeer,
         _ => return None,
     };

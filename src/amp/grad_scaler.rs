@@ -119,6 +119,18 @@ fn key(optimizer: &dyn Optimizer) -> u64 {
     hasher.finish()
 }
 
+/// The scale, and whether a step is left out, are the host's: replays would not see them change.
+fn refuse_capture(call: &str, device: Device) {
+    if let Device::Cuda(index) = device
+        && is_current_stream_capturing(index).unwrap_or_else(|error| throw(error))
+    {
+        throw(Error::Device(format!(
+            "{call} cannot be captured in a graph: the scale is a number of the host; capture forward and \
+             backward of a loss that is scaled by a tensor, or train in bf16, which needs no scale"
+        )));
+    }
+}
+
 impl GradScaler {
     /// A scaler, for one training run.
     ///
@@ -165,10 +177,8 @@ impl GradScaler {
     /// replays would not see change.
     #[track_caller]
     pub fn scale(&self, outputs: &Tensor) -> Tensor {
-        if let (true, Device::Cuda(index)) = (self.options.enabled, outputs.device())
-            && is_current_stream_capturing(index).unwrap_or_else(|error| throw(error))
-        {
-            throw(Error::Device("GradScaler::scale cannot be captured in a graph".into()));
+        if self.options.enabled {
+            refuse_capture("GradScaler::scale", outputs.device());
         }
         match self.options.enabled {
             true => outputs * self.scale,
@@ -177,7 +187,7 @@ impl GradScaler {
     }
 
     /// Divides the gradients of an optimizer's parameters by the scale, in place, and looks for
-    /// infinities and NaN. [`step`](Self::step) does this if it was not done.
+    /// infinities and NaN. [`step`](Self::step) does this if it was not done. Not while a graph is captured.
     ///
     /// ```
     /// use torchrs::{Tensor, amp::GradScaler, nn, optim::SGD};
@@ -201,6 +211,10 @@ impl GradScaler {
         let wrong = |message: &str| -> ! {
             throw(Error::argument("GradScaler::unscale_", "optimizer", message))
         };
+        optimizer
+            .parameters()
+            .iter()
+            .for_each(|p| refuse_capture("GradScaler::unscale_", p.device()));
         let key = key(optimizer);
         match self.stages.get(&key) {
             Some(Stage { stepped: true, .. }) => {

@@ -10,6 +10,7 @@ use super::code::Code;
 use super::device;
 use super::driver::{DevicePointer, driver};
 use super::graph;
+use super::lost;
 use super::peer;
 use super::pinned::{self, PinnedBlock};
 use super::stream::Stream;
@@ -86,6 +87,7 @@ pub unsafe fn device_to_host(
         // The copy is done by now as the manual has it; that it is, is not left to the driver.
         // SAFETY: a stream that lives until the process ends.
         unsafe { driver.cuStreamSynchronize(stream.handle()) }?;
+        lost::check(stream.device())?;
     }
     Ok(())
 }

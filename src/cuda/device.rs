@@ -13,6 +13,7 @@ use std::sync::OnceLock;
 use super::code::Code;
 use super::driver::{Context, DeviceNumber, driver};
 use super::graph;
+use super::lost;
 use super::once::TryOnce;
 use super::stream::Stream;
 use super::synchronisation;
@@ -281,8 +282,14 @@ impl Drop for DeviceGuard {
 /// Waits until all work on a device is done.
 ///
 /// # Errors
-/// [`Error::Device`], also for what failed in that work.
+/// [`Error::Device`], also for what failed in that work; why a collective ended without a result.
 pub fn synchronize(index: usize) -> Result<()> {
+    finish(index)?;
+    lost::check(index)
+}
+
+/// [`synchronize`] for those who use no results.
+pub(crate) fn finish(index: usize) -> Result<()> {
     bind(index)?;
     graph::refuse_wait(Stream::current(index)?)?;
     synchronisation::count();

@@ -5,7 +5,11 @@
 //! a replay writes to the same addresses again. Nothing may wait for the device during a capture.
 
 use std::ffi::c_uint;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed as Order};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed as Order, Ordering::SeqCst};
+
+use parking_lot::Mutex;
 
 use super::allocator::PoolId;
 use super::device;
@@ -74,10 +78,71 @@ pub struct CaptureOptions {
     pub pool: Option<PoolId>,
 }
 
+/// Somebody whose work was recorded and who has to know of every replay: a process group. It lives as long
+/// as the graph.
+pub(crate) trait Participant: fmt::Debug + Send + Sync {
+    /// Tells participants apart.
+    fn key(&self) -> usize;
+
+    /// The recorded work is ready, and may be ended with [`Executable::end`] from then on.
+    fn recorded(&self, executable: &Arc<Executable>);
+
+    /// Puts a replay on `stream` by `launch`, unless it may not start.
+    fn replay(&self, stream: Stream, launch: &mut dyn FnMut() -> Result<()>) -> Result<()>;
+}
+
+type Participants = Vec<Box<dyn Participant>>;
+
+/// Who takes part in the captures under way, by their devices.
+static PARTICIPANTS: Mutex<Vec<(usize, Participants)>> = Mutex::new(Vec::new());
+
+/// Adds somebody whose work the capture on a device is recording.
+pub(crate) fn take_part(device: usize, participant: impl Participant + 'static) {
+    let mut all = PARTICIPANTS.lock();
+    if let Some((_, those)) = all.iter_mut().find(|(other, _)| *other == device)
+        && !those.iter().any(|one| one.key() == participant.key())
+    {
+        those.push(Box::new(participant));
+    }
+}
+
+/// What the driver launches; may be ended while its graph lives.
+#[derive(Debug)]
+pub(crate) struct Executable {
+    exec: Mutex<Option<GraphExecHandle>>,
+    is_over: AtomicBool,
+}
+
+impl Executable {
+    fn launch(&self, stream: Stream) -> Result<()> {
+        let launched = match (*self.exec.lock(), self.is_over.load(SeqCst)) {
+            // SAFETY: a program that lives, by the lock.
+            (Some(exec), false) => unsafe { driver()?.cuGraphLaunch(exec, stream.handle()) },
+            _ => Err(Error::Device("the graph has ended with its process group".into())),
+        };
+        if self.is_over.load(SeqCst) {
+            self.end();
+        }
+        launched
+    }
+
+    /// Lets it be started no more; a replay under way is completed. Never waits: a launch under way, which may
+    /// take as long as the device is stuck, does the rest.
+    pub(crate) fn end(&self) {
+        self.is_over.store(true, SeqCst);
+        let exec = self.exec.try_lock().and_then(|mut exec| exec.take());
+        if let (Some(exec), Ok(driver)) = (exec, driver()) {
+            // SAFETY: a graph that nobody starts any more; a replay under way is completed.
+            let _ = unsafe { (driver.cuGraphExecDestroy)(exec) };
+        }
+    }
+}
+
 /// Recorded work, ready to be started.
 #[derive(Debug)]
 pub struct Graph {
-    exec: GraphExecHandle,
+    executable: Arc<Executable>,
+    participants: Participants,
     pool: Pool,
 }
 
@@ -107,11 +172,13 @@ impl Capture {
         let allocator = memory::allocator(stream.device())?;
         allocator.begin_capture(pool)?;
         CAPTURES.fetch_add(1, Order);
+        PARTICIPANTS.lock().push((stream.device(), Vec::new()));
         device::bind(stream.device())?;
         // SAFETY: a stream that lives until the process ends.
         let begun = unsafe { driver()?.cuStreamBeginCapture_v2(stream.handle(), mode as c_uint) };
         if let Err(error) = begun {
             CAPTURES.fetch_sub(1, Order);
+            drop(take_participants(stream.device()));
             let _ = allocator.end_capture();
             return Err(error);
         }
@@ -119,7 +186,7 @@ impl Capture {
     }
 
     /// Ends the recording and gives what was recorded.
-    fn end(&mut self) -> Result<Captured> {
+    fn end(&mut self) -> Result<(Captured, Participants)> {
         self.is_over = true;
         let device = self.stream.device();
         let mut graph = GraphHandle::default();
@@ -128,11 +195,18 @@ impl Capture {
             unsafe { driver()?.cuStreamEndCapture(self.stream.handle(), &mut graph) }
         });
         CAPTURES.fetch_sub(1, Order);
+        let participants = take_participants(device);
         let allowed = memory::allocator(device)?.end_capture();
         ended?;
         let captured = Captured(graph);
-        allowed.map(|()| captured)
+        allowed.map(|()| (captured, participants))
     }
+}
+
+fn take_participants(device: usize) -> Participants {
+    let mut all = PARTICIPANTS.lock();
+    let place = all.iter().position(|(other, _)| *other == device);
+    place.map_or(Vec::new(), |place| all.swap_remove(place).1)
 }
 
 impl Drop for Capture {
@@ -175,7 +249,7 @@ impl Graph {
             None => allocator.create_pool(),
         };
         let pool = Pool { device, id };
-        let (captured, result) = {
+        let ((captured, participants), result) = {
             let mut capture = Capture::begin(stream, options.mode, id)?;
             let _current = StreamGuard::new(stream)?;
             let result = work()?;
@@ -184,17 +258,20 @@ impl Graph {
         let mut exec = GraphExecHandle::default();
         // SAFETY: a captured graph; writes one handle.
         unsafe { driver()?.cuGraphInstantiateWithFlags(&mut exec, captured.0, 0) }?;
-        Ok((Graph { exec, pool }, result))
+        let executable =
+            Arc::new(Executable { exec: Mutex::new(Some(exec)), is_over: false.into() });
+        participants.iter().for_each(|one| one.recorded(&executable));
+        Ok((Graph { executable, participants, pool }, result))
     }
 
-    /// Starts the recorded work on a stream of the same device.
+    /// Starts the recorded work on a stream of the same device. With recorded collectives it comes after all
+    /// collectives that were started before.
     ///
     /// # Errors
-    /// [`Error::Device`] where the driver refuses.
+    /// [`Error::Device`] where the driver refuses; why the process group of a recorded collective has failed.
     pub fn replay(&self, stream: Stream) -> Result<()> {
         device::bind(self.pool.device)?;
-        // SAFETY: a graph whose memory its pool keeps.
-        unsafe { driver()?.cuGraphLaunch(self.exec, stream.handle()) }
+        replay(&self.participants, &self.executable, stream)
     }
 
     /// The pool of its memory, to be shared with further graphs.
@@ -210,10 +287,16 @@ impl Graph {
 
 impl Drop for Graph {
     fn drop(&mut self) {
-        if let Ok(driver) = driver() {
-            // SAFETY: a graph that nobody starts any more; a replay under way is completed.
-            let _ = unsafe { (driver.cuGraphExecDestroy)(self.exec) };
-        }
+        // Before its participants go: a communicator outlives the graphs of its calls.
+        self.executable.end();
+    }
+}
+
+/// Each participant puts the rest on the stream.
+fn replay(rest: &[Box<dyn Participant>], executable: &Executable, stream: Stream) -> Result<()> {
+    match rest {
+        [first, rest @ ..] => first.replay(stream, &mut || replay(rest, executable, stream)),
+        [] => executable.launch(stream),
     }
 }
 

@@ -52,6 +52,7 @@ pub(crate) mod in_flight;
 pub mod ipc;
 pub mod launch;
 pub mod library;
+pub(crate) mod lost;
 pub mod memory;
 pub mod module;
 pub(crate) mod nccl;

@@ -17,6 +17,7 @@ use super::device::{self, DeviceGuard, MAX_DEVICES};
 use super::driver::{StreamHandle, driver};
 use super::event::{Event, EventOptions};
 use super::graph;
+use super::lost;
 use super::once::TryOnce;
 use super::synchronisation;
 use crate::error::{Error, Result};
@@ -188,13 +189,14 @@ impl Stream {
     /// Waits until all work so far is done.
     ///
     /// # Errors
-    /// [`Error::Device`] for what failed in that work.
+    /// [`Error::Device`] for what failed in that work; why a collective ended without a result.
     pub fn synchronize(self) -> Result<()> {
         graph::refuse_wait(self)?;
         device::bind(self.device())?;
         synchronisation::count();
         // SAFETY: a stream that lives until the process ends.
-        unsafe { driver()?.cuStreamSynchronize(self.handle) }
+        unsafe { driver()?.cuStreamSynchronize(self.handle) }?;
+        lost::check(self.device())
     }
 
     /// Lets what comes next on this stream wait for an event, also of another device.

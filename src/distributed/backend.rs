@@ -8,7 +8,8 @@ use super::Deadline;
 use super::collective::Collective;
 use super::nccl::Started;
 use super::shm::Segment;
-use crate::cuda::Event;
+use crate::cuda::graph::Executable;
+use crate::cuda::{Event, Stream};
 use crate::error::Result;
 
 /// How eagerly a thread may wait for its peers.
@@ -43,6 +44,23 @@ pub(crate) trait Backend: Debug + Send + Sync {
     /// The group of the members `ranks` (ranks of this group, ascending); `None` if this rank is
     /// not among them. Collective over this group.
     fn new_group(&self, ranks: &[usize], deadline: &Deadline) -> Result<Option<Arc<dyn Backend>>>;
+
+    /// The GPU of its collectives, once there were some.
+    fn gpu(&self) -> Option<usize>;
+
+    /// A graph with its collectives is ready.
+    fn recorded(&self, graph: &Arc<Executable>);
+
+    /// Puts a graph's replay on `stream` by `launch`, and looks after it.
+    fn replay(
+        &self,
+        stream: Stream,
+        deadline: Deadline,
+        launch: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<()>;
+
+    /// Whether anything has failed so far. `doing` says what this rank is at.
+    fn check(&self, doing: &str) -> Result<()>;
 
     /// This rank's number in the group.
     fn rank(&self) -> usize;

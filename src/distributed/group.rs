@@ -10,8 +10,9 @@ use parking_lot::Mutex;
 use super::backend::{Backend, Pace};
 use super::collective::{Collective, RawBuffer, list_ranks};
 use super::nccl::Started;
-use super::queue::Queue;
+use super::queue::{self, Queue};
 use super::{Deadline, Work};
+use crate::cuda::graph::{self, Executable, Participant};
 use crate::cuda::{Event, Stream};
 use crate::error::{Error, Result};
 use crate::profiler::{self, Category, Span};
@@ -248,7 +249,9 @@ impl ProcessGroup {
             return Err(Error::argument("new_group", "ranks", wrong));
         }
         let deadline = Deadline::after(self.timeout);
-        let backend = member.queue.run(|| member.backend.new_group(&sorted, &deadline))?;
+        let backend = member
+            .queue
+            .run(member.backend.gpu(), || member.backend.new_group(&sorted, &deadline))?;
         let (world_rank, timeout) = (self.inner.world_rank, self.timeout);
         Ok(match backend {
             Some(backend) => ProcessGroup::new(backend, world_rank, timeout),
@@ -283,12 +286,39 @@ impl ProcessGroup {
         }
     }
 
+    /// Whether anything of this group has failed so far, also what calls that have returned put on a GPU:
+    /// a collective there ends without a result where a peer dies or a deadline passes. Waits for nothing;
+    /// after `cuda::device::synchronize` it knows of everything before. The next call of the group and the
+    /// next wait for the GPU (`item`, `cpu`, `synchronize`) find the same error.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/distributed/two_ranks.rs"));
+    /// # fn main() -> torchrs::Result<()> {
+    /// # two_ranks(|group| {
+    /// group.check()?;
+    /// group.barrier()?;
+    /// group.abort("no data left");
+    /// assert!(group.check().unwrap_err().to_string().contains("no data left"));
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The failure, as the group's calls return it.
+    pub fn check(&self) -> Result<()> {
+        let member = self.member("check")?;
+        let doing = format!("rank {} checks the group", self.inner.world_rank);
+        member.backend.check(&doing)
+    }
+
     /// Runs `collective` here and now; one on a GPU comes into its place between what the current
     /// stream has and gets. A profile shows it by `name`.
     pub(super) fn run(&self, name: &'static str, collective: &Collective) -> Result<()> {
         let member = self.member(collective.signature.kind.name())?;
         let deadline = Deadline::after(self.timeout);
-        member.queue.run(|| {
+        self.take_part(collective.gpu)?;
+        member.queue.run(collective.gpu, || {
             let _span = span_of(name, collective);
             let (backend, pace) = (&member.backend, Pace::Foreground);
             let Some(gpu) = collective.gpu else { return backend.run(collective, &deadline, pace) };
@@ -307,11 +337,12 @@ impl ProcessGroup {
     ) -> Result<Work> {
         let member = self.member(collective.signature.kind.name())?;
         let (backend, deadline) = (member.backend.clone(), Deadline::after(self.timeout));
+        self.take_part(collective.gpu)?;
         let ready = match collective.gpu {
             Some(gpu) => Some(Stream::current(gpu)?.record_event()?),
             None => None,
         };
-        member.queue.start(&self.inner.world_rank.to_string(), move || {
+        member.queue.start(&self.inner.world_rank.to_string(), collective.gpu, move || {
             let _span = span_of(name, &collective);
             let pace = Pace::Background;
             let Some(ready) = ready else {
@@ -325,27 +356,39 @@ impl ProcessGroup {
         })
     }
 
+    /// A graph that records a collective keeps the group, which looks after its replays.
+    fn take_part(&self, gpu: Option<usize>) -> Result<()> {
+        if let Some(gpu) = gpu
+            && graph::is_current_stream_capturing(gpu)?
+        {
+            graph::take_part(gpu, self.clone());
+        }
+        Ok(())
+    }
+
     /// Starts a job that may call collectives of this group itself, on the communication thread. On a
     /// GPU its work is done after the event that it gives.
     pub(super) fn start_job(
         &self,
         call: &str,
+        gpu: Option<usize>,
         job: impl FnOnce() -> Result<Option<Event>> + Send + 'static,
     ) -> Result<Work> {
         let member = self.member(call)?;
         let name = self.inner.world_rank.to_string();
-        member.queue.start(&name, || Ok(job()?.map(Started::after)))
+        member.queue.start(&name, gpu, || Ok(job()?.map(Started::after)))
     }
 
     /// Runs something of the backend's in its turn.
     pub(super) fn in_turn<T>(
         &self,
         call: &str,
+        gpu: Option<usize>,
         job: impl FnOnce(&dyn Backend, &Deadline) -> Result<T>,
     ) -> Result<T> {
         let member = self.member(call)?;
         let deadline = Deadline::after(self.timeout);
-        member.queue.run(|| job(&*member.backend, &deadline))
+        member.queue.run(gpu, || job(&*member.backend, &deadline))
     }
 
     /// # Errors
@@ -363,6 +406,23 @@ impl ProcessGroup {
 
     pub(super) fn downgrade(&self) -> WeakGroup {
         WeakGroup { inner: Arc::downgrade(&self.inner), timeout: self.timeout }
+    }
+}
+
+impl Participant for ProcessGroup {
+    fn key(&self) -> usize {
+        Arc::as_ptr(&self.inner) as usize
+    }
+
+    fn recorded(&self, executable: &Arc<Executable>) {
+        self.inner.member.iter().for_each(|member| member.backend.recorded(executable));
+    }
+
+    fn replay(&self, stream: Stream, launch: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+        let member = self.member("replay")?;
+        queue::run_on_gpu(stream.device(), || {
+            member.backend.replay(stream, Deadline::after(self.timeout), launch)
+        })
     }
 }
 

@@ -3,6 +3,9 @@
 //! that number is up. A call runs on the caller's thread, without a detour; what is started in the
 //! background runs on the group's communication thread. What a job submits itself runs at once, as a part
 //! of it.
+//!
+//! What uses a GPU waits for a second number, of the GPU: NCCL wants the collectives of all groups of a GPU
+//! in the same order on all ranks, which is that of their submission.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -13,6 +16,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::Work;
 use super::nccl::Started;
+use crate::cuda::MAX_DEVICES;
 use crate::error::{Context, Result, catch};
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -26,7 +30,7 @@ pub(super) struct Queue {
 
 #[derive(Debug)]
 struct Worker {
-    jobs: Option<Sender<(u64, Job)>>,
+    jobs: Option<Sender<(Ticket, Job)>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -35,6 +39,9 @@ struct Line {
     numbers: Mutex<Numbers>,
     changed: Condvar,
 }
+
+/// One for each GPU.
+static GPUS: [Line; MAX_DEVICES] = [const { Line::new() }; MAX_DEVICES];
 
 #[derive(Debug, Default)]
 struct Numbers {
@@ -50,7 +57,42 @@ thread_local! {
 /// Held while a job runs; the next one's number comes up when it is dropped, also by a panic.
 struct Turn<'a>(&'a Line);
 
+/// A job's numbers.
+#[derive(Debug)]
+struct Ticket {
+    line: Arc<Line>,
+    number: u64,
+    gpu: Option<(&'static Line, u64)>,
+}
+
+impl Ticket {
+    /// Waits until both are up. The GPU's is the last: nobody who has it waits for a group's.
+    fn wait(&self) -> (Option<Turn<'static>>, Turn<'_>) {
+        let turn = self.line.wait_for(self.number);
+        (self.gpu.map(|(line, number)| line.wait_for(number)), turn)
+    }
+}
+
+/// Runs `launch` after everything that was submitted for a GPU before.
+pub(super) fn run_on_gpu<T>(gpu: usize, launch: impl FnOnce() -> T) -> T {
+    if is_gpu_held() {
+        return launch();
+    }
+    let number = GPUS[gpu].take_number();
+    let _turn = GPUS[gpu].wait_for(number);
+    launch()
+}
+
+/// Whether this thread runs a job on a GPU, of whatever group.
+fn is_gpu_held() -> bool {
+    GPUS.iter().any(Line::is_held)
+}
+
 impl Line {
+    const fn new() -> Line {
+        Line { numbers: Mutex::new(Numbers { next: 0, serving: 0 }), changed: Condvar::new() }
+    }
+
     fn take_number(&self) -> u64 {
         let mut numbers = self.numbers.lock();
         numbers.next += 1;
@@ -94,37 +136,52 @@ impl Queue {
         Queue { line: Arc::default(), worker: Mutex::new(Worker { jobs: None, thread: None }) }
     }
 
-    /// Runs `job` here, after everything that was submitted before; at once in another job.
-    pub(super) fn run<T>(&self, job: impl FnOnce() -> T) -> T {
-        if self.line.is_held() {
+    /// Runs `job`, which uses `gpu`, here, after everything that was submitted before; at once in another
+    /// job.
+    pub(super) fn run<T>(&self, gpu: Option<usize>, job: impl FnOnce() -> T) -> T {
+        if self.is_in_job() {
             return job();
         }
-        let number = self.line.take_number();
-        let _turn = self.line.wait_for(number);
+        let ticket = self.take(gpu);
+        let _turns = ticket.wait();
         job()
     }
 
-    /// Has the communication thread run `job`, after everything that was submitted before. In another
+    /// Whether this thread runs a job of this group, or one on a GPU: what holds the GPU waits for no group.
+    fn is_in_job(&self) -> bool {
+        self.line.is_held() || is_gpu_held()
+    }
+
+    /// Takes the numbers, both at once: so the two orders never contradict each other.
+    fn take(&self, gpu: Option<usize>) -> Ticket {
+        let mut numbers = self.line.numbers.lock();
+        let number = numbers.next;
+        numbers.next += 1;
+        let gpu = gpu.map(|gpu| (&GPUS[gpu], GPUS[gpu].take_number()));
+        Ticket { line: self.line.clone(), number, gpu }
+    }
+
+    /// Has the communication thread run `job`, which uses `gpu`, after everything that was submitted before. In another
     /// job it runs here and at once: the thread is taken.
     pub(super) fn start(
         &self,
         name: &str,
+        gpu: Option<usize>,
         job: impl FnOnce() -> Result<Option<Started>> + Send + 'static,
     ) -> Result<Work> {
-        if self.line.is_held() {
+        if self.is_in_job() {
             let (work, complete) = Work::new();
             complete(catch(job).and_then(|result| result));
             return Ok(work);
         }
         let mut worker = self.worker.lock();
         if worker.jobs.is_none() {
-            let (sender, jobs) = channel::<(u64, Job)>();
-            let line = self.line.clone();
+            let (sender, jobs) = channel::<(Ticket, Job)>();
             let thread = std::thread::Builder::new()
                 .name(format!("torchrs-comm-{name}"))
                 .spawn(move || {
-                    for (number, job) in jobs {
-                        let _turn = line.wait_for(number);
+                    for (ticket, job) in jobs {
+                        let _turns = ticket.wait();
                         job();
                     }
                 })
@@ -134,10 +191,10 @@ impl Queue {
         let (work, complete) = Work::new();
         let job: Job = Box::new(move || complete(catch(job).and_then(|result| result)));
         // Under the lock of `worker`, so that numbers enter the thread's queue in order.
-        let number = self.line.take_number();
+        let ticket = self.take(gpu);
         if let Some(jobs) = &worker.jobs {
             // The thread ends only after its sender is gone.
-            let _ = jobs.send((number, job));
+            let _ = jobs.send((ticket, job));
         }
         Ok(work)
     }
@@ -167,14 +224,14 @@ mod tests {
         let mut works = Vec::new();
         for i in 0..200 {
             if i % 3 == 0 {
-                queue.run(|| log.lock().push(i));
+                queue.run(None, || log.lock().push(i));
             } else {
                 let log = log.clone();
                 let job = move || {
                     log.lock().push(i);
                     Ok(None)
                 };
-                works.push(queue.start("test", job).unwrap());
+                works.push(queue.start("test", None, job).unwrap());
             }
         }
         works.iter().for_each(|w| w.wait().unwrap());
@@ -184,15 +241,15 @@ mod tests {
     #[test]
     fn a_panic_in_a_job_is_its_works_error_and_the_queue_goes_on() {
         let queue = Queue::new();
-        let bad = queue.start("test", || panic!("boom")).unwrap();
-        let good = queue.start("test", || Ok(None)).unwrap();
+        let bad = queue.start("test", None, || panic!("boom")).unwrap();
+        let good = queue.start("test", None, || Ok(None)).unwrap();
         assert!(matches!(bad.wait(), Err(Error::Other(text)) if text == "boom"));
         good.wait().unwrap();
         let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            queue.run(|| std::panic::panic_any(7));
+            queue.run(None, || std::panic::panic_any(7));
         }));
         assert!(caught.is_err());
-        assert_eq!(queue.run(|| 3), 3);
+        assert_eq!(queue.run(None, || 3), 3);
     }
 
     #[test]
@@ -203,21 +260,62 @@ mod tests {
             let (inside, log) = (queue.clone(), log.clone());
             move || {
                 std::thread::sleep(std::time::Duration::from_millis(10));
-                inside.run(|| log.lock().push(1));
+                inside.run(None, || log.lock().push(1));
                 let own = log.clone();
-                let work = inside.start("test", move || {
+                let work = inside.start("test", None, move || {
                     own.lock().push(2);
                     Ok(None)
                 })?;
                 assert!(work.is_completed());
-                inside.run(|| inside.run(|| log.lock().push(3)));
+                inside.run(None, || inside.run(None, || log.lock().push(3)));
                 Ok(None)
             }
         };
-        let outer = queue.start("test", outer).unwrap();
-        queue.run(|| log.lock().push(4));
+        let outer = queue.start("test", None, outer).unwrap();
+        queue.run(None, || log.lock().push(4));
         outer.wait().unwrap();
         assert_eq!(*log.lock(), [1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn the_groups_of_a_gpu_keep_one_order_and_others_do_not_wait_for_them() {
+        let gpu = Some(MAX_DEVICES - 1);
+        let groups = [Queue::new(), Queue::new(), Queue::new()];
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let mut works = Vec::new();
+        for i in 0..200 {
+            let (group, own) = (&groups[i * 7 % 3], log.clone());
+            let job = move || {
+                std::thread::sleep(std::time::Duration::from_micros((i * 37 % 100) as u64));
+                own.lock().push(i);
+            };
+            match i % 4 {
+                0 => group.run(gpu, job),
+                _ => works.push(group.start("test", gpu, move || {
+                    job();
+                    Ok(None)
+                })),
+            }
+        }
+        works.into_iter().for_each(|work| work.unwrap().wait().unwrap());
+        assert_eq!(*log.lock(), (0..200).collect::<Vec<_>>());
+        // A job on the GPU may call other groups, which others have asked for the GPU meanwhile.
+        let [a, b, _] = groups.map(Arc::new);
+        let (started, inner) = (Arc::new(std::sync::Barrier::new(2)), b.clone());
+        let own = started.clone();
+        let outer = a.start("test", gpu, move || {
+            own.wait();
+            own.wait();
+            inner.run(gpu, || ());
+            inner.run(None, || ());
+            Ok(None)
+        });
+        started.wait();
+        let later = b.start("test", gpu, || Ok(None)).unwrap();
+        a.start("test", None, || Ok(None)).map(drop).unwrap();
+        started.wait();
+        outer.unwrap().wait().unwrap();
+        later.wait().unwrap();
     }
 
     #[test]
@@ -226,7 +324,7 @@ mod tests {
         let done = Arc::new(Mutex::new(0));
         for _ in 0..10 {
             let done = done.clone();
-            drop(queue.start("test", move || {
+            drop(queue.start("test", None, move || {
                 std::thread::sleep(std::time::Duration::from_millis(1));
                 *done.lock() += 1;
                 Ok(None)

@@ -203,7 +203,7 @@ impl ProcessGroup {
         let allocate = |backend: &dyn super::backend::Backend, deadline: &super::Deadline| {
             backend.alloc_shared(nbytes, deadline)
         };
-        Ok(SharedBuffer { segment: self.in_turn("alloc_shared", allocate)? })
+        Ok(SharedBuffer { segment: self.in_turn("alloc_shared", None, allocate)? })
     }
 
     /// A tensor in memory from [`alloc_shared`](Self::alloc_shared), filled with zeros: an

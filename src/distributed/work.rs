@@ -57,8 +57,8 @@ impl Work {
     /// Waits until the collective has completed. Ends by itself: the collective has a deadline.
     ///
     /// For tensors on a GPU it is the current stream that waits, not the host: what is put there
-    /// afterwards finds the result. A failure on the way is the next call's error;
-    /// [`wait_timeout`](Self::wait_timeout) waits for that too.
+    /// afterwards finds the result. A failure on the way is the error of the group's next call and of the
+    /// next wait for the GPU, such as `item`; [`wait_timeout`](Self::wait_timeout) waits for that too.
     ///
     /// ```
     /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/distributed/two_ranks.rs"));

@@ -92,6 +92,10 @@ simulated! {
         refused(|| Ok(generator.rand([2], (Dtype::F32, GPU))), "only from the default generator");
         refused(|| Ok(GradScaler::new(Default::default()).scale(&x)), "GradScaler::scale cannot");
         x.sum().backward();
+        let mut scaled = SGD::new([x.clone()], Default::default());
+        let mut scaler = GradScaler::new(Default::default());
+        refused(|| { scaler.unscale_(&mut scaled); Ok(()) }, "GradScaler::unscale_ cannot");
+        refused(|| Ok(scaler.step(&mut scaled)), "GradScaler::unscale_ cannot");
         let mut adam = Adam::new([x.clone()], Default::default());
         refused(|| { adam.step(); Ok(()) }, "Adam: it counts its steps on the host");
         let mut sgd = SGD::new([x.clone()], Default::default());

@@ -4,8 +4,10 @@ use super::board::{Board, Call, Lane, State};
 use super::id::{self, UniqueId};
 use super::outcome::{Outcome, Result};
 use crate::device;
+use crate::faults;
 use crate::ipc::handle::began;
 use crate::registry::{Handle, Registry};
+use crate::settings::Fault;
 use parking_lot::{Condvar, Mutex};
 use std::ffi::CString;
 use std::fmt;
@@ -155,6 +157,8 @@ pub struct Communicator {
     pub blocking: bool,
     /// Calls that were performed, each of which all ranks count alike.
     pub performed: AtomicU64,
+    /// Calls that graphs hold which live.
+    pub in_graphs: AtomicU64,
     seat: OnceLock<Seat>,
     aborted: Arc<AtomicBool>,
     status: Mutex<Status>,
@@ -183,6 +187,7 @@ pub fn create(device: usize, blocking: bool) -> Result<(Handle, Arc<Communicator
         device,
         blocking,
         performed: AtomicU64::new(0),
+        in_graphs: AtomicU64::new(0),
         seat: OnceLock::new(),
         aborted: Arc::default(),
         status: Mutex::new(Status { outcome, message: CString::default(), pending: 0 }),
@@ -294,6 +299,14 @@ impl Communicator {
         }
     }
 
+    /// Waits until no graph lives that holds its calls, as NCCL does before it frees anything, also in an
+    /// abort.
+    pub fn outlive_graphs(&self) {
+        while self.in_graphs.load(Ordering::Acquire) > 0 {
+            std::thread::sleep(LOOK);
+        }
+    }
+
     /// Sleeps until it is aborted: what a kernel does whose peers do not come.
     pub fn hang(&self) {
         while !self.is_aborted() {
@@ -303,6 +316,10 @@ impl Communicator {
 
     /// Takes seat `rank` of `world` and waits until all ranks have theirs.
     pub fn join(&self, id: &UniqueId, rank: usize, world: usize) -> Result {
+        if faults::is_set(Fault::NcclJoinHang) {
+            self.hang();
+            return Err(Outcome::REMOTE_ERROR);
+        }
         let board = Board::new(id::open(id).inspect_err(|outcome| {
             self.fail(*outcome, "the process that made the unique id is gone");
         })?);

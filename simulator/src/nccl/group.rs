@@ -201,11 +201,11 @@ fn record(call: &Arc<Pending>) -> Result {
     if call.streams.len() > 1 {
         return Err(Outcome::INVALID_USAGE);
     }
-    let call = call.clone();
+    let held = Held::new(call);
     let work = Work::Library(Arc::new(move || {
         let (done, wait) = channel::<()>();
-        let copy = call.clone();
-        call.communicator.submit(Box::new(move |_| {
+        let copy = held.0.clone();
+        held.0.communicator.submit(Box::new(move |_| {
             copy.perform();
             drop(done);
         }));
@@ -215,6 +215,22 @@ fn record(call: &Arc<Pending>) -> Result {
     }));
     capture::take(stream, work)?;
     Ok(())
+}
+
+/// A call in a graph, which its communicator cannot end before.
+struct Held(Arc<Pending>);
+
+impl Held {
+    fn new(call: &Arc<Pending>) -> Held {
+        call.communicator.in_graphs.fetch_add(1, Ordering::AcqRel);
+        Held(call.clone())
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.communicator.in_graphs.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 impl Pending {

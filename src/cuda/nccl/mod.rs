@@ -5,8 +5,10 @@ mod table;
 
 use std::ffi::c_int;
 use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 use table::{CommHandle, Config, Nccl, NcclCode, error, loaded};
 pub(crate) use table::{DataType, Reduction, UniqueId};
@@ -34,7 +36,19 @@ pub(crate) struct Communicator {
     /// `None` once it was ended. Calls are made under the lock: an abort from another thread comes
     /// between them.
     handle: Mutex<Option<CommHandle>>,
+    /// An abort under way.
+    ending: Arc<Ending>,
 }
+
+/// Whether a communicator is being aborted.
+#[derive(Default)]
+struct Ending {
+    is_under_way: Mutex<bool>,
+    over: Condvar,
+}
+
+/// How long a communicator that nobody uses any more keeps its thread.
+const LAST_WAIT: Duration = Duration::from_secs(2);
 
 /// A call of NCCL that moves data.
 #[derive(Clone, Copy, Debug)]
@@ -66,7 +80,11 @@ impl Communicator {
                 &mut config,
             )
         }?;
-        Ok(Communicator { device, handle: Mutex::new(Some(handle)) })
+        Ok(Communicator::of(handle, device))
+    }
+
+    fn of(handle: CommHandle, device: usize) -> Communicator {
+        Communicator { device, handle: Mutex::new(Some(handle)), ending: Arc::default() }
     }
 
     /// The device.
@@ -139,26 +157,36 @@ impl Communicator {
 
     /// Frees it after [`begin_end`](Self::begin_end).
     pub(crate) fn destroy(&self) {
-        self.end(|table, handle| {
-            // SAFETY: a communicator that lives and that nobody will use again.
-            let _ = unsafe { (table.ncclCommDestroy)(handle) };
-        });
-    }
-
-    /// Ends it now: calls under way end without a result.
-    pub(crate) fn abort(&self) {
-        self.end(|table, handle| {
-            // SAFETY: a communicator that lives and that nobody will use again.
-            let _ = unsafe { (table.ncclCommAbort)(handle) };
-        });
-    }
-
-    fn end(&self, end: impl FnOnce(&Nccl, CommHandle)) {
         let handle = self.handle.lock().take();
-        if let (Some(handle), Ok(library), Ok(())) = (handle, loaded(), device::bind(self.device)) {
-            let _relaxed = Relaxed::new();
-            end(&library.table, handle);
+        if let Some(handle) = handle {
+            // SAFETY: a communicator that lives and that nobody will use again.
+            end(self.device, |table| unsafe { (table.ncclCommDestroy)(handle) });
         }
+    }
+
+    /// Ends it now: calls under way end without a result. Returns at once: NCCL waits for the GPU, and for the
+    /// end of all graphs with its calls, which is left to a thread of its own.
+    pub(crate) fn abort(&self) {
+        let Some(handle) = self.handle.lock().take() else { return };
+        let (device, ending) = (self.device, self.ending.clone());
+        *ending.is_under_way.lock() = true;
+        let abort = Arc::new(move || {
+            // SAFETY: a communicator that lives and that nobody will use again.
+            end(device, |table| unsafe { (table.ncclCommAbort)(handle) });
+            *ending.is_under_way.lock() = false;
+            ending.over.notify_all();
+        });
+        let own = abort.clone();
+        let thread = std::thread::Builder::new().name("torchrs-nccl-end".into());
+        if thread.spawn(move || own()).is_err() {
+            abort();
+        }
+    }
+
+    /// Waits until an abort is through, for at most `limit`.
+    pub(crate) fn wait_for_end(&self, limit: Duration) {
+        let mut under_way = self.ending.is_under_way.lock();
+        self.ending.over.wait_while_for(&mut under_way, |under_way| *under_way, limit);
     }
 
     fn with<T>(&self, call: &str, job: impl FnOnce(&Nccl, CommHandle) -> Result<T>) -> Result<T> {
@@ -168,6 +196,14 @@ impl Communicator {
             Some(handle) => job(&library.table, handle),
             None => Err(Error::Aborted(format!("{call}: the communicator was ended"))),
         }
+    }
+}
+
+/// Calls what ends a communicator of a device. What it returns helps nobody any more.
+fn end(device: usize, call: impl FnOnce(&Nccl) -> NcclCode) {
+    if let (Ok(library), Ok(())) = (loaded(), device::bind(device)) {
+        let _relaxed = Relaxed::new();
+        let _ = call(&library.table);
     }
 }
 
@@ -226,13 +262,14 @@ impl Split<'_> {
         // place behind.
         let handle = *unsafe { Box::from_raw(self.place) };
         self.key?;
-        Some(Communicator { device: self.parent.device, handle: Mutex::new(Some(handle)) })
+        Some(Communicator::of(handle, self.parent.device))
     }
 }
 
 impl Drop for Communicator {
     fn drop(&mut self) {
         self.abort();
+        self.wait_for_end(LAST_WAIT);
     }
 }
 

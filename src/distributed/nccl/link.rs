@@ -1,14 +1,15 @@
 //! A group's communicator with the stream on which its collectives run.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::watchdog;
+use super::{lane, watchdog};
+use crate::cuda::graph::{Executable, is_current_stream_capturing};
 use crate::cuda::nccl::{Call, Communicator, UniqueId, unique_id};
-use crate::cuda::{self, Event, Priority, Stream, StreamGuard};
+use crate::cuda::{self, Event, Stream, StreamGuard, lost};
 use crate::distributed::Deadline;
 use crate::distributed::backend::Pace;
 use crate::distributed::collective::{Collective, Kind, RawBuffer, Signature};
@@ -21,23 +22,20 @@ const CLOSING: Duration = Duration::from_secs(2);
 /// Bytes that each rank tells the others when they join: an id, and the identity of its GPU.
 const CARD: usize = 128 + 16;
 
-/// A communicator, its stream, and what is on its way there.
+/// A communicator and the stream of its GPU's collectives.
 #[derive(Debug)]
 pub(super) struct Link {
     communicator: Communicator,
     stream: Stream,
     host: Arc<ShmBackend>,
-    in_flight: Mutex<VecDeque<InFlight>>,
+    /// Graphs with its collectives. NCCL ends no communicator before them.
+    graphs: Mutex<Vec<Weak<Executable>>>,
     /// Why it was aborted.
     failure: OnceLock<Error>,
-}
-
-/// A collective that was put on the stream.
-#[derive(Debug)]
-struct InFlight {
-    done: Arc<Event>,
-    deadline: Deadline,
-    call: String,
+    /// The number of the loss, where results were lost by that.
+    loss: OnceLock<u64>,
+    /// A caller was told.
+    is_known: AtomicBool,
 }
 
 /// A collective on its way, or other work of a GPU.
@@ -94,17 +92,18 @@ impl Link {
         check_devices(&cards, host.ranks(), device)?;
         let mut id = UniqueId([0; 128]);
         id.0.copy_from_slice(&cards[..128]);
+        const DOING: &str = "joins an NCCL communicator";
+        lane::of(device).drain(deadline, || doing(host, DOING))?;
         let communicator = Communicator::begin(id, world, rank, device)?;
-        until_ready(&communicator, host, deadline, "joins an NCCL communicator")?;
+        until_ready(&communicator, host, deadline, DOING)?;
         Link::new(communicator, host.clone())
     }
 
     fn new(communicator: Communicator, host: Arc<ShmBackend>) -> Result<Arc<Link>> {
-        let stream = Stream::new(communicator.device(), Priority::High)?;
-        let (in_flight, failure) = Default::default();
-        let link = Arc::new(Link { communicator, stream, host, in_flight, failure });
-        watchdog::watch(&link)?;
-        Ok(link)
+        watchdog::start()?;
+        let stream = lane::of(communicator.device()).stream(communicator.device())?;
+        let (graphs, failure, loss, is_known) = Default::default();
+        Ok(Arc::new(Link { communicator, stream, host, graphs, failure, loss, is_known }))
     }
 
     /// The ranks that give a place become a communicator of their own; all ranks take part. `host` is
@@ -117,6 +116,9 @@ impl Link {
     ) -> Result<Option<Arc<Link>>> {
         self.check()?;
         const DOING: &str = "splits an NCCL communicator";
+        refuse_capture(self.device(), "a new process group")?;
+        lane::of(self.device()).drain(deadline, || doing(&self.host, DOING))?;
+        self.check()?;
         let split = self.communicator.begin_split(place)?;
         until_ready(&self.communicator, &self.host, deadline, DOING)?;
         let (Some(communicator), Some(host)) = (split.finish(), host) else { return Ok(None) };
@@ -131,8 +133,53 @@ impl Link {
 
     /// # Errors
     /// Why it was aborted, if it was.
-    fn check(&self) -> Result<()> {
-        self.failure.get().map_or(Ok(()), |error| Err(error.clone()))
+    pub(super) fn check(&self) -> Result<()> {
+        let Some(error) = self.failure.get() else { return Ok(()) };
+        self.is_told();
+        Err(error.clone())
+    }
+
+    /// A caller knows that the group has failed.
+    pub(super) fn is_told(&self) {
+        self.is_known.store(true, SeqCst);
+        self.loss.get().copied().into_iter().for_each(lost::heard);
+    }
+
+    /// A graph with its collectives is ready.
+    pub(super) fn recorded(&self, graph: &Arc<Executable>) {
+        let mut graphs = self.graphs.lock();
+        graphs.retain(|graph| graph.strong_count() > 0);
+        graphs.push(Arc::downgrade(graph));
+        drop(graphs);
+        if self.failure.get().is_some() {
+            graph.end();
+        }
+    }
+
+    /// Puts a replay on `stream` by `launch`: after the collectives that are on their way, before later ones.
+    pub(super) fn replay(
+        self: &Arc<Self>,
+        stream: Stream,
+        deadline: Deadline,
+        launch: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<()> {
+        self.check()?;
+        let call = "the replay of a graph with collectives";
+        if let Some(error) = self.host.failure(&format!("rank {} starts {call}", self.rank())) {
+            self.fail(error);
+            return self.check();
+        }
+        stream.wait_stream(self.stream)?;
+        launch()?;
+        let done = Arc::new(stream.record_event()?);
+        self.stream.wait_event(&done)?;
+        lane::of(self.device()).add(self, &done, deadline, call.into());
+        Ok(())
+    }
+
+    /// This rank's number in the world.
+    fn rank(&self) -> usize {
+        self.host.ranks()[self.host.rank()]
     }
 
     /// Puts a collective on the stream, after `ready`, and `then` behind it. A failure ends the
@@ -178,65 +225,53 @@ impl Link {
         let done = Arc::new(stream.record_event()?);
         // What is recorded into a graph runs later, any number of times.
         if !stream.is_capturing()? {
-            let call = signature.to_string();
-            let one = InFlight { done: done.clone(), deadline: *deadline, call };
-            self.in_flight.lock().push_back(one);
-            watchdog::wake();
+            lane::of(self.device()).add(self, &done, *deadline, signature.to_string());
         }
         Ok(Started { done, link: Some(self.clone()) })
     }
 
-    /// Looks at what is on its way; whether there is anything. What has failed, or takes too long,
-    /// aborts the group.
-    pub(super) fn look(&self) -> bool {
-        if self.failure.get().is_some() {
-            return false;
-        }
-        let mut in_flight = self.in_flight.lock();
-        while let Some(first) = in_flight.front() {
-            match first.done.query() {
-                Ok(true) => drop(in_flight.pop_front()),
-                Ok(false) => break,
-                // The device has failed; the thread that uses it will hear it, too.
-                Err(error) => {
-                    drop(in_flight);
-                    self.fail(error);
-                    return false;
-                }
-            }
-        }
-        let Some(first) = in_flight.front() else { return false };
-        let rank = self.host.ranks()[self.host.rank()];
-        let doing = format!("rank {rank} was in {}", first.call);
+    /// Why `call`, which is on its way, will not be done, if that is so.
+    pub(super) fn find_failure(&self, call: &str, deadline: Option<&Deadline>) -> Option<Error> {
+        let doing = format!("rank {} was in {call}", self.rank());
         let failure = self.host.failure(&doing).or_else(|| {
             let error = self.communicator.poll().err()?;
             Some(cause(&self.host, error, &doing))
         });
-        let late = || {
+        failure.or_else(|| {
             let all = || format!("{doing}; {}", self.host.conditions());
-            first.deadline.has_passed().then(|| first.deadline.error(all()))
-        };
-        let Some(error) = failure.or_else(late) else { return true };
-        drop(in_flight);
-        self.fail(error);
-        false
+            deadline.filter(|deadline| deadline.has_passed()).map(|deadline| deadline.error(all()))
+        })
     }
 
-    /// Ends the communicator, and with it what is on its way, on all ranks.
-    fn fail(&self, error: Error) {
+    /// Ends the communicator, and with it what is on its way, on all ranks. Waits for nothing.
+    pub(super) fn fail(&self, error: Error) {
         // If the group is aborted already that record stands.
         self.host.abort(&error.to_string());
-        let _ = self.failure.set(error);
+        if self.failure.set(error.clone()).is_err() {
+            return;
+        }
+        if lane::of(self.device()).forget(self) {
+            // Before the device goes on.
+            let _ = self.loss.set(lost::lose(self.device(), error));
+            if self.is_known.load(SeqCst) {
+                self.is_told();
+            }
+        }
         self.communicator.abort();
+        self.graphs.lock().iter().filter_map(Weak::upgrade).for_each(|graph| graph.end());
     }
 
-    /// Completes what was started and ends the communicator.
+    /// Completes what was started and ends the communicator. No graph of its collectives lives any more.
     pub(super) fn close(&self) {
         // The watchdog ends this loop: everything on its way has a deadline.
-        while self.look() {
+        let lane = lane::of(self.device());
+        while lane.holds(self) {
+            lane.look();
             std::thread::sleep(Duration::from_micros(200));
         }
-        let ended = self.check().and_then(|()| self.communicator.begin_end()).and_then(|()| {
+        let failed = self.failure.get().is_some();
+        let ended = (!failed).then(|| self.communicator.begin_end()).map(|begun| {
+            begun?;
             let deadline = Deadline::after(CLOSING);
             while !self.communicator.poll()? {
                 if deadline.has_passed() {
@@ -247,11 +282,26 @@ impl Link {
             Ok(())
         });
         match ended {
-            Ok(()) => self.communicator.destroy(),
+            Some(Ok(())) => self.communicator.destroy(),
             // It serves nobody any more, in peace or not.
-            Err(_) => self.communicator.abort(),
+            _ => self.communicator.abort(),
         }
+        self.communicator.wait_for_end(CLOSING);
     }
+}
+
+/// For what makes communicators: a graph cannot.
+pub(super) fn refuse_capture(device: usize, what: &str) -> Result<()> {
+    if is_current_stream_capturing(device)? {
+        return Err(Error::Device(format!(
+            "{what} on a GPU cannot be captured in a graph: do it once before the capture"
+        )));
+    }
+    Ok(())
+}
+
+fn doing(host: &ShmBackend, what: &str) -> String {
+    format!("rank {} {what}", host.ranks()[host.rank()])
 }
 
 /// Polls until the communicator's last call is through, a peer is gone or the deadline has passed.
@@ -259,10 +309,10 @@ fn until_ready(
     communicator: &Communicator,
     host: &ShmBackend,
     deadline: &Deadline,
-    doing: &str,
+    what: &str,
 ) -> Result<()> {
     let mut wait = Duration::from_micros(5);
-    let doing = || format!("rank {} {doing}", host.ranks()[host.rank()]);
+    let doing = || doing(host, what);
     while !communicator.poll().map_err(|error| cause(host, error, &doing()))? {
         let failure = host.failure(&doing());
         let late = || deadline.has_passed().then(|| deadline.error(doing()));

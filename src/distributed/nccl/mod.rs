@@ -5,10 +5,12 @@
 //! | module | what it is for |
 //! | --- | --- |
 //! | [`link`] | a communicator with its stream: joined at first use, polled, split, closed |
+//! | [`lane`] | what all groups share on a GPU: the stream, what is on its way |
 //! | [`calls`] | collectives as calls of NCCL |
 //! | [`watchdog`] | ends what is on its way when a peer dies or a deadline passes |
 
 mod calls;
+mod lane;
 mod link;
 mod watchdog;
 
@@ -20,7 +22,8 @@ use super::Deadline;
 use super::backend::{Backend, Pace};
 use super::collective::Collective;
 use super::shm::{Segment, ShmBackend};
-use crate::cuda::Event;
+use crate::cuda::graph::Executable;
+use crate::cuda::{Event, Stream};
 use crate::error::{Error, Result};
 use link::Link;
 pub(super) use link::Started;
@@ -45,8 +48,14 @@ impl HostAndGpu {
         if let Some(link) = &*link {
             return Ok(link.clone());
         }
+        link::refuse_capture(device, "the first collective of a process group")?;
         let made = Link::join(&self.host, device, deadline)?;
         Ok(link.insert(made).clone())
+    }
+
+    /// Whoever gets this error knows of what was lost.
+    fn told<T>(&self, result: Result<T>) -> Result<T> {
+        result.inspect_err(|_| self.link.lock().iter().for_each(|link| link.is_told()))
     }
 
     /// A group has one GPU per rank.
@@ -67,7 +76,7 @@ impl HostAndGpu {
 
 impl Backend for HostAndGpu {
     fn run(&self, collective: &Collective, deadline: &Deadline, pace: Pace) -> Result<()> {
-        self.host.run(collective, deadline, pace)
+        self.told(self.host.run(collective, deadline, pace))
     }
 
     fn start(
@@ -81,7 +90,7 @@ impl Backend for HostAndGpu {
         let device = ready.device();
         self.check_device(collective, device)?;
         let calls = calls::of(collective, self.host.rank(), self.host.ranks().len())?;
-        self.host.meet(&collective.signature, deadline, pace)?;
+        self.told(self.host.meet(&collective.signature, deadline, pace))?;
         // From here on a failure of one rank would leave the others' GPUs waiting: it aborts the group.
         let started = self.link(device, deadline).and_then(|link| {
             // SAFETY: whoever made the collective keeps its memory until it is done.
@@ -105,6 +114,33 @@ impl Backend for HostAndGpu {
             None => None,
         };
         Ok(host.map(|host| Arc::new(HostAndGpu { host, link: Mutex::new(link) }) as _))
+    }
+
+    fn gpu(&self) -> Option<usize> {
+        self.link.lock().as_ref().map(|link| link.device())
+    }
+
+    fn recorded(&self, graph: &Arc<Executable>) {
+        self.link.lock().iter().for_each(|link| link.recorded(graph));
+    }
+
+    fn replay(
+        &self,
+        stream: Stream,
+        deadline: Deadline,
+        launch: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<()> {
+        let link = self.link.lock().clone();
+        match link {
+            Some(link) => link.replay(stream, deadline, launch),
+            None => launch(),
+        }
+    }
+
+    fn check(&self, doing: &str) -> Result<()> {
+        let link = self.link.lock().clone();
+        link.map_or(Ok(()), |link| link.check())?;
+        self.told(self.host.failure(doing).map_or(Ok(()), Err))
     }
 
     fn rank(&self) -> usize {

@@ -159,10 +159,14 @@ pub extern "C" fn ncclCommFinalize(handle: Handle) -> Outcome {
         communicator.check_ready()?;
         if communicator.blocking {
             communicator.drain();
+            communicator.outlive_graphs();
             return Ok(());
         }
         communicator.set_in_progress(true);
-        communicator.submit(Box::new(|communicator| communicator.set_in_progress(false)));
+        communicator.submit(Box::new(|communicator| {
+            communicator.outlive_graphs();
+            communicator.set_in_progress(false);
+        }));
         Err(Outcome::IN_PROGRESS)
     };
     begin().into()
@@ -183,6 +187,7 @@ pub extern "C" fn ncclCommAbort(handle: Handle) -> Outcome {
 fn finish(handle: Handle, state: State) -> Result {
     let removed = COMMUNICATORS.remove(handle).map_err(|_| Outcome::INVALID_ARGUMENT)?;
     removed.end(state);
+    removed.outlive_graphs();
     Ok(())
 }
 
