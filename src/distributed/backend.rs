@@ -44,6 +44,15 @@ pub(crate) trait Backend: Debug + Send + Sync {
     /// not among them. Collective over this group.
     fn new_group(&self, ranks: &[usize], deadline: &Deadline) -> Result<Option<Arc<dyn Backend>>>;
 
+    /// The group of a sender and its receiver, in this order, for messages of one tag. Only these two
+    /// call it.
+    fn direction(
+        &self,
+        ends: [usize; 2],
+        tag: u32,
+        deadline: &Deadline,
+    ) -> Result<Arc<dyn Backend>>;
+
     /// This rank's number in the group.
     fn rank(&self) -> usize;
 

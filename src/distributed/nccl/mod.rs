@@ -107,6 +107,15 @@ impl Backend for HostAndGpu {
         Ok(host.map(|host| Arc::new(HostAndGpu { host, link: Mutex::new(link) }) as _))
     }
 
+    fn direction(
+        &self,
+        ends: [usize; 2],
+        tag: u32,
+        deadline: &Deadline,
+    ) -> Result<Arc<dyn Backend>> {
+        Ok(Arc::new(HostAndGpu::new(self.host.direction(ends, tag, deadline)?)))
+    }
+
     fn rank(&self) -> usize {
         self.host.rank()
     }
