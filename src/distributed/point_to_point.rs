@@ -46,9 +46,12 @@ impl Direction {
     }
 }
 
+/// Sender and receiver, and the tag.
+type Key = ([usize; 2], u32);
+
 /// The directions that this rank has used.
 #[derive(Debug, Default)]
-pub(super) struct Directions(Mutex<HashMap<([usize; 2], u32), Arc<Direction>>>);
+pub(super) struct Directions(Mutex<HashMap<Key, Arc<Direction>>>);
 
 impl Directions {
     /// The direction between two ranks of the group, which is made at its first use.
