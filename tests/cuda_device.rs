@@ -18,6 +18,8 @@ mod graphs;
 mod kernels;
 #[path = "cuda_device/memory.rs"]
 mod memory;
+#[path = "cuda_device/peers.rs"]
+mod peers;
 #[path = "cuda_device/processes.rs"]
 mod processes;
 #[path = "cuda_device/streams.rs"]

@@ -29,6 +29,8 @@ mod fft;
 mod folds;
 #[path = "cuda_tensors/graphs.rs"]
 mod graphs;
+#[path = "cuda_tensors/guards.rs"]
+mod guards;
 #[path = "cuda_tensors/indexing.rs"]
 mod indexing;
 #[path = "cuda_tensors/large.rs"]

@@ -74,6 +74,8 @@ fn train(args: &Args, group: &ProcessGroup) -> Result<()> {
         DeviceChoice::On(device) => device,
     };
     device.check()?;
+    let simulated = device.is_cuda() && torchrs::cuda::library::is_simulated();
+    let mark = if simulated { " (simulated GPUs: no measure of speed)" } else { "" };
     stop_on_signal();
 
     let defaults = args.defaults();
@@ -235,11 +237,12 @@ fn train(args: &Args, group: &ProcessGroup) -> Result<()> {
             val_loss,
             val_accuracy,
             samples_per_s,
+            simulated,
         })?;
         if rank == 0 {
             progress.line(&format!(
                 "epoch {:>2}/{epochs}: train_loss={train_loss:.4} val_loss={val_loss:.4} \
-                 val_accuracy={val_accuracy:.4} samples_per_s={samples_per_s:.0}",
+                 val_accuracy={val_accuracy:.4} samples_per_s={samples_per_s:.0}{mark}",
                 at.epoch + 1
             ));
         }
@@ -269,7 +272,7 @@ fn train(args: &Args, group: &ProcessGroup) -> Result<()> {
         }
         println!(
             "final: val_accuracy={val_accuracy:.4} train_loss={train_loss:.4} world_size={world} \
-             samples_per_s={samples_per_s:.0}"
+             samples_per_s={samples_per_s:.0}{mark}"
         );
     }
     Ok(())

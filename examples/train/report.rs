@@ -21,6 +21,9 @@ pub enum Line {
         val_loss: f64,
         val_accuracy: f64,
         samples_per_s: f64,
+        /// On simulated GPUs, whose speed says nothing.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        simulated: bool,
     },
     Step {
         step: u64,

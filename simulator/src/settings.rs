@@ -12,10 +12,37 @@ pub struct Settings {
     pub memory: usize,
     /// `TORCHRS_SIMULATED_ADVERSARY`: delay and reorder what is independent, as this seed says.
     pub adversary: Option<u64>,
+    /// `TORCHRS_SIMULATED_GUARD`: where blocks of memory lie beside forbidden pages.
+    pub guard: Guard,
     /// `TORCHRS_SIMULATED_FAULT`: what shall fail, and when.
     pub faults: Vec<(Fault, u64)>,
     /// `TORCHRS_SIMULATED_QUIET`: no note on standard error that this is a simulation.
     pub quiet: bool,
+}
+
+/// Which end of a block of memory lies at a forbidden page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Guard {
+    /// The end, of a block whose size is rounded as CUDA's are.
+    Rounded,
+    /// The end, as near as a block that begins at a multiple of so many bytes allows.
+    End(usize),
+    /// The beginning.
+    Start,
+}
+
+impl Guard {
+    /// From the variable's text: `start`, or the alignment of blocks that end at the page.
+    fn of(text: &str) -> Option<Guard> {
+        match text.trim() {
+            "start" => Some(Guard::Start),
+            text => text
+                .parse()
+                .ok()
+                .filter(|n| usize::is_power_of_two(*n) && *n <= 512)
+                .map(Guard::End),
+        }
+    }
 }
 
 /// A fault on demand; each comes with the number of the call that it strikes, counted from one.
@@ -81,9 +108,16 @@ fn read(variable: impl Fn(&str) -> Option<String>) -> Settings {
             None => complain("TORCHRS_SIMULATED_FAULT", part),
         }
     }
+    let guard = variable("TORCHRS_SIMULATED_GUARD").and_then(|text| {
+        Guard::of(&text).or_else(|| {
+            complain("TORCHRS_SIMULATED_GUARD", &text);
+            None
+        })
+    });
+    let guard = guard.unwrap_or(Guard::Rounded);
     let visible = visible(variable("CUDA_VISIBLE_DEVICES").as_deref(), devices);
     let quiet = variable("TORCHRS_SIMULATED_QUIET").is_some_and(|text| text != "0");
-    Settings { visible, memory: memory.unwrap_or(1 << 30), adversary, faults, quiet }
+    Settings { visible, memory: memory.unwrap_or(1 << 30), adversary, guard, faults, quiet }
 }
 
 /// A number of bytes with an optional suffix.
@@ -131,6 +165,7 @@ mod tests {
                 "TORCHRS_SIMULATE_GPUS" => "8".into(),
                 "TORCHRS_SIMULATED_MEMORY" => "256MiB".into(),
                 "TORCHRS_SIMULATED_ADVERSARY" => "7".into(),
+                "TORCHRS_SIMULATED_GUARD" => "16".into(),
                 "TORCHRS_SIMULATED_FAULT" => "oom@3, hang@2".into(),
                 "CUDA_VISIBLE_DEVICES" => "3,1,99,0".into(),
                 _ => return None,
@@ -139,6 +174,8 @@ mod tests {
         assert_eq!(settings.memory, 256 << 20);
         assert_eq!(settings.visible, [3, 1]);
         assert_eq!(settings.adversary, Some(7));
+        assert_eq!(settings.guard, Guard::End(16));
+        assert_eq!([Guard::of("start"), Guard::of("3")], [Some(Guard::Start), None]);
         assert_eq!(settings.faults, [(Fault::OutOfMemory, 3), (Fault::Hang, 2)]);
         assert!(!settings.quiet);
     }

@@ -1,20 +1,31 @@
 //! Device memory by the caching allocator: one per device, over `cuMemAlloc`, whose memory other
 //! processes can open.
 
+use std::env;
 use std::fmt;
-use std::sync::OnceLock;
+use std::sync::{LazyLock, OnceLock};
 
 use super::allocator::{
     CachingAllocator, EventSource, MemorySource, Piece, SegmentSnapshot, Statistics,
 };
 use super::code::Code;
+use super::copy;
 use super::device::{self, MAX_DEVICES};
 use super::driver::driver;
 use super::event::Event;
 use super::graph::Relaxed;
+use super::library;
 use super::stream::Stream;
 use super::synchronisation;
 use crate::error::Result;
+
+/// `0` takes every block from the driver, of exactly its bytes, and gives it back at once: for
+/// compute-sanitizer, and for guard pages of the simulated GPU.
+pub const USE_CACHE: &str = "TORCHRS_CUDA_CACHE";
+/// The simulated GPU's adversary, which also spoils memory that is freed into the cache.
+const ADVERSARY: &str = "TORCHRS_SIMULATED_ADVERSARY";
+/// What spoiled memory holds: a NaN as f32, f16 and bf16, as new memory of the simulated GPU does.
+const SPOILED: u32 = 0x7ffb_7ffb;
 
 /// A device's memory and events.
 pub struct DeviceSource {
@@ -75,6 +86,16 @@ impl EventSource for DeviceSource {
     fn is_capturing(&self, stream: Stream) -> Result<bool> {
         stream.is_capturing()
     }
+
+    fn retired(&self, address: u64, bytes: usize, stream: Stream) {
+        static SPOILS: LazyLock<bool> =
+            LazyLock::new(|| library::is_simulated() && env::var_os(ADVERSARY).is_some());
+        if *SPOILS {
+            // SAFETY: a chunk that nobody has; what uses it next comes later on the stream. Where
+            // the device has failed, there is nothing to spoil.
+            let _ = unsafe { copy::fill_words(address as *mut u32, SPOILED, bytes / 4, stream) };
+        }
+    }
 }
 
 /// The allocator of a device.
@@ -98,7 +119,13 @@ pub fn allocator(device: usize) -> Result<&'static DeviceAllocator> {
 #[cold]
 fn first_use(device: usize) -> Result<&'static DeviceAllocator> {
     device::number(device)?;
-    Ok(ALLOCATORS[device].get_or_init(|| CachingAllocator::new(DeviceSource { device })))
+    Ok(ALLOCATORS[device].get_or_init(|| {
+        let source = DeviceSource { device };
+        match env::var_os(USE_CACHE).is_some_and(|value| value == "0") {
+            true => CachingAllocator::uncached(source),
+            false => CachingAllocator::new(source),
+        }
+    }))
 }
 
 /// A block of device memory, uninitialised, for work on one stream. Dropping it gives it back to

@@ -62,6 +62,15 @@ pub(crate) trait Backend: Debug + Send + Sync {
     /// Whether anything has failed so far. `doing` says what this rank is at.
     fn check(&self, doing: &str) -> Result<()>;
 
+    /// The group of a sender and its receiver, in this order, for messages of one tag. Only these two
+    /// call it.
+    fn direction(
+        &self,
+        ends: [usize; 2],
+        tag: u32,
+        deadline: &Deadline,
+    ) -> Result<Arc<dyn Backend>>;
+
     /// This rank's number in the group.
     fn rank(&self) -> usize;
 

@@ -126,10 +126,12 @@ pub(crate) enum Kind {
     AllToAll,
     AllocShared,
     NewGroup,
+    /// From the first of a direction's two ranks to the second.
+    Send,
 }
 
 impl Kind {
-    const ALL: [Kind; 11] = {
+    const ALL: [Kind; 12] = {
         use Kind::*;
         [
             Barrier,
@@ -143,6 +145,7 @@ impl Kind {
             AllToAll,
             AllocShared,
             NewGroup,
+            Send,
         ]
     };
 
@@ -159,6 +162,7 @@ impl Kind {
             Kind::AllToAll => "all_to_all",
             Kind::AllocShared => "alloc_shared",
             Kind::NewGroup => "new_group",
+            Kind::Send => "send/recv",
         }
     }
 }

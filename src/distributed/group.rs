@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use super::backend::{Backend, Pace};
 use super::collective::{Collective, RawBuffer, list_ranks};
 use super::nccl::Started;
+use super::point_to_point::Directions;
 use super::queue::{self, Queue};
 use super::{Deadline, Work};
 use crate::cuda::graph::{self, Executable, Participant};
@@ -63,6 +64,7 @@ struct Inner {
 struct Member {
     backend: Arc<dyn Backend>,
     queue: Queue,
+    directions: Directions,
 }
 
 /// The groups of this process, for [`abort`].
@@ -105,7 +107,8 @@ impl ProcessGroup {
             live.push(Arc::downgrade(&backend));
         }
         let ranks = backend.ranks().to_vec();
-        let member = Some(Member { backend, queue: Queue::new() });
+        let member =
+            Some(Member { backend, queue: Queue::new(), directions: Directions::default() });
         ProcessGroup { inner: Arc::new(Inner { member, ranks, world_rank }), timeout }
     }
 
@@ -283,6 +286,7 @@ impl ProcessGroup {
     pub fn abort(&self, reason: &str) {
         if let Some(member) = &self.inner.member {
             member.backend.abort(reason);
+            member.directions.abort(reason);
         }
     }
 
@@ -404,6 +408,65 @@ impl ProcessGroup {
         })
     }
 
+    /// Runs what goes from one rank to another here and now, as [`run`](Self::run).
+    pub(super) fn run_between(
+        &self,
+        call: &'static str,
+        ends: [usize; 2],
+        tag: u32,
+        collective: &Collective,
+    ) -> Result<()> {
+        let member = self.member(call)?;
+        let deadline = Deadline::after(self.timeout);
+        let direction = member.directions.get(ends, tag);
+        // Not in the GPU's order: the others' messages may be what this one waits for.
+        direction.queue.run(None, || {
+            let _span = span_of(call, collective);
+            let (backend, pace) =
+                (direction.backend(&member.backend, &deadline)?, Pace::Foreground);
+            let Some(gpu) = collective.gpu else {
+                let ran = backend.run(collective, &deadline, pace);
+                return direction.told(&member.backend, ran);
+            };
+            let ready = Stream::current(gpu)?.record_event()?;
+            let started = backend.start(collective, &ready, &deadline, pace, &mut || {});
+            direction.told(&member.backend, started)?.join_current_stream()
+        })
+    }
+
+    /// Starts what goes from one rank to another on the direction's own thread, as
+    /// [`start`](Self::start).
+    pub(super) fn start_between(
+        &self,
+        call: &'static str,
+        ends: [usize; 2],
+        tag: u32,
+        collective: Collective,
+        then: impl FnOnce() + Send + 'static,
+    ) -> Result<Work> {
+        let member = self.member(call)?;
+        let (whole, deadline) = (member.backend.clone(), Deadline::after(self.timeout));
+        let ready = match collective.gpu {
+            Some(gpu) => Some(Stream::current(gpu)?.record_event()?),
+            None => None,
+        };
+        let direction = member.directions.get(ends, tag);
+        let own = direction.clone();
+        direction.queue.start(&self.inner.world_rank.to_string(), None, move || {
+            let _span = span_of(call, &collective);
+            let (backend, pace) = (own.backend(&whole, &deadline)?, Pace::Background);
+            let Some(ready) = ready else {
+                own.told(&whole, backend.run(&collective, &deadline, pace))?;
+                then();
+                return Ok(None);
+            };
+            let mut then = Some(then);
+            let mut once = || then.take().into_iter().for_each(|then| then());
+            let started = backend.start(&collective, &ready, &deadline, pace, &mut once);
+            own.told(&whole, started).map(Some)
+        })
+    }
+
     pub(super) fn downgrade(&self) -> WeakGroup {
         WeakGroup { inner: Arc::downgrade(&self.inner), timeout: self.timeout }
     }
@@ -446,9 +509,12 @@ impl Drop for Inner {
         if std::thread::panicking() {
             let thread = std::thread::current();
             let name = thread.name().unwrap_or("<unnamed>");
-            member.backend.abort(&format!("thread `{name}` panicked"));
+            let reason = format!("thread `{name}` panicked");
+            member.backend.abort(&reason);
+            member.directions.abort(&reason);
         }
         member.queue.close();
+        member.directions.close();
         member.backend.leave();
     }
 }

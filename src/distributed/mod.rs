@@ -31,6 +31,7 @@ mod group;
 mod init;
 mod nccl;
 mod objects;
+mod point_to_point;
 mod queue;
 mod shared_buffer;
 mod shm;
@@ -45,6 +46,7 @@ pub use deadline::Deadline;
 pub use env::WorkerEnv;
 pub use group::{ProcessGroup, abort};
 pub use init::{InitOptions, default_group, init_process_group, is_initialized};
+pub use point_to_point::P2POp;
 pub use shared_buffer::{SharedBuffer, SharedSlice};
 pub use store::{Store, StoreServer};
 pub(crate) use sync_batch_norm::sync_batch_norm;
@@ -52,5 +54,7 @@ pub use work::Work;
 
 use crate::tensor::Dtype;
 
+#[cfg(test)]
+mod point_to_point_tests;
 #[cfg(test)]
 mod tests;

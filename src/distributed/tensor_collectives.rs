@@ -16,15 +16,15 @@ use crate::profiler::BUCKET;
 use crate::{Device, Tensor};
 
 /// A collective on tensors, checked and ready to run.
-struct Prepared {
-    collective: Collective,
+pub(super) struct Prepared {
+    pub(super) collective: Collective,
     /// Keeps the input's memory alive.
     input: Option<Tensor>,
     output: Option<Output>,
 }
 
 /// Where a result goes.
-struct Output {
+pub(super) struct Output {
     /// The caller's tensor, without history.
     target: Tensor,
     /// What the collective writes: the target, or a contiguous stand-in for it.
@@ -33,7 +33,7 @@ struct Output {
 
 impl Output {
     /// For a tensor of which every element is written.
-    fn new(call: &str, argument: &str, tensor: &Tensor) -> Result<Self> {
+    pub(super) fn new(call: &str, argument: &str, tensor: &Tensor) -> Result<Self> {
         let repeats = |(&size, &stride): (&usize, &isize)| size > 1 && stride == 0;
         if tensor.shape().iter().zip(tensor.strides()).any(repeats) {
             let what = format!(
@@ -78,12 +78,12 @@ fn raw(tensor: &Tensor) -> RawBuffer {
     RawBuffer { ptr: tensor.device_ptr(), len: tensor.numel(), dtype: tensor.dtype() }
 }
 
-fn input(tensor: &Tensor) -> Tensor {
+pub(super) fn input(tensor: &Tensor) -> Tensor {
     no_grad(|| tensor.detach().contiguous())
 }
 
 impl Prepared {
-    fn new(
+    pub(super) fn new(
         kind: Kind,
         op: Option<ReduceOp>,
         root: Option<usize>,
@@ -103,13 +103,13 @@ impl Prepared {
         Prepared { collective: Collective { signature, send, recv, gpu }, input, output }
     }
 
-    fn finish(&self) {
+    pub(super) fn finish(&self) {
         self.output.iter().for_each(Output::finish);
     }
 
     /// [`finish`](Self::finish) on the communication thread, with the stream of collectives as the
     /// current one: it uses memory of the caller's stream.
-    fn finish_in_background(&self) {
+    pub(super) fn finish_in_background(&self) {
         if let Some(stream) = self.collective.gpu.and_then(|gpu| Stream::current(gpu).ok()) {
             let output = self.output.iter().flat_map(|output| [&output.written, &output.target]);
             self.input.iter().chain(output).for_each(|t| t.storage().record_stream(stream));

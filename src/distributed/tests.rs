@@ -21,11 +21,11 @@ const LONG: Duration = Duration::from_secs(60);
 const SIZES: [usize; 6] = [0, 1, 7, 1000, 20_011, 150_003];
 
 /// Runs `f` as each of `world` ranks at once; their results, by rank.
-fn ranks<T: Send>(world: usize, f: impl Fn(ProcessGroup) -> T + Sync) -> Vec<T> {
+pub(super) fn ranks<T: Send>(world: usize, f: impl Fn(ProcessGroup) -> T + Sync) -> Vec<T> {
     ranks_with(world, LONG, f)
 }
 
-fn ranks_with<T: Send>(
+pub(super) fn ranks_with<T: Send>(
     world: usize,
     timeout: Duration,
     f: impl Fn(ProcessGroup) -> T + Sync,

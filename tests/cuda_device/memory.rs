@@ -164,12 +164,9 @@ simulated! {
             assert_eq!(download(target.as_ptr(), 1000, there)?, values);
             assert_eq!(copy::device_of(target.as_ptr())?, Some(1));
             assert!(peer::can_access(0, 0)?);
-            match peer::can_access(1, 0)? {
-                true => peer::enable(1, 0).and_then(|()| peer::enable(1, 0))?,
-                false => {
-                    let error = peer::enable(1, 0).unwrap_err().to_string();
-                    assert!(error.contains("cuda:1 cannot use the memory of cuda:0"), "{error}");
-                }
+            // Without access: `peers.rs`.
+            if peer::can_access(1, 0)? {
+                peer::enable(1, 0).and_then(|()| peer::enable(1, 0))?;
             }
         }
     }

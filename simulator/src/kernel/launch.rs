@@ -8,6 +8,7 @@ use crate::device::SHARED_MEMORY_OPTIN;
 use crate::fiber::switch;
 use crate::memory::blocks::GARBAGE;
 use crate::memory::mapping::page;
+use crate::memory::margins;
 use crate::module::Module;
 use crate::random::Random;
 use std::ffi::c_void;
@@ -135,6 +136,11 @@ impl Launch {
             if let Err(failure) = machine.run_block(kernel, pointers.as_ptr(), self.block) {
                 return Err(failure.say(device, &self.place(block.index, machine)));
             }
+        }
+        if let Some(what) = margins::spoiled() {
+            let name = self.name();
+            eprintln!("simulated GPU {device}: kernel `{name}`, or one beside it: {what}");
+            return Err(Code::ILLEGAL_ADDRESS);
         }
         Ok(())
     }

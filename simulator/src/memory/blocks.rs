@@ -1,10 +1,11 @@
 //! Blocks of device memory: those that this process allocated and those that it opened from others.
 
 use super::mapping::Mapping;
+use super::margins;
 use crate::code::{Code, Result};
 use crate::counters;
 use crate::faults;
-use crate::settings::{self, Fault};
+use crate::settings::{self, Fault, Guard};
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -65,7 +66,17 @@ impl Block {
     }
 }
 
-/// Allocates on a device. The block's end lies as near to the forbidden page as the alignment allows.
+/// Where a block of so many bytes begins in a mapping.
+fn offset(mapping: usize, bytes: usize) -> usize {
+    match settings::get().guard {
+        Guard::Rounded => mapping - bytes.next_multiple_of(ALIGNMENT),
+        Guard::End(alignment) => mapping - bytes.next_multiple_of(alignment),
+        Guard::Start => 0,
+    }
+}
+
+/// Allocates on a device. The block's end lies as near to the forbidden page as the alignment allows,
+/// unless its beginning is to lie at one.
 pub fn allocate(device: usize, bytes: usize) -> Result<usize> {
     let number = counters::ALLOCATIONS.count();
     if bytes == 0 {
@@ -85,8 +96,9 @@ pub fn allocate(device: usize, bytes: usize) -> Result<usize> {
         eprintln!("simulated GPU {device}: the host gives no memory for {bytes} bytes: {error}");
         Code::OUT_OF_MEMORY
     })?;
-    let offset = mapping.bytes() - size;
+    let offset = offset(mapping.bytes(), bytes);
     let block = Block::new(device, mapping, offset, bytes, false);
+    margins::mark(&block);
     if settings::adversary().is_some() {
         fill_with_garbage(&block);
     }
@@ -96,10 +108,9 @@ pub fn allocate(device: usize, bytes: usize) -> Result<usize> {
 
 /// Writes the pattern over all of a new block.
 fn fill_with_garbage(block: &Block) {
-    let words = block.bytes.div_ceil(4);
-    // SAFETY: a block is aligned and its mapping goes on to a multiple of 512 bytes; nobody has it yet.
-    let words = unsafe { std::slice::from_raw_parts_mut(block.address as *mut [u8; 4], words) };
-    words.fill(GARBAGE);
+    // SAFETY: the block's own bytes, which nobody has yet.
+    let bytes = unsafe { std::slice::from_raw_parts_mut(block.address as *mut u8, block.bytes) };
+    bytes.chunks_mut(4).for_each(|chunk| chunk.copy_from_slice(&GARBAGE[..chunk.len()]));
 }
 
 /// Enters a block in the table.
@@ -143,6 +154,11 @@ pub fn remove_all(device: usize) {
         USED[device].fetch_sub(size, Ordering::AcqRel);
         counters::ALLOCATED_BYTES.subtract(size as u64);
     }
+}
+
+/// Calls a function for all blocks.
+pub fn each(mut f: impl FnMut(&Block)) {
+    BLOCKS.read().values().for_each(|block| f(block));
 }
 
 /// The block in which an address lies.

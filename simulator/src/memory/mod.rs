@@ -3,6 +3,7 @@
 pub mod blocks;
 pub mod host;
 pub mod mapping;
+pub mod margins;
 
 use crate::code::{Code, Result};
 use std::sync::Arc;

@@ -5,7 +5,9 @@ use parking_lot::Mutex;
 use super::chunks::{ChunkId, Chunks, State};
 use super::out_of_memory::OutOfMemory;
 use super::pending::Pending;
-use super::pools::{Pool, PoolId, PrivatePools, class_of, rounded, segment_size, should_split};
+use super::pools::{
+    Pool, PoolId, PrivatePools, class_of, exact, rounded, segment_size, should_split,
+};
 use super::snapshot::{SegmentSnapshot, snapshot};
 use super::source::Source;
 use super::statistics::Statistics;
@@ -45,6 +47,8 @@ struct Inner<S: Source> {
     pending: Pending<S>,
     private: PrivatePools,
     statistics: Statistics,
+    /// Whether what is freed is kept for later requests.
+    caches: bool,
     /// The most bytes to reserve.
     limit: Option<usize>,
     recorder: Option<Recorder<S::Stream>>,
@@ -53,7 +57,18 @@ struct Inner<S: Source> {
 impl<S: Source> CachingAllocator<S> {
     /// One that has reserved nothing.
     pub fn new(source: S) -> Self {
+        CachingAllocator::with(source, true)
+    }
+
+    /// One that keeps nothing: every request is the source's, of exactly its bytes, and goes back as
+    /// soon as it is freed. For tools that look for accesses out of bounds.
+    pub fn uncached(source: S) -> Self {
+        CachingAllocator::with(source, false)
+    }
+
+    fn with(source: S, caches: bool) -> Self {
         let inner = Inner {
+            caches,
             chunks: Chunks::new(),
             pending: Pending::new(),
             private: PrivatePools::default(),
@@ -195,6 +210,9 @@ impl<S: Source> CachingAllocator<S> {
         for chunk in inner.pending.take_deferred() {
             inner.record_events(&self.source, chunk)?;
         }
+        if !inner.caches {
+            inner.release_segments(&self.source)?;
+        }
         Ok(())
     }
 }
@@ -202,7 +220,8 @@ impl<S: Source> CachingAllocator<S> {
 impl<S: Source> Inner<S> {
     #[inline]
     fn allocate(&mut self, source: &S, bytes: usize, stream: S::Stream) -> Result<Piece> {
-        let Some(size) = rounded(bytes) else { return Err(self.out_of_memory(source, bytes)) };
+        let size = if self.caches { rounded(bytes) } else { exact(bytes) };
+        let Some(size) = size else { return Err(self.out_of_memory(source, bytes)) };
         let mut private = None;
         if let Some(pool) = self.private.capture {
             private = source.is_capturing(stream)?.then_some(pool);
@@ -210,11 +229,11 @@ impl<S: Source> Inner<S> {
             self.poll_events(source)?;
         }
         let pool = Pool { private, class: class_of(size) };
-        let id = match self.chunks.take_best(pool, stream, size) {
+        let id = match self.take_best(pool, stream, size) {
             Some(id) => id,
             None => self.make_room(source, pool, stream, size, bytes)?,
         };
-        if should_split(pool.class, self.chunks.get(id).size - size) {
+        if self.caches && should_split(pool.class, self.chunks.get(id).size - size) {
             self.chunks.split(id, size);
         }
         let chunk = self.chunks.get_mut(id);
@@ -237,6 +256,16 @@ impl<S: Source> Inner<S> {
         Ok(piece)
     }
 
+    /// The best free chunk. Without a cache there are some during captures only, and one is taken
+    /// that has exactly the size, so that its end stays where the source's memory ends.
+    #[inline]
+    fn take_best(&mut self, pool: Pool, stream: S::Stream, size: usize) -> Option<ChunkId> {
+        match self.caches {
+            true => self.chunks.take_best(pool, stream, size),
+            false => self.chunks.take_exact(pool, stream, size),
+        }
+    }
+
     fn free(&mut self, source: &S, piece: &Piece) -> Result<()> {
         let id = piece.chunk;
         let chunk = self.chunks.get_mut(id);
@@ -246,8 +275,14 @@ impl<S: Source> Inner<S> {
         if let Some(recorder) = &mut self.recorder {
             recorder.free(id);
         }
+        if !self.caches && self.private.capture.is_none() {
+            // The source waits for all streams before it takes memory back.
+            chunk.used_by.clear();
+            self.retire(source, id);
+            return self.release_segments(source).map(drop);
+        }
         if chunk.used_by.is_empty() {
-            self.retire(id);
+            self.retire(source, id);
             return Ok(());
         }
         chunk.state = State::Waiting(chunk.used_by.len() as u32);
@@ -269,18 +304,22 @@ impl<S: Source> Inner<S> {
     }
 
     /// Nobody uses the chunk any more.
-    fn retire(&mut self, id: ChunkId) {
-        self.statistics.active.remove(self.chunks.get(id).size);
+    fn retire(&mut self, source: &S, id: ChunkId) {
+        let chunk = self.chunks.get(id);
+        self.statistics.active.remove(chunk.size);
+        if self.caches && chunk.pool.private == self.private.capture {
+            source.retired(chunk.address, chunk.size, chunk.stream);
+        }
         self.chunks.put_back(id);
     }
 
     /// One of a chunk's events has been reached.
-    fn reached(&mut self, id: ChunkId) {
+    fn reached(&mut self, source: &S, id: ChunkId) {
         let chunk = self.chunks.get_mut(id);
         if let State::Waiting(events) = chunk.state {
             chunk.state = State::Waiting(events - 1);
             if events == 1 {
-                self.retire(id);
+                self.retire(source, id);
             }
         }
     }
@@ -288,14 +327,14 @@ impl<S: Source> Inner<S> {
     fn poll_events(&mut self, source: &S) -> Result<()> {
         let mut reached = Vec::new();
         let outcome = self.pending.poll(source, |id| reached.push(id));
-        reached.into_iter().for_each(|id| self.reached(id));
+        reached.into_iter().for_each(|id| self.reached(source, id));
         outcome
     }
 
     fn wait_for_events(&mut self, source: &S) -> Result<()> {
         let mut reached = Vec::new();
         let outcome = self.pending.wait(source, |id| reached.push(id));
-        reached.into_iter().for_each(|id| self.reached(id));
+        reached.into_iter().for_each(|id| self.reached(source, id));
         outcome
     }
 
@@ -315,7 +354,7 @@ impl<S: Source> Inner<S> {
         if self.private.capture.is_none() {
             self.statistics.retries += 1;
             self.wait_for_events(source)?;
-            if let Some(id) = self.chunks.take_best(pool, stream, size) {
+            if let Some(id) = self.take_best(pool, stream, size) {
                 return Ok(id);
             }
             self.release_segments(source)?;
@@ -333,7 +372,7 @@ impl<S: Source> Inner<S> {
         stream: S::Stream,
         size: usize,
     ) -> Result<Option<ChunkId>> {
-        let bytes = segment_size(size);
+        let bytes = if self.caches { segment_size(size) } else { size };
         let reserved = self.statistics.reserved.current;
         if self.limit.is_some_and(|limit| reserved.saturating_add(bytes) > limit) {
             return Ok(None);

@@ -171,6 +171,20 @@ impl<S: EventSource> Chunks<S> {
         Some(best.2)
     }
 
+    /// Takes a free chunk of exactly this size out of the free ones.
+    pub(super) fn take_exact(
+        &mut self,
+        pool: Pool,
+        stream: S::Stream,
+        size: usize,
+    ) -> Option<ChunkId> {
+        let list = self.list_of(pool, stream)?;
+        let free = &mut self.lists[list].free;
+        let same = *free.range((size, 0, 0)..).next().filter(|key| key.0 == size)?;
+        free.remove(&same);
+        Some(same.2)
+    }
+
     /// Makes a chunk that is not among the free ones shorter; the rest becomes a free chunk.
     pub(super) fn split(&mut self, id: ChunkId, size: usize) {
         let chunk = self.get_mut(id);

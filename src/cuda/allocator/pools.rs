@@ -30,6 +30,11 @@ pub(super) fn rounded(requested: usize) -> Option<usize> {
     requested.max(1).checked_next_multiple_of(GRANULE).filter(|&size| size <= isize::MAX as usize)
 }
 
+/// The size of the chunk for a request where nothing is rounded.
+pub(super) fn exact(requested: usize) -> Option<usize> {
+    Some(requested.max(1)).filter(|&size| size <= isize::MAX as usize)
+}
+
 /// The class of a rounded size.
 #[inline]
 pub(super) fn class_of(size: usize) -> SizeClass {

@@ -59,6 +59,9 @@ pub trait EventSource {
     /// # Errors
     /// Where the source does not tell.
     fn is_capturing(&self, stream: Self::Stream) -> Result<bool>;
+
+    /// Nobody uses a chunk any more: the source may write to it, as work of the stream.
+    fn retired(&self, _address: u64, _bytes: usize, _stream: Self::Stream) {}
 }
 
 /// Both.

@@ -242,3 +242,28 @@ fn recorded_training_fragments_little() {
         assert!(report.fragmentation < most, "{name}: {report:?}");
     }
 }
+
+#[test]
+fn without_a_cache_requests_are_the_sources_own() {
+    let a = CachingAllocator::uncached(Fake::new(MIB));
+    let (x, y) = (a.allocate(20, 0).unwrap(), a.allocate(0, 0).unwrap());
+    assert_eq!([x.size, x.segment_size, x.offset(), y.size], [20, 20, 0, 1]);
+    a.record_stream(&x, 1);
+    a.free(x).unwrap();
+    assert_eq!((a.source().segments().len(), a.statistics().reserved.current), (1, 1));
+    a.free(y).unwrap();
+    assert_eq!((a.source().releases(), a.statistics().reserved.current), (2, 0));
+
+    // A graph's memory stays, and only requests of the same size share it.
+    let pool = a.create_pool();
+    a.begin_capture(pool).unwrap();
+    a.source().capture(Some(0));
+    let piece = a.allocate(100, 0).unwrap();
+    let address = piece.address;
+    a.free(piece).unwrap();
+    assert_ne!(a.allocate(99, 0).unwrap().address, address);
+    assert_eq!(a.allocate(100, 0).unwrap().address, address);
+    a.source().capture(None);
+    a.end_capture().unwrap();
+    assert_eq!(a.source().forbidden(), 0);
+}

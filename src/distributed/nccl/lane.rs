@@ -1,8 +1,10 @@
-//! What all groups of a process share on a GPU: one stream, on which their collectives come in one order,
-//! as NCCL wants it of all ranks, and the list of what is on its way there.
+//! Streams of collectives, each with the list of what is on its way there. All groups of a process share one on
+//! a GPU, on which their collectives come in one order, as NCCL wants it of all ranks. Messages between two
+//! ranks have one of their own for each direction: in a ring every rank waits for its neighbour's, so
+//! that none may wait for another of the same rank.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -16,8 +18,8 @@ use crate::error::Result;
 /// How often a wait looks.
 const LOOK: Duration = Duration::from_micros(100);
 
-/// A GPU's collectives.
-#[derive(Debug)]
+/// Collectives on a GPU that wait for one another.
+#[derive(Debug, Default)]
 pub(super) struct Lane {
     stream: Mutex<Option<Stream>>,
     in_flight: Mutex<VecDeque<InFlight>>,
@@ -33,18 +35,29 @@ struct InFlight {
     call: String,
 }
 
-static LANES: [Lane; MAX_DEVICES] =
-    [const { Lane { stream: Mutex::new(None), in_flight: Mutex::new(VecDeque::new()) } };
-        MAX_DEVICES];
+/// The lane that groups share, of each device.
+static SHARED: LazyLock<[Arc<Lane>; MAX_DEVICES]> = LazyLock::new(Default::default);
+/// Those of single directions.
+static APART: Mutex<Vec<Weak<Lane>>> = Mutex::new(Vec::new());
 
-/// The lane of a device.
-pub(super) fn of(device: usize) -> &'static Lane {
-    &LANES[device]
+/// The lane of a device that all groups share.
+pub(super) fn shared(device: usize) -> Arc<Lane> {
+    SHARED[device].clone()
+}
+
+/// A lane of its own.
+pub(super) fn apart() -> Arc<Lane> {
+    let lane = Arc::default();
+    let mut all = APART.lock();
+    all.retain(|lane| lane.strong_count() > 0);
+    all.push(Arc::downgrade(&lane));
+    lane
 }
 
 /// Looks at all that is on its way on any device; whether there is anything.
 pub(super) fn look_at_all() -> bool {
-    LANES.iter().fold(false, |busy, lane| lane.look() | busy)
+    let apart: Vec<Arc<Lane>> = APART.lock().iter().filter_map(Weak::upgrade).collect();
+    SHARED.iter().chain(&apart).fold(false, |busy, lane| lane.look() | busy)
 }
 
 impl Lane {

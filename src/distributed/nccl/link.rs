@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use super::lane::Lane;
 use super::{lane, watchdog};
 use crate::cuda::graph::{Executable, is_current_stream_capturing};
 use crate::cuda::nccl::{Call, Communicator, UniqueId, unique_id};
@@ -22,10 +23,11 @@ const CLOSING: Duration = Duration::from_secs(2);
 /// Bytes that each rank tells the others when they join: an id, and the identity of its GPU.
 const CARD: usize = 128 + 16;
 
-/// A communicator and the stream of its GPU's collectives.
+/// A communicator and the stream of its collectives.
 #[derive(Debug)]
 pub(super) struct Link {
     communicator: Communicator,
+    lane: Arc<Lane>,
     stream: Stream,
     host: Arc<ShmBackend>,
     /// Graphs with its collectives. NCCL ends no communicator before them.
@@ -78,10 +80,11 @@ impl Started {
 }
 
 impl Link {
-    /// Joins with all ranks of `host`, in the same collective.
+    /// Joins with all ranks of `host`, in the same collective. `lane` is where its collectives run.
     pub(super) fn join(
         host: &Arc<ShmBackend>,
         device: usize,
+        lane: Arc<Lane>,
         deadline: &Deadline,
     ) -> Result<Arc<Link>> {
         let (rank, world) = (host.rank(), host.ranks().len());
@@ -93,17 +96,21 @@ impl Link {
         let mut id = UniqueId([0; 128]);
         id.0.copy_from_slice(&cards[..128]);
         const DOING: &str = "joins an NCCL communicator";
-        lane::of(device).drain(deadline, || doing(host, DOING))?;
+        lane::shared(device).drain(deadline, || doing(host, DOING))?;
         let communicator = Communicator::begin(id, world, rank, device)?;
         until_ready(&communicator, host, deadline, DOING)?;
-        Link::new(communicator, host.clone())
+        Link::new(communicator, lane, host.clone())
     }
 
-    fn new(communicator: Communicator, host: Arc<ShmBackend>) -> Result<Arc<Link>> {
+    fn new(
+        communicator: Communicator,
+        lane: Arc<Lane>,
+        host: Arc<ShmBackend>,
+    ) -> Result<Arc<Link>> {
         watchdog::start()?;
-        let stream = lane::of(communicator.device()).stream(communicator.device())?;
+        let stream = lane.stream(communicator.device())?;
         let (graphs, failure, loss, is_known) = Default::default();
-        Ok(Arc::new(Link { communicator, stream, host, graphs, failure, loss, is_known }))
+        Ok(Arc::new(Link { communicator, lane, stream, host, graphs, failure, loss, is_known }))
     }
 
     /// The ranks that give a place become a communicator of their own; all ranks take part. `host` is
@@ -117,13 +124,13 @@ impl Link {
         self.check()?;
         const DOING: &str = "splits an NCCL communicator";
         refuse_capture(self.device(), "a new process group")?;
-        lane::of(self.device()).drain(deadline, || doing(&self.host, DOING))?;
+        self.lane.drain(deadline, || doing(&self.host, DOING))?;
         self.check()?;
         let split = self.communicator.begin_split(place)?;
         until_ready(&self.communicator, &self.host, deadline, DOING)?;
         let (Some(communicator), Some(host)) = (split.finish(), host) else { return Ok(None) };
         until_ready(&communicator, &self.host, deadline, DOING)?;
-        Link::new(communicator, host.clone()).map(Some)
+        Link::new(communicator, self.lane.clone(), host.clone()).map(Some)
     }
 
     /// The GPU.
@@ -173,7 +180,7 @@ impl Link {
         launch()?;
         let done = Arc::new(stream.record_event()?);
         self.stream.wait_event(&done)?;
-        lane::of(self.device()).add(self, &done, deadline, call.into());
+        self.lane.add(self, &done, deadline, call.into());
         Ok(())
     }
 
@@ -225,7 +232,7 @@ impl Link {
         let done = Arc::new(stream.record_event()?);
         // What is recorded into a graph runs later, any number of times.
         if !stream.is_capturing()? {
-            lane::of(self.device()).add(self, &done, *deadline, signature.to_string());
+            self.lane.add(self, &done, *deadline, signature.to_string());
         }
         Ok(Started { done, link: Some(self.clone()) })
     }
@@ -250,7 +257,7 @@ impl Link {
         if self.failure.set(error.clone()).is_err() {
             return;
         }
-        if lane::of(self.device()).forget(self) {
+        if self.lane.forget(self) {
             // Before the device goes on.
             let _ = self.loss.set(lost::lose(self.device(), error));
             if self.is_known.load(SeqCst) {
@@ -264,9 +271,8 @@ impl Link {
     /// Completes what was started and ends the communicator. No graph of its collectives lives any more.
     pub(super) fn close(&self) {
         // The watchdog ends this loop: everything on its way has a deadline.
-        let lane = lane::of(self.device());
-        while lane.holds(self) {
-            lane.look();
+        while self.lane.holds(self) {
+            self.lane.look();
             std::thread::sleep(Duration::from_micros(200));
         }
         let failed = self.failure.get().is_some();

@@ -32,6 +32,8 @@ pub(super) use link::Started;
 #[derive(Debug)]
 pub(super) struct HostAndGpu {
     host: Arc<ShmBackend>,
+    /// Whether its collectives wait for no other group's, nor theirs for them.
+    is_apart: bool,
     /// From the first collective on a GPU on, or from a split.
     link: Mutex<Option<Arc<Link>>>,
 }
@@ -39,7 +41,7 @@ pub(super) struct HostAndGpu {
 impl HostAndGpu {
     /// A group that has not used a GPU yet.
     pub(super) fn new(host: ShmBackend) -> Self {
-        HostAndGpu { host: Arc::new(host), link: Mutex::new(None) }
+        HostAndGpu { host: Arc::new(host), is_apart: false, link: Mutex::new(None) }
     }
 
     /// The communicator. All ranks make it in the same collective.
@@ -49,7 +51,8 @@ impl HostAndGpu {
             return Ok(link.clone());
         }
         link::refuse_capture(device, "the first collective of a process group")?;
-        let made = Link::join(&self.host, device, deadline)?;
+        let lane = if self.is_apart { lane::apart() } else { lane::shared(device) };
+        let made = Link::join(&self.host, device, lane, deadline)?;
         Ok(link.insert(made).clone())
     }
 
@@ -113,7 +116,8 @@ impl Backend for HostAndGpu {
                 .inspect_err(|error| self.host.abort(&error.to_string()))?,
             None => None,
         };
-        Ok(host.map(|host| Arc::new(HostAndGpu { host, link: Mutex::new(link) }) as _))
+        let of = |host| HostAndGpu { host, is_apart: self.is_apart, link: Mutex::new(link) };
+        Ok(host.map(|host| Arc::new(of(host)) as _))
     }
 
     fn gpu(&self) -> Option<usize> {
@@ -141,6 +145,16 @@ impl Backend for HostAndGpu {
         let link = self.link.lock().clone();
         link.map_or(Ok(()), |link| link.check())?;
         self.told(self.host.failure(doing).map_or(Ok(()), Err))
+    }
+
+    fn direction(
+        &self,
+        ends: [usize; 2],
+        tag: u32,
+        deadline: &Deadline,
+    ) -> Result<Arc<dyn Backend>> {
+        let host = self.host.direction(ends, tag, deadline)?;
+        Ok(Arc::new(HostAndGpu { is_apart: true, ..HostAndGpu::new(host) }))
     }
 
     fn rank(&self) -> usize {

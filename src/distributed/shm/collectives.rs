@@ -45,7 +45,7 @@ impl Gift {
         let signature = &collective.signature;
         let numel = if signature.kind == Kind::Barrier { 0 } else { signature.numel() };
         let (parts, len, mine) = match signature.kind {
-            Kind::Broadcast => (1, numel, signature.root == Some(rank)),
+            Kind::Broadcast | Kind::Send => (1, numel, signature.root == Some(rank)),
             Kind::ReduceScatter | Kind::AllToAll => (world, numel / world, true),
             Kind::Scatter => (world, numel, signature.root == Some(rank)),
             _ => (1, numel, true),
@@ -201,7 +201,7 @@ impl ShmBackend {
             Kind::AllReduce => combine(0),
             Kind::Reduce if is_root => combine(0),
             Kind::ReduceScatter => combine(rank),
-            Kind::Broadcast if !is_root => copy(view(root, 0), place(0)),
+            Kind::Broadcast | Kind::Send if !is_root => copy(view(root, 0), place(0)),
             Kind::Scatter => copy(view(root, rank), place(0)),
             Kind::AllGather => (0..world).for_each(|r| copy(view(r, 0), place(r))),
             Kind::Gather if is_root => (0..world).for_each(|r| copy(view(r, 0), place(r))),

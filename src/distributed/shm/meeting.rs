@@ -211,7 +211,7 @@ impl ShmBackend {
     }
 
     /// `rank 2 alive, stopped, last collective 41, ...`.
-    fn condition(&self, rank: usize) -> String {
+    pub(super) fn condition(&self, rank: usize) -> String {
         let (entered, completed) = self.control.progress(rank);
         let call = |sequence| describe(self.control.call(rank, sequence));
         let name = format!("rank {}", self.ranks[rank]);

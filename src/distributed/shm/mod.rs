@@ -164,6 +164,44 @@ impl ShmBackend {
         Ok(Some(group))
     }
 
+    /// The group in which rank `from` of this group, its first rank, sends to rank `to`. Both call it;
+    /// the others do not.
+    pub(crate) fn direction(
+        &self,
+        [from, to]: [usize; 2],
+        tag: u32,
+        deadline: &Deadline,
+    ) -> Result<ShmBackend> {
+        let prefix = format!("{}/send/{from}-{to}/{tag}", self.prefix);
+        let (there, first) = (format!("{prefix}/there"), self.rank == from);
+        if let Some(store) = self.store.as_ref() {
+            if first {
+                store.set(&there, b"")?;
+            }
+            let mut wait = Duration::from_micros(50);
+            while !first && store.try_get(&there)?.is_none() {
+                let (me, peer) = (self.ranks[to], self.ranks[from]);
+                let doing = format!("rank {me} waits for what rank {peer} sends to it first");
+                if let Some(error) = self.failure(&doing) {
+                    return Err(error);
+                }
+                if deadline.has_passed() {
+                    return Err(deadline.error(format!("{doing}; {}", self.condition(from))));
+                }
+                std::thread::sleep(wait);
+                wait = (wait * 2).min(Duration::from_millis(5));
+            }
+        }
+        let seat = rendezvous::Seat {
+            rank: usize::from(!first),
+            ranks: vec![self.ranks[from], self.ranks[to]],
+            store: self.store.clone(),
+            prefix,
+        };
+        let peers = vec![self.peers[from].clone(), self.peers[to].clone()];
+        rendezvous::found(seat, Some(peers), deadline)
+    }
+
     /// Waits until all ranks call the same; the data goes another way.
     pub(crate) fn meet(
         &self,
