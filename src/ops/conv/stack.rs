@@ -43,12 +43,11 @@ impl Stack<'_> {
         minimally: impl Fn(&Winograd) -> bool,
     ) -> bool {
         let merged = Sizes { batch: self.slices, inputs: sizes.inputs * self.taps.len(), ..sizes };
-        let faster =
-            || minimal(merged, self.window).is_some_and(|(winograd, _)| minimally(&winograd));
-        self.taps.len() > 1
-            && !self.window.taps.is_empty()
-            && !field_of::<T>(self.window).direct
-            && !(T::DTYPE == Dtype::F32 && faster())
+        if self.taps.len() < 2 || self.window.taps.is_empty() || field_of::<T>(self.window).direct {
+            return false;
+        }
+        let other = minimal(merged, self.window).filter(|_| T::DTYPE == Dtype::F32);
+        !other.is_some_and(|(winograd, _)| minimally(&winograd))
     }
 
     /// The first source plane of a slice's taps, and how many planes there are to the last.
