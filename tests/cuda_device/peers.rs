@@ -36,11 +36,12 @@ simulated! {
     fn memory_is_opened_on_devices_with_access_only() ["TORCHRS_SIMULATED_QUIET" = "1"] {
         let block = upload(&[1.0, 2.0], Stream::current(0)?)?;
         block.stream().synchronize()?;
+        let exported = ipc::export(&block)?.to_bytes();
         for (variables, expected) in [(&NO_PEER[..], "refused"), (&[], "read [1.0, 2.0]")] {
             let mut child = command(CHILD);
             child.envs(variables.iter().copied());
             let mut child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-            child.stdin.take().unwrap().write_all(&ipc::export(&block)?.to_bytes()).unwrap();
+            child.stdin.take().unwrap().write_all(&exported).unwrap();
             let lines = BufReader::new(child.stdout.take().unwrap()).lines();
             let told: Vec<_> = lines.map(|line| line.unwrap()).collect();
             assert!(child.wait().unwrap().success(), "{told:#?}");
