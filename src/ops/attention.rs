@@ -11,6 +11,7 @@
 //! Second derivatives, and the gradient of a mask, are composed of recorded ops.
 
 pub(super) mod cuda;
+mod cudnn;
 pub(super) mod flash;
 
 use smallvec::{SmallVec, smallvec};
@@ -82,23 +83,40 @@ impl Tensor {
             throw(Error::argument(OP, "dropout_p", format!("{p}; must be from 0 to 1")));
         }
         let (mask, causal, scale) = (options.attn_mask.as_ref(), options.is_causal, options.scale);
-        let attend = |k: &Tensor, v: &Tensor| match p {
-            0.0 => self.scaled_dot_product_attention(k, v, mask, causal, scale),
-            _ => Plan::new(self, k, v, mask, causal, scale).dropped([self, k, v], mask, p),
+        let attend = |q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tensor>| match p {
+            0.0 => q.scaled_dot_product_attention(k, v, mask, causal, scale),
+            _ => Plan::new(q, k, v, mask, causal, scale).dropped([q, k, v], mask, p),
         };
         if !options.enable_gqa {
-            return attend(key, value);
+            return attend(self, key, value, mask);
         }
         let heads = |t: &Tensor| t.dim().checked_sub(3).map_or(0, |d| t.shape()[d]);
-        let shared = |t: &Tensor| match (heads(self), heads(t)) {
-            (q, k) if q == k => t.clone(),
-            (q, k) if k > 0 && q % k == 0 => t.repeat_interleave(q / k, -3),
+        let group = |t: &Tensor| match (heads(self), heads(t)) {
+            (q, k) if q == k => 1,
+            (q, k) if k > 0 && q % k == 0 => q / k,
             (q, k) => throw(Error::shape(
                 OP,
                 format!("{q} query heads are no multiple of {k} key or value heads"),
             )),
         };
-        attend(&shared(key), &shared(value))
+        match [key, value].map(group) {
+            [1, 1] => attend(self, key, value, mask),
+            [k, v] if k == v => {
+                // Heads that share keys are a dimension of their own, along which those broadcast.
+                let apart = |t: &Tensor| t.unflatten(-3, &[(heads(t) / k) as i64, k as i64]);
+                let mask = mask.map(|m| match heads(m) {
+                    0 => m.clone(),
+                    1 => m.unsqueeze(-3),
+                    _ => apart(m),
+                });
+                let [key, value] = [key, value].map(|t| t.unsqueeze(-3));
+                attend(&apart(self), &key, &value, mask.as_ref()).flatten(-4, -3)
+            }
+            [k, v] => {
+                let repeated = |t: &Tensor, n| t.repeat_interleave(n, -3);
+                attend(self, &repeated(key, k), &repeated(value, v), mask)
+            }
+        }
     }
 
     /// Attention of these queries to `key` and `value`

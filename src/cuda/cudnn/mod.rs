@@ -1,33 +1,25 @@
-//! Convolutions by cuDNN: its graph interface, with one operation per graph. What cuDNN proposes for a problem is
-//! asked once and kept; workspaces come from the caching allocator, on the convolution's stream.
+//! cuDNN by its graph interface: convolutions, with one operation per graph, and attention, with many. What cuDNN
+//! proposes for a problem is asked once and kept; workspaces come from the caching allocator, on the work's stream.
 
+mod attention;
+mod convolution;
 mod descriptor;
+mod operations;
 mod plan;
 mod table;
 
-use std::collections::HashMap;
 use std::ffi::c_int;
-use std::sync::{Arc, LazyLock};
 
-use parking_lot::RwLock;
-
-use super::device;
-use super::event::{Event, EventOptions};
-use super::graph::Relaxed;
 use super::memory::Block;
 use super::stream::Stream;
 use crate::error::Result;
-use descriptor::{Address, Descriptor, Kind as Type};
-use plan::{NAMES, Plan, Target, plans};
+use descriptor::{Address, DataType, Descriptor, Kind as Type, Number};
+use plan::Plan;
 use table::{handle, table};
 
-pub use plan::Wishes;
+pub use attention::{Attention, attention, dense_lie, propose_attention};
+pub use convolution::{Direction, Problem, Wishes, convolution, propose};
 pub use table::USE_CUDNN;
-
-/// Plans that are timed where the fastest is wanted.
-const CANDIDATES: usize = 8;
-/// Rounds in which they are timed; the least time counts.
-const ROUNDS: usize = 3;
 
 /// Types of elements. Sums are f32, of f64 f64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -42,15 +34,20 @@ pub enum Kind {
     BF16,
 }
 
-/// Which of a convolution's three products is computed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Direction {
-    /// y of x and w.
-    Forward,
-    /// dx of dy and w.
-    Data,
-    /// dw of dy and x.
-    Filters,
+impl Kind {
+    fn data_type(self) -> DataType {
+        Number(match self {
+            Kind::F32 => 0,
+            Kind::F64 => 1,
+            Kind::F16 => 2,
+            Kind::BF16 => 9,
+        })
+    }
+
+    /// The type of sums.
+    fn compute(self) -> DataType {
+        Number(c_int::from(self == Kind::F64))
+    }
 }
 
 /// How a tensor lies.
@@ -64,132 +61,21 @@ pub struct Lie {
     pub alignment: i64,
 }
 
-/// All that the choice of a plan depends on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Problem {
-    /// What is computed.
-    pub direction: Direction,
-    /// Type of all elements.
-    pub kind: Kind,
-    /// Batch, channels and two or three others.
-    pub dims: usize,
-    /// The input, or its gradient.
-    pub x: Lie,
-    /// The filters, or their gradient. They have x's channels divided by the number of groups.
-    pub w: Lie,
-    /// The output, or its gradient.
-    pub y: Lie,
-    /// Zeros on both sides.
-    pub padding: [i64; 3],
-    /// Distance between what neighbouring outputs read.
-    pub stride: [i64; 3],
-    /// Distance of taps.
-    pub dilation: [i64; 3],
-}
-
-type Key = (usize, Problem, Wishes, bool);
-/// None for what cuDNN does not compute.
-type Plans = HashMap<Key, Option<Arc<Plan>>>;
-static PLANS: LazyLock<RwLock<Plans>> = LazyLock::new(RwLock::default);
-
 /// Whether there is a cuDNN to use.
 pub fn is_available() -> bool {
     table().is_ok()
 }
 
-/// Starts a convolution on a stream with the tensors' addresses, x's, w's and y's; false where cuDNN does not
-/// compute such. `fastest` times several plans at a problem's first call, unless the stream is captured.
-///
-/// # Errors
-/// [`Error::Device`](crate::Error::Device) where cuDNN refuses, [`Error::OutOfMemory`](crate::Error::OutOfMemory)
-/// for its workspace.
+/// Starts a plan's work with the addresses of the tensors of these names.
 ///
 /// # Safety
-/// The addresses are of tensors that lie as the problem says, in memory of the stream's device that is valid until
-/// the stream has done this work; the result overlaps no operand.
-pub unsafe fn convolution(
-    problem: &Problem,
-    wishes: &Wishes,
-    fastest: bool,
-    at: [*mut u8; 3],
-    stream: Stream,
-) -> Result<bool> {
-    let device = stream.device();
-    device::bind(device)?;
-    // cuDNN may load code at a first call, which a capture forbids otherwise.
-    let _relaxed = Relaxed::new()?;
-    let fastest = fastest && !stream.is_capturing()?;
-    let key = (device, *problem, *wishes, fastest);
-    let found = PLANS.read().get(&key).cloned();
-    let plan = match found {
-        Some(plan) => plan,
-        None => {
-            // SAFETY: the caller's promise.
-            let plan = unsafe { choose(&key, at, stream) }?.map(Arc::new);
-            PLANS.write().entry(key).or_insert(plan).clone()
-        }
-    };
-    let Some(plan) = plan else { return Ok(false) };
-    // SAFETY: the caller's promise.
-    unsafe { run(&plan, at, stream) }?;
-    Ok(true)
-}
-
-/// The plan for a problem, if cuDNN computes it.
-///
-/// # Safety
-/// As for [`convolution`].
-unsafe fn choose(
-    (device, problem, wishes, fastest): &Key,
-    at: [*mut u8; 3],
-    stream: Stream,
-) -> Result<Option<Plan>> {
-    let most = if *fastest { CANDIDATES } else { 1 };
-    let plans = {
-        let handle = handle(*device)?;
-        plans(problem, &Target::Handle(*handle), wishes, most)?
-    };
-    if plans.len() < 2 {
-        return Ok(plans.into_iter().next());
-    }
-    let mut least = vec![f32::INFINITY; plans.len()];
-    for _ in 0..ROUNDS {
-        for (plan, least) in plans.iter().zip(&mut least) {
-            // SAFETY: the caller's promise; a plan does not read what it writes.
-            *least = least.min(unsafe { time(plan, at, stream) }?);
-        }
-    }
-    let timed = plans.into_iter().zip(least);
-    Ok(timed.min_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(plan, _)| plan))
-}
-
-/// The milliseconds that a plan takes; infinitely many where it fails for want of memory.
-///
-/// # Safety
-/// As for [`convolution`].
-unsafe fn time(plan: &Plan, at: [*mut u8; 3], stream: Stream) -> Result<f32> {
-    let event = || Event::new(stream.device(), EventOptions { timing: true, ..Default::default() });
-    let (start, end) = (event()?, event()?);
-    start.record(stream)?;
-    // SAFETY: the caller's promise.
-    match unsafe { run(plan, at, stream) } {
-        Err(crate::Error::OutOfMemory(_)) => return Ok(f32::INFINITY),
-        other => other?,
-    }
-    end.record(stream)?;
-    end.synchronize()?;
-    start.elapsed_ms(&end)
-}
-
-/// Starts a plan's work.
-///
-/// # Safety
-/// As for [`convolution`].
-unsafe fn run(plan: &Plan, at: [*mut u8; 3], stream: Stream) -> Result<()> {
+/// The addresses are of what the plan's graph says, in memory of the stream's device that is valid until the stream
+/// has done this work; those of numbers are the host's.
+unsafe fn run(plan: &Plan, names: &[i64], at: &[Address], stream: Stream) -> Result<()> {
     let workspace = Block::on(plan.workspace, stream)?;
     let pack = Descriptor::new(Type::Pack)?;
-    pack.set(1000, &NAMES)?;
-    pack.set(1001, &at.map(Address))?;
+    pack.set(1000, names)?;
+    pack.set(1001, at)?;
     pack.set(1003, &[Address(workspace.as_ptr())])?;
     let pack = pack.finish()?;
     let (table, handle) = (table()?, handle(stream.device())?);
@@ -210,18 +96,17 @@ pub struct Proposal {
     pub tensor_cores: bool,
 }
 
-/// The plan that cuDNN proposes for a problem on a device of these properties, in the form in which cuDNN writes them
-/// (`CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION`); none where it does not compute such. No GPU is needed.
-///
-/// # Errors
-/// [`Error::Device`](crate::Error::Device) where cuDNN refuses the properties or the problem.
-pub fn propose(problem: &Problem, wishes: &Wishes, properties: &str) -> Result<Option<Proposal>> {
+impl Proposal {
+    fn of(plan: &Plan) -> Proposal {
+        Proposal { workspace: plan.workspace, tensor_cores: plan.uses_tensor_cores() }
+    }
+}
+
+/// A device of these properties, in the form in which cuDNN writes them
+/// (`CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION`).
+fn device_of(properties: &str) -> Result<Descriptor> {
     const JSON: c_int = 2702;
     let device = Descriptor::new(Type::Properties)?;
     device.set(JSON, properties.as_bytes())?;
-    let device = device.finish()?;
-    let found = plans(problem, &Target::Properties(&device), wishes, 1)?;
-    Ok(found
-        .first()
-        .map(|plan| Proposal { workspace: plan.workspace, tensor_cores: plan.uses_tensor_cores() }))
+    device.finish()
 }

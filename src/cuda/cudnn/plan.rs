@@ -1,26 +1,19 @@
-//! What cuDNN is told of a convolution, and the plans that it offers for it.
+//! The plans that cuDNN offers for a graph of operations.
 
-use std::ffi::c_int;
 use std::fmt;
 use std::sync::Arc;
 
-use super::descriptor::{
-    DataType, Descriptor, Handle, HeuristicMode, Kind as Type, Mode, Note, Number, Value,
-};
+use super::descriptor::{Descriptor, Handle, HeuristicMode, Kind as Type, Note, Number};
 use super::table::Object;
-use super::{Direction, Kind, Lie, Problem};
 use crate::error::Result;
-
-/// Names of the tensors in the plan: x, w, y.
-pub(super) const NAMES: [i64; 3] = [1, 2, 3];
 
 /// Heuristics in the order in which they are asked: NVIDIA's best guess, then what always works.
 const HEURISTICS: [HeuristicMode; 2] = [Number(3), Number(2)];
 /// Engines that use tensor cores, which round f32 to tf32.
-const TENSOR_CORES: Note = Number(0);
-const DOWN_CONVERTS: Note = Number(1);
+pub(super) const TENSOR_CORES: Note = Number(0);
+pub(super) const DOWN_CONVERTS: Note = Number(1);
 /// Engines whose sums come in any order.
-const NONDETERMINISTIC: Note = Number(4);
+pub(super) const NONDETERMINISTIC: Note = Number(4);
 /// The most notes that an engine has.
 const NOTES: usize = 16;
 
@@ -32,18 +25,7 @@ pub(super) enum Target<'a> {
     Properties(&'a Descriptor),
 }
 
-/// What is asked of a plan beside the problem.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Wishes {
-    /// f32 may be rounded to tf32 (10 bits after the point) before it is multiplied.
-    pub tf32: bool,
-    /// The same sums in the same order at each call.
-    pub deterministic: bool,
-    /// The most workspace in bytes.
-    pub workspace: usize,
-}
-
-/// A way of computing a convolution.
+/// A way of computing a graph.
 pub(super) struct Plan {
     pub(super) descriptor: Descriptor,
     pub(super) workspace: usize,
@@ -64,82 +46,6 @@ impl Plan {
     pub(super) fn uses_tensor_cores(&self) -> bool {
         self.notes.contains(&TENSOR_CORES)
     }
-}
-
-impl Kind {
-    fn data_type(self) -> DataType {
-        Number(match self {
-            Kind::F32 => 0,
-            Kind::F64 => 1,
-            Kind::F16 => 2,
-            Kind::BF16 => 9,
-        })
-    }
-
-    /// The type of sums.
-    fn compute(self) -> DataType {
-        Number(c_int::from(self == Kind::F64))
-    }
-}
-
-fn tensor(name: i64, kind: Kind, lie: &Lie, dims: usize) -> Result<Descriptor> {
-    let tensor = Descriptor::new(Type::Tensor)?;
-    tensor.set(901, &[kind.data_type()])?;
-    tensor.set(902, &lie.sizes[..dims])?;
-    tensor.set(903, &lie.strides[..dims])?;
-    tensor.set(906, &[name])?;
-    tensor.set(900, &[lie.alignment])?;
-    tensor.finish()
-}
-
-/// An operation's descriptor with its attributes' names: the convolution, x, w, y, alpha, beta.
-fn operation(direction: Direction) -> (Type, [c_int; 6]) {
-    match direction {
-        Direction::Forward => (Type::Forward, [702, 704, 703, 705, 700, 701]),
-        Direction::Data => (Type::Data, [708, 710, 709, 711, 706, 707]),
-        Direction::Filters => (Type::Filters, [714, 716, 715, 717, 712, 713]),
-    }
-}
-
-/// The graph of one convolution, after what it consists of.
-fn graph(problem: &Problem, handle: Option<Object>) -> Result<Option<Vec<Descriptor>>> {
-    let (kind, dims) = (problem.kind, problem.dims);
-    let spatial = dims - 2;
-    let window = Descriptor::new(Type::Convolution)?;
-    window.set(106, &[spatial as i64])?;
-    window.set(100, &[kind.compute()])?;
-    window.set::<Mode>(101, &[Number(1)])?;
-    window.set(105, &problem.padding[..spatial])?;
-    window.set(104, &problem.padding[..spatial])?;
-    window.set(102, &problem.dilation[..spatial])?;
-    window.set(103, &problem.stride[..spatial])?;
-    let Some(window) = window.finish_if_supported()? else { return Ok(None) };
-    let (which, [of_window, of_x, of_w, of_y, of_alpha, of_beta]) = operation(problem.direction);
-    let x = tensor(NAMES[0], kind, &problem.x, dims)?;
-    let w = tensor(NAMES[1], kind, &problem.w, dims)?;
-    let y = tensor(NAMES[2], kind, &problem.y, dims)?;
-    let operation = Descriptor::new(which)?;
-    operation.set(of_window, &[window.object])?;
-    operation.set(of_x, &[x.object])?;
-    operation.set(of_w, &[w.object])?;
-    operation.set(of_y, &[y.object])?;
-    match kind {
-        Kind::F64 => scales(&operation, [of_alpha, of_beta], [1f64, 0.0])?,
-        _ => scales(&operation, [of_alpha, of_beta], [1f32, 0.0])?,
-    }
-    let Some(operation) = operation.finish_if_supported()? else { return Ok(None) };
-    let graph = Descriptor::new(Type::Graph)?;
-    if let Some(handle) = handle {
-        graph.set(800, &[Handle(handle)])?;
-    }
-    graph.set(801, &[operation.object])?;
-    let graph = graph.finish_if_supported()?;
-    Ok(graph.map(|graph| vec![window, x, w, y, operation, graph]))
-}
-
-fn scales<T: Value>(operation: &Descriptor, names: [c_int; 2], values: [T; 2]) -> Result<()> {
-    operation.set(names[0], &values[..1])?;
-    operation.set(names[1], &values[1..])
 }
 
 /// What cuDNN proposes for a graph, the best first.
@@ -169,18 +75,16 @@ fn notes(proposal: &Descriptor) -> Result<Vec<Note>> {
     Ok(notes)
 }
 
-/// Whether an engine with these notes may be used.
-fn may_be_used(notes: &[Note], kind: Kind, wishes: &Wishes) -> bool {
-    let rounds = notes.contains(&TENSOR_CORES) || notes.contains(&DOWN_CONVERTS);
-    (wishes.tf32 || kind != Kind::F32 || !rounds)
-        && (!wishes.deterministic || !notes.contains(&NONDETERMINISTIC))
-}
+/// What a graph consists of, the graph last; none where cuDNN does not compute such.
+pub(super) type Parts = Option<Vec<Descriptor>>;
 
-/// At most `most` plans for a problem, the one that cuDNN thinks best first; none where it does not compute such.
+/// At most `most` plans for a graph with at most so much workspace, of engines whose notes allow it, the one that cuDNN
+/// thinks best first; none where it does not compute such.
 pub(super) fn plans(
-    problem: &Problem,
+    graph: impl Fn(Option<Object>) -> Result<Parts>,
     target: &Target,
-    wishes: &Wishes,
+    may_be_used: impl Fn(&[Note]) -> bool,
+    most_workspace: usize,
     most: usize,
 ) -> Result<Vec<Plan>> {
     let handle = match target {
@@ -189,14 +93,14 @@ pub(super) fn plans(
     };
     let mut found = Vec::new();
     for mode in HEURISTICS {
-        let Some(parts) = graph(problem, handle)?.map(Arc::new) else { return Ok(found) };
+        let Some(parts) = graph(handle)?.map(Arc::new) else { return Ok(found) };
         let graph = parts.last().expect("the graph is the last part");
         for proposal in proposals(graph, target, mode)? {
             if found.len() == most {
                 return Ok(found);
             }
             let notes = notes(&proposal)?;
-            if !may_be_used(&notes, problem.kind, wishes) {
+            if !may_be_used(&notes) {
                 continue;
             }
             let plan = Descriptor::new(Type::Plan)?;
@@ -209,7 +113,7 @@ pub(super) fn plans(
             let mut workspace = [0i64];
             descriptor.get(402, &mut workspace)?;
             let workspace = workspace[0].max(0) as usize;
-            if workspace <= wishes.workspace {
+            if workspace <= most_workspace {
                 found.push(Plan {
                     descriptor,
                     workspace,
