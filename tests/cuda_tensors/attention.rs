@@ -1,7 +1,9 @@
 //! Attention on a GPU against the CPU: results and gradients, masks, batches, dtypes.
 
 use super::products::compare_within;
+use torchrs::autograd::grad;
 use torchrs::backends::{cuda, cudnn};
+use torchrs::cuda::memory::{memory_allocated, reset_peak, statistics};
 use torchrs::ops::AttentionOptions;
 use torchrs::{Device, Dtype, Tensor};
 
@@ -91,6 +93,41 @@ fn shared_heads(dtype: Dtype) {
     compare("attention of shared heads, masked", &op, &inputs);
 }
 
+/// The same weights are dropped on a GPU as on the CPU, forward and backward.
+fn dropped(dtype: Dtype, [l, s, e, d]: [usize; 4]) {
+    let input = |rows, columns, seed| numbers(&[2, 2, rows, columns], seed, dtype);
+    let inputs = [input(l, e, 1), input(s, e, 2), input(s, d, 3)];
+    for is_causal in [false, true] {
+        let options = AttentionOptions { is_causal, dropout_p: 0.3, ..Default::default() };
+        let op = |x: &[Tensor]| {
+            torchrs::manual_seed(5);
+            x[0].scaled_dot_product_attention_with(&x[1], &x[2], &options)
+        };
+        compare(&format!("attention with dropout, causal: {is_causal}"), &op, &inputs);
+    }
+}
+
+/// Dropout needs no memory for the weights, and gradients of gradients see the same ones.
+fn dropped_without_weights() {
+    let [q, k, v] =
+        [1, 2, 3].map(|seed| numbers(&[256, 8], seed, Dtype::F16).to_device(Device::Cuda(0)));
+    let options = AttentionOptions { dropout_p: 0.5, ..Default::default() };
+    reset_peak(0).unwrap();
+    let before = memory_allocated(0).unwrap();
+    let q = q.requires_grad_(true);
+    let y = q.scaled_dot_product_attention_with(&k, &v, &options);
+    let [plain, again] = [false, true].map(|create_graph| {
+        let dq = grad(&[&y.sum()], &[&q], &[None], true, create_graph).remove(0).unwrap();
+        if !create_graph {
+            let more = statistics(0).unwrap().allocated.peak - before;
+            assert!(more < 256 * 256 * 2, "{more} bytes");
+        }
+        dq.detach().to_vec::<f64>()
+    });
+    let near = plain.iter().zip(&again).all(|(a, b)| (a - b).abs() < 0.02);
+    assert!(near, "{plain:?} {again:?}");
+}
+
 /// The results lie as the queries do where cuDNN computes them, which reads them there; else row by row.
 fn lies(by_cudnn: bool) {
     let q = numbers(&[2, 5, 3 * 16], 1, Dtype::BF16).to_device(Device::Cuda(0));
@@ -123,6 +160,12 @@ simulated! {
         lies(false);
         heads(Dtype::F16);
         attention(Dtype::F16, &[1, 2], [130, 64, 64, 64]);
+    }
+    fn attention_with_dropout() {
+        dropped_without_weights();
+        dropped(Dtype::F32, [9, 7, 8, 8]);
+        dropped(Dtype::F16, [70, 67, 16, 24]);
+        dropped(Dtype::F16, [9, 136, 8, 8]);
     }
     fn attention_by_products() {
         cuda::enable_cudnn_sdp(false);

@@ -4,7 +4,7 @@
 use crate::cuda::sources::program;
 use smallvec::smallvec;
 
-use super::flash::Call;
+use super::flash::{Call, Dropout};
 use super::{OP, Plan, cudnn};
 use crate::Tensor;
 use crate::autograd::Grads;
@@ -118,6 +118,40 @@ fn grid(rows: i64) -> Grid {
 /// A call of the kernels that go by tiles, if they take such.
 fn tiles(plan: &Plan, qkv: [&Tensor; 3], mask: Option<&Tensor>, logsum: &Tensor) -> Option<Call> {
     backends::cuda::flash_sdp_enabled().then(|| Call::new(plan, qkv, mask, logsum))?
+}
+
+/// Y of weights that are dropped with a probability, the logarithms of the sums, and what backward is to know. None
+/// where the weights have to be there for it.
+#[track_caller]
+pub(super) fn dropped(
+    gpu: Gpu,
+    plan: &Plan,
+    qkv: [&Tensor; 3],
+    mask: Option<&Tensor>,
+    p: f64,
+) -> Option<(Tensor, Tensor, Dropout)> {
+    let rows = plan.with_batch([plan.attention.queries, 1]);
+    let logsum = Tensor::uninitialised_on(&rows, Dtype::F32, gpu.device());
+    let call = tiles(plan, qkv, mask, &logsum).filter(Call::can_drop)?;
+    let dropout = Dropout::new(gpu, p);
+    let y = call.with(dropout).forward(gpu, plan, qkv[0].dtype());
+    Some((y, logsum, dropout))
+}
+
+/// The gradients for [`dropped`].
+#[track_caller]
+pub(super) fn dropped_backward(
+    gpu: Gpu,
+    plan: &Plan,
+    qkv: [&Tensor; 3],
+    mask: Option<&Tensor>,
+    (y, logsum): (&Tensor, &Tensor),
+    dy: &Tensor,
+    dropout: Dropout,
+) -> Grads {
+    let logsum = logsum.detach().contiguous();
+    let call = Call::new(plan, qkv, mask, &logsum).expect("forward made such a call");
+    call.with(dropout).backward(gpu, plan, y, dy)
 }
 
 /// Y and the logarithms of the sums.
