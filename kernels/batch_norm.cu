@@ -89,6 +89,36 @@ typedef SumsOf<C> Sums;
 
 __device__ __forceinline__ i64 remainder_of(i64 a, i64 b) { return a - whole_quotient(a, b) * b; }
 
+// What one instruction reads: WIDTH elements, or one.
+template <bool WIDE> struct Raw {
+    Pack held;
+    __device__ __forceinline__ void read(const T* x) { held = *(const Pack*)x; }
+    __device__ __forceinline__ int values(C* to) const {
+#pragma unroll
+        for (int k = 0; k < WIDTH; ++k) to[k] = Convert<C>::from(held.values[k]);
+        return WIDTH;
+    }
+};
+template <> struct Raw<false> {
+    T held;
+    __device__ __forceinline__ void read(const T* x) { held = *x; }
+    __device__ __forceinline__ int values(C* to) const {
+        to[0] = Convert<C>::from(held);
+        return 1;
+    }
+};
+
+// Has `f` work on `count` items that lie `step` apart, F::FLIGHT at a time: all are read before one is written.
+template <bool WIDE, class F> __device__ __forceinline__ void in_flights(const F& f, i64 at, i64 count, i64 step) {
+    for (; count >= F::FLIGHT; count -= F::FLIGHT, at += F::FLIGHT * step) f.template at<WIDE, F::FLIGHT>(at, step);
+    for (; count > 0; --count, at += step) f.template at<WIDE, 1>(at, step);
+}
+
+// How many of `n` every so-many-th is from `first` on.
+__device__ __forceinline__ i64 count_from(i64 first, i64 n, i64 step) {
+    return first < n ? whole_quotient(n - first - 1, step) + 1 : 0;
+}
+
 // Has `f` work on all elements, EACH at a time, after it was told of their channels. Threads along x are on
 // neighbouring elements of a row; a plane's channel is the same throughout, a place's channels are the same in
 // each row.
@@ -97,21 +127,19 @@ template <bool WIDE, class F> __device__ __forceinline__ void over_rows(const Ba
     i64 items = task.length / EACH, step = (i64)gridDim.y * blockDim.x, step_of_rows = (i64)gridDim.x * blockDim.y;
     i64 first = (i64)blockIdx.y * blockDim.x + threadIdx.x, first_row = (i64)blockIdx.x * blockDim.y + threadIdx.y;
     if (task.last) {
+        i64 rows = count_from(first_row, task.rows, step_of_rows);
         for (i64 item = first; item < items; item += step) {
 #pragma unroll
             for (int k = 0; k < EACH; ++k) f.own[k] = f.of(item * EACH + k);
-#pragma unroll 4
-            for (i64 row = first_row; row < task.rows; row += step_of_rows) {
-                f.template at<WIDE>(row * task.length + item * EACH);
-            }
+            in_flights<WIDE>(f, first_row * task.length + item * EACH, rows, step_of_rows * task.length);
         }
     } else {
+        i64 count = count_from(first, items, step);
         for (i64 row = first_row; row < task.rows; row += step_of_rows) {
             typename F::Line line = f.of(remainder_of(row, task.channels));
 #pragma unroll
             for (int k = 0; k < EACH; ++k) f.own[k] = line;
-#pragma unroll 4
-            for (i64 item = first; item < items; item += step) f.template at<WIDE>(row * task.length + item * EACH);
+            in_flights<WIDE>(f, row * task.length + first * EACH, count, step * EACH);
         }
     }
 }
@@ -121,17 +149,24 @@ struct Forward : BatchNorm {
     struct Line { C mean, factor, shift; };
     struct Work {
         typedef Forward::Line Line;
+        static const int FLIGHT = 4;
         const Forward& task;
         Line own[WIDTH];
         __device__ __forceinline__ Line of(i64 c) const {
             C scale = task.stats[task.channels + c] * channel(task.w, c, task.w_format, (C)1);
             return {task.stats[c], scale, channel(task.b, c, task.b_format, (C)0)};
         }
-        template <bool WIDE> __device__ __forceinline__ void at(i64 at) const {
-            C v[WIDTH], out[WIDTH];
-            int each = values_at<WIDE>(task.x + at, v);
-            for (int k = 0; k < each; ++k) out[k] = (v[k] - own[k].mean) * own[k].factor + own[k].shift;
-            put_values<WIDE>(task.y + at, out);
+        template <bool WIDE, int N> __device__ __forceinline__ void at(i64 at, i64 step) const {
+            Raw<WIDE> x[N];
+#pragma unroll
+            for (int n = 0; n < N; ++n) x[n].read(task.x + at + n * step);
+#pragma unroll
+            for (int n = 0; n < N; ++n) {
+                C v[WIDTH], out[WIDTH];
+                int each = x[n].values(v);
+                for (int k = 0; k < each; ++k) out[k] = (v[k] - own[k].mean) * own[k].factor + own[k].shift;
+                put_values<WIDE>(task.y + at + n * step, out);
+            }
         }
     };
     template <bool WIDE> __device__ __forceinline__ void run() const { over_rows<WIDE>(*this, Work{*this, {}}); }
@@ -142,6 +177,7 @@ struct Backward : BatchNorm {
     struct Line { C mean, plain, slope, factor; };
     struct Work {
         typedef Backward::Line Line;
+        static const int FLIGHT = 2;
         const Backward& task;
         Line own[WIDTH];
         __device__ __forceinline__ Line of(i64 c) const {
@@ -150,15 +186,24 @@ struct Backward : BatchNorm {
             if (!task.training) return {task.stats[c], (C)0, (C)0, factor};
             return {task.stats[c], task.sums[task.channels + c] / n, task.sums[c] / n * scale, factor};
         }
-        template <bool WIDE> __device__ __forceinline__ void at(i64 at) const {
-            C v[WIDTH], d[WIDTH], out[WIDTH];
-            int each = values_at<WIDE>(task.x + at, v);
-            values_at<WIDE>(task.dy + at, d);
-            for (int k = 0; k < each; ++k) {
-                const Line& line = own[k];
-                out[k] = (d[k] - line.plain - (v[k] - line.mean) * line.slope) * line.factor;
+        template <bool WIDE, int N> __device__ __forceinline__ void at(i64 at, i64 step) const {
+            Raw<WIDE> x[N], dy[N];
+#pragma unroll
+            for (int n = 0; n < N; ++n) {
+                x[n].read(task.x + at + n * step);
+                dy[n].read(task.dy + at + n * step);
             }
-            put_values<WIDE>(task.y + at, out);
+#pragma unroll
+            for (int n = 0; n < N; ++n) {
+                C v[WIDTH], d[WIDTH], out[WIDTH];
+                int each = x[n].values(v);
+                dy[n].values(d);
+                for (int k = 0; k < each; ++k) {
+                    const Line& line = own[k];
+                    out[k] = (d[k] - line.plain - (v[k] - line.mean) * line.slope) * line.factor;
+                }
+                put_values<WIDE>(task.y + at + n * step, out);
+            }
         }
     };
     template <bool WIDE> __device__ __forceinline__ void run() const { over_rows<WIDE>(*this, Work{*this, {}}); }

@@ -1,164 +1,245 @@
 """The benchmarks of gpu-check: our rows and PyTorch's in turns, section by section, and their table."""
 
-import json, math, os, queue, shutil, subprocess, sys, threading, time
+import json, math, os, shutil, subprocess, sys, time
+
+from gpu_check_run import HERE, Late, Lines, end, ending
 
 # The cheap ones first: what there is no time for is missing at the end.
 SECTIONS = ["launches", "bytes", "products", "attention", "gpt2", "optim", "resnet50", "alexnet", "vgg19"]
+# Seconds for a row, its kernels' compilation included; the first of PyTorch's rows waits for its start.
+ROW, START = 30, 60
+TORCHRS, PYTORCH = 0, 1
+NAMES = ("torchrs", "PyTorch")
 
 
 def interpreter(named):
     """An interpreter with PyTorch, or none."""
     test = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
     for python in [named or os.environ.get("TORCHRS_PEER_PYTHON"), sys.executable, shutil.which("python3")]:
-        if python and subprocess.run([python, "-c", test], check=False).returncode == 0:
+        if python and subprocess.run([python, "-c", test], check=False, capture_output=True).returncode == 0:
             return python
     return None
-
-
-class Peer:
-    """PyTorch's process, which stays: it is told sections one by one."""
-
-    def __init__(self, process):
-        self.process, self.lines = process, queue.Queue()
-        threading.Thread(target=self.read, daemon=True).start()
-
-    def read(self):
-        for line in self.process.stdout:
-            self.lines.put(line)
-        self.lines.put(None)
-
-    def ask(self, section, seconds):
-        """A section's lines. None behind them where the process ended or took longer."""
-        end = time.monotonic() + seconds
-        self.process.stdin.write(f"{section}\n")
-        self.process.stdin.flush()
-        while True:
-            try:
-                line = self.lines.get(timeout=max(end - time.monotonic(), 0.01))
-            except queue.Empty:
-                line = None
-            if line is None or '"done"' in line:
-                if line is None:
-                    yield None
-                return
-            yield line
 
 
 class Rows:
     """Rows of both sides, by name; a side's time is the least of its rounds' medians."""
 
-    def __init__(self, stage, ours, peer, simulated):
+    def __init__(self, stage, ours, peer, simulated, changed=lambda: None):
         self.stage, self.ours, self.peer_command, self.simulated = stage, ours, peer, simulated
-        self.sides, self.about, self.peer = ({}, {}), None, None
+        self.sides, self.about, self.peer, self.changed = ({}, {}), None, None, changed
+        self.began = [None, None]
 
     def take(self, side, line):
+        """Notes a line of a side; whether a section ends with it."""
         try:
             row = json.loads(line)
         except json.JSONDecodeError:
-            return
+            return False
+        if not isinstance(row, dict):
+            return False
         if "peer" in row:
             self.about = row["peer"]
             print(f"    {self.about}", flush=True)
+        elif "begin" in row:
+            self.began[side] = row["begin"]
         elif "name" in row:
+            self.began[side] = None
             self.sides[side].setdefault(row["name"], []).append(row)
             if "error" in row:
-                print(f"    {('torchrs', 'PyTorch')[side]}: {row['name']}: {row['error'][:200]}", flush=True)
+                self.stage.fail(f"{NAMES[side]}: {row['name']}", row["error"])
+        return "done" in row
 
-    def measure(self, sections, rounds, late):
+    def lose(self, side, section, why):
+        """Notes a row that hung or ended its process."""
+        name = self.began[side] or f"section {section}"
+        self.take(side, json.dumps({"name": name, "error": why}))
+        return name
+
+    def measure(self, sections, rounds):
+        """Section by section, as many rounds as there is time for."""
         try:
             for turn in range(rounds):
                 start = time.monotonic()
                 for section in sections:
-                    print(f"    round {turn + 1}: {section}", flush=True)
-                    self.one(section)
+                    print(f"    round {turn + 1}: {section}, {self.stage.left():.0f} s left", flush=True)
+                    self.torchrs(section)
+                    self.pytorch(section)
+                    self.changed()
                 if self.stage.left() < 1.1 * (time.monotonic() - start):
                     break
         finally:
             if self.peer:
-                self.peer.process.kill()
-                self.peer.process.wait()
+                end(self.peer.process)
         if self.stage.left() <= 1:
-            raise late(self.summary())
+            raise Late(self.summary())
 
-    def one(self, section):
-        """Ours, then PyTorch's."""
-        if self.stage.left() < 2:
-            return
-        process = self.stage.begin(self.ours(section), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self.stage.log)
-        killer = threading.Timer(min(self.stage.left(), 60), process.kill)
-        killer.start()
-        for line in process.stdout:
-            self.take(0, line)
-        killer.cancel()
-        if process.wait() != 0:
-            name = f"section {section}"
-            self.take(0, json.dumps({"name": name, "error": f"ended with status {process.returncode}"}))
+    def torchrs(self, section):
+        """Our rows; behind one that ends the process, the rest in a new one."""
+        skip = []
+        for _ in range(4):
+            if self.stage.left() < 2:
+                return
+            more = ["--skip", ",".join(skip)] if skip else []
+            lines = Lines(self.stage, self.ours(section) + more, stderr=self.stage.log)
+            failed, hung = False, False
+            try:
+                while (line := lines.next(ROW)) is not None:
+                    self.stage.write(line)
+                    self.take(TORCHRS, line)
+                    row = json.loads(line) if line.startswith("{") else {}
+                    skip += [row["name"]] if "name" in row else []
+                    failed = "error" in row
+            except Late:
+                hung = True
+                lines.process.kill()
+            status = lines.end()
+            if self.stage.left() < 1:
+                return
+            if hung or (status != 0 and not failed):
+                skip.append(self.lose(TORCHRS, section, f"took more than {ROW} s" if hung else ending(status)))
+            if status == 0 or skip[-1:] == [f"section {section}"]:
+                return
+
+    def pytorch(self, section):
+        """The same rows of the one process that PyTorch has."""
         if self.peer_command is None or self.stage.left() < 2:
             return
-        if self.peer is None:
-            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": self.stage.log}
-            env = {**os.environ, **({"OMP_NUM_THREADS": "1"} if self.simulated else {})}
-            self.peer = Peer(self.stage.begin(self.peer_command, env, **pipes))
+        started = self.peer is None
         try:
-            for line in self.peer.ask(section, min(self.stage.left(), 60)):
+            if started:
+                env = {**os.environ, **({"OMP_NUM_THREADS": "1"} if self.simulated else {})}
+                self.peer = Lines(self.stage, self.peer_command, env, stdin=subprocess.PIPE, stderr=self.stage.log)
+            self.peer.process.stdin.write(f"{section}\n")
+            self.peer.process.stdin.flush()
+            while True:
+                line = self.peer.next(START if started and self.about is None else ROW)
                 if line is None:
                     raise BrokenPipeError
-                self.take(1, line)
-        except BrokenPipeError:
-            self.take(1, json.dumps({"name": f"section {section}", "error": "PyTorch's side ended or took too long"}))
-            self.peer.process.kill()
-            self.peer.process.wait()
+                self.stage.write(line)
+                if self.take(PYTORCH, line):
+                    return
+        except (BrokenPipeError, Late) as error:
+            end(self.peer.process)
+            why = "took too long" if isinstance(error, Late) else ending(self.peer.process.wait())
+            if self.stage.left() > 1:
+                self.lose(PYTORCH, section, why)
             self.peer = None
 
     def best(self, side, name):
         good = [row for row in self.sides[side].get(name, []) if "error" not in row]
         return min(good, key=lambda row: row["median_s"], default=None)
 
+    def names(self):
+        return list(dict.fromkeys([*self.sides[TORCHRS], *self.sides[PYTORCH]]))
+
     def table(self):
-        """Prints all rows; what the report keeps of them."""
-        names = dict.fromkeys([*self.sides[0], *self.sides[1]])
-        copy, kept = self.best(0, "copy_f32_256Mi"), []
-        for name in names:
-            ours, peer = self.best(0, name), self.best(1, name)
+        """All rows, as the report keeps them; ratios are PyTorch's time by ours."""
+        copy, kept = self.best(TORCHRS, "copy_f32_256Mi"), []
+        for name in self.names():
+            ours, peer = self.best(TORCHRS, name), self.best(PYTORCH, name)
             row = {"name": name, "unit": (ours or peer or {}).get("unit", "")}
-            for side, of in (("ours", ours), ("peer", peer)):
+            for side, key, of in ((TORCHRS, "ours", ours), (PYTORCH, "peer", peer)):
                 if of:
-                    row[side] = of["rate"] * of["min_s"] / of["median_s"] if row["unit"] != "us" else of["median_s"] * 1e6
-                    row[f"{side}_host_us"] = of["host_s"] * 1e6
-                else:
-                    errors = [r["error"] for r in self.sides[side == "peer"].get(name, []) if "error" in r]
-                    row[f"{side}_error"] = errors[0] if errors else "no such row"
+                    row[key] = of["rate"] * of["min_s"] / of["median_s"] if row["unit"] != "us" else of["median_s"] * 1e6
+                    row[f"{key}_host_us"] = of["host_s"] * 1e6
+                elif side == TORCHRS or self.peer_command:
+                    errors = [r["error"] for r in self.sides[side].get(name, []) if "error" in r]
+                    row[f"{key}_error"] = errors[0][:300] if errors else "no such row"
             if ours and peer:
                 row["ratio"] = peer["median_s"] / ours["median_s"]
             if ours and copy and row["unit"] == "GB/s":
                 row["of_copy"] = row["ours"] / copy["rate"]
             kept.append(row)
-        if self.simulated:
-            return [{key: row[key] for key in row if key in ("name", "unit", "ours_error", "peer_error")} for row in kept]
-        print("\n| row | unit | torchrs | PyTorch | torchrs / PyTorch | of a copy | host us | PyTorch's |")
-        print("| --- | --- | --- | --- | --- | --- | --- | --- |")
-        show = lambda row, key, form: format(row[key], form) if key in row else ""
-        for row in kept:
-            cells = [show(row, "ours", ".4g"), show(row, "peer", ".4g"), show(row, "ratio", ".2f"), show(row, "of_copy", ".0%")]
-            cells += [show(row, "ours_host_us", ".1f"), show(row, "peer_host_us", ".1f")]
-            print(f"| {row['name']} | {row['unit']} | " + " | ".join(cells) + " |")
-        print(f"\n{self.summary()}")
         return kept
 
+    def text(self):
+        """The table for people, and what it says of each goal."""
+        head = "| row | unit | torchrs | PyTorch | torchrs / PyTorch | of a copy | host us | PyTorch's |"
+        lines = [head, "| --- | --- | --- | --- | --- | --- | --- | --- |"]
+        show = lambda row, key, form: format(row[key], form) if key in row else row.get(f"{key}_error", "")[:60].replace("|", "/")
+        for row in self.table():
+            cells = [show(row, "ours", ".4g"), show(row, "peer", ".4g"), show(row, "ratio", ".2f"), show(row, "of_copy", ".0%")]
+            cells += [show(row, "ours_host_us", ".1f"), show(row, "peer_host_us", ".1f")]
+            lines.append(f"| {row['name']} | {row['unit']} | " + " | ".join(cells) + " |")
+        return "\n".join(lines + [""] + self.goals())
+
+    def goals(self):
+        """A line per goal: met, missed, or why nobody knows."""
+        rows = [row for row in self.table() if "ratio" in row]
+        host = [row for row in rows if row["unit"] == "us"]
+        device = [row for row in rows if row["unit"] != "us"]
+        if not rows:
+            return ["- no row has both sides: no goal can be judged"]
+        behind = sorted((row for row in rows if row["ratio"] < 1), key=lambda row: row["ratio"])
+        names = ", ".join(f"{row['name']} {row['ratio']:.2f}" for row in behind[:8])
+        lines = [verdict(not behind, f"at least 1.0 on every row: {len(rows) - len(behind)} of {len(rows)}", names)]
+        means = [f"{len(part)} {word} rows {mean(part):.2f}" for word, part in (("device-time", device), ("host-time", host)) if part]
+        lines.append(verdict(mean(rows) >= 1.2, f"geometric mean at least 1.2: all rows {mean(rows):.2f}", ", ".join(means)))
+        slow = [row for row in host if row["ratio"] <= 3]
+        names = ", ".join(f"{row['name']} {1 / row['ratio']:.2f}" for row in slow[:8])
+        text = f"host time under a third of PyTorch's: {len(host) - len(slow)} of {len(host)} rows"
+        return lines + ([verdict(not slow, text, names)] if host else [])
+
     def summary(self):
-        """How many rows both sides have, and their mean."""
-        names = [name for name in self.sides[0] if self.best(0, name) and self.best(1, name)]
+        """How many rows both sides have, and their means. In a simulated run both must have the same ones."""
+        both = [name for name in self.names() if self.best(TORCHRS, name) and self.best(PYTORCH, name)]
         failed = sum(any("error" in row for row in rows) for side in self.sides for rows in side.values())
-        note = f"{len(names)} rows of both sides, {failed} failed"
-        ours_only = [name for name in self.sides[0] if self.best(0, name) and name not in names]
+        note = f"{len(both)} rows of both sides, {failed} failed"
+        ours_only = [name for name in self.names() if self.best(TORCHRS, name) and name not in both]
         if ours_only:
             note += f", {len(ours_only)} of torchrs alone"
-        if names and not self.simulated:
-            ratios = [self.best(1, name)["median_s"] / self.best(0, name)["median_s"] for name in names]
-            mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
-            worst = min(zip(ratios, names))
-            behind = sum(ratio < 1 for ratio in ratios)
-            note += f"; geometric mean {mean:.2f}, worst {worst[1]} {worst[0]:.2f}, {behind} behind"
-        if failed and self.simulated:
+        if both and not self.simulated:
+            rows = [row for row in self.table() if "ratio" in row]
+            worst = min(rows, key=lambda row: row["ratio"])
+            note += f"; geometric mean {mean(rows):.2f}, worst {worst['name']} {worst['ratio']:.2f}"
+        if self.simulated and self.peer_command and set(self.sides[TORCHRS]) != set(self.sides[PYTORCH]):
+            apart = sorted(set(self.sides[TORCHRS]) ^ set(self.sides[PYTORCH]))
+            raise AssertionError(f"{note}; rows of one side: {', '.join(apart)}")
+        if self.simulated and failed:
             raise AssertionError(note)
         return note
+
+
+def mean(rows):
+    """The geometric mean of ratios."""
+    return math.exp(sum(math.log(row["ratio"]) for row in rows) / len(rows))
+
+
+def verdict(met, text, more):
+    return f"- {'met' if met else 'MISSED'}: {text}" + (f" ({more})" if more else "")
+
+
+def commands(machine, python, quick):
+    """What runs a section of ours, and PyTorch's side."""
+    options = ["--tiny", "--budget", "0"] if machine.simulated else ["--budget", "0.05"] if quick else []
+    ours = lambda section: [machine.binary("gpu_check"), "bench", section, *options]
+    device = ["--device", "cpu"] if machine.simulated else []
+    return ours, [python, os.path.join(HERE, "peer_gpu_bench.py"), *device, *options] if python else None
+
+
+def warm(stage):
+    """Every section with tiny sizes, all at a time: their kernels are compiled, and rows that fail are found early."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    program = stage.machine.binary("gpu_check")
+    if program is None:
+        raise FileNotFoundError("gpu_check is not built")
+
+    def one(section):
+        status, text = stage.run([program, "bench", section, "--tiny", "--budget", "0"])
+        rows = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+        for row in rows:
+            if "error" in row:
+                stage.fail(row["name"], row["error"])
+        if status is not None and status != 0 and not any("error" in row for row in rows):
+            stage.fail(f"section {section}", ending(status) + ": " + text.strip()[-200:])
+        return status is not None, sum("error" not in row for row in rows if "name" in row)
+
+    with ThreadPoolExecutor(max(2, min(9, stage.machine.cores))) as pool:
+        results = list(pool.map(one, SECTIONS))
+    note = f"{sum(count for _, count in results)} rows ran"
+    if not all(done for done, _ in results):
+        raise Late(note)
+    if stage.failures:
+        raise AssertionError(f"{note}, {len(stage.failures)} failed")
+    return note

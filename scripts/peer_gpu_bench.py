@@ -6,8 +6,9 @@ usage: peer_gpu_bench.py [--device cuda] [--tiny] [--budget SECONDS] [SECTION ..
 Prints one JSON line per row, {"name", "unit", "median_s", "min_s", "rate", "host_s"}. Without a section it reads
 their names from its standard input, a line each, and prints {"done": SECTION} behind the rows of each, so that
 both sides can take turns without starting PyTorch anew. Where PyTorch has a faster way to the same result
-(channels_last, fused optimizers), that one is taken. f32 products are exact, as is PyTorch's default; convolutions
-of f32 tensors may use tf32, which is its default, too.
+(channels_last, fused optimizers), that one is taken. Switches have their defaults on both sides: f32 products are
+exact (the rows called tf32 set the switch), convolutions of f32 tensors may use tf32, and cuDNN's algorithms are
+chosen by its heuristics, not by trying them out.
 """
 
 import argparse, json, os, sys, time
@@ -54,7 +55,7 @@ class Clock:
 def samples(call, least, most):
     clock = Clock()
     clock.sample(1, call)
-    # cuDNN and cuBLAS choose their algorithms in the first calls.
+    # The first calls compile and plan.
     device, host = clock.sample(1, call)
     times = 1 if A.tiny else max(1, min(most, int(least / max(device, host, 1e-9))))
     found, start = [], time.perf_counter()
@@ -71,7 +72,8 @@ def emit(name, unit, work, seconds, found):
 
 
 def attempt(name, row):
-    """A row that fails says so and ends no other."""
+    """A row that fails says so and ends no other; a line before it says which one hangs or ends the process."""
+    print(json.dumps({"begin": name}), flush=True)
     try:
         row()
     except Exception as error:
@@ -292,11 +294,13 @@ def main():
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--budget", type=float, default=0.2)
     A = parser.parse_args()
-    torch.backends.cudnn.benchmark = True
     where = torch.cuda.get_device_name() if A.device == "cuda" else "the CPU"
     print(json.dumps({"peer": f"PyTorch {torch.__version__} on {where}"}), flush=True)
     for section in A.sections or (line.strip() for line in sys.stdin):
-        SECTIONS[section]()
+        try:
+            SECTIONS[section]()
+        except Exception as error:
+            print(json.dumps({"name": f"section {section}", "error": f"{type(error).__name__}: {error}"[:400]}), flush=True)
         print(json.dumps({"done": section}), flush=True)
 
 

@@ -5,6 +5,8 @@
 #[allow(dead_code, reason = "shared with the tests of the device layer")]
 mod support;
 
+#[path = "cuda_tensors/allocations.rs"]
+mod allocations;
 #[path = "cuda_tensors/attention.rs"]
 mod attention;
 #[path = "cuda_tensors/bags.rs"]

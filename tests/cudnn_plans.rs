@@ -9,10 +9,10 @@ use torchrs::cuda::cudnn::{
 const PROPERTIES: &str = "TORCHRS_CUDNN_PROPERTIES";
 
 /// Channels last, or row by row.
-fn lie<const N: usize>(sizes: [i64; N], last: bool) -> Lie {
+fn lie(sizes: &[i64], last: bool) -> Lie {
     let mut lie = Lie { alignment: 16, ..Lie::default() };
-    lie.sizes[..N].copy_from_slice(&sizes);
-    let mut order: Vec<usize> = (0..N).collect();
+    lie.sizes[..sizes.len()].copy_from_slice(sizes);
+    let mut order: Vec<usize> = (0..sizes.len()).collect();
     if last {
         order.remove(1);
         order.push(1);
@@ -25,32 +25,109 @@ fn lie<const N: usize>(sizes: [i64; N], last: bool) -> Lie {
     lie
 }
 
-/// Batch, channels, outputs, size, kernel, stride, padding, groups.
-type Case = [i64; 8];
+/// A convolution, of three dimensions in space or of the last two.
+#[derive(Clone, Copy)]
+struct Case {
+    name: &'static str,
+    dims: usize,
+    batch: i64,
+    channels: i64,
+    outputs: i64,
+    size: [i64; 3],
+    kernel: [i64; 3],
+    stride: [i64; 3],
+    padding: [i64; 3],
+    dilation: i64,
+    groups: i64,
+}
 
-const CASES: [(&str, Case); 7] = [
-    ("ResNet's stem", [32, 3, 64, 224, 7, 2, 3, 1]),
-    ("ResNet 3x3", [32, 64, 64, 56, 3, 1, 1, 1]),
-    ("ResNet 3x3, stride 2", [32, 128, 128, 56, 3, 2, 1, 1]),
-    ("ResNet 1x1", [32, 256, 64, 56, 1, 1, 0, 1]),
-    ("AlexNet's second", [32, 64, 192, 27, 5, 1, 2, 1]),
-    ("groups of ResNeXt", [32, 128, 128, 56, 3, 1, 1, 32]),
-    ("LeNet's second", [64, 6, 16, 14, 5, 1, 0, 1]),
+/// Of squares: batch, channels, outputs, size, kernel, stride, padding, groups.
+const fn plane(name: &'static str, numbers: [i64; 8]) -> Case {
+    let [batch, channels, outputs, size, kernel, stride, padding, groups] = numbers;
+    Case {
+        name,
+        dims: 4,
+        batch,
+        channels,
+        outputs,
+        size: [1, size, size],
+        kernel: [1, kernel, kernel],
+        stride: [1, stride, stride],
+        padding: [0, padding, padding],
+        dilation: 1,
+        groups,
+    }
+}
+
+/// Of cubes, likewise.
+const fn volume(name: &'static str, numbers: [i64; 8]) -> Case {
+    let [_, _, _, size, kernel, stride, padding, _] = numbers;
+    let flat = plane(name, numbers);
+    let (size, kernel, stride) = ([size; 3], [kernel; 3], [stride; 3]);
+    Case { dims: 5, size, kernel, stride, padding: [padding; 3], ..flat }
+}
+
+const CASES: [Case; 30] = [
+    plane("ResNet's stem", [32, 3, 64, 224, 7, 2, 3, 1]),
+    plane("ResNet 3x3", [32, 64, 64, 56, 3, 1, 1, 1]),
+    plane("ResNet 3x3, stride 2", [32, 128, 128, 56, 3, 2, 1, 1]),
+    plane("ResNet 1x1", [32, 256, 64, 56, 1, 1, 0, 1]),
+    plane("ResNet 1x1, stride 2", [32, 256, 512, 56, 1, 2, 0, 1]),
+    plane("ResNet's last 1x1", [32, 512, 2048, 7, 1, 1, 0, 1]),
+    plane("AlexNet's first", [32, 3, 64, 224, 11, 4, 2, 1]),
+    plane("AlexNet's first with a fourth channel", [32, 4, 64, 224, 11, 4, 2, 1]),
+    plane("AlexNet's second", [32, 64, 192, 27, 5, 1, 2, 1]),
+    plane("VGG's 1st", [32, 3, 64, 224, 3, 1, 1, 1]),
+    plane("VGG's 2nd", [32, 64, 64, 224, 3, 1, 1, 1]),
+    plane("VGG's 3rd", [32, 64, 128, 112, 3, 1, 1, 1]),
+    plane("VGG's 4th", [32, 128, 128, 112, 3, 1, 1, 1]),
+    plane("VGG's 5th", [32, 128, 256, 56, 3, 1, 1, 1]),
+    plane("VGG's 6th", [32, 256, 256, 56, 3, 1, 1, 1]),
+    plane("VGG's 9th", [32, 256, 512, 28, 3, 1, 1, 1]),
+    plane("VGG's 10th", [32, 512, 512, 28, 3, 1, 1, 1]),
+    plane("VGG's 13th", [32, 512, 512, 14, 3, 1, 1, 1]),
+    plane("groups of ResNeXt", [32, 128, 128, 56, 3, 1, 1, 32]),
+    plane("LeNet's first", [64, 1, 6, 28, 5, 1, 2, 1]),
+    plane("LeNet's second", [64, 6, 16, 14, 5, 1, 0, 1]),
+    plane("ViT's patches", [32, 3, 768, 224, 16, 16, 0, 1]),
+    plane("a transposed one of U-Net", [8, 64, 128, 64, 2, 2, 0, 1]),
+    plane("a transposed one of DCGAN", [32, 64, 128, 32, 4, 2, 1, 1]),
+    Case { dilation: 2, ..plane("dilation 2", [8, 64, 64, 56, 3, 1, 2, 1]) },
+    Case { dilation: 4, ..plane("dilation 4, groups", [8, 64, 64, 56, 3, 1, 4, 2]) },
+    plane(DEPTHWISE, [32, 96, 96, 56, 3, 1, 1, 96]),
+    plane(DEPTHWISE, [32, 144, 144, 56, 3, 2, 1, 144]),
+    volume("3x3x3", [4, 32, 64, 16, 3, 1, 1, 1]),
+    volume("3x3x3 of 3 channels, stride 2", [4, 3, 64, 32, 3, 2, 1, 1]),
 ];
+/// One channel per group: asked of halves, other types have kernels of our own.
+const DEPTHWISE: &str = "depthwise";
+/// What has none for halves: it is asked for with a fourth channel.
+const WITHOUT_CORES: (&str, Direction) = ("AlexNet's first", Direction::Forward);
 
 fn problem(case: &Case, kind: Kind, last: bool, direction: Direction) -> Problem {
-    let &[batch, channels, outputs, size, kernel, stride, padding, groups] = case;
-    let out = (size + 2 * padding - kernel) / stride + 1;
+    let Case { dims, batch, channels, outputs, size, kernel, stride, padding, groups, .. } = *case;
+    let mut out = [1; 3];
+    for d in 0..3 {
+        out[d] = (size[d] + 2 * padding[d] - case.dilation * (kernel[d] - 1) - 1) / stride[d] + 1;
+    }
+    let tensor =
+        |outer: [i64; 2], inner: [i64; 3]| lie(&[&outer, &inner[5 - dims..]].concat(), last);
+    // Two dimensions are the last of three.
+    let spatial = |numbers: [i64; 3]| {
+        let mut spatial = [0; 3];
+        spatial[..dims - 2].copy_from_slice(&numbers[5 - dims..]);
+        spatial
+    };
     Problem {
         direction,
         kind,
-        dims: 4,
-        x: lie([batch, channels, size, size], last),
-        w: lie([outputs, channels / groups, kernel, kernel], last),
-        y: lie([batch, outputs, out, out], last),
-        padding: [padding; 3],
-        stride: [stride; 3],
-        dilation: [1; 3],
+        dims,
+        x: tensor([batch, channels], size),
+        w: tensor([outputs, channels / groups], kernel),
+        y: tensor([batch, outputs], out),
+        padding: spatial(padding),
+        stride: spatial(stride),
+        dilation: spatial([case.dilation; 3]),
     }
 }
 
@@ -67,26 +144,44 @@ fn properties() -> Option<String> {
 fn convolutions_have_plans() {
     let Some(properties) = properties() else { return };
     let exact = Wishes { tf32: false, deterministic: false, workspace: 1 << 30 };
+    let (tf32, same) = (Wishes { tf32: true, ..exact }, Wishes { deterministic: true, ..exact });
     let mut wrong = Vec::new();
     let directions = [Direction::Forward, Direction::Data, Direction::Filters];
     let kinds = [
+        (Kind::F64, exact, false),
         (Kind::F32, exact, false),
-        (Kind::F32, Wishes { tf32: true, ..exact }, true),
+        (Kind::F32, exact, true),
+        (Kind::F32, tf32, true),
         (Kind::F16, exact, true),
         (Kind::BF16, exact, true),
-        (Kind::F32, Wishes { deterministic: true, ..exact }, false),
+        (Kind::F32, same, false),
+        (Kind::BF16, same, true),
     ];
-    for (name, case) in CASES {
+    for case in CASES {
         for (kind, wishes, last) in kinds {
+            let halves = matches!(kind, Kind::F16 | Kind::BF16);
+            if case.name == DEPTHWISE && !halves {
+                continue;
+            }
             for direction in directions {
+                let without_cores =
+                    case.name == DEPTHWISE || (case.name, direction) == WITHOUT_CORES;
+                let what = format!(
+                    "{}, {kind:?}{}, {direction:?}",
+                    case.name,
+                    if last { " channels last" } else { "" }
+                );
                 let found = propose(&problem(&case, kind, last, direction), &wishes, &properties);
-                println!("{name}, {kind:?}, {direction:?}, {wishes:?}: {found:?}");
+                println!("{what}, {wishes:?}: {found:?}");
                 match found {
                     Ok(Some(plan)) if plan.tensor_cores && kind == Kind::F32 && !wishes.tf32 => {
-                        wrong.push(format!("{name}, {direction:?}: f32 is rounded"));
+                        wrong.push(format!("{what}: f32 is rounded"));
+                    }
+                    Ok(Some(plan)) if !plan.tensor_cores && halves && !without_cores => {
+                        wrong.push(format!("{what}: no tensor cores"));
                     }
                     Ok(Some(_)) => {}
-                    other => wrong.push(format!("{name}, {kind:?}, {direction:?}: {other:?}")),
+                    other => wrong.push(format!("{what}: {other:?}")),
                 }
             }
         }

@@ -8,12 +8,17 @@ use torchrs::{Device, Dtype, Result, Tensor, catch};
 /// Where everything is computed.
 pub const GPU: Device = Device::Cuda(0);
 
+/// The exit status where the device takes no more work.
+pub const LOST: i32 = 75;
+
 /// What rows are timed with.
 pub struct Bench {
     /// Sizes that the simulated GPU can do.
     pub tiny: bool,
     /// Seconds that a row may take, beside its first calls.
     budget: f64,
+    /// Names of rows that are left out.
+    skipped: Vec<String>,
     /// The stream that is timed.
     stream: Stream,
     start: Event,
@@ -22,10 +27,10 @@ pub struct Bench {
 
 impl Bench {
     /// For the first device's current stream.
-    pub fn new(tiny: bool, budget: f64) -> Result<Bench> {
+    pub fn new(tiny: bool, budget: f64, skipped: Vec<String>) -> Result<Bench> {
         let timing = EventOptions { timing: true, ..EventOptions::default() };
         let (start, end) = (Event::new(0, timing)?, Event::new(0, timing)?);
-        Ok(Bench { tiny, budget, stream: Stream::current(0)?, start, end })
+        Ok(Bench { tiny, budget, skipped, stream: Stream::current(0)?, start, end })
     }
 
     /// One of two sizes.
@@ -66,11 +71,20 @@ impl Bench {
         });
     }
 
+    /// A row, with a line before it that says which one hangs or ends the process. A fault that no later row
+    /// would survive ends it with [`LOST`].
     fn attempt(&self, name: &str, row: impl FnOnce() -> Result<()>) {
+        if self.skipped.iter().any(|skipped| skipped == name) {
+            return;
+        }
+        println!("{}", serde_json::json!({ "begin": name }));
         let outcome = catch(std::panic::AssertUnwindSafe(row)).and_then(|result| result);
         if let Err(error) = outcome {
             let text = error.to_string();
             println!("{}", serde_json::json!({ "name": name, "error": text }));
+            if self.stream.synchronize().is_err() {
+                std::process::exit(LOST);
+            }
         }
         // What is left of a row would be in the way of the next one's.
         let _ = memory::empty_cache();

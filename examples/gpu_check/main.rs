@@ -9,7 +9,8 @@
 //! gpu_check bench SECTION..      rows of a section as JSON lines
 //! ```
 //!
-//! With `--tiny` sizes are so small that the simulated GPU can do them; `--budget SECONDS` is for each row.
+//! With `--tiny` sizes are so small that the simulated GPU can do them; `--budget SECONDS` is for each row;
+//! `--skip ROW,..` leaves rows out.
 
 mod attention;
 mod bench;
@@ -50,6 +51,8 @@ fn main() -> ExitCode {
     let tiny = take(&mut arguments, "--tiny", 1).is_some();
     let budget = take(&mut arguments, "--budget", 2);
     let budget = budget.map_or(0.2, |text| text.parse().expect("seconds"));
+    let skipped = take(&mut arguments, "--skip", 2).unwrap_or_default();
+    let skipped: Vec<String> = skipped.split(',').map(String::from).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let outcome = torchrs::catch(|| match words[..] {
         ["describe"] => describe::everything(),
@@ -57,7 +60,7 @@ fn main() -> ExitCode {
         ["graph"] => graph::check(),
         ["nccl", ranks] => nccl::check(ranks.parse().expect("a number of ranks")),
         ["bench", ref sections @ ..] => {
-            let bench = Bench::new(tiny, budget)?;
+            let bench = Bench::new(tiny, budget, skipped.clone())?;
             sections.iter().try_for_each(|section| run(section, &bench))
         }
         _ => Err(Error::config("gpu_check", "see the head of its source for what it does")),

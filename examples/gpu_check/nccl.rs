@@ -24,6 +24,7 @@ const SHARED: [(&str, &str); 9] = [
 
 /// Runs the ranks, each in a process.
 pub fn check(ranks: usize) -> Result<()> {
+    cuda::device::check_available()?;
     let devices = cuda::device_count();
     let share = devices < ranks;
     println!("{ranks} rank(s) on {} GPU(s)", devices.min(ranks));

@@ -1,20 +1,24 @@
 //! Matrix products, in TFLOP/s.
 
-use torchrs::{Dtype, Result, no_grad};
+use torchrs::{Dtype, Result, backends, no_grad};
 
-use crate::bench::{Bench, normal, short};
+use crate::bench::{Bench, normal};
 
-/// Square ones and those of GPT-2's layers.
+/// Square ones and those of GPT-2's layers: in bf16, in f32 exactly, and in f32 rounded to tf32 by the switch.
 pub fn rows(bench: &Bench) -> Result<()> {
-    let square = |n: usize| (n, n, n);
+    let kinds: [(&str, Dtype, &[usize]); 3] = [
+        ("bf16", Dtype::BF16, &[1024, 4096, 8192]),
+        ("f32", Dtype::F32, &[1024, 2048, 4096]),
+        ("tf32", Dtype::F32, &[4096, 8192]),
+    ];
     let layers = [(16384, 768, 3072), (16384, 3072, 768), (8192, 768, 50304)];
-    for dtype in [Dtype::BF16, Dtype::F32] {
-        let squares = if dtype == Dtype::BF16 { [1024, 4096, 8192] } else { [1024, 2048, 4096] };
-        for (m, k, n) in squares.into_iter().map(square).chain(layers) {
-            let name = format!("gemm_{}_{m}x{k}x{n}", short(dtype));
-            product(bench, &name, dtype, (m, k, n));
+    for (short, dtype, squares) in kinds {
+        backends::cuda::matmul::set_allow_tf32(short == "tf32");
+        for (m, k, n) in squares.iter().map(|&n| (n, n, n)).chain(layers) {
+            product(bench, &format!("gemm_{short}_{m}x{k}x{n}"), dtype, (m, k, n));
         }
     }
+    backends::cuda::matmul::set_allow_tf32(false);
     Ok(())
 }
 

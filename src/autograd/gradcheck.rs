@@ -35,7 +35,7 @@ impl Default for GradcheckOptions {
 
 /// Compares the gradients of `f` by each input that requires one with central differences
 /// (`torch.autograd.gradcheck`), element by element: made for small f64 and c128 inputs. Complex
-/// tensors are taken as pairs of real ones.
+/// tensors are taken as pairs of real ones. Inputs stay on their devices.
 ///
 /// ```
 /// use torchrs::{Tensor, autograd::gradcheck};
@@ -204,7 +204,7 @@ fn weights(like: &Tensor) -> Tensor {
         return weights(&like.detach().view_as_real()).view_as_complex().detach();
     }
     let data: Vec<f64> = (0..like.numel()).map(number).collect();
-    Tensor::from_slice(&data, like.shape()).to_dtype(like.dtype())
+    Tensor::from_slice(&data, like.shape()).to_dtype(like.dtype()).to_device(like.device())
 }
 
 /// The inputs with element `k` of input `i` moved.
@@ -212,7 +212,8 @@ fn moved(inputs: &[Tensor], i: usize, k: usize, step: f64) -> Vec<Tensor> {
     let mut data = inputs[i].to_vec::<f64>();
     data[k] += step;
     let mut all = inputs.to_vec();
-    all[i] = Tensor::from_slice(&data, inputs[i].shape()).requires_grad_(true);
+    let values = Tensor::from_slice(&data, inputs[i].shape()).to_device(inputs[i].device());
+    all[i] = values.requires_grad_(true);
     all
 }
 

@@ -62,6 +62,10 @@ impl Window {
 pub struct Field {
     /// Elements per prepared plane.
     pub plane: usize,
+    /// Distance between the prepared planes of neighbouring channels.
+    pub channel: usize,
+    /// Distance between images, where they do not lie behind one another.
+    image: Option<usize>,
     /// Distance between grid rows.
     pub grid_row: usize,
     /// Offset of each tap.
@@ -102,6 +106,8 @@ impl Field {
             let grid_row = window.step[0] * w;
             return Field {
                 plane: h * w,
+                channel: h * w,
+                image: None,
                 grid_row,
                 taps,
                 origin: [0; 2],
@@ -118,6 +124,8 @@ impl Field {
         let taps = window.taps.iter().map(offset).collect();
         Field {
             plane: rows * row,
+            channel: rows * row,
+            image: None,
             grid_row: window.step[0] * row,
             taps,
             origin: [y0, x0],
@@ -128,6 +136,21 @@ impl Field {
         }
     }
 
+    /// The field of a volume with `planes` prepared planes per channel. Its images are slices: image i reads
+    /// planes `i * step + t` for each t of `depths`, whose taps follow one another.
+    pub fn stacked(self, planes: usize, depths: &[usize], step: usize) -> Field {
+        let tap =
+            |t: &usize| self.taps.iter().map(move |tap| t * self.plane + tap).collect::<Vec<_>>();
+        let taps = depths.iter().flat_map(tap).collect();
+        let (channel, image) = (planes * self.plane, Some(step * self.plane));
+        Field { channel, image, taps, ..self }
+    }
+
+    /// Distance between the prepared planes of images of `channels` channels.
+    pub fn image(&self, channels: usize) -> usize {
+        self.image.unwrap_or(channels * self.channel)
+    }
+
     /// Elements of the prepared copy of `planes` planes; 0 where none is needed.
     pub fn len(&self, planes: usize) -> usize {
         if self.direct { 0 } else { planes * self.plane + Self::SLACK }
@@ -135,9 +158,18 @@ impl Field {
 
     /// Fills `out`, of `len(planes)` elements, from the source planes.
     pub fn fill<T: Float>(&self, source: &[T], [h, w]: [usize; 2], out: &mut [T]) {
-        if self.direct {
-            return;
+        if !self.direct {
+            self.fill_planes(|p| Some(&source[p * h * w..(p + 1) * h * w]), [h, w], out);
         }
+    }
+
+    /// Fills `out` from planes of a source; those that it has not are zeros.
+    pub fn fill_planes<'s, T: Float>(
+        &self,
+        source: impl Fn(usize) -> Option<&'s [T]> + Sync,
+        size: [usize; 2],
+        out: &mut [T],
+    ) {
         let slack = out.len() - Self::SLACK;
         out[slack..].fill(T::ZERO);
         let planes = slack / self.plane;
@@ -146,7 +178,10 @@ impl Field {
             for p in range {
                 // SAFETY: each plane is written by one thread.
                 let out = unsafe { parts.slice(p * self.plane..(p + 1) * self.plane) };
-                self.fill_plane(&source[p * h * w..(p + 1) * h * w], [h, w], out);
+                match source(p) {
+                    Some(plane) => self.fill_plane(plane, size, out),
+                    None => out.fill(T::ZERO),
+                }
             }
         });
     }

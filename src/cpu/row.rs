@@ -48,25 +48,43 @@ pub fn add_lanes<R: Real>(mut lanes: [R; N]) -> R {
     lanes[0]
 }
 
-/// The largest element; NaN if there is one; minus infinity if the row is empty.
+/// `b` where it is larger, else `a`: one instruction, which leaves NaN in `b` out.
+#[inline(always)]
+fn larger<R: Real>(a: R, b: R) -> R {
+    if b > a { b } else { a }
+}
+
+/// The largest number; minus infinity if there is none. NaN does not count: the exponential of its distance
+/// to any number is NaN, so that the sums for which rows are shifted by this have it all the same.
 #[inline(always)]
 pub fn max<T: Float>(x: &[T]) -> T::Wide {
-    // NaN goes through: it is not below `b`, and once in `a`, `b > a` is false.
-    let larger = |a: T::Wide, b: T::Wide| {
-        #[allow(clippy::eq_op, reason = "x != x is how a generic float says that it is NaN")]
-        let take = (b > a) | (b != b);
-        if take { b } else { a }
-    };
     let (groups, tail) = x.as_chunks::<N>();
-    let mut lanes = padded(tail, T::Wide::NEG_INFINITY);
-    for group in groups {
-        let group = widened(group);
-        for j in 0..N {
-            lanes[j] = larger(lanes[j], group[j]);
+    // Four at a time: a maximum takes several cycles, and a row of them waits for one another.
+    let (fours, rest) = groups.as_chunks::<4>();
+    let mut lanes = [[T::Wide::NEG_INFINITY; N]; 4];
+    for four in fours {
+        for k in 0..4 {
+            for j in 0..N {
+                lanes[k][j] = larger(lanes[k][j], four[k][j].widen());
+            }
         }
     }
-    let mut result = lanes[0];
-    for &lane in &lanes[1..] {
+    let mut all = [T::Wide::NEG_INFINITY; N];
+    for (a, x) in all.iter_mut().zip(tail) {
+        *a = larger(*a, x.widen());
+    }
+    for group in rest {
+        for j in 0..N {
+            all[j] = larger(all[j], group[j].widen());
+        }
+    }
+    for k in 0..4 {
+        for j in 0..N {
+            all[j] = larger(all[j], lanes[k][j]);
+        }
+    }
+    let mut result = all[0];
+    for &lane in &all[1..] {
         result = larger(result, lane);
     }
     result
@@ -178,20 +196,27 @@ pub fn exp_sum<T: Float, const FMA: bool>(x: &[T], shift: T::Wide, out: &mut [T:
     let out_start = out.as_ptr();
     pairwise!(x.len(), T::Wide, |start, end| {
         let mut lanes = [T::Wide::ZERO; N];
-        let (groups, tail) = x[start..end].as_chunks();
+        let (groups, tail) = x[start..end].as_chunks::<N>();
         let (results, result_tail) = out[start..end].as_chunks_mut::<N>();
-        for g in 0..groups.len() + usize::from(!tail.is_empty()) {
-            let mut group = group(groups, tail, g, T::Wide::NEG_INFINITY);
+        // The tail is no part of this loop: with it, the lanes would live in memory.
+        for g in 0..groups.len().min(results.len()) {
             let next = x.len() + start + g * N;
             prefetch(x.as_ptr().wrapping_add(next));
             prefetch(out_start.wrapping_add(next));
             for j in 0..N {
-                group[j] = (group[j] - shift).exp_flushed::<FMA>();
-                lanes[j] += group[j];
+                let power = (groups[g][j].widen() - shift).exp_flushed::<FMA>();
+                results[g][j] = power;
+                lanes[j] += power;
             }
-            match results.get_mut(g) {
-                Some(result) => *result = group,
-                None => result_tail.copy_from_slice(&group[..tail.len()]),
+        }
+        if !tail.is_empty() {
+            let mut powers = padded(tail, T::Wide::NEG_INFINITY);
+            for j in 0..N {
+                powers[j] = (powers[j] - shift).exp_flushed::<FMA>();
+                lanes[j] += powers[j];
+            }
+            for (result, power) in result_tail.iter_mut().zip(powers) {
+                *result = power;
             }
         }
         add_lanes(lanes)
@@ -215,7 +240,16 @@ mod tests {
             assert!((s as f64 - exact(&|v| (v - 1.0).exp())).abs() <= 1e-6 * s as f64);
             assert!(x.iter().zip(&e).all(|(&x, &e)| ((x - 1.0).exp() / e - 1.0).abs() < 1e-6));
         }
-        assert!(max(&[1.0f32, f32::NAN, 2.0]).is_nan());
-        assert!(max(&[f32::NAN; 20]).is_nan());
+        assert_eq!(max(&[1.0f32, f32::NAN, 2.0]), 2.0);
+        assert_eq!(max(&[f32::NAN; 20]), f32::NEG_INFINITY);
+        for n in [1, 17, 64, 100] {
+            for at in 0..n {
+                let mut x = vec![-1.0; n];
+                x[at] = 3.0;
+                assert_eq!(max(&x), 3.0);
+                x[at] = f32::NAN;
+                assert!(exp_sum::<f32, false>(&x, max(&x), &mut vec![0.0; n]).is_nan());
+            }
+        }
     }
 }

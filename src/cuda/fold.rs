@@ -108,10 +108,64 @@ pub unsafe fn fold<A: Argument>(
         true => share_columns(outputs as u64, task.items as u64),
         false => share_rows(outputs as u64, task.items as u64, wide, multiprocessors),
     };
-    // As many parts as fill the device, while each thread has enough to do.
+    // SAFETY: the caller's promise.
+    unsafe { start(operation, task, &share, 8 * multiprocessors, op, stream) }
+}
+
+/// Folds the columns of dense rows, `[how many, length]`, with an operation that has `fold_columns_wide`, for rows of
+/// [`is_wide_row`].
+///
+/// # Errors
+/// As [`fold`].
+///
+/// # Safety
+/// As for [`fold`]; the rows begin where the operation says.
+pub unsafe fn fold_wide_columns<A: Argument>(
+    operation: &Operation,
+    [rows, length]: [usize; 2],
+    op: A,
+    stream: Stream,
+) -> Result<()> {
+    if length == 0 {
+        return Ok(());
+    }
+    let task = Task {
+        kept: Dims::default(),
+        folded: Dims::default(),
+        outputs: length as i64,
+        items: rows as i64,
+        items_per_split: 0,
+        splits: 1,
+        reserved: 0,
+    };
+    let of_thread = 16 / operation.format.size() as u32;
+    let packs = (length as u32 / of_thread).into();
+    let threads = power(packs, THREADS / power(rows as u64, 8));
+    let lanes = THREADS / threads;
+    let (entry, block) = ("fold_columns_wide", [threads, lanes]);
+    let share = Share { entry, block, width: threads * of_thread, lanes };
+    let multiprocessors = u64::from(device::properties(stream.device())?.multiprocessors);
+    // Twice what is there at a time.
+    // SAFETY: the caller's promise.
+    unsafe { start(operation, task, &share, 6 * multiprocessors, op, stream) }
+}
+
+/// Starts a fold with as many parts as it takes for so many blocks, while each thread has enough to do.
+///
+/// # Safety
+/// As for [`fold`].
+unsafe fn start<A: Argument>(
+    operation: &Operation,
+    mut task: Task,
+    share: &Share,
+    wanted: u64,
+    op: A,
+    stream: Stream,
+) -> Result<()> {
+    let (device, outputs) = (stream.device(), task.outputs as usize);
     let (items, blocks) = (task.items as u64, (outputs as u64).div_ceil(u64::from(share.width)));
     let most = items / (u64::from(share.lanes) * LEAST_ITEMS);
-    let splits = (multiprocessors * 8).div_ceil(blocks).min(most).clamp(1, 4096);
+    let splits = wanted.div_ceil(blocks).min(most).clamp(1, 4096);
     let per_split = items.div_ceil(splits).max(1);
     task.items_per_split = per_split as i64;
     task.splits = items.div_ceil(per_split).max(1) as i32;
@@ -136,6 +190,12 @@ pub unsafe fn fold<A: Argument>(
         }
     }
     Ok(())
+}
+
+/// Whether dense rows of this length, which begin at these addresses, can be read sixteen bytes at a time.
+pub fn is_wide_row(length: usize, format: Format, inputs: &[*const u8]) -> bool {
+    length.is_multiple_of(16 / format.size())
+        && inputs.iter().all(|at| (*at as usize).is_multiple_of(16))
 }
 
 /// Whether the innermost folded dimension can be read sixteen bytes at a time everywhere.

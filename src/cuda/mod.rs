@@ -62,6 +62,7 @@ pub mod peer;
 pub mod pinned;
 mod places;
 pub mod pointwise;
+mod quick_hash;
 pub(crate) mod sources;
 pub mod stream;
 mod synchronisation;

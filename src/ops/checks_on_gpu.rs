@@ -1,12 +1,14 @@
-//! The samples of all ops on a GPU against the CPU: values, gradients, and gradients of gradients. A process of its own
-//! does it, on a simulated GPU.
+//! The samples of all ops on a GPU against the CPU: values, gradients, and gradients of gradients; and of a part of
+//! them the gradients against finite differences on the GPU. A process of its own does it, on a simulated GPU.
 
+use std::collections::HashMap;
 use std::env;
 use std::path::PathBuf;
 use std::process::Command;
 
 use super::checks::{compare, converted, cotangent, gradients, leaves, wanted};
 use super::samples::{OpSample, Order};
+use crate::autograd::GradcheckOptions;
 use crate::cuda::library::{SIMULATE, SIMULATED_LIBRARY};
 use crate::{Device, Dtype, Tensor, autograd, backends};
 
@@ -14,6 +16,8 @@ use crate::{Device, Dtype, Tensor, autograd, backends};
 const INSIDE: &str = "TORCHRS_TEST_SAMPLES_ON_GPU";
 const TEST: &str = "ops::checks_on_gpu::samples_agree_with_the_cpu";
 const GPU: Device = Device::Cuda(0);
+/// Elements of a sample's inputs that finite differences are taken by.
+const DIFFERENCES: usize = 16;
 /// What errors say of ops that have no kernel for GPUs.
 const REFUSALS: [&str; 3] =
     ["computes on the CPU only", "run on the CPU only", "and this computes on the CPU"];
@@ -83,6 +87,31 @@ fn agrees(sample: &OpSample, order: Order) -> Result<(), String> {
     Ok(())
 }
 
+/// Finite differences on the GPU of the first samples of some families, of no more elements than are soon done.
+fn differences(samples: &[OpSample]) -> Vec<String> {
+    let mut families: HashMap<&str, usize> = HashMap::new();
+    let mut wrong = Vec::new();
+    let mut count = 0;
+    for sample in samples.iter().filter(|sample| sample.order != Order::None) {
+        let inputs = leaves(&on(GPU, &converted(&sample.inputs, Dtype::F64)));
+        let numbers: usize = wanted(&inputs).iter().map(|t| t.numel()).sum();
+        let family = sample.name.split(['(', ' ', ',']).next().unwrap_or_default();
+        let taken = families.entry(family).or_insert(0);
+        if *taken > 0 || !(1..=DIFFERENCES).contains(&numbers) {
+            continue;
+        }
+        *taken += 1;
+        count += 1;
+        let inputs: Vec<&Tensor> = inputs.iter().collect();
+        let options = GradcheckOptions { eps: 1e-5, ..Default::default() };
+        let check = || autograd::gradcheck(|t| (sample.f)(t), &inputs, options);
+        let outcome = crate::catch(std::panic::AssertUnwindSafe(check)).and_then(|r| r);
+        wrong.extend(outcome.err().map(|why| format!("{}: {why}", sample.name)));
+    }
+    println!("finite differences of {count} samples");
+    wrong
+}
+
 /// Checks all samples; fails with those that disagree.
 fn inside() {
     backends::cudnn::set_allow_tf32(false);
@@ -102,6 +131,7 @@ fn inside() {
         }
     }
     println!("{} samples; on GPUs no second derivatives of {refused:?}", samples.len());
+    wrong.extend(differences(&samples));
     assert!(wrong.is_empty(), "{} samples disagree:\n{}", wrong.len(), wrong.join("\n"));
 }
 
@@ -113,11 +143,13 @@ fn samples_agree_with_the_cpu() {
     let Some(library) = library() else {
         return println!("skipped: the simulated GPU is not beside this test");
     };
-    let cache = tempfile::tempdir().unwrap();
-    let mut command = Command::new(env::current_exe().unwrap());
+    let executable = env::current_exe().unwrap();
+    // Where tests of other programs keep their kernels, too.
+    let cache = executable.ancestors().nth(3).expect("target/profile/deps").join("tmp");
+    let mut command = Command::new(&executable);
     command.args([TEST, "--exact", "--nocapture", "--test-threads=1"]);
     command.env(INSIDE, "1").env(SIMULATE, "1").env(SIMULATED_LIBRARY, library);
-    let output = command.env("TORCHRS_KERNEL_CACHE", cache.path()).output().unwrap();
+    let output = command.env("TORCHRS_KERNEL_CACHE", cache).output().unwrap();
     let text = [output.stdout, output.stderr].map(|b| String::from_utf8_lossy(&b).into_owned());
     assert!(output.status.success() && text[0].contains("1 passed"), "{}\n{}", text[0], text[1]);
     print!("{}", text[0]);

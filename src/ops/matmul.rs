@@ -13,6 +13,7 @@
 //! it does for PyTorch.
 
 pub(super) mod cuda;
+mod library;
 pub(super) mod subtract;
 
 use half::bf16;
@@ -292,7 +293,7 @@ impl Tensor {
                 let joint = match &x {
                     Some(x) if with_bias && ctx.needs(2) && !ctx.create_graph() => {
                         let x = flat(&ctx.get(x));
-                        no_grad(|| cuda::weight_and_bias(&g.detach(), &x.detach()))
+                        no_grad(|| library::weight_and_bias(&g.detach(), &x.detach()))
                     }
                     _ => None,
                 };

@@ -13,7 +13,7 @@ use torchrs::cuda::{Block, Stream, copy};
 const INSIDE: &str = "TORCHRS_TEST_INSIDE";
 /// Runs the tests on real GPUs.
 const REAL: &str = "TORCHRS_TEST_REAL_GPU";
-/// Where compiled kernels are kept from test to test.
+/// Where compiled kernels are kept from test to test, if not where the tests of all programs keep them.
 const KERNELS: &str = "TORCHRS_TEST_KERNEL_CACHE";
 /// The file name of the simulated GPU.
 const LIBRARY: &str = "libtorchrs_simulated_gpu.so";
@@ -44,8 +44,11 @@ pub fn run(path: &str, variables: &[(&str, &str)], body: fn() -> Result<()>) {
     let cache = tempfile::tempdir().unwrap();
     let mut command = command(test);
     // Tests of the cache itself have one of their own.
-    let kept = env::var_os(KERNELS).filter(|_| !test.starts_with("kernels::"));
-    command.env("TORCHRS_KERNEL_CACHE", kept.unwrap_or(cache.path().into()));
+    let kept = match test.starts_with("kernels::") {
+        true => cache.path().into(),
+        false => env::var_os(KERNELS).unwrap_or_else(|| env!("CARGO_TARGET_TMPDIR").into()),
+    };
+    command.env("TORCHRS_KERNEL_CACHE", kept);
     command.envs(variables.iter().copied());
     let simulated = variables.iter().find(|(name, _)| name.starts_with("TORCHRS_SIMULATED"));
     match library() {

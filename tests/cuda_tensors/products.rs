@@ -153,6 +153,29 @@ fn others(dtype: Dtype) {
     compare("narrowed", &narrowed, &[input(&[4, 12], 1), input(&[12, 8], 2)]);
 }
 
+/// Batches of two distances, of which one is gone through or the operands are copied; rows at no distance; rows,
+/// columns and turned matrices that are added.
+fn as_they_lie(dtype: Dtype) {
+    for shape in [[2, 5, 3, 4], [9, 2, 8, 3]] {
+        let inputs = [whole(&shape, 1, dtype), whole(&shape, 2, dtype)];
+        let heads = |t: &Tensor| t.transpose(1, 2);
+        compare("scores of heads", &|x| heads(&x[0]).matmul(&heads(&x[1]).mt()), &inputs);
+        let op = |x: &[Tensor]| heads(&x[0]).mt().matmul(&heads(&x[1]));
+        compare("products of turned heads", &op, &inputs);
+    }
+    let [a, b] = [whole(&[5, 8], 1, dtype), whole(&[8, 6], 2, dtype)];
+    compare("mm of equal rows", &|x| x[0].i(0).expand(&[3, 8]).mm(&x[1]), &[a.clone(), b.clone()]);
+    for (start, beta, alpha) in
+        [(&[6][..], 1.0, 3.0), (&[6], 2.0, 1.0), (&[5, 1], 1.0, 1.0), (&[1], 2.0, 2.0)]
+    {
+        let inputs = [whole(start, 3, dtype), a.clone(), b.clone()];
+        let op = |x: &[Tensor]| x[0].addmm(&x[1], &x[2], beta, alpha);
+        compare_with(&format!("addmm of {start:?}"), &op, &inputs, false);
+    }
+    let inputs = [whole(&[6, 5], 3, dtype), a, b];
+    compare("addmm of a turned matrix", &|x| x[0].t().addmm(&x[1], &x[2], 1.0, 1.0), &inputs);
+}
+
 simulated! {
     fn products_of_f32() ["TORCHRS_CUBLASLT" = "0"] {
         matmuls(Dtype::F32, SMALL);
@@ -191,6 +214,7 @@ simulated! {
         for dtype in [Dtype::F32, Dtype::F64, Dtype::F16, Dtype::BF16] {
             matmuls(dtype, SMALL);
             others(dtype);
+            as_they_lie(dtype);
         }
     }
     // The first kernel would fail.
@@ -198,6 +222,9 @@ simulated! {
         let [x, w, b] = [&[9, 16][..], &[24, 16], &[24]].map(|shape| whole(shape, 1, Dtype::BF16));
         let [a, v, c] = [&x, &w, &b].map(|t| t.to_device(GPU));
         assert_near(&a.linear(&v, Some(&c)).cpu(), &x.linear(&w, Some(&b)), "linear");
+        let x = whole(&[2, 6, 4, 8], 1, Dtype::BF16);
+        let scores = |x: &Tensor| x.transpose(1, 2).matmul(&x.transpose(1, 2).mt());
+        assert_near(&scores(&x.to_device(GPU)).cpu(), &scores(&x), "scores of heads");
     }
     fn products_do_not_wait() {
         let (x, w) = (whole(&[40, 600], 1, Dtype::F32).to_device(GPU), whole(&[30, 600], 2, Dtype::F32).to_device(GPU));

@@ -11,10 +11,15 @@
 //! Wrong answers and missing `core` cases fail the run, but for the cases that `tests/golden/known.txt`
 //! names with a reason; so does a case that is named there and passes, and a run of no case. With an op's
 //! name the failures are told in full. The report is written to `target/golden.json`, or to the folder that
-//! `TORCHRS_GOLDEN_REPORT` names. `--part K/N` runs the Kth of N parts of the ops.
+//! `TORCHRS_GOLDEN_REPORT` names. `--part K/N` runs the Kth of N parts of the ops, `--per-op N` at most so many
+//! cases of each op and kind.
 //!
 //! With `--device cuda` calls of ops are made on the first GPU; an op that has no kernel there, and says so,
-//! counts as not implemented, which is no failure. Modules and schedulers are left out.
+//! counts as not implemented. Schedulers are left out. The run ends at a case behind which the device takes
+//! no more work.
+//!
+//! For a program that watches, `--lines` prints a line before and behind each case and `--after ID` goes on
+//! behind a case of the same part (`scripts/gpu-check`).
 
 mod arg;
 mod case;
@@ -28,6 +33,7 @@ mod report;
 mod schedulers;
 mod ties;
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -51,6 +57,10 @@ fn main() -> ExitCode {
             text.split_once('/').and_then(|(k, n)| Some((k.parse().ok()?, n.parse().ok()?)));
         numbers.expect("--part takes two numbers with / between them")
     });
+    let per_op = option(&mut arguments, "--per-op");
+    let per_op = per_op.map_or(usize::MAX, |text| text.parse().expect("--per-op takes a number"));
+    let mut after = option(&mut arguments, "--after");
+    let lines = arguments.iter().any(|argument| argument == "--lines");
     let filter = arguments.into_iter().find(|argument| !argument.starts_with('-'));
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     let folder = std::env::var_os("TORCHRS_GOLDEN_DIR")
@@ -65,9 +75,10 @@ fn main() -> ExitCode {
     let table = ops::table();
     // Panics are outcomes, with their message; the default hook would print each.
     std::panic::set_hook(Box::new(|_| {}));
-    let mut report = Report::new(filter.is_some(), device);
+    let mut report = Report::new(filter.is_some(), lines, device, cases.split());
     // An op's cases stay together: they share kernels.
     let mut ops = Vec::new();
+    let mut taken = HashMap::new();
     for case in cases.iter() {
         if filter.as_ref().is_some_and(|filter| !case.op().contains(filter.as_str())) {
             continue;
@@ -76,12 +87,32 @@ fn main() -> ExitCode {
             ops.push(case.op());
             ops.len() - 1
         });
-        if at % part.1 == part.0 {
-            report.add(&case, run(&table, &case));
+        let count = taken.entry((case.op(), case.kind())).or_insert(0);
+        *count += 1;
+        if at % part.1 != part.0 || *count > per_op {
+            continue;
+        }
+        if let Some(id) = &after {
+            if *id == case.id() {
+                after = None;
+            }
+            continue;
+        }
+        report.begin(&case);
+        report.add(&case, run(&table, &case));
+        if is_lost(device) {
+            report.lose(&case);
+            break;
         }
     }
     let _ = std::panic::take_hook();
-    report.finish(&root, cases.split())
+    report.finish(&root)
+}
+
+/// Whether a case's fault is one that ends all work of this process on the device.
+fn is_lost(device: torchrs::Device) -> bool {
+    let torchrs::Device::Cuda(index) = device else { return false };
+    torchrs::cuda::device::synchronize(index).is_err()
 }
 
 /// Removes an option and its value.

@@ -102,7 +102,7 @@ impl<'a, T: Float> Correlation<'a, T> {
                     field,
                     tile,
                     rows: &rows,
-                    source: &source[g * sizes.inputs * field.plane..],
+                    source: &source[g * sizes.inputs * field.channel..],
                     filters: &filters[g * self.group_len()..(g + 1) * self.group_len()],
                     bias: bias.map(|b| &b[g * sizes.outputs..(g + 1) * sizes.outputs]),
                     target: Target {
@@ -326,7 +326,7 @@ impl<T: Float> Block<'_, T> {
 
     /// The distance between the prepared planes of images.
     fn image(&self) -> usize {
-        self.sizes.groups * self.sizes.inputs * self.field.plane
+        self.field.image(self.sizes.groups * self.sizes.inputs)
     }
 
     /// The order of (filter panel, point panel): short filters stay in the first-level cache beside

@@ -7,17 +7,17 @@ use super::super::micro::{Product, Tile};
 use super::super::pack::{pack_into, packed_len};
 use super::super::parts::{Parts, with_scratch};
 use super::super::threads::parallel_for;
-use super::{Sizes, WORTH_A_THREAD, displacements};
+use super::{Sizes, Spread, WORTH_A_THREAD, displacements};
 
 /// For every source channel, tap and result channel, the sum over all grid points of source times
-/// `gradient` (`[batch, groups * outputs, grid]`): the gradient of the filters, written to `out` as
-/// `[groups * outputs, inputs * taps]`. `source` holds the prepared planes; `sums` is scratch of
+/// `gradient` (`[batch, groups * outputs, grid]`, spread out as told): the gradient of the filters, written to
+/// `out` as `[groups * outputs, inputs * taps]`. `source` holds the prepared planes; `sums` is scratch of
 /// [`filter_sums_len`] elements.
 pub fn correlate_filters<T: Float>(
     sizes: Sizes,
     field: &Field,
     source: &[T],
-    gradient: &[T],
+    gradient: (&[T], Spread),
     sums: &mut [T],
     out: &mut [T],
 ) {
@@ -100,7 +100,7 @@ impl Plan {
         field: &Field,
         rows: &[usize],
         source: &[T],
-        gradient: &[T],
+        (gradient, spread): (&[T], Spread),
         (g, part): (usize, usize),
         sums: &mut [T],
     ) {
@@ -112,8 +112,8 @@ impl Plan {
         if from == to || rows.is_empty() {
             return sums.fill(T::ZERO);
         }
-        let source = &source[g * inputs * field.plane..];
-        let image = groups * inputs * field.plane;
+        let source = &source[g * inputs * field.channel..];
+        let image = field.image(groups * inputs);
         let farthest = rows.iter().copied().max().unwrap_or(0);
         let mut places = Vec::with_capacity(self.width);
         with_scratch(packed_len(tile, self.width, outputs), |packed: &mut [T]| {
@@ -132,8 +132,9 @@ impl Plan {
                 while done < count {
                     let (n, r) = ((first + done) / points, (first + done) % points);
                     let len = (points - r).min(count - done);
-                    let planes = &gradient[(n * groups + g) * outputs * points + r..];
-                    pack_into(len, outputs, planes, 1, points, tile.columns, (done, count), packed);
+                    let planes = &gradient[n * spread.image + g * outputs * spread.channel + r..];
+                    let apart = spread.channel;
+                    pack_into(len, outputs, planes, 1, apart, tile.columns, (done, count), packed);
                     done += len;
                 }
                 let last = places.iter().copied().max().unwrap_or(0);

@@ -55,6 +55,23 @@ pub struct Target {
     pub column: usize,
 }
 
+/// Where the planes of a gradient lie, each of which is dense.
+#[derive(Clone, Copy, Debug)]
+pub struct Spread {
+    /// Distance between images.
+    pub image: usize,
+    /// Distance between channels.
+    pub channel: usize,
+}
+
+impl Spread {
+    /// Of planes that lie behind one another.
+    pub fn dense(sizes: Sizes) -> Spread {
+        let channel = sizes.points();
+        Spread { image: sizes.groups * sizes.outputs * channel, channel }
+    }
+}
+
 fn displacements(field: &Field, channels: usize) -> Vec<usize> {
-    (0..channels).flat_map(|c| field.taps.iter().map(move |t| c * field.plane + t)).collect()
+    (0..channels).flat_map(|c| field.taps.iter().map(move |t| c * field.channel + t)).collect()
 }

@@ -3,25 +3,20 @@
 //! Forward gives the logarithm of each row's sum of exponentials too, from which backward computes the weights again.
 //! Keys and values may have fewer heads than queries, each of which then serves several neighbouring ones.
 
-use std::collections::HashMap;
 use std::ptr;
-use std::sync::{Arc, LazyLock, Once};
-
-use parking_lot::RwLock;
 
 use super::descriptor::{Address, DataType, Note};
+use super::kept::{Kept, Question, Work, say};
 use super::operations::{
     ADD, ALIGNMENT, Builder, DIVIDE, EXP, F32, IDENTITY, LOG, MAXIMUM, MULTIPLY, Outcome, Place,
     SUBTRACT, SUM, View, dense, supported,
 };
 use super::plan::{NONDETERMINISTIC, Parts, Plan, Target, plans};
-use super::table::{Object, handle, version};
-use super::{Kind, Lie, Proposal, device_of, run};
-use crate::cuda::device;
-use crate::cuda::graph::Relaxed;
+use super::table::{Object, version};
+use super::{Kind, Lie, Proposal};
 use crate::cuda::memory::Block;
 use crate::cuda::stream::Stream;
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// The first version whose attention is used: those before have known errors, or want other graphs.
 const SINCE: usize = 91_002;
@@ -56,10 +51,21 @@ pub struct Attention {
     pub y: [Lie; 2],
 }
 
-type Key = (usize, Attention);
-/// None for what cuDNN does not compute.
-type Plans = HashMap<Key, Option<Arc<Plan>>>;
-static PLANS: LazyLock<RwLock<Plans>> = LazyLock::new(RwLock::default);
+static PLANS: Kept<Attention> = Kept::new();
+
+impl Question for Attention {
+    fn workspace(&self) -> usize {
+        WORKSPACE
+    }
+
+    fn plans(&self, target: &Target, workspace: usize, most: usize) -> Result<Vec<Plan>> {
+        if version()? < SINCE {
+            return Ok(Vec::new());
+        }
+        let allowed = |notes: &[Note]| !self.deterministic || !notes.contains(&NONDETERMINISTIC);
+        plans(|handle| graph(self, handle), target, allowed, workspace, most)
+    }
+}
 
 /// The parts of a problem's graph that forward and backward have in common.
 struct Common {
@@ -208,38 +214,12 @@ fn graph(problem: &Attention, handle: Option<Object>) -> Result<Parts> {
     })
 }
 
-/// The plan for a problem; none where cuDNN does not compute such.
-fn plan(problem: &Attention, target: &Target) -> Result<Option<Plan>> {
-    if version()? < SINCE {
-        return Ok(None);
-    }
-    let allowed = |notes: &[Note]| !problem.deterministic || !notes.contains(&NONDETERMINISTIC);
-    let found = plans(|handle| graph(problem, handle), target, allowed, WORKSPACE, 1)?;
-    Ok(found.into_iter().next())
-}
-
-/// None, with a note to the user once, where cuDNN says that something is wrong with the graph.
-fn noted(plan: Result<Option<Plan>>) -> Result<Option<Plan>> {
-    static ONCE: Once = Once::new();
-    match plan {
-        Err(Error::Device(why)) => {
-            ONCE.call_once(|| {
-                eprintln!(
-                    "torchrs: attention is by torchrs' own kernels, as cuDNN refuses it: {why}"
-                );
-            });
-            Ok(None)
-        }
-        other => other,
-    }
-}
-
 /// Starts attention on a stream with the tensors' addresses: queries, keys, values, the output and its logarithms; for
-/// backward then the output's gradient and those of queries, keys and values. False where cuDNN does not compute such.
+/// backward then the output's gradient and those of queries, keys and values. False where cuDNN does not compute such, or
+/// fails whatever it is asked, which is said once.
 ///
 /// # Errors
-/// [`Error::Device`](crate::Error::Device) where cuDNN refuses, [`Error::OutOfMemory`](crate::Error::OutOfMemory)
-/// for its workspace.
+/// [`Error::Device`](crate::Error::Device) where the device refuses.
 ///
 /// # Safety
 /// The addresses are of tensors that lie as the problem says, the logarithms f32 and dense, in memory of the stream's
@@ -250,23 +230,9 @@ pub unsafe fn attention(
     at: &[*mut u8],
     stream: Stream,
 ) -> Result<bool> {
-    let device = stream.device();
-    device::bind(device)?;
-    // cuDNN may load code at a first call, which a capture forbids otherwise.
-    let _relaxed = Relaxed::new()?;
-    let key = (device, *problem);
-    let found = PLANS.read().get(&key).cloned();
-    let plan = match found {
-        Some(plan) => plan,
-        None => {
-            let plan = {
-                let handle = handle(device)?;
-                noted(plan(problem, &Target::Handle(*handle)))?.map(Arc::new)
-            };
-            PLANS.write().entry(key).or_insert(plan).clone()
-        }
-    };
-    let Some(plan) = plan else { return Ok(false) };
+    if problem.backward && PLANS.plan(problem, stream)?.is_none() {
+        return Ok(false);
+    }
     let numbers = [scale, 1.0, f32::NEG_INFINITY];
     let mut names: Vec<i64> = NAMES[..at.len()].to_vec();
     let mut at: Vec<Address> = at.iter().map(|&at| Address(at)).collect();
@@ -288,7 +254,13 @@ pub unsafe fn attention(
         let gathered = if problem.deterministic { 0 } else { rows * features as usize };
         for (name, count) in SUMS.into_iter().zip([rows, gathered]) {
             if count > 0 {
-                let block = Block::on(count * size_of::<f32>(), stream)?;
+                let block = match Block::on(count * size_of::<f32>(), stream) {
+                    Ok(block) => block,
+                    Err(error) => {
+                        say(problem, &error);
+                        return Ok(false);
+                    }
+                };
                 names.push(name);
                 at.push(Address(block.as_ptr()));
                 kept.push(block);
@@ -296,8 +268,7 @@ pub unsafe fn attention(
         }
     }
     // SAFETY: the caller's promise; the blocks go back to the stream's own pool.
-    unsafe { run(&plan, &names, &at, stream) }?;
-    Ok(true)
+    unsafe { PLANS.start(problem, &Work { names: &names, at: &at, stream }) }
 }
 
 /// How a tensor lies that is dense in the order of the problem's dimensions, or whose lengths come before its heads.
@@ -316,6 +287,5 @@ pub fn dense_lie(sizes: [i64; 4], heads_after_length: bool) -> Lie {
 /// # Errors
 /// [`Error::Device`](crate::Error::Device) where cuDNN refuses the properties or the problem.
 pub fn propose_attention(problem: &Attention, properties: &str) -> Result<Option<Proposal>> {
-    let device = device_of(properties)?;
-    Ok(plan(problem, &Target::Properties(&device))?.as_ref().map(Proposal::of))
+    Proposal::of(problem, properties)
 }

@@ -1,18 +1,14 @@
 //! Convolutions by cuDNN.
 
-use std::collections::HashMap;
 use std::ffi::c_int;
-use std::sync::{Arc, LazyLock};
-
-use parking_lot::RwLock;
 
 use super::descriptor::{Address, Descriptor, Handle, Kind as Type, Mode, Note, Number, Value};
-use super::plan::{DOWN_CONVERTS, NONDETERMINISTIC, Parts, Plan, TENSOR_CORES, Target, plans};
-use super::table::{Object, handle};
-use super::{Kind, Lie, Proposal, device_of, run};
-use crate::cuda::device;
-use crate::cuda::event::{Event, EventOptions};
-use crate::cuda::graph::Relaxed;
+use super::kept::{Kept, Question, Work};
+use super::plan::{
+    DOWN_CONVERTS, NONDETERMINISTIC, Parts, Plan, REDUCED_SUMS, TENSOR_CORES, Target, plans,
+};
+use super::table::Object;
+use super::{Kind, Lie, Proposal};
 use crate::cuda::stream::Stream;
 use crate::error::Result;
 
@@ -20,8 +16,6 @@ use crate::error::Result;
 const NAMES: [i64; 3] = [1, 2, 3];
 /// Plans that are timed where the fastest is wanted.
 const CANDIDATES: usize = 8;
-/// Rounds in which they are timed; the least time counts.
-const ROUNDS: usize = 3;
 
 /// Which of a convolution's three products is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -68,17 +62,34 @@ pub struct Wishes {
     pub workspace: usize,
 }
 
-type Key = (usize, Problem, Wishes, bool);
-/// None for what cuDNN does not compute.
-type Plans = HashMap<Key, Option<Arc<Plan>>>;
-static PLANS: LazyLock<RwLock<Plans>> = LazyLock::new(RwLock::default);
+/// A problem, the wishes, and whether the fastest plan is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Asked(Problem, Wishes, bool);
+
+static PLANS: Kept<Asked> = Kept::new();
+
+impl Question for Asked {
+    fn workspace(&self) -> usize {
+        self.1.workspace
+    }
+
+    fn candidates(&self) -> usize {
+        if self.2 { CANDIDATES } else { 1 }
+    }
+
+    fn plans(&self, target: &Target, workspace: usize, most: usize) -> Result<Vec<Plan>> {
+        let Asked(problem, wishes, _) = self;
+        let allowed = |notes: &[Note]| may_be_used(notes, problem.kind, wishes);
+        plans(|handle| graph(problem, handle), target, allowed, workspace, most)
+    }
+}
 
 /// Starts a convolution on a stream with the tensors' addresses, x's, w's and y's; false where cuDNN does not
-/// compute such. `fastest` times several plans at a problem's first call, unless the stream is captured.
+/// compute such, or fails whatever it is asked, which is said once. `fastest` times several plans at a problem's
+/// first call, unless the stream is captured.
 ///
 /// # Errors
-/// [`Error::Device`](crate::Error::Device) where cuDNN refuses, [`Error::OutOfMemory`](crate::Error::OutOfMemory)
-/// for its workspace.
+/// [`Error::Device`](crate::Error::Device) where the device refuses.
 ///
 /// # Safety
 /// The addresses are of tensors that lie as the problem says, in memory of the stream's device that is valid until
@@ -90,71 +101,18 @@ pub unsafe fn convolution(
     at: [*mut u8; 3],
     stream: Stream,
 ) -> Result<bool> {
-    let device = stream.device();
-    device::bind(device)?;
-    // cuDNN may load code at a first call, which a capture forbids otherwise.
-    let _relaxed = Relaxed::new()?;
-    let fastest = fastest && !stream.is_capturing()?;
-    let key = (device, *problem, *wishes, fastest);
-    let found = PLANS.read().get(&key).cloned();
-    let plan = match found {
-        Some(plan) => plan,
-        None => {
-            // SAFETY: the caller's promise.
-            let plan = unsafe { choose(&key, at, stream) }?.map(Arc::new);
-            PLANS.write().entry(key).or_insert(plan).clone()
-        }
-    };
-    let Some(plan) = plan else { return Ok(false) };
+    let asked = Asked(*problem, *wishes, fastest && !stream.is_capturing()?);
     // SAFETY: the caller's promise.
-    unsafe { run(&plan, &NAMES, &at.map(Address), stream) }?;
-    Ok(true)
+    unsafe { PLANS.start(&asked, &Work { names: &NAMES, at: &at.map(Address), stream }) }
 }
 
-/// The plan for a problem, if cuDNN computes it.
+/// Whether cuDNN's own choice for a problem uses tensor cores, if it computes such.
 ///
-/// # Safety
-/// As for [`convolution`].
-unsafe fn choose(
-    (device, problem, wishes, fastest): &Key,
-    at: [*mut u8; 3],
-    stream: Stream,
-) -> Result<Option<Plan>> {
-    let most = if *fastest { CANDIDATES } else { 1 };
-    let plans = {
-        let handle = handle(*device)?;
-        offers(problem, &Target::Handle(*handle), wishes, most)?
-    };
-    if plans.len() < 2 {
-        return Ok(plans.into_iter().next());
-    }
-    let mut least = vec![f32::INFINITY; plans.len()];
-    for _ in 0..ROUNDS {
-        for (plan, least) in plans.iter().zip(&mut least) {
-            // SAFETY: the caller's promise; a plan does not read what it writes.
-            *least = least.min(unsafe { time(plan, at, stream) }?);
-        }
-    }
-    let timed = plans.into_iter().zip(least);
-    Ok(timed.min_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(plan, _)| plan))
-}
-
-/// The milliseconds that a plan takes; infinitely many where it fails for want of memory.
-///
-/// # Safety
-/// As for [`convolution`].
-unsafe fn time(plan: &Plan, at: [*mut u8; 3], stream: Stream) -> Result<f32> {
-    let event = || Event::new(stream.device(), EventOptions { timing: true, ..Default::default() });
-    let (start, end) = (event()?, event()?);
-    start.record(stream)?;
-    // SAFETY: the caller's promise.
-    match unsafe { run(plan, &NAMES, &at.map(Address), stream) } {
-        Err(crate::Error::OutOfMemory(_)) => return Ok(f32::INFINITY),
-        other => other?,
-    }
-    end.record(stream)?;
-    end.synchronize()?;
-    start.elapsed_ms(&end)
+/// # Errors
+/// [`Error::Device`](crate::Error::Device) where the device refuses.
+pub fn uses_tensor_cores(problem: &Problem, wishes: &Wishes, stream: Stream) -> Result<bool> {
+    let plan = PLANS.plan(&Asked(*problem, *wishes, false), stream)?;
+    Ok(plan.is_some_and(|plan| plan.uses_tensor_cores()))
 }
 
 fn tensor(name: i64, kind: Kind, lie: &Lie, dims: usize) -> Result<Descriptor> {
@@ -221,13 +179,8 @@ fn scales<T: Value>(operation: &Descriptor, names: [c_int; 2], values: [T; 2]) -
 fn may_be_used(notes: &[Note], kind: Kind, wishes: &Wishes) -> bool {
     let rounds = notes.contains(&TENSOR_CORES) || notes.contains(&DOWN_CONVERTS);
     (wishes.tf32 || kind != Kind::F32 || !rounds)
+        && !notes.contains(&REDUCED_SUMS)
         && (!wishes.deterministic || !notes.contains(&NONDETERMINISTIC))
-}
-
-/// At most `most` plans for a problem.
-fn offers(problem: &Problem, target: &Target, wishes: &Wishes, most: usize) -> Result<Vec<Plan>> {
-    let allowed = |notes: &[Note]| may_be_used(notes, problem.kind, wishes);
-    plans(|handle| graph(problem, handle), target, allowed, wishes.workspace, most)
 }
 
 /// The plan that cuDNN proposes for a problem on a device of these properties, in the form in which cuDNN writes them
@@ -236,6 +189,5 @@ fn offers(problem: &Problem, target: &Target, wishes: &Wishes, most: usize) -> R
 /// # Errors
 /// [`Error::Device`](crate::Error::Device) where cuDNN refuses the properties or the problem.
 pub fn propose(problem: &Problem, wishes: &Wishes, properties: &str) -> Result<Option<Proposal>> {
-    let device = device_of(properties)?;
-    Ok(offers(problem, &Target::Properties(&device), wishes, 1)?.first().map(Proposal::of))
+    Proposal::of(&Asked(*problem, *wishes, false), properties)
 }

@@ -4,21 +4,21 @@
 mod attention;
 mod convolution;
 mod descriptor;
+mod kept;
 mod operations;
 mod plan;
 mod table;
 
 use std::ffi::c_int;
 
-use super::memory::Block;
-use super::stream::Stream;
 use crate::error::Result;
-use descriptor::{Address, DataType, Descriptor, Kind as Type, Number};
-use plan::Plan;
-use table::{handle, table};
+use descriptor::{DataType, Descriptor, Kind as Type, Number};
+use kept::Question;
+use plan::Target;
+use table::table;
 
 pub use attention::{Attention, attention, dense_lie, propose_attention};
-pub use convolution::{Direction, Problem, Wishes, convolution, propose};
+pub use convolution::{Direction, Problem, Wishes, convolution, propose, uses_tensor_cores};
 pub use table::USE_CUDNN;
 
 /// Types of elements. Sums are f32, of f64 f64.
@@ -66,27 +66,6 @@ pub fn is_available() -> bool {
     table().is_ok()
 }
 
-/// Starts a plan's work with the addresses of the tensors of these names.
-///
-/// # Safety
-/// The addresses are of what the plan's graph says, in memory of the stream's device that is valid until the stream
-/// has done this work; those of numbers are the host's.
-unsafe fn run(plan: &Plan, names: &[i64], at: &[Address], stream: Stream) -> Result<()> {
-    let workspace = Block::on(plan.workspace, stream)?;
-    let pack = Descriptor::new(Type::Pack)?;
-    pack.set(1000, names)?;
-    pack.set(1001, at)?;
-    pack.set(1003, &[Address(workspace.as_ptr())])?;
-    let pack = pack.finish()?;
-    let (table, handle) = (table()?, handle(stream.device())?);
-    // SAFETY: objects of this library; nobody else has the handle meanwhile; the caller answers for the addresses,
-    // and the workspace goes back to its own stream's pool.
-    unsafe {
-        table.cudnnSetStream(*handle, stream.handle())?;
-        table.cudnnBackendExecute(*handle, plan.descriptor.object, pack.object)
-    }
-}
-
 /// What cuDNN would do on a device that need not be there.
 #[derive(Clone, Copy, Debug)]
 pub struct Proposal {
@@ -94,19 +73,21 @@ pub struct Proposal {
     pub workspace: usize,
     /// Whether tensor cores are used.
     pub tensor_cores: bool,
+    /// cuDNN's number of the engine, among those for such a graph.
+    pub engine: i64,
 }
 
 impl Proposal {
-    fn of(plan: &Plan) -> Proposal {
-        Proposal { workspace: plan.workspace, tensor_cores: plan.uses_tensor_cores() }
+    /// The plan that cuDNN proposes on a device of these properties, in the form in which cuDNN writes them
+    /// (`CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION`); none where it does not compute such. No GPU is needed.
+    fn of(asked: &impl Question, properties: &str) -> Result<Option<Proposal>> {
+        const JSON: c_int = 2702;
+        let device = Descriptor::new(Type::Properties)?;
+        device.set(JSON, properties.as_bytes())?;
+        let device = device.finish()?;
+        let found = asked.plans(&Target::Properties(&device), asked.workspace(), 1)?;
+        let Some(plan) = found.first() else { return Ok(None) };
+        let (workspace, tensor_cores) = (plan.workspace, plan.uses_tensor_cores());
+        Ok(Some(Proposal { workspace, tensor_cores, engine: plan.engine()? }))
     }
-}
-
-/// A device of these properties, in the form in which cuDNN writes them
-/// (`CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION`).
-fn device_of(properties: &str) -> Result<Descriptor> {
-    const JSON: c_int = 2702;
-    let device = Descriptor::new(Type::Properties)?;
-    device.set(JSON, properties.as_bytes())?;
-    device.finish()
 }

@@ -14,7 +14,7 @@ use crate::ops::gpu::{Gpu, format_of, order};
 use crate::{MemoryFormat, Tensor};
 
 pub(in crate::ops) static FOLDS: Family =
-    family!("batch_norm_folds": "fold.cuh", "rows.cuh", "batch_norm.cu", "fold_entries.cuh")
+    family!("batch_norm_folds": "fold.cuh", "rows.cuh", "batch_norm.cu", "batch_norm_columns.cuh", "fold_entries.cuh")
         .with(&[(FLOATS, &["Statistics", "Sums"])]);
 pub(in crate::ops) static EACH: Family =
     family!("batch_norm": "fold.cuh", "rows.cuh", "batch_norm.cu", "batch_norm_entries.cuh")
@@ -106,8 +106,14 @@ fn task(x: &Tensor, stats: &Tensor, order: MemoryFormat, options: Options) -> Ta
 fn fold_channels(gpu: Gpu, variant: &'static str, x: &Tensor, inputs: &[*const u8], op: Task) {
     let plan = Plan::new(x.shape(), x.strides(), &|d| d != 1);
     let operation = Operation { family: &FOLDS, format: format_of(x.dtype()), variant };
+    let rows = [op.rows as usize, op.channels as usize];
     // SAFETY: tensors of these types and sizes that lie alike; results are new or the running statistics.
-    let done = unsafe { fold::fold(&operation, &plan, inputs, op, gpu.stream()) };
+    let done = unsafe {
+        match op.last == 1 && fold::is_wide_row(rows[1], operation.format, inputs) {
+            true => fold::fold_wide_columns(&operation, rows, op, gpu.stream()),
+            false => fold::fold(&operation, &plan, inputs, op, gpu.stream()),
+        }
+    };
     done.unwrap_or_else(|error| throw(error));
 }
 
@@ -139,7 +145,12 @@ pub(super) fn forward(
     let x = no_grad(|| x.detach().contiguous_in(order));
     let y = like(&x, order);
     let channels = x.shape()[1];
-    let stats = Tensor::zeros([3, channels], (x.dtype().compute(), x.device()));
+    let kind = (x.dtype().compute(), x.device());
+    // Of no numbers nothing is known.
+    let stats = match options.training && x.numel() == 0 {
+        true => Tensor::zeros([3, channels], kind),
+        false => Tensor::empty([3, channels], kind),
+    };
     let [w, b] = parameters.map(|p| p.map(|p| p.detach().contiguous()));
     let format = |t: Option<&Tensor>| t.map_or(0, |t| format_of(t.dtype()) as i32);
     let dense = running.map(|t| t.map(|t| t.detach().contiguous()));

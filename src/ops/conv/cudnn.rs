@@ -10,6 +10,8 @@ use crate::{Dtype, MemoryFormat, Tensor};
 
 /// The most workspace in bytes.
 const WORKSPACE: usize = 1 << 30;
+/// Channels from which tensor cores take halves in most convolutions: eight bytes.
+const LEAST_CHANNELS: usize = 4;
 /// The greatest alignment that makes a difference.
 const ALIGNMENT: usize = 16;
 
@@ -24,8 +26,11 @@ pub fn forward(
     bias: Option<&Tensor>,
 ) -> Option<Tensor> {
     let call = Call::new(gpu, g, [x, w], out)?;
-    let (x, w) = (call.operand(x), call.operand(w));
+    let (mut x, mut w) = (call.operand(x), call.operand(w));
     let y = call.result(out);
+    if call.is_sooner_with_more_channels([&x, &w, &y]) {
+        (x, w) = (call.widened(&x), call.widened(&w));
+    }
     call.run(Direction::Forward, [&x, &w, &y])?;
     if let Some(bias) = bias {
         let mut shape = vec![1; y.dim()];
@@ -104,6 +109,29 @@ impl<'a> Call<'a> {
         t.detach().contiguous_in(self.format)
     }
 
+    /// Whether a forward pass gets tensor cores only if it has more channels than an image, as AlexNet's first has.
+    #[track_caller]
+    fn is_sooner_with_more_channels(&self, tensors: [&Tensor; 3]) -> bool {
+        let g = self.geometry;
+        let halves = matches!(self.kind, Kind::F16 | Kind::BF16);
+        if !halves || g.groups != 1 || g.channels >= LEAST_CHANNELS {
+            return false;
+        }
+        let problem = self.problem(Direction::Forward, tensors);
+        let cores = cudnn::uses_tensor_cores(&problem, &wishes(), self.gpu.stream());
+        !cores.unwrap_or_else(|error| throw(error))
+    }
+
+    /// With channels of zeros.
+    fn widened(&self, t: &Tensor) -> Tensor {
+        let mut shape = t.shape().to_vec();
+        shape[1] = LEAST_CHANNELS;
+        let wide = self.result(&shape);
+        wide.narrow(1, 0, self.geometry.channels).copy_(t);
+        wide.narrow(1, self.geometry.channels, LEAST_CHANNELS - self.geometry.channels).zero_();
+        wide
+    }
+
     fn result(&self, shape: &[usize]) -> Tensor {
         Tensor::empty_in(shape, (self.dtype, self.gpu.device()), self.format)
     }
@@ -111,24 +139,21 @@ impl<'a> Call<'a> {
     /// How a tensor lies. Strides of dimensions of size 1 are as if they were larger, which cuDNN goes by.
     fn lie(&self, t: &Tensor) -> Lie {
         let n = t.dim();
-        let mut order: Vec<usize> = (0..n).collect();
+        let mut order = [0, 1, 2, 3, 4];
         if self.format != MemoryFormat::Contiguous {
-            order.remove(1);
-            order.push(1);
+            order[1..n].rotate_left(1);
         }
         let alignment = 1 << (t.device_ptr() as usize).trailing_zeros().min(ALIGNMENT.ilog2());
         let mut lie = Lie { alignment, ..Lie::default() };
         let mut step = 1;
-        for d in order.into_iter().rev() {
+        for &d in order[..n].iter().rev() {
             (lie.sizes[d], lie.strides[d]) = (t.shape()[d] as i64, step);
             step *= t.shape()[d] as i64;
         }
         lie
     }
 
-    /// Starts the convolution of x, w and y; nothing where cuDNN does not compute such.
-    #[track_caller]
-    fn run(&self, direction: Direction, tensors: [&Tensor; 3]) -> Option<()> {
+    fn problem(&self, direction: Direction, tensors: [&Tensor; 3]) -> Problem {
         let (g, dims) = (self.geometry, tensors[0].dim());
         // Two dimensions are the last of three.
         let spatial = |sizes: [usize; 3]| {
@@ -139,7 +164,7 @@ impl<'a> Call<'a> {
             out
         };
         let [x, w, y] = tensors.map(|t| self.lie(t));
-        let problem = Problem {
+        Problem {
             direction,
             kind: self.kind,
             dims,
@@ -149,16 +174,27 @@ impl<'a> Call<'a> {
             padding: spatial(g.padding),
             stride: spatial(g.stride),
             dilation: spatial(g.dilation),
-        };
-        let wishes = Wishes {
-            tf32: backends::cudnn::allow_tf32(),
-            deterministic: backends::cudnn::deterministic(),
-            workspace: WORKSPACE,
-        };
+        }
+    }
+
+    /// Starts the convolution of x, w and y; nothing where cuDNN does not compute such.
+    #[track_caller]
+    fn run(&self, direction: Direction, tensors: [&Tensor; 3]) -> Option<()> {
+        let problem = self.problem(direction, tensors);
         let (fastest, at) = (backends::cudnn::benchmark(), tensors.map(Tensor::device_ptr));
         // SAFETY: tensors on this GPU that lie as `lie` says; the result is new. What is freed meanwhile is used
         // again on the same stream only.
-        let done = unsafe { cudnn::convolution(&problem, &wishes, fastest, at, self.gpu.stream()) };
+        let done =
+            unsafe { cudnn::convolution(&problem, &wishes(), fastest, at, self.gpu.stream()) };
         done.unwrap_or_else(|error| throw(error)).then_some(())
+    }
+}
+
+/// What the switches ask of plans.
+fn wishes() -> Wishes {
+    Wishes {
+        tf32: backends::cudnn::allow_tf32(),
+        deterministic: backends::cudnn::deterministic(),
+        workspace: WORKSPACE,
     }
 }

@@ -4,7 +4,7 @@ use super::pointwise::Pointwise;
 use super::shape::Shape;
 use crate::Tensor;
 use crate::autograd::no_grad;
-use crate::cpu::conv::{Correlation, Sizes, Target, correlate_filters, filter_sums_len};
+use crate::cpu::conv::{Correlation, Sizes, Spread, Target, correlate_filters, filter_sums_len};
 use crate::cpu::depthwise::{Planes, correlate_plane_filters, correlate_planes, spread_planes};
 use crate::cpu::field::{Field, Window};
 use crate::cpu::float::{Float, single, single_mut};
@@ -19,7 +19,7 @@ pub(super) fn scratch<T: Float + Element>(len: usize) -> Tensor {
 }
 
 /// The field of a window for tiles of this type.
-fn field_of<T: Float>(window: &Window) -> Field {
+pub(super) fn field_of<T: Float>(window: &Window) -> Field {
     Field::new(window, T::tile(isa::current()).columns)
 }
 
@@ -76,7 +76,7 @@ fn correlate_direct<'w, T: Float + Element>(
 }
 
 /// Winograd's way to the products of a window, where there is one, and the window's taps row by row.
-fn minimal(sizes: Sizes, window: &Window) -> Option<(Winograd, [usize; 9])> {
+pub(super) fn minimal(sizes: Sizes, window: &Window) -> Option<(Winograd, [usize; 9])> {
     if window.step != [1, 1] {
         return None;
     }
@@ -311,7 +311,7 @@ pub fn weight_kernel<T: Float + Element>(shape: &Shape, dy: &[T], x: &[T], out: 
     // SAFETY: new tensors that nobody else has.
     let (sums, copy) = unsafe { (sums.as_mut_slice::<T>(), copy.as_mut_slice::<T>()) };
     let source = prepared(&field, x, window.source, copy);
-    correlate_filters(sizes, &field, source, dy, sums, out);
+    correlate_filters(sizes, &field, source, (dy, Spread::dense(sizes)), sums, out);
 }
 
 /// The sum of `[N, C, ..]` over all dimensions but the second.

@@ -28,6 +28,7 @@ mod half;
 mod kernels;
 mod pointwise;
 mod shape;
+mod stack;
 #[cfg(test)]
 mod tests;
 mod volume;

@@ -214,3 +214,67 @@ fn an_infinity_that_nobody_reads_leaves_no_trace() {
     x.conv2d(&w, None, options).sum().backward();
     assert!(w.grad().expect("a gradient").isfinite().all().item() == 1.0);
 }
+
+/// A convolution in three dimensions as one in two for each tap and slice of the depth.
+fn by_planes(x: &Tensor, w: &Tensor, bias: &Tensor, o: Conv3dOptions) -> Tensor {
+    let flat = options(
+        [o.stride[1], o.stride[2]],
+        [o.padding[1], o.padding[2]],
+        [o.dilation[1], o.dilation[2]],
+        o.groups,
+    );
+    let (depth, taps) = (x.shape()[2], w.shape()[2]);
+    let slices = o.count(0, depth, taps).expect("an output");
+    let slice = |i: usize| {
+        let plane = |t: usize| (i * o.stride[0] + t * o.dilation[0]).checked_sub(o.padding[0]);
+        let part = |t: usize| {
+            let d = plane(t).filter(|&d| d < depth);
+            let x = d.map_or_else(|| x.select(2, 0) * 0.0, |d| x.select(2, d as i64));
+            x.conv2d(&w.select(2, t as i64), None, flat)
+        };
+        (1..taps).fold(part(0), |sum, t| sum + part(t)) + bias.reshape([-1, 1, 1])
+    };
+    let slices: Vec<Tensor> = (0..slices).map(slice).collect();
+    Tensor::stack(&slices.iter().collect::<Vec<_>>(), 2)
+}
+
+#[test]
+fn volumes_equal_their_planes() {
+    let volume =
+        |stride, padding, dilation, groups| Conv3dOptions { stride, padding, dilation, groups };
+    for (x, w, o) in [
+        ([2, 3, 6, 7, 9], [4, 3, 3, 3, 3], volume([1; 3], [1; 3], [1; 3], 1)),
+        ([2, 4, 8, 6, 5], [6, 2, 4, 4, 4], volume([2; 3], [1; 3], [1; 3], 2)),
+        ([1, 5, 9, 8, 8], [33, 5, 2, 3, 2], volume([3, 1, 2], [1, 0, 1], [2, 1, 1], 1)),
+        ([3, 2, 5, 4, 20], [3, 2, 3, 1, 1], volume([1; 3], [2, 0, 0], [2, 1, 1], 1)),
+        ([2, 40, 6, 14, 14], [32, 40, 4, 4, 4], volume([2; 3], [1; 3], [1; 3], 1)),
+        ([1, 2, 2, 9, 3], [2, 2, 1, 2, 3], volume([4, 2, 1], [1, 1, 1], [1; 3], 1)),
+        ([2, 3, 7, 6, 6], [3, 1, 3, 3, 3], volume([1; 3], [1; 3], [1; 3], 3)),
+    ] {
+        for (dtype, tolerance) in [(Dtype::F64, 1e-12), (Dtype::F32, 4e-6)] {
+            let leaves = |seed: usize| {
+                [(&x[..], seed), (&w[..], seed + 1), (&w[..1], seed + 2)]
+                    .map(|(shape, seed)| numbers(shape, seed).to_dtype(dtype).requires_grad_(true))
+            };
+            let ([x, w, b], [px, pw, pb]) = (leaves(1), leaves(1));
+            let (y, want) = (x.conv3d(&w, Some(&b), o), by_planes(&px, &pw, &pb, o));
+            let dy = numbers(y.shape(), 5).to_dtype(dtype);
+            crate::autograd::backward(&[&y, &want], &[Some(&dy), Some(&dy)], false, false);
+            let gradient = |t: &Tensor| t.grad().expect("a gradient");
+            for (name, got, want) in [
+                ("y", y.detach(), want.detach()),
+                ("dx", gradient(&x), gradient(&px)),
+                ("dw", gradient(&w), gradient(&pw)),
+                ("db", gradient(&b), gradient(&pb)),
+            ] {
+                assert_eq!(got.shape(), want.shape());
+                let error = (&got - &want).abs().max().item() / want.abs().max().item().max(1.0);
+                assert!(
+                    error <= tolerance,
+                    "{name} is off by {error}: {:?} {o:?} {dtype}",
+                    w.shape()
+                );
+            }
+        }
+    }
+}

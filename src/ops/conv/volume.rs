@@ -1,9 +1,10 @@
 //! Convolution in three dimensions, by the drivers for two.
 //!
-//! The depth of a filter is counted among the channels: for a block of outputs, the input planes that
-//! its depth taps read are copied side by side (zeros outside), and one product in two dimensions
-//! gives all output planes, written straight to their places. The copy is of a cache's size and not of
-//! the whole input, and a sum over the depth is part of the same matrix product.
+//! The depth of a filter is counted among the channels, so that a sum over the depth is part of the same
+//! matrix product. Direct sums read the planes of a [`Stack`]. For the other ways (minimal filtering, one
+//! tap, planes that need no border) the input planes that the depth taps of a block of outputs read are copied
+//! side by side (zeros outside), and one product in two dimensions gives all output planes, written straight to
+//! their places. The copy is of a cache's size and not of the whole input.
 //!
 //! ```text
 //! y[:, i]  = conv2d(x[:, i * stride + t * dilation - padding] for all t, w[:, :, t])
@@ -18,10 +19,12 @@ use super::Products;
 use super::cuda;
 use super::kernels::{data_kernels, forward_kernel, scratch, weight_kernel};
 use super::shape::Shape;
+use super::stack::{Slices, Stack};
 use super::{Conv2dOptions, Conv3dOptions};
 use crate::Tensor;
 use crate::autograd::no_grad;
-use crate::cpu::conv::Target;
+use crate::cpu::conv::{Sizes, Target};
+use crate::cpu::field::Window;
 use crate::cpu::float::Float;
 use crate::cpu::parts::Parts;
 use crate::cpu::threads::parallel_for;
@@ -59,6 +62,12 @@ impl Depth {
     fn place(&self, i: usize, t: usize) -> Option<usize> {
         let at = (i * self.step) as isize + self.taps[t];
         (0..self.size as isize).contains(&at).then_some(at as usize)
+    }
+
+    /// These depth taps, of planes that are read as `window` says.
+    fn stack<'a>(&'a self, window: &'a Window) -> Stack<'a> {
+        let Depth { step, taps, size, count } = self;
+        Stack { window, taps, step: *step, depth: *size, slices: *count }
     }
 
     /// Copies planes for positions `items`, counted through the batch: `[items, channels, taps, plane]`
@@ -149,6 +158,16 @@ impl Volume {
 
     fn output_kernel<T: Float + Element>(&self, x: &[T], w: &[T], bias: Option<&[T]>, y: &mut [T]) {
         let (depth, [od, oh, ow]) = (self.depth(), self.output);
+        let flat = self.flat(self.batch, self.channels, self.outputs);
+        let window = flat.window();
+        let (stack, sizes) = (depth.stack(&window), flat.sizes(window.grid));
+        if !flat.is_depthwise() && stack.pays::<T>(sizes, |winograd| winograd.pays()) {
+            let group = w.len() / sizes.groups;
+            let target = Target { channel: od * oh * ow, ..flat.target(&window) };
+            let apart = Slices { slice: oh * ow, image: self.outputs * od * oh * ow };
+            let weight = |g: usize| &w[g * group..(g + 1) * group];
+            return stack.correlate(sizes, x, weight, bias, (target, apart), y);
+        }
         let channels = self.channels * self.kernel[0];
         let item = channels * self.input[1] * self.input[2];
         for_blocks(self.batch, od, item, |n, planes, copy: &mut [T]| {
@@ -170,7 +189,7 @@ impl Volume {
         let per_group = self.channels / self.options.groups;
         for rest in 0..stride.min(depth) {
             let (reads, which) = self.residue(rest);
-            if which.is_empty() {
+            if which.is_empty() || self.stacked_data_kernel(rest, (&reads, &which), dy, w, dx) {
                 continue;
             }
             // [o, c, t, ..] becomes [o, t, c, ..], of the taps that count.
@@ -200,8 +219,65 @@ impl Volume {
         }
     }
 
+    /// dx at depths `rest`, `rest + stride`, .. by [`Stack`]s; false where these are not the best way.
+    fn stacked_data_kernel<T: Float + Element>(
+        &self,
+        rest: usize,
+        (reads, which): (&Depth, &[usize]),
+        dy: &[T],
+        w: &[T],
+        dx: &mut [T],
+    ) -> bool {
+        let [depth, height, width] = self.input;
+        let flat = self.flat(self.batch, self.channels, self.outputs);
+        let residues = flat.residues();
+        let stacks: Vec<Stack> = residues.iter().map(|(window, ..)| reads.stack(window)).collect();
+        let sizes = |window: &Window| {
+            let sizes = flat.sizes(window.grid);
+            // The roles of the channels are exchanged.
+            Sizes { inputs: sizes.outputs, outputs: sizes.inputs, ..sizes }
+        };
+        let reached = |stack: &&Stack| !stack.window.taps.is_empty();
+        let pays = |stack: &Stack| stack.pays::<T>(sizes(stack.window), |winograd| winograd.pays());
+        if flat.is_depthwise() || !stacks.iter().filter(reached).all(pays) {
+            return false;
+        }
+        let taps = self.kernel[1] * self.kernel[2];
+        for (stack, (window, seen, target)) in stacks.iter().zip(&residues) {
+            if seen.is_empty() {
+                continue;
+            }
+            let sizes = sizes(window);
+            // [group, o, c, t, tap] becomes [group, c, o, t, tap], of the taps that count.
+            let mut turned = Vec::with_capacity(w.len());
+            for (g, c) in (0..sizes.groups).flat_map(|g| (0..sizes.outputs).map(move |c| (g, c))) {
+                for o in g * sizes.inputs..(g + 1) * sizes.inputs {
+                    for &t in which {
+                        let from = ((o * sizes.outputs + c) * self.kernel[0] + t) * taps;
+                        turned.extend(seen.iter().map(|&tap| w[from + tap]));
+                    }
+                }
+            }
+            let group = turned.len() / sizes.groups;
+            let plane = height * width;
+            let first = rest * plane + target.first;
+            let target = Target { first, channel: depth * plane, ..*target };
+            let slice = self.options.stride[0] * plane;
+            let apart = Slices { slice, image: self.channels * depth * plane };
+            let weight = |g: usize| &turned[g * group..(g + 1) * group];
+            stack.correlate(sizes, dy, weight, None, (target, apart), dx);
+        }
+        true
+    }
+
     fn filter_kernel<T: Float + Element>(&self, dy: &[T], x: &[T], dw: &mut [T]) {
         let (depth, od) = (self.depth(), self.output[0]);
+        let flat = self.flat(self.batch, self.channels, self.outputs);
+        let window = flat.window();
+        let (stack, sizes) = (depth.stack(&window), flat.sizes(window.grid));
+        if !flat.is_depthwise() && stack.pays::<T>(sizes, |winograd| winograd.pays_for_filters()) {
+            return stack.correlate_filters(sizes, x, dy, dw);
+        }
         let outputs = Depth { step: 1, taps: vec![0], size: od, count: od };
         let channels = self.channels * self.kernel[0];
         let read = channels * self.input[1] * self.input[2];

@@ -1,19 +1,19 @@
-//! Matrix products on a GPU: by cuBLASLt where it is there and takes the operands as they lie, else by kernels of our
-//! own, which take any strides and batches and every dtype that is multiplied on the CPU. Those compute few results of
+//! Matrix products on a GPU: by cuBLASLt where it is there and has the dtype ([`library`]), else by kernels of our own,
+//! which take any strides and batches and every dtype that is multiplied on the CPU. Those compute few results of
 //! long sums in parts of the depth, which are added in a fixed order.
 
+use smallvec::SmallVec;
+
 use crate::Tensor;
-use crate::backends;
-use crate::cuda::cublaslt::{self, Addresses, Kind, Lie, Problem};
 use crate::cuda::launch::{Argument, Shape as Grid};
 use crate::cuda::sources::kernel_text;
 use crate::cuda::{Kernel, Program, device};
 use crate::cuda_args;
 use crate::error::{Error, throw};
-use crate::ops::gpu::{self, Gpu};
+use crate::ops::gpu::Gpu;
 use crate::tensor::{Dtype, Shape};
 
-use super::Epilogue;
+use super::{Epilogue, library};
 
 /// Batch dimensions that are left when neighbours are joined: what the kernels have room for.
 const MOST_BATCH_DIMS: usize = 6;
@@ -267,8 +267,8 @@ pub(super) fn product(
         (finish.start_row, finish.start_column) =
             (start.strides()[0] as i64, start.strides()[1] as i64);
     }
-    let by_library = library_product(gpu, finish, a, b, &[], start.as_ref());
-    if !by_library {
+    let scales = (finish.alpha, finish.beta);
+    if !library::product(gpu, &out, a, b, start.as_ref(), scales) {
         run(gpu, dtype, finish, a, b, &[], shape[0] * shape[1]);
     }
     out
@@ -294,129 +294,18 @@ pub(in crate::ops) fn products(
     let out = Tensor::uninitialised_on(&shape, dtype, gpu.device());
     let finish = Finish::new(&out, m, n);
     let (a, b) = (stretch(a, m, k), stretch(b, k, n));
-    if !library_product(gpu, finish, &a, &b, batch, None) {
+    if !library::products(gpu, &out, &a, &b, batch) {
         run(gpu, dtype, finish, &a, &b, batch, m * n);
     }
     out
 }
 
-/// How the last two dimensions lie, if cuBLASLt takes it.
-pub(super) fn lie(t: &Tensor, batch: i64) -> Option<Lie> {
-    let n = t.dim();
-    let ([rows, columns], [row, column]) =
-        ([t.shape()[n - 2], t.shape()[n - 1]], [t.strides()[n - 2], t.strides()[n - 1]]);
-    let by = |turned, long: usize, near: isize, count: usize, far: isize| {
-        let step = if count == 1 { long as i64 } else { far as i64 };
-        let dense = (near == 1 || long == 1) && step >= long as i64;
-        dense.then_some(Lie { turned, step, batch })
-    };
-    by(false, columns, column, rows, row).or_else(|| by(true, rows, row, columns, column))
-}
-
-pub(super) fn kind(dtype: Dtype) -> Option<Kind> {
-    match dtype {
-        Dtype::F32 if backends::cuda::matmul::allow_tf32() => Some(Kind::Tf32),
-        Dtype::F32 => Some(Kind::F32),
-        Dtype::F64 => Some(Kind::F64),
-        Dtype::F16 => Some(Kind::F16),
-        Dtype::BF16 => Some(Kind::BF16),
-        _ => None,
-    }
-}
-
-/// The product by cuBLASLt; false where that is not there or does not compute it. Rows and columns are left to
-/// our kernels, which are as fast as memory.
-#[track_caller]
-fn library_product(
-    gpu: Gpu,
-    finish: Finish,
-    a: &Tensor,
-    b: &Tensor,
-    batch: &[usize],
-    start: Option<&Tensor>,
-) -> bool {
-    let (m, n, k) = (finish.rows as usize, finish.columns as usize, a.shape()[a.dim() - 1]);
-    let dims = joined(batch, a.strides(), b.strides());
-    let items = batch.iter().product::<usize>();
-    let most = i32::MAX as usize;
-    if m < 2 || n < 2 || k == 0 || items == 0 || dims.len() > 1 || m.max(n).max(k).max(items) > most
-    {
-        return false;
-    }
-    let Some(kind) = kind(a.dtype()).filter(|_| cublaslt::is_available()) else { return false };
-    let [_, step_a, step_b] = dims.first().copied().unwrap_or([1, 0, 0]);
-    let (Some(left), Some(right)) = (lie(a, step_a), lie(b, step_b)) else { return false };
-    let result = Lie { turned: false, step: n as i64, batch: (m * n) as i64 };
-    // A row that is added is an epilogue; a matrix is the product's own.
-    let (mut epilogue, mut scales, mut of_start) =
-        (cublaslt::Epilogue::Plain, (finish.alpha, 0.0), result);
-    let (mut at, mut vector) = (finish.out.cast_const(), std::ptr::null_mut());
-    if let Some(start) = start {
-        let [row, column] = [start.strides()[0], start.strides()[1]];
-        if row == 0 && column == 1 && finish.beta == 1.0 && finish.alpha == 1.0 {
-            (epilogue, vector) = (cublaslt::Epilogue::Bias, start.device_ptr());
-        } else if column == 1 && row >= n as isize {
-            (scales.1, at, of_start) =
-                (finish.beta, start.device_ptr(), Lie { step: row as i64, ..result });
-        } else {
-            return false;
-        }
-    }
-    let (size, start) = ([m, n, k], of_start);
-    let problem = Problem { kind, size, batch: items, left, right, start, out: result, epilogue };
-    let addresses = Addresses {
-        left: a.device_ptr(),
-        right: b.device_ptr(),
-        start: at,
-        out: finish.out,
-        vector,
-    };
-    // SAFETY: tensors of this GPU that lie as described; the result is new.
-    let done = unsafe { cublaslt::product(&problem, addresses, scales, gpu.stream()) };
-    done.unwrap_or_else(|error| throw(error))
-}
-
-/// The gradients of a linear layer's weight and bias, `g^T x` and the sums of `g`'s rows, by one call of cuBLASLt if
-/// it has such; `g` and `x` are matrices.
-#[track_caller]
-pub(super) fn weight_and_bias(g: &Tensor, x: &Tensor) -> Option<(Tensor, Tensor)> {
-    let dtype = g.dtype();
-    let halves = matches!(dtype, Dtype::F16 | Dtype::BF16);
-    let gpu = gpu::of("linear", &[g, x]).filter(|_| halves && cublaslt::is_available())?;
-    let ([rows, n], m) = ([x.shape()[0], x.shape()[1]], g.shape()[1]);
-    if rows == 0 || m < 2 || n < 2 || rows.max(m).max(n) > i32::MAX as usize {
-        return None;
-    }
-    let (left, right) = (lie(&super::turned(g), 0)?, lie(x, 0)?);
-    let [weight, bias] =
-        [&[m, n][..], &[m][..]].map(|s| Tensor::uninitialised_on(s, dtype, gpu.device()));
-    let result = Lie { turned: false, step: n as i64, batch: (m * n) as i64 };
-    let problem = Problem {
-        kind: kind(dtype)?,
-        size: [m, n, rows],
-        batch: 1,
-        left,
-        right,
-        start: result,
-        out: result,
-        epilogue: cublaslt::Epilogue::LeftSums,
-    };
-    let out = weight.device_ptr();
-    let addresses = Addresses {
-        left: g.device_ptr(),
-        right: x.device_ptr(),
-        start: out,
-        out,
-        vector: bias.device_ptr(),
-    };
-    // SAFETY: as above.
-    let done = unsafe { cublaslt::product(&problem, addresses, (1.0, 0.0), gpu.stream()) };
-    done.unwrap_or_else(|error| throw(error)).then_some((weight, bias))
-}
+/// A batch's dimensions: size and the operands' distances.
+pub(super) type Batch = SmallVec<[[i64; 3]; 4]>;
 
 /// Batch dimensions of more than one item, neighbours joined where both operands allow it: size and distances.
-fn joined(batch: &[usize], a: &[isize], b: &[isize]) -> Vec<[i64; 3]> {
-    let mut dims: Vec<[i64; 3]> = Vec::new();
+pub(super) fn joined(batch: &[usize], a: &[isize], b: &[isize]) -> Batch {
+    let mut dims = Batch::new();
     for (d, &size) in batch.iter().enumerate().filter(|(_, size)| **size != 1) {
         let (size, x, y) = (size as i64, a[d] as i64, b[d] as i64);
         match dims.last_mut() {

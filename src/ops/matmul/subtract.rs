@@ -5,7 +5,8 @@ use crate::cuda::cublaslt::{self, Addresses, Epilogue, Lie, Problem};
 use crate::error::throw;
 use crate::ops::gpu::Gpu;
 
-use super::cuda::{Finish, kind, lie, run};
+use super::cuda::{Finish, run};
+use super::library::{kind, lie};
 
 /// A depth from which cuBLASLt is asked: plans for small products of every size are not worth their making.
 const LEAST_DEPTH: usize = 48;
@@ -45,7 +46,7 @@ fn by_library(gpu: Gpu, out: &Tensor, a: &Tensor, b: &Tensor) -> bool {
     if rows < 2 || columns < 2 || most > i32::MAX as usize || row < columns as isize {
         return false;
     }
-    let Some(kind) = kind(out.dtype()).filter(|_| cublaslt::is_available()) else { return false };
+    let Some(kind) = kind(out.dtype()) else { return false };
     let step = |t: &Tensor| if count == 1 { 0 } else { t.strides()[0] as i64 };
     let (Some(left), Some(right)) = (lie(a, step(a)), lie(b, step(b))) else { return false };
     let own = Lie { turned: false, step: row as i64, batch: batch as i64 };

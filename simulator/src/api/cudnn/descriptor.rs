@@ -2,7 +2,7 @@
 
 use super::attributes::{self, kind, of};
 use super::convolution::{Convolution, Home, Layout, Window};
-use super::engines::{Engine, NOTES, WORKSPACE, engines};
+use super::engines::{Engine, NOTES, engines};
 use super::graph::{Graph, Operation};
 use super::steps::{Operator, Step};
 use super::{HANDLES, Outcome, Status, put, refuse, status};
@@ -344,7 +344,9 @@ pub extern "C" fn cudnnBackendGetAttribute(
             (Meaning::Engine(_, engine), NOTES, of::NOTE) => {
                 answer(engine.notes(), most, count, values)
             }
-            (Meaning::Plan(..), 402, of::INT64) => answer(&[WORKSPACE], most, count, values),
+            (Meaning::Plan(_, engine), 402, of::INT64) => {
+                answer(&[engine.workspace()], most, count, values)
+            }
             _ => {
                 refuse(Status::NOT_SUPPORTED, format!("attribute {name} of type {of} is not told"))
             }
@@ -369,6 +371,7 @@ pub extern "C" fn cudnnBackendExecute(handle: Handle, plan: Handle, pack: Handle
         if workspace == 0 {
             return refuse(Status::BAD_PARAM, "the plan needs a workspace");
         }
+        engine.start()?;
         let work = operation.work(&addresses, engine)?;
         let stream = stream::get(*handle.lock() as Handle)
             .or_else(|_| refuse(Status::BAD_PARAM, "the handle's stream is none"))?;

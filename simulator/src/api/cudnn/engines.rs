@@ -1,13 +1,15 @@
-//! The engines that compute graphs: one on tensor cores, one without, and one that is proposed but has no plans,
-//! as happens with the real library.
+//! The engines that compute graphs: one on tensor cores, one without, and some that are proposed but have no plans, or
+//! plans that fail, as happens with the real library.
 
 use super::{Outcome, Status, refuse};
 use crate::number::Number;
 
 /// The attribute of an engine that tells its notes.
 pub const NOTES: i32 = 1303;
-/// Bytes of workspace of each plan.
-pub const WORKSPACE: i64 = 1 << 10;
+/// Bytes of workspace of a plan.
+const WORKSPACE: i64 = 1 << 10;
+/// More than a device has, unless it is told to have more.
+const GREEDY: i64 = 1 << 30;
 
 /// An engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,6 +22,12 @@ pub enum Engine {
     AnyOrder,
     /// Is proposed and then refuses.
     Refusing,
+    /// Is proposed, and fails when a plan is made of it.
+    Broken,
+    /// Has plans that do not start.
+    Failing,
+    /// Wants all of a device's memory as its workspace.
+    Greedy,
 }
 
 impl Engine {
@@ -28,7 +36,7 @@ impl Engine {
         match self {
             Engine::TensorCores => &[0],
             Engine::AnyOrder => &[4],
-            Engine::Plain | Engine::Refusing => &[],
+            _ => &[],
         }
     }
 
@@ -36,6 +44,20 @@ impl Engine {
     pub fn check(self) -> Outcome {
         match self {
             Engine::Refusing => refuse(Status::NOT_SUPPORTED, "the engine has no such plan"),
+            Engine::Broken => refuse(Status::INTERNAL_ERROR, "the engine is broken"),
+            _ => Ok(()),
+        }
+    }
+
+    /// Bytes of workspace of its plans.
+    pub fn workspace(self) -> i64 {
+        if self == Engine::Greedy { GREEDY } else { WORKSPACE }
+    }
+
+    /// Whether its plans start.
+    pub fn start(self) -> Outcome {
+        match self {
+            Engine::Failing => refuse(Status::EXECUTION_FAILED, "the engine does not start"),
             _ => Ok(()),
         }
     }
@@ -46,10 +68,15 @@ pub fn engines(number: Number, mode: i32) -> Outcome<Vec<Engine>> {
     let cores = number != Number::F64;
     match mode {
         // Of instant, of B, of A.
-        0 | 1 | 3 if cores => {
-            Ok(vec![Engine::Refusing, Engine::TensorCores, Engine::AnyOrder, Engine::Plain])
-        }
-        0 | 1 | 3 => Ok(vec![Engine::Refusing, Engine::AnyOrder]),
+        0 | 1 | 3 if cores => Ok(vec![
+            Engine::Refusing,
+            Engine::Broken,
+            Engine::Failing,
+            Engine::TensorCores,
+            Engine::AnyOrder,
+            Engine::Plain,
+        ]),
+        0 | 1 | 3 => Ok(vec![Engine::Refusing, Engine::Greedy, Engine::AnyOrder]),
         // What always works.
         2 => Ok(vec![Engine::Plain]),
         _ => refuse(Status::BAD_PARAM, format!("no heuristics of mode {mode}")),

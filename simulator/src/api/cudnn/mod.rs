@@ -35,6 +35,8 @@ impl Status {
     pub const ATTRIBUTE_TYPE: Status = Status(2010);
     /// What cuDNN does not compute.
     pub const NOT_SUPPORTED: Status = Status(3000);
+    /// Something is wrong inside.
+    pub const INTERNAL_ERROR: Status = Status(4000);
     /// The stream does not take the work.
     pub const EXECUTION_FAILED: Status = Status(5000);
 }

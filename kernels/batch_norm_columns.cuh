@@ -1,0 +1,116 @@
+// The folds of batch normalisation where channels are last: a thread has WIDTH neighbouring channels, which it reads
+// with one instruction per row, and several rows under way.
+
+// Moments of a thread's channels, which have as many numbers each.
+struct StatisticsColumns {
+    static const int ROWS = 4;
+    C mean[WIDTH], squares[WIDTH], count;
+
+    __device__ __forceinline__ StatisticsColumns(const BatchNorm&, i64) : count((C)0) {
+#pragma unroll
+        for (int k = 0; k < WIDTH; ++k) mean[k] = squares[k] = (C)0;
+    }
+    // Takes in N rows from `at` on, which lie `step` apart.
+    template <int N> __device__ __forceinline__ void take(const BatchNorm& task, i64 at, i64 step) {
+        Pack rows[N];
+#pragma unroll
+        for (int r = 0; r < N; ++r) rows[r] = *(const Pack*)(task.x + at + r * step);
+        C share = quotient((C)N, count + (C)N), weight = count * share;
+#pragma unroll
+        for (int k = 0; k < WIDTH; ++k) {
+            C v[N], own = (C)0, apart_squared = (C)0;
+#pragma unroll
+            for (int r = 0; r < N; ++r) own += v[r] = Convert<C>::from(rows[r].values[k]);
+            own *= (C)1 / (C)N;
+#pragma unroll
+            for (int r = 0; r < N; ++r) apart_squared += (v[r] - own) * (v[r] - own);
+            C apart = own - mean[k];
+            mean[k] += apart * share;
+            squares[k] += apart_squared + apart * apart * weight;
+        }
+        count += (C)N;
+    }
+    __device__ __forceinline__ MomentsOf<C> fold(int k) const { return {mean[k], squares[k], count}; }
+};
+
+// Sums over a thread's channels.
+struct SumsColumns {
+    static const int ROWS = 4;
+    C mean[WIDTH], products[WIDTH], plain[WIDTH];
+
+    __device__ __forceinline__ SumsColumns(const BatchNorm& task, i64 c) {
+#pragma unroll
+        for (int k = 0; k < WIDTH; ++k) {
+            mean[k] = task.stats[c + k];
+            products[k] = plain[k] = (C)0;
+        }
+    }
+    template <int N> __device__ __forceinline__ void take(const BatchNorm& task, i64 at, i64 step) {
+        Pack rows[N], slopes[N];
+#pragma unroll
+        for (int r = 0; r < N; ++r) {
+            rows[r] = *(const Pack*)(task.x + at + r * step);
+            slopes[r] = *(const Pack*)(task.dy + at + r * step);
+        }
+#pragma unroll
+        for (int k = 0; k < WIDTH; ++k) {
+            C a = (C)0, b = (C)0;
+#pragma unroll
+            for (int r = 0; r < N; ++r) {
+                C d = Convert<C>::from(slopes[r].values[k]);
+                a += d * (Convert<C>::from(rows[r].values[k]) - mean[k]);
+                b += d;
+            }
+            products[k] += a;
+            plain[k] += b;
+        }
+    }
+    __device__ __forceinline__ Pair<C> fold(int k) const { return {products[k], plain[k]}; }
+};
+
+template <class Op> struct ColumnsOf;
+template <> struct ColumnsOf<Statistics> { typedef StatisticsColumns Columns; };
+template <> struct ColumnsOf<Sums> { typedef SumsColumns Columns; };
+
+// Blocks take neighbouring channels, a part of the rows each: threads along y every so-many-th row.
+template <class Op>
+__device__ __forceinline__ void fold_wide_columns(const FoldPlan& plan, const Op& op, typename Op::Acc* parts) {
+    typedef typename ColumnsOf<Op>::Columns Columns;
+    __shared__ typename Op::Acc tile[WIDTH][FOLD_THREADS];
+    i64 channels = plan.outputs, packs = channels / WIDTH;
+    int width = blockDim.x, lanes = blockDim.y, place = threadIdx.y * width + threadIdx.x;
+    i64 first = blockIdx.y * plan.items_per_split;
+    i64 end = plan.items - first > plan.items_per_split ? first + plan.items_per_split : plan.items;
+    for (i64 base = (i64)blockIdx.x * width; base < packs; base += (i64)gridDim.x * width) {
+        i64 pack = base + threadIdx.x, c = (pack < packs ? pack : 0) * WIDTH;
+        Columns own(op, c);
+        if (pack < packs) {
+            i64 row = first + threadIdx.y;
+            for (; row + (Columns::ROWS - 1) * lanes < end; row += Columns::ROWS * lanes) {
+                own.template take<Columns::ROWS>(op, row * channels + c, lanes * channels);
+            }
+            for (; row < end; row += lanes) own.template take<1>(op, row * channels + c, 0);
+        }
+        __syncthreads();
+#pragma unroll
+        for (int k = 0; k < WIDTH; ++k) tile[k][place] = own.fold(k);
+        for (int by = lanes / 2; by > 0; by /= 2) {
+            __syncthreads();
+            if (threadIdx.y < by) {
+#pragma unroll 1
+                for (int k = 0; k < WIDTH; ++k) tile[k][place] = op.combine(tile[k][place], tile[k][place + by * width]);
+            }
+        }
+        if (threadIdx.y == 0 && pack < packs) {
+#pragma unroll 1
+            for (int k = 0; k < WIDTH; ++k) {
+                if (plan.splits == 1) op.finish(c + k, tile[k][place]);
+                else parts[blockIdx.y * channels + c + k] = tile[k][place];
+            }
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(FOLD_THREADS, 3) fold_columns_wide(FoldPlan plan, VARIANT op, void* parts) {
+    fold_wide_columns<VARIANT>(plan, op, (VARIANT::Acc*)parts);
+}

@@ -1,0 +1,60 @@
+"""Builds what gpu-check needs and collects it in a folder of at most 64 MiB."""
+
+import glob, json, os, shutil, subprocess, sys, tarfile, tempfile
+
+from gpu_check_run import BINARIES, HERE, ROOT, SIMULATOR
+
+# MiB in all.
+LIMIT = 64
+
+
+def pack(folder, profile):
+    """Fills the folder."""
+    settings = {"CARGO_PROFILE_RELEASE_DEBUG": "0", "CARGO_PROFILE_RELEASE_STRIP": "symbols"}
+    env = {**os.environ, **(settings if profile == "release" else {})}
+    options = ["--release"] if profile == "release" else ["--profile", profile]
+    wanted = {**BINARIES, "torchrs_simulated_gpu": ["-p", "torchrs-simulated-gpu", "--lib"]}
+    os.makedirs(os.path.join(folder, "scripts"), exist_ok=True)
+    with tarfile.open(os.path.join(folder, "bin.tar.xz"), "w:xz") as archive:
+        for name, arguments in wanted.items():
+            add(archive, name, built(name, [*options, *arguments], env))
+    shutil.copytree(os.path.join(ROOT, "tests", "golden", "cases"), os.path.join(folder, "golden"), dirs_exist_ok=True)
+    others = [os.path.join(HERE, name) for name in ("gpu-check", "peer_gpu_bench.py", "peer_bench.py")]
+    for script in [*others, *glob.glob(os.path.join(HERE, "gpu_check_*.py"))]:
+        shutil.copy(script, os.path.join(folder, "scripts"))
+    weigh(folder)
+
+
+def built(name, arguments, env):
+    """Builds something; its path."""
+    command = ["cargo", "test", "--no-run"] if "--test" in arguments else ["cargo", "build"]
+    command += [*arguments, "--message-format", "json-render-diagnostics"]
+    print("$", " ".join(command), flush=True)
+    output = subprocess.run(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True, check=True).stdout
+    artifacts = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+    ours = [a for a in artifacts if a["reason"] == "compiler-artifact" and a["target"]["name"] == name]
+    paths = [path for a in ours for path in [a["executable"]] + a["filenames"] if path]
+    return next(path for path in paths if path.endswith(".so") or "." not in os.path.basename(path))
+
+
+def add(archive, name, path):
+    """Adds a program without its symbols."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = os.path.join(folder, name)
+        shutil.copyfile(path, copy)
+        os.chmod(copy, 0o755)
+        subprocess.run(["strip", copy], check=False)
+        archive.add(copy, os.path.join("bin", SIMULATOR if path.endswith(".so") else name))
+        print(f"    {os.path.getsize(copy) / 2**20:.1f} MiB", flush=True)
+
+
+def weigh(folder):
+    """Prints what is large, and fails where all is too large."""
+    paths = [os.path.join(place, file) for place, _, files in os.walk(folder) for file in files]
+    sizes = {path: os.path.getsize(path) / 2**20 for path in paths}
+    for path, size in sorted(sizes.items(), key=lambda item: -item[1])[:10]:
+        print(f"{size:7.1f} MiB {path}")
+    total = sum(sizes.values())
+    print(f"{total:7.1f} MiB in all")
+    if total > LIMIT:
+        sys.exit(f"gpu-check: the pack is larger than {LIMIT} MiB")

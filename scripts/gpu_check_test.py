@@ -1,0 +1,174 @@
+"""What gpu-check does with results of real GPUs, tried with programs that only pretend: rows and goals, cases that end or
+hang their process, tests that fail, and reports that stay small. Run by tests/gpu_check_script.rs."""
+
+import io, json, os, stat, sys, tarfile, tempfile, unittest
+from contextlib import redirect_stdout
+
+sys.dont_write_bytecode = True
+import gpu_check_golden, gpu_check_report, gpu_check_rows, gpu_check_tests
+from gpu_check_run import Late, Machine, Stage
+
+HEAD = "#!" + sys.executable + "\nimport json, os, sys, time\nsay = lambda **row: print(json.dumps(row), flush=True)\n"
+# Twelve cases in two parts: one wrong, one hangs, one kills its process, one loses the device, one is known.
+GOLDEN = HEAD + """
+k, n = map(int, sys.argv[sys.argv.index("--part") + 1].split("/"))
+after = sys.argv[sys.argv.index("--after") + 1] if "--after" in sys.argv else None
+ids = [f"case{i}" for i in range(12) if i % n == k]
+for id in ids[ids.index(after) + 1 if after else 0:]:
+    say(begin=id)
+    if id == "case3":
+        time.sleep(60)
+    if id == "case4":
+        os.kill(os.getpid(), 11)
+    outcome = {"case2": "wrong", "case5": "known", "case6": "wrong"}.get(id, "passed")
+    say(case=id, outcome=outcome, why="numbers differ" if outcome == "wrong" else "")
+    if id == "case6":
+        say(lost=id)
+        sys.exit(1)
+sys.exit(1 if k == 0 else 0)
+"""
+# A section of rows: the second kills the process, the third fails.
+OURS = HEAD + """
+skip = sys.argv[sys.argv.index("--skip") + 1].split(",") if "--skip" in sys.argv else []
+rows = [("gemm", "TFLOP/s"), ("dies", "GB/s"), ("fails", "GB/s"), ("copy_f32_256Mi", "GB/s"), ("host_add", "us")]
+for name, unit in rows:
+    if name in skip:
+        continue
+    say(begin=name)
+    if name == "dies":
+        os.kill(os.getpid(), 9)
+    if name == "fails":
+        say(name=name, error="a kernel failed")
+        continue
+    say(name=name, unit=unit, median_s=1e-3, min_s=0.9e-3, rate=100.0, host_s=2e-6)
+"""
+PEER = HEAD + """
+say(peer="PyTorch 9 on a GPU")
+for section in map(str.strip, sys.stdin):
+    for name, unit, seconds in (("gemm", "TFLOP/s", 2e-3), ("copy_f32_256Mi", "GB/s", 0.9e-3), ("host_add", "us", 4e-3)):
+        say(begin=name)
+        say(name=name, unit=unit, median_s=seconds, min_s=seconds, rate=50.0, host_s=9e-6)
+    if section == "second":
+        sys.exit(5)
+    say(done=section)
+"""
+TESTS = HEAD + """
+if "--list" in sys.argv:
+    print("a::passes: test\\na::fails: test\\na::hangs: test\\na::crashes: test\\na::skips: test")
+elif sys.argv[1] == "a::fails":
+    print("thread 'main' panicked at src/x.rs:1:2:\\nleft is not right"), sys.exit(101)
+elif sys.argv[1] == "a::hangs":
+    time.sleep(60)
+elif sys.argv[1] == "a::crashes":
+    os.kill(os.getpid(), 11)
+elif sys.argv[1] == "a::skips":
+    print("skipped: only the simulated GPU has X")
+"""
+
+
+class Pretended(Machine):
+    """A machine without a GPU whose programs are scripts."""
+
+    def __init__(self, work):
+        self.work, self.simulated, self.folders, self.cores = work, False, [], 2
+
+    def binary(self, name):
+        return os.path.join(self.work, name)
+
+
+class Checks(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.machine = Pretended(self.folder.name)
+        for name, text in (("golden", GOLDEN), ("gpu_check", OURS), ("peer", PEER), ("cuda_device", TESTS)):
+            path = self.machine.binary(name)
+            with open(path, "w") as file:
+                file.write(text)
+            os.chmod(path, stat.S_IRWXU)
+        gpu_check_golden.CASE = gpu_check_tests.TEST = 1
+        self.quiet = redirect_stdout(io.StringIO())
+        self.quiet.__enter__()
+        self.stage = Stage(self.machine, "stage", 30)
+
+    def tearDown(self):
+        self.stage.log.close()
+        self.quiet.__exit__(None, None, None)
+        self.folder.cleanup()
+
+    def rows(self, sections):
+        ours = lambda section: [self.machine.binary("gpu_check"), "bench", section]
+        rows = gpu_check_rows.Rows(self.stage, ours, [self.machine.binary("peer")], False)
+        rows.measure(sections, 1)
+        return rows
+
+    def test_golden_goes_on_behind_what_ends_a_process(self):
+        with self.assertRaises(AssertionError) as error:
+            gpu_check_golden.golden(self.stage)
+        self.assertEqual(str(error.exception), "7 passed, 1 known, 4 wrong")
+        found = {failure["name"]: failure["message"] for failure in self.stage.failures}
+        self.assertEqual(sorted(found), ["case2", "case3", "case4", "case6"])
+        self.assertIn("SIGSEGV", found["case4"])
+        self.assertIn("took more than", found["case3"])
+
+    def test_a_test_that_hangs_or_crashes_is_named(self):
+        with self.assertRaises(AssertionError) as error:
+            gpu_check_tests.tests(self.stage, [("cuda_device", [])], 5)
+        self.assertEqual(str(error.exception), "1 passed, 3 failed, 1 skipped")
+        found = {failure["name"]: failure["message"] for failure in self.stage.failures}
+        self.assertIn("left is not right", found["a::fails"])
+        self.assertIn("took more than", found["a::hangs"])
+        self.assertIn("SIGSEGV", found["a::crashes"])
+
+    def test_tests_behind_the_end_of_a_stage_are_not_run(self):
+        self.stage.until = self.stage.start
+        with self.assertRaises((Late, AssertionError)):
+            gpu_check_tests.tests(self.stage, [("cuda_device", [])])
+
+    def test_rows_have_ratios_and_goals(self):
+        rows = self.rows(["first"])
+        table = {row["name"]: row for row in rows.table()}
+        self.assertAlmostEqual(table["gemm"]["ratio"], 2.0)
+        self.assertAlmostEqual(table["host_add"]["ours"], 1000.0)
+        self.assertIn("SIGKILL", table["dies"]["ours_error"])
+        self.assertEqual(table["fails"]["peer_error"], "no such row")
+        every, means, host = rows.goals()
+        self.assertIn("MISSED: at least 1.0 on every row: 2 of 3 (copy_f32_256Mi 0.90)", every)
+        self.assertIn("met: geometric mean at least 1.2: all rows 1.93 (2 device-time rows 1.34, 1 host-time rows 4.00)", means)
+        self.assertIn("met: host time under a third of PyTorch's: 1 of 1", host)
+        self.assertIn("| gemm | TFLOP/s | 90 | 50 | 2.00 |  | 2.0 | 9.0 |", rows.text())
+
+    def test_the_peer_may_end_and_is_started_again(self):
+        rows = self.rows(["second", "first"])
+        self.assertEqual(len(rows.sides[1]["gemm"]), 2)
+        self.assertIn("ended with status 5", rows.sides[1]["section second"][0]["error"])
+
+    def test_without_pytorch_there_are_our_rows(self):
+        ours = lambda section: [self.machine.binary("gpu_check"), "bench", section]
+        rows = gpu_check_rows.Rows(self.stage, ours, None, False)
+        rows.measure(["first"], 1)
+        self.assertIn("no goal", rows.goals()[0])
+        self.assertIn("| gemm | TFLOP/s | 90 |", rows.text())
+        self.assertNotIn("peer_error", rows.table()[0])
+
+    def test_a_report_is_small_whatever_happened(self):
+        report = gpu_check_report.Report(self.machine, os.path.join(self.folder.name, "out"))
+        failures = [{"name": f"case{i}", "message": "x" * 300} for i in range(500)]
+        report.stages.append({"stage": "golden", "result": "failed", "seconds": 1.0, "note": "", "failures": failures})
+        report.rows = self.rows(["first"])
+        with open(os.path.join(self.folder.name, "long.log"), "wb") as file:
+            file.write(b"first" + os.urandom(2 << 20) + b"last")
+        report.write()
+        files = os.listdir(report.out)
+        self.assertEqual(sorted(files), ["gpu-check.json", "gpu-check.md", "logs.tar.gz"])
+        self.assertLess(max(os.path.getsize(report.path(name)) for name in files), 1 << 20)
+        with open(report.path("gpu-check.json")) as file:
+            content = json.load(file)
+        self.assertEqual((content["failed"], len(content["failures"])), (500, 60))
+        self.assertEqual(content["failures"][0]["name"], "case0")
+        with tarfile.open(report.path("logs.tar.gz")) as archive:
+            data = archive.extractfile("long.log").read()
+        self.assertTrue(data.startswith(b"first") and data.endswith(b"last"))
+
+
+if __name__ == "__main__":
+    unittest.main(warnings="ignore")

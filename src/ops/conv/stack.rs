@@ -1,0 +1,157 @@
+//! Direct sums over the planes of a volume: a slice of the result reads the source planes that its depth
+//! taps name. The planes of a block of slices are prepared once, whatever the number of taps that read them;
+//! a depth tap is then a constant offset as the other taps are.
+
+use std::ops::Range;
+
+use super::kernels::{field_of, minimal, scratch};
+use crate::cpu::conv::{Correlation, Sizes, Spread, Target, correlate_filters, filter_sums_len};
+use crate::cpu::field::{Field, Window};
+use crate::cpu::float::Float;
+use crate::cpu::winograd::Winograd;
+use crate::tensor::{Dtype, Element};
+
+/// Elements of the planes that are prepared together; few in tests, so that there are several blocks.
+const BLOCK: usize = if cfg!(test) { 1 << 12 } else { 1 << 20 };
+
+/// The planes that slices read, of the source and in each plane.
+pub struct Stack<'a> {
+    /// What a plane's points read.
+    pub window: &'a Window,
+    /// Slice i reads planes `i * step + taps[t]`, where there are such.
+    pub taps: &'a [isize],
+    pub step: usize,
+    /// Source planes of a channel.
+    pub depth: usize,
+    /// Slices of a result.
+    pub slices: usize,
+}
+
+/// Distance between the slices of the output and of all its images.
+#[derive(Clone, Copy)]
+pub struct Slices {
+    pub slice: usize,
+    pub image: usize,
+}
+
+impl Stack<'_> {
+    /// Whether sums of this type are best taken here: planes that need no preparation are gathered sooner,
+    /// and minimal filtering may be faster still, of which `minimally` says whether it pays.
+    pub fn pays<T: Float + Element>(
+        &self,
+        sizes: Sizes,
+        minimally: impl Fn(&Winograd) -> bool,
+    ) -> bool {
+        let merged = Sizes { batch: self.slices, inputs: sizes.inputs * self.taps.len(), ..sizes };
+        let faster =
+            || minimal(merged, self.window).is_some_and(|(winograd, _)| minimally(&winograd));
+        self.taps.len() > 1
+            && !self.window.taps.is_empty()
+            && !field_of::<T>(self.window).direct
+            && !(T::DTYPE == Dtype::F32 && faster())
+    }
+
+    /// The first source plane of a slice's taps, and how many planes there are to the last.
+    fn reach(&self) -> (isize, usize) {
+        let low = self.taps.iter().copied().min().unwrap_or(0);
+        let high = self.taps.iter().copied().max().unwrap_or(0);
+        (low, (high - low) as usize + 1)
+    }
+
+    /// Slices of a block, which divide all of them, and the field of a block's planes.
+    fn block(&self, channels: usize, plane: Field) -> (usize, Field) {
+        let (low, reach) = self.reach();
+        let planes = |slices: usize| (slices - 1) * self.step + reach;
+        let fits = |slices: usize| planes(slices) * channels * plane.plane <= BLOCK;
+        let whole = |slices: &usize| self.slices.is_multiple_of(*slices) && fits(*slices);
+        let slices = (2..=self.slices).rev().find(whole).unwrap_or(1);
+        let depths: Vec<usize> = self.taps.iter().map(|t| (t - low) as usize).collect();
+        (slices, plane.stacked(planes(slices), &depths, self.step))
+    }
+
+    /// Prepares the planes of the slices from `first` on of an image, `channels x depth` planes.
+    fn fill<T: Float>(&self, field: &Field, image: &[T], first: usize, copy: &mut [T]) {
+        let [h, w] = self.window.source;
+        let (planes, low) = (field.channel / field.plane, self.reach().0);
+        let plane = |p: usize| {
+            let d = (first * self.step + p % planes) as isize + low;
+            let at =
+                p / planes * self.depth + usize::try_from(d).ok().filter(|&d| d < self.depth)?;
+            Some(&image[at * h * w..(at + 1) * h * w])
+        };
+        field.fill_planes(plane, [h, w], copy);
+    }
+
+    /// For each image, and each block of its slices: `body(image, slices)`.
+    fn blocks(&self, batch: usize, size: usize, mut body: impl FnMut(usize, Range<usize>)) {
+        for n in 0..batch {
+            for from in (0..self.slices).step_by(size) {
+                body(n, from..from + size);
+            }
+        }
+    }
+
+    /// The sums of source times filter, plus `bias`. `source` is `[batch, groups * inputs, depth, ..]`,
+    /// `weight(g)` the row-major `outputs x (inputs * depth taps * taps)` matrix of group g; `target` says
+    /// where the points of image 0's slice 0 go.
+    #[allow(clippy::too_many_arguments, reason = "a sum, and where it goes")]
+    pub fn correlate<'w, T: Float + Element>(
+        &self,
+        sizes: Sizes,
+        source: &[T],
+        weight: impl Fn(usize) -> &'w [T],
+        bias: Option<&[T]>,
+        (target, apart): (Target, Slices),
+        out: &mut [T],
+    ) {
+        let channels = sizes.groups * sizes.inputs;
+        let (mut slices, mut field) = self.block(channels, field_of::<T>(self.window));
+        let of_block = |slices| Sizes { batch: slices, ..sizes };
+        if Correlation::<T>::new(of_block(slices), &field).takes_points() {
+            (slices, field) = self.block(channels, Field::new(self.window, 1));
+        }
+        let correlation = Correlation::<T>::new(of_block(slices), &field);
+        let filters = scratch::<T>(correlation.filters_len());
+        let copy = scratch::<T>(channels * field.channel + Field::SLACK);
+        // SAFETY: new tensors that nobody else has.
+        let (filters, copy) = unsafe { (filters.as_mut_slice::<T>(), copy.as_mut_slice::<T>()) };
+        correlation.pack_filters(weight, filters);
+        let image = channels * self.depth * self.window.source[0] * self.window.source[1];
+        self.blocks(sizes.batch, slices, |n, block| {
+            self.fill(&field, &source[n * image..(n + 1) * image], block.start, copy);
+            let first = target.first + n * apart.image + block.start * apart.slice;
+            let target = Target { first, image: apart.slice, ..target };
+            correlation.run(copy, filters, bias, target, out);
+        });
+    }
+
+    /// The gradient of the filters, `[groups * outputs, inputs * depth taps * taps]`, from the source and
+    /// the gradient `[batch, groups * outputs, slices, grid]`.
+    pub fn correlate_filters<T: Float + Element>(
+        &self,
+        sizes: Sizes,
+        source: &[T],
+        gradient: &[T],
+        out: &mut [T],
+    ) {
+        let (channels, results) = (sizes.groups * sizes.inputs, sizes.groups * sizes.outputs);
+        let (slices, field) = self.block(channels, field_of::<T>(self.window));
+        let sizes = Sizes { batch: slices, ..sizes };
+        let copy = scratch::<T>(channels * field.channel + Field::SLACK);
+        let sums = scratch::<T>(filter_sums_len(sizes, field.taps.len()) + out.len());
+        // SAFETY: new tensors that nobody else has.
+        let (copy, sums) = unsafe { (copy.as_mut_slice::<T>(), sums.as_mut_slice::<T>()) };
+        let (part, sums) = sums.split_at_mut(out.len());
+        let points = self.window.points();
+        let spread = Spread { image: points, channel: self.slices * points };
+        let image = channels * self.depth * self.window.source[0] * self.window.source[1];
+        let batch = source.len() / image.max(1);
+        out.fill(T::ZERO);
+        self.blocks(batch, slices, |n, block| {
+            self.fill(&field, &source[n * image..(n + 1) * image], block.start, copy);
+            let gradient = &gradient[n * results * spread.channel + block.start * points..];
+            correlate_filters(sizes, &field, copy, (gradient, spread), sums, part);
+            out.iter_mut().zip(&*part).for_each(|(out, &part)| *out += part);
+        });
+    }
+}
