@@ -27,8 +27,35 @@ struct Attention {
     T *dq, *dk, *dv;
     i64 batch, batch_sizes[MOST_BATCH_DIMS];
     i64 queries, keys, depth, width, mask_column, causal;
-    float scale;
+    // Of weights that dropout keeps, the factor, and the words.
+    float scale, kept;
+    u64 threshold, seed, stream;
+    const u64* place;
 };
+
+#if DROPS
+// Weights that are computed one after the other.
+#define UNROLLED 2
+
+// Whether dropout keeps a weight, by its place among all: the words are those that dropout of a tensor of them draws.
+struct Kept {
+    Draw draw;
+    u64 threshold;
+    i64 block;
+    Words words;
+    __device__ __forceinline__ Kept(const Attention& a) : draw(a.seed, a.stream, a.place), threshold(a.threshold), block(-1) {}
+    __device__ __forceinline__ bool operator()(i64 at) {
+        if (at >> 2 != block) {
+            block = at >> 2;
+            words = philox((u64)block, draw.stream, draw.seed);
+        }
+        u32 low = at & 1 ? words.w[1] : words.w[0], high = at & 1 ? words.w[3] : words.w[2];
+        return (u64)(at & 2 ? high : low) >= threshold;
+    }
+};
+#else
+#define UNROLLED 8
+#endif
 
 __device__ __forceinline__ const T* item_of(const Attention& a, const Operand& operand, i64 item) {
     const T* at = operand.at;
@@ -51,12 +78,24 @@ __device__ __forceinline__ void bring(T* to, const T* from, i64 step, i64 first,
     }
 }
 
-// The number that the scores of a query and a key get: minus infinity where it does not see it.
-__device__ __forceinline__ float masked(const Attention& a, const T* mask, i64 query, i64 key, float product) {
-    if (query >= a.queries || key >= a.keys || (a.causal && key > query)) return -__int_as_float(0x7f800000);
-    float s = product * a.scale;
-    return mask ? s + to_float(mask[query * a.mask.row + key * a.mask_column]) : s;
-}
+// What of a tile counts: so many queries and keys, and of a query the keys up to its own number and this one more.
+struct Edge {
+    int queries, keys, more;
+    const T* mask;
+    __device__ __forceinline__ Edge(const Attention& a, const T* of_item, i64 query, i64 key) {
+        queries = (int)(a.queries - query < SIDE ? a.queries - query : SIDE);
+        keys = (int)(a.keys - key < SIDE ? a.keys - key : SIDE);
+        i64 seen = query - key;
+        more = a.causal && seen < SIDE ? (int)(seen < -SIDE ? -SIDE : seen) : SIDE;
+        mask = of_item ? of_item + query * a.mask.row + key * a.mask_column : 0;
+    }
+    // The score of a query and a key of the tile: minus infinity where it does not see it.
+    __device__ __forceinline__ float score(const Attention& a, int i, int j, float product) const {
+        if (i >= queries || j >= keys || j > i + more) return -__int_as_float(0x7f800000);
+        float s = product * a.scale;
+        return mask ? s + to_float(mask[i * a.mask.row + j * a.mask_column]) : s;
+    }
+};
 
 typedef WarpTile<T, SIDE, true, true, DIM, LINE, LINE> Products;
 
@@ -85,7 +124,7 @@ struct ToRows {
     }
 };
 
-extern "C" __global__ void __launch_bounds__(128) flash(const __grid_constant__ Attention a) {
+extern "C" __global__ void __launch_bounds__(128, 2) flash(const __grid_constant__ Attention a) {
     extern __shared__ __align__(16) unsigned char shared_bytes[];
     T *q = (T*)shared_bytes, *k = q + SIDE * LINE, *v = k + SIDE * LINE, *weights = v + SIDE * LINE;
     float *scores = (float*)(weights + SIDE * WEIGHTS), *factor = scores + SIDE * SCORES;
@@ -115,22 +154,30 @@ extern "C" __global__ void __launch_bounds__(128) flash(const __grid_constant__ 
             ToScores to = {scores};
             products.each(to);
             __syncthreads();
+            Edge edge(a, mask, first, key);
             float most = largest;
 #pragma unroll 8
             for (int i = 0; i < SIDE / 2; ++i) {
                 int j = 2 * i + threadIdx.x % 2;
-                float s = masked(a, mask, first + row, key + j, scores[row * SCORES + j]);
+                float s = edge.score(a, row, j, scores[row * SCORES + j]);
                 scores[row * SCORES + j] = s;
                 most = s > most || s != s ? s : most;
             }
             float other = __shfl_xor_sync(0xffffffffu, most, 1);
             most = other > most || other != other ? other : most;
             float base = most == -__int_as_float(0x7f800000) ? 0.0f : most, more = 0;
-#pragma unroll 8
+#if DROPS
+            Kept kept(a);
+            i64 place = (item * a.queries + first + row) * a.keys + key;
+#endif
+#pragma unroll UNROLLED
             for (int i = 0; i < SIDE / 2; ++i) {
                 int j = 2 * i + threadIdx.x % 2;
                 float weight = __expf(scores[row * SCORES + j] - base);
                 more += weight;
+#if DROPS
+                if (!kept(place + j)) weight = 0;
+#endif
                 weights[row * WEIGHTS + j] = narrowed<T>(weight);
             }
             more += __shfl_xor_sync(0xffffffffu, more, 1);
@@ -155,7 +202,7 @@ extern "C" __global__ void __launch_bounds__(128) flash(const __grid_constant__ 
         }
         await_copies<0>();
         if (threadIdx.x % 2 == 0) {
-            factor[row] = sum == 0 ? 0.0f : 1 / sum;
+            factor[row] = sum == 0 ? 0.0f : a.kept / sum;
             if (first + row < a.queries)
                 a.logsum[item * a.queries + first + row] = sum == 0 ? 0.0f : largest + logf(sum);
         }
@@ -169,10 +216,31 @@ extern "C" __global__ void __launch_bounds__(128) flash(const __grid_constant__ 
     }
 }
 
+// A bit for each weight that this thread has of a tile: whether dropout keeps it. Found before the products, which take
+// the registers that this takes.
+__device__ __forceinline__ u32 kept_bits(const Attention& a, i64 item, i64 query, i64 key) {
+    u32 bits = 0;
+#if DROPS
+    Kept kept(a);
+    int row = Products::first_row() + threadIdx.x % 32 / 4, column = Products::first_column() + threadIdx.x % 4 * 2;
+#pragma unroll 1
+    for (int half = 0; half < 4; ++half) {
+        i64 at = (item * a.queries + query + row + 8 * half) * a.keys + key + column;
+#pragma unroll 1
+        for (int j = 0; j < 4; ++j) {
+            int first = half / 2 * 16 + j * 4 + half % 2 * 2;
+            bits |= (u32)kept(at + 8 * j) << first | (u32)kept(at + 8 * j + 1) << (first + 1);
+        }
+    }
+#endif
+    return bits;
+}
+
 // Weights, rounded, from the products of queries and keys, and the gradients of those products; either may be left out.
-__device__ __forceinline__ void differentiate(const Attention& a, const T* mask, i64 query, i64 key, const Products& products,
-                                              const Products& gradient, const float* logsum, const float* along, T* weights,
-                                              T* gradients) {
+__device__ __forceinline__ void differentiate(const Attention& a, const T* mask, u32 kept, i64 query, i64 key,
+                                              const Products& products, const Products& gradient, const float* logsum,
+                                              const float* along, T* weights, T* gradients) {
+    Edge edge(a, mask, query, key);
     int row = products.first_row() + threadIdx.x % 32 / 4, column = products.first_column() + threadIdx.x % 4 * 2;
 #pragma unroll
     for (int i = 0; i < 2; ++i)
@@ -181,9 +249,15 @@ __device__ __forceinline__ void differentiate(const Attention& a, const T* mask,
 #pragma unroll
             for (int n = 0; n < 4; ++n) {
                 int r = row + 16 * i + n / 2 * 8, c = column + 8 * j + n % 2;
-                float weight = __expf(masked(a, mask, query + r, key + c, products.sums[i][j][n]) - logsum[r]);
-                if (weights) weights[r * WEIGHTS + c] = narrowed<T>(weight);
-                gradients[r * WEIGHTS + c] = narrowed<T>(weight * (gradient.sums[i][j][n] - along[r]) * a.scale);
+                float weight = __expf(edge.score(a, r, c, products.sums[i][j][n]) - logsum[r]);
+                float of_weight = gradient.sums[i][j][n], used = weight;
+#if DROPS
+                float by = kept >> ((i * 4 + j) * 4 + n) & 1 ? a.kept : 0.0f;
+                of_weight *= by;
+                used *= by;
+#endif
+                if (weights) weights[r * WEIGHTS + c] = narrowed<T>(used);
+                gradients[r * WEIGHTS + c] = narrowed<T>(weight * (of_weight - along[r]) * a.scale);
             }
 }
 
@@ -224,6 +298,7 @@ extern "C" __global__ void __launch_bounds__(128) flash_queries(const __grid_con
             bring(k, of_k, a.k.row, key, a.keys, a.depth);
             bring(v, of_v, a.v.row, key, a.keys, a.width);
             commit_copies();
+            u32 kept = kept_bits(a, item, first, key);
             await_copies<0>();
             __syncthreads();
             Products products, gradient;
@@ -231,7 +306,7 @@ extern "C" __global__ void __launch_bounds__(128) flash_queries(const __grid_con
             gradient.begin();
             products.multiply(q, k);
             gradient.multiply(dy, v);
-            differentiate(a, mask, first, key, products, gradient, logsum, along, (T*)0, gradients);
+            differentiate(a, mask, kept, first, key, products, gradient, logsum, along, (T*)0, gradients);
             __syncthreads();
 #pragma unroll
             for (int c = 0; c < DIM / SIDE; ++c) dq[c].multiply(gradients, k + c * SIDE);
@@ -276,6 +351,7 @@ extern "C" __global__ void __launch_bounds__(128) flash_keys(const __grid_consta
                 logsum[threadIdx.x] = inside ? a.logsum[at] : 0.0f;
                 along[threadIdx.x] = inside ? a.along[at] : 0.0f;
             }
+            u32 kept = kept_bits(a, item, query, first);
             await_copies<0>();
             __syncthreads();
             Products products, gradient;
@@ -283,7 +359,7 @@ extern "C" __global__ void __launch_bounds__(128) flash_keys(const __grid_consta
             gradient.begin();
             products.multiply(q, k);
             gradient.multiply(dy, v);
-            differentiate(a, mask, query, first, products, gradient, logsum, along, weights, gradients);
+            differentiate(a, mask, kept, query, first, products, gradient, logsum, along, weights, gradients);
             __syncthreads();
 #pragma unroll
             for (int c = 0; c < DIM / SIDE; ++c) {

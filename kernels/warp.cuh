@@ -151,8 +151,8 @@ struct WarpTile {
     static const int RIGHT = RIGHT_ALONG ? SIZE * RIGHT_ROW : DEPTH * RIGHT_DEPTH;
     float sums[HIGH][4][4];
 
-    __device__ __forceinline__ int first_row() const { return threadIdx.x / 32 % 2 * (SIZE / 2); }
-    __device__ __forceinline__ int first_column() const { return threadIdx.x / 64 * 32; }
+    static __device__ __forceinline__ int first_row() { return threadIdx.x / 32 % 2 * (SIZE / 2); }
+    static __device__ __forceinline__ int first_column() { return threadIdx.x / 64 * 32; }
 
     __device__ __forceinline__ void begin() {
 #pragma unroll

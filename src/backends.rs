@@ -47,6 +47,17 @@ pub mod cudnn {
 
 /// cuBLASLt and the device (`torch.backends.cuda`).
 pub mod cuda {
+    use super::{AtomicBool, Relaxed};
+
+    switch! {
+        /// Whether `scaled_dot_product_attention` may be cuDNN's, which is asked first.
+        cudnn_sdp_enabled enable_cudnn_sdp = true;
+        /// Whether `scaled_dot_product_attention` may be by torchrs' own kernels that hold no scores in memory.
+        flash_sdp_enabled enable_flash_sdp = true;
+        /// Whether `scaled_dot_product_attention` may be by products of matrices, which hold all scores in memory.
+        math_sdp_enabled enable_math_sdp = true;
+    }
+
     /// Matrix products (`torch.backends.cuda.matmul`).
     pub mod matmul {
         use super::super::{AtomicBool, Relaxed};

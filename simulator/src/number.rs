@@ -45,6 +45,16 @@ impl Number {
         }
     }
 
+    /// The number of this type that is nearest to x.
+    pub fn rounded(self, x: f64) -> f64 {
+        match self {
+            Number::F64 => x,
+            Number::F32 => (x as f32).into(),
+            Number::F16 => from_f16(to_f16(x as f32)).into(),
+            Number::BF16 => from_bf16(to_bf16(x as f32)).into(),
+        }
+    }
+
     /// Stores a number at an address that was checked.
     pub fn store(self, at: usize, x: f64) {
         // SAFETY: as above.

@@ -47,7 +47,8 @@ fn asked(library: &Library, function: &str) -> Option<c_int> {
     (rc == 0 && version > 0).then_some(version)
 }
 
-fn told(library: &Library, function: &str) -> Option<usize> {
+/// What a function says that returns the version's number.
+pub(super) fn told(library: &Library, function: &str) -> Option<usize> {
     let symbol = library.symbol(function)?;
     // SAFETY: the version functions of cuBLASLt and cuDNN have this signature.
     Some(unsafe { transmute::<NonNull<_>, Told>(symbol)() })

@@ -11,10 +11,13 @@
 //! Second derivatives, and the gradient of a mask, are composed of recorded ops.
 
 pub(super) mod cuda;
+mod cudnn;
 pub(super) mod flash;
 
+use flash::Dropout;
 use smallvec::{SmallVec, smallvec};
 
+use super::random::drop_elements;
 #[cfg(test)]
 use super::samples::{OpSample, values};
 use super::{compute, gpu};
@@ -82,23 +85,40 @@ impl Tensor {
             throw(Error::argument(OP, "dropout_p", format!("{p}; must be from 0 to 1")));
         }
         let (mask, causal, scale) = (options.attn_mask.as_ref(), options.is_causal, options.scale);
-        let attend = |k: &Tensor, v: &Tensor| match p {
-            0.0 => self.scaled_dot_product_attention(k, v, mask, causal, scale),
-            _ => Plan::new(self, k, v, mask, causal, scale).dropped([self, k, v], mask, p),
+        let attend = |q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tensor>| match p {
+            0.0 => q.scaled_dot_product_attention(k, v, mask, causal, scale),
+            _ => Plan::new(q, k, v, mask, causal, scale).dropped([q, k, v], mask, p),
         };
         if !options.enable_gqa {
-            return attend(key, value);
+            return attend(self, key, value, mask);
         }
         let heads = |t: &Tensor| t.dim().checked_sub(3).map_or(0, |d| t.shape()[d]);
-        let shared = |t: &Tensor| match (heads(self), heads(t)) {
-            (q, k) if q == k => t.clone(),
-            (q, k) if k > 0 && q % k == 0 => t.repeat_interleave(q / k, -3),
+        let group = |t: &Tensor| match (heads(self), heads(t)) {
+            (q, k) if q == k => 1,
+            (q, k) if k > 0 && q % k == 0 => q / k,
             (q, k) => throw(Error::shape(
                 OP,
                 format!("{q} query heads are no multiple of {k} key or value heads"),
             )),
         };
-        attend(&shared(key), &shared(value))
+        match [key, value].map(group) {
+            [1, 1] => attend(self, key, value, mask),
+            [k, v] if k == v => {
+                // Heads that share keys are a dimension of their own, along which those broadcast.
+                let apart = |t: &Tensor| t.unflatten(-3, &[(heads(t) / k) as i64, k as i64]);
+                let mask = mask.map(|m| match heads(m) {
+                    0 => m.clone(),
+                    1 => m.unsqueeze(-3),
+                    _ => apart(m),
+                });
+                let [key, value] = [key, value].map(|t| t.unsqueeze(-3));
+                attend(&apart(self), &key, &value, mask.as_ref()).flatten(-4, -3)
+            }
+            [k, v] => {
+                let repeated = |t: &Tensor, n| t.repeat_interleave(n, -3);
+                attend(self, &repeated(key, k), &repeated(value, v), mask)
+            }
+        }
     }
 
     /// Attention of these queries to `key` and `value`
@@ -132,31 +152,10 @@ impl Tensor {
             q.scaled_dot_product_attention(&k, &v, mask.as_ref(), is_causal, scale)
         );
         let plan = Plan::new(self, key, value, attn_mask, is_causal, scale);
-        let dtype = self.dtype();
-        // A bool mask becomes one that is added.
-        let mask = attn_mask
-            .map(|m| if m.dtype() == Dtype::Bool { additive(m, dtype) } else { m.clone() });
-        let (y, logsum) = no_grad(|| plan.forward([self, key, value], mask.as_ref()));
-        let inputs: SmallVec<[&Tensor; 4]> =
-            [Some(self), Some(key), Some(value), mask.as_ref()].into_iter().flatten().collect();
-        record("scaled_dot_product_attention", &inputs, y, |saver| {
-            let inputs: SmallVec<[_; 4]> = inputs.iter().map(|t| saver.save(t)).collect();
-            let (y, logsum) = (saver.save_output(0), saver.save(&logsum));
-            move |ctx| {
-                let dy = ctx.grad(0);
-                let of: SmallVec<[Tensor; 4]> = inputs.iter().map(|t| ctx.get(t)).collect();
-                let (qkv, mask) = ([&of[0], &of[1], &of[2]], of.get(3));
-                let mask_wanted = mask.is_some() && ctx.needs(3);
-                let logsum = ctx.get(&logsum);
-                let mut grads = if ctx.create_graph() || mask_wanted {
-                    plan.composed(qkv, mask, &logsum, &dy)
-                } else {
-                    plan.backward(qkv, mask, &ctx.get(&y), &logsum, &dy)
-                };
-                grads.truncate(of.len());
-                grads
-            }
-        })
+        let mask = attn_mask.map(|m| added(m, self.dtype()));
+        let qkv = [self, key, value];
+        let (y, logsum) = no_grad(|| plan.forward(qkv, mask.as_ref()));
+        plan.recorded(qkv, mask.as_ref(), y, logsum, None)
     }
 }
 
@@ -166,6 +165,11 @@ fn additive(mask: &Tensor, dtype: Dtype) -> Tensor {
         let zeros = Tensor::zeros(mask.shape(), (dtype, mask.device()));
         zeros.masked_fill(&mask.logical_not(), f64::NEG_INFINITY)
     })
+}
+
+/// A mask that is added: a bool one becomes such.
+fn added(mask: &Tensor, dtype: Dtype) -> Tensor {
+    if mask.dtype() == Dtype::Bool { additive(mask, dtype) } else { mask.clone() }
 }
 
 /// The op's name.
@@ -268,6 +272,36 @@ impl Plan {
         shape
     }
 
+    /// Y with its gradients, of weights that were dropped or not.
+    fn recorded(
+        self,
+        qkv: [&Tensor; 3],
+        mask: Option<&Tensor>,
+        y: Tensor,
+        logsum: Tensor,
+        dropout: Option<Dropout>,
+    ) -> Tensor {
+        let inputs: SmallVec<[&Tensor; 4]> = qkv.into_iter().chain(mask).collect();
+        record(OP, &inputs, y, |saver| {
+            let inputs: SmallVec<[_; 4]> = inputs.iter().map(|t| saver.save(t)).collect();
+            let (y, logsum) = (saver.save_output(0), saver.save(&logsum));
+            move |ctx| {
+                let dy = ctx.grad(0);
+                let of: SmallVec<[Tensor; 4]> = inputs.iter().map(|t| ctx.get(t)).collect();
+                let (qkv, mask) = ([&of[0], &of[1], &of[2]], of.get(3));
+                let mask_wanted = mask.is_some() && ctx.needs(3);
+                let logsum = ctx.get(&logsum);
+                let mut grads = if ctx.create_graph() || mask_wanted {
+                    self.composed(qkv, mask, &logsum, &dy, dropout)
+                } else {
+                    self.backward(qkv, mask, &ctx.get(&y), &logsum, &dy, dropout)
+                };
+                grads.truncate(of.len());
+                grads
+            }
+        })
+    }
+
     /// Y and the logarithms of the sums.
     fn forward(&self, [q, k, v]: [&Tensor; 3], mask: Option<&Tensor>) -> (Tensor, Tensor) {
         if let Some(gpu) = gpu::of(OP, &[q, k, v, mask.unwrap_or(q)]) {
@@ -309,8 +343,15 @@ impl Plan {
         y: &Tensor,
         logsum: &Tensor,
         dy: &Tensor,
+        dropout: Option<Dropout>,
     ) -> Grads {
         if let Some(gpu) = gpu::of(OP, &[q, k, v, dy]) {
+            if let Some(dropout) = dropout {
+                let of_y = (y, logsum);
+                return no_grad(|| {
+                    cuda::dropped_backward(gpu, self, [q, k, v], mask, of_y, dy, dropout)
+                });
+            }
             return no_grad(|| cuda::backward(gpu, self, [q, k, v], mask, (y, logsum), dy));
         }
         let a = self.attention;
@@ -358,15 +399,21 @@ impl Plan {
         scores
     }
 
-    /// Y where each element of P is dropped with probability `p`, from recorded ops: P must be there.
+    /// Y where each element of P is dropped with probability `p`: by kernels that draw as they go, or else from recorded
+    /// ops, for which P must be there.
     fn dropped(&self, [q, k, v]: [&Tensor; 3], mask: Option<&Tensor>, p: f64) -> Tensor {
+        if let Some(gpu) = gpu::of(OP, &[q, k, v, mask.unwrap_or(q)]) {
+            let mask = mask.map(|m| added(m, q.dtype()));
+            let qkv = [q, k, v];
+            let done = no_grad(|| cuda::dropped(gpu, self, qkv, mask.as_ref(), p));
+            if let Some((y, logsum, dropout)) = done {
+                return self.clone().recorded(qkv, mask.as_ref(), y, logsum, Some(dropout));
+            }
+        }
         let Some(mask) = mask else {
             return self.scores(q, k, None).softmax(-1).dropout(p, true).matmul(v);
         };
-        let mask = match mask.dtype() {
-            Dtype::Bool => additive(mask, q.dtype()),
-            _ => mask.clone(),
-        };
+        let mask = added(mask, q.dtype());
         let scores = self.scores(q, k, Some(&mask));
         // A query that sees nothing gives 0, where softmax and its derivative are NaN.
         let blind = no_grad(|| scores.detach().amax(&[-1], true).eq(f64::NEG_INFINITY));
@@ -381,6 +428,7 @@ impl Plan {
         mask: Option<&Tensor>,
         logsum: &Tensor,
         dy: &Tensor,
+        dropout: Option<Dropout>,
     ) -> Grads {
         let a = self.attention;
         let scores = self.scores(q, k, mask);
@@ -393,8 +441,17 @@ impl Plan {
         let sums = weights.sum_to_size(&per_row);
         let nothing = no_grad(|| sums.detach().eq(0.0).to_dtype(q.dtype()));
         let weights = weights / (sums + nothing);
-        let dv = weights.transpose(-1, -2).matmul(dy);
-        let dweights = dy.matmul(&v.transpose(-1, -2));
+        // What dropout multiplied the weights by.
+        let factors = dropout.map(|dropout| {
+            let ones = Tensor::ones(weights.shape(), (weights.dtype(), weights.device()));
+            no_grad(|| drop_elements(&ones, dropout.draw, dropout.p).0)
+        });
+        let dropped = |t: Tensor| match &factors {
+            Some(factors) => t * factors,
+            None => t,
+        };
+        let dv = dropped(weights.clone()).transpose(-1, -2).matmul(dy);
+        let dweights = dropped(dy.matmul(&v.transpose(-1, -2)));
         let along = (&dweights * &weights).sum_to_size(&per_row);
         let dscores = &weights * (dweights - along);
         let dq = dscores.matmul(k) * a.scale;

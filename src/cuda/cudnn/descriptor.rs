@@ -10,6 +10,7 @@ use crate::error::Result;
 #[derive(Clone, Copy, Debug)]
 #[repr(i32)]
 pub(super) enum Kind {
+    Pointwise = 0,
     Convolution = 1,
     Engine = 2,
     EngineConfig = 3,
@@ -18,9 +19,15 @@ pub(super) enum Kind {
     Forward = 10,
     Filters = 11,
     Data = 12,
+    PointwiseOperation = 13,
     Graph = 15,
     Pack = 16,
     Tensor = 17,
+    Matmul = 18,
+    MatmulOperation = 19,
+    Reduction = 21,
+    ReductionOperation = 22,
+    Reshape = 31,
     Properties = 38,
 }
 
@@ -53,6 +60,10 @@ pub(super) type Mode = Number<7>;
 pub(super) type HeuristicMode = Number<8>;
 /// `cudnnBackendNumericalNote_t`.
 pub(super) type Note = Number<11>;
+/// `cudnnPointwiseMode_t`.
+pub(super) type PointwiseMode = Number<14>;
+/// `cudnnReduceTensorOp_t`.
+pub(super) type Fold = Number<18>;
 
 impl<const N: i32> Value for Number<N> {
     const TYPE: c_int = N;
@@ -66,7 +77,7 @@ macro_rules! values {
         })*
     };
 }
-values!(Handle = 0, i64 = 3, f32 = 4, f64 = 5, Address = 6, Object = 15, u8 = 24);
+values!(Handle = 0, bool = 2, i64 = 3, f32 = 4, f64 = 5, Address = 6, Object = 15, u8 = 24);
 
 /// A descriptor, which ends with this.
 pub(super) struct Descriptor {

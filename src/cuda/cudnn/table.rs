@@ -11,6 +11,7 @@ use crate::cuda::driver::StreamHandle;
 use crate::cuda::dynamic::function_table;
 use crate::cuda::library::{self, Kind};
 use crate::cuda::once::TryOnce;
+use crate::cuda::version::told;
 use crate::error::{Error, Result};
 
 /// Whether cuDNN is used where it is found: not if this is 0.
@@ -100,6 +101,11 @@ pub(super) fn table() -> Result<&'static Table> {
         })
     };
     TABLE.get_or_init(load).as_ref().map_err(Error::clone)
+}
+
+/// The library's version: 91002 is 9.10.2.
+pub(super) fn version() -> Result<usize> {
+    Ok(told(library::open(Kind::Cudnn)?, "cudnnGetVersion").unwrap_or(0))
 }
 
 /// The handle of a device, which nobody else uses meanwhile.

@@ -1,13 +1,14 @@
-//! Attention on a GPU: of halves by tiles ([`flash`](super::flash)) where those take the sizes; else by products of
-//! queries and keys in the compute type, whose rows become weights in place, and products of the weights and values.
+//! Attention on a GPU: of halves by [`cudnn`](super::cudnn) or by tiles ([`flash`](super::flash)) where those take the
+//! sizes and [`backends::cuda`] lets them; else by products of queries and keys in the compute type, whose rows become weights in place, and products of the weights and values.
 
 use crate::cuda::sources::program;
 use smallvec::smallvec;
 
-use super::Plan;
-use super::flash::Call;
+use super::flash::{Call, Dropout};
+use super::{OP, Plan, cudnn};
 use crate::Tensor;
 use crate::autograd::Grads;
+use crate::backends;
 use crate::cuda::launch::{Argument, Shape as Grid};
 use crate::cuda::{Kernel, Program};
 use crate::cuda_args;
@@ -114,6 +115,45 @@ fn grid(rows: i64) -> Grid {
     Grid::row(rows.min(i64::from(i32::MAX)) as u32, 256)
 }
 
+/// A call of the kernels that go by tiles, if they take such.
+fn tiles(plan: &Plan, qkv: [&Tensor; 3], mask: Option<&Tensor>, logsum: &Tensor) -> Option<Call> {
+    backends::cuda::flash_sdp_enabled().then(|| Call::new(plan, qkv, mask, logsum))?
+}
+
+/// Y of weights that are dropped with a probability, the logarithms of the sums, and what backward is to know. None
+/// where the weights have to be there for it.
+#[track_caller]
+pub(super) fn dropped(
+    gpu: Gpu,
+    plan: &Plan,
+    qkv: [&Tensor; 3],
+    mask: Option<&Tensor>,
+    p: f64,
+) -> Option<(Tensor, Tensor, Dropout)> {
+    let rows = plan.with_batch([plan.attention.queries, 1]);
+    let logsum = Tensor::uninitialised_on(&rows, Dtype::F32, gpu.device());
+    let call = tiles(plan, qkv, mask, &logsum).filter(Call::can_drop)?;
+    let dropout = Dropout::new(gpu, p);
+    let y = call.with(dropout).forward(gpu, plan, qkv[0].dtype());
+    Some((y, logsum, dropout))
+}
+
+/// The gradients for [`dropped`].
+#[track_caller]
+pub(super) fn dropped_backward(
+    gpu: Gpu,
+    plan: &Plan,
+    qkv: [&Tensor; 3],
+    mask: Option<&Tensor>,
+    (y, logsum): (&Tensor, &Tensor),
+    dy: &Tensor,
+    dropout: Dropout,
+) -> Grads {
+    let logsum = logsum.detach().contiguous();
+    let call = Call::new(plan, qkv, mask, &logsum).expect("forward made such a call");
+    call.with(dropout).backward(gpu, plan, y, dy)
+}
+
 /// Y and the logarithms of the sums.
 #[track_caller]
 pub(super) fn forward(
@@ -125,8 +165,17 @@ pub(super) fn forward(
     let (a, dtype) = (plan.attention, q.dtype());
     let logsum =
         Tensor::uninitialised_on(&plan.with_batch([a.queries, 1]), dtype.compute(), gpu.device());
-    if let Some(call) = Call::new(plan, [q, k, v], mask, &logsum) {
+    let of_cudnn = cudnn::Call::new(gpu, plan, [q, k, v], mask);
+    if let Some(y) = of_cudnn.and_then(|call| call.forward(&logsum)) {
+        return (y, logsum);
+    }
+    if let Some(call) = tiles(plan, [q, k, v], mask, &logsum) {
         return (call.forward(gpu, plan, dtype), logsum);
+    }
+    if !backends::cuda::math_sdp_enabled() {
+        throw(Error::Device(format!(
+            "{OP}: only products of matrices compute this here, and `backends::cuda::enable_math_sdp(false)` forbids them"
+        )));
     }
     let [q, k, v] = wide([q, k, v]);
     let (scores, _mask, told) = scores(gpu, plan, &q, &k, mask, &logsum);
@@ -148,7 +197,11 @@ pub(super) fn backward(
 ) -> Grads {
     let (a, dtype) = (plan.attention, q.dtype());
     let logsum = logsum.detach().contiguous();
-    if let Some(call) = Call::new(plan, [q, k, v], mask, &logsum) {
+    let of_cudnn = cudnn::Call::new(gpu, plan, [q, k, v], mask);
+    if let Some(grads) = of_cudnn.and_then(|call| call.backward(y, &logsum, dy)) {
+        return grads;
+    }
+    if let Some(call) = tiles(plan, [q, k, v], mask, &logsum) {
         return call.backward(gpu, plan, y, dy);
     }
     let [q, k, v, dy] = wide([q, k, v, dy]);

@@ -10,6 +10,7 @@ use crate::cuda::launch::{Argument, Shape as Grid};
 use crate::cuda::{Kernel, Program};
 use crate::cuda_args;
 use crate::ops::gpu::Gpu;
+use crate::ops::random::{Draw, draw_of_default, kept, resolve};
 use crate::tensor::{Dtype, Shape};
 
 /// Batch dimensions that are left when neighbours are joined: what the kernels have room for.
@@ -54,6 +55,11 @@ struct Attention {
     mask_column: i64,
     causal: i64,
     scale: f32,
+    kept: f32,
+    threshold: u64,
+    seed: u64,
+    stream: u64,
+    place: *const u64,
 }
 
 // SAFETY: the same fields in the same order on the other side, without references.
@@ -67,13 +73,19 @@ struct Kernels {
 }
 
 macro_rules! kernels {
-    ($($kernels:ident $element:literal $features:literal;)*) => {
+    ($($kernels:ident $element:literal $features:literal $drops:literal;)*) => {
         $(
         static $kernels: Kernels = {
             static PROGRAM: Program =
-                Program::new("flash", kernel_text!("prelude.cuh", "warp.cuh", "tile.cuh"), kernel_text!("flash.cu")).options(&[
+                Program::new(
+                    "flash",
+                    kernel_text!("prelude.cuh", "philox.cuh", "warp.cuh", "tile.cuh"),
+                    kernel_text!("flash.cu"),
+                )
+                .options(&[
                     concat!("--define-macro=ELEMENT=", $element),
                     concat!("--define-macro=DIM=", $features),
+                    concat!("--define-macro=DROPS=", $drops),
                 ]);
             Kernels {
                 forward: Kernel::new(&PROGRAM, "flash"),
@@ -91,10 +103,33 @@ macro_rules! kernels {
 }
 
 kernels! {
-    HALVES_64 "f16" "64";
-    HALVES_128 "f16" "128";
-    BRAIN_HALVES_64 "bf16" "64";
-    BRAIN_HALVES_128 "bf16" "128";
+    HALVES_64 "f16" "64" "0";
+    HALVES_128 "f16" "128" "0";
+    BRAIN_HALVES_64 "bf16" "64" "0";
+    BRAIN_HALVES_128 "bf16" "128" "0";
+    DROPPED_HALVES_64 "f16" "64" "1";
+    DROPPED_BRAIN_HALVES_64 "bf16" "64" "1";
+}
+
+/// Dropout of the weights: forward and backward draw the same words again.
+#[derive(Clone, Copy)]
+pub(super) struct Dropout {
+    pub(super) p: f64,
+    pub(super) draw: Draw,
+    seed: u64,
+    stream: u64,
+    /// The address of what is added to those two, or 0.
+    place: usize,
+}
+
+impl Dropout {
+    /// The default generator's next draw.
+    #[track_caller]
+    pub(super) fn new(gpu: Gpu, p: f64) -> Dropout {
+        let draw = draw_of_default();
+        let (seed, stream, place) = resolve(gpu, draw);
+        Dropout { p, draw, seed, stream, place: place as usize }
+    }
 }
 
 /// A call's operands, as the kernels want them.
@@ -103,6 +138,8 @@ pub(super) struct Call {
     _operands: [Option<Tensor>; 4],
     told: Attention,
     kernels: &'static Kernels,
+    /// Those that drop weights: not of more than 64 features, for which there are too few registers.
+    dropped: Option<&'static Kernels>,
     /// Bytes of 64 rows of features.
     rows: usize,
 }
@@ -132,11 +169,11 @@ impl Call {
         if !fits || plan.count() * a.queries * a.keys == 0 || a.depth * a.width == 0 {
             return None;
         }
-        let (kernels, dim) = match (dtype, features <= 64) {
-            (Dtype::F16, true) => (&HALVES_64, 64),
-            (Dtype::F16, false) => (&HALVES_128, 128),
-            (Dtype::BF16, true) => (&BRAIN_HALVES_64, 64),
-            (Dtype::BF16, false) => (&BRAIN_HALVES_128, 128),
+        let (kernels, dropped, dim) = match (dtype, features <= 64) {
+            (Dtype::F16, true) => (&HALVES_64, Some(&DROPPED_HALVES_64), 64),
+            (Dtype::F16, false) => (&HALVES_128, None, 128),
+            (Dtype::BF16, true) => (&BRAIN_HALVES_64, Some(&DROPPED_BRAIN_HALVES_64), 64),
+            (Dtype::BF16, false) => (&BRAIN_HALVES_128, None, 128),
             _ => return None,
         };
         let wide = |t: &Tensor, rows: usize, columns: usize| {
@@ -183,8 +220,28 @@ impl Call {
             mask_column: operands[3].as_ref().map_or(0, |m| m.strides()[m.dim() - 1] as i64),
             causal: i64::from(a.causal),
             scale: a.scale as f32,
+            kept: 1.0,
+            threshold: 0,
+            seed: 0,
+            stream: 0,
+            place: std::ptr::null(),
         };
-        Some(Call { _operands: operands, told, kernels, rows: SIDE * (dim + 8) * 2 })
+        Some(Call { _operands: operands, told, kernels, dropped, rows: SIDE * (dim + 8) * 2 })
+    }
+
+    /// Whether there are kernels that drop weights for it.
+    pub(super) fn can_drop(&self) -> bool {
+        self.dropped.is_some()
+    }
+
+    /// The same with dropout of the weights.
+    pub(super) fn with(mut self, dropout: Dropout) -> Call {
+        let (threshold, kept) = kept(dropout.p);
+        let Dropout { seed, stream, .. } = dropout;
+        let place = dropout.place as *const u64;
+        self.told = Attention { kept: kept as f32, threshold, seed, stream, place, ..self.told };
+        self.kernels = self.dropped.expect("the caller asked whether there are such");
+        self
     }
 
     #[track_caller]

@@ -11,7 +11,7 @@ use crate::{Dtype, Tensor};
 
 /// Products and sums are rounded one by one, as on the host.
 pub(in crate::ops) static PROGRAM: Program =
-    program!("random": "random.cu").options(&["--fmad=false"]);
+    program!("random": "philox.cuh", "random.cu").options(&["--fmad=false"]);
 
 kernels_by! {
     floats of PROGRAM:

@@ -77,8 +77,8 @@ impl Generator {
         if !training || p == 0.0 {
             return x.clone();
         }
-        let scale = if p == 1.0 { 0.0 } else { 1.0 / (1.0 - p) };
-        let (y, mask) = drop_elements(x, self.draw(), p, scale);
+        let (_, scale) = kept(p);
+        let (y, mask) = drop_elements(x, self.draw(), p);
         record("dropout", &[x], y, |saver| {
             let mask = saver.save(&mask);
             move |ctx| smallvec![Some(apply_mask(&ctx.grad(0), &ctx.get(&mask), scale))]
@@ -86,10 +86,16 @@ impl Generator {
     }
 }
 
+/// What words of 32 bits keep an element, those from a threshold on, and the factor of what is kept.
+pub(in crate::ops) fn kept(p: f64) -> (u64, f64) {
+    let scale = if p == 1.0 { 0.0 } else { 1.0 / (1.0 - p) };
+    ((p * (1u64 << 32) as f64).round() as u64, scale)
+}
+
 /// The result and the mask, not recorded.
-fn drop_elements(x: &Tensor, draw: Draw, p: f64, scale: f64) -> (Tensor, Tensor) {
+pub(in crate::ops) fn drop_elements(x: &Tensor, draw: Draw, p: f64) -> (Tensor, Tensor) {
     let dense = x.detach().contiguous();
-    let threshold = (p * (1u64 << 32) as f64).round() as u64;
+    let (threshold, scale) = kept(p);
     if let Some(gpu) = gpu::of("dropout", &[x]) {
         return cuda::dropout(gpu, &dense, draw, threshold, scale);
     }

@@ -27,7 +27,9 @@ use parking_lot::Mutex;
 
 #[cfg(test)]
 use super::samples::OpSample;
+pub(super) use dropout::{drop_elements, kept};
 pub(crate) use recorded::RecordedDraws;
+pub(super) use recorded::resolve;
 
 use crate::Tensor;
 use crate::cpu::philox::PhiloxStream;
@@ -149,6 +151,11 @@ impl Draw {
     fn words(self) -> PhiloxStream {
         PhiloxStream::new(self.seed, self.stream)
     }
+}
+
+/// A draw of the default generator.
+pub(super) fn draw_of_default() -> Draw {
+    DEFAULT.draw()
 }
 
 impl Generator {

@@ -78,7 +78,7 @@ impl RecordedDraws {
 
 /// The seed and the stream of a draw for a kernel, and where it finds what is added to them, if anything.
 #[track_caller]
-pub(super) fn resolve(gpu: Gpu, draw: Draw) -> (u64, u64, *const u64) {
+pub(in crate::ops) fn resolve(gpu: Gpu, draw: Draw) -> (u64, u64, *const u64) {
     let Draw { seed, stream, of_default } = draw;
     match graph::is_current_stream_capturing(gpu.index) {
         Ok(false) => return (seed, stream, std::ptr::null()),

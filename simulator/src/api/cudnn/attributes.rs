@@ -4,6 +4,8 @@ use super::{Outcome, Status, refuse};
 
 /// `cudnnBackendDescriptorType_t`, as far as there are such here.
 pub mod kind {
+    /// What a pointwise operation does.
+    pub const POINTWISE: i32 = 0;
     /// A convolution's window.
     pub const CONVOLUTION: i32 = 1;
     /// An engine.
@@ -20,12 +22,24 @@ pub mod kind {
     pub const FILTERS: i32 = 11;
     /// dx of w and dy.
     pub const DATA: i32 = 12;
+    /// A pointwise operation.
+    pub const OF_POINTWISE: i32 = 13;
     /// A graph of operations.
     pub const GRAPH: i32 = 15;
     /// The addresses of an execution.
     pub const PACK: i32 = 16;
     /// A tensor.
     pub const TENSOR: i32 = 17;
+    /// What a product of matrices does.
+    pub const MATMUL: i32 = 18;
+    /// A product of matrices.
+    pub const OF_MATMUL: i32 = 19;
+    /// What a reduction does.
+    pub const REDUCTION: i32 = 21;
+    /// A reduction.
+    pub const OF_REDUCTION: i32 = 22;
+    /// Another view of a tensor.
+    pub const RESHAPE: i32 = 31;
 }
 
 /// `cudnnBackendAttributeType_t`.
@@ -34,6 +48,8 @@ pub mod of {
     pub const HANDLE: i32 = 0;
     /// `cudnnDataType_t`.
     pub const DATA_TYPE: i32 = 1;
+    /// A truth value.
+    pub const BOOLEAN: i32 = 2;
     /// 64 bits.
     pub const INT64: i32 = 3;
     /// f32.
@@ -48,13 +64,18 @@ pub mod of {
     pub const HEURISTIC_MODE: i32 = 8;
     /// What an engine's numbers are like.
     pub const NOTE: i32 = 11;
+    /// Which pointwise operation.
+    pub const POINTWISE_MODE: i32 = 14;
     /// A descriptor.
     pub const DESCRIPTOR: i32 = 15;
+    /// Which reduction.
+    pub const FOLD: i32 = 18;
 
     /// Bytes of a value.
     pub fn bytes(kind: i32) -> usize {
         match kind {
-            DATA_TYPE | FLOAT | MODE | HEURISTIC_MODE | NOTE => 4,
+            BOOLEAN => 1,
+            DATA_TYPE | FLOAT | MODE | HEURISTIC_MODE | NOTE | POINTWISE_MODE | FOLD => 4,
             _ => 8,
         }
     }
@@ -64,7 +85,12 @@ pub mod of {
 type Rule = (i32, i32, &'static [i32], usize, bool);
 
 const SCALE: &[i32] = &[of::FLOAT, of::DOUBLE];
+/// The most operations of a graph.
+const OPERATIONS: usize = 64;
 const RULES: &[Rule] = &[
+    (kind::POINTWISE, 0, &[of::POINTWISE_MODE], 1, true),
+    (kind::POINTWISE, 1, &[of::DATA_TYPE], 1, true),
+    (kind::POINTWISE, 9, &[of::INT64], 1, false),
     (kind::CONVOLUTION, 100, &[of::DATA_TYPE], 1, true),
     (kind::CONVOLUTION, 101, &[of::MODE], 1, true),
     (kind::CONVOLUTION, 102, &[of::INT64], 3, true),
@@ -95,15 +121,34 @@ const RULES: &[Rule] = &[
     (kind::FILTERS, 716, &[of::DESCRIPTOR], 1, true),
     (kind::FILTERS, 717, &[of::DESCRIPTOR], 1, true),
     (kind::GRAPH, 800, &[of::HANDLE], 1, true),
-    (kind::GRAPH, 801, &[of::DESCRIPTOR], 1, true),
+    (kind::OF_POINTWISE, 750, &[of::DESCRIPTOR], 1, true),
+    (kind::OF_POINTWISE, 751, &[of::DESCRIPTOR], 1, true),
+    (kind::OF_POINTWISE, 752, &[of::DESCRIPTOR], 1, false),
+    (kind::OF_POINTWISE, 753, &[of::DESCRIPTOR], 1, true),
+    (kind::OF_POINTWISE, 758, &[of::DESCRIPTOR], 1, false),
+    (kind::GRAPH, 801, &[of::DESCRIPTOR], OPERATIONS, true),
     (kind::TENSOR, 900, &[of::INT64], 1, true),
     (kind::TENSOR, 901, &[of::DATA_TYPE], 1, true),
     (kind::TENSOR, 902, &[of::INT64], 5, true),
     (kind::TENSOR, 903, &[of::INT64], 5, true),
     (kind::TENSOR, 906, &[of::INT64], 1, true),
-    (kind::PACK, 1000, &[of::INT64], 8, true),
-    (kind::PACK, 1001, &[of::ADDRESS], 8, true),
+    (kind::TENSOR, 907, &[of::BOOLEAN], 1, false),
+    (kind::TENSOR, 908, &[of::BOOLEAN], 1, false),
+    (kind::PACK, 1000, &[of::INT64], OPERATIONS, true),
+    (kind::PACK, 1001, &[of::ADDRESS], OPERATIONS, true),
     (kind::PACK, 1003, &[of::ADDRESS], 1, false),
+    (kind::MATMUL, 1500, &[of::DATA_TYPE], 1, true),
+    (kind::OF_MATMUL, 1520, &[of::DESCRIPTOR], 1, true),
+    (kind::OF_MATMUL, 1521, &[of::DESCRIPTOR], 1, true),
+    (kind::OF_MATMUL, 1522, &[of::DESCRIPTOR], 1, true),
+    (kind::OF_MATMUL, 1523, &[of::DESCRIPTOR], 1, true),
+    (kind::REDUCTION, 1600, &[of::FOLD], 1, true),
+    (kind::REDUCTION, 1601, &[of::DATA_TYPE], 1, true),
+    (kind::OF_REDUCTION, 1610, &[of::DESCRIPTOR], 1, true),
+    (kind::OF_REDUCTION, 1611, &[of::DESCRIPTOR], 1, true),
+    (kind::OF_REDUCTION, 1612, &[of::DESCRIPTOR], 1, true),
+    (kind::RESHAPE, 2200, &[of::DESCRIPTOR], 1, true),
+    (kind::RESHAPE, 2201, &[of::DESCRIPTOR], 1, true),
 ];
 
 /// Whether a descriptor of a kind takes so many values of a type as an attribute.

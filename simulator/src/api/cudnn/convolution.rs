@@ -6,10 +6,22 @@ use super::{Outcome, Status, refuse};
 use crate::code::Result;
 use crate::number::{Number, is_tf32_allowed, tf32};
 
+/// Where a tensor's elements are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Home {
+    /// In device memory.
+    Memory,
+    /// Between two operations only.
+    Nowhere,
+    /// With the call: a number of the host.
+    Call,
+}
+
 /// A tensor's description.
 #[derive(Clone, Debug)]
 pub struct Layout {
     number: Number,
+    home: Home,
     sizes: Vec<i64>,
     strides: Vec<i64>,
     name: i64,
@@ -24,8 +36,11 @@ impl Layout {
         strides: Vec<i64>,
         name: i64,
         alignment: i64,
+        home: Home,
     ) -> Outcome<Layout> {
         let number = match data_type {
+            // Places and truth values.
+            4 | 11 if home == Home::Nowhere => Number::F64,
             0 => Number::F32,
             1 => Number::F64,
             2 => Number::F16,
@@ -42,7 +57,43 @@ impl Layout {
                 format!("sizes {sizes:?}, strides {strides:?}, alignment {alignment}"),
             );
         }
-        Ok(Layout { number, sizes, strides, name, alignment })
+        Ok(Layout { number, home, sizes, strides, name, alignment })
+    }
+
+    /// Sizes of its dimensions.
+    pub fn sizes(&self) -> &[i64] {
+        &self.sizes
+    }
+
+    /// Its name in packs.
+    pub fn name(&self) -> i64 {
+        self.name
+    }
+
+    /// Where its elements are.
+    pub fn home(&self) -> Home {
+        self.home
+    }
+
+    /// The type of its elements.
+    pub fn number(&self) -> Number {
+        self.number
+    }
+
+    /// What an element becomes.
+    pub fn rounded(&self, x: f64) -> f64 {
+        self.number.rounded(x)
+    }
+
+    /// Its address in a pack.
+    pub fn address(&self, pack: &[(i64, usize)]) -> Outcome<usize> {
+        match pack.iter().find(|(name, _)| *name == self.name) {
+            Some(&(_, at)) if self.home == Home::Call || at % self.alignment as usize == 0 => {
+                Ok(at)
+            }
+            Some(_) => refuse(Status(2003), "an address is not aligned as was said"),
+            None => refuse(Status::BAD_PARAM, "an address is missing"),
+        }
     }
 
     fn count(&self) -> usize {
@@ -62,18 +113,20 @@ impl Layout {
         })
     }
 
-    fn check(&self, at: usize) -> Result {
+    /// Whether all of it is in device memory.
+    pub fn check(&self, at: usize) -> Result {
         let last: i64 = self.sizes.iter().zip(&self.strides).map(|(n, s)| (n - 1) * s).sum();
         Number::check(at, (last as usize + 1) * self.number.bytes())
     }
 
     /// All elements, row by row.
-    fn read(&self, at: usize, rounded: bool) -> Vec<f64> {
+    pub fn read(&self, at: usize, rounded: bool) -> Vec<f64> {
         let numbers = self.places(at).map(|place| self.number.read(place));
         if rounded { numbers.map(tf32).collect() } else { numbers.collect() }
     }
 
-    fn store(&self, at: usize, values: &[f64], [alpha, beta]: [f64; 2]) {
+    /// Stores all elements, given row by row.
+    pub fn store(&self, at: usize, values: &[f64], [alpha, beta]: [f64; 2]) {
         for (place, value) in self.places(at).zip(values) {
             let before = if beta == 0.0 { 0.0 } else { beta * self.number.read(place) };
             self.number.store(place, alpha * value + before);
@@ -141,6 +194,9 @@ impl Convolution {
     ) -> Outcome<Convolution> {
         let [x, w, y] = &tensors;
         let dims = window.padding.len() + 2;
+        if tensors.iter().any(|t| t.home != Home::Memory) {
+            return refuse(Status::NOT_SUPPORTED, "a tensor without memory");
+        }
         if tensors.iter().any(|t| t.sizes.len() != dims || t.number != x.number) {
             return refuse(Status::BAD_PARAM, "tensors of different dimensions or types");
         }
@@ -175,11 +231,7 @@ impl Convolution {
     pub fn addresses(&self, pack: &[(i64, usize)]) -> Outcome<[usize; 3]> {
         let mut at = [0; 3];
         for (tensor, at) in self.tensors.iter().zip(&mut at) {
-            match pack.iter().find(|(name, _)| *name == tensor.name) {
-                Some(&(_, address)) if address % tensor.alignment as usize == 0 => *at = address,
-                Some(_) => return refuse(Status(2003), "an address is not aligned as was said"),
-                None => return refuse(Status::BAD_PARAM, "an address is missing"),
-            }
+            *at = tensor.address(pack)?;
         }
         Ok(at)
     }

@@ -1,8 +1,10 @@
 //! Descriptors: made, described, finished, asked, executed.
 
 use super::attributes::{self, kind, of};
-use super::convolution::{Convolution, Layout, Window};
+use super::convolution::{Convolution, Home, Layout, Window};
 use super::engines::{Engine, NOTES, engines};
+use super::graph::{Graph, Operation};
+use super::steps::{Operator, Step};
 use super::{HANDLES, Outcome, Status, put, refuse, status};
 use crate::api::driver::stream::enqueue;
 use crate::registry::{Handle, Registry};
@@ -31,10 +33,12 @@ enum Meaning {
     Nothing,
     Window(Window),
     Tensor(Layout),
-    Operation(Arc<Convolution>),
-    Engines(Vec<(Arc<Convolution>, Engine)>),
-    Engine(Arc<Convolution>, Engine),
-    Plan(Arc<Convolution>, Engine),
+    Operator(Operator),
+    Operation(Operation),
+    Graph(Graph),
+    Engines(Vec<(Graph, Engine)>),
+    Engine(Graph, Engine),
+    Plan(Graph, Engine),
     Pack(Vec<(i64, usize)>, usize),
 }
 
@@ -71,14 +75,30 @@ impl Descriptor {
         }
     }
 
-    /// The meaning of the finished descriptor that an attribute names.
+    /// A truth value, false unless set.
+    fn truth(&self, name: i32) -> bool {
+        self.attributes.get(&name).is_some_and(|(_, bytes)| bytes.first() == Some(&1))
+    }
+
+    /// The meanings of the finished descriptors that an attribute names.
+    fn parts(&self, name: i32) -> Outcome<Vec<Meaning>> {
+        let meaning = |object: i64| {
+            let part = found(object as Handle)?;
+            let part = part.lock();
+            if !part.finished {
+                return refuse(Status::NOT_FINALIZED, format!("attribute {name} is not finished"));
+            }
+            Ok(part.meaning.clone())
+        };
+        self.longs(name).into_iter().map(meaning).collect()
+    }
+
+    /// The meaning of the one that an attribute names.
     fn part(&self, name: i32) -> Outcome<Meaning> {
-        let part = found(self.long(name) as Handle)?;
-        let part = part.lock();
-        if !part.finished {
-            return refuse(Status::NOT_FINALIZED, format!("attribute {name} is not finished"));
+        match self.parts(name)?.into_iter().next() {
+            Some(part) => Ok(part),
+            None => refuse(Status::BAD_PARAM, format!("attribute {name} is not set")),
         }
-        Ok(part.meaning.clone())
     }
 
     fn tensor(&self, name: i32) -> Outcome<Layout> {
@@ -88,11 +108,25 @@ impl Descriptor {
         }
     }
 
-    fn operation(&self, name: i32) -> Outcome<Arc<Convolution>> {
+    fn graph(&self, name: i32) -> Outcome<Graph> {
         match self.part(name)? {
-            Meaning::Operation(operation) => Ok(operation),
-            _ => refuse(Status::BAD_PARAM, format!("attribute {name} is no operation")),
+            Meaning::Graph(graph) => Ok(graph),
+            _ => refuse(Status::BAD_PARAM, format!("attribute {name} is no graph")),
         }
+    }
+
+    /// An operation of the operator that an attribute names, if there is one: of these tensors, if they are set, and
+    /// the last for the result.
+    fn step(&self, operator: Option<i32>, tensors: &[i32], result: i32) -> Outcome<Meaning> {
+        let operator = match operator.map(|name| self.part(name)).transpose()? {
+            Some(Meaning::Operator(operator)) => operator,
+            None => Operator::Turn,
+            _ => return refuse(Status::BAD_PARAM, "an attribute is no operator"),
+        };
+        let set = tensors.iter().filter(|name| self.attributes.contains_key(name));
+        let operands = set.map(|&name| self.tensor(name)).collect::<Outcome<Vec<_>>>()?;
+        let step = Step::new(operator, operands, self.tensor(result)?)?;
+        Ok(Meaning::Operation(Operation::Step(Arc::new(step))))
     }
 
     /// Looks at what was described.
@@ -115,15 +149,34 @@ impl Descriptor {
                 self.longs(903),
                 self.long(906),
                 self.long(900),
+                match (self.truth(907), self.truth(908)) {
+                    (true, _) => Home::Nowhere,
+                    (_, true) => Home::Call,
+                    _ => Home::Memory,
+                },
             )?),
             kind::FORWARD => self.convolution([702, 704, 703, 705], [700, 701])?,
             kind::DATA => self.convolution([708, 710, 709, 711], [706, 707])?,
             kind::FILTERS => self.convolution([714, 716, 715, 717], [712, 713])?,
-            kind::GRAPH => Meaning::Operation(self.operation(801)?),
+            kind::POINTWISE => Meaning::Operator(Operator::pointwise(self.int(0), self.long(9))?),
+            kind::MATMUL => Meaning::Operator(Operator::Matmul),
+            kind::REDUCTION => Meaning::Operator(Operator::fold(self.int(1600))?),
+            kind::OF_POINTWISE => self.step(Some(750), &[751, 752, 758], 753)?,
+            kind::OF_MATMUL => self.step(Some(1523), &[1520, 1521], 1522)?,
+            kind::OF_REDUCTION => self.step(Some(1612), &[1610], 1611)?,
+            kind::RESHAPE => self.step(None, &[2200], 2201)?,
+            kind::GRAPH => {
+                let operation = |part| match part {
+                    Meaning::Operation(operation) => Ok(operation),
+                    _ => refuse(Status::BAD_PARAM, "a part of the graph is no operation"),
+                };
+                let operations = self.parts(801)?.into_iter().map(operation);
+                Meaning::Graph(Graph::new(operations.collect::<Outcome<_>>()?)?)
+            }
             kind::HEURISTICS => {
-                let operation = self.operation(201)?;
-                let engines = engines(&operation, self.int(200))?;
-                Meaning::Engines(engines.into_iter().map(|e| (operation.clone(), e)).collect())
+                let graph = self.graph(201)?;
+                let engines = engines(graph.number(), self.int(200))?;
+                Meaning::Engines(engines.into_iter().map(|e| (graph.clone(), e)).collect())
             }
             kind::PLAN => match self.part(401)? {
                 Meaning::Engine(operation, engine) => {
@@ -159,7 +212,8 @@ impl Descriptor {
         };
         let tensors = [self.tensor(x)?, self.tensor(w)?, self.tensor(y)?];
         let scales = [self.scale(alpha), self.scale(beta)];
-        Ok(Meaning::Operation(Arc::new(Convolution::new(self.kind, window, tensors, scales)?)))
+        let convolution = Convolution::new(self.kind, window, tensors, scales)?;
+        Ok(Meaning::Operation(Operation::Convolution(Arc::new(convolution))))
     }
 }
 
@@ -318,11 +372,10 @@ pub extern "C" fn cudnnBackendExecute(handle: Handle, plan: Handle, pack: Handle
             return refuse(Status::BAD_PARAM, "the plan needs a workspace");
         }
         engine.start()?;
-        let at = operation.addresses(&addresses)?;
+        let work = operation.work(&addresses, engine)?;
         let stream = stream::get(*handle.lock() as Handle)
             .or_else(|_| refuse(Status::BAD_PARAM, "the handle's stream is none"))?;
-        let perform = move || operation.compute(at, engine);
-        enqueue(&stream, Work::Library(Arc::new(perform)))
+        enqueue(&stream, Work::Library(work))
             .or_else(|_| refuse(Status::EXECUTION_FAILED, "the stream does not take the work"))
     };
     status(execute())

@@ -1,7 +1,6 @@
-//! The engines that compute convolutions: one on tensor cores, one without, and some that are proposed but have no
-//! plans, or plans that fail, as happens with the real library.
+//! The engines that compute graphs: one on tensor cores, one without, and some that are proposed but have no plans, or
+//! plans that fail, as happens with the real library.
 
-use super::convolution::Convolution;
 use super::{Outcome, Status, refuse};
 use crate::number::Number;
 
@@ -64,9 +63,9 @@ impl Engine {
     }
 }
 
-/// The engines that heuristics of a mode propose for a convolution.
-pub fn engines(operation: &Convolution, mode: i32) -> Outcome<Vec<Engine>> {
-    let cores = operation.number() != Number::F64;
+/// The engines that heuristics of a mode propose for a graph on elements of a type.
+pub fn engines(number: Number, mode: i32) -> Outcome<Vec<Engine>> {
+    let cores = number != Number::F64;
     match mode {
         // Of instant, of B, of A.
         0 | 1 | 3 if cores => Ok(vec![

@@ -1,4 +1,4 @@
-//! cuDNN's graph interface, as far as convolutions need it: handles, descriptors with typed attributes, what engines
+//! cuDNN's graph interface, as far as convolutions and attention need it: handles, descriptors with typed attributes, what engines
 //! there are, plans, and their execution. As the real library it refuses what is not described to the end.
 //!
 //! As for the driver's functions, callers promise what `cudnn_graph.h` asks of them.
@@ -7,6 +7,8 @@ pub mod attributes;
 pub mod convolution;
 pub mod descriptor;
 pub mod engines;
+pub mod graph;
+pub mod steps;
 
 use crate::registry::{Handle, Registry};
 use parking_lot::Mutex;

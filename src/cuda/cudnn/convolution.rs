@@ -1,0 +1,193 @@
+//! Convolutions by cuDNN.
+
+use std::ffi::c_int;
+
+use super::descriptor::{Address, Descriptor, Handle, Kind as Type, Mode, Note, Number, Value};
+use super::kept::{Kept, Question, Work};
+use super::plan::{
+    DOWN_CONVERTS, NONDETERMINISTIC, Parts, Plan, REDUCED_SUMS, TENSOR_CORES, Target, plans,
+};
+use super::table::Object;
+use super::{Kind, Lie, Proposal};
+use crate::cuda::stream::Stream;
+use crate::error::Result;
+
+/// Names of the tensors in the plan: x, w, y.
+const NAMES: [i64; 3] = [1, 2, 3];
+/// Plans that are timed where the fastest is wanted.
+const CANDIDATES: usize = 8;
+
+/// Which of a convolution's three products is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// y of x and w.
+    Forward,
+    /// dx of dy and w.
+    Data,
+    /// dw of dy and x.
+    Filters,
+}
+
+/// All that the choice of a plan depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Problem {
+    /// What is computed.
+    pub direction: Direction,
+    /// Type of all elements.
+    pub kind: Kind,
+    /// Batch, channels and two or three others.
+    pub dims: usize,
+    /// The input, or its gradient.
+    pub x: Lie,
+    /// The filters, or their gradient. They have x's channels divided by the number of groups.
+    pub w: Lie,
+    /// The output, or its gradient.
+    pub y: Lie,
+    /// Zeros on both sides.
+    pub padding: [i64; 3],
+    /// Distance between what neighbouring outputs read.
+    pub stride: [i64; 3],
+    /// Distance of taps.
+    pub dilation: [i64; 3],
+}
+
+/// What is asked of a plan beside the problem.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Wishes {
+    /// f32 may be rounded to tf32 (10 bits after the point) before it is multiplied.
+    pub tf32: bool,
+    /// The same sums in the same order at each call.
+    pub deterministic: bool,
+    /// The most workspace in bytes.
+    pub workspace: usize,
+}
+
+/// A problem, the wishes, and whether the fastest plan is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Asked(Problem, Wishes, bool);
+
+static PLANS: Kept<Asked> = Kept::new();
+
+impl Question for Asked {
+    fn workspace(&self) -> usize {
+        self.1.workspace
+    }
+
+    fn candidates(&self) -> usize {
+        if self.2 { CANDIDATES } else { 1 }
+    }
+
+    fn plans(&self, target: &Target, workspace: usize, most: usize) -> Result<Vec<Plan>> {
+        let Asked(problem, wishes, _) = self;
+        let allowed = |notes: &[Note]| may_be_used(notes, problem.kind, wishes);
+        plans(|handle| graph(problem, handle), target, allowed, workspace, most)
+    }
+}
+
+/// Starts a convolution on a stream with the tensors' addresses, x's, w's and y's; false where cuDNN does not
+/// compute such, or fails whatever it is asked, which is said once. `fastest` times several plans at a problem's
+/// first call, unless the stream is captured.
+///
+/// # Errors
+/// [`Error::Device`](crate::Error::Device) where the device refuses.
+///
+/// # Safety
+/// The addresses are of tensors that lie as the problem says, in memory of the stream's device that is valid until
+/// the stream has done this work; the result overlaps no operand.
+pub unsafe fn convolution(
+    problem: &Problem,
+    wishes: &Wishes,
+    fastest: bool,
+    at: [*mut u8; 3],
+    stream: Stream,
+) -> Result<bool> {
+    let asked = Asked(*problem, *wishes, fastest && !stream.is_capturing()?);
+    // SAFETY: the caller's promise.
+    unsafe { PLANS.start(&asked, &Work { names: &NAMES, at: &at.map(Address), stream }) }
+}
+
+/// Whether cuDNN's own choice for a problem uses tensor cores, if it computes such.
+///
+/// # Errors
+/// [`Error::Device`](crate::Error::Device) where the device refuses.
+pub fn uses_tensor_cores(problem: &Problem, wishes: &Wishes, stream: Stream) -> Result<bool> {
+    let plan = PLANS.plan(&Asked(*problem, *wishes, false), stream)?;
+    Ok(plan.is_some_and(|plan| plan.uses_tensor_cores()))
+}
+
+fn tensor(name: i64, kind: Kind, lie: &Lie, dims: usize) -> Result<Descriptor> {
+    let tensor = Descriptor::new(Type::Tensor)?;
+    tensor.set(901, &[kind.data_type()])?;
+    tensor.set(902, &lie.sizes[..dims])?;
+    tensor.set(903, &lie.strides[..dims])?;
+    tensor.set(906, &[name])?;
+    tensor.set(900, &[lie.alignment])?;
+    tensor.finish()
+}
+
+/// An operation's descriptor with its attributes' names: the convolution, x, w, y, alpha, beta.
+fn operation(direction: Direction) -> (Type, [c_int; 6]) {
+    match direction {
+        Direction::Forward => (Type::Forward, [702, 704, 703, 705, 700, 701]),
+        Direction::Data => (Type::Data, [708, 710, 709, 711, 706, 707]),
+        Direction::Filters => (Type::Filters, [714, 716, 715, 717, 712, 713]),
+    }
+}
+
+/// The graph of one convolution, after what it consists of.
+fn graph(problem: &Problem, handle: Option<Object>) -> Result<Parts> {
+    let (kind, dims) = (problem.kind, problem.dims);
+    let spatial = dims - 2;
+    let window = Descriptor::new(Type::Convolution)?;
+    window.set(106, &[spatial as i64])?;
+    window.set(100, &[kind.compute()])?;
+    window.set::<Mode>(101, &[Number(1)])?;
+    window.set(105, &problem.padding[..spatial])?;
+    window.set(104, &problem.padding[..spatial])?;
+    window.set(102, &problem.dilation[..spatial])?;
+    window.set(103, &problem.stride[..spatial])?;
+    let Some(window) = window.finish_if_supported()? else { return Ok(None) };
+    let (which, [of_window, of_x, of_w, of_y, of_alpha, of_beta]) = operation(problem.direction);
+    let x = tensor(NAMES[0], kind, &problem.x, dims)?;
+    let w = tensor(NAMES[1], kind, &problem.w, dims)?;
+    let y = tensor(NAMES[2], kind, &problem.y, dims)?;
+    let operation = Descriptor::new(which)?;
+    operation.set(of_window, &[window.object])?;
+    operation.set(of_x, &[x.object])?;
+    operation.set(of_w, &[w.object])?;
+    operation.set(of_y, &[y.object])?;
+    match kind {
+        Kind::F64 => scales(&operation, [of_alpha, of_beta], [1f64, 0.0])?,
+        _ => scales(&operation, [of_alpha, of_beta], [1f32, 0.0])?,
+    }
+    let Some(operation) = operation.finish_if_supported()? else { return Ok(None) };
+    let graph = Descriptor::new(Type::Graph)?;
+    if let Some(handle) = handle {
+        graph.set(800, &[Handle(handle)])?;
+    }
+    graph.set(801, &[operation.object])?;
+    let graph = graph.finish_if_supported()?;
+    Ok(graph.map(|graph| vec![window, x, w, y, operation, graph]))
+}
+
+fn scales<T: Value>(operation: &Descriptor, names: [c_int; 2], values: [T; 2]) -> Result<()> {
+    operation.set(names[0], &values[..1])?;
+    operation.set(names[1], &values[1..])
+}
+
+/// Whether an engine with these notes may be used.
+fn may_be_used(notes: &[Note], kind: Kind, wishes: &Wishes) -> bool {
+    let rounds = notes.contains(&TENSOR_CORES) || notes.contains(&DOWN_CONVERTS);
+    (wishes.tf32 || kind != Kind::F32 || !rounds)
+        && !notes.contains(&REDUCED_SUMS)
+        && (!wishes.deterministic || !notes.contains(&NONDETERMINISTIC))
+}
+
+/// The plan that cuDNN proposes for a problem on a device of these properties, in the form in which cuDNN writes them
+/// (`CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION`); none where it does not compute such. No GPU is needed.
+///
+/// # Errors
+/// [`Error::Device`](crate::Error::Device) where cuDNN refuses the properties or the problem.
+pub fn propose(problem: &Problem, wishes: &Wishes, properties: &str) -> Result<Option<Proposal>> {
+    Proposal::of(&Asked(*problem, *wishes, false), properties)
+}
