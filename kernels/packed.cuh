@@ -44,8 +44,10 @@ template <class T, int WAY> struct Held {
         } else {
 #pragma unroll
             for (int j = 0; j < ELEMENTS; ++j) {
-                if (WAY == WHOLE) values[j] = ((const T*)first)[j < count ? j : 0];
-                else values[j] = *(const T*)((j < here ? first : second) + (j < count ? j : 0) * stride);
+                // Beyond the last there is nothing to read, nor a second run.
+                int i = j < count ? j : 0;
+                if (WAY == WHOLE) values[j] = ((const T*)first)[i];
+                else values[j] = *(const T*)((i < here ? first : second) + i * stride);
             }
         }
     }
