@@ -49,9 +49,13 @@ fn drop_early(_: (), parent: Channel<Option<f32>, Option<Tensor>>) -> Result<()>
     Ok(())
 }
 
-/// Makes a tensor, sends it, and waits until it is killed.
+/// Bytes of a tensor: far more than other tests share meanwhile.
+const LARGE: usize = 64 << 20;
+
+/// Makes two tensors, sends them, and waits until it is killed.
 fn make(_: (), parent: Channel<Tensor, ()>) -> Result<()> {
     parent.send(&Tensor::arange(0, 1000, 1, (Dtype::F32, last_gpu())))?;
+    parent.send(&Tensor::full([LARGE], 1, (Dtype::U8, last_gpu())))?;
     std::thread::sleep(LONG);
     Ok(())
 }
@@ -59,6 +63,13 @@ fn make(_: (), parent: Channel<Tensor, ()>) -> Result<()> {
 /// Bytes in use on the GPU.
 fn allocated() -> Result<usize> {
     cuda::memory::memory_allocated(cuda::device_count() - 1)
+}
+
+/// Bytes of shared memory in use on this machine, of which the simulated GPU's memory is a part.
+fn shared_memory_in_use() -> usize {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap();
+    let line = text.lines().find(|line| line.starts_with("Shmem:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() << 10
 }
 
 /// Bytes in use on the GPU once there are `expected`, or after a while.
@@ -122,9 +133,12 @@ simulated! {
         child.join_timeout(LONG)?;
     }
 
-    fn a_tensor_outlives_its_maker() {
+    /// FAULTS row 42.
+    fn tensors_outlive_their_maker_and_are_freed_at_last() {
         let (child, channel) = Process::builder().spawn_connected(make, ())?;
-        let tensor = channel.recv_timeout(LONG)?;
+        let (tensor, large) = (channel.recv_timeout(LONG)?, channel.recv_timeout(LONG)?);
+        // Work that its maker has only begun dies with it.
+        assert_eq!(large.select(0, -1).item(), 1.0);
         let pid = nix::unistd::Pid::from_raw(child.pid());
         nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).expect("a child to kill");
         assert!(!child.wait_timeout(LONG)?.success());
@@ -132,6 +146,17 @@ simulated! {
         assert_eq!(tensor.sum().item(), 500_500.0);
         let others = Tensor::zeros([1000], (Dtype::F32, last_gpu()));
         assert_eq!((&tensor + &others).select(0, 999).item(), 1000.0);
+        large.select(0, -1).add_(2);
+        assert_eq!(large.narrow(0, LARGE as i64 - 2, 2).to_vec::<u8>(), [1, 3]);
+
+        let before = shared_memory_in_use();
+        drop((tensor, large, channel));
+        let start = Instant::now();
+        while cuda::ipc::open_segments() > 0 || shared_memory_in_use() + LARGE / 4 * 3 > before {
+            let (open, now) = (cuda::ipc::open_segments(), shared_memory_in_use());
+            assert!(start.elapsed() < LONG, "{open} segments are open, {now} of {before} bytes in use");
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     fn a_message_that_nobody_reads_keeps_nothing() {
