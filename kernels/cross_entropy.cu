@@ -27,16 +27,6 @@ struct Classes {
     __device__ __forceinline__ C sum_of_weights() const { return weight ? *all_weights : (C)classes; }
 };
 
-// Ends the kernel, and with it all work on the device, for a class that there is not.
-__device__ __noinline__ void refuse(i64 target, i64 row, i64 classes) {
-    printf("torchrs: class %lld at position %lld is out of range: there are %lld classes\n", target, row, classes);
-    __trap();
-}
-
-__device__ __forceinline__ void check_class(i64 target, i64 row, i64 classes) {
-    if ((u64)target >= (u64)classes) refuse(target, row, classes);
-}
-
 // The fold of a row's scores, which gives its loss.
 struct Spread { C largest, sum, weighted; };
 template <class A> struct Losses : Classes {

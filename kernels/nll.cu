@@ -12,10 +12,7 @@ struct Nll {
 extern "C" __global__ void __launch_bounds__(256) factors(Nll task) {
     for (i64 row = first_index(); row < task.rows; row += index_step()) {
         i64 t = task.target[row];
-        if (t != task.ignored && (u64)t >= (u64)task.classes) {
-            printf("torchrs: class %lld at position %lld is out of range: there are %lld classes\n", t, row, task.classes);
-            __trap();
-        }
+        if (t != task.ignored) check_class(t, row, task.classes);
         task.factors[row] = t == task.ignored ? (C)0 : task.weight ? -task.weight[t] : (C)-1;
     }
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{SigHandler, Signal, kill};
 use nix::unistd::Pid;
 
 /// The binary under test.
@@ -54,6 +54,16 @@ pub fn start(mut command: Command) -> Job {
     let mark = format!("{}.{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
     command.env("LAUNCH_TEST_MARK", &mark).stdin(Stdio::null());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    // Whatever started the tests may ignore signals, as `nohup` and a shell's `&` do.
+    let heed = || {
+        for signal in [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT] {
+            // SAFETY: the default action is no function of this program.
+            unsafe { nix::sys::signal::signal(signal, SigHandler::SigDfl) }?;
+        }
+        Ok(())
+    };
+    // SAFETY: nothing but system calls between fork and exec.
+    unsafe { command.pre_exec(heed) };
     // Its own process group, for the tests that kill that.
     let mut child = command.process_group(0).spawn().unwrap();
     let stdout = Stream::read(child.stdout.take().unwrap());

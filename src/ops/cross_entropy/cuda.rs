@@ -16,10 +16,11 @@ use crate::ops::gpu::{Gpu, format_of};
 use crate::{Dtype, Tensor};
 
 pub(in crate::ops) static FOLDS: Family =
-    family!("cross_entropy": "fold.cuh", "rows.cuh", "cross_entropy.cu", "fold_entries.cuh")
+    family!("cross_entropy": "fold.cuh", "rows.cuh", "classes.cuh", "cross_entropy.cu", "fold_entries.cuh")
         .with(&[(FLOATS, &["Loss"]), (&[Format::F64, Format::F32], &["Average"])]);
-pub(in crate::ops) static ROWS: Family = family!("cross_entropy_backward": "fold.cuh", "rows.cuh", "cross_entropy.cu", "rows_entries.cuh").with(&[(FLOATS, &["Gradient"])]);
-pub(in crate::ops) static NLL: Family = family!("nll": "nll.cu").with(&[(FLOATS, &["Nll"])]);
+pub(in crate::ops) static ROWS: Family = family!("cross_entropy_backward": "fold.cuh", "rows.cuh", "classes.cuh", "cross_entropy.cu", "rows_entries.cuh").with(&[(FLOATS, &["Gradient"])]);
+pub(in crate::ops) static NLL: Family =
+    family!("nll": "classes.cuh", "nll.cu").with(&[(FLOATS, &["Nll"])]);
 
 /// `Classes` on the other side.
 #[derive(Clone, Copy)]
