@@ -20,12 +20,23 @@ typedef decltype(order_of(T())) Order;
 // Elements that a thread asks for before it looks at any.
 #define AT_ONCE 4
 
-__device__ __forceinline__ void read_orders(const T* x, i64 i, i64 n, bool descending, Order* orders) {
+__device__ __forceinline__ Order ordered(T value, bool descending) {
+    return descending ? (Order)~order_of(value) : order_of(value);
+}
+
+// Calls `each` with the place and the order of all elements of a line, of which this thread has every THREADS-th.
+template <class F> __device__ __forceinline__ void walk_orders(const T* x, i64 n, bool descending, F each) {
+    for (i64 i = threadIdx.x; i < n; i += AT_ONCE * THREADS) {
+        Order orders[AT_ONCE];
 #pragma unroll
-    for (int j = 0; j < AT_ONCE; ++j) {
-        i64 place = i + j * THREADS;
-        T value = x[place < n ? place : i];
-        orders[j] = descending ? (Order)~order_of(value) : order_of(value);
+        for (int j = 0; j < AT_ONCE; ++j) {
+            i64 place = i + j * THREADS;
+            orders[j] = ordered(x[place < n ? place : i], descending);
+        }
+#pragma unroll
+        for (int j = 0; j < AT_ONCE; ++j) {
+            if (i + j * THREADS < n) each(i + j * THREADS, orders[j]);
+        }
     }
 }
 
@@ -47,15 +58,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) first_of_lines(First task)
             __syncthreads();
             for (int bin = threadIdx.x; bin < BINS; bin += THREADS) counts[bin] = 0;
             __syncthreads();
-            for (i64 i = threadIdx.x; i < n; i += AT_ONCE * THREADS) {
-                Order orders[AT_ONCE];
-                read_orders(x, i, n, task.descending, orders);
-#pragma unroll
-                for (int j = 0; j < AT_ONCE; ++j) {
-                    if (i + j * THREADS >= n || (orders[j] & known) != prefix) continue;
-                    atomicAdd(counts + (u32)(orders[j] >> left & ((1u << bits) - 1)), 1u);
-                }
-            }
+            walk_orders(x, n, task.descending, [&](i64, Order order) {
+                if ((order & known) != prefix) return;
+                atomicAdd(counts + (u32)(order >> left & ((1u << bits) - 1)), 1u);
+            });
             __syncthreads();
             u32 own = 0;
             for (int j = 0; j < EACH; ++j) own += counts[threadIdx.x * EACH + j];
@@ -82,20 +88,14 @@ extern "C" __global__ void __launch_bounds__(THREADS) first_of_lines(First task)
         if (threadIdx.x == 0) found[0] = 0;
         for (u32 i = count + threadIdx.x; i < length; i += THREADS) keys[i] = Keys::last();
         __syncthreads();
-        for (i64 i = threadIdx.x; i < n; i += AT_ONCE * THREADS) {
-            Order orders[AT_ONCE];
-            read_orders(x, i, n, task.descending, orders);
-#pragma unroll
-            for (int j = 0; j < AT_ONCE; ++j) {
-                i64 place = i + j * THREADS;
-                Order part = orders[j] & known;
-                bool chosen = place < n && (part < prefix || (part == prefix && !too_many));
-                if (chosen) keys[atomicAdd(found, 1u)] = Keys::of(orders[j], place, false);
-            }
-        }
+        walk_orders(x, n, task.descending, [&](i64 place, Order order) {
+            Order part = order & known;
+            bool chosen = part < prefix || (part == prefix && !too_many);
+            if (chosen) keys[atomicAdd(found, 1u)] = Keys::of(order, place, false);
+        });
         for (u32 first = 0, taken = below; too_many && taken < k; first += THREADS) {
             u32 i = first + threadIdx.x;
-            Order order = task.descending ? (Order)~order_of(x[i < n ? i : 0]) : order_of(x[i < n ? i : 0]);
+            Order order = ordered(x[i < n ? i : 0], task.descending);
             bool equal = i < n && order == prefix;
             u32 at = taken + before_thread<THREADS>(equal ? 1u : 0u, &all);
             if (equal && at < k) keys[at] = Keys::of(order, i, false);

@@ -1,9 +1,9 @@
 """PyTorch's recorded results on the device. Cases are dealt out to a process per core, as kernels have to be compiled;
 a case that hangs, ends its process or leaves the device unusable is named, and a new process goes on behind it."""
 
-import json, os, subprocess, threading
+import os, subprocess, threading
 
-from gpu_check_run import ROOT, Late, Lines, ending
+from gpu_check_run import ROOT, Late, Lines, ending, row_of
 
 # Seconds for a case with its kernels' compilation, and how often a part is started again.
 CASE, RESTARTS = 40, 12
@@ -59,12 +59,7 @@ class Part:
 
     def take(self, line):
         """Notes a line; whether it says that the device is lost."""
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError:
-            return False
-        if not isinstance(row, dict):
-            return False
+        row = row_of(line)
         if "begin" in row:
             self.running = row["begin"]
         elif "case" in row:

@@ -2,7 +2,7 @@
 
 import json, math, os, shutil, subprocess, sys, time
 
-from gpu_check_run import HERE, Late, Lines, end, ending
+from gpu_check_run import HERE, Late, Lines, end, ending, row_of
 
 # The cheap ones first: what there is no time for is missing at the end.
 SECTIONS = ["launches", "bytes", "products", "attention", "gpt2", "optim", "resnet50", "alexnet", "vgg19"]
@@ -31,12 +31,7 @@ class Rows:
 
     def take(self, side, line):
         """Notes a line of a side; whether a section ends with it."""
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError:
-            return False
-        if not isinstance(row, dict):
-            return False
+        row = row_of(line)
         if "peer" in row:
             self.about = row["peer"]
             print(f"    {self.about}", flush=True)
@@ -86,7 +81,7 @@ class Rows:
                 while (line := lines.next(ROW)) is not None:
                     self.stage.write(line)
                     self.take(TORCHRS, line)
-                    row = json.loads(line) if line.startswith("{") else {}
+                    row = row_of(line)
                     skip += [row["name"]] if "name" in row else []
                     failed = "error" in row
             except Late:
@@ -227,7 +222,7 @@ def warm(stage):
 
     def one(section):
         status, text = stage.run([program, "bench", section, "--tiny", "--budget", "0"])
-        rows = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+        rows = [row for line in text.splitlines() if (row := row_of(line))]
         for row in rows:
             if "error" in row:
                 stage.fail(row["name"], row["error"])

@@ -87,6 +87,15 @@ def ending(status):
     return f"ended with status {status}"
 
 
+def row_of(line):
+    """The row that a program printed, or an empty one for a line that is none."""
+    try:
+        row = json.loads(line)
+    except json.JSONDecodeError:
+        return {}
+    return row if isinstance(row, dict) else {}
+
+
 def end(process):
     """Ends a process and its group."""
     for sign in (signal.SIGTERM, signal.SIGKILL):

@@ -20,7 +20,7 @@ mod precision;
 
 use std::time::{Duration, Instant};
 
-use job::{FAULT, Job, LONG, gpu, join_job, run};
+use job::{ADVERSARY, FAULT, Job, LONG, gpu, join_job, run, run_with};
 
 use torchrs::cuda::graph::CaptureOptions;
 use torchrs::cuda::{self, Graph, Priority, Stream, StreamGuard};
@@ -106,10 +106,7 @@ fn two_ranks_agree_with_the_host() {
 
 #[test]
 fn four_ranks_agree_with_the_host_under_the_adversary() {
-    let variables = [("TORCHRS_SIMULATED_ADVERSARY", "11")];
-    if let Some(job) = Job::start(4, [&variables, &[]], agrees_with_the_host) {
-        job.succeeds();
-    }
+    run_with(4, [&[(ADVERSARY, "11")], &[]], agrees_with_the_host);
 }
 
 /// Streams follow each other both ways, and strided tensors and dropped handles are no exception.
@@ -155,11 +152,8 @@ fn keeps_the_order_of_streams(_: ()) -> Result<()> {
 
 #[test]
 fn streams_keep_their_order() {
-    for variables in [&[][..], &[("TORCHRS_SIMULATED_ADVERSARY", "3")]] {
-        if let Some(job) = Job::start(2, [variables, &[]], keeps_the_order_of_streams) {
-            job.succeeds();
-        }
-    }
+    run(2, keeps_the_order_of_streams);
+    run_with(2, [&[(ADVERSARY, "3")], &[]], keeps_the_order_of_streams);
 }
 
 fn makes_groups(_: ()) -> Result<()> {
@@ -272,9 +266,7 @@ fn runs_out_of_time(_: ()) -> Result<()> {
 /// FAULTS row 24 on GPUs.
 #[test]
 fn a_collective_that_never_ends_is_ended_by_its_deadline() {
-    if let Some(job) = Job::start(2, [&[], &[(FAULT, "nccl-hang@2")]], runs_out_of_time) {
-        job.succeeds();
-    }
+    run_with(2, [&[], &[(FAULT, "nccl-hang@2")]], runs_out_of_time);
 }
 
 fn hears_of_a_failure(_: ()) -> Result<()> {
@@ -285,9 +277,7 @@ fn hears_of_a_failure(_: ()) -> Result<()> {
 
 #[test]
 fn an_asynchronous_error_reaches_all_ranks() {
-    if let Some(job) = Job::start(2, [&[], &[(FAULT, "nccl-error@2")]], hears_of_a_failure) {
-        job.succeeds();
-    }
+    run_with(2, [&[], &[(FAULT, "nccl-error@2")]], hears_of_a_failure);
 }
 
 fn shares_a_device(_: ()) -> Result<()> {
@@ -386,11 +376,8 @@ fn trains(_: ()) -> Result<()> {
 
 #[test]
 fn gradients_on_gpus_are_averaged() {
-    for variables in [&[][..], &[("TORCHRS_SIMULATED_ADVERSARY", "5")]] {
-        if let Some(job) = Job::start(2, [variables, &[]], trains) {
-            job.succeeds();
-        }
-    }
+    run(2, trains);
+    run_with(2, [&[(ADVERSARY, "5")], &[]], trains);
 }
 
 /// Trains a classifier for a few steps; its parameters and buffers, on the host.

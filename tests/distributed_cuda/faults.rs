@@ -11,7 +11,7 @@ use torchrs::nn::{Forward, Linear, Module, ReLU, Sequential};
 use torchrs::optim::{AdamW, AdamWOptions, Optimizer, SGD, SGDOptions};
 use torchrs::{Device, Dtype, Error, Result, Tensor, catch, cuda};
 
-use crate::job::{FAULT, Job, LONG, gpu, join_job, run};
+use crate::job::{FAULT, Job, LONG, gpu, join_job, run, run_with};
 
 /// Where a dying rank writes when it died.
 const DIED: &str = "TORCHRS_TEST_DIED";
@@ -224,10 +224,7 @@ fn skips(_: ()) -> Result<()> {
 /// FAULTS row 24 on GPUs.
 #[test]
 fn a_skipped_collective_says_where_everyone_is() {
-    let patience = [("TORCHRS_TIMEOUT_S", "1")];
-    if let Some(job) = Job::start(3, [&patience, &[]], skips) {
-        job.succeeds();
-    }
+    run_with(3, [&[("TORCHRS_TIMEOUT_S", "1")], &[]], skips);
 }
 
 fn joins(_: ()) -> Result<()> {
@@ -255,10 +252,10 @@ fn joins(_: ()) -> Result<()> {
 /// One rank never gets to join the communicator: it dies, or its NCCL hangs.
 #[test]
 fn joining_a_communicator_ends_with_a_peer_and_with_its_deadline() {
-    let own = [(FAULT, "nccl-join-hang")];
-    let Some(job) = Job::start(2, [&[("TORCHRS_TIMEOUT_S", "1")], &own], joins) else { return };
-    job.succeeds();
-    let Some(job) = Job::start(2, [&[(DIED, "")], &own], joins) else { return };
+    run_with(2, [&[("TORCHRS_TIMEOUT_S", "1")], &[(FAULT, "nccl-join-hang")]], joins);
+    let Some(job) = Job::start(2, [&[(DIED, "")], &[(FAULT, "nccl-join-hang")]], joins) else {
+        return;
+    };
     job.ranks[0].join_timeout(LONG).unwrap();
     assert_eq!(job.ranks[1].wait_timeout(LONG).unwrap(), ExitStatus::Exited(9));
 }
@@ -407,8 +404,5 @@ fn survives(_: ()) -> Result<()> {
 
 #[test]
 fn a_training_loop_survives_that_memory_runs_out() {
-    let little = [("TORCHRS_SIMULATED_MEMORY", "48MiB")];
-    if let Some(job) = Job::start(2, [&little, &[]], survives) {
-        job.succeeds();
-    }
+    run_with(2, [&[("TORCHRS_SIMULATED_MEMORY", "48MiB")], &[]], survives);
 }

@@ -8,7 +8,7 @@ use torchrs::distributed::{ProcessGroup, ReduceOp};
 use torchrs::multiprocessing::ExitStatus;
 use torchrs::{Dtype, Error, Result, Tensor, cuda};
 
-use crate::job::{FAULT, Job, LONG, gpu, join_job, run};
+use crate::job::{ADVERSARY, FAULT, Job, LONG, gpu, join_job, run, run_with};
 
 /// Less than what NCCL is given to end in peace.
 const SOON: Duration = Duration::from_millis(1500);
@@ -50,11 +50,8 @@ fn ends(_: ()) -> Result<()> {
 
 #[test]
 fn groups_end_after_their_graphs() {
-    for variables in [&[][..], &[("TORCHRS_SIMULATED_ADVERSARY", "7")]] {
-        if let Some(job) = Job::start(2, [variables, &[]], ends) {
-            job.succeeds();
-        }
-    }
+    run(2, ends);
+    run_with(2, [&[(ADVERSARY, "7")], &[]], ends);
 }
 
 /// A replay comes after the collectives that were started before it, and before later ones.
@@ -81,11 +78,8 @@ fn in_order(_: ()) -> Result<()> {
 
 #[test]
 fn replays_keep_their_place_among_collectives() {
-    for variables in [&[][..], &[("TORCHRS_SIMULATED_ADVERSARY", "5")]] {
-        if let Some(job) = Job::start(2, [variables, &[]], in_order) {
-            job.succeeds();
-        }
-    }
+    run(2, in_order);
+    run_with(2, [&[(ADVERSARY, "5")], &[]], in_order);
 }
 
 /// The device is free, calls and replays say why, another group goes on, and all ends soon.
@@ -146,9 +140,7 @@ fn hangs(_: ()) -> Result<()> {
 
 #[test]
 fn a_replay_has_a_deadline() {
-    let own = [(FAULT, "nccl-hang@2")];
-    let Some(job) = Job::start(2, [&[], &own], hangs) else { return };
-    job.succeeds();
+    run_with(2, [&[], &[(FAULT, "nccl-hang@2")]], hangs);
 }
 
 fn is_aborted(_: ()) -> Result<()> {
@@ -185,7 +177,5 @@ fn is_aborted_at_work(_: ()) -> Result<()> {
 #[test]
 fn an_abort_ends_collectives_and_replays() {
     run(2, is_aborted);
-    let own = [(FAULT, "nccl-hang@2")];
-    let Some(job) = Job::start(2, [&[], &own], is_aborted_at_work) else { return };
-    job.succeeds();
+    run_with(2, [&[], &[(FAULT, "nccl-hang@2")]], is_aborted_at_work);
 }

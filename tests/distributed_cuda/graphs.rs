@@ -6,7 +6,7 @@ use torchrs::nn::{Forward, Linear, Module, ReLU, Sequential};
 use torchrs::optim::{Optimizer, SGD, SGDOptions};
 use torchrs::{Dtype, Generator, Result, Tensor, cuda};
 
-use crate::job::{Job, gpu, join_job};
+use crate::job::{ADVERSARY, gpu, join_job, run, run_with};
 
 /// Parameters after six steps, the last four of them replays or not.
 fn trains(group: &ProcessGroup, by_graph: bool, hook: bool) -> Result<Vec<Tensor>> {
@@ -61,9 +61,6 @@ fn replays(_: ()) -> Result<()> {
 
 #[test]
 fn replayed_steps_equal_eager_ones_on_all_ranks() {
-    for variables in [&[][..], &[("TORCHRS_SIMULATED_ADVERSARY", "4")]] {
-        if let Some(job) = Job::start(2, [variables, &[]], replays) {
-            job.succeeds();
-        }
-    }
+    run(2, replays);
+    run_with(2, [&[(ADVERSARY, "4")], &[]], replays);
 }

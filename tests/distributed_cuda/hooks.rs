@@ -6,7 +6,7 @@ use torchrs::nn::{Forward, Linear, Module, Sequential};
 use torchrs::{Dtype, Result, Tensor, cuda};
 
 use crate::checks;
-use crate::job::{Job, gpu, join_job, run};
+use crate::job::{ADVERSARY, gpu, join_job, run, run_with};
 
 fn averages(_: ()) -> Result<()> {
     let group = join_job()?;
@@ -17,10 +17,7 @@ fn averages(_: ()) -> Result<()> {
 
 #[test]
 fn hooks_average_gradients_beside_backward() {
-    let adversary = [("TORCHRS_SIMULATED_ADVERSARY", "21")];
-    if let Some(job) = Job::start(2, [&adversary, &[]], averages) {
-        job.succeeds();
-    }
+    run_with(2, [&[(ADVERSARY, "21")], &[]], averages);
 }
 
 fn approximates(_: ()) -> Result<()> {

@@ -15,6 +15,8 @@ use torchrs::{Device, Result};
 pub const LONG: Duration = Duration::from_secs(60);
 /// The variable that asks the simulated GPU for a fault.
 pub const FAULT: &str = "TORCHRS_SIMULATED_FAULT";
+/// The variable whose number makes the simulated GPU reorder what is independent.
+pub const ADVERSARY: &str = "TORCHRS_SIMULATED_ADVERSARY";
 
 pub fn join_job() -> Result<ProcessGroup> {
     init_process_group(InitOptions::default())
@@ -88,7 +90,15 @@ pub fn run<F>(world: usize, f: F)
 where
     F: Fn(()) -> Result<()> + Copy + 'static,
 {
-    if let Some(job) = Job::start(world, [&[], &[]], f) {
+    run_with(world, [&[], &[]], f);
+}
+
+/// [`run`] with variables of all ranks, and of the last one.
+pub fn run_with<F>(world: usize, variables: [&[(&str, &str)]; 2], f: F)
+where
+    F: Fn(()) -> Result<()> + Copy + 'static,
+{
+    if let Some(job) = Job::start(world, variables, f) {
         job.succeeds();
     }
 }

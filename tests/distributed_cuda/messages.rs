@@ -5,7 +5,7 @@ use torchrs::distributed::P2POp;
 use torchrs::nn::{Forward, Linear, Module};
 use torchrs::{Dtype, Error, Result, Tensor, autograd};
 
-use crate::job::{Job, gpu, join_job, run};
+use crate::job::{ADVERSARY, Job, gpu, join_job, run, run_with};
 
 fn turns_a_ring(_: ()) -> Result<()> {
     let group = join_job()?;
@@ -28,10 +28,7 @@ fn turns_a_ring(_: ()) -> Result<()> {
 
 #[test]
 fn a_ring_turns_on_gpus() {
-    let adversary = [("TORCHRS_SIMULATED_ADVERSARY", "5")];
-    if let Some(job) = Job::start(3, [&adversary, &[]], turns_a_ring) {
-        job.succeeds();
-    }
+    run_with(3, [&[(ADVERSARY, "5")], &[]], turns_a_ring);
 }
 
 /// Two stages of a model exchange activations and gradients, two batches in flight.

@@ -6,7 +6,7 @@ use torchrs::nn::{self, BatchNorm1d, Forward, Linear, Module, Sequential, SyncBa
 use torchrs::optim::{Optimizer, SGD, SGDOptions};
 use torchrs::{Device, Dtype, Result, Tensor, cuda};
 
-use crate::job::{Job, gpu, join_job, run};
+use crate::job::{ADVERSARY, gpu, join_job, run, run_with};
 
 fn close(a: &Tensor, b: &Tensor, tolerance: f64, what: &str) {
     let (a, b) = (a.to_vec::<f64>(), b.to_vec::<f64>());
@@ -46,10 +46,7 @@ fn batch_norms(_: ()) -> Result<()> {
 
 #[test]
 fn synchronised_batch_norms_are_the_hosts() {
-    let adversary = [("TORCHRS_SIMULATED_ADVERSARY", "8")];
-    if let Some(job) = Job::start(2, [&adversary, &[]], batch_norms) {
-        job.succeeds();
-    }
+    run_with(2, [&[(ADVERSARY, "8")], &[]], batch_norms);
 }
 
 /// Losses, scales and the final parameters of a few steps in mixed precision. In step 2 the gradients

@@ -164,11 +164,7 @@ impl<S: EventSource> Chunks<S> {
         stream: S::Stream,
         size: usize,
     ) -> Option<ChunkId> {
-        let list = self.list_of(pool, stream)?;
-        let free = &mut self.lists[list].free;
-        let best = *free.range((size, 0, 0)..).next()?;
-        free.remove(&best);
-        Some(best.2)
+        self.take_first(pool, stream, size, usize::MAX)
     }
 
     /// Takes a free chunk of exactly this size out of the free ones.
@@ -178,11 +174,23 @@ impl<S: EventSource> Chunks<S> {
         stream: S::Stream,
         size: usize,
     ) -> Option<ChunkId> {
+        self.take_first(pool, stream, size, size)
+    }
+
+    /// Takes the smallest free chunk of at least and at most these bytes out of the free ones.
+    #[inline]
+    fn take_first(
+        &mut self,
+        pool: Pool,
+        stream: S::Stream,
+        least: usize,
+        most: usize,
+    ) -> Option<ChunkId> {
         let list = self.list_of(pool, stream)?;
         let free = &mut self.lists[list].free;
-        let same = *free.range((size, 0, 0)..).next().filter(|key| key.0 == size)?;
-        free.remove(&same);
-        Some(same.2)
+        let first = *free.range((least, 0, 0)..).next().filter(|key| key.0 <= most)?;
+        free.remove(&first);
+        Some(first.2)
     }
 
     /// Makes a chunk that is not among the free ones shorter; the rest becomes a free chunk.
