@@ -3,6 +3,7 @@
 //! gather: `y[p] = x[p']`; scatter: `x[p'] = src[p]`; scatter_add: `x[p'] += src[p]`.
 //! Gather and scatter_add are each other's gradients.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use smallvec::{SmallVec, smallvec};
@@ -16,6 +17,7 @@ use crate::autograd::{record, record_inplace};
 use crate::cpu::fold::{Shared, SharedMut, Walk};
 use crate::cpu::prefetch::prefetch;
 use crate::cpu::threads::{GRAIN, parallel_for};
+use crate::cpu::vectorize::{Kernel, vectorize};
 use crate::error::{Error, throw};
 use crate::ops::complex::by_pairs;
 use crate::profiler;
@@ -72,18 +74,13 @@ impl<'a> Places<'a> {
 
     /// Calls `f(place in the indexed tensor, place beside)` for the index's rows of `rows`.
     #[inline(always)]
-    pub(super) fn each(&self, rows: std::ops::Range<usize>, f: impl FnMut(usize, usize)) {
+    pub(super) fn each(&self, rows: Range<usize>, f: impl FnMut(usize, usize)) {
         self.each_inside(rows, usize::MAX, f);
     }
 
     /// [`each`](Self::each) but for indices that are not below `n`; whether there were none.
     #[inline(always)]
-    fn each_inside(
-        &self,
-        rows: std::ops::Range<usize>,
-        n: usize,
-        mut f: impl FnMut(usize, usize),
-    ) -> bool {
+    fn each_inside(&self, rows: Range<usize>, n: usize, mut f: impl FnMut(usize, usize)) -> bool {
         if rows.is_empty() {
             return true;
         }
@@ -116,7 +113,7 @@ impl<'a> Places<'a> {
     /// [`each_inside`](Self::each_inside) where [`is_within_rows`](Self::is_within_rows): calls `f` with the
     /// first place of a row of the indexed tensor, the row's indices, and the first place beside.
     #[inline(always)]
-    fn each_row(&self, rows: std::ops::Range<usize>, mut f: impl FnMut(usize, &[i64], usize)) {
+    fn each_row(&self, rows: Range<usize>, mut f: impl FnMut(usize, &[i64], usize)) {
         let (mut whole, mut beside) =
             (Walk::new(&self.whole, rows.start), Walk::new(&self.beside, rows.start));
         for row in rows {
@@ -134,6 +131,44 @@ impl<'a> Places<'a> {
 
 /// Elements of f32 in a cache line.
 const LINE: usize = 16;
+/// Indices that are asked for ahead of their use, a page: the processor foresees them up to a page's end.
+const AHEAD: usize = 512;
+
+/// The rows of an index whose places [are within rows](Places::is_within_rows); whether all were there.
+struct PickRows<'a, T> {
+    places: &'a Places<'a>,
+    rows: Range<usize>,
+    /// Elements of a row of the indexed tensor.
+    n: usize,
+    from: Shared<T>,
+    to: SharedMut<T>,
+}
+
+impl<T: Copy> Kernel for PickRows<'_, T> {
+    type Output = bool;
+    const WIDE: bool = false;
+    #[inline(always)]
+    fn run<const FMA: bool>(self) -> bool {
+        let PickRows { places, rows, n, from, to } = self;
+        let mut all = true;
+        places.each_row(rows, |p, indices, q| {
+            // SAFETY: a row of `n` elements starts at `p`; every place of `to` is written once.
+            let (from, to) = unsafe { (from.at(p), to.at(q)) };
+            let (lines, rest) = indices.as_chunks::<LINE>();
+            for (line, indices) in lines.iter().enumerate() {
+                // A line of what is mostly the next row, which will be read in no order.
+                prefetch(from.wrapping_add(n + line * LINE));
+                prefetch(indices.as_ptr().wrapping_add(AHEAD));
+                prefetch(indices.as_ptr().wrapping_add(AHEAD + LINE / 2));
+                // SAFETY: the row's, as above.
+                all &= unsafe { pick(from, n, indices, to.add(line * LINE)) };
+            }
+            // SAFETY: as above.
+            all &= unsafe { pick(from, n, rest, to.add(lines.len() * LINE)) };
+        });
+        all
+    }
+}
 
 /// `to[j] = from[indices[j]]`, or `from[0]` where that is not one of `n`; whether all were.
 ///
@@ -141,19 +176,13 @@ const LINE: usize = 16;
 /// `from` has `n` elements, at least one; `to` has room for as many as there are indices.
 #[inline(always)]
 unsafe fn pick<T: Copy>(from: *const T, n: usize, indices: &[i64], to: *mut T) -> bool {
-    let (mut outside, mut start) = (false, 0);
-    while start < indices.len() {
-        let end = indices.len().min(start + LINE);
-        // A line of what is mostly the next row, which will be read in no order.
-        prefetch(from.wrapping_add(n + start));
-        for j in start..end {
-            let i = indices[j] as usize;
-            outside |= i >= n;
-            let i = if i < n { i } else { 0 };
-            // SAFETY: the caller's promise; `i` is below `n`.
-            unsafe { to.add(j).write(from.add(i).read()) };
-        }
-        start = end;
+    let mut outside = false;
+    for (j, &i) in indices.iter().enumerate() {
+        let i = i as usize;
+        outside |= i >= n;
+        let i = if i < n { i } else { 0 };
+        // SAFETY: the caller's promise; `i` is below `n`.
+        unsafe { to.add(j).write(from.add(i).read()) };
     }
     !outside
 }
@@ -238,18 +267,14 @@ fn gathered(x: &Tensor, d: usize, index: &Tensor) -> Tensor {
     dispatch!(x.dtype(), T => {
         let (from, to) = (Shared(dense.data_ptr().cast::<T>()), SharedMut(out.data_ptr().cast::<T>()));
         parallel_for(places.rows(), GRAIN / places.inner.0.max(1), |rows| {
-            let mut all = true;
-            if places.is_within_rows(n) {
-                places.each_row(rows, |p, indices, q| {
-                    // SAFETY: a row of `n` elements starts at `p`; every place of `out` is written once.
-                    all &= unsafe { pick(from.at(p), n, indices, to.at(q)) };
-                });
+            let all = if places.is_within_rows(n) {
+                vectorize(PickRows { places: &places, rows, n, from, to })
             } else {
-                all = places.each_inside(rows, n, |p, q| {
+                places.each_inside(rows, n, |p, q| {
                     // SAFETY: `each_inside` gives indices in range; every place of `out` is written once.
                     unsafe { to.at(q).write(from.at(p).read()) }
-                });
-            }
+                })
+            };
             if !all {
                 outside.store(true, Relaxed);
             }
@@ -594,4 +619,27 @@ pub(super) fn samples() -> Vec<OpSample> {
         }),
         OpSample::new("one_hot", [Tensor::from([2i64, 0])], |x| x[0].one_hot(3)).order(Order::None),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::error::catch;
+    use crate::{Dtype, Tensor};
+
+    #[test]
+    fn rows_of_every_length_are_picked_and_checked() {
+        for n in [1i64, 15, 16, 17, 48, 100] {
+            let x = Tensor::arange(0, 3 * n, 1, Dtype::F32).reshape_to(&[3, n as usize]);
+            let index = Tensor::arange(n - 1, -1, -1, Dtype::I64).unsqueeze(0).repeat(&[3, 1]);
+            let y = x.gather(1, &index).to_vec::<f32>();
+            let backwards = (0..3).flat_map(|row| (0..n).rev().map(move |i| (row * n + i) as f32));
+            assert!(y.into_iter().eq(backwards), "{n}");
+            for wrong in [-1, n] {
+                let last = Tensor::full([3, 1], wrong, Dtype::I64);
+                let index = Tensor::cat(&[&index.narrow(1, 0, n as usize - 1), &last], 1);
+                let error = catch(|| x.gather(1, &index)).unwrap_err().to_string();
+                assert!(error.contains(&format!("{wrong} at position {}", n - 1)), "{error}");
+            }
+        }
+    }
 }

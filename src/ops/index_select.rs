@@ -4,6 +4,8 @@
 //! Both work on a dense `[outer, n, inner]` array; the reference is the loop
 //! `for o, k, j { y[o][k][j] = x[o][index[k]][j] }`.
 
+use std::ops::Range;
+
 use half::{bf16, f16};
 use smallvec::smallvec;
 
@@ -94,12 +96,48 @@ unsafe fn copy_row(from: *const u8, to: *mut u8, row_bytes: usize) {
     }
 }
 
-/// Has the first 8 cache lines of a row brought in, while the one before is copied: the processor sees
-/// by itself only how a row goes on, not where the next one starts.
-#[inline(always)]
-fn fetch_ahead(row: *const u8) {
-    for line in 0..8 {
-        prefetch(row.wrapping_add(64 * line));
+/// Bytes of a row from which [`TakeRows`] copies it line by line.
+const LONG: usize = 512;
+/// Bytes of a later row's start that are asked for: the processor sees by itself how a row goes on, but not
+/// where the next one starts.
+const START: usize = 4096;
+
+/// Copies rows of `row` bytes, at least [`LONG`], by an index: row i of the result is row `index[i % m]` of
+/// the `n` of its part, where an index has m places.
+struct TakeRows<'a> {
+    from: Shared<u8>,
+    to: SharedMut<u8>,
+    index: &'a [i64],
+    n: usize,
+    row: usize,
+    rows: Range<usize>,
+}
+
+impl Kernel for TakeRows<'_> {
+    type Output = ();
+    const WIDE: bool = true;
+    #[inline(always)]
+    fn run<const FMA: bool>(self) {
+        let TakeRows { from, to, index, n, row, rows } = self;
+        let m = index.len();
+        let source = |i: usize| (i / m * n + index[i % m] as usize) * row;
+        let last = rows.end - 1;
+        for i in rows {
+            // SAFETY: checked indices; a row of the result is written once.
+            let (mut at, mut out) = unsafe { (from.at(source(i)), to.at(i * row)) };
+            // SAFETY: a row of this call's.
+            let later = unsafe { from.at(source((i + 2).min(last))) };
+            for line in 0..row / 64 {
+                prefetch(later.wrapping_add((64 * line).min(START)));
+                // SAFETY: `row` bytes are left at the beginning, one line less each time.
+                unsafe {
+                    out.cast::<[u64; 8]>().write_unaligned(at.cast::<[u64; 8]>().read_unaligned());
+                    (at, out) = (at.add(64), out.add(64));
+                }
+            }
+            // SAFETY: what is left of the row.
+            unsafe { out.copy_from_nonoverlapping(at, row % 64) };
+        }
     }
 }
 
@@ -121,15 +159,12 @@ pub(super) fn take_slices(x: &Tensor, d: usize, index: &Tensor) -> Tensor {
     let (row, m) = (inner * x.dtype().size(), index.len());
     let (from, to) = (Shared(x.data_ptr()), SharedMut(out.data_ptr()));
     parallel_for(outer * m, 4 * GRAIN / row.max(1), |rows| {
+        if row >= LONG {
+            return vectorize(TakeRows { from, to, index, n, row, rows });
+        }
         let (mut o, mut k) = (rows.start / m, rows.start % m);
         for i in rows {
             let source = (o * n + index[k] as usize) * row;
-            if let Some(&next) = index.get(k + 1)
-                && row >= 512
-            {
-                // SAFETY: `next` is below n too.
-                fetch_ahead(unsafe { from.at((o * n + next as usize) * row) });
-            }
             // SAFETY: `index[k]` is below n, `i` below outer * m.
             unsafe { copy_row(from.at(source), to.at(i * row), row) };
             k += 1;
@@ -178,7 +213,7 @@ struct AddSlices<'a, T> {
     n: usize,
     inner: usize,
     blocks: usize,
-    part: std::ops::Range<usize>,
+    part: Range<usize>,
 }
 
 impl<T: Accumulate> Kernel for AddSlices<'_, T> {
@@ -404,4 +439,27 @@ pub(super) fn samples() -> Vec<OpSample> {
             out
         }),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Dtype, Tensor};
+
+    #[test]
+    fn rows_of_every_length_are_taken_whole() {
+        for inner in [1, 127, 128, 131, 160, 1200] {
+            let x =
+                Tensor::arange(0, 2 * 7 * inner as i64, 1, Dtype::F32).reshape_to(&[2, 7, inner]);
+            let chosen = [6i64, 0, 0, 3, 5];
+            let y = x.index_select(1, &Tensor::from(chosen)).to_vec::<f32>();
+            assert_eq!(y.len(), 2 * chosen.len() * inner);
+            for (i, row) in y.chunks(inner).enumerate() {
+                let first = (i / 5 * 7 + chosen[i % 5] as usize) * inner;
+                assert!(
+                    row.iter().enumerate().all(|(j, &v)| v == (first + j) as f32),
+                    "{inner} {i}"
+                );
+            }
+        }
+    }
 }
