@@ -13,6 +13,8 @@ mod graphs;
 mod hooks;
 #[path = "distributed_cuda/job.rs"]
 mod job;
+#[path = "messages/checks.rs"]
+mod message_checks;
 #[path = "distributed_cuda/messages.rs"]
 mod messages;
 #[path = "distributed_cuda/precision.rs"]

@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::cuda::graph::is_current_stream_capturing;
+use crate::cuda::{Stream, graph};
 use crate::error::{Error, Result, throw};
 use crate::ops::gradients;
 use crate::optim::Optimizer;
@@ -121,14 +121,11 @@ fn key(optimizer: &dyn Optimizer) -> u64 {
 
 /// The scale, and whether a step is left out, are the host's: replays would not see them change.
 fn refuse_capture(call: &str, device: Device) {
-    if let Device::Cuda(index) = device
-        && is_current_stream_capturing(index).unwrap_or_else(|error| throw(error))
-    {
-        throw(Error::Device(format!(
-            "{call} cannot be captured in a graph: the scale is a number of the host; capture forward and \
-             backward of a loss that is scaled by a tensor, or train in bf16, which needs no scale"
-        )));
-    }
+    const WHY: &str = "the scale is a number of the host; capture forward and backward of a loss that is \
+                       scaled by a tensor, or train in bf16, which needs no scale";
+    let Some(gpu) = device.gpu() else { return };
+    let refused = Stream::current(gpu).and_then(|stream| graph::refuse(stream, call, WHY));
+    refused.unwrap_or_else(|error| throw(error));
 }
 
 impl GradScaler {

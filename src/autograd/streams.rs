@@ -20,22 +20,14 @@ pub(super) fn of_outputs(outputs: &[(Shape, Dtype, Device)]) -> Option<Stream> {
 
 #[cold]
 fn other_current(outputs: &[(Shape, Dtype, Device)]) -> Option<Stream> {
-    let index = outputs.iter().find_map(|(_, _, device)| gpu(*device))?;
+    let index = outputs.iter().find_map(|(_, _, device)| device.gpu())?;
     let current = Stream::current(index).ok()?;
     (current != Stream::default_of(index).ok()?).then_some(current)
 }
 
-/// A GPU's index.
-fn gpu(device: Device) -> Option<usize> {
-    match device {
-        Device::Cuda(index) => Some(index),
-        Device::Cpu => None,
-    }
-}
-
 /// The GPU on whose stream a node's backward runs.
 fn gpu_of(node: &Node) -> Option<usize> {
-    node.outputs.iter().find_map(|(_, _, device)| gpu(*device))
+    node.outputs.iter().find_map(|(_, _, device)| device.gpu())
 }
 
 /// The streams of a pass that has more than one.
@@ -54,7 +46,7 @@ impl Order {
         }
         let mut order = Order { callers: SmallVec::new(), used: SmallVec::new() };
         for (_, _, device) in nodes.clone().flat_map(|node| &node.outputs) {
-            if let Some(index) = gpu(*device)
+            if let Some(index) = device.gpu()
                 && !order.callers.iter().any(|stream| stream.device() == index)
             {
                 order.callers.push(or_throw(Stream::current(index)));
@@ -90,7 +82,7 @@ impl Order {
 
     /// Hands a gradient on from the current stream to a node, whose stream is the current one then.
     pub fn hand_over(&mut self, grad: &Tensor, node: &Node) -> Option<StreamGuard> {
-        let index = gpu(grad.device())?;
+        let index = grad.device().gpu()?;
         let (from, to) = (or_throw(Stream::current(index)), self.stream_of(node, index));
         if from == to {
             return None;
@@ -114,7 +106,7 @@ impl Order {
             or_throw(self.caller(stream.device()).wait_stream(*stream));
         }
         for grad in returned.iter().flatten() {
-            if let Some(index) = gpu(grad.device()) {
+            if let Some(index) = grad.device().gpu() {
                 grad.storage().record_stream(self.caller(index));
             }
         }

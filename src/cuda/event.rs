@@ -126,6 +126,11 @@ impl Event {
         stream.wait_event(self)
     }
 
+    /// Lets what comes next on the thread's current stream of its device wait for it.
+    pub(crate) fn hold_current_stream(&self) -> Result<()> {
+        self.wait(Stream::current(self.device())?)
+    }
+
     /// Whether it has been reached; true for one that was never recorded. Also while another thread captures.
     ///
     /// # Errors

@@ -40,7 +40,7 @@ pub fn is_current_stream_capturing(device: usize) -> Result<bool> {
 /// For what a graph cannot have: an error where the stream is being captured, before the driver gives up
 /// the whole capture without a word on why.
 #[inline]
-pub(super) fn refuse(stream: Stream, what: &str, advice: &str) -> Result<()> {
+pub(crate) fn refuse(stream: Stream, what: impl fmt::Display, advice: &str) -> Result<()> {
     if is_any_capture_under_way() && stream.is_capturing()? {
         return Err(Error::Device(format!("{what} cannot be captured in a graph: {advice}")));
     }

@@ -111,6 +111,12 @@ impl Stream {
         pool.streams[turn].get_or_try(|| create(device, priority)).copied()
     }
 
+    /// A stream that nobody else gets, for work that may have to last while all others go on.
+    pub(crate) fn outside_pool(device: usize, priority: Priority) -> Result<Stream> {
+        device::number(device)?;
+        create(device, priority)
+    }
+
     /// The stream that every thread begins with.
     ///
     /// # Errors

@@ -34,7 +34,6 @@ pub(super) fn to_device(slot: Tensor, device: Device) -> Result<Tensor> {
 /// A batch that may still be on its way.
 pub(super) struct Ready<B> {
     batch: B,
-    device: Device,
     arrival: Option<Event>,
 }
 
@@ -46,14 +45,13 @@ impl<B> Ready<B> {
             Device::Cpu => (make(), None),
             Device::Cuda(index) => (catch(make)?, Some(copies(index)?.record_event()?)),
         };
-        Ok(Ready { batch, device, arrival })
+        Ok(Ready { batch, arrival })
     }
 
     /// The batch, for which work on the current stream waits from here on.
     pub fn take(self) -> Result<B> {
-        if let (Device::Cuda(index), Some(arrival)) = (self.device, &self.arrival) {
-            Stream::current(index)?.wait_event(arrival)?;
-        }
-        Ok(self.batch)
+        let Ready { batch, arrival } = self;
+        arrival.map_or(Ok(()), |arrival| arrival.hold_current_stream())?;
+        Ok(batch)
     }
 }

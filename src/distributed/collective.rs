@@ -167,6 +167,15 @@ impl Kind {
     }
 }
 
+/// How eagerly a thread may wait for its peers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// The caller has nothing else to do: it may burn a little time to save latency.
+    Foreground,
+    /// Other threads of the process are at work on the same cores.
+    Background,
+}
+
 /// `len` elements of `dtype` at `ptr`. Whoever makes one sees to it that the memory outlives the
 /// collective that it is given to, and is not used by others meanwhile.
 #[derive(Debug, Clone, Copy)]
@@ -202,6 +211,12 @@ pub(crate) struct Signature {
 }
 
 impl Signature {
+    /// Of a call for which only its kind and some numbers matter.
+    pub(crate) fn of_host(kind: Kind, shape: &[usize]) -> Signature {
+        let (dtype, shape) = (Dtype::U8, SmallVec::from_slice(shape));
+        Signature { kind, op: None, root: None, dtype, on_gpu: false, shape }
+    }
+
     /// Number of elements; of a new group's member list, its length.
     pub(crate) fn numel(&self) -> usize {
         match self.kind {

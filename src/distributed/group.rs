@@ -2,15 +2,14 @@
 //! common: membership, order, deadlines, the end. The collectives themselves, on tensors, are in
 //! `tensor_collectives`.
 
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::backend::{Backend, Pace};
-use super::collective::{Collective, RawBuffer, list_ranks};
-use super::nccl::Started;
-use super::point_to_point::Directions;
+use super::collective::{Collective, Pace, RawBuffer, list_ranks};
+use super::nccl::{HostAndGpu, Started};
+use super::point_to_point::{Direction, Directions, Message};
 use super::queue::{self, Queue};
 use super::{Deadline, Work};
 use crate::cuda::graph::{self, Executable, Participant};
@@ -62,13 +61,16 @@ struct Inner {
 
 #[derive(Debug)]
 struct Member {
-    backend: Arc<dyn Backend>,
+    backend: Arc<HostAndGpu>,
     queue: Queue,
     directions: Directions,
+    /// The GPU of its collectives. All ranks begin to have one at the same place of the program: with the
+    /// first collective there that is called, or as a part of a group that had one.
+    gpu: OnceLock<usize>,
 }
 
 /// The groups of this process, for [`abort`].
-static LIVE: Mutex<Vec<Weak<dyn Backend>>> = Mutex::new(Vec::new());
+static LIVE: Mutex<Vec<Weak<HostAndGpu>>> = Mutex::new(Vec::new());
 
 /// Aborts all process groups of this process: every rank's collectives, waiting or later, return
 /// [`Error::Aborted`] with `reason`. For a worker that is about to fail outside a group's own calls.
@@ -92,6 +94,9 @@ pub fn abort(reason: &str) {
     live.iter().for_each(|group| group.abort(reason));
 }
 
+/// What to do with what makes communicators: a graph cannot.
+const BEFORE: &str = "do it once before the capture";
+
 /// A collective's span in a profile.
 fn span_of(name: &'static str, collective: &Collective) -> Span {
     let memory = collective.send.as_ref().or(collective.recv.as_ref());
@@ -100,15 +105,22 @@ fn span_of(name: &'static str, collective: &Collective) -> Span {
 }
 
 impl ProcessGroup {
-    pub(super) fn new(backend: Arc<dyn Backend>, world_rank: usize, timeout: Duration) -> Self {
+    /// `gpu` is that of the group that this one is a part of.
+    pub(super) fn new(
+        backend: Arc<HostAndGpu>,
+        gpu: Option<usize>,
+        world_rank: usize,
+        timeout: Duration,
+    ) -> Self {
         {
             let mut live = LIVE.lock();
             live.retain(|group| group.strong_count() > 0);
             live.push(Arc::downgrade(&backend));
         }
         let ranks = backend.ranks().to_vec();
-        let member =
-            Some(Member { backend, queue: Queue::new(), directions: Directions::default() });
+        let (queue, directions) = (Queue::new(), Directions::default());
+        let gpu = gpu.map_or_else(OnceLock::new, OnceLock::from);
+        let member = Some(Member { backend, queue, directions, gpu });
         ProcessGroup { inner: Arc::new(Inner { member, ranks, world_rank }), timeout }
     }
 
@@ -251,13 +263,15 @@ impl ProcessGroup {
         if let Some(wrong) = wrong {
             return Err(Error::argument("new_group", "ranks", wrong));
         }
+        let gpu = member.gpu.get().copied();
+        if let Some(gpu) = gpu {
+            graph::refuse(Stream::current(gpu)?, "a new process group", BEFORE)?;
+        }
         let deadline = Deadline::after(self.timeout);
-        let backend = member
-            .queue
-            .run(member.backend.gpu(), || member.backend.new_group(&sorted, &deadline))?;
+        let backend = member.queue.run(gpu, || member.backend.new_group(&sorted, &deadline))?;
         let (world_rank, timeout) = (self.inner.world_rank, self.timeout);
         Ok(match backend {
-            Some(backend) => ProcessGroup::new(backend, world_rank, timeout),
+            Some(backend) => ProcessGroup::new(backend, gpu, world_rank, timeout),
             None => {
                 let ranks = sorted.iter().map(|&r| self.inner.ranks[r]).collect();
                 let inner = Inner { member: None, ranks, world_rank };
@@ -286,7 +300,6 @@ impl ProcessGroup {
     pub fn abort(&self, reason: &str) {
         if let Some(member) = &self.inner.member {
             member.backend.abort(reason);
-            member.directions.abort(reason);
         }
     }
 
@@ -320,11 +333,32 @@ impl ProcessGroup {
     /// stream has and gets. A profile shows it by `name`.
     pub(super) fn run(&self, name: &'static str, collective: &Collective) -> Result<()> {
         let member = self.member(collective.signature.kind.name())?;
+        self.take_part(member, collective.gpu)?;
+        let backend = |_: &_| Ok(member.backend.clone());
+        self.run_in(&member.queue, collective.gpu, name, collective, backend)
+    }
+
+    /// [`run`](Self::run) of a message, in its direction's order and not in the GPU's: the others'
+    /// messages may be what this one waits for.
+    pub(super) fn run_message(&self, name: &'static str, message: &Message) -> Result<()> {
+        let Message { direction, prepared } = message;
+        let backend = |deadline: &_| direction.backend(deadline);
+        self.run_in(&direction.queue, None, name, &prepared.collective, backend)
+    }
+
+    /// Runs a collective of `backend` when it is its turn in a queue and, where `order` names one, on a GPU.
+    fn run_in(
+        &self,
+        queue: &Queue,
+        order: Option<usize>,
+        name: &'static str,
+        collective: &Collective,
+        backend: impl FnOnce(&Deadline) -> Result<Arc<HostAndGpu>>,
+    ) -> Result<()> {
         let deadline = Deadline::after(self.timeout);
-        self.take_part(collective.gpu)?;
-        member.queue.run(collective.gpu, || {
+        queue.run(order, || {
             let _span = span_of(name, collective);
-            let (backend, pace) = (&member.backend, Pace::Foreground);
+            let (backend, pace) = (backend(&deadline)?, Pace::Foreground);
             let Some(gpu) = collective.gpu else { return backend.run(collective, &deadline, pace) };
             let ready = Stream::current(gpu)?.record_event()?;
             backend.start(collective, &ready, &deadline, pace, &mut || {})?.join_current_stream()
@@ -340,15 +374,39 @@ impl ProcessGroup {
         then: impl FnOnce() + Send + 'static,
     ) -> Result<Work> {
         let member = self.member(collective.signature.kind.name())?;
-        let (backend, deadline) = (member.backend.clone(), Deadline::after(self.timeout));
-        self.take_part(collective.gpu)?;
+        self.take_part(member, collective.gpu)?;
+        let own = member.backend.clone();
+        let backend = |_: &_| Ok(own);
+        self.start_in(&member.queue, collective.gpu, name, collective, backend, then)
+    }
+
+    /// [`start`](Self::start) of a message, on its direction's own thread.
+    pub(super) fn start_message(&self, name: &'static str, message: Message) -> Result<Work> {
+        let Message { direction, prepared } = message;
+        let (own, collective) = (direction.clone(), prepared.collective.clone());
+        let backend = move |deadline: &_| own.backend(deadline);
+        let then = move || prepared.finish_in_background();
+        self.start_in(&direction.queue, None, name, collective, backend, then)
+    }
+
+    /// As [`run_in`](Self::run_in), on the queue's thread.
+    fn start_in(
+        &self,
+        queue: &Queue,
+        order: Option<usize>,
+        name: &'static str,
+        collective: Collective,
+        backend: impl FnOnce(&Deadline) -> Result<Arc<HostAndGpu>> + Send + 'static,
+        then: impl FnOnce() + Send + 'static,
+    ) -> Result<Work> {
+        let deadline = Deadline::after(self.timeout);
         let ready = match collective.gpu {
             Some(gpu) => Some(Stream::current(gpu)?.record_event()?),
             None => None,
         };
-        member.queue.start(&self.inner.world_rank.to_string(), collective.gpu, move || {
+        queue.start(&self.inner.world_rank.to_string(), order, move || {
             let _span = span_of(name, &collective);
-            let pace = Pace::Background;
+            let (backend, pace) = (backend(&deadline)?, Pace::Background);
             let Some(ready) = ready else {
                 backend.run(&collective, &deadline, pace)?;
                 then();
@@ -360,11 +418,15 @@ impl ProcessGroup {
         })
     }
 
-    /// A graph that records a collective keeps the group, which looks after its replays.
-    fn take_part(&self, gpu: Option<usize>) -> Result<()> {
-        if let Some(gpu) = gpu
-            && graph::is_current_stream_capturing(gpu)?
-        {
+    /// Before a collective on a GPU is submitted. A graph that records it keeps the group, which looks
+    /// after its replays.
+    fn take_part(&self, member: &Member, gpu: Option<usize>) -> Result<()> {
+        let Some(gpu) = gpu else { return Ok(()) };
+        if member.gpu.get().is_none() {
+            let what = "the first collective of a process group on a GPU";
+            graph::refuse(Stream::current(gpu)?, what, BEFORE)?;
+            let _ = member.gpu.set(gpu);
+        } else if graph::is_current_stream_capturing(gpu)? {
             graph::take_part(gpu, self.clone());
         }
         Ok(())
@@ -388,11 +450,11 @@ impl ProcessGroup {
         &self,
         call: &str,
         gpu: Option<usize>,
-        job: impl FnOnce(&dyn Backend, &Deadline) -> Result<T>,
+        job: impl FnOnce(&HostAndGpu, &Deadline) -> Result<T>,
     ) -> Result<T> {
         let member = self.member(call)?;
         let deadline = Deadline::after(self.timeout);
-        member.queue.run(gpu, || job(&*member.backend, &deadline))
+        member.queue.run(gpu, || job(&member.backend, &deadline))
     }
 
     /// # Errors
@@ -401,69 +463,21 @@ impl ProcessGroup {
         self.member(call).map(drop)
     }
 
+    /// The direction between two ranks of the group, which is made at its first use.
+    pub(super) fn direction(
+        &self,
+        call: &str,
+        ends: [usize; 2],
+        tag: u32,
+    ) -> Result<Arc<Direction>> {
+        let member = self.member(call)?;
+        Ok(member.directions.get(&member.backend, ends, tag))
+    }
+
     fn member(&self, call: &str) -> Result<&Member> {
         self.inner.member.as_ref().ok_or_else(|| {
             let (rank, ranks) = (self.inner.world_rank, list_ranks(&self.inner.ranks));
             Error::argument(call, "group", format!("rank {rank} is not a member; it has {ranks}"))
-        })
-    }
-
-    /// Runs what goes from one rank to another here and now, as [`run`](Self::run).
-    pub(super) fn run_between(
-        &self,
-        call: &'static str,
-        ends: [usize; 2],
-        tag: u32,
-        collective: &Collective,
-    ) -> Result<()> {
-        let member = self.member(call)?;
-        let deadline = Deadline::after(self.timeout);
-        let direction = member.directions.get(ends, tag);
-        // Not in the GPU's order: the others' messages may be what this one waits for.
-        direction.queue.run(None, || {
-            let _span = span_of(call, collective);
-            let (backend, pace) =
-                (direction.backend(&member.backend, &deadline)?, Pace::Foreground);
-            let Some(gpu) = collective.gpu else {
-                let ran = backend.run(collective, &deadline, pace);
-                return direction.told(&member.backend, ran);
-            };
-            let ready = Stream::current(gpu)?.record_event()?;
-            let started = backend.start(collective, &ready, &deadline, pace, &mut || {});
-            direction.told(&member.backend, started)?.join_current_stream()
-        })
-    }
-
-    /// Starts what goes from one rank to another on the direction's own thread, as
-    /// [`start`](Self::start).
-    pub(super) fn start_between(
-        &self,
-        call: &'static str,
-        ends: [usize; 2],
-        tag: u32,
-        collective: Collective,
-        then: impl FnOnce() + Send + 'static,
-    ) -> Result<Work> {
-        let member = self.member(call)?;
-        let (whole, deadline) = (member.backend.clone(), Deadline::after(self.timeout));
-        let ready = match collective.gpu {
-            Some(gpu) => Some(Stream::current(gpu)?.record_event()?),
-            None => None,
-        };
-        let direction = member.directions.get(ends, tag);
-        let own = direction.clone();
-        direction.queue.start(&self.inner.world_rank.to_string(), None, move || {
-            let _span = span_of(call, &collective);
-            let (backend, pace) = (own.backend(&whole, &deadline)?, Pace::Background);
-            let Some(ready) = ready else {
-                own.told(&whole, backend.run(&collective, &deadline, pace))?;
-                then();
-                return Ok(None);
-            };
-            let mut then = Some(then);
-            let mut once = || then.take().into_iter().for_each(|then| then());
-            let started = backend.start(&collective, &ready, &deadline, pace, &mut once);
-            own.told(&whole, started).map(Some)
         })
     }
 
@@ -511,7 +525,6 @@ impl Drop for Inner {
             let name = thread.name().unwrap_or("<unnamed>");
             let reason = format!("thread `{name}` panicked");
             member.backend.abort(&reason);
-            member.directions.abort(&reason);
         }
         member.queue.close();
         member.directions.close();

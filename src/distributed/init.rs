@@ -102,7 +102,7 @@ pub fn init_process_group(options: InitOptions) -> Result<ProcessGroup> {
         prefix: format!("group/{}/{}/{instance}", env.run_id, env.restart_count),
     };
     let backend = HostAndGpu::new(shm::join(seat, &deadline)?);
-    let group = ProcessGroup::new(Arc::new(backend), env.rank, timeout);
+    let group = ProcessGroup::new(Arc::new(backend), None, env.rank, timeout);
     *default = Some(group.downgrade());
     Ok(group)
 }

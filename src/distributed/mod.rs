@@ -21,7 +21,6 @@
 //! }
 //! ```
 
-mod backend;
 mod collective;
 pub mod comm_hooks;
 mod ddp;
@@ -32,6 +31,7 @@ mod init;
 mod nccl;
 mod objects;
 mod point_to_point;
+mod prepared;
 mod queue;
 mod shared_buffer;
 mod shm;

@@ -1,78 +1,74 @@
 //! From one rank to another. Each direction, from a sender to a receiver with a tag, is a group of these
 //! two, which they found at the first message: so the two compare what they are about to do, see each
-//! other's death, and have deadlines as in any collective. Directions do not wait for each other.
+//! other's death, and have deadlines as in any collective. Directions do not wait for each other, but a
+//! failure of one, or of the group, ends all of them and the group.
 
-use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
-use super::backend::Backend;
 use super::collective::Kind;
+use super::nccl::HostAndGpu;
+use super::prepared::{Output, Prepared, input};
 use super::queue::Queue;
-use super::tensor_collectives::{Output, Prepared, input};
 use super::{Deadline, ProcessGroup, Work};
+use crate::Tensor;
+use crate::cuda::{Stream, graph};
 use crate::error::{Error, Result};
-use crate::{Device, Tensor};
 
 /// Messages from one rank to another.
 #[derive(Debug)]
 pub(super) struct Direction {
+    /// Sender and receiver.
     ends: [usize; 2],
     tag: u32,
     /// The order of the messages.
     pub(super) queue: Queue,
+    whole: Arc<HostAndGpu>,
     /// From the first message on.
-    backend: OnceLock<Arc<dyn Backend>>,
+    own: OnceLock<Arc<HostAndGpu>>,
 }
 
 impl Direction {
     /// The group of the two; called in the queue's turns only.
-    pub(super) fn backend(
-        &self,
-        whole: &Arc<dyn Backend>,
-        deadline: &Deadline,
-    ) -> Result<&Arc<dyn Backend>> {
-        if let Some(backend) = self.backend.get() {
-            return Ok(backend);
+    pub(super) fn backend(&self, deadline: &Deadline) -> Result<Arc<HostAndGpu>> {
+        if let Some(own) = self.own.get() {
+            return Ok(own.clone());
         }
-        let made = self.told(whole, whole.direction(self.ends, self.tag, deadline))?;
-        Ok(self.backend.get_or_init(|| made))
-    }
-
-    /// A failure is the whole group's.
-    pub(super) fn told<T>(&self, whole: &Arc<dyn Backend>, result: Result<T>) -> Result<T> {
-        result.inspect_err(|error| whole.abort(&error.to_string()))
+        let made = Arc::new(self.whole.direction(self.ends, self.tag, deadline)?);
+        Ok(self.own.get_or_init(|| made).clone())
     }
 }
 
-/// Sender and receiver, and the tag.
-type Key = ([usize; 2], u32);
-
-/// The directions that this rank has used.
+/// The directions of a group that this rank has used.
 #[derive(Debug, Default)]
-pub(super) struct Directions(Mutex<HashMap<Key, Arc<Direction>>>);
+pub(super) struct Directions(Mutex<Vec<Arc<Direction>>>);
 
 impl Directions {
-    /// The direction between two ranks of the group, which is made at its first use.
-    pub(super) fn get(&self, ends: [usize; 2], tag: u32) -> Arc<Direction> {
-        let new = || Direction { ends, tag, queue: Queue::new(), backend: OnceLock::new() };
-        self.0.lock().entry((ends, tag)).or_insert_with(|| Arc::new(new())).clone()
-    }
-
-    /// Makes all calls fail, waiting or later.
-    pub(super) fn abort(&self, reason: &str) {
-        let all = self.0.lock();
-        all.values().filter_map(|one| one.backend.get()).for_each(|backend| backend.abort(reason));
+    /// The direction between two ranks of a group, which is made at its first use.
+    pub(super) fn get(
+        &self,
+        whole: &Arc<HostAndGpu>,
+        ends: [usize; 2],
+        tag: u32,
+    ) -> Arc<Direction> {
+        let mut all = self.0.lock();
+        if let Some(known) = all.iter().find(|one| (one.ends, one.tag) == (ends, tag)) {
+            return known.clone();
+        }
+        let (whole, queue, own) = (whole.clone(), Queue::new(), OnceLock::new());
+        let direction = Arc::new(Direction { ends, tag, queue, whole, own });
+        all.push(direction.clone());
+        direction
     }
 
     /// Completes what was started, and leaves.
     pub(super) fn close(&self) {
-        let all: Vec<_> = self.0.lock().drain().map(|(_, direction)| direction).collect();
+        let all = std::mem::take(&mut *self.0.lock());
         for direction in all {
             direction.queue.close();
-            if let Some(backend) = direction.backend.get() {
-                backend.leave();
+            if let Some(own) = direction.own.get() {
+                own.leave();
             }
         }
     }
@@ -115,14 +111,18 @@ impl P2POp {
     }
 }
 
-/// A checked message: its ends, its tag, and what moves.
-type Message = ([usize; 2], u32, Prepared);
+/// A checked message.
+pub(super) struct Message {
+    pub(super) direction: Arc<Direction>,
+    pub(super) prepared: Prepared,
+}
 
 impl ProcessGroup {
     /// Sends a tensor to rank `dst` of the group, which calls [`recv`](Self::recv) with a tensor of the
     /// same dtype and shape (`torch.distributed.send`). Returns when that has it, or, for a tensor on
     /// a GPU, when both ranks have made the call. Messages from one rank to another with one tag
-    /// arrive in their order; as in PyTorch with NCCL, tags mean nothing for tensors on GPUs.
+    /// arrive in their order, and wait for no others. Each tag has a thread of its own and, on GPUs, a
+    /// communicator: a program has few. A message cannot be captured in a graph.
     ///
     /// ```
     /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/distributed/two_ranks.rs"));
@@ -144,10 +144,9 @@ impl ProcessGroup {
     /// # Errors
     /// [`Error::Argument`] for a rank that is not another one of the group; [`Error::Mismatch`] on both
     /// ranks when their tensors differ in dtype, shape or kind of device; as for a collective
-    /// [`Error::PeerDied`], [`Error::Aborted`] or [`Error::Timeout`]. All but the first end the group.
+    /// [`Error::PeerDied`], [`Error::Aborted`] or [`Error::Timeout`], which end the group.
     pub fn send(&self, tensor: &Tensor, dst: usize, tag: u32) -> Result<()> {
-        let (ends, tag, message) = self.outgoing("send", tensor, dst, tag)?;
-        self.run_between("send", ends, tag, &message.collective)
+        self.run_message("send", &self.outgoing("send", tensor, dst, tag)?)
     }
 
     /// Writes what rank `src` of the group sends to `tensor` (`torch.distributed.recv`); see
@@ -172,9 +171,9 @@ impl ProcessGroup {
     /// # Errors
     /// As [`send`](Self::send); [`Error::Argument`] for an expanded view.
     pub fn recv(&self, tensor: &Tensor, src: usize, tag: u32) -> Result<()> {
-        let (ends, tag, message) = self.incoming("recv", tensor, src, tag)?;
-        self.run_between("recv", ends, tag, &message.collective)?;
-        message.finish();
+        let message = self.incoming("recv", tensor, src, tag)?;
+        self.run_message("recv", &message)?;
+        message.prepared.finish();
         Ok(())
     }
 
@@ -199,9 +198,7 @@ impl ProcessGroup {
     /// # Errors
     /// As [`send`](Self::send); those that concern the other rank come from the [`Work`].
     pub fn isend(&self, tensor: &Tensor, dst: usize, tag: u32) -> Result<Work> {
-        let (ends, tag, message) = self.outgoing("isend", tensor, dst, tag)?;
-        let collective = message.collective.clone();
-        self.start_between("isend", ends, tag, collective, move || message.finish_in_background())
+        self.start_message("isend", self.outgoing("isend", tensor, dst, tag)?)
     }
 
     /// [`recv`](Self::recv) in the background (`torch.distributed.irecv`).
@@ -226,9 +223,7 @@ impl ProcessGroup {
     /// # Errors
     /// As [`recv`](Self::recv); those that concern the other rank come from the [`Work`].
     pub fn irecv(&self, tensor: &Tensor, src: usize, tag: u32) -> Result<Work> {
-        let (ends, tag, message) = self.incoming("irecv", tensor, src, tag)?;
-        let collective = message.collective.clone();
-        self.start_between("irecv", ends, tag, collective, move || message.finish_in_background())
+        self.start_message("irecv", self.incoming("irecv", tensor, src, tag)?)
     }
 
     /// Starts all messages of a list, in whatever order the peers have theirs
@@ -256,27 +251,42 @@ impl ProcessGroup {
     /// As [`isend`](Self::isend) and [`irecv`](Self::irecv); nothing is started where an argument is
     /// wrong.
     pub fn batch_isend_irecv(&self, ops: &[P2POp]) -> Result<Vec<Work>> {
-        for op in ops {
-            self.ends("batch_isend_irecv", "peer", op.peer, op.sends)?;
-        }
-        let start = |op: &P2POp| match op.sends {
-            true => self.isend(&op.tensor, op.peer, op.tag),
-            false => self.irecv(&op.tensor, op.peer, op.tag),
+        const CALL: &str = "batch_isend_irecv";
+        let check = |op: &P2POp| match op.sends {
+            true => Ok(("isend", self.outgoing(CALL, &op.tensor, op.peer, op.tag)?)),
+            false => Ok(("irecv", self.incoming(CALL, &op.tensor, op.peer, op.tag)?)),
         };
-        ops.iter().map(start).collect()
+        let messages = ops.iter().map(check).collect::<Result<Vec<_>>>()?;
+        messages.into_iter().map(|(name, message)| self.start_message(name, message)).collect()
     }
 
     fn outgoing(&self, call: &str, tensor: &Tensor, dst: usize, tag: u32) -> Result<Message> {
         let ends = self.ends(call, "dst", dst, true)?;
-        let message = Prepared::new(Kind::Send, None, Some(0), tensor, Some(input(tensor)), None);
-        Ok((ends, tag_of(tensor, tag), message))
+        self.message(call, ends, tag, tensor, || Ok((Some(input(tensor)), None)))
     }
 
     fn incoming(&self, call: &str, tensor: &Tensor, src: usize, tag: u32) -> Result<Message> {
         let ends = self.ends(call, "src", src, false)?;
-        let output = Some(Output::new(call, "tensor", tensor)?);
-        let message = Prepared::new(Kind::Send, None, Some(0), tensor, None, output);
-        Ok((ends, tag_of(tensor, tag), message))
+        let output = || Ok((None, Some(Output::new(call, "tensor", tensor)?)));
+        self.message(call, ends, tag, tensor, output)
+    }
+
+    /// A message that may be started. A graph would start it without anybody who looks after it.
+    fn message(
+        &self,
+        call: &str,
+        ends: [usize; 2],
+        tag: u32,
+        tensor: &Tensor,
+        memory: impl FnOnce() -> Result<(Option<Tensor>, Option<Output>)>,
+    ) -> Result<Message> {
+        if let Some(gpu) = tensor.device().gpu() {
+            let advice = "send and receive before or after the replay";
+            graph::refuse(Stream::current(gpu)?, format_args!("{call}: a message"), advice)?;
+        }
+        let (input, output) = memory()?;
+        let prepared = Prepared::new(Kind::Send, None, None, tensor, input, output);
+        Ok(Message { direction: self.direction(call, ends, tag)?, prepared })
     }
 
     /// Sender and receiver.
@@ -291,9 +301,4 @@ impl ProcessGroup {
         };
         Err(Error::argument(call, argument, wrong))
     }
-}
-
-/// The tag that tells directions apart.
-fn tag_of(tensor: &Tensor, tag: u32) -> u32 {
-    if tensor.device() == Device::Cpu { tag } else { 0 }
 }

@@ -1,12 +1,14 @@
 //! Messages between ranks that are threads.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use super::P2POp;
 use super::tests::{ranks, ranks_with};
-use super::{P2POp, ProcessGroup};
-use crate::nn::{Forward, Linear, Module};
 use crate::tensor::Dtype;
-use crate::{Error, Tensor, autograd};
+use crate::{Device, Error, Tensor};
+
+#[path = "../../tests/messages/checks.rs"]
+mod checks;
 
 fn numbers(rank: usize, len: usize) -> Tensor {
     Tensor::arange(0, len as i64, 1, Dtype::F32) + 1000.0 * rank as f64
@@ -53,64 +55,16 @@ fn tags_and_directions_do_not_wait_for_each_other() {
     });
 }
 
-/// Gives each rank the tensor of the one before it.
-fn turn(group: &ProcessGroup, x: &Tensor) -> Tensor {
-    let (rank, world) = (group.rank(), group.world_size());
-    let y = x.zeros_like();
-    let (next, before) = ((rank + 1) % world, (rank + world - 1) % world);
-    let mut ops = [P2POp::isend(x, next, 0), P2POp::irecv(&y, before, 0)];
-    if rank % 2 == 1 {
-        ops.reverse();
-    }
-    group.batch_isend_irecv(&ops).unwrap().iter().for_each(|work| work.wait().unwrap());
-    y
-}
-
 #[test]
 fn a_ring_turns() {
     for world in [2, 3, 4] {
-        ranks(world, |group| {
-            let mine = numbers(group.rank(), 50_000);
-            let back = (0..world).fold(mine.clone(), |x, _| turn(&group, &x));
-            assert!(back.equal(&mine));
-        });
+        ranks(world, |group| checks::turns_a_ring(&group, Device::Cpu).unwrap());
     }
 }
 
 #[test]
 fn two_stages_of_a_model_learn_as_one() {
-    let stage = |seed| {
-        crate::manual_seed(seed);
-        Linear::new(3, 3)
-    };
-    let make = std::sync::Mutex::new(());
-    let input = || numbers(0, 6).view([2, 3]) / 1005.0;
-    let both = {
-        let (first, second) = (stage(1), stage(2));
-        second.forward(&first.forward(&input()).tanh()).square().sum().backward();
-        [first, second].map(|stage| stage.parameters()[0].grad().unwrap().to_vec::<f32>())
-    };
-    let found = ranks(2, |group| {
-        let layer = {
-            // The generator is the process's.
-            let _one = make.lock().unwrap();
-            stage(1 + group.rank() as u64)
-        };
-        if group.rank() == 0 {
-            let y = layer.forward(&input()).tanh();
-            group.send(&y, 1, 0).unwrap();
-            let gradient = y.zeros_like();
-            group.recv(&gradient, 1, 0).unwrap();
-            autograd::backward(&[&y], &[Some(&gradient)], false, false);
-        } else {
-            let x = Tensor::zeros([2, 3], Dtype::F32).requires_grad_(true);
-            group.recv(&x.detach(), 0, 0).unwrap();
-            layer.forward(&x).square().sum().backward();
-            group.send(&x.grad().unwrap(), 0, 0).unwrap();
-        }
-        layer.parameters()[0].grad().unwrap().to_vec::<f32>()
-    });
-    assert_eq!(found, both);
+    ranks(2, |group| checks::learns_in_stages(&group, Device::Cpu).unwrap());
 }
 
 #[test]
@@ -122,23 +76,94 @@ fn what_does_not_fit_is_an_error_on_both_ranks() {
     for error in errors {
         let text = error.to_string();
         assert!(matches!(error, Error::Mismatch(_)), "{text}");
-        assert!(text.contains("rank 0 called send/recv"), "{text}");
+        assert!(text.contains("of the messages from rank 0 to rank 1 with tag 0"), "{text}");
+        assert!(text.contains("rank 0 called send/recv(f32, [3])"), "{text}");
         assert!(text.contains("[3]") && text.contains("[4]"), "{text}");
     }
 }
 
 #[test]
 fn a_peer_that_does_not_come_is_a_time_out() {
-    let error = ranks_with(2, Duration::from_millis(200), |group| match group.rank() {
-        0 => {
-            std::thread::sleep(Duration::from_millis(400));
-            None
+    for late in [0, 1] {
+        let errors = ranks_with(2, Duration::from_millis(200), |group| {
+            let x = numbers(0, 1);
+            match group.rank() {
+                rank if rank == late => {
+                    std::thread::sleep(Duration::from_millis(400));
+                    None
+                }
+                0 => group.send(&x, 1, 3).err(),
+                _ => group.recv(&x, 0, 3).err(),
+            }
+        });
+        let error = errors[1 - late].as_ref().unwrap();
+        let text = error.to_string();
+        assert!(matches!(error, Error::Timeout { .. }), "{text}");
+        assert!(text.contains("from rank 0 to rank 1 with tag 3"), "{text}");
+        assert!(text.contains(&format!("rank {late} alive")), "{text}");
+    }
+}
+
+/// Rank 0 aborts while another rank waits for a message, whether there was one before or not.
+#[test]
+fn an_abort_reaches_the_messages_of_others() {
+    let start = Instant::now();
+    let errors = ranks_with(3, Duration::from_secs(5), |group| {
+        let (rank, x) = (group.rank(), numbers(0, 5));
+        match rank {
+            1 => group.send(&x, 2, 0).unwrap(),
+            2 => group.recv(&x, 1, 0).unwrap(),
+            _ => {}
         }
-        _ => group.recv(&numbers(0, 1), 0, 0).err(),
+        group.barrier().unwrap();
+        let waiting = match rank {
+            0 => {
+                std::thread::sleep(Duration::from_millis(50));
+                group.abort("no data left");
+                vec![group.isend(&x, 1, 0).unwrap()]
+            }
+            1 => vec![group.irecv(&x, 0, 1).unwrap(), group.isend(&x, 2, 5).unwrap()],
+            _ => vec![group.irecv(&x, 1, 0).unwrap()],
+        };
+        let mut errors: Vec<Error> = waiting.iter().map(|work| work.wait().unwrap_err()).collect();
+        // What comes later on a direction that there is fails as well.
+        match rank {
+            0 => {}
+            1 => errors.push(group.send(&x, 2, 0).unwrap_err()),
+            _ => errors.push(group.recv(&x, 1, 0).unwrap_err()),
+        }
+        errors.push(group.check().unwrap_err());
+        errors
     });
-    let text = error[1].as_ref().unwrap().to_string();
-    assert!(matches!(error[1], Some(Error::Timeout { .. })), "{text}");
-    assert!(text.contains("rank 1 waits for what rank 0 sends"), "{text}");
+    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+    for error in errors.into_iter().flatten() {
+        let text = error.to_string();
+        assert!(matches!(error, Error::Aborted(_)), "{text}");
+        assert!(text.contains("by rank 0: no data left"), "{text}");
+    }
+}
+
+#[test]
+fn a_message_that_fails_is_the_groups_failure() {
+    let errors = ranks_with(3, Duration::from_millis(300), |group| {
+        let x = numbers(0, 5);
+        match group.rank() {
+            0 => {
+                group.send(&x, 1, 0).unwrap();
+                std::thread::sleep(Duration::from_millis(500));
+                group.check().unwrap_err()
+            }
+            1 => {
+                group.recv(&x, 0, 0).unwrap();
+                group.recv(&x, 0, 0).unwrap_err()
+            }
+            _ => group.with_timeout(Duration::from_secs(5)).barrier().unwrap_err(),
+        }
+    });
+    assert!(matches!(errors[1], Error::Timeout { .. }), "{}", errors[1]);
+    for error in [&errors[0], &errors[2]].map(|error| error.to_string()) {
+        assert!(error.contains("rank 1 timed out") && error.contains("from rank 0"), "{error}");
+    }
 }
 
 #[test]
@@ -149,7 +174,16 @@ fn wrong_peers_are_refused() {
         assert!(text.contains("is 2, but the group has 2 ranks"), "{text}");
         let text = group.recv(&x, group.rank(), 0).unwrap_err().to_string();
         assert!(text.contains("this rank itself"), "{text}");
-        let ops = [P2POp::irecv(&x, 9, 0)];
-        assert!(matches!(group.batch_isend_irecv(&ops), Err(Error::Argument { .. })));
+        // Nothing of a list is started where any of it is wrong.
+        let peer = 1 - group.rank();
+        for wrong in [P2POp::irecv(&x, 9, 0), P2POp::irecv(&x.expand(&[4]), peer, 1)] {
+            let ops = [P2POp::isend(&numbers(7, 1), peer, 0), wrong];
+            assert!(matches!(group.batch_isend_irecv(&ops), Err(Error::Argument { .. })));
+        }
+        let (y, rank) = (x.zeros_like(), group.rank());
+        let sent = group.isend(&numbers(rank, 1), peer, 0).unwrap();
+        group.recv(&y, peer, 0).unwrap();
+        sent.wait().unwrap();
+        assert!(y.equal(&numbers(peer, 1)));
     });
 }

@@ -200,10 +200,10 @@ impl ProcessGroup {
     /// [`Error::Mismatch`] when the sizes differ, [`Error::Os`] when there is no memory or
     /// descriptor left; otherwise as any collective.
     pub fn alloc_shared(&self, nbytes: usize) -> Result<SharedBuffer> {
-        let allocate = |backend: &dyn super::backend::Backend, deadline: &super::Deadline| {
+        let segment = self.in_turn("alloc_shared", None, |backend, deadline| {
             backend.alloc_shared(nbytes, deadline)
-        };
-        Ok(SharedBuffer { segment: self.in_turn("alloc_shared", None, allocate)? })
+        })?;
+        Ok(SharedBuffer { segment })
     }
 
     /// A tensor in memory from [`alloc_shared`](Self::alloc_shared), filled with zeros: an
@@ -256,14 +256,8 @@ impl ProcessGroup {
     /// [`Error::Dtype`] when `op` is not defined for the dtype; otherwise as any collective.
     pub fn all_reduce_raw(&self, slice: SharedSlice, op: ReduceOp) -> Result<Work> {
         op.check("all_reduce", slice.dtype)?;
-        let signature = Signature {
-            kind: Kind::AllReduce,
-            op: Some(op),
-            root: None,
-            dtype: slice.dtype,
-            on_gpu: false,
-            shape: [slice.len][..].into(),
-        };
+        let of_host = Signature::of_host(Kind::AllReduce, &[slice.len]);
+        let signature = Signature { op: Some(op), dtype: slice.dtype, ..of_host };
         let buffer = Some(slice.raw());
         let collective = Collective { signature, send: buffer, recv: buffer, gpu: None };
         self.start(collective.signature.kind.name(), collective, move || drop(slice))

@@ -45,7 +45,7 @@ pub(super) fn ranks_with<T: Send>(
                     };
                     let host = shm::join(seat, &Deadline::after(LONG)).unwrap();
                     let backend = Arc::new(HostAndGpu::new(host));
-                    f(ProcessGroup::new(backend, rank, timeout))
+                    f(ProcessGroup::new(backend, None, rank, timeout))
                 })
             })
             .collect();

@@ -28,11 +28,11 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{Optimizer, OptimizerState};
-use crate::cuda::graph::is_current_stream_capturing;
+use crate::cuda::{Stream, graph};
 use crate::error::{Error, Result, throw};
 use crate::ops::pointwise::together;
 use crate::profiler::{self, Category};
-use crate::{Device, Tensor, no_grad};
+use crate::{Tensor, no_grad};
 
 pub use options::{GroupOptions, adam_ranges, below_one, not_negative, within};
 pub use state::{ParamState, StateReader};
@@ -466,20 +466,18 @@ impl<R: Rule> Group<R> {
 /// A graph would repeat what the host counts, or begin the parameter's state anew at every replay.
 #[track_caller]
 fn refuse_capture<R: Rule>(options: &R::Options, parameter: &Tensor, is_first: bool) {
-    let Device::Cuda(index) = parameter.device() else { return };
-    match is_current_stream_capturing(index) {
-        Ok(true) if !R::is_capturable(options) => throw(Error::Device(format!(
-            "{}: it counts its steps on the host, so a step cannot be captured in a graph: set its \
-             option `capturable`, if it has one, or step after the replay",
-            R::NAME
-        ))),
-        Ok(true) if is_first => throw(Error::Device(format!(
-            "{}: its first step cannot be captured in a graph: take one before the capture",
-            R::NAME
-        ))),
-        Ok(_) => {}
-        Err(error) => throw(error),
-    }
+    let Some(gpu) = parameter.device().gpu() else { return };
+    let (what, advice) = match R::is_capturable(options) {
+        false => (
+            "it counts its steps on the host, so a step",
+            "set its option `capturable`, if it has one, or step after the replay",
+        ),
+        true if is_first => ("its first step", "take one before the capture"),
+        true => return,
+    };
+    let what = format_args!("{}: {what}", R::NAME);
+    let refused = Stream::current(gpu).and_then(|stream| graph::refuse(stream, what, advice));
+    refused.unwrap_or_else(|error| throw(error));
 }
 
 impl<R: Rule> Optimizer for RuleOptimizer<R> {

@@ -45,6 +45,15 @@ impl Device {
         }
     }
 
+    /// The index of a GPU.
+    #[inline]
+    pub(crate) fn gpu(self) -> Option<usize> {
+        match self {
+            Device::Cpu => None,
+            Device::Cuda(index) => Some(index),
+        }
+    }
+
     /// True for a GPU.
     ///
     /// ```

@@ -86,7 +86,7 @@ fn message(ended: Result<()>) -> String {
 fn stops(_: ()) -> Result<()> {
     let group = join_job()?;
     let x = ones(10);
-    // Collective 1 is the rendezvous, 2 the exchange of ids that the first all-reduce needs.
+    // Collective 1 is the rendezvous, 2 the first all-reduce, 3 the exchange of ids that it needs.
     for _ in 0..39 {
         group.all_reduce(&x, ReduceOp::Avg)?;
     }
@@ -109,24 +109,8 @@ fn a_stopped_rank_is_named_when_the_deadline_passes() {
     assert!(messages.iter().any(|text| text.contains("timed out after 3.0 s")), "{messages:?}");
 }
 
-fn calls_something_else(_: ()) -> Result<()> {
-    let group = join_job()?;
-    let x = ones(4);
-    group.all_reduce(&x, ReduceOp::Sum)?;
-    let call = match group.rank() {
-        0 => group.all_reduce(&x, ReduceOp::Sum),
-        _ => group.broadcast(&x, 0),
-    };
-    let error = call.unwrap_err().to_string();
-    assert!(
-        error.contains("in collective 4 rank 0 called all_reduce(sum, f32, [4], cuda)"),
-        "{error}"
-    );
-    Ok(())
-}
-
-fn refused_model(mut model: Sequential, group: &ProcessGroup, texts: &[&str]) {
-    model.to_device(gpu());
+fn refused_model(mut model: Sequential, group: &ProcessGroup, to: Device, texts: &[&str]) {
+    model.to_device(to);
     let error =
         DistributedDataParallel::new(model, group).err().expect("models differ").to_string();
     assert!(texts.iter().all(|text| error.contains(text)), "{error}");
@@ -153,17 +137,14 @@ fn differs(_: ()) -> Result<()> {
     refused(
         call,
         [
-            "rank 0 called all_reduce(max, f32, [3], cuda)",
+            "in collective 3 rank 0 called all_reduce(max, f32, [3], cuda)",
             "rank 1 called broadcast(root 0, f32, [3], cuda)",
         ],
     );
     // FAULTS row 28.
-    let mut model = Sequential::new().append(Linear::new(4, if first { 3 } else { 2 }));
-    model.to_device(gpu());
-    let error =
-        DistributedDataParallel::new(model, &group).err().expect("models differ").to_string();
+    let model = Sequential::new().append(Linear::new(4, if first { 3 } else { 2 }));
     let texts = ["`0.weight` f32 [3, 4], cuda on rank 0", "`0.weight` f32 [2, 4], cuda on rank 1"];
-    assert!(texts.iter().all(|text| error.contains(text)), "{error}");
+    refused_model(model, &group, gpu(), &texts);
     let mut model = Sequential::new().append(Linear::new(4, 3));
     if !first {
         model = model.append(Linear::new(3, 1));
@@ -171,26 +152,31 @@ fn differs(_: ()) -> Result<()> {
     refused_model(
         model,
         &group,
+        gpu(),
         &["rank 0 has 2 parameters, rank 1 has 4", "`1.weight` f32 [1, 3]"],
     );
     let mut model = Sequential::new().append(Linear::new(4, 3));
     if first {
         model.to(Dtype::F64);
     }
-    refused_model(model, &group, &["`0.weight` f64 [3, 4], cuda on rank 0", "`0.weight` f32"]);
+    refused_model(
+        model,
+        &group,
+        gpu(),
+        &["`0.weight` f64 [3, 4], cuda on rank 0", "`0.weight` f32"],
+    );
     let name = if first { "encoder" } else { "decoder" };
     let model = Sequential::new().append_named(name, Linear::new(4, 3));
-    refused_model(model, &group, &["`encoder.weight` f32", "`decoder.weight` f32 [3, 4], cuda"]);
-    let mut model = Sequential::new().append(Linear::new(4, 3));
-    if first {
-        model.to_device(gpu());
-    }
-    let error =
-        DistributedDataParallel::new(model, &group).err().expect("devices differ").to_string();
-    assert!(
-        error.contains("`0.weight` f32 [3, 4], cuda on rank 0 and `0.weight` f32 [3, 4] on rank 1"),
-        "{error}"
+    refused_model(
+        model,
+        &group,
+        gpu(),
+        &["`encoder.weight` f32", "`decoder.weight` f32 [3, 4], cuda"],
     );
+    let model = Sequential::new().append(Linear::new(4, 3));
+    let device = if first { gpu() } else { Device::Cpu };
+    let text = "`0.weight` f32 [3, 4], cuda on rank 0 and `0.weight` f32 [3, 4] on rank 1";
+    refused_model(model, &group, device, &[text]);
     group.barrier()
 }
 
@@ -198,7 +184,6 @@ fn differs(_: ()) -> Result<()> {
 #[test]
 fn ranks_that_differ_are_told_so() {
     run(2, differs);
-    run(2, calls_something_else);
 }
 
 /// Rank 2 leaves the second all-reduce out and goes on with what comes after it.
@@ -236,8 +221,18 @@ fn joins(_: ()) -> Result<()> {
             std::process::exit(9);
         });
     }
+    let asked = std::thread::spawn({
+        let group = group.clone();
+        move || {
+            std::thread::sleep(Duration::from_millis(150));
+            let start = Instant::now();
+            group.check().map(|()| start.elapsed())
+        }
+    });
     let start = Instant::now();
     let error = group.all_reduce(&ones(3), ReduceOp::Sum).unwrap_err();
+    // A question waits for nothing.
+    assert!(asked.join().unwrap()? < Duration::from_millis(100));
     let (late, text) = (start.elapsed(), error.to_string());
     assert!(late < Duration::from_secs(2), "{late:?} {text}");
     assert!(text.contains(&format!("rank {} joins an NCCL communicator", group.rank())), "{text}");

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use torchrs::cuda_graphs::CudaGraph;
-use torchrs::distributed::{ProcessGroup, ReduceOp};
+use torchrs::distributed::{P2POp, ProcessGroup, ReduceOp};
 use torchrs::multiprocessing::ExitStatus;
 use torchrs::{Dtype, Error, Result, Tensor, cuda};
 
@@ -143,13 +143,21 @@ fn a_replay_has_a_deadline() {
     run_with(2, [&[], &[(FAULT, "nccl-hang@2")]], hangs);
 }
 
+/// One rank replays alone while the other aborts.
 fn is_aborted(_: ()) -> Result<()> {
     let group = join_job()?;
-    let (_x, graph) = record(&group)?;
+    let (x, graph) = record(&group)?;
     graph.replay()?;
     cuda::device::synchronize(group.rank())?;
     group.barrier()?;
-    group.abort("no data left");
+    if group.rank() == 0 {
+        graph.replay()?;
+        let error = torchrs::catch(|| x.sum().item()).unwrap_err().to_string();
+        assert!(error.contains("rank 0 was in the replay of a graph"), "{error}");
+    } else {
+        std::thread::sleep(Duration::from_millis(100));
+        group.abort("no data left");
+    }
     is_over(group, graph, &["no data left"])
 }
 
@@ -178,4 +186,38 @@ fn is_aborted_at_work(_: ()) -> Result<()> {
 fn an_abort_ends_collectives_and_replays() {
     run(2, is_aborted);
     run_with(2, [&[], &[(FAULT, "nccl-hang@2")]], is_aborted_at_work);
+}
+
+fn refuses(_: ()) -> Result<()> {
+    let group = join_job()?;
+    let part = group.new_group(&[0, 1])?;
+    let x = Tensor::ones([2], (Dtype::F32, gpu()));
+    let peer = 1 - group.rank();
+    let refused = |work: &dyn Fn() -> Result<()>| {
+        let error = CudaGraph::capture(work).unwrap_err().to_string();
+        assert!(error.contains("cannot be captured in a graph"), "{error}");
+    };
+    refused(&|| group.all_reduce(&x, ReduceOp::Sum));
+    refused(&|| group.all_reduce_async(&x, ReduceOp::Sum)?.wait());
+    group.all_reduce(&x, ReduceOp::Sum)?;
+    refused(&|| group.new_group(&[0]).map(drop));
+    refused(&|| part.all_reduce(&x, ReduceOp::Sum));
+    let ops = [P2POp::isend(&x, peer, 0), P2POp::irecv(&x.zeros_like(), peer, 0)];
+    refused(&|| group.batch_isend_irecv(&ops).map(drop));
+    refused(&|| if peer == 1 { group.send(&x, 1, 0) } else { group.recv(&x, 0, 0) });
+    // The program is as it was before.
+    for work in group.batch_isend_irecv(&ops)? {
+        work.wait()?;
+    }
+    part.all_reduce(&x, ReduceOp::Sum)?;
+    let (graph, ()) = CudaGraph::capture(|| part.all_reduce(&x, ReduceOp::Sum))?;
+    graph.replay()?;
+    assert_eq!(x.to_vec::<f32>(), [8.0; 2]);
+    group.new_group(&[0])?;
+    group.barrier()
+}
+
+#[test]
+fn what_a_graph_cannot_have_is_refused_and_nothing_is_lost() {
+    run(2, refuses);
 }

@@ -1,29 +1,16 @@
 //! From one rank to another by NCCL.
 
-use torchrs::cuda;
-use torchrs::distributed::P2POp;
-use torchrs::nn::{Forward, Linear, Module};
-use torchrs::{Dtype, Error, Result, Tensor, autograd};
+use std::time::Duration;
 
-use crate::job::{ADVERSARY, Job, gpu, join_job, run, run_with};
+use torchrs::cuda::{self, Priority, Stream};
+use torchrs::distributed::{P2POp, ReduceOp};
+use torchrs::{Device, Dtype, Error, Result, Tensor};
+
+use crate::job::{ADVERSARY, FAULT, Job, gpu, join_job, run, run_with};
+use crate::message_checks;
 
 fn turns_a_ring(_: ()) -> Result<()> {
-    let group = join_job()?;
-    let (rank, world) = (group.rank(), group.world_size());
-    let (next, before) = ((rank + 1) % world, (rank + world - 1) % world);
-    let mut x = Tensor::full([1000], rank as f64, (Dtype::F32, gpu()));
-    let syncs = cuda::synchronisations();
-    for _ in 0..world {
-        let y = x.zeros_like();
-        let ops = [P2POp::irecv(&y, before, 0), P2POp::isend(&x, next, 0)];
-        let works = group.batch_isend_irecv(&ops)?;
-        works.iter().try_for_each(|work| work.wait())?;
-        x = y + 1.0;
-    }
-    assert_eq!(cuda::synchronisations(), syncs);
-    assert!(x.to_vec::<f32>().iter().all(|&value| value == (rank + world) as f32));
-    // A collective beside it.
-    group.barrier()
+    message_checks::turns_a_ring(&join_job()?, gpu())
 }
 
 #[test]
@@ -31,68 +18,89 @@ fn a_ring_turns_on_gpus() {
     run_with(3, [&[(ADVERSARY, "5")], &[]], turns_a_ring);
 }
 
-/// Two stages of a model exchange activations and gradients, two batches in flight.
-fn trains_in_stages(_: ()) -> Result<()> {
-    let group = join_job()?;
-    let stages = [1, 2].map(|seed| {
-        torchrs::manual_seed(seed);
-        let mut stage = Linear::new(8, 8);
-        stage.to_device(gpu());
-        stage
-    });
-    let input = |batch: usize| Tensor::full([4, 8], 0.1 + batch as f64, (Dtype::F32, gpu()));
-    let own = &stages[group.rank()];
-    if group.rank() == 0 {
-        let y = [0, 1].map(|batch| own.forward(&input(batch)).tanh());
-        // The other rank sends a gradient back before it takes the second batch.
-        let sent = [group.isend(&y[0], 1, 0)?, group.isend(&y[1], 1, 0)?];
-        for y in &y {
-            let gradient = y.zeros_like();
-            group.recv(&gradient, 1, 0)?;
-            autograd::backward(&[y], &[Some(&gradient)], false, false);
-        }
-        sent.iter().try_for_each(|work| work.wait())?;
-    } else {
-        for _ in 0..2 {
-            let x = Tensor::zeros([4, 8], (Dtype::F32, gpu()));
-            group.recv(&x, 0, 0)?;
-            let x = x.requires_grad_(true);
-            own.forward(&x).square().sum().backward();
-            group.send(&x.grad().unwrap(), 0, 0)?;
-        }
-    }
-    let found = own.parameters()[0].grad().unwrap().to_vec::<f32>();
-    own.zero_grad();
-    for batch in 0..2 {
-        let y = stages[0].forward(&input(batch)).tanh();
-        stages[1].forward(&y).square().sum().backward();
-    }
-    assert_eq!(found, own.parameters()[0].grad().unwrap().to_vec::<f32>());
-    group.barrier()
+fn learns_in_stages(_: ()) -> Result<()> {
+    message_checks::learns_in_stages(&join_job()?, gpu())
 }
 
 #[test]
 fn two_stages_learn_as_one_model() {
-    run(2, trains_in_stages);
+    run(2, learns_in_stages);
 }
 
-fn disagrees(_: ()) -> Result<()> {
+fn disagrees(on_both: bool) -> Result<()> {
     let group = join_job()?;
-    let x = Tensor::zeros([3 + group.rank()], (Dtype::F32, gpu()));
-    let error = match group.rank() {
-        0 => group.send(&x, 1, 0),
-        _ => group.recv(&x, 0, 0),
+    let rank = group.rank();
+    let device = if rank == 0 || on_both { gpu() } else { Device::Cpu };
+    let x = Tensor::zeros([3 + rank], (Dtype::F32, device));
+    let error = match rank {
+        0 => group.send(&x, 1, 7),
+        _ => group.recv(&x, 0, 7),
     };
     let error = error.unwrap_err();
     let text = error.to_string();
     assert!(matches!(error, Error::Mismatch(_)), "{text}");
-    assert!(text.contains("rank 0 called send/recv(root 0, f32, [3], cuda)"), "{text}");
+    assert!(text.contains("rank 0 called send/recv(f32, [3], cuda)"), "{text}");
+    assert!(text.contains("of the messages from rank 0 to rank 1 with tag 7"), "{text}");
     Ok(())
 }
 
 #[test]
-fn shapes_that_differ_are_an_error_and_no_hang() {
-    run(2, disagrees);
+fn messages_that_differ_are_an_error_and_no_hang() {
+    run(2, |_| disagrees(true));
+    run_with(2, [&[("TORCHRS_TIMEOUT_S", "2")], &[]], |_| disagrees(false));
+}
+
+fn hangs(_: ()) -> Result<()> {
+    let group = join_job()?;
+    let x = Tensor::zeros([3], (Dtype::F32, gpu()));
+    if group.rank() == 0 {
+        group.send(&x, 1, 0)?;
+    } else {
+        group.with_timeout(Duration::from_millis(300)).recv(&x, 0, 0)?;
+        assert!(cuda::device::synchronize(1).is_err());
+        assert!(group.check().is_err());
+    }
+    let error = group.barrier().unwrap_err().to_string();
+    assert!(error.contains("rank 1 was in send/recv(f32, [3], cuda)"), "{error}");
+    Ok(())
+}
+
+#[test]
+fn a_message_that_never_ends_is_the_groups_failure() {
+    run_with(2, [&[], &[(FAULT, "nccl-hang@1")]], hangs);
+}
+
+fn leaves_the_pool_alone(_: ()) -> Result<()> {
+    let group = join_job()?;
+    let (rank, peer) = (group.rank(), 1 - group.rank());
+    let at = |value: f64| Tensor::full([10], value, (Dtype::F32, gpu()));
+    // The pool is gone through more than once.
+    for tag in 0..40 {
+        let (mine, theirs) = (at(rank as f64), at(-1.0));
+        let ops = [P2POp::isend(&mine, peer, tag % 20), P2POp::irecv(&theirs, peer, tag % 20)];
+        group.batch_isend_irecv(&ops)?.iter().try_for_each(|work| work.wait())?;
+        assert_eq!(theirs.to_vec::<f32>(), [peer as f32; 10]);
+    }
+    // Neither a message nor a collective that lasts keeps up a stream of the program's.
+    let works = [
+        group.isend(&at(0.0), peer, 0)?,
+        group.irecv(&at(0.0), peer, 0)?,
+        group.all_reduce_async(&at(0.0), ReduceOp::Sum)?,
+    ];
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(works.iter().any(|work| !work.is_completed()));
+    for _ in 0..32 {
+        assert!(Stream::new(rank, Priority::High)?.query()?);
+    }
+    group.barrier()?;
+    group.abort("seen enough");
+    Ok(())
+}
+
+/// NCCL's 81st call is the first of the last ones.
+#[test]
+fn messages_and_collectives_have_streams_of_their_own() {
+    run_with(2, [&[(FAULT, "nccl-hang@81")], &[]], leaves_the_pool_alone);
 }
 
 fn dies(_: ()) -> Result<()> {

@@ -94,13 +94,6 @@ impl GradBucket {
         self.members.iter().map(view).collect()
     }
 
-    fn gpu(&self) -> Option<usize> {
-        match self.buffer.device() {
-            Device::Cuda(index) => Some(index),
-            Device::Cpu => None,
-        }
-    }
-
     /// The parameters whose gradients these are.
     ///
     /// ```
@@ -213,7 +206,7 @@ impl Registered {
     /// Reduces a bucket on the communication thread.
     pub fn start(self: &Arc<Self>, group: &ProcessGroup, bucket: GradBucket) -> Result<Work> {
         let (ready, own, weak) = (self.ready(&bucket)?, self.clone(), group.downgrade());
-        group.start_job("comm_hook", bucket.gpu(), move || {
+        group.start_job("comm_hook", bucket.buffer.device().gpu(), move || {
             let group = weak.upgrade().ok_or_else(|| Error::Aborted("the group is gone".into()))?;
             own.run(&group, &bucket, ready.as_ref())
         })
@@ -222,13 +215,14 @@ impl Registered {
     /// Reduces a bucket here and now; the current stream goes on after it.
     pub fn call(&self, group: &ProcessGroup, bucket: &GradBucket) -> Result<()> {
         let ready = self.ready(bucket)?;
-        let done = group
-            .in_turn("comm_hook", bucket.gpu(), |_, _| self.run(group, bucket, ready.as_ref()))?;
-        done.map_or(Ok(()), |done| done.wait(Stream::current(done.device())?))
+        let done = group.in_turn("comm_hook", bucket.buffer.device().gpu(), |_, _| {
+            self.run(group, bucket, ready.as_ref())
+        })?;
+        done.map_or(Ok(()), |done| done.hold_current_stream())
     }
 
     fn stream(&self, bucket: &GradBucket) -> Option<Stream> {
-        let index = bucket.gpu()?;
+        let index = bucket.buffer.device().gpu()?;
         self.streams.iter().find(|stream| stream.device() == index).copied()
     }
 

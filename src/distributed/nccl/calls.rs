@@ -36,8 +36,8 @@ pub(super) fn of(collective: &Collective, rank: usize, world: usize) -> Result<V
             vec![Call::Broadcast { send, recv: send, count: bytes, dtype, root }]
         }
         Kind::Broadcast => vec![Call::Broadcast { send: recv, recv, count: bytes, dtype, root }],
-        Kind::Send if rank == root => vec![to(1 - root, send, bytes)],
-        Kind::Send => vec![from(root, recv, bytes)],
+        Kind::Send if rank == 0 => vec![to(1, send, bytes)],
+        Kind::Send => vec![from(0, recv, bytes)],
         Kind::AllGather => vec![Call::AllGather { send, recv, count: bytes, dtype }],
         Kind::Gather => {
             let all = (0..world).filter(|_| rank == root);

@@ -4,14 +4,14 @@
 //! that none may wait for another of the same rank.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, LazyLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
 use super::link::Link;
 use super::watchdog;
-use crate::cuda::{Event, MAX_DEVICES, Priority, Stream};
+use crate::cuda::{Event, Priority, Stream};
 use crate::distributed::Deadline;
 use crate::error::Result;
 
@@ -19,9 +19,10 @@ use crate::error::Result;
 const LOOK: Duration = Duration::from_micros(100);
 
 /// Collectives on a GPU that wait for one another.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Lane {
-    stream: Mutex<Option<Stream>>,
+    /// Nobody else's: no collective waits for what another lane, or the program, has there.
+    stream: Stream,
     in_flight: Mutex<VecDeque<InFlight>>,
 }
 
@@ -35,39 +36,49 @@ struct InFlight {
     call: String,
 }
 
-/// The lane that groups share, of each device.
-static SHARED: LazyLock<[Arc<Lane>; MAX_DEVICES]> = LazyLock::new(Default::default);
-/// Those of single directions.
-static APART: Mutex<Vec<Weak<Lane>>> = Mutex::new(Vec::new());
+/// All lanes.
+static LANES: Mutex<Vec<Weak<Lane>>> = Mutex::new(Vec::new());
+/// The one of each device that groups share.
+static SHARED: Mutex<Vec<Arc<Lane>>> = Mutex::new(Vec::new());
+/// The streams of lanes that are gone.
+static SPARE: Mutex<Vec<Stream>> = Mutex::new(Vec::new());
 
 /// The lane of a device that all groups share.
-pub(super) fn shared(device: usize) -> Arc<Lane> {
-    SHARED[device].clone()
-}
-
-/// A lane of its own.
-pub(super) fn apart() -> Arc<Lane> {
-    let lane = Arc::default();
-    let mut all = APART.lock();
-    all.retain(|lane| lane.strong_count() > 0);
-    all.push(Arc::downgrade(&lane));
-    lane
+pub(super) fn shared(device: usize) -> Result<Arc<Lane>> {
+    let mut shared = SHARED.lock();
+    if let Some(lane) = shared.iter().find(|lane| lane.stream.device() == device) {
+        return Ok(lane.clone());
+    }
+    let lane = Lane::new(device)?;
+    shared.push(lane.clone());
+    Ok(lane)
 }
 
 /// Looks at all that is on its way on any device; whether there is anything.
 pub(super) fn look_at_all() -> bool {
-    let apart: Vec<Arc<Lane>> = APART.lock().iter().filter_map(Weak::upgrade).collect();
-    SHARED.iter().chain(&apart).fold(false, |busy, lane| lane.look() | busy)
+    let lanes: Vec<Arc<Lane>> = LANES.lock().iter().filter_map(Weak::upgrade).collect();
+    lanes.iter().fold(false, |busy, lane| lane.look() | busy)
 }
 
 impl Lane {
+    /// A lane of its own.
+    pub(super) fn new(device: usize) -> Result<Arc<Lane>> {
+        let spare = {
+            let mut spare = SPARE.lock();
+            let place = spare.iter().position(|stream| stream.device() == device);
+            place.map(|place| spare.swap_remove(place))
+        };
+        let stream = spare.map_or_else(|| Stream::outside_pool(device, Priority::High), Ok)?;
+        let lane = Arc::new(Lane { stream, in_flight: Mutex::default() });
+        let mut lanes = LANES.lock();
+        lanes.retain(|lane| lane.strong_count() > 0);
+        lanes.push(Arc::downgrade(&lane));
+        Ok(lane)
+    }
+
     /// Its stream.
-    pub(super) fn stream(&self, device: usize) -> Result<Stream> {
-        let mut stream = self.stream.lock();
-        match *stream {
-            Some(stream) => Ok(stream),
-            None => Ok(*stream.insert(Stream::new(device, Priority::High)?)),
-        }
+    pub(super) fn stream(&self) -> Stream {
+        self.stream
     }
 
     /// Takes down that `call` was started, and is done after an event.
@@ -102,12 +113,16 @@ impl Lane {
         lost
     }
 
-    /// Waits until nothing is on its way: NCCL makes and splits communicators while no collective runs.
+    /// Waits until what is on its way now is done: NCCL makes and splits communicators best while no
+    /// collective runs. It cannot be kept from it: messages have lanes of their own, and other threads go on.
     pub(super) fn drain(&self, deadline: &Deadline, doing: impl Fn() -> String) -> Result<()> {
-        while self.look() {
+        let last = self.in_flight.lock().back().map(|one| one.done.clone());
+        let Some(last) = last else { return Ok(()) };
+        while self.in_flight.lock().iter().any(|one| Arc::ptr_eq(&one.done, &last)) {
             if deadline.has_passed() {
                 return Err(deadline.error(format!("{} after other collectives", doing())));
             }
+            self.look();
             std::thread::sleep(LOOK);
         }
         Ok(())
@@ -144,6 +159,12 @@ impl Lane {
             Err((link, error)) => link.fail(error),
         }
         true
+    }
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        SPARE.lock().push(self.stream);
     }
 }
 

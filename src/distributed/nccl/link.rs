@@ -1,4 +1,4 @@
-//! A group's communicator with the stream on which its collectives run.
+//! A group's communicator with the lane on which its collectives run.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock, Weak};
@@ -8,12 +8,11 @@ use parking_lot::Mutex;
 
 use super::lane::Lane;
 use super::{lane, watchdog};
-use crate::cuda::graph::{Executable, is_current_stream_capturing};
+use crate::cuda::graph::Executable;
 use crate::cuda::nccl::{Call, Communicator, UniqueId, unique_id};
 use crate::cuda::{self, Event, Stream, StreamGuard, lost};
 use crate::distributed::Deadline;
-use crate::distributed::backend::Pace;
-use crate::distributed::collective::{Collective, Kind, RawBuffer, Signature};
+use crate::distributed::collective::{Collective, Kind, Pace, RawBuffer, Signature};
 use crate::distributed::shm::ShmBackend;
 use crate::error::{Error, Result};
 use crate::tensor::Dtype;
@@ -23,12 +22,11 @@ const CLOSING: Duration = Duration::from_secs(2);
 /// Bytes that each rank tells the others when they join: an id, and the identity of its GPU.
 const CARD: usize = 128 + 16;
 
-/// A communicator and the stream of its collectives.
+/// A communicator and the lane of its collectives.
 #[derive(Debug)]
 pub(super) struct Link {
     communicator: Communicator,
     lane: Arc<Lane>,
-    stream: Stream,
     host: Arc<ShmBackend>,
     /// Graphs with its collectives. NCCL ends no communicator before them.
     graphs: Mutex<Vec<Weak<Executable>>>,
@@ -64,7 +62,7 @@ impl Started {
     /// What has failed since.
     pub(crate) fn join_current_stream(&self) -> Result<()> {
         self.check()?;
-        self.done.wait(Stream::current(self.done.device())?)
+        self.done.hold_current_stream()
     }
 
     /// Whether it is done.
@@ -83,10 +81,10 @@ impl Link {
     /// Joins with all ranks of `host`, in the same collective. `lane` is where its collectives run.
     pub(super) fn join(
         host: &Arc<ShmBackend>,
-        device: usize,
         lane: Arc<Lane>,
         deadline: &Deadline,
     ) -> Result<Arc<Link>> {
+        let device = lane.stream().device();
         let (rank, world) = (host.rank(), host.ranks().len());
         let id = if rank == 0 { unique_id()? } else { UniqueId([0; 128]) };
         let mut card = id.0.to_vec();
@@ -96,7 +94,7 @@ impl Link {
         let mut id = UniqueId([0; 128]);
         id.0.copy_from_slice(&cards[..128]);
         const DOING: &str = "joins an NCCL communicator";
-        lane::shared(device).drain(deadline, || doing(host, DOING))?;
+        lane::shared(device)?.drain(deadline, || doing(host, DOING))?;
         let communicator = Communicator::begin(id, world, rank, device)?;
         until_ready(&communicator, host, deadline, DOING)?;
         Link::new(communicator, lane, host.clone())
@@ -108,9 +106,8 @@ impl Link {
         host: Arc<ShmBackend>,
     ) -> Result<Arc<Link>> {
         watchdog::start()?;
-        let stream = lane.stream(communicator.device())?;
         let (graphs, failure, loss, is_known) = Default::default();
-        Ok(Arc::new(Link { communicator, lane, stream, host, graphs, failure, loss, is_known }))
+        Ok(Arc::new(Link { communicator, lane, host, graphs, failure, loss, is_known }))
     }
 
     /// The ranks that give a place become a communicator of their own; all ranks take part. `host` is
@@ -123,7 +120,6 @@ impl Link {
     ) -> Result<Option<Arc<Link>>> {
         self.check()?;
         const DOING: &str = "splits an NCCL communicator";
-        refuse_capture(self.device(), "a new process group")?;
         self.lane.drain(deadline, || doing(&self.host, DOING))?;
         self.check()?;
         let split = self.communicator.begin_split(place)?;
@@ -176,10 +172,10 @@ impl Link {
             self.fail(error);
             return self.check();
         }
-        stream.wait_stream(self.stream)?;
+        stream.wait_stream(self.lane.stream())?;
         launch()?;
         let done = Arc::new(stream.record_event()?);
-        self.stream.wait_event(&done)?;
+        self.lane.stream().wait_event(&done)?;
         self.lane.add(self, &done, deadline, call.into());
         Ok(())
     }
@@ -218,7 +214,7 @@ impl Link {
         then: &mut dyn FnMut(),
     ) -> Result<Started> {
         self.check()?;
-        let stream = self.stream;
+        let stream = self.lane.stream();
         stream.wait_event(ready)?;
         if !calls.is_empty() {
             // SAFETY: the caller's promise.
@@ -296,16 +292,6 @@ impl Link {
     }
 }
 
-/// For what makes communicators: a graph cannot.
-pub(super) fn refuse_capture(device: usize, what: &str) -> Result<()> {
-    if is_current_stream_capturing(device)? {
-        return Err(Error::Device(format!(
-            "{what} on a GPU cannot be captured in a graph: do it once before the capture"
-        )));
-    }
-    Ok(())
-}
-
 fn doing(host: &ShmBackend, what: &str) -> String {
     format!("rank {} {what}", host.ranks()[host.rank()])
 }
@@ -353,14 +339,7 @@ fn exchange(host: &ShmBackend, card: &mut [u8], deadline: &Deadline) -> Result<V
     let raw = |bytes: &mut [u8]| {
         Some(RawBuffer { ptr: bytes.as_mut_ptr(), len: bytes.len(), dtype: Dtype::U8 })
     };
-    let signature = Signature {
-        kind: Kind::AllGather,
-        op: None,
-        root: None,
-        dtype: Dtype::U8,
-        on_gpu: false,
-        shape: [CARD][..].into(),
-    };
+    let signature = Signature::of_host(Kind::AllGather, &[CARD]);
     let (send, recv) = (raw(card), raw(&mut cards));
     host.run(&Collective { signature, send, recv, gpu: None }, deadline, Pace::Foreground)?;
     Ok(cards)

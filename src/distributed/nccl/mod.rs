@@ -5,7 +5,7 @@
 //! | module | what it is for |
 //! | --- | --- |
 //! | [`link`] | a communicator with its stream: joined at first use, polled, split, closed |
-//! | [`lane`] | what all groups share on a GPU: the stream, what is on its way |
+//! | [`lane`] | a stream and what is on its way there: one for all groups of a GPU, one for each direction of messages |
 //! | [`calls`] | collectives as calls of NCCL |
 //! | [`watchdog`] | ends what is on its way when a peer dies or a deadline passes |
 
@@ -19,21 +19,20 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::Deadline;
-use super::backend::{Backend, Pace};
-use super::collective::Collective;
+use super::collective::{Collective, Pace};
 use super::shm::{Segment, ShmBackend};
 use crate::cuda::graph::Executable;
 use crate::cuda::{Event, Stream};
 use crate::error::{Error, Result};
+use lane::Lane;
 use link::Link;
 pub(super) use link::Started;
 
-/// The backend of every group.
+/// The engine of every group: it runs collectives among the members, and knows memory and ranks but no
+/// tensors. Collectives come one at a time, in the order of the group's queue; the rest from any thread.
 #[derive(Debug)]
 pub(super) struct HostAndGpu {
     host: Arc<ShmBackend>,
-    /// Whether its collectives wait for no other group's, nor theirs for them.
-    is_apart: bool,
     /// From the first collective on a GPU on, or from a split.
     link: Mutex<Option<Arc<Link>>>,
 }
@@ -41,19 +40,19 @@ pub(super) struct HostAndGpu {
 impl HostAndGpu {
     /// A group that has not used a GPU yet.
     pub(super) fn new(host: ShmBackend) -> Self {
-        HostAndGpu { host: Arc::new(host), is_apart: false, link: Mutex::new(None) }
+        HostAndGpu { host: Arc::new(host), link: Mutex::new(None) }
     }
 
     /// The communicator. All ranks make it in the same collective.
     fn link(&self, device: usize, deadline: &Deadline) -> Result<Arc<Link>> {
-        let mut link = self.link.lock();
-        if let Some(link) = &*link {
+        if let Some(link) = &*self.link.lock() {
             return Ok(link.clone());
         }
-        link::refuse_capture(device, "the first collective of a process group")?;
-        let lane = if self.is_apart { lane::apart() } else { lane::shared(device) };
-        let made = Link::join(&self.host, device, lane, deadline)?;
-        Ok(link.insert(made).clone())
+        // Unlocked, for those who ask meanwhile; collectives come one at a time.
+        let lane =
+            if self.host.is_direction() { Lane::new(device)? } else { lane::shared(device)? };
+        let made = Link::join(&self.host, lane, deadline)?;
+        Ok(self.link.lock().insert(made).clone())
     }
 
     /// Whoever gets this error knows of what was lost.
@@ -75,14 +74,21 @@ impl HostAndGpu {
             _ => Ok(()),
         }
     }
-}
 
-impl Backend for HostAndGpu {
-    fn run(&self, collective: &Collective, deadline: &Deadline, pace: Pace) -> Result<()> {
+    /// Runs one collective to its end. The memory in `collective` is valid and nobody else's until
+    /// this returns.
+    pub(super) fn run(
+        &self,
+        collective: &Collective,
+        deadline: &Deadline,
+        pace: Pace,
+    ) -> Result<()> {
         self.told(self.host.run(collective, deadline, pace))
     }
 
-    fn start(
+    /// Starts a collective on a GPU's memory: it follows `ready` and all collectives before it. Returns
+    /// when it is on its way. `then` runs after that, with the stream of collectives as the current one.
+    pub(super) fn start(
         &self,
         collective: &Collective,
         ready: &Event,
@@ -102,11 +108,18 @@ impl Backend for HostAndGpu {
         started.inspect_err(|error| self.host.abort(&error.to_string()))
     }
 
-    fn alloc_shared(&self, nbytes: usize, deadline: &Deadline) -> Result<Arc<Segment>> {
+    /// Memory of `nbytes` on every rank that collectives work on in place. Collective.
+    pub(super) fn alloc_shared(&self, nbytes: usize, deadline: &Deadline) -> Result<Arc<Segment>> {
         self.host.alloc_shared(nbytes, deadline)
     }
 
-    fn new_group(&self, ranks: &[usize], deadline: &Deadline) -> Result<Option<Arc<dyn Backend>>> {
+    /// The group of the members `ranks` (ranks of this group, ascending); `None` if this rank is
+    /// not among them. Collective over this group.
+    pub(super) fn new_group(
+        &self,
+        ranks: &[usize],
+        deadline: &Deadline,
+    ) -> Result<Option<Arc<HostAndGpu>>> {
         let host = self.host.sub_group(ranks, deadline)?.map(Arc::new);
         let place = ranks.iter().position(|&rank| rank == self.host.rank());
         let parent = self.link.lock().clone();
@@ -116,19 +129,27 @@ impl Backend for HostAndGpu {
                 .inspect_err(|error| self.host.abort(&error.to_string()))?,
             None => None,
         };
-        let of = |host| HostAndGpu { host, is_apart: self.is_apart, link: Mutex::new(link) };
-        Ok(host.map(|host| Arc::new(of(host)) as _))
+        Ok(host.map(|host| Arc::new(HostAndGpu { host, link: Mutex::new(link) })))
     }
 
-    fn gpu(&self) -> Option<usize> {
-        self.link.lock().as_ref().map(|link| link.device())
+    /// The group of a sender and its receiver, in this order, for messages of one tag. Only these two
+    /// call it. Whatever ends it or this group ends both.
+    pub(super) fn direction(
+        &self,
+        ends: [usize; 2],
+        tag: u32,
+        deadline: &Deadline,
+    ) -> Result<HostAndGpu> {
+        self.host.direction(ends, tag, deadline).map(HostAndGpu::new)
     }
 
-    fn recorded(&self, graph: &Arc<Executable>) {
+    /// A graph with its collectives is ready.
+    pub(super) fn recorded(&self, graph: &Arc<Executable>) {
         self.link.lock().iter().for_each(|link| link.recorded(graph));
     }
 
-    fn replay(
+    /// Puts a graph's replay on `stream` by `launch`, and looks after it.
+    pub(super) fn replay(
         &self,
         stream: Stream,
         deadline: Deadline,
@@ -141,37 +162,33 @@ impl Backend for HostAndGpu {
         }
     }
 
-    fn check(&self, doing: &str) -> Result<()> {
+    /// Whether anything has failed so far. `doing` says what this rank is at. Waits for nothing.
+    pub(super) fn check(&self, doing: &str) -> Result<()> {
         let link = self.link.lock().clone();
         link.map_or(Ok(()), |link| link.check())?;
         self.told(self.host.failure(doing).map_or(Ok(()), Err))
     }
 
-    fn direction(
-        &self,
-        ends: [usize; 2],
-        tag: u32,
-        deadline: &Deadline,
-    ) -> Result<Arc<dyn Backend>> {
-        let host = self.host.direction(ends, tag, deadline)?;
-        Ok(Arc::new(HostAndGpu { is_apart: true, ..HostAndGpu::new(host) }))
-    }
-
-    fn rank(&self) -> usize {
+    /// This rank's number in the group.
+    pub(super) fn rank(&self) -> usize {
         self.host.rank()
     }
 
-    fn ranks(&self) -> &[usize] {
+    /// The members, by their rank in the world.
+    pub(super) fn ranks(&self) -> &[usize] {
         self.host.ranks()
     }
 
-    fn abort(&self, reason: &str) {
-        // The watchdog of every rank then ends what is on its way on GPUs.
+    /// Makes every rank's calls, waiting or later, fail with `reason`. The watchdog of every rank then
+    /// ends what is on its way on GPUs.
+    pub(super) fn abort(&self, reason: &str) {
         self.host.abort(reason);
     }
 
-    fn leave(&self) {
-        if let Some(link) = self.link.lock().take() {
+    /// Says that this rank is done with the group.
+    pub(super) fn leave(&self) {
+        let link = self.link.lock().take();
+        if let Some(link) = link {
             link.close();
         }
         self.host.leave();

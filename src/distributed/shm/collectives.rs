@@ -22,8 +22,7 @@ use super::control::Place;
 use super::meeting::Call;
 use super::reduce::reduce;
 use super::{Progress, ShmBackend};
-use crate::distributed::backend::Pace;
-use crate::distributed::collective::{Collective, Kind, RawBuffer, ReduceOp};
+use crate::distributed::collective::{Collective, Kind, Pace, RawBuffer, ReduceOp};
 use crate::distributed::{Deadline, Dtype};
 use crate::error::Result;
 
@@ -45,7 +44,8 @@ impl Gift {
         let signature = &collective.signature;
         let numel = if signature.kind == Kind::Barrier { 0 } else { signature.numel() };
         let (parts, len, mine) = match signature.kind {
-            Kind::Broadcast | Kind::Send => (1, numel, signature.root == Some(rank)),
+            Kind::Broadcast => (1, numel, signature.root == Some(rank)),
+            Kind::Send => (1, numel, rank == 0),
             Kind::ReduceScatter | Kind::AllToAll => (world, numel / world, true),
             Kind::Scatter => (world, numel, signature.root == Some(rank)),
             _ => (1, numel, true),

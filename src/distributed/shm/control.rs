@@ -51,7 +51,6 @@ struct Abort {
 struct Cell {
     flag: AtomicU32,
     sleepers: AtomicU32,
-    pid: AtomicI32,
     completed: AtomicU32,
     prints: [Print; 2],
     shapes: [[AtomicU64; SHAPE]; 2],
@@ -221,14 +220,6 @@ impl Control {
         let index = rank * 2 + (sequence & 1) as usize;
         // SAFETY: inside the mapping, whose size is made of this same formula.
         unsafe { self.memory.as_ptr().add(slots_at(self.world_size) + index * self.inline_bytes) }
-    }
-
-    pub(super) fn set_pid(&self, rank: usize, pid: i32) {
-        self.cell(rank).pid.store(pid, Ordering::Release);
-    }
-
-    pub(super) fn pid(&self, rank: usize) -> i32 {
-        self.cell(rank).pid.load(Ordering::Acquire)
     }
 
     /// Says what this rank is about to do. Others may read it once it has arrived.

@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use super::control::{AbortRecord, Cause, Fingerprint, Interrupted, Patience, Place, SHAPE};
 use super::watchdog::condition_of;
-use super::{Progress, ShmBackend};
-use crate::distributed::backend::Pace;
-use crate::distributed::collective::{Kind, Signature};
+use super::{Between, Progress, ShmBackend, name_of};
+use crate::distributed::collective::{Kind, Pace, Signature};
 use crate::distributed::{Deadline, collective};
 use crate::error::{Error, Result};
 use crate::profiler::{self, Category};
@@ -17,6 +16,8 @@ const SPIN_MOST: Duration = Duration::from_micros(25);
 pub(super) const SPIN_LEAST: Duration = Duration::from_micros(2);
 /// A wait below this would have been over within [`SPIN_MOST`], had nobody slept.
 const SHORT: Duration = Duration::from_micros(60);
+/// How often a wait between two ranks of a group looks whether the group goes on.
+pub(super) const LOOK: Duration = Duration::from_millis(20);
 /// How often to offer the core to a peer that may need it, before sleeping.
 const YIELDS: u32 = 10;
 
@@ -36,7 +37,7 @@ impl ShmBackend {
         signature: &Signature,
         place: Place,
     ) -> Result<Fingerprint> {
-        if self.control.is_aborted() {
+        if self.has_failed() {
             return Err(self.aborted(&format!(
                 "rank {} cannot call {signature} any more",
                 self.ranks[self.rank]
@@ -63,8 +64,24 @@ impl ShmBackend {
             if rank == self.rank {
                 continue;
             }
-            let remaining = || call.deadline.remaining();
-            match self.control.wait(rank, progress.steps, patience, remaining) {
+            let waited = match &self.between {
+                None => {
+                    let remaining = || call.deadline.remaining();
+                    self.control.wait(rank, progress.steps, patience, remaining)
+                }
+                Some(Between { whole, .. }) => loop {
+                    let slice = Deadline::after(call.deadline.remaining().min(LOOK));
+                    let remaining = || slice.remaining();
+                    match self.control.wait(rank, progress.steps, patience, remaining) {
+                        Err(Interrupted::TimedOut) if whole.has_failed() => {
+                            break Err(Interrupted::Aborted);
+                        }
+                        Err(Interrupted::TimedOut) if !call.deadline.has_passed() => {}
+                        ended => break ended,
+                    }
+                },
+            };
+            match waited {
                 // Also when it slept: once both sides sleep each wait takes a wake-up, and neither
                 // would ever find out that spinning is enough.
                 Ok(waited) if waited < SHORT => {
@@ -132,7 +149,7 @@ impl ShmBackend {
         let calls: Vec<_> = (0..self.ranks.len())
             .map(|rank| (self.ranks[rank], describe(self.control.call(rank, sequence))))
             .collect();
-        Error::Mismatch(format!("in collective {sequence} {}", who_called_what(&calls)))
+        Error::Mismatch(format!("in {} {}", self.place_of(sequence), who_called_what(&calls)))
     }
 
     #[cold]
@@ -143,40 +160,46 @@ impl ShmBackend {
         progress: &Progress,
         call: &Call,
     ) -> Error {
-        let (me, sequence) = (self.ranks[self.rank], progress.sequence);
-        let doing = format!("rank {me} was waiting in collective {sequence}: {}", call.signature);
+        let (me, place) = (self.ranks[self.rank], self.place_of(progress.sequence));
+        let doing = format!("rank {me} was waiting in {place}: {}", call.signature);
         let record = match why {
             Interrupted::Aborted => return self.aborted(&doing),
             Interrupted::PeerLeft => AbortRecord {
                 cause: Cause::Left,
                 rank: missing,
-                pid: self.control.pid(missing),
+                pid: self.peers[missing].pid,
                 reason: format!(
-                    "rank {} has left the process group after collective {}, but {doing}",
+                    "rank {} has left the process group after {}, but {doing}",
                     self.ranks[missing],
-                    self.control.progress(missing).1
+                    self.place_of(self.control.progress(missing).1)
                 ),
             },
             Interrupted::TimedOut => AbortRecord {
                 cause: Cause::TimedOut,
                 rank: self.rank,
-                pid: self.control.pid(self.rank),
+                pid: self.peers[self.rank].pid,
                 reason: format!("{doing}; {}", self.whereabouts(progress)),
             },
         };
         // This rank is out of step with the others now: nobody can go on.
-        if !self.control.abort(&record) {
+        let reason = record.reason.clone();
+        if !self.fail(record) {
             return self.aborted(&doing);
         }
         match why {
-            Interrupted::TimedOut => call.deadline.error(record.reason),
-            _ => Error::Aborted(record.reason),
+            Interrupted::TimedOut => call.deadline.error(reason),
+            _ => Error::Aborted(reason),
         }
     }
 
     /// The error for a rank that finds the group aborted. `doing` says what it wanted.
     #[cold]
     pub(super) fn aborted(&self, doing: &str) -> Error {
+        if let Some(Between { whole, .. }) = &self.between
+            && whole.has_failed()
+        {
+            return whole.aborted(doing);
+        }
         let Some(record) = self.control.abort_record() else {
             return Error::Aborted(doing.to_owned());
         };
@@ -188,6 +211,16 @@ impl ShmBackend {
                 Error::Aborted(format!("rank {rank} timed out: {}; {doing}", record.reason))
             }
             Cause::Left => Error::Aborted(record.reason),
+        }
+    }
+
+    /// Which call, for messages.
+    fn place_of(&self, sequence: u32) -> String {
+        match &self.between {
+            None => format!("collective {sequence}"),
+            Some(Between { tag, .. }) => {
+                format!("call {sequence} of {}", name_of([self.ranks[0], self.ranks[1]], *tag))
+            }
         }
     }
 
@@ -218,7 +251,7 @@ impl ShmBackend {
         if self.control.has_left(rank) {
             return format!("{name} has left, last collective {completed}");
         }
-        let condition = condition_of(self.control.pid(rank));
+        let condition = condition_of(self.peers[rank].pid);
         if entered != completed {
             return format!("{name} {condition}, inside collective {entered}, {}", call(entered));
         }

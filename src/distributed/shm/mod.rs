@@ -19,17 +19,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use smallvec::SmallVec;
 
 pub(crate) use arena::Segment;
 use arena::{Arena, Staging};
 use control::{AbortRecord, Cause, Control};
+use meeting::LOOK;
 pub(crate) use rendezvous::{Seat, join};
 use watchdog::Peer;
 
-use super::backend::Pace;
-use super::collective::{Collective, Kind, Signature};
-use super::{Deadline, Dtype, Store};
+use super::collective::{Collective, Kind, Pace, Signature};
+use super::{Deadline, Store};
 use crate::error::{Error, Result};
 use crate::storage::SharedMemory;
 
@@ -58,9 +57,23 @@ pub(crate) struct ShmBackend {
     store: Option<Store>,
     /// What this group's keys in the store begin with.
     prefix: String,
+    /// Of a group for messages.
+    between: Option<Between>,
     /// More ranks than cores: spinning would only keep a peer from its core.
     crowded: bool,
     progress: Mutex<Progress>,
+}
+
+/// What a group for messages from one rank to another is a part of.
+#[derive(Debug)]
+struct Between {
+    whole: Arc<ShmBackend>,
+    tag: u32,
+}
+
+/// `the messages from rank 2 to rank 5 with tag 0`.
+fn name_of([from, to]: [usize; 2], tag: u32) -> String {
+    format!("the messages from rank {from} to rank {to} with tag {tag}")
 }
 
 /// How far this rank is. All ranks count alike.
@@ -76,7 +89,7 @@ struct Progress {
 }
 
 impl ShmBackend {
-    /// Runs one collective to its end; see [`Backend::run`](super::backend::Backend::run).
+    /// Runs one collective to its end; see [`HostAndGpu::run`](super::nccl::HostAndGpu::run).
     pub(crate) fn run(
         &self,
         collective: &Collective,
@@ -87,9 +100,9 @@ impl ShmBackend {
         self.run_collective(&mut progress, collective, deadline, pace)
     }
 
-    /// Memory on every rank; see [`Backend::alloc_shared`](super::backend::Backend::alloc_shared).
+    /// Memory on every rank; see [`HostAndGpu::alloc_shared`](super::nccl::HostAndGpu::alloc_shared).
     pub(crate) fn alloc_shared(&self, nbytes: usize, deadline: &Deadline) -> Result<Arc<Segment>> {
-        let signature = bare(Kind::AllocShared, &[nbytes]);
+        let signature = Signature::of_host(Kind::AllocShared, &[nbytes]);
         let mut progress = self.progress.lock();
         self.agree(&mut progress, &signature, deadline, Pace::Foreground)?;
         let world = self.ranks.len();
@@ -134,7 +147,7 @@ impl ShmBackend {
     pub(crate) fn abort(&self, reason: &str) {
         let pid = std::process::id() as i32;
         let reason = reason.to_owned();
-        self.control.abort(&AbortRecord { cause: Cause::Failed, rank: self.rank, pid, reason });
+        self.fail(AbortRecord { cause: Cause::Failed, rank: self.rank, pid, reason });
     }
 
     /// Says that this rank is done with the group.
@@ -142,64 +155,78 @@ impl ShmBackend {
         self.control.leave(self.rank);
     }
 
-    /// The group of the members `ranks`; see [`Backend::new_group`](super::backend::Backend::new_group).
+    /// The group of the members `ranks`; see [`HostAndGpu::new_group`](super::nccl::HostAndGpu::new_group).
     pub(crate) fn sub_group(
         &self,
         ranks: &[usize],
         deadline: &Deadline,
     ) -> Result<Option<ShmBackend>> {
-        let signature = bare(Kind::NewGroup, ranks);
+        let signature = Signature::of_host(Kind::NewGroup, ranks);
         let mut progress = self.progress.lock();
         self.agree(&mut progress, &signature, deadline, Pace::Foreground)?;
         progress.subgroups += 1;
         let Some(rank) = ranks.iter().position(|&r| r == self.rank) else { return Ok(None) };
-        let seat = rendezvous::Seat {
+        let seat = Seat {
             rank,
             ranks: ranks.iter().map(|&r| self.ranks[r]).collect(),
             store: self.store.clone().filter(|_| ranks.len() > 1),
             prefix: format!("{}/group/{}", self.prefix, progress.subgroups),
         };
         let peers = Some(ranks.iter().map(|&r| self.peers[r].clone()).collect());
-        let group = self.abort_unless_ok(rendezvous::found(seat, peers, deadline))?;
+        let group = self.abort_unless_ok(rendezvous::found(seat, peers, None, deadline))?;
         Ok(Some(group))
     }
 
     /// The group in which rank `from` of this group, its first rank, sends to rank `to`. Both call it;
-    /// the others do not.
+    /// the others do not. Its failures are this group's, and this group's are its own.
     pub(crate) fn direction(
-        &self,
+        self: &Arc<Self>,
         [from, to]: [usize; 2],
         tag: u32,
         deadline: &Deadline,
     ) -> Result<ShmBackend> {
-        let prefix = format!("{}/send/{from}-{to}/{tag}", self.prefix);
-        let (there, first) = (format!("{prefix}/there"), self.rank == from);
-        if let Some(store) = self.store.as_ref() {
-            if first {
-                store.set(&there, b"")?;
-            }
-            let mut wait = Duration::from_micros(50);
-            while !first && store.try_get(&there)?.is_none() {
-                let (me, peer) = (self.ranks[to], self.ranks[from]);
-                let doing = format!("rank {me} waits for what rank {peer} sends to it first");
-                if let Some(error) = self.failure(&doing) {
-                    return Err(error);
-                }
-                if deadline.has_passed() {
-                    return Err(deadline.error(format!("{doing}; {}", self.condition(from))));
-                }
-                std::thread::sleep(wait);
-                wait = (wait * 2).min(Duration::from_millis(5));
-            }
-        }
-        let seat = rendezvous::Seat {
-            rank: usize::from(!first),
+        let seat = Seat {
+            rank: usize::from(self.rank == to),
             ranks: vec![self.ranks[from], self.ranks[to]],
             store: self.store.clone(),
-            prefix,
+            prefix: format!("{}/send/{from}-{to}/{tag}", self.prefix),
         };
-        let peers = vec![self.peers[from].clone(), self.peers[to].clone()];
-        rendezvous::found(seat, Some(peers), deadline)
+        let result = self.wait_for_sender(&seat, from, tag, deadline).and_then(|()| {
+            let peers = vec![self.peers[from].clone(), self.peers[to].clone()];
+            let between = Between { whole: self.clone(), tag };
+            rendezvous::found(seat, Some(peers), Some(between), deadline)
+        });
+        self.abort_unless_ok(result)
+    }
+
+    /// The receiver's: until the sender has made the memory for a direction.
+    fn wait_for_sender(
+        &self,
+        seat: &Seat,
+        from: usize,
+        tag: u32,
+        deadline: &Deadline,
+    ) -> Result<()> {
+        let Some(store) = seat.store.as_ref().filter(|_| seat.rank != 0) else { return Ok(()) };
+        let (memory, [sender, me]) = (seat.memory_key(), [seat.ranks[0], seat.ranks[1]]);
+        let doing = || format!("rank {me} waits for the first of {}", name_of([sender, me], tag));
+        while let Err(error) = store.wait(&[&memory], deadline.remaining().min(LOOK)) {
+            if !matches!(error, Error::Timeout { .. }) {
+                return Err(error);
+            }
+            if let Some(error) = self.failure(&doing()) {
+                return Err(error);
+            }
+            if deadline.has_passed() {
+                return Err(deadline.error(format!("{}; {}", doing(), self.condition(from))));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the two ranks are those of messages within a larger group.
+    pub(crate) fn is_direction(&self) -> bool {
+        self.between.is_some()
     }
 
     /// Waits until all ranks call the same; the data goes another way.
@@ -214,7 +241,23 @@ impl ShmBackend {
 
     /// Why nobody goes on in this group, if that is so. `doing` says what this rank was at.
     pub(crate) fn failure(&self, doing: &str) -> Option<Error> {
-        self.control.is_aborted().then(|| self.aborted(doing))
+        self.has_failed().then(|| self.aborted(doing))
+    }
+
+    fn has_failed(&self) -> bool {
+        let whole = self.between.as_ref().map(|between| &between.whole);
+        self.control.is_aborted() || whole.is_some_and(|whole| whole.has_failed())
+    }
+
+    /// Ends the group and, of messages, the one that they are within. The first record stands; false when
+    /// there was one.
+    fn fail(&self, record: AbortRecord) -> bool {
+        let Some(Between { whole, .. }) = &self.between else { return self.control.abort(&record) };
+        let rank = whole.ranks.iter().position(|&rank| rank == self.ranks[record.rank]);
+        // Before the peer is woken, so that it finds the reason.
+        let first = whole.fail(AbortRecord { rank: rank.unwrap_or(0), ..record.clone() });
+        self.control.abort(&record);
+        first
     }
 
     fn abort_unless_ok<T>(&self, result: Result<T>) -> Result<T> {
@@ -224,12 +267,6 @@ impl ShmBackend {
         }
         result
     }
-}
-
-/// A signature of a call that moves no elements.
-fn bare(kind: Kind, numbers: &[usize]) -> Signature {
-    let shape = SmallVec::from_slice(numbers);
-    Signature { kind, op: None, root: None, dtype: Dtype::U8, on_gpu: false, shape }
 }
 
 fn only<T>(items: Vec<T>) -> Result<T> {

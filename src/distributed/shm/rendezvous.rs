@@ -10,9 +10,8 @@ use parking_lot::Mutex;
 use super::arena::{Arena, Staging};
 use super::control::Control;
 use super::watchdog::{Peer, pidfd_of, watch};
-use super::{CHUNK_BYTES, Progress, ShmBackend, bare, inline_bytes, meeting, only};
-use crate::distributed::backend::Pace;
-use crate::distributed::collective::{Kind, list_ranks};
+use super::{Between, CHUNK_BYTES, Progress, ShmBackend, inline_bytes, meeting, only};
+use crate::distributed::collective::{Kind, Pace, Signature, list_ranks};
 use crate::distributed::{Deadline, Store};
 use crate::error::{Error, Result};
 
@@ -28,13 +27,20 @@ pub(crate) struct Seat {
     pub prefix: String,
 }
 
+impl Seat {
+    /// Where in the store the group's memory is, until all have it.
+    pub(super) fn memory_key(&self) -> String {
+        format!("{}/memory", self.prefix)
+    }
+}
+
 /// Joins the group that all processes of the job form.
 ///
 /// # Errors
 /// [`Error::Config`] when another process has the same rank, [`Error::Timeout`] that lists who is
 /// missing, [`Error::Store`] when the store is gone.
 pub(crate) fn join(seat: Seat, deadline: &Deadline) -> Result<ShmBackend> {
-    let Some(store) = seat.store.clone() else { return found(seat, None, deadline) };
+    let Some(store) = seat.store.clone() else { return found(seat, None, None, deadline) };
     let (rank, world) = (seat.rank, seat.ranks.len());
     let prefix = seat.prefix.clone();
     let claim = |rank: usize| format!("{prefix}/claim/{rank}");
@@ -56,7 +62,7 @@ pub(crate) fn join(seat: Seat, deadline: &Deadline) -> Result<ShmBackend> {
     }
     store.set(&format!("{prefix}/pid/{rank}"), pid.to_string().as_bytes())?;
     let result = exchange_pidfds(&store, rank, world, &prefix, deadline)
-        .and_then(|peers| found(seat, Some(peers), deadline))
+        .and_then(|peers| found(seat, Some(peers), None, deadline))
         // A store that is gone already, because its rank was through with everything, holds none.
         .inspect(|_| {
             let _ = store.delete(&format!("{prefix}/pidfd/{rank}"));
@@ -104,16 +110,16 @@ fn exchange_pidfds(
 }
 
 /// Brings a group into being among ranks that know each other's processes (`peers`, by rank in the
-/// group; `None` for a group of one).
+/// group; `None` for a group of one). `between` if it is for messages of a larger one.
 pub(super) fn found(
     seat: Seat,
     peers: Option<Vec<Peer>>,
+    between: Option<Between>,
     deadline: &Deadline,
 ) -> Result<ShmBackend> {
+    let key = seat.memory_key();
     let Seat { rank, ranks, store, prefix } = seat;
     let world = ranks.len();
-    let pid = std::process::id() as i32;
-    let key = format!("{prefix}/memory");
     let (control, staging) = match &store {
         Some(store) if rank != 0 => {
             let fds = store.get_fds(&key, *deadline)?;
@@ -135,8 +141,8 @@ pub(super) fn found(
         }
     };
     let control = Arc::new(control);
-    control.set_pid(rank, pid);
-    let peers = peers.unwrap_or_else(|| vec![Peer { pid, pidfd: None }]);
+    let alone = || vec![Peer { pid: std::process::id() as i32, pidfd: None }];
+    let peers = peers.unwrap_or_else(alone);
     watch(&peers, &control)?;
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
     let group = ShmBackend {
@@ -148,6 +154,7 @@ pub(super) fn found(
         peers,
         store,
         prefix,
+        between,
         crowded: world > cores,
         progress: Mutex::new(Progress {
             sequence: 0,
@@ -156,7 +163,7 @@ pub(super) fn found(
             subgroups: 0,
         }),
     };
-    let barrier = bare(Kind::Barrier, &[]);
+    let barrier = Signature::of_host(Kind::Barrier, &[]);
     group.agree(&mut group.progress.lock(), &barrier, deadline, Pace::Foreground)?;
     // Everybody has what it needs: the store need not keep the descriptors open.
     if let (0, Some(store)) = (rank, &group.store) {
