@@ -169,13 +169,13 @@ struct Capture {
 
 impl Capture {
     fn begin(stream: Stream, mode: CaptureMode, pool: PoolId) -> Result<Capture> {
-        let allocator = memory::allocator(stream.device())?;
+        device::bind(stream.device())?;
+        let (driver, allocator) = (driver()?, memory::allocator(stream.device())?);
         allocator.begin_capture(pool)?;
         CAPTURES.fetch_add(1, Order);
         PARTICIPANTS.lock().push((stream.device(), Vec::new()));
-        device::bind(stream.device())?;
         // SAFETY: a stream that lives until the process ends.
-        let begun = unsafe { driver()?.cuStreamBeginCapture_v2(stream.handle(), mode as c_uint) };
+        let begun = unsafe { driver.cuStreamBeginCapture_v2(stream.handle(), mode as c_uint) };
         if let Err(error) = begun {
             CAPTURES.fetch_sub(1, Order);
             drop(take_participants(stream.device()));

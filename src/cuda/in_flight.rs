@@ -80,7 +80,7 @@ fn after(streams: &[Stream], value: Box<dyn Any + Send>) -> Option<Kept> {
         }
         match stream.record_event() {
             Ok(event) => events.push(event),
-            Err(_) if stream.synchronize().is_ok() || stream.has_failed() => {}
+            Err(_) if stream.finish().is_ok() || stream.has_failed() => {}
             Err(_) => {
                 std::mem::forget(value);
                 return None;

@@ -82,12 +82,11 @@ impl EventSource for PinnedSource {
     }
 
     fn is_reached(&self, event: &Event) -> Result<bool> {
-        let _relaxed = Relaxed::new()?;
         event.query()
     }
 
     fn wait(&self, event: &Event) -> Result<()> {
-        event.synchronize()
+        event.finish()
     }
 
     fn is_capturing(&self, stream: Stream) -> Result<bool> {

@@ -191,12 +191,17 @@ impl Stream {
     /// # Errors
     /// [`Error::Device`] for what failed in that work; why a collective ended without a result.
     pub fn synchronize(self) -> Result<()> {
+        self.finish()?;
+        lost::check(self.device())
+    }
+
+    /// [`Stream::synchronize`] for those who use no results, and so are not told what was lost.
+    pub(super) fn finish(self) -> Result<()> {
         graph::refuse_wait(self)?;
         device::bind(self.device())?;
         synchronisation::count();
         // SAFETY: a stream that lives until the process ends.
-        unsafe { driver()?.cuStreamSynchronize(self.handle) }?;
-        lost::check(self.device())
+        unsafe { driver()?.cuStreamSynchronize(self.handle) }
     }
 
     /// Lets what comes next on this stream wait for an event, also of another device.

@@ -187,7 +187,7 @@ unsafe fn time(plan: &Plan, work: &Work) -> Result<f32> {
         return Ok(f32::INFINITY);
     }
     end.record(stream)?;
-    end.synchronize()?;
+    end.finish()?;
     start.elapsed_ms(&end)
 }
 
