@@ -28,20 +28,20 @@ pub(super) fn is_any_capture_under_way() -> bool {
 }
 
 /// Whether what this thread puts on its current stream of a device is recorded into a graph rather than
-/// done (`torch.cuda.is_current_stream_capturing`). Costs nothing where no capture is under way.
+/// done (`torch.cuda.is_current_stream_capturing`).
 ///
 /// # Errors
 /// [`Error::Device`] where the driver refuses.
 #[inline]
 pub fn is_current_stream_capturing(device: usize) -> Result<bool> {
-    if is_any_capture_under_way() { Stream::current(device)?.is_capturing() } else { Ok(false) }
+    Stream::current(device)?.is_capturing()
 }
 
 /// For what a graph cannot have: an error where the stream is being captured, before the driver gives up
 /// the whole capture without a word on why.
 #[inline]
 pub(super) fn refuse(stream: Stream, what: &str, advice: &str) -> Result<()> {
-    if is_any_capture_under_way() && stream.is_capturing()? {
+    if stream.is_capturing()? {
         return Err(Error::Device(format!("{what} cannot be captured in a graph: {advice}")));
     }
     Ok(())
