@@ -168,6 +168,8 @@ type Key = (usize, Problem, [u32; 4]);
 /// None for what cuBLASLt does not compute.
 type Plans = HashMap<Key, Option<Arc<Plan>>, QuickHash>;
 static PLANS: LazyLock<RwLock<Plans>> = LazyLock::new(RwLock::default);
+/// The most of them: a program whose sizes are always others begins anew from time to time.
+const MOST_PLANS: usize = 4096;
 
 /// Whether there is a cuBLASLt to use.
 pub fn is_available() -> bool {
@@ -199,7 +201,11 @@ pub unsafe fn product(
         Some(plan) => plan,
         None => {
             let plan = make(table, key, at.vector)?.map(Arc::new);
-            PLANS.write().entry(key).or_insert(plan).clone()
+            let mut plans = PLANS.write();
+            if plans.len() >= MOST_PLANS {
+                plans.clear();
+            }
+            plans.entry(key).or_insert(plan).clone()
         }
     };
     let Some(plan) = plan else { return Ok(false) };
@@ -363,4 +369,40 @@ fn make(table: &Table, (device, problem, alignment): Key, vector: *mut u8) -> Re
         library::say_failing(library::Kind::CublasLt, &format_args!("{status:?}"), &problem);
     }
     Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cuda::simulated_test::on_gpu;
+
+    fn multiply_many_sizes() {
+        let stream = Stream::current(0).unwrap();
+        let block = Block::on(8 * MOST_PLANS, stream).unwrap();
+        let at = block.as_ptr();
+        let at = Addresses { left: at, right: at, start: at, out: at, vector: at };
+        let left = Lie { turned: false, step: 1, batch: 0 };
+        for n in 1..MOST_PLANS + 2 {
+            let row = Lie { step: n as i64, ..left };
+            let problem = Problem {
+                kind: Kind::F32,
+                size: [1, n, 1],
+                batch: 1,
+                left,
+                right: row,
+                start: row,
+                out: row,
+                epilogue: Epilogue::Plain,
+            };
+            // SAFETY: matrices of the block; nobody looks at what comes of them.
+            assert!(unsafe { product(&problem, at, (0.0, 0.0), stream) }.unwrap());
+        }
+        assert_eq!(PLANS.read().len(), 1);
+        stream.synchronize().unwrap();
+    }
+
+    #[test]
+    fn plans_do_not_pile_up() {
+        on_gpu("cuda::cublaslt::tests::plans_do_not_pile_up", multiply_many_sizes);
+    }
 }
