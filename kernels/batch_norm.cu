@@ -89,25 +89,6 @@ typedef SumsOf<C> Sums;
 
 __device__ __forceinline__ i64 remainder_of(i64 a, i64 b) { return a - whole_quotient(a, b) * b; }
 
-// What one instruction reads: WIDTH elements, or one.
-template <bool WIDE> struct Raw {
-    Pack held;
-    __device__ __forceinline__ void read(const T* x) { held = *(const Pack*)x; }
-    __device__ __forceinline__ int values(C* to) const {
-#pragma unroll
-        for (int k = 0; k < WIDTH; ++k) to[k] = Convert<C>::from(held.values[k]);
-        return WIDTH;
-    }
-};
-template <> struct Raw<false> {
-    T held;
-    __device__ __forceinline__ void read(const T* x) { held = *x; }
-    __device__ __forceinline__ int values(C* to) const {
-        to[0] = Convert<C>::from(held);
-        return 1;
-    }
-};
-
 // Has `f` work on `count` items that lie `step` apart, F::FLIGHT at a time: all are read before one is written.
 template <bool WIDE, class F> __device__ __forceinline__ void in_flights(const F& f, i64 at, i64 count, i64 step) {
     for (; count >= F::FLIGHT; count -= F::FLIGHT, at += F::FLIGHT * step) f.template at<WIDE, F::FLIGHT>(at, step);

@@ -101,25 +101,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) first_of_lines(First task)
             if (equal && at < k) keys[at] = Keys::of(order, i, false);
             taken += all;
         }
-        // Bitonic: sequences of `size` up and down by turns, but the last one upwards.
-        for (u32 size = 2; size <= length; size *= 2) {
-            for (u32 apart = size / 2; apart > 0; apart /= 2) {
-                __syncthreads();
-                for (u32 pair = threadIdx.x; pair < length / 2; pair += THREADS) {
-                    u32 low = pair / apart * apart * 2 + pair % apart, high = low + apart;
-                    bool up = size == length || (low & size) == 0;
-                    Key a = keys[low], b = keys[high];
-                    if (Keys::less(b, a) == up) {
-                        keys[low] = b;
-                        keys[high] = a;
-                    }
-                }
-            }
-        }
-        __syncthreads();
+        sort_runs<THREADS>(keys, length, length);
         for (u32 rank = threadIdx.x; rank < k; rank += THREADS) {
-            i64 at = (line / task.inner * task.k + rank) * task.inner + line % task.inner;
-            task.places[at] = Keys::place(keys[rank]);
+            task.places[in_line(line, rank, task.k, task.inner)] = Keys::place(keys[rank]);
         }
         __syncthreads();
     }

@@ -236,7 +236,8 @@ __device__ __forceinline__ u32 kept_bits(const Attention& a, i64 item, i64 query
     return bits;
 }
 
-// Weights, rounded, from the products of queries and keys, and the gradients of those products; either may be left out.
+// Weights, rounded, from the products of queries and keys, and the gradients of those products; the
+// weights may be left out.
 __device__ __forceinline__ void differentiate(const Attention& a, const T* mask, u32 kept, i64 query, i64 key,
                                               const Products& products, const Products& gradient, const float* logsum,
                                               const float* along, T* weights, T* gradients) {

@@ -9,7 +9,7 @@
 
 // Elements that one instruction moves.
 #define WIDTH (16 / (int)sizeof(T))
-struct __align__(16) Pack { T values[WIDTH]; };
+typedef Several<T> Pack;
 
 #define FOLD_THREADS 256
 #define FOLD_DIMS 8
@@ -43,16 +43,22 @@ __device__ __forceinline__ i64 place_of(const FoldDims& dims, i64 index) {
     return at + index * dims.strides[0];
 }
 
-// One element, or WIDTH of them, in the type of computation.
-template <bool WIDE> __device__ __forceinline__ int values_at(const T* x, C* to) {
-    if (WIDE) {
-        Pack pack = *(const Pack*)x;
+// What one instruction reads: WIDTH elements, or one.
+template <bool WIDE> struct Raw {
+    static const int COUNT = WIDE ? WIDTH : 1;
+    Several<T, COUNT> held;
+    __device__ __forceinline__ void read(const T* x) { held = *(const Several<T, COUNT>*)x; }
+    // Their values in the type of computation, and how many they are.
+    __device__ __forceinline__ int values(C* to) const {
 #pragma unroll
-        for (int k = 0; k < WIDTH; ++k) to[k] = Convert<C>::from(pack.values[k]);
-        return WIDTH;
+        for (int k = 0; k < COUNT; ++k) to[k] = Convert<C>::from(held.values[k]);
+        return COUNT;
     }
-    to[0] = Convert<C>::from(*x);
-    return 1;
+};
+template <bool WIDE> __device__ __forceinline__ int values_at(const T* x, C* to) {
+    Raw<WIDE> raw;
+    raw.read(x);
+    return raw.values(to);
 }
 
 template <class A> __device__ __forceinline__ A shuffle_xor(const A& value, int mask) {

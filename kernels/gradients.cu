@@ -29,19 +29,15 @@ __device__ __forceinline__ Piece piece(const List& list) {
     return piece;
 }
 
-template <class T> struct Wide { typedef float type; };
-template <> struct Wide<double> { typedef double type; };
-template <class T> struct __align__(16) Pack { T values[16 / sizeof(T)]; };
-
 // Calls `f.each(element)` for all elements, sixteen bytes at a time where they lie so; `f` may change them.
 template <class T, bool WRITES, class F> __device__ __forceinline__ void walk(const Piece& piece, F& f) {
     const int WIDE = 16 / sizeof(T);
     T* at = (T*)piece.at + piece.start;
     i32 packs = (u64)at % 16 == 0 ? piece.count / WIDE : 0;
     for (i32 i = threadIdx.x; i < packs; i += blockDim.x) {
-        Pack<T> pack = ((Pack<T>*)at)[i];
+        Several<T> pack = ((Several<T>*)at)[i];
         for (int j = 0; j < WIDE; ++j) f.each(&pack.values[j]);
-        if (WRITES) ((Pack<T>*)at)[i] = pack;
+        if (WRITES) ((Several<T>*)at)[i] = pack;
     }
     for (i32 i = packs * WIDE + (i32)threadIdx.x; i < piece.count; i += blockDim.x) {
         T one = at[i];

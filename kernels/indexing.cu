@@ -4,16 +4,9 @@
 #define MOST_DIMS 8
 #define MOST_PARTS 32
 
-struct __align__(16) Sixteen { u64 low, high; };
-
 __device__ __forceinline__ i64 checked(i64 index, i64 size) {
     assert(index >= 0 && index < size && "an index is out of range");
     return index;
-}
-
-// a / b for numbers that are not negative; most fit in 32 bits, where it is a fifth of the work.
-__device__ __forceinline__ i64 quotient(i64 a, i64 b) {
-    return (u64)(a | b) >> 32 ? a / b : (i64)((u32)a / (u32)b);
 }
 
 // to[o][k] = from[o][index[k]], rows of `row` units.
@@ -21,8 +14,8 @@ template <class T>
 __device__ __forceinline__ void take(T* to, const T* from, const i64* index, i64 outer, i64 n, i64 m, i64 row) {
     i64 count = outer * m * row;
     for (i64 i = first_index(); i < count; i += index_step()) {
-        i64 r = quotient(i, row), j = i - r * row;
-        i64 o = quotient(r, m), k = r - o * m;
+        i64 r = whole_quotient(i, row), j = i - r * row;
+        i64 o = whole_quotient(r, m), k = r - o * m;
         to[i] = from[(o * n + checked(index[k], n)) * row + j];
     }
 }
@@ -32,8 +25,8 @@ template <class T>
 __device__ __forceinline__ void put_slices(T* to, const T* from, const i64* index, i64 outer, i64 n, i64 m, i64 row) {
     i64 count = outer * m * row;
     for (i64 i = first_index(); i < count; i += index_step()) {
-        i64 r = quotient(i, row), j = i - r * row;
-        i64 o = quotient(r, m), k = r - o * m;
+        i64 r = whole_quotient(i, row), j = i - r * row;
+        i64 o = whole_quotient(r, m), k = r - o * m;
         to[(o * n + checked(index[k], n)) * row + j] = from[i];
     }
 }
@@ -50,8 +43,8 @@ __device__ __forceinline__ void add(
 ) {
     i64 count = outer * m * row;
     for (i64 i = first_index(); i < count; i += index_step()) {
-        i64 r = quotient(i, row), j = i - r * row;
-        i64 o = quotient(r, m), at = checked(index[r - o * m], n);
+        i64 r = whole_quotient(i, row), j = i - r * row;
+        i64 o = whole_quotient(r, m), at = checked(index[r - o * m], n);
         if (at != skipped) add_to(to + (o * n + at) * row + j, Convert<A>::from(from[i]));
     }
 }
@@ -67,7 +60,7 @@ struct Places {
 __device__ __forceinline__ void place(const Places& p, const i64* index, i64 i, i64* whole, i64* beside) {
     i64 left = i, w = checked(index[i], p.size) * p.along, b = 0;
     for (int d = p.dims - 1; d > 0; --d) {
-        i64 next = quotient(left, p.sizes[d]), at = left - next * p.sizes[d];
+        i64 next = whole_quotient(left, p.sizes[d]), at = left - next * p.sizes[d];
         left = next;
         w += at * p.whole[d];
         b += at * p.beside[d];
@@ -156,7 +149,7 @@ template <class T> __device__ __forceinline__ void join(const Parts& all) {
     Part part = all.parts[blockIdx.y];
     i64 count = all.outer * part.row;
     for (i64 i = first_index(); i < count; i += index_step()) {
-        i64 o = quotient(i, part.row);
+        i64 o = whole_quotient(i, part.row);
         ((T*)all.to)[o * all.pitch + part.first + i - o * part.row] = ((const T*)part.from)[i];
     }
 }
@@ -165,8 +158,8 @@ template <class T> __device__ __forceinline__ void join(const Parts& all) {
 template <class T>
 __device__ __forceinline__ void triangle(T* to, const T* from, i64 count, i64 rows, i64 columns, i64 diagonal, i32 lower) {
     for (i64 i = first_index(); i < count; i += index_step()) {
-        i64 r = quotient(i, columns), c = i - r * columns;
-        i64 above = c - (r - quotient(r, rows) * rows) - diagonal;
+        i64 r = whole_quotient(i, columns), c = i - r * columns;
+        i64 above = c - (r - whole_quotient(r, rows) * rows) - diagonal;
         T zero = {};
         to[i] = (lower ? above <= 0 : above >= 0) ? from[i] : zero;
     }
@@ -193,7 +186,7 @@ MOVING(1, u8)
 MOVING(2, u16)
 MOVING(4, u32)
 MOVING(8, u64)
-MOVING(16, Sixteen)
+MOVING(16, Several<u64>)
 
 #define ADDING(name, A, T)                                                                               \
     extern "C" __global__ void __launch_bounds__(256) add_##name(                                        \

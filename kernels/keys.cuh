@@ -24,3 +24,28 @@ template <> struct KeyOf<u64> {
 };
 typedef KeyOf<decltype(order_of(T()))> Keys;
 typedef Keys::type Key;
+
+// Where element i of a line is in a dense [outer, n, inner] array, whose lines are [outer, inner].
+__device__ __forceinline__ i64 in_line(i64 line, i64 i, i64 n, i64 inner) {
+    return (line / inner * n + i) * inner + line % inner;
+}
+
+// Sorts runs of `length` keys, a power of two, of `all` in shared memory by the threads of a block, THREADS in all.
+// Bitonic: sequences of `size` up and down by turns, but the last ones all upwards.
+template <int THREADS> __device__ __forceinline__ void sort_runs(Key* keys, u32 all, u32 length) {
+    for (u32 size = 2; size <= length; size *= 2) {
+        for (u32 apart = size / 2; apart > 0; apart /= 2) {
+            __syncthreads();
+            for (u32 pair = threadIdx.x; pair < all / 2; pair += THREADS) {
+                u32 low = pair / apart * apart * 2 + pair % apart, high = low + apart;
+                bool up = size == length || (low & size) == 0;
+                Key a = keys[low], b = keys[high];
+                if (Keys::less(b, a) == up) {
+                    keys[low] = b;
+                    keys[high] = a;
+                }
+            }
+        }
+    }
+    __syncthreads();
+}

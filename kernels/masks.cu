@@ -17,8 +17,6 @@ struct Mask {
     i32 aligned, reserved;
 };
 
-struct __align__(16) Sixteen { u64 low, high; };
-
 // The four bytes of a word, each 0 or 1, as the lowest bits.
 __device__ __forceinline__ u32 bits_of(u32 word) { return (word * 0x01020408u) >> 24 & 15u; }
 
@@ -89,7 +87,7 @@ struct Coordinates {
         for (int d = MOST_DIMS - 1; d > 0; --d) {
             if (d >= dims) continue;
             i64 size = sizes.size[d];
-            i64 next = (u64)(place | size) >> 32 ? place / size : (i64)((u32)place / (u32)size);
+            i64 next = whole_quotient(place, size);
             to[rank * dims + d] = place - next * size;
             place = next;
         }
@@ -145,4 +143,4 @@ MOVING(1, u8)
 MOVING(2, u16)
 MOVING(4, u32)
 MOVING(8, u64)
-MOVING(16, Sixteen)
+MOVING(16, Several<u64>)

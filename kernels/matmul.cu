@@ -111,14 +111,6 @@ template <class A> __device__ __forceinline__ A warp_sum(A x) {
     return x;
 }
 
-// Sixteen bytes, which one instruction moves, as elements.
-struct __align__(16) Sixteen { u32 words[4]; };
-union Line {
-    Sixteen bits;
-    ELEMENT values[16 / sizeof(ELEMENT)];
-    __device__ __forceinline__ Line() {}
-};
-
 // A matrix, on the left, times a column: LANES threads of a warp for each row.
 template <int LANES> __device__ __forceinline__ void column(const Product& q) {
     typedef Sum<ELEMENT>::Type A;
@@ -138,9 +130,7 @@ template <int LANES> __device__ __forceinline__ void column(const Product& q) {
             i64 whole = p + (to - p) / WIDE * WIDE;
 #pragma unroll 2
             for (i64 at = p + lane * WIDE; at < whole; at += LANES * WIDE) {
-                Line l, r;
-                l.bits = *(const Sixteen*)(left + at);
-                r.bits = *(const Sixteen*)(right + at);
+                Several<ELEMENT> l = *(const Several<ELEMENT>*)(left + at), r = *(const Several<ELEMENT>*)(right + at);
 #pragma unroll
                 for (int k = 0; k < WIDE; ++k) sums[k % 4] += (A)widened(l.values[k]) * (A)widened(r.values[k]);
             }

@@ -67,21 +67,6 @@ template <class T, int WAY> struct Held {
     __device__ __forceinline__ T value(int j) const { return values[WAY == SAME ? 0 : j]; }
 };
 
-// Bytes from the operands' first elements to a row, a run of the innermost dimension.
-__device__ __forceinline__ void find_row(const Walk& walk, i64 row, i64* offsets) {
-#pragma unroll
-    for (int k = 0; k < OPERANDS; ++k) offsets[k] = 0;
-#pragma unroll 1
-    for (int d = walk.dims - 2; d > 0; --d) {
-        i64 next = whole_quotient(row, walk.sizes[d]), index = row - next * walk.sizes[d];
-        row = next;
-#pragma unroll
-        for (int k = 0; k < OPERANDS; ++k) offsets[k] += index * walk.operands[k].strides[d];
-    }
-#pragma unroll
-    for (int k = 0; k < OPERANDS; ++k) offsets[k] += row * walk.operands[k].strides[0];
-}
-
 extern "C" __global__ void __launch_bounds__(256, BLOCKS) packed(Walk walk) {
     C params[PARAMS + 1], in[INPUTS + 1], out[OUTPUTS];
     parameters(walk, params);
@@ -96,12 +81,12 @@ extern "C" __global__ void __launch_bounds__(256, BLOCKS) packed(Walk walk) {
 #define SECOND(k, T, WAY) walk.operands[k].at
 #else
         i64 size = walk.sizes[inner], row = whole_quotient(at, size), column = at - row * size, offsets[OPERANDS];
-        find_row(walk, row, offsets);
+        find(walk, row, inner - 1, offsets);
 #if CROSSES
         i64 others[OPERANDS] = {};
         if (column + ELEMENTS > size) {
             here = (int)(size - column);
-            find_row(walk, row + 1, others);
+            find(walk, row + 1, inner - 1, others);
         }
 #define FIRST(k, T, WAY) \
     walk.operands[k].at + (WAY == WHOLE ? at * (i64)sizeof(T) : offsets[k] + column * walk.operands[k].strides[inner])

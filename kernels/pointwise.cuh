@@ -7,16 +7,7 @@ extern "C" __global__ void __launch_bounds__(256, BLOCKS) strided(Walk walk) {
     parameters(walk, params);
     for (i64 i = first_index(); i < walk.count; i += index_step()) {
         i64 offsets[OPERANDS];
-        for (int k = 0; k < OPERANDS; ++k) offsets[k] = 0;
-        i64 left = i;
-        for (int d = walk.dims - 1; d > 0; --d) {
-            i64 size = walk.sizes[d];
-            i64 next = (left | size) >> 32 ? left / size : (i64)((u32)left / (u32)size);
-            i64 index = left - next * size;
-            left = next;
-            for (int k = 0; k < OPERANDS; ++k) offsets[k] += index * walk.operands[k].strides[d];
-        }
-        for (int k = 0; k < OPERANDS; ++k) offsets[k] += left * walk.operands[k].strides[0];
+        find(walk, i, walk.dims - 1, offsets);
         for (int k = 0; k < INPUTS; ++k) {
             const Operand& operand = walk.operands[OUTPUTS + k];
             in[k] = operand.at ? load<C>(operand.at + offsets[OUTPUTS + k], operand.format) : number_of(operand);
@@ -26,9 +17,6 @@ extern "C" __global__ void __launch_bounds__(256, BLOCKS) strided(Walk walk) {
     }
 }
 
-// Sixteen bytes, which one instruction moves.
-template <class T> struct __align__(16) Pack { T values[16 / sizeof(T)]; };
-
 // All tensors hold T, densely, from multiples of 16 bytes on.
 template <class T> __device__ __forceinline__ void run_dense(const Walk& walk) {
     const int WIDE = 16 / sizeof(T);
@@ -36,10 +24,10 @@ template <class T> __device__ __forceinline__ void run_dense(const Walk& walk) {
     parameters(walk, params);
     i64 packs = walk.count / WIDE;
     for (i64 i = first_index(); i < packs; i += index_step()) {
-        Pack<T> from[INPUTS + 1], to[OUTPUTS];
+        Several<T> from[INPUTS + 1], to[OUTPUTS];
         for (int k = 0; k < INPUTS; ++k) {
             const Operand& operand = walk.operands[OUTPUTS + k];
-            if (operand.at) from[k] = ((const Pack<T>*)operand.at)[i];
+            if (operand.at) from[k] = ((const Several<T>*)operand.at)[i];
         }
         for (int j = 0; j < WIDE; ++j) {
             for (int k = 0; k < INPUTS; ++k) {
@@ -49,7 +37,7 @@ template <class T> __device__ __forceinline__ void run_dense(const Walk& walk) {
             evaluate(out, in, params);
             for (int k = 0; k < OUTPUTS; ++k) put(&to[k].values[j], out[k]);
         }
-        for (int k = 0; k < OUTPUTS; ++k) ((Pack<T>*)walk.operands[k].at)[i] = to[k];
+        for (int k = 0; k < OUTPUTS; ++k) ((Several<T>*)walk.operands[k].at)[i] = to[k];
     }
     for (i64 i = packs * WIDE + first_index(); i < walk.count; i += index_step()) {
         for (int k = 0; k < INPUTS; ++k) {
@@ -108,14 +96,14 @@ template <class T> __device__ __forceinline__ void update_many(const Many& many)
     }
     i32 packs = bits % 16 == 0 ? count / WIDE : 0;
     for (i32 i = threadIdx.x; i < packs; i += blockDim.x) {
-        Pack<T> from[INPUTS], to[OUTPUTS];
-        for (int k = 0; k < INPUTS; ++k) from[k] = ((const Pack<T>*)at[k])[i];
+        Several<T> from[INPUTS], to[OUTPUTS];
+        for (int k = 0; k < INPUTS; ++k) from[k] = ((const Several<T>*)at[k])[i];
         for (int j = 0; j < WIDE; ++j) {
             for (int k = 0; k < INPUTS; ++k) in[k] = Convert<C>::from(from[k].values[j]);
             evaluate(out, in, params);
             for (int k = 0; k < OUTPUTS; ++k) put(&to[k].values[j], out[k]);
         }
-        for (int k = 0; k < OUTPUTS; ++k) ((Pack<T>*)((T*)many.at[low][many.written[k]] + start))[i] = to[k];
+        for (int k = 0; k < OUTPUTS; ++k) ((Several<T>*)((T*)many.at[low][many.written[k]] + start))[i] = to[k];
     }
     for (i32 i = packs * WIDE + (i32)threadIdx.x; i < count; i += blockDim.x) {
         for (int k = 0; k < INPUTS; ++k) in[k] = Convert<C>::from(at[k][i]);

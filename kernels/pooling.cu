@@ -32,9 +32,6 @@ __device__ __forceinline__ i32 end_window(const Dim& d, i32 p) {
     return end < d.out ? end : d.out;
 }
 
-template <class T> struct Wide { typedef float type; };
-template <> struct Wide<double> { typedef double type; };
-
 __device__ __forceinline__ i64 inputs(const Window& w) {
     return (i64)w.dims[0].size * w.dims[1].size * w.dims[2].size;
 }

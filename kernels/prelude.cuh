@@ -74,6 +74,13 @@ enum Format {
     FORMAT_U8, FORMAT_BOOL, FORMAT_BIT, FORMAT_WIDE,
 };
 
+// What a floating-point type is computed in.
+template <class T> struct Wide { typedef float type; };
+template <> struct Wide<double> { typedef double type; };
+
+// Neighbours that one instruction moves: sixteen bytes unless it is said how many.
+template <class T, int N = 16 / (int)sizeof(T)> struct __align__(sizeof(T) * N) Several { T values[N]; };
+
 // Values of a compute type C: float, double or i64.
 template <class C> struct Convert {
     static __device__ __forceinline__ C from(float x) { return (C)x; }

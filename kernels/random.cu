@@ -91,8 +91,6 @@ template <> struct Normal<double> {
     }
 };
 
-template <class T, int N> struct __align__(sizeof(T) * N) Several { T values[N]; };
-
 // `n` dense elements from an address on that is a multiple of a block's elements.
 template <class D, class T>
 __device__ __forceinline__ void fill(T* to, i64 n, Draw draw, double a, double b) {
@@ -143,9 +141,6 @@ __device__ __forceinline__ void integers(T* to, i64 n, i64 low, u64 span, i32 tr
         }
     }
 }
-
-template <class T> struct Wide { typedef float type; };
-template <> struct Wide<double> { typedef double type; };
 
 // y = x * scale and mask = 1 where the element's word is at least the threshold, else 0.
 template <class T>

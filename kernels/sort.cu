@@ -20,10 +20,7 @@ struct Sort {
 #define TILE 2048
 
 __device__ __forceinline__ void put_place(const Sort& task, i64 line, i64 rank, const Key& key) {
-    if (rank < task.k) {
-        i64 at = (line / task.inner * task.k + rank) * task.inner + line % task.inner;
-        task.places[at] = Keys::place(key);
-    }
+    if (rank < task.k) task.places[in_line(line, rank, task.k, task.inner)] = Keys::place(key);
 }
 
 // Tiles of lines: blockIdx.y and on are the tile in a line, or 0 where a tile has whole lines.
@@ -38,25 +35,9 @@ extern "C" __global__ void __launch_bounds__(SORT_THREADS) sort_tiles(Sort task)
         for (int i = threadIdx.x; i < TILE; i += SORT_THREADS) {
             i64 line = base + i / task.length, place = first + i % task.length;
             bool here = line < lines && place < task.n;
-            i64 at = (line / task.inner * task.n + place) * task.inner + line % task.inner;
-            keys[i] = here ? Keys::of(order_of(task.x[at]), place, task.descending) : Keys::last();
+            keys[i] = here ? Keys::of(order_of(task.x[in_line(line, place, task.n, task.inner)]), place, task.descending) : Keys::last();
         }
-        // Bitonic: sequences of `size` up and down by turns, but the last ones all upwards.
-        for (int size = 2; size <= task.length; size *= 2) {
-            for (int apart = size / 2; apart > 0; apart /= 2) {
-                __syncthreads();
-                for (int pair = threadIdx.x; pair < TILE / 2; pair += SORT_THREADS) {
-                    int low = pair / apart * apart * 2 + pair % apart, high = low + apart;
-                    bool up = size == task.length || (low & size) == 0;
-                    Key a = keys[low], b = keys[high];
-                    if (Keys::less(b, a) == up) {
-                        keys[low] = b;
-                        keys[high] = a;
-                    }
-                }
-            }
-        }
-        __syncthreads();
+        sort_runs<SORT_THREADS>(keys, TILE, (u32)task.length);
         for (int i = threadIdx.x; i < TILE; i += SORT_THREADS) {
             i64 line = base + i / task.length, rank = first + i % task.length;
             if (line >= lines || rank >= task.n) continue;

@@ -29,6 +29,21 @@ struct Walk {
     Operand operands[MOST_OPERANDS];
 };
 
+// Bytes from the operands' first elements to the one of an index in the dimensions up to `last`.
+__device__ __forceinline__ void find(const Walk& walk, i64 index, int last, i64* offsets) {
+#pragma unroll
+    for (int k = 0; k < OPERANDS; ++k) offsets[k] = 0;
+#pragma unroll 1
+    for (int d = last; d > 0; --d) {
+        i64 next = whole_quotient(index, walk.sizes[d]), own = index - next * walk.sizes[d];
+        index = next;
+#pragma unroll
+        for (int k = 0; k < OPERANDS; ++k) offsets[k] += own * walk.operands[k].strides[d];
+    }
+#pragma unroll
+    for (int k = 0; k < OPERANDS; ++k) offsets[k] += index * walk.operands[k].strides[0];
+}
+
 __device__ __forceinline__ C number_of(const Operand& operand) {
     return operand.is_integer ? (C)operand.integer : (C)operand.number;
 }

@@ -42,11 +42,7 @@ fn programs_bring_headers_and_definitions() {
 
 #[test]
 fn the_languages_corners() {
-    if !has_compiler() {
-        return;
-    }
-    device(0);
-    let module = load(
+    let Some(module) = compiled(
         r#"
         // A word in a comment: extern "C" __global__ void ghost(int x) {}
         #if __CUDA_ARCH__ != 900 || !defined(TORCHRS_SIMULATED)
@@ -74,7 +70,9 @@ fn the_languages_corners() {
         }
         }
         __global__ void late(int* y, int n) { y[0] = n; }"#,
-    );
+    ) else {
+        return;
+    };
     let stream = stream();
     ok(launch(function(module, c"no_arguments"), 1, 4, 0, stream, &[]));
     let (h, y) = (alloc(1), alloc(8));

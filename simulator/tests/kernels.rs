@@ -6,17 +6,15 @@ use torchrs_simulated_gpu::api::driver::{module::*, stream::*};
 
 #[test]
 fn vectors_are_added() {
-    if !has_compiler() {
-        return;
-    }
-    device(0);
-    let module = load(
+    let Some(module) = compiled(
         r#"
         extern "C" __global__ void add(const float* __restrict__ a, const float* __restrict__ b, float* c, long long n) {
             long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
             if (i < n) c[i] = a[i] + b[i];
         }"#,
-    );
+    ) else {
+        return;
+    };
     let add = function(module, c"add");
     let stream = stream();
     let n = 1000usize;
@@ -32,11 +30,7 @@ fn vectors_are_added() {
 
 #[test]
 fn declared_and_dynamic_shared_memory_have_one_limit() {
-    if !has_compiler() {
-        return;
-    }
-    device(0);
-    let module = load(
+    let Some(module) = compiled(
         r#"
         template <class T, int N> __device__ T turned(T x) {
             __shared__ T cells[N], more;
@@ -56,7 +50,9 @@ fn declared_and_dynamic_shared_memory_have_one_limit() {
         }
         extern "C" __global__ void small(float* x) { x[threadIdx.x] = turned<float, 31>(x[threadIdx.x]); }
         extern "C" __global__ void none(float* x) { extern __shared__ float pool[]; pool[0] = *x; }"#,
-    );
+    ) else {
+        return;
+    };
     let declared = |kernel| {
         let mut bytes = -1;
         ok(cuFuncGetAttribute(&mut bytes, 1, kernel));
@@ -98,11 +94,7 @@ fn more_declared_shared_memory_than_there_is_does_not_compile() {
 
 #[test]
 fn blocks_reduce_through_shared_memory() {
-    if !has_compiler() {
-        return;
-    }
-    device(0);
-    let module = load(
+    let Some(module) = compiled(
         r#"
         #define DEFINE(name, T)                                                             \
             extern "C" __global__ void __launch_bounds__(256) name(const T* x, T* y) {      \
@@ -128,7 +120,9 @@ fn blocks_reduce_through_shared_memory() {
             int any = __syncthreads_or(t == 5), all = __syncthreads_and(t != 5);
             out[t] = n * 100 + any * 10 + all;
         }"#,
-    );
+    ) else {
+        return;
+    };
     let stream = stream();
     let values: Vec<f32> = (0..4 * 256).map(|i| (i % 7) as f32).collect();
     let (x, y) = (upload(&values, stream), alloc(16));
@@ -165,11 +159,7 @@ fn blocks_reduce_through_shared_memory() {
 
 #[test]
 fn warps_scan_with_shuffles() {
-    if !has_compiler() {
-        return;
-    }
-    device(0);
-    let module = load(
+    let Some(module) = compiled(
         r#"
         template <class T> __device__ __forceinline__ T scan(T v, int lane) {
             for (int d = 1; d < 32; d *= 2) {
@@ -210,7 +200,9 @@ fn warps_scan_with_shuffles() {
             }
             out[t] = s;
         }"#,
-    );
+    ) else {
+        return;
+    };
     let stream = stream();
     let x: Vec<i32> = (0..256).map(|i| i % 11 - 3).collect();
     let u: Vec<f64> = x.iter().map(|x| f64::from(*x) * 0.5).collect();
@@ -249,11 +241,7 @@ fn warps_scan_with_shuffles() {
 
 #[test]
 fn atomics_and_mathematics() {
-    if !has_compiler() {
-        return;
-    }
-    device(0);
-    let module = load(
+    let Some(module) = compiled(
         r#"
         struct Pair { float a; double b; };
         extern "C" __global__ void atomics(float* f, double* d, int* i, unsigned* u, unsigned long long* l, Pair p) {
@@ -281,7 +269,9 @@ fn atomics_and_mathematics() {
             y[6] = normcdfinvf(0.975f);
             y[7] = (float)erfinv(0.999999);
         }"#,
-    );
+    ) else {
+        return;
+    };
     let stream = stream();
     let f = upload(&[0.0f32], stream);
     let d = upload(&[0.0f64], stream);
@@ -344,13 +334,11 @@ fn the_compilers_errors_are_in_the_log() {
 
 #[test]
 fn shared_memory_has_a_limit_that_can_be_raised() {
-    if !has_compiler() {
-        return;
-    }
-    device(0);
-    let module = load(
+    let Some(module) = compiled(
         "extern \"C\" __global__ void k(int* y) { extern __shared__ int s[]; s[threadIdx.x] = 1; y[0] = s[0]; }",
-    );
+    ) else {
+        return;
+    };
     let (k, stream, y) = (function(module, c"k"), stream(), alloc(4));
     assert_eq!(name(launch(k, 1, 1, 100 << 10, stream, &[arg(&y)])), "CUDA_ERROR_INVALID_VALUE");
     ok(cuFuncSetAttribute(k, 8, 227 << 10));
@@ -364,14 +352,12 @@ fn shared_memory_has_a_limit_that_can_be_raised() {
 /// Prints what a thread costs; nothing is asserted of it, as machines differ.
 #[test]
 fn threads_that_never_wait_are_cheap() {
-    if !has_compiler() {
-        return;
-    }
-    device(0);
-    let module = load(
+    let Some(module) = compiled(
         "extern \"C\" __global__ void k(int* y) { y[threadIdx.x] = blockIdx.x; }
          extern \"C\" __global__ void b(int* y) { __syncthreads(); y[threadIdx.x] = blockIdx.x; }",
-    );
+    ) else {
+        return;
+    };
     let (stream, y) = (stream(), alloc(4096));
     for (name, blocks) in [(c"k", 4000u32), (c"b", 400)] {
         let kernel = function(module, name);

@@ -10,7 +10,6 @@ use super::code::Code;
 use super::device;
 use super::driver::{DevicePointer, driver};
 use super::graph;
-use super::lost;
 use super::peer;
 use super::pinned::{self, PinnedBlock};
 use super::stream::Stream;
@@ -83,11 +82,8 @@ pub unsafe fn device_to_host(
     // SAFETY: the caller's duty.
     unsafe { driver.cuMemcpyDtoHAsync_v2(to.cast(), address(from), bytes, stream.handle()) }?;
     if !pinned::is_pinned(to, bytes) {
-        synchronisation::count();
         // The copy is done by now as the manual has it; that it is, is not left to the driver.
-        // SAFETY: a stream that lives until the process ends.
-        unsafe { driver.cuStreamSynchronize(stream.handle()) }?;
-        lost::check(stream.device())?;
+        stream.synchronize()?;
     }
     Ok(())
 }

@@ -288,7 +288,7 @@ pub fn synchronize(index: usize) -> Result<()> {
     lost::check(index)
 }
 
-/// [`synchronize`] for those who use no results.
+/// [`synchronize`] for those who use no results, and so are not told what was lost.
 pub(crate) fn finish(index: usize) -> Result<()> {
     bind(index)?;
     graph::refuse_wait(Stream::current(index)?)?;

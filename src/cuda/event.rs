@@ -10,6 +10,7 @@ use super::code::Code;
 use super::device::{self, MAX_DEVICES};
 use super::driver::{EventHandle, IpcHandle, driver};
 use super::graph;
+use super::lost;
 use super::stream::Stream;
 use super::synchronisation;
 use crate::error::{Error, Result};
@@ -163,8 +164,14 @@ impl Event {
     /// Waits on the host until it is reached.
     ///
     /// # Errors
-    /// [`Error::Device`] for what failed in the work before it.
+    /// [`Error::Device`] for what failed in the work before it; why a collective ended without a result.
     pub fn synchronize(&self) -> Result<()> {
+        self.finish()?;
+        lost::check(self.device)
+    }
+
+    /// [`Event::synchronize`] for those who use no results, and so are not told what was lost.
+    pub(super) fn finish(&self) -> Result<()> {
         if !self.is_recorded() {
             return Ok(());
         }

@@ -139,9 +139,7 @@ pub unsafe fn fold_wide_columns<A: Argument>(
         reserved: 0,
     };
     let of_thread = 16 / operation.format.size() as u32;
-    let packs = (length as u32 / of_thread).into();
-    let threads = power(packs, THREADS / power(rows as u64, 8));
-    let lanes = THREADS / threads;
+    let [threads, lanes] = columns_block((length as u32 / of_thread).into(), rows as u64);
     let (entry, block) = ("fold_columns_wide", [threads, lanes]);
     let share = Share { entry, block, width: threads * of_thread, lanes };
     let multiprocessors = u64::from(device::properties(stream.device())?.multiprocessors);
@@ -230,9 +228,15 @@ fn power(n: u64, most: u32) -> u32 {
     n.max(1).next_power_of_two().min(u64::from(most)) as u32
 }
 
+/// A block's threads side by side, on neighbouring columns, and above each other, on the items of one: some, up to 8,
+/// where there are as many.
+fn columns_block(columns: u64, items: u64) -> [u32; 2] {
+    let width = power(columns, THREADS / power(items, 8));
+    [width, THREADS / width]
+}
+
 fn share_columns(outputs: u64, items: u64) -> Share {
-    let width = power(outputs, THREADS / power(items, 8));
-    let lanes = THREADS / width;
+    let [width, lanes] = columns_block(outputs, items);
     Share { entry: "fold_columns", block: [width, lanes], width, lanes }
 }
 
@@ -264,9 +268,7 @@ pub fn rows_shape(
         let message = format!("rows of {n} elements; on a GPU they have less than 2^31");
         return Err(Error::shape(op, message));
     }
-    let width = 16 / format.size();
-    let aligned = addresses.iter().all(|at| (*at as usize).is_multiple_of(16));
-    let wide = aligned && n.is_multiple_of(width);
+    let wide = is_wide_row(n, format, addresses);
     // What a thread keeps at most: `KEPT` on the other side.
     let kept = if format == Format::F64 { 16 } else { 32 };
     let (entry, lanes) = if n <= 128 {
@@ -285,9 +287,9 @@ pub fn rows_shape(
 
 /// A shape for `columns` columns of `n` elements each: threads side by side have neighbouring columns.
 pub fn columns_shape(columns: usize, n: usize) -> Shape {
-    let width = power(columns as u64, THREADS / power(n as u64, 8));
+    let [width, lanes] = columns_block(columns as u64, n as u64);
     let blocks = columns.div_ceil(width as usize);
-    Shape { block: [width, THREADS / width, 1], ..Shape::plane(blocks, 1, 1) }
+    Shape { block: [width, lanes, 1], ..Shape::plane(blocks, 1, 1) }
 }
 
 /// Whether to go sixteen bytes at a time, and the shape, for work on all elements of `rows` dense rows of
@@ -300,10 +302,8 @@ pub fn planes_shape(
     addresses: &[*const u8],
     device: usize,
 ) -> Result<(bool, Shape)> {
-    let width = 16 / format.size();
-    let aligned = addresses.iter().all(|at| (*at as usize).is_multiple_of(16));
-    let wide = aligned && length.is_multiple_of(width);
-    let items = if wide { length / width } else { length };
+    let wide = is_wide_row(length, format, addresses);
+    let items = if wide { length / (16 / format.size()) } else { length };
     let lanes = items.max(1).next_power_of_two().min(THREADS as usize) as u32;
     let height = THREADS / lanes;
     let fill = device::properties(device)?.multiprocessors as usize * 16;

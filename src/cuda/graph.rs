@@ -28,20 +28,20 @@ pub(super) fn is_any_capture_under_way() -> bool {
 }
 
 /// Whether what this thread puts on its current stream of a device is recorded into a graph rather than
-/// done (`torch.cuda.is_current_stream_capturing`). Costs nothing where no capture is under way.
+/// done (`torch.cuda.is_current_stream_capturing`).
 ///
 /// # Errors
 /// [`Error::Device`] where the driver refuses.
 #[inline]
 pub fn is_current_stream_capturing(device: usize) -> Result<bool> {
-    if is_any_capture_under_way() { Stream::current(device)?.is_capturing() } else { Ok(false) }
+    Stream::current(device)?.is_capturing()
 }
 
 /// For what a graph cannot have: an error where the stream is being captured, before the driver gives up
 /// the whole capture without a word on why.
 #[inline]
 pub(crate) fn refuse(stream: Stream, what: impl fmt::Display, advice: &str) -> Result<()> {
-    if is_any_capture_under_way() && stream.is_capturing()? {
+    if stream.is_capturing()? {
         return Err(Error::Device(format!("{what} cannot be captured in a graph: {advice}")));
     }
     Ok(())
@@ -169,13 +169,13 @@ struct Capture {
 
 impl Capture {
     fn begin(stream: Stream, mode: CaptureMode, pool: PoolId) -> Result<Capture> {
-        let allocator = memory::allocator(stream.device())?;
+        device::bind(stream.device())?;
+        let (driver, allocator) = (driver()?, memory::allocator(stream.device())?);
         allocator.begin_capture(pool)?;
         CAPTURES.fetch_add(1, Order);
         PARTICIPANTS.lock().push((stream.device(), Vec::new()));
-        device::bind(stream.device())?;
         // SAFETY: a stream that lives until the process ends.
-        let begun = unsafe { driver()?.cuStreamBeginCapture_v2(stream.handle(), mode as c_uint) };
+        let begun = unsafe { driver.cuStreamBeginCapture_v2(stream.handle(), mode as c_uint) };
         if let Err(error) = begun {
             CAPTURES.fetch_sub(1, Order);
             drop(take_participants(stream.device()));

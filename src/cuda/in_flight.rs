@@ -10,7 +10,6 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use super::event::Event;
-use super::graph;
 use super::stream::Stream;
 
 /// The events after the last uses, and what is kept until then.
@@ -71,16 +70,15 @@ fn watch() {
 /// A value with the events after the streams' work. Waits where no events can be had; where that fails, too, and the
 /// device may go on, and for work that a graph repeats, the value stays for good.
 fn after(streams: &[Stream], value: Box<dyn Any + Send>) -> Option<Kept> {
-    let captures = graph::is_any_capture_under_way();
     let mut events = SmallVec::new();
     for &stream in streams {
-        if captures && stream.is_capturing().unwrap_or(true) {
+        if stream.is_capturing().unwrap_or(true) {
             std::mem::forget(value);
             return None;
         }
         match stream.record_event() {
             Ok(event) => events.push(event),
-            Err(_) if stream.synchronize().is_ok() || stream.has_failed() => {}
+            Err(_) if stream.finish().is_ok() || stream.has_failed() => {}
             Err(_) => {
                 std::mem::forget(value);
                 return None;

@@ -215,7 +215,7 @@ impl Drop for Mapping {
 fn close_unused(open: &mut HashMap<Key, Open>) {
     let (Ok(driver), Ok(_relaxed)) = (driver(), Relaxed::new()) else { return };
     open.retain(|(device, _), segment| {
-        let waits = |segment: &Open| !segment.idle && device::synchronize(*device).is_err();
+        let waits = |segment: &Open| !segment.idle && device::finish(*device).is_err();
         if segment.users > 0 || device::bind(*device).is_err() || waits(segment) {
             return true;
         }
@@ -235,6 +235,15 @@ impl fmt::Debug for Mapping {
 /// How many segments of other processes are open.
 pub fn open_segments() -> usize {
     OPEN.lock().as_ref().map_or(0, |open| open.values().filter(|open| open.users > 0).count())
+}
+
+/// A mapping of a segment that the driver does not know.
+#[cfg(test)]
+pub(super) fn unknown_mapping(device: usize) -> Mapping {
+    let key = (device, [0; 64]);
+    let segment = Open { base: 0, users: 1, idle: true };
+    OPEN.lock().get_or_insert_default().insert(key, segment);
+    Mapping { key, address: 0, bytes: 0, idle: false }
 }
 
 #[cfg(test)]

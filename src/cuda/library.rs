@@ -8,8 +8,9 @@
 use std::env;
 use std::ffi::OsString;
 use std::fmt;
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Once, OnceLock};
 
 use super::dynamic::Library;
 use super::{places::Places, version};
@@ -140,6 +141,41 @@ fn parse_count(value: Option<OsString>) -> Result<Option<usize>> {
 /// Whether the simulated GPU stands in for a real one in this process.
 pub fn is_simulated() -> bool {
     matches!(simulated_count(), Ok(Some(_)))
+}
+
+/// Whether a variable is 0, which turns off what it names.
+pub(super) fn is_off(variable: &str) -> bool {
+    env::var_os(variable).is_some_and(|value| value == "0")
+}
+
+/// The functions of a library that torchrs does without where it is missing, is not `new_enough`, or a variable is 0.
+///
+/// # Errors
+/// [`Error::Device`] where there is none, [`Error::Config`] where it is not to be used.
+pub(super) fn optional<T>(
+    kind: Kind,
+    variable: &str,
+    new_enough: &str,
+    load: impl Fn(&Library) -> Result<T, &'static str>,
+) -> Result<T> {
+    if is_off(variable) {
+        return Err(Error::config(variable, format!("{kind} is not to be used")));
+    }
+    let library = open(kind)?;
+    load(library).map_err(|symbol| {
+        let path = library.path().display();
+        Error::Device(format!("{path} has no `{symbol}`; torchrs needs {new_enough}"))
+    })
+}
+
+/// Says on standard error that a library fails on something, the first time that it does on any.
+pub(super) fn say_failing(kind: Kind, error: &dyn fmt::Display, asked: &dyn fmt::Debug) {
+    static ONCE: [Once; Kind::ALL.len()] = [const { Once::new() }; Kind::ALL.len()];
+    ONCE[kind as usize].call_once(|| {
+        let text = format!("torchrs: {kind} fails, our own kernels go on: {error}; {asked:?}");
+        // Nobody may be listening.
+        _ = writeln!(std::io::stderr(), "{text}");
+    });
 }
 
 /// Opens a library once per process.

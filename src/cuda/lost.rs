@@ -58,6 +58,8 @@ fn forget(lost: &mut Vec<Loss>, which: impl Fn(&Loss) -> bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cuda::simulated_test::on_gpu;
+    use crate::cuda::{Stream, device, ipc};
 
     #[test]
     fn a_loss_is_told_once_and_on_its_device_only() {
@@ -69,5 +71,27 @@ mod tests {
         assert!(check(here).is_err() && check(here).is_ok());
         heard(known);
         assert!(check(there).is_ok());
+    }
+
+    fn waits() {
+        let stream = Stream::current(0).unwrap();
+        let event = stream.record_event().unwrap();
+        let lost = || lose(0, Error::Aborted("lost".into()));
+        lost();
+        stream.finish().unwrap();
+        event.finish().unwrap();
+        device::finish(0).unwrap();
+        drop(ipc::unknown_mapping(0));
+        device::synchronize(0).unwrap_err();
+        lost();
+        stream.synchronize().unwrap_err();
+        lost();
+        event.synchronize().unwrap_err();
+        device::synchronize(0).unwrap();
+    }
+
+    #[test]
+    fn only_those_who_use_results_are_told() {
+        on_gpu("cuda::lost::tests::only_those_who_use_results_are_told", waits);
     }
 }

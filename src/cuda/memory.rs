@@ -74,13 +74,11 @@ impl EventSource for DeviceSource {
     }
 
     fn is_reached(&self, event: &Event) -> Result<bool> {
-        // A capture on another device forbids it otherwise.
-        let _relaxed = Relaxed::new()?;
         event.query()
     }
 
     fn wait(&self, event: &Event) -> Result<()> {
-        event.synchronize()
+        event.finish()
     }
 
     fn is_capturing(&self, stream: Stream) -> Result<bool> {
@@ -88,8 +86,10 @@ impl EventSource for DeviceSource {
     }
 
     fn retired(&self, address: u64, bytes: usize, stream: Stream) {
-        static SPOILS: LazyLock<bool> =
-            LazyLock::new(|| library::is_simulated() && env::var_os(ADVERSARY).is_some());
+        static SPOILS: LazyLock<bool> = LazyLock::new(|| {
+            let seed = env::var(ADVERSARY).ok().and_then(|text| text.trim().parse::<u64>().ok());
+            library::is_simulated() && seed.is_some()
+        });
         if *SPOILS {
             // SAFETY: a chunk that nobody has; what uses it next comes later on the stream. Where
             // the device has failed, there is nothing to spoil.
@@ -121,7 +121,7 @@ fn first_use(device: usize) -> Result<&'static DeviceAllocator> {
     device::number(device)?;
     Ok(ALLOCATORS[device].get_or_init(|| {
         let source = DeviceSource { device };
-        match env::var_os(USE_CACHE).is_some_and(|value| value == "0") {
+        match library::is_off(USE_CACHE) {
             true => CachingAllocator::uncached(source),
             false => CachingAllocator::new(source),
         }

@@ -64,6 +64,8 @@ pub mod pinned;
 mod places;
 pub mod pointwise;
 mod quick_hash;
+#[cfg(test)]
+pub(crate) mod simulated_test;
 pub(crate) mod sources;
 pub mod stream;
 mod synchronisation;

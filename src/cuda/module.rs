@@ -138,14 +138,8 @@ impl Program {
     /// # Errors
     /// As [`Program::compile`].
     pub fn needs(&self, capability: (u32, u32)) -> Result<Vec<Needs>> {
-        let compiler = compiler()?;
-        let mut options = options_for(self, capability, true);
-        options.push("--ptxas-options=-v".to_owned());
-        match compiler.compile(&format!("{}.cu", self.name), &self.source().text, &options)? {
-            Outcome::Code(_, log) => Ok(needs::read(&log)),
-            // With the message that every compilation gives.
-            Outcome::Refused { .. } => self.compile(capability).map(|_| Vec::new()),
-        }
+        let (_, log) = compile_now(self, compiler()?, capability, &["--ptxas-options=-v"])?;
+        Ok(needs::read(&log))
     }
 
     /// Compiles and loads it for a device now, rather than at the first launch.
@@ -185,7 +179,7 @@ fn compile(
         if let Some(code) = disk.read(program.name, key) {
             return Ok(code.into());
         }
-        let code = compile_now(program, compiler, capability, options)?;
+        let (code, _) = compile_now(program, compiler, capability, &[])?;
         disk.write(program.name, key, &code);
         Ok(code.into())
     });
@@ -221,31 +215,38 @@ fn options_for(program: &Program, (major, minor): (u32, u32), specific: bool) ->
     options
 }
 
+/// The code and the log, with options for the log beside the program's own.
 fn compile_now(
     program: &Program,
     compiler: &Compiler,
     capability: (u32, u32),
-    options: Vec<String>,
-) -> Result<Vec<u8>> {
+    of_log: &[&str],
+) -> Result<(Vec<u8>, String)> {
     let name = format!("{}.cu", program.name);
-    let text = &program.source().text;
-    let mut outcome = compiler.compile(&name, text, &options)?;
     // A compiler that is older than the GPU knows the first of its generation, whose code runs on the later ones.
-    for older in [capability, (capability.0, 0)] {
-        if !matches!(outcome, Outcome::Refused { option: true, .. }) {
+    let mut all = vec![
+        options_for(program, capability, true),
+        options_for(program, capability, false),
+        options_for(program, (capability.0, 0), false),
+    ];
+    all.dedup();
+    let mut refusal = String::new();
+    for mut options in all {
+        options.extend(of_log.iter().map(|&option| option.to_owned()));
+        let (log, option) = match compiler.compile(&name, &program.source().text, &options)? {
+            Outcome::Code(code, log) => return Ok((code, log)),
+            Outcome::Refused { log, option } => (log, option),
+        };
+        let ((major, minor), path) = (compiler.version(), compiler.path().display());
+        let architecture = &options[0];
+        refusal = format!(
+            "{name} does not compile ({architecture}, NVRTC {major}.{minor}, {path}):\n{log}"
+        );
+        if !option {
             break;
         }
-        outcome = compiler.compile(&name, text, &options_for(program, older, false))?;
     }
-    let log = match outcome {
-        Outcome::Code(code, _) => return Ok(code),
-        Outcome::Refused { log, .. } => log,
-    };
-    let ((major, minor), path) = (compiler.version(), compiler.path().display());
-    let architecture = &options[0];
-    Err(Error::Device(format!(
-        "{name} does not compile ({architecture}, NVRTC {major}.{minor}, {path}):\n{log}"
-    )))
+    Err(Error::Device(refusal))
 }
 
 /// Code that is loaded on a device.

@@ -51,7 +51,8 @@ fn a_later_gpu_of_a_known_generation_gets_the_first_ones_code() {
     }
     assert!(compile_now(&ADD, (9, 7)).unwrap().starts_with(b"\x7fELF"));
     let error = compile_now(&ADD, (7777, 7)).unwrap_err().to_string();
-    assert!(error.contains("sm_77777"), "{error}");
+    // That of the last attempt.
+    assert!(error.contains("sm_77770"), "{error}");
 }
 
 #[test]

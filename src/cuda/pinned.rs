@@ -16,7 +16,7 @@ use super::code::Code;
 use super::device;
 use super::driver::driver;
 use super::event::Event;
-use super::graph::{self, Relaxed};
+use super::graph::Relaxed;
 use super::host_cache::{HostCache, Users};
 use super::stream::Stream;
 use crate::error::Result;
@@ -82,16 +82,15 @@ impl EventSource for PinnedSource {
     }
 
     fn is_reached(&self, event: &Event) -> Result<bool> {
-        let _relaxed = Relaxed::new()?;
         event.query()
     }
 
     fn wait(&self, event: &Event) -> Result<()> {
-        event.synchronize()
+        event.finish()
     }
 
     fn is_capturing(&self, stream: Stream) -> Result<bool> {
-        if graph::is_any_capture_under_way() { stream.is_capturing() } else { Ok(false) }
+        stream.is_capturing()
     }
 }
 

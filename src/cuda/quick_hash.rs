@@ -47,16 +47,6 @@ impl Hasher for Mixer {
     }
 
     #[inline]
-    fn write_i64(&mut self, number: i64) {
-        self.mix(number as u64);
-    }
-
-    #[inline]
-    fn write_isize(&mut self, number: isize) {
-        self.mix(number as u64);
-    }
-
-    #[inline]
     fn write_usize(&mut self, number: usize) {
         self.mix(number as u64);
     }

@@ -20,7 +20,7 @@ use super::graph;
 use super::lost;
 use super::once::TryOnce;
 use super::synchronisation;
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// Streams per device and priority.
 pub const POOL_SIZE: usize = 32;
@@ -81,11 +81,10 @@ thread_local! {
     static CURRENT: [Cell<Option<Stream>>; MAX_DEVICES] = array::from_fn(|_| Cell::new(None));
 }
 
-/// Whether any thread has ever made another stream than a default one its current stream.
+/// Whether any thread has ever set its current stream.
 static OTHERS: AtomicBool = AtomicBool::new(false);
 
-/// Whether any thread has ever made another stream than a default one its current stream. Where none has, nobody need
-/// ask which stream work was put on.
+/// Whether any thread has ever set its current stream. Where none has, all work is on the default streams.
 #[inline]
 pub(crate) fn others_were_current() -> bool {
     OTHERS.load(Relaxed)
@@ -103,7 +102,7 @@ impl Stream {
     /// The next stream of a device's pool. After 32 of them the first comes again.
     ///
     /// # Errors
-    /// [`Error::Device`] where there is no such device.
+    /// [`Error::Device`](crate::Error::Device) where there is no such device.
     pub fn new(device: usize, priority: Priority) -> Result<Stream> {
         device::number(device)?;
         let pool = &STREAMS[device].pools[priority as usize];
@@ -120,7 +119,7 @@ impl Stream {
     /// The stream that every thread begins with.
     ///
     /// # Errors
-    /// [`Error::Device`] where there is no such device.
+    /// [`Error::Device`](crate::Error::Device) where there is no such device.
     pub fn default_of(device: usize) -> Result<Stream> {
         if let Some(stream) = STREAMS.get(device).and_then(|s| s.default.get()) {
             return Ok(*stream);
@@ -132,7 +131,7 @@ impl Stream {
     /// The calling thread's stream of a device.
     ///
     /// # Errors
-    /// [`Error::Device`] where there is no such device.
+    /// [`Error::Device`](crate::Error::Device) where there is no such device.
     #[inline]
     pub fn current(device: usize) -> Result<Stream> {
         match CURRENT.with(|streams| streams.get(device).and_then(Cell::get)) {
@@ -172,7 +171,7 @@ impl Stream {
     /// Whether all work so far is done.
     ///
     /// # Errors
-    /// [`Error::Device`] for what failed in that work.
+    /// [`Error::Device`](crate::Error::Device) for what failed in that work.
     pub fn query(self) -> Result<bool> {
         device::bind(self.device())?;
         let driver = driver()?;
@@ -195,20 +194,25 @@ impl Stream {
     /// Waits until all work so far is done.
     ///
     /// # Errors
-    /// [`Error::Device`] for what failed in that work; why a collective ended without a result.
+    /// [`Error::Device`](crate::Error::Device) for what failed in that work; why a collective ended without a result.
     pub fn synchronize(self) -> Result<()> {
+        self.finish()?;
+        lost::check(self.device())
+    }
+
+    /// [`Stream::synchronize`] for those who use no results, and so are not told what was lost.
+    pub(super) fn finish(self) -> Result<()> {
         graph::refuse_wait(self)?;
         device::bind(self.device())?;
         synchronisation::count();
         // SAFETY: a stream that lives until the process ends.
-        unsafe { driver()?.cuStreamSynchronize(self.handle) }?;
-        lost::check(self.device())
+        unsafe { driver()?.cuStreamSynchronize(self.handle) }
     }
 
     /// Lets what comes next on this stream wait for an event, also of another device.
     ///
     /// # Errors
-    /// [`Error::Device`] where the driver refuses.
+    /// [`Error::Device`](crate::Error::Device) where the driver refuses.
     pub fn wait_event(self, event: &Event) -> Result<()> {
         if !event.is_recorded() {
             return Ok(());
@@ -221,7 +225,7 @@ impl Stream {
     /// Lets what comes next on this stream wait for all work so far of another one.
     ///
     /// # Errors
-    /// [`Error::Device`] where the driver refuses.
+    /// [`Error::Device`](crate::Error::Device) where the driver refuses.
     pub fn wait_stream(self, other: Stream) -> Result<()> {
         if self == other { Ok(()) } else { self.wait_event(&other.record_event()?) }
     }
@@ -229,7 +233,7 @@ impl Stream {
     /// A new event that is reached when all work so far is done.
     ///
     /// # Errors
-    /// [`Error::Device`] where the driver refuses.
+    /// [`Error::Device`](crate::Error::Device) where the driver refuses.
     pub fn record_event(self) -> Result<Event> {
         let event = Event::new(self.device(), EventOptions::default())?;
         event.record(self)?;
@@ -240,14 +244,9 @@ impl Stream {
     /// not call CUDA.
     ///
     /// # Errors
-    /// [`Error::Device`] where the driver refuses, or the stream is being captured: a graph would
-    /// call the function at every replay.
+    /// [`Error::Device`](crate::Error::Device) where the driver refuses, or the stream is being captured.
     pub fn call_host(self, function: impl FnOnce() + Send + 'static) -> Result<()> {
-        if graph::is_any_capture_under_way() && self.is_capturing()? {
-            return Err(Error::Device(format!(
-                "{self:?}: call_host cannot be captured in a graph"
-            )));
-        }
+        graph::refuse(self, "call_host", "a graph would call the function at every replay")?;
         device::bind(self.device())?;
         let boxed: Box<Box<dyn FnOnce() + Send>> = Box::new(Box::new(function));
         let data = Box::into_raw(boxed);
@@ -260,11 +259,16 @@ impl Stream {
         outcome
     }
 
-    /// Whether its work is being recorded into a graph rather than done.
+    /// Whether its work is being recorded into a graph rather than done. Costs nothing where no capture is under way.
     ///
     /// # Errors
-    /// [`Error::Device`] where the driver refuses.
+    /// [`Error::Device`](crate::Error::Device) where the driver refuses.
+    #[inline]
     pub fn is_capturing(self) -> Result<bool> {
+        if graph::is_any_capture_under_way() { self.ask_is_capturing() } else { Ok(false) }
+    }
+
+    fn ask_is_capturing(self) -> Result<bool> {
         device::bind(self.device())?;
         let mut status = 0;
         // SAFETY: a stream that lives until the process ends; writes one number.
@@ -302,7 +306,7 @@ impl StreamGuard {
     /// Makes `stream` current.
     ///
     /// # Errors
-    /// [`Error::Device`] where its device is gone.
+    /// [`Error::Device`](crate::Error::Device) where its device is gone.
     pub fn new(stream: Stream) -> Result<StreamGuard> {
         let device = stream.device();
         let guard = DeviceGuard::new(device)?;

@@ -2,32 +2,19 @@
 //! them the gradients against finite differences on the GPU. A process of its own does it, on a simulated GPU.
 
 use std::collections::HashMap;
-use std::env;
-use std::path::PathBuf;
-use std::process::Command;
 
 use super::checks::{compare, converted, cotangent, gradients, leaves, wanted};
 use super::samples::{OpSample, Order};
 use crate::autograd::GradcheckOptions;
-use crate::cuda::library::{SIMULATE, SIMULATED_LIBRARY};
+use crate::cuda::simulated_test::on_gpu;
 use crate::{Device, Dtype, Tensor, autograd, backends};
 
-/// Set in the process that has the GPU.
-const INSIDE: &str = "TORCHRS_TEST_SAMPLES_ON_GPU";
-const TEST: &str = "ops::checks_on_gpu::samples_agree_with_the_cpu";
 const GPU: Device = Device::Cuda(0);
 /// Elements of a sample's inputs that finite differences are taken by.
 const DIFFERENCES: usize = 16;
 /// What errors say of ops that have no kernel for GPUs.
 const REFUSALS: [&str; 3] =
     ["computes on the CPU only", "run on the CPU only", "and this computes on the CPU"];
-
-/// Where the simulated GPU is, if it was built.
-fn library() -> Option<PathBuf> {
-    let executable = env::current_exe().unwrap();
-    let folders = executable.ancestors().skip(1).take(2);
-    folders.map(|folder| folder.join("libtorchrs_simulated_gpu.so")).find(|path| path.is_file())
-}
 
 fn on(device: Device, tensors: &[Tensor]) -> Vec<Tensor> {
     tensors.iter().map(|t| t.to_device(device)).collect()
@@ -137,20 +124,5 @@ fn inside() {
 
 #[test]
 fn samples_agree_with_the_cpu() {
-    if env::var_os(INSIDE).is_some() {
-        return inside();
-    }
-    let Some(library) = library() else {
-        return println!("skipped: the simulated GPU is not beside this test");
-    };
-    let executable = env::current_exe().unwrap();
-    // Where tests of other programs keep their kernels, too.
-    let cache = executable.ancestors().nth(3).expect("target/profile/deps").join("tmp");
-    let mut command = Command::new(&executable);
-    command.args([TEST, "--exact", "--nocapture", "--test-threads=1"]);
-    command.env(INSIDE, "1").env(SIMULATE, "1").env(SIMULATED_LIBRARY, library);
-    let output = command.env("TORCHRS_KERNEL_CACHE", cache).output().unwrap();
-    let text = [output.stdout, output.stderr].map(|b| String::from_utf8_lossy(&b).into_owned());
-    assert!(output.status.success() && text[0].contains("1 passed"), "{}\n{}", text[0], text[1]);
-    print!("{}", text[0]);
+    on_gpu("ops::checks_on_gpu::samples_agree_with_the_cpu", inside);
 }

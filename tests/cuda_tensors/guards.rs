@@ -95,4 +95,12 @@ simulated! {
         assert_eq!(y.device_ptr(), at);
         assert!(y.to_vec::<f32>().iter().all(|value| value.is_nan()));
     }
+
+    fn a_seed_that_is_no_number_makes_no_adversary() ["TORCHRS_SIMULATED_ADVERSARY" = "on"] {
+        let x = Tensor::ones([100], (Dtype::F32, GPU));
+        let at = x.device_ptr();
+        drop(x);
+        let y = Tensor::empty([100], (Dtype::F32, GPU));
+        assert_eq!((y.device_ptr(), y.to_vec::<f32>()), (at, vec![1.0; 100]));
+    }
 }

@@ -52,7 +52,8 @@ pub fn compile(
 /// Refuses kernels that declare more shared memory than there can be, as CUDA's assembler does.
 fn check_shared(object: &[u8], kernels: &[String]) -> Result<(), String> {
     let names: Vec<&str> = kernels.iter().map(String::as_str).collect();
-    let declared = shared::declared(object, &names).unwrap_or_default();
+    let declared = shared::declared(object, &names)
+        .ok_or("the compiler's object cannot be read for the shared memory of its kernels\n")?;
     let too_much = declared.iter().find(|(_, bytes)| **bytes > shared::MOST);
     match too_much {
         Some((name, bytes)) => Err(format!(
@@ -75,4 +76,14 @@ fn whole_text(source: &str, name: &str, options: &Options) -> String {
     text.push_str(source);
     text.push('\n');
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_read_is_refused() {
+        assert!(check_shared(b"not an object", &[]).unwrap_err().contains("cannot be read"));
+    }
 }

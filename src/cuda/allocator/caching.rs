@@ -6,7 +6,7 @@ use super::chunks::{ChunkId, Chunks, State};
 use super::out_of_memory::OutOfMemory;
 use super::pending::Pending;
 use super::pools::{
-    Pool, PoolId, PrivatePools, class_of, exact, rounded, segment_size, should_split,
+    GRANULE, Pool, PoolId, PrivatePools, class_of, rounded, segment_size, should_split,
 };
 use super::snapshot::{SegmentSnapshot, snapshot};
 use super::source::Source;
@@ -220,8 +220,10 @@ impl<S: Source> CachingAllocator<S> {
 impl<S: Source> Inner<S> {
     #[inline]
     fn allocate(&mut self, source: &S, bytes: usize, stream: S::Stream) -> Result<Piece> {
-        let size = if self.caches { rounded(bytes) } else { exact(bytes) };
-        let Some(size) = size else { return Err(self.out_of_memory(source, bytes)) };
+        let granule = if self.caches { GRANULE } else { 1 };
+        let Some(size) = rounded(bytes, granule) else {
+            return Err(self.out_of_memory(source, bytes));
+        };
         let mut private = None;
         if let Some(pool) = self.private.capture {
             private = source.is_capturing(stream)?.then_some(pool);
@@ -229,11 +231,11 @@ impl<S: Source> Inner<S> {
             self.poll_events(source)?;
         }
         let pool = Pool { private, class: class_of(size) };
-        let id = match self.take_best(pool, stream, size) {
+        let id = match self.take_free(pool, stream, size) {
             Some(id) => id,
             None => self.make_room(source, pool, stream, size, bytes)?,
         };
-        if self.caches && should_split(pool.class, self.chunks.get(id).size - size) {
+        if should_split(pool.class, self.chunks.get(id).size - size) {
             self.chunks.split(id, size);
         }
         let chunk = self.chunks.get_mut(id);
@@ -259,11 +261,9 @@ impl<S: Source> Inner<S> {
     /// The best free chunk. Without a cache there are some during captures only, and one is taken
     /// that has exactly the size, so that its end stays where the source's memory ends.
     #[inline]
-    fn take_best(&mut self, pool: Pool, stream: S::Stream, size: usize) -> Option<ChunkId> {
-        match self.caches {
-            true => self.chunks.take_best(pool, stream, size),
-            false => self.chunks.take_exact(pool, stream, size),
-        }
+    fn take_free(&mut self, pool: Pool, stream: S::Stream, size: usize) -> Option<ChunkId> {
+        let most = if self.caches { usize::MAX } else { size };
+        self.chunks.take_first(pool, stream, size, most)
     }
 
     fn free(&mut self, source: &S, piece: &Piece) -> Result<()> {
@@ -354,7 +354,7 @@ impl<S: Source> Inner<S> {
         if self.private.capture.is_none() {
             self.statistics.retries += 1;
             self.wait_for_events(source)?;
-            if let Some(id) = self.take_best(pool, stream, size) {
+            if let Some(id) = self.take_free(pool, stream, size) {
                 return Ok(id);
             }
             self.release_segments(source)?;

@@ -156,30 +156,9 @@ impl<S: EventSource> Chunks<S> {
         })
     }
 
-    /// Takes the best free chunk out of the free ones.
-    #[inline]
-    pub(super) fn take_best(
-        &mut self,
-        pool: Pool,
-        stream: S::Stream,
-        size: usize,
-    ) -> Option<ChunkId> {
-        self.take_first(pool, stream, size, usize::MAX)
-    }
-
-    /// Takes a free chunk of exactly this size out of the free ones.
-    pub(super) fn take_exact(
-        &mut self,
-        pool: Pool,
-        stream: S::Stream,
-        size: usize,
-    ) -> Option<ChunkId> {
-        self.take_first(pool, stream, size, size)
-    }
-
     /// Takes the smallest free chunk of at least and at most these bytes out of the free ones.
     #[inline]
-    fn take_first(
+    pub(super) fn take_first(
         &mut self,
         pool: Pool,
         stream: S::Stream,

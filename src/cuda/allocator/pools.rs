@@ -23,16 +23,11 @@ pub enum SizeClass {
     Large,
 }
 
-/// The size of the chunk for a request; `None` where it is beyond any memory.
+/// The size of the chunk for a request, a multiple of `granule`; `None` where it is beyond any memory.
 #[inline]
-pub(super) fn rounded(requested: usize) -> Option<usize> {
+pub(super) fn rounded(requested: usize, granule: usize) -> Option<usize> {
     // A request for nothing gets a chunk too, so that every address is one tensor's.
-    requested.max(1).checked_next_multiple_of(GRANULE).filter(|&size| size <= isize::MAX as usize)
-}
-
-/// The size of the chunk for a request where nothing is rounded.
-pub(super) fn exact(requested: usize) -> Option<usize> {
-    Some(requested.max(1)).filter(|&size| size <= isize::MAX as usize)
+    requested.max(1).checked_next_multiple_of(granule).filter(|&size| size <= isize::MAX as usize)
 }
 
 /// The class of a rounded size.

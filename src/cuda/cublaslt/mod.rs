@@ -9,13 +9,13 @@ mod table;
 
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
-use std::io::Write;
-use std::sync::{Arc, LazyLock, Once};
+use std::sync::{Arc, LazyLock};
 
 use parking_lot::{Mutex, RwLock};
 
 use super::device;
 use super::graph::Relaxed;
+use super::library;
 use super::memory::Block;
 use super::quick_hash::QuickHash;
 use super::stream::Stream;
@@ -142,11 +142,24 @@ impl Addresses {
     }
 }
 
+/// One of cuBLASLt's objects, which ends with this.
+struct Owned {
+    object: Object,
+    end: unsafe extern "C" fn(Object) -> Status,
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        // SAFETY: nobody else has it.
+        unsafe { (self.end)(self.object) };
+    }
+}
+
 /// A problem's descriptions and its algorithm.
 struct Plan {
     /// Its vector's address is that of the product that is started under the lock.
-    description: Mutex<Object>,
-    layouts: [Object; 4],
+    description: Mutex<Owned>,
+    layouts: [Owned; 4],
     algorithm: [u64; 8],
     workspace: usize,
 }
@@ -155,6 +168,8 @@ type Key = (usize, Problem, [u32; 4]);
 /// None for what cuBLASLt does not compute.
 type Plans = HashMap<Key, Option<Arc<Plan>>, QuickHash>;
 static PLANS: LazyLock<RwLock<Plans>> = LazyLock::new(RwLock::default);
+/// The most of them: a program whose sizes are always others begins anew from time to time.
+const MOST_PLANS: usize = 4096;
 
 /// Whether there is a cuBLASLt to use.
 pub fn is_available() -> bool {
@@ -186,7 +201,11 @@ pub unsafe fn product(
         Some(plan) => plan,
         None => {
             let plan = make(table, key, at.vector)?.map(Arc::new);
-            PLANS.write().entry(key).or_insert(plan).clone()
+            let mut plans = PLANS.write();
+            if plans.len() >= MOST_PLANS {
+                plans.clear();
+            }
+            plans.entry(key).or_insert(plan).clone()
         }
     };
     let Some(plan) = plan else { return Ok(false) };
@@ -199,16 +218,16 @@ pub unsafe fn product(
         }
     };
     let description = plan.description.lock();
-    let [a, b, c, d] = plan.layouts;
-    // SAFETY: objects of this library that are never ended; the caller answers for the addresses; the workspace goes
+    let [a, b, c, d] = plan.layouts.each_ref().map(|layout| layout.object);
+    // SAFETY: objects of this library that the plan owns; the caller answers for the addresses; the workspace goes
     // back to its own stream's pool.
     unsafe {
         if problem.epilogue != Epilogue::Plain {
-            describe(table, *description, BIAS_POINTER, &at.vector)?;
+            describe(table, description.object, BIAS_POINTER, &at.vector)?;
         }
         table.cublasLtMatmul(
             handle(device)?,
-            *description,
+            description.object,
             scale(0),
             at.right,
             a,
@@ -257,7 +276,7 @@ fn layout(
     rows: usize,
     columns: usize,
     lie: Lie,
-) -> Result<Object> {
+) -> Result<Owned> {
     let (long, count) = if lie.turned { (rows, columns) } else { (columns, rows) };
     let mut layout = Object::default();
     let batch = batch as c_int;
@@ -271,61 +290,71 @@ fn layout(
             count as u64,
             lie.step,
         )?;
-        table.cublasLtMatrixLayoutSetAttribute(layout, 5, at, size_of::<c_int>())?;
-        table.cublasLtMatrixLayoutSetAttribute(layout, 6, step, size_of::<i64>())?;
+        let layout = Owned { object: layout, end: table.cublasLtMatrixLayoutDestroy };
+        table.cublasLtMatrixLayoutSetAttribute(layout.object, 5, at, size_of::<c_int>())?;
+        table.cublasLtMatrixLayoutSetAttribute(layout.object, 6, step, size_of::<i64>())?;
+        Ok(layout)
     }
-    Ok(layout)
+}
+
+/// Describes a problem's product, with a vector of the epilogue.
+fn description(table: &Table, problem: &Problem, vector: *mut u8) -> Result<Owned> {
+    let (Problem { kind, left, right, epilogue, .. }, mut object) = (*problem, Object::default());
+    let (compute, scale) = kind.compute();
+    // SAFETY: writes one object; attributes get values of their types.
+    unsafe {
+        table.cublasLtMatmulDescCreate(&mut object, compute, scale)?;
+        let description = Owned { object, end: table.cublasLtMatmulDescDestroy };
+        describe(table, object, TURN_A, &c_int::from(right.turned))?;
+        describe(table, object, TURN_B, &c_int::from(left.turned))?;
+        describe(table, object, EPILOGUE, &epilogue.number())?;
+        if epilogue != Epilogue::Plain {
+            describe(table, object, BIAS_TYPE, &kind.number())?;
+            describe(table, object, BIAS_POINTER, &vector)?;
+        }
+        Ok(description)
+    }
 }
 
 /// The plan of a problem, if cuBLASLt computes it, with a first vector of the epilogue.
 fn make(table: &Table, (device, problem, alignment): Key, vector: *mut u8) -> Result<Option<Plan>> {
-    let Problem { kind, size: [m, n, k], batch, left, right, start, out, epilogue } = problem;
+    let Problem { kind, size: [m, n, k], batch, left, right, start, out, .. } = problem;
     let layouts = [
         layout(table, kind, batch, k, n, right)?,
         layout(table, kind, batch, m, k, left)?,
         layout(table, kind, batch, m, n, start)?,
         layout(table, kind, batch, m, n, out)?,
     ];
-    let (compute, scale) = kind.compute();
-    let (mut description, mut preference) = (Object::default(), Object::default());
-    let mut count = 0;
+    let description = description(table, &problem, vector)?;
+    let (mut preference, mut count) = (Object::default(), 0);
     let nothing = Status::NOT_SUPPORTED;
     let mut choice =
         Choice { algorithm: [0; 8], workspace: 0, state: nothing, waves: 0.0, reserved: [0; 4] };
-    // SAFETY: writes objects; attributes get numbers of their types; one choice at most is written.
+    // SAFETY: writes one object; attributes get numbers of their types; one choice at most is written.
     let status = unsafe {
-        table.cublasLtMatmulDescCreate(&mut description, compute, scale)?;
-        describe(table, description, TURN_A, &c_int::from(right.turned))?;
-        describe(table, description, TURN_B, &c_int::from(left.turned))?;
-        describe(table, description, EPILOGUE, &epilogue.number())?;
-        if epilogue != Epilogue::Plain {
-            describe(table, description, BIAS_TYPE, &kind.number())?;
-            describe(table, description, BIAS_POINTER, &vector)?;
-        }
         table.cublasLtMatmulPreferenceCreate(&mut preference)?;
+        let preference = Owned { object: preference, end: table.cublasLtMatmulPreferenceDestroy };
         let set = |attribute: c_int, at: *const c_void, bytes: usize| {
-            table.cublasLtMatmulPreferenceSetAttribute(preference, attribute, at, bytes)
+            table.cublasLtMatmulPreferenceSetAttribute(preference.object, attribute, at, bytes)
         };
         set(1, (&raw const WORKSPACE).cast(), size_of::<u64>())?;
         for (attribute, alignment) in (5..).zip(&alignment) {
             set(attribute, (&raw const *alignment).cast(), size_of::<u32>())?;
         }
-        let [a, b, c, d] = layouts;
+        let [a, b, c, d] = layouts.each_ref().map(|layout| layout.object);
         let handle = handle(device)?;
-        let status = (table.cublasLtMatmulAlgoGetHeuristic)(
+        (table.cublasLtMatmulAlgoGetHeuristic)(
             handle,
-            description,
+            description.object,
             a,
             b,
             c,
             d,
-            preference,
+            preference.object,
             1,
             &mut choice,
             &mut count,
-        );
-        table.cublasLtMatmulPreferenceDestroy(preference)?;
-        status
+        )
     };
     if status == Status::SUCCESS && count == 1 && choice.state == Status::SUCCESS {
         let Choice { algorithm, workspace, .. } = choice;
@@ -336,20 +365,44 @@ fn make(table: &Table, (device, problem, alignment): Key, vector: *mut u8) -> Re
             workspace,
         }));
     }
-    // SAFETY: nobody else has these objects.
-    unsafe {
-        table.cublasLtMatmulDescDestroy(description)?;
-        for layout in layouts {
-            table.cublasLtMatrixLayoutDestroy(layout)?;
-        }
-    }
     if status != Status::SUCCESS && status != Status::NOT_SUPPORTED {
-        static ONCE: Once = Once::new();
-        ONCE.call_once(|| {
-            let text = "torchrs: cuBLASLt fails, our own kernels go on";
-            // Nobody may be listening.
-            _ = writeln!(std::io::stderr(), "{text}: {status:?}; {problem:?}");
-        });
+        library::say_failing(library::Kind::CublasLt, &format_args!("{status:?}"), &problem);
     }
     Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cuda::simulated_test::on_gpu;
+
+    fn multiply_many_sizes() {
+        let stream = Stream::current(0).unwrap();
+        let block = Block::on(8 * MOST_PLANS, stream).unwrap();
+        let at = block.as_ptr();
+        let at = Addresses { left: at, right: at, start: at, out: at, vector: at };
+        let left = Lie { turned: false, step: 1, batch: 0 };
+        for n in 1..MOST_PLANS + 2 {
+            let row = Lie { step: n as i64, ..left };
+            let problem = Problem {
+                kind: Kind::F32,
+                size: [1, n, 1],
+                batch: 1,
+                left,
+                right: row,
+                start: row,
+                out: row,
+                epilogue: Epilogue::Plain,
+            };
+            // SAFETY: matrices of the block; nobody looks at what comes of them.
+            assert!(unsafe { product(&problem, at, (0.0, 0.0), stream) }.unwrap());
+        }
+        assert_eq!(PLANS.read().len(), 1);
+        stream.synchronize().unwrap();
+    }
+
+    #[test]
+    fn plans_do_not_pile_up() {
+        on_gpu("cuda::cublaslt::tests::plans_do_not_pile_up", multiply_many_sizes);
+    }
 }

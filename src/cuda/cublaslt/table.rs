@@ -1,6 +1,5 @@
 //! cuBLASLt's functions, and its handles on the devices.
 
-use std::env;
 use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
 
@@ -114,19 +113,11 @@ impl Table {
 /// The library, loaded at the first call.
 ///
 /// # Errors
-/// [`Error::Device`] where there is none, or where it is not to be used.
+/// [`Error::Device`] where there is none, [`Error::Config`] where it is not to be used.
 pub(super) fn table() -> Result<&'static Table> {
     static TABLE: OnceLock<Result<Table>> = OnceLock::new();
-    let load = || {
-        if env::var_os(USE_CUBLASLT).is_some_and(|value| value == "0") {
-            return Err(Error::config(USE_CUBLASLT, "cuBLASLt is not to be used".to_owned()));
-        }
-        let library = library::open(Kind::CublasLt)?;
-        Table::load(library).map_err(|symbol| {
-            let path = library.path().display();
-            Error::Device(format!("{path} has no `{symbol}`; torchrs needs cuBLASLt 12 or newer"))
-        })
-    };
+    let load =
+        || library::optional(Kind::CublasLt, USE_CUBLASLT, "cuBLASLt 12 or newer", Table::load);
     TABLE.get_or_init(load).as_ref().map_err(Error::clone)
 }
 

@@ -8,12 +8,12 @@ use std::ptr;
 use super::descriptor::{Address, DataType, Note};
 use super::kept::{Kept, Question, Work, say};
 use super::operations::{
-    ADD, ALIGNMENT, Builder, DIVIDE, EXP, F32, IDENTITY, LOG, MAXIMUM, MULTIPLY, Outcome, Place,
-    SUBTRACT, SUM, View, dense, supported,
+    ADD, Builder, DIVIDE, EXP, F32, IDENTITY, LOG, MAXIMUM, MULTIPLY, Outcome, Place, SUBTRACT,
+    SUM, View, supported,
 };
 use super::plan::{NONDETERMINISTIC, Parts, Plan, Target, plans};
 use super::table::{Object, version};
-use super::{Kind, Lie, Proposal};
+use super::{Kind, Proposal};
 use crate::cuda::memory::Block;
 use crate::cuda::stream::Stream;
 use crate::error::Result;
@@ -42,13 +42,13 @@ pub struct Attention {
     /// The same sums in the same order at each call.
     pub deterministic: bool,
     /// Queries, and their gradient.
-    pub q: [Lie; 2],
+    pub q: [View; 2],
     /// Keys, and their gradient.
-    pub k: [Lie; 2],
+    pub k: [View; 2],
     /// Values, and their gradient.
-    pub v: [Lie; 2],
+    pub v: [View; 2],
     /// The output, and its gradient.
-    pub y: [Lie; 2],
+    pub y: [View; 2],
 }
 
 static PLANS: Kept<Attention> = Kept::new();
@@ -85,12 +85,12 @@ struct Common {
 impl Common {
     fn new(problem: &Attention) -> Outcome<Common> {
         let (mut builder, of) = (Builder::default(), problem.kind.data_type());
-        let q = builder.tensor(NAMES[0], of, View::of(&problem.q[0]))?;
-        let k = builder.tensor(NAMES[1], of, View::of(&problem.k[0]).turned())?;
+        let q = builder.tensor(NAMES[0], of, problem.q[0])?;
+        let k = builder.tensor(NAMES[1], of, problem.k[0].turned())?;
         let scale = builder.number(NUMBERS[0])?;
         let [batch, heads, queries, _] = q.sizes;
         let (scores, rows) = ([batch, heads, queries, k.sizes[3]], [batch, heads, queries, 1]);
-        Ok(Common { builder, of, q, v: View::of(&problem.v[0]), k, scale, scores, rows })
+        Ok(Common { builder, of, q, v: problem.v[0], k, scale, scores, rows })
     }
 
     /// The scaled products of queries and keys.
@@ -134,7 +134,7 @@ fn forward(problem: &Attention, handle: Option<Object>) -> Outcome<Vec<super::De
     let weights = b.rounded(all, c.of)?;
     b.binary(DIVIDE, &exponentials, &sums, &weights)?;
     let v = b.tensor(NAMES[2], c.of, c.v)?;
-    let y = b.tensor(NAMES[3], c.of, View::of(&problem.y[0]))?;
+    let y = b.tensor(NAMES[3], c.of, problem.y[0])?;
     b.matmul(&weights, &v, &y)?;
     c.builder.finish(handle)
 }
@@ -154,11 +154,11 @@ fn shared(b: &mut Builder, of: DataType, left: &Place, right: &Place, to: &Place
 fn backward(problem: &Attention, handle: Option<Object>) -> Outcome<Vec<super::Descriptor>> {
     let mut c = Common::new(problem)?;
     let (of, all, rows, q, k) = (c.of, c.scores, c.rows, c.q, c.k);
-    let [y, dy] = [(3, 0), (5, 1)].map(|(name, which)| (NAMES[name], View::of(&problem.y[which])));
+    let [y, dy] = [(3, 0), (5, 1)].map(|(name, which)| (NAMES[name], problem.y[which]));
     let y = c.builder.tensor(y.0, of, y.1)?;
     let dy = c.builder.tensor(dy.0, of, dy.1)?;
-    let gradients = [(6, &problem.q), (7, &problem.k), (8, &problem.v)];
-    let [dq, dk, dv] = gradients.map(|(name, lies)| (NAMES[name], View::of(&lies[1])));
+    let gradients = [(6, problem.q), (7, problem.k), (8, problem.v)];
+    let [dq, dk, dv] = gradients.map(|(name, views)| (NAMES[name], views[1]));
 
     // Of each query, the sum of dY Y.
     let one = c.builder.number(NUMBERS[1])?;
@@ -247,7 +247,7 @@ pub unsafe fn attention(
     if problem.causal {
         number(2);
     }
-    let [batch, heads, queries, features, _] = problem.q[0].sizes;
+    let [batch, heads, queries, features] = problem.q[0].sizes;
     let rows = (batch * heads * queries) as usize;
     let mut kept = Vec::new();
     if problem.backward {
@@ -269,17 +269,6 @@ pub unsafe fn attention(
     }
     // SAFETY: the caller's promise; the blocks go back to the stream's own pool.
     unsafe { PLANS.start(problem, &Work { names: &names, at: &at, stream }) }
-}
-
-/// How a tensor lies that is dense in the order of the problem's dimensions, or whose lengths come before its heads.
-pub fn dense_lie(sizes: [i64; 4], heads_after_length: bool) -> Lie {
-    let [b, h, s, d] = sizes;
-    let strides = match heads_after_length {
-        true => [s * h * d, d, h * d, 1],
-        false => dense([b, h, s, d]),
-    };
-    let five = |[b, h, s, d]: [i64; 4]| [b, h, s, d, 0];
-    Lie { sizes: five(sizes), strides: five(strides), alignment: ALIGNMENT }
 }
 
 /// The plan that cuDNN proposes for attention on a device of these properties, as [`propose`](super::propose) does.

@@ -2,10 +2,11 @@
 
 use std::ffi::c_int;
 
-use super::descriptor::{Address, Descriptor, Handle, Kind as Type, Mode, Note, Number, Value};
+use super::descriptor::{Address, Descriptor, Kind as Type, Mode, Note, Number, Value};
 use super::kept::{Kept, Question, Work};
+use super::operations::{Builder, Outcome, supported};
 use super::plan::{
-    DOWN_CONVERTS, NONDETERMINISTIC, Parts, Plan, REDUCED_SUMS, TENSOR_CORES, Target, plans,
+    DOWN_CONVERTS, NONDETERMINISTIC, Plan, REDUCED_SUMS, TENSOR_CORES, Target, plans,
 };
 use super::table::Object;
 use super::{Kind, Lie, Proposal};
@@ -80,7 +81,7 @@ impl Question for Asked {
     fn plans(&self, target: &Target, workspace: usize, most: usize) -> Result<Vec<Plan>> {
         let Asked(problem, wishes, _) = self;
         let allowed = |notes: &[Note]| may_be_used(notes, problem.kind, wishes);
-        plans(|handle| graph(problem, handle), target, allowed, workspace, most)
+        plans(|handle| supported(graph(problem, handle)), target, allowed, workspace, most)
     }
 }
 
@@ -115,16 +116,6 @@ pub fn uses_tensor_cores(problem: &Problem, wishes: &Wishes, stream: Stream) -> 
     Ok(plan.is_some_and(|plan| plan.uses_tensor_cores()))
 }
 
-fn tensor(name: i64, kind: Kind, lie: &Lie, dims: usize) -> Result<Descriptor> {
-    let tensor = Descriptor::new(Type::Tensor)?;
-    tensor.set(901, &[kind.data_type()])?;
-    tensor.set(902, &lie.sizes[..dims])?;
-    tensor.set(903, &lie.strides[..dims])?;
-    tensor.set(906, &[name])?;
-    tensor.set(900, &[lie.alignment])?;
-    tensor.finish()
-}
-
 /// An operation's descriptor with its attributes' names: the convolution, x, w, y, alpha, beta.
 fn operation(direction: Direction) -> (Type, [c_int; 6]) {
     match direction {
@@ -135,9 +126,10 @@ fn operation(direction: Direction) -> (Type, [c_int; 6]) {
 }
 
 /// The graph of one convolution, after what it consists of.
-fn graph(problem: &Problem, handle: Option<Object>) -> Result<Parts> {
+fn graph(problem: &Problem, handle: Option<Object>) -> Outcome<Vec<Descriptor>> {
     let (kind, dims) = (problem.kind, problem.dims);
     let spatial = dims - 2;
+    let mut builder = Builder::default();
     let window = Descriptor::new(Type::Convolution)?;
     window.set(106, &[spatial as i64])?;
     window.set(100, &[kind.compute()])?;
@@ -146,28 +138,22 @@ fn graph(problem: &Problem, handle: Option<Object>) -> Result<Parts> {
     window.set(104, &problem.padding[..spatial])?;
     window.set(102, &problem.dilation[..spatial])?;
     window.set(103, &problem.stride[..spatial])?;
-    let Some(window) = window.finish_if_supported()? else { return Ok(None) };
+    let window = builder.keep(window)?;
     let (which, [of_window, of_x, of_w, of_y, of_alpha, of_beta]) = operation(problem.direction);
-    let x = tensor(NAMES[0], kind, &problem.x, dims)?;
-    let w = tensor(NAMES[1], kind, &problem.w, dims)?;
-    let y = tensor(NAMES[2], kind, &problem.y, dims)?;
     let operation = Descriptor::new(which)?;
-    operation.set(of_window, &[window.object])?;
-    operation.set(of_x, &[x.object])?;
-    operation.set(of_w, &[w.object])?;
-    operation.set(of_y, &[y.object])?;
+    operation.set(of_window, &[window])?;
+    let tensors = [(of_x, &problem.x), (of_w, &problem.w), (of_y, &problem.y)];
+    for (name, (attribute, lie)) in NAMES.into_iter().zip(tensors) {
+        let lies = [&lie.sizes[..dims], &lie.strides[..dims]];
+        let tensor = Builder::described(name, kind.data_type(), lies, lie.alignment)?;
+        operation.set(attribute, &[builder.keep(tensor)?])?;
+    }
     match kind {
         Kind::F64 => scales(&operation, [of_alpha, of_beta], [1f64, 0.0])?,
         _ => scales(&operation, [of_alpha, of_beta], [1f32, 0.0])?,
     }
-    let Some(operation) = operation.finish_if_supported()? else { return Ok(None) };
-    let graph = Descriptor::new(Type::Graph)?;
-    if let Some(handle) = handle {
-        graph.set(800, &[Handle(handle)])?;
-    }
-    graph.set(801, &[operation.object])?;
-    let graph = graph.finish_if_supported()?;
-    Ok(graph.map(|graph| vec![window, x, w, y, operation, graph]))
+    builder.perform(operation)?;
+    builder.finish(handle)
 }
 
 fn scales<T: Value>(operation: &Descriptor, names: [c_int; 2], values: [T; 2]) -> Result<()> {

@@ -4,8 +4,7 @@
 use std::collections::HashMap;
 use std::fmt::Debug;
 use std::hash::Hash;
-use std::io::Write;
-use std::sync::{Arc, LazyLock, Once};
+use std::sync::{Arc, LazyLock};
 
 use parking_lot::RwLock;
 
@@ -15,6 +14,7 @@ use super::table::{handle, table};
 use crate::cuda::device;
 use crate::cuda::event::{Event, EventOptions};
 use crate::cuda::graph::Relaxed;
+use crate::cuda::library::{self, Kind};
 use crate::cuda::memory::Block;
 use crate::cuda::quick_hash::QuickHash;
 use crate::cuda::stream::Stream;
@@ -100,11 +100,15 @@ impl<Q: Question> Kept<Q> {
         let found = self.0.read().get(&key).cloned();
         found.unwrap_or_else(|| {
             // SAFETY: the caller's promise.
-            let plan = unsafe { choose(asked, work) }.unwrap_or_else(|error| {
-                say(asked, &error);
-                None
-            });
-            self.0.write().entry(key).or_insert(plan.map(Arc::new)).clone()
+            let chosen = unsafe { choose(asked, work) };
+            if let Err(error) = &chosen {
+                say(asked, error);
+            }
+            if let Err(Error::OutOfMemory(_)) = chosen {
+                // There may be memory at the next call.
+                return None;
+            }
+            self.0.write().entry(key).or_insert(chosen.ok().flatten().map(Arc::new)).clone()
         })
     }
 
@@ -142,12 +146,7 @@ fn prepared(stream: Stream) -> Result<Relaxed> {
 
 /// Says on standard error that cuDNN fails on something, the first time that it does on any.
 pub(super) fn say(asked: &impl Debug, error: &Error) {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        let text = "torchrs: cuDNN fails, our own kernels go on";
-        // Nobody may be listening.
-        _ = writeln!(std::io::stderr(), "{text}: {error}; {asked:?}");
-    });
+    library::say_failing(Kind::Cudnn, error, asked);
 }
 
 /// The plan for a question, if cuDNN computes such.
@@ -187,7 +186,7 @@ unsafe fn time(plan: &Plan, work: &Work) -> Result<f32> {
         return Ok(f32::INFINITY);
     }
     end.record(stream)?;
-    end.synchronize()?;
+    end.finish()?;
     start.elapsed_ms(&end)
 }
 
@@ -209,5 +208,50 @@ unsafe fn run(plan: &Plan, work: &Work) -> Result<()> {
     unsafe {
         table.cudnnSetStream(*handle, stream.handle())?;
         table.cudnnBackendExecute(*handle, plan.descriptor.object, pack.object)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::cuda::simulated_test::on_gpu;
+
+    /// One that fails, for want of memory or not.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    struct Fails(bool);
+
+    thread_local! {
+        static ASKED: Cell<usize> = const { Cell::new(0) };
+    }
+
+    impl Question for Fails {
+        fn workspace(&self) -> usize {
+            0
+        }
+
+        fn plans(&self, _: &Target, _: usize, _: usize) -> Result<Vec<Plan>> {
+            ASKED.set(ASKED.get() + 1);
+            let why = "as expected".to_owned();
+            Err(if self.0 { Error::OutOfMemory(why) } else { Error::Device(why) })
+        }
+    }
+
+    fn ask_twice() {
+        static PLANS: Kept<Fails> = Kept::new();
+        let stream = Stream::current(0).unwrap();
+        for (fails, asked) in [(Fails(false), 1), (Fails(true), 3)] {
+            for _ in 0..2 {
+                assert!(PLANS.plan(&fails, stream).unwrap().is_none());
+            }
+            assert_eq!(ASKED.get(), asked);
+        }
+    }
+
+    #[test]
+    fn what_failed_for_want_of_memory_is_asked_again() {
+        let test = "cuda::cudnn::kept::tests::what_failed_for_want_of_memory_is_asked_again";
+        on_gpu(test, ask_twice);
     }
 }

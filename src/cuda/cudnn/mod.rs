@@ -17,8 +17,9 @@ use kept::Question;
 use plan::Target;
 use table::table;
 
-pub use attention::{Attention, attention, dense_lie, propose_attention};
+pub use attention::{Attention, attention, propose_attention};
 pub use convolution::{Direction, Problem, Wishes, convolution, propose, uses_tensor_cores};
+pub use operations::{ALIGNMENT, View};
 pub use table::USE_CUDNN;
 
 /// Types of elements. Sums are f32, of f64 f64.
@@ -50,7 +51,7 @@ impl Kind {
     }
 }
 
-/// How a tensor lies.
+/// How a convolution's tensor lies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Lie {
     /// Its sizes, as many as the problem has dimensions: batch and channels first.

@@ -1,9 +1,8 @@
-//! Graphs of many operations on tensors of four dimensions: descriptors as cuDNN's pattern matching wants them. What
-//! lies between two operations is virtual: it has a type and a shape, but no memory.
+//! Graphs of operations: descriptors as cuDNN's pattern matching wants them. What lies between two operations is virtual:
+//! it has a type and a shape, but no memory. Tensors of graphs of many operations have four dimensions.
 
 use std::ffi::c_int;
 
-use super::Lie;
 use super::descriptor::{DataType, Descriptor, Fold, Handle, Kind as Type, Number, PointwiseMode};
 use super::plan::Parts;
 use super::table::Object;
@@ -31,7 +30,7 @@ pub(super) const SUM: Fold = Number(0);
 pub(super) const MAXIMUM: Fold = Number(3);
 
 /// Bytes to which all that has memory is aligned.
-pub(super) const ALIGNMENT: i64 = 16;
+pub const ALIGNMENT: i64 = 16;
 /// Names of virtual tensors start here.
 const VIRTUAL: i64 = 1000;
 
@@ -52,7 +51,7 @@ impl From<Error> for Refusal {
 pub(super) type Outcome<T> = std::result::Result<T, Refusal>;
 
 /// Four sizes or strides.
-pub(super) type Four = [i64; 4];
+type Four = [i64; 4];
 
 /// A tensor of a graph.
 #[derive(Clone, Copy)]
@@ -62,26 +61,20 @@ pub(super) struct Place {
     strides: Four,
 }
 
-/// Row by row.
-pub(super) fn dense([_, b, c, d]: Four) -> Four {
-    [b * c * d, c * d, d, 1]
-}
-
-/// How memory of a tensor is seen.
-#[derive(Clone, Copy)]
-pub(super) struct View {
-    pub(super) sizes: Four,
-    pub(super) strides: Four,
+/// How memory of a tensor is seen. It begins, as do its rows, at a multiple of [`ALIGNMENT`] bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct View {
+    /// Its sizes.
+    pub sizes: Four,
+    /// Their strides in elements.
+    pub strides: Four,
 }
 
 impl View {
-    pub(super) fn of(lie: &Lie) -> View {
-        let four = |all: &[i64; 5]| [all[0], all[1], all[2], all[3]];
-        View { sizes: four(&lie.sizes), strides: four(&lie.strides) }
-    }
-
-    pub(super) fn dense(sizes: Four) -> View {
-        View { sizes, strides: dense(sizes) }
+    /// Row by row.
+    pub fn dense(sizes: Four) -> View {
+        let [_, b, c, d] = sizes;
+        View { sizes, strides: [b * c * d, c * d, d, 1] }
     }
 
     /// The last two dimensions the other way round.
@@ -100,7 +93,8 @@ pub(super) struct Builder {
 }
 
 impl Builder {
-    fn keep(&mut self, descriptor: Descriptor) -> Outcome<Object> {
+    /// Ends a description; what it describes.
+    pub(super) fn keep(&mut self, descriptor: Descriptor) -> Outcome<Object> {
         let descriptor = descriptor.finish_if_supported()?.ok_or(Refusal::NotSupported)?;
         let object = descriptor.object;
         self.parts.push(descriptor);
@@ -108,26 +102,36 @@ impl Builder {
     }
 
     /// A tensor's description, as far as all have it.
-    fn described(name: i64, of: DataType, view: View) -> Result<Descriptor> {
+    pub(super) fn described(
+        name: i64,
+        of: DataType,
+        [sizes, strides]: [&[i64]; 2],
+        alignment: i64,
+    ) -> Result<Descriptor> {
         let tensor = Descriptor::new(Type::Tensor)?;
         tensor.set(901, &[of])?;
-        tensor.set(902, &view.sizes)?;
-        tensor.set(903, &view.strides)?;
+        tensor.set(902, sizes)?;
+        tensor.set(903, strides)?;
         tensor.set(906, &[name])?;
-        tensor.set(900, &[ALIGNMENT])?;
+        tensor.set(900, &[alignment])?;
         Ok(tensor)
+    }
+
+    /// One of four dimensions.
+    fn viewed(name: i64, of: DataType, view: View) -> Result<Descriptor> {
+        Self::described(name, of, [&view.sizes, &view.strides], ALIGNMENT)
     }
 
     /// A tensor in memory.
     pub(super) fn tensor(&mut self, name: i64, of: DataType, view: View) -> Outcome<Place> {
-        let object = self.keep(Self::described(name, of, view)?)?;
+        let object = self.keep(Self::viewed(name, of, view)?)?;
         Ok(Place { object, sizes: view.sizes, strides: view.strides })
     }
 
     /// A number that is given with each call.
     pub(super) fn number(&mut self, name: i64) -> Outcome<Place> {
         let view = View::dense([1; 4]);
-        let tensor = Self::described(name, F32, view)?;
+        let tensor = Self::viewed(name, F32, view)?;
         tensor.set(908, &[true])?;
         Ok(Place { object: self.keep(tensor)?, sizes: view.sizes, strides: view.strides })
     }
@@ -135,7 +139,7 @@ impl Builder {
     /// What lies between operations.
     fn between(&mut self, of: DataType, view: View) -> Outcome<Place> {
         self.virtuals += 1;
-        let tensor = Self::described(VIRTUAL + self.virtuals, of, view)?;
+        let tensor = Self::viewed(VIRTUAL + self.virtuals, of, view)?;
         tensor.set(907, &[true])?;
         Ok(Place { object: self.keep(tensor)?, sizes: view.sizes, strides: view.strides })
     }
@@ -158,6 +162,11 @@ impl Builder {
         for (name, tensor) in tensors {
             operation.set(*name, &[tensor.object])?;
         }
+        self.perform(operation)
+    }
+
+    /// Adds an operation to the graph.
+    pub(super) fn perform(&mut self, operation: Descriptor) -> Outcome<()> {
         let operation = self.keep(operation)?;
         self.operations.push(operation);
         Ok(())

@@ -1,6 +1,5 @@
 //! cuDNN's functions, and its handles on the devices.
 
-use std::env;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::OnceLock;
 
@@ -90,16 +89,7 @@ impl Table {
 /// [`Error::Device`] where there is none, [`Error::Config`] where it is not to be used.
 pub(super) fn table() -> Result<&'static Table> {
     static TABLE: OnceLock<Result<Table>> = OnceLock::new();
-    let load = || {
-        if env::var_os(USE_CUDNN).is_some_and(|value| value == "0") {
-            return Err(Error::config(USE_CUDNN, "cuDNN is not to be used".to_owned()));
-        }
-        let library = library::open(Kind::Cudnn)?;
-        Table::load(library).map_err(|symbol| {
-            let path = library.path().display();
-            Error::Device(format!("{path} has no `{symbol}`; torchrs needs cuDNN 9"))
-        })
-    };
+    let load = || library::optional(Kind::Cudnn, USE_CUDNN, "cuDNN 9", Table::load);
     TABLE.get_or_init(load).as_ref().map_err(Error::clone)
 }
 

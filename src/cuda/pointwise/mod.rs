@@ -17,6 +17,7 @@ use parking_lot::RwLock;
 
 use super::launch::{self, Argument, Shape};
 use super::module::{Kernel, Program};
+use super::quick_hash::QuickHash;
 use super::stream::Stream;
 pub use crate::cpu::format::Format;
 use crate::cpu::kernel::{self, Text};
@@ -32,7 +33,7 @@ const MOST_PARAMS: usize = 16;
 /// Threads of a block.
 const THREADS: u32 = 256;
 
-/// A tensor, or a number where `at` is null: `Operand` of `kernels/pointwise.cuh`.
+/// A tensor, or a number where `at` is null: `Operand` of `kernels/walk.cuh`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Place {
@@ -44,7 +45,7 @@ struct Place {
     is_integer: i32,
 }
 
-/// All that a kernel is told: `Walk` of `kernels/pointwise.cuh`.
+/// All that a kernel is told: `Walk` of `kernels/walk.cuh`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Walk {
@@ -66,10 +67,12 @@ struct Entries {
     dense: Vec<(Format, Kernel)>,
     /// Of updates: for many tensors at once.
     many: Vec<(Format, Kernel)>,
+    /// For operands of certain types that lie in certain ways.
+    packed: RwLock<HashMap<packed::Form, &'static Kernel, QuickHash>>,
 }
 
 /// By the kernel's address, which is a static's, and compute type.
-type Programs = HashMap<(usize, u8), &'static Entries>;
+type Programs = HashMap<(usize, u8), &'static Entries, QuickHash>;
 static PROGRAMS: LazyLock<RwLock<Programs>> = LazyLock::new(RwLock::default);
 
 fn program(kernel: &'static kernel::Kernel, text: &Text, compute: Compute) -> &'static Entries {
@@ -78,9 +81,7 @@ fn program(kernel: &'static kernel::Kernel, text: &Text, compute: Compute) -> &'
         return program;
     }
     PROGRAMS.write().entry(key).or_insert_with(|| {
-        let source = translate::program(text, compute);
-        let prelude = kernel_text!("prelude.cuh");
-        let program: &Program = Box::leak(Box::new(Program::owned("pointwise", prelude, source)));
+        let program: &Program = Box::leak(Box::new(of_source(translate::program(text, compute))));
         let dense = |format, name| (format, Kernel::new(program, name));
         let many = match compute {
             _ if text.written.is_empty() => vec![],
@@ -104,6 +105,7 @@ fn program(kernel: &'static kernel::Kernel, text: &Text, compute: Compute) -> &'
                 Compute::I64 => vec![dense(Format::I64, "dense_i64")],
             },
             many,
+            packed: RwLock::default(),
         }))
     })
 }
@@ -111,8 +113,11 @@ fn program(kernel: &'static kernel::Kernel, text: &Text, compute: Compute) -> &'
 /// The program of a formula for a compute type, by itself: what is compiled at the formula's first use. `None`
 /// for kernels without text.
 pub fn source(kernel: &kernel::Kernel, compute: Compute) -> Option<Program> {
-    let text = translate::program(kernel.text()?, compute);
-    Some(Program::owned("pointwise", kernel_text!("prelude.cuh"), text))
+    Some(of_source(translate::program(kernel.text()?, compute)))
+}
+
+fn of_source(source: String) -> Program {
+    Program::owned("pointwise", kernel_text!("prelude.cuh"), source)
 }
 
 /// Runs `kernel` in `compute` for all elements of `shape` on a stream; `operands` are the outputs, then
@@ -196,8 +201,8 @@ pub unsafe fn execute(
             walk.operands[k].strides[d] = plan.stride(d, k) as i64;
         }
     }
-    let formula = (kernel, text, compute);
-    if let Some((packed, elements)) = packed::kernel_for(formula, count, outputs, &plan, operands) {
+    if let Some(form) = packed::Form::of(count, outputs, &plan, operands) {
+        let (packed, elements) = form.kernel(program, text, compute);
         let shape = Shape::grid_stride(count.div_ceil(elements) as u64, THREADS, device)?;
         // SAFETY: as above.
         return unsafe {

@@ -2,13 +2,9 @@
 //! comparisons, masks, narrow integers, operands that repeat. Made at the first use of each combination, and for
 //! large tensors only: small ones take no longer in the kernel for everything.
 
-use std::collections::HashMap;
 use std::fmt::Write;
-use std::sync::LazyLock;
 
-use parking_lot::RwLock;
-
-use super::translate;
+use super::{Entries, of_source, translate};
 use crate::cpu::format::Format;
 use crate::cpu::kernel::{self, Text};
 use crate::cpu::lane::Compute;
@@ -33,7 +29,7 @@ enum Way {
 
 /// What a program is made for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct Form {
+pub(super) struct Form {
     elements: u8,
     flat: bool,
     crosses: bool,
@@ -41,35 +37,6 @@ struct Form {
     /// `None` for numbers, and beyond the last.
     operands: [Option<(Format, Way)>; MOST],
     count: u8,
-}
-
-type Formula<'a> = (&'static kernel::Kernel, &'a Text, Compute);
-/// By the address of the formula's kernel, which is a static's.
-type Kernels = HashMap<(usize, u8, Form), &'static Kernel>;
-static KERNELS: LazyLock<RwLock<Kernels>> = LazyLock::new(RwLock::default);
-
-/// The kernel for these operands, and how many elements each of its threads has at a time; `None` where that for
-/// everything is to run.
-pub(super) fn kernel_for(
-    (kernel, text, compute): Formula<'_>,
-    count: usize,
-    outputs: usize,
-    plan: &Plan,
-    operands: &[Operand<'_>],
-) -> Option<(&'static Kernel, usize)> {
-    if count < LARGE || operands.len() > MOST {
-        return None;
-    }
-    let form = Form::of(outputs, plan, operands)?;
-    let key = (std::ptr::from_ref(kernel) as usize, compute as u8, form);
-    let known = KERNELS.read().get(&key).copied();
-    let kernel = known.unwrap_or_else(|| {
-        KERNELS.write().entry(key).or_insert_with(|| {
-            let program = Box::leak(Box::new(form.program(text, compute)));
-            Box::leak(Box::new(Kernel::new(program, "packed")))
-        })
-    });
-    Some((kernel, usize::from(form.elements)))
 }
 
 /// The program of a formula for tensors of these formats, the outputs first, of which all but the last lie densely
@@ -101,8 +68,17 @@ impl Form {
         Form { elements: 1, flat: false, crosses: false, outputs, operands: [None; MOST], count }
     }
 
-    /// The widest one in which all that lies densely is reached whole, else the widest one.
-    fn of(outputs: usize, plan: &Plan, operands: &[Operand<'_>]) -> Option<Form> {
+    /// The form for these operands: the widest one in which all that lies densely is reached whole, else the widest
+    /// one; `None` where the kernel for everything is to run.
+    pub(super) fn of(
+        count: usize,
+        outputs: usize,
+        plan: &Plan,
+        operands: &[Operand<'_>],
+    ) -> Option<Form> {
+        if count < LARGE || operands.len() > MOST {
+            return None;
+        }
         let sizes = operands.iter().filter_map(|operand| match operand {
             Operand::Memory { format, .. } => Some(format.size()),
             Operand::Constant(_) => None,
@@ -154,16 +130,31 @@ impl Form {
         (form, all_whole)
     }
 
+    /// The formula's kernel, and how many elements each of its threads has at a time.
+    pub(super) fn kernel(
+        self,
+        of: &Entries,
+        text: &Text,
+        compute: Compute,
+    ) -> (&'static Kernel, usize) {
+        let known = of.packed.read().get(&self).copied();
+        let kernel = known.unwrap_or_else(|| {
+            of.packed.write().entry(self).or_insert_with(|| {
+                let program = Box::leak(Box::new(self.program(text, compute)));
+                Box::leak(Box::new(Kernel::new(program, "packed")))
+            })
+        });
+        (kernel, usize::from(self.elements))
+    }
+
     fn program(&self, text: &Text, compute: Compute) -> Program {
-        let prelude = kernel_text!("prelude.cuh");
-        let source = format!(
+        of_source(format!(
             "{}{}{}{}",
             translate::function(text, compute),
             self.definitions(),
             kernel_text!("walk.cuh"),
             kernel_text!("packed.cuh")
-        );
-        Program::owned("pointwise", prelude, source)
+        ))
     }
 
     fn definitions(&self) -> String {

@@ -6,7 +6,7 @@ use smallvec::{SmallVec, smallvec};
 use super::Plan;
 use crate::autograd::Grads;
 use crate::backends;
-use crate::cuda::cudnn::{self, Attention, Kind, Lie};
+use crate::cuda::cudnn::{self, ALIGNMENT, Attention, Kind, View};
 use crate::error::throw;
 use crate::ops::gpu::Gpu;
 use crate::storage::Storage;
@@ -15,8 +15,6 @@ use crate::{Device, Tensor};
 
 /// The most features.
 const MOST_FEATURES: usize = 128;
-/// Bytes to which tensors and their rows are aligned.
-const ALIGNMENT: usize = 16;
 
 /// What forward and backward have in common.
 pub(super) struct Call<'a> {
@@ -30,7 +28,7 @@ pub(super) struct Call<'a> {
 }
 
 /// A tensor of a call.
-type Seen = (Tensor, Lie);
+type Seen = (Tensor, View);
 
 impl<'a> Call<'a> {
     /// A call, if cuDNN is to be asked.
@@ -70,7 +68,7 @@ impl<'a> Call<'a> {
     }
 
     #[track_caller]
-    fn run(&self, backward: bool, [q, k, v, y]: [[Lie; 2]; 4], tensors: &[&Tensor]) -> Option<()> {
+    fn run(&self, backward: bool, [q, k, v, y]: [[View; 2]; 4], tensors: &[&Tensor]) -> Option<()> {
         let a = self.plan.attention;
         let problem = Attention {
             kind: self.kind,
@@ -160,17 +158,17 @@ fn joined(sizes: &[usize], strides: &[isize]) -> Option<(i64, i64)> {
 }
 
 /// How a tensor lies with batch, heads, length and features.
-fn lie(t: &Tensor, heads: usize, batch: usize) -> Option<Lie> {
+fn lie(t: &Tensor, heads: usize, batch: usize) -> Option<View> {
     let (sizes, strides) = padded(t, batch);
     let parts = [0..heads, heads..batch, batch..batch + 1, batch + 1..batch + 2];
-    let mut lie = Lie { alignment: ALIGNMENT as i64, ..Lie::default() };
+    let mut lie = View::default();
     for (d, part) in parts.into_iter().enumerate() {
         (lie.sizes[d], lie.strides[d]) = joined(&sizes[part.clone()], &strides[part])?;
     }
-    let each = ALIGNMENT as i64 / t.dtype().size() as i64;
+    let each = ALIGNMENT / t.dtype().size() as i64;
     let steps =
         (0..3).all(|d| lie.sizes[d] == 1 || (lie.strides[d] > 0 && lie.strides[d] % each == 0));
-    let aligned = (t.device_ptr() as usize).is_multiple_of(ALIGNMENT);
+    let aligned = (t.device_ptr() as usize).is_multiple_of(ALIGNMENT as usize);
     if lie.strides[3] != 1 || !steps || !aligned {
         return None;
     }

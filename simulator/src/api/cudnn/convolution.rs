@@ -2,137 +2,10 @@
 
 use super::attributes::kind;
 use super::engines::Engine;
+use super::tensor::{Home, Layout};
 use super::{Outcome, Status, refuse};
 use crate::code::Result;
-use crate::number::{Number, is_tf32_allowed, tf32};
-
-/// Where a tensor's elements are.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Home {
-    /// In device memory.
-    Memory,
-    /// Between two operations only.
-    Nowhere,
-    /// With the call: a number of the host.
-    Call,
-}
-
-/// A tensor's description.
-#[derive(Clone, Debug)]
-pub struct Layout {
-    number: Number,
-    home: Home,
-    sizes: Vec<i64>,
-    strides: Vec<i64>,
-    name: i64,
-    alignment: i64,
-}
-
-impl Layout {
-    /// Looks at the attributes of a tensor.
-    pub fn new(
-        data_type: i32,
-        sizes: Vec<i64>,
-        strides: Vec<i64>,
-        name: i64,
-        alignment: i64,
-        home: Home,
-    ) -> Outcome<Layout> {
-        let number = match data_type {
-            // Places and truth values.
-            4 | 11 if home == Home::Nowhere => Number::F64,
-            0 => Number::F32,
-            1 => Number::F64,
-            2 => Number::F16,
-            9 => Number::BF16,
-            _ => return refuse(Status::NOT_SUPPORTED, format!("no tensors of type {data_type}")),
-        };
-        let fits = (4..=5).contains(&sizes.len())
-            && sizes.len() == strides.len()
-            && sizes.iter().chain(&strides).all(|&n| n > 0)
-            && alignment >= number.bytes() as i64;
-        if !fits {
-            return refuse(
-                Status::BAD_PARAM,
-                format!("sizes {sizes:?}, strides {strides:?}, alignment {alignment}"),
-            );
-        }
-        Ok(Layout { number, home, sizes, strides, name, alignment })
-    }
-
-    /// Sizes of its dimensions.
-    pub fn sizes(&self) -> &[i64] {
-        &self.sizes
-    }
-
-    /// Its name in packs.
-    pub fn name(&self) -> i64 {
-        self.name
-    }
-
-    /// Where its elements are.
-    pub fn home(&self) -> Home {
-        self.home
-    }
-
-    /// The type of its elements.
-    pub fn number(&self) -> Number {
-        self.number
-    }
-
-    /// What an element becomes.
-    pub fn rounded(&self, x: f64) -> f64 {
-        self.number.rounded(x)
-    }
-
-    /// Its address in a pack.
-    pub fn address(&self, pack: &[(i64, usize)]) -> Outcome<usize> {
-        match pack.iter().find(|(name, _)| *name == self.name) {
-            Some(&(_, at)) if self.home == Home::Call || at % self.alignment as usize == 0 => {
-                Ok(at)
-            }
-            Some(_) => refuse(Status(2003), "an address is not aligned as was said"),
-            None => refuse(Status::BAD_PARAM, "an address is missing"),
-        }
-    }
-
-    fn count(&self) -> usize {
-        self.sizes.iter().product::<i64>() as usize
-    }
-
-    /// The address of each element, row by row.
-    fn places(&self, at: usize) -> impl Iterator<Item = usize> + '_ {
-        let bytes = self.number.bytes();
-        (0..self.count() as i64).map(move |mut i| {
-            let mut offset = 0;
-            for (size, stride) in self.sizes.iter().zip(&self.strides).rev() {
-                offset += i % size * stride;
-                i /= size;
-            }
-            at + offset as usize * bytes
-        })
-    }
-
-    /// Whether all of it is in device memory.
-    pub fn check(&self, at: usize) -> Result {
-        let last: i64 = self.sizes.iter().zip(&self.strides).map(|(n, s)| (n - 1) * s).sum();
-        Number::check(at, (last as usize + 1) * self.number.bytes())
-    }
-
-    /// All elements, row by row.
-    pub fn read(&self, at: usize, rounded: bool) -> Vec<f64> {
-        let numbers = self.places(at).map(|place| self.number.read(place));
-        if rounded { numbers.map(tf32).collect() } else { numbers.collect() }
-    }
-
-    /// Stores all elements, given row by row.
-    pub fn store(&self, at: usize, values: &[f64], [alpha, beta]: [f64; 2]) {
-        for (place, value) in self.places(at).zip(values) {
-            let before = if beta == 0.0 { 0.0 } else { beta * self.number.read(place) };
-            self.number.store(place, alpha * value + before);
-        }
-    }
-}
+use crate::number::{Number, is_tf32_allowed};
 
 /// How a filter moves.
 #[derive(Clone, Debug)]
@@ -194,37 +67,37 @@ impl Convolution {
     ) -> Outcome<Convolution> {
         let [x, w, y] = &tensors;
         let dims = window.padding.len() + 2;
-        if tensors.iter().any(|t| t.home != Home::Memory) {
+        if tensors.iter().any(|t| t.home() != Home::Memory) {
             return refuse(Status::NOT_SUPPORTED, "a tensor without memory");
         }
-        if tensors.iter().any(|t| t.sizes.len() != dims || t.number != x.number) {
+        if tensors.iter().any(|t| t.sizes().len() != dims || t.number() != x.number()) {
             return refuse(Status::BAD_PARAM, "tensors of different dimensions or types");
         }
         let spans = (0..dims - 2).all(|d| {
-            let free = x.sizes[d + 2] + 2 * window.padding[d]
-                - window.dilation[d] * (w.sizes[d + 2] - 1)
+            let free = x.sizes()[d + 2] + 2 * window.padding[d]
+                - window.dilation[d] * (w.sizes()[d + 2] - 1)
                 - 1;
-            free >= 0 && y.sizes[d + 2] == free / window.stride[d] + 1
+            free >= 0 && y.sizes()[d + 2] == free / window.stride[d] + 1
         });
-        let fits = x.sizes[0] == y.sizes[0]
-            && y.sizes[1] == w.sizes[0]
-            && x.sizes[1] % w.sizes[1] == 0
-            && y.sizes[1] % (x.sizes[1] / w.sizes[1]) == 0
+        let fits = x.sizes()[0] == y.sizes()[0]
+            && y.sizes()[1] == w.sizes()[0]
+            && x.sizes()[1] % w.sizes()[1] == 0
+            && y.sizes()[1] % (x.sizes()[1] / w.sizes()[1]) == 0
             && spans;
         if !fits {
-            let sizes = tensors.each_ref().map(|t| &t.sizes);
+            let sizes = tensors.each_ref().map(Layout::sizes);
             return refuse(Status::SHAPE_MISMATCH, format!("{sizes:?} do not fit {window:?}"));
         }
-        if (window.sums == 1) != (x.number == Number::F64) {
+        if (window.sums == 1) != (x.number() == Number::F64) {
             return refuse(Status::NOT_SUPPORTED, "sums are f64 for f64 and else f32");
         }
-        let groups = x.sizes[1] / w.sizes[1];
+        let groups = x.sizes()[1] / w.sizes()[1];
         Ok(Convolution { direction, window, tensors, scales, groups })
     }
 
     /// The type of its elements.
     pub fn number(&self) -> Number {
-        self.tensors[0].number
+        self.tensors[0].number()
     }
 
     /// The addresses of x, w and y among those of a pack.
@@ -286,14 +159,14 @@ impl Convolution {
             }
             three
         };
-        let [x, w, y] = self.tensors.each_ref().map(|t| three(&t.sizes[2..], 1));
+        let [x, w, y] = self.tensors.each_ref().map(|t| three(&t.sizes()[2..], 1));
         let (padding, stride, dilation) = (
             three(&self.window.padding, 0),
             three(&self.window.stride, 1),
             three(&self.window.dilation, 1),
         );
-        let [of_x, of_w, of_y] = self.tensors.each_ref().map(|t| t.sizes[1] as usize);
-        let (batch, outputs) = (self.tensors[0].sizes[0] as usize, of_y / self.groups as usize);
+        let [of_x, of_w, of_y] = self.tensors.each_ref().map(|t| t.sizes()[1] as usize);
+        let (batch, outputs) = (self.tensors[0].sizes()[0] as usize, of_y / self.groups as usize);
         // The outputs whose tap reads within the input.
         let reach = |d: usize, tap: usize| {
             let offset = tap * dilation[d];

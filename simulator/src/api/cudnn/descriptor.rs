@@ -1,10 +1,11 @@
 //! Descriptors: made, described, finished, asked, executed.
 
 use super::attributes::{self, kind, of};
-use super::convolution::{Convolution, Home, Layout, Window};
+use super::convolution::{Convolution, Window};
 use super::engines::{Engine, NOTES, engines};
 use super::graph::{Graph, Operation};
 use super::steps::{Operator, Step};
+use super::tensor::{Home, Layout};
 use super::{HANDLES, Outcome, Status, put, refuse, status};
 use crate::api::driver::stream::enqueue;
 use crate::registry::{Handle, Registry};

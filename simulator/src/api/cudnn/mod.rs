@@ -9,6 +9,7 @@ pub mod descriptor;
 pub mod engines;
 pub mod graph;
 pub mod steps;
+pub mod tensor;
 
 use crate::registry::{Handle, Registry};
 use parking_lot::Mutex;

@@ -1,6 +1,6 @@
 //! Graphs of many operations on tensors of four dimensions, computed one after the other: what attention consists of.
 
-use super::convolution::{Home, Layout};
+use super::tensor::{Home, Layout};
 use super::{Outcome, Status, refuse};
 use crate::code::Result;
 use std::collections::HashMap;
