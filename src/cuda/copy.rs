@@ -46,18 +46,57 @@ pub unsafe fn host_to_device(
         if bytes <= STAGED
             && let Ok(block) = PinnedBlock::new(bytes)
         {
-            block.record_stream(stream);
-            // SAFETY: the caller's duty; a new block of that length, which waits for the stream when it is dropped.
-            return unsafe {
-                block.as_ptr().copy_from_nonoverlapping(from, bytes);
-                let from = block.as_ptr().cast();
-                driver()?.cuMemcpyHtoDAsync_v2(address(to), from, bytes, stream.handle())
-            };
+            // SAFETY: the caller's duty; a block of that length.
+            return unsafe { by_way_of(block, to, from, bytes, stream) };
         }
         synchronisation::count();
     }
     // SAFETY: the caller's duty.
     unsafe { driver()?.cuMemcpyHtoDAsync_v2(address(to), from.cast(), bytes, stream.handle()) }
+}
+
+/// Copies numbers that belong to an operation to the device, and never waits. They are read before it
+/// returns: a graph that is being captured keeps them, and its replays have the same ones.
+///
+/// # Errors
+/// As above, and where there is no pinned memory.
+///
+/// # Safety
+/// As the module says.
+pub unsafe fn table_to_device(
+    to: *mut u8,
+    from: *const u8,
+    bytes: usize,
+    stream: Stream,
+) -> Result<()> {
+    if bytes == 0 {
+        return Ok(());
+    }
+    device::bind(stream.device())?;
+    // SAFETY: the caller's duty; a block of that length.
+    unsafe { by_way_of(PinnedBlock::new(bytes)?, to, from, bytes, stream) }
+}
+
+/// Copies to the device by way of a pinned block.
+unsafe fn by_way_of(
+    block: PinnedBlock,
+    to: *mut u8,
+    from: *const u8,
+    bytes: usize,
+    stream: Stream,
+) -> Result<()> {
+    // SAFETY: the callers' duty; the block lives until the copy is done, which it waits for when it is dropped.
+    unsafe {
+        block.as_ptr().copy_from_nonoverlapping(from, bytes);
+        let from = block.as_ptr().cast();
+        driver()?.cuMemcpyHtoDAsync_v2(address(to), from, bytes, stream.handle())?;
+    }
+    if stream.is_capturing()? {
+        graph::keep(stream.device(), block);
+    } else {
+        block.record_stream(stream);
+    }
+    Ok(())
 }
 
 /// Copies from the device to the host. For memory that is not pinned it waits for the stream.

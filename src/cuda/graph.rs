@@ -15,6 +15,7 @@ use super::allocator::PoolId;
 use super::device;
 use super::driver::{GraphExecHandle, GraphHandle, driver};
 use super::memory;
+use super::pinned::PinnedBlock;
 use super::stream::{Stream, StreamGuard};
 use crate::error::{Error, Result};
 
@@ -91,18 +92,32 @@ pub(crate) trait Participant: fmt::Debug + Send + Sync {
     fn replay(&self, stream: Stream, launch: &mut dyn FnMut() -> Result<()>) -> Result<()>;
 }
 
-type Participants = Vec<Box<dyn Participant>>;
+/// What recorded work needs as long as it can be started.
+#[derive(Debug, Default)]
+struct Needs {
+    participants: Vec<Box<dyn Participant>>,
+    /// Memory that it copies from.
+    blocks: Vec<PinnedBlock>,
+}
 
-/// Who takes part in the captures under way, by their devices.
-static PARTICIPANTS: Mutex<Vec<(usize, Participants)>> = Mutex::new(Vec::new());
+/// What the captures under way have recorded so far, by their devices.
+static NEEDS: Mutex<Vec<(usize, Needs)>> = Mutex::new(Vec::new());
 
 /// Adds somebody whose work the capture on a device is recording.
 pub(crate) fn take_part(device: usize, participant: impl Participant + 'static) {
-    let mut all = PARTICIPANTS.lock();
-    if let Some((_, those)) = all.iter_mut().find(|(other, _)| *other == device)
-        && !those.iter().any(|one| one.key() == participant.key())
+    let mut all = NEEDS.lock();
+    if let Some((_, Needs { participants, .. })) = all.iter_mut().find(|one| one.0 == device)
+        && !participants.iter().any(|one| one.key() == participant.key())
     {
-        those.push(Box::new(participant));
+        participants.push(Box::new(participant));
+    }
+}
+
+/// Lets the graph that a capture on a device is recording keep the memory that it copies from.
+pub(super) fn keep(device: usize, block: PinnedBlock) {
+    let mut all = NEEDS.lock();
+    if let Some((_, needs)) = all.iter_mut().find(|one| one.0 == device) {
+        needs.blocks.push(block);
     }
 }
 
@@ -142,7 +157,7 @@ impl Executable {
 #[derive(Debug)]
 pub struct Graph {
     executable: Arc<Executable>,
-    participants: Participants,
+    needs: Needs,
     pool: Pool,
 }
 
@@ -173,12 +188,12 @@ impl Capture {
         let (driver, allocator) = (driver()?, memory::allocator(stream.device())?);
         allocator.begin_capture(pool)?;
         CAPTURES.fetch_add(1, Order);
-        PARTICIPANTS.lock().push((stream.device(), Vec::new()));
+        NEEDS.lock().push((stream.device(), Needs::default()));
         // SAFETY: a stream that lives until the process ends.
         let begun = unsafe { driver.cuStreamBeginCapture_v2(stream.handle(), mode as c_uint) };
         if let Err(error) = begun {
             CAPTURES.fetch_sub(1, Order);
-            drop(take_participants(stream.device()));
+            drop(take_needs(stream.device()));
             let _ = allocator.end_capture();
             return Err(error);
         }
@@ -186,7 +201,7 @@ impl Capture {
     }
 
     /// Ends the recording and gives what was recorded.
-    fn end(&mut self) -> Result<(Captured, Participants)> {
+    fn end(&mut self) -> Result<(Captured, Needs)> {
         self.is_over = true;
         let device = self.stream.device();
         let mut graph = GraphHandle::default();
@@ -195,18 +210,18 @@ impl Capture {
             unsafe { driver()?.cuStreamEndCapture(self.stream.handle(), &mut graph) }
         });
         CAPTURES.fetch_sub(1, Order);
-        let participants = take_participants(device);
+        let needs = take_needs(device);
         let allowed = memory::allocator(device)?.end_capture();
         ended?;
         let captured = Captured(graph);
-        allowed.map(|()| (captured, participants))
+        allowed.map(|()| (captured, needs))
     }
 }
 
-fn take_participants(device: usize) -> Participants {
-    let mut all = PARTICIPANTS.lock();
-    let place = all.iter().position(|(other, _)| *other == device);
-    place.map_or(Vec::new(), |place| all.swap_remove(place).1)
+fn take_needs(device: usize) -> Needs {
+    let mut all = NEEDS.lock();
+    let place = all.iter().position(|one| one.0 == device);
+    place.map_or_else(Needs::default, |place| all.swap_remove(place).1)
 }
 
 impl Drop for Capture {
@@ -249,7 +264,7 @@ impl Graph {
             None => allocator.create_pool(),
         };
         let pool = Pool { device, id };
-        let ((captured, participants), result) = {
+        let ((captured, needs), result) = {
             let mut capture = Capture::begin(stream, options.mode, id)?;
             let _current = StreamGuard::new(stream)?;
             let result = work()?;
@@ -260,8 +275,8 @@ impl Graph {
         unsafe { driver()?.cuGraphInstantiateWithFlags(&mut exec, captured.0, 0) }?;
         let executable =
             Arc::new(Executable { exec: Mutex::new(Some(exec)), is_over: false.into() });
-        participants.iter().for_each(|one| one.recorded(&executable));
-        Ok((Graph { executable, participants, pool }, result))
+        needs.participants.iter().for_each(|one| one.recorded(&executable));
+        Ok((Graph { executable, needs, pool }, result))
     }
 
     /// Starts the recorded work on a stream of the same device. With recorded collectives it comes after all
@@ -271,7 +286,8 @@ impl Graph {
     /// [`Error::Device`] where the driver refuses; why the process group of a recorded collective has failed.
     pub fn replay(&self, stream: Stream) -> Result<()> {
         device::bind(self.pool.device)?;
-        replay(&self.participants, &self.executable, stream)
+        self.needs.blocks.iter().for_each(|block| block.record_stream(stream));
+        replay(&self.needs.participants, &self.executable, stream)
     }
 
     /// The pool of its memory, to be shared with further graphs.

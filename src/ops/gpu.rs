@@ -1,9 +1,10 @@
 //! What ops need to run kernels on their tensors' GPU: errors of the device are thrown at the caller's line.
 
 use crate::cuda::launch::{self, Arg, Shape};
-use crate::cuda::{Kernel, Stream};
+use crate::cuda::{Kernel, Stream, copy};
 use crate::error::{Error, throw};
 pub(super) use crate::ops::pointwise::format_of;
+use crate::tensor::Element;
 use crate::tensor::dtype::{not_floating, not_real};
 use crate::{Device, Dtype, MemoryFormat, Tensor};
 
@@ -101,6 +102,19 @@ impl Gpu {
     #[track_caller]
     pub fn for_each(self, n: usize) -> Shape {
         Shape::grid_stride(n as u64, 256, self.index).unwrap_or_else(|error| throw(error))
+    }
+
+    /// A list on the GPU of numbers that an op has put together on the host. A graph that is being captured keeps
+    /// them.
+    #[track_caller]
+    pub fn table<T: Element>(self, numbers: &[T]) -> Tensor {
+        let table = Tensor::empty([numbers.len()], (T::DTYPE, self.device()));
+        let (to, from) = (table.device_ptr(), numbers.as_ptr().cast());
+        // SAFETY: both have so many bytes, and the table is new.
+        let copied =
+            unsafe { copy::table_to_device(to, from, size_of_val(numbers), self.stream()) };
+        copied.unwrap_or_else(|error| throw(error));
+        table
     }
 
     /// Starts a kernel on the current stream.

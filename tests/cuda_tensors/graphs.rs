@@ -3,6 +3,7 @@
 use torchrs::amp::GradScaler;
 use torchrs::cuda_graphs::{CudaGraph, make_graphed_callable};
 use torchrs::nn::{self, Forward, Module, Sequential};
+use torchrs::ops::{InterpolateMode, InterpolateOptions};
 use torchrs::optim::{Adam, AdamW, AdamWOptions, Optimizer, SGD, SGDOptions, StateValue};
 use torchrs::{Device, Dtype, Error, Generator, Result, Tensor, catch, cuda};
 
@@ -172,5 +173,25 @@ simulated! {
         assert!(eager.iter().zip(&graphed).all(|(a, b)| a.equal(b)));
         let error = catch(|| fast.call(&[batch(0).narrow(0, 0, 3)])).unwrap_err().to_string();
         assert!(error.contains("it was recorded for"), "{error}");
+    }
+
+    fn tables_of_ops_are_kept_by_graphs() {
+        let options = InterpolateOptions::size([9, 5], InterpolateMode::Bicubic);
+        let x = Tensor::randn([1, 2, 6, 7], (Dtype::F32, GPU)).requires_grad_(true);
+        let step = || {
+            let y = x.interpolate(&options);
+            let dx = torchrs::autograd::grad(&[&y.square().sum()], &[&x], &[None], false, false);
+            Ok((y.detach(), dx[0].clone().unwrap()))
+        };
+        step()?;
+        let (graph, (y, dx)) = CudaGraph::capture(step)?;
+        for seed in 0..3 {
+            torchrs::no_grad(|| x.copy_(&Generator::new(seed).randn([1, 2, 6, 7], Dtype::F32)));
+            // Blocks of pinned memory that a graph did not keep would be used again.
+            let _others: Vec<Tensor> = (0..8).map(|i| Tensor::full([9], i as f64, Dtype::F32).to_device(GPU)).collect();
+            graph.replay()?;
+            let (want_y, want_dx) = step()?;
+            assert!(y.equal(&want_y) && dx.equal(&want_dx), "{seed}");
+        }
     }
 }

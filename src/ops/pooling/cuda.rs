@@ -215,9 +215,9 @@ pub fn resample(
 ) {
     let tables = [starts, places].map(|table| {
         let table: Vec<i32> = table.iter().map(|&n| n as i32).collect();
-        Tensor::from(table).to_device(gpu.device())
+        gpu.table(&table)
     });
-    let weights = Tensor::from_slice(weights, [weights.len()]).to_device(gpu.device());
+    let weights = gpu.table(weights);
     let [starts, places] = [tables[0].device_ptr(), tables[1].device_ptr()];
     let (to, from, weights) = (y.device_ptr(), x.device_ptr(), weights.device_ptr());
     let [count, size, rows, inner] = [y.numel(), size, rows, inner].map(|n| n as i64);

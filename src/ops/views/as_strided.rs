@@ -1,10 +1,10 @@
 //! The most general view, and its gradient: a scatter into zeros.
 
 use super::view;
-use crate::Tensor;
 use crate::autograd::scatter_into_base;
 use crate::error::{Error, throw};
 use crate::tensor::{Element, Layout, dispatch};
+use crate::{Dtype, Tensor};
 
 impl Tensor {
     /// A view of the given shape and strides, starting `offset` elements after this tensor's first
@@ -85,7 +85,7 @@ impl Tensor {
     /// [`add_overlapping`](Self::add_overlapping) on a GPU: each element's place in the memory is an index.
     fn scatter_overlapping(&self, x: &Tensor) {
         let extent = self.layout().extent() - self.storage_offset();
-        let places = Tensor::range(extent).to_device(self.device());
+        let places = Tensor::arange(0, extent as i64, 1, (Dtype::I64, self.device()));
         let places = places.as_strided(self.shape(), self.strides(), 0).reshape([-1]);
         let memory = Layout { offset: self.storage_offset(), ..Layout::contiguous(&[extent]) };
         let memory = Tensor::from_parts(self.storage().clone(), memory, self.dtype());
