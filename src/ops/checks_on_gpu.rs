@@ -3,13 +3,12 @@
 
 use std::collections::HashMap;
 use std::env;
-use std::path::PathBuf;
 use std::process::Command;
 
 use super::checks::{compare, converted, cotangent, gradients, leaves, wanted};
 use super::samples::{OpSample, Order};
 use crate::autograd::GradcheckOptions;
-use crate::cuda::library::{SIMULATE, SIMULATED_LIBRARY};
+use crate::cuda::library::{SIMULATE, SIMULATED_LIBRARY, simulated_path};
 use crate::{Device, Dtype, Tensor, autograd, backends};
 
 /// Set in the process that has the GPU.
@@ -21,13 +20,6 @@ const DIFFERENCES: usize = 16;
 /// What errors say of ops that have no kernel for GPUs.
 const REFUSALS: [&str; 3] =
     ["computes on the CPU only", "run on the CPU only", "and this computes on the CPU"];
-
-/// Where the simulated GPU is, if it was built.
-fn library() -> Option<PathBuf> {
-    let executable = env::current_exe().unwrap();
-    let folders = executable.ancestors().skip(1).take(2);
-    folders.map(|folder| folder.join("libtorchrs_simulated_gpu.so")).find(|path| path.is_file())
-}
 
 fn on(device: Device, tensors: &[Tensor]) -> Vec<Tensor> {
     tensors.iter().map(|t| t.to_device(device)).collect()
@@ -140,8 +132,8 @@ fn samples_agree_with_the_cpu() {
     if env::var_os(INSIDE).is_some() {
         return inside();
     }
-    let Some(library) = library() else {
-        return println!("skipped: the simulated GPU is not beside this test");
+    let Some(library) = simulated_path() else {
+        return println!("skipped: the simulated GPU is not built");
     };
     let executable = env::current_exe().unwrap();
     // Where tests of other programs keep their kernels, too.
