@@ -1,9 +1,11 @@
 """What gpu-check writes, anew after every stage and section: a report in JSON, tables, and an archive of the logs."""
 
-import datetime, glob, io, json, os, platform, tarfile, time
+import datetime, glob, io, json, os, platform, tarfile, threading, time
 
 # Failures that the report names, and bytes that it keeps of each log and of all.
 FAILURES, LOG, LOGS = 60, 384 << 10, 12 << 20
+# Seconds from a file's writing to the next within a stage.
+PAUSE = 10
 
 
 class Report:
@@ -12,6 +14,8 @@ class Report:
     def __init__(self, machine, out):
         self.machine, self.out, self.start = machine, os.path.abspath(out), time.monotonic()
         self.found, self.stages, self.rows = [], [], None
+        # Held again by what a signal runs in the thread that holds it.
+        self.lock, self.written = threading.RLock(), 0
         os.makedirs(self.out, exist_ok=True)
 
     def path(self, name):
@@ -51,10 +55,18 @@ class Report:
 
     def write(self, logs=True):
         """Writes all files; each appears whole."""
-        replace(self.path("gpu-check.json"), json.dumps(self.content(), indent=1).encode())
-        replace(self.path("gpu-check.md"), self.tables().encode())
-        if logs:
-            replace(self.path("logs.tar.gz"), archive(self.machine.work))
+        with self.lock:
+            self.written = time.monotonic()
+            replace(self.path("gpu-check.json"), json.dumps(self.content(), indent=1).encode())
+            replace(self.path("gpu-check.md"), self.tables().encode())
+            if logs:
+                replace(self.path("logs.tar.gz"), archive(self.machine.work))
+
+    def changed(self):
+        """Writes all but the logs, if that was not done just now."""
+        with self.lock:
+            if time.monotonic() > self.written + PAUSE:
+                self.write(logs=False)
 
 
 def replace(path, data):

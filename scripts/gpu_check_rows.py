@@ -1,6 +1,6 @@
 """The benchmarks of gpu-check: our rows and PyTorch's in turns, section by section, and their table."""
 
-import json, math, os, shutil, subprocess, sys, time
+import math, os, shutil, subprocess, sys, time
 
 from gpu_check_run import HERE, Late, Lines, end, ending, row_of
 
@@ -13,25 +13,28 @@ NAMES = ("torchrs", "PyTorch")
 
 
 def interpreter(named):
-    """An interpreter with PyTorch, or none."""
+    """An interpreter with PyTorch, or none. What `--python` names has to be one that runs."""
     test = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
-    for python in [named or os.environ.get("TORCHRS_PEER_PYTHON"), sys.executable, shutil.which("python3")]:
-        if python and subprocess.run([python, "-c", test], check=False, capture_output=True).returncode == 0:
-            return python
+    for python in [named, os.environ.get("TORCHRS_PEER_PYTHON"), sys.executable, shutil.which("python3")]:
+        try:
+            if python and subprocess.run([python, "-c", test], capture_output=True, timeout=20).returncode == 0:
+                return python
+        except (OSError, subprocess.SubprocessError) as error:
+            if python == named:
+                sys.exit(f"gpu-check: {named} does not run: {error}")
     return None
 
 
 class Rows:
     """Rows of both sides, by name; a side's time is the least of its rounds' medians."""
 
-    def __init__(self, stage, ours, peer, simulated, changed=lambda: None):
+    def __init__(self, stage, ours, peer, simulated):
         self.stage, self.ours, self.peer_command, self.simulated = stage, ours, peer, simulated
-        self.sides, self.about, self.peer, self.changed = ({}, {}), None, None, changed
+        self.sides, self.about, self.peer = ({}, {}), None, None
         self.began = [None, None]
 
-    def take(self, side, line):
-        """Notes a line of a side; whether a section ends with it."""
-        row = row_of(line)
+    def take(self, side, row):
+        """Notes a row of a side; whether a section ends with it."""
         if "peer" in row:
             self.about = row["peer"]
             print(f"    {self.about}", flush=True)
@@ -47,7 +50,7 @@ class Rows:
     def lose(self, side, section, why):
         """Notes a row that hung or ended its process."""
         name = self.began[side] or f"section {section}"
-        self.take(side, json.dumps({"name": name, "error": why}))
+        self.take(side, {"name": name, "error": why})
         return name
 
     def measure(self, sections, rounds):
@@ -59,7 +62,7 @@ class Rows:
                     print(f"    round {turn + 1}: {section}, {self.stage.left():.0f} s left", flush=True)
                     self.torchrs(section)
                     self.pytorch(section)
-                    self.changed()
+                    self.stage.changed()
                 if self.stage.left() < 1.1 * (time.monotonic() - start):
                     break
         finally:
@@ -76,23 +79,16 @@ class Rows:
                 return
             more = ["--skip", ",".join(skip)] if skip else []
             lines = Lines(self.stage, self.ours(section) + more, stderr=self.stage.log)
-            failed, hung = False, False
-            try:
-                while (line := lines.next(ROW)) is not None:
-                    self.stage.write(line)
-                    self.take(TORCHRS, line)
-                    row = row_of(line)
-                    skip += [row["name"]] if "name" in row else []
-                    failed = "error" in row
-            except Late:
-                hung = True
-                lines.process.kill()
-            status = lines.end()
+            failed = False
+            for row in lines.rows(ROW, self.stage.write):
+                self.take(TORCHRS, row)
+                skip += [row["name"]] if "name" in row else []
+                failed = "error" in row
             if self.stage.left() < 1:
                 return
-            if hung or (status != 0 and not failed):
-                skip.append(self.lose(TORCHRS, section, f"took more than {ROW} s" if hung else ending(status)))
-            if status == 0 or skip[-1:] == [f"section {section}"]:
+            if lines.status != 0 and not failed:
+                skip.append(self.lose(TORCHRS, section, lines.why))
+            if lines.status == 0 or skip[-1:] == [f"section {section}"]:
                 return
 
     def pytorch(self, section):
@@ -111,11 +107,11 @@ class Rows:
                 if line is None:
                     raise BrokenPipeError
                 self.stage.write(line)
-                if self.take(PYTORCH, line):
+                if self.take(PYTORCH, row_of(line)):
                     return
         except (BrokenPipeError, Late) as error:
             end(self.peer.process)
-            why = "took too long" if isinstance(error, Late) else ending(self.peer.process.wait())
+            why = "took too long" if isinstance(error, Late) else f"the process {ending(self.peer.process.wait())}"
             if self.stage.left() > 1:
                 self.lose(PYTORCH, section, why)
             self.peer = None
@@ -135,15 +131,15 @@ class Rows:
             row = {"name": name, "unit": (ours or peer or {}).get("unit", "")}
             for side, key, of in ((TORCHRS, "ours", ours), (PYTORCH, "peer", peer)):
                 if of:
-                    row[key] = of["rate"] * of["min_s"] / of["median_s"] if row["unit"] != "us" else of["median_s"] * 1e6
+                    row[key] = speed(of)
                     row[f"{key}_host_us"] = of["host_s"] * 1e6
                 elif side == TORCHRS or self.peer_command:
                     errors = [r["error"] for r in self.sides[side].get(name, []) if "error" in r]
-                    row[f"{key}_error"] = errors[0][:300] if errors else "no such row"
+                    row[f"{key}_error"] = errors[0][:300] if errors else "not run"
             if ours and peer:
                 row["ratio"] = peer["median_s"] / ours["median_s"]
             if ours and copy and row["unit"] == "GB/s":
-                row["of_copy"] = row["ours"] / copy["rate"]
+                row["of_copy"] = row["ours"] / speed(copy)
             kept.append(row)
         return kept
 
@@ -159,21 +155,25 @@ class Rows:
         return "\n".join(lines + [""] + self.goals())
 
     def goals(self):
-        """A line per goal: met, missed, or why nobody knows."""
-        rows = [row for row in self.table() if "ratio" in row]
-        host = [row for row in rows if row["unit"] == "us"]
-        device = [row for row in rows if row["unit"] != "us"]
+        """A line per goal: met, missed, or why nobody knows. A row of which PyTorch has a time and we have none is
+        behind."""
+        table = self.table()
+        rows = [row for row in table if "ratio" in row]
         if not rows:
             return ["- no row has both sides: no goal can be judged"]
-        behind = sorted((row for row in rows if row["ratio"] < 1), key=lambda row: row["ratio"])
-        names = ", ".join(f"{row['name']} {row['ratio']:.2f}" for row in behind[:8])
-        lines = [verdict(not behind, f"at least 1.0 on every row: {len(rows) - len(behind)} of {len(rows)}", names)]
-        means = [f"{len(part)} {word} rows {mean(part):.2f}" for word, part in (("device-time", device), ("host-time", host)) if part]
+        judged = [{"ratio": 0.0, **row} for row in table if "peer" in row]
+        behind = sorted((row for row in judged if row["ratio"] < 1), key=lambda row: row["ratio"])
+        names = named(behind, lambda ratio: ratio)
+        lines = [verdict(not behind, f"at least 1.0 on every row: {len(judged) - len(behind)} of {len(judged)}", names)]
+        kinds = (("device-time", lambda row: row["unit"] != "us"), ("host-time", lambda row: row["unit"] == "us"))
+        means = [f"{len(part)} {word} rows {mean(part):.2f}" for word, kind in kinds if (part := list(filter(kind, rows)))]
         lines.append(verdict(mean(rows) >= 1.2, f"geometric mean at least 1.2: all rows {mean(rows):.2f}", ", ".join(means)))
+        host = [row for row in judged if row["unit"] == "us"]
         slow = [row for row in host if row["ratio"] <= 3]
-        names = ", ".join(f"{row['name']} {1 / row['ratio']:.2f}" for row in slow[:8])
         text = f"host time under a third of PyTorch's: {len(host) - len(slow)} of {len(host)} rows"
-        return lines + ([verdict(not slow, text, names)] if host else [])
+        lines += [verdict(not slow, text, named(slow, lambda ratio: 1 / ratio))] if host else []
+        others = [row["name"] for row in table if "peer" not in row]
+        return lines + ([f"- not measured on both sides: {len(others)} ({', '.join(others[:8])})"] if others else [])
 
     def summary(self):
         """How many rows both sides have, and their means. In a simulated run both must have the same ones."""
@@ -200,6 +200,16 @@ def mean(rows):
     return math.exp(sum(math.log(row["ratio"]) for row in rows) / len(rows))
 
 
+def speed(row):
+    """A row's rate, or its microseconds, by its median."""
+    return row["rate"] * row["min_s"] / row["median_s"] if row["unit"] != "us" else row["median_s"] * 1e6
+
+
+def named(rows, number):
+    """Rows with a number of their ratio, or why there is none."""
+    return ", ".join(f"{row['name']} {row.get('ours_error') or format(number(row['ratio']), '.2f'):.40}" for row in rows[:8])
+
+
 def verdict(met, text, more):
     return f"- {'met' if met else 'MISSED'}: {text}" + (f" ({more})" if more else "")
 
@@ -207,7 +217,7 @@ def verdict(met, text, more):
 def commands(machine, python, quick):
     """What runs a section of ours, and PyTorch's side."""
     options = ["--tiny", "--budget", "0"] if machine.simulated else ["--budget", "0.05"] if quick else []
-    ours = lambda section: [machine.binary("gpu_check"), "bench", section, *options]
+    ours = lambda section: [machine.program("gpu_check"), "bench", section, *options]
     device = ["--device", "cpu"] if machine.simulated else []
     return ours, [python, os.path.join(HERE, "peer_gpu_bench.py"), *device, *options] if python else None
 
@@ -216,9 +226,7 @@ def warm(stage):
     """Every section with tiny sizes, all at a time: their kernels are compiled, and rows that fail are found early."""
     from concurrent.futures import ThreadPoolExecutor
 
-    program = stage.machine.binary("gpu_check")
-    if program is None:
-        raise FileNotFoundError("gpu_check is not built")
+    program = stage.machine.program("gpu_check")
 
     def one(section):
         status, text = stage.run([program, "bench", section, "--tiny", "--budget", "0"])

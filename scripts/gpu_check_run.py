@@ -24,6 +24,10 @@ class Late(Exception):
     """A stage's time is over."""
 
 
+# Processes that run, each with those that it started.
+RUNNING = set()
+
+
 class Machine:
     """Folders, binaries and the environment that all stages share."""
 
@@ -49,6 +53,13 @@ class Machine:
         is_program = lambda path: os.access(path, os.X_OK) and os.path.isfile(path) and not path.endswith(".d")
         found = [path for pattern in patterns for path in glob.glob(pattern) if is_program(path)]
         return max(found, key=os.path.getmtime, default=None)
+
+    def program(self, name):
+        """A binary that there has to be."""
+        path = self.binary(name)
+        if path is None:
+            raise FileNotFoundError(f"{name} is not built")
+        return path
 
     def environment(self, devices=1):
         """Of torchrs' programs: one folder of compiled kernels for all stages."""
@@ -101,26 +112,33 @@ def end(process):
     for sign in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(process.pid, sign)
-        except (ProcessLookupError, PermissionError):
-            return
-        try:
             process.wait(3)
+        except OSError:
+            break
         except subprocess.TimeoutExpired:
+            continue
+    RUNNING.discard(process)
+
+
+def end_all():
+    """Ends all processes at once."""
+    for process in list(RUNNING):
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except OSError:
             continue
 
 
 class Stage:
-    """A stage that runs: its time, its log, and what failed in it."""
+    """A stage that runs: its time, its log, and what failed in it; `changed` is told when more has."""
 
-    def __init__(self, machine, name, limit):
-        self.machine, self.name, self.limit = machine, name, limit
+    def __init__(self, machine, name, limit, changed=lambda: None):
+        self.machine, self.limit, self.changed = machine, limit, changed
         self.start, self.until = time.monotonic(), time.monotonic() + limit
         self.log = open(os.path.join(machine.work, f"{name}.log"), "w+", errors="replace")
         self.lock = threading.Lock()
         # What failed, in order: a name and a message.
         self.failures = []
-        # What the report says of a stage that ends too late.
-        self.note = ""
 
     def left(self):
         return self.until - time.monotonic()
@@ -138,14 +156,17 @@ class Stage:
             self.failures.append({"name": name, "message": text})
             if len(self.failures) <= 20:
                 print(f"    {name}: {text[:240]}", flush=True)
+        self.changed()
 
     def begin(self, command, env=None, **more):
-        if command[0] is None:
-            raise FileNotFoundError("a binary is not built")
         self.write(f"$ {' '.join(command)}\n")
         env, more = env or self.machine.environment(), {"stdin": subprocess.DEVNULL, **more}
-        work = self.machine.work
-        return subprocess.Popen(command, env=env, cwd=work, start_new_session=True, text=True, errors="replace", **more)
+        # A group can be ended as a whole; a session of its own would outlive the one that ends with this script.
+        process = subprocess.Popen(
+            command, env=env, cwd=self.machine.work, process_group=0, text=True, errors="replace", **more
+        )
+        RUNNING.add(process)
+        return process
 
     def run(self, command, env=None, limit=None):
         """Runs a command to its end: its status, or none where it took too long, and what it printed."""
@@ -196,8 +217,22 @@ class Lines:
         except queue.Empty:
             raise Late() from None
 
+    def rows(self, seconds, log):
+        """The rows of all lines, to the process's end: its own, or that of one that prints nothing for so long. Then
+        `status` is its status, and `why` that in words."""
+        late = False
+        try:
+            while (line := self.next(seconds)) is not None:
+                log(line)
+                yield row_of(line)
+        except Late:
+            late = True
+            self.process.kill()
+        self.status = self.end()
+        self.why = f"took more than {seconds} s" if late else f"the process {ending(self.status)}"
+
     def end(self):
-        """Ends the process, and waits for it."""
+        """Ends the process, and waits for it; its status."""
         try:
             self.process.wait(2 if self.queue.empty() else 0.2)
         except subprocess.TimeoutExpired:

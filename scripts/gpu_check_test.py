@@ -1,12 +1,13 @@
 """What gpu-check does with results of real GPUs, tried with programs that only pretend: rows and goals, cases that end or
 hang their process, tests that fail, and reports that stay small. Run by tests/gpu_check_script.rs."""
 
-import io, json, os, stat, sys, tarfile, tempfile, unittest
+import io, json, os, signal, stat, subprocess, sys, tarfile, tempfile, time, unittest
 from contextlib import redirect_stdout
+from unittest import mock
 
 sys.dont_write_bytecode = True
 import gpu_check_golden, gpu_check_report, gpu_check_rows, gpu_check_tests
-from gpu_check_run import Late, Machine, Stage
+from gpu_check_run import HERE, Late, Machine, Stage
 
 HEAD = "#!" + sys.executable + "\nimport json, os, sys, time\nsay = lambda **row: print(json.dumps(row), flush=True)\n"
 # Twelve cases in two parts: one wrong, one hangs, one kills its process, one loses the device, one is known.
@@ -25,7 +26,25 @@ for id in ids[ids.index(after) + 1 if after else 0:]:
     if id == "case6":
         say(lost=id)
         sys.exit(1)
+say(done=True)
 sys.exit(1 if k == 0 else 0)
+"""
+# Part 0 crashes and hangs between cases, and once does not start; part 1 never does.
+GAPS = HEAD + """
+after = sys.argv[sys.argv.index("--after") + 1] if "--after" in sys.argv else None
+if "1/2" in sys.argv:
+    sys.exit(101)
+if after == "case2" and not os.path.exists("tried"):
+    open("tried", "w").close()
+    sys.exit(101)
+for id, outcome in {None: [("case0", "wrong"), ("case1", "passed")], "case1": [("case2", "passed")], "case2": []}[after]:
+    say(begin=id)
+    say(case=id, outcome=outcome, why="")
+if after is None:
+    os.kill(os.getpid(), 11)
+if after == "case1":
+    time.sleep(60)
+say(done=True)
 """
 # A section of rows: the second kills the process, the third fails.
 OURS = HEAD + """
@@ -45,7 +64,8 @@ for name, unit in rows:
 PEER = HEAD + """
 say(peer="PyTorch 9 on a GPU")
 for section in map(str.strip, sys.stdin):
-    for name, unit, seconds in (("gemm", "TFLOP/s", 2e-3), ("copy_f32_256Mi", "GB/s", 0.9e-3), ("host_add", "us", 4e-3)):
+    rows = ("gemm", "TFLOP/s", 2e-3), ("fails", "GB/s", 1e-3), ("copy_f32_256Mi", "GB/s", 0.9e-3), ("host_add", "us", 4e-3)
+    for name, unit, seconds in rows:
         say(begin=name)
         say(name=name, unit=unit, median_s=seconds, min_s=seconds, rate=50.0, host_s=9e-6)
     if section == "second":
@@ -54,15 +74,26 @@ for section in map(str.strip, sys.stdin):
 """
 TESTS = HEAD + """
 if "--list" in sys.argv:
-    print("a::passes: test\\na::fails: test\\na::hangs: test\\na::crashes: test\\na::skips: test")
+    names = "passes", "fails", "hangs", "crashes", "skips", "is_a_part", "passes_on_hardware"
+    print("\\n".join(f"a::{name}: test" for name in names))
 elif sys.argv[1] == "a::fails":
     print("thread 'main' panicked at src/x.rs:1:2:\\nleft is not right"), sys.exit(101)
 elif sys.argv[1] == "a::hangs":
     time.sleep(60)
 elif sys.argv[1] == "a::crashes":
     os.kill(os.getpid(), 11)
-elif sys.argv[1] == "a::skips":
-    print("skipped: only the simulated GPU has X")
+elif sys.argv[1] == "a::is_a_part" or sys.argv[1] == "a::passes_on_hardware" and "--include-ignored" not in sys.argv:
+    print(f"test {sys.argv[1]} ... ignored\\n\\ntest result: ok. 0 passed; 0 failed; 1 ignored")
+else:
+    print("skipped: only the simulated GPU has X\\n" * (sys.argv[1] == "a::skips") + "test result: ok. 1 passed; 0 failed")
+"""
+# Starts something, and never ends.
+HANGS = HEAD + """
+import subprocess
+with open("started.new", "w") as file:
+    print(os.getpid(), subprocess.Popen(["sleep", "60"]).pid, file=file)
+os.rename("started.new", "started")
+time.sleep(60)
 """
 
 
@@ -76,15 +107,21 @@ class Pretended(Machine):
         return os.path.join(self.work, name)
 
 
+def runs(pid):
+    """Whether a process still does anything."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
 class Checks(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()
         self.machine = Pretended(self.folder.name)
         for name, text in (("golden", GOLDEN), ("gpu_check", OURS), ("peer", PEER), ("cuda_device", TESTS)):
-            path = self.machine.binary(name)
-            with open(path, "w") as file:
-                file.write(text)
-            os.chmod(path, stat.S_IRWXU)
+            self.pretend(self.machine.binary(name), text)
         gpu_check_golden.CASE = gpu_check_tests.TEST = 1
         self.quiet = redirect_stdout(io.StringIO())
         self.quiet.__enter__()
@@ -94,6 +131,11 @@ class Checks(unittest.TestCase):
         self.stage.log.close()
         self.quiet.__exit__(None, None, None)
         self.folder.cleanup()
+
+    def pretend(self, path, text):
+        with open(path, "w") as file:
+            file.write(text)
+        os.chmod(path, stat.S_IRWXU)
 
     def rows(self, sections):
         ours = lambda section: [self.machine.binary("gpu_check"), "bench", section]
@@ -110,19 +152,46 @@ class Checks(unittest.TestCase):
         self.assertIn("SIGSEGV", found["case4"])
         self.assertIn("took more than", found["case3"])
 
+    def test_golden_loses_no_case_between_processes(self):
+        self.pretend(self.machine.binary("golden"), GAPS)
+        with self.assertRaises(AssertionError) as error:
+            gpu_check_golden.golden(self.stage)
+        self.assertEqual(str(error.exception), "2 passed, 1 wrong")
+        found = [f"{failure['name']}: {failure['message']}" for failure in self.stage.failures]
+        unstarted = "golden-1: the process ended with status 101"
+        self.assertEqual(sorted(found), sorted([
+            "case0: ", "golden-0 behind case1: the process ended by SIGSEGV", "golden-0 behind case2: took more than 1 s",
+            "golden-0 behind case2: the process ended with status 101",
+            unstarted, unstarted, unstarted, "golden-1: what comes there was not run",
+        ]))
+
+    def test_what_fails_in_a_part_of_golden_is_told(self):
+        self.pretend(self.machine.binary("golden"), HEAD + "say(case='case0', outcome='strange', why='')")
+        self.assertRaises(KeyError, gpu_check_golden.golden, self.stage)
+
     def test_a_test_that_hangs_or_crashes_is_named(self):
         with self.assertRaises(AssertionError) as error:
             gpu_check_tests.tests(self.stage, [("cuda_device", [])], 5)
-        self.assertEqual(str(error.exception), "1 passed, 3 failed, 1 skipped")
+        self.assertEqual(str(error.exception), "2 passed, 3 failed, 2 skipped")
         found = {failure["name"]: failure["message"] for failure in self.stage.failures}
         self.assertIn("left is not right", found["a::fails"])
         self.assertIn("took more than", found["a::hangs"])
         self.assertIn("SIGSEGV", found["a::crashes"])
 
     def test_tests_behind_the_end_of_a_stage_are_not_run(self):
+        todo = gpu_check_tests.listed(self.stage, "cuda_device", [])
         self.stage.until = self.stage.start
-        with self.assertRaises((Late, AssertionError)):
+        with mock.patch("gpu_check_tests.listed", lambda *_: todo), self.assertRaises(Late) as late:
             gpu_check_tests.tests(self.stage, [("cuda_device", [])])
+        self.assertEqual(str(late.exception), "0 passed, 0 failed, 7 not run")
+        self.stage.log.seek(0)
+        self.assertEqual(self.stage.log.read().count("$ "), 1)
+
+    def test_a_test_that_is_still_running_at_the_end_of_a_stage_is_named(self):
+        self.stage.until = time.monotonic() + 1.5
+        with self.assertRaises(Late) as late:
+            gpu_check_tests.tests(self.stage, [("cuda_device", ["hangs"])])
+        self.assertEqual(str(late.exception), "0 passed, 0 failed, 1 not run; in progress: a::hangs")
 
     def test_rows_have_ratios_and_goals(self):
         rows = self.rows(["first"])
@@ -130,9 +199,11 @@ class Checks(unittest.TestCase):
         self.assertAlmostEqual(table["gemm"]["ratio"], 2.0)
         self.assertAlmostEqual(table["host_add"]["ours"], 1000.0)
         self.assertIn("SIGKILL", table["dies"]["ours_error"])
-        self.assertEqual(table["fails"]["peer_error"], "no such row")
-        every, means, host = rows.goals()
-        self.assertIn("MISSED: at least 1.0 on every row: 2 of 3 (copy_f32_256Mi 0.90)", every)
+        self.assertEqual(table["dies"]["peer_error"], "not run")
+        self.assertAlmostEqual(table["copy_f32_256Mi"]["of_copy"], 1.0)
+        every, means, host, others = rows.goals()
+        self.assertIn("MISSED: at least 1.0 on every row: 2 of 4 (fails a kernel failed, copy_f32_256Mi 0.90)", every)
+        self.assertIn("not measured on both sides: 1 (dies)", others)
         self.assertIn("met: geometric mean at least 1.2: all rows 1.93 (2 device-time rows 1.34, 1 host-time rows 4.00)", means)
         self.assertIn("met: host time under a third of PyTorch's: 1 of 1", host)
         self.assertIn("| gemm | TFLOP/s | 90 | 50 | 2.00 |  | 2.0 | 9.0 |", rows.text())
@@ -149,6 +220,28 @@ class Checks(unittest.TestCase):
         self.assertIn("no goal", rows.goals()[0])
         self.assertIn("| gemm | TFLOP/s | 90 |", rows.text())
         self.assertNotIn("peer_error", rows.table()[0])
+
+    def test_a_run_that_is_ended_ends_all_and_leaves_a_report(self):
+        work, out = (os.path.join(self.folder.name, name) for name in ("work", "out"))
+        examples = os.path.join(self.folder.name, "debug", "examples")
+        os.makedirs(examples)
+        self.pretend(os.path.join(examples, "gpu_check"), HANGS)
+        command = [sys.executable, os.path.join(HERE, "gpu-check"), "--stages", "graphs", "--work", work, "--out", out]
+        env = {**os.environ, "CARGO_TARGET_DIR": self.folder.name}
+        process = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL)
+        while not os.path.exists(os.path.join(work, "started")):
+            self.assertIsNone(process.poll())
+            time.sleep(0.02)
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(5), 1)
+        with open(os.path.join(out, "gpu-check.json")) as file:
+            self.assertEqual([stage["result"] for stage in json.load(file)["stages"]], ["running"])
+        with open(os.path.join(work, "started")) as file:
+            pids = file.read().split()
+        until = time.monotonic() + 5
+        while any(map(runs, pids)):
+            self.assertLess(time.monotonic(), until)
+            time.sleep(0.02)
 
     def test_a_report_is_small_whatever_happened(self):
         report = gpu_check_report.Report(self.machine, os.path.join(self.folder.name, "out"))

@@ -2,10 +2,11 @@
 //! beside this test is skipped by the script; without Python or the simulator there is nothing to test.
 
 use std::env;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
 
 use serde_json::Value;
+use torchrs::cuda::library::simulated_path;
 
 /// Stages that are quick where code is not optimised.
 const STAGES: &str = "libraries,golden,ipc,dma,nccl,main job";
@@ -30,16 +31,9 @@ fn show(output: &Output) {
     println!("{}{}", text(&output.stdout), text(&output.stderr));
 }
 
-/// The simulated GPU beside this test's folder, or in it, where `cargo test` leaves it.
-fn simulator() -> Option<PathBuf> {
-    let executable = env::current_exe().expect("its own path");
-    let folders = executable.ancestors().skip(1).take(2);
-    folders.map(|folder| folder.join("libtorchrs_simulated_gpu.so")).find(|path| path.is_file())
-}
-
 #[test]
 fn stages_run_on_the_simulated_gpu() {
-    let Some(simulator) = simulator().filter(|_| has_python()) else {
+    let Some(simulator) = simulated_path().filter(|_| has_python()) else {
         return println!("skipped: the simulated GPU is not built");
     };
     let executable = env::current_exe().expect("its own path");
@@ -69,10 +63,8 @@ fn stages_run_on_the_simulated_gpu() {
     // Only for want of a binary may a stage be left out; `cargo test` without a filter builds all.
     let is_built = built.join("examples/gpu_check").is_file();
     for stage in stages {
-        let name = stage["stage"].as_str().unwrap();
-        let needs_it = ["libraries", "nccl"].iter().any(|part| name.starts_with(part));
         let unbuilt = stage["note"].as_str().is_some_and(|note| note.contains("is not built"));
-        let left_out = stage["result"] == "skipped" && unbuilt && !(is_built && needs_it);
+        let left_out = stage["result"] == "skipped" && unbuilt && !is_built;
         assert!(stage["result"] == "ok" || left_out, "{stage}");
     }
 }

@@ -30,7 +30,7 @@ fn is_asked_for() -> bool {
     true
 }
 
-/// Functions of f64 that keep some of each thread's memory, of at most this size: the first ones an array for numbers
+/// Functions that keep some of each thread's memory, of at most this size: the first ones an array for numbers
 /// so large that many digits of pi decide, which others never touch; the last ones, so long that they are called
 /// instead of copied to where they are used, what their callers put aside.
 const WITH_MEMORY: [&str; 7] =

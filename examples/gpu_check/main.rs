@@ -32,7 +32,7 @@ use bench::Bench;
 /// Times the rows of a section.
 type Section = fn(&Bench) -> Result<()>;
 
-/// The sections of `bench`, in the order in which they are best run.
+/// The sections of `bench`.
 const SECTIONS: [(&str, Section); 9] = [
     ("launches", launches::rows),
     ("bytes", bytes::rows),

@@ -13,8 +13,8 @@ use torchrs::nn::{Forward, Linear, Module, ReLU, Sequential};
 use torchrs::optim::{Optimizer, SGD, SGDOptions};
 use torchrs::{Device, Dtype, Error, Result, Tensor, cuda};
 
-/// No wait is longer.
-const LONG: Duration = Duration::from_secs(60);
+/// No wait is longer: less than `scripts/gpu-check` waits.
+const LONG: Duration = Duration::from_secs(15);
 /// With these NCCL takes ranks on one GPU for ranks on several hosts.
 const SHARED: [(&str, &str); 9] = [
     ("NCCL_SOCKET_IFNAME", "lo"),
@@ -41,7 +41,7 @@ pub fn check(ranks: usize) -> Result<()> {
             .env("RANK", rank.to_string())
             .env("LOCAL_RANK", (rank % devices).to_string())
             .env("WORLD_SIZE", ranks.to_string())
-            .env("TORCHRS_TIMEOUT_S", "30")
+            .env("TORCHRS_TIMEOUT_S", "8")
             .inherit("TORCHRS_STORE_FD", server.connect()?);
         if share {
             process = process.env("NCCL_HOSTID", format!("rank{rank}"));

@@ -278,22 +278,24 @@ fn missing(kind: Kind, driver: Option<u32>, versions: &[u32], refused: &[String]
     ))
 }
 
+/// Where the simulated GPU is: where [`SIMULATED_LIBRARY`] says, else near this executable, if it was built.
+pub fn simulated_path() -> Option<PathBuf> {
+    let named = env::var_os(SIMULATED_LIBRARY).filter(|path| !path.is_empty());
+    named.map(PathBuf::from).or_else(|| {
+        let paths = simulated_candidates(&env::current_exe().ok()?);
+        paths.into_iter().find(|path| path.is_file())
+    })
+}
+
 fn find_simulated() -> Result<Library> {
-    if let Some(path) = env::var_os(SIMULATED_LIBRARY).filter(|p| !p.is_empty()) {
-        return Library::open(Path::new(&path))
-            .map_err(|why| Error::config(SIMULATED_LIBRARY, why));
-    }
-    let executable = env::current_exe().map_err(|e| Error::os("find this executable", e))?;
-    let paths = simulated_candidates(&executable);
-    match paths.iter().find(|path| path.is_file()) {
-        Some(path) => Library::open(path)
-            .map_err(|why| Error::Device(format!("the simulated GPU cannot be loaded ({why})"))),
-        None => Err(Error::Device(format!(
-            "{SIMULATE} is set, but {SIMULATED_NAME} is not beside {} nor in its parent folder; \
-             build it (`cargo build -p torchrs-simulated-gpu`) or name it in {SIMULATED_LIBRARY}",
-            executable.display()
-        ))),
-    }
+    let Some(path) = simulated_path() else {
+        return Err(Error::Device(format!(
+            "{SIMULATE} is set, but {SIMULATED_NAME} is not beside this executable nor in its parent folder; \
+             build it (`cargo build -p torchrs-simulated-gpu`) or name it in {SIMULATED_LIBRARY}"
+        )));
+    };
+    Library::open(&path)
+        .map_err(|why| Error::Device(format!("the simulated GPU cannot be loaded ({why})")))
 }
 
 /// Beside the executable, in the folder above, and in `deps` beside either: a test or an example is

@@ -1,27 +1,19 @@
 //! Tests inside the crate on a simulated GPU: each starts itself again in a process that has one.
 
 use std::env;
-use std::path::PathBuf;
 use std::process::Command;
 
-use super::library::{SIMULATE, SIMULATED_LIBRARY};
+use super::library::{SIMULATE, SIMULATED_LIBRARY, simulated_path};
 
 /// The test that this process was started for.
 const INSIDE: &str = "TORCHRS_TEST_INSIDE";
-
-/// Where the simulated GPU is, if it was built.
-fn library() -> Option<PathBuf> {
-    let executable = env::current_exe().unwrap();
-    let folders = executable.ancestors().skip(1).take(2);
-    folders.map(|folder| folder.join("libtorchrs_simulated_gpu.so")).find(|path| path.is_file())
-}
 
 /// Runs `body`, the body of the test of this path within the crate, where there is a simulated GPU.
 pub(crate) fn on_gpu(test: &str, body: fn()) {
     if env::var(INSIDE).is_ok_and(|inside| inside == test) {
         return body();
     }
-    let Some(library) = library() else {
+    let Some(library) = simulated_path() else {
         return println!("skipped: the simulated GPU is not beside this test");
     };
     let executable = env::current_exe().unwrap();

@@ -200,6 +200,7 @@ simulated! {
 
 /// A part of `a_damaged_file_is_compiled_again`, in another process.
 #[test]
+#[ignore = "a part of another test"]
 fn the_same_program_again() {
     if !crate::support::plays("kernels::the_same_program_again") {
         return;

@@ -52,6 +52,7 @@ simulated! {
 
 /// The child of `memory_is_opened_on_devices_with_access_only`.
 #[test]
+#[ignore = "a part of another test"]
 fn a_process_without_access() {
     if !plays(CHILD) {
         return;

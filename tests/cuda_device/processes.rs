@@ -62,6 +62,7 @@ simulated! {
 
 /// The child of `another_process_reads_and_writes_a_block`.
 #[test]
+#[ignore = "a part of another test"]
 fn the_other_process() {
     if plays(CHILD) {
         play().unwrap();

@@ -1,12 +1,11 @@
 //! Tests that start themselves again with simulated GPUs.
 
 use std::env;
-use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
 
 use torchrs::Result;
-use torchrs::cuda::library::{SIMULATE, SIMULATED_LIBRARY};
+use torchrs::cuda::library::{SIMULATE, SIMULATED_LIBRARY, simulated_path};
 use torchrs::cuda::{Block, Stream, copy};
 
 /// The test that this process was started for.
@@ -15,8 +14,6 @@ const INSIDE: &str = "TORCHRS_TEST_INSIDE";
 const REAL: &str = "TORCHRS_TEST_REAL_GPU";
 /// Where compiled kernels are kept from test to test, if not where the tests of all programs keep them.
 const KERNELS: &str = "TORCHRS_TEST_KERNEL_CACHE";
-/// The file name of the simulated GPU.
-const LIBRARY: &str = "libtorchrs_simulated_gpu.so";
 
 /// Declares tests whose bodies return `Result<()>` and run with two simulated GPUs, and with the
 /// variables in brackets.
@@ -51,7 +48,7 @@ pub fn run(path: &str, variables: &[(&str, &str)], body: fn() -> Result<()>) {
     command.env("TORCHRS_KERNEL_CACHE", kept);
     command.envs(variables.iter().copied());
     let simulated = variables.iter().find(|(name, _)| name.starts_with("TORCHRS_SIMULATED"));
-    match library() {
+    match simulated_path() {
         _ if env::var_os(REAL).is_some() => {
             if let Some((name, _)) = simulated {
                 return println!("skipped: only the simulated GPU has {name}");
@@ -60,7 +57,7 @@ pub fn run(path: &str, variables: &[(&str, &str)], body: fn() -> Result<()>) {
         Some(library) => {
             command.env(SIMULATE, "2").env(SIMULATED_LIBRARY, library);
         }
-        None => return println!("skipped: {LIBRARY} is not beside this test"),
+        None => return println!("skipped: the simulated GPU is not built"),
     }
     let output = command.stdin(Stdio::null()).output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -80,16 +77,6 @@ pub fn command(test: &str) -> Command {
 /// Whether this process was started to play a part of a test.
 pub fn plays(part: &str) -> bool {
     env::var(INSIDE).is_ok_and(|inside| inside == part)
-}
-
-/// Where the simulated GPU is, if it was built.
-fn library() -> Option<PathBuf> {
-    if let Some(path) = env::var_os(SIMULATED_LIBRARY) {
-        return Some(PathBuf::from(path));
-    }
-    let executable = env::current_exe().unwrap();
-    let folders = executable.ancestors().skip(1).take(2);
-    folders.map(|folder: &Path| folder.join(LIBRARY)).find(|path| path.is_file())
 }
 
 /// The last GPU: the second one of two, where there are two.

@@ -65,11 +65,15 @@ fn allocated() -> Result<usize> {
     cuda::memory::memory_allocated(cuda::device_count() - 1)
 }
 
-/// Bytes of shared memory in use on this machine, of which the simulated GPU's memory is a part.
-fn shared_memory_in_use() -> usize {
+/// Bytes in use by all processes: of the GPU, or of the machine's shared memory, of which the simulated GPU's is a part.
+fn in_use() -> Result<usize> {
+    if !cuda::library::is_simulated() {
+        let (free, total) = cuda::device::memory_info(cuda::device_count() - 1)?;
+        return Ok(total - free);
+    }
     let text = std::fs::read_to_string("/proc/meminfo").unwrap();
     let line = text.lines().find(|line| line.starts_with("Shmem:")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() << 10
+    Ok(line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() << 10)
 }
 
 /// Bytes in use on the GPU once there are `expected`, or after a while.
@@ -149,11 +153,11 @@ simulated! {
         large.select(0, -1).add_(2);
         assert_eq!(large.narrow(0, LARGE as i64 - 2, 2).to_vec::<u8>(), [1, 3]);
 
-        let before = shared_memory_in_use();
+        let before = in_use()?;
         drop((tensor, large, channel));
         let start = Instant::now();
-        while cuda::ipc::open_segments() > 0 || shared_memory_in_use() + LARGE / 4 * 3 > before {
-            let (open, now) = (cuda::ipc::open_segments(), shared_memory_in_use());
+        while cuda::ipc::open_segments() > 0 || in_use()? + LARGE / 4 * 3 > before {
+            let (open, now) = (cuda::ipc::open_segments(), in_use()?);
             assert!(start.elapsed() < LONG, "{open} segments are open, {now} of {before} bytes in use");
             std::thread::sleep(Duration::from_millis(5));
         }

@@ -1,11 +1,10 @@
 //! Jobs of processes that have a simulated GPU each.
 
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use torchrs::cuda::{
     self,
-    library::{SIMULATE, SIMULATED_LIBRARY},
+    library::{SIMULATE, SIMULATED_LIBRARY, simulated_path},
 };
 use torchrs::distributed::{InitOptions, ProcessGroup, StoreServer, init_process_group};
 use torchrs::multiprocessing::Process;
@@ -27,18 +26,6 @@ pub fn gpu() -> Device {
     Device::Cuda(cuda::device::current())
 }
 
-/// Where the simulated GPU is, if it was built.
-fn library() -> Option<PathBuf> {
-    if let Some(path) = std::env::var_os(SIMULATED_LIBRARY) {
-        return Some(PathBuf::from(path));
-    }
-    let executable = std::env::current_exe().unwrap();
-    let folders = executable.ancestors().skip(1).take(2);
-    folders
-        .map(|folder: &Path| folder.join("libtorchrs_simulated_gpu.so"))
-        .find(|path| path.is_file())
-}
-
 /// A job whose ranks have a simulated GPU each.
 pub struct Job {
     pub ranks: Vec<Process>,
@@ -52,8 +39,8 @@ impl Job {
     where
         F: Fn(()) -> Result<()> + Copy + 'static,
     {
-        let Some(library) = library() else {
-            println!("skipped: the simulated GPU is not beside this test");
+        let Some(library) = simulated_path() else {
+            println!("skipped: the simulated GPU is not built");
             return None;
         };
         let server = StoreServer::start().unwrap();

@@ -18,8 +18,8 @@
 //! counts as not implemented. Schedulers are left out. The run ends at a case behind which the device takes
 //! no more work.
 //!
-//! For a program that watches, `--lines` prints a line before and behind each case and `--after ID` goes on
-//! behind a case of the same part (`scripts/gpu-check`).
+//! For a program that watches, `--lines` prints a line before and behind each case and one at the end, and
+//! `--after ID` goes on behind a case of the same part (`scripts/gpu-check`).
 
 mod arg;
 mod case;

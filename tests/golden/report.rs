@@ -124,6 +124,9 @@ impl Report {
     /// Prints the table, writes the JSON report, and says whether the run is good: some case ran, and
     /// those that failed are exactly those that are known to.
     pub fn finish(self, root: &Path) -> ExitCode {
+        if self.lost.is_none() {
+            self.line(json!({ "done": true }));
+        }
         let known = &self.known;
         let mut sums = [0; 4];
         let mut bad = Vec::new();
