@@ -17,7 +17,7 @@ pub(super) mod flash;
 use flash::Dropout;
 use smallvec::{SmallVec, smallvec};
 
-use super::random::drop_elements;
+use super::random;
 #[cfg(test)]
 use super::samples::{OpSample, values};
 use super::{compute, gpu};
@@ -95,10 +95,10 @@ impl Tensor {
         let heads = |t: &Tensor| t.dim().checked_sub(3).map_or(0, |d| t.shape()[d]);
         let group = |t: &Tensor| match (heads(self), heads(t)) {
             (q, k) if q == k => 1,
-            (q, k) if k > 0 && q % k == 0 => q / k,
+            (q, k) if q > 0 && k > 0 && q % k == 0 => q / k,
             (q, k) => throw(Error::shape(
                 OP,
-                format!("{q} query heads are no multiple of {k} key or value heads"),
+                format!("{q} query heads cannot share {k} key or value heads"),
             )),
         };
         match [key, value].map(group) {
@@ -402,19 +402,20 @@ impl Plan {
     /// Y where each element of P is dropped with probability `p`: by kernels that draw as they go, or else from recorded
     /// ops, for which P must be there.
     fn dropped(&self, [q, k, v]: [&Tensor; 3], mask: Option<&Tensor>, p: f64) -> Tensor {
+        let mask = mask.map(|m| added(m, q.dtype()));
+        let mask = mask.as_ref();
         if let Some(gpu) = gpu::of(OP, &[q, k, v, mask.unwrap_or(q)]) {
-            let mask = mask.map(|m| added(m, q.dtype()));
             let qkv = [q, k, v];
-            let done = no_grad(|| cuda::dropped(gpu, self, qkv, mask.as_ref(), p));
+            let done = no_grad(|| cuda::dropped(gpu, self, qkv, mask, p));
             if let Some((y, logsum, dropout)) = done {
-                return self.clone().recorded(qkv, mask.as_ref(), y, logsum, Some(dropout));
+                return self.clone().recorded(qkv, mask, y, logsum, Some(dropout));
             }
+            cuda::allow_products();
         }
-        let Some(mask) = mask else {
-            return self.scores(q, k, None).softmax(-1).dropout(p, true).matmul(v);
-        };
-        let mask = added(mask, q.dtype());
-        let scores = self.scores(q, k, Some(&mask));
+        let scores = self.scores(q, k, mask);
+        if mask.is_none() {
+            return scores.softmax(-1).dropout(p, true).matmul(v);
+        }
         // A query that sees nothing gives 0, where softmax and its derivative are NaN.
         let blind = no_grad(|| scores.detach().amax(&[-1], true).eq(f64::NEG_INFINITY));
         let weights = scores.masked_fill(&blind, 0.0).softmax(-1).masked_fill(&blind, 0.0);
@@ -444,7 +445,8 @@ impl Plan {
         // What dropout multiplied the weights by.
         let factors = dropout.map(|dropout| {
             let ones = Tensor::ones(weights.shape(), (weights.dtype(), weights.device()));
-            no_grad(|| drop_elements(&ones, dropout.draw, dropout.p).0)
+            let gpu = gpu::of(OP, &[&ones]).expect("such dropout is of kernels");
+            random::cuda::dropout(gpu, &ones, dropout.words, dropout.p).0
         });
         let dropped = |t: Tensor| match &factors {
             Some(factors) => t * factors,
@@ -708,5 +710,10 @@ mod tests {
         assert!(text(&k, &t(&[2, 4, 6]), None, false).contains("same length"));
         assert!(text(&k, &v, Some(&t(&[4, 5])), false).contains("attn_mask must broadcast"));
         assert!(text(&k, &v, Some(&t(&[3, 5])), true).contains("is_causal"));
+        let options = AttentionOptions { enable_gqa: true, ..Default::default() };
+        for q in [t(&[3, 4]), t(&[0, 3, 4])] {
+            let y = crate::catch(|| q.scaled_dot_product_attention_with(&k, &v, &options));
+            assert!(y.unwrap_err().to_string().contains("0 query heads"));
+        }
     }
 }

@@ -16,6 +16,7 @@ use crate::error::{Error, throw};
 use crate::ops::compute;
 use crate::ops::gpu::Gpu;
 use crate::ops::matmul::cuda::products;
+use crate::ops::random::Words;
 use crate::tensor::Dtype;
 
 /// `Scores` of `kernels/attention.cu`.
@@ -120,6 +121,16 @@ fn tiles(plan: &Plan, qkv: [&Tensor; 3], mask: Option<&Tensor>, logsum: &Tensor)
     backends::cuda::flash_sdp_enabled().then(|| Call::new(plan, qkv, mask, logsum))?
 }
 
+/// Throws where products of matrices are left to compute attention, and are forbidden.
+#[track_caller]
+pub(super) fn allow_products() {
+    if !backends::cuda::math_sdp_enabled() {
+        throw(Error::Device(format!(
+            "{OP}: only products of matrices compute this here, and `backends::cuda::enable_math_sdp(false)` forbids them"
+        )));
+    }
+}
+
 /// Y of weights that are dropped with a probability, the logarithms of the sums, and what backward is to know. None
 /// where the weights have to be there for it.
 #[track_caller]
@@ -133,7 +144,7 @@ pub(super) fn dropped(
     let rows = plan.with_batch([plan.attention.queries, 1]);
     let logsum = Tensor::uninitialised_on(&rows, Dtype::F32, gpu.device());
     let call = tiles(plan, qkv, mask, &logsum).filter(Call::can_drop)?;
-    let dropout = Dropout::new(gpu, p);
+    let dropout = Dropout { p, words: Words::of_default(gpu) };
     let y = call.with(dropout).forward(gpu, plan, qkv[0].dtype());
     Some((y, logsum, dropout))
 }
@@ -172,11 +183,7 @@ pub(super) fn forward(
     if let Some(call) = tiles(plan, [q, k, v], mask, &logsum) {
         return (call.forward(gpu, plan, dtype), logsum);
     }
-    if !backends::cuda::math_sdp_enabled() {
-        throw(Error::Device(format!(
-            "{OP}: only products of matrices compute this here, and `backends::cuda::enable_math_sdp(false)` forbids them"
-        )));
-    }
+    allow_products();
     let [q, k, v] = wide([q, k, v]);
     let (scores, _mask, told) = scores(gpu, plan, &q, &k, mask, &logsum);
     // SAFETY: the kernel takes one `Scores` of contiguous tensors on this GPU, whose sizes it has.

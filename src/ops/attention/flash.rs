@@ -10,7 +10,7 @@ use crate::cuda::launch::{Argument, Shape as Grid};
 use crate::cuda::{Kernel, Program};
 use crate::cuda_args;
 use crate::ops::gpu::Gpu;
-use crate::ops::random::{Draw, draw_of_default, kept, resolve};
+use crate::ops::random::{Words, kept};
 use crate::tensor::{Dtype, Shape};
 
 /// Batch dimensions that are left when neighbours are joined: what the kernels have room for.
@@ -115,21 +115,7 @@ kernels! {
 #[derive(Clone, Copy)]
 pub(super) struct Dropout {
     pub(super) p: f64,
-    pub(super) draw: Draw,
-    seed: u64,
-    stream: u64,
-    /// The address of what is added to those two, or 0.
-    place: usize,
-}
-
-impl Dropout {
-    /// The default generator's next draw.
-    #[track_caller]
-    pub(super) fn new(gpu: Gpu, p: f64) -> Dropout {
-        let draw = draw_of_default();
-        let (seed, stream, place) = resolve(gpu, draw);
-        Dropout { p, draw, seed, stream, place: place as usize }
-    }
+    pub(super) words: Words,
 }
 
 /// A call's operands, as the kernels want them.
@@ -237,8 +223,8 @@ impl Call {
     /// The same with dropout of the weights.
     pub(super) fn with(mut self, dropout: Dropout) -> Call {
         let (threshold, kept) = kept(dropout.p);
-        let Dropout { seed, stream, .. } = dropout;
-        let place = dropout.place as *const u64;
+        let Words { seed, stream, place } = dropout.words;
+        let place = place as *const u64;
         self.told = Attention { kept: kept as f32, threshold, seed, stream, place, ..self.told };
         self.kernels = self.dropped.expect("the caller asked whether there are such");
         self
