@@ -14,7 +14,7 @@ use crate::cuda::{Kernel, Program};
 use crate::cuda_args;
 use crate::error::{Error, throw};
 use crate::ops::compute;
-use crate::ops::gpu::Gpu;
+use crate::ops::gpu::{Gpu, address};
 use crate::ops::matmul::cuda::products;
 use crate::ops::random::Words;
 use crate::tensor::Dtype;
@@ -102,7 +102,7 @@ fn scores(
         scores: scores.device_ptr(),
         weights_gradient: std::ptr::null_mut(),
         logsum: logsum.device_ptr(),
-        mask: mask.as_ref().map_or(std::ptr::null(), |m| m.device_ptr().cast_const()),
+        mask: address(mask.as_ref()),
         rows: (plan.count() * a.queries) as i64,
         queries: a.queries as i64,
         keys: a.keys as i64,

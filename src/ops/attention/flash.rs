@@ -9,7 +9,7 @@ use crate::autograd::Grads;
 use crate::cuda::launch::{Argument, Shape as Grid};
 use crate::cuda::{Kernel, Program};
 use crate::cuda_args;
-use crate::ops::gpu::Gpu;
+use crate::ops::gpu::{Gpu, address};
 use crate::ops::random::{Words, kept};
 use crate::tensor::{Dtype, Shape};
 
@@ -175,7 +175,7 @@ impl Call {
             batch.iter_mut().zip(&dims).for_each(|(step, (_, steps))| *step = steps[which]);
             let n = plan.batch.len();
             let t = operands[which].as_ref();
-            let at = t.map_or(std::ptr::null(), |t| t.device_ptr().cast_const());
+            let at = address(t);
             Operand { at, row: t.map_or(0, |t| t.strides()[n] as i64), batch }
         };
         let mut batch_sizes = [1; MOST_BATCH_DIMS];

@@ -7,7 +7,7 @@ use crate::cuda::launch::Shape as Grid;
 use crate::cuda::sources::{kernels_by, program};
 use crate::cuda::{Kernel, Program};
 use crate::cuda_args;
-use crate::ops::gpu::{Gpu, kernel_of};
+use crate::ops::gpu::{Gpu, address, kernel_of};
 use crate::{Dtype, Tensor};
 
 /// Products and sums are rounded one by one, as on the host.
@@ -74,7 +74,7 @@ pub(super) fn fill(gpu: Gpu, x: &Tensor, draw: Draw, shape: Shape) {
 pub(super) fn bernoulli(gpu: Gpu, x: &Tensor, each: Option<&Tensor>, p: f64, draw: Draw) {
     let Words { seed, stream, place } = resolve(gpu, draw);
     let (to, n) = (x.device_ptr(), x.numel() as i64);
-    let own = each.map_or(std::ptr::null_mut(), Tensor::device_ptr);
+    let own = address(each);
     let args = cuda_args!(to, own, p, n, seed, stream, place);
     let threads = gpu.for_each(x.numel().div_ceil(2));
     // SAFETY: dense tensors of one type; an element is read before it is written, by one thread.
