@@ -139,7 +139,7 @@ fn inside() {
         }
     }
     println!(
-        "{} samples; of {refused}, of {FIRST_ONLY}, no second derivatives on GPUs",
+        "{} samples; {refused} of {FIRST_ONLY} have no second derivatives on GPUs",
         samples.len()
     );
     wrong.extend(differences(&samples));

@@ -178,6 +178,7 @@ simulated! {
     fn graphed_callables_drop_the_same_attention_weights_in_backward() {
         let (q, k, v) = (Generator::new(1), Generator::new(2), Generator::new(3));
         let [q, k, v] = [q, k, v].map(|g| g.randn([2, 9, 8], (Dtype::F16, GPU)));
+        let q = [q];
         // A bias of the scores that is learnt: its gradient is composed.
         let bias = Generator::new(4).randn([9, 9], (Dtype::F16, GPU)).requires_grad_(true);
         let options = AttentionOptions {
@@ -186,12 +187,12 @@ simulated! {
             ..Default::default()
         };
         let attend = |x: &[Tensor]| x[0].scaled_dot_product_attention_with(&k, &v, &options);
-        let fast = make_graphed_callable(attend, &[bias.clone()], &[q.clone()])?;
+        let fast = make_graphed_callable(attend, std::slice::from_ref(&bias), &q)?;
         let run = |graphed: bool| -> Vec<f64> {
             torchrs::manual_seed(21);
             bias.set_grad(None);
             for _ in 0..2 {
-                let y = if graphed { fast.call(&[q.clone()]) } else { attend(&[q.clone()]) };
+                let y = if graphed { fast.call(&q) } else { attend(&q) };
                 y.square().sum().backward();
             }
             bias.grad().unwrap().to_vec()

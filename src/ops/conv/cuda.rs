@@ -14,15 +14,13 @@ use crate::cuda_args;
 use crate::error::{Error, throw};
 use crate::ops::gpu::{Gpu, address};
 use crate::ops::matmul::cuda::{
-    Finish, add_parts, half_shared, kernels as product_kernels, multiprocessors, parts,
+    Finish, LARGE, add_parts, half_shared, kernels as product_kernels, multiprocessors, parts,
     plain_shared, products, room,
 };
 use crate::tensor::{Dtype, Layout};
 
 /// Bytes of a `Spot` of `kernels/conv.cu`.
 const SPOT: usize = 24;
-/// Rows or columns from which a tile of 128 is not mostly empty.
-const LARGE: usize = 96;
 /// Points of which a part of dw's sums has at least so many.
 const LEAST_PART: usize = 512;
 

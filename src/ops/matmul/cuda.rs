@@ -20,7 +20,7 @@ const MOST_BATCH_DIMS: usize = 6;
 /// Depth of which a part of a sum has at least so many terms.
 const LEAST_PART: usize = 256;
 /// Rows or columns from which a tile of 128 is not mostly empty.
-const LARGE: usize = 96;
+pub(in crate::ops) const LARGE: usize = 96;
 
 /// `Finish` of `kernels/tile.cuh`.
 #[derive(Clone, Copy)]
