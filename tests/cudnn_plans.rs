@@ -8,41 +8,24 @@ use torchrs::cuda::cudnn::{
 /// The file with the device's properties, set by `scripts/check-cudnn`.
 const PROPERTIES: &str = "TORCHRS_CUDNN_PROPERTIES";
 
-/// Channels last, or row by row.
-fn lie(sizes: &[i64], last: bool) -> Lie {
-    let mut lie = Lie { alignment: 16, ..Lie::default() };
-    lie.sizes[..sizes.len()].copy_from_slice(sizes);
-    let mut order: Vec<usize> = (0..sizes.len()).collect();
-    if last {
-        order.remove(1);
-        order.push(1);
-    }
-    let mut step = 1;
-    for d in order.into_iter().rev() {
-        lie.strides[d] = step;
-        step *= sizes[d];
-    }
-    lie
-}
-
 /// A convolution, of three dimensions in space or of the last two.
 #[derive(Clone, Copy)]
 struct Case {
     name: &'static str,
     dims: usize,
-    batch: i64,
-    channels: i64,
-    outputs: i64,
-    size: [i64; 3],
-    kernel: [i64; 3],
-    stride: [i64; 3],
-    padding: [i64; 3],
-    dilation: i64,
-    groups: i64,
+    batch: usize,
+    channels: usize,
+    outputs: usize,
+    size: [usize; 3],
+    kernel: [usize; 3],
+    stride: [usize; 3],
+    padding: [usize; 3],
+    dilation: usize,
+    groups: usize,
 }
 
 /// Of squares: batch, channels, outputs, size, kernel, stride, padding, groups.
-const fn plane(name: &'static str, numbers: [i64; 8]) -> Case {
+const fn plane(name: &'static str, numbers: [usize; 8]) -> Case {
     let [batch, channels, outputs, size, kernel, stride, padding, groups] = numbers;
     Case {
         name,
@@ -60,7 +43,7 @@ const fn plane(name: &'static str, numbers: [i64; 8]) -> Case {
 }
 
 /// Of cubes, likewise.
-const fn volume(name: &'static str, numbers: [i64; 8]) -> Case {
+const fn volume(name: &'static str, numbers: [usize; 8]) -> Case {
     let [_, _, _, size, kernel, stride, padding, _] = numbers;
     let flat = plane(name, numbers);
     let (size, kernel, stride) = ([size; 3], [kernel; 3], [stride; 3]);
@@ -110,25 +93,12 @@ fn problem(case: &Case, kind: Kind, last: bool, direction: Direction) -> Problem
     for d in 0..3 {
         out[d] = (size[d] + 2 * padding[d] - case.dilation * (kernel[d] - 1) - 1) / stride[d] + 1;
     }
-    let tensor =
-        |outer: [i64; 2], inner: [i64; 3]| lie(&[&outer, &inner[5 - dims..]].concat(), last);
-    // Two dimensions are the last of three.
-    let spatial = |numbers: [i64; 3]| {
-        let mut spatial = [0; 3];
-        spatial[..dims - 2].copy_from_slice(&numbers[5 - dims..]);
-        spatial
+    let tensor = |outer: [usize; 2], inner: [usize; 3]| {
+        Lie::dense(&[&outer, &inner[5 - dims..]].concat(), last, 16)
     };
-    Problem {
-        direction,
-        kind,
-        dims,
-        x: tensor([batch, channels], size),
-        w: tensor([outputs, channels / groups], kernel),
-        y: tensor([batch, outputs], out),
-        padding: spatial(padding),
-        stride: spatial(stride),
-        dilation: spatial([case.dilation; 3]),
-    }
+    let (x, w) = (tensor([batch, channels], size), tensor([outputs, channels / groups], kernel));
+    let lies = [x, w, tensor([batch, outputs], out)];
+    Problem::new(direction, kind, dims, lies, [padding, stride, [case.dilation; 3]])
 }
 
 /// The device's properties, if there is a library to ask.

@@ -156,14 +156,7 @@ impl Field {
         if self.direct { 0 } else { planes * self.plane + Self::SLACK }
     }
 
-    /// Fills `out`, of `len(planes)` elements, from the source planes.
-    pub fn fill<T: Float>(&self, source: &[T], [h, w]: [usize; 2], out: &mut [T]) {
-        if !self.direct {
-            self.fill_planes(|p| Some(&source[p * h * w..(p + 1) * h * w]), [h, w], out);
-        }
-    }
-
-    /// Fills `out` from planes of a source; those that it has not are zeros.
+    /// Fills `out`, of `len(planes)` elements, from planes of a source; those that it has not are zeros.
     pub fn fill_planes<'s, T: Float>(
         &self,
         source: impl Fn(usize) -> Option<&'s [T]> + Sync,

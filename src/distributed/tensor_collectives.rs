@@ -1,8 +1,8 @@
 //! The collectives on tensors: arguments are checked before anything is sent, tensors that are not
 //! contiguous pass through a contiguous copy, and results are written in place without history.
 //!
-//! Tensors on a GPU go through NCCL, on the group's own stream there: it waits for what the caller's
-//! current stream has so far, and what the caller puts there later waits for it. The host goes on as soon
+//! Tensors on a GPU go through NCCL, on the one stream there that all groups share: it waits for what the
+//! caller's current stream has so far, and what the caller puts there later waits for it. The host goes on as soon
 //! as all ranks have made the same call.
 
 use super::collective::{Collective, Kind, ReduceOp, Signature};

@@ -10,26 +10,25 @@
 //! does the rest in blocks without ever holding S. A query whose keys are all masked gives 0.
 //! Second derivatives, and the gradient of a mask, are composed of recorded ops.
 
+mod composed;
+mod cpu;
 pub(super) mod cuda;
 mod cudnn;
 pub(super) mod flash;
 
+use composed::added;
 use flash::Dropout;
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 
-use super::random::drop_elements;
+use super::gpu;
 #[cfg(test)]
 use super::samples::{OpSample, values};
-use super::{compute, gpu};
 use crate::Tensor;
 use crate::amp::cast_op;
 use crate::autograd::{Grads, no_grad, record};
-use crate::cpu::attention::{Attention, Rows};
-use crate::cpu::float::Float;
-use crate::cpu::parts::Parts;
-use crate::cpu::threads::{get_num_threads, parallel_for};
+use crate::cpu::attention::Attention;
 use crate::error::{Error, throw};
-use crate::tensor::{Dtype, Shape, broadcast_shapes, dispatch};
+use crate::tensor::{Dtype, Shape, broadcast_shapes};
 
 /// Options of [`Tensor::scaled_dot_product_attention_with`].
 ///
@@ -95,10 +94,10 @@ impl Tensor {
         let heads = |t: &Tensor| t.dim().checked_sub(3).map_or(0, |d| t.shape()[d]);
         let group = |t: &Tensor| match (heads(self), heads(t)) {
             (q, k) if q == k => 1,
-            (q, k) if k > 0 && q % k == 0 => q / k,
+            (q, k) if q > 0 && k > 0 && q % k == 0 => q / k,
             (q, k) => throw(Error::shape(
                 OP,
-                format!("{q} query heads are no multiple of {k} key or value heads"),
+                format!("{q} query heads cannot share {k} key or value heads"),
             )),
         };
         match [key, value].map(group) {
@@ -157,19 +156,6 @@ impl Tensor {
         let (y, logsum) = no_grad(|| plan.forward(qkv, mask.as_ref()));
         plan.recorded(qkv, mask.as_ref(), y, logsum, None)
     }
-}
-
-/// 0 where `mask` holds, else minus infinity.
-fn additive(mask: &Tensor, dtype: Dtype) -> Tensor {
-    no_grad(|| {
-        let zeros = Tensor::zeros(mask.shape(), (dtype, mask.device()));
-        zeros.masked_fill(&mask.logical_not(), f64::NEG_INFINITY)
-    })
-}
-
-/// A mask that is added: a bool one becomes such.
-fn added(mask: &Tensor, dtype: Dtype) -> Tensor {
-    if mask.dtype() == Dtype::Bool { additive(mask, dtype) } else { mask.clone() }
 }
 
 /// The op's name.
@@ -266,6 +252,13 @@ impl Plan {
         self.batch.iter().product()
     }
 
+    /// Whether its sizes are such as the kernels for halves take, cuDNN's and our own.
+    fn fits_halves(&self) -> bool {
+        let a = self.attention;
+        let fits = |features: usize| (1..=128).contains(&features) && features.is_multiple_of(8);
+        fits(a.depth) && fits(a.width) && self.count() * a.queries * a.keys > 0
+    }
+
     fn with_batch(&self, last: [usize; 2]) -> Shape {
         let mut shape = self.batch.clone();
         shape.extend(last);
@@ -307,33 +300,7 @@ impl Plan {
         if let Some(gpu) = gpu::of(OP, &[q, k, v, mask.unwrap_or(q)]) {
             return cuda::forward(gpu, self, [q, k, v], mask);
         }
-        let a = self.attention;
-        let dtype = q.dtype();
-        let [q, k, v] = [q, k, v].map(|t| Operand::new(t, &self.batch));
-        let mask = mask.map(|m| Operand::mask(m, self));
-        let y = Tensor::empty(self.with_batch([a.queries, a.width]), dtype.compute());
-        let logsum = Tensor::empty(self.with_batch([a.queries, 1]), dtype.compute());
-        // Each share of a batch item's queries packs its keys: only as many as there are threads.
-        let count = self.count();
-        let shares = get_num_threads().div_ceil(count.max(1)).min(a.queries.div_ceil(64)).max(1);
-        let flops = 4 * a.queries * a.keys * (a.depth + a.width) / shares;
-        dispatch!(compute dtype.compute(), "scaled_dot_product_attention", T => {
-            // SAFETY: new contiguous tensors of this type.
-            let (y, logsum) = unsafe { (y.as_mut_slice::<T>(), logsum.as_mut_slice::<T>()) };
-            let (y, logsum) = (Parts::new(y), Parts::new(logsum));
-            parallel_for(count * shares, 1_000_000 / flops.max(1) + 1, |range| for item in range {
-                let (b, share) = (item / shares, item % shares);
-                let part = |s: usize| a.queries * s / shares;
-                let range = part(share)..part(share + 1);
-                let (from, to) = (b * a.queries + range.start, b * a.queries + range.end);
-                // SAFETY: each share of the queries is one thread's.
-                let (y, logsum) = unsafe { (y.slice(from * a.width..to * a.width), logsum.slice(from..to)) };
-                let mask = mask.as_ref().map(|m| m.rows::<T>(b, a.queries, a.keys));
-                let (q, k, v) = (q.rows(b, a.queries, a.depth), k.rows(b, a.keys, a.depth), v.rows(b, a.keys, a.width));
-                a.forward(range, q, k, v, mask, y, logsum);
-            });
-        });
-        (compute::narrow(y, dtype), logsum)
+        cpu::forward(self, [q, k, v], mask)
     }
 
     fn backward(
@@ -354,163 +321,7 @@ impl Plan {
             }
             return no_grad(|| cuda::backward(gpu, self, [q, k, v], mask, (y, logsum), dy));
         }
-        let a = self.attention;
-        let dtype = q.dtype();
-        let [q, k, v] = [q, k, v].map(|t| Operand::new(t, &self.batch));
-        let mask = mask.map(|m| Operand::mask(m, self));
-        let (y, dy) = (compute::widen(y), compute::widen(dy));
-        let zeros =
-            |rows, columns| Tensor::zeros(self.with_batch([rows, columns]), dtype.compute());
-        let grads = [zeros(a.queries, a.depth), zeros(a.keys, a.depth), zeros(a.keys, a.width)];
-        let flops = 10 * a.queries * a.keys * (a.depth + a.width);
-        dispatch!(compute dtype.compute(), "scaled_dot_product_attention", T => {
-            // SAFETY: contiguous tensors of this type, the gradients new.
-            let (y, logsum, dy) = unsafe { (y.as_slice::<T>(), logsum.as_slice::<T>(), dy.as_slice::<T>()) };
-            // SAFETY: as above.
-            let parts = grads.each_ref().map(|g| Parts::new(unsafe { g.as_mut_slice::<T>() }));
-            parallel_for(self.count(), 1_000_000 / flops.max(1) + 1, |range| for b in range {
-                let mask = mask.as_ref().map(|m| m.rows::<T>(b, a.queries, a.keys));
-                let item = |len: usize| b * len..(b + 1) * len;
-                let lens = [a.queries * a.depth, a.keys * a.depth, a.keys * a.width];
-                let [dq, dk, dv] = [0, 1, 2].map(|i| {
-                    // SAFETY: each batch item is one thread's.
-                    unsafe { parts[i].slice(item(lens[i])) }
-                });
-                let (q, k, v) = (q.rows(b, a.queries, a.depth), k.rows(b, a.keys, a.depth), v.rows(b, a.keys, a.width));
-                let of_y = item(a.queries * a.width);
-                a.backward(q, k, v, mask, &y[of_y.clone()], &logsum[item(a.queries)], &dy[of_y], [dq, dk, dv]);
-            });
-        });
-        let [dq, dk, dv] = grads.map(|g| Some(compute::narrow(g, dtype)));
-        smallvec![dq, dk, dv, None]
-    }
-
-    /// S, from recorded ops; minus infinity where a query does not see a key.
-    fn scores(&self, q: &Tensor, k: &Tensor, mask: Option<&Tensor>) -> Tensor {
-        let a = self.attention;
-        let mut scores = q.matmul(&k.transpose(-1, -2)) * a.scale;
-        if let Some(mask) = mask {
-            scores += mask;
-        }
-        if a.causal {
-            let seen = Tensor::ones([a.queries, a.keys], (Dtype::Bool, q.device())).tril(0);
-            scores = scores + additive(&seen, q.dtype());
-        }
-        scores
-    }
-
-    /// Y where each element of P is dropped with probability `p`: by kernels that draw as they go, or else from recorded
-    /// ops, for which P must be there.
-    fn dropped(&self, [q, k, v]: [&Tensor; 3], mask: Option<&Tensor>, p: f64) -> Tensor {
-        if let Some(gpu) = gpu::of(OP, &[q, k, v, mask.unwrap_or(q)]) {
-            let mask = mask.map(|m| added(m, q.dtype()));
-            let qkv = [q, k, v];
-            let done = no_grad(|| cuda::dropped(gpu, self, qkv, mask.as_ref(), p));
-            if let Some((y, logsum, dropout)) = done {
-                return self.clone().recorded(qkv, mask.as_ref(), y, logsum, Some(dropout));
-            }
-        }
-        let Some(mask) = mask else {
-            return self.scores(q, k, None).softmax(-1).dropout(p, true).matmul(v);
-        };
-        let mask = added(mask, q.dtype());
-        let scores = self.scores(q, k, Some(&mask));
-        // A query that sees nothing gives 0, where softmax and its derivative are NaN.
-        let blind = no_grad(|| scores.detach().amax(&[-1], true).eq(f64::NEG_INFINITY));
-        let weights = scores.masked_fill(&blind, 0.0).softmax(-1).masked_fill(&blind, 0.0);
-        weights.dropout(p, true).matmul(v)
-    }
-
-    /// The gradients, of the mask too, from recorded ops.
-    fn composed(
-        &self,
-        [q, k, v]: [&Tensor; 3],
-        mask: Option<&Tensor>,
-        logsum: &Tensor,
-        dy: &Tensor,
-        dropout: Option<Dropout>,
-    ) -> Grads {
-        let a = self.attention;
-        let scores = self.scores(q, k, mask);
-        // The saved logarithms only keep the exponentials in range; the sums are taken again, because
-        // the graph must know that they depend on the scores. They are about 1, or 0 where a query
-        // sees nothing: there 1 is added, which leaves its weights 0.
-        let weights = (scores - logsum.to_dtype(q.dtype())).exp();
-        let mut per_row = Shape::from_slice(weights.shape());
-        *per_row.last_mut().expect("two dimensions") = 1;
-        let sums = weights.sum_to_size(&per_row);
-        let nothing = no_grad(|| sums.detach().eq(0.0).to_dtype(q.dtype()));
-        let weights = weights / (sums + nothing);
-        // What dropout multiplied the weights by.
-        let factors = dropout.map(|dropout| {
-            let ones = Tensor::ones(weights.shape(), (weights.dtype(), weights.device()));
-            no_grad(|| drop_elements(&ones, dropout.draw, dropout.p).0)
-        });
-        let dropped = |t: Tensor| match &factors {
-            Some(factors) => t * factors,
-            None => t,
-        };
-        let dv = dropped(weights.clone()).transpose(-1, -2).matmul(dy);
-        let dweights = dropped(dy.matmul(&v.transpose(-1, -2)));
-        let along = (&dweights * &weights).sum_to_size(&per_row);
-        let dscores = &weights * (dweights - along);
-        let dq = dscores.matmul(k) * a.scale;
-        let dk = dscores.transpose(-1, -2).matmul(q) * a.scale;
-        smallvec![Some(dq), Some(dk), Some(dv), mask.map(|_| dscores)]
-    }
-}
-
-/// An operand as rows per batch item, widened if it is of a half type, without a copy if its rows
-/// are contiguous.
-struct Operand {
-    tensor: Tensor,
-    /// Where each batch item starts, from the tensor's first element.
-    starts: Vec<usize>,
-}
-
-impl Operand {
-    fn new(t: &Tensor, batch: &[usize]) -> Self {
-        let mut t = t.detach();
-        if t.dtype() != t.dtype().compute() {
-            t = compute::widen(&t);
-        }
-        // A row of one number may have any stride.
-        if t.strides()[t.dim() - 1] != 1 {
-            t = no_grad(|| t.clone_contiguous()).detach();
-        }
-        let mut shape = Shape::from_slice(batch);
-        shape.extend_from_slice(&t.shape()[t.dim() - 2..]);
-        let tensor = no_grad(|| t.expand(&shape));
-        let mut starts = vec![0];
-        for (&n, &stride) in batch.iter().zip(tensor.strides()) {
-            let step = |at: usize| (0..n).map(move |i| at + i * stride as usize);
-            starts = starts.into_iter().flat_map(step).collect();
-        }
-        Operand { tensor, starts }
-    }
-
-    /// A mask, its last two dimensions in full.
-    fn mask(mask: &Tensor, plan: &Plan) -> Self {
-        let a = plan.attention;
-        let outer = mask.dim().saturating_sub(2);
-        let mut shape = Shape::from_slice(&mask.shape()[..outer]);
-        shape.extend([a.queries, a.keys]);
-        let full = no_grad(|| compute::widen(&mask.detach().expand(&shape)));
-        Operand::new(&full, &plan.batch)
-    }
-
-    fn rows<T: Float>(&self, b: usize, rows: usize, len: usize) -> Rows<'_, T> {
-        let row = self.tensor.strides()[self.tensor.dim() - 2] as usize;
-        let extent = if rows == 0 || len == 0 { 0 } else { (rows - 1) * row + len };
-        // SAFETY: `extent` elements from the batch item's start are inside the tensor's layout; the
-        // dispatch gave its type.
-        let data = unsafe {
-            std::slice::from_raw_parts(
-                self.tensor.data_ptr().cast::<T>().add(self.starts[b]),
-                extent,
-            )
-        };
-        Rows { data, row }
+        cpu::backward(self, [q, k, v], mask, (y, logsum), dy)
     }
 }
 
@@ -541,172 +352,5 @@ pub(super) fn samples() -> Vec<OpSample> {
     ]
 }
 
-/// Attention by its definition for one batch item, which the kernel is tested against.
 #[cfg(test)]
-fn reference(a: &Attention, q: &[f64], k: &[f64], v: &[f64], mask: Option<&[f64]>) -> Vec<f64> {
-    let mut out = Vec::new();
-    for i in 0..a.queries {
-        let score = |j: usize| {
-            let dot: f64 = (0..a.depth).map(|p| q[i * a.depth + p] * k[j * a.depth + p]).sum();
-            let hidden = a.causal && j > i;
-            if hidden {
-                f64::NEG_INFINITY
-            } else {
-                dot * a.scale + mask.map_or(0.0, |m| m[i * a.keys + j])
-            }
-        };
-        let scores: Vec<f64> = (0..a.keys).map(score).collect();
-        let highest = scores.iter().fold(f64::NEG_INFINITY, |m, &s| m.max(s));
-        let weights: Vec<f64> = scores
-            .iter()
-            .map(|s| if highest == f64::NEG_INFINITY { 0.0 } else { (s - highest).exp() })
-            .collect();
-        let sum = weights.iter().sum::<f64>().max(f64::MIN_POSITIVE);
-        for c in 0..a.width {
-            out.push(weights.iter().enumerate().map(|(j, w)| w / sum * v[j * a.width + c]).sum());
-        }
-    }
-    out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Dtype::{F32, F64};
-    use crate::autograd;
-
-    #[test]
-    fn dropout_takes_weights_away_and_changes_nothing_else() {
-        crate::fork_rng(|| {
-            let leaf = |shape: [usize; 3], seed| values(shape, seed).requires_grad_(true);
-            let (q, k, v) = (leaf([2, 4, 3], 1), leaf([2, 5, 3], 2), leaf([2, 5, 6], 3));
-            let seen = Tensor::from([
-                [true, true, false, true, false],
-                [false; 5],
-                [true; 5],
-                [false, false, false, false, true],
-            ]);
-            let with = |dropout_p, attn_mask: Option<&Tensor>, is_causal| {
-                let options = AttentionOptions { dropout_p, is_causal, ..Default::default() };
-                let options = AttentionOptions { attn_mask: attn_mask.cloned(), ..options };
-                let y = q.scaled_dot_product_attention_with(&k, &v, &options);
-                let grads =
-                    autograd::grad(&[&y.square().sum()], &[&q, &k, &v], &[None], false, false);
-                (y, grads)
-            };
-            // So rarely that it never happens, but computed in the other way.
-            for (mask, causal) in [(None, false), (None, true), (Some(&seen), false)] {
-                let ((y, grads), (want, expected)) =
-                    (with(1e-13, mask, causal), with(0.0, mask, causal));
-                let same = |a: &Tensor, b: &Tensor| {
-                    let error = (a - b).abs().amax(&[], false).item();
-                    assert!(error < 1e-11, "causal {causal}, {mask:?}: {a:?}, not {b:?}");
-                };
-                same(&y, &want);
-                for (grad, want) in grads.iter().zip(&expected) {
-                    same(grad.as_ref().unwrap(), want.as_ref().unwrap());
-                }
-            }
-            crate::manual_seed(0);
-            let (q, k, v) = (values([64, 8], 1), values([64, 8], 2), Tensor::eye(64, F64));
-            let options = AttentionOptions { dropout_p: 0.25, ..Default::default() };
-            let weights = q.scaled_dot_product_attention(&k, &v, None, false, None).to_vec::<f64>();
-            let dropped = q.scaled_dot_product_attention_with(&k, &v, &options).to_vec::<f64>();
-            let zeros = dropped.iter().filter(|w| **w == 0.0).count();
-            assert!((900..1150).contains(&zeros), "about a quarter of 4096, got {zeros}");
-            let kept = |(d, w): (&f64, &f64)| *d == 0.0 || (d - w / 0.75).abs() < 1e-12;
-            assert!(dropped.iter().zip(&weights).all(kept));
-            let wrong = AttentionOptions { dropout_p: 1.5, ..Default::default() };
-            let error = crate::catch(|| q.scaled_dot_product_attention_with(&k, &v, &wrong));
-            assert!(error.unwrap_err().to_string().contains("dropout_p"));
-        })
-    }
-
-    #[test]
-    fn the_kernel_equals_the_definition_and_its_gradients_the_composed_ones() {
-        for (queries, keys, depth, width, causal, masked) in [
-            (1, 1, 1, 1, false, false),
-            (100, 300, 20, 17, false, true),
-            (150, 150, 64, 64, true, false),
-            (60, 200, 8, 33, true, false),
-            (200, 60, 8, 8, true, false),
-        ] {
-            let a = Attention { queries, keys, depth, width, scale: 0.3, causal };
-            let leaf = |rows, columns, seed| values([2, rows, columns], seed).requires_grad_(true);
-            let (q, k, v) = (leaf(queries, depth, 1), leaf(keys, depth, 2), leaf(keys, width, 3));
-            let mut mask = values([queries, keys], 5).to_vec::<f64>();
-            mask[..keys].fill(f64::NEG_INFINITY);
-            mask[keys * queries - 1] = f64::NEG_INFINITY;
-            let mask_tensor = masked.then(|| Tensor::from_slice(&mask, [queries, keys]));
-            let y = q.scaled_dot_product_attention(&k, &v, mask_tensor.as_ref(), causal, Some(0.3));
-            let [dq, dk, dv] = [&q, &k, &v].map(|t| t.to_vec::<f64>());
-            for b in 0..2 {
-                let item = |x: &[f64]| x[x.len() / 2 * b..x.len() / 2 * (b + 1)].to_vec();
-                let want =
-                    reference(&a, &item(&dq), &item(&dk), &item(&dv), masked.then_some(&mask[..]));
-                for (y, want) in item(&y.to_vec::<f64>()).iter().zip(want) {
-                    assert!((y - want).abs() < 1e-12, "{y} {want}: {a:?}");
-                }
-            }
-            let dy = values(y.shape(), 4);
-            let inputs = [&q, &k, &v];
-            let fused = autograd::grad(&[&y], &inputs, &[Some(&dy)], true, false);
-            let composed = autograd::grad(&[&y], &inputs, &[Some(&dy)], true, true);
-            let [q32, k32, v32] = inputs.map(|t| t.detach().to_dtype(F32).requires_grad_(true));
-            let mask32 = mask_tensor.map(|m| m.to_dtype(F32));
-            let y32 =
-                q32.scaled_dot_product_attention(&k32, &v32, mask32.as_ref(), causal, Some(0.3));
-            let g32 = autograd::grad(
-                &[&y32],
-                &[&q32, &k32, &v32],
-                &[Some(&dy.to_dtype(F32))],
-                false,
-                false,
-            );
-            for ((fused, composed), g32) in fused.iter().zip(&composed).zip(&g32) {
-                let [fused, composed, g32] =
-                    [fused, composed, g32].map(|g| g.as_ref().unwrap().to_vec::<f64>());
-                for ((f, c), g) in fused.iter().zip(composed).zip(g32) {
-                    assert!((f - c).abs() < 1e-11, "{f} {c}: {a:?}");
-                    assert!((f - g).abs() < 1e-4 * (1.0 + f.abs()), "{f} {g} in f32: {a:?}");
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn operands_may_be_strided_and_broadcast() {
-        let (q, k, v) = (values([5, 2, 3, 4], 1), values([3, 6, 4], 2), values([2, 1, 6, 4], 3));
-        let y = q.transpose(0, 2).scaled_dot_product_attention(
-            &k.unsqueeze(1).expand(&[3, 2, 6, 4]),
-            &v.transpose(0, 1).expand(&[3, 2, 6, 4]),
-            None,
-            false,
-            None,
-        );
-        let [q, k, v] = [
-            q.transpose(0, 2).contiguous(),
-            k.unsqueeze(1).expand(&[3, 2, 6, 4]).contiguous(),
-            v.transpose(0, 1).expand(&[3, 2, 6, 4]).contiguous(),
-        ];
-        let want = q.scaled_dot_product_attention(&k, &v, None, false, None);
-        assert_eq!(y.shape(), &[3, 2, 5, 4]);
-        assert_eq!(y.to_vec::<f64>(), want.to_vec::<f64>());
-    }
-
-    #[test]
-    fn misuse_is_named() {
-        let t = |shape: &[usize]| Tensor::zeros(shape, F64);
-        let text = |k: &Tensor, v: &Tensor, m: Option<&Tensor>, causal| {
-            let q = t(&[2, 3, 4]);
-            crate::catch(|| q.scaled_dot_product_attention(k, v, m, causal, None))
-                .unwrap_err()
-                .to_string()
-        };
-        let (k, v) = (t(&[2, 5, 4]), t(&[2, 5, 6]));
-        assert!(text(&t(&[2, 5, 3]), &v, None, false).contains("same last size"));
-        assert!(text(&k, &t(&[2, 4, 6]), None, false).contains("same length"));
-        assert!(text(&k, &v, Some(&t(&[4, 5])), false).contains("attn_mask must broadcast"));
-        assert!(text(&k, &v, Some(&t(&[3, 5])), true).contains("is_causal"));
-    }
-}
+mod tests;

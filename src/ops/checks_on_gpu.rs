@@ -12,6 +12,10 @@ use crate::{Device, Dtype, Tensor, autograd, backends};
 const GPU: Device = Device::Cuda(0);
 /// Elements of a sample's inputs that finite differences are taken by.
 const DIFFERENCES: usize = 16;
+/// Samples of which they are taken at the least.
+const LEAST_DIFFERENCES: usize = 50;
+/// The family whose second derivatives are errors on GPUs.
+const FIRST_ONLY: &str = "embedding_bag";
 /// What errors say of ops that have no kernel for GPUs.
 const REFUSALS: [&str; 3] =
     ["computes on the CPU only", "run on the CPU only", "and this computes on the CPU"];
@@ -96,13 +100,14 @@ fn differences(samples: &[OpSample]) -> Vec<String> {
         wrong.extend(outcome.err().map(|why| format!("{}: {why}", sample.name)));
     }
     println!("finite differences of {count} samples");
+    assert!(count >= LEAST_DIFFERENCES, "finite differences of {count} samples only");
     wrong
 }
 
 /// Checks all samples; fails with those that disagree.
 fn inside() {
     backends::cudnn::set_allow_tf32(false);
-    let (mut wrong, mut refused) = (Vec::new(), Vec::new());
+    let (mut wrong, mut refused) = (Vec::new(), 0);
     let samples = super::all_samples();
     for sample in &samples {
         let check =
@@ -110,14 +115,20 @@ fn inside() {
         let failed = |why: String| format!("{}: {why}", sample.name);
         match check(Order::Second) {
             Ok(()) => {}
-            Err(why) if REFUSALS.iter().any(|text| why.contains(text)) => {
-                refused.push(&sample.name);
+            Err(why)
+                if sample.name.starts_with(FIRST_ONLY)
+                    && REFUSALS.iter().any(|text| why.contains(text)) =>
+            {
+                refused += 1;
                 wrong.extend(check(Order::First).err().map(failed));
             }
             Err(why) => wrong.push(failed(why)),
         }
     }
-    println!("{} samples; on GPUs no second derivatives of {refused:?}", samples.len());
+    println!(
+        "{} samples; {refused} of {FIRST_ONLY} have no second derivatives on GPUs",
+        samples.len()
+    );
     wrong.extend(differences(&samples));
     assert!(wrong.is_empty(), "{} samples disagree:\n{}", wrong.len(), wrong.join("\n"));
 }

@@ -25,6 +25,11 @@ pub fn of(op: &str, tensors: &[&Tensor]) -> Option<Gpu> {
     }
 }
 
+/// Where a tensor's elements are on a GPU, or null without one.
+pub fn address(t: Option<&Tensor>) -> *mut u8 {
+    t.map_or(std::ptr::null_mut(), Tensor::device_ptr)
+}
+
 #[cold]
 #[track_caller]
 fn mixed(op: &str, a: Device, b: Device) -> ! {

@@ -28,6 +28,14 @@ pub struct TensorOptions {
 }
 
 impl TensorOptions {
+    /// A new tensor, filled before it may require a gradient.
+    #[track_caller]
+    pub(crate) fn made(self, shape: impl AsRef<[usize]>, fill: impl FnOnce(&Tensor)) -> Tensor {
+        let t = Tensor::empty(shape, TensorOptions { requires_grad: false, ..self });
+        fill(&t);
+        if self.requires_grad { t.requires_grad_(true) } else { t }
+    }
+
     /// The same with `requires_grad`.
     ///
     /// ```
@@ -106,10 +114,8 @@ impl Tensor {
         value: impl Into<Scalar>,
         options: impl Into<TensorOptions>,
     ) -> Tensor {
-        let (value, options) = (value.into(), options.into());
-        let t = Tensor::empty(shape, TensorOptions { requires_grad: false, ..options });
-        t.fill_contiguous(value);
-        if options.requires_grad { t.requires_grad_(true) } else { t }
+        let value = value.into();
+        options.into().made(shape, |t| t.fill_contiguous(value))
     }
 
     /// Zeros (`torch.zeros`).

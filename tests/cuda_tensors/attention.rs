@@ -5,7 +5,7 @@ use torchrs::autograd::grad;
 use torchrs::backends::{cuda, cudnn};
 use torchrs::cuda::memory::{memory_allocated, reset_peak, statistics};
 use torchrs::ops::AttentionOptions;
-use torchrs::{Device, Dtype, Tensor};
+use torchrs::{Device, Dtype, Tensor, catch};
 
 /// Numbers between -1 and 1.
 fn numbers(shape: &[usize], seed: usize, dtype: Dtype) -> Tensor {
@@ -172,6 +172,15 @@ simulated! {
         cuda::enable_flash_sdp(false);
         lies(false);
         heads(Dtype::F16);
+    }
+    fn attention_by_products_only_where_they_are_allowed() {
+        cuda::enable_math_sdp(false);
+        let x = numbers(&[9, 8], 1, Dtype::F32).to_device(Device::Cuda(0));
+        for dropout_p in [0.0, 0.5] {
+            let options = AttentionOptions { dropout_p, ..Default::default() };
+            let y = catch(|| x.scaled_dot_product_attention_with(&x, &x, &options));
+            assert!(y.unwrap_err().to_string().contains("enable_math_sdp"), "{dropout_p}");
+        }
     }
     fn attention_of_f32() { cases(Dtype::F32); }
     fn attention_of_f64() { cases(Dtype::F64); }

@@ -3,7 +3,7 @@
 use torchrs::amp::GradScaler;
 use torchrs::cuda_graphs::{CudaGraph, make_graphed_callable};
 use torchrs::nn::{self, Forward, Module, Sequential};
-use torchrs::ops::{InterpolateMode, InterpolateOptions};
+use torchrs::ops::{AttentionOptions, InterpolateMode, InterpolateOptions};
 use torchrs::optim::{Adam, AdamW, AdamWOptions, Optimizer, SGD, SGDOptions, StateValue};
 use torchrs::{Device, Dtype, Error, Generator, Result, Tensor, catch, cuda};
 
@@ -193,5 +193,30 @@ simulated! {
             let (want_y, want_dx) = step()?;
             assert!(y.equal(&want_y) && dx.equal(&want_dx), "{seed}");
         }
+    }
+
+    fn graphed_callables_drop_the_same_attention_weights_in_backward() {
+        let (q, k, v) = (Generator::new(1), Generator::new(2), Generator::new(3));
+        let [q, k, v] = [q, k, v].map(|g| g.randn([2, 9, 8], (Dtype::F16, GPU)));
+        let q = [q];
+        // A bias of the scores that is learnt: its gradient is composed.
+        let bias = Generator::new(4).randn([9, 9], (Dtype::F16, GPU)).requires_grad_(true);
+        let options = AttentionOptions {
+            attn_mask: Some(bias.clone()),
+            dropout_p: 0.5,
+            ..Default::default()
+        };
+        let attend = |x: &[Tensor]| x[0].scaled_dot_product_attention_with(&k, &v, &options);
+        let fast = make_graphed_callable(attend, std::slice::from_ref(&bias), &q)?;
+        let run = |graphed: bool| -> Vec<f64> {
+            torchrs::manual_seed(21);
+            bias.set_grad(None);
+            for _ in 0..2 {
+                let y = if graphed { fast.call(&q) } else { attend(&q) };
+                y.square().sum().backward();
+            }
+            bias.grad().unwrap().to_vec()
+        };
+        assert_eq!(run(true), run(false));
     }
 }

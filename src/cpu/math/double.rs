@@ -1,5 +1,5 @@
 //! f64 functions. Errors are in units in the last place (ulp). Sine, cosine and powers of f64 are
-//! the system library's (see `lane.rs`): exact for every argument, and f64 is rare in training.
+//! the system library's (see `lane/float.rs`): exact for every argument, and f64 is rare in training.
 
 /// `a * b + c`, fused where that is an instruction.
 #[inline(always)]

@@ -52,6 +52,24 @@ pub struct Problem {
     pub dilation: [i64; 3],
 }
 
+impl Problem {
+    /// A convolution of x, w and y, of so many dimensions with batch and channels; padding, stride and dilation are of
+    /// three dimensions, of which two are the last.
+    pub fn new(
+        direction: Direction,
+        kind: Kind,
+        dims: usize,
+        [x, w, y]: [Lie; 3],
+        window: [[usize; 3]; 3],
+    ) -> Problem {
+        let [padding, stride, dilation] = window.map(|mut sizes| {
+            sizes.rotate_left(5 - dims);
+            [0, 1, 2].map(|d| if d < dims - 2 { sizes[d] as i64 } else { 0 })
+        });
+        Problem { direction, kind, dims, x, w, y, padding, stride, dilation }
+    }
+}
+
 /// What is asked of a plan beside the problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Wishes {

@@ -62,6 +62,24 @@ pub struct Lie {
     pub alignment: i64,
 }
 
+impl Lie {
+    /// A dense tensor's of this shape, with channels last or row by row. Strides of dimensions of size 1 are as if
+    /// they were larger, which cuDNN goes by.
+    pub fn dense(shape: &[usize], channels_last: bool, alignment: usize) -> Lie {
+        let mut order = [0, 1, 2, 3, 4];
+        if channels_last {
+            order[1..shape.len()].rotate_left(1);
+        }
+        let mut lie = Lie { alignment: alignment as i64, ..Lie::default() };
+        let mut step = 1;
+        for &d in order[..shape.len()].iter().rev() {
+            (lie.sizes[d], lie.strides[d]) = (shape[d] as i64, step);
+            step *= shape[d] as i64;
+        }
+        lie
+    }
+}
+
 /// Whether there is a cuDNN to use.
 pub fn is_available() -> bool {
     table().is_ok()

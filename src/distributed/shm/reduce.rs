@@ -7,17 +7,19 @@
 //! through a tile, of f32, so they are rounded once. The result of an element depends on nothing
 //! but the sources' values at that element: not on tile, slice, chunk or instruction set.
 
-use half::slice::HalfFloatSliceExt;
+mod lanes;
+
+use std::marker::PhantomData;
+
 use half::{bf16, f16};
 
-use crate::cpu::widen::Widen;
+use crate::cpu::vectorize::{Kernel, vectorize};
 use crate::distributed::Dtype;
 use crate::distributed::collective::ReduceOp;
-
-/// Elements per tile: 4 KiB of f32.
-const TILE: usize = 1024;
-/// Elements that pass through registers at once: 4 AVX2 registers of f32.
-const BLOCK: usize = 32;
+use lanes::{
+    Arithmetic, Band, Bor, Bxor, Combine, Finish, Float, Keep, Lane, Max, Min, Over, Product, Sum,
+    TILE, Tile, Times,
+};
 
 /// Combines `len` elements of `dtype` at each of `sources` and writes the result to each of
 /// `destinations`.
@@ -129,48 +131,13 @@ impl Job<'_> {
         unsafe { self.logic(logic) }
     }
 
-    /// With the widest instruction set that this machine has. For what trains: sums and means of
-    /// floating-point numbers. Everything else runs [`tiles`](Self::tiles) as it is, because each
-    /// copy of this loop costs compile time.
+    /// At the processor's level. For what trains: sums and means of floating-point numbers. Everything else runs
+    /// [`tiles`](Self::tiles) as it is, because each copy of this loop costs compile time.
     ///
     /// # Safety
     /// As [`reduce`], with elements of type `T`.
     unsafe fn widest<T: Lane, C: Combine<T::Acc>, F: Finish<T::Acc>>(&self, finish: F) {
-        #[cfg(target_arch = "x86_64")]
-        {
-            if is_x86_feature_detected!("avx512f")
-                && is_x86_feature_detected!("avx512bw")
-                && is_x86_feature_detected!("avx512dq")
-                && is_x86_feature_detected!("avx512vl")
-            {
-                // SAFETY: the features are there; the rest is passed on.
-                return unsafe { self.run_avx512::<T, C, F>(finish) };
-            }
-            if is_x86_feature_detected!("avx2") {
-                // SAFETY: the feature is there; the rest is passed on.
-                return unsafe { self.run_avx2::<T, C, F>(finish) };
-            }
-        }
-        // SAFETY: passed on.
-        unsafe { self.tiles::<T, C, F, true>(finish) }
-    }
-
-    /// # Safety
-    /// As [`reduce`], with elements of type `T`, on a machine with these features.
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-    unsafe fn run_avx512<T: Lane, C: Combine<T::Acc>, F: Finish<T::Acc>>(&self, finish: F) {
-        // SAFETY: passed on.
-        unsafe { self.tiles::<T, C, F, true>(finish) }
-    }
-
-    /// # Safety
-    /// As [`reduce`], with elements of type `T`, on a machine with this feature.
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx2")]
-    unsafe fn run_avx2<T: Lane, C: Combine<T::Acc>, F: Finish<T::Acc>>(&self, finish: F) {
-        // SAFETY: passed on.
-        unsafe { self.tiles::<T, C, F, true>(finish) }
+        vectorize(Widest::<T, C, F> { job: self, finish, kinds: PhantomData });
     }
 
     /// `REGISTERS`: whether the last source goes through registers instead of the tile.
@@ -216,377 +183,20 @@ impl Job<'_> {
     }
 }
 
-/// 64-byte aligned, so that vector stores to it never straddle lines.
-#[repr(align(64))]
-struct Tile<A>([A; TILE]);
-
-/// A floating-point type that elements are combined in.
-trait Float: Arithmetic + std::ops::Mul<Output = Self> + std::ops::Div<Output = Self> {
-    fn from_count(count: usize) -> Self;
-    /// 1 / `count`, exact if `count` is a power of two.
-    fn inverse(count: usize) -> Self;
-}
-
-trait Arithmetic: Copy {
-    fn add(self, other: Self) -> Self;
-    fn mul(self, other: Self) -> Self;
-    fn min(self, other: Self) -> Self;
-    fn max(self, other: Self) -> Self;
-}
-
-trait Logic: Copy {
-    fn and(self, other: Self) -> Self;
-    fn or(self, other: Self) -> Self;
-    fn xor(self, other: Self) -> Self;
-}
-
-macro_rules! floats {
-    ($($t:ty),*) => {$(
-        impl Float for $t {
-            fn from_count(count: usize) -> Self { count as $t }
-            fn inverse(count: usize) -> Self { 1.0 / count as $t }
-        }
-        impl Arithmetic for $t {
-            #[inline(always)]
-            fn add(self, other: Self) -> Self { self + other }
-            #[inline(always)]
-            fn mul(self, other: Self) -> Self { self * other }
-            // The first NaN stays, as in torch.minimum and torch.maximum.
-            #[inline(always)]
-            fn min(self, other: Self) -> Self {
-                if self < other || self.is_nan() { self } else { other }
-            }
-            #[inline(always)]
-            fn max(self, other: Self) -> Self {
-                if self > other || self.is_nan() { self } else { other }
-            }
-        }
-    )*};
-}
-floats!(f32, f64);
-
-macro_rules! integers {
-    ($($t:ty),*) => {$(
-        impl Arithmetic for $t {
-            #[inline(always)]
-            fn add(self, other: Self) -> Self { self.wrapping_add(other) }
-            #[inline(always)]
-            fn mul(self, other: Self) -> Self { self.wrapping_mul(other) }
-            #[inline(always)]
-            fn min(self, other: Self) -> Self { Ord::min(self, other) }
-            #[inline(always)]
-            fn max(self, other: Self) -> Self { Ord::max(self, other) }
-        }
-    )*};
-}
-integers!(i64, i32, i16, i8, u8);
-
-impl Logic for u8 {
-    #[inline(always)]
-    fn and(self, other: Self) -> Self {
-        self & other
-    }
-    #[inline(always)]
-    fn or(self, other: Self) -> Self {
-        self | other
-    }
-    #[inline(always)]
-    fn xor(self, other: Self) -> Self {
-        self ^ other
-    }
-}
-
-/// A reduction of two accumulators.
-trait Combine<A> {
-    fn combine(a: A, b: A) -> A;
-}
-
-macro_rules! combinations {
-    ($($name:ident: $bound:ident::$method:ident;)*) => {$(
-        struct $name;
-        impl<A: $bound> Combine<A> for $name {
-            #[inline(always)]
-            fn combine(a: A, b: A) -> A { $bound::$method(a, b) }
-        }
-    )*};
-}
-combinations! {
-    Sum: Arithmetic::add;
-    Product: Arithmetic::mul;
-    Min: Arithmetic::min;
-    Max: Arithmetic::max;
-    Band: Logic::and;
-    Bor: Logic::or;
-    Bxor: Logic::xor;
-}
-
-/// What is done to an element when all sources have been combined.
-trait Finish<A>: Copy {
-    fn finish(self, a: A) -> A;
-}
-
-#[derive(Clone, Copy)]
-struct Keep;
-impl<A> Finish<A> for Keep {
-    #[inline(always)]
-    fn finish(self, a: A) -> A {
-        a
-    }
-}
-
-#[derive(Clone, Copy)]
-struct Times<A>(A);
-impl<A: Float> Finish<A> for Times<A> {
-    #[inline(always)]
-    fn finish(self, a: A) -> A {
-        a * self.0
-    }
-}
-
-#[derive(Clone, Copy)]
-struct Over<A>(A);
-impl<A: Float> Finish<A> for Over<A> {
-    #[inline(always)]
-    fn finish(self, a: A) -> A {
-        a / self.0
-    }
-}
-
-/// An element type: how a tile of it is combined with accumulators and stored.
-///
-/// All pointers are aligned. Sources are those of elements `start..start + acc.len()`, of which all
-/// methods read or write as many; `destinations` begin at element 0.
-trait Lane: Copy {
-    type Acc: Copy + Default;
-
-    /// # Safety
-    /// `from` is readable.
-    unsafe fn load(from: *const Self, acc: &mut [Self::Acc]);
-
-    /// # Safety
-    /// `from` is readable.
-    unsafe fn combine<C: Combine<Self::Acc>>(acc: &mut [Self::Acc], from: *const Self);
-
-    /// # Safety
-    /// The destinations are writable.
-    unsafe fn store(
-        acc: &[Self::Acc],
-        finish: impl Finish<Self::Acc>,
-        destinations: &[*mut u8],
-        start: usize,
-    );
-
-    /// [`combine`](Self::combine) and [`store`](Self::store).
-    ///
-    /// # Safety
-    /// `last` is readable, the destinations are writable.
-    #[inline(always)]
-    unsafe fn combine_last<C: Combine<Self::Acc>, F: Finish<Self::Acc>>(
-        acc: &mut [Self::Acc],
-        last: *const Self,
-        finish: F,
-        destinations: &[*mut u8],
-        start: usize,
-    ) {
-        // SAFETY: passed on.
-        unsafe {
-            Self::combine::<C>(acc, last);
-            Self::store(acc, finish, destinations, start);
-        }
-    }
-
-    /// [`load`](Self::load), [`combine`](Self::combine) and [`store`](Self::store).
-    ///
-    /// # Safety
-    /// Both of `pair` are readable, the destinations are writable.
-    #[inline(always)]
-    unsafe fn combine_pair<C: Combine<Self::Acc>, F: Finish<Self::Acc>>(
-        pair: (*const Self, *const Self),
-        acc: &mut [Self::Acc],
-        finish: F,
-        destinations: &[*mut u8],
-        start: usize,
-    ) {
-        // SAFETY: passed on.
-        unsafe {
-            Self::load(pair.0, acc);
-            Self::combine_last::<C, F>(acc, pair.1, finish, destinations, start);
-        }
-    }
-}
-
-/// Combines `len` elements at `a` and `b` and writes them to the destinations from `start` on, block
-/// by block through registers. (A loop over elements that stores to places which may be its own
-/// sources would not be vectorised; a copy of a finished tile would become a call of `memcpy`.)
-///
-/// # Safety
-/// `a` and `b` are readable, the destinations writable.
-#[inline(always)]
-unsafe fn through_registers<A: Copy, C: Combine<A>, F: Finish<A>>(
-    a: *const A,
-    b: *const A,
-    len: usize,
+/// A job for [`vectorize`]: who makes one keeps the promises of [`Job::tiles`].
+struct Widest<'a, T, C, F> {
+    job: &'a Job<'a>,
     finish: F,
-    destinations: &[*mut u8],
-    start: usize,
-) {
-    let to = |destination: *mut u8| destination.cast::<A>().wrapping_add(start);
-    let whole = len / BLOCK * BLOCK;
-    // SAFETY: all accesses are below `len`. A block is read before anything of it is written.
-    unsafe {
-        for at in (0..whole).step_by(BLOCK) {
-            let mut x = a.add(at).cast::<[A; BLOCK]>().read();
-            let y = b.add(at).cast::<[A; BLOCK]>().read();
-            for i in 0..BLOCK {
-                x[i] = finish.finish(C::combine(x[i], y[i]));
-            }
-            for &destination in destinations {
-                to(destination).add(at).cast::<[A; BLOCK]>().write(x);
-            }
-        }
-        for at in whole..len {
-            let x = finish.finish(C::combine(*a.add(at), *b.add(at)));
-            for &destination in destinations {
-                *to(destination).add(at) = x;
-            }
-        }
-    }
+    kinds: PhantomData<(T, C)>,
 }
 
-macro_rules! plain_lanes {
-    ($($t:ty),*) => {$(
-        impl Lane for $t {
-            type Acc = $t;
-
-            #[inline(always)]
-            unsafe fn load(from: *const $t, acc: &mut [$t]) {
-                // SAFETY: readable; the tile is this function's own.
-                unsafe { from.copy_to_nonoverlapping(acc.as_mut_ptr(), acc.len()) }
-            }
-
-            #[inline(always)]
-            unsafe fn combine<C: Combine<$t>>(acc: &mut [$t], from: *const $t) {
-                for (i, a) in acc.iter_mut().enumerate() {
-                    // SAFETY: readable for `acc.len()` elements.
-                    *a = C::combine(*a, unsafe { *from.add(i) });
-                }
-            }
-
-            #[inline(always)]
-            unsafe fn store(
-                acc: &[$t],
-                finish: impl Finish<$t>,
-                destinations: &[*mut u8],
-                start: usize,
-            ) {
-                for &destination in destinations {
-                    let to = destination.cast::<$t>().wrapping_add(start);
-                    for (i, &a) in acc.iter().enumerate() {
-                        // SAFETY: writable for `acc.len()` elements.
-                        unsafe { *to.add(i) = finish.finish(a) };
-                    }
-                }
-            }
-
-            #[inline(always)]
-            unsafe fn combine_last<C: Combine<$t>, F: Finish<$t>>(
-                acc: &mut [$t],
-                last: *const $t,
-                finish: F,
-                destinations: &[*mut u8],
-                start: usize,
-            ) {
-                let (len, acc) = (acc.len(), acc.as_ptr());
-                // SAFETY: passed on; the tile is readable.
-                unsafe {
-                    through_registers::<$t, C, F>(acc, last, len, finish, destinations, start);
-                }
-            }
-
-            #[inline(always)]
-            unsafe fn combine_pair<C: Combine<$t>, F: Finish<$t>>(
-                pair: (*const $t, *const $t),
-                acc: &mut [$t],
-                finish: F,
-                destinations: &[*mut u8],
-                start: usize,
-            ) {
-                let len = acc.len();
-                // SAFETY: passed on.
-                unsafe {
-                    through_registers::<$t, C, F>(pair.0, pair.1, len, finish, destinations, start);
-                }
-            }
-        }
-    )*};
-}
-plain_lanes!(f64, f32, i64, i32, i16, i8, u8);
-
-impl Lane for bf16 {
-    type Acc = f32;
-
+impl<T: Lane, C: Combine<T::Acc>, F: Finish<T::Acc>> Kernel for Widest<'_, T, C, F> {
+    type Output = ();
+    const WIDE: bool = true;
     #[inline(always)]
-    unsafe fn load(from: *const bf16, acc: &mut [f32]) {
-        for (i, a) in acc.iter_mut().enumerate() {
-            // SAFETY: readable for `acc.len()` elements.
-            *a = unsafe { *from.add(i) }.widen();
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn combine<C: Combine<f32>>(acc: &mut [f32], from: *const bf16) {
-        for (i, a) in acc.iter_mut().enumerate() {
-            // SAFETY: readable for `acc.len()` elements.
-            *a = C::combine(*a, unsafe { *from.add(i) }.widen());
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn store(acc: &[f32], finish: impl Finish<f32>, destinations: &[*mut u8], start: usize) {
-        for &destination in destinations {
-            let to = destination.cast::<bf16>().wrapping_add(start);
-            for (i, &a) in acc.iter().enumerate() {
-                // SAFETY: writable for `acc.len()` elements.
-                unsafe { *to.add(i) = bf16::narrow(finish.finish(a)) };
-            }
-        }
-    }
-}
-
-impl Lane for f16 {
-    type Acc = f32;
-
-    #[inline(always)]
-    unsafe fn load(from: *const f16, acc: &mut [f32]) {
-        // SAFETY: readable, and not written meanwhile.
-        let from = unsafe { std::slice::from_raw_parts(from, acc.len()) };
-        from.convert_to_f32_slice(acc);
-    }
-
-    #[inline(always)]
-    unsafe fn combine<C: Combine<f32>>(acc: &mut [f32], from: *const f16) {
-        let mut wide = Tile([0f32; TILE]);
-        let wide = &mut wide.0[..acc.len()];
-        // SAFETY: passed on.
-        unsafe { Self::load(from, wide) };
-        for (a, &w) in acc.iter_mut().zip(&*wide) {
-            *a = C::combine(*a, w);
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn store(acc: &[f32], finish: impl Finish<f32>, destinations: &[*mut u8], start: usize) {
-        let mut wide = Tile([0f32; TILE]);
-        let wide = &mut wide.0[..acc.len()];
-        for (w, &a) in wide.iter_mut().zip(acc) {
-            *w = finish.finish(a);
-        }
-        for &destination in destinations {
-            let to = destination.cast::<f16>().wrapping_add(start);
-            // SAFETY: writable, and nobody else's meanwhile.
-            let to = unsafe { std::slice::from_raw_parts_mut(to, acc.len()) };
-            to.convert_from_f32_slice(wide);
-        }
+    fn run<const FMA: bool>(self) {
+        // SAFETY: the maker's promise.
+        unsafe { self.job.tiles::<T, C, F, true>(self.finish) }
     }
 }
 
@@ -595,6 +205,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::cpu::widen::Widen;
 
     /// The plain loop that the fast one is compared with.
     fn reference(op: ReduceOp, values: &[f32]) -> f32 {

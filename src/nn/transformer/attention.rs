@@ -2,6 +2,7 @@
 
 use crate::error::{Error, throw};
 use crate::nn::{Linear, Module, Parameter, Training, init};
+use crate::ops::AttentionOptions;
 use crate::{Dtype, Tensor, no_grad};
 
 /// Options of [`MultiheadAttention`].
@@ -234,16 +235,17 @@ impl MultiheadAttention {
             t.reshape(shape).transpose(1, 2)
         };
         let (q, k, v) = (heads(&q), heads(&k), heads(&v));
-        let drops = self.options.dropout > 0.0 && self.training.get();
-        let (out, shares) = if weights == AttentionWeights::None && !drops {
-            (q.scaled_dot_product_attention(&k, &v, mask.as_ref(), false, None), None)
+        let dropout_p = if self.training.get() { self.options.dropout } else { 0.0 };
+        let (out, shares) = if weights == AttentionWeights::None {
+            let options = AttentionOptions { attn_mask: mask, dropout_p, ..Default::default() };
+            (q.scaled_dot_product_attention_with(&k, &v, &options), None)
         } else {
             let scale = 1.0 / (q.size(3) as f64).sqrt();
             let mut scores = (&q * scale).matmul(&k.transpose(2, 3));
             if let Some(mask) = &mask {
                 scores += mask;
             }
-            let shares = scores.softmax(-1).dropout(self.options.dropout, drops);
+            let shares = scores.softmax(-1).dropout(dropout_p, true);
             (shares.matmul(&v), Some(shares))
         };
         let out = out.transpose(1, 2).reshape([batch as i64, queries as i64, -1]);

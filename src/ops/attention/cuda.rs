@@ -14,8 +14,9 @@ use crate::cuda::{Kernel, Program};
 use crate::cuda_args;
 use crate::error::{Error, throw};
 use crate::ops::compute;
-use crate::ops::gpu::Gpu;
+use crate::ops::gpu::{Gpu, address};
 use crate::ops::matmul::cuda::products;
+use crate::ops::random::Words;
 use crate::tensor::Dtype;
 
 /// `Scores` of `kernels/attention.cu`.
@@ -101,7 +102,7 @@ fn scores(
         scores: scores.device_ptr(),
         weights_gradient: std::ptr::null_mut(),
         logsum: logsum.device_ptr(),
-        mask: mask.as_ref().map_or(std::ptr::null(), |m| m.device_ptr().cast_const()),
+        mask: address(mask.as_ref()),
         rows: (plan.count() * a.queries) as i64,
         queries: a.queries as i64,
         keys: a.keys as i64,
@@ -116,8 +117,18 @@ fn grid(rows: i64) -> Grid {
 }
 
 /// A call of the kernels that go by tiles, if they take such.
-fn tiles(plan: &Plan, qkv: [&Tensor; 3], mask: Option<&Tensor>, logsum: &Tensor) -> Option<Call> {
-    backends::cuda::flash_sdp_enabled().then(|| Call::new(plan, qkv, mask, logsum))?
+fn tiles(plan: &Plan, qkv: [&Tensor; 3], mask: Option<&Tensor>, drops: bool) -> Option<Call> {
+    backends::cuda::flash_sdp_enabled().then(|| Call::new(plan, qkv, mask, drops))?
+}
+
+/// Throws where products of matrices are left to compute attention, and are forbidden.
+#[track_caller]
+pub(super) fn allow_products() {
+    if !backends::cuda::math_sdp_enabled() {
+        throw(Error::Device(format!(
+            "{OP}: only products of matrices compute this here, and `backends::cuda::enable_math_sdp(false)` forbids them"
+        )));
+    }
 }
 
 /// Y of weights that are dropped with a probability, the logarithms of the sums, and what backward is to know. None
@@ -130,11 +141,11 @@ pub(super) fn dropped(
     mask: Option<&Tensor>,
     p: f64,
 ) -> Option<(Tensor, Tensor, Dropout)> {
+    let call = tiles(plan, qkv, mask, true)?;
     let rows = plan.with_batch([plan.attention.queries, 1]);
     let logsum = Tensor::uninitialised_on(&rows, Dtype::F32, gpu.device());
-    let call = tiles(plan, qkv, mask, &logsum).filter(Call::can_drop)?;
-    let dropout = Dropout::new(gpu, p);
-    let y = call.with(dropout).forward(gpu, plan, qkv[0].dtype());
+    let dropout = Dropout { p, words: Words::of_default(gpu) };
+    let y = call.with(dropout).forward(gpu, plan, qkv[0].dtype(), &logsum);
     Some((y, logsum, dropout))
 }
 
@@ -150,8 +161,8 @@ pub(super) fn dropped_backward(
     dropout: Dropout,
 ) -> Grads {
     let logsum = logsum.detach().contiguous();
-    let call = Call::new(plan, qkv, mask, &logsum).expect("forward made such a call");
-    call.with(dropout).backward(gpu, plan, y, dy)
+    let call = Call::new(plan, qkv, mask, true).expect("forward made such a call");
+    call.with(dropout).backward(gpu, plan, (y, &logsum), dy)
 }
 
 /// Y and the logarithms of the sums.
@@ -169,14 +180,10 @@ pub(super) fn forward(
     if let Some(y) = of_cudnn.and_then(|call| call.forward(&logsum)) {
         return (y, logsum);
     }
-    if let Some(call) = tiles(plan, [q, k, v], mask, &logsum) {
-        return (call.forward(gpu, plan, dtype), logsum);
+    if let Some(call) = tiles(plan, [q, k, v], mask, false) {
+        return (call.forward(gpu, plan, dtype, &logsum), logsum);
     }
-    if !backends::cuda::math_sdp_enabled() {
-        throw(Error::Device(format!(
-            "{OP}: only products of matrices compute this here, and `backends::cuda::enable_math_sdp(false)` forbids them"
-        )));
-    }
+    allow_products();
     let [q, k, v] = wide([q, k, v]);
     let (scores, _mask, told) = scores(gpu, plan, &q, &k, mask, &logsum);
     // SAFETY: the kernel takes one `Scores` of contiguous tensors on this GPU, whose sizes it has.
@@ -201,8 +208,8 @@ pub(super) fn backward(
     if let Some(grads) = of_cudnn.and_then(|call| call.backward(y, &logsum, dy)) {
         return grads;
     }
-    if let Some(call) = tiles(plan, [q, k, v], mask, &logsum) {
-        return call.backward(gpu, plan, y, dy);
+    if let Some(call) = tiles(plan, [q, k, v], mask, false) {
+        return call.backward(gpu, plan, (y, &logsum), dy);
     }
     let [q, k, v, dy] = wide([q, k, v, dy]);
     let (weights, _mask, mut told) = scores(gpu, plan, &q, &k, mask, &logsum);

@@ -13,9 +13,6 @@ use crate::storage::Storage;
 use crate::tensor::{Dtype, Layout, Shape, Strides};
 use crate::{Device, Tensor};
 
-/// The most features.
-const MOST_FEATURES: usize = 128;
-
 /// What forward and backward have in common.
 pub(super) struct Call<'a> {
     gpu: Gpu,
@@ -38,18 +35,13 @@ impl<'a> Call<'a> {
         qkv: [&Tensor; 3],
         mask: Option<&Tensor>,
     ) -> Option<Call<'a>> {
-        let a = plan.attention;
         let kind = match qkv[0].dtype() {
             Dtype::F16 => Kind::F16,
             Dtype::BF16 => Kind::BF16,
             _ => return None,
         };
-        let fits = [a.depth, a.width]
-            .iter()
-            .all(|n| n.is_multiple_of(8) && (8..=MOST_FEATURES).contains(n));
-        let empty = plan.count() * a.queries * a.keys == 0;
         let allowed = backends::cuda::cudnn_sdp_enabled() && backends::cudnn::enabled();
-        if mask.is_some() || !fits || empty || !allowed || !cudnn::is_available() {
+        if mask.is_some() || !plan.fits_halves() || !allowed || !cudnn::is_available() {
             return None;
         }
         let heads = heads(&plan.batch, qkv)?;

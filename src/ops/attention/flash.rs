@@ -9,16 +9,14 @@ use crate::autograd::Grads;
 use crate::cuda::launch::{Argument, Shape as Grid};
 use crate::cuda::{Kernel, Program};
 use crate::cuda_args;
-use crate::ops::gpu::Gpu;
-use crate::ops::random::{Draw, draw_of_default, kept, resolve};
+use crate::ops::gpu::{Gpu, address};
+use crate::ops::random::{Words, kept};
 use crate::tensor::{Dtype, Shape};
 
 /// Batch dimensions that are left when neighbours are joined: what the kernels have room for.
 const MOST_BATCH_DIMS: usize = 4;
 /// Queries and keys of a tile.
 const SIDE: usize = 64;
-/// The most features.
-const MOST_FEATURES: usize = 128;
 /// Threads of a block.
 const THREADS: u32 = 128;
 
@@ -115,21 +113,7 @@ kernels! {
 #[derive(Clone, Copy)]
 pub(super) struct Dropout {
     pub(super) p: f64,
-    pub(super) draw: Draw,
-    seed: u64,
-    stream: u64,
-    /// The address of what is added to those two, or 0.
-    place: usize,
-}
-
-impl Dropout {
-    /// The default generator's next draw.
-    #[track_caller]
-    pub(super) fn new(gpu: Gpu, p: f64) -> Dropout {
-        let draw = draw_of_default();
-        let (seed, stream, place) = resolve(gpu, draw);
-        Dropout { p, draw, seed, stream, place: place as usize }
-    }
+    pub(super) words: Words,
 }
 
 /// A call's operands, as the kernels want them.
@@ -138,8 +122,6 @@ pub(super) struct Call {
     _operands: [Option<Tensor>; 4],
     told: Attention,
     kernels: &'static Kernels,
-    /// Those that drop weights: not of more than 64 features, for which there are too few registers.
-    dropped: Option<&'static Kernels>,
     /// Bytes of 64 rows of features.
     rows: usize,
 }
@@ -155,25 +137,25 @@ fn copied(t: &Tensor) -> Tensor {
 }
 
 impl Call {
-    /// A call of the kernels, if they take such.
+    /// A call of the kernels, of those that drop weights or of the others, if they take such.
     pub(super) fn new(
         plan: &Plan,
         [q, k, v]: [&Tensor; 3],
         mask: Option<&Tensor>,
-        logsum: &Tensor,
+        drops: bool,
     ) -> Option<Call> {
-        let (a, dtype) = (plan.attention, q.dtype());
-        let features = a.depth.max(a.width);
-        let fits = [a.depth, a.width].iter().all(|n| n.is_multiple_of(8))
-            && (1..=MOST_FEATURES).contains(&features);
-        if !fits || plan.count() * a.queries * a.keys == 0 || a.depth * a.width == 0 {
+        let a = plan.attention;
+        if !plan.fits_halves() {
             return None;
         }
-        let (kernels, dropped, dim) = match (dtype, features <= 64) {
-            (Dtype::F16, true) => (&HALVES_64, Some(&DROPPED_HALVES_64), 64),
-            (Dtype::F16, false) => (&HALVES_128, None, 128),
-            (Dtype::BF16, true) => (&BRAIN_HALVES_64, Some(&DROPPED_BRAIN_HALVES_64), 64),
-            (Dtype::BF16, false) => (&BRAIN_HALVES_128, None, 128),
+        // For dropout of more than 64 features there are too few registers.
+        let (kernels, dim) = match (q.dtype(), a.depth.max(a.width) <= 64, drops) {
+            (Dtype::F16, true, false) => (&HALVES_64, 64),
+            (Dtype::F16, true, true) => (&DROPPED_HALVES_64, 64),
+            (Dtype::F16, false, false) => (&HALVES_128, 128),
+            (Dtype::BF16, true, false) => (&BRAIN_HALVES_64, 64),
+            (Dtype::BF16, true, true) => (&DROPPED_BRAIN_HALVES_64, 64),
+            (Dtype::BF16, false, false) => (&BRAIN_HALVES_128, 128),
             _ => return None,
         };
         let wide = |t: &Tensor, rows: usize, columns: usize| {
@@ -193,7 +175,7 @@ impl Call {
             batch.iter_mut().zip(&dims).for_each(|(step, (_, steps))| *step = steps[which]);
             let n = plan.batch.len();
             let t = operands[which].as_ref();
-            let at = t.map_or(std::ptr::null(), |t| t.device_ptr().cast_const());
+            let at = address(t);
             Operand { at, row: t.map_or(0, |t| t.strides()[n] as i64), batch }
         };
         let mut batch_sizes = [1; MOST_BATCH_DIMS];
@@ -205,7 +187,7 @@ impl Call {
             v: operand(2),
             mask: operand(3),
             out: nowhere,
-            logsum: logsum.device_ptr(),
+            logsum: nowhere,
             dy: nowhere,
             along: nowhere,
             dq: nowhere,
@@ -226,21 +208,15 @@ impl Call {
             stream: 0,
             place: std::ptr::null(),
         };
-        Some(Call { _operands: operands, told, kernels, dropped, rows: SIDE * (dim + 8) * 2 })
+        Some(Call { _operands: operands, told, kernels, rows: SIDE * (dim + 8) * 2 })
     }
 
-    /// Whether there are kernels that drop weights for it.
-    pub(super) fn can_drop(&self) -> bool {
-        self.dropped.is_some()
-    }
-
-    /// The same with dropout of the weights.
+    /// The same, of kernels that drop weights, with this dropout.
     pub(super) fn with(mut self, dropout: Dropout) -> Call {
         let (threshold, kept) = kept(dropout.p);
-        let Dropout { seed, stream, .. } = dropout;
-        let place = dropout.place as *const u64;
+        let Words { seed, stream, place } = dropout.words;
+        let place = place as *const u64;
         self.told = Attention { kept: kept as f32, threshold, seed, stream, place, ..self.told };
-        self.kernels = self.dropped.expect("the caller asked whether there are such");
         self
     }
 
@@ -260,13 +236,13 @@ impl Call {
         unsafe { gpu.launch(kernel, grid, cuda_args!(told)) };
     }
 
-    /// Y; the logarithms of the sums go where the call was told.
+    /// Y; the logarithms of the sums go to a dense tensor.
     #[track_caller]
-    pub(super) fn forward(&self, gpu: Gpu, plan: &Plan, dtype: Dtype) -> Tensor {
+    pub(super) fn forward(&self, gpu: Gpu, plan: &Plan, dtype: Dtype, logsum: &Tensor) -> Tensor {
         let a = plan.attention;
         let y =
             Tensor::uninitialised_on(&plan.with_batch([a.queries, a.width]), dtype, gpu.device());
-        let told = Attention { out: y.device_ptr(), ..self.told };
+        let told = Attention { out: y.device_ptr(), logsum: logsum.device_ptr(), ..self.told };
         let shared = 3 * self.rows + SIDE * ((SIDE + 8) * 2 + (SIDE + 4) * 4 + 4);
         self.launch(gpu, &self.kernels.forward, told, told.queries, shared);
         y
@@ -274,7 +250,13 @@ impl Call {
 
     /// The gradients of queries, keys and values.
     #[track_caller]
-    pub(super) fn backward(&self, gpu: Gpu, plan: &Plan, y: &Tensor, dy: &Tensor) -> Grads {
+    pub(super) fn backward(
+        &self,
+        gpu: Gpu,
+        plan: &Plan,
+        (y, logsum): (&Tensor, &Tensor),
+        dy: &Tensor,
+    ) -> Grads {
         let (a, dtype) = (plan.attention, y.dtype());
         let (y, dy) = (y.detach().contiguous(), copied(&dy.detach().contiguous()));
         let new = |rows, columns| {
@@ -285,6 +267,7 @@ impl Call {
             Tensor::uninitialised_on(&plan.with_batch([a.queries, 1]), Dtype::F32, gpu.device());
         let told = Attention {
             out: y.device_ptr(),
+            logsum: logsum.device_ptr(),
             dy: dy.device_ptr(),
             along: along.device_ptr(),
             dq: dq.device_ptr(),

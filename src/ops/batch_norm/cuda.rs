@@ -10,7 +10,7 @@ use crate::cuda::family::{FLOATS, Family};
 use crate::cuda::fold::{self, Operation, planes_shape};
 use crate::cuda::launch::Argument;
 use crate::error::throw;
-use crate::ops::gpu::{Gpu, format_of, order};
+use crate::ops::gpu::{Gpu, address, format_of, order};
 use crate::{MemoryFormat, Tensor};
 
 pub(in crate::ops) static FOLDS: Family =
@@ -64,10 +64,6 @@ fn like(x: &Tensor, order: MemoryFormat) -> Tensor {
         return x.empty_like();
     }
     Tensor::empty_in(x.shape(), (x.dtype(), x.device()), order)
-}
-
-fn at(t: Option<&Tensor>) -> *mut u8 {
-    t.map_or(null_mut(), Tensor::device_ptr)
 }
 
 fn task(x: &Tensor, stats: &Tensor, order: MemoryFormat, options: Options) -> Task {
@@ -157,10 +153,10 @@ pub(super) fn forward(
     let [mean, var] = dense.each_ref().map(Option::as_ref);
     let op = Task {
         y: y.device_ptr(),
-        w: at(w.as_ref()),
-        b: at(b.as_ref()),
-        running_mean: at(mean),
-        running_var: at(var),
+        w: address(w.as_ref()),
+        b: address(b.as_ref()),
+        running_mean: address(mean),
+        running_var: address(var),
         w_format: format(w.as_ref()),
         b_format: format(b.as_ref()),
         mean_format: format(mean),
@@ -206,7 +202,7 @@ pub(super) fn backward(
     let op = Task {
         dy: dy.device_ptr(),
         sums: sums.device_ptr(),
-        w: at(weight.as_ref()),
+        w: address(weight.as_ref()),
         w_format: weight.as_ref().map_or(0, |w| format_of(w.dtype()) as i32),
         ..task(&x, stats, order, options)
     };

@@ -12,17 +12,15 @@ use crate::cuda::sources::kernel_text;
 use crate::cuda::{Kernel, Program};
 use crate::cuda_args;
 use crate::error::{Error, throw};
-use crate::ops::gpu::Gpu;
+use crate::ops::gpu::{Gpu, address};
 use crate::ops::matmul::cuda::{
-    Finish, add_parts, half_shared, kernels as product_kernels, multiprocessors, parts,
+    Finish, LARGE, add_parts, half_shared, kernels as product_kernels, multiprocessors, parts,
     plain_shared, products, room,
 };
 use crate::tensor::{Dtype, Layout};
 
 /// Bytes of a `Spot` of `kernels/conv.cu`.
 const SPOT: usize = 24;
-/// Rows or columns from which a tile of 128 is not mostly empty.
-const LARGE: usize = 96;
 /// Points of which a part of dw's sums has at least so many.
 const LEAST_PART: usize = 512;
 
@@ -291,7 +289,7 @@ pub fn forward(
     }
     let y = Tensor::uninitialised_on(out, x.dtype(), gpu.device());
     let points = volume(g.output);
-    let bias = bias.as_ref().map_or(std::ptr::null(), |b| b.device_ptr().cast_const());
+    let bias = address(bias.as_ref());
     if y.numel() == 0 {
         return y;
     }
@@ -508,7 +506,7 @@ pub fn filters(gpu: Gpu, g: &Geometry, out: &[usize], dy: &Tensor, x: &Tensor) -
     let (parts, part) = parts(gpu, tiles(size), count, LEAST_PART, 256);
     let mut finish = Finish::new(&dw, rows, columns);
     let partial = (parts > 1).then(|| room(gpu, dtype, parts, dw.numel()));
-    finish.partial = partial.as_ref().map_or(std::ptr::null_mut(), Tensor::device_ptr);
+    finish.partial = address(partial.as_ref());
     let (groups, part, count) = (g.groups as i64, part as i64, parts as i64);
     let sums = FilterSums { field, finish, planes, results, groups, part, parts: count };
     let shared = if halves { half_shared(size, 3, 2) } else { plain_shared(size, dtype) };

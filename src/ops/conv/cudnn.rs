@@ -26,12 +26,12 @@ pub fn forward(
     bias: Option<&Tensor>,
 ) -> Option<Tensor> {
     let call = Call::new(gpu, g, [x, w], out)?;
-    let (mut x, mut w) = (call.operand(x), call.operand(w));
+    let (x, w) = (call.operand(x), call.operand(w));
     let y = call.result(out);
-    if call.is_sooner_with_more_channels([&x, &w, &y]) {
-        (x, w) = (call.widened(&x), call.widened(&w));
-    }
-    call.run(Direction::Forward, [&x, &w, &y])?;
+    let run = |x: &Tensor, w: &Tensor| call.run(Direction::Forward, [x, w, &y]);
+    let is_widened = call.is_sooner_with_more_channels([&x, &w, &y]);
+    let done = if is_widened { run(&call.widened(&x), &call.widened(&w)) } else { None };
+    done.or_else(|| run(&x, &w))?;
     if let Some(bias) = bias {
         let mut shape = vec![1; y.dim()];
         shape[1] = bias.numel();
@@ -117,16 +117,19 @@ impl<'a> Call<'a> {
         if !halves || g.groups != 1 || g.channels >= LEAST_CHANNELS {
             return false;
         }
-        let problem = self.problem(Direction::Forward, tensors);
-        let cores = cudnn::uses_tensor_cores(&problem, &wishes(), self.gpu.stream());
-        !cores.unwrap_or_else(|error| throw(error))
+        let [x, w, y] = tensors.map(told);
+        let uses_cores = |tensors| {
+            let problem = self.problem(Direction::Forward, tensors);
+            let cores = cudnn::uses_tensor_cores(&problem, &wishes(), self.gpu.stream());
+            cores.unwrap_or_else(|error| throw(error))
+        };
+        let [wide_x, wide_w] = [x, w].map(|(shape, _)| widened(shape));
+        !uses_cores([x, w, y]) && uses_cores([(&wide_x, ALIGNMENT), (&wide_w, ALIGNMENT), y])
     }
 
     /// With channels of zeros.
     fn widened(&self, t: &Tensor) -> Tensor {
-        let mut shape = t.shape().to_vec();
-        shape[1] = LEAST_CHANNELS;
-        let wide = self.result(&shape);
+        let wide = self.result(&widened(t.shape()));
         wide.narrow(1, 0, self.geometry.channels).copy_(t);
         wide.narrow(1, self.geometry.channels, LEAST_CHANNELS - self.geometry.channels).zero_();
         wide
@@ -136,51 +139,17 @@ impl<'a> Call<'a> {
         Tensor::empty_in(shape, (self.dtype, self.gpu.device()), self.format)
     }
 
-    /// How a tensor lies. Strides of dimensions of size 1 are as if they were larger, which cuDNN goes by.
-    fn lie(&self, t: &Tensor) -> Lie {
-        let n = t.dim();
-        let mut order = [0, 1, 2, 3, 4];
-        if self.format != MemoryFormat::Contiguous {
-            order[1..n].rotate_left(1);
-        }
-        let alignment = 1 << (t.device_ptr() as usize).trailing_zeros().min(ALIGNMENT.ilog2());
-        let mut lie = Lie { alignment, ..Lie::default() };
-        let mut step = 1;
-        for &d in order[..n].iter().rev() {
-            (lie.sizes[d], lie.strides[d]) = (t.shape()[d] as i64, step);
-            step *= t.shape()[d] as i64;
-        }
-        lie
-    }
-
-    fn problem(&self, direction: Direction, tensors: [&Tensor; 3]) -> Problem {
-        let (g, dims) = (self.geometry, tensors[0].dim());
-        // Two dimensions are the last of three.
-        let spatial = |sizes: [usize; 3]| {
-            let mut out = [0; 3];
-            for (to, from) in out.iter_mut().zip(&sizes[5 - dims..]) {
-                *to = *from as i64;
-            }
-            out
-        };
-        let [x, w, y] = tensors.map(|t| self.lie(t));
-        Problem {
-            direction,
-            kind: self.kind,
-            dims,
-            x,
-            w,
-            y,
-            padding: spatial(g.padding),
-            stride: spatial(g.stride),
-            dilation: spatial(g.dilation),
-        }
+    fn problem(&self, direction: Direction, tensors: [Told; 3]) -> Problem {
+        let (g, last) = (self.geometry, self.format != MemoryFormat::Contiguous);
+        let lies = tensors.map(|(shape, alignment)| Lie::dense(shape, last, alignment));
+        let window = [g.padding, g.stride, g.dilation];
+        Problem::new(direction, self.kind, tensors[0].0.len(), lies, window)
     }
 
     /// Starts the convolution of x, w and y; nothing where cuDNN does not compute such.
     #[track_caller]
     fn run(&self, direction: Direction, tensors: [&Tensor; 3]) -> Option<()> {
-        let problem = self.problem(direction, tensors);
+        let problem = self.problem(direction, tensors.map(told));
         let (fastest, at) = (backends::cudnn::benchmark(), tensors.map(Tensor::device_ptr));
         // SAFETY: tensors on this GPU that lie as `lie` says; the result is new. What is freed meanwhile is used
         // again on the same stream only.
@@ -188,6 +157,20 @@ impl<'a> Call<'a> {
             unsafe { cudnn::convolution(&problem, &wishes(), fastest, at, self.gpu.stream()) };
         done.unwrap_or_else(|error| throw(error)).then_some(())
     }
+}
+
+/// A tensor's shape, and the power of two to which its address is aligned, in bytes.
+type Told<'a> = (&'a [usize], usize);
+
+fn told(t: &Tensor) -> Told<'_> {
+    (t.shape(), 1 << (t.device_ptr() as usize).trailing_zeros().min(ALIGNMENT.ilog2()))
+}
+
+/// A shape with the least channels that tensor cores take.
+fn widened(shape: &[usize]) -> Vec<usize> {
+    let mut wide = shape.to_vec();
+    wide[1] = LEAST_CHANNELS;
+    wide
 }
 
 /// What the switches ask of plans.

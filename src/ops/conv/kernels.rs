@@ -27,13 +27,13 @@ pub(super) fn field_of<T: Float>(window: &Window) -> Field {
 fn prepared<'a, T: Float>(
     field: &Field,
     source: &'a [T],
-    size: [usize; 2],
+    [h, w]: [usize; 2],
     copy: &'a mut [T],
 ) -> &'a [T] {
     if field.direct {
         return source;
     }
-    field.fill(source, size, copy);
+    field.fill_planes(|p| Some(&source[p * h * w..(p + 1) * h * w]), [h, w], copy);
     copy
 }
 

@@ -12,7 +12,7 @@ use crate::cuda::family::{FLOATS, Family};
 use crate::cuda::fold::{self, Operation, rows_shape};
 use crate::cuda::launch::{Argument, Shape};
 use crate::error::throw;
-use crate::ops::gpu::{Gpu, format_of};
+use crate::ops::gpu::{Gpu, address, format_of};
 use crate::{Dtype, Tensor};
 
 pub(in crate::ops) static FOLDS: Family =
@@ -79,10 +79,6 @@ struct Nll {
 // SAFETY: as above.
 unsafe impl Argument for Nll {}
 
-fn at(t: Option<&Tensor>) -> *const u8 {
-    t.map_or(null(), |t| t.device_ptr().cast_const())
-}
-
 fn wide(batch: &Batch, shape: &[usize]) -> Tensor {
     Tensor::empty(shape, (batch.x.dtype().compute(), batch.x.device()))
 }
@@ -92,8 +88,8 @@ fn classes(batch: &Batch, smoothing: f64, all_weights: Option<&Tensor>) -> Class
     Classes {
         x: batch.x.device_ptr(),
         target: batch.target.device_ptr(),
-        weight: at(batch.weight.as_ref()),
-        all_weights: at(all_weights),
+        weight: address(batch.weight.as_ref()),
+        all_weights: address(all_weights),
         lse: null_mut(),
         losses: null_mut(),
         weights: null_mut(),
@@ -163,7 +159,7 @@ pub(super) fn backward(
     let op = Classes {
         lse: lse.device_ptr(),
         g: g.device_ptr(),
-        total: at(total),
+        total: address(total),
         out: out.device_ptr(),
         one: i32::from(g.dim() == 0),
         ..classes(batch, smoothing, all_weights.as_ref())
@@ -184,7 +180,7 @@ pub(super) fn factors(gpu: Gpu, batch: &Batch) -> Tensor {
     let out = wide(batch, &[batch.target.numel()]);
     let op = Nll {
         factors: out.device_ptr(),
-        weight: at(batch.weight.as_ref()),
+        weight: address(batch.weight.as_ref()),
         ignored: batch.ignore_index,
         ..nll(&batch.target, batch.x.shape()[1])
     };

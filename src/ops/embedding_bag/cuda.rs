@@ -10,7 +10,7 @@ use crate::cuda::Program;
 use crate::cuda::launch::Argument;
 use crate::cuda::sources::{kernels_by, program};
 use crate::ops::compute::dense;
-use crate::ops::gpu::{self, Gpu, kernel_of};
+use crate::ops::gpu::{self, Gpu, address, kernel_of};
 use crate::{Dtype, Tensor};
 
 pub(in crate::ops) static PROGRAM: Program = program!("embedding_bag": "embedding_bag.cu");
@@ -55,7 +55,6 @@ fn task(
     mode: BagMode,
     padding: Option<i64>,
 ) -> Bags {
-    let address = |t: Option<&Tensor>| t.map_or(null_mut(), Tensor::device_ptr);
     Bags {
         table: table.device_ptr(),
         indices: indices.device_ptr(),
@@ -129,11 +128,7 @@ pub(super) fn embedding_bag(
             let factors = given.as_ref().map(|factors| dense(factors, dtype));
             let operands = [starts.as_ref(), factors.as_ref()];
             let task = task([&table, &flat], operands, [bags, width], mode, padding);
-            let task = Bags {
-                g: g.device_ptr(),
-                y: y.as_ref().map_or(null_mut(), Tensor::device_ptr),
-                ..task
-            };
+            let task = Bags { g: g.device_ptr(), y: address(y.as_ref()), ..task };
             let dtable = ctx.needs(0).then(|| {
                 let out = Tensor::zeros(table.shape(), (dtype.compute(), table.device()));
                 let task = Bags { dtable: out.device_ptr(), ..task };

@@ -6,7 +6,7 @@ use super::{GridSampleMode, GridSampleOptions, GridSamplePadding, Sizes};
 use crate::cuda::launch::{Argument, Shape};
 use crate::cuda::sources::{kernels_by, program};
 use crate::cuda::{Kernel, Program};
-use crate::ops::gpu::Gpu;
+use crate::ops::gpu::{Gpu, address};
 use crate::{Dtype, Tensor};
 
 pub(in crate::ops) static PROGRAM: Program = program!("grid_sample": "grid_sample.cu");
@@ -119,7 +119,6 @@ pub(super) fn backward(
     [dx, dgrid]: [Option<&Tensor>; 2],
     options: GridSampleOptions,
 ) {
-    let address = |t: Option<&Tensor>| t.map_or(null_mut(), Tensor::device_ptr);
     let task = Grid {
         dy: dy.device_ptr(),
         dx: address(dx),

@@ -9,7 +9,7 @@ use crate::cuda::family::{FLOATS, Family};
 use crate::cuda::fold::{self, Operation, rows_shape};
 use crate::cuda::launch::Argument;
 use crate::error::throw;
-use crate::ops::gpu::{Gpu, format_of};
+use crate::ops::gpu::{Gpu, address, format_of};
 use crate::{Dtype, Tensor};
 
 pub(in crate::ops) static ROWS: Family =
@@ -43,10 +43,6 @@ struct Task {
 
 // SAFETY: the same fields in the same order on the other side, without references.
 unsafe impl Argument for Task {}
-
-fn at(t: Option<&Tensor>) -> *mut u8 {
-    t.map_or(null_mut(), Tensor::device_ptr)
-}
 
 fn task(x: &Tensor, stats: &Tensor, n: usize, weight: Dtype, centered: bool) -> Task {
     let rows = stats.shape()[1];
@@ -92,8 +88,8 @@ pub(super) fn forward(
     let y = x.empty_like();
     let stats = Tensor::empty([2, rows], (x.dtype().compute(), x.device()));
     let op = Task {
-        w: at(w.as_ref()),
-        b: at(b.as_ref()),
+        w: address(w.as_ref()),
+        b: address(b.as_ref()),
         y: y.device_ptr(),
         eps,
         ..task(&x, &stats, n, dtype, centered)
@@ -119,7 +115,7 @@ pub(super) fn backward(
     let dx = x.empty_like();
     let op = Task {
         dy: dy.device_ptr(),
-        w: at(weight.as_ref()),
+        w: address(weight.as_ref()),
         y: dx.device_ptr(),
         ..task(&x, stats, n, dtype, centered)
     };
@@ -157,8 +153,8 @@ pub(super) fn parameters(
     }
     let op = Task {
         dy: dy.device_ptr(),
-        dw: at(out[0].as_ref()),
-        db: at(out[1].as_ref()),
+        dw: address(out[0].as_ref()),
+        db: address(out[1].as_ref()),
         ..task(&x, stats, n, to, true)
     };
     let plan = Plan::new(&[stats.shape()[1], n], &[n as isize, 1], &|d| d == 0);

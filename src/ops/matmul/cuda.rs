@@ -10,7 +10,7 @@ use crate::cuda::sources::kernel_text;
 use crate::cuda::{Kernel, Program, device};
 use crate::cuda_args;
 use crate::error::{Error, throw};
-use crate::ops::gpu::Gpu;
+use crate::ops::gpu::{Gpu, address};
 use crate::tensor::{Dtype, Shape};
 
 use super::{Epilogue, library};
@@ -20,7 +20,7 @@ const MOST_BATCH_DIMS: usize = 6;
 /// Depth of which a part of a sum has at least so many terms.
 const LEAST_PART: usize = 256;
 /// Rows or columns from which a tile of 128 is not mostly empty.
-const LARGE: usize = 96;
+pub(in crate::ops) const LARGE: usize = 96;
 
 /// `Finish` of `kernels/tile.cuh`.
 #[derive(Clone, Copy)]
@@ -383,7 +383,7 @@ pub(super) fn run(
     };
     let (parts, part) = parts(gpu, blocks, depth, LEAST_PART, most);
     let partial = (parts > 1).then(|| room(gpu, dtype, parts, items * size));
-    finish.partial = partial.as_ref().map_or(std::ptr::null_mut(), Tensor::device_ptr);
+    finish.partial = address(partial.as_ref());
     let product = Product {
         finish,
         left: left.at,
@@ -456,7 +456,7 @@ pub(in crate::ops) fn channel_sums(gpu: Gpu, x: &Tensor, outer: usize, channels:
     // Whole items of the outermost dimension.
     let (parts, _) = parts(gpu, blocks, outer, least, 64);
     let partial = (parts > 1).then(|| room(gpu, dtype, parts, channels));
-    finish.partial = partial.as_ref().map_or(std::ptr::null_mut(), Tensor::device_ptr);
+    finish.partial = address(partial.as_ref());
     let grid = Grid::row((blocks * parts).min(i32::MAX as usize) as u32, 256);
     let (at, outer, inner, count) = (x.device_ptr(), outer as i64, inner as i64, parts as i64);
     // SAFETY: the parameters of the kernels, of a contiguous tensor and of new ones on this GPU.

@@ -5,7 +5,7 @@ use crate::cuda::sources::{kernels_by, program};
 use crate::cuda::{Kernel, Program};
 use crate::cuda_args;
 use crate::error::{Error, throw};
-use crate::ops::gpu::{self, Gpu, kernel_of};
+use crate::ops::gpu::{self, Gpu, address, kernel_of};
 use crate::{Dtype, MemoryFormat, Tensor};
 
 pub(in crate::ops) static PROGRAM: Program = program!("pooling": "pooling.cu");
@@ -121,7 +121,7 @@ pub fn maxima(
     let y = Tensor::empty_in(shape, (x.dtype(), x.device()), order);
     let places = with_places.then(|| Tensor::empty_in(shape, (Dtype::I32, x.device()), order));
     let (to, from) = (y.device_ptr(), x.device_ptr());
-    let at = places.as_ref().map_or(std::ptr::null_mut(), Tensor::device_ptr);
+    let at = address(places.as_ref());
     let args = cuda_args!(to, at, from, window);
     // SAFETY: dense tensors of the window's sizes and order, of which the outputs are new.
     unsafe { gpu.launch(kernel_of("pooling", &MAXIMA, x.dtype()), gpu.for_each(y.numel()), args) };

@@ -1,12 +1,13 @@
 //! Random numbers on GPUs: the host's, made by the threads that write them.
 
-use super::recorded::resolve;
+use super::dropout::kept;
+use super::recorded::{Words, resolve};
 use super::{Draw, GeneratorState};
 use crate::cuda::launch::Shape as Grid;
 use crate::cuda::sources::{kernels_by, program};
 use crate::cuda::{Kernel, Program};
 use crate::cuda_args;
-use crate::ops::gpu::{Gpu, kernel_of};
+use crate::ops::gpu::{Gpu, address, kernel_of};
 use crate::{Dtype, Tensor};
 
 /// Products and sums are rounded one by one, as on the host.
@@ -59,11 +60,11 @@ pub(super) fn fill(gpu: Gpu, x: &Tensor, draw: Draw, shape: Shape) {
         Shape::Uniform(low, span) => (&UNIFORM, low, span),
         Shape::Normal(mean, std) => (&NORMAL, mean, std),
     };
-    let (seed, stream, place_of) = resolve(gpu, draw);
+    let Words { seed, stream, place } = resolve(gpu, draw);
     let (to, n) = (x.device_ptr(), x.numel());
     let threads = gpu.for_each(n.div_ceil(each(x.dtype())));
     let n = n as i64;
-    let args = cuda_args!(to, n, seed, stream, place_of, a, b);
+    let args = cuda_args!(to, n, seed, stream, place, a, b);
     // SAFETY: a dense tensor of this type, which the caller may overwrite.
     unsafe { gpu.launch(kernel_of("uniform_", kernels, x.dtype()), threads, args) };
 }
@@ -71,10 +72,10 @@ pub(super) fn fill(gpu: Gpu, x: &Tensor, draw: Draw, shape: Shape) {
 /// Overwrites the dense `x` by ones with probability `p`, or that of `each`, which may be `x`; else zeros.
 #[track_caller]
 pub(super) fn bernoulli(gpu: Gpu, x: &Tensor, each: Option<&Tensor>, p: f64, draw: Draw) {
-    let (seed, stream, place_of) = resolve(gpu, draw);
+    let Words { seed, stream, place } = resolve(gpu, draw);
     let (to, n) = (x.device_ptr(), x.numel() as i64);
-    let own = each.map_or(std::ptr::null_mut(), Tensor::device_ptr);
-    let args = cuda_args!(to, own, p, n, seed, stream, place_of);
+    let own = address(each);
+    let args = cuda_args!(to, own, p, n, seed, stream, place);
     let threads = gpu.for_each(x.numel().div_ceil(2));
     // SAFETY: dense tensors of one type; an element is read before it is written, by one thread.
     unsafe { gpu.launch(kernel_of("bernoulli_", &BERNOULLI, x.dtype()), threads, args) };
@@ -83,30 +84,25 @@ pub(super) fn bernoulli(gpu: Gpu, x: &Tensor, each: Option<&Tensor>, p: f64, dra
 /// Overwrites the dense `x` by integers from `low` on, of which there are `span`.
 #[track_caller]
 pub(super) fn integers(gpu: Gpu, x: &Tensor, draw: Draw, low: i64, span: u64) {
-    let (seed, stream, place_of) = resolve(gpu, draw);
+    let Words { seed, stream, place } = resolve(gpu, draw);
     let (to, n) = (x.device_ptr(), x.numel() as i64);
     let truth = i32::from(x.dtype() == Dtype::Bool);
-    let args = cuda_args!(to, n, low, span, truth, seed, stream, place_of);
+    let args = cuda_args!(to, n, low, span, truth, seed, stream, place);
     let threads = gpu.for_each(x.numel().div_ceil(2));
     // SAFETY: a dense tensor of this type, which is new.
     unsafe { gpu.launch(kernel_of("randint", &INTEGERS, x.dtype()), threads, args) };
 }
 
-/// The result and the mask of dropout of the dense `x`.
+/// The result and the mask of dropout of the dense `x` with probability `p`.
 #[track_caller]
-pub(super) fn dropout(
-    gpu: Gpu,
-    x: &Tensor,
-    draw: Draw,
-    threshold: u64,
-    scale: f64,
-) -> (Tensor, Tensor) {
+pub(in crate::ops) fn dropout(gpu: Gpu, x: &Tensor, words: Words, p: f64) -> (Tensor, Tensor) {
+    let (threshold, scale) = kept(p);
     let y = Tensor::empty(x.shape(), (x.dtype(), gpu.device()));
     let mask = Tensor::empty(x.shape(), (Dtype::Bool, gpu.device()));
-    let (seed, stream, place_of) = resolve(gpu, draw);
+    let Words { seed, stream, place } = words;
     let (to, kept, from) = (y.device_ptr(), mask.device_ptr(), x.device_ptr());
     let n = x.numel() as i64;
-    let args = cuda_args!(to, kept, from, n, seed, stream, place_of, threshold, scale);
+    let args = cuda_args!(to, kept, from, n, seed, stream, place, threshold, scale);
     let threads = gpu.for_each(x.numel().div_ceil(4));
     // SAFETY: dense tensors of one shape, of which two are new.
     unsafe { gpu.launch(kernel_of("dropout", &DROPOUT, x.dtype()), threads, args) };

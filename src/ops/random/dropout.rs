@@ -5,6 +5,7 @@
 use smallvec::smallvec;
 
 use super::fill::with_words;
+use super::recorded::resolve;
 use super::{Draw, Generator, cuda};
 use crate::autograd::record;
 use crate::cpu::fold::{Shared, SharedMut};
@@ -93,12 +94,12 @@ pub(in crate::ops) fn kept(p: f64) -> (u64, f64) {
 }
 
 /// The result and the mask, not recorded.
-pub(in crate::ops) fn drop_elements(x: &Tensor, draw: Draw, p: f64) -> (Tensor, Tensor) {
+fn drop_elements(x: &Tensor, draw: Draw, p: f64) -> (Tensor, Tensor) {
     let dense = x.detach().contiguous();
-    let (threshold, scale) = kept(p);
     if let Some(gpu) = gpu::of("dropout", &[x]) {
-        return cuda::dropout(gpu, &dense, draw, threshold, scale);
+        return cuda::dropout(gpu, &dense, resolve(gpu, draw), p);
     }
+    let (threshold, scale) = kept(p);
     let (y, mask) = (dense.empty_like(), Tensor::empty(x.shape(), Dtype::Bool));
     dispatch!(float x.dtype(), "dropout", T => {
         let from = Shared(dense.data_ptr().cast::<T>());

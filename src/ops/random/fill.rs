@@ -234,10 +234,7 @@ impl Generator {
     /// ```
     #[track_caller]
     pub fn rand(&self, shape: impl AsRef<[usize]>, options: impl Into<TensorOptions>) -> Tensor {
-        let options = options.into();
-        let t = Tensor::empty(shape, TensorOptions { requires_grad: false, ..options });
-        self.uniform_(&t, 0.0, 1.0);
-        if options.requires_grad { t.requires_grad_(true) } else { t }
+        options.into().made(shape, |t| _ = self.uniform_(t, 0.0, 1.0))
     }
 
     /// Standard normal numbers (`torch.randn` with a generator).
@@ -249,10 +246,7 @@ impl Generator {
     /// ```
     #[track_caller]
     pub fn randn(&self, shape: impl AsRef<[usize]>, options: impl Into<TensorOptions>) -> Tensor {
-        let options = options.into();
-        let t = Tensor::empty(shape, TensorOptions { requires_grad: false, ..options });
-        self.normal_(&t, 0.0, 1.0);
-        if options.requires_grad { t.requires_grad_(true) } else { t }
+        options.into().made(shape, |t| _ = self.normal_(t, 0.0, 1.0))
     }
 
     /// Overwrites `t` with uniform numbers in [low, high) (`torch.Tensor.uniform_`).

@@ -27,9 +27,9 @@ use parking_lot::Mutex;
 
 #[cfg(test)]
 use super::samples::OpSample;
-pub(super) use dropout::{drop_elements, kept};
+pub(super) use dropout::kept;
 pub(crate) use recorded::RecordedDraws;
-pub(super) use recorded::resolve;
+pub(super) use recorded::Words;
 
 use crate::Tensor;
 use crate::cpu::philox::PhiloxStream;
@@ -139,7 +139,7 @@ pub(crate) fn fork_rng_at<R>(state: GeneratorState, f: impl FnOnce() -> R) -> R 
 
 /// A key and a stream: the numbers of one draw.
 #[derive(Clone, Copy)]
-pub(super) struct Draw {
+struct Draw {
     seed: u64,
     stream: u64,
     /// Whether it is one of the default generator's.
@@ -151,11 +151,6 @@ impl Draw {
     fn words(self) -> PhiloxStream {
         PhiloxStream::new(self.seed, self.stream)
     }
-}
-
-/// A draw of the default generator.
-pub(super) fn draw_of_default() -> Draw {
-    DEFAULT.draw()
 }
 
 impl Generator {

@@ -53,23 +53,23 @@ impl Generator {
             ));
         }
         let options = options.into();
-        let t = Tensor::empty(shape, TensorOptions { requires_grad: false, ..options });
-        let span = high.wrapping_sub(low) as u64;
-        if options.dtype.is_complex() {
-            let real = TensorOptions { dtype: Dtype::I64, requires_grad: false, ..options };
-            t.copy_(&self.randint(low, high, t.shape(), real));
-        } else if let Some(gpu) = gpu::of("randint", &[&t]) {
-            cuda::integers(gpu, &t, self.draw(), low, span);
-        } else {
-            let mut words = self.draw().words();
-            dispatch!(t.dtype(), T => {
-                // SAFETY: fresh, contiguous and of type T.
-                for o in unsafe { t.as_mut_slice::<T>() } {
-                    *o = T::from_i64(low.wrapping_add(below(&mut words, span) as i64));
-                }
-            });
-        }
-        if options.requires_grad { t.requires_grad_(true) } else { t }
+        options.made(shape, |t| {
+            let span = high.wrapping_sub(low) as u64;
+            if options.dtype.is_complex() {
+                let real = TensorOptions { dtype: Dtype::I64, requires_grad: false, ..options };
+                t.copy_(&self.randint(low, high, t.shape(), real));
+            } else if let Some(gpu) = gpu::of("randint", &[t]) {
+                cuda::integers(gpu, t, self.draw(), low, span);
+            } else {
+                let mut words = self.draw().words();
+                dispatch!(t.dtype(), T => {
+                    // SAFETY: fresh, contiguous and of type T.
+                    for o in unsafe { t.as_mut_slice::<T>() } {
+                        *o = T::from_i64(low.wrapping_add(below(&mut words, span) as i64));
+                    }
+                });
+            }
+        })
     }
 
     /// The numbers `0..n` in random order, i64 (`torch.randperm` with a generator).

@@ -76,12 +76,30 @@ impl RecordedDraws {
     }
 }
 
-/// The seed and the stream of a draw for a kernel, and where it finds what is added to them, if anything.
+/// Where kernels find a draw's words. Those of a draw that a graph records belong to that graph: what draws them again,
+/// maybe in another graph, is to be told these and not the draw.
+#[derive(Clone, Copy)]
+pub(in crate::ops) struct Words {
+    pub(in crate::ops) seed: u64,
+    pub(in crate::ops) stream: u64,
+    /// The address of what is added to those two, or 0.
+    pub(in crate::ops) place: usize,
+}
+
+impl Words {
+    /// Of the default generator's next draw.
+    #[track_caller]
+    pub(in crate::ops) fn of_default(gpu: Gpu) -> Words {
+        resolve(gpu, DEFAULT.draw())
+    }
+}
+
+/// A draw's words for a kernel that is started now.
 #[track_caller]
-pub(in crate::ops) fn resolve(gpu: Gpu, draw: Draw) -> (u64, u64, *const u64) {
+pub(super) fn resolve(gpu: Gpu, draw: Draw) -> Words {
     let Draw { seed, stream, of_default } = draw;
     match graph::is_current_stream_capturing(gpu.index) {
-        Ok(false) => return (seed, stream, std::ptr::null()),
+        Ok(false) => return Words { seed, stream, place: 0 },
         Ok(true) => {}
         Err(error) => throw(error),
     }
@@ -94,5 +112,5 @@ pub(in crate::ops) fn resolve(gpu: Gpu, draw: Draw) -> (u64, u64, *const u64) {
         ))
     };
     let offset = (stream & !GENERATOR_STREAMS).wrapping_sub(start.offset);
-    (0, offset | GENERATOR_STREAMS, place)
+    Words { seed: 0, stream: offset | GENERATOR_STREAMS, place: place as usize }
 }

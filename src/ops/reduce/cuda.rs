@@ -7,7 +7,7 @@ use crate::cuda::fold::{self, Operation};
 use crate::cuda::launch::Argument;
 use crate::cuda::sources::family;
 use crate::error::throw;
-use crate::ops::gpu::{Gpu, format_of};
+use crate::ops::gpu::{Gpu, address, format_of};
 use crate::{Dtype, Tensor};
 
 pub(in crate::ops) static REDUCTIONS: Family =
@@ -89,7 +89,6 @@ fn run(
     places: Option<&Tensor>,
     finish: Finish,
 ) {
-    let at = |t: Option<&Tensor>| t.map_or(std::ptr::null_mut(), Tensor::device_ptr);
     let (divisor, finishing) = match finish {
         Finish::Nothing => (1.0, 0),
         Finish::Divide(n) => (n, DIVIDE),
@@ -99,8 +98,8 @@ fn run(
     let format = out.map_or(Dtype::I64, Tensor::dtype);
     let op = Reduction {
         x: x.device_ptr(),
-        out: at(out),
-        places: at(places),
+        out: address(out),
+        places: address(places),
         divisor,
         format: format_of(format) as i32,
         size: format.size() as i32,

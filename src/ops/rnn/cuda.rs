@@ -14,7 +14,7 @@ use crate::cuda::launch::{Argument, Shape};
 use crate::cuda::sources::family;
 use crate::cuda_args;
 use crate::ops::compute::dense;
-use crate::ops::gpu::{Gpu, format_of};
+use crate::ops::gpu::{Gpu, address, format_of};
 use crate::tensor::Dtype;
 
 pub(in crate::ops) static CELLS: Family = family!("rnn": "rnn.cu").with(&[(FLOATS, &["Cells"])]);
@@ -90,11 +90,6 @@ fn shape(rows: usize, n: usize) -> Shape {
     Shape { block: [across as u32, down as u32, 1], ..plane }
 }
 
-/// Where a tensor, or none, begins.
-fn at(x: Option<&Tensor>) -> *mut u8 {
-    x.map_or(null_mut(), Tensor::device_ptr)
-}
-
 /// Where a row of a dense matrix, or of none, begins.
 fn row(x: Option<&Tensor>, row: usize) -> *mut u8 {
     x.map_or(null_mut(), |x| x.device_ptr().wrapping_add(row * x.size(1) * x.dtype().size()))
@@ -135,12 +130,12 @@ pub(super) fn forward(
         let task = ForwardStep {
             gates: row(Some(&gates), step.first),
             from_state: from_state.device_ptr(),
-            bias_ih: at(biases[0].as_ref()),
-            bias_hh: at(biases[1].as_ref()),
+            bias_ih: address(biases[0].as_ref()),
+            bias_hh: address(biases[1].as_ref()),
             inner: row(inner.as_ref(), step.first),
             out: row(Some(&out), step.first),
             h: h.device_ptr(),
-            c: at(c.as_ref()),
+            c: address(c.as_ref()),
             rows: step.rows as i64,
             n: n as i64,
         };
@@ -202,13 +197,13 @@ pub(super) fn backward(
             out_before: row(Some(known.out), step.before),
             inner_before: row(known.inner, step.before),
             first_h: first_h.device_ptr(),
-            first_c: at(first_c.as_ref()),
+            first_c: address(first_c.as_ref()),
             by_input: row(Some(&by_input), step.first),
             by_state: row(by_state.as_ref(), step.first),
             h_before: row(Some(&before), step.first),
             dh: states[0].device_ptr(),
-            dc: at(states.get(1)),
-            from_after: at(after.map(|(_, d)| d)),
+            dc: address(states.get(1)),
+            from_after: address(after.map(|(_, d)| d)),
             rows: step.rows as i64,
             shared: step.shared as i64,
             after: after.map_or(0, |(step, _)| step.rows as i64),

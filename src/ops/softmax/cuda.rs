@@ -6,7 +6,7 @@ use crate::cuda::fold::{columns_shape, rows_shape};
 use crate::cuda::launch::Argument;
 use crate::cuda::sources::family;
 use crate::error::throw;
-use crate::ops::gpu::{Gpu, format_of};
+use crate::ops::gpu::{Gpu, address, format_of};
 use crate::ops::scan::around;
 
 pub(in crate::ops) static SOFTMAX: Family =
@@ -39,7 +39,7 @@ pub(super) fn run(gpu: Gpu, log: bool, a: &Tensor, b: Option<&Tensor>, d: usize)
     }
     let [outer, n, inner] = around(a.shape(), d);
     let format = format_of(a.dtype());
-    let b_at = b.map_or(std::ptr::null_mut(), Tensor::device_ptr);
+    let b_at = address(b);
     let (entry, shape) = if inner == 1 {
         rows_shape("softmax", outer, n, format, &[a.device_ptr(), b_at, out.device_ptr()])
             .unwrap_or_else(|error| throw(error))

@@ -95,6 +95,15 @@ impl Convolution {
         Ok(Convolution { direction, window, tensors, scales, groups })
     }
 
+    /// Whether tensor cores compute it: not in f64, and halves in groups of at least four channels only.
+    pub fn takes_cores(&self) -> bool {
+        match self.number() {
+            Number::F64 => false,
+            Number::F32 => true,
+            _ => self.tensors[1].sizes()[1] >= 4,
+        }
+    }
+
     /// The type of its elements.
     pub fn number(&self) -> Number {
         self.tensors[0].number()

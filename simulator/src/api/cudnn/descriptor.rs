@@ -176,7 +176,7 @@ impl Descriptor {
             }
             kind::HEURISTICS => {
                 let graph = self.graph(201)?;
-                let engines = engines(graph.number(), self.int(200))?;
+                let engines = engines(graph.takes_cores(), self.int(200))?;
                 Meaning::Engines(engines.into_iter().map(|e| (graph.clone(), e)).collect())
             }
             kind::PLAN => match self.part(401)? {

@@ -2,7 +2,6 @@
 //! plans that fail, as happens with the real library.
 
 use super::{Outcome, Status, refuse};
-use crate::number::Number;
 
 /// The attribute of an engine that tells its notes.
 pub const NOTES: i32 = 1303;
@@ -63,9 +62,8 @@ impl Engine {
     }
 }
 
-/// The engines that heuristics of a mode propose for a graph on elements of a type.
-pub fn engines(number: Number, mode: i32) -> Outcome<Vec<Engine>> {
-    let cores = number != Number::F64;
+/// The engines that heuristics of a mode propose for a graph, which may have one on tensor cores.
+pub fn engines(cores: bool, mode: i32) -> Outcome<Vec<Engine>> {
     match mode {
         // Of instant, of B, of A.
         0 | 1 | 3 if cores => Ok(vec![

@@ -5,7 +5,6 @@ use super::engines::Engine;
 use super::steps::{self, Step};
 use super::{Outcome, Status, refuse};
 use crate::code::Result;
-use crate::number::Number;
 use std::sync::Arc;
 
 /// An operation.
@@ -50,11 +49,11 @@ impl Graph {
         Ok(Graph::Steps(Arc::new(steps)))
     }
 
-    /// The type that decides on the engines.
-    pub fn number(&self) -> Number {
+    /// Whether there is an engine on tensor cores.
+    pub fn takes_cores(&self) -> bool {
         match self {
-            Graph::Convolution(convolution) => convolution.number(),
-            Graph::Steps(_) => Number::F32,
+            Graph::Convolution(convolution) => convolution.takes_cores(),
+            Graph::Steps(_) => true,
         }
     }
 
