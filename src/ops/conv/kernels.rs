@@ -244,23 +244,36 @@ fn data_kernel<T: Float + Element>(
         }
     }
     let k = outputs * which.len();
+    let turned = turned(w, [groups, outputs, inputs], taps, which);
+    // SAFETY: a new tensor that nobody writes any more.
+    let turned = unsafe { turned.as_slice::<T>() };
+    let weight = |g: usize| &turned[g * inputs * k..(g + 1) * inputs * k];
+    correlate_direct(sizes, window, dy, weight, None, target, out);
+}
+
+/// Filters for the data gradient: `[group, o, c, taps]` as `[group, c, o, which]`, of the taps that count.
+pub fn turned<T: Float + Element>(
+    w: &[T],
+    [groups, outputs, inputs]: [usize; 3],
+    taps: usize,
+    which: &[usize],
+) -> Tensor {
+    let k = outputs * which.len();
     let turned = scratch::<T>(groups * inputs * k);
     // SAFETY: a new tensor that nobody else has.
-    let turned = unsafe { turned.as_mut_slice::<T>() };
-    // [group, o, c, t] becomes [group, c, o, t].
-    for (g, turned) in turned.chunks_exact_mut(inputs * k).enumerate() {
+    let all = unsafe { turned.as_mut_slice::<T>() };
+    for (g, all) in all.chunks_exact_mut((inputs * k).max(1)).enumerate() {
         for o in 0..outputs {
             for c in 0..inputs {
                 let from = &w[((g * outputs + o) * inputs + c) * taps..][..taps];
-                let to = &mut turned[c * k + o * which.len()..][..which.len()];
-                for k in 0..which.len() {
-                    to[k] = from[which[k]];
+                let to = &mut all[c * k + o * which.len()..][..which.len()];
+                for (to, &tap) in to.iter_mut().zip(which) {
+                    *to = from[tap];
                 }
             }
         }
     }
-    let weight = |g: usize| &turned[g * inputs * k..(g + 1) * inputs * k];
-    correlate_direct(sizes, window, dy, weight, None, target, out);
+    turned
 }
 
 /// dw, from dy and the input.

@@ -14,24 +14,21 @@ use crate::tensor::{Dtype, Element};
 /// Elements of the planes that are prepared together; few in tests, so that there are several blocks.
 const BLOCK: usize = if cfg!(test) { 1 << 12 } else { 1 << 20 };
 
-/// The planes that slices read, of the source and in each plane.
+/// The source planes that the slices of a result read: slice i those at `i * step + taps[t]`, where there are such.
+pub struct Depth {
+    pub step: usize,
+    pub taps: Vec<isize>,
+    /// Source planes of a channel.
+    pub size: usize,
+    /// Slices of a result.
+    pub count: usize,
+}
+
+/// What slices read of the source and of each plane.
 pub struct Stack<'a> {
     /// What a plane's points read.
     pub window: &'a Window,
-    /// Slice i reads planes `i * step + taps[t]`, where there are such.
-    pub taps: &'a [isize],
-    pub step: usize,
-    /// Source planes of a channel.
-    pub depth: usize,
-    /// Slices of a result.
-    pub slices: usize,
-}
-
-/// Distance between the slices of the output and of all its images.
-#[derive(Clone, Copy)]
-pub struct Slices {
-    pub slice: usize,
-    pub image: usize,
+    pub depth: &'a Depth,
 }
 
 impl Stack<'_> {
@@ -42,8 +39,15 @@ impl Stack<'_> {
         sizes: Sizes,
         minimally: impl Fn(&Winograd) -> bool,
     ) -> bool {
-        let merged = Sizes { batch: self.slices, inputs: sizes.inputs * self.taps.len(), ..sizes };
-        if self.taps.len() < 2 || self.window.taps.is_empty() || field_of::<T>(self.window).direct {
+        let merged = Sizes {
+            batch: self.depth.count,
+            inputs: sizes.inputs * self.depth.taps.len(),
+            ..sizes
+        };
+        if self.depth.taps.len() < 2
+            || self.window.taps.is_empty()
+            || field_of::<T>(self.window).direct
+        {
             return false;
         }
         let other = minimal(merged, self.window).filter(|_| T::DTYPE == Dtype::F32);
@@ -52,20 +56,20 @@ impl Stack<'_> {
 
     /// The first source plane of a slice's taps, and how many planes there are to the last.
     fn reach(&self) -> (isize, usize) {
-        let low = self.taps.iter().copied().min().unwrap_or(0);
-        let high = self.taps.iter().copied().max().unwrap_or(0);
+        let low = self.depth.taps.iter().copied().min().unwrap_or(0);
+        let high = self.depth.taps.iter().copied().max().unwrap_or(0);
         (low, (high - low) as usize + 1)
     }
 
     /// Slices of a block, which divide all of them, and the field of a block's planes.
     fn block(&self, channels: usize, plane: Field) -> (usize, Field) {
         let (low, reach) = self.reach();
-        let planes = |slices: usize| (slices - 1) * self.step + reach;
+        let planes = |slices: usize| (slices - 1) * self.depth.step + reach;
         let fits = |slices: usize| planes(slices) * channels * plane.plane <= BLOCK;
-        let whole = |slices: &usize| self.slices.is_multiple_of(*slices) && fits(*slices);
-        let slices = (2..=self.slices).rev().find(whole).unwrap_or(1);
-        let depths: Vec<usize> = self.taps.iter().map(|t| (t - low) as usize).collect();
-        (slices, plane.stacked(planes(slices), &depths, self.step))
+        let whole = |slices: &usize| self.depth.count.is_multiple_of(*slices) && fits(*slices);
+        let slices = (2..=self.depth.count).rev().find(whole).unwrap_or(1);
+        let depths: Vec<usize> = self.depth.taps.iter().map(|t| (t - low) as usize).collect();
+        (slices, plane.stacked(planes(slices), &depths, self.depth.step))
     }
 
     /// Prepares the planes of the slices from `first` on of an image, `channels x depth` planes.
@@ -73,9 +77,9 @@ impl Stack<'_> {
         let [h, w] = self.window.source;
         let (planes, low) = (field.channel / field.plane, self.reach().0);
         let plane = |p: usize| {
-            let d = (first * self.step + p % planes) as isize + low;
-            let at =
-                p / planes * self.depth + usize::try_from(d).ok().filter(|&d| d < self.depth)?;
+            let d = (first * self.depth.step + p % planes) as isize + low;
+            let at = p / planes * self.depth.size
+                + usize::try_from(d).ok().filter(|&d| d < self.depth.size)?;
             Some(&image[at * h * w..(at + 1) * h * w])
         };
         field.fill_planes(plane, [h, w], copy);
@@ -84,7 +88,7 @@ impl Stack<'_> {
     /// For each image, and each block of its slices: `body(image, slices)`.
     fn blocks(&self, batch: usize, size: usize, mut body: impl FnMut(usize, Range<usize>)) {
         for n in 0..batch {
-            for from in (0..self.slices).step_by(size) {
+            for from in (0..self.depth.count).step_by(size) {
                 body(n, from..from + size);
             }
         }
@@ -92,15 +96,14 @@ impl Stack<'_> {
 
     /// The sums of source times filter, plus `bias`. `source` is `[batch, groups * inputs, depth, ..]`,
     /// `weight(g)` the row-major `outputs x (inputs * depth taps * taps)` matrix of group g; `target` says
-    /// where the points of image 0's slice 0 go.
-    #[allow(clippy::too_many_arguments, reason = "a sum, and where it goes")]
+    /// where the points of each image's slice 0 go, the next slice's so many places behind.
     pub fn correlate<'w, T: Float + Element>(
         &self,
         sizes: Sizes,
         source: &[T],
         weight: impl Fn(usize) -> &'w [T],
         bias: Option<&[T]>,
-        (target, apart): (Target, Slices),
+        (target, slice): (Target, usize),
         out: &mut [T],
     ) {
         let channels = sizes.groups * sizes.inputs;
@@ -115,11 +118,11 @@ impl Stack<'_> {
         // SAFETY: new tensors that nobody else has.
         let (filters, copy) = unsafe { (filters.as_mut_slice::<T>(), copy.as_mut_slice::<T>()) };
         correlation.pack_filters(weight, filters);
-        let image = channels * self.depth * self.window.source[0] * self.window.source[1];
+        let image = channels * self.depth.size * self.window.source[0] * self.window.source[1];
         self.blocks(sizes.batch, slices, |n, block| {
             self.fill(&field, &source[n * image..(n + 1) * image], block.start, copy);
-            let first = target.first + n * apart.image + block.start * apart.slice;
-            let target = Target { first, image: apart.slice, ..target };
+            let first = target.first + n * target.image + block.start * slice;
+            let target = Target { first, image: slice, ..target };
             correlation.run(copy, filters, bias, target, out);
         });
     }
@@ -142,8 +145,8 @@ impl Stack<'_> {
         let (copy, sums) = unsafe { (copy.as_mut_slice::<T>(), sums.as_mut_slice::<T>()) };
         let (part, sums) = sums.split_at_mut(out.len());
         let points = self.window.points();
-        let spread = Spread { image: points, channel: self.slices * points };
-        let image = channels * self.depth * self.window.source[0] * self.window.source[1];
+        let spread = Spread { image: points, channel: self.depth.count * points };
+        let image = channels * self.depth.size * self.window.source[0] * self.window.source[1];
         let batch = source.len() / image.max(1);
         out.fill(T::ZERO);
         self.blocks(batch, slices, |n, block| {

@@ -17,9 +17,9 @@ use std::ops::Range;
 
 use super::Products;
 use super::cuda;
-use super::kernels::{data_kernels, forward_kernel, scratch, weight_kernel};
+use super::kernels::{data_kernels, forward_kernel, scratch, turned, weight_kernel};
 use super::shape::Shape;
-use super::stack::{Slices, Stack};
+use super::stack::{Depth, Stack};
 use super::{Conv2dOptions, Conv3dOptions};
 use crate::Tensor;
 use crate::autograd::no_grad;
@@ -47,27 +47,10 @@ pub struct Volume {
     pub options: Conv3dOptions,
 }
 
-/// The depth taps that all of some outputs (or inputs, for dx) read: position `i + taps[t]` of those
-/// of step 1, or `i * step + taps[t]`.
-struct Depth {
-    step: usize,
-    taps: Vec<isize>,
-    /// The size of the dimension that is read.
-    size: usize,
-    /// How many positions read it.
-    count: usize,
-}
-
 impl Depth {
     fn place(&self, i: usize, t: usize) -> Option<usize> {
         let at = (i * self.step) as isize + self.taps[t];
         (0..self.size as isize).contains(&at).then_some(at as usize)
-    }
-
-    /// These depth taps, of planes that are read as `window` says.
-    fn stack<'a>(&'a self, window: &'a Window) -> Stack<'a> {
-        let Depth { step, taps, size, count } = self;
-        Stack { window, taps, step: *step, depth: *size, slices: *count }
     }
 
     /// Copies planes for positions `items`, counted through the batch: `[items, channels, taps, plane]`
@@ -160,13 +143,14 @@ impl Volume {
         let (depth, [od, oh, ow]) = (self.depth(), self.output);
         let flat = self.flat(self.batch, self.channels, self.outputs);
         let window = flat.window();
-        let (stack, sizes) = (depth.stack(&window), flat.sizes(window.grid));
+        let (stack, sizes) = (Stack { window: &window, depth: &depth }, flat.sizes(window.grid));
         if !flat.is_depthwise() && stack.pays::<T>(sizes, |winograd| winograd.pays()) {
             let group = w.len() / sizes.groups;
-            let target = Target { channel: od * oh * ow, ..flat.target(&window) };
-            let apart = Slices { slice: oh * ow, image: self.outputs * od * oh * ow };
+            let channel = od * oh * ow;
+            let image = self.outputs * channel;
+            let target = Target { channel, image, ..flat.target(&window) };
             let weight = |g: usize| &w[g * group..(g + 1) * group];
-            return stack.correlate(sizes, x, weight, bias, (target, apart), y);
+            return stack.correlate(sizes, x, weight, bias, (target, oh * ow), y);
         }
         let channels = self.channels * self.kernel[0];
         let item = channels * self.input[1] * self.input[2];
@@ -231,7 +215,8 @@ impl Volume {
         let [depth, height, width] = self.input;
         let flat = self.flat(self.batch, self.channels, self.outputs);
         let residues = flat.residues();
-        let stacks: Vec<Stack> = residues.iter().map(|(window, ..)| reads.stack(window)).collect();
+        let stack = |window| Stack { window, depth: reads };
+        let stacks: Vec<Stack> = residues.iter().map(|(window, ..)| stack(window)).collect();
         let sizes = |window: &Window| {
             let sizes = flat.sizes(window.grid);
             // The roles of the channels are exchanged.
@@ -248,24 +233,19 @@ impl Volume {
                 continue;
             }
             let sizes = sizes(window);
-            // [group, o, c, t, tap] becomes [group, c, o, t, tap], of the taps that count.
-            let mut turned = Vec::with_capacity(w.len());
-            for (g, c) in (0..sizes.groups).flat_map(|g| (0..sizes.outputs).map(move |c| (g, c))) {
-                for o in g * sizes.inputs..(g + 1) * sizes.inputs {
-                    for &t in which {
-                        let from = ((o * sizes.outputs + c) * self.kernel[0] + t) * taps;
-                        turned.extend(seen.iter().map(|&tap| w[from + tap]));
-                    }
-                }
-            }
+            let which: Vec<usize> =
+                which.iter().flat_map(|t| seen.iter().map(move |tap| t * taps + tap)).collect();
+            let roles = [sizes.groups, sizes.inputs, sizes.outputs];
+            let turned = turned(w, roles, self.kernel[0] * taps, &which);
+            // SAFETY: a new tensor that nobody writes any more.
+            let turned = unsafe { turned.as_slice::<T>() };
             let group = turned.len() / sizes.groups;
             let plane = height * width;
-            let first = rest * plane + target.first;
-            let target = Target { first, channel: depth * plane, ..*target };
+            let (first, channel) = (rest * plane + target.first, depth * plane);
+            let target = Target { first, channel, image: self.channels * channel, ..*target };
             let slice = self.options.stride[0] * plane;
-            let apart = Slices { slice, image: self.channels * depth * plane };
             let weight = |g: usize| &turned[g * group..(g + 1) * group];
-            stack.correlate(sizes, dy, weight, None, (target, apart), dx);
+            stack.correlate(sizes, dy, weight, None, (target, slice), dx);
         }
         true
     }
@@ -274,7 +254,7 @@ impl Volume {
         let (depth, od) = (self.depth(), self.output[0]);
         let flat = self.flat(self.batch, self.channels, self.outputs);
         let window = flat.window();
-        let (stack, sizes) = (depth.stack(&window), flat.sizes(window.grid));
+        let (stack, sizes) = (Stack { window: &window, depth: &depth }, flat.sizes(window.grid));
         if !flat.is_depthwise() && stack.pays::<T>(sizes, |winograd| winograd.pays_for_filters()) {
             return stack.correlate_filters(sizes, x, dy, dw);
         }

@@ -11,9 +11,9 @@ use crate::cuda::{Kernel, Program, device};
 use crate::cuda_args;
 use crate::error::{Error, throw};
 use crate::ops::gpu::{Gpu, address};
-use crate::tensor::{Dtype, Shape};
+use crate::tensor::Dtype;
 
-use super::{Epilogue, library};
+use super::{Epilogue, library, of_batch};
 
 /// Batch dimensions that are left when neighbours are joined: what the kernels have room for.
 const MOST_BATCH_DIMS: usize = 6;
@@ -284,14 +284,8 @@ pub(in crate::ops) fn products(
     (m, n, k): (usize, usize, usize),
 ) -> Tensor {
     let dtype = a.dtype();
-    let stretch = |t: &Tensor, rows: usize, columns: usize| {
-        let mut shape = Shape::from_slice(batch);
-        shape.extend([rows, columns]);
-        t.expand(&shape)
-    };
-    let mut shape = Shape::from_slice(batch);
-    shape.extend([m, n]);
-    let out = Tensor::uninitialised_on(&shape, dtype, gpu.device());
+    let stretch = |t: &Tensor, rows, columns| t.expand(&of_batch(batch, rows, columns));
+    let out = Tensor::uninitialised_on(&of_batch(batch, m, n), dtype, gpu.device());
     let finish = Finish::new(&out, m, n);
     let (a, b) = (stretch(a, m, k), stretch(b, k, n));
     if !library::products(gpu, &out, &a, &b, batch) {

@@ -44,9 +44,25 @@ pub(super) fn kind(dtype: Dtype) -> Option<Kind> {
 
 /// Whether a product of matrices `m` x `k` and `k` x `n` is one for cuBLASLt. Rows and columns are left to our
 /// kernels, which are as fast as memory.
-fn is_fit([m, n, k]: [usize; 3], items: usize) -> bool {
+pub(super) fn is_fit([m, n, k]: [usize; 3], items: usize) -> bool {
     let most = m.max(n).max(k).max(items);
     m > 1 && n > 1 && k > 0 && items > 0 && most <= i32::MAX as usize
+}
+
+/// Starts a product on the current stream; false where cuBLASLt is not there or does not compute it.
+///
+/// # Safety
+/// That of [`cublaslt::product`].
+#[track_caller]
+pub(super) unsafe fn start_product(
+    gpu: Gpu,
+    problem: &Problem,
+    addresses: Addresses,
+    scales: (f64, f64),
+) -> bool {
+    // SAFETY: the caller's promise.
+    let done = unsafe { cublaslt::product(problem, addresses, scales, gpu.stream()) };
+    done.unwrap_or_else(|error| throw(error))
 }
 
 /// `out = alpha a b + beta start`, of which the last has the result's shape; false where cuBLASLt is not there or does
@@ -73,8 +89,7 @@ pub(super) fn product(
         let (left, right) = (a.device_ptr(), b.device_ptr());
         let addresses = Addresses { left, right, start: at, out: to, vector };
         // SAFETY: tensors of this GPU that lie as described; the result is new, or what is added.
-        let done = unsafe { cublaslt::product(&problem, addresses, (alpha, beta), gpu.stream()) };
-        done.unwrap_or_else(|error| throw(error))
+        unsafe { start_product(gpu, &problem, addresses, (alpha, beta)) }
     };
     let none = std::ptr::null_mut();
     let Some(start) = start else { return run(Epilogue::Plain, to, result, none, 0.0) };
@@ -139,8 +154,7 @@ pub(super) fn products(gpu: Gpu, out: &Tensor, a: &Tensor, b: &Tensor, batch: &[
         let (left, right) = (from(&a, at[0]), from(&b, at[1]));
         let addresses = Addresses { left, right, start: to, out: to, vector: std::ptr::null_mut() };
         // SAFETY: tensors of this GPU that lie as described; the result is new.
-        let done = unsafe { cublaslt::product(&problem, addresses, (1.0, 0.0), gpu.stream()) };
-        if !done.unwrap_or_else(|error| throw(error)) {
+        if !unsafe { start_product(gpu, &problem, addresses, (1.0, 0.0)) } {
             return false;
         }
     }
@@ -200,7 +214,7 @@ pub(super) fn weight_and_bias(g: &Tensor, x: &Tensor) -> Option<(Tensor, Tensor)
     let halves = matches!(dtype, Dtype::F16 | Dtype::BF16);
     let gpu = gpu::of("linear", &[g, x]).filter(|_| halves)?;
     let ([rows, n], m) = ([x.shape()[0], x.shape()[1]], g.shape()[1]);
-    if rows == 0 || m < 2 || n < 2 || rows.max(m).max(n) > i32::MAX as usize {
+    if !is_fit([m, n, rows], 1) {
         return None;
     }
     let (left, right) = (lie(&super::turned(g), 0)?, lie(x, 0)?);
@@ -226,6 +240,5 @@ pub(super) fn weight_and_bias(g: &Tensor, x: &Tensor) -> Option<(Tensor, Tensor)
         vector: bias.device_ptr(),
     };
     // SAFETY: as above.
-    let done = unsafe { cublaslt::product(&problem, addresses, (1.0, 0.0), gpu.stream()) };
-    done.unwrap_or_else(|error| throw(error)).then_some((weight, bias))
+    unsafe { start_product(gpu, &problem, addresses, (1.0, 0.0)) }.then_some((weight, bias))
 }

@@ -1,12 +1,11 @@
 //! `out -= a b` in place on a GPU, for parts of larger matrices: what blocked factorisations are made of.
 
 use crate::Tensor;
-use crate::cuda::cublaslt::{self, Addresses, Epilogue, Lie, Problem};
-use crate::error::throw;
+use crate::cuda::cublaslt::{Addresses, Epilogue, Lie, Problem};
 use crate::ops::gpu::Gpu;
 
 use super::cuda::{Finish, run};
-use super::library::{kind, lie};
+use super::library::{is_fit, kind, lie, start_product};
 
 /// A depth from which cuBLASLt is asked: plans for small products of every size are not worth their making.
 const LEAST_DEPTH: usize = 48;
@@ -42,8 +41,7 @@ fn by_library(gpu: Gpu, out: &Tensor, a: &Tensor, b: &Tensor) -> bool {
         unreachable!("stacks of matrices")
     };
     let depth = a.size(-1);
-    let most = rows.max(columns).max(depth).max(count);
-    if rows < 2 || columns < 2 || most > i32::MAX as usize || row < columns as isize {
+    if !is_fit([rows, columns, depth], count) || row < columns as isize {
         return false;
     }
     let Some(kind) = kind(out.dtype()) else { return false };
@@ -62,6 +60,5 @@ fn by_library(gpu: Gpu, out: &Tensor, a: &Tensor, b: &Tensor) -> bool {
         vector: std::ptr::null_mut(),
     };
     // SAFETY: tensors of this GPU that lie as described; the result is what is added.
-    let done = unsafe { cublaslt::product(&problem, addresses, (-1.0, 1.0), gpu.stream()) };
-    done.unwrap_or_else(|error| throw(error))
+    unsafe { start_product(gpu, &problem, addresses, (-1.0, 1.0)) }
 }
