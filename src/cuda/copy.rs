@@ -46,8 +46,11 @@ pub unsafe fn host_to_device(
         if bytes <= STAGED
             && let Ok(block) = PinnedBlock::new(bytes)
         {
-            // SAFETY: the caller's duty; a block of that length.
-            return unsafe { by_way_of(block, to, from, bytes, stream) };
+            // SAFETY: the caller's duty; a new block of that length.
+            return unsafe {
+                block.as_ptr().copy_from_nonoverlapping(from, bytes);
+                block_to_device(to, block, stream)
+            };
         }
         synchronisation::count();
     }
@@ -55,42 +58,19 @@ pub unsafe fn host_to_device(
     unsafe { driver()?.cuMemcpyHtoDAsync_v2(address(to), from.cast(), bytes, stream.handle()) }
 }
 
-/// Copies numbers that belong to an operation to the device, and never waits. They are read before it
-/// returns: a graph that is being captured keeps them, and its replays have the same ones.
+/// Copies a whole block to the device, and never waits. The block lives until that is done; a graph that is
+/// being captured keeps it, and its replays copy it again.
 ///
 /// # Errors
-/// As above, and where there is no pinned memory.
+/// As above.
 ///
 /// # Safety
 /// As the module says.
-pub unsafe fn table_to_device(
-    to: *mut u8,
-    from: *const u8,
-    bytes: usize,
-    stream: Stream,
-) -> Result<()> {
-    if bytes == 0 {
-        return Ok(());
-    }
+pub unsafe fn block_to_device(to: *mut u8, block: PinnedBlock, stream: Stream) -> Result<()> {
     device::bind(stream.device())?;
-    // SAFETY: the caller's duty; a block of that length.
-    unsafe { by_way_of(PinnedBlock::new(bytes)?, to, from, bytes, stream) }
-}
-
-/// Copies to the device by way of a pinned block.
-unsafe fn by_way_of(
-    block: PinnedBlock,
-    to: *mut u8,
-    from: *const u8,
-    bytes: usize,
-    stream: Stream,
-) -> Result<()> {
-    // SAFETY: the callers' duty; the block lives until the copy is done, which it waits for when it is dropped.
-    unsafe {
-        block.as_ptr().copy_from_nonoverlapping(from, bytes);
-        let from = block.as_ptr().cast();
-        driver()?.cuMemcpyHtoDAsync_v2(address(to), from, bytes, stream.handle())?;
-    }
+    let from = block.as_ptr().cast();
+    // SAFETY: the caller's duty; a dropped block waits for the streams that it knows.
+    unsafe { driver()?.cuMemcpyHtoDAsync_v2(address(to), from, block.len(), stream.handle()) }?;
     if stream.is_capturing()? {
         graph::keep(stream.device(), block);
     } else {

@@ -1,6 +1,7 @@
 //! What ops need to run kernels on their tensors' GPU: errors of the device are thrown at the caller's line.
 
 use crate::cuda::launch::{self, Arg, Shape};
+use crate::cuda::pinned::PinnedBlock;
 use crate::cuda::{Kernel, Stream, copy};
 use crate::error::{Error, throw};
 pub(super) use crate::ops::pointwise::format_of;
@@ -114,10 +115,17 @@ impl Gpu {
     #[track_caller]
     pub fn table<T: Element>(self, numbers: &[T]) -> Tensor {
         let table = Tensor::empty([numbers.len()], (T::DTYPE, self.device()));
-        let (to, from) = (table.device_ptr(), numbers.as_ptr().cast());
-        // SAFETY: both have so many bytes, and the table is new.
-        let copied =
-            unsafe { copy::table_to_device(to, from, size_of_val(numbers), self.stream()) };
+        if numbers.is_empty() {
+            return table;
+        }
+        let bytes = size_of_val(numbers);
+        let copied = PinnedBlock::new(bytes).and_then(|block| {
+            // SAFETY: block and table are new, and have so many bytes.
+            unsafe {
+                block.as_ptr().copy_from_nonoverlapping(numbers.as_ptr().cast(), bytes);
+                copy::block_to_device(table.device_ptr(), block, self.stream())
+            }
+        });
         copied.unwrap_or_else(|error| throw(error));
         table
     }
