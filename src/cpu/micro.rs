@@ -21,6 +21,11 @@ pub struct Tile<T> {
     pub rows: usize,
     /// Most columns of a tile; the length of a row of the packed right operand.
     pub columns: usize,
+    /// Most columns of a tile whose right operand's rows are told by [`Product::rows`]: a third register
+    /// beside two takes the place of a tile of one, which waits for its loads.
+    pub widest: usize,
+    /// Most rows of a tile whose left operand's columns are told by [`Product::columns`], its rows neighbours.
+    pub tallest: usize,
     /// The product, see [`Product`].
     pub run: unsafe fn(Product<T>),
 }
@@ -43,7 +48,7 @@ pub struct Product<T> {
     pub columns: *const usize,
     /// With `columns`, where the m rows of A are, counted from `a`, or null: `a_row` apart.
     pub a_rows: *const usize,
-    /// Row p of B is at `b + p * columns`, or at `b + rows[p]`; all `columns` elements are read.
+    /// Row p of B is at `b + p * columns`, or at `b + rows[p]`; all `columns` elements may be read.
     pub b: *const T,
     /// Where the k rows of B are, or null: one after the other.
     pub rows: *const usize,
@@ -55,7 +60,7 @@ pub struct Product<T> {
     pub c_column: usize,
     /// Rows, at least 1. [`heights`] says how they are divided into tiles.
     pub m: usize,
-    /// Columns that are written, 1 to the tile's `columns`.
+    /// Columns that are written, 1 to the tile's `columns`, with `rows` to its `widest`.
     pub n: usize,
     /// Adds to what C holds instead of overwriting it.
     pub add: bool,
@@ -88,13 +93,13 @@ impl<T> Default for Product<T> {
     }
 }
 
-/// Most rows of any tile.
-const MOST_ROWS: usize = 14;
-/// Most columns.
-const MOST_COLUMNS: usize = 32;
+/// Most numbers of any tile, 14 rows of 32.
+const MOST_NUMBERS: usize = 14 * 32;
 
 /// Registers side by side in a tile, of which the columns of a narrow product need one.
 pub(super) const SIDE: usize = 2;
+/// Registers side by side in a tile of [`Tile::widest`] columns, where there are 32.
+pub(super) const WIDEST: usize = 3;
 
 /// The heights of the tiles of `m` rows, of which at most `rows` make one: about equal, because a tile
 /// of a few rows waits for its own sums.
@@ -121,6 +126,7 @@ unsafe fn product<
     p: &Product<V::Number>,
     mut a: *const V::Number,
     first: usize,
+    lines: *mut V::Number,
 ) {
     // SAFETY: B has k rows of SIDE registers (where `rows` says, with ROWS), A M rows and k columns, C
     // rows of n numbers, `start` is null or has a number for each, by the caller's word.
@@ -196,8 +202,6 @@ unsafe fn product<
             }
             return;
         }
-        let mut lines = [const { MaybeUninit::<V::Number>::uninit() }; MOST_ROWS * MOST_COLUMNS];
-        let lines = lines.as_mut_ptr().cast::<V::Number>();
         for i in 0..M {
             for j in 0..S {
                 sums[i][j].store(lines.add((i * S + j) * V::LANES));
@@ -262,24 +266,26 @@ pub(super) unsafe fn all_rows<
     p: &Product<V::Number>,
 ) {
     let (mut first, mut a) = (0, p.a);
+    let mut lines = [const { MaybeUninit::<V::Number>::uninit() }; MOST_NUMBERS];
+    let lines = lines.as_mut_ptr().cast::<V::Number>();
     for height in heights(p.m, R) {
         // SAFETY: the caller's promise, with M = height, which is at most R.
         unsafe {
             match height {
-                1 => product::<V, S, 1, ROWS, COLUMNS, PACKED>(p, a, first),
-                2 => product::<V, S, 2, ROWS, COLUMNS, PACKED>(p, a, first),
-                3 => product::<V, S, 3, ROWS, COLUMNS, PACKED>(p, a, first),
-                4 => product::<V, S, 4, ROWS, COLUMNS, PACKED>(p, a, first),
-                5 => product::<V, S, 5, ROWS, COLUMNS, PACKED>(p, a, first),
-                6 => product::<V, S, 6, ROWS, COLUMNS, PACKED>(p, a, first),
-                7 if R > 6 => product::<V, S, 7, ROWS, COLUMNS, PACKED>(p, a, first),
-                8 if R > 6 => product::<V, S, 8, ROWS, COLUMNS, PACKED>(p, a, first),
-                9 if R > 8 => product::<V, S, 9, ROWS, COLUMNS, PACKED>(p, a, first),
-                10 if R > 8 => product::<V, S, 10, ROWS, COLUMNS, PACKED>(p, a, first),
-                11 if R > 8 => product::<V, S, 11, ROWS, COLUMNS, PACKED>(p, a, first),
-                12 if R > 8 => product::<V, S, 12, ROWS, COLUMNS, PACKED>(p, a, first),
-                13 if R > 12 => product::<V, S, 13, ROWS, COLUMNS, PACKED>(p, a, first),
-                14 if R > 12 => product::<V, S, 14, ROWS, COLUMNS, PACKED>(p, a, first),
+                1 => product::<V, S, 1, ROWS, COLUMNS, PACKED>(p, a, first, lines),
+                2 => product::<V, S, 2, ROWS, COLUMNS, PACKED>(p, a, first, lines),
+                3 => product::<V, S, 3, ROWS, COLUMNS, PACKED>(p, a, first, lines),
+                4 => product::<V, S, 4, ROWS, COLUMNS, PACKED>(p, a, first, lines),
+                5 => product::<V, S, 5, ROWS, COLUMNS, PACKED>(p, a, first, lines),
+                6 => product::<V, S, 6, ROWS, COLUMNS, PACKED>(p, a, first, lines),
+                7 if R > 6 => product::<V, S, 7, ROWS, COLUMNS, PACKED>(p, a, first, lines),
+                8 if R > 6 => product::<V, S, 8, ROWS, COLUMNS, PACKED>(p, a, first, lines),
+                9 if R > 8 => product::<V, S, 9, ROWS, COLUMNS, PACKED>(p, a, first, lines),
+                10 if R > 8 => product::<V, S, 10, ROWS, COLUMNS, PACKED>(p, a, first, lines),
+                11 if R > 8 => product::<V, S, 11, ROWS, COLUMNS, PACKED>(p, a, first, lines),
+                12 if R > 8 => product::<V, S, 12, ROWS, COLUMNS, PACKED>(p, a, first, lines),
+                13 if R > 12 => product::<V, S, 13, ROWS, COLUMNS, PACKED>(p, a, first, lines),
+                14 if R > 12 => product::<V, S, 14, ROWS, COLUMNS, PACKED>(p, a, first, lines),
                 _ => unreachable!("a tile has at most {R} rows, not {height}"),
             }
         }
@@ -292,87 +298,131 @@ pub(super) unsafe fn all_rows<
     }
 }
 
+/// With neither `rows` nor `columns`.
+///
 /// # Safety
 /// As `all_rows`.
 #[inline(always)]
-unsafe fn any_product<V: Vector, const R: usize, const NEXT: usize>(p: &Product<V::Number>) {
+unsafe fn dense<V: Vector, const R: usize>(p: &Product<V::Number>) {
     // SAFETY: the caller's promise.
     unsafe {
-        if !p.columns.is_null() {
-            return match (p.a_rows.is_null() && p.a_row == 1, p.n <= V::LANES) {
-                (true, false) => all_rows::<V, SIDE, NEXT, false, true, true>(p),
-                (true, true) => all_rows::<V, 1, NEXT, false, true, true>(p),
-                (false, false) => all_rows::<V, SIDE, R, false, true, false>(p),
-                (false, true) => all_rows::<V, 1, R, false, true, false>(p),
-            };
-        }
-        match (p.rows.is_null(), p.a_row == 1, p.n <= V::LANES) {
-            (true, true, false) => all_rows::<V, SIDE, R, false, false, true>(p),
-            (true, true, true) => all_rows::<V, 1, R, false, false, true>(p),
-            (true, false, false) => all_rows::<V, SIDE, R, false, false, false>(p),
-            (true, false, true) => all_rows::<V, 1, R, false, false, false>(p),
-            (false, true, _) => all_rows::<V, SIDE, R, true, false, true>(p),
-            (false, false, _) => all_rows::<V, SIDE, R, true, false, false>(p),
+        match (p.a_row == 1, p.n <= V::LANES) {
+            (true, false) => all_rows::<V, SIDE, R, false, false, true>(p),
+            (true, true) => all_rows::<V, 1, R, false, false, true>(p),
+            (false, false) => all_rows::<V, SIDE, R, false, false, false>(p),
+            (false, true) => all_rows::<V, 1, R, false, false, false>(p),
         }
     }
 }
 
+/// With `rows`.
+///
 /// # Safety
-/// As `any_product`.
-unsafe fn baseline<T: Float>(p: Product<T>) {
+/// As `all_rows`.
+#[inline(always)]
+unsafe fn by_rows<V: Vector, const R: usize, const WIDEST: usize>(p: &Product<V::Number>) {
     // SAFETY: the caller's promise.
-    unsafe { any_product::<Plain<T>, 6, 6>(&p) }
+    unsafe {
+        match (p.a_row == 1, p.n.div_ceil(V::LANES)) {
+            (true, 1) => all_rows::<V, 1, R, true, false, true>(p),
+            (true, wide) if WIDEST > SIDE && wide > SIDE => {
+                all_rows::<V, WIDEST, R, true, false, true>(p)
+            }
+            (true, _) => all_rows::<V, SIDE, R, true, false, true>(p),
+            (false, _) => all_rows::<V, SIDE, R, true, false, false>(p),
+        }
+    }
 }
 
+/// With `columns`.
+///
 /// # Safety
-/// As `any_product`, and the processor has AVX2 and FMA.
+/// As `all_rows`.
+#[inline(always)]
+unsafe fn by_columns<V: Vector, const R: usize, const TALLEST: usize>(p: &Product<V::Number>) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match (p.a_rows.is_null() && p.a_row == 1, p.n <= V::LANES) {
+            (true, false) => all_rows::<V, SIDE, TALLEST, false, true, true>(p),
+            (true, true) => all_rows::<V, 1, TALLEST, false, true, true>(p),
+            (false, false) => all_rows::<V, SIDE, R, false, true, false>(p),
+            (false, true) => all_rows::<V, 1, R, false, true, false>(p),
+        }
+    }
+}
+
+/// The product of a level of instructions, whose tiles have at most so many rows, registers side by side and
+/// rows of neighbours. The three kinds have stack frames of their own.
+macro_rules! level {
+    ($name:ident, $rows:literal, $widest:expr, $tallest:literal $(, #[$attribute:meta])*) => {
+        /// # Safety
+        /// As `all_rows`; the processor has the instructions.
+        unsafe fn $name<V: Vector>(p: Product<V::Number>) {
+            $(#[$attribute])*
+            unsafe fn neither<V: Vector>(p: &Product<V::Number>) {
+                // SAFETY: the caller's promise.
+                unsafe { dense::<V, $rows>(p) }
+            }
+            $(#[$attribute])*
+            unsafe fn rows<V: Vector>(p: &Product<V::Number>) {
+                // SAFETY: the caller's promise.
+                unsafe { by_rows::<V, $rows, { $widest }>(p) }
+            }
+            $(#[$attribute])*
+            unsafe fn columns<V: Vector>(p: &Product<V::Number>) {
+                // SAFETY: the caller's promise.
+                unsafe { by_columns::<V, $rows, $tallest>(p) }
+            }
+            // SAFETY: the caller's promise.
+            unsafe {
+                match (p.rows.is_null(), p.columns.is_null()) {
+                    (true, true) => neither::<V>(&p),
+                    (false, true) => rows::<V>(&p),
+                    (_, false) => columns::<V>(&p),
+                }
+            }
+        }
+    };
+}
+
+level!(baseline, 6, SIDE, 6);
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma")]
-unsafe fn avx2<V: Vector>(p: Product<V::Number>) {
-    // SAFETY: the caller's promise.
-    unsafe { any_product::<V, 6, 6>(&p) }
-}
-
-/// # Safety
-/// As `any_product`, and the processor has AVX-512 F, VL, DQ and BW.
+level!(avx2, 6, SIDE, 6, #[target_feature(enable = "avx2,fma")]);
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw,avx2,fma")]
-unsafe fn avx512<V: Vector>(p: Product<V::Number>) {
-    // SAFETY: the caller's promise.
-    unsafe { any_product::<V, 8, 14>(&p) }
-}
-
-/// # Safety
-/// As `any_product`.
+level!(
+    avx512, 8, WIDEST, 14,
+    #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw,avx2,fma")]
+);
 #[cfg(target_arch = "aarch64")]
-unsafe fn neon<V: Vector>(p: Product<V::Number>) {
-    // SAFETY: the caller's promise, and NEON is always there.
-    unsafe { any_product::<V, 8, 8>(&p) }
-}
+level!(neon, 8, WIDEST, 8);
 
 /// The tile of NEON registers: 16 of the 32 are sums, enough for four units that take four cycles for
 /// each multiply-add.
 #[cfg(target_arch = "aarch64")]
 pub fn neon_tile<V: Vector>() -> Tile<V::Number> {
-    Tile { rows: 8, columns: SIDE * V::LANES, run: neon::<V> }
+    let (columns, widest) = (SIDE * V::LANES, WIDEST * V::LANES);
+    Tile { rows: 8, columns, widest, tallest: 8, run: neon::<V> }
 }
 
 /// The tile of plain loops.
 #[cfg_attr(target_arch = "aarch64", allow(dead_code, reason = "has a tile of its own"))]
 pub fn plain_tile<T: Float>() -> Tile<T> {
-    Tile { rows: 6, columns: SIDE * Plain::<T>::LANES, run: baseline::<T> }
+    let columns = SIDE * Plain::<T>::LANES;
+    Tile { rows: 6, columns, widest: columns, tallest: 6, run: baseline::<Plain<T>> }
 }
 
 /// The tile of AVX2 registers: 12 of the 16 are sums.
 #[cfg(target_arch = "x86_64")]
 pub fn avx2_tile<V: Vector>() -> Tile<V::Number> {
-    Tile { rows: 6, columns: SIDE * V::LANES, run: avx2::<V> }
+    let columns = SIDE * V::LANES;
+    Tile { rows: 6, columns, widest: columns, tallest: 6, run: avx2::<V> }
 }
 
 /// The tile of AVX-512 registers: 16 of the 32 are sums.
 #[cfg(target_arch = "x86_64")]
 pub fn avx512_tile<V: Vector>() -> Tile<V::Number> {
-    Tile { rows: 8, columns: SIDE * V::LANES, run: avx512::<V> }
+    let (columns, widest) = (SIDE * V::LANES, WIDEST * V::LANES);
+    Tile { rows: 8, columns, widest, tallest: 14, run: avx512::<V> }
 }
 
 /// `C (+)= A B` for packed B ([`pack`]) and any number of rows and columns, tile after tile.

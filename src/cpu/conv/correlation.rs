@@ -7,15 +7,23 @@ use smallvec::SmallVec;
 use super::super::field::{Field, gather, runs};
 use super::super::float::Float;
 use super::super::isa;
-use super::super::micro::{Product, Tile, heights};
+use super::super::micro::{Product, SIDE, Tile, heights};
 use super::super::pack::pack;
 use super::super::parts::{Shared, with_scratch};
+use super::super::prefetch::prefetch_later;
 use super::super::threads::{get_num_threads, parallel_for};
 use super::{DEPTH, Sizes, Target, WORTH_A_THREAD, displacements};
 
 /// Longest sum of a tile of points, whose panel of filters comes from the second-level cache in time: a longer
 /// one than [`DEPTH`], since single numbers of many channels' planes are brought together in C.
 const POINTS_DEPTH: usize = 576;
+
+/// Most tiles of filters that pass by a panel in one go.
+const TILES: usize = 8;
+/// Bytes of their numbers.
+const FILTERS: usize = 96 << 10;
+/// Bytes of source planes that are in the second-level cache by themselves.
+const NEAR: usize = 512 << 10;
 
 /// For every grid point and result channel, the sum over source channels and taps of source times filter:
 /// how that is computed for certain sizes.
@@ -60,9 +68,17 @@ impl<'a, T: Float> Correlation<'a, T> {
 
     /// Packs filters. `weight(g)` is the row-major `outputs x (inputs * taps)` matrix of group g.
     pub fn pack_filters<'w>(&self, weight: impl Fn(usize) -> &'w [T], out: &mut [T]) {
-        let (k, outputs) = (self.depth(), self.sizes.outputs);
+        let (k, outputs, wide) = (self.depth(), self.sizes.outputs, self.together());
         for (g, out) in out.chunks_exact_mut(self.group_len().max(1)).enumerate() {
-            pack(k, outputs, weight(g), 1, k, self.together(), out);
+            if let Way::Points = self.way {
+                pack(k, outputs, weight(g), 1, k, wide, out);
+                continue;
+            }
+            let mut first = 0;
+            for (panel, count) in out.chunks_exact_mut(wide * k).zip(heights(outputs, wide)) {
+                pack(k, count, &weight(g)[first * k..], 1, k, wide, panel);
+                first += count;
+            }
         }
     }
 
@@ -86,8 +102,9 @@ impl<'a, T: Float> Correlation<'a, T> {
             + last_column * target.column;
         assert!(reach < out.len(), "the target is outside the output");
         let rows = displacements(field, sizes.inputs);
-        // Panels of `tile.columns` points, or grid rows.
-        let panels = way.panels(sizes, tile.columns);
+        let farthest = rows.iter().copied().max().unwrap_or(0);
+        // Panels of points, or grid rows.
+        let panels = way.panels(sizes, tile);
         let points = if let Way::Points = way { sizes.grid[1] } else { tile.columns };
         let width = (panels / (2 * get_num_threads())).clamp(1, (256 / points).max(1));
         let blocks = panels.div_ceil(width);
@@ -102,6 +119,7 @@ impl<'a, T: Float> Correlation<'a, T> {
                     field,
                     tile,
                     rows: &rows,
+                    farthest,
                     source: &source[g * sizes.inputs * field.channel..],
                     filters: &filters[g * self.group_len()..(g + 1) * self.group_len()],
                     bias: bias.map(|b| &b[g * sizes.outputs..(g + 1) * sizes.outputs]),
@@ -144,51 +162,97 @@ struct Lines {
     len: usize,
     /// Distance in the field between grid rows.
     pitch: usize,
+    /// Panels of a line, each but the last of a tile's columns.
+    panels: usize,
+}
+
+impl Lines {
+    /// The last panel of a line may be a tile's widest, if that saves one.
+    fn new<T>([count, len]: [usize; 2], pitch: usize, tile: Tile<T>) -> Lines {
+        let more = tile.widest - tile.columns;
+        let panels = len.saturating_sub(more).div_ceil(tile.columns).max(1);
+        Lines { count, len, pitch, panels }
+    }
+
+    /// What a panel reads of a source plane that no panel before it did: the first place, counted from the
+    /// plane's, and how many there are. `far` is the farthest tap.
+    fn news(&self, (line, panel): (usize, usize), far: usize, columns: usize) -> (usize, usize) {
+        if self.count == 1 {
+            return (panel * columns + far, columns);
+        }
+        let each = self.pitch.div_ceil(self.panels);
+        (line * self.pitch + panel * each + far + self.len - self.pitch, each)
+    }
+
+    /// Places of a line's panel.
+    fn panel(&self, panel: usize, columns: usize) -> Range<usize> {
+        let last = panel + 1 == self.panels;
+        panel * columns..if last { self.len } else { (panel + 1) * columns }
+    }
+}
+
+/// How long a column of tiles takes that are `wide` registers wide, in multiply-adds of a register for each
+/// step of its sums: two of those or two loads are done at a time, and a tile of few waits for its own sums.
+fn column(rows: usize, most: usize, wide: usize, loads: usize) -> f64 {
+    let tile = |rows: usize| (rows * wide).max(rows + loads).max(8);
+    heights(rows, most).map(tile).sum::<usize>() as f64
 }
 
 impl Way {
     /// The way that takes least time.
-    fn of<T>(sizes: Sizes, field: &Field, tile: Tile<T>) -> Way {
+    fn of<T: Copy>(sizes: Sizes, field: &Field, tile: Tile<T>) -> Way {
         let ([height, width], pitch) = (sizes.grid, field.grid_row);
         let k = (sizes.inputs * field.taps.len()).min(DEPTH) as f64;
-        // In multiply-adds of a register of a row: a tile of few waits for its sums.
-        let column = |rows: usize, wide: f64| -> f64 {
-            heights(rows, tile.rows).map(|rows| (rows as f64 * wide).max(8.0)).sum()
+        let lanes = tile.columns / SIDE;
+        // Points in the field lie across the caches' lines: each register of them is two loads.
+        let filters = |wide: usize| column(sizes.outputs, tile.rows, wide, 2 * wide + 1);
+        let points = |wide: usize| column(width, tile.tallest, wide, wide + 1);
+        let panels = |len: usize, column: &dyn Fn(usize) -> f64| {
+            let last = len % tile.columns;
+            let last = if last == 0 { 0.0 } else { column(last.div_ceil(lanes)) };
+            (len / tile.columns) as f64 * column(SIDE) + last
         };
-        let filters = column(sizes.outputs, 2.0);
-        // Measured: packing takes as long as 50 of them for each row of a panel, and to bring a tile's
-        // points to their places as long as 20 steps of its sum.
-        let pieces = 1.0 + 20.0 / k;
-        let rows = Way::Lines(Lines { count: height, len: width, pitch });
-        let whole = Way::Lines(Lines { count: 1, len: (height - 1) * pitch + width, pitch });
-        let last = sizes.outputs % tile.columns;
-        let panels = (sizes.outputs / tile.columns) as f64 * column(width, 2.0)
-            + match last {
-                0 => 0.0,
-                _ if last <= tile.columns / 2 => column(width, 1.0),
-                _ => column(width, 2.0),
-            };
+        // Measured: packing takes as long as 50 of them for each row of a panel, and to bring a tile's points to
+        // their places as long as 20 steps of its sum, from the runs of a line with gaps 40.
+        let pieces = |steps: f64| 1.0 + steps / k;
+        let images = sizes.batch as f64;
+        let line = |count: usize, len: usize, pieces: f64| {
+            let lines = Lines::new([count, len], pitch, tile);
+            let last = lines.panel(lines.panels - 1, tile.columns).len().div_ceil(lanes);
+            let line = (lines.panels - 1) as f64 * filters(SIDE) + filters(last);
+            (Way::Lines(lines), images * count as f64 * line * pieces)
+        };
+        let packed = (sizes.batch * sizes.points()).div_ceil(tile.columns) as f64;
+        let points = panels(sizes.outputs, &points) * pieces(20.0);
         let ways = [
-            (Way::Packed, filters + 50.0),
-            (Way::Points, panels * pieces),
-            (rows, filters),
-            (whole, filters * pieces),
+            (Way::Packed, packed * (filters(SIDE) + 50.0)),
+            (Way::Points, images * height as f64 * points),
+            line(height, width, 1.0),
+            line(1, (height - 1) * pitch + width, pieces(40.0)),
         ];
         // The rows of many source planes would push each other out of the first-level cache.
         let near = sizes.inputs.min(DEPTH.div_ceil(field.taps.len())) <= 64;
-        let cost = |&(way, each): &(Way, f64)| way.panels(sizes, tile.columns) as f64 * each;
         let ways = ways.iter().take(if near { 4 } else { 2 });
-        ways.min_by(|a, b| cost(a).total_cmp(&cost(b))).map_or(Way::Packed, |best| best.0)
+        ways.min_by(|a, b| a.1.total_cmp(&b.1)).map_or(Way::Packed, |best| best.0)
     }
 
     /// How many tiles wide a group's points are; grid rows for [`Way::Points`].
-    fn panels(self, sizes: Sizes, columns: usize) -> usize {
+    fn panels<T>(self, sizes: Sizes, tile: Tile<T>) -> usize {
         match self {
-            Way::Packed => (sizes.batch * sizes.points()).div_ceil(columns),
+            Way::Packed => (sizes.batch * sizes.points()).div_ceil(tile.columns),
             Way::Points => sizes.batch * sizes.grid[0],
-            Way::Lines(lines) => sizes.batch * lines.count * lines.len.div_ceil(columns),
+            Way::Lines(lines) => sizes.batch * lines.count * lines.panels,
         }
     }
+}
+
+/// Filters that follow one another.
+#[derive(Clone, Copy)]
+struct Filters {
+    /// The first tile's number.
+    tile: usize,
+    first: usize,
+    count: usize,
 }
 
 /// A block of grid points of one group.
@@ -196,7 +260,9 @@ struct Block<'a, T> {
     sizes: Sizes,
     field: &'a Field,
     tile: Tile<T>,
+    /// Displacements of a sum's products, and the largest.
     rows: &'a [usize],
+    farthest: usize,
     source: &'a [T],
     filters: &'a [T],
     bias: Option<&'a [T]>,
@@ -214,7 +280,7 @@ impl<T: Float> Block<'_, T> {
         let places: Vec<Place> = panels.clone().map(|p| self.place(p * wide)).collect();
         let deepest = self.steps(DEPTH).map(|(_, deep)| deep).max().unwrap_or(0);
         let len = deepest * panels.len() * wide + Field::SLACK;
-        with_scratch(len + self.tile.rows * wide, |scratch: &mut [T]| {
+        with_scratch(len + self.most_filters() * wide, |scratch: &mut [T]| {
             let (block, spill) = scratch.split_at_mut(len);
             for (k0, deep) in self.steps(DEPTH) {
                 for i in 0..places.len() {
@@ -227,11 +293,15 @@ impl<T: Float> Block<'_, T> {
                     runs(self.field, self.sizes.grid, self.image(), first, count, &mut spans);
                     gather(self.source, &self.rows[k0..k0 + deep], &spans, wide, panel);
                 }
-                for (f, p) in self.order(places.len(), deep) {
-                    let panel =
-                        (block[p * deep * wide..][..deep * wide].as_ptr(), std::ptr::null());
-                    // SAFETY: the caller's promise; the panel has `deep` rows.
-                    unsafe { self.tile(k0, deep, f, panel, &places[p], spill, out) };
+                for filters in self.filters(deep) {
+                    for (p, place) in places.iter().enumerate() {
+                        let panel = block[p * deep * wide..][..deep * wide].as_ptr();
+                        // SAFETY: the caller's promise; the panel has `deep` rows.
+                        unsafe {
+                            let panel = (panel, std::ptr::null());
+                            self.tiles((k0, deep), filters, panel, place, spill, out);
+                        }
+                    }
                 }
             }
         });
@@ -242,27 +312,48 @@ impl<T: Float> Block<'_, T> {
     /// # Safety
     /// As `run`.
     unsafe fn run_lines(&self, lines: Lines, panels: Range<usize>, out: *mut T) {
-        let wide = self.tile.columns;
-        let in_line = lines.len.div_ceil(wide);
-        let (mut places, mut sources) = (Vec::new(), Vec::new());
-        let farthest = self.rows.iter().copied().max().unwrap_or(0);
-        for p in panels {
-            let (n, i, j) =
-                (p / in_line / lines.count, p / in_line % lines.count, p % in_line * wide);
-            places.push(self.place_in_line(lines, n, i, j));
-            let at = n * self.image() + i * lines.pitch + j;
-            // All that tiles read: `wide` places of each row.
-            let reach = at + farthest + wide;
+        let (mut places, mut sources, mut later) = (Vec::new(), Vec::new(), Vec::new());
+        let far = size_of_val(self.source) > NEAR;
+        let turns = self.steps(DEPTH).map(|(_, deep)| self.filters(deep).count()).sum();
+        let (tap, columns) =
+            (self.field.taps.iter().copied().max().unwrap_or(0), self.tile.columns);
+        for p in panels.clone() {
+            let (line, panel) = (p / lines.panels, p % lines.panels);
+            let (n, i) = (line / lines.count, line % lines.count);
+            let range = lines.panel(panel, columns);
+            let at = n * self.image() + i * lines.pitch + range.start;
+            if far {
+                let next = match lines.count {
+                    1 => (0, panel + panels.len()),
+                    _ => (i + panels.len().div_ceil(lines.panels), panel),
+                };
+                let (news, each) = lines.news(next, tap, columns);
+                let first = self.source.as_ptr().wrapping_add(n * self.image() + news);
+                let planes = (self.sizes.inputs, self.field.channel);
+                later.push(Later::new(first, each, planes, turns));
+            }
+            let place = self.place_in_line(lines, n, i, range);
+            // All that tiles read: the panel's registers of each row.
+            let reach = at + self.farthest + place.wide;
             assert!(reach <= self.source.len(), "the field's slack is too short");
             sources.push(self.source[at..].as_ptr());
+            places.push(place);
         }
-        with_scratch(self.tile.rows * wide, |spill: &mut [T]| {
+        with_scratch(self.most_filters() * self.tile.widest, |spill: &mut [T]| {
             for (k0, deep) in self.steps(DEPTH) {
                 let rows = self.rows[k0..k0 + deep].as_ptr();
-                for (f, p) in self.order(places.len(), deep) {
-                    // SAFETY: the caller's promise; the rows are in the field, as just checked
-                    // for the farthest.
-                    unsafe { self.tile(k0, deep, f, (sources[p], rows), &places[p], spill, out) };
+                for filters in self.filters(deep) {
+                    for (p, place) in places.iter().enumerate() {
+                        if far {
+                            later[p].bring();
+                        }
+                        // SAFETY: the caller's promise; the rows are in the field, as just checked
+                        // for the farthest.
+                        unsafe {
+                            let panel = (sources[p], rows);
+                            self.tiles((k0, deep), filters, panel, place, spill, out);
+                        }
+                    }
                 }
             }
         });
@@ -275,7 +366,6 @@ impl<T: Float> Block<'_, T> {
     unsafe fn run_points(&self, rows: Range<usize>, out: *mut T) {
         let (k, wide, t) = (self.rows.len(), self.tile.columns, self.target);
         let [height, width] = self.sizes.grid;
-        let farthest = self.rows.iter().copied().max().unwrap_or(0);
         with_scratch(wide, |start: &mut [T]| {
             for (k0, deep) in self.steps(POINTS_DEPTH) {
                 for f in (0..self.sizes.outputs).step_by(wide) {
@@ -290,7 +380,7 @@ impl<T: Float> Block<'_, T> {
                         let at = n * self.image() + i * self.field.grid_row;
                         let to = t.first + n * t.image + i * t.row + f * t.channel;
                         assert!(
-                            at + farthest + width <= self.source.len(),
+                            at + self.farthest + width <= self.source.len(),
                             "the field is too short"
                         );
                         // SAFETY: the points are in the field, as just checked for the farthest; the
@@ -329,43 +419,53 @@ impl<T: Float> Block<'_, T> {
         self.field.image(self.sizes.groups * self.sizes.inputs)
     }
 
-    /// The order of (filter panel, point panel): short filters stay in the first-level cache beside
-    /// one panel of points; long ones pass by once.
-    fn order(&self, panels: usize, deep: usize) -> impl Iterator<Item = (usize, usize)> {
-        let small = self.sizes.outputs * deep * size_of::<T>() <= 96 << 10;
-        let filters = self.sizes.outputs.div_ceil(self.tile.rows);
-        let inner = if small { filters } else { panels };
-        (0..panels * filters)
-            .map(move |i| if small { (i % inner, i / inner) } else { (i / inner, i % inner) })
+    /// Most filters that pass by a panel in one go.
+    fn most_filters(&self) -> usize {
+        (TILES * self.tile.rows).min(self.sizes.outputs)
     }
 
-    /// One tile of the product; `panel` is its right operand as in [`Product`].
+    /// The filters in groups that pass by a panel of points in one go, `deep` steps of each, which come from
+    /// the second-level cache.
+    fn filters(&self, deep: usize) -> impl Iterator<Item = Filters> + use<T> {
+        let rows = self.tile.rows;
+        let together = (FILTERS / (rows * deep * size_of::<T>())).clamp(1, TILES);
+        let mut tiles = heights(self.sizes.outputs, rows);
+        let mut next = Filters { tile: 0, first: 0, count: 0 };
+        std::iter::from_fn(move || {
+            let (group, height) =
+                tiles.by_ref().take(together).fold((0, 0), |(t, m), h| (t + 1, m + h));
+            let filters = Filters { count: height, ..next };
+            next = Filters { tile: next.tile + group, first: next.first + height, count: 0 };
+            (group > 0).then_some(filters)
+        })
+    }
+
+    /// The tiles of some filters for one panel, which is their right operand as in [`Product`].
     ///
     /// # Safety
     /// As `run`, and the panel has `deep` rows.
-    #[allow(clippy::too_many_arguments, reason = "the indices of one tile")]
-    unsafe fn tile(
+    unsafe fn tiles(
         &self,
-        k0: usize,
-        deep: usize,
-        f: usize,
+        (k0, deep): (usize, usize),
+        filters: Filters,
         panel: (*const T, *const usize),
         place: &Place,
         spill: &mut [T],
         out: *mut T,
     ) {
-        let (k, rows, wide) = (self.rows.len(), self.tile.rows, self.tile.columns);
-        let m = rows.min(self.sizes.outputs - f * rows);
-        let channel = f * rows * self.target.channel;
+        let (k, rows, wide) = (self.rows.len(), self.tile.rows, place.wide);
+        let Filters { tile, first, count } = filters;
+        let channel = first * self.target.channel;
         let start = match self.bias {
-            Some(bias) if k0 == 0 => bias[f * rows..f * rows + m].as_ptr(),
+            Some(bias) if k0 == 0 => bias[first..first + count].as_ptr(),
             _ => std::ptr::null(),
         };
         let straight = place.straight.then(|| place.runs[0]);
         let product = Product {
             k: deep,
-            a: self.filters[f * rows * k + k0 * rows..].as_ptr(),
+            a: self.filters[tile * rows * k + k0 * rows..].as_ptr(),
             a_column: rows,
+            a_tile: rows * k,
             b: panel.0,
             rows: panel.1,
             c: match straight {
@@ -374,18 +474,20 @@ impl<T: Float> Block<'_, T> {
                 None => spill.as_mut_ptr(),
             },
             c_row: if straight.is_some() { self.target.channel } else { wide },
-            m,
+            m: count,
             n: straight.map_or(wide, |run| run.len),
             add: k0 > 0 && straight.is_some(),
             start,
             ..Product::default()
         };
-        // SAFETY: `deep` rows on both sides; C is the output's or `rows * wide` of scratch.
+        // SAFETY: `deep` rows on both sides, and as many tiles as were packed, since consecutive `heights` are
+        // those of their sum: in all together there is less than a tile's missing. C is the output's or
+        // scratch for that many filters.
         unsafe { (self.tile.run)(product) };
         if straight.is_some() {
             return;
         }
-        for (i, line) in spill.chunks_exact(wide).take(m).enumerate() {
+        for (i, line) in spill.chunks_exact(wide).take(count).enumerate() {
             for run in &place.runs {
                 let line = &line[run.lane..run.lane + run.len];
                 let at = run.at + channel + i * self.target.channel;
@@ -399,7 +501,7 @@ impl<T: Float> Block<'_, T> {
     fn place(&self, first: usize) -> Place {
         let (points, [_, width]) = (self.sizes.points(), self.sizes.grid);
         let end = (first + self.tile.columns).min(self.sizes.batch * points);
-        let mut place = Place::default();
+        let mut place = Place { wide: self.tile.columns, ..Place::default() };
         let mut at = first;
         while at < end {
             let (n, i, j) = (at / points, at % points / width, at % width);
@@ -410,11 +512,12 @@ impl<T: Float> Block<'_, T> {
         place.finished(self.target)
     }
 
-    /// Where the points of a panel from place j of line i of image n on go.
-    fn place_in_line(&self, lines: Lines, n: usize, i: usize, j: usize) -> Place {
+    /// Where the points of the panel that is `range` of line i of image n go.
+    fn place_in_line(&self, lines: Lines, n: usize, i: usize, range: Range<usize>) -> Place {
         let [_, width] = self.sizes.grid;
-        let end = (j + self.tile.columns).min(lines.len);
-        let mut place = Place::default();
+        let Range { start: j, end } = range;
+        let lanes = self.tile.columns / SIDE;
+        let mut place = Place { wide: range.len().next_multiple_of(lanes), ..Place::default() };
         let mut at = j;
         while at < end {
             let (row, column) = (i + at / lines.pitch, at % lines.pitch);
@@ -428,6 +531,48 @@ impl<T: Float> Block<'_, T> {
     }
 }
 
+/// What will be read of all source planes after the tiles at work, to be brought near beside them, a little at a
+/// time: the processor does not foresee what is read from many planes in turn.
+struct Later<T> {
+    /// The next line of a plane, and how many are left of it and the planes behind it.
+    line: *const T,
+    left: usize,
+    all: usize,
+    /// Lines of a plane, and from behind the last to the next plane's first.
+    lines: usize,
+    jump: usize,
+    /// Lines that are brought at a time.
+    some: usize,
+}
+
+impl<T> Later<T> {
+    /// Elements of a cache line.
+    const LINE: usize = 64 / size_of::<T>();
+
+    /// `each` elements from `first` on, and in each of the other planes, `distance` apart, in so many `turns`.
+    fn new(first: *const T, each: usize, (planes, distance): (usize, usize), turns: usize) -> Self {
+        let lines = each.div_ceil(Self::LINE);
+        let jump = distance.wrapping_sub(lines * Self::LINE);
+        let all = planes * lines;
+        Later { line: first, left: lines, all, lines, jump, some: all.div_ceil(turns) }
+    }
+
+    /// Brings what one turn's part is.
+    #[inline(always)]
+    fn bring(&mut self) {
+        let count = self.some.min(self.all);
+        self.all -= count;
+        for _ in 0..count {
+            prefetch_later(self.line);
+            self.line = self.line.wrapping_add(Self::LINE);
+            self.left -= 1;
+            if self.left == 0 {
+                (self.left, self.line) = (self.lines, self.line.wrapping_add(self.jump));
+            }
+        }
+    }
+}
+
 /// Where the points of a panel go.
 #[derive(Default)]
 struct Place {
@@ -435,6 +580,8 @@ struct Place {
     runs: SmallVec<[Lanes; 4]>,
     /// It is one dense run from the first lane on.
     straight: bool,
+    /// Lanes of the panel's registers.
+    wide: usize,
 }
 
 /// Neighbouring lanes whose points follow one another in the output.

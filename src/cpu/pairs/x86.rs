@@ -54,7 +54,8 @@ const ROWS: usize = 8;
 
 /// The functions; of the tile's 32 registers 16 are sums.
 pub fn kernels() -> Kernels {
-    let tile = Tile { rows: ROWS, columns: SIDE * Pairs::LANES, run: multiply };
+    let columns = SIDE * Pairs::LANES;
+    let tile = Tile { rows: ROWS, columns, widest: columns, tallest: ROWS, run: multiply };
     Kernels { tile, round, gather, scatter }
 }
 
