@@ -1,16 +1,21 @@
 //! Copies of strided elements without conversion. Dense copies are `memcpy`; a transposed source is
 //! read in square blocks, so that every cache line that is touched on either side is used up.
 
+use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use super::format::Format;
 use super::plan::{Operand, Plan};
+use super::prefetch::prefetch;
 use super::threads::{GRAIN, parallel_for};
+use super::vector::{Plain, Square, with_registers};
 use super::vectorize::{Kernel, vectorize};
 
 /// Side of a block of a transposing copy: lines of 16 f32 fill a cache line.
 const SIDE: usize = 16;
+/// Lines of a transposed source that are asked for ahead of their use.
+const AHEAD: isize = 2 * SIDE as isize;
 /// Bytes of a row up to which it is copied without a call.
 const SHORT: usize = 512;
 /// Equally distant rows from which a loop of their own pays.
@@ -171,16 +176,121 @@ impl Job {
                 from = from.wrapping_offset(first as isize * plan.stride(d, 1));
                 let high = SIDE.min(height - first);
                 let steps = |k: usize| (plan.stride(d, k), plan.stride(last, k));
-                for left in (0..width).step_by(SIDE) {
-                    let at = |p: *mut u8, k: usize| {
-                        p.wrapping_offset(left as isize * plan.stride(last, k))
-                    };
-                    let wide = SIDE.min(width - left);
-                    // SAFETY: a block inside the plan.
-                    unsafe { block::<T>(at(to, 0), steps(0), at(from, 1), steps(1), high, wide) };
-                }
+                let of = PhantomData::<T>;
+                vectorize(Band {
+                    to,
+                    to_step: steps(0),
+                    from,
+                    from_step: steps(1),
+                    high,
+                    width,
+                    of,
+                });
             }
         });
+    }
+}
+
+/// A few rows of the result, across which the source is read; steps are (down, across) in bytes.
+struct Band<T> {
+    to: *mut u8,
+    to_step: (isize, isize),
+    from: *const u8,
+    from_step: (isize, isize),
+    /// At most [`SIDE`].
+    high: usize,
+    width: usize,
+    of: PhantomData<T>,
+}
+
+impl<T: Copy> Kernel for Band<T> {
+    type Output = ();
+    const WIDE: bool = false;
+    #[inline(always)]
+    fn run<const FMA: bool>(self) {
+        let Band { to, to_step, from, from_step, high, width, .. } = self;
+        let unit = size_of::<T>() as isize;
+        let lines = high == SIDE && (to_step.1, from_step.0) == (unit, unit);
+        for left in (0..width).step_by(SIDE) {
+            let to = to.wrapping_offset(left as isize * to_step.1);
+            let from = from.wrapping_offset(left as isize * from_step.1);
+            let wide = SIDE.min(width - left);
+            // SAFETY: a block inside the plan.
+            unsafe {
+                if lines && wide == SIDE {
+                    square::<T, FMA>(to, to_step.0, from, from_step.1);
+                } else {
+                    block::<T>(to, to_step, from, from_step, high, wide);
+                }
+            }
+        }
+    }
+}
+
+/// A whole block of [`block`] whose lines are dense on both sides.
+///
+/// # Safety
+/// As for [`block`], and the processor has AVX2 if `FMA`.
+#[inline(always)]
+unsafe fn square<T: Copy, const FMA: bool>(
+    to: *mut u8,
+    to_step: isize,
+    from: *const u8,
+    from_step: isize,
+) {
+    for j in 0..SIDE as isize {
+        // Lines of a source are often pages apart, which the processor does not foresee.
+        for line in (0..SIDE * size_of::<T>()).step_by(64) {
+            prefetch(from.wrapping_offset((j + AHEAD) * from_step).wrapping_add(line));
+        }
+    }
+    // SAFETY: lines of the caller's block; registers of f32 carry any bits.
+    unsafe {
+        if size_of::<T>() == size_of::<f32>() {
+            return with_registers!(FMA, V = Plain<f32> => words::<V>(to, to_step, from, from_step));
+        }
+        let mut buffer = [[MaybeUninit::<T>::uninit(); SIDE]; SIDE];
+        for (j, line) in buffer.iter_mut().enumerate() {
+            *line = from.offset(j as isize * from_step).cast::<[_; SIDE]>().read_unaligned();
+        }
+        for i in 0..SIDE {
+            let mut line = [MaybeUninit::<T>::uninit(); SIDE];
+            for j in 0..SIDE {
+                line[j] = buffer[j][i];
+            }
+            to.offset(i as isize * to_step).cast::<[_; SIDE]>().write_unaligned(line);
+        }
+    }
+}
+
+/// [`square`] of numbers of four bytes.
+///
+/// # Safety
+/// As for [`square`], and the processor has the registers.
+#[inline(always)]
+unsafe fn words<V: Square<Number = f32>>(
+    to: *mut u8,
+    to_step: isize,
+    from: *const u8,
+    from_step: isize,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        for i in (0..SIDE).step_by(V::LANES) {
+            for j in (0..SIDE).step_by(V::LANES) {
+                let from =
+                    |k: usize| from.offset((j + k) as isize * from_step).cast::<f32>().add(i);
+                let mut rows = [V::splat(0.0); 8];
+                for k in 0..V::LANES {
+                    rows[k] = V::load(from(k));
+                }
+                let rows = V::transpose(rows);
+                for k in 0..V::LANES {
+                    let to = to.offset((i + k) as isize * to_step).cast::<f32>().add(j);
+                    rows[k].store(to);
+                }
+            }
+        }
     }
 }
 
