@@ -464,7 +464,7 @@ impl Pass {
             && grads.iter().any(Option::is_some)
             && (!capturing || self.leads_to_needed(&node));
         let mut results = match runs {
-            true => self.run(&node, grads, keep, hooked),
+            true => self.run(&node, grads, keep, (hooked, captures.is_empty())),
             false => Default::default(),
         };
         for (k, edge) in node.edges.iter().enumerate() {
@@ -489,17 +489,20 @@ impl Pass {
         node: &Arc<Node>,
         mut grads: SmallVec<[Option<Tensor>; 1]>,
         keep: bool,
-        hooked: bool,
+        (hooked, kept): (bool, bool),
     ) -> super::Grads {
         let _span = profiler::span(node.name, Category::Backward);
         if hooked {
             node.run_prehooks(&mut grads);
         }
+        // Neither hooks nor captures see the results.
+        let plain = !hooked && kept && self.order.is_none() && !has_mode(GRAD | FORWARD);
+        let places = if plain { self.places(node) } else { super::Grads::new() };
         let mut results = match &node.kind {
             Kind::Function if has_mode(ANOMALY) => {
-                anomaly::watch(node, self.called, || node.run(&grads, keep))
+                anomaly::watch(node, self.called, || node.run(&grads, keep, &places))
             }
-            Kind::Function => node.run(&grads, keep),
+            Kind::Function => node.run(&grads, keep, &places),
             Kind::Accumulate(leaf) => {
                 let watched = hooked.then(|| grads[0].clone());
                 // Moved, not cloned: a gradient that nobody else holds becomes `.grad` itself.
@@ -514,6 +517,27 @@ impl Pass {
             node.run_posthooks(&mut results, &grads);
         }
         results
+    }
+
+    /// Where the leaves at the ends of a node's edges want their gradients; nothing if none of them does.
+    fn places(&self, node: &Node) -> super::Grads {
+        let place = |edge: &Option<Edge>| self.place_of(edge.as_ref()?);
+        match node.edges.iter().any(|edge| place(edge).is_some()) {
+            true => node.edges.iter().map(place).collect(),
+            false => super::Grads::new(),
+        }
+    }
+
+    /// Where the leaf at the end of an edge wants its gradient, if what is delivered now is all of it.
+    fn place_of(&self, edge: &Edge) -> Option<Tensor> {
+        let Kind::Accumulate(leaf) = &edge.node.kind else { return None };
+        let target =
+            leaf.grad_target().filter(|t| t.is_contiguous() && t.device() == Device::Cpu)?;
+        let j = self.place(&edge.node);
+        let task = &self.tasks[j];
+        let whole = task.pending == 1 && task.grads[edge.output].is_none();
+        let unseen = leaf.grad().is_none() && !leaf.has_hooks() && !edge.node.has_hooks();
+        (whole && unseen && self.reached.needed[j]).then_some(target)
     }
 
     fn leads_to_needed(&self, node: &Node) -> bool {
@@ -581,7 +605,12 @@ fn accumulate_in_leaf(node: &Node, leaf: &Tensor, grad: Tensor) {
             }
             (Some(old), _) => Some(&old + &grad),
             (None, Some(target)) => {
-                super::no_grad(|| target.copy_(&grad));
+                // Unless it was made there, see `BackwardCtx::place`.
+                if grad.device_ptr() == target.device_ptr() && grad.is_contiguous() {
+                    target.storage().bump_version();
+                } else {
+                    super::no_grad(|| target.copy_(&grad));
+                }
                 Some(target)
             }
             // The gradient is ours alone: keep it. Else a copy, so that a later in-place addition

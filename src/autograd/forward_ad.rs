@@ -34,7 +34,7 @@ use smallvec::{SmallVec, smallvec};
 use super::engine::{fit, grad};
 use super::inplace::{Elements, like_base};
 use super::mode::{FORWARD, GRAD, ModeGuard, SAVING_FOR_TANGENT, has_mode};
-use super::node::{BackwardFn, Node};
+use super::node::{BackwardCtx, BackwardFn, Node};
 use super::{is_grad_enabled, record};
 use crate::Tensor;
 use crate::amp::Suspended;
@@ -350,7 +350,8 @@ pub(super) fn push_forward(
         })
         .collect();
     let wanted: SmallVec<[bool; 4]> = tangents.iter().map(Option::is_some).collect();
-    let grads = node.call(backward, &cotangents, Some(&wanted));
+    let ctx = BackwardCtx { grads: &cotangents, node, wanted: Some(&wanted), places: &[] };
+    let grads = node.call(backward, ctx);
     let mut pairs: Vec<(Tensor, &Tensor)> = Vec::new();
     for (i, (found, tangent)) in grads.into_iter().zip(tangents).enumerate() {
         if let (Some(g), Some(t)) = (found, tangent) {

@@ -145,6 +145,11 @@ impl Node {
         )
     }
 
+    /// Whether the node may have hooks.
+    pub(super) fn has_hooks(&self) -> bool {
+        self.state.lock().hooks.is_some()
+    }
+
     /// Hooks of the tensors that are this node's outputs. True when the node may have other hooks too.
     pub(crate) fn run_tensor_hooks(&self, grads: &mut [Option<Tensor>]) -> bool {
         let own = self.state.lock().hooks.as_ref().map(|h| (h.tensors.clone(), h.retained.clone()));
@@ -347,6 +352,11 @@ impl Tensor {
 
     fn leaf_hooks(&self) -> Vec<(u64, Hook)> {
         self.peek_meta(|m| m.hooks.clone())
+    }
+
+    /// Whether hooks see the gradient of this leaf on its way.
+    pub(super) fn has_hooks(&self) -> bool {
+        self.peek_meta(|m| !m.hooks.is_empty())
     }
 
     pub(crate) fn run_post_hooks(&self) {

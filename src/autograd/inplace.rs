@@ -237,7 +237,7 @@ fn copy_slices_backward(
     let slice = result.as_strided(&view.shape, &view.strides, view.offset - base.offset);
     let grad_slice = part.join(slice.clone_contiguous());
     // The closure is run through the outer node's retain rule: it lives as long as that node does.
-    let mut grads = inner.run(&[Some(grad_slice)], true);
+    let mut grads = inner.run(&[Some(grad_slice)], true, &[]);
     if ctx.needs(0) {
         match grads[0].take() {
             Some(g) => slice.copy_(&part.cut(g)),

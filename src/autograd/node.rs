@@ -102,7 +102,13 @@ impl Node {
     }
 
     /// Runs the node's backward; without `keep` its saved tensors are freed.
-    pub(crate) fn run(self: &Arc<Self>, grads: &[Option<Tensor>], keep: bool) -> Grads {
+    /// `places` as in [`BackwardCtx::place`], for no input or for each.
+    pub(crate) fn run(
+        self: &Arc<Self>,
+        grads: &[Option<Tensor>],
+        keep: bool,
+        places: &[Option<Tensor>],
+    ) -> Grads {
         let backward = {
             let mut state = self.state.lock();
             if keep { state.backward.clone() } else { state.backward.take() }
@@ -114,17 +120,12 @@ impl Node {
                 self.name
             )))
         };
-        self.call(&backward, grads, None)
+        self.call(&backward, BackwardCtx { grads, node: self, wanted: None, places })
     }
 
-    /// Calls a backward of this node; `wanted` says for which inputs, instead of the edges.
-    pub(crate) fn call(
-        self: &Arc<Self>,
-        backward: &BackwardFn,
-        grads: &[Option<Tensor>],
-        wanted: Option<&[bool]>,
-    ) -> Grads {
-        let out = backward(&BackwardCtx { grads, node: self, wanted });
+    /// Calls a backward of this node.
+    pub(crate) fn call(&self, backward: &BackwardFn, ctx: BackwardCtx<'_>) -> Grads {
+        let out = backward(&ctx);
         assert!(
             out.len() == self.edges.len(),
             "backward of `{}` returned {} gradients for {} inputs",
@@ -156,10 +157,18 @@ impl Node {
 pub struct BackwardCtx<'a> {
     pub(crate) grads: &'a [Option<Tensor>],
     pub(crate) node: &'a Arc<Node>,
+    /// For which inputs, instead of the edges.
     pub(crate) wanted: Option<&'a [bool]>,
+    pub(crate) places: &'a [Option<Tensor>],
 }
 
 impl BackwardCtx<'_> {
+    /// Where the gradient of input `i` will be kept, if nothing else is to be added to it nor looks at it: a dense
+    /// tensor on the host, to be written as a whole and returned, which saves a copy. To be asked only by what does so.
+    pub(crate) fn place(&self, i: usize) -> Option<Tensor> {
+        self.places.get(i).cloned().flatten()
+    }
+
     /// Gradient of output `i`; zeros when nothing reached it.
     ///
     /// ```

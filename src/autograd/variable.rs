@@ -308,3 +308,80 @@ impl Tensor {
         self
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::ops::Conv2dOptions;
+    use crate::{Dtype, Tensor, no_grad};
+
+    /// Leaves of a convolution and a linear map, and places for their gradients that hold something else.
+    fn leaves() -> ([Tensor; 2], [Tensor; 2]) {
+        let shapes = [&[4, 3, 3, 3][..], &[5, 144]];
+        let leaf = |s: &[usize]| Tensor::randn(s, Dtype::F32).requires_grad_(true);
+        (shapes.map(leaf), shapes.map(|s| Tensor::full(s, f64::NAN, Dtype::F32)))
+    }
+
+    fn loss([w, l]: &[Tensor; 2], x: &Tensor) -> Tensor {
+        let y = x.conv2d(w, None, Conv2dOptions::default());
+        let y = y.flatten(1, 3).linear(l, None);
+        (&y * &y).sum()
+    }
+
+    fn grads(leaves: &[Tensor; 2]) -> [Tensor; 2] {
+        [0, 1].map(|i| {
+            let grad = leaves[i].grad().expect("backward reached it");
+            leaves[i].set_grad(None);
+            grad
+        })
+    }
+
+    fn check(leaves: &[Tensor; 2], places: &[Tensor; 2], pass: impl Fn()) {
+        pass();
+        let want = grads(leaves);
+        for (leaf, place) in leaves.iter().zip(places) {
+            leaf.set_grad_target(Some(place.clone()));
+        }
+        pass();
+        for (got, (want, place)) in grads(leaves).iter().zip(want.iter().zip(places)) {
+            assert_eq!(got.device_ptr(), place.device_ptr());
+            assert_eq!(got.to_vec::<f32>(), want.to_vec::<f32>());
+        }
+    }
+
+    #[test]
+    fn gradients_are_the_same_where_they_have_a_place() {
+        let (leaves, places) = leaves();
+        let x = Tensor::randn([2, 3, 8, 8], Dtype::F32);
+        check(&leaves, &places, || loss(&leaves, &x).backward());
+    }
+
+    #[test]
+    fn a_place_is_not_written_twice_in_a_pass() {
+        let (leaves, places) = leaves();
+        let [x, other] = [2, 3].map(|n| Tensor::randn([n, 3, 8, 8], Dtype::F32));
+        check(&leaves, &places, || (loss(&leaves, &x) + loss(&leaves, &other)).backward());
+        // And what is there already is added to.
+        loss(&leaves, &x).backward();
+        let once: Vec<f32> = leaves[0].grad().expect("one").to_vec();
+        loss(&leaves, &x).backward();
+        let twice: Vec<f32> = leaves[0].grad().expect("both").to_vec();
+        assert!(once.iter().zip(&twice).all(|(a, b)| 2.0 * a == *b), "{once:?} {twice:?}");
+    }
+
+    #[test]
+    fn what_a_hook_kept_stays_as_it_was() {
+        let (leaves, places) = leaves();
+        let x = Tensor::randn([2, 3, 8, 8], Dtype::F32);
+        leaves.iter().zip(&places).for_each(|(l, p)| l.set_grad_target(Some(p.clone())));
+        let kept = std::sync::Arc::new(parking_lot::Mutex::new(None));
+        let seen = kept.clone();
+        let _hook = leaves[0].register_hook(move |grad| {
+            *seen.lock() = Some((grad.clone(), grad.to_vec::<f32>()));
+            None
+        });
+        loss(&leaves, &x).backward();
+        no_grad(|| _ = places[0].fill_(7.0));
+        let (grad, was) = kept.lock().take().expect("the hook ran");
+        assert_eq!(grad.to_vec::<f32>(), was);
+    }
+}

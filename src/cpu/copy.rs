@@ -18,6 +18,8 @@ const SIDE: usize = 16;
 const AHEAD: isize = 2 * SIDE as isize;
 /// Bytes of a row up to which it is copied without a call.
 const SHORT: usize = 512;
+/// Rows that are asked for ahead of their use.
+const ROWS_AHEAD: isize = 8;
 /// Equally distant rows from which a loop of their own pays.
 const RUN: usize = 8;
 
@@ -315,6 +317,10 @@ impl Kernel for Rows {
                 self.to.wrapping_offset(i * self.steps[0]),
                 self.from.wrapping_offset(i * self.steps[1]),
             );
+            // The processor foresees the next lines of a row, not the next rows.
+            for line in (0..self.len.min(SHORT)).step_by(64) {
+                prefetch(from.wrapping_offset(ROWS_AHEAD * self.steps[1]).wrapping_add(line));
+            }
             // SAFETY: `dense` gives rows inside the plan, which has them on both sides, apart.
             unsafe { copy_bytes(to, from, self.len) };
         }

@@ -297,7 +297,13 @@ impl Tensor {
                 if let Some((dw, db)) = joint {
                     return smallvec![dx, Some(dw), Some(db)];
                 }
-                let dw = x.as_ref().map(|x| g.t().mm(&flat(&ctx.get(x))));
+                let dw = x.as_ref().map(|x| {
+                    let x = flat(&ctx.get(x));
+                    match ctx.place(1) {
+                        Some(place) => no_grad(|| cpu::product_at(&g.t(), &x, place)),
+                        None => g.t().mm(&x),
+                    }
+                });
                 let mut grads: SmallVec<[Option<Tensor>; 3]> = smallvec![dx, dw];
                 if with_bias {
                     grads.push(ctx.needs(2).then(|| sum_rows(ctx, &g)));

@@ -276,20 +276,26 @@ pub fn turned<T: Float + Element>(
     turned
 }
 
-/// dw, from dy and the input.
-pub fn weight_gradient(shape: &Shape, dy: &Tensor, x: &Tensor) -> Tensor {
+/// dw, from dy and the input, in `place` where that fits.
+pub fn weight_gradient(shape: &Shape, dy: &Tensor, x: &Tensor, place: Option<Tensor>) -> Tensor {
     let dtype = dy.dtype();
     let (dy, x) = (compute::widen(dy), compute::widen(x));
     if dy.numel() == 0 {
         return compute::narrow(Tensor::zeros(shape.weight(), dy.dtype()), dtype);
     }
-    let out = Tensor::empty(shape.weight(), dy.dtype());
+    let out = place_or_new(place, &shape.weight(), dy.dtype());
     dispatch!(compute dy.dtype(), "conv2d", T => {
-        // SAFETY: `widen` gives contiguous tensors of this type; `out` is new.
+        // SAFETY: `widen` gives contiguous tensors of this type; `out` is new, or dense and to be overwritten.
         let (dy, x, out) = unsafe { (dy.as_slice::<T>(), x.as_slice::<T>(), out.as_mut_slice::<T>()) };
         weight_kernel(shape, dy, x, out);
     });
     compute::narrow(out, dtype)
+}
+
+/// `place` if it is as wanted, else a new tensor.
+pub fn place_or_new(place: Option<Tensor>, shape: &[usize], dtype: Dtype) -> Tensor {
+    let fits = |place: &Tensor| (place.shape(), place.dtype()) == (shape, dtype);
+    place.filter(fits).unwrap_or_else(|| Tensor::empty(shape, dtype))
 }
 
 /// dw from contiguous dy and x.

@@ -269,7 +269,8 @@ trait Products: Copy + Send + Sync + 'static {
     const NAMES: [&'static str; 3];
     fn output(&self, x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor;
     fn data(&self, dy: &Tensor, weight: &Tensor) -> Tensor;
-    fn filters(&self, dy: &Tensor, x: &Tensor) -> Tensor;
+    /// dw, in `place` where that is given and can be used.
+    fn filters(&self, dy: &Tensor, x: &Tensor, place: Option<Tensor>) -> Tensor;
 }
 
 impl Products for Shape {
@@ -289,11 +290,11 @@ impl Products for Shape {
         half::data_gradient(self, dy, weight).unwrap_or_else(|| data_gradient(self, dy, weight))
     }
 
-    fn filters(&self, dy: &Tensor, x: &Tensor) -> Tensor {
+    fn filters(&self, dy: &Tensor, x: &Tensor, place: Option<Tensor>) -> Tensor {
         if let Some(gpu) = gpu::of("conv2d", &[dy, x]) {
             return no_grad(|| cuda::filters(gpu, &self.into(), &self.weight(), dy, x));
         }
-        weight_gradient(self, dy, x)
+        weight_gradient(self, dy, x, place)
     }
 }
 
@@ -307,7 +308,10 @@ fn convolved<S: Products>(shape: S, x: &Tensor, weight: &Tensor, bias: Option<&T
         move |ctx| {
             let g = ctx.grad(0);
             let dx = w.as_ref().map(|w| data_op(shape, &g, &ctx.get(w)));
-            let dw = x.as_ref().map(|x| weight_op(shape, &g, &ctx.get(x)));
+            let dw = x.as_ref().map(|x| match ctx.place(1) {
+                Some(place) => shape.filters(&g, &ctx.get(x), Some(place)),
+                None => weight_op(shape, &g, &ctx.get(x)),
+            });
             let mut grads: SmallVec<[Option<Tensor>; 3]> = smallvec![dx, dw];
             if with_bias {
                 grads.push(ctx.needs(2).then(|| {
@@ -340,7 +344,7 @@ fn data_op<S: Products>(shape: S, dy: &Tensor, weight: &Tensor) -> Tensor {
 
 /// dw as an op of dy and x.
 fn weight_op<S: Products>(shape: S, dy: &Tensor, x: &Tensor) -> Tensor {
-    record(S::NAMES[2], &[dy, x], shape.filters(dy, x), |saver| {
+    record(S::NAMES[2], &[dy, x], shape.filters(dy, x, None), |saver| {
         let (dy, x) = (saver.save(dy), saver.save(x));
         move |ctx| {
             let g = ctx.grad(0);

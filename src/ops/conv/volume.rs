@@ -17,7 +17,7 @@ use std::ops::Range;
 
 use super::Products;
 use super::cuda;
-use super::kernels::{data_kernels, forward_kernel, scratch, turned, weight_kernel};
+use super::kernels::{data_kernels, forward_kernel, place_or_new, scratch, turned, weight_kernel};
 use super::shape::Shape;
 use super::stack::{Depth, Stack};
 use super::{Conv2dOptions, Conv3dOptions};
@@ -346,15 +346,15 @@ impl Products for Volume {
         compute::narrow(out, dtype)
     }
 
-    fn filters(&self, dy: &Tensor, x: &Tensor) -> Tensor {
+    fn filters(&self, dy: &Tensor, x: &Tensor, place: Option<Tensor>) -> Tensor {
         if let Some(gpu) = gpu::of("conv3d", &[dy, x]) {
             return no_grad(|| cuda::filters(gpu, &self.into(), &self.weight(), dy, x));
         }
         let dtype = dy.dtype();
         let (dy, x) = (compute::widen(dy), compute::widen(x));
-        let out = Tensor::empty(self.weight(), dy.dtype());
+        let out = place_or_new(place, &self.weight(), dy.dtype());
         dispatch!(compute dy.dtype(), "conv3d", T => {
-            // SAFETY: `widen` gives contiguous tensors of this type; `out` is new.
+            // SAFETY: `widen` gives contiguous tensors of this type; `out` is new, or dense and to be overwritten.
             let (dy, x, dw) = unsafe { (dy.as_slice::<T>(), x.as_slice::<T>(), out.as_mut_slice::<T>()) };
             self.filter_kernel(dy, x, dw);
         });

@@ -11,6 +11,22 @@ use crate::error::{Error, throw};
 use crate::ops::compute;
 use crate::tensor::{Dtype, Element, dispatch};
 
+/// The product of two matrices that fit each other, in `place` if that is of their dtype.
+pub(super) fn product_at(a: &Tensor, b: &Tensor, place: Tensor) -> Tensor {
+    let shape = [a.shape()[0], b.shape()[1]];
+    if !(matches!(a.dtype(), Dtype::F32 | Dtype::F64) && place.dtype() == a.dtype()) {
+        return product(a, b, &shape, None);
+    }
+    debug_assert_eq!(place.shape(), shape);
+    let size = (shape[0], shape[1], a.shape()[1]);
+    dispatch!(compute a.dtype(), "matmul", T => {
+        let (a, b, c) = (matrix::<T>(a), matrix::<T>(b), self::place::<T>(&place));
+        // SAFETY: the layouts lie inside their storages; the place is dense and to be overwritten.
+        unsafe { Gemm { size, alpha: T::of(1.0), a, b, beta: T::of(0.0), c }.run() };
+    });
+    place
+}
+
 /// The product of two matrices whose sizes and dtypes were checked.
 #[track_caller]
 pub(super) fn product(
