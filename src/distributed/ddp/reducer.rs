@@ -1,5 +1,6 @@
 //! The gradients' way to the other ranks. Every parameter's `.grad` is a view into a bucket in
-//! shared memory, or on the parameter's GPU; a hook on the parameter counts its bucket down, and a full bucket's all-reduce
+//! shared memory, or on the parameter's GPU, where on the host convolutions and linear maps make their weights'
+//! gradients at once and other gradients are copied to; a hook on the parameter counts its bucket down, and a full bucket's all-reduce
 //! starts on the communication thread while backward goes on. The end of backward waits for them. The
 //! last bucket is full when there is nothing left to go on with: the thread of backward reduces it
 //! itself, which spares it to wake another and to be woken.
