@@ -6,6 +6,7 @@
 mod correlation;
 mod filters;
 mod half;
+mod way;
 
 pub use correlation::Correlation;
 pub use filters::{correlate_filters, filter_sums_len};
