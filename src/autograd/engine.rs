@@ -503,11 +503,11 @@ impl Pass {
                 anomaly::watch(node, self.called, || node.run(&grads, keep, &places))
             }
             Kind::Function => node.run(&grads, keep, &places),
-            Kind::Accumulate(leaf) => {
+            Kind::Accumulate(_) => {
                 let watched = hooked.then(|| grads[0].clone());
                 // Moved, not cloned: a gradient that nobody else holds becomes `.grad` itself.
-                if let Some(grad) = grads[0].take() {
-                    accumulate_in_leaf(node, leaf, grad);
+                if let (Some(grad), Some(leaf)) = (grads[0].take(), node.leaf()) {
+                    accumulate_in_leaf(node, &leaf, grad);
                 }
                 grads[0] = watched.flatten();
                 Default::default()
@@ -530,7 +530,7 @@ impl Pass {
 
     /// Where the leaf at the end of an edge wants its gradient, if what is delivered now is all of it.
     fn place_of(&self, edge: &Edge) -> Option<Tensor> {
-        let Kind::Accumulate(leaf) = &edge.node.kind else { return None };
+        let leaf = edge.leaf.as_ref()?;
         let target =
             leaf.grad_target().filter(|t| t.is_contiguous() && t.device() == Device::Cpu)?;
         let j = self.place(&edge.node);

@@ -77,6 +77,9 @@ impl Node {
         remove: impl FnOnce(&mut NodeHooks, u64) + Send + Sync + 'static,
     ) -> HookHandle {
         let id = HOOK_ID.fetch_add(1, Relaxed);
+        if let Some(leaf) = self.leaf() {
+            leaf.with_meta(|m| m.accumulator.let_go());
+        }
         add(self.state.lock().hooks.get_or_insert_default(), id);
         let node = Arc::downgrade(self);
         HookHandle::new(move || {
@@ -155,8 +158,8 @@ impl Node {
         let own = self.state.lock().hooks.as_ref().map(|h| (h.tensors.clone(), h.retained.clone()));
         let hooked = own.is_some();
         let (hooks, retained) = match &self.kind {
-            Kind::Accumulate(leaf) => {
-                let hooks = leaf.leaf_hooks();
+            Kind::Accumulate(_) => {
+                let hooks = self.leaf().map(|leaf| leaf.leaf_hooks()).unwrap_or_default();
                 (hooks.into_iter().map(|(id, hook)| (0, id, hook)).collect(), Vec::new())
             }
             Kind::Function => match own {
@@ -291,7 +294,7 @@ impl Tensor {
         &self,
         hook: impl Fn(&Tensor) -> Option<Tensor> + Send + Sync + 'static,
     ) -> HookHandle {
-        let Some(Edge { node, output }) = self.gradient_edge() else {
+        let Some(Edge { node, output, .. }) = self.gradient_edge() else {
             throw(Error::Autograd(
                 "register_hook on a tensor that does not require a gradient".into(),
             ))
@@ -302,7 +305,7 @@ impl Tensor {
                 |hooks, id| hooks.tensors.retain(|(_, i, _)| *i != id),
             );
         }
-        // On the leaf itself: the accumulator may die and be made anew between backwards.
+        // On the leaf itself: an accumulator that has hooks may die and be made anew between backwards.
         let id = HOOK_ID.fetch_add(1, Relaxed);
         self.with_meta(|m| m.hooks.push((id, Arc::new(hook))));
         let weak = Arc::downgrade(&self.0);

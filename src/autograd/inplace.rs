@@ -194,7 +194,7 @@ fn rewrite(
     let node = new_node(name, edges, outputs, backward.clone(), at);
     match (&base, recorded) {
         (_, false) => {}
-        (None, true) => target.set_history(Edge { node: node.clone(), output: 0 }),
+        (None, true) => target.set_history(Edge::to_output(node.clone(), 0)),
         (Some(base), true) => {
             let inner = node.clone();
             let (all, part) = (base.layout().clone(), target.layout().clone());
@@ -202,7 +202,7 @@ fn rewrite(
                 Arc::new(move |ctx| copy_slices_backward(ctx, &inner, &all, &part));
             let outputs = std::slice::from_ref(base);
             let outer = new_node("copy_slices", base_edges, outputs, backward, at);
-            base.set_history(Edge { node: outer, output: 0 });
+            base.set_history(Edge::to_output(outer, 0));
         }
     }
     for t in retaining {
@@ -301,7 +301,7 @@ pub(crate) fn regenerated_edge(view: &Tensor) -> Option<Edge> {
     });
     let (edges, at) = (smallvec![base.gradient_edge()], Location::caller());
     let node = new_node("as_strided", edges, std::slice::from_ref(view), backward, at);
-    let edge = Edge { node, output: 0 };
+    let edge = Edge::to_output(node, 0);
     view.set_history(edge.clone());
     Some(edge)
 }

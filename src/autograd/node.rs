@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
@@ -13,7 +13,7 @@ use super::hooks::NodeHooks;
 use super::mode::{FORWARD, has_mode};
 use crate::cuda::Stream;
 use crate::error::{Error, throw};
-use crate::tensor::{Dtype, Shape};
+use crate::tensor::{Dtype, Shape, TensorImpl};
 use crate::{Device, Tensor};
 
 /// Gradients of an op's inputs, in the order of the inputs; `None` where none is wanted.
@@ -33,6 +33,15 @@ pub(crate) type BackwardFn = Arc<dyn Fn(&BackwardCtx) -> Grads + Send + Sync>;
 pub(crate) struct Edge {
     pub node: Arc<Node>,
     pub output: usize,
+    /// Of an accumulator its leaf, which a graph keeps: the accumulator itself does not.
+    pub leaf: Option<Tensor>,
+}
+
+impl Edge {
+    /// To an output of a recorded op.
+    pub fn to_output(node: Arc<Node>, output: usize) -> Edge {
+        Edge { node, output, leaf: None }
+    }
 }
 
 /// Edges to what made each input; `None` where an input needs no gradient.
@@ -41,8 +50,8 @@ pub(crate) type Edges = SmallVec<[Option<Edge>; 3]>;
 pub(crate) enum Kind {
     /// A recorded op.
     Function,
-    /// Collects the gradient of this leaf.
-    Accumulate(Tensor),
+    /// Collects the gradient of this leaf, which has the node.
+    Accumulate(Weak<TensorImpl>),
 }
 
 #[derive(Default)]
@@ -99,6 +108,14 @@ impl Node {
     /// ```
     pub fn next_functions(&self) -> Vec<Option<Arc<Node>>> {
         self.edges.iter().map(|e| e.as_ref().map(|e| e.node.clone())).collect()
+    }
+
+    /// The leaf of an accumulator, if it is still there.
+    pub(crate) fn leaf(&self) -> Option<Tensor> {
+        match &self.kind {
+            Kind::Accumulate(leaf) => leaf.upgrade().map(Tensor),
+            Kind::Function => None,
+        }
     }
 
     /// Runs the node's backward; without `keep` its saved tensors are freed.
@@ -278,40 +295,58 @@ impl BackwardCtx<'_> {
     }
 }
 
-thread_local! {
-    static DROPPING: Cell<bool> = const { Cell::new(false) };
+/// The graph that is being taken apart on a thread.
+struct Teardown {
+    active: Cell<bool>,
     /// Without a destructor, so that it is there for graphs that die with their thread.
-    static PENDING: RefCell<ManuallyDrop<Vec<Remains>>> =
-        const { RefCell::new(ManuallyDrop::new(Vec::new())) };
+    pending: RefCell<ManuallyDrop<Vec<Remains>>>,
+}
+
+thread_local! {
+    static TEARDOWN: Teardown = const {
+        Teardown { active: Cell::new(false), pending: RefCell::new(ManuallyDrop::new(Vec::new())) }
+    };
 }
 
 type Remains = (Edges, NodeState);
 
-impl Drop for Node {
-    /// A graph can be a chain of a million nodes: it is taken apart with a list, not by recursion.
-    fn drop(&mut self) {
-        let remains = (std::mem::take(&mut self.edges), std::mem::take(self.state.get_mut()));
-        if remains.0.is_empty() && remains.1.backward.is_none() && remains.1.hooks.is_none() {
-            return;
-        }
-        if DROPPING.get() {
-            PENDING.with_borrow_mut(|pending| pending.push(remains));
+impl Teardown {
+    /// Drops what was a node and, one after the other, the nodes that only it held.
+    fn drop(&self, remains: Remains) {
+        if self.active.replace(true) {
+            self.pending.borrow_mut().push(remains);
             return;
         }
         /// Also when something that is dropped panics, the next graph finds an empty list.
-        struct Done;
-        impl Drop for Done {
+        struct Done<'a>(&'a Teardown);
+        impl Drop for Done<'_> {
             fn drop(&mut self) {
-                let rest = PENDING.with_borrow_mut(std::mem::take);
-                DROPPING.set(false);
-                drop(ManuallyDrop::into_inner(rest));
+                self.0.active.set(false);
+                if !self.0.pending.borrow().is_empty() {
+                    let rest = std::mem::take(&mut *self.0.pending.borrow_mut());
+                    drop(ManuallyDrop::into_inner(rest));
+                }
             }
         }
-        DROPPING.set(true);
-        let _done = Done;
+        let _done = Done(self);
         drop(remains);
-        while let Some(next) = PENDING.with_borrow_mut(|p| p.pop()) {
-            drop(next);
+        loop {
+            let next = self.pending.borrow_mut().pop();
+            match next {
+                Some(next) => drop(next),
+                None => return,
+            }
         }
+    }
+}
+
+impl Drop for Node {
+    /// A graph can be a chain of a million nodes: it is taken apart with a list, not by recursion.
+    fn drop(&mut self) {
+        if self.edges.is_empty() {
+            return;
+        }
+        let remains = (std::mem::take(&mut self.edges), std::mem::take(self.state.get_mut()));
+        TEARDOWN.with(|teardown| teardown.drop(remains));
     }
 }

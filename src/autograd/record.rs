@@ -178,10 +178,10 @@ pub fn record<B>(
 where
     B: Fn(&BackwardCtx) -> Grads + Send + Sync + 'static,
 {
-    if is_differentiated(inputs) && output.dtype().is_differentiable() {
-        attach(name, inputs, std::slice::from_ref(&output), |saver| Arc::new(make(saver)), None);
+    if !is_differentiated(inputs) || !output.dtype().is_differentiable() {
+        return output;
     }
-    output
+    record_new(name, inputs, output, &mut once(make), None)
 }
 
 /// [`record`] for an op with several outputs; those that are neither floating-point nor complex get no history.
@@ -206,8 +206,23 @@ pub fn record_many<B>(
     B: Fn(&BackwardCtx) -> Grads + Send + Sync + 'static,
 {
     if is_differentiated(inputs) && outputs.iter().any(|t| t.dtype().is_differentiable()) {
-        attach(name, inputs, outputs, |saver| Arc::new(make(saver)), None);
+        attach(name, inputs, outputs, &mut once(make), None);
     }
+}
+
+/// What makes an op's backward; called once.
+pub(crate) type Make<'a> = &'a mut dyn FnMut(&Saver) -> BackwardFn;
+/// The rule of [`record_with_tangent`]; called at most once.
+pub(crate) type TangentRule<'a> = &'a mut dyn FnMut(&[Option<Tensor>], &Tensor) -> Option<Tensor>;
+
+/// A [`Make`] of what makes a closure.
+#[inline]
+fn once<B>(make: impl FnOnce(&Saver) -> B) -> impl FnMut(&Saver) -> BackwardFn
+where
+    B: Fn(&BackwardCtx) -> Grads + Send + Sync + 'static,
+{
+    let mut make = Some(make);
+    move |saver| Arc::new(make.take().expect("called once")(saver))
 }
 
 /// [`record`] for an op whose tangent is had directly: `tangent` makes it from the inputs' tangents and
@@ -224,13 +239,39 @@ pub(crate) fn record_with_tangent<B>(
 where
     B: Fn(&BackwardCtx) -> Grads + Send + Sync + 'static,
 {
-    if is_differentiated(inputs) && output.dtype().is_differentiable() {
-        let outputs = std::slice::from_ref(&output);
-        let direct = has_mode(FORWARD)
-            .then(|| Box::new(|tangents: &[Option<Tensor>]| tangent(tangents, &output)) as Direct);
-        attach(name, inputs, outputs, |saver| Arc::new(make(saver)), direct);
+    if !is_differentiated(inputs) || !output.dtype().is_differentiable() {
+        return output;
     }
-    output
+    let mut tangent = Some(tangent);
+    let mut rule = |tangents: &[Option<Tensor>], output: &Tensor| {
+        tangent.take().expect("called once")(tangents, output)
+    };
+    record_new(name, inputs, output, &mut once(make), Some(&mut rule))
+}
+
+/// [`record`], or with a rule [`record_with_tangent`], of an op that is known to be differentiated.
+#[track_caller]
+pub(crate) fn record_new(
+    name: &'static str,
+    inputs: &[&Tensor],
+    output: Tensor,
+    make: Make<'_>,
+    tangent: Option<TangentRule<'_>>,
+) -> Tensor {
+    if has_mode(FORWARD) {
+        let direct = tangent
+            .map(|rule| Box::new(|tangents: &[Option<Tensor>]| rule(tangents, &output)) as Direct);
+        attach(name, inputs, std::slice::from_ref(&output), make, direct);
+        return output;
+    }
+    let outputs = std::slice::from_ref(&output);
+    let backward = make(&Saver::new(outputs));
+    let mut edges = Edges::new();
+    for t in inputs {
+        edges.push(t.gradient_edge());
+    }
+    let node = new_node(name, edges, outputs, backward, Location::caller());
+    output.with_history(Edge::to_output(node, 0))
 }
 
 /// What makes the tangent of an op's one output from its inputs'.
@@ -241,7 +282,7 @@ fn attach(
     name: &'static str,
     inputs: &[&Tensor],
     outputs: &[Tensor],
-    make: impl FnOnce(&Saver) -> BackwardFn,
+    make: Make<'_>,
     direct: Option<Direct<'_>>,
 ) {
     let (saver, recorded) = (Saver::new(outputs), will_record(inputs));
@@ -251,7 +292,7 @@ fn attach(
         if recorded {
             for (output, t) in outputs.iter().enumerate() {
                 if t.dtype().is_differentiable() {
-                    t.set_history(Edge { node: node.clone(), output });
+                    t.set_history(Edge::to_output(node.clone(), output));
                 }
             }
         }

@@ -120,7 +120,7 @@ impl SavedTensor {
         match (&self.source, node) {
             (Source::Edge(edge), _) => data.detach_with_tangent().with_history(edge.clone()),
             (Source::OwnOutput(output), Some(node)) => {
-                let edge = Edge { node: node.clone(), output: *output };
+                let edge = Edge::to_output(node.clone(), *output);
                 data.detach_with_tangent().with_history(edge)
             }
             _ => data,

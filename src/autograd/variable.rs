@@ -28,14 +28,32 @@ pub(crate) struct AutogradMeta {
 #[derive(Default)]
 pub(crate) struct Extras {
     pub grad: Option<Tensor>,
-    /// A leaf's accumulator; it holds the leaf, so the leaf must not hold it.
-    pub accumulator: Weak<Node>,
+    pub accumulator: Accumulator,
     /// Where the first gradient is written and what `.grad` then is (a DDP bucket's view).
     pub grad_target: Option<Tensor>,
     pub hooks: Vec<(u64, Hook)>,
     pub post_hooks: Vec<(u64, LeafHook)>,
     pub retains_grad: bool,
     pub tangent: Option<Tangent>,
+}
+
+/// A leaf's accumulator, made when first needed and kept: each op on the leaf leads there.
+#[derive(Default)]
+pub(crate) enum Accumulator {
+    #[default]
+    None,
+    Kept(Arc<Node>),
+    /// One with hooks, which live as long as a graph or the user holds it: they may hold the leaf.
+    Hooked(Weak<Node>),
+}
+
+impl Accumulator {
+    /// Leaves the accumulator to those who hold it.
+    pub fn let_go(&mut self) {
+        if let Accumulator::Kept(node) = self {
+            *self = Accumulator::Hooked(Arc::downgrade(node));
+        }
+    }
 }
 
 impl Tensor {
@@ -278,21 +296,31 @@ impl Tensor {
             return Some(edge.clone());
         }
         let extras = meta.extras.get_or_insert_default();
-        let node = extras.accumulator.upgrade().unwrap_or_else(|| {
-            let node = Arc::new(Node {
-                seq: u64::MAX,
-                name: "accumulate_grad",
-                kind: Kind::Accumulate(self.clone()),
-                edges: smallvec![],
-                outputs: smallvec![(Shape::from_slice(self.shape()), self.dtype(), self.device())],
-                state: Mutex::new(NodeState::default()),
-                stream: None,
-                trace: None,
-            });
-            extras.accumulator = Arc::downgrade(&node);
+        let known = match &extras.accumulator {
+            Accumulator::Kept(node) => Some(node.clone()),
+            Accumulator::Hooked(node) => node.upgrade(),
+            Accumulator::None => None,
+        };
+        let node = known.unwrap_or_else(|| {
+            let node = self.new_accumulator();
+            extras.accumulator = Accumulator::Kept(node.clone());
             node
         });
-        Some(Edge { node, output: 0 })
+        Some(Edge { node, output: 0, leaf: Some(self.clone()) })
+    }
+
+    #[cold]
+    fn new_accumulator(&self) -> Arc<Node> {
+        Arc::new(Node {
+            seq: u64::MAX,
+            name: "accumulate_grad",
+            kind: Kind::Accumulate(Arc::downgrade(&self.0)),
+            edges: smallvec![],
+            outputs: smallvec![(Shape::from_slice(self.shape()), self.dtype(), self.device())],
+            state: Mutex::new(NodeState::default()),
+            stream: None,
+            trace: None,
+        })
     }
 
     /// Makes this tensor an output of a node.
@@ -303,8 +331,15 @@ impl Tensor {
         drop(old);
     }
 
-    pub(crate) fn with_history(self, edge: Edge) -> Tensor {
-        self.set_history(edge);
+    /// [`set_history`](Self::set_history) of a tensor that was just made: mostly nobody else has it yet.
+    pub(crate) fn with_history(mut self, edge: Edge) -> Tensor {
+        let Some(new) = Arc::get_mut(&mut self.0) else {
+            self.set_history(edge);
+            return self;
+        };
+        new.meta.get_mut().history = Some(edge);
+        *new.flags.get_mut() |= REQUIRES_GRAD;
+        self.mark_view_fresh();
         self
     }
 }

@@ -3,7 +3,7 @@
 
 use smallvec::SmallVec;
 
-use super::derivative::{Kept, tangent};
+use super::derivative::{backward, tangent, uses_input};
 use super::operands::{
     allocate, broadcast, buffer, common_dtype, compute_of, compute_type, constant, constants,
     device_of, has_complex, overlap, overlaps_otherwise, tensor,
@@ -12,8 +12,7 @@ use super::row::{Kind, Row};
 use super::together;
 use crate::amp;
 use crate::autograd::{
-    BackwardCtx, any_differentiated, is_differentiated, record_inplace_with_tangent,
-    record_with_tangent,
+    BackwardCtx, any_differentiated, is_differentiated, record_inplace_with_tangent, record_new,
 };
 use crate::cpu::dense::{MOST_NUMBERS, execute_dense};
 use crate::cpu::kernel::Kernel;
@@ -80,15 +79,15 @@ fn recorded(
             tensors.push(t);
         }
     }
-    record_with_tangent(
+    if !output.dtype().is_differentiable() {
+        return output;
+    }
+    record_new(
         row.name,
         &tensors,
         output,
-        |saver| {
-            let kept = Kept::new(row, inputs, params, saver);
-            move |ctx: &BackwardCtx| kept.backward(ctx)
-        },
-        |tangents, output| tangent(row, inputs, params, tangents, output),
+        &mut |saver| backward(row, inputs, params, saver),
+        Some(&mut |tangents, output| tangent(row, inputs, params, tangents, output)),
     )
 }
 
@@ -288,8 +287,8 @@ pub fn apply_inplace(row: &'static Row, inputs: &[Operand<'_>], params: &[Scalar
         target,
         &tensors,
         |saver| {
-            let kept = Kept::new(row, &before.operands(inputs), params, saver);
-            move |ctx: &BackwardCtx| kept.backward(ctx)
+            let backward = backward(row, &before.operands(inputs), params, saver);
+            move |ctx: &BackwardCtx| backward(ctx)
         },
         |tangents| tangent(row, &before.operands(inputs), params, tangents, target),
     );
@@ -312,7 +311,7 @@ impl Before {
         let dual = tensors.iter().any(|t| t.may_be_dual());
         let copy = |(k, input)| {
             let t = tensor(input).filter(|t| overlap(target, t))?;
-            (dual || Kept::uses_input(row, inputs, k)).then(|| t.clone_contiguous())
+            (dual || uses_input(row, inputs, k)).then(|| t.clone_contiguous())
         };
         Before(inputs.iter().enumerate().map(copy).collect())
     }

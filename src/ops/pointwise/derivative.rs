@@ -1,58 +1,89 @@
 //! What autograd keeps of a row's call, and the gradients and tangents that it makes of it: each the loop
 //! of the row's own derivative, or recorded ops where the derivative is to be differentiated again.
 
-use smallvec::SmallVec;
+use std::sync::Arc;
+
+use smallvec::{Array, SmallVec};
 
 use super::apply::{alike, run, run_alike, same_shape};
 use super::operands::{allocate, compute_of, tensor};
 use super::row::{Gradient, Row, Source};
 use super::symbolic::{Arena, Symbol};
 use crate::Tensor;
-use crate::autograd::{BackwardCtx, Grads, SavedTensor, Saver, will_record};
+use crate::autograd::{BackwardCtx, BackwardFn, Grads, SavedTensor, Saver, will_record};
 use crate::tensor::{Dtype, Operand, Scalar};
 
-/// What backward needs of a call.
-pub(super) struct Kept {
+/// What backward needs of a call but for its values.
+struct Call {
     row: &'static Row,
-    params: SmallVec<[Scalar; 2]>,
-    /// For each name in the row's `grad` list.
-    values: SmallVec<[Value; 3]>,
+    params: SmallVec<[Scalar; 1]>,
     /// Which inputs are tensors, and so among the node's inputs, a bit each.
     tensors: u32,
+    /// Which names of the row's `grad` list have a value, a bit each: those that a wanted gradient uses, but
+    /// for the gradient itself.
+    values: u32,
 }
 
 enum Value {
     Saved(SavedTensor),
     Number(Scalar),
-    /// The gradient itself, or a value that no wanted gradient uses.
-    None,
 }
 
-impl Kept {
-    /// True when a gradient that is wanted uses input `k`'s value.
-    pub(super) fn uses_input(row: &Row, inputs: &[Operand<'_>], k: usize) -> bool {
-        let uses = Self::used(row, inputs);
-        (0..row.saved.len()).any(|i| uses >> i & 1 != 0 && row.saved[i] == Source::Input(k))
-    }
+/// True when a gradient that is wanted uses input `k`'s value.
+pub(super) fn uses_input(row: &Row, inputs: &[Operand<'_>], k: usize) -> bool {
+    let uses = used(row, inputs);
+    (0..row.saved.len()).any(|i| uses >> i & 1 != 0 && row.saved[i] == Source::Input(k))
+}
 
-    /// The names that wanted gradients use, a bit each.
-    fn used(row: &Row, inputs: &[Operand<'_>]) -> u32 {
-        let wanted = |g: &&Gradient| tensor(&inputs[g.input]).is_some_and(|t| t.requires_grad());
-        row.gradients.iter().filter(wanted).fold(0, |bits, g| bits | g.uses)
+/// The names that wanted gradients use, a bit each.
+fn used(row: &Row, inputs: &[Operand<'_>]) -> u32 {
+    let mut uses = 0;
+    for g in row.gradients {
+        if tensor(&inputs[g.input]).is_some_and(|t| t.requires_grad()) {
+            uses |= g.uses;
+        }
     }
+    uses
+}
 
-    pub(super) fn new(
-        row: &'static Row,
-        inputs: &[Operand<'_>],
-        params: &[Scalar],
-        saver: &Saver<'_>,
-    ) -> Self {
-        let uses = Self::used(row, inputs);
-        let mut values = SmallVec::new();
-        for (i, source) in row.saved.iter().enumerate() {
+/// The backward of a call, in as little memory as it needs: it is made for each.
+pub(super) fn backward(
+    row: &'static Row,
+    inputs: &[Operand<'_>],
+    params: &[Scalar],
+    saver: &Saver<'_>,
+) -> BackwardFn {
+    let mut values = used(row, inputs);
+    for (i, source) in row.saved.iter().enumerate() {
+        if *source == Source::GradOutput {
+            values &= !(1 << i);
+        }
+    }
+    let mut tensors = 0;
+    for (k, input) in inputs.iter().enumerate() {
+        tensors |= (tensor(input).is_some() as u32) << k;
+    }
+    let call = Call { row, params: SmallVec::from_slice(params), tensors, values };
+    match values.count_ones() {
+        0 => call.with_values::<[Value; 0]>(inputs, saver),
+        1 => call.with_values::<[Value; 1]>(inputs, saver),
+        _ => call.with_values::<[Value; 3]>(inputs, saver),
+    }
+}
+
+impl Call {
+    /// The backward, which has place for the values of `A`.
+    fn with_values<A>(self, inputs: &[Operand<'_>], saver: &Saver<'_>) -> BackwardFn
+    where
+        A: Array<Item = Value> + Send + Sync + 'static,
+    {
+        let mut values = SmallVec::<A>::new();
+        for (i, source) in self.row.saved.iter().enumerate() {
+            if self.values >> i & 1 == 0 {
+                continue;
+            }
             values.push(match *source {
-                _ if uses >> i & 1 == 0 => Value::None,
-                Source::GradOutput => Value::None,
+                Source::GradOutput => continue,
                 Source::Output => Value::Saved(saver.save_output(0)),
                 Source::Input(k) => match inputs[k] {
                     Operand::Scalar(s) => Value::Number(s),
@@ -60,11 +91,7 @@ impl Kept {
                 },
             });
         }
-        let mut tensors = 0;
-        for (k, input) in inputs.iter().enumerate() {
-            tensors |= (tensor(input).is_some() as u32) << k;
-        }
-        Kept { row, params: SmallVec::from_slice(params), values, tensors }
+        Arc::new(move |ctx: &BackwardCtx<'_>| self.backward(&values, ctx))
     }
 
     /// The place of input `k` among the node's inputs, if it is a tensor.
@@ -73,20 +100,22 @@ impl Kept {
         (self.tensors >> k & 1 != 0).then(|| before.count_ones() as usize)
     }
 
-    pub(super) fn backward(&self, ctx: &BackwardCtx<'_>) -> Grads {
+    fn backward(&self, kept: &[Value], ctx: &BackwardCtx<'_>) -> Grads {
         let grad = ctx.grad(0);
         let mut saved: SmallVec<[Option<Tensor>; 3]> = SmallVec::new();
-        for value in &self.values[..] {
+        for value in kept {
             saved.push(match value {
                 Value::Saved(saved) => Some(ctx.get(saved)),
-                _ => None,
+                Value::Number(_) => None,
             });
         }
+        let mut known = kept.iter().zip(&saved[..]);
         let mut values: SmallVec<[Option<Operand<'_>>; 3]> = SmallVec::new();
-        for (value, saved) in self.values[..].iter().zip(&saved[..]) {
-            values.push(match (value, saved) {
-                (_, Some(t)) => Some(Operand::Tensor(t)),
-                (Value::Number(s), None) => Some(Operand::Scalar(*s)),
+        for i in 0..self.row.saved.len() {
+            let value = if self.values >> i & 1 != 0 { known.next() } else { None };
+            values.push(match value {
+                Some((_, Some(t))) => Some(Operand::Tensor(t)),
+                Some((Value::Number(s), None)) => Some(Operand::Scalar(*s)),
                 _ => None,
             });
         }
