@@ -35,6 +35,18 @@ fn padded<T: Float>(tail: &[T], pad: T::Wide) -> [T::Wide; N] {
     wide
 }
 
+/// The `n` elements at the start of `all`, less than a group, widened, with `pad` behind them. What follows a
+/// row mostly is the next one: then a whole group is read at once, and what is not the row's is replaced.
+#[inline(always)]
+pub fn tail<T: Float>(all: &[T], n: usize, pad: T::Wide) -> [T::Wide; N] {
+    let Some(group) = all.first_chunk() else { return padded(&all[..n], pad) };
+    let (mut wide, n) = (widened(group), n as u32);
+    for j in 0..N {
+        wide[j] = if (j as u32) < n { wide[j] } else { pad };
+    }
+    wide
+}
+
 /// Sum of the lanes, pairwise.
 #[inline(always)]
 pub fn add_lanes<R: Real>(mut lanes: [R; N]) -> R {
@@ -54,11 +66,12 @@ fn larger<R: Real>(a: R, b: R) -> R {
     if b > a { b } else { a }
 }
 
-/// The largest number; minus infinity if there is none. NaN does not count: the exponential of its distance
+/// The largest of the `n` numbers at the start of `all`; minus infinity if there is none. NaN does not count: the exponential of its distance
 /// to any number is NaN, so that the sums for which rows are shifted by this have it all the same.
 #[inline(always)]
-pub fn max<T: Float>(x: &[T]) -> T::Wide {
-    let (groups, tail) = x.as_chunks::<N>();
+pub fn max<T: Float>(all: &[T], n: usize) -> T::Wide {
+    let (groups, rest) = all[..n].as_chunks::<N>();
+    let last = tail(&all[n - rest.len()..], rest.len(), T::Wide::NEG_INFINITY);
     // Four at a time: a maximum takes several cycles, and a row of them waits for one another.
     let (fours, rest) = groups.as_chunks::<4>();
     let mut lanes = [[T::Wide::NEG_INFINITY; N]; 4];
@@ -69,25 +82,28 @@ pub fn max<T: Float>(x: &[T]) -> T::Wide {
             }
         }
     }
-    let mut all = [T::Wide::NEG_INFINITY; N];
-    for (a, x) in all.iter_mut().zip(tail) {
-        *a = larger(*a, x.widen());
+    let mut most = [T::Wide::NEG_INFINITY; N];
+    for j in 0..N {
+        most[j] = larger(most[j], last[j]);
     }
     for group in rest {
         for j in 0..N {
-            all[j] = larger(all[j], group[j].widen());
+            most[j] = larger(most[j], group[j].widen());
         }
     }
     for k in 0..4 {
         for j in 0..N {
-            all[j] = larger(all[j], lanes[k][j]);
+            most[j] = larger(most[j], lanes[k][j]);
         }
     }
-    let mut result = all[0];
-    for &lane in &all[1..] {
-        result = larger(result, lane);
+    let mut half = N / 2;
+    while half > 0 {
+        for j in 0..half {
+            most[j] = larger(most[j], most[j + half]);
+        }
+        half /= 2;
     }
-    result
+    most[0]
 }
 
 /// `sums(start..end)` of leaves, put together by a binary tree. These are macros, not functions of
@@ -112,18 +128,26 @@ macro_rules! pairwise {
 }
 pub(crate) use pairwise;
 
-/// `sum!(T, x, pad, |v| f(v))`: the sum of f over the `&[T]` x. `f(pad)` must be 0.
+/// `sum!(T, all, n, pad, |v| f(v))`: the sum of f over the `n` elements at the start of the `&[T]` all.
+/// `f(pad)` must be 0.
 macro_rules! sum {
-    ($T:ty, $x:expr, $pad:expr, |$v:ident| $f:expr) => {{
+    ($T:ty, $all:expr, $n:expr, $pad:expr, |$v:ident| $f:expr) => {{
         type Wide<T> = <T as $crate::cpu::widen::Widen>::Wide;
-        let x: &[$T] = $x;
-        $crate::cpu::row::pairwise!(x.len(), Wide<$T>, |start, end| {
+        let (all, n): (&[$T], usize) = ($all, $n);
+        $crate::cpu::row::pairwise!(n, Wide<$T>, |start, end| {
             let mut lanes = [<Wide<$T>>::ZERO; $crate::cpu::row::N];
-            let (groups, tail) = x[start..end].as_chunks();
-            for g in 0..groups.len() + usize::from(!tail.is_empty()) {
-                let group = $crate::cpu::row::group(groups, tail, g, $pad);
+            let (groups, rest) = all[start..end].as_chunks::<{ $crate::cpu::row::N }>();
+            for group in groups {
                 for j in 0..$crate::cpu::row::N {
-                    let $v = group[j];
+                    let $v = group[j].widen();
+                    lanes[j] += $f;
+                }
+            }
+            // No part of the loop above: with it, the lanes would live in memory.
+            if !rest.is_empty() {
+                let last = $crate::cpu::row::tail(&all[end - rest.len()..], rest.len(), $pad);
+                for j in 0..$crate::cpu::row::N {
+                    let $v = last[j];
                     lanes[j] += $f;
                 }
             }
@@ -158,14 +182,30 @@ macro_rules! sum2 {
 }
 pub(crate) use sum2;
 
-/// `map!(T, x, out, |v| f(v))`: `out_i = f(x_i)`.
+/// `map!(T, all, out, |v| f(v))`: `out_i = f(x_i)` of as many elements from the start of the `&[T]` all.
 macro_rules! map {
-    ($T:ty, $x:expr, $out:expr, |$v:ident| $f:expr) => {{
-        let out: &mut [$T] = $out;
-        let x: &[$T] = &$x[..out.len()];
-        for i in 0..out.len() {
-            let $v = x[i].widen();
-            out[i] = <$T>::narrow($f);
+    ($T:ty, $all:expr, $out:expr, |$v:ident| $f:expr) => {{
+        type Wide<T> = <T as $crate::cpu::widen::Widen>::Wide;
+        let (all, out): (&[$T], &mut [$T]) = ($all, $out);
+        let (groups, rest) = all[..out.len()].as_chunks::<{ $crate::cpu::row::N }>();
+        let (results, last_results) = out.as_chunks_mut::<{ $crate::cpu::row::N }>();
+        for (group, result) in groups.iter().zip(results) {
+            for j in 0..$crate::cpu::row::N {
+                let $v = group[j].widen();
+                result[j] = <$T>::narrow($f);
+            }
+        }
+        if !rest.is_empty() {
+            let start = groups.len() * $crate::cpu::row::N;
+            let mut last =
+                $crate::cpu::row::tail(&all[start..], rest.len(), <Wide<$T>>::ZERO);
+            for j in 0..$crate::cpu::row::N {
+                let $v = last[j];
+                last[j] = $f;
+            }
+            for (result, value) in last_results.iter_mut().zip(last) {
+                *result = <$T>::narrow(value);
+            }
         }
     }};
 }
@@ -188,15 +228,19 @@ pub fn as_wide<T: Float>(x: &mut [T]) -> Option<&mut [T::Wide]> {
     same.then(|| unsafe { std::slice::from_raw_parts_mut(x.as_mut_ptr().cast(), x.len()) })
 }
 
-/// Writes `e^(x_i - shift)` to `out` and gives their sum; meanwhile has what follows both brought in, which
-/// mostly are the next rows.
+/// Writes `e^(x_i - shift)` to `out`, with as many elements from the start of `all`, and gives their sum;
+/// meanwhile has what follows both brought in, which mostly are the next rows.
 #[inline(always)]
-pub fn exp_sum<T: Float, const FMA: bool>(x: &[T], shift: T::Wide, out: &mut [T::Wide]) -> T::Wide {
-    assert_eq!(x.len(), out.len());
+pub fn exp_sum<T: Float, const FMA: bool>(
+    all: &[T],
+    shift: T::Wide,
+    out: &mut [T::Wide],
+) -> T::Wide {
+    let x = &all[..out.len()];
     let out_start = out.as_ptr();
     pairwise!(x.len(), T::Wide, |start, end| {
         let mut lanes = [T::Wide::ZERO; N];
-        let (groups, tail) = x[start..end].as_chunks::<N>();
+        let (groups, rest) = x[start..end].as_chunks::<N>();
         let (results, result_tail) = out[start..end].as_chunks_mut::<N>();
         // The tail is no part of this loop: with it, the lanes would live in memory.
         for g in 0..groups.len().min(results.len()) {
@@ -209,8 +253,8 @@ pub fn exp_sum<T: Float, const FMA: bool>(x: &[T], shift: T::Wide, out: &mut [T:
                 lanes[j] += power;
             }
         }
-        if !tail.is_empty() {
-            let mut powers = padded(tail, T::Wide::NEG_INFINITY);
+        if !rest.is_empty() {
+            let mut powers = tail(&all[end - rest.len()..], rest.len(), T::Wide::NEG_INFINITY);
             for j in 0..N {
                 powers[j] = (powers[j] - shift).exp_flushed::<FMA>();
                 lanes[j] += powers[j];
@@ -232,23 +276,31 @@ mod tests {
         for n in [0, 1, 15, 16, 17, 100, 5000] {
             let x: Vec<f32> = (0..n).map(|i| ((i * 7) % 11) as f32 - 5.0).collect();
             let exact = |f: &dyn Fn(f64) -> f64| x.iter().map(|&v| f(v as f64)).sum::<f64>();
-            assert_eq!(max(&x), x.iter().copied().fold(f32::NEG_INFINITY, f32::max));
-            assert_eq!(sum!(f32, &x, 0.0, |v| 2.0 * v) as f64, exact(&|v| 2.0 * v));
+            assert_eq!(max(&x, n), x.iter().copied().fold(f32::NEG_INFINITY, f32::max));
+            assert_eq!(sum!(f32, &x, n, 0.0, |v| 2.0 * v) as f64, exact(&|v| 2.0 * v));
             assert_eq!(sum2!(f32, &x, &x, |a, b| a * b) as f64, exact(&|v| v * v));
             let mut e = vec![0.0; n];
             let s = exp_sum::<f32, false>(&x, 1.0, &mut e);
             assert!((s as f64 - exact(&|v| (v - 1.0).exp())).abs() <= 1e-6 * s as f64);
             assert!(x.iter().zip(&e).all(|(&x, &e)| ((x - 1.0).exp() / e - 1.0).abs() < 1e-6));
         }
-        assert_eq!(max(&[1.0f32, f32::NAN, 2.0]), 2.0);
-        assert_eq!(max(&[f32::NAN; 20]), f32::NEG_INFINITY);
+        assert_eq!(max(&[1.0f32, f32::NAN, 2.0], 3), 2.0);
+        assert_eq!(max(&[f32::NAN; 20], 20), f32::NEG_INFINITY);
+        // What follows a row is none of it.
+        let more: Vec<f32> = (0..100).map(|i| if i < 37 { i as f32 } else { f32::NAN }).collect();
+        for n in 1..37 {
+            assert_eq!(max(&more, n), n as f32 - 1.0);
+            assert_eq!(sum!(f32, &more, n, 0.0, |v| v), (n * (n - 1) / 2) as f32);
+            let mut e = vec![0.0; n];
+            assert!(exp_sum::<f32, false>(&more, n as f32, &mut e) < 1.0);
+        }
         for n in [1, 17, 64, 100] {
             for at in 0..n {
                 let mut x = vec![-1.0; n];
                 x[at] = 3.0;
-                assert_eq!(max(&x), 3.0);
+                assert_eq!(max(&x, n), 3.0);
                 x[at] = f32::NAN;
-                assert!(exp_sum::<f32, false>(&x, max(&x), &mut vec![0.0; n]).is_nan());
+                assert!(exp_sum::<f32, false>(&x, max(&x, n), &mut vec![0.0; n]).is_nan());
             }
         }
     }

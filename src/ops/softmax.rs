@@ -49,7 +49,8 @@ impl<T: Float, const LOG: bool, const BACKWARD: bool> Kernel for Pass<'_, T, LOG
     fn run<const FMA: bool>(self) {
         let Pass { a, b, out, n, inner, part } = self;
         if inner == 1 {
-            let mut scratch = vec![T::Wide::ZERO; if LOG || BACKWARD { 0 } else { n }];
+            let narrow = size_of::<T>() < size_of::<T::Wide>();
+            let mut scratch = vec![T::Wide::ZERO; if LOG || BACKWARD || !narrow { 0 } else { n }];
             for i in part {
                 let row = i * n..(i + 1) * n;
                 // SAFETY: rows are disjoint, and `out` is as long as `a`.
@@ -57,7 +58,7 @@ impl<T: Float, const LOG: bool, const BACKWARD: bool> Kernel for Pass<'_, T, LOG
                 if BACKWARD {
                     row_backward::<T, LOG, FMA>(&a[row.clone()], &b[row], out);
                 } else {
-                    row_forward::<T, LOG, FMA>(&a[row], out, &mut scratch);
+                    row_forward::<T, LOG, FMA>(&a[row.start..], out, &mut scratch);
                 }
             }
         } else {
@@ -78,9 +79,10 @@ fn row_forward<T: Float, const LOG: bool, const FMA: bool>(
     out: &mut [T],
     scratch: &mut [T::Wide],
 ) {
-    let m = row::max(x);
+    let n = out.len();
+    let m = row::max(x, n);
     if LOG {
-        let s = row::sum!(T, x, T::Wide::NEG_INFINITY, |x| (x - m).exp_flushed::<FMA>());
+        let s = row::sum!(T, x, n, T::Wide::NEG_INFINITY, |x| (x - m).exp_flushed::<FMA>());
         let shift = s.log::<FMA>();
         row::map!(T, x, out, |x| x - m - shift);
     } else if let Some(out) = row::as_wide(out) {
@@ -91,7 +93,7 @@ fn row_forward<T: Float, const LOG: bool, const FMA: bool>(
         }
     } else {
         let scale = T::Wide::ONE / row::exp_sum::<T, FMA>(x, m, scratch);
-        let powers = &scratch[..out.len()];
+        let powers = &scratch[..n];
         for i in 0..out.len() {
             out[i] = T::narrow(powers[i] * scale);
         }
@@ -102,7 +104,7 @@ fn row_forward<T: Float, const LOG: bool, const FMA: bool>(
 fn row_backward<T: Float, const LOG: bool, const FMA: bool>(y: &[T], g: &[T], out: &mut [T]) {
     let (y, g) = (&y[..out.len()], &g[..out.len()]);
     if LOG {
-        let s = row::sum!(T, g, T::Wide::ZERO, |g| g);
+        let s = row::sum!(T, g, g.len(), T::Wide::ZERO, |g| g);
         for i in 0..out.len() {
             out[i] = T::narrow(g[i].widen() - y[i].widen().exp_flushed::<FMA>() * s);
         }

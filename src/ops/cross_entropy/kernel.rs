@@ -77,24 +77,32 @@ impl<T: Scores> Kernel for Forward<'_, T> {
         let rows = self.rows;
         let own_part = T::Wide::of(1.0 - rows.smoothing);
         let spread = T::Wide::of(rows.smoothing / rows.classes as f64);
+        let n = rows.classes;
+        for (i, (lse, loss)) in self.lse.iter_mut().zip(self.losses.iter_mut()).enumerate() {
+            let x = &rows.x[(self.first + i) * n..];
+            let m = row::max(x, n);
+            let s = row::sum!(T, x, n, T::Wide::NEG_INFINITY, |x| (x - m).exp_flushed::<FMA>());
+            (*lse, *loss) = (m, s);
+        }
+        // Of all sums at once: one by one, logarithms would be a large part of short rows' time.
+        for sum in self.losses.iter_mut() {
+            *sum = sum.log::<FMA>();
+        }
         for (i, (lse, loss)) in self.lse.iter_mut().zip(self.losses).enumerate() {
             let i = self.first + i;
             let Some((t, w)) = rows.target(i) else {
                 (*lse, *loss) = (T::Wide::ZERO, T::Wide::ZERO);
                 continue;
             };
-            let x = &rows.x[i * rows.classes..(i + 1) * rows.classes];
-            let m = row::max(x);
-            let s = row::sum!(T, x, T::Wide::NEG_INFINITY, |x| (x - m).exp_flushed::<FMA>());
-            let log_s = s.log::<FMA>();
+            let (x, m, log_s) = (&rows.x[i * n..], *lse, *loss);
             *lse = m + log_s;
             // In this order the large parts cancel before the small one is added.
             *loss = own_part * w * ((m - x[t].widen()) + log_s);
             if rows.smoothing > 0.0 {
                 let weighted = match rows.weight {
-                    None => row::sum!(T, x, T::Wide::ZERO, |x| x),
+                    None => row::sum!(T, x, n, T::Wide::ZERO, |x| x),
                     Some(w) => {
-                        let terms = x.iter().zip(w).map(|(x, &w)| x.widen() * w);
+                        let terms = x[..n].iter().zip(w).map(|(x, &w)| x.widen() * w);
                         terms.fold(T::Wide::ZERO, |a, b| a + b)
                     }
                 };
@@ -141,7 +149,7 @@ impl<T: Scores> Kernel for Backward<'_, T> {
                 out.fill(T::narrow(T::Wide::ZERO));
                 continue;
             };
-            let x = &rows.x[i * rows.classes..(i + 1) * rows.classes];
+            let x = &rows.x[i * rows.classes..];
             let g = self.g[if self.g.len() == 1 { 0 } else { i }];
             let (own, lse) = (own_part * w, self.lse[i]);
             let (a, b) = (g * (own + spread * self.all_weights), g * spread);
