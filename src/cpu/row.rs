@@ -197,8 +197,7 @@ macro_rules! map {
         }
         if !rest.is_empty() {
             let start = groups.len() * $crate::cpu::row::N;
-            let mut last =
-                $crate::cpu::row::tail(&all[start..], rest.len(), <Wide<$T>>::ZERO);
+            let mut last = $crate::cpu::row::tail(&all[start..], rest.len(), <Wide<$T>>::ZERO);
             for j in 0..$crate::cpu::row::N {
                 let $v = last[j];
                 last[j] = $f;

@@ -10,7 +10,7 @@ use super::super::isa;
 use super::super::micro::{Product, SIDE, Tile, heights};
 use super::super::pack::pack;
 use super::super::parts::{Shared, with_scratch};
-use super::super::prefetch::prefetch_later;
+use super::super::prefetch::Later;
 use super::super::threads::{get_num_threads, parallel_for};
 use super::way::{Lines, Way};
 use super::{DEPTH, Sizes, Target, WORTH_A_THREAD, displacements};
@@ -425,48 +425,6 @@ impl<T: Float> Block<'_, T> {
             at = next;
         }
         place.finished(self.target)
-    }
-}
-
-/// What will be read of all source planes after the tiles at work, to be brought near beside them, a little at a
-/// time: the processor does not foresee what is read from many planes in turn.
-struct Later<T> {
-    /// The next line of a plane, and how many are left of it and the planes behind it.
-    line: *const T,
-    left: usize,
-    all: usize,
-    /// Lines of a plane, and from behind the last to the next plane's first.
-    lines: usize,
-    jump: usize,
-    /// Lines that are brought at a time.
-    some: usize,
-}
-
-impl<T> Later<T> {
-    /// Elements of a cache line.
-    const LINE: usize = 64 / size_of::<T>();
-
-    /// `each` elements from `first` on, and in each of the other planes, `distance` apart, in so many `turns`.
-    fn new(first: *const T, each: usize, (planes, distance): (usize, usize), turns: usize) -> Self {
-        let lines = each.div_ceil(Self::LINE);
-        let jump = distance.wrapping_sub(lines * Self::LINE);
-        let all = planes * lines;
-        Later { line: first, left: lines, all, lines, jump, some: all.div_ceil(turns) }
-    }
-
-    /// Brings what one turn's part is.
-    #[inline(always)]
-    fn bring(&mut self) {
-        let count = self.some.min(self.all);
-        self.all -= count;
-        for _ in 0..count {
-            prefetch_later(self.line);
-            self.line = self.line.wrapping_add(Self::LINE);
-            self.left -= 1;
-            if self.left == 0 {
-                (self.left, self.line) = (self.lines, self.line.wrapping_add(self.jump));
-            }
-        }
     }
 }
 

@@ -10,6 +10,7 @@ use crate::cpu::isa;
 use crate::cpu::micro::{Product, heights};
 use crate::cpu::pack::Panels;
 use crate::cpu::parts::with_scratch;
+use crate::cpu::prefetch::Later;
 
 /// Longest sum of a tile: longer ones would push the panel of B, 64 bytes a step, out of the first-level
 /// cache, and shorter ones read and write C more often.
@@ -18,6 +19,9 @@ const DEPTH: usize = 384;
 const ROWS: usize = 96;
 /// Columns of B that are packed at once, which stay in the third.
 const WIDE: usize = 2048;
+/// Bytes of a packed A that stays in the second-level cache as a whole. Then B is packed panel by panel, which
+/// never leave the first, and is read once, while the products of what was read before are computed.
+const KEPT_A: usize = 256 << 10;
 /// Columns of C for which packing A is worth its while.
 const REUSED_A: usize = 128;
 /// Rows of C for which packing B is.
@@ -37,16 +41,22 @@ pub unsafe fn multiply<T: Float>(product: Gemm<T>, start: *const T) {
     let level = isa::current();
     let (tile, packer) = (T::tile(level), T::packer(level));
     let depth = k.div_ceil(k.div_ceil(DEPTH));
-    let wide = WIDE.min(n.next_multiple_of(tile.columns));
     let packs_a = a.column != 1 || alpha != T::of(1.0) || n > REUSED_A;
     let small = m <= SMALL_M && k * n.max(b.row as usize) <= SMALL_B;
     let packs_b = b.column != 1 || (m > REUSED_B && !small);
-    let height = m.div_ceil(m.div_ceil(ROWS)).next_multiple_of(tile.rows);
+    let whole = m.next_multiple_of(tile.rows);
+    let keeps_a = packs_a && packs_b && whole * k * size_of::<T>() <= KEPT_A;
+    let (height, wide) = if keeps_a {
+        (whole, tile.columns)
+    } else {
+        let height = m.div_ceil(m.div_ceil(ROWS)).next_multiple_of(tile.rows);
+        (height, WIDE.min(n.next_multiple_of(tile.columns)))
+    };
     // Panels of B are not a whole number of pages apart, whose lines would share a set of the first-level
     // cache.
     let distance = (depth | 1) * tile.columns;
-    let (left, right) =
-        (if packs_a { depth * height } else { 0 }, distance * wide.div_ceil(tile.columns));
+    let left = if packs_a { height * if keeps_a { k } else { depth } } else { 0 };
+    let right = distance * wide.div_ceil(tile.columns);
     let mut distances = [const { MaybeUninit::uninit() }; DEPTH];
     if !packs_b {
         for p in 0..depth {
@@ -77,9 +87,16 @@ pub unsafe fn multiply<T: Float>(product: Gemm<T>, start: *const T) {
                     // SAFETY: the caller's promise; the scratch has room for all panels.
                     unsafe { packer(panels) };
                 }
+                let ahead = keeps_a && b.column == 1;
+                let next = if p0 + deep < k { (p0 + deep, j0) } else { (0, j0 + columns) };
+                let (of, each) = (depth.min(k - next.0), wide.min(n - next.1));
+                let turns = columns.div_ceil(tile.columns) * m.div_ceil(tile.rows);
+                let rows = (if ahead && each > 0 { of } else { 0 }, b.row as usize);
+                let mut later = Later::new(b.at(next.0, next.1).ptr, each, rows, turns);
+                let left = if keeps_a { &mut left[p0 * height..] } else { &mut *left };
                 for i0 in (0..m).step_by(height) {
                     let rows = height.min(m - i0);
-                    if packs_a {
+                    if packs_a && (!keeps_a || j0 == 0) {
                         let mut i = i0;
                         for (panel, count) in
                             left.chunks_exact_mut(tile.rows * deep).zip(heights(rows, tile.rows))
@@ -139,8 +156,23 @@ pub unsafe fn multiply<T: Float>(product: Gemm<T>, start: *const T) {
                             start,
                             ..Product::default()
                         };
-                        // SAFETY: the caller's promise; both operands have `deep` steps.
-                        unsafe { (tile.run)(product) };
+                        if !ahead {
+                            // SAFETY: the caller's promise; both operands have `deep` steps.
+                            unsafe { (tile.run)(product) };
+                            continue;
+                        }
+                        // One by one: lines that are asked for all at once wait for one another.
+                        let mut i = 0;
+                        for (t, m) in heights(rows, tile.rows).enumerate() {
+                            let (a, c) = (left[t * a_tile..].as_ptr(), c.at(i, j0 + j).ptr);
+                            // SAFETY: as above, of one tile's rows.
+                            unsafe {
+                                let start = if start.is_null() { start } else { start.add(i) };
+                                (tile.run)(Product { a, c, m, start, ..product });
+                            }
+                            later.bring();
+                            i += m;
+                        }
                     }
                 }
             }
