@@ -17,7 +17,7 @@ use super::{DEPTH, Sizes, Target, WORTH_A_THREAD, displacements};
 
 /// Longest sum of a tile of points, whose panel of filters comes from the second-level cache in time: a longer
 /// one than [`DEPTH`], since single numbers of many channels' planes are brought together in C.
-const POINTS_DEPTH: usize = 576;
+const POINTS_DEPTH: usize = 1152;
 
 /// Most tiles of filters that pass by a panel in one go.
 const TILES: usize = 8;

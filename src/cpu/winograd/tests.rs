@@ -16,7 +16,9 @@ fn near(what: &str, got: &[f32], want: &[f64]) {
     let scale = want.iter().fold(1e-9, |m: f64, v| m.max(v.abs()));
     for (i, (&got, want)) in got.iter().zip(want).enumerate() {
         let error = (got as f64 - want).abs() / scale;
-        assert!(error < 1e-5, "{what}[{i}] = {got}, not {want}: off by {error} of the largest");
+        // Sums over hundreds of tiles, of transformed numbers that are larger than what they cancel to: on x86-64
+        // at most 10^-5 off, on aarch64 a little more.
+        assert!(error < 2e-5, "{what}[{i}] = {got}, not {want}: off by {error} of the largest");
     }
 }
 
