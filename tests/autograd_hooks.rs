@@ -65,6 +65,37 @@ fn hooks_of_a_leafs_accumulator_run_around_the_accumulation() {
 }
 
 #[test]
+fn a_graph_keeps_its_leaves_and_its_accumulators_hooks() {
+    let x = leaf(&[2.0]);
+    let accumulator = |y: &Tensor| y.grad_fn().unwrap().next_functions()[0].clone().unwrap();
+    let (y, z) = (&x * 3.0, &x * 5.0);
+    assert!(Arc::ptr_eq(&accumulator(&y), &accumulator(&z)));
+    let calls = Arc::new(Mutex::new(0));
+    let count = |calls: &Arc<Mutex<i32>>| {
+        let calls = calls.clone();
+        move |_: &[Option<Tensor>], _: &[Option<Tensor>]| {
+            *calls.lock().unwrap() += 1;
+            None
+        }
+    };
+    // Hooks of an accumulator are the graphs', those of a leaf its own.
+    accumulator(&y).register_hook(count(&calls));
+    z.backward();
+    drop((y, z));
+    assert_eq!((*calls.lock().unwrap(), grad(&x)), (1, vec![5.0]));
+    (&x * 1.0).backward();
+    assert_eq!((*calls.lock().unwrap(), grad(&x)), (1, vec![6.0]));
+    // The handle may go first.
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let log = seen.clone();
+    x.register_post_accumulate_grad_hook(move |x| log.lock().unwrap().extend(grad(x)));
+    let y = &x * 4.0;
+    drop(x);
+    y.backward();
+    assert_eq!(*seen.lock().unwrap(), [10.0]);
+}
+
+#[test]
 fn retain_grad_keeps_what_all_hooks_left_and_follows_in_place_changes() {
     let x = leaf(&[2.0]);
     let y = &x * 3.0;

@@ -201,6 +201,7 @@ unsafe fn rows<T: Float>(panel: Panels<T>, first: usize) {
 
 /// # Safety
 /// As [`panels`].
+#[cfg(not(target_arch = "aarch64"))]
 pub unsafe fn plain<T: Float>(p: Panels<T>) {
     // SAFETY: the caller's promise.
     unsafe { panels::<Plain<T>>(p) }
