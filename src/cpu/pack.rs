@@ -201,7 +201,7 @@ unsafe fn rows<T: Float>(panel: Panels<T>, first: usize) {
 
 /// # Safety
 /// As [`panels`].
-#[cfg(not(target_arch = "aarch64"))]
+#[cfg_attr(target_arch = "aarch64", allow(dead_code, reason = "has a packer of its own"))]
 pub unsafe fn plain<T: Float>(p: Panels<T>) {
     // SAFETY: the caller's promise.
     unsafe { panels::<Plain<T>>(p) }
