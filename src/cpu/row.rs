@@ -187,22 +187,21 @@ macro_rules! map {
     ($T:ty, $all:expr, $out:expr, |$v:ident| $f:expr) => {{
         type Wide<T> = <T as $crate::cpu::widen::Widen>::Wide;
         let (all, out): (&[$T], &mut [$T]) = ($all, $out);
-        let (groups, rest) = all[..out.len()].as_chunks::<{ $crate::cpu::row::N }>();
-        let (results, last_results) = out.as_chunks_mut::<{ $crate::cpu::row::N }>();
-        for (group, result) in groups.iter().zip(results) {
-            for j in 0..$crate::cpu::row::N {
-                let $v = group[j].widen();
-                result[j] = <$T>::narrow($f);
-            }
+        let rest = out.len() % $crate::cpu::row::N;
+        let whole = out.len() - rest;
+        // A plain loop: of one over groups the compiler makes scatters.
+        let x = &all[..whole];
+        for i in 0..whole {
+            let $v = x[i].widen();
+            out[i] = <$T>::narrow($f);
         }
-        if !rest.is_empty() {
-            let start = groups.len() * $crate::cpu::row::N;
-            let mut last = $crate::cpu::row::tail(&all[start..], rest.len(), <Wide<$T>>::ZERO);
+        if rest > 0 {
+            let mut last = $crate::cpu::row::tail(&all[whole..], rest, <Wide<$T>>::ZERO);
             for j in 0..$crate::cpu::row::N {
                 let $v = last[j];
                 last[j] = $f;
             }
-            for (result, value) in last_results.iter_mut().zip(last) {
+            for (result, value) in out[whole..].iter_mut().zip(last) {
                 *result = <$T>::narrow(value);
             }
         }
@@ -292,6 +291,8 @@ mod tests {
             assert_eq!(sum!(f32, &more, n, 0.0, |v| v), (n * (n - 1) / 2) as f32);
             let mut e = vec![0.0; n];
             assert!(exp_sum::<f32, false>(&more, n as f32, &mut e) < 1.0);
+            map!(f32, &more, &mut e, |v| 2.0 * v);
+            assert!(e.iter().zip(&more).all(|(e, v)| *e == 2.0 * v));
         }
         for n in [1, 17, 64, 100] {
             for at in 0..n {

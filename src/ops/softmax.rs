@@ -128,61 +128,65 @@ struct Lines<'a, T> {
 }
 
 impl<T: Float> Lines<'_, T> {
-    /// Calls `f(line, a's elements, b's elements)`; `b` is empty in forward.
+    /// Where line k is, and its elements of `a` and `b`, which is empty in forward. The loops over lines are no
+    /// closures: one with exponentials is too long to be inlined, and then knows no instruction set.
     #[inline(always)]
-    fn each(&self, mut f: impl FnMut(usize, &[T], &[T])) {
-        for k in 0..self.n {
-            let at = self.at + k * self.inner;
-            let b = if self.b.is_empty() { self.b } else { &self.b[at..at + self.width] };
-            f(at, &self.a[at..at + self.width], b);
-        }
+    fn line(&self, k: usize) -> (usize, &[T], &[T]) {
+        let at = self.at + k * self.inner;
+        let b = if self.b.is_empty() { self.b } else { &self.b[at..at + self.width] };
+        (at, &self.a[at..at + self.width], b)
     }
 
     #[inline(always)]
     fn forward<const LOG: bool, const FMA: bool>(self) {
         let mut max = [T::Wide::NEG_INFINITY; TILE];
-        self.each(|_, x, _| {
+        for k in 0..self.n {
+            let (_, x, _) = self.line(k);
             for (m, &x) in max.iter_mut().zip(x) {
                 let x = x.widen();
                 // Not `>`: NaN is taken, and stays.
                 *m = if x <= *m { *m } else { x };
             }
-        });
+        }
         let mut sum = [T::Wide::ZERO; TILE];
-        self.each(|_, x, _| {
+        for k in 0..self.n {
+            let (_, x, _) = self.line(k);
             for ((s, &m), &x) in sum.iter_mut().zip(&max).zip(x) {
                 *s += (x.widen() - m).exp_flushed::<FMA>();
             }
-        });
+        }
         for s in &mut sum {
             *s = if LOG { s.log::<FMA>() } else { T::Wide::ONE / *s };
         }
-        self.each(|at, x, _| {
+        for k in 0..self.n {
+            let (at, x, _) = self.line(k);
             // SAFETY: `out` is as long as `a`; tiles are disjoint.
             let out = unsafe { self.out.slice(at..at + x.len()) };
             for (((o, &s), &m), &x) in out.iter_mut().zip(&sum).zip(&max).zip(x) {
                 let d = x.widen() - m;
                 *o = T::narrow(if LOG { d - s } else { d.exp_flushed::<FMA>() * s });
             }
-        });
+        }
     }
 
     #[inline(always)]
     fn backward<const LOG: bool, const FMA: bool>(self) {
         let mut sum = [T::Wide::ZERO; TILE];
-        self.each(|_, y, g| {
+        for k in 0..self.n {
+            let (_, y, g) = self.line(k);
             for ((s, &y), &g) in sum.iter_mut().zip(y).zip(g) {
                 *s += if LOG { g.widen() } else { y.widen() * g.widen() };
             }
-        });
-        self.each(|at, y, g| {
+        }
+        for k in 0..self.n {
+            let (at, y, g) = self.line(k);
             // SAFETY: `out` is as long as `a`; tiles are disjoint.
             let out = unsafe { self.out.slice(at..at + y.len()) };
             for (((o, &s), &y), &g) in out.iter_mut().zip(&sum).zip(y).zip(g) {
                 let (y, g) = (y.widen(), g.widen());
                 *o = T::narrow(if LOG { g - y.exp_flushed::<FMA>() * s } else { y * (g - s) });
             }
-        });
+        }
     }
 }
 
