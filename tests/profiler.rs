@@ -267,6 +267,9 @@ fn a_second_recording_is_refused() {
     Profiler::start().stop();
 }
 
+/// Backward passes that are recorded.
+const PASSES: usize = 50;
+
 /// Steps of four layers in four buckets on one rank of two.
 fn train(folder: std::path::PathBuf) -> Result<()> {
     set_num_threads(1);
@@ -280,25 +283,29 @@ fn train(folder: std::path::PathBuf) -> Result<()> {
     let (x, y) = (Tensor::randn([64, 256], Dtype::F32), Tensor::randn([64, 256], Dtype::F32));
     let step = || F::mse_loss(&model.forward(&x), &y).backward();
     step();
-    let ((), profile) = profiler::profile(|| (0..5).for_each(|_| step()));
+    let ((), profile) = profiler::profile(|| (0..PASSES).for_each(|_| step()));
     let passes = profile.communication_overlap();
-    assert_eq!(passes.len(), 5);
+    assert_eq!(passes.len(), PASSES);
     for pass in &passes {
         assert_eq!(pass.buckets, 4, "{pass:?}");
         assert!(pass.hidden_ns <= pass.communication_ns, "{pass:?}");
         assert!(pass.waiting_ns > 0 && pass.waiting_ns <= pass.communication_ns, "{pass:?}");
         assert!(pass.early_buckets <= 3, "{pass:?}");
     }
-    // How many of them depends on how far behind the other rank is: on a busy machine not all but the last.
+    // How many of them depends on how far behind the other rank is: on a busy machine not all but the last, and
+    // for a while none.
     let early = passes.iter().any(|pass| pass.early_buckets > 0 && pass.hidden_ns > 0);
     assert!(early, "{passes:?}");
     let of = |name: &'static str| profile.events().iter().filter(move |e| e.name == name);
     // The last bucket of a pass has nothing to hide behind: backward's own thread reduces it.
     let thread = |e: &Event| &*profile.threads()[e.thread].name;
     let background = of("all_reduce_bucket").filter(|e| thread(e).starts_with("torchrs-comm"));
-    assert_eq!(background.count(), 15);
+    assert_eq!(background.count(), 3 * PASSES);
     assert!(of("all_reduce_bucket").all(|e| e.bytes.is_some_and(|bytes| bytes >= 256 * 256 * 4)));
-    assert_eq!((of("all_reduce_bucket").count(), of("wait_for_peers").count() > 0), (20, true));
+    assert_eq!(
+        (of("all_reduce_bucket").count(), of("wait_for_peers").count() > 0),
+        (4 * PASSES, true)
+    );
     let path = folder.join(format!("{}.json", group.rank()));
     profile.export_chrome_trace(&path)?;
     group.barrier()
