@@ -66,8 +66,9 @@ fn larger<R: Real>(a: R, b: R) -> R {
     if b > a { b } else { a }
 }
 
-/// The largest of the `n` numbers at the start of `all`; minus infinity if there is none. NaN does not count: the exponential of its distance
-/// to any number is NaN, so that the sums for which rows are shifted by this have it all the same.
+/// The largest of the `n` numbers at the start of `all`; minus infinity if there is none. NaN does not count: the
+/// exponential of its distance to any number is NaN, so that the sums for which rows are shifted by this have it all
+/// the same.
 #[inline(always)]
 pub fn max<T: Float>(all: &[T], n: usize) -> T::Wide {
     let (groups, rest) = all[..n].as_chunks::<N>();
