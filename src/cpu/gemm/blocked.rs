@@ -4,10 +4,10 @@
 
 use std::mem::MaybeUninit;
 
-use super::Gemm;
+use super::{Gemm, Matrix};
 use crate::cpu::float::Float;
 use crate::cpu::isa;
-use crate::cpu::micro::{Product, heights};
+use crate::cpu::micro::{Product, Tile, heights};
 use crate::cpu::pack::Panels;
 use crate::cpu::parts::with_scratch;
 use crate::cpu::prefetch::Later;
@@ -23,13 +23,18 @@ const WIDE: usize = 2048;
 /// never leave the first, and is read once, while the products of what was read before are computed.
 const KEPT_A: usize = 256 << 10;
 /// Columns of C for which packing A is worth its while.
-const REUSED_A: usize = 128;
+const REUSED_A: usize = 512;
 /// Rows of C for which packing B is.
 const REUSED_B: usize = 18;
-/// Rows of C for which packing a small B is: one that as a whole stays in the first-level cache.
-const SMALL_M: usize = 64;
-/// Numbers of a small B, with what is between its rows.
-const SMALL_B: usize = 2048;
+/// Rows of C for which packing a B is whose rows start anywhere in a cache line.
+const REUSED_UNALIGNED: usize = 512;
+/// Bytes of an operand, with what is between its rows, that stays in the second-level cache, from which tiles
+/// read it as fast as from the first: their sums take longer.
+const NEAR: usize = 256 << 10;
+/// Bytes of a cache line.
+const LINE: usize = 64;
+/// Bytes between rows whose lines share one set of the first-level cache.
+const PAGE: usize = 4096;
 
 /// `C = C + alpha A B`, or `alpha A B` with `beta` 0; fastest where C's columns follow one another. With
 /// `beta` 0 the rows' sums start with the m numbers at `start`, if that is not null.
@@ -41,10 +46,15 @@ pub unsafe fn multiply<T: Float>(product: Gemm<T>, start: *const T) {
     let level = isa::current();
     let (tile, packer) = (T::tile(level), T::packer(level));
     let depth = k.div_ceil(k.div_ceil(DEPTH));
-    let packs_a = a.column != 1 || alpha != T::of(1.0) || n > REUSED_A;
-    let small = m <= SMALL_M && k * n.max(b.row as usize) <= SMALL_B;
-    let packs_b = b.column != 1 || (m > REUSED_B && !small);
+    let near = |apart: isize| k * apart as usize * size_of::<T>() <= NEAR;
+    let lies = a.column == 1 || (a.row == 1 && near(a.column));
+    let packs_a = !lies || n > REUSED_A || alpha != T::of(1.0);
+    let packs_b = b.column != 1 || (m > REUSED_B && !(near(b.row) && is_read_well(b, m)));
     let whole = m.next_multiple_of(tile.rows);
+    if !packs_a && !packs_b && n.is_multiple_of(tile.columns) && k <= DEPTH {
+        // SAFETY: the caller's promise; every tile's columns are all there.
+        return unsafe { in_place(product, tile, start) };
+    }
     let keeps_a = packs_a && packs_b && whole * k * size_of::<T>() <= KEPT_A;
     let (height, wide) = if keeps_a {
         (whole, tile.columns)
@@ -59,9 +69,7 @@ pub unsafe fn multiply<T: Float>(product: Gemm<T>, start: *const T) {
     let right = distance * wide.div_ceil(tile.columns);
     let mut distances = [const { MaybeUninit::uninit() }; DEPTH];
     if !packs_b {
-        for p in 0..depth {
-            distances[p].write(p * b.row as usize);
-        }
+        fill(&mut distances[..depth], b.row as usize);
     }
     with_scratch(left + right, |scratch: &mut [T]| {
         let (right, left) = scratch.split_at_mut(right);
@@ -123,7 +131,7 @@ pub unsafe fn multiply<T: Float>(product: Gemm<T>, start: *const T) {
                     let (a, a_row, a_column, a_tile) = if packs_a {
                         (left.as_ptr(), 1, tile.rows, tile.rows * deep)
                     } else {
-                        (a.at(i0, p0).ptr, a.row as usize, 1, 0)
+                        (a.at(i0, p0).ptr, a.row as usize, a.column as usize, 0)
                     };
                     for j in (0..columns).step_by(tile.columns) {
                         let count = tile.columns.min(columns - j);
@@ -178,4 +186,56 @@ pub unsafe fn multiply<T: Float>(product: Gemm<T>, start: *const T) {
             }
         }
     });
+}
+
+/// Whether tiles may read B's rows where they are, m rows of C one after another: most rows' lines are not in
+/// each other's way, and registers do not cross from line to line too often.
+fn is_read_well<T>(b: Matrix<*const T>, m: usize) -> bool {
+    let apart = b.row as usize * size_of::<T>();
+    let aligned = apart.is_multiple_of(LINE) && b.ptr.addr().is_multiple_of(LINE);
+    !(apart > 0 && apart.is_multiple_of(PAGE)) && (aligned || m <= REUSED_UNALIGNED)
+}
+
+/// Where rows are that lie `apart`.
+fn fill(distances: &mut [MaybeUninit<usize>], apart: usize) {
+    for (p, distance) in distances.iter_mut().enumerate() {
+        distance.write(p * apart);
+    }
+}
+
+/// [`multiply`] of operands that both are used where they are.
+///
+/// # Safety
+/// As [`multiply`]; A's rows or columns and B's rows are dense, n is a multiple of the tile's columns, k at most [`DEPTH`].
+unsafe fn in_place<T: Float>(product: Gemm<T>, tile: Tile<T>, start: *const T) {
+    let Gemm { size: (m, n, k), a, b, beta, c, .. } = product;
+    let mut distances = [const { MaybeUninit::uninit() }; DEPTH];
+    // One panel of dense rows is what packing would make of it.
+    let rows = if b.row as usize == tile.columns {
+        std::ptr::null()
+    } else {
+        fill(&mut distances[..k], b.row as usize);
+        distances.as_ptr().cast()
+    };
+    for j in (0..n).step_by(tile.columns) {
+        // SAFETY: the caller's promise; `rows` is null or has k distances.
+        unsafe {
+            (tile.run)(Product {
+                k,
+                a: a.ptr,
+                a_row: a.row as usize,
+                a_column: a.column as usize,
+                b: b.at(0, j).ptr,
+                rows,
+                c: c.at(0, j).ptr,
+                c_row: c.row as usize,
+                c_column: c.column as usize,
+                m,
+                n: tile.columns,
+                add: beta != T::ZERO,
+                start,
+                ..Product::default()
+            });
+        }
+    }
 }
