@@ -352,7 +352,8 @@ impl Pass {
         wanted: &Wanted,
         called: &'static Location<'static>,
     ) -> Self {
-        let (mut tasks, mut index) = (Vec::new(), NodeMap::default());
+        let mut tasks = Vec::with_capacity(16);
+        let mut index = NodeMap::with_capacity_and_hasher(28, BuildHasherDefault::default());
         let mut open: Vec<usize> = Vec::new();
         for (edge, _) in &starts {
             let (i, new) = task(&mut tasks, &mut index, &edge.node);

@@ -205,7 +205,8 @@ impl Tensor {
         has_mode(FORWARD) && self.had_tangent()
     }
 
-    fn had_tangent(&self) -> bool {
+    /// True when the tensor, or what it is a view of, was given a tangent.
+    pub(crate) fn had_tangent(&self) -> bool {
         self.has_flag(TANGENT) || self.base().is_some_and(|b| b.has_flag(TANGENT))
     }
 

@@ -202,6 +202,23 @@ unsafe fn product<
             }
             return;
         }
+        if V::MASKS && p.c_row == 1 && M <= 8 {
+            macro_rules! store {
+                ($($j:literal),*) => {$(
+                    if $j < S {
+                        let mut rows = [V::splat(V::Number::ZERO); 8];
+                        for i in 0..M {
+                            rows[i] = sums[i][$j];
+                        }
+                        let column = result.wrapping_add($j * V::LANES * p.c_column);
+                        let count = p.n.saturating_sub($j * V::LANES);
+                        V::store_columns(rows, M, column, p.c_column, count, p.add);
+                    }
+                )*};
+            }
+            store!(0, 1, 2);
+            return;
+        }
         for i in 0..M {
             for j in 0..S {
                 sums[i][j].store(lines.add((i * S + j) * V::LANES));

@@ -305,6 +305,10 @@ mod x86 {
             if add {
                 numbers = _mm256_add_ps(_mm256_maskz_loadu_ps(mask, to), numbers);
             }
+            if mask == 0xFF {
+                // Several times as fast as one with a mask.
+                return _mm256_storeu_ps(to, numbers);
+            }
             _mm256_mask_storeu_ps(to, mask, numbers);
         }
     }

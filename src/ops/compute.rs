@@ -12,12 +12,12 @@ use crate::tensor::{Dtype, dispatch};
 
 /// `x` as a contiguous tensor without history, in f32 if it is of a half type.
 pub fn widen(x: &Tensor) -> Tensor {
-    let x = x.detach();
-    no_grad(|| match x.dtype() {
+    let x = x.untracked();
+    let wide = no_grad(|| match x.dtype() {
         Dtype::F16 | Dtype::BF16 => x.to_dtype(Dtype::F32).contiguous(),
         _ => x.contiguous(),
-    })
-    .detach()
+    });
+    wide.untracked()
 }
 
 /// Dense and of a type, without history.

@@ -286,11 +286,11 @@ impl Tensor {
             let (with_bias, shape) = (bias.is_some(), self.layout().shape.clone());
             move |ctx: &BackwardCtx<'_>| {
                 let g = flat(&ctx.grad(0));
-                let dx = w.as_ref().map(|w| g.mm(&ctx.get(w)).reshape_to(&shape));
+                let dx = w.as_ref().map(|w| unflat(g.mm(&ctx.get(w)), &shape));
                 let joint = match &x {
                     Some(x) if with_bias && ctx.needs(2) && !ctx.create_graph() => {
                         let x = flat(&ctx.get(x));
-                        no_grad(|| library::weight_and_bias(&g.detach(), &x.detach()))
+                        no_grad(|| library::weight_and_bias(&g.untracked(), &x.untracked()))
                     }
                     _ => None,
                 };
@@ -332,6 +332,11 @@ fn flat(x: &Tensor) -> Tensor {
     let n = x.shape()[x.dim() - 1];
     let rows = x.shape()[..x.dim() - 1].iter().product();
     x.reshape_to(&[rows, n])
+}
+
+/// [`flat`]'s inverse.
+fn unflat(x: Tensor, shape: &[usize]) -> Tensor {
+    if x.shape() == shape { x } else { x.reshape_to(shape) }
 }
 
 /// The transposed matrix, of which nothing is recorded.

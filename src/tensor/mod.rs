@@ -173,6 +173,12 @@ impl Tensor {
         Self::from_parts_in_bounds(storage, layout, self.0.dtype, None, flags)
     }
 
+    /// This tensor if it has no history to forget, else [`detach`](Self::detach)ed.
+    #[inline]
+    pub(crate) fn untracked(&self) -> Tensor {
+        if self.wants_grad() || self.had_tangent() { self.detach() } else { self.clone() }
+    }
+
     /// What a tensor over the same memory has in common with this one.
     fn inherited_flags(&self) -> u8 {
         self.0.flags.load(Relaxed) & (INFERENCE_TENSOR | ONE_OF_SEVERAL)

@@ -132,7 +132,9 @@ impl Batch {
         }
         let gpu = gpu::of(op, &[input, target]);
         let classes = input.shape()[class_dim];
-        let target = target.detach().contiguous().reshape([-1]);
+        let rows = input.dim() == 2;
+        let target = target.untracked().contiguous();
+        let target = if rows { target } else { target.reshape([-1]) };
         // On a GPU the kernels look.
         if gpu.is_none() {
             check_targets(op, &target, classes, ignore_index);
@@ -141,9 +143,12 @@ impl Batch {
             gpu::of(op, &[input, weight]);
         }
         let weight = weight.map(|w| check_weight(op, w, classes, input.dtype()));
-        let x =
-            input.movedim(class_dim as i64, -1).reshape([target.numel() as i64, classes as i64]);
-        Batch { x: x.contiguous(), target, weight, ignore_index }
+        // Rows lie as they are wanted.
+        let x = match rows {
+            true => input.contiguous(),
+            false => input.movedim(class_dim as i64, -1).reshape_to(&[target.numel(), classes]).contiguous(),
+        };
+        Batch { x, target, weight, ignore_index }
     }
 
     /// Results per row (in the input's order) reduced. `total` is the sum of the rows' weights.
