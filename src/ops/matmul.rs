@@ -370,10 +370,10 @@ struct Epilogue<'a> {
 fn product(a: &Tensor, b: &Tensor, shape: &[usize; 2], epilogue: Option<Epilogue>) -> Tensor {
     let start = epilogue.as_ref().map_or(a, |e| e.start);
     let gpu = gpu::of("matmul", &[a, b, start]);
-    no_grad(|| match gpu {
-        Some(gpu) => cuda::product(gpu, a, b, shape, epilogue),
+    match gpu {
+        Some(gpu) => no_grad(|| cuda::product(gpu, a, b, shape, epilogue)),
         None => cpu::product(a, b, shape, epilogue),
-    })
+    }
 }
 
 /// Products of batches, which `a` and `b` broadcast to; nothing is recorded.

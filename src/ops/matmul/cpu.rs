@@ -27,7 +27,7 @@ pub(super) fn product_at(a: &Tensor, b: &Tensor, place: Tensor) -> Tensor {
     place
 }
 
-/// The product of two matrices whose sizes and dtypes were checked.
+/// The product of two matrices whose sizes and dtypes were checked. What it calls sees no history.
 #[track_caller]
 pub(super) fn product(
     a: &Tensor,
