@@ -11,7 +11,7 @@ use std::ptr::{null, null_mut};
 use super::widen::Real;
 
 use super::float::Float;
-use super::prefetch::prefetch;
+use super::prefetch::{prefetch, prefetch_later};
 use super::vector::{Plain, Vector};
 
 /// One tile product of a compute type at one level of instructions.
@@ -28,6 +28,19 @@ pub struct Tile<T> {
     pub tallest: usize,
     /// The product, see [`Product`].
     pub run: unsafe fn(Product<T>),
+}
+
+/// Columns of tiles that rows of memory are read for in one go.
+pub const TOGETHER: usize = 4;
+
+/// Parts of B's rows to be brought near beside the sums, a tile's row in each step: the processor does not foresee
+/// what is read of many rows in turn.
+#[derive(Clone, Copy, Default)]
+pub struct Aside {
+    /// The first of the rows, of which each has [`TOGETHER`] steps.
+    pub first: usize,
+    /// Elements between what the tile reads of a row and the part, or 0 for none.
+    pub distance: usize,
 }
 
 /// `C = start + A B` for `m x n` elements, or `C += start + A B`: a column of tiles.
@@ -52,6 +65,8 @@ pub struct Product<T> {
     pub b: *const T,
     /// Where the k rows of B are, or null: one after the other.
     pub rows: *const usize,
+    /// With `rows`, what is brought near of them for later tiles.
+    pub aside: Aside,
     /// Element (i, j) of C is at `c + i * c_row + j * c_column`.
     pub c: *mut T,
     /// Distance between rows of C.
@@ -82,6 +97,7 @@ impl<T> Default for Product<T> {
             a_rows: null(),
             b: null(),
             rows: null(),
+            aside: Aside::default(),
             c: null_mut(),
             c_row: 0,
             c_column: 1,
@@ -93,6 +109,8 @@ impl<T> Default for Product<T> {
     }
 }
 
+/// Bytes of a cache line.
+pub(super) const LINE: usize = 64;
 /// Most numbers of any tile, 14 rows of 32.
 const MOST_NUMBERS: usize = 14 * 32;
 
@@ -169,6 +187,14 @@ unsafe fn product<
             let column = if COLUMNS { *p.columns.add(step) } else { 0 };
             if ROWS {
                 b = p.b.add(*p.rows.add(step));
+                if p.aside.distance > 0 {
+                    let (row, part) = (p.aside.first + step / TOGETHER, step % TOGETHER);
+                    let at = *p.rows.add(row) + p.aside.distance + part * (S * V::LANES);
+                    prefetch_later(p.b.wrapping_add(at));
+                    if S * size_of::<V>() > LINE {
+                        prefetch_later(p.b.wrapping_add(at + V::LANES));
+                    }
+                }
             }
             let mut row = [V::load(b); S];
             for j in 1..S {

@@ -7,7 +7,7 @@ use std::mem::MaybeUninit;
 use super::{Gemm, Matrix};
 use crate::cpu::float::Float;
 use crate::cpu::isa;
-use crate::cpu::micro::{Product, Tile, heights};
+use crate::cpu::micro::{Aside, LINE, Product, TOGETHER, Tile, heights};
 use crate::cpu::pack::Panels;
 use crate::cpu::parts::with_scratch;
 use crate::cpu::prefetch::Later;
@@ -31,8 +31,6 @@ const REUSED_UNALIGNED: usize = 512;
 /// Bytes of an operand, with what is between its rows, that stays in the second-level cache, from which tiles
 /// read it as fast as from the first: their sums take longer.
 const NEAR: usize = 256 << 10;
-/// Bytes of a cache line.
-const LINE: usize = 64;
 /// Bytes between rows whose lines share one set of the first-level cache.
 const PAGE: usize = 4096;
 
@@ -67,6 +65,16 @@ pub unsafe fn multiply<T: Float>(product: Gemm<T>, start: *const T) {
     let distance = (depth | 1) * tile.columns;
     let left = if packs_a { height * if keeps_a { k } else { depth } } else { 0 };
     let right = distance * wide.div_ceil(tile.columns);
+    // Columns of tiles read parts of many rows of memory, each of which had better be read in one go: beside each
+    // of some columns a part of the rows, for as many columns.
+    let aside = |column: usize, deep: usize| {
+        let turn = column / tile.columns % TOGETHER;
+        let far = !packs_b && !near(b.row);
+        Aside {
+            first: turn * deep / TOGETHER,
+            distance: if far { (TOGETHER - turn) * tile.columns } else { 0 },
+        }
+    };
     let mut distances = [const { MaybeUninit::uninit() }; DEPTH];
     if !packs_b {
         fill(&mut distances[..depth], b.row as usize);
@@ -155,6 +163,7 @@ pub unsafe fn multiply<T: Float>(product: Gemm<T>, start: *const T) {
                             a_tile,
                             b: panel,
                             rows: places,
+                            aside: aside(j, deep),
                             c: c.at(i0, j0 + j).ptr,
                             c_row: c.row as usize,
                             c_column: c.column as usize,

@@ -36,7 +36,7 @@ impl<T: Float> Placed<T> {
 }
 
 /// Shapes for every way of computing, with rests of tiles and of blocks.
-const SHAPES: [(usize, usize, usize); 16] = [
+const SHAPES: [(usize, usize, usize); 22] = [
     (1, 1, 1),
     (3, 5, 4),
     (17, 1, 9),
@@ -53,6 +53,13 @@ const SHAPES: [(usize, usize, usize); 16] = [
     (13, 17, 800),
     (1, 1100, 90),
     (1030, 1, 90),
+    // Operands that are read where they are, and some that are just too large or lie badly for that.
+    (64, 64, 64),
+    (32, 32, 32),
+    (9, 320, 300),
+    (600, 50, 33),
+    (1100, 40, 70),
+    (30, 1024, 20),
 ];
 
 fn check<T: Float>(tolerance: f64) {

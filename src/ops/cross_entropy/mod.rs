@@ -146,7 +146,10 @@ impl Batch {
         // Rows lie as they are wanted.
         let x = match rows {
             true => input.contiguous(),
-            false => input.movedim(class_dim as i64, -1).reshape_to(&[target.numel(), classes]).contiguous(),
+            false => input
+                .movedim(class_dim as i64, -1)
+                .reshape_to(&[target.numel(), classes])
+                .contiguous(),
         };
         Batch { x, target, weight, ignore_index }
     }
