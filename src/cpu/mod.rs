@@ -3,6 +3,7 @@
 
 pub mod attention;
 pub mod axes;
+pub mod cache;
 pub mod conv;
 pub mod copy;
 pub mod dense;

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
+use super::super::cache;
 use super::super::field::{Field, gather, runs};
 use super::super::float::Float;
 use super::super::isa;
@@ -106,8 +107,16 @@ impl<'a, T: Float> Correlation<'a, T> {
         let farthest = rows.iter().copied().max().unwrap_or(0);
         // Panels of points, or grid rows.
         let panels = way.panels(sizes, tile);
-        let points = if let Way::Points = way { sizes.grid[1] } else { tile.columns };
-        let width = (panels / (2 * get_num_threads())).clamp(1, (256 / points).max(1));
+        let (points, most) = match way {
+            Way::Points => {
+                // The rows are read once for each panel of filters: they stay in the second-level cache.
+                let row = sizes.inputs * field.grid_row * size_of::<T>();
+                (sizes.grid[1], cache::second() / 2 / row.max(1))
+            }
+            _ => (tile.columns, usize::MAX),
+        };
+        let most = most.min(256 / points).max(1);
+        let width = (panels / (2 * get_num_threads())).clamp(1, most);
         let blocks = panels.div_ceil(width);
         let out = Shared::new(out.as_mut_ptr());
         let flops = 2 * k * sizes.outputs * points * width;

@@ -5,6 +5,7 @@
 use std::mem::MaybeUninit;
 
 use super::{Gemm, Matrix};
+use crate::cpu::cache;
 use crate::cpu::float::Float;
 use crate::cpu::isa;
 use crate::cpu::micro::{Aside, LINE, Product, TOGETHER, Tile, heights};
@@ -28,9 +29,10 @@ const REUSED_A: usize = 512;
 const REUSED_B: usize = 18;
 /// Rows of C for which packing a B is whose rows start anywhere in a cache line.
 const REUSED_UNALIGNED: usize = 512;
-/// Bytes of an operand, with what is between its rows, that stays in the second-level cache, from which tiles
-/// read it as fast as from the first: their sums take longer.
-const NEAR: usize = 256 << 10;
+/// Bytes of a first-level cache from which on an operand may lie as it likes in the second, from which tiles read it
+/// as fast: their sums take longer. In a smaller one its lines, many of which share a set, are in the way of what
+/// another program has there that runs on the same core.
+const ROOMY: usize = 48 << 10;
 /// Bytes between rows whose lines share one set of the first-level cache.
 const PAGE: usize = 4096;
 
@@ -44,10 +46,12 @@ pub unsafe fn multiply<T: Float>(product: Gemm<T>, start: *const T) {
     let level = isa::current();
     let (tile, packer) = (T::tile(level), T::packer(level));
     let depth = k.div_ceil(k.div_ceil(DEPTH));
-    let near = |apart: isize| k * apart as usize * size_of::<T>() <= NEAR;
-    let lies = a.column == 1 || (a.row == 1 && near(a.column));
+    // With what is between its rows an operand stays in the second-level cache.
+    let near = |apart: isize| k * apart as usize * size_of::<T>() <= cache::second() / 4;
+    let roomy = cache::first() >= ROOMY;
+    let lies = a.column == 1 || (a.row == 1 && roomy && near(a.column));
     let packs_a = !lies || n > REUSED_A || alpha != T::of(1.0);
-    let packs_b = b.column != 1 || (m > REUSED_B && !(near(b.row) && is_read_well(b, m)));
+    let packs_b = b.column != 1 || (m > REUSED_B && !(roomy && near(b.row) && is_read_well(b, m)));
     let whole = m.next_multiple_of(tile.rows);
     if !packs_a && !packs_b && n.is_multiple_of(tile.columns) && k <= DEPTH {
         // SAFETY: the caller's promise; every tile's columns are all there.
