@@ -102,9 +102,9 @@ pub fn available() -> Isa {
 /// Whether products of bf16 run at twice the rate of f32's: whether there are AVX512-BF16's products of pairs,
 /// at the full rate, and `TORCHRS_ISA` does not lower the level below them.
 ///
-/// That is so on AMD's processors from family 1Ah (Zen 5) on. Zen 4 takes two cycles for each, and Intel's
-/// without AMX half as many a cycle as of f32's: to widen the operands is as fast there, and more exact, since
-/// the instruction takes subnormal numbers for 0.
+/// That is so on all of AMD's processors that have them. Intel's without AMX take half as many a cycle as of
+/// f32's: to widen the operands is as fast there, and more exact, since the instruction takes subnormal numbers
+/// for 0.
 #[cfg(target_arch = "x86_64")]
 pub fn multiplies_bf16() -> bool {
     static FOUND: OnceLock<bool> = OnceLock::new();
@@ -114,12 +114,10 @@ pub fn multiplies_bf16() -> bool {
 #[cfg(target_arch = "x86_64")]
 fn multiplies_bf16_fast() -> bool {
     use std::arch::x86_64::__cpuid;
-    let (vendor, version) = (__cpuid(0), __cpuid(1).eax);
-    // The name's three words; the family is a sum where its first part is full.
-    let amd =
-        [vendor.ebx, vendor.edx, vendor.ecx].map(u32::to_le_bytes).concat() == b"AuthenticAMD";
-    let (family, more) = (version >> 8 & 15, version >> 20 & 255);
-    amd && family == 15 && family + more >= 0x1a && is_x86_feature_detected!("avx512bf16")
+    let vendor = __cpuid(0);
+    // The name's three words.
+    let vendor = [vendor.ebx, vendor.edx, vendor.ecx].map(u32::to_le_bytes).concat();
+    vendor == b"AuthenticAMD" && is_x86_feature_detected!("avx512bf16")
 }
 
 #[cfg(test)]
