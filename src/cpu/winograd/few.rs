@@ -2,12 +2,13 @@
 //! four times what the filters are, written to memory and read again, so that here they are transformed in
 //! blocks, each used for all tiles while it is in the second-level cache.
 
+use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use super::filters::{Filters, Pack, pack_filters};
 use super::lanes::L;
-use super::spread::{Collect, Inputs, runs};
-use super::{Block, DEPTH, PRODUCTS, Winograd, apart, tile};
+use super::spread::{Collect, runs};
+use super::{Block, DEPTH, Dense, PRODUCTS, Scheme, Stride, Winograd, apart, tile};
 use crate::cpu::conv::{Sizes, Target};
 use crate::cpu::micro::Product;
 use crate::cpu::parts::{Shared, with_scratch};
@@ -20,9 +21,9 @@ const MOST: usize = 200;
 const PANELS: usize = 2;
 
 impl Winograd {
-    /// Whether there are so few tiles that filters are transformed in blocks.
+    /// Whether there are so few tiles that filters are transformed in blocks; at stride 1 only.
     pub(super) fn is_few(&self) -> bool {
-        self.total() <= MOST
+        self.stride == Stride::One && self.total() <= MOST
     }
 
     /// Distance between channels in the operands.
@@ -59,15 +60,12 @@ impl Winograd {
                 // SAFETY: channels write numbers of their own; what goes past the end of a channel's lanes
                 // stays in the slack before the next one's.
                 let to = unsafe { shared.get().add(g * PRODUCTS * right + c * stride) };
-                block(g).spread::<Inputs>(
-                    source,
-                    self.source,
-                    self.origin,
-                    groups * inputs,
-                    item,
-                    to,
-                    right,
-                );
+                let place = (groups * inputs, item);
+                let block = block(g);
+                // SAFETY: as above.
+                unsafe {
+                    Dense::spread(block.cut(source, self.source, self.origin, place, to, right))
+                };
             }
         });
         let (tiles, out) = (&*tiles, Shared::new(out));
@@ -95,6 +93,7 @@ impl Winograd {
                                 outputs,
                                 inputs: deep,
                                 rows: tile.rows,
+                                panel: 0,
                                 out: transformed[(panel - first) * PRODUCTS * operand..]
                                     .as_mut_ptr(),
                                 stride: operand,
@@ -129,7 +128,7 @@ impl Winograd {
                     }
                     for o in first * tile.rows..(last * tile.rows).min(outputs) {
                         let channel = g * outputs + o;
-                        let all = vectorize(Collect {
+                        let all = vectorize(Collect::<Dense> {
                             products: &products[(o - first * tile.rows) * stride..],
                             stride: left,
                             runs,
@@ -139,6 +138,7 @@ impl Winograd {
                             out: unsafe { out.get().add(channel * target.channel) },
                             image: target.image,
                             row: target.row,
+                            scheme: PhantomData,
                         });
                         if !all {
                             finite.store(false, Relaxed);

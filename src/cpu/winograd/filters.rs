@@ -23,8 +23,8 @@ pub struct Filters<'a> {
 }
 
 /// Transforms the filters of `rows` result channels from `first` on, for all source channels, as the
-/// left operands of a register tile with `rows` rows: product p's column c is at
-/// `out[p * stride + c * rows]`.
+/// left operands of a register tile with `rows` rows: of a product whose operands are the `count` ones from b on,
+/// column c of operand `b + i` is at `out[b * stride + ((panel * count + i) * inputs + c) * rows]`.
 pub struct Pack<'a> {
     pub filters: Filters<'a>,
     /// First number of the group.
@@ -33,6 +33,7 @@ pub struct Pack<'a> {
     pub outputs: usize,
     pub inputs: usize,
     pub rows: usize,
+    pub panel: usize,
     pub out: *mut f32,
     pub stride: usize,
 }
@@ -52,18 +53,9 @@ impl Pack<'_> {
     /// The processor has the lanes' instructions, and `out` is as the field says.
     #[inline(always)]
     unsafe fn pack<V: Lanes>(self) {
-        let count = self.rows.min(self.outputs - self.first);
         for c in 0..self.inputs {
-            let mut taps = [[0.0; L]; TAPS];
-            for l in 0..count {
-                let at = self.start + (self.first + l) * self.filters.output;
-                let filter = &self.filters.data[at + c * self.filters.input..];
-                for t in 0..TAPS {
-                    taps[t][l] = filter[self.filters.order[t]];
-                }
-            }
-            // SAFETY: the operand of each product, whose last column is written exactly; the others
-            // overlap the next column, which is written later.
+            let taps = self.taps(c);
+            // SAFETY: the caller's promise.
             unsafe {
                 let g = |i: usize, j: usize| V::load(taps[3 * i + j].as_ptr());
                 let mut half = [[V::splat(0.0); N]; 3];
@@ -73,16 +65,49 @@ impl Pack<'_> {
                 for j in 0..N {
                     let products = points::taps([half[0][j], half[1][j], half[2][j]]);
                     for i in 0..N {
-                        let to = self.out.add((i * N + j) * self.stride + c * self.rows);
-                        if c + 1 < self.inputs {
-                            products[i].store(to);
-                        } else {
-                            let mut last = [0.0; L];
-                            products[i].store(last.as_mut_ptr());
-                            to.copy_from_nonoverlapping(last.as_ptr(), self.rows);
-                        }
+                        self.store((i * N + j, 1, 0), c, products[i]);
                     }
                 }
+            }
+        }
+    }
+
+    /// The taps from source channel c, row by row, each of all result channels.
+    #[inline(always)]
+    pub fn taps(&self, c: usize) -> [[f32; L]; TAPS] {
+        let mut taps = [[0.0; L]; TAPS];
+        for l in 0..self.rows.min(self.outputs - self.first) {
+            let at = self.start + (self.first + l) * self.filters.output;
+            let filter = &self.filters.data[at + c * self.filters.input..];
+            for t in 0..TAPS {
+                taps[t][l] = filter[self.filters.order[t]];
+            }
+        }
+        taps
+    }
+
+    /// Column c of the operand that is the given one behind the first of its product, of which there are `count`.
+    /// The last column is written exactly; the others overlap the next one, which is written later.
+    ///
+    /// # Safety
+    /// As for `pack`.
+    #[inline(always)]
+    pub unsafe fn store<V: Lanes>(
+        &self,
+        (first, count, behind): (usize, usize, usize),
+        c: usize,
+        numbers: V,
+    ) {
+        let column = (self.panel * count + behind) * self.inputs + c;
+        // SAFETY: the caller's promise.
+        unsafe {
+            let to = self.out.add(first * self.stride + column * self.rows);
+            if c + 1 < self.inputs {
+                numbers.store(to);
+            } else {
+                let mut last = [0.0; L];
+                numbers.store(last.as_mut_ptr());
+                to.copy_from_nonoverlapping(last.as_ptr(), self.rows);
             }
         }
     }
@@ -106,7 +131,7 @@ pub fn pack_filters(pack: Pack) {
 #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw,avx2,fma")]
 unsafe fn pack_wide(all: Pack) {
     use std::arch::x86_64::*;
-    let Pack { filters, start, first, outputs, inputs, rows, out, stride } = all;
+    let Pack { filters, start, first, outputs, inputs, rows, panel, out, stride } = all;
     let count = rows.min(outputs - first);
     let start = start + first * filters.output;
     let mut last = 0;
@@ -119,6 +144,7 @@ unsafe fn pack_wide(all: Pack) {
     for l in 0..2 * L {
         places[l] = (l % L * filters.output + l / L * filters.input) as i32;
     }
+    let out = out.wrapping_add(panel * inputs * rows);
     // SAFETY: the filters are there by the assertion, masked ones are not read; `out` has room for whole
     // columns by the caller's word.
     unsafe {

@@ -15,6 +15,11 @@ pub trait Lanes: Sums {
     /// # Safety
     /// They are there, and the processor has the instruction set, as for all functions here.
     unsafe fn deinterleave(row: *const f32) -> [Self; OUT];
+    /// The even ones and the odd ones of 16 numbers.
+    ///
+    /// # Safety
+    /// As for `deinterleave`.
+    unsafe fn split(row: *const f32) -> [Self; 2];
     /// The inverse of `deinterleave`.
     ///
     /// # Safety
@@ -63,6 +68,12 @@ impl Lanes for Plain<f32, L> {
         std::array::from_fn(|j| Plain(std::array::from_fn(|l| row[l][j])))
     }
     #[inline(always)]
+    unsafe fn split(row: *const f32) -> [Self; 2] {
+        // SAFETY: as above.
+        let row = unsafe { row.cast::<[[f32; 2]; L]>().read() };
+        std::array::from_fn(|j| Plain(std::array::from_fn(|l| row[l][j])))
+    }
+    #[inline(always)]
     unsafe fn interleave(lanes: [Self; OUT], row: *mut f32) {
         let out: [[f32; OUT]; L] = std::array::from_fn(|l| std::array::from_fn(|j| lanes[j].0[l]));
         // SAFETY: the caller's promise.
@@ -105,6 +116,21 @@ mod x86 {
                     _mm256_insertf128_ps::<1>(_mm256_castps128_ps256(low), high)
                 };
                 transpose([pair(0), pair(1), pair(2), pair(3)])
+            }
+        }
+        #[inline(always)]
+        unsafe fn split(row: *const f32) -> [Self; 2] {
+            // SAFETY: as above.
+            unsafe {
+                let (low, high) = (_mm256_loadu_ps(row), _mm256_loadu_ps(row.add(8)));
+                // Pairs of the lower halves, of the upper ones, and so on: to be put in order.
+                let ordered = |x: __m256| {
+                    let x = _mm256_permute4x64_pd::<0b11_01_10_00>(_mm256_castps_pd(x));
+                    _mm256_castpd_ps(x)
+                };
+                let even = _mm256_shuffle_ps::<0b10_00_10_00>(low, high);
+                let odd = _mm256_shuffle_ps::<0b11_01_11_01>(low, high);
+                [ordered(even), ordered(odd)]
             }
         }
         #[inline(always)]

@@ -1,45 +1,95 @@
-//! 3x3 convolutions at stride 1 by Winograd's minimal filtering F(4x4, 3x3): a tile of 4x4 outputs
-//! takes 36 products per pair of channels instead of 144. Tiles and filters are transformed (see
-//! [`points`] for the transforms and their accuracy), each of the 36 products is a matrix product over
-//! the channels, and its results are transformed back. All three products of a convolution are done
-//! so; the gradient of the filters is the transposed computation, summed over the tiles.
+//! 3x3 convolutions by Winograd's minimal filtering: at stride 1 F(4x4, 3x3), where a tile of 4x4 outputs takes 36
+//! products per pair of channels instead of 144, at stride 2 F(4x4, 2x2) of the source's phases, where it takes 81.
+//! Tiles and filters are transformed (see [`points`] and [`phases`] for the transforms and their accuracy), each of the
+//! products is a matrix product over the channels, and its results are transformed back. All three products of a
+//! convolution at stride 1 are done so; the gradient of the filters is the transposed computation, summed over the
+//! tiles. At stride 2 the forward product is.
 //!
 //! f32 only.
 
 mod few;
 mod filters;
+mod gradient;
 mod lanes;
+mod phases;
 mod points;
 mod spread;
 #[cfg(test)]
 mod tests;
 
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use super::conv::{Sizes, Target};
 use super::float::Float;
 use super::isa;
-use super::micro::{Product, Tile, multiply};
-use super::pack::{pack, packed_len};
-use super::parts::{Parts, Shared, with_scratch};
+use super::micro::{Product, Tile};
+use super::parts::{Shared, with_scratch};
 use super::threads::{get_num_threads, parallel_for};
 use super::vectorize::vectorize;
-use filters::{Pack, TAPS, Unpack, pack_filters};
-use lanes::{L, OUT};
+use filters::{Pack, TAPS, pack_filters};
+use lanes::{L, OUT, Sums};
+use phases::Phases;
 use points::N;
-use spread::{Collect, Gradients, Inputs, Run, Spread, runs};
+use spread::{Collect, Cut, Inputs, Run, Spread, runs};
 
 pub use filters::Filters;
 
-/// Products of a tile.
+/// Products of a tile at stride 1, each of one operand.
 const PRODUCTS: usize = N * N;
 /// Longest sum of a register tile: its right operand stays in the first-level cache.
 const DEPTH: usize = 256;
-/// Tiles of a block of the filters' gradient, whose sums are taken one after the other.
-const BLOCK: usize = 128;
+/// What is done with a tile of 4x4 outputs.
+trait Scheme {
+    /// Points of a dimension, and so products.
+    const N: usize;
+    /// Operands of all products, for each channel.
+    const OPERANDS: usize;
 
-/// A 3x3 correlation at stride 1.
+    /// What a product is the sum of.
+    fn operands(product: usize) -> Range<usize>;
+    /// Transforms filters with the best instructions that the processor has.
+    fn pack(pack: Pack);
+    /// Transforms tiles.
+    ///
+    /// # Safety
+    /// Nobody else uses the operands' places, which are writable as [`Cut`] says.
+    unsafe fn spread(cut: Cut);
+    /// Transforms the first `N` products of a dimension back.
+    ///
+    /// # Safety
+    /// The processor has the registers' instructions.
+    unsafe fn outputs<V: Sums>(m: [V; points::N]) -> [V; OUT];
+
+    /// How many products there are.
+    const PRODUCTS: usize = Self::N * Self::N;
+}
+
+/// Stride 1.
+struct Dense;
+
+impl Scheme for Dense {
+    const N: usize = points::N;
+    const OPERANDS: usize = PRODUCTS;
+
+    fn operands(product: usize) -> Range<usize> {
+        product..product + 1
+    }
+    fn pack(pack: Pack) {
+        pack_filters(pack);
+    }
+    unsafe fn spread(cut: Cut) {
+        vectorize(Spread { cut, side: PhantomData::<Inputs> });
+    }
+    #[inline(always)]
+    unsafe fn outputs<V: Sums>(m: [V; points::N]) -> [V; OUT] {
+        // SAFETY: the caller's promise.
+        unsafe { points::outputs(m) }
+    }
+}
+
+/// A 3x3 correlation.
 #[derive(Clone, Copy, Debug)]
 pub struct Winograd {
     /// Batch, channels, and the grid: height and width of the result.
@@ -48,6 +98,25 @@ pub struct Winograd {
     pub source: [usize; 2],
     /// Source row and column of the first result's first tap.
     pub origin: [isize; 2],
+    /// Rows and columns of the source between neighbouring results.
+    pub stride: Stride,
+}
+
+/// Strides for which there is a scheme.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stride {
+    One,
+    Two,
+}
+
+impl Stride {
+    /// Operands of a tile and a source channel, and products of a tile and a result channel.
+    fn counts(self) -> (usize, usize) {
+        match self {
+            Stride::One => (Dense::OPERANDS, Dense::PRODUCTS),
+            Stride::Two => (Phases::OPERANDS, Phases::PRODUCTS),
+        }
+    }
 }
 
 /// The least length from `len` on of an odd number of cache lines: what is so far apart for each of the
@@ -77,19 +146,19 @@ impl Winograd {
         self.beats_direct(FILTER * memory)
     }
 
-    /// Whether [`correlate_filters`](Self::correlate_filters) takes less time than summing directly.
-    pub fn pays_for_filters(&self) -> bool {
-        self.beats_direct(FILTER)
-    }
-
-    /// Whether this takes less than a direct sum when a filter's transform takes as long as `filter`
-    /// multiplications in a register tile; the weights are measured.
+    /// Whether this takes less than a direct sum when the transform of a filter for [`Dense`] takes as long as
+    /// `filter` multiplications in a register tile; the weights are measured.
     fn beats_direct(&self, filter: f64) -> bool {
         let Sizes { inputs, outputs, grid, batch, .. } = self.sizes;
         let (c, k, tiles) = (inputs as f64, outputs as f64, self.total() as f64);
         let direct = (TAPS * batch * grid[0] * grid[1]) as f64 * c * k;
-        let products = PRODUCTS as f64 * tiles * c * k;
-        products + TILE * tiles * (c + k) + filter * c * k < direct
+        let (operands, products) = self.stride.counts();
+        // Transforms are as long as what they write or read.
+        let [operands, products] = [operands, products].map(|n| n as f64 / PRODUCTS as f64);
+        let multiplied = operands * PRODUCTS as f64 * tiles * c * k;
+        let tile = if self.stride == Stride::One { TILE } else { TILE_OF_PHASES };
+        let transformed = tile * tiles * (operands * c + products * k) + filter * operands * c * k;
+        multiplied + transformed < direct
     }
 
     /// Elements of scratch that [`correlate`](Self::correlate) takes.
@@ -122,54 +191,60 @@ impl Winograd {
         if self.is_few() {
             return self.correlate_few(source, filters, bias, target, scratch, out);
         }
-        self.transform_filters(filters, scratch);
-        self.correlate_blocks(source, scratch, bias, target, out)
+        match self.stride {
+            Stride::One => self.correlate_by::<Dense>(source, filters, bias, target, scratch, out),
+            Stride::Two => self.correlate_by::<Phases>(source, filters, bias, target, scratch, out),
+        }
     }
 
     /// Elements of the transformed filters of all groups.
     fn filters_len(&self) -> usize {
         let Sizes { groups, inputs, outputs, .. } = self.sizes;
-        groups * PRODUCTS * apart(outputs.next_multiple_of(tile().rows) * inputs)
+        let (operands, _) = self.stride.counts();
+        groups * operands * apart(outputs.next_multiple_of(tile().rows) * inputs)
     }
 
     /// Transforms all filters.
-    fn transform_filters(&self, filters: Filters, out: &mut [f32]) {
+    fn transform_filters<S: Scheme>(&self, filters: Filters, out: &mut [f32]) {
         let Sizes { groups, inputs, outputs, .. } = self.sizes;
         let rows = tile().rows;
         let panels = outputs.div_ceil(rows);
         let stride = apart(panels * rows * inputs);
-        assert_eq!(out.len(), groups * PRODUCTS * stride);
+        let group = S::OPERANDS * stride;
+        assert_eq!(out.len(), groups * group);
         let shared = Shared::new(out.as_mut_ptr());
         parallel_for(groups * panels, 2000 / inputs.max(1) + 1, |range| {
             for item in range {
                 let (g, panel) = (item / panels, item % panels);
-                let at = g * PRODUCTS * stride + panel * rows * inputs;
-                pack_filters(Pack {
+                S::pack(Pack {
                     filters,
                     start: g * filters.group,
                     first: panel * rows,
                     outputs,
                     inputs,
                     rows,
+                    panel,
                     // SAFETY: inside `out`, whose length is asserted; panels are disjoint.
-                    out: unsafe { shared.get().add(at) },
+                    out: unsafe { shared.get().add(g * group) },
                     stride,
                 });
             }
         });
     }
 
-    /// [`Winograd::correlate`] in blocks of tiles, with all filters transformed. The target has been
-    /// checked.
-    fn correlate_blocks(
+    /// [`Winograd::correlate`] in blocks of tiles, with all filters transformed first, into `scratch`. The target has
+    /// been checked.
+    fn correlate_by<S: Scheme>(
         &self,
         source: &[f32],
-        filters: &[f32],
+        filters: Filters,
         bias: Option<&[f32]>,
         target: Target,
+        scratch: &mut [f32],
         out: *mut f32,
     ) -> bool {
-        let Sizes { groups, outputs, .. } = self.sizes;
+        self.transform_filters::<S>(filters, scratch);
+        let (filters, Sizes { groups, outputs, .. }) = (&*scratch, self.sizes);
         let wide = self.block();
         let blocks = self.total().div_ceil(wide);
         let out = Shared::new(out);
@@ -189,8 +264,9 @@ impl Winograd {
                 let first = g * outputs * target.channel;
                 let bias = bias.map(|b| &b[g * outputs..(g + 1) * outputs]);
                 // SAFETY: the caller has checked the target; blocks and groups are disjoint parts of it.
-                let all =
-                    unsafe { job.correlate(source, filters, bias, target, out.get().add(first)) };
+                let all = unsafe {
+                    job.correlate::<S>(source, filters, bias, target, out.get().add(first))
+                };
                 if !all {
                     finite.store(false, Relaxed);
                 }
@@ -199,80 +275,12 @@ impl Winograd {
         finite.into_inner()
     }
 
-    /// Elements of scratch that [`correlate_filters`](Self::correlate_filters) takes.
-    pub fn filter_sums_len(&self) -> usize {
-        let Sizes { inputs, outputs, .. } = self.sizes;
-        let (left, right) = (outputs * self.stride(), inputs * self.stride());
-        PRODUCTS * (apart(inputs * outputs) + apart(left) + apart(right)) + 4 * L
-    }
-
-    /// Distance between channels in the operands of the filters' gradient.
-    fn stride(&self) -> usize {
-        BLOCK.min(self.total().next_multiple_of(L)) + 2 * L
-    }
-
-    /// For every source channel, tap and result channel, the sum over the grid of source times
-    /// `gradient` (`[batch, groups * outputs, grid]`): the gradient of the filters, written to `out` as
-    /// `[groups * outputs, inputs, 9]`.
-    pub fn correlate_filters(
-        &self,
-        source: &[f32],
-        gradient: &[f32],
-        scratch: &mut [f32],
-        out: &mut [f32],
-    ) {
-        let Sizes { groups, inputs, outputs, .. } = self.sizes;
-        let (total, stride, tile) = (self.total(), self.stride(), tile());
-        let (left, right) = (apart(outputs * stride), apart(inputs * stride));
-        let size = apart(inputs * outputs);
-        let (sums, operands) = scratch.split_at_mut(PRODUCTS * size + L);
-        for g in 0..groups {
-            for first in (0..total).step_by(BLOCK) {
-                let count = BLOCK.min(total - first);
-                let block = Block {
-                    all: self,
-                    runs: &runs(self.tiles(), first, count),
-                    count,
-                    stride,
-                    group: g,
-                };
-                block.spread_both(source, gradient, operands);
-                let (grads, columns) = operands.split_at(PRODUCTS * left + L);
-                let sums = Parts::new(sums);
-                parallel_for(PRODUCTS, 1, |range| {
-                    with_scratch(packed_len(tile, count, inputs), |packed: &mut [f32]| {
-                        for p in range {
-                            let columns = &columns[p * right..][..right];
-                            pack(count, inputs, columns, 1, stride, tile.columns, packed);
-                            // SAFETY: each product has sums of its own; the operands hold `count`
-                            // tiles of each channel.
-                            unsafe {
-                                let sums = sums.slice(p * size..(p + 1) * size);
-                                let a = (grads[p * left..].as_ptr(), stride, 1);
-                                let (b, c) = (packed.as_ptr(), (sums.as_mut_ptr(), inputs));
-                                multiply(tile, (outputs, inputs, count), a, b, c, first > 0);
-                            }
-                        }
-                    });
-                });
-            }
-            let out =
-                Parts::new(&mut out[g * outputs * inputs * TAPS..][..outputs * inputs * TAPS]);
-            parallel_for(outputs, 2000 / inputs.max(1) + 1, |range| {
-                for o in range {
-                    // SAFETY: each result channel has gradients of its own.
-                    let out = unsafe { out.slice(o * inputs * TAPS..(o + 1) * inputs * TAPS) };
-                    vectorize(Unpack { sums: &sums[o * inputs..], stride: size, out });
-                }
-            });
-        }
-    }
-
     /// Tiles of a block: as many as make the operands fill the second-level cache, but no fewer than
     /// make up for reading all filters once more.
     fn block(&self) -> usize {
-        let channels = self.sizes.inputs + self.sizes.outputs;
-        let fit = (CACHE / (PRODUCTS * channels * size_of::<f32>())) / 16 * 16;
+        let (operands, products) = self.stride.counts();
+        let numbers = operands * self.sizes.inputs + products * self.sizes.outputs;
+        let fit = (CACHE / (numbers * size_of::<f32>())) / 16 * 16;
         let share = self.total().div_ceil(get_num_threads()).next_multiple_of(16);
         fit.max(LEAST).min(share).max(16)
     }
@@ -280,6 +288,8 @@ impl Winograd {
 
 /// Multiplications that transforming a tile of a channel is worth.
 const TILE: f64 = 1200.0;
+/// For each of as many operands or products at stride 2.
+const TILE_OF_PHASES: f64 = 700.0;
 /// As many of a filter.
 const FILTER: f64 = 1200.0;
 /// Bytes of a block's operands.
@@ -301,7 +311,7 @@ struct Block<'a> {
 impl Block<'_> {
     /// # Safety
     /// The target, from `out` on, is writable, and nobody else uses this block's part of it.
-    unsafe fn correlate(
+    unsafe fn correlate<S: Scheme>(
         &self,
         source: &[f32],
         filters: &[f32],
@@ -313,43 +323,45 @@ impl Block<'_> {
         let tile = tile();
         let panels = outputs.div_ceil(tile.rows);
         let operand = apart(panels * tile.rows * inputs);
-        let filters = &filters[self.group * PRODUCTS * operand..][..PRODUCTS * operand];
-        // One behind another: product, channel, tile.
+        let filters = &filters[self.group * S::OPERANDS * operand..][..S::OPERANDS * operand];
+        // One behind another: operand or product, channel, tile.
         let (left, right) = (apart(inputs * self.stride), apart(outputs * self.stride));
         let slack = 2 * L;
-        with_scratch(PRODUCTS * (left + right) + 2 * slack, |scratch: &mut [f32]| {
-            let (columns, products) = scratch.split_at_mut(PRODUCTS * left + slack);
+        let len = S::OPERANDS * left + S::PRODUCTS * right + 2 * slack;
+        with_scratch(len, |scratch: &mut [f32]| {
+            let (columns, products) = scratch.split_at_mut(S::OPERANDS * left + slack);
             for c in 0..inputs {
-                self.spread::<Inputs>(
-                    source,
-                    self.all.source,
-                    self.all.origin,
-                    groups * inputs,
-                    self.group * inputs + c,
-                    columns[c * self.stride..].as_mut_ptr(),
-                    left,
-                );
+                let place = (groups * inputs, self.group * inputs + c);
+                let to = columns[c * self.stride..].as_mut_ptr();
+                let cut = self.cut(source, self.all.source, self.all.origin, place, to, left);
+                // SAFETY: of channel c there are `stride` numbers for each operand.
+                unsafe { S::spread(cut) };
             }
-            let rows: Vec<usize> = (0..DEPTH.min(inputs)).map(|c| c * self.stride).collect();
-            let depth = inputs.div_ceil(inputs.div_ceil(DEPTH));
-            for p in 0..PRODUCTS {
-                for c0 in (0..inputs).step_by(depth) {
-                    let deep = depth.min(inputs - c0);
+            let longest = (0..S::PRODUCTS).map(|p| S::operands(p).len()).max().unwrap_or(0);
+            let place = |c: usize| c / inputs * left + c % inputs * self.stride;
+            let rows: Vec<usize> = (0..longest * inputs).map(place).collect();
+            for p in 0..S::PRODUCTS {
+                let operands = S::operands(p);
+                let all = operands.len() * inputs;
+                let depth = all.div_ceil(all.div_ceil(DEPTH));
+                for c0 in (0..all).step_by(depth) {
+                    let deep = depth.min(all - c0);
                     // Filters pass by once; the tiles' operand stays in the second-level cache.
                     for panel in 0..panels {
                         let o = panel * tile.rows;
-                        let a = &filters[p * operand + (o * inputs) + c0 * tile.rows..];
+                        let a = &filters[operands.start * operand + o * all + c0 * tile.rows..];
                         for t in (0..self.count).step_by(tile.columns) {
+                            let lanes = (self.count - t).next_multiple_of(2 * L);
                             let product = Product {
                                 k: deep,
                                 a: a.as_ptr(),
                                 a_column: tile.rows,
-                                b: columns[p * left + c0 * self.stride + t..].as_ptr(),
-                                rows: rows.as_ptr(),
+                                b: columns[operands.start * left + t..].as_ptr(),
+                                rows: rows[c0..].as_ptr(),
                                 c: products[p * right + o * self.stride + t..].as_mut_ptr(),
                                 c_row: self.stride,
                                 m: tile.rows.min(outputs - o),
-                                n: tile.columns,
+                                n: tile.columns.min(lanes),
                                 add: c0 > 0,
                                 ..Product::default()
                             };
@@ -362,7 +374,7 @@ impl Block<'_> {
             }
             let mut finite = true;
             for o in 0..outputs {
-                finite &= vectorize(Collect {
+                finite &= vectorize(Collect::<S> {
                     products: &products[o * self.stride..],
                     stride: right,
                     runs: self.runs,
@@ -372,78 +384,25 @@ impl Block<'_> {
                     out: unsafe { out.add(o * target.channel) },
                     image: target.image,
                     row: target.row,
+                    scheme: PhantomData,
                 });
             }
             finite
         })
     }
 
-    /// The operands of the filters' gradient: product, result channel, tile, then product, source
-    /// channel, tile.
-    fn spread_both(&self, source: &[f32], gradient: &[f32], operands: &mut [f32]) {
-        let Winograd { sizes, source: size, origin } = *self.all;
-        let Sizes { inputs, outputs, groups, grid, .. } = sizes;
-        let (left, right) = (apart(outputs * self.stride), apart(inputs * self.stride));
-        let (grads, columns) = operands.split_at_mut(PRODUCTS * left + L);
-        let shared = Shared::new((grads.as_mut_ptr(), columns.as_mut_ptr()));
-        let g = self.group;
-        parallel_for(inputs + outputs, 4000 / self.count + 1, |range| {
-            for i in range {
-                let (grads, columns) = shared.get();
-                // SAFETY: channels write numbers of their own; what goes past the end of a channel's
-                // lanes stays in the slack before the next one's.
-                unsafe {
-                    if i < outputs {
-                        let to = grads.add(i * self.stride);
-                        let channel = g * outputs + i;
-                        self.spread::<Gradients>(
-                            gradient,
-                            grid,
-                            [0; 2],
-                            groups * outputs,
-                            channel,
-                            to,
-                            left,
-                        );
-                    } else {
-                        let to = columns.add((i - outputs) * self.stride);
-                        let channel = g * inputs + i - outputs;
-                        self.spread::<Inputs>(
-                            source,
-                            size,
-                            origin,
-                            groups * inputs,
-                            channel,
-                            to,
-                            right,
-                        );
-                    }
-                }
-            }
-        });
-    }
-
-    #[allow(clippy::too_many_arguments, reason = "where a channel is and where it goes")]
-    fn spread<S: spread::Side>(
-        &self,
-        planes: &[f32],
+    /// This block's part of one of all images' `channels` planes.
+    fn cut<'a>(
+        &'a self,
+        planes: &'a [f32],
         size: [usize; 2],
         origin: [isize; 2],
-        channels: usize,
-        channel: usize,
+        (channels, channel): (usize, usize),
         out: *mut f32,
         stride: usize,
-    ) {
+    ) -> Cut<'a> {
         let plane = size[0] * size[1];
-        vectorize(Spread::<S> {
-            planes: &planes[channel * plane..],
-            image: channels * plane,
-            size,
-            origin,
-            runs: self.runs,
-            out,
-            stride,
-            side: PhantomData,
-        });
+        let (planes, image) = (&planes[channel * plane..], channels * plane);
+        Cut { planes, image, size, origin, runs: self.runs, out, stride, next: self.stride }
     }
 }

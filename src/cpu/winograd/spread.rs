@@ -2,17 +2,20 @@
 //! over runs of tiles side by side. Columns are transformed first, on rows as they lie in memory; then
 //! rows, whose tiles are brought into lanes.
 
+use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 
+use super::Scheme;
 use super::lanes::{L, Lanes, OUT};
 use super::points::{self, N};
+use crate::cpu::prefetch::prefetch_later;
 use crate::cpu::vector::{Plain, with_registers};
 use crate::cpu::vectorize::Kernel;
 
 /// Most tiles of a run.
 pub const RUN: usize = 32;
 /// Elements of a buffered row of a run, with what is read past its end.
-const LINE: usize = OUT * (RUN + 2 * L);
+pub const LINE: usize = OUT * (RUN + 2 * L);
 /// Some of them.
 type Lines<const COUNT: usize> = [[f32; LINE]; COUNT];
 
@@ -82,9 +85,10 @@ impl Side for Gradients {
     }
 }
 
-/// Spreads the runs of one channel: product (i, j)'s operand for lane t goes to
-/// `out[(6 i + j) * stride + t]`, and up to [`L`] numbers after a run's last lane are overwritten.
-pub struct Spread<'a, S> {
+/// The runs of one channel, and where they go: operand i of lane t to `out[i * stride + t]`, and up to [`L`] numbers
+/// after a run's last lane are overwritten.
+#[derive(Clone, Copy)]
+pub struct Cut<'a> {
     /// The first image's plane, and all after it.
     pub planes: &'a [f32],
     /// Distance between images.
@@ -94,10 +98,17 @@ pub struct Spread<'a, S> {
     /// Row and column that the first tile begins with; outside are zeros.
     pub origin: [isize; 2],
     pub runs: &'a [Run],
-    /// Written by nobody else: `36 * stride` numbers, of which other channels are in between.
+    /// Written by nobody else: `stride` numbers for each operand, of which other channels are in between.
     pub out: *mut f32,
     pub stride: usize,
-    pub side: std::marker::PhantomData<S>,
+    /// Distance to the next channel's lanes.
+    pub next: usize,
+}
+
+/// Spreads tiles: product (i, j)'s operand is the `6 i + j`th.
+pub struct Spread<'a, S> {
+    pub cut: Cut<'a>,
+    pub side: PhantomData<S>,
 }
 
 impl<S: Side> Kernel for Spread<'_, S> {
@@ -118,11 +129,11 @@ impl<S: Side> Spread<'_, S> {
         let mut border = MaybeUninit::<Lines<6>>::uninit();
         let mut columns = MaybeUninit::<Lines<N>>::uninit();
         let (border, columns) = (border.as_mut_ptr().cast(), columns.as_mut_ptr().cast::<f32>());
-        for run in self.runs {
+        for run in self.cut.runs {
             let width = OUT * run.len + S::ROWS - OUT;
-            assert!(run.len <= RUN);
             // SAFETY: as for this function.
-            let rows = unsafe { self.rows::<V>(run, width, S::ROWS, border) };
+            let rows: [_; 6] =
+                unsafe { self.cut.rows::<V, 6>(run, OUT, S::ROWS, (width, L), border) };
             // SAFETY: rows have `width` numbers, to the next multiple of L, as `rows` says; runs fit
             // into the buffers with the groups of lanes that are read past their ends; the results
             // have their place by the word of whoever made this.
@@ -145,9 +156,9 @@ impl<S: Side> Spread<'_, S> {
                         let [d4, d5, ..] =
                             if S::ROWS > OUT { V::deinterleave(row.add(OUT)) } else { [d0; OUT] };
                         let products = S::apply([d0, d1, d2, d3, d4, d5]);
-                        let to = self.out.add(i * N * self.stride + run.lane + t);
+                        let to = self.cut.out.add(i * N * self.cut.stride + run.lane + t);
                         for j in 0..N {
-                            products[j].store(to.add(j * self.stride));
+                            products[j].store(to.add(j * self.cut.stride));
                         }
                     }
                 }
@@ -156,50 +167,58 @@ impl<S: Side> Spread<'_, S> {
     }
 }
 
-impl<S> Spread<'_, S> {
-    /// Where the rows of a run begin, from which `width` numbers and those up to the next multiple of
-    /// [`L`] can be read: in the plane, or in `border` when a part of them is outside.
+impl Cut<'_> {
+    /// Where the first `count` rows of a run begin, whose tiles are `apart`: from there `width` numbers and those up
+    /// to a multiple of `whole` can be read, in the plane, or in a line of `border` when a part of them is outside.
     ///
     /// # Safety
-    /// The processor has the lanes' instructions, and `border` is writable.
+    /// The processor has the lanes' instructions, and `border` is writable: a line of `apart * (RUN + 2 L)` numbers for
+    /// each row.
     #[inline(always)]
-    unsafe fn rows<V: Lanes>(
+    pub unsafe fn rows<V: Lanes, const MOST: usize>(
         &self,
         run: &Run,
-        width: usize,
+        apart: usize,
         count: usize,
+        (width, whole): (usize, usize),
         border: *mut f32,
-    ) -> [*const f32; 6] {
+    ) -> [*const f32; MOST] {
+        assert!(run.len <= RUN && count <= MOST);
         let (h, w) = (self.size[0] as isize, self.size[1] as isize);
-        let x = (OUT * run.column) as isize + self.origin[1];
-        let mut rows = [std::ptr::null(); 6];
+        let x = (apart * run.column) as isize + self.origin[1];
+        let read = width.next_multiple_of(whole);
+        let mut rows = [std::ptr::null(); MOST];
         for i in 0..count {
-            let y = (OUT * run.row + i) as isize + self.origin[0];
-            // One of `Lines`.
-            let line = border.wrapping_add(i * LINE);
+            let y = (apart * run.row + i) as isize + self.origin[0];
+            let line = border.wrapping_add(i * apart * (RUN + 2 * L));
             rows[i] = line;
             if y < 0 || y >= h {
-                for k in (0..width).step_by(L) {
+                for k in (0..read).step_by(L) {
                     // SAFETY: a line is longer than `width` and L more.
                     unsafe { V::splat(0.0).store(line.add(k)) };
                 }
                 continue;
             }
             let plane = &self.planes[run.image * self.image + (y * w) as usize..];
+            let first = x.clamp(0, w) as usize;
+            // The next channel's row: a run's rows are too short to be foreseen.
+            let next = plane.as_ptr().wrapping_add((h * w) as usize + first);
+            for k in (0..width).step_by(2 * L) {
+                prefetch_later(next.wrapping_add(k));
+            }
             let inside = x >= 0 && x + width as isize <= w;
-            if inside && x as usize + width.next_multiple_of(L) <= plane.len() {
+            if inside && x as usize + read <= plane.len() {
                 rows[i] = plane[x as usize..].as_ptr();
                 continue;
             }
             // Zeros, the plane's part, zeros; in whole groups, each of which overwrites what is too
             // much of the one before.
             let left = (-x).clamp(0, width as isize) as usize;
-            let first = x.clamp(0, w) as usize;
             let part = (width - left).min(w as usize - first);
             let (from, to) = (plane[first..].as_ptr(), line);
             let whole = part.next_multiple_of(L) <= plane.len() - first;
-            // SAFETY: reads stay in the plane's slice; writes end at most L after `width`, and a line
-            // is longer than that.
+            // SAFETY: reads stay in the plane's slice; writes end at most L after what is read, and a line is
+            // longer than that.
             unsafe {
                 for k in (0..left).step_by(L) {
                     V::splat(0.0).store(to.add(k));
@@ -211,7 +230,7 @@ impl<S> Spread<'_, S> {
                 } else {
                     to.add(left).copy_from_nonoverlapping(from, part);
                 }
-                for k in (left + part..width).step_by(L) {
+                for k in (left + part..read).step_by(L) {
                     V::splat(0.0).store(to.add(k));
                 }
             }
@@ -221,8 +240,8 @@ impl<S> Spread<'_, S> {
 }
 
 /// Products to the outputs of one channel; whether all of these are finite.
-pub struct Collect<'a> {
-    /// Product (i, j) of lane t is at `(6 i + j) * stride + t`.
+pub struct Collect<'a, S> {
+    /// Product i of lane t is at `i * stride + t`.
     pub products: &'a [f32],
     pub stride: usize,
     pub runs: &'a [Run],
@@ -236,9 +255,10 @@ pub struct Collect<'a> {
     pub image: usize,
     /// Distance between rows.
     pub row: usize,
+    pub scheme: PhantomData<S>,
 }
 
-impl Kernel for Collect<'_> {
+impl<S: Scheme> Kernel for Collect<'_, S> {
     type Output = bool;
     const WIDE: bool = true;
     #[inline(always)]
@@ -248,7 +268,7 @@ impl Kernel for Collect<'_> {
     }
 }
 
-impl Collect<'_> {
+impl<S: Scheme> Collect<'_, S> {
     /// # Safety
     /// The processor has the lanes' instructions, and `out` is as the field says.
     #[inline(always)]
@@ -258,7 +278,7 @@ impl Collect<'_> {
         let mut finite = true;
         let mut lines = MaybeUninit::<Lines<OUT>>::uninit();
         let lines = lines.as_mut_ptr().cast::<f32>();
-        assert!((N * N - 1) * self.stride + lanes_of(self.runs) <= self.products.len());
+        assert!((S::N * S::N - 1) * self.stride + lanes_of(self.runs) <= self.products.len());
         for run in self.runs {
             assert!(run.len <= RUN);
             // SAFETY: the products are there by the assertion; a run fits into the buffer.
@@ -267,20 +287,20 @@ impl Collect<'_> {
                     let from = self.products.as_ptr().add(run.lane + t);
                     let bias = V::splat(self.bias);
                     let mut half = [[V::splat(0.0); OUT]; N];
-                    for i in 0..N {
+                    for i in 0..S::N {
                         let mut m = [V::splat(0.0); N];
-                        for j in 0..N {
-                            m[j] = V::load(from.add((i * N + j) * self.stride));
+                        for j in 0..S::N {
+                            m[j] = V::load(from.add((i * S::N + j) * self.stride));
                         }
-                        half[i] = points::outputs(m);
+                        half[i] = S::outputs(m);
                     }
                     let mut y = [[V::splat(0.0); OUT]; OUT];
                     for c in 0..OUT {
                         let mut m = [V::splat(0.0); N];
-                        for i in 0..N {
+                        for i in 0..S::N {
                             m[i] = half[i][c];
                         }
-                        let column = points::outputs(m);
+                        let column = S::outputs(m);
                         for r in 0..OUT {
                             y[r][c] = column[r].add(bias);
                         }

@@ -24,6 +24,13 @@ fn near(what: &str, got: &[f32], want: &[f64]) {
 
 #[test]
 fn products_equal_the_definition() {
+    for stride in [Stride::One, Stride::Two] {
+        sizes_equal_the_definition(stride);
+    }
+}
+
+fn sizes_equal_the_definition(stride: Stride) {
+    let step = if stride == Stride::One { 1 } else { 2 };
     for (batch, groups, inputs, outputs, source, padding) in [
         (1, 1, 1, 1, [3, 3], [0, 0]),
         (2, 1, 3, 7, [9, 4], [1, 1]),
@@ -33,12 +40,14 @@ fn products_equal_the_definition() {
         (9, 1, 8, 6, [16, 16], [1, 1]),
         // More tiles than are few, and several blocks of few ones.
         (14, 1, 10, 20, [16, 16], [1, 1]),
+        // Several runs in a row of tiles.
+        (1, 1, 2, 3, [9, 301], [1, 1]),
         (3, 2, 270, 37, [7, 7], [1, 1]),
     ] {
-        let grid = [0, 1].map(|d| source[d] + 2 * padding[d] - 2);
+        let grid = [0, 1].map(|d| (source[d] + 2 * padding[d] - 3) / step + 1);
         let sizes = Sizes { batch, groups, inputs, outputs, grid };
         let origin = padding.map(|p| -(p as isize));
-        let winograd = Winograd { sizes, source, origin };
+        let winograd = Winograd { sizes, source, origin, stride };
         let (plane, points) = (source[0] * source[1], grid[0] * grid[1]);
         let x = numbers(batch * groups * inputs * plane, 1);
         let w = numbers(groups * outputs * inputs * TAPS, 2);
@@ -53,8 +62,8 @@ fn products_equal_the_definition() {
             *y = bias[o] as f64;
             for (c, t) in (0..inputs).flat_map(|c| (0..TAPS).map(move |t| (c, t))) {
                 let channel = n * groups * inputs + o / outputs * inputs + c;
-                let row = (p / grid[1] + t / 3) as isize + origin[0];
-                let column = (p % grid[1] + t % 3) as isize + origin[1];
+                let row = (p / grid[1] * step + t / 3) as isize + origin[0];
+                let column = (p % grid[1] * step + t % 3) as isize + origin[1];
                 let v = at(&x[channel * plane..], source, row, column);
                 *y += v * w[(o * inputs + c) * TAPS + t] as f64;
                 dw[(o * inputs + c) * TAPS + t] += v * dy[i] as f64;
@@ -71,6 +80,9 @@ fn products_equal_the_definition() {
         assert!(winograd.correlate(&x, filters, Some(&bias), target, &mut scratch, &mut got));
         near("y", &got, &y);
 
+        if stride == Stride::Two {
+            continue;
+        }
         let mut scratch = vec![f32::NAN; winograd.filter_sums_len()];
         let mut got = vec![f32::NAN; w.len()];
         winograd.correlate_filters(&x, &dy, &mut scratch, &mut got);
@@ -80,11 +92,15 @@ fn products_equal_the_definition() {
 
 #[test]
 fn large_layers_pay_and_small_ones_do_not() {
-    let pays = |batch, channels, size| {
-        let sizes =
-            Sizes { batch, groups: 1, inputs: channels, outputs: channels, grid: [size; 2] };
-        Winograd { sizes, source: [size; 2], origin: [-1, -1] }.pays()
+    let winograd = |stride, batch, [inputs, outputs]: [usize; 2], size| {
+        let sizes = Sizes { batch, groups: 1, inputs, outputs, grid: [size; 2] };
+        Winograd { sizes, source: [size; 2], origin: [-1, -1], stride }
     };
+    let pays = |batch, channels, size| winograd(Stride::One, batch, [channels; 2], size).pays();
     assert!(pays(8, 64, 56) && pays(8, 128, 28) && pays(8, 256, 14));
     assert!(!pays(64, 4, 28) && !pays(1, 512, 7));
+    let halves = |batch, channels, size| winograd(Stride::Two, batch, channels, size).pays();
+    assert!(halves(6, [48, 64], 28) && halves(8, [64; 2], 28) && halves(8, [128; 2], 28));
+    assert!(!halves(8, [256; 2], 14) && !halves(8, [512; 2], 7));
+    assert!(!winograd(Stride::Two, 8, [128; 2], 28).pays_for_filters());
 }

@@ -9,7 +9,7 @@ use crate::cpu::depthwise::{Planes, correlate_plane_filters, correlate_planes, s
 use crate::cpu::field::{Field, Window};
 use crate::cpu::float::{Float, single, single_mut};
 use crate::cpu::isa;
-use crate::cpu::winograd::{Filters, Winograd};
+use crate::cpu::winograd::{Filters, Stride, Winograd};
 use crate::ops::matmul::cuda;
 use crate::ops::{compute, gpu};
 use crate::tensor::{Dtype, Element, dispatch};
@@ -77,15 +77,17 @@ fn correlate_direct<'w, T: Float + Element>(
 
 /// Winograd's way to the products of a window, where there is one, and the window's taps row by row.
 pub(super) fn minimal(sizes: Sizes, window: &Window) -> Option<(Winograd, [usize; 9])> {
-    if window.step != [1, 1] {
-        return None;
-    }
+    let stride = match window.step {
+        [1, 1] => Stride::One,
+        [2, 2] => Stride::Two,
+        _ => return None,
+    };
     let (origin, places) = window.square(3)?;
     let mut order = [0; 9];
     for (tap, place) in places.into_iter().enumerate() {
         order[place] = tap;
     }
-    Some((Winograd { sizes, source: window.source, origin }, order))
+    Some((Winograd { sizes, source: window.source, origin, stride }, order))
 }
 
 /// Minimal filtering of `source` by `filters`; false when the result is not finite. Then it has to be

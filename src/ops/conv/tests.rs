@@ -105,6 +105,22 @@ fn minimal_filtering_equals_the_definition() {
     // It rounds two to three times as much as a direct sum.
     let o = options([1, 1], [1, 0], [1, 1], 1);
     compare([4, 48, 20, 21], [64, 48, 3, 3], o, Dtype::F32, 6e-6);
+    // At stride 2 less than that; rows and columns beyond the last window are not read.
+    let o = options([2, 2], [1, 0], [1, 1], 1);
+    compare([6, 48, 56, 58], [64, 48, 3, 3], o, Dtype::F32, 6e-6);
+}
+
+#[test]
+fn an_infinity_stays_where_windows_at_stride_2_see_it() {
+    let x = numbers(&[8, 64, 56, 56], 1).to_dtype(Dtype::F32);
+    x.set_i((3, 5, 10, 11), f32::INFINITY);
+    let w = numbers(&[64, 64, 3, 3], 2).to_dtype(Dtype::F32);
+    let y = x.conv2d(&w, None, options([2, 2], [1, 1], [1, 1], 1));
+    for (i, v) in y.to_vec::<f32>().into_iter().enumerate() {
+        let (n, row, column) = (i / (64 * 28 * 28), i / 28 % 28, i % 28);
+        let sees = n == 3 && row == 5 && (5..7).contains(&column);
+        assert_eq!(v.is_finite(), !sees, "image {n}, row {row}, column {column}: {v}");
+    }
 }
 
 #[test]

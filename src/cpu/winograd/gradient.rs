@@ -1,0 +1,126 @@
+//! The gradient of the filters at stride 1: the transposed computation, summed over the tiles.
+
+use std::marker::PhantomData;
+
+use super::filters::{TAPS, Unpack};
+use super::lanes::L;
+use super::spread::{Gradients, Inputs, Spread, runs};
+use super::{Block, FILTER, PRODUCTS, Stride, Winograd, apart, tile};
+use crate::cpu::conv::Sizes;
+use crate::cpu::micro::multiply;
+use crate::cpu::pack::{pack, packed_len};
+use crate::cpu::parts::{Parts, Shared, with_scratch};
+use crate::cpu::threads::parallel_for;
+use crate::cpu::vectorize::vectorize;
+
+/// Tiles of a block of the filters' gradient, whose sums are taken one after the other.
+const BLOCK: usize = 128;
+
+impl Winograd {
+    /// Whether [`correlate_filters`](Self::correlate_filters) takes less time than summing directly.
+    pub fn pays_for_filters(&self) -> bool {
+        self.stride == Stride::One && self.beats_direct(FILTER)
+    }
+
+    /// Elements of scratch that [`correlate_filters`](Self::correlate_filters) takes.
+    pub fn filter_sums_len(&self) -> usize {
+        let Sizes { inputs, outputs, .. } = self.sizes;
+        let (left, right) = (outputs * self.distance(), inputs * self.distance());
+        PRODUCTS * (apart(inputs * outputs) + apart(left) + apart(right)) + 4 * L
+    }
+
+    /// Distance between channels in the operands of the filters' gradient.
+    fn distance(&self) -> usize {
+        BLOCK.min(self.total().next_multiple_of(L)) + 2 * L
+    }
+
+    /// For every source channel, tap and result channel, the sum over the grid of source times
+    /// `gradient` (`[batch, groups * outputs, grid]`): the gradient of the filters, written to `out` as
+    /// `[groups * outputs, inputs, 9]`.
+    pub fn correlate_filters(
+        &self,
+        source: &[f32],
+        gradient: &[f32],
+        scratch: &mut [f32],
+        out: &mut [f32],
+    ) {
+        let Sizes { groups, inputs, outputs, .. } = self.sizes;
+        let (total, stride, tile) = (self.total(), self.distance(), tile());
+        let (left, right) = (apart(outputs * stride), apart(inputs * stride));
+        let size = apart(inputs * outputs);
+        let (sums, operands) = scratch.split_at_mut(PRODUCTS * size + L);
+        for g in 0..groups {
+            for first in (0..total).step_by(BLOCK) {
+                let count = BLOCK.min(total - first);
+                let block = Block {
+                    all: self,
+                    runs: &runs(self.tiles(), first, count),
+                    count,
+                    stride,
+                    group: g,
+                };
+                block.spread_both(source, gradient, operands);
+                let (grads, columns) = operands.split_at(PRODUCTS * left + L);
+                let sums = Parts::new(sums);
+                parallel_for(PRODUCTS, 1, |range| {
+                    with_scratch(packed_len(tile, count, inputs), |packed: &mut [f32]| {
+                        for p in range {
+                            let columns = &columns[p * right..][..right];
+                            pack(count, inputs, columns, 1, stride, tile.columns, packed);
+                            // SAFETY: each product has sums of its own; the operands hold `count`
+                            // tiles of each channel.
+                            unsafe {
+                                let sums = sums.slice(p * size..(p + 1) * size);
+                                let a = (grads[p * left..].as_ptr(), stride, 1);
+                                let (b, c) = (packed.as_ptr(), (sums.as_mut_ptr(), inputs));
+                                multiply(tile, (outputs, inputs, count), a, b, c, first > 0);
+                            }
+                        }
+                    });
+                });
+            }
+            let out =
+                Parts::new(&mut out[g * outputs * inputs * TAPS..][..outputs * inputs * TAPS]);
+            parallel_for(outputs, 2000 / inputs.max(1) + 1, |range| {
+                for o in range {
+                    // SAFETY: each result channel has gradients of its own.
+                    let out = unsafe { out.slice(o * inputs * TAPS..(o + 1) * inputs * TAPS) };
+                    vectorize(Unpack { sums: &sums[o * inputs..], stride: size, out });
+                }
+            });
+        }
+    }
+}
+
+impl Block<'_> {
+    /// The operands of the filters' gradient: product, result channel, tile, then product, source
+    /// channel, tile.
+    fn spread_both(&self, source: &[f32], gradient: &[f32], operands: &mut [f32]) {
+        let Winograd { sizes, source: size, origin, .. } = *self.all;
+        let Sizes { inputs, outputs, groups, grid, .. } = sizes;
+        let (left, right) = (apart(outputs * self.stride), apart(inputs * self.stride));
+        let (grads, columns) = operands.split_at_mut(PRODUCTS * left + L);
+        let shared = Shared::new((grads.as_mut_ptr(), columns.as_mut_ptr()));
+        let g = self.group;
+        parallel_for(inputs + outputs, 4000 / self.count + 1, |range| {
+            for i in range {
+                let (grads, columns) = shared.get();
+                // SAFETY: channels write numbers of their own; what goes past the end of a channel's
+                // lanes stays in the slack before the next one's.
+                unsafe {
+                    if i < outputs {
+                        let to = grads.add(i * self.stride);
+                        let place = (groups * outputs, g * outputs + i);
+                        let cut = self.cut(gradient, grid, [0; 2], place, to, left);
+                        vectorize(Spread { cut, side: PhantomData::<Gradients> });
+                    } else {
+                        let to = columns.add((i - outputs) * self.stride);
+                        let place = (groups * inputs, g * inputs + i - outputs);
+                        let cut = self.cut(source, size, origin, place, to, right);
+                        vectorize(Spread { cut, side: PhantomData::<Inputs> });
+                    }
+                }
+            }
+        });
+    }
+}

@@ -1,0 +1,306 @@
+//! Minimal filtering of 3x3 convolutions at stride 2. In each dimension a filter's first and last tap read every
+//! other number of the source from the first on, its middle tap those between. Both are correlations at stride 1
+//! of a phase of the source, the former with two taps, the latter with one, and both are taken by the same
+//! F(4, 2): the sums of all phases meet before they are transformed back. A single tap needs no product at
+//! infinity, so that four outputs take 5 + 4 products instead of 12, and a tile of 4x4 outputs 81 instead of 144.
+//!
+//! Cook and Toom's construction as in [`points`](super::points), at +-1/2, +-3/2 and infinity: B and A are exact
+//! in f32, and the error is less than twice that of a direct sum.
+
+use std::mem::MaybeUninit;
+use std::ops::Range;
+
+use super::filters::Pack;
+use super::lanes::{L, Lanes, OUT, Sums};
+use super::spread::{Cut, LINE};
+use super::{Scheme, points};
+use crate::cpu::prefetch::prefetch_later;
+use crate::cpu::vector::{Plain, with_registers};
+use crate::cpu::vectorize::{Kernel, vectorize};
+
+const A: f32 = 0.5;
+const B: f32 = 1.5;
+const A2: f32 = A * A;
+const B2: f32 = B * B;
+/// What the rows of G for a and b are divided by; for -a and -b it is the opposite.
+const FA: f64 = 2.0 * 0.5 * (0.25 - 2.25);
+const FB: f64 = 2.0 * 1.5 * (2.25 - 0.25);
+
+/// Points, of which the last is infinity.
+const N: usize = 5;
+/// Points but infinity.
+const FINITE: usize = N - 1;
+/// Operands of a tile and channel.
+const OPERANDS: usize = (N + FINITE) * (N + FINITE);
+/// Rows and columns of the source that a tile reads.
+const SIDE: usize = 2 * OUT + 1;
+
+/// Phases of a dimension at a point.
+const fn phases(point: usize) -> usize {
+    if point < FINITE { 2 } else { 1 }
+}
+
+/// The first operand of product `(i, j)`.
+const fn first(i: usize, j: usize) -> usize {
+    2 * i * (N + FINITE) + phases(i) * 2 * j
+}
+
+/// The operand of a phase of rows and one of columns.
+const fn operand((i, rows): (usize, usize), (j, columns): (usize, usize)) -> usize {
+    first(i, j) + rows * phases(j) + columns
+}
+
+/// Stride 2.
+pub struct Phases;
+
+impl Scheme for Phases {
+    const N: usize = N;
+    const OPERANDS: usize = OPERANDS;
+
+    fn operands(product: usize) -> Range<usize> {
+        let (i, j) = (product / N, product % N);
+        first(i, j)..first(i, j) + phases(i) * phases(j)
+    }
+    fn pack(pack: Pack) {
+        vectorize(PackPhases(pack));
+    }
+    unsafe fn spread(cut: Cut) {
+        vectorize(SpreadPhases(cut));
+    }
+    #[inline(always)]
+    unsafe fn outputs<V: Sums>(m: [V; points::N]) -> [V; OUT] {
+        // SAFETY: the caller has the registers' instructions.
+        unsafe {
+            let [m0, m1, m2, m3, m4, _] = m;
+            let (sum_a, difference_a) = (m0.add(m1), m0.minus(m1));
+            let (sum_b, difference_b) = (m2.add(m3), m2.minus(m3));
+            [
+                sum_a.add(sum_b),
+                difference_a.times(A).plus(B, difference_b),
+                sum_a.times(A2).plus(B2, sum_b),
+                m4.plus(A2 * A, difference_a).plus(B2 * B, difference_b),
+            ]
+        }
+    }
+}
+
+/// B^T d at the finite points.
+///
+/// # Safety
+/// The processor has the registers' instructions, as for all functions here.
+#[inline(always)]
+unsafe fn finite<V: Sums>([d0, d1, d2, d3]: [V; FINITE]) -> [V; FINITE] {
+    // SAFETY: the caller has the registers' instructions.
+    unsafe {
+        let (odd_a, even_a) = (d3.plus(-B2, d1), d2.plus(-B2, d0));
+        let (odd_b, even_b) = (d3.plus(-A2, d1), d2.plus(-A2, d0));
+        [
+            odd_a.plus(A, even_a),
+            odd_a.plus(-A, even_a),
+            odd_b.plus(B, even_b),
+            odd_b.plus(-B, even_b),
+        ]
+    }
+}
+
+/// B^T d at infinity.
+///
+/// # Safety
+/// As [`finite`].
+#[inline(always)]
+unsafe fn infinite<V: Sums>([d0, d2, d4]: [V; 3]) -> V {
+    // SAFETY: the caller has the registers' instructions.
+    unsafe { d4.plus(-(A2 + B2), d2).plus(A2 * B2, d0) }
+}
+
+/// G g of the first and the last tap.
+///
+/// # Safety
+/// As [`finite`].
+#[inline(always)]
+unsafe fn outer<V: Sums>(g0: V, g2: V) -> [V; N] {
+    // SAFETY: the caller has the registers' instructions.
+    unsafe {
+        let [a, minus_a, b, minus_b] = middle(g0);
+        [
+            a.plus((0.5 / FA) as f32, g2),
+            minus_a.plus((0.5 / FA) as f32, g2),
+            b.plus((1.5 / FB) as f32, g2),
+            minus_b.plus((1.5 / FB) as f32, g2),
+            g2,
+        ]
+    }
+}
+
+/// G g of the middle tap.
+///
+/// # Safety
+/// As [`finite`].
+#[inline(always)]
+unsafe fn middle<V: Sums>(g: V) -> [V; FINITE] {
+    // SAFETY: the caller has the registers' instructions.
+    unsafe {
+        let (a, b) = ((1.0 / FA) as f32, (1.0 / FB) as f32);
+        [g.times(a), g.times(-a), g.times(b), g.times(-b)]
+    }
+}
+
+/// [`Pack`] for the products of phases.
+struct PackPhases<'a>(Pack<'a>);
+
+impl Kernel for PackPhases<'_> {
+    type Output = ();
+    const WIDE: bool = true;
+    #[inline(always)]
+    fn run<const FMA: bool>(self) {
+        // SAFETY: with FMA there is AVX2; the rest is the maker's promise.
+        with_registers!(FMA, V = Plain<f32, L> => unsafe { self.pack::<V>() })
+    }
+}
+
+impl PackPhases<'_> {
+    /// # Safety
+    /// The processor has the lanes' instructions, and the pack's `out` is as its field says.
+    #[inline(always)]
+    unsafe fn pack<V: Lanes>(self) {
+        for c in 0..self.0.inputs {
+            let taps = self.0.taps(c);
+            // SAFETY: the caller's promise.
+            unsafe {
+                let g = |t: usize| V::load(taps[t].as_ptr());
+                // Filters' rows, of the outer columns and of the middle one.
+                let mut even = [[V::splat(0.0); N]; 3];
+                let mut odd = [[V::splat(0.0); FINITE]; 3];
+                for i in 0..3 {
+                    even[i] = outer(g(3 * i), g(3 * i + 2));
+                    odd[i] = middle(g(3 * i + 1));
+                }
+                for j in 0..N {
+                    self.store((0, j, 0), &outer(even[0][j], even[2][j]), c);
+                    self.store((1, j, 0), &middle(even[1][j]), c);
+                }
+                for j in 0..FINITE {
+                    self.store((0, j, 1), &outer(odd[0][j], odd[2][j]), c);
+                    self.store((1, j, 1), &middle(odd[1][j]), c);
+                }
+            }
+        }
+    }
+
+    /// Column c of operands, one for each point of the rows.
+    ///
+    /// # Safety
+    /// As [`PackPhases::pack`].
+    #[inline(always)]
+    unsafe fn store<V: Lanes>(
+        &self,
+        (rows, j, columns): (usize, usize, usize),
+        numbers: &[V],
+        c: usize,
+    ) {
+        for i in 0..numbers.len() {
+            let (first, count) = (first(i, j), phases(i) * phases(j));
+            let local = operand((i, rows), (j, columns)) - first;
+            // SAFETY: the caller's promise.
+            unsafe { self.0.store((first, count, local), c, numbers[i]) };
+        }
+    }
+}
+
+/// [`Cut`]'s tiles, which overlap by a row and a column, to the operands of phases.
+struct SpreadPhases<'a>(Cut<'a>);
+
+impl Kernel for SpreadPhases<'_> {
+    type Output = ();
+    const WIDE: bool = true;
+    #[inline(always)]
+    fn run<const FMA: bool>(self) {
+        // SAFETY: with FMA there is AVX2; the rest is the maker's promise.
+        with_registers!(FMA, V = Plain<f32, L> => unsafe { self.spread::<V>() })
+    }
+}
+
+impl SpreadPhases<'_> {
+    /// # Safety
+    /// The processor has the lanes' instructions, and the cut's `out` is as its field says.
+    #[inline(always)]
+    unsafe fn spread<V: Lanes>(self) {
+        // Rows of the source where they have a border, two lines for each.
+        let mut border = MaybeUninit::<[[f32; 2 * LINE]; SIDE]>::uninit();
+        // The rows' points, first those of even rows, each of even and then of odd columns.
+        let mut points = MaybeUninit::<[[[f32; LINE]; 2]; N + FINITE]>::uninit();
+        let (border, points) = (border.as_mut_ptr().cast(), points.as_mut_ptr().cast::<f32>());
+        let line = |point: usize, columns: usize| points.wrapping_add((2 * point + columns) * LINE);
+        let next = self.0.next;
+        for run in self.0.runs {
+            let width = 2 * OUT * run.len + 1;
+            // SAFETY: as for this function: rows have `width` numbers, to the next multiple of 2 L, as `rows`
+            // says; runs fit into the buffers with the groups of lanes that are read past their ends; the results
+            // have their place by the word of whoever made this.
+            unsafe {
+                let rows: [_; SIDE] =
+                    self.0.rows::<V, SIDE>(run, 2 * OUT, SIDE, (width, 2 * L), border);
+                for x in (0..width.div_ceil(2)).step_by(L) {
+                    let mut d = [[V::splat(0.0); SIDE]; 2];
+                    for i in 0..SIDE {
+                        let [even, odd] = V::split(rows[i].add(2 * x));
+                        (d[0][i], d[1][i]) = (even, odd);
+                    }
+                    for columns in 0..2 {
+                        let d = d[columns];
+                        let even = finite([d[0], d[2], d[4], d[6]]);
+                        let odd = finite([d[1], d[3], d[5], d[7]]);
+                        for i in 0..FINITE {
+                            even[i].store(line(i, columns).add(x));
+                            odd[i].store(line(N + i, columns).add(x));
+                        }
+                        infinite([d[0], d[4], d[8]]).store(line(FINITE, columns).add(x));
+                    }
+                }
+                for t in (0..run.len).step_by(L) {
+                    for point in 0..N + FINITE {
+                        let i = if point < N { (point, 0) } else { (point - N, 1) };
+                        let to = |j| self.0.out.add(operand(i, j) * self.0.stride + run.lane + t);
+                        let even = line(point, 0).add(OUT * t);
+                        let e = V::deinterleave(even);
+                        // A tile's last even column is the next one's first.
+                        let [e4, ..] = V::deinterleave(even.add(OUT));
+                        // So many places are not foreseen: the next channel's come near.
+                        let columns = finite(e);
+                        for j in 0..FINITE {
+                            columns[j].store(to((j, 0)));
+                            prefetch_later(to((j, 0)).wrapping_add(next));
+                        }
+                        infinite([e[0], e[2], e4]).store(to((FINITE, 0)));
+                        prefetch_later(to((FINITE, 0)).wrapping_add(next));
+                        let columns = finite(V::deinterleave(line(point, 1).add(OUT * t)));
+                        for j in 0..FINITE {
+                            columns[j].store(to((j, 1)));
+                            prefetch_later(to((j, 1)).wrapping_add(next));
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Operands lie behind one another: product by product, phase by phase.
+    #[test]
+    fn operands_are_counted() {
+        let mut next = 0;
+        for p in 0..N * N {
+            let operands = Phases::operands(p);
+            assert_eq!(operands.start, next);
+            next = operands.end;
+            let (i, j) = (p / N, p % N);
+            let all = (0..phases(i)).flat_map(|r| (0..phases(j)).map(move |c| (r, c)));
+            assert!(all.map(|(r, c)| operand((i, r), (j, c))).eq(operands));
+        }
+        assert_eq!(next, OPERANDS);
+    }
+}
