@@ -40,6 +40,7 @@ pub use filters::Filters;
 const PRODUCTS: usize = N * N;
 /// Longest sum of a register tile: its right operand stays in the first-level cache.
 const DEPTH: usize = 256;
+
 /// What is done with a tile of 4x4 outputs.
 trait Scheme {
     /// Points of a dimension, and so products.
