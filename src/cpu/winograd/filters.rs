@@ -33,6 +33,7 @@ pub struct Pack<'a> {
     pub outputs: usize,
     pub inputs: usize,
     pub rows: usize,
+    /// Which of the register tiles' operands in `out` this is.
     pub panel: usize,
     pub out: *mut f32,
     pub stride: usize,

@@ -289,9 +289,9 @@ impl Winograd {
 
 /// Multiplications that transforming a tile of a channel is worth.
 const TILE: f64 = 1200.0;
-/// For each of as many operands or products at stride 2.
+/// The same at stride 2, for as many operands or products as stride 1 has.
 const TILE_OF_PHASES: f64 = 700.0;
-/// As many of a filter.
+/// Multiplications that transforming a filter is worth, for as many operands.
 const FILTER: f64 = 1200.0;
 /// Bytes of a block's operands.
 const CACHE: usize = 600 << 10;

@@ -105,7 +105,7 @@ fn minimal_filtering_equals_the_definition() {
     // It rounds two to three times as much as a direct sum.
     let o = options([1, 1], [1, 0], [1, 1], 1);
     compare([4, 48, 20, 21], [64, 48, 3, 3], o, Dtype::F32, 6e-6);
-    // At stride 2 less than that; rows and columns beyond the last window are not read.
+    // At stride 2 less than that; columns beyond the last window have no part in it.
     let o = options([2, 2], [1, 0], [1, 1], 1);
     compare([6, 48, 56, 58], [64, 48, 3, 3], o, Dtype::F32, 6e-6);
 }
