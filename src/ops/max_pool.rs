@@ -16,6 +16,7 @@ mod lanes;
 mod places;
 mod squares;
 mod steps;
+mod twos;
 
 use smallvec::smallvec;
 

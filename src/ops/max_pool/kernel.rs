@@ -8,8 +8,9 @@ use std::ops::Range;
 
 use super::lanes::{Lanes, wins};
 use super::places::per_plane;
-use super::squares::{Call, Split};
+use super::squares::{Call, Lines};
 use super::steps::Steps;
+use super::twos;
 use crate::cpu::float::Float;
 use crate::cpu::parts::Parts;
 use crate::cpu::prefetch::prefetch;
@@ -76,7 +77,7 @@ pub struct Scratch<T> {
     taps: Vec<usize>,
     /// Where the lines of the input start that a row of windows reads.
     lines: Vec<usize>,
-    split_lines: Split<T>,
+    held: Lines<T>,
 }
 
 impl<T: Float> Scratch<T> {
@@ -96,7 +97,7 @@ impl<T: Float> Scratch<T> {
             phase,
             taps: (0..kernel).map(tap).collect(),
             lines: Vec::new(),
-            split_lines: Split::new(if stride == 2 { phase } else { 0 }, left),
+            held: Lines::new(if stride == 2 { 2 * phase } else { 0 }, left),
         }
     }
 }
@@ -181,44 +182,54 @@ unsafe fn rows<V: Lanes, const PLACES: bool>(
         Steps::Sliding(s) => (s.stride, s.dilation),
         Steps::Ranges(_) => (1, 1),
     };
-    let wide_enough = stride == 2 && w >= 2 * V::LANES && ow >= V::LANES;
-    scratch.split_lines.forget();
+    let by_two = stride == 2 && dilation == 1 && w >= V::LANES && ow >= V::LANES;
+    scratch.held.forget();
     for i in 0..y.len() / ow {
         find_lines(&mut scratch.lines, planes, i / down.len(), i % down.len());
-        let Scratch { left, columns, phases, phase, taps, lines, split_lines, .. } = &mut *scratch;
-        // A row's last register may write over the begin of the next one, which is done later.
-        let y = &mut y[i * ow..];
-        let places = if PLACES { &mut places[i * ow..] } else { &mut [] };
-        if wide_enough && PLACES && lines.len() <= taps.len() && (2..=3).contains(&taps.len()) {
-            let call = Call { x, lines, taps, left: *left, width: w, dilation, out: ow };
+        let Scratch { left, columns, phases, phase, taps, lines, held, .. } = &mut *scratch;
+        let (left, kernel) = (*left, taps.len());
+        if by_two && PLACES && lines.len() <= kernel && (2..=3).contains(&kernel) {
+            let (y, places) = (&mut y[i * ow..][..ow], &mut places[i * ow..][..ow]);
+            let call = Call { x, lines, left, width: w };
             // SAFETY: the caller's promise.
             unsafe {
-                match taps.len() {
-                    2 => call.squares::<V, 2>(split_lines, y, places),
-                    _ => call.squares::<V, 3>(split_lines, y, places),
+                match kernel {
+                    2 => call.squares::<V, 2>(held, y, places),
+                    _ => call.squares::<V, 3>(held, y, places),
                 }
             }
             continue;
         }
-        let two_by_two = (lines.len(), taps.len(), dilation, *left) == (2, 2, 1, 0);
-        if wide_enough && !PLACES && two_by_two && 2 * ow <= w {
+        if by_two && !PLACES {
+            let y = &mut y[i * ow..][..ow];
+            let line = |first: usize| &x[first..][..w];
+            let best = &mut columns.best[left..][..w];
             // SAFETY: the caller's promise.
-            unsafe { pairs_of_two::<V>(&x[lines[0]..][..w], &x[lines[1]..][..w], ow, y) };
+            unsafe {
+                twos::copy::<V>(line(lines[0]), best);
+                if kernel == 2 && left == 0 && 2 * ow <= w {
+                    let last = lines.len() - 1;
+                    for &other in &lines[1..last.max(1)] {
+                        twos::raise::<V>(line(other), best);
+                    }
+                    twos::squares::<V>(best, line(lines[last]), y);
+                } else {
+                    for &other in &lines[1..] {
+                        twos::raise::<V>(line(other), best);
+                    }
+                    match kernel {
+                        2 => twos::windows::<V>(&columns.best, 2, y),
+                        3 => twos::windows::<V>(&columns.best, 3, y),
+                        _ => twos::windows::<V>(&columns.best, kernel, y),
+                    }
+                }
+            }
             continue;
         }
-        if wide_enough && !PLACES {
-            for c in (0..w).step_by(2 * V::LANES) {
-                let c = c.min(w - 2 * V::LANES);
-                // SAFETY: the caller's promise.
-                unsafe { split_maxima::<V>(x, lines, c, *left, *phase, &mut phases.best) };
-            }
-            for j in (0..ow).step_by(V::LANES) {
-                // SAFETY: the caller's promise.
-                unsafe { outputs::<V, PLACES>(taps, phases, j, y, places) };
-            }
-            continue;
-        }
-        let (best, from) = (&mut columns.best[*left..], &mut columns.from[*left..]);
+        // A row's last register may write over the begin of the next one, which is done later.
+        let y = &mut y[i * ow..];
+        let places = if PLACES { &mut places[i * ow..] } else { &mut [] };
+        let (best, from) = (&mut columns.best[left..], &mut columns.from[left..]);
         // Registers, of which the last may overlap the one before; in narrow rows one by one.
         let whole = if w < V::LANES { 0 } else { w };
         for c in (0..whole).step_by(V::LANES) {
@@ -247,6 +258,7 @@ unsafe fn rows<V: Lanes, const PLACES: bool>(
 }
 
 /// Where the lines start that window `(i, j)` of the first two dimensions reads.
+#[inline(always)]
 fn find_lines(lines: &mut Vec<usize>, planes: &Planes, i: usize, j: usize) {
     let ([deep, down, _], [h, w]) = (planes.windows, planes.sizes);
     lines.clear();
@@ -342,72 +354,6 @@ unsafe fn highest<V: Lanes, const PLACES: bool>(
             top = V::later(top, load::<V>(x, first), V::places_from(first as i32));
         }
         store::<V, PLACES>(top, c, best, from);
-    }
-}
-
-/// Maxima, without places, of two registers of columns from `c` on, sorted as by [`split`] with a stride of 2.
-///
-/// # Safety
-/// The processor has the instruction set.
-#[inline(always)]
-pub unsafe fn split_maxima<V: Lanes>(
-    x: &[V::Number],
-    lines: &[usize],
-    c: usize,
-    left: usize,
-    phase: usize,
-    phases: &mut [V::Number],
-) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let read = |line: usize| {
-            fetch_ahead(x, line + c);
-            [load::<V>(x, line + c), load::<V>(x, line + c + V::LANES)]
-        };
-        let [mut a, mut b] = read(lines[0]);
-        let mut i = 1;
-        while i < lines.len() {
-            // Three at a time; the last one may come twice.
-            let (second, third) = (read(lines[i]), read(lines[(i + 1).min(lines.len() - 1)]));
-            (a, b) = (a.largest(second[0], third[0]), b.largest(second[1], third[1]));
-            i += 2;
-        }
-        for (k, half) in V::halves(a, b).into_iter().enumerate() {
-            let at = c + k + left;
-            half.store(phases[at % 2 * phase + at / 2..][..V::LANES].as_mut_ptr());
-        }
-    }
-}
-
-/// The largest of two by two numbers each, without places: `count` of them, which fill a register.
-///
-/// # Safety
-/// The processor has the instruction set.
-#[inline(always)]
-unsafe fn pairs_of_two<V: Lanes>(
-    upper: &[V::Number],
-    lower: &[V::Number],
-    count: usize,
-    y: &mut [V::Number],
-) {
-    assert!(count >= V::LANES && y.len() >= count);
-    assert!(upper.len() >= 2 * count && lower.len() >= 2 * count);
-    for j in (0..count).step_by(V::LANES) {
-        // The last register may overlap the one before.
-        let j = j.min(count - V::LANES);
-        fetch_ahead(upper, 2 * j);
-        fetch_ahead(lower, 2 * j);
-        fetch_ahead(y, j);
-        // SAFETY: `j` and the next places of a register are below `count`, for which all have just been checked;
-        // the instruction set is the caller's promise.
-        unsafe {
-            let larger = |c: usize| {
-                let (a, b) = (V::load(upper.as_ptr().add(c)), V::load(lower.as_ptr().add(c)));
-                a.largest(b, b)
-            };
-            let [even, odd] = V::split(larger(2 * j), larger(2 * j + V::LANES));
-            even.largest(odd, odd).reordered().store(y.as_mut_ptr().add(j));
-        }
     }
 }
 

@@ -75,6 +75,12 @@ pub trait Lanes: Pairs {
     /// The processor has the instruction set.
     unsafe fn place_halves(a: Self::Places, b: Self::Places) -> [Self::Places; 2];
 
+    /// As [`Pairs::reordered`] for places.
+    ///
+    /// # Safety
+    /// The processor has the instruction set.
+    unsafe fn reordered_places(places: Self::Places) -> Self::Places;
+
     /// As [`Lanes::place_halves`] for numbers.
     ///
     /// # Safety
@@ -169,11 +175,15 @@ impl<T: Float> Lanes for Plain<T> {
     unsafe fn place_halves(a: [i32; 4], b: [i32; 4]) -> [[i32; 4]; 2] {
         [[a[0], a[2], b[0], b[2]], [a[1], a[3], b[1], b[3]]]
     }
+    #[inline(always)]
+    unsafe fn reordered_places(places: [i32; 4]) -> [i32; 4] {
+        places
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::Lanes;
+    use super::{Lanes, Pairs};
     use std::arch::x86_64::*;
 
     // SAFETY, of all functions: the caller promises the instruction set and the memory.
@@ -270,6 +280,11 @@ mod x86 {
                 let [even, odd] = Self::halves(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b));
                 [_mm256_castps_si256(even), _mm256_castps_si256(odd)]
             }
+        }
+        #[inline(always)]
+        unsafe fn reordered_places(places: __m256i) -> __m256i {
+            // SAFETY: see above.
+            unsafe { _mm256_castps_si256(_mm256_castsi256_ps(places).reordered()) }
         }
     }
 

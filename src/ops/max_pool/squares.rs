@@ -1,24 +1,24 @@
 //! Maxima and their places of windows of two by two or three by three numbers at a stride of 2. The largest of a
 //! window is found first, and then where it is by comparing it with all: less work than to carry places along.
 
-use super::kernel::split_maxima;
 use super::lanes::{Lanes, wins};
+use super::twos;
 use crate::cpu::float::Float;
 
-/// Up to three lines of the input, the even columns of each (counted with the padding) and then the odd ones.
-pub struct Split<T> {
+/// Up to three lines of the input with the padding around them.
+pub struct Lines<T> {
     numbers: Vec<T>,
-    /// Numbers of the even columns.
-    phase: usize,
+    /// Numbers of a line, padding among them, and as many more as registers may read.
+    len: usize,
     left: usize,
     /// The lines that are there, by where they start in the input.
     held: [usize; 3],
 }
 
-impl<T: Float> Split<T> {
-    /// For lines with `left` columns of padding.
-    pub fn new(phase: usize, left: usize) -> Self {
-        Split { numbers: vec![T::NEG_INFINITY; 6 * phase], phase, left, held: [usize::MAX; 3] }
+impl<T: Float> Lines<T> {
+    /// For lines of `len` numbers with all padding, of which `left` columns are before them.
+    pub fn new(len: usize, left: usize) -> Self {
+        Lines { numbers: vec![T::NEG_INFINITY; 3 * len], len, left, held: [usize::MAX; 3] }
     }
 
     /// The lines that follow are of another plane.
@@ -26,12 +26,12 @@ impl<T: Float> Split<T> {
         self.held = [usize::MAX; 3];
     }
 
-    /// These lines of `x`, at most three, each of `width` columns, which fill two registers.
+    /// These lines of `x`, at most three, each of `width` columns, which fill a register.
     ///
     /// # Safety
     /// The processor has the instruction set of `V`.
     #[inline(always)]
-    unsafe fn split<V: Lanes<Number = T>, const K: usize>(
+    unsafe fn hold<V: Lanes<Number = T>, const K: usize>(
         &mut self,
         x: &[T],
         lines: [usize; K],
@@ -40,29 +40,20 @@ impl<T: Float> Split<T> {
         let mut slots = [0; K];
         for k in 0..K {
             // Neighbouring rows of windows share a line.
-            let slot = match find(&self.held, |line| line == lines[k]) {
+            slots[k] = match find(&self.held, |line| line == lines[k]) {
                 Some(slot) => slot,
                 None => {
                     let free = find(&self.held, |line| !lines.contains(&line));
                     let slot = free.expect("two other lines fill two slots");
                     self.held[slot] = lines[k];
-                    let to = &mut self.numbers[slot * 2 * self.phase..][..2 * self.phase];
-                    for c in (0..width).step_by(2 * V::LANES) {
-                        let c = c.min(width - 2 * V::LANES);
-                        // SAFETY: the caller's promise.
-                        unsafe { split_maxima::<V>(x, &[lines[k]], c, self.left, self.phase, to) };
-                    }
+                    let to = &mut self.numbers[slot * self.len + self.left..][..width];
+                    // SAFETY: the caller's promise.
+                    unsafe { twos::copy::<V>(&x[lines[k]..][..width], to) };
                     slot
                 }
             };
-            slots[k] = slot;
         }
-        let line = |slot: usize| &self.numbers[slot * 2 * self.phase..][..2 * self.phase];
-        let mut all = [&self.numbers[..0]; K];
-        for k in 0..K {
-            all[k] = line(slots[k]);
-        }
-        all
+        slots.map(|slot| &self.numbers[slot * self.len..][..self.len])
     }
 }
 
@@ -77,39 +68,29 @@ pub struct Call<'a, T> {
     pub x: &'a [T],
     /// Where the lines start in `x`.
     pub lines: &'a [usize],
-    /// Where the columns of the first window are in a split line.
-    pub taps: &'a [usize],
     pub left: usize,
     pub width: usize,
-    pub dilation: usize,
-    /// Windows.
-    pub out: usize,
 }
 
 impl<T: Float> Call<'_, T> {
-    /// Writes the row's maxima and their places; `lines` keeps what rows share.
+    /// Writes the row's maxima, of windows that fill a register, and their places; `held` keeps what rows share.
     ///
     /// # Safety
     /// The processor has the instruction set of `V`.
     #[inline(always)]
     pub unsafe fn squares<V: Lanes<Number = T>, const K: usize>(
         &self,
-        lines: &mut Split<T>,
+        held: &mut Lines<T>,
         y: &mut [T],
         places: &mut [i32],
     ) {
-        let (mut these, mut taps) = ([0; K], [0; K]);
-        for k in 0..K {
-            // At the edge a line stands for the one that is missing.
-            these[k] = self.lines[k.min(self.lines.len() - 1)];
-            taps[k] = self.taps[k];
-        }
+        // At the edge a line stands for the one that is missing.
+        let lines: [usize; K] = std::array::from_fn(|k| self.lines[k.min(self.lines.len() - 1)]);
+        let &Call { x, left, width, .. } = self;
         // SAFETY: the caller's promise.
-        let split = unsafe { lines.split::<V, K>(self.x, these, self.width) };
-        let &Call { x, dilation, left, width, .. } = self;
-        let windows = Squares { x, lines: these, split, taps, dilation, left, width };
+        let padded = unsafe { held.hold::<V, K>(x, lines, width) };
         // SAFETY: as above.
-        unsafe { windows.maxima::<V>(self.out, y, places) };
+        unsafe { Squares { x, lines, padded, left, width }.maxima::<V>(y, places) };
     }
 }
 
@@ -118,43 +99,48 @@ struct Squares<'a, T, const K: usize> {
     x: &'a [T],
     /// Where the lines start in `x`; one may come twice.
     lines: [usize; K],
-    split: [&'a [T]; K],
-    /// Where the columns of the first window are in a split line.
-    taps: [usize; K],
-    dilation: usize,
+    /// The lines with the padding around them.
+    padded: [&'a [T]; K],
     left: usize,
     width: usize,
 }
 
 impl<T: Float, const K: usize> Squares<'_, T, K> {
-    /// Writes `count` maxima, which fill a register, and their places.
+    /// Writes maxima, which fill a register, and their places.
     ///
     /// # Safety
     /// The processor has the instruction set of `V`.
     #[inline(always)]
-    unsafe fn maxima<V: Lanes<Number = T>>(&self, count: usize, y: &mut [T], places: &mut [i32]) {
-        let taps = self.taps;
-        assert!(count >= V::LANES && y.len() >= count && places.len() >= count);
-        assert!(self.split.iter().all(|line| taps.iter().all(|tap| tap + count <= line.len())));
+    unsafe fn maxima<V: Lanes<Number = T>>(&self, y: &mut [T], places: &mut [i32]) {
+        let count = y.len();
+        assert!((2..=3).contains(&K) && count >= V::LANES && places.len() == count);
+        assert!(self.padded.iter().all(|line| line.len() >= 2 * count + K));
         for j in (0..count).step_by(V::LANES) {
             // The last register may overlap the one before.
             let j = j.min(count - V::LANES);
             // SAFETY: `j` and the next places of a register are below `count`, for which the lines, `y` and
             // `places` have just been checked; the instruction set is the caller's promise.
             let ordinary = unsafe {
-                let v = |k: usize, t: usize| V::load(self.split[k].as_ptr().add(taps[t] + j));
-                let line = |k: usize| v(k, 0).largest(v(k, 1), v(k, K - 1));
+                let mut windows = [[V::splat(T::ZERO); 3]; K];
+                for (k, window) in windows.iter_mut().enumerate() {
+                    let at = |c: usize| V::load(self.padded[k].as_ptr().add(2 * j + c));
+                    let [even, odd] = V::split(at(0), at(V::LANES));
+                    let third = if K > 2 { V::split(at(2), at(2 + V::LANES))[0] } else { odd };
+                    *window = [even, odd, third];
+                }
+                let line = |k: usize| windows[k][0].largest(windows[k][1], windows[k][2]);
                 let top = line(0).largest(line(1), line(K - 1));
                 let mut at = V::place(0);
                 // Backwards, so that of equal ones the first stays.
                 for k in (0..K).rev() {
                     for t in (0..K).rev() {
-                        let place = (self.lines[k] + t * self.dilation) as i32 - self.left as i32;
-                        at = v(k, t).where_equal(top, V::place(place), at);
+                        let place = (self.lines[k] + t) as i32 - self.left as i32;
+                        at = windows[k][t].where_equal(top, V::place(place), at);
                     }
                 }
-                top.store(y.as_mut_ptr().add(j));
-                V::store_places(V::moved(at, 2 * j as i32), places.as_mut_ptr().add(j));
+                let places = places.as_mut_ptr().add(j);
+                V::store_places(V::moved(V::reordered_places(at), 2 * j as i32), places);
+                top.reordered().store(y.as_mut_ptr().add(j));
                 top.are_ordinary()
             };
             if !ordinary {
@@ -173,7 +159,7 @@ impl<T: Float, const K: usize> Squares<'_, T, K> {
         let (mut top, mut at) = (T::NEG_INFINITY, i32::MAX);
         for line in self.lines {
             for t in 0..K {
-                let c = (2 * j + t * self.dilation).wrapping_sub(self.left);
+                let c = (2 * j + t).wrapping_sub(self.left);
                 if c < self.width {
                     let (v, place) = (self.x[line + c], (line + c) as i32);
                     if wins(v, place, top, at) {

@@ -56,12 +56,13 @@ impl Steps {
     }
 
     /// The input positions of window `i`, which rise.
+    #[inline(always)]
     pub fn each(&self, i: usize) -> impl Iterator<Item = usize> {
-        let (first, count, step, padding, size) = match self {
-            Steps::Sliding(s) => (i * s.stride, s.kernel, s.dilation, s.padding, s.size),
-            Steps::Ranges(ranges) => (ranges[i].start, ranges[i].len(), 1, 0, usize::MAX),
+        let (first, count, step) = match self {
+            Steps::Sliding(s) => s.inside(i),
+            Steps::Ranges(ranges) => (ranges[i].start, ranges[i].len(), 1),
         };
-        (0..count).map(move |t| (first + t * step).wrapping_sub(padding)).filter(move |&p| p < size)
+        (0..count).map(move |t| first + t * step)
     }
 
     /// Positions of padding before the input, and after it as far as windows reach.
@@ -73,5 +74,22 @@ impl Steps {
             }
             Steps::Ranges(_) => (0, 0),
         }
+    }
+}
+
+impl Sliding {
+    /// The first position of window `i` in the input, how many there are, and from one to the next.
+    #[inline(always)]
+    fn inside(&self, i: usize) -> (usize, usize, usize) {
+        let Sliding { size, kernel, stride, padding, dilation, .. } = *self;
+        // From the padding's first position.
+        let (first, end) = (i * stride, padding + size);
+        let last = first + (kernel - 1) * dilation;
+        if first >= padding && last < end {
+            return (first - padding, kernel, dilation);
+        }
+        let skipped = padding.saturating_sub(first).div_ceil(dilation);
+        let until = end.saturating_sub(first).div_ceil(dilation).min(kernel);
+        ((first + skipped * dilation) - padding, until.saturating_sub(skipped), dilation)
     }
 }

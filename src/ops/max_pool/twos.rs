@@ -1,0 +1,90 @@
+//! Maxima, without their places, of rows of windows at a stride of 2 that read neighbouring columns.
+//!
+//! Lines are read one after the other: processors foresee what is read from one place better than from two in
+//! turns (on Zen 4 by a factor of two).
+
+use super::lanes::Lanes;
+
+/// Copies a line, which fills a register.
+///
+/// # Safety
+/// The processor has the instruction set.
+#[inline(always)]
+pub unsafe fn copy<V: Lanes>(line: &[V::Number], to: &mut [V::Number]) {
+    assert!(line.len() >= V::LANES && line.len() == to.len());
+    for c in (0..line.len()).step_by(V::LANES) {
+        // The last register may overlap the one before.
+        let c = c.min(line.len() - V::LANES);
+        // SAFETY: both have a register's numbers at `c`, by the check above; the instruction set is the caller's
+        // promise.
+        unsafe { V::load(line.as_ptr().add(c)).store(to.as_mut_ptr().add(c)) };
+    }
+}
+
+/// Raises `best` to the numbers of a line, which fills a register, where those are larger.
+///
+/// # Safety
+/// The processor has the instruction set.
+#[inline(always)]
+pub unsafe fn raise<V: Lanes>(line: &[V::Number], best: &mut [V::Number]) {
+    assert!(line.len() >= V::LANES && line.len() == best.len());
+    for c in (0..line.len()).step_by(V::LANES) {
+        let c = c.min(line.len() - V::LANES);
+        // SAFETY: as for `copy`.
+        unsafe {
+            let (v, to) = (V::load(line.as_ptr().add(c)), best.as_mut_ptr().add(c));
+            V::load(to).largest(v, v).store(to);
+        }
+    }
+}
+
+/// Writes the largest of each window's `kernel` columns; the windows fill a register.
+///
+/// # Safety
+/// The processor has the instruction set.
+#[inline(always)]
+pub unsafe fn windows<V: Lanes>(columns: &[V::Number], kernel: usize, y: &mut [V::Number]) {
+    let count = y.len();
+    assert!(count >= V::LANES && columns.len() >= 2 * count + kernel);
+    for j in (0..count).step_by(V::LANES) {
+        let j = j.min(count - V::LANES);
+        // SAFETY: a window's columns and the next one are there for each `j` below `count`, by the check above; the
+        // instruction set is the caller's promise.
+        unsafe {
+            let at = |c: usize| V::load(columns.as_ptr().add(2 * j + c));
+            let [mut top, mut odd] = V::split(at(0), at(V::LANES));
+            for t in (2..kernel).step_by(2) {
+                let [even, next] = V::split(at(t), at(t + V::LANES));
+                top = top.largest(odd, even);
+                odd = if t + 1 < kernel { next } else { even };
+            }
+            if kernel > 1 {
+                top = top.largest(odd, odd);
+            }
+            top.reordered().store(y.as_mut_ptr().add(j));
+        }
+    }
+}
+
+/// The largest of two by two numbers each; the windows fill a register.
+///
+/// # Safety
+/// The processor has the instruction set.
+#[inline(always)]
+pub unsafe fn squares<V: Lanes>(upper: &[V::Number], lower: &[V::Number], y: &mut [V::Number]) {
+    let count = y.len();
+    assert!(count >= V::LANES && upper.len() >= 2 * count && lower.len() >= 2 * count);
+    for j in (0..count).step_by(V::LANES) {
+        let j = j.min(count - V::LANES);
+        // SAFETY: `j` and the next places of a register are below `count`, for which all have just been checked;
+        // the instruction set is the caller's promise.
+        unsafe {
+            let larger = |c: usize| {
+                let (a, b) = (V::load(upper.as_ptr().add(c)), V::load(lower.as_ptr().add(c)));
+                a.largest(b, b)
+            };
+            let [even, odd] = V::split(larger(2 * j), larger(2 * j + V::LANES));
+            even.largest(odd, odd).reordered().store(y.as_mut_ptr().add(j));
+        }
+    }
+}
