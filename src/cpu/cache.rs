@@ -20,6 +20,14 @@ pub fn second() -> usize {
     once(&SIZE, 2, SECOND)
 }
 
+/// Whether so many elements more likely come from memory than from a cache that cores share. Where they do, lines
+/// that are near each other had better be read one after the other: processors foresee one stream in a page, and
+/// of two lines in turns none (on Zen 4 they come at half the speed).
+#[inline]
+pub fn is_far<T>(x: &[T]) -> bool {
+    size_of_val(x) > 8 << 20
+}
+
 #[inline]
 fn once(size: &AtomicUsize, level: u8, usual: usize) -> usize {
     match size.load(Relaxed) {

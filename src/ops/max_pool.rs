@@ -507,6 +507,20 @@ mod tests {
         }
     }
 
+    /// Planes that come from memory are read otherwise.
+    #[test]
+    fn far_planes_have_the_same_maxima() {
+        let planes = values([3, 1024, 1024], 4).to_dtype(Dtype::F32);
+        for kernel in [2, 3] {
+            let two = Pool2dOptions { stride: Some([2, 2]), ..Pool2dOptions::new([kernel; 2]) };
+            let all = planes.max_pool2d(two);
+            for p in 0..3 {
+                let one = planes.narrow(0, p, 1).max_pool2d(two);
+                assert!(all.narrow(0, p, 1).equal(&one), "plane {p}, {kernel}");
+            }
+        }
+    }
+
     #[test]
     fn windows_that_do_not_fit_are_named() {
         let x = values([1, 1, 4, 4], 1);

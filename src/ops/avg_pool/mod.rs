@@ -27,6 +27,7 @@ use super::windows::adaptive_ranges;
 use super::{compute, gpu};
 use crate::Tensor;
 use crate::autograd::record;
+use crate::cpu::cache::is_far;
 use crate::cpu::float::{Float, simd_fn, single, single_mut};
 use crate::cpu::moments;
 use crate::cpu::parts::{Parts, with_scratch};
@@ -160,10 +161,16 @@ impl Windows {
     }
 
     /// The windows of rows of `width` numbers as the loop for a stride of 2 wants them, if it takes them.
-    fn twos<'a>(&'a self, e: Equal, shares: &'a [f32], width: usize) -> Option<Twos<'a>> {
+    fn twos<'a>(
+        &'a self,
+        e: Equal,
+        shares: &'a [f32],
+        width: usize,
+        far: bool,
+    ) -> Option<Twos<'a>> {
         let Equal { kernel, stride, padding } = e;
         let out = self.columns.len();
-        let windows = Twos { rows: &self.rows, shares, kernel, padding, width, out };
+        let windows = Twos { rows: &self.rows, shares, kernel, padding, width, out, far };
         (stride == 2 && windows.fits()).then_some(windows)
     }
 
@@ -222,6 +229,7 @@ fn planes(x: &Tensor, shape: &[usize], windows: &Windows, back: bool) -> Tensor 
         // SAFETY: `widen` gives a contiguous tensor of this type; the output is new.
         let (x, y) = unsafe { (wide.as_slice::<T>(), y.as_mut_slice::<T>()) };
         let (from, to) = (x.len() / count, y.len() / count);
+        let far = is_far(x);
         let shares = windows.shares::<T>();
         let parts = Parts::new(y);
         let width = if back { shape[shape.len() - 1] } else { wide.shape()[wide.dim() - 1] };
@@ -234,7 +242,7 @@ fn planes(x: &Tensor, shape: &[usize], windows: &Windows, back: bool) -> Tensor 
                 return if back { spread_whole(x, shares[0], y) } else { whole_means(x, shares[0], y) };
             }
             if let (Some(e), Some(x), Some(shares)) = (windows.equal, single(x), single(&shares))
-                && let Some(windows) = windows.twos(e, shares, width)
+                && let Some(windows) = windows.twos(e, shares, width, far)
             {
                 let to = single_mut(y).expect("of the input's type");
                 return with_scratch(windows.room(), |line: &mut [f32]| {
@@ -482,6 +490,18 @@ mod tests {
                     assert!((d - d32).abs() < 1e-5, "{d} {d32} {options:?}");
                 }
             }
+        }
+    }
+
+    /// Planes that come from memory are read otherwise.
+    #[test]
+    fn far_planes_have_the_same_means() {
+        let planes = values([3, 1024, 1024], 4).to_dtype(F32);
+        let two = Pool2dOptions::new([2, 2]);
+        let all = planes.avg_pool2d(two);
+        for p in 0..3 {
+            let one = planes.narrow(0, p, 1).avg_pool2d(two);
+            assert!(all.narrow(0, p, 1).equal(&one), "plane {p}");
         }
     }
 

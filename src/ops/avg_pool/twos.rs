@@ -1,6 +1,5 @@
-//! Average pooling of f32 planes by windows at a stride of 2, in vector registers: columns with even and with
-//! odd places (counted with the padding) are kept apart, so that what neighbouring windows read at one place
-//! of theirs, or give to it, are neighbours.
+//! Average pooling of f32 planes by windows at a stride of 2, in vector registers. Lines are read one after the
+//! other: processors foresee what is read from one place better than from two in turns.
 
 use std::ops::Range;
 
@@ -23,6 +22,8 @@ pub struct Twos<'a> {
     /// Columns of the plane, and windows in a row.
     pub width: usize,
     pub out: usize,
+    /// Whether planes come from memory ([`is_far`](crate::cpu::cache::is_far)).
+    pub far: bool,
 }
 
 impl Twos<'_> {
@@ -42,98 +43,48 @@ impl Twos<'_> {
         3 * self.phase() + self.kernel
     }
 
-    /// The sums of columns over `ROWS` rows from the begin of `x` on, even and odd ones apart.
-    ///
-    /// # Safety
-    /// The processor has the instruction set of `V`.
-    #[inline(always)]
-    unsafe fn columns<V: Pairs<Number = f32>, const ROWS: usize>(
-        &self,
-        x: &[f32],
-        line: &mut [f32],
-    ) {
-        let (width, phase) = (self.width, self.phase());
-        assert!(x.len() >= ROWS * width && width >= 2 * V::LANES && line.len() >= 2 * phase);
-        assert!(self.padding + width <= 2 * (phase - LANES));
-        for c in (0..width).step_by(2 * V::LANES) {
-            // The last registers may overlap those before.
-            let c = c.min(width - 2 * V::LANES);
-            // SAFETY: two registers from column `c` on are inside each of the rows, and half of them fit behind
-            // the even and the odd columns before, by the assertions; the rest is the caller's promise.
-            unsafe {
-                let x = x.as_ptr().add(c);
-                let (mut a, mut b) = (V::load(x), V::load(x.add(V::LANES)));
-                for row in 1..ROWS {
-                    let x = x.add(row * width);
-                    (a, b) = (a.add(V::load(x)), b.add(V::load(x.add(V::LANES))));
-                }
-                let [even, odd] = V::split(a, b);
-                let at = c + self.padding;
-                let line = line.as_mut_ptr();
-                even.reordered().store(line.add(at % 2 * phase + at / 2));
-                odd.reordered().store(line.add((at + 1) % 2 * phase + at.div_ceil(2)));
-            }
-        }
-    }
-
     /// The means of a plane; `line` is the scratch memory.
     ///
     /// # Safety
     /// The processor has the instruction set of `V`.
     #[inline(always)]
     unsafe fn means<V: Pairs<Number = f32>>(&self, x: &[f32], y: &mut [f32], line: &mut [f32]) {
-        let (width, out, phase) = (self.width, self.out, self.phase());
-        assert!(line.len() >= self.room() && self.out >= V::LANES);
+        let &Twos { width, out, kernel, padding, .. } = self;
         for i in 0..self.rows.len() {
-            let Range { start, end } = self.rows[i];
-            let rows = &x[start * width..end.max(start) * width];
             let (y, shares) = (&mut y[i * out..][..out], &self.shares[i * out..][..out]);
-            if self.kernel == 2 && self.padding == 0 && rows.len() == 2 * width && 2 * out <= width
-            {
+            let Range { start, end } = self.rows[i];
+            let row = |row: usize| &x[row * width..][..width];
+            let sums = &mut line[padding..][..width];
+            if kernel == 2 && padding == 0 && end == start + 2 && 2 * out <= width {
                 // SAFETY: the caller's promise.
-                unsafe { two_by_two::<V>(rows, shares, y) };
+                unsafe {
+                    if self.far {
+                        join::<V, false>(row(start), sums);
+                        two_by_two::<V>([sums, row(start + 1)], shares, y);
+                    } else {
+                        two_by_two::<V>([row(start), row(start + 1)], shares, y);
+                    }
+                }
                 continue;
+            }
+            if start >= end {
+                sums.fill(0.0);
+            } else {
+                // SAFETY: the caller's promise.
+                unsafe { join::<V, false>(row(start), sums) };
+            }
+            for r in start + 1..end {
+                // SAFETY: the caller's promise.
+                unsafe { join::<V, true>(row(r), sums) };
             }
             // SAFETY: the caller's promise.
             unsafe {
-                match end.saturating_sub(start) {
-                    0 => line[..2 * phase].fill(0.0),
-                    1 => self.columns::<V, 1>(rows, line),
-                    2 => self.columns::<V, 2>(rows, line),
-                    3 => self.columns::<V, 3>(rows, line),
-                    _ => self.many_columns::<V>(rows, line),
-                }
-            }
-            for j in (0..out).step_by(V::LANES) {
-                let j = j.min(out - V::LANES);
-                // SAFETY: a register from window `j` on is inside the row of windows, and what its columns are
-                // in the scratch memory is below `phase`; the rest is the caller's promise.
-                unsafe {
-                    let line = line.as_ptr().add(j);
-                    let mut sum = V::load(line);
-                    for t in 1..self.kernel {
-                        sum = sum.add(V::load(line.add(t % 2 * phase + t / 2)));
-                    }
-                    let mean = sum.fma(V::load(shares.as_ptr().add(j)), V::splat(0.0));
-                    mean.store(y.as_mut_ptr().add(j));
+                match kernel {
+                    3 => means_of_windows::<V>(line, 3, shares, y),
+                    _ => means_of_windows::<V>(line, kernel, shares, y),
                 }
             }
         }
-    }
-
-    /// [`Self::columns`] of any number of rows.
-    ///
-    /// # Safety
-    /// The processor has the instruction set of `V`.
-    #[inline(always)]
-    unsafe fn many_columns<V: Pairs<Number = f32>>(&self, x: &[f32], line: &mut [f32]) {
-        let mut sums = x[..self.width].to_vec();
-        for row in x.chunks_exact(self.width).skip(1) {
-            // SAFETY: the caller's promise.
-            unsafe { join::<V, true>(row, &mut sums) };
-        }
-        // SAFETY: as above.
-        unsafe { self.columns::<V, 1>(&sums, line) };
     }
 
     /// The shares of a plane of gradients; `line` is the scratch memory.
@@ -197,20 +148,61 @@ impl Twos<'_> {
     }
 }
 
-/// Means of two by two numbers: windows without padding need no scratch memory.
+/// Means of windows of so many columns, of which `sums` has the sums and the padding around them.
 ///
 /// # Safety
 /// The processor has the instruction set of `V`.
 #[inline(always)]
-unsafe fn two_by_two<V: Pairs<Number = f32>>(rows: &[f32], shares: &[f32], y: &mut [f32]) {
-    let (out, width) = (y.len(), rows.len() / 2);
-    assert!(out >= V::LANES && shares.len() == out && 2 * out <= width);
+unsafe fn means_of_windows<V: Pairs<Number = f32>>(
+    sums: &[f32],
+    kernel: usize,
+    shares: &[f32],
+    y: &mut [f32],
+) {
+    let out = y.len();
+    assert!(out >= V::LANES && shares.len() == out && sums.len() >= 2 * out + kernel);
+    for j in (0..out).step_by(V::LANES) {
+        let j = j.min(out - V::LANES);
+        // SAFETY: a register from window `j` on is inside `y`, its columns and the next one inside `sums`; the rest is
+        // the caller's promise.
+        unsafe {
+            let at = |c: usize| V::load(sums.as_ptr().add(2 * j + c));
+            let [mut sum, odd] = V::split(at(0), at(V::LANES));
+            if kernel > 1 {
+                sum = sum.add(odd);
+            }
+            for t in (2..kernel).step_by(2) {
+                let [even, odd] = V::split(at(t), at(t + V::LANES));
+                sum = sum.add(even);
+                if t + 1 < kernel {
+                    sum = sum.add(odd);
+                }
+            }
+            let mean = sum.reordered().fma(V::load(shares.as_ptr().add(j)), V::splat(0.0));
+            mean.store(y.as_mut_ptr().add(j));
+        }
+    }
+}
+
+/// Means of two by two numbers: windows without padding.
+///
+/// # Safety
+/// The processor has the instruction set of `V`.
+#[inline(always)]
+unsafe fn two_by_two<V: Pairs<Number = f32>>(
+    [upper, lower]: [&[f32]; 2],
+    shares: &[f32],
+    y: &mut [f32],
+) {
+    let out = y.len();
+    assert!(out >= V::LANES && shares.len() == out);
+    assert!(upper.len() >= 2 * out && lower.len() >= 2 * out);
     for j in (0..out).step_by(V::LANES) {
         let j = j.min(out - V::LANES);
         // SAFETY: a register from window `j` on is inside `y`, the two of its columns inside both rows; the rest is
         // the caller's promise.
         unsafe {
-            let (upper, lower) = (rows.as_ptr().add(2 * j), rows.as_ptr().add(width + 2 * j));
+            let (upper, lower) = (upper.as_ptr().add(2 * j), lower.as_ptr().add(2 * j));
             let a = V::load(upper).add(V::load(lower));
             let b = V::load(upper.add(V::LANES)).add(V::load(lower.add(V::LANES)));
             let [even, odd] = V::split(a, b);

@@ -11,6 +11,7 @@ use super::places::per_plane;
 use super::squares::{Call, Lines};
 use super::steps::Steps;
 use super::twos;
+use crate::cpu::cache::is_far;
 use crate::cpu::float::Float;
 use crate::cpu::parts::Parts;
 use crate::cpu::prefetch::prefetch;
@@ -33,7 +34,7 @@ pub fn all_maxima<T: Pooled>(
         return;
     }
     let (ys, places) = (Parts::new(y), places.map(Parts::new));
-    let (plane, call) = (T::plane(), Planes { windows, sizes: [h, w] });
+    let (plane, call) = (T::plane(), Planes { windows, sizes: [h, w], far: is_far(x) });
     let lines = rows * deep.most() * down.most();
     per_plane(planes, planes * (w * lines + rows * across.len() * across.most()), |range| {
         let mut scratch = Scratch::new(across, w);
@@ -107,6 +108,8 @@ pub struct Planes<'a> {
     windows: &'a [Steps; 3],
     /// Height and width.
     sizes: [usize; 2],
+    /// Whether they come from memory ([`is_far`]).
+    far: bool,
 }
 
 /// Computes one plane (or volume); the places may be empty.
@@ -201,29 +204,9 @@ unsafe fn rows<V: Lanes, const PLACES: bool>(
             continue;
         }
         if by_two && !PLACES {
-            let y = &mut y[i * ow..][..ow];
-            let line = |first: usize| &x[first..][..w];
-            let best = &mut columns.best[left..][..w];
+            let row = twos::Row { x, lines, width: w, left, kernel, far: planes.far };
             // SAFETY: the caller's promise.
-            unsafe {
-                twos::copy::<V>(line(lines[0]), best);
-                if kernel == 2 && left == 0 && 2 * ow <= w {
-                    let last = lines.len() - 1;
-                    for &other in &lines[1..last.max(1)] {
-                        twos::raise::<V>(line(other), best);
-                    }
-                    twos::squares::<V>(best, line(lines[last]), y);
-                } else {
-                    for &other in &lines[1..] {
-                        twos::raise::<V>(line(other), best);
-                    }
-                    match kernel {
-                        2 => twos::windows::<V>(&columns.best, 2, y),
-                        3 => twos::windows::<V>(&columns.best, 3, y),
-                        _ => twos::windows::<V>(&columns.best, kernel, y),
-                    }
-                }
-            }
+            unsafe { row.maxima::<V>(&mut columns.best, &mut y[i * ow..][..ow]) };
             continue;
         }
         // A row's last register may write over the begin of the next one, which is done later.

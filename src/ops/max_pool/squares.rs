@@ -53,7 +53,11 @@ impl<T: Float> Lines<T> {
                 }
             };
         }
-        slots.map(|slot| &self.numbers[slot * self.len..][..self.len])
+        let mut padded = [&self.numbers[..0]; K];
+        for k in 0..K {
+            padded[k] = &self.numbers[slots[k] * self.len..][..self.len];
+        }
+        padded
     }
 }
 
@@ -85,7 +89,10 @@ impl<T: Float> Call<'_, T> {
         places: &mut [i32],
     ) {
         // At the edge a line stands for the one that is missing.
-        let lines: [usize; K] = std::array::from_fn(|k| self.lines[k.min(self.lines.len() - 1)]);
+        let mut lines = [0; K];
+        for k in 0..K {
+            lines[k] = self.lines[k.min(self.lines.len() - 1)];
+        }
         let &Call { x, left, width, .. } = self;
         // SAFETY: the caller's promise.
         let padded = unsafe { held.hold::<V, K>(x, lines, width) };

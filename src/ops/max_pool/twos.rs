@@ -1,9 +1,52 @@
-//! Maxima, without their places, of rows of windows at a stride of 2 that read neighbouring columns.
-//!
-//! Lines are read one after the other: processors foresee what is read from one place better than from two in
-//! turns (on Zen 4 by a factor of two).
+//! Maxima, without their places, of rows of windows at a stride of 2 that read neighbouring columns. Lines are read
+//! one after the other ([`is_far`](crate::cpu::cache::is_far)).
 
 use super::lanes::Lanes;
+
+/// A row of windows.
+pub struct Row<'a, T> {
+    pub x: &'a [T],
+    /// Where the lines that it reads start in `x`, at least one, and how wide they are.
+    pub lines: &'a [usize],
+    pub width: usize,
+    /// Columns of padding before a line, and of a window.
+    pub left: usize,
+    pub kernel: usize,
+    /// Whether lines come from memory.
+    pub far: bool,
+}
+
+impl<T> Row<'_, T> {
+    /// Writes the maxima, which fill a register, as do lines; `columns` has the padding around what is its own.
+    ///
+    /// # Safety
+    /// The processor has the instruction set of `V`.
+    #[inline(always)]
+    pub unsafe fn maxima<V: Lanes<Number = T>>(&self, columns: &mut [T], y: &mut [T]) {
+        let &Row { x, lines, width, left, kernel, far } = self;
+        let line = |k: usize| &x[lines[k]..][..width];
+        let best = &mut columns[left..][..width];
+        // SAFETY: the caller's promise.
+        unsafe {
+            if (kernel, left, lines.len()) == (2, 0, 2) && 2 * y.len() <= width {
+                if !far {
+                    return squares::<V>(line(0), line(1), y);
+                }
+                copy::<V>(line(0), best);
+                return squares::<V>(best, line(1), y);
+            }
+            copy::<V>(line(0), best);
+            for k in 1..lines.len() {
+                raise::<V>(line(k), best);
+            }
+            match kernel {
+                2 => windows::<V>(columns, 2, y),
+                3 => windows::<V>(columns, 3, y),
+                _ => windows::<V>(columns, kernel, y),
+            }
+        }
+    }
+}
 
 /// Copies a line, which fills a register.
 ///
@@ -26,7 +69,7 @@ pub unsafe fn copy<V: Lanes>(line: &[V::Number], to: &mut [V::Number]) {
 /// # Safety
 /// The processor has the instruction set.
 #[inline(always)]
-pub unsafe fn raise<V: Lanes>(line: &[V::Number], best: &mut [V::Number]) {
+unsafe fn raise<V: Lanes>(line: &[V::Number], best: &mut [V::Number]) {
     assert!(line.len() >= V::LANES && line.len() == best.len());
     for c in (0..line.len()).step_by(V::LANES) {
         let c = c.min(line.len() - V::LANES);
@@ -43,7 +86,7 @@ pub unsafe fn raise<V: Lanes>(line: &[V::Number], best: &mut [V::Number]) {
 /// # Safety
 /// The processor has the instruction set.
 #[inline(always)]
-pub unsafe fn windows<V: Lanes>(columns: &[V::Number], kernel: usize, y: &mut [V::Number]) {
+unsafe fn windows<V: Lanes>(columns: &[V::Number], kernel: usize, y: &mut [V::Number]) {
     let count = y.len();
     assert!(count >= V::LANES && columns.len() >= 2 * count + kernel);
     for j in (0..count).step_by(V::LANES) {
@@ -71,7 +114,7 @@ pub unsafe fn windows<V: Lanes>(columns: &[V::Number], kernel: usize, y: &mut [V
 /// # Safety
 /// The processor has the instruction set.
 #[inline(always)]
-pub unsafe fn squares<V: Lanes>(upper: &[V::Number], lower: &[V::Number], y: &mut [V::Number]) {
+unsafe fn squares<V: Lanes>(upper: &[V::Number], lower: &[V::Number], y: &mut [V::Number]) {
     let count = y.len();
     assert!(count >= V::LANES && upper.len() >= 2 * count && lower.len() >= 2 * count);
     for j in (0..count).step_by(V::LANES) {
