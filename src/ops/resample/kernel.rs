@@ -235,21 +235,25 @@ impl<T: Float> Pass<'_, T> {
 fn select<T: Float>(x: &[T], y: &mut [T], tail: usize, maps: &[&Sparse]) {
     let Some((last, outer)) = maps.split_last() else { return y.copy_from_slice(x) };
     // Neighbours that stay neighbours: (from, to, how many).
-    let mut runs: Vec<(usize, usize, usize)> = Vec::new();
+    let mut runs: Vec<[usize; 3]> = Vec::new();
     for (to, &from) in last.places.iter().enumerate() {
         match runs.last_mut() {
-            Some(run) if run.0 + run.2 == from as usize => run.2 += 1,
-            _ => runs.push((from as usize, to, 1)),
+            Some(run) if run[0] + run[2] == from as usize => run[2] += 1,
+            _ => runs.push([from as usize, to, 1]),
         }
     }
+    let scattered = tail == 1 && runs.len() * 2 > last.rows();
+    let (singles, runs): (Vec<_>, Vec<_>) =
+        runs.into_iter().map(|run| run.map(|n| n * tail)).partition(|run| run[2] == 1);
     let mut sources = vec![0];
     for map in outer {
         let places = |&row: &usize| map.places.iter().map(move |&p| row * map.size + p as usize);
         sources = sources.iter().flat_map(places).collect();
     }
     let height = outer.iter().map(|map| map.size).product();
-    let picks = Picks { sources, height, last, tail, runs };
-    let (parts, to) = (Parts::new(y), last.rows() * tail);
+    let (from, to) = (last.size * tail, last.rows() * tail);
+    let picks = Picks { sources, height, from, to, scattered, places: &last.places, runs, singles };
+    let parts = Parts::new(y);
     parallel_for(parts.len() / to, (32 << 10) / to + 1, |rows| {
         // SAFETY: each row is one thread's.
         let y = unsafe { parts.slice(rows.start * to..rows.end * to) };
@@ -263,20 +267,22 @@ struct Picks<'a> {
     sources: Vec<usize>,
     /// Rows of an item.
     height: usize,
-    /// What is picked of a row, and numbers of one position.
-    last: &'a Sparse,
-    tail: usize,
-    /// The same as (from, to, how many).
-    runs: Vec<(usize, usize, usize)>,
+    /// Numbers of a row of `x`, and of the result's.
+    from: usize,
+    to: usize,
+    /// Whether few neighbours stay neighbours, so that a row is picked one by one.
+    scattered: bool,
+    places: &'a [u32],
+    /// What is picked of a row as (from, to, how many numbers), and such of one number.
+    runs: Vec<[usize; 3]>,
+    singles: Vec<[usize; 3]>,
 }
 
 simd_fn! {
     /// Rows of the result from number `first` on, counted through all items.
     fn pick<T, FMA>(x: &[T], picks: &Picks, first: usize, y: &mut [T]) {
         let _ = FMA;
-        let Picks { sources, height, last, tail, runs } = picks;
-        let (from, to) = (last.size * tail, last.rows() * tail);
-        let single = *tail == 1 && runs.len() * 2 > last.rows();
+        let &Picks { ref sources, height, from, to, scattered, places, ref runs, ref singles } = picks;
         let (mut item, mut row) = (first / sources.len(), first % sources.len());
         let mut before = usize::MAX;
         for i in 0..y.len() / to {
@@ -291,17 +297,17 @@ simd_fn! {
             }
             before = at;
             let (x, y) = (&x[at * from..][..from], &mut y[i * to..][..to]);
-            if single {
+            if scattered {
                 for k in 0..y.len() {
-                    y[k] = x[last.places[k] as usize];
+                    y[k] = x[places[k] as usize];
                 }
                 continue;
             }
-            for &(from, to, n) in runs {
-                match n * tail {
-                    1 => y[to] = x[from],
-                    len => copy_short(&x[from * tail..][..len], &mut y[to * tail..][..len]),
-                }
+            for &[from, to, len] in runs {
+                copy_short(&x[from..][..len], &mut y[to..][..len]);
+            }
+            for &[from, to, _] in singles {
+                y[to] = x[from];
             }
         }
     }
