@@ -87,6 +87,29 @@ impl Field {
     /// Plans the field of a window that has at least one tap and one grid point. Products read
     /// `wide` grid points of a row at once, a multiple of [`PIECE`].
     pub fn new(window: &Window, wide: usize) -> Field {
+        let copied = Field::copied(window);
+        let ([h, w], [y0, x0]) = (window.source, copied.origin);
+        // There is no slack without a copy: the grid's rows must be whole.
+        let inside = y0 >= 0
+            && x0 >= 0
+            && y0 as usize + copied.rows <= h
+            && x0 as usize + copied.phases * copied.phase <= w;
+        if !inside || copied.phases > 1 || !window.grid[1].is_multiple_of(wide) {
+            return copied;
+        }
+        let offset = |t: &[isize; 2]| t[0] as usize * w + t[1] as usize;
+        Field {
+            plane: h * w,
+            channel: h * w,
+            grid_row: window.step[0] * w,
+            taps: window.taps.iter().map(offset).collect(),
+            direct: true,
+            ..copied
+        }
+    }
+
+    /// The same where the source is copied in any case.
+    pub fn copied(window: &Window) -> Field {
         let span = |d: usize| {
             let low = window.taps.iter().map(|t| t[d]).min().expect("a tap");
             let high = window.taps.iter().map(|t| t[d]).max().expect("a tap");
@@ -96,54 +119,40 @@ impl Field {
         let phases = window.step[1];
         let phase = columns.div_ceil(phases);
         let row = phases * phase;
-        let [h, w] = window.source;
-        // There is no slack without a copy: the grid's rows must be whole.
-        let inside = y0 >= 0 && x0 >= 0 && y0 as usize + rows <= h && x0 as usize + columns <= w;
-        let whole = window.grid[1].is_multiple_of(wide);
-        if inside && phases == 1 && whole {
-            let offset = |t: &[isize; 2]| t[0] as usize * w + t[1] as usize;
-            let taps = window.taps.iter().map(offset).collect();
-            let grid_row = window.step[0] * w;
-            return Field {
-                plane: h * w,
-                channel: h * w,
-                image: None,
-                grid_row,
-                taps,
-                origin: [0; 2],
-                rows,
-                phases,
-                phase,
-                direct: true,
-            };
-        }
-        let offset = |t: &[isize; 2]| {
-            let (y, x) = ((t[0] - y0) as usize, (t[1] - x0) as usize);
-            y * row + (x % phases) * phase + x / phases
-        };
-        let taps = window.taps.iter().map(offset).collect();
-        Field {
+        let field = Field {
             plane: rows * row,
             channel: rows * row,
             image: None,
             grid_row: window.step[0] * row,
-            taps,
+            taps: Vec::new(),
             origin: [y0, x0],
             rows,
             phases,
             phase,
             direct: false,
-        }
+        };
+        field.with_taps(&window.taps)
+    }
+
+    /// The same copy read at these taps, which lie among those of the window that it was planned for.
+    pub fn with_taps(&self, taps: &[[isize; 2]]) -> Field {
+        debug_assert!(!self.direct);
+        let (row, [y0, x0]) = (self.phases * self.phase, self.origin);
+        let offset = |t: &[isize; 2]| {
+            let (y, x) = ((t[0] - y0) as usize, (t[1] - x0) as usize);
+            y * row + (x % self.phases) * self.phase + x / self.phases
+        };
+        Field { taps: taps.iter().map(offset).collect(), ..self.clone() }
     }
 
     /// The field of a volume with `planes` prepared planes per channel. Its images are slices: image i reads
     /// planes `i * step + t` for each t of `depths`, whose taps follow one another.
-    pub fn stacked(self, planes: usize, depths: &[usize], step: usize) -> Field {
+    pub fn stacked(&self, planes: usize, depths: &[usize], step: usize) -> Field {
         let tap =
             |t: &usize| self.taps.iter().map(move |tap| t * self.plane + tap).collect::<Vec<_>>();
         let taps = depths.iter().flat_map(tap).collect();
         let (channel, image) = (planes * self.plane, Some(step * self.plane));
-        Field { channel, image, taps, ..self }
+        Field { channel, image, taps, ..self.clone() }
     }
 
     /// Distance between the prepared planes of images of `channels` channels.
@@ -167,7 +176,7 @@ impl Field {
         out[slack..].fill(T::ZERO);
         let planes = slack / self.plane;
         let parts = Parts::new(out);
-        parallel_for(planes, GRAIN / self.plane + 1, |range| {
+        parallel_for(planes, GRAIN / 2 / self.plane + 1, |range| {
             for p in range {
                 // SAFETY: each plane is written by one thread.
                 let out = unsafe { parts.slice(p * self.plane..(p + 1) * self.plane) };

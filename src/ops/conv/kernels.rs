@@ -234,7 +234,8 @@ fn data_kernel<T: Float + Element>(
     if let Some(pointwise) = Pointwise::of(sizes, window).filter(|_| taps == 1) {
         return pointwise.correlate(dy, (w, 1, inputs), None, target, out);
     }
-    if let Some((winograd, order)) = minimal(sizes, window)
+    // Minimal filtering writes neighbours; a strided and dilated filter's residue has gaps between its points.
+    if let Some((winograd, order)) = minimal(sizes, window).filter(|_| target.column == 1)
         && winograd.pays()
         && let (Some(dy), Some(w), Some(out)) = (single(dy), single(w), single_mut(out))
     {

@@ -27,6 +27,8 @@ mod cudnn;
 mod half;
 mod kernels;
 mod pointwise;
+#[cfg(test)]
+mod properties;
 mod shape;
 mod stack;
 #[cfg(test)]

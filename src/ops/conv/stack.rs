@@ -31,6 +31,15 @@ pub struct Stack<'a> {
     pub depth: &'a Depth,
 }
 
+/// Sums over what a part of the stack's taps read.
+pub struct Part<'a, T> {
+    pub window: &'a Window,
+    /// The row-major `groups * outputs x (inputs * depth taps * taps)` matrix.
+    pub weight: &'a [T],
+    /// Where the points of each image's slice 0 go.
+    pub target: Target,
+}
+
 impl Stack<'_> {
     /// Whether sums of this type are best taken here: planes that need no preparation are gathered sooner,
     /// and minimal filtering may be faster still, of which `minimally` says whether it pays.
@@ -61,15 +70,19 @@ impl Stack<'_> {
         (low, (high - low) as usize + 1)
     }
 
-    /// Slices of a block, which divide all of them, and the field of a block's planes.
-    fn block(&self, channels: usize, plane: Field) -> (usize, Field) {
-        let (low, reach) = self.reach();
-        let planes = |slices: usize| (slices - 1) * self.depth.step + reach;
-        let fits = |slices: usize| planes(slices) * channels * plane.plane <= BLOCK;
+    /// Source planes that so many slices read.
+    fn planes(&self, slices: usize) -> usize {
+        (slices - 1) * self.depth.step + self.reach().1
+    }
+
+    /// Slices of a block, which divide all of them, the field of a plane, and which of a slice's planes its taps read.
+    fn block(&self, channels: usize) -> (usize, Field, Vec<usize>) {
+        let plane = Field::copied(self.window);
+        let fits = |slices: usize| self.planes(slices) * channels * plane.plane <= BLOCK;
         let whole = |slices: &usize| self.depth.count.is_multiple_of(*slices) && fits(*slices);
         let slices = (2..=self.depth.count).rev().find(whole).unwrap_or(1);
-        let depths: Vec<usize> = self.depth.taps.iter().map(|t| (t - low) as usize).collect();
-        (slices, plane.stacked(planes(slices), &depths, self.depth.step))
+        let low = self.reach().0;
+        (slices, plane, self.depth.taps.iter().map(|t| (t - low) as usize).collect())
     }
 
     /// Prepares the planes of the slices from `first` on of an image, `channels x depth` planes.
@@ -94,36 +107,54 @@ impl Stack<'_> {
         }
     }
 
-    /// The sums of source times filter, plus `bias`. `source` is `[batch, groups * inputs, depth, ..]`,
-    /// `weight(g)` the row-major `outputs x (inputs * depth taps * taps)` matrix of group g; `target` says
-    /// where the points of each image's slice 0 go, the next slice's so many places behind.
-    pub fn correlate<'w, T: Float + Element>(
+    /// The sums of source times filter, plus `bias`, of parts whose windows are in the stack's. `source` is
+    /// `[batch, groups * inputs, depth, ..]`; the points of the next slice go `slice` places behind one's.
+    pub fn correlate<T: Float + Element>(
         &self,
         sizes: Sizes,
         source: &[T],
-        weight: impl Fn(usize) -> &'w [T],
+        parts: &[Part<T>],
         bias: Option<&[T]>,
-        (target, slice): (Target, usize),
+        slice: usize,
         out: &mut [T],
     ) {
         let channels = sizes.groups * sizes.inputs;
-        let (mut slices, mut field) = self.block(channels, field_of::<T>(self.window));
-        let of_block = |slices| Sizes { batch: slices, ..sizes };
-        if Correlation::<T>::new(of_block(slices), &field).takes_points() {
-            (slices, field) = self.block(channels, Field::new(self.window, 1));
-        }
-        let correlation = Correlation::<T>::new(of_block(slices), &field);
-        let filters = scratch::<T>(correlation.filters_len());
-        let copy = scratch::<T>(channels * field.channel + Field::SLACK);
+        let (slices, plane, depths) = self.block(channels);
+        let planes = plane.stacked(self.planes(slices), &depths, self.depth.step);
+        let fields: Vec<Field> = parts
+            .iter()
+            .map(|part| {
+                let plane = plane.with_taps(&part.window.taps);
+                plane.stacked(self.planes(slices), &depths, self.depth.step)
+            })
+            .collect();
+        let correlations: Vec<Correlation<T>> = (parts.iter().zip(&fields))
+            .map(|(part, field)| {
+                let sizes = Sizes { batch: slices, grid: part.window.grid, ..sizes };
+                Correlation::new(sizes, field)
+            })
+            .collect();
+        let filters = scratch::<T>(correlations.iter().map(Correlation::filters_len).sum());
+        let copy = scratch::<T>(channels * planes.channel + Field::SLACK);
         // SAFETY: new tensors that nobody else has.
         let (filters, copy) = unsafe { (filters.as_mut_slice::<T>(), copy.as_mut_slice::<T>()) };
-        correlation.pack_filters(weight, filters);
+        let mut rest = filters;
+        let filters: Vec<&[T]> = (parts.iter().zip(&correlations))
+            .map(|(part, correlation)| {
+                let own = rest.split_off_mut(..correlation.filters_len()).expect("the sum of all");
+                let group = part.weight.len() / sizes.groups;
+                correlation.pack_filters(|g| &part.weight[g * group..(g + 1) * group], own);
+                &*own
+            })
+            .collect();
         let image = channels * self.depth.size * self.window.source[0] * self.window.source[1];
         self.blocks(sizes.batch, slices, |n, block| {
-            self.fill(&field, &source[n * image..(n + 1) * image], block.start, copy);
-            let first = target.first + n * target.image + block.start * slice;
-            let target = Target { first, image: slice, ..target };
-            correlation.run(copy, filters, bias, target, out);
+            self.fill(&planes, &source[n * image..(n + 1) * image], block.start, copy);
+            for ((part, correlation), filters) in parts.iter().zip(&correlations).zip(&filters) {
+                let first = part.target.first + n * part.target.image + block.start * slice;
+                let target = Target { first, image: slice, ..part.target };
+                correlation.run(copy, filters, bias, target, out);
+            }
         });
     }
 
@@ -137,7 +168,8 @@ impl Stack<'_> {
         out: &mut [T],
     ) {
         let (channels, results) = (sizes.groups * sizes.inputs, sizes.groups * sizes.outputs);
-        let (slices, field) = self.block(channels, field_of::<T>(self.window));
+        let (slices, plane, depths) = self.block(channels);
+        let field = plane.stacked(self.planes(slices), &depths, self.depth.step);
         let sizes = Sizes { batch: slices, ..sizes };
         let copy = scratch::<T>(channels * field.channel + Field::SLACK);
         let sums = scratch::<T>(filter_sums_len(sizes, field.taps.len()) + out.len());

@@ -19,7 +19,7 @@ use super::Products;
 use super::cuda;
 use super::kernels::{data_kernels, forward_kernel, place_or_new, scratch, turned, weight_kernel};
 use super::shape::Shape;
-use super::stack::{Depth, Stack};
+use super::stack::{Depth, Part, Stack};
 use super::{Conv2dOptions, Conv3dOptions};
 use crate::Tensor;
 use crate::autograd::no_grad;
@@ -145,12 +145,11 @@ impl Volume {
         let window = flat.window();
         let (stack, sizes) = (Stack { window: &window, depth: &depth }, flat.sizes(window.grid));
         if !flat.is_depthwise() && stack.pays::<T>(sizes, |winograd| winograd.pays()) {
-            let group = w.len() / sizes.groups;
             let channel = od * oh * ow;
             let image = self.outputs * channel;
             let target = Target { channel, image, ..flat.target(&window) };
-            let weight = |g: usize| &w[g * group..(g + 1) * group];
-            return stack.correlate(sizes, x, weight, bias, (target, oh * ow), y);
+            let part = Part { window: &window, weight: w, target };
+            return stack.correlate(sizes, x, &[part], bias, oh * ow, y);
         }
         let channels = self.channels * self.kernel[0];
         let item = channels * self.input[1] * self.input[2];
@@ -227,26 +226,35 @@ impl Volume {
         if flat.is_depthwise() || !stacks.iter().filter(reached).all(pays) {
             return false;
         }
-        let taps = self.kernel[1] * self.kernel[2];
-        for (stack, (window, seen, target)) in stacks.iter().zip(&residues) {
-            if seen.is_empty() {
-                continue;
-            }
-            let sizes = sizes(window);
-            let which: Vec<usize> =
-                which.iter().flat_map(|t| seen.iter().map(move |tap| t * taps + tap)).collect();
-            let roles = [sizes.groups, sizes.inputs, sizes.outputs];
-            let turned = turned(w, roles, self.kernel[0] * taps, &which);
-            // SAFETY: a new tensor that nobody writes any more.
-            let turned = unsafe { turned.as_slice::<T>() };
-            let group = turned.len() / sizes.groups;
-            let plane = height * width;
-            let (first, channel) = (rest * plane + target.first, depth * plane);
-            let target = Target { first, channel, image: self.channels * channel, ..*target };
-            let slice = self.options.stride[0] * plane;
-            let weight = |g: usize| &turned[g * group..(g + 1) * group];
-            stack.correlate(sizes, dy, weight, None, (target, slice), dx);
-        }
+        // All residues read one copy.
+        let residues: Vec<_> = residues.iter().filter(|(_, seen, _)| !seen.is_empty()).collect();
+        let Some((window, ..)) = residues.first() else { return true };
+        let widest = |d: usize| residues.iter().map(|(w, ..)| w.grid[d]).max().unwrap_or(0);
+        let all = Window {
+            grid: [widest(0), widest(1)],
+            taps: residues.iter().flat_map(|(window, ..)| window.taps.iter().copied()).collect(),
+            ..window.clone()
+        };
+        let sizes = sizes(&all);
+        let (taps, plane) = (self.kernel[1] * self.kernel[2], height * width);
+        let roles = [sizes.groups, sizes.inputs, sizes.outputs];
+        let weights: Vec<Tensor> = (residues.iter())
+            .map(|(_, seen, _)| {
+                let of_plane = |&t: &usize| seen.iter().map(move |tap| t * taps + tap);
+                let which: Vec<usize> = which.iter().flat_map(of_plane).collect();
+                turned(w, roles, self.kernel[0] * taps, &which)
+            })
+            .collect();
+        let parts: Vec<Part<T>> = (residues.iter().zip(&weights))
+            .map(|((window, _, target), weight)| {
+                let (first, channel) = (rest * plane + target.first, depth * plane);
+                let target = Target { first, channel, image: self.channels * channel, ..*target };
+                // SAFETY: a new tensor that nobody writes any more.
+                Part { window, weight: unsafe { weight.as_slice::<T>() }, target }
+            })
+            .collect();
+        let slice = self.options.stride[0] * plane;
+        Stack { window: &all, depth: reads }.correlate(sizes, dy, &parts, None, slice, dx);
         true
     }
 
