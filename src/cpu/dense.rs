@@ -34,6 +34,8 @@ pub unsafe fn execute_dense(
     numbers: &[(usize, Constant)],
 ) {
     let tile = kernel.tile(compute, isa::current());
+    let one_number =
+        matches!(numbers, [(2, _)]) && kernel.takes_number([1, pointers.len() - 1, params.len()]);
     let params = parameters(compute, params);
     // The kernel's vector loop wants outputs apart from inputs.
     let mut rewrites = false;
@@ -59,20 +61,22 @@ pub unsafe fn execute_dense(
             if simple {
                 tile(pointers.as_ptr(), params.as_ptr().cast(), range.len());
             } else {
-                by_tiles(tile, compute, &params, range.len(), &mut pointers, numbers, rewrites);
+                let params = if one_number { None } else { Some(&params) };
+                by_tiles(tile, compute, params, range.len(), &mut pointers, numbers, rewrites);
             }
         }
     });
 }
 
-/// [`execute_dense`] with tiles for numbers, and for an output that is also an input.
+/// [`execute_dense`] with tiles for numbers, and for an output that is also an input. Without parameters the
+/// only number needs no tile.
 ///
 /// # Safety
 /// As for [`execute_dense`].
 unsafe fn by_tiles(
     tile: TileFn,
     compute: Compute,
-    params: &[[u8; 8]; MAX_PARAMS],
+    params: Option<&[[u8; 8]; MAX_PARAMS]>,
     n: usize,
     pointers: &mut [*mut u8],
     numbers: &[(usize, Constant)],
@@ -81,13 +85,19 @@ unsafe fn by_tiles(
     let mut tiles = Tiles::<{ MOST_NUMBERS + 1 }>::new();
     let size = compute.size();
     let short = rewrites || n * size <= TILE_BYTES;
-    let most = if short { SHORT_TILE_BYTES } else { TILE_BYTES } / size;
+    let most = if params.is_none() && !rewrites {
+        n
+    } else {
+        (if short { SHORT_TILE_BYTES } else { TILE_BYTES }) / size
+    };
+    let copies = if params.is_none() { 1 } else { n.min(most) };
+    let params = params.map_or(std::ptr::null(), |params| params.as_ptr().cast());
     let mut steps = [size; MAX_OPERANDS];
     for (i, &(place, number)) in numbers.iter().enumerate() {
         pointers[place] = tiles.at(i + 1);
         steps[place] = 0;
         // SAFETY: a tile has room for that many.
-        unsafe { number.fill(compute, pointers[place], n.min(most)) };
+        unsafe { number.fill(compute, pointers[place], copies) };
     }
     let mut output = pointers[0];
     if rewrites {
@@ -99,7 +109,7 @@ unsafe fn by_tiles(
         let len = most.min(n - start);
         // SAFETY: `len` elements of each operand or of its tile; the output is no input, or has a tile.
         unsafe {
-            tile(pointers.as_ptr(), params.as_ptr().cast(), len);
+            tile(pointers.as_ptr(), params, len);
             if rewrites {
                 output.copy_from_nonoverlapping(pointers[0], len * size);
                 output = output.wrapping_add(len * size);
@@ -154,6 +164,34 @@ mod tests {
                 run(&mut own, None, y);
                 assert_eq!(own, want, "{n} elements in place");
             }
+        }
+    }
+
+    /// `x - y`.
+    struct Less;
+    impl<S: Number> Formula<S, 2, 0, 1> for Less {
+        #[inline(always)]
+        fn eval([x, y]: [S; 2], []: [S; 0]) -> [S; 1] {
+            [x - y]
+        }
+    }
+    static LESS: Kernel = Kernel::number::<Less, 2, 0, 1>();
+
+    #[test]
+    fn without_parameters_a_number_needs_no_tile() {
+        for n in [0, 1, 16, 17, 600, 3000, 3 * GRAIN + 5] {
+            let mut own: Vec<f32> = (0..n).map(|i| i as f32).collect();
+            let want: Vec<f32> = own.iter().map(|x| x - 3.0).collect();
+            let mut out = vec![-1.0; n + 1];
+            let x = own.as_mut_ptr().cast::<u8>();
+            for place in [out.as_mut_ptr().cast(), x] {
+                let pointers = [place, x, std::ptr::null_mut()];
+                let numbers = [(2, Constant::F(3.0))];
+                // SAFETY: both have n values; they are the same or apart.
+                unsafe { execute_dense(&LESS, Compute::F32, &[], n, &pointers, &numbers) };
+            }
+            assert_eq!((&out[..n], out[n]), (&want[..], -1.0), "{n} elements");
+            assert_eq!(own, want, "{n} elements in place");
         }
     }
 }

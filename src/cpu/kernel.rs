@@ -13,7 +13,8 @@ pub trait Formula<S, const IN: usize, const PARAMS: usize, const OUT: usize> {
 }
 
 /// Runs a formula over `n` elements. `pointers` are the outputs' dense tiles, then the inputs';
-/// `params` the parameters in the compute type.
+/// `params` the parameters in the compute type. For a result of two inputs without parameters they may be
+/// null, if the kernel does not work in place: then the second input is one value for all elements.
 ///
 /// # Safety
 /// Every tile has `n` values; outputs overlap nothing, or are the same as an input: then the loop is vector
@@ -135,6 +136,12 @@ impl Kernel {
         self.in_place
     }
 
+    /// Whether the second of `inputs` may be one value for all elements, see [`TileFn`].
+    #[inline]
+    pub fn takes_number(&self, [outputs, inputs, params]: [usize; 3]) -> bool {
+        !self.in_place && [outputs, inputs, params] == [1, 2, 0]
+    }
+
     /// True when the formula is compiled for the type.
     #[cfg(test)]
     pub fn has(&self, compute: Compute) -> bool {
@@ -174,7 +181,7 @@ fn no_vectors() {
     unsafe { std::arch::asm!("", options(nomem, nostack, preserves_flags)) };
 }
 
-/// The formula for element `i`.
+/// The formula for element `i`; a number is what all inputs after the first are.
 ///
 /// # Safety
 /// The element is inside all tiles.
@@ -182,6 +189,7 @@ fn no_vectors() {
 unsafe fn element<K, S, const IN: usize, const PARAMS: usize, const OUT: usize>(
     (outputs, inputs): ([*mut S; OUT], [*const S; IN]),
     params: [S; PARAMS],
+    number: Option<S>,
     i: usize,
 ) where
     K: Formula<S, IN, PARAMS, OUT>,
@@ -193,7 +201,10 @@ unsafe fn element<K, S, const IN: usize, const PARAMS: usize, const OUT: usize>(
         let mut values = [inputs[0].add(i).read(); IN];
         let mut k = 1;
         while k < IN {
-            values[k] = inputs[k].add(i).read();
+            values[k] = match number {
+                Some(number) => number,
+                None => inputs[k].add(i).read(),
+            };
             k += 1;
         }
         let results = K::eval(values, params);
@@ -220,13 +231,25 @@ unsafe fn run<K, S, const SCALAR: bool, const IN: usize, const PARAMS: usize, co
     unsafe {
         let outputs = pointers.cast::<[*mut S; OUT]>().read();
         let inputs = pointers.add(OUT).cast::<[*const S; IN]>().read();
-        let params = params.cast::<[S; PARAMS]>().read();
         let mut i = 0;
+        if IN == 2 && PARAMS == 0 && OUT == 1 && params.is_null() {
+            let number = Some(inputs[1].read());
+            let none = std::ptr::dangling::<[S; PARAMS]>().read();
+            while i < n {
+                if SCALAR {
+                    no_vectors();
+                }
+                element::<K, S, IN, PARAMS, OUT>((outputs, inputs), none, number, i);
+                i += 1;
+            }
+            return;
+        }
+        let params = params.cast::<[S; PARAMS]>().read();
         while i < n {
             if SCALAR {
                 no_vectors();
             }
-            element::<K, S, IN, PARAMS, OUT>((outputs, inputs), params, i);
+            element::<K, S, IN, PARAMS, OUT>((outputs, inputs), params, None, i);
             i += 1;
         }
     }
@@ -267,7 +290,7 @@ unsafe fn update<K, S, const SCALAR: bool, const IN: usize, const PARAMS: usize,
             }
             let mut j = 0;
             while j < BLOCK {
-                element::<K, S, IN, PARAMS, OUT>((to, from), params, j);
+                element::<K, S, IN, PARAMS, OUT>((to, from), params, None, j);
                 j += 1;
             }
             let mut k = 0;
@@ -279,7 +302,7 @@ unsafe fn update<K, S, const SCALAR: bool, const IN: usize, const PARAMS: usize,
         }
         while i < n {
             no_vectors();
-            element::<K, S, IN, PARAMS, OUT>((outputs, inputs), params, i);
+            element::<K, S, IN, PARAMS, OUT>((outputs, inputs), params, None, i);
             i += 1;
         }
     }
