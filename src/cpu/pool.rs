@@ -1,13 +1,14 @@
-//! The helper threads of parallel loops. One job at a time is cut into parts, which the calling thread and
-//! the helpers take one after another; a helper that sleeps delays nothing, because the others take its
-//! part. Helpers look out for the next job for a while before they sleep: between two loops of a training
-//! step there are microseconds, and waking a thread takes tens of them.
+//! The helper threads of parallel loops. One job at a time is cut into parts, of which the calling thread and
+//! each helper take their own first: what a part of one loop wrote is near the thread that reads it in the
+//! next. Then they take what is left; a helper that sleeps delays nothing, because the others take its part.
+//! Helpers look out for the next job for a while before they sleep: between two loops of a training step there
+//! are microseconds, and waking a thread takes tens of them.
 
 use std::any::Any;
 use std::cell::Cell;
 use std::hint::spin_loop;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,7 @@ use parking_lot::Mutex;
 
 use crate::error::{Error, throw};
 
-use Ordering::{Acquire, Relaxed, Release, SeqCst};
+use Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
 /// How long a helper looks out for the next job, and a caller for its last part's end: waking a thread takes
 /// the waker 20 us.
@@ -28,9 +29,11 @@ type Body<'a> = dyn Fn(usize) + Sync + 'a;
 
 /// What helpers see of the current job.
 struct Pool {
-    /// Job number, parts and the next part to be taken, see [`Ticket`]: a part is taken by counting it up,
-    /// which fails when the job is over or another has come.
+    /// The current job's number and parts, see [`Ticket`].
     ticket: AtomicU64,
+    /// The last job in which each part was taken. A part is taken by writing the job's number here, which is done
+    /// only over an older one: once all parts are taken nobody, however late, takes one any more.
+    taken: [Taken; MOST],
     /// The current job's body: a pointer to its caller's `&Body`.
     body: AtomicPtr<()>,
     /// Parts that are done.
@@ -48,6 +51,7 @@ struct Pool {
 
 static POOL: Pool = Pool {
     ticket: AtomicU64::new(0),
+    taken: [const { Taken(AtomicU32::new(0)) }; MOST],
     body: AtomicPtr::new(std::ptr::null_mut()),
     done: AtomicUsize::new(0),
     waits: AtomicBool::new(false),
@@ -61,22 +65,26 @@ thread_local! {
     static WORKS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// A job's number (32 bits), its parts (16) and the next one (16).
+/// A job's number, in a cache line of its own.
+#[repr(align(64))]
+struct Taken(AtomicU32);
+
+/// A job's number and its parts, 32 bits each.
 #[derive(Clone, Copy)]
 struct Ticket(u64);
 
 impl Ticket {
+    fn job(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
     fn parts(self) -> usize {
-        (self.0 >> 16) as u16 as usize
+        self.0 as u32 as usize
     }
 
-    fn next(self) -> usize {
-        self.0 as u16 as usize
-    }
-
-    /// The next job's, with no part taken.
+    /// The next job's.
     fn following(self, parts: usize) -> Ticket {
-        Ticket(((self.0 >> 32) + 1) << 32 | (parts as u64) << 16)
+        Ticket((self.job().wrapping_add(1) as u64) << 32 | parts as u64)
     }
 }
 
@@ -115,7 +123,7 @@ pub fn run(parts: usize, body: &Body<'_>) {
     WORKS.set(true);
     let mut panic = None;
     // After a panic in a part of this thread the other parts are still to be done.
-    while let Some((part, _)) = take() {
+    while let Some((part, _)) = take(ticket, 0) {
         let result = catch_unwind(AssertUnwindSafe(|| body(part)));
         panic = panic.or(result.err());
         POOL.done.fetch_add(1, SeqCst);
@@ -129,19 +137,22 @@ pub fn run(parts: usize, body: &Body<'_>) {
     }
 }
 
-/// Takes a part of the current job, if one is left: its number, and the job's body.
-fn take() -> Option<(usize, *mut ())> {
-    loop {
-        let ticket = Ticket(POOL.ticket.load(Acquire));
-        if ticket.next() >= ticket.parts() {
-            return None;
-        }
-        // The body is replaced only when all parts are taken: then the exchange fails.
-        let body = POOL.body.load(Relaxed);
-        if POOL.ticket.compare_exchange(ticket.0, ticket.0 + 1, Acquire, Relaxed).is_ok() {
-            return Some((ticket.next(), body));
+/// Takes a part of a job, if one is left, `first` before others: its number, and the job's body.
+fn take(ticket: Ticket, first: usize) -> Option<(usize, *mut ())> {
+    let parts = ticket.parts();
+    // The job's, or one of a later job: then no part of this one is left.
+    let body = POOL.body.load(Relaxed);
+    for i in 0..parts {
+        let part = (first + i) % parts;
+        let Taken(last) = &POOL.taken[part];
+        let seen = last.load(Relaxed);
+        // Numbers begin anew after the largest.
+        let older = ticket.job().wrapping_sub(seen) as i32 > 0;
+        if older && last.compare_exchange(seen, ticket.job(), AcqRel, Relaxed).is_ok() {
+            return Some((part, body));
         }
     }
+    None
 }
 
 /// Waits until all parts are done.
@@ -175,18 +186,23 @@ fn look_out(found: impl Fn() -> bool) -> bool {
 }
 
 fn start(number: usize) -> Thread {
-    let helper = thread::Builder::new().name(format!("torchrs-cpu-{number}")).spawn(help);
+    let helper =
+        thread::Builder::new().name(format!("torchrs-cpu-{number}")).spawn(move || help(number));
     match helper {
         Ok(helper) => helper.thread().clone(),
         Err(e) => throw(Error::Other(format!("cannot start compute thread {number}: {e}"))),
     }
 }
 
-/// A helper's life.
-fn help() {
+/// The life of a helper, whose own part has this number.
+fn help(number: usize) {
     WORKS.set(true);
     loop {
-        while let Some((part, body)) = take() {
+        // Whoever sees the ticket sees the body.
+        let ticket = Ticket(POOL.ticket.load(Acquire));
+        while number < ticket.parts()
+            && let Some((part, body)) = take(ticket, number)
+        {
             // SAFETY: `run` points there to its `&Body`, and does not return before this part is done.
             let body = unsafe { *body.cast::<&Body<'_>>() };
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| body(part))) {
@@ -199,11 +215,7 @@ fn help() {
                 caller.unpark();
             }
         }
-        let comes = || {
-            let ticket = Ticket(POOL.ticket.load(Relaxed));
-            ticket.next() < ticket.parts()
-        };
-        if !look_out(comes) {
+        if !look_out(|| Ticket(POOL.ticket.load(Relaxed)).job() != ticket.job()) {
             // Whoever brings a job wakes its helpers: if that was before this, it returns at once.
             thread::park();
         }
