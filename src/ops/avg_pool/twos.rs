@@ -1,5 +1,5 @@
-//! Average pooling of f32 planes by windows at a stride of 2, in vector registers. Lines are read one after the
-//! other: processors foresee what is read from one place better than from two in turns.
+//! Average pooling of f32 planes by windows at a stride of 2, in vector registers. Lines that come from memory are
+//! read one after the other: processors foresee what is read from one place better than from two in turns.
 
 use std::ops::Range;
 
