@@ -1,19 +1,22 @@
 //! [`Correlation`](super::Correlation) of bf16 numbers in pairs, see [`pairs`](crate::cpu::pairs): pairs of
 //! source channels, of which the planes are prepared. Points are gathered in packed panels, one at a time, past
-//! which all filters go.
+//! which all filters go, but for taps that see the border only ([`zones`](super::zones)).
+
+use std::ops::Range;
 
 use half::bf16;
 
-use super::super::field::{Field, Run, runs};
+use super::super::field::{Field, Run, Window, runs};
 use super::super::micro::{Product, heights};
 use super::super::pack::pack;
 use super::super::pairs::{
-    self, Gather, HalfPanels, Kernels, Scatter, interleave_channels, interleave_lines,
+    self, Gather, HalfPanels, Kernels, ROWS, Scatter, interleave_channels, interleave_lines,
 };
 use super::super::parts::{Parts, Shared, with_scratch};
 use super::super::threads::{GRAIN, parallel_for};
 use super::super::widen::Widen;
-use super::{Sizes, Target, WORTH_A_THREAD, displacements};
+use super::zones::{Zone, zones};
+use super::{Sizes, Target, WORTH_A_THREAD};
 
 /// Most steps of a gathered panel, which take 128 bytes each and stay in the first-level cache.
 const DEPTH: usize = 256;
@@ -28,6 +31,17 @@ pub struct HalfCorrelation<'a> {
     sizes: Sizes,
     field: &'a Field,
     kernels: Kernels,
+    parts: Vec<Part>,
+}
+
+/// A zone's panels, all of as many steps.
+struct Part {
+    zone: Zone,
+    panels: usize,
+    /// The field's displacement of each step.
+    rows: Vec<usize>,
+    /// Steps that are taken together: where they begin in the packed filters, and which of `rows` they are.
+    pieces: Vec<(usize, Range<usize>)>,
 }
 
 /// Filters where they are: that of group g, result channel o and source channel c has tap t at
@@ -52,9 +66,54 @@ impl<'a> HalfCorrelation<'a> {
         sizes.inputs > 1 && sizes.outputs >= FILLED && pairs::kernels().is_some()
     }
 
-    /// For these sizes, where that is there.
-    pub fn new(sizes: Sizes, field: &'a Field) -> Option<Self> {
-        pairs::kernels().map(|kernels| HalfCorrelation { sizes, field, kernels })
+    /// For these sizes and the field of this window, where that is there.
+    pub fn new(sizes: Sizes, window: &Window, field: &'a Field) -> Option<Self> {
+        let kernels = pairs::kernels()?;
+        let mut all = HalfCorrelation { sizes, field, kernels, parts: Vec::new() };
+        let zones = zones(window, |zone| all.cost(zone));
+        all.parts = zones.into_iter().map(|zone| all.part(zone)).collect();
+        Some(all)
+    }
+
+    /// About how many cycles a zone takes.
+    fn cost(&self, zone: &Zone) -> f64 {
+        let [height, width] = zone.grid;
+        let half = self.kernels.tile.columns / 2;
+        let halves = (self.sizes.batch * height * width).div_ceil(half) as f64;
+        let (outputs, runs) = (self.sizes.outputs as f64, half.div_ceil(width) as f64);
+        let steps = (zone.taps.len() * self.pairs()) as f64;
+        // Each step is a product with every filter, and gathers runs, one after the other; sums go to runs, and
+        // through the cache between pieces.
+        let pieces = self.pieces(zone).len() as f64;
+        halves * (steps * (outputs + 2.0 * runs) + outputs * (2.0 * runs + 2.0 * pieces))
+    }
+
+    /// How a zone's steps are taken: runs of its taps, not too long.
+    fn pieces(&self, zone: &Zone) -> Vec<(usize, Range<usize>)> {
+        let (pairs, mut pieces, mut at) = (self.pairs(), Vec::new(), 0);
+        for run in zone.taps.chunk_by(|a, b| a + 1 == *b) {
+            let (first, len) = (run[0] * pairs, run.len() * pairs);
+            let depth = len.div_ceil(len.div_ceil(DEPTH));
+            for k in (0..len).step_by(depth) {
+                pieces.push((first + k, at + k..at + len.min(k + depth)));
+            }
+            at += len;
+        }
+        pieces
+    }
+
+    fn part(&self, zone: Zone) -> Part {
+        let points = self.sizes.batch * zone.grid[0] * zone.grid[1];
+        let tap = |&t: &usize| {
+            let plane = |pair: usize| pair * self.field.channel + self.field.taps[t];
+            (0..self.pairs()).map(plane).collect::<Vec<usize>>()
+        };
+        Part {
+            panels: points.div_ceil(self.kernels.tile.columns),
+            rows: zone.taps.iter().flat_map(tap).collect(),
+            pieces: self.pieces(&zone),
+            zone,
+        }
     }
 
     /// Pairs of source channels of a group.
@@ -62,7 +121,7 @@ impl<'a> HalfCorrelation<'a> {
         self.sizes.inputs.div_ceil(2)
     }
 
-    /// Steps of a sum.
+    /// Steps of the packed filters: for each tap, all pairs.
     fn depth(&self) -> usize {
         self.pairs() * self.field.taps.len()
     }
@@ -124,12 +183,14 @@ impl<'a> HalfCorrelation<'a> {
             // SAFETY: all of the filters is in the data, as just checked, and the panel in `out`.
             return unsafe { pairs::pack(panel) };
         }
-        with_scratch(count * k + pairs::SLACK, |lines: &mut [f32]| {
+        with_scratch(count * k + pairs::SLACK + width * k, |lines: &mut [f32]| {
+            let (lines, panel) = lines.split_at_mut(count * k + pairs::SLACK);
             for i in 0..count {
                 let data = &data[i * output..];
                 interleave_channels(data, (inputs, input), taps, &mut lines[i * k..]);
             }
-            pack(k, count, lines, 1, k, width, out);
+            pack(k, count, lines, 1, k, width, panel);
+            tap_by_tap::<ROWS>(panel, taps.len(), out);
         });
     }
 
@@ -189,37 +250,49 @@ impl<'a> HalfCorrelation<'a> {
         assert!(reach < out.len(), "the target is outside the output");
         assert!(source.len() == self.source_len() && filters.len() == self.filters_len());
         assert!(bias.is_none_or(|bias| bias.len() == channels));
-        let rows = displacements(self.field, self.pairs());
         let points = self.kernels.tile.columns;
-        let panels = (batch * self.sizes.points()).div_ceil(points);
+        // Threads share the steps, of which panels have more or fewer.
+        let steps: usize = self.parts.iter().map(|part| part.panels * part.rows.len()).sum();
         let out = Shared::new(out.as_mut_ptr());
-        let flops = 2 * rows.len() * outputs * points;
-        parallel_for(groups * panels, WORTH_A_THREAD.div_ceil(flops), |range| {
-            let mut first = range.start;
-            while first < range.end {
-                let g = first / panels;
-                let end = ((g + 1) * panels).min(range.end);
+        let grain = WORTH_A_THREAD.div_ceil(2 * outputs * points);
+        parallel_for(groups * steps, grain, |range| {
+            let mut first = 0;
+            for g in 0..groups {
                 let group = Group {
                     all: self,
-                    rows: &rows,
                     source: &source[g * self.pairs() * self.field.plane..],
                     filters: &filters[g * self.group_len()..(g + 1) * self.group_len()],
                     bias: bias.map(|bias| &bias[g * outputs..(g + 1) * outputs]),
                     target: Target { first: target.first + g * outputs * target.channel, ..target },
                 };
-                // SAFETY: the target lies inside the output (asserted above), and panels and groups are
-                // disjoint parts of it.
-                unsafe { group.run(first - g * panels, end - g * panels, out.get()) };
-                first = end;
+                for part in &self.parts {
+                    // The panels that begin in the range.
+                    let panel = |at: usize| {
+                        at.saturating_sub(first).div_ceil(part.rows.len().max(1)).min(part.panels)
+                    };
+                    // SAFETY: the target lies inside the output (asserted above), and panels, zones and groups are
+                    // disjoint parts of it.
+                    unsafe { group.run(part, panel(range.start)..panel(range.end), out.get()) };
+                    first += part.panels * part.rows.len();
+                }
             }
         });
+    }
+}
+
+/// Brings a panel's steps, which are pair by pair, to their places tap by tap.
+fn tap_by_tap<const WIDTH: usize>(panel: &[f32], taps: usize, out: &mut [f32]) {
+    let (from, to) = (panel.as_chunks::<WIDTH>().0, out.as_chunks_mut::<WIDTH>().0);
+    for (tap, to) in to.chunks_exact_mut(from.len() / taps).enumerate() {
+        for (to, from) in to.iter_mut().zip(from[tap..].iter().step_by(taps)) {
+            *to = *from;
+        }
     }
 }
 
 /// One group's points.
 struct Group<'a> {
     all: &'a HalfCorrelation<'a>,
-    rows: &'a [usize],
     source: &'a [f32],
     filters: &'a [f32],
     bias: Option<&'a [bf16]>,
@@ -227,38 +300,38 @@ struct Group<'a> {
 }
 
 impl Group<'_> {
-    /// Panels `first..end`.
+    /// Some panels of a zone.
     ///
     /// # Safety
     /// The target lies inside `out`, and nobody else uses the panels' part of it.
-    unsafe fn run(&self, first: usize, end: usize, out: *mut bf16) {
-        let (tile, k) = (self.all.kernels.tile, self.rows.len());
+    unsafe fn run(&self, part: &Part, panels: Range<usize>, out: *mut bf16) {
+        let (tile, k) = (self.all.kernels.tile, self.all.depth());
         let Sizes { outputs, batch, .. } = self.all.sizes;
-        let depth = k.div_ceil(k.div_ceil(DEPTH));
+        let Zone { origin, grid, .. } = part.zone;
         let each = outputs * tile.columns;
-        let together = if depth == k { 1 } else { (SUMS / each).clamp(1, 8) };
-        let panel_len = depth * tile.columns;
+        let together = if part.pieces.len() == 1 { 1 } else { (SUMS / each).clamp(1, 8) };
+        let depth = part.pieces.iter().map(|(_, rows)| rows.len()).max().unwrap_or(0);
         let image = self.all.sizes.groups * self.all.pairs() * self.all.field.plane;
+        let source = &self.source[origin[0] * self.all.field.grid_row + origin[1]..];
         let mut spans = Vec::with_capacity(tile.columns);
-        with_scratch(panel_len + together * each, |scratch: &mut [f32]| {
-            let (panel, sums) = scratch.split_at_mut(panel_len);
-            for p0 in (first..end).step_by(together) {
-                for k0 in (0..k).step_by(depth) {
-                    let deep = depth.min(k - k0);
-                    for p in p0..(p0 + together).min(end) {
+        with_scratch(depth * tile.columns + together * each, |scratch: &mut [f32]| {
+            let (panel, sums) = scratch.split_at_mut(depth * tile.columns);
+            for p0 in panels.clone().step_by(together) {
+                for (piece, (first, rows)) in part.pieces.iter().enumerate() {
+                    for p in p0..(p0 + together).min(panels.end) {
                         let at = p * tile.columns;
-                        let count = tile.columns.min(batch * self.all.sizes.points() - at);
-                        runs(self.all.field, self.all.sizes.grid, image, at, count, &mut spans);
+                        let count = tile.columns.min(batch * grid[0] * grid[1] - at);
+                        runs(self.all.field, grid, image, at, count, &mut spans);
                         let sums = sums[(p - p0) * each..][..each].as_mut_ptr();
                         let gathered = Gather {
-                            source: self.source.as_ptr(),
-                            rows: &self.rows[k0..k0 + deep],
+                            source: source.as_ptr(),
+                            rows: &part.rows[rows.clone()],
                             runs: &spans,
                             out: panel.as_mut_ptr(),
                         };
                         let product = Product {
-                            k: deep,
-                            a: self.filters[k0 * tile.rows..].as_ptr(),
+                            k: rows.len(),
+                            a: self.filters[first * tile.rows..].as_ptr(),
                             a_column: tile.rows,
                             a_tile: tile.rows * k,
                             b: panel.as_ptr(),
@@ -266,7 +339,7 @@ impl Group<'_> {
                             c_row: tile.columns,
                             m: outputs,
                             n: count.next_multiple_of(tile.columns / 2),
-                            add: k0 > 0,
+                            add: piece > 0,
                             ..Product::default()
                         };
                         // SAFETY: runs displaced by the field's taps are in the prepared planes; panel and
@@ -274,8 +347,8 @@ impl Group<'_> {
                         unsafe {
                             (self.all.kernels.gather)(gathered);
                             (tile.run)(product);
-                            if k0 + deep == k {
-                                self.store(sums, at, count, &mut spans, out);
+                            if piece + 1 == part.pieces.len() {
+                                self.store(&part.zone, sums, at, count, &mut spans, out);
                             }
                         }
                     }
@@ -284,12 +357,13 @@ impl Group<'_> {
         });
     }
 
-    /// Brings sums of `count` points from `first` on to their places.
+    /// Brings sums of `count` points of a zone from `first` on to their places.
     ///
     /// # Safety
     /// As `run`.
     unsafe fn store(
         &self,
+        zone: &Zone,
         sums: *const f32,
         first: usize,
         count: usize,
@@ -297,13 +371,13 @@ impl Group<'_> {
         out: *mut bf16,
     ) {
         let (sizes, t, wide) = (self.all.sizes, self.target, self.all.kernels.tile.columns);
-        let (points, width) = (sizes.points(), sizes.grid[1]);
+        let ([height, width], [top, left]) = (zone.grid, zone.origin);
         spans.clear();
         let mut at = first;
         while at < first + count {
-            let (n, i, j) = (at / points, at % points / width, at % width);
+            let (n, i, j) = (at / (height * width), at / width % height, at % width);
             let len = (width - j).min(first + count - at);
-            let source = t.first + n * t.image + i * t.row + j * t.column;
+            let source = t.first + n * t.image + (top + i) * t.row + (left + j) * t.column;
             match spans.last_mut() {
                 Some(last) if t.column == 1 && last.source + last.len == source => last.len += len,
                 _ => spans.push(Run { source, column: at - first, len }),

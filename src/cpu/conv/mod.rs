@@ -7,6 +7,7 @@ mod correlation;
 mod filters;
 mod half;
 mod way;
+mod zones;
 
 pub use correlation::Correlation;
 pub use filters::{correlate_filters, filter_sums_len};

@@ -21,6 +21,9 @@ mod x86;
 pub use lines::{SLACK, interleave_channels, interleave_lines};
 pub use pack::{HalfPanels, are_pairs, pack};
 
+/// Rows of the tile.
+pub const ROWS: usize = 8;
+
 /// What there is where the instruction is.
 #[derive(Clone, Copy)]
 pub struct Kernels {

@@ -2,12 +2,13 @@
 
 use std::arch::x86_64::*;
 
+use half::bf16;
 use smallvec::SmallVec;
 
 use super::super::micro::{Product, SIDE, Tile, all_rows};
 use super::super::vector::Vector;
 use super::super::widen::Widen;
-use super::{Finish, Gather, Kernels, Round, Scatter};
+use super::{Finish, Gather, Kernels, ROWS, Round, Scatter};
 
 /// 16 pairs or 16 sums.
 #[derive(Clone, Copy)]
@@ -49,8 +50,6 @@ impl Vector for Pairs {
         }
     }
 }
-
-const ROWS: usize = 8;
 
 /// The functions; of the tile's 32 registers 16 are sums.
 pub fn kernels() -> Kernels {
@@ -221,16 +220,20 @@ unsafe fn gather_any(g: &Gather, pieces: &[(__mmask16, isize)], out: *mut f32) {
 /// As [`Scatter`] says, and the processor has AVX512-BF16.
 #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw,avx512bf16,avx2,fma")]
 unsafe fn scatter(s: Scatter) {
-    let pieces: SmallVec<[(__mmask32, isize); 8]> = s
-        .runs
-        .iter()
-        .map(|run| {
+    let mut pieces: SmallVec<[(__mmask32, isize); 8]> = SmallVec::new();
+    // Single points are written as such: a masked store takes longer.
+    let mut points: SmallVec<[(usize, isize); 32]> = SmallVec::new();
+    for run in s.runs {
+        let at = run.source as isize;
+        if run.len == 1 {
+            points.push((run.column, at));
+        } else {
             let mask = ((1u64 << run.len) - 1) << run.column;
-            (mask as u32, run.source as isize - run.column as isize)
-        })
-        .collect();
+            pieces.push((mask as u32, at - run.column as isize));
+        }
+    }
     // Indexed, since iterators of other types are not inlined into the function of these instructions.
-    let pieces = pieces.as_slice();
+    let (pieces, points) = (pieces.as_slice(), points.as_slice());
     for i in 0..s.rows {
         // SAFETY: the caller's promise; what a mask leaves out is not touched.
         unsafe {
@@ -244,6 +247,13 @@ unsafe fn scatter(s: Scatter) {
             for p in 0..pieces.len() {
                 let (mask, at) = pieces[p];
                 _mm512_mask_storeu_epi16(to.wrapping_offset(at).cast(), mask, line);
+            }
+            if !points.is_empty() {
+                let numbers = std::mem::transmute::<__m512i, [bf16; SIDE * Pairs::LANES]>(line);
+                for p in 0..points.len() {
+                    let (column, at) = points[p];
+                    to.wrapping_offset(at).write(*numbers.get_unchecked(column));
+                }
             }
         }
     }

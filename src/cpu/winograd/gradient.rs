@@ -19,7 +19,8 @@ const BLOCK: usize = 128;
 impl Winograd {
     /// Whether [`correlate_filters`](Self::correlate_filters) takes less time than summing directly.
     pub fn pays_for_filters(&self) -> bool {
-        self.stride == Stride::One && self.beats_direct(FILTER)
+        let (minimal, direct) = self.costs(FILTER);
+        self.stride == Stride::One && minimal < direct
     }
 
     /// Elements of scratch that [`correlate_filters`](Self::correlate_filters) takes.

@@ -142,14 +142,27 @@ impl Winograd {
 
     /// Whether [`correlate`](Self::correlate) takes less time than summing directly.
     pub fn pays(&self) -> bool {
-        // To memory and back takes its time whatever a register holds.
-        let memory = if self.is_few() { 1.0 } else { tile().columns as f64 / 16.0 };
-        self.beats_direct(FILTER * memory)
+        let (minimal, direct) = self.costs(self.filter());
+        minimal < direct
     }
 
-    /// Whether this takes less than a direct sum when the transform of a filter for [`Dense`] takes as long as
-    /// `filter` multiplications in a register tile; the weights are measured.
-    fn beats_direct(&self, filter: f64) -> bool {
+    /// Whether it takes less time than summing pairs of bf16 directly (see [`pairs`](super::pairs)). Where a
+    /// processor multiplies whole registers, it takes as long: what is not multiplied is more of it.
+    pub fn pays_beside_pairs(&self) -> bool {
+        let (minimal, direct) = self.costs(self.filter());
+        isa::multiplies_in_halves() && minimal < direct / PAIRS
+    }
+
+    /// How long the transform of a filter takes, in multiplications in a register tile. To memory and back takes its
+    /// time whatever a register holds.
+    fn filter(&self) -> f64 {
+        let memory = if self.is_few() { 1.0 } else { tile().columns as f64 / 16.0 };
+        FILTER * memory
+    }
+
+    /// How long this takes and how long a direct sum, in multiplications in a register tile, when the transform of a
+    /// filter for [`Dense`] takes as long as `filter` of them; the weights are measured.
+    fn costs(&self, filter: f64) -> (f64, f64) {
         let Sizes { inputs, outputs, grid, batch, .. } = self.sizes;
         let (c, k, tiles) = (inputs as f64, outputs as f64, self.total() as f64);
         let direct = (TAPS * batch * grid[0] * grid[1]) as f64 * c * k;
@@ -159,7 +172,7 @@ impl Winograd {
         let multiplied = operands * PRODUCTS as f64 * tiles * c * k;
         let tile = if self.stride == Stride::One { TILE } else { TILE_OF_PHASES };
         let transformed = tile * tiles * (operands * c + products * k) + filter * operands * c * k;
-        multiplied + transformed < direct
+        (multiplied + transformed, direct)
     }
 
     /// Elements of scratch that [`correlate`](Self::correlate) takes.
@@ -293,6 +306,9 @@ const TILE: f64 = 1200.0;
 const TILE_OF_PHASES: f64 = 700.0;
 /// Multiplications that transforming a filter is worth, for as many operands.
 const FILTER: f64 = 1200.0;
+/// How many times as fast as f32's multiplications those of pairs of bf16 are, of which each is two: measured in
+/// convolutions.
+const PAIRS: f64 = 1.75;
 /// Bytes of a block's operands.
 const CACHE: usize = 600 << 10;
 /// Fewest tiles of a block.

@@ -2,7 +2,7 @@
 
 use half::bf16;
 
-use super::kernels::{room_for_data, scratch};
+use super::kernels::{minimal, room_for_data, scratch};
 use super::shape::Shape;
 use crate::cpu::conv::{HalfCorrelation, HalfFilters, Sizes, Target};
 use crate::cpu::field::{Field, Window};
@@ -23,7 +23,7 @@ pub fn forward(
 ) -> Option<Tensor> {
     let window = shape.window();
     let sizes = shape.sizes(window.grid);
-    if x.dtype() != Dtype::BF16 || shape.is_depthwise() || !HalfCorrelation::pays(sizes) {
+    if x.dtype() != Dtype::BF16 || !pays(shape, sizes, &window, 1) {
         return None;
     }
     let out = Tensor::uninitialised(&shape.y(), Dtype::BF16);
@@ -44,7 +44,11 @@ pub fn data_gradient(shape: &Shape, dy: &Tensor, weight: &Tensor) -> Option<Tens
     let Sizes { inputs, outputs, .. } = shape.sizes([1, 1]);
     // The roles of the channels are exchanged.
     let turned = |grid| Sizes { inputs: outputs, outputs: inputs, ..shape.sizes(grid) };
-    if dy.dtype() != Dtype::BF16 || shape.is_depthwise() || !HalfCorrelation::pays(turned([1, 1])) {
+    let residues = shape.residues();
+    let pay = |(window, _, target): &(Window, Vec<usize>, Target)| {
+        pays(shape, turned(window.grid), window, target.column)
+    };
+    if dy.dtype() != Dtype::BF16 || !residues.iter().all(pay) {
         return None;
     }
     let out = room_for_data(shape, Dtype::BF16);
@@ -52,13 +56,22 @@ pub fn data_gradient(shape: &Shape, dy: &Tensor, weight: &Tensor) -> Option<Tens
         return Some(out);
     }
     let taps = shape.taps();
-    for (window, which, target) in shape.residues() {
+    for (window, which, target) in residues {
         if !which.is_empty() {
             let lie = Lie { output: taps, input: inputs * taps, taps: &which };
             correlate(turned(window.grid), &window, (dy, weight, None), lie, target, &out);
         }
     }
     Some(out)
+}
+
+/// Whether pairs take less time than f32 numbers, of which minimal filtering may need few products where its results
+/// are neighbours, `column` apart.
+fn pays(shape: &Shape, sizes: Sizes, window: &Window, column: usize) -> bool {
+    let minimal = minimal(sizes, window).filter(|_| column == 1);
+    !shape.is_depthwise()
+        && HalfCorrelation::pays(sizes)
+        && !minimal.is_some_and(|(winograd, _)| winograd.pays_beside_pairs())
 }
 
 /// Distances between filters, as in [`HalfFilters`].
@@ -83,7 +96,7 @@ fn correlate(
         (source.as_slice::<bf16>(), weight.as_slice::<bf16>(), bias, out.as_mut_slice::<bf16>())
     };
     let field = Field::new(window, 1);
-    let correlation = HalfCorrelation::new(sizes, &field).expect("checked: it pays");
+    let correlation = HalfCorrelation::new(sizes, window, &field).expect("checked: it pays");
     let (planes, packed) =
         (scratch::<f32>(correlation.source_len()), scratch::<f32>(correlation.filters_len()));
     // SAFETY: new tensors that nobody else has.
