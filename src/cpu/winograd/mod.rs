@@ -149,7 +149,8 @@ impl Winograd {
     /// Whether it takes less time than summing pairs of bf16 directly (see [`pairs`](super::pairs)). Where a
     /// processor multiplies whole registers, it takes as long: what is not multiplied is more of it.
     pub fn pays_beside_pairs(&self) -> bool {
-        let (minimal, direct) = self.costs(self.filter());
+        // Many filters go to memory and back, which takes up to three times as long where others use it too.
+        let (minimal, direct) = self.costs(3.0 * FILTER);
         isa::multiplies_in_halves() && minimal < direct / PAIRS
     }
 
