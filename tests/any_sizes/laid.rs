@@ -3,27 +3,7 @@
 use proptest::prelude::*;
 use torchrs::{Dtype, Tensor};
 
-/// Numbers from a seed (splitmix64).
-pub struct Draw(pub u64);
-
-impl Draw {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// Below `n`, which is not 0.
-    pub fn below(&mut self, n: usize) -> usize {
-        (self.next() % n as u64) as usize
-    }
-
-    /// From -1 to 1.
-    fn number(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 52) as f64 - 1.0
-    }
-}
+use crate::draw::Draw;
 
 /// The floating-point types, f32 most often.
 pub fn dtypes() -> impl Strategy<Value = Dtype> {
@@ -34,7 +14,8 @@ pub fn dtypes() -> impl Strategy<Value = Dtype> {
 /// between neighbours, and as a leaf that wants a gradient. And the same numbers as they were rounded.
 pub fn random(shape: &[usize], dtype: Dtype, seed: u64) -> (Tensor, Vec<f64>) {
     let draw = &mut Draw(seed);
-    let numbers: Vec<f64> = (0..shape.iter().product()).map(|_| draw.number()).collect();
+    let number = |_| (draw.next() >> 11) as f64 / (1u64 << 52) as f64 - 1.0;
+    let numbers: Vec<f64> = (0..shape.iter().product()).map(number).collect();
     let x = laid(&numbers, shape, dtype, draw).requires_grad_(true);
     let rounded = x.detach().to_dtype(Dtype::F64).to_vec();
     (x, rounded)
@@ -48,10 +29,7 @@ pub fn laid(numbers: &[f64], shape: &[usize], dtype: Dtype, draw: &mut Draw) -> 
         return plain;
     }
     // The dimensions' order in memory.
-    let mut order: Vec<usize> = (0..n).collect();
-    if draw.below(2) == 0 {
-        (1..n).rev().for_each(|i| order.swap(i, draw.below(i + 1)));
-    }
+    let order = if draw.coin() { draw.permutation(n) } else { (0..n).collect() };
     // For each dimension in that order, how many elements lie before, behind and between its own.
     let gaps: Vec<[usize; 3]> = (0..n)
         .map(|d| match draw.below(6) {
@@ -76,17 +54,32 @@ pub fn laid(numbers: &[f64], shape: &[usize], dtype: Dtype, draw: &mut Draw) -> 
     view
 }
 
+/// The distance of neighbouring numbers from 1 on.
+pub fn rounding(dtype: Dtype) -> f64 {
+    match dtype {
+        Dtype::F64 => 2f64.powi(-52),
+        Dtype::F32 => 2f64.powi(-23),
+        Dtype::F16 => 2f64.powi(-10),
+        _ => 2f64.powi(-7),
+    }
+}
+
 /// What a number can be off by: `sums` roundings of the sum of magnitudes in the type that is summed in, and one of
 /// the result.
 pub fn tolerance(dtype: Dtype, value: f64, magnitude: f64, sums: usize) -> f64 {
-    // The last is half the distance of the smallest numbers.
-    let (result, sum, least) = match dtype {
-        Dtype::F64 => (2f64.powi(-52), 2f64.powi(-52), 0.0),
-        Dtype::F32 => (2f64.powi(-23), 2f64.powi(-23), 0.0),
-        Dtype::F16 => (2f64.powi(-10), 2f64.powi(-23), 2f64.powi(-25)),
-        _ => (2f64.powi(-7), 2f64.powi(-23), 0.0),
-    };
-    result * value.abs() + sum * magnitude * (4.0 + (sums as f64).sqrt()) + least + 1e-30
+    let sum = rounding(dtype).min(rounding(Dtype::F32));
+    // Half the distance of the smallest numbers.
+    let least = if dtype == Dtype::F16 { 2f64.powi(-25) } else { 0.0 };
+    rounding(dtype) * value.abs() + sum * magnitude * (4.0 + (sums as f64).sqrt()) + least + 1e-30
+}
+
+/// What a number can be off by, as a part of what it is computed of: half types may round what backward reads again.
+pub fn slack(dtype: Dtype) -> f64 {
+    match dtype {
+        Dtype::F64 => 1e-13,
+        Dtype::F32 => 2e-6,
+        _ => 4.0 * rounding(dtype),
+    }
 }
 
 /// Compares element by element, each within what `bound` of its number and value says.

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use torchrs::autograd::grad;
 use torchrs::{Dtype, Tensor};
 
-use crate::laid::{close, dtypes, random, tolerance};
+use crate::laid::{close, dtypes, random, rounding, tolerance};
 
 /// A product's sizes: few of one dimension often, as in matrix-vector products.
 fn sizes() -> impl Strategy<Value = [usize; 3]> {
@@ -60,8 +60,8 @@ fn compare(
         let g = g.as_ref().expect("a gradient");
         // Stacks that broadcast are summed after they were rounded.
         close("gradient", g, want, |i, v| {
-            let half = if dtype == Dtype::BF16 { 2f64.powi(-8) } else { 2f64.powi(-11) };
-            let rounded = if dtype.size() == 2 { half * magnitude[i] } else { 0.0 };
+            let rounded =
+                if dtype.size() == 2 { rounding(dtype) / 2.0 * magnitude[i] } else { 0.0 };
             tolerance(dtype, v, magnitude[i], terms) + rounded
         })?;
     }

@@ -5,7 +5,7 @@ use torchrs::autograd::grad;
 use torchrs::ops::PoolOptions;
 use torchrs::{Dtype, Tensor};
 
-use crate::laid::{close, dtypes, random, tolerance};
+use crate::laid::{close, dtypes, random, rounding, tolerance};
 
 /// Three dimensions; those that are missing have one position.
 #[derive(Clone, Debug)]
@@ -206,10 +206,6 @@ proptest! {
 
 /// A sum of few numbers, which half types may round at each step.
 fn sum_of_few(dtype: Dtype, value: f64, magnitude: f64) -> f64 {
-    let steps = match dtype {
-        Dtype::BF16 => 2f64.powi(-7),
-        Dtype::F16 => 2f64.powi(-10),
-        _ => 0.0,
-    };
-    tolerance(dtype, value, magnitude, 64) + 4.0 * steps * magnitude
+    let steps = if dtype.size() == 2 { 4.0 * rounding(dtype) } else { 0.0 };
+    tolerance(dtype, value, magnitude, 64) + steps * magnitude
 }

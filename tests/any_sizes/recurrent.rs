@@ -112,41 +112,31 @@ impl Layers {
         xs: &[Tensor],
         first: Option<&[Tensor]>,
     ) -> (Vec<Tensor>, Vec<Tensor>) {
+        fn listed<T>((out, h): (T, Tensor)) -> (T, Vec<Tensor>) {
+            (out, vec![h])
+        }
+        fn both_listed<T>((out, (h, c)): (T, (Tensor, Tensor))) -> (T, Vec<Tensor>) {
+            (out, vec![h, c])
+        }
         let h = first.map(|state| &state[0]);
         let both = first.map(|state| (&state[0], state.last().expect("a state")));
-        if !case.padded {
-            let packed = pack_sequence(xs, false);
+        if case.padded {
+            let along = if case.options.batch_first { 0 } else { 1 };
+            let x = Tensor::stack(xs, along);
             let (out, state) = match self {
-                Layers::Rnn(layers) => layers.forward_packed(&packed, h).map_state(),
-                Layers::Gru(layers) => layers.forward_packed(&packed, h).map_state(),
-                Layers::Lstm(layers) => {
-                    let (out, (h, c)) = layers.forward_packed(&packed, both);
-                    (out, vec![h, c])
-                }
+                Layers::Rnn(layers) => listed(layers.forward(&x, h)),
+                Layers::Gru(layers) => listed(layers.forward(&x, h)),
+                Layers::Lstm(layers) => both_listed(layers.forward(&x, both)),
             };
-            return (unpack_sequence(&out), state);
+            return (out.unbind(along), state);
         }
-        let along = if case.options.batch_first { 0 } else { 1 };
-        let x = Tensor::stack(xs, along);
+        let packed = pack_sequence(xs, false);
         let (out, state) = match self {
-            Layers::Rnn(layers) => layers.forward(&x, h).map_state(),
-            Layers::Gru(layers) => layers.forward(&x, h).map_state(),
-            Layers::Lstm(layers) => {
-                let (out, (h, c)) = layers.forward(&x, both);
-                (out, vec![h, c])
-            }
+            Layers::Rnn(layers) => listed(layers.forward_packed(&packed, h)),
+            Layers::Gru(layers) => listed(layers.forward_packed(&packed, h)),
+            Layers::Lstm(layers) => both_listed(layers.forward_packed(&packed, both)),
         };
-        (out.unbind(along), state)
-    }
-}
-
-trait MapState<T> {
-    fn map_state(self) -> (T, Vec<Tensor>);
-}
-
-impl<T> MapState<T> for (T, Tensor) {
-    fn map_state(self) -> (T, Vec<Tensor>) {
-        (self.0, vec![self.1])
+        (unpack_sequence(&out), state)
     }
 }
 

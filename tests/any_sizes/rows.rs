@@ -5,7 +5,8 @@ use torchrs::autograd::grad;
 use torchrs::ops::{CrossEntropyOptions, Reduction};
 use torchrs::{Dtype, Tensor};
 
-use crate::laid::{Draw, close, dtypes, random, tolerance};
+use crate::draw::Draw;
+use crate::laid::{close, dtypes, random, slack, tolerance};
 
 /// One to four dimensions of at most some 20,000 numbers.
 fn shapes() -> impl Strategy<Value = Vec<usize>> {
@@ -184,16 +185,6 @@ const ALONG: [Along; 3] = [
         terms: |y| y.len() as f64,
     },
 ];
-
-/// Half types may round what backward reads again, so a gradient is off by more.
-fn slack(dtype: Dtype) -> f64 {
-    match dtype {
-        Dtype::F64 => 1e-13,
-        Dtype::F32 => 2e-6,
-        Dtype::F16 => 4e-3,
-        _ => 3e-2,
-    }
-}
 
 /// Compares a gradient that is computed of terms of this size.
 fn close_gradient(

@@ -3,7 +3,8 @@
 use proptest::prelude::*;
 use torchrs::{Dtype, Error, Tensor, catch};
 
-use crate::model::{Draw, Model, base, broadcast_from, chain, flat, places, seeds, shapes};
+use crate::draw::Draw;
+use crate::model::{Model, base, broadcast_from, chain, flat, places, seeds, shapes};
 
 /// The shape that two broadcast to.
 fn broadcast(a: &[usize], b: &[usize]) -> Option<Vec<usize>> {

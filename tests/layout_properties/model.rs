@@ -4,6 +4,8 @@
 use proptest::prelude::*;
 use torchrs::Tensor;
 
+use crate::draw::Draw;
+
 /// A shape of few small dimensions; sizes of 0 and 1 are among them.
 pub fn shapes() -> impl Strategy<Value = Vec<usize>> {
     let size = prop_oneof![1 => Just(0usize), 3 => Just(1usize), 12 => 2usize..5];
@@ -15,35 +17,10 @@ pub fn seeds() -> impl Strategy<Value = Vec<u64>> {
     proptest::collection::vec(any::<u64>(), 0..7)
 }
 
-/// Numbers from a seed (splitmix64).
-pub struct Draw(pub u64);
-
 impl Draw {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// Below `n`, which is not 0.
-    pub fn below(&mut self, n: usize) -> usize {
-        (self.next() % n as u64) as usize
-    }
-
     /// From `low` to `high`, both included.
     pub fn within(&mut self, low: i64, high: i64) -> i64 {
         low + self.below((high - low + 1) as usize) as i64
-    }
-
-    pub fn coin(&mut self) -> bool {
-        self.below(2) == 1
-    }
-
-    pub fn permutation(&mut self, n: usize) -> Vec<usize> {
-        let mut order: Vec<usize> = (0..n).collect();
-        (1..n).rev().for_each(|i| order.swap(i, self.below(i + 1)));
-        order
     }
 }
 

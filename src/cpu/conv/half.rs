@@ -268,7 +268,7 @@ impl<'a> HalfCorrelation<'a> {
                 for part in &self.parts {
                     // The panels that begin in the range.
                     let panel = |at: usize| {
-                        at.saturating_sub(first).div_ceil(part.rows.len().max(1)).min(part.panels)
+                        at.saturating_sub(first).div_ceil(part.rows.len()).min(part.panels)
                     };
                     // SAFETY: the target lies inside the output (asserted above), and panels, zones and groups are
                     // disjoint parts of it.
@@ -305,6 +305,9 @@ impl Group<'_> {
     /// # Safety
     /// The target lies inside `out`, and nobody else uses the panels' part of it.
     unsafe fn run(&self, part: &Part, panels: Range<usize>, out: *mut bf16) {
+        if panels.is_empty() {
+            return;
+        }
         let (tile, k) = (self.all.kernels.tile, self.all.depth());
         let Sizes { outputs, batch, .. } = self.all.sizes;
         let Zone { origin, grid, .. } = part.zone;

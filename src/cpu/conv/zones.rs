@@ -2,6 +2,7 @@
 //! points of a row or a column, and need not be multiplied.
 
 use std::ops::Range;
+use std::slice;
 
 use super::super::field::Window;
 
@@ -19,7 +20,7 @@ pub struct Zone {
 /// The division of the grid that costs least: none, by rows, or by rows and the largest of those parts by columns too.
 pub fn zones(window: &Window, cost: impl Fn(&Zone) -> f64) -> Vec<Zone> {
     let [rows, columns] = [0, 1].map(|d| classes(window, d));
-    let by_rows = |rows: &[Class], columns: &[Class]| -> Vec<Zone> {
+    let divided = |rows: &[Class], columns: &[Class]| -> Vec<Zone> {
         let zone = |row: &Class, column: &Class| {
             let seen = |&t: &usize| row.sees[t] && column.sees[t];
             let taps: Vec<usize> = (0..window.taps.len()).filter(seen).collect();
@@ -31,12 +32,11 @@ pub fn zones(window: &Window, cost: impl Fn(&Zone) -> f64) -> Vec<Zone> {
     };
     let (all_rows, all_columns) = ([merged(&rows)], [merged(&columns)]);
     let largest = (0..rows.len()).max_by_key(|&r| rows[r].at.len()).unwrap_or(0);
-    let (others, middle): (Vec<_>, Vec<_>) =
-        rows.iter().cloned().enumerate().partition(|(r, _)| *r != largest);
-    let [others, middle] =
-        [others, middle].map(|part| part.into_iter().map(|(_, class)| class).collect::<Vec<_>>());
-    let both = [by_rows(&middle, &columns), by_rows(&others, &all_columns)].concat();
-    let candidates = [by_rows(&all_rows, &all_columns), by_rows(&rows, &all_columns), both];
+    let both = rows.iter().enumerate().flat_map(|(r, row)| {
+        divided(slice::from_ref(row), if r == largest { &columns } else { &all_columns })
+    });
+    let candidates =
+        [divided(&all_rows, &all_columns), divided(&rows, &all_columns), both.collect()];
     let total = |zones: &[Zone]| zones.iter().map(&cost).sum::<f64>();
     let best = candidates.into_iter().min_by(|a, b| total(a).total_cmp(&total(b)));
     best.expect("candidates")
