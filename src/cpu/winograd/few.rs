@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use super::filters::{Filters, Pack, pack_filters};
 use super::lanes::L;
-use super::spread::{Collect, runs};
+use super::spread::{Collect, batches};
 use super::{Block, DEPTH, Dense, PRODUCTS, Scheme, Stride, Winograd, apart, tile};
 use crate::cpu::conv::{Sizes, Target};
 use crate::cpu::micro::Product;
@@ -51,8 +51,8 @@ impl Winograd {
         let (tile, count, stride) = (tile(), self.total(), self.lanes());
         let right = apart(inputs * stride);
         assert_eq!(tiles.len(), self.tiles_len());
-        let runs = &*runs(self.tiles(), 0, count);
-        let block = |group: usize| Block { all: self, runs, count, stride, group };
+        let batches = &*batches(self.tiles(), 0, count);
+        let block = |group: usize| Block { all: self, batches, count, stride, group };
         let shared = Shared::new(tiles.as_mut_ptr());
         parallel_for(groups * inputs, 4000 / count + 1, |range| {
             for item in range {
@@ -131,7 +131,7 @@ impl Winograd {
                         let all = vectorize(Collect::<Dense> {
                             products: &products[(o - first * tile.rows) * stride..],
                             stride: left,
-                            runs,
+                            batches,
                             size: grid,
                             bias: bias.map_or(0.0, |b| b[channel]),
                             // SAFETY: a channel of the target, which nobody else writes.

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 
 use super::filters::{TAPS, Unpack};
 use super::lanes::L;
-use super::spread::{Gradients, Inputs, Spread, runs};
+use super::spread::{Gradients, Inputs, Spread, batches};
 use super::{Block, FILTER, PRODUCTS, Stride, Winograd, apart, tile};
 use crate::cpu::conv::Sizes;
 use crate::cpu::micro::multiply;
@@ -55,7 +55,7 @@ impl Winograd {
                 let count = BLOCK.min(total - first);
                 let block = Block {
                     all: self,
-                    runs: &runs(self.tiles(), first, count),
+                    batches: &batches(self.tiles(), first, count),
                     count,
                     stride,
                     group: g,

@@ -10,17 +10,17 @@ pub const OUT: usize = 4;
 
 /// One number of each of eight tiles.
 pub trait Lanes: Sums {
-    /// The 32 numbers `[a0 b0 c0 d0 a1 b1 ..]` of eight tiles as their a, b, c and d.
+    /// The four numbers a, b, c and d of each of eight tiles, which begin at `at`.
     ///
     /// # Safety
     /// They are there, and the processor has the instruction set, as for all functions here.
-    unsafe fn deinterleave(row: *const f32) -> [Self; OUT];
+    unsafe fn deinterleave(at: [*const f32; L]) -> [Self; OUT];
     /// The even ones and the odd ones of 16 numbers.
     ///
     /// # Safety
     /// As for `deinterleave`.
     unsafe fn split(row: *const f32) -> [Self; 2];
-    /// The inverse of `deinterleave`.
+    /// The inverse of `deinterleave`, to tiles that follow one another.
     ///
     /// # Safety
     /// 32 numbers can be written there.
@@ -62,10 +62,10 @@ impl<V: Vector<Number = f32>> Sums for V {}
 
 impl Lanes for Plain<f32, L> {
     #[inline(always)]
-    unsafe fn deinterleave(row: *const f32) -> [Self; OUT] {
+    unsafe fn deinterleave(at: [*const f32; L]) -> [Self; OUT] {
         // SAFETY: the caller's promise.
-        let row = unsafe { row.cast::<[[f32; OUT]; L]>().read() };
-        std::array::from_fn(|j| Plain(std::array::from_fn(|l| row[l][j])))
+        let tiles = at.map(|tile| unsafe { tile.cast::<[f32; OUT]>().read() });
+        std::array::from_fn(|j| Plain(std::array::from_fn(|l| tiles[l][j])))
     }
     #[inline(always)]
     unsafe fn split(row: *const f32) -> [Self; 2] {
@@ -83,7 +83,7 @@ impl Lanes for Plain<f32, L> {
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::{Lanes, OUT};
+    use super::{L, Lanes, OUT};
     use std::arch::x86_64::*;
 
     /// Transposes the squares in the two halves.
@@ -106,13 +106,13 @@ mod x86 {
 
     impl Lanes for __m256 {
         #[inline(always)]
-        unsafe fn deinterleave(row: *const f32) -> [Self; OUT] {
+        unsafe fn deinterleave(at: [*const f32; L]) -> [Self; OUT] {
             // SAFETY: the caller's promise, as below.
             unsafe {
                 // Tile j in the lower half, tile j + 4 in the upper one.
                 let pair = |j: usize| {
-                    let low = _mm_loadu_ps(row.add(OUT * j));
-                    let high = _mm_loadu_ps(row.add(OUT * (j + OUT)));
+                    let low = _mm_loadu_ps(at[j]);
+                    let high = _mm_loadu_ps(at[j + OUT]);
                     _mm256_insertf128_ps::<1>(_mm256_castps128_ps256(low), high)
                 };
                 transpose([pair(0), pair(1), pair(2), pair(3)])

@@ -32,7 +32,7 @@ use filters::{Pack, TAPS, pack_filters};
 use lanes::{L, OUT, Sums};
 use phases::Phases;
 use points::N;
-use spread::{Collect, Cut, Inputs, Run, Spread, runs};
+use spread::{Batch, Collect, Cut, Inputs, Spread, batches};
 
 pub use filters::Filters;
 
@@ -267,7 +267,7 @@ impl Winograd {
                 let count = wide.min(self.total() - first);
                 let job = Block {
                     all: self,
-                    runs: &runs(self.tiles(), first, count),
+                    batches: &batches(self.tiles(), first, count),
                     count,
                     stride: wide + 2 * L,
                     group: g,
@@ -314,7 +314,7 @@ const LEAST: usize = 64;
 /// Some tiles of one group.
 struct Block<'a> {
     all: &'a Winograd,
-    runs: &'a [Run],
+    batches: &'a [Batch],
     count: usize,
     /// Distance between channels in the operands: not a power of two, whose rows would share few sets
     /// of the first-level cache.
@@ -391,7 +391,7 @@ impl Block<'_> {
                 finite &= vectorize(Collect::<S> {
                     products: &products[o * self.stride..],
                     stride: right,
-                    runs: self.runs,
+                    batches: self.batches,
                     size: grid,
                     bias: bias.map_or(0.0, |b| b[o]),
                     // SAFETY: a channel of the target.
@@ -417,6 +417,6 @@ impl Block<'_> {
     ) -> Cut<'a> {
         let plane = size[0] * size[1];
         let (planes, image) = (&planes[channel * plane..], channels * plane);
-        Cut { planes, image, size, origin, runs: self.runs, out, stride, next: self.stride }
+        Cut { planes, image, size, origin, batches: self.batches, out, stride, next: self.stride }
     }
 }

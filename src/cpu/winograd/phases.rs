@@ -12,7 +12,7 @@ use std::ops::Range;
 
 use super::filters::Pack;
 use super::lanes::{L, Lanes, OUT, Sums};
-use super::spread::{Cut, LINE};
+use super::spread::{Batch, Cut, LINE, behind, in_run};
 use super::{Scheme, points};
 use crate::cpu::prefetch::prefetch_later;
 use crate::cpu::vector::{Plain, with_registers};
@@ -231,53 +231,78 @@ impl SpreadPhases<'_> {
         let mut points = MaybeUninit::<[[[f32; LINE]; 2]; N + FINITE]>::uninit();
         let (border, points) = (border.as_mut_ptr().cast(), points.as_mut_ptr().cast::<f32>());
         let line = |point: usize, columns: usize| points.wrapping_add((2 * point + columns) * LINE);
-        let next = self.0.next;
-        for run in self.0.runs {
-            let width = 2 * OUT * run.len + 1;
-            // SAFETY: as for this function: rows have `width` numbers, to the next multiple of 2 L, as `rows`
-            // says; runs fit into the buffers with the groups of lanes that are read past their ends; the results
-            // have their place by the word of whoever made this.
-            unsafe {
-                let rows: [_; SIDE] =
-                    self.0.rows::<V, SIDE>(run, 2 * OUT, SIDE, (width, 2 * L), border);
-                for x in (0..width.div_ceil(2)).step_by(L) {
-                    let mut d = [[V::splat(0.0); SIDE]; 2];
-                    for i in 0..SIDE {
-                        let [even, odd] = V::split(rows[i].add(2 * x));
-                        (d[0][i], d[1][i]) = (even, odd);
-                    }
-                    for columns in 0..2 {
-                        let d = d[columns];
-                        let even = finite([d[0], d[2], d[4], d[6]]);
-                        let odd = finite([d[1], d[3], d[5], d[7]]);
-                        for i in 0..FINITE {
-                            even[i].store(line(i, columns).add(x));
-                            odd[i].store(line(N + i, columns).add(x));
+        for batch in self.0.batches {
+            for run in &batch.runs {
+                let width = 2 * OUT * run.len + 1;
+                // SAFETY: as for this function: rows have `width` numbers, to the next multiple of 2 L, as `rows`
+                // says; a batch has room for the half of them.
+                unsafe {
+                    let rows: [_; SIDE] =
+                        self.0.rows::<V, SIDE>(run, 2 * OUT, SIDE, (width, 2 * L), border);
+                    for x in (0..width.div_ceil(2)).step_by(L) {
+                        let mut d = [[V::splat(0.0); SIDE]; 2];
+                        for i in 0..SIDE {
+                            let [even, odd] = V::split(rows[i].add(2 * x));
+                            (d[0][i], d[1][i]) = (even, odd);
                         }
-                        infinite([d[0], d[4], d[8]]).store(line(FINITE, columns).add(x));
+                        for columns in 0..2 {
+                            let d = d[columns];
+                            let even = finite([d[0], d[2], d[4], d[6]]);
+                            let odd = finite([d[1], d[3], d[5], d[7]]);
+                            let at = run.start + x;
+                            for i in 0..FINITE {
+                                even[i].store(line(i, columns).add(at));
+                                odd[i].store(line(N + i, columns).add(at));
+                            }
+                            infinite([d[0], d[4], d[8]]).store(line(FINITE, columns).add(at));
+                        }
                     }
                 }
-                for t in (0..run.len).step_by(L) {
-                    for point in 0..N + FINITE {
-                        let i = if point < N { (point, 0) } else { (point - N, 1) };
-                        let to = |j| self.0.out.add(operand(i, j) * self.0.stride + run.lane + t);
-                        let even = line(point, 0).add(OUT * t);
-                        let e = V::deinterleave(even);
-                        // A tile's last even column is the next one's first.
-                        let [e4, ..] = V::deinterleave(even.add(OUT));
-                        // So many places are not foreseen: the next channel's come near.
-                        let columns = finite(e);
-                        for j in 0..FINITE {
-                            columns[j].store(to((j, 0)));
-                            prefetch_later(to((j, 0)).wrapping_add(next));
-                        }
-                        infinite([e[0], e[2], e4]).store(to((FINITE, 0)));
-                        prefetch_later(to((FINITE, 0)).wrapping_add(next));
-                        let columns = finite(V::deinterleave(line(point, 1).add(OUT * t)));
-                        for j in 0..FINITE {
-                            columns[j].store(to((j, 1)));
-                            prefetch_later(to((j, 1)).wrapping_add(next));
-                        }
+            }
+            // SAFETY: as for this function; the tiles are in the rows.
+            unsafe {
+                if batch.is_run() {
+                    self.bring::<V>(batch, points, in_run);
+                } else {
+                    self.bring::<V>(batch, points, |row, t| batch.at(row, t));
+                }
+            }
+        }
+    }
+
+    /// Brings the tiles of a batch into lanes, and transforms their rows; `at` is [`Batch::at`].
+    ///
+    /// # Safety
+    /// As [`SpreadPhases::spread`], and the tiles are there.
+    #[inline(always)]
+    unsafe fn bring<V: Lanes>(
+        &self,
+        batch: &Batch,
+        points: *const f32,
+        at: impl Fn(*const f32, usize) -> [*const f32; L],
+    ) {
+        for t in (0..batch.len).step_by(L) {
+            for point in 0..N + FINITE {
+                let i = if point < N { (point, 0) } else { (point - N, 1) };
+                // SAFETY: the caller's promise; the results have their place by the word of whoever made this.
+                unsafe {
+                    let to = |j| self.0.out.add(operand(i, j) * self.0.stride + batch.first + t);
+                    let even = at(points.wrapping_add(2 * point * LINE), t);
+                    let e = V::deinterleave(even);
+                    // A tile's last even column is the next one's first.
+                    let [e4, ..] = V::deinterleave(behind(even, OUT));
+                    // So many places are not foreseen: the next channel's come near.
+                    let columns = finite(e);
+                    for j in 0..FINITE {
+                        columns[j].store(to((j, 0)));
+                        prefetch_later(to((j, 0)).wrapping_add(self.0.next));
+                    }
+                    infinite([e[0], e[2], e4]).store(to((FINITE, 0)));
+                    prefetch_later(to((FINITE, 0)).wrapping_add(self.0.next));
+                    let columns = finite(V::deinterleave(behind(even, LINE)));
+                    for j in 0..FINITE {
+                        columns[j].store(to((j, 1)));
+                        prefetch_later(to((j, 1)).wrapping_add(self.0.next));
                     }
                 }
             }

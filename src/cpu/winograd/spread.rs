@@ -1,6 +1,6 @@
 //! Tiles of planes to products' operands, and products to planes: the two-dimensional transforms,
 //! over runs of tiles side by side. Columns are transformed first, on rows as they lie in memory; then
-//! rows, whose tiles are brought into lanes.
+//! rows, whose tiles are brought into lanes: those of several runs where these are short.
 
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
@@ -19,37 +19,101 @@ pub const LINE: usize = OUT * (RUN + 2 * L);
 /// Some of them.
 type Lines<const COUNT: usize> = [[f32; LINE]; COUNT];
 
-/// Tiles side by side: `len` ones from column `column` of row `row` of a plane's tiles on. Their lanes
-/// begin at `lane`.
+/// Tiles side by side: `len` ones from column `column` of row `row` of a plane's tiles on.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
     pub image: usize,
     pub row: usize,
     pub column: usize,
     pub len: usize,
+    /// The batch's lane in which the first tile is.
     pub lane: usize,
+    /// Where its transformed columns begin in a batch's buffered row.
+    pub start: usize,
 }
 
-/// The runs of tiles `first..first + count`, counted through all images; each has `tiles` rows and
-/// columns of them.
-pub fn runs(tiles: [usize; 2], first: usize, count: usize) -> Vec<Run> {
-    let mut out = Vec::new();
-    let mut lane = 0;
-    while lane < count {
-        let at = first + lane;
-        let column = at % tiles[1];
-        let len = (tiles[1] - column).min(count - lane).min(RUN);
-        let (row, image) = (at / tiles[1] % tiles[0], at / tiles[1] / tiles[0]);
-        out.push(Run { image, row, column, len, lane });
-        lane += len;
+/// Runs whose tiles are brought into lanes together, from lane `first` on.
+#[derive(Debug)]
+pub struct Batch {
+    pub runs: Vec<Run>,
+    pub first: usize,
+    /// How many tiles there are.
+    pub len: usize,
+    /// Where each tile begins in a buffered row; 0 for the lanes past the last one's end.
+    tiles: [usize; RUN + L],
+}
+
+/// The tiles `first..first + count`, counted through all images; each has `size` rows and columns of them. Runs are
+/// together where that saves groups of lanes.
+pub fn batches(size: [usize; 2], first: usize, count: usize) -> Vec<Batch> {
+    let mut out: Vec<Batch> = Vec::new();
+    let (mut done, mut end) = (0, LINE);
+    while done < count {
+        let at = first + done;
+        let column = at % size[1];
+        let len = (size[1] - column).min(count - done).min(RUN);
+        // With the columns of the last tile that would be the next one's, in whole registers.
+        let room = (OUT * len + 2).next_multiple_of(L);
+        let batch = match out.last_mut() {
+            Some(last) if last.gains(len) && end + room <= LINE => last,
+            _ => {
+                end = 0;
+                let (runs, tiles) = (Vec::new(), [0; RUN + L]);
+                out.push(Batch { runs, first: done, len: 0, tiles });
+                out.last_mut().expect("just pushed")
+            }
+        };
+        let (row, image) = (at / size[1] % size[0], at / size[1] / size[0]);
+        batch.runs.push(Run { image, row, column, len, lane: batch.len, start: end });
+        for (t, tile) in batch.tiles[batch.len..][..len].iter_mut().enumerate() {
+            *tile = end + OUT * t;
+        }
+        (batch.len, end, done) = (batch.len + len, end + room, done + len);
     }
     out
 }
 
-/// Lanes that are written for runs, with those past the last one's end.
+impl Batch {
+    /// Whether `len` more tiles fit into what the last group of lanes has left, at least in part.
+    fn gains(&self, len: usize) -> bool {
+        let (together, groups) = (self.len + len, |len: usize| len.div_ceil(L));
+        together <= RUN && groups(together) < groups(self.len) + groups(len)
+    }
+
+    /// Whether it is a single run, whose tiles begin one behind the other.
+    #[inline(always)]
+    pub fn is_run(&self) -> bool {
+        self.runs.len() == 1
+    }
+
+    /// Where the tiles of the lanes from `t` on begin in the row at `row`.
+    #[inline(always)]
+    pub fn at(&self, row: *const f32, t: usize) -> [*const f32; L] {
+        let mut at = [row; L];
+        for l in 0..L {
+            at[l] = row.wrapping_add(self.tiles[t + l]);
+        }
+        at
+    }
+}
+
+/// [`Batch::at`] of a run.
 #[inline(always)]
-fn lanes_of(runs: &[Run]) -> usize {
-    runs.last().map_or(0, |r| r.lane + r.len.next_multiple_of(L))
+pub fn in_run(row: *const f32, t: usize) -> [*const f32; L] {
+    let mut at = [row; L];
+    for l in 0..L {
+        at[l] = row.wrapping_add(OUT * (t + l));
+    }
+    at
+}
+
+/// As many numbers behind each.
+#[inline(always)]
+pub fn behind(mut at: [*const f32; L], distance: usize) -> [*const f32; L] {
+    for l in 0..L {
+        at[l] = at[l].wrapping_add(distance);
+    }
+    at
 }
 
 /// What of a plane a tile has: all six rows and columns that its outputs read, or its four outputs.
@@ -85,8 +149,8 @@ impl Side for Gradients {
     }
 }
 
-/// The runs of one channel, and where they go: operand i of lane t to `out[i * stride + t]`, and up to [`L`] numbers
-/// after a run's last lane are overwritten.
+/// The tiles of one channel, and where they go: operand i of lane t to `out[i * stride + t]`, and up to [`L`] numbers
+/// after a batch's last lane are overwritten.
 #[derive(Clone, Copy)]
 pub struct Cut<'a> {
     /// The first image's plane, and all after it.
@@ -97,7 +161,7 @@ pub struct Cut<'a> {
     pub size: [usize; 2],
     /// Row and column that the first tile begins with; outside are zeros.
     pub origin: [isize; 2],
-    pub runs: &'a [Run],
+    pub batches: &'a [Batch],
     /// Written by nobody else: `stride` numbers for each operand, of which other channels are in between.
     pub out: *mut f32,
     pub stride: usize,
@@ -129,37 +193,60 @@ impl<S: Side> Spread<'_, S> {
         let mut border = MaybeUninit::<Lines<6>>::uninit();
         let mut columns = MaybeUninit::<Lines<N>>::uninit();
         let (border, columns) = (border.as_mut_ptr().cast(), columns.as_mut_ptr().cast::<f32>());
-        for run in self.cut.runs {
-            let width = OUT * run.len + S::ROWS - OUT;
-            // SAFETY: as for this function.
-            let rows: [_; 6] =
-                unsafe { self.cut.rows::<V, 6>(run, OUT, S::ROWS, (width, L), border) };
-            // SAFETY: rows have `width` numbers, to the next multiple of L, as `rows` says; runs fit
-            // into the buffers with the groups of lanes that are read past their ends; the results
-            // have their place by the word of whoever made this.
-            unsafe {
-                for x in (0..width).step_by(L) {
-                    let mut d = [V::splat(0.0); 6];
-                    for i in 0..S::ROWS {
-                        d[i] = V::load(rows[i].add(x));
-                    }
-                    let products = S::apply(d);
-                    for i in 0..N {
-                        products[i].store(columns.add(i * LINE + x));
+        for batch in self.cut.batches {
+            for run in &batch.runs {
+                let width = OUT * run.len + S::ROWS - OUT;
+                // SAFETY: as for this function; rows have `width` numbers, to the next multiple of L, as `rows`
+                // says, for which a batch has room.
+                unsafe {
+                    let rows: [_; 6] = self.cut.rows::<V, 6>(run, OUT, S::ROWS, (width, L), border);
+                    for x in (0..width).step_by(L) {
+                        let mut d = [V::splat(0.0); 6];
+                        for i in 0..S::ROWS {
+                            d[i] = V::load(rows[i].add(x));
+                        }
+                        let products = S::apply(d);
+                        for i in 0..N {
+                            products[i].store(columns.add(i * LINE + run.start + x));
+                        }
                     }
                 }
-                for i in 0..N {
-                    for t in (0..run.len).step_by(L) {
-                        let row = columns.add(i * LINE + OUT * t);
-                        let [d0, d1, d2, d3] = V::deinterleave(row);
-                        // A tile's last two columns are the next one's first.
-                        let [d4, d5, ..] =
-                            if S::ROWS > OUT { V::deinterleave(row.add(OUT)) } else { [d0; OUT] };
-                        let products = S::apply([d0, d1, d2, d3, d4, d5]);
-                        let to = self.cut.out.add(i * N * self.cut.stride + run.lane + t);
-                        for j in 0..N {
-                            products[j].store(to.add(j * self.cut.stride));
-                        }
+            }
+            // SAFETY: as for this function; the tiles are in the rows.
+            unsafe {
+                if batch.is_run() {
+                    self.bring::<V>(batch, columns, in_run);
+                } else {
+                    self.bring::<V>(batch, columns, |row, t| batch.at(row, t));
+                }
+            }
+        }
+    }
+
+    /// Brings the tiles of a batch into lanes, and transforms their rows; `at` is [`Batch::at`].
+    ///
+    /// # Safety
+    /// As [`Spread::spread`], and the tiles are there.
+    #[inline(always)]
+    unsafe fn bring<V: Lanes>(
+        &self,
+        batch: &Batch,
+        columns: *const f32,
+        at: impl Fn(*const f32, usize) -> [*const f32; L],
+    ) {
+        for i in 0..N {
+            for t in (0..batch.len).step_by(L) {
+                let tiles = at(columns.wrapping_add(i * LINE), t);
+                // SAFETY: the caller's promise; the results have their place by the word of whoever made this.
+                unsafe {
+                    let [d0, d1, d2, d3] = V::deinterleave(tiles);
+                    // A tile's last two columns are the next one's first.
+                    let [d4, d5, ..] =
+                        if S::ROWS > OUT { V::deinterleave(behind(tiles, OUT)) } else { [d0; OUT] };
+                    let products = S::apply([d0, d1, d2, d3, d4, d5]);
+                    let to = self.cut.out.add(i * N * self.cut.stride + batch.first + t);
+                    for j in 0..N {
+                        products[j].store(to.add(j * self.cut.stride));
                     }
                 }
             }
@@ -244,7 +331,7 @@ pub struct Collect<'a, S> {
     /// Product i of lane t is at `i * stride + t`.
     pub products: &'a [f32],
     pub stride: usize,
-    pub runs: &'a [Run],
+    pub batches: &'a [Batch],
     /// Height and width of the channel's planes, which the last tiles may go beyond.
     pub size: [usize; 2],
     /// Added to all.
@@ -273,18 +360,16 @@ impl<S: Scheme> Collect<'_, S> {
     /// The processor has the lanes' instructions, and `out` is as the field says.
     #[inline(always)]
     unsafe fn collect<V: Lanes>(self) -> bool {
-        // All bits of the exponent.
-        const NOT_FINITE: u32 = f32::INFINITY.to_bits();
-        let mut finite = true;
         let mut lines = MaybeUninit::<Lines<OUT>>::uninit();
         let lines = lines.as_mut_ptr().cast::<f32>();
-        assert!((S::N * S::N - 1) * self.stride + lanes_of(self.runs) <= self.products.len());
-        for run in self.runs {
-            assert!(run.len <= RUN);
-            // SAFETY: the products are there by the assertion; a run fits into the buffer.
+        let last = self.batches.last().map_or(0, |batch| batch.first + batch.len);
+        assert!((S::N * S::N - 1) * self.stride + last + L <= self.products.len());
+        let mut finite = true;
+        for batch in self.batches {
+            // SAFETY: the products are there by the assertion; a batch fits into the buffer.
             unsafe {
-                for t in (0..run.len).step_by(L) {
-                    let from = self.products.as_ptr().add(run.lane + t);
+                for t in (0..batch.len).step_by(L) {
+                    let from = self.products.as_ptr().add(batch.first + t);
                     let bias = V::splat(self.bias);
                     let mut half = [[V::splat(0.0); OUT]; N];
                     for i in 0..S::N {
@@ -310,20 +395,59 @@ impl<S: Scheme> Collect<'_, S> {
                     }
                 }
             }
-            let width = (OUT * run.len).min(self.size[1] - OUT * run.column);
-            let height = OUT.min(self.size[0] - OUT * run.row);
-            for r in 0..height {
-                let at = run.image * self.image + (OUT * run.row + r) * self.row + OUT * run.column;
-                // SAFETY: the rows lie in the output, by the word of whoever made this.
-                let out = unsafe { std::slice::from_raw_parts_mut(self.out.add(at), width) };
-                // SAFETY: a line's first `width` numbers were written.
-                let line = unsafe { std::slice::from_raw_parts(lines.add(r * LINE), width) };
-                for x in 0..width {
-                    out[x] = line[x];
-                    finite &= line[x].to_bits() & NOT_FINITE != NOT_FINITE;
+            for run in &batch.runs {
+                let width = (OUT * run.len).min(self.size[1] - OUT * run.column);
+                let height = OUT.min(self.size[0] - OUT * run.row);
+                let line = lines.wrapping_add(OUT * run.lane);
+                for r in 0..height {
+                    let row = OUT * run.row + r;
+                    let at = run.image * self.image + row * self.row + OUT * run.column;
+                    // SAFETY: a line's first `width` numbers were written; the rows lie in the output, by the word
+                    // of whoever made this.
+                    finite &= unsafe { bring(line.add(r * LINE), self.out.add(at), width) };
                 }
             }
         }
         finite
     }
+}
+
+/// Copies a line; whether all of its numbers are finite.
+///
+/// # Safety
+/// Both are there, and nobody else uses the copy.
+#[inline(always)]
+unsafe fn bring(from: *const f32, to: *mut f32, width: usize) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match width {
+            L.. => bring_pieces::<L>(from, to, width),
+            OUT..L => bring_pieces::<OUT>(from, to, width),
+            _ => bring_pieces::<1>(from, to, width),
+        }
+    }
+}
+
+/// Pieces of a line, the last of which goes back to be whole.
+///
+/// # Safety
+/// As [`bring`], and there is a piece.
+#[inline(always)]
+unsafe fn bring_pieces<const PIECE: usize>(from: *const f32, to: *mut f32, width: usize) -> bool {
+    // All bits of the exponent.
+    const NOT_FINITE: u32 = f32::INFINITY.to_bits();
+    let mut bad = [false; PIECE];
+    let mut x = 0;
+    while x < width {
+        let at = x.min(width - PIECE);
+        // SAFETY: the caller's promise.
+        let piece = unsafe { from.add(at).cast::<[f32; PIECE]>().read() };
+        for l in 0..PIECE {
+            bad[l] |= piece[l].to_bits() & NOT_FINITE == NOT_FINITE;
+        }
+        // SAFETY: as above.
+        unsafe { to.add(at).cast::<[f32; PIECE]>().write(piece) };
+        x += PIECE;
+    }
+    bad == [false; PIECE]
 }
