@@ -33,6 +33,8 @@ const REUSED_UNALIGNED: usize = 512;
 /// as fast: their sums take longer. In a smaller one its lines, many of which share a set, are in the way of what
 /// another program has there that runs on the same core.
 const ROOMY: usize = 48 << 10;
+/// Lines of a set in a smaller one that an operand may take.
+const SHARING: usize = 4;
 /// Bytes between rows whose lines share one set of the first-level cache.
 const PAGE: usize = 4096;
 
@@ -48,10 +50,11 @@ pub unsafe fn multiply<T: Float>(product: Gemm<T>, start: *const T) {
     let depth = k.div_ceil(k.div_ceil(DEPTH));
     // With what is between its rows an operand stays in the second-level cache.
     let near = |apart: isize| k * apart as usize * size_of::<T>() <= cache::second() / 4;
-    let roomy = cache::first() >= ROOMY;
-    let lies = a.column == 1 || (a.row == 1 && roomy && near(a.column));
+    let roomy = |apart: isize| cache::first() >= ROOMY || sharing::<T>(k, apart) <= SHARING;
+    let lies = a.column == 1 || (a.row == 1 && roomy(a.column) && near(a.column));
     let packs_a = !lies || n > REUSED_A || alpha != T::of(1.0);
-    let packs_b = b.column != 1 || (m > REUSED_B && !(roomy && near(b.row) && is_read_well(b, m)));
+    let packs_b =
+        b.column != 1 || (m > REUSED_B && !(roomy(b.row) && near(b.row) && is_read_well(b, m)));
     let whole = m.next_multiple_of(tile.rows);
     if !packs_a && !packs_b && n.is_multiple_of(tile.columns) && k <= DEPTH {
         // SAFETY: the caller's promise; every tile's columns are all there.
@@ -209,6 +212,14 @@ fn is_read_well<T>(b: Matrix<*const T>, m: usize) -> bool {
     !(apart > 0 && apart.is_multiple_of(PAGE)) && (aligned || m <= REUSED_UNALIGNED)
 }
 
+/// How many of k rows that lie `apart` have their lines in the same set of the first-level cache.
+fn sharing<T>(k: usize, apart: isize) -> usize {
+    let bytes = apart as usize * size_of::<T>();
+    // The largest power of two that divides the distance: the rows come back to a set after a page.
+    let step = (1 << bytes.trailing_zeros().min(PAGE.trailing_zeros())).max(LINE);
+    k.div_ceil(PAGE / step)
+}
+
 /// Where rows are that lie `apart`.
 fn fill(distances: &mut [MaybeUninit<usize>], apart: usize) {
     for (p, distance) in distances.iter_mut().enumerate() {
@@ -250,5 +261,19 @@ unsafe fn in_place<T: Float>(product: Gemm<T>, tile: Tile<T>, start: *const T) {
                 ..Product::default()
             });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_share_sets_by_the_powers_of_two_in_their_distance() {
+        assert_eq!(sharing::<f32>(32, 128), 4);
+        assert_eq!(sharing::<f64>(32, 128), 8);
+        assert_eq!(sharing::<f32>(100, 1024), 100);
+        assert_eq!(sharing::<f32>(128, 784), 2);
+        assert_eq!(sharing::<f32>(7, 0), 7);
     }
 }
