@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use super::filters::{Filters, Pack, pack_filters};
 use super::lanes::L;
-use super::spread::{Collect, batches};
+use super::spread::Collect;
+use super::tiles::Lanes;
 use super::{Block, DEPTH, Dense, PRODUCTS, Scheme, Stride, Winograd, apart, tile};
 use crate::cpu::conv::{Sizes, Target};
 use crate::cpu::micro::Product;
@@ -51,8 +52,8 @@ impl Winograd {
         let (tile, count, stride) = (tile(), self.total(), self.lanes());
         let right = apart(inputs * stride);
         assert_eq!(tiles.len(), self.tiles_len());
-        let batches = &*batches(self.tiles(), 0, count);
-        let block = |group: usize| Block { all: self, batches, count, stride, group };
+        let lanes = &Lanes::new(grid, Dense::SHORTENS, 0, count);
+        let block = |group: usize| Block { all: self, lanes, stride, group };
         let shared = Shared::new(tiles.as_mut_ptr());
         parallel_for(groups * inputs, 4000 / count + 1, |range| {
             for item in range {
@@ -100,7 +101,8 @@ impl Winograd {
                             });
                         }
                         for p in 0..PRODUCTS {
-                            for t in (0..count).step_by(tile.columns) {
+                            let takes = Dense::takes(p, lanes);
+                            for t in takes.clone().step_by(tile.columns) {
                                 for panel in first..last {
                                     let (here, o) = (panel - first, panel * tile.rows);
                                     let a = &transformed[(here * PRODUCTS + p) * operand..];
@@ -115,7 +117,9 @@ impl Winograd {
                                         c: c.as_mut_ptr(),
                                         c_row: stride,
                                         m: tile.rows.min(outputs - o),
-                                        n: tile.columns,
+                                        n: tile
+                                            .columns
+                                            .min((takes.end - t).next_multiple_of(2 * L)),
                                         add: c0 > 0,
                                         ..Product::default()
                                     };
@@ -131,7 +135,7 @@ impl Winograd {
                         let all = vectorize(Collect::<Dense> {
                             products: &products[(o - first * tile.rows) * stride..],
                             stride: left,
-                            batches,
+                            lanes,
                             size: grid,
                             bias: bias.map_or(0.0, |b| b[channel]),
                             // SAFETY: a channel of the target, which nobody else writes.

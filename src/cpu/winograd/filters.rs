@@ -1,6 +1,6 @@
 //! Filters to products' operands, and products to filters' gradients.
 
-use super::lanes::{L, Lanes};
+use super::lanes::{L, Shuffles};
 use super::points::{self, N};
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::isa;
@@ -53,7 +53,7 @@ impl Pack<'_> {
     /// # Safety
     /// The processor has the lanes' instructions, and `out` is as the field says.
     #[inline(always)]
-    unsafe fn pack<V: Lanes>(self) {
+    unsafe fn pack<V: Shuffles>(self) {
         for c in 0..self.inputs {
             let taps = self.taps(c);
             // SAFETY: the caller's promise.
@@ -93,7 +93,7 @@ impl Pack<'_> {
     /// # Safety
     /// As for `pack`.
     #[inline(always)]
-    pub unsafe fn store<V: Lanes>(
+    pub unsafe fn store<V: Shuffles>(
         &self,
         (first, count, behind): (usize, usize, usize),
         c: usize,
@@ -198,7 +198,7 @@ impl Unpack<'_> {
     /// # Safety
     /// The processor has the lanes' instructions.
     #[inline(always)]
-    unsafe fn unpack<V: Lanes>(self) {
+    unsafe fn unpack<V: Shuffles>(self) {
         let inputs = self.out.len() / TAPS;
         assert!((N * N - 1) * self.stride + inputs.next_multiple_of(L) <= self.sums.len());
         for c in (0..inputs).step_by(L) {

@@ -4,8 +4,9 @@ use std::marker::PhantomData;
 
 use super::filters::{TAPS, Unpack};
 use super::lanes::L;
-use super::spread::{Gradients, Inputs, Spread, batches};
-use super::{Block, FILTER, PRODUCTS, Stride, Winograd, apart, tile};
+use super::spread::{Gradients, Inputs, Spread};
+use super::tiles::Lanes;
+use super::{Block, Dense, FILTER, PRODUCTS, Scheme, Stride, Winograd, apart, tile};
 use crate::cpu::conv::Sizes;
 use crate::cpu::micro::multiply;
 use crate::cpu::pack::{pack, packed_len};
@@ -45,7 +46,7 @@ impl Winograd {
         scratch: &mut [f32],
         out: &mut [f32],
     ) {
-        let Sizes { groups, inputs, outputs, .. } = self.sizes;
+        let Sizes { groups, inputs, outputs, grid, .. } = self.sizes;
         let (total, stride, tile) = (self.total(), self.distance(), tile());
         let (left, right) = (apart(outputs * stride), apart(inputs * stride));
         let size = apart(inputs * outputs);
@@ -53,29 +54,29 @@ impl Winograd {
         for g in 0..groups {
             for first in (0..total).step_by(BLOCK) {
                 let count = BLOCK.min(total - first);
-                let block = Block {
-                    all: self,
-                    batches: &batches(self.tiles(), first, count),
-                    count,
-                    stride,
-                    group: g,
-                };
+                let lanes = &Lanes::new(grid, Dense::SHORTENS, first, count);
+                let block = Block { all: self, lanes, stride, group: g };
                 block.spread_both(source, gradient, operands);
                 let (grads, columns) = operands.split_at(PRODUCTS * left + L);
                 let sums = Parts::new(sums);
                 parallel_for(PRODUCTS, 1, |range| {
                     with_scratch(packed_len(tile, count, inputs), |packed: &mut [f32]| {
                         for p in range {
-                            let columns = &columns[p * right..][..right];
-                            pack(count, inputs, columns, 1, stride, tile.columns, packed);
-                            // SAFETY: each product has sums of its own; the operands hold `count`
-                            // tiles of each channel.
-                            unsafe {
-                                let sums = sums.slice(p * size..(p + 1) * size);
-                                let a = (grads[p * left..].as_ptr(), stride, 1);
-                                let (b, c) = (packed.as_ptr(), (sums.as_mut_ptr(), inputs));
-                                multiply(tile, (outputs, inputs, count), a, b, c, first > 0);
+                            // SAFETY: each product has sums of its own.
+                            let sums = unsafe { sums.slice(p * size..(p + 1) * size) };
+                            let takes = Dense::takes(p, lanes);
+                            if takes.is_empty() {
+                                if first == 0 {
+                                    sums.fill(0.0);
+                                }
+                                continue;
                             }
+                            let (k, columns) = (takes.len(), &columns[p * right + takes.start..]);
+                            pack(k, inputs, columns, 1, stride, tile.columns, packed);
+                            let a = (grads[p * left + takes.start..].as_ptr(), stride, 1);
+                            let (b, c) = (packed.as_ptr(), (sums.as_mut_ptr(), inputs));
+                            // SAFETY: the operands hold `k` tiles of each channel from there on.
+                            unsafe { multiply(tile, (outputs, inputs, k), a, b, c, first > 0) };
                         }
                     });
                 });
@@ -103,7 +104,7 @@ impl Block<'_> {
         let (grads, columns) = operands.split_at_mut(PRODUCTS * left + L);
         let shared = Shared::new((grads.as_mut_ptr(), columns.as_mut_ptr()));
         let g = self.group;
-        parallel_for(inputs + outputs, 4000 / self.count + 1, |range| {
+        parallel_for(inputs + outputs, 4000 / self.lanes.len() + 1, |range| {
             for i in range {
                 let (grads, columns) = shared.get();
                 // SAFETY: channels write numbers of their own; what goes past the end of a channel's

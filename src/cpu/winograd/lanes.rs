@@ -9,22 +9,22 @@ pub const L: usize = 8;
 pub const OUT: usize = 4;
 
 /// One number of each of eight tiles.
-pub trait Lanes: Sums {
+pub trait Shuffles: Sums {
     /// The four numbers a, b, c and d of each of eight tiles, which begin at `at`.
     ///
     /// # Safety
     /// They are there, and the processor has the instruction set, as for all functions here.
-    unsafe fn deinterleave(at: [*const f32; L]) -> [Self; OUT];
+    unsafe fn deinterleave(at: [*mut f32; L]) -> [Self; OUT];
     /// The even ones and the odd ones of 16 numbers.
     ///
     /// # Safety
     /// As for `deinterleave`.
     unsafe fn split(row: *const f32) -> [Self; 2];
-    /// The inverse of `deinterleave`, to tiles that follow one another.
+    /// The inverse of `deinterleave`: to tiles that begin at `at`, written from the last to the first.
     ///
     /// # Safety
-    /// 32 numbers can be written there.
-    unsafe fn interleave(lanes: [Self; OUT], row: *mut f32);
+    /// Four numbers can be written to each.
+    unsafe fn interleave(lanes: [Self; OUT], at: [*mut f32; L]);
 }
 
 /// What the transforms compute with.
@@ -60,9 +60,9 @@ pub trait Sums: Vector<Number = f32> {
 
 impl<V: Vector<Number = f32>> Sums for V {}
 
-impl Lanes for Plain<f32, L> {
+impl Shuffles for Plain<f32, L> {
     #[inline(always)]
-    unsafe fn deinterleave(at: [*const f32; L]) -> [Self; OUT] {
+    unsafe fn deinterleave(at: [*mut f32; L]) -> [Self; OUT] {
         // SAFETY: the caller's promise.
         let tiles = at.map(|tile| unsafe { tile.cast::<[f32; OUT]>().read() });
         std::array::from_fn(|j| Plain(std::array::from_fn(|l| tiles[l][j])))
@@ -74,16 +74,18 @@ impl Lanes for Plain<f32, L> {
         std::array::from_fn(|j| Plain(std::array::from_fn(|l| row[l][j])))
     }
     #[inline(always)]
-    unsafe fn interleave(lanes: [Self; OUT], row: *mut f32) {
-        let out: [[f32; OUT]; L] = std::array::from_fn(|l| std::array::from_fn(|j| lanes[j].0[l]));
-        // SAFETY: the caller's promise.
-        unsafe { row.cast::<[[f32; OUT]; L]>().write(out) };
+    unsafe fn interleave(lanes: [Self; OUT], at: [*mut f32; L]) {
+        for (l, tile) in at.into_iter().enumerate().rev() {
+            let numbers: [f32; OUT] = std::array::from_fn(|j| lanes[j].0[l]);
+            // SAFETY: the caller's promise.
+            unsafe { tile.cast::<[f32; OUT]>().write(numbers) };
+        }
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::{L, Lanes, OUT};
+    use super::{L, OUT, Shuffles};
     use std::arch::x86_64::*;
 
     /// Transposes the squares in the two halves.
@@ -104,9 +106,9 @@ mod x86 {
         }
     }
 
-    impl Lanes for __m256 {
+    impl Shuffles for __m256 {
         #[inline(always)]
-        unsafe fn deinterleave(at: [*const f32; L]) -> [Self; OUT] {
+        unsafe fn deinterleave(at: [*mut f32; L]) -> [Self; OUT] {
             // SAFETY: the caller's promise, as below.
             unsafe {
                 // Tile j in the lower half, tile j + 4 in the upper one.
@@ -134,14 +136,16 @@ mod x86 {
             }
         }
         #[inline(always)]
-        unsafe fn interleave(lanes: [Self; OUT], row: *mut f32) {
+        unsafe fn interleave(lanes: [Self; OUT], at: [*mut f32; L]) {
             // SAFETY: as above.
             unsafe {
                 let tiles = transpose(lanes);
-                for j in 0..OUT {
-                    _mm_storeu_ps(row.add(OUT * j), _mm256_castps256_ps128(tiles[j]));
+                for j in (0..OUT).rev() {
                     let high = _mm256_extractf128_ps::<1>(tiles[j]);
-                    _mm_storeu_ps(row.add(OUT * (j + OUT)), high);
+                    _mm_storeu_ps(at[j + OUT], high);
+                }
+                for j in (0..OUT).rev() {
+                    _mm_storeu_ps(at[j], _mm256_castps256_ps128(tiles[j]));
                 }
             }
         }

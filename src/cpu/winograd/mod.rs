@@ -5,6 +5,9 @@
 //! convolution at stride 1 are done so; the gradient of the filters is the transposed computation, summed over the
 //! tiles. At stride 2 the forward product is.
 //!
+//! At stride 1 a row's or column's last tile that has two outputs at most is short: F(2x4, 3x3) at four of the six
+//! points, so that nothing is multiplied for outputs that are not there.
+//!
 //! f32 only.
 
 mod few;
@@ -16,6 +19,7 @@ mod points;
 mod spread;
 #[cfg(test)]
 mod tests;
+mod tiles;
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -32,7 +36,8 @@ use filters::{Pack, TAPS, pack_filters};
 use lanes::{L, OUT, Sums};
 use phases::Phases;
 use points::N;
-use spread::{Batch, Collect, Cut, Inputs, Spread, batches};
+use spread::{Collect, Cut, Inputs, Spread};
+use tiles::{Lanes, is_short};
 
 pub use filters::Filters;
 
@@ -48,8 +53,13 @@ trait Scheme {
     /// Operands of all products, for each channel.
     const OPERANDS: usize;
 
+    /// Whether there are short tiles, of two outputs in height or width, see [`points::SHORT`].
+    const SHORTENS: bool;
+
     /// What a product is the sum of.
     fn operands(product: usize) -> Range<usize>;
+    /// The lanes that have a product.
+    fn takes(product: usize, lanes: &Lanes) -> Range<usize>;
     /// Transforms filters with the best instructions that the processor has.
     fn pack(pack: Pack);
     /// Transforms tiles.
@@ -73,9 +83,13 @@ struct Dense;
 impl Scheme for Dense {
     const N: usize = points::N;
     const OPERANDS: usize = PRODUCTS;
+    const SHORTENS: bool = true;
 
     fn operands(product: usize) -> Range<usize> {
         product..product + 1
+    }
+    fn takes(product: usize, lanes: &Lanes) -> Range<usize> {
+        lanes.range([product / N, product % N].map(|point| !points::SHORT.contains(&point)))
     }
     fn pack(pack: Pack) {
         pack_filters(pack);
@@ -151,9 +165,10 @@ impl Winograd {
     /// Whether it takes less time than summing pairs of bf16 directly (see [`pairs`](super::pairs)). Where a
     /// processor multiplies whole registers, it takes as long: what is not multiplied is more of it.
     pub fn pays_beside_pairs(&self) -> bool {
-        // Many filters go to memory and back, where others are too: beside them 256 x 256 filters for eight images of
-        // 14x14 took 9 to 10 ms instead of 7.5, and pairs take 8.2.
-        let (minimal, direct) = self.costs(3.0 * FILTER);
+        // Many filters go to memory and back, where others may be too: at 512 x 512 filters for eight images of 7x7 pairs
+        // are as fast. With 256 x 256 for 14x14 this takes 6.6 ms, beside another program at memory's limit 7.4 to 8,
+        // and pairs 8.0 and 8.1 to 8.6.
+        let (minimal, direct) = self.costs(2.5 * FILTER);
         isa::multiplies_in_halves() && minimal < direct / PAIRS
     }
 
@@ -166,10 +181,20 @@ impl Winograd {
         let (operands, products) = self.stride.counts();
         // Transforms are as long as what they write or read.
         let [operands, products] = [operands, products].map(|n| n as f64 / PRODUCTS as f64);
-        let multiplied = operands * PRODUCTS as f64 * tiles * c * k;
         let tile = if self.stride == Stride::One { TILE } else { TILE_OF_PHASES };
-        let transformed = tile * tiles * (operands * c + products * k) + filter * operands * c * k;
-        (multiplied + transformed, direct)
+        let transformed = tile * tiles * (operands * c + products * k);
+        let multiplied = operands * PRODUCTS as f64 * tiles * c * k;
+        ((multiplied + transformed) * self.share() + filter * operands * c * k, direct)
+    }
+
+    /// The share of the products that are taken: of a short tile two in three, in each dimension.
+    fn share(&self) -> f64 {
+        let tiles = self.tiles();
+        let share = |d: usize| {
+            let short = self.stride == Stride::One && is_short(self.sizes.grid[d]);
+            if short { 1.0 - 1.0 / (3 * tiles[d]) as f64 } else { 1.0 }
+        };
+        share(0) * share(1)
     }
 
     /// Elements of scratch that [`correlate`](Self::correlate) takes.
@@ -255,7 +280,7 @@ impl Winograd {
         out: *mut f32,
     ) -> bool {
         self.transform_filters::<S>(filters, scratch);
-        let (filters, Sizes { groups, outputs, .. }) = (&*scratch, self.sizes);
+        let (filters, Sizes { groups, outputs, grid, .. }) = (&*scratch, self.sizes);
         let wide = self.block();
         let blocks = self.total().div_ceil(wide);
         let out = Shared::new(out);
@@ -267,8 +292,7 @@ impl Winograd {
                 let count = wide.min(self.total() - first);
                 let job = Block {
                     all: self,
-                    batches: &batches(self.tiles(), first, count),
-                    count,
+                    lanes: &Lanes::new(grid, S::SHORTENS, first, count),
                     stride: wide + 2 * L,
                     group: g,
                 };
@@ -314,8 +338,7 @@ const LEAST: usize = 64;
 /// Some tiles of one group.
 struct Block<'a> {
     all: &'a Winograd,
-    batches: &'a [Batch],
-    count: usize,
+    lanes: &'a Lanes,
     /// Distance between channels in the operands: not a power of two, whose rows would share few sets
     /// of the first-level cache.
     stride: usize,
@@ -358,14 +381,15 @@ impl Block<'_> {
                 let operands = S::operands(p);
                 let all = operands.len() * inputs;
                 let depth = all.div_ceil(all.div_ceil(DEPTH));
+                let takes = S::takes(p, self.lanes);
                 for c0 in (0..all).step_by(depth) {
                     let deep = depth.min(all - c0);
                     // Filters pass by once; the tiles' operand stays in the second-level cache.
                     for panel in 0..panels {
                         let o = panel * tile.rows;
                         let a = &filters[operands.start * operand + o * all + c0 * tile.rows..];
-                        for t in (0..self.count).step_by(tile.columns) {
-                            let lanes = (self.count - t).next_multiple_of(2 * L);
+                        for t in takes.clone().step_by(tile.columns) {
+                            let lanes = (takes.end - t).next_multiple_of(2 * L);
                             let product = Product {
                                 k: deep,
                                 a: a.as_ptr(),
@@ -391,7 +415,7 @@ impl Block<'_> {
                 finite &= vectorize(Collect::<S> {
                     products: &products[o * self.stride..],
                     stride: right,
-                    batches: self.batches,
+                    lanes: self.lanes,
                     size: grid,
                     bias: bias.map_or(0.0, |b| b[o]),
                     // SAFETY: a channel of the target.
@@ -417,6 +441,6 @@ impl Block<'_> {
     ) -> Cut<'a> {
         let plane = size[0] * size[1];
         let (planes, image) = (&planes[channel * plane..], channels * plane);
-        Cut { planes, image, size, origin, batches: self.batches, out, stride, next: self.stride }
+        Cut { planes, image, size, origin, lanes: self.lanes, out, stride, next: self.stride }
     }
 }

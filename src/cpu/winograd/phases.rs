@@ -11,8 +11,9 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use super::filters::Pack;
-use super::lanes::{L, Lanes, OUT, Sums};
-use super::spread::{Batch, Cut, LINE, behind, in_run};
+use super::lanes::{L, OUT, Shuffles, Sums};
+use super::spread::Cut;
+use super::tiles::{LINE, Lanes, List, behind, in_run};
 use super::{Scheme, points};
 use crate::cpu::prefetch::prefetch_later;
 use crate::cpu::vector::{Plain, with_registers};
@@ -56,10 +57,14 @@ pub struct Phases;
 impl Scheme for Phases {
     const N: usize = N;
     const OPERANDS: usize = OPERANDS;
+    const SHORTENS: bool = false;
 
     fn operands(product: usize) -> Range<usize> {
         let (i, j) = (product / N, product % N);
         first(i, j)..first(i, j) + phases(i) * phases(j)
+    }
+    fn takes(_: usize, lanes: &Lanes) -> Range<usize> {
+        lanes.range([false; 2])
     }
     fn pack(pack: Pack) {
         vectorize(PackPhases(pack));
@@ -162,7 +167,7 @@ impl PackPhases<'_> {
     /// # Safety
     /// The processor has the lanes' instructions, and the pack's `out` is as its field says.
     #[inline(always)]
-    unsafe fn pack<V: Lanes>(self) {
+    unsafe fn pack<V: Shuffles>(self) {
         for c in 0..self.0.inputs {
             let taps = self.0.taps(c);
             // SAFETY: the caller's promise.
@@ -192,7 +197,7 @@ impl PackPhases<'_> {
     /// # Safety
     /// As [`PackPhases::pack`].
     #[inline(always)]
-    unsafe fn store<V: Lanes>(
+    unsafe fn store<V: Shuffles>(
         &self,
         (rows, j, columns): (usize, usize, usize),
         numbers: &[V],
@@ -224,14 +229,14 @@ impl SpreadPhases<'_> {
     /// # Safety
     /// The processor has the lanes' instructions, and the cut's `out` is as its field says.
     #[inline(always)]
-    unsafe fn spread<V: Lanes>(self) {
+    unsafe fn spread<V: Shuffles>(self) {
         // Rows of the source where they have a border, two lines for each.
         let mut border = MaybeUninit::<[[f32; 2 * LINE]; SIDE]>::uninit();
         // The rows' points, first those of even rows, each of even and then of odd columns.
         let mut points = MaybeUninit::<[[[f32; LINE]; 2]; N + FINITE]>::uninit();
         let (border, points) = (border.as_mut_ptr().cast(), points.as_mut_ptr().cast::<f32>());
         let line = |point: usize, columns: usize| points.wrapping_add((2 * point + columns) * LINE);
-        for batch in self.0.batches {
+        for batch in &self.0.lanes.batches {
             for run in &batch.runs {
                 let width = 2 * OUT * run.len + 1;
                 // SAFETY: as for this function: rows have `width` numbers, to the next multiple of 2 L, as `rows`
@@ -259,34 +264,35 @@ impl SpreadPhases<'_> {
                     }
                 }
             }
+            let tiles = &batch.tiles[0];
             // SAFETY: as for this function; the tiles are in the rows.
             unsafe {
-                if batch.is_run() {
-                    self.bring::<V>(batch, points, in_run);
+                if batch.runs.len() == 1 {
+                    self.bring::<V>(tiles, points, in_run);
                 } else {
-                    self.bring::<V>(batch, points, |row, t| batch.at(row, t));
+                    self.bring::<V>(tiles, points, |row, t| tiles.at(row, t));
                 }
             }
         }
     }
 
-    /// Brings the tiles of a batch into lanes, and transforms their rows; `at` is [`Batch::at`].
+    /// Brings tiles into lanes, and transforms their rows; `at` is [`List::at`].
     ///
     /// # Safety
     /// As [`SpreadPhases::spread`], and the tiles are there.
     #[inline(always)]
-    unsafe fn bring<V: Lanes>(
+    unsafe fn bring<V: Shuffles>(
         &self,
-        batch: &Batch,
-        points: *const f32,
-        at: impl Fn(*const f32, usize) -> [*const f32; L],
+        tiles: &List,
+        points: *mut f32,
+        at: impl Fn(*mut f32, usize) -> [*mut f32; L],
     ) {
-        for t in (0..batch.len).step_by(L) {
+        for t in (0..tiles.len).step_by(L) {
             for point in 0..N + FINITE {
                 let i = if point < N { (point, 0) } else { (point - N, 1) };
                 // SAFETY: the caller's promise; the results have their place by the word of whoever made this.
                 unsafe {
-                    let to = |j| self.0.out.add(operand(i, j) * self.0.stride + batch.first + t);
+                    let to = |j| self.0.out.add(operand(i, j) * self.0.stride + tiles.lane + t);
                     let even = at(points.wrapping_add(2 * point * LINE), t);
                     let e = V::deinterleave(even);
                     // A tile's last even column is the next one's first.

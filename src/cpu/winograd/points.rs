@@ -20,6 +20,10 @@ const FB: f64 = 2.0 * 2.25 * (2.25 - 0.5625);
 /// Points, and so products per dimension.
 pub const N: usize = 6;
 
+/// The points of a tile of two outputs, of the same taps: F(2, 3) at 0, +-a and infinity. What the taps' numbers are
+/// divided by for the other two points is multiplied out of the inputs.
+pub const SHORT: [usize; 4] = [0, 1, 2, 5];
+
 /// B^T d: inputs.
 ///
 /// # Safety
@@ -39,6 +43,19 @@ pub unsafe fn inputs<V: Sums>(d: [V; 6]) -> [V; N] {
             even_b.plus(-B, odd_b),
             d5.plus(-(A2 + B2), d3).plus(A2 * B2, d1),
         ]
+    }
+}
+
+/// B^T d of a short tile.
+///
+/// # Safety
+/// As [`inputs`].
+#[inline(always)]
+pub unsafe fn short_inputs<V: Sums>([d0, d1, d2, d3]: [V; 4]) -> [V; 4] {
+    // SAFETY: the caller has the registers' instructions.
+    unsafe {
+        let (even, odd) = (d2.times(A2 - B2), d1.times(A * (A2 - B2)));
+        [d2.times(-B2).plus(A2 * B2, d0), even.add(odd), even.minus(odd), d3.plus(-A2, d1)]
     }
 }
 
@@ -62,6 +79,16 @@ pub unsafe fn outputs<V: Sums>(m: [V; N]) -> [V; 4] {
     }
 }
 
+/// A^T m of a short tile.
+///
+/// # Safety
+/// As [`inputs`].
+#[inline(always)]
+pub unsafe fn short_outputs<V: Sums>([m0, m1, m2, m5]: [V; 4]) -> [V; 2] {
+    // SAFETY: the caller has the registers' instructions.
+    unsafe { [m0.add(m1).add(m2), m5.plus(A, m1.minus(m2))] }
+}
+
 /// A y: gradients of outputs.
 ///
 /// # Safety
@@ -82,6 +109,16 @@ pub unsafe fn gradients<V: Sums>(y: [V; 4]) -> [V; N] {
             y3,
         ]
     }
+}
+
+/// A y of a short tile.
+///
+/// # Safety
+/// As [`inputs`].
+#[inline(always)]
+pub unsafe fn short_gradients<V: Sums>([y0, y1]: [V; 2]) -> [V; 4] {
+    // SAFETY: the caller has the registers' instructions.
+    unsafe { [y0, y0.plus(A, y1), y0.plus(-A, y1), y1] }
 }
 
 /// G g: taps.

@@ -6,117 +6,34 @@ use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 
 use super::Scheme;
-use super::lanes::{L, Lanes, OUT};
-use super::points::{self, N};
+use super::lanes::{L, OUT, Shuffles, Sums};
+use super::points::{self, N, SHORT};
+use super::tiles::{LINE, Lanes, List, RUN, Run, behind, in_run};
 use crate::cpu::prefetch::prefetch_later;
-use crate::cpu::vector::{Plain, with_registers};
+use crate::cpu::vector::{Plain, Vector, with_registers};
 use crate::cpu::vectorize::Kernel;
 
-/// Most tiles of a run.
-pub const RUN: usize = 32;
-/// Elements of a buffered row of a run, with what is read past its end.
-pub const LINE: usize = OUT * (RUN + 2 * L);
 /// Some of them.
 type Lines<const COUNT: usize> = [[f32; LINE]; COUNT];
 
-/// Tiles side by side: `len` ones from column `column` of row `row` of a plane's tiles on.
-#[derive(Clone, Copy, Debug)]
-pub struct Run {
-    pub image: usize,
-    pub row: usize,
-    pub column: usize,
-    pub len: usize,
-    /// The batch's lane in which the first tile is.
-    pub lane: usize,
-    /// Where its transformed columns begin in a batch's buffered row.
-    pub start: usize,
-}
-
-/// Runs whose tiles are brought into lanes together, from lane `first` on.
-#[derive(Debug)]
-pub struct Batch {
-    pub runs: Vec<Run>,
-    pub first: usize,
-    /// How many tiles there are.
-    pub len: usize,
-    /// Where each tile begins in a buffered row; 0 for the lanes past the last one's end.
-    tiles: [usize; RUN + L],
-}
-
-/// The tiles `first..first + count`, counted through all images; each has `size` rows and columns of them. Runs are
-/// together where that saves groups of lanes.
-pub fn batches(size: [usize; 2], first: usize, count: usize) -> Vec<Batch> {
-    let mut out: Vec<Batch> = Vec::new();
-    let (mut done, mut end) = (0, LINE);
-    while done < count {
-        let at = first + done;
-        let column = at % size[1];
-        let len = (size[1] - column).min(count - done).min(RUN);
-        // With the columns of the last tile that would be the next one's, in whole registers.
-        let room = (OUT * len + 2).next_multiple_of(L);
-        let batch = match out.last_mut() {
-            Some(last) if last.gains(len) && end + room <= LINE => last,
-            _ => {
-                end = 0;
-                let (runs, tiles) = (Vec::new(), [0; RUN + L]);
-                out.push(Batch { runs, first: done, len: 0, tiles });
-                out.last_mut().expect("just pushed")
-            }
-        };
-        let (row, image) = (at / size[1] % size[0], at / size[1] / size[0]);
-        batch.runs.push(Run { image, row, column, len, lane: batch.len, start: end });
-        for (t, tile) in batch.tiles[batch.len..][..len].iter_mut().enumerate() {
-            *tile = end + OUT * t;
-        }
-        (batch.len, end, done) = (batch.len + len, end + room, done + len);
-    }
-    out
-}
-
-impl Batch {
-    /// Whether `len` more tiles fit into what the last group of lanes has left, at least in part.
-    fn gains(&self, len: usize) -> bool {
-        let (together, groups) = (self.len + len, |len: usize| len.div_ceil(L));
-        together <= RUN && groups(together) < groups(self.len) + groups(len)
-    }
-
-    /// Whether it is a single run, whose tiles begin one behind the other.
-    #[inline(always)]
-    pub fn is_run(&self) -> bool {
-        self.runs.len() == 1
-    }
-
-    /// Where the tiles of the lanes from `t` on begin in the row at `row`.
-    #[inline(always)]
-    pub fn at(&self, row: *const f32, t: usize) -> [*const f32; L] {
-        let mut at = [row; L];
-        for l in 0..L {
-            at[l] = row.wrapping_add(self.tiles[t + l]);
-        }
-        at
-    }
-}
-
-/// [`Batch::at`] of a run.
+/// Writes the first `count` numbers.
+///
+/// # Safety
+/// The processor has the lanes' instructions, and nobody else uses them.
 #[inline(always)]
-pub fn in_run(row: *const f32, t: usize) -> [*const f32; L] {
-    let mut at = [row; L];
-    for l in 0..L {
-        at[l] = row.wrapping_add(OUT * (t + l));
+unsafe fn store_head<V: Vector<Number = f32>>(numbers: V, to: *mut f32, count: usize) {
+    let mut all = [0.0; L];
+    // SAFETY: the caller's promise.
+    unsafe {
+        numbers.store(all.as_mut_ptr());
+        for l in 0..count {
+            *to.add(l) = all[l];
+        }
     }
-    at
 }
 
-/// As many numbers behind each.
-#[inline(always)]
-pub fn behind(mut at: [*const f32; L], distance: usize) -> [*const f32; L] {
-    for l in 0..L {
-        at[l] = at[l].wrapping_add(distance);
-    }
-    at
-}
-
-/// What of a plane a tile has: all six rows and columns that its outputs read, or its four outputs.
+/// What of a plane a tile has: all six rows and columns that its outputs read, or its four outputs; a short tile has two
+/// less.
 pub trait Side {
     /// Rows and columns of a tile.
     const ROWS: usize;
@@ -124,7 +41,12 @@ pub trait Side {
     ///
     /// # Safety
     /// The processor has the lanes' instructions.
-    unsafe fn apply<V: Lanes>(d: [V; 6]) -> [V; N];
+    unsafe fn apply<V: Sums>(d: [V; 6]) -> [V; N];
+    /// The same of a short tile, at [`SHORT`] points.
+    ///
+    /// # Safety
+    /// As `apply`.
+    unsafe fn apply_short<V: Sums>(d: [V; 6]) -> [V; 4];
 }
 
 /// Tiles of what a convolution reads.
@@ -132,9 +54,14 @@ pub struct Inputs;
 impl Side for Inputs {
     const ROWS: usize = 6;
     #[inline(always)]
-    unsafe fn apply<V: Lanes>(d: [V; 6]) -> [V; N] {
+    unsafe fn apply<V: Sums>(d: [V; 6]) -> [V; N] {
         // SAFETY: the caller's promise.
         unsafe { points::inputs(d) }
+    }
+    #[inline(always)]
+    unsafe fn apply_short<V: Sums>(d: [V; 6]) -> [V; 4] {
+        // SAFETY: as above.
+        unsafe { points::short_inputs([d[0], d[1], d[2], d[3]]) }
     }
 }
 
@@ -143,9 +70,14 @@ pub struct Gradients;
 impl Side for Gradients {
     const ROWS: usize = 4;
     #[inline(always)]
-    unsafe fn apply<V: Lanes>(d: [V; 6]) -> [V; N] {
+    unsafe fn apply<V: Sums>(d: [V; 6]) -> [V; N] {
         // SAFETY: the caller's promise.
         unsafe { points::gradients([d[0], d[1], d[2], d[3]]) }
+    }
+    #[inline(always)]
+    unsafe fn apply_short<V: Sums>(d: [V; 6]) -> [V; 4] {
+        // SAFETY: as above.
+        unsafe { points::short_gradients([d[0], d[1]]) }
     }
 }
 
@@ -161,7 +93,7 @@ pub struct Cut<'a> {
     pub size: [usize; 2],
     /// Row and column that the first tile begins with; outside are zeros.
     pub origin: [isize; 2],
-    pub batches: &'a [Batch],
+    pub lanes: &'a Lanes,
     /// Written by nobody else: `stride` numbers for each operand, of which other channels are in between.
     pub out: *mut f32,
     pub stride: usize,
@@ -189,64 +121,102 @@ impl<S: Side> Spread<'_, S> {
     /// # Safety
     /// The processor has the lanes' instructions, and `out` is as the field says.
     #[inline(always)]
-    unsafe fn spread<V: Lanes>(self) {
+    unsafe fn spread<V: Shuffles>(self) {
         let mut border = MaybeUninit::<Lines<6>>::uninit();
         let mut columns = MaybeUninit::<Lines<N>>::uninit();
         let (border, columns) = (border.as_mut_ptr().cast(), columns.as_mut_ptr().cast::<f32>());
-        for batch in self.cut.batches {
+        for batch in &self.cut.lanes.batches {
+            let (height, points) = if batch.is_short {
+                (S::ROWS - 2, &SHORT[..])
+            } else {
+                (S::ROWS, &[0, 1, 2, 3, 4, 5][..])
+            };
             for run in &batch.runs {
                 let width = OUT * run.len + S::ROWS - OUT;
                 // SAFETY: as for this function; rows have `width` numbers, to the next multiple of L, as `rows`
                 // says, for which a batch has room.
                 unsafe {
-                    let rows: [_; 6] = self.cut.rows::<V, 6>(run, OUT, S::ROWS, (width, L), border);
+                    let rows: [_; 6] = self.cut.rows::<V, 6>(run, OUT, height, (width, L), border);
                     for x in (0..width).step_by(L) {
+                        let to = columns.add(run.start + x);
                         let mut d = [V::splat(0.0); 6];
-                        for i in 0..S::ROWS {
-                            d[i] = V::load(rows[i].add(x));
-                        }
-                        let products = S::apply(d);
-                        for i in 0..N {
-                            products[i].store(columns.add(i * LINE + run.start + x));
+                        if batch.is_short {
+                            for i in 0..S::ROWS - 2 {
+                                d[i] = V::load(rows[i].add(x));
+                            }
+                            let products = S::apply_short(d);
+                            for i in 0..SHORT.len() {
+                                products[i].store(to.add(i * LINE));
+                            }
+                        } else {
+                            for i in 0..S::ROWS {
+                                d[i] = V::load(rows[i].add(x));
+                            }
+                            let products = S::apply(d);
+                            for i in 0..N {
+                                products[i].store(to.add(i * LINE));
+                            }
                         }
                     }
                 }
             }
+            let [whole, short] = &batch.tiles;
             // SAFETY: as for this function; the tiles are in the rows.
             unsafe {
-                if batch.is_run() {
-                    self.bring::<V>(batch, columns, in_run);
+                if batch.runs.len() == 1 {
+                    self.bring::<V, false>(whole, points, columns, in_run);
                 } else {
-                    self.bring::<V>(batch, columns, |row, t| batch.at(row, t));
+                    self.bring::<V, false>(whole, points, columns, |row, t| whole.at(row, t));
                 }
+                self.bring::<V, true>(short, points, columns, |row, t| short.at(row, t));
             }
         }
     }
 
-    /// Brings the tiles of a batch into lanes, and transforms their rows; `at` is [`Batch::at`].
+    /// Brings tiles into lanes, and transforms their rows; `at` is [`List::at`], and `points` those of the columns.
     ///
     /// # Safety
     /// As [`Spread::spread`], and the tiles are there.
     #[inline(always)]
-    unsafe fn bring<V: Lanes>(
+    unsafe fn bring<V: Shuffles, const IS_SHORT: bool>(
         &self,
-        batch: &Batch,
-        columns: *const f32,
-        at: impl Fn(*const f32, usize) -> [*const f32; L],
+        tiles: &List,
+        points: &[usize],
+        columns: *mut f32,
+        at: impl Fn(*mut f32, usize) -> [*mut f32; L],
     ) {
-        for i in 0..N {
-            for t in (0..batch.len).step_by(L) {
-                let tiles = at(columns.wrapping_add(i * LINE), t);
+        for (line, i) in points.iter().enumerate() {
+            let first = self.cut.out.wrapping_add(i * N * self.cut.stride + tiles.lane);
+            for t in (0..tiles.len).step_by(L) {
+                let places = at(columns.wrapping_add(line * LINE), t);
                 // SAFETY: the caller's promise; the results have their place by the word of whoever made this.
                 unsafe {
-                    let [d0, d1, d2, d3] = V::deinterleave(tiles);
-                    // A tile's last two columns are the next one's first.
-                    let [d4, d5, ..] =
-                        if S::ROWS > OUT { V::deinterleave(behind(tiles, OUT)) } else { [d0; OUT] };
-                    let products = S::apply([d0, d1, d2, d3, d4, d5]);
-                    let to = self.cut.out.add(i * N * self.cut.stride + batch.first + t);
-                    for j in 0..N {
-                        products[j].store(to.add(j * self.cut.stride));
+                    let [d0, d1, d2, d3] = V::deinterleave(places);
+                    let products = if IS_SHORT {
+                        let [p0, p1, p2, p3] = S::apply_short([d0, d1, d2, d3, d0, d0]);
+                        [p0, p1, p2, p3, p3, p3]
+                    } else {
+                        // A tile's last two columns are the next one's first.
+                        let [d4, d5, ..] = if S::ROWS > OUT {
+                            V::deinterleave(behind(places, OUT))
+                        } else {
+                            [d0; OUT]
+                        };
+                        S::apply([d0, d1, d2, d3, d4, d5])
+                    };
+                    let count = if IS_SHORT { SHORT.len() } else { N };
+                    let to = |j: usize| {
+                        let point = if IS_SHORT { SHORT[j] } else { j };
+                        first.add(point * self.cut.stride + t)
+                    };
+                    if tiles.fills(t) {
+                        for j in 0..count {
+                            products[j].store(to(j));
+                        }
+                    } else {
+                        for j in 0..count {
+                            store_head(products[j], to(j), tiles.len - t);
+                        }
                     }
                 }
             }
@@ -262,7 +232,7 @@ impl Cut<'_> {
     /// The processor has the lanes' instructions, and `border` is writable: a line of `apart * (RUN + 2 L)` numbers for
     /// each row.
     #[inline(always)]
-    pub unsafe fn rows<V: Lanes, const MOST: usize>(
+    pub unsafe fn rows<V: Shuffles, const MOST: usize>(
         &self,
         run: &Run,
         apart: usize,
@@ -331,7 +301,7 @@ pub struct Collect<'a, S> {
     /// Product i of lane t is at `i * stride + t`.
     pub products: &'a [f32],
     pub stride: usize,
-    pub batches: &'a [Batch],
+    pub lanes: &'a Lanes,
     /// Height and width of the channel's planes, which the last tiles may go beyond.
     pub size: [usize; 2],
     /// Added to all.
@@ -359,56 +329,102 @@ impl<S: Scheme> Collect<'_, S> {
     /// # Safety
     /// The processor has the lanes' instructions, and `out` is as the field says.
     #[inline(always)]
-    unsafe fn collect<V: Lanes>(self) -> bool {
+    unsafe fn collect<V: Shuffles>(self) -> bool {
         let mut lines = MaybeUninit::<Lines<OUT>>::uninit();
         let lines = lines.as_mut_ptr().cast::<f32>();
-        let last = self.batches.last().map_or(0, |batch| batch.first + batch.len);
-        assert!((S::N * S::N - 1) * self.stride + last + L <= self.products.len());
+        assert!((S::N * S::N - 1) * self.stride + self.lanes.len() + L <= self.products.len());
         let mut finite = true;
-        for batch in self.batches {
+        for batch in &self.lanes.batches {
+            // There are short tiles in schemes only that have their points.
+            let [whole, short] = &batch.tiles;
             // SAFETY: the products are there by the assertion; a batch fits into the buffer.
             unsafe {
-                for t in (0..batch.len).step_by(L) {
-                    let from = self.products.as_ptr().add(batch.first + t);
-                    let bias = V::splat(self.bias);
-                    let mut half = [[V::splat(0.0); OUT]; N];
-                    for i in 0..S::N {
-                        let mut m = [V::splat(0.0); N];
-                        for j in 0..S::N {
-                            m[j] = V::load(from.add((i * S::N + j) * self.stride));
-                        }
-                        half[i] = S::outputs(m);
-                    }
-                    let mut y = [[V::splat(0.0); OUT]; OUT];
-                    for c in 0..OUT {
-                        let mut m = [V::splat(0.0); N];
-                        for i in 0..S::N {
-                            m[i] = half[i][c];
-                        }
-                        let column = S::outputs(m);
-                        for r in 0..OUT {
-                            y[r][c] = column[r].add(bias);
-                        }
-                    }
-                    for r in 0..OUT {
-                        V::interleave(y[r], lines.add(r * LINE + OUT * t));
-                    }
+                if batch.is_short {
+                    self.bring::<V, true, false>(whole, |t| whole.at(lines, t));
+                    self.bring::<V, true, true>(short, |t| short.at(lines, t));
+                } else if batch.runs.len() == 1 {
+                    self.bring::<V, false, false>(whole, |t| in_run(lines, t));
+                    self.bring::<V, false, true>(short, |t| short.at(lines, t));
+                } else {
+                    self.bring::<V, false, false>(whole, |t| whole.at(lines, t));
+                    self.bring::<V, false, true>(short, |t| short.at(lines, t));
                 }
             }
             for run in &batch.runs {
                 let width = (OUT * run.len).min(self.size[1] - OUT * run.column);
                 let height = OUT.min(self.size[0] - OUT * run.row);
-                let line = lines.wrapping_add(OUT * run.lane);
                 for r in 0..height {
                     let row = OUT * run.row + r;
                     let at = run.image * self.image + row * self.row + OUT * run.column;
+                    let line = lines.wrapping_add(r * LINE + run.start);
                     // SAFETY: a line's first `width` numbers were written; the rows lie in the output, by the word
                     // of whoever made this.
-                    finite &= unsafe { bring(line.add(r * LINE), self.out.add(at), width) };
+                    finite &= unsafe { bring(line, self.out.add(at), width) };
                 }
             }
         }
         finite
+    }
+
+    /// Transforms tiles, short in height or not, and in width or not, to where they begin in a line, which `at` tells.
+    ///
+    /// # Safety
+    /// As [`Collect::collect`]; the products are there.
+    #[inline(always)]
+    unsafe fn bring<V: Shuffles, const LOW: bool, const NARROW: bool>(
+        &self,
+        tiles: &List,
+        at: impl Fn(usize) -> [*mut f32; L],
+    ) {
+        for t in (0..tiles.len).step_by(L) {
+            let from = self.products.as_ptr().wrapping_add(tiles.lane + t);
+            let at = at(t);
+            // SAFETY: the caller's promise.
+            unsafe {
+                let bias = V::splat(self.bias);
+                let zero = V::splat(0.0);
+                let mut half = [[zero; OUT]; N];
+                let height = if LOW { SHORT.len() } else { S::N };
+                for k in 0..height {
+                    let i = if LOW { SHORT[k] } else { k };
+                    let product = |j: usize| V::load(from.add((i * S::N + j) * self.stride));
+                    half[k] = if NARROW {
+                        let mut m = [zero; SHORT.len()];
+                        for j in 0..SHORT.len() {
+                            m[j] = product(SHORT[j]);
+                        }
+                        let [y0, y1] = points::short_outputs(m);
+                        [y0, y1, zero, zero]
+                    } else {
+                        let mut m = [zero; N];
+                        for j in 0..S::N {
+                            m[j] = product(j);
+                        }
+                        S::outputs(m)
+                    };
+                }
+                let mut y = [[zero; OUT]; OUT];
+                for c in 0..if NARROW { 2 } else { OUT } {
+                    let column = if LOW {
+                        let [y0, y1] =
+                            points::short_outputs([half[0][c], half[1][c], half[2][c], half[3][c]]);
+                        [y0, y1, zero, zero]
+                    } else {
+                        let mut m = [zero; N];
+                        for i in 0..S::N {
+                            m[i] = half[i][c];
+                        }
+                        S::outputs(m)
+                    };
+                    for r in 0..OUT {
+                        y[r][c] = column[r].add(bias);
+                    }
+                }
+                for r in 0..if LOW { 2 } else { OUT } {
+                    V::interleave(y[r], behind(at, r * LINE));
+                }
+            }
+        }
     }
 }
 

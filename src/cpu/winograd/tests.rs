@@ -43,6 +43,11 @@ fn sizes_equal_the_definition(stride: Stride) {
         // Several runs in a row of tiles.
         (1, 1, 2, 3, [9, 301], [1, 1]),
         (3, 2, 270, 37, [7, 7], [1, 1]),
+        // Short tiles in both dimensions, in one block and in several that begin in the middle of a row.
+        (8, 1, 24, 20, [14, 14], [1, 1]),
+        (21, 1, 9, 10, [10, 14], [1, 1]),
+        (2, 2, 3, 5, [2, 2], [1, 1]),
+        (1, 1, 4, 5, [6, 130], [1, 1]),
     ] {
         let grid = [0, 1].map(|d| (source[d] + 2 * padding[d] - 3) / step + 1);
         let sizes = Sizes { batch, groups, inputs, outputs, grid };
