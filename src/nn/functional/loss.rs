@@ -1,13 +1,13 @@
-//! Losses of elements: pointwise rows and their mean or sum.
+//! Losses of classes, and of elements: pointwise rows and their mean or sum.
 
 use crate::Tensor;
 use crate::amp::cast_op;
 use crate::error::{Error, throw};
-use crate::ops::Reduction;
 use crate::ops::pointwise::{
     absolute_error, divergence, huber_error, log_divergence, logit_error, probability_error,
     squared_error,
 };
+use crate::ops::{CrossEntropyOptions, NllLossOptions, Reduction};
 use crate::tensor::broadcast_shapes;
 
 /// `input` and `target` of a loss: of one shape, or one broadcasts to the other's. Shapes like `[4]`
@@ -433,4 +433,42 @@ pub fn gaussian_nll_loss(
     let losses = (var.log() + (input - target).square() / &var) * 0.5;
     let constant = if options.full { 0.5 * std::f64::consts::TAU.ln() } else { 0.0 };
     reduce(losses + constant, options.reduction)
+}
+
+methods! {
+    /// See [`Tensor::cross_entropy`].
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::functional as F};
+    /// let loss = F::cross_entropy(&Tensor::from([[0f64, 0., 0., 0.]]), &Tensor::from([2i64]));
+    /// assert!((loss.item() - 4f64.ln()).abs() < 1e-9);
+    /// ```
+    cross_entropy(x, target: &Tensor);
+    /// See [`Tensor::cross_entropy_with`].
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::functional as F, ops::{CrossEntropyOptions, Reduction}};
+    /// let options = CrossEntropyOptions { reduction: Reduction::Sum, ..Default::default() };
+    /// let (scores, classes) = (Tensor::from([[0f64, 0.], [1., 1.]]), Tensor::from([0i64, 1]));
+    /// let loss = F::cross_entropy_with(&scores, &classes, &options);
+    /// assert!((loss.item() - 2.0 * 2f64.ln()).abs() < 1e-9);
+    /// ```
+    cross_entropy_with(x, target: &Tensor, options: &CrossEntropyOptions);
+    /// See [`Tensor::nll_loss`].
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::functional as F};
+    /// let log_probs = Tensor::from([[-1f32, -2.], [-3., -4.]]);
+    /// assert_eq!(F::nll_loss(&log_probs, &Tensor::from([0i64, 1])).item(), 2.5);
+    /// ```
+    nll_loss(x, target: &Tensor);
+    /// See [`Tensor::nll_loss_with`].
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::functional as F, ops::NllLossOptions};
+    /// let log_probs = Tensor::from([[-1f32, -2.], [-3., -4.]]);
+    /// let options = NllLossOptions { ignore_index: 0, ..Default::default() };
+    /// assert_eq!(F::nll_loss_with(&log_probs, &Tensor::from([0i64, 1]), &options).item(), 4.0);
+    /// ```
+    nll_loss_with(x, target: &Tensor, options: &NllLossOptions);
 }

@@ -1,0 +1,78 @@
+//! Linear maps, attention and tables of rows.
+
+use crate::Tensor;
+use crate::ops::EmbeddingBagOptions;
+
+methods! {
+    /// See [`Tensor::linear`].
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::functional as F};
+    /// let (weight, bias) = (Tensor::from([[3f32, 4.], [5., 6.]]), Tensor::from([10f32, 20.]));
+    /// let y = F::linear(&Tensor::from([[1f32, 2.]]), &weight, Some(&bias));
+    /// assert_eq!(y.to_vec::<f32>(), [21.0, 37.0]);
+    /// ```
+    linear(x, weight: &Tensor, bias: Option<&Tensor>);
+    /// See [`Tensor::bilinear`].
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::functional as F};
+    /// let (x, other, weight) = (Tensor::from([[2f32]]), Tensor::from([[3f32]]), Tensor::from([[[4f32]]]));
+    /// assert_eq!(F::bilinear(&x, &other, &weight, Some(&Tensor::from([1f32]))).item(), 25.0);
+    /// ```
+    bilinear(x, other: &Tensor, weight: &Tensor, bias: Option<&Tensor>);
+    /// See [`Tensor::one_hot`].
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::functional as F};
+    /// assert_eq!(F::one_hot(&Tensor::from([1i64]), 3).to_vec::<i64>(), [0, 1, 0]);
+    /// ```
+    one_hot(x, num_classes: usize);
+    /// See [`Tensor::scaled_dot_product_attention`].
+    ///
+    /// ```
+    /// use torchrs::{Tensor, nn::functional as F};
+    /// // Equal keys share the attention.
+    /// let (query, keys) = (Tensor::from([[[[1f32]]]]), Tensor::from([[[[1f32], [1.]]]]));
+    /// let values = Tensor::from([[[[2f32], [4.]]]]);
+    /// assert_eq!(F::scaled_dot_product_attention(&query, &keys, &values, None, false, None).item(), 3.0);
+    /// ```
+    scaled_dot_product_attention(
+        x, key: &Tensor, value: &Tensor, attn_mask: Option<&Tensor>, is_causal: bool,
+        scale: Option<f64>
+    );
+}
+
+/// Sums, means or maxima of the rows of `weight` that bags of indices name; see
+/// [`Tensor::embedding_bag`].
+///
+/// ```
+/// use torchrs::{Tensor, nn::functional as F, ops::{BagMode, EmbeddingBagOptions}};
+/// let (bags, weight) = (Tensor::from([[0i64, 2], [1, 1]]), Tensor::from([[1f32], [2.], [4.]]));
+/// let options = EmbeddingBagOptions { mode: BagMode::Sum, ..Default::default() };
+/// assert_eq!(F::embedding_bag(&bags, &weight, None, options).to_vec::<f32>(), [5.0, 4.0]);
+/// ```
+///
+/// # Panics
+/// As there.
+#[track_caller]
+pub fn embedding_bag(
+    indices: &Tensor,
+    weight: &Tensor,
+    offsets: Option<&Tensor>,
+    options: EmbeddingBagOptions,
+) -> Tensor {
+    weight.embedding_bag(indices, offsets, options)
+}
+
+/// The rows of `weight` named by `indices`; see [`Tensor::embedding`].
+///
+/// ```
+/// use torchrs::{Tensor, nn::functional as F};
+/// let weight = Tensor::from([[1f32], [2.], [4.]]);
+/// assert_eq!(F::embedding(&Tensor::from([2i64, 0]), &weight, None).to_vec::<f32>(), [4.0, 1.0]);
+/// ```
+#[track_caller]
+pub fn embedding(indices: &Tensor, weight: &Tensor, padding_idx: Option<i64>) -> Tensor {
+    weight.embedding(indices, padding_idx)
+}
