@@ -268,8 +268,9 @@ fn raises(_: ()) -> Result<()> {
     }
     let start = Instant::now();
     let error = catch(|| loss.backward()).unwrap_err().to_string();
+    // Rank 1 says where it was before it ends, which takes a second beside other programs.
     let late = start.elapsed();
-    assert!(late < Duration::from_secs(1) && error.contains("rank 1"), "{late:?} {error}");
+    assert!(late < Duration::from_secs(5) && error.contains("rank 1"), "{late:?} {error}");
     cuda::device::synchronize(group.rank())
 }
 
