@@ -166,7 +166,7 @@ impl Winograd {
     /// processor multiplies whole registers, it takes as long: what is not multiplied is more of it.
     pub fn pays_beside_pairs(&self) -> bool {
         // Many filters go to memory and back, where others may be too: at 512 x 512 filters for eight images of 7x7 pairs
-        // are as fast. With 256 x 256 for 14x14 this takes 6.6 ms, beside another program at memory's limit 7.4 to 8,
+        // are as fast. With 256 x 256 for 14x14 f32 takes 6.4 ms, beside another program at memory's limit 7.4 to 8,
         // and pairs 8.0 and 8.1 to 8.6.
         let (minimal, direct) = self.costs(2.5 * FILTER);
         isa::multiplies_in_halves() && minimal < direct / PAIRS
