@@ -320,13 +320,27 @@ fn halves<T: Float>(line: &[T], x0: isize, even: &mut [T], odd: &mut [T]) {
 /// to be whole.
 #[inline(always)]
 fn split<T: Float>(line: &[T], even: &mut [T], odd: &mut [T]) {
-    const WIDE: usize = 2 * PIECE;
-    let (n, whole) = (even.len(), even.len() / WIDE * WIDE);
-    pairs(line, &mut even[..whole], &mut odd[..whole]);
-    let rest = if whole > 0 { n.max(WIDE) - WIDE } else { 0 };
-    if whole < n {
-        pairs(&line[2 * rest..], &mut even[rest..], &mut odd[rest..]);
+    let n = even.len();
+    let mut at = 0;
+    while at + 2 * PIECE <= n {
+        piece::<T, { 2 * PIECE }>(line, at, even, odd);
+        at += 2 * PIECE;
     }
+    if at + PIECE <= n {
+        piece::<T, PIECE>(line, at, even, odd);
+        at += PIECE;
+    }
+    if at < n && n >= PIECE {
+        piece::<T, PIECE>(line, n - PIECE, even, odd);
+    } else {
+        pairs(&line[2 * at..], &mut even[at..], &mut odd[at..]);
+    }
+}
+
+/// N pairs of a line from pair `at` on.
+#[inline(always)]
+fn piece<T: Float, const N: usize>(line: &[T], at: usize, even: &mut [T], odd: &mut [T]) {
+    pairs(&line[2 * at..][..2 * N], &mut even[at..][..N], &mut odd[at..][..N]);
 }
 
 #[inline(always)]
