@@ -70,6 +70,14 @@ pub struct Field {
     pub grid_row: usize,
     /// Offset of each tap.
     pub taps: Vec<usize>,
+    /// Depth taps, each of which has all the others; 1 of a plane.
+    pub depths: usize,
+    /// Rows of a depth tap's taps, of the same number each.
+    pub lines: usize,
+    /// Which of these each row of the grid sees of the source, and not of its border: one at least.
+    pub sees: Vec<Range<usize>>,
+    /// Source rows, and their distance between neighbours in the grid.
+    source: (usize, usize),
     /// First source row and column of the prepared plane; negative in the border.
     origin: [isize; 2],
     rows: usize,
@@ -125,6 +133,10 @@ impl Field {
             image: None,
             grid_row: window.step[0] * row,
             taps: Vec::new(),
+            depths: 1,
+            lines: 1,
+            sees: vec![0..1; window.grid[0]],
+            source: (window.source[0], window.step[0]),
             origin: [y0, x0],
             rows,
             phases,
@@ -142,7 +154,33 @@ impl Field {
             let (y, x) = ((t[0] - y0) as usize, (t[1] - x0) as usize);
             y * row + (x % self.phases) * self.phase + x / self.phases
         };
-        Field { taps: taps.iter().map(offset).collect(), ..self.clone() }
+        let (lines, sees) = self.lines(taps);
+        Field { taps: taps.iter().map(offset).collect(), lines, sees, ..self.clone() }
+    }
+
+    /// The rows that taps form, and which of them each row of the grid sees.
+    fn lines(&self, taps: &[[isize; 2]]) -> (usize, Vec<Range<usize>>) {
+        let (height, step) = self.source;
+        let lines: Vec<&[[isize; 2]]> = taps.chunk_by(|a, b| a[0] == b[0]).collect();
+        let alike = lines.iter().all(|line| line.len() == lines[0].len());
+        if !alike
+            || !lines.is_sorted_by_key(|line| line[0][0])
+                && !lines.is_sorted_by_key(|line| -line[0][0])
+        {
+            return (1, vec![0..1; self.sees.len()]);
+        }
+        let sees = |i: usize| {
+            let inside = |line: &&[[isize; 2]]| {
+                (0..height as isize).contains(&((i * step) as isize + line[0][0]))
+            };
+            match lines.iter().position(inside) {
+                Some(first) => {
+                    first..first + lines[first..].iter().take_while(|line| inside(line)).count()
+                }
+                None => 0..1,
+            }
+        };
+        (lines.len(), (0..self.sees.len()).map(sees).collect())
     }
 
     /// The field of a volume with `planes` prepared planes per channel. Its images are slices: image i reads
@@ -152,7 +190,7 @@ impl Field {
             |t: &usize| self.taps.iter().map(move |tap| t * self.plane + tap).collect::<Vec<_>>();
         let taps = depths.iter().flat_map(tap).collect();
         let (channel, image) = (planes * self.plane, Some(step * self.plane));
-        Field { channel, image, taps, ..self.clone() }
+        Field { channel, image, taps, depths: depths.len(), ..self.clone() }
     }
 
     /// Distance between the prepared planes of images of `channels` channels.

@@ -2,19 +2,19 @@
 
 use std::ops::Range;
 
-use smallvec::SmallVec;
-
 use super::super::cache;
 use super::super::field::{Field, gather, runs};
 use super::super::float::Float;
 use super::super::isa;
 use super::super::micro::{Product, SIDE, Tile, heights};
 use super::super::pack::pack;
-use super::super::parts::{Shared, with_scratch};
+use super::super::parts::{Parts, Shared, with_scratch};
 use super::super::prefetch::Later;
-use super::super::threads::{get_num_threads, parallel_for};
+use super::super::threads::{GRAIN, get_num_threads, parallel_for};
+use super::place::{Place, bring};
+use super::steps::{Piece, Seen, Steps};
 use super::way::{Lines, Way};
-use super::{DEPTH, Sizes, Target, WORTH_A_THREAD, displacements};
+use super::{DEPTH, Sizes, Target, WORTH_A_THREAD};
 
 /// Longest sum of a tile of points, whose panel of filters comes from the second-level cache in time: a longer
 /// one than [`DEPTH`], since single numbers of many channels' planes are brought together in C.
@@ -34,13 +34,22 @@ pub struct Correlation<'a, T> {
     field: &'a Field,
     tile: Tile<T>,
     way: Way,
+    steps: Steps,
 }
 
 impl<'a, T: Float> Correlation<'a, T> {
     /// The best way for these sizes on this processor.
     pub fn new(sizes: Sizes, field: &'a Field) -> Self {
         let tile = T::tile(isa::current());
-        Correlation { sizes, field, tile, way: Way::of(sizes, field, tile) }
+        let way = Way::of(sizes, field, tile);
+        let (together, deepest) = match way {
+            Way::Packed => (usize::MAX, DEPTH),
+            Way::Points => (usize::MAX, POINTS_DEPTH),
+            // Rows of few source planes at a time, which stay in the first-level cache.
+            Way::Lines(_) => (DEPTH, DEPTH),
+        };
+        let steps = Steps::new(field, sizes, together, deepest);
+        Correlation { sizes, field, tile, way, steps }
     }
 
     /// True when points are read one by one: then nothing is read behind the last of a row.
@@ -69,33 +78,58 @@ impl<'a, T: Float> Correlation<'a, T> {
     }
 
     /// Packs filters. `weight(g)` is the row-major `outputs x (inputs * taps)` matrix of group g.
-    pub fn pack_filters<'w>(&self, weight: impl Fn(usize) -> &'w [T], out: &mut [T]) {
+    pub fn pack_filters<'w>(&self, weight: impl Fn(usize) -> &'w [T] + Sync, out: &mut [T])
+    where
+        T: 'w,
+    {
         let (k, outputs, wide) = (self.depth(), self.sizes.outputs, self.together());
-        for (g, out) in out.chunks_exact_mut(self.group_len().max(1)).enumerate() {
-            if let Way::Points = self.way {
-                pack(k, outputs, weight(g), 1, k, wide, out);
-                continue;
+        let counts: Vec<usize> = match self.way {
+            Way::Points => (0..outputs).step_by(wide).map(|f| wide.min(outputs - f)).collect(),
+            _ => heights(outputs, wide).collect(),
+        };
+        let firsts: Vec<usize> = (counts.iter())
+            .scan(0, |first, count| {
+                *first += count;
+                Some(*first - count)
+            })
+            .collect();
+        let panels = Parts::new(out);
+        parallel_for(self.sizes.groups * counts.len(), GRAIN.div_ceil(wide * k), |range| {
+            for item in range {
+                let (g, panel) = (item / counts.len(), item % counts.len());
+                // SAFETY: panels are disjoint.
+                let out = unsafe { panels.slice(item * wide * k..(item + 1) * wide * k) };
+                let filters = &weight(g)[firsts[panel] * k..];
+                if self.steps.is_plain() {
+                    pack(k, counts[panel], filters, 1, k, wide, out);
+                    continue;
+                }
+                with_scratch(wide * k, |plain: &mut [T]| {
+                    pack(k, counts[panel], filters, 1, k, wide, plain);
+                    self.steps.arrange(plain, wide, out);
+                });
             }
-            let mut first = 0;
-            for (panel, count) in out.chunks_exact_mut(wide * k).zip(heights(outputs, wide)) {
-                pack(k, count, &weight(g)[first * k..], 1, k, wide, panel);
-                first += count;
-            }
-        }
+        });
     }
 
     /// The sums, plus `bias` (one number per result channel of all groups). `source` holds the prepared
-    /// planes `[batch, groups * inputs]`, `filters` comes from [`Correlation::pack_filters`].
+    /// planes `[batch, groups * inputs]`, `filters` comes from [`Correlation::pack_filters`]; `depths` are the depth
+    /// taps through which the images of a stack see the source, and not its border: one at least.
     pub fn run(
         &self,
         source: &[T],
+        depths: &[Range<usize>],
         filters: &[T],
         bias: Option<&[T]>,
         target: Target,
         out: &mut [T],
     ) {
-        let &Correlation { sizes, field, tile, way } = self;
+        let &Correlation { sizes, field, tile, way, ref steps } = self;
         let k = self.depth();
+        assert!(
+            field.depths == 1 || depths.len() == sizes.batch,
+            "each image sees some of the depth"
+        );
         let (last_row, last_column) = (sizes.grid[0] - 1, sizes.grid[1] - 1);
         let reach = target.first
             + (sizes.batch - 1) * target.image
@@ -103,7 +137,7 @@ impl<'a, T: Float> Correlation<'a, T> {
             + last_row * target.row
             + last_column * target.column;
         assert!(reach < out.len(), "the target is outside the output");
-        let rows = displacements(field, sizes.inputs);
+        let (rows, pieces) = (steps.displacements(field, sizes.inputs), steps.pieces());
         let farthest = rows.iter().copied().max().unwrap_or(0);
         // Panels of points, or grid rows.
         let panels = way.panels(sizes, tile);
@@ -128,6 +162,9 @@ impl<'a, T: Float> Correlation<'a, T> {
                     sizes,
                     field,
                     tile,
+                    steps,
+                    pieces: &pieces,
+                    depths,
                     rows: &rows,
                     farthest,
                     source: &source[g * sizes.inputs * field.channel..],
@@ -166,6 +203,10 @@ struct Block<'a, T> {
     sizes: Sizes,
     field: &'a Field,
     tile: Tile<T>,
+    steps: &'a Steps,
+    pieces: &'a [Piece],
+    /// The depth taps that each image sees, if it is one of a stack.
+    depths: &'a [Range<usize>],
     /// Displacements of a sum's products, and the largest.
     rows: &'a [usize],
     farthest: usize,
@@ -184,28 +225,35 @@ impl<T: Float> Block<'_, T> {
         let wide = self.tile.columns;
         let mut spans = Vec::with_capacity(wide);
         let places: Vec<Place> = panels.clone().map(|p| self.place(p * wide)).collect();
-        let deepest = self.steps(DEPTH).map(|(_, deep)| deep).max().unwrap_or(0);
+        let deepest = self.pieces.iter().map(|piece| piece.steps.len()).max().unwrap_or(0);
         let len = deepest * panels.len() * wide + Field::SLACK;
         with_scratch(len + self.most_filters() * wide, |scratch: &mut [T]| {
             let (block, spill) = scratch.split_at_mut(len);
-            for (k0, deep) in self.steps(DEPTH) {
-                for i in 0..places.len() {
-                    let panel = &mut block[i * deep * wide..];
+            for piece in self.pieces {
+                let deep = piece.steps.len();
+                // The row of a panel that is a step's.
+                let row = |p: usize, step: usize| (p * deep + step - piece.steps.start) * wide;
+                for (i, place) in places.iter().enumerate() {
                     let first = (panels.start + i) * wide;
                     let count = wide.min(self.sizes.batch * self.sizes.points() - first);
-                    if count < wide {
-                        panel[..deep * wide].fill(T::ZERO);
-                    }
                     runs(self.field, self.sizes.grid, self.image(), first, count, &mut spans);
-                    gather(self.source, &self.rows[k0..k0 + deep], &spans, wide, panel);
+                    for steps in self.steps.seen(piece, place.seen) {
+                        let panel = &mut block[row(i, steps.start)..];
+                        if count < wide {
+                            panel[..steps.len() * wide].fill(T::ZERO);
+                        }
+                        gather(self.source, &self.rows[steps], &spans, wide, panel);
+                    }
                 }
                 for filters in self.filters(deep) {
                     for (p, place) in places.iter().enumerate() {
-                        let panel = block[p * deep * wide..][..deep * wide].as_ptr();
-                        // SAFETY: the caller's promise; the panel has `deep` rows.
-                        unsafe {
-                            let panel = (panel, std::ptr::null());
-                            self.tiles((k0, deep), filters, panel, place, spill, out);
+                        for steps in self.steps.seen(piece, place.seen) {
+                            let panel = &block[row(p, steps.start)..][..steps.len() * wide];
+                            // SAFETY: the caller's promise; the panel has a row for each step.
+                            unsafe {
+                                let panel = (panel.as_ptr(), std::ptr::null());
+                                self.tiles(steps, filters, panel, place, spill, out);
+                            }
                         }
                     }
                 }
@@ -218,9 +266,11 @@ impl<T: Float> Block<'_, T> {
     /// # Safety
     /// As `run`.
     unsafe fn run_lines(&self, lines: Lines, panels: Range<usize>, out: *mut T) {
-        let (mut places, mut sources, mut later) = (Vec::new(), Vec::new(), Vec::new());
         let far = size_of_val(self.source) > NEAR;
-        let turns = self.steps(DEPTH).map(|(_, deep)| self.filters(deep).count()).sum();
+        let count = panels.len();
+        let (mut places, mut sources) = (Vec::with_capacity(count), Vec::with_capacity(count));
+        let mut later = Vec::with_capacity(if far { count } else { 0 });
+        let turns = self.pieces.iter().map(|piece| self.filters(piece.steps.len()).count()).sum();
         let (tap, columns) =
             (self.field.taps.iter().copied().max().unwrap_or(0), self.tile.columns);
         for p in panels.clone() {
@@ -246,18 +296,19 @@ impl<T: Float> Block<'_, T> {
             places.push(place);
         }
         with_scratch(self.most_filters() * self.tile.widest, |spill: &mut [T]| {
-            for (k0, deep) in self.steps(DEPTH) {
-                let rows = self.rows[k0..k0 + deep].as_ptr();
-                for filters in self.filters(deep) {
+            for piece in self.pieces {
+                for filters in self.filters(piece.steps.len()) {
                     for (p, place) in places.iter().enumerate() {
                         if far {
                             later[p].bring();
                         }
-                        // SAFETY: the caller's promise; the rows are in the field, as just checked
-                        // for the farthest.
-                        unsafe {
-                            let panel = (sources[p], rows);
-                            self.tiles((k0, deep), filters, panel, place, spill, out);
+                        for steps in self.steps.seen(piece, place.seen) {
+                            // SAFETY: the caller's promise; the rows are in the field, as just checked
+                            // for the farthest.
+                            unsafe {
+                                let panel = (sources[p], self.rows[steps.start..].as_ptr());
+                                self.tiles(steps, filters, panel, place, spill, out);
+                            }
                         }
                     }
                 }
@@ -273,39 +324,43 @@ impl<T: Float> Block<'_, T> {
         let (k, wide, t) = (self.rows.len(), self.tile.columns, self.target);
         let [height, width] = self.sizes.grid;
         with_scratch(wide, |start: &mut [T]| {
-            for (k0, deep) in self.steps(POINTS_DEPTH) {
+            for piece in self.pieces {
                 for f in (0..self.sizes.outputs).step_by(wide) {
                     let count = wide.min(self.sizes.outputs - f);
-                    let bias = self.bias.filter(|_| k0 == 0).map(|bias| {
+                    let bias = self.bias.map(|bias| {
                         start[..count].copy_from_slice(&bias[f..f + count]);
                         start[count..].fill(T::ZERO);
                         start.as_ptr()
                     });
                     for row in rows.clone() {
                         let (n, i) = (row / height, row % height);
+                        let seen = self.seen(n, i);
                         let at = n * self.image() + i * self.field.grid_row;
                         let to = t.first + n * t.image + i * t.row + f * t.channel;
                         assert!(
                             at + self.farthest + width <= self.source.len(),
                             "the field is too short"
                         );
-                        // SAFETY: the points are in the field, as just checked for the farthest; the
-                        // panel of filters has `deep` rows from k0 on; the rest is the caller's promise.
-                        unsafe {
-                            (self.tile.run)(Product {
-                                k: deep,
-                                a: self.source.as_ptr().add(at),
-                                columns: self.rows[k0..].as_ptr(),
-                                b: self.filters[f * k + k0 * wide..].as_ptr(),
-                                c: out.add(to),
-                                c_row: t.column,
-                                c_column: t.channel,
-                                m: width,
-                                n: count,
-                                add: k0 > 0,
-                                start: bias.unwrap_or(std::ptr::null()),
-                                ..Product::default()
-                            });
+                        for steps in self.steps.seen(piece, seen) {
+                            let first = steps.start == self.steps.first(seen);
+                            // SAFETY: the points are in the field, as just checked for the farthest; the
+                            // panel of filters has a row for each step; the rest is the caller's promise.
+                            unsafe {
+                                (self.tile.run)(Product {
+                                    k: steps.len(),
+                                    a: self.source.as_ptr().add(at),
+                                    columns: self.rows[steps.start..].as_ptr(),
+                                    b: self.filters[f * k + steps.start * wide..].as_ptr(),
+                                    c: out.add(to),
+                                    c_row: t.column,
+                                    c_column: t.channel,
+                                    m: width,
+                                    n: count,
+                                    add: !first,
+                                    start: bias.filter(|_| first).unwrap_or(std::ptr::null()),
+                                    ..Product::default()
+                                });
+                            }
                         }
                     }
                 }
@@ -313,11 +368,14 @@ impl<T: Float> Block<'_, T> {
         });
     }
 
-    /// The sums' parts: where each begins, and how many products it has.
-    fn steps(&self, deepest: usize) -> impl Iterator<Item = (usize, usize)> + use<T> {
-        let k = self.rows.len();
-        let depth = k.div_ceil(k.div_ceil(deepest)).max(1);
-        (0..k).step_by(depth).map(move |k0| (k0, depth.min(k - k0)))
+    /// What the points of a grid row of an image see, if it is asked.
+    #[inline(always)]
+    fn seen(&self, n: usize, i: usize) -> Seen {
+        if self.steps.is_plain() {
+            return Seen::default();
+        }
+        let depths = if self.field.depths == 1 { &(0..1) } else { &self.depths[n] };
+        Seen::new(depths, &self.field.sees[i])
     }
 
     /// The distance between the prepared planes of images.
@@ -346,13 +404,13 @@ impl<T: Float> Block<'_, T> {
         })
     }
 
-    /// The tiles of some filters for one panel, which is their right operand as in [`Product`].
+    /// The tiles of some filters for some steps of one panel, which is their right operand as in [`Product`].
     ///
     /// # Safety
-    /// As `run`, and the panel has `deep` rows.
+    /// As `run`, and the panel has a row for each step.
     unsafe fn tiles(
         &self,
-        (k0, deep): (usize, usize),
+        steps: Range<usize>,
         filters: Filters,
         panel: (*const T, *const usize),
         place: &Place,
@@ -362,14 +420,15 @@ impl<T: Float> Block<'_, T> {
         let (k, rows, wide) = (self.rows.len(), self.tile.rows, place.wide);
         let Filters { tile, first, count } = filters;
         let channel = first * self.target.channel;
+        let add = steps.start > self.steps.first(place.seen);
         let start = match self.bias {
-            Some(bias) if k0 == 0 => bias[first..first + count].as_ptr(),
+            Some(bias) if !add => bias[first..first + count].as_ptr(),
             _ => std::ptr::null(),
         };
         let straight = place.straight.then(|| place.runs[0]);
         let product = Product {
-            k: deep,
-            a: self.filters[tile * rows * k + k0 * rows..].as_ptr(),
+            k: steps.len(),
+            a: self.filters[tile * rows * k + steps.start * rows..].as_ptr(),
             a_column: rows,
             a_tile: rows * k,
             b: panel.0,
@@ -382,11 +441,11 @@ impl<T: Float> Block<'_, T> {
             c_row: if straight.is_some() { self.target.channel } else { wide },
             m: count,
             n: straight.map_or(wide, |run| run.len),
-            add: k0 > 0 && straight.is_some(),
+            add: add && straight.is_some(),
             start,
             ..Product::default()
         };
-        // SAFETY: `deep` rows on both sides, and as many tiles as were packed, since consecutive `heights` are
+        // SAFETY: a row for each step on both sides, and as many tiles as were packed, since consecutive `heights` are
         // those of their sum: in all together there is less than a tile's missing. C is the output's or
         // scratch for that many filters.
         unsafe { (self.tile.run)(product) };
@@ -398,7 +457,7 @@ impl<T: Float> Block<'_, T> {
                 let line = &line[run.lane..run.lane + run.len];
                 let at = run.at + channel + i * self.target.channel;
                 // SAFETY: inside the output by the caller's word.
-                unsafe { bring(line, out.add(at), self.target.column, k0 > 0) };
+                unsafe { bring(line, out.add(at), self.target.column, add) };
             }
         }
     }
@@ -407,12 +466,14 @@ impl<T: Float> Block<'_, T> {
     fn place(&self, first: usize) -> Place {
         let (points, [_, width]) = (self.sizes.points(), self.sizes.grid);
         let end = (first + self.tile.columns).min(self.sizes.batch * points);
-        let mut place = Place { wide: self.tile.columns, ..Place::default() };
+        let seen = self.seen(first / points, first % points / width);
+        let mut place = Place::new(self.tile.columns, seen);
         let mut at = first;
         while at < end {
             let (n, i, j) = (at / points, at % points / width, at % width);
             let len = (width - j).min(end - at);
             place.add(self.target, at - first, (n, i, j), len);
+            place.seen = place.seen.or(self.seen(n, i));
             at += len;
         }
         place.finished(self.target)
@@ -423,79 +484,18 @@ impl<T: Float> Block<'_, T> {
         let [_, width] = self.sizes.grid;
         let Range { start: j, end } = range;
         let lanes = self.tile.columns / SIDE;
-        let mut place = Place { wide: range.len().next_multiple_of(lanes), ..Place::default() };
+        let seen = self.seen(n, i + j / lines.pitch);
+        let mut place = Place::new(range.len().next_multiple_of(lanes), seen);
         let mut at = j;
         while at < end {
             let (row, column) = (i + at / lines.pitch, at % lines.pitch);
             let next = (at - column + lines.pitch).min(end);
             if column < width {
                 place.add(self.target, at - j, (n, row, column), (width - column).min(next - at));
+                place.seen = place.seen.or(self.seen(n, row));
             }
             at = next;
         }
         place.finished(self.target)
-    }
-}
-
-/// Where the points of a panel go.
-#[derive(Default)]
-struct Place {
-    /// Its lanes that are points.
-    runs: SmallVec<[Lanes; 4]>,
-    /// It is one dense run from the first lane on.
-    straight: bool,
-    /// Lanes of the panel's registers.
-    wide: usize,
-}
-
-/// Neighbouring lanes whose points follow one another in the output.
-#[derive(Clone, Copy)]
-struct Lanes {
-    lane: usize,
-    at: usize,
-    len: usize,
-}
-
-impl Place {
-    /// Adds `len` points of a grid row from (image, row, column) on.
-    fn add(&mut self, t: Target, lane: usize, (n, i, j): (usize, usize, usize), len: usize) {
-        let at = t.first + n * t.image + i * t.row + j * t.column;
-        match self.runs.last_mut() {
-            Some(last) if last.lane + last.len == lane && last.at + last.len * t.column == at => {
-                last.len += len;
-            }
-            _ => self.runs.push(Lanes { lane, at, len }),
-        }
-    }
-
-    fn finished(mut self, t: Target) -> Self {
-        self.straight = t.column == 1 && self.runs.len() == 1 && self.runs[0].lane == 0;
-        self
-    }
-}
-
-/// Stores or adds a few numbers, `column` apart.
-///
-/// # Safety
-/// They are the caller's to write.
-#[inline(always)]
-unsafe fn bring<T: Float>(line: &[T], to: *mut T, column: usize, add: bool) {
-    const PIECE: usize = 4;
-    // SAFETY: the caller's promise; pieces are inside the line.
-    unsafe {
-        let mut j = 0;
-        if column == 1 && !add {
-            // A call of memcpy would take longer than this.
-            while j + PIECE <= line.len() {
-                let piece = line.as_ptr().add(j).cast::<[T; PIECE]>().read();
-                to.add(j).cast::<[T; PIECE]>().write(piece);
-                j += PIECE;
-            }
-        }
-        while j < line.len() {
-            let to = &mut *to.add(j * column);
-            *to = if add { *to + line[j] } else { line[j] };
-            j += 1;
-        }
     }
 }

@@ -1,28 +1,34 @@
 //! Grid points times gradient: the gradient of the filters.
 
+use std::ops::Range;
+
 use super::super::field::Field;
 use super::super::float::Float;
 use super::super::isa;
 use super::super::micro::{Product, Tile};
 use super::super::pack::{pack_into, packed_len};
 use super::super::parts::{Parts, with_scratch};
-use super::super::threads::parallel_for;
-use super::{Sizes, Spread, WORTH_A_THREAD, displacements};
+use super::super::threads::{GRAIN, parallel_for};
+use super::steps::Steps;
+use super::{Sizes, Spread, WORTH_A_THREAD};
 
 /// For every source channel, tap and result channel, the sum over all grid points of source times
 /// `gradient` (`[batch, groups * outputs, grid]`, spread out as told): the gradient of the filters, written to
-/// `out` as `[groups * outputs, inputs * taps]`. `source` holds the prepared planes; `sums` is scratch of
-/// [`filter_sums_len`] elements.
+/// `out` as `[groups * outputs, inputs * taps]`. `source` holds the prepared planes, of which the images of a
+/// stack see those of the depth taps `depths`; `sums` is scratch of [`filter_sums_len`] elements.
 pub fn correlate_filters<T: Float>(
     sizes: Sizes,
     field: &Field,
-    source: &[T],
+    source: (&[T], &[Range<usize>]),
     gradient: (&[T], Spread),
     sums: &mut [T],
     out: &mut [T],
 ) {
     let plan = Plan::new(sizes, field.taps.len());
-    let rows = displacements(field, sizes.inputs);
+    // Of a plane all steps are taken: the points of a block see more than those of a row.
+    let steps = Steps::of_depths(field, sizes.inputs);
+    let rows = steps.displacements(field, sizes.inputs);
+    let blocks = plan.blocks(field, source.1);
     let (k, outputs) = (rows.len(), sizes.outputs);
     let piece = plan.depth * outputs;
     let items = sizes.groups * plan.cuts * plan.parts;
@@ -35,33 +41,35 @@ pub fn correlate_filters<T: Float>(
             let k0 = cut * plan.depth;
             // SAFETY: each item has its own piece.
             let sums = unsafe { shared.slice(item * piece..(item + 1) * piece) };
-            let rows = &rows[k0.min(k)..(k0 + plan.depth).min(k)];
-            plan.sum(field, rows, source, gradient, (g, part), sums);
+            let range = k0.min(k)..(k0 + plan.depth).min(k);
+            let (from, to) =
+                (blocks.len() * part / plan.parts, blocks.len() * (part + 1) / plan.parts);
+            let cut = Cut { field, steps: &steps, rows: &rows, range };
+            plan.sum(&cut, source.0, gradient, (g, &blocks[from..to]), sums);
         }
     });
-    for g in 0..sizes.groups {
-        for cut in 0..plan.cuts {
-            let k0 = cut * plan.depth;
-            let deep = plan.depth.min(k.saturating_sub(k0));
-            let first = (g * plan.cuts + cut) * plan.parts;
-            for part in 0..plan.parts {
-                let sums = &sums[(first + part) * piece..][..deep * outputs];
-                for o in 0..outputs {
-                    let line = &mut out[(g * outputs + o) * k + k0..][..deep];
-                    for (p, out) in line.iter_mut().enumerate() {
-                        let sum = sums[p * outputs + o];
-                        *out = if part == 0 { sum } else { *out + sum };
-                    }
-                }
-            }
-        }
-    }
+    plan.bring(&steps, k, sums, out);
 }
 
 /// Elements of scratch that [`correlate_filters`] takes.
 pub fn filter_sums_len(sizes: Sizes, taps: usize) -> usize {
     let plan = Plan::new(sizes, taps);
     sizes.groups * plan.cuts * plan.parts * plan.depth * sizes.outputs
+}
+
+/// Neighbouring points, and the depth taps through which they see the source.
+struct Points {
+    at: Range<usize>,
+    depths: Range<usize>,
+}
+
+/// Some of the steps.
+struct Cut<'a> {
+    field: &'a Field,
+    steps: &'a Steps,
+    /// Displacements of all steps.
+    rows: &'a [usize],
+    range: Range<usize>,
 }
 
 /// Shares that a filter gradient has at least, if there are as many blocks. Not the number of threads:
@@ -93,33 +101,62 @@ impl Plan {
         Plan { sizes, cuts, depth: k.div_ceil(cuts), parts, width }
     }
 
-    /// The sums of one group over one part of the points. Each is of a tile whose rows are source planes
-    /// displaced by `rows`, read where they are, and whose columns are packed gradients.
+    /// The points in blocks, of images of a stack that see the same.
+    fn blocks(&self, field: &Field, depths: &[Range<usize>]) -> Vec<Points> {
+        let points = self.sizes.points();
+        let alike: Vec<Points> = match field.depths {
+            1 => vec![Points { at: 0..self.sizes.batch * points, depths: 0..1 }],
+            _ => {
+                assert_eq!(depths.len(), self.sizes.batch, "each image sees some of the depth");
+                let mut first = 0;
+                let runs = depths.chunk_by(|a, b| a == b).map(|run| {
+                    first += run.len();
+                    let at = (first - run.len()) * points..first * points;
+                    Points { at, depths: run[0].clone() }
+                });
+                runs.collect()
+            }
+        };
+        let blocks = alike.iter().flat_map(|run| {
+            let (at, depths) = (run.at.clone(), &run.depths);
+            at.clone().step_by(self.width).map(move |first| Points {
+                at: first..at.end.min(first + self.width),
+                depths: depths.clone(),
+            })
+        });
+        blocks.collect()
+    }
+
+    /// The sums of one group over some points. Each is of a tile whose rows are source planes
+    /// displaced by the cut's steps, read where they are, and whose columns are packed gradients.
     fn sum<T: Float>(
         &self,
-        field: &Field,
-        rows: &[usize],
+        cut: &Cut,
         source: &[T],
         (gradient, spread): (&[T], Spread),
-        (g, part): (usize, usize),
+        (g, blocks): (usize, &[Points]),
         sums: &mut [T],
     ) {
-        let Sizes { batch, groups, inputs, outputs, grid } = self.sizes;
+        let Sizes { groups, inputs, outputs, grid, .. } = self.sizes;
         let (tile, points): (Tile<T>, usize) = (T::tile(isa::current()), self.sizes.points());
-        let total = batch * points;
-        let blocks = total.div_ceil(self.width);
-        let (from, to) = (blocks * part / self.parts, blocks * (part + 1) / self.parts);
-        if from == to || rows.is_empty() {
-            return sums.fill(T::ZERO);
+        let Cut { field, steps, range, .. } = cut;
+        let sees = |block: &Points| steps.of_piece(range, block.depths.clone());
+        // Sums that the first block is no part of have to begin with 0.
+        let whole = blocks.first().is_some_and(|block| sees(block) == *range);
+        if !whole || range.is_empty() {
+            sums.fill(T::ZERO);
         }
         let source = &source[g * inputs * field.channel..];
         let image = field.image(groups * inputs);
-        let farthest = rows.iter().copied().max().unwrap_or(0);
+        let farthest = cut.rows[range.clone()].iter().copied().max().unwrap_or(0);
         let mut places = Vec::with_capacity(self.width);
         with_scratch(packed_len(tile, self.width, outputs), |packed: &mut [T]| {
-            for block in from..to {
-                let first = block * self.width;
-                let count = self.width.min(total - first);
+            for (number, block) in blocks.iter().enumerate() {
+                let seen = sees(block);
+                if seen.is_empty() {
+                    continue;
+                }
+                let (first, count) = (block.at.start, block.at.len());
                 places.clear();
                 let mut q = first;
                 while q < first + count {
@@ -139,9 +176,11 @@ impl Plan {
                 }
                 let last = places.iter().copied().max().unwrap_or(0);
                 assert!(last + farthest < source.len(), "the field is too short");
+                let rows = &cut.rows[seen.clone()];
                 for f in (0..outputs).step_by(tile.columns) {
+                    let at = (seen.start - range.start) * outputs + f;
                     // SAFETY: the farthest point of the farthest row is in the field, as just checked; a
-                    // panel has `count` rows; the sums are `rows.len() * outputs` numbers of this item's
+                    // panel has `count` rows; the sums are `range.len() * outputs` numbers of this item's
                     // own.
                     unsafe {
                         (tile.run)(Product {
@@ -150,13 +189,59 @@ impl Plan {
                             a_rows: rows.as_ptr(),
                             columns: places.as_ptr(),
                             b: packed[f * count..].as_ptr(),
-                            c: sums.as_mut_ptr().add(f),
+                            c: sums.as_mut_ptr().add(at),
                             c_row: outputs,
                             m: rows.len(),
                             n: tile.columns.min(outputs - f),
-                            add: block > from,
+                            add: !whole || number > 0,
                             ..Product::default()
                         });
+                    }
+                }
+            }
+        });
+    }
+
+    /// Adds the parts' sums and brings them to their places in the gradient.
+    fn bring<T: Float>(&self, steps: &Steps, k: usize, sums: &[T], out: &mut [T]) {
+        /// Results that are brought together: a cache line of sums or two.
+        const SIDE: usize = 16;
+        /// Steps: some lines of each result, whose ends may lie in the same few sets of the cache.
+        const DEEP: usize = 64;
+        let outputs = self.sizes.outputs;
+        let places: Vec<usize> = steps.places(0).collect();
+        let piece = self.depth * outputs;
+        let groups = outputs.div_ceil(SIDE);
+        let out = Parts::new(out);
+        let grain = GRAIN.div_ceil(k * self.parts * SIDE);
+        parallel_for(self.sizes.groups * groups, grain, |range| {
+            for item in range {
+                let (g, first) = (item / groups, item % groups * SIDE);
+                let count = SIDE.min(outputs - first);
+                let lines = (g * outputs + first) * k;
+                // SAFETY: groups of results are disjoint.
+                let out = unsafe { out.slice(lines..lines + count * k) };
+                for (cut, places) in places.chunks(self.depth).enumerate() {
+                    let parts = &sums[(g * self.cuts + cut) * self.parts * piece + first..];
+                    for (block, places) in places.chunks(DEEP).enumerate() {
+                        let mut all = [[T::ZERO; SIDE]; DEEP];
+                        for part in 0..self.parts {
+                            let parts = &parts[part * piece + block * DEEP * outputs..];
+                            for (p, all) in all.iter_mut().take(places.len()).enumerate() {
+                                let line = &parts[p * outputs..][..count];
+                                match line.first_chunk::<SIDE>() {
+                                    Some(line) => (0..SIDE).for_each(|o| all[o] += line[o]),
+                                    None => {
+                                        all.iter_mut().zip(line).for_each(|(sum, x)| *sum += *x)
+                                    }
+                                }
+                            }
+                        }
+                        for (o, out) in out.chunks_exact_mut(k).enumerate() {
+                            for (all, &place) in all.iter().zip(places) {
+                                out[place] = all[o];
+                            }
+                        }
                     }
                 }
             }

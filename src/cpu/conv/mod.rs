@@ -6,14 +6,14 @@
 mod correlation;
 mod filters;
 mod half;
+mod place;
+mod steps;
 mod way;
 mod zones;
 
 pub use correlation::Correlation;
 pub use filters::{correlate_filters, filter_sums_len};
 pub use half::{HalfCorrelation, HalfFilters};
-
-use super::field::Field;
 
 /// Most rows of a gathered block: a panel of them stays in the first-level cache.
 const DEPTH: usize = 320;
@@ -72,8 +72,4 @@ impl Spread {
         let channel = sizes.points();
         Spread { image: sizes.groups * sizes.outputs * channel, channel }
     }
-}
-
-fn displacements(field: &Field, channels: usize) -> Vec<usize> {
-    (0..channels).flat_map(|c| field.taps.iter().map(move |t| c * field.channel + t)).collect()
 }

@@ -91,12 +91,15 @@ impl Way {
             let line = (lines.panels - 1) as f64 * filters(SIDE) + filters(last);
             (Way::Lines(lines), images * count as f64 * line * pieces)
         };
+        // Rows that are taken one by one leave out what they do not see.
+        let seen: usize = field.sees.iter().map(|seen| seen.len()).sum();
+        let seen = seen as f64 / (field.lines * field.sees.len()) as f64;
         let packed = (sizes.batch * sizes.points()).div_ceil(tile.columns) as f64;
         let points = panels(sizes.outputs, &points) * pieces(20.0);
         let ways = [
             (Way::Packed, packed * (filters(SIDE) + 50.0)),
-            (Way::Points, images * height as f64 * points),
-            line(height, width, 1.0),
+            (Way::Points, images * height as f64 * points * seen),
+            line(height, width, seen),
             line(1, (height - 1) * pitch + width, pieces(40.0)),
         ];
         // The rows of many source planes would push each other out of the first-level cache.

@@ -9,6 +9,8 @@ use crate::cpu::depthwise::{Planes, correlate_plane_filters, correlate_planes, s
 use crate::cpu::field::{Field, Window};
 use crate::cpu::float::{Float, single, single_mut};
 use crate::cpu::isa;
+use crate::cpu::parts::Parts;
+use crate::cpu::threads::{GRAIN, parallel_for};
 use crate::cpu::winograd::{Filters, Stride, Winograd};
 use crate::ops::matmul::cuda;
 use crate::ops::{compute, gpu};
@@ -46,7 +48,7 @@ fn correlate_direct<'w, T: Float + Element>(
     sizes: Sizes,
     window: &Window,
     source: &[T],
-    weight: impl Fn(usize) -> &'w [T],
+    weight: impl Fn(usize) -> &'w [T] + Sync,
     bias: Option<&[T]>,
     target: Target,
     out: &mut [T],
@@ -71,7 +73,7 @@ fn correlate_direct<'w, T: Float + Element>(
     for (i, source) in source[..batch / images * len].chunks_exact(len).enumerate() {
         let source = prepared(&field, source, window.source, copy);
         let first = target.first + i * images * target.image;
-        correlation.run(source, filters, bias, Target { first, ..target }, out);
+        correlation.run(source, &[], filters, bias, Target { first, ..target }, out);
     }
 }
 
@@ -264,17 +266,23 @@ pub fn turned<T: Float + Element>(
     let k = outputs * which.len();
     let turned = scratch::<T>(groups * inputs * k);
     // SAFETY: a new tensor that nobody else has.
-    let all = unsafe { turned.as_mut_slice::<T>() };
-    for (g, all) in all.chunks_exact_mut((inputs * k).max(1)).enumerate() {
-        for o in 0..outputs {
-            for c in 0..inputs {
-                let from = &w[((g * outputs + o) * inputs + c) * taps..][..taps];
-                let to = &mut all[c * k + o * which.len()..][..which.len()];
-                for (to, &tap) in to.iter_mut().zip(which) {
-                    *to = from[tap];
+    let all = Parts::new(unsafe { turned.as_mut_slice::<T>() });
+    for g in 0..groups {
+        parallel_for(inputs, GRAIN.div_ceil(k.max(1)), |channels| {
+            let first = g * inputs + channels.start;
+            // SAFETY: channels are disjoint.
+            let all = unsafe { all.slice(first * k..(first + channels.len()) * k) };
+            for o in 0..outputs {
+                let filter = ((g * outputs + o) * inputs + channels.start) * taps;
+                let filter = w[filter..][..channels.len() * taps].chunks_exact(taps);
+                for (from, to) in filter.zip(all.chunks_exact_mut(k)) {
+                    let to = &mut to[o * which.len()..][..which.len()];
+                    for (to, &tap) in to.iter_mut().zip(which) {
+                        *to = from[tap];
+                    }
                 }
             }
-        }
+        });
     }
     turned
 }
@@ -333,7 +341,7 @@ pub fn weight_kernel<T: Float + Element>(shape: &Shape, dy: &[T], x: &[T], out: 
     // SAFETY: new tensors that nobody else has.
     let (sums, copy) = unsafe { (sums.as_mut_slice::<T>(), copy.as_mut_slice::<T>()) };
     let source = prepared(&field, x, window.source, copy);
-    correlate_filters(sizes, &field, source, (dy, Spread::dense(sizes)), sums, out);
+    correlate_filters(sizes, &field, (source, &[]), (dy, Spread::dense(sizes)), sums, out);
 }
 
 /// The sum of `[N, C, ..]` over all dimensions but the second.

@@ -85,6 +85,19 @@ impl Stack<'_> {
         (slices, plane, self.depth.taps.iter().map(|t| (t - low) as usize).collect())
     }
 
+    /// The depth taps through which each of some slices sees the source; one, if it sees nothing.
+    fn sees(&self, slices: Range<usize>) -> Vec<Range<usize>> {
+        let sees = |i: usize| {
+            let inside = |t: &isize| {
+                (0..self.depth.size as isize).contains(&((i * self.depth.step) as isize + t))
+            };
+            let first = self.depth.taps.iter().position(inside).unwrap_or(0);
+            let seen = self.depth.taps[first..].iter().take_while(|t| inside(t)).count();
+            first..first + seen.max(1)
+        };
+        slices.map(sees).collect()
+    }
+
     /// Prepares the planes of the slices from `first` on of an image, `channels x depth` planes.
     fn fill<T: Float>(&self, field: &Field, image: &[T], first: usize, copy: &mut [T]) {
         let [h, w] = self.window.source;
@@ -150,10 +163,11 @@ impl Stack<'_> {
         let image = channels * self.depth.size * self.window.source[0] * self.window.source[1];
         self.blocks(sizes.batch, slices, |n, block| {
             self.fill(&planes, &source[n * image..(n + 1) * image], block.start, copy);
+            let sees = self.sees(block.clone());
             for ((part, correlation), filters) in parts.iter().zip(&correlations).zip(&filters) {
                 let first = part.target.first + n * part.target.image + block.start * slice;
                 let target = Target { first, image: slice, ..part.target };
-                correlation.run(copy, filters, bias, target, out);
+                correlation.run(copy, &sees, filters, bias, target, out);
             }
         });
     }
@@ -184,7 +198,8 @@ impl Stack<'_> {
         self.blocks(batch, slices, |n, block| {
             self.fill(&field, &source[n * image..(n + 1) * image], block.start, copy);
             let gradient = &gradient[n * results * spread.channel + block.start * points..];
-            correlate_filters(sizes, &field, copy, (gradient, spread), sums, part);
+            let sees = self.sees(block);
+            correlate_filters(sizes, &field, (copy, &sees), (gradient, spread), sums, part);
             out.iter_mut().zip(&*part).for_each(|(out, &part)| *out += part);
         });
     }
