@@ -209,7 +209,7 @@ impl Plan {
         /// Steps: some lines of each result, whose ends may lie in the same few sets of the cache.
         const DEEP: usize = 64;
         let outputs = self.sizes.outputs;
-        let places: Vec<usize> = steps.places(0).collect();
+        let places: Vec<usize> = steps.places().collect();
         let piece = self.depth * outputs;
         let groups = outputs.div_ceil(SIDE);
         let out = Parts::new(out);
