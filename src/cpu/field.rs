@@ -169,18 +169,8 @@ impl Field {
         {
             return (1, vec![0..1; self.sees.len()]);
         }
-        let sees = |i: usize| {
-            let inside = |line: &&[[isize; 2]]| {
-                (0..height as isize).contains(&((i * step) as isize + line[0][0]))
-            };
-            match lines.iter().position(inside) {
-                Some(first) => {
-                    first..first + lines[first..].iter().take_while(|line| inside(line)).count()
-                }
-                None => 0..1,
-            }
-        };
-        (lines.len(), (0..self.sees.len()).map(sees).collect())
+        let rows: Vec<isize> = lines.iter().map(|line| line[0][0]).collect();
+        (rows.len(), (0..self.sees.len()).map(|i| seen(&rows, i * step, height)).collect())
     }
 
     /// The field of a volume with `planes` prepared planes per channel. Its images are slices: image i reads
@@ -233,6 +223,13 @@ impl Field {
             _ => fill_phases(self, source, size, out),
         }
     }
+}
+
+/// Those of ascending or descending taps that are in a source of `size` from `at` on; one, if none is.
+pub fn seen(taps: &[isize], at: usize, size: usize) -> Range<usize> {
+    let inside = |tap: &isize| (0..size as isize).contains(&(at as isize + tap));
+    let first = taps.iter().position(inside).unwrap_or(0);
+    first..first + taps[first..].iter().take_while(|tap| inside(tap)).count().max(1)
 }
 
 /// The part of `len` prepared rows or columns from `origin` on that lies in a source of `size`.

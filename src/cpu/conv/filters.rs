@@ -103,28 +103,20 @@ impl Plan {
 
     /// The points in blocks, of images of a stack that see the same.
     fn blocks(&self, field: &Field, depths: &[Range<usize>]) -> Vec<Points> {
-        let points = self.sizes.points();
-        let alike: Vec<Points> = match field.depths {
-            1 => vec![Points { at: 0..self.sizes.batch * points, depths: 0..1 }],
-            _ => {
-                assert_eq!(depths.len(), self.sizes.batch, "each image sees some of the depth");
-                let mut first = 0;
-                let runs = depths.chunk_by(|a, b| a == b).map(|run| {
-                    first += run.len();
-                    let at = (first - run.len()) * points..first * points;
-                    Points { at, depths: run[0].clone() }
-                });
-                runs.collect()
-            }
-        };
-        let blocks = alike.iter().flat_map(|run| {
-            let (at, depths) = (run.at.clone(), &run.depths);
-            at.clone().step_by(self.width).map(move |first| Points {
-                at: first..at.end.min(first + self.width),
-                depths: depths.clone(),
-            })
-        });
-        blocks.collect()
+        let (batch, points) = (self.sizes.batch, self.sizes.points());
+        let planes = vec![0..1; batch];
+        let depths = if field.depths == 1 { &planes } else { depths };
+        assert_eq!(depths.len(), batch, "each image sees some of the depth");
+        let (mut blocks, mut start) = (Vec::new(), 0);
+        for alike in depths.chunk_by(|a, b| a == b) {
+            let end = start + alike.len() * points;
+            blocks.extend((start..end).step_by(self.width).map(|first| Points {
+                at: first..end.min(first + self.width),
+                depths: alike[0].clone(),
+            }));
+            start = end;
+        }
+        blocks
     }
 
     /// The sums of one group over some points. Each is of a tile whose rows are source planes

@@ -76,23 +76,26 @@ impl Steps {
         let missed: usize = field.sees.iter().map(|seen| lines - seen.len()).sum();
         let (steps, points) = (channels * all * missed / lines, width * images * missed / lines);
         if depths == 1 && (steps < STEPS * field.sees.len() || points < POINTS) {
-            let taps = channels * all;
-            return Steps { channels: 1, block: 1, depths: 1, lines: 1, taps, deepest };
+            return Steps::plain(channels * all, deepest);
         }
-        let blocks = channels.div_ceil((together / all).max(1)).max(1);
-        let block = channels.div_ceil(blocks).max(1);
+        let blocks = channels.div_ceil((together / all).max(1));
+        let block = channels.div_ceil(blocks);
         Steps { channels, block, depths, lines, taps: all / (depths * lines), deepest }
     }
 
-    /// Steps by depth taps alone, in no pieces.
+    /// Steps by depth taps alone.
     pub fn of_depths(field: &Field, channels: usize) -> Steps {
-        let taps = field.taps.len() / field.depths;
-        if field.depths == 1 {
-            let taps = channels * taps;
-            return Steps { channels: 1, block: 1, depths: 1, lines: 1, taps, deepest: taps };
+        let (depths, all) = (field.depths, channels * field.taps.len());
+        if depths == 1 {
+            return Steps::plain(all, all);
         }
-        let block = channels.max(1);
-        Steps { channels, block, depths: field.depths, lines: 1, taps, deepest: channels * taps }
+        let taps = field.taps.len() / depths;
+        Steps { channels, block: channels, depths, lines: 1, taps, deepest: all }
+    }
+
+    /// So many steps in the filters' order.
+    fn plain(taps: usize, deepest: usize) -> Steps {
+        Steps { channels: 1, block: 1, depths: 1, lines: 1, taps, deepest }
     }
 
     /// Those steps of a piece of [`Steps::of_depths`] that points see.
@@ -120,7 +123,7 @@ impl Steps {
     /// Brings numbers in the filters' order, `each` per step, into this one.
     pub fn arrange<T: Copy>(&self, numbers: &[T], each: usize, out: &mut [T]) {
         let len = self.taps * each;
-        for (from, to) in self.starts().zip(out.chunks_exact_mut(len.max(1))) {
+        for (from, to) in self.starts().zip(out.chunks_exact_mut(len)) {
             to.copy_from_slice(&numbers[from * each..][..len]);
         }
     }
@@ -151,16 +154,14 @@ impl Steps {
         let lines = self.depths * self.lines;
         for block in 0..self.channels.div_ceil(self.block) {
             let (start, line) = (first, self.of_block(block) * self.taps);
-            let (count, unit) = if line > self.deepest { (lines, 1) } else { (1, line.max(1)) };
+            let (count, unit) = if line > self.deepest { (lines, 1) } else { (1, line) };
             let len = lines * line / count;
-            let (units, most) = ((len / unit).max(1), self.deepest / unit);
+            let (units, most) = (len / unit, self.deepest / unit);
             let depth = units.div_ceil(units.div_ceil(most)) * unit;
             for _ in 0..count {
                 let end = first + len;
-                // An empty sum has a piece too: something has to write its 0.
-                let starts = (first..end.max(first + 1)).step_by(depth);
                 let piece = |from: usize| Piece { steps: from..end.min(from + depth), start, line };
-                pieces.extend(starts.map(piece));
+                pieces.extend((first..end).step_by(depth).map(piece));
                 first = end;
             }
         }
@@ -181,11 +182,10 @@ impl Steps {
     #[inline(always)]
     pub fn seen(&self, piece: &Piece, seen: Seen) -> impl Iterator<Item = Range<usize>> + use<> {
         let Piece { steps: Range { start: from, end: to }, start, line } = *piece;
-        let (plain, lines, depths, some) =
-            (self.is_plain(), self.lines, seen.depths(), seen.lines());
+        let (lines, depths, some) = (self.lines, seen.depths(), seen.lines());
         // As many ranges as depth taps; one, where these see all lines.
         let (count, first, len) = match some.len() {
-            _ if plain => (1, from, to - from),
+            _ if self.is_plain() => (1, from, to - from),
             all if all == lines => {
                 (1, start + depths.start * lines * line, depths.len() * lines * line)
             }
@@ -198,7 +198,7 @@ impl Steps {
             let at = first + depth * lines * line;
             at.max(from)..(at + len).min(to)
         };
-        (0..count).map(range).filter(move |range| plain || !range.is_empty())
+        (0..count).map(range).filter(|range| !range.is_empty())
     }
 }
 

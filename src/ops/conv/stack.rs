@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use super::kernels::{field_of, minimal, scratch};
 use crate::cpu::conv::{Correlation, Sizes, Spread, Target, correlate_filters, filter_sums_len};
-use crate::cpu::field::{Field, Window};
+use crate::cpu::field::{Field, Window, seen};
 use crate::cpu::float::Float;
 use crate::cpu::winograd::Winograd;
 use crate::tensor::{Dtype, Element};
@@ -87,15 +87,8 @@ impl Stack<'_> {
 
     /// The depth taps through which each of some slices sees the source; one, if it sees nothing.
     fn sees(&self, slices: Range<usize>) -> Vec<Range<usize>> {
-        let sees = |i: usize| {
-            let inside = |t: &isize| {
-                (0..self.depth.size as isize).contains(&((i * self.depth.step) as isize + t))
-            };
-            let first = self.depth.taps.iter().position(inside).unwrap_or(0);
-            let seen = self.depth.taps[first..].iter().take_while(|t| inside(t)).count();
-            first..first + seen.max(1)
-        };
-        slices.map(sees).collect()
+        let Depth { step, taps, size, .. } = self.depth;
+        slices.map(|i| seen(taps, i * step, *size)).collect()
     }
 
     /// Prepares the planes of the slices from `first` on of an image, `channels x depth` planes.
