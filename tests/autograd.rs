@@ -1,9 +1,10 @@
 //! The engine: accumulation, graph lifetime, hooks, in-place changes and views.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
-use torchrs::{Dtype, Tensor, autograd, catch, no_grad};
+use torchrs::autograd::{self, BackwardCtx, record};
+use torchrs::{Dtype, Tensor, catch, no_grad};
 
 fn leaf(values: &[f64]) -> Tensor {
     Tensor::from_slice(values, [values.len()]).requires_grad_(true)
@@ -78,6 +79,38 @@ fn backward_into_touches_only_the_leaves_named() {
     autograd::backward_into(&[&y], &[None], &[&w], false, false);
     assert!(x.grad().is_none());
     assert_eq!(grad(&w), [3.0]);
+}
+
+/// What a backward is asked for, per input, while `run` differentiates a product of two leaves.
+fn asked(run: impl FnOnce(&Tensor, &Tensor, &Tensor)) -> Vec<[bool; 2]> {
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let (a, b, seen) = (leaf(&[2.0]), leaf(&[3.0]), asked.clone());
+    let y = record("product", &[&a, &b], no_grad(|| &a * &b), |saver| {
+        let (a, b) = (saver.save(&a), saver.save(&b));
+        move |ctx: &BackwardCtx| {
+            seen.lock().unwrap().push([ctx.needs(0), ctx.needs(1)]);
+            let by = |input, other| ctx.needs(input).then(|| ctx.grad(0) * ctx.get(other));
+            [by(0, &b), by(1, &a)].into_iter().collect()
+        }
+    });
+    run(&y, &a, &b);
+    let asked = asked.lock().unwrap();
+    asked.clone()
+}
+
+#[test]
+fn backwards_are_asked_only_for_what_is_wanted() {
+    let grad = |y: &Tensor, of: &Tensor| {
+        autograd::grad(&[y], &[of], &[None], true, false)[0].as_ref().unwrap().item()
+    };
+    let by_grad = asked(|y, a, b| {
+        assert_eq!(grad(y, a), 3.0);
+        assert_eq!(grad(y, b), 2.0);
+        y.backward();
+    });
+    assert_eq!(by_grad, [[true, false], [false, true], [true, true]]);
+    let by_backward = asked(|y, _, b| autograd::backward_into(&[y], &[None], &[b], false, false));
+    assert_eq!(by_backward, [[false, true]]);
 }
 
 #[test]

@@ -327,6 +327,8 @@ fn run(
 
 struct Pass {
     tasks: Vec<Task>,
+    /// Not all gradients are wanted.
+    partial: bool,
     /// What there is to do for each node.
     reached: Reached,
     /// Where the caller started it.
@@ -381,7 +383,8 @@ impl Pass {
         let needed = Rc::new(needed(&tasks, &index, wanted));
         let order = Order::of(tasks.iter().map(|task| &*task.node));
         let reached = Reached { index: Rc::new(index), needed };
-        let mut pass = Pass { tasks, reached, called, order };
+        let partial = !matches!(wanted, Wanted::Leaves);
+        let mut pass = Pass { tasks, partial, reached, called, order };
         for (edge, grad) in starts {
             let i = pass.place(&edge.node);
             pass.deliver(i, edge.output, grad);
@@ -499,11 +502,11 @@ impl Pass {
         // Neither hooks nor captures see the results.
         let plain = !hooked && kept && self.order.is_none() && !has_mode(GRAD | FORWARD);
         let places = if plain { self.places(node) } else { super::Grads::new() };
+        let wanted = self.wanted(node);
+        let gradients = || node.run(&grads, keep, wanted.as_deref(), &places);
         let mut results = match &node.kind {
-            Kind::Function if has_mode(ANOMALY) => {
-                anomaly::watch(node, self.called, || node.run(&grads, keep, &places))
-            }
-            Kind::Function => node.run(&grads, keep, &places),
+            Kind::Function if has_mode(ANOMALY) => anomaly::watch(node, self.called, gradients),
+            Kind::Function => gradients(),
             Kind::Accumulate(_) => {
                 let watched = hooked.then(|| grads[0].clone());
                 // Moved, not cloned: a gradient that nobody else holds becomes `.grad` itself.
@@ -518,6 +521,14 @@ impl Pass {
             node.run_posthooks(&mut results, &grads);
         }
         results
+    }
+
+    /// Which of a node's inputs are on the way to something that is wanted; `None` if all that can be.
+    fn wanted(&self, node: &Node) -> Option<SmallVec<[bool; 4]>> {
+        let needed = |edge: &Option<Edge>| {
+            edge.as_ref().is_some_and(|edge| self.reached.needed[self.place(&edge.node)])
+        };
+        self.partial.then(|| node.edges.iter().map(needed).collect())
     }
 
     /// Where the leaves at the ends of a node's edges want their gradients; nothing if none of them does.

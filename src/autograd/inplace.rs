@@ -7,7 +7,7 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use smallvec::smallvec;
+use smallvec::{SmallVec, smallvec};
 
 use super::mode::{FORWARD, has_mode, is_inference_mode_enabled};
 use super::node::{BackwardCtx, BackwardFn, Edge, Grads, Node};
@@ -237,7 +237,9 @@ fn copy_slices_backward(
     let slice = result.as_strided(&view.shape, &view.strides, view.offset - base.offset);
     let grad_slice = part.join(slice.clone_contiguous());
     // The closure is run through the outer node's retain rule: it lives as long as that node does.
-    let mut grads = inner.run(&[Some(grad_slice)], true, &[]);
+    let edges = inner.edges.iter().enumerate();
+    let wanted: SmallVec<[bool; 4]> = edges.map(|(i, e)| e.is_some() && ctx.needs(i)).collect();
+    let mut grads = inner.run(&[Some(grad_slice)], true, Some(&wanted), &[]);
     if ctx.needs(0) {
         match grads[0].take() {
             Some(g) => slice.copy_(&part.cut(g)),

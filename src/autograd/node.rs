@@ -118,12 +118,14 @@ impl Node {
         }
     }
 
-    /// Runs the node's backward; without `keep` its saved tensors are freed.
+    /// Runs the node's backward for the inputs that are `wanted`, or all that can be; without `keep` its saved
+    /// tensors are freed.
     /// `places` as in [`BackwardCtx::place`], for no input or for each.
     pub(crate) fn run(
         self: &Arc<Self>,
         grads: &[Option<Tensor>],
         keep: bool,
+        wanted: Option<&[bool]>,
         places: &[Option<Tensor>],
     ) -> Grads {
         let backward = {
@@ -137,7 +139,7 @@ impl Node {
                 self.name
             )))
         };
-        self.call(&backward, BackwardCtx { grads, node: self, wanted: None, places })
+        self.call(&backward, BackwardCtx { grads, node: self, wanted, places })
     }
 
     /// Calls a backward of this node.
@@ -269,6 +271,11 @@ impl BackwardCtx<'_> {
     /// Throws [`Error::Autograd`] when it was changed in place since it was saved.
     pub fn get(&self, saved: &SavedTensor) -> Tensor {
         saved.unpack(self.node.name, Some(self.node))
+    }
+
+    /// [`get`](Self::get) for the gradient of input `i`, if that is wanted and something was saved for it.
+    pub(crate) fn get_for(&self, i: usize, saved: &Option<SavedTensor>) -> Option<Tensor> {
+        saved.as_ref().filter(|_| self.needs(i)).map(|saved| self.get(saved))
     }
 
     /// True when this backward is itself being differentiated (`create_graph`, or tangents are carried

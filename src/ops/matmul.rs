@@ -94,8 +94,8 @@ impl Tensor {
             let b = self.requires_grad().then(|| saver.save(other));
             move |ctx: &BackwardCtx<'_>| {
                 let g = ctx.grad(0);
-                let da = b.as_ref().map(|b| g.mm(&ctx.get(b).t()));
-                let db = a.as_ref().map(|a| ctx.get(a).t().mm(&g));
+                let da = ctx.get_for(0, &b).map(|b| g.mm(&b.t()));
+                let db = ctx.get_for(1, &a).map(|a| a.t().mm(&g));
                 smallvec![da, db]
             }
         };
@@ -219,8 +219,8 @@ impl Tensor {
                 let g = ctx.grad(0);
                 let scaled = |t: Tensor, by: f64| if by == 1.0 { t } else { t * by };
                 let start = ctx.needs(0).then(|| scaled(g.clone(), beta));
-                let da = b.as_ref().map(|b| scaled(g.mm(&ctx.get(b).t()), alpha));
-                let db = a.as_ref().map(|a| scaled(ctx.get(a).t().mm(&g), alpha));
+                let da = ctx.get_for(1, &b).map(|b| scaled(g.mm(&b.t()), alpha));
+                let db = ctx.get_for(2, &a).map(|a| scaled(a.t().mm(&g), alpha));
                 smallvec![start, da, db]
             }
         })
@@ -286,10 +286,10 @@ impl Tensor {
             let (with_bias, shape) = (bias.is_some(), self.layout().shape.clone());
             move |ctx: &BackwardCtx<'_>| {
                 let g = flat(&ctx.grad(0));
-                let dx = w.as_ref().map(|w| unflat(g.mm(&ctx.get(w)), &shape));
+                let dx = ctx.get_for(0, &w).map(|w| unflat(g.mm(&w), &shape));
+                let x = ctx.get_for(1, &x).map(|x| flat(&x));
                 let joint = match &x {
                     Some(x) if with_bias && ctx.needs(2) && !ctx.create_graph() => {
-                        let x = flat(&ctx.get(x));
                         no_grad(|| library::weight_and_bias(&g.untracked(), &x.untracked()))
                     }
                     _ => None,
@@ -297,12 +297,9 @@ impl Tensor {
                 if let Some((dw, db)) = joint {
                     return smallvec![dx, Some(dw), Some(db)];
                 }
-                let dw = x.as_ref().map(|x| {
-                    let x = flat(&ctx.get(x));
-                    match ctx.place(1) {
-                        Some(place) => no_grad(|| cpu::product_at(&g.t(), &x, place)),
-                        None => g.t().mm(&x),
-                    }
+                let dw = x.map(|x| match ctx.place(1) {
+                    Some(place) => no_grad(|| cpu::product_at(&g.t(), &x, place)),
+                    None => g.t().mm(&x),
                 });
                 let mut grads: SmallVec<[Option<Tensor>; 3]> = smallvec![dx, dw];
                 if with_bias {
@@ -409,8 +406,8 @@ fn batched(op: &'static str, a: &Tensor, b: &Tensor) -> Tensor {
         let saved_b = a.requires_grad().then(|| saver.save(b));
         move |ctx: &BackwardCtx<'_>| {
             let g = ctx.grad(0);
-            let da = saved_b.as_ref().map(|b| g.matmul(&ctx.get(b).transpose(-1, -2)));
-            let db = saved_a.as_ref().map(|a| ctx.get(a).transpose(-1, -2).matmul(&g));
+            let da = ctx.get_for(0, &saved_b).map(|b| g.matmul(&b.transpose(-1, -2)));
+            let db = ctx.get_for(1, &saved_a).map(|a| a.transpose(-1, -2).matmul(&g));
             smallvec![da, db]
         }
     };

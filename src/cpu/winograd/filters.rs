@@ -198,13 +198,11 @@ impl Unpack<'_> {
     /// # Safety
     /// The processor has the lanes' instructions.
     #[inline(always)]
-    unsafe fn unpack<V: Shuffles>(self) {
-        let inputs = self.out.len() / TAPS;
-        assert!((N * N - 1) * self.stride + inputs.next_multiple_of(L) <= self.sums.len());
-        for c in (0..inputs).step_by(L) {
-            let mut taps = [[0.0; L]; TAPS];
-            // SAFETY: inside the sums by the assertion.
+    unsafe fn unpack<V: Shuffles>(mut self) {
+        for c in self.pieces(N * N) {
+            // SAFETY: a piece's sums are there.
             unsafe {
+                let mut taps = [V::splat(0.0); TAPS];
                 let mut half = [[V::splat(0.0); 3]; N];
                 for i in 0..N {
                     let mut u = [V::splat(0.0); N];
@@ -220,14 +218,36 @@ impl Unpack<'_> {
                     }
                     let column = points::tap_gradients(u);
                     for i in 0..3 {
-                        column[i].store(taps[3 * i + j].as_mut_ptr());
+                        taps[3 * i + j] = column[i];
                     }
                 }
+                self.store(c, taps);
             }
-            for (l, out) in self.out[c * TAPS..].chunks_exact_mut(TAPS).take(L).enumerate() {
-                for t in 0..TAPS {
-                    out[t] = taps[t][l];
-                }
+        }
+    }
+
+    /// The first source channels of pieces of L, of which there are sums of so many products.
+    #[inline(always)]
+    pub fn pieces(&self, products: usize) -> impl Iterator<Item = usize> + use<> {
+        let inputs = self.out.len() / TAPS;
+        assert!((products - 1) * self.stride + inputs.next_multiple_of(L) <= self.sums.len());
+        (0..inputs).step_by(L)
+    }
+
+    /// The taps of the source channels from c on.
+    ///
+    /// # Safety
+    /// The processor has the lanes' instructions.
+    #[inline(always)]
+    pub unsafe fn store<V: Shuffles>(&mut self, c: usize, taps: [V; TAPS]) {
+        let mut all = [[0.0; L]; TAPS];
+        for t in 0..TAPS {
+            // SAFETY: the caller's promise.
+            unsafe { taps[t].store(all[t].as_mut_ptr()) };
+        }
+        for (l, out) in self.out[c * TAPS..].chunks_exact_mut(TAPS).take(L).enumerate() {
+            for t in 0..TAPS {
+                out[t] = all[t][l];
             }
         }
     }

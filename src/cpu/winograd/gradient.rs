@@ -1,18 +1,15 @@
-//! The gradient of the filters at stride 1: the transposed computation, summed over the tiles.
-
-use std::marker::PhantomData;
+//! The gradient of the filters: the transposed computation, summed over the tiles.
 
 use super::filters::{TAPS, Unpack};
 use super::lanes::L;
-use super::spread::{Gradients, Inputs, Spread};
+use super::phases::Phases;
 use super::tiles::Lanes;
-use super::{Block, Dense, FILTER, PRODUCTS, Scheme, Stride, Winograd, apart, tile};
+use super::{Block, Counts, Dense, FILTER, Stride, Transposed, Winograd, apart, tile};
 use crate::cpu::conv::Sizes;
 use crate::cpu::micro::multiply;
 use crate::cpu::pack::{pack, packed_len};
 use crate::cpu::parts::{Parts, Shared, with_scratch};
 use crate::cpu::threads::parallel_for;
-use crate::cpu::vectorize::vectorize;
 
 /// Tiles of a block of the filters' gradient, whose sums are taken one after the other.
 const BLOCK: usize = 128;
@@ -21,19 +18,25 @@ impl Winograd {
     /// Whether [`correlate_filters`](Self::correlate_filters) takes less time than summing directly.
     pub fn pays_for_filters(&self) -> bool {
         let (minimal, direct) = self.costs(FILTER);
-        self.stride == Stride::One && minimal < direct
+        self.stride != Stride::Half && minimal < direct
     }
 
     /// Elements of scratch that [`correlate_filters`](Self::correlate_filters) takes.
     pub fn filter_sums_len(&self) -> usize {
         let Sizes { inputs, outputs, .. } = self.sizes;
+        let Counts { operands, products, .. } = self.stride.counts();
         let (left, right) = (outputs * self.distance(), inputs * self.distance());
-        PRODUCTS * (apart(inputs * outputs) + apart(left) + apart(right)) + 4 * L
+        products * apart(left) + operands * (apart(inputs * outputs) + apart(right)) + 4 * L
+    }
+
+    /// Tiles of a block, of which all but the last have as many.
+    fn together(&self) -> usize {
+        self.total().div_ceil(self.total().div_ceil(BLOCK)).next_multiple_of(L)
     }
 
     /// Distance between channels in the operands of the filters' gradient.
     fn distance(&self) -> usize {
-        BLOCK.min(self.total().next_multiple_of(L)) + 2 * L
+        self.together() + 2 * L
     }
 
     /// For every source channel, tap and result channel, the sum over the grid of source times
@@ -46,32 +49,50 @@ impl Winograd {
         scratch: &mut [f32],
         out: &mut [f32],
     ) {
+        match self.stride {
+            Stride::One => self.correlate_filters_by::<Dense>(source, gradient, scratch, out),
+            Stride::Two => self.correlate_filters_by::<Phases>(source, gradient, scratch, out),
+            Stride::Half => unreachable!("a stride of one half is a data gradient's"),
+        }
+    }
+
+    fn correlate_filters_by<S: Transposed>(
+        &self,
+        source: &[f32],
+        gradient: &[f32],
+        scratch: &mut [f32],
+        out: &mut [f32],
+    ) {
         let Sizes { groups, inputs, outputs, grid, .. } = self.sizes;
         let (total, stride, tile) = (self.total(), self.distance(), tile());
         let (left, right) = (apart(outputs * stride), apart(inputs * stride));
         let size = apart(inputs * outputs);
-        let (sums, operands) = scratch.split_at_mut(PRODUCTS * size + L);
+        let (sums, operands) = scratch.split_at_mut(S::OPERANDS * size + L);
+        // The product that has each operand.
+        let product = |p| S::operands(p).map(move |_| p);
+        let product: Vec<usize> = (0..S::PRODUCTS).flat_map(product).collect();
         for g in 0..groups {
-            for first in (0..total).step_by(BLOCK) {
-                let count = BLOCK.min(total - first);
-                let lanes = &Lanes::new(grid, Dense::SHORTENS, first, count);
+            for first in (0..total).step_by(self.together()) {
+                let count = self.together().min(total - first);
+                let lanes = &Lanes::new(grid, S::SHORTENS, first, count);
                 let block = Block { all: self, lanes, stride, group: g };
-                block.spread_both(source, gradient, operands);
-                let (grads, columns) = operands.split_at(PRODUCTS * left + L);
+                block.spread_both::<S>(source, gradient, operands);
+                let (grads, columns) = operands.split_at(S::PRODUCTS * left + L);
                 let sums = Parts::new(sums);
-                parallel_for(PRODUCTS, 1, |range| {
+                parallel_for(S::OPERANDS, 1, |range| {
                     with_scratch(packed_len(tile, count, inputs), |packed: &mut [f32]| {
-                        for p in range {
-                            // SAFETY: each product has sums of its own.
-                            let sums = unsafe { sums.slice(p * size..(p + 1) * size) };
-                            let takes = Dense::takes(p, lanes);
+                        for i in range {
+                            // SAFETY: each operand has sums of its own.
+                            let sums = unsafe { sums.slice(i * size..(i + 1) * size) };
+                            let p = product[i];
+                            let takes = S::takes(p, lanes);
                             if takes.is_empty() {
                                 if first == 0 {
                                     sums.fill(0.0);
                                 }
                                 continue;
                             }
-                            let (k, columns) = (takes.len(), &columns[p * right + takes.start..]);
+                            let (k, columns) = (takes.len(), &columns[i * right + takes.start..]);
                             pack(k, inputs, columns, 1, stride, tile.columns, packed);
                             let a = (grads[p * left + takes.start..].as_ptr(), stride, 1);
                             let (b, c) = (packed.as_ptr(), (sums.as_mut_ptr(), inputs));
@@ -87,7 +108,7 @@ impl Winograd {
                 for o in range {
                     // SAFETY: each result channel has gradients of its own.
                     let out = unsafe { out.slice(o * inputs * TAPS..(o + 1) * inputs * TAPS) };
-                    vectorize(Unpack { sums: &sums[o * inputs..], stride: size, out });
+                    S::unpack(Unpack { sums: &sums[o * inputs..], stride: size, out });
                 }
             });
         }
@@ -97,11 +118,11 @@ impl Winograd {
 impl Block<'_> {
     /// The operands of the filters' gradient: product, result channel, tile, then product, source
     /// channel, tile.
-    fn spread_both(&self, source: &[f32], gradient: &[f32], operands: &mut [f32]) {
+    fn spread_both<S: Transposed>(&self, source: &[f32], gradient: &[f32], operands: &mut [f32]) {
         let Winograd { sizes, source: size, origin, .. } = *self.all;
         let Sizes { inputs, outputs, groups, grid, .. } = sizes;
         let (left, right) = (apart(outputs * self.stride), apart(inputs * self.stride));
-        let (grads, columns) = operands.split_at_mut(PRODUCTS * left + L);
+        let (grads, columns) = operands.split_at_mut(S::PRODUCTS * left + L);
         let shared = Shared::new((grads.as_mut_ptr(), columns.as_mut_ptr()));
         let g = self.group;
         parallel_for(inputs + outputs, 4000 / self.lanes.len() + 1, |range| {
@@ -114,12 +135,12 @@ impl Block<'_> {
                         let to = grads.add(i * self.stride);
                         let place = (groups * outputs, g * outputs + i);
                         let cut = self.cut(gradient, grid, [0; 2], place, to, left);
-                        vectorize(Spread { cut, side: PhantomData::<Gradients> });
+                        S::spread_gradient(cut);
                     } else {
                         let to = columns.add((i - outputs) * self.stride);
                         let place = (groups * inputs, g * inputs + i - outputs);
                         let cut = self.cut(source, size, origin, place, to, right);
-                        vectorize(Spread { cut, side: PhantomData::<Inputs> });
+                        S::spread(cut);
                     }
                 }
             }

@@ -1,9 +1,9 @@
 //! 3x3 convolutions by Winograd's minimal filtering: at stride 1 F(4x4, 3x3), where a tile of 4x4 outputs takes 36
 //! products per pair of channels instead of 144, at stride 2 F(4x4, 2x2) of the source's phases, where it takes 81.
-//! Tiles and filters are transformed (see [`points`] and [`phases`] for the transforms and their accuracy), each of the
-//! products is a matrix product over the channels, and its results are transformed back. All three products of a
-//! convolution at stride 1 are done so; the gradient of the filters is the transposed computation, summed over the
-//! tiles. At stride 2 the forward product is.
+//! Tiles and filters are transformed (see [`points`], [`phases`] and, for the data gradient at stride 2, [`residues`] for
+//! the transforms and their accuracy), each of the
+//! products is a matrix product over the channels, and its results are transformed back. The gradient of the filters is
+//! the transposed computation, summed over the tiles.
 //!
 //! At stride 1 a row's or column's last tile that has two outputs at most is short: F(2x4, 3x3) at four of the six
 //! points, so that nothing is multiplied for outputs that are not there.
@@ -16,6 +16,7 @@ mod gradient;
 mod lanes;
 mod phases;
 mod points;
+mod residues;
 mod spread;
 #[cfg(test)]
 mod tests;
@@ -32,11 +33,12 @@ use super::micro::{Product, Tile};
 use super::parts::{Shared, with_scratch};
 use super::threads::{get_num_threads, parallel_for};
 use super::vectorize::vectorize;
-use filters::{Pack, TAPS, pack_filters};
+use filters::{Pack, TAPS, Unpack, pack_filters};
 use lanes::{L, OUT, Sums};
 use phases::Phases;
 use points::N;
-use spread::{Collect, Cut, Inputs, Spread};
+use residues::Residues;
+use spread::{Collect, Cut, Gradients, Inputs, MOST, Spread, WIDEST};
 use tiles::{Lanes, is_short};
 
 pub use filters::Filters;
@@ -46,18 +48,25 @@ const PRODUCTS: usize = N * N;
 /// Longest sum of a register tile: its right operand stays in the first-level cache.
 const DEPTH: usize = 256;
 
-/// What is done with a tile of 4x4 outputs.
+/// What is done with a tile.
 trait Scheme {
     /// Points of a dimension, and so products.
     const N: usize;
     /// Operands of all products, for each channel.
     const OPERANDS: usize;
-
+    /// Transformed numbers of a filter.
+    const FILTERS: usize = Self::OPERANDS;
+    /// Height and width of a tile's outputs.
+    const SPAN: usize = OUT;
     /// Whether there are short tiles, of two outputs in height or width, see [`points::SHORT`].
     const SHORTENS: bool;
 
     /// What a product is the sum of.
     fn operands(product: usize) -> Range<usize>;
+    /// The first of a product's filters, one for each of its operands.
+    fn filter(product: usize) -> usize {
+        Self::operands(product).start
+    }
     /// The lanes that have a product.
     fn takes(product: usize, lanes: &Lanes) -> Range<usize>;
     /// Transforms filters with the best instructions that the processor has.
@@ -67,14 +76,36 @@ trait Scheme {
     /// # Safety
     /// Nobody else uses the operands' places, which are writable as [`Cut`] says.
     unsafe fn spread(cut: Cut);
-    /// Transforms the first `N` products of a dimension back.
+    /// Transforms the first `N` products of a dimension back, to the first `SPAN` numbers.
     ///
     /// # Safety
     /// The processor has the registers' instructions.
-    unsafe fn outputs<V: Sums>(m: [V; points::N]) -> [V; OUT];
+    unsafe fn outputs<V: Sums>(m: [V; MOST]) -> [V; WIDEST];
 
     /// How many products there are.
     const PRODUCTS: usize = Self::N * Self::N;
+
+    /// How many there are of all.
+    const COUNTS: Counts =
+        Counts { filters: Self::FILTERS, operands: Self::OPERANDS, products: Self::PRODUCTS };
+}
+
+/// Transformed numbers of a filter, of a tile and source channel, and of a tile and result channel.
+struct Counts {
+    filters: usize,
+    operands: usize,
+    products: usize,
+}
+
+/// A scheme whose filters have their gradients by the transposed computation.
+trait Transposed: Scheme {
+    /// Transforms tiles of the results' gradient, to one operand for each product.
+    ///
+    /// # Safety
+    /// As `spread`.
+    unsafe fn spread_gradient(cut: Cut);
+    /// Transforms sums of products to gradients of filters.
+    fn unpack(sums: Unpack);
 }
 
 /// Stride 1.
@@ -98,9 +129,20 @@ impl Scheme for Dense {
         vectorize(Spread { cut, side: PhantomData::<Inputs> });
     }
     #[inline(always)]
-    unsafe fn outputs<V: Sums>(m: [V; points::N]) -> [V; OUT] {
+    unsafe fn outputs<V: Sums>(m: [V; MOST]) -> [V; WIDEST] {
+        let [m0, m1, m2, m3, m4, m5, ..] = m;
         // SAFETY: the caller's promise.
-        unsafe { points::outputs(m) }
+        let [y0, y1, y2, y3] = unsafe { points::outputs([m0, m1, m2, m3, m4, m5]) };
+        [y0, y1, y2, y3, y3, y3, y3, y3]
+    }
+}
+
+impl Transposed for Dense {
+    unsafe fn spread_gradient(cut: Cut) {
+        vectorize(Spread { cut, side: PhantomData::<Gradients> });
+    }
+    fn unpack(sums: Unpack) {
+        vectorize(sums);
     }
 }
 
@@ -122,14 +164,26 @@ pub struct Winograd {
 pub enum Stride {
     One,
     Two,
+    /// Of the data gradient at stride 2 with one row and column of padding: every other row and column of the source
+    /// would be zeros. The filters' taps are in the order of the convolution's.
+    Half,
 }
 
 impl Stride {
-    /// Operands of a tile and a source channel, and products of a tile and a result channel.
-    fn counts(self) -> (usize, usize) {
+    fn counts(self) -> Counts {
         match self {
-            Stride::One => (Dense::OPERANDS, Dense::PRODUCTS),
-            Stride::Two => (Phases::OPERANDS, Phases::PRODUCTS),
+            Stride::One => Dense::COUNTS,
+            Stride::Two => Phases::COUNTS,
+            Stride::Half => Residues::COUNTS,
+        }
+    }
+
+    /// Height and width of a tile's outputs.
+    fn span(self) -> usize {
+        match self {
+            Stride::One => Dense::SPAN,
+            Stride::Two => Phases::SPAN,
+            Stride::Half => Residues::SPAN,
         }
     }
 }
@@ -147,7 +201,7 @@ fn tile() -> Tile<f32> {
 
 impl Winograd {
     fn tiles(&self) -> [usize; 2] {
-        self.sizes.grid.map(|n| n.div_ceil(OUT))
+        self.sizes.grid.map(|n| n.div_ceil(self.stride.span()))
     }
 
     fn total(&self) -> usize {
@@ -177,14 +231,16 @@ impl Winograd {
     fn costs(&self, filter: f64) -> (f64, f64) {
         let Sizes { inputs, outputs, grid, batch, .. } = self.sizes;
         let (c, k, tiles) = (inputs as f64, outputs as f64, self.total() as f64);
-        let direct = (TAPS * batch * grid[0] * grid[1]) as f64 * c * k;
-        let (operands, products) = self.stride.counts();
+        let all = (TAPS * batch * grid[0] * grid[1]) as f64 * c * k;
+        let direct = if self.stride == Stride::Half { all / 4.0 } else { all };
+        let Counts { filters, operands, products } = self.stride.counts();
+        let multiplied = operands.max(products) as f64 * tiles * c * k;
         // Transforms are as long as what they write or read.
-        let [operands, products] = [operands, products].map(|n| n as f64 / PRODUCTS as f64);
+        let [filters, operands, products] =
+            [filters, operands, products].map(|n| n as f64 / PRODUCTS as f64);
         let tile = if self.stride == Stride::One { TILE } else { TILE_OF_PHASES };
         let transformed = tile * tiles * (operands * c + products * k);
-        let multiplied = operands * PRODUCTS as f64 * tiles * c * k;
-        ((multiplied + transformed) * self.share() + filter * operands * c * k, direct)
+        ((multiplied + transformed) * self.share() + filter * filters * c * k, direct)
     }
 
     /// The share of the products that are taken: of a short tile two in three, in each dimension.
@@ -230,14 +286,18 @@ impl Winograd {
         match self.stride {
             Stride::One => self.correlate_by::<Dense>(source, filters, bias, target, scratch, out),
             Stride::Two => self.correlate_by::<Phases>(source, filters, bias, target, scratch, out),
+            Stride::Half => {
+                self.correlate_by::<Residues>(source, filters, bias, target, scratch, out)
+            }
         }
     }
 
     /// Elements of the transformed filters of all groups.
     fn filters_len(&self) -> usize {
         let Sizes { groups, inputs, outputs, .. } = self.sizes;
-        let (operands, _) = self.stride.counts();
-        groups * operands * apart(outputs.next_multiple_of(tile().rows) * inputs)
+        groups
+            * self.stride.counts().filters
+            * apart(outputs.next_multiple_of(tile().rows) * inputs)
     }
 
     /// Transforms all filters.
@@ -246,7 +306,7 @@ impl Winograd {
         let rows = tile().rows;
         let panels = outputs.div_ceil(rows);
         let stride = apart(panels * rows * inputs);
-        let group = S::OPERANDS * stride;
+        let group = S::FILTERS * stride;
         assert_eq!(out.len(), groups * group);
         let shared = Shared::new(out.as_mut_ptr());
         parallel_for(groups * panels, 2000 / inputs.max(1) + 1, |range| {
@@ -281,6 +341,8 @@ impl Winograd {
     ) -> bool {
         self.transform_filters::<S>(filters, scratch);
         let (filters, Sizes { groups, outputs, grid, .. }) = (&*scratch, self.sizes);
+        // Runs of tiles go by what of the source they begin with.
+        let starts = grid.map(|n| n.div_ceil(S::SPAN / OUT));
         let wide = self.block();
         let blocks = self.total().div_ceil(wide);
         let out = Shared::new(out);
@@ -292,7 +354,7 @@ impl Winograd {
                 let count = wide.min(self.total() - first);
                 let job = Block {
                     all: self,
-                    lanes: &Lanes::new(grid, S::SHORTENS, first, count),
+                    lanes: &Lanes::new(starts, S::SHORTENS, first, count),
                     stride: wide + 2 * L,
                     group: g,
                 };
@@ -313,7 +375,7 @@ impl Winograd {
     /// Tiles of a block: as many as make the operands fill the second-level cache, but no fewer than
     /// make up for reading all filters once more.
     fn block(&self) -> usize {
-        let (operands, products) = self.stride.counts();
+        let Counts { operands, products, .. } = self.stride.counts();
         let numbers = operands * self.sizes.inputs + products * self.sizes.outputs;
         let fit = (CACHE / (numbers * size_of::<f32>())) / 16 * 16;
         let share = self.total().div_ceil(get_num_threads()).next_multiple_of(16);
@@ -360,7 +422,7 @@ impl Block<'_> {
         let tile = tile();
         let panels = outputs.div_ceil(tile.rows);
         let operand = apart(panels * tile.rows * inputs);
-        let filters = &filters[self.group * S::OPERANDS * operand..][..S::OPERANDS * operand];
+        let filters = &filters[self.group * S::FILTERS * operand..][..S::FILTERS * operand];
         // One behind another: operand or product, channel, tile.
         let (left, right) = (apart(inputs * self.stride), apart(outputs * self.stride));
         let slack = 2 * L;
@@ -387,7 +449,7 @@ impl Block<'_> {
                     // Filters pass by once; the tiles' operand stays in the second-level cache.
                     for panel in 0..panels {
                         let o = panel * tile.rows;
-                        let a = &filters[operands.start * operand + o * all + c0 * tile.rows..];
+                        let a = &filters[S::filter(p) * operand + o * all + c0 * tile.rows..];
                         for t in takes.clone().step_by(tile.columns) {
                             let lanes = (takes.end - t).next_multiple_of(2 * L);
                             let product = Product {

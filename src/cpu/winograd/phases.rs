@@ -7,14 +7,15 @@
 //! Cook and Toom's construction as in [`points`](super::points), at +-1/2, +-3/2 and infinity: B and A are exact
 //! in f32, and the error is less than twice that of a direct sum.
 
+use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-use super::filters::Pack;
+use super::filters::{Pack, TAPS, Unpack};
 use super::lanes::{L, OUT, Shuffles, Sums};
-use super::spread::Cut;
+use super::spread::{Cut, MOST, Side, Spread, WIDEST};
 use super::tiles::{LINE, Lanes, List, behind, in_run};
-use super::{Scheme, points};
+use super::{Scheme, Transposed};
 use crate::cpu::prefetch::prefetch_later;
 use crate::cpu::vector::{Plain, with_registers};
 use crate::cpu::vectorize::{Kernel, vectorize};
@@ -28,7 +29,7 @@ const FA: f64 = 2.0 * 0.5 * (0.25 - 2.25);
 const FB: f64 = 2.0 * 1.5 * (2.25 - 0.25);
 
 /// Points, of which the last is infinity.
-const N: usize = 5;
+pub const N: usize = 5;
 /// Points but infinity.
 const FINITE: usize = N - 1;
 /// Operands of a tile and channel.
@@ -73,10 +74,10 @@ impl Scheme for Phases {
         vectorize(SpreadPhases(cut));
     }
     #[inline(always)]
-    unsafe fn outputs<V: Sums>(m: [V; points::N]) -> [V; OUT] {
+    unsafe fn outputs<V: Sums>(m: [V; MOST]) -> [V; WIDEST] {
         // SAFETY: the caller has the registers' instructions.
         unsafe {
-            let [m0, m1, m2, m3, m4, _] = m;
+            let [m0, m1, m2, m3, m4, ..] = m;
             let (sum_a, difference_a) = (m0.add(m1), m0.minus(m1));
             let (sum_b, difference_b) = (m2.add(m3), m2.minus(m3));
             [
@@ -84,8 +85,21 @@ impl Scheme for Phases {
                 difference_a.times(A).plus(B, difference_b),
                 sum_a.times(A2).plus(B2, sum_b),
                 m4.plus(A2 * A, difference_a).plus(B2 * B, difference_b),
+                m4,
+                m4,
+                m4,
+                m4,
             ]
         }
+    }
+}
+
+impl Transposed for Phases {
+    unsafe fn spread_gradient(cut: Cut) {
+        vectorize(Spread { cut, side: PhantomData::<Gradients> });
+    }
+    fn unpack(sums: Unpack) {
+        vectorize(UnpackPhases(sums));
     }
 }
 
@@ -94,7 +108,7 @@ impl Scheme for Phases {
 /// # Safety
 /// The processor has the registers' instructions, as for all functions here.
 #[inline(always)]
-unsafe fn finite<V: Sums>([d0, d1, d2, d3]: [V; FINITE]) -> [V; FINITE] {
+pub unsafe fn finite<V: Sums>([d0, d1, d2, d3]: [V; FINITE]) -> [V; FINITE] {
     // SAFETY: the caller has the registers' instructions.
     unsafe {
         let (odd_a, even_a) = (d3.plus(-B2, d1), d2.plus(-B2, d0));
@@ -113,7 +127,7 @@ unsafe fn finite<V: Sums>([d0, d1, d2, d3]: [V; FINITE]) -> [V; FINITE] {
 /// # Safety
 /// As [`finite`].
 #[inline(always)]
-unsafe fn infinite<V: Sums>([d0, d2, d4]: [V; 3]) -> V {
+pub unsafe fn infinite<V: Sums>([d0, d2, d4]: [V; 3]) -> V {
     // SAFETY: the caller has the registers' instructions.
     unsafe { d4.plus(-(A2 + B2), d2).plus(A2 * B2, d0) }
 }
@@ -123,7 +137,7 @@ unsafe fn infinite<V: Sums>([d0, d2, d4]: [V; 3]) -> V {
 /// # Safety
 /// As [`finite`].
 #[inline(always)]
-unsafe fn outer<V: Sums>(g0: V, g2: V) -> [V; N] {
+pub unsafe fn outer<V: Sums>(g0: V, g2: V) -> [V; N] {
     // SAFETY: the caller has the registers' instructions.
     unsafe {
         let [a, minus_a, b, minus_b] = middle(g0);
@@ -147,6 +161,130 @@ unsafe fn middle<V: Sums>(g: V) -> [V; FINITE] {
     unsafe {
         let (a, b) = ((1.0 / FA) as f32, (1.0 / FB) as f32);
         [g.times(a), g.times(-a), g.times(b), g.times(-b)]
+    }
+}
+
+/// Tiles of the results' gradient: A y.
+struct Gradients;
+
+impl Side for Gradients {
+    const ROWS: usize = OUT;
+    const POINTS: usize = N;
+    #[inline(always)]
+    unsafe fn apply<V: Sums>([y0, y1, y2, y3, ..]: [V; 6]) -> [V; MOST] {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let (even_a, odd_a) = (y0.plus(A2, y2), y1.plus(A2, y3));
+            let (even_b, odd_b) = (y0.plus(B2, y2), y1.plus(B2, y3));
+            [
+                even_a.plus(A, odd_a),
+                even_a.plus(-A, odd_a),
+                even_b.plus(B, odd_b),
+                even_b.plus(-B, odd_b),
+                y3,
+                y3,
+                y3,
+                y3,
+                y3,
+            ]
+        }
+    }
+}
+
+/// G^T u of the first and the last tap: the transpose of [`outer`].
+///
+/// # Safety
+/// As [`finite`].
+#[inline(always)]
+unsafe fn outer_gradients<V: Sums>(u: [V; N]) -> [V; 2] {
+    // SAFETY: the caller has the registers' instructions.
+    unsafe {
+        let [u0, u1, u2, u3, u4] = u;
+        let (a, b) = (u0.add(u1), u2.add(u3));
+        let last = u4.plus((0.5 / FA) as f32, a).plus((1.5 / FB) as f32, b);
+        [middle_gradient([u0, u1, u2, u3]), last]
+    }
+}
+
+/// G^T u of the middle tap: the transpose of [`middle`].
+///
+/// # Safety
+/// As [`finite`].
+#[inline(always)]
+unsafe fn middle_gradient<V: Sums>([u0, u1, u2, u3]: [V; FINITE]) -> V {
+    // SAFETY: the caller has the registers' instructions.
+    unsafe { u0.minus(u1).times((1.0 / FA) as f32).plus((1.0 / FB) as f32, u2.minus(u3)) }
+}
+
+/// [`Unpack`] for the products of phases.
+struct UnpackPhases<'a>(Unpack<'a>);
+
+impl Kernel for UnpackPhases<'_> {
+    type Output = ();
+    const WIDE: bool = true;
+    #[inline(always)]
+    fn run<const FMA: bool>(self) {
+        // SAFETY: with FMA there is AVX2.
+        with_registers!(FMA, V = Plain<f32, L> => unsafe { self.unpack::<V>() })
+    }
+}
+
+impl UnpackPhases<'_> {
+    /// # Safety
+    /// The processor has the lanes' instructions.
+    #[inline(always)]
+    unsafe fn unpack<V: Shuffles>(self) {
+        let UnpackPhases(mut all) = self;
+        for c in all.pieces(OPERANDS) {
+            let sums = all.sums[c..].as_ptr();
+            // SAFETY: the caller's promise; a piece's sums are there.
+            unsafe {
+                let mut even = [[V::splat(0.0); N]; 3];
+                let mut odd = [[V::splat(0.0); FINITE]; 3];
+                for j in 0..N {
+                    let rows = row_gradients::<V>(sums, all.stride, (j, 0));
+                    for r in 0..3 {
+                        even[r][j] = rows[r];
+                    }
+                }
+                for j in 0..FINITE {
+                    let rows = row_gradients::<V>(sums, all.stride, (j, 1));
+                    for r in 0..3 {
+                        odd[r][j] = rows[r];
+                    }
+                }
+                let mut taps = [V::splat(0.0); TAPS];
+                for r in 0..3 {
+                    let [first, last] = outer_gradients(even[r]);
+                    taps[3 * r] = first;
+                    taps[3 * r + 1] = middle_gradient(odd[r]);
+                    taps[3 * r + 2] = last;
+                }
+                all.store(c, taps);
+            }
+        }
+    }
+}
+
+/// Gradients of the filters' three rows at a point of a phase of columns; sums of an operand are `stride` apart from the
+/// next one's.
+///
+/// # Safety
+/// As [`finite`], and all operands have sums.
+#[inline(always)]
+unsafe fn row_gradients<V: Sums>(sums: *const f32, stride: usize, j: (usize, usize)) -> [V; 3] {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut even = [V::splat(0.0); N];
+        let mut odd = [V::splat(0.0); FINITE];
+        for i in 0..N {
+            even[i] = V::load(sums.add(operand((i, 0), j) * stride));
+        }
+        for i in 0..FINITE {
+            odd[i] = V::load(sums.add(operand((i, 1), j) * stride));
+        }
+        let [first, last] = outer_gradients(even);
+        [first, middle_gradient(odd), last]
     }
 }
 
@@ -268,9 +406,9 @@ impl SpreadPhases<'_> {
             // SAFETY: as for this function; the tiles are in the rows.
             unsafe {
                 if batch.runs.len() == 1 {
-                    self.bring::<V>(tiles, points, in_run);
+                    self.bring::<V>(tiles, points, |row, t| in_run(row, t, 1));
                 } else {
-                    self.bring::<V>(tiles, points, |row, t| tiles.at(row, t));
+                    self.bring::<V>(tiles, points, |row, t| tiles.at(row, t, 1));
                 }
             }
         }

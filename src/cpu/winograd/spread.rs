@@ -32,31 +32,42 @@ unsafe fn store_head<V: Vector<Number = f32>>(numbers: V, to: *mut f32, count: u
     }
 }
 
+/// Most points of a dimension in any scheme.
+pub const MOST: usize = 9;
+/// Most outputs of a tile in a row.
+pub const WIDEST: usize = 2 * OUT;
+
 /// What of a plane a tile has: all six rows and columns that its outputs read, or its four outputs; a short tile has two
 /// less.
 pub trait Side {
     /// Rows and columns of a tile.
     const ROWS: usize;
-    /// One dimension's transform, of the first `ROWS` of `d`.
+    /// Points of a dimension.
+    const POINTS: usize;
+    /// One dimension's transform, of the first `ROWS` of `d` to the first `POINTS` numbers.
     ///
     /// # Safety
     /// The processor has the lanes' instructions.
-    unsafe fn apply<V: Sums>(d: [V; 6]) -> [V; N];
-    /// The same of a short tile, at [`SHORT`] points.
+    unsafe fn apply<V: Sums>(d: [V; 6]) -> [V; MOST];
+    /// The same of a short tile, at [`SHORT`] points, in a scheme that has them.
     ///
     /// # Safety
     /// As `apply`.
-    unsafe fn apply_short<V: Sums>(d: [V; 6]) -> [V; 4];
+    unsafe fn apply_short<V: Sums>(_: [V; 6]) -> [V; 4] {
+        unreachable!("the scheme has no short tiles")
+    }
 }
 
 /// Tiles of what a convolution reads.
 pub struct Inputs;
 impl Side for Inputs {
     const ROWS: usize = 6;
+    const POINTS: usize = N;
     #[inline(always)]
-    unsafe fn apply<V: Sums>(d: [V; 6]) -> [V; N] {
+    unsafe fn apply<V: Sums>(d: [V; 6]) -> [V; MOST] {
         // SAFETY: the caller's promise.
-        unsafe { points::inputs(d) }
+        let [p0, p1, p2, p3, p4, p5] = unsafe { points::inputs(d) };
+        [p0, p1, p2, p3, p4, p5, p5, p5, p5]
     }
     #[inline(always)]
     unsafe fn apply_short<V: Sums>(d: [V; 6]) -> [V; 4] {
@@ -69,10 +80,12 @@ impl Side for Inputs {
 pub struct Gradients;
 impl Side for Gradients {
     const ROWS: usize = 4;
+    const POINTS: usize = N;
     #[inline(always)]
-    unsafe fn apply<V: Sums>(d: [V; 6]) -> [V; N] {
+    unsafe fn apply<V: Sums>(d: [V; 6]) -> [V; MOST] {
         // SAFETY: the caller's promise.
-        unsafe { points::gradients([d[0], d[1], d[2], d[3]]) }
+        let [p0, p1, p2, p3, p4, p5] = unsafe { points::gradients([d[0], d[1], d[2], d[3]]) };
+        [p0, p1, p2, p3, p4, p5, p5, p5, p5]
     }
     #[inline(always)]
     unsafe fn apply_short<V: Sums>(d: [V; 6]) -> [V; 4] {
@@ -101,7 +114,7 @@ pub struct Cut<'a> {
     pub next: usize,
 }
 
-/// Spreads tiles: product (i, j)'s operand is the `6 i + j`th.
+/// Spreads tiles: of P points in a dimension, product (i, j)'s operand is the `P i + j`th.
 pub struct Spread<'a, S> {
     pub cut: Cut<'a>,
     pub side: PhantomData<S>,
@@ -123,13 +136,13 @@ impl<S: Side> Spread<'_, S> {
     #[inline(always)]
     unsafe fn spread<V: Shuffles>(self) {
         let mut border = MaybeUninit::<Lines<6>>::uninit();
-        let mut columns = MaybeUninit::<Lines<N>>::uninit();
+        let mut columns = MaybeUninit::<Lines<MOST>>::uninit();
         let (border, columns) = (border.as_mut_ptr().cast(), columns.as_mut_ptr().cast::<f32>());
         for batch in &self.cut.lanes.batches {
             let (height, points) = if batch.is_short {
                 (S::ROWS - 2, &SHORT[..])
             } else {
-                (S::ROWS, &[0, 1, 2, 3, 4, 5][..])
+                (S::ROWS, &[0, 1, 2, 3, 4, 5, 6, 7, 8][..S::POINTS])
             };
             for run in &batch.runs {
                 let width = OUT * run.len + S::ROWS - OUT;
@@ -153,7 +166,7 @@ impl<S: Side> Spread<'_, S> {
                                 d[i] = V::load(rows[i].add(x));
                             }
                             let products = S::apply(d);
-                            for i in 0..N {
+                            for i in 0..S::POINTS {
                                 products[i].store(to.add(i * LINE));
                             }
                         }
@@ -164,11 +177,11 @@ impl<S: Side> Spread<'_, S> {
             // SAFETY: as for this function; the tiles are in the rows.
             unsafe {
                 if batch.runs.len() == 1 {
-                    self.bring::<V, false>(whole, points, columns, in_run);
+                    self.bring::<V, false>(whole, points, columns, |row, t| in_run(row, t, 1));
                 } else {
-                    self.bring::<V, false>(whole, points, columns, |row, t| whole.at(row, t));
+                    self.bring::<V, false>(whole, points, columns, |row, t| whole.at(row, t, 1));
                 }
-                self.bring::<V, true>(short, points, columns, |row, t| short.at(row, t));
+                self.bring::<V, true>(short, points, columns, |row, t| short.at(row, t, 1));
             }
         }
     }
@@ -186,7 +199,7 @@ impl<S: Side> Spread<'_, S> {
         at: impl Fn(*mut f32, usize) -> [*mut f32; L],
     ) {
         for (line, i) in points.iter().enumerate() {
-            let first = self.cut.out.wrapping_add(i * N * self.cut.stride + tiles.lane);
+            let first = self.cut.out.wrapping_add(i * S::POINTS * self.cut.stride + tiles.lane);
             for t in (0..tiles.len).step_by(L) {
                 let places = at(columns.wrapping_add(line * LINE), t);
                 // SAFETY: the caller's promise; the results have their place by the word of whoever made this.
@@ -194,7 +207,7 @@ impl<S: Side> Spread<'_, S> {
                     let [d0, d1, d2, d3] = V::deinterleave(places);
                     let products = if IS_SHORT {
                         let [p0, p1, p2, p3] = S::apply_short([d0, d1, d2, d3, d0, d0]);
-                        [p0, p1, p2, p3, p3, p3]
+                        [p0, p1, p2, p3, p3, p3, p3, p3, p3]
                     } else {
                         // A tile's last two columns are the next one's first.
                         let [d4, d5, ..] = if S::ROWS > OUT {
@@ -204,7 +217,7 @@ impl<S: Side> Spread<'_, S> {
                         };
                         S::apply([d0, d1, d2, d3, d4, d5])
                     };
-                    let count = if IS_SHORT { SHORT.len() } else { N };
+                    let count = if IS_SHORT { SHORT.len() } else { S::POINTS };
                     let to = |j: usize| {
                         let point = if IS_SHORT { SHORT[j] } else { j };
                         first.add(point * self.cut.stride + t)
@@ -326,11 +339,14 @@ impl<S: Scheme> Kernel for Collect<'_, S> {
 }
 
 impl<S: Scheme> Collect<'_, S> {
+    /// How many times as wide as a batch has them the tiles are.
+    const SCALE: usize = S::SPAN / OUT;
+
     /// # Safety
     /// The processor has the lanes' instructions, and `out` is as the field says.
     #[inline(always)]
     unsafe fn collect<V: Shuffles>(self) -> bool {
-        let mut lines = MaybeUninit::<Lines<OUT>>::uninit();
+        let mut lines = MaybeUninit::<[Lines<2>; WIDEST]>::uninit();
         let lines = lines.as_mut_ptr().cast::<f32>();
         assert!((S::N * S::N - 1) * self.stride + self.lanes.len() + L <= self.products.len());
         let mut finite = true;
@@ -340,23 +356,23 @@ impl<S: Scheme> Collect<'_, S> {
             // SAFETY: the products are there by the assertion; a batch fits into the buffer.
             unsafe {
                 if batch.is_short {
-                    self.bring::<V, true, false>(whole, |t| whole.at(lines, t));
-                    self.bring::<V, true, true>(short, |t| short.at(lines, t));
+                    self.bring::<V, true, false>(whole, |t| whole.at(lines, t, Self::SCALE));
+                    self.bring::<V, true, true>(short, |t| short.at(lines, t, Self::SCALE));
                 } else if batch.runs.len() == 1 {
-                    self.bring::<V, false, false>(whole, |t| in_run(lines, t));
-                    self.bring::<V, false, true>(short, |t| short.at(lines, t));
+                    self.bring::<V, false, false>(whole, |t| in_run(lines, t, Self::SCALE));
+                    self.bring::<V, false, true>(short, |t| short.at(lines, t, Self::SCALE));
                 } else {
-                    self.bring::<V, false, false>(whole, |t| whole.at(lines, t));
-                    self.bring::<V, false, true>(short, |t| short.at(lines, t));
+                    self.bring::<V, false, false>(whole, |t| whole.at(lines, t, Self::SCALE));
+                    self.bring::<V, false, true>(short, |t| short.at(lines, t, Self::SCALE));
                 }
             }
             for run in &batch.runs {
-                let width = (OUT * run.len).min(self.size[1] - OUT * run.column);
-                let height = OUT.min(self.size[0] - OUT * run.row);
+                let width = (S::SPAN * run.len).min(self.size[1] - S::SPAN * run.column);
+                let height = S::SPAN.min(self.size[0] - S::SPAN * run.row);
                 for r in 0..height {
-                    let row = OUT * run.row + r;
-                    let at = run.image * self.image + row * self.row + OUT * run.column;
-                    let line = lines.wrapping_add(r * LINE + run.start);
+                    let row = S::SPAN * run.row + r;
+                    let at = run.image * self.image + row * self.row + S::SPAN * run.column;
+                    let line = lines.wrapping_add(Self::SCALE * (r * LINE + run.start));
                     // SAFETY: a line's first `width` numbers were written; the rows lie in the output, by the word
                     // of whoever made this.
                     finite &= unsafe { bring(line, self.out.add(at), width) };
@@ -383,7 +399,7 @@ impl<S: Scheme> Collect<'_, S> {
             unsafe {
                 let bias = V::splat(self.bias);
                 let zero = V::splat(0.0);
-                let mut half = [[zero; OUT]; N];
+                let mut half = [[zero; WIDEST]; MOST];
                 let height = if LOW { SHORT.len() } else { S::N };
                 for k in 0..height {
                     let i = if LOW { SHORT[k] } else { k };
@@ -394,34 +410,39 @@ impl<S: Scheme> Collect<'_, S> {
                             m[j] = product(SHORT[j]);
                         }
                         let [y0, y1] = points::short_outputs(m);
-                        [y0, y1, zero, zero]
+                        [y0, y1, zero, zero, zero, zero, zero, zero]
                     } else {
-                        let mut m = [zero; N];
+                        let mut m = [zero; MOST];
                         for j in 0..S::N {
                             m[j] = product(j);
                         }
                         S::outputs(m)
                     };
                 }
-                let mut y = [[zero; OUT]; OUT];
-                for c in 0..if NARROW { 2 } else { OUT } {
+                let mut y = [[zero; WIDEST]; WIDEST];
+                for c in 0..if NARROW { 2 } else { S::SPAN } {
                     let column = if LOW {
                         let [y0, y1] =
                             points::short_outputs([half[0][c], half[1][c], half[2][c], half[3][c]]);
-                        [y0, y1, zero, zero]
+                        [y0, y1, zero, zero, zero, zero, zero, zero]
                     } else {
-                        let mut m = [zero; N];
+                        let mut m = [zero; MOST];
                         for i in 0..S::N {
                             m[i] = half[i][c];
                         }
                         S::outputs(m)
                     };
-                    for r in 0..OUT {
+                    for r in 0..S::SPAN {
                         y[r][c] = column[r].add(bias);
                     }
                 }
-                for r in 0..if LOW { 2 } else { OUT } {
-                    V::interleave(y[r], behind(at, r * LINE));
+                for r in 0..if LOW { 2 } else { S::SPAN } {
+                    let at = behind(at, Self::SCALE * r * LINE);
+                    let [y0, y1, y2, y3, y4, y5, y6, y7] = y[r];
+                    if S::SPAN > OUT {
+                        V::interleave([y4, y5, y6, y7], behind(at, OUT));
+                    }
+                    V::interleave([y0, y1, y2, y3], at);
                 }
             }
         }

@@ -155,12 +155,13 @@ impl List {
         self.len += 1;
     }
 
-    /// Where the tiles of the lanes from `t` on begin in the row at `row`.
+    /// Where the tiles of the lanes from `t` on begin in the row at `row`, if they are `scale` times as wide as a batch
+    /// has them.
     #[inline(always)]
-    pub fn at(&self, row: *mut f32, t: usize) -> [*mut f32; L] {
+    pub fn at(&self, row: *mut f32, t: usize, scale: usize) -> [*mut f32; L] {
         let mut at = [row; L];
         for l in 0..L {
-            at[l] = row.wrapping_add(self.places[t + l]);
+            at[l] = row.wrapping_add(scale * self.places[t + l]);
         }
         at
     }
@@ -174,10 +175,10 @@ impl List {
 
 /// [`List::at`] of the whole tiles of a single run, which begin one behind the other.
 #[inline(always)]
-pub fn in_run(row: *mut f32, t: usize) -> [*mut f32; L] {
+pub fn in_run(row: *mut f32, t: usize, scale: usize) -> [*mut f32; L] {
     let mut at = [row; L];
     for l in 0..L {
-        at[l] = row.wrapping_add(OUT * (t + l));
+        at[l] = row.wrapping_add(scale * OUT * (t + l));
     }
     at
 }

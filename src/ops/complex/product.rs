@@ -31,13 +31,13 @@ pub(in crate::ops) fn mul(x: &Tensor, y: &Tensor) -> Tensor {
             (y.requires_grad().then(|| saver.save(x)), x.requires_grad().then(|| saver.save(y)));
         move |ctx: &BackwardCtx<'_>| {
             let g = ctx.grad(0);
-            let by = |other: &Option<_>| {
-                other.as_ref().map(|t| match ctx.create_graph() {
-                    true => mul(&g, &ctx.get(t).conj()),
-                    false => mul_conj(&g, &ctx.get(t)),
+            let by = |input, other| {
+                ctx.get_for(input, other).map(|t| match ctx.create_graph() {
+                    true => mul(&g, &t.conj()),
+                    false => mul_conj(&g, &t),
                 })
             };
-            smallvec![by(&kept_y), by(&kept_x)]
+            smallvec![by(0, &kept_y), by(1, &kept_x)]
         }
     })
 }

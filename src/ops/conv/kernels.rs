@@ -204,11 +204,43 @@ pub fn data_kernels<T: Float + Element>(
             return;
         }
     }
+    if data_minimal(shape, single(dy), single(w), &place, single_mut(out)) {
+        return;
+    }
     for (window, which, target) in &shape.residues() {
         if !which.is_empty() {
             data_kernel(shape, window, which, place(*target), dy, w, out);
         }
     }
+}
+
+/// All residue classes of dx together by minimal filtering, where that pays; false where not, or as for
+/// [`correlate_minimal`].
+fn data_minimal(
+    shape: &Shape,
+    dy: Option<&[f32]>,
+    w: Option<&[f32]>,
+    place: impl Fn(Target) -> Target,
+    out: Option<&mut [f32]>,
+) -> bool {
+    let [channels, height, width] = shape.input;
+    let window = shape.window();
+    let Sizes { batch, groups, inputs, outputs, grid } = shape.sizes(window.grid);
+    let (Some(dy), Some(w), Some(out)) = (dy, w, out) else { return false };
+    let Some((forward, _)) = minimal(shape.sizes(grid), &window) else { return false };
+    // The roles of the channels are exchanged.
+    let sizes = Sizes { batch, groups, inputs: outputs, outputs: inputs, grid: [height, width] };
+    let winograd = Winograd { sizes, source: grid, origin: [0; 2], stride: Stride::Half };
+    if (forward.stride, forward.origin) != (Stride::Two, [-1; 2]) || !winograd.pays() {
+        return false;
+    }
+    let order = std::array::from_fn(|tap| tap);
+    let group = outputs * inputs * order.len();
+    let (output, input) = (order.len(), inputs * order.len());
+    let filters = Filters { data: w, group, output, input, order };
+    let [image, channel] = [channels * height * width, height * width];
+    let target = place(Target { first: 0, image, channel, row: width, column: 1 });
+    target.column == 1 && correlate_minimal(&winograd, dy, filters, None, target, out)
 }
 
 /// One residue class of dx; `which` are the taps of the filter that it sees.

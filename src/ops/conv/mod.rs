@@ -309,10 +309,10 @@ fn convolved<S: Products>(shape: S, x: &Tensor, weight: &Tensor, bias: Option<&T
         let with_bias = bias.is_some();
         move |ctx| {
             let g = ctx.grad(0);
-            let dx = w.as_ref().map(|w| data_op(shape, &g, &ctx.get(w)));
-            let dw = x.as_ref().map(|x| match ctx.place(1) {
-                Some(place) => shape.filters(&g, &ctx.get(x), Some(place)),
-                None => weight_op(shape, &g, &ctx.get(x)),
+            let dx = ctx.get_for(0, &w).map(|w| data_op(shape, &g, &w));
+            let dw = ctx.get_for(1, &x).map(|x| match ctx.place(1) {
+                Some(place) => shape.filters(&g, &x, Some(place)),
+                None => weight_op(shape, &g, &x),
             });
             let mut grads: SmallVec<[Option<Tensor>; 3]> = smallvec![dx, dw];
             if with_bias {

@@ -2,8 +2,7 @@
 
 use super::shape::Shape;
 use super::*;
-use crate::Dtype;
-use crate::catch;
+use crate::{Dtype, autograd, catch};
 
 fn numbers(shape: &[usize], seed: usize) -> Tensor {
     let n = shape.iter().product::<usize>();
@@ -108,6 +107,9 @@ fn minimal_filtering_equals_the_definition() {
     // At stride 2 less than that; columns beyond the last window have no part in it.
     let o = options([2, 2], [1, 0], [1, 1], 1);
     compare([6, 48, 56, 58], [64, 48, 3, 3], o, Dtype::F32, 6e-6);
+    // The gradient of such a source too, with padding on all sides.
+    let o = options([2, 2], [1, 1], [1, 1], 1);
+    compare([6, 48, 55, 58], [64, 48, 3, 3], o, Dtype::F32, 6e-6);
 }
 
 #[test]
@@ -115,10 +117,27 @@ fn an_infinity_stays_where_windows_at_stride_2_see_it() {
     let x = numbers(&[8, 64, 56, 56], 1).to_dtype(Dtype::F32);
     x.set_i((3, 5, 10, 11), f32::INFINITY);
     let w = numbers(&[64, 64, 3, 3], 2).to_dtype(Dtype::F32);
+    let (x, w) = (x.requires_grad_(true), w.requires_grad_(true));
     let y = x.conv2d(&w, None, options([2, 2], [1, 1], [1, 1], 1));
     for (i, v) in y.to_vec::<f32>().into_iter().enumerate() {
         let (n, row, column) = (i / (64 * 28 * 28), i / 28 % 28, i % 28);
         let sees = n == 3 && row == 5 && (5..7).contains(&column);
+        assert_eq!(v.is_finite(), !sees, "image {n}, row {row}, column {column}: {v}");
+    }
+    let grad = |of: &Tensor, dy: &Tensor| {
+        let grads = autograd::grad(&[&y], &[of], &[Some(dy)], true, false);
+        grads[0].as_ref().expect("a gradient").to_vec::<f32>()
+    };
+    // The outer taps of the middle row read it.
+    for (i, v) in grad(&w, &y.ones_like()).into_iter().enumerate() {
+        let reads = i / 9 % 64 == 5 && [3, 5].contains(&(i % 9));
+        assert_eq!(v == f32::INFINITY, reads, "filter gradient {i}: {v}");
+    }
+    let dy = y.ones_like();
+    dy.set_i((2, 7, 27, 9), f32::INFINITY);
+    for (i, v) in grad(&x, &dy).into_iter().enumerate() {
+        let (n, row, column) = (i / (64 * 56 * 56), i / 56 % 56, i % 56);
+        let sees = n == 2 && row >= 53 && (17..20).contains(&column);
         assert_eq!(v.is_finite(), !sees, "image {n}, row {row}, column {column}: {v}");
     }
 }
