@@ -344,18 +344,21 @@ impl Winograd {
         // Runs of tiles go by what of the source they begin with.
         let starts = grid.map(|n| n.div_ceil(S::SPAN / OUT));
         let wide = self.block();
-        let blocks = self.total().div_ceil(wide);
+        // A small rest, for which all filters would be read once more, is the last block's.
+        let blocks = ((self.total() + wide / 2) / wide).max(1);
+        let most = self.total() - (blocks - 1) * wide;
+        let stride = wide.max(most.next_multiple_of(2 * L)) + 2 * L;
         let out = Shared::new(out);
         let finite = AtomicBool::new(true);
         parallel_for(groups * blocks, 1, |range| {
             for item in range {
                 let (g, block) = (item / blocks, item % blocks);
                 let first = block * wide;
-                let count = wide.min(self.total() - first);
+                let count = if block + 1 == blocks { most } else { wide };
                 let job = Block {
                     all: self,
                     lanes: &Lanes::new(starts, S::SHORTENS, first, count),
-                    stride: wide + 2 * L,
+                    stride,
                     group: g,
                 };
                 let first = g * outputs * target.channel;
@@ -379,7 +382,9 @@ impl Winograd {
         let numbers = operands * self.sizes.inputs + products * self.sizes.outputs;
         let fit = (CACHE / (numbers * size_of::<f32>())) / 16 * 16;
         let share = self.total().div_ceil(get_num_threads()).next_multiple_of(16);
-        fit.max(LEAST).min(share).max(16)
+        // Filters that several products share are read sooner.
+        let least = if self.stride == Stride::Half { LEAST / 2 } else { LEAST };
+        fit.max(least).min(share).max(16)
     }
 }
 
