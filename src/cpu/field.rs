@@ -12,6 +12,7 @@ use std::ops::Range;
 use super::copy::copy_short;
 use super::float::{Float, simd_fn};
 use super::parts::Parts;
+use super::prefetch::prefetch;
 use super::threads::{GRAIN, parallel_for};
 
 /// Runs are copied in pieces of this many elements; a copy may write past the run, but what it
@@ -277,6 +278,10 @@ pub fn runs(
     }
 }
 
+/// Bytes from a line that is taken apart to what is brought near meanwhile. Planes are read from end to end, but the
+/// processor does not foresee enough of them beside what is written.
+const AHEAD: usize = 4096;
+
 simd_fn! {
     /// Fills a plane of one phase: zeros everywhere, then the part of each row that the source has.
     fn fill_rows<T, FMA>(field: &Field, source: &[T], size: [usize; 2], out: &mut [T]) {
@@ -313,6 +318,10 @@ simd_fn! {
             }
             let line = &source[y as usize * w..][..w];
             if phases == 2 {
+                let ahead = AHEAD / size_of::<T>();
+                for k in (0..w).step_by(64 / size_of::<T>()) {
+                    prefetch(line.as_ptr().wrapping_add(ahead + k));
+                }
                 let (even, odd) = out.split_at_mut(phase);
                 halves(line, x0, even, odd);
                 continue;
