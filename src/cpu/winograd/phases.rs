@@ -5,7 +5,7 @@
 //! infinity, so that four outputs take 5 + 4 products instead of 12, and a tile of 4x4 outputs 81 instead of 144.
 //!
 //! Cook and Toom's construction as in [`points`](super::points), at +-1/2, +-3/2 and infinity: B and A are exact
-//! in f32, and the error is less than twice that of a direct sum.
+//! in f32, and the error is at most twice that of a direct sum.
 
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
