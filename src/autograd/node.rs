@@ -119,8 +119,7 @@ impl Node {
     }
 
     /// Runs the node's backward for the inputs that are `wanted`, or all that can be; without `keep` its saved
-    /// tensors are freed.
-    /// `places` as in [`BackwardCtx::place`], for no input or for each.
+    /// tensors are freed. `places` as in [`BackwardCtx::place`], for no input or for each.
     pub(crate) fn run(
         self: &Arc<Self>,
         grads: &[Option<Tensor>],
