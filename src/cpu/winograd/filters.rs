@@ -1,11 +1,10 @@
 //! Filters to products' operands, and products to filters' gradients.
 
-use super::lanes::{L, Shuffles};
+use super::lanes::{L, Shuffles, by_lanes};
 use super::points::{self, N};
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::isa;
-use crate::cpu::vector::{Plain, with_registers};
-use crate::cpu::vectorize::{Kernel, vectorize};
+use crate::cpu::vectorize::vectorize;
 
 /// Taps of a filter.
 pub const TAPS: usize = 9;
@@ -39,15 +38,7 @@ pub struct Pack<'a> {
     pub stride: usize,
 }
 
-impl Kernel for Pack<'_> {
-    type Output = ();
-    const WIDE: bool = true;
-    #[inline(always)]
-    fn run<const FMA: bool>(self) {
-        // SAFETY: with FMA there is AVX2; the rest is the maker's promise.
-        with_registers!(FMA, V = Plain<f32, L> => unsafe { self.pack::<V>() })
-    }
-}
+by_lanes!(Pack pack);
 
 impl Pack<'_> {
     /// # Safety
@@ -184,15 +175,7 @@ pub struct Unpack<'a> {
     pub out: &'a mut [f32],
 }
 
-impl Kernel for Unpack<'_> {
-    type Output = ();
-    const WIDE: bool = true;
-    #[inline(always)]
-    fn run<const FMA: bool>(self) {
-        // SAFETY: with FMA there is AVX2.
-        with_registers!(FMA, V = Plain<f32, L> => unsafe { self.unpack::<V>() })
-    }
-}
+by_lanes!(Unpack unpack);
 
 impl Unpack<'_> {
     /// # Safety

@@ -27,6 +27,23 @@ pub trait Shuffles: Sums {
     unsafe fn interleave(lanes: [Self; OUT], at: [*mut f32; L]);
 }
 
+/// Makes a kernel of what has a method of lanes, which are the processor's best.
+macro_rules! by_lanes {
+    ($kernel:ident $method:ident) => {
+        impl $crate::cpu::vectorize::Kernel for $kernel<'_> {
+            type Output = ();
+            const WIDE: bool = true;
+            #[inline(always)]
+            fn run<const FMA: bool>(self) {
+                use $crate::cpu::vector::{Plain, with_registers};
+                // SAFETY: with FMA there is AVX2; the rest is the promise of whoever made the kernel.
+                with_registers!(FMA, V = Plain<f32, { $crate::cpu::winograd::lanes::L }> => unsafe { self.$method::<V>() })
+            }
+        }
+    };
+}
+pub(super) use by_lanes;
+
 /// What the transforms compute with.
 pub trait Sums: Vector<Number = f32> {
     /// `self + k b`.

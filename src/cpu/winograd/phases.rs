@@ -12,13 +12,13 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use super::filters::{Pack, TAPS, Unpack};
-use super::lanes::{L, OUT, Shuffles, Sums};
+use super::lanes::{L, OUT, Shuffles, Sums, by_lanes};
+use super::points::at_points;
 use super::spread::{Cut, MOST, Side, Spread, WIDEST};
 use super::tiles::{LINE, Lanes, List, behind, in_run};
 use super::{Scheme, Transposed};
 use crate::cpu::prefetch::prefetch_later;
-use crate::cpu::vector::{Plain, with_registers};
-use crate::cpu::vectorize::{Kernel, vectorize};
+use crate::cpu::vectorize::vectorize;
 
 const A: f32 = 0.5;
 const B: f32 = 1.5;
@@ -173,21 +173,8 @@ impl Side for Gradients {
     #[inline(always)]
     unsafe fn apply<V: Sums>([y0, y1, y2, y3, ..]: [V; 6]) -> [V; MOST] {
         // SAFETY: the caller's promise.
-        unsafe {
-            let (even_a, odd_a) = (y0.plus(A2, y2), y1.plus(A2, y3));
-            let (even_b, odd_b) = (y0.plus(B2, y2), y1.plus(B2, y3));
-            [
-                even_a.plus(A, odd_a),
-                even_a.plus(-A, odd_a),
-                even_b.plus(B, odd_b),
-                even_b.plus(-B, odd_b),
-                y3,
-                y3,
-                y3,
-                y3,
-                y3,
-            ]
-        }
+        let [a, minus_a, b, minus_b] = unsafe { at_points([A, B], [y0, y1, y2, y3]) };
+        [a, minus_a, b, minus_b, y3, y3, y3, y3, y3]
     }
 }
 
@@ -219,15 +206,7 @@ unsafe fn middle_gradient<V: Sums>([u0, u1, u2, u3]: [V; FINITE]) -> V {
 /// [`Unpack`] for the products of phases.
 struct UnpackPhases<'a>(Unpack<'a>);
 
-impl Kernel for UnpackPhases<'_> {
-    type Output = ();
-    const WIDE: bool = true;
-    #[inline(always)]
-    fn run<const FMA: bool>(self) {
-        // SAFETY: with FMA there is AVX2.
-        with_registers!(FMA, V = Plain<f32, L> => unsafe { self.unpack::<V>() })
-    }
-}
+by_lanes!(UnpackPhases unpack);
 
 impl UnpackPhases<'_> {
     /// # Safety
@@ -291,15 +270,7 @@ unsafe fn row_gradients<V: Sums>(sums: *const f32, stride: usize, j: (usize, usi
 /// [`Pack`] for the products of phases.
 struct PackPhases<'a>(Pack<'a>);
 
-impl Kernel for PackPhases<'_> {
-    type Output = ();
-    const WIDE: bool = true;
-    #[inline(always)]
-    fn run<const FMA: bool>(self) {
-        // SAFETY: with FMA there is AVX2; the rest is the maker's promise.
-        with_registers!(FMA, V = Plain<f32, L> => unsafe { self.pack::<V>() })
-    }
-}
+by_lanes!(PackPhases pack);
 
 impl PackPhases<'_> {
     /// # Safety
@@ -353,15 +324,7 @@ impl PackPhases<'_> {
 /// [`Cut`]'s tiles, which overlap by a row and a column, to the operands of phases.
 struct SpreadPhases<'a>(Cut<'a>);
 
-impl Kernel for SpreadPhases<'_> {
-    type Output = ();
-    const WIDE: bool = true;
-    #[inline(always)]
-    fn run<const FMA: bool>(self) {
-        // SAFETY: with FMA there is AVX2; the rest is the maker's promise.
-        with_registers!(FMA, V = Plain<f32, L> => unsafe { self.spread::<V>() })
-    }
-}
+by_lanes!(SpreadPhases spread);
 
 impl SpreadPhases<'_> {
     /// # Safety

@@ -96,17 +96,25 @@ pub unsafe fn short_outputs<V: Sums>([m0, m1, m2, m5]: [V; 4]) -> [V; 2] {
 #[inline(always)]
 pub unsafe fn gradients<V: Sums>(y: [V; 4]) -> [V; N] {
     // SAFETY: the caller has the registers' instructions.
+    let [a, minus_a, b, minus_b] = unsafe { at_points([A, B], y) };
+    [y[0], a, minus_a, b, minus_b, y[3]]
+}
+
+/// What a polynomial of four coefficients is at a, -a, b and -b.
+///
+/// # Safety
+/// As [`inputs`].
+#[inline(always)]
+pub unsafe fn at_points<V: Sums>([a, b]: [f32; 2], [y0, y1, y2, y3]: [V; 4]) -> [V; 4] {
+    // SAFETY: the caller has the registers' instructions.
     unsafe {
-        let [y0, y1, y2, y3] = y;
-        let (even_a, odd_a) = (y0.plus(A2, y2), y1.plus(A2, y3));
-        let (even_b, odd_b) = (y0.plus(B2, y2), y1.plus(B2, y3));
+        let (even_a, odd_a) = (y0.plus(a * a, y2), y1.plus(a * a, y3));
+        let (even_b, odd_b) = (y0.plus(b * b, y2), y1.plus(b * b, y3));
         [
-            y0,
-            even_a.plus(A, odd_a),
-            even_a.plus(-A, odd_a),
-            even_b.plus(B, odd_b),
-            even_b.plus(-B, odd_b),
-            y3,
+            even_a.plus(a, odd_a),
+            even_a.plus(-a, odd_a),
+            even_b.plus(b, odd_b),
+            even_b.plus(-b, odd_b),
         ]
     }
 }

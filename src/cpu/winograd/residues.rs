@@ -9,12 +9,11 @@ use std::ops::Range;
 
 use super::Scheme;
 use super::filters::Pack;
-use super::lanes::{L, OUT, Shuffles, Sums};
+use super::lanes::{OUT, Shuffles, Sums, by_lanes};
 use super::phases::{self, Phases, finite, infinite, outer};
 use super::spread::{Cut, MOST, Side, Spread, WIDEST};
 use super::tiles::Lanes;
-use crate::cpu::vector::{Plain, with_registers};
-use crate::cpu::vectorize::{Kernel, vectorize};
+use crate::cpu::vectorize::vectorize;
 
 /// Products of a dimension that are sums at points.
 const POINTS: usize = phases::N;
@@ -78,15 +77,7 @@ impl Side for Gradients {
 /// [`Pack`] for the products of residues.
 struct PackResidues<'a>(Pack<'a>);
 
-impl Kernel for PackResidues<'_> {
-    type Output = ();
-    const WIDE: bool = true;
-    #[inline(always)]
-    fn run<const FMA: bool>(self) {
-        // SAFETY: with FMA there is AVX2; the rest is the maker's promise.
-        with_registers!(FMA, V = Plain<f32, L> => unsafe { self.pack::<V>() })
-    }
-}
+by_lanes!(PackResidues pack);
 
 impl PackResidues<'_> {
     /// # Safety
