@@ -10,16 +10,28 @@ pub const OUT: usize = 4;
 
 /// One number of each of eight tiles.
 pub trait Shuffles: Sums {
+    /// Some of the lanes.
+    type Mask: Copy;
+    /// The lanes l for which `x + l` is one of those `inside`.
+    ///
+    /// # Safety
+    /// The processor has the instruction set, as for all functions here.
+    unsafe fn mask(inside: [usize; 2], x: usize) -> Self::Mask;
+    /// Numbers of a row in a mask's lanes, which alone are read, and zeros.
+    ///
+    /// # Safety
+    /// They are there.
+    unsafe fn load_inside(row: *const f32, mask: Self::Mask) -> Self;
     /// The four numbers a, b, c and d of each of eight tiles, which begin at `at`.
     ///
     /// # Safety
-    /// They are there, and the processor has the instruction set, as for all functions here.
+    /// They are there.
     unsafe fn deinterleave(at: [*mut f32; L]) -> [Self; OUT];
-    /// The even ones and the odd ones of 16 numbers.
+    /// The even ones and the odd ones of the numbers of two registers.
     ///
     /// # Safety
-    /// As for `deinterleave`.
-    unsafe fn split(row: *const f32) -> [Self; 2];
+    /// The processor has the instruction set.
+    unsafe fn split(row: [Self; 2]) -> [Self; 2];
     /// The inverse of `deinterleave`: to tiles that begin at `at`, written from the last to the first.
     ///
     /// # Safety
@@ -78,6 +90,20 @@ pub trait Sums: Vector<Number = f32> {
 impl<V: Vector<Number = f32>> Sums for V {}
 
 impl Shuffles for Plain<f32, L> {
+    type Mask = [usize; 2];
+    #[inline(always)]
+    unsafe fn mask(inside: [usize; 2], x: usize) -> Self::Mask {
+        inside.map(|end| end.saturating_sub(x).min(L))
+    }
+    #[inline(always)]
+    unsafe fn load_inside(row: *const f32, [first, end]: Self::Mask) -> Self {
+        let mut all = [0.0; L];
+        for l in first..end {
+            // SAFETY: the caller's promise.
+            all[l] = unsafe { row.wrapping_add(l).read() };
+        }
+        Plain(all)
+    }
     #[inline(always)]
     unsafe fn deinterleave(at: [*mut f32; L]) -> [Self; OUT] {
         // SAFETY: the caller's promise.
@@ -85,10 +111,9 @@ impl Shuffles for Plain<f32, L> {
         std::array::from_fn(|j| Plain(std::array::from_fn(|l| tiles[l][j])))
     }
     #[inline(always)]
-    unsafe fn split(row: *const f32) -> [Self; 2] {
-        // SAFETY: as above.
-        let row = unsafe { row.cast::<[[f32; 2]; L]>().read() };
-        std::array::from_fn(|j| Plain(std::array::from_fn(|l| row[l][j])))
+    unsafe fn split([low, high]: [Self; 2]) -> [Self; 2] {
+        let at = |i: usize| if i < L { low.0[i] } else { high.0[i - L] };
+        std::array::from_fn(|j| Plain(std::array::from_fn(|l| at(2 * l + j))))
     }
     #[inline(always)]
     unsafe fn interleave(lanes: [Self; OUT], at: [*mut f32; L]) {
@@ -123,7 +148,28 @@ mod x86 {
         }
     }
 
+    /// The lanes l for which `x + l` is below `end`.
+    #[inline(always)]
+    unsafe fn below(end: usize, x: usize) -> __m256i {
+        let end = end.saturating_sub(x).min(L) as i32;
+        // SAFETY: the caller has AVX2.
+        unsafe {
+            _mm256_cmpgt_epi32(_mm256_set1_epi32(end), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7))
+        }
+    }
+
     impl Shuffles for __m256 {
+        type Mask = __m256i;
+        #[inline(always)]
+        unsafe fn mask(inside: [usize; 2], x: usize) -> __m256i {
+            // SAFETY: the caller has AVX2, as below.
+            unsafe { _mm256_andnot_si256(below(inside[0], x), below(inside[1], x)) }
+        }
+        #[inline(always)]
+        unsafe fn load_inside(row: *const f32, mask: __m256i) -> Self {
+            // SAFETY: the caller's promise; the others are not touched.
+            unsafe { _mm256_maskload_ps(row, mask) }
+        }
         #[inline(always)]
         unsafe fn deinterleave(at: [*mut f32; L]) -> [Self; OUT] {
             // SAFETY: the caller's promise, as below.
@@ -138,10 +184,9 @@ mod x86 {
             }
         }
         #[inline(always)]
-        unsafe fn split(row: *const f32) -> [Self; 2] {
+        unsafe fn split([low, high]: [Self; 2]) -> [Self; 2] {
             // SAFETY: as above.
             unsafe {
-                let (low, high) = (_mm256_loadu_ps(row), _mm256_loadu_ps(row.add(8)));
                 // Pairs of the lower halves, of the upper ones, and so on: to be put in order.
                 let ordered = |x: __m256| {
                     let x = _mm256_permute4x64_pd::<0b11_01_10_00>(_mm256_castps_pd(x));

@@ -291,12 +291,29 @@ impl Winograd {
         }
     }
 
+    /// Channels of the source whose products are summed before the next ones are transformed. At stride 2, where operands
+    /// are several times the products, as many as leave both of a block's tiles in the second-level cache. It is the
+    /// order of the sums, and so no matter of how many threads there are.
+    fn chunk(&self) -> usize {
+        let Sizes { inputs, outputs, .. } = self.sizes;
+        let Counts { operands, products, .. } = self.stride.counts();
+        if self.stride != Stride::Two {
+            return inputs;
+        }
+        let lanes = self.most() * size_of::<f32>();
+        let fit = CACHE.saturating_sub(products * outputs * lanes) / (operands * lanes);
+        inputs.div_ceil(inputs.div_ceil(fit.max(LEAST_CHANNELS)))
+    }
+
+    /// Distance between the transformed filters of a chunk's operands.
+    fn filter_stride(&self) -> usize {
+        apart(self.sizes.outputs.next_multiple_of(tile().rows) * self.chunk())
+    }
+
     /// Elements of the transformed filters of all groups.
     fn filters_len(&self) -> usize {
-        let Sizes { groups, inputs, outputs, .. } = self.sizes;
-        groups
-            * self.stride.counts().filters
-            * apart(outputs.next_multiple_of(tile().rows) * inputs)
+        let Sizes { groups, inputs, .. } = self.sizes;
+        groups * inputs.div_ceil(self.chunk()) * self.stride.counts().filters * self.filter_stride()
     }
 
     /// Transforms all filters.
@@ -304,25 +321,27 @@ impl Winograd {
         let Sizes { groups, inputs, outputs, .. } = self.sizes;
         let rows = tile().rows;
         let panels = outputs.div_ceil(rows);
-        let stride = apart(panels * rows * inputs);
-        let group = S::FILTERS * stride;
-        assert_eq!(out.len(), groups * group);
+        let (chunk, stride) = (self.chunk(), self.filter_stride());
+        assert_eq!(out.len(), self.filters_len());
         let shared = Shared::new(out.as_mut_ptr());
         parallel_for(groups * panels, 2000 / inputs.max(1) + 1, |range| {
             for item in range {
                 let (g, panel) = (item / panels, item % panels);
-                S::pack(Pack {
-                    filters,
-                    start: g * filters.group,
-                    first: panel * rows,
-                    outputs,
-                    inputs,
-                    rows,
-                    panel,
-                    // SAFETY: inside `out`, whose length is asserted; panels are disjoint.
-                    out: unsafe { shared.get().add(g * group) },
-                    stride,
-                });
+                for (i, c) in (0..inputs).step_by(chunk).enumerate() {
+                    let before = (g * inputs.div_ceil(chunk) + i) * S::FILTERS * stride;
+                    S::pack(Pack {
+                        filters,
+                        start: g * filters.group + c * filters.input,
+                        first: panel * rows,
+                        outputs,
+                        inputs: chunk.min(inputs - c),
+                        rows,
+                        panel,
+                        // SAFETY: inside `out`, whose length is asserted; panels are disjoint.
+                        out: unsafe { shared.get().add(before) },
+                        stride,
+                    });
+                }
             }
         });
     }
@@ -374,16 +393,21 @@ impl Winograd {
         finite.into_inner()
     }
 
-    /// Tiles of a block: as many as make the operands fill the second-level cache, but no fewer than
-    /// make up for reading all filters once more.
+    /// Tiles of a block: no more than each thread's share.
     fn block(&self) -> usize {
+        let share = self.total().div_ceil(get_num_threads()).next_multiple_of(16);
+        self.most().min(share).max(16)
+    }
+
+    /// Most tiles of a block: as many as make the operands fill the second-level cache, but no fewer than make up for
+    /// reading all filters once more.
+    fn most(&self) -> usize {
         let Counts { operands, products, .. } = self.stride.counts();
         let numbers = operands * self.sizes.inputs + products * self.sizes.outputs;
         let fit = (CACHE / (numbers * size_of::<f32>())) / 16 * 16;
-        let share = self.total().div_ceil(get_num_threads()).next_multiple_of(16);
-        // Filters that several products share are read sooner.
-        let least = if self.stride == Stride::Half { LEAST / 2 } else { LEAST };
-        fit.max(least).min(share).max(16)
+        // At stride 2 what the filters are read for is in the second-level cache, at a half several products share them.
+        let least = if self.stride == Stride::One { LEAST } else { LEAST / 2 };
+        fit.max(least)
     }
 }
 
@@ -397,9 +421,11 @@ const FILTER: f64 = 1200.0;
 /// convolutions.
 const PAIRS: f64 = 1.75;
 /// Bytes of a block's operands.
-const CACHE: usize = 600 << 10;
+const CACHE: usize = 750 << 10;
 /// Fewest tiles of a block.
 const LEAST: usize = 64;
+/// Fewest channels of a chunk.
+const LEAST_CHANNELS: usize = 32;
 
 /// Some tiles of one group.
 struct Block<'a> {
@@ -423,58 +449,26 @@ impl Block<'_> {
         out: *mut f32,
     ) -> bool {
         let Sizes { inputs, outputs, groups, grid, .. } = self.all.sizes;
-        let tile = tile();
-        let panels = outputs.div_ceil(tile.rows);
-        let operand = apart(panels * tile.rows * inputs);
-        let filters = &filters[self.group * S::FILTERS * operand..][..S::FILTERS * operand];
+        let (chunk, operand) = (self.all.chunk(), self.all.filter_stride());
+        let chunks = inputs.div_ceil(chunk);
+        let filters = &filters[self.group * chunks * S::FILTERS * operand..];
         // One behind another: operand or product, channel, tile.
-        let (left, right) = (apart(inputs * self.stride), apart(outputs * self.stride));
+        let [left, right] = self.strides();
         let slack = 2 * L;
         let len = S::OPERANDS * left + S::PRODUCTS * right + 2 * slack;
         with_scratch(len, |scratch: &mut [f32]| {
             let (columns, products) = scratch.split_at_mut(S::OPERANDS * left + slack);
-            for c in 0..inputs {
-                let place = (groups * inputs, self.group * inputs + c);
-                let to = columns[c * self.stride..].as_mut_ptr();
-                let cut = self.cut(source, self.all.source, self.all.origin, place, to, left);
-                // SAFETY: of channel c there are `stride` numbers for each operand.
-                unsafe { S::spread(cut) };
-            }
-            let longest = (0..S::PRODUCTS).map(|p| S::operands(p).len()).max().unwrap_or(0);
-            let place = |c: usize| c / inputs * left + c % inputs * self.stride;
-            let rows: Vec<usize> = (0..longest * inputs).map(place).collect();
-            for p in 0..S::PRODUCTS {
-                let operands = S::operands(p);
-                let all = operands.len() * inputs;
-                let depth = all.div_ceil(all.div_ceil(DEPTH));
-                let takes = S::takes(p, self.lanes);
-                for c0 in (0..all).step_by(depth) {
-                    let deep = depth.min(all - c0);
-                    // Filters pass by once; the tiles' operand stays in the second-level cache.
-                    for panel in 0..panels {
-                        let o = panel * tile.rows;
-                        let a = &filters[S::filter(p) * operand + o * all + c0 * tile.rows..];
-                        for t in takes.clone().step_by(tile.columns) {
-                            let lanes = (takes.end - t).next_multiple_of(2 * L);
-                            let product = Product {
-                                k: deep,
-                                a: a.as_ptr(),
-                                a_column: tile.rows,
-                                b: columns[operands.start * left + t..].as_ptr(),
-                                rows: rows[c0..].as_ptr(),
-                                c: products[p * right + o * self.stride + t..].as_mut_ptr(),
-                                c_row: self.stride,
-                                m: tile.rows.min(outputs - o),
-                                n: tile.columns.min(lanes),
-                                add: c0 > 0,
-                                ..Product::default()
-                            };
-                            // SAFETY: `deep` columns and rows are there; the last tiles of rows go
-                            // into the slack between channels.
-                            unsafe { (tile.run)(product) };
-                        }
-                    }
+            for (i, start) in (0..inputs).step_by(chunk).enumerate() {
+                let some = chunk.min(inputs - start);
+                for c in 0..some {
+                    let place = (groups * inputs, self.group * inputs + start + c);
+                    let to = columns[c * self.stride..].as_mut_ptr();
+                    let cut = self.cut(source, self.all.source, self.all.origin, place, to, left);
+                    // SAFETY: of channel c there are `stride` numbers for each operand.
+                    unsafe { S::spread(cut) };
                 }
+                let filters = &filters[i * S::FILTERS * operand..];
+                self.multiply::<S>(filters, columns, products, some, start > 0);
             }
             let mut finite = true;
             for o in 0..outputs {
@@ -493,6 +487,60 @@ impl Block<'_> {
             }
             finite
         })
+    }
+
+    /// All products of `inputs` channels' operands and filters, or `add`s them.
+    fn multiply<S: Scheme>(
+        &self,
+        filters: &[f32],
+        columns: &[f32],
+        products: &mut [f32],
+        inputs: usize,
+        add: bool,
+    ) {
+        let (tile, outputs) = (tile(), self.all.sizes.outputs);
+        let operand = self.all.filter_stride();
+        let [left, right] = self.strides();
+        let longest = (0..S::PRODUCTS).map(|p| S::operands(p).len()).max().unwrap_or(0);
+        let place = |c: usize| c / inputs * left + c % inputs * self.stride;
+        let rows: Vec<usize> = (0..longest * inputs).map(place).collect();
+        for p in 0..S::PRODUCTS {
+            let operands = S::operands(p);
+            let all = operands.len() * inputs;
+            let depth = all.div_ceil(all.div_ceil(DEPTH));
+            let takes = S::takes(p, self.lanes);
+            for c0 in (0..all).step_by(depth) {
+                let deep = depth.min(all - c0);
+                // Filters pass by once; the tiles' operand stays in the second-level cache.
+                for o in (0..outputs).step_by(tile.rows) {
+                    let a = &filters[S::filter(p) * operand + o * all + c0 * tile.rows..];
+                    for t in takes.clone().step_by(tile.columns) {
+                        let lanes = (takes.end - t).next_multiple_of(2 * L);
+                        let product = Product {
+                            k: deep,
+                            a: a.as_ptr(),
+                            a_column: tile.rows,
+                            b: columns[operands.start * left + t..].as_ptr(),
+                            rows: rows[c0..].as_ptr(),
+                            c: products[p * right + o * self.stride + t..].as_mut_ptr(),
+                            c_row: self.stride,
+                            m: tile.rows.min(outputs - o),
+                            n: tile.columns.min(lanes),
+                            add: add || c0 > 0,
+                            ..Product::default()
+                        };
+                        // SAFETY: `deep` columns and rows are there; the last tiles of rows go
+                        // into the slack between channels.
+                        unsafe { (tile.run)(product) };
+                    }
+                }
+            }
+        }
+    }
+
+    /// Distances between operands and between products, of which there are those of all channels one behind another.
+    fn strides(&self) -> [usize; 2] {
+        [self.all.chunk(), self.all.sizes.outputs].map(|channels| apart(channels * self.stride))
     }
 
     /// This block's part of one of all images' `channels` planes.

@@ -331,24 +331,24 @@ impl SpreadPhases<'_> {
     /// The processor has the lanes' instructions, and the cut's `out` is as its field says.
     #[inline(always)]
     unsafe fn spread<V: Shuffles>(self) {
-        // Rows of the source where they have a border, two lines for each.
-        let mut border = MaybeUninit::<[[f32; 2 * LINE]; SIDE]>::uninit();
         // The rows' points, first those of even rows, each of even and then of odd columns.
         let mut points = MaybeUninit::<[[[f32; LINE]; 2]; N + FINITE]>::uninit();
-        let (border, points) = (border.as_mut_ptr().cast(), points.as_mut_ptr().cast::<f32>());
+        let points = points.as_mut_ptr().cast::<f32>();
         let line = |point: usize, columns: usize| points.wrapping_add((2 * point + columns) * LINE);
         for batch in &self.0.lanes.batches {
             for run in &batch.runs {
                 let width = 2 * OUT * run.len + 1;
-                // SAFETY: as for this function: rows have `width` numbers, to the next multiple of 2 L, as `rows`
-                // says; a batch has room for the half of them.
+                let (rows, inside) = self.0.rows::<SIDE>(run, 2 * OUT, (SIDE, width));
+                // SAFETY: as for this function: rows have those inside; a batch has room for the half of them.
                 unsafe {
-                    let rows: [_; SIDE] =
-                        self.0.rows::<V, SIDE>(run, 2 * OUT, SIDE, (width, 2 * L), border);
                     for x in (0..width.div_ceil(2)).step_by(L) {
+                        let masks = [V::mask(inside, 2 * x), V::mask(inside, 2 * x + L)];
                         let mut d = [[V::splat(0.0); SIDE]; 2];
                         for i in 0..SIDE {
-                            let [even, odd] = V::split(rows[i].add(2 * x));
+                            let row = rows[i].wrapping_add(2 * x);
+                            let low = V::load_inside(row, masks[0]);
+                            let high = V::load_inside(row.wrapping_add(L), masks[1]);
+                            let [even, odd] = V::split([low, high]);
                             (d[0][i], d[1][i]) = (even, odd);
                         }
                         for columns in 0..2 {

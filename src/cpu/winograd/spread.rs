@@ -32,6 +32,9 @@ unsafe fn store_head<V: Vector<Number = f32>>(numbers: V, to: *mut f32, count: u
     }
 }
 
+/// A row outside a plane, as long as any run's.
+static ZEROS: [f32; 2 * OUT * RUN + 1] = [0.0; 2 * OUT * RUN + 1];
+
 /// Most points of a dimension in any scheme.
 pub const MOST: usize = 9;
 /// Most outputs of a tile in a row.
@@ -135,9 +138,8 @@ impl<S: Side> Spread<'_, S> {
     /// The processor has the lanes' instructions, and `out` is as the field says.
     #[inline(always)]
     unsafe fn spread<V: Shuffles>(self) {
-        let mut border = MaybeUninit::<Lines<6>>::uninit();
         let mut columns = MaybeUninit::<Lines<MOST>>::uninit();
-        let (border, columns) = (border.as_mut_ptr().cast(), columns.as_mut_ptr().cast::<f32>());
+        let columns = columns.as_mut_ptr().cast::<f32>();
         for batch in &self.cut.lanes.batches {
             let (height, points) = if batch.is_short {
                 (S::ROWS - 2, &SHORT[..])
@@ -146,26 +148,20 @@ impl<S: Side> Spread<'_, S> {
             };
             for run in &batch.runs {
                 let width = OUT * run.len + S::ROWS - OUT;
-                // SAFETY: as for this function; rows have `width` numbers, to the next multiple of L, as `rows`
-                // says, for which a batch has room.
+                let (rows, inside) = self.cut.rows::<6>(run, OUT, (height, width));
+                // SAFETY: as for this function; rows have those inside, and a batch has room for `width` numbers, to the
+                // next multiple of L.
                 unsafe {
-                    let rows: [_; 6] = self.cut.rows::<V, 6>(run, OUT, height, (width, L), border);
                     for x in (0..width).step_by(L) {
+                        let mask = V::mask(inside, x);
                         let to = columns.add(run.start + x);
-                        let mut d = [V::splat(0.0); 6];
                         if batch.is_short {
-                            for i in 0..S::ROWS - 2 {
-                                d[i] = V::load(rows[i].add(x));
-                            }
-                            let products = S::apply_short(d);
+                            let products = S::apply_short(column::<V>(&rows, S::ROWS - 2, x, mask));
                             for i in 0..SHORT.len() {
                                 products[i].store(to.add(i * LINE));
                             }
                         } else {
-                            for i in 0..S::ROWS {
-                                d[i] = V::load(rows[i].add(x));
-                            }
-                            let products = S::apply(d);
+                            let products = S::apply(column::<V>(&rows, S::ROWS, x, mask));
                             for i in 0..S::POINTS {
                                 products[i].store(to.add(i * LINE));
                             }
@@ -237,75 +233,58 @@ impl<S: Side> Spread<'_, S> {
     }
 }
 
+/// The numbers in a mask's lanes of the first `count` rows from x on, and zeros.
+///
+/// # Safety
+/// The processor has the lanes' instructions, and those numbers are there.
+#[inline(always)]
+unsafe fn column<V: Shuffles>(
+    rows: &[*const f32; 6],
+    count: usize,
+    x: usize,
+    mask: V::Mask,
+) -> [V; 6] {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut column = [V::splat(0.0); 6];
+        for i in 0..count {
+            column[i] = V::load_inside(rows[i].wrapping_add(x), mask);
+        }
+        column
+    }
+}
+
 impl Cut<'_> {
-    /// Where the first `count` rows of a run begin, whose tiles are `apart`: from there `width` numbers and those up
-    /// to a multiple of `whole` can be read, in the plane, or in a line of `border` when a part of them is outside.
-    ///
-    /// # Safety
-    /// The processor has the lanes' instructions, and `border` is writable: a line of `apart * (RUN + 2 L)` numbers for
-    /// each row.
+    /// Where the first `count` rows of a run begin, whose tiles are `apart`, and which of the numbers from there on are
+    /// inside the plane; no others are to be read. The next channel's rows are brought near.
     #[inline(always)]
-    pub unsafe fn rows<V: Shuffles, const MOST: usize>(
+    pub fn rows<const MOST: usize>(
         &self,
         run: &Run,
         apart: usize,
-        count: usize,
-        (width, whole): (usize, usize),
-        border: *mut f32,
-    ) -> [*const f32; MOST] {
-        assert!(run.len <= RUN && count <= MOST);
+        (count, width): (usize, usize),
+    ) -> ([*const f32; MOST], [usize; 2]) {
+        assert!(count <= MOST && width <= ZEROS.len());
         let (h, w) = (self.size[0] as isize, self.size[1] as isize);
         let x = (apart * run.column) as isize + self.origin[1];
-        let read = width.next_multiple_of(whole);
-        let mut rows = [std::ptr::null(); MOST];
+        let first = x.clamp(0, w) as usize;
+        let mut rows = [ZEROS.as_ptr(); MOST];
         for i in 0..count {
             let y = (apart * run.row + i) as isize + self.origin[0];
-            let line = border.wrapping_add(i * apart * (RUN + 2 * L));
-            rows[i] = line;
             if y < 0 || y >= h {
-                for k in (0..read).step_by(L) {
-                    // SAFETY: a line is longer than `width` and L more.
-                    unsafe { V::splat(0.0).store(line.add(k)) };
-                }
                 continue;
             }
-            let plane = &self.planes[run.image * self.image + (y * w) as usize..];
-            let first = x.clamp(0, w) as usize;
-            // The next channel's row: a run's rows are too short to be foreseen.
-            let next = plane.as_ptr().wrapping_add((h * w) as usize + first);
+            let row = run.image * self.image + (y * w) as usize;
+            let row = self.planes[row..row + w as usize].as_ptr();
+            rows[i] = row.wrapping_offset(x);
+            // A run's rows are too short to be foreseen.
+            let next = row.wrapping_add((h * w) as usize + first);
             for k in (0..width).step_by(2 * L) {
                 prefetch_later(next.wrapping_add(k));
             }
-            let inside = x >= 0 && x + width as isize <= w;
-            if inside && x as usize + read <= plane.len() {
-                rows[i] = plane[x as usize..].as_ptr();
-                continue;
-            }
-            // Zeros, the plane's part, zeros; in whole groups, each of which overwrites what is too
-            // much of the one before.
-            let left = (-x).clamp(0, width as isize) as usize;
-            let part = (width - left).min(w as usize - first);
-            let (from, to) = (plane[first..].as_ptr(), line);
-            let whole = part.next_multiple_of(L) <= plane.len() - first;
-            // SAFETY: reads stay in the plane's slice; writes end at most L after what is read, and a line is
-            // longer than that.
-            unsafe {
-                for k in (0..left).step_by(L) {
-                    V::splat(0.0).store(to.add(k));
-                }
-                if whole {
-                    for k in (0..part).step_by(L) {
-                        V::load(from.add(k)).store(to.add(left + k));
-                    }
-                } else {
-                    to.add(left).copy_from_nonoverlapping(from, part);
-                }
-                for k in (left + part..read).step_by(L) {
-                    V::splat(0.0).store(to.add(k));
-                }
-            }
         }
-        rows
+        let inside = [-x, w - x].map(|end| end.clamp(0, width as isize) as usize);
+        (rows, inside)
     }
 }
 
@@ -473,18 +452,18 @@ unsafe fn bring(from: *const f32, to: *mut f32, width: usize) -> bool {
 unsafe fn bring_pieces<const PIECE: usize>(from: *const f32, to: *mut f32, width: usize) -> bool {
     // All bits of the exponent.
     const NOT_FINITE: u32 = f32::INFINITY.to_bits();
-    let mut bad = [false; PIECE];
+    let mut most = [0; PIECE];
     let mut x = 0;
     while x < width {
         let at = x.min(width - PIECE);
         // SAFETY: the caller's promise.
         let piece = unsafe { from.add(at).cast::<[f32; PIECE]>().read() };
         for l in 0..PIECE {
-            bad[l] |= piece[l].to_bits() & NOT_FINITE == NOT_FINITE;
+            most[l] = (piece[l].to_bits() & NOT_FINITE).max(most[l]);
         }
         // SAFETY: as above.
         unsafe { to.add(at).cast::<[f32; PIECE]>().write(piece) };
         x += PIECE;
     }
-    bad == [false; PIECE]
+    most.iter().all(|&exponent| exponent < NOT_FINITE)
 }
