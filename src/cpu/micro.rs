@@ -128,6 +128,19 @@ pub fn heights(m: usize, rows: usize) -> impl Iterator<Item = usize> {
     (0..tiles).map(move |t| least + (t < higher) as usize)
 }
 
+/// The number, of which the compiler does not know where it comes from. It would reach rows that lie apart by adding
+/// their distance again and again, one addition waiting for the other, which takes longer than the sums.
+#[inline(always)]
+fn opaque(number: usize) -> usize {
+    let mut number = number;
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+    // SAFETY: no instruction at all.
+    unsafe {
+        std::arch::asm!("/* {0} */", inout(reg) number, options(pure, nomem, nostack, preserves_flags));
+    }
+    number
+}
+
 /// # Safety
 /// The operands are as [`Product`] says, with a tile of M rows from row `first` on and S registers each,
 /// whose A is at `a`; rows of A follow one another if `PACKED`, and the processor has the vector's
@@ -182,6 +195,13 @@ unsafe fn product<
                 origins[i] = a.add(row);
             }
         }
+        // Of rows that lie apart every third has its own pointer.
+        let mut thirds = [a; M];
+        if !COLUMNS && !PACKED {
+            for i in (0..M).step_by(3) {
+                thirds[i / 3] = a.wrapping_add(opaque(i * a_row));
+            }
+        }
         let mut b = p.b;
         for step in 0..p.k {
             let column = if COLUMNS { *p.columns.add(step) } else { 0 };
@@ -204,7 +224,8 @@ unsafe fn product<
             for i in 0..M {
                 let x = V::splat(match (COLUMNS, PACKED) {
                     (true, false) => *origins[i].add(column),
-                    _ => *origin.add(i * a_row),
+                    (false, false) => *thirds[i / 3].add(i % 3 * a_row),
+                    (_, true) => *origin.add(i),
                 });
                 for j in 0..S {
                     sums[i][j] = x.fma(row[j], sums[i][j]);
@@ -213,6 +234,9 @@ unsafe fn product<
             if !COLUMNS {
                 // The last step may go past the end of a strided operand; nothing is read there.
                 a = a.wrapping_add(p.a_column);
+                for i in 0..M.div_ceil(3) {
+                    thirds[i] = thirds[i].wrapping_add(p.a_column);
+                }
             }
             if !ROWS {
                 b = b.wrapping_add(SIDE * V::LANES);

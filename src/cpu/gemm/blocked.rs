@@ -43,23 +43,46 @@ const PAGE: usize = 4096;
 ///
 /// # Safety
 /// As [`Gemm::run`]; no size is 0.
-pub unsafe fn multiply<T: Float>(product: Gemm<T>, start: *const T) {
-    let Gemm { size: (m, n, k), alpha, a, b, beta, c } = product;
-    let level = isa::current();
-    let (tile, packer) = (T::tile(level), T::packer(level));
-    let depth = k.div_ceil(k.div_ceil(DEPTH));
+pub unsafe fn multiply<T: Float>(product: &Gemm<T>, start: *const T) {
+    let &Gemm { size: (m, n, k), alpha, a, b, .. } = product;
+    let tile = T::tile(isa::current());
     // With what is between its rows an operand stays in the second-level cache.
-    let near = |apart: isize| k * apart as usize * size_of::<T>() <= cache::second() / 4;
+    let near = |apart: isize| is_near::<T>(k, apart);
     let roomy = |apart: isize| cache::first() >= ROOMY || sharing::<T>(k, apart) <= SHARING;
     let lies = a.column == 1 || (a.row == 1 && roomy(a.column) && near(a.column));
     let packs_a = !lies || n > REUSED_A || alpha != T::of(1.0);
     let packs_b =
         b.column != 1 || (m > REUSED_B && !(roomy(b.row) && near(b.row) && is_read_well(b, m)));
-    let whole = m.next_multiple_of(tile.rows);
-    if !packs_a && !packs_b && n.is_multiple_of(tile.columns) && k <= DEPTH {
-        // SAFETY: the caller's promise; every tile's columns are all there.
-        return unsafe { in_place(product, tile, start) };
+    // SAFETY: the caller's promise; in place every tile's columns are all there.
+    unsafe {
+        if !packs_a && !packs_b && n.is_multiple_of(tile.columns) && k <= DEPTH {
+            in_place(product, tile, start);
+        } else {
+            in_blocks(product, tile, (packs_a, packs_b), start);
+        }
     }
+}
+
+/// Whether an operand of k rows that lie `apart` stays in the second-level cache with what is between them.
+fn is_near<T>(k: usize, apart: isize) -> bool {
+    k * apart as usize * size_of::<T>() <= cache::second() / 4
+}
+
+/// [`multiply`], with copies of the operands of which `packs` says so, of A and of B.
+///
+/// # Safety
+/// As [`multiply`]; without a copy A's rows or columns are dense, and B's rows.
+#[inline(never)]
+unsafe fn in_blocks<T: Float>(
+    product: &Gemm<T>,
+    tile: Tile<T>,
+    (packs_a, packs_b): (bool, bool),
+    start: *const T,
+) {
+    let &Gemm { size: (m, n, k), alpha, a, b, beta, c } = product;
+    let packer = T::packer(isa::current());
+    let depth = k.div_ceil(k.div_ceil(DEPTH));
+    let whole = m.next_multiple_of(tile.rows);
     let keeps_a = packs_a && packs_b && whole * k * size_of::<T>() <= KEPT_A;
     let (height, wide) = if keeps_a {
         (whole, tile.columns)
@@ -76,7 +99,7 @@ pub unsafe fn multiply<T: Float>(product: Gemm<T>, start: *const T) {
     // of some columns a part of the rows, for as many columns.
     let aside = |column: usize, deep: usize| {
         let turn = column / tile.columns % TOGETHER;
-        let far = !packs_b && !near(b.row);
+        let far = !packs_b && !is_near::<T>(k, b.row);
         Aside {
             first: turn * deep / TOGETHER,
             distance: if far { (TOGETHER - turn) * tile.columns } else { 0 },
@@ -231,8 +254,8 @@ fn fill(distances: &mut [MaybeUninit<usize>], apart: usize) {
 ///
 /// # Safety
 /// As [`multiply`]; A's rows or columns and B's rows are dense, n is a multiple of the tile's columns, k at most [`DEPTH`].
-unsafe fn in_place<T: Float>(product: Gemm<T>, tile: Tile<T>, start: *const T) {
-    let Gemm { size: (m, n, k), a, b, beta, c, .. } = product;
+unsafe fn in_place<T: Float>(product: &Gemm<T>, tile: Tile<T>, start: *const T) {
+    let &Gemm { size: (m, n, k), a, b, beta, c, .. } = product;
     let mut distances = [const { MaybeUninit::uninit() }; DEPTH];
     // One panel of dense rows is what packing would make of it.
     let rows = if b.row as usize == tile.columns {

@@ -94,9 +94,10 @@ impl<T: Float> Gemm<T> {
     /// # Safety
     /// A and B are readable and C is writable wherever their strides lead, C does not overlap them nor
     /// itself, and nobody else uses C.
+    #[inline]
     pub unsafe fn run(self) {
         // SAFETY: the caller's promise.
-        unsafe { self.run_on(std::ptr::null()) }
+        unsafe { self.with_oriented(|all| all.run_on(all.way(), std::ptr::null())) }
     }
 
     /// The product plus a row of n numbers, `C = alpha A B + row`, in one go, if it is computed in a way that
@@ -105,25 +106,25 @@ impl<T: Float> Gemm<T> {
     /// # Safety
     /// As [`Gemm::run`], and `row` is readable.
     pub unsafe fn run_plus_row(self, row: *const T) -> bool {
-        let all = self.oriented();
-        let can = all.size == self.size && matches!(all.way(), Way::Transposed) && self.size.2 > 0;
+        let way = self.way();
+        let can = !self.turns() && matches!(way, Way::Transposed) && self.size.2 > 0;
         if can {
             // SAFETY: the caller's promise.
-            unsafe { Gemm { beta: T::ZERO, ..self }.run_on(row) }
+            unsafe { Gemm { beta: T::ZERO, ..self }.run_on(way, row) }
         }
         can
     }
 
     /// # Safety
-    /// As [`Gemm::run`]; `row` is null or as [`Gemm::run_plus_row`] wants it.
-    unsafe fn run_on(self, row: *const T) {
-        let all = self.oriented();
-        let (way, (m, n, k)) = (all.way(), all.size);
+    /// As [`Gemm::run`], of one that needs no turning; `row` is null or as [`Gemm::run_plus_row`] wants it.
+    unsafe fn run_on(&self, way: Way, row: *const T) {
+        let (m, n, k) = self.size;
         let flops = 2 * m * n * k;
         if flops < 2 * WORTH_A_THREAD || get_num_threads() == 1 {
             // SAFETY: the caller's promise.
-            return unsafe { all.run_here(way, row) };
+            return unsafe { self.run_here(way, row) };
         }
+        let all = *self;
         // Along the longer side, in pieces that whole register tiles fill.
         let (long, piece) = if n >= m { (n, 16) } else { (m, 12) };
         let pieces = long.div_ceil(piece);
@@ -152,9 +153,9 @@ impl<T: Float> Gemm<T> {
         // SAFETY: the caller's promise; the results are disjoint.
         let whole = |item| unsafe { shared.get().moved(item).run() };
         let here = |item| {
-            let one = shared.get().moved(item).oriented();
+            let one = shared.get().moved(item);
             // SAFETY: as above.
-            unsafe { one.run_here(one.way(), std::ptr::null()) }
+            unsafe { one.with_oriented(|one| one.run_here(one.way(), std::ptr::null())) }
         };
         each_of(self.size, offsets, whole, here);
     }
@@ -163,26 +164,32 @@ impl<T: Float> Gemm<T> {
         Gemm { a: self.a.moved(a), b: self.b.moved(b), c: self.c.moved(c), ..self }
     }
 
-    fn transposed(self) -> Self {
+    fn transposed(&self) -> Self {
         let (m, n, k) = self.size;
         Gemm {
             size: (n, m, k),
             a: self.b.transposed(),
             b: self.a.transposed(),
             c: self.c.transposed(),
-            ..self
+            ..*self
         }
     }
 
-    /// The product, or the transposed one where that has few rows.
-    fn oriented(self) -> Self {
-        let ((m, n, _), Gemm { a, c, .. }) = (self.size, self);
-        let turns = n <= gemv::ROWS && n < m && (a.column == 1 || (a.row == 1 && c.row == 1));
-        if turns { self.transposed() } else { self }
+    /// Calls `f` with the product, or the transposed one where that has few rows.
+    #[inline]
+    fn with_oriented(&self, f: impl FnOnce(&Self)) {
+        if self.turns() { f(&self.transposed()) } else { f(self) }
     }
 
+    #[inline]
+    fn turns(&self) -> bool {
+        let &Gemm { size: (m, n, _), a, c, .. } = self;
+        n <= gemv::ROWS && n < m && (a.column == 1 || (a.row == 1 && c.row == 1))
+    }
+
+    #[inline]
     fn way(&self) -> Way {
-        let ((m, n, _), Gemm { b, c, .. }) = (self.size, self);
+        let &Gemm { size: (m, n, _), b, c, .. } = self;
         match m {
             0..=gemv::ROWS if b.column == 1 && c.column == 1 => Way::Sums,
             0..=gemv::ROWS if b.row == 1 => Way::Dots,
@@ -195,7 +202,7 @@ impl<T: Float> Gemm<T> {
     ///
     /// # Safety
     /// As [`Gemm::run_on`].
-    unsafe fn run_here(self, way: Way, row: *const T) {
+    unsafe fn run_here(&self, way: Way, row: *const T) {
         let (m, n, k) = self.size;
         if m == 0 || n == 0 {
             return;
@@ -208,10 +215,10 @@ impl<T: Float> Gemm<T> {
             }
             match way {
                 _ if k == 0 => {}
-                Way::Sums => gemv::sums(self),
-                Way::Dots => gemv::dots(self),
+                Way::Sums => gemv::sums(*self),
+                Way::Dots => gemv::dots(*self),
                 Way::Blocked => blocked::multiply(self, std::ptr::null()),
-                Way::Transposed => blocked::multiply(self.transposed(), row),
+                Way::Transposed => blocked::multiply(&self.transposed(), row),
             }
         }
     }
