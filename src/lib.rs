@@ -23,6 +23,7 @@ pub mod amp;
 pub mod autograd;
 pub mod backends;
 pub mod checkpoint;
+mod counted;
 mod cpu;
 pub mod cuda;
 pub mod cuda_graphs;

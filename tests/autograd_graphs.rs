@@ -51,7 +51,7 @@ fn deep_graphs_run_and_die_on_a_small_stack() {
         assert_eq!((grad(&x), grad(&one)), (vec![1.0], vec![3.0 * DEEP as f64]));
         // Without a backward; and an inner node that outlives its output.
         drop(chain(&x, &one));
-        let node: Arc<Node> = chain(&x, &one).grad_fn().unwrap();
+        let node: Node = chain(&x, &one).grad_fn().unwrap();
         drop(node);
     });
 }

@@ -134,7 +134,7 @@ pub(crate) fn watch(node: &Node, called: &Location<'_>, backward: impl FnOnce() 
         }
     }
     let result = {
-        let _restore = Restore(RUNNING.replace(node.trace.clone()));
+        let _restore = Restore(RUNNING.replace(node.0.trace.clone()));
         catch(backward)
     };
     match result {
@@ -158,8 +158,8 @@ pub(crate) fn watch(node: &Node, called: &Location<'_>, backward: impl FnOnce() 
 #[cold]
 fn report(node: &Node, called: &Location<'_>, what: &str) -> ! {
     let mut text =
-        format!("backward of `{}` {what}\n  backward was called at {called}\n", node.name);
-    match &node.trace {
+        format!("backward of `{}` {what}\n  backward was called at {called}\n", node.0.name);
+    match &node.0.trace {
         Some(trace) => {
             text.push_str("  the op was called at ");
             trace.describe(&mut text);

@@ -268,12 +268,12 @@ mod tests {
 
     #[test]
     fn activations_are_neither_kept_before_nor_after_backward() {
-        static BYTES: Mutex<Vec<std::sync::Weak<crate::tensor::TensorImpl>>> =
+        static BYTES: Mutex<Vec<crate::counted::WeakCounted<crate::tensor::TensorImpl>>> =
             Mutex::new(Vec::new());
-        let alive = || BYTES.lock().iter().filter(|t| t.strong_count() > 0).count();
+        let alive = || BYTES.lock().iter().filter(|t| t.owners() > 0).count();
         let f = |t: &[Tensor]| {
             let y = t[0].exp();
-            BYTES.lock().push(Arc::downgrade(&y.0));
+            BYTES.lock().push(y.0.downgrade());
             y.sin().exp()
         };
         let x = Tensor::from([0.5f64]).requires_grad_(true);

@@ -8,7 +8,6 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::panic::Location;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use smallvec::SmallVec;
@@ -40,13 +39,13 @@ impl Hasher for PointerHasher {
 
 type NodeMap = HashMap<usize, usize, BuildHasherDefault<PointerHasher>>;
 
-fn key(node: &Arc<Node>) -> usize {
-    Arc::as_ptr(node) as usize
+fn key(node: &Node) -> usize {
+    node.0.as_ptr() as usize
 }
 
 /// A node of this pass: what has arrived for it and what is still to come.
 struct Task {
-    node: Arc<Node>,
+    node: Node,
     /// Gradients of the node's outputs so far.
     grads: SmallVec<[Option<Tensor>; 1]>,
     /// Edges from nodes that have not run yet.
@@ -118,7 +117,7 @@ pub(crate) fn at_end_of_pass<F: FnOnce() + 'static>(f: F) -> Option<F> {
 
 impl CurrentPass {
     /// True when the pass computes the gradients of this node's outputs.
-    pub fn reaches(&self, node: &Arc<Node>) -> bool {
+    pub fn reaches(&self, node: &Node) -> bool {
         self.reached.index.get(&key(node)).is_some_and(|&i| self.reached.needed[i])
     }
 }
@@ -338,11 +337,11 @@ struct Pass {
 }
 
 /// The place of a node's task, which is made if there is none; true if so.
-fn task(tasks: &mut Vec<Task>, index: &mut NodeMap, node: &Arc<Node>) -> (usize, bool) {
+fn task(tasks: &mut Vec<Task>, index: &mut NodeMap, node: &Node) -> (usize, bool) {
     let next = tasks.len();
     let i = *index.entry(key(node)).or_insert(next);
     if i == next {
-        let grads = SmallVec::from_elem(None, node.outputs.len());
+        let grads = SmallVec::from_elem(None, node.0.outputs.len());
         tasks.push(Task { node: node.clone(), grads, pending: 0, captured: false });
     }
     (i, i == next)
@@ -365,7 +364,7 @@ impl Pass {
         }
         while let Some(i) = open.pop() {
             let node = tasks[i].node.clone();
-            for edge in node.edges.iter().flatten() {
+            for edge in node.0.edges.iter().flatten() {
                 let (j, new) = task(&mut tasks, &mut index, &edge.node);
                 tasks[j].pending += 1;
                 if new {
@@ -381,7 +380,7 @@ impl Pass {
             }
         }
         let needed = Rc::new(needed(&tasks, &index, wanted));
-        let order = Order::of(tasks.iter().map(|task| &*task.node));
+        let order = Order::of(tasks.iter().map(|task| &task.node));
         let reached = Reached { index: Rc::new(index), needed };
         let partial = !matches!(wanted, Wanted::Leaves);
         let mut pass = Pass { tasks, partial, reached, called, order };
@@ -392,7 +391,7 @@ impl Pass {
         pass
     }
 
-    fn place(&self, node: &Arc<Node>) -> usize {
+    fn place(&self, node: &Node) -> usize {
         self.reached.index[&key(node)]
     }
 
@@ -424,7 +423,7 @@ impl Pass {
         let mut ready: Vec<usize> = Vec::new();
         // Ready accumulators that are roots themselves come first (seq is the largest number).
         for i in by_age(&self.tasks).into_iter().rev() {
-            let is_leaf = matches!(self.tasks[i].node.kind, Kind::Accumulate(_));
+            let is_leaf = matches!(self.tasks[i].node.0.kind, Kind::Accumulate(_));
             if !is_leaf || self.tasks[i].pending == 0 {
                 ready.push(i);
             }
@@ -457,12 +456,12 @@ impl Pass {
         let capturing = self.tasks[i].captured;
         if capturing {
             for (slot, edge) in captured.iter_mut().zip(captures) {
-                if Arc::ptr_eq(&edge.node, &node) {
+                if edge.node.ptr_eq(&node) {
                     *slot = grads[edge.output].clone();
                 }
             }
         }
-        let is_leaf = matches!(node.kind, Kind::Accumulate(_));
+        let is_leaf = matches!(node.0.kind, Kind::Accumulate(_));
         let runs = self.reached.needed[i]
             && (!is_leaf || captures.is_empty())
             && grads.iter().any(Option::is_some)
@@ -471,17 +470,17 @@ impl Pass {
             true => self.run(&node, grads, keep, (hooked, captures.is_empty())),
             false => Default::default(),
         };
-        for (k, edge) in node.edges.iter().enumerate() {
+        for (k, edge) in node.0.edges.iter().enumerate() {
             let Some(edge) = edge else { continue };
             let j = self.place(&edge.node);
             if let Some(grad) = results.get_mut(k).and_then(Option::take)
                 && self.reached.needed[j]
             {
-                let grad = fit(node.name, k, grad, &edge.node.outputs[edge.output]);
+                let grad = fit(node.0.name, k, grad, &edge.node.0.outputs[edge.output]);
                 self.deliver(j, edge.output, grad);
             }
             self.tasks[j].pending -= 1;
-            if self.tasks[j].pending == 0 && matches!(edge.node.kind, Kind::Accumulate(_)) {
+            if self.tasks[j].pending == 0 && matches!(edge.node.0.kind, Kind::Accumulate(_)) {
                 ready.push(j);
             }
         }
@@ -490,12 +489,12 @@ impl Pass {
     /// The gradients of a node's inputs, or its leaf's accumulation.
     fn run(
         &self,
-        node: &Arc<Node>,
+        node: &Node,
         mut grads: SmallVec<[Option<Tensor>; 1]>,
         keep: bool,
         (hooked, kept): (bool, bool),
     ) -> super::Grads {
-        let _span = profiler::span(node.name, Category::Backward);
+        let _span = profiler::span(node.0.name, Category::Backward);
         if hooked {
             node.run_prehooks(&mut grads);
         }
@@ -504,7 +503,7 @@ impl Pass {
         let places = if plain { self.places(node) } else { super::Grads::new() };
         let wanted = self.wanted(node);
         let gradients = || node.run(&grads, keep, wanted.as_deref(), &places);
-        let mut results = match &node.kind {
+        let mut results = match &node.0.kind {
             Kind::Function if has_mode(ANOMALY) => anomaly::watch(node, self.called, gradients),
             Kind::Function => gradients(),
             Kind::Accumulate(_) => {
@@ -528,14 +527,14 @@ impl Pass {
         let needed = |edge: &Option<Edge>| {
             edge.as_ref().is_some_and(|edge| self.reached.needed[self.place(&edge.node)])
         };
-        self.partial.then(|| node.edges.iter().map(needed).collect())
+        self.partial.then(|| node.0.edges.iter().map(needed).collect())
     }
 
     /// Where the leaves at the ends of a node's edges want their gradients; nothing if none of them does.
     fn places(&self, node: &Node) -> super::Grads {
         let place = |edge: &Option<Edge>| self.place_of(edge.as_ref()?);
-        match node.edges.iter().any(|edge| place(edge).is_some()) {
-            true => node.edges.iter().map(place).collect(),
+        match node.0.edges.iter().any(|edge| place(edge).is_some()) {
+            true => node.0.edges.iter().map(place).collect(),
             false => super::Grads::new(),
         }
     }
@@ -553,14 +552,14 @@ impl Pass {
     }
 
     fn leads_to_needed(&self, node: &Node) -> bool {
-        node.edges.iter().flatten().any(|e| self.reached.needed[self.place(&e.node)])
+        node.0.edges.iter().flatten().any(|e| self.reached.needed[self.place(&e.node)])
     }
 }
 
 /// The tasks' numbers from old to young.
 fn by_age(tasks: &[Task]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..tasks.len()).collect();
-    order.sort_unstable_by_key(|&i| tasks[i].node.seq);
+    order.sort_unstable_by_key(|&i| tasks[i].node.0.seq);
     order
 }
 
@@ -579,7 +578,7 @@ fn needed(tasks: &[Task], index: &NodeMap, wanted: &Wanted) -> Vec<bool> {
     // From old to young; accumulators, which have no edges, may come at any place.
     for i in by_age(tasks) {
         let leads = |e: &Edge| needed[index[&key(&e.node)]];
-        needed[i] = needed[i] || tasks[i].node.edges.iter().flatten().any(leads);
+        needed[i] = needed[i] || tasks[i].node.0.edges.iter().flatten().any(leads);
     }
     needed
 }
@@ -608,7 +607,7 @@ pub(crate) fn fit(name: &str, input: usize, grad: Tensor, like: &(Shape, Dtype, 
 /// them wait for each other.
 fn accumulate_in_leaf(node: &Node, leaf: &Tensor, grad: Tensor) {
     {
-        let _turn = node.state.lock();
+        let _turn = node.0.state.lock();
         let in_place = !has_mode(GRAD | FORWARD);
         let sum = match (leaf.grad(), leaf.grad_target()) {
             (Some(old), _) if in_place => {

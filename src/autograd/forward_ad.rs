@@ -27,7 +27,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Weak};
 
 use smallvec::{SmallVec, smallvec};
 
@@ -38,6 +37,7 @@ use super::node::{BackwardCtx, BackwardFn, Node};
 use super::{is_grad_enabled, record};
 use crate::Tensor;
 use crate::amp::Suspended;
+use crate::counted::WeakCounted;
 use crate::error::{Error, throw};
 use crate::tensor::{Layout, TANGENT, TensorImpl};
 
@@ -54,7 +54,7 @@ thread_local! {
     /// The number of this thread's dual level, if [`FORWARD`] is set.
     static LEVEL: Cell<u64> = const { Cell::new(0) };
     /// The tensors that carry tangents of it.
-    static DUALS: RefCell<Vec<Weak<TensorImpl>>> = const { RefCell::new(Vec::new()) };
+    static DUALS: RefCell<Vec<WeakCounted<TensorImpl>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Runs `f` inside a dual level (`torch.autograd.forward_ad.dual_level`). Tangents belong to the level and
@@ -86,7 +86,7 @@ pub fn dual_level<T>(f: impl FnOnce() -> T) -> T {
     impl Drop for Leave {
         fn drop(&mut self) {
             LEVEL.set(0);
-            for dual in DUALS.take().iter().filter_map(Weak::upgrade) {
+            for dual in DUALS.take().iter().filter_map(WeakCounted::upgrade) {
                 Tensor(dual).clear_tangent();
             }
         }
@@ -253,9 +253,9 @@ impl Tensor {
         if old.is_none() {
             DUALS.with_borrow_mut(|duals| {
                 if duals.len() == duals.capacity() {
-                    duals.retain(|t| t.strong_count() > 0);
+                    duals.retain(|t| t.owners() > 0);
                 }
-                duals.push(Arc::downgrade(&self.0));
+                duals.push(self.0.downgrade());
             });
         }
     }
@@ -334,7 +334,7 @@ pub(super) fn saving<T>(recorded: bool, f: impl FnOnce() -> T) -> T {
 /// The tangents of a node's outputs, from its backward, as the module's head says. `like` has the inputs'
 /// shapes and types.
 pub(super) fn push_forward(
-    node: &Arc<Node>,
+    node: &Node,
     backward: &BackwardFn,
     like: &[&Tensor],
     tangents: &Tangents,
@@ -343,6 +343,7 @@ pub(super) fn push_forward(
     let record = is_grad_enabled() && involved.any(Tensor::wants_grad);
     let _mode = (ModeGuard::new(GRAD, 0), suspended());
     let cotangents: SmallVec<[Option<Tensor>; 1]> = node
+        .0
         .outputs
         .iter()
         .map(|(shape, dtype, device)| {
@@ -357,7 +358,7 @@ pub(super) fn push_forward(
     for (i, (found, tangent)) in grads.into_iter().zip(tangents).enumerate() {
         if let (Some(g), Some(t)) = (found, tangent) {
             let shape = like[i].layout().shape.clone();
-            let g = fit(node.name, i, g, &(shape, like[i].dtype(), like[i].device()));
+            let g = fit(node.0.name, i, g, &(shape, like[i].dtype(), like[i].device()));
             if g.requires_grad() {
                 pairs.push((g, t));
             }

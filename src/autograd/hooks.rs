@@ -2,14 +2,15 @@
 //! accumulation, and of several tensors together.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
 use super::engine::{at_end_of_pass, current_pass};
 use super::node::{Edge, Grads, Kind, Node};
 use crate::Tensor;
+use crate::counted::WeakCounted;
 use crate::error::{Error, throw};
 use crate::tensor::TensorImpl;
 
@@ -29,7 +30,7 @@ pub(crate) struct NodeHooks {
     /// Of output tensors: (output, id, hook).
     pub tensors: Vec<(usize, u64, Hook)>,
     /// Outputs that keep their gradient, which they see after all other hooks.
-    pub retained: Vec<(usize, Weak<TensorImpl>)>,
+    pub retained: Vec<(usize, WeakCounted<TensorImpl>)>,
     pub before: Vec<(u64, PreHook)>,
     pub after: Vec<(u64, PostHook)>,
 }
@@ -72,7 +73,7 @@ impl HookHandle {
 impl Node {
     /// Adds a hook; the handle runs `remove` on the node's hooks, if the node still lives.
     fn add_hook(
-        self: &Arc<Self>,
+        &self,
         add: impl FnOnce(&mut NodeHooks, u64),
         remove: impl FnOnce(&mut NodeHooks, u64) + Send + Sync + 'static,
     ) -> HookHandle {
@@ -80,8 +81,8 @@ impl Node {
         if let Some(leaf) = self.leaf() {
             leaf.with_meta(|m| m.accumulator.let_go());
         }
-        add(self.state.lock().hooks.get_or_insert_default(), id);
-        let node = Arc::downgrade(self);
+        add(self.0.state.lock().hooks.get_or_insert_default(), id);
+        let node = self.0.downgrade();
         HookHandle::new(move || {
             if let Some(node) = node.upgrade()
                 && let Some(hooks) = &mut node.state.lock().hooks
@@ -109,7 +110,7 @@ impl Node {
     /// # Panics
     /// Backward throws when the list is of another length.
     pub fn register_prehook(
-        self: &Arc<Self>,
+        &self,
         hook: impl Fn(&[Option<Tensor>]) -> Option<Vec<Option<Tensor>>> + Send + Sync + 'static,
     ) -> HookHandle {
         self.add_hook(
@@ -136,7 +137,7 @@ impl Node {
     /// # Panics
     /// Backward throws when the list is of another length.
     pub fn register_hook(
-        self: &Arc<Self>,
+        &self,
         hook: impl Fn(&[Option<Tensor>], &[Option<Tensor>]) -> Option<Vec<Option<Tensor>>>
         + Send
         + Sync
@@ -150,14 +151,15 @@ impl Node {
 
     /// Whether the node may have hooks.
     pub(super) fn has_hooks(&self) -> bool {
-        self.state.lock().hooks.is_some()
+        self.0.state.lock().hooks.is_some()
     }
 
     /// Hooks of the tensors that are this node's outputs. True when the node may have other hooks too.
     pub(crate) fn run_tensor_hooks(&self, grads: &mut [Option<Tensor>]) -> bool {
-        let own = self.state.lock().hooks.as_ref().map(|h| (h.tensors.clone(), h.retained.clone()));
+        let own =
+            self.0.state.lock().hooks.as_ref().map(|h| (h.tensors.clone(), h.retained.clone()));
         let hooked = own.is_some();
-        let (hooks, retained) = match &self.kind {
+        let (hooks, retained) = match &self.0.kind {
             Kind::Accumulate(_) => {
                 let hooks = self.leaf().map(|leaf| leaf.leaf_hooks()).unwrap_or_default();
                 (hooks.into_iter().map(|(id, hook)| (0, id, hook)).collect(), Vec::new())
@@ -186,7 +188,7 @@ impl Node {
     }
 
     pub(crate) fn run_prehooks(&self, grads: &mut [Option<Tensor>]) {
-        let hooks = match &self.state.lock().hooks {
+        let hooks = match &self.0.state.lock().hooks {
             Some(hooks) if !hooks.before.is_empty() => hooks.before.clone(),
             _ => return,
         };
@@ -199,7 +201,7 @@ impl Node {
     }
 
     pub(crate) fn run_posthooks(&self, inputs: &mut Grads, outputs: &[Option<Tensor>]) {
-        let hooks = match &self.state.lock().hooks {
+        let hooks = match &self.0.state.lock().hooks {
             Some(hooks) if !hooks.after.is_empty() => hooks.after.clone(),
             _ => return,
         };
@@ -215,21 +217,21 @@ impl Node {
         if got != want {
             throw(Error::Autograd(format!(
                 "a {what} of `{}` returned {got} gradients in place of {want}",
-                self.name
+                self.0.name
             )));
         }
     }
 
     /// Makes output `output` keep its gradient in `tensor.grad`.
     pub(crate) fn retain(&self, output: usize, tensor: &Tensor) {
-        let tensor = Arc::downgrade(&tensor.0);
-        self.state.lock().hooks.get_or_insert_default().retained.push((output, tensor));
+        let tensor = tensor.0.downgrade();
+        self.0.state.lock().hooks.get_or_insert_default().retained.push((output, tensor));
     }
 
     /// Undoes [`retain`](Self::retain).
     pub(crate) fn release(&self, tensor: &Tensor) {
-        if let Some(hooks) = &mut self.state.lock().hooks {
-            hooks.retained.retain(|(_, t)| t.as_ptr() != Arc::as_ptr(&tensor.0));
+        if let Some(hooks) = &mut self.0.state.lock().hooks {
+            hooks.retained.retain(|(_, t)| t.as_ptr() != tensor.0.as_ptr());
         }
     }
 }
@@ -299,7 +301,7 @@ impl Tensor {
                 "register_hook on a tensor that does not require a gradient".into(),
             ))
         };
-        if let Kind::Function = node.kind {
+        if let Kind::Function = node.0.kind {
             return node.add_hook(
                 |hooks, id| hooks.tensors.push((output, id, Arc::new(hook))),
                 |hooks, id| hooks.tensors.retain(|(_, i, _)| *i != id),
@@ -308,7 +310,7 @@ impl Tensor {
         // On the leaf itself: an accumulator that has hooks may die and be made anew between backwards.
         let id = HOOK_ID.fetch_add(1, Relaxed);
         self.with_meta(|m| m.hooks.push((id, Arc::new(hook))));
-        let weak = Arc::downgrade(&self.0);
+        let weak = self.0.downgrade();
         HookHandle::new(move || {
             if let Some(t) = weak.upgrade().map(Tensor) {
                 t.with_meta(|m| m.hooks.retain(|(i, _)| *i != id));
@@ -345,7 +347,7 @@ impl Tensor {
         }
         let id = HOOK_ID.fetch_add(1, Relaxed);
         self.with_meta(|m| m.post_hooks.push((id, Arc::new(hook))));
-        let weak = Arc::downgrade(&self.0);
+        let weak = self.0.downgrade();
         HookHandle::new(move || {
             if let Some(t) = weak.upgrade().map(Tensor) {
                 t.with_meta(|m| m.post_hooks.retain(|(i, _)| *i != id));
@@ -428,7 +430,7 @@ pub fn register_multi_grad_hook(
         })
     };
     // Leaves' accumulators must live as long as the hook, to be recognised.
-    let nodes: Arc<Vec<Arc<Node>>> = Arc::new(tensors.iter().map(|t| edge(t).node).collect());
+    let nodes: Arc<Vec<Node>> = Arc::new(tensors.iter().map(|t| edge(t).node).collect());
     // What each pass that runs has brought so far, by its number.
     type Arrived = HashMap<u64, (usize, Vec<Option<Tensor>>)>;
     let arrived: Arc<Mutex<Arrived>> = Arc::default();

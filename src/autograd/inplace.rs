@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use smallvec::{SmallVec, smallvec};
 
 use super::mode::{FORWARD, has_mode, is_inference_mode_enabled};
-use super::node::{BackwardCtx, BackwardFn, Edge, Grads, Node};
+use super::node::{BackwardCtx, BackwardFn, Edge, Grads, Held, Node};
 use super::record::{Direct, Saver, edges, is_differentiated, new_node, record};
 use super::{forward_ad, is_grad_enabled, will_record};
 use crate::Tensor;
@@ -89,7 +89,7 @@ impl Tensor {
     #[track_caller]
     fn assert_no_shared_primal(&self, op: &str) {
         let whole = self.base().unwrap_or(self);
-        if whole.grad_fn().is_some_and(|node| node.name == "make_dual") {
+        if whole.grad_fn().is_some_and(|node| node.0.name == "make_dual") {
             throw(Error::Autograd(format!(
                 "{op}: in-place change of what `make_dual` gave for a tensor that requires a gradient; \
                  change a clone"
@@ -130,7 +130,7 @@ pub fn record_inplace<B>(
         target.storage().bump_version();
         return;
     }
-    rewrite(name, target, inputs, |saver| Arc::new(make(saver)), None);
+    rewrite(name, target, inputs, |saver| Box::new(make(saver)), None);
 }
 
 /// [`record_inplace`] for an op that makes `target`'s new tangent from those of the inputs directly, as
@@ -151,7 +151,7 @@ pub(crate) fn record_inplace_with_tangent<B>(
         return;
     }
     let tangent = has_mode(FORWARD).then(|| Box::new(tangent) as Direct);
-    rewrite(name, target, inputs, |saver| Arc::new(make(saver)), tangent);
+    rewrite(name, target, inputs, |saver| Box::new(make(saver)), tangent);
 }
 
 #[track_caller]
@@ -184,14 +184,14 @@ fn rewrite(
     target.storage().bump_version();
     let outputs = std::slice::from_ref(target);
     let saver = Saver::new(outputs);
-    let backward = match (&tangents, &direct) {
+    let backward = Arc::new(match (&tangents, &direct) {
         (Some(_), None) => forward_ad::saving(recorded, || make(&saver)),
         _ => make(&saver),
-    };
+    });
     // Of a view, the op's own node never enters the graph; it carries what the closure may ask for. Its
     // first input always counts: the base's gradient outside the view passes through.
     let at = Location::caller();
-    let node = new_node(name, edges, outputs, backward.clone(), at);
+    let node = new_node(name, outputs, Held::Shared(backward.clone()), at, |into| *into = edges);
     match (&base, recorded) {
         (_, false) => {}
         (None, true) => target.set_history(Edge::to_output(node.clone(), 0)),
@@ -199,9 +199,11 @@ fn rewrite(
             let inner = node.clone();
             let (all, part) = (base.layout().clone(), target.layout().clone());
             let backward: BackwardFn =
-                Arc::new(move |ctx| copy_slices_backward(ctx, &inner, &all, &part));
+                Box::new(move |ctx| copy_slices_backward(ctx, &inner, &all, &part));
             let outputs = std::slice::from_ref(base);
-            let outer = new_node("copy_slices", base_edges, outputs, backward, at);
+            let outer = new_node("copy_slices", outputs, Held::Own(backward), at, |into| {
+                *into = base_edges;
+            });
             base.set_history(Edge::to_output(outer, 0));
         }
     }
@@ -223,13 +225,8 @@ fn rewrite(
     }
 }
 
-fn copy_slices_backward(
-    ctx: &BackwardCtx,
-    inner: &Arc<Node>,
-    base: &Layout,
-    view: &Layout,
-) -> Grads {
-    let [whole, part] = Elements::of(ctx.node.outputs[0].1, inner.outputs[0].1);
+fn copy_slices_backward(ctx: &BackwardCtx, inner: &Node, base: &Layout, view: &Layout) -> Grads {
+    let [whole, part] = Elements::of(ctx.node.0.outputs[0].1, inner.0.outputs[0].1);
     let (base, view) = (&whole.layout(base), &part.layout(view));
     let grad = whole.cut(ctx.grad(0));
     let result = like_base(&grad, base);
@@ -237,7 +234,7 @@ fn copy_slices_backward(
     let slice = result.as_strided(&view.shape, &view.strides, view.offset - base.offset);
     let grad_slice = part.join(slice.clone_contiguous());
     // The closure is run through the outer node's retain rule: it lives as long as that node does.
-    let edges = inner.edges.iter().enumerate();
+    let edges = inner.0.edges.iter().enumerate();
     let wanted: SmallVec<[bool; 4]> = edges.map(|(i, e)| e.is_some() && ctx.needs(i)).collect();
     let mut grads = inner.run(&[Some(grad_slice)], true, Some(&wanted), &[]);
     if ctx.needs(0) {
@@ -297,12 +294,14 @@ pub(crate) fn regenerated_edge(view: &Tensor) -> Option<Edge> {
     }
     let [whole, part] = Elements::of(base.dtype(), view.dtype());
     let (base_layout, view_layout) = (whole.layout(base.layout()), part.layout(view.layout()));
-    let backward: BackwardFn = Arc::new(move |ctx| {
+    let backward: BackwardFn = Box::new(move |ctx| {
         let grad = part.cut(ctx.grad(0));
         smallvec![Some(whole.join(scatter_into_base(&grad, &base_layout, &view_layout)))]
     });
-    let (edges, at) = (smallvec![base.gradient_edge()], Location::caller());
-    let node = new_node("as_strided", edges, std::slice::from_ref(view), backward, at);
+    let (outputs, at) = (std::slice::from_ref(view), Location::caller());
+    let node = new_node("as_strided", outputs, Held::Own(backward), at, |edges| {
+        edges.push(base.gradient_edge());
+    });
     let edge = Edge::to_output(node, 0);
     view.set_history(edge.clone());
     Some(edge)

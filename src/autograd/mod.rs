@@ -51,7 +51,7 @@ pub use saved_hooks::saved_tensors_hooks;
 
 pub(crate) use inplace::{record_inplace_with_tangent, scatter_into_base};
 pub(crate) use mode::{AUTOCAST, ModeGuard, has_mode};
-pub(crate) use node::BackwardFn;
+pub(crate) use node::{BackwardFn, backward_fn};
 pub(crate) use record::{any_differentiated, is_differentiated, record_new, record_with_tangent};
 pub(crate) use variable::AutogradMeta;
 

@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
@@ -11,6 +11,7 @@ use super::SavedTensor;
 use super::anomaly::Trace;
 use super::hooks::NodeHooks;
 use super::mode::{FORWARD, has_mode};
+use crate::counted::{Counted, WeakCounted};
 use crate::cuda::Stream;
 use crate::error::{Error, throw};
 use crate::tensor::{Dtype, Shape, TensorImpl};
@@ -26,12 +27,47 @@ use crate::{Device, Tensor};
 pub type Grads = SmallVec<[Option<Tensor>; 3]>;
 
 /// An op's backward. It may run more than once (`retain_graph`), on any thread.
-pub(crate) type BackwardFn = Arc<dyn Fn(&BackwardCtx) -> Grads + Send + Sync>;
+pub(crate) type BackwardFn = Box<dyn Fn(&BackwardCtx) -> Grads + Send + Sync>;
+
+/// A closure as a [`BackwardFn`], written where it stays: see [`Counted::new_by`](crate::counted::Counted::new_by).
+#[inline(always)]
+pub(crate) fn backward_fn<B>(make: impl FnOnce() -> B) -> BackwardFn
+where
+    B: Fn(&BackwardCtx) -> Grads + Send + Sync + 'static,
+{
+    let place = Box::<B>::new_uninit();
+    let backward: Box<B> = Box::write(place, make());
+    backward
+}
+
+/// The backward that a node holds. Most run once and are shared with nobody, which spares counting.
+pub(crate) enum Held {
+    Own(BackwardFn),
+    Shared(Arc<BackwardFn>),
+}
+
+impl Held {
+    fn get(&self) -> &BackwardFn {
+        match self {
+            Held::Own(backward) => backward,
+            Held::Shared(backward) => backward,
+        }
+    }
+
+    /// Two of the same.
+    fn shared(self) -> [Held; 2] {
+        let backward = match self {
+            Held::Own(backward) => Arc::new(backward),
+            Held::Shared(backward) => backward,
+        };
+        [Held::Shared(backward.clone()), Held::Shared(backward)]
+    }
+}
 
 /// Where a gradient goes: the `output`-th output of `node`.
 #[derive(Clone)]
 pub(crate) struct Edge {
-    pub node: Arc<Node>,
+    pub node: Node,
     pub output: usize,
     /// Of an accumulator its leaf, which a graph keeps: the accumulator itself does not.
     pub leaf: Option<Tensor>,
@@ -39,7 +75,7 @@ pub(crate) struct Edge {
 
 impl Edge {
     /// To an output of a recorded op.
-    pub fn to_output(node: Arc<Node>, output: usize) -> Edge {
+    pub fn to_output(node: Node, output: usize) -> Edge {
         Edge { node, output, leaf: None }
     }
 }
@@ -51,19 +87,19 @@ pub(crate) enum Kind {
     /// A recorded op.
     Function,
     /// Collects the gradient of this leaf, which has the node.
-    Accumulate(Weak<TensorImpl>),
+    Accumulate(WeakCounted<TensorImpl>),
 }
 
 #[derive(Default)]
 pub(crate) struct NodeState {
     /// `None` after the saved tensors were freed.
-    pub backward: Option<BackwardFn>,
+    pub backward: Option<Held>,
     /// Made when first needed: most nodes have none.
     pub hooks: Option<Box<NodeHooks>>,
 }
 
 /// A recorded op: its name, its saved tensors (inside the backward closure) and edges to the nodes
-/// that made its inputs.
+/// that made its inputs. A handle; clones are the same node.
 ///
 /// ```
 /// let x = torchrs::Tensor::from([2f64]).requires_grad_(true);
@@ -71,7 +107,11 @@ pub(crate) struct NodeState {
 /// let parent = node.next_functions()[0].clone().unwrap();
 /// assert_eq!((node.name(), parent.name()), ("sin", "exp"));
 /// ```
-pub struct Node {
+#[derive(Clone)]
+pub struct Node(pub(crate) Counted<NodeImpl>);
+
+/// Those of ops are made by [`new_node`](super::record::new_node), which writes each field by itself.
+pub(crate) struct NodeImpl {
     /// Creation order; a node is always younger than the nodes its edges lead to.
     pub(crate) seq: u64,
     pub(crate) name: &'static str,
@@ -94,7 +134,7 @@ impl Node {
     /// assert_eq!(x.exp().grad_fn().unwrap().name(), "exp");
     /// ```
     pub fn name(&self) -> &'static str {
-        self.name
+        self.0.name
     }
 
     /// The nodes that made the op's inputs; `None` where an input needs no gradient.
@@ -106,13 +146,24 @@ impl Node {
     /// assert!(parents[0].is_none()); // the constant
     /// assert_eq!(parents[1].as_ref().unwrap().name(), "exp");
     /// ```
-    pub fn next_functions(&self) -> Vec<Option<Arc<Node>>> {
-        self.edges.iter().map(|e| e.as_ref().map(|e| e.node.clone())).collect()
+    pub fn next_functions(&self) -> Vec<Option<Node>> {
+        self.0.edges.iter().map(|e| e.as_ref().map(|e| e.node.clone())).collect()
+    }
+
+    /// True when both are the same node.
+    ///
+    /// ```
+    /// let y = torchrs::Tensor::from([2f64]).requires_grad_(true).exp();
+    /// let (node, same) = (y.grad_fn().unwrap(), y.grad_fn().unwrap());
+    /// assert!(node.ptr_eq(&same) && !node.ptr_eq(&y.sin().grad_fn().unwrap()));
+    /// ```
+    pub fn ptr_eq(&self, other: &Node) -> bool {
+        self.0.ptr_eq(&other.0)
     }
 
     /// The leaf of an accumulator, if it is still there.
     pub(crate) fn leaf(&self) -> Option<Tensor> {
-        match &self.kind {
+        match &self.0.kind {
             Kind::Accumulate(leaf) => leaf.upgrade().map(Tensor),
             Kind::Function => None,
         }
@@ -121,35 +172,42 @@ impl Node {
     /// Runs the node's backward for the inputs that are `wanted`, or all that can be; without `keep` its saved
     /// tensors are freed. `places` as in [`BackwardCtx::place`], for no input or for each.
     pub(crate) fn run(
-        self: &Arc<Self>,
+        &self,
         grads: &[Option<Tensor>],
         keep: bool,
         wanted: Option<&[bool]>,
         places: &[Option<Tensor>],
     ) -> Grads {
         let backward = {
-            let mut state = self.state.lock();
-            if keep { state.backward.clone() } else { state.backward.take() }
+            let mut state = self.0.state.lock();
+            match state.backward.take() {
+                Some(held) if keep => {
+                    let [mine, kept] = held.shared();
+                    state.backward = Some(kept);
+                    Some(mine)
+                }
+                held => held,
+            }
         };
         let Some(backward) = backward else {
             throw(Error::Autograd(format!(
                 "backward reached `{}` a second time, after its saved tensors were freed; pass \
                  retain_graph = true to the first backward",
-                self.name
+                self.0.name
             )))
         };
-        self.call(&backward, BackwardCtx { grads, node: self, wanted, places })
+        self.call(backward.get(), BackwardCtx { grads, node: self, wanted, places })
     }
 
     /// Calls a backward of this node.
     pub(crate) fn call(&self, backward: &BackwardFn, ctx: BackwardCtx<'_>) -> Grads {
         let out = backward(&ctx);
         assert!(
-            out.len() == self.edges.len(),
+            out.len() == self.0.edges.len(),
             "backward of `{}` returned {} gradients for {} inputs",
-            self.name,
+            self.0.name,
             out.len(),
-            self.edges.len()
+            self.0.edges.len()
         );
         out
     }
@@ -174,7 +232,7 @@ impl Node {
 /// ```
 pub struct BackwardCtx<'a> {
     pub(crate) grads: &'a [Option<Tensor>],
-    pub(crate) node: &'a Arc<Node>,
+    pub(crate) node: &'a Node,
     /// For which inputs, instead of the edges.
     pub(crate) wanted: Option<&'a [bool]>,
     pub(crate) places: &'a [Option<Tensor>],
@@ -201,7 +259,7 @@ impl BackwardCtx<'_> {
     /// ```
     pub fn grad(&self, i: usize) -> Tensor {
         self.grads[i].clone().unwrap_or_else(|| {
-            let (shape, dtype, device) = &self.node.outputs[i];
+            let (shape, dtype, device) = &self.node.0.outputs[i];
             Tensor::zeros(shape, (*dtype, *device))
         })
     }
@@ -244,7 +302,7 @@ impl BackwardCtx<'_> {
     pub fn needs(&self, i: usize) -> bool {
         match self.wanted {
             Some(wanted) => wanted[i],
-            None => self.node.edges[i].is_some(),
+            None => self.node.0.edges[i].is_some(),
         }
     }
 
@@ -269,7 +327,7 @@ impl BackwardCtx<'_> {
     /// # Panics
     /// Throws [`Error::Autograd`] when it was changed in place since it was saved.
     pub fn get(&self, saved: &SavedTensor) -> Tensor {
-        saved.unpack(self.node.name, Some(self.node))
+        saved.unpack(self.node.0.name, Some(self.node))
     }
 
     /// [`get`](Self::get) for the gradient of input `i`, if that is wanted and something was saved for it.
@@ -317,9 +375,10 @@ thread_local! {
 type Remains = (Edges, NodeState);
 
 impl Teardown {
-    /// Drops what was a node and, one after the other, the nodes that only it held.
-    fn drop(&self, remains: Remains) {
+    /// Drops what a node held and, one after the other, the nodes that only it held.
+    fn drop(&self, node: &mut NodeImpl) {
         if self.active.replace(true) {
+            let remains = (std::mem::take(&mut node.edges), std::mem::take(node.state.get_mut()));
             self.pending.borrow_mut().push(remains);
             return;
         }
@@ -335,7 +394,8 @@ impl Teardown {
             }
         }
         let _done = Done(self);
-        drop(remains);
+        node.edges.clear();
+        *node.state.get_mut() = NodeState::default();
         loop {
             let next = self.pending.borrow_mut().pop();
             match next {
@@ -346,13 +406,12 @@ impl Teardown {
     }
 }
 
-impl Drop for Node {
+impl Drop for NodeImpl {
     /// A graph can be a chain of a million nodes: it is taken apart with a list, not by recursion.
     fn drop(&mut self) {
         if self.edges.is_empty() {
             return;
         }
-        let remains = (std::mem::take(&mut self.edges), std::mem::take(self.state.get_mut()));
-        TEARDOWN.with(|teardown| teardown.drop(remains));
+        TEARDOWN.with(|teardown| teardown.drop(self));
     }
 }

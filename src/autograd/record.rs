@@ -11,15 +11,18 @@ use smallvec::{SmallVec, smallvec};
 use super::anomaly::Trace;
 use super::forward_ad;
 use super::mode::{FORWARD, GRAD, INFERENCE, has_mode, mode};
-use super::node::{BackwardCtx, BackwardFn, Edge, Edges, Grads, Kind, Node, NodeState};
+use super::node::{
+    BackwardCtx, BackwardFn, Edge, Edges, Grads, Held, Kind, Node, NodeImpl, NodeState, backward_fn,
+};
 use super::{SavedTensor, is_grad_enabled, streams};
 use crate::Tensor;
-use crate::tensor::Shape;
+use crate::counted::Counted;
+use crate::tensor::layout::copy;
 
 static SEQUENCE: AtomicU64 = AtomicU64::new(0);
 
 /// The next node's place in creation order.
-pub(crate) fn next_seq() -> u64 {
+fn next_seq() -> u64 {
     SEQUENCE.fetch_add(1, Relaxed)
 }
 
@@ -42,14 +45,20 @@ pub(crate) fn next_seq() -> u64 {
 /// assert_eq!((x.grad().unwrap().item(), y.grad().unwrap().item()), (5.0, 1.0));
 /// ```
 pub struct Saver<'a> {
+    /// The inputs of the node that is being made, where it will be in the graph.
+    inputs: &'a [&'a Tensor],
     outputs: &'a [Tensor],
     /// Saved outputs that will carry tangents.
-    carriers: RefCell<SmallVec<[(usize, Tensor); 1]>>,
+    carriers: RefCell<Vec<(usize, Tensor)>>,
 }
 
 impl<'a> Saver<'a> {
     pub(crate) fn new(outputs: &'a [Tensor]) -> Self {
-        Saver { outputs, carriers: RefCell::default() }
+        Self::of_node(&[], outputs)
+    }
+
+    fn of_node(inputs: &'a [&'a Tensor], outputs: &'a [Tensor]) -> Self {
+        Saver { inputs, outputs, carriers: RefCell::default() }
     }
 
     /// Says what the outputs' tangents are.
@@ -73,6 +82,11 @@ impl<'a> Saver<'a> {
     /// ```
     #[track_caller]
     pub fn save(&self, tensor: &Tensor) -> SavedTensor {
+        for (i, input) in self.inputs.iter().enumerate() {
+            if input.ptr_eq(tensor) {
+                return SavedTensor::input_of_node(tensor, i);
+            }
+        }
         SavedTensor::input(tensor)
     }
 
@@ -222,7 +236,7 @@ where
     B: Fn(&BackwardCtx) -> Grads + Send + Sync + 'static,
 {
     let mut make = Some(make);
-    move |saver| Arc::new(make.take().expect("called once")(saver))
+    move |saver| backward_fn(|| make.take().expect("called once")(saver))
 }
 
 /// [`record`] for an op whose tangent is had directly: `tangent` makes it from the inputs' tangents and
@@ -265,12 +279,12 @@ pub(crate) fn record_new(
         return output;
     }
     let outputs = std::slice::from_ref(&output);
-    let backward = make(&Saver::new(outputs));
-    let mut edges = Edges::new();
-    for t in inputs {
-        edges.push(t.gradient_edge());
-    }
-    let node = new_node(name, edges, outputs, backward, Location::caller());
+    let backward = Held::Own(make(&Saver::of_node(inputs, outputs)));
+    let node = new_node(name, outputs, backward, Location::caller(), |edges| {
+        for t in inputs {
+            edges.push(t.gradient_edge());
+        }
+    });
     output.with_history(Edge::to_output(node, 0))
 }
 
@@ -287,8 +301,8 @@ fn attach(
 ) {
     let (saver, recorded) = (Saver::new(outputs), will_record(inputs));
     let (tangents, at) = (forward_ad::tangents(inputs), Location::caller());
-    let history = |backward: BackwardFn| {
-        let node = new_node(name, edges(inputs), outputs, backward, at);
+    let history = |backward: Held| {
+        let node = new_node(name, outputs, backward, at, |into| *into = edges(inputs));
         if recorded {
             for (output, t) in outputs.iter().enumerate() {
                 if t.dtype().is_differentiable() {
@@ -299,20 +313,20 @@ fn attach(
         node
     };
     let Some(tangents) = tangents else {
-        history(make(&saver));
+        history(Held::Own(make(&saver)));
         return;
     };
     let found = match direct {
         Some(direct) => {
             if recorded {
-                history(make(&saver));
+                history(Held::Own(make(&saver)));
             }
             let _apart = forward_ad::suspended();
             smallvec![direct(&tangents)]
         }
         None => {
-            let backward = forward_ad::saving(recorded, || make(&saver));
-            let node = history(backward.clone());
+            let backward = Arc::new(forward_ad::saving(recorded, || make(&saver)));
+            let node = history(Held::Shared(backward.clone()));
             forward_ad::push_forward(&node, &backward, inputs, &tangents)
         }
     };
@@ -331,27 +345,35 @@ pub(crate) fn edges(inputs: &[&Tensor]) -> Edges {
     edges
 }
 
-/// `at` is where the op was called.
+/// A node of this op, which was called `at`; `fill` adds the edges.
 pub(crate) fn new_node(
     name: &'static str,
-    edges: Edges,
     outputs: &[Tensor],
-    backward: BackwardFn,
+    backward: Held,
     at: &'static Location<'static>,
-) -> Arc<Node> {
-    let mut results = SmallVec::new();
+    fill: impl FnOnce(&mut Edges),
+) -> Node {
+    let (state, trace) = (NodeState { backward: Some(backward), hooks: None }, Trace::new(at));
+    // SAFETY: each of the fields is written. By itself: of the whole, the places in the lists would be copied, too.
+    let mut node = unsafe {
+        Counted::new_by(|at: *mut NodeImpl| {
+            (&raw mut (*at).seq).write(0);
+            (&raw mut (*at).name).write(name);
+            (&raw mut (*at).kind).write(Kind::Function);
+            (&raw mut (*at).edges).write(Edges::new());
+            (&raw mut (*at).outputs).write(SmallVec::new());
+            (&raw mut (*at).state).write(Mutex::new(state));
+            (&raw mut (*at).stream).write(None);
+            (&raw mut (*at).trace).write(trace);
+        })
+    };
+    let new = node.get_mut().expect("nobody else has a new node");
     for t in outputs {
-        results.push((Shape::from_slice(t.shape()), t.dtype(), t.device()));
+        new.outputs.push((copy(&t.layout().shape), t.dtype(), t.device()));
     }
-    let stream = streams::of_outputs(&results);
-    Arc::new(Node {
-        seq: next_seq(),
-        name,
-        kind: Kind::Function,
-        edges,
-        outputs: results,
-        state: Mutex::new(NodeState { backward: Some(backward), hooks: None }),
-        stream,
-        trace: Trace::new(at),
-    })
+    new.stream = streams::of_outputs(&new.outputs);
+    fill(&mut new.edges);
+    // Last, because an edge may lead to a node that was made for it.
+    new.seq = next_seq();
+    Node(node)
 }

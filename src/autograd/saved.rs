@@ -50,6 +50,8 @@ enum Source {
     Constant,
     /// Its gradient goes there.
     Edge(Edge),
+    /// It is this input of the node that saved it.
+    Input(usize),
     /// It is this output of the node that saved it.
     OwnOutput(usize),
 }
@@ -58,6 +60,13 @@ impl SavedTensor {
     #[track_caller]
     pub(crate) fn input(tensor: &Tensor) -> Self {
         Self::new(tensor, tensor.gradient_edge().map_or(Source::Constant, Source::Edge))
+    }
+
+    /// [`input`](Self::input) `index` of the node for which it is kept.
+    #[track_caller]
+    pub(crate) fn input_of_node(tensor: &Tensor, index: usize) -> Self {
+        let source = if tensor.wants_grad() { Source::Input(index) } else { Source::Constant };
+        Self::new(tensor, source)
     }
 
     #[track_caller]
@@ -100,7 +109,7 @@ impl SavedTensor {
     }
 
     /// The tensor, for `node`, or for the backward of that name if it has no node.
-    pub(crate) fn unpack(&self, name: &str, node: Option<&Arc<Node>>) -> Tensor {
+    pub(crate) fn unpack(&self, name: &str, node: Option<&Node>) -> Tensor {
         let data = match &self.data {
             Data::Kept(data) => {
                 self.assert_unchanged(data, name);
@@ -117,13 +126,15 @@ impl SavedTensor {
         if !super::is_grad_enabled() {
             return data;
         }
-        match (&self.source, node) {
-            (Source::Edge(edge), _) => data.detach_with_tangent().with_history(edge.clone()),
-            (Source::OwnOutput(output), Some(node)) => {
-                let edge = Edge::to_output(node.clone(), *output);
-                data.detach_with_tangent().with_history(edge)
-            }
-            _ => data,
+        let edge = match (&self.source, node) {
+            (Source::Edge(edge), _) => Some(edge.clone()),
+            (Source::Input(input), Some(node)) => node.0.edges[*input].clone(),
+            (Source::OwnOutput(output), Some(node)) => Some(Edge::to_output(node.clone(), *output)),
+            _ => None,
+        };
+        match edge {
+            Some(edge) => data.detach_with_tangent().with_history(edge),
+            None => data,
         }
     }
 

@@ -27,7 +27,7 @@ fn other_current(outputs: &[(Shape, Dtype, Device)]) -> Option<Stream> {
 
 /// The GPU on whose stream a node's backward runs.
 fn gpu_of(node: &Node) -> Option<usize> {
-    node.outputs.iter().find_map(|(_, _, device)| device.gpu())
+    node.0.outputs.iter().find_map(|(_, _, device)| device.gpu())
 }
 
 /// The streams of a pass that has more than one.
@@ -45,7 +45,7 @@ impl Order {
             return None;
         }
         let mut order = Order { callers: SmallVec::new(), used: SmallVec::new() };
-        for (_, _, device) in nodes.clone().flat_map(|node| &node.outputs) {
+        for (_, _, device) in nodes.clone().flat_map(|node| &node.0.outputs) {
             if let Some(index) = device.gpu()
                 && !order.callers.iter().any(|stream| stream.device() == index)
             {
@@ -66,9 +66,9 @@ impl Order {
 
     /// The stream of a GPU on which a node wants its gradients.
     fn stream_of(&self, node: &Node, index: usize) -> Stream {
-        match node.kind {
+        match node.0.kind {
             Kind::Function if gpu_of(node) == Some(index) => {
-                node.stream.unwrap_or_else(|| or_throw(Stream::default_of(index)))
+                node.0.stream.unwrap_or_else(|| or_throw(Stream::default_of(index)))
             }
             _ => self.caller(index),
         }

@@ -1,7 +1,6 @@
 //! What autograd knows about a tensor, and the methods by which users meet it.
 
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use smallvec::smallvec;
@@ -11,8 +10,9 @@ use super::forward_ad::Tangent;
 use super::hooks::{Hook, LeafHook};
 use super::inplace::regenerated_edge;
 use super::mode::is_inference_mode_enabled;
-use super::node::{Edge, Kind, Node, NodeState};
+use super::node::{Edge, Kind, Node, NodeImpl, NodeState};
 use crate::Tensor;
+use crate::counted::{Counted, WeakCounted};
 use crate::error::{Error, throw};
 use crate::tensor::{INFERENCE_TENSOR, REQUIRES_GRAD, Shape};
 
@@ -42,16 +42,16 @@ pub(crate) struct Extras {
 pub(crate) enum Accumulator {
     #[default]
     None,
-    Kept(Arc<Node>),
+    Kept(Node),
     /// One with hooks, which live as long as a graph or the user holds it: they may hold the leaf.
-    Hooked(Weak<Node>),
+    Hooked(WeakCounted<NodeImpl>),
 }
 
 impl Accumulator {
     /// Leaves the accumulator to those who hold it.
     pub fn let_go(&mut self) {
         if let Accumulator::Kept(node) = self {
-            *self = Accumulator::Hooked(Arc::downgrade(node));
+            *self = Accumulator::Hooked(node.0.downgrade());
         }
     }
 }
@@ -167,7 +167,7 @@ impl Tensor {
     /// assert!(w.grad_fn().is_none());
     /// assert_eq!(w.exp().grad_fn().unwrap().name(), "exp");
     /// ```
-    pub fn grad_fn(&self) -> Option<Arc<Node>> {
+    pub fn grad_fn(&self) -> Option<Node> {
         if !self.wants_grad() {
             return None;
         }
@@ -284,6 +284,7 @@ impl Tensor {
     }
 
     /// Where this tensor's gradient goes; `None` when it requires none.
+    #[inline]
     pub(crate) fn gradient_edge(&self) -> Option<Edge> {
         if !self.wants_grad() {
             return None;
@@ -298,7 +299,7 @@ impl Tensor {
         let extras = meta.extras.get_or_insert_default();
         let known = match &extras.accumulator {
             Accumulator::Kept(node) => Some(node.clone()),
-            Accumulator::Hooked(node) => node.upgrade(),
+            Accumulator::Hooked(node) => node.upgrade().map(Node),
             Accumulator::None => None,
         };
         let node = known.unwrap_or_else(|| {
@@ -310,17 +311,17 @@ impl Tensor {
     }
 
     #[cold]
-    fn new_accumulator(&self) -> Arc<Node> {
-        Arc::new(Node {
+    fn new_accumulator(&self) -> Node {
+        Node(Counted::new(NodeImpl {
             seq: u64::MAX,
             name: "accumulate_grad",
-            kind: Kind::Accumulate(Arc::downgrade(&self.0)),
+            kind: Kind::Accumulate(self.0.downgrade()),
             edges: smallvec![],
             outputs: smallvec![(Shape::from_slice(self.shape()), self.dtype(), self.device())],
             state: Mutex::new(NodeState::default()),
             stream: None,
             trace: None,
-        })
+        }))
     }
 
     /// Makes this tensor an output of a node.
@@ -333,7 +334,7 @@ impl Tensor {
 
     /// [`set_history`](Self::set_history) of a tensor that was just made: mostly nobody else has it yet.
     pub(crate) fn with_history(mut self, edge: Edge) -> Tensor {
-        let Some(new) = Arc::get_mut(&mut self.0) else {
+        let Some(new) = self.0.get_mut() else {
             self.set_history(edge);
             return self;
         };

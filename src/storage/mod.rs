@@ -17,8 +17,8 @@ mod opened;
 pub mod shared;
 
 use std::any::Any;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Weak};
 
 use memmap2::MmapRaw;
 use parking_lot::Mutex;
@@ -28,6 +28,7 @@ pub(crate) use opened::{Name, Opened, ready_event};
 pub use shared::SharedMemory;
 
 use crate::Device;
+use crate::counted::{Counted, WeakCounted};
 use crate::cuda;
 use crate::error::{Error, Result, throw};
 
@@ -44,7 +45,7 @@ enum Owner {
     /// Memory of a GPU.
     Cuda(OnGpu),
     /// Memory of a GPU that belongs to another process.
-    Opened(Opened),
+    Opened(Box<Opened>),
     /// A range of a file, in a private mapping: what is written stays in this process.
     File(#[allow(dead_code, reason = "held for its drop")] Arc<MmapRaw>),
 }
@@ -72,6 +73,7 @@ impl std::fmt::Debug for Guard {
     }
 }
 
+/// Made by [`Storage::new`], which writes each field by itself.
 #[derive(Debug)]
 struct Inner {
     /// Changes only in `share_memory`.
@@ -99,10 +101,10 @@ fn not_on_host(device: Device) -> ! {
 /// assert!(storage.is_unique() && storage.clone().ptr_eq(&storage));
 /// ```
 #[derive(Clone, Debug)]
-pub struct Storage(Arc<Inner>);
+pub struct Storage(Counted<Inner>);
 
 /// A [`Storage`] that may be gone.
-pub(crate) struct WeakStorage(Weak<Inner>);
+pub(crate) struct WeakStorage(WeakCounted<Inner>);
 
 impl WeakStorage {
     /// The storage, if some tensor still has it.
@@ -160,7 +162,7 @@ impl Storage {
     /// Memory of another process's GPU.
     pub(crate) fn opened(opened: Opened) -> Self {
         let (ptr, bytes, device) = (opened.as_ptr(), opened.len(), Device::Cuda(opened.device()));
-        Self::new(ptr, bytes, device, Owner::Opened(opened))
+        Self::new(ptr, bytes, device, Owner::Opened(Box::new(opened)))
     }
 
     /// Calls `f` with what another process needs of memory on a GPU.
@@ -230,13 +232,16 @@ impl Storage {
 
     #[inline]
     fn new(ptr: *mut u8, nbytes: usize, device: Device, owner: Owner) -> Self {
-        Storage(Arc::new(Inner {
-            ptr: AtomicPtr::new(ptr),
-            nbytes,
-            version: AtomicU32::new(0),
-            device,
-            owner: Mutex::new(owner),
-        }))
+        // SAFETY: each of the fields is written.
+        unsafe {
+            Storage(Counted::new_by(|at: *mut Inner| {
+                (&raw mut (*at).ptr).write(AtomicPtr::new(ptr));
+                (&raw mut (*at).nbytes).write(nbytes);
+                (&raw mut (*at).version).write(AtomicU32::new(0));
+                (&raw mut (*at).device).write(device);
+                (&raw mut (*at).owner).write(Mutex::new(owner));
+            }))
+        }
     }
 
     /// The first byte, in host memory.
@@ -328,7 +333,7 @@ impl Storage {
     /// ```
     #[inline]
     pub fn ptr_eq(&self, other: &Storage) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+        self.0.ptr_eq(&other.0)
     }
 
     /// True when no other tensor, saved tensor or view uses these bytes.
@@ -341,7 +346,7 @@ impl Storage {
     /// ```
     #[inline]
     pub fn is_unique(&self) -> bool {
-        Arc::strong_count(&self.0) == 1
+        self.0.owners() == 1
     }
 
     /// The mapping and the position in it, if the bytes are shared with other processes.
@@ -395,7 +400,7 @@ impl Storage {
 
     /// A reference that does not keep the bytes.
     pub(crate) fn downgrade(&self) -> WeakStorage {
-        WeakStorage(Arc::downgrade(&self.0))
+        WeakStorage(self.0.downgrade())
     }
 
     /// Moves the bytes into shared memory, for all tensors that use them

@@ -9,6 +9,8 @@
 //! assert_eq!((view.strides(), view.storage_offset()), (&[12, 1][..], 8));
 //! ```
 
+use std::mem::MaybeUninit;
+
 use smallvec::SmallVec;
 
 /// Dimensions that need no memory of their own.
@@ -50,10 +52,18 @@ pub struct Layout {
 impl Clone for Layout {
     #[inline]
     fn clone(&self) -> Self {
-        // As slices: what is derived goes number by number.
-        let (shape, strides) = (Shape::from_slice(&self.shape), Strides::from_slice(&self.strides));
-        Layout { shape, strides, offset: self.offset }
+        Layout { shape: copy(&self.shape), strides: copy(&self.strides), offset: self.offset }
     }
+}
+
+/// A clone of sizes or strides. What is derived goes number by number, and by a slice it is a call.
+#[inline]
+pub(crate) fn copy<T: Copy>(numbers: &SmallVec<[T; INLINE]>) -> SmallVec<[T; INLINE]> {
+    if numbers.spilled() {
+        return SmallVec::from_slice(numbers);
+    }
+    // SAFETY: the numbers lie inside, and are cloned by copying them.
+    unsafe { std::ptr::read(numbers) }
 }
 
 /// Strides of a dense row-major tensor.
@@ -113,21 +123,35 @@ impl Layout {
     /// ```
     #[inline]
     pub fn contiguous(shape: &[usize]) -> Self {
+        let mut layout = MaybeUninit::uninit();
+        Self::contiguous_at(&mut layout, shape);
+        // SAFETY: it was just written.
+        unsafe { layout.assume_init() }
+    }
+
+    /// [`contiguous`](Self::contiguous), written where it will be: every new tensor comes by here.
+    #[inline]
+    pub(super) fn contiguous_at<'a>(
+        place: &'a mut MaybeUninit<Self>,
+        shape: &[usize],
+    ) -> &'a mut Self {
         let n = shape.len();
         if n > INLINE {
-            return Self::contiguous_of_many(shape);
+            return place.write(Self::contiguous_of_many(shape));
         }
-        // In arrays, because every new tensor comes by here.
+        // As many steps as the arrays are long, so that these are registers.
         let (mut sizes, mut strides, mut next) = ([0; INLINE], [0; INLINE], 1);
-        for d in (0..n).rev() {
-            sizes[d] = shape[d];
-            strides[d] = next;
-            // As PyTorch: a dimension of size 0 counts as 1, so strides stay positive.
-            next *= shape[d].max(1) as isize;
+        for d in (0..INLINE).rev() {
+            if d < n {
+                sizes[d] = shape[d];
+                strides[d] = next;
+                // As PyTorch: a dimension of size 0 counts as 1, so strides stay positive.
+                next *= shape[d].max(1) as isize;
+            }
         }
         let (shape, strides) =
             (Shape::from_buf_and_len(sizes, n), Strides::from_buf_and_len(strides, n));
-        Layout { shape, strides, offset: 0 }
+        place.write(Layout { shape, strides, offset: 0 })
     }
 
     #[cold]

@@ -18,13 +18,14 @@ mod promotion;
 mod scalar;
 mod transfer;
 
-use std::sync::Arc;
+use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use crate::autograd::{AutogradMeta, is_inference_mode_enabled};
+use crate::counted::Counted;
 use crate::error::{Error, throw};
 use crate::storage::Storage;
 
@@ -51,8 +52,9 @@ pub use scalar::{Operand, Scalar};
 /// assert!(catch(|| x.matmul(&Tensor::from([1f32, 2., 3.]))).is_err());
 /// ```
 #[derive(Clone)]
-pub struct Tensor(pub(crate) Arc<TensorImpl>);
+pub struct Tensor(pub(crate) Counted<TensorImpl>);
 
+/// Made by [`Tensor::placed`], which writes each field by itself.
 pub(crate) struct TensorImpl {
     storage: Storage,
     layout: Layout,
@@ -87,7 +89,7 @@ impl Tensor {
             storage.nbytes()
         );
         let flags = Self::first_flags() | layout_flags(&layout);
-        Self::from_parts_in_bounds(storage, layout, dtype, None, flags)
+        Self::placed(storage, |at| at.write(layout), dtype, None, flags)
     }
 
     /// Uninitialised elements in row-major order, in host memory.
@@ -106,9 +108,8 @@ impl Tensor {
             let Some(more) = nbytes.checked_mul(size) else { too_large(shape) };
             nbytes = more;
         }
-        let (layout, storage) = (Layout::contiguous(shape), Storage::on(device, nbytes));
-        let flags = Self::first_flags() | CONTIGUOUS;
-        Self::from_parts_in_bounds(storage, layout, dtype, None, flags)
+        let (storage, flags) = (Storage::on(device, nbytes), Self::first_flags() | CONTIGUOUS);
+        Self::placed(storage, |at| Layout::contiguous_at(at, shape), dtype, None, flags)
     }
 
     /// The flags of a tensor with memory of its own.
@@ -117,24 +118,29 @@ impl Tensor {
         if is_inference_mode_enabled() { INFERENCE_TENSOR } else { 0 }
     }
 
-    #[inline]
-    fn from_parts_in_bounds(
+    /// A tensor whose layout, inside the storage, is written by `layout` where it stays, as the rest is: see
+    /// [`Counted::new_by`].
+    #[inline(always)]
+    fn placed(
         storage: Storage,
-        layout: Layout,
+        layout: impl for<'a> FnOnce(&'a mut MaybeUninit<Layout>) -> &'a mut Layout,
         dtype: Dtype,
         base: Option<Tensor>,
         flags: u8,
     ) -> Tensor {
         let attr_version = if base.is_some() { storage.version() } else { 0 };
-        Tensor(Arc::new(TensorImpl {
-            storage,
-            layout,
-            dtype,
-            base,
-            flags: AtomicU8::new(flags),
-            attr_version: AtomicU32::new(attr_version),
-            meta: Mutex::default(),
-        }))
+        // SAFETY: each of the fields is written.
+        unsafe {
+            Tensor(Counted::new_by(|at: *mut TensorImpl| {
+                layout(&mut *(&raw mut (*at).layout).cast());
+                (&raw mut (*at).storage).write(storage);
+                (&raw mut (*at).dtype).write(dtype);
+                (&raw mut (*at).base).write(base);
+                (&raw mut (*at).flags).write(AtomicU8::new(flags));
+                (&raw mut (*at).attr_version).write(AtomicU32::new(attr_version));
+                (&raw mut (*at).meta).write(Mutex::default());
+            }))
+        }
     }
 
     /// A tensor over the same storage with another layout, known to autograd as a view of this one.
@@ -155,7 +161,7 @@ impl Tensor {
         );
         let (storage, flags) =
             (self.0.storage.clone(), self.inherited_flags() | layout_flags(&layout));
-        Self::from_parts_in_bounds(storage, layout, dtype, Some(base), flags)
+        Self::placed(storage, |at| at.write(layout), dtype, Some(base), flags)
     }
 
     /// The same elements without history: shares storage and version counter, requires no gradient
@@ -168,9 +174,15 @@ impl Tensor {
     /// assert!(y.requires_grad() && !z.requires_grad() && z.storage().ptr_eq(y.storage()));
     /// ```
     pub fn detach(&self) -> Tensor {
-        let (storage, layout) = (self.0.storage.clone(), self.0.layout.clone());
         let flags = self.inherited_flags() | (self.0.flags.load(Relaxed) & CONTIGUOUS);
-        Self::from_parts_in_bounds(storage, layout, self.0.dtype, None, flags)
+        let layout = &self.0.layout;
+        Self::placed(
+            self.0.storage.clone(),
+            |at| at.write(layout.clone()),
+            self.0.dtype,
+            None,
+            flags,
+        )
     }
 
     /// This tensor if it has no history to forget, else [`detach`](Self::detach)ed.
@@ -388,19 +400,19 @@ impl Tensor {
     /// ```
     #[inline]
     pub fn ptr_eq(&self, other: &Tensor) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+        self.0.ptr_eq(&other.0)
     }
 
     /// A number that tells this tensor object from all others that are alive.
     #[inline]
     pub(crate) fn identity(&self) -> usize {
-        Arc::as_ptr(&self.0) as usize
+        self.0.as_ptr() as usize
     }
 
     /// True when nobody else holds this handle or its bytes: they may be reused in place.
     #[inline]
     pub(crate) fn is_uniquely_owned(&self) -> bool {
-        Arc::strong_count(&self.0) == 1 && self.0.base.is_none() && self.0.storage.is_unique()
+        self.0.owners() == 1 && self.0.base.is_none() && self.0.storage.is_unique()
     }
 
     #[inline]

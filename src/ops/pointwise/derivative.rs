@@ -1,8 +1,6 @@
 //! What autograd keeps of a row's call, and the gradients and tangents that it makes of it: each the loop
 //! of the row's own derivative, or recorded ops where the derivative is to be differentiated again.
 
-use std::sync::Arc;
-
 use smallvec::{Array, SmallVec};
 
 use super::apply::{alike, run, run_alike, same_shape};
@@ -10,7 +8,9 @@ use super::operands::{allocate, compute_of, tensor};
 use super::row::{Gradient, Row, Source};
 use super::symbolic::{Arena, Symbol};
 use crate::Tensor;
-use crate::autograd::{BackwardCtx, BackwardFn, Grads, SavedTensor, Saver, will_record};
+use crate::autograd::{
+    BackwardCtx, BackwardFn, Grads, SavedTensor, Saver, backward_fn, will_record,
+};
 use crate::tensor::{Dtype, Operand, Scalar};
 
 /// What backward needs of a call but for its values.
@@ -91,7 +91,7 @@ impl Call {
                 },
             });
         }
-        Arc::new(move |ctx: &BackwardCtx<'_>| self.backward(&values, ctx))
+        backward_fn(|| move |ctx: &BackwardCtx<'_>| self.backward(&values, ctx))
     }
 
     /// The place of input `k` among the node's inputs, if it is a tensor.
@@ -132,9 +132,9 @@ impl Call {
                 symbolic(gradient, &grad, &values, &self.params)
             } else {
                 // What broadcasting makes a sum of is not rounded to a half type before it is summed.
-                let stretched = ctx.node.edges[edge]
+                let stretched = ctx.node.0.edges[edge]
                     .as_ref()
-                    .is_some_and(|e| e.node.outputs[e.output].0[..] != *grad.shape());
+                    .is_some_and(|e| e.node.0.outputs[e.output].0[..] != *grad.shape());
                 let dtype = if stretched { grad.dtype().compute() } else { grad.dtype() };
                 fused(self.row, gradient, &grad, &values, &self.params, dtype)
             });
