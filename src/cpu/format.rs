@@ -4,7 +4,9 @@
 
 use half::{bf16, f16};
 
-use super::isa::{self, COUNT};
+#[cfg(target_arch = "x86_64")]
+use super::halves as runs;
+use super::isa::{self, COUNT, Isa};
 use super::lane::{Compute, Constant, F32, F64, I64};
 use super::widen::Widen;
 
@@ -88,7 +90,30 @@ pub type Move = unsafe fn(tile: *mut u8, memory: *mut u8, block: Block);
 trait Stored<L>: Copy {
     fn load(self) -> L;
     fn store(value: L) -> Self;
+
+    /// Loads the first of `n` that follow one another, by instructions of the level that the compiler does not find, and
+    /// says how many.
+    ///
+    /// # Safety
+    /// There are `n` on both sides; the processor has the level.
+    #[inline(always)]
+    unsafe fn load_run<const LEVEL: u8>(_: *const Self, _: *mut L, _: usize) -> usize {
+        0
+    }
+
+    /// [`load_run`](Self::load_run) for storing.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    unsafe fn store_run<const LEVEL: u8>(_: *const L, _: *mut Self, _: usize) -> usize {
+        0
+    }
 }
+
+const BASELINE: u8 = Isa::Baseline as u8;
+const AVX2: u8 = Isa::Avx2 as u8;
+const AVX512: u8 = Isa::Avx512 as u8;
 
 #[derive(Clone, Copy)]
 #[repr(transparent)]
@@ -98,7 +123,7 @@ struct Truth(u8);
 struct Bit(u8);
 
 macro_rules! halves {
-    ($($t:ty)*) => {$(
+    ($($t:ty: [$($runs:item)*];)*) => {$(
         impl Stored<f32> for $t {
             #[inline(always)]
             fn load(self) -> f32 {
@@ -108,10 +133,33 @@ macro_rules! halves {
             fn store(value: f32) -> Self {
                 <$t>::narrow(value)
             }
+            $(
+                #[cfg(target_arch = "x86_64")]
+                #[inline(always)]
+                $runs
+            )*
         }
     )*};
 }
-halves!(f16 bf16);
+halves! {
+    f16: [
+        unsafe fn load_run<const LEVEL: u8>(from: *const f16, to: *mut f32, n: usize) -> usize {
+            // SAFETY: the caller's promise; F16C belongs to the level.
+            if LEVEL >= AVX2 { unsafe { runs::widen_f16(from, to, n) } } else { 0 }
+        }
+        unsafe fn store_run<const LEVEL: u8>(from: *const f32, to: *mut f16, n: usize) -> usize {
+            // SAFETY: as above.
+            if LEVEL >= AVX2 { unsafe { runs::narrow_f16(from, to, n) } } else { 0 }
+        }
+    ];
+    bf16: [
+        // With registers twice as wide what the compiler makes is as fast.
+        unsafe fn store_run<const LEVEL: u8>(from: *const f32, to: *mut bf16, n: usize) -> usize {
+            // SAFETY: the caller's promise.
+            if LEVEL == AVX2 { unsafe { runs::narrow_bf16(from, to, n) } } else { 0 }
+        }
+    ];
+}
 
 macro_rules! through_f32 {
     ($($t:ty)*) => {$(
@@ -177,7 +225,11 @@ truth!(f32: 0.0, f64: 0.0, i64: 0);
 const SHORT: usize = 8;
 
 #[inline(always)]
-unsafe fn load<L: Copy, M: Stored<L>>(tile: *mut u8, memory: *mut u8, block: Block) {
+unsafe fn load<L: Copy, M: Stored<L>, const LEVEL: u8>(
+    tile: *mut u8,
+    memory: *mut u8,
+    block: Block,
+) {
     let mut out = tile.cast::<L>();
     for row in 0..block.outer {
         // SAFETY: the caller promises that block and tile have all these elements.
@@ -185,7 +237,7 @@ unsafe fn load<L: Copy, M: Stored<L>>(tile: *mut u8, memory: *mut u8, block: Blo
             let row = memory.offset(row as isize * block.outer_stride);
             if block.inner_stride == size_of::<M>() as isize && block.inner >= SHORT {
                 let row = row.cast::<M>();
-                for i in 0..block.inner {
+                for i in M::load_run::<LEVEL>(row, out, block.inner)..block.inner {
                     out.add(i).write(row.add(i).read().load());
                 }
             } else if block.inner_stride == 0 {
@@ -205,7 +257,11 @@ unsafe fn load<L: Copy, M: Stored<L>>(tile: *mut u8, memory: *mut u8, block: Blo
 }
 
 #[inline(always)]
-unsafe fn store<L: Copy, M: Stored<L>>(tile: *mut u8, memory: *mut u8, block: Block) {
+unsafe fn store<L: Copy, M: Stored<L>, const LEVEL: u8>(
+    tile: *mut u8,
+    memory: *mut u8,
+    block: Block,
+) {
     let mut values = tile.cast_const().cast::<L>();
     for row in 0..block.outer {
         // SAFETY: the caller promises that block and tile have all these elements.
@@ -213,7 +269,7 @@ unsafe fn store<L: Copy, M: Stored<L>>(tile: *mut u8, memory: *mut u8, block: Bl
             let row = memory.offset(row as isize * block.outer_stride);
             if block.inner_stride == size_of::<M>() as isize && block.inner >= SHORT {
                 let row = row.cast::<M>();
-                for i in 0..block.inner {
+                for i in M::store_run::<LEVEL>(values, row, block.inner)..block.inner {
                     row.add(i).write(M::store(values.add(i).read()));
                 }
             } else {
@@ -229,20 +285,20 @@ unsafe fn store<L: Copy, M: Stored<L>>(tile: *mut u8, memory: *mut u8, block: Bl
 
 /// The same loop for each level.
 macro_rules! compiled {
-    ($loop:ident: $($(#[$attribute:meta])* $name:ident;)*) => {$(
+    ($loop:ident: $($(#[$attribute:meta])* $name:ident $level:ident;)*) => {$(
         $(#[$attribute])*
         unsafe fn $name<L: Copy, M: Stored<L>>(tile: *mut u8, memory: *mut u8, block: Block) {
             // SAFETY: the caller's promise is the same.
-            unsafe { $loop::<L, M>(tile, memory, block) }
+            unsafe { $loop::<L, M, $level>(tile, memory, block) }
         }
     )*};
     ($($loop:ident: $baseline:ident $avx2:ident $avx512:ident;)*) => {$(
         compiled! { $loop:
-            $baseline;
+            $baseline BASELINE;
             #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
-            $avx2;
+            $avx2 AVX2;
             #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw,avx2,fma,f16c"))]
-            $avx512;
+            $avx512 AVX512;
         }
     )*};
 }

@@ -14,6 +14,8 @@ pub mod float;
 pub mod fold;
 pub mod format;
 pub mod gemm;
+#[cfg(target_arch = "x86_64")]
+mod halves;
 pub mod isa;
 pub mod kernel;
 pub mod lane;
