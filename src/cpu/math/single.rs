@@ -94,16 +94,22 @@ pub fn expm1<const FMA: bool>(x: f32) -> f32 {
     (2.0 * fma::<FMA>(s, fraction, s - 0.5)).copysign(x)
 }
 
-/// `x = 2^e (1 + f)` with 1 + f in [sqrt(1/2), sqrt 2): gives e, f, and log(1 + f) - f. For x > 0,
-/// subnormal ones too.
+/// [`log_parts_of_normal`] for all x > 0, subnormal ones too.
 #[inline(always)]
 fn log_parts<const FMA: bool>(x: f32) -> (f32, f32, f32) {
     let tiny = x < f32::MIN_POSITIVE;
     let x = if tiny { x * 8_388_608.0 } else { x };
     let shift = if tiny { 23.0 } else { 0.0 };
+    let (e, f, tail) = log_parts_of_normal::<FMA>(x);
+    (e - shift, f, tail)
+}
+
+/// `x = 2^e (1 + f)` with 1 + f in [sqrt(1/2), sqrt 2): gives e, f, and log(1 + f) - f. For normal x > 0.
+#[inline(always)]
+fn log_parts_of_normal<const FMA: bool>(x: f32) -> (f32, f32, f32) {
     const SQRT_HALF: u32 = 0x3f35_04f3;
     let bits = x.to_bits().wrapping_sub(SQRT_HALF);
-    let e = (bits as i32 >> 23) as f32 - shift;
+    let e = (bits as i32 >> 23) as f32;
     let f = f32::from_bits((bits & 0x007f_ffff) + SQRT_HALF) - 1.0;
     let q = poly::<FMA, 8>(
         f,
@@ -137,6 +143,13 @@ pub fn log<const FMA: bool>(x: f32) -> f32 {
     let (e, f, tail) = log_parts::<FMA>(x);
     let y = fma::<FMA>(e, LN2_HI, f + fma::<FMA>(e, LN2_LO, tail));
     log_special(x, y)
+}
+
+/// [`log`] of a positive number that is neither subnormal nor infinite.
+#[inline(always)]
+pub fn log_of_normal<const FMA: bool>(x: f32) -> f32 {
+    let (e, f, tail) = log_parts_of_normal::<FMA>(x);
+    fma::<FMA>(e, LN2_HI, f + fma::<FMA>(e, LN2_LO, tail))
 }
 
 /// Logarithm to base 2, within 2 ulp, exact at powers of two.

@@ -157,9 +157,9 @@ fn sin_cos_turns<const FMA: bool>(u: f32) -> (f32, f32) {
 #[inline(always)]
 fn normal_pair<const FMA: bool>(w: &[u32; 2], mean: f32, std: f32) -> [f32; 2] {
     let unit = 1.0 / (1u32 << 24) as f32;
-    // In (0, 1], where the logarithm is finite.
+    // In [2^-24, 1], where the logarithm is finite.
     let u = 1.0 - (w[0] >> 8) as i32 as f32 * unit;
-    let radius = (-2.0 * single::log::<FMA>(u)).sqrt() * std;
+    let radius = (-2.0 * single::log_of_normal::<FMA>(u)).sqrt() * std;
     let (sin, cos) = sin_cos_turns::<FMA>((w[1] >> 8) as i32 as f32 * unit);
     [radius * cos + mean, radius * sin + mean]
 }
