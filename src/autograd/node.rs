@@ -29,7 +29,7 @@ pub type Grads = SmallVec<[Option<Tensor>; 3]>;
 /// An op's backward. It may run more than once (`retain_graph`), on any thread.
 pub(crate) type BackwardFn = Box<dyn Fn(&BackwardCtx) -> Grads + Send + Sync>;
 
-/// A closure as a [`BackwardFn`], written where it stays: see [`Counted::new_by`](crate::counted::Counted::new_by).
+/// A closure as a [`BackwardFn`], written where it stays: see [`counted!`](crate::counted::counted).
 #[inline(always)]
 pub(crate) fn backward_fn<B>(make: impl FnOnce() -> B) -> BackwardFn
 where
@@ -110,7 +110,6 @@ pub(crate) struct NodeState {
 #[derive(Clone)]
 pub struct Node(pub(crate) Counted<NodeImpl>);
 
-/// Those of ops are made by [`new_node`](super::record::new_node), which writes each field by itself.
 pub(crate) struct NodeImpl {
     /// Creation order; a node is always younger than the nodes its edges lead to.
     pub(crate) seq: u64,

@@ -16,7 +16,7 @@ use super::node::{
 };
 use super::{SavedTensor, is_grad_enabled, streams};
 use crate::Tensor;
-use crate::counted::Counted;
+use crate::counted::counted;
 use crate::tensor::layout::copy;
 
 static SEQUENCE: AtomicU64 = AtomicU64::new(0);
@@ -354,19 +354,16 @@ pub(crate) fn new_node(
     fill: impl FnOnce(&mut Edges),
 ) -> Node {
     let (state, trace) = (NodeState { backward: Some(backward), hooks: None }, Trace::new(at));
-    // SAFETY: each of the fields is written. By itself: of the whole, the places in the lists would be copied, too.
-    let mut node = unsafe {
-        Counted::new_by(|at: *mut NodeImpl| {
-            (&raw mut (*at).seq).write(0);
-            (&raw mut (*at).name).write(name);
-            (&raw mut (*at).kind).write(Kind::Function);
-            (&raw mut (*at).edges).write(Edges::new());
-            (&raw mut (*at).outputs).write(SmallVec::new());
-            (&raw mut (*at).state).write(Mutex::new(state));
-            (&raw mut (*at).stream).write(None);
-            (&raw mut (*at).trace).write(trace);
-        })
-    };
+    let mut node = counted!(NodeImpl {
+        seq: 0,
+        name: name,
+        kind: Kind::Function,
+        edges: Edges::new(),
+        outputs: SmallVec::new(),
+        state: Mutex::new(state),
+        stream: None,
+        trace: trace,
+    });
     let new = node.get_mut().expect("nobody else has a new node");
     for t in outputs {
         new.outputs.push((copy(&t.layout().shape), t.dtype(), t.device()));

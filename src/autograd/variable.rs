@@ -12,7 +12,7 @@ use super::inplace::regenerated_edge;
 use super::mode::is_inference_mode_enabled;
 use super::node::{Edge, Kind, Node, NodeImpl, NodeState};
 use crate::Tensor;
-use crate::counted::{Counted, WeakCounted};
+use crate::counted::{WeakCounted, counted};
 use crate::error::{Error, throw};
 use crate::tensor::{INFERENCE_TENSOR, REQUIRES_GRAD, Shape};
 
@@ -312,7 +312,7 @@ impl Tensor {
 
     #[cold]
     fn new_accumulator(&self) -> Node {
-        Node(Counted::new(NodeImpl {
+        Node(counted!(NodeImpl {
             seq: u64::MAX,
             name: "accumulate_grad",
             kind: Kind::Accumulate(self.0.downgrade()),

@@ -5,7 +5,7 @@
 use half::{bf16, f16};
 
 #[cfg(target_arch = "x86_64")]
-use super::halves as runs;
+use super::halves;
 use super::isa::{self, COUNT, Isa};
 use super::lane::{Compute, Constant, F32, F64, I64};
 use super::widen::Widen;
@@ -145,18 +145,18 @@ halves! {
     f16: [
         unsafe fn load_run<const LEVEL: u8>(from: *const f16, to: *mut f32, n: usize) -> usize {
             // SAFETY: the caller's promise; F16C belongs to the level.
-            if LEVEL >= AVX2 { unsafe { runs::widen_f16(from, to, n) } } else { 0 }
+            if LEVEL >= AVX2 { unsafe { halves::widen_f16(from, to, n) } } else { 0 }
         }
         unsafe fn store_run<const LEVEL: u8>(from: *const f32, to: *mut f16, n: usize) -> usize {
             // SAFETY: as above.
-            if LEVEL >= AVX2 { unsafe { runs::narrow_f16(from, to, n) } } else { 0 }
+            if LEVEL >= AVX2 { unsafe { halves::narrow_f16(from, to, n) } } else { 0 }
         }
     ];
     bf16: [
         // With registers twice as wide what the compiler makes is as fast.
         unsafe fn store_run<const LEVEL: u8>(from: *const f32, to: *mut bf16, n: usize) -> usize {
             // SAFETY: the caller's promise.
-            if LEVEL == AVX2 { unsafe { runs::narrow_bf16(from, to, n) } } else { 0 }
+            if LEVEL == AVX2 { unsafe { halves::narrow_bf16(from, to, n) } } else { 0 }
         }
     ];
 }

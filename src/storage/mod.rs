@@ -28,7 +28,7 @@ pub(crate) use opened::{Name, Opened, ready_event};
 pub use shared::SharedMemory;
 
 use crate::Device;
-use crate::counted::{Counted, WeakCounted};
+use crate::counted::{Counted, WeakCounted, counted};
 use crate::cuda;
 use crate::error::{Error, Result, throw};
 
@@ -73,7 +73,6 @@ impl std::fmt::Debug for Guard {
     }
 }
 
-/// Made by [`Storage::new`], which writes each field by itself.
 #[derive(Debug)]
 struct Inner {
     /// Changes only in `share_memory`.
@@ -232,16 +231,13 @@ impl Storage {
 
     #[inline]
     fn new(ptr: *mut u8, nbytes: usize, device: Device, owner: Owner) -> Self {
-        // SAFETY: each of the fields is written.
-        unsafe {
-            Storage(Counted::new_by(|at: *mut Inner| {
-                (&raw mut (*at).ptr).write(AtomicPtr::new(ptr));
-                (&raw mut (*at).nbytes).write(nbytes);
-                (&raw mut (*at).version).write(AtomicU32::new(0));
-                (&raw mut (*at).device).write(device);
-                (&raw mut (*at).owner).write(Mutex::new(owner));
-            }))
-        }
+        Storage(counted!(Inner {
+            ptr: AtomicPtr::new(ptr),
+            nbytes: nbytes,
+            version: AtomicU32::new(0),
+            device: device,
+            owner: Mutex::new(owner),
+        }))
     }
 
     /// The first byte, in host memory.

@@ -9,8 +9,6 @@
 //! assert_eq!((view.strides(), view.storage_offset()), (&[12, 1][..], 8));
 //! ```
 
-use std::mem::MaybeUninit;
-
 use smallvec::SmallVec;
 
 /// Dimensions that need no memory of their own.
@@ -123,22 +121,23 @@ impl Layout {
     /// ```
     #[inline]
     pub fn contiguous(shape: &[usize]) -> Self {
-        let mut layout = MaybeUninit::uninit();
-        Self::contiguous_at(&mut layout, shape);
-        // SAFETY: it was just written.
-        unsafe { layout.assume_init() }
+        if Self::is_inline(shape) {
+            Self::contiguous_inline(shape)
+        } else {
+            Self::contiguous_of_many(shape)
+        }
     }
 
-    /// [`contiguous`](Self::contiguous), written where it will be: every new tensor comes by here.
+    /// Whether a layout of so many dimensions needs no memory of its own.
     #[inline]
-    pub(super) fn contiguous_at<'a>(
-        place: &'a mut MaybeUninit<Self>,
-        shape: &[usize],
-    ) -> &'a mut Self {
+    pub(super) fn is_inline(shape: &[usize]) -> bool {
+        shape.len() <= INLINE
+    }
+
+    /// [`contiguous`](Self::contiguous), if [`is_inline`](Self::is_inline): every new tensor comes by here.
+    #[inline]
+    pub(super) fn contiguous_inline(shape: &[usize]) -> Self {
         let n = shape.len();
-        if n > INLINE {
-            return place.write(Self::contiguous_of_many(shape));
-        }
         // As many steps as the arrays are long, so that these are registers.
         let (mut sizes, mut strides, mut next) = ([0; INLINE], [0; INLINE], 1);
         for d in (0..INLINE).rev() {
@@ -151,7 +150,7 @@ impl Layout {
         }
         let (shape, strides) =
             (Shape::from_buf_and_len(sizes, n), Strides::from_buf_and_len(strides, n));
-        place.write(Layout { shape, strides, offset: 0 })
+        Layout { shape, strides, offset: 0 }
     }
 
     #[cold]

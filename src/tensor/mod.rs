@@ -18,14 +18,13 @@ mod promotion;
 mod scalar;
 mod transfer;
 
-use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use crate::autograd::{AutogradMeta, is_inference_mode_enabled};
-use crate::counted::Counted;
+use crate::counted::{Counted, counted};
 use crate::error::{Error, throw};
 use crate::storage::Storage;
 
@@ -54,7 +53,6 @@ pub use scalar::{Operand, Scalar};
 #[derive(Clone)]
 pub struct Tensor(pub(crate) Counted<TensorImpl>);
 
-/// Made by [`Tensor::placed`], which writes each field by itself.
 pub(crate) struct TensorImpl {
     storage: Storage,
     layout: Layout,
@@ -89,7 +87,7 @@ impl Tensor {
             storage.nbytes()
         );
         let flags = Self::first_flags() | layout_flags(&layout);
-        Self::placed(storage, |at| at.write(layout), dtype, None, flags)
+        Self::placed(storage, || layout, dtype, None, flags)
     }
 
     /// Uninitialised elements in row-major order, in host memory.
@@ -109,7 +107,10 @@ impl Tensor {
             nbytes = more;
         }
         let (storage, flags) = (Storage::on(device, nbytes), Self::first_flags() | CONTIGUOUS);
-        Self::placed(storage, |at| Layout::contiguous_at(at, shape), dtype, None, flags)
+        match Layout::is_inline(shape) {
+            true => Self::placed(storage, || Layout::contiguous_inline(shape), dtype, None, flags),
+            false => Self::placed(storage, || Layout::contiguous(shape), dtype, None, flags),
+        }
     }
 
     /// The flags of a tensor with memory of its own.
@@ -118,29 +119,25 @@ impl Tensor {
         if is_inference_mode_enabled() { INFERENCE_TENSOR } else { 0 }
     }
 
-    /// A tensor whose layout, inside the storage, is written by `layout` where it stays, as the rest is: see
-    /// [`Counted::new_by`].
+    /// A tensor whose layout, inside the storage, `layout` makes where it stays.
     #[inline(always)]
     fn placed(
         storage: Storage,
-        layout: impl for<'a> FnOnce(&'a mut MaybeUninit<Layout>) -> &'a mut Layout,
+        layout: impl FnOnce() -> Layout,
         dtype: Dtype,
         base: Option<Tensor>,
         flags: u8,
     ) -> Tensor {
         let attr_version = if base.is_some() { storage.version() } else { 0 };
-        // SAFETY: each of the fields is written.
-        unsafe {
-            Tensor(Counted::new_by(|at: *mut TensorImpl| {
-                layout(&mut *(&raw mut (*at).layout).cast());
-                (&raw mut (*at).storage).write(storage);
-                (&raw mut (*at).dtype).write(dtype);
-                (&raw mut (*at).base).write(base);
-                (&raw mut (*at).flags).write(AtomicU8::new(flags));
-                (&raw mut (*at).attr_version).write(AtomicU32::new(attr_version));
-                (&raw mut (*at).meta).write(Mutex::default());
-            }))
-        }
+        Tensor(counted!(TensorImpl {
+            layout: layout(),
+            storage: storage,
+            dtype: dtype,
+            base: base,
+            flags: AtomicU8::new(flags),
+            attr_version: AtomicU32::new(attr_version),
+            meta: Mutex::default(),
+        }))
     }
 
     /// A tensor over the same storage with another layout, known to autograd as a view of this one.
@@ -161,7 +158,7 @@ impl Tensor {
         );
         let (storage, flags) =
             (self.0.storage.clone(), self.inherited_flags() | layout_flags(&layout));
-        Self::placed(storage, |at| at.write(layout), dtype, Some(base), flags)
+        Self::placed(storage, || layout, dtype, Some(base), flags)
     }
 
     /// The same elements without history: shares storage and version counter, requires no gradient
@@ -175,14 +172,8 @@ impl Tensor {
     /// ```
     pub fn detach(&self) -> Tensor {
         let flags = self.inherited_flags() | (self.0.flags.load(Relaxed) & CONTIGUOUS);
-        let layout = &self.0.layout;
-        Self::placed(
-            self.0.storage.clone(),
-            |at| at.write(layout.clone()),
-            self.0.dtype,
-            None,
-            flags,
-        )
+        let (storage, layout) = (self.0.storage.clone(), &self.0.layout);
+        Self::placed(storage, || layout.clone(), self.0.dtype, None, flags)
     }
 
     /// This tensor if it has no history to forget, else [`detach`](Self::detach)ed.

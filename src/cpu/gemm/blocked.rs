@@ -46,13 +46,11 @@ const PAGE: usize = 4096;
 pub unsafe fn multiply<T: Float>(product: &Gemm<T>, start: *const T) {
     let &Gemm { size: (m, n, k), alpha, a, b, .. } = product;
     let tile = T::tile(isa::current());
-    // With what is between its rows an operand stays in the second-level cache.
-    let near = |apart: isize| is_near::<T>(k, apart);
     let roomy = |apart: isize| cache::first() >= ROOMY || sharing::<T>(k, apart) <= SHARING;
-    let lies = a.column == 1 || (a.row == 1 && roomy(a.column) && near(a.column));
+    let lies = a.column == 1 || (a.row == 1 && roomy(a.column) && is_near::<T>(k, a.column));
     let packs_a = !lies || n > REUSED_A || alpha != T::of(1.0);
-    let packs_b =
-        b.column != 1 || (m > REUSED_B && !(roomy(b.row) && near(b.row) && is_read_well(b, m)));
+    let packs_b = b.column != 1
+        || (m > REUSED_B && !(roomy(b.row) && is_near::<T>(k, b.row) && is_read_well(b, m)));
     // SAFETY: the caller's promise; in place every tile's columns are all there.
     unsafe {
         if !packs_a && !packs_b && n.is_multiple_of(tile.columns) && k <= DEPTH {
