@@ -40,20 +40,19 @@ pub(crate) struct Counted<T> {
 
 /// A [`Counted`] of a structure, each of whose fields is written where it stays: a value that is there before its place is
 /// copied in large pieces, with all that is unused in it, and the processor waits for the small pieces in which it was just
-/// written.
+/// written. For the same reason what a mutex has is better written into it than with it.
 macro_rules! counted {
     ($type:ident { $($field:ident: $value:expr),* $(,)? }) => {{
         // Does not compile when a field is forgotten.
         let _all = |$type { $($field: _),* }: &$type| {};
-        let write = |at: *mut $type| {
-            $(
-                let value = $value;
-                // SAFETY: a field of a place that is there and not yet used.
-                unsafe { (&raw mut (*at).$field).write(value) };
-            )*
-        };
+        let mut place = $crate::counted::Place::<$type>::new();
+        $(
+            let value = $value;
+            // SAFETY: a field of a place that is there and not yet used.
+            unsafe { (&raw mut (*place.value()).$field).write(value) };
+        )*
         // SAFETY: each of the fields is written.
-        unsafe { $crate::counted::Counted::new_by(write) }
+        unsafe { place.complete() }
     }};
 }
 pub(crate) use counted;
@@ -73,24 +72,32 @@ unsafe impl<T: Send + Sync> Send for WeakCounted<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send + Sync> Sync for WeakCounted<T> {}
 
-impl<T> Counted<T> {
-    /// A value that `write` writes where it stays. To be called by [`counted!`].
-    ///
-    /// # Safety
-    /// `write` writes the whole value.
+/// Where the value of a [`Counted`] will be. To be used by [`counted!`].
+pub(crate) struct Place<T>(Box<MaybeUninit<Inner<T>>>);
+
+impl<T> Place<T> {
     #[inline(always)]
-    pub unsafe fn new_by(write: impl FnOnce(*mut T)) -> Self {
-        let mut place = Box::<Inner<T>>::new_uninit();
-        let at = place.as_mut_ptr();
-        // SAFETY: fields of a place that is there and not yet used.
-        unsafe {
-            write(&raw mut (*at).value);
-            (&raw mut (*at).counts).write(AtomicU64::new(ALONE));
-        }
-        let inner = NonNull::from(Box::leak(place)).cast();
-        Counted { inner, _owned: PhantomData }
+    pub fn new() -> Self {
+        Place(Box::new_uninit())
     }
 
+    #[inline(always)]
+    pub fn value(&mut self) -> *mut T {
+        // SAFETY: a field of a place that is there.
+        unsafe { &raw mut (*self.0.as_mut_ptr()).value }
+    }
+
+    /// # Safety
+    /// The whole value was written.
+    #[inline(always)]
+    pub unsafe fn complete(mut self) -> Counted<T> {
+        // SAFETY: a field of a place that is there and not yet used.
+        unsafe { (&raw mut (*self.0.as_mut_ptr()).counts).write(AtomicU64::new(ALONE)) };
+        Counted { inner: NonNull::from(Box::leak(self.0)).cast(), _owned: PhantomData }
+    }
+}
+
+impl<T> Counted<T> {
     #[inline]
     fn counts(&self) -> &AtomicU64 {
         // SAFETY: there as long as an owner is.
@@ -273,8 +280,12 @@ mod tests {
     }
 
     fn counted<T>(value: T) -> Counted<T> {
+        let mut place = Place::<T>::new();
         // SAFETY: the value is written.
-        unsafe { Counted::new_by(|place: *mut T| place.write(value)) }
+        unsafe {
+            place.value().write(value);
+            place.complete()
+        }
     }
 
     fn seen() -> (Counted<Seen>, Arc<AtomicUsize>) {

@@ -171,3 +171,38 @@ fn a_graph_built_on_one_thread_runs_on_another_with_its_checkpoints() {
     let e = 0.5f64.exp();
     assert!((grad(&x)[0] - e.cos() * e).abs() < 1e-12);
 }
+
+#[test]
+fn threads_add_to_one_graph_in_turns() {
+    let x = leaf(&[0.5]);
+    // This thread has made many nodes when a new one goes on with them, and the new one more than this when it comes back.
+    let y = (0..100).fold(x.clone(), |y, _| &y * 1.0);
+    let z = std::thread::scope(|s| {
+        s.spawn(|| (0..300).fold(y.sin(), |z, _| &z * 1.0) + y.exp()).join().unwrap()
+    });
+    (&z * &y).sum().backward();
+    let v = 0.5f64;
+    let want = v.sin() + v.exp() + v * (v.cos() + v.exp());
+    assert!((grad(&x)[0] - want).abs() < 1e-12, "{} for {want}", grad(&x)[0]);
+}
+
+#[test]
+fn what_is_saved_and_no_input_has_its_history() {
+    /// `2 exp(x)` for the node of `x`, of an `exp(x)` that it has not computed.
+    fn twice(x: &Tensor) -> Tensor {
+        let e = x.exp();
+        autograd::record("twice", &[x], autograd::no_grad(|| &e * 2.0), |saver| {
+            let e = saver.save(&e);
+            move |ctx| [Some(ctx.grad(0) * ctx.get(&e) * 2.0)].into_iter().collect()
+        })
+    }
+    let x = leaf(&[0.5]);
+    let hooked =
+        || autograd::saved_tensors_hooks(|t| t.clone(), |t: &Tensor| t.clone(), || twice(&x));
+    for y in [twice(&x), hooked()] {
+        let g = autograd::grad(&[&y], &[&x], &[None], false, true)[0].clone().unwrap();
+        let h = autograd::grad(&[&g], &[&x], &[None], false, false)[0].clone().unwrap();
+        let want = 2.0 * 0.5f64.exp();
+        assert!((g.item() - want).abs() < 1e-12 && (h.item() - want).abs() < 1e-12);
+    }
+}

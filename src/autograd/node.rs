@@ -83,6 +83,9 @@ impl Edge {
 /// Edges to what made each input; `None` where an input needs no gradient.
 pub(crate) type Edges = SmallVec<[Option<Edge>; 3]>;
 
+/// Shape, dtype and device of each output, which its gradient must have.
+pub(crate) type Outputs = SmallVec<[(Shape, Dtype, Device); 1]>;
+
 pub(crate) enum Kind {
     /// A recorded op.
     Function,
@@ -110,14 +113,17 @@ pub(crate) struct NodeState {
 #[derive(Clone)]
 pub struct Node(pub(crate) Counted<NodeImpl>);
 
+/// The place in creation order of leaves' accumulators.
+pub(super) const OF_LEAVES: u64 = u64::MAX;
+
 pub(crate) struct NodeImpl {
-    /// Creation order; a node is always younger than the nodes its edges lead to.
+    /// Creation order in its thread; a node is always younger than the nodes its edges lead to, but for
+    /// [`OF_LEAVES`].
     pub(crate) seq: u64,
     pub(crate) name: &'static str,
     pub(crate) kind: Kind,
     pub(crate) edges: Edges,
-    /// Shape, dtype and device of each output, which its gradient must have.
-    pub(crate) outputs: SmallVec<[(Shape, Dtype, Device); 1]>,
+    pub(crate) outputs: Outputs,
     pub(crate) state: Mutex<NodeState>,
     /// The stream of the first GPU's output, if that was not its device's default stream.
     pub(crate) stream: Option<Stream>,

@@ -1,9 +1,8 @@
 //! How an op enters the graph.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::panic::Location;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 use smallvec::{SmallVec, smallvec};
@@ -12,18 +11,32 @@ use super::anomaly::Trace;
 use super::forward_ad;
 use super::mode::{FORWARD, GRAD, INFERENCE, has_mode, mode};
 use super::node::{
-    BackwardCtx, BackwardFn, Edge, Edges, Grads, Held, Kind, Node, NodeImpl, NodeState, backward_fn,
+    BackwardCtx, BackwardFn, Edge, Edges, Grads, Held, Kind, Node, NodeImpl, OF_LEAVES, Outputs,
+    backward_fn,
 };
-use super::{SavedTensor, is_grad_enabled, streams};
+use super::saved::{SavedTensor, Source};
+use super::{is_grad_enabled, streams};
 use crate::Tensor;
 use crate::counted::counted;
-use crate::tensor::layout::copy;
+use crate::tensor::layout::copy_to;
 
-static SEQUENCE: AtomicU64 = AtomicU64::new(0);
+thread_local! {
+    /// The place in creation order of the last node that this thread made.
+    static LAST: Cell<u64> = const { Cell::new(0) };
+}
 
-/// The next node's place in creation order.
-fn next_seq() -> u64 {
-    SEQUENCE.fetch_add(1, Relaxed)
+/// A new node's place in creation order: after all that this thread made, and after those its edges lead to, which
+/// other threads may have made (a logical clock; Lamport, 1978).
+#[inline]
+fn next_seq(edges: &Edges) -> u64 {
+    let mut last = LAST.get();
+    for edge in edges.iter().flatten() {
+        if edge.node.0.seq != OF_LEAVES {
+            last = last.max(edge.node.0.seq);
+        }
+    }
+    LAST.set(last + 1);
+    last + 1
 }
 
 /// Keeps tensors for backward; given to the closure that makes an op's backward.
@@ -82,12 +95,7 @@ impl<'a> Saver<'a> {
     /// ```
     #[track_caller]
     pub fn save(&self, tensor: &Tensor) -> SavedTensor {
-        for (i, input) in self.inputs.iter().enumerate() {
-            if input.ptr_eq(tensor) {
-                return SavedTensor::input_of_node(tensor, i);
-            }
-        }
-        SavedTensor::input(tensor)
+        SavedTensor::new(tensor, Source::of(tensor, self.inputs))
     }
 
     /// Keeps output `index` of the op.
@@ -104,7 +112,7 @@ impl<'a> Saver<'a> {
     /// ```
     #[track_caller]
     pub fn save_output(&self, index: usize) -> SavedTensor {
-        let saved = SavedTensor::output(&self.outputs[index], index);
+        let saved = SavedTensor::new(&self.outputs[index], Source::output(index));
         if has_mode(FORWARD) {
             self.carriers.borrow_mut().extend(saved.carrier());
         }
@@ -279,13 +287,20 @@ pub(crate) fn record_new(
         return output;
     }
     let outputs = std::slice::from_ref(&output);
-    let backward = Held::Own(make(&Saver::of_node(inputs, outputs)));
-    let node = new_node(name, outputs, backward, Location::caller(), |edges| {
-        for t in inputs {
-            edges.push(t.gradient_edge());
+    let node = new_node(name, outputs, Location::caller(), |new| {
+        new.state.get_mut().backward = Some(Held::Own(make(&Saver::of_node(inputs, outputs))));
+        new.edges.reserve(inputs.len());
+        for (i, t) in inputs.iter().enumerate() {
+            // SAFETY: there is a place for it, which is written before it counts.
+            unsafe {
+                let place = new.edges.as_mut_ptr().add(i);
+                place.write(None);
+                t.gradient_edge_to(&mut *place);
+                new.edges.set_len(i + 1);
+            }
         }
     });
-    output.with_history(Edge::to_output(node, 0))
+    output.with_grad_fn(node, 0)
 }
 
 /// What makes the tangent of an op's one output from its inputs'.
@@ -302,7 +317,10 @@ fn attach(
     let (saver, recorded) = (Saver::new(outputs), will_record(inputs));
     let (tangents, at) = (forward_ad::tangents(inputs), Location::caller());
     let history = |backward: Held| {
-        let node = new_node(name, outputs, backward, at, |into| *into = edges(inputs));
+        let node = new_node(name, outputs, at, |new| {
+            new.state.get_mut().backward = Some(backward);
+            new.edges = edges(inputs);
+        });
         if recorded {
             for (output, t) in outputs.iter().enumerate() {
                 if t.dtype().is_differentiable() {
@@ -345,32 +363,44 @@ pub(crate) fn edges(inputs: &[&Tensor]) -> Edges {
     edges
 }
 
-/// A node of this op, which was called `at`; `fill` adds the edges.
+/// A node of this op, which was called `at`; `fill` gives it its backward and its edges.
 pub(crate) fn new_node(
     name: &'static str,
     outputs: &[Tensor],
-    backward: Held,
     at: &'static Location<'static>,
-    fill: impl FnOnce(&mut Edges),
+    fill: impl FnOnce(&mut NodeImpl),
 ) -> Node {
-    let (state, trace) = (NodeState { backward: Some(backward), hooks: None }, Trace::new(at));
     let mut node = counted!(NodeImpl {
         seq: 0,
         name: name,
         kind: Kind::Function,
         edges: Edges::new(),
         outputs: SmallVec::new(),
-        state: Mutex::new(state),
+        state: Mutex::default(),
         stream: None,
-        trace: trace,
+        trace: Trace::new(at),
     });
     let new = node.get_mut().expect("nobody else has a new node");
     for t in outputs {
-        new.outputs.push((copy(&t.layout().shape), t.dtype(), t.device()));
+        describe(&mut new.outputs, t);
     }
     new.stream = streams::of_outputs(&new.outputs);
-    fill(&mut new.edges);
+    fill(new);
     // Last, because an edge may lead to a node that was made for it.
-    new.seq = next_seq();
+    new.seq = next_seq(&new.edges);
     Node(node)
+}
+
+/// Adds what a node keeps of an output, each part where it stays, as in [`counted!`].
+fn describe(outputs: &mut Outputs, t: &Tensor) {
+    outputs.reserve(1);
+    let n = outputs.len();
+    // SAFETY: there is a place for one more, and each of its parts is written.
+    unsafe {
+        let at = outputs.as_mut_ptr().add(n);
+        copy_to(&t.layout().shape, &raw mut (*at).0);
+        (&raw mut (*at).1).write(t.dtype());
+        (&raw mut (*at).2).write(t.device());
+        outputs.set_len(n + 1);
+    }
 }

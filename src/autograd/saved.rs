@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use super::node::{Edge, Node};
 use super::saved_hooks::{self, Hooks};
@@ -26,14 +27,67 @@ use crate::tensor::{Dtype, Shape};
 /// assert_eq!(x.grad().unwrap().item(), 12.0);
 /// ```
 pub struct SavedTensor {
-    data: Data,
-    version: u32,
+    /// A tensor object of its own, which knows its version when it was saved. Of an [`Unusual`] one an empty tensor may stand
+    /// here.
+    data: Tensor,
+    // Both together are returned in two registers, and an op's backward is put together of those.
     source: Source,
 }
 
-enum Data {
-    Kept(Tensor),
-    Packed(Box<Packed>),
+/// Where the gradient of a saved tensor goes: mostly to an input or output of the node that saves it, which has the edge. A
+/// kind in the lower two bits, and a number.
+#[derive(Clone, Copy)]
+pub(super) struct Source(u64);
+
+impl Source {
+    const KIND: u64 = 3;
+    /// Nowhere: it needs none.
+    const CONSTANT: u64 = 0;
+    /// It is an input of the node that saved it.
+    const INPUT: u64 = 1;
+    /// It is an output of the node that saved it.
+    const OUTPUT: u64 = 2;
+    /// Where the [`Unusual`] says.
+    const UNUSUAL: u64 = 3;
+
+    /// Of a tensor that a node with these inputs saves; `UNUSUAL` if that has no edge to where its gradient goes.
+    pub fn of(tensor: &Tensor, inputs: &[&Tensor]) -> Source {
+        if !tensor.wants_grad() {
+            return Source(Self::CONSTANT);
+        }
+        match inputs.iter().position(|input| input.ptr_eq(tensor)) {
+            Some(input) => Source((input as u64) << 2 | Self::INPUT),
+            None => Source(Self::UNUSUAL),
+        }
+    }
+
+    pub fn output(index: usize) -> Source {
+        Source((index as u64) << 2 | Self::OUTPUT)
+    }
+
+    fn kind(self) -> u64 {
+        self.0 & Self::KIND
+    }
+
+    fn index(self) -> usize {
+        (self.0 >> 2) as usize
+    }
+
+    fn edge(self, node: &Node) -> Option<Edge> {
+        match self.kind() {
+            Self::INPUT => node.0.edges[self.index()].clone(),
+            Self::OUTPUT => Some(Edge::to_output(node.clone(), self.index())),
+            _ => None,
+        }
+    }
+}
+
+/// What few saved tensors have. It is kept with the tensor object.
+pub(super) struct Unusual {
+    packed: Option<Packed>,
+    /// Where the gradient goes, if that is no edge of the node.
+    edge: Option<Edge>,
+    source: Source,
 }
 
 /// What hooks made of a tensor.
@@ -45,37 +99,14 @@ struct Packed {
     shares: bool,
 }
 
-enum Source {
-    /// Needs no gradient.
-    Constant,
-    /// Its gradient goes there.
-    Edge(Edge),
-    /// It is this input of the node that saved it.
-    Input(usize),
-    /// It is this output of the node that saved it.
-    OwnOutput(usize),
-}
-
 impl SavedTensor {
     #[track_caller]
     pub(crate) fn input(tensor: &Tensor) -> Self {
-        Self::new(tensor, tensor.gradient_edge().map_or(Source::Constant, Source::Edge))
-    }
-
-    /// [`input`](Self::input) `index` of the node for which it is kept.
-    #[track_caller]
-    pub(crate) fn input_of_node(tensor: &Tensor, index: usize) -> Self {
-        let source = if tensor.wants_grad() { Source::Input(index) } else { Source::Constant };
-        Self::new(tensor, source)
+        Self::new(tensor, Source::of(tensor, &[]))
     }
 
     #[track_caller]
-    pub(crate) fn output(tensor: &Tensor, index: usize) -> Self {
-        Self::new(tensor, Source::OwnOutput(index))
-    }
-
-    #[track_caller]
-    fn new(tensor: &Tensor, source: Source) -> Self {
+    pub(super) fn new(tensor: &Tensor, source: Source) -> Self {
         if tensor.is_inference() {
             throw(Error::Autograd(format!(
                 "an inference tensor (of shape {:?}) cannot be saved for backward; copy it with \
@@ -83,77 +114,104 @@ impl SavedTensor {
                 tensor.shape()
             )));
         }
-        let version = tensor.version();
         let data = tensor.detach_with_tangent();
-        let data = match saved_hooks::innermost() {
-            None => Data::Kept(data),
-            Some(hooks) => {
-                let like = (data.layout().shape.clone(), data.dtype());
-                let storage = data.storage().clone();
-                let value = saved_hooks::pack(&*hooks, data);
-                let kept = value.downcast_ref::<Tensor>();
-                let shares = kept.is_some_and(|t| t.storage().ptr_eq(&storage));
-                Data::Packed(Box::new(Packed { value, hooks, like, shares }))
-            }
+        data.0.attr_version.store(tensor.version(), Relaxed);
+        let hooks = saved_hooks::innermost();
+        if hooks.is_none() && source.kind() != Source::UNUSUAL {
+            return SavedTensor { data, source };
+        }
+        Self::unusual(tensor, data, source, hooks)
+    }
+
+    #[cold]
+    fn unusual(
+        tensor: &Tensor,
+        mut data: Tensor,
+        source: Source,
+        hooks: Option<Arc<dyn Hooks>>,
+    ) -> Self {
+        let packed = hooks.map(|hooks| {
+            let empty = Tensor::empty([0], data.dtype());
+            empty.0.attr_version.store(data.0.attr_version.load(Relaxed), Relaxed);
+            Packed::new(std::mem::replace(&mut data, empty), hooks)
+        });
+        let edge = match source.kind() {
+            Source::UNUSUAL => tensor.gradient_edge(),
+            _ => None,
         };
-        SavedTensor { data, version, source }
+        data.with_meta(|m| m.saved = Some(Arc::new(Unusual { packed, edge, source })));
+        SavedTensor { data, source: Source(Source::UNUSUAL) }
     }
 
     /// Of a saved output, its number and the tensor that will carry its tangent, which is known only when
     /// the op's backward is made.
     pub(crate) fn carrier(&self) -> Option<(usize, Tensor)> {
-        match (&self.data, &self.source) {
-            (Data::Kept(data), Source::OwnOutput(output)) => Some((*output, data.clone())),
-            _ => None,
-        }
+        let is_output = self.source.kind() == Source::OUTPUT;
+        is_output.then(|| (self.source.index(), self.data.clone()))
     }
 
     /// The tensor, for `node`, or for the backward of that name if it has no node.
     pub(crate) fn unpack(&self, name: &str, node: Option<&Node>) -> Tensor {
-        let data = match &self.data {
-            Data::Kept(data) => {
-                self.assert_unchanged(data, name);
-                data.clone()
-            }
-            Data::Packed(packed) => {
+        if self.source.kind() == Source::UNUSUAL {
+            let unusual = self.data.peek_meta(|m| m.saved.clone()).expect("kept with it");
+            return self.unpack_unusual(&unusual, name, node);
+        }
+        self.assert_unchanged(&self.data, name);
+        let edge = || self.source.edge(node?);
+        with_history(self.data.clone(), edge)
+    }
+
+    fn unpack_unusual(&self, unusual: &Unusual, name: &str, node: Option<&Node>) -> Tensor {
+        let data = match &unusual.packed {
+            Some(packed) => {
                 if let (true, Some(data)) = (packed.shares, packed.value.downcast_ref()) {
                     self.assert_unchanged(data, name);
                 }
                 packed.unpack(name)
             }
+            None => {
+                self.assert_unchanged(&self.data, name);
+                self.data.clone()
+            }
         };
-        // Without recording nobody asks for the history.
-        if !super::is_grad_enabled() {
-            return data;
-        }
-        let edge = match (&self.source, node) {
-            (Source::Edge(edge), _) => Some(edge.clone()),
-            (Source::Input(input), Some(node)) => node.0.edges[*input].clone(),
-            (Source::OwnOutput(output), Some(node)) => Some(Edge::to_output(node.clone(), *output)),
-            _ => None,
-        };
-        match edge {
-            Some(edge) => data.detach_with_tangent().with_history(edge),
-            None => data,
-        }
+        with_history(data, || unusual.edge.clone().or_else(|| unusual.source.edge(node?)))
     }
 
     fn assert_unchanged(&self, data: &Tensor, name: &str) {
-        let now = data.version();
-        if now != self.version {
+        let (saved, now) = (self.data.0.attr_version.load(Relaxed), data.version());
+        if now != saved {
             throw(Error::Autograd(format!(
                 "a tensor of shape {:?} and dtype {} that `{name}` saved for backward was changed in \
-                 place since: it is at version {now}, version {} was saved; use the op without the \
+                 place since: it is at version {now}, version {saved} was saved; use the op without the \
                  trailing underscore, or change a clone",
                 data.shape(),
                 data.dtype(),
-                self.version
             )));
         }
     }
 }
 
+/// A saved tensor with the history that leads to `edge`. Without recording nobody asks for that.
+fn with_history(data: Tensor, edge: impl FnOnce() -> Option<Edge>) -> Tensor {
+    if !super::is_grad_enabled() {
+        return data;
+    }
+    let Some(edge) = edge() else { return data };
+    let data = data.detach_with_tangent();
+    data.set_history(edge);
+    data
+}
+
 impl Packed {
+    fn new(data: Tensor, hooks: Arc<dyn Hooks>) -> Self {
+        let like = (data.layout().shape.clone(), data.dtype());
+        let storage = data.storage().clone();
+        let value = saved_hooks::pack(&*hooks, data);
+        let kept = value.downcast_ref::<Tensor>();
+        let shares = kept.is_some_and(|t| t.storage().ptr_eq(&storage));
+        Packed { value, hooks, like, shares }
+    }
+
     fn unpack(&self, name: &str) -> Tensor {
         let data = saved_hooks::unpack(&*self.hooks, &*self.value);
         let (shape, dtype) = &self.like;

@@ -1,5 +1,6 @@
 //! What autograd knows about a tensor, and the methods by which users meet it.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::Mutex;
@@ -10,7 +11,8 @@ use super::forward_ad::Tangent;
 use super::hooks::{Hook, LeafHook};
 use super::inplace::regenerated_edge;
 use super::mode::is_inference_mode_enabled;
-use super::node::{Edge, Kind, Node, NodeImpl, NodeState};
+use super::node::{Edge, Kind, Node, NodeImpl, NodeState, OF_LEAVES};
+use super::saved::Unusual;
 use crate::Tensor;
 use crate::counted::{WeakCounted, counted};
 use crate::error::{Error, throw};
@@ -35,6 +37,8 @@ pub(crate) struct Extras {
     pub post_hooks: Vec<(u64, LeafHook)>,
     pub retains_grad: bool,
     pub tangent: Option<Tangent>,
+    /// Of the tensor object that saves another.
+    pub(super) saved: Option<Arc<Unusual>>,
 }
 
 /// A leaf's accumulator, made when first needed and kept: each op on the leaf leads there.
@@ -284,36 +288,58 @@ impl Tensor {
     }
 
     /// Where this tensor's gradient goes; `None` when it requires none.
-    #[inline]
     pub(crate) fn gradient_edge(&self) -> Option<Edge> {
-        if !self.wants_grad() {
-            return None;
-        }
-        if let Some(edge) = regenerated_edge(self) {
-            return Some(edge);
-        }
-        let mut meta = self.0.meta.lock();
-        if let Some(edge) = &meta.history {
-            return Some(edge.clone());
-        }
-        let extras = meta.extras.get_or_insert_default();
-        let known = match &extras.accumulator {
-            Accumulator::Kept(node) => Some(node.clone()),
-            Accumulator::Hooked(node) => node.upgrade().map(Node),
-            Accumulator::None => None,
-        };
-        let node = known.unwrap_or_else(|| {
-            let node = self.new_accumulator();
-            extras.accumulator = Accumulator::Kept(node.clone());
-            node
-        });
-        Some(Edge { node, output: 0, leaf: Some(self.clone()) })
+        let mut edge = None;
+        self.gradient_edge_to(&mut edge);
+        edge
     }
 
+    /// [`gradient_edge`](Self::gradient_edge), written to where it stays.
+    #[inline(always)]
+    pub(super) fn gradient_edge_to(&self, edge: &mut Option<Edge>) {
+        if !self.wants_grad() {
+            return;
+        }
+        if self.base().is_some() {
+            *edge = regenerated_edge(self);
+            if edge.is_some() {
+                return;
+            }
+        }
+        let meta = self.0.meta.lock();
+        if let Some(Edge { node, output, leaf }) = &meta.history {
+            *edge = Some(Edge { node: node.clone(), output: *output, leaf: leaf.clone() });
+            return;
+        }
+        let kept = match meta.extras.as_ref().map(|extras| &extras.accumulator) {
+            Some(Accumulator::Kept(node)) => Some(node.clone()),
+            _ => None,
+        };
+        drop(meta);
+        let node = kept.unwrap_or_else(|| self.accumulator());
+        *edge = Some(Edge { node, output: 0, leaf: Some(self.clone()) });
+    }
+
+    /// The accumulator of a leaf, made if there is none.
     #[cold]
+    fn accumulator(&self) -> Node {
+        self.with_meta(|extras| {
+            let known = match &extras.accumulator {
+                Accumulator::Kept(node) => Some(node.clone()),
+                Accumulator::Hooked(node) => node.upgrade().map(Node),
+                Accumulator::None => None,
+            };
+            known.unwrap_or_else(|| {
+                let node = self.new_accumulator();
+                extras.accumulator = Accumulator::Kept(node.clone());
+                node
+            })
+        })
+    }
+
     fn new_accumulator(&self) -> Node {
         Node(counted!(NodeImpl {
-            seq: u64::MAX,
+            seq: OF_LEAVES,
             name: "accumulate_grad",
             kind: Kind::Accumulate(self.0.downgrade()),
             edges: smallvec![],
@@ -332,13 +358,14 @@ impl Tensor {
         drop(old);
     }
 
-    /// [`set_history`](Self::set_history) of a tensor that was just made: mostly nobody else has it yet.
-    pub(crate) fn with_history(mut self, edge: Edge) -> Tensor {
+    /// This tensor, which was just made, as an output of a node: mostly nobody else has it yet.
+    #[inline]
+    pub(crate) fn with_grad_fn(mut self, node: Node, output: usize) -> Tensor {
         let Some(new) = self.0.get_mut() else {
-            self.set_history(edge);
+            self.set_history(Edge::to_output(node, output));
             return self;
         };
-        new.meta.get_mut().history = Some(edge);
+        new.meta.get_mut().history = Some(Edge::to_output(node, output));
         *new.flags.get_mut() |= REQUIRES_GRAD;
         self.mark_view_fresh();
         self

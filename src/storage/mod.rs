@@ -35,6 +35,8 @@ use crate::error::{Error, Result, throw};
 /// Who keeps the bytes alive.
 #[derive(Debug)]
 enum Owner {
+    /// While a storage is made.
+    Nobody,
     Host(#[allow(dead_code, reason = "held for its drop")] HostBlock),
     /// A range of memory that several processes map, starting `start` bytes into the mapping.
     Shared {
@@ -83,6 +85,8 @@ struct Inner {
     owner: Mutex<Owner>,
 }
 
+const ALONE: &str = "nobody else has a new storage";
+
 #[cold]
 #[track_caller]
 fn not_on_host(device: Device) -> ! {
@@ -124,8 +128,13 @@ impl Storage {
     #[track_caller]
     #[inline]
     pub fn host(nbytes: usize) -> Self {
+        let mut new = Self::without_memory(nbytes, Device::Cpu);
+        let inner = new.get_mut().expect(ALONE);
+        // Last, so that it goes from registers to its place.
         let block = HostBlock::new(nbytes);
-        Self::new(block.as_ptr(), nbytes, Device::Cpu, Owner::Host(block))
+        *inner.ptr.get_mut() = block.as_ptr();
+        *inner.owner.get_mut() = Owner::Host(block);
+        Storage(new)
     }
 
     /// Uninitialised memory of a device, from its caching allocator.
@@ -151,8 +160,9 @@ impl Storage {
     fn on_cuda(index: usize, nbytes: usize) -> Self {
         match cuda::Block::new(nbytes, index) {
             Ok(block) => {
-                let (ptr, device) = (block.as_ptr(), Device::Cuda(index));
-                Self::new(ptr, nbytes, device, Owner::Cuda(OnGpu { block, sent: None }))
+                let ptr = block.as_ptr();
+                let owner = Owner::Cuda(OnGpu { block, sent: None });
+                Self::new(ptr, nbytes, Device::Cuda(index), owner)
             }
             Err(error) => throw(error),
         }
@@ -229,15 +239,22 @@ impl Storage {
         Self::new(ptr, nbytes, Device::Cpu, Owner::File(map.clone()))
     }
 
-    #[inline]
     fn new(ptr: *mut u8, nbytes: usize, device: Device, owner: Owner) -> Self {
-        Storage(counted!(Inner {
-            ptr: AtomicPtr::new(ptr),
+        let mut new = Self::without_memory(nbytes, device);
+        let inner = new.get_mut().expect(ALONE);
+        (*inner.ptr.get_mut(), *inner.owner.get_mut()) = (ptr, owner);
+        Storage(new)
+    }
+
+    #[inline(always)]
+    fn without_memory(nbytes: usize, device: Device) -> Counted<Inner> {
+        counted!(Inner {
+            ptr: AtomicPtr::default(),
             nbytes: nbytes,
             version: AtomicU32::new(0),
             device: device,
-            owner: Mutex::new(owner),
-        }))
+            owner: Mutex::new(Owner::Nobody),
+        })
     }
 
     /// The first byte, in host memory.
@@ -358,7 +375,9 @@ impl Storage {
     pub fn shared_range(&self) -> Option<(Arc<SharedMemory>, usize)> {
         match &*self.0.owner.lock() {
             Owner::Shared { memory, start, .. } => Some((memory.clone(), *start)),
-            Owner::Host(_) | Owner::Cuda(_) | Owner::Opened(_) | Owner::File(_) => None,
+            Owner::Nobody | Owner::Host(_) | Owner::Cuda(_) | Owner::Opened(_) | Owner::File(_) => {
+                None
+            }
         }
     }
 
@@ -382,7 +401,7 @@ impl Storage {
         match &*self.0.owner.lock() {
             Owner::Cuda(OnGpu { block, .. }) => block.record_stream(stream),
             Owner::Opened(opened) => opened.record_stream(stream),
-            Owner::Host(_) | Owner::Shared { .. } | Owner::File(_) => {}
+            Owner::Nobody | Owner::Host(_) | Owner::Shared { .. } | Owner::File(_) => {}
         }
     }
 

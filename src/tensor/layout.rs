@@ -64,6 +64,24 @@ pub(crate) fn copy<T: Copy>(numbers: &SmallVec<[T; INLINE]>) -> SmallVec<[T; INL
     unsafe { std::ptr::read(numbers) }
 }
 
+/// [`copy`] to where it stays.
+///
+/// # Safety
+/// There is memory at `to`, which is not used.
+#[inline]
+pub(crate) unsafe fn copy_to<T: Copy>(
+    numbers: &SmallVec<[T; INLINE]>,
+    to: *mut SmallVec<[T; INLINE]>,
+) {
+    // SAFETY: the caller's promise; numbers that lie inside are cloned by copying them.
+    unsafe {
+        match numbers.spilled() {
+            true => to.write(SmallVec::from_slice(numbers)),
+            false => std::ptr::copy_nonoverlapping(numbers, to, 1),
+        }
+    }
+}
+
 /// Strides of a dense row-major tensor.
 ///
 /// ```

@@ -61,7 +61,8 @@ pub(crate) struct TensorImpl {
     base: Option<Tensor>,
     /// [`REQUIRES_GRAD`] and the others, readable without the lock.
     pub(crate) flags: AtomicU8,
-    /// Of a view: the storage's version when its history was recorded.
+    /// Of a view the storage's version when its history was recorded; of an object that saves a tensor for backward, when
+    /// it was saved.
     pub(crate) attr_version: AtomicU32,
     pub(crate) meta: Mutex<AutogradMeta>,
 }

@@ -1,7 +1,7 @@
 //! What autograd keeps of a row's call, and the gradients and tangents that it makes of it: each the loop
 //! of the row's own derivative, or recorded ops where the derivative is to be differentiated again.
 
-use smallvec::{Array, SmallVec};
+use smallvec::SmallVec;
 
 use super::apply::{alike, run, run_alike, same_shape};
 use super::operands::{allocate, compute_of, tensor};
@@ -64,34 +64,32 @@ pub(super) fn backward(
         tensors |= (tensor(input).is_some() as u32) << k;
     }
     let call = Call { row, params: SmallVec::from_slice(params), tensors, values };
+    let mut kept = (0..row.saved.len()).filter(|i| values >> i & 1 != 0).map(|i| {
+        let input = match row.saved[i] {
+            Source::GradOutput => unreachable!("is not kept"),
+            Source::Output => return Value::Saved(saver.save_output(0)),
+            Source::Input(k) => inputs[k],
+        };
+        match input {
+            Operand::Scalar(number) => Value::Number(number),
+            Operand::Tensor(t) => Value::Saved(saver.save(t)),
+        }
+    });
+    let mut next = || kept.next().expect("one for each bit");
+    // Written where they stay.
     match values.count_ones() {
-        0 => call.with_values::<[Value; 0]>(inputs, saver),
-        1 => call.with_values::<[Value; 1]>(inputs, saver),
-        _ => call.with_values::<[Value; 3]>(inputs, saver),
+        0 => call.with([]),
+        1 => call.with([next()]),
+        2 => call.with([next(), next()]),
+        _ => call.with(kept.collect::<Box<[Value]>>()),
     }
 }
 
 impl Call {
-    /// The backward, which has place for the values of `A`.
-    fn with_values<A>(self, inputs: &[Operand<'_>], saver: &Saver<'_>) -> BackwardFn
-    where
-        A: Array<Item = Value> + Send + Sync + 'static,
-    {
-        let mut values = SmallVec::<A>::new();
-        for (i, source) in self.row.saved.iter().enumerate() {
-            if self.values >> i & 1 == 0 {
-                continue;
-            }
-            values.push(match *source {
-                Source::GradOutput => continue,
-                Source::Output => Value::Saved(saver.save_output(0)),
-                Source::Input(k) => match inputs[k] {
-                    Operand::Scalar(s) => Value::Number(s),
-                    Operand::Tensor(t) => Value::Saved(saver.save(t)),
-                },
-            });
-        }
-        backward_fn(|| move |ctx: &BackwardCtx<'_>| self.backward(&values, ctx))
+    /// The backward that keeps these values.
+    #[inline(always)]
+    fn with(self, values: impl AsRef<[Value]> + Send + Sync + 'static) -> BackwardFn {
+        backward_fn(|| move |ctx: &BackwardCtx<'_>| self.backward(values.as_ref(), ctx))
     }
 
     /// The place of input `k` among the node's inputs, if it is a tensor.
