@@ -67,6 +67,9 @@ pub struct Product<T> {
     pub rows: *const usize,
     /// With `rows`, what is brought near of them for later tiles.
     pub aside: Aside,
+    /// With `rows`, and A's rows neighbours, or null: where a tile of all columns writes B's rows one after the other,
+    /// as [`pack`](super::pack) does, for those that follow.
+    pub keep: *mut T,
     /// Element (i, j) of C is at `c + i * c_row + j * c_column`.
     pub c: *mut T,
     /// Distance between rows of C.
@@ -98,6 +101,7 @@ impl<T> Default for Product<T> {
             b: null(),
             rows: null(),
             aside: Aside::default(),
+            keep: null_mut(),
             c: null_mut(),
             c_row: 0,
             c_column: 1,
@@ -153,6 +157,7 @@ unsafe fn product<
     const ROWS: bool,
     const COLUMNS: bool,
     const PACKED: bool,
+    const KEEP: bool,
 >(
     p: &Product<V::Number>,
     mut a: *const V::Number,
@@ -207,7 +212,7 @@ unsafe fn product<
             let column = if COLUMNS { *p.columns.add(step) } else { 0 };
             if ROWS {
                 b = p.b.add(*p.rows.add(step));
-                if p.aside.distance > 0 {
+                if !KEEP && p.aside.distance > 0 {
                     let (row, part) = (p.aside.first + step / TOGETHER, step % TOGETHER);
                     let at = *p.rows.add(row) + p.aside.distance + part * (S * V::LANES);
                     prefetch_later(p.b.wrapping_add(at));
@@ -219,6 +224,11 @@ unsafe fn product<
             let mut row = [V::load(b); S];
             for j in 1..S {
                 row[j] = V::load(b.add(j * V::LANES));
+            }
+            if KEEP {
+                for j in 0..S {
+                    row[j].store(p.keep.add((step * S + j) * V::LANES));
+                }
             }
             let origin = a.wrapping_add(column);
             for i in 0..M {
@@ -329,6 +339,7 @@ pub(super) unsafe fn all_rows<
     const ROWS: bool,
     const COLUMNS: bool,
     const PACKED: bool,
+    const KEEP: bool,
 >(
     p: &Product<V::Number>,
 ) {
@@ -339,20 +350,24 @@ pub(super) unsafe fn all_rows<
         // SAFETY: the caller's promise, with M = height, which is at most R.
         unsafe {
             match height {
-                1 => product::<V, S, 1, ROWS, COLUMNS, PACKED>(p, a, first, lines),
-                2 => product::<V, S, 2, ROWS, COLUMNS, PACKED>(p, a, first, lines),
-                3 => product::<V, S, 3, ROWS, COLUMNS, PACKED>(p, a, first, lines),
-                4 => product::<V, S, 4, ROWS, COLUMNS, PACKED>(p, a, first, lines),
-                5 => product::<V, S, 5, ROWS, COLUMNS, PACKED>(p, a, first, lines),
-                6 => product::<V, S, 6, ROWS, COLUMNS, PACKED>(p, a, first, lines),
-                7 if R > 6 => product::<V, S, 7, ROWS, COLUMNS, PACKED>(p, a, first, lines),
-                8 if R > 6 => product::<V, S, 8, ROWS, COLUMNS, PACKED>(p, a, first, lines),
-                9 if R > 8 => product::<V, S, 9, ROWS, COLUMNS, PACKED>(p, a, first, lines),
-                10 if R > 8 => product::<V, S, 10, ROWS, COLUMNS, PACKED>(p, a, first, lines),
-                11 if R > 8 => product::<V, S, 11, ROWS, COLUMNS, PACKED>(p, a, first, lines),
-                12 if R > 8 => product::<V, S, 12, ROWS, COLUMNS, PACKED>(p, a, first, lines),
-                13 if R > 12 => product::<V, S, 13, ROWS, COLUMNS, PACKED>(p, a, first, lines),
-                14 if R > 12 => product::<V, S, 14, ROWS, COLUMNS, PACKED>(p, a, first, lines),
+                1 => product::<V, S, 1, ROWS, COLUMNS, PACKED, KEEP>(p, a, first, lines),
+                2 => product::<V, S, 2, ROWS, COLUMNS, PACKED, KEEP>(p, a, first, lines),
+                3 => product::<V, S, 3, ROWS, COLUMNS, PACKED, KEEP>(p, a, first, lines),
+                4 => product::<V, S, 4, ROWS, COLUMNS, PACKED, KEEP>(p, a, first, lines),
+                5 => product::<V, S, 5, ROWS, COLUMNS, PACKED, KEEP>(p, a, first, lines),
+                6 => product::<V, S, 6, ROWS, COLUMNS, PACKED, KEEP>(p, a, first, lines),
+                7 if R > 6 => product::<V, S, 7, ROWS, COLUMNS, PACKED, KEEP>(p, a, first, lines),
+                8 if R > 6 => product::<V, S, 8, ROWS, COLUMNS, PACKED, KEEP>(p, a, first, lines),
+                9 if R > 8 => product::<V, S, 9, ROWS, COLUMNS, PACKED, KEEP>(p, a, first, lines),
+                10 if R > 8 => product::<V, S, 10, ROWS, COLUMNS, PACKED, KEEP>(p, a, first, lines),
+                11 if R > 8 => product::<V, S, 11, ROWS, COLUMNS, PACKED, KEEP>(p, a, first, lines),
+                12 if R > 8 => product::<V, S, 12, ROWS, COLUMNS, PACKED, KEEP>(p, a, first, lines),
+                13 if R > 12 => {
+                    product::<V, S, 13, ROWS, COLUMNS, PACKED, KEEP>(p, a, first, lines)
+                }
+                14 if R > 12 => {
+                    product::<V, S, 14, ROWS, COLUMNS, PACKED, KEEP>(p, a, first, lines)
+                }
                 _ => unreachable!("a tile has at most {R} rows, not {height}"),
             }
         }
@@ -374,10 +389,10 @@ unsafe fn dense<V: Vector, const R: usize>(p: &Product<V::Number>) {
     // SAFETY: the caller's promise.
     unsafe {
         match (p.a_row == 1, p.n <= V::LANES) {
-            (true, false) => all_rows::<V, SIDE, R, false, false, true>(p),
-            (true, true) => all_rows::<V, 1, R, false, false, true>(p),
-            (false, false) => all_rows::<V, SIDE, R, false, false, false>(p),
-            (false, true) => all_rows::<V, 1, R, false, false, false>(p),
+            (true, false) => all_rows::<V, SIDE, R, false, false, true, false>(p),
+            (true, true) => all_rows::<V, 1, R, false, false, true, false>(p),
+            (false, false) => all_rows::<V, SIDE, R, false, false, false, false>(p),
+            (false, true) => all_rows::<V, 1, R, false, false, false, false>(p),
         }
     }
 }
@@ -391,12 +406,12 @@ unsafe fn by_rows<V: Vector, const R: usize, const WIDEST: usize>(p: &Product<V:
     // SAFETY: the caller's promise.
     unsafe {
         match (p.a_row == 1, p.n.div_ceil(V::LANES)) {
-            (true, 1) => all_rows::<V, 1, R, true, false, true>(p),
+            (true, 1) => all_rows::<V, 1, R, true, false, true, false>(p),
             (true, wide) if WIDEST > SIDE && wide > SIDE => {
-                all_rows::<V, WIDEST, R, true, false, true>(p)
+                all_rows::<V, WIDEST, R, true, false, true, false>(p)
             }
-            (true, _) => all_rows::<V, SIDE, R, true, false, true>(p),
-            (false, _) => all_rows::<V, SIDE, R, true, false, false>(p),
+            (true, _) => all_rows::<V, SIDE, R, true, false, true, false>(p),
+            (false, _) => all_rows::<V, SIDE, R, true, false, false, false>(p),
         }
     }
 }
@@ -410,16 +425,16 @@ unsafe fn by_columns<V: Vector, const R: usize, const TALLEST: usize>(p: &Produc
     // SAFETY: the caller's promise.
     unsafe {
         match (p.a_rows.is_null() && p.a_row == 1, p.n <= V::LANES) {
-            (true, false) => all_rows::<V, SIDE, TALLEST, false, true, true>(p),
-            (true, true) => all_rows::<V, 1, TALLEST, false, true, true>(p),
-            (false, false) => all_rows::<V, SIDE, R, false, true, false>(p),
-            (false, true) => all_rows::<V, 1, R, false, true, false>(p),
+            (true, false) => all_rows::<V, SIDE, TALLEST, false, true, true, false>(p),
+            (true, true) => all_rows::<V, 1, TALLEST, false, true, true, false>(p),
+            (false, false) => all_rows::<V, SIDE, R, false, true, false, false>(p),
+            (false, true) => all_rows::<V, 1, R, false, true, false, false>(p),
         }
     }
 }
 
 /// The product of a level of instructions, whose tiles have at most so many rows, registers side by side and
-/// rows of neighbours. The three kinds have stack frames of their own.
+/// rows of neighbours. The kinds have stack frames of their own.
 macro_rules! level {
     ($name:ident, $rows:literal, $widest:expr, $tallest:literal $(, #[$attribute:meta])*) => {
         /// # Safety
@@ -436,6 +451,12 @@ macro_rules! level {
                 unsafe { by_rows::<V, $rows, { $widest }>(p) }
             }
             $(#[$attribute])*
+            unsafe fn keeping<V: Vector>(p: &Product<V::Number>) {
+                debug_assert!(p.a_row == 1 && p.n == SIDE * V::LANES);
+                // SAFETY: the caller's promise.
+                unsafe { all_rows::<V, SIDE, $rows, true, false, true, true>(p) }
+            }
+            $(#[$attribute])*
             unsafe fn columns<V: Vector>(p: &Product<V::Number>) {
                 // SAFETY: the caller's promise.
                 unsafe { by_columns::<V, $rows, $tallest>(p) }
@@ -444,6 +465,7 @@ macro_rules! level {
             unsafe {
                 match (p.rows.is_null(), p.columns.is_null()) {
                     (true, true) => neither::<V>(&p),
+                    (false, true) if !p.keep.is_null() => keeping::<V>(&p),
                     (false, true) => rows::<V>(&p),
                     (_, false) => columns::<V>(&p),
                 }

@@ -104,7 +104,7 @@ unsafe fn in_blocks<T: Float>(
         }
     };
     let mut distances = [const { MaybeUninit::uninit() }; DEPTH];
-    if !packs_b {
+    if !packs_b || keeps_a {
         fill(&mut distances[..depth], b.row as usize);
     }
     with_scratch(left + right, |scratch: &mut [T]| {
@@ -113,8 +113,11 @@ unsafe fn in_blocks<T: Float>(
             let columns = wide.min(n - j0);
             for p0 in (0..k).step_by(depth) {
                 let deep = depth.min(k - p0);
+                let ahead = keeps_a && b.column == 1;
+                // The first of a column's tiles reads a whole panel of rows where they are, and packs it on the way.
+                let on_the_way = ahead && columns == tile.columns;
                 // Without packing only the last panel, if it is not whole.
-                let whole = if packs_b { 0 } else { columns / tile.columns };
+                let whole = if packs_b && !on_the_way { 0 } else { columns / tile.columns };
                 let first = whole * tile.columns;
                 let panels = Panels {
                     k: deep,
@@ -131,7 +134,6 @@ unsafe fn in_blocks<T: Float>(
                     // SAFETY: the caller's promise; the scratch has room for all panels.
                     unsafe { packer(panels) };
                 }
-                let ahead = keeps_a && b.column == 1;
                 let next = if p0 + deep < k { (p0 + deep, j0) } else { (0, j0 + columns) };
                 let (of, each) = (depth.min(k - next.0), wide.min(n - next.1));
                 let turns = columns.div_ceil(tile.columns) * m.div_ceil(tile.rows);
@@ -213,7 +215,13 @@ unsafe fn in_blocks<T: Float>(
                             // SAFETY: as above, of one tile's rows.
                             unsafe {
                                 let start = if start.is_null() { start } else { start.add(i) };
-                                (tile.run)(Product { a, c, m, start, ..product });
+                                let mut product = Product { a, c, m, start, ..product };
+                                if on_the_way && t == 0 {
+                                    product.keep = right.as_mut_ptr();
+                                    product.b = b.at(p0, j0).ptr;
+                                    product.rows = distances.as_ptr().cast();
+                                }
+                                (tile.run)(product);
                             }
                             later.bring();
                             i += m;

@@ -68,10 +68,10 @@ unsafe fn multiply(p: Product<f32>) {
     // SAFETY: the caller's promise.
     unsafe {
         match (p.a_row == 1, p.n <= Pairs::LANES) {
-            (true, false) => all_rows::<Pairs, SIDE, ROWS, false, false, true>(&p),
-            (true, true) => all_rows::<Pairs, 1, ROWS, false, false, true>(&p),
-            (false, false) => all_rows::<Pairs, SIDE, ROWS, false, false, false>(&p),
-            (false, true) => all_rows::<Pairs, 1, ROWS, false, false, false>(&p),
+            (true, false) => all_rows::<Pairs, SIDE, ROWS, false, false, true, false>(&p),
+            (true, true) => all_rows::<Pairs, 1, ROWS, false, false, true, false>(&p),
+            (false, false) => all_rows::<Pairs, SIDE, ROWS, false, false, false, false>(&p),
+            (false, true) => all_rows::<Pairs, 1, ROWS, false, false, false, false>(&p),
         }
     }
 }
