@@ -201,7 +201,7 @@ impl Pair<'_> {
             let mut lines = [V::splat(0.0); ROWS];
             for k in 0..ROWS {
                 let from = self.gradient.add((i + k) * width + block.first);
-                let line = if EDGE { V::load_masked(from, block.lanes) } else { V::load(from) };
+                let line = if EDGE { V::load_masked(from, &block.lanes) } else { V::load(from) };
                 lines[k] = if STEP == 2 { line.reordered() } else { line };
             }
             lines

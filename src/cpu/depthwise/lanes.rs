@@ -64,7 +64,7 @@ pub trait Lanes: Pairs<Number = f32> {
     ///
     /// # Safety
     /// The lanes of the mask are there.
-    unsafe fn load_masked(from: *const f32, mask: Self::Mask) -> Self;
+    unsafe fn load_masked(from: *const f32, mask: &Self::Mask) -> Self;
     /// Writes the lanes of a mask.
     ///
     /// # Safety
@@ -93,7 +93,7 @@ impl Lanes for Plain<f32> {
         std::array::from_fn(|i| lanes.contains(&i))
     }
     #[inline(always)]
-    unsafe fn load_masked(from: *const f32, mask: [bool; 4]) -> Self {
+    unsafe fn load_masked(from: *const f32, mask: &[bool; 4]) -> Self {
         // SAFETY: the caller's promise for the lanes of the mask; no other is read.
         Plain(std::array::from_fn(|i| if mask[i] { unsafe { *from.wrapping_add(i) } } else { 0.0 }))
     }
@@ -132,9 +132,10 @@ mod x86 {
             unsafe { std::mem::transmute::<[i32; 8], __m256i>(numbers) }
         }
         #[inline(always)]
-        unsafe fn load_masked(from: *const f32, mask: __m256i) -> Self {
+        unsafe fn load_masked(from: *const f32, mask: &__m256i) -> Self {
+            // The mask from memory each time: registers, of which there are 16, had better keep sums.
             // SAFETY: the caller's promise; the instruction does not touch the other lanes.
-            unsafe { _mm256_maskload_ps(from, mask) }
+            unsafe { _mm256_maskload_ps(from, std::ptr::read_volatile(mask)) }
         }
         #[inline(always)]
         unsafe fn store_masked(self, to: *mut f32, mask: __m256i) {
@@ -151,9 +152,9 @@ mod x86 {
             below(lanes.end) & !below(lanes.start.min(16))
         }
         #[inline(always)]
-        unsafe fn load_masked(from: *const f32, mask: __mmask16) -> Self {
+        unsafe fn load_masked(from: *const f32, mask: &__mmask16) -> Self {
             // SAFETY: the caller's promise; the instruction does not touch the other lanes.
-            unsafe { _mm512_maskz_loadu_ps(mask, from) }
+            unsafe { _mm512_maskz_loadu_ps(*mask, from) }
         }
         #[inline(always)]
         unsafe fn store_masked(self, to: *mut f32, mask: __mmask16) {

@@ -27,7 +27,7 @@ impl<const STEP: usize> Job for Rolling<'_, STEP> {
         let [h, w] = square.source;
         // SAFETY: the caller's promise.
         let blocks = unsafe { square.blocks::<V>(false) };
-        let strips = strips(&blocks, |block| block.edge);
+        let strips = strips(&blocks, |block| block.edge, MOST);
         let zeros = vec![0f32; w];
         for item in job.items {
             let (source, filter, start) = (job.operands)(item);
@@ -56,9 +56,9 @@ impl<const STEP: usize> Job for Rolling<'_, STEP> {
     }
 }
 
-/// The blocks of strips: alike in length, and of edges only the first and the last.
-pub fn strips<B>(blocks: &[B], edge: impl Fn(&B) -> bool) -> Vec<&[B]> {
-    let length = blocks.len().div_ceil(blocks.len().div_ceil(MOST));
+/// The blocks of strips of at most `most`: alike in length, and of edges only the first and the last.
+pub fn strips<B>(blocks: &[B], edge: impl Fn(&B) -> bool, most: usize) -> Vec<&[B]> {
+    let length = blocks.len().div_ceil(blocks.len().div_ceil(most));
     let mut strips = vec![];
     let mut rest = blocks;
     while !rest.is_empty() {

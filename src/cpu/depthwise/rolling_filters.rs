@@ -19,7 +19,9 @@ impl<const STEP: usize> Job for RollingFilters<'_, STEP> {
         let ([h, w], [height, width]) = (square.source, square.grid);
         // SAFETY: the caller's promise.
         let blocks = unsafe { square.blocks::<V>(true) };
-        let strips = strips(&blocks, |block| block.edge);
+        // Of 16 registers nine sums leave as many as one block needs, and a small plane is read fast in any order.
+        let most = if V::LANES == 8 && blocks.len() <= 2 { 1 } else { MOST };
+        let strips = strips(&blocks, |block| block.edge, most);
         let zeros = vec![0f32; w.max(width)];
         for c in job.channels.clone() {
             let mut places = [0f64; 9];
@@ -97,7 +99,7 @@ unsafe fn load<V: Lanes, const STEP: usize, const B: usize>(
     let from = row.wrapping_add(strip[b].first);
     // SAFETY: the caller's promise; only the last register may be short.
     let line =
-        unsafe { if b == B - 1 { V::load_masked(from, strip[b].lanes) } else { V::load(from) } };
+        unsafe { if b == B - 1 { V::load_masked(from, &strip[b].lanes) } else { V::load(from) } };
     // SAFETY: as above.
     if STEP == 2 { unsafe { line.reordered() } } else { line }
 }
@@ -131,12 +133,6 @@ impl Pair<'_> {
         let gradient_ahead = AHEAD.min(square.grid[0] * width);
         // SAFETY: the caller's promise, and the strip has `B` registers.
         unsafe {
-            let mut sums = [[V::splat(0.0); 3]; 3];
-            for r in 0..3 {
-                for s in 0..3 {
-                    sums[r][s] = V::load(totals[r * 3 + s].as_ptr());
-                }
-            }
             let strip = &*strip.as_ptr().cast::<[Block<V::Mask>; B]>();
             let row = |y: isize| row_from(self.source, square.source, y, self.zeros);
             let line = |i: usize| {
@@ -161,6 +157,13 @@ impl Pair<'_> {
                 }
             }
             let mut inside = row(y);
+            // Here, because across the loop above not all would stay in registers.
+            let mut sums = [[V::splat(0.0); 3]; 3];
+            for r in 0..3 {
+                for s in 0..3 {
+                    sums[r][s] = V::load(totals[r * 3 + s].as_ptr());
+                }
+            }
             while steps > 0 && y < (square.source[0] + STEP - 1) as isize {
                 let from = line(i);
                 i += 1;

@@ -19,7 +19,7 @@ impl<const ODD: usize> Job for RollingSpread<'_, ODD> {
         let [height, width] = square.grid;
         // SAFETY: the caller's promise.
         let blocks = unsafe { blocks::<V>(square) };
-        let strips = strips(&blocks, |block| block.edge);
+        let strips = strips(&blocks, |block| block.edge, MOST);
         let zeros = vec![0f32; width];
         for item in job.items {
             let (gradient, filter) = (job.operands)(item);
@@ -92,7 +92,7 @@ impl<V: Lanes> Plane<'_, V> {
                         for v in 0..2 {
                             let from = rows[u].wrapping_offset(at).wrapping_add(v);
                             let g = if b == 0 || b == B - 1 {
-                                V::load_masked(from, strip[b].masks[v])
+                                V::load_masked(from, &strip[b].masks[v])
                             } else {
                                 V::load(from)
                             };

@@ -204,7 +204,7 @@ impl<V: Lanes, const K: usize> Plane<'_, V, K> {
                 let from = row.wrapping_add(v);
                 // SAFETY: a row of the plane, or zeros; the rest is the caller's promise.
                 unsafe {
-                    let g = if EDGE { V::load_masked(from, block.masks[v]) } else { V::load(from) };
+                    let g = if EDGE { V::load_masked(from, &block.masks[v]) } else { V::load(from) };
                     for (a, b) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
                         let (r, s) = (a + 2 * (last - u), b + 2 * (last - v));
                         if (ODD..K + ODD).contains(&r) && (ODD..K + ODD).contains(&s) {

@@ -134,7 +134,7 @@ pub unsafe fn taps<V: Lanes, const K: usize, const STEP: usize, const EDGE: bool
     unsafe {
         let load = |at: usize, mask: usize| {
             let from = row.wrapping_add(at);
-            if EDGE { V::load_masked(from, masks[mask]) } else { V::load(from) }
+            if EDGE { V::load_masked(from, &masks[mask]) } else { V::load(from) }
         };
         let mut out = [V::splat(0.0); K];
         let mut s = 0;
