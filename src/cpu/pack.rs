@@ -52,7 +52,8 @@ unsafe fn panels<V: Square>(all: Panels<V::Number>) {
     let mut first = 0;
     // SAFETY: every address is an element of the source or of a panel.
     unsafe {
-        // The cache lines of a row's panels follow one another. Unrolled here: a compiler that does not wastes half the time.
+        // The cache lines of a row's panels follow one another. Unrolled by hand: the compiler leaves a loop, and the
+        // question after lines in it.
         macro_rules! groups {
             ($($i:literal)*) => {
                 while count - first >= width {
