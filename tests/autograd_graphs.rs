@@ -206,3 +206,18 @@ fn what_is_saved_and_no_input_has_its_history() {
         assert!((g.item() - want).abs() < 1e-12 && (h.item() - want).abs() < 1e-12);
     }
 }
+
+#[test]
+fn a_saved_constant_that_backward_itself_changes_is_caught() {
+    let (x, c) = (leaf(&[2.0]), Tensor::from([3f64]));
+    let y = autograd::record("spoils", &[&x], autograd::no_grad(|| &x * &c), |saver| {
+        let c = saver.save(&c);
+        move |ctx| [Some(ctx.get(&c).mul_(&ctx.grad(0)).clone())].into_iter().collect()
+    });
+    // With a gradient that has history the change is an op of a graph, and still one.
+    let v = leaf(&[1.0]);
+    let run = || autograd::grad(&[&y], &[&x], &[Some(&v)], true, true);
+    run();
+    let error = catch(run).unwrap_err().to_string();
+    assert!(error.contains("`spoils`") && error.contains("changed in place"), "{error}");
+}

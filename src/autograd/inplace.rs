@@ -193,9 +193,9 @@ fn rewrite(
     // Of a view, the op's own node never enters the graph; it carries what the closure may ask for. Its
     // first input always counts: the base's gradient outside the view passes through.
     let at = Location::caller();
-    let node = new_node(name, outputs, at, |new| {
-        new.state.get_mut().backward = Some(Held::Shared(backward.clone()));
-        new.edges = edges;
+    let node = new_node(name, outputs, at, |into| {
+        *into = edges;
+        Held::Shared(backward.clone())
     });
     match (&base, recorded) {
         (_, false) => {}
@@ -206,9 +206,9 @@ fn rewrite(
             let backward: BackwardFn =
                 Box::new(move |ctx| copy_slices_backward(ctx, &inner, &all, &part));
             let outputs = std::slice::from_ref(base);
-            let outer = new_node("copy_slices", outputs, at, |new| {
-                new.state.get_mut().backward = Some(Held::Own(backward));
-                new.edges = base_edges;
+            let outer = new_node("copy_slices", outputs, at, |into| {
+                *into = base_edges;
+                Held::Own(backward)
             });
             base.set_history(Edge::to_output(outer, 0));
         }
@@ -305,9 +305,9 @@ pub(crate) fn regenerated_edge(view: &Tensor) -> Option<Edge> {
         smallvec![Some(whole.join(scatter_into_base(&grad, &base_layout, &view_layout)))]
     });
     let (outputs, at) = (std::slice::from_ref(view), Location::caller());
-    let node = new_node("as_strided", outputs, at, |new| {
-        new.state.get_mut().backward = Some(Held::Own(backward));
-        new.edges.push(base.gradient_edge());
+    let node = new_node("as_strided", outputs, at, |edges| {
+        edges.push(base.gradient_edge());
+        Held::Own(backward)
     });
     let edge = Edge::to_output(node, 0);
     view.set_history(edge.clone());

@@ -83,9 +83,6 @@ impl Edge {
 /// Edges to what made each input; `None` where an input needs no gradient.
 pub(crate) type Edges = SmallVec<[Option<Edge>; 3]>;
 
-/// Shape, dtype and device of each output, which its gradient must have.
-pub(crate) type Outputs = SmallVec<[(Shape, Dtype, Device); 1]>;
-
 pub(crate) enum Kind {
     /// A recorded op.
     Function,
@@ -123,7 +120,8 @@ pub(crate) struct NodeImpl {
     pub(crate) name: &'static str,
     pub(crate) kind: Kind,
     pub(crate) edges: Edges,
-    pub(crate) outputs: Outputs,
+    /// Shape, dtype and device of each output, which its gradient must have.
+    pub(crate) outputs: SmallVec<[(Shape, Dtype, Device); 1]>,
     pub(crate) state: Mutex<NodeState>,
     /// The stream of the first GPU's output, if that was not its device's default stream.
     pub(crate) stream: Option<Stream>,

@@ -5,20 +5,20 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use smallvec::{SmallVec, smallvec};
+use smallvec::{Array, SmallVec, smallvec};
 
 use super::anomaly::Trace;
 use super::forward_ad;
 use super::mode::{FORWARD, GRAD, INFERENCE, has_mode, mode};
 use super::node::{
-    BackwardCtx, BackwardFn, Edge, Edges, Grads, Held, Kind, Node, NodeImpl, OF_LEAVES, Outputs,
-    backward_fn,
+    BackwardCtx, BackwardFn, Edge, Edges, Grads, Held, Kind, Node, NodeImpl, OF_LEAVES, backward_fn,
 };
 use super::saved::{SavedTensor, Source};
 use super::{is_grad_enabled, streams};
-use crate::Tensor;
 use crate::counted::counted;
 use crate::tensor::layout::copy_to;
+use crate::tensor::{Dtype, Shape};
+use crate::{Device, Tensor};
 
 thread_local! {
     /// The place in creation order of the last node that this thread made.
@@ -287,18 +287,17 @@ pub(crate) fn record_new(
         return output;
     }
     let outputs = std::slice::from_ref(&output);
-    let node = new_node(name, outputs, Location::caller(), |new| {
-        new.state.get_mut().backward = Some(Held::Own(make(&Saver::of_node(inputs, outputs))));
-        new.edges.reserve(inputs.len());
-        for (i, t) in inputs.iter().enumerate() {
-            // SAFETY: there is a place for it, which is written before it counts.
+    let node = new_node(name, outputs, Location::caller(), |edges| {
+        for t in inputs {
+            // SAFETY: the whole of it is written.
             unsafe {
-                let place = new.edges.as_mut_ptr().add(i);
-                place.write(None);
-                t.gradient_edge_to(&mut *place);
-                new.edges.set_len(i + 1);
+                push_by(edges, |at: *mut Option<Edge>| {
+                    at.write(None);
+                    t.gradient_edge_to(&mut *at);
+                });
             }
         }
+        Held::Own(make(&Saver::of_node(inputs, outputs)))
     });
     output.with_grad_fn(node, 0)
 }
@@ -317,9 +316,9 @@ fn attach(
     let (saver, recorded) = (Saver::new(outputs), will_record(inputs));
     let (tangents, at) = (forward_ad::tangents(inputs), Location::caller());
     let history = |backward: Held| {
-        let node = new_node(name, outputs, at, |new| {
-            new.state.get_mut().backward = Some(backward);
-            new.edges = edges(inputs);
+        let node = new_node(name, outputs, at, |into| {
+            *into = edges(inputs);
+            backward
         });
         if recorded {
             for (output, t) in outputs.iter().enumerate() {
@@ -363,12 +362,12 @@ pub(crate) fn edges(inputs: &[&Tensor]) -> Edges {
     edges
 }
 
-/// A node of this op, which was called `at`; `fill` gives it its backward and its edges.
+/// A node of this op, which was called `at`; `fill` adds the edges and gives the backward.
 pub(crate) fn new_node(
     name: &'static str,
     outputs: &[Tensor],
     at: &'static Location<'static>,
-    fill: impl FnOnce(&mut NodeImpl),
+    fill: impl FnOnce(&mut Edges) -> Held,
 ) -> Node {
     let mut node = counted!(NodeImpl {
         seq: 0,
@@ -382,25 +381,34 @@ pub(crate) fn new_node(
     });
     let new = node.get_mut().expect("nobody else has a new node");
     for t in outputs {
-        describe(&mut new.outputs, t);
+        // SAFETY: each part of it is written.
+        unsafe {
+            push_by(&mut new.outputs, |at: *mut (Shape, Dtype, Device)| {
+                copy_to(&t.layout().shape, &raw mut (*at).0);
+                (&raw mut (*at).1).write(t.dtype());
+                (&raw mut (*at).2).write(t.device());
+            });
+        }
     }
     new.stream = streams::of_outputs(&new.outputs);
-    fill(new);
+    let backward = fill(&mut new.edges);
+    new.state.get_mut().backward = Some(backward);
     // Last, because an edge may lead to a node that was made for it.
     new.seq = next_seq(&new.edges);
     Node(node)
 }
 
-/// Adds what a node keeps of an output, each part where it stays, as in [`counted!`].
-fn describe(outputs: &mut Outputs, t: &Tensor) {
-    outputs.reserve(1);
-    let n = outputs.len();
-    // SAFETY: there is a place for one more, and each of its parts is written.
+/// Adds an item that `write` writes where it stays, as [`counted!`] does with fields.
+///
+/// # Safety
+/// `write` writes the whole item.
+#[inline(always)]
+unsafe fn push_by<A: Array>(list: &mut SmallVec<A>, write: impl FnOnce(*mut A::Item)) {
+    list.reserve(1);
+    let n = list.len();
+    // SAFETY: there is a place for one more, and it counts once it is written.
     unsafe {
-        let at = outputs.as_mut_ptr().add(n);
-        copy_to(&t.layout().shape, &raw mut (*at).0);
-        (&raw mut (*at).1).write(t.dtype());
-        (&raw mut (*at).2).write(t.device());
-        outputs.set_len(n + 1);
+        write(list.as_mut_ptr().add(n));
+        list.set_len(n + 1);
     }
 }

@@ -52,23 +52,22 @@ unsafe fn panels<V: Square>(all: Panels<V::Number>) {
     let mut first = 0;
     // SAFETY: every address is an element of the source or of a panel.
     unsafe {
-        // The cache lines of a row's panels follow one another. Unrolled by hand: the compiler leaves a loop, and the
-        // question after lines in it.
+        // The cache lines of a row's panels follow one another.
         macro_rules! groups {
-            ($($i:literal)*) => {
+            ($registers:expr) => {
                 while count - first >= width {
                     let group = ((count - first) / width).min(GROUP);
                     for p in 0..k {
                         let mut from = source.offset(p as isize * row).add(first);
                         let mut to = out.add(first / width * distance + p * width);
                         for _ in 0..group {
-                            $(
-                                let at = $i * V::LANES;
+                            for i in 0..$registers {
+                                let at = i * V::LANES;
                                 if at * size_of::<V::Number>() % LINE == 0 {
                                     prefetch(from.wrapping_offset(AHEAD * row + at as isize));
                                 }
                                 V::load(from.add(at)).store(to.add(at));
-                            )*
+                            }
                             (from, to) = (from.add(width), to.wrapping_add(distance));
                         }
                     }
@@ -77,8 +76,8 @@ unsafe fn panels<V: Square>(all: Panels<V::Number>) {
             };
         }
         match (column, width / V::LANES) {
-            (1, 2) if width == 2 * V::LANES => groups!(0 1),
-            (1, 4) if width == 4 * V::LANES => groups!(0 1 2 3),
+            (1, 2) if width == 2 * V::LANES => groups!(2),
+            (1, 4) if width == 4 * V::LANES => groups!(4),
             _ => {}
         }
         while first < count {

@@ -9,6 +9,8 @@
 //! assert_eq!((view.strides(), view.storage_offset()), (&[12, 1][..], 8));
 //! ```
 
+use std::mem::MaybeUninit;
+
 use smallvec::SmallVec;
 
 /// Dimensions that need no memory of their own.
@@ -56,12 +58,13 @@ impl Clone for Layout {
 
 /// A clone of sizes or strides. What is derived goes number by number, and by a slice it is a call.
 #[inline]
-pub(crate) fn copy<T: Copy>(numbers: &SmallVec<[T; INLINE]>) -> SmallVec<[T; INLINE]> {
-    if numbers.spilled() {
-        return SmallVec::from_slice(numbers);
+fn copy<T: Copy>(numbers: &SmallVec<[T; INLINE]>) -> SmallVec<[T; INLINE]> {
+    let mut place = MaybeUninit::uninit();
+    // SAFETY: it is written, and read after that.
+    unsafe {
+        copy_to(numbers, place.as_mut_ptr());
+        place.assume_init()
     }
-    // SAFETY: the numbers lie inside, and are cloned by copying them.
-    unsafe { std::ptr::read(numbers) }
 }
 
 /// [`copy`] to where it stays.
