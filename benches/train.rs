@@ -43,6 +43,7 @@ fn main() {
             let status = Command::new(std::env::current_exe().expect("its own path"))
                 .args(["--threads", &bench.threads.to_string()])
                 .args(["--budget", &bench.budget.to_string()])
+                .args(bench.turns.then_some("--turns"))
                 .env(ONE, name)
                 .status();
             assert!(status.expect("it starts").success(), "{name} failed");
@@ -53,14 +54,18 @@ fn main() {
 fn one(bench: &Bench, name: &str) {
     manual_seed(0);
     let mut training = models::training(name).expect("the name is from the list");
-    (0..2).for_each(|_| (training.step)());
-    let (start, mut samples) = (Instant::now(), Vec::new());
-    while samples.len() < 4 || start.elapsed().as_secs_f64() < bench.budget * 6.0 {
+    let mut step = || {
         let start = Instant::now();
         (training.step)();
-        samples.push(start.elapsed().as_secs_f64());
-    }
-    let rate = training.work as f64;
-    let peak = bench::peak_mib();
-    bench.emit(&format!("train_{name}"), samples, training.unit, rate, &[("rss_mib", peak)]);
+        start.elapsed().as_secs_f64()
+    };
+    let row = format!("train_{name}");
+    let mut warm = false;
+    bench.in_turns(&row, || {
+        (0..if warm { 1 } else { 2 }).for_each(|_| _ = step());
+        warm = true;
+        let samples = bench.samples(6.0, 4, &mut step);
+        let peak = [("rss_mib", bench::peak_mib())];
+        bench.emit(&row, samples, training.unit, training.work as f64, &peak);
+    });
 }

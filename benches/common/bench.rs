@@ -1,5 +1,6 @@
 //! What the benchmarks of ops share: their options, how a row is timed and printed.
 
+use std::io::stdin;
 use std::time::{Duration, Instant};
 
 use torchrs::{Tensor, get_num_threads, set_num_threads};
@@ -11,13 +12,15 @@ pub struct Bench {
     pub threads: usize,
     /// Seconds that a row may take.
     pub budget: f64,
+    /// Whether rows are taken when standard input says so.
+    pub turns: bool,
 }
 
 impl Bench {
     /// Calls `rows` once for each number of threads that the command line asks for:
-    /// `[FILTER ..] [--threads 1,2] [--budget SECONDS]`.
+    /// `[FILTER ..] [--threads 1,2] [--budget SECONDS] [--turns]`.
     pub fn main(rows: impl Fn(&Bench)) {
-        let mut bench = Bench { filters: Vec::new(), threads: 1, budget: 0.5 };
+        let mut bench = Bench { filters: Vec::new(), threads: 1, budget: 0.5, turns: false };
         let mut threads = vec![get_num_threads()];
         let mut arguments = std::env::args().skip(1).filter(|a| a != "--bench");
         while let Some(argument) = arguments.next() {
@@ -28,6 +31,7 @@ impl Bench {
                     threads = value().split(',').map(number).collect();
                 }
                 "--budget" => bench.budget = value().parse().expect("seconds"),
+                "--turns" => bench.turns = true,
                 _ => bench.filters.push(argument),
             }
         }
@@ -54,14 +58,44 @@ impl Bench {
             (0..n).for_each(|_| drop(call()));
             start.elapsed().as_secs_f64() / n as f64
         };
-        once(1);
-        let per_sample = ((2e-3 / once(1).max(1e-8)) as usize).max(1);
-        once(per_sample);
+        let mut per_sample = 0;
+        self.in_turns(name, || {
+            if per_sample == 0 {
+                once(1);
+                per_sample = ((2e-3 / once(1).max(1e-8)) as usize).max(1);
+            }
+            once(per_sample);
+            let samples = self.samples(1.0, 5, || once(per_sample));
+            self.emit(name, samples, unit, work, &[]);
+        });
+    }
+
+    /// Samples for as many budgets as `budgets` says, but `least` of them; in turns two suffice.
+    pub fn samples(&self, budgets: f64, least: usize, mut sample: impl FnMut() -> f64) -> Vec<f64> {
+        let least = if self.turns { least.min(2) } else { least };
+        let time = Duration::from_secs_f64(budgets * self.budget);
         let (start, mut samples) = (Instant::now(), Vec::new());
-        while samples.len() < 5 || start.elapsed() < Duration::from_secs_f64(self.budget) {
-            samples.push(once(per_sample));
+        while samples.len() < least || start.elapsed() < time {
+            samples.push(sample());
         }
-        self.emit(name, samples, unit, work, &[]);
+        samples
+    }
+
+    /// Calls `take`, which times a row and prints it; with `--turns` for each line `go` of standard input, which is
+    /// asked for by a line that names the row. So two programs can take turns within a row.
+    pub fn in_turns(&self, name: &str, mut take: impl FnMut()) {
+        if !self.turns {
+            return take();
+        }
+        loop {
+            println!("{{\"turn\": \"{name}\"}}");
+            let mut line = String::new();
+            stdin().read_line(&mut line).expect("standard input can be read");
+            if line.trim_end() != "go" {
+                return;
+            }
+            take();
+        }
     }
 
     /// Prints a row of the times `samples`, with `more` numbers at its end.
