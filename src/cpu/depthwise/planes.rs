@@ -1,12 +1,13 @@
 //! Source planes times square filters: forward, and the data gradient at stride 1. The source is read in
 //! place: each of its row vectors is loaded once for several grid rows, and what is outside the plane
-//! is masked out of the load. Filters of 3x3 taps are [`rolling`](super::rolling)'s.
+//! is masked out of the load. Filters of 3x3 taps are mostly [`rolling`](super::rolling)'s.
 
 use std::ops::Range;
 
 use super::lanes::{Job, Lanes, run};
-use super::rolling::Rolling;
+use super::rolling::{AHEAD, Rolling};
 use super::square::{Block, Rows, Square, rows_from, taps, unrolled};
+use crate::cpu::prefetch::prefetch;
 
 /// Result planes of one thread.
 pub struct SquarePlanes<'a> {
@@ -48,14 +49,18 @@ impl<const K: usize, const STEP: usize, const ROWS: usize> Job for Sized<'_, K, 
     #[inline(always)]
     unsafe fn run<V: Lanes>(self) {
         // SAFETY: the caller's promise; the rest is as `SquarePlanes::run` demands.
-        unsafe { all::<V, K, STEP, ROWS>(self.0) }
+        unsafe { in_rows::<V, K, STEP, ROWS>(self.0) }
     }
 }
 
+/// The planes, `ROWS` whole grid rows at a time.
+///
 /// # Safety
 /// As [`SquarePlanes::run`], K and STEP are the square's, and the processor has the instruction set.
 #[inline(always)]
-unsafe fn all<V: Lanes, const K: usize, const STEP: usize, const ROWS: usize>(job: SquarePlanes) {
+pub unsafe fn in_rows<V: Lanes, const K: usize, const STEP: usize, const ROWS: usize>(
+    job: SquarePlanes,
+) {
     let square = job.square;
     let ([h, w], height) = (square.source, square.grid[0]);
     // SAFETY: the caller's promise.
@@ -154,6 +159,9 @@ impl<V: Lanes, const K: usize> Plane<'_, V, K> {
             // SAFETY: a row of the plane, or zeros; the rest is the caller's promise.
             unsafe {
                 let x = taps::<V, K, STEP, EDGE>(row, &block.masks);
+                if t + STEP >= K {
+                    prefetch(row.wrapping_add(AHEAD));
+                }
                 for k in 0..ROWS {
                     if t >= k * STEP && t - k * STEP < K {
                         for s in 0..K {

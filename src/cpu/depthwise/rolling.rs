@@ -4,7 +4,7 @@
 //! plane the loads of a strip's first and last register are masked.
 
 use super::lanes::{Job, Lanes};
-use super::planes::SquarePlanes;
+use super::planes::{SquarePlanes, in_rows};
 use super::square::{Block, Square, row_from, taps};
 use crate::cpu::prefetch::prefetch;
 
@@ -28,6 +28,12 @@ impl<const STEP: usize> Job for Rolling<'_, STEP> {
         // SAFETY: the caller's promise.
         let blocks = unsafe { square.blocks::<V>(false) };
         let strips = strips(&blocks, |block| block.edge, MOST);
+        if STEP == 2 && strips.len() > 1 {
+            // Each source row is read by hardly more than one grid row: what a strip saves of reading is less than
+            // what it costs to take memory in pieces of rows.
+            // SAFETY: the caller's promise.
+            return unsafe { in_rows::<V, 3, STEP, 2>(job) };
+        }
         let zeros = vec![0f32; w];
         for item in job.items {
             let (source, filter, start) = (job.operands)(item);
