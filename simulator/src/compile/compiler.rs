@@ -2,13 +2,12 @@
 
 use super::Header;
 use super::options::Options;
-use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
+use tempfile::TempDir;
 
 /// What C++ does not do as CUDA does: no exceptions, nothing that the loader keeps, and accesses by
 /// another type are allowed, as device code does so. An access that is not aligned is caught, as the
@@ -34,7 +33,7 @@ const FLAGS: &[&str] = &[
 /// A temporary folder with a program's headers, gone when this is dropped.
 #[derive(Debug)]
 pub struct Workshop {
-    folder: PathBuf,
+    folder: TempDir,
 }
 
 /// The compiler's command, and whether it is Clang; `$CXX`, or the first that is there.
@@ -67,22 +66,16 @@ impl Workshop {
     /// A folder with these headers in it.
     pub fn open(headers: &[Header]) -> Result<Workshop, String> {
         let fail = |error: std::io::Error| format!("no temporary folder: {error}");
-        let mut template =
-            std::env::temp_dir().join("torchrs-simulated-XXXXXX").as_os_str().as_bytes().to_vec();
-        template.push(0);
-        // SAFETY: a C string that ends in six X, which are changed in place.
-        if unsafe { libc::mkdtemp(template.as_mut_ptr().cast()) }.is_null() {
-            return Err(fail(std::io::Error::last_os_error()));
-        }
-        template.pop();
-        let workshop = Workshop { folder: PathBuf::from(OsStr::from_bytes(&template)) };
+        let folder =
+            tempfile::Builder::new().prefix("torchrs-simulated-").tempdir().map_err(fail)?;
+        let workshop = Workshop { folder };
         for header in headers {
             let relative = Path::new(&header.name);
             if relative.is_absolute() || relative.components().any(|part| part.as_os_str() == "..")
             {
                 return Err(format!("a header's name leads out of its folder: {}", header.name));
             }
-            let path = workshop.folder.join("include").join(relative);
+            let path = workshop.folder.path().join("include").join(relative);
             path.parent().map_or(Ok(()), fs::create_dir_all).map_err(fail)?;
             fs::write(path, &header.text).map_err(fail)?;
         }
@@ -93,7 +86,7 @@ impl Workshop {
     pub fn preprocess(&self, text: &str, options: &Options) -> Result<(String, String), String> {
         let mut flags = vec!["-E".to_string(), format!("-D__CUDA_ARCH__={}", options.architecture)];
         flags.extend(options.flags.iter().cloned());
-        flags.extend(["-I".to_string(), self.folder.join("include").display().to_string()]);
+        flags.extend(["-I".to_string(), self.folder.path().join("include").display().to_string()]);
         let output = self.call(text, &flags, &[])?;
         let text =
             String::from_utf8(output.0).map_err(|_| "the source is not UTF-8".to_string())?;
@@ -102,7 +95,7 @@ impl Workshop {
 
     /// The shared object of a text that went through the preprocessor.
     pub fn compile(&self, text: &str, options: &Options) -> Result<(Vec<u8>, String), String> {
-        let object = self.folder.join("kernels.so");
+        let object = self.folder.path().join("kernels.so");
         let mut flags: Vec<String> = FLAGS.iter().map(ToString::to_string).collect();
         flags.extend(options.flags.iter().filter(|flag| flag.starts_with("-std=")).cloned());
         flags.extend(match options.debug {
@@ -153,11 +146,5 @@ impl Workshop {
             true => Ok((output.stdout, log)),
             false => Err(log),
         }
-    }
-}
-
-impl Drop for Workshop {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.folder);
     }
 }

@@ -27,13 +27,13 @@ impl<const STEP: usize> Job for Rolling<'_, STEP> {
         let [h, w] = square.source;
         // SAFETY: the caller's promise.
         let blocks = unsafe { square.blocks::<V>(false) };
-        let strips = strips(&blocks, |block| block.edge, MOST);
-        if STEP == 2 && strips.len() > 1 {
-            // Each source row is read by hardly more than one grid row: what a strip saves of reading is less than
+        if STEP == 2 && blocks.len() > MOST {
+            // Each source row is read by hardly more than one grid row: what strips save of reading is less than
             // what it costs to take memory in pieces of rows.
             // SAFETY: the caller's promise.
             return unsafe { in_rows::<V, 3, STEP, 2>(job) };
         }
+        let strips = strips(&blocks, |block| block.edge, MOST);
         let zeros = vec![0f32; w];
         for item in job.items {
             let (source, filter, start) = (job.operands)(item);
