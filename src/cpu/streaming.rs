@@ -21,11 +21,13 @@ pub unsafe fn copy_streaming(to: *mut u8, from: *const u8, len: usize) {
         let mut source = from.add(head).cast::<__m128i>();
         let mut target = to.add(head).cast::<__m128i>();
         for _ in 0..lines {
-            let line = [0, 1, 2, 3].map(|i| _mm_loadu_si128(source.add(i)));
-            stream(target, line[0]);
-            stream(target.add(1), line[1]);
-            stream(target.add(2), line[2]);
-            stream(target.add(3), line[3]);
+            // By hand: an array's `map` is not always inlined, which made batches 2.5 times as slow.
+            let (a, b) = (_mm_loadu_si128(source), _mm_loadu_si128(source.add(1)));
+            let (c, d) = (_mm_loadu_si128(source.add(2)), _mm_loadu_si128(source.add(3)));
+            stream(target, a);
+            stream(target.add(1), b);
+            stream(target.add(2), c);
+            stream(target.add(3), d);
             (source, target) = (source.add(4), target.add(4));
         }
         let done = head + lines * 64;
