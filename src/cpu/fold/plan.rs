@@ -126,12 +126,16 @@ impl<'a> Walk<'a> {
     /// A walk that starts at position number `start`.
     #[inline]
     pub fn new(dims: &'a [(usize, isize)], start: usize) -> Self {
-        let mut index = SmallVec::from_elem(0, dims.len());
         let (mut left, mut offset) = (start, 0);
-        for (i, &(size, stride)) in index.iter_mut().zip(dims).rev() {
-            *i = left % size;
+        let mut index = SmallVec::new();
+        if !dims.is_empty() {
+            index.resize(dims.len(), 0);
+        }
+        for d in (0..dims.len()).rev() {
+            let (size, stride) = dims[d];
+            index[d] = left % size;
             left /= size;
-            offset += *i as isize * stride;
+            offset += index[d] as isize * stride;
         }
         Walk { dims, index, offset }
     }
@@ -139,14 +143,15 @@ impl<'a> Walk<'a> {
     /// Goes to the next position; after the last one comes the first.
     #[inline(always)]
     pub fn advance(&mut self) {
-        for (i, &(size, stride)) in self.index.iter_mut().zip(self.dims).rev() {
-            *i += 1;
+        for d in (0..self.dims.len()).rev() {
+            let (size, stride) = self.dims[d];
+            self.index[d] += 1;
             self.offset += stride;
-            if *i < size {
+            if self.index[d] < size {
                 return;
             }
             self.offset -= stride * size as isize;
-            *i = 0;
+            self.index[d] = 0;
         }
     }
 }
