@@ -479,3 +479,12 @@ fn values_are_those_of_an_independent_definition() {
     }
     assert!(checked >= 60, "only {checked} rows have a reference");
 }
+
+#[test]
+fn results_too_large_for_the_caches_are_whole() {
+    let n = (8 << 20) + 1003;
+    let x = Tensor::arange(0, n, 1, Dtype::I64).remainder(1021).to_dtype(Dtype::F32);
+    let y = &x + &(&x * 2.0);
+    let wrong = y.to_vec::<f32>().iter().enumerate().position(|(i, &v)| v != (i % 1021 * 3) as f32);
+    assert_eq!(wrong, None);
+}

@@ -25,7 +25,20 @@ pub fn second() -> usize {
 /// of two lines in turns none (on Zen 4 they come at half the speed).
 #[inline]
 pub fn is_far<T>(x: &[T]) -> bool {
-    size_of_val(x) > 8 << 20
+    are_far(size_of_val(x))
+}
+
+/// [`is_far`] of so many bytes.
+#[inline]
+pub fn are_far(bytes: usize) -> bool {
+    bytes > 8 << 20
+}
+
+/// Whether a result of so many bytes is better written past the caches: the shared one does not hold it until it
+/// is read.
+#[inline]
+pub fn is_beyond(bytes: usize) -> bool {
+    bytes > 32 << 20
 }
 
 #[inline]

@@ -4,41 +4,59 @@
 use super::parts::Shared;
 use super::threads::{get_num_threads, parallel_for};
 
-/// Copies `len` bytes from `from` to `to`, which do not overlap. Afterwards the bytes are visible to
-/// other threads as those of ordinary stores are.
+/// Copies `len` bytes from `from` to `to`, which do not overlap. After the last of some copies it takes
+/// [`finish`].
 ///
 /// # Safety
 /// `from` is valid for reads of `len` bytes and `to` for writes; the two ranges do not overlap.
 pub unsafe fn copy_streaming(to: *mut u8, from: *const u8, len: usize) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: the caller's promises; SSE2 is part of x86-64. Vectors are stored from the first
-    // 16-byte boundary of `to` on, as long as 64 bytes are left.
+    // SAFETY: the caller's promises. Lines are stored from the first 16-byte boundary of `to` on, as long as 64
+    // bytes are left.
     unsafe {
-        use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128 as stream};
         let head = to.align_offset(16).min(len);
         let lines = (len - head) / 64;
         to.copy_from_nonoverlapping(from, head);
-        let mut source = from.add(head).cast::<__m128i>();
-        let mut target = to.add(head).cast::<__m128i>();
-        for _ in 0..lines {
-            // By hand: an array's `map` is not always inlined, which made batches 2.5 times as slow.
-            let (a, b) = (_mm_loadu_si128(source), _mm_loadu_si128(source.add(1)));
-            let (c, d) = (_mm_loadu_si128(source.add(2)), _mm_loadu_si128(source.add(3)));
-            stream(target, a);
-            stream(target.add(1), b);
-            stream(target.add(2), c);
-            stream(target.add(3), d);
-            (source, target) = (source.add(4), target.add(4));
+        for line in 0..lines {
+            let at = head + line * 64;
+            copy_line_streaming(to.add(at), from.add(at));
         }
         let done = head + lines * 64;
         to.add(done).copy_from_nonoverlapping(from.add(done), len - done);
-        // Streaming stores are ordered by nothing else, not even by a release store.
-        _mm_sfence();
+    }
+}
+
+/// Copies a cache line as [`copy_streaming`] does, by stores that nothing orders but [`finish`].
+///
+/// # Safety
+/// As [`copy_streaming`], of 64 bytes, and `to` is a multiple of 16.
+#[inline(always)]
+pub unsafe fn copy_line_streaming(to: *mut u8, from: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the caller's promises; SSE2 is part of x86-64.
+    unsafe {
+        use std::arch::x86_64::{__m128i, _mm_loadu_si128 as load, _mm_stream_si128 as stream};
+        let (to, from) = (to.cast::<__m128i>(), from.cast::<__m128i>());
+        let (a, b, c, d) = (load(from), load(from.add(1)), load(from.add(2)), load(from.add(3)));
+        stream(to, a);
+        stream(to.add(1), b);
+        stream(to.add(2), c);
+        stream(to.add(3), d);
     }
     #[cfg(not(target_arch = "x86_64"))]
     // SAFETY: the caller's promises.
     unsafe {
-        to.copy_from_nonoverlapping(from, len);
+        to.copy_from_nonoverlapping(from, 64);
+    }
+}
+
+/// Has what was copied be seen by other threads as what ordinary stores wrote is: nothing else orders these, not
+/// even a release store.
+#[inline(always)]
+pub fn finish() {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: SSE is part of x86-64.
+    unsafe {
+        std::arch::x86_64::_mm_sfence();
     }
 }
 
@@ -91,6 +109,7 @@ mod tests {
                 let from = &source[start / 3..][..len];
                 // SAFETY: both ranges are inside their arrays, which are distinct.
                 unsafe { copy_streaming(target[start..].as_mut_ptr(), from.as_ptr(), len) };
+                finish();
                 assert_eq!(&target[start..start + len], from, "{start} {len}");
                 let outside = target[..start].iter().chain(&target[start + len..]);
                 assert!(outside.copied().all(|b| b == 0xAA), "{start} {len}");

@@ -4,12 +4,14 @@
 
 use smallvec::SmallVec;
 
+use super::cache::is_beyond;
 use super::format::{Block, Move, loader, storer};
 use super::isa;
 use super::kernel::{Kernel, TileFn};
 use super::lane::{Compute, Constant};
 use super::parts::Shared;
 use super::plan::{Operand, Plan};
+use super::streaming::{copy_streaming, finish};
 use super::threads::{GRAIN, parallel_for};
 
 /// Most operands of one kernel, outputs included.
@@ -245,6 +247,10 @@ impl Run<'_> {
     unsafe fn flat(&self, n: usize) {
         let size = self.compute.size();
         if self.ports.iter().all(|p| matches!(p.way, Way::Direct)) {
+            if is_beyond(n * size) && self.outputs_are_apart() {
+                // SAFETY: all operands are dense and of the compute type.
+                return unsafe { self.past_caches(n) };
+            }
             parallel_for(n, GRAIN, |range| {
                 let mut pointers = [std::ptr::null_mut(); MAX_OPERANDS];
                 for (pointer, port) in pointers.iter_mut().zip(&self.ports) {
@@ -278,6 +284,42 @@ impl Run<'_> {
                 }
                 start += len;
             }
+        });
+    }
+
+    /// Whether no output is also an input.
+    fn outputs_are_apart(&self) -> bool {
+        let (outputs, inputs) = self.ports.split_at(self.outputs);
+        outputs.iter().all(|output| inputs.iter().all(|input| input.ptr != output.ptr))
+    }
+
+    /// As [`Run::flat`], of operands that all are used in place, with results by way of tiles past the caches: an
+    /// ordinary store first reads the line that it overwrites.
+    ///
+    /// # Safety
+    /// As [`execute`].
+    unsafe fn past_caches(&self, n: usize) {
+        let size = self.compute.size();
+        let tile = TILE_BYTES / size;
+        parallel_for(n, GRAIN, |range| {
+            let mut tiles = <Tiles>::new();
+            for start in range.clone().step_by(tile) {
+                let len = tile.min(range.end - start);
+                let mut pointers = [std::ptr::null_mut(); MAX_OPERANDS];
+                for (k, port) in self.ports.iter().enumerate() {
+                    let there = port.ptr.wrapping_add(start * size);
+                    pointers[k] = if k < self.outputs { tiles.at(k) } else { there };
+                }
+                // SAFETY: `len` elements from `start` on, at most a tile's.
+                unsafe {
+                    self.call(&pointers, len);
+                    for k in 0..self.outputs {
+                        let there = self.ports[k].ptr.wrapping_add(start * size);
+                        copy_streaming(there, pointers[k], len * size);
+                    }
+                }
+            }
+            finish();
         });
     }
 

@@ -2,7 +2,7 @@
 
 use super::layout::{BatchLayout, Column, Field, SlotMemory};
 use super::sample::Sample;
-use crate::cpu::streaming::copy_streaming;
+use crate::cpu::streaming::{copy_streaming, finish};
 use crate::dispatch;
 use crate::tensor::{Complex, Dtype, Element, Shape, Tensor};
 
@@ -144,7 +144,10 @@ impl SampleWriter<'_> {
             // belongs to the batch being made and to nobody else.
             unsafe {
                 match streaming {
-                    true => copy_streaming(row, from, bytes),
+                    true => {
+                        copy_streaming(row, from, bytes);
+                        finish();
+                    }
                     false => row.copy_from_nonoverlapping(from, bytes),
                 }
             }

@@ -14,8 +14,10 @@ use super::samples::{OpSample, values};
 use super::scan::around;
 use super::{gpu, indexing};
 use crate::autograd::{no_grad, record, record_inplace};
+use crate::cpu::cache::are_far;
 use crate::cpu::fold::{Shared, SharedMut};
 use crate::cpu::prefetch::prefetch;
+use crate::cpu::streaming::{copy_line_streaming, finish};
 use crate::cpu::threads::{GRAIN, parallel_for};
 use crate::cpu::vectorize::{Kernel, vectorize};
 use crate::cpu::widen::Widen;
@@ -111,18 +113,47 @@ struct TakeRows<'a> {
     n: usize,
     row: usize,
     rows: Range<usize>,
+    /// Whether the result leaves the cache before it is read; its rows are whole lines then.
+    far: bool,
 }
+
+/// Rows that are copied in turns, line by line, past the cache.
+const TURNS: usize = 4;
 
 impl Kernel for TakeRows<'_> {
     type Output = ();
     const WIDE: bool = true;
     #[inline(always)]
     fn run<const FMA: bool>(self) {
-        let TakeRows { from, to, index, n, row, rows } = self;
+        let TakeRows { from, to, index, n, row, rows, far } = self;
         let m = index.len();
         let source = |i: usize| (i / m * n + index[i % m] as usize) * row;
-        let last = rows.end - 1;
-        for i in rows {
+        let (mut first, last) = (rows.start, rows.end - 1);
+        while far && first + TURNS <= rows.end {
+            let (mut at, mut later) = ([from.0; TURNS], [from.0; TURNS]);
+            for turn in 0..TURNS {
+                // SAFETY: checked indices.
+                unsafe {
+                    at[turn] = from.at(source(first + turn));
+                    later[turn] = from.at(source((first + turn + TURNS).min(last)));
+                }
+            }
+            // SAFETY: a row of the result is written once; both have `row` bytes, a whole number of lines.
+            unsafe {
+                let out = to.at(first * row);
+                for byte in (0..row).step_by(64) {
+                    for turn in 0..TURNS {
+                        prefetch(later[turn].add(byte));
+                        copy_line_streaming(out.add(turn * row + byte), at[turn].add(byte));
+                    }
+                }
+            }
+            first += TURNS;
+        }
+        if far {
+            finish();
+        }
+        for i in first..rows.end {
             // SAFETY: checked indices; a row of the result is written once.
             let (mut at, mut out) = unsafe { (from.at(source(i)), to.at(i * row)) };
             // SAFETY: a row of this call's.
@@ -158,9 +189,12 @@ pub(super) fn take_slices(x: &Tensor, d: usize, index: &Tensor) -> Tensor {
     let out = Tensor::empty(&shape, x.dtype());
     let (row, m) = (inner * x.dtype().size(), index.len());
     let (from, to) = (Shared(x.data_ptr()), SharedMut(out.data_ptr()));
+    let far = row.is_multiple_of(64)
+        && out.data_ptr().addr().is_multiple_of(64)
+        && are_far(outer * m * row);
     parallel_for(outer * m, 4 * GRAIN / row.max(1), |rows| {
         if row >= LONG {
-            return vectorize(TakeRows { from, to, index, n, row, rows });
+            return vectorize(TakeRows { from, to, index, n, row, rows, far });
         }
         let (mut o, mut k) = (rows.start / m, rows.start % m);
         for i in rows {
@@ -460,6 +494,18 @@ mod tests {
                     "{inner} {i}"
                 );
             }
+        }
+    }
+
+    #[test]
+    fn rows_of_a_result_that_leaves_the_cache_are_taken_whole() {
+        let (inner, n) = (1024, 2111i64);
+        let x = Tensor::arange(0, 50 * inner, 1, Dtype::F32).reshape_to(&[50, inner as usize]);
+        let chosen: Vec<i64> = (0..n).map(|i| i * i % 50).collect();
+        let y = x.index_select(0, &Tensor::from(chosen.clone())).to_vec::<f32>();
+        for (row, &from) in y.chunks(inner as usize).zip(&chosen) {
+            let first = from * inner;
+            assert!(row.iter().enumerate().all(|(j, &v)| v == (first + j as i64) as f32), "{from}");
         }
     }
 }

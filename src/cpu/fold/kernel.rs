@@ -198,9 +198,7 @@ fn finish<F: Fold, const FMA: bool, const Q: usize>(
     let lanes = black_box(lanes);
     // An array of its own, so that it lives in registers.
     let (mut tree, mut half) = ([f.identity(); Q], Q / 2);
-    for j in 0..Q {
-        tree[j] = lanes[j];
-    }
+    tree.copy_from_slice(&lanes);
     while half > 0 {
         for j in 0..half {
             tree[j] = f.combine(tree[j], tree[j + half]);

@@ -314,8 +314,8 @@ simd_fn! {
         let size = x.len() / y.len();
         if (WIDE..=SMALL).contains(&size) {
             // The last numbers are read with some that are done already, and are not taken again.
-            let (done, mut taken) = ((WIDE - size % WIDE) % WIDE, [false; WIDE]);
-            taken[done..].fill(size % WIDE > 0);
+            let mut taken = [false; WIDE];
+            taken[WIDE - size % WIDE..].fill(true);
             for i in 0..y.len() {
                 let (plane, mut sums) = (&x[i * size..][..size], [T::ZERO; WIDE]);
                 let whole = plane.as_chunks::<WIDE>().0;
