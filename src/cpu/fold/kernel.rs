@@ -178,6 +178,7 @@ static TAKEN: [u32; 2 * MOST_LANES] = {
 
 /// The value of the lanes and of the last of a slice's numbers, which are too few to fill them.
 #[inline(always)]
+#[allow(clippy::manual_memcpy, reason = "a copy as a whole keeps arrays out of registers")]
 fn finish<F: Fold, const FMA: bool, const Q: usize>(
     f: &F,
     mut lanes: [F::Acc; Q],
@@ -198,7 +199,9 @@ fn finish<F: Fold, const FMA: bool, const Q: usize>(
     let lanes = black_box(lanes);
     // An array of its own, so that it lives in registers.
     let (mut tree, mut half) = ([f.identity(); Q], Q / 2);
-    tree.copy_from_slice(&lanes);
+    for j in 0..Q {
+        tree[j] = lanes[j];
+    }
     while half > 0 {
         for j in 0..half {
             tree[j] = f.combine(tree[j], tree[j + half]);
