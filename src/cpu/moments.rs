@@ -81,6 +81,34 @@ pub fn add_register<T: Float>(x: [T; REGISTER]) -> f64 {
     ((half[0] + half[2]) + (half[1] + half[3])).as_f64()
 }
 
+/// Most numbers for which one register of sums does.
+pub const SHORT: usize = 128;
+
+/// Of a register's places those that [`short_sum`] takes of the last numbers of a run of `n`: it reads them with some
+/// that are done already.
+#[inline(always)]
+pub fn last_of(n: usize) -> [bool; REGISTER] {
+    let mut taken = [false; REGISTER];
+    taken[REGISTER - n % REGISTER..].fill(true);
+    taken
+}
+
+/// The sum of [`REGISTER`] to [`SHORT`] numbers, for many runs of one length, of which `taken` is [`last_of`].
+#[inline(always)]
+pub fn short_sum<T: Float>(x: &[T], taken: &[bool; REGISTER]) -> f64 {
+    let (mut sums, whole) = ([T::ZERO; REGISTER], x.as_chunks::<REGISTER>().0);
+    for i in 0..whole.len() {
+        for k in 0..REGISTER {
+            sums[k] += whole[i][k];
+        }
+    }
+    let last: &[T; REGISTER] = x.last_chunk().expect("as many and more");
+    for k in 0..REGISTER {
+        sums[k] = if taken[k] { sums[k] + last[k] } else { sums[k] };
+    }
+    add_register(sums)
+}
+
 /// The sum of some numbers.
 #[inline(always)]
 pub fn sum<T: Float>(x: &[T]) -> f64 {
@@ -174,6 +202,10 @@ mod tests {
                 m.squares
             );
             assert!((sum(&x) / n as f64 - mean).abs() < 1e-13 * mean, "{n}");
+            if (REGISTER..=SHORT).contains(&n) {
+                let short = short_sum(&x, &last_of(n));
+                assert!((short / n as f64 - mean).abs() < 1e-13 * mean, "{n}");
+            }
         }
     }
 

@@ -111,6 +111,9 @@ pub unsafe fn execute(
             for k in 0..operands.len() {
                 run.ports.push(run.port(k, true));
             }
+            if is_beyond(n * compute.size()) {
+                run.store_past_caches();
+            }
             run.flat(n);
         } else {
             let plan = Plan::new(shape, operands);
@@ -188,6 +191,15 @@ pub unsafe fn convert(
     true
 }
 
+/// Stores a dense tile as it is, by stores that take [`finish`].
+///
+/// # Safety
+/// As a [`storer`]'s, of an operand of the compute type.
+unsafe fn past_caches(tile: *mut u8, memory: *mut u8, block: Block) {
+    // SAFETY: the caller's promise; elements are as far apart as they are large.
+    unsafe { copy_streaming(memory, tile, block.inner * block.inner_stride as usize) };
+}
+
 impl Run<'_> {
     fn element_size(&self, k: usize) -> usize {
         match self.operands[k] {
@@ -219,6 +231,18 @@ impl Run<'_> {
         Port { ptr, way }
     }
 
+    /// Dense results that would be written in place go by way of tiles past the caches, unless they are inputs too:
+    /// an ordinary store first reads the line that it overwrites.
+    fn store_past_caches(&mut self) {
+        let (outputs, inputs) = self.ports.split_at_mut(self.outputs);
+        for output in outputs {
+            let is_read = inputs.iter().any(|input| input.ptr == output.ptr);
+            if matches!(output.way, Way::Direct) && !is_read {
+                output.way = Way::Moved(past_caches);
+            }
+        }
+    }
+
     /// Fills the tiles of operands that are one number, with `n` copies.
     unsafe fn fill_constants(&self, tiles: &mut Tiles, n: usize) {
         for (k, port) in self.ports.iter().enumerate() {
@@ -247,10 +271,6 @@ impl Run<'_> {
     unsafe fn flat(&self, n: usize) {
         let size = self.compute.size();
         if self.ports.iter().all(|p| matches!(p.way, Way::Direct)) {
-            if is_beyond(n * size) && self.outputs_are_apart() {
-                // SAFETY: all operands are dense and of the compute type.
-                return unsafe { self.past_caches(n) };
-            }
             parallel_for(n, GRAIN, |range| {
                 let mut pointers = [std::ptr::null_mut(); MAX_OPERANDS];
                 for (pointer, port) in pointers.iter_mut().zip(&self.ports) {
@@ -283,41 +303,6 @@ impl Run<'_> {
                     });
                 }
                 start += len;
-            }
-        });
-    }
-
-    /// Whether no output is also an input.
-    fn outputs_are_apart(&self) -> bool {
-        let (outputs, inputs) = self.ports.split_at(self.outputs);
-        outputs.iter().all(|output| inputs.iter().all(|input| input.ptr != output.ptr))
-    }
-
-    /// As [`Run::flat`], of operands that all are used in place, with results by way of tiles past the caches: an
-    /// ordinary store first reads the line that it overwrites.
-    ///
-    /// # Safety
-    /// As [`execute`].
-    unsafe fn past_caches(&self, n: usize) {
-        let size = self.compute.size();
-        let tile = TILE_BYTES / size;
-        parallel_for(n, GRAIN, |range| {
-            let mut tiles = <Tiles>::new();
-            for start in range.clone().step_by(tile) {
-                let len = tile.min(range.end - start);
-                let mut pointers = [std::ptr::null_mut(); MAX_OPERANDS];
-                for (k, port) in self.ports.iter().enumerate() {
-                    let there = port.ptr.wrapping_add(start * size);
-                    pointers[k] = if k < self.outputs { tiles.at(k) } else { there };
-                }
-                // SAFETY: `len` elements from `start` on, at most a tile's.
-                unsafe {
-                    self.call(&pointers, len);
-                    for k in 0..self.outputs {
-                        let there = self.ports[k].ptr.wrapping_add(start * size);
-                        copy_streaming(there, pointers[k], len * size);
-                    }
-                }
             }
             finish();
         });

@@ -272,8 +272,6 @@ fn spread_whole<T: Float>(dy: &[T], share: T, dx: &mut [T]) {
     }
 }
 
-/// Most numbers of a plane that are added in one register.
-const SMALL: usize = 128;
 /// Numbers that are done at once: a register of f32.
 const WIDE: usize = 8;
 
@@ -312,23 +310,10 @@ simd_fn! {
     fn whole_means<T, FMA>(x: &[T], share: T, y: &mut [T]) {
         let _ = FMA;
         let size = x.len() / y.len();
-        if (WIDE..=SMALL).contains(&size) {
-            // The last numbers are read with some that are done already, and are not taken again.
-            let mut taken = [false; WIDE];
-            taken[WIDE - size % WIDE..].fill(true);
+        if (moments::REGISTER..=moments::SHORT).contains(&size) {
+            let taken = moments::last_of(size);
             for i in 0..y.len() {
-                let (plane, mut sums) = (&x[i * size..][..size], [T::ZERO; WIDE]);
-                let whole = plane.as_chunks::<WIDE>().0;
-                for c in 0..whole.len() {
-                    for k in 0..WIDE {
-                        sums[k] += whole[c][k];
-                    }
-                }
-                let last: &[T; WIDE] = plane.last_chunk().expect("as many and more");
-                for k in 0..WIDE {
-                    sums[k] = if taken[k] { sums[k] + last[k] } else { sums[k] };
-                }
-                y[i] = T::of(moments::add_register(sums)) * share;
+                y[i] = T::of(moments::short_sum(&x[i * size..][..size], &taken)) * share;
             }
             return;
         }
