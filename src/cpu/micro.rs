@@ -52,7 +52,7 @@ pub struct Product<T> {
     pub a: *const T,
     /// Distance between rows of A.
     pub a_row: usize,
-    /// Distance between columns of A.
+    /// Distance between columns of A, 1 where its rows are not neighbours.
     pub a_column: usize,
     /// Distance between the tiles of A where they are packed, or 0: rows go on from tile to tile.
     pub a_tile: usize,
@@ -164,6 +164,7 @@ unsafe fn product<
     first: usize,
     lines: *mut V::Number,
 ) {
+    debug_assert!(COLUMNS || PACKED || p.a_column == 1, "columns lie {} apart", p.a_column);
     // SAFETY: B has k rows of SIDE registers (where `rows` says, with ROWS), A M rows and k columns, C
     // rows of n numbers, `start` is null or has a number for each, by the caller's word.
     unsafe {
@@ -208,49 +209,83 @@ unsafe fn product<
             }
         }
         let mut b = p.b;
-        for step in 0..p.k {
-            let column = if COLUMNS { *p.columns.add(step) } else { 0 };
-            if ROWS {
-                b = p.b.add(*p.rows.add(step));
-                if !KEEP && p.aside.distance > 0 {
-                    let (row, part) = (p.aside.first + step / TOGETHER, step % TOGETHER);
-                    let at = *p.rows.add(row) + p.aside.distance + part * (S * V::LANES);
-                    prefetch_later(p.b.wrapping_add(at));
+        let (once, thrice) = (p.a_column, opaque(3 * p.a_column));
+        // Of four steps, the `of`-th.
+        macro_rules! step {
+            ($step:expr, $of:literal) => {
+                let step = $step + $of;
+                let column = if COLUMNS { *p.columns.add(step) } else { 0 };
+                if ROWS {
+                    b = p.b.add(*p.rows.add(step));
+                }
+                let mut row = [V::load(b); S];
+                for j in 1..S {
+                    row[j] = V::load(b.add(j * V::LANES));
+                }
+                if KEEP {
+                    for j in 0..S {
+                        row[j].store(p.keep.add((step * S + j) * V::LANES));
+                    }
+                }
+                // What is reached from one pointer takes no addition of its own.
+                let origin = match $of {
+                    _ if COLUMNS => a.wrapping_add(column),
+                    3 => a.wrapping_add(thrice),
+                    of => a.wrapping_add(of * once),
+                };
+                for i in 0..M {
+                    let x = V::splat(match (COLUMNS, PACKED) {
+                        (true, false) => *origins[i].add(column),
+                        (false, false) => *thirds[i / 3].add(i % 3 * a_row + $of),
+                        (_, true) => *origin.add(i),
+                    });
+                    for j in 0..S {
+                        sums[i][j] = x.fma(row[j], sums[i][j]);
+                    }
+                }
+                if !ROWS {
+                    b = b.wrapping_add(SIDE * V::LANES);
+                }
+            };
+        }
+        // What lies ahead may be past the end of a strided operand; nothing is read there.
+        macro_rules! ahead {
+            ($steps:expr) => {
+                if !COLUMNS && PACKED {
+                    a = a.wrapping_add($steps * p.a_column);
+                }
+                if !COLUMNS && !PACKED {
+                    for i in 0..M.div_ceil(3) {
+                        thirds[i] = thirds[i].wrapping_add($steps);
+                    }
+                }
+            };
+        }
+        let mut steps = 0;
+        // Four steps at once: what counts them is a tenth of a step's instructions, which two programs that share a
+        // core have half as many of.
+        while steps + TOGETHER <= p.k {
+            if ROWS && !KEEP && p.aside.distance > 0 {
+                let row = *p.rows.add(p.aside.first + steps / TOGETHER);
+                for part in 0..TOGETHER {
+                    let at = p.b.wrapping_add(row + p.aside.distance + part * (S * V::LANES));
+                    prefetch_later(at);
                     if S * size_of::<V>() > LINE {
-                        prefetch_later(p.b.wrapping_add(at + V::LANES));
+                        prefetch_later(at.wrapping_add(V::LANES));
                     }
                 }
             }
-            let mut row = [V::load(b); S];
-            for j in 1..S {
-                row[j] = V::load(b.add(j * V::LANES));
-            }
-            if KEEP {
-                for j in 0..S {
-                    row[j].store(p.keep.add((step * S + j) * V::LANES));
-                }
-            }
-            let origin = a.wrapping_add(column);
-            for i in 0..M {
-                let x = V::splat(match (COLUMNS, PACKED) {
-                    (true, false) => *origins[i].add(column),
-                    (false, false) => *thirds[i / 3].add(i % 3 * a_row),
-                    (_, true) => *origin.add(i),
-                });
-                for j in 0..S {
-                    sums[i][j] = x.fma(row[j], sums[i][j]);
-                }
-            }
-            if !COLUMNS {
-                // The last step may go past the end of a strided operand; nothing is read there.
-                a = a.wrapping_add(p.a_column);
-                for i in 0..M.div_ceil(3) {
-                    thirds[i] = thirds[i].wrapping_add(p.a_column);
-                }
-            }
-            if !ROWS {
-                b = b.wrapping_add(SIDE * V::LANES);
-            }
+            step!(steps, 0);
+            step!(steps, 1);
+            step!(steps, 2);
+            step!(steps, 3);
+            ahead!(TOGETHER);
+            steps += TOGETHER;
+        }
+        while steps < p.k {
+            step!(steps, 0);
+            ahead!(1);
+            steps += 1;
         }
         if p.n == S * V::LANES && p.c_column == 1 {
             for i in 0..M {
