@@ -13,7 +13,7 @@ use bench::Bench;
 use torchrs::models::{self, GPT2Config, GPT2LMHeadModel};
 use torchrs::nn::{Module, clip_grad_norm_};
 use torchrs::optim::{Adam, AdamOptions, AdamW, AdamWOptions, Optimizer, SGD, SGDOptions};
-use torchrs::{Dtype, Tensor, no_grad};
+use torchrs::{Dtype, Tensor};
 
 fn rows(bench: &Bench, model: &str, parameters: &[Tensor]) {
     let n = parameters.iter().map(Tensor::numel).sum::<usize>();
@@ -39,8 +39,9 @@ fn rows(bench: &Bench, model: &str, parameters: &[Tensor]) {
         let options = AdamWOptions { lr: 1e-5, ..Default::default() };
         Box::new(AdamW::new(parameters.to_vec(), options))
     });
+    let optimizer = RefCell::new(SGD::new(parameters.to_vec(), SGDOptions::default()));
     bench.bytes(&format!("optim_zero_grad_set_to_zero_{model}"), 4 * n, || {
-        no_grad(|| parameters.iter().for_each(|p| _ = p.grad().expect("set above").fill_(0.0)))
+        optimizer.borrow_mut().zero_grad(false)
     });
     bench.bytes(&format!("optim_clip_grad_norm_{model}"), 4 * n, || {
         clip_grad_norm_(parameters, 1e9)

@@ -573,3 +573,33 @@ fn lbfgs_refuses_what_does_not_fit() {
         assert!(error.contains(about), "{error}");
     }
 }
+
+/// Few gradients and more than any cache holds, dense and not, take different ways to zero.
+#[test]
+fn gradients_of_any_size_are_set_to_zero() {
+    for rows in [2, 3000] {
+        let gradients = [
+            Tensor::full([rows, 2048], 3.0, Dtype::F32),
+            Tensor::full([2048, rows], f64::NAN, Dtype::F32).t(),
+            Tensor::full([7], -1.0, Dtype::F32),
+        ];
+        let parameters = gradients.clone().map(|grad| {
+            let parameter = Tensor::zeros(grad.shape(), Dtype::F32).requires_grad_(true);
+            parameter.set_grad(Some(grad));
+            parameter
+        });
+        let without = Tensor::zeros([3], Dtype::F32).requires_grad_(true);
+        let all = parameters.iter().cloned().chain([without.clone()]);
+        let versions = gradients.each_ref().map(Tensor::version);
+        SGD::new(all, SGDOptions::default()).zero_grad(false);
+        for (parameter, (gradient, version)) in
+            parameters.iter().zip(gradients.iter().zip(versions))
+        {
+            let shown = parameter.grad().expect("is kept");
+            assert_eq!(shown.data_ptr(), gradient.data_ptr(), "in place");
+            assert!(shown.abs().sum().item() == 0.0, "{:?}", shown.shape());
+            assert!(shown.version() > version, "what was saved of it is known to be stale");
+        }
+        assert!(without.grad().is_none());
+    }
+}

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::Tensor;
 use crate::error::{Error, Result};
+use crate::ops::pointwise::zero_all;
 
 /// Updates parameters from their gradients (`torch.optim.Optimizer`).
 ///
@@ -52,12 +53,12 @@ pub trait Optimizer: Send {
     /// assert!(w.grad().is_none());
     /// ```
     fn zero_grad(&mut self, set_to_none: bool) {
-        for parameter in self.parameters() {
-            match parameter.grad() {
-                Some(grad) if !set_to_none => crate::no_grad(|| _ = grad.fill_(0.0)),
-                _ => parameter.set_grad(None),
-            }
+        let parameters = self.parameters();
+        if set_to_none {
+            return parameters.iter().for_each(|parameter| parameter.set_grad(None));
         }
+        let grads: Vec<Tensor> = parameters.iter().filter_map(Tensor::grad).collect();
+        crate::no_grad(|| zero_all(&grads));
     }
 
     /// Calls `closure`, which computes the loss and its gradients, then steps; gives back the loss.

@@ -5,10 +5,12 @@ use smallvec::{SmallVec, smallvec};
 use super::operands::{compute_of, constant, format_of};
 use super::row;
 use crate::autograd::{BackwardCtx, record, record_inplace};
+use crate::cpu::cache::is_beyond;
 use crate::cpu::copy::{Elements, copy};
 use crate::cpu::kernel::{Formula, Kernel};
 use crate::cpu::lane::Compute;
 use crate::cpu::plan::Operand as Buffer;
+use crate::cpu::streaming::zero_streaming;
 use crate::cpu::tile::{convert, execute};
 use crate::error::{Error, throw};
 use crate::tensor::{Dtype, Operand, Scalar, broadcast_shapes};
@@ -326,5 +328,24 @@ impl Tensor {
     #[track_caller]
     pub fn zero_(&self) -> &Tensor {
         self.fill_(0i64)
+    }
+}
+
+/// Sets all elements of all tensors to zero (`torch._foreach_zero_`). Together they are often too large for the
+/// caches; then each is written past them, although it alone is not.
+#[track_caller]
+pub(crate) fn zero_all(tensors: &[Tensor]) {
+    let bytes = |t: &Tensor| t.numel() * t.dtype().size();
+    let beyond = is_beyond(tensors.iter().map(bytes).sum());
+    for t in tensors {
+        if !beyond || t.device() != Device::Cpu || !t.is_contiguous() {
+            t.zero_();
+            continue;
+        }
+        let _span = profiler::op("fill");
+        t.assert_inplace_legal("zero_");
+        // SAFETY: contiguous, no element twice, by the assertion above; all dtypes have 0 as all-zero bytes.
+        unsafe { zero_streaming(t.data_ptr(), bytes(t)) };
+        record_inplace("zero_", t, &[t], |_| move |_: &BackwardCtx<'_>| smallvec![None]);
     }
 }

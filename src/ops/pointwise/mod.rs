@@ -50,7 +50,7 @@ mod updates;
 pub use apply::{apply, apply_inplace, apply_update};
 pub use arithmetic::Rounding;
 pub use comparison::Closeness;
-pub(crate) use copying::assign_strided;
+pub(crate) use copying::{assign_strided, zero_all};
 pub(crate) use losses::{
     absolute_error, divergence, huber_error, log_divergence, logit_error, probability_error,
     squared_error,
