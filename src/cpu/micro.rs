@@ -30,7 +30,7 @@ pub struct Tile<T> {
     pub run: unsafe fn(Product<T>),
 }
 
-/// Columns of tiles that rows of memory are read for in one go.
+/// Columns of tiles that rows of memory are read for in one go, and steps of a sum that a loop takes at once.
 pub const TOGETHER: usize = 4;
 
 /// Parts of B's rows to be brought near beside the sums, a tile's row in each step: the processor does not foresee
@@ -210,7 +210,7 @@ unsafe fn product<
         }
         let mut b = p.b;
         let (once, thrice) = (p.a_column, opaque(3 * p.a_column));
-        // Of four steps, the `of`-th.
+        // The step that is so many after `step`, which may be up to three.
         macro_rules! step {
             ($step:expr, $of:literal) => {
                 let step = $step + $of;
@@ -262,9 +262,10 @@ unsafe fn product<
             };
         }
         let mut steps = 0;
-        // Four steps at once: what counts them is a tenth of a step's instructions, which two programs that share a
-        // core have half as many of.
-        while steps + TOGETHER <= p.k {
+        // Four steps at once: of a tall tile's instructions a tenth count its steps, and where another program has its
+        // share of the core the sums take as long as the instructions. Few sums take as long as they wait for each other.
+        let many = ROWS || M * S >= 8;
+        while many && steps + TOGETHER <= p.k {
             if ROWS && !KEEP && p.aside.distance > 0 {
                 let row = *p.rows.add(p.aside.first + steps / TOGETHER);
                 for part in 0..TOGETHER {
