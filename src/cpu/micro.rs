@@ -210,10 +210,10 @@ unsafe fn product<
         }
         let mut b = p.b;
         let (once, thrice) = (p.a_column, opaque(3 * p.a_column));
-        // The step that is so many after `step`, which may be up to three.
+        // Step `steps + of`, of four that follow one another.
         macro_rules! step {
-            ($step:expr, $of:literal) => {
-                let step = $step + $of;
+            ($steps:expr, $of:literal) => {
+                let step = $steps + $of;
                 let column = if COLUMNS { *p.columns.add(step) } else { 0 };
                 if ROWS {
                     b = p.b.add(*p.rows.add(step));
@@ -276,6 +276,7 @@ unsafe fn product<
                     }
                 }
             }
+            const { assert!(TOGETHER == 4) };
             step!(steps, 0);
             step!(steps, 1);
             step!(steps, 2);

@@ -11,19 +11,29 @@ use super::threads::{get_num_threads, parallel_for};
 /// # Safety
 /// `from` is valid for reads of `len` bytes and `to` for writes; the two ranges do not overlap.
 pub unsafe fn copy_streaming(to: *mut u8, from: *const u8, len: usize) {
-    // SAFETY: the caller's promises. Lines are stored from the first 16-byte boundary of `to` on, as long as 64
-    // bytes are left.
+    // SAFETY: the caller's promises; the ranges are inside of `len`.
     unsafe {
-        let head = to.align_offset(16).min(len);
-        let lines = (len - head) / 64;
-        to.copy_from_nonoverlapping(from, head);
-        for line in 0..lines {
-            let at = head + line * 64;
-            copy_line_streaming(to.add(at), from.add(at));
-        }
-        let done = head + lines * 64;
-        to.add(done).copy_from_nonoverlapping(from.add(done), len - done);
+        by_lines(
+            to,
+            len,
+            |at, len| to.add(at).copy_from_nonoverlapping(from.add(at), len),
+            |at| copy_line_streaming(to.add(at), from.add(at)),
+        );
     }
+}
+
+/// Calls `line` with where each cache line of `len` bytes begins, from the first 16-byte boundary of `to` on, as long
+/// as 64 bytes are left, and `rest` with where what is before and after them begins and how long it is.
+#[inline(always)]
+fn by_lines(to: *mut u8, len: usize, rest: impl Fn(usize, usize), line: impl Fn(usize)) {
+    let head = to.align_offset(16).min(len);
+    let lines = (len - head) / 64;
+    rest(0, head);
+    for i in 0..lines {
+        line(head + i * 64);
+    }
+    let done = head + lines * 64;
+    rest(done, len - done);
 }
 
 /// Copies a cache line as [`copy_streaming`] does, by stores that nothing orders but [`finish`].
@@ -65,37 +75,27 @@ pub fn finish() {
 /// Bytes of a part that is worth a thread of its own.
 const PART: usize = 256 << 10;
 
-/// Sets `len` bytes to 0, large ones on all threads, and past the caches if they do not hold them.
+/// Sets `len` bytes to 0, large ones on all threads. If these, or all that is written `together` with them, are more
+/// than the caches hold, it is past them: a third of the time that ordinary stores take, but what is soon read again
+/// has to come from memory.
 ///
 /// # Safety
 /// `to` is valid for writes of `len` bytes, which nobody else uses.
-pub unsafe fn zero(to: *mut u8, len: usize) {
-    if is_beyond(len) {
-        // SAFETY: the caller's promise.
-        return unsafe { zero_streaming(to, len) };
-    }
-    // SAFETY: as above, of a part.
-    in_parts(to, len, |to, len| unsafe { to.write_bytes(0, len) });
-}
-
-/// Sets `len` bytes to 0 past the caches, large ones on all threads: a third of the time that ordinary stores take,
-/// but what is soon read again has to come from memory.
-///
-/// # Safety
-/// As [`zero`].
-pub unsafe fn zero_streaming(to: *mut u8, len: usize) {
-    in_parts(to, len, |to, len| {
-        let line = [0u8; 64];
-        let head = to.align_offset(16).min(len);
-        let lines = (len - head) / 64;
-        let done = head + lines * 64;
+pub unsafe fn zero(to: *mut u8, len: usize, together: usize) {
+    if !is_beyond(len.max(together)) {
         // SAFETY: the caller's promise, of a part.
+        return in_parts(to, len, |to, len| unsafe { to.write_bytes(0, len) });
+    }
+    let zeros = [0u8; 64];
+    in_parts(to, len, |to, len| {
+        // SAFETY: as above; the ranges are inside of `len`.
         unsafe {
-            to.write_bytes(0, head);
-            for i in 0..lines {
-                copy_line_streaming(to.add(head + i * 64), line.as_ptr());
-            }
-            to.add(done).write_bytes(0, len - done);
+            by_lines(
+                to,
+                len,
+                |at, len| to.add(at).write_bytes(0, len),
+                |at| copy_line_streaming(to.add(at), zeros.as_ptr()),
+            );
         }
         finish();
     });
@@ -124,10 +124,10 @@ mod tests {
     #[test]
     fn zeros_are_written_to_every_byte_and_no_other() {
         for len in [0, 1, 63, 64, 100, PART, PART + 1, 3 * PART + 77, (32 << 20) + 5] {
-            for zero in [zero, zero_streaming] {
+            for together in [0, 1 << 30] {
                 let mut bytes = vec![0xAA; len + 2];
                 // SAFETY: inside the vector.
-                unsafe { zero(bytes[1..].as_mut_ptr(), len) };
+                unsafe { zero(bytes[1..].as_mut_ptr(), len, together) };
                 assert!(bytes[0] == 0xAA && bytes[len + 1] == 0xAA, "{len}");
                 assert!(bytes[1..=len].iter().all(|&b| b == 0), "{len}");
             }

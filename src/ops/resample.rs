@@ -54,7 +54,7 @@ fn apply(
         }
         let y = Tensor::empty(&shape, wide.dtype());
         if wide.numel() == 0 || y.numel() == 0 {
-            y.fill_contiguous(0i64.into());
+            y.fill_contiguous(0i64.into(), 0);
         } else {
             let tail = shape[first + sides.len()..].iter().product();
             dispatch!(compute wide.dtype(), name, T => {

@@ -115,7 +115,7 @@ impl Tensor {
         options: impl Into<TensorOptions>,
     ) -> Tensor {
         let value = value.into();
-        options.into().made(shape, |t| t.fill_contiguous(value))
+        options.into().made(shape, |t| t.fill_contiguous(value, 0))
     }
 
     /// Zeros (`torch.zeros`).
@@ -327,15 +327,15 @@ impl Tensor {
         options.finish(t)
     }
 
-    /// Fills a contiguous tensor, which the caller may write.
-    pub(crate) fn fill_contiguous(&self, value: Scalar) {
+    /// Fills a contiguous tensor, which the caller may write; zeros are [written](zero) `together` with so many bytes.
+    pub(crate) fn fill_contiguous(&self, value: Scalar, together: usize) {
         let n = self.numel();
         if let Device::Cuda(index) = self.device() {
             return self.fill_on_cuda(index, value);
         }
         if value.to_f64() == 0.0 && value.to_f64().is_sign_positive() {
             // SAFETY: contiguous and `n` elements long; all dtypes have 0 as all-zero bytes.
-            unsafe { zero(self.data_ptr(), n * self.dtype().size()) };
+            unsafe { zero(self.data_ptr(), n * self.dtype().size(), together) };
             return;
         }
         match self.dtype() {

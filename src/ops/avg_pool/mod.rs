@@ -221,7 +221,7 @@ fn planes(x: &Tensor, shape: &[usize], windows: &Windows, back: bool) -> Tensor 
     let (dtype, wide) = (x.dtype(), compute::widen(x));
     let y = Tensor::empty(shape, wide.dtype());
     if y.numel() == 0 || wide.numel() == 0 {
-        y.fill_contiguous(0i64.into());
+        y.fill_contiguous(0i64.into(), 0);
         return compute::narrow(y, dtype);
     }
     let count: usize = shape[..shape.len() - 2].iter().product();

@@ -5,12 +5,10 @@ use smallvec::{SmallVec, smallvec};
 use super::operands::{compute_of, constant, format_of};
 use super::row;
 use crate::autograd::{BackwardCtx, record, record_inplace};
-use crate::cpu::cache::is_beyond;
 use crate::cpu::copy::{Elements, copy};
 use crate::cpu::kernel::{Formula, Kernel};
 use crate::cpu::lane::Compute;
 use crate::cpu::plan::Operand as Buffer;
-use crate::cpu::streaming::zero_streaming;
 use crate::cpu::tile::{convert, execute};
 use crate::error::{Error, throw};
 use crate::tensor::{Dtype, Operand, Scalar, broadcast_shapes};
@@ -140,7 +138,7 @@ unsafe fn assign_parts(to: &Tensor, from: &Tensor) {
             (true, true) => assign(&to.view_as_real(), &from.view_as_real()),
             (true, false) => {
                 assign(&to.real(), &from);
-                set(&to.imag(), Scalar::I(0));
+                set(&to.imag(), Scalar::I(0), 0);
             }
             _ if to.dtype() == Dtype::Bool => assign(&to, &from.ne(0i64)),
             _ => throw(Error::dtype(
@@ -155,22 +153,22 @@ unsafe fn assign_parts(to: &Tensor, from: &Tensor) {
     }
 }
 
-/// Sets all elements.
+/// Sets all elements; zeros are [written](crate::cpu::streaming::zero) `together` with so many bytes.
 ///
 /// # Safety
 /// `to` names no element twice.
-unsafe fn set(to: &Tensor, value: Scalar) {
+unsafe fn set(to: &Tensor, value: Scalar, together: usize) {
     let _span = profiler::op("fill");
     if to.is_contiguous() && value.to_f64() == 0.0 && value.to_f64().is_sign_positive() {
-        to.fill_contiguous(value);
+        to.fill_contiguous(value, together);
         return;
     }
     if to.dtype().is_complex() {
         let to = to.detach();
         // SAFETY: the caller's promise holds for the parts as well.
-        unsafe { set(&to.real(), value) };
+        unsafe { set(&to.real(), value, 0) };
         // SAFETY: as above.
-        return unsafe { set(&to.imag(), Scalar::I(0)) };
+        return unsafe { set(&to.imag(), Scalar::I(0), 0) };
     }
     let compute = match (compute_of(to.dtype()), value) {
         // So that -0.5 is "true" and 2.7 becomes 2.
@@ -299,7 +297,7 @@ impl Tensor {
     #[track_caller]
     pub fn fill_<'a>(&self, value: impl Into<Operand<'a>>) -> &Tensor {
         match value.into() {
-            Operand::Scalar(value) => self.fill_number(value),
+            Operand::Scalar(value) => self.fill_number(value, 0),
             Operand::Tensor(value) if value.dim() == 0 => self.copy_(value),
             Operand::Tensor(value) => throw(Error::shape(
                 "fill_",
@@ -309,10 +307,10 @@ impl Tensor {
     }
 
     #[track_caller]
-    fn fill_number(&self, value: Scalar) -> &Tensor {
+    fn fill_number(&self, value: Scalar, together: usize) -> &Tensor {
         self.assert_inplace_legal("fill_");
         // SAFETY: no element twice, by the assertion above.
-        unsafe { set(self, value) };
+        unsafe { set(self, value, together) };
         record_inplace("fill_", self, &[self], |_| move |_: &BackwardCtx<'_>| smallvec![None]);
         self
     }
@@ -331,21 +329,12 @@ impl Tensor {
     }
 }
 
-/// Sets all elements of all tensors to zero (`torch._foreach_zero_`). Together they are often too large for the
-/// caches; then each is written past them, although it alone is not.
+/// Sets all elements of all tensors to zero (`torch._foreach_zero_`), past the caches if together they are too large
+/// for them, although each alone is not.
 #[track_caller]
 pub(crate) fn zero_all(tensors: &[Tensor]) {
-    let bytes = |t: &Tensor| t.numel() * t.dtype().size();
-    let beyond = is_beyond(tensors.iter().map(bytes).sum());
+    let together = tensors.iter().map(|t| t.numel() * t.dtype().size()).sum();
     for t in tensors {
-        if !beyond || t.device() != Device::Cpu || !t.is_contiguous() {
-            t.zero_();
-            continue;
-        }
-        let _span = profiler::op("fill");
-        t.assert_inplace_legal("zero_");
-        // SAFETY: contiguous, no element twice, by the assertion above; all dtypes have 0 as all-zero bytes.
-        unsafe { zero_streaming(t.data_ptr(), bytes(t)) };
-        record_inplace("zero_", t, &[t], |_| move |_: &BackwardCtx<'_>| smallvec![None]);
+        t.fill_number(Scalar::I(0), together);
     }
 }
