@@ -1,7 +1,10 @@
 //! Attention over one batch item, block by block: the scores of a block of queries and a block of
 //! keys stay in the first-level cache, and the softmax is kept up to date as blocks of keys come in
 //! (running maximum and sum), so that the matrix of all scores never exists. Backward computes the
-//! blocks again from the logarithm of each row's sum.
+//! blocks again from the logarithm of each row's sum. Exponentials are powers of 2, whose logarithms are
+//! scores with a factor of their own.
+
+use std::f64::consts::{LN_2, LOG2_E};
 
 use super::float::{Float, simd_fn};
 use super::micro::{Tile, multiply};
@@ -74,6 +77,7 @@ impl Attention {
     ) {
         let tile = T::tile(super::isa::current());
         let (s, e, w) = (self.keys, self.depth, self.width);
+        let factor = T::of(self.scale * LOG2_E);
         let (keys_len, values_len) = (packed_len(tile, e, s), s * w.next_multiple_of(tile.columns));
         let total = keys_len + values_len + QUERIES * (KEYS + w) + 2 * QUERIES;
         with_scratch(total, |scratch: &mut [T]| {
@@ -97,11 +101,12 @@ impl Attention {
                         row[seen..].fill(T::ZERO);
                         let mask = mask.map_or(&[][..], |m| m.line(first + i, k0, seen));
                         let old = highest[i];
-                        let new = raise(&mut row[..seen], mask, T::of(self.scale), old);
+                        let factor = masked(&mut row[..seen], mask, factor);
+                        let new = highest_of(&row[..seen], factor, old);
                         let base = if new == T::NEG_INFINITY { T::ZERO } else { new };
-                        let sum = exponentials(&mut row[..seen], base);
+                        let sum = exponentials(&mut row[..seen], factor, base);
                         let fade =
-                            if new == old { 1.0 } else { (old.as_f64() - base.as_f64()).exp() };
+                            if new == old { 1.0 } else { (old.as_f64() - base.as_f64()).exp2() };
                         if fade != 1.0 {
                             scale(&mut sums[i * w..(i + 1) * w], T::of(fade));
                         }
@@ -122,8 +127,11 @@ impl Attention {
                     out.copy_from_slice(&sums[i * w..(i + 1) * w]);
                     let sum = total[i].as_f64();
                     // No visible key: the sum is 0. A NaN among the scores stays NaN.
-                    logsum[at] =
-                        if sum == 0.0 { T::ZERO } else { T::of(highest[i].as_f64() + sum.ln()) };
+                    logsum[at] = if sum == 0.0 {
+                        T::ZERO
+                    } else {
+                        T::of(highest[i].as_f64() * LN_2 + sum.ln())
+                    };
                     scale(out, T::of(if sum == 0.0 { 0.0 } else { 1.0 / sum }));
                 }
             }
@@ -146,6 +154,7 @@ impl Attention {
     ) {
         let tile = T::tile(super::isa::current());
         let (s, e, w) = (self.keys, self.depth, self.width);
+        let (scale, factor) = (T::of(self.scale), T::of(self.scale * LOG2_E));
         let (wide_e, wide_w) = (e.next_multiple_of(tile.columns), w.next_multiple_of(tile.columns));
         let lens = [
             packed_len(tile, e, s),
@@ -192,9 +201,9 @@ impl Attention {
                         row[seen..].fill(T::ZERO);
                         drow[seen..].fill(T::ZERO);
                         let mask = mask.map_or(&[][..], |m| m.line(first + i, k0, seen));
-                        let scale = T::of(self.scale);
-                        raise(&mut row[..seen], mask, scale, T::NEG_INFINITY);
-                        exponentials(&mut row[..seen], logsum[first + i]);
+                        let factor = masked(&mut row[..seen], mask, factor);
+                        let base = T::of(logsum[first + i].as_f64() * LOG2_E);
+                        exponentials(&mut row[..seen], factor, base);
                         differences(&row[..seen], along[i], scale, &mut drow[..seen]);
                     }
                     // SAFETY: the score blocks have `count` rows of n numbers, KEYS apart, read as
@@ -259,55 +268,68 @@ fn pack_rows<T: Float>(
 /// Partial results per row.
 const LANES: usize = 16;
 
-simd_fn! {
-    /// Scales a row of scores, adds the mask (if not empty) and gives the larger of `old` and the
-    /// row's maximum.
-    fn raise<T, FMA>(row: &mut [T], mask: &[T], scale: T, old: T) -> T {
-        if mask.is_empty() {
-            for x in row.iter_mut() {
-                *x = *x * scale;
-            }
-        } else {
-            for (x, &m) in row.iter_mut().zip(mask) {
-                *x = x.fma::<FMA>(scale, m);
-            }
+/// All lanes as one, in pairs.
+#[inline(always)]
+fn together<T: Copy>(mut lanes: [T; LANES], pair: impl Fn(T, T) -> T) -> T {
+    let mut half = LANES / 2;
+    while half > 0 {
+        for j in 0..half {
+            lanes[j] = pair(lanes[j], lanes[j + half]);
         }
+        half /= 2;
+    }
+    lanes[0]
+}
+
+/// Scores as logarithms to base 2 have this factor: with a mask (if not empty) they are now scaled and it added.
+fn masked<T: Float>(row: &mut [T], mask: &[T], factor: T) -> T {
+    if mask.is_empty() {
+        return factor;
+    }
+    add_mask(row, mask, factor);
+    T::ONE
+}
+
+simd_fn! {
+    fn add_mask<T, FMA>(row: &mut [T], mask: &[T], factor: T) {
+        for (x, &m) in row.iter_mut().zip(mask) {
+            *x = x.fma::<FMA>(factor, m * T::of(LOG2_E));
+        }
+    }
+
+    /// The largest of `old` and the row's numbers times `factor`.
+    fn highest_of<T, FMA>(row: &[T], factor: T, old: T) -> T {
+        let _ = FMA;
+        let larger = |a: T, b: T| if b > a { b } else { a };
         let mut highest = [old; LANES];
         let (pieces, rest) = row.as_chunks::<LANES>();
         for piece in pieces {
             for j in 0..LANES {
-                highest[j] = if piece[j] > highest[j] { piece[j] } else { highest[j] };
+                highest[j] = larger(highest[j], piece[j] * factor);
             }
         }
         for (high, &x) in highest.iter_mut().zip(rest) {
-            *high = if x > *high { x } else { *high };
+            *high = larger(*high, x * factor);
         }
-        let mut most = old;
-        for x in highest {
-            most = if x > most { x } else { most };
-        }
-        most
+        together(highest, larger)
     }
 
-    /// A row becomes e^(x - base); gives its sum.
-    fn exponentials<T, FMA>(row: &mut [T], base: T) -> T {
+    /// A row becomes 2^(x factor - base); gives its sum.
+    fn exponentials<T, FMA>(row: &mut [T], factor: T, base: T) -> T {
+        let power = |x: T| x.fma::<FMA>(factor, -base).exp2_flushed::<FMA>();
         let mut sums = [T::ZERO; LANES];
         let (pieces, rest) = row.as_chunks_mut::<LANES>();
         for piece in pieces {
             for j in 0..LANES {
-                piece[j] = (piece[j] - base).exp_flushed::<FMA>();
+                piece[j] = power(piece[j]);
                 sums[j] += piece[j];
             }
         }
         for (sum, x) in sums.iter_mut().zip(rest) {
-            *x = (*x - base).exp_flushed::<FMA>();
+            *x = power(*x);
             *sum += *x;
         }
-        let mut total = T::ZERO;
-        for sum in sums {
-            total += sum;
-        }
-        total
+        together(sums, |a, b| a + b)
     }
 
     /// The gradient of scores from that of the weights: weight (dweight - along) scale.
@@ -329,11 +351,7 @@ simd_fn! {
         for ((sum, &a), &b) in sums.iter_mut().zip(a_rest).zip(b_rest) {
             *sum = a.fma::<FMA>(b, *sum);
         }
-        let mut total = T::ZERO;
-        for sum in sums {
-            total += sum;
-        }
-        total
+        together(sums, |a, b| a + b)
     }
 
     fn scale<T, FMA>(row: &mut [T], factor: T) {

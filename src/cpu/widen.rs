@@ -42,6 +42,8 @@ pub trait Real:
     fn exp<const FMA: bool>(self) -> Self;
     /// e^x for x up to 88; 0 or right where the result would be subnormal.
     fn exp_flushed<const FMA: bool>(self) -> Self;
+    /// 2^x for x up to 127; 0 or right where the result would be subnormal.
+    fn exp2_flushed<const FMA: bool>(self) -> Self;
     /// Natural logarithm.
     fn log<const FMA: bool>(self) -> Self;
 }
@@ -60,7 +62,7 @@ macro_rules! itself {
 itself!(f64 f32 i64 i32 i16 i8 u8 bool);
 
 macro_rules! real {
-    ($($t:ident $math:ident $flushed:ident;)*) => {$(
+    ($($t:ident $math:ident $exp:ident $exp2:ident;)*) => {$(
         impl Real for $t {
             const ZERO: $t = 0.0;
             const ONE: $t = 1.0;
@@ -74,13 +76,15 @@ macro_rules! real {
             #[inline(always)]
             fn exp<const FMA: bool>(self) -> $t { $math::exp::<FMA>(self) }
             #[inline(always)]
-            fn exp_flushed<const FMA: bool>(self) -> $t { $math::$flushed::<FMA>(self) }
+            fn exp_flushed<const FMA: bool>(self) -> $t { $math::$exp::<FMA>(self) }
+            #[inline(always)]
+            fn exp2_flushed<const FMA: bool>(self) -> $t { $math::$exp2::<FMA>(self) }
             #[inline(always)]
             fn log<const FMA: bool>(self) -> $t { $math::log::<FMA>(self) }
         }
     )*};
 }
-real!(f32 single exp_flushed; f64 double exp;);
+real!(f32 single exp_flushed exp2_flushed; f64 double exp exp2;);
 
 impl Widen for bf16 {
     type Wide = f32;

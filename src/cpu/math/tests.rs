@@ -94,7 +94,15 @@ fn exponentials_that_may_be_flushed() {
             assert!(error < 1.4e-7, "{x}: {got} {want}");
         }
     }
+    for x in floats().filter(|&x| x <= 127.0) {
+        let want = (x as f64).exp2();
+        for got in [single::exp2_flushed::<true>(x), single::exp2_flushed::<false>(x)] {
+            let right = (got as f64 / want - 1.0).abs() < 1.5e-7;
+            assert!(right || x < -126.0 && got < f32::MIN_POSITIVE, "{x}: {got} {want}");
+        }
+    }
     assert!(single::exp_flushed::<true>(f32::NAN).is_nan());
+    assert!(single::exp2_flushed::<true>(f32::NAN).is_nan());
 }
 
 #[test]
