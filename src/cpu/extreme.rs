@@ -14,20 +14,31 @@ pub trait Ordered: Copy + Default + PartialOrd + Send + Sync {
     const LOWEST: Self;
     /// Not below any other.
     const HIGHEST: Self;
+    /// The value, with all bits set if `other` is NaN: no branch, and only this waits for the value.
+    fn or_nan(self, other: Self) -> Self;
 }
 
 macro_rules! ordered {
-    ($($t:ty: $low:expr, $high:expr;)*) => {$(
+    ($($t:ty: $low:expr, $high:expr, |$x:ident, $other:ident| $or_nan:expr;)*) => {$(
         impl Ordered for $t {
             const LOWEST: $t = $low;
             const HIGHEST: $t = $high;
+            #[inline(always)]
+            fn or_nan(self, $other: $t) -> $t {
+                let $x = self;
+                $or_nan
+            }
         }
     )*};
 }
 ordered! {
-    f32: f32::NEG_INFINITY, f32::INFINITY;
-    f64: f64::NEG_INFINITY, f64::INFINITY;
-    i64: i64::MIN, i64::MAX;
+    f32: f32::NEG_INFINITY, f32::INFINITY, |x, other| {
+        f32::from_bits(x.to_bits() | if other.is_nan() { u32::MAX } else { 0 })
+    };
+    f64: f64::NEG_INFINITY, f64::INFINITY, |x, other| {
+        f64::from_bits(x.to_bits() | if other.is_nan() { u64::MAX } else { 0 })
+    };
+    i64: i64::MIN, i64::MAX, |x, _other| x;
 }
 
 /// True when `a` is to be preferred to `b`, which comes before it. A NaN is preferred to anything but
@@ -58,7 +69,9 @@ impl<T: Ordered, const LARGEST: bool> Fold for Extreme<T, LARGEST> {
     }
     #[inline(always)]
     fn combine(&self, a: T, b: T) -> T {
-        if beats::<T, LARGEST>(b, a) { b } else { a }
+        let further = if LARGEST { b > a } else { b < a };
+        // A NaN that is there already is never passed.
+        (if further { b } else { a }).or_nan(b)
     }
 }
 
@@ -168,7 +181,8 @@ unsafe fn in_row<T: Ordered, const LARGEST: bool, const FMA: bool>(
     while place + 1 < count && !is_best(x[place]) {
         place += 1;
     }
-    (best, best_start + place)
+    // Not `best`, which may be another NaN, or another zero.
+    (x[place], best_start + place)
 }
 
 /// The extremes of neighbouring columns of `n` elements each.

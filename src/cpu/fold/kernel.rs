@@ -266,6 +266,56 @@ pub unsafe fn gather<T: Copy>(
     unsafe { std::slice::from_raw_parts(tile.as_ptr().cast::<T>(), n) }
 }
 
+/// Most neighbours that are folded into one register of lanes: of more, the lanes' end takes a small part of the time.
+const SHORT: usize = 512;
+
+/// Folds the outputs of the job, each of `Q` to [`SHORT`] neighbours and nothing else, in `Q` lanes.
+///
+/// # Safety
+/// As [`rows`].
+#[inline(always)]
+unsafe fn short_rows<F: Fold, const FMA: bool, const Q: usize>(job: &Job<F>) {
+    let &Job { f, plan, outputs, input, out, .. } = job;
+    let (n, (width, step)) = (plan.count(), plan.kept().0);
+    let mut kept = Walk::new(plan.kept().1, job.range.start / width);
+    let (mut output, mut column) = (job.range.start, job.range.start % width);
+    // The last register is read with some lanes that are done already, and are not taken again.
+    let mut taken = [false; Q];
+    taken[Q - n % Q..].fill(true);
+    while output < job.range.end {
+        let count = (width - column).min(job.range.end - output);
+        for i in 0..count {
+            // SAFETY: the walk stays inside the plan; `n` neighbours start there.
+            let x = unsafe {
+                let start = input.0.offset(kept.offset + (column + i) as isize * step);
+                std::slice::from_raw_parts(start, n)
+            };
+            let (p, mut lanes) = (f.param((output + i) % outputs), [f.identity(); Q]);
+            for some in x.as_chunks::<Q>().0 {
+                for j in 0..Q {
+                    lanes[j] = f.combine(lanes[j], f.map::<FMA>(some[j], p));
+                }
+            }
+            let last: &[F::In; Q] = x.last_chunk().expect("`Q` and more");
+            for j in 0..Q {
+                let more = f.combine(lanes[j], f.map::<FMA>(last[j], p));
+                lanes[j] = if taken[j] { more } else { lanes[j] };
+            }
+            let mut half = Q / 2;
+            while half > 0 {
+                for j in 0..half {
+                    lanes[j] = f.combine(lanes[j], lanes[j + half]);
+                }
+                half /= 2;
+            }
+            // SAFETY: the job's output.
+            unsafe { out.at(output + i).write(lanes[0]) };
+        }
+        (output, column) = (output + count, 0);
+        kept.advance();
+    }
+}
+
 /// Folds the outputs of the job one after another, or, where each has neighbours, four at a time.
 ///
 /// # Safety
@@ -273,6 +323,17 @@ pub unsafe fn gather<T: Copy>(
 #[inline(always)]
 pub unsafe fn rows<F: Fold, const FMA: bool>(job: Job<F>) {
     let ((width, _), kept_outer) = job.plan.kept();
+    let ((inner, stride), outer) = job.plan.folded();
+    if FMA && stride == 1 && outer.is_empty() && inner <= SHORT {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match size_of::<F::Acc>() {
+                8 if inner >= 4 => return short_rows::<F, FMA, 4>(&job),
+                4 if inner >= 8 => return short_rows::<F, FMA, 8>(&job),
+                _ => {}
+            }
+        }
+    }
     let mut place = Place {
         output: job.range.start,
         column: job.range.start % width,

@@ -107,7 +107,8 @@ fn long_sums_are_accurate_and_do_not_depend_on_the_number_of_threads() {
 /// Rows are folded four at a time and the rest one by one, whichever those are.
 #[test]
 fn a_row_gives_the_same_alone_and_among_others() {
-    let lengths = (0..140).chain([255, 256, 257, 1000, 2047, 2048, 2049, 4096, 5000]);
+    let lengths =
+        (0..140).chain([255, 256, 257, 511, 512, 513, 1000, 2047, 2048, 2049, 4096, 5000]);
     for n in lengths {
         let data: Vec<f32> = (0..7 * n).map(|i| 0.1 + (i * 37 % 101) as f32 / 7.0).collect();
         let plan = |rows: usize| Plan::new(&[rows, n], &[n as isize, 1], &|d| d == 1);
