@@ -61,6 +61,11 @@ fn reductions(bench: &Bench) {
     let half = a.to_dtype(BF16);
     bench.bytes("sum_dim0_4096_bf16", by / 2, || half.sum_dim(&[0], false));
     bench.bytes("sum_dim1_4096_bf16", by / 2, || half.sum_dim(&[1], false));
+    let planes = randn([8, 2048, 7, 7]);
+    bench.bytes("mean_hw_8x2048x7x7", 4 * planes.numel(), || planes.mean_dim(&[2, 3], false));
+    let short = randn([8192, 128]);
+    bench.bytes("sum_dim1_8192x128", 4 * short.numel(), || short.sum_dim(&[1], false));
+    bench.bytes("amax_dim1_8192x128", 4 * short.numel(), || short.amax(&[1], false));
     let small = randn([64, 128]);
     bench.bytes("sum_dim0_64x128", 4 * small.numel(), || small.sum_dim(&[0], false));
 }

@@ -97,7 +97,7 @@ pub fn exp2_flushed<const FMA: bool>(x: f32) -> f32 {
     let r = x - (t - BIASED);
     let z = r * r;
     let low = fma::<FMA>(r, 0.693_147_24, 1.0);
-    let middle = fma::<FMA>(r, 0.055_502_973, 0.240_226_51);
+    let middle = fma::<FMA>(r, 0.055_502_973, 0.240_226_5);
     let high = fma::<FMA>(z, 0.000_154_697_32, fma::<FMA>(r, 0.001_341, 0.009_618_031));
     fma::<FMA>(z, fma::<FMA>(z, high, middle), low) * f32::from_bits(t.to_bits() << 23)
 }
