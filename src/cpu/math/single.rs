@@ -316,20 +316,17 @@ const TWO_OVER_PI: [u64; 5] = [
     0xb724_6e3a_424d_d2e0,
 ];
 
-/// Of the f32 exponents e (x = m 2^e with a 24-bit integer m): 2^e * 2 / pi, modulo 4, as a sum of
-/// two f64. The first has at most 29 bits, so that its product with m is exact.
-static TWO_OVER_PI_SCALED: [[f64; 2]; 256] = {
-    let mut table = [[0.0; 2]; 256];
-    let mut biased = 0;
-    while biased < 256 {
-        // Subnormal numbers have the exponent of the smallest normal ones.
-        let e = (if biased == 0 { 1 } else { biased as i32 }) - 150;
-        // Bits of weight 2^1 and below (modulo 4), or, for small e, from the first bit that is set.
-        let first = if e - 2 > 0 { e - 2 } else { 0 };
-        table[biased] = [two_over_pi_bits(first, 29, e), two_over_pi_bits(first + 29, 53, e)];
-        biased += 1;
+/// Bits of a part of 1 / (2 pi): its product with any f32 is exact in f64.
+const PART: i32 = 29;
+/// 1 / (2 pi) in parts, and what is behind them.
+const TURN: ([f64; 5], f64) = {
+    let mut parts = [0.0; 5];
+    let mut i = 0;
+    while i < parts.len() {
+        parts[i] = two_over_pi_bits(PART * i as i32, PART, -2);
+        i += 1;
     }
-    table
+    (parts, two_over_pi_bits(PART * parts.len() as i32, 53, -2))
 };
 
 /// The number made of `count` bits of 2 / pi from bit `first` on, times 2^e.
@@ -345,22 +342,48 @@ const fn two_over_pi_bits(first: i32, count: i32, e: i32) -> f64 {
     value as f64 * double::exact_power_of_two(e - first - count)
 }
 
-/// `|x| = n pi/2 + r`: gives r in [-pi/4, pi/4] and n modulo 4, exactly enough for every f32, 2^127
-/// included.
+/// The nearest integer to a number that is not negative.
+#[inline(always)]
+fn nearest<const FMA: bool>(x: f64) -> f64 {
+    /// From here on all are integers, and adding it to those below leaves one.
+    const WHOLE: f64 = double::exact_power_of_two(52);
+    match FMA {
+        // Where FMA is an instruction, this is one.
+        true => x.round_ties_even(),
+        false if x >= WHOLE => x,
+        false => (x + WHOLE) - WHOLE,
+    }
+}
+
+/// `|x| = n pi/2 + r`: gives r in [-pi/4, pi/4] and n modulo 4, exactly enough for every f32, 2^127 included; no
+/// number of infinity and NaN.
+///
+/// Whole turns are taken out of the product with each part of 1 / (2 pi), of which those with the first are all whole
+/// if x is large: so many parts take the place of a table by x's exponent, which would be read number by number (Payne
+/// and Hanek 1983).
 #[inline(always)]
 fn reduce_quadrant<const FMA: bool>(x: f32) -> (f32, u32) {
-    let bits = x.to_bits();
-    let biased = bits >> 23 & 0xff;
-    let hidden = if biased == 0 { 0 } else { 0x0080_0000 };
-    let m = (bits & 0x007f_ffff | hidden) as i32 as f64;
-    let [hi, lo] = TWO_OVER_PI_SCALED[biased as usize];
-    // In quarter turns; the product with `hi` is exact.
-    let turns = m * hi;
-    let t = double::fma::<FMA>(m, lo, turns) + double::MAGIC;
+    let x = x.abs() as f64;
+    let (parts, behind) = TURN;
+    let mut turns = [0.0; 5];
+    let mut sum = x * behind;
+    let mut i = turns.len();
+    while i > 0 {
+        i -= 1;
+        let product = x * parts[i];
+        turns[i] = product - nearest::<FMA>(product);
+        sum += turns[i];
+    }
+    let t = double::fma::<FMA>(sum, 4.0, double::MAGIC);
     let n = t - double::MAGIC;
-    let r = double::fma::<FMA>(m, lo, turns - n) * std::f64::consts::FRAC_PI_2;
-    // Infinity and NaN have no angle.
-    let r = if biased == 0xff { f64::NAN } else { r };
+    // The first part less n is exact, and what the others leave of it is small where r is.
+    let mut r = double::fma::<FMA>(n, -0.25, turns[0]);
+    let mut i = 1;
+    while i < turns.len() {
+        r += turns[i];
+        i += 1;
+    }
+    let r = double::fma::<FMA>(x, behind, r) * std::f64::consts::TAU;
     (r as f32, t.to_bits() as u32)
 }
 
