@@ -128,9 +128,15 @@ impl Job {
     unsafe fn strided<T: Copy>(&self) {
         let (plan, rows, inner) = (&self.plan, self.plan.rows(), self.plan.inner());
         let (to_step, from_step) = (plan.inner_stride(0), plan.inner_stride(1));
+        let backwards = to_step == size_of::<T>() as isize && from_step == -to_step;
         // SAFETY: columns of a row on both sides.
         let row = |[to, from]: [isize; 2], columns: Range<usize>| unsafe {
             let (to, from) = (self.to.offset(to), self.from.offset(from));
+            if backwards {
+                let to = to.cast::<T>().add(columns.start);
+                let last = from.cast::<T>().sub(columns.end - 1);
+                return vectorize(Backwards { to, last, count: columns.len() });
+            }
             for i in columns {
                 let value = from.offset(i as isize * from_step).cast::<T>().read();
                 to.offset(i as isize * to_step).cast::<T>().write(value);
@@ -190,6 +196,32 @@ impl Job {
                 });
             }
         });
+    }
+}
+
+/// Neighbours in the other order.
+struct Backwards<T> {
+    to: *mut T,
+    /// What goes to the last place.
+    last: *const T,
+    count: usize,
+}
+
+impl<T: Copy> Kernel for Backwards<T> {
+    type Output = ();
+    const WIDE: bool = false;
+    #[inline(always)]
+    fn run<const FMA: bool>(self) {
+        // SAFETY: `strided`'s caller promised `count` elements on both sides, apart from each other.
+        let (to, from) = unsafe {
+            (
+                std::slice::from_raw_parts_mut(self.to, self.count),
+                std::slice::from_raw_parts(self.last, self.count),
+            )
+        };
+        for i in 0..self.count {
+            to[i] = from[self.count - 1 - i];
+        }
     }
 }
 
@@ -462,6 +494,35 @@ mod tests {
             check::<u64>(&shape, &strides(&natural, 1), &from, |i| i as u64);
             check::<[u64; 2]>(&shape, &strides(&natural, 1), &from, |i| [i as u64, 7]);
             check::<u16>(&shape, &strides(&permuted, 1), &from, |i| i as u16);
+        }
+    }
+
+    fn backwards<T: Copy + PartialEq + std::fmt::Debug>(
+        rows: usize,
+        n: usize,
+        value: fn(usize) -> T,
+    ) {
+        let mut source: Vec<T> = (0..rows * n).map(value).collect();
+        let mut target = vec![value(usize::MAX); rows * n];
+        let (shape, to, from) = ([rows, n], [n as isize, 1], [n as isize, -1]);
+        let elements = |ptr: *mut T, strides| Elements { ptr: ptr.cast(), shape: &shape, strides };
+        // SAFETY: the first row's last element is the first that is read, and what is before it.
+        unsafe {
+            let first = source.as_mut_ptr().add(n - 1);
+            copy(size_of::<T>(), elements(target.as_mut_ptr(), &to), elements(first, &from))
+        };
+        let want: Vec<T> = source.chunks(n).flat_map(|row| row.iter().rev().copied()).collect();
+        assert_eq!(target, want, "{rows} rows of {n}");
+    }
+
+    #[test]
+    fn rows_that_are_read_backwards() {
+        for (rows, n) in (1..70).map(|n| (3, n)).chain([(1, 70_000), (300, 400)]) {
+            backwards::<u8>(rows, n, |i| i as u8);
+            backwards::<u16>(rows, n, |i| i as u16);
+            backwards::<u32>(rows, n, |i| i as u32);
+            backwards::<u64>(rows, n, |i| i as u64);
+            backwards::<[u64; 2]>(rows, n, |i| [i as u64, 7]);
         }
     }
 
