@@ -219,8 +219,8 @@ impl<T: Copy> Kernel for Backwards<T> {
                 std::slice::from_raw_parts(self.last, self.count),
             )
         };
-        for i in 0..self.count {
-            to[i] = from[self.count - 1 - i];
+        for (to, from) in to.iter_mut().zip(from.iter().rev()) {
+            *to = *from;
         }
     }
 }
