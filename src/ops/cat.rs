@@ -11,7 +11,8 @@ use super::scan::around;
 use super::{compute, gpu, indexing};
 use crate::amp;
 use crate::autograd::{no_grad, record};
-use crate::cpu::fold::{Shared, SharedMut, Walk};
+use crate::cpu::copy::{Elements, copy};
+use crate::cpu::fold::{Shared, SharedMut};
 use crate::cpu::threads::{GRAIN, parallel_for};
 use crate::error::{Error, throw};
 use crate::ops::pointwise::assign_strided;
@@ -288,68 +289,30 @@ impl Tensor {
     }
 }
 
-/// A dense copy with the order reversed along some dimensions: a walk with negative strides.
+/// A dense copy with the order reversed along some dimensions, which are read with negative strides.
 fn flipped_copy(x: &Tensor, flipped: &[usize]) -> Tensor {
     let out = x.empty_like();
     if x.numel() == 0 {
         return out;
     }
     let size = x.dtype().size();
+    let (mut start, mut strides) = (0, SmallVec::<[isize; 5]>::new());
+    for (d, (&n, &stride)) in x.shape().iter().zip(x.strides()).enumerate() {
+        let reversed = flipped.contains(&d);
+        start += if reversed { (n as isize - 1) * stride } else { 0 };
+        strides.push(if reversed { -stride } else { stride });
+    }
     if x.device().is_cuda() {
-        let (mut start, mut strides) = (0, SmallVec::<[isize; 5]>::new());
-        for (d, (&n, &stride)) in x.shape().iter().zip(x.strides()).enumerate() {
-            let reversed = flipped.contains(&d);
-            start += if reversed { (n as isize - 1) * stride } else { 0 };
-            strides.push(if reversed { -stride } else { stride });
-        }
         let first = x.device_ptr().wrapping_offset(start * size as isize);
         // SAFETY: the same elements in another order, and a new tensor.
         unsafe { assign_strided(&out, first, &strides) };
         return out;
     }
-    let mut start = 0;
-    let mut dims: SmallVec<[(usize, isize); 5]> = SmallVec::new();
-    for (d, (&n, &stride)) in x.shape().iter().zip(x.strides()).enumerate() {
-        let reversed = flipped.contains(&d);
-        start += if reversed { (n as isize - 1) * stride } else { 0 };
-        dims.push((n, if reversed { -stride } else { stride }));
-    }
-    let (inner, step) = dims.pop().unwrap_or((1, 1));
-    let (from, to) = (Shared(x.data_ptr()), SharedMut(out.data_ptr()));
-    parallel_for(x.numel() / inner, GRAIN / inner, |rows| {
-        let mut walk = Walk::new(&dims, rows.start);
-        for row in rows {
-            let offset = (start + walk.offset) as usize;
-            // SAFETY: all places are elements of `x`; each element of `out` is written once.
-            unsafe {
-                let (source, target) = (from.at(offset * size), to.at(row * inner * size));
-                if step == 1 {
-                    target.copy_from_nonoverlapping(source, inner * size);
-                } else {
-                    match size {
-                        1 => strided::<u8>(source, target, inner, step),
-                        2 => strided::<u16>(source, target, inner, step),
-                        4 => strided::<u32>(source, target, inner, step),
-                        8 => strided::<u64>(source, target, inner, step),
-                        _ => strided::<[u64; 2]>(source, target, inner, step),
-                    }
-                }
-            }
-            walk.advance();
-        }
-    });
+    let to = Elements { ptr: out.data_ptr(), shape: out.shape(), strides: out.strides() };
+    let first = x.data_ptr().wrapping_offset(start * size as isize);
+    // SAFETY: as above.
+    unsafe { copy(size, to, Elements { ptr: first, shape: x.shape(), strides: &strides }) };
     out
-}
-
-/// Copies `n` elements that are `step` apart next to each other.
-///
-/// # Safety
-/// Both sides have the elements, aligned for `T`.
-unsafe fn strided<T: Copy>(from: *const u8, to: *mut u8, n: usize, step: isize) {
-    for j in 0..n {
-        // SAFETY: the caller's word.
-        unsafe { to.cast::<T>().add(j).write(from.cast::<T>().offset(j as isize * step).read()) };
-    }
 }
 
 #[cfg(test)]
