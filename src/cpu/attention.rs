@@ -7,9 +7,11 @@
 use std::f64::consts::{LN_2, LOG2_E};
 
 use super::float::{Float, simd_fn};
+use super::fold::in_pairs;
 use super::micro::{Tile, multiply};
 use super::pack::{pack, packed_len};
 use super::parts::with_scratch;
+use super::row::{N, add_lanes, larger};
 
 /// Queries of a block: whole register tiles of 6 and of 8 rows.
 const QUERIES: usize = 48;
@@ -265,22 +267,6 @@ fn pack_rows<T: Float>(
     }
 }
 
-/// Partial results per row.
-const LANES: usize = 16;
-
-/// All lanes as one, in pairs.
-#[inline(always)]
-fn together<T: Copy>(mut lanes: [T; LANES], pair: impl Fn(T, T) -> T) -> T {
-    let mut half = LANES / 2;
-    while half > 0 {
-        for j in 0..half {
-            lanes[j] = pair(lanes[j], lanes[j + half]);
-        }
-        half /= 2;
-    }
-    lanes[0]
-}
-
 /// Scores as logarithms to base 2 have this factor: with a mask (if not empty) they are now scaled and it added.
 fn masked<T: Float>(row: &mut [T], mask: &[T], factor: T) -> T {
     if mask.is_empty() {
@@ -300,27 +286,26 @@ simd_fn! {
     /// The largest of `old` and the row's numbers times `factor`.
     fn highest_of<T, FMA>(row: &[T], factor: T, old: T) -> T {
         let _ = FMA;
-        let larger = |a: T, b: T| if b > a { b } else { a };
-        let mut highest = [old; LANES];
-        let (pieces, rest) = row.as_chunks::<LANES>();
+        let mut highest = [old; N];
+        let (pieces, rest) = row.as_chunks::<N>();
         for piece in pieces {
-            for j in 0..LANES {
+            for j in 0..N {
                 highest[j] = larger(highest[j], piece[j] * factor);
             }
         }
         for (high, &x) in highest.iter_mut().zip(rest) {
             *high = larger(*high, x * factor);
         }
-        together(highest, larger)
+        in_pairs(highest, larger)
     }
 
     /// A row becomes 2^(x factor - base); gives its sum.
     fn exponentials<T, FMA>(row: &mut [T], factor: T, base: T) -> T {
         let power = |x: T| x.fma::<FMA>(factor, -base).exp2_flushed::<FMA>();
-        let mut sums = [T::ZERO; LANES];
-        let (pieces, rest) = row.as_chunks_mut::<LANES>();
+        let mut sums = [T::ZERO; N];
+        let (pieces, rest) = row.as_chunks_mut::<N>();
         for piece in pieces {
-            for j in 0..LANES {
+            for j in 0..N {
                 piece[j] = power(piece[j]);
                 sums[j] += piece[j];
             }
@@ -329,7 +314,7 @@ simd_fn! {
             *x = power(*x);
             *sum += *x;
         }
-        together(sums, |a, b| a + b)
+        add_lanes(sums)
     }
 
     /// The gradient of scores from that of the weights: weight (dweight - along) scale.
@@ -341,17 +326,17 @@ simd_fn! {
     }
 
     fn dot<T, FMA>(a: &[T], b: &[T]) -> T {
-        let mut sums = [T::ZERO; LANES];
-        let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
+        let mut sums = [T::ZERO; N];
+        let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<N>(), b.as_chunks::<N>());
         for (a, b) in a.iter().zip(b) {
-            for j in 0..LANES {
+            for j in 0..N {
                 sums[j] = a[j].fma::<FMA>(b[j], sums[j]);
             }
         }
         for ((sum, &a), &b) in sums.iter_mut().zip(a_rest).zip(b_rest) {
             *sum = a.fma::<FMA>(b, *sum);
         }
-        together(sums, |a, b| a + b)
+        add_lanes(sums)
     }
 
     fn scale<T, FMA>(row: &mut [T], factor: T) {

@@ -5,6 +5,7 @@
 use std::any::TypeId;
 
 use super::extreme::Ordered;
+use super::fold::in_pairs;
 use super::prefetch::prefetch;
 use super::widen::{Real, Widen};
 
@@ -49,20 +50,13 @@ pub fn tail<T: Float>(all: &[T], n: usize, pad: T::Wide) -> [T::Wide; N] {
 
 /// Sum of the lanes, pairwise.
 #[inline(always)]
-pub fn add_lanes<R: Real>(mut lanes: [R; N]) -> R {
-    let mut half = N / 2;
-    while half > 0 {
-        for j in 0..half {
-            lanes[j] += lanes[j + half];
-        }
-        half /= 2;
-    }
-    lanes[0]
+pub fn add_lanes<R: Real>(lanes: [R; N]) -> R {
+    in_pairs(lanes, |a, b| a + b)
 }
 
 /// `b` where it is larger, else `a`: one instruction, which leaves NaN in `b` out.
 #[inline(always)]
-fn larger<R: Real>(a: R, b: R) -> R {
+pub fn larger<R: Real>(a: R, b: R) -> R {
     if b > a { b } else { a }
 }
 
@@ -97,14 +91,7 @@ pub fn max<T: Float>(all: &[T], n: usize) -> T::Wide {
             most[j] = larger(most[j], lanes[k][j]);
         }
     }
-    let mut half = N / 2;
-    while half > 0 {
-        for j in 0..half {
-            most[j] = larger(most[j], most[j + half]);
-        }
-        half /= 2;
-    }
-    most[0]
+    in_pairs(most, larger)
 }
 
 /// `sums(start..end)` of leaves, put together by a binary tree. These are macros, not functions of

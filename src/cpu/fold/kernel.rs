@@ -117,7 +117,7 @@ fn four<F: Fold, const FMA: bool, const Q: usize>(
     let rest = [&x[0][start..end], &x[1][start..end], &x[2][start..end], &x[3][start..end]];
     let lanes = runs::<F, FMA, Q>(f, lanes, rest, p);
     for g in 0..RUNS {
-        values[g] = finish::<F, FMA, Q>(f, lanes[g], x[g], p[g]);
+        values[g] = finish::<F, FMA, Q>(f, apart(lanes[g]), x[g], p[g]);
     }
     values
 }
@@ -142,7 +142,13 @@ fn one<F: Fold, const FMA: bool, const Q: usize>(f: &F, x: &[F::In], p: F::Param
             lanes[j] = f.combine(lanes[j], f.map::<FMA>(rest[i][j], p));
         }
     }
-    finish::<F, FMA, Q>(f, lanes, x, p)
+    finish::<F, FMA, Q>(f, apart(lanes), x, p)
+}
+
+/// The lanes by way of memory: else the compiler chooses the registers of the loop before for what follows, narrow ones.
+#[inline(always)]
+fn apart<A, const Q: usize>(lanes: [A; Q]) -> [A; Q] {
+    black_box(lanes)
 }
 
 #[inline(always)]
@@ -195,20 +201,20 @@ fn finish<F: Fold, const FMA: bool, const Q: usize>(
             lanes[j] = if taken[j] > 0 { more } else { lanes[j] };
         }
     }
-    // By way of memory: else the compiler chooses the lanes' registers for what follows, narrow ones.
-    let lanes = black_box(lanes);
-    // An array of its own, so that it lives in registers.
-    let (mut tree, mut half) = ([f.identity(); Q], Q / 2);
-    for j in 0..Q {
-        tree[j] = lanes[j];
-    }
+    in_pairs(lanes, |a, b| f.combine(a, b))
+}
+
+/// The lanes as one, by a tree of pairs.
+#[inline(always)]
+pub fn in_pairs<A: Copy, const Q: usize>(mut lanes: [A; Q], combine: impl Fn(A, A) -> A) -> A {
+    let mut half = Q / 2;
     while half > 0 {
         for j in 0..half {
-            tree[j] = f.combine(tree[j], tree[j + half]);
+            lanes[j] = combine(lanes[j], lanes[j + half]);
         }
         half /= 2;
     }
-    tree[0]
+    lanes[0]
 }
 
 /// `$fold` of at most [`LEAF`] neighbours, in as many lanes as fill eight 256-bit registers; in fewer on x86-64
@@ -279,9 +285,6 @@ unsafe fn short_rows<F: Fold, const FMA: bool, const Q: usize>(job: &Job<F>) {
     let (n, (width, step)) = (plan.count(), plan.kept().0);
     let mut kept = Walk::new(plan.kept().1, job.range.start / width);
     let (mut output, mut column) = (job.range.start, job.range.start % width);
-    // The last register is read with some lanes that are done already, and are not taken again.
-    let mut taken = [false; Q];
-    taken[Q - n % Q..].fill(true);
     while output < job.range.end {
         let count = (width - column).min(job.range.end - output);
         for i in 0..count {
@@ -296,20 +299,9 @@ unsafe fn short_rows<F: Fold, const FMA: bool, const Q: usize>(job: &Job<F>) {
                     lanes[j] = f.combine(lanes[j], f.map::<FMA>(some[j], p));
                 }
             }
-            let last: &[F::In; Q] = x.last_chunk().expect("`Q` and more");
-            for j in 0..Q {
-                let more = f.combine(lanes[j], f.map::<FMA>(last[j], p));
-                lanes[j] = if taken[j] { more } else { lanes[j] };
-            }
-            let mut half = Q / 2;
-            while half > 0 {
-                for j in 0..half {
-                    lanes[j] = f.combine(lanes[j], lanes[j + half]);
-                }
-                half /= 2;
-            }
+            let value = finish::<F, FMA, Q>(f, lanes, x, p);
             // SAFETY: the job's output.
-            unsafe { out.at(output + i).write(lanes[0]) };
+            unsafe { out.at(output + i).write(value) };
         }
         (output, column) = (output + count, 0);
         kept.advance();

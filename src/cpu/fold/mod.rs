@@ -11,7 +11,7 @@ mod plan;
 
 use std::ops::Range;
 
-pub use kernel::{Tree, gather, leaf};
+pub use kernel::{Tree, gather, in_pairs, leaf};
 pub use plan::{Plan, Walk};
 
 use super::threads::{GRAIN, parallel_for};

@@ -104,7 +104,7 @@ fn long_sums_are_accurate_and_do_not_depend_on_the_number_of_threads() {
     }
 }
 
-/// Rows are folded four at a time and the rest one by one, whichever those are.
+/// Long rows are folded four at a time and the rest one by one, whichever those are.
 #[test]
 fn a_row_gives_the_same_alone_and_among_others() {
     let lengths =
