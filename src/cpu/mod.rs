@@ -23,6 +23,7 @@ pub mod linalg;
 pub mod math;
 pub mod micro;
 pub mod moments;
+pub mod numbered;
 pub mod pack;
 pub mod pairs;
 pub mod parts;

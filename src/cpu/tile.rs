@@ -9,6 +9,7 @@ use super::format::{Block, Move, loader, storer};
 use super::isa;
 use super::kernel::{Kernel, TileFn};
 use super::lane::{Compute, Constant};
+use super::numbered::{execute_numbered, is_numbered};
 use super::parts::Shared;
 use super::plan::{Operand, Plan};
 use super::streaming::{copy_streaming, finish};
@@ -117,6 +118,9 @@ pub unsafe fn execute(
             run.flat(n);
         } else {
             let plan = Plan::new(shape, operands);
+            if let Some(pointers) = run.numbered(kernel, params.len(), &plan) {
+                return execute_numbered(run.tile, &plan, pointers);
+            }
             let long = plan.inner() >= LONG || plan.dims.len() == 1;
             for k in 0..operands.len() {
                 let unit = run.element_size(k) as isize == plan.inner_stride(k);
@@ -229,6 +233,22 @@ impl Run<'_> {
             Way::Moved(loader(format, self.compute))
         };
         Port { ptr, way }
+    }
+
+    /// The operands' first elements, if each row's second input is one number, and the rows can be used in place.
+    fn numbered(&self, kernel: &Kernel, params: usize, plan: &Plan) -> Option<[*mut u8; 3]> {
+        let counts = [self.outputs, self.operands.len() - self.outputs, params];
+        if !kernel.takes_number(counts) || !is_numbered(plan, self.compute.size()) {
+            return None;
+        }
+        let mut pointers = [std::ptr::null_mut(); 3];
+        for k in 0..3 {
+            match self.port(k, true) {
+                Port { ptr, way: Way::Direct } => pointers[k] = ptr,
+                _ => return None,
+            }
+        }
+        Some(pointers)
     }
 
     /// Dense results that would be written in place go by way of tiles past the caches, unless they are inputs too:
