@@ -8,6 +8,8 @@
 //! (1.2e-38 in f32) counts as 0.
 
 pub(super) mod cuda;
+mod lines;
+mod short;
 
 use smallvec::smallvec;
 
@@ -27,47 +29,50 @@ use crate::{Dtype, Tensor};
 
 /// Elements of cheap work that an exponential is worth, for the size of parallel parts.
 const EXP_COST: usize = 4;
-/// Columns of a tile.
-const TILE: usize = 64;
 
-/// Part of a forward or backward pass over a dense `[outer, n, inner]` array. `a` is `x` in forward;
-/// in backward `a` is `y` and `b` is `g`.
-struct Pass<'a, T, const LOG: bool, const BACKWARD: bool> {
+/// Part of a forward or backward pass over dense rows. In forward `a` is `x`; in backward `a` is `y` and `b` is `g`.
+struct Rows<'a, T, const LOG: bool, const BACKWARD: bool> {
     a: &'a [T],
     b: &'a [T],
     out: SharedMut<T>,
     n: usize,
-    inner: usize,
-    /// Rows (`inner` is 1) or tiles of columns.
-    part: std::ops::Range<usize>,
+    rows: std::ops::Range<usize>,
 }
 
-impl<T: Float, const LOG: bool, const BACKWARD: bool> Kernel for Pass<'_, T, LOG, BACKWARD> {
+impl<T: Float, const LOG: bool, const BACKWARD: bool> Kernel for Rows<'_, T, LOG, BACKWARD> {
     type Output = ();
     const WIDE: bool = size_of::<T>() == 4;
     #[inline(always)]
     fn run<const FMA: bool>(self) {
-        let Pass { a, b, out, n, inner, part } = self;
-        if inner == 1 {
-            let narrow = size_of::<T>() < size_of::<T::Wide>();
-            let mut scratch = vec![T::Wide::ZERO; if LOG || BACKWARD || !narrow { 0 } else { n }];
-            for i in part {
-                let row = i * n..(i + 1) * n;
+        let Rows { a, b, out, n, rows } = self;
+        if n <= short::LONGEST && rows.len() >= short::ROWS / 4 {
+            let mut tiles = [[[T::Wide::ZERO; short::ROWS]; short::LONGEST]; 2];
+            let mut first = rows.start;
+            while first < rows.end {
+                let next = rows.end.min(first + short::ROWS);
+                let some = first * n..next * n;
                 // SAFETY: rows are disjoint, and `out` is as long as `a`.
-                let out = unsafe { out.slice(row.clone()) };
+                let out = unsafe { out.slice(some.clone()) };
                 if BACKWARD {
-                    row_backward::<T, LOG, FMA>(&a[row.clone()], &b[row], out);
+                    let (y, g) = (&a[some.clone()], &b[some]);
+                    short::backward::<T, LOG, FMA>(y, g, n, out, &mut tiles);
                 } else {
-                    row_forward::<T, LOG, FMA>(&a[row.start..], out, &mut scratch);
+                    short::forward::<T, LOG, FMA>(&a[some], n, out, &mut tiles[0]);
                 }
+                first = next;
             }
-        } else {
-            let tiles = inner.div_ceil(TILE);
-            for tile in part {
-                let start = tile % tiles * TILE;
-                let at = tile / tiles * n * inner + start;
-                let lines = Lines { a, b, out, at, width: TILE.min(inner - start), n, inner };
-                if BACKWARD { lines.backward::<LOG, FMA>() } else { lines.forward::<LOG, FMA>() }
+            return;
+        }
+        let narrow = size_of::<T>() < size_of::<T::Wide>();
+        let mut scratch = vec![T::Wide::ZERO; if LOG || BACKWARD || !narrow { 0 } else { n }];
+        for i in rows {
+            let row = i * n..(i + 1) * n;
+            // SAFETY: as above.
+            let out = unsafe { out.slice(row.clone()) };
+            if BACKWARD {
+                row_backward::<T, LOG, FMA>(&a[row.clone()], &b[row], out);
+            } else {
+                row_forward::<T, LOG, FMA>(&a[row.start..], out, &mut scratch);
             }
         }
     }
@@ -116,80 +121,6 @@ fn row_backward<T: Float, const LOG: bool, const FMA: bool>(y: &[T], g: &[T], ou
     }
 }
 
-/// A tile of neighbouring columns: lines of `width` elements, `inner` apart.
-struct Lines<'a, T> {
-    a: &'a [T],
-    b: &'a [T],
-    out: SharedMut<T>,
-    at: usize,
-    width: usize,
-    n: usize,
-    inner: usize,
-}
-
-impl<T: Float> Lines<'_, T> {
-    /// Where line k is, and its elements of `a` and `b`, which is empty in forward. The loops over lines are no
-    /// closures: one with exponentials is too long to be inlined, and then knows no instruction set.
-    #[inline(always)]
-    fn line(&self, k: usize) -> (usize, &[T], &[T]) {
-        let at = self.at + k * self.inner;
-        let b = if self.b.is_empty() { self.b } else { &self.b[at..at + self.width] };
-        (at, &self.a[at..at + self.width], b)
-    }
-
-    #[inline(always)]
-    fn forward<const LOG: bool, const FMA: bool>(self) {
-        let mut max = [T::Wide::NEG_INFINITY; TILE];
-        for k in 0..self.n {
-            let (_, x, _) = self.line(k);
-            for (m, &x) in max.iter_mut().zip(x) {
-                let x = x.widen();
-                // Not `>`: NaN is taken, and stays.
-                *m = if x <= *m { *m } else { x };
-            }
-        }
-        let mut sum = [T::Wide::ZERO; TILE];
-        for k in 0..self.n {
-            let (_, x, _) = self.line(k);
-            for ((s, &m), &x) in sum.iter_mut().zip(&max).zip(x) {
-                *s += (x.widen() - m).exp_flushed::<FMA>();
-            }
-        }
-        for s in &mut sum {
-            *s = if LOG { s.log::<FMA>() } else { T::Wide::ONE / *s };
-        }
-        for k in 0..self.n {
-            let (at, x, _) = self.line(k);
-            // SAFETY: `out` is as long as `a`; tiles are disjoint.
-            let out = unsafe { self.out.slice(at..at + x.len()) };
-            for (((o, &s), &m), &x) in out.iter_mut().zip(&sum).zip(&max).zip(x) {
-                let d = x.widen() - m;
-                *o = T::narrow(if LOG { d - s } else { d.exp_flushed::<FMA>() * s });
-            }
-        }
-    }
-
-    #[inline(always)]
-    fn backward<const LOG: bool, const FMA: bool>(self) {
-        let mut sum = [T::Wide::ZERO; TILE];
-        for k in 0..self.n {
-            let (_, y, g) = self.line(k);
-            for ((s, &y), &g) in sum.iter_mut().zip(y).zip(g) {
-                *s += if LOG { g.widen() } else { y.widen() * g.widen() };
-            }
-        }
-        for k in 0..self.n {
-            let (at, y, g) = self.line(k);
-            // SAFETY: `out` is as long as `a`; tiles are disjoint.
-            let out = unsafe { self.out.slice(at..at + y.len()) };
-            for (((o, &s), &y), &g) in out.iter_mut().zip(&sum).zip(y).zip(g) {
-                let (y, g) = (y.widen(), g.widen());
-                *o = T::narrow(if LOG { g - y.exp_flushed::<FMA>() * s } else { y * (g - s) });
-            }
-        }
-    }
-}
-
 /// Runs a pass over all of `a` (and `b`, in backward), dense and of the same shape.
 #[track_caller]
 fn run<const LOG: bool, const BACKWARD: bool>(a: &Tensor, b: Option<&Tensor>, d: usize) -> Tensor {
@@ -205,11 +136,13 @@ fn run<const LOG: bool, const BACKWARD: bool>(a: &Tensor, b: Option<&Tensor>, d:
         // SAFETY: contiguous (the callers see to it), of type T, and nobody writes to them.
         let (a, b) = unsafe { (a.as_slice::<T>(), b.map_or(&[][..], |b| b.as_slice::<T>())) };
         let to = SharedMut(out.data_ptr().cast::<T>());
-        let parts = outer * if inner == 1 { 1 } else { inner.div_ceil(TILE) };
-        let cost = n * TILE.min(inner) * EXP_COST;
-        parallel_for(parts, GRAIN / cost, |part| {
-            vectorize(Pass::<T, LOG, BACKWARD> { a, b, out: to, n, inner, part });
-        });
+        if inner > 1 {
+            lines::run::<T, LOG, BACKWARD>(a, b, to, [outer, n, inner], EXP_COST);
+        } else {
+            parallel_for(outer, GRAIN / (n * EXP_COST), |rows| {
+                vectorize(Rows::<T, LOG, BACKWARD> { a, b, out: to, n, rows });
+            });
+        }
     });
     out
 }
@@ -289,10 +222,16 @@ pub(super) fn samples() -> Vec<OpSample> {
     let long = || vec![values([2, 300], 3)];
     // Columns in more than one tile.
     let wide = || vec![values([2, 3, 70], 4)];
+    // Lines in more than one block, rows in more than one tile.
+    let deep = || vec![values([530, 3], 5)];
     vec![
         OpSample::new("softmax(-1)", x(), |x| x[0].softmax(-1)),
         OpSample::new("softmax(1)", x(), |x| x[0].softmax(1)),
         OpSample::new("softmax(1), wide", wide(), |x| x[0].softmax(1)),
+        OpSample::new("softmax(0), deep", deep(), |x| x[0].softmax(0)),
+        OpSample::new("softmax(-1), many short", deep(), |x| x[0].softmax(-1)),
+        OpSample::new("log_softmax(0), deep", deep(), |x| x[0].log_softmax(0)),
+        OpSample::new("log_softmax(-1), many short", deep(), |x| x[0].log_softmax(-1)),
         OpSample::new("softmax(-1), long", long(), |x| x[0].softmax(-1)),
         OpSample::new("softmax, 0-dim", [values([], 1)], |x| x[0].softmax(0)),
         OpSample::new("softmax, empty", [values([0, 3], 1)], |x| x[0].softmax(1)),
