@@ -24,6 +24,8 @@ use crate::{Dtype, Tensor};
 
 /// Columns that run side by side when the dimension is not the innermost.
 const COLUMNS: usize = 256;
+/// Rows that do when it is.
+const ROWS: usize = 4;
 
 /// Scans the dense `[outer, n, inner]` array `x` along its middle dimension into `out`. The running
 /// value is an f64, or an i64 for integers.
@@ -36,6 +38,24 @@ fn scan<T: Element, A: Copy + Send + Sync>(
     narrow: impl Fn(A) -> T + Sync,
 ) {
     let to = SharedMut(out.as_mut_ptr());
+    if inner == 1 {
+        return parallel_for(outer.div_ceil(ROWS), GRAIN / (n * ROWS).max(1), |range| {
+            let (start, end) = (range.start * ROWS, outer.min(range.end * ROWS));
+            let mut row = start;
+            while row < end {
+                // SAFETY: rows up to `end` are inside of both, and this thread's.
+                unsafe {
+                    if row + ROWS <= end {
+                        scan_rows::<ROWS, _, _>(x, to, row, n, first, &step, &narrow);
+                        row += ROWS;
+                    } else {
+                        scan_rows::<1, _, _>(x, to, row, n, first, &step, &narrow);
+                        row += 1;
+                    }
+                }
+            }
+        });
+    }
     let blocks = inner.div_ceil(COLUMNS);
     parallel_for(outer * blocks, GRAIN / (n * COLUMNS.min(inner)).max(1), |range| {
         for block in range {
@@ -54,6 +74,33 @@ fn scan<T: Element, A: Copy + Send + Sync>(
     });
 }
 
+/// Scans `R` rows of `n`, from row `row` on, side by side: each step waits for the one before it in its row.
+///
+/// # Safety
+/// The rows are inside both arrays, and nobody else uses those of `to`.
+#[inline(always)]
+unsafe fn scan_rows<const R: usize, T: Element, A: Copy>(
+    x: &[T],
+    to: SharedMut<T>,
+    row: usize,
+    n: usize,
+    first: A,
+    step: &impl Fn(A, T) -> A,
+    narrow: &impl Fn(A) -> T,
+) {
+    let mut running = [first; R];
+    for k in 0..n {
+        for (r, running) in running.iter_mut().enumerate() {
+            let at = (row + r) * n + k;
+            // SAFETY: the caller's promise.
+            unsafe {
+                *running = step(*running, *x.get_unchecked(at));
+                to.at(at).write(narrow(*running));
+            }
+        }
+    }
+}
+
 /// `[outer, n, inner]`: the sizes before, at, and after dimension `d`.
 pub(super) fn around(shape: &[usize], d: usize) -> [usize; 3] {
     if shape.is_empty() {
@@ -70,8 +117,8 @@ fn scan_of(
     x: &Tensor,
     d: usize,
     first: f64,
-    float: fn(f64, f64) -> f64,
-    integer: fn(i64, i64) -> i64,
+    float: impl Fn(f64, f64) -> f64 + Sync,
+    integer: impl Fn(i64, i64) -> i64 + Sync,
 ) -> Tensor {
     if let Some(gpu) = gpu::of("scan", &[x]) {
         return cuda::scan(gpu, kernel, x, d, false);
