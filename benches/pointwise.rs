@@ -103,6 +103,38 @@ fn elementwise(b: &Bench) {
     }
 }
 
+/// The other functions, of numbers in the cache.
+fn functions(b: &Bench) {
+    let n = 1 << 16;
+    let x = numbers([n]);
+    let y = x.flip(&[0]);
+    let (inside, positive) = (x.tanh(), x.abs() + 0.01);
+    macro_rules! rows {
+        ($x:ident: $($name:ident)*) => {
+            $(b.bytes(concat!(stringify!($name), "_64Ki"), 8 * n, || $x.$name());)*
+        };
+        ($x:ident, $y:ident: $($name:ident)*) => {
+            $(b.bytes(concat!(stringify!($name), "_two_64Ki"), 12 * n, || $x.$name(&$y));)*
+        };
+    }
+    rows!(x: exp2 expm1 cos tan atan sinh cosh asinh erf erfc i0 silu mish softsign hardswish logsigmoid);
+    rows!(inside: asin acos atanh erfinv);
+    rows!(positive: log log1p log2 log10 sqrt rsqrt acosh lgamma digamma);
+    rows!(x: abs neg sign square reciprocal floor round isnan);
+    b.bytes("softplus_64Ki", 8 * n, || x.softplus(1.0, 20.0));
+    b.bytes("elu_64Ki", 8 * n, || x.elu(1.0));
+    b.bytes("leaky_relu_64Ki", 8 * n, || x.leaky_relu(0.01));
+    b.bytes("clamp_64Ki", 8 * n, || x.clamp(-0.5, 0.5));
+    b.bytes("pow_scalar_64Ki", 8 * n, || positive.pow(2.5));
+    b.bytes("pow_cube_64Ki", 8 * n, || x.pow(3.0));
+    rows!(positive, y: pow xlogy);
+    rows!(x, y: div maximum atan2 hypot remainder fmod floor_divide copysign logaddexp eq);
+    let mask = x.gt(0.0);
+    b.bytes("where_64Ki", 13 * n, || mask.where_(&x, &y));
+    b.bytes("lerp_64Ki", 12 * n, || x.lerp(&y, 0.3));
+    b.bytes("addcmul_64Ki", 16 * n, || x.addcmul(&y, &inside, 0.5));
+}
+
 fn broadcasts_and_copies(b: &Bench) {
     let n = 4096;
     let a = numbers([n, n]);
@@ -124,6 +156,7 @@ fn main() {
     Bench::main(|bench| {
         overhead(bench);
         elementwise(bench);
+        functions(bench);
         broadcasts_and_copies(bench);
     });
 }

@@ -3,11 +3,14 @@
 //! once and runs them all.
 
 use super::isa::{BASELINE_FMA, COUNT, Isa};
-use super::lane::{Compute, F32, F64, I64};
+use super::lane::{Compute, F32, F64, I64, Near};
 
 /// One formula: `OUT` results from `IN` values and `PARAMS` numbers that are the same for all
 /// elements. Must be `#[inline(always)]`, so that it becomes part of the vector loop.
 pub trait Formula<S, const IN: usize, const PARAMS: usize, const OUT: usize> {
+    /// Whether a function in it is quicker where its arguments are moderate (`lane::Near`).
+    const REDUCES: bool = false;
+
     /// The results for one element.
     fn eval(inputs: [S; IN], params: [S; PARAMS]) -> [S; OUT];
 }
@@ -51,16 +54,13 @@ impl Kernel {
     where
         K: Formula<F32<true>, IN, PARAMS, OUT>
             + Formula<F32<false>, IN, PARAMS, OUT>
+            + Formula<Near, IN, PARAMS, OUT>
             + Formula<F64<true>, IN, PARAMS, OUT>
             + Formula<F64<false>, IN, PARAMS, OUT>,
     {
         Kernel {
             tiles: [
-                Some([
-                    baseline::<K, F32<BASELINE_FMA>, IN, PARAMS, OUT>,
-                    avx2::<K, F32<true>, IN, PARAMS, OUT>,
-                    avx512::<K, F32<true>, IN, PARAMS, OUT>,
-                ]),
+                Some(of_f32::<K, IN, PARAMS, OUT>()),
                 Some(narrow::<K, F64<BASELINE_FMA>, F64<true>, IN, PARAMS, OUT>()),
                 None,
             ],
@@ -101,6 +101,7 @@ impl Kernel {
     where
         K: Formula<F32<true>, IN, PARAMS, OUT>
             + Formula<F32<false>, IN, PARAMS, OUT>
+            + Formula<Near, IN, PARAMS, OUT>
             + Formula<F64<true>, IN, PARAMS, OUT>
             + Formula<F64<false>, IN, PARAMS, OUT>
             + Formula<I64, IN, PARAMS, OUT>,
@@ -157,6 +158,30 @@ impl Kernel {
         let loops = self.tiles[compute as usize].as_ref();
         loops.expect("an op runs in the types that its kind names")[isa as usize]
     }
+}
+
+/// The loops of f32.
+const fn of_f32<K, const IN: usize, const PARAMS: usize, const OUT: usize>() -> [TileFn; COUNT]
+where
+    K: Formula<F32<BASELINE_FMA>, IN, PARAMS, OUT>
+        + Formula<F32<true>, IN, PARAMS, OUT>
+        + Formula<Near, IN, PARAMS, OUT>,
+{
+    if <K as Formula<Near, IN, PARAMS, OUT>>::REDUCES {
+        return [
+            match BASELINE_FMA {
+                true => baseline_near::<K, IN, PARAMS, OUT>,
+                false => baseline::<K, F32<BASELINE_FMA>, IN, PARAMS, OUT>,
+            },
+            avx2_near::<K, IN, PARAMS, OUT>,
+            avx512_near::<K, IN, PARAMS, OUT>,
+        ];
+    }
+    [
+        baseline::<K, F32<BASELINE_FMA>, IN, PARAMS, OUT>,
+        avx2::<K, F32<true>, IN, PARAMS, OUT>,
+        avx512::<K, F32<true>, IN, PARAMS, OUT>,
+    ]
 }
 
 /// Two loops for the three levels.
@@ -255,6 +280,100 @@ unsafe fn run<K, S, const SCALAR: bool, const IN: usize, const PARAMS: usize, co
     }
 }
 
+/// The loop for formulas that are quicker where arguments are moderate: block by block that way, and again the other way
+/// where one was not.
+#[inline(always)]
+unsafe fn near<K, const IN: usize, const PARAMS: usize, const OUT: usize>(
+    pointers: *const *mut u8,
+    params: *const u8,
+    n: usize,
+) where
+    K: Formula<Near, IN, PARAMS, OUT> + Formula<F32<true>, IN, PARAMS, OUT>,
+{
+    const BLOCK: usize = 512;
+    // SAFETY: as in `run`.
+    unsafe {
+        let outputs = pointers.cast::<[*mut F32<true>; OUT]>().read();
+        let inputs = pointers.add(OUT).cast::<[*const F32<true>; IN]>().read();
+        let is_number = IN == 2 && PARAMS == 0 && OUT == 1 && params.is_null();
+        let number = if is_number { Some(inputs[1].read()) } else { None };
+        let none = std::ptr::dangling::<[F32<true>; PARAMS]>();
+        let params = if is_number { none } else { params.cast() }.read();
+        // What is overwritten cannot be computed again.
+        let mut is_input = false;
+        let mut k = 0;
+        while k < OUT * IN {
+            is_input |= outputs[k / IN].cast_const() == inputs[k % IN];
+            k += 1;
+        }
+        let mut start = 0;
+        while start < n {
+            let end = if n - start > BLOCK { start + BLOCK } else { n };
+            let tiles = (outputs, inputs);
+            let far = match number {
+                _ if is_input => true,
+                None => near_block::<K, IN, PARAMS, OUT>(tiles, params, None, start, end),
+                Some(x) => near_block::<K, IN, PARAMS, OUT>(tiles, params, Some(x), start, end),
+            };
+            let mut i = start;
+            while far && i < end {
+                element::<K, _, IN, PARAMS, OUT>(tiles, params, number, i);
+                i += 1;
+            }
+            start = end;
+        }
+    }
+}
+
+/// Elements from `start` to `end` of [`near`]; gives whether one may be wrong.
+///
+/// # Safety
+/// As for [`element`]; no output is an input.
+#[inline(always)]
+unsafe fn near_block<K, const IN: usize, const PARAMS: usize, const OUT: usize>(
+    (outputs, inputs): ([*mut F32<true>; OUT], [*const F32<true>; IN]),
+    params: [F32<true>; PARAMS],
+    number: Option<F32<true>>,
+    start: usize,
+    end: usize,
+) -> bool
+where
+    K: Formula<Near, IN, PARAMS, OUT>,
+{
+    let mut numbers = [Near::new(F32(0.0)); PARAMS];
+    let mut k = 0;
+    while k < PARAMS {
+        numbers[k] = Near::new(params[k]);
+        k += 1;
+    }
+    let mut any_far = 0u32;
+    let mut i = start;
+    // SAFETY: the caller's promise.
+    unsafe {
+        while i < end {
+            let mut values = [Near::new(inputs[0].add(i).read()); IN];
+            let mut k = 1;
+            while k < IN {
+                values[k] = Near::new(match number {
+                    Some(number) => number,
+                    None => inputs[k].add(i).read(),
+                });
+                k += 1;
+            }
+            let results = K::eval(values, numbers);
+            let mut k = 0;
+            while k < OUT {
+                let (value, far) = results[k].parts();
+                outputs[k].add(i).write(value);
+                any_far |= far as u32;
+                k += 1;
+            }
+            i += 1;
+        }
+    }
+    any_far != 0
+}
+
 /// The loop where an output may be an input: all that a block needs is read before anything of it is
 /// written, so that its elements can be computed together without a look at what overlaps.
 #[inline(always)]
@@ -309,6 +428,19 @@ unsafe fn update<K, S, const SCALAR: bool, const IN: usize, const PARAMS: usize,
 }
 
 macro_rules! compiled {
+    (near: $($(#[$attribute:meta])* $name:ident;)*) => {$(
+        $(#[$attribute])*
+        unsafe fn $name<K, const IN: usize, const PARAMS: usize, const OUT: usize>(
+            pointers: *const *mut u8,
+            params: *const u8,
+            n: usize,
+        ) where
+            K: Formula<Near, IN, PARAMS, OUT> + Formula<F32<true>, IN, PARAMS, OUT>,
+        {
+            // SAFETY: the caller's promise is the same.
+            unsafe { near::<K, IN, PARAMS, OUT>(pointers, params, n) }
+        }
+    )*};
     ($loop:ident: $($(#[$attribute:meta])* $name:ident $scalar:expr;)*) => {$(
         $(#[$attribute])*
         unsafe fn $name<K, S, const IN: usize, const PARAMS: usize, const OUT: usize>(
@@ -336,4 +468,12 @@ macro_rules! compiled {
 compiled! {
     run: baseline avx2 avx512;
     update: baseline_update avx2_update avx512_update;
+}
+compiled! {
+    near:
+    baseline_near;
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,f16c"))]
+    avx2_near;
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw,avx2,fma,f16c"))]
+    avx512_near;
 }

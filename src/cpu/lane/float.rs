@@ -16,7 +16,7 @@ pub struct F32<const FMA: bool>(pub f32);
 pub struct F64<const FMA: bool>(pub f64);
 
 macro_rules! float_lane {
-    ($Lane:ident, $t:ty, $math:ident, pow: $pow:expr, sin: $sin:expr, cos: $cos:expr) => {
+    ($Lane:ident, $t:ty, $math:ident, vectorised: [$($fast:ident)*], by std: [$($std:ident)*], special: [$($special:ident)*] [$($rare:ident)*]) => {
         impl<const FMA: bool> From<f64> for $Lane<FMA> {
             #[inline(always)]
             fn from(value: f64) -> Self { $Lane(value as $t) }
@@ -70,37 +70,27 @@ macro_rules! float_lane {
             fn trunc(self) -> Self { $Lane(self.0.trunc()) }
             #[inline(always)]
             fn remainder(self, other: Self) -> Self {
-                let (a, b) = (self.0, other.0);
-                let r = a % b;
-                $Lane(if r != 0.0 && (b < 0.0) != (r < 0.0) { r + b } else { r })
+                $Lane($math::floored_remainder(self.0 % other.0, other.0))
             }
             #[inline(always)]
             fn floor_divide(self, other: Self) -> Self {
-                let (a, b) = (self.0, other.0);
-                // From the exact remainder, because a / b may round up to the next integer.
-                let r = a % b;
-                let q = (a - r) / b;
-                let q = if r != 0.0 && (b < 0.0) != (r < 0.0) { q - 1.0 } else { q };
-                let rounded = q.floor();
-                let rounded = if q - rounded > 0.5 { rounded + 1.0 } else { rounded };
-                let quotient = a / b;
-                let rounded = if q != 0.0 { rounded } else { (0.0 as $t).copysign(quotient) };
-                $Lane(if b == 0.0 { quotient } else { rounded })
+                $Lane($math::floored_quotient(self.0, other.0, self.0 % other.0))
             }
             #[inline(always)]
             fn fmod(self, other: Self) -> Self { $Lane(self.0 % other.0) }
             #[inline(always)]
-            fn pow(self, other: Self) -> Self { $Lane($pow(self.0, other.0)) }
+            fn pow(self, other: Self) -> Self { $Lane($math::pow::<FMA>(self.0, other.0)) }
         }
 
         impl<const FMA: bool> Special for $Lane<FMA> {
-            float_lane!(@special $Lane, $t, erfc erfcx erfinv ndtri lgamma digamma i0 i1 i0e i1e);
+            float_lane!(@function $Lane, $math::, $($special)*);
+            float_lane!(@special $Lane, $t, $($rare)*);
             #[inline(always)]
             fn zeta(self, q: Self) -> Self {
                 $Lane(special::zeta(self.0 as f64, q.0 as f64) as $t)
             }
             #[inline(always)]
-            fn atan2(self, x: Self) -> Self { $Lane(self.0.atan2(x.0)) }
+            fn atan2(self, x: Self) -> Self { $Lane($math::atan2::<FMA>(self.0, x.0)) }
             #[inline(always)]
             fn nextafter(self, other: Self) -> Self {
                 let (a, b) = (self.0, other.0);
@@ -111,12 +101,8 @@ macro_rules! float_lane {
         }
 
         impl<const FMA: bool> Float for $Lane<FMA> {
-            float_lane!(@function $Lane, $math::, exp expm1 log log1p log2 log10 tanh erf gelu sigmoid);
-            float_lane!(@function $Lane, <$t>::, exp2 sqrt tan asin acos atan sinh cosh);
-            #[inline(always)]
-            fn sin(self) -> Self { $Lane($sin(self.0)) }
-            #[inline(always)]
-            fn cos(self) -> Self { $Lane($cos(self.0)) }
+            float_lane!(@function $Lane, $math::, exp expm1 exp2 log log1p log2 log10 tanh erf gelu sigmoid $($fast)*);
+            float_lane!(@function $Lane, <$t>::, sqrt $($std)*);
             #[inline(always)]
             fn rsqrt(self) -> Self { $Lane(1.0 / self.0.sqrt()) }
         }
@@ -152,5 +138,15 @@ macro_rules! float_lane {
     )*};
 }
 
-float_lane!(F32, f32, single, pow: single::pow::<FMA>, sin: single::sin::<FMA>, cos: single::cos::<FMA>);
-float_lane!(F64, f64, double, pow: f64::powf, sin: f64::sin, cos: f64::cos);
+float_lane!(
+    F32, f32, single,
+    vectorised: [sin cos tan asin acos atan sinh cosh],
+    by std: [],
+    special: [erfc erfinv lgamma digamma] [erfcx ndtri i0 i1 i0e i1e]
+);
+float_lane!(
+    F64, f64, double,
+    vectorised: [],
+    by std: [sin cos tan asin acos atan sinh cosh],
+    special: [] [erfc erfinv lgamma digamma erfcx ndtri i0 i1 i0e i1e]
+);

@@ -7,11 +7,13 @@
 
 mod float;
 mod integer;
+mod near;
 
 use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Sub};
 
 pub use float::{F32, F64};
 pub use integer::I64;
+pub use near::Near;
 
 /// A value of a pointwise formula: arithmetic with its like and with literals, comparison, choice.
 ///

@@ -1,5 +1,7 @@
-//! f64 functions. Errors are in units in the last place (ulp). Sine, cosine and powers of f64 are
+//! f64 functions. Errors are in units in the last place (ulp). Trigonometric functions and powers of f64 are
 //! the system library's (see `lane/float.rs`): exact for every argument, and f64 is rare in training.
+
+pub use super::quotient::double::{floored_quotient, floored_remainder};
 
 /// `a * b + c`, fused where that is an instruction.
 #[inline(always)]
@@ -9,7 +11,7 @@ pub fn fma<const FMA: bool>(a: f64, b: f64, c: f64) -> f64 {
 
 /// `c[0] + c[1] x + c[2] x^2 + ...`
 #[inline(always)]
-fn poly<const FMA: bool, const N: usize>(x: f64, c: [f64; N]) -> f64 {
+pub(super) fn poly<const FMA: bool, const N: usize>(x: f64, c: [f64; N]) -> f64 {
     let mut y = c[N - 1];
     let mut i = N - 1;
     while i > 0 {
@@ -41,6 +43,19 @@ fn power_of_two(t: f64) -> f64 {
 /// 2^n at compile time; n in -1022..=1023.
 pub const fn exact_power_of_two(n: i32) -> f64 {
     f64::from_bits(((n + 1023) as u64) << 52)
+}
+
+/// The nearest integer to a number that is not negative.
+#[inline(always)]
+pub fn nearest<const FMA: bool>(x: f64) -> f64 {
+    /// From here on all are integers, and adding it to those below leaves one.
+    const WHOLE: f64 = exact_power_of_two(52);
+    match FMA {
+        // Where FMA is an instruction, this is one.
+        true => x.round_ties_even(),
+        false if x >= WHOLE => x,
+        false => (x + WHOLE) - WHOLE,
+    }
 }
 
 /// e^r - 1 - r for |r| <= ln 2 / 2.
@@ -257,4 +272,16 @@ pub fn erf<const FMA: bool>(x: f64) -> f64 {
 pub fn gelu<const FMA: bool>(x: f64) -> f64 {
     let y = 0.5 * x * (1.0 + erf::<FMA>(x * std::f64::consts::FRAC_1_SQRT_2));
     if x == f64::NEG_INFINITY { 0.0 } else { y }
+}
+
+/// x^y, by the system's library.
+#[inline(always)]
+pub fn pow<const FMA: bool>(x: f64, y: f64) -> f64 {
+    x.powf(y)
+}
+
+/// Angle of the point with ordinate `y` and abscissa `x`, by the system's library.
+#[inline(always)]
+pub fn atan2<const FMA: bool>(y: f64, x: f64) -> f64 {
+    y.atan2(x)
 }

@@ -11,6 +11,7 @@
 //! intervals.
 
 pub mod double;
+pub mod quotient;
 pub mod single;
 pub mod special;
 

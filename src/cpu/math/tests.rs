@@ -150,7 +150,7 @@ fn pow32() {
                 // C99's powf has the special cases; its f64 form is the exact value.
                 let want = (x as f64).powf(y as f64);
                 let (got, error) = (f(x, y), ulps32(f(x, y), want));
-                assert!(error <= 1.0, "pow({x:e}, {y:e}) = {got:e}, not {want:e}: {error} ulp");
+                assert!(error <= 1.25, "pow({x:e}, {y:e}) = {got:e}, not {want:e}: {error} ulp");
                 let zero = got == 0.0 && want == 0.0;
                 assert!(
                     !zero || got.is_sign_negative() == want.is_sign_negative(),

@@ -216,6 +216,10 @@ crate::pointwise! {
         }
         sample { x: 0.3..3.0, exponent: -2.0..2.0 }
 
+    /// x^3 ([`Tensor::pow`]).
+    arith cube(x) = x * x * x;
+        grad(g, x) { x: g * 3.0 * x * x }
+
     /// Remainder of the floored division ([`Tensor::remainder`]).
     numeric remainder(x, other) = remainder(x, other);
         grad(g, x, other) { x: g, other: -(g * floor_divide(x, other)) }
@@ -488,7 +492,7 @@ impl Tensor {
                 0.5 => self.sqrt(),
                 -0.5 => self.rsqrt(),
                 -1.0 => self.reciprocal(),
-                3.0 => self.square() * self,
+                3.0 => apply(&checked::cube, &[self.into()], &[]),
                 _ => apply(&checked::pow, &[self.into(), exponent], &[]),
             },
             _ => apply(&checked::pow, &[self.into(), exponent], &[]),

@@ -263,6 +263,7 @@ macro_rules! __pointwise_row {
         where
             f64: Literal<S>,
         {
+            const REDUCES: bool = row::reduces(stringify!($body));
             #[inline(always)]
             #[allow(unused_variables)]
             fn eval([$($x),+]: [S; IN], $params: [S; P]) -> [S; 1] {
@@ -285,6 +286,7 @@ macro_rules! __pointwise_row {
                 where
                     f64: Literal<S>,
                 {
+                    const REDUCES: bool = row::reduces(stringify!($derivative));
                     #[inline(always)]
                     #[allow(unused_variables)]
                     fn eval($names: [S; N], $params: [S; P]) -> [S; 1] {

@@ -353,6 +353,16 @@ pub const fn mentioned(formula: &str, names: &[&str]) -> u32 {
     bits
 }
 
+/// Whether a function in the formula reduces its arguments first, which is quicker where they are moderate.
+///
+/// ```
+/// use torchrs::ops::pointwise::row::reduces;
+/// assert!(reduces("g * cos(x)") && !reduces("g * cosh(x)"));
+/// ```
+pub const fn reduces(formula: &str) -> bool {
+    mentioned(formula, &["sin", "cos", "tan", "remainder", "fmod", "floor_divide"]) != 0
+}
+
 const fn mentions(text: &[u8], name: &[u8]) -> bool {
     let mut start = 0;
     while start + name.len() <= text.len() {

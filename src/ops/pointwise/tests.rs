@@ -5,6 +5,7 @@ use super::{Row, tables, updates};
 use crate::cpu::isa::{self, Isa};
 use crate::cpu::kernel::Kernel;
 use crate::cpu::lane::{Compute, Constant};
+use crate::{Dtype, Tensor};
 
 /// Values of a row's operands, in the compute type.
 fn columns(row: &Row, count: usize, n: usize) -> Vec<Vec<f64>> {
@@ -104,5 +105,40 @@ fn all_instruction_sets_agree() {
                 }
             }
         }
+    }
+}
+
+/// Rows of which the second input is one number each, long enough to be used in place, and the threads' shares of them.
+#[test]
+fn one_number_for_each_row() {
+    let x = Tensor::arange(0, 40 * 3 * 50, 1, Dtype::F32).view([40, 3, 50]);
+    let bias = Tensor::from([[0.5f32], [-2.0], [7.0]]);
+    let sums = (&x + &bias).to_vec::<f32>();
+    let differences = (&x.to_dtype(Dtype::F64) - &bias.to_dtype(Dtype::F64)).to_vec::<f64>();
+    let products = (&x.to_dtype(Dtype::I64) * &Tensor::from([[2i64], [3], [4]])).to_vec::<i64>();
+    for i in 0..40 * 3 * 50 {
+        let channel = i / 50 % 3;
+        let number = [0.5, -2.0, 7.0][channel];
+        assert_eq!(sums[i], i as f32 + number as f32);
+        assert_eq!(differences[i], i as f64 - number);
+        assert_eq!(products[i], i as i64 * [2, 3, 4][channel]);
+    }
+}
+
+/// Functions that take two ways: in place, of a number, of rows, with one argument among many for the second way.
+#[test]
+fn moderate_and_far_arguments_mix() {
+    for n in [3, 16, 17, 600, 5000] {
+        let values: Vec<f32> =
+            (0..n).map(|i| if i % 700 == 2 { 1e9 } else { i as f32 * 0.37 - 40.0 }).collect();
+        let sines: Vec<f32> = values.iter().map(|&x| (x as f64).sin() as f32).collect();
+        let x = Tensor::from(values.clone());
+        let close = |y: &Tensor| y.allclose(&Tensor::from(sines.clone()), Default::default());
+        assert!(close(&x.sin()));
+        let rest: Vec<f32> = values.iter().map(|&x| x % 2.5).collect();
+        assert_eq!(x.fmod(2.5).to_vec::<f32>(), rest);
+        assert_eq!(x.fmod(&Tensor::from(vec![2.5f32; n])).to_vec::<f32>(), rest);
+        assert_eq!(x.fmod(&Tensor::from([2.5f32])).to_vec::<f32>(), rest);
+        assert!(close(x.sin_()));
     }
 }
