@@ -206,20 +206,16 @@ fn no_vectors() {
     unsafe { std::arch::asm!("", options(nomem, nostack, preserves_flags)) };
 }
 
-/// The formula for element `i`; a number is what all inputs after the first are.
+/// The inputs of element `i`; a number is what all after the first are.
 ///
 /// # Safety
 /// The element is inside all tiles.
 #[inline(always)]
-unsafe fn element<K, S, const IN: usize, const PARAMS: usize, const OUT: usize>(
-    (outputs, inputs): ([*mut S; OUT], [*const S; IN]),
-    params: [S; PARAMS],
+unsafe fn load<S: Copy, const IN: usize, const OUT: usize>(
+    (_, inputs): ([*mut S; OUT], [*const S; IN]),
     number: Option<S>,
     i: usize,
-) where
-    K: Formula<S, IN, PARAMS, OUT>,
-    S: Copy,
-{
+) -> [S; IN] {
     // SAFETY: the caller's promise.
     unsafe {
         // Plain counting loops: iterator adaptors would stay function calls in unoptimised builds.
@@ -232,10 +228,30 @@ unsafe fn element<K, S, const IN: usize, const PARAMS: usize, const OUT: usize>(
             };
             k += 1;
         }
-        let results = K::eval(values, params);
+        values
+    }
+}
+
+/// The formula for element `i`.
+///
+/// # Safety
+/// As for [`load`].
+#[inline(always)]
+unsafe fn element<K, S, const IN: usize, const PARAMS: usize, const OUT: usize>(
+    tiles: ([*mut S; OUT], [*const S; IN]),
+    params: [S; PARAMS],
+    number: Option<S>,
+    i: usize,
+) where
+    K: Formula<S, IN, PARAMS, OUT>,
+    S: Copy,
+{
+    // SAFETY: the caller's promise.
+    unsafe {
+        let results = K::eval(load::<S, IN, OUT>(tiles, number, i), params);
         let mut k = 0;
         while k < OUT {
-            outputs[k].add(i).write(results[k]);
+            tiles.0[k].add(i).write(results[k]);
             k += 1;
         }
     }
@@ -280,8 +296,8 @@ unsafe fn run<K, S, const SCALAR: bool, const IN: usize, const PARAMS: usize, co
     }
 }
 
-/// The loop for formulas that are quicker where arguments are moderate: block by block that way, and again the other way
-/// where one was not.
+/// The loop for formulas that are quicker where arguments are moderate: block by block that way, and again both ways where
+/// one was not.
 #[inline(always)]
 unsafe fn near<K, const IN: usize, const PARAMS: usize, const OUT: usize>(
     pointers: *const *mut u8,
@@ -317,7 +333,16 @@ unsafe fn near<K, const IN: usize, const PARAMS: usize, const OUT: usize>(
             };
             let mut i = start;
             while far && i < end {
-                element::<K, _, IN, PARAMS, OUT>(tiles, params, number, i);
+                // Each element by itself is of one way or the other, whatever its neighbours are.
+                let values = load::<_, IN, OUT>(tiles, number, i);
+                let (quick, right) =
+                    (quick::<K, IN, PARAMS, OUT>(values, params), K::eval(values, params));
+                let mut k = 0;
+                while k < OUT {
+                    let (value, far) = quick[k].parts();
+                    outputs[k].add(i).write(F32(if far { right[k].0 } else { value.0 }));
+                    k += 1;
+                }
                 i += 1;
             }
             start = end;
@@ -328,7 +353,7 @@ unsafe fn near<K, const IN: usize, const PARAMS: usize, const OUT: usize>(
 /// Elements from `start` to `end` of [`near`]; gives whether one may be wrong.
 ///
 /// # Safety
-/// As for [`element`]; no output is an input.
+/// As for [`load`]; no output is an input.
 #[inline(always)]
 unsafe fn near_block<K, const IN: usize, const PARAMS: usize, const OUT: usize>(
     (outputs, inputs): ([*mut F32<true>; OUT], [*const F32<true>; IN]),
@@ -340,27 +365,13 @@ unsafe fn near_block<K, const IN: usize, const PARAMS: usize, const OUT: usize>(
 where
     K: Formula<Near, IN, PARAMS, OUT>,
 {
-    let mut numbers = [Near::new(F32(0.0)); PARAMS];
-    let mut k = 0;
-    while k < PARAMS {
-        numbers[k] = Near::new(params[k]);
-        k += 1;
-    }
     let mut any_far = 0u32;
     let mut i = start;
     // SAFETY: the caller's promise.
     unsafe {
         while i < end {
-            let mut values = [Near::new(inputs[0].add(i).read()); IN];
-            let mut k = 1;
-            while k < IN {
-                values[k] = Near::new(match number {
-                    Some(number) => number,
-                    None => inputs[k].add(i).read(),
-                });
-                k += 1;
-            }
-            let results = K::eval(values, numbers);
+            let values = load::<_, IN, OUT>((outputs, inputs), number, i);
+            let results = quick::<K, IN, PARAMS, OUT>(values, params);
             let mut k = 0;
             while k < OUT {
                 let (value, far) = results[k].parts();
@@ -372,6 +383,30 @@ where
         }
     }
     any_far != 0
+}
+
+/// The formula by its quick way.
+#[inline(always)]
+fn quick<K, const IN: usize, const PARAMS: usize, const OUT: usize>(
+    values: [F32<true>; IN],
+    params: [F32<true>; PARAMS],
+) -> [Near; OUT]
+where
+    K: Formula<Near, IN, PARAMS, OUT>,
+{
+    let mut inputs = [Near::new(F32(0.0)); IN];
+    let mut k = 0;
+    while k < IN {
+        inputs[k] = Near::new(values[k]);
+        k += 1;
+    }
+    let mut numbers = [Near::new(F32(0.0)); PARAMS];
+    let mut k = 0;
+    while k < PARAMS {
+        numbers[k] = Near::new(params[k]);
+        k += 1;
+    }
+    K::eval(inputs, numbers)
 }
 
 /// The loop where an output may be an input: all that a block needs is read before anything of it is

@@ -135,6 +135,9 @@ fn moderate_and_far_arguments_mix() {
         let x = Tensor::from(values.clone());
         let close = |y: &Tensor| y.allclose(&Tensor::from(sines.clone()), Default::default());
         assert!(close(&x.sin()));
+        // No element depends on its neighbours.
+        let alone = |&x: &f32| Tensor::from([x]).sin().item() as f32;
+        assert_eq!(x.sin().to_vec::<f32>(), values.iter().map(alone).collect::<Vec<_>>());
         let rest: Vec<f32> = values.iter().map(|&x| x % 2.5).collect();
         assert_eq!(x.fmod(2.5).to_vec::<f32>(), rest);
         assert_eq!(x.fmod(&Tensor::from(vec![2.5f32; n])).to_vec::<f32>(), rest);
