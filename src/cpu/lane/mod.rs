@@ -13,7 +13,7 @@ use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Sub};
 
 pub use float::{F32, F64};
 pub use integer::I64;
-pub use near::Near;
+pub use near::{NEAR_FUNCTIONS, Near};
 
 /// A value of a pointwise formula: arithmetic with its like and with literals, comparison, choice.
 ///
@@ -230,7 +230,7 @@ float_functions!(declare);
 
 macro_rules! declare_special {
     ($($doc:literal $name:ident,)*) => {
-        /// A value with functions that are not vectorised.
+        /// A value with functions that are rare in training.
         ///
         /// ```
         /// use torchrs::ops::pointwise::{Symbol, formula::Special};

@@ -2,7 +2,7 @@
 
 use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Sub};
 
-use super::super::math::{quotient, single};
+use super::super::math::single;
 use super::{F32, Float, Number, Special, float_functions, special_functions};
 
 /// f32 with fused multiply-add, and whether a function on the way to it had an argument that it is wrong for: then
@@ -13,6 +13,9 @@ pub struct Near {
     value: F32<true>,
     far: bool,
 }
+
+/// The functions for which it is another than [`F32`].
+pub const NEAR_FUNCTIONS: &[&str] = &["sin", "cos", "tan", "remainder", "fmod", "floor_divide"];
 
 /// What a comparison of [`Near`] gives.
 #[derive(Clone, Copy)]
@@ -60,8 +63,8 @@ impl Near {
     #[inline(always)]
     fn of_remainder(self, other: Self, f: impl Fn(f32, f32, f32) -> f32) -> Self {
         let (a, b) = (self.value.0, other.value.0);
-        let value = F32(f(a, b, quotient::near_fmod(a, b)));
-        Near { value, far: self.far | other.far | !quotient::is_near(a, b) }
+        let value = F32(f(a, b, single::near_fmod(a, b)));
+        Near { value, far: self.far | other.far | !single::is_near_quotient(a, b) }
     }
 }
 

@@ -1,32 +1,8 @@
 //! f64 functions. Errors are in units in the last place (ulp). Trigonometric functions and powers of f64 are
 //! the system library's (see `lane/float.rs`): exact for every argument, and f64 is rare in training.
 
-pub use super::quotient::double::{floored_quotient, floored_remainder};
-
-/// `a * b + c`, fused where that is an instruction.
-#[inline(always)]
-pub fn fma<const FMA: bool>(a: f64, b: f64, c: f64) -> f64 {
-    if FMA { a.mul_add(b, c) } else { a * b + c }
-}
-
-/// `c[0] + c[1] x + c[2] x^2 + ...`
-#[inline(always)]
-pub(super) fn poly<const FMA: bool, const N: usize>(x: f64, c: [f64; N]) -> f64 {
-    let mut y = c[N - 1];
-    let mut i = N - 1;
-    while i > 0 {
-        i -= 1;
-        y = fma::<FMA>(y, x, c[i]);
-    }
-    y
-}
-
-/// `x` between `low` and `high`; NaN stays NaN.
-#[inline(always)]
-fn clamp(x: f64, low: f64, high: f64) -> f64 {
-    let x = if x < low { low } else { x };
-    if x > high { high } else { x }
-}
+use super::basic::double::{clamp, log_special};
+pub use super::basic::double::{floored_quotient, floored_remainder, fma, nearest, poly};
 
 /// 1.5 * 2^52: adding it rounds to an integer, which is then in the low bits.
 pub const MAGIC: f64 = 6_755_399_441_055_744.0;
@@ -43,19 +19,6 @@ fn power_of_two(t: f64) -> f64 {
 /// 2^n at compile time; n in -1022..=1023.
 pub const fn exact_power_of_two(n: i32) -> f64 {
     f64::from_bits(((n + 1023) as u64) << 52)
-}
-
-/// The nearest integer to a number that is not negative.
-#[inline(always)]
-pub fn nearest<const FMA: bool>(x: f64) -> f64 {
-    /// From here on all are integers, and adding it to those below leaves one.
-    const WHOLE: f64 = exact_power_of_two(52);
-    match FMA {
-        // Where FMA is an instruction, this is one.
-        true => x.round_ties_even(),
-        false if x >= WHOLE => x,
-        false => (x + WHOLE) - WHOLE,
-    }
 }
 
 /// e^r - 1 - r for |r| <= ln 2 / 2.
@@ -152,15 +115,6 @@ fn log_parts<const FMA: bool>(x: f64) -> (f64, f64, f64) {
     );
     let half_square = 0.5 * f * f;
     (e, f, fma::<FMA>(s, half_square + r, -half_square))
-}
-
-/// `y`, or what the logarithm is at 0, at infinity and for negative numbers.
-#[inline(always)]
-fn log_special(x: f64, y: f64) -> f64 {
-    let y = if x == f64::INFINITY { x } else { y };
-    let y = if x == 0.0 { f64::NEG_INFINITY } else { y };
-    // NaN compares false.
-    if x >= 0.0 { y } else { f64::NAN }
 }
 
 /// Natural logarithm, within 1 ulp.

@@ -10,8 +10,8 @@
 //! so the two-step form is used. The coefficients are minimax fits (Remez, in 50 digits) for these
 //! intervals.
 
+mod basic;
 pub mod double;
-pub mod quotient;
 pub mod single;
 pub mod special;
 

@@ -1,5 +1,5 @@
-//! Special functions, which are rare in training: plain scalar f64, also for f32, so that there is one
-//! of each. Relative errors are about 1e-14, but near zeros of the function.
+//! Special functions, which are rare in training: plain scalar f64. `erfc`, `erfinv`, `lgamma` and `digamma` have vector
+//! code of their own for f32 (`single/`); of the others these are the only ones. Relative errors are about 1e-14, but near zeros of the function.
 
 use std::f64::consts::{FRAC_2_SQRT_PI, PI, SQRT_2};
 

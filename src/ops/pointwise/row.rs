@@ -360,7 +360,7 @@ pub const fn mentioned(formula: &str, names: &[&str]) -> u32 {
 /// assert!(reduces("g * cos(x)") && !reduces("g * cosh(x)"));
 /// ```
 pub const fn reduces(formula: &str) -> bool {
-    mentioned(formula, &["sin", "cos", "tan", "remainder", "fmod", "floor_divide"]) != 0
+    mentioned(formula, crate::cpu::lane::NEAR_FUNCTIONS) != 0
 }
 
 const fn mentions(text: &[u8], name: &[u8]) -> bool {

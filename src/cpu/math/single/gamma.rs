@@ -2,12 +2,7 @@
 
 use std::f64::consts::PI;
 
-use super::super::double::{self, fma};
-
-#[inline(always)]
-fn poly<const FMA: bool, const N: usize>(x: f64, c: [f64; N]) -> f64 {
-    double::poly::<FMA, N>(x, c)
-}
+use super::super::double::{self, fma, poly};
 
 /// From here on Stirling's series has what is needed.
 const SHIFT: f64 = 8.0;

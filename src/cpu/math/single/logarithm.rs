@@ -1,6 +1,6 @@
 //! Logarithms.
 
-use super::{LN2_HI, LN2_LO, SQRT_HALF, fma, poly};
+use super::{LN2_HI, LN2_LO, SQRT_HALF, fma, log_special, poly};
 
 /// [`log_parts_of_normal`] for all x > 0, subnormal ones too.
 #[inline(always)]
@@ -33,15 +33,6 @@ fn log_parts_of_normal<const FMA: bool>(x: f32) -> (f32, f32, f32) {
     );
     let z = f * f;
     (e, f, fma::<FMA>(-0.5, z, f * z * q))
-}
-
-/// `y`, or what the logarithm is at 0, at infinity and for negative numbers.
-#[inline(always)]
-fn log_special(x: f32, y: f32) -> f32 {
-    let y = if x == f32::INFINITY { x } else { y };
-    let y = if x == 0.0 { f32::NEG_INFINITY } else { y };
-    // NaN compares false.
-    if x >= 0.0 { y } else { f32::NAN }
 }
 
 /// Natural logarithm, within 1 ulp.
