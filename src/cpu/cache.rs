@@ -38,7 +38,7 @@ pub fn are_far(bytes: usize) -> bool {
 /// is read.
 #[inline]
 pub fn is_beyond(bytes: usize) -> bool {
-    bytes > 32 << 20
+    bytes >= 32 << 20
 }
 
 #[inline]

@@ -5,9 +5,11 @@ use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
+use super::cache::is_beyond;
 use super::format::Format;
 use super::plan::{Operand, Plan};
 use super::prefetch::prefetch;
+use super::reversed::Reversed;
 use super::threads::{GRAIN, parallel_for};
 use super::vector::{Plain, Square, with_registers};
 use super::vectorize::{Kernel, vectorize};
@@ -128,14 +130,16 @@ impl Job {
     unsafe fn strided<T: Copy>(&self) {
         let (plan, rows, inner) = (&self.plan, self.plan.rows(), self.plan.inner());
         let (to_step, from_step) = (plan.inner_stride(0), plan.inner_stride(1));
-        let backwards = to_step == size_of::<T>() as isize && from_step == -to_step;
+        let reversed = to_step == size_of::<T>() as isize && from_step == -to_step;
+        // Of what does not fit in the caches beside its source.
+        let streaming = is_beyond(2 * rows * inner * size_of::<T>());
         // SAFETY: columns of a row on both sides.
         let row = |[to, from]: [isize; 2], columns: Range<usize>| unsafe {
             let (to, from) = (self.to.offset(to), self.from.offset(from));
-            if backwards {
+            if reversed {
                 let to = to.cast::<T>().add(columns.start);
-                let last = from.cast::<T>().sub(columns.end - 1);
-                return vectorize(Backwards { to, last, count: columns.len() });
+                let from = from.cast::<T>().sub(columns.end - 1);
+                return vectorize(Reversed { to, from, count: columns.len(), streaming });
             }
             for i in columns {
                 let value = from.offset(i as isize * from_step).cast::<T>().read();
@@ -196,32 +200,6 @@ impl Job {
                 });
             }
         });
-    }
-}
-
-/// Neighbours in the other order.
-struct Backwards<T> {
-    to: *mut T,
-    /// What goes to the last place.
-    last: *const T,
-    count: usize,
-}
-
-impl<T: Copy> Kernel for Backwards<T> {
-    type Output = ();
-    const WIDE: bool = false;
-    #[inline(always)]
-    fn run<const FMA: bool>(self) {
-        // SAFETY: `strided`'s caller promised `count` elements on both sides, apart from each other.
-        let (to, from) = unsafe {
-            (
-                std::slice::from_raw_parts_mut(self.to, self.count),
-                std::slice::from_raw_parts(self.last, self.count),
-            )
-        };
-        for (to, from) in to.iter_mut().zip(from.iter().rev()) {
-            *to = *from;
-        }
     }
 }
 
@@ -517,7 +495,7 @@ mod tests {
 
     #[test]
     fn rows_that_are_read_backwards() {
-        for (rows, n) in (1..70).map(|n| (3, n)).chain([(1, 70_000), (300, 400)]) {
+        for (rows, n) in (1..70).map(|n| (3, n)).chain([(1, 70_000), (300, 400), (4097, 1031)]) {
             backwards::<u8>(rows, n, |i| i as u8);
             backwards::<u16>(rows, n, |i| i as u16);
             backwards::<u32>(rows, n, |i| i as u32);

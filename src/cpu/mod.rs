@@ -32,6 +32,7 @@ pub mod plan;
 mod pool;
 pub mod prefetch;
 pub mod recurrent;
+mod reversed;
 pub mod row;
 pub mod streaming;
 pub mod threads;

@@ -189,21 +189,45 @@ impl Plan {
     pub fn for_rows<const N: usize>(&self, rows: Range<usize>, mut each: impl FnMut([isize; N])) {
         let dims = &self.dims[..self.dims.len() - 1];
         let mut offsets: [isize; N] = std::array::from_fn(|k| self.row_offset(rows.start, k));
-        let mut index: SmallVec<[usize; 8]> = SmallVec::from_elem(0, dims.len());
+        let Some((&size, outer)) = dims.split_last() else {
+            return rows.for_each(|_| each(offsets));
+        };
+        let mut index: SmallVec<[usize; 8]> = SmallVec::from_elem(0, outer.len());
         let index = &mut index[..];
-        let mut left = rows.start;
-        for (i, &size) in index.iter_mut().zip(dims).rev() {
-            *i = left % size;
-            left /= size;
+        let mut before = rows.start / size;
+        for (i, &size) in index.iter_mut().zip(outer).rev() {
+            *i = before % size;
+            before /= size;
         }
-        for _ in rows {
-            each(offsets);
-            for d in (0..dims.len()).rev() {
+        // No iterators from here on: where they are not inlined, they cost more than a short row's copy.
+        let steps_along = |d: usize| {
+            let mut steps = [0; N];
+            steps.copy_from_slice(&self.strides[d * self.operands..][..N]);
+            steps
+        };
+        let steps = steps_along(outer.len());
+        let (mut at, mut left) = (rows.start % size, rows.len());
+        while left > 0 {
+            // Up to the end of the last of these dimensions, without a look at the others.
+            let run = if left < size - at { left } else { size - at };
+            let mut i = 0;
+            while i < run {
+                each(offsets);
+                for k in 0..N {
+                    offsets[k] += steps[k];
+                }
+                i += 1;
+            }
+            left -= run;
+            at = 0;
+            for k in 0..N {
+                offsets[k] -= size as isize * steps[k];
+            }
+            for d in (0..outer.len()).rev() {
                 index[d] += 1;
-                let ended = index[d] == dims[d];
-                let turns = if ended { 1 - dims[d] as isize } else { 1 };
-                // No iterators: where they are not inlined, they cost more than a short row's copy.
-                let steps = &self.strides[d * self.operands..][..N];
+                let ended = index[d] == outer[d];
+                let turns = if ended { 1 - outer[d] as isize } else { 1 };
+                let steps = steps_along(d);
                 for k in 0..N {
                     offsets[k] += turns * steps[k];
                 }

@@ -1,9 +1,14 @@
 //! Copies and zeros past the cache, for results that are too large to stay in it: an ordinary store first
 //! reads the line that it will overwrite, which costs half of the memory's bandwidth.
 
+use std::mem::MaybeUninit;
+
 use super::cache::is_beyond;
 use super::parts::Shared;
 use super::threads::{get_num_threads, parallel_for};
+
+/// Bytes of a cache line.
+pub const LINE: usize = 64;
 
 /// Copies `len` bytes from `from` to `to`, which do not overlap. After the last of some copies it takes
 /// [`finish`].
@@ -27,12 +32,12 @@ pub unsafe fn copy_streaming(to: *mut u8, from: *const u8, len: usize) {
 #[inline(always)]
 fn by_lines(to: *mut u8, len: usize, rest: impl Fn(usize, usize), line: impl Fn(usize)) {
     let head = to.align_offset(16).min(len);
-    let lines = (len - head) / 64;
+    let lines = (len - head) / LINE;
     rest(0, head);
     for i in 0..lines {
-        line(head + i * 64);
+        line(head + i * LINE);
     }
-    let done = head + lines * 64;
+    let done = head + lines * LINE;
     rest(done, len - done);
 }
 
@@ -57,7 +62,38 @@ pub unsafe fn copy_line_streaming(to: *mut u8, from: *const u8) {
     #[cfg(not(target_arch = "x86_64"))]
     // SAFETY: the caller's promises.
     unsafe {
-        to.copy_from_nonoverlapping(from, 64);
+        to.copy_from_nonoverlapping(from, LINE);
+    }
+}
+
+/// Copies the numbers of a cache line in the other order, as [`copy_line_streaming`] does.
+///
+/// # Safety
+/// As [`copy_line_streaming`]; 16 bytes are some whole numbers.
+#[inline(always)]
+pub unsafe fn reverse_line_streaming<T: Copy>(to: *mut T, from: *const T) {
+    let quarter = 16 / size_of::<T>();
+    let mut i = 0;
+    while i < 4 {
+        // SAFETY: the caller's promises; SSE2 is part of x86-64. All of a quarter is written before it is read.
+        unsafe {
+            let (to, from) = (to.add((3 - i) * quarter), from.add(i * quarter));
+            let mut reversed = MaybeUninit::<u128>::uninit();
+            let mut k = 0;
+            while k < quarter {
+                reversed.as_mut_ptr().cast::<T>().add(k).write(from.add(quarter - 1 - k).read());
+                k += 1;
+            }
+            let reversed = reversed.assume_init();
+            #[cfg(target_arch = "x86_64")]
+            std::arch::x86_64::_mm_stream_si128(
+                to.cast(),
+                std::mem::transmute::<u128, _>(reversed),
+            );
+            #[cfg(not(target_arch = "x86_64"))]
+            to.cast::<u128>().write_unaligned(reversed);
+        }
+        i += 1;
     }
 }
 
@@ -86,7 +122,7 @@ pub unsafe fn zero(to: *mut u8, len: usize, together: usize) {
         // SAFETY: the caller's promise, of a part.
         return in_parts(to, len, |to, len| unsafe { to.write_bytes(0, len) });
     }
-    let zeros = [0u8; 64];
+    let zeros = [0u8; LINE];
     in_parts(to, len, |to, len| {
         // SAFETY: as above; the ranges are inside of `len`.
         unsafe {
@@ -107,7 +143,7 @@ fn in_parts(to: *mut u8, len: usize, each: impl Fn(*mut u8, usize) + Sync) {
         return each(to, len);
     }
     // As large as can be: a long stretch is what the C library's loop works for.
-    let part = len.div_ceil(get_num_threads()).max(PART).next_multiple_of(64);
+    let part = len.div_ceil(get_num_threads()).max(PART).next_multiple_of(LINE);
     let to = Shared::new(to);
     parallel_for(len.div_ceil(part), 1, |parts| {
         for i in parts {
