@@ -76,7 +76,7 @@ mod tests {
                     let mut target = vec![value(1000); 400];
                     let (to, from) = (target[start..].as_mut_ptr(), source[start / 3..].as_ptr());
                     vectorize(Reversed { to, from, count, streaming });
-                    let want = (0..400).map(|i| match i.checked_sub(start) {
+                    let want = (0..400usize).map(|i| match i.checked_sub(start) {
                         Some(i) if i < count => value(start / 3 + count - 1 - i),
                         _ => value(1000),
                     });
