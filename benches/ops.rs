@@ -10,7 +10,7 @@ mod bench;
 use bench::Bench;
 use torchrs::{Dtype, Tensor, autograd, manual_seed, no_grad};
 
-use Dtype::{BF16, F32, I64};
+use Dtype::{BF16, F16, F32, I64};
 
 fn randn(shape: impl AsRef<[usize]>) -> Tensor {
     Tensor::randn(shape, F32)
@@ -61,10 +61,15 @@ fn reductions(bench: &Bench) {
     let half = a.to_dtype(BF16);
     bench.bytes("sum_dim0_4096_bf16", by / 2, || half.sum_dim(&[0], false));
     bench.bytes("sum_dim1_4096_bf16", by / 2, || half.sum_dim(&[1], false));
+    let half = a.to_dtype(F16);
+    bench.bytes("sum_dim1_4096_f16", by / 2, || half.sum_dim(&[1], false));
     let planes = randn([8, 2048, 7, 7]);
     bench.bytes("mean_hw_8x2048x7x7", 4 * planes.numel(), || planes.mean_dim(&[2, 3], false));
     let short = randn([8192, 128]);
     bench.bytes("sum_dim1_8192x128", 4 * short.numel(), || short.sum_dim(&[1], false));
+    let (half, brain) = (short.to_dtype(F16), short.to_dtype(BF16));
+    bench.bytes("sum_dim1_8192x128_f16", 2 * short.numel(), || half.sum_dim(&[1], false));
+    bench.bytes("sum_dim1_8192x128_bf16", 2 * short.numel(), || brain.sum_dim(&[1], false));
     bench.bytes("amax_dim1_8192x128", 4 * short.numel(), || short.amax(&[1], false));
     let small = randn([64, 128]);
     bench.bytes("sum_dim0_64x128", 4 * small.numel(), || small.sum_dim(&[0], false));

@@ -13,6 +13,15 @@ pub trait Widen: Copy + Default + Send + Sync + 'static {
     fn widen(self) -> Self::Wide;
     /// The nearest value, ties to even.
     fn narrow(wide: Self::Wide) -> Self;
+    /// [`widen`](Self::widen) of each of some neighbours. `FMA` as in [`vectorize`](super::vectorize).
+    #[inline(always)]
+    fn widen_some<const FMA: bool, const Q: usize>(some: &[Self; Q]) -> [Self::Wide; Q] {
+        let mut wide = [Self::Wide::default(); Q];
+        for j in 0..Q {
+            wide[j] = some[j].widen();
+        }
+        wide
+    }
 }
 
 /// f32 or f64: what floating-point kernels compute in.
@@ -113,6 +122,20 @@ impl Widen for f16 {
         let scaled = (f32::from_bits(magnitude) * f32::from_bits(0x7780_0000)).to_bits();
         let special = if magnitude >= 0x0f80_0000 { 0x7f80_0000 } else { 0 };
         f32::from_bits(scaled | special | (bits & 0x8000) << 16)
+    }
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    fn widen_some<const FMA: bool, const Q: usize>(some: &[f16; Q]) -> [f32; Q] {
+        let mut wide = [0.0; Q];
+        if FMA && Q.is_multiple_of(8) {
+            // SAFETY: as many on both sides; whatever has FMA has F16C.
+            unsafe { super::halves::widen_f16(some.as_ptr(), wide.as_mut_ptr(), Q) };
+        } else {
+            for j in 0..Q {
+                wide[j] = some[j].widen();
+            }
+        }
+        wide
     }
     #[inline(always)]
     fn narrow(wide: f32) -> f16 {

@@ -68,17 +68,21 @@ fn runs<F: Fold, const FMA: bool, const Q: usize>(
     let n = xa.len();
     let (xb, xc, xd) = (&xb[..n], &xc[..n], &xd[..n]);
     for i in 0..n {
+        let more = f.map_some::<FMA, Q>(&xa[i], p[0]);
         for j in 0..Q {
-            a[j] = f.combine(a[j], f.map::<FMA>(xa[i][j], p[0]));
+            a[j] = f.combine(a[j], more[j]);
         }
+        let more = f.map_some::<FMA, Q>(&xb[i], p[1]);
         for j in 0..Q {
-            b[j] = f.combine(b[j], f.map::<FMA>(xb[i][j], p[1]));
+            b[j] = f.combine(b[j], more[j]);
         }
+        let more = f.map_some::<FMA, Q>(&xc[i], p[2]);
         for j in 0..Q {
-            c[j] = f.combine(c[j], f.map::<FMA>(xc[i][j], p[2]));
+            c[j] = f.combine(c[j], more[j]);
         }
+        let more = f.map_some::<FMA, Q>(&xd[i], p[3]);
         for j in 0..Q {
-            d[j] = f.combine(d[j], f.map::<FMA>(xd[i][j], p[3]));
+            d[j] = f.combine(d[j], more[j]);
         }
     }
     [a, b, c, d]
@@ -138,8 +142,9 @@ fn one<F: Fold, const FMA: bool, const Q: usize>(f: &F, x: &[F::In], p: F::Param
     }
     let rest = x[RUNS * each..].as_chunks::<Q>().0;
     for i in 0..rest.len() {
+        let more = f.map_some::<FMA, Q>(&rest[i], p);
         for j in 0..Q {
-            lanes[j] = f.combine(lanes[j], f.map::<FMA>(rest[i][j], p));
+            lanes[j] = f.combine(lanes[j], more[j]);
         }
     }
     finish::<F, FMA, Q>(f, apart(lanes), x, p)
@@ -196,8 +201,9 @@ fn finish<F: Fold, const FMA: bool, const Q: usize>(
         // They are read with some that are done already, and are not taken again.
         let taken: &[u32; Q] = TAKEN[MOST_LANES - Q + left..].first_chunk().expect("`Q` and more");
         let x: &[F::In; Q] = x[x.len() - Q..].first_chunk().expect("`Q` of them");
+        let values = f.map_some::<FMA, Q>(x, p);
         for j in 0..Q {
-            let more = f.combine(lanes[j], f.map::<FMA>(x[j], p));
+            let more = f.combine(lanes[j], values[j]);
             lanes[j] = if taken[j] > 0 { more } else { lanes[j] };
         }
     }
@@ -295,8 +301,9 @@ unsafe fn short_rows<F: Fold, const FMA: bool, const Q: usize>(job: &Job<F>) {
             };
             let (p, mut lanes) = (f.param((output + i) % outputs), [f.identity(); Q]);
             for some in x.as_chunks::<Q>().0 {
+                let more = f.map_some::<FMA, Q>(some, p);
                 for j in 0..Q {
-                    lanes[j] = f.combine(lanes[j], f.map::<FMA>(some[j], p));
+                    lanes[j] = f.combine(lanes[j], more[j]);
                 }
             }
             let value = finish::<F, FMA, Q>(f, lanes, x, p);

@@ -36,6 +36,19 @@ pub trait Fold: Sync {
     fn param(&self, output: usize) -> Self::Param;
     /// The value of one element.
     fn map<const FMA: bool>(&self, x: Self::In, param: Self::Param) -> Self::Acc;
+    /// The values of some elements.
+    #[inline(always)]
+    fn map_some<const FMA: bool, const Q: usize>(
+        &self,
+        some: &[Self::In; Q],
+        param: Self::Param,
+    ) -> [Self::Acc; Q] {
+        let mut values = [self.identity(); Q];
+        for j in 0..Q {
+            values[j] = self.map::<FMA>(some[j], param);
+        }
+        values
+    }
     /// The value of two parts together.
     fn combine(&self, a: Self::Acc, b: Self::Acc) -> Self::Acc;
 }

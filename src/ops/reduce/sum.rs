@@ -38,6 +38,10 @@ impl<T: Widen<Wide: Real>> Fold for FloatSum<T> {
         x.widen()
     }
     #[inline(always)]
+    fn map_some<const FMA: bool, const Q: usize>(&self, some: &[T; Q], (): ()) -> [T::Wide; Q] {
+        T::widen_some::<FMA, Q>(some)
+    }
+    #[inline(always)]
     fn combine(&self, a: T::Wide, b: T::Wide) -> T::Wide {
         a.add(b)
     }
