@@ -349,6 +349,22 @@ unsafe fn product<
             }
             return;
         }
+        if !V::MASKS && p.c_column == 1 && p.n >= V::LANES && !p.add {
+            for i in 0..M {
+                let (row, sums) = (result.add(i * p.c_row), lines.add(i * S * V::LANES));
+                let mut j = 0;
+                while j + V::LANES <= p.n {
+                    V::load(sums.add(j)).store(row.add(j));
+                    j += V::LANES;
+                }
+                if j < p.n {
+                    // The last ones, some of which are there already.
+                    let j = p.n - V::LANES;
+                    V::load(sums.add(j)).store(row.add(j));
+                }
+            }
+            return;
+        }
         // Dense columns, as those of a transposed product, have a loop of known distances.
         for j in 0..p.n {
             let (column, sums) = (result.add(j * p.c_column), lines.add(j));

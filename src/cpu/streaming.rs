@@ -86,10 +86,10 @@ pub unsafe fn reverse_line_streaming<T: Copy>(to: *mut T, from: *const T) {
             }
             let reversed = reversed.assume_init();
             #[cfg(target_arch = "x86_64")]
-            std::arch::x86_64::_mm_stream_si128(
-                to.cast(),
-                std::mem::transmute::<u128, _>(reversed),
-            );
+            {
+                use std::arch::x86_64::{__m128i, _mm_stream_si128};
+                _mm_stream_si128(to.cast(), std::mem::transmute::<u128, __m128i>(reversed));
+            }
             #[cfg(not(target_arch = "x86_64"))]
             to.cast::<u128>().write_unaligned(reversed);
         }

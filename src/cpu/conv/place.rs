@@ -42,9 +42,9 @@ impl Place {
         }
     }
 
-    pub fn finished(mut self, t: Target) -> Self {
+    /// After all points are added.
+    pub fn finish(&mut self, t: Target) {
         self.straight = t.column == 1 && self.runs.len() == 1 && self.runs[0].lane == 0;
-        self
     }
 }
 
