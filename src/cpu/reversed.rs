@@ -73,7 +73,7 @@ mod tests {
             for count in (0..70).chain([300]) {
                 for streaming in [false, true] {
                     let source: Vec<T> = (0..400).map(value).collect();
-                    let mut target = vec![value(1000); 400];
+                    let mut target = [value(1000); 400];
                     let (to, from) = (target[start..].as_mut_ptr(), source[start / 3..].as_ptr());
                     vectorize(Reversed { to, from, count, streaming });
                     let want = (0..400usize).map(|i| match i.checked_sub(start) {
