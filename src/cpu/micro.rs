@@ -349,6 +349,7 @@ unsafe fn product<
             }
             return;
         }
+        // Number by number a row would take as long as its sums.
         if !V::MASKS && p.c_column == 1 && p.n >= V::LANES && !p.add {
             for i in 0..M {
                 let (row, sums) = (result.add(i * p.c_row), lines.add(i * S * V::LANES));

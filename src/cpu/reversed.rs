@@ -9,9 +9,9 @@ const AHEAD: usize = 4096;
 
 /// Neighbours in the other order.
 pub struct Reversed<T> {
-    /// The first place, of what the last number is.
+    /// The first place, where the last number goes.
     pub to: *mut T,
-    /// The first number, which goes to the last place.
+    /// The first number.
     pub from: *const T,
     /// How many.
     pub count: usize,
