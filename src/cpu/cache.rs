@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+/// Bytes of a cache line.
+pub const LINE: usize = 64;
 /// Where the system does not say: what most processors have at least.
 const FIRST: usize = 32 << 10;
 const SECOND: usize = 512 << 10;

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-use super::cache::is_beyond;
+use super::cache::{LINE, is_beyond};
 use super::format::Format;
 use super::plan::{Operand, Plan};
 use super::prefetch::prefetch;
@@ -252,7 +252,7 @@ unsafe fn square<T: Copy, const FMA: bool>(
 ) {
     for j in 0..SIDE as isize {
         // Lines of a source are often pages apart, which the processor does not foresee.
-        for line in (0..SIDE * size_of::<T>()).step_by(64) {
+        for line in (0..SIDE * size_of::<T>()).step_by(LINE) {
             prefetch(from.wrapping_offset((j + AHEAD) * from_step).wrapping_add(line));
         }
     }
@@ -328,7 +328,7 @@ impl Kernel for Rows {
                 self.from.wrapping_offset(i * self.steps[1]),
             );
             // The processor foresees the next lines of a row, not the next rows.
-            for line in (0..self.len.min(SHORT)).step_by(64) {
+            for line in (0..self.len.min(SHORT)).step_by(LINE) {
                 prefetch(from.wrapping_offset(ROWS_AHEAD * self.steps[1]).wrapping_add(line));
             }
             // SAFETY: `dense` gives rows inside the plan, which has them on both sides, apart.

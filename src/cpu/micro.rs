@@ -10,6 +10,7 @@ use std::ptr::{null, null_mut};
 
 use super::widen::Real;
 
+use super::cache::LINE;
 use super::float::Float;
 use super::prefetch::{prefetch, prefetch_later};
 use super::vector::{Plain, Vector};
@@ -113,8 +114,6 @@ impl<T> Default for Product<T> {
     }
 }
 
-/// Bytes of a cache line.
-pub(super) const LINE: usize = 64;
 /// Most numbers of any tile, 14 rows of 32.
 const MOST_NUMBERS: usize = 14 * 32;
 
@@ -349,7 +348,7 @@ unsafe fn product<
             }
             return;
         }
-        // Number by number a row would take as long as its sums.
+        // Not number by number, which takes longer.
         if !V::MASKS && p.c_column == 1 && p.n >= V::LANES && !p.add {
             for i in 0..M {
                 let (row, sums) = (result.add(i * p.c_row), lines.add(i * S * V::LANES));

@@ -2,6 +2,7 @@
 
 use super::widen::Real;
 
+use super::cache::LINE;
 use super::float::Float;
 use super::isa;
 use super::micro::Tile;
@@ -33,8 +34,6 @@ pub struct Panels<T> {
 
 /// Panels that are packed together.
 const GROUP: usize = 16;
-/// Bytes of a cache line.
-const LINE: usize = 64;
 /// Rows that are asked for ahead of their use: they are often a page apart, which the processor does not
 /// foresee.
 const AHEAD: isize = 8;

@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 
+use super::cache::LINE;
 use super::float::Float;
 
 /// A value of pointers that the threads of one loop share.
@@ -101,7 +102,7 @@ pub fn with_scratch<T: Float, R>(len: usize, body: impl FnOnce(&mut [T]) -> R) -
         if memory.len() < words {
             memory.resize(words, 0);
         }
-        let skip = memory.as_ptr().align_offset(64).min(8);
+        let skip = memory.as_ptr().align_offset(LINE).min(8);
         let start = memory[skip..].as_mut_ptr().cast::<T>();
         // SAFETY: the words are initialised, `len` numbers fit behind `skip`, their alignment is at
         // most 8, and any bits are a valid f32 or f64.

@@ -209,7 +209,7 @@ impl Plan {
         let (mut at, mut left) = (rows.start % size, rows.len());
         while left > 0 {
             // Up to the end of the last of these dimensions, without a look at the others.
-            let run = if left < size - at { left } else { size - at };
+            let run = left.min(size - at);
             let mut i = 0;
             while i < run {
                 each(offsets);

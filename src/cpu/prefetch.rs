@@ -1,6 +1,8 @@
 //! Having memory brought in before it is read. Processors foresee rising addresses by themselves, but not
 //! beyond a page, and not for many streams at once.
 
+use super::cache::LINE;
+
 /// Has the cache line with `at` brought in; any address will do.
 #[inline(always)]
 pub fn prefetch<T>(at: *const T) {
@@ -46,7 +48,7 @@ pub struct Later<T> {
 
 impl<T> Later<T> {
     /// Elements of a cache line.
-    const LINE: usize = 64 / size_of::<T>();
+    const LINE: usize = LINE / size_of::<T>();
 
     /// `each` elements from `first` on, and in each of the other rows, `distance` apart, in so many `turns`.
     pub fn new(

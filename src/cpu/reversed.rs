@@ -1,7 +1,8 @@
 //! Rows that are copied in the other order.
 
+use super::cache::LINE;
 use super::prefetch::prefetch;
-use super::streaming::{LINE, finish, reverse_line_streaming};
+use super::streaming::{finish, reverse_line_streaming};
 use super::vectorize::Kernel;
 
 /// Bytes ahead of what is read that are asked for.

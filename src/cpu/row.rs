@@ -19,15 +19,6 @@ pub trait Float: Widen<Wide: Real + Ordered> {}
 impl<T: Widen<Wide: Real + Ordered>> Float for T {}
 
 #[inline(always)]
-fn widened<T: Float>(x: &[T; N]) -> [T::Wide; N] {
-    let mut wide = [T::Wide::ZERO; N];
-    for j in 0..N {
-        wide[j] = x[j].widen();
-    }
-    wide
-}
-
-#[inline(always)]
 fn padded<T: Float>(tail: &[T], pad: T::Wide) -> [T::Wide; N] {
     let mut wide = [pad; N];
     for (w, x) in wide.iter_mut().zip(tail) {
@@ -41,7 +32,7 @@ fn padded<T: Float>(tail: &[T], pad: T::Wide) -> [T::Wide; N] {
 #[inline(always)]
 pub fn tail<T: Float>(all: &[T], n: usize, pad: T::Wide) -> [T::Wide; N] {
     let Some(group) = all.first_chunk() else { return padded(&all[..n], pad) };
-    let (mut wide, n) = (widened(group), n as u32);
+    let (mut wide, n) = (T::widen_some::<false, N>(group), n as u32);
     for j in 0..N {
         wide[j] = if (j as u32) < n { wide[j] } else { pad };
     }
@@ -201,7 +192,7 @@ pub(crate) use map;
 #[inline(always)]
 pub fn group<T: Float>(groups: &[[T; N]], tail: &[T], g: usize, pad: T::Wide) -> [T::Wide; N] {
     match groups.get(g) {
-        Some(group) => widened(group),
+        Some(group) => T::widen_some::<false, N>(group),
         None => padded(tail, pad),
     }
 }

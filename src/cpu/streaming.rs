@@ -3,12 +3,9 @@
 
 use std::mem::MaybeUninit;
 
-use super::cache::is_beyond;
+use super::cache::{LINE, is_beyond};
 use super::parts::Shared;
 use super::threads::{get_num_threads, parallel_for};
-
-/// Bytes of a cache line.
-pub const LINE: usize = 64;
 
 /// Copies `len` bytes from `from` to `to`, which do not overlap. After the last of some copies it takes
 /// [`finish`].

@@ -3,6 +3,8 @@
 
 use half::{bf16, f16};
 
+#[cfg(target_arch = "x86_64")]
+use super::halves::widen_f16;
 use super::math::{double, single};
 
 /// A stored element and the type that kernels compute in.
@@ -127,13 +129,10 @@ impl Widen for f16 {
     #[inline(always)]
     fn widen_some<const FMA: bool, const Q: usize>(some: &[f16; Q]) -> [f32; Q] {
         let mut wide = [0.0; Q];
-        if FMA && Q.is_multiple_of(8) {
-            // SAFETY: as many on both sides; whatever has FMA has F16C.
-            unsafe { super::halves::widen_f16(some.as_ptr(), wide.as_mut_ptr(), Q) };
-        } else {
-            for j in 0..Q {
-                wide[j] = some[j].widen();
-            }
+        // SAFETY: as many on both sides; whatever has FMA has F16C.
+        let done = if FMA { unsafe { widen_f16(some.as_ptr(), wide.as_mut_ptr(), Q) } } else { 0 };
+        for j in done..Q {
+            wide[j] = some[j].widen();
         }
         wide
     }

@@ -14,7 +14,7 @@ use super::samples::{OpSample, values};
 use super::scan::around;
 use super::{gpu, indexing};
 use crate::autograd::{no_grad, record, record_inplace};
-use crate::cpu::cache::are_far;
+use crate::cpu::cache::{LINE, are_far};
 use crate::cpu::fold::{Shared, SharedMut};
 use crate::cpu::prefetch::prefetch;
 use crate::cpu::streaming::{copy_line_streaming, finish};
@@ -141,7 +141,7 @@ impl Kernel for TakeRows<'_> {
             // SAFETY: a row of the result is written once; both have `row` bytes, a whole number of lines.
             unsafe {
                 let out = to.at(first * row);
-                for byte in (0..row).step_by(64) {
+                for byte in (0..row).step_by(LINE) {
                     for turn in 0..TURNS {
                         prefetch(later[turn].add(byte));
                         copy_line_streaming(out.add(turn * row + byte), at[turn].add(byte));

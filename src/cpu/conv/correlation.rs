@@ -288,16 +288,12 @@ impl<T: Float> Block<'_, T> {
                 let planes = (self.sizes.inputs, self.field.channel);
                 later.push(Later::new(first, each, planes, turns));
             }
-            let lanes = self.tile.columns / SIDE;
-            let seen = self.seen(n, i + range.start / lines.pitch);
-            // Where it is kept: to be moved, what was just written of it would have to have arrived.
-            places.push(Place::new(range.len().next_multiple_of(lanes), seen));
-            let place = places.last_mut().expect("just pushed");
-            self.place_in_line(lines, n, i, range, place);
+            let place = self.place_in_line(lines, n, i, range);
             // All that tiles read: the panel's registers of each row.
             let reach = at + self.farthest + place.wide;
             assert!(reach <= self.source.len(), "the field's slack is too short");
             sources.push(self.source[at..].as_ptr());
+            places.push(place);
         }
         with_scratch(self.most_filters() * self.tile.widest, |spill: &mut [T]| {
             for piece in self.pieces {
@@ -480,21 +476,16 @@ impl<T: Float> Block<'_, T> {
             place.seen = place.seen.or(self.seen(n, i));
             at += len;
         }
-        place.finish(self.target);
-        place
+        place.finished(self.target)
     }
 
-    /// Adds to a new place where the points of the panel that is `range` of line i of image n go.
-    fn place_in_line(
-        &self,
-        lines: Lines,
-        n: usize,
-        i: usize,
-        range: Range<usize>,
-        place: &mut Place,
-    ) {
+    /// Where the points of the panel that is `range` of line i of image n go.
+    fn place_in_line(&self, lines: Lines, n: usize, i: usize, range: Range<usize>) -> Place {
         let [_, width] = self.sizes.grid;
         let Range { start: j, end } = range;
+        let lanes = self.tile.columns / SIDE;
+        let seen = self.seen(n, i + j / lines.pitch);
+        let mut place = Place::new(range.len().next_multiple_of(lanes), seen);
         let mut at = j;
         while at < end {
             let (row, column) = (i + at / lines.pitch, at % lines.pitch);
@@ -505,6 +496,6 @@ impl<T: Float> Block<'_, T> {
             }
             at = next;
         }
-        place.finish(self.target);
+        place.finished(self.target)
     }
 }

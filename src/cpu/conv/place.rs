@@ -42,9 +42,9 @@ impl Place {
         }
     }
 
-    /// After all points are added.
-    pub fn finish(&mut self, t: Target) {
+    pub fn finished(mut self, t: Target) -> Self {
         self.straight = t.column == 1 && self.runs.len() == 1 && self.runs[0].lane == 0;
+        self
     }
 }
 

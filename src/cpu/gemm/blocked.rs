@@ -5,10 +5,10 @@
 use std::mem::MaybeUninit;
 
 use super::{Gemm, Matrix};
-use crate::cpu::cache;
+use crate::cpu::cache::{self, LINE};
 use crate::cpu::float::Float;
 use crate::cpu::isa;
-use crate::cpu::micro::{Aside, LINE, Product, TOGETHER, Tile, heights};
+use crate::cpu::micro::{Aside, Product, TOGETHER, Tile, heights};
 use crate::cpu::pack::Panels;
 use crate::cpu::parts::with_scratch;
 use crate::cpu::prefetch::Later;

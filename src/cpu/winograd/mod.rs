@@ -25,6 +25,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use super::cache::LINE;
 use super::conv::{Sizes, Target};
 use super::float::Float;
 use super::isa;
@@ -190,8 +191,8 @@ impl Stride {
 /// The least length from `len` on of an odd number of cache lines: what is so far apart for each of the
 /// products has its own sets of a cache.
 fn apart(len: usize) -> usize {
-    const LINE: usize = 64 / size_of::<f32>();
-    (len.div_ceil(LINE) | 1) * LINE
+    let line = LINE / size_of::<f32>();
+    (len.div_ceil(line) | 1) * line
 }
 
 fn tile() -> Tile<f32> {

@@ -171,3 +171,21 @@ pub(super) fn samples() -> Vec<OpSample> {
         OpSample::new("sum_to_size, leading", x(), |x| x[0].sum_to_size(&[4])),
     ]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Widening is exact, so that the sums of halves are those of the same numbers in f32, whatever widens them.
+    #[test]
+    fn halves_add_up_as_their_wide_numbers_do() {
+        for n in (1..140).chain([512, 513, 2048, 5001]) {
+            for to in [Dtype::F16, Dtype::BF16] {
+                let x = values([5, n], n as u64).to_dtype(to);
+                let dims = Dims::new("sum", &x, &[1], false);
+                let (got, want) = (wide_sum(&x, &dims), wide_sum(&x.to_dtype(Dtype::F32), &dims));
+                assert_eq!(got.to_vec::<f32>(), want.to_vec::<f32>(), "{n} of {to}");
+            }
+        }
+    }
+}
