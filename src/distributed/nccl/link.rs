@@ -94,7 +94,8 @@ impl Link {
         id.0.copy_from_slice(&cards[..128]);
         const DOING: &str = "joins an NCCL communicator";
         lane::shared(device)?.drain(deadline, || doing(host, DOING))?;
-        let communicator = Communicator::begin(id, world, rank, device)?;
+        let communicator = Communicator::begin(id, world, rank, device)
+            .map_err(|error| cause(host, error, &doing(host, DOING)))?;
         until_ready(&communicator, host, deadline, DOING)?;
         Link::new(communicator, lane, host.clone())
     }
@@ -121,7 +122,10 @@ impl Link {
         const DOING: &str = "splits an NCCL communicator";
         self.lane.drain(deadline, || doing(&self.host, DOING))?;
         self.check()?;
-        let split = self.communicator.begin_split(place)?;
+        let split = self
+            .communicator
+            .begin_split(place)
+            .map_err(|error| cause(&self.host, error, &doing(&self.host, DOING)))?;
         until_ready(&self.communicator, &self.host, deadline, DOING)?;
         let (Some(communicator), Some(host)) = (split.finish(), host) else { return Ok(None) };
         until_ready(&communicator, &self.host, deadline, DOING)?;
@@ -216,9 +220,11 @@ impl Link {
         let stream = self.lane.stream();
         stream.wait_event(ready)?;
         if !calls.is_empty() {
+            const DOING: &str = "starts an NCCL collective";
             // SAFETY: the caller's promise.
-            unsafe { self.communicator.start(calls, stream) }?;
-            until_ready(&self.communicator, &self.host, deadline, "starts an NCCL collective")?;
+            unsafe { self.communicator.start(calls, stream) }
+                .map_err(|error| cause(&self.host, error, &doing(&self.host, DOING)))?;
+            until_ready(&self.communicator, &self.host, deadline, DOING)?;
         }
         {
             let _current = StreamGuard::new(stream)?;
@@ -317,7 +323,8 @@ fn until_ready(
     Ok(())
 }
 
-/// Why NCCL failed: what befell a peer, if the watch over peers finds something, says more than NCCL.
+/// Why NCCL failed: what befell a peer, if the watch over peers finds something, says more than NCCL. So does
+/// what the watchdog knew when it ended the communicator.
 fn cause(host: &ShmBackend, error: Error, doing: &str) -> Error {
     const WITHIN: Duration = Duration::from_millis(100);
     let deadline = Deadline::after(WITHIN);
