@@ -4,7 +4,7 @@
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-use super::fold::{Fold, Plan, Shared, Walk, gather, leaf};
+use super::fold::{Fold, Order, Plan, Shared, Walk, gather, leaf};
 use super::threads::{GRAIN, parallel_for};
 use super::vectorize::{Kernel, vectorize};
 
@@ -91,14 +91,16 @@ pub unsafe fn extremes<T: Ordered, const LARGEST: bool>(
 ) {
     assert!(plan.folded().1.is_empty() && plan.count() > 0);
     let input = Shared(input);
+    let order = Order::of(plan.outputs() * plan.count() * size_of::<T>());
     parallel_for(plan.outputs(), GRAIN / plan.count(), |range| {
-        vectorize(Job::<T, _, LARGEST> { plan, input, range, store: &store });
+        vectorize(Job::<T, _, LARGEST> { plan, input, order, range, store: &store });
     });
 }
 
 struct Job<'a, T, S, const LARGEST: bool> {
     plan: &'a Plan,
     input: Shared<T>,
+    order: Order,
     range: Range<usize>,
     store: &'a S,
 }
@@ -108,7 +110,7 @@ impl<T: Ordered, S: Fn(usize, T, usize), const LARGEST: bool> Kernel for Job<'_,
     const WIDE: bool = false;
     #[inline(always)]
     fn run<const FMA: bool>(self) {
-        let Job { plan, input, range, store } = self;
+        let Job { plan, input, order, range, store } = self;
         let ((width, step), kept_outer) = plan.kept();
         let ((n, stride), _) = plan.folded();
         let mut kept = Walk::new(kept_outer, range.start / width);
@@ -129,7 +131,7 @@ impl<T: Ordered, S: Fn(usize, T, usize), const LARGEST: bool> Kernel for Job<'_,
                         store(output + j, value, index)
                     });
                 } else {
-                    let (value, index) = in_row::<T, LARGEST, FMA>(at, stride, n);
+                    let (value, index) = in_row::<T, LARGEST, FMA>(at, stride, n, order);
                     store(output, value, index);
                 }
             }
@@ -151,6 +153,7 @@ unsafe fn in_row<T: Ordered, const LARGEST: bool, const FMA: bool>(
     at: *const T,
     stride: isize,
     n: usize,
+    order: Order,
 ) -> (T, usize) {
     let mut tile = [const { MaybeUninit::<T>::uninit() }; TILE];
     let f = Extreme::<T, LARGEST>(std::marker::PhantomData);
@@ -160,7 +163,7 @@ unsafe fn in_row<T: Ordered, const LARGEST: bool, const FMA: bool>(
         let x = unsafe {
             gather(at.offset(start as isize * stride), stride, TILE.min(n - start), &mut tile)
         };
-        let value = leaf::<_, FMA>(&f, x, ());
+        let value = leaf::<_, FMA>(&f, x, (), order);
         if beats::<T, LARGEST>(value, best) || start == 0 {
             (best, best_start) = (value, start);
         }

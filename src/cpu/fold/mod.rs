@@ -11,7 +11,7 @@ mod plan;
 
 use std::ops::Range;
 
-pub use kernel::{Tree, gather, in_pairs, leaf};
+pub use kernel::{Order, Tree, gather, in_pairs, leaf};
 pub use plan::{Plan, Walk};
 
 use super::threads::{GRAIN, parallel_for};
@@ -125,8 +125,9 @@ unsafe fn fold_whole<F: Fold>(
     out: *mut F::Acc,
 ) {
     let (input, out) = (Shared(input), SharedMut(out));
+    let order = Order::of(plan.outputs() * plan.count() * size_of::<F::In>());
     parallel_for(plan.outputs(), GRAIN / plan.count(), |range| {
-        vectorize(Job { f, plan, outputs, input, range, out });
+        vectorize(Job { f, plan, outputs, input, order, range, out });
     });
 }
 
@@ -209,6 +210,7 @@ struct Job<'a, F: Fold> {
     /// Number of parameters.
     outputs: usize,
     input: Shared<F::In>,
+    order: Order,
     range: Range<usize>,
     out: SharedMut<F::Acc>,
 }
