@@ -84,6 +84,9 @@ const FEW_OUTPUTS: usize = 64;
 const PART: usize = 32 << 10;
 /// Columns narrower than this waste the vector registers: several rows are then taken as one.
 const NARROW: usize = 64;
+/// Columns of the several rows of a large tensor: pages, which processors foresee better than shorter pieces in turns
+/// (on Zen 4 of 480 bytes at half the speed).
+const WIDE: usize = 1024;
 
 /// Writes the value of every output of the plan to its place from `out` on.
 ///
@@ -100,6 +103,7 @@ pub unsafe fn fold<F: Fold>(f: &F, plan: &Plan, input: *const F::In, out: *mut F
             }
             return;
         }
+        Some(width) if count * width >= WIDE * WIDE => Some((WIDE / width, true)),
         Some(width) if count >= 4 * (2 * NARROW / width) => Some((2 * NARROW / width, true)),
         _ if outputs < FEW_OUTPUTS && count >= 2 * PART => Some((count / PART, false)),
         _ => None,
