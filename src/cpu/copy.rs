@@ -10,6 +10,7 @@ use super::format::Format;
 use super::plan::{Operand, Plan};
 use super::prefetch::prefetch;
 use super::reversed::Reversed;
+use super::streaming;
 use super::threads::{GRAIN, parallel_for};
 use super::vector::{Plain, Square, with_registers};
 use super::vectorize::{Kernel, vectorize};
@@ -132,7 +133,7 @@ impl Job {
         let (to_step, from_step) = (plan.inner_stride(0), plan.inner_stride(1));
         let reversed = to_step == size_of::<T>() as isize && from_step == -to_step;
         // Of what does not fit in the caches beside its source.
-        let streaming = is_beyond(2 * rows * inner * size_of::<T>());
+        let streaming = is_beyond(2 * rows * inner * size_of::<T>()) && streaming::is_for_copies();
         // SAFETY: columns of a row on both sides.
         let row = |[to, from]: [isize; 2], columns: Range<usize>| unsafe {
             let (to, from) = (self.to.offset(to), self.from.offset(from));

@@ -4,7 +4,6 @@
 
 use smallvec::SmallVec;
 
-use super::cache::is_beyond;
 use super::format::{Block, Move, loader, storer};
 use super::isa;
 use super::kernel::{Kernel, TileFn};
@@ -12,7 +11,7 @@ use super::lane::{Compute, Constant};
 use super::numbered::{execute_numbered, is_numbered};
 use super::parts::Shared;
 use super::plan::{Operand, Plan};
-use super::streaming::{copy_streaming, finish};
+use super::streaming::{self, copy_streaming, finish};
 use super::threads::{GRAIN, parallel_for};
 
 /// Most operands of one kernel, outputs included.
@@ -112,7 +111,7 @@ pub unsafe fn execute(
             for k in 0..operands.len() {
                 run.ports.push(run.port(k, true));
             }
-            if is_beyond(n * compute.size()) {
+            if streaming::is_for_results(n * compute.size()) {
                 run.store_past_caches();
             }
             run.flat(n);

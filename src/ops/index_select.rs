@@ -17,7 +17,7 @@ use crate::autograd::{no_grad, record, record_inplace};
 use crate::cpu::cache::{LINE, are_far};
 use crate::cpu::fold::{Shared, SharedMut};
 use crate::cpu::prefetch::prefetch;
-use crate::cpu::streaming::{copy_line_streaming, finish};
+use crate::cpu::streaming::{self, copy_line_streaming, finish};
 use crate::cpu::threads::{GRAIN, parallel_for};
 use crate::cpu::vectorize::{Kernel, vectorize};
 use crate::cpu::widen::Widen;
@@ -191,7 +191,8 @@ pub(super) fn take_slices(x: &Tensor, d: usize, index: &Tensor) -> Tensor {
     let (from, to) = (Shared(x.data_ptr()), SharedMut(out.data_ptr()));
     let far = row.is_multiple_of(64)
         && out.data_ptr().addr().is_multiple_of(64)
-        && are_far(outer * m * row);
+        && are_far(outer * m * row)
+        && streaming::is_for_copies();
     parallel_for(outer * m, 4 * GRAIN / row.max(1), |rows| {
         if row >= LONG {
             return vectorize(TakeRows { from, to, index, n, row, rows, far });

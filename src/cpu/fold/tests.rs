@@ -78,7 +78,7 @@ proptest! {
 
 #[test]
 fn long_and_narrow_folds_are_cut_into_parts() {
-    for (rows, width) in [(300_001, 1), (50_000, 3), (4_000, 10), (70_000, 8)] {
+    for (rows, width) in [(300_001, 1), (50_000, 3), (4_000, 10), (70_000, 8), (150_001, 10)] {
         let data: Vec<f32> = (0..rows * width).map(|i| (i % 13) as f32).collect();
         let (shape, strides) = ([rows, width], [width as isize, 1]);
         for folded in [[true, false], [false, true], [true, true]] {
@@ -120,5 +120,15 @@ fn a_row_gives_the_same_alone_and_among_others() {
             let off = (alone[0] as f64 - exact).abs();
             assert!(off <= 1e-6 * exact, "{n} numbers, row {row}: {} for {exact}", alone[0]);
         }
+    }
+}
+
+/// The order is chosen by the processor and by what else is folded, of which no result may depend.
+#[test]
+fn quarters_give_the_same_in_any_order() {
+    let data: Vec<f32> = (0..2048).map(|i| 0.1 + (i * 37 % 101) as f32 / 7.0).collect();
+    for n in (0..200).chain([512, 777, 1024, 2047, 2048]) {
+        let sum = |order| leaf::<_, true>(&Sum, &data[..n], (), order).to_bits();
+        assert_eq!(sum(Order::InTurn), sum(Order::Together), "{n} numbers");
     }
 }
