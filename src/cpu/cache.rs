@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use super::isa::{self, Isa};
+
 /// Bytes of a cache line.
 pub const LINE: usize = 64;
 /// Where the system does not say: what most processors have at least.
@@ -34,6 +36,14 @@ pub fn is_far<T>(x: &[T]) -> bool {
 #[inline]
 pub fn are_far(bytes: usize) -> bool {
     bytes > 8 << 20
+}
+
+/// Whether memory is reached best as on Zen 4, which reads fastest from one place and writes past the caches at a
+/// limited rate, rather than as on Zen 3, which wants several places and gains by passing the caches. Processors with
+/// AVX-512 are taken for the former.
+#[inline]
+pub fn is_like_zen4() -> bool {
+    isa::available() == Isa::Avx512
 }
 
 /// Whether a result of so many bytes is better written past the caches: the shared one does not hold it until it

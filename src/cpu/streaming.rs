@@ -3,21 +3,20 @@
 
 use std::mem::MaybeUninit;
 
-use super::cache::{LINE, is_beyond};
-use super::isa::{self, Isa};
+use super::cache::{LINE, is_beyond, is_like_zen4};
 use super::parts::Shared;
 use super::threads::{get_num_threads, parallel_for};
 
 /// Whether results of so many bytes, which loops make of tensors as large, are better written past the caches. On
 /// Zen 4, unlike Zen 3, ordinary stores take as long there, or a quarter less.
 pub fn is_for_results(bytes: usize) -> bool {
-    is_beyond(bytes) && isa::available() < Isa::Avx512
+    is_beyond(bytes) && !is_like_zen4()
 }
 
 /// Whether a copy whose source or result leaves the caches is better written past them. Two threads of Zen 4 write
 /// past the caches at the rate of one (27 GB/s), and by ordinary stores at up to twice that; one is faster past them.
 pub fn is_for_copies() -> bool {
-    isa::available() < Isa::Avx512 || get_num_threads() == 1
+    !is_like_zen4() || get_num_threads() == 1
 }
 
 /// Copies `len` bytes from `from` to `to`, which do not overlap. After the last of some copies it takes

@@ -189,8 +189,8 @@ pub(super) fn take_slices(x: &Tensor, d: usize, index: &Tensor) -> Tensor {
     let out = Tensor::empty(&shape, x.dtype());
     let (row, m) = (inner * x.dtype().size(), index.len());
     let (from, to) = (Shared(x.data_ptr()), SharedMut(out.data_ptr()));
-    let far = row.is_multiple_of(64)
-        && out.data_ptr().addr().is_multiple_of(64)
+    let far = row.is_multiple_of(LINE)
+        && out.data_ptr().addr().is_multiple_of(LINE)
         && are_far(outer * m * row)
         && streaming::is_for_copies();
     parallel_for(outer * m, 4 * GRAIN / row.max(1), |rows| {

@@ -7,8 +7,7 @@ use std::mem::MaybeUninit;
 use smallvec::SmallVec;
 
 use super::{Fold, Job, Plan, Walk};
-use crate::cpu::cache::are_far;
-use crate::cpu::isa::{self, Isa};
+use crate::cpu::cache::{are_far, is_like_zen4};
 
 /// Elements of a leaf of the tree, folded in lanes without further care for rounding.
 const LEAF: usize = 2048;
@@ -67,8 +66,7 @@ pub enum Order {
 impl Order {
     /// The faster one for so many bytes.
     pub fn of(bytes: usize) -> Order {
-        let one_place = isa::available() == Isa::Avx512 && are_far(bytes);
-        if one_place { Order::InTurn } else { Order::Together }
+        if is_like_zen4() && are_far(bytes) { Order::InTurn } else { Order::Together }
     }
 }
 

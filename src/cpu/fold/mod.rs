@@ -103,8 +103,10 @@ pub unsafe fn fold<F: Fold>(f: &F, plan: &Plan, input: *const F::In, out: *mut F
             }
             return;
         }
-        Some(width) if count * width >= WIDE * WIDE => Some((WIDE / width, true)),
-        Some(width) if count >= 4 * (2 * NARROW / width) => Some((2 * NARROW / width, true)),
+        Some(width) if count >= 4 * (2 * NARROW / width) => {
+            let columns = if count * width >= WIDE * WIDE { WIDE } else { 2 * NARROW };
+            Some((columns / width, true))
+        }
         _ if outputs < FEW_OUTPUTS && count >= 2 * PART => Some((count / PART, false)),
         _ => None,
     };

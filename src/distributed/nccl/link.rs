@@ -94,8 +94,7 @@ impl Link {
         id.0.copy_from_slice(&cards[..128]);
         const DOING: &str = "joins an NCCL communicator";
         lane::shared(device)?.drain(deadline, || doing(host, DOING))?;
-        let communicator = Communicator::begin(id, world, rank, device)
-            .map_err(|error| cause(host, error, &doing(host, DOING)))?;
+        let communicator = explained(Communicator::begin(id, world, rank, device), host, DOING)?;
         until_ready(&communicator, host, deadline, DOING)?;
         Link::new(communicator, lane, host.clone())
     }
@@ -122,10 +121,7 @@ impl Link {
         const DOING: &str = "splits an NCCL communicator";
         self.lane.drain(deadline, || doing(&self.host, DOING))?;
         self.check()?;
-        let split = self
-            .communicator
-            .begin_split(place)
-            .map_err(|error| cause(&self.host, error, &doing(&self.host, DOING)))?;
+        let split = explained(self.communicator.begin_split(place), &self.host, DOING)?;
         until_ready(&self.communicator, &self.host, deadline, DOING)?;
         let (Some(communicator), Some(host)) = (split.finish(), host) else { return Ok(None) };
         until_ready(&communicator, &self.host, deadline, DOING)?;
@@ -222,8 +218,8 @@ impl Link {
         if !calls.is_empty() {
             const DOING: &str = "starts an NCCL collective";
             // SAFETY: the caller's promise.
-            unsafe { self.communicator.start(calls, stream) }
-                .map_err(|error| cause(&self.host, error, &doing(&self.host, DOING)))?;
+            let started = unsafe { self.communicator.start(calls, stream) };
+            explained(started, &self.host, DOING)?;
             until_ready(&self.communicator, &self.host, deadline, DOING)?;
         }
         {
@@ -310,7 +306,7 @@ fn until_ready(
 ) -> Result<()> {
     let mut wait = Duration::from_micros(5);
     let doing = || doing(host, what);
-    while !communicator.poll().map_err(|error| cause(host, error, &doing()))? {
+    while !explained(communicator.poll(), host, what)? {
         let failure = host.failure(&doing());
         let late = || deadline.has_passed().then(|| deadline.error(doing()));
         if let Some(error) = failure.or_else(late) {
@@ -321,6 +317,11 @@ fn until_ready(
         wait = (wait * 2).min(Duration::from_millis(1));
     }
     Ok(())
+}
+
+/// The result of a call of NCCL, with its [`cause`] where it failed.
+fn explained<T>(result: Result<T>, host: &ShmBackend, what: &str) -> Result<T> {
+    result.map_err(|error| cause(host, error, &doing(host, what)))
 }
 
 /// Why NCCL failed: what befell a peer, if the watch over peers finds something, says more than NCCL. So does
