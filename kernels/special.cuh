@@ -109,6 +109,8 @@ __device__ inline double special_zeta(double s, double q) {
 __device__ inline double bessel(double x, double order, bool scaled) {
     double a = fabs(x);
     if (a != a) return a;
+    // Far beyond where it is infinite, the factors of infinity itself would be infinity and 0.
+    if (!scaled && a > 1e4) a = 1e4;
     if (a <= 30.0) {
         // The power series: all of its terms are positive.
         double z = 0.25 * a * a, term = order == 0.0 ? 1.0 : 0.5 * a, sum = 0.0, k = 0.0;

@@ -34,8 +34,10 @@ pub unsafe fn execute_dense(
     numbers: &[(usize, Constant)],
 ) {
     let tile = kernel.tile(compute, isa::current());
-    let one_number =
-        matches!(numbers, [(2, _)]) && kernel.takes_number([1, pointers.len() - 1, params.len()]);
+    let inputs = pointers.len() - 1;
+    // All after the first.
+    let are_numbers = kernel.takes_numbers([1, inputs, params.len()])
+        && matches!((inputs, numbers), (2, [(2, _)]) | (3, [(2, _), (3, _)]));
     let params = parameters(compute, params);
     // The kernel's vector loop wants outputs apart from inputs.
     let mut rewrites = false;
@@ -61,15 +63,15 @@ pub unsafe fn execute_dense(
             if simple {
                 tile(pointers.as_ptr(), params.as_ptr().cast(), range.len());
             } else {
-                let params = if one_number { None } else { Some(&params) };
+                let params = if are_numbers { None } else { Some(&params) };
                 by_tiles(tile, compute, params, range.len(), &mut pointers, numbers, rewrites);
             }
         }
     });
 }
 
-/// [`execute_dense`] with tiles for numbers, and for an output that is also an input. Without parameters the
-/// only number needs no tile.
+/// [`execute_dense`] with tiles for numbers, and for an output that is also an input. Without parameters
+/// numbers need no tile.
 ///
 /// # Safety
 /// As for [`execute_dense`].

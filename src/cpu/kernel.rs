@@ -16,8 +16,8 @@ pub trait Formula<S, const IN: usize, const PARAMS: usize, const OUT: usize> {
 }
 
 /// Runs a formula over `n` elements. `pointers` are the outputs' dense tiles, then the inputs';
-/// `params` the parameters in the compute type. For a result of two inputs without parameters they may be
-/// null, if the kernel does not work in place: then the second input is one value for all elements.
+/// `params` the parameters in the compute type. For a result of two or three inputs without parameters they may be
+/// null, if the kernel does not work in place: then each input after the first is one value for all elements.
 ///
 /// # Safety
 /// Every tile has `n` values; outputs overlap nothing, or are the same as an input: then the loop is vector
@@ -137,10 +137,10 @@ impl Kernel {
         self.in_place
     }
 
-    /// Whether the second of `inputs` may be one value for all elements, see [`TileFn`].
+    /// Whether each of `inputs` after the first may be one value for all elements, see [`TileFn`].
     #[inline]
-    pub fn takes_number(&self, [outputs, inputs, params]: [usize; 3]) -> bool {
-        !self.in_place && [outputs, inputs, params] == [1, 2, 0]
+    pub fn takes_numbers(&self, [outputs, inputs, params]: [usize; 3]) -> bool {
+        !self.in_place && take_numbers(outputs, inputs, params)
     }
 
     /// True when the formula is compiled for the type.
@@ -158,6 +158,11 @@ impl Kernel {
         let loops = self.tiles[compute as usize].as_ref();
         loops.expect("an op runs in the types that its kind names")[isa as usize]
     }
+}
+
+/// See [`Kernel::takes_numbers`].
+const fn take_numbers(outputs: usize, inputs: usize, params: usize) -> bool {
+    outputs == 1 && (inputs == 2 || inputs == 3) && params == 0
 }
 
 /// The loops of f32.
@@ -206,14 +211,14 @@ fn no_vectors() {
     unsafe { std::arch::asm!("", options(nomem, nostack, preserves_flags)) };
 }
 
-/// The inputs of element `i`; a number is what all after the first are.
+/// The inputs of element `i`; numbers take the place of all after the first.
 ///
 /// # Safety
 /// The element is inside all tiles.
 #[inline(always)]
 unsafe fn load<S: Copy, const IN: usize, const OUT: usize>(
     (_, inputs): ([*mut S; OUT], [*const S; IN]),
-    number: Option<S>,
+    numbers: Option<[S; IN]>,
     i: usize,
 ) -> [S; IN] {
     // SAFETY: the caller's promise.
@@ -222,10 +227,28 @@ unsafe fn load<S: Copy, const IN: usize, const OUT: usize>(
         let mut values = [inputs[0].add(i).read(); IN];
         let mut k = 1;
         while k < IN {
-            values[k] = match number {
-                Some(number) => number,
+            values[k] = match numbers {
+                Some(numbers) => numbers[k],
                 None => inputs[k].add(i).read(),
             };
+            k += 1;
+        }
+        values
+    }
+}
+
+/// The first value of each input.
+///
+/// # Safety
+/// All can be read.
+#[inline(always)]
+unsafe fn first_of<S: Copy, const IN: usize>(inputs: [*const S; IN]) -> [S; IN] {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut values = [inputs[0].read(); IN];
+        let mut k = 1;
+        while k < IN {
+            values[k] = inputs[k].read();
             k += 1;
         }
         values
@@ -240,7 +263,7 @@ unsafe fn load<S: Copy, const IN: usize, const OUT: usize>(
 unsafe fn element<K, S, const IN: usize, const PARAMS: usize, const OUT: usize>(
     tiles: ([*mut S; OUT], [*const S; IN]),
     params: [S; PARAMS],
-    number: Option<S>,
+    numbers: Option<[S; IN]>,
     i: usize,
 ) where
     K: Formula<S, IN, PARAMS, OUT>,
@@ -248,7 +271,7 @@ unsafe fn element<K, S, const IN: usize, const PARAMS: usize, const OUT: usize>(
 {
     // SAFETY: the caller's promise.
     unsafe {
-        let results = K::eval(load::<S, IN, OUT>(tiles, number, i), params);
+        let results = K::eval(load::<S, IN, OUT>(tiles, numbers, i), params);
         let mut k = 0;
         while k < OUT {
             tiles.0[k].add(i).write(results[k]);
@@ -273,14 +296,14 @@ unsafe fn run<K, S, const SCALAR: bool, const IN: usize, const PARAMS: usize, co
         let outputs = pointers.cast::<[*mut S; OUT]>().read();
         let inputs = pointers.add(OUT).cast::<[*const S; IN]>().read();
         let mut i = 0;
-        if IN == 2 && PARAMS == 0 && OUT == 1 && params.is_null() {
-            let number = Some(inputs[1].read());
+        if take_numbers(OUT, IN, PARAMS) && params.is_null() {
+            let numbers = Some(first_of(inputs));
             let none = std::ptr::dangling::<[S; PARAMS]>().read();
             while i < n {
                 if SCALAR {
                     no_vectors();
                 }
-                element::<K, S, IN, PARAMS, OUT>((outputs, inputs), none, number, i);
+                element::<K, S, IN, PARAMS, OUT>((outputs, inputs), none, numbers, i);
                 i += 1;
             }
             return;
@@ -311,10 +334,10 @@ unsafe fn near<K, const IN: usize, const PARAMS: usize, const OUT: usize>(
     unsafe {
         let outputs = pointers.cast::<[*mut F32<true>; OUT]>().read();
         let inputs = pointers.add(OUT).cast::<[*const F32<true>; IN]>().read();
-        let is_number = IN == 2 && PARAMS == 0 && OUT == 1 && params.is_null();
-        let number = if is_number { Some(inputs[1].read()) } else { None };
+        let are_numbers = take_numbers(OUT, IN, PARAMS) && params.is_null();
+        let numbers = if are_numbers { Some(first_of(inputs)) } else { None };
         let none = std::ptr::dangling::<[F32<true>; PARAMS]>();
-        let params = if is_number { none } else { params.cast() }.read();
+        let params = if are_numbers { none } else { params.cast() }.read();
         // What is overwritten cannot be computed again.
         let mut is_input = false;
         let mut k = 0;
@@ -326,7 +349,7 @@ unsafe fn near<K, const IN: usize, const PARAMS: usize, const OUT: usize>(
         while start < n {
             let end = if n - start > BLOCK { start + BLOCK } else { n };
             let tiles = (outputs, inputs);
-            let far = match number {
+            let far = match numbers {
                 _ if is_input => true,
                 None => near_block::<K, IN, PARAMS, OUT>(tiles, params, None, start, end),
                 Some(x) => near_block::<K, IN, PARAMS, OUT>(tiles, params, Some(x), start, end),
@@ -334,7 +357,7 @@ unsafe fn near<K, const IN: usize, const PARAMS: usize, const OUT: usize>(
             let mut i = start;
             while far && i < end {
                 // Each element by itself is of one way or the other, whatever its neighbours are.
-                let values = load::<_, IN, OUT>(tiles, number, i);
+                let values = load::<_, IN, OUT>(tiles, numbers, i);
                 let (quick, right) =
                     (quick::<K, IN, PARAMS, OUT>(values, params), K::eval(values, params));
                 let mut k = 0;
@@ -358,7 +381,7 @@ unsafe fn near<K, const IN: usize, const PARAMS: usize, const OUT: usize>(
 unsafe fn near_block<K, const IN: usize, const PARAMS: usize, const OUT: usize>(
     (outputs, inputs): ([*mut F32<true>; OUT], [*const F32<true>; IN]),
     params: [F32<true>; PARAMS],
-    number: Option<F32<true>>,
+    numbers: Option<[F32<true>; IN]>,
     start: usize,
     end: usize,
 ) -> bool
@@ -370,7 +393,7 @@ where
     // SAFETY: the caller's promise.
     unsafe {
         while i < end {
-            let values = load::<_, IN, OUT>((outputs, inputs), number, i);
+            let values = load::<_, IN, OUT>((outputs, inputs), numbers, i);
             let results = quick::<K, IN, PARAMS, OUT>(values, params);
             let mut k = 0;
             while k < OUT {

@@ -21,7 +21,7 @@ pub fn is_numbered(plan: &Plan, size: usize) -> bool {
 ///
 /// # Safety
 /// As for [`execute`](super::tile::execute), for operands of the compute type whose rows [`is_numbered`] holds for; the
-/// output is no input, and the kernel [takes a number](super::kernel::Kernel::takes_number).
+/// output is no input, and the kernel [takes a number](super::kernel::Kernel::takes_numbers).
 pub unsafe fn execute_numbered(tile: TileFn, plan: &Plan, pointers: [*mut u8; 3]) {
     let first = Shared::new(pointers);
     let inner = plan.inner();

@@ -237,7 +237,10 @@ impl Run<'_> {
     /// The operands' first elements, if each row's second input is one number, and the rows can be used in place.
     fn numbered(&self, kernel: &Kernel, params: usize, plan: &Plan) -> Option<[*mut u8; 3]> {
         let counts = [self.outputs, self.operands.len() - self.outputs, params];
-        if !kernel.takes_number(counts) || !is_numbered(plan, self.compute.size()) {
+        if counts[1] != 2
+            || !kernel.takes_numbers(counts)
+            || !is_numbered(plan, self.compute.size())
+        {
             return None;
         }
         let mut pointers = [std::ptr::null_mut(); 3];

@@ -10,7 +10,7 @@ use super::{Fold, Job, Plan, Walk};
 use crate::cpu::cache::{are_far, is_like_zen4};
 
 /// Elements of a leaf of the tree, folded in lanes without further care for rounding.
-const LEAF: usize = 2048;
+const LEAF: usize = 4096;
 /// Rows of a leaf when folding by columns.
 const LEAF_ROWS: usize = 32;
 /// Rows that are combined before they are added to the running values, which saves loads and stores.

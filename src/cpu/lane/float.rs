@@ -142,7 +142,7 @@ float_lane!(
     F32, f32, single,
     vectorised: [sin cos tan asin acos atan sinh cosh],
     by std: [],
-    special: [erfc erfinv lgamma digamma] [erfcx ndtri i0 i1 i0e i1e]
+    special: [erfc erfinv lgamma digamma i0 i1 i0e i1e] [erfcx ndtri]
 );
 float_lane!(
     F64, f64, double,

@@ -1,5 +1,5 @@
-//! Special functions, which are rare in training: plain scalar f64. `erfc`, `erfinv`, `lgamma` and `digamma` have vector
-//! code of their own for f32 (`single/`); of the others these are the only ones. Relative errors are about 1e-14, but near zeros of the function.
+//! Special functions, which are rare in training: plain scalar f64. `erfc`, `erfinv`, `lgamma`, `digamma` and the Bessel functions
+//! have vector code of their own for f32 (`single/`); of the others these are the only ones. Relative errors are about 1e-14, but near zeros of the function.
 
 use std::f64::consts::{FRAC_2_SQRT_PI, PI, SQRT_2};
 
@@ -151,7 +151,8 @@ pub fn zeta(s: f64, q: f64) -> f64 {
 /// Modified Bessel function of the first kind and order `ORDER` (0 or 1) of |x|, in two factors, so that
 /// it overflows no earlier than the result; with `SCALED` times e^-|x|.
 fn bessel<const ORDER: u32, const SCALED: bool>(x: f64) -> f64 {
-    let a = x.abs();
+    // Far beyond where it is infinite, the factors of infinity itself would be infinity and 0.
+    let a = if SCALED { x.abs() } else { x.abs().min(1e4) };
     let order = f64::from(ORDER);
     if a <= 30.0 {
         // The power series: all of its terms are positive.
@@ -222,6 +223,11 @@ mod tests {
         near(ndtri(0.975), 1.959_963_984_540_054);
         near(ndtri(1e-20), -9.262_340_089_798_408);
         near(i0(30.000_000_000_1), i0(30.0) + 1e-10 * i1(30.0));
+        assert_eq!(
+            [i0(f64::NEG_INFINITY), i1(f64::NEG_INFINITY)],
+            [f64::INFINITY, f64::NEG_INFINITY]
+        );
+        assert_eq!([i0e(f64::INFINITY), i1e(f64::INFINITY)], [0.0, 0.0]);
     }
 
     #[test]

@@ -15,7 +15,7 @@ unsafe extern "C" {
 
 /// Where functions change: overflow and underflow of exponentials, their subnormal results, the
 /// joints of the approximations, zeros, poles and ends of domains.
-const CENTRES: [f32; 24] = [
+const CENTRES: [f32; 27] = [
     0.0,
     f32::MIN_POSITIVE,
     1e-4,
@@ -29,10 +29,13 @@ const CENTRES: [f32; 24] = [
     std::f32::consts::SQRT_2,
     2.0,
     4.0,
+    8.0,
     10.0,
     17.328_68,
     87.336_55,
     88.722_84,
+    91.900_765,
+    91.906_265,
     88.029_69,
     103.972_08,
     104.0,
@@ -170,6 +173,10 @@ within! {
     erfinv 4.0 special::erfinv;
     lgamma 4.0 special::lgamma;
     digamma 4.0 special::digamma;
+    i0 0.51 special::i0;
+    i1 0.51 special::i1;
+    i0e 0.51 special::i0e;
+    i1e 0.51 special::i1e;
     sigmoid 2.5 |x| if x < 0.0 { x.exp() / (1.0 + x.exp()) } else { 1.0 / (1.0 + (-x).exp()) };
 }
 

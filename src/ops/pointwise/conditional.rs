@@ -30,7 +30,7 @@ crate::pointwise! {
     /// assert_eq!(x.clamp(0.0, 1.0).to_vec::<f32>(), [0.0, 0.5, 1.0]);
     /// assert_eq!(x.clamp_(&Tensor::from([-1f32, 1., 1.]), 8.0).to_vec::<f32>(), [-1.0, 1.0, 8.0]);
     /// ```
-    pub arith clamp / clamp_ (x, min, max) = minimum(maximum(x, min), max);
+    pub arith clamp / clamp_ (x, min, max) = minimum(max, maximum(min, x));
         grad(g, x, min, max) {
             x: select(gt(x, min) & lt(x, max), g, 0.0),
             min: select(lt(min, max) & le(x, min), g, 0.0),

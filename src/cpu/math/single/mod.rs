@@ -1,6 +1,7 @@
 //! f32 functions. Errors are in units in the last place (ulp) against f64, over a dense sample of all
 //! f32 values; `ops/pointwise/accuracy.rs` holds them there, in the loops of each instruction set.
 
+mod bessel;
 mod error;
 mod exponential;
 mod gamma;
@@ -12,6 +13,7 @@ mod trigonometric;
 
 use super::basic::single::{clamp, log_special, nearest, poly};
 pub use super::basic::single::{floored_quotient, floored_remainder, fma};
+pub use bessel::{i0, i0e, i1, i1e};
 pub use error::{erf, erfc, erfinv, gelu};
 pub use exponential::{cosh, exp, exp_flushed, exp2, exp2_flushed, expm1, sigmoid, sinh, tanh};
 pub use gamma::{digamma, lgamma};
