@@ -38,9 +38,8 @@ pub fn are_far(bytes: usize) -> bool {
     bytes > 8 << 20
 }
 
-/// Whether memory is reached best as on Zen 4, which reads fastest from one place and writes past the caches at a
-/// limited rate, rather than as on Zen 3, which wants several places and gains by passing the caches. Processors with
-/// AVX-512 are taken for the former.
+/// Whether memory is reached best as on Zen 4, which reads fastest from one place, rather than as on Zen 3, which wants
+/// several. Processors with AVX-512 are taken for the former.
 #[inline]
 pub fn is_like_zen4() -> bool {
     isa::available() == Isa::Avx512

@@ -10,7 +10,7 @@ use super::format::Format;
 use super::plan::{Operand, Plan};
 use super::prefetch::prefetch;
 use super::reversed::Reversed;
-use super::streaming;
+use super::streaming::{copy_streaming, finish, is_for_copies};
 use super::threads::{GRAIN, parallel_for};
 use super::vector::{Plain, Square, with_registers};
 use super::vectorize::{Kernel, vectorize};
@@ -93,24 +93,32 @@ impl Job {
     /// Both sides have dense rows.
     unsafe fn dense(&self, size: usize) {
         let (plan, rows, inner) = (&self.plan, self.plan.rows(), self.plan.inner());
+        let far = is_beyond(rows * inner * size) && inner * size > SHORT;
         // SAFETY: columns of a row on both sides.
         let row = |[to, from]: [isize; 2], columns: Range<usize>| unsafe {
             let skip = (columns.start * size) as isize;
-            copy_bytes(
-                self.to.offset(to + skip),
-                self.from.offset(from + skip),
-                columns.len() * size,
-            );
+            let (to, from) = (self.to.offset(to + skip), self.from.offset(from + skip));
+            let copy = if far { copy_streaming } else { copy_bytes };
+            copy(to, from, columns.len() * size);
         };
         if rows == 1 {
-            return parallel_for(inner, GRAIN, |columns| row([0, 0], columns));
+            return parallel_for(inner, GRAIN, |columns| {
+                row([0, 0], columns);
+                if far {
+                    finish();
+                }
+            });
         }
         // Rows of the last dimension but one are equally far apart: a loop without a walk.
         let last = plan.dims.len() - 2;
         let run = plan.dims[last];
         parallel_for(rows, (GRAIN / inner).max(1), |mut rows| {
             if run < RUN || inner * size > SHORT {
-                return plan.for_rows(rows, |offsets| row(offsets, 0..inner));
+                plan.for_rows(rows, |offsets| row(offsets, 0..inner));
+                if far {
+                    finish();
+                }
+                return;
             }
             while !rows.is_empty() {
                 let count = rows.len().min(run - rows.start % run);
@@ -133,7 +141,8 @@ impl Job {
         let (to_step, from_step) = (plan.inner_stride(0), plan.inner_stride(1));
         let reversed = to_step == size_of::<T>() as isize && from_step == -to_step;
         // Of what does not fit in the caches beside its source.
-        let streaming = is_beyond(2 * rows * inner * size_of::<T>()) && streaming::is_for_copies();
+        let bytes = rows * inner * size_of::<T>();
+        let streaming = is_beyond(2 * bytes) && is_for_copies(bytes);
         // SAFETY: columns of a row on both sides.
         let row = |[to, from]: [isize; 2], columns: Range<usize>| unsafe {
             let (to, from) = (self.to.offset(to), self.from.offset(from));

@@ -3,12 +3,14 @@
 
 use smallvec::SmallVec;
 
+use super::cache::is_beyond;
 use super::isa;
 use super::kernel::{Kernel, TileFn};
 use super::lane::{Compute, Constant};
 use super::parts::Shared;
+use super::streaming::{copy_streaming, finish};
 use super::threads::{GRAIN, parallel_for};
-use super::tile::{MAX_OPERANDS, MAX_PARAMS, TILE_BYTES, Tiles, parameters};
+use super::tile::{FAR_TILE_BYTES, MAX_OPERANDS, MAX_PARAMS, TILE_BYTES, Tiles, parameters};
 
 /// Most numbers among the inputs of [`execute_dense`].
 pub const MOST_NUMBERS: usize = 3;
@@ -46,7 +48,14 @@ pub unsafe fn execute_dense(
             rewrites |= pointers[input] == pointers[0];
         }
     }
-    let simple = numbers.is_empty() && !rewrites;
+    let output = if rewrites {
+        Output::Rewritten
+    } else if kernel.is_light() && is_beyond(n * compute.size()) {
+        Output::Far
+    } else {
+        Output::InPlace
+    };
+    let simple = numbers.is_empty() && output == Output::InPlace;
     if simple && n > 0 && n < 2 * GRAIN {
         // SAFETY: the caller's promise.
         return unsafe { tile(pointers.as_ptr(), params.as_ptr().cast(), n) };
@@ -64,14 +73,24 @@ pub unsafe fn execute_dense(
                 tile(pointers.as_ptr(), params.as_ptr().cast(), range.len());
             } else {
                 let params = if are_numbers { None } else { Some(&params) };
-                by_tiles(tile, compute, params, range.len(), &mut pointers, numbers, rewrites);
+                by_tiles(tile, compute, params, range.len(), &mut pointers, numbers, output);
             }
         }
     });
 }
 
-/// [`execute_dense`] with tiles for numbers, and for an output that is also an input. Without parameters
-/// numbers need no tile.
+/// How an output reaches its place.
+#[derive(Clone, Copy, PartialEq)]
+enum Output {
+    /// As the kernel writes it.
+    InPlace,
+    /// From a tile, since it is also an input.
+    Rewritten,
+    /// From a tile, past the caches: an ordinary store first reads the line that it overwrites.
+    Far,
+}
+
+/// [`execute_dense`] with tiles for numbers and for outputs that need one. Without parameters numbers need none.
 ///
 /// # Safety
 /// As for [`execute_dense`].
@@ -82,15 +101,16 @@ unsafe fn by_tiles(
     n: usize,
     pointers: &mut [*mut u8],
     numbers: &[(usize, Constant)],
-    rewrites: bool,
+    output: Output,
 ) {
     let mut tiles = Tiles::<{ MOST_NUMBERS + 1 }>::new();
     let size = compute.size();
-    let short = rewrites || n * size <= TILE_BYTES;
-    let most = if params.is_none() && !rewrites {
-        n
-    } else {
-        (if short { SHORT_TILE_BYTES } else { TILE_BYTES }) / size
+    let most = match output {
+        Output::Far => FAR_TILE_BYTES / size,
+        Output::Rewritten => SHORT_TILE_BYTES / size,
+        Output::InPlace if params.is_none() => n,
+        Output::InPlace if n * size <= TILE_BYTES => SHORT_TILE_BYTES / size,
+        Output::InPlace => TILE_BYTES / size,
     };
     let copies = if params.is_none() { 1 } else { n.min(most) };
     let params = params.map_or(std::ptr::null(), |params| params.as_ptr().cast());
@@ -101,8 +121,8 @@ unsafe fn by_tiles(
         // SAFETY: a tile has room for that many.
         unsafe { number.fill(compute, pointers[place], copies) };
     }
-    let mut output = pointers[0];
-    if rewrites {
+    let mut place = pointers[0];
+    if output != Output::InPlace {
         pointers[0] = tiles.at(0);
         steps[0] = 0;
     }
@@ -112,15 +132,20 @@ unsafe fn by_tiles(
         // SAFETY: `len` elements of each operand or of its tile; the output is no input, or has a tile.
         unsafe {
             tile(pointers.as_ptr(), params, len);
-            if rewrites {
-                output.copy_from_nonoverlapping(pointers[0], len * size);
-                output = output.wrapping_add(len * size);
+            match output {
+                Output::InPlace => {}
+                Output::Rewritten => place.copy_from_nonoverlapping(pointers[0], len * size),
+                Output::Far => copy_streaming(place, pointers[0], len * size),
             }
         }
+        place = place.wrapping_add(len * size);
         for k in 0..pointers.len() {
             pointers[k] = pointers[k].wrapping_add(len * steps[k]);
         }
         start += len;
+    }
+    if output == Output::Far {
+        finish();
     }
 }
 

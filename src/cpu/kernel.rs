@@ -10,6 +10,8 @@ use super::lane::{Compute, F32, F64, I64, Near};
 pub trait Formula<S, const IN: usize, const PARAMS: usize, const OUT: usize> {
     /// Whether a function in it is quicker where its arguments are moderate (`lane::Near`).
     const REDUCES: bool = false;
+    /// Whether operands in memory take longer to come than results to be computed.
+    const LIGHT: bool = false;
 
     /// The results for one element.
     fn eval(inputs: [S; IN], params: [S; PARAMS]) -> [S; OUT];
@@ -45,6 +47,7 @@ pub struct Kernel {
     tiles: [Option<[TileFn; COUNT]>; 3],
     /// An output's tile may be that of an input.
     in_place: bool,
+    light: bool,
     text: Option<Text>,
 }
 
@@ -65,6 +68,7 @@ impl Kernel {
                 None,
             ],
             in_place: false,
+            light: <K as Formula<F32<true>, IN, PARAMS, OUT>>::LIGHT,
             text: None,
         }
     }
@@ -92,6 +96,7 @@ impl Kernel {
                 None,
             ],
             in_place: true,
+            light: <K as Formula<F32<true>, IN, PARAMS, OUT>>::LIGHT,
             text: None,
         }
     }
@@ -117,7 +122,7 @@ impl Kernel {
         K: Formula<I64, IN, PARAMS, OUT>,
     {
         let tiles = [None, None, Some(narrow::<K, I64, I64, IN, PARAMS, OUT>())];
-        Kernel { tiles, in_place: false, text: None }
+        Kernel { tiles, in_place: false, light: K::LIGHT, text: None }
     }
 
     /// With the formula as written.
@@ -135,6 +140,12 @@ impl Kernel {
     #[inline]
     pub fn works_in_place(&self) -> bool {
         self.in_place
+    }
+
+    /// Whether operands in memory take longer to come than results to be computed.
+    #[inline]
+    pub fn is_light(&self) -> bool {
+        self.light
     }
 
     /// Whether each of `inputs` after the first may be one value for all elements, see [`TileFn`].

@@ -2,7 +2,7 @@
 
 use super::cache::LINE;
 use super::prefetch::prefetch;
-use super::streaming::{finish, reverse_line_streaming};
+use super::streaming::{ALIGNMENT, finish, reverse_line_streaming};
 use super::vectorize::Kernel;
 
 /// Bytes ahead of what is read that are asked for.
@@ -34,14 +34,14 @@ impl<T: Copy> Kernel for Reversed<T> {
             // The places of whole lines of memory are in the middle, and filled from the last on: what is foreseen is
             // rising addresses that are read.
             let line = LINE / size_of::<T>();
-            let head = to.align_offset(16).min(count);
+            let head = to.align_offset(ALIGNMENT).min(count);
             let lines = (count - head) / line;
             let tail = count - head - lines * line;
             reverse(to.add(count - tail), from, tail);
             for i in 0..lines {
                 let at = tail + i * line;
                 prefetch(from.add(at).wrapping_byte_add(AHEAD));
-                reverse_line_streaming(to.add(count - at - line), from.add(at));
+                reverse_line_streaming::<T, FMA>(to.add(count - at - line), from.add(at));
             }
             reverse(to, from.add(count - head), head);
             finish();

@@ -6,17 +6,15 @@ use std::mem::MaybeUninit;
 use super::cache::{LINE, is_beyond, is_like_zen4};
 use super::parts::Shared;
 use super::threads::{get_num_threads, parallel_for};
+use super::vectorize::{Kernel, vectorize};
 
-/// Whether results of so many bytes, which loops make of tensors as large, are better written past the caches. On
-/// Zen 4, unlike Zen 3, ordinary stores take as long there, or a quarter less.
-pub fn is_for_results(bytes: usize) -> bool {
-    is_beyond(bytes) && !is_like_zen4()
-}
+/// What the places of whole lines are a multiple of: the bytes of AVX's registers.
+pub const ALIGNMENT: usize = 32;
 
-/// Whether a copy whose source or result leaves the caches is better written past them. Two threads of Zen 4 write
-/// past the caches at the rate of one (27 GB/s), and by ordinary stores at up to twice that; one is faster past them.
-pub fn is_for_copies() -> bool {
-    !is_like_zen4() || get_num_threads() == 1
+/// Whether a copy of so many bytes that are far, or whose source is, is better written past the caches. What the
+/// shared cache holds two threads of Zen 4 write by ordinary stores at up to twice the rate; one gains either way.
+pub fn is_for_copies(bytes: usize) -> bool {
+    !is_like_zen4() || get_num_threads() == 1 || is_beyond(bytes)
 }
 
 /// Copies `len` bytes from `from` to `to`, which do not overlap. After the last of some copies it takes
@@ -25,22 +23,40 @@ pub fn is_for_copies() -> bool {
 /// # Safety
 /// `from` is valid for reads of `len` bytes and `to` for writes; the two ranges do not overlap.
 pub unsafe fn copy_streaming(to: *mut u8, from: *const u8, len: usize) {
-    // SAFETY: the caller's promises; the ranges are inside of `len`.
-    unsafe {
-        by_lines(
-            to,
-            len,
-            |at, len| to.add(at).copy_from_nonoverlapping(from.add(at), len),
-            |at| copy_line_streaming(to.add(at), from.add(at)),
-        );
+    vectorize(Copying { to, from, len });
+}
+
+/// [`copy_streaming`] of bytes that it may be done for.
+struct Copying {
+    to: *mut u8,
+    from: *const u8,
+    len: usize,
+}
+
+impl Kernel for Copying {
+    type Output = ();
+    const WIDE: bool = false;
+    #[inline(always)]
+    fn run<const FMA: bool>(self) {
+        let Copying { to, from, len } = self;
+        // SAFETY: who makes one keeps `copy_streaming`'s promises; the ranges are inside of `len`.
+        unsafe {
+            by_lines(
+                to,
+                len,
+                |at, len| to.add(at).copy_from_nonoverlapping(from.add(at), len),
+                |at| copy_line_streaming::<FMA>(to.add(at), from.add(at)),
+            );
+        }
     }
 }
 
-/// Calls `line` with where each cache line of `len` bytes begins, from the first 16-byte boundary of `to` on, as long
-/// as 64 bytes are left, and `rest` with where what is before and after them begins and how long it is.
+/// Calls `line` with where each cache line of `len` bytes begins, from the first place of `to` on that is a multiple
+/// of [`ALIGNMENT`], as long as 64 bytes are left, and `rest` with where what is before and after them begins and how
+/// long it is.
 #[inline(always)]
 fn by_lines(to: *mut u8, len: usize, rest: impl Fn(usize, usize), line: impl Fn(usize)) {
-    let head = to.align_offset(16).min(len);
+    let head = to.align_offset(ALIGNMENT).min(len);
     let lines = (len - head) / LINE;
     rest(0, head);
     for i in 0..lines {
@@ -50,23 +66,32 @@ fn by_lines(to: *mut u8, len: usize, rest: impl Fn(usize, usize), line: impl Fn(
     rest(done, len - done);
 }
 
-/// Copies a cache line as [`copy_streaming`] does, by stores that nothing orders but [`finish`].
+/// Copies a cache line as [`copy_streaming`] does, by stores that nothing orders but [`finish`]. With AVX by its
+/// registers: Zen 4 writes a quarter more that way, and then two threads of it more than one.
 ///
 /// # Safety
-/// As [`copy_streaming`], of 64 bytes, and `to` is a multiple of 16.
+/// As [`copy_streaming`], of 64 bytes; `to` is a multiple of [`ALIGNMENT`], and the processor has AVX2 if `FMA`.
 #[inline(always)]
-pub unsafe fn copy_line_streaming(to: *mut u8, from: *const u8) {
+pub unsafe fn copy_line_streaming<const FMA: bool>(to: *mut u8, from: *const u8) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: the caller's promises; SSE2 is part of x86-64.
     unsafe {
-        use std::arch::x86_64::{__m128i, _mm_loadu_si128 as load, _mm_stream_si128 as stream};
+        use std::arch::x86_64::*;
+        if FMA {
+            let (to, from) = (to.cast::<__m256i>(), from.cast::<__m256i>());
+            let (a, b) = (_mm256_loadu_si256(from), _mm256_loadu_si256(from.add(1)));
+            _mm256_stream_si256(to, a);
+            _mm256_stream_si256(to.add(1), b);
+            return;
+        }
         let (to, from) = (to.cast::<__m128i>(), from.cast::<__m128i>());
         // By hand: an array's `map` is not always inlined.
-        let (a, b, c, d) = (load(from), load(from.add(1)), load(from.add(2)), load(from.add(3)));
-        stream(to, a);
-        stream(to.add(1), b);
-        stream(to.add(2), c);
-        stream(to.add(3), d);
+        let (a, b) = (_mm_loadu_si128(from), _mm_loadu_si128(from.add(1)));
+        let (c, d) = (_mm_loadu_si128(from.add(2)), _mm_loadu_si128(from.add(3)));
+        _mm_stream_si128(to, a);
+        _mm_stream_si128(to.add(1), b);
+        _mm_stream_si128(to.add(2), c);
+        _mm_stream_si128(to.add(3), d);
     }
     #[cfg(not(target_arch = "x86_64"))]
     // SAFETY: the caller's promises.
@@ -80,31 +105,23 @@ pub unsafe fn copy_line_streaming(to: *mut u8, from: *const u8) {
 /// # Safety
 /// As [`copy_line_streaming`]; 16 bytes are some whole numbers.
 #[inline(always)]
-pub unsafe fn reverse_line_streaming<T: Copy>(to: *mut T, from: *const T) {
-    let quarter = 16 / size_of::<T>();
-    let mut i = 0;
-    while i < 4 {
-        // SAFETY: the caller's promises; SSE2 is part of x86-64. All of a quarter is written before it is read.
-        unsafe {
-            let (to, from) = (to.add((3 - i) * quarter), from.add(i * quarter));
-            let mut reversed = MaybeUninit::<u128>::uninit();
-            let mut k = 0;
-            while k < quarter {
-                reversed.as_mut_ptr().cast::<T>().add(k).write(from.add(quarter - 1 - k).read());
-                k += 1;
-            }
-            let reversed = reversed.assume_init();
-            #[cfg(target_arch = "x86_64")]
-            {
-                use std::arch::x86_64::{__m128i, _mm_stream_si128};
-                _mm_stream_si128(to.cast(), std::mem::transmute::<u128, __m128i>(reversed));
-            }
-            #[cfg(not(target_arch = "x86_64"))]
-            to.cast::<u128>().write_unaligned(reversed);
+pub unsafe fn reverse_line_streaming<T: Copy, const FMA: bool>(to: *mut T, from: *const T) {
+    let mut reversed = MaybeUninit::<Line>::uninit();
+    // SAFETY: the caller's promises; all of the line is written before it is read.
+    unsafe {
+        let (line, numbers) = (reversed.as_mut_ptr().cast::<T>(), LINE / size_of::<T>());
+        let mut k = 0;
+        while k < numbers {
+            line.add(k).write(from.add(numbers - 1 - k).read());
+            k += 1;
         }
-        i += 1;
+        copy_line_streaming::<FMA>(to.cast(), reversed.as_ptr().cast());
     }
 }
+
+/// A cache line's bytes.
+#[repr(align(64))]
+struct Line(#[allow(dead_code, reason = "read as bytes")] [u8; LINE]);
 
 /// Has what was copied be seen by other threads as what ordinary stores wrote is: nothing else orders these, not
 /// even a release store.
@@ -131,19 +148,34 @@ pub unsafe fn zero(to: *mut u8, len: usize, together: usize) {
         // SAFETY: the caller's promise, of a part.
         return in_parts(to, len, |to, len| unsafe { to.write_bytes(0, len) });
     }
-    let zeros = [0u8; LINE];
     in_parts(to, len, |to, len| {
-        // SAFETY: as above; the ranges are inside of `len`.
+        vectorize(Zeros { to, len });
+        finish();
+    });
+}
+
+/// Zeros past the caches, of bytes of which [`zero`]'s promises hold.
+struct Zeros {
+    to: *mut u8,
+    len: usize,
+}
+
+impl Kernel for Zeros {
+    type Output = ();
+    const WIDE: bool = false;
+    #[inline(always)]
+    fn run<const FMA: bool>(self) {
+        let (Zeros { to, len }, zeros) = (self, [0u8; LINE]);
+        // SAFETY: who makes one may write the bytes; the ranges are inside of `len`.
         unsafe {
             by_lines(
                 to,
                 len,
                 |at, len| to.add(at).write_bytes(0, len),
-                |at| copy_line_streaming(to.add(at), zeros.as_ptr()),
+                |at| copy_line_streaming::<FMA>(to.add(at), zeros.as_ptr()),
             );
         }
-        finish();
-    });
+    }
 }
 
 /// Calls `each` with where the parts of `len` bytes begin and how long they are, on all threads.
@@ -186,9 +218,17 @@ mod tests {
             for len in [0, 1, 15, 16, 63, 64, 65, 127, 128, 300, 460] {
                 let mut target = [0xAAu8; 500];
                 let from = &source[start / 3..][..len];
-                // SAFETY: both ranges are inside their arrays, which are distinct.
-                unsafe { copy_streaming(target[start..].as_mut_ptr(), from.as_ptr(), len) };
-                finish();
+                for by_baseline in [false, true] {
+                    // Both ranges are inside their arrays, which are distinct.
+                    let (to, from) = (target[start..].as_mut_ptr(), from.as_ptr());
+                    let copying = Copying { to, from, len };
+                    if by_baseline {
+                        copying.run::<false>()
+                    } else {
+                        vectorize(copying)
+                    }
+                    finish();
+                }
                 assert_eq!(&target[start..start + len], from, "{start} {len}");
                 let outside = target[..start].iter().chain(&target[start + len..]);
                 assert!(outside.copied().all(|b| b == 0xAA), "{start} {len}");

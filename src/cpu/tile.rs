@@ -4,6 +4,7 @@
 
 use smallvec::SmallVec;
 
+use super::cache::is_beyond;
 use super::format::{Block, Move, loader, storer};
 use super::isa;
 use super::kernel::{Kernel, TileFn};
@@ -11,7 +12,7 @@ use super::lane::{Compute, Constant};
 use super::numbered::{execute_numbered, is_numbered};
 use super::parts::Shared;
 use super::plan::{Operand, Plan};
-use super::streaming::{self, copy_streaming, finish};
+use super::streaming::{copy_streaming, finish};
 use super::threads::{GRAIN, parallel_for};
 
 /// Most operands of one kernel, outputs included.
@@ -20,6 +21,9 @@ pub const MAX_OPERANDS: usize = 12;
 pub const MAX_PARAMS: usize = 16;
 /// Bytes of an operand's tile.
 pub(super) const TILE_BYTES: usize = 4096;
+/// Bytes of a tile that is written past the caches: so many wait to be written while what is read next comes in
+/// already. With 4096 on Zen 4 a sum of 64 MB takes half as long again.
+pub(super) const FAR_TILE_BYTES: usize = 512;
 /// Innermost runs at least this long are tiled one by one; shorter ones share tiles.
 const LONG: usize = 256;
 /// Rows that take turns when an operand is read across its rows, so that each cache line that it
@@ -111,10 +115,9 @@ pub unsafe fn execute(
             for k in 0..operands.len() {
                 run.ports.push(run.port(k, true));
             }
-            if streaming::is_for_results(n * compute.size()) {
-                run.store_past_caches();
-            }
-            run.flat(n);
+            let far = kernel.is_light() && is_beyond(n * compute.size());
+            let far = far && run.store_past_caches();
+            run.flat(n, if far { FAR_TILE_BYTES } else { TILE_BYTES });
         } else {
             let plan = Plan::new(shape, operands);
             if let Some(pointers) = run.numbered(kernel, params.len(), &plan) {
@@ -254,15 +257,18 @@ impl Run<'_> {
     }
 
     /// Dense results that would be written in place go by way of tiles past the caches, unless they are inputs too:
-    /// an ordinary store first reads the line that it overwrites.
-    fn store_past_caches(&mut self) {
+    /// an ordinary store first reads the line that it overwrites. Whether there are such results.
+    fn store_past_caches(&mut self) -> bool {
+        let mut any = false;
         let (outputs, inputs) = self.ports.split_at_mut(self.outputs);
         for output in outputs {
             let is_read = inputs.iter().any(|input| input.ptr == output.ptr);
             if matches!(output.way, Way::Direct) && !is_read {
                 output.way = Way::Moved(past_caches);
+                any = true;
             }
         }
+        any
     }
 
     /// Fills the tiles of operands that are one number, with `n` copies.
@@ -290,7 +296,7 @@ impl Run<'_> {
     }
 
     /// All operands lie densely in the same order.
-    unsafe fn flat(&self, n: usize) {
+    unsafe fn flat(&self, n: usize, tile_bytes: usize) {
         let size = self.compute.size();
         if self.ports.iter().all(|p| matches!(p.way, Way::Direct)) {
             parallel_for(n, GRAIN, |range| {
@@ -303,7 +309,7 @@ impl Run<'_> {
             });
             return;
         }
-        let tile = TILE_BYTES / size;
+        let tile = tile_bytes / size;
         parallel_for(n, GRAIN, |range| {
             let mut tiles = <Tiles>::new();
             // SAFETY: at most a tile's length.

@@ -17,7 +17,7 @@ use crate::autograd::{no_grad, record, record_inplace};
 use crate::cpu::cache::{LINE, are_far};
 use crate::cpu::fold::{Shared, SharedMut};
 use crate::cpu::prefetch::prefetch;
-use crate::cpu::streaming::{self, copy_line_streaming, finish};
+use crate::cpu::streaming::{copy_line_streaming, finish, is_for_copies};
 use crate::cpu::threads::{GRAIN, parallel_for};
 use crate::cpu::vectorize::{Kernel, vectorize};
 use crate::cpu::widen::Widen;
@@ -144,7 +144,7 @@ impl Kernel for TakeRows<'_> {
                 for byte in (0..row).step_by(LINE) {
                     for turn in 0..TURNS {
                         prefetch(later[turn].add(byte));
-                        copy_line_streaming(out.add(turn * row + byte), at[turn].add(byte));
+                        copy_line_streaming::<FMA>(out.add(turn * row + byte), at[turn].add(byte));
                     }
                 }
             }
@@ -192,7 +192,7 @@ pub(super) fn take_slices(x: &Tensor, d: usize, index: &Tensor) -> Tensor {
     let far = row.is_multiple_of(LINE)
         && out.data_ptr().addr().is_multiple_of(LINE)
         && are_far(outer * m * row)
-        && streaming::is_for_copies();
+        && is_for_copies(outer * m * row);
     parallel_for(outer * m, 4 * GRAIN / row.max(1), |rows| {
         if row >= LONG {
             return vectorize(TakeRows { from, to, index, n, row, rows, far });

@@ -199,6 +199,25 @@ macro_rules! special_functions {
 }
 pub(crate) use special_functions;
 
+macro_rules! function_names {
+    ($($doc:literal $name:ident,)*) => {
+        /// The names of the functions of [`Float`].
+        pub const FUNCTIONS: &[&str] = &[$(stringify!($name)),*];
+    };
+}
+float_functions!(function_names);
+
+macro_rules! special_names {
+    ($($doc:literal $name:ident,)*) => {
+        /// The names of the functions of [`Special`], and those of two numbers that take as long.
+        pub const SPECIAL_FUNCTIONS: &[&str] = &[
+            $(stringify!($name),)*
+            "zeta", "atan2", "nextafter", "pow", "remainder", "fmod", "floor_divide",
+        ];
+    };
+}
+special_functions!(special_names);
+
 macro_rules! declare {
     ($($doc:literal $name:ident,)*) => {
         /// A value with the elementary functions.

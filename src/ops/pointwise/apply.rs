@@ -100,10 +100,7 @@ pub(super) fn alike<'a>(inputs: &[Operand<'a>]) -> Option<&'a Tensor> {
     for &input in inputs {
         match input {
             Operand::Tensor(t) => {
-                let like = *first.get_or_insert(t);
-                let same =
-                    t.is_contiguous() && t.dtype() == like.dtype() && t.device() == like.device();
-                if !same || !same_shape(t.shape(), like.shape()) {
+                if !is_like(t, first.get_or_insert(t)) {
                     return None;
                 }
             }
@@ -121,9 +118,18 @@ pub(super) fn alike<'a>(inputs: &[Operand<'a>]) -> Option<&'a Tensor> {
     if fits && numbers <= MOST_NUMBERS { first } else { None }
 }
 
+/// Whether `t` lies densely and is of the shape, type and device of `like`.
+#[inline]
+pub(super) fn is_like(t: &Tensor, like: &Tensor) -> bool {
+    t.is_contiguous()
+        && t.dtype() == like.dtype()
+        && t.device() == like.device()
+        && same_shape(t.shape(), like.shape())
+}
+
 /// True when the row makes this type of operands of this type, none of which is a mask.
 #[inline]
-fn keeps(row: &Row, dtype: Dtype) -> bool {
+pub(super) fn keeps(row: &Row, dtype: Dtype) -> bool {
     for input in row.inputs {
         if input.mask {
             return false;

@@ -264,6 +264,7 @@ macro_rules! __pointwise_row {
             f64: Literal<S>,
         {
             const REDUCES: bool = row::reduces(stringify!($body));
+            const LIGHT: bool = row::is_light(stringify!($body));
             #[inline(always)]
             #[allow(unused_variables)]
             fn eval([$($x),+]: [S; IN], $params: [S; P]) -> [S; 1] {
@@ -287,6 +288,7 @@ macro_rules! __pointwise_row {
                     f64: Literal<S>,
                 {
                     const REDUCES: bool = row::reduces(stringify!($derivative));
+                    const LIGHT: bool = row::is_light(stringify!($derivative));
                     #[inline(always)]
                     #[allow(unused_variables)]
                     fn eval($names: [S; N], $params: [S; P]) -> [S; 1] {

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::apply::run;
+use super::apply::{alike, is_like, keeps, run, run_alike};
 use super::operands::{
     broadcast, common_dtype, compute_type, has_complex, overlaps_otherwise, tensor,
 };
@@ -70,7 +70,13 @@ pub fn apply_out(row: &'static Row, inputs: &[Operand<'_>], params: &[Scalar], o
         .collect();
     // SAFETY: `out` has the broadcast shape, names no element twice, and every input is the same view, a copy,
     // or elsewhere. Who else may use the memory is the caller's concern, as for every in-place op.
-    unsafe { run(&row.kernel, row.kind, compute_type(row, common), &[out], &apart, params) };
+    unsafe {
+        if alike(&apart).is_some_and(|like| keeps(row, like.dtype()) && is_like(out, like)) {
+            run_alike(&row.kernel, out, &apart, params);
+        } else {
+            run(&row.kernel, row.kind, compute_type(row, common), &[out], &apart, params);
+        }
+    }
     out.storage().bump_version();
 }
 

@@ -363,6 +363,17 @@ pub const fn reduces(formula: &str) -> bool {
     mentioned(formula, crate::cpu::lane::NEAR_FUNCTIONS) != 0
 }
 
+/// Whether a formula is arithmetic and choice only, for whose operands in memory one waits longer than for its results.
+///
+/// ```
+/// use torchrs::ops::pointwise::row::is_light;
+/// assert!(is_light("select(gt(x, 0.0), x, x * slope)") && !is_light("log(x) * y"));
+/// ```
+pub const fn is_light(formula: &str) -> bool {
+    use crate::cpu::lane::{FUNCTIONS, SPECIAL_FUNCTIONS};
+    mentioned(formula, FUNCTIONS) == 0 && mentioned(formula, SPECIAL_FUNCTIONS) == 0
+}
+
 const fn mentions(text: &[u8], name: &[u8]) -> bool {
     let mut start = 0;
     while start + name.len() <= text.len() {
