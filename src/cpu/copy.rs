@@ -515,6 +515,16 @@ mod tests {
     }
 
     #[test]
+    fn copies_past_the_caches() {
+        let (rows, n) = (2050, 2049);
+        assert!(is_beyond(8 * rows * n));
+        let value = |i| i as u64;
+        check::<u64>(&[rows * n], &[1], &[1], value);
+        // Rows at all alignments.
+        check::<u64>(&[rows, n], &[n as isize + 1, 1], &[n as isize + 2, 1], value);
+    }
+
+    #[test]
     fn large_copies_use_threads() {
         check::<u32>(&[70_000], &[1], &[1], |i| i as u32);
         check::<u32>(&[300, 400], &[400, 1], &[1, 300], |i| i as u32);

@@ -197,6 +197,7 @@ mod tests {
     /// `x - y`.
     struct Less;
     impl<S: Number> Formula<S, 2, 0, 1> for Less {
+        const LIGHT: bool = true;
         #[inline(always)]
         fn eval([x, y]: [S; 2], []: [S; 0]) -> [S; 1] {
             [x - y]
@@ -219,6 +220,61 @@ mod tests {
             }
             assert_eq!((&out[..n], out[n]), (&want[..], -1.0), "{n} elements");
             assert_eq!(own, want, "{n} elements in place");
+        }
+    }
+
+    #[test]
+    fn large_results_go_past_the_caches_to_their_places() {
+        assert!(LESS.is_light() && !SCALED.is_light());
+        let n = (8 << 20) + 5;
+        assert!(is_beyond(4 * n));
+        let mut x: Vec<f32> = (0..n).map(|i| (i % 1001) as f32).collect();
+        let mut y: Vec<f32> = (0..n).map(|i| (i % 7) as f32).collect();
+        let (x, y) = (x.as_mut_ptr().cast::<u8>(), y.as_mut_ptr().cast::<u8>());
+        // Not at a boundary of what is stored at once, too.
+        for start in [0, 3] {
+            let mut out = vec![-1f32; n + 8];
+            let to = out[start..].as_mut_ptr().cast::<u8>();
+            for numbers in [&[][..], &[(2, Constant::F(3.0))]] {
+                let other = if numbers.is_empty() { y } else { std::ptr::null_mut() };
+                // SAFETY: all have n values, apart from each other.
+                unsafe { execute_dense(&LESS, Compute::F32, &[], n, &[to, x, other], numbers) };
+                let want = |i: usize| {
+                    (i % 1001) as f32 - if numbers.is_empty() { (i % 7) as f32 } else { 3.0 }
+                };
+                assert!((0..n).all(|i| out[start + i] == want(i)), "{start} {numbers:?}");
+                assert!(out[..start].iter().chain(&out[start + n..]).all(|&v| v == -1.0));
+            }
+        }
+    }
+
+    /// `y` where `x` is less than it, `z` where it is more than that.
+    struct Between;
+    impl<S: Number> Formula<S, 3, 0, 1> for Between {
+        #[inline(always)]
+        fn eval([x, y, z]: [S; 3], []: [S; 0]) -> [S; 1] {
+            [z.minimum(y.maximum(x))]
+        }
+    }
+    static BETWEEN: Kernel = Kernel::number::<Between, 3, 0, 1>();
+
+    #[test]
+    fn two_numbers_need_no_tile_either() {
+        for n in [1, 16, 17, 3000, 3 * GRAIN + 5] {
+            let mut own: Vec<f32> = (0..n).map(|i| (i % 100) as f32).collect();
+            own[n / 2] = f32::NAN;
+            let limited = |x: &f32| if x.is_nan() { *x } else { x.clamp(20.0, 60.0) };
+            let want: Vec<u32> = own.iter().map(|x| limited(x).to_bits()).collect();
+            let mut out = vec![-1.0; n];
+            let x = own.as_mut_ptr().cast::<u8>();
+            for place in [out.as_mut_ptr().cast(), x] {
+                let pointers = [place, x, std::ptr::null_mut(), std::ptr::null_mut()];
+                let numbers = [(2, Constant::F(20.0)), (3, Constant::F(60.0))];
+                // SAFETY: both have n values; they are the same or apart.
+                unsafe { execute_dense(&BETWEEN, Compute::F32, &[], n, &pointers, &numbers) };
+            }
+            let bits = |x: &[f32]| x.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+            assert_eq!((bits(&out), bits(&own)), (want.clone(), want), "{n} elements");
         }
     }
 }
