@@ -360,10 +360,12 @@ pub unsafe fn rows<F: Fold, const FMA: bool>(job: Job<F>) {
     let ((width, _), kept_outer) = job.plan.kept();
     let ((inner, stride), outer) = job.plan.folded();
     if FMA && stride == 1 && outer.is_empty() && inner <= SHORT {
+        // Of rows long enough in two registers, whose numbers wait half as long for one another.
         // SAFETY: the caller's promise.
         unsafe {
             match size_of::<F::Acc>() {
                 8 if inner >= 4 => return short_rows::<F, FMA, 4>(&job),
+                4 if inner >= 64 => return short_rows::<F, FMA, 16>(&job),
                 4 if inner >= 8 => return short_rows::<F, FMA, 8>(&job),
                 _ => {}
             }
