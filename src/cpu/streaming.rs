@@ -67,7 +67,7 @@ fn by_lines(to: *mut u8, len: usize, rest: impl Fn(usize, usize), line: impl Fn(
 }
 
 /// Copies a cache line as [`copy_streaming`] does, by stores that nothing orders but [`finish`]. With AVX by its
-/// registers: Zen 4 writes a quarter more that way, and then two threads of it more than one.
+/// registers, by which Zen 4 writes a quarter more.
 ///
 /// # Safety
 /// As [`copy_streaming`], of 64 bytes; `to` is a multiple of [`ALIGNMENT`], and the processor has AVX2 if `FMA`.
