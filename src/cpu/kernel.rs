@@ -47,6 +47,7 @@ pub struct Kernel {
     tiles: [Option<[TileFn; COUNT]>; 3],
     /// An output's tile may be that of an input.
     in_place: bool,
+    /// See [`Kernel::is_light`].
     light: bool,
     text: Option<Text>,
 }

@@ -106,7 +106,7 @@ pub unsafe fn copy_line_streaming<const FMA: bool>(to: *mut u8, from: *const u8)
 /// As [`copy_line_streaming`]; 16 bytes are some whole numbers.
 #[inline(always)]
 pub unsafe fn reverse_line_streaming<T: Copy, const FMA: bool>(to: *mut T, from: *const T) {
-    let mut reversed = MaybeUninit::<Line>::uninit();
+    let mut reversed = MaybeUninit::<[u128; LINE / size_of::<u128>()]>::uninit();
     // SAFETY: the caller's promises; all of the line is written before it is read.
     unsafe {
         let (line, numbers) = (reversed.as_mut_ptr().cast::<T>(), LINE / size_of::<T>());
@@ -118,10 +118,6 @@ pub unsafe fn reverse_line_streaming<T: Copy, const FMA: bool>(to: *mut T, from:
         copy_line_streaming::<FMA>(to.cast(), reversed.as_ptr().cast());
     }
 }
-
-/// A cache line's bytes.
-#[repr(align(64))]
-struct Line(#[allow(dead_code, reason = "read as bytes")] [u8; LINE]);
 
 /// Has what was copied be seen by other threads as what ordinary stores wrote is: nothing else orders these, not
 /// even a release store.

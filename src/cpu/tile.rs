@@ -115,8 +115,7 @@ pub unsafe fn execute(
             for k in 0..operands.len() {
                 run.ports.push(run.port(k, true));
             }
-            let far = kernel.is_light() && is_beyond(n * compute.size());
-            let far = far && run.store_past_caches();
+            let far = kernel.is_light() && is_beyond(n * compute.size()) && run.store_past_caches();
             run.flat(n, if far { FAR_TILE_BYTES } else { TILE_BYTES });
         } else {
             let plan = Plan::new(shape, operands);
