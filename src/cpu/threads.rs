@@ -4,6 +4,8 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use smallvec::SmallVec;
+
 use super::pool;
 use crate::error::{Error, throw};
 
@@ -77,6 +79,41 @@ pub fn parallel_for(n: usize, grain: usize, body: impl Fn(Range<usize>) + Sync) 
     pool::run(parts, &|i| body(n * i / parts..n * (i + 1) / parts));
 }
 
+/// Calls `body` with each of `0..n`, as [`parallel_for`] does with ranges of them, for items of some microseconds
+/// and of different length: a thread that is done with its own range takes items of the others'.
+pub fn parallel_items(n: usize, grain: usize, body: impl Fn(usize) + Sync) {
+    let grain = grain.max(1);
+    if n < 2 * grain || get_num_threads() == 1 || pool::works() {
+        return (0..n).for_each(body);
+    }
+    let parts = get_num_threads().min(n / grain).min(pool::MOST);
+    let ranges: SmallVec<[Rest; 8]> = (0..parts)
+        .map(|i| Rest { next: AtomicUsize::new(n * i / parts), end: n * (i + 1) / parts })
+        .collect();
+    pool::run(parts, &|i| {
+        for rest in ranges[i..].iter().chain(&ranges[..i]) {
+            while let Some(item) = rest.take() {
+                body(item);
+            }
+        }
+    });
+}
+
+/// What is left of a range, in a cache line of its own.
+#[repr(align(64))]
+struct Rest {
+    next: AtomicUsize,
+    end: usize,
+}
+
+impl Rest {
+    fn take(&self) -> Option<usize> {
+        // Reading first keeps the line shared among those who find the range empty.
+        let left = self.next.load(Relaxed) < self.end;
+        left.then(|| self.next.fetch_add(1, Relaxed)).filter(|&item| item < self.end)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -87,6 +124,20 @@ mod tests {
         for n in [0, 1, 7, 100, 1001] {
             let seen: Vec<AtomicU32> = (0..n).map(|_| AtomicU32::new(0)).collect();
             parallel_for(n, 10, |range| range.for_each(|i| _ = seen[i].fetch_add(1, Relaxed)));
+            assert!(seen.iter().all(|s| s.load(Relaxed) == 1), "{n} items");
+        }
+    }
+
+    #[test]
+    fn every_item_of_an_uneven_loop_is_done_once() {
+        for n in [0, 1, 7, 100, 1001] {
+            let seen: Vec<AtomicU32> = (0..n).map(|_| AtomicU32::new(0)).collect();
+            parallel_items(n, 3, |item| {
+                if item < n / 4 {
+                    std::thread::sleep(std::time::Duration::from_micros(10));
+                }
+                seen[item].fetch_add(1, Relaxed);
+            });
             assert!(seen.iter().all(|s| s.load(Relaxed) == 1), "{n} items");
         }
     }

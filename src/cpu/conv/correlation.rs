@@ -10,7 +10,7 @@ use super::super::micro::{Product, SIDE, Tile, heights};
 use super::super::pack::pack;
 use super::super::parts::{Parts, Shared, with_scratch};
 use super::super::prefetch::Later;
-use super::super::threads::{GRAIN, get_num_threads, parallel_for};
+use super::super::threads::{GRAIN, get_num_threads, parallel_for, parallel_items};
 use super::place::{Place, bring};
 use super::steps::{Piece, Seen, Steps};
 use super::way::{Lines, Way};
@@ -35,6 +35,10 @@ pub struct Correlation<'a, T> {
     tile: Tile<T>,
     way: Way,
     steps: Steps,
+    pieces: Vec<Piece>,
+    /// Displacements of a sum's products, and the largest.
+    rows: Vec<usize>,
+    farthest: usize,
 }
 
 impl<'a, T: Float> Correlation<'a, T> {
@@ -49,7 +53,9 @@ impl<'a, T: Float> Correlation<'a, T> {
             Way::Lines(_) => (DEPTH, DEPTH),
         };
         let steps = Steps::new(field, sizes, together, deepest);
-        Correlation { sizes, field, tile, way, steps }
+        let (rows, pieces) = (steps.displacements(field, sizes.inputs), steps.pieces());
+        let farthest = rows.iter().copied().max().unwrap_or(0);
+        Correlation { sizes, field, tile, way, steps, pieces, rows, farthest }
     }
 
     /// True when points are read one by one: then nothing is read behind the last of a row.
@@ -124,21 +130,24 @@ impl<'a, T: Float> Correlation<'a, T> {
         target: Target,
         out: &mut [T],
     ) {
-        let &Correlation { sizes, field, tile, way, ref steps } = self;
-        let k = self.depth();
+        let work = self.work((source, depths), filters, bias, target);
+        // SAFETY: there is no other work.
+        unsafe { run_together(&[work], out) }
+    }
+
+    /// What [`Correlation::run`] does, to be done by [`run_together`].
+    pub fn work<'w>(
+        &'w self,
+        (source, depths): (&'w [T], &'w [Range<usize>]),
+        filters: &'w [T],
+        bias: Option<&'w [T]>,
+        target: Target,
+    ) -> Work<'w, T> {
+        let &Correlation { sizes, field, tile, way, .. } = self;
         assert!(
             field.depths == 1 || depths.len() == sizes.batch,
             "each image sees some of the depth"
         );
-        let (last_row, last_column) = (sizes.grid[0] - 1, sizes.grid[1] - 1);
-        let reach = target.first
-            + (sizes.batch - 1) * target.image
-            + (sizes.groups * sizes.outputs - 1) * target.channel
-            + last_row * target.row
-            + last_column * target.column;
-        assert!(reach < out.len(), "the target is outside the output");
-        let (rows, pieces) = (steps.displacements(field, sizes.inputs), steps.pieces());
-        let farthest = rows.iter().copied().max().unwrap_or(0);
         // Panels of points, or grid rows.
         let panels = way.panels(sizes, tile);
         let (points, most) = match way {
@@ -152,40 +161,102 @@ impl<'a, T: Float> Correlation<'a, T> {
         let most = most.min(256 / points).max(1);
         let width = (panels / (2 * get_num_threads())).clamp(1, most);
         let blocks = panels.div_ceil(width);
-        let out = Shared::new(out.as_mut_ptr());
-        let flops = 2 * k * sizes.outputs * points * width;
-        parallel_for(blocks * sizes.groups, WORTH_A_THREAD.div_ceil(flops), |range| {
-            for item in range {
-                let (g, block) = (item / blocks, item % blocks);
-                let (first, end) = (block * width, (block * width + width).min(panels));
-                let job = Block {
-                    sizes,
-                    field,
-                    tile,
-                    steps,
-                    pieces: &pieces,
-                    depths,
-                    rows: &rows,
-                    farthest,
-                    source: &source[g * sizes.inputs * field.channel..],
-                    filters: &filters[g * self.group_len()..(g + 1) * self.group_len()],
-                    bias: bias.map(|b| &b[g * sizes.outputs..(g + 1) * sizes.outputs]),
-                    target: Target {
-                        first: target.first + g * sizes.outputs * target.channel,
-                        ..target
-                    },
-                };
-                // SAFETY: the target lies inside the output (asserted above), and blocks and groups
-                // are disjoint parts of it.
-                unsafe {
-                    match way {
-                        Way::Packed => job.run(first..end, out.get()),
-                        Way::Lines(lines) => job.run_lines(lines, first..end, out.get()),
-                        Way::Points => job.run_points(first..end, out.get()),
-                    }
-                }
+        let flops = 2 * self.depth() * sizes.outputs * points * width;
+        Work { of: self, source, depths, filters, bias, target, panels, width, blocks, flops }
+    }
+}
+
+/// The work of a [`Correlation`], in blocks of points.
+pub struct Work<'a, T> {
+    of: &'a Correlation<'a, T>,
+    source: &'a [T],
+    depths: &'a [Range<usize>],
+    filters: &'a [T],
+    bias: Option<&'a [T]>,
+    target: Target,
+    /// Panels of points, of a block and of all.
+    width: usize,
+    panels: usize,
+    /// Blocks of a group.
+    blocks: usize,
+    /// Floating-point operations of a block.
+    flops: usize,
+}
+
+/// Does several works at once.
+///
+/// # Safety
+/// Their targets are disjoint.
+pub unsafe fn run_together<T: Float>(works: &[Work<T>], out: &mut [T]) {
+    for work in works {
+        assert!(work.reach() < out.len(), "the target is outside the output");
+    }
+    let count = works.iter().map(Work::len).sum();
+    let flops = works.iter().map(|work| work.flops).min().unwrap_or(0);
+    let out = Shared::new(out.as_mut_ptr());
+    parallel_items(count, WORTH_A_THREAD.div_ceil(flops.max(1)), |mut item| {
+        for work in works {
+            if item < work.len() {
+                // SAFETY: the target lies inside the output, as asserted, and other works' do not meet it.
+                return unsafe { work.run(item, out.get()) };
             }
-        });
+            item -= work.len();
+        }
+    });
+}
+
+impl<T: Float> Work<'_, T> {
+    fn len(&self) -> usize {
+        self.blocks * self.of.sizes.groups
+    }
+
+    /// The last place of the target.
+    fn reach(&self) -> usize {
+        let (Sizes { batch, groups, outputs, grid: [height, width], .. }, t) =
+            (self.of.sizes, self.target);
+        t.first
+            + (batch - 1) * t.image
+            + (groups * outputs - 1) * t.channel
+            + (height - 1) * t.row
+            + (width - 1) * t.column
+    }
+
+    /// Block `item` of those of all groups.
+    ///
+    /// # Safety
+    /// The target lies inside `out`, and nobody else uses the block's part of it.
+    unsafe fn run(&self, item: usize, out: *mut T) {
+        let Correlation { sizes, field, tile, way, ref steps, ref pieces, ref rows, farthest } =
+            *self.of;
+        let (g, block) = (item / self.blocks, item % self.blocks);
+        let first = block * self.width;
+        let panels = first..self.panels.min(first + self.width);
+        let group = self.of.group_len();
+        let job = Block {
+            sizes,
+            field,
+            tile,
+            steps,
+            pieces,
+            depths: self.depths,
+            rows,
+            farthest,
+            source: &self.source[g * sizes.inputs * field.channel..],
+            filters: &self.filters[g * group..(g + 1) * group],
+            bias: self.bias.map(|b| &b[g * sizes.outputs..(g + 1) * sizes.outputs]),
+            target: Target {
+                first: self.target.first + g * sizes.outputs * self.target.channel,
+                ..self.target
+            },
+        };
+        // SAFETY: the caller's promise; blocks and groups are disjoint parts of the target.
+        unsafe {
+            match way {
+                Way::Packed => job.run(panels, out),
+                Way::Lines(lines) => job.run_lines(lines, panels, out),
+                Way::Points => job.run_points(panels, out),
+            }
+        }
     }
 }
 

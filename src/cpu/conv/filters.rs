@@ -8,34 +8,62 @@ use super::super::isa;
 use super::super::micro::{Product, Tile};
 use super::super::pack::{pack_into, packed_len};
 use super::super::parts::{Parts, with_scratch};
-use super::super::threads::{GRAIN, parallel_for};
+use super::super::threads::{GRAIN, parallel_for, parallel_items};
 use super::steps::Steps;
 use super::{Sizes, Spread, WORTH_A_THREAD};
 
-/// For every source channel, tap and result channel, the sum over all grid points of source times
-/// `gradient` (`[batch, groups * outputs, grid]`, spread out as told): the gradient of the filters, written to
-/// `out` as `[groups * outputs, inputs * taps]`. `source` holds the prepared planes, of which the images of a
-/// stack see those of the depth taps `depths`; `sums` is scratch of [`filter_sums_len`] elements.
-pub fn correlate_filters<T: Float>(
-    sizes: Sizes,
-    field: &Field,
-    source: (&[T], &[Range<usize>]),
-    gradient: (&[T], Spread),
-    sums: &mut [T],
-    out: &mut [T],
-) {
-    let plan = Plan::new(sizes, field.taps.len());
-    // Of a plane all steps are taken: the points of a block see more than those of a row.
-    let steps = Steps::of_depths(field, sizes.inputs);
-    let rows = steps.displacements(field, sizes.inputs);
-    let blocks = plan.blocks(field, source.1);
-    let (k, outputs) = (rows.len(), sizes.outputs);
-    let piece = plan.depth * outputs;
-    let items = sizes.groups * plan.cuts * plan.parts;
-    let flops = 2 * k * outputs * sizes.points() * sizes.batch / (plan.cuts * plan.parts);
-    let shared = Parts::new(&mut sums[..items * piece]);
-    parallel_for(items, WORTH_A_THREAD.div_ceil(flops.max(1)), |range| {
-        for item in range {
+/// For every source channel, tap and result channel, the sum over grid points of source times gradient: the
+/// gradient of the filters, of as many batches of images as are brought one after the other.
+pub struct FilterSums<'a> {
+    field: &'a Field,
+    plan: Plan,
+    steps: Steps,
+    /// Displacements of all steps.
+    rows: Vec<usize>,
+}
+
+impl<'a> FilterSums<'a> {
+    /// For batches of these sizes.
+    pub fn new(sizes: Sizes, field: &'a Field) -> Self {
+        let plan = Plan::new(sizes, field.taps.len());
+        // Of a plane all steps are taken: the points of a block see more than those of a row.
+        let steps = Steps::of_depths(field, sizes.inputs);
+        let rows = steps.displacements(field, sizes.inputs);
+        FilterSums { field, plan, steps, rows }
+    }
+
+    /// Elements of the sums.
+    pub fn len(&self) -> usize {
+        self.items() * self.piece()
+    }
+
+    /// Shares of the sums, each a thread's.
+    fn items(&self) -> usize {
+        self.plan.sizes.groups * self.plan.cuts * self.plan.parts
+    }
+
+    /// Elements of a share.
+    fn piece(&self) -> usize {
+        self.plan.depth * self.plan.sizes.outputs
+    }
+
+    /// Makes `sums` those of a batch, or adds these where it is not the first one. `source` holds the prepared
+    /// planes, of which the images of a stack see those of the depth taps `depths`; `gradient` is
+    /// `[batch, groups * outputs, grid]`, spread out as told.
+    pub fn add<T: Float>(
+        &self,
+        (source, depths): (&[T], &[Range<usize>]),
+        gradient: (&[T], Spread),
+        first: bool,
+        sums: &mut [T],
+    ) {
+        let FilterSums { field, plan, steps, rows } = self;
+        let blocks = plan.blocks(field, depths);
+        let (k, piece, items) = (rows.len(), self.piece(), self.items());
+        let sizes = plan.sizes;
+        let flops = 2 * k * sizes.outputs * sizes.points() * sizes.batch / (plan.cuts * plan.parts);
+        let shared = Parts::new(&mut sums[..self.len()]);
+        parallel_items(items, WORTH_A_THREAD.div_ceil(flops.max(1)), |item| {
             let (part, cut, g) =
                 (item % plan.parts, item / plan.parts % plan.cuts, item / plan.parts / plan.cuts);
             let k0 = cut * plan.depth;
@@ -44,17 +72,15 @@ pub fn correlate_filters<T: Float>(
             let range = k0.min(k)..(k0 + plan.depth).min(k);
             let (from, to) =
                 (blocks.len() * part / plan.parts, blocks.len() * (part + 1) / plan.parts);
-            let cut = Cut { field, steps: &steps, rows: &rows, range };
-            plan.sum(&cut, source.0, gradient, (g, &blocks[from..to]), sums);
-        }
-    });
-    plan.bring(&steps, k, sums, out);
-}
+            let cut = Cut { field, steps, rows, range };
+            plan.sum(&cut, source, gradient, (g, &blocks[from..to]), first, sums);
+        });
+    }
 
-/// Elements of scratch that [`correlate_filters`] takes.
-pub fn filter_sums_len(sizes: Sizes, taps: usize) -> usize {
-    let plan = Plan::new(sizes, taps);
-    sizes.groups * plan.cuts * plan.parts * plan.depth * sizes.outputs
+    /// Brings the sums to `out`, `[groups * outputs, inputs * taps]`.
+    pub fn bring<T: Float>(&self, sums: &[T], out: &mut [T]) {
+        self.plan.bring(&self.steps, self.rows.len(), sums, out);
+    }
 }
 
 /// Neighbouring points, and the depth taps through which they see the source.
@@ -127,6 +153,7 @@ impl Plan {
         source: &[T],
         (gradient, spread): (&[T], Spread),
         (g, blocks): (usize, &[Points]),
+        first: bool,
         sums: &mut [T],
     ) {
         let Sizes { groups, inputs, outputs, grid, .. } = self.sizes;
@@ -134,8 +161,8 @@ impl Plan {
         let Cut { field, steps, range, .. } = cut;
         let sees = |block: &Points| steps.of_piece(range, block.depths.clone());
         // Sums that the first block is no part of have to begin with 0.
-        let whole = blocks.first().is_some_and(|block| sees(block) == *range);
-        if !whole || range.is_empty() {
+        let whole = first && blocks.first().is_some_and(|block| sees(block) == *range);
+        if first && !whole || range.is_empty() {
             sums.fill(T::ZERO);
         }
         let source = &source[g * inputs * field.channel..];
@@ -150,12 +177,13 @@ impl Plan {
                 }
                 let (first, count) = (block.at.start, block.at.len());
                 places.clear();
-                let mut q = first;
+                let (mut q, mut last) = (first, 0);
                 while q < first + count {
                     let (n, i, j) = (q / points, q % points / grid[1], q % grid[1]);
                     let (start, len) = (n * image + i * field.grid_row + j, grid[1] - j);
-                    places.extend(start..start + len.min(first + count - q));
-                    q += len;
+                    let end = start + len.min(first + count - q);
+                    places.extend(start..end);
+                    (q, last) = (q + len, last.max(end - 1));
                 }
                 let mut done = 0;
                 while done < count {
@@ -166,7 +194,6 @@ impl Plan {
                     pack_into(len, outputs, planes, 1, apart, tile.columns, (done, count), packed);
                     done += len;
                 }
-                let last = places.iter().copied().max().unwrap_or(0);
                 assert!(last + farthest < source.len(), "the field is too short");
                 let rows = &cut.rows[seen.clone()];
                 for f in (0..outputs).step_by(tile.columns) {

@@ -1,5 +1,5 @@
 //! The products of a convolution over [`Field`]s: grid points times filter ([`Correlation`]: forward,
-//! and the data gradient), and grid points times gradient ([`correlate_filters`]: the weight
+//! and the data gradient), and grid points times gradient ([`FilterSums`]: the weight
 //! gradient). Both are matrix products with register tiles whose one operand is gathered block by
 //! block into the cache ("im2col" that never exists as a whole).
 
@@ -11,8 +11,8 @@ mod steps;
 mod way;
 mod zones;
 
-pub use correlation::Correlation;
-pub use filters::{correlate_filters, filter_sums_len};
+pub use correlation::{Correlation, Work, run_together};
+pub use filters::FilterSums;
 pub use half::{HalfCorrelation, HalfFilters};
 
 /// Most rows of a gathered block: a panel of them stays in the first-level cache.

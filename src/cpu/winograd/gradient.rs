@@ -9,7 +9,7 @@ use crate::cpu::conv::Sizes;
 use crate::cpu::micro::multiply;
 use crate::cpu::pack::{pack, packed_len};
 use crate::cpu::parts::{Parts, Shared, with_scratch};
-use crate::cpu::threads::parallel_for;
+use crate::cpu::threads::{parallel_for, parallel_items};
 
 /// Tiles of a block of the filters' gradient, whose sums are taken one after the other.
 const BLOCK: usize = 128;
@@ -79,26 +79,24 @@ impl Winograd {
                 block.spread_both::<S>(source, gradient, operands);
                 let (grads, columns) = operands.split_at(S::PRODUCTS * left + L);
                 let sums = Parts::new(sums);
-                parallel_for(S::OPERANDS, 1, |range| {
-                    with_scratch(packed_len(tile, count, inputs), |packed: &mut [f32]| {
-                        for i in range {
-                            // SAFETY: each operand has sums of its own.
-                            let sums = unsafe { sums.slice(i * size..(i + 1) * size) };
-                            let p = product[i];
-                            let takes = S::takes(p, lanes);
-                            if takes.is_empty() {
-                                if first == 0 {
-                                    sums.fill(0.0);
-                                }
-                                continue;
-                            }
-                            let (k, columns) = (takes.len(), &columns[i * right + takes.start..]);
-                            pack(k, inputs, columns, 1, stride, tile.columns, packed);
-                            let a = (grads[p * left + takes.start..].as_ptr(), stride, 1);
-                            let (b, c) = (packed.as_ptr(), (sums.as_mut_ptr(), inputs));
-                            // SAFETY: the operands hold `k` tiles of each channel from there on.
-                            unsafe { multiply(tile, (outputs, inputs, k), a, b, c, first > 0) };
+                parallel_items(S::OPERANDS, 1, |i| {
+                    // SAFETY: each operand has sums of its own.
+                    let sums = unsafe { sums.slice(i * size..(i + 1) * size) };
+                    let p = product[i];
+                    let takes = S::takes(p, lanes);
+                    if takes.is_empty() {
+                        if first == 0 {
+                            sums.fill(0.0);
                         }
+                        return;
+                    }
+                    let (k, columns) = (takes.len(), &columns[i * right + takes.start..]);
+                    with_scratch(packed_len(tile, count, inputs), |packed: &mut [f32]| {
+                        pack(k, inputs, columns, 1, stride, tile.columns, packed);
+                        let a = (grads[p * left + takes.start..].as_ptr(), stride, 1);
+                        let (b, c) = (packed.as_ptr(), (sums.as_mut_ptr(), inputs));
+                        // SAFETY: the operands hold `k` tiles of each channel from there on.
+                        unsafe { multiply(tile, (outputs, inputs, k), a, b, c, first > 0) };
                     });
                 });
             }

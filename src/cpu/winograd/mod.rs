@@ -31,7 +31,7 @@ use super::float::Float;
 use super::isa;
 use super::micro::{Product, Tile};
 use super::parts::{Shared, with_scratch};
-use super::threads::{get_num_threads, parallel_for};
+use super::threads::{get_num_threads, parallel_for, parallel_items};
 use super::vectorize::vectorize;
 use filters::{Pack, TAPS, Unpack, pack_filters};
 use lanes::{L, OUT, Sums};
@@ -369,35 +369,33 @@ impl Winograd {
         let stride = wide.max(most.next_multiple_of(2 * L)) + 2 * L;
         let out = Shared::new(out);
         let finite = AtomicBool::new(true);
-        parallel_for(groups * blocks, 1, |range| {
-            for item in range {
-                let (g, block) = (item / blocks, item % blocks);
-                let first = block * wide;
-                let count = if block + 1 == blocks { most } else { wide };
-                let job = Block {
-                    all: self,
-                    lanes: &Lanes::new(starts, S::SHORTENS, first, count),
-                    stride,
-                    group: g,
-                };
-                let first = g * outputs * target.channel;
-                let bias = bias.map(|b| &b[g * outputs..(g + 1) * outputs]);
-                // SAFETY: the caller has checked the target; blocks and groups are disjoint parts of it.
-                let all = unsafe {
-                    job.correlate::<S>(source, filters, bias, target, out.get().add(first))
-                };
-                if !all {
-                    finite.store(false, Relaxed);
-                }
+        parallel_items(groups * blocks, 1, |item| {
+            let (g, block) = (item / blocks, item % blocks);
+            let first = block * wide;
+            let count = if block + 1 == blocks { most } else { wide };
+            let job = Block {
+                all: self,
+                lanes: &Lanes::new(starts, S::SHORTENS, first, count),
+                stride,
+                group: g,
+            };
+            let first = g * outputs * target.channel;
+            let bias = bias.map(|b| &b[g * outputs..(g + 1) * outputs]);
+            // SAFETY: the caller has checked the target; blocks and groups are disjoint parts of it.
+            let all =
+                unsafe { job.correlate::<S>(source, filters, bias, target, out.get().add(first)) };
+            if !all {
+                finite.store(false, Relaxed);
             }
         });
         finite.into_inner()
     }
 
-    /// Tiles of a block: no more than each thread's share.
+    /// Tiles of a block: so many that each thread has as many blocks.
     fn block(&self) -> usize {
-        let share = self.total().div_ceil(get_num_threads()).next_multiple_of(16);
-        self.most().min(share).max(16)
+        let (total, threads) = (self.total(), get_num_threads());
+        let blocks = total.div_ceil(self.most()).next_multiple_of(threads);
+        total.div_ceil(blocks).next_multiple_of(16)
     }
 
     /// Most tiles of a block: as many as make the operands fill the second-level cache, but no fewer than make up for

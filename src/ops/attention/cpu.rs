@@ -8,7 +8,7 @@ use crate::autograd::{Grads, no_grad};
 use crate::cpu::attention::Rows;
 use crate::cpu::float::Float;
 use crate::cpu::parts::Parts;
-use crate::cpu::threads::{get_num_threads, parallel_for};
+use crate::cpu::threads::{get_num_threads, parallel_items};
 use crate::ops::compute;
 use crate::tensor::{Shape, dispatch};
 
@@ -32,7 +32,7 @@ pub(super) fn forward(
         // SAFETY: new contiguous tensors of this type.
         let (y, logsum) = unsafe { (y.as_mut_slice::<T>(), logsum.as_mut_slice::<T>()) };
         let (y, logsum) = (Parts::new(y), Parts::new(logsum));
-        parallel_for(count * shares, 1_000_000 / flops.max(1) + 1, |range| for item in range {
+        parallel_items(count * shares, 1_000_000 / flops.max(1) + 1, |item| {
             let (b, share) = (item / shares, item % shares);
             let part = |s: usize| a.queries * s / shares;
             let range = part(share)..part(share + 1);
@@ -68,7 +68,7 @@ pub(super) fn backward(
         let (y, logsum, dy) = unsafe { (y.as_slice::<T>(), logsum.as_slice::<T>(), dy.as_slice::<T>()) };
         // SAFETY: as above.
         let parts = grads.each_ref().map(|g| Parts::new(unsafe { g.as_mut_slice::<T>() }));
-        parallel_for(plan.count(), 1_000_000 / flops.max(1) + 1, |range| for b in range {
+        parallel_items(plan.count(), 1_000_000 / flops.max(1) + 1, |b| {
             let mask = mask.as_ref().map(|m| m.rows::<T>(b, a.queries, a.keys));
             let item = |len: usize| b * len..(b + 1) * len;
             let lens = [a.queries * a.depth, a.keys * a.depth, a.keys * a.width];

@@ -4,7 +4,7 @@ use super::pointwise::Pointwise;
 use super::shape::Shape;
 use crate::Tensor;
 use crate::autograd::no_grad;
-use crate::cpu::conv::{Correlation, Sizes, Spread, Target, correlate_filters, filter_sums_len};
+use crate::cpu::conv::{Correlation, FilterSums, Sizes, Spread, Target};
 use crate::cpu::depthwise::{Planes, correlate_plane_filters, correlate_planes, spread_planes};
 use crate::cpu::field::{Field, Window};
 use crate::cpu::float::{Float, single, single_mut};
@@ -39,8 +39,8 @@ fn prepared<'a, T: Float>(
     copy
 }
 
-/// Bytes of prepared planes that are used while they are in a cache.
-const NEAR: usize = 2 << 20;
+/// Bytes of prepared planes that are used while they are in a cache; few in tests, so that batches are divided.
+const NEAR: usize = if cfg!(test) { 8 << 10 } else { 2 << 20 };
 
 /// Direct sums over the source of the filters' products with it. `weight(g)` is the row-major
 /// `outputs x (inputs * taps)` matrix of group g.
@@ -58,11 +58,7 @@ fn correlate_direct<'w, T: Float + Element>(
         field = Field::new(window, 1);
     }
     let (batch, channels) = (sizes.batch, sizes.groups * sizes.inputs);
-    // Prepared planes are a copy that had better not go to memory and back. Not by the number of threads,
-    // on which no result depends.
-    let fits = |images: usize| field.len(images * channels) * size_of::<T>() <= NEAR;
-    let whole = |images: &usize| batch.is_multiple_of(*images) && fits(*images);
-    let images = (2..=batch).rev().find(whole).unwrap_or(1);
+    let images = together::<T>(&field, batch, channels);
     let correlation = Correlation::<T>::new(Sizes { batch: images, ..sizes }, &field);
     let filters = scratch::<T>(correlation.filters_len());
     let copy = scratch::<T>(field.len(images * channels));
@@ -300,7 +296,8 @@ pub fn turned<T: Float + Element>(
     // SAFETY: a new tensor that nobody else has.
     let all = Parts::new(unsafe { turned.as_mut_slice::<T>() });
     for g in 0..groups {
-        parallel_for(inputs, GRAIN.div_ceil(k.max(1)), |channels| {
+        // Single numbers from places apart.
+        parallel_for(inputs, (GRAIN / 8).div_ceil(k.max(1)), |channels| {
             let first = g * inputs + channels.start;
             // SAFETY: channels are disjoint.
             let all = unsafe { all.slice(first * k..(first + channels.len()) * k) };
@@ -343,7 +340,7 @@ pub fn place_or_new(place: Option<Tensor>, shape: &[usize], dtype: Dtype) -> Ten
 
 /// dw from contiguous dy and x.
 pub fn weight_kernel<T: Float + Element>(shape: &Shape, dy: &[T], x: &[T], out: &mut [T]) {
-    let (window, taps) = (shape.window(), shape.taps());
+    let window = shape.window();
     if shape.is_depthwise() {
         let (channels, sources) = (shape.output[0], shape.input[0]);
         let planes = Planes { batch: shape.batch, channels, sources, inputs: 1 };
@@ -368,12 +365,27 @@ pub fn weight_kernel<T: Float + Element>(shape: &Shape, dy: &[T], x: &[T], out: 
         }
     }
     let field = field_of::<T>(&window);
-    let sums = scratch::<T>(filter_sums_len(sizes, taps));
-    let copy = scratch::<T>(field.len(shape.batch * shape.input[0]));
+    let [batch, channels] = [shape.batch, shape.input[0]];
+    let images = together::<T>(&field, batch, channels);
+    let sizes = Sizes { batch: images, ..sizes };
+    let all = FilterSums::new(sizes, &field);
+    let (sums, copy) = (scratch::<T>(all.len()), scratch::<T>(field.len(images * channels)));
     // SAFETY: new tensors that nobody else has.
     let (sums, copy) = unsafe { (sums.as_mut_slice::<T>(), copy.as_mut_slice::<T>()) };
-    let source = prepared(&field, x, window.source, copy);
-    correlate_filters(sizes, &field, (source, &[]), (dy, Spread::dense(sizes)), sums, out);
+    let [of_x, of_dy] = [x.len(), dy.len()].map(|len| len / batch * images);
+    for (i, (x, dy)) in x.chunks_exact(of_x).zip(dy.chunks_exact(of_dy)).enumerate() {
+        let source = prepared(&field, x, window.source, copy);
+        all.add((source, &[]), (dy, Spread::dense(sizes)), i == 0, sums);
+    }
+    all.bring(sums, out);
+}
+
+/// Images of a batch, which they divide, whose prepared planes are a copy that need not go to memory and back. Not
+/// by the number of threads, on which no result depends.
+fn together<T>(field: &Field, batch: usize, channels: usize) -> usize {
+    let fits = |images: usize| field.len(images * channels) * size_of::<T>() <= NEAR;
+    let whole = |images: &usize| batch.is_multiple_of(*images) && fits(*images);
+    (2..=batch).rev().find(whole).unwrap_or(1)
 }
 
 /// The sum of `[N, C, ..]` over all dimensions but the second.

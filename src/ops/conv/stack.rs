@@ -4,8 +4,10 @@
 
 use std::ops::Range;
 
+use smallvec::SmallVec;
+
 use super::kernels::{field_of, minimal, scratch};
-use crate::cpu::conv::{Correlation, Sizes, Spread, Target, correlate_filters, filter_sums_len};
+use crate::cpu::conv::{Correlation, FilterSums, Sizes, Spread, Target, Work, run_together};
 use crate::cpu::field::{Field, Window, seen};
 use crate::cpu::float::Float;
 use crate::cpu::winograd::Winograd;
@@ -115,7 +117,10 @@ impl Stack<'_> {
 
     /// The sums of source times filter, plus `bias`, of parts whose windows are in the stack's. `source` is
     /// `[batch, groups * inputs, depth, ..]`; the points of the next slice go `slice` places behind one's.
-    pub fn correlate<T: Float + Element>(
+    ///
+    /// # Safety
+    /// The parts' targets are disjoint.
+    pub unsafe fn correlate<T: Float + Element>(
         &self,
         sizes: Sizes,
         source: &[T],
@@ -157,11 +162,15 @@ impl Stack<'_> {
         self.blocks(sizes.batch, slices, |n, block| {
             self.fill(&planes, &source[n * image..(n + 1) * image], block.start, copy);
             let sees = self.sees(block.clone());
-            for ((part, correlation), filters) in parts.iter().zip(&correlations).zip(&filters) {
-                let first = part.target.first + n * part.target.image + block.start * slice;
-                let target = Target { first, image: slice, ..part.target };
-                correlation.run(copy, &sees, filters, bias, target, out);
-            }
+            let works: SmallVec<[Work<T>; 8]> = (parts.iter().zip(&correlations).zip(&filters))
+                .map(|((part, correlation), filters)| {
+                    let first = part.target.first + n * part.target.image + block.start * slice;
+                    let target = Target { first, image: slice, ..part.target };
+                    correlation.work((copy, &sees), filters, bias, target)
+                })
+                .collect();
+            // SAFETY: the caller's promise.
+            unsafe { run_together(&works, out) };
         });
     }
 
@@ -179,21 +188,21 @@ impl Stack<'_> {
         let field = plane.stacked(self.planes(slices), &depths, self.depth.step);
         let sizes = Sizes { batch: slices, ..sizes };
         let copy = scratch::<T>(channels * field.channel + Field::SLACK);
-        let sums = scratch::<T>(filter_sums_len(sizes, field.taps.len()) + out.len());
+        let all = FilterSums::new(sizes, &field);
+        let sums = scratch::<T>(all.len());
         // SAFETY: new tensors that nobody else has.
         let (copy, sums) = unsafe { (copy.as_mut_slice::<T>(), sums.as_mut_slice::<T>()) };
-        let (part, sums) = sums.split_at_mut(out.len());
         let points = self.window.points();
         let spread = Spread { image: points, channel: self.depth.count * points };
         let image = channels * self.depth.size * self.window.source[0] * self.window.source[1];
         let batch = source.len() / image.max(1);
-        out.fill(T::ZERO);
+        let mut first = true;
         self.blocks(batch, slices, |n, block| {
             self.fill(&field, &source[n * image..(n + 1) * image], block.start, copy);
             let gradient = &gradient[n * results * spread.channel + block.start * points..];
             let sees = self.sees(block);
-            correlate_filters(sizes, &field, (copy, &sees), (gradient, spread), sums, part);
-            out.iter_mut().zip(&*part).for_each(|(out, &part)| *out += part);
+            all.add((copy, &sees), (gradient, spread), std::mem::take(&mut first), sums);
         });
+        all.bring(sums, out);
     }
 }

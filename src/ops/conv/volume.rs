@@ -149,7 +149,8 @@ impl Volume {
             let image = self.outputs * channel;
             let target = Target { channel, image, ..flat.target(&window) };
             let part = Part { window: &window, weight: w, target };
-            return stack.correlate(sizes, x, &[part], bias, oh * ow, y);
+            // SAFETY: there is no other part.
+            return unsafe { stack.correlate(sizes, x, &[part], bias, oh * ow, y) };
         }
         let channels = self.channels * self.kernel[0];
         let item = channels * self.input[1] * self.input[2];
@@ -254,7 +255,9 @@ impl Volume {
             })
             .collect();
         let slice = self.options.stride[0] * plane;
-        Stack { window: &all, depth: reads }.correlate(sizes, dy, &parts, None, slice, dx);
+        let stack = Stack { window: &all, depth: reads };
+        // SAFETY: residues of the height and width are disjoint.
+        unsafe { stack.correlate(sizes, dy, &parts, None, slice, dx) };
         true
     }
 
