@@ -99,20 +99,34 @@ impl<'a, T: Float> Correlation<'a, T> {
                 Some(*first - count)
             })
             .collect();
-        let panels = Parts::new(out);
-        parallel_for(self.sizes.groups * counts.len(), GRAIN.div_ceil(wide * k), |range| {
+        // A thread has some channels of a panel where there are few panels.
+        let (inputs, panels) = (self.sizes.inputs, self.sizes.groups * counts.len());
+        let cuts = get_num_threads().div_ceil(panels).min(inputs);
+        let taps = self.field.taps.len();
+        let out = Parts::new(out);
+        parallel_for(panels * cuts, GRAIN.div_ceil(wide * k / cuts), |range| {
             for item in range {
+                let (item, cut) = (item / cuts, item % cuts);
                 let (g, panel) = (item / counts.len(), item % counts.len());
-                // SAFETY: panels are disjoint.
-                let out = unsafe { panels.slice(item * wide * k..(item + 1) * wide * k) };
-                let filters = &weight(g)[firsts[panel] * k..];
+                let range = inputs * cut / cuts * taps..inputs * (cut + 1) / cuts * taps;
+                let filters = &weight(g)[firsts[panel] * k + range.start..];
+                let packed = |range: Range<usize>| {
+                    let at = item * k;
+                    // SAFETY: panels are disjoint, and so are steps of one.
+                    unsafe { out.slice((at + range.start) * wide..(at + range.end) * wide) }
+                };
                 if self.steps.is_plain() {
-                    pack(k, counts[panel], filters, 1, k, wide, out);
+                    let len = range.len();
+                    pack(len, counts[panel], filters, 1, k, wide, packed(range));
                     continue;
                 }
-                with_scratch(wide * k, |plain: &mut [T]| {
-                    pack(k, counts[panel], filters, 1, k, wide, plain);
-                    self.steps.arrange(plain, wide, out);
+                let (len, line) = (range.len(), self.steps.line());
+                with_scratch(len * wide, |plain: &mut [T]| {
+                    pack(len, counts[panel], filters, 1, k, wide, plain);
+                    for (to, from) in self.steps.lines_of(range.clone()) {
+                        let from = &plain[(from - range.start) * wide..][..line * wide];
+                        packed(to * line..(to + 1) * line).copy_from_slice(from);
+                    }
                 });
             }
         });

@@ -120,12 +120,15 @@ impl Steps {
         })
     }
 
-    /// Brings numbers in the filters' order, `each` per step, into this one.
-    pub fn arrange<T: Copy>(&self, numbers: &[T], each: usize, out: &mut [T]) {
-        let len = self.taps * each;
-        for (from, to) in self.starts().zip(out.chunks_exact_mut(len)) {
-            to.copy_from_slice(&numbers[from * each..][..len]);
-        }
+    /// Numbers that follow one another both here and in the filters.
+    pub fn line(&self) -> usize {
+        self.taps
+    }
+
+    /// The lines that the filters have in a range, which begins and ends with lines of channels: which they are of
+    /// all, and where the filters have them.
+    pub fn lines_of(&self, range: Range<usize>) -> impl Iterator<Item = (usize, usize)> + '_ {
+        self.starts().enumerate().filter(move |(_, from)| range.contains(from))
     }
 
     /// Where the filters have each step.
@@ -135,11 +138,19 @@ impl Steps {
 
     /// Where the source of each step is.
     pub fn displacements(&self, field: &Field, channels: usize) -> Vec<usize> {
-        let tap = |c: usize| field.taps.iter().map(move |t| c * field.channel + t);
-        let plain: Vec<usize> = (0..channels).flat_map(tap).collect();
-        let mut arranged = vec![0; plain.len()];
-        self.arrange(&plain, 1, &mut arranged);
-        arranged
+        let (taps, mut all) = (&field.taps, Vec::with_capacity(channels * field.taps.len()));
+        let mut add = |c: usize, taps: &[usize]| {
+            all.extend(taps.iter().map(|tap| c * field.channel + tap));
+        };
+        if self.is_plain() {
+            (0..channels).for_each(|c| add(c, taps));
+        } else {
+            for start in self.starts() {
+                let (c, first) = (start / taps.len(), start % taps.len());
+                add(c, &taps[first..first + self.taps]);
+            }
+        }
+        all
     }
 
     /// Channels of a block.

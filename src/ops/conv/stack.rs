@@ -203,6 +203,10 @@ impl Stack<'_> {
             let sees = self.sees(block);
             all.add((copy, &sees), (gradient, spread), std::mem::take(&mut first), sums);
         });
+        if first {
+            // There was no image.
+            return out.fill(T::ZERO);
+        }
         all.bring(sums, out);
     }
 }
