@@ -82,6 +82,8 @@ impl<T> Shared<T> {
 const FEW_OUTPUTS: usize = 64;
 /// Elements per part.
 const PART: usize = 32 << 10;
+/// Shortest row of an output that is folded where it lies among other outputs'.
+const ROW: usize = if cfg!(test) { 8 } else { 512 };
 /// Columns narrower than this waste the vector registers: several rows are then taken as one.
 const NARROW: usize = 64;
 /// Columns of the several rows of a large tensor: pages, which processors foresee better than shorter pieces in turns
@@ -110,11 +112,18 @@ pub unsafe fn fold<F: Fold>(f: &F, plan: &Plan, input: *const F::In, out: *mut F
         _ if outputs < FEW_OUTPUTS && count >= 2 * PART => Some((count / PART, false)),
         _ => None,
     };
+    let images = plan.of_images().filter(|images| {
+        let (inner, stride) = images.folded().0;
+        stride == 1 && inner >= ROW
+    });
     // SAFETY: the caller's word; parts lie inside the plan.
     unsafe {
-        match parts {
-            Some((parts, interleaved)) => fold_in_parts(f, plan, input, parts, interleaved, out),
-            None => fold_whole(f, plan, input, outputs, out),
+        match (images, parts) {
+            (Some(images), _) => fold_in_parts(f, outputs, input, (images, None), out),
+            (None, Some((parts, interleaved))) => {
+                fold_in_parts(f, outputs, input, plan.split(parts, interleaved), out);
+            }
+            (None, None) => fold_whole(f, plan, input, outputs, out),
         }
     }
 }
@@ -137,25 +146,22 @@ unsafe fn fold_whole<F: Fold>(
     });
 }
 
-/// Folds `parts` parts of every output on their own, then those. The parts are runs of neighbours
-/// along the longest folded dimension, or every `parts`-th if `interleaved`.
+/// Folds parts of each of `outputs` on their own, then those: a plan whose outermost kept dimension is the parts, and
+/// one of a rest with its offset.
 ///
 /// # Safety
-/// As [`fold`].
+/// As [`fold`], of both plans.
 unsafe fn fold_in_parts<F: Fold>(
     f: &F,
-    plan: &Plan,
+    outputs: usize,
     input: *const F::In,
-    parts: usize,
-    interleaved: bool,
+    (main, rest): (Plan, Option<(Plan, isize)>),
     out: *mut F::Acc,
 ) {
-    let outputs = plan.outputs();
-    let (main, rest) = plan.split(parts, interleaved);
     let parts = main.outputs() / outputs;
     // One more than the parts: the rest, which is empty when they come out even.
     let mut partial = vec![f.identity(); (parts + 1) * outputs];
-    // SAFETY: positions of `main` and `rest` are positions of the plan; `partial` has room for both.
+    // SAFETY: the caller's word; `partial` has room for both.
     unsafe {
         fold_whole(f, &main, input, outputs, partial.as_mut_ptr());
         if let Some((rest, offset)) = rest {
@@ -163,15 +169,18 @@ unsafe fn fold_in_parts<F: Fold>(
             fold_whole(f, &rest, input.offset(offset), outputs, last);
         }
     }
-    for output in 0..outputs {
-        let mut tree = Tree::new();
-        for part in partial.iter().skip(output).step_by(outputs) {
-            tree.push(*part, |a, b| f.combine(a, b));
+    let out = SharedMut(out);
+    parallel_for(outputs, GRAIN / parts, |range| {
+        for output in range {
+            let mut tree = Tree::new();
+            for part in partial.iter().skip(output).step_by(outputs) {
+                tree.push(*part, |a, b| f.combine(a, b));
+            }
+            let value = tree.finish(f.identity(), |a, b| f.combine(a, b));
+            // SAFETY: the caller gives room for all outputs.
+            unsafe { out.at(output).write(value) };
         }
-        let value = tree.finish(f.identity(), |a, b| f.combine(a, b));
-        // SAFETY: the caller gives room for all outputs.
-        unsafe { out.add(output).write(value) };
-    }
+    });
 }
 
 /// A place to write results to from several threads, each its own elements.

@@ -80,6 +80,16 @@ impl Plan {
         }
     }
 
+    /// Where the outputs lie inside the outermost folded dimension, as channels do inside images: the plan whose outputs
+    /// are those of each image, which goes through memory from end to end.
+    pub fn of_images(&self) -> Option<Plan> {
+        let (&(images, apart), folded) = self.folded.split_first()?;
+        let inside = self.kept.iter().all(|&(_, stride)| (0..apart).contains(&stride));
+        let kept = coalesce(std::iter::once((images, apart)).chain(self.kept.iter().copied()));
+        (inside && !self.kept.is_empty() && !folded.is_empty())
+            .then(|| Plan { kept, folded: folded.into() })
+    }
+
     /// Cuts the longest folded dimension into `parts` parts (fewer if it is shorter), which become
     /// the outermost kept dimension, and a rest with its offset, if they do not come out even.
     pub fn split(&self, parts: usize, interleaved: bool) -> (Plan, Option<(Plan, isize)>) {

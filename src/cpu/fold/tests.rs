@@ -104,6 +104,27 @@ fn long_sums_are_accurate_and_do_not_depend_on_the_number_of_threads() {
     }
 }
 
+/// Channels of images are folded where they lie, image after image.
+#[test]
+fn sums_of_channels_are_accurate_and_do_not_depend_on_the_number_of_threads() {
+    let [images, channels, points] = [40, 5, 3000];
+    let strides = [channels * points, points, 1].map(|s| s as isize);
+    let plan = Plan::new(&[images, channels, points], &strides, &|d| d != 1);
+    assert_eq!(plan.of_images().map(|of_images| of_images.outputs()), Some(images * channels));
+    let value = |i: usize| 0.1 + (i * 37 % 101) as f32 * 0.01;
+    let data: Vec<f32> = (0..images * channels * points).map(value).collect();
+    let got = sums(&plan, &data);
+    for (c, got) in got.iter().enumerate() {
+        let image = |n: usize| &data[(n * channels + c) * points..][..points];
+        let exact: f64 = (0..images).flat_map(image).map(|&v| v as f64).sum();
+        assert!((*got as f64 / exact - 1.0).abs() < 2e-7, "channel {c}: {got} for {exact}");
+    }
+    let before = super::super::threads::get_num_threads();
+    super::super::threads::set_num_threads(3);
+    assert_eq!(sums(&plan, &data), got);
+    super::super::threads::set_num_threads(before);
+}
+
 /// Long rows are folded four at a time and the rest one by one, whichever those are.
 #[test]
 fn a_row_gives_the_same_alone_and_among_others() {
