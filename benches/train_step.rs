@@ -11,7 +11,7 @@ use torchrs::distributed::{DistributedDataParallel, init_process_group};
 use torchrs::nn::{self, Forward, Module, functional as F};
 use torchrs::ops::Pool2dOptions;
 use torchrs::optim::{AdamW, AdamWOptions, Optimizer};
-use torchrs::{Dtype, Result, Tensor, manual_seed};
+use torchrs::{Dtype, Result, Tensor, manual_seed, set_num_threads};
 
 const BATCH: usize = 16;
 const STEPS: usize = 20;
@@ -47,6 +47,7 @@ fn main() -> Result<()> {
 }
 
 fn measure(_: ()) -> Result<()> {
+    set_num_threads(1);
     let group = init_process_group(Default::default())?;
     manual_seed(0);
     let net = DistributedDataParallel::new(Cnn::new(), &group)?;

@@ -203,7 +203,8 @@ pub struct Work<'a, T> {
 /// Their targets are disjoint.
 pub unsafe fn run_together<T: Float>(works: &[Work<T>], out: &mut [T]) {
     for work in works {
-        assert!(work.reach() < out.len(), "the target is outside the output");
+        let last = work.target.last(work.of.sizes);
+        assert!(last < out.len(), "the target is outside the output");
     }
     let count = works.iter().map(Work::len).sum();
     let flops = works.iter().map(|work| work.flops).min().unwrap_or(0);
@@ -222,17 +223,6 @@ pub unsafe fn run_together<T: Float>(works: &[Work<T>], out: &mut [T]) {
 impl<T: Float> Work<'_, T> {
     fn len(&self) -> usize {
         self.blocks * self.of.sizes.groups
-    }
-
-    /// The last place of the target.
-    fn reach(&self) -> usize {
-        let (Sizes { batch, groups, outputs, grid: [height, width], .. }, t) =
-            (self.of.sizes, self.target);
-        t.first
-            + (batch - 1) * t.image
-            + (groups * outputs - 1) * t.channel
-            + (height - 1) * t.row
-            + (width - 1) * t.column
     }
 
     /// Block `item` of those of all groups.

@@ -240,16 +240,10 @@ impl<'a> HalfCorrelation<'a> {
         target: Target,
         out: &mut [bf16],
     ) {
-        let Sizes { batch, groups, outputs, grid, .. } = self.sizes;
-        let channels = groups * outputs;
-        let reach = target.first
-            + (batch - 1) * target.image
-            + (channels - 1) * target.channel
-            + (grid[0] - 1) * target.row
-            + (grid[1] - 1) * target.column;
-        assert!(reach < out.len(), "the target is outside the output");
+        let Sizes { groups, outputs, .. } = self.sizes;
+        assert!(target.last(self.sizes) < out.len(), "the target is outside the output");
         assert!(source.len() == self.source_len() && filters.len() == self.filters_len());
-        assert!(bias.is_none_or(|bias| bias.len() == channels));
+        assert!(bias.is_none_or(|bias| bias.len() == groups * outputs));
         let points = self.kernels.tile.columns;
         // Threads share the steps, of which panels have more or fewer.
         let steps: usize = self.parts.iter().map(|part| part.panels * part.rows.len()).sum();

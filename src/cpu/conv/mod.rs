@@ -57,6 +57,18 @@ pub struct Target {
     pub column: usize,
 }
 
+impl Target {
+    /// The last place of all.
+    fn last(&self, sizes: Sizes) -> usize {
+        let Sizes { batch, groups, outputs, grid: [height, width], .. } = sizes;
+        self.first
+            + (batch - 1) * self.image
+            + (groups * outputs - 1) * self.channel
+            + (height - 1) * self.row
+            + (width - 1) * self.column
+    }
+}
+
 /// Where the planes of a gradient lie, each of which is dense.
 #[derive(Clone, Copy, Debug)]
 pub struct Spread {
