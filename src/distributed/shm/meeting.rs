@@ -6,16 +6,21 @@ use std::time::Duration;
 use super::control::{AbortRecord, Cause, Fingerprint, Interrupted, Patience, Place, SHAPE};
 use super::watchdog::condition_of;
 use super::{Between, Progress, ShmBackend, name_of};
+use crate::cpu::threads::get_num_threads;
 use crate::distributed::collective::{Kind, Pace, Signature};
 use crate::distributed::{Deadline, collective};
 use crate::error::{Error, Result};
 use crate::profiler::{self, Category};
 
-/// About what falling asleep and being woken costs: who spins longer loses more than that.
-const SPIN_MOST: Duration = Duration::from_micros(25);
 pub(super) const SPIN_LEAST: Duration = Duration::from_micros(2);
-/// A wait below this would have been over within [`SPIN_MOST`], had nobody slept.
-const SHORT: Duration = Duration::from_micros(60);
+/// The most, while each thread of each rank has a core of its own, so that the wait takes it from nobody: a
+/// peer that works alike is seldom later than that.
+const SPIN_AT_HOME: Duration = Duration::from_micros(200);
+/// The most where a core that is spun on may be what the later rank wants: who spins longer than it takes to
+/// fall asleep and be woken loses more than that.
+const SPIN_AS_GUEST: Duration = Duration::from_micros(25);
+/// A wait longer by this than the most of spinning would have been over by then, had nobody slept.
+const WAKING: Duration = Duration::from_micros(35);
 /// How often a wait between two ranks of a group looks whether the group goes on.
 pub(super) const LOOK: Duration = Duration::from_millis(20);
 /// How often to offer the core to a peer that may need it, before sleeping.
@@ -84,8 +89,8 @@ impl ShmBackend {
             match waited {
                 // Also when it slept: once both sides sleep each wait takes a wake-up, and neither
                 // would ever find out that spinning is enough.
-                Ok(waited) if waited < SHORT => {
-                    progress.spin = (progress.spin * 2).min(SPIN_MOST);
+                Ok(waited) if waited < self.spin_most() + WAKING => {
+                    progress.spin = (progress.spin * 2).min(self.spin_most());
                 }
                 Ok(_) => progress.spin = (progress.spin / 2).max(SPIN_LEAST),
                 Err(interrupted) => {
@@ -135,12 +140,20 @@ impl ShmBackend {
         self.barrier(progress, &Call { signature, deadline, pace: Pace::Foreground })
     }
 
+    fn spin_most(&self) -> Duration {
+        // The others have as many threads as this rank, or as good as.
+        let threads = self.ranks.len() * get_num_threads();
+        if threads <= self.cores { SPIN_AT_HOME } else { SPIN_AS_GUEST }
+    }
+
     fn patience(&self, progress: &Progress, pace: Pace) -> Patience {
         match pace {
-            Pace::Foreground if !self.crowded => Patience { spin: progress.spin, yields: 0 },
-            // A peer may be waiting for this very core: let it have it.
-            Pace::Foreground => Patience { spin: Duration::ZERO, yields: YIELDS },
             Pace::Background => Patience { spin: SPIN_LEAST, yields: 0 },
+            // A peer may be waiting for this very core: let it have it.
+            Pace::Foreground if self.ranks.len() > self.cores => {
+                Patience { spin: Duration::ZERO, yields: YIELDS }
+            }
+            Pace::Foreground => Patience { spin: progress.spin, yields: 0 },
         }
     }
 

@@ -59,8 +59,8 @@ pub(crate) struct ShmBackend {
     prefix: String,
     /// Of a group for messages.
     between: Option<Between>,
-    /// More ranks than cores: spinning would only keep a peer from its core.
-    crowded: bool,
+    /// How many cores the ranks share: spinning for long may keep a peer from its core.
+    cores: usize,
     progress: Mutex<Progress>,
 }
 

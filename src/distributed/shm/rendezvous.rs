@@ -155,7 +155,7 @@ pub(super) fn found(
         store,
         prefix,
         between,
-        crowded: world > cores,
+        cores,
         progress: Mutex::new(Progress {
             sequence: 0,
             steps: 0,
