@@ -194,19 +194,25 @@ impl Field {
         if self.direct { 0 } else { planes * self.plane + Self::SLACK }
     }
 
-    /// Fills `out`, of `len(planes)` elements, from planes of a source; those that it has not are zeros.
+    /// Fills `out`, of `len(planes)` elements, from planes of a source; those that it has not are zeros. Of each
+    /// `depth` planes the first ones are filled before the second ones, and maybe by another thread: who reads
+    /// them so later finds them in its own cache.
     pub fn fill_planes<'s, T: Float>(
         &self,
         source: impl Fn(usize) -> Option<&'s [T]> + Sync,
         size: [usize; 2],
+        depth: usize,
         out: &mut [T],
     ) {
         let slack = out.len() - Self::SLACK;
         out[slack..].fill(T::ZERO);
         let planes = slack / self.plane;
+        assert!(planes.is_multiple_of(depth), "stacks are whole");
+        let stacks = planes / depth;
         let parts = Parts::new(out);
         parallel_for(planes, GRAIN / 2 / self.plane + 1, |range| {
-            for p in range {
+            for item in range {
+                let p = item % stacks * depth + item / stacks;
                 // SAFETY: each plane is written by one thread.
                 let out = unsafe { parts.slice(p * self.plane..(p + 1) * self.plane) };
                 match source(p) {

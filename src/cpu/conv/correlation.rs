@@ -206,17 +206,19 @@ pub unsafe fn run_together<T: Float>(works: &[Work<T>], out: &mut [T]) {
         let last = work.target.last(work.of.sizes);
         assert!(last < out.len(), "the target is outside the output");
     }
-    let count = works.iter().map(Work::len).sum();
     let flops = works.iter().map(|work| work.flops).min().unwrap_or(0);
+    // Block by block, since works may write points between each other's: a thread that does neighbouring items
+    // finds its lines where it left them, and no other thread wants them.
+    let most = works.iter().map(Work::len).max().unwrap_or(0);
+    let items: Vec<(&Work<T>, usize)> = (0..most)
+        .flat_map(|item| works.iter().map(move |work| (work, item)))
+        .filter(|&(work, item)| item < work.len())
+        .collect();
     let out = Shared::new(out.as_mut_ptr());
-    parallel_items(count, WORTH_A_THREAD.div_ceil(flops.max(1)), |mut item| {
-        for work in works {
-            if item < work.len() {
-                // SAFETY: the target lies inside the output, as asserted, and other works' do not meet it.
-                return unsafe { work.run(item, out.get()) };
-            }
-            item -= work.len();
-        }
+    parallel_items(items.len(), WORTH_A_THREAD.div_ceil(flops.max(1)), |i| {
+        let (work, item) = items[i];
+        // SAFETY: the target lies inside the output, as asserted, and other works' do not meet it.
+        unsafe { work.run(item, out.get()) };
     });
 }
 

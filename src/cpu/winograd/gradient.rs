@@ -4,7 +4,9 @@ use super::filters::{TAPS, Unpack};
 use super::lanes::L;
 use super::phases::Phases;
 use super::tiles::Lanes;
-use super::{Block, Counts, Dense, FILTER, Stride, Transposed, Winograd, apart, tile};
+use super::{
+    Block, Counts, Dense, FILTER, LEAST_FILTERS, Stride, Transposed, Winograd, apart, tile,
+};
 use crate::cpu::conv::Sizes;
 use crate::cpu::micro::multiply;
 use crate::cpu::pack::{pack, packed_len};
@@ -102,7 +104,7 @@ impl Winograd {
             }
             let out =
                 Parts::new(&mut out[g * outputs * inputs * TAPS..][..outputs * inputs * TAPS]);
-            parallel_for(outputs, 2000 / inputs.max(1) + 1, |range| {
+            parallel_for(outputs, LEAST_FILTERS / inputs.max(1) + 1, |range| {
                 for o in range {
                     // SAFETY: each result channel has gradients of its own.
                     let out = unsafe { out.slice(o * inputs * TAPS..(o + 1) * inputs * TAPS) };

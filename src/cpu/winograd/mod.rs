@@ -325,7 +325,7 @@ impl Winograd {
         let (chunk, stride) = (self.chunk(), self.filter_stride());
         assert_eq!(out.len(), self.filters_len());
         let shared = Shared::new(out.as_mut_ptr());
-        parallel_for(groups * panels, 2000 / inputs.max(1) + 1, |range| {
+        parallel_for(groups * panels, LEAST_FILTERS / (rows * inputs).max(1) + 1, |range| {
             for item in range {
                 let (g, panel) = (item / panels, item % panels);
                 for (i, c) in (0..inputs).step_by(chunk).enumerate() {
@@ -416,6 +416,8 @@ const TILE: f64 = 1200.0;
 const TILE_OF_PHASES: f64 = 700.0;
 /// Multiplications that transforming a filter is worth, for as many operands.
 const FILTER: f64 = 1200.0;
+/// Filters, or gradients of filters, that are worth sharing out.
+const LEAST_FILTERS: usize = 1000;
 /// How many times as fast as f32's multiplications those of pairs of bf16 are, of which each is two: measured in
 /// convolutions.
 const PAIRS: f64 = 1.75;

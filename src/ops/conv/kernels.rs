@@ -35,7 +35,7 @@ fn prepared<'a, T: Float>(
     if field.direct {
         return source;
     }
-    field.fill_planes(|p| Some(&source[p * h * w..(p + 1) * h * w]), [h, w], copy);
+    field.fill_planes(|p| Some(&source[p * h * w..(p + 1) * h * w]), [h, w], 1, copy);
     copy
 }
 

@@ -93,8 +93,16 @@ impl Stack<'_> {
         slices.map(|i| seen(taps, i * step, *size)).collect()
     }
 
-    /// Prepares the planes of the slices from `first` on of an image, `channels x depth` planes.
-    fn fill<T: Float>(&self, field: &Field, image: &[T], first: usize, copy: &mut [T]) {
+    /// Prepares the planes of the slices from `first` on of an image, `channels x depth` planes, for a reader who
+    /// goes slice by slice or channel by channel.
+    fn fill<T: Float>(
+        &self,
+        field: &Field,
+        image: &[T],
+        first: usize,
+        by_slices: bool,
+        copy: &mut [T],
+    ) {
         let [h, w] = self.window.source;
         let (planes, low) = (field.channel / field.plane, self.reach().0);
         let plane = |p: usize| {
@@ -103,7 +111,7 @@ impl Stack<'_> {
                 + usize::try_from(d).ok().filter(|&d| d < self.depth.size)?;
             Some(&image[at * h * w..(at + 1) * h * w])
         };
-        field.fill_planes(plane, [h, w], copy);
+        field.fill_planes(plane, [h, w], if by_slices { planes } else { 1 }, copy);
     }
 
     /// For each image, and each block of its slices: `body(image, slices)`.
@@ -160,7 +168,7 @@ impl Stack<'_> {
             .collect();
         let image = channels * self.depth.size * self.window.source[0] * self.window.source[1];
         self.blocks(sizes.batch, slices, |n, block| {
-            self.fill(&planes, &source[n * image..(n + 1) * image], block.start, copy);
+            self.fill(&planes, &source[n * image..(n + 1) * image], block.start, true, copy);
             let sees = self.sees(block.clone());
             let works: SmallVec<[Work<T>; 8]> = (parts.iter().zip(&correlations).zip(&filters))
                 .map(|((part, correlation), filters)| {
@@ -198,7 +206,7 @@ impl Stack<'_> {
         let batch = source.len() / image.max(1);
         let mut first = true;
         self.blocks(batch, slices, |n, block| {
-            self.fill(&field, &source[n * image..(n + 1) * image], block.start, copy);
+            self.fill(&field, &source[n * image..(n + 1) * image], block.start, false, copy);
             let gradient = &gradient[n * results * spread.channel + block.start * points..];
             let sees = self.sees(block);
             all.add((copy, &sees), (gradient, spread), std::mem::take(&mut first), sums);

@@ -21,6 +21,7 @@ crate::pointwise! {
             b: select(ne(condition, 0.0), 0.0, g),
         }
 
+    // Limits that are NaN come in by a sum, which is done once where they are numbers.
     /// Between two limits, tensors or numbers (`torch.clamp`). `max` wins where the limits cross. On a
     /// limit the gradient is the limit's.
     ///
@@ -30,7 +31,9 @@ crate::pointwise! {
     /// assert_eq!(x.clamp(0.0, 1.0).to_vec::<f32>(), [0.0, 0.5, 1.0]);
     /// assert_eq!(x.clamp_(&Tensor::from([-1f32, 1., 1.]), 8.0).to_vec::<f32>(), [-1.0, 1.0, 8.0]);
     /// ```
-    pub arith clamp / clamp_ (x, min, max) = minimum(max, maximum(min, x));
+    pub arith clamp / clamp_ (x, min, max)
+        = select(lt(max, select(lt(x, min), min, x)), max, select(lt(x, min), min, x))
+            + select(ne(min, min) | ne(max, max), min + max, -0.0);
         grad(g, x, min, max) {
             x: select(gt(x, min) & lt(x, max), g, 0.0),
             min: select(lt(min, max) & le(x, min), g, 0.0),

@@ -145,3 +145,26 @@ fn moderate_and_far_arguments_mix() {
         assert!(close(x.sin_()));
     }
 }
+
+#[test]
+fn limits_that_are_nan_win() {
+    let x = [f32::NAN, -2.0, -0.0, 0.5, f32::INFINITY, f32::NEG_INFINITY];
+    let x = Tensor::from_slice(&x, [6]);
+    let bits = |t: Tensor| t.to_vec::<f32>().into_iter().map(f32::to_bits).collect::<Vec<_>>();
+    let limits = |low: f32, high: f32| {
+        let tensors =
+            x.clamp(&Tensor::from([low]).expand(&[6]), &Tensor::from([high]).expand(&[6]));
+        let numbers = x.clamp(low, high);
+        assert_eq!(numbers.isnan().to_vec::<bool>(), tensors.isnan().to_vec::<bool>());
+        assert_eq!(bits(numbers.i(1..)), bits(tensors.i(1..)), "{low} {high}");
+        numbers
+    };
+    assert!(limits(f32::NAN, 1.0).isnan().all().item() != 0.0);
+    assert!(limits(-1.0, f32::NAN).isnan().all().item() != 0.0);
+    let all = limits(f32::NEG_INFINITY, f32::INFINITY);
+    assert!(all.i(0).item().is_nan());
+    assert_eq!(bits(all.i(1..)), bits(x.i(1..)));
+    assert_eq!(limits(-1.0, 1.0).i(1..).to_vec::<f32>(), [-1.0, -0.0, 0.5, 1.0, -1.0]);
+    // Where they cross the upper one wins.
+    assert_eq!(limits(2.0, 1.0).i(1..).to_vec::<f32>(), [1.0; 5]);
+}
