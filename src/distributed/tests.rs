@@ -9,7 +9,7 @@ use half::bf16;
 use proptest::prelude::*;
 
 use super::nccl::HostAndGpu;
-use super::shm::{self, Seat};
+use super::shm::{self, Seat, ShmBackend};
 use super::{Deadline, ProcessGroup, ReduceOp, Store, StoreServer};
 use crate::tensor::Dtype;
 use crate::{Error, Result, Tensor};
@@ -30,6 +30,14 @@ pub(super) fn ranks_with<T: Send>(
     timeout: Duration,
     f: impl Fn(ProcessGroup) -> T + Sync,
 ) -> Vec<T> {
+    hosts(world, |host| {
+        let rank = host.rank();
+        f(ProcessGroup::new(Arc::new(HostAndGpu::new(host)), None, rank, timeout))
+    })
+}
+
+/// What [`ranks`] is made of.
+fn hosts<T: Send>(world: usize, f: impl Fn(ShmBackend) -> T + Sync) -> Vec<T> {
     let server = StoreServer::start().unwrap();
     std::thread::scope(|scope| {
         let (f, server) = (&f, &server);
@@ -43,9 +51,7 @@ pub(super) fn ranks_with<T: Send>(
                         store: Some(store),
                         prefix: "test".into(),
                     };
-                    let host = shm::join(seat, &Deadline::after(LONG)).unwrap();
-                    let backend = Arc::new(HostAndGpu::new(host));
-                    f(ProcessGroup::new(backend, None, rank, timeout))
+                    f(shm::join(seat, &Deadline::after(LONG)).unwrap())
                 })
             })
             .collect();
@@ -361,6 +367,15 @@ fn calls_and_started_collectives_mix_in_order() {
             assert!(t.to_vec::<f64>() == expected(ReduceOp::Sum, Dtype::F32, 3, len));
         }
     });
+}
+
+#[test]
+fn a_part_of_a_group_shares_the_cores_with_the_others() {
+    let everybody = hosts(3, |host| {
+        let part = host.sub_group(&[0, 1], &Deadline::after(LONG)).unwrap();
+        part.map(|part| part.everybody)
+    });
+    assert_eq!(everybody, [Some(3), Some(3), None]);
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::profiler::{self, Category};
 
 pub(super) const SPIN_LEAST: Duration = Duration::from_micros(2);
 /// The most, while each thread of each rank has a core of its own, so that the wait takes it from nobody: a
-/// peer that works alike is seldom later than that.
+/// peer that works alike is mostly no later than that.
 const SPIN_AT_HOME: Duration = Duration::from_micros(200);
 /// The most where a core that is spun on may be what the later rank wants: who spins longer than it takes to
 /// fall asleep and be woken loses more than that.
@@ -142,7 +142,7 @@ impl ShmBackend {
 
     fn spin_most(&self) -> Duration {
         // The others have as many threads as this rank, or as good as.
-        let threads = self.ranks.len() * get_num_threads();
+        let threads = self.everybody * get_num_threads();
         if threads <= self.cores { SPIN_AT_HOME } else { SPIN_AS_GUEST }
     }
 
@@ -150,7 +150,7 @@ impl ShmBackend {
         match pace {
             Pace::Background => Patience { spin: SPIN_LEAST, yields: 0 },
             // A peer may be waiting for this very core: let it have it.
-            Pace::Foreground if self.ranks.len() > self.cores => {
+            Pace::Foreground if self.everybody > self.cores => {
                 Patience { spin: Duration::ZERO, yields: YIELDS }
             }
             Pace::Foreground => Patience { spin: progress.spin, yields: 0 },

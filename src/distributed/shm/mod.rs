@@ -59,7 +59,9 @@ pub(crate) struct ShmBackend {
     prefix: String,
     /// Of a group for messages.
     between: Option<Between>,
-    /// How many cores the ranks share: spinning for long may keep a peer from its core.
+    /// How many ranks the job has, be they members or not, and the cores that they share: spinning for long may
+    /// keep one of them from its core.
+    pub(super) everybody: usize,
     cores: usize,
     progress: Mutex<Progress>,
 }
@@ -173,7 +175,8 @@ impl ShmBackend {
             prefix: format!("{}/group/{}", self.prefix, progress.subgroups),
         };
         let peers = Some(ranks.iter().map(|&r| self.peers[r].clone()).collect());
-        let group = self.abort_unless_ok(rendezvous::found(seat, peers, None, deadline))?;
+        let group =
+            self.abort_unless_ok(rendezvous::found(seat, peers, None, self.everybody, deadline))?;
         Ok(Some(group))
     }
 
@@ -194,7 +197,7 @@ impl ShmBackend {
         let result = self.wait_for_sender(&seat, from, tag, deadline).and_then(|()| {
             let peers = vec![self.peers[from].clone(), self.peers[to].clone()];
             let between = Between { whole: self.clone(), tag };
-            rendezvous::found(seat, Some(peers), Some(between), deadline)
+            rendezvous::found(seat, Some(peers), Some(between), self.everybody, deadline)
         });
         self.abort_unless_ok(result)
     }

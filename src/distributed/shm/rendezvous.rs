@@ -40,7 +40,9 @@ impl Seat {
 /// [`Error::Config`] when another process has the same rank, [`Error::Timeout`] that lists who is
 /// missing, [`Error::Store`] when the store is gone.
 pub(crate) fn join(seat: Seat, deadline: &Deadline) -> Result<ShmBackend> {
-    let Some(store) = seat.store.clone() else { return found(seat, None, None, deadline) };
+    let Some(store) = seat.store.clone() else {
+        return found(seat, None, None, 1, deadline);
+    };
     let (rank, world) = (seat.rank, seat.ranks.len());
     let prefix = seat.prefix.clone();
     let claim = |rank: usize| format!("{prefix}/claim/{rank}");
@@ -62,7 +64,7 @@ pub(crate) fn join(seat: Seat, deadline: &Deadline) -> Result<ShmBackend> {
     }
     store.set(&format!("{prefix}/pid/{rank}"), pid.to_string().as_bytes())?;
     let result = exchange_pidfds(&store, rank, world, &prefix, deadline)
-        .and_then(|peers| found(seat, Some(peers), None, deadline))
+        .and_then(|peers| found(seat, Some(peers), None, world, deadline))
         // A store that is gone already, because its rank was through with everything, holds none.
         .inspect(|_| {
             let _ = store.delete(&format!("{prefix}/pidfd/{rank}"));
@@ -110,11 +112,13 @@ fn exchange_pidfds(
 }
 
 /// Brings a group into being among ranks that know each other's processes (`peers`, by rank in the
-/// group; `None` for a group of one). `between` if it is for messages of a larger one.
+/// group; `None` for a group of one). `between` if it is for messages of a larger one. `everybody` is the number of
+/// ranks of the job.
 pub(super) fn found(
     seat: Seat,
     peers: Option<Vec<Peer>>,
     between: Option<Between>,
+    everybody: usize,
     deadline: &Deadline,
 ) -> Result<ShmBackend> {
     let key = seat.memory_key();
@@ -155,6 +159,7 @@ pub(super) fn found(
         store,
         prefix,
         between,
+        everybody,
         cores,
         progress: Mutex::new(Progress {
             sequence: 0,

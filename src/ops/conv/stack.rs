@@ -93,14 +93,14 @@ impl Stack<'_> {
         slices.map(|i| seen(taps, i * step, *size)).collect()
     }
 
-    /// Prepares the planes of the slices from `first` on of an image, `channels x depth` planes, for a reader who
-    /// goes slice by slice or channel by channel.
+    /// Prepares the planes of the slices from `first` on of an image, `channels x planes` of them: for who reads one slice
+    /// after the other with `depth` the planes of a channel, for who reads one channel after the other with 1.
     fn fill<T: Float>(
         &self,
         field: &Field,
         image: &[T],
         first: usize,
-        by_slices: bool,
+        depth: usize,
         copy: &mut [T],
     ) {
         let [h, w] = self.window.source;
@@ -111,7 +111,7 @@ impl Stack<'_> {
                 + usize::try_from(d).ok().filter(|&d| d < self.depth.size)?;
             Some(&image[at * h * w..(at + 1) * h * w])
         };
-        field.fill_planes(plane, [h, w], if by_slices { planes } else { 1 }, copy);
+        field.fill_planes(plane, [h, w], depth, copy);
     }
 
     /// For each image, and each block of its slices: `body(image, slices)`.
@@ -139,12 +139,13 @@ impl Stack<'_> {
     ) {
         let channels = sizes.groups * sizes.inputs;
         let (slices, plane, depths) = self.block(channels);
-        let planes = plane.stacked(self.planes(slices), &depths, self.depth.step);
+        let depth = self.planes(slices);
+        let planes = plane.stacked(depth, &depths, self.depth.step);
         let fields: Vec<Field> = parts
             .iter()
             .map(|part| {
                 let plane = plane.with_taps(&part.window.taps);
-                plane.stacked(self.planes(slices), &depths, self.depth.step)
+                plane.stacked(depth, &depths, self.depth.step)
             })
             .collect();
         let correlations: Vec<Correlation<T>> = (parts.iter().zip(&fields))
@@ -168,7 +169,7 @@ impl Stack<'_> {
             .collect();
         let image = channels * self.depth.size * self.window.source[0] * self.window.source[1];
         self.blocks(sizes.batch, slices, |n, block| {
-            self.fill(&planes, &source[n * image..(n + 1) * image], block.start, true, copy);
+            self.fill(&planes, &source[n * image..(n + 1) * image], block.start, depth, copy);
             let sees = self.sees(block.clone());
             let works: SmallVec<[Work<T>; 8]> = (parts.iter().zip(&correlations).zip(&filters))
                 .map(|((part, correlation), filters)| {
@@ -206,7 +207,7 @@ impl Stack<'_> {
         let batch = source.len() / image.max(1);
         let mut first = true;
         self.blocks(batch, slices, |n, block| {
-            self.fill(&field, &source[n * image..(n + 1) * image], block.start, false, copy);
+            self.fill(&field, &source[n * image..(n + 1) * image], block.start, 1, copy);
             let gradient = &gradient[n * results * spread.channel + block.start * points..];
             let sees = self.sees(block);
             all.add((copy, &sees), (gradient, spread), std::mem::take(&mut first), sums);
