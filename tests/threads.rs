@@ -3,7 +3,11 @@
 //! threads divides.
 
 use torchrs::nn::utils::clip_grad_norm_;
-use torchrs::ops::{Conv2dOptions, Pool2dOptions};
+use torchrs::nn::{GRU, LSTM, Module, RnnOptions};
+use torchrs::ops::{
+    Conv2dOptions, Conv3dOptions, ConvTransposeOptions, GridSampleOptions, InterpolateMode,
+    InterpolateOptions, OneOrEach, Pool2dOptions,
+};
 use torchrs::optim::{AdamW, AdamWOptions, Optimizer, SGD, SGDOptions};
 use torchrs::{Dtype, Tensor, autograd, manual_seed, set_num_threads};
 
@@ -22,13 +26,7 @@ fn both<const N: usize>(
     shapes: [&[usize]; N],
     forward: impl Fn([&Tensor; N]) -> Tensor,
 ) -> Vec<Tensor> {
-    let leaves: [Tensor; N] =
-        std::array::from_fn(|i| numbers(shapes[i], i as u64).requires_grad_(true));
-    let leaves = leaves.each_ref();
-    let y = forward(leaves);
-    let gradient = numbers(y.shape(), 99);
-    let gradients = autograd::grad(&[&y], &leaves, &[Some(&gradient)], false, false);
-    [y.detach()].into_iter().chain(gradients.into_iter().flatten()).collect()
+    of_type(Dtype::F32, shapes, forward)
 }
 
 /// A few steps of an optimizer over a large and a small parameter.
@@ -306,6 +304,57 @@ fn convolutions() -> Vec<Case> {
         conv(&[1, 2, 153, 131], &[2, 1, 3, 3], 2, 2),
         conv(&[6, 70, 56, 55], &[64, 70, 3, 3], 2, 1),
         (
+            "conv1d",
+            Box::new(|| {
+                both([&[5, 13, 1031], &[24, 13, 5]], |[x, w]| x.conv1d(w, None, Default::default()))
+            }),
+        ),
+        (
+            "conv3d",
+            Box::new(|| {
+                let options = Conv3dOptions { padding: [1; 3], ..Default::default() };
+                both([&[2, 13, 9, 21, 23], &[24, 13, 3, 3, 3], &[24]], |[x, w, b]| {
+                    x.conv3d(w, Some(b), options)
+                })
+            }),
+        ),
+        (
+            "conv_transpose2d",
+            Box::new(|| {
+                let options =
+                    ConvTransposeOptions { stride: [2; 2], padding: [1; 2], ..Default::default() };
+                both([&[5, 16, 23, 21], &[16, 24, 4, 4], &[24]], |[x, w, b]| {
+                    x.conv_transpose2d(w, Some(b), options)
+                })
+            }),
+        ),
+        (
+            "conv_transpose3d",
+            Box::new(|| {
+                let options =
+                    ConvTransposeOptions { stride: [2; 3], padding: [1; 3], ..Default::default() };
+                both([&[2, 16, 5, 13, 11], &[16, 24, 4, 4, 4], &[24]], |[x, w, b]| {
+                    x.conv_transpose3d(w, Some(b), options)
+                })
+            }),
+        ),
+        (
+            "interpolate",
+            Box::new(|| {
+                let size = OneOrEach::Each(vec![67, 71]);
+                let options = InterpolateOptions::size(size, InterpolateMode::Bilinear);
+                both([&[5, 13, 33, 31]], |[x]| x.interpolate(&options))
+            }),
+        ),
+        (
+            "grid_sample",
+            Box::new(|| {
+                both([&[5, 13, 33, 31], &[5, 41, 43, 2]], |[x, grid]| {
+                    x.grid_sample(grid, GridSampleOptions::default())
+                })
+            }),
+        ),
+        (
             "max_pool2d",
             Box::new(|| {
                 let options = Pool2dOptions { stride: Some([2, 2]), ..Pool2dOptions::new([3, 3]) };
@@ -320,6 +369,106 @@ fn convolutions() -> Vec<Case> {
             }),
         ),
     ]
+}
+
+/// The layer's result, the last states and the gradients of everything.
+fn recurrent(layer: &impl Module, forward: impl Fn(&Tensor) -> Vec<Tensor>) -> Vec<Tensor> {
+    let x = numbers(&[13, 17, 61], 1).requires_grad_(true);
+    let results = forward(&x);
+    let leaves: Vec<Tensor> = [x].into_iter().chain(layer.parameters()).collect();
+    let heads: Vec<Tensor> = results.iter().map(|y| numbers(y.shape(), 99)).collect();
+    let gradients = autograd::grad(
+        &results.iter().collect::<Vec<_>>(),
+        &leaves.iter().collect::<Vec<_>>(),
+        &heads.iter().map(Some).collect::<Vec<_>>(),
+        false,
+        false,
+    );
+    results.iter().map(Tensor::detach).chain(gradients.into_iter().flatten()).collect()
+}
+
+fn layers_over_time() -> Vec<Case> {
+    let options = RnnOptions { num_layers: 2, bidirectional: true, ..Default::default() };
+    vec![
+        (
+            "LSTM",
+            Box::new(move || {
+                manual_seed(8);
+                let layer = LSTM::new(61, 83, options);
+                recurrent(&layer, |x| {
+                    let (y, (h, c)) = layer.forward(x, None);
+                    vec![y, h, c]
+                })
+            }),
+        ),
+        (
+            "GRU",
+            Box::new(move || {
+                manual_seed(8);
+                let layer = GRU::new(61, 83, options);
+                recurrent(&layer, |x| {
+                    let (y, h) = layer.forward(x, None);
+                    vec![y, h]
+                })
+            }),
+        ),
+    ]
+}
+
+/// The result and the gradients with inputs of another type; what is of a half type is exact in f32.
+fn of_type<const N: usize>(
+    dtype: Dtype,
+    shapes: [&[usize]; N],
+    forward: impl Fn([&Tensor; N]) -> Tensor,
+) -> Vec<Tensor> {
+    let leaves: [Tensor; N] =
+        std::array::from_fn(|i| numbers(shapes[i], i as u64).to_dtype(dtype).requires_grad_(true));
+    let leaves = leaves.each_ref();
+    let y = forward(leaves);
+    let gradient = numbers(y.shape(), 99).to_dtype(dtype);
+    let gradients = autograd::grad(&[&y], &leaves, &[Some(&gradient)], false, false);
+    let exact = if dtype == Dtype::F64 { dtype } else { Dtype::F32 };
+    let results = [y.detach()].into_iter().chain(gradients.into_iter().flatten());
+    results.map(|t| t.to_dtype(exact)).collect()
+}
+
+/// Half types and f64, whose kernels are others.
+fn other_types() -> Vec<Case> {
+    let mut cases: Vec<Case> = Vec::new();
+    for dtype in [Dtype::BF16, Dtype::F16, Dtype::F64] {
+        let mut add = |name: &'static str, op: fn(Dtype) -> Vec<Tensor>| {
+            cases.push((name, Box::new(move || op(dtype))))
+        };
+        add("linear of another type", |dtype| {
+            of_type(dtype, [&[301, 203], &[407, 203], &[407]], |[x, w, b]| x.linear(w, Some(b)))
+        });
+        add("matrix and vector of another type", |dtype| {
+            of_type(dtype, [&[1501, 703], &[703]], |[a, b]| a.mv(b))
+        });
+        add("conv2d of another type", |dtype| {
+            let options = Conv2dOptions { padding: [1; 2], ..Default::default() };
+            of_type(dtype, [&[5, 16, 33, 31], &[24, 16, 3, 3], &[24]], |[x, w, b]| {
+                x.conv2d(w, Some(b), options)
+            })
+        });
+        add("sum of another type", |dtype| of_type(dtype, [&[300_007]], |[x]| x.sum()));
+        add("sum_dim of another type", |dtype| {
+            of_type(dtype, [&[3001, 203]], |[x]| x.sum_dim(&[0], false))
+        });
+        add("softmax of another type", |dtype| of_type(dtype, [&[517, 1003]], |[x]| x.softmax(1)));
+        add("layer_norm of another type", |dtype| {
+            of_type(dtype, [&[1031, 257], &[257], &[257]], |[x, w, b]| {
+                x.layer_norm(&[257], Some(w), Some(b), 1e-5)
+            })
+        });
+        add("attention of another type", |dtype| {
+            let shape: &[usize] = &[2, 3, 131, 32];
+            of_type(dtype, [shape; 3], |[q, k, v]| {
+                q.scaled_dot_product_attention(k, v, None, true, None)
+            })
+        });
+    }
+    cases
 }
 
 fn training() -> Vec<Case> {
@@ -357,10 +506,12 @@ fn training() -> Vec<Case> {
     ]
 }
 
-fn bits(results: Vec<Tensor>) -> Vec<Vec<u32>> {
+fn bits(results: Vec<Tensor>) -> Vec<Vec<u64>> {
     let bits = |t: &Tensor| match t.dtype() {
-        Dtype::F32 => t.to_vec::<f32>().into_iter().map(f32::to_bits).collect(),
-        _ => t.to_vec::<i64>().into_iter().map(|i| i as u32).collect(),
+        Dtype::F32 => t.to_vec::<f32>().into_iter().map(|x| x.to_bits().into()).collect(),
+        Dtype::F64 => t.to_vec::<f64>().into_iter().map(f64::to_bits).collect(),
+        Dtype::I64 => t.to_vec::<i64>().into_iter().map(|i| i as u64).collect(),
+        other => panic!("a result of {other}, whose bits nobody compares"),
     };
     results.iter().map(bits).collect()
 }
@@ -368,14 +519,23 @@ fn bits(results: Vec<Tensor>) -> Vec<Vec<u32>> {
 #[test]
 fn the_number_of_threads_changes_no_result() {
     let mut failures = Vec::new();
-    let cases =
-        [reductions, losses_and_norms, indexing, products, convolutions, training].map(|of| of());
+    let cases = [
+        reductions,
+        losses_and_norms,
+        indexing,
+        products,
+        convolutions,
+        layers_over_time,
+        other_types,
+        training,
+    ]
+    .map(|of| of());
     for (number, (name, call)) in cases.iter().flatten().enumerate() {
         set_num_threads(1);
         let expected = bits(call());
         for threads in [2, 3, 5] {
             set_num_threads(threads);
-            let differs = |(a, b): (&Vec<u32>, &Vec<u32>)| a != b;
+            let differs = |(a, b): (&Vec<u64>, &Vec<u64>)| a != b;
             let got = bits(call());
             let which: Vec<usize> =
                 (0..got.len()).filter(|&i| differs((&got[i], &expected[i]))).collect();

@@ -1,10 +1,9 @@
-//! The caching allocator of host memory. Freed blocks are kept by size class: memory that goes back
-//! to the system costs a page fault per 4 KiB when it is needed again, on every training step.
+//! The caching allocator of host memory. Freed blocks are kept: memory that goes back to the system
+//! costs a page fault per 4 KiB when it is needed again, on every training step.
 //!
-//! Sizes are rounded up to one of four classes per power of two (at most 25% waste). Each thread
-//! keeps a few free blocks of small classes without a lock, and counts for itself what it takes;
-//! everything else waits in one locked list per class. Large blocks are 2 MiB-aligned and ask for
-//! huge pages.
+//! Sizes to 256 KiB are rounded up to one of four classes per power of two (at most 25% waste). Each
+//! thread keeps a few free blocks of each class without a lock, and counts for itself what it takes;
+//! others wait in one locked list per class. Larger blocks are pieces of an arena ([`arena`]).
 //!
 //! ```
 //! use torchrs::{Dtype, Tensor};
@@ -21,6 +20,7 @@ use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
+use super::arena;
 use crate::error::{Error, throw};
 
 /// Blocks start at a cache line, which is also what the widest vector loads want.
@@ -30,15 +30,11 @@ use crate::error::{Error, throw};
 /// assert_eq!(Tensor::from([1u8]).data_ptr() as usize % ALIGNMENT, 0);
 /// ```
 pub const ALIGNMENT: usize = 64;
-/// From this size on, blocks are aligned for transparent huge pages.
-const HUGE: usize = 2 << 20;
-/// Classes up to this size are cached per thread.
-const THREAD_CACHED: usize = 256 << 10;
+/// Larger blocks are pieces of the arena.
+const LARGEST_CLASS: usize = 256 << 10;
 /// Free blocks kept per class and thread.
 const PER_THREAD: u8 = 16;
-const CLASSES: usize = 4 * 48;
-/// Classes that are cached per thread.
-const THREAD_CLASSES: usize = class_of(THREAD_CACHED) + 1;
+const CLASSES: usize = class_of(LARGEST_CLASS) + 1;
 
 /// Class of a size: 64, then 4 steps per doubling.
 #[inline]
@@ -58,9 +54,7 @@ const fn class_size(class: usize) -> usize {
 }
 
 fn layout_of(class: usize) -> Layout {
-    let size = class_size(class);
-    let align = if size >= HUGE { HUGE } else { ALIGNMENT };
-    Layout::from_size_align(size, align).expect("block sizes are far below isize::MAX")
+    Layout::from_size_align(class_size(class), ALIGNMENT).expect("classes are small")
 }
 
 struct FreeList(Vec<NonNull<u8>>);
@@ -68,6 +62,7 @@ struct FreeList(Vec<NonNull<u8>>);
 unsafe impl Send for FreeList {}
 
 static FREE: [Mutex<FreeList>; CLASSES] = [const { Mutex::new(FreeList(Vec::new())) }; CLASSES];
+/// Bytes of all blocks of a class.
 static RESERVED: AtomicUsize = AtomicUsize::new(0);
 
 /// Bytes that threads have taken, less those that they gave back: a number for each thread, because
@@ -87,16 +82,16 @@ static ENDING: AtomicIsize = AtomicIsize::new(0);
 /// lists when the thread ends.
 struct ThreadCache {
     /// The first free block of each class, which starts with the address of the next one.
-    first: [Cell<*mut u8>; THREAD_CLASSES],
-    count: [Cell<u8>; THREAD_CLASSES],
+    first: [Cell<*mut u8>; CLASSES],
+    count: [Cell<u8>; CLASSES],
     in_use: Cell<Option<&'static AtomicIsize>>,
 }
 
 thread_local! {
     static CACHE: ThreadCache = const {
         ThreadCache {
-            first: [const { Cell::new(null_mut()) }; THREAD_CLASSES],
-            count: [const { Cell::new(0) }; THREAD_CLASSES],
+            first: [const { Cell::new(null_mut()) }; CLASSES],
+            count: [const { Cell::new(0) }; CLASSES],
             in_use: Cell::new(None),
         }
     };
@@ -105,7 +100,7 @@ thread_local! {
 impl ThreadCache {
     #[inline]
     fn pop(&self, class: usize) -> Option<NonNull<u8>> {
-        let block = NonNull::new(self.first.get(class)?.get())?;
+        let block = NonNull::new(self.first[class].get())?;
         // SAFETY: a free block, which `push` made start with the next one's address.
         self.first[class].set(unsafe { block.cast::<*mut u8>().read() });
         self.count[class].set(self.count[class].get() - 1);
@@ -115,7 +110,7 @@ impl ThreadCache {
     /// Keeps a free block if there is room.
     #[inline]
     fn push(&self, class: usize, block: NonNull<u8>) -> bool {
-        let room = class < THREAD_CLASSES && self.count[class].get() < PER_THREAD;
+        let room = self.count[class].get() < PER_THREAD;
         if room {
             // SAFETY: a block has at least 64 bytes, and nobody else uses a free one.
             unsafe { block.cast::<*mut u8>().write(self.first[class].get()) };
@@ -146,7 +141,7 @@ impl ThreadCache {
 
     /// Gives the free blocks to the shared lists.
     fn release(&self) {
-        for class in 0..THREAD_CLASSES {
+        for class in 0..CLASSES {
             while let Some(block) = self.pop(class) {
                 FREE[class].lock().0.push(block);
             }
@@ -174,7 +169,8 @@ impl Drop for ThreadCache {
 #[derive(Debug)]
 pub struct HostBlock {
     ptr: NonNull<u8>,
-    class: usize,
+    /// Its class, or the arena's units that it has and [`CLASSES`].
+    kind: usize,
 }
 
 // SAFETY: a block is owned memory; moving or sharing the handle moves no bytes.
@@ -197,8 +193,8 @@ impl HostBlock {
     #[track_caller]
     #[inline]
     pub fn new(nbytes: usize) -> Self {
-        if nbytes > 1 << 46 {
-            out_of_memory(nbytes);
+        if nbytes > LARGEST_CLASS {
+            return Self::large(nbytes);
         }
         let class = class_of(nbytes);
         let own = CACHE.try_with(|cache| {
@@ -207,7 +203,7 @@ impl HostBlock {
             Some(block)
         });
         match own {
-            Ok(Some(ptr)) => HostBlock { ptr, class },
+            Ok(Some(ptr)) => HostBlock { ptr, kind: class },
             _ => Self::not_kept_here(class, nbytes),
         }
     }
@@ -218,11 +214,33 @@ impl HostBlock {
     fn not_kept_here(class: usize, nbytes: usize) -> Self {
         let free = FREE[class].lock().0.pop();
         let ptr = free.unwrap_or_else(|| reserve(class, nbytes));
-        let size = class_size(class) as isize;
-        if CACHE.try_with(|cache| cache.count(size)).is_err() {
-            ENDING.fetch_add(size, Relaxed);
+        count(class_size(class) as isize);
+        HostBlock { ptr, kind: class }
+    }
+
+    /// A piece of the arena.
+    #[track_caller]
+    #[inline(never)]
+    fn large(nbytes: usize) -> Self {
+        if nbytes > 1 << 46 {
+            out_of_memory(nbytes);
         }
-        HostBlock { ptr, class }
+        let size = nbytes.next_multiple_of(arena::UNIT);
+        let piece = arena::take(size).or_else(|| {
+            empty_cache();
+            arena::take(size)
+        });
+        let Some(ptr) = piece else { out_of_memory(nbytes) };
+        count(size as isize);
+        HostBlock { ptr, kind: CLASSES + size / arena::UNIT }
+    }
+
+    #[inline(never)]
+    fn free_large(&self) {
+        let size = (self.kind - CLASSES) * arena::UNIT;
+        count(-(size as isize));
+        // SAFETY: `large` took it with this size, and the block is being dropped.
+        unsafe { arena::give(self.ptr, size) };
     }
 
     /// The first byte.
@@ -244,17 +262,27 @@ impl HostBlock {
 impl Drop for HostBlock {
     #[inline]
     fn drop(&mut self) {
-        let size = class_size(self.class) as isize;
+        if self.kind >= CLASSES {
+            return self.free_large();
+        }
+        let size = class_size(self.kind) as isize;
         let kept = CACHE.try_with(|cache| {
             cache.count(-size);
-            cache.push(self.class, self.ptr)
+            cache.push(self.kind, self.ptr)
         });
         if kept.is_err() {
             ENDING.fetch_sub(size, Relaxed);
         }
         if !kept.unwrap_or(false) {
-            FREE[self.class].lock().0.push(self.ptr);
+            FREE[self.kind].lock().0.push(self.ptr);
         }
+    }
+}
+
+/// Counts bytes that this thread takes, or gives back.
+fn count(bytes: isize) {
+    if CACHE.try_with(|cache| cache.count(bytes)).is_err() {
+        ENDING.fetch_add(bytes, Relaxed);
     }
 }
 
@@ -269,10 +297,6 @@ fn reserve(class: usize, nbytes: usize) -> NonNull<u8> {
         raw = unsafe { alloc(layout) };
     }
     let Some(ptr) = NonNull::new(raw) else { out_of_memory(nbytes) };
-    if layout.size() >= HUGE {
-        // SAFETY: advice about memory that is ours; a refusal changes nothing.
-        unsafe { libc::madvise(raw.cast(), layout.size(), libc::MADV_HUGEPAGE) };
-    }
     RESERVED.fetch_add(layout.size(), Relaxed);
     ptr
 }
@@ -318,7 +342,7 @@ pub fn memory_stats() -> MemoryStats {
     let counters = COUNTERS.lock();
     let numbers = counters.all.iter().map(|number| number.load(Relaxed));
     let in_use = (numbers.sum::<isize>() + ENDING.load(Relaxed)).max(0) as usize;
-    MemoryStats { in_use, reserved: RESERVED.load(Relaxed).max(in_use) }
+    MemoryStats { in_use, reserved: (RESERVED.load(Relaxed) + arena::mapped()).max(in_use) }
 }
 
 /// Gives cached free blocks back to the system (`torch.cuda.empty_cache` for the CPU). Blocks in
@@ -341,6 +365,7 @@ pub fn empty_cache() {
             RESERVED.fetch_sub(class_size(class), Relaxed);
         }
     }
+    arena::release();
 }
 
 #[cfg(test)]
@@ -349,7 +374,7 @@ mod tests {
 
     #[test]
     fn classes_hold_their_sizes_and_waste_little() {
-        for n in (1..5000).chain([1 << 20, (1 << 20) + 1, 3 << 20, (7 << 30) + 13]) {
+        for n in (1..5000).chain([1 << 17, (1 << 17) + 1, LARGEST_CLASS - 1, LARGEST_CLASS]) {
             let size = class_size(class_of(n));
             assert!(size >= n, "{n} in a block of {size}");
             assert!(n < 256 || size <= n + n / 4 + ALIGNMENT, "{n} in a block of {size}");
@@ -358,12 +383,26 @@ mod tests {
 
     #[test]
     fn a_freed_block_is_used_again() {
-        for n in [100, 3 << 20] {
-            let a = HostBlock::new(n);
-            let p = a.as_ptr();
-            assert_eq!(p as usize % if n >= HUGE { HUGE } else { ALIGNMENT }, 0);
-            drop(a);
-            assert_eq!(HostBlock::new(n).as_ptr(), p);
+        let a = HostBlock::new(100);
+        let p = a.as_ptr();
+        assert_eq!(p as usize % ALIGNMENT, 0);
+        drop(a);
+        assert_eq!(HostBlock::new(100).as_ptr(), p);
+    }
+
+    #[test]
+    fn large_blocks_are_as_long_as_they_should_be() {
+        for n in [LARGEST_CLASS + 1, 3 << 20, (64 << 20) + 13] {
+            let (a, b) = (HostBlock::new(n), HostBlock::new(n));
+            assert!(a.as_ptr().addr().abs_diff(b.as_ptr().addr()) >= n);
+            for block in [&a, &b] {
+                assert_eq!(block.as_ptr().addr() % ALIGNMENT, 0);
+                // SAFETY: the block has that many bytes.
+                unsafe {
+                    block.as_ptr().write_bytes(1, n);
+                    assert_eq!(block.as_ptr().add(n - 1).read(), 1);
+                }
+            }
         }
     }
 

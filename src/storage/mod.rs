@@ -12,6 +12,7 @@
 //! assert_eq!((x.version(), x.to_vec::<f32>()), (1, vec![5.0; 4]));
 //! ```
 
+mod arena;
 pub mod host;
 mod opened;
 pub mod shared;
