@@ -33,7 +33,9 @@ fn measure(_: ()) -> Result<()> {
     let start = Instant::now();
     let group = init_process_group(Default::default())?;
     group.barrier()?;
-    emit(&group, "init_process_group_plus_barrier", 1.0, "s", vec![start.elapsed().as_secs_f64()]);
+    let seconds = vec![start.elapsed().as_secs_f64()];
+    let name = format!("ddp{}_init_process_group_plus_barrier", group.world_size());
+    emit(&group, &name, 1.0, "s", seconds);
 
     for (label, nbytes, n) in SIZES {
         let (len, gigabytes) = (nbytes / 4, nbytes as f64 * 1e-9);

@@ -3,7 +3,7 @@
 //!
 //! Sizes to 256 KiB are rounded up to one of four classes per power of two (at most 25% waste). Each
 //! thread keeps a few free blocks of each class without a lock, and counts for itself what it takes;
-//! others wait in one locked list per class. Larger blocks are pieces of an arena ([`arena`]).
+//! others wait in one locked list per class. Larger blocks are pieces of one arena.
 //!
 //! ```
 //! use torchrs::{Dtype, Tensor};
