@@ -62,19 +62,34 @@ struct Training {
     buckets: Vec<Bucket>,
 }
 
-/// Last parameters first, up to 25 MiB together, 1 MiB in the first: as
+/// Last parameters first, up to 25 MiB together, 1 MiB in the first and in the last: as
 /// `DistributedDataParallel` does. Backward is taken to need the same time for every parameter.
 fn buckets(parameters: &[Tensor]) -> Vec<Bucket> {
+    let mib = f64::from(1 << 20);
+    let size = |p: &Tensor| 4.0 * p.numel() as f64;
     let mut buckets: Vec<Bucket> = Vec::new();
     for (i, p) in parameters.iter().rev().enumerate() {
-        let cap = if buckets.len() <= 1 { 1.0 } else { 25.0 } * f64::from(1 << 20);
-        let (bytes, full) = (4.0 * p.numel() as f64, (i + 1) as f64 / parameters.len() as f64);
+        let cap = if buckets.len() <= 1 { mib } else { 25.0 * mib };
+        let (bytes, full) = (size(p), (i + 1) as f64 / parameters.len() as f64);
         match buckets.last_mut() {
             Some(last) if last.bytes + bytes <= cap => {
                 *last = Bucket { bytes: last.bytes + bytes, full }
             }
             _ => buckets.push(Bucket { bytes, full }),
         }
+    }
+    // The first parameters, whose gradients are made last.
+    let mut tail = (0, 0.0);
+    while tail.0 < parameters.len() && tail.1 + size(&parameters[tail.0]) <= mib {
+        tail = (tail.0 + 1, tail.1 + size(&parameters[tail.0]));
+    }
+    if let Some(last) = buckets.last_mut()
+        && last.bytes > 2.0 * mib
+        && tail.0 > 0
+    {
+        last.bytes -= tail.1;
+        last.full -= tail.0 as f64 / parameters.len() as f64;
+        buckets.push(Bucket { bytes: tail.1, full: 1.0 });
     }
     buckets
 }

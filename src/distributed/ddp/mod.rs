@@ -32,7 +32,8 @@ use crate::nn::Module;
 pub struct DdpOptions {
     /// Size in MiB up to which gradients are sent together.
     pub bucket_cap_mb: f64,
-    /// Size in MiB of the first bucket, the one that is sent first.
+    /// Size in MiB of the first bucket, so that communication starts early, and of the last one, whose
+    /// communication has no backward left to hide behind, where the last gradients are no larger.
     pub first_bucket_mb: f64,
     /// Whether buffers (running statistics) are sent from rank 0 after each synchronised backward.
     pub broadcast_buffers: bool,
