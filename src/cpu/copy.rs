@@ -9,7 +9,7 @@ use super::cache::{LINE, is_beyond};
 use super::format::Format;
 use super::plan::{Operand, Plan};
 use super::prefetch::prefetch;
-use super::reversed::Reversed;
+use super::reversed::{Reversed, Way};
 use super::streaming::{copy_streaming, finish, is_for_copies};
 use super::threads::{GRAIN, parallel_for};
 use super::vector::{Plain, Square, with_registers};
@@ -140,16 +140,20 @@ impl Job {
         let (plan, rows, inner) = (&self.plan, self.plan.rows(), self.plan.inner());
         let (to_step, from_step) = (plan.inner_stride(0), plan.inner_stride(1));
         let reversed = to_step == size_of::<T>() as isize && from_step == -to_step;
-        // Of what does not fit in the caches beside its source.
         let bytes = rows * inner * size_of::<T>();
-        let streaming = is_beyond(2 * bytes) && is_for_copies(bytes);
+        let way = match is_beyond(2 * bytes) {
+            false => Way::Near,
+            // What does not fit in the caches beside its source.
+            true if is_for_copies(bytes) => Way::Past,
+            true => Way::Far,
+        };
         // SAFETY: columns of a row on both sides.
         let row = |[to, from]: [isize; 2], columns: Range<usize>| unsafe {
             let (to, from) = (self.to.offset(to), self.from.offset(from));
             if reversed {
                 let to = to.cast::<T>().add(columns.start);
                 let from = from.cast::<T>().sub(columns.end - 1);
-                return vectorize(Reversed { to, from, count: columns.len(), streaming });
+                return vectorize(Reversed { to, from, count: columns.len(), way });
             }
             for i in columns {
                 let value = from.offset(i as isize * from_step).cast::<T>().read();

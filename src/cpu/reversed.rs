@@ -2,7 +2,7 @@
 
 use super::cache::LINE;
 use super::prefetch::prefetch;
-use super::streaming::{ALIGNMENT, finish, reverse_line_streaming};
+use super::streaming::{ALIGNMENT, Line, finish, reverse_line_streaming, reversed_line};
 use super::vectorize::Kernel;
 
 /// Bytes ahead of what is read that are asked for.
@@ -16,8 +16,19 @@ pub struct Reversed<T> {
     pub from: *const T,
     /// How many.
     pub count: usize,
-    /// Whether they are written past the caches.
-    pub streaming: bool,
+    /// Where the numbers go to.
+    pub way: Way,
+}
+
+/// Ways of writing.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Way {
+    /// To the caches, which have the source.
+    Near,
+    /// To the caches; the row that likely follows the source is brought near meanwhile.
+    Far,
+    /// Past the caches.
+    Past,
 }
 
 impl<T: Copy> Kernel for Reversed<T> {
@@ -25,11 +36,13 @@ impl<T: Copy> Kernel for Reversed<T> {
     const WIDE: bool = false;
     #[inline(always)]
     fn run<const FMA: bool>(self) {
-        let Reversed { to, from, count, streaming } = self;
+        let Reversed { to, from, count, way } = self;
         // SAFETY: who makes one promises `count` elements on both sides, apart from each other; the parts cover them.
         unsafe {
-            if !streaming {
-                return reverse(to, from, count);
+            match way {
+                Way::Near => return reverse(to, from, count),
+                Way::Far => return reverse_far(to, from, count),
+                Way::Past => {}
             }
             // The places of whole lines of memory are in the middle, and filled from the last on: what is foreseen is
             // rising addresses that are read.
@@ -47,6 +60,24 @@ impl<T: Copy> Kernel for Reversed<T> {
             finish();
         }
     }
+}
+
+/// [`reverse`], and has the same places of the next row brought near.
+///
+/// # Safety
+/// As [`reverse`].
+#[inline(always)]
+unsafe fn reverse_far<T: Copy>(to: *mut T, from: *const T, count: usize) {
+    let line = LINE / size_of::<T>();
+    let lines = count / line;
+    for i in 0..lines {
+        let at = from.wrapping_add(count - (i + 1) * line);
+        prefetch(at.wrapping_add(count));
+        // SAFETY: the caller's promise, for a part.
+        unsafe { to.add(i * line).cast::<Line>().write_unaligned(reversed_line(at)) };
+    }
+    // SAFETY: as above.
+    unsafe { reverse(to.add(lines * line), from, count - lines * line) };
 }
 
 /// By ordinary stores.
@@ -72,16 +103,16 @@ mod tests {
     fn all_lengths<T: Copy + PartialEq + std::fmt::Debug>(value: fn(usize) -> T) {
         for start in 0..20 {
             for count in (0..70).chain([300]) {
-                for streaming in [false, true] {
+                for way in [Way::Near, Way::Far, Way::Past] {
                     let source: Vec<T> = (0..400).map(value).collect();
                     let mut target = [value(1000); 400];
                     let (to, from) = (target[start..].as_mut_ptr(), source[start / 3..].as_ptr());
-                    vectorize(Reversed { to, from, count, streaming });
+                    vectorize(Reversed { to, from, count, way });
                     let want = (0..400usize).map(|i| match i.checked_sub(start) {
                         Some(i) if i < count => value(start / 3 + count - 1 - i),
                         _ => value(1000),
                     });
-                    assert!(target.iter().copied().eq(want), "{start} {count} {streaming}");
+                    assert!(target.iter().copied().eq(want), "{start} {count} {way:?}");
                 }
             }
         }
