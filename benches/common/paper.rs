@@ -3,6 +3,7 @@
 //! the buckets are those of `DistributedDataParallel` for the models' own parameters.
 
 use torchrs::Tensor;
+use torchrs::distributed::DdpOptions;
 use torchrs::models::{GPT2Config, GPT2LMHeadModel, resnet50};
 use torchrs::nn::Module;
 
@@ -62,36 +63,17 @@ struct Training {
     buckets: Vec<Bucket>,
 }
 
-/// Last parameters first, up to 25 MiB together, 1 MiB in the first and in the last: as
-/// `DistributedDataParallel` does. Backward is taken to need the same time for every parameter.
+/// Backward is taken to need the same time for every parameter.
 fn buckets(parameters: &[Tensor]) -> Vec<Bucket> {
-    let mib = f64::from(1 << 20);
-    let size = |p: &Tensor| 4.0 * p.numel() as f64;
-    let mut buckets: Vec<Bucket> = Vec::new();
-    for (i, p) in parameters.iter().rev().enumerate() {
-        let cap = if buckets.len() <= 1 { mib } else { 25.0 * mib };
-        let (bytes, full) = (size(p), (i + 1) as f64 / parameters.len() as f64);
-        match buckets.last_mut() {
-            Some(last) if last.bytes + bytes <= cap => {
-                *last = Bucket { bytes: last.bytes + bytes, full }
-            }
-            _ => buckets.push(Bucket { bytes, full }),
+    let mut made = 0;
+    let bucket = |members: Vec<usize>| {
+        made += members.len();
+        Bucket {
+            bytes: members.iter().map(|&i| 4.0 * parameters[i].numel() as f64).sum(),
+            full: made as f64 / parameters.len() as f64,
         }
-    }
-    // The first parameters, whose gradients are made last.
-    let mut tail = (0, 0.0);
-    while tail.0 < parameters.len() && tail.1 + size(&parameters[tail.0]) <= mib {
-        tail = (tail.0 + 1, tail.1 + size(&parameters[tail.0]));
-    }
-    if let Some(last) = buckets.last_mut()
-        && last.bytes > 2.0 * mib
-        && tail.0 > 0
-    {
-        last.bytes -= tail.1;
-        last.full -= tail.0 as f64 / parameters.len() as f64;
-        buckets.push(Bucket { bytes: tail.1, full: 1.0 });
-    }
-    buckets
+    };
+    DdpOptions::default().bucket_assignment(parameters).into_iter().map(bucket).collect()
 }
 
 impl Training {

@@ -1,8 +1,10 @@
 //! Rows that are copied in the other order.
 
+use std::mem::MaybeUninit;
+
 use super::cache::LINE;
 use super::prefetch::prefetch;
-use super::streaming::{ALIGNMENT, Line, finish, reverse_line_streaming, reversed_line};
+use super::streaming::{ALIGNMENT, copy_line_streaming, finish};
 use super::vectorize::Kernel;
 
 /// Bytes ahead of what is read that are asked for.
@@ -54,7 +56,11 @@ impl<T: Copy> Kernel for Reversed<T> {
             for i in 0..lines {
                 let at = tail + i * line;
                 prefetch(from.add(at).wrapping_byte_add(AHEAD));
-                reverse_line_streaming::<T, FMA>(to.add(count - at - line), from.add(at));
+                let reversed = reversed_line(from.add(at));
+                copy_line_streaming::<FMA>(
+                    to.add(count - at - line).cast(),
+                    reversed.as_ptr().cast(),
+                );
             }
             reverse(to, from.add(count - head), head);
             finish();
@@ -78,6 +84,27 @@ unsafe fn reverse_far<T: Copy>(to: *mut T, from: *const T, count: usize) {
     }
     // SAFETY: as above.
     unsafe { reverse(to.add(lines * line), from, count - lines * line) };
+}
+
+/// A cache line's bytes.
+type Line = MaybeUninit<[u128; LINE / size_of::<u128>()]>;
+
+/// The numbers of a cache line's length in the other order: as an array of their own, for which whole registers are
+/// put in order.
+///
+/// # Safety
+/// 64 bytes from `from` on are valid; 16 bytes are some whole numbers.
+#[inline(always)]
+unsafe fn reversed_line<T: Copy>(from: *const T) -> Line {
+    let mut reversed = Line::uninit();
+    let (line, numbers) = (reversed.as_mut_ptr().cast::<T>(), LINE / size_of::<T>());
+    let mut k = 0;
+    while k < numbers {
+        // SAFETY: the caller's promises.
+        unsafe { line.add(k).write(from.add(numbers - 1 - k).read()) };
+        k += 1;
+    }
+    reversed
 }
 
 /// By ordinary stores.

@@ -1,8 +1,6 @@
 //! Copies and zeros past the cache, for results that are too large to stay in it: an ordinary store first
 //! reads the line that it will overwrite, which costs half of the memory's bandwidth.
 
-use std::mem::MaybeUninit;
-
 use super::cache::{LINE, is_beyond, is_like_zen4};
 use super::parts::Shared;
 use super::threads::{get_num_threads, parallel_for};
@@ -98,37 +96,6 @@ pub unsafe fn copy_line_streaming<const FMA: bool>(to: *mut u8, from: *const u8)
     unsafe {
         to.copy_from_nonoverlapping(from, LINE);
     }
-}
-
-/// Copies the numbers of a cache line in the other order, as [`copy_line_streaming`] does.
-///
-/// # Safety
-/// As [`copy_line_streaming`]; 16 bytes are some whole numbers.
-#[inline(always)]
-pub unsafe fn reverse_line_streaming<T: Copy, const FMA: bool>(to: *mut T, from: *const T) {
-    // SAFETY: the caller's promises.
-    unsafe { copy_line_streaming::<FMA>(to.cast(), reversed_line(from).as_ptr().cast()) }
-}
-
-/// A cache line's bytes.
-pub type Line = MaybeUninit<[u128; LINE / size_of::<u128>()]>;
-
-/// The numbers of a cache line's length in the other order: as an array of their own, for which whole registers are
-/// put in order.
-///
-/// # Safety
-/// 64 bytes from `from` on are valid; 16 bytes are some whole numbers.
-#[inline(always)]
-pub unsafe fn reversed_line<T: Copy>(from: *const T) -> Line {
-    let mut reversed = Line::uninit();
-    let (line, numbers) = (reversed.as_mut_ptr().cast::<T>(), LINE / size_of::<T>());
-    let mut k = 0;
-    while k < numbers {
-        // SAFETY: the caller's promises.
-        unsafe { line.add(k).write(from.add(numbers - 1 - k).read()) };
-        k += 1;
-    }
-    reversed
 }
 
 /// Has what was copied be seen by other threads as what ordinary stores wrote is: nothing else orders these, not

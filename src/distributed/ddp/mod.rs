@@ -11,6 +11,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use buckets::{Item, Plan, plan};
 pub use hook::{CommHook, GradBucket};
 use reducer::Reducer;
 use verify::{broadcast_all, verify};
@@ -49,6 +50,31 @@ impl Default for DdpOptions {
             broadcast_buffers: true,
             find_unused_parameters: false,
         }
+    }
+}
+
+impl DdpOptions {
+    /// Which parameters' gradients travel together: the indices of those of each bucket, in the order in which
+    /// buckets are sent (`torch.distributed._compute_bucket_assignment_by_size`, from the last parameter on).
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor, distributed::DdpOptions};
+    /// let parameters: Vec<Tensor> =
+    ///     [1000, 200_000, 300_000].iter().map(|&n| Tensor::zeros([n], Dtype::F32)).collect();
+    /// // 1.2 MB, of which 1 MiB is sent first; the rest fits into the next.
+    /// assert_eq!(DdpOptions::default().bucket_assignment(&parameters), [vec![2], vec![1, 0]]);
+    /// ```
+    pub fn bucket_assignment(&self, parameters: &[Tensor]) -> Vec<Vec<usize>> {
+        let members = |plan: Plan| plan.members.into_iter().map(|(i, _)| i).collect();
+        self.plan(parameters).into_iter().map(members).collect()
+    }
+
+    /// The buckets of these parameters.
+    fn plan(&self, parameters: &[Tensor]) -> Vec<Plan> {
+        let item = |t: &Tensor| Item { numel: t.numel(), kind: (t.dtype(), t.device()) };
+        let items: Vec<Item> = parameters.iter().map(item).collect();
+        let mib = |v: f64| (v * f64::from(1 << 20)) as usize;
+        plan(&items, mib(self.first_bucket_mb), mib(self.bucket_cap_mb))
     }
 }
 

@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 
 use super::DdpOptions;
-use super::buckets::{Item, Plan, plan};
+use super::buckets::Plan;
 use super::hook::{CommHook, GradBucket, Registered};
 use super::verify::broadcast_all;
 use crate::autograd::{HookHandle, queue_callback};
@@ -69,12 +69,7 @@ impl Reducer {
     ) -> Result<Arc<Self>> {
         let (names, params): (Vec<String>, Vec<Tensor>) =
             params.into_iter().filter(|(_, t)| t.requires_grad()).unzip();
-        let items: Vec<Item> = params
-            .iter()
-            .map(|t| Item { numel: t.numel(), kind: (t.dtype(), t.device()) })
-            .collect();
-        let mib = |v: f64| (v * f64::from(1 << 20)) as usize;
-        let plans = plan(&items, mib(options.first_bucket_mb), mib(options.bucket_cap_mb));
+        let plans = options.plan(&params);
         let mut bucket_of = vec![0; params.len()];
         let mut views: Vec<Option<Tensor>> = vec![None; params.len()];
         let mut buckets = Vec::with_capacity(plans.len());
