@@ -61,7 +61,7 @@ impl DdpOptions {
     /// use torchrs::{Dtype, Tensor, distributed::DdpOptions};
     /// let parameters: Vec<Tensor> =
     ///     [1000, 200_000, 300_000].iter().map(|&n| Tensor::zeros([n], Dtype::F32)).collect();
-    /// // 1.2 MB, of which 1 MiB is sent first; the rest fits into the next.
+    /// // The last one's 1.2 MB are more than the 1 MiB that is sent first, and go alone.
     /// assert_eq!(DdpOptions::default().bucket_assignment(&parameters), [vec![2], vec![1, 0]]);
     /// ```
     pub fn bucket_assignment(&self, parameters: &[Tensor]) -> Vec<Vec<usize>> {
