@@ -42,9 +42,12 @@ impl Bench {
         }
     }
 
-    /// Whether a row is to be timed.
+    /// Whether a row is to be timed: a filter is part of its name, or of the name that tables give it, without the way
+    /// to the same result.
     pub fn wants(&self, name: &str) -> bool {
-        self.filters.is_empty() || self.filters.iter().any(|f| name.contains(f))
+        let plain = name.replace("_nchw", "").replace("_fused", "");
+        self.filters.is_empty()
+            || self.filters.iter().any(|f| name.contains(f) || plain.contains(f))
     }
 
     /// Times `call` and prints a row, if its name contains one of the filters. `work` is what a call
