@@ -3,7 +3,7 @@
 //! has for gloo. `shared`: the tensor lives in the group's shared memory, as DDP's buckets do.
 //! `private`: it is an ordinary tensor. `raw`: started on the communication thread and waited for.
 //!
-//! `cargo bench --bench collectives [-- RANKS]` (default 2)
+//! `cargo bench --bench collectives [-- RANKS]` (default 2, and joining a group of one)
 
 #[path = "common/ranks.rs"]
 mod ranks;
@@ -26,17 +26,25 @@ const SIZES: [(&str, usize, usize); 8] = [
 ];
 
 fn main() -> Result<()> {
-    ranks::spawn(ranks::asked().unwrap_or(2), measure)
+    if let Some(world) = ranks::asked() {
+        return ranks::spawn(world, measure);
+    }
+    ranks::spawn(1, |()| join().map(drop))?;
+    ranks::spawn(2, measure)
 }
 
-fn measure(_: ()) -> Result<()> {
+fn join() -> Result<ProcessGroup> {
     let start = Instant::now();
     let group = init_process_group(Default::default())?;
     group.barrier()?;
     let seconds = vec![start.elapsed().as_secs_f64()];
     let name = format!("ddp{}_init_process_group_plus_barrier", group.world_size());
     emit(&group, &name, 1.0, "s", seconds);
+    Ok(group)
+}
 
+fn measure(_: ()) -> Result<()> {
+    let group = join()?;
     for (label, nbytes, n) in SIZES {
         let (len, gigabytes) = (nbytes / 4, nbytes as f64 * 1e-9);
         let shared = group.empty_shared(&[len], Dtype::F32)?;

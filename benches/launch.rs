@@ -1,5 +1,6 @@
 //! Start-up of a job with two workers: from starting `torchrs-launch` to the first line of `main` on
-//! both, to the end of a job that only meets at a barrier, and what an idle worker holds in memory.
+//! both, to the end of a job that only meets at a barrier, and what an idle worker holds in memory; and a worker
+//! alone, without the launcher, from its start to its end.
 //! Prints JSON lines like `scripts/peer_bench.py launch`.
 
 use std::path::{Path, PathBuf};
@@ -18,8 +19,12 @@ fn main() {
         "torchrs-launch",
     );
     let hello = build(root, &["--example", "hello"], "examples/hello");
-    let (mut first_line, mut whole, mut resident) = (Vec::new(), Vec::new(), 0);
+    let (mut alone, mut first_line, mut whole, mut resident) = (vec![], vec![], vec![], 0);
     for _ in 0..ROUNDS {
+        let start = Instant::now();
+        let output = Command::new(&hello).output().expect("it starts");
+        alone.push(start.elapsed().as_secs_f64());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let (start_ns, start) = (monotonic_ns(), Instant::now());
         let output =
             Command::new(&launcher).args(["--nproc", "2"]).arg(&hello).output().expect("it starts");
@@ -37,6 +42,7 @@ fn main() {
         let process = |line: &str| line.split(", ").nth(2)?.split(' ').next()?.parse::<u64>().ok();
         resident = resident.max(text.lines().filter_map(process).max().expect("each says so"));
     }
+    emit("launch_alone_and_end", &mut alone, resident);
     emit("launch_nproc2_main_on_both_ranks", &mut first_line, resident);
     emit("launch_nproc2_barrier_and_end", &mut whole, resident);
 }
@@ -54,7 +60,7 @@ fn build(root: &Path, what: &[&str], file: &str) -> PathBuf {
 fn emit(name: &str, seconds: &mut [f64], resident_kib: u64) {
     seconds.sort_by(f64::total_cmp);
     println!(
-        "{{\"name\": \"{name}\", \"threads\": 1, \"median_s\": {:.5}, \"min_s\": {:.5}, \"unit\": \"s\", \
+        "{{\"name\": \"{name}\", \"threads\": 1, \"median_s\": {:.6}, \"min_s\": {:.6}, \"unit\": \"s\", \
          \"rss_mib_per_worker\": {:.1}}}",
         seconds[seconds.len() / 2],
         seconds[0],

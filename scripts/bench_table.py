@@ -50,7 +50,8 @@ def line(cells):
 
 
 def section_table(rows):
-    """One line for each name, the least ratio of any thread count first: times, ratios and shares of the ceiling."""
+    """One line for each name, the least ratio of any thread count first: times, ratios and shares of the ceiling. Where
+    PyTorch is slower unless told of a faster way, that time is in brackets."""
     counts = list(by_threads(rows))
     named = {}
     for row in rows:
@@ -72,7 +73,8 @@ def section_table(rows):
                 continue
             share = [f"{row['share']:.0%}" if "share" in row else ""] * shares
             ratios = [f"{row[key]:.2f}" for key in ("ratio", "ratio_at_best")]
-            cells += [show(row["ours_s"]), show(row["peer_s"]), *ratios, *share]
+            default = f" ({show(row['peer_default_s'])})" if "peer_default_s" in row else ""
+            cells += [show(row["ours_s"]), show(row["peer_s"]) + default, *ratios, *share]
         for what in ("ours_peak_mib", "peer_peak_mib", "peer_import_mib") if memory else ():
             cells.append(max((row[what] for row in its.values() if what in row), default=""))
         lines.append(line(cells))

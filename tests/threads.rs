@@ -2,6 +2,9 @@
 //! added up, or in which order. Shapes are large enough to be divided, with sizes that no number of
 //! threads divides.
 
+#[path = "threads/rarer.rs"]
+mod rarer;
+
 use torchrs::nn::utils::clip_grad_norm_;
 use torchrs::nn::{GRU, LSTM, Module, RnnOptions};
 use torchrs::ops::{
@@ -528,6 +531,7 @@ fn the_number_of_threads_changes_no_result() {
         layers_over_time,
         other_types,
         training,
+        rarer::cases,
     ]
     .map(|of| of());
     for (number, (name, call)) in cases.iter().flatten().enumerate() {

@@ -58,24 +58,44 @@ pub fn sum_rows<T: Float>(matrix: &[T], out: &mut [T]) {
 }
 
 simd_fn! {
-    /// Sums of `out.len()` columns from `first` on. Partial sums of up to 64 rows keep the rounding
-    /// error low; so many columns at a time that each row is some cache lines that follow one another.
+    /// Sums of `out.len()` columns from `first` on, of so many at a time that each row is some cache lines that follow
+    /// one another: of 64 rows one after another, of those in pairs.
     fn sum_columns<T, FMA>(matrix: &[T], n: usize, first: usize, out: &mut [T]) {
         let _ = FMA;
         out.fill(T::ZERO);
         let mut partial = [T::ZERO; 512];
+        // A binary counter whose digits are sums of 64 rows, 128, ...
+        let mut digits: Vec<T> = Vec::new();
+        let chunk = 64 * n.max(1);
         for (block, first) in out.chunks_mut(512).zip((first..).step_by(512)) {
-            let partial = &mut partial[..block.len()];
-            for rows in matrix.chunks(64 * n.max(1)) {
+            let width = block.len();
+            let partial = &mut partial[..width];
+            for (number, rows) in matrix.chunks(chunk).enumerate() {
                 partial.fill(T::ZERO);
                 for row in rows.chunks_exact(n) {
                     for (sum, &x) in partial.iter_mut().zip(&row[first..]) {
                         *sum += x;
                     }
                 }
-                for (sum, &x) in block.iter_mut().zip(&*partial) {
+                for _ in 0..(number + 1).trailing_zeros() {
+                    let left = digits.len() - width;
+                    for (sum, &x) in partial.iter_mut().zip(&digits[left..]) {
+                        *sum += x;
+                    }
+                    digits.truncate(left);
+                }
+                if rows.len() < matrix.len() {
+                    digits.extend_from_slice(partial);
+                } else {
+                    block.copy_from_slice(partial);
+                }
+            }
+            while !digits.is_empty() {
+                let left = digits.len() - width;
+                for (sum, &x) in block.iter_mut().zip(&digits[left..]) {
                     *sum += x;
                 }
+                digits.truncate(left);
             }
         }
     }

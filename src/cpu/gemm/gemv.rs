@@ -15,7 +15,12 @@ pub const ROWS: usize = 4;
 const BLOCK: usize = 1024;
 /// Columns of C that are, where it has one row: nothing of B is used twice then, and long runs of its rows are
 /// what the processor foresees.
-const LINE: usize = 4096;
+pub const LINE: usize = 4096;
+/// As often as anything is added to one number, in a row; more often the error would be that of a sum of so many, not
+/// of its parts.
+pub const LONGEST: usize = 1024;
+/// Sums that a dot product is taken in, with 256-bit registers.
+pub const LANES: usize = 16;
 
 /// `C += alpha A B`, where the rows of C are dense and those of B too: multiples of B's rows are added up.
 ///

@@ -11,7 +11,7 @@ mod tests;
 pub use half::HalfGemm;
 
 use super::float::Float;
-use super::parts::Shared;
+use super::parts::{Shared, with_scratch};
 use super::threads::{get_num_threads, parallel_for};
 
 /// Floating-point operations that are worth a second thread, which may have to be woken.
@@ -215,12 +215,52 @@ impl<T: Float> Gemm<T> {
             }
             match way {
                 _ if k == 0 => {}
+                Way::Sums if k > gemv::LONGEST => self.sums_in_parts(),
                 Way::Sums => gemv::sums(*self),
-                Way::Dots => gemv::dots(*self),
+                Way::Dots => self.parts(gemv::LONGEST * gemv::LANES).for_each(|p| gemv::dots(p)),
                 Way::Blocked => blocked::multiply(self, std::ptr::null()),
                 Way::Transposed => blocked::multiply(&self.transposed(), row),
             }
         }
+    }
+
+    /// Products of at most `deep` columns of A with the rows of B, which add up to this one.
+    fn parts(&self, deep: usize) -> impl Iterator<Item = Self> {
+        let (all, (m, n, k)) = (*self, self.size);
+        (0..k).step_by(deep).map(move |p| Gemm {
+            size: (m, n, deep.min(k - p)),
+            a: all.a.at(0, p),
+            b: all.b.at(p, 0),
+            ..all
+        })
+    }
+
+    /// `C += alpha A B` as [`gemv::sums`], which adds to one number as often as k, in parts of few enough.
+    ///
+    /// # Safety
+    /// As [`gemv::sums`].
+    unsafe fn sums_in_parts(&self) {
+        let (m, n, k) = self.size;
+        let width = n.min(gemv::LINE);
+        with_scratch(m * width, |sums: &mut [T]| {
+            for j in (0..n).step_by(width) {
+                let count = width.min(n - j);
+                let (b, c) = (self.b.at(0, j), self.c.at(0, j));
+                let sum = Matrix { ptr: sums.as_mut_ptr(), row: width as isize, column: 1 };
+                for part in (Gemm { size: (m, count, k), b, c: sum, ..*self }).parts(gemv::LONGEST)
+                {
+                    sums.fill(T::ZERO);
+                    // SAFETY: the caller's promise of A and B; the scratch is for these sums only.
+                    unsafe { gemv::sums(part) };
+                    for (i, row) in sums.chunks_exact(width).enumerate() {
+                        for (l, &more) in row[..count].iter().enumerate() {
+                            // SAFETY: an element of C.
+                            unsafe { *c.at(i, l).ptr += more };
+                        }
+                    }
+                }
+            }
+        })
     }
 
     /// `C = beta C`; C is not read for 0.

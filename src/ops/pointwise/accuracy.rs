@@ -1,5 +1,9 @@
 //! How accurate the f32 rows of one operand are, in the loops of every instruction set that this
-//! processor has: the largest error in units in the last place (ulp) against f64, over all of f32.
+//! processor has: the largest error in units in the last place (ulp) against f64, over a sample of all of f32 and
+//! what is near the places where functions change. `cargo test --release --lib accuracy -- --ignored` takes all
+//! numbers that there are.
+
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::tables;
 use crate::cpu::isa::{self, Isa};
@@ -105,39 +109,93 @@ fn run_far(name: &str, isa: Isa, inputs: &[f32], results: &mut [f32]) {
     }
 }
 
+/// The row's loop on its own ([`run`]), or with far numbers in between ([`run_far`]).
+type Run = fn(&str, Isa, &[f32], &mut [f32]);
+
+/// Every instruction set that is there, with both ways to run a row.
+fn ways() -> impl Iterator<Item = (Isa, Run)> {
+    let isas = Isa::ALL.into_iter().filter(|&isa| isa <= isa::available());
+    isas.flat_map(|isa| [(isa, run as Run), (isa, run_far)])
+}
+
+/// The row's largest error for these numbers, in ulp, and where it is; asserts that it is at most `bound`.
+fn worst(
+    name: &str,
+    (isa, run): (Isa, Run),
+    inputs: &[f32],
+    exact: &[f64],
+    bound: f64,
+) -> (f64, f32) {
+    let mut results = vec![0f32; inputs.len()];
+    run(name, isa, inputs, &mut results);
+    let mut worst = (0.0, 0);
+    for i in 0..inputs.len() {
+        let error = ulps32(results[i], exact[i]);
+        if error > worst.0 {
+            worst = (error, i);
+        }
+    }
+    let (error, i) = worst;
+    assert!(
+        error <= bound,
+        "{name}({:e}) = {:e}, not {:e}, at {}: {error} ulp",
+        inputs[i],
+        results[i],
+        exact[i],
+        isa.name()
+    );
+    (error, inputs[i])
+}
+
 /// Asserts that the row's error is at most `bound` ulp at every instruction set, and that it is odd
 /// in the sign of zero where `want` is.
 fn check(name: &str, want: fn(f64) -> f64, bound: f64) {
     let inputs: Vec<f32> =
         magnitudes().flat_map(|b| [b, b | 1 << 31]).map(f32::from_bits).collect();
     let exact: Vec<f64> = inputs.iter().map(|&x| want(x as f64)).collect();
-    let mut results = vec![0f32; inputs.len()];
-    let isas = Isa::ALL.into_iter().filter(|&isa| isa <= isa::available());
-    for (isa, run) in isas.flat_map(|isa| [(isa, run as fn(_, _, &_, &mut _)), (isa, run_far)]) {
-        run(name, isa, &inputs, &mut results);
-        let mut worst = (0.0, 0);
-        for i in 0..inputs.len() {
-            let error = ulps32(results[i], exact[i]);
-            if error > worst.0 {
-                worst = (error, i);
-            }
-        }
-        let (error, i) = worst;
-        println!("{name} {}: {error:.3} ulp at {:e}", isa.name(), inputs[i]);
-        assert!(
-            error <= bound,
-            "{name}({:e}) = {:e}, not {:e}, at {}: {error} ulp",
-            inputs[i],
-            results[i],
-            exact[i],
-            isa.name()
-        );
+    for way in ways() {
+        let (error, at) = worst(name, way, &inputs, &exact, bound);
+        println!("{name} {}: {error:.3} ulp at {at:e}", way.0.name());
         if want(0.0) == 0.0 {
             let zeros = [0.0, -0.0];
             let mut results = [1.0; 2];
-            run(name, isa, &zeros, &mut results);
+            way.1(name, way.0, &zeros, &mut results);
             assert_eq!(results.map(f32::to_bits), zeros.map(f32::to_bits), "{name} of zeros");
         }
+    }
+}
+
+/// The same for all numbers that there are.
+fn check_all(name: &str, want: fn(f64) -> f64, bound: f64) {
+    const BLOCK: u64 = 1 << 20;
+    let next = AtomicU64::new(0);
+    let part = || {
+        let mut largest = vec![(0.0, 0f32); ways().count()];
+        loop {
+            let start = next.fetch_add(BLOCK, Ordering::Relaxed);
+            if start > u32::MAX.into() {
+                return largest;
+            }
+            let inputs: Vec<f32> =
+                (start..start + BLOCK).map(|bits| f32::from_bits(bits as u32)).collect();
+            let exact: Vec<f64> = inputs.iter().map(|&x| want(x as f64)).collect();
+            for (largest, way) in largest.iter_mut().zip(ways()) {
+                let found = worst(name, way, &inputs, &exact, bound);
+                if found.0 > largest.0 {
+                    *largest = found;
+                }
+            }
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let parts: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(part)).collect();
+        threads.into_iter().map(|thread| thread.join().expect("within the bound")).collect()
+    });
+    for (i, (isa, _)) in ways().enumerate() {
+        let (error, at) =
+            parts.iter().map(|part| part[i]).max_by(|a, b| a.0.total_cmp(&b.0)).expect("a thread");
+        println!("{name} {}: {error:.3} ulp at {at:e}, of all numbers", isa.name());
     }
 }
 
@@ -147,7 +205,11 @@ macro_rules! within {
         fn $name() {
             check(stringify!($name), $want, $bound);
         }
-    )*};
+    )*
+
+    /// Name, what is right, and the bound.
+    const BOUNDS: &[(&str, fn(f64) -> f64, f64)] = &[$((stringify!($name), $want, $bound)),*];
+    };
 }
 within! {
     exp 1.1 f64::exp;
@@ -178,6 +240,16 @@ within! {
     i0e 0.51 special::i0e;
     i1e 0.51 special::i1e;
     sigmoid 2.5 |x| if x < 0.0 { x.exp() / (1.0 + x.exp()) } else { 1.0 / (1.0 + (-x).exp()) };
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn all_numbers() {
+    for &(name, want, bound) in BOUNDS {
+        if ["exp", "log", "tanh", "erf", "sin", "cos"].contains(&name) {
+            check_all(name, want, bound);
+        }
+    }
 }
 
 /// Far below 0 the distribution function is small, and its error small against 1: so is gelu's against x.
