@@ -243,7 +243,7 @@ within! {
 }
 
 #[test]
-#[ignore = "takes minutes"]
+#[ignore = "takes minutes for each function"]
 fn all_numbers() {
     for &(name, want, bound) in BOUNDS {
         if ["exp", "log", "tanh", "erf", "sin", "cos"].contains(&name) {
