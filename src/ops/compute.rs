@@ -8,7 +8,7 @@ use crate::cpu::parts::Parts;
 use crate::cpu::threads::parallel_for;
 use crate::ops::gpu;
 use crate::ops::matmul::cuda;
-use crate::tensor::{Dtype, dispatch};
+use crate::tensor::Dtype;
 
 /// `x` as a contiguous tensor without history, in f32 if it is of a half type.
 pub fn widen(x: &Tensor) -> Tensor {
@@ -36,69 +36,7 @@ pub fn column_sums(matrix: &Tensor) -> Tensor {
         let [rows, columns] = [matrix.shape()[0], matrix.shape()[1]];
         return no_grad(|| cuda::channel_sums(gpu, matrix, rows, columns));
     }
-    let wide = widen(matrix);
-    let out = Tensor::empty([matrix.shape()[1]], wide.dtype());
-    dispatch!(compute wide.dtype(), "linear", T => {
-        // SAFETY: `widen` gives a contiguous tensor of this type; `out` is new.
-        let (matrix, out) = unsafe { (wide.as_slice::<T>(), out.as_mut_slice::<T>()) };
-        sum_rows(matrix, out);
-    });
-    narrow(out, matrix.dtype())
-}
-
-/// The sum of the rows of a row-major matrix with `out.len()` columns.
-pub fn sum_rows<T: Float>(matrix: &[T], out: &mut [T]) {
-    let n = out.len();
-    let out = Parts::new(out);
-    parallel_for(n, (1 << 16) * n / matrix.len().max(1) + 16, |columns| {
-        // SAFETY: the threads' columns are disjoint.
-        let out = unsafe { out.slice(columns.clone()) };
-        sum_columns(matrix, n, columns.start, out);
-    });
-}
-
-simd_fn! {
-    /// Sums of `out.len()` columns from `first` on, of so many at a time that each row is some cache lines that follow
-    /// one another: of 64 rows one after another, of those in pairs.
-    fn sum_columns<T, FMA>(matrix: &[T], n: usize, first: usize, out: &mut [T]) {
-        let _ = FMA;
-        out.fill(T::ZERO);
-        let mut partial = [T::ZERO; 512];
-        // A binary counter whose digits are sums of 64 rows, 128, ...
-        let mut digits: Vec<T> = Vec::new();
-        let chunk = 64 * n.max(1);
-        for (block, first) in out.chunks_mut(512).zip((first..).step_by(512)) {
-            let width = block.len();
-            let partial = &mut partial[..width];
-            for (number, rows) in matrix.chunks(chunk).enumerate() {
-                partial.fill(T::ZERO);
-                for row in rows.chunks_exact(n) {
-                    for (sum, &x) in partial.iter_mut().zip(&row[first..]) {
-                        *sum += x;
-                    }
-                }
-                for _ in 0..(number + 1).trailing_zeros() {
-                    let left = digits.len() - width;
-                    for (sum, &x) in partial.iter_mut().zip(&digits[left..]) {
-                        *sum += x;
-                    }
-                    digits.truncate(left);
-                }
-                if rows.len() < matrix.len() {
-                    digits.extend_from_slice(partial);
-                } else {
-                    block.copy_from_slice(partial);
-                }
-            }
-            while !digits.is_empty() {
-                let left = digits.len() - width;
-                for (sum, &x) in block.iter_mut().zip(&digits[left..]) {
-                    *sum += x;
-                }
-                digits.truncate(left);
-            }
-        }
-    }
+    no_grad(|| matrix.sum_dim(&[0], false))
 }
 
 /// The sum of `[batch, C, ..]` over all dimensions but the second, whose size is `out.len()`.
