@@ -14,11 +14,13 @@
 use std::any::Any;
 use std::cell::Cell;
 use std::io;
-use std::panic::{self, AssertUnwindSafe, UnwindSafe};
+use std::panic::{self, AssertUnwindSafe, Location, UnwindSafe};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Once};
 
 use nix::sys::resource::{Resource, getrlimit};
+
+pub(crate) mod within;
 
 /// `std::result::Result` with torchrs's [`Error`].
 ///
@@ -223,6 +225,21 @@ impl Error {
     }
 }
 
+impl Error {
+    /// The text to which can be added where a misuse happened.
+    fn message_mut(&mut self) -> Option<&mut String> {
+        match self {
+            Error::Argument { message, .. }
+            | Error::Shape { message, .. }
+            | Error::Dtype { message, .. }
+            | Error::Autograd(message)
+            | Error::Device(message)
+            | Error::OutOfMemory(message) => Some(message),
+            _ => None,
+        }
+    }
+}
+
 /// Adds what was being done to a system error: `File::open(p).context(|| format!("open {p}"))?`.
 ///
 /// ```
@@ -274,7 +291,7 @@ pub(crate) fn is_catching() -> bool {
 #[track_caller]
 pub fn throw(error: Error) -> ! {
     install_hook();
-    panic::panic_any(error)
+    panic::panic_any(within::placed(error, Location::caller()))
 }
 
 /// The payload of a panic as a message, for [`Error`], `String` and `&str` payloads.
@@ -310,7 +327,8 @@ pub(crate) fn install_hook() {
                 Some(error) => {
                     let thread = std::thread::current();
                     let name = thread.name().unwrap_or("<unnamed>");
-                    let at = info.location().map(|l| format!(" at {l}")).unwrap_or_default();
+                    let at = info.location().map(|l| format!(" at {}", within::blamed(l)));
+                    let at = at.unwrap_or_default();
                     eprintln!("thread '{name}' panicked{at}:\n{error}");
                 }
                 None => previous(info),

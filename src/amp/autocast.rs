@@ -151,6 +151,7 @@ impl Default for AutocastOptions {
 ///
 /// # Panics
 /// Throws [`Error::Dtype`] when `dtype` is not F16 or BF16. (PyTorch warns, and does not cast.)
+#[track_caller]
 pub fn autocast<T>(device_type: Device, dtype: Dtype, f: impl FnOnce() -> T) -> T {
     autocast_with(device_type, dtype, AutocastOptions::default(), f)
 }
@@ -169,6 +170,7 @@ pub fn autocast<T>(device_type: Device, dtype: Dtype, f: impl FnOnce() -> T) -> 
 ///
 /// # Panics
 /// As [`autocast`], when it is enabled.
+#[track_caller]
 pub fn autocast_with<T>(
     device_type: Device,
     dtype: Dtype,

@@ -329,6 +329,7 @@ impl BackwardCtx<'_> {
     ///
     /// # Panics
     /// Throws [`Error::Autograd`] when it was changed in place since it was saved.
+    #[track_caller]
     pub fn get(&self, saved: &SavedTensor) -> Tensor {
         saved.unpack(self.node.0.name, Some(self.node))
     }

@@ -113,6 +113,7 @@ where
 /// # Panics
 /// Throws [`Error::Autograd`] when `pack` changes its tensor in place, and in backward when `unpack` gives
 /// another shape or dtype.
+#[track_caller]
 pub fn saved_tensors_hooks<T: Any + Send + Sync, R>(
     pack: impl Fn(&Tensor) -> T + Send + Sync + 'static,
     unpack: impl Fn(&T) -> Tensor + Send + Sync + 'static,

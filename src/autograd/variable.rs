@@ -37,6 +37,8 @@ pub(crate) struct Extras {
     pub post_hooks: Vec<(u64, LeafHook)>,
     pub retains_grad: bool,
     pub tangent: Option<Tangent>,
+    /// A parameter's dotted name in its model, for messages.
+    pub name: Option<Box<str>>,
     /// Of the tensor object that saves another.
     pub(super) saved: Option<Arc<Unusual>>,
 }
@@ -68,6 +70,22 @@ impl Tensor {
     /// Reads the extras, if there are some.
     pub(crate) fn peek_meta<T: Default>(&self, f: impl FnOnce(&Extras) -> T) -> T {
         self.0.meta.lock().extras.as_deref().map(f).unwrap_or_default()
+    }
+
+    /// Notes the dotted name that a parameter has in a module. That in the whole model stays when it is named as part
+    /// of a part.
+    pub(crate) fn hint_name(&self, name: &str) {
+        self.with_meta(|meta| {
+            let known = meta.name.as_deref().and_then(|known| known.strip_suffix(name));
+            if known.is_none_or(|outer| !(outer.is_empty() || outer.ends_with('.'))) {
+                meta.name = Some(name.into());
+            }
+        });
+    }
+
+    /// The name that [`hint_name`](Self::hint_name) noted.
+    pub(crate) fn name_hint(&self) -> Option<String> {
+        self.peek_meta(|meta| meta.name.as_deref().map(str::to_owned))
     }
 
     /// True when ops on this tensor are recorded: it is a leaf that collects a gradient, or was

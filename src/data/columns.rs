@@ -114,6 +114,7 @@ impl Columns {
     ///
     /// # Panics
     /// If there is no list next.
+    #[track_caller]
     pub fn list(&mut self) -> usize {
         match self.next_column("a list").field {
             Field::List { len } => len,
@@ -147,6 +148,7 @@ impl Columns {
     ///
     /// # Panics
     /// If the next column is not one of tensors or numbers.
+    #[track_caller]
     pub fn tensor(&mut self) -> Tensor {
         let samples = self.layout.samples;
         let column = self.next_column("a tensor");
@@ -188,6 +190,7 @@ impl Columns {
     ///
     /// # Panics
     /// If the next column is not one of byte strings.
+    #[track_caller]
     pub fn bytes(&mut self) -> Vec<Vec<u8>> {
         let samples = self.layout.samples;
         let column = self.next_column("byte strings");

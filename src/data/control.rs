@@ -147,6 +147,7 @@ impl Control {
     ///
     /// # Panics
     /// If there are more indices than a cell holds.
+    #[track_caller]
     pub fn publish(&self, indices: &[usize], epoch: u64) -> u64 {
         let number = self.header().published.load(Relaxed);
         let cell = self.task(number);

@@ -243,6 +243,7 @@ impl SampleRandom {
     ///
     /// # Panics
     /// When `bound` is 0.
+    #[track_caller]
     pub fn below(&mut self, bound: u64) -> u64 {
         self.0.below(bound)
     }

@@ -108,6 +108,7 @@ impl BatchLayout {
     ///
     /// # Panics
     /// If the slot is smaller than [`end`](Self::end).
+    #[track_caller]
     pub fn write_table(&self, slot: SlotMemory) {
         assert!(self.end <= slot.len, "a batch of {} bytes in a slot of {}", self.end, slot.len);
         let mut words = vec![self.samples as u64, self.columns.len() as u64];

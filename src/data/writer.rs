@@ -70,6 +70,7 @@ impl Rows {
     ///
     /// # Panics
     /// If the slot is too small.
+    #[track_caller]
     pub fn finish(&mut self) {
         assert!(self.layout.end <= self.memory.len, "a slot that holds the batch");
         for (column, tail) in self.layout.columns.iter().zip(&self.tails) {
@@ -136,6 +137,7 @@ impl SampleWriter<'_> {
     ///
     /// # Panics
     /// If `values` are not as many as the shape has elements.
+    #[track_caller]
     pub fn elements<T: Element>(&mut self, shape: &[usize], values: &[T]) {
         assert_eq!(values.len(), shape.iter().product::<usize>(), "elements of shape {shape:?}");
         let (from, bytes) = (values.as_ptr().cast::<u8>(), size_of_val(values));

@@ -103,6 +103,7 @@ impl NeuMF {
     /// Throws [`Error::Shape`] for indices of other shapes.
     #[track_caller]
     pub fn forward(&self, user: &Tensor, item: &Tensor, sigmoid: bool) -> Tensor {
+        let _scope = crate::nn::scope::enter(self);
         if user.dim() != 1 || user.shape() != item.shape() {
             let message = format!(
                 "user is {:?} and item {:?}; both must be [batch]",

@@ -98,6 +98,7 @@ impl Forward for Vgg {
     /// `[batch, 3, height, width]` or too small for the pools.
     #[track_caller]
     fn forward(&self, input: &Tensor) -> Tensor {
+        let _scope = crate::nn::scope::enter(self);
         let x = self.avgpool.forward(&self.features.forward(input));
         self.classifier.forward(&x.flatten(1, -1))
     }

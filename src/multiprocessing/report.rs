@@ -350,7 +350,7 @@ pub(super) fn take_inherited(number: RawFd, target: &str) -> Option<OwnedFd> {
 fn record_panic(info: &PanicHookInfo) {
     let message = panic_message(info.payload());
     let message = match info.location() {
-        Some(at) => format!("panicked at {at}: {message}"),
+        Some(at) => format!("panicked at {}: {message}", error::within::blamed(at)),
         None => message,
     };
     let backtrace = trimmed(&Backtrace::force_capture().to_string());

@@ -13,7 +13,10 @@ macro_rules! activations {
 
         impl Forward for $name {
             #[track_caller]
-            fn forward(&self, $x: &Tensor) -> Tensor { $body }
+            fn forward(&self, $x: &Tensor) -> Tensor {
+                let _scope = crate::nn::scope::enter(self);
+                $body
+            }
         }
     )*};
 }
@@ -142,6 +145,7 @@ macro_rules! activations_with_settings {
         impl Forward for $name {
             #[track_caller]
             fn forward(&self, $x: &Tensor) -> Tensor {
+                let _scope = crate::nn::scope::enter(self);
                 $(let $field = self.$field;)+
                 $body
             }
@@ -309,6 +313,7 @@ impl GELU {
 impl Forward for GELU {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Tensor {
+        let _scope = crate::nn::scope::enter(self);
         if self.approximate { x.gelu_tanh() } else { x.gelu() }
     }
 }
@@ -350,6 +355,7 @@ impl PReLU {
 impl Forward for PReLU {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Tensor {
+        let _scope = crate::nn::scope::enter(self);
         x.prelu(&self.weight)
     }
 }
@@ -400,6 +406,7 @@ impl RReLU {
 impl Forward for RReLU {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Tensor {
+        let _scope = crate::nn::scope::enter(self);
         F::rrelu(x, self.lower, self.upper, self.training.get())
     }
 }

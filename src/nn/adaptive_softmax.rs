@@ -112,6 +112,7 @@ impl AdaptiveLogSoftmaxWithLoss {
     /// exist.
     #[track_caller]
     pub fn forward(&self, input: &Tensor, target: &Tensor) -> (Tensor, Tensor) {
+        let _scope = crate::nn::scope::enter(self);
         const OP: &str = "AdaptiveLogSoftmaxWithLoss";
         if input.dim() != target.dim() + 1 || target.dim() > 1 || input.numel() == 0 {
             let (x, t) = (input.shape(), target.shape());

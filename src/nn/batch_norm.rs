@@ -77,6 +77,7 @@ macro_rules! batch_norm {
             #[doc = concat!("Throws [`Error::Shape`] unless the input is ", $shapes, ".")]
             #[track_caller]
             fn forward(&self, input: &Tensor) -> Tensor {
+                let _scope = crate::nn::scope::enter(self);
                 if !$accepts(input.dim()) {
                     throw(Error::shape(
                         stringify!($name),

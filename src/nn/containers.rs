@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::{Field, Forward, Module, Visitor, VisitorMut};
 use crate::Tensor;
-use crate::error::{Error, throw};
+use crate::error::{Error, throw, within};
 
 /// Modules applied one after the other (`torch.nn.Sequential`), named `0`, `1`, ... or as given.
 ///
@@ -124,12 +124,12 @@ impl FromIterator<Box<dyn Forward>> for Sequential {
 impl Module for Sequential {
     fn visit<'a>(&'a self, visitor: &mut dyn Visitor<'a>) {
         for (name, module) in &self.modules {
-            visitor.module(name, module);
+            visitor.module(name, &**module);
         }
     }
     fn visit_mut(&mut self, visitor: &mut dyn VisitorMut) {
         for (name, module) in &mut self.modules {
-            visitor.module(name, module);
+            visitor.module(name, &mut **module);
         }
     }
     fn name(&self) -> &str {
@@ -140,6 +140,7 @@ impl Module for Sequential {
 impl Forward for Sequential {
     #[track_caller]
     fn forward(&self, input: &Tensor) -> Tensor {
+        let _scope = crate::nn::scope::enter(self);
         match self.modules.split_first() {
             None => input.clone(),
             Some(((_, first), rest)) => {
@@ -236,6 +237,7 @@ impl<M: Module + ?Sized> Module for Box<M> {
 impl<M: Forward + ?Sized> Forward for Box<M> {
     #[track_caller]
     fn forward(&self, input: &Tensor) -> Tensor {
+        let _line = within::line();
         (**self).forward(input)
     }
 }
@@ -272,6 +274,7 @@ impl<M: Module + ?Sized> Module for Arc<M> {
 impl<M: Forward + ?Sized> Forward for Arc<M> {
     #[track_caller]
     fn forward(&self, input: &Tensor) -> Tensor {
+        let _line = within::line();
         (**self).forward(input)
     }
 }

@@ -43,6 +43,7 @@ impl CosineSimilarity {
     /// As [`F::cosine_similarity`].
     #[track_caller]
     pub fn forward(&self, x1: &Tensor, x2: &Tensor) -> Tensor {
+        let _scope = crate::nn::scope::enter(self);
         F::cosine_similarity(x1, x2, self.dim, self.eps)
     }
 }
@@ -86,6 +87,7 @@ impl PairwiseDistance {
     /// As [`F::pairwise_distance`].
     #[track_caller]
     pub fn forward(&self, x1: &Tensor, x2: &Tensor) -> Tensor {
+        let _scope = crate::nn::scope::enter(self);
         F::pairwise_distance(x1, x2, self.p, self.eps, self.keepdim)
     }
 }
@@ -159,6 +161,7 @@ impl Bilinear {
     /// Throws [`Error::Shape`](crate::Error::Shape) for shapes that do not fit.
     #[track_caller]
     pub fn forward(&self, x1: &Tensor, x2: &Tensor) -> Tensor {
+        let _scope = crate::nn::scope::enter(self);
         x1.bilinear(x2, &self.weight, self.bias.as_deref())
     }
 }

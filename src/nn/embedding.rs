@@ -164,6 +164,7 @@ fn pretrained(name: &str, embeddings: Tensor, freeze: bool) -> Parameter {
 impl Forward for Embedding {
     #[track_caller]
     fn forward(&self, indices: &Tensor) -> Tensor {
+        let _scope = crate::nn::scope::enter(self);
         if let Some(max_norm) = self.max_norm {
             max_norm.shorten(&self.weight, indices);
         }
@@ -277,6 +278,7 @@ impl EmbeddingBag {
         offsets: Option<&Tensor>,
         per_sample_weights: Option<&Tensor>,
     ) -> Tensor {
+        let _scope = crate::nn::scope::enter(self);
         if let Some(max_norm) = self.max_norm {
             max_norm.shorten(&self.weight, indices);
         }

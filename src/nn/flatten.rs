@@ -53,6 +53,7 @@ impl Default for Flatten {
 impl Forward for Flatten {
     #[track_caller]
     fn forward(&self, input: &Tensor) -> Tensor {
+        let _scope = crate::nn::scope::enter(self);
         input.flatten(self.start_dim, self.end_dim)
     }
 }

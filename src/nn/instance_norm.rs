@@ -35,6 +35,7 @@ macro_rules! instance_norm {
             #[doc = concat!("Throws [`Error::Shape`] unless the input is ", $shapes, ".")]
             #[track_caller]
             fn forward(&self, input: &Tensor) -> Tensor {
+                let _scope = crate::nn::scope::enter(self);
                 let channels = input.dim().checked_sub($dims + 1);
                 if !matches!(channels, Some(0 | 1)) {
                     let message = format!("input has shape {:?}; must be {}", input.shape(), $shapes);

@@ -82,6 +82,7 @@ impl Linear {
 impl Forward for Linear {
     #[track_caller]
     fn forward(&self, input: &Tensor) -> Tensor {
+        let _scope = crate::nn::scope::enter(self);
         input.linear(&self.weight, self.bias.as_deref())
     }
 }

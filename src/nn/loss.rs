@@ -21,7 +21,7 @@ pub trait Loss: Module {
     /// use torchrs::{Tensor, nn::{Loss, MSELoss}};
     /// assert_eq!(MSELoss::new().forward(&Tensor::from([1f32, 4.]), &Tensor::from([1f32, 2.])).item(), 2.0);
     /// ```
-    #[track_caller]
+    // Not `#[track_caller]`; see `Forward`.
     fn forward(&self, input: &Tensor, target: &Tensor) -> Tensor;
 }
 
@@ -78,6 +78,7 @@ impl Default for CrossEntropyLoss {
 impl Loss for CrossEntropyLoss {
     #[track_caller]
     fn forward(&self, input: &Tensor, target: &Tensor) -> Tensor {
+        let _scope = crate::nn::scope::enter(self);
         let options = CrossEntropyOptions {
             weight: self.weight.as_deref().cloned(),
             ignore_index: self.ignore_index,
@@ -138,6 +139,7 @@ impl Default for NLLLoss {
 impl Loss for NLLLoss {
     #[track_caller]
     fn forward(&self, input: &Tensor, target: &Tensor) -> Tensor {
+        let _scope = crate::nn::scope::enter(self);
         let options = NllLossOptions {
             weight: self.weight.as_deref().cloned(),
             ignore_index: self.ignore_index,
@@ -199,6 +201,7 @@ impl Default for BCEWithLogitsLoss {
 impl Loss for BCEWithLogitsLoss {
     #[track_caller]
     fn forward(&self, input: &Tensor, target: &Tensor) -> Tensor {
+        let _scope = crate::nn::scope::enter(self);
         let options = BceWithLogitsOptions {
             weight: self.weight.as_deref().cloned(),
             pos_weight: self.pos_weight.as_deref().cloned(),

@@ -60,6 +60,7 @@ macro_rules! losses {
             /// As the function.
             #[track_caller]
             pub fn forward(&self, $($x: &Tensor),+) -> Tensor {
+                let _scope = crate::nn::scope::enter(self);
                 let $o = self.options;
                 $body
             }
@@ -161,6 +162,7 @@ macro_rules! of_input_and_target {
         impl Loss for $name {
             #[track_caller]
             fn forward(&self, input: &Tensor, target: &Tensor) -> Tensor {
+                let _scope = crate::nn::scope::enter(self);
                 $name::forward(self, input, target)
             }
         }
@@ -267,6 +269,7 @@ macro_rules! simple_losses {
         impl Loss for $name {
             #[track_caller]
             fn forward(&self, $x: &Tensor, $y: &Tensor) -> Tensor {
+                let _scope = crate::nn::scope::enter(self);
                 $(let $weight = self.$weight.as_deref();)?
                 $(let $field = self.$field;)*
                 let $reduction = self.reduction;
@@ -438,6 +441,7 @@ impl TripletMarginWithDistanceLoss {
     /// As [`F::triplet_margin_with_distance_loss`].
     #[track_caller]
     pub fn forward(&self, anchor: &Tensor, positive: &Tensor, negative: &Tensor) -> Tensor {
+        let _scope = crate::nn::scope::enter(self);
         let distance = |a: &Tensor, b: &Tensor| match &self.distance {
             Some(distance) => distance(a, b),
             None => F::pairwise_distance(a, b, 2.0, 1e-6, false),

@@ -55,6 +55,7 @@ mod pooling;
 mod resampling;
 mod rnn;
 mod running_norm;
+pub(crate) mod scope;
 mod state_dict;
 mod statistics_group;
 mod transformer;

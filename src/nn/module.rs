@@ -118,6 +118,7 @@ pub trait Module: Send + Sync {
         let mut found = Unique::default();
         walk(self, "", &mut |path, entry| {
             if let Entry::Parameter(parameter) = entry {
+                parameter.tensor().hint_name(&path);
                 found.add(path, parameter.tensor());
             }
         });
@@ -599,7 +600,8 @@ pub trait Forward: Module {
     /// use torchrs::{Tensor, nn::{Forward, ReLU}};
     /// assert_eq!(ReLU.forward(&Tensor::from([-1f32, 2.])).to_vec::<f32>(), [0.0, 2.0]);
     /// ```
-    #[track_caller]
+    // Not `#[track_caller]`, which every implementation would inherit: an error inside a user's `forward` would be
+    // blamed on whoever called that. The library's own modules carry the attribute themselves.
     fn forward(&self, input: &Tensor) -> Tensor;
 }
 

@@ -102,6 +102,7 @@ affine_settings! { LayerNorm "8" GroupNorm "2, 8" }
 impl Forward for LayerNorm {
     #[track_caller]
     fn forward(&self, input: &Tensor) -> Tensor {
+        let _scope = crate::nn::scope::enter(self);
         let (weight, bias) = (self.weight.as_deref(), self.bias.as_deref());
         input.layer_norm(&self.normalized_shape, weight, bias, self.eps)
     }
@@ -176,6 +177,7 @@ impl RMSNorm {
 impl Forward for RMSNorm {
     #[track_caller]
     fn forward(&self, input: &Tensor) -> Tensor {
+        let _scope = crate::nn::scope::enter(self);
         input.rms_norm(&self.normalized_shape, self.weight.as_deref(), self.eps)
     }
 }
@@ -241,6 +243,7 @@ impl GroupNorm {
 impl Forward for GroupNorm {
     #[track_caller]
     fn forward(&self, input: &Tensor) -> Tensor {
+        let _scope = crate::nn::scope::enter(self);
         let (weight, bias) = (self.weight.as_deref(), self.bias.as_deref());
         input.group_norm(self.num_groups, weight, bias, self.eps)
     }
@@ -285,6 +288,7 @@ impl LocalResponseNorm {
 impl Forward for LocalResponseNorm {
     #[track_caller]
     fn forward(&self, input: &Tensor) -> Tensor {
+        let _scope = crate::nn::scope::enter(self);
         input.local_response_norm(self.size, self.alpha, self.beta, self.k)
     }
 }

@@ -91,6 +91,7 @@ macro_rules! pooling {
         impl Forward for $name {
             #[track_caller]
             fn forward(&self, input: &Tensor) -> Tensor {
+                let _scope = crate::nn::scope::enter(self);
                 input.$op(self.options)
             }
         }
@@ -183,6 +184,7 @@ macro_rules! with_indices {
             /// As [`Forward::forward`].
             #[track_caller]
             pub fn forward_with_indices(&self, input: &Tensor) -> (Tensor, Tensor) {
+                let _scope = crate::nn::scope::enter(self);
                 input.$op(self.options)
             }
         }
@@ -251,6 +253,7 @@ macro_rules! unpooling {
                 indices: &Tensor,
                 output_size: Option<[usize; $dims]>,
             ) -> Tensor {
+                let _scope = crate::nn::scope::enter(self);
                 F::$function(input, indices, self.options, output_size)
             }
 
@@ -346,6 +349,7 @@ macro_rules! adaptive {
         impl Forward for $name {
             #[track_caller]
             fn forward(&self, $x: &Tensor) -> Tensor {
+                let _scope = crate::nn::scope::enter(self);
                 let $size = self.output_size;
                 $body
             }
@@ -432,6 +436,7 @@ macro_rules! adaptive_with_indices {
             /// As [`Forward::forward`].
             #[track_caller]
             pub fn forward_with_indices(&self, $x: &Tensor) -> (Tensor, Tensor) {
+                let _scope = crate::nn::scope::enter(self);
                 let $size = self.output_size;
                 $body
             }
@@ -485,6 +490,7 @@ macro_rules! power_average {
         impl Forward for $name {
             #[track_caller]
             fn forward(&self, input: &Tensor) -> Tensor {
+                let _scope = crate::nn::scope::enter(self);
                 input.$op(self.norm_type, self.options)
             }
         }

@@ -64,6 +64,7 @@ impl Upsample {
 impl Forward for Upsample {
     #[track_caller]
     fn forward(&self, input: &Tensor) -> Tensor {
+        let _scope = crate::nn::scope::enter(self);
         input.interpolate(&self.options)
     }
 }
@@ -97,6 +98,7 @@ macro_rules! shuffles {
         impl Forward for $name {
             #[track_caller]
             fn forward(&self, input: &Tensor) -> Tensor {
+                let _scope = crate::nn::scope::enter(self);
                 input.$op(self.$field)
             }
         }
@@ -174,6 +176,7 @@ impl Unfold {
 impl Forward for Unfold {
     #[track_caller]
     fn forward(&self, input: &Tensor) -> Tensor {
+        let _scope = crate::nn::scope::enter(self);
         input.unfold2d(self.options)
     }
 }
@@ -214,6 +217,7 @@ impl Fold {
 impl Forward for Fold {
     #[track_caller]
     fn forward(&self, input: &Tensor) -> Tensor {
+        let _scope = crate::nn::scope::enter(self);
         input.fold(self.output_size, self.options)
     }
 }
@@ -253,6 +257,7 @@ impl Unflatten {
 impl Forward for Unflatten {
     #[track_caller]
     fn forward(&self, input: &Tensor) -> Tensor {
+        let _scope = crate::nn::scope::enter(self);
         input.unflatten(self.dim, &self.sizes)
     }
 }

@@ -62,6 +62,7 @@ mod shuffle;
 mod softmax;
 mod sort;
 mod statistics;
+mod to;
 mod to_device;
 mod triangular;
 mod typed;
@@ -85,6 +86,7 @@ pub use memory_format::MemoryFormat;
 pub use pad::PadMode;
 pub use scatter_reduce::ScatterReduce;
 pub use sort::Interpolation;
+pub use to::Target;
 pub use unfold::UnfoldOptions;
 
 /// The samples of all ops that have a file of their own, for [`checks`].

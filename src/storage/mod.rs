@@ -207,6 +207,7 @@ impl Storage {
     ///
     /// # Panics
     /// If the range is not inside the mapping.
+    #[track_caller]
     pub fn shared(
         memory: Arc<SharedMemory>,
         start: usize,

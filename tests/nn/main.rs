@@ -1,5 +1,6 @@
 //! Modules and losses against PyTorch's numbers, names and texts; initial values.
 
+mod blame;
 mod initial;
 mod losses;
 mod modules;

@@ -87,6 +87,7 @@ impl ResidualRecurrentDecoder {
         lengths: &[usize],
         state: Option<&[(Tensor, Tensor)]>,
     ) -> Decoded {
+        let _scope = crate::nn::scope::enter(self);
         let layers = 1 + self.rnn_layers.len();
         if let Some(state) = state
             && state.len() != layers

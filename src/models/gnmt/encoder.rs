@@ -45,6 +45,7 @@ impl ResidualRecurrentEncoder {
     /// per sentence.
     #[track_caller]
     pub fn forward(&self, inputs: &Tensor, lengths: &[usize]) -> Tensor {
+        let _scope = crate::nn::scope::enter(self);
         let drop = |x: &Tensor| x.dropout(self.dropout, self.training.get());
         let x = drop(&self.embedder.forward(inputs));
         let packed = pack_padded_sequence(&x, lengths, self.batch_first, false);

@@ -109,6 +109,7 @@ impl Gnmt {
     /// Throws [`Error::Shape`] for inputs that do not fit, [`Error::Argument`] for lengths that do not.
     #[track_caller]
     pub fn forward(&self, source: &Tensor, lengths: &[usize], target: &Tensor) -> Tensor {
+        let _scope = crate::nn::scope::enter(self);
         let context = self.encoder.forward(source, lengths);
         self.decoder.forward(target, &context, lengths, None).logits
     }

@@ -38,6 +38,7 @@ impl Forward for Conv1D {
     /// Throws [`Error::Shape`] unless the input is `[.., in_features]`.
     #[track_caller]
     fn forward(&self, input: &Tensor) -> Tensor {
+        let _scope = crate::nn::scope::enter(self);
         let features = self.weight.size(0);
         if input.dim() == 0 || input.size(-1) != features {
             let message = format!("input is {:?}; must be [.., {features}]", input.shape());
@@ -101,6 +102,7 @@ impl GPT2Attention {
         attention: &AttentionOptions,
         cache: Option<&mut KeyValueCache>,
     ) -> Tensor {
+        let _scope = crate::nn::scope::enter(self);
         let (batch, length, width) = (x.size(0) as i64, x.size(1) as i64, x.size(2) as i64);
         let heads = self.n_head as i64;
         let qkv = self.c_attn.forward(x).view([batch, length, 3, heads, width / heads]);
@@ -149,6 +151,7 @@ impl GPT2MLP {
 impl Forward for GPT2MLP {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Tensor {
+        let _scope = crate::nn::scope::enter(self);
         let inner = self.act.apply(&self.c_fc.forward(x));
         self.dropout.forward(&self.c_proj.forward(&inner))
     }

@@ -79,6 +79,7 @@ impl GPT2Model {
     /// the model has positions.
     #[track_caller]
     pub fn forward_with(&self, input_ids: &Tensor, mut inputs: GPT2Inputs) -> Tensor {
+        let _scope = crate::nn::scope::enter(self);
         let &[_, length] = input_ids.shape() else {
             let message = format!("input_ids is {:?}; must be [batch, length]", input_ids.shape());
             throw(Error::shape("GPT2", message))
@@ -112,6 +113,7 @@ impl Forward for GPT2Model {
     /// [`GPT2Model::forward_with`] without further inputs.
     #[track_caller]
     fn forward(&self, input_ids: &Tensor) -> Tensor {
+        let _scope = crate::nn::scope::enter(self);
         self.forward_with(input_ids, GPT2Inputs::default())
     }
 }
@@ -169,6 +171,7 @@ impl GPT2LMHeadModel {
     /// As that.
     #[track_caller]
     pub fn forward_with(&self, input_ids: &Tensor, inputs: GPT2Inputs) -> Tensor {
+        let _scope = crate::nn::scope::enter(self);
         self.logits(&self.transformer.forward_with(input_ids, inputs))
     }
 
@@ -230,6 +233,7 @@ impl Forward for GPT2LMHeadModel {
     /// [`GPT2LMHeadModel::forward_with`] without further inputs.
     #[track_caller]
     fn forward(&self, input_ids: &Tensor) -> Tensor {
+        let _scope = crate::nn::scope::enter(self);
         self.forward_with(input_ids, GPT2Inputs::default())
     }
 }

@@ -219,6 +219,7 @@ impl RNNCell {
     /// Throws [`Error::Shape`] for shapes that do not fit.
     #[track_caller]
     pub fn forward(&self, input: &Tensor, hx: Option<&Tensor>) -> Tensor {
+        let _scope = crate::nn::scope::enter(self);
         self.step(input, hx.map(|h| [h]).as_ref().map(|h| &h[..])).swap_remove(0)
     }
 }
@@ -240,6 +241,7 @@ impl GRUCell {
     /// Throws [`Error::Shape`] for shapes that do not fit.
     #[track_caller]
     pub fn forward(&self, input: &Tensor, hx: Option<&Tensor>) -> Tensor {
+        let _scope = crate::nn::scope::enter(self);
         self.step(input, hx.map(|h| [h]).as_ref().map(|h| &h[..])).swap_remove(0)
     }
 }
@@ -262,6 +264,7 @@ impl LSTMCell {
     /// Throws [`Error::Shape`] for shapes that do not fit.
     #[track_caller]
     pub fn forward(&self, input: &Tensor, hx: Option<(&Tensor, &Tensor)>) -> (Tensor, Tensor) {
+        let _scope = crate::nn::scope::enter(self);
         let mut next = self.step(input, hx.map(|(h, c)| [h, c]).as_ref().map(|s| &s[..]));
         let c = next.swap_remove(1);
         (next.swap_remove(0), c)

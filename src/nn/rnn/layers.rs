@@ -425,6 +425,7 @@ macro_rules! forward_with_one_state {
             /// Throws [`Error::Shape`] for shapes that do not fit.
             #[track_caller]
             pub fn forward(&self, input: &Tensor, hx: Option<&Tensor>) -> (Tensor, Tensor) {
+                let _scope = crate::nn::scope::enter(self);
                 let (out, mut state) = self.0.padded(input, hx.map(|h| vec![h]));
                 (out, state.swap_remove(0))
             }
@@ -448,6 +449,7 @@ macro_rules! forward_with_one_state {
                 input: &PackedSequence,
                 hx: Option<&Tensor>,
             ) -> (PackedSequence, Tensor) {
+                let _scope = crate::nn::scope::enter(self);
                 let (out, mut state) = self.0.packed(input, hx.map(|h| vec![h]));
                 (out, state.swap_remove(0))
             }
@@ -496,6 +498,7 @@ impl LSTM {
         input: &Tensor,
         hx: Option<(&Tensor, &Tensor)>,
     ) -> (Tensor, (Tensor, Tensor)) {
+        let _scope = crate::nn::scope::enter(self);
         let (out, mut state) = self.0.padded(input, hx.map(|(h, c)| vec![h, c]));
         let c = state.swap_remove(1);
         (out, (state.swap_remove(0), c))
@@ -520,6 +523,7 @@ impl LSTM {
         input: &PackedSequence,
         hx: Option<(&Tensor, &Tensor)>,
     ) -> (PackedSequence, (Tensor, Tensor)) {
+        let _scope = crate::nn::scope::enter(self);
         let (out, mut state) = self.0.packed(input, hx.map(|(h, c)| vec![h, c]));
         let c = state.swap_remove(1);
         (out, (state.swap_remove(0), c))

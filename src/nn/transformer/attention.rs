@@ -190,6 +190,7 @@ impl MultiheadAttention {
         attn_mask: Option<&Tensor>,
         weights: AttentionWeights,
     ) -> (Tensor, Option<Tensor>) {
+        let _scope = crate::nn::scope::enter(self);
         let single = query.dim() == 2;
         for (name, t) in [("query", query), ("key", key), ("value", value)] {
             if t.dim() != query.dim() || !(t.dim() == 2 || t.dim() == 3) {

@@ -181,6 +181,7 @@ impl TransformerEncoderLayer {
         src_mask: Option<&Tensor>,
         src_key_padding_mask: Option<&Tensor>,
     ) -> Tensor {
+        let _scope = crate::nn::scope::enter(self);
         let attend = |x: &Tensor| {
             let none = AttentionWeights::None;
             let (out, _) = self.self_attn.forward(x, x, x, src_key_padding_mask, src_mask, none);
@@ -291,6 +292,7 @@ impl TransformerDecoderLayer {
         (tgt_mask, tgt_key_padding_mask): (Option<&Tensor>, Option<&Tensor>),
         (memory_mask, memory_key_padding_mask): (Option<&Tensor>, Option<&Tensor>),
     ) -> Tensor {
+        let _scope = crate::nn::scope::enter(self);
         let none = AttentionWeights::None;
         let own = |x: &Tensor| {
             let (out, _) = self.self_attn.forward(x, x, x, tgt_key_padding_mask, tgt_mask, none);

@@ -57,6 +57,7 @@ impl TransformerEncoder {
         mask: Option<&Tensor>,
         src_key_padding_mask: Option<&Tensor>,
     ) -> Tensor {
+        let _scope = crate::nn::scope::enter(self);
         let step = |x: Tensor, layer: &TransformerEncoderLayer| {
             layer.forward(&x, mask, src_key_padding_mask)
         };
@@ -122,6 +123,7 @@ impl TransformerDecoder {
         tgt_masks: (Option<&Tensor>, Option<&Tensor>),
         memory_masks: (Option<&Tensor>, Option<&Tensor>),
     ) -> Tensor {
+        let _scope = crate::nn::scope::enter(self);
         let step = |x: Tensor, layer: &TransformerDecoderLayer| {
             layer.forward(&x, memory, tgt_masks, memory_masks)
         };
@@ -229,6 +231,7 @@ impl Transformer {
     /// Throws [`Error::Shape`] for shapes that do not fit.
     #[track_caller]
     pub fn forward(&self, src: &Tensor, tgt: &Tensor, masks: &TransformerMasks) -> Tensor {
+        let _scope = crate::nn::scope::enter(self);
         let batch = |t: &Tensor| {
             let first = self.encoder.layers.first().is_some_and(|layer| layer.batch_first());
             t.size(if first { 0 } else { 1 })

@@ -62,7 +62,7 @@ pub trait Parametrization: Module + CloneBoxed {
     /// let value = Symmetric.forward(&[Tensor::from([[1f32, 2.], [9., 4.]])]);
     /// assert_eq!(value.to_vec::<f32>(), [1.0, 2.0, 2.0, 4.0]);
     /// ```
-    #[track_caller]
+    // Not `#[track_caller]`; see `Forward`.
     fn forward(&self, originals: &[Tensor]) -> Tensor;
 
     /// Originals from which [`forward`](Self::forward) makes `value`: what a module's weight becomes

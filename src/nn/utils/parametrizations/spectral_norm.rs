@@ -89,6 +89,7 @@ impl SpectralNorm {
 impl Parametrization for SpectralNorm {
     #[track_caller]
     fn forward(&self, originals: &[Tensor]) -> Tensor {
+        let _scope = crate::nn::scope::enter(self);
         let weight = &originals[0];
         let (Some(u), Some(v)) = (&self.u, &self.v) else { return self.unit(weight) };
         let matrix = self.matrix(weight);

@@ -33,6 +33,7 @@ impl WeightNorm {
 impl Parametrization for WeightNorm {
     #[track_caller]
     fn forward(&self, originals: &[Tensor]) -> Tensor {
+        let _scope = crate::nn::scope::enter(self);
         let (g, v) = (&originals[0], &originals[1]);
         v * (g / self.norm(v))
     }

@@ -1,0 +1,114 @@
+//! Who is at work when an error is thrown: the modules whose `forward` runs on this thread, with the
+//! lines that called them. [`throw`](super::throw) adds both to its message.
+//!
+//! `#[track_caller]` ends at calls through trait objects and at closures. There the lines noted here
+//! take over: the innermost one outside the library is the user's.
+
+use std::cell::{Cell, RefCell};
+use std::marker::PhantomData;
+use std::mem::transmute;
+use std::panic::Location;
+
+use super::Error;
+
+/// What can say who it is, in the words of an error message.
+pub(crate) trait Describe {
+    /// `net.0: Linear(...)`. `outer` are those at work around it, the innermost first.
+    fn describe(&self, outer: &[&dyn Describe]) -> String;
+    /// The dotted name of what stands at that address inside this one and has that type's name.
+    fn path_to(&self, address: *const (), name: &str) -> Option<String>;
+}
+
+struct Entry {
+    /// `None` where only a line is passed on.
+    who: Option<*const dyn Describe>,
+    at: &'static Location<'static>,
+}
+
+thread_local! {
+    static AT_WORK: RefCell<Vec<Entry>> = const { RefCell::new(Vec::new()) };
+    /// Where the last error was thrown in the library, and the user's line that led there.
+    static BLAMED: Cell<Option<[&'static Location<'static>; 2]>> = const { Cell::new(None) };
+}
+
+/// Ends the work that [`enter`] began.
+pub(crate) struct Within<'a> {
+    depth: usize,
+    /// Keeps what was entered borrowed, and the guard on its thread.
+    _who: PhantomData<(&'a (), *const ())>,
+}
+
+/// Notes that `who` is at work until the guard is dropped, called from the caller's line.
+#[track_caller]
+#[inline]
+pub(crate) fn enter<'a>(who: &'a (dyn Describe + 'a)) -> Within<'a> {
+    let at = Location::caller();
+    // SAFETY: only the lifetime is changed. The guard borrows `who` for `'a` and takes the entry away before that ends;
+    // no code of this crate leaks a guard.
+    let who =
+        unsafe { transmute::<*const (dyn Describe + 'a), *const (dyn Describe + 'static)>(who) };
+    push(Entry { who: Some(who), at })
+}
+
+/// Notes the caller's line alone, before a call through a trait object.
+#[track_caller]
+#[inline]
+pub(crate) fn line() -> Within<'static> {
+    push(Entry { who: None, at: Location::caller() })
+}
+
+#[inline]
+fn push<'a>(entry: Entry) -> Within<'a> {
+    AT_WORK.with_borrow_mut(|entries| {
+        entries.push(entry);
+        Within { depth: entries.len() - 1, _who: PhantomData }
+    })
+}
+
+impl Drop for Within<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        AT_WORK.with_borrow_mut(|entries| entries.truncate(self.depth));
+    }
+}
+
+/// True for a line of this library's own sources.
+pub(crate) fn is_library(at: &Location<'_>) -> bool {
+    at.file().starts_with(file!().trim_end_matches("error/within.rs"))
+}
+
+/// `error` with the module that was at work, and with the user's line where `at` is not that.
+#[cold]
+pub(super) fn placed(mut error: Error, at: &'static Location<'static>) -> Error {
+    let note = AT_WORK.with_borrow(|entries| {
+        let user = if is_library(at) {
+            entries.iter().rev().map(|e| e.at).find(|at| !is_library(at))
+        } else {
+            None
+        };
+        BLAMED.set(user.map(|user| [at, user]));
+        // SAFETY: entries are taken away before what they point to ends (`enter`).
+        let at_work = entries.iter().rev().filter_map(|e| e.who).map(|who| unsafe { &*who });
+        let at_work: Vec<&dyn Describe> = at_work.collect();
+        let mut note = String::new();
+        if let Some((innermost, outer)) = at_work.split_first() {
+            note = format!("\n  in {}", innermost.describe(outer));
+        }
+        if let Some(user) = user {
+            note += &format!("\n  called at {user}");
+        }
+        note
+    });
+    if let Some(message) = error.message_mut()
+        // An error that was caught and is thrown again says it already.
+        && !message.contains(&note)
+    {
+        message.push_str(&note);
+    }
+    error
+}
+
+/// The line to blame for the panic at `at`: the user's, where that is known.
+pub(crate) fn blamed<'a>(at: &'a Location<'a>) -> &'a Location<'a> {
+    BLAMED.get().filter(|[thrown, _]| *thrown == at).map_or(at, |[_, user]| user)
+}
