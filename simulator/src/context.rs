@@ -94,6 +94,11 @@ pub fn current() -> Result<usize> {
 }
 
 impl Context {
+    /// Whether it is there.
+    pub fn is_retained(&self) -> bool {
+        self.retained.load(Ordering::Acquire) > 0
+    }
+
     /// The code that broke it, if something did.
     pub fn check(&self) -> Result {
         match self.broken.load(Ordering::Acquire) {

@@ -4,7 +4,7 @@ mod support;
 use std::ptr::null_mut;
 use support::*;
 use torchrs_simulated_gpu::api::driver::{
-    context::*, event::*, graph::*, memcpy::*, memory::*, stream::*,
+    context::*, event::*, graph::*, ipc::*, memcpy::*, memory::*, module::*, stream::*,
 };
 
 const GLOBAL: u32 = 0;
@@ -104,6 +104,22 @@ fn what_might_disturb_a_capture_spoils_it() {
         assert_eq!(name(cuMemsetD8Async(block, 0, 8, captured)), INVALIDATED);
         assert_eq!(end(captured), (null_mut(), INVALIDATED.to_string()));
         assert_eq!(status(captured), 0);
+    }
+    // Each of these may reserve memory or wait, whatever it returns otherwise.
+    let (mut handle, mut opened, mut found) = (IpcHandle([0; 64]), null_mut(), null_mut());
+    let unsafe_calls: [&mut dyn FnMut() -> Code; 7] = [
+        &mut || cuIpcGetMemHandle(&mut handle, block),
+        &mut || cuIpcOpenEventHandle(&mut opened, IpcHandle([0; 64])),
+        &mut || cuIpcCloseMemHandle(block),
+        &mut || cuMemHostUnregister(null_mut()),
+        &mut || cuStreamSynchronize(other),
+        &mut || cuEventSynchronize(fresh),
+        &mut || cuModuleGetFunction(&mut found, null_mut(), c"k".as_ptr()),
+    ];
+    for call in unsafe_calls {
+        ok(cuStreamBeginCapture_v2(captured, GLOBAL));
+        assert_eq!(name(call()), UNSUPPORTED);
+        assert_eq!(end(captured).1, INVALIDATED);
     }
     // Work that was not captured cannot come before work that is.
     ok(cuEventRecord(fresh, other));

@@ -198,6 +198,8 @@ pub(super) fn context(index: usize) -> Result<Context> {
     let entry = entry(index)?;
     let retained = entry.context.get_or_try(|| {
         let mut context = Context::default();
+        // It may be made only now, beside another device's capture.
+        let _relaxed = graph::Relaxed::new()?;
         // SAFETY: a device of the driver; writes one handle. It is kept until the process ends.
         unsafe { driver()?.cuDevicePrimaryCtxRetain(&mut context, entry.number) }?;
         Ok(context)
@@ -282,7 +284,7 @@ impl Drop for DeviceGuard {
 /// Waits until all work on a device is done.
 ///
 /// # Errors
-/// [`Error::Device`], also for what failed in that work; why a collective ended without a result.
+/// [`Error::Device`], also while any thread captures a graph there, and for what failed in that work; why a collective ended without a result.
 pub fn synchronize(index: usize) -> Result<()> {
     finish(index)?;
     lost::check(index)
@@ -293,6 +295,7 @@ pub(crate) fn finish(index: usize) -> Result<()> {
     bind(index)?;
     graph::refuse_wait(Stream::current(index)?)?;
     synchronisation::count();
+    let (_alone, _relaxed) = (graph::no_capture_on(index)?, graph::Relaxed::new()?);
     // SAFETY: waits for the context that was just bound.
     unsafe { driver()?.cuCtxSynchronize() }
 }

@@ -178,6 +178,7 @@ impl Event {
         graph::refuse_wait(Stream::current(self.device)?)?;
         device::bind(self.device)?;
         synchronisation::count();
+        let _relaxed = graph::Relaxed::new()?;
         // SAFETY: an event of this process.
         unsafe { driver()?.cuEventSynchronize(self.handle) }
     }
@@ -205,7 +206,8 @@ impl Event {
         }
     }
 
-    /// What another process opens the event by.
+    /// What another process opens the event by. The event has to live until every such process has opened it, and the
+    /// work that waits for it there is done: CUDA promises nothing otherwise.
     ///
     /// # Errors
     /// [`Error::Argument`] for an event that is not `interprocess`.
@@ -215,6 +217,7 @@ impl Event {
             return Err(Error::argument("Event::ipc_handle", "self", message));
         }
         device::bind(self.device)?;
+        let _relaxed = graph::Relaxed::new()?;
         let mut handle = IpcHandle([0; 64]);
         // SAFETY: an event of the context that was just bound; writes 64 bytes.
         unsafe { driver()?.cuIpcGetEventHandle(&mut handle, self.handle) }?;
@@ -227,6 +230,7 @@ impl Event {
     /// [`Error::Device`] where the other process is gone or is this one.
     pub fn from_ipc(device: usize, handle: [u8; 64]) -> Result<Event> {
         device::bind(device)?;
+        let _relaxed = graph::Relaxed::new()?;
         let mut event = EventHandle::default();
         // SAFETY: writes one handle; the driver checks what it is given.
         unsafe { driver()?.cuIpcOpenEventHandle(&mut event, IpcHandle(handle)) }?;

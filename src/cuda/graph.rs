@@ -4,12 +4,14 @@
 //! What is allocated during the capture comes from a private pool that belongs to the graph, since
 //! a replay writes to the same addresses again. Nothing may wait for the device during a capture.
 
+use std::cell::Cell;
 use std::ffi::c_uint;
 use std::fmt;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed as Order, Ordering::SeqCst};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 use super::allocator::PoolId;
 use super::device;
@@ -98,7 +100,13 @@ struct Needs {
     participants: Vec<Box<dyn Participant>>,
     /// Memory that it copies from.
     blocks: Vec<PinnedBlock>,
+    /// What else has to live.
+    others: Vec<Box<dyn Keepable>>,
 }
+
+/// Anything that a graph can keep.
+trait Keepable: fmt::Debug + Send + Sync {}
+impl<T: fmt::Debug + Send + Sync> Keepable for T {}
 
 /// What the captures under way have recorded so far, by their devices.
 static NEEDS: Mutex<Vec<(usize, Needs)>> = Mutex::new(Vec::new());
@@ -118,6 +126,14 @@ pub(super) fn keep(device: usize, block: PinnedBlock) {
     let mut all = NEEDS.lock();
     if let Some((_, needs)) = all.iter_mut().find(|one| one.0 == device) {
         needs.blocks.push(block);
+    }
+}
+
+/// Lets the graph that a capture on a device is recording keep whatever its work needs, such as a library's code.
+pub(super) fn keep_for_replays(device: usize, value: impl fmt::Debug + Send + Sync + 'static) {
+    let mut all = NEEDS.lock();
+    if let Some((_, needs)) = all.iter_mut().find(|one| one.0 == device) {
+        needs.others.push(Box::new(value));
     }
 }
 
@@ -146,6 +162,7 @@ impl Executable {
     pub(crate) fn end(&self) {
         self.is_over.store(true, SeqCst);
         let exec = self.exec.try_lock().and_then(|mut exec| exec.take());
+        let _relaxed = Relaxed::new();
         if let (Some(exec), Ok(driver)) = (exec, driver()) {
             // SAFETY: a graph that nobody starts any more; a replay under way is completed.
             let _ = unsafe { (driver.cuGraphExecDestroy)(exec) };
@@ -187,10 +204,12 @@ impl Capture {
         device::bind(stream.device())?;
         let (driver, allocator) = (driver()?, memory::allocator(stream.device())?);
         allocator.begin_capture(pool)?;
+        let beginning = BEGINNING.write();
         CAPTURES.fetch_add(1, Order);
         NEEDS.lock().push((stream.device(), Needs::default()));
         // SAFETY: a stream that lives until the process ends.
         let begun = unsafe { driver.cuStreamBeginCapture_v2(stream.handle(), mode as c_uint) };
+        drop(beginning);
         if let Err(error) = begun {
             CAPTURES.fetch_sub(1, Order);
             drop(take_needs(stream.device()));
@@ -271,6 +290,7 @@ impl Graph {
             (capture.end()?, result)
         };
         let mut exec = GraphExecHandle::default();
+        let _relaxed = Relaxed::new()?;
         // SAFETY: a captured graph; writes one handle.
         unsafe { driver()?.cuGraphInstantiateWithFlags(&mut exec, captured.0, 0) }?;
         let executable =
@@ -316,23 +336,49 @@ fn replay(rest: &[Box<dyn Participant>], executable: &Executable, stream: Stream
     }
 }
 
+thread_local! {
+    /// Whether this thread is under no restriction now: it has told the driver so.
+    static IS_RELAXED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Tells the driver what this thread may do beside captures; gives what it might before.
+fn exchange(mode: CaptureMode) -> Result<c_uint> {
+    let mut mode = mode as c_uint;
+    // SAFETY: exchanges one number with this thread's mode.
+    unsafe { driver()?.cuThreadExchangeStreamCaptureMode(&mut mode) }?;
+    Ok(mode)
+}
+
+/// Lets this thread, one of our own, do from now on what [`Relaxed`] lets others do for a while. Where there is no
+/// driver there is nothing to do.
+pub(crate) fn relax_thread() {
+    if !IS_RELAXED.get() && exchange(CaptureMode::Relaxed).is_ok() {
+        IS_RELAXED.set(true);
+    }
+}
+
 /// Lets this thread do what captures of other threads, or its own, would forbid: things that do not
 /// touch the captured streams. Ends when it is dropped.
+///
+/// The driver is told whether or not a capture is under way: another thread may begin one at any moment, which the
+/// forbidden call would spoil.
+#[must_use = "the thread is relaxed only while the guard lives"]
 pub(crate) struct Relaxed {
     before: Option<c_uint>,
+    /// Belongs to the thread whose mode it changed.
+    _thread: PhantomData<*const ()>,
 }
 
 impl Relaxed {
-    /// Costs nothing where no capture is under way.
+    /// Two short calls of the driver, for which no lock is taken; nothing on a thread that is relaxed already.
     #[inline]
     pub(crate) fn new() -> Result<Relaxed> {
-        if !is_any_capture_under_way() {
-            return Ok(Relaxed { before: None });
-        }
-        let mut mode = CaptureMode::Relaxed as c_uint;
-        // SAFETY: exchanges one number with this thread's mode.
-        unsafe { driver()?.cuThreadExchangeStreamCaptureMode(&mut mode) }?;
-        Ok(Relaxed { before: Some(mode) })
+        let before = match IS_RELAXED.get() {
+            true => None,
+            false => Some(exchange(CaptureMode::Relaxed)?),
+        };
+        IS_RELAXED.set(true);
+        Ok(Relaxed { before, _thread: PhantomData })
     }
 }
 
@@ -341,6 +387,29 @@ impl Drop for Relaxed {
         if let (Some(mut mode), Ok(driver)) = (self.before, driver()) {
             // SAFETY: exchanges one number with this thread's mode.
             let _ = unsafe { (driver.cuThreadExchangeStreamCaptureMode)(&mut mode) };
+            IS_RELAXED.set(false);
         }
     }
 }
+
+/// Held for writing while a capture begins, and for reading by waits for a whole device, which no mode allows beside one.
+static BEGINNING: RwLock<()> = RwLock::new(());
+
+/// Lets no capture begin on any device until it is dropped.
+///
+/// # Errors
+/// [`Error::Device`] where one is under way on this device. It goes on: to wait for the device would spoil it.
+pub(super) fn no_capture_on(device: usize) -> Result<RwLockReadGuard<'static, ()>> {
+    let guard = BEGINNING.read_recursive();
+    match NEEDS.lock().iter().any(|one| one.0 == device) {
+        false => Ok(guard),
+        true => Err(Error::Device(format!(
+            "waiting for cuda:{device} is not possible while a thread captures a graph there: it would spoil the graph; \
+             wait for a stream or an event instead, or after the capture"
+        ))),
+    }
+}
+
+#[cfg(test)]
+#[path = "graph_tests.rs"]
+mod tests;

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use super::event::Event;
+use super::graph;
 use super::stream::Stream;
 
 /// The events after the last uses, and what is kept until then.
@@ -51,6 +52,7 @@ pub fn release_after(streams: &[Stream], value: impl Any + Send) {
 
 /// Lets go of what others wait for, until there is no more.
 fn watch() {
+    graph::relax_thread();
     let mut pause = Duration::from_micros(50);
     loop {
         let mut awaited = AWAITED.lock();

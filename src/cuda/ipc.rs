@@ -70,6 +70,7 @@ impl fmt::Debug for MemoryHandle {
 /// [`Error::Device`] where the driver refuses.
 pub fn export(block: &Block) -> Result<MemoryHandle> {
     device::bind(block.device())?;
+    let _relaxed = Relaxed::new()?;
     let mut handle = IpcHandle([0; 64]);
     // SAFETY: a segment's first address; writes 64 bytes.
     unsafe { driver()?.cuIpcGetMemHandle(&mut handle, block.segment() as u64) }?;
@@ -145,6 +146,7 @@ fn open_at(handle: &MemoryHandle, device: usize) -> Result<Mapping> {
         }
         None => {
             device::bind(device)?;
+            let _relaxed = Relaxed::new()?;
             let mut base = 0;
             let segment = IpcHandle(handle.segment);
             // SAFETY: writes one address; the driver checks what it is given.

@@ -33,6 +33,7 @@
 //! ```
 
 pub mod allocator;
+mod bounded;
 mod code;
 pub mod copy;
 pub mod cublaslt;
@@ -71,6 +72,7 @@ pub mod stream;
 mod synchronisation;
 mod version;
 
+pub(crate) use code::within;
 pub use device::{DeviceGuard, MAX_DEVICES, device_count, is_available};
 pub use event::{Event, EventOptions};
 pub use graph::Graph;

@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 use super::code::Code;
 use super::device::{self, MAX_DEVICES};
 use super::driver::driver;
+use super::graph::Relaxed;
 use super::once::TryOnce;
 use crate::error::{Error, Result};
 
@@ -55,6 +56,7 @@ pub fn enable(device: usize, peer: usize) -> Result<()> {
     let enabled = PAIRS[device][peer].enabled.get_or_try(|| {
         let context = device::context(peer)?;
         device::bind(device)?;
+        let _relaxed = Relaxed::new()?;
         let driver = driver()?;
         // SAFETY: a context that is kept until the process ends.
         match unsafe { (driver.cuCtxEnablePeerAccess)(context, 0) } {

@@ -251,7 +251,9 @@ impl Registration<'_> {
 impl Drop for Registration<'_> {
     fn drop(&mut self) {
         RANGES.write().remove(&(self.start as usize));
-        if let (Ok(()), Ok(driver)) = (device::bind(self.device), driver()) {
+        if let (Ok(()), Ok(driver), Ok(_relaxed)) =
+            (device::bind(self.device), driver(), Relaxed::new())
+        {
             // SAFETY: memory that `register` pinned, and that no copy uses.
             let _ = unsafe { (driver.cuMemHostUnregister)(self.start.cast()) };
         }

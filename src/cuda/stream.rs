@@ -173,8 +173,14 @@ impl Stream {
     /// # Errors
     /// [`Error::Device`](crate::Error::Device) for what failed in that work.
     pub fn query(self) -> Result<bool> {
+        graph::refuse(
+            self,
+            "asking whether a stream's work is done",
+            "nothing is done before the replay",
+        )?;
         device::bind(self.device())?;
         let driver = driver()?;
+        let _relaxed = graph::Relaxed::new()?;
         // SAFETY: a stream that lives until the process ends.
         match unsafe { (driver.cuStreamQuery)(self.handle) } {
             Code::SUCCESS => Ok(true),
@@ -185,7 +191,7 @@ impl Stream {
 
     /// Whether its device has failed, so that no work of it is done any more.
     pub(super) fn has_failed(self) -> bool {
-        let Ok(driver) = driver() else { return true };
+        let (Ok(driver), Ok(_relaxed)) = (driver(), graph::Relaxed::new()) else { return true };
         // SAFETY: a stream that lives until the process ends.
         device::bind(self.device()).is_err()
             || unsafe { (driver.cuStreamQuery)(self.handle) }.is_sticky()
@@ -205,6 +211,7 @@ impl Stream {
         graph::refuse_wait(self)?;
         device::bind(self.device())?;
         synchronisation::count();
+        let _relaxed = graph::Relaxed::new()?;
         // SAFETY: a stream that lives until the process ends.
         unsafe { driver()?.cuStreamSynchronize(self.handle) }
     }

@@ -41,6 +41,8 @@ pub struct Capture {
     thread: ThreadId,
     /// The stream in which it began and must end.
     origin: usize,
+    /// That stream's device.
+    device: usize,
     state: Mutex<State>,
 }
 
@@ -105,11 +107,17 @@ pub fn check_not_capturing(stream: &Stream) -> Result {
     }
 }
 
-/// Refuses to wait for a device some of whose streams are under capture.
-pub fn check_device_not_capturing() -> Result {
+/// Refuses to wait for a device some of whose streams are under capture, which spoils that, in any mode; for another
+/// one it is as other unsafe calls.
+pub fn check_device_not_capturing(device: usize) -> Result {
     let active = ACTIVE.lock();
-    active.iter().for_each(|capture| capture.invalidate());
-    if active.is_empty() { Ok(()) } else { Err(Code::STREAM_CAPTURE_UNSUPPORTED) }
+    let mut refused = false;
+    for capture in active.iter().filter(|capture| capture.device == device) {
+        capture.invalidate();
+        refused = true;
+    }
+    drop(active);
+    if refused { Err(Code::STREAM_CAPTURE_UNSUPPORTED) } else { check_unsafe_call() }
 }
 
 impl Capture {
@@ -132,7 +140,8 @@ pub fn begin(stream: &Stream, mode: Mode) -> Result {
         return Err(Code::ILLEGAL_STATE);
     }
     let thread = std::thread::current().id();
-    let capture = Arc::new(Capture { mode, thread, origin: stream.id, state: Mutex::default() });
+    let (origin, device) = (stream.id, stream.device);
+    let capture = Arc::new(Capture { mode, thread, origin, device, state: Mutex::default() });
     ACTIVE.lock().push(capture.clone());
     COUNT.fetch_add(1, Ordering::AcqRel);
     *part = Some(Point { capture, after: BTreeSet::new() });

@@ -1,22 +1,19 @@
 //! The plans that are kept for what was asked before, and what follows one that fails: cuDNN's next one, or one with less
 //! workspace where memory is short, then our own kernels.
 
-use std::collections::HashMap;
 use std::fmt::Debug;
 use std::hash::Hash;
-use std::sync::{Arc, LazyLock};
-
-use parking_lot::RwLock;
+use std::sync::Arc;
 
 use super::descriptor::{Address, Descriptor, Kind as Type};
 use super::plan::{ALL, Plan, Target};
 use super::table::{handle, table};
+use crate::cuda::bounded::Bounded;
 use crate::cuda::device;
 use crate::cuda::event::{Event, EventOptions};
-use crate::cuda::graph::Relaxed;
+use crate::cuda::graph::{self, Relaxed};
 use crate::cuda::library::{self, Kind};
 use crate::cuda::memory::Block;
-use crate::cuda::quick_hash::QuickHash;
 use crate::cuda::stream::Stream;
 use crate::error::{Error, Result};
 
@@ -46,15 +43,15 @@ pub(super) struct Work<'a> {
 }
 
 type Key<Q> = (usize, Q);
-/// None for what cuDNN does not compute.
-type Plans<Q> = HashMap<Key<Q>, Option<Arc<Plan>>, QuickHash>;
+/// The most plans of one kind of question: each has code of its own.
+const MOST: usize = 1024;
 
-/// The plans in use on all devices.
-pub(super) struct Kept<Q>(LazyLock<RwLock<Plans<Q>>>);
+/// The plans in use on all devices; none for what cuDNN does not compute.
+pub(super) struct Kept<Q>(Bounded<Key<Q>, Option<Arc<Plan>>>);
 
 impl<Q: Question> Kept<Q> {
     pub(super) const fn new() -> Kept<Q> {
-        Kept(LazyLock::new(RwLock::default))
+        Kept(Bounded::new(MOST))
     }
 
     /// Starts what was asked; false where cuDNN does not compute such, or fails whatever it is asked, which is said once.
@@ -71,7 +68,10 @@ impl<Q: Question> Kept<Q> {
         let plan = unsafe { self.planned(asked, work) };
         let Some(plan) = plan else { return Ok(false) };
         // SAFETY: the caller's promise.
-        let Err(error) = (unsafe { run(&plan, work) }) else { return Ok(true) };
+        let Err(error) = (unsafe { run(&plan, work) }) else {
+            keep_for_graph(&plan, work.stream);
+            return Ok(true);
+        };
         // SAFETY: the caller's promise.
         let done = unsafe { self.start_another(asked, &plan, &error, work) };
         if !done {
@@ -97,8 +97,7 @@ impl<Q: Question> Kept<Q> {
     /// As for [`start`](Self::start), if several plans are timed.
     unsafe fn planned(&self, asked: &Q, work: &Work) -> Option<Arc<Plan>> {
         let key = (work.stream.device(), *asked);
-        let found = self.0.read().get(&key).cloned();
-        found.unwrap_or_else(|| {
+        self.0.get(&key).unwrap_or_else(|| {
             // SAFETY: the caller's promise.
             let chosen = unsafe { choose(asked, work) };
             if let Err(error) = &chosen {
@@ -108,7 +107,7 @@ impl<Q: Question> Kept<Q> {
                 // There may be memory at the next call.
                 return None;
             }
-            self.0.write().entry(key).or_insert(chosen.ok().flatten().map(Arc::new)).clone()
+            self.0.get_or_insert(key, chosen.ok().flatten().map(Arc::new))
         })
     }
 
@@ -127,14 +126,23 @@ impl<Q: Question> Kept<Q> {
         for plan in others.unwrap_or_default() {
             // SAFETY: the caller's promise; a plan that failed has started nothing.
             if unsafe { run(&plan, work) }.is_ok() {
-                self.0.write().insert((device, *asked), Some(Arc::new(plan)));
+                let plan = Arc::new(plan);
+                keep_for_graph(&plan, work.stream);
+                self.0.replace((device, *asked), Some(plan));
                 return true;
             }
         }
         if !is_short {
-            self.0.write().insert((device, *asked), None);
+            self.0.replace((device, *asked), None);
         }
         false
+    }
+}
+
+/// A graph that is being captured starts the plan's code as long as it lives.
+fn keep_for_graph(plan: &Arc<Plan>, stream: Stream) {
+    if stream.is_capturing().unwrap_or(true) {
+        graph::keep_for_replays(stream.device(), plan.clone());
     }
 }
 
@@ -236,6 +244,38 @@ mod tests {
             let why = "as expected".to_owned();
             Err(if self.0 { Error::OutOfMemory(why) } else { Error::Device(why) })
         }
+    }
+
+    /// One of many, none of which cuDNN computes.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    struct Many(usize);
+
+    impl Question for Many {
+        fn workspace(&self) -> usize {
+            0
+        }
+
+        fn plans(&self, _: &Target, _: usize, _: usize) -> Result<Vec<Plan>> {
+            ASKED.set(ASKED.get() + 1);
+            Ok(Vec::new())
+        }
+    }
+
+    fn ask_many() {
+        static PLANS: Kept<Many> = Kept::new();
+        let stream = Stream::current(0).unwrap();
+        for which in 0..3 * MOST {
+            for which in [which, 0] {
+                assert!(PLANS.plan(&Many(which), stream).unwrap().is_none());
+            }
+            assert!(PLANS.0.len() <= MOST);
+        }
+        assert_eq!(ASKED.get(), 3 * MOST, "what is in use is not asked again");
+    }
+
+    #[test]
+    fn plans_do_not_pile_up() {
+        on_gpu("cuda::cudnn::kept::tests::plans_do_not_pile_up", ask_many);
     }
 
     fn ask_twice() {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 
 use super::lane;
-use crate::cuda::graph::Relaxed;
+use crate::cuda::graph;
 use crate::error::{Context, Result};
 
 /// How often it looks.
@@ -42,6 +42,8 @@ pub(super) fn wake() {
 }
 
 fn run() {
+    // The looks must not spoil another thread's capture.
+    graph::relax_thread();
     loop {
         {
             let mut woken = IS_WOKEN.lock();
@@ -50,10 +52,7 @@ fn run() {
             }
             *woken = false;
         }
-        // The looks must not spoil another thread's capture.
-        let relaxed = Relaxed::new();
         let busy = lane::look_at_all();
-        drop(relaxed);
         std::thread::sleep(INTERVAL);
         *IS_WOKEN.lock() |= busy;
     }

@@ -97,7 +97,7 @@ pub(super) fn product(
     let [row, column] = [start.strides()[0], start.strides()[1]];
     let at = start.device_ptr();
     let is_row = row == 0 && column == 1 && beta == 1.0;
-    if is_row && run(Epilogue::Bias, to, result, at, 0.0) {
+    if is_row && kind.has(Epilogue::Bias) && run(Epilogue::Bias, to, result, at, 0.0) {
         return true;
     }
     let lie = Lie { step: row as i64, ..result };
@@ -241,4 +241,31 @@ pub(super) fn weight_and_bias(g: &Tensor, x: &Tensor) -> Option<(Tensor, Tensor)
     };
     // SAFETY: as above.
     unsafe { start_product(gpu, &problem, addresses, (1.0, 0.0)) }.then_some((weight, bias))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Device;
+    use crate::cuda::simulated_test::on_gpu;
+
+    fn add_rows() {
+        for dtype in [Dtype::F64, Dtype::F32, Dtype::F16, Dtype::BF16] {
+            let of = |from: i64, shape: &[i64]| {
+                let count = shape.iter().product::<i64>();
+                Tensor::arange(from, from + count, 1, dtype).view(shape)
+            };
+            let (bias, x, w) = (of(1, &[5]), of(-3, &[4, 3]), of(-2, &[5, 3]));
+            let [b, y, v] = [&bias, &x, &w].map(|t| t.to_device(Device::Cuda(0)));
+            assert!(y.linear(&v, Some(&b)).cpu().equal(&x.linear(&w, Some(&bias))), "{dtype}");
+            assert_eq!(cublaslt::refused(), 0, "{dtype}");
+        }
+    }
+
+    #[test]
+    fn no_product_asks_for_an_epilogue_that_its_type_lacks() {
+        let test =
+            "ops::matmul::library::tests::no_product_asks_for_an_epilogue_that_its_type_lacks";
+        on_gpu(test, add_rows);
+    }
 }

@@ -88,7 +88,9 @@ fn product(description: Handle, layouts: [Handle; 4]) -> Outcome<Product> {
     let same = layouts.iter().all(|layout| layout.kind == kind);
     let bias = matches!(description.bias_kind, -1) || description.bias_kind == kind;
     let epilogue = match description.epilogue {
-        PLAIN | BIAS => true,
+        PLAIN => true,
+        // Sums of f64 have no other epilogue.
+        BIAS => kind != F64,
         BIAS_GRADIENT => kind != F64 && results.batch == 1,
         _ => false,
     };

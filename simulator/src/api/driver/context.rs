@@ -10,7 +10,14 @@ use std::ptr::null_mut;
 /// Retains the primary context of a device.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuDevicePrimaryCtxRetain(place: *mut Handle, device: i32) -> Code {
-    call(|| put(place, context::retain(device::check(device)?)))
+    call(|| {
+        let device = device::check(device)?;
+        if !context::of(device).is_retained() {
+            // It is made now.
+            capture::check_unsafe_call()?;
+        }
+        put(place, context::retain(device))
+    })
 }
 
 /// Releases it; after the last time all that was made in it is gone.
@@ -59,7 +66,7 @@ pub extern "C" fn cuCtxGetDevice(place: *mut i32) -> Code {
 pub extern "C" fn cuCtxSynchronize() -> Code {
     call_in_context(|device| {
         counters::SYNCHRONIZING_CALLS.count();
-        capture::check_device_not_capturing()?;
+        capture::check_device_not_capturing(device)?;
         stream::synchronize_device(device)
     })
 }
@@ -79,6 +86,7 @@ pub extern "C" fn cuCtxGetStreamPriorityRange(least: *mut i32, greatest: *mut i3
 #[unsafe(no_mangle)]
 pub extern "C" fn cuCtxEnablePeerAccess(peer: Handle, flags: u32) -> Code {
     call_in_context(|device| {
+        capture::check_unsafe_call()?;
         let peer = context::device_of(peer)?;
         if flags != 0 {
             return Err(Code::INVALID_VALUE);

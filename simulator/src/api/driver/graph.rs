@@ -64,6 +64,7 @@ pub extern "C" fn cuGraphInstantiateWithFlags(
     _flags: u64,
 ) -> Code {
     call_in_context(|_| {
+        capture::check_unsafe_call()?;
         let graph = GRAPHS.get(graph)?;
         put(place, PROGRAMS.insert(Arc::new(Program::new(&graph))))
     })
@@ -92,7 +93,10 @@ pub extern "C" fn cuGraphGetNodes(graph: Handle, nodes: *mut Handle, count: *mut
 /// Destroys a graph that can be launched; launches in flight are still done.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuGraphExecDestroy(program: Handle) -> Code {
-    call(|| PROGRAMS.remove(program).map(|_| ()))
+    call(|| {
+        capture::check_unsafe_call()?;
+        PROGRAMS.remove(program).map(|_| ())
+    })
 }
 
 /// Destroys a graph.

@@ -53,6 +53,7 @@ pub extern "C" fn cuIpcCloseMemHandle(pointer: u64) -> Code {
 #[unsafe(no_mangle)]
 pub extern "C" fn cuIpcGetEventHandle(place: *mut IpcHandle, event: Handle) -> Code {
     call(|| {
+        capture::check_unsafe_call()?;
         let event = event::get(event)?;
         context::of(event.device).check()?;
         let shared = event.shared.as_ref().ok_or(Code::INVALID_HANDLE)?;
@@ -60,10 +61,11 @@ pub extern "C" fn cuIpcGetEventHandle(place: *mut IpcHandle, event: Handle) -> C
     })
 }
 
-/// Opens another process's event.
+/// Opens another process's event, which that one has not destroyed.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuIpcOpenEventHandle(place: *mut Handle, handle: IpcHandle) -> Code {
     call_in_context(|device| {
+        capture::check_unsafe_call()?;
         let shared = Arc::new(SharedEvent::open(&handle.0)?);
         let event = Event::new(device, DISABLE_TIMING | INTERPROCESS, Some(shared));
         put(place, event::EVENTS.insert(event))

@@ -43,6 +43,8 @@ pub extern "C" fn cuModuleGetFunction(
     name: *const c_char,
 ) -> Code {
     call_in_context(|_| {
+        // Code may be loaded only now.
+        capture::check_unsafe_call()?;
         if name.is_null() {
             return Err(Code::INVALID_VALUE);
         }
