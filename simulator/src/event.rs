@@ -1,6 +1,6 @@
 //! Events: marks in a stream's order of work that other streams, and the host, can wait for.
 
-use crate::code::Result;
+use crate::code::{Code, Result};
 use crate::graph::capture::Point;
 use crate::ipc::event::SharedEvent;
 use crate::registry::{Handle, Registry};
@@ -65,6 +65,12 @@ impl Mark {
             || self.shared.as_ref().is_some_and(|(event, number)| event.is_done(*number))
     }
 
+    /// Whether its event's maker has destroyed it before the work was done. CUDA does not say what becomes of a wait
+    /// for it then.
+    pub fn is_lost(&self) -> bool {
+        self.shared.as_ref().is_some_and(|(event, _)| event.is_destroyed()) && !self.is_done()
+    }
+
     /// Whether another process may be the one that completes it, so that nobody here is told.
     pub fn is_shared(&self) -> bool {
         self.shared.is_some()
@@ -115,7 +121,11 @@ impl Event {
     }
 }
 
-/// The event behind a handle.
+/// The event behind a handle; none of another process that has destroyed it.
 pub fn get(handle: Handle) -> Result<Arc<Event>> {
-    EVENTS.get(handle)
+    let event = EVENTS.get(handle)?;
+    match &event.shared {
+        Some(shared) if shared.is_destroyed() => Err(Code::INVALID_HANDLE),
+        _ => Ok(event),
+    }
 }

@@ -2,7 +2,8 @@
 //! other streams alive. Without the adversary the piece that was asked for first goes first; the
 //! adversary holds pieces back for a while and picks among the others at random.
 
-use crate::context::MAX_DEVICES;
+use crate::code::Code;
+use crate::context::{self, MAX_DEVICES};
 use crate::event::Mark;
 use crate::kernel::machine::Machine;
 use crate::random::Random;
@@ -146,7 +147,12 @@ fn skip_waits(all: &mut Queues, device: usize) {
         all.queues.iter_mut().filter(|(_, queue)| queue.device == device && !queue.running)
     {
         while let Some((_, Work::Wait(mark))) = queue.pending.front() {
-            if !mark.is_done() {
+            if mark.is_lost() {
+                eprintln!(
+                    "simulated GPU {device}: a stream waits for an event that its maker, another process, has destroyed"
+                );
+                context::of(device).break_with(Code::ILLEGAL_ADDRESS);
+            } else if !mark.is_done() {
                 break;
             }
             queue.pending.pop_front();

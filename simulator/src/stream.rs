@@ -182,6 +182,9 @@ pub fn wait_for(mark: &Mark, device: usize) -> Result {
     let mut all = queues();
     while !mark.is_done() {
         context::of(device).check()?;
+        if mark.is_lost() {
+            return Err(Code::INVALID_HANDLE);
+        }
         match mark.is_shared() {
             true => _ = DONE.wait_for(&mut all, POLL),
             false => DONE.wait(&mut all),

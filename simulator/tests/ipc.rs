@@ -93,6 +93,51 @@ fn another_process_sees_memory_in_order() {
     assert_eq!(download::<u32>(block, 250, stream), [8; 250]);
 }
 
+/// CUDA says that an event which its maker has destroyed may be neither opened nor used any more.
+#[test]
+fn an_event_that_its_maker_destroyed_is_of_no_use() {
+    device(0);
+    let stream = stream();
+    if is_child() {
+        let events = [shared_event(), shared_event()];
+        let exported = events.map(|event| {
+            let mut order = IpcHandle([0; 64]);
+            ok(cuEventRecord(event, stream));
+            ok(cuIpcGetEventHandle(&mut order, event));
+            order
+        });
+        println!("ipc:{} {}", to_text(&exported[0]), to_text(&exported[1]));
+        std::io::stdin().lines().next().unwrap().unwrap();
+        for event in events {
+            ok(cuEventDestroy_v2(event));
+        }
+        println!("ipc:gone");
+        std::io::stdin().lines().next().unwrap().unwrap();
+        return;
+    }
+    let mut child = child("an_event_that_its_maker_destroyed_is_of_no_use", &[])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut says = BufReader::new(child.stdout.take().unwrap());
+    let mut tell = child.stdin.take().unwrap();
+    let handles = next_word(&mut says);
+    let [opened, unopened] = [0, 1].map(|i| from_text(handles.split(' ').nth(i).unwrap()));
+    let mut event = null_mut();
+    ok(cuIpcOpenEventHandle(&mut event, opened));
+    ok(cuStreamWaitEvent(stream, event, 0));
+    writeln!(tell).unwrap();
+    assert_eq!(next_word(&mut says), "gone");
+    assert_eq!(name(cuStreamWaitEvent(stream, event, 0)), "CUDA_ERROR_INVALID_HANDLE");
+    assert_eq!(name(cuEventQuery(event)), "CUDA_ERROR_INVALID_HANDLE");
+    ok(cuEventDestroy_v2(event));
+    assert_eq!(name(cuIpcOpenEventHandle(&mut event, unopened)), "CUDA_ERROR_MAP_FAILED");
+    // What another process destroys concerns nobody else.
+    writeln!(tell).unwrap();
+    assert!(child.wait().unwrap().success());
+}
+
 #[test]
 fn memory_outlives_the_process_that_made_it_for_those_who_hold_it() {
     device(0);

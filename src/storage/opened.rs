@@ -23,8 +23,8 @@ pub(crate) struct Opened {
     mapping: Option<ipc::Mapping>,
     /// While a process holds a copy of this descriptor the maker keeps the memory.
     pub lease: Arc<OwnedFd>,
-    /// Recorded when this process sends the memory on.
-    pub ready: Event,
+    /// Recorded when this process sends the memory on. Outlives this for those who may still open it.
+    pub ready: Arc<Event>,
     /// Streams whose work uses it, beside those that are current when it is dropped.
     users: Mutex<SmallVec<[Stream; 2]>>,
 }
@@ -37,7 +37,7 @@ impl Opened {
     pub fn new(name: Name, handle: ipc::MemoryHandle, lease: OwnedFd) -> Result<Opened> {
         let mapping = ipc::open(&handle)?;
         let device = mapping.device();
-        let (ready, users) = (ready_event(device)?, smallvec![Stream::current(device)?]);
+        let (ready, users) = (Arc::new(ready_event(device)?), smallvec![Stream::current(device)?]);
         Ok(Opened {
             name,
             handle,

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use torchrs::multiprocessing::{Channel, Process, channel};
+use torchrs::multiprocessing::{Channel, Process, Receiver, Sender, channel};
 use torchrs::{Dtype, Result, Tensor, cuda};
 
 use crate::support::last_gpu;
@@ -47,6 +47,31 @@ fn drop_early(_: (), parent: Channel<Option<f32>, Option<Tensor>>) -> Result<()>
     parent.recv()?;
     assert_eq!(cuda::ipc::open_segments(), 0);
     Ok(())
+}
+
+/// Doubles a tensor on a stream that is held back, sends it on to `next`, or home, and drops it at once. Then lets the
+/// stream go on.
+fn send_on(next: Option<Sender<Tensor>>, parent: Channel<Tensor, Tensor>) -> Result<()> {
+    let tensor = parent.recv()?;
+    let held = crate::support::hold(cuda::Stream::current(cuda::device_count() - 1)?)?;
+    tensor.mul_(2.0);
+    match next {
+        Some(next) => next.send(&tensor)?,
+        None => parent.send(&tensor)?,
+    }
+    drop(tensor);
+    // Time for what wrongly waits for nothing.
+    std::thread::sleep(Duration::from_millis(300));
+    drop(held);
+    // The work would end with this process.
+    while parent.recv().is_ok() {}
+    Ok(())
+}
+
+/// Takes a tensor when its sender has dropped it, and tells what it holds.
+fn read_late(tensors: Receiver<Tensor>, parent: Channel<f64, ()>) -> Result<()> {
+    std::thread::sleep(Duration::from_millis(100));
+    parent.send(&tensors.recv()?.item())
 }
 
 /// Bytes of a tensor: far more than other tests share meanwhile.
@@ -170,6 +195,31 @@ simulated! {
         assert!(allocated()? > before);
         drop((sender, receiver));
         assert_eq!(settled(before)?, before);
+    }
+
+    fn a_tensor_that_is_sent_on_and_dropped_can_still_be_waited_for() {
+        let before = allocated()?;
+        let (sender, receiver) = channel::<Tensor>()?;
+        let (second, last) = Process::builder().spawn_connected(read_late, receiver)?;
+        let (first, middle) = Process::builder().spawn_connected(send_on, Some(sender))?;
+        middle.send(&Tensor::full([1], 7.0, (Dtype::F32, last_gpu())))?;
+        assert_eq!(last.recv_timeout(LONG)?, 14.0);
+        drop((middle, last));
+        first.join_timeout(LONG)?;
+        second.join_timeout(LONG)?;
+        assert_eq!(settled(before)?, before);
+    }
+
+    fn a_tensor_that_comes_home_has_what_was_done_to_it() {
+        let (child, channel) = Process::builder().spawn_connected(send_on, None)?;
+        let tensor = Tensor::full([1], 7.0, (Dtype::F32, last_gpu()));
+        channel.send(&tensor)?;
+        std::thread::sleep(Duration::from_millis(100));
+        let back = channel.recv_timeout(LONG)?;
+        assert!(back.storage().ptr_eq(tensor.storage()));
+        assert_eq!(tensor.item(), 14.0);
+        drop(channel);
+        child.join_timeout(LONG)?;
     }
 
     fn a_tensor_that_comes_home_is_itself() {

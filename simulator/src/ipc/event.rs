@@ -17,6 +17,8 @@ struct Page {
     /// When the process began that recorded last, and which it is.
     recorder_began: AtomicU64,
     recorder: AtomicU32,
+    /// Not zero once its maker has destroyed it.
+    destroyed: AtomicU32,
 }
 
 /// An event whose state other processes see.
@@ -25,23 +27,39 @@ pub struct SharedEvent {
     mapping: Mapping,
     /// Looks at a record that was not done.
     looks: AtomicU32,
+    /// Whether another process made it.
+    foreign: bool,
 }
 
 impl SharedEvent {
     /// A new one.
     pub fn new() -> Result<SharedEvent> {
         let mapping = Mapping::new(page()).map_err(|_| Code::OUT_OF_MEMORY)?;
-        Ok(SharedEvent { mapping, looks: AtomicU32::new(0) })
+        Ok(SharedEvent { mapping, looks: AtomicU32::new(0), foreign: false })
     }
 
-    /// One of another process.
+    /// One of another process, which has not destroyed it.
     pub fn open(handle: &[u8; 64]) -> Result<SharedEvent> {
         let description = Description::decode(handle, Kind::Event)?;
         if description.is_own() {
             return Err(Code::INVALID_CONTEXT);
         }
         let mapping = Mapping::of(description.open()?, page()).map_err(|_| Code::MAP_FAILED)?;
-        Ok(SharedEvent { mapping, looks: AtomicU32::new(0) })
+        let event = SharedEvent { mapping, looks: AtomicU32::new(0), foreign: true };
+        if event.is_destroyed() { Err(Code::MAP_FAILED) } else { Ok(event) }
+    }
+
+    /// Its maker destroys it; other processes that have it open can no more use it. The end of one that another
+    /// process made concerns nobody else.
+    pub fn destroy(&self) {
+        if !self.foreign {
+            self.page().destroyed.store(1, Ordering::Release);
+        }
+    }
+
+    /// Whether its maker, another process, has destroyed it.
+    pub fn is_destroyed(&self) -> bool {
+        self.foreign && self.page().destroyed.load(Ordering::Acquire) != 0
     }
 
     /// Its handle.

@@ -26,7 +26,13 @@ pub extern "C" fn cuEventCreate(place: *mut Handle, flags: u32) -> Code {
 /// Destroys an event; streams that wait for it still do.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuEventDestroy_v2(handle: Handle) -> Code {
-    call(|| event::EVENTS.remove(handle).map(|_| ()))
+    call(|| {
+        let event = event::EVENTS.remove(handle)?;
+        if let Some(shared) = &event.shared {
+            shared.destroy();
+        }
+        Ok(())
+    })
 }
 
 /// Records an event in a stream of its context.
