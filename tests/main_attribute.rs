@@ -25,6 +25,10 @@ fn main() -> Result<()> {
             println!("{}", env::var("OMP_NUM_THREADS").unwrap_or_default());
             Ok(())
         }
+        Ok("connections") => {
+            println!("{}", env::var("CUDA_DEVICE_MAX_CONNECTIONS").unwrap_or_default());
+            Ok(())
+        }
         Ok("sleep") => {
             println!("up");
             loop {
@@ -38,12 +42,13 @@ fn main() -> Result<()> {
 
 /// What a test harness understands: `--list`, and a name to filter by.
 fn tests() -> Result<()> {
-    let all: [(&str, fn()); 7] = [
+    let all: [(&str, fn()); 8] = [
         ("success_is_exit_code_0", success_is_exit_code_0),
         ("an_error_is_printed_recorded_and_exit_code_1", an_error),
         ("a_panic_is_recorded_without_opt_in", a_panic),
         ("children_start_from_main", children_start_from_main),
         ("cores_are_shared", cores_are_shared),
+        ("streams_get_hardware_queues", streams_get_hardware_queues),
         ("a_worker_behind_a_shell_is_bound_to_its_launcher", behind_a_shell),
         ("unusable_variables_are_named", unusable_variables),
     ];
@@ -114,6 +119,16 @@ fn children_start_from_main() {
     let (sender, receiver) = channel().unwrap();
     multiprocessing::spawn(add, sender, 2).unwrap();
     assert_eq!(receiver.recv().unwrap() + receiver.recv().unwrap(), 21);
+}
+
+fn streams_get_hardware_queues() {
+    let connections = |set: Option<&str>| {
+        let name = "CUDA_DEVICE_MAX_CONNECTIONS";
+        let mut worker = worker("connections");
+        worker.env_remove(name).envs(set.map(|set| (name, set)));
+        String::from_utf8(worker.output().unwrap().stdout).unwrap()
+    };
+    assert_eq!((connections(None), connections(Some("1"))), ("32\n".into(), "1\n".into()));
 }
 
 fn cores_are_shared() {

@@ -6,6 +6,8 @@ use std::ffi::{CString, OsString};
 use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStringExt;
 
+use torchrs::multiprocessing::MAX_CONNECTIONS;
+
 use crate::console::{is_terminal, terminal_size};
 use crate::nproc::cores;
 use crate::outputs::Stream;
@@ -37,6 +39,8 @@ pub fn of_worker(of: &Of) -> Vec<CString> {
         let threads = (cores() / of.plan.nproc).max(1);
         all.insert("OMP_NUM_THREADS".into(), threads.to_string().into());
     }
+    let (connections, most) = MAX_CONNECTIONS;
+    all.entry(connections.into()).or_insert_with(|| most.into());
     for (name, value) in contract(of) {
         all.insert(name.into(), value.into());
     }

@@ -38,6 +38,8 @@ static HOOKED: AtomicBool = AtomicBool::new(false);
 /// - Under a launcher (`TORCHRS_PARENT_PID`) the process is killed when the launcher ends, however
 ///   that happens.
 /// - When `TORCHELASTIC_ERROR_FILE` is set, a panic leaves its message and backtrace there.
+/// - `CUDA_DEVICE_MAX_CONNECTIONS` becomes 32, if it is not set: streams of a GPU that share one of the usual 8
+///   hardware queues wait for each other, also for a message from another rank.
 /// - `OMP_NUM_THREADS` gets the share of the cores of one of `LOCAL_WORLD_SIZE` processes, if it is
 ///   not set and `LOCAL_WORLD_SIZE` is.
 ///
@@ -67,6 +69,7 @@ fn set_up() {
             *STORE.lock() = take_inherited(number, "socket:");
         }
         share_cores();
+        set_alone(MAX_CONNECTIONS.0, || Some(MAX_CONNECTIONS.1.to_owned()));
         if let Some(pid) = variable(PARENT_PID) {
             end_with(Pid::from_raw(pid));
         }
@@ -170,14 +173,23 @@ fn end_with(parent: Pid) {
 /// Gives this process its share of the cores where several run on this host and nobody has said
 /// how many threads each should take.
 fn share_cores() {
-    if env::var_os("OMP_NUM_THREADS").is_some() {
+    set_alone("OMP_NUM_THREADS", || {
+        variable::<usize>("LOCAL_WORLD_SIZE").map(|processes| cores_for(processes).to_string())
+    });
+}
+
+/// How many hardware queues a GPU's streams of a process are spread over, the most there are; the driver reads it.
+pub const MAX_CONNECTIONS: (&str, &str) = ("CUDA_DEVICE_MAX_CONNECTIONS", "32");
+
+/// Sets a variable that is not set, where no other thread exists that could read the environment meanwhile.
+fn set_alone(name: &str, value: impl FnOnce() -> Option<String>) {
+    if env::var_os(name).is_some() {
         return;
     }
-    let Some(processes) = variable::<usize>("LOCAL_WORLD_SIZE") else { return };
-    let single = fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.count() == 1);
-    if single {
-        // SAFETY: no other thread exists that could read the environment meanwhile.
-        unsafe { env::set_var("OMP_NUM_THREADS", cores_for(processes).to_string()) };
+    let Some(value) = value() else { return };
+    if fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.count() == 1) {
+        // SAFETY: no other thread exists.
+        unsafe { env::set_var(name, value) };
     }
 }
 

@@ -46,7 +46,7 @@ mod weak_map;
 
 pub use channel::{Channel, Receiver, Sender, channel, duplex};
 pub use exit_status::ExitStatus;
-pub use init::{PARENT_PID, STORE_FD, inherited_store_fd, init};
+pub use init::{MAX_CONNECTIONS, PARENT_PID, STORE_FD, inherited_store_fd, init};
 pub use process::{Process, ProcessBuilder};
 pub use report::Outcome;
 pub use spawn::{ProcessContext, spawn, start_processes};

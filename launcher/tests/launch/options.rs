@@ -140,6 +140,7 @@ fn the_environment_is_torchruns() {
             ("TORCHELASTIC_MAX_RESTARTS", "4"),
             ("TORCHELASTIC_RUN_ID", "j7"),
             ("OMP_NUM_THREADS", "5"),
+            ("CUDA_DEVICE_MAX_CONNECTIONS", "32"),
         ] {
             assert_eq!(env.get(name).map(String::as_str), Some(value), "{name} of rank {rank}");
         }
@@ -148,7 +149,8 @@ fn the_environment_is_torchruns() {
     }
     assert_eq!(both[0]["TORCHRS_JOB_ID"], both[1]["TORCHRS_JOB_ID"]);
     let cores = std::thread::available_parallelism().unwrap().get();
-    let env = environments("--nproc 2", &[]);
+    let env = environments("--nproc 2", &[("CUDA_DEVICE_MAX_CONNECTIONS", "1")]);
+    assert_eq!(env[0]["CUDA_DEVICE_MAX_CONNECTIONS"], "1");
     let threads = std::env::var("OMP_NUM_THREADS").unwrap_or((cores / 2).max(1).to_string());
     assert_eq!(env[0]["OMP_NUM_THREADS"], threads);
 }
