@@ -90,7 +90,7 @@ fn streams_of_two_devices_wait_for_each_other() {
 }
 
 #[test]
-fn pageable_memory_is_taken_at_once_and_pinned_memory_late() {
+fn little_pageable_memory_is_taken_at_once_and_pinned_or_more_memory_late() {
     device(0);
     let stream = stream();
     let (target, mut pinned) = (alloc(8), null_mut());

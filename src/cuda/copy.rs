@@ -13,7 +13,6 @@ use super::graph;
 use super::peer;
 use super::pinned::{self, PinnedBlock};
 use super::stream::Stream;
-use super::synchronisation;
 use crate::error::Result;
 
 fn address<T>(pointer: *const T) -> DevicePointer {
@@ -21,10 +20,11 @@ fn address<T>(pointer: *const T) -> DevicePointer {
 }
 
 /// Memory that is not pinned is copied to a pinned block first, up to so many bytes: the device reads that by itself.
-/// The driver does more of it in turns with the device, which the host waits for.
+/// For more of it the host waits.
 const STAGED: usize = 1 << 20;
 
-/// Copies from the host to the device. Memory that is not pinned is read before it returns.
+/// Copies from the host to the device. Memory that is not pinned is read before it returns, of more than 1 MiB of which it
+/// waits for the stream; pinned memory is read when the stream comes to it.
 ///
 /// # Errors
 /// [`Error::Device`](crate::Error::Device) where the driver refuses; so below.
@@ -52,7 +52,12 @@ pub unsafe fn host_to_device(
                 block_to_device(to, block, stream)
             };
         }
-        synchronisation::count();
+        // SAFETY: the caller's duty.
+        unsafe {
+            driver()?.cuMemcpyHtoDAsync_v2(address(to), from.cast(), bytes, stream.handle())
+        }?;
+        // The manual leaves open when the driver reads so much: some devices read such memory by themselves, late.
+        return stream.finish();
     }
     // SAFETY: the caller's duty.
     unsafe { driver()?.cuMemcpyHtoDAsync_v2(address(to), from.cast(), bytes, stream.handle()) }
@@ -168,7 +173,8 @@ pub unsafe fn between_devices(
     }
 }
 
-/// Copies between any two addresses; the driver finds out where they are.
+/// Copies between any two addresses; the driver finds out where they are. Host memory, pinned or not, may be read and
+/// written until the stream has done the copy.
 ///
 /// # Errors
 /// As [`host_to_device`].

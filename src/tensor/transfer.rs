@@ -49,20 +49,25 @@ impl Tensor {
         let (low, bytes) = self.span();
         let storage = Storage::on(device, bytes);
         let from = self.storage().address().wrapping_add(low * self.dtype().size());
-        let pinned = device.is_cuda() && self.storage().pin_if_lent();
+        let lent = device.is_cuda() && self.storage().pin_if_lent();
         // SAFETY: `bytes` bytes of two storages that are alive, one of them new.
         let done = unsafe { transfer(&storage, from, self.device(), bytes) };
-        if let Err(error) = done.and_then(|()| self.keep_for(device, pinned)) {
+        if let Err(error) = done.and_then(|()| self.keep_for(device, lent)) {
             throw(error);
         }
         let layout = Layout { offset: self.storage_offset() - low, ..self.layout().clone() };
         Tensor::from_parts(storage, layout, self.dtype())
     }
 
-    /// Keeps pinned memory until it has been copied; other memory has been read by now.
-    fn keep_for(&self, device: Device, pinned: bool) -> Result<()> {
-        if let (Device::Cuda(index), true) = (device, pinned) {
-            in_flight::keep(Stream::current(index)?, self.storage().clone());
+    /// Keeps a loader's slot, which is read late, until it has been copied; other memory has been read on return, also if
+    /// somebody has pinned it.
+    fn keep_for(&self, device: Device, lent: bool) -> Result<()> {
+        let Device::Cuda(index) = device else { return Ok(()) };
+        let stream = Stream::current(index)?;
+        if lent {
+            in_flight::keep(stream, self.storage().clone());
+        } else if self.device() == Device::Cpu && pinned::is_pinned(self.storage().as_ptr(), 1) {
+            stream.synchronize()?;
         }
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! Copies and fills. From pageable host memory the bytes are taken before the call returns, for which it
-//! waits where they are many; to pageable host memory the call returns when they are there; pinned
+//! Copies and fills. From pageable host memory few bytes are taken before the call returns, many when the stream
+//! comes to it; to pageable host memory the call returns when they are there; pinned
 //! memory is read and written when the stream comes to it.
 
 use super::stream::enqueue;
@@ -14,7 +14,8 @@ use crate::{context, counters};
 use std::ffi::c_void;
 use std::sync::Arc;
 
-/// Of pageable memory so many bytes are put aside at once; for more the host may have to wait for the device in between.
+/// Of pageable memory so many bytes are put aside at once; more are read when the stream comes to it, and the host may
+/// have to wait for the device.
 const STAGED: usize = 64 << 10;
 
 /// Asks for a copy whose ends may lie anywhere.
@@ -29,7 +30,9 @@ fn copy(to: usize, from: usize, bytes: usize, stream: &Arc<Stream>) -> Result {
         (_, Place::Pageable) => {
             capture_pageable(stream)?;
             if bytes > STAGED {
+                // CUDA promises no more than that it is read before the stream goes on.
                 counters::SYNCHRONIZING_CALLS.count();
+                return enqueue(stream, Work::Copy { to, from, bytes });
             }
             // SAFETY: the caller of the copy promises that the source can be read.
             let bytes: Arc<[u8]> =
