@@ -214,6 +214,20 @@ impl Error {
         }
         Error::Os { context, source: Arc::new(source) }
     }
+    /// The rank whose failure this one follows from, where it says so: of one that died, and of the first in
+    /// the words of an abort (`by rank 3: ...`, `rank 3 has left ...`).
+    pub(crate) fn culprit(&self) -> Option<usize> {
+        match self {
+            Error::PeerDied { rank, .. } => Some(*rank),
+            Error::Aborted(text) => {
+                let text = text.strip_prefix("by ").unwrap_or(text);
+                let text = text.strip_prefix("rank ")?;
+                text[..text.find(|c: char| !c.is_ascii_digit())?].parse().ok()
+            }
+            _ => None,
+        }
+    }
+
     /// An [`Error::File`].
     ///
     /// ```

@@ -2,12 +2,16 @@
 //! FAULTS that need them), and collectives over memory that different processes map. What threads
 //! can show as well is in `src/distributed/tests.rs`.
 
-use std::time::Duration;
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, raise};
 use torchrs::distributed::{
     InitOptions, ProcessGroup, ReduceOp, Store, StoreServer, init_process_group,
 };
+use torchrs::error::Context;
 use torchrs::multiprocessing::report::{Kind, monotonic_ns};
 use torchrs::multiprocessing::{Channel, Process, ProcessBuilder};
 use torchrs::{Dtype, Error, Result, Tensor};
@@ -278,6 +282,136 @@ fn the_time_out_of_the_rendezvous_lists_who_is_missing() {
         let text = message(rank.join_timeout(LONG));
         let want = "rendezvous of 4 ranks: missing ranks 1, 3; here: ranks 0, 2";
         assert!(text.contains("timed out after 1.0 s") && text.contains(want), "{text}");
+    }
+}
+
+// What others are waited for, and when it is in vain.
+
+/// Standard error of this process goes to a file from now on.
+fn redirect_stderr(path: &str) -> Result<()> {
+    let file = File::create(path).context(|| "create a file")?;
+    nix::unistd::dup2_stderr(&file).map_err(|e| Error::os("redirect standard error", e))
+}
+
+fn stderr_of(folder: &Path, rank: usize) -> String {
+    std::fs::read_to_string(folder.join(rank.to_string())).unwrap_or_default()
+}
+
+/// Rank 1 comes late to all that the others wait in.
+fn waits_for_rank_1(folder: String, parent: Channel<(), ()>) -> Result<()> {
+    let rank = std::env::var("RANK").unwrap_or_default();
+    redirect_stderr(&format!("{folder}/{rank}"))?;
+    if rank == "1" {
+        parent.recv()?;
+    }
+    let group = join_job()?;
+    if rank == "1" {
+        parent.recv()?;
+    }
+    group.all_reduce(&ones(3), ReduceOp::Sum)?;
+    match group.rank() {
+        0 => group.recv(&ones(1), 1, 0),
+        1 => {
+            parent.recv()?;
+            group.send(&ones(1), 0, 0)
+        }
+        _ => Store::from_env(LONG)?.get("late", LONG).map(drop),
+    }
+}
+
+#[test]
+fn a_long_wait_is_told_of_by_the_first_who_waits() {
+    let server = StoreServer::start().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let ranks: Vec<(Process, Channel<(), ()>)> = (0..3)
+        .map(|rank| {
+            let worker = worker(rank, 3, &server).env("TORCHRS_WARN_AFTER_S", "0.2");
+            let path = folder.path().to_str().unwrap().to_owned();
+            worker.spawn_connected(waits_for_rank_1, path).unwrap()
+        })
+        .collect();
+    let says = |rank: usize, parts: &[&str]| {
+        let start = Instant::now();
+        while !parts.iter().all(|part| stderr_of(folder.path(), rank).contains(part)) {
+            let text = stderr_of(folder.path(), rank);
+            assert!(start.elapsed() < LONG, "rank {rank} says {text}, but not all of {parts:?}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    says(
+        0,
+        &["torchrs: waiting for ", "rank 0 is in the rendezvous of 3 ranks; not there: rank 1\n"],
+    );
+    ranks[1].1.send(&()).unwrap();
+    let place = format!("called at {}:", file!());
+    says(0, &["ranks 0, 2 in collective 2, all_reduce(sum, f32, [3])", &place]);
+    says(
+        0,
+        &["not there: rank 1 alive, last collective 1, barrier at", "until the deadline of 600s"],
+    );
+    ranks[1].1.send(&()).unwrap();
+    says(0, &["rank 0 waits for the first of the messages from rank 1 to rank 0 with tag 0"]);
+    says(2, &["rank 2 waits in the store's get(`late`)"]);
+    // Of the two that waited one has told.
+    assert!(!stderr_of(folder.path(), 2).contains("collective 2"));
+    assert!(!stderr_of(folder.path(), 2).contains("rendezvous"));
+    ranks[1].1.send(&()).unwrap();
+    Store::connect_fd(server.connect().unwrap()).unwrap().set("late", b"").unwrap();
+    ranks.iter().for_each(|(rank, _)| rank.join_timeout(LONG).unwrap());
+    assert_eq!(stderr_of(folder.path(), 1), "");
+}
+
+/// As the launcher says it.
+#[test]
+fn a_rank_that_ends_without_joining_is_noticed_by_all() {
+    let server = StoreServer::start().unwrap();
+    let ranks = [0, 2].map(|rank| worker(rank, 3, &server).spawn(joins, ()).unwrap());
+    std::thread::sleep(Duration::from_millis(100));
+    server.rank_ended(1, "exited with code 0");
+    for rank in ranks {
+        let text = message(rank.join_timeout(LONG));
+        assert!(text.contains("rank 1 ended without joining: exited with code 0"), "{text}");
+        let record = rank.record().unwrap();
+        assert_eq!((record.kind, record.caused_by_rank), (Kind::Aborted, Some(1)));
+    }
+}
+
+#[test]
+fn a_rank_that_dies_in_the_rendezvous_is_noticed_by_all() {
+    let server = StoreServer::start().unwrap();
+    // Rank 3 never comes.
+    let ranks = [0, 1, 2].map(|rank| worker(rank, 4, &server).spawn(joins, ()).unwrap());
+    let store = Store::connect_fd(server.connect().unwrap()).unwrap();
+    store.wait(&["group/none/0/0/pidfd/1"], LONG).unwrap();
+    ranks[1].kill().unwrap();
+    let died = format!("rank 1 (pid {}) died", ranks[1].pid());
+    for rank in [0, 2] {
+        let text = message(ranks[rank].join_timeout(LONG));
+        assert!(text.contains(&died) && text.contains("rendezvous of 4 ranks"), "{text}");
+    }
+}
+
+/// Rank 1 as another version of the library would join.
+#[test]
+fn a_rank_of_another_version_is_named_at_once() {
+    let theirs = [
+        ("9.9.9\nabc\n0\n/bin/other", "rank 1 from version 9.9.9 with layout 0000000000000abc"),
+        ("", "rank 1 from an older version"),
+    ];
+    for (identity, text) in theirs {
+        let server = StoreServer::start().unwrap();
+        let store = Store::connect_fd(server.connect().unwrap()).unwrap();
+        let key = |what: &str| format!("group/none/0/0/{what}/1");
+        store.add(&key("claim"), 1).unwrap();
+        store.set(&key("pid"), std::process::id().to_string().as_bytes()).unwrap();
+        if !identity.is_empty() {
+            store.set(&key("identity"), identity.as_bytes()).unwrap();
+        }
+        let (reader, _writer) = std::io::pipe().unwrap();
+        store.set_fds(&key("pidfd"), &[reader.as_fd()]).unwrap();
+        let rank = worker(0, 2, &server).spawn(joins, ()).unwrap();
+        let said = message(rank.join_timeout(LONG));
+        assert!(said.contains(text) && said.contains("rank 0 is built from version"), "{said}");
     }
 }
 

@@ -68,7 +68,7 @@ pub struct Group<'a> {
     relay: Relay,
     relay_done: bool,
     /// Serves the workers until the last one has ended.
-    _store: StoreServer,
+    store: StoreServer,
     stop: Option<Stop>,
     /// The first signal that asked for the end, and when.
     signal: Option<(Signal, Instant)>,
@@ -112,7 +112,7 @@ impl<'a> Group<'a> {
             workers,
             relay,
             relay_done: false,
-            _store: store,
+            store,
             stop: None,
             signal: None,
             at_once: false,
@@ -199,6 +199,8 @@ impl<'a> Group<'a> {
         let Some(exit) = self.workers[rank].try_reap() else { return };
         // Its pidfd stays readable for ever.
         let _ = self.watch.epoll.delete(&self.workers[rank].process);
+        // Others may wait for it to join, and it may have ended in peace.
+        self.store.rank_ended(rank, &exit.to_string());
         if !exit.success() && self.stop.is_none() {
             self.stop = Some(Stop::after_failure(Instant::now(), self.plan.grace));
         }

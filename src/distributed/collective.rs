@@ -7,6 +7,8 @@ use std::fmt;
 use smallvec::SmallVec;
 
 use super::Dtype;
+use super::origin::Origin;
+use super::ranks::list_numbers;
 use crate::error::{Error, Result};
 
 /// How elements of different ranks are combined (`torch.distributed.ReduceOp`).
@@ -131,7 +133,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    const ALL: [Kind; 12] = {
+    pub(crate) const ALL: [Kind; 12] = {
         use Kind::*;
         [
             Barrier,
@@ -195,8 +197,8 @@ impl RawBuffer {
     }
 }
 
-/// The part of a collective that all ranks have to agree on.
-#[derive(Debug, Clone, PartialEq)]
+/// The part of a collective that all ranks have to agree on, and where each has called it.
+#[derive(Debug, Clone)]
 pub(crate) struct Signature {
     pub kind: Kind,
     /// Of a reduction.
@@ -208,13 +210,25 @@ pub(crate) struct Signature {
     pub on_gpu: bool,
     /// Of this rank's input; of its output for `Scatter` and of the tensor itself for `Broadcast`.
     pub shape: SmallVec<[usize; 6]>,
+    /// Where in the program it was called; ranks may differ in that. `None` for what a peer has published.
+    pub origin: Option<Origin>,
 }
 
 impl Signature {
     /// Of a call for which only its kind and some numbers matter.
+    #[track_caller]
     pub(crate) fn of_host(kind: Kind, shape: &[usize]) -> Signature {
         let (dtype, shape) = (Dtype::U8, SmallVec::from_slice(shape));
-        Signature { kind, op: None, root: None, dtype, on_gpu: false, shape }
+        let origin = Some(Origin::here());
+        Signature { kind, op: None, root: None, dtype, on_gpu: false, shape, origin }
+    }
+
+    /// The call with its place: `barrier, called at src/main.rs:41`.
+    pub(crate) fn with_place(&self) -> String {
+        match &self.origin {
+            Some(origin) => format!("{self}, called at {origin}"),
+            None => self.to_string(),
+        }
     }
 
     /// Number of elements; of a new group's member list, its length.
@@ -246,6 +260,7 @@ impl Signature {
             dtype: *Dtype::ALL.get(usize::from(dtype))?,
             on_gpu: (place < 2).then_some(place == 1)?,
             shape: shape.into(),
+            origin: None,
         })
     }
 }
@@ -257,7 +272,7 @@ impl fmt::Display for Signature {
         match self.kind {
             Kind::Barrier => return Ok(()),
             Kind::AllocShared => return write!(f, "({} bytes)", self.numel()),
-            Kind::NewGroup => return write!(f, "(ranks {:?})", self.shape.as_slice()),
+            Kind::NewGroup => return write!(f, "(ranks [{}])", list_numbers(&self.shape)),
             _ => f.write_str("(")?,
         }
         if let Some(op) = self.op {
@@ -284,12 +299,6 @@ pub(crate) struct Collective {
     pub gpu: Option<usize>,
 }
 
-/// `rank 3`, or `ranks 0, 2, 5`.
-pub(crate) fn list_ranks(ranks: &[usize]) -> String {
-    let list = ranks.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    format!("rank{} {list}", if ranks.len() == 1 { "" } else { "s" })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -301,21 +310,23 @@ mod tests {
                 for dtype in Dtype::ALL {
                     for on_gpu in [false, true] {
                         let shape = [3usize, 4][..].into();
-                        let signature = Signature { kind, op, root: Some(1), dtype, on_gpu, shape };
-                        let back = Signature::from_code(signature.code(), Some(1), &[3, 4]);
-                        assert_eq!(back, Some(signature));
+                        let (root, origin) = (Some(1), None);
+                        let signature = Signature { kind, op, root, dtype, on_gpu, shape, origin };
+                        let back = Signature::from_code(signature.code(), root, &[3, 4]).unwrap();
+                        assert_eq!(format!("{back:?}"), format!("{signature:?}"));
                     }
                 }
             }
         }
-        assert_eq!(Signature::from_code(u32::MAX, None, &[]), None);
+        assert!(Signature::from_code(u32::MAX, None, &[]).is_none());
     }
 
     #[test]
     fn calls_are_shown_as_a_person_would_write_them() {
         let show = |kind, op, root, shape: &[usize]| {
             let (dtype, on_gpu) = (Dtype::F32, false);
-            Signature { kind, op, root, dtype, on_gpu, shape: shape.into() }.to_string()
+            let (shape, origin) = (shape.into(), None);
+            Signature { kind, op, root, dtype, on_gpu, shape, origin }.to_string()
         };
         assert_eq!(
             show(Kind::AllReduce, Some(ReduceOp::Sum), None, &[3, 4]),

@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::collective::{Collective, Pace, RawBuffer, list_ranks};
+use super::collective::{Collective, Pace, RawBuffer};
 use super::nccl::{HostAndGpu, Started};
+use super::origin::Origin;
 use super::point_to_point::{Direction, Directions, Message};
 use super::queue::{self, Queue};
+use super::ranks::{list_numbers, list_ranks};
 use super::{Deadline, Work};
 use crate::cuda::graph::{self, Executable, Participant};
 use crate::cuda::{Event, Stream};
@@ -102,6 +104,14 @@ fn span_of(name: &'static str, collective: &Collective) -> Span {
     let memory = collective.send.as_ref().or(collective.recv.as_ref());
     let bytes = memory.map_or(0, RawBuffer::nbytes);
     profiler::span_of_bytes(name, Category::Communication, bytes)
+}
+
+/// The backend of a collective, whose place is that of what it takes to make it.
+fn found<T>(collective: &Collective, make: impl FnOnce() -> T) -> T {
+    match &collective.signature.origin {
+        Some(origin) => origin.over(make),
+        None => make(),
+    }
 }
 
 impl ProcessGroup {
@@ -247,16 +257,17 @@ impl ProcessGroup {
     /// # Errors
     /// [`Error::Argument`] for an empty list, a rank that does not exist or appears twice;
     /// otherwise as any collective.
+    #[track_caller]
     pub fn new_group(&self, ranks: &[usize]) -> Result<ProcessGroup> {
         let member = self.member("new_group")?;
         let mut sorted = ranks.to_vec();
         sorted.sort_unstable();
-        let world = self.world_size();
+        let (world, given) = (self.world_size(), format!("[{}]", list_numbers(ranks)));
         let wrong = match (sorted.last(), sorted.windows(2).find(|w| w[0] == w[1])) {
             (None, _) => Some("is empty".to_owned()),
-            (_, Some(twice)) => Some(format!("{ranks:?} names rank {} twice", twice[0])),
+            (_, Some(twice)) => Some(format!("{given} names rank {} twice", twice[0])),
             (Some(&last), _) if last >= world => {
-                Some(format!("{ranks:?} names rank {last}, but the group has {world} ranks"))
+                Some(format!("{given} names rank {last}, but the group has {world} ranks"))
             }
             _ => None,
         };
@@ -268,7 +279,8 @@ impl ProcessGroup {
             graph::refuse(Stream::current(gpu)?, "a new process group", BEFORE)?;
         }
         let deadline = Deadline::after(self.timeout);
-        let backend = member.queue.run(gpu, || member.backend.new_group(&sorted, &deadline))?;
+        let backend = Origin::here()
+            .over(|| member.queue.run(gpu, || member.backend.new_group(&sorted, &deadline)))?;
         let (world_rank, timeout) = (self.inner.world_rank, self.timeout);
         Ok(match backend {
             Some(backend) => ProcessGroup::new(backend, gpu, world_rank, timeout),
@@ -358,7 +370,7 @@ impl ProcessGroup {
         let deadline = Deadline::after(self.timeout);
         queue.run(order, || {
             let _span = span_of(name, collective);
-            let (backend, pace) = (backend(&deadline)?, Pace::Foreground);
+            let (backend, pace) = (found(collective, || backend(&deadline))?, Pace::Foreground);
             let Some(gpu) = collective.gpu else { return backend.run(collective, &deadline, pace) };
             let ready = Stream::current(gpu)?.record_event()?;
             backend.start(collective, &ready, &deadline, pace, &mut || {})?.join_current_stream()
@@ -406,7 +418,7 @@ impl ProcessGroup {
         };
         queue.start(&self.inner.world_rank.to_string(), order, move || {
             let _span = span_of(name, &collective);
-            let (backend, pace) = (backend(&deadline)?, Pace::Background);
+            let (backend, pace) = (found(&collective, || backend(&deadline))?, Pace::Background);
             let Some(ready) = ready else {
                 backend.run(&collective, &deadline, pace)?;
                 then();

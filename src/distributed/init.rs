@@ -7,6 +7,8 @@ use parking_lot::Mutex;
 
 use super::group::WeakGroup;
 use super::nccl::HostAndGpu;
+use super::origin::Origin;
+use super::reminder;
 use super::shm::{self, Seat};
 use super::{Deadline, ProcessGroup, Store, WorkerEnv};
 use crate::error::{Error, Result};
@@ -16,6 +18,9 @@ use std::sync::Arc;
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(600);
 /// The environment variable that says otherwise, in seconds.
 const TIMEOUT: &str = "TORCHRS_TIMEOUT_S";
+
+/// Ranks of one host at most: each has a process, and each knows all others by a descriptor.
+const MOST_RANKS: usize = 4096;
 
 /// Options of [`init_process_group`].
 ///
@@ -59,8 +64,10 @@ static DEFAULT_GROUP: Mutex<Option<WeakGroup>> = Mutex::new(None);
 /// ```
 ///
 /// # Errors
-/// [`Error::Config`] for an environment that makes no sense or a rank that another process has too,
-/// [`Error::Timeout`] that lists who has not joined, [`Error::Store`] when the store is gone.
+/// [`Error::Config`] for an environment that makes no sense, a rank that another process has too, or ranks that
+/// are built from different versions of this library; [`Error::PeerDied`] or [`Error::Aborted`] for a rank whose
+/// process ends first; [`Error::Timeout`] that lists who has not joined, [`Error::Store`] when the store is gone.
+#[track_caller]
 pub fn init_process_group(options: InitOptions) -> Result<ProcessGroup> {
     static INSTANCES: AtomicU64 = AtomicU64::new(0);
     let mut default = DEFAULT_GROUP.lock();
@@ -79,7 +86,12 @@ pub fn init_process_group(options: InitOptions) -> Result<ProcessGroup> {
         Some(timeout) => timeout,
         None => timeout_from(std::env::var(TIMEOUT).ok())?,
     };
+    reminder::check_environment()?;
     let deadline = Deadline::after(timeout);
+    if env.world_size > MOST_RANKS {
+        let what = format!("is {}: a host has at most {MOST_RANKS} ranks", env.world_size);
+        return Err(Error::config("WORLD_SIZE", what));
+    }
     if env.local_world_size != env.world_size {
         return Err(Error::config(
             "LOCAL_WORLD_SIZE",
@@ -101,7 +113,7 @@ pub fn init_process_group(options: InitOptions) -> Result<ProcessGroup> {
         store,
         prefix: format!("group/{}/{}/{instance}", env.run_id, env.restart_count),
     };
-    let backend = HostAndGpu::new(shm::join(seat, &deadline)?);
+    let backend = Origin::here().over(|| shm::join(seat, &deadline)).map(HostAndGpu::new)?;
     let group = ProcessGroup::new(Arc::new(backend), None, env.rank, timeout);
     *default = Some(group.downgrade());
     Ok(group)

@@ -21,6 +21,7 @@
 //! }
 //! ```
 
+mod barrier;
 mod collective;
 pub mod comm_hooks;
 mod ddp;
@@ -30,9 +31,12 @@ mod group;
 mod init;
 mod nccl;
 mod objects;
+mod origin;
 mod point_to_point;
 mod prepared;
 mod queue;
+mod ranks;
+mod reminder;
 mod shared_buffer;
 mod shm;
 pub mod store;
@@ -47,6 +51,7 @@ pub use env::WorkerEnv;
 pub use group::{ProcessGroup, abort};
 pub use init::{InitOptions, default_group, init_process_group, is_initialized};
 pub use point_to_point::P2POp;
+pub use ranks::list_ranks;
 pub use shared_buffer::{SharedBuffer, SharedSlice};
 pub use store::{Store, StoreServer};
 pub(crate) use sync_batch_norm::sync_batch_norm;
@@ -54,6 +59,8 @@ pub use work::Work;
 
 use crate::tensor::Dtype;
 
+#[cfg(test)]
+mod peer_tests;
 #[cfg(test)]
 mod point_to_point_tests;
 #[cfg(test)]

@@ -9,7 +9,8 @@ use parking_lot::Mutex;
 
 use super::collective::Kind;
 use super::nccl::HostAndGpu;
-use super::prepared::{Output, Prepared, input};
+use super::origin::Origin;
+use super::prepared::{Output, Prepared, message};
 use super::queue::Queue;
 use super::{Deadline, ProcessGroup, Work};
 use crate::Tensor;
@@ -145,6 +146,7 @@ impl ProcessGroup {
     /// [`Error::Argument`] for a rank that is not another one of the group; [`Error::Mismatch`] on both
     /// ranks when their tensors differ in dtype, shape or kind of device; as for a collective
     /// [`Error::PeerDied`], [`Error::Aborted`] or [`Error::Timeout`], which end the group.
+    #[track_caller]
     pub fn send(&self, tensor: &Tensor, dst: usize, tag: u32) -> Result<()> {
         self.run_message("send", &self.outgoing("send", tensor, dst, tag)?)
     }
@@ -170,6 +172,7 @@ impl ProcessGroup {
     ///
     /// # Errors
     /// As [`send`](Self::send); [`Error::Argument`] for an expanded view.
+    #[track_caller]
     pub fn recv(&self, tensor: &Tensor, src: usize, tag: u32) -> Result<()> {
         let message = self.incoming("recv", tensor, src, tag)?;
         self.run_message("recv", &message)?;
@@ -197,6 +200,7 @@ impl ProcessGroup {
     ///
     /// # Errors
     /// As [`send`](Self::send); those that concern the other rank come from the [`Work`].
+    #[track_caller]
     pub fn isend(&self, tensor: &Tensor, dst: usize, tag: u32) -> Result<Work> {
         self.start_message("isend", self.outgoing("isend", tensor, dst, tag)?)
     }
@@ -222,6 +226,7 @@ impl ProcessGroup {
     ///
     /// # Errors
     /// As [`recv`](Self::recv); those that concern the other rank come from the [`Work`].
+    #[track_caller]
     pub fn irecv(&self, tensor: &Tensor, src: usize, tag: u32) -> Result<Work> {
         self.start_message("irecv", self.incoming("irecv", tensor, src, tag)?)
     }
@@ -250,21 +255,25 @@ impl ProcessGroup {
     /// # Errors
     /// As [`isend`](Self::isend) and [`irecv`](Self::irecv); nothing is started where an argument is
     /// wrong.
+    #[track_caller]
     pub fn batch_isend_irecv(&self, ops: &[P2POp]) -> Result<Vec<Work>> {
         const CALL: &str = "batch_isend_irecv";
         let check = |op: &P2POp| match op.sends {
             true => Ok(("isend", self.outgoing(CALL, &op.tensor, op.peer, op.tag)?)),
             false => Ok(("irecv", self.incoming(CALL, &op.tensor, op.peer, op.tag)?)),
         };
-        let messages = ops.iter().map(check).collect::<Result<Vec<_>>>()?;
+        let messages = ops.iter().map(check);
+        let messages = Origin::here().over(|| messages.collect::<Result<Vec<_>>>())?;
         messages.into_iter().map(|(name, message)| self.start_message(name, message)).collect()
     }
 
+    #[track_caller]
     fn outgoing(&self, call: &str, tensor: &Tensor, dst: usize, tag: u32) -> Result<Message> {
         let ends = self.ends(call, "dst", dst, true)?;
-        self.message(call, ends, tag, tensor, || Ok((Some(input(tensor)), None)))
+        self.message(call, ends, tag, tensor, || Ok((Some(message(tensor)), None)))
     }
 
+    #[track_caller]
     fn incoming(&self, call: &str, tensor: &Tensor, src: usize, tag: u32) -> Result<Message> {
         let ends = self.ends(call, "src", src, false)?;
         let output = || Ok((None, Some(Output::new(call, "tensor", tensor)?)));
@@ -272,6 +281,7 @@ impl ProcessGroup {
     }
 
     /// A message that may be started. A graph would start it without anybody who looks after it.
+    #[track_caller]
     fn message(
         &self,
         call: &str,

@@ -3,8 +3,9 @@
 use smallvec::SmallVec;
 
 use super::collective::{Collective, Kind, RawBuffer, ReduceOp, Signature};
+use super::origin::Origin;
 use crate::Tensor;
-use crate::autograd::no_grad;
+use crate::autograd::{is_grad_enabled, no_grad};
 use crate::cuda::Stream;
 use crate::error::{Error, Result};
 
@@ -27,6 +28,7 @@ pub(super) struct Output {
 impl Output {
     /// For a tensor of which every element is written.
     pub(super) fn new(call: &str, argument: &str, tensor: &Tensor) -> Result<Self> {
+        check_history(call, argument, tensor)?;
         let repeats = |(&size, &stride): (&usize, &isize)| size > 1 && stride == 0;
         if tensor.shape().iter().zip(tensor.strides()).any(repeats) {
             let what = format!(
@@ -71,11 +73,40 @@ fn raw(tensor: &Tensor) -> RawBuffer {
     RawBuffer { ptr: tensor.device_ptr(), len: tensor.numel(), dtype: tensor.dtype() }
 }
 
-pub(super) fn input(tensor: &Tensor) -> Tensor {
+/// What a collective reads.
+pub(super) fn input(call: &str, argument: &str, tensor: &Tensor) -> Result<Tensor> {
+    check_history(call, argument, tensor)?;
+    Ok(message(tensor))
+}
+
+/// What a message to another rank reads. A stage of a model sends its results on and gets their gradients
+/// back as other messages: that their history ends here is meant.
+pub(super) fn message(tensor: &Tensor) -> Tensor {
     no_grad(|| tensor.detach().contiguous())
 }
 
+/// What plain collectives give has no history: a gradient would end there without a word.
+///
+/// # Errors
+/// [`Error::Argument`] where one is to flow through the tensor.
+pub(super) fn check_history(call: &str, argument: &str, tensor: &Tensor) -> Result<()> {
+    if !is_grad_enabled() || !tensor.requires_grad() {
+        return Ok(());
+    }
+    let what = match tensor.grad_fn() {
+        Some(node) => format!("has history (grad_fn `{}`)", node.name()),
+        None => "is a leaf that requires a gradient".to_owned(),
+    };
+    let what = format!(
+        "{what}, and no gradient passes through this call: use the form of it in \
+         `distributed::functional`, or, where none is to flow, `detach()` or `no_grad`"
+    );
+    Err(Error::argument(call, argument, what))
+}
+
 impl Prepared {
+    /// The caller is where the program calls it.
+    #[track_caller]
     pub(super) fn new(
         kind: Kind,
         op: Option<ReduceOp>,
@@ -87,7 +118,8 @@ impl Prepared {
         let shape = SmallVec::from_slice(described.shape());
         let gpu = described.device().gpu();
         let (dtype, on_gpu) = (described.dtype(), gpu.is_some());
-        let signature = Signature { kind, op, root, dtype, on_gpu, shape };
+        let origin = Some(Origin::here());
+        let signature = Signature { kind, op, root, dtype, on_gpu, shape, origin };
         let recv = output.as_ref().map(Output::raw);
         let send = input.as_ref().map(raw).or(recv.filter(|_| kind == Kind::AllReduce));
         Prepared { collective: Collective { signature, send, recv, gpu }, input, output }

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use super::collective::{Collective, Kind, RawBuffer, ReduceOp, Signature};
+use super::origin::Origin;
 use super::shm::Segment;
 use super::{Dtype, ProcessGroup, Work};
 use crate::Tensor;
@@ -199,9 +200,12 @@ impl ProcessGroup {
     /// # Errors
     /// [`Error::Mismatch`] when the sizes differ, [`Error::Os`] when there is no memory or
     /// descriptor left; otherwise as any collective.
+    #[track_caller]
     pub fn alloc_shared(&self, nbytes: usize) -> Result<SharedBuffer> {
-        let segment = self.in_turn("alloc_shared", None, |backend, deadline| {
-            backend.alloc_shared(nbytes, deadline)
+        let segment = Origin::here().over(|| {
+            self.in_turn("alloc_shared", None, |backend, deadline| {
+                backend.alloc_shared(nbytes, deadline)
+            })
         })?;
         Ok(SharedBuffer { segment })
     }
@@ -225,6 +229,7 @@ impl ProcessGroup {
     ///
     /// # Errors
     /// As [`alloc_shared`](Self::alloc_shared).
+    #[track_caller]
     pub fn empty_shared(&self, shape: &[usize], dtype: Dtype) -> Result<Tensor> {
         let nbytes = shape.iter().try_fold(dtype.size(), |n, &d| n.checked_mul(d));
         let nbytes = nbytes.ok_or_else(|| {
@@ -254,6 +259,7 @@ impl ProcessGroup {
     ///
     /// # Errors
     /// [`Error::Dtype`] when `op` is not defined for the dtype; otherwise as any collective.
+    #[track_caller]
     pub fn all_reduce_raw(&self, slice: SharedSlice, op: ReduceOp) -> Result<Work> {
         op.check("all_reduce", slice.dtype)?;
         let of_host = Signature::of_host(Kind::AllReduce, &[slice.len]);

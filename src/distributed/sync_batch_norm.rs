@@ -14,6 +14,7 @@
 
 use smallvec::smallvec;
 
+use super::origin::Origin;
 use super::{ProcessGroup, ReduceOp};
 use crate::autograd::{no_grad, record};
 use crate::error::throw;
@@ -24,7 +25,8 @@ use crate::{Dtype, Tensor};
 #[track_caller]
 fn rank_sum(tensor: &Tensor, group: &ProcessGroup) -> Tensor {
     let total = no_grad(|| tensor.clone_contiguous());
-    if let Err(error) = group.all_reduce(&total, ReduceOp::Sum) {
+    let origin = Origin::named("SyncBatchNorm");
+    if let Err(error) = origin.over(|| group.all_reduce(&total, ReduceOp::Sum)) {
         throw(error);
     }
     record("rank_sum", &[tensor], total, |_| {

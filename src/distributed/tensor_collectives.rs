@@ -5,8 +5,8 @@
 //! caller's current stream has so far, and what the caller puts there later waits for it. The host goes on as soon
 //! as all ranks have made the same call.
 
-use super::collective::{Collective, Kind, ReduceOp, Signature};
-use super::prepared::{Output, Prepared, input};
+use super::collective::{Kind, ReduceOp};
+use super::prepared::{Output, Prepared, check_history, input, message};
 use super::{ProcessGroup, Work};
 use crate::Tensor;
 use crate::autograd::no_grad;
@@ -33,9 +33,11 @@ impl ProcessGroup {
     ///
     /// # Errors
     /// [`Error::Dtype`] when `op` is not defined for the dtype, [`Error::Argument`] on a rank that
-    /// is not a member or for an expanded view: before anything is sent. Then [`Error::Mismatch`]
+    /// is not a member, for an expanded view, or for a tensor that requires a gradient while gradients are
+    /// recorded (see [`functional`](super::functional)): before anything is sent. Then [`Error::Mismatch`]
     /// when the ranks disagree, [`Error::PeerDied`], [`Error::Aborted`] or [`Error::Timeout`] when
     /// not all take part.
+    #[track_caller]
     pub fn all_reduce(&self, tensor: &Tensor, op: ReduceOp) -> Result<()> {
         self.call(self.prepare_all_reduce(tensor, op)?)
     }
@@ -58,11 +60,13 @@ impl ProcessGroup {
     ///
     /// # Errors
     /// As [`all_reduce`](Self::all_reduce); those that concern other ranks come from the [`Work`].
+    #[track_caller]
     pub fn all_reduce_async(&self, tensor: &Tensor, op: ReduceOp) -> Result<Work> {
         self.background(self.prepare_all_reduce(tensor, op)?)
     }
 
     /// [`all_reduce`](Self::all_reduce) with a name of its own in profiles.
+    #[track_caller]
     pub(super) fn all_reduce_bucket(&self, bucket: &Tensor, op: ReduceOp) -> Result<()> {
         let prepared = self.prepare_all_reduce(bucket, op)?;
         self.run(BUCKET, &prepared.collective)?;
@@ -71,11 +75,13 @@ impl ProcessGroup {
     }
 
     /// [`all_reduce_async`](Self::all_reduce_async) with a name of its own in profiles.
+    #[track_caller]
     pub(super) fn all_reduce_bucket_async(&self, bucket: &Tensor, op: ReduceOp) -> Result<Work> {
         let prepared = self.prepare_all_reduce(bucket, op)?;
         self.start(BUCKET, prepared.collective.clone(), move || prepared.finish_in_background())
     }
 
+    #[track_caller]
     fn prepare_all_reduce(&self, tensor: &Tensor, op: ReduceOp) -> Result<Prepared> {
         self.check_member("all_reduce")?;
         op.check("all_reduce", tensor.dtype())?;
@@ -102,6 +108,7 @@ impl ProcessGroup {
     /// # Errors
     /// [`Error::Argument`] when there is no such root; otherwise as
     /// [`all_reduce`](Self::all_reduce).
+    #[track_caller]
     pub fn broadcast(&self, tensor: &Tensor, root: usize) -> Result<()> {
         self.call(self.prepare_broadcast(tensor, root)?)
     }
@@ -124,14 +131,16 @@ impl ProcessGroup {
     ///
     /// # Errors
     /// As [`broadcast`](Self::broadcast).
+    #[track_caller]
     pub fn broadcast_async(&self, tensor: &Tensor, root: usize) -> Result<Work> {
         self.background(self.prepare_broadcast(tensor, root)?)
     }
 
+    #[track_caller]
     fn prepare_broadcast(&self, tensor: &Tensor, root: usize) -> Result<Prepared> {
         let is_root = self.check_root("broadcast", root)?;
         let (input, output) = match is_root {
-            true => (Some(input(tensor)), None),
+            true => (Some(input("broadcast", "tensor", tensor)?), None),
             false => (None, Some(Output::new("broadcast", "tensor", tensor)?)),
         };
         Ok(Prepared::new(Kind::Broadcast, None, Some(root), tensor, input, output))
@@ -156,6 +165,7 @@ impl ProcessGroup {
     ///
     /// # Errors
     /// As [`all_reduce`](Self::all_reduce) and [`broadcast`](Self::broadcast).
+    #[track_caller]
     pub fn reduce(&self, tensor: &Tensor, root: usize, op: ReduceOp) -> Result<()> {
         self.call(self.prepare_reduce(tensor, root, op)?)
     }
@@ -177,15 +187,17 @@ impl ProcessGroup {
     ///
     /// # Errors
     /// As [`reduce`](Self::reduce).
+    #[track_caller]
     pub fn reduce_async(&self, tensor: &Tensor, root: usize, op: ReduceOp) -> Result<Work> {
         self.background(self.prepare_reduce(tensor, root, op)?)
     }
 
+    #[track_caller]
     fn prepare_reduce(&self, tensor: &Tensor, root: usize, op: ReduceOp) -> Result<Prepared> {
         let is_root = self.check_root("reduce", root)?;
         op.check("reduce", tensor.dtype())?;
         let output = if is_root { Some(Output::new("reduce", "tensor", tensor)?) } else { None };
-        let input = Some(input(tensor));
+        let input = Some(input("reduce", "tensor", tensor)?);
         Ok(Prepared::new(Kind::Reduce, Some(op), Some(root), tensor, input, output))
     }
 
@@ -207,7 +219,9 @@ impl ProcessGroup {
     ///
     /// # Errors
     /// As [`all_reduce`](Self::all_reduce).
+    #[track_caller]
     pub fn all_gather(&self, tensor: &Tensor) -> Result<Vec<Tensor>> {
+        check_history("all_gather", "tensor", tensor)?;
         let (flat, parts) = self.room_for_all(tensor);
         self.all_gather_into_tensor(&flat, tensor)?;
         Ok(parts)
@@ -234,6 +248,7 @@ impl ProcessGroup {
     /// # Errors
     /// [`Error::Argument`] when `output` has another number of elements, [`Error::Dtype`] when it
     /// has another dtype; otherwise as [`all_reduce`](Self::all_reduce).
+    #[track_caller]
     pub fn all_gather_into_tensor(&self, output: &Tensor, tensor: &Tensor) -> Result<()> {
         self.call(self.prepare_all_gather(output, tensor)?)
     }
@@ -256,10 +271,12 @@ impl ProcessGroup {
     ///
     /// # Errors
     /// As [`all_gather_into_tensor`](Self::all_gather_into_tensor).
+    #[track_caller]
     pub fn all_gather_into_tensor_async(&self, output: &Tensor, tensor: &Tensor) -> Result<Work> {
         self.background(self.prepare_all_gather(output, tensor)?)
     }
 
+    #[track_caller]
     fn prepare_all_gather(&self, output: &Tensor, tensor: &Tensor) -> Result<Prepared> {
         const CALL: &str = "all_gather_into_tensor";
         self.check_member(CALL)?;
@@ -268,7 +285,7 @@ impl ProcessGroup {
             return Err(self.uneven(CALL, "output", output, "tensor", tensor));
         }
         let output = Output::new(CALL, "output", output)?;
-        let input = Some(input(tensor));
+        let input = Some(input(CALL, "tensor", tensor)?);
         Ok(Prepared::new(Kind::AllGather, None, None, tensor, input, Some(output)))
     }
 
@@ -292,6 +309,7 @@ impl ProcessGroup {
     /// # Errors
     /// [`Error::Argument`] unless there is one input per rank, each of the output's shape and
     /// dtype; otherwise as [`all_reduce`](Self::all_reduce).
+    #[track_caller]
     pub fn reduce_scatter(&self, output: &Tensor, inputs: &[Tensor], op: ReduceOp) -> Result<()> {
         self.check_member("reduce_scatter")?;
         let flat = self.concatenate("reduce_scatter", output, inputs)?;
@@ -318,6 +336,7 @@ impl ProcessGroup {
     /// # Errors
     /// [`Error::Argument`] when `input` has another number of elements; otherwise as
     /// [`all_reduce`](Self::all_reduce).
+    #[track_caller]
     pub fn reduce_scatter_tensor(
         &self,
         output: &Tensor,
@@ -344,6 +363,7 @@ impl ProcessGroup {
     ///
     /// # Errors
     /// As [`reduce_scatter_tensor`](Self::reduce_scatter_tensor).
+    #[track_caller]
     pub fn reduce_scatter_tensor_async(
         &self,
         output: &Tensor,
@@ -353,6 +373,7 @@ impl ProcessGroup {
         self.background(self.prepare_reduce_scatter(output, input, op)?)
     }
 
+    #[track_caller]
     fn prepare_reduce_scatter(
         &self,
         output: &Tensor,
@@ -367,7 +388,7 @@ impl ProcessGroup {
             return Err(self.uneven(CALL, "input", tensor, "output", output));
         }
         let output = Output::new(CALL, "output", output)?;
-        let input = Some(input(tensor));
+        let input = Some(input(CALL, "input", tensor)?);
         Ok(Prepared::new(Kind::ReduceScatter, Some(op), None, tensor, input, Some(output)))
     }
 
@@ -392,6 +413,7 @@ impl ProcessGroup {
     ///
     /// # Errors
     /// As [`broadcast`](Self::broadcast).
+    #[track_caller]
     pub fn gather(&self, tensor: &Tensor, root: usize) -> Result<Option<Vec<Tensor>>> {
         let is_root = self.check_root("gather", root)?;
         let (output, parts) = match is_root {
@@ -401,7 +423,7 @@ impl ProcessGroup {
             }
             false => (None, None),
         };
-        let input = Some(input(tensor));
+        let input = Some(input("gather", "tensor", tensor)?);
         self.call(Prepared::new(Kind::Gather, None, Some(root), tensor, input, output))?;
         Ok(parts)
     }
@@ -426,6 +448,7 @@ impl ProcessGroup {
     /// # Errors
     /// [`Error::Argument`] unless the root, and only it, gives one input per rank, each of the
     /// output's shape and dtype; otherwise as [`broadcast`](Self::broadcast).
+    #[track_caller]
     pub fn scatter(&self, output: &Tensor, inputs: Option<&[Tensor]>, root: usize) -> Result<()> {
         let is_root = self.check_root("scatter", root)?;
         let input = match inputs {
@@ -461,6 +484,7 @@ impl ProcessGroup {
     /// # Errors
     /// [`Error::Argument`] when dimension 0 is not divisible by the world size or `output` has
     /// another number of elements; otherwise as [`all_reduce`](Self::all_reduce).
+    #[track_caller]
     pub fn all_to_all_single(&self, output: &Tensor, input: &Tensor) -> Result<()> {
         self.call(self.prepare_all_to_all(output, input)?)
     }
@@ -483,10 +507,12 @@ impl ProcessGroup {
     ///
     /// # Errors
     /// As [`all_to_all_single`](Self::all_to_all_single).
+    #[track_caller]
     pub fn all_to_all_single_async(&self, output: &Tensor, input: &Tensor) -> Result<Work> {
         self.background(self.prepare_all_to_all(output, input)?)
     }
 
+    #[track_caller]
     fn prepare_all_to_all(&self, output: &Tensor, tensor: &Tensor) -> Result<Prepared> {
         const CALL: &str = "all_to_all_single";
         self.check_member(CALL)?;
@@ -508,60 +534,14 @@ impl ProcessGroup {
             return Err(Error::argument(CALL, "output", what));
         }
         let output = Output::new(CALL, "output", output)?;
+        check_history(CALL, "input", tensor)?;
         // In place, a part would be overwritten before its receiver has read it.
         let overlaps = output.written.storage().ptr_eq(tensor.storage());
-        let input = if overlaps { tensor.empty_like() } else { input(tensor) };
+        let input = if overlaps { tensor.empty_like() } else { message(tensor) };
         if overlaps {
             no_grad(|| input.copy_(&tensor.detach()));
         }
         Ok(Prepared::new(Kind::AllToAll, None, None, tensor, Some(input), Some(output)))
-    }
-
-    /// Returns when all ranks have called it (`torch.distributed.barrier`). Work on GPUs may go on.
-    ///
-    /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/distributed/two_ranks.rs"));
-    /// use std::time::Duration;
-    /// use torchrs::distributed::Store;
-    /// # fn main() -> torchrs::Result<()> {
-    /// # two_ranks(|group| {
-    /// let store = Store::from_env(Duration::from_secs(60))?;
-    /// if group.rank() == 1 {
-    ///     store.set("ready", b"yes")?;
-    /// }
-    /// group.barrier()?;
-    /// assert_eq!(store.try_get("ready")?.as_deref(), Some(&b"yes"[..]));
-    /// # Ok(())
-    /// # })
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// As [`all_reduce`](Self::all_reduce).
-    pub fn barrier(&self) -> Result<()> {
-        self.run(Kind::Barrier.name(), &barrier())
-    }
-
-    /// [`barrier`](Self::barrier) in the background, behind what was started before.
-    ///
-    /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/distributed/two_ranks.rs"));
-    /// use torchrs::{Tensor, distributed::ReduceOp};
-    /// # fn main() -> torchrs::Result<()> {
-    /// # two_ranks(|group| {
-    /// let x = Tensor::from([group.rank() as f32 + 1.0]);
-    /// let sum = group.all_reduce_async(&x, ReduceOp::Sum)?;
-    /// group.barrier_async()?.wait()?;
-    /// assert!(sum.is_completed() && x.item() == 3.0);
-    /// # Ok(())
-    /// # })
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// As [`all_reduce`](Self::all_reduce).
-    pub fn barrier_async(&self) -> Result<Work> {
-        self.start(Kind::Barrier.name(), barrier(), || {})
     }
 
     fn call(&self, prepared: Prepared) -> Result<()> {
@@ -576,7 +556,7 @@ impl ProcessGroup {
     }
 
     /// Whether this rank is the root; an error when there is no such root.
-    fn check_root(&self, call: &str, root: usize) -> Result<bool> {
+    pub(super) fn check_root(&self, call: &str, root: usize) -> Result<bool> {
         self.check_member(call)?;
         let world = self.world_size();
         if root >= world {
@@ -602,6 +582,7 @@ impl ProcessGroup {
             return Err(Error::argument(call, "inputs", what));
         }
         for (rank, input) in inputs.iter().enumerate() {
+            check_history(call, "inputs", input)?;
             alike_device(call, rank, output, input)?;
             if input.shape() != output.shape() || input.dtype() != output.dtype() {
                 let what = format!(
@@ -664,9 +645,4 @@ fn alike_device(call: &str, rank: usize, output: &Tensor, input: &Tensor) -> Res
     let (there, here) = (input.device(), output.device());
     let what = format!("the one for rank {rank} is on {there}, but the output is on {here}");
     Err(Error::argument(call, "inputs", what))
-}
-
-fn barrier() -> Collective {
-    let signature = Signature::of_host(Kind::Barrier, &[]);
-    Collective { signature, send: None, recv: None, gpu: None }
 }

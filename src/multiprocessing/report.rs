@@ -99,7 +99,8 @@ pub struct ErrorRecord {
     /// Process id.
     #[serde(default)]
     pub pid: u32,
-    /// The rank whose death this failure follows from.
+    /// The rank from whose failure this one follows, if it is known: the one that died, or that aborted the
+    /// process group.
     #[serde(default)]
     pub caused_by_rank: Option<usize>,
 }
@@ -165,7 +166,10 @@ impl ErrorRecord {
                 self.kind = Kind::PeerDied;
                 self.caused_by_rank = Some(*rank);
             }
-            Some(Error::Aborted(_)) => self.kind = Kind::Aborted,
+            Some(error @ Error::Aborted(_)) => {
+                self.kind = Kind::Aborted;
+                self.caused_by_rank = error.culprit().filter(|rank| self.rank != Some(*rank));
+            }
             _ => {}
         }
         self
@@ -408,7 +412,7 @@ fn leave(record: ErrorRecord) {
 }
 
 /// A line on standard error, if somebody still listens there: `eprintln!` would panic.
-pub(super) fn say(line: &str) {
+pub(crate) fn say(line: &str) {
     let _ = writeln!(io::stderr(), "{line}");
 }
 
@@ -479,6 +483,26 @@ mod tests {
         assert_eq!(back, record);
         assert_eq!((back.kind, back.caused_by_rank), (Kind::PeerDied, Some(3)));
         assert!(back.kind.is_consequence());
+    }
+
+    #[test]
+    fn an_abort_is_the_fault_of_whom_it_names() {
+        let of = |text: &str| {
+            let error = Error::Aborted(text.into());
+            let record = ErrorRecord::new(Kind::Error, String::new(), String::new());
+            let record = ErrorRecord { rank: Some(1), ..record }.caused_by(Some(&error));
+            assert_eq!(record.kind, Kind::Aborted);
+            record.caused_by_rank
+        };
+        assert_eq!(
+            of("by rank 3: timed out after 60.0 s: rank 3 was in barrier; rank 1 ..."),
+            Some(3)
+        );
+        assert_eq!(of("rank 12 timed out: rank 12 was waiting"), Some(12));
+        assert_eq!(of("rank 2 has left the process group after collective 4, but"), Some(2));
+        // A rank's own words for what it was at are no accusation.
+        assert_eq!(of("rank 1 was waiting in collective 2"), None);
+        assert_eq!(of("the group is gone"), None);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use parking_lot::Mutex;
 
 use crate::amp::Suspended;
 use crate::cuda::{Event, Priority, Stream, StreamGuard};
+use crate::distributed::origin::Origin;
 use crate::distributed::{ProcessGroup, Work};
 use crate::error::{Error, Result, catch};
 use crate::{Device, Tensor, no_grad};
@@ -37,6 +38,8 @@ pub struct GradBucket {
     pub(super) buffer: Tensor,
     /// Parameters and where their gradients begin in the buffer.
     pub(super) members: Arc<Vec<(Tensor, usize)>>,
+    /// What messages call it.
+    pub(super) origin: Origin,
 }
 
 impl GradBucket {
@@ -251,7 +254,8 @@ impl Registered {
             };
             let _f32 = Suspended::new();
             no_grad(|| {
-                let result = self.hook.lock().reduce(bucket, group)?;
+                let reduce = || self.hook.lock().reduce(bucket, group);
+                let result = bucket.origin.over(reduce)?;
                 check(bucket, &result)?;
                 if result.device_ptr() != bucket.buffer.device_ptr() {
                     bucket.buffer.copy_(&result);

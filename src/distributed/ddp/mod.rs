@@ -17,6 +17,7 @@ use reducer::Reducer;
 use verify::{broadcast_all, verify};
 
 use super::ProcessGroup;
+use super::origin::Origin;
 use crate::Tensor;
 use crate::autograd::HookHandle;
 use crate::error::Result;
@@ -120,7 +121,7 @@ impl<M: Module> DistributedDataParallel<M> {
     /// torchrs::manual_seed(group.rank() as u64);
     /// let model = DistributedDataParallel::new(nn::Linear::new(2, 2), &group)?;
     /// // All have rank 0's parameters now.
-    /// let weights = group.all_gather(&model.weight)?;
+    /// let weights = group.all_gather(&model.weight.detach())?;
     /// assert!(weights[0].equal(&weights[1]));
     /// # Ok(())
     /// # })
@@ -130,6 +131,7 @@ impl<M: Module> DistributedDataParallel<M> {
     /// # Errors
     /// [`Error::Mismatch`](crate::Error::Mismatch), on all ranks, naming the first parameter or
     /// buffer that differs in name, shape or dtype between ranks.
+    #[track_caller]
     pub fn new(module: M, group: &ProcessGroup) -> Result<Self> {
         Self::with_options(module, group, &DdpOptions::default())
     }
@@ -153,7 +155,12 @@ impl<M: Module> DistributedDataParallel<M> {
     ///
     /// # Errors
     /// As [`new`](Self::new).
+    #[track_caller]
     pub fn with_options(module: M, group: &ProcessGroup, options: &DdpOptions) -> Result<Self> {
+        Origin::here().over(|| Self::wrap(module, group, options))
+    }
+
+    fn wrap(module: M, group: &ProcessGroup, options: &DdpOptions) -> Result<Self> {
         if group.world_size() == 1 {
             return Ok(DistributedDataParallel { module, reducer: None, hooks: Vec::new() });
         }

@@ -15,6 +15,8 @@ use super::buckets::Plan;
 use super::hook::{CommHook, GradBucket, Registered};
 use super::verify::broadcast_all;
 use crate::autograd::{HookHandle, queue_callback};
+use crate::distributed::origin::Origin;
+use crate::distributed::ranks::join_some;
 use crate::distributed::{ProcessGroup, ReduceOp, Work};
 use crate::error::{Error, Result, throw};
 use crate::profiler::{self, Category};
@@ -45,6 +47,8 @@ struct Bucket {
     flat: Tensor,
     /// Parameters and their places.
     members: Arc<Vec<(Tensor, usize)>>,
+    /// What messages call it.
+    origin: Origin,
 }
 
 /// One backward pass's progress.
@@ -72,7 +76,7 @@ impl Reducer {
         let plans = options.plan(&params);
         let mut bucket_of = vec![0; params.len()];
         let mut views: Vec<Option<Tensor>> = vec![None; params.len()];
-        let mut buckets = Vec::with_capacity(plans.len());
+        let (mut buckets, count) = (Vec::with_capacity(plans.len()), plans.len());
         for (b, Plan { kind: (dtype, device), members, numel }) in plans.into_iter().enumerate() {
             let flat = match device {
                 Device::Cpu => group.empty_shared(&[numel], dtype)?,
@@ -83,8 +87,13 @@ impl Reducer {
                 bucket_of[i] = b;
                 views[i] = Some(view_into(&flat, start, &params[i]));
             }
+            let own = join_some(members.iter().map(|&(i, _)| format!("`{}`", names[i])), ", ");
+            let origin = Origin::named(format!(
+                "DistributedDataParallel's bucket {} of {count}, the gradients of {own}",
+                b + 1
+            ));
             let members = members.into_iter().map(|(i, start)| (params[i].clone(), start));
-            buckets.push(Bucket { flat, members: Arc::new(members.collect()) });
+            buckets.push(Bucket { flat, members: Arc::new(members.collect()), origin });
         }
         let views = views.into_iter().map(|v| v.expect("every parameter is in a bucket")).collect();
         Ok(Arc::new(Reducer {
@@ -114,28 +123,31 @@ impl Reducer {
 
     /// Starts to reduce a bucket while backward goes on.
     fn start(&self, index: usize) -> Result<Work> {
+        let Bucket { flat, origin, .. } = &self.buckets[index];
         match self.hook.get() {
             Some(hook) => hook.start(&self.group, self.bucket(index)),
-            None => self.group.all_reduce_bucket_async(&self.buckets[index].flat, ReduceOp::Avg),
+            None => origin.over(|| self.group.all_reduce_bucket_async(flat, ReduceOp::Avg)),
         }
     }
 
     /// Reduces a bucket here.
     fn call(&self, index: usize) -> Result<()> {
+        let Bucket { flat, origin, .. } = &self.buckets[index];
         match self.hook.get() {
             Some(hook) => hook.call(&self.group, &self.bucket(index)),
-            None => self.group.all_reduce_bucket(&self.buckets[index].flat, ReduceOp::Avg),
+            None => origin.over(|| self.group.all_reduce_bucket(flat, ReduceOp::Avg)),
         }
     }
 
     /// A bucket as hooks get it.
     fn bucket(&self, index: usize) -> GradBucket {
-        let Bucket { flat, members } = &self.buckets[index];
+        let Bucket { flat, members, origin } = &self.buckets[index];
         GradBucket {
             index,
             is_last: index + 1 == self.buckets.len(),
             buffer: flat.clone(),
             members: members.clone(),
+            origin: origin.clone(),
         }
     }
 
@@ -211,12 +223,11 @@ impl Reducer {
         state.running = false;
         let unused: Vec<usize> = (0..self.params.len()).filter(|&i| !state.ready[i]).collect();
         if !unused.is_empty() && !self.find_unused {
-            let names: Vec<&str> = unused.iter().map(|&i| self.names[i].as_str()).collect();
+            let names = join_some(unused.iter().map(|&i| &self.names[i]), ", ");
             let error = Error::Autograd(format!(
-                "DistributedDataParallel: no gradient reached {} parameter(s): {}; if they are \
+                "DistributedDataParallel: no gradient reached {} parameter(s): {names}; if they are \
                  meant to be unused in some steps, set `find_unused_parameters`",
-                names.len(),
-                names.join(", ")
+                unused.len()
             ));
             self.group.abort(&error.to_string());
             throw(error);
@@ -238,10 +249,10 @@ impl Reducer {
         let last = self.buckets.len().checked_sub(1).map_or(Ok(()), |last| self.call(last));
         // They ran before it: the first error is the cause of later ones.
         let earlier = works.iter().try_for_each(Work::wait);
-        let synced = earlier
-            .and(last)
-            .and_then(|()| self.settle_unused(&ready))
-            .and_then(|()| broadcast_all(&self.group, &self.buffers));
+        let synced = earlier.and(last).and_then(|()| self.settle_unused(&ready)).and_then(|()| {
+            let origin = Origin::named("DistributedDataParallel's buffers, after backward");
+            origin.over(|| broadcast_all(&self.group, &self.buffers))
+        });
         synced.unwrap_or_else(|error| throw(error));
     }
 
@@ -252,7 +263,8 @@ impl Reducer {
             return Ok(());
         }
         let used = Tensor::from_slice(ready, [ready.len()]).to_dtype(Dtype::U8);
-        self.group.all_reduce(&used, ReduceOp::Max)?;
+        let origin = Origin::named("DistributedDataParallel's list of parameters in use");
+        origin.over(|| self.group.all_reduce(&used, ReduceOp::Max))?;
         for (i, used) in used.to_vec::<u8>().into_iter().enumerate() {
             if used == 1 && !ready[i] {
                 self.params[i].set_grad(Some(self.views[i].clone()));

@@ -103,7 +103,8 @@ mod tests {
 
     fn calls(kind: Kind, op: Option<ReduceOp>, dtype: Dtype, shape: &[usize]) -> Result<Vec<Call>> {
         let shape = shape.into();
-        let signature = Signature { kind, op, root: Some(0), dtype, on_gpu: true, shape };
+        let signature =
+            Signature { kind, op, root: Some(0), dtype, on_gpu: true, shape, origin: None };
         let buffer = |ptr: usize| Some(RawBuffer { ptr: ptr as *mut u8, len: 0, dtype });
         let (send, recv) = (buffer(0x1000), buffer(0x2000));
         of(&Collective { signature, send, recv, gpu: Some(0) }, 1, 2)

@@ -13,6 +13,7 @@ use super::link::Link;
 use super::watchdog;
 use crate::cuda::{Event, Priority, Stream};
 use crate::distributed::Deadline;
+use crate::distributed::reminder::Reminder;
 use crate::error::Result;
 
 /// How often a wait looks.
@@ -34,6 +35,8 @@ struct InFlight {
     /// Counts anew when nothing is before it any more.
     deadline: Deadline,
     call: String,
+    /// Of the first in the lane.
+    reminder: Reminder,
 }
 
 /// All lanes.
@@ -90,7 +93,8 @@ impl Lane {
         call: String,
     ) {
         let (link, done) = (link.clone(), done.clone());
-        self.in_flight.lock().push_back(InFlight { link, done, deadline, call });
+        let reminder = Reminder::new();
+        self.in_flight.lock().push_back(InFlight { link, done, deadline, call, reminder });
         watchdog::wake();
     }
 
@@ -142,7 +146,10 @@ impl Lane {
                         next.deadline = Deadline::after(next.deadline.limit());
                     }
                 }
-                Ok(false) => break Ok(first_calls(&in_flight)),
+                Ok(false) => {
+                    first.reminder.remind(|| first.link.waiting_in(&first.call, &first.deadline));
+                    break Ok(first_calls(&in_flight));
+                }
                 // The device has failed; the thread that uses it will hear it, too.
                 Err(error) => break Err((first.link.clone(), error)),
             }

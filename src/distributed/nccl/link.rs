@@ -13,6 +13,7 @@ use crate::cuda::nccl::{Call, Communicator, UniqueId, unique_id};
 use crate::cuda::{self, Event, Stream, StreamGuard, lost};
 use crate::distributed::Deadline;
 use crate::distributed::collective::{Collective, Kind, Pace, RawBuffer, Signature};
+use crate::distributed::reminder::Reminder;
 use crate::distributed::shm::ShmBackend;
 use crate::error::{Error, Result};
 use crate::tensor::Dtype;
@@ -229,9 +230,19 @@ impl Link {
         let done = Arc::new(stream.record_event()?);
         // What is recorded into a graph runs later, any number of times.
         if !stream.is_capturing()? {
-            self.lane.add(self, &done, *deadline, signature.to_string());
+            self.lane.add(self, &done, *deadline, signature.with_place());
         }
         Ok(Started { done, link: Some(self.clone()) })
+    }
+
+    /// What a warning says while `call` is on its way.
+    pub(super) fn waiting_in(&self, call: &str, deadline: &Deadline) -> String {
+        let (rank, all) = (self.rank(), self.host.conditions());
+        let limit = deadline.limit();
+        format!(
+            "the GPU of rank {rank} has not completed {call}; on the hosts {all} (until the deadline of \
+             {limit:.0?})"
+        )
     }
 
     /// Why `call`, which is on its way, will not be done, if that is so.
@@ -305,6 +316,7 @@ fn until_ready(
     what: &str,
 ) -> Result<()> {
     let mut wait = Duration::from_micros(5);
+    let reminder = Reminder::new();
     let doing = || doing(host, what);
     while !explained(communicator.poll(), host, what)? {
         let failure = host.failure(&doing());
@@ -313,6 +325,7 @@ fn until_ready(
             communicator.abort();
             return Err(error);
         }
+        reminder.remind(|| format!("{}; {}", doing(), host.conditions()));
         std::thread::sleep(wait);
         wait = (wait * 2).min(Duration::from_millis(1));
     }

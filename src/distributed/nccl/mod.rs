@@ -101,7 +101,12 @@ impl HostAndGpu {
         let calls = calls::of(collective, self.host.rank(), self.host.ranks().len())?;
         self.told(self.host.meet(&collective.signature, deadline, pace))?;
         // From here on a failure of one rank would leave the others' GPUs waiting: it aborts the group.
-        let started = self.link(device, deadline).and_then(|link| {
+        let link = || self.link(device, deadline);
+        let link = match &collective.signature.origin {
+            Some(origin) => origin.over(link),
+            None => link(),
+        };
+        let started = link.and_then(|link| {
             // SAFETY: whoever made the collective keeps its memory until it is done.
             unsafe { link.start(&collective.signature, &calls, ready, deadline, then) }
         });

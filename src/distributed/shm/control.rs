@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use super::futex;
 use crate::distributed::collective::Signature;
+use crate::distributed::origin::{Origin, shown};
 use crate::error::{Error, Result};
 use crate::storage::SharedMemory;
 
@@ -23,6 +24,8 @@ const STEP: u32 = 4;
 /// Dimensions that are published; a signature with more is compared by its hash all the same.
 pub(super) const SHAPE: usize = 16;
 const REASON: usize = 4096;
+/// Words for where a call was made: its line's number and the text's length, then the text.
+const ORIGIN: usize = 32;
 /// How long a reader waits for an abort's reason to be written before it does without.
 const REASON_WITHIN: Duration = Duration::from_millis(20);
 
@@ -54,6 +57,8 @@ struct Cell {
     completed: AtomicU32,
     prints: [Print; 2],
     shapes: [[AtomicU64; SHAPE]; 2],
+    /// Where the program made the calls. Behind everything that others read while all is well.
+    origins: [[AtomicU64; ORIGIN]; 2],
 }
 
 /// What a rank publishes about the collective it enters: two, used in turn, because a fast rank
@@ -236,6 +241,7 @@ impl Control {
         for (slot, &dim) in cell.shapes[parity].iter().zip(&signature.shape) {
             slot.store(dim as u64, Ordering::Relaxed);
         }
+        write_origin(&cell.origins[parity], signature.origin.as_ref());
         let root = signature.root.map_or(0, |root| root as u64 + 1);
         let print = &cell.prints[parity];
         print.hash.store(fingerprint.hash, Ordering::Relaxed);
@@ -275,6 +281,11 @@ impl Control {
             .collect();
         let root = ((root >> 32) as usize).checked_sub(1);
         Signature::from_code(call as u32, root, &shape)
+    }
+
+    /// Where the program of `rank` made the call with number `sequence`, if [`call`](Self::call) gives it.
+    pub(super) fn origin(&self, rank: usize, sequence: u32) -> Option<String> {
+        read_origin(&self.cell(rank).origins[(sequence & 1) as usize])
     }
 
     /// The number of the last collective that `rank` has entered, and of the last that it has
@@ -444,6 +455,38 @@ impl Control {
             reason: String::from_utf8_lossy(&bytes).into_owned(),
         })
     }
+}
+
+/// A handful of words per call: paths are short. The end of a long text says more than its beginning.
+fn write_origin(words: &[AtomicU64; ORIGIN], origin: Option<&Origin>) {
+    let (text, line) = origin.map_or(("", 0), Origin::parts);
+    let mut from = text.len().saturating_sub((ORIGIN - 1) * 8);
+    while !text.is_char_boundary(from) {
+        from += 1;
+    }
+    let bytes = &text.as_bytes()[from..];
+    words[0].store(u64::from(line) << 32 | bytes.len() as u64, Ordering::Relaxed);
+    for (word, chunk) in words[1..].iter().zip(bytes.chunks(8)) {
+        let mut padded = [0; 8];
+        padded[..chunk.len()].copy_from_slice(chunk);
+        word.store(u64::from_le_bytes(padded), Ordering::Relaxed);
+    }
+}
+
+fn read_origin(words: &[AtomicU64; ORIGIN]) -> Option<String> {
+    let head = words[0].load(Ordering::Relaxed);
+    let len = ((head & 0xffff_ffff) as usize).min((ORIGIN - 1) * 8);
+    let bytes: Vec<u8> =
+        words[1..].iter().flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes()).collect();
+    let text = String::from_utf8_lossy(&bytes[..len]);
+    (len > 0).then(|| shown(&text, (head >> 32) as u32))
+}
+
+/// Sizes and limits of what ranks share, for the check that all are built alike.
+pub(super) fn layout() -> [usize; 8] {
+    let sizes = [size_of::<Header>(), size_of::<Abort>(), size_of::<Cell>(), size_of::<Print>()];
+    let [header, abort, cell, print] = sizes;
+    [header, abort, cell, print, SHAPE, REASON, ORIGIN, STEP as usize]
 }
 
 fn slots_at(world_size: usize) -> usize {

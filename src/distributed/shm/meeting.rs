@@ -1,14 +1,17 @@
 //! Ranks waiting for each other: entering a collective, comparing what everyone published, the
 //! barriers in between, and the words for what went wrong when one of them does not come.
 
+use std::cell::OnceCell;
 use std::time::Duration;
 
 use super::control::{AbortRecord, Cause, Fingerprint, Interrupted, Patience, Place, SHAPE};
 use super::watchdog::condition_of;
 use super::{Between, Progress, ShmBackend, name_of};
 use crate::cpu::threads::get_num_threads;
+use crate::distributed::Deadline;
 use crate::distributed::collective::{Kind, Pace, Signature};
-use crate::distributed::{Deadline, collective};
+use crate::distributed::ranks::{join_some, list_ranks};
+use crate::distributed::reminder::Reminder;
 use crate::error::{Error, Result};
 use crate::profiler::{self, Category};
 
@@ -65,28 +68,12 @@ impl ShmBackend {
     pub(super) fn wait_all(&self, progress: &mut Progress, call: &Call) -> Result<()> {
         let _span = profiler::span(profiler::WAIT, Category::Communication);
         let patience = self.patience(progress, call.pace);
+        let reminder = Reminder::new();
         for rank in 0..self.ranks.len() {
             if rank == self.rank {
                 continue;
             }
-            let waited = match &self.between {
-                None => {
-                    let remaining = || call.deadline.remaining();
-                    self.control.wait(rank, progress.steps, patience, remaining)
-                }
-                Some(Between { whole, .. }) => loop {
-                    let slice = Deadline::after(call.deadline.remaining().min(LOOK));
-                    let remaining = || slice.remaining();
-                    match self.control.wait(rank, progress.steps, patience, remaining) {
-                        Err(Interrupted::TimedOut) if whole.has_failed() => {
-                            break Err(Interrupted::Aborted);
-                        }
-                        Err(Interrupted::TimedOut) if !call.deadline.has_passed() => {}
-                        ended => break ended,
-                    }
-                },
-            };
-            match waited {
+            match self.wait_for(rank, progress, patience, &reminder, call) {
                 // Also when it slept: once both sides sleep each wait takes a wake-up, and neither
                 // would ever find out that spinning is enough.
                 Ok(waited) if waited < self.spin_most() + WAKING => {
@@ -99,6 +86,74 @@ impl ShmBackend {
             }
         }
         Ok(())
+    }
+
+    /// Waits until one rank has arrived as often as this one, and tells of it when that takes long.
+    #[inline]
+    fn wait_for(
+        &self,
+        rank: usize,
+        progress: &Progress,
+        patience: Patience,
+        reminder: &Reminder,
+        call: &Call,
+    ) -> Result<Duration, Interrupted> {
+        loop {
+            // Until the next look at anything but the rank's word; the clock is read only before sleeping.
+            let slice = OnceCell::new();
+            let remaining = || {
+                let limit = || {
+                    let left = reminder.limit(call.deadline.remaining());
+                    if self.between.is_some() { left.min(LOOK) } else { left }
+                };
+                slice.get_or_init(|| Deadline::after(limit())).remaining()
+            };
+            match self.control.wait(rank, progress.steps, patience, remaining) {
+                Err(Interrupted::TimedOut) if self.has_failed() => break Err(Interrupted::Aborted),
+                Err(Interrupted::TimedOut) if self.has_left_whole(rank, progress.steps) => {
+                    break Err(Interrupted::PeerLeft);
+                }
+                Err(Interrupted::TimedOut) if !call.deadline.has_passed() => {
+                    self.remind(reminder, progress, call);
+                }
+                ended => break ended,
+            }
+        }
+    }
+
+    /// Of messages: whether a rank, which is not in this group yet, has left the one that they are within.
+    fn has_left_whole(&self, rank: usize, steps: u32) -> bool {
+        let Some(Between { whole, .. }) = &self.between else { return false };
+        let place = whole.ranks.iter().position(|&other| other == self.ranks[rank]);
+        place.is_some_and(|place| whole.control.has_left(place))
+            // It may have come first.
+            && !self.control.has_arrived(rank, steps)
+    }
+
+    /// Tells of a long wait, if it is time to. Of all ranks that wait only the first does.
+    #[cold]
+    fn remind(&self, reminder: &Reminder, progress: &Progress, call: &Call) {
+        let Some(waited) = reminder.is_due() else { return };
+        let has_come = |&rank: &usize| self.control.has_arrived(rank, progress.steps);
+        if (0..self.rank).any(|rank| has_come(&rank)) {
+            return;
+        }
+        let (waiting, missing): (Vec<usize>, Vec<usize>) =
+            (0..self.ranks.len()).partition(has_come);
+        let world = |ranks: &[usize]| -> Vec<usize> {
+            ranks.iter().map(|&rank| self.ranks[rank]).collect()
+        };
+        crate::distributed::reminder::say(
+            waited,
+            &format!(
+                "{} in {}, {}; not there: {} (until the deadline of {:.0?})",
+                list_ranks(&world(&waiting)),
+                self.place_of(progress.sequence),
+                call.signature.with_place(),
+                self.conditions_of(&missing),
+                call.deadline.limit(),
+            ),
+        );
     }
 
     /// [`arrive`](Self::arrive) and [`wait_all`](Self::wait_all).
@@ -159,10 +214,21 @@ impl ShmBackend {
 
     #[cold]
     fn mismatch(&self, sequence: u32) -> Error {
-        let calls: Vec<_> = (0..self.ranks.len())
-            .map(|rank| (self.ranks[rank], describe(self.control.call(rank, sequence))))
-            .collect();
-        Error::Mismatch(format!("in {} {}", self.place_of(sequence), who_called_what(&calls)))
+        let by_rank = |what: &dyn Fn(usize) -> String| -> Vec<(usize, String)> {
+            (0..self.ranks.len()).map(|rank| (self.ranks[rank], what(rank))).collect()
+        };
+        let calls = by_rank(&|rank| describe(self.control.call(rank, sequence)));
+        let places = by_rank(&|rank| {
+            let known = self.control.call(rank, sequence).is_some();
+            let place = known.then(|| self.control.origin(rank, sequence)).flatten();
+            place.unwrap_or_else(|| "an unknown place".to_owned())
+        });
+        Error::Mismatch(format!(
+            "in {} {} ({})",
+            self.place_of(sequence),
+            who_does_what(&calls, "called"),
+            who_does_what(&places, "at")
+        ))
     }
 
     #[cold]
@@ -174,7 +240,7 @@ impl ShmBackend {
         call: &Call,
     ) -> Error {
         let (me, place) = (self.ranks[self.rank], self.place_of(progress.sequence));
-        let doing = format!("rank {me} was waiting in {place}: {}", call.signature);
+        let doing = format!("rank {me} was waiting in {place}: {}", call.signature.with_place());
         let record = match why {
             Interrupted::Aborted => return self.aborted(&doing),
             Interrupted::PeerLeft => AbortRecord {
@@ -184,7 +250,7 @@ impl ShmBackend {
                 reason: format!(
                     "rank {} has left the process group after {}, but {doing}",
                     self.ranks[missing],
-                    self.place_of(self.control.progress(missing).1)
+                    self.last_of(missing)
                 ),
             },
             Interrupted::TimedOut => AbortRecord {
@@ -237,6 +303,18 @@ impl ShmBackend {
         }
     }
 
+    /// What a rank that has left completed last.
+    fn last_of(&self, rank: usize) -> String {
+        match (self.control.progress(rank).1, &self.between) {
+            // It never came to these messages.
+            (0, Some(Between { whole, .. })) => {
+                let place = whole.ranks.iter().position(|&other| other == self.ranks[rank]);
+                whole.place_of(whole.control.progress(place.unwrap_or(0)).1)
+            }
+            (completed, _) => self.place_of(completed),
+        }
+    }
+
     /// Where everyone is: `rank 0 in collective 42, all_reduce(...); rank 2 alive, stopped, last
     /// collective 41, ...`.
     fn whereabouts(&self, progress: &Progress) -> String {
@@ -245,21 +323,39 @@ impl ShmBackend {
                 return self.condition(rank);
             }
             let entered = self.control.progress(rank).0;
-            let call = describe(self.control.call(rank, entered));
+            let call = self.call_of(rank, entered);
             format!("rank {} waits in collective {entered}, {call}", self.ranks[rank])
         };
-        (0..self.ranks.len()).map(one).collect::<Vec<_>>().join("; ")
+        // Those who are missing first: they are what it is about.
+        let has_come = |&rank: &usize| self.control.has_arrived(rank, progress.steps);
+        let mut ranks: Vec<usize> = (0..self.ranks.len()).collect();
+        if ranks.len() > 8 {
+            ranks.sort_by_key(has_come);
+        }
+        join_some(ranks.into_iter().map(one), "; ")
+    }
+
+    /// What a rank has called, and where.
+    fn call_of(&self, rank: usize, sequence: u32) -> String {
+        let call = self.control.call(rank, sequence);
+        let place = call.as_ref().and_then(|_| self.control.origin(rank, sequence));
+        let place = place.map(|place| format!(" at {place}")).unwrap_or_default();
+        format!("{}{place}", describe(call))
     }
 
     /// How all ranks are and what they called last, for a rank that waits for something else than them.
     pub(crate) fn conditions(&self) -> String {
-        (0..self.ranks.len()).map(|rank| self.condition(rank)).collect::<Vec<_>>().join("; ")
+        self.conditions_of(&(0..self.ranks.len()).collect::<Vec<_>>())
+    }
+
+    fn conditions_of(&self, ranks: &[usize]) -> String {
+        join_some(ranks.iter().map(|&rank| self.condition(rank)), "; ")
     }
 
     /// `rank 2 alive, stopped, last collective 41, ...`.
     pub(super) fn condition(&self, rank: usize) -> String {
         let (entered, completed) = self.control.progress(rank);
-        let call = |sequence| describe(self.control.call(rank, sequence));
+        let call = |sequence| self.call_of(rank, sequence);
         let name = format!("rank {}", self.ranks[rank]);
         if self.control.has_left(rank) {
             return format!("{name} has left, last collective {completed}");
@@ -287,7 +383,7 @@ fn describe(signature: Option<Signature>) -> String {
 }
 
 /// `ranks 0, 2 called all_reduce(...); rank 1 called barrier`.
-fn who_called_what(calls: &[(usize, String)]) -> String {
+fn who_does_what(calls: &[(usize, String)], verb: &str) -> String {
     let mut groups: Vec<(&str, Vec<usize>)> = Vec::new();
     for (rank, call) in calls {
         match groups.iter_mut().find(|(known, _)| known == call) {
@@ -295,10 +391,8 @@ fn who_called_what(calls: &[(usize, String)]) -> String {
             None => groups.push((call, vec![*rank])),
         }
     }
-    let one = |(call, ranks): &(&str, Vec<usize>)| {
-        format!("{} called {call}", collective::list_ranks(ranks))
-    };
-    groups.iter().map(one).collect::<Vec<_>>().join("; ")
+    let one = |(call, ranks): &(&str, Vec<usize>)| format!("{} {verb} {call}", list_ranks(ranks));
+    join_some(groups.iter().map(one), "; ")
 }
 
 #[cfg(test)]
@@ -310,7 +404,7 @@ mod tests {
         let call = |rank, text: &str| (rank, text.to_owned());
         let calls = [call(0, "barrier"), call(1, "all_reduce(sum, f32, [3])"), call(2, "barrier")];
         assert_eq!(
-            who_called_what(&calls),
+            who_does_what(&calls, "called"),
             "ranks 0, 2 called barrier; rank 1 called all_reduce(sum, f32, [3])"
         );
     }

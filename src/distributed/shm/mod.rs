@@ -9,6 +9,7 @@ mod arena;
 mod collectives;
 mod control;
 mod futex;
+mod identity;
 mod meeting;
 mod reduce;
 mod rendezvous;
@@ -28,6 +29,7 @@ pub(crate) use rendezvous::{Seat, join};
 use watchdog::Peer;
 
 use super::collective::{Collective, Kind, Pace, Signature};
+use super::reminder::Reminder;
 use super::{Deadline, Store};
 use crate::error::{Error, Result};
 use crate::storage::SharedMemory;
@@ -213,18 +215,33 @@ impl ShmBackend {
         let Some(store) = seat.store.as_ref().filter(|_| seat.rank != 0) else { return Ok(()) };
         let (memory, [sender, me]) = (seat.memory_key(), [seat.ranks[0], seat.ranks[1]]);
         let doing = || format!("rank {me} waits for the first of {}", name_of([sender, me], tag));
-        while let Err(error) = store.wait(&[&memory], deadline.remaining().min(LOOK)) {
-            if !matches!(error, Error::Timeout { .. }) {
-                return Err(error);
-            }
+        let reminder = Reminder::new();
+        let look = || {
             if let Some(error) = self.failure(&doing()) {
                 return Err(error);
             }
-            if deadline.has_passed() {
-                return Err(deadline.error(format!("{}; {}", doing(), self.condition(from))));
+            // It leaves after all that it has sent: what is not there then never comes.
+            if self.control.has_left(from) && matches!(store.try_get(&memory), Ok(None)) {
+                let last = self.control.progress(from).1;
+                let reason = format!(
+                    "rank {sender} has left the process group after collective {last}, but {}",
+                    doing()
+                );
+                let (cause, pid) = (Cause::Left, self.peers[from].pid);
+                self.fail(AbortRecord { cause, rank: from, pid, reason: reason.clone() });
+                return Err(Error::Aborted(reason));
             }
-        }
-        Ok(())
+            reminder.remind(|| format!("{}; {}", doing(), self.condition(from)));
+            Ok(())
+        };
+        rendezvous::wait_for_key(store, &memory, deadline, LOOK, look).map_err(
+            |error| match error {
+                Error::Timeout { .. } => {
+                    deadline.error(format!("{}; {}", doing(), self.condition(from)))
+                }
+                other => other,
+            },
+        )
     }
 
     /// Whether the two ranks are those of messages within a larger group.

@@ -2,10 +2,11 @@
 //! then aborts the groups that the peer had not left, which wakes everyone who waits in them.
 
 use std::collections::HashMap;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, OnceLock, Weak};
 
 use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use parking_lot::Mutex;
 
@@ -18,6 +19,15 @@ pub(super) struct Peer {
     pub pid: i32,
     /// Becomes readable when the process has ended. `None`: it is this very process.
     pub pidfd: Option<Arc<OwnedFd>>,
+}
+
+impl Peer {
+    /// Whether the process is gone.
+    pub(super) fn has_ended(&self) -> bool {
+        let Some(pidfd) = &self.pidfd else { return false };
+        let mut entry = [PollFd::new(pidfd.as_fd(), PollFlags::POLLIN)];
+        poll(&mut entry, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
+    }
 }
 
 #[derive(Debug)]

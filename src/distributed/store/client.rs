@@ -19,6 +19,7 @@ use parking_lot::Mutex;
 use super::packet;
 use super::server::StoreServer;
 use super::wire::{Assembler, MAX_FDS, MAX_MESSAGE, Reply, Request, decode, encode, packets};
+use crate::distributed::reminder::Reminder;
 use crate::distributed::{Deadline, WorkerEnv};
 use crate::error::{Context, Error, Result};
 use crate::multiprocessing::inherited_store_fd;
@@ -178,6 +179,7 @@ impl Store {
         let flags = SockFlag::SOCK_CLOEXEC;
         let socket = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)
             .context(|| "socket for the store")?;
+        let reminder = Reminder::new();
         loop {
             match connect(socket.as_raw_fd(), &address) {
                 Ok(()) => return Store::connect_fd(socket),
@@ -187,6 +189,7 @@ impl Store {
             if deadline.has_passed() {
                 return Err(deadline.error(format!("no store at `@{name}`")));
             }
+            reminder.remind(|| format!("rank 0 serves no store at `@{name}` yet"));
             std::thread::sleep(RETRY_AFTER.min(deadline.remaining()));
         }
     }
@@ -454,7 +457,18 @@ impl Store {
                 _ => Error::Store(format!("{call}(`{key}`): the store is gone ({errno})")),
             });
         }
-        match answer.recv_timeout(deadline.remaining()) {
+        let reminder = Reminder::new();
+        let answer = loop {
+            match answer.recv_timeout(reminder.limit(deadline.remaining())) {
+                Err(RecvTimeoutError::Timeout) if !deadline.has_passed() => reminder.remind(|| {
+                    let me = std::env::var("RANK")
+                        .map_or("this process".into(), |r| format!("rank {r}"));
+                    format!("{me} waits in the store's {call}(`{key}`)")
+                }),
+                ended => break ended,
+            }
+        };
+        match answer {
             Ok((Reply::Refused(why), _)) => Err(Error::Store(format!("{call}: {why}"))),
             Ok(answer) => Ok(answer),
             Err(RecvTimeoutError::Disconnected) => {

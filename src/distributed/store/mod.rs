@@ -21,6 +21,7 @@ mod wire;
 
 pub use client::Store;
 pub use server::StoreServer;
+pub(super) use server::ended_key;
 
 #[cfg(test)]
 mod tests;

@@ -53,6 +53,8 @@ struct Shared {
     wake: EventFd,
     stop: AtomicBool,
     arrivals: Mutex<Vec<OwnedFd>>,
+    /// Keys and values that this process sets.
+    told: Mutex<Vec<(String, String)>>,
 }
 
 impl StoreServer {
@@ -121,7 +123,8 @@ impl StoreServer {
                 .context(|| "epoll for the store")?;
         }
         let arrivals = Mutex::new(Vec::new());
-        let shared = Arc::new(Shared { wake, stop: AtomicBool::new(false), arrivals });
+        let (stop, told) = (AtomicBool::new(false), Mutex::default());
+        let shared = Arc::new(Shared { wake, stop, arrivals, told });
         let mut server = Server {
             shared: shared.clone(),
             epoll,
@@ -161,6 +164,20 @@ impl StoreServer {
         self.shared.notify();
         Ok(theirs)
     }
+
+    /// Says that the process of a rank has ended, and how, for whoever waits for it to join: a rank that
+    /// ends in peace before it has joined would be waited for until the deadline.
+    ///
+    /// ```
+    /// use torchrs::distributed::StoreServer;
+    /// let server = StoreServer::start()?;
+    /// server.rank_ended(3, "exited with code 0");
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
+    pub fn rank_ended(&self, rank: usize, how: &str) {
+        self.shared.told.lock().push((ended_key(rank), how.to_owned()));
+        self.shared.notify();
+    }
 }
 
 impl Drop for StoreServer {
@@ -178,6 +195,11 @@ impl Shared {
         // Fails only when the counter is at its maximum, and then the thread is awake anyway.
         let _ = self.wake.write(1);
     }
+}
+
+/// Where it is said how the process of a rank has ended.
+pub(in crate::distributed) fn ended_key(rank: usize) -> String {
+    format!("torchrs/ended/{rank}")
 }
 
 /// One client.
@@ -222,6 +244,7 @@ impl Server {
                         }
                         let arrivals = std::mem::take(&mut *self.shared.arrivals.lock());
                         arrivals.into_iter().for_each(|socket| self.add(socket));
+                        self.set_told();
                     }
                     LISTENER => self.accept(),
                     id => {
@@ -233,6 +256,18 @@ impl Server {
                     }
                 }
             }
+        }
+    }
+
+    /// Sets what this process has to say, and wakes the clients that wait for it.
+    fn set_told(&mut self) {
+        let told = std::mem::take(&mut *self.shared.told.lock());
+        for (key, value) in told {
+            let (mut out, request) =
+                (Vec::new(), Request::Set { key: &key, value: value.as_bytes() });
+            // The answer goes to no connection.
+            let _ = self.state.apply(WAKE, 0, request, Vec::new(), &mut out);
+            self.deliver(out);
         }
     }
 
