@@ -5,6 +5,10 @@
 mod checks;
 #[path = "distributed_cuda/faults.rs"]
 mod faults;
+#[path = "distributed_cuda/functional.rs"]
+mod functional_calls;
+#[path = "functional_collectives/checks.rs"]
+mod functional_checks;
 #[path = "distributed_cuda/graph_faults.rs"]
 mod graph_faults;
 #[path = "distributed_cuda/graphs.rs"]

@@ -27,6 +27,7 @@ pub mod comm_hooks;
 mod ddp;
 mod deadline;
 mod env;
+pub mod functional;
 mod group;
 mod init;
 mod nccl;
@@ -59,6 +60,8 @@ pub use work::Work;
 
 use crate::tensor::Dtype;
 
+#[cfg(test)]
+mod functional_tests;
 #[cfg(test)]
 mod peer_tests;
 #[cfg(test)]
