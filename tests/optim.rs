@@ -19,10 +19,11 @@ use torchrs::optim::{
 };
 use torchrs::{Dtype, Tensor, catch};
 
-/// The folder of golden cases and its manifest's cases of a kind.
+/// The folder of golden cases, the first where several are named, and its manifest's cases of a kind.
 fn golden(kind: &str) -> (PathBuf, Vec<Value>) {
-    let folder = match std::env::var_os("TORCHRS_GOLDEN_DIR") {
-        Some(folder) => PathBuf::from(folder),
+    let named = std::env::var_os("TORCHRS_GOLDEN_DIR");
+    let folder = match named.and_then(|folders| std::env::split_paths(&folders).next()) {
+        Some(folder) => folder,
         None => PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/optim"),
     };
     let text = fs::read_to_string(folder.join("manifest.json")).unwrap();

@@ -2,17 +2,18 @@
 //!
 //! ```text
 //! cargo test --release --test golden [-- PART-OF-AN-OP]
-//! TORCHRS_GOLDEN_DIR=FOLDER cargo test --release --test golden
+//! TORCHRS_GOLDEN_DIR=FOLDER[:FOLDER...] cargo test --release --test golden
 //! cargo test --release --test golden -- --device cuda [--part 0/4]
 //! ```
 //!
-//! Without `TORCHRS_GOLDEN_DIR` the cases under `tests/golden/cases` are run. Every op gets a line:
-//! passed (also where Rust's types rule a must-raise case out), wrong, not implemented, skipped (fragile).
-//! Wrong answers and missing `core` cases fail the run, but for the cases that `tests/golden/known.txt`
+//! Without `TORCHRS_GOLDEN_DIR`, folders as in `PATH`, the cases under `tests/golden/cases` are run. Every op of a
+//! folder gets a line: passed (also where Rust's types rule a must-raise case out), wrong, not implemented, skipped
+//! (fragile); every folder a line of sums. An op or a kind that the runner does not know is not implemented.
+//! Wrong answers and missing `core` cases fail the run, but for those that `tests/golden/known.txt`
 //! names with a reason; so does a case that is named there and passes, and a run of no case. With an op's
 //! name the failures are told in full. The report is written to `target/golden.json`, or to the folder that
-//! `TORCHRS_GOLDEN_REPORT` names. `--part K/N` runs the Kth of N parts of the ops, `--per-op N` at most so many
-//! cases of each op and kind.
+//! `TORCHRS_GOLDEN_REPORT` names: the ops by folder. `--part K/N` runs the Kth of N parts of a folder's ops,
+//! `--per-op N` at most so many cases of each op and kind.
 //!
 //! With `--device cuda` calls of ops are made on the first GPU; an op that has no kernel there, and says so,
 //! counts as not implemented. Schedulers are left out. The run ends at a case behind which the device takes
@@ -63,50 +64,60 @@ fn main() -> ExitCode {
     let lines = arguments.iter().any(|argument| argument == "--lines");
     let filter = arguments.into_iter().find(|argument| !argument.starts_with('-'));
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
-    let folder = std::env::var_os("TORCHRS_GOLDEN_DIR")
-        .map_or_else(|| root.join("tests/golden/cases"), PathBuf::from);
-    let cases = match Cases::open(&folder, device) {
-        Ok(cases) => cases,
-        Err(error) => {
-            eprintln!("golden: {}: {error}", folder.display());
-            return ExitCode::FAILURE;
-        }
+    let folders: Vec<PathBuf> = match std::env::var_os("TORCHRS_GOLDEN_DIR") {
+        Some(folders) => std::env::split_paths(&folders).collect(),
+        None => vec![root.join("tests/golden/cases")],
     };
     let table = ops::table();
-    // Panics are outcomes, with their message; the default hook would print each.
-    std::panic::set_hook(Box::new(|_| {}));
-    let mut report = Report::new(filter.is_some(), lines, device, cases.split());
-    // An op's cases stay together: they share kernels.
-    let mut ops = Vec::new();
-    let mut taken = HashMap::new();
-    for case in cases.iter() {
-        if filter.as_ref().is_some_and(|filter| !case.op().contains(filter.as_str())) {
-            continue;
-        }
-        let at = ops.iter().position(|op| *op == case.op()).unwrap_or_else(|| {
-            ops.push(case.op());
-            ops.len() - 1
-        });
-        let count = taken.entry((case.op(), case.kind())).or_insert(0);
-        *count += 1;
-        if at % part.1 != part.0 || *count > per_op {
-            continue;
-        }
-        if let Some(id) = &after {
-            if *id == case.id() {
-                after = None;
+    let mut reports = Vec::new();
+    for folder in folders {
+        let cases = match Cases::open(&folder, device) {
+            Ok(cases) => cases,
+            Err(error) => {
+                eprintln!("golden: {}: {error}", folder.display());
+                return ExitCode::FAILURE;
             }
-            continue;
+        };
+        // Panics are outcomes, with their message; the default hook would print each.
+        std::panic::set_hook(Box::new(|_| {}));
+        let mut report = Report::new(&folder, filter.is_some(), lines, device, cases.split());
+        // An op's cases stay together: they share kernels.
+        let mut ops = Vec::new();
+        let mut taken = HashMap::new();
+        for case in cases.iter() {
+            if filter.as_ref().is_some_and(|filter| !case.op().contains(filter.as_str())) {
+                continue;
+            }
+            let at = ops.iter().position(|op| *op == case.op()).unwrap_or_else(|| {
+                ops.push(case.op());
+                ops.len() - 1
+            });
+            let count = taken.entry((case.op(), case.kind())).or_insert(0);
+            *count += 1;
+            if at % part.1 != part.0 || *count > per_op {
+                continue;
+            }
+            if let Some(id) = &after {
+                if *id == case.id() {
+                    after = None;
+                }
+                continue;
+            }
+            report.begin(&case);
+            report.add(&case, run(&table, &case));
+            if is_lost(device) {
+                report.lose(&case);
+                break;
+            }
         }
-        report.begin(&case);
-        report.add(&case, run(&table, &case));
-        if is_lost(device) {
-            report.lose(&case);
+        let _ = std::panic::take_hook();
+        let lost = report.is_lost();
+        reports.push(report);
+        if lost {
             break;
         }
     }
-    let _ = std::panic::take_hook();
-    report.finish(&root)
+    report::finish(reports, &root)
 }
 
 /// Whether a case's fault is one that ends all work of this process on the device.

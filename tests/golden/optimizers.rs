@@ -221,7 +221,9 @@ fn lbfgs(case: &Case) -> Result<(), Stop> {
         if t == steps / 2 {
             optimizer = reloaded(&*optimizer, make(case.op(), group())?)?;
         }
+        let mut evaluations = 0;
         let mut closure = || {
+            evaluations += 1;
             x.set_grad(None);
             let loss = if rosenbrock {
                 let (x0, x1) = (x.select(0, 0), x.select(0, 1));
@@ -236,6 +238,10 @@ fn lbfgs(case: &Case) -> Result<(), Stop> {
             optimizer.step_with(&mut closure).item()
         }))
         .map_err(|e| format!("error: {e}"))?;
+        if let Some(recorded) = case.json["evaluations"][t].as_u64().filter(|n| *n != evaluations) {
+            let why = format!("step {t} called the closure {evaluations} times, not {recorded}");
+            return Err(Stop::Wrong(why));
+        }
         let got = Tensor::scalar(loss);
         numbers(&format!("loss of step {t}"), &got, &Tensor::scalar(recorded), tol)?;
         numbers(&format!("x after step {t}"), &x.detach(), &row(&wanted, t), tol)?;

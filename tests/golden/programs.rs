@@ -90,7 +90,41 @@ fn must_fail(table: &Table, case: &Case, inputs: &Named) -> Result<Result<(), St
     let ones: Vec<Tensor> = roots.iter().map(|t| t.ones_like()).collect();
     let given = case.json["no_cotangent"] != true;
     let cotangents: Vec<Option<&Tensor>> = ones.iter().map(|t| given.then_some(t)).collect();
-    match torchrs::catch(|| autograd::backward(&roots, &cotangents, false, false)) {
+    let backward = || autograd::backward(&roots, &cotangents, false, false);
+    let leaves: Vec<&Tensor> = inputs.values().filter(|t| t.requires_grad()).collect();
+    let gradients = |create_graph: bool| {
+        let found = autograd::grad(&roots, &leaves, &cotangents, create_graph, create_graph);
+        let sums = found.into_iter().flatten().map(|gradient| gradient.sum());
+        sums.reduce(|a, b| a + b).expect("a gradient")
+    };
+    // What must go well, and what must raise behind it.
+    let prepared = |run: &mut dyn FnMut()| {
+        let result = torchrs::catch(std::panic::AssertUnwindSafe(run));
+        result.map_err(|error| format!("before what must raise: {error}"))
+    };
+    let mut sum = None;
+    let (before, last): (_, Box<dyn Fn(Option<Tensor>)>) = match case.json["second_order"].as_str()
+    {
+        None => {
+            let times = case.json["backward_times"].as_u64().unwrap_or(1);
+            (prepared(&mut || (1..times).for_each(|_| backward())), Box::new(|_| backward()))
+        }
+        Some("after_backward") => (prepared(&mut || backward()), Box::new(|_| _ = gradients(true))),
+        Some(kind) => {
+            let before = prepared(&mut || {
+                let total = gradients(kind != "no_create_graph");
+                if kind == "freed" {
+                    total.backward();
+                }
+                sum = Some(total);
+            });
+            (before, Box::new(|sum: Option<Tensor>| sum.expect("made before").backward()))
+        }
+    };
+    if let Err(why) = before {
+        return Ok(Err(why));
+    }
+    match torchrs::catch(std::panic::AssertUnwindSafe(|| last(sum.clone()))) {
         Err(error) if at == "backward" => Ok(forward::meant(&error)),
         Err(error) => Ok(Err(format!("backward: {error}, expected an error at {at}"))),
         Ok(()) => Ok(Err(format!("no error at {at}: {}", case.json["message"]))),
@@ -121,9 +155,10 @@ fn check(case: &Case, variables: &Named, inputs: &Named) -> Result<(), String> {
     let (roots, cots): (Vec<&Tensor>, Vec<Option<&Tensor>>) =
         roots.into_iter().map(|(t, c)| (t, Some(c))).unzip();
     let times = case.json["backward_times"].as_u64().unwrap_or(1);
+    let kept = case.json["keep_graph"] != false;
     for time in 0..times {
         if !roots.is_empty() {
-            torchrs::catch(|| autograd::backward(&roots, &cots, time + 1 < times, false))
+            torchrs::catch(|| autograd::backward(&roots, &cots, kept && time + 1 < times, false))
                 .map_err(|e| format!("backward: {e}"))?;
         }
     }

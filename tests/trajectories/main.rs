@@ -82,11 +82,12 @@ struct Recorded {
 
 impl Recorded {
     fn read(model: &'static str) -> Self {
-        let folder = match env::var_os("TORCHRS_GOLDEN_DIR") {
-            Some(folder) => PathBuf::from(folder),
-            None => PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden"),
+        let folders: Vec<PathBuf> = match env::var_os("TORCHRS_GOLDEN_DIR") {
+            Some(folders) => env::split_paths(&folders).collect(),
+            None => vec![PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden")],
         };
-        let folder = folder.join("e2e").join(model);
+        let mut folders = folders.iter().map(|folder| folder.join("e2e").join(model));
+        let folder = folders.find(|folder| folder.is_dir()).expect("a folder with the model's runs");
         let runs = std::fs::read_to_string(folder.join("runs.json")).expect("runs.json");
         let runs = serde_json::from_str(&runs).expect("runs.json is JSON");
         let load = |part: &str| load_file(folder.join(format!("{part}.safetensors"))).expect(part);

@@ -60,21 +60,7 @@ pub fn fill(t: &mut Table) {
         let left = c.choice(3, "padding_side", &[("right", false), ("left", true)])?;
         Ok(nn::pad_sequence(&sequences, batch_first, value, left))
     });
-    t.any("nn.utils.rnn.pack_padded_sequence", |c| {
-        let lengths = c.sizes(1, "lengths")?;
-        let batch_first = c.flag(2, "batch_first", false)?;
-        let sorted = c.flag(3, "enforce_sorted", true)?;
-        let x = c.tensor(0, "input")?;
-        let packed = nn::pack_padded_sequence(x, &lengths, batch_first, sorted);
-        let sizes: Vec<i64> = packed.batch_sizes.iter().map(|&n| n as i64).collect();
-        let indices = |list: Option<Vec<i64>>| list.map_or(Arg::None, |list| integers(&list));
-        Ok(Arg::List(vec![
-            Arg::Tensor(packed.data.clone()),
-            integers(&sizes),
-            indices(packed.sorted_indices.clone()),
-            indices(packed.unsorted_indices()),
-        ]))
-    });
+    packing(t);
     t.op("nn.init.zeros_", |c| {
         let x = fresh(c)?;
         init::zeros_(&x);
@@ -105,5 +91,59 @@ pub fn fill(t: &mut Table) {
     t.any("nn.init._calculate_fan_in_and_fan_out", |c| {
         let (fan_in, fan_out) = init::fan_in_and_fan_out(&fresh(c)?);
         Ok(Arg::List(vec![Arg::Int(fan_in as i64), Arg::Int(fan_out as i64)]))
+    });
+}
+
+/// Lengths, given as a tensor or a list.
+fn lengths(c: &Call, i: usize, name: &str) -> Outcome<Vec<usize>> {
+    match c.get(i, name) {
+        Arg::Tensor(t) => t.to_vec::<i64>().into_iter().map(|n| n.try_into().or_else(|_| c.odd(i, name))).collect(),
+        _ => c.sizes(i, name),
+    }
+}
+
+/// The parts of packed sequences that a case lists: with `enforce_sorted` given the indices too.
+fn parts(packed: nn::PackedSequence, indices: bool) -> Arg {
+    let sizes: Vec<i64> = packed.batch_sizes.iter().map(|&n| n as i64).collect();
+    let mut parts = vec![Arg::Tensor(packed.data.clone()), integers(&sizes)];
+    if indices {
+        let list = |list: Option<Vec<i64>>| list.map_or(Arg::None, |list| integers(&list));
+        parts.extend([list(packed.sorted_indices.clone()), list(packed.unsorted_indices())]);
+    }
+    Arg::List(parts)
+}
+
+/// Sequences of different lengths.
+fn packing(t: &mut Table) {
+    t.any("nn.utils.rnn.pack_padded_sequence", |c| {
+        let lengths = lengths(c, 1, "lengths")?;
+        let batch_first = c.flag(2, "batch_first", false)?;
+        let (given, sorted) = (c.given(3, "enforce_sorted"), c.flag(3, "enforce_sorted", true)?);
+        let x = c.tensor(0, "input")?;
+        Ok(parts(nn::pack_padded_sequence(x, &lengths, batch_first, sorted), given))
+    });
+    t.any("nn.utils.rnn.pack_sequence", |c| {
+        let sequences = c.tensor_list(0, "sequences")?;
+        let (given, sorted) = (c.given(1, "enforce_sorted"), c.flag(1, "enforce_sorted", true)?);
+        Ok(parts(nn::pack_sequence(&sequences, sorted), given))
+    });
+    t.any("nn.utils.rnn.pad_packed_sequence", |c| {
+        let data = c.tensor(0, "data")?.clone();
+        let batch_sizes = lengths(c, 1, "batch_sizes")?;
+        let batch_first = c.flag(2, "batch_first", false)?;
+        let (value, total) = (c.float(3, "padding_value", 0.0)?, c.maybe_count(4, "total_length")?);
+        let packed = nn::PackedSequence { data, batch_sizes, sorted_indices: None };
+        let (padded, lengths) = nn::pad_packed_sequence(&packed, batch_first, value, total);
+        let lengths: Vec<i64> = lengths.iter().map(|&n| n as i64).collect();
+        Ok(Arg::List(vec![Arg::Tensor(padded), integers(&lengths)]))
+    });
+    t.many("nn.utils.rnn.unpad_sequence", |c| {
+        let lengths = lengths(c, 1, "lengths")?;
+        Ok(nn::unpad_sequence(c.tensor(0, "padded_sequences")?, &lengths, c.flag(2, "batch_first", false)?))
+    });
+    t.many("nn.utils.rnn.unpack_sequence", |c| {
+        let data = c.tensor(0, "data")?.clone();
+        let batch_sizes = lengths(c, 1, "batch_sizes")?;
+        Ok(nn::unpack_sequence(&nn::PackedSequence { data, batch_sizes, sorted_indices: None }))
     });
 }
