@@ -19,6 +19,14 @@ __device__ inline double erfc_inverse(double c) {
     double power = log(c * (2.0 - c));
     double b = 2.0 / (3.14159265358979323846 * 0.147) + 0.5 * power;
     double y = sqrt(fmax(sqrt(b * b - power / 0.147) - b, 0.0));
+    if (c < 1e-290) {
+        // erfc has few digits there; its logarithm has all, for Newton's steps.
+        for (int i = 0; i < 4; ++i) {
+            double scaled = special_erfcx(y);
+            y += (log(scaled) - y * y - log(c)) * scaled / TWO_BY_SQRT_PI;
+        }
+        return y;
+    }
     for (int i = 0; i < 4; ++i) {
         double step = (erfc(y) - c) / (TWO_BY_SQRT_PI * exp(-y * y));
         y += step / (1.0 - y * step);
@@ -73,6 +81,27 @@ __device__ inline double special_digamma(double x) {
     double series = z * (1.0 / 12.0 - z * (1.0 / 120.0 - z * (1.0 / 252.0 - z * (1.0 / 240.0
         - z * (1.0 / 132.0 - z * (691.0 / 32760.0 - z / 12.0))))));
     return log(x) - 0.5 / x - series - shifted - reflected;
+}
+
+__device__ inline double special_trigamma(double x) {
+    const double pi = 3.14159265358979323846;
+    double reflected = 0.0, sum = 0.0;
+    bool below = x < 0.5;
+    if (below) {
+        // Not 0 at the poles, as pi is rounded.
+        double sine = sin(pi * x);
+        reflected = pi * pi / (sine * sine);
+        x = 1.0 - x;
+    }
+    while (x < 10.0) {
+        sum += 1.0 / (x * x);
+        x += 1.0;
+    }
+    double z = 1.0 / (x * x);
+    double series = z * (1.0 / 6.0 - z * (1.0 / 30.0 - z * (1.0 / 42.0 - z * (1.0 / 30.0
+        - z * (5.0 / 66.0 - z * (691.0 / 2730.0 - z * 7.0 / 6.0))))));
+    double positive = sum + (1.0 + 0.5 / x + series) / x;
+    return below ? reflected - positive : positive;
 }
 
 // Hurwitz's zeta function by Euler and Maclaurin.
@@ -138,6 +167,6 @@ __device__ inline double special_i0e(double x) { return bessel(x, 0.0, true); }
 __device__ inline double special_i1e(double x) { return copysign(bessel(x, 1.0, true), x); }
 
 #define SPECIAL(name) __device__ __forceinline__ C t_##name(C x) { return (C)special_##name((double)x); }
-SPECIAL(erfc) SPECIAL(erfcx) SPECIAL(erfinv) SPECIAL(ndtri) SPECIAL(lgamma) SPECIAL(digamma)
+SPECIAL(erfc) SPECIAL(erfcx) SPECIAL(erfinv) SPECIAL(ndtri) SPECIAL(lgamma) SPECIAL(digamma) SPECIAL(trigamma)
 SPECIAL(i0) SPECIAL(i1) SPECIAL(i0e) SPECIAL(i1e)
 __device__ __forceinline__ C t_zeta(C s, C q) { return (C)special_zeta((double)s, (double)q); }

@@ -195,7 +195,7 @@ fn rewrite(
     let at = Location::caller();
     let node = new_node(name, outputs, at, |into| {
         *into = edges;
-        Held::Shared(backward.clone())
+        (Held::Shared(backward.clone()), saver.saved_nothing())
     });
     match (&base, recorded) {
         (_, false) => {}
@@ -208,7 +208,7 @@ fn rewrite(
             let outputs = std::slice::from_ref(base);
             let outer = new_node("copy_slices", outputs, at, |into| {
                 *into = base_edges;
-                Held::Own(backward)
+                (Held::Own(backward), saver.saved_nothing())
             });
             base.set_history(Edge::to_output(outer, 0));
         }
@@ -307,7 +307,7 @@ pub(crate) fn regenerated_edge(view: &Tensor) -> Option<Edge> {
     let (outputs, at) = (std::slice::from_ref(view), Location::caller());
     let node = new_node("as_strided", outputs, at, |edges| {
         edges.push(base.gradient_edge());
-        Held::Own(backward)
+        (Held::Own(backward), true)
     });
     let edge = Edge::to_output(node, 0);
     view.set_history(edge.clone());

@@ -94,6 +94,8 @@ pub(crate) enum Kind {
 pub(crate) struct NodeState {
     /// `None` after the saved tensors were freed.
     pub backward: Option<Held>,
+    /// Nothing is saved that could be freed: backward may come here again, also without `retain_graph`.
+    pub saves_nothing: bool,
     /// Made when first needed: most nodes have none.
     pub hooks: Option<Box<NodeHooks>>,
 }
@@ -181,15 +183,16 @@ impl Node {
         wanted: Option<&[bool]>,
         places: &[Option<Tensor>],
     ) -> Grads {
-        let backward = {
+        let (backward, put_back) = {
             let mut state = self.0.state.lock();
+            let put_back = state.saves_nothing && !keep;
             match state.backward.take() {
                 Some(held) if keep => {
                     let [mine, kept] = held.shared();
                     state.backward = Some(kept);
-                    Some(mine)
+                    (Some(mine), put_back)
                 }
-                held => held,
+                held => (held, put_back),
             }
         };
         let Some(backward) = backward else {
@@ -199,7 +202,11 @@ impl Node {
                 self.0.name
             )))
         };
-        self.call(backward.get(), BackwardCtx { grads, node: self, wanted, places })
+        let out = self.call(backward.get(), BackwardCtx { grads, node: self, wanted, places });
+        if put_back {
+            self.0.state.lock().backward = Some(backward);
+        }
+        out
     }
 
     /// Calls a backward of this node.

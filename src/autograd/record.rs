@@ -63,6 +63,8 @@ pub struct Saver<'a> {
     outputs: &'a [Tensor],
     /// Saved outputs that will carry tangents.
     carriers: RefCell<Vec<(usize, Tensor)>>,
+    /// Something was kept, which goes with the first backward.
+    kept: Cell<bool>,
 }
 
 impl<'a> Saver<'a> {
@@ -71,7 +73,17 @@ impl<'a> Saver<'a> {
     }
 
     fn of_node(inputs: &'a [&'a Tensor], outputs: &'a [Tensor]) -> Self {
-        Saver { inputs, outputs, carriers: RefCell::default() }
+        Saver { inputs, outputs, carriers: RefCell::default(), kept: Cell::new(false) }
+    }
+
+    /// Says that the backward runs once, though nothing was saved here.
+    pub(crate) fn runs_once(&self) {
+        self.kept.set(true);
+    }
+
+    /// Whether backward may run again, because nothing was saved.
+    pub(crate) fn saved_nothing(&self) -> bool {
+        !self.kept.get()
     }
 
     /// Says what the outputs' tangents are.
@@ -95,6 +107,7 @@ impl<'a> Saver<'a> {
     /// ```
     #[track_caller]
     pub fn save(&self, tensor: &Tensor) -> SavedTensor {
+        self.kept.set(true);
         SavedTensor::new(tensor, Source::of(tensor, self.inputs))
     }
 
@@ -112,6 +125,7 @@ impl<'a> Saver<'a> {
     /// ```
     #[track_caller]
     pub fn save_output(&self, index: usize) -> SavedTensor {
+        self.kept.set(true);
         let saved = SavedTensor::new(&self.outputs[index], Source::output(index));
         if has_mode(FORWARD) {
             self.carriers.borrow_mut().extend(saved.carrier());
@@ -297,7 +311,9 @@ pub(crate) fn record_new(
                 });
             }
         }
-        Held::Own(make(&Saver::of_node(inputs, outputs)))
+        let saver = Saver::of_node(inputs, outputs);
+        let backward = Held::Own(make(&saver));
+        (backward, saver.saved_nothing())
     });
     output.with_grad_fn(node, 0)
 }
@@ -318,7 +334,7 @@ fn attach(
     let history = |backward: Held| {
         let node = new_node(name, outputs, at, |into| {
             *into = edges(inputs);
-            backward
+            (backward, saver.saved_nothing())
         });
         if recorded {
             for (output, t) in outputs.iter().enumerate() {
@@ -362,12 +378,12 @@ pub(crate) fn edges(inputs: &[&Tensor]) -> Edges {
     edges
 }
 
-/// A node of this op, which was called `at`; `fill` adds the edges and gives the backward.
+/// A node of this op, which was called `at`; `fill` adds the edges, gives the backward and says whether that saves nothing.
 pub(crate) fn new_node(
     name: &'static str,
     outputs: &[Tensor],
     at: &'static Location<'static>,
-    fill: impl FnOnce(&mut Edges) -> Held,
+    fill: impl FnOnce(&mut Edges) -> (Held, bool),
 ) -> Node {
     let mut node = counted!(NodeImpl {
         seq: 0,
@@ -391,8 +407,9 @@ pub(crate) fn new_node(
         }
     }
     new.stream = streams::of_outputs(&new.outputs);
-    let backward = fill(&mut new.edges);
-    new.state.get_mut().backward = Some(backward);
+    let (backward, saves_nothing) = fill(&mut new.edges);
+    let state = new.state.get_mut();
+    (state.backward, state.saves_nothing) = (Some(backward), saves_nothing);
     // Last, because an edge may lead to a node that was made for it.
     new.seq = next_seq(&new.edges);
     Node(node)

@@ -151,7 +151,9 @@ impl GraphedCallable {
             return y;
         }
         let all: Vec<&Tensor> = inputs.iter().chain(parameters).collect();
-        record("graphed_callable", &all, y, |_| {
+        record("graphed_callable", &all, y, |saver| {
+            // What was saved lies in the graph's memory.
+            saver.runs_once();
             let recorded = self.recorded.clone();
             move |ctx| {
                 let Some(backward) = &recorded.backward else { return smallvec::SmallVec::new() };

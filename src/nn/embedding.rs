@@ -20,6 +20,7 @@ pub struct Embedding {
     pub weight: Parameter,
     padding_idx: Option<i64>,
     max_norm: Option<MaxNorm>,
+    scale_grad_by_freq: bool,
 }
 
 /// The longest that rows may be.
@@ -34,16 +35,7 @@ impl MaxNorm {
     /// Shortens the rows that `indices` name, in place.
     #[track_caller]
     fn shorten(self, weight: &Tensor, indices: &Tensor) {
-        no_grad(|| {
-            let weight = weight.detach();
-            let indices = indices.reshape([-1]);
-            let rows = weight.index_select(0, &indices);
-            let norms = rows.norm_dim(self.p, &[1], true);
-            // PyTorch's guard against a division by 0.
-            let shorter = &rows * (self.length / (&norms + 1e-7));
-            let rows = norms.gt(self.length).where_(&shorter, &rows);
-            weight.index_put_(&[Some(&indices)], &rows, false);
-        });
+        weight.embedding_renorm_(indices, self.length, self.p);
     }
 
     fn settings(of: Option<Self>) -> String {
@@ -104,6 +96,20 @@ macro_rules! table_settings {
             self.max_norm = Some(MaxNorm { length: max_norm, p: norm_type });
             self
         }
+
+        /// With gradients of the vectors that are divided by how often they were looked up.
+        ///
+        /// ```
+        #[doc = concat!("use torchrs::{Tensor, nn::{Forward, ", stringify!($name), "}};")]
+        #[doc = concat!("let words = ", stringify!($name), "::new(3, 1).scale_grad_by_freq();")]
+        #[doc = concat!("words.forward(&Tensor::from([[2i64], [2]])", $further, ").sum().backward();")]
+        /// assert_eq!(words.weight.grad().unwrap().to_vec::<f32>(), [0.0, 0.0, 1.0]);
+        /// ```
+        #[must_use]
+        pub fn scale_grad_by_freq(mut self) -> Self {
+            self.scale_grad_by_freq = true;
+            self
+        }
     };
 }
 
@@ -120,7 +126,7 @@ impl Embedding {
     #[track_caller]
     pub fn new(num_embeddings: usize, embedding_dim: usize) -> Self {
         let weight = table(num_embeddings, embedding_dim);
-        Embedding { weight, padding_idx: None, max_norm: None }
+        Embedding { weight, padding_idx: None, max_norm: None, scale_grad_by_freq: false }
     }
 
     /// A table with these vectors, the rows of a matrix, which are trained unless `freeze`
@@ -138,7 +144,7 @@ impl Embedding {
     #[track_caller]
     pub fn from_pretrained(embeddings: Tensor, freeze: bool) -> Self {
         let weight = pretrained("Embedding", embeddings, freeze);
-        Embedding { weight, padding_idx: None, max_norm: None }
+        Embedding { weight, padding_idx: None, max_norm: None, scale_grad_by_freq: false }
     }
 
     table_settings!(Embedding, "");
@@ -146,7 +152,8 @@ impl Embedding {
     fn settings(&self) -> String {
         let (rows, width) = (self.weight.shape()[0], self.weight.shape()[1]);
         let padding = self.padding_idx.map_or(String::new(), |i| format!(", padding_idx={i}"));
-        format!("{rows}, {width}{padding}{}", MaxNorm::settings(self.max_norm))
+        let scaled = if self.scale_grad_by_freq { ", scale_grad_by_freq=True" } else { "" };
+        format!("{rows}, {width}{padding}{}{scaled}", MaxNorm::settings(self.max_norm))
     }
 }
 
@@ -168,7 +175,10 @@ impl Forward for Embedding {
         if let Some(max_norm) = self.max_norm {
             max_norm.shorten(&self.weight, indices);
         }
-        self.weight.embedding(indices, self.padding_idx)
+        match self.scale_grad_by_freq {
+            true => self.weight.embedding_scaled_by_freq(indices, self.padding_idx),
+            false => self.weight.embedding(indices, self.padding_idx),
+        }
     }
 }
 
@@ -190,6 +200,7 @@ pub struct EmbeddingBag {
     include_last_offset: bool,
     padding_idx: Option<i64>,
     max_norm: Option<MaxNorm>,
+    scale_grad_by_freq: bool,
 }
 
 impl EmbeddingBag {
@@ -224,7 +235,14 @@ impl EmbeddingBag {
 
     fn of(weight: Parameter) -> Self {
         let (mode, include_last_offset) = (BagMode::Mean, false);
-        EmbeddingBag { weight, mode, include_last_offset, padding_idx: None, max_norm: None }
+        EmbeddingBag {
+            weight,
+            mode,
+            include_last_offset,
+            padding_idx: None,
+            max_norm: None,
+            scale_grad_by_freq: false,
+        }
     }
 
     /// What is made of a bag.
@@ -287,6 +305,8 @@ impl EmbeddingBag {
             per_sample_weights: per_sample_weights.cloned(),
             include_last_offset: self.include_last_offset,
             padding_idx: self.padding_idx,
+            scale_grad_by_freq: self.scale_grad_by_freq,
+            ..Default::default()
         };
         self.weight.embedding_bag(indices, offsets, options)
     }
@@ -300,6 +320,7 @@ impl EmbeddingBag {
         };
         let norm = MaxNorm::settings(self.max_norm);
         let padding = self.padding_idx.map_or(String::new(), |i| format!(", padding_idx={i}"));
-        format!("{rows}, {width}{norm}, mode='{mode}'{padding}")
+        let scaled = if self.scale_grad_by_freq { ", scale_grad_by_freq=True" } else { "" };
+        format!("{rows}, {width}{norm}{scaled}, mode='{mode}'{padding}")
     }
 }

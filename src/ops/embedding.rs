@@ -7,7 +7,7 @@ use super::index_select::{add_slices, take_slices};
 #[cfg(test)]
 use super::samples::{OpSample, values};
 use super::{gpu, indexing};
-use crate::autograd::record;
+use crate::autograd::{no_grad, record};
 use crate::error::{Error, throw};
 use crate::profiler;
 use crate::{Dtype, Tensor};
@@ -15,10 +15,10 @@ use crate::{Dtype, Tensor};
 /// Indices as dense i64 after checking them against the table; on a GPU the kernels check.
 #[track_caller]
 pub(super) fn checked(indices: &Tensor, rows: usize) -> Tensor {
-    if !indices.dtype().is_integral() {
+    if !matches!(indices.dtype(), Dtype::I64 | Dtype::I32) {
         throw(Error::dtype(
             "embedding",
-            format!("`indices` holds {}; integers are needed", indices.dtype()),
+            format!("`indices` holds {}; i64 or i32 is needed", indices.dtype()),
         ));
     }
     let indices = indices.detach().to_dtype(Dtype::I64).contiguous();
@@ -103,10 +103,56 @@ impl Tensor {
     #[track_caller]
     pub fn embedding_scaled_by_freq(&self, indices: &Tensor, padding_idx: Option<i64>) -> Tensor {
         let rows = self.embedding(indices, padding_idx);
-        let counts = indices.ravel().bincount(None, 0).take(indices);
-        let share = counts.to_dtype(rows.dtype()).reciprocal().unsqueeze(-1);
-        // The value is the rows', exactly; only their difference from themselves has a gradient.
-        rows.detach() + (&rows - rows.detach()) * share
+        let counts = indices.ravel().bincount(None, 0).take(&indices.to_dtype(Dtype::I64));
+        rows.with_gradient_share(&counts.to_dtype(rows.dtype()).reciprocal().unsqueeze(-1))
+    }
+
+    /// This table, whose rows get their gradient divided by how often `indices` names them.
+    #[track_caller]
+    pub(super) fn scaled_by_freq(&self, indices: &Tensor) -> Tensor {
+        let rows = self.shape().first().copied().unwrap_or(0);
+        let counts = checked(indices, rows).reshape([-1]).bincount(None, rows).clamp_min(1i64);
+        self.with_gradient_share(&counts.to_dtype(self.dtype()).reciprocal().unsqueeze(-1))
+    }
+
+    /// These numbers, with a share of their gradient.
+    fn with_gradient_share(&self, share: &Tensor) -> Tensor {
+        // The value is the numbers', exactly; only their difference from themselves has a gradient.
+        self.detach() + (self - self.detach()) * share
+    }
+}
+
+impl Tensor {
+    /// Shortens the rows of this table that `indices` name and that are longer than `max_norm` by the norm of order
+    /// `norm_type` to that length, in place and unseen by autograd (`torch.embedding_renorm_`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let table = Tensor::from([[3f64, 4.], [3., 4.], [0., 1.]]);
+    /// table.embedding_renorm_(&Tensor::from([0i64, 2]), 2.5, 2.0);
+    /// let expected = Tensor::from([[1.5f64, 2.], [3., 4.], [0., 1.]]);
+    /// assert!(table.allclose(&expected, Default::default()));
+    /// ```
+    ///
+    /// # Panics
+    /// Throws [`Error::Shape`] unless this is a matrix, and for indices as [`embedding`](Self::embedding).
+    #[track_caller]
+    pub fn embedding_renorm_(&self, indices: &Tensor, max_norm: f64, norm_type: f64) -> &Tensor {
+        let &[height, _] = self.shape() else {
+            let message = format!("the table must be a matrix, has shape {:?}", self.shape());
+            throw(Error::shape("embedding_renorm_", message));
+        };
+        let indices = checked(indices, height).reshape([-1]);
+        no_grad(|| {
+            let table = self.detach();
+            let rows = table.index_select(0, &indices);
+            let norms = rows.norm_dim(norm_type, &[1], true).to_dtype(Dtype::F64);
+            // PyTorch's guard against a division by 0.
+            let shorter = (&rows * (max_norm / (&norms + 1e-7))).to_dtype(rows.dtype());
+            let rows = norms.gt(max_norm).where_(&shorter, &rows);
+            table.index_put_(&[Some(&indices)], &rows, false);
+        });
+        self
     }
 }
 

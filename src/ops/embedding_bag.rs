@@ -47,7 +47,7 @@ pub enum BagMode {
 /// let options = EmbeddingBagOptions { mode: BagMode::Sum, per_sample_weights, ..Default::default() };
 /// assert_eq!(x.embedding_bag(&Tensor::from([[0i64, 2]]), None, options).to_vec::<f32>(), [201.0]);
 /// ```
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct EmbeddingBagOptions {
     /// What is made of a bag's rows.
     pub mode: BagMode,
@@ -57,6 +57,26 @@ pub struct EmbeddingBagOptions {
     pub include_last_offset: bool,
     /// Indices that do not count; negative counts from the end of the table.
     pub padding_idx: Option<i64>,
+    /// Rows that are looked up and longer are shortened to it, in place ([`Tensor::embedding_renorm_`]).
+    pub max_norm: Option<f64>,
+    /// By which norm rows are that long.
+    pub norm_type: f64,
+    /// The gradient of a row is divided by how often the indices name it; not with [`BagMode::Max`].
+    pub scale_grad_by_freq: bool,
+}
+
+impl Default for EmbeddingBagOptions {
+    fn default() -> Self {
+        EmbeddingBagOptions {
+            mode: BagMode::default(),
+            per_sample_weights: None,
+            include_last_offset: false,
+            padding_idx: None,
+            max_norm: None,
+            norm_type: 2.0,
+            scale_grad_by_freq: false,
+        }
+    }
 }
 
 impl Tensor {
@@ -81,6 +101,19 @@ impl Tensor {
         offsets: Option<&Tensor>,
         options: EmbeddingBagOptions,
     ) -> Tensor {
+        if let Some(max_norm) = options.max_norm {
+            self.embedding_renorm_(indices, max_norm, options.norm_type);
+        }
+        if options.scale_grad_by_freq {
+            if options.mode == BagMode::Max {
+                let message = "true for maxima; it is for sums and means";
+                throw(Error::argument("embedding_bag", "scale_grad_by_freq", message));
+            }
+            let table = self.scaled_by_freq(indices);
+            let options =
+                EmbeddingBagOptions { max_norm: None, scale_grad_by_freq: false, ..options };
+            return table.embedding_bag(indices, offsets, options);
+        }
         let rows = self.shape().first().copied().unwrap_or(0) as i64;
         let padding = options.padding_idx.map(|p| if p < 0 { p + rows } else { p });
         if let Some(weights) = &options.per_sample_weights

@@ -568,6 +568,9 @@ impl Tensor {
     /// nor a number of classes.
     #[track_caller]
     pub fn one_hot(&self, num_classes: impl Into<Option<usize>>) -> Tensor {
+        if self.dtype() != Dtype::I64 {
+            throw(Error::dtype("one_hot", format!("takes indices of i64, got {}", self.dtype())));
+        }
         let num_classes = match num_classes.into() {
             Some(n) => n,
             None if self.numel() > 0 => (self.max().item_i64() + 1).max(0) as usize,

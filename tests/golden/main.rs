@@ -25,6 +25,7 @@
 mod arg;
 mod case;
 mod compare;
+mod formula;
 mod forward;
 mod modules;
 mod ops;

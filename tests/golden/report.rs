@@ -118,7 +118,9 @@ impl Report {
             Outcome::Passed => ("passed", ""),
             Outcome::Wrong(why) if self.known.excuses(&case.id(), false) => ("known", why.as_str()),
             Outcome::Wrong(why) => ("wrong", why.as_str()),
-            Outcome::NotImplemented(why) if case.core() && !self.known.excuses(&case.id(), true) => {
+            Outcome::NotImplemented(why)
+                if case.core() && !self.known.excuses(&case.id(), true) =>
+            {
                 ("missing", why.as_str())
             }
             Outcome::NotImplemented(why) => ("not implemented", why.as_str()),

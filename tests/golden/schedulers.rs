@@ -11,6 +11,7 @@ use torchrs::{Dtype, Tensor};
 
 use crate::case::Case;
 use crate::compare::Tolerance;
+use crate::formula;
 use crate::optimizers::{Stop, conclude, make, object, options, reloaded};
 use crate::report::Outcome;
 
@@ -236,21 +237,11 @@ fn spent(a: &Arguments) -> Result<(), Stop> {
     }
 }
 
-/// The formulas of `lr_lambda` that occur: a number, a power, and a choice by the epoch.
+/// What `lr_lambda` says.
 fn formula(a: &mut Arguments) -> Result<Box<dyn Fn(i64) -> f64 + Send>, Stop> {
     let text = a.take("lr_lambda");
-    let text = text.as_ref().and_then(Value::as_str).unwrap_or("");
-    let lacks = || Stop::Lacks(format!("formula {text}"));
-    let number = |text: &str| text.trim().parse::<f64>().map_err(|_| lacks());
-    if let Some(base) = text.strip_suffix("**epoch").or(text.strip_suffix("** epoch")) {
-        let base = number(base)?;
-        return Ok(Box::new(move |epoch| base.powi(epoch as i32)));
-    }
-    if let Some((first, rest)) = text.split_once("if epoch %") {
-        let (every, rest) = rest.split_once("== 0 else").ok_or_else(lacks)?;
-        let (first, every, other) = (number(first)?, number(every)? as i64, number(rest)?);
-        return Ok(Box::new(move |epoch| if epoch % every == 0 { first } else { other }));
-    }
-    let constant = number(text)?;
-    Ok(Box::new(move |_| constant))
+    let text = text.as_ref().and_then(Value::as_str).unwrap_or("").to_string();
+    let text = text.strip_prefix("lambda epoch:").unwrap_or(&text).to_string();
+    formula::value(&text, 0).map_err(Stop::Lacks)?;
+    Ok(Box::new(move |epoch| formula::value(&text, epoch).expect("understood before")))
 }

@@ -87,7 +87,8 @@ impl Recorded {
             None => vec![PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden")],
         };
         let mut folders = folders.iter().map(|folder| folder.join("e2e").join(model));
-        let folder = folders.find(|folder| folder.is_dir()).expect("a folder with the model's runs");
+        let folder =
+            folders.find(|folder| folder.is_dir()).expect("a folder with the model's runs");
         let runs = std::fs::read_to_string(folder.join("runs.json")).expect("runs.json");
         let runs = serde_json::from_str(&runs).expect("runs.json is JSON");
         let load = |part: &str| load_file(folder.join(format!("{part}.safetensors"))).expect(part);

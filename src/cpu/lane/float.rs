@@ -142,11 +142,11 @@ float_lane!(
     F32, f32, single,
     vectorised: [sin cos tan asin acos atan sinh cosh],
     by std: [],
-    special: [erfc erfinv lgamma digamma i0 i1 i0e i1e] [erfcx ndtri]
+    special: [erfc erfinv lgamma digamma i0 i1 i0e i1e] [erfcx ndtri trigamma]
 );
 float_lane!(
     F64, f64, double,
     vectorised: [],
     by std: [sin cos tan asin acos atan sinh cosh],
-    special: [] [erfc erfinv lgamma digamma erfcx ndtri i0 i1 i0e i1e]
+    special: [] [erfc erfinv lgamma digamma trigamma erfcx ndtri i0 i1 i0e i1e]
 );

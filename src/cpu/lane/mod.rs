@@ -191,7 +191,7 @@ macro_rules! special_functions {
             "1 - erf(x)." erfc, "e^(x^2) erfc(x)." erfcx, "Inverse of the error function." erfinv,
             "Inverse of the normal distribution's function." ndtri,
             "Logarithm of the gamma function's absolute value." lgamma,
-            "Derivative of `lgamma`." digamma,
+            "Derivative of `lgamma`." digamma, "Derivative of `digamma`." trigamma,
             "Modified Bessel function of order 0." i0, "Modified Bessel function of order 1." i1,
             "`i0` times e^-|x|." i0e, "`i1` times e^-|x|." i1e,
         }

@@ -52,6 +52,14 @@ fn erfc_inverse(c: f64) -> f64 {
     let log = (c * (2.0 - c)).ln();
     let b = 2.0 / (PI * 0.147) + 0.5 * log;
     let mut y = ((b * b - log / 0.147).sqrt() - b).max(0.0).sqrt();
+    if c < 1e-290 {
+        // erfc has few digits there; its logarithm has all, for Newton's steps.
+        for _ in 0..4 {
+            let scaled = erfcx(y);
+            y += (scaled.ln() - y * y - c.ln()) * scaled / FRAC_2_SQRT_PI;
+        }
+        return y;
+    }
     for _ in 0..4 {
         let step = (c_erfc(y) - c) / (FRAC_2_SQRT_PI * (-y * y).exp());
         y += step / (1.0 - y * step);
@@ -102,6 +110,26 @@ pub fn digamma(x: f64) -> f64 {
                 - z * (1.0 / 252.0
                     - z * (1.0 / 240.0 - z * (1.0 / 132.0 - z * (691.0 / 32760.0 - z / 12.0))))));
     x.ln() - 0.5 / x - series - shifted
+}
+
+/// Derivative of [`digamma`]. Below 1/2 it is reflected by the sine of pi x, which is not 0 at the poles, as pi is rounded.
+pub fn trigamma(x: f64) -> f64 {
+    if x < 0.5 {
+        let sine = (PI * x).sin();
+        return PI * PI / (sine * sine) - trigamma(1.0 - x);
+    }
+    let (mut x, mut sum) = (x, 0.0);
+    while x < 10.0 {
+        sum += 1.0 / (x * x);
+        x += 1.0;
+    }
+    let z = 1.0 / (x * x);
+    let series = z
+        * (1.0 / 6.0
+            - z * (1.0 / 30.0
+                - z * (1.0 / 42.0
+                    - z * (1.0 / 30.0 - z * (5.0 / 66.0 - z * (691.0 / 2730.0 - z * 7.0 / 6.0))))));
+    sum + (1.0 + 0.5 / x + series) / x
 }
 
 /// Hurwitz's zeta function, the sum over k >= 0 of 1 / (q + k)^s, for s > 1, by Euler and Maclaurin.
@@ -214,6 +242,12 @@ mod tests {
         near(digamma(1.0), -0.577_215_664_901_532_9);
         near(digamma(0.5), -0.577_215_664_901_532_9 - 2.0 * std::f64::consts::LN_2);
         near(digamma(-0.5), digamma(0.5) + 2.0);
+        near(trigamma(1.0), PI * PI / 6.0);
+        near(trigamma(0.25), zeta(2.0, 0.25));
+        near(trigamma(-3.3), zeta(2.0, -3.3));
+        near(trigamma(40.0), zeta(2.0, 40.0));
+        assert_eq!([trigamma(0.0), trigamma(f64::INFINITY)], [f64::INFINITY, 0.0]);
+        near(ndtri(5e-324), -38.467_405_617_144_34);
         near(zeta(2.0, 1.0), PI * PI / 6.0);
         near(zeta(4.0, 1.0), PI.powi(4) / 90.0);
         near(zeta(2.0, -0.5), zeta(2.0, 0.5) + 4.0);

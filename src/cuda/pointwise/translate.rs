@@ -8,8 +8,10 @@ use crate::cpu::kernel::Text;
 use crate::cpu::lane::Compute;
 
 /// Functions of `kernels/special.cuh`, which few formulas need.
-const SPECIAL: [&str; 11] =
-    ["erfc", "erfcx", "erfinv", "ndtri", "lgamma", "digamma", "zeta", "i0", "i1", "i0e", "i1e"];
+const SPECIAL: [&str; 12] = [
+    "erfc", "erfcx", "erfinv", "ndtri", "lgamma", "digamma", "trigamma", "zeta", "i0", "i1", "i0e",
+    "i1e",
+];
 
 /// The program of a formula for a compute type, without the prelude.
 pub fn program(text: &Text, compute: Compute) -> String {

@@ -76,3 +76,52 @@ pub fn embedding_bag(
 pub fn embedding(indices: &Tensor, weight: &Tensor, padding_idx: Option<i64>) -> Tensor {
     weight.embedding(indices, padding_idx)
 }
+
+/// Options of [`embedding_with`]; the defaults are PyTorch's.
+///
+/// ```
+/// use torchrs::nn::functional::EmbeddingOptions;
+/// assert_eq!(EmbeddingOptions::default().norm_type, 2.0);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct EmbeddingOptions {
+    /// A row that gets no gradient; negative counts from the end of the table.
+    pub padding_idx: Option<i64>,
+    /// Rows that are looked up and longer are shortened to it, in place ([`Tensor::embedding_renorm_`]).
+    pub max_norm: Option<f64>,
+    /// By which norm rows are that long.
+    pub norm_type: f64,
+    /// The gradient of a row is divided by how often the indices name it.
+    pub scale_grad_by_freq: bool,
+}
+
+impl Default for EmbeddingOptions {
+    fn default() -> Self {
+        let (padding_idx, max_norm, norm_type) = (None, None, 2.0);
+        EmbeddingOptions { padding_idx, max_norm, norm_type, scale_grad_by_freq: false }
+    }
+}
+
+/// [`embedding`] with options.
+///
+/// ```
+/// use torchrs::{Tensor, nn::functional as F};
+/// let weight = Tensor::from([[3f64, 4.], [6., 8.]]);
+/// let options = F::EmbeddingOptions { max_norm: Some(5.0), ..Default::default() };
+/// let y = F::embedding_with(&Tensor::from([1i64]), &weight, options);
+/// assert!(y.allclose(&Tensor::from([[3f64, 4.]]), Default::default()));
+/// assert!((weight.i((1, 0)).item() - 3.0).abs() < 1e-6);
+/// ```
+///
+/// # Panics
+/// As [`Tensor::embedding`].
+#[track_caller]
+pub fn embedding_with(indices: &Tensor, weight: &Tensor, options: EmbeddingOptions) -> Tensor {
+    if let Some(max_norm) = options.max_norm {
+        weight.embedding_renorm_(indices, max_norm, options.norm_type);
+    }
+    match options.scale_grad_by_freq {
+        true => weight.embedding_scaled_by_freq(indices, options.padding_idx),
+        false => weight.embedding(indices, options.padding_idx),
+    }
+}

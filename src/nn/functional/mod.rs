@@ -51,7 +51,8 @@ pub use image::{
     affine_grid, channel_shuffle, grid_sample, interpolate, pad, pixel_shuffle, pixel_unshuffle,
 };
 pub use linear::{
-    bilinear, embedding, embedding_bag, linear, one_hot, scaled_dot_product_attention,
+    EmbeddingOptions, bilinear, embedding, embedding_bag, embedding_with, linear, one_hot,
+    scaled_dot_product_attention,
 };
 pub use loss::{
     BceWithLogitsOptions, GaussianNllOptions, KlDivOptions, PoissonNllOptions,

@@ -210,7 +210,7 @@ pub fn pack_sequence(sequences: &[Tensor], enforce_sorted: bool) -> PackedSequen
     pack_padded_sequence(&padded, &lengths, false, enforce_sorted)
 }
 
-/// The sequences of a padded batch, without the padding (`torch.nn.utils.rnn.unpad_sequence`).
+/// Copies of the sequences of a padded batch, without the padding (`torch.nn.utils.rnn.unpad_sequence`).
 ///
 /// ```
 /// use torchrs::{Tensor, nn::unpad_sequence};
@@ -228,7 +228,8 @@ pub fn unpad_sequence(padded: &Tensor, lengths: &[usize], batch_first: bool) -> 
         let message = format!("{} for a batch of {}", lengths.len(), padded.size(0));
         throw(Error::argument("unpad_sequence", "lengths", message));
     }
-    let sequence = |(i, &n): (usize, &usize)| padded.select(0, i as i64).narrow(0, 0, n);
+    let sequence =
+        |(i, &n): (usize, &usize)| padded.select(0, i as i64).narrow(0, 0, n).clone_contiguous();
     lengths.iter().enumerate().map(sequence).collect()
 }
 

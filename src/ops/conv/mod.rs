@@ -25,6 +25,7 @@
 pub(super) mod cuda;
 mod cudnn;
 mod half;
+mod integer;
 mod kernels;
 mod pointwise;
 #[cfg(test)]
@@ -40,11 +41,11 @@ use smallvec::{SmallVec, smallvec};
 #[cfg(test)]
 use super::samples::{OpSample, values};
 use super::windows::{window_count, window_span};
-use crate::Tensor;
 use crate::amp::cast_op;
 use crate::autograd::{no_grad, record};
 use crate::error::{Error, throw};
 use crate::ops::gpu;
+use crate::{Dtype, Tensor};
 use kernels::{bias_gradient, data_gradient, forward, weight_gradient};
 use shape::Shape;
 use volume::Volume;
@@ -88,7 +89,7 @@ impl Tensor {
     /// # Panics
     /// Throws [`Error::Shape`] when shapes do not fit or the filter is larger than the padded input,
     /// [`Error::Argument`] for a stride, dilation or number of groups of 0, [`Error::Dtype`] for
-    /// different dtypes or one that is not floating-point.
+    /// different dtypes, for bool and complex numbers. Integers have no gradient.
     ///
     /// ```
     /// use torchrs::{Tensor, Dtype::F32, ops::Conv2dOptions};
@@ -104,6 +105,9 @@ impl Tensor {
             return self.unsqueeze(0).conv2d(weight, bias, options).squeeze_dim(0);
         }
         check("conv2d", self, weight, bias, &options);
+        if is_integer(self.dtype()) {
+            return integer::convolved(self, weight, bias, &options);
+        }
         convolved(Shape::new(self.shape(), weight.shape(), options), self, weight, bias)
     }
 
@@ -157,6 +161,9 @@ impl Tensor {
             return self.unsqueeze(0).conv3d(weight, bias, options).squeeze_dim(0);
         }
         check("conv3d", self, weight, bias, &options);
+        if is_integer(self.dtype()) {
+            return integer::convolved(self, weight, bias, &options);
+        }
         convolved(Volume::new(self.shape(), weight.shape(), options), self, weight, bias)
     }
 }
@@ -204,6 +211,10 @@ impl<const D: usize> ConvOptions<D> {
         }
         (x, ConvOptions { padding: total.map(|t| t / 2), ..self })
     }
+}
+
+fn is_integer(dtype: Dtype) -> bool {
+    dtype.is_integral() && dtype != Dtype::Bool
 }
 
 #[track_caller]

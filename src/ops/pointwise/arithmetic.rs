@@ -133,7 +133,7 @@ crate::pointwise! {
     /// ```
     pub arith maximum / maximum_ (x, other) = maximum(x, other);
         grad(g, x, other) {
-            x: select(eq(x, other), g * 0.5, select(gt(x, other), g, 0.0)),
+            x: select(eq(x, other), g * 0.5, select(lt(x, other), 0.0, g)),
             other: select(eq(x, other), g * 0.5, select(gt(x, other), 0.0, g)),
         }
 
@@ -148,7 +148,7 @@ crate::pointwise! {
     /// ```
     pub arith minimum / minimum_ (x, other) = minimum(x, other);
         grad(g, x, other) {
-            x: select(eq(x, other), g * 0.5, select(lt(x, other), g, 0.0)),
+            x: select(eq(x, other), g * 0.5, select(gt(x, other), 0.0, g)),
             other: select(eq(x, other), g * 0.5, select(lt(x, other), 0.0, g)),
         }
 
@@ -191,27 +191,22 @@ crate::pointwise! {
     /// assert_eq!(x.copysign_(1.0).to_vec::<f32>(), [1.0, 2.0, 3.0]);
     /// ```
     pub float copysign / copysign_ (x, other) = select(signbit(other), -abs(x), abs(x));
-        grad(g, x, other) { x: g * sign(x) * select(signbit(other), -1.0, 1.0), other: 0.0 }
-
-    /// 0 below 0, 1 above, and `values` at 0 (`torch.heaviside`).
-    ///
-    /// ```
-    /// use torchrs::Tensor;
-    /// let x = Tensor::from([-1f32, 0., 2.]);
-    /// assert_eq!(x.heaviside(0.5).to_vec::<f32>(), [0.0, 0.5, 1.0]);
-    /// assert_eq!(x.heaviside_(1.0).to_vec::<f32>(), [0.0, 1.0, 1.0]);
-    /// ```
-    pub arith heaviside / heaviside_ (x, values)
-        = select(eq(x, 0.0), values, select(gt(x, 0.0), 1.0, 0.0));
+        grad(g, x, other) {
+            x: g * (sign(x) * select(signbit(other), -1.0, 1.0) + 0.0 * x),
+            other: 0.0,
+        }
 }
 
 crate::pointwise! {
     table checked without functions;
 
+    /// 0 below 0, 1 above, and `values` at 0 ([`Tensor::heaviside`]).
+    arith heaviside(x, values) = select(eq(x, 0.0), values, select(gt(x, 0.0), 1.0, 0.0));
+
     /// `x` to the power `exponent` ([`Tensor::pow`]).
     arith pow(x, exponent) = pow(x, exponent);
         grad(g, x, exponent, y) {
-            x: select(eq(exponent, 0.0), 0.0, g * exponent * pow(x, exponent - 1.0)),
+            x: select(eq(exponent, 0.0), 0.0, g * (exponent * pow(x, exponent - 1.0))),
             exponent: select(eq(x, 0.0) & ge(exponent, 0.0), 0.0, g * y * log(x)),
         }
         sample { x: 0.3..3.0, exponent: -2.0..2.0 }
@@ -324,6 +319,51 @@ impl Tensor {
         let other = other.into();
         refuse_bool("rsub", self, other);
         apply(&rows::add_scaled, &[other, self.into()], &[negative(alpha.into())])
+    }
+
+    /// 0 below 0, 1 above, and `values` at 0 (`torch.heaviside`).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([-2f32, 0., 3.]);
+    /// assert_eq!(x.heaviside(0.5).to_vec::<f32>(), [0.0, 0.5, 1.0]);
+    /// ```
+    ///
+    /// # Panics
+    /// Throws [`Error::Dtype`] when `values` is a tensor of another type.
+    #[track_caller]
+    pub fn heaviside<'a>(&self, values: impl Into<Operand<'a>>) -> Tensor {
+        let values = self.of_one_type("heaviside", "values", values.into());
+        apply(&checked::heaviside, &[self.into(), values], &[])
+    }
+
+    /// In-place form of [`heaviside`](Self::heaviside).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([-2f32, 0., 3.]);
+    /// assert_eq!(x.heaviside_(1.0).to_vec::<f32>(), [0.0, 1.0, 1.0]);
+    /// ```
+    #[track_caller]
+    pub fn heaviside_<'a>(&self, values: impl Into<Operand<'a>>) -> &Tensor {
+        let values = self.of_one_type("heaviside_", "values", values.into());
+        apply_inplace(&checked::heaviside, &[self.into(), values], &[]);
+        self
+    }
+
+    /// A second operand of an op that promotes no types.
+    #[track_caller]
+    fn of_one_type<'a>(&self, op: &str, name: &str, other: Operand<'a>) -> Operand<'a> {
+        if let Operand::Tensor(t) = other
+            && t.dtype() != self.dtype()
+        {
+            let (x, y) = (self.dtype(), t.dtype());
+            throw(Error::dtype(
+                op,
+                format!("takes tensors of one type, got {x} and `{name}` of {y}"),
+            ));
+        }
+        other
     }
 
     /// `base` to the power of this tensor (`torch.pow` of a number and a tensor).

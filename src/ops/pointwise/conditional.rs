@@ -21,48 +21,6 @@ crate::pointwise! {
             b: select(ne(condition, 0.0), 0.0, g),
         }
 
-    // Limits that are NaN come in by a sum, which is done once where they are numbers.
-    /// Between two limits, tensors or numbers (`torch.clamp`). `max` wins where the limits cross. On a
-    /// limit the gradient is the limit's.
-    ///
-    /// ```
-    /// use torchrs::Tensor;
-    /// let x = Tensor::from([-2f32, 0.5, 9.]);
-    /// assert_eq!(x.clamp(0.0, 1.0).to_vec::<f32>(), [0.0, 0.5, 1.0]);
-    /// assert_eq!(x.clamp_(&Tensor::from([-1f32, 1., 1.]), 8.0).to_vec::<f32>(), [-1.0, 1.0, 8.0]);
-    /// ```
-    pub arith clamp / clamp_ (x, min, max)
-        = select(lt(max, select(lt(x, min), min, x)), max, select(lt(x, min), min, x))
-            + select(ne(min, min) | ne(max, max), min + max, -0.0);
-        grad(g, x, min, max) {
-            x: select(gt(x, min) & lt(x, max), g, 0.0),
-            min: select(lt(min, max) & le(x, min), g, 0.0),
-            max: select(ge(x, max) | lt(max, min), g, 0.0),
-        }
-        sample { min: -2.0..0.0, max: 0.5..2.0 }
-
-    /// At least `min` (`torch.clamp_min`).
-    ///
-    /// ```
-    /// use torchrs::Tensor;
-    /// let x = Tensor::from([-2i64, 3]);
-    /// assert_eq!(x.clamp_min(0).to_vec::<i64>(), [0, 3]);
-    /// assert_eq!(x.clamp_min_(4).to_vec::<i64>(), [4, 4]);
-    /// ```
-    pub arith clamp_min / clamp_min_ (x, min) = maximum(x, min);
-        grad(g, x, min) { x: select(gt(x, min), g, 0.0), min: select(le(x, min), g, 0.0) }
-
-    /// At most `max` (`torch.clamp_max`).
-    ///
-    /// ```
-    /// use torchrs::Tensor;
-    /// let x = Tensor::from([-2i64, 3]);
-    /// assert_eq!(x.clamp_max(0).to_vec::<i64>(), [-2, 0]);
-    /// assert_eq!(x.clamp_max_(-3).to_vec::<i64>(), [-3, -3]);
-    /// ```
-    pub arith clamp_max / clamp_max_ (x, max) = minimum(x, max);
-        grad(g, x, max) { x: select(lt(x, max), g, 0.0), max: select(ge(x, max), g, 0.0) }
-
     /// The way from `x` to `end`, `weight` of it (`torch.lerp`); exact at both ends.
     ///
     /// ```
@@ -104,6 +62,54 @@ crate::pointwise! {
 crate::pointwise! {
     table checked without functions;
 
+    // Limits that are NaN come in by a sum, which is done once where they are numbers.
+    /// Between two tensors ([`Tensor::clamp`]). A limit that is met has half of the gradient; `max` has all where the
+    /// limits cross, and the tensor where it or `min` is NaN.
+    arith clamp(x, min, max)
+        = select(lt(max, select(lt(x, min), min, x)), max, select(lt(x, min), min, x))
+            + select(ne(min, min) | ne(max, max), min + max, -0.0);
+        grad(g, x, min, max) {
+            x: select(
+                lt(x, min) | gt(x, max),
+                0.0,
+                select((eq(x, min) | eq(x, max)) & le(min, max), g * 0.5, g)
+            ),
+            min: select(
+                le(min, max) & le(x, min),
+                select(eq(x, min), select(eq(min, max), g * 0.25, g * 0.5), g),
+                0.0
+            ),
+            max: select(
+                lt(max, min),
+                g,
+                select(
+                    le(min, max) & ge(x, max),
+                    select(eq(x, max), select(eq(min, max), g * 0.25, g * 0.5), g),
+                    0.0
+                )
+            ),
+        }
+        sample { min: -2.0..0.0, max: 0.5..2.0 }
+
+    /// Between two numbers ([`Tensor::clamp`]).
+    arith clamp_numbers(x, min, max)
+        = select(lt(max, select(lt(x, min), min, x)), max, select(lt(x, min), min, x))
+            + select(ne(min, min) | ne(max, max), min + max, -0.0);
+        grad(g, x, min, max) {
+            x: select(gt(x, min) & lt(x, max), g, 0.0),
+            min: select(lt(min, max) & le(x, min), g, 0.0),
+            max: select(ge(x, max) | lt(max, min), g, 0.0),
+        }
+        sample { min: -2.0..0.0, max: 0.5..2.0 }
+
+    /// At least a number ([`Tensor::clamp_min`]).
+    arith clamp_min_number(x, min) = maximum(x, min);
+        grad(g, x, min) { x: select(gt(x, min), g, 0.0), min: select(le(x, min), g, 0.0) }
+
+    /// At most a number ([`Tensor::clamp_max`]).
+    arith clamp_max_number(x, max) = minimum(x, max);
+        grad(g, x, max) { x: select(lt(x, max), g, 0.0), max: select(ge(x, max), g, 0.0) }
+
     /// `value` where `mask` is true ([`Tensor::masked_fill`]).
     arith masked_fill(x, mask: bool, value) = select(ne(mask, 0.0), value, x);
         grad(g, mask) {
@@ -112,7 +118,106 @@ crate::pointwise! {
         }
 }
 
+/// Whether both limits are numbers.
+fn numbers(min: Operand<'_>, max: Operand<'_>) -> bool {
+    matches!((min, max), (Operand::Scalar(_), Operand::Scalar(_)))
+}
+
 impl Tensor {
+    /// Between two limits, tensors or numbers (`torch.clamp`). `max` wins where the limits cross; NaN among the three
+    /// makes NaN. On a limit that is a number the gradient is 0, and so it is for NaN. A limit that is a tensor
+    /// has its own gradient: half of it where it is met.
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([-2f32, 0.5, 9.]);
+    /// assert_eq!(x.clamp(0.0, 1.0).to_vec::<f32>(), [0.0, 0.5, 1.0]);
+    /// ```
+    #[track_caller]
+    pub fn clamp<'a>(&self, min: impl Into<Operand<'a>>, max: impl Into<Operand<'a>>) -> Tensor {
+        let (min, max) = (min.into(), max.into());
+        let row = if numbers(min, max) { &checked::clamp_numbers } else { &checked::clamp };
+        apply(row, &[self.into(), min, max], &[])
+    }
+
+    /// In-place form of [`clamp`](Self::clamp).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([-2f32, 0.5, 9.]);
+    /// assert_eq!(x.clamp_(&Tensor::from([-1f32, 1., 1.]), 8.0).to_vec::<f32>(), [-1.0, 1.0, 8.0]);
+    /// ```
+    #[track_caller]
+    pub fn clamp_<'a>(&self, min: impl Into<Operand<'a>>, max: impl Into<Operand<'a>>) -> &Tensor {
+        let (min, max) = (min.into(), max.into());
+        let row = if numbers(min, max) { &checked::clamp_numbers } else { &checked::clamp };
+        apply_inplace(row, &[self.into(), min, max], &[]);
+        self
+    }
+
+    /// At least `min`, a tensor or a number (`torch.clamp_min`). The gradient is that of [`maximum`](Self::maximum) for a
+    /// tensor; for a number it is 0 where the number is met and for NaN.
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([-2i64, 3]);
+    /// assert_eq!(x.clamp_min(0).to_vec::<i64>(), [0, 3]);
+    /// ```
+    #[track_caller]
+    pub fn clamp_min<'a>(&self, min: impl Into<Operand<'a>>) -> Tensor {
+        match min.into() {
+            Operand::Tensor(min) => self.maximum(min),
+            min => apply(&checked::clamp_min_number, &[self.into(), min], &[]),
+        }
+    }
+
+    /// In-place form of [`clamp_min`](Self::clamp_min).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([-2i64, 3]);
+    /// assert_eq!(x.clamp_min_(4).to_vec::<i64>(), [4, 4]);
+    /// ```
+    #[track_caller]
+    pub fn clamp_min_<'a>(&self, min: impl Into<Operand<'a>>) -> &Tensor {
+        match min.into() {
+            Operand::Tensor(min) => _ = self.maximum_(min),
+            min => apply_inplace(&checked::clamp_min_number, &[self.into(), min], &[]),
+        }
+        self
+    }
+
+    /// At most `max`, a tensor or a number (`torch.clamp_max`), with the gradients of [`clamp_min`](Self::clamp_min).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([-2i64, 3]);
+    /// assert_eq!(x.clamp_max(0).to_vec::<i64>(), [-2, 0]);
+    /// ```
+    #[track_caller]
+    pub fn clamp_max<'a>(&self, max: impl Into<Operand<'a>>) -> Tensor {
+        match max.into() {
+            Operand::Tensor(max) => self.minimum(max),
+            max => apply(&checked::clamp_max_number, &[self.into(), max], &[]),
+        }
+    }
+
+    /// In-place form of [`clamp_max`](Self::clamp_max).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([-2i64, 3]);
+    /// assert_eq!(x.clamp_max_(-3).to_vec::<i64>(), [-3, -3]);
+    /// ```
+    #[track_caller]
+    pub fn clamp_max_<'a>(&self, max: impl Into<Operand<'a>>) -> &Tensor {
+        match max.into() {
+            Operand::Tensor(max) => _ = self.minimum_(max),
+            max => apply_inplace(&checked::clamp_max_number, &[self.into(), max], &[]),
+        }
+        self
+    }
+
     /// This tensor where `condition` is true, else `other` (`torch.Tensor.where`).
     ///
     /// ```

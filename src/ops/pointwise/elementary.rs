@@ -263,7 +263,7 @@ crate::pointwise! {
     /// assert!(x.acosh_().allclose(&expected, Default::default()));
     /// ```
     pub float acosh / acosh_ (x)
-        = select(gt(x, 1e8), log(x) + LN_2, log1p(x - 1.0 + sqrt((x - 1.0) * (x + 1.0))));
+        = select(gt(x, 1e8), log(x) + LN_2, log1p(x - 1.0 + sqrt(select(lt(x, 1.0), -1.0, (x - 1.0) * (x + 1.0)))));
         grad(g, x) { x: g * rsqrt(x * x - 1.0) }
         sample { x: 1.3..4.0 }
 

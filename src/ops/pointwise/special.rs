@@ -2,9 +2,9 @@
 //! logarithms or angles.
 
 use super::apply;
-use crate::Tensor;
 use crate::error::{Error, throw};
-use crate::tensor::{Operand, result_type};
+use crate::tensor::{Operand, Scalar, result_type};
+use crate::{Dtype, Tensor};
 
 crate::pointwise! {
     table rows for Tensor;
@@ -66,7 +66,21 @@ crate::pointwise! {
     /// assert!(x.digamma_().allclose(&expected, Default::default()));
     /// ```
     pub float digamma / digamma_ (x) = digamma(x);
-        grad(g, x) { x: g * zeta(2.0, x) }
+        grad(g, x) { x: g * (trigamma(x) + select(lt(x, 0.0), 0.0 * (PI * x), 0.0)) }
+        sample { x: 0.5..5.0 }
+
+    // PyTorch reflects at 1/2 by the sine of pi x as it rounds it: poles are large numbers, and where the product
+    // is no number of the type, NaN.
+    /// Derivative of [`digamma`](Self::digamma) (`torch.polygamma` of order 1). At the poles below 0 it is large.
+    ///
+    /// ```
+    /// use std::f64::consts::PI;
+    /// use torchrs::Tensor;
+    /// assert!((Tensor::from([1f64]).trigamma().item() - PI * PI / 6.0).abs() < 1e-12);
+    /// assert!(Tensor::from([-1f64]).trigamma().item() > 1e32);
+    /// ```
+    pub float trigamma(x) = trigamma(x) + select(lt(x, 0.0), 0.0 * (PI * x), 0.0);
+        grad(g, x) { x: -(g * 2.0 * zeta(3.0, x)) }
         sample { x: 0.5..5.0 }
 
     /// Hurwitz's zeta function, the sum over k >= 0 of 1 / (q + k)^x (`torch.special.zeta`).
@@ -82,7 +96,8 @@ crate::pointwise! {
         grad(g, x, q) { q: -(g * x * zeta(x + 1.0, q)) }
         sample { x: 2.0..4.0, q: 0.7..3.0 }
 
-    /// Modified Bessel function of the first kind and order 0 (`torch.i0`).
+    // 0 times infinity makes NaN of what PyTorch's quotients of infinities are.
+    /// Modified Bessel function of the first kind and order 0 (`torch.i0`); NaN at infinity, as there.
     ///
     /// ```
     /// use torchrs::Tensor;
@@ -91,18 +106,19 @@ crate::pointwise! {
     /// assert!(x.i0().allclose(&expected, Default::default()));
     /// assert!(x.i0_().allclose(&expected, Default::default()));
     /// ```
-    pub float i0 / i0_ (x) = i0(x);
-        grad(g, x) { x: g * i1(x) }
+    pub float i0 / i0_ (x) = i0(x) + 0.0 * x;
+        grad(g, x) { x: g * (i1(x) + 0.0 * x) }
 
-    /// Modified Bessel function of the first kind and order 1 (`torch.special.i1`).
+    /// Modified Bessel function of the first kind and order 1 (`torch.special.i1`); NaN at
+    /// infinity, as there.
     ///
     /// ```
     /// use torchrs::Tensor;
     /// let expected = Tensor::from([0.0, 0.565159103992485]);
     /// assert!(Tensor::from([0f64, 1.]).i1().allclose(&expected, Default::default()));
     /// ```
-    pub float i1(x) = i1(x);
-        grad(g, x, y) { x: select(eq(x, 0.0), g * 0.5, g * (i0(x) - y / x)) }
+    pub float i1(x) = i1(x) + 0.0 * x;
+        grad(g, x, y) { x: select(lt(abs(x), 1e-20), g * 0.5, g * (i0(x) - y / x)) }
 
     /// [`i0`](Self::i0) times e^-|x| (`torch.special.i0e`).
     ///
@@ -128,7 +144,7 @@ crate::pointwise! {
     /// ```
     pub float i1e(x) = i1e(x);
         grad(g, x, y) {
-            x: select(eq(x, 0.0), g * 0.5, g * (i0e(x) - y * (sign(x) + 1.0 / x))),
+            x: select(lt(abs(x), 1e-20), g * 0.5, g * (i0e(x) - y * (sign(x) + 1.0 / x))),
         }
 
     /// Entropy -x log(x) of a probability, minus infinity below 0 (`torch.special.entr`).
@@ -165,6 +181,7 @@ crate::pointwise! {
         grad(g, y) { x: g * 2.506_628_274_631_000_7 * exp(0.5 * y * y) }
         sample { x: 0.05..0.95 }
 
+    // y - y is NaN where y is infinite, and so is PyTorch's derivative.
     /// Logarithm of [`ndtr`](Self::ndtr), exact where that is small (`torch.special.log_ndtr`).
     ///
     /// ```
@@ -178,9 +195,10 @@ crate::pointwise! {
             log(0.5 * erfcx(x * -FRAC_1_SQRT_2)) - 0.5 * x * x,
             log1p(-0.5 * erfc(x * FRAC_1_SQRT_2))
         );
-        grad(g, x) { x: g * 0.797_884_560_802_865_4 / erfcx(x * -FRAC_1_SQRT_2) }
+        grad(g, x, y) { x: g * (0.797_884_560_802_865_4 / erfcx(x * -FRAC_1_SQRT_2) + (y - y)) }
 
-    /// Length of the hypotenuse, sqrt(x^2 + other^2) without overflow (`torch.hypot`).
+    /// Length of the hypotenuse, sqrt(x^2 + other^2) without overflow (`torch.hypot`); infinite where
+    /// one of the two is, whatever the other.
     ///
     /// ```
     /// use torchrs::Tensor;
@@ -190,11 +208,12 @@ crate::pointwise! {
     /// ```
     pub float hypot / hypot_ (x, other)
         = select(
-            eq(maximum(abs(x), abs(other)), 0.0) | eq(maximum(abs(x), abs(other)), INFINITY),
-            maximum(abs(x), abs(other)),
+            eq(abs(x), INFINITY) | eq(abs(other), INFINITY),
+            INFINITY,
+            select(eq(maximum(abs(x), abs(other)), 0.0), 0.0,
             maximum(abs(x), abs(other))
                 * sqrt(1.0 + minimum(abs(x), abs(other)) / maximum(abs(x), abs(other))
-                    * (minimum(abs(x), abs(other)) / maximum(abs(x), abs(other))))
+                    * (minimum(abs(x), abs(other)) / maximum(abs(x), abs(other)))))
         );
         grad(g, x, other, y) { x: g * (x / y), other: g * (other / y) }
 
@@ -280,6 +299,21 @@ crate::pointwise! {
     /// The next number ([`Tensor::nextafter`]).
     float nextafter(x, other) = nextafter(x, other);
         grad(g) { x: g, other: 0.0 }
+
+    // A little more than half of the way to the next number above is rounded to the next number in either direction: of
+    // a power of two the number below is half as far. `share` is that way by `x`, `least` that from 0.
+    /// The next number of a half type, whose largest is `most` ([`Tensor::nextafter`]).
+    float nextafter_half(x, other; share = 0.003_910_064, least = 6.887_662_6e-41, most = 3.389_531_389_251_535_5e38)
+        = select(
+            eq(x, other) | ne(x, x) | ne(other, other),
+            select(eq(x, other), other, x + other),
+            select(
+                eq(abs(x), INFINITY),
+                sign(x) * most,
+                x + select(gt(other, x), 1.0, -1.0) * maximum(abs(x) * share, least)
+            )
+        );
+        grad(g) { x: g, other: 0.0 }
 }
 
 impl Tensor {
@@ -296,6 +330,9 @@ impl Tensor {
     pub fn polygamma(&self, n: u32) -> Tensor {
         if n == 0 {
             return self.digamma();
+        }
+        if n == 1 {
+            return self.trigamma();
         }
         let factorial: f64 = (1..=n).map(f64::from).product();
         let factor = if n % 2 == 1 { factorial } else { -factorial };
@@ -344,15 +381,30 @@ impl Tensor {
     /// ```
     ///
     /// # Panics
-    /// Throws [`Error::Dtype`] unless the type is f32 or f64.
+    /// Throws [`Error::Dtype`] for integers.
     #[track_caller]
     pub fn nextafter<'a>(&self, other: impl Into<Operand<'a>>) -> Tensor {
         let other = other.into();
         let dtype = result_type(self, other);
-        if !dtype.is_floating_point() || dtype.size() < 4 {
-            throw(Error::dtype("nextafter", format!("takes f32 and f64, got {dtype}")));
+        let half = |digits: i32, least: f64, most: f64| {
+            let share = 0.5f64.powi(digits) * (1.0 + 0.5f64.powi(10));
+            apply(
+                &checked::nextafter_half,
+                &[self.into(), other],
+                &[share, 0.75 * least, most].map(Scalar::F),
+            )
+        };
+        match dtype {
+            Dtype::F16 => half(11, 0.5f64.powi(24), 65504.0),
+            Dtype::BF16 => half(8, 0.5f64.powi(133), f64::from(half::bf16::MAX)),
+            _ if dtype.is_floating_point() => {
+                apply(&checked::nextafter, &[self.into(), other], &[])
+            }
+            _ => throw(Error::dtype(
+                "nextafter",
+                format!("takes floating-point tensors, got {dtype}"),
+            )),
         }
-        apply(&checked::nextafter, &[self.into(), other], &[])
     }
 
     /// In-place form of [`nextafter`](Self::nextafter).

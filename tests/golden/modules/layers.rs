@@ -83,6 +83,9 @@ pub fn build(setup: &Setup) -> Option<Outcome<Built>> {
             if let Some(most) = c.maybe_float(2, "max_norm")? {
                 layer = layer.max_norm(most, c.float(3, "norm_type", 2.0)?);
             }
+            if c.flag(4, "scale_grad_by_freq", false)? {
+                layer = layer.scale_grad_by_freq();
+            }
             if c.flag(usize::MAX, "include_last_offset", false)? {
                 layer = layer.include_last_offset();
             }
@@ -164,6 +167,12 @@ pub fn build(setup: &Setup) -> Option<Outcome<Built>> {
             let mut layer = nn::Embedding::new(rows, width);
             if let Some(index) = c.maybe_int(2, "padding_idx")? {
                 layer = layer.padding_idx(index);
+            }
+            if let Some(most) = c.maybe_float(3, "max_norm")? {
+                layer = layer.max_norm(most, c.float(4, "norm_type", 2.0)?);
+            }
+            if c.flag(5, "scale_grad_by_freq", false)? {
+                layer = layer.scale_grad_by_freq();
             }
             built(setup, layer, forward)
         }

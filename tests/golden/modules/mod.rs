@@ -32,9 +32,7 @@ pub fn built<M: Module + 'static>(
     mut module: M,
     call: impl Fn(&M, &Call) -> Called + 'static,
 ) -> Called<Built> {
-    if setup.dtype != Dtype::F32 {
-        module.to(setup.dtype);
-    }
+    module.to(setup.dtype);
     if setup.device.is_cuda() {
         module.to_device(setup.device);
     }

@@ -101,6 +101,17 @@ pub fn build(setup: &Setup) -> Option<Outcome<Built>> {
                 Ok(Arg::Tensor(cell.forward(c.tensor(0, "input")?, hx)))
             })
         }
+        "nn.GRUCell" => {
+            let (inputs, hidden) = sizes()?;
+            let mut cell = nn::GRUCell::new(inputs, hidden);
+            if !c.truth(2, "bias", true)? {
+                cell = cell.no_bias();
+            }
+            built(setup, cell, |cell, c| {
+                let hx = c.maybe_tensor(1, "hx")?;
+                Ok(Arg::Tensor(cell.forward(c.tensor(0, "input")?, hx)))
+            })
+        }
         "nn.LSTMCell" => {
             let (inputs, hidden) = sizes()?;
             let mut cell = nn::LSTMCell::new(inputs, hidden);

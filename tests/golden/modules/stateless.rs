@@ -64,6 +64,7 @@ pub fn build(setup: &Setup) -> Option<Outcome<Built>> {
         },
         "nn.Softmax" => built(setup, nn::Softmax::new(c.int(0, "dim", -1)?), forward),
         "nn.LogSoftmax" => built(setup, nn::LogSoftmax::new(c.int(0, "dim", -1)?), forward),
+        "nn.Dropout" => dropout!(setup, c, Dropout),
         "nn.Dropout1d" => dropout!(setup, c, Dropout1d),
         "nn.Dropout2d" => dropout!(setup, c, Dropout2d),
         "nn.Dropout3d" => dropout!(setup, c, Dropout3d),

@@ -1,5 +1,7 @@
 //! Ops of group `creation`.
 
+use torchrs::nn::functional::gumbel_softmax;
+use torchrs::ops::random::default_generator;
 use torchrs::{Dtype, Scalar, Tensor, TensorOptions};
 
 use super::Table;
@@ -29,7 +31,21 @@ fn number(c: &Call, i: usize, name: &str) -> Outcome<Scalar> {
     }
 }
 
+/// Ops that draw: what they refuse. No draw is recorded.
+fn random(t: &mut Table) {
+    t.op("bernoulli", |c| Ok(default_generator().bernoulli(c.tensor(0, "input")?)));
+    t.op("multinomial", |c| {
+        let (x, count) = (c.tensor(0, "input")?, c.count(1, "num_samples", 1)?);
+        Ok(default_generator().multinomial(x, count, c.flag(2, "replacement", false)?))
+    });
+    t.op("nn.functional.gumbel_softmax", |c| {
+        let (tau, hard) = (c.float(1, "tau", 1.0)?, c.flag(2, "hard", false)?);
+        Ok(gumbel_softmax(c.tensor(0, "logits")?, tau, hard, c.int(3, "dim", -1)?))
+    });
+}
+
 pub fn fill(t: &mut Table) {
+    random(t);
     t.op("arange", |c| {
         let (start, end) = match c.maybe_number(1, "end")? {
             Some(end) => (number(c, 0, "start")?, end),

@@ -1,5 +1,6 @@
 //! Ops of group `indexing`.
 
+use torchrs::nn::functional::{EmbeddingOptions, embedding_with};
 use torchrs::ops::views::Index;
 use torchrs::ops::{BagMode, EmbeddingBagOptions, ScatterReduce};
 use torchrs::{Operand, Tensor};
@@ -183,13 +184,13 @@ pub fn fill(t: &mut Table) {
             .isin(c.tensor(1, "test_elements")?, c.flag(3, "invert", false)?))
     });
     t.op("nn.functional.embedding", |c| {
-        let padding = c.maybe_int(2, "padding_idx")?;
-        let (table, indices) = (c.tensor(1, "weight")?, c.tensor(0, "input")?);
-        Ok(if c.flag(usize::MAX, "scale_grad_by_freq", false)? {
-            table.embedding_scaled_by_freq(indices, padding)
-        } else {
-            table.embedding(indices, padding)
-        })
+        let options = EmbeddingOptions {
+            padding_idx: c.maybe_int(2, "padding_idx")?,
+            max_norm: c.maybe_float(3, "max_norm")?,
+            norm_type: c.float(4, "norm_type", 2.0)?,
+            scale_grad_by_freq: c.flag(5, "scale_grad_by_freq", false)?,
+        };
+        Ok(embedding_with(c.tensor(0, "input")?, c.tensor(1, "weight")?, options))
     });
     t.op("nn.functional.embedding_bag", |c| {
         let modes = [("mean", BagMode::Mean), ("sum", BagMode::Sum), ("max", BagMode::Max)];
@@ -199,6 +200,9 @@ pub fn fill(t: &mut Table) {
             per_sample_weights: c.maybe_tensor(usize::MAX, "per_sample_weights")?.cloned(),
             include_last_offset: c.flag(usize::MAX, "include_last_offset", false)?,
             padding_idx: c.maybe_int(usize::MAX, "padding_idx")?,
+            max_norm: c.maybe_float(3, "max_norm")?,
+            norm_type: c.float(4, "norm_type", 2.0)?,
+            scale_grad_by_freq: c.flag(5, "scale_grad_by_freq", false)?,
         };
         let offsets = c.maybe_tensor(2, "offsets")?;
         Ok(c.tensor(1, "weight")?.embedding_bag(c.tensor(0, "input")?, offsets, options))

@@ -66,6 +66,17 @@ pub fn fill(t: &mut Table) {
         init::zeros_(&x);
         Ok(x)
     });
+    t.op("nn.init.ones_", |c| {
+        let x = fresh(c)?;
+        x.fill_(0.0);
+        init::ones_(&x);
+        Ok(x)
+    });
+    t.op("nn.init.constant_", |c| {
+        let x = fresh(c)?;
+        init::constant_(&x, c.float(1, "val", 0.0)?);
+        Ok(x)
+    });
     t.op("nn.init.eye_", |c| {
         let x = fresh(c)?;
         init::eye_(&x);
@@ -83,7 +94,8 @@ pub fn fill(t: &mut Table) {
             "tanh" => init::Nonlinearity::Tanh,
             "selu" => init::Nonlinearity::Selu,
             "leaky_relu" => init::Nonlinearity::LeakyRelu(slope),
-            "linear" | "sigmoid" | "conv2d" => init::Nonlinearity::Linear,
+            "linear" | "sigmoid" | "conv1d" | "conv2d" | "conv3d" | "conv_transpose1d"
+            | "conv_transpose2d" | "conv_transpose3d" => init::Nonlinearity::Linear,
             other => return Err(Stop::Unwritable(format!("nonlinearity {other}"))),
         };
         Ok(Arg::Float(init::calculate_gain(kind)))
@@ -97,7 +109,11 @@ pub fn fill(t: &mut Table) {
 /// Lengths, given as a tensor or a list.
 fn lengths(c: &Call, i: usize, name: &str) -> Outcome<Vec<usize>> {
     match c.get(i, name) {
-        Arg::Tensor(t) => t.to_vec::<i64>().into_iter().map(|n| n.try_into().or_else(|_| c.odd(i, name))).collect(),
+        Arg::Tensor(t) => t
+            .to_vec::<i64>()
+            .into_iter()
+            .map(|n| n.try_into().or_else(|_| c.odd(i, name)))
+            .collect(),
         _ => c.sizes(i, name),
     }
 }
@@ -139,7 +155,11 @@ fn packing(t: &mut Table) {
     });
     t.many("nn.utils.rnn.unpad_sequence", |c| {
         let lengths = lengths(c, 1, "lengths")?;
-        Ok(nn::unpad_sequence(c.tensor(0, "padded_sequences")?, &lengths, c.flag(2, "batch_first", false)?))
+        Ok(nn::unpad_sequence(
+            c.tensor(0, "padded_sequences")?,
+            &lengths,
+            c.flag(2, "batch_first", false)?,
+        ))
     });
     t.many("nn.utils.rnn.unpack_sequence", |c| {
         let data = c.tensor(0, "data")?.clone();
