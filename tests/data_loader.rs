@@ -6,9 +6,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use torchrs::data::{
     Blob, Columns, DataLoader, Dataset, DistributedSampler, LoaderState, Sample, SampleWriter,
-    sample_random, worker_info,
+    sample_random, sample_seed, worker_info,
 };
-use torchrs::{Error, Result, Tensor};
+use torchrs::{Dtype, Error, Result, Tensor};
 
 /// Far more than a loaded machine needs for anything here.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -424,6 +424,99 @@ fn augmentation_is_the_same_for_any_number_of_workers_and_new_in_each_epoch() {
     let reference = draws(0);
     assert_eq!(reference, draws(3));
     assert_ne!(reference[0], reference[1]);
+}
+
+/// Draws from the default generator, by ops and by other crates' generators.
+#[derive(Serialize, Deserialize)]
+struct Drawn;
+
+impl Dataset for Drawn {
+    type Sample = (Tensor, Tensor, Tensor, i64);
+    fn len(&self) -> usize {
+        10
+    }
+    fn get(&self, index: usize) -> Result<Self::Sample> {
+        let noise = Tensor::rand([3], Dtype::F32);
+        let dropped = Tensor::ones([16], Dtype::F32).dropout(0.5, true);
+        Ok((noise, dropped, Tensor::randperm(6), (sample_seed(index) >> 1) as i64))
+    }
+}
+
+/// Two epochs' numbers, a list per sample.
+fn drawn(seed: Option<u64>, batch_size: usize, workers: usize) -> Vec<Vec<f64>> {
+    let loader = DataLoader::builder(Drawn).batch_size(batch_size).workers(workers);
+    let loader = match seed {
+        Some(seed) => loader.seed(seed),
+        None => loader,
+    };
+    let loader = loader.build().unwrap();
+    let rows = |batch: Result<(Tensor, Tensor, Tensor, Tensor)>| {
+        let (a, b, c, d) = batch.unwrap();
+        let all = [a, b, c, d.unsqueeze(1)].map(|t| t.to_dtype(Dtype::F64));
+        let all = Tensor::cat(&all, 1);
+        (0..all.shape()[0]).map(|i| all.select(0, i as i64).to_vec::<f64>()).collect::<Vec<_>>()
+    };
+    (0..2).flat_map(|_| loader.iter().flat_map(rows).collect::<Vec<_>>()).collect()
+}
+
+#[test]
+fn random_numbers_in_get_depend_on_seed_epoch_and_index_alone() {
+    torchrs::fork_rng(|| {
+        torchrs::manual_seed(3);
+        let before = torchrs::default_generator().get_state();
+        let reference = drawn(Some(5), 3, 0);
+        for (batch_size, workers) in [(10, 0), (3, 1), (2, 3)] {
+            assert_eq!(reference, drawn(Some(5), batch_size, workers), "{workers} workers");
+        }
+        assert_eq!(torchrs::default_generator().get_state(), before);
+        for i in 0..reference.len() {
+            for j in 0..i {
+                assert_ne!(reference[i], reference[j], "samples {i} and {j} of two epochs");
+            }
+        }
+        // Without a seed of its own a loader takes that of `manual_seed`.
+        assert_ne!(reference, drawn(None, 3, 1));
+        assert_eq!(drawn(Some(3), 3, 0), drawn(None, 3, 1));
+        torchrs::manual_seed(5);
+        assert_eq!(reference, drawn(None, 3, 1));
+    });
+}
+
+#[test]
+fn seeds_of_loaders_do_not_change_which_samples_ranks_are_dealt() {
+    for workers in [0, 1] {
+        let mut all: Vec<i64> = Vec::new();
+        for rank in 0..3 {
+            let sampler = DistributedSampler::new(30, 3, rank).unwrap();
+            let loader = DataLoader::builder(Plain { len: 30 }).sampler(sampler).seed(rank as u64);
+            all.extend(epoch(&loader.workers(workers).build().unwrap()).concat());
+        }
+        all.sort_unstable();
+        assert_eq!(all, (0..30).collect::<Vec<i64>>(), "each sample once");
+    }
+    let loader = |seed| {
+        let sampler = DistributedSampler::new(30, 3, 0).unwrap().seed(seed);
+        DataLoader::builder(Plain { len: 30 }).sampler(sampler).seed(9).build().unwrap()
+    };
+    assert_ne!(epoch(&loader(0)), epoch(&loader(1)));
+    let error = loader(1).load_state_dict(&loader(2).state_dict()).unwrap_err().to_string();
+    assert!(error.contains("order with seed 2") && error.contains("seed is 1"), "{error}");
+}
+
+#[test]
+fn a_loader_without_a_batch_is_refused() {
+    let message = |options: torchrs::data::DataLoaderBuilder<Plain>| {
+        options.drop_last(true).build().err().expect("refused").to_string()
+    };
+    let error = message(DataLoader::builder(Plain { len: 3 }).batch_size(4));
+    assert!(
+        error.contains("`drop_last`: leaves no batch") && error.contains("3 samples"),
+        "{error}"
+    );
+    let dealt = DistributedSampler::new(3, 4, 1).unwrap().drop_last(true);
+    let error = message(DataLoader::builder(Plain { len: 3 }).sampler(dealt));
+    assert!(error.contains("3 samples are dealt to 4 ranks"), "{error}");
+    assert!(DataLoader::builder(Plain { len: 0 }).drop_last(true).build().unwrap().is_empty());
 }
 
 // ---- many workers, small and big batches

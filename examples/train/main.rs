@@ -96,7 +96,8 @@ fn train(args: &Args, group: &ProcessGroup) -> Result<()> {
     let run = RunDir::agree(args, &name, group)?;
     let model = DistributedDataParallel::new(network, group)?;
 
-    let sampler = DistributedSampler::new(training_len, world, rank)?.drop_last(true);
+    let sampler =
+        DistributedSampler::new(training_len, world, rank)?.drop_last(true).seed(args.seed);
     let loader = DataLoader::builder(training)
         .batch_size(global_batch / world)
         .sampler(sampler)

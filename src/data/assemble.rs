@@ -3,7 +3,7 @@
 //! from ([`Space`]).
 
 use super::arena::Slot;
-use super::dataset::Dataset;
+use super::dataset::{Dataset, with_generator};
 use super::layout::BatchLayout;
 use super::panics::guarded;
 use super::writer::{Rows, SampleWriter};
@@ -50,7 +50,7 @@ pub(super) fn assemble<D: Dataset>(
             return Ok(None);
         }
         let failed = |message| Failure::Dataset { index, message };
-        let sample = guarded(|| dataset.get(index))
+        let sample = guarded(|| with_generator(index, || dataset.get(index)))
             .and_then(|result| result.map_err(|e| e.to_string()))
             .map_err(failed)?;
         let (rows, _, first) = match &mut begun {

@@ -1,8 +1,10 @@
 //! The options of a `DataLoader`.
 
+use std::io::{Write, stderr};
+use std::sync::Once;
 use std::time::Duration;
 
-use super::dataset::Dataset;
+use super::dataset::{Dataset, worker_info};
 use super::loader::DataLoader;
 use super::samplers::{BatchSampler, Sampler};
 use crate::error::{Error, Result};
@@ -26,7 +28,7 @@ pub struct DataLoaderBuilder<D: Dataset> {
     pub(super) workers: usize,
     pub(super) prefetch_factor: usize,
     pub(super) drop_last: bool,
-    pub(super) seed: u64,
+    pub(super) seed: Option<u64>,
     pub(super) timeout: Option<Duration>,
     pub(super) device: Device,
 }
@@ -41,7 +43,7 @@ impl<D: Dataset> DataLoaderBuilder<D> {
             workers: 0,
             prefetch_factor: 2,
             drop_last: false,
-            seed: 0,
+            seed: None,
             timeout: None,
             device: Device::Cpu,
         }
@@ -128,7 +130,8 @@ impl<D: Dataset> DataLoaderBuilder<D> {
         self
     }
 
-    /// Whether a last batch that would be smaller is left out (default: false).
+    /// Whether a last batch that would be smaller is left out (default: false). A loader of which no batch
+    /// would be left is refused by [`build`](Self::build).
     ///
     /// ```
     /// use torchrs::data::{DataLoader, datasets::Synthetic};
@@ -142,7 +145,10 @@ impl<D: Dataset> DataLoaderBuilder<D> {
         self
     }
 
-    /// Seed of the order and of [`sample_random`](super::sample_random) (default: 0).
+    /// Seed of the order, of the default generator in [`Dataset::get`], of
+    /// [`sample_random`](super::sample_random) and [`sample_seed`](super::sample_seed). Default: what
+    /// [`manual_seed`](crate::manual_seed) was given before the loader is built, else 0. A
+    /// [`DistributedSampler`](super::DistributedSampler) orders by a seed of its own.
     ///
     /// ```
     /// use torchrs::data::{DataLoader, datasets::Digits};
@@ -154,7 +160,7 @@ impl<D: Dataset> DataLoaderBuilder<D> {
     /// ```
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
-        self.seed = seed;
+        self.seed = Some(seed);
         self
     }
 
@@ -209,7 +215,8 @@ impl<D: Dataset> DataLoaderBuilder<D> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Argument`] when an option has a value that cannot be.
+    /// [`Error::Argument`] when an option has a value that cannot be, or `drop_last` leaves no batch of a
+    /// dataset that has samples.
     pub fn build(self) -> Result<DataLoader<D>> {
         let wrong =
             |argument: &str, message: &str| Err(Error::argument("DataLoader", argument, message));
@@ -230,6 +237,29 @@ impl<D: Dataset> DataLoaderBuilder<D> {
                 "is true although a sampler, which has its own order, is given",
             );
         }
-        Ok(DataLoader::new(self, batches))
+        if self.shuffle {
+            warn_of_whole_copies();
+        }
+        let loader = DataLoader::new(self, batches);
+        loader.refuse_no_batch()?;
+        Ok(loader)
+    }
+}
+
+/// Says once, in a job of several ranks, that a shuffled loader without a sampler is not divided among them.
+fn warn_of_whole_copies() {
+    static SAID: Once = Once::new();
+    let number = |name: &str| std::env::var(name).ok()?.trim().parse::<usize>().ok();
+    let (world, rank) = (number("WORLD_SIZE").unwrap_or(1), number("RANK").unwrap_or(0));
+    if world > 1 && rank == 0 && worker_info().worker.is_none() {
+        SAID.call_once(|| {
+            // Not `eprintln!`, which panics where nobody listens.
+            let _ = writeln!(
+                stderr(),
+                "torchrs: a DataLoader with shuffle(true) reads the whole dataset on each of the {world} ranks; \
+                 sampler(DistributedSampler::new(len, {world}, rank)?) deals it out, sampler(RandomSampler::new(len)) \
+                 says that this is meant"
+            );
+        });
     }
 }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::sample::Sample;
 use crate::cpu::philox::{PhiloxStream, philox4x32_10};
 use crate::error::{Error, Result};
+use crate::ops::random::{GeneratorState, fork_rng_at};
 
 /// A map-style dataset (`torch.utils.data.Dataset`): a *description* of the data that can be
 /// serialised, and `get(index)`.
@@ -52,6 +53,14 @@ pub trait Dataset: Serialize + DeserializeOwned + Send + Sync + 'static {
 
     /// Sample number `index`, which is below [`len`](Self::len). A failure or panic here becomes
     /// [`Error::Dataset`] in the training process, with the index and the worker named.
+    ///
+    /// Random numbers in here are reproducible by three ways, each a pure function of the loader's seed,
+    /// the epoch and `index`, for any number of workers:
+    ///
+    /// - tensor ops (`Tensor::rand`, `dropout`, `randperm`): the loader gives each sample a default
+    ///   generator of its own, on the thread that calls `get`, and leaves the program's alone;
+    /// - numbers one by one: [`sample_random`];
+    /// - other crates' generators: `StdRng::seed_from_u64(sample_seed(index))`, with [`sample_seed`].
     ///
     /// ```
     /// use torchrs::data::{Dataset, datasets::Synthetic};
@@ -200,12 +209,63 @@ pub(super) fn set_worker_info(info: WorkerInfo) {
 /// assert_ne!(sample_random(3).uniform(), sample_random(4).uniform());
 /// ```
 pub fn sample_random(index: usize) -> SampleRandom {
+    SampleRandom(stream(Purpose::SampleRandom, index))
+}
+
+/// A seed for another crate's generator in [`Dataset::get`]: a pure function of the loader's seed, the
+/// epoch and the index, as [`sample_random`] is. A generator seeded otherwise, or kept from sample to
+/// sample, depends on the number of workers.
+///
+/// ```
+/// # use torchrs::{Result, data::{DataLoader, Dataset, sample_seed}};
+/// # use std::{collections::hash_map::DefaultHasher, hash::{Hash, Hasher}};
+/// # #[derive(serde::Serialize, serde::Deserialize)]
+/// # struct Noise;
+/// # struct StdRng(DefaultHasher);
+/// # impl StdRng {
+/// #     fn seed_from_u64(seed: u64) -> Self { let mut h = DefaultHasher::new(); seed.hash(&mut h); StdRng(h) }
+/// #     fn next_u64(&self) -> u64 { self.0.finish() >> 1 }
+/// # }
+/// impl Dataset for Noise {
+///     type Sample = i64;
+///     fn get(&self, index: usize) -> Result<i64> {
+///         let rng = StdRng::seed_from_u64(sample_seed(index)); // of the crate `rand`
+///         Ok(rng.next_u64() as i64)
+///     }
+/// #     fn len(&self) -> usize { 4 }
+/// }
+/// let draw = |workers| {
+///     let loader = DataLoader::builder(Noise).batch_size(4).seed(7).workers(workers).build().unwrap();
+///     loader.iter().next().unwrap().unwrap().to_vec::<i64>()
+/// };
+/// assert_eq!(draw(0), draw(2));
+/// ```
+pub fn sample_seed(index: usize) -> u64 {
+    stream(Purpose::Seed, index).next_u64()
+}
+
+/// Runs `f`, which reads sample `index`, with a default generator of its own.
+pub(super) fn with_generator<R>(index: usize, f: impl FnOnce() -> R) -> R {
+    let seed = stream(Purpose::Generator, index).next_u64();
+    fork_rng_at(GeneratorState { seed, offset: 0 }, f)
+}
+
+/// What a sample's random numbers are for: each purpose has numbers of its own.
+#[derive(Clone, Copy)]
+enum Purpose {
+    SampleRandom = 1,
+    Generator,
+    Seed,
+}
+
+/// The numbers of sample `index` for a purpose.
+fn stream(purpose: Purpose, index: usize) -> PhiloxStream {
     let WorkerInfo { seed, epoch, .. } = worker_info();
     // A key of its own for every epoch, away from the seed itself, which orders the samplers.
-    let counter = [epoch as u32, (epoch >> 32) as u32, 0x5A3D_91C7, 1];
+    let counter = [epoch as u32, (epoch >> 32) as u32, 0x5A3D_91C7, purpose as u32];
     let key = philox4x32_10(counter, [seed as u32, (seed >> 32) as u32]);
     let key = u64::from(key[0]) | u64::from(key[1]) << 32;
-    SampleRandom(PhiloxStream::new(key, index as u64))
+    PhiloxStream::new(key, index as u64)
 }
 
 /// The random numbers of [`sample_random`].
@@ -289,12 +349,20 @@ mod tests {
         let draw = |seed, epoch, index, worker| {
             set_worker_info(WorkerInfo { seed, epoch, worker, num_workers: 3 });
             let mut random = sample_random(index);
-            (random.below(1 << 40), random.uniform().to_bits(), random.normal().to_bits())
+            let drawn =
+                (random.below(1 << 40), random.uniform().to_bits(), random.normal().to_bits());
+            (
+                drawn,
+                sample_seed(index),
+                with_generator(index, || crate::Tensor::randperm(9).to_vec::<i64>()),
+            )
         };
         let reference = draw(1, 2, 3, None);
         assert_eq!(reference, draw(1, 2, 3, Some(1)));
         for other in [draw(0, 2, 3, None), draw(1, 3, 3, None), draw(1, 2, 4, None)] {
-            assert_ne!(reference, other);
+            assert_ne!(reference.0, other.0);
+            assert_ne!(reference.1, other.1);
+            assert_ne!(reference.2, other.2);
         }
         set_worker_info(WorkerInfo::default());
     }

@@ -19,6 +19,7 @@ use super::sample::Sample;
 use super::samplers::{BatchSampler, RandomSampler, Sampler, SequentialSampler};
 use super::upload::Ready;
 use crate::error::{Error, Result};
+use crate::ops::random::seed_by_hand;
 use crate::profiler::{self, Category};
 use crate::tensor::Device;
 
@@ -69,8 +70,8 @@ struct Ahead<B> {
 /// use torchrs::data::{DataLoader, LoaderState, datasets::Synthetic};
 /// let loader = DataLoader::builder(Synthetic::new(10)).batch_size(4).seed(7).build()?;
 /// loader.iter().next().unwrap()?;
-/// let state = LoaderState { seed: 7, epoch: 0, position: 4, finished: false, dataset_len: 10 };
-/// assert_eq!(loader.state_dict(), state);
+/// let state = loader.state_dict();
+/// assert_eq!((state.seed, state.epoch, state.position, state.finished), (7, 0, 4, false));
 /// # Ok::<(), torchrs::Error>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -85,6 +86,9 @@ pub struct LoaderState {
     pub finished: bool,
     /// Length of the dataset, to notice that it is another one.
     pub dataset_len: usize,
+    /// The sampler's own seed, if it has one, to notice that its order is another one.
+    #[serde(default)]
+    pub sampler_seed: Option<u64>,
 }
 
 /// Where an iteration starts.
@@ -164,7 +168,7 @@ impl<D: Dataset> DataLoader<D> {
             device: options.device,
             ahead: Mutex::new(None),
             inner: Mutex::new(Inner {
-                seed: options.seed,
+                seed: options.seed.or_else(seed_by_hand).unwrap_or(0),
                 next: Start { epoch: 0, position: 0 },
                 loaded: None,
                 run: None,
@@ -172,6 +176,22 @@ impl<D: Dataset> DataLoader<D> {
                 engine: None,
             }),
         }
+    }
+
+    /// An epoch without a batch, of a dataset that has samples, is an error: a loop over it does nothing.
+    pub(super) fn refuse_no_batch(&self) -> Result<()> {
+        let (samples, share) = (self.dataset.len(), self.sampler.len());
+        let message = match self.sampler.num_replicas() {
+            ranks if ranks > 1 && share == 0 && samples > 0 => {
+                format!("leaves no sample: {samples} samples are dealt to {ranks} ranks")
+            }
+            _ if share > 0 && self.is_empty() => {
+                let batch = self.batches.batch_size();
+                format!("leaves no batch: an epoch has {share} samples here, a batch {batch}")
+            }
+            _ => return Ok(()),
+        };
+        Err(Error::argument("DataLoader", "drop_last", message))
     }
 
     /// The dataset.
@@ -201,8 +221,9 @@ impl<D: Dataset> DataLoader<D> {
     ///
     /// ```
     /// use torchrs::data::{DataLoader, datasets::Synthetic};
-    /// let options = || DataLoader::builder(Synthetic::new(3)).batch_size(4);
-    /// assert!(!options().build()?.is_empty() && options().drop_last(true).build()?.is_empty());
+    /// let loader = |len| DataLoader::builder(Synthetic::new(len)).batch_size(4);
+    /// assert!(!loader(3).build()?.is_empty() && loader(0).build()?.is_empty());
+    /// assert!(loader(3).drop_last(true).build().is_err()); // of samples no batch
     /// # Ok::<(), torchrs::Error>(())
     /// ```
     pub fn is_empty(&self) -> bool {
@@ -314,6 +335,7 @@ impl<D: Dataset> DataLoader<D> {
             position: start.position * self.sampler.num_replicas(),
             finished,
             dataset_len: self.dataset.len(),
+            sampler_seed: self.sampler.own_seed(),
         }
     }
 
@@ -332,8 +354,8 @@ impl<D: Dataset> DataLoader<D> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Config`] when the state belongs to another dataset, or lies between two of this
-    /// rank's samples.
+    /// [`Error::Config`] when the state belongs to another dataset or another order, or lies between two
+    /// of this rank's samples.
     pub fn load_state_dict(&self, state: &LoaderState) -> Result<()> {
         let wrong = |message| Err(Error::config("DataLoader::load_state_dict", message));
         let (len, replicas) = (self.dataset.len(), self.sampler.num_replicas());
@@ -341,6 +363,13 @@ impl<D: Dataset> DataLoader<D> {
             return wrong(format!(
                 "the state is of a dataset of {} samples, this one has {len}",
                 state.dataset_len
+            ));
+        }
+        // States of loaders whose sampler took the loader's seed have no other.
+        let ordered_by = state.sampler_seed.unwrap_or(state.seed);
+        if let Some(seed) = self.sampler.own_seed().filter(|seed| *seed != ordered_by) {
+            return wrong(format!(
+                "the state is of an order with seed {ordered_by}, this sampler's seed is {seed}"
             ));
         }
         if !state.position.is_multiple_of(replicas) {

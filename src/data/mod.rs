@@ -47,7 +47,9 @@ mod writer;
 
 pub use builder::DataLoaderBuilder;
 pub use columns::Columns;
-pub use dataset::{Batch, Dataset, SampleRandom, Subset, WorkerInfo, sample_random, worker_info};
+pub use dataset::{
+    Batch, Dataset, SampleRandom, Subset, WorkerInfo, sample_random, sample_seed, worker_info,
+};
 pub use loader::{DataLoader, Iter, LoaderState};
 pub use sample::{Blob, Sample};
 pub use samplers::{

@@ -41,13 +41,26 @@ pub trait Sampler: Send + Sync + 'static {
     fn len(&self) -> usize;
 
     /// This epoch's indices, a pure function of `seed` and `epoch`. A `DataLoader` passes its own
-    /// (`DataLoaderBuilder::seed`, `DataLoader::set_epoch`).
+    /// (`DataLoaderBuilder::seed`, `DataLoader::set_epoch`). A sampler that deals an order out to ranks
+    /// has a seed of its own instead: loaders' seeds may differ from rank to rank.
     ///
     /// ```
     /// use torchrs::data::{Sampler, SequentialSampler};
     /// assert_eq!(*SequentialSampler::new(3).indices(0, 0), [0, 1, 2]);
     /// ```
     fn indices(&self, seed: u64, epoch: u64) -> Cow<'_, [usize]>;
+
+    /// The seed of the order where it is the sampler's own: then `indices` ignores the loader's.
+    ///
+    /// ```
+    /// use torchrs::data::{DistributedSampler, RandomSampler, Sampler};
+    /// assert_eq!(RandomSampler::new(10).own_seed(), None);
+    /// assert_eq!(DistributedSampler::new(10, 4, 0)?.seed(7).own_seed(), Some(7));
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
+    fn own_seed(&self) -> Option<u64> {
+        None
+    }
 
     /// Among how many ranks an epoch is split, sample by sample in turn: 1 unless it is a
     /// distributed sampler.
@@ -236,6 +249,9 @@ impl Sampler for SubsetSampler {
 /// beginning (repeated as often as needed) to a multiple of `num_replicas`; with
 /// [`drop_last`](Self::drop_last) it is cut to one instead.
 ///
+/// The order's seed is the sampler's own ([`seed`](Self::seed)), as in PyTorch: ranks that give their
+/// loaders seeds of their own still share one order.
+///
 /// ```
 /// use torchrs::data::{DistributedSampler, Sampler};
 /// let share = |rank| DistributedSampler::new(5, 2, rank).unwrap().shuffle(false);
@@ -250,6 +266,7 @@ pub struct DistributedSampler {
     rank: usize,
     shuffle: bool,
     drop_last: bool,
+    seed: u64,
 }
 
 impl DistributedSampler {
@@ -273,7 +290,7 @@ impl DistributedSampler {
                 format!("is {rank}, must be below num_replicas, which is {num_replicas}"),
             ));
         }
-        Ok(DistributedSampler { len, num_replicas, rank, shuffle: true, drop_last: false })
+        Ok(DistributedSampler { len, num_replicas, rank, shuffle: true, drop_last: false, seed: 0 })
     }
 
     /// Whether every epoch has its own random order (default: true).
@@ -289,6 +306,21 @@ impl DistributedSampler {
     #[must_use]
     pub fn shuffle(mut self, shuffle: bool) -> Self {
         self.shuffle = shuffle;
+        self
+    }
+
+    /// The seed of the order (default: 0), the same on all ranks.
+    ///
+    /// ```
+    /// use torchrs::data::{DistributedSampler, Sampler};
+    /// let share = |rank, seed| DistributedSampler::new(40, 2, rank).unwrap().seed(seed);
+    /// assert_ne!(share(0, 1).indices(0, 0), share(0, 2).indices(0, 0));
+    /// let both = [share(0, 1).indices(0, 0), share(1, 1).indices(9, 0)].concat();
+    /// assert!((0..40).all(|index| both.contains(&index))); // whatever the loaders' seeds
+    /// ```
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
         self
     }
 
@@ -316,12 +348,17 @@ impl Sampler for DistributedSampler {
             self.len.div_ceil(self.num_replicas)
         }
     }
-    fn indices(&self, seed: u64, epoch: u64) -> Cow<'_, [usize]> {
-        let order =
-            if self.shuffle { permutation(self.len, seed, epoch) } else { (0..self.len).collect() };
+    fn indices(&self, _seed: u64, epoch: u64) -> Cow<'_, [usize]> {
+        let order = match self.shuffle {
+            true => permutation(self.len, self.seed, epoch),
+            false => (0..self.len).collect(),
+        };
         let places = (0..self.len()).map(|k| k * self.num_replicas + self.rank);
         // The padding repeats the beginning: place len + j is place j.
         Cow::Owned(places.map(|place| order[place % self.len]).collect())
+    }
+    fn own_seed(&self) -> Option<u64> {
+        Some(self.seed)
     }
     fn num_replicas(&self) -> usize {
         self.num_replicas
@@ -487,7 +524,7 @@ mod tests {
             let shares: Vec<Vec<usize>> = (0..replicas)
                 .map(|rank| {
                     let sampler = DistributedSampler::new(len, replicas, rank).unwrap();
-                    sampler.drop_last(drop).indices(7, 2).into_owned()
+                    sampler.drop_last(drop).seed(7).indices(rank as u64, 2).into_owned()
                 })
                 .collect();
             let order = permutation(len, 7, 2);

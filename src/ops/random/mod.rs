@@ -74,9 +74,23 @@ pub struct Generator(Mutex<Option<GeneratorState>>);
 /// `None` until first used: then its seed is unpredictable.
 static DEFAULT: Generator = Generator(Mutex::new(None));
 
+/// The seed that was last set by hand for the default generator.
+static SEEDED: Mutex<Option<u64>> = Mutex::new(None);
+
+/// The default generator of a thread that is in a [`fork_rng`], and the seed that was set by hand.
+#[derive(Clone, Copy)]
+struct Fork {
+    state: GeneratorState,
+    seeded: Option<u64>,
+}
+
 thread_local! {
-    /// The default generator of this thread while it is in a [`fork_rng`].
-    static FORK: Cell<Option<GeneratorState>> = const { Cell::new(None) };
+    static FORK: Cell<Option<Fork>> = const { Cell::new(None) };
+}
+
+/// The last argument of [`manual_seed`] on this thread's default generator; `None` without a call.
+pub(crate) fn seed_by_hand() -> Option<u64> {
+    FORK.get().map_or_else(|| *SEEDED.lock(), |fork| fork.seeded)
 }
 
 /// The process's default generator (`torch.default_generator`).
@@ -93,7 +107,8 @@ pub fn default_generator() -> &'static Generator {
     &DEFAULT
 }
 
-/// Sets the seed of the default generator (`torch.manual_seed`).
+/// Sets the seed of the default generator (`torch.manual_seed`), and of each
+/// [`DataLoader`](crate::data::DataLoader) made later that is given none.
 ///
 /// ```
 /// use torchrs::{Dtype, Tensor};
@@ -127,13 +142,14 @@ pub fn fork_rng<R>(f: impl FnOnce() -> R) -> R {
 
 /// [`fork_rng`] whose generator starts at `state`.
 pub(crate) fn fork_rng_at<R>(state: GeneratorState, f: impl FnOnce() -> R) -> R {
-    struct Restore(Option<GeneratorState>);
+    struct Restore(Option<Fork>);
     impl Drop for Restore {
         fn drop(&mut self) {
             FORK.set(self.0);
         }
     }
-    let _restore = Restore(FORK.replace(Some(state)));
+    let seeded = seed_by_hand();
+    let _restore = Restore(FORK.replace(Some(Fork { state, seeded })));
     f()
 }
 
@@ -178,6 +194,12 @@ impl Generator {
     /// ```
     pub fn manual_seed(&self, seed: u64) {
         self.set_state(GeneratorState { seed, offset: 0 });
+        if std::ptr::eq(self, &DEFAULT) {
+            match FORK.get() {
+                Some(fork) => FORK.set(Some(Fork { seeded: Some(seed), ..fork })),
+                None => *SEEDED.lock() = Some(seed),
+            }
+        }
     }
 
     /// The seed that was set last (`torch.Generator.initial_seed`).
@@ -234,11 +256,11 @@ impl Generator {
     /// `f` of the state: of this thread's copy where this is the default generator in a [`fork_rng`].
     fn with_state<R>(&self, f: impl FnOnce(&mut Option<GeneratorState>) -> R) -> R {
         if std::ptr::eq(self, &DEFAULT)
-            && let Some(state) = FORK.get()
+            && let Some(fork) = FORK.get()
         {
-            let mut state = Some(state);
+            let mut state = Some(fork.state);
             let result = f(&mut state);
-            FORK.set(state);
+            FORK.set(state.map(|state| Fork { state, ..fork }));
             return result;
         }
         f(&mut self.0.lock())
