@@ -5,6 +5,8 @@ use torchrs::autograd::{
     is_anomaly_enabled, is_grad_enabled, is_inference_mode_enabled, set_detect_anomaly,
     set_grad_enabled, without_inference_mode,
 };
+use torchrs::multiprocessing::Process;
+use torchrs::nn::{self, Forward, Module};
 use torchrs::{Dtype, Tensor, catch, no_grad};
 
 fn leaf(values: &[f64]) -> Tensor {
@@ -122,6 +124,83 @@ fn nan_in_backward_names_the_op_and_both_lines() {
     assert!(!is_anomaly_enabled());
     (x.sqrt() * 0.0).sum().backward();
     assert!(x.grad().unwrap().to_vec::<f64>()[0].is_nan());
+}
+
+#[test]
+fn nan_in_forward_is_traced_to_its_op_and_line() {
+    let x = leaf(&[-1.0, 1.0]);
+    let mut line = 0;
+    let error = message(|| {
+        detect_anomaly(|| {
+            let y = &x * 2.0;
+            line = line!() + 1;
+            (y.log() * 3.0).sum()
+        })
+    });
+    assert!(error.contains("`log` gave NaN in its result, of shape [2]"), "{error}");
+    assert!(error.contains(&format!("called at {}:{line}:", file!())), "{error}");
+    assert!(!error.contains("already"), "{error}");
+
+    // An infinity is no NaN; in place; several results; complex; what nothing is recorded of.
+    detect_anomaly(|| {
+        assert_eq!(leaf(&[0.0]).log().item(), f64::NEG_INFINITY);
+        assert!(no_grad(|| x.log()).to_vec::<f64>()[0].is_nan());
+    });
+    let error = message(|| detect_anomaly(|| _ = (&x * 1.0).log_()));
+    assert!(error.contains("`log` gave NaN"), "{error}");
+    let holed = leaf(&[f64::NAN, 1.0]);
+    let error = message(|| detect_anomaly(|| holed.split(1, 0)));
+    assert!(error.contains("input 0, of shape [2], has NaN already"), "{error}");
+    let error = message(|| detect_anomaly(|| Tensor::complex(&x.detach(), &holed)));
+    assert!(error.contains("`complex` gave NaN") && error.contains("input 1"), "{error}");
+    set_detect_anomaly(true, false);
+    let unchecked = catch(|| x.log());
+    set_detect_anomaly(false, false);
+    assert!(unchecked.is_ok());
+}
+
+#[test]
+fn nan_in_a_module_names_its_parameters() {
+    #[derive(Module)]
+    struct Net {
+        first: nn::Linear,
+        second: nn::Linear,
+    }
+    let net = Net { first: nn::Linear::new(2, 3), second: nn::Linear::new(3, 1) };
+    no_grad(|| _ = net.second.weight.fill_(f64::NAN));
+    let x = Tensor::ones([4, 2], Dtype::F32);
+    let error = message(|| {
+        detect_anomaly(|| {
+            net.second.parameters(); // the shorter name does not stay
+            net.parameters();
+            net.second.forward(&net.first.forward(&x).relu())
+        })
+    });
+    assert!(error.contains("the parameter `second.weight`, has NaN already"), "{error}");
+    assert!(error.contains("the parameter `second.bias`\n"), "{error}");
+}
+
+/// A process of its own, because a thread asks the environment once.
+#[test]
+fn the_environment_switches_anomaly_mode_on_in_all_threads() {
+    let found = |value: &str| {
+        let child = |_: ()| {
+            let error = || message(|| leaf(&[-1.0]).log());
+            let mine = error();
+            let others = std::thread::spawn(error).join().unwrap();
+            assert!(is_anomaly_enabled() && mine.contains("`log` gave NaN"), "{mine}");
+            assert!(others.contains("`log` gave NaN"), "{others}");
+            set_detect_anomaly(false, false);
+            assert!(leaf(&[-1.0]).log().item().is_nan());
+        };
+        let builder = Process::builder().env("TORCHRS_DETECT_ANOMALY", value);
+        builder.spawn(child, ()).unwrap().join()
+    };
+    found("1").unwrap();
+    let off = found("0").unwrap_err().to_string();
+    assert!(off.contains("no error"), "{off}");
+    let wrong = found("yes").unwrap_err().to_string();
+    assert!(wrong.contains("TORCHRS_DETECT_ANOMALY: is `yes`"), "{wrong}");
 }
 
 #[test]

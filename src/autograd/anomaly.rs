@@ -1,16 +1,23 @@
 //! Anomaly mode: nodes remember where their op was called, so that a backward that fails or makes NaN
-//! can say which line of the forward pass it belongs to (`torch.autograd.detect_anomaly`).
+//! can say which line of the forward pass it belongs to (`torch.autograd.detect_anomaly`); and the first
+//! recorded op whose result has NaN is an error that names it.
 
 use std::backtrace::Backtrace;
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::fmt::Write;
 use std::panic::Location;
 use std::sync::Arc;
 
-use super::mode::{ANOMALY, CHECK_NAN, ModeGuard, has_mode, set_mode};
+use parking_lot::Mutex;
+
+use super::mode::{ANOMALY, AUTOCAST, CHECK_NAN, FORWARD, GRAD, ModeGuard, has_mode, set_mode};
 use super::node::{Grads, Node};
-use crate::Tensor;
+use crate::counted::WeakCounted;
+use crate::cuda::graph::is_current_stream_capturing;
 use crate::error::{Error, catch, throw};
+use crate::tensor::TensorImpl;
+use crate::{Device, Tensor};
 
 /// Where an op was called.
 pub(crate) struct Trace {
@@ -74,21 +81,26 @@ fn callers(stack: &str) -> impl Iterator<Item = String> {
 }
 
 /// Runs `f` in anomaly mode (`torch.autograd.detect_anomaly`): ops on this thread remember where they were
-/// called, and a backward inside that fails, or makes NaN, says so. Slow: each op walks the stack.
+/// called, and a backward inside that fails, or makes NaN, says so. So does, unlike PyTorch's, the first
+/// recorded op whose result has NaN; it says which inputs had it already, and parameters' names, if the
+/// module was asked for its parameters in anomaly mode. Slow: each op walks the stack and reads its result.
+///
+/// `TORCHRS_DETECT_ANOMALY=1` in the environment switches the mode on in all threads of any program.
+/// While a CUDA graph is captured nothing is looked at.
 ///
 /// ```
 /// use torchrs::{Tensor, autograd::detect_anomaly, catch};
 /// let x = Tensor::from([-1f64]).requires_grad_(true);
 /// let error = catch(|| detect_anomaly(|| (&x.sqrt() * 0.0).sum().backward())).unwrap_err();
-/// assert!(error.to_string().contains("`sqrt`"));
+/// assert!(error.to_string().contains("`sqrt` gave NaN"));
 /// ```
 pub fn detect_anomaly<T>(f: impl FnOnce() -> T) -> T {
     let _guard = ModeGuard::new(ANOMALY | CHECK_NAN, 0);
     f()
 }
 
-/// Switches anomaly mode on this thread on or off for good (`torch.autograd.set_detect_anomaly`). Without
-/// `check_nan` only failures are reported.
+/// Switches anomaly mode on this thread on or off for good (`torch.autograd.set_detect_anomaly`), also where
+/// `TORCHRS_DETECT_ANOMALY` switched it on. Without `check_nan` only failures are reported.
 ///
 /// ```
 /// use torchrs::autograd::{is_anomaly_check_nan_enabled, is_anomaly_enabled, set_detect_anomaly};
@@ -140,11 +152,10 @@ pub(crate) fn watch(node: &Node, called: &Location<'_>, backward: impl FnOnce() 
     match result {
         Err(error) => report(node, called, &format!("failed: {error}")),
         Ok(grads) => {
-            let is_nan = |g: &Tensor| g.to_vec::<f64>().iter().any(|v| v.is_nan());
             for (i, grad) in grads.iter().enumerate() {
                 if let Some(g) = grad
                     && has_mode(CHECK_NAN)
-                    && is_nan(g)
+                    && has_nan(g)
                 {
                     let shape = g.shape();
                     report(node, called, &format!("gave NaN for input {i}, of shape {shape:?}"));
@@ -153,6 +164,89 @@ pub(crate) fn watch(node: &Node, called: &Location<'_>, backward: impl FnOnce() 
             grads
         }
     }
+}
+
+/// In anomaly mode, throws when a result of the op `name`, which was called `at`, has NaN.
+#[inline]
+pub(super) fn watch_forward(
+    name: &str,
+    inputs: &[&Tensor],
+    outputs: &[Tensor],
+    at: &'static Location<'static>,
+) {
+    if has_mode(CHECK_NAN) {
+        check_forward(name, inputs, outputs, at);
+    }
+}
+
+#[cold]
+fn check_forward(
+    name: &str,
+    inputs: &[&Tensor],
+    outputs: &[Tensor],
+    at: &'static Location<'static>,
+) {
+    let Some(place) = outputs.iter().position(has_nan) else { return };
+    let mut text = format!("`{name}` gave NaN in its result");
+    if outputs.len() > 1 {
+        let _ = write!(text, " {place}");
+    }
+    let _ = writeln!(text, ", of shape {:?}", outputs[place].shape());
+    for (i, input) in inputs.iter().enumerate() {
+        let parameter = name_of(input);
+        // An op in place has overwritten what it was given.
+        let changed = outputs.iter().any(|output| output.ptr_eq(input));
+        let had = !changed && has_nan(input);
+        if parameter.is_none() && !had {
+            continue;
+        }
+        let _ = write!(text, "  input {i}, of shape {:?}", input.shape());
+        if let Some(parameter) = parameter {
+            let _ = write!(text, ", is the parameter `{parameter}`");
+        }
+        text.push_str(if had { ", has NaN already\n" } else { "\n" });
+    }
+    text.push_str("  the op was called at ");
+    Trace::of_here(at).describe(&mut text);
+    throw(Error::Autograd(text))
+}
+
+/// Whether a number of `t` is NaN. False on a stream that is captured, where nothing can be looked at.
+fn has_nan(t: &Tensor) -> bool {
+    if !t.dtype().is_differentiable() || t.numel() == 0 {
+        return false;
+    }
+    if let Device::Cuda(index) = t.device()
+        && is_current_stream_capturing(index).unwrap_or(true)
+    {
+        return false;
+    }
+    let _plain = ModeGuard::new(0, ANOMALY | CHECK_NAN | GRAD | FORWARD | AUTOCAST);
+    let parts = if t.dtype().is_complex() { t.view_as_real() } else { t.clone() };
+    parts.isnan().any().item() != 0.0
+}
+
+/// Names of parameters, by identity, as far as anomaly mode learned them.
+static NAMES: Mutex<Option<HashMap<usize, (WeakCounted<TensorImpl>, String)>>> = Mutex::new(None);
+
+/// In anomaly mode, remembers the name of a parameter for reports: the longest that was given, which is
+/// that in the outermost module.
+pub(crate) fn remember_name(t: &Tensor, name: &str) {
+    if !has_mode(ANOMALY) {
+        return;
+    }
+    let mut names = NAMES.lock();
+    let names = names.get_or_insert_default();
+    let known = names.get(&t.identity()).filter(|(weak, _)| weak.upgrade().is_some());
+    if known.is_none_or(|(_, known)| known.len() < name.len()) {
+        names.insert(t.identity(), (t.0.downgrade(), name.to_owned()));
+    }
+}
+
+fn name_of(t: &Tensor) -> Option<String> {
+    let names = NAMES.lock();
+    let (weak, name) = names.as_ref()?.get(&t.identity())?;
+    weak.upgrade().map(|_| name.clone())
 }
 
 #[cold]

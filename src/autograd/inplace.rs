@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use smallvec::{SmallVec, smallvec};
 
+use super::anomaly::watch_forward;
 use super::mode::{FORWARD, has_mode, is_inference_mode_enabled};
 use super::node::{BackwardCtx, BackwardFn, Edge, Grads, Held, Node};
 use super::record::{Direct, Saver, edges, is_differentiated, new_node, record};
@@ -165,6 +166,7 @@ fn rewrite(
     direct: Option<Direct<'_>>,
 ) {
     debug_assert!(inputs[0].ptr_eq(target));
+    watch_forward(name, inputs, std::slice::from_ref(target), Location::caller());
     let recorded = will_record(inputs);
     let base = target.base().cloned();
     let tangents = forward_ad::tangents(inputs);

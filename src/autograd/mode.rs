@@ -4,6 +4,9 @@
 
 use std::cell::Cell;
 use std::marker::PhantomData;
+use std::sync::OnceLock;
+
+use crate::error::{Error, Result, throw};
 
 /// Ops record history.
 pub(crate) const GRAD: u16 = 1;
@@ -21,21 +24,56 @@ pub(crate) const ANOMALY: u16 = 32;
 pub(crate) const CHECK_NAN: u16 = 64;
 /// Ops may have to cast their inputs (`amp`).
 pub(crate) const AUTOCAST: u16 = 128;
+/// The thread has not asked yet what the environment switches on.
+const FRESH: u16 = 1 << 15;
 
 thread_local! {
-    static MODE: Cell<u16> = const { Cell::new(GRAD) };
+    static MODE: Cell<u16> = const { Cell::new(GRAD | FRESH) };
 }
 
 /// This thread's bits.
 #[inline]
 pub(crate) fn mode() -> u16 {
-    MODE.get()
+    let mode = MODE.get();
+    if mode & FRESH == 0 { mode } else { begin() }
+}
+
+/// A thread's first look at its mode.
+///
+/// # Panics
+/// Throws [`Error::Config`] when [`DETECT_ANOMALY`] holds anything but 0 or 1.
+#[cold]
+fn begin() -> u16 {
+    static OF_ENVIRONMENT: OnceLock<u16> = OnceLock::new();
+    // Also where it throws, so that what is called on the way does not come here again.
+    MODE.set(GRAD);
+    let bits = *OF_ENVIRONMENT.get_or_init(|| {
+        let variable = std::env::var_os(DETECT_ANOMALY).unwrap_or_default();
+        match anomaly_from(&variable.to_string_lossy()) {
+            Ok(true) => ANOMALY | CHECK_NAN,
+            Ok(false) => 0,
+            Err(error) => throw(error),
+        }
+    });
+    MODE.set(GRAD | bits);
+    GRAD | bits
+}
+
+/// The environment variable that switches anomaly mode on in all threads of a program.
+const DETECT_ANOMALY: &str = "TORCHRS_DETECT_ANOMALY";
+
+fn anomaly_from(value: &str) -> Result<bool> {
+    match value.trim() {
+        "" | "0" => Ok(false),
+        "1" => Ok(true),
+        other => Err(Error::config(DETECT_ANOMALY, format!("is `{other}`: must be 0 or 1"))),
+    }
 }
 
 /// True when this thread has one of the bits.
 #[inline]
 pub(crate) fn has_mode(bit: u16) -> bool {
-    MODE.get() & bit != 0
+    mode() & bit != 0
 }
 
 /// Sets and clears bits of this thread's mode until it is dropped, which restores those bits.
@@ -49,7 +87,7 @@ pub(crate) struct ModeGuard {
 impl ModeGuard {
     #[inline]
     pub fn new(set: u16, clear: u16) -> Self {
-        let previous = MODE.get();
+        let previous = mode();
         MODE.set((previous | set) & !clear);
         ModeGuard { changed: set | clear, previous, _not_send: PhantomData }
     }
@@ -65,7 +103,8 @@ impl Drop for ModeGuard {
 /// Sets or clears a bit for good.
 #[inline]
 pub(crate) fn set_mode(bit: u16, on: bool) {
-    MODE.set(if on { MODE.get() | bit } else { MODE.get() & !bit });
+    let mode = mode();
+    MODE.set(if on { mode | bit } else { mode & !bit });
 }
 
 /// True when ops on this thread record history (`torch.is_grad_enabled`). Never inside
@@ -249,4 +288,17 @@ pub fn without_inference_mode<T>(f: impl FnOnce() -> T) -> T {
         false => ModeGuard::new(0, 0),
     };
     f()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::anomaly_from;
+
+    #[test]
+    fn the_variable_of_anomaly_mode_is_0_or_1() {
+        assert!(anomaly_from("1").unwrap() && !anomaly_from("0").unwrap());
+        assert!(!anomaly_from("").unwrap());
+        let error = anomaly_from("yes").unwrap_err().to_string();
+        assert_eq!(error, "TORCHRS_DETECT_ANOMALY: is `yes`: must be 0 or 1");
+    }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use smallvec::{Array, SmallVec, smallvec};
 
-use super::anomaly::Trace;
+use super::anomaly::{Trace, watch_forward};
 use super::forward_ad;
 use super::mode::{FORWARD, GRAD, INFERENCE, has_mode, mode};
 use super::node::{
@@ -301,6 +301,7 @@ pub(crate) fn record_new(
         return output;
     }
     let outputs = std::slice::from_ref(&output);
+    watch_forward(name, inputs, outputs, Location::caller());
     let node = new_node(name, outputs, Location::caller(), |edges| {
         for t in inputs {
             // SAFETY: the whole of it is written.
@@ -329,6 +330,7 @@ fn attach(
     make: Make<'_>,
     direct: Option<Direct<'_>>,
 ) {
+    watch_forward(name, inputs, outputs, Location::caller());
     let (saver, recorded) = (Saver::new(outputs), will_record(inputs));
     let (tangents, at) = (forward_ad::tangents(inputs), Location::caller());
     let history = |backward: Held| {

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::module::{Visitor, VisitorMut};
 use super::{Buffer, Module, Parameter, StatisticsGroup, Training};
+use crate::autograd::remember_name;
 use crate::{Tensor, no_grad};
 
 /// The fields of one module by kind.
@@ -104,6 +105,7 @@ pub(super) struct Unique {
 impl Unique {
     pub fn add(&mut self, name: String, tensor: &Tensor) {
         if self.seen.insert(tensor.identity()) {
+            remember_name(tensor, &name);
             self.named.push((name, tensor.clone()));
         }
     }
