@@ -104,6 +104,31 @@ fn row_44_any_flipped_byte_and_any_truncation_is_an_error_that_names_the_file() 
     assert!(e.contains("second.weight") && e.contains("truncated"), "{e}");
 }
 
+/// A hash map's order is another in each map, so that two saves in one process can tell.
+#[test]
+fn equal_states_are_equal_bytes() {
+    let dir = tempfile::tempdir().unwrap();
+    let read = |folder: &Path| -> Vec<(String, Vec<u8>)> {
+        let mut files: Vec<_> = fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
+        files.sort();
+        let name = |p: &Path| p.file_name().unwrap().to_string_lossy().into_owned();
+        files.iter().map(|p| (name(p), fs::read(p).unwrap())).collect()
+    };
+    let saved: Vec<_> = (0..8)
+        .map(|i| {
+            let path = dir.path().join(i.to_string());
+            let checkpoint = Checkpoint::new().with_tensors("model", tensors());
+            checkpoint.with_value("epoch", &3).unwrap().save(&path).unwrap();
+            let file = path.join("more.safetensors");
+            let metadata = ["a", "b", "c", "d"].map(|k| (k.to_owned(), k.to_owned())).into();
+            save_file(&tensors(), &metadata, &file).unwrap();
+            load_file(&file).unwrap();
+            read(&path)
+        })
+        .collect();
+    assert!(saved.iter().all(|files| *files == saved[0]));
+}
+
 #[test]
 fn the_latest_is_found_and_old_ones_go() {
     let dir = tempfile::tempdir().unwrap();

@@ -2,9 +2,9 @@
 //! `crc32`, a JSON object), over dtype, shape and bytes; files without one are loaded unchecked.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::Write;
+use std::io::{BufWriter, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -93,17 +93,48 @@ pub fn save_file(
         .iter()
         .map(|(name, b)| (*name, checksum(View::dtype(&b), b.tensor().shape(), b.as_slice())))
         .collect();
-    let mut header: HashMap<String, String> =
-        metadata.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
-    header.insert(CHECKSUMS.into(), serde_json::to_string(&sums).expect("a map of numbers"));
-    let failed = |e: ::safetensors::SafeTensorError| match e {
-        ::safetensors::SafeTensorError::IoError(e) => {
-            Error::os(format!("write {}", path.display()), e)
-        }
-        e => Error::file(path, format!("cannot be written: {e}")),
+    let mut metadata = metadata.clone();
+    metadata.insert(CHECKSUMS.into(), serde_json::to_string(&sums).expect("a map of numbers"));
+    // The format's own order: wide types first, so that all are aligned, then by name.
+    let mut ordered: Vec<(&str, &Bytes)> =
+        views.iter().map(|(name, bytes)| (*name, bytes)).collect();
+    ordered.sort_by(|(a, x), (b, y)| View::dtype(y).cmp(&View::dtype(x)).then(a.cmp(b)));
+    let header = header_of(&metadata, &ordered)
+        .map_err(|why| Error::file(path, format!("cannot be written: {why}")))?;
+    let write = || {
+        let mut file = BufWriter::new(File::create(path)?);
+        file.write_all(&(header.len() as u64).to_le_bytes())?;
+        file.write_all(header.as_bytes())?;
+        ordered.iter().try_for_each(|(_, bytes)| file.write_all(bytes.as_slice()))?;
+        file.flush()
     };
-    ::safetensors::serialize_to_file(views.iter(), Some(header), path).map_err(failed)?;
+    write().context(|| format!("write {}", path.display()))?;
     sync(path)
+}
+
+/// The header of a file of `tensors`, which lie in this order. Equal contents give equal bytes: the library
+/// writes the metadata of a hash map, whose order is another in each process.
+fn header_of(
+    metadata: &BTreeMap<String, String>,
+    tensors: &[(&str, &Bytes)],
+) -> std::result::Result<String, String> {
+    let mut end = 0;
+    let infos = tensors.iter().map(|(name, bytes)| {
+        let start = end;
+        end += bytes.as_slice().len();
+        let shape = bytes.tensor().shape().to_vec();
+        let info = TensorInfo { dtype: View::dtype(bytes), shape, data_offsets: (start, end) };
+        ((*name).to_owned(), info)
+    });
+    let table = Metadata::new(None, infos.collect()).map_err(|e| e.to_string())?;
+    let table = serde_json::to_string(&table).map_err(|e| e.to_string())?;
+    let metadata = serde_json::to_string(metadata).map_err(|e| e.to_string())?;
+    let rest = table.strip_prefix('{').ok_or("the table of tensors is no JSON object")?;
+    let comma = if tensors.is_empty() { "" } else { "," };
+    let mut header = format!("{{\"__metadata__\":{metadata}{comma}{rest}");
+    let padding = header.len().next_multiple_of(8) - header.len();
+    header.extend(std::iter::repeat_n(' ', padding));
+    Ok(header)
 }
 
 /// Writes `bytes` to `path` and syncs.
