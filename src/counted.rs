@@ -6,6 +6,7 @@
 //! reached the cache (libstdc++'s `shared_ptr` does without in the same way). With two such counters a tensor and
 //! its storage were a fifth of what it takes to add two numbers.
 
+use std::cell::UnsafeCell;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ops::Deref;
@@ -203,6 +204,51 @@ impl<T> Drop for Memory<T> {
     }
 }
 
+/// A [`Counted`] in whose place another can be put, for all who have a reference to the slot.
+pub(crate) struct Slot<T>(UnsafeCell<Counted<T>>);
+
+// SAFETY: a shared slot is only read, but by `replace`, whose caller keeps other threads away.
+unsafe impl<T: Send + Sync> Sync for Slot<T> {}
+
+impl<T> Slot<T> {
+    #[inline]
+    pub fn new(value: Counted<T>) -> Self {
+        Slot(UnsafeCell::new(value))
+    }
+
+    /// Puts another value in the place of this one, and gives this one back.
+    ///
+    /// # Safety
+    /// No other thread uses the slot meanwhile, and no reference to the old value is used after this.
+    pub unsafe fn replace(&self, other: Slot<T>) -> Counted<T> {
+        // SAFETY: the only use at this time, by the caller's word.
+        unsafe { self.0.get().replace(other.0.into_inner()) }
+    }
+}
+
+impl<T> Deref for Slot<T> {
+    type Target = Counted<T>;
+
+    #[inline(always)]
+    fn deref(&self) -> &Counted<T> {
+        // SAFETY: it is written by `replace` alone, at which time nobody reads.
+        unsafe { &*self.0.get() }
+    }
+}
+
+impl<T> Clone for Slot<T> {
+    #[inline]
+    fn clone(&self) -> Self {
+        Slot::new((**self).clone())
+    }
+}
+
+impl<T: std::fmt::Debug> std::fmt::Debug for Slot<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
 impl<T: std::fmt::Debug> std::fmt::Debug for Counted<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         (**self).fmt(f)
@@ -333,6 +379,21 @@ mod tests {
         drop(weak);
         a.get_mut().expect("alone again").push(3);
         assert_eq!(*a, [1, 2, 3]);
+    }
+
+    #[test]
+    fn a_slot_changes_for_those_who_refer_to_it_and_for_no_clone() {
+        let (a, drops) = seen();
+        let (b, drops_b) = seen();
+        let slot = Slot::new(a);
+        let (clone, seen_by) = (slot.clone(), &slot);
+        // SAFETY: one thread, and no reference to the old value.
+        drop(unsafe { slot.replace(Slot::new(b)) });
+        assert!(!seen_by.ptr_eq(&clone) && seen_by.1[3] == 4 && clone.owners() == 1);
+        drop(clone);
+        assert_eq!((drops.load(Relaxed), drops_b.load(Relaxed)), (1, 0));
+        drop(slot);
+        assert_eq!(drops_b.load(Relaxed), 1);
     }
 
     #[test]

@@ -41,6 +41,8 @@ mod linalg;
 mod loader;
 #[path = "cuda_tensors/masks.rs"]
 mod masks;
+#[path = "cuda_tensors/moves.rs"]
+mod moves;
 #[path = "cuda_tensors/near.rs"]
 mod near;
 #[path = "cuda_tensors/norms.rs"]

@@ -156,6 +156,32 @@ fn no_sync_accumulates_and_the_next_backward_sends_the_sum() {
     multiprocessing::spawn(accumulate, job, 2).unwrap();
 }
 
+fn moved_too_late(rank: usize, job: Job) {
+    let group = job.join(rank);
+    let net = nn::Linear::new(3, 2);
+    let mut inside = net.clone();
+    let optimizer = AdamW::new(net.parameters(), AdamWOptions::default());
+    let ddp = DistributedDataParallel::new(net, &group).unwrap();
+    let error = catch(|| inside.double()).unwrap_err().to_string();
+    let expected = ["`weight`", "DistributedDataParallel", "move the module first"];
+    assert!(expected.iter().all(|e| error.contains(e)), "{error}");
+    assert_eq!(inside.weight.dtype(), Dtype::F32);
+    drop(ddp);
+    inside.double();
+    let ddp = DistributedDataParallel::new(inside, &group).unwrap();
+    let mut optimizer = optimizer;
+    let before = ddp.weight.to_vec::<f64>();
+    ddp.forward(&Tensor::ones([1, 3], Dtype::F64)).sum().backward();
+    optimizer.step();
+    assert!(ddp.weight.grad().is_some_and(|g| g.dtype() == Dtype::F64));
+    assert_ne!(ddp.weight.to_vec::<f64>(), before);
+}
+
+#[test]
+fn a_wrapped_module_is_not_moved_and_one_that_was_moved_can_be_wrapped() {
+    multiprocessing::spawn(moved_too_late, Job::new(2, PathBuf::new()), 2).unwrap();
+}
+
 /// Rank 1 builds something else; `out` says what.
 fn different_models(rank: usize, job: Job) {
     let group = job.join(rank);

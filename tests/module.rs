@@ -1,5 +1,8 @@
 //! `#[derive(Module)]` and what is built on it: names, ties, state dicts, modes, conversion, text.
 
+#[path = "module/identity.rs"]
+mod identity;
+
 use std::collections::{BTreeMap, HashMap};
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -207,7 +210,8 @@ fn a_tied_parameter_is_one_parameter_under_two_names() {
 
     net.to(Dtype::F64);
     assert!(net.head.weight.ptr_eq(&net.embedding.weight));
-    assert!(net.head.weight.requires_grad() && net.head.weight.grad().is_none());
+    assert!(net.head.weight.requires_grad());
+    assert_eq!(net.head.weight.grad().unwrap().dtype(), Dtype::F64);
 }
 
 #[test]
@@ -324,7 +328,10 @@ fn conversion_takes_floating_point_tensors_only() {
     assert!(error.contains("i64"), "{error}");
     let mut both = vec![Arc::new(Scale::new(1.0))];
     both.push(both[0].clone());
-    let error = catch(|| both.to(Dtype::F64)).unwrap_err().to_string();
+    let held = both[0].clone();
+    both.to(Dtype::F64);
+    assert!(held.weight.ptr_eq(&both[1].weight) && held.weight.dtype() == Dtype::F64);
+    let error = catch(|| both.deep_copy()).map(drop).unwrap_err().to_string();
     assert!(error.contains("Scale") && error.contains("Arc"), "{error}");
 }
 

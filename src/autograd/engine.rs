@@ -510,6 +510,9 @@ impl Pass {
                 let watched = hooked.then(|| grads[0].clone());
                 // Moved, not cloned: a gradient that nobody else holds becomes `.grad` itself.
                 if let (Some(grad), Some(leaf)) = (grads[0].take(), node.leaf()) {
+                    // From a graph of before the leaf was moved.
+                    let moved = grad.device() != leaf.device();
+                    let grad = if moved { grad.to_device(leaf.device()) } else { grad };
                     accumulate_in_leaf(node, &leaf, grad);
                 }
                 grads[0] = watched.flatten();

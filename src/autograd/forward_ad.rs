@@ -260,7 +260,7 @@ impl Tensor {
         }
     }
 
-    fn clear_tangent(&self) {
+    pub(super) fn clear_tangent(&self) {
         if self.has_flag(TANGENT) {
             self.0.flags.fetch_and(!TANGENT, Relaxed);
             let old = self.with_meta(|m| m.tangent.take());

@@ -24,6 +24,7 @@ mod gradcheck;
 mod hooks;
 mod inplace;
 mod mode;
+mod moved;
 mod node;
 mod record;
 mod saved;

@@ -1,7 +1,8 @@
 //! A node of the graph: one recorded op, or the place where a leaf's gradient collects.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, RefCell, UnsafeCell};
 use std::mem::ManuallyDrop;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -123,12 +124,57 @@ pub(crate) struct NodeImpl {
     pub(crate) kind: Kind,
     pub(crate) edges: Edges,
     /// Shape, dtype and device of each output, which its gradient must have.
-    pub(crate) outputs: SmallVec<[(Shape, Dtype, Device); 1]>,
+    pub(crate) outputs: Outputs,
     pub(crate) state: Mutex<NodeState>,
     /// The stream of the first GPU's output, if that was not its device's default stream.
     pub(crate) stream: Option<Stream>,
     /// Where the op was called, if that was in anomaly mode.
     pub(crate) trace: Option<Arc<Trace>>,
+}
+
+/// Shape, dtype and device of one output each.
+type OutputList = SmallVec<[(Shape, Dtype, Device); 1]>;
+
+/// What a node's outputs are like. Only that of a leaf's accumulator changes: when the leaf is moved.
+#[derive(Default)]
+pub(crate) struct Outputs(UnsafeCell<OutputList>);
+
+// SAFETY: it is only read, but by `move_to`, whose caller keeps other threads away.
+unsafe impl Sync for Outputs {}
+
+impl Outputs {
+    #[inline(always)]
+    pub fn get_mut(&mut self) -> &mut OutputList {
+        self.0.get_mut()
+    }
+
+    /// Of an accumulator: its leaf is of another dtype or on another device now.
+    ///
+    /// # Safety
+    /// No other thread uses the node meanwhile, and no reference to what was there before is used after this.
+    pub unsafe fn move_to(&self, dtype: Dtype, device: Device) {
+        // SAFETY: the only use at this time, by the caller's word.
+        let outputs = unsafe { &mut *self.0.get() };
+        for output in outputs.iter_mut() {
+            (output.1, output.2) = (dtype, device);
+        }
+    }
+}
+
+impl From<OutputList> for Outputs {
+    fn from(outputs: OutputList) -> Self {
+        Outputs(UnsafeCell::new(outputs))
+    }
+}
+
+impl Deref for Outputs {
+    type Target = OutputList;
+
+    #[inline(always)]
+    fn deref(&self) -> &OutputList {
+        // SAFETY: it is written by `move_to` alone, at which time nobody reads.
+        unsafe { &*self.0.get() }
+    }
 }
 
 impl Node {

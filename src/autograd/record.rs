@@ -11,7 +11,8 @@ use super::anomaly::{Trace, watch_forward};
 use super::forward_ad;
 use super::mode::{FORWARD, GRAD, INFERENCE, has_mode, mode};
 use super::node::{
-    BackwardCtx, BackwardFn, Edge, Edges, Grads, Held, Kind, Node, NodeImpl, OF_LEAVES, backward_fn,
+    BackwardCtx, BackwardFn, Edge, Edges, Grads, Held, Kind, Node, NodeImpl, OF_LEAVES, Outputs,
+    backward_fn,
 };
 use super::saved::{SavedTensor, Source};
 use super::{is_grad_enabled, streams};
@@ -392,7 +393,7 @@ pub(crate) fn new_node(
         name: name,
         kind: Kind::Function,
         edges: Edges::new(),
-        outputs: SmallVec::new(),
+        outputs: Outputs::default(),
         state: Mutex::default(),
         stream: None,
         trace: Trace::new(at),
@@ -401,7 +402,7 @@ pub(crate) fn new_node(
     for t in outputs {
         // SAFETY: each part of it is written.
         unsafe {
-            push_by(&mut new.outputs, |at: *mut (Shape, Dtype, Device)| {
+            push_by(new.outputs.get_mut(), |at: *mut (Shape, Dtype, Device)| {
                 copy_to(&t.layout().shape, &raw mut (*at).0);
                 (&raw mut (*at).1).write(t.dtype());
                 (&raw mut (*at).2).write(t.device());

@@ -45,7 +45,7 @@ impl Order {
             return None;
         }
         let mut order = Order { callers: SmallVec::new(), used: SmallVec::new() };
-        for (_, _, device) in nodes.clone().flat_map(|node| &node.0.outputs) {
+        for (_, _, device) in nodes.clone().flat_map(|node| node.0.outputs.iter()) {
             if let Some(index) = device.gpu()
                 && !order.callers.iter().any(|stream| stream.device() == index)
             {

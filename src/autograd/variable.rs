@@ -11,12 +11,12 @@ use super::forward_ad::Tangent;
 use super::hooks::{Hook, LeafHook};
 use super::inplace::regenerated_edge;
 use super::mode::is_inference_mode_enabled;
-use super::node::{Edge, Kind, Node, NodeImpl, NodeState, OF_LEAVES};
+use super::node::{Edge, Kind, Node, NodeImpl, NodeState, OF_LEAVES, Outputs};
 use super::saved::Unusual;
 use crate::Tensor;
 use crate::counted::{WeakCounted, counted};
 use crate::error::{Error, throw};
-use crate::tensor::{INFERENCE_TENSOR, REQUIRES_GRAD, Shape};
+use crate::tensor::{INFERENCE_TENSOR, Layout, REQUIRES_GRAD, Shape};
 
 /// What autograd keeps with a tensor: a history at most with those that ops make.
 #[derive(Default)]
@@ -39,6 +39,8 @@ pub(crate) struct Extras {
     pub tangent: Option<Tangent>,
     /// A parameter's dotted name in its model, for messages.
     pub name: Option<Box<str>>,
+    /// Of a tensor that was moved. Never changed once it is there: references to it are about.
+    pub layout: Option<Box<Layout>>,
     /// Of the tensor object that saves another.
     pub(super) saved: Option<Arc<Unusual>>,
 }
@@ -221,21 +223,25 @@ impl Tensor {
     /// ```
     ///
     /// # Panics
-    /// Throws when shape or dtype differ from the tensor's.
+    /// Throws when shape, dtype or device differ from the tensor's.
     #[track_caller]
     pub fn set_grad(&self, grad: Option<Tensor>) {
         if let Some(g) = &grad
-            && (g.shape() != self.shape() || g.dtype() != self.dtype())
+            && (g.shape() != self.shape()
+                || g.dtype() != self.dtype()
+                || g.device() != self.device())
         {
             throw(Error::argument(
                 "set_grad",
                 "grad",
                 format!(
-                    "has shape {:?} and dtype {}; the tensor has {:?} and {}",
+                    "has shape {:?} and dtype {} on {}; the tensor has {:?} and {} on {}",
                     g.shape(),
                     g.dtype(),
+                    g.device(),
                     self.shape(),
-                    self.dtype()
+                    self.dtype(),
+                    self.device()
                 ),
             ));
         }
@@ -361,7 +367,11 @@ impl Tensor {
             name: "accumulate_grad",
             kind: Kind::Accumulate(self.0.downgrade()),
             edges: smallvec![],
-            outputs: smallvec![(Shape::from_slice(self.shape()), self.dtype(), self.device())],
+            outputs: Outputs::from(smallvec![(
+                Shape::from_slice(self.shape()),
+                self.dtype(),
+                self.device()
+            )]),
             state: Mutex::new(NodeState::default()),
             stream: None,
             trace: None,

@@ -9,7 +9,9 @@ use std::ffi::c_uint;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed as Order, Ordering::SeqCst};
+use std::sync::atomic::{
+    AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed as Order, Ordering::SeqCst,
+};
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
@@ -23,6 +25,43 @@ use crate::error::{Error, Result};
 
 /// Captures that are under way in this process.
 static CAPTURES: AtomicUsize = AtomicUsize::new(0);
+
+/// How many graphs were recorded in this process.
+static RECORDED: AtomicU64 = AtomicU64::new(0);
+
+/// The device and the number of each graph that lives.
+static ALIVE: Mutex<Vec<(usize, u64)>> = Mutex::new(Vec::new());
+
+/// How many graphs were recorded so far: what is allocated now is known to later ones only.
+#[inline]
+pub(crate) fn recorded() -> u64 {
+    RECORDED.load(Order)
+}
+
+/// Whether a graph lives that was recorded on a device when there were `count` graphs, or later.
+pub(crate) fn is_alive_since(device: usize, count: u64) -> bool {
+    ALIVE.lock().iter().any(|&(on, number)| on == device && number >= count)
+}
+
+/// A graph's place among those that live.
+#[derive(Debug)]
+struct Alive {
+    number: u64,
+}
+
+impl Alive {
+    fn new(device: usize) -> Alive {
+        let number = RECORDED.fetch_add(1, Order);
+        ALIVE.lock().push((device, number));
+        Alive { number }
+    }
+}
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        ALIVE.lock().retain(|&(_, number)| number != self.number);
+    }
+}
 
 /// Whether any capture is under way.
 #[inline]
@@ -176,6 +215,7 @@ pub struct Graph {
     executable: Arc<Executable>,
     needs: Needs,
     pool: Pool,
+    _alive: Alive,
 }
 
 /// A graph's share in a private pool.
@@ -296,7 +336,7 @@ impl Graph {
         let executable =
             Arc::new(Executable { exec: Mutex::new(Some(exec)), is_over: false.into() });
         needs.participants.iter().for_each(|one| one.recorded(&executable));
-        Ok((Graph { executable, needs, pool }, result))
+        Ok((Graph { executable, needs, pool, _alive: Alive::new(device) }, result))
     }
 
     /// Starts the recorded work on a stream of the same device. With recorded collectives it comes after all

@@ -2,7 +2,7 @@
 //! visiting methods from the struct's fields; everything else here is built on them.
 
 use super::state_dict::{LoadReport, NamedTensors, StateDict, load_failure};
-use super::walk::{Entry, Replace, Unique, own_fields, walk};
+use super::walk::{Entry, Replace, Unique, move_all, own_fields, walk};
 use super::{Buffer, Parameter, StatisticsGroup, Training, display};
 use crate::error::{Error, Result};
 use crate::{Device, Dtype, Tensor, no_grad};
@@ -427,9 +427,12 @@ pub trait Module: Send + Sync {
         training || !any
     }
 
-    /// Converts all floating-point parameters and buffers to `dtype`; ties stay. Gradients are
-    /// dropped. Do it before making an optimizer or wrapping the module, which hold the tensors as
-    /// they were.
+    /// Converts all floating-point parameters and buffers to `dtype`, and gradients with them. They stay the
+    /// same tensors, for all who hold them: optimizers, hooks, averages, tied modules. An optimizer converts
+    /// its state at its next step. No other thread may use the module meanwhile.
+    ///
+    /// A graph that was recorded before still has a right backward, on the values that it saved.
+    /// [`state_dict`](Self::state_dict)s taken before keep the old tensors.
     ///
     /// ```
     /// use torchrs::{Dtype, nn::{BatchNorm1d, Module}};
@@ -440,7 +443,10 @@ pub trait Module: Send + Sync {
     /// ```
     ///
     /// # Panics
-    /// Throws [`Error::Dtype`] when `dtype` is not a floating-point type.
+    /// Throws [`Error::Dtype`] when `dtype` is not a floating-point type; [`Error::Argument`], which names the
+    /// parameter, for one that cannot follow: it is in a bucket of
+    /// [`DistributedDataParallel`](crate::distributed::DistributedDataParallel), or may be part of a recorded
+    /// [`CudaGraph`](crate::cuda_graphs::CudaGraph). Both are made after the move.
     #[track_caller]
     fn to(&mut self, dtype: Dtype) {
         if !dtype.is_floating_point() {
@@ -449,14 +455,12 @@ pub trait Module: Send + Sync {
                 format!("{dtype} is not a floating-point type; use f64, f32, f16 or bf16"),
             ));
         }
-        let convert = |old: &Tensor| {
-            (old.dtype().is_floating_point() && old.dtype() != dtype).then(|| old.to_dtype(dtype))
-        };
-        Replace::all(self, &convert);
+        let moves = |old: &Tensor| old.dtype().is_floating_point() && old.dtype() != dtype;
+        move_all("Module::to", self, &moves, &|old| old.to_dtype(dtype));
     }
 
-    /// Moves all parameters and buffers to a device (`torch.nn.Module.to`); ties stay. Gradients are dropped. Do
-    /// it before making an optimizer or wrapping the module, which hold the tensors as they were.
+    /// Moves all parameters and buffers to a device (`torch.nn.Module.to`), and gradients with them. They stay the
+    /// same tensors, as with [`to`](Self::to).
     ///
     /// ```
     /// use torchrs::{Device, cuda, nn::{Linear, Module}};
@@ -467,12 +471,12 @@ pub trait Module: Send + Sync {
     /// ```
     ///
     /// # Panics
-    /// Throws when the machine lacks the device.
+    /// Throws when the machine lacks the device, and for a parameter that cannot follow, as
+    /// [`to`](Self::to) does.
     #[track_caller]
     fn to_device(&mut self, device: Device) {
-        Replace::all(self, &|old: &Tensor| {
-            (old.device() != device).then(|| old.detach().to_device(device))
-        });
+        let moves = |old: &Tensor| old.device() != device;
+        move_all("Module::to_device", self, &moves, &|old| old.to_device(device));
     }
 
     /// [`to`](Self::to) f32.
@@ -484,6 +488,7 @@ pub trait Module: Send + Sync {
     /// layer.float();
     /// assert_eq!(layer.weight.dtype(), Dtype::F32);
     /// ```
+    #[track_caller]
     fn float(&mut self) {
         self.to(Dtype::F32);
     }
@@ -496,6 +501,7 @@ pub trait Module: Send + Sync {
     /// layer.double();
     /// assert_eq!(layer.weight.dtype(), Dtype::F64);
     /// ```
+    #[track_caller]
     fn double(&mut self) {
         self.to(Dtype::F64);
     }
@@ -508,6 +514,7 @@ pub trait Module: Send + Sync {
     /// layer.half();
     /// assert_eq!(layer.weight.dtype(), Dtype::F16);
     /// ```
+    #[track_caller]
     fn half(&mut self) {
         self.to(Dtype::F16);
     }
@@ -520,6 +527,7 @@ pub trait Module: Send + Sync {
     /// layer.bfloat16();
     /// assert_eq!(layer.weight.dtype(), Dtype::BF16);
     /// ```
+    #[track_caller]
     fn bfloat16(&mut self) {
         self.to(Dtype::BF16);
     }

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use super::module::{Visitor, VisitorMut};
 use super::{Buffer, Module, Parameter, StatisticsGroup, Training};
 use crate::autograd::remember_name;
+use crate::error::{Error, throw};
 use crate::{Tensor, no_grad};
 
 /// The fields of one module by kind.
@@ -111,7 +112,36 @@ impl Unique {
     }
 }
 
-/// Puts other tensors in place of parameters and buffers: [`Module::to`], [`Module::deep_copy`].
+/// Gives the parameters and buffers of a module other elements: those that `convert` makes of the ones for which
+/// `moves` is true. The tensors stay what they are, for all who hold them. When there is an error nothing has moved,
+/// unless memory ran out.
+#[track_caller]
+pub(super) fn move_all<M: Module + ?Sized>(
+    call: &str,
+    module: &mut M,
+    moves: &dyn Fn(&Tensor) -> bool,
+    convert: &dyn Fn(&Tensor) -> Tensor,
+) {
+    let mut found = Unique::default();
+    walk(module, "", &mut |path, entry| match entry {
+        Entry::Parameter(parameter) => found.add(path, parameter.tensor()),
+        Entry::Buffer(buffer) => found.add(path, buffer.tensor()),
+        Entry::Module(_) | Entry::Training(_) => {}
+    });
+    found.named.retain(|(_, tensor)| moves(tensor));
+    for (name, tensor) in &found.named {
+        if let Some(why) = tensor.why_not_moved() {
+            throw(Error::argument(call, name, why));
+        }
+    }
+    for (_, tensor) in &found.named {
+        // SAFETY: other threads keep away, which those who move a module promise, as those who move a storage to
+        // shared memory do; addresses are used no longer than an op runs.
+        unsafe { tensor.move_data(convert) };
+    }
+}
+
+/// Puts other tensors in place of parameters and buffers: [`Module::deep_copy`].
 pub(super) struct Replace<'a> {
     /// The tensor to put in place of one, if it is to be another.
     convert: &'a dyn Fn(&Tensor) -> Option<Tensor>,

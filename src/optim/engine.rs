@@ -32,7 +32,7 @@ use crate::cuda::{Stream, graph};
 use crate::error::{Error, Result, throw};
 use crate::ops::pointwise::together;
 use crate::profiler::{self, Category};
-use crate::{Tensor, no_grad};
+use crate::{Device, Dtype, Tensor, no_grad};
 
 pub use options::{GroupOptions, adam_ranges, below_one, not_negative, within};
 pub use state::{ParamState, StateReader};
@@ -283,7 +283,17 @@ struct Group<R: Rule> {
     options: R::Options,
     initial_lr: Option<f64>,
     /// `None` before a parameter's first step.
-    states: Vec<Option<R::State>>,
+    states: Vec<Option<Kept<R::State>>>,
+}
+
+/// A parameter's state, and what the parameter was like when the state was made or last converted.
+struct Kept<S> {
+    state: S,
+    of: (Dtype, Device),
+}
+
+fn kind(parameter: &Tensor) -> (Dtype, Device) {
+    (parameter.dtype(), parameter.device())
 }
 
 impl<R: Rule> RuleOptimizer<R> {
@@ -442,14 +452,20 @@ pub(super) fn saved_groups<'a>(
 }
 
 impl<R: Rule> Group<R> {
+    #[track_caller]
     fn step(&mut self) {
         let Group { params, options, states, .. } = self;
         let mut items = Vec::with_capacity(params.len());
-        for (parameter, state) in params.iter().zip(states) {
+        for (place, (parameter, kept)) in params.iter().zip(states).enumerate() {
             let Some(grad) = parameter.grad() else { continue };
-            refuse_capture::<R>(options, parameter, state.is_none());
-            let state = state.get_or_insert_with(|| R::init(options, parameter));
-            items.push(Item { parameter, grad, state });
+            let of = kind(parameter);
+            let has_moved = kept.as_ref().is_some_and(|kept| kept.of != of);
+            refuse_capture::<R>(options, parameter, kept.is_none() || has_moved);
+            if has_moved && let Some(Kept { state, .. }) = kept.take() {
+                *kept = Some(Kept { state: convert::<R>(place, parameter, &state), of });
+            }
+            let kept = kept.get_or_insert_with(|| Kept { state: R::init(options, parameter), of });
+            items.push(Item { parameter, grad, state: &mut kept.state });
         }
         if R::ONE_UPDATE_EACH {
             together(|| R::update(options, &mut items));
@@ -461,6 +477,14 @@ impl<R: Rule> Group<R> {
     fn save_options(&self, first: usize) -> Value {
         saved_group(&self.options, first..first + self.params.len(), self.initial_lr)
     }
+}
+
+/// The state of a parameter whose module was moved, as if it had been saved and loaded.
+#[track_caller]
+fn convert<R: Rule>(place: usize, parameter: &Tensor, state: &R::State) -> R::State {
+    let entries = state.save();
+    let reader = StateReader { optimizer: R::NAME, place, parameter, entries: &entries };
+    R::State::load(&reader).unwrap_or_else(|error| throw(error))
 }
 
 /// A graph would repeat what the host counts, or begin the parameter's state anew at every replay.
@@ -523,8 +547,8 @@ impl<R: Rule> Optimizer for RuleOptimizer<R> {
         let mut groups = Vec::new();
         for group in &self.groups {
             groups.push(group.save_options(saved.state.len()));
-            let save = |state: &Option<R::State>| state.as_ref().map(R::State::save);
-            saved.state.extend(group.states.iter().map(|state| save(state).unwrap_or_default()));
+            let save = |kept: &Option<Kept<R::State>>| Some(kept.as_ref()?.state.save());
+            saved.state.extend(group.states.iter().map(|kept| save(kept).unwrap_or_default()));
         }
         saved.param_groups = groups.into();
         saved
@@ -553,7 +577,8 @@ impl<R: Rule> Optimizer for RuleOptimizer<R> {
                     Some(entries) if !entries.is_empty() => {
                         let optimizer = R::NAME;
                         let reader = StateReader { optimizer, place, parameter, entries };
-                        Some(no_grad(|| R::State::load(&reader))?)
+                        let state = no_grad(|| R::State::load(&reader))?;
+                        Some(Kept { state, of: kind(parameter) })
                     }
                     _ => None,
                 });

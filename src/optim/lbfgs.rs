@@ -188,6 +188,16 @@ impl LBFGS {
         Tensor::cat(&self.params.iter().map(flat).collect::<Vec<_>>(), 0)
     }
 
+    /// Converts what is known of earlier steps, if the parameters were moved since.
+    #[track_caller]
+    fn follow(&mut self, gradient: &Tensor) {
+        let kind = |t: &Tensor| (t.dtype(), t.device());
+        if self.state.previous_gradient.as_ref().is_some_and(|g| kind(g) != kind(gradient)) {
+            let saved = self.state_dict();
+            self.load_state_dict(&saved).unwrap_or_else(|error| throw(error));
+        }
+    }
+
     /// Moves the parameters along a vector.
     fn add(&self, direction: &Tensor, length: f64) {
         let sizes: Vec<usize> = self.params.iter().map(Tensor::numel).collect();
@@ -221,6 +231,7 @@ impl LBFGS {
         let mut evaluations = 1;
         self.state.func_evals += 1;
         let mut gradient = self.gradient();
+        self.follow(&gradient);
         if largest(&gradient) <= tolerance_grad {
             return first_loss;
         }
@@ -357,6 +368,7 @@ impl Optimizer for LBFGS {
         let size: usize = self.params.iter().map(Tensor::numel).sum();
         let dtypes = self.params.iter().map(Tensor::dtype);
         let dtype = dtypes.reduce(promote_types).expect("there are parameters");
+        let device = self.params[0].device();
         let none = BTreeMap::new();
         let entries = saved.state.first().unwrap_or(&none);
         let number = |name: &str| match entries.get(name) {
@@ -367,7 +379,9 @@ impl Optimizer for LBFGS {
         let tensor = |name: &str, dim: usize| match entries.get(name) {
             None => Ok(None),
             Some(StateValue::Tensor(t)) if t.dim() == dim && t.size(-1) == size => {
-                Ok(Some(no_grad(|| t.detach().to_dtype(dtype).clone_contiguous())))
+                Ok(Some(no_grad(|| {
+                    t.detach().to_dtype(dtype).clone_contiguous().to_device(device)
+                })))
             }
             Some(_) => {
                 Err(wrong(format!("`{name}` is not a tensor of {dim} dimensions, the last {size}")))

@@ -29,7 +29,7 @@ pub(crate) use opened::{Name, Opened, ready_event};
 pub use shared::SharedMemory;
 
 use crate::Device;
-use crate::counted::{Counted, WeakCounted, counted};
+use crate::counted::{Counted, Slot, WeakCounted, counted};
 use crate::cuda;
 use crate::error::{Error, Result, throw};
 
@@ -58,6 +58,8 @@ enum Owner {
 struct OnGpu {
     block: cuda::Block,
     sent: Option<(cuda::Event, u64)>,
+    /// How many graphs had been recorded when it was made: later ones may use its address.
+    made: u64,
 }
 
 /// Memory of a GPU as another process gets it.
@@ -105,7 +107,7 @@ fn not_on_host(device: Device) -> ! {
 /// assert!(storage.is_unique() && storage.clone().ptr_eq(&storage));
 /// ```
 #[derive(Clone, Debug)]
-pub struct Storage(Counted<Inner>);
+pub struct Storage(Slot<Inner>);
 
 /// A [`Storage`] that may be gone.
 pub(crate) struct WeakStorage(WeakCounted<Inner>);
@@ -113,7 +115,7 @@ pub(crate) struct WeakStorage(WeakCounted<Inner>);
 impl WeakStorage {
     /// The storage, if some tensor still has it.
     pub fn upgrade(&self) -> Option<Storage> {
-        self.0.upgrade().map(Storage)
+        self.0.upgrade().map(|inner| Storage(Slot::new(inner)))
     }
 }
 
@@ -135,7 +137,7 @@ impl Storage {
         let block = HostBlock::new(nbytes);
         *inner.ptr.get_mut() = block.as_ptr();
         *inner.owner.get_mut() = Owner::Host(block);
-        Storage(new)
+        Storage(Slot::new(new))
     }
 
     /// Uninitialised memory of a device, from its caching allocator.
@@ -162,7 +164,7 @@ impl Storage {
         match cuda::Block::new(nbytes, index) {
             Ok(block) => {
                 let ptr = block.as_ptr();
-                let owner = Owner::Cuda(OnGpu { block, sent: None });
+                let owner = Owner::Cuda(OnGpu { block, sent: None, made: cuda::graph::recorded() });
                 Self::new(ptr, nbytes, Device::Cuda(index), owner)
             }
             Err(error) => throw(error),
@@ -182,7 +184,7 @@ impl Storage {
     ) -> Result<T> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         match &mut *self.0.owner.lock() {
-            Owner::Cuda(OnGpu { block, sent }) => {
+            Owner::Cuda(OnGpu { block, sent, .. }) => {
                 if sent.is_none() {
                     *sent = Some((ready_event(block.device())?, NEXT.fetch_add(1, Relaxed)));
                 }
@@ -245,7 +247,7 @@ impl Storage {
         let mut new = Self::without_memory(nbytes, device);
         let inner = new.get_mut().expect(ALONE);
         (*inner.ptr.get_mut(), *inner.owner.get_mut()) = (ptr, owner);
-        Storage(new)
+        Storage(Slot::new(new))
     }
 
     #[inline(always)]
@@ -405,6 +407,29 @@ impl Storage {
             Owner::Opened(opened) => opened.record_stream(stream),
             Owner::Nobody | Owner::Host(_) | Owner::Shared { .. } | Owner::File(_) => {}
         }
+    }
+
+    /// True when a graph that still lives may read and write these bytes: it was recorded after they were
+    /// there.
+    pub(crate) fn may_be_recorded(&self) -> bool {
+        match &*self.0.owner.lock() {
+            Owner::Cuda(OnGpu { block, made, .. }) => {
+                cuda::graph::is_alive_since(block.device(), *made)
+            }
+            _ => false,
+        }
+    }
+
+    /// Puts other bytes, which nobody else has, in place of these: for this handle, not for its clones.
+    /// The version goes on, so that it tells of the change.
+    ///
+    /// # Safety
+    /// No other thread uses this handle meanwhile, and no address that came from it is used after this.
+    pub(crate) unsafe fn replace(&self, other: Storage) {
+        debug_assert!(other.is_unique(), "the version of bytes that others have would jump");
+        other.0.version.store(self.version().wrapping_add(1), Relaxed);
+        // SAFETY: by the caller's word; references to what is inside never leave these methods.
+        drop(unsafe { self.0.replace(other.0) });
     }
 
     /// The same bytes in new shared memory of their own.

@@ -10,6 +10,7 @@
 
 mod access;
 mod creation;
+mod data;
 mod device;
 pub(crate) mod dtype;
 pub mod layout;
@@ -27,6 +28,7 @@ use crate::autograd::{AutogradMeta, is_inference_mode_enabled};
 use crate::counted::{Counted, counted};
 use crate::error::{Error, throw};
 use crate::storage::Storage;
+use data::DtypeCell;
 
 pub use creation::{TensorOptions, default_dtype};
 pub use device::Device;
@@ -54,9 +56,11 @@ pub use scalar::{Operand, Scalar};
 pub struct Tensor(pub(crate) Counted<TensorImpl>);
 
 pub(crate) struct TensorImpl {
+    /// Another one after [`Tensor::set_data`], as the type.
     storage: Storage,
+    /// That of the tensor when it was made; see [`MOVED`].
     layout: Layout,
-    dtype: Dtype,
+    dtype: DtypeCell,
     /// The tensor this one is a view of; never itself a view.
     base: Option<Tensor>,
     /// [`REQUIRES_GRAD`] and the others, readable without the lock.
@@ -77,6 +81,9 @@ pub(crate) const TANGENT: u8 = 4;
 pub(crate) const ONE_OF_SEVERAL: u8 = 8;
 /// Set when the elements lie densely in row-major order, which ops ask all the time.
 const CONTIGUOUS: u8 = 16;
+/// Set when [`Tensor::set_data`] gave the tensor memory of its own in which its layout is another: that is then with
+/// autograd's data, and the tensor is a view no more.
+const MOVED: u8 = 32;
 
 impl Tensor {
     /// A tensor over `storage`. Unsafe-free by check: the layout must lie inside the storage.
@@ -133,7 +140,7 @@ impl Tensor {
         Tensor(counted!(TensorImpl {
             layout: layout(),
             storage: storage,
-            dtype: dtype,
+            dtype: DtypeCell::new(dtype),
             base: base,
             flags: AtomicU8::new(flags),
             attr_version: AtomicU32::new(attr_version),
@@ -151,7 +158,7 @@ impl Tensor {
     /// [`alias`](Self::alias) with elements of another type; `layout` counts in those.
     #[track_caller]
     pub(crate) fn alias_as(&self, layout: Layout, dtype: Dtype) -> Tensor {
-        let base = self.0.base.clone().unwrap_or_else(|| self.clone());
+        let base = self.base().unwrap_or(self).clone();
         assert!(
             layout.extent() * dtype.size() <= self.storage().nbytes(),
             "layout {layout:?} of {dtype} is outside its storage of {} bytes",
@@ -173,8 +180,8 @@ impl Tensor {
     /// ```
     pub fn detach(&self) -> Tensor {
         let flags = self.inherited_flags() | (self.0.flags.load(Relaxed) & CONTIGUOUS);
-        let (storage, layout) = (self.0.storage.clone(), &self.0.layout);
-        Self::placed(storage, || layout.clone(), self.0.dtype, None, flags)
+        let (storage, layout) = (self.0.storage.clone(), self.layout());
+        Self::placed(storage, || layout.clone(), self.dtype(), None, flags)
     }
 
     /// This tensor if it has no history to forget, else [`detach`](Self::detach)ed.
@@ -248,7 +255,7 @@ impl Tensor {
     /// ```
     #[inline]
     pub fn layout(&self) -> &Layout {
-        &self.0.layout
+        if self.has_flag(MOVED) { self.moved_layout() } else { &self.0.layout }
     }
 
     /// Position of the first element in the storage, in elements.
@@ -259,7 +266,7 @@ impl Tensor {
     /// ```
     #[inline]
     pub fn storage_offset(&self) -> usize {
-        self.0.layout.offset
+        self.layout().offset
     }
 
     /// Number of dimensions.
@@ -294,7 +301,7 @@ impl Tensor {
     /// ```
     #[inline]
     pub fn dtype(&self) -> Dtype {
-        self.0.dtype
+        self.0.dtype.get()
     }
 
     /// Where the bytes are.
@@ -340,7 +347,7 @@ impl Tensor {
     /// ```
     #[inline]
     pub fn base(&self) -> Option<&Tensor> {
-        self.0.base.as_ref()
+        self.0.base.as_ref().filter(|_| !self.has_flag(MOVED))
     }
 
     /// Address of the first element, in host memory. Valid while the tensor lives; what is done through
@@ -358,7 +365,7 @@ impl Tensor {
     #[inline]
     pub fn data_ptr(&self) -> *mut u8 {
         // `wrapping_add` because an empty tensor's offset may lie at the storage's end.
-        self.0.storage.as_ptr().wrapping_add(self.0.layout.offset * self.0.dtype.size())
+        self.0.storage.as_ptr().wrapping_add(self.layout().offset * self.dtype().size())
     }
 
     /// Address of the first element on the tensor's device, for that device's kernels.
@@ -369,7 +376,7 @@ impl Tensor {
     /// ```
     #[inline]
     pub fn device_ptr(&self) -> *mut u8 {
-        self.0.storage.address().wrapping_add(self.0.layout.offset * self.0.dtype.size())
+        self.0.storage.address().wrapping_add(self.layout().offset * self.dtype().size())
     }
 
     /// How often this tensor's storage was changed in place.
@@ -404,7 +411,7 @@ impl Tensor {
     /// True when nobody else holds this handle or its bytes: they may be reused in place.
     #[inline]
     pub(crate) fn is_uniquely_owned(&self) -> bool {
-        self.0.owners() == 1 && self.0.base.is_none() && self.0.storage.is_unique()
+        self.0.owners() == 1 && self.base().is_none() && self.0.storage.is_unique()
     }
 
     #[inline]

@@ -1,0 +1,65 @@
+//! Leaves that get other elements (another dtype, another device) and stay what they are: the gradient is
+//! converted too, and hooks, optimizers and graphs go on with the same leaf. Graphs recorded before keep the
+//! old elements, and their gradients are converted when they arrive.
+
+use super::variable::Accumulator;
+use crate::Tensor;
+use crate::cuda::graph;
+
+impl Tensor {
+    /// Why this tensor cannot be moved, if so, and what to do.
+    pub(crate) fn why_not_moved(&self) -> Option<String> {
+        let capturing = |gpu| graph::is_current_stream_capturing(gpu).unwrap_or(false);
+        if !self.is_leaf() {
+            return Some("was computed from other tensors; `detach()` it first".to_owned());
+        }
+        if self.grad_target().is_some() {
+            return Some(
+                "is in a bucket of DistributedDataParallel, which has room for its present dtype and device; \
+                 move the module first, and then wrap it"
+                    .to_owned(),
+            );
+        }
+        if self.device().gpu().is_some_and(capturing) {
+            return Some("is in a graph that is being captured; move the module first".to_owned());
+        }
+        if self.storage().may_be_recorded() {
+            return Some(format!(
+                "may be part of a graph that was recorded on {}, which would go on with the old memory; drop \
+                 the graph, move the module, and then record",
+                self.device()
+            ));
+        }
+        None
+    }
+
+    /// Puts what `convert` makes of this leaf's elements in their place, and of its gradient's; see
+    /// [`set_data`](Self::set_data).
+    ///
+    /// # Safety
+    /// As of [`set_data`](Self::set_data), for the tensor, its gradient and the graphs that lead to it.
+    #[track_caller]
+    pub(crate) unsafe fn move_data(&self, convert: &dyn Fn(&Tensor) -> Tensor) {
+        self.clear_tangent();
+        // SAFETY: by the caller's word.
+        unsafe { self.set_data(convert) };
+        self.mark_view_fresh();
+        let (dtype, device) = (self.dtype(), self.device());
+        let accumulator = self.with_meta(|m| match &m.accumulator {
+            Accumulator::Kept(node) => Some(node.clone()),
+            Accumulator::Hooked(node) => node.upgrade().map(super::Node),
+            Accumulator::None => None,
+        });
+        if let Some(node) = accumulator {
+            // SAFETY: by the caller's word.
+            unsafe { node.0.outputs.move_to(dtype, device) };
+        }
+        let Some(grad) = self.grad() else { return };
+        // With a history, or as a view, it could not change; of those only the values are wanted.
+        let own = grad.is_leaf() && grad.base().is_none();
+        let grad = if own { grad } else { grad.detach().clone_contiguous() };
+        // SAFETY: by the caller's word.
+        unsafe { grad.set_data(convert) };
+        self.set_grad(Some(grad));
+    }
+}
