@@ -4,19 +4,14 @@
 
 use std::backtrace::Backtrace;
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::fmt::Write;
 use std::panic::Location;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-
 use super::mode::{ANOMALY, AUTOCAST, CHECK_NAN, FORWARD, GRAD, ModeGuard, has_mode, set_mode};
 use super::node::{Grads, Node};
-use crate::counted::WeakCounted;
 use crate::cuda::graph::is_current_stream_capturing;
 use crate::error::{Error, catch, throw};
-use crate::tensor::TensorImpl;
 use crate::{Device, Tensor};
 
 /// Where an op was called.
@@ -83,7 +78,7 @@ fn callers(stack: &str) -> impl Iterator<Item = String> {
 /// Runs `f` in anomaly mode (`torch.autograd.detect_anomaly`): ops on this thread remember where they were
 /// called, and a backward inside that fails, or makes NaN, says so. So does, unlike PyTorch's, the first
 /// recorded op whose result has NaN; it says which inputs had it already, and parameters' names, if the
-/// module was asked for its parameters in anomaly mode. Slow: each op walks the stack and reads its result.
+/// module was asked for its parameters. Slow: each op walks the stack and reads its result.
 ///
 /// `TORCHRS_DETECT_ANOMALY=1` in the environment switches the mode on in all threads of any program.
 /// While a CUDA graph is captured nothing is looked at.
@@ -193,7 +188,7 @@ fn check_forward(
     }
     let _ = writeln!(text, ", of shape {:?}", outputs[place].shape());
     for (i, input) in inputs.iter().enumerate() {
-        let parameter = name_of(input);
+        let parameter = input.name_hint();
         // An op in place has overwritten what it was given.
         let changed = outputs.iter().any(|output| output.ptr_eq(input));
         let had = !changed && has_nan(input);
@@ -224,29 +219,6 @@ fn has_nan(t: &Tensor) -> bool {
     let _plain = ModeGuard::new(0, ANOMALY | CHECK_NAN | GRAD | FORWARD | AUTOCAST);
     let parts = if t.dtype().is_complex() { t.view_as_real() } else { t.clone() };
     parts.isnan().any().item() != 0.0
-}
-
-/// Names of parameters, by identity, as far as anomaly mode learned them.
-static NAMES: Mutex<Option<HashMap<usize, (WeakCounted<TensorImpl>, String)>>> = Mutex::new(None);
-
-/// In anomaly mode, remembers the name of a parameter for reports: the longest that was given, which is
-/// that in the outermost module.
-pub(crate) fn remember_name(t: &Tensor, name: &str) {
-    if !has_mode(ANOMALY) {
-        return;
-    }
-    let mut names = NAMES.lock();
-    let names = names.get_or_insert_default();
-    let known = names.get(&t.identity()).filter(|(weak, _)| weak.upgrade().is_some());
-    if known.is_none_or(|(_, known)| known.len() < name.len()) {
-        names.insert(t.identity(), (t.0.downgrade(), name.to_owned()));
-    }
-}
-
-fn name_of(t: &Tensor) -> Option<String> {
-    let names = NAMES.lock();
-    let (weak, name) = names.as_ref()?.get(&t.identity())?;
-    weak.upgrade().map(|_| name.clone())
 }
 
 #[cold]

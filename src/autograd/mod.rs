@@ -50,7 +50,6 @@ pub use record::{Saver, record, record_many, will_record};
 pub use saved::SavedTensor;
 pub use saved_hooks::saved_tensors_hooks;
 
-pub(crate) use anomaly::remember_name;
 pub(crate) use inplace::{record_inplace_with_tangent, scatter_into_base};
 pub(crate) use mode::{AUTOCAST, ModeGuard, has_mode};
 pub(crate) use node::{BackwardFn, backward_fn};

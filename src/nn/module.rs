@@ -118,7 +118,6 @@ pub trait Module: Send + Sync {
         let mut found = Unique::default();
         walk(self, "", &mut |path, entry| {
             if let Entry::Parameter(parameter) = entry {
-                parameter.tensor().hint_name(&path);
                 found.add(path, parameter.tensor());
             }
         });

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 
 use super::module::{Visitor, VisitorMut};
 use super::{Buffer, Module, Parameter, StatisticsGroup, Training};
-use crate::autograd::remember_name;
 use crate::error::{Error, throw};
 use crate::{Tensor, no_grad};
 
@@ -106,7 +105,7 @@ pub(super) struct Unique {
 impl Unique {
     pub fn add(&mut self, name: String, tensor: &Tensor) {
         if self.seen.insert(tensor.identity()) {
-            remember_name(tensor, &name);
+            tensor.hint_name(&name);
             self.named.push((name, tensor.clone()));
         }
     }
