@@ -85,12 +85,16 @@ struct Nested<M: Module, T: Send + Sync> {
     config: Config,
     size: usize,
     rate: f64,
+    #[module(skip)]
     constant: Tensor,
     function: fn(&Tensor) -> Tensor,
     closure: Box<dyn Fn(f64) -> f64 + Send + Sync>,
     sizes: Vec<usize>,
     marker: PhantomData<T>,
+    #[module(skip)]
     cache: std::sync::Mutex<Option<Tensor>>,
+    names: BTreeMap<String, Box<usize>>,
+    shared_sizes: Option<Arc<Vec<usize>>>,
 }
 
 fn nested() -> Nested<Scale, u8> {
@@ -116,6 +120,8 @@ fn nested() -> Nested<Scale, u8> {
         sizes: vec![1],
         marker: PhantomData,
         cache: std::sync::Mutex::new(None),
+        names: BTreeMap::new(),
+        shared_sizes: None,
     }
 }
 
@@ -146,7 +152,8 @@ fn every_kind_of_field_is_found_under_its_name() {
     assert_eq!(names(net.named_parameters()), expected);
     assert_eq!(net.num_parameters(), 2 * expected.len());
     let _ = (&net.hidden, net.size, net.rate, &net.constant, net.function, &net.closure);
-    let _ = (&net.config, &net.sizes, net.marker, &net.cache, &net.none);
+    let _ =
+        (&net.names, &net.shared_sizes, &net.config, &net.sizes, net.marker, &net.cache, &net.none);
 }
 
 #[test]

@@ -52,7 +52,9 @@ pub fn expand(input: DeriveInput) -> Result<TokenStream> {
                 &'torchrs self,
                 visitor: &mut dyn ::torchrs::nn::Visitor<'torchrs>,
             ) {
-                use ::torchrs::nn::field::{ViaField as _, ViaPlain as _};
+                use ::torchrs::nn::field::{
+                    ViaField as _, ViaIndirect as _, ViaLoose as _, ViaPlain as _,
+                };
                 #visit
             }
             #[allow(unused_variables, unused_imports)]
@@ -92,7 +94,7 @@ fn struct_bodies(fields: &Fields) -> Result<Bodies> {
         // At the field's place, for the error that says that its type is no module.
         let span = field.ty.span();
         visit.extend(quote_spanned! {span=>
-            (&::torchrs::nn::field::Probe(&self.#member)).visit(#name, visitor);
+            (&&&::torchrs::nn::field::Probe(&self.#member)).visit(#name, visitor);
         });
         visit_mut.extend(quote_spanned! {span=>
             (&mut ::torchrs::nn::field::ProbeMut(&mut self.#member)).visit_mut(#name, visitor);

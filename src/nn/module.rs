@@ -11,7 +11,7 @@ use crate::{Device, Dtype, Tensor, no_grad};
 ///
 /// Derive it. A field is found by its type: [`Parameter`], [`Buffer`], [`Training`], any module,
 /// and `Option`, `Vec`, arrays, `Box`, `Arc`, and maps from names to these. Other fields are
-/// skipped, as long as they hold no parameters. Names are the fields' names, so they are PyTorch's
+/// skipped, as long as they hold no tensors. Names are the fields' names, so they are PyTorch's
 /// when the fields are named as there. On an enum each variant holds one module, which stands for
 /// the enum itself.
 ///
@@ -42,11 +42,24 @@ use crate::{Device, Dtype, Tensor, no_grad};
 ///
 /// A field that holds parameters but is no module is refused, so that nothing is left untrained by
 /// accident:
-/// ```compile_fail
+/// ```compile_fail,E0277
 /// use torchrs::nn::{Module, Parameter};
 /// struct Head { weight: Parameter }
 /// #[derive(Module)]
 /// struct Net { head: Head }
+/// ```
+///
+/// So is a plain tensor, which would not be trained, moved or saved. It is a `Parameter`, a `Buffer`, or has
+/// `#[module(skip)]`:
+/// ```compile_fail,E0277
+/// use torchrs::{Tensor, nn::Module};
+/// #[derive(Module)]
+/// struct Net { masks: Vec<Tensor> }
+/// ```
+/// ```
+/// use torchrs::{Tensor, nn::{Buffer, Module}};
+/// #[derive(Module)]
+/// struct Net { masks: Vec<Buffer>, #[module(skip)] last_input: Option<Tensor> }
 /// ```
 pub trait Module: Send + Sync {
     /// Shows the fields to `visitor`, in the order of their declaration; not those of modules

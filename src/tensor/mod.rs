@@ -19,6 +19,7 @@ mod promotion;
 mod scalar;
 mod transfer;
 
+use std::marker::PhantomPinned;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
 
 use parking_lot::Mutex;
@@ -69,6 +70,9 @@ pub(crate) struct TensorImpl {
     /// it was saved.
     pub(crate) attr_version: AtomicU32,
     pub(crate) meta: Mutex<AutogradMeta>,
+    /// Not `Unpin`, and so is every type that holds a tensor: by that `#[derive(Module)]` refuses a field with
+    /// tensors that it would not move, save or train.
+    _not_plain: PhantomPinned,
 }
 
 /// Set when the tensor is a leaf that requires a gradient or has a `grad_fn`.
@@ -145,6 +149,7 @@ impl Tensor {
             flags: AtomicU8::new(flags),
             attr_version: AtomicU32::new(attr_version),
             meta: Mutex::default(),
+            _not_plain: PhantomPinned,
         }))
     }
 

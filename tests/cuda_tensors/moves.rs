@@ -31,7 +31,9 @@ type Make = fn(Vec<Tensor>) -> Box<dyn Optimizer>;
 fn optimizers() -> [Make; 4] {
     [
         |params| Box::new(Adam::new(params, Default::default())),
-        |params| Box::new(Adam::new(params, AdamOptions { capturable: true, ..Default::default() })),
+        |params| {
+            Box::new(Adam::new(params, AdamOptions { capturable: true, ..Default::default() }))
+        },
         |params| Box::new(RMSprop::new(params, Default::default())),
         |params| {
             let options = SGDOptions { lr: 0.1, momentum: 0.9, ..Default::default() };
