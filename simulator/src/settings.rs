@@ -62,6 +62,10 @@ pub enum Fault {
     NcclJoinHang,
     /// No device can reach another one's memory (the number is not used).
     NoPeer,
+    /// NVRTC knows no architecture as new as the devices' (the number is not used).
+    OldNvrtc,
+    /// cuDNN was made for a later CUDA than the driver's (the number is not used).
+    NewCudnn,
 }
 
 static SETTINGS: OnceLock<Settings> = OnceLock::new();
@@ -143,6 +147,8 @@ fn fault(text: &str) -> Option<(Fault, u64)> {
         "nccl-error" => Fault::NcclError,
         "nccl-join-hang" => Fault::NcclJoinHang,
         "no-peer" => Fault::NoPeer,
+        "old-nvrtc" => Fault::OldNvrtc,
+        "new-cudnn" => Fault::NewCudnn,
         _ => return None,
     };
     Some((fault, number))

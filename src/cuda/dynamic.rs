@@ -81,14 +81,19 @@ fn last_error() -> String {
 
 /// Declares a table of a library's functions. Each function is a field, which gives the raw return
 /// code, and a method of the same name, which turns the code into a `Result` by the table's own
-/// `check(call, code)`. `load` fills all fields or names the symbol that is missing.
+/// `check(call, code)`. Functions that return no code stand in `others`, and are fields only. `load` fills all fields or
+/// names the symbol that is missing.
 macro_rules! function_table {
     ($(#[$doc:meta])* $table:ident returns $code:ty;
-     $($(#[$about:meta])* fn $name:ident($($arg:ident: $ty:ty),* $(,)?);)*) => {
+     $($(#[$about:meta])* fn $name:ident($($arg:ident: $ty:ty),* $(,)?);)*
+     $(others {
+        $($(#[$of_other:meta])* fn $other:ident($($given:ident: $kind:ty),* $(,)?) -> $given_back:ty;)*
+     })?) => {
         $(#[$doc])*
         #[allow(non_snake_case)]
         pub(crate) struct $table {
             $($(#[$about])* pub(crate) $name: unsafe extern "C" fn($($ty),*) -> $code,)*
+            $($($(#[$of_other])* pub(crate) $other: unsafe extern "C" fn($($kind),*) -> $given_back,)*)?
         }
 
         // Names and parameters are the library's. A table lists what this layer and those above
@@ -100,6 +105,7 @@ macro_rules! function_table {
                 library: &$crate::cuda::dynamic::Library,
             ) -> std::result::Result<Self, &'static str> {
                 $(let $name = library.symbol(stringify!($name)).ok_or(stringify!($name))?;)*
+                $($(let $other = library.symbol(stringify!($other)).ok_or(stringify!($other))?;)*)?
                 Ok($table {
                     // SAFETY: the library's function of that name has this signature.
                     $($name: unsafe {
@@ -108,6 +114,13 @@ macro_rules! function_table {
                             unsafe extern "C" fn($($ty),*) -> $code,
                         >($name.as_ptr())
                     },)*
+                    // SAFETY: as above.
+                    $($($other: unsafe {
+                        std::mem::transmute::<
+                            *mut std::ffi::c_void,
+                            unsafe extern "C" fn($($kind),*) -> $given_back,
+                        >($other.as_ptr())
+                    },)*)?
                 })
             }
 

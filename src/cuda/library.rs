@@ -162,10 +162,43 @@ pub(super) fn optional<T>(
         return Err(Error::config(variable, format!("{kind} is not to be used")));
     }
     let library = open(kind)?;
+    if let Err(error) = check_cuda(kind, library) {
+        // Nobody else would say why all is slower.
+        _ = writeln!(
+            std::io::stderr(),
+            "torchrs: {kind} is not used, our own kernels are: {error}"
+        );
+        return Err(error);
+    }
     load(library).map_err(|symbol| {
         let path = library.path().display();
         Error::Device(format!("{path} has no `{symbol}`; torchrs needs {new_enough}"))
     })
+}
+
+/// Whether a library was made for a CUDA that the driver can run.
+///
+/// # Errors
+/// [`Error::Device`] that names both, where it was made for a later major version.
+pub(super) fn check_cuda(kind: Kind, library: &Library) -> Result<()> {
+    let driver = open(Kind::Driver)?;
+    let (Some(own), Some(runs)) = (version::cuda_of(kind, library), version::cuda(driver)) else {
+        return Ok(());
+    };
+    fits(kind, (library.path(), own), (driver.path(), runs))
+}
+
+fn fits(kind: Kind, library: (&Path, u32), driver: (&Path, u32)) -> Result<()> {
+    if library.1 / 1000 <= driver.1 / 1000 {
+        return Ok(());
+    }
+    let [own, runs] = [library.1, driver.1].map(|version| version::thousands(version as usize));
+    let advice = kind.advice(Some(driver.1 / 1000));
+    Err(Error::Device(format!(
+        "{kind} at {} was made for CUDA {own}, and the driver at {} runs CUDA {runs}; {advice}, or install a newer driver",
+        library.0.display(),
+        driver.0.display()
+    )))
 }
 
 /// Says on standard error that a library fails on something, the first time that it does on any.

@@ -3,6 +3,7 @@ use std::collections::HashMap;
 use std::fs;
 
 use super::*;
+use crate::cuda::simulated_test::on_gpu_with;
 
 /// An environment of a few variables.
 fn environment<'a>(pairs: &'a [(&str, PathBuf)]) -> impl Fn(&str) -> Option<OsString> + 'a {
@@ -128,4 +129,32 @@ fn the_simulated_gpu_is_looked_for_around_the_executable() {
     let around = simulated_candidates(Path::new("/t/debug/deps/test-1"));
     let folders: Vec<_> = around.iter().map(|p| p.parent().unwrap().to_str().unwrap()).collect();
     assert_eq!(folders, ["/t/debug/deps", "/t/debug/deps/deps", "/t/debug", "/t/debug/deps"]);
+}
+
+#[test]
+fn a_library_of_a_later_cuda_than_the_drivers_is_named() {
+    let [library, driver] = ["/w/libcudnn.so.9", "/d/libcuda.so.1"].map(Path::new);
+    let fits = |own, runs| fits(Kind::Cudnn, (library, own), (driver, runs));
+    fits(12090, 13000).unwrap();
+    fits(13020, 13000).unwrap();
+    let error = fits(13000, 12080).unwrap_err().to_string();
+    for part in [
+        "cuDNN at /w/libcudnn.so.9",
+        "CUDA 13.0",
+        "/d/libcuda.so.1 runs CUDA 12.8",
+        "nvidia-cudnn-cu12",
+    ] {
+        assert!(error.contains(part), "{error}");
+    }
+}
+
+#[test]
+fn our_own_kernels_stand_in_for_a_cudnn_that_the_driver_cannot_run() {
+    let test =
+        "cuda::library::tests::our_own_kernels_stand_in_for_a_cudnn_that_the_driver_cannot_run";
+    on_gpu_with(test, &[("TORCHRS_SIMULATED_FAULT", "new-cudnn")], || {
+        assert!(!crate::cuda::cudnn::is_available());
+        let found = describe().into_iter().find(|finding| finding.kind == Kind::Cudnn).unwrap();
+        assert!(found.to_string().contains("for CUDA 14.0"), "{found}");
+    });
 }

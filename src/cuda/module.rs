@@ -32,7 +32,7 @@ use super::fingerprint::Fingerprint;
 use super::graph::Relaxed;
 use super::library;
 use super::needs::{self, Needs};
-use super::nvrtc::{Compiler, Outcome, compiler};
+use super::nvrtc::{Compiler, Outcome, VIRTUAL, compiler};
 use super::once::TryOnce;
 use crate::error::{Error, Result};
 
@@ -223,13 +223,19 @@ fn compile_now(
     of_log: &[&str],
 ) -> Result<(Vec<u8>, String)> {
     let name = format!("{}.cu", program.name);
-    // A compiler that is older than the GPU knows the first of its generation, whose code runs on the later ones.
+    // A compiler that is older than the GPU may know the first of its generation, whose code runs on the later ones. Else
+    // it gives intermediate code for the newest that it knows, which the driver compiles, once: it keeps the outcome.
     let mut all = vec![
         options_for(program, capability, true),
         options_for(program, capability, false),
         options_for(program, (capability.0, 0), false),
     ];
     all.dedup();
+    if let Some((major, minor)) = compiler.newest_architecture(capability) {
+        let mut options = options_for(program, capability, false);
+        options[0] = format!("{VIRTUAL}{major}{minor}");
+        all.push(options);
+    }
     let mut refusal = String::new();
     for mut options in all {
         options.extend(of_log.iter().map(|&option| option.to_owned()));
@@ -322,6 +328,8 @@ impl Function {
     pub fn find(program: &Program, name: &str, device: usize) -> Result<Function> {
         let module = program.module(device)?;
         device::bind(device)?;
+        // The driver may load the code only now.
+        let _relaxed = Relaxed::new()?;
         let driver = driver()?;
         let c_name = CString::new(name)
             .map_err(|_| Error::argument("Function::find", "name", "has a zero byte"))?;

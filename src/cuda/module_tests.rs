@@ -1,6 +1,7 @@
 use std::thread;
 
 use super::*;
+use crate::cuda::simulated_test::on_gpu_with;
 
 static ADD: Program = Program::new(
     "add",
@@ -50,9 +51,33 @@ fn a_later_gpu_of_a_known_generation_gets_the_first_ones_code() {
         return;
     }
     assert!(compile_now(&ADD, (9, 7)).unwrap().starts_with(b"\x7fELF"));
-    let error = compile_now(&ADD, (7777, 7)).unwrap_err().to_string();
-    // That of the last attempt.
-    assert!(error.contains("sm_77770"), "{error}");
+}
+
+#[test]
+fn a_later_gpu_gets_intermediate_code_of_the_newest_architecture_that_is_known() {
+    let Some(compiler) = installed() else { return };
+    let (major, minor) = compiler.newest_architecture((7777, 7)).unwrap();
+    assert!((major, minor) >= (9, 0));
+    assert_eq!(compiler.newest_architecture((9, 0)), Some((9, 0)));
+    let code = compile_now(&ADD, (7777, 7)).unwrap();
+    let text = String::from_utf8_lossy(&code);
+    assert!(text.contains(&format!(".target sm_{major}{minor}")) && text.ends_with('\0'), "{text}");
+}
+
+/// The simulated GPU is one of an architecture that the compiler does not know.
+fn run_intermediate_code() {
+    match compile(&ADD, compiler().unwrap(), (9, 0), &DiskCache::none()) {
+        Ok(code) => load("add", 0, &code).map(drop).unwrap(),
+        Err(error) => println!("skipped: {error}"),
+    }
+    let error = compile_now(&WRONG, (9, 0)).unwrap_err().to_string();
+    assert!(error.contains("compute_89"), "{error}");
+}
+
+#[test]
+fn the_driver_compiles_for_a_gpu_that_is_newer_than_the_compiler() {
+    let test = "cuda::module::tests::the_driver_compiles_for_a_gpu_that_is_newer_than_the_compiler";
+    on_gpu_with(test, &[("TORCHRS_SIMULATED_FAULT", "old-nvrtc")], run_intermediate_code);
 }
 
 #[test]

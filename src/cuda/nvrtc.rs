@@ -22,6 +22,9 @@ impl NvrtcCode {
     const COMPILATION: NvrtcCode = NvrtcCode(6);
 }
 
+/// How the option begins that asks for intermediate code.
+pub(crate) const VIRTUAL: &str = "--gpu-architecture=compute_";
+
 /// A program of NVRTC.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
@@ -44,18 +47,29 @@ function_table! {
     fn nvrtcGetCUBINSize(program: ProgramHandle, bytes: *mut usize);
     /// The code.
     fn nvrtcGetCUBIN(program: ProgramHandle, code: *mut c_char);
+    /// How long the intermediate code is.
+    fn nvrtcGetPTXSize(program: ProgramHandle, bytes: *mut usize);
+    /// The intermediate code.
+    fn nvrtcGetPTX(program: ProgramHandle, code: *mut c_char);
+    /// How many architectures the compiler knows.
+    fn nvrtcGetNumSupportedArchs(count: *mut c_int);
+    /// They, in order: 90 is compute capability 9.0.
+    fn nvrtcGetSupportedArchs(architectures: *mut c_int);
     /// How long the log is, with its final zero.
     fn nvrtcGetProgramLogSize(program: ProgramHandle, bytes: *mut usize);
     /// What the compiler says of the source.
     fn nvrtcGetProgramLog(program: ProgramHandle, log: *mut c_char);
     /// Ends a program.
     fn nvrtcDestroyProgram(program: *mut ProgramHandle);
+    others {
+        /// A code's text.
+        fn nvrtcGetErrorString(code: NvrtcCode) -> *const c_char;
+    }
 }
 
 /// The loaded compiler.
 pub(crate) struct Compiler {
     table: Nvrtc,
-    error_string: unsafe extern "C" fn(NvrtcCode) -> *const c_char,
     version: (u32, u32),
 }
 
@@ -85,20 +99,12 @@ fn load() -> Result<Compiler> {
         Error::Device(format!("{path} ({} {version}) has no `{symbol}`", Kind::Nvrtc))
     };
     let table = Nvrtc::load(library).map_err(lacks)?;
-    let symbol = "nvrtcGetErrorString";
-    let error_string = library.symbol(symbol).ok_or_else(|| lacks(symbol))?;
-    // SAFETY: the function of that name takes a code and gives a C string.
-    let error_string = unsafe {
-        std::mem::transmute::<*mut std::ffi::c_void, unsafe extern "C" fn(NvrtcCode) -> *const c_char>(
-            error_string.as_ptr(),
-        )
-    };
     let (mut major, mut minor) = (0, 0);
     // SAFETY: writes two numbers.
     if unsafe { (table.nvrtcVersion)(&mut major, &mut minor) } != NvrtcCode::SUCCESS {
         return Err(Error::Device(format!("{} does not tell its version", Kind::Nvrtc)));
     }
-    Ok(Compiler { table, error_string, version: (major as u32, minor as u32) })
+    Ok(Compiler { table, version: (major as u32, minor as u32) })
 }
 
 /// What a compilation gave: code, or the compiler's refusal of the source or of an option.
@@ -115,6 +121,19 @@ impl Compiler {
         self.version
     }
 
+    /// The newest architecture that it knows, no later than a GPU's capability.
+    pub(crate) fn newest_architecture(&self, (major, minor): (u32, u32)) -> Option<(u32, u32)> {
+        let mut count = 0;
+        // SAFETY: writes one number.
+        unsafe { self.table.nvrtcGetNumSupportedArchs(&mut count) }.ok()?;
+        let mut all = vec![0; count.max(0) as usize];
+        // SAFETY: room for as many numbers as the compiler said.
+        unsafe { self.table.nvrtcGetSupportedArchs(all.as_mut_ptr()) }.ok()?;
+        let most = (major * 10 + minor) as c_int;
+        let newest = all.into_iter().filter(|&one| one <= most).max()? as u32;
+        Some((newest / 10, newest % 10))
+    }
+
     /// Where it was loaded from.
     pub(crate) fn path(&self) -> &'static Path {
         library::open(Kind::Nvrtc).map_or(Path::new(""), |library| library.path())
@@ -123,7 +142,7 @@ impl Compiler {
     /// A code's text.
     fn text(&self, code: NvrtcCode) -> String {
         // SAFETY: gives a C string that lives as long as the library, for any number.
-        let text = unsafe { (self.error_string)(code) };
+        let text = unsafe { (self.table.nvrtcGetErrorString)(code) };
         if text.is_null() {
             return "NVRTC error".to_owned();
         }
@@ -157,7 +176,16 @@ impl Compiler {
         // SAFETY: a program, and as many C strings as `count` says.
         let code = unsafe { (self.table.nvrtcCompileProgram)(handle, count, pointers.as_ptr()) };
         match code {
-            NvrtcCode::SUCCESS => Ok(Outcome::Code(program.code()?, program.log())),
+            NvrtcCode::SUCCESS => {
+                // Code for a virtual architecture is the driver's to compile.
+                let is_virtual =
+                    |option: &CString| option.as_bytes().starts_with(VIRTUAL.as_bytes());
+                let code = match options.iter().any(is_virtual) {
+                    true => program.intermediate(),
+                    false => program.code(),
+                };
+                Ok(Outcome::Code(code?, program.log()))
+            }
             NvrtcCode::COMPILATION | NvrtcCode::INVALID_OPTION => {
                 let option = code == NvrtcCode::INVALID_OPTION;
                 Ok(Outcome::Refused { log: program.log(), option })
@@ -177,6 +205,17 @@ struct Program<'a> {
 }
 
 impl Program<'_> {
+    /// Text that ends with a zero, by which the driver knows its length.
+    fn intermediate(&self) -> Result<Vec<u8>> {
+        let mut bytes = 0;
+        // SAFETY: a compiled program; writes one number.
+        unsafe { self.compiler.table.nvrtcGetPTXSize(self.handle, &mut bytes) }?;
+        let mut code = vec![0u8; bytes];
+        // SAFETY: room for as many bytes as the compiler said.
+        unsafe { self.compiler.table.nvrtcGetPTX(self.handle, code.as_mut_ptr().cast()) }?;
+        Ok(code)
+    }
+
     fn code(&self) -> Result<Vec<u8>> {
         let mut bytes = 0;
         // SAFETY: a compiled program; writes one number.

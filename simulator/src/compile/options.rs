@@ -1,5 +1,8 @@
 //! NVRTC's options, as far as they concern a host's compiler; one that NVRTC does not have is an error.
 
+use crate::faults;
+use crate::settings::Fault;
+
 /// What was asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
@@ -9,6 +12,8 @@ pub struct Options {
     pub definitions: String,
     /// The architecture's number, as in `__CUDA_ARCH__`.
     pub architecture: u32,
+    /// Whether the architecture is a virtual one.
+    pub intermediate: bool,
     /// Whether to compile for a debugger.
     pub debug: bool,
 }
@@ -76,8 +81,13 @@ const WITHOUT_EFFECT: &[&str] = &[
 
 /// Reads options; the error names the one that is not known.
 pub fn read<'a>(options: impl IntoIterator<Item = &'a str>) -> Result<Options, String> {
-    let mut read =
-        Options { flags: Vec::new(), definitions: String::new(), architecture: 900, debug: false };
+    let mut read = Options {
+        flags: Vec::new(),
+        definitions: String::new(),
+        architecture: 900,
+        intermediate: false,
+        debug: false,
+    };
     let mut standard = "gnu++17".to_string();
     let mut options = options.into_iter();
     while let Some(option) = options.next() {
@@ -99,7 +109,13 @@ pub fn read<'a>(options: impl IntoIterator<Item = &'a str>) -> Result<Options, S
             let number: u32 = digits
                 .parse()
                 .map_err(|_| format!("invalid value for --gpu-architecture: {architecture}"))?;
+            if number as i32 > *crate::api::nvrtc::architectures().last().unwrap_or(&0)
+                && faults::is_set(Fault::OldNvrtc)
+            {
+                return Err(format!("invalid value for --gpu-architecture: {architecture}"));
+            }
             read.architecture = number * 10;
+            read.intermediate = architecture.starts_with("compute_");
         } else if let Some(language) = value("--std", "-std") {
             // The headers need C++17.
             let language =

@@ -10,7 +10,6 @@ use crate::cuda::driver::StreamHandle;
 use crate::cuda::dynamic::function_table;
 use crate::cuda::library::{self, Kind};
 use crate::cuda::once::TryOnce;
-use crate::cuda::version::told;
 use crate::error::{Error, Result};
 
 /// Whether cuDNN is used where it is found: not if this is 0.
@@ -59,8 +58,12 @@ function_table! {
     fn cudnnBackendFinalize(descriptor: Object);
     /// Starts a plan's work.
     fn cudnnBackendExecute(handle: Object, plan: Object, pack: Object);
-    /// Writes the thread's last message.
-    fn cudnnGetLastErrorString(text: *mut c_char, most: usize);
+    others {
+        /// Writes the thread's last message.
+        fn cudnnGetLastErrorString(text: *mut c_char, most: usize) -> ();
+        /// The library's version.
+        fn cudnnGetVersion() -> usize;
+    }
 }
 
 impl Table {
@@ -95,7 +98,8 @@ pub(super) fn table() -> Result<&'static Table> {
 
 /// The library's version: 91002 is 9.10.2.
 pub(super) fn version() -> Result<usize> {
-    Ok(told(library::open(Kind::Cudnn)?, "cudnnGetVersion").unwrap_or(0))
+    // SAFETY: needs nothing.
+    Ok(unsafe { (table()?.cudnnGetVersion)() })
 }
 
 /// The handle of a device, which nobody else uses meanwhile.

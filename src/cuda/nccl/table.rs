@@ -153,13 +153,17 @@ function_table! {
     fn ncclGroupStart();
     /// Starts a group of calls.
     fn ncclGroupEnd();
+    others {
+        /// A code's text.
+        fn ncclGetErrorString(code: NcclCode) -> *const c_char;
+        /// The last message of a communicator, or of none.
+        fn ncclGetLastError(comm: CommHandle) -> *const c_char;
+    }
 }
 
 /// The loaded library.
 pub(super) struct Loaded {
     pub(super) table: Nccl,
-    error_string: unsafe extern "C" fn(NcclCode) -> *const c_char,
-    last_error: unsafe extern "C" fn(CommHandle) -> *const c_char,
 }
 
 impl Nccl {
@@ -192,40 +196,31 @@ fn load() -> Result<Loaded> {
         Error::Device(format!("{} has no `{symbol}`; torchrs needs NCCL 2.18 or newer", found()))
     };
     let table = Nccl::load(library).map_err(lacks)?;
-    let symbol = |name| library.symbol(name).ok_or_else(|| lacks(name));
-    let (error_string, last_error) = (symbol("ncclGetErrorString")?, symbol("ncclGetLastError")?);
+    library::check_cuda(Kind::Nccl, library)?;
     let mut number = 0;
     // SAFETY: writes one number.
     unsafe { table.ncclGetVersion(&mut number) }?;
     if number < OLDEST {
         return Err(Error::Device(format!("{} is too old: torchrs needs 2.18 or newer", found())));
     }
-    // SAFETY: the functions of these names have these signatures.
-    let (error_string, last_error) = unsafe {
-        (
-            std::mem::transmute::<*mut c_void, unsafe extern "C" fn(NcclCode) -> *const c_char>(
-                error_string.as_ptr(),
-            ),
-            std::mem::transmute::<*mut c_void, unsafe extern "C" fn(CommHandle) -> *const c_char>(
-                last_error.as_ptr(),
-            ),
-        )
-    };
-    Ok(Loaded { table, error_string, last_error })
+    Ok(Loaded { table })
 }
 
 /// The error of a call: its name, NCCL's text of the code and its last message.
 #[cold]
 pub(super) fn error(call: &str, code: NcclCode, communicator: CommHandle) -> Error {
-    let Ok(library) = loaded() else { return Error::Device(format!("{call}: ({})", code.0)) };
+    let Ok(Loaded { table }) = loaded() else {
+        return Error::Device(format!("{call}: ({})", code.0));
+    };
     let text = |text: *const c_char| {
         // SAFETY: null, or a C string of the library's.
         let text = (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) });
         text.map_or(String::new(), |text| text.to_string_lossy().trim().to_owned())
     };
     // SAFETY: the first gives a C string for any number; the second takes a communicator or null.
-    let (name, message) =
-        unsafe { (text((library.error_string)(code)), text((library.last_error)(communicator))) };
+    let (name, message) = unsafe {
+        (text((table.ncclGetErrorString)(code)), text((table.ncclGetLastError)(communicator)))
+    };
     let message = if message.is_empty() { message } else { format!(": {message}") };
     Error::Device(format!("{call}: {name} ({}){message}", code.0))
 }

@@ -88,6 +88,13 @@ pub extern "C" fn cudnnGetVersion() -> usize {
     91_300
 }
 
+/// The version of CUDA that it was made for.
+#[unsafe(no_mangle)]
+pub extern "C" fn cudnnGetCudartVersion() -> usize {
+    let driver = crate::device::DRIVER_VERSION as usize;
+    if crate::faults::is_set(crate::settings::Fault::NewCudnn) { driver + 1000 } else { driver }
+}
+
 /// Makes a handle.
 #[unsafe(no_mangle)]
 pub extern "C" fn cudnnCreate(place: *mut Handle) -> Status {

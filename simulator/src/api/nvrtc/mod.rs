@@ -36,6 +36,37 @@ pub extern "C" fn nvrtcVersion(major: *mut i32, minor: *mut i32) -> Outcome {
     Outcome::SUCCESS
 }
 
+/// The architectures that it knows.
+pub fn architectures() -> &'static [i32] {
+    match crate::faults::is_set(crate::settings::Fault::OldNvrtc) {
+        true => &[75, 80, 86, 89],
+        false => &[75, 80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121],
+    }
+}
+
+/// How many architectures it knows.
+#[unsafe(no_mangle)]
+pub extern "C" fn nvrtcGetNumSupportedArchs(count: *mut i32) -> Outcome {
+    if count.is_null() {
+        return Outcome::INVALID_INPUT;
+    }
+    // SAFETY: the caller gave it for this.
+    unsafe { count.write(architectures().len() as i32) };
+    Outcome::SUCCESS
+}
+
+/// They.
+#[unsafe(no_mangle)]
+pub extern "C" fn nvrtcGetSupportedArchs(place: *mut i32) -> Outcome {
+    if place.is_null() {
+        return Outcome::INVALID_INPUT;
+    }
+    let all = architectures();
+    // SAFETY: the caller has room for as many as there are.
+    unsafe { place.copy_from_nonoverlapping(all.as_ptr(), all.len()) };
+    Outcome::SUCCESS
+}
+
 /// A result's name.
 #[unsafe(no_mangle)]
 pub extern "C" fn nvrtcGetErrorString(outcome: Outcome) -> *const c_char {

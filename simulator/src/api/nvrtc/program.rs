@@ -21,6 +21,8 @@ struct Program {
 struct Compiled {
     image: Option<Vec<u8>>,
     log: String,
+    /// Whether the image counts as intermediate code, which is the driver's to compile.
+    intermediate: bool,
 }
 
 static PROGRAMS: Registry<Program> = Registry::new();
@@ -105,14 +107,15 @@ pub extern "C" fn nvrtcCompileProgram(
             Ok(options) => options,
             Err(reason) => {
                 *program.result.lock() =
-                    Compiled { image: None, log: format!("nvrtc: error: {reason}\n") };
+                    Compiled { log: format!("nvrtc: error: {reason}\n"), ..Compiled::default() };
                 return Outcome::INVALID_OPTION;
             }
         };
         let (image, log) =
             compile::compile(&program.source, &program.name, &program.headers, &options);
         let outcome = if image.is_some() { Outcome::SUCCESS } else { Outcome::COMPILATION };
-        *program.result.lock() = Compiled { image, log };
+        let intermediate = options.intermediate;
+        *program.result.lock() = Compiled { image, log, intermediate };
         outcome
     })
 }
@@ -137,21 +140,40 @@ fn put_bytes(place: *mut c_char, bytes: &[u8]) -> Outcome {
     Outcome::SUCCESS
 }
 
-/// The size of the image.
+/// The size of the image; zero for code of a virtual architecture, as NVRTC has it.
 #[unsafe(no_mangle)]
 pub extern "C" fn nvrtcGetCUBINSize(handle: Handle, size: *mut usize) -> Outcome {
-    with(handle, |program| match &program.result.lock().image {
-        Some(image) => put(size, image.len()),
-        None => Outcome::INVALID_PROGRAM,
+    with(handle, |program| match &*program.result.lock() {
+        Compiled { image: Some(_), intermediate: true, .. } => put(size, 0),
+        Compiled { image: Some(image), .. } => put(size, image.len()),
+        _ => Outcome::INVALID_PROGRAM,
     })
 }
 
-/// The image.
+/// The image of an architecture that devices have.
 #[unsafe(no_mangle)]
 pub extern "C" fn nvrtcGetCUBIN(handle: Handle, place: *mut c_char) -> Outcome {
-    with(handle, |program| match &program.result.lock().image {
-        Some(image) => put_bytes(place, image),
-        None => Outcome::INVALID_PROGRAM,
+    with(handle, |program| match &*program.result.lock() {
+        Compiled { image: Some(image), intermediate: false, .. } => put_bytes(place, image),
+        _ => Outcome::INVALID_PROGRAM,
+    })
+}
+
+/// The size of the intermediate code.
+#[unsafe(no_mangle)]
+pub extern "C" fn nvrtcGetPTXSize(handle: Handle, size: *mut usize) -> Outcome {
+    with(handle, |program| match &*program.result.lock() {
+        Compiled { image: Some(image), intermediate: true, .. } => put(size, image.len()),
+        _ => Outcome::INVALID_PROGRAM,
+    })
+}
+
+/// The intermediate code, which is the same image.
+#[unsafe(no_mangle)]
+pub extern "C" fn nvrtcGetPTX(handle: Handle, place: *mut c_char) -> Outcome {
+    with(handle, |program| match &*program.result.lock() {
+        Compiled { image: Some(image), intermediate: true, .. } => put_bytes(place, image),
+        _ => Outcome::INVALID_PROGRAM,
     })
 }
 
