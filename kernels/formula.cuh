@@ -90,7 +90,7 @@ __device__ __forceinline__ C t_abs(C x) { return MATH(fabs)(x); }
 __device__ __forceinline__ C t_round(C x) { return MATH(rint)(x); }
 __device__ __forceinline__ C t_rsqrt(C x) { return (C)1 / MATH(sqrt)(x); }
 // Nothing is left of x far below 0, not even of an infinite one.
-__device__ __forceinline__ C t_gelu(C x) { return x < (C)-40 ? (C)0 : x * MATH(normcdf)(x); }
+__device__ __forceinline__ C t_gelu(C x) { return x * (x < (C)-40 ? (C)0 : MATH(normcdf)(x)); }
 __device__ __forceinline__ C t_sigmoid(C x) { return (C)1 / ((C)1 + MATH(exp)(-x)); }
 __device__ __forceinline__ bool t_signbit(C x) { return x < (C)0 || (C)1 / x < (C)0; }
 __device__ __forceinline__ C t_quotient(C a, C b) { return a / b; }

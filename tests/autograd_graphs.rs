@@ -221,3 +221,64 @@ fn a_saved_constant_that_backward_itself_changes_is_caught() {
     let error = catch(run).unwrap_err().to_string();
     assert!(error.contains("`spoils`") && error.contains("changed in place"), "{error}");
 }
+
+#[test]
+fn a_graph_runs_again_if_nothing_was_saved_and_only_then() {
+    type Op = fn(&Tensor) -> Tensor;
+    let saves_nothing: [(&str, Op); 16] = [
+        ("add", |x| x + x),
+        ("sub", |x| x - 1.0),
+        ("neg", |x| -x),
+        ("sum", |x| x.sum()),
+        ("mean", |x| x.mean()),
+        ("reshape", |x| x.reshape([6])),
+        ("transpose", |x| x.transpose(0, 1)),
+        ("expand", |x| x.unsqueeze(0).expand(&[4, 2, 3])),
+        ("select", |x| x.select(0, 1)),
+        ("cat", |x| Tensor::cat(&[x, x], 0)),
+        ("stack", |x| Tensor::stack(&[x, x], 0)),
+        ("roll", |x| x.roll(&[1], &[1])),
+        ("flip", |x| x.flip(&[0])),
+        ("cumsum", |x| x.cumsum(1)),
+        ("tril", |x| x.tril(0)),
+        ("to_dtype", |x| x.to_dtype(torchrs::Dtype::F32)),
+    ];
+    let saves: [(&str, Op); 16] = [
+        ("exp", |x| x.exp()),
+        ("mul", |x| x * x),
+        ("div", |x| 1.0 / x),
+        ("tanh", |x| x.tanh()),
+        ("relu", |x| x.relu()),
+        ("matmul", |x| x.matmul(&x.t())),
+        ("softmax", |x| x.softmax(1)),
+        ("layer_norm", |x| x.layer_norm(&[3], None, None, 1e-5)),
+        ("prod", |x| x.prod()),
+        ("amax", |x| x.amax(&[1], false)),
+        ("var", |x| x.var(&[1], 1, false)),
+        ("logsumexp", |x| x.logsumexp(&[1], false)),
+        ("cumprod", |x| x.cumprod(1)),
+        ("sort", |x| x.sort(1, false).0),
+        ("gather", |x| x.gather(1, &Tensor::from([[0i64], [2]]))),
+        ("index_select", |x| x.index_select(0, &Tensor::from([1i64, 1]))),
+    ];
+    let ops = saves_nothing.into_iter().map(|op| (op, true));
+    for ((name, op), again) in ops.chain(saves.into_iter().map(|op| (op, false))) {
+        let x = Tensor::from([[0.3f64, 1.2, 0.7], [2.0, 0.4, 1.1]]).requires_grad_(true);
+        let y = op(&x);
+        let backward =
+            || catch(|| autograd::backward(&[&y], &[Some(&y.ones_like())], false, false));
+        backward().unwrap();
+        let once = grad(&x);
+        match backward() {
+            Ok(()) => {
+                assert!(again, "{name}: a second backward, though something was saved");
+                let twice: Vec<f64> = once.iter().map(|g| 2.0 * g).collect();
+                assert_eq!(grad(&x), twice, "{name}");
+            }
+            Err(error) => {
+                assert!(!again, "{name}: {error}");
+                assert!(error.to_string().contains("a second time"), "{name}: {error}");
+            }
+        }
+    }
+}

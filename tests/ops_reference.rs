@@ -399,3 +399,90 @@ fn named_dimensions_of_more_than_64_are_refused() {
     let error = catch(|| x.sum_dim(&[-1], false)).unwrap_err();
     assert!(error.to_string().contains("64 dimensions"), "{error}");
 }
+
+/// What an op does with its operand's memory, also where it changes nothing.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Memory {
+    View,
+    Copy,
+}
+
+#[test]
+fn results_are_views_or_copies_as_in_pytorch() {
+    use Memory::*;
+    type Op = fn(&Tensor) -> Tensor;
+    // Each is called so that its result has all of the operand's elements as they are.
+    let table: Vec<(&str, Memory, Op)> = vec![
+        ("view", View, |x| x.view([3, 2])),
+        ("reshape", View, |x| x.reshape([6])),
+        ("flatten", View, |x| x.flatten(0, -1)),
+        ("ravel", View, |x| x.ravel()),
+        ("contiguous", View, |x| x.contiguous()),
+        ("to_dtype", View, |x| x.to_dtype(F32)),
+        ("to_device", View, |x| x.to_device(x.device())),
+        ("transpose", View, |x| x.transpose(0, 1)),
+        ("permute", View, |x| x.permute(&[1, 0])),
+        ("movedim", View, |x| x.movedim(0, 1)),
+        ("unsqueeze", View, |x| x.unsqueeze(0)),
+        ("squeeze", View, |x| x.squeeze()),
+        ("expand", View, |x| x.expand(&[2, 3])),
+        ("broadcast_to", View, |x| x.broadcast_to(&[2, 3])),
+        ("narrow", View, |x| x.narrow(0, 0, 2)),
+        ("split", View, |x| x.split(2, 0).remove(0)),
+        ("chunk", View, |x| x.chunk(1, 0).remove(0)),
+        ("unfold", View, |x| x.unfold(0, 2, 1)),
+        ("detach", View, |x| x.detach()),
+        ("positive", View, |x| x.positive()),
+        ("dropout in evaluation", View, |x| torchrs::nn::functional::dropout(x, 0.5, false)),
+        ("clone_contiguous", Copy, |x| x.clone_contiguous()),
+        ("einsum", Copy, |x| Tensor::einsum("ij->ij", &[x])),
+        ("sum_to_size", Copy, |x| x.sum_to_size(&[2, 3])),
+        ("sum of size 1", Copy, |x| x.unsqueeze(0).sum_dim(&[0], false)),
+        ("mean of size 1", Copy, |x| x.unsqueeze(0).mean_dim(&[0], false)),
+        ("amax of size 1", Copy, |x| x.unsqueeze(0).amax(&[0], false)),
+        ("cumsum of size 1", Copy, |x| x.unsqueeze(0).cumsum(0)),
+        ("cat of one", Copy, |x| Tensor::cat(&[x], 0)),
+        ("stack of one", Copy, |x| Tensor::stack(&[x], 0)),
+        ("roll by nothing", Copy, |x| x.roll(&[0], &[0])),
+        ("flip of nothing", Copy, |x| x.flip(&[])),
+        ("repeat once", Copy, |x| x.repeat(&[1, 1])),
+        ("tile once", Copy, |x| x.tile(&[1])),
+        ("repeat_interleave once", Copy, |x| x.repeat_interleave(1, 0)),
+        ("pad by nothing", Copy, |x| x.constant_pad_nd(&[0, 0], 0.0)),
+        ("tril of all", Copy, |x| x.tril(9)),
+        ("triu of all", Copy, |x| x.triu(-9)),
+        ("index_select of all", Copy, |x| x.index_select(0, &Tensor::from([0i64, 1]))),
+        ("gather of all", Copy, |x| x.gather(1, &Tensor::from([[0i64, 1, 2], [0, 1, 2]]))),
+        ("masked_fill of none", Copy, |x| x.masked_fill(&x.lt(-9.0), 0.0)),
+        ("where of all", Copy, |x| x.gt(-9.0).where_(x, 0.0)),
+        ("clamp", Copy, |x| x.clamp(-9.0, 9.0)),
+        ("add 0", Copy, |x| x + 0.0),
+        ("mul 1", Copy, |x| x * 1.0),
+        ("pow 1", Copy, |x| x.pow(1.0)),
+        ("nan_to_num", Copy, |x| x.nan_to_num(0.0, None, None)),
+        ("round", Copy, |x| x.round()),
+        ("abs", Copy, |x| x.abs()),
+        ("diagonal_scatter", Copy, |x| x.diagonal_scatter(&x.diagonal(0, 0, 1), 0, 0, 1)),
+        ("relu", Copy, |x| x.relu()),
+        ("softmax", Copy, |x| x.softmax(0)),
+        ("matrix_power", Copy, |x| x.narrow(1, 0, 2).matrix_power(1)),
+        ("sort", Copy, |x| x.sort(0, false).0),
+    ];
+    let x = Tensor::from([[1f32, 2., 3.], [4., 5., 6.]]);
+    for (name, want, op) in &table {
+        let shared = op(&x).storage().ptr_eq(x.storage());
+        assert_eq!(if shared { View } else { Copy }, *want, "{name}");
+    }
+    // Rounding, and what has no parts to leave out, copies integers as well.
+    let n = Tensor::from([[1i64, 2], [3, 4]]);
+    let of_integers: [(&str, Op); 5] = [
+        ("floor", |x| x.floor()),
+        ("ceil", |x| x.ceil()),
+        ("round", |x| x.round()),
+        ("trunc", |x| x.trunc()),
+        ("nan_to_num", |x| x.nan_to_num(0.0, None, None)),
+    ];
+    for (name, op) in of_integers {
+        assert!(!op(&n).storage().ptr_eq(n.storage()), "{name} of integers");
+    }
+}

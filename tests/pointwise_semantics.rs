@@ -341,3 +341,233 @@ fn large_tensors_are_split_over_threads() {
     assert_eq!(t.select(0, 999).select(0, 599).item(), 599_999.0 + 599.0);
     torchrs::set_num_threads(before);
 }
+
+/// Functions of one number, with their names.
+type Named1 = (&'static str, fn(&Tensor) -> Tensor);
+
+macro_rules! named {
+    ($($f:ident)*) => { vec![$((stringify!($f), (|x| x.$f()) as fn(&Tensor) -> Tensor)),*] };
+}
+
+/// What can be said of a number whatever its type.
+fn class(v: f64) -> &'static str {
+    match v {
+        v if v.is_nan() => "NaN",
+        f64::INFINITY => "inf",
+        f64::NEG_INFINITY => "-inf",
+        _ => "a number",
+    }
+}
+
+/// Value and gradient.
+fn with_gradient(f: fn(&Tensor) -> Tensor, x: f64, dtype: Dtype) -> [f64; 2] {
+    let x = Tensor::full([1], x, dtype).requires_grad_(true);
+    let y = f(&x);
+    y.sum().backward();
+    [y.detach().item(), x.grad().map_or(0.0, |g| g.item())]
+}
+
+#[test]
+fn special_values_are_the_same_in_all_types() {
+    let functions: Vec<Named1> = named! {
+        abs acos acosh asin asinh atan atanh ceil cos cosh deg2rad digamma erf erfc erfinv exp exp2
+        expm1 floor frac i0 i0e i1 i1e lgamma log log10 log1p log2 neg rad2deg reciprocal rsqrt
+        sigmoid sign sin sinh sqrt square tan tanh trunc trigamma entr ndtr ndtri log_ndtr erfcx
+        relu gelu silu softsign logsigmoid hardswish hardsigmoid selu tanhshrink
+    };
+    for (name, f) in functions {
+        for x in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.0, -0.0, 1.0, -1.0, -2.0, 0.5] {
+            let want = with_gradient(f, x, F64);
+            for dtype in [F32, F16, BF16] {
+                let got = with_gradient(f, x, dtype);
+                // Poles that pi's rounding makes large numbers are infinite in smaller types.
+                let large = |v: f64| v.abs() > 1e15;
+                for (what, got, want) in [("", got[0], want[0]), ("gradient of ", got[1], want[1])]
+                {
+                    let same = class(got) == class(want) || large(got) && large(want);
+                    assert!(same, "{what}{name}({x}) of {dtype}: {got}, of f64 {want}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn special_values_are_those_of_pytorch() {
+    const INF: f64 = f64::INFINITY;
+    const NAN: f64 = f64::NAN;
+    // At infinity, minus infinity and NaN: values and gradients.
+    let table: &[(Named1, [f64; 3], [f64; 3])] = &[
+        (("i0", |x| x.i0()), [NAN; 3], [NAN; 3]),
+        (("i1", |x| x.i1()), [NAN; 3], [NAN; 3]),
+        (("digamma", |x| x.digamma()), [INF, NAN, NAN], [0.0, NAN, NAN]),
+        (("lgamma", |x| x.lgamma()), [INF, INF, NAN], [INF, NAN, NAN]),
+        (("log_ndtr", |x| x.log_ndtr()), [0.0, -INF, NAN], [0.0, NAN, NAN]),
+        (("gelu", |x| x.gelu()), [INF, NAN, NAN], [NAN, NAN, NAN]),
+        (("acosh", |x| x.acosh()), [INF, NAN, NAN], [0.0, 0.0, NAN]),
+    ];
+    for ((name, f), values, gradients) in table {
+        for (i, x) in [INF, -INF, NAN].into_iter().enumerate() {
+            let got = with_gradient(*f, x, F64);
+            let want = [values[i], gradients[i]];
+            let same = got.iter().zip(&want).all(|(g, w)| g == w || g.is_nan() && w.is_nan());
+            assert!(same, "{name}({x}): value and gradient {got:?}, expected {want:?}");
+        }
+    }
+    for (x, y) in [(INF, NAN), (NAN, INF), (-INF, NAN), (NAN, -INF)] {
+        for dtype in [F64, F32, F16, BF16] {
+            let [x, y] = [x, y].map(|v| Tensor::full([1], v, dtype));
+            assert_eq!(x.hypot(&y).item(), INF, "hypot({x:?}, {y:?})");
+        }
+    }
+    assert!(Tensor::from([NAN]).hypot(&Tensor::from([1.0])).item().is_nan());
+    assert!((Tensor::from([5e-324f64]).ndtri().item() + 38.467_405_617).abs() < 1e-8);
+    assert!(with_gradient(|x| x.digamma(), -1.0, F64)[1] > 1e30);
+}
+
+#[test]
+fn gradients_at_limits_are_shared_by_tensors_and_not_by_numbers() {
+    let leaf = |values: &[f64]| Tensor::from_slice(values, [values.len()]).requires_grad_(true);
+    let nan = f64::NAN;
+    let gradients = |f: &dyn Fn() -> Tensor, of: &[&Tensor]| -> Vec<Vec<f64>> {
+        of.iter().for_each(|t| t.set_grad(None));
+        f().sum().backward();
+        of.iter().map(|t| t.grad().map_or(Vec::new(), |g| g.to_vec())).collect()
+    };
+    let x = leaf(&[nan, -0.5, 0.5, 0.0, 1.0, -1.0]);
+    let (low, high) = (leaf(&[-0.5]), leaf(&[0.5]));
+    assert_eq!(
+        gradients(&|| x.clamp(&low, &high), &[&x, &low, &high]),
+        [vec![1.0, 0.5, 0.5, 1.0, 0.0, 0.0], vec![1.5], vec![1.5]]
+    );
+    // Crossed limits: all is the upper one's.
+    assert_eq!(
+        gradients(&|| x.clamp(&high, &low), &[&x, &low, &high]),
+        [vec![1.0, 0.0, 0.0, 0.0, 0.0, 0.0], vec![6.0], vec![0.0]]
+    );
+    assert_eq!(gradients(&|| x.clamp(-0.5, 0.5), &[&x]), [[0.0, 0.0, 0.0, 1.0, 0.0, 0.0]]);
+    assert_eq!(gradients(&|| x.clamp_min(-0.5), &[&x]), [[0.0, 0.0, 1.0, 1.0, 1.0, 0.0]]);
+    assert_eq!(gradients(&|| x.clamp_max(0.5), &[&x]), [[0.0, 1.0, 0.0, 1.0, 0.0, 1.0]]);
+    assert_eq!(
+        gradients(&|| x.clamp_min(&low), &[&x, &low]),
+        [vec![1.0, 0.5, 1.0, 1.0, 1.0, 0.0], vec![2.5]]
+    );
+    let bad = leaf(&[nan]);
+    assert_eq!(
+        gradients(&|| x.clamp(&bad, &high), &[&x, &bad, &high]),
+        [vec![1.0, 1.0, 1.0, 1.0, 0.0, 1.0], vec![0.0], vec![0.0]]
+    );
+    // NaN on either side of a maximum: both have the gradient.
+    let (a, b) = (leaf(&[nan, 1.0, 1.0]), leaf(&[1.0, nan, 1.0]));
+    assert_eq!(gradients(&|| a.maximum(&b), &[&a, &b]), [[1.0, 1.0, 0.5]; 2]);
+    assert_eq!(gradients(&|| a.minimum(&b), &[&a, &b]), [[1.0, 1.0, 0.5]; 2]);
+}
+
+#[test]
+fn the_next_number_of_every_floating_point_type() {
+    for (dtype, least, step, most) in [
+        (F16, 2f64.powi(-24), 2f64.powi(-10), 65504.0),
+        (BF16, 2f64.powi(-133), 2f64.powi(-7), 3.3895313892515355e38),
+        (F32, 2f64.powi(-149), 2f64.powi(-23), f64::from(f32::MAX)),
+        (F64, 5e-324, f64::EPSILON, f64::MAX),
+    ] {
+        let next = |x: f64, to: f64| {
+            Tensor::full([1], x, dtype).nextafter(&Tensor::full([1], to, dtype)).item()
+        };
+        let inf = f64::INFINITY;
+        for (x, to, want) in [
+            (0.0, 1.0, least),
+            (0.0, -1.0, -least),
+            (least, 0.0, 0.0),
+            (least, 1.0, 2.0 * least),
+            (1.0, 2.0, 1.0 + step),
+            (1.0, 0.0, 1.0 - step / 2.0),
+            (-1.0, 0.0, -1.0 + step / 2.0),
+            (1.0 + step, 0.0, 1.0),
+            (most, inf, inf),
+            (inf, 0.0, most),
+            (-inf, 0.0, -most),
+            (3.0, 3.0, 3.0),
+        ] {
+            assert_eq!(next(x, to), want, "{dtype}: {x} towards {to}");
+        }
+        assert!(next(f64::NAN, 1.0).is_nan() && next(1.0, f64::NAN).is_nan(), "{dtype}");
+    }
+}
+
+/// Which type an op of one operand gives for each of the operand's types.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Rule {
+    /// f32 for integers and bool.
+    Floating,
+    /// The operand's; bool is refused.
+    Numeric,
+    /// The operand's.
+    Own,
+    /// The operand's; i64 for bool.
+    Arithmetic,
+    Truth,
+    /// i64 for integers and bool.
+    Sum,
+}
+
+#[test]
+fn types_of_results_follow_pytorchs_rules() {
+    use Rule::*;
+    let table: Vec<(&str, Rule, fn(&Tensor) -> Tensor)> = vec![
+        ("exp", Floating, |x| x.exp()),
+        ("sigmoid", Floating, |x| x.sigmoid()),
+        ("sin", Floating, |x| x.sin()),
+        ("reciprocal", Floating, |x| x.reciprocal()),
+        ("rsqrt", Floating, |x| x.rsqrt()),
+        ("digamma", Floating, |x| x.digamma()),
+        ("i0", Floating, |x| x.i0()),
+        ("logit", Floating, |x| x.logit(None)),
+        ("deg2rad", Floating, |x| x.deg2rad()),
+        ("entr", Floating, |x| x.entr()),
+        ("sinc", Floating, |x| x.sinc()),
+        ("angle", Floating, |x| x.angle()),
+        ("erf", Floating, |x| x.erf()),
+        ("square", Arithmetic, |x| x.square()),
+        ("pow(2)", Arithmetic, |x| x.pow(2)),
+        ("x + 1", Arithmetic, |x| x + 1i64),
+        ("x * 2", Arithmetic, |x| x * 2i64),
+        ("abs", Own, |x| x.abs()),
+        ("sign", Own, |x| x.sign()),
+        ("sgn", Own, |x| x.sgn()),
+        ("x + x", Own, |x| x + x),
+        ("x * x", Own, |x| x * x),
+        ("maximum", Own, |x| x.maximum(x)),
+        ("roll", Own, |x| x.roll(&[1], &[0])),
+        ("neg", Numeric, |x| -x),
+        ("x - x", Numeric, |x| x - x),
+        ("relu", Numeric, |x| x.relu()),
+        ("isnan", Truth, |x| x.isnan()),
+        ("isfinite", Truth, |x| x.isfinite()),
+        ("signbit", Truth, |x| x.signbit()),
+        ("logical_not", Truth, |x| x.logical_not()),
+        ("x == x", Truth, |x| x.eq(x)),
+        ("logical_xor", Truth, |x| x.logical_xor(x)),
+        ("sum", Sum, |x| x.sum()),
+        ("prod", Sum, |x| x.prod()),
+        ("nansum", Sum, |x| x.nansum(&[], false)),
+        ("cumsum", Sum, |x| x.cumsum(0)),
+        ("cumprod", Sum, |x| x.cumprod(0)),
+        ("x / x", Floating, |x| x / x),
+    ];
+    for (name, rule, f) in table {
+        for dtype in [F64, F32, F16, BF16, I64, I32, I16, I8, U8, Bool] {
+            let integral = !dtype.is_floating_point();
+            let want = match rule {
+                Floating if integral => Some(F32),
+                Sum if integral => Some(I64),
+                Arithmetic if dtype == Bool => Some(I64),
+                Numeric if dtype == Bool => None,
+                Truth => Some(Bool),
+                _ => Some(dtype),
+            };
+            let got = catch(|| f(&Tensor::ones([2], dtype))).map(|y| y.dtype()).ok();
+            assert_eq!(got, want, "{name} of {dtype} ({rule:?})");
+        }
+    }
+}

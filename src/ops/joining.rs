@@ -254,8 +254,11 @@ impl Tensor {
         let (mut rows, mut row) = (Vec::new(), Vec::with_capacity(r));
         choose(n as i64, 0, r, !with_replacement as i64, &mut row, &mut rows);
         let places = Tensor::from(rows).to_device(self.device());
+        if r == 0 {
+            return self.index_select(0, &places);
+        }
         let width = r as i64;
-        self.index_select(0, &places).reshape([places.numel() as i64 / width.max(1), width])
+        self.index_select(0, &places).reshape([places.numel() as i64 / width, width])
     }
 }
 

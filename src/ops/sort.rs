@@ -561,16 +561,18 @@ fn quantile(
         Interpolation::Nearest => place.round(),
         _ => place,
     };
+    // NaN is sorted behind all numbers: the last element is the result where there is one.
+    let place = match ignore_nan {
+        true => place,
+        false => place.masked_fill(&nan.any_dim(&[-1], true), n - 1),
+    };
     let low = place.floor();
     let weight = match interpolation {
         Interpolation::Midpoint => place.ne(&low).to_dtype(x.dtype()) * 0.5,
         _ => &place - &low,
     };
     let at = |place: Tensor| sorted.gather(-1, &place.to_dtype(Dtype::I64));
-    let mut out = at(low).lerp(&at(place.ceil()), &weight);
-    if !ignore_nan {
-        out = out.masked_fill(&nan.any_dim(&[-1], true), f64::NAN);
-    }
+    let out = at(low).lerp(&at(place.ceil()), &weight);
     // `[.., q]` to `[q, ..]`, with the reduced dimension back in its place.
     let out = out.movedim(-1, 0);
     let out = if keepdim { out.unsqueeze(d as i64 + 1) } else { out };

@@ -99,17 +99,6 @@ crate::pointwise! {
     pub arith sign / sign_ (x) = sign(x);
         grad(g) { x: 0.0 }
 
-    /// Square (`torch.square`).
-    ///
-    /// ```
-    /// use torchrs::Tensor;
-    /// let x = Tensor::from([-3i64, 5]);
-    /// assert_eq!(x.square().to_vec::<i64>(), [9, 25]);
-    /// assert_eq!(x.square_().to_vec::<i64>(), [9, 25]);
-    /// ```
-    pub arith square / square_ (x) = x * x;
-        grad(g, x) { x: g * 2.0 * x }
-
     /// 1 / x (`torch.reciprocal`).
     ///
     /// ```
@@ -199,6 +188,10 @@ crate::pointwise! {
 
 crate::pointwise! {
     table checked without functions;
+
+    /// x^2 ([`Tensor::square`]).
+    arith square(x) = x * x;
+        grad(g, x) { x: g * 2.0 * x }
 
     /// 0 below 0, 1 above, and `values` at 0 ([`Tensor::heaviside`]).
     arith heaviside(x, values) = select(eq(x, 0.0), values, select(gt(x, 0.0), 1.0, 0.0));
@@ -319,6 +312,42 @@ impl Tensor {
         let other = other.into();
         refuse_bool("rsub", self, other);
         apply(&rows::add_scaled, &[other, self.into()], &[negative(alpha.into())])
+    }
+
+    /// Square (`torch.square`); of bool i64, as of all powers by a whole number.
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor};
+    /// assert_eq!(Tensor::from([-3f32, 2.]).square().to_vec::<f32>(), [9.0, 4.0]);
+    /// assert_eq!(Tensor::from([true]).square().dtype(), Dtype::I64);
+    /// ```
+    #[track_caller]
+    pub fn square(&self) -> Tensor {
+        match self.dtype() {
+            Dtype::Bool => self.to_dtype(Dtype::I64),
+            _ => apply(&checked::square, &[self.into()], &[]),
+        }
+    }
+
+    /// In-place form of [`square`](Self::square).
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// assert_eq!(Tensor::from([-3f32, 2.]).square_().to_vec::<f32>(), [9.0, 4.0]);
+    /// ```
+    ///
+    /// # Panics
+    /// Throws [`Error::Dtype`] for bool.
+    #[track_caller]
+    pub fn square_(&self) -> &Tensor {
+        if self.dtype() == Dtype::Bool {
+            throw(Error::dtype(
+                "square_",
+                "the result is i64 and cannot be written into a bool tensor",
+            ));
+        }
+        apply_inplace(&checked::square, &[self.into()], &[]);
+        self
     }
 
     /// 0 below 0, 1 above, and `values` at 0 (`torch.heaviside`).

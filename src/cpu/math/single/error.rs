@@ -45,7 +45,7 @@ pub fn erf<const FMA: bool>(x: f32) -> f32 {
     (if a < 0.95 { small } else { large }).copysign(x)
 }
 
-/// x times the normal distribution's function, within 1.3 f32::EPSILON |x|.
+/// x times the normal distribution's function, within 1.3 f32::EPSILON |x|; NaN at minus infinity, as PyTorch's product.
 #[inline(always)]
 pub fn gelu<const FMA: bool>(x: f32) -> f32 {
     // Where 2^q has come to 2^-127, whose exponent as it is stored is that of 0.
@@ -66,7 +66,8 @@ pub fn gelu<const FMA: bool>(x: f32) -> f32 {
         [0.5, 0.346_573_38, 0.120_111_16, 0.027_753_67, 0.004_835_759, 0.000_663_229_6],
     );
     let beyond = half * f32::from_bits(t.to_bits() << 23);
-    fma::<FMA>(-a, beyond, if x > 0.0 { x } else { 0.0 })
+    // Of minus infinity itself, which is not clipped, NaN.
+    fma::<FMA>(if x < -a { x } else { -a }, beyond, if x > 0.0 { x } else { 0.0 })
 }
 
 /// Complement of the error function, 1 - erf(x), within 4 ulp; subnormal results too.
