@@ -1,6 +1,7 @@
 //! A distributed loop of one's own, without `DistributedDataParallel`: local SGD. Every worker takes
 //! several steps on its own data; then the workers average their weights, in the background of the
 //! next round's first gradient.
+//! The weights lie in memory that all workers map, so that the example runs on the CPU, also beside GPUs.
 //! (Stich, "Local SGD Converges Fast and Communicates Little", ICLR 2019.)
 //!
 //! ```text

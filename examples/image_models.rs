@@ -1,5 +1,5 @@
-//! Trains a model of `torchrs::models` for a moment on made-up images, saves it, and loads it again
-//! as weights from elsewhere would be loaded.
+//! Trains a model of `torchrs::models` for a moment on made-up images, on a GPU where there is one, saves
+//! it, and loads it again as weights from elsewhere would be loaded.
 //!
 //! ```text
 //! cargo run --release --example image_models resnet18
@@ -8,10 +8,11 @@
 use std::time::Instant;
 
 use torchrs::checkpoint::{TensorMap, load_file, save_file};
+use torchrs::distributed::WorkerEnv;
 use torchrs::models;
 use torchrs::nn::{Forward, Module, functional as F, init};
 use torchrs::optim::{Optimizer, SGD, SGDOptions};
-use torchrs::{Dtype, Error, Result, Tensor, no_grad};
+use torchrs::{Device, Dtype, Error, Result, Tensor, no_grad};
 
 const CLASSES: usize = 4;
 const SIDE: usize = 64;
@@ -32,7 +33,7 @@ fn make(name: &str) -> Result<Box<dyn Forward>> {
 }
 
 /// Noise that is brighter in the quarter of the image that the class names.
-fn batch(n: usize) -> (Tensor, Tensor) {
+fn batch(n: usize, device: Device) -> (Tensor, Tensor) {
     let images = Tensor::randn([n, 3, SIDE, SIDE], Dtype::F32);
     let classes: Vec<i64> = (0..n).map(|i| (i % CLASSES) as i64).collect();
     for (i, class) in classes.iter().enumerate() {
@@ -41,20 +42,23 @@ fn batch(n: usize) -> (Tensor, Tensor) {
         let image = images.select(0, i as i64);
         image.narrow(1, row * half, half).narrow(2, column * half, half).add_(1.0);
     }
-    (images, Tensor::from_slice(&classes, [n]))
+    (images.to_device(device), Tensor::from_slice(&classes, [n]).to_device(device))
 }
 
 fn main() -> Result<()> {
     let name = std::env::args().nth(1).unwrap_or_else(|| "resnet18".into());
     torchrs::manual_seed(0);
-    let model = make(&name)?;
-    println!("{name}: {} parameters", model.num_parameters());
+    let device = WorkerEnv::from_env()?.device();
+    device.check()?;
+    let mut model = make(&name)?;
+    model.to_device(device);
+    println!("{name}: {} parameters on {device}", model.num_parameters());
 
     let options = SGDOptions { lr: 0.01, momentum: 0.9, ..Default::default() };
     let mut optimizer = SGD::new(model.parameters(), options);
     for step in 1..=STEPS {
         let start = Instant::now();
-        let (images, classes) = batch(16);
+        let (images, classes) = batch(16, device);
         optimizer.zero_grad(true);
         let loss = F::cross_entropy(&model.forward(&images), &classes);
         loss.backward();
@@ -67,13 +71,14 @@ fn main() -> Result<()> {
     let path = std::env::temp_dir().join(format!("{name}-{}.safetensors", std::process::id()));
     let weights: TensorMap = model.state_dict().into_iter().collect();
     save_file(&weights, &Default::default(), &path)?;
-    let loaded = init::skip_init(|| make(&name))?;
+    let mut loaded = init::skip_init(|| make(&name))?;
+    loaded.to_device(device);
     loaded.load_state_dict(&load_file(&path)?, true)?;
     std::fs::remove_file(&path).ok();
 
     model.eval();
     loaded.eval();
-    let (images, classes) = batch(32);
+    let (images, classes) = batch(32, device);
     let (scores, same) = no_grad(|| (model.forward(&images), loaded.forward(&images)));
     assert!(scores.equal(&same), "a loaded model computes as the saved one");
     let correct = scores.argmax_dim(-1, false).eq(&classes).sum().item();

@@ -1,9 +1,10 @@
 //! `examples/train` under the launcher, as a user runs it: a run that was told to stop, and one that
-//! was killed, go on with `--resume` to the curve of an unbroken run; on simulated GPUs it learns the same.
+//! was killed, go on with `--resume` to the curve of an unbroken run, or with other options to what they
+//! say; it stops at NaN; on simulated GPUs it learns the same.
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,6 +12,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
+use torchrs::checkpoint::{Checkpoint, CheckpointDir};
 
 /// Optimizer steps per epoch and in all, with `--batch-size 32` on the 1438 training digits.
 const EPOCH: usize = 44;
@@ -93,7 +95,10 @@ fn runs_that_are_stopped_or_killed_resume_to_the_same_curve() {
         wait_for(&run, steps);
         kill(Pid::from_raw(job.id() as i32), Signal::SIGTERM).expect("it lives");
         assert_eq!(job.wait().expect("it ends").code(), Some(143));
-        assert!(metrics(&run).len() < STEPS, "stopped before the end");
+        let lines = metrics(&run);
+        assert!(lines.len() < STEPS, "stopped before the end");
+        let at = lines.last().unwrap()["step"].as_u64().unwrap();
+        assert_eq!(steps_saved(&run).last(), Some(&at), "what it says it goes on from is saved");
     }
     same_curve(&unbroken, &finish(&run, &["--resume"]));
 
@@ -107,6 +112,145 @@ fn runs_that_are_stopped_or_killed_resume_to_the_same_curve() {
     let cut = metrics(&run).len();
     assert!(cut < STEPS, "killed before the end");
     same_curve(&unbroken, &finish(&run, &["--resume"]));
+}
+
+/// Runs `train` to its end with so many workers and these options alone.
+fn train(workers: usize, run: &Path, options: &str) -> Output {
+    let (launcher, train) = programs();
+    let mut command = Command::new(launcher);
+    command.arg("--nproc").arg(workers.to_string()).arg(train).arg("--run-dir").arg(run);
+    command.args(options.split(' ').filter(|option| !option.is_empty()));
+    command.output().expect("the launcher starts")
+}
+
+/// What it printed, of a run that succeeds.
+fn succeeds(output: &Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// What it said, of a run that fails.
+fn fails(output: &Output) -> String {
+    assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stdout));
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The steps of which a run has checkpoints, whose weights are all finite.
+fn steps_saved(run: &Path) -> Vec<u64> {
+    let folder = CheckpointDir::new(run.join("checkpoints"), 2);
+    let steps = folder.steps().unwrap();
+    for &step in &steps {
+        let saved = Checkpoint::load(folder.at(step)).unwrap();
+        for tensors in ["model", "ema"].iter().filter_map(|group| saved.tensors(group).ok()) {
+            for (name, t) in tensors.iter().filter(|(_, t)| t.dtype().is_floating_point()) {
+                assert!(t.isfinite().all().item() == 1.0, "step {step}: {name}");
+            }
+        }
+    }
+    steps
+}
+
+/// Of one rank's batch, with gradients of several batches and with a moving average.
+#[test]
+fn a_run_stops_at_nan_and_keeps_the_last_good_checkpoint() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    let options = "--epochs 1 --accumulate 2 --ema 0.9 --save-every 10";
+    let error = fails(&train(2, &run, &format!("{options} --poison 13:1")));
+    for part in [
+        "step 13: ",
+        "rank 1, loss NaN",
+        "`conv2d` gave NaN",
+        "NaN already",
+        "`conv1.weight`",
+        "gradient",
+    ] {
+        assert!(error.contains(part), "{part} is not in: {error}");
+    }
+    assert!(!error.contains("rank 0, loss"), "{error}");
+    assert_eq!(steps_saved(&run), [10]);
+    assert_eq!(metrics(&run).len(), 12);
+    // Without the bad batch it goes on.
+    let said = succeeds(&train(2, &run, "--resume --save-every 10"));
+    assert!(said.contains("from step 10") && said.contains("final: val_accuracy=0."), "{said}");
+    assert_eq!(steps_saved(&run), [40, 44]);
+    // Weights that grow without bounds.
+    let run = folder.path().join("grows");
+    let error = fails(&train(1, &run, "--model mlp --optimizer sgd --lr 1e30 --max-steps 20"));
+    assert!(error.contains("not finite"), "{error}");
+    assert!(steps_saved(&run).is_empty());
+}
+
+#[test]
+fn a_scaler_leaves_out_a_bounded_number_of_steps() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("some");
+    let said = succeeds(&train(2, &run, "--amp f16 --model mlp --epochs 1 --poison 5-7:0"));
+    assert!(said.matches("the step is left out").count() >= 3, "{said}");
+    assert!(said.contains("final: val_accuracy=0.") && !said.contains("NaN"), "{said}");
+    let run = folder.path().join("all");
+    let error = fails(&train(2, &run, "--amp f16 --model mlp --epochs 1 --poison 5-99"));
+    assert!(error.contains("20 steps before it were left out"), "{error}");
+    assert!(steps_saved(&run).is_empty());
+}
+
+#[test]
+fn a_resumed_run_goes_on_with_another_batch_size_and_other_workers() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    succeeds(&train(2, &run, "--model mlp --epochs 2 --max-steps 10"));
+    // 320 of 1438 samples are read: 1118 / 64 + 1438 / 64 steps are left.
+    let said = succeeds(&train(2, &run, "--resume --batch-size 64 --max-steps 13"));
+    assert!(said.contains("--batch-size: 32 before, 64 now"), "{said}");
+    // 512 are read; two of them again, because 512 is no multiple of 3. 928 / 66 + 1437 / 66 steps are left.
+    let said = succeeds(&train(3, &run, "--resume --batch-size 66"));
+    assert!(said.contains("workers: 2 before, 3 now"), "{said}");
+    let lines = metrics(&run);
+    let steps: Vec<u64> = lines
+        .iter()
+        .filter(|l| l.get("lr").is_some())
+        .map(|l| l["step"].as_u64().unwrap())
+        .collect();
+    assert_eq!(steps, (1..=13 + 14 + 21).collect::<Vec<u64>>());
+    let rates: Vec<f64> = lines.iter().filter_map(|line| line.get("lr")?.as_f64()).collect();
+    assert!(*rates.last().unwrap() < 0.03 * 2e-3, "the schedule ends with the run: {rates:?}");
+    let jumps = rates.windows(2).skip(8).filter(|pair| pair[1] > pair[0]).count();
+    assert_eq!(jumps, 0, "the rate falls on: {rates:?}");
+    let saved = steps_saved(&run);
+    assert_eq!(saved.last(), Some(&48));
+    // A run that is complete says so, and what it has reached.
+    let said = succeeds(&train(3, &run, "--resume"));
+    assert!(said.contains("the run is complete: 2 of 2 epochs, step 48"), "{said}");
+    assert!(said.contains("final: val_accuracy=0.") && !said.contains("NaN"), "{said}");
+    assert_eq!(steps_saved(&run), saved);
+    // With more epochs, and as before in all that is not said: 21 steps of 66 samples.
+    succeeds(&train(3, &run, "--resume --epochs 3 --lr 0.001"));
+    assert_eq!(metrics(&run).last().unwrap()["step"], 48 + 21);
+}
+
+#[test]
+fn a_resumed_run_refuses_what_cannot_go_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    succeeds(&train(1, &run, "--model mlp --max-steps 2 --seed 7"));
+    for (option, parts) in [
+        ("--optimizer sgd", ["--optimizer: is sgd", "made with adamw"]),
+        ("--seed 8", ["--seed: is 8", "made with 7"]),
+        ("--model cnn", ["--model: is cnn", "made with mlp"]),
+        ("--data synthetic", ["--data: is \"synthetic\"", "made with \"digits\""]),
+        ("--ema 0.9", ["--ema: is given", "keeps no moving average"]),
+    ] {
+        let error = fails(&train(1, &run, &format!("--resume {option}")));
+        assert!(parts.iter().all(|part| error.contains(part)), "{option}: {error}");
+    }
+    assert_eq!(steps_saved(&run), [2]);
+    // The same run once more: equal states are equal bytes.
+    let again = folder.path().join("again");
+    succeeds(&train(1, &again, "--model mlp --max-steps 2 --seed 7"));
+    for file in ["state.json", "model.safetensors", "optimizer.safetensors"] {
+        let read = |run: &Path| fs::read(run.join("checkpoints/step-00000002").join(file)).unwrap();
+        assert!(read(&run) == read(&again), "{file}");
+    }
 }
 
 #[test]
@@ -169,7 +313,7 @@ fn both_ways(more: &[&str]) -> (Vec<Value>, Vec<Value>) {
         assert!(status.success(), "{status}");
         metrics(&to)
     };
-    (run(&[], "host", &[]), run(&["--simulate-gpus", "2"], "gpus", &["--device", "cuda"]))
+    (run(&[], "host", &["--device", "cpu"]), run(&["--simulate-gpus", "2"], "gpus", &[]))
 }
 
 /// The last accuracy.
@@ -209,7 +353,7 @@ fn two_simulated_gpus_reach_the_same_accuracy() {
     }
 }
 
-/// Eight workers with a GPU each, as on a large machine.
+/// Eight workers with a GPU each, as on a large machine, without a word about the device.
 #[test]
 fn eight_simulated_gpus_train_together() {
     if !simulated_gpus() {
@@ -220,11 +364,26 @@ fn eight_simulated_gpus_train_together() {
     let (launcher, train) = programs();
     let mut command = Command::new(launcher);
     command.args(["--simulate-gpus", "8", "--nproc", "gpu"]).arg(train).arg("--run-dir").arg(&run);
-    command.args(["--device", "cuda", "--model", "mlp", "--batch-size", "64", "--seed", "7"]);
+    command.args(["--model", "mlp", "--batch-size", "64", "--seed", "7"]);
     command.args(["--epochs", "1", "--max-steps", "12"]);
-    let status = command.stdout(Stdio::null()).status().expect("the launcher starts");
-    assert!(status.success(), "{status}");
+    let said = succeeds(&command.output().expect("the launcher starts"));
+    assert!(said.contains("mlp on digits, computed on cuda:0 to cuda:7 (simulated): "), "{said}");
     let losses = losses(&metrics(&run));
     assert_eq!(losses.len(), 12);
     assert!(losses[11] < losses[0], "{losses:?}");
+}
+
+#[test]
+fn a_worker_without_a_gpu_beside_workers_with_one_is_refused() {
+    if !simulated_gpus() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (launcher, train) = programs();
+    let mut command = Command::new(launcher);
+    command.args(["--nproc", "2"]).arg(train).arg("--run-dir").arg(folder.path().join("run"));
+    command.args(["--max-steps", "1"]).env("TORCHRS_SIMULATE_GPUS", "1");
+    let error = fails(&command.output().expect("the launcher starts"));
+    assert!(error.contains("auto is cuda:1 for the worker of local rank 1"), "{error}");
+    assert!(error.contains("--device cpu"), "{error}");
 }

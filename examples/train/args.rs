@@ -4,16 +4,21 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Parser, ValueEnum};
+use serde::{Deserialize, Serialize};
 use torchrs::amp::autocast;
-use torchrs::{Device, Dtype};
+use torchrs::distributed::WorkerEnv;
+use torchrs::{Device, Dtype, Error, Result};
 
 /// Trains a model, data-parallel over the processes that `torchrs-launch` started.
+///
+/// With --resume an option that is not given is as the run had it.
 #[derive(Parser, Debug, Clone)]
 #[command(version, max_term_width = 100)]
 pub struct Args {
     /// What to train on: digits | fashion-mnist:FOLDER | image-folder:FOLDER | text:FILE | synthetic
-    #[arg(long, default_value = "digits", value_name = "DATA")]
-    pub data: Source,
+    /// [default: digits]
+    #[arg(long, value_name = "DATA")]
+    pub data: Option<Source>,
 
     /// The model [default: cnn for images, gpt for text]
     #[arg(long)]
@@ -35,31 +40,42 @@ pub struct Args {
     #[arg(long, value_parser = positive)]
     pub lr: Option<f64>,
 
-    #[arg(long, value_enum, default_value_t = OptimizerKind::Adamw)]
-    pub optimizer: OptimizerKind,
+    /// Batches that a step's samples are computed in, one after the other, to save memory [default: 1]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    pub accumulate: Option<u64>,
 
-    /// Weight decay, on parameters with two or more dimensions
-    #[arg(long, default_value_t = 0.01)]
-    pub weight_decay: f64,
+    /// [default: adamw]
+    #[arg(long, value_enum)]
+    pub optimizer: Option<OptimizerKind>,
 
-    /// Clip the gradient's norm to this
-    #[arg(long, default_value_t = 1.0, value_parser = positive)]
-    pub clip_norm: f64,
+    /// Weight decay, on parameters with two or more dimensions [default: 0.01]
+    #[arg(long, value_parser = not_negative)]
+    pub weight_decay: Option<f64>,
+
+    /// Clip the gradient's norm to this [default: 1]
+    #[arg(long, value_parser = positive)]
+    pub clip_norm: Option<f64>,
+
+    /// Also keep an exponential moving average of the weights with this decay, and validate that
+    #[arg(long, value_name = "DECAY", value_parser = fraction)]
+    pub ema: Option<f64>,
 
     /// Loader processes per worker; 0 loads in the training process
     #[arg(long, default_value_t = 1)]
     pub loader_workers: usize,
 
-    /// Where to compute: auto | cpu | cuda (each worker on the GPU of its local rank) | cuda:N
+    /// Where to compute: auto (cuda where the host has a GPU, else cpu) | cpu | cuda (each worker on the
+    /// GPU of its local rank) | cuda:N
     #[arg(long, default_value = "auto")]
     pub device: DeviceChoice,
 
-    /// Mixed precision: the half type of matrix products and convolutions
-    #[arg(long, value_enum, default_value_t = Amp::Off)]
-    pub amp: Amp,
+    /// Mixed precision: the half type of matrix products and convolutions [default: off]
+    #[arg(long, value_enum)]
+    pub amp: Option<Amp>,
 
-    #[arg(long, default_value_t = 0)]
-    pub seed: u64,
+    /// [default: 0]
+    #[arg(long)]
+    pub seed: Option<u64>,
 
     /// Folder for metrics, checkpoints and the loss curve [default: a new one under runs/]
     #[arg(long)]
@@ -73,17 +89,47 @@ pub struct Args {
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     pub save_every: Option<u64>,
 
-    /// Bytes of context of the gpt model
-    #[arg(long, default_value_t = 128)]
-    pub context_length: usize,
+    /// Bytes of context of the gpt model [default: 128]
+    #[arg(long)]
+    pub context_length: Option<usize>,
 
     /// Bytes of text to sample from the gpt model at the end
     #[arg(long, default_value_t = 400)]
     pub sample_bytes: usize,
+
+    /// Make the images of these steps NaN, on all ranks or on one, to see what the run does about it
+    #[arg(long, hide = true, value_name = "FIRST[-LAST][:RANK]")]
+    pub poison: Option<Poison>,
+}
+
+/// `--poison`.
+#[derive(Debug, Clone, Copy)]
+pub struct Poison {
+    first: u64,
+    last: u64,
+    rank: Option<usize>,
+}
+
+impl Poison {
+    /// Whether it is this rank's and this step's batch.
+    pub fn hits(&self, step: u64, rank: usize) -> bool {
+        (self.first..=self.last).contains(&step) && self.rank.is_none_or(|r| r == rank)
+    }
+}
+
+impl FromStr for Poison {
+    type Err = String;
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let number = |part: &str| part.parse().map_err(|_| format!("`{part}` is no number"));
+        let (steps, rank) = text.split_once(':').map_or((text, None), |(s, r)| (s, Some(r)));
+        let (first, last) = steps.split_once('-').unwrap_or((steps, steps));
+        let rank = rank.map(|r| number(r).map(|r| r as usize)).transpose()?;
+        Ok(Poison { first: number(first)?, last: number(last)?, rank })
+    }
 }
 
 /// `--data`.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Source {
     Digits,
     FashionMnist(PathBuf),
@@ -94,7 +140,7 @@ pub enum Source {
 
 impl FromStr for Source {
     type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
         let (kind, path) = text.split_once(':').map_or((text, None), |(k, p)| (k, Some(p)));
         match (kind, path) {
             ("digits", None) => Ok(Source::Digits),
@@ -121,7 +167,7 @@ impl Source {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, ValueEnum, Serialize, Deserialize)]
 pub enum ModelKind {
     Mlp,
     Cnn,
@@ -131,7 +177,7 @@ pub enum ModelKind {
     Gpt,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, ValueEnum, Serialize, Deserialize)]
 pub enum OptimizerKind {
     Sgd,
     Adam,
@@ -139,7 +185,7 @@ pub enum OptimizerKind {
 }
 
 /// `--amp`.
-#[derive(Debug, Clone, Copy, PartialEq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, ValueEnum, Serialize, Deserialize)]
 pub enum Amp {
     Off,
     Bf16,
@@ -169,7 +215,7 @@ pub enum DeviceChoice {
 
 impl FromStr for DeviceChoice {
     type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
         match text {
             "auto" => return Ok(DeviceChoice::Auto),
             "cuda" => return Ok(DeviceChoice::Cuda),
@@ -179,41 +225,69 @@ impl FromStr for DeviceChoice {
     }
 }
 
-fn positive(text: &str) -> Result<f64, String> {
+impl DeviceChoice {
+    /// This worker's device, which is there.
+    pub fn of(self, env: &WorkerEnv) -> Result<Device> {
+        let (device, chosen) = match self {
+            DeviceChoice::Auto => (env.device(), "auto"),
+            DeviceChoice::Cuda => (Device::Cuda(env.local_rank), "cuda"),
+            DeviceChoice::On(device) => {
+                device.check()?;
+                return Ok(device);
+            }
+        };
+        device.check().map_err(|error| {
+            let local = env.local_rank;
+            let message = format!(
+                "{chosen} is {device} for the worker of local rank {local}, but: {error}; start as many workers as \
+                 there are GPUs (--nproc gpu), or pass --device cpu"
+            );
+            Error::config("--device", message)
+        })?;
+        Ok(device)
+    }
+
+    /// The devices of all workers, in words.
+    pub fn describe(self, mine: Device, world: usize) -> String {
+        match (self, mine) {
+            (DeviceChoice::Auto | DeviceChoice::Cuda, Device::Cuda(_)) if world > 1 => {
+                format!("{} to {}", Device::Cuda(0), Device::Cuda(world - 1))
+            }
+            _ => mine.to_string(),
+        }
+    }
+}
+
+fn positive(text: &str) -> std::result::Result<f64, String> {
     match text.parse::<f64>() {
         Ok(v) if v > 0.0 && v.is_finite() => Ok(v),
         _ => Err("expected a number above 0".into()),
     }
 }
 
-/// What depends on data and model when it is not said.
-pub struct Defaults {
-    pub epochs: u64,
-    pub batch_size: u64,
-    pub lr: f64,
+fn not_negative(text: &str) -> std::result::Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(v) if v >= 0.0 && v.is_finite() => Ok(v),
+        _ => Err("expected a number of at least 0".into()),
+    }
+}
+
+fn fraction(text: &str) -> std::result::Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(v) if (0.0..1.0).contains(&v) => Ok(v),
+        _ => Err("expected a number from 0 to below 1".into()),
+    }
 }
 
 impl Args {
-    pub fn model(&self) -> ModelKind {
-        self.model.unwrap_or(match self.data {
-            Source::Text(_) => ModelKind::Gpt,
-            _ => ModelKind::Cnn,
-        })
+    pub fn data(&self) -> Source {
+        self.data.clone().unwrap_or(Source::Digits)
     }
 
-    pub fn defaults(&self) -> Defaults {
-        let (epochs, batch_size) = match self.data {
-            Source::Digits => (15, 32),
-            Source::FashionMnist(_) => (6, 128),
-            Source::ImageFolder(_) => (10, 64),
-            Source::Text(_) => (1, 32),
-            Source::Synthetic => (3, 64),
-        };
-        let lr = match (self.optimizer, self.model()) {
-            (OptimizerKind::Sgd, _) => 0.05,
-            (_, ModelKind::Gpt) => 1e-3,
-            _ => 2e-3,
-        };
-        Defaults { epochs, batch_size, lr }
+    pub fn model(&self) -> ModelKind {
+        self.model.unwrap_or(match self.data {
+            Some(Source::Text(_)) => ModelKind::Gpt,
+            _ => ModelKind::Cnn,
+        })
     }
 }

@@ -8,7 +8,8 @@ use torchrs::data::datasets::{Digits, FashionMnist, ImageFolder, Synthetic, Text
 use torchrs::data::{Columns, Dataset, Sample, SampleWriter, Subset};
 use torchrs::{Result, Tensor};
 
-use crate::args::{Args, Source};
+use crate::args::Source;
+use crate::settings::Settings;
 
 /// Side of the square that images of `--data image-folder` are cut to.
 const IMAGE_SIZE: u32 = 64;
@@ -34,14 +35,14 @@ pub enum Shape {
 
 impl Data {
     /// The training and the validation part of what `--data` names, and its shape.
-    pub fn open(args: &Args) -> Result<(Data, Data, Shape)> {
+    pub fn open(settings: &Settings) -> Result<(Data, Data, Shape)> {
         let images = |channels, side, classes| Shape::Images {
             channels,
             height: side,
             width: side,
             classes,
         };
-        Ok(match &args.data {
+        Ok(match &settings.data {
             Source::Digits => (
                 Data::Digits(Digits::train()),
                 Data::Digits(Digits::validation()),
@@ -62,7 +63,7 @@ impl Data {
             }
             Source::Text(file) => {
                 let (training, validation) =
-                    TextWindows::new(file, args.context_length)?.split(0.05)?;
+                    TextWindows::new(file, settings.context_length)?.split(0.05)?;
                 (
                     Data::Text(training),
                     Data::Text(validation),

@@ -11,8 +11,9 @@ use torchrs::optim::{
 };
 use torchrs::{Dtype, Error, Result, Tensor};
 
-use crate::args::{Args, ModelKind, OptimizerKind};
+use crate::args::{ModelKind, OptimizerKind};
 use crate::data::Shape;
+use crate::settings::Settings;
 
 /// A classifier of images or of the next byte: inputs to logits `[n, classes]`.
 pub trait Network: Module {
@@ -22,6 +23,15 @@ pub trait Network: Module {
     /// Text that the model makes up, if it is a language model.
     fn sample_text(&self, _bytes: usize) -> Option<String> {
         None
+    }
+}
+
+impl<N: Network + ?Sized> Network for Box<N> {
+    fn logits(&self, x: &Tensor) -> Tensor {
+        (**self).logits(x)
+    }
+    fn sample_text(&self, bytes: usize) -> Option<String> {
+        (**self).sample_text(bytes)
     }
 }
 
@@ -156,8 +166,8 @@ impl Network for GPT2LMHeadModel {
 }
 
 /// The model that `--model` and the data ask for.
-pub fn build(args: &Args, shape: Shape) -> Result<Box<dyn Network>> {
-    Ok(match (args.model(), shape) {
+pub fn build(settings: &Settings, shape: Shape) -> Result<Box<dyn Network>> {
+    Ok(match (settings.model, shape) {
         (ModelKind::Mlp, Shape::Images { channels, height, width, classes }) => {
             Box::new(Mlp::new(channels * height * width, classes))
         }
@@ -167,7 +177,7 @@ pub fn build(args: &Args, shape: Shape) -> Result<Box<dyn Network>> {
         (ModelKind::Resnet18, Shape::Images { classes, .. }) => Box::new(resnet18(classes)),
         (ModelKind::MobilenetV2, Shape::Images { classes, .. }) => Box::new(mobilenet_v2(classes)),
         (ModelKind::Gpt, Shape::Text { vocabulary }) => {
-            Box::new(gpt(vocabulary, args.context_length))
+            Box::new(gpt(vocabulary, settings.context_length))
         }
         (ModelKind::Gpt, Shape::Images { .. }) => {
             return Err(Error::config("--model", "gpt needs --data text:FILE"));
@@ -177,19 +187,20 @@ pub fn build(args: &Args, shape: Shape) -> Result<Box<dyn Network>> {
 }
 
 /// The optimizer that `--optimizer` asks for; biases and gains do not decay.
-pub fn optimizer(args: &Args, parameters: Vec<Tensor>, lr: f64) -> Box<dyn Optimizer> {
+pub fn optimizer(settings: &Settings, parameters: Vec<Tensor>) -> Box<dyn Optimizer> {
+    let lr = settings.lr;
     let (matrices, vectors): (Vec<Tensor>, Vec<Tensor>) =
         parameters.into_iter().partition(|p| p.dim() >= 2);
     macro_rules! grouped {
         ($optimizer:ident, $options:expr) => {{
             let options = |weight_decay: f64| $options(weight_decay);
             Box::new($optimizer::with_groups([
-                ParamGroup::new(matrices, options(args.weight_decay)),
+                ParamGroup::new(matrices, options(settings.weight_decay)),
                 ParamGroup::new(vectors, options(0.0)),
             ]))
         }};
     }
-    match args.optimizer {
+    match settings.optimizer {
         OptimizerKind::Sgd => grouped!(SGD, |weight_decay| SGDOptions {
             lr,
             momentum: 0.9,

@@ -25,7 +25,8 @@ pub struct RunDir {
 
 impl RunDir {
     /// Rank 0's choice, on all ranks.
-    pub fn agree(args: &Args, model: &str, group: &ProcessGroup) -> Result<Self> {
+    pub fn agree(args: &Args, group: &ProcessGroup) -> Result<Self> {
+        let model = &format!("{:?}", args.model()).to_lowercase();
         let mine: std::result::Result<RunDir, String> = match group.rank() {
             0 => Self::choose(args, model).map_err(|e| e.to_string()),
             _ => Err(String::new()),
@@ -41,7 +42,7 @@ impl RunDir {
         // A group that the launcher restarts goes on by itself.
         let restarted = std::env::var("TORCHELASTIC_RESTART_COUNT").is_ok_and(|n| n != "0");
         let resume = args.resume || (restarted && args.run_dir.is_some());
-        let prefix = format!("{}-{model}-", args.data.name());
+        let prefix = format!("{}-{model}-", args.data().name());
         let path = match &args.run_dir {
             Some(path) => path.clone(),
             None if args.resume => match numbered(&prefix).last() {
