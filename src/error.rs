@@ -11,8 +11,12 @@
 //! assert!(matches!(error, Error::Shape { .. }));
 //! ```
 
+pub(crate) mod backtrace;
+pub(crate) mod pipes;
+
 use std::any::Any;
 use std::cell::Cell;
+use std::fmt;
 use std::io;
 use std::panic::{self, AssertUnwindSafe, Location, UnwindSafe};
 use std::path::{Path, PathBuf};
@@ -43,7 +47,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// assert!(matches!(&error, Error::Argument { argument, .. } if argument == "dim"));
 /// assert_eq!(error.to_string(), "size: argument `dim`: 2 is out of range; expected -2 to 1");
 /// ```
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// An argument has a value that the operation cannot take.
@@ -156,6 +160,14 @@ pub enum Error {
     /// Anything a user's own code wants to pass through (datasets, hooks, custom functions).
     #[error("{0}")]
     Other(String),
+}
+
+/// The message: it is what `unwrap` shows, and what the standard library prints of an error that a plain
+/// `main` returns.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl Error {
@@ -328,22 +340,25 @@ pub fn panic_message(payload: &(dyn Any + Send)) -> String {
 }
 
 /// Makes uncaught [`Error`] payloads print their message instead of `Box<dyn Any>`, and keeps
-/// panics inside [`catch`] silent. Idempotent; other payloads go to the hook that was there.
+/// panics inside [`catch`] silent. `RUST_BACKTRACE` has its usual meaning. Idempotent; other payloads go to the hook that was there.
 pub(crate) fn install_hook() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let previous = panic::take_hook();
         panic::set_hook(Box::new(move |info| {
+            pipes::end_if_closed(info);
             if is_catching() {
                 return;
             }
             match info.payload().downcast_ref::<Error>() {
+                Some(_) if pipes::nobody_listens() => {}
                 Some(error) => {
                     let thread = std::thread::current();
                     let name = thread.name().unwrap_or("<unnamed>");
                     let at = info.location().map(|l| format!(" at {}", within::blamed(l)));
                     let at = at.unwrap_or_default();
-                    eprintln!("thread '{name}' panicked{at}:\n{error}");
+                    let backtrace = backtrace::asked_for();
+                    eprint!("thread '{name}' panicked{at}:\n{error}\n{backtrace}");
                 }
                 None => previous(info),
             }
@@ -378,6 +393,16 @@ fn catch_unwind_safe<T>(f: impl FnOnce() -> T + UnwindSafe) -> Result<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_unwrap_and_a_plain_main_show_is_the_message() {
+        let error = Error::PeerDied { rank: 1, pid: 7, message: "in barrier".into() };
+        assert_eq!(format!("{error:?}"), "rank 1 (pid 7) died: in barrier");
+        assert_eq!(
+            format!("{:#?}", Some(&error)),
+            "Some(\n    rank 1 (pid 7) died: in barrier,\n)"
+        );
+    }
 
     #[test]
     fn too_many_open_files_names_the_limit() {

@@ -5,11 +5,13 @@
 use std::env;
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::fd::OwnedFd;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{self, Command, Output, Stdio};
 
 use torchrs::multiprocessing::report::{ErrorRecord, Kind};
-use torchrs::multiprocessing::{self, channel};
-use torchrs::{Error, Result};
+use torchrs::multiprocessing::{self, Process, channel};
+use torchrs::{Dtype, Error, Result, Tensor};
 
 const ROLE: &str = "TORCHRS_TEST_ROLE";
 
@@ -21,6 +23,22 @@ fn main() -> Result<()> {
             .map_err(|e| Error::os("open the dataset", e))
             .unwrap_err()),
         Ok("panic") => panic!("loss is NaN"),
+        Ok("misuse") => {
+            let _ = &Tensor::zeros([2], Dtype::F32) + &Tensor::zeros([3], Dtype::F32);
+            Ok(())
+        }
+        Ok("print") => loop {
+            println!("a line");
+        },
+        Ok("print caught") => loop {
+            let _ = torchrs::catch(|| eprintln!("a line"));
+        },
+        Ok("exit codes") => {
+            let child =
+                Process::spawn(|_: ()| -> () { process::exit(exit_code_of_a_shell()) }, ())?;
+            println!("{} {}", child.wait()?.shell_code(), exit_code_of_a_shell());
+            Ok(())
+        }
         Ok("threads") => {
             println!("{}", env::var("OMP_NUM_THREADS").unwrap_or_default());
             Ok(())
@@ -42,10 +60,13 @@ fn main() -> Result<()> {
 
 /// What a test harness understands: `--list`, and a name to filter by.
 fn tests() -> Result<()> {
-    let all: [(&str, fn()); 8] = [
+    let all: [(&str, fn()); 11] = [
         ("success_is_exit_code_0", success_is_exit_code_0),
         ("an_error_is_printed_recorded_and_exit_code_1", an_error),
         ("a_panic_is_recorded_without_opt_in", a_panic),
+        ("a_misuse_shows_its_backtrace_when_asked", a_misuse),
+        ("a_closed_pipe_ends_the_program_quietly", a_closed_pipe),
+        ("children_are_waited_for_whatever_was_inherited", inherited_signals),
         ("children_start_from_main", children_start_from_main),
         ("cores_are_shared", cores_are_shared),
         ("streams_get_hardware_queues", streams_get_hardware_queues),
@@ -109,6 +130,76 @@ fn a_panic() {
     assert_eq!((record.kind, record.rank), (Kind::Panic, Some(5)));
     assert!(record.text().ends_with("loss is NaN"), "{}", record.text());
     assert!(record.backtrace().contains("main_attribute"), "{}", record.backtrace());
+}
+
+fn a_misuse() {
+    let note = "RUST_BACKTRACE=1";
+    let output = worker("misuse").output().unwrap();
+    let text = stderr(&output);
+    assert_eq!(output.status.code(), Some(101));
+    assert!(text.contains("[2] and [3]") && text.contains(note), "{text}");
+    assert!(!text.contains("stack backtrace"), "{text}");
+    let output = worker("misuse").env("RUST_BACKTRACE", "1").output().unwrap();
+    let text = stderr(&output);
+    assert!(text.contains("[2] and [3]") && !text.contains(note), "{text}");
+    assert!(
+        text.contains("stack backtrace:\n   0: ") && text.contains("at ./tests/main_attribute.rs:"),
+        "{text}"
+    );
+}
+
+/// The writing end of a pipe that nobody reads.
+fn closed_pipe() -> OwnedFd {
+    std::io::pipe().unwrap().1.into()
+}
+
+fn a_closed_pipe() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let mut prints = worker("print");
+    prints.env("TORCHELASTIC_ERROR_FILE", file.path()).stderr(Stdio::piped());
+    let output = prints.stdout(closed_pipe()).output().unwrap();
+    assert_eq!(stderr(&output), "");
+    assert_eq!(output.status.signal(), Some(libc::SIGPIPE));
+    assert_eq!(ErrorRecord::read(file.path()).unwrap(), None);
+    let status = worker("print caught").stderr(closed_pipe()).status().unwrap();
+    assert_eq!(status.signal(), Some(libc::SIGPIPE));
+    // Also with the signal ignored and blocked, as a daemon may leave it.
+    let status = inheriting(worker("print"), libc::SIGPIPE).stdout(closed_pipe()).status().unwrap();
+    assert_eq!(status.signal(), Some(libc::SIGPIPE));
+    // A message that nobody hears does not make it an abort.
+    let status = worker("misuse").stderr(closed_pipe()).status().unwrap();
+    assert_eq!(status.code(), Some(101));
+}
+
+/// `command`, started with `signal` ignored and blocked.
+fn inheriting(mut command: Command, signal: i32) -> Command {
+    let leave = move || {
+        // SAFETY: system calls on a set of its own.
+        unsafe {
+            let mut set: libc::sigset_t = std::mem::zeroed();
+            libc::sigaddset(&mut set, signal);
+            libc::signal(signal, libc::SIG_IGN);
+            libc::sigprocmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
+        }
+        Ok(())
+    };
+    // SAFETY: nothing but system calls between fork and exec.
+    unsafe { command.pre_exec(leave) };
+    command
+}
+
+/// What a child that exits with 7 is seen to exit with.
+fn exit_code_of_a_shell() -> i32 {
+    Command::new("sh").args(["-c", "exit 7"]).status().ok().and_then(|s| s.code()).unwrap_or(-1)
+}
+
+fn inherited_signals() {
+    for signal in
+        [libc::SIGCHLD, libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGPIPE, libc::SIGUSR1]
+    {
+        let output = inheriting(worker("exit codes"), signal).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "7 7\n", "signal {signal}");
+    }
 }
 
 fn add(rank: usize, sums: multiprocessing::Sender<usize>) -> Result<()> {

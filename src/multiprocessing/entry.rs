@@ -14,12 +14,12 @@ use std::ptr::NonNull;
 
 use serde::de::DeserializeOwned;
 
-use super::backtrace::__rust_begin_short_backtrace;
 use super::channel::Channel;
 use super::handles::decode;
 use super::init::quit;
 use super::report::{self, Outcome, take_inherited};
 use super::socket::{Failure, receive};
+use crate::error::backtrace::__rust_begin_short_backtrace;
 use crate::error::{Error, Result};
 
 /// Tells a child that it is one: `SOCKET:OFFSET:NAME`.

@@ -20,7 +20,8 @@ use super::entry::{self, CHILD};
 use super::report::{self, take_inherited};
 use super::socket::wait_ready;
 use super::spawner::pidfd_open;
-use crate::error::{self, Error};
+use super::variables::unknown_variables;
+use crate::error::{self, Error, pipes};
 
 /// The process whose end this process must not outlive: its parent, or the launcher further up.
 pub const PARENT_PID: &str = "TORCHRS_PARENT_PID";
@@ -37,13 +38,16 @@ static HOOKED: AtomicBool = AtomicBool::new(false);
 ///   this program, it runs the child's entry function and **never returns**.
 /// - Under a launcher (`TORCHRS_PARENT_PID`) the process is killed when the launcher ends, however
 ///   that happens.
+/// - SIGCHLD that was ignored by whoever started the process is not, so that children can be waited for.
+/// - A `println!` to a pipe that nobody reads any more ends the process quietly, by SIGPIPE.
 /// - When `TORCHELASTIC_ERROR_FILE` is set, a panic leaves its message and backtrace there.
 /// - `CUDA_DEVICE_MAX_CONNECTIONS` becomes 32, if it is not set: streams of a GPU that share one of the usual 8
 ///   hardware queues wait for each other, also for a message from another rank.
 /// - `OMP_NUM_THREADS` gets the share of the cores of one of `LOCAL_WORLD_SIZE` processes, if it is
 ///   not set and `LOCAL_WORLD_SIZE` is.
 ///
-/// A value in one of these variables that cannot be used ends the process with exit code 2 and a
+/// A variable that begins with `TORCHRS_` and that nothing reads is named on standard error: it may be a slip.
+/// A value in one of the variables above that cannot be used ends the process with exit code 2 and a
 /// message that names the variable.
 ///
 /// ```
@@ -62,6 +66,8 @@ pub fn init() {
 fn set_up() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
+        heed_children();
+        pipes::install();
         HOOKED.store(true, Ordering::Release);
         error::install_hook();
         report::install();
@@ -70,8 +76,12 @@ fn set_up() {
         }
         share_cores();
         set_alone(MAX_CONNECTIONS.0, || Some(MAX_CONNECTIONS.1.to_owned()));
-        if let Some(pid) = variable(PARENT_PID) {
-            end_with(Pid::from_raw(pid));
+        match variable(PARENT_PID) {
+            Some(pid) => end_with(Pid::from_raw(pid)),
+            // Elsewhere the one that starts this process has said it.
+            None => {
+                unknown_variables().iter().for_each(|line| report::say(&format!("torchrs: {line}")))
+            }
         }
     });
 }
@@ -100,15 +110,19 @@ pub fn inherited_store_fd() -> Option<OwnedFd> {
 
 /// Runs before `main` in every program that links torchrs, so that children start right where
 /// somebody else owns `main` (a test harness) or where `main` forgot to call [`init`]. In any other
-/// process it costs one look at the environment.
+/// process it costs a look at the environment and at SIGCHLD, and a panic hook that only closed pipes
+/// meet.
 extern "C" fn before_main(_: c_int, _: *const *const c_char, _: *const *const c_char) {
     HOOKED.store(true, Ordering::Release);
-    if env::var_os(CHILD).is_none() {
-        return;
-    }
-    // A panic must not leave an `extern "C"` function, and the runtime that would do these two
-    // things has not started yet: a broken pipe is an error value, not the end of the process.
+    // A panic must not leave an `extern "C"` function.
     let outcome = catch_unwind(AssertUnwindSafe(|| {
+        heed_children();
+        pipes::install();
+        if env::var_os(CHILD).is_none() {
+            return;
+        }
+        // The runtime that would do this has not started yet: a broken pipe is an error value, not
+        // the end of the process.
         // SAFETY: no handler function is installed.
         let _ = unsafe { signal(Signal::SIGPIPE, SigHandler::SigIgn) };
         init();
@@ -123,6 +137,21 @@ extern "C" fn before_main(_: c_int, _: *const *const c_char, _: *const *const c_
 #[used]
 #[unsafe(link_section = ".init_array")]
 static BEFORE_MAIN: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = before_main;
+
+/// Has the kernel keep how children ended until they are waited for. Whoever starts this process may
+/// ignore SIGCHLD (daemons and window managers do), which lasts through exec, and then every child's exit
+/// code is lost.
+fn heed_children() {
+    // SAFETY: sigaction is plain data; a null new action only reads the old one, and the default action
+    // is no function of this program.
+    unsafe {
+        let mut old: libc::sigaction = std::mem::zeroed();
+        let known = libc::sigaction(libc::SIGCHLD, std::ptr::null(), &mut old) == 0;
+        if known && old.sa_sigaction == libc::SIG_IGN {
+            let _ = signal(Signal::SIGCHLD, SigHandler::SigDfl);
+        }
+    }
+}
 
 /// A variable's value; a value of the wrong form ends the process.
 fn variable<T: FromStr>(name: &str) -> Option<T> {

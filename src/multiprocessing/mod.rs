@@ -28,7 +28,6 @@
 //! # Ok::<(), torchrs::Error>(())
 //! ```
 
-mod backtrace;
 mod channel;
 mod device_tensor;
 mod entry;
@@ -42,6 +41,7 @@ mod socket;
 mod spawn;
 mod spawner;
 mod tensor;
+mod variables;
 mod weak_map;
 
 pub use channel::{Channel, Receiver, Sender, channel, duplex};
@@ -50,3 +50,4 @@ pub use init::{MAX_CONNECTIONS, PARENT_PID, STORE_FD, inherited_store_fd, init};
 pub use process::{Process, ProcessBuilder};
 pub use report::Outcome;
 pub use spawn::{ProcessContext, spawn, start_processes};
+pub use variables::unknown_variables;

@@ -29,8 +29,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use serde::{Deserialize, Serialize};
 
-use super::backtrace::trimmed;
-use crate::error::{self, Error, Result, panic_message};
+use crate::error::backtrace::trimmed;
+use crate::error::{self, Error, Result, panic_message, pipes};
 
 /// The environment variable that names the file for the record.
 pub const ERROR_FILE: &str = "TORCHELASTIC_ERROR_FILE";
@@ -188,6 +188,19 @@ impl ErrorRecord {
         &self.message.message
     }
 
+    /// The rank that this failure follows from, also where only its words tell, as those of a panic do
+    /// whose program has unwrapped a peer's error.
+    ///
+    /// ```
+    /// use torchrs::multiprocessing::report::ErrorRecord;
+    /// let json = r#"{"message": {"message": "process group aborted: by rank 3: in barrier", "extraInfo": {}}}"#;
+    /// let record: ErrorRecord = serde_json::from_str(json).unwrap();
+    /// assert_eq!(record.blames(), Some(3));
+    /// ```
+    pub fn blames(&self) -> Option<usize> {
+        self.caused_by_rank.or_else(|| blamed(self.text()))
+    }
+
     /// The backtrace; empty for an error that was returned.
     ///
     /// ```
@@ -323,6 +336,7 @@ pub(super) fn install() {
     {
         let previous = panic::take_hook();
         panic::set_hook(Box::new(move |info| {
+            pipes::end_if_closed(info);
             if !error::is_catching() {
                 record_panic(info);
             }
@@ -374,6 +388,25 @@ fn record_panic(info: &PanicHookInfo) {
 /// ```
 pub fn record(error: &(dyn StdError + 'static)) {
     leave(ErrorRecord::new(Kind::Error, chain(error), String::new()).caused_by(find(error)));
+}
+
+/// The rank that an [`Error::PeerDied`] or [`Error::Aborted`] inside a message lays the failure on.
+fn blamed(text: &str) -> Option<usize> {
+    let number = |rest: &str| -> Option<(usize, usize)> {
+        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+        Some((rest[..digits].parse().ok()?, digits))
+    };
+    let aborted = text.split_once("process group aborted: by rank ").map(|(_, rest)| rest);
+    if let Some((rank, _)) = aborted.and_then(number) {
+        return Some(rank);
+    }
+    text.match_indices("rank ").find_map(|(at, word)| {
+        let rest = &text[at + word.len()..];
+        let (rank, digits) = number(rest)?;
+        let pid = rest[digits..].strip_prefix(" (pid ")?;
+        let (_, digits) = number(pid)?;
+        pid[digits..].starts_with(") died: ").then_some(rank)
+    })
 }
 
 /// The torchrs error in a chain of sources.
@@ -503,6 +536,22 @@ mod tests {
         // A rank's own words for what it was at are no accusation.
         assert_eq!(of("rank 1 was waiting in collective 2"), None);
         assert_eq!(of("the group is gone"), None);
+    }
+
+    #[test]
+    fn whom_a_failure_blames_is_read_from_its_words() {
+        let died = Error::PeerDied { rank: 12, pid: 99, message: "in all_reduce".into() };
+        let aborted = Error::Aborted("by rank 3: a kernel hangs; in barrier".into());
+        for (error, rank) in [(died, Some(12)), (aborted, Some(3))] {
+            let unwrapped = format!("called `Result::unwrap()` on an `Err` value: {error:?}");
+            let panic = ErrorRecord::new(Kind::Panic, unwrapped, String::new());
+            assert_eq!(panic.blames(), rank, "{error}");
+            let returned = ErrorRecord::new(Kind::Error, error.to_string(), String::new());
+            assert_eq!(returned.caused_by(Some(&error)).caused_by_rank, rank, "{error}");
+        }
+        for text in ["rank 7 is out of range", "rank (pid 3) died: ", "by rank x", ""] {
+            assert_eq!(blamed(text), None, "{text}");
+        }
     }
 
     #[test]

@@ -125,8 +125,14 @@ fn raw_posix_spawn(command: &Command) -> nix::Result<Pid> {
                 let unblocked = SigSet::empty();
                 let attributes = attributes.as_mut_ptr();
                 check(libc::posix_spawnattr_setsigmask(attributes, unblocked.as_ref()))?;
-                let flags = libc::POSIX_SPAWN_SETSIGMASK as libc::c_short;
-                check(libc::posix_spawnattr_setflags(attributes, flags))?;
+                // Nor what this process ignores and a child must not: it is ended by SIGTERM, and waits
+                // for children of its own.
+                let mut heeded = SigSet::empty();
+                heeded.add(Signal::SIGCHLD);
+                heeded.add(Signal::SIGTERM);
+                check(libc::posix_spawnattr_setsigdefault(attributes, heeded.as_ref()))?;
+                let flags = libc::POSIX_SPAWN_SETSIGMASK | libc::POSIX_SPAWN_SETSIGDEF;
+                check(libc::posix_spawnattr_setflags(attributes, flags as libc::c_short))?;
                 let mut pid = 0;
                 check(libc::posix_spawn(
                     &mut pid,

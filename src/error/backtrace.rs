@@ -2,6 +2,10 @@
 //! of the runtime's start below it say nothing about the failure. The standard library marks both
 //! borders, for its own printing, with two functions of known names.
 
+use std::backtrace::Backtrace;
+use std::env;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 /// The innermost frame that is not panic machinery comes soon after this one.
 const END: &str = "__rust_end_short_backtrace";
 /// The program begins inside this one.
@@ -21,9 +25,25 @@ const MACHINERY: [&str; 10] = [
     "throw",
 ];
 
+/// What `RUST_BACKTRACE` asks for below a panic's message, as the standard library has it: the program's
+/// own frames, all for `full`, and once per process, where it is not set, that there is such a variable.
+pub(super) fn asked_for() -> String {
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    match env::var_os("RUST_BACKTRACE") {
+        Some(value) if value == "full" => {
+            format!("stack backtrace:\n{}", Backtrace::force_capture())
+        }
+        Some(value) if value != "0" => {
+            format!("stack backtrace:\n{}", trimmed(&Backtrace::force_capture().to_string()))
+        }
+        _ if TOLD.swap(true, Ordering::Relaxed) => String::new(),
+        _ => "note: run with `RUST_BACKTRACE=1` in the environment to see a backtrace\n".to_owned(),
+    }
+}
+
 /// The frames of `text`, a printed `std::backtrace::Backtrace`, that belong to the program,
 /// numbered from 0. The whole text when the borders are not found.
-pub(super) fn trimmed(text: &str) -> String {
+pub(crate) fn trimmed(text: &str) -> String {
     let mut frames: Vec<(&str, Vec<&str>)> = Vec::new();
     for line in text.lines() {
         match function(line) {
@@ -61,7 +81,7 @@ fn is_machinery(name: &str) -> bool {
 
 /// Runs `f` below a frame that marks where the program's own code begins.
 #[inline(never)]
-pub(super) fn __rust_begin_short_backtrace<T>(f: impl FnOnce() -> T) -> T {
+pub(crate) fn __rust_begin_short_backtrace<T>(f: impl FnOnce() -> T) -> T {
     let result = f();
     // Keeps the call of `f` from becoming a jump, which would leave no frame.
     std::hint::black_box(());
