@@ -5,12 +5,25 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use super::cluster::ClusterTask;
 use crate::error::{Error, Result};
 use crate::{Device, cuda};
 
+/// The most workers that a job may have. A number above is a slip, and would keep each worker busy with lists
+/// of ranks that will never be there.
+///
+/// ```
+/// use torchrs::distributed::WorkerEnv;
+/// let value = |name: &str| (name == "WORLD_SIZE").then(|| "1000000000".into());
+/// let error = WorkerEnv::from_lookup(value).unwrap_err().to_string();
+/// assert_eq!(error, "WORLD_SIZE: is 1000000000: a job has at most 100000 workers");
+/// ```
+pub const MAX_WORLD_SIZE: usize = 100_000;
+
 /// A worker's place in its job, from the environment (torchrun's contract).
 ///
-/// Without `WORLD_SIZE` the process is a world of one.
+/// Without `RANK` and `WORLD_SIZE` the process is a world of one, unless srun or an MPI has started it as one
+/// of several tasks ([`ClusterTask`]).
 ///
 /// ```
 /// use torchrs::distributed::WorkerEnv;
@@ -64,8 +77,9 @@ impl WorkerEnv {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Config`] that names the variable: one that is not a number, `RANK` missing while
-    /// `WORLD_SIZE` is set, a rank that is not below its world size.
+    /// [`Error::Config`] that names the variable: one that is not a number, `RANK` or `WORLD_SIZE` missing
+    /// while the other is set, a rank that is not below its world size, more than [`MAX_WORLD_SIZE`] workers,
+    /// a [`ClusterTask`] without `RANK`.
     pub fn from_env() -> Result<Self> {
         Self::from_lookup(|name| std::env::var_os(name))
     }
@@ -74,7 +88,7 @@ impl WorkerEnv {
     ///
     /// ```
     /// use torchrs::{Device, cuda, distributed::WorkerEnv};
-    /// let env = WorkerEnv::from_lookup(|name| (name == "RANK" || name == "LOCAL_RANK").then(|| "0".into()))?;
+    /// let env = WorkerEnv::from_lookup(|name| (name == "LOCAL_RANK").then(|| "0".into()))?;
     /// assert_eq!(env.device().is_cuda(), cuda::is_available());
     /// # Ok::<(), torchrs::Error>(())
     /// ```
@@ -100,6 +114,10 @@ impl WorkerEnv {
         if world_size == Some(0) {
             return Err(Error::config("WORLD_SIZE", "is 0: a job has at least one worker"));
         }
+        if let Some(world) = world_size.filter(|&world| world > MAX_WORLD_SIZE) {
+            let why = format!("is {world}: a job has at most {MAX_WORLD_SIZE} workers");
+            return Err(Error::config("WORLD_SIZE", why));
+        }
         let rank = match (vars.number::<usize>("RANK")?, world_size) {
             (Some(rank), Some(world)) => below("RANK", rank, "WORLD_SIZE", world)?,
             (None, Some(world)) => {
@@ -112,7 +130,10 @@ impl WorkerEnv {
                     ),
                 ));
             }
-            (Some(0) | None, None) => 0,
+            (None, None) => match ClusterTask::from_lookup(&vars.lookup) {
+                Some(task) => return Err(Error::config("RANK", task.without_a_rank())),
+                None => 0,
+            },
             (Some(rank), None) => {
                 return Err(Error::config(
                     "WORLD_SIZE",
@@ -280,6 +301,8 @@ mod tests {
         let rank = message(&[("WORLD_SIZE", "4"), ("RANK", "4")]);
         assert_eq!(rank, "RANK: is 4, but WORLD_SIZE is 4: RANK must be 0 to 3");
         assert!(message(&[("RANK", "1")]).starts_with("WORLD_SIZE: is not set, but RANK is 1"));
+        assert!(message(&[("RANK", "0")]).starts_with("WORLD_SIZE: is not set, but RANK is 0"));
+        assert!(message(&[("WORLD_SIZE", "100001")]).contains("at most 100000 workers"));
         assert!(message(&[("WORLD_SIZE", "two")]).starts_with("WORLD_SIZE: is `two`"));
         assert!(message(&[("WORLD_SIZE", "-1")]).starts_with("WORLD_SIZE: is `-1`"));
         assert!(message(&[("WORLD_SIZE", "0")]).contains("at least one worker"));
@@ -287,6 +310,23 @@ mod tests {
         assert!(port.starts_with("MASTER_PORT: is `70000`"), "{port}");
         let local = message(&[("WORLD_SIZE", "2"), ("RANK", "0"), ("LOCAL_WORLD_SIZE", "3")]);
         assert!(local.starts_with("LOCAL_WORLD_SIZE: is 3"), "{local}");
+    }
+
+    #[test]
+    fn a_task_of_srun_does_not_train_alone() {
+        let task = [
+            ("SLURM_STEP_ID", "0"),
+            ("SLURM_PROCID", "1"),
+            ("SLURM_NTASKS", "2"),
+            ("SLURM_STEP_NUM_NODES", "1"),
+        ];
+        let why = message(&task);
+        assert!(
+            why.starts_with("RANK: is not set, but srun has started this process as task 1 of 2")
+        );
+        // Whoever says the place, says it for Slurm too.
+        let said = [task.as_slice(), &[("RANK", "0"), ("WORLD_SIZE", "1")]].concat();
+        assert_eq!(read(&said).unwrap().world_size, 1);
     }
 
     #[test]

@@ -22,6 +22,7 @@
 //! ```
 
 mod barrier;
+mod cluster;
 mod collective;
 pub mod comm_hooks;
 mod ddp;
@@ -45,10 +46,11 @@ mod sync_batch_norm;
 mod tensor_collectives;
 mod work;
 
+pub use cluster::ClusterTask;
 pub use collective::ReduceOp;
 pub use ddp::{CommHook, DdpOptions, DistributedDataParallel, GradBucket};
 pub use deadline::Deadline;
-pub use env::WorkerEnv;
+pub use env::{MAX_WORLD_SIZE, WorkerEnv};
 pub use group::{ProcessGroup, abort};
 pub use init::{InitOptions, default_group, init_process_group, is_initialized};
 pub use point_to_point::P2POp;
