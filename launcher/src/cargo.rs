@@ -16,6 +16,8 @@ use crate::program::on_path;
 #[derive(Debug, Deserialize)]
 pub struct Workspace {
     workspace_root: PathBuf,
+    #[serde(default)]
+    target_directory: PathBuf,
     packages: Vec<Package>,
     #[serde(skip)]
     cargo: PathBuf,
@@ -24,8 +26,20 @@ pub struct Workspace {
 #[derive(Debug, Deserialize)]
 struct Package {
     id: String,
+    #[serde(default)]
+    name: String,
     manifest_path: PathBuf,
     targets: Vec<MetadataTarget>,
+    #[serde(default)]
+    dependencies: Vec<Dependency>,
+}
+
+/// What a package's manifest says of one that it uses.
+#[derive(Debug, Deserialize)]
+struct Dependency {
+    name: String,
+    /// Where it is, unless it comes from a registry or by git.
+    path: Option<PathBuf>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -67,14 +81,10 @@ impl Workspace {
         let Some(cargo) = named.or_else(|| on_path(OsStr::new("cargo"))?.ok()) else {
             return Ok(Err(Some("the cargo workspace here (cargo itself is not on PATH)".into())));
         };
-        let args = ["metadata", "--no-deps", "--offline", "--format-version", "1"];
-        let ran = front.run_tool(&cargo, args.map(OsString::from).to_vec(), Messages::Keep)?;
-        if !ran.exit.success() {
-            let why = String::from_utf8_lossy(&ran.stderr);
-            return Ok(Err(Some(format!("the cargo workspace here, but: {}", why.trim()))));
-        }
-        let mut workspace: Workspace = serde_json::from_slice(&ran.stdout)
-            .doing(|| "cannot understand the output of `cargo metadata`".into())?;
+        let mut workspace = match metadata(front, &cargo, &["--no-deps"])? {
+            Ok(workspace) => workspace,
+            Err(why) => return Ok(Err(Some(format!("the cargo workspace here, but: {why}")))),
+        };
         workspace.cargo = cargo;
         // The innermost package around the current folder has the first say.
         workspace.packages.sort_by_key(|package| {
@@ -108,16 +118,38 @@ impl Workspace {
             package.targets.iter().any(|t| library(t) && t.name == name)
         };
         let Some(package) = self.packages.iter().find(makes) else { return Ok(None) };
-        let mut args: Vec<OsString> = [
-            "build",
-            "--release",
-            "--message-format=json-render-diagnostics",
-            "--lib",
-            "--package",
-        ]
-        .map(OsString::from)
-        .to_vec();
-        args.push(package.id.clone().into());
+        self.build_shared(front, name, ["--package".into(), package.id.clone().into()]).map(Some)
+    }
+
+    /// Builds the shared library `name` of the package in `folder`, which is of another workspace, into this
+    /// one's target folder.
+    ///
+    /// # Errors
+    /// As [`build_library`](Self::build_library).
+    pub fn build_foreign(
+        &self,
+        front: &mut Front,
+        folder: &Path,
+        name: &str,
+    ) -> Result<PathBuf, Failure> {
+        let mut target = OsString::from("--target-dir=");
+        target.push(&self.target_directory);
+        let mut manifest = OsString::from("--manifest-path=");
+        manifest.push(folder.join("Cargo.toml"));
+        self.build_shared(front, name, [target, manifest])
+    }
+
+    fn build_shared(
+        &self,
+        front: &mut Front,
+        name: &str,
+        which: [OsString; 2],
+    ) -> Result<PathBuf, Failure> {
+        let mut args: Vec<OsString> =
+            ["build", "--release", "--message-format=json-render-diagnostics", "--lib"]
+                .map(OsString::from)
+                .to_vec();
+        args.extend(which);
         let ran = front.run_tool(&self.cargo, args, Messages::Show)?;
         if !ran.exit.success() {
             let message = format!("cargo could not build the library `{name}`");
@@ -125,7 +157,22 @@ impl Workspace {
         }
         let built = shared_library(&ran.stdout, name);
         let missing = || Failure::new(format!("cargo built `{name}` but named no shared library"));
-        built.ok_or_else(missing).map(Some)
+        built.ok_or_else(missing)
+    }
+
+    /// The folder of the package `name` that this workspace's packages use, if they do.
+    pub fn folder_of(&self, front: &mut Front, name: &str) -> Result<Option<PathBuf>, Failure> {
+        // Dependencies by path stand in the manifests; the whole graph takes a lock file and all sources.
+        let used = self.packages.iter().flat_map(|package| &package.dependencies);
+        if let Some(path) = used.filter(|used| used.name == name).find_map(|used| used.path.clone())
+        {
+            return Ok(Some(path));
+        }
+        // Other platforms' packages need not be there.
+        let host = format!("--filter-platform={}-unknown-linux-gnu", std::env::consts::ARCH);
+        let all = metadata(front, &self.cargo, &[&host])?.ok();
+        let package = all.and_then(|all| all.packages.into_iter().find(|p| p.name == name));
+        Ok(package.and_then(|package| package.manifest_path.parent().map(Path::to_owned)))
     }
 
     /// What there would have been to run.
@@ -136,6 +183,22 @@ impl Workspace {
         let list = names.into_iter().collect::<Vec<_>>().join(", ");
         format!("the cargo workspace {} (it has: {list})", self.workspace_root.display())
     }
+}
+
+/// What `cargo metadata` prints, or why it does not.
+fn metadata(
+    front: &mut Front,
+    cargo: &Path,
+    options: &[&str],
+) -> Result<Result<Workspace, String>, Failure> {
+    let args = ["metadata", "--offline", "--format-version", "1"].iter().chain(options);
+    let ran = front.run_tool(cargo, args.map(OsString::from).collect(), Messages::Keep)?;
+    if !ran.exit.success() {
+        return Ok(Err(String::from_utf8_lossy(&ran.stderr).trim().to_owned()));
+    }
+    serde_json::from_slice(&ran.stdout)
+        .doing(|| "cannot understand the output of `cargo metadata`".into())
+        .map(Ok)
 }
 
 impl Target<'_> {

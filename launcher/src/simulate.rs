@@ -17,6 +17,8 @@ const GPUS: &str = "TORCHRS_SIMULATE_GPUS";
 const LIBRARY: &str = "TORCHRS_SIMULATED_GPU_LIBRARY";
 /// The library's name as a target of cargo.
 const TARGET: &str = "torchrs_simulated_gpu";
+/// The package that the library comes with, and the library's folder in it.
+const PACKAGE: (&str, &str) = ("torchrs", "simulator");
 /// Its file name.
 const FILE: &str = "libtorchrs_simulated_gpu.so";
 
@@ -40,8 +42,8 @@ impl fmt::Display for Simulated {
 }
 
 impl Simulated {
-    /// Finds the library, or builds it where the current folder's workspace has it. A program that is a
-    /// path is run as it is, with the library beside it.
+    /// Finds the library, or builds it where the current folder's workspace has it or uses the package that
+    /// it comes with. A program that is a path is run as it is, with the library beside it.
     pub fn find(
         front: &mut Front,
         gpus: u32,
@@ -71,9 +73,10 @@ impl Simulated {
         let library = library.and_then(|library| std::path::absolute(library).ok());
         library.map(|library| Simulated { gpus, library }).ok_or_else(|| {
             Failure::new(format!(
-                "--simulate-gpus: {FILE} is neither beside {} nor beside torchrs-launch; build it \
-                 (`cargo build -p torchrs-simulated-gpu`) or name it in {LIBRARY}",
-                plan.program.display()
+                "--simulate-gpus: {FILE} is neither beside {} nor beside torchrs-launch; {} or name it \
+                 in {LIBRARY}",
+                plan.program.display(),
+                how_to_get_it(no_build)
             ))
         })
     }
@@ -84,11 +87,38 @@ impl Simulated {
     }
 }
 
-/// Builds it, if the workspace around the current folder has it.
+/// Builds it, if the workspace around the current folder has its source or uses the package that has it.
 fn build(front: &mut Front) -> Result<Option<PathBuf>, Failure> {
-    match Workspace::around_current_folder(front)? {
-        Ok(workspace) => workspace.build_library(front, TARGET),
-        Err(_) => Ok(None),
+    let Ok(workspace) = Workspace::around_current_folder(front)? else { return Ok(None) };
+    if let Some(library) = workspace.build_library(front, TARGET)? {
+        return Ok(Some(library));
+    }
+    let (package, folder) = PACKAGE;
+    let source = workspace.folder_of(front, package)?.map(|at| at.join(folder));
+    match source.filter(|source| source.join("Cargo.toml").is_file()) {
+        Some(source) => workspace.build_foreign(front, &source, TARGET).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// What to do where it is not found and could not be built.
+fn how_to_get_it(no_build: bool) -> String {
+    if no_build {
+        return "leave --no-build out".to_owned();
+    }
+    // Where this launcher was built; it may run elsewhere.
+    let manifest = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../simulator/Cargo.toml"));
+    let (package, folder) = PACKAGE;
+    let general = format!(
+        "start in a cargo workspace that uses {package} by path or by git, whose folder `{folder}` it \
+         is built from (a registry's copy has none)"
+    );
+    match manifest.canonicalize() {
+        Ok(manifest) => {
+            let manifest = manifest.display();
+            format!("{general}, build it (`cargo build --release --manifest-path {manifest}`)")
+        }
+        Err(_) => general,
     }
 }
 

@@ -324,11 +324,39 @@ fn find_simulated() -> Result<Library> {
     let Some(path) = simulated_path() else {
         return Err(Error::Device(format!(
             "{SIMULATE} is set, but {SIMULATED_NAME} is not beside this executable nor in its parent folder; \
-             build it (`cargo build -p torchrs-simulated-gpu`) or name it in {SIMULATED_LIBRARY}"
+             {} or name it in {SIMULATED_LIBRARY}",
+            how_to_build(&env::current_exe().unwrap_or_default())
         )));
     };
     Library::open(&path)
         .map_err(|why| Error::Device(format!("the simulated GPU cannot be loaded ({why})")))
+}
+
+/// The command that builds the simulated GPU to where `executable` finds it, from wherever it is given. Its
+/// source lies in the folder of torchrs's, unless that came from a registry.
+fn how_to_build(executable: &Path) -> String {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("simulator/Cargo.toml");
+    if !manifest.is_file() {
+        return "get its source, which comes with torchrs by path or by git and not from a registry,"
+            .to_owned();
+    }
+    let manifest = manifest.display();
+    // `target/release/train`, `target/debug/examples/train`.
+    let folders = executable.ancestors().skip(1).take(2);
+    let mut places = folders.filter_map(|folder| {
+        let profile = match folder.file_name()?.to_str()? {
+            "release" => " --release",
+            "debug" => "",
+            _ => return None,
+        };
+        Some((profile, folder.parent()?.display()))
+    });
+    match places.next() {
+        Some((profile, target)) => format!(
+            "build it (`cargo build{profile} --manifest-path {manifest} --target-dir {target}`)"
+        ),
+        None => format!("build it (`cargo build --release --manifest-path {manifest}`)"),
+    }
 }
 
 /// Beside the executable, in the folder above, and in `deps` beside either: a test or an example is

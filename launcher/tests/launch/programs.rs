@@ -56,6 +56,68 @@ fn a_target_of_the_workspace_is_built_and_wins_over_path() {
     missing.says("(it has: broken, tool, true)");
 }
 
+/// A package `mine` in `folder` that uses the one in `torchrs`, with a program `show` that prints where the
+/// simulated GPU's library is.
+fn uses_torchrs(folder: &Path, torchrs: &Path) {
+    let manifest = format!(
+        "[package]\nname = \"mine\"\nversion = \"0.0.0\"\nedition = \"2021\"\n[workspace]\n\
+         [dependencies]\ntorchrs = {{ path = \"{}\" }}\n[profile.release]\nopt-level = 0\n",
+        torchrs.display()
+    );
+    fs::create_dir_all(folder.join("src")).unwrap();
+    fs::write(folder.join("Cargo.toml"), manifest).unwrap();
+    let show = "fn main() { println!(\"{}\", env!(\"CARGO_PKG_NAME\")); println!(\"{}\", \
+                std::env::var(\"TORCHRS_SIMULATED_GPU_LIBRARY\").unwrap()); }";
+    fs::write(folder.join("src/main.rs"), show).unwrap();
+}
+
+#[test]
+fn the_simulated_gpu_is_built_in_a_users_own_workspace() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mine, torchrs) = (folder.path().join("mine"), folder.path().join("torchrs"));
+    uses_torchrs(&mine, &torchrs);
+    // A small stand-in for the real packages, which take minutes; it is a workspace of its own, as they are.
+    let package = |name: &str, more: &str| {
+        format!("[package]\nname = \"{name}\"\nversion = \"0.0.0\"\nedition = \"2021\"\n{more}")
+    };
+    let library = "[lib]\nname = \"torchrs_simulated_gpu\"\ncrate-type = [\"cdylib\", \"rlib\"]\n";
+    for (path, text) in [
+        ("Cargo.toml", package("torchrs", "[workspace]\nmembers = [\"simulator\"]\n")),
+        ("src/lib.rs", String::new()),
+        ("simulator/Cargo.toml", package("torchrs-simulated-gpu", library)),
+        ("simulator/src/lib.rs", String::new()),
+    ] {
+        fs::create_dir_all(torchrs.join(path).parent().unwrap()).unwrap();
+        fs::write(torchrs.join(path), text).unwrap();
+    }
+    let launch = |program: &str| {
+        let mut command = Command::new(LAUNCHER);
+        command.current_dir(mine.join("src")).args(["--simulate-gpus", "2", program]);
+        command.env_remove("CARGO_TARGET_DIR").env("CARGO_NET_OFFLINE", "true");
+        run(command)
+    };
+    let built = mine.join("target/release/libtorchrs_simulated_gpu.so").canonicalize();
+    assert!(built.is_err());
+    let done = launch("mine");
+    let built = mine.join("target/release/libtorchrs_simulated_gpu.so").canonicalize();
+    assert_eq!(done.code, 0, "{}", done.stderr);
+    assert_eq!(done.lines(), ["mine".to_owned(), built.unwrap().display().to_string()]);
+    // A copy without it, as from a registry; the launcher's own folder may have one.
+    fs::remove_dir_all(torchrs.join("simulator")).unwrap();
+    fs::write(torchrs.join("Cargo.toml"), package("torchrs", "[workspace]\n")).unwrap();
+    fs::remove_dir_all(mine.join("target")).unwrap();
+    let alone = folder.path().join("alone/torchrs-launch");
+    fs::create_dir(alone.parent().unwrap()).unwrap();
+    // By another process: a descriptor that another test's child inherits would keep it from running.
+    assert!(Command::new("cp").arg(LAUNCHER).arg(&alone).status().unwrap().success());
+    let mut command = Command::new(&alone);
+    command.current_dir(&mine).args(["--simulate-gpus", "2", "mine"]);
+    command.env_remove("CARGO_TARGET_DIR").env("CARGO_NET_OFFLINE", "true");
+    let done = run(command);
+    assert_eq!((done.code, done.stdout.len()), (1, 0), "{}", done.stderr);
+    done.says("uses torchrs by path or by git").says("a registry's copy has none");
+}
+
 /// Runs the launcher on a terminal of 100 columns; what a person sees.
 fn on_terminal(nproc: &str, script: &str) -> String {
     let size = Winsize { ws_row: 30, ws_col: 100, ws_xpixel: 0, ws_ypixel: 0 };
