@@ -21,6 +21,7 @@ mod plan;
 mod preflight;
 mod process;
 mod program;
+mod ranks;
 mod relay;
 mod report;
 mod shim;

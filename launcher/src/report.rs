@@ -1,6 +1,7 @@
 //! What went wrong, said once: the rank that failed first with everything known about it, then a
 //! line for each other rank. First means first by CLOCK_MONOTONIC, and a failure that only
-//! follows from another one (a dead peer, the launcher's own signal) is never the root cause.
+//! follows from another one (a dead peer, the launcher's own signal) is not the root cause. Where all
+//! follow from others, it is the rank that their records blame: it may have hung, and say nothing itself.
 
 use std::fmt::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -9,10 +10,13 @@ use torchrs::multiprocessing::report::{ErrorRecord, monotonic_ns};
 
 use crate::group::Outcome;
 use crate::plan::Plan;
+use crate::ranks;
 use crate::worker::Ended;
 
 /// Lines of standard error shown for a worker that left no error record.
 const TAIL_LINES: usize = 15;
+/// Other ranks that get a line of their own; the rest share one.
+const OTHERS: usize = 32;
 
 /// The story of a job's last attempt.
 pub struct Report<'a> {
@@ -46,13 +50,27 @@ impl<'a> Failed<'a> {
             .is_some_and(|record| record.kind.is_consequence() || tells_of_a_peer(record.text()));
         Some(Failed { worker, record, at, consequence: told || follows })
     }
+
+    /// The rank that its record lays the failure on.
+    fn blames(&self) -> Option<usize> {
+        self.record.as_ref().and_then(ErrorRecord::blames)
+    }
+}
+
+/// The rank that all failures follow from, if each follows from another and no two records disagree.
+fn blamed_by_all(failed: &[Failed]) -> Option<usize> {
+    let mut blamed = failed.iter().filter_map(Failed::blames);
+    let rank = blamed.next()?;
+    let agreed = failed.iter().all(|f| f.consequence) && blamed.all(|other| other == rank);
+    (agreed && failed.iter().any(|f| f.worker.rank == rank)).then_some(rank)
 }
 
 impl<'a> Report<'a> {
     /// The failures of this attempt, the root cause first.
     fn failures(&self) -> Vec<Failed<'a>> {
         let mut failed: Vec<_> = self.outcome.workers.iter().filter_map(Failed::of).collect();
-        failed.sort_by_key(|f| (f.consequence, f.at));
+        let blamed = blamed_by_all(&failed);
+        failed.sort_by_key(|f| (Some(f.worker.rank) != blamed, f.consequence, f.at));
         failed
     }
 
@@ -64,7 +82,12 @@ impl<'a> Report<'a> {
     /// The launcher's exit code.
     pub fn exit_code(&self) -> i32 {
         match (self.own_failure(), self.outcome.signal) {
-            (Some(root), _) => root.worker.exit.shell_code(),
+            // The launcher's own signal says nothing: then it is the code of the first that ended by itself.
+            (Some(root), _) => {
+                let failures = self.failures();
+                let by_itself = failures.iter().find(|f| !was_stopped(f.worker));
+                by_itself.unwrap_or(&root).worker.exit.shell_code()
+            }
             (None, Some(signal)) => 128 + signal as i32,
             (None, None) => 0,
         }
@@ -100,7 +123,7 @@ impl<'a> Report<'a> {
         format!(
             "torchrs-launch: rank {} {}{why}; starting all workers again ({} of {} restarts)\n",
             root.worker.rank,
-            root.worker.exit,
+            how_it_ended(root.worker),
             self.attempt + 1,
             self.plan.max_restarts
         )
@@ -113,7 +136,8 @@ impl<'a> Report<'a> {
         if !killed.is_empty() {
             let _ = writeln!(
                 text,
-                "torchrs-launch: did not end by themselves and were killed: ranks {killed:?}"
+                "torchrs-launch: did not end by themselves and were killed: {}",
+                ranks::list(&killed)
             );
         }
         text
@@ -125,7 +149,8 @@ impl<'a> Report<'a> {
         let _ = writeln!(
             text,
             "\ntorchrs-launch: the job failed: rank {} {}",
-            worker.rank, worker.exit
+            worker.rank,
+            how_it_ended(worker)
         );
         let mut row = |mut name: &str, value: String| {
             for line in value.trim_end().split('\n') {
@@ -137,6 +162,9 @@ impl<'a> Report<'a> {
         row("rank", format!("{0} (local rank {0})", worker.rank));
         row("process", format!("pid {} on {}", worker.pid, host.to_string_lossy()));
         row("ended", worker.exit.to_string());
+        if let Some(peers) = self.who_blames(worker.rank).filter(|_| root.consequence) {
+            row("blamed", peers);
+        }
         row("time", self.time_of(root.at));
         if self.plan.max_restarts > 0 {
             row("attempt", format!("{} of {}", self.attempt + 1, self.plan.max_restarts + 1));
@@ -172,15 +200,11 @@ impl<'a> Report<'a> {
 
     /// One line for each other rank, in the order of failure, then those that succeeded.
     fn others(&self, root: &Failed, text: &mut String) {
-        for failed in self.failures().iter().filter(|f| f.worker.rank != root.worker.rank) {
-            let Ended { rank, pid, exit, .. } = failed.worker;
-            let how = if was_killed(failed.worker) {
-                "killed by the launcher".to_owned()
-            } else if was_stopped(failed.worker) {
-                "stopped by the launcher".to_owned()
-            } else {
-                exit.to_string()
-            };
+        let mut failures = self.failures();
+        failures.retain(|f| f.worker.rank != root.worker.rank);
+        for failed in failures.iter().take(OTHERS) {
+            let Ended { rank, pid, .. } = failed.worker;
+            let how = how_it_ended(failed.worker);
             let later = Duration::from_nanos(failed.at.abs_diff(root.at));
             let when = if failed.at >= root.at { "later" } else { "earlier" };
             let _ = write!(text, "  rank {rank} (pid {pid}) {how}, {later:.1?} {when}");
@@ -189,16 +213,27 @@ impl<'a> Report<'a> {
             }
             text.push('\n');
         }
-        let done: Vec<String> = self
-            .outcome
-            .workers
-            .iter()
-            .filter(|w| w.exit.success())
-            .map(|w| w.rank.to_string())
-            .collect();
-        if !done.is_empty() {
-            let _ = writeln!(text, "  succeeded: rank {}", done.join(", "));
+        let mut more: Vec<usize> = failures.iter().skip(OTHERS).map(|f| f.worker.rank).collect();
+        more.sort_unstable();
+        if !more.is_empty() {
+            let _ = writeln!(text, "  failed or were stopped, too: {}", ranks::list(&more));
         }
+        let succeeded = self.outcome.workers.iter().filter(|w| w.exit.success());
+        let done: Vec<usize> = succeeded.map(|w| w.rank).collect();
+        if !done.is_empty() {
+            let _ = writeln!(text, "  succeeded: {}", ranks::list(&done));
+        }
+    }
+
+    /// Which other ranks' records blame `rank`, and the words of the first.
+    fn who_blames(&self, rank: usize) -> Option<String> {
+        let failures = self.failures();
+        let peers = failures.iter().filter(|f| f.worker.rank != rank && f.blames() == Some(rank));
+        let peers: Vec<&Failed> = peers.collect();
+        let words = peers.first()?.record.as_ref().map(|record| first_line(record.text()))?;
+        let mut ranks: Vec<usize> = peers.iter().map(|f| f.worker.rank).collect();
+        ranks.sort_unstable();
+        Some(format!("by {}: {words}", ranks::list(&ranks)))
     }
 
     /// A moment of CLOCK_MONOTONIC as a date in UTC and as a time since the start.
@@ -213,6 +248,17 @@ impl<'a> Report<'a> {
 /// Whether a signal from the launcher ended it.
 fn was_stopped(worker: &Ended) -> bool {
     worker.asked.iter().any(|signal| worker.exit.signal() == Some(*signal as i32))
+}
+
+/// In words, with the launcher's part in it.
+fn how_it_ended(worker: &Ended) -> String {
+    if was_killed(worker) {
+        "killed by the launcher".to_owned()
+    } else if was_stopped(worker) {
+        "stopped by the launcher".to_owned()
+    } else {
+        worker.exit.to_string()
+    }
 }
 
 /// Whether the launcher lost patience with it.
@@ -233,10 +279,9 @@ fn last_lines(bytes: &[u8]) -> String {
 /// Whether an error's words are those of a peer's death: `unwrap` on a collective's error makes it
 /// a panic that holds nothing else.
 fn tells_of_a_peer(text: &str) -> bool {
-    let debug = ["PeerDied {", "Aborted(\""].iter().any(|name| text.contains(name));
-    debug
-        || (text.contains("rank ") && text.contains(") died: "))
+    (text.contains("rank ") && text.contains(") died: "))
         || text.contains("group aborted: ")
+        || text.contains(" has ended without joining the process group")
 }
 
 /// `2026-11-21 07:31:02.123 UTC`.
@@ -278,6 +323,8 @@ mod tests {
         assert!(tells_of_a_peer(&format!("training stopped: {error}")));
         let error = torchrs::Error::Aborted("by rank 1".into());
         assert!(tells_of_a_peer(&format!("{error:?}")) && tells_of_a_peer(&error.to_string()));
+        let gone = "store: get_fds `a`: rank 2 has ended without joining the process group";
+        assert!(tells_of_a_peer(gone));
         assert!(!tells_of_a_peer("shapes [2] and [3] do not broadcast"));
     }
 }

@@ -57,6 +57,34 @@ fn row_03_peers_of_a_killed_rank_are_consequences_though_they_end_first() {
 }
 
 #[test]
+fn a_rank_that_hangs_is_the_root_cause_that_all_its_peers_name() {
+    // It has no record, or one of a moment later.
+    for (own, code) in [("", 1), ("late", 1)] {
+        let aborted = |reason| format!("process group aborted: by rank 3: {reason}");
+        let peer = record("aborted", &aborted("kernel `gelu` hangs; rank 0 in all_reduce"), 5_000);
+        let own = if own.is_empty() { own.into() } else { record("aborted", &aborted(own), 9_000) };
+        let script = format!("if [ $RANK = 3 ]; then {own}\nexec sleep 1000; fi; {peer}; exit 1");
+        let done = run(sh("--nproc 4", &script));
+        assert_eq!(done.code, code);
+        done.says("the job failed: rank 3 stopped by the launcher");
+        done.says("blamed     by ranks 0 to 2: process group aborted: by rank 3: kernel `gelu`");
+    }
+    // Peers that do not agree: the earliest of them.
+    let peer = record("aborted", "process group aborted: by rank '$(( (RANK + 1) % 3 ))': x", 5);
+    let done = run(sh("--nproc 3", &format!("{peer}; sleep 0.$RANK; exit $((RANK + 4))")));
+    assert!((4..7).contains(&done.code), "{}", done.stderr);
+}
+
+#[test]
+fn a_report_of_many_ranks_is_short() {
+    let done =
+        run(sh("--nproc 60", "[ $RANK = 7 ] && exit 3; [ $RANK -lt 20 ] || exec sleep 1000"));
+    assert_eq!(done.code, 3);
+    done.says("succeeded: ranks 0 to 6, 8 to 19").says("failed or were stopped, too: ranks ");
+    assert!(done.stderr.lines().count() < 50, "{}", done.stderr);
+}
+
+#[test]
 fn row_04_a_segmentation_fault_is_named() {
     let done = run(sh("--nproc 2", "[ $RANK = 1 ] && kill -SEGV $$; sleep 1000"));
     assert_eq!(done.code, 139);
