@@ -7,8 +7,12 @@ use std::time::Duration;
 
 use clap::builder::NonEmptyStringValueParser;
 use clap::error::ErrorKind;
-use clap::{CommandFactory, Parser};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser};
+use torchrs::distributed::ClusterTask;
+use torchrs::multiprocessing::unknown_variables;
 
+use crate::console::say;
 use crate::nproc::Nproc;
 use crate::outputs::StreamMap;
 
@@ -23,6 +27,9 @@ PROGRAM is looked for in this order:
 Exit code: that of the worker that failed first (128 + N if signal N killed it), 128 + N if the
 launcher was stopped by signal N, 2 for a wrong option, 127 and 126 for a PROGRAM that is not
 there or not executable, 1 if the launcher itself could not go on.
+
+Options that are not given are taken from torchrun's variables: PET_NPROC_PER_NODE, PET_NNODES and
+so on; --simulate-gpus from TORCHRS_SIMULATE_GPUS.
 
   torchrs-launch --nproc 2 train --epochs 3
   torchrs-launch --nproc gpu --max-restarts 3 --log-dir logs ./train
@@ -97,7 +104,8 @@ pub struct Options {
     #[arg(long, alias = "master_port", value_name = "PORT", default_value_t = 0)]
     pub master_port: u16,
 
-    /// Accepted for torchrun's sake: a job on one host is always on its own.
+    /// Accepted for torchrun's sake: a job on one host is always on its own. Under srun or mpirun it says
+    /// that each of several tasks is to run a job of its own, which is refused without it.
     #[arg(long)]
     pub standalone: bool,
 
@@ -112,6 +120,121 @@ pub struct Options {
     /// What the workers run, with its arguments.
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     pub command: Vec<OsString>,
+}
+
+/// Variables that stand for options that are not given, and the options' names as fields and in words.
+const VARIABLES: [(&str, &str, &str); 11] = [
+    ("PET_NNODES", "nnodes", "nnodes"),
+    ("PET_NPROC_PER_NODE", "nproc", "nproc"),
+    ("PET_MAX_RESTARTS", "max_restarts", "max-restarts"),
+    ("PET_RDZV_ID", "run_id", "run-id"),
+    ("PET_ROLE", "role", "role"),
+    ("PET_LOG_DIR", "log_dir", "log-dir"),
+    ("PET_REDIRECTS", "redirects", "redirects"),
+    ("PET_TEE", "tee", "tee"),
+    ("PET_MASTER_ADDR", "master_addr", "master-addr"),
+    ("PET_MASTER_PORT", "master_port", "master-port"),
+    ("TORCHRS_SIMULATE_GPUS", "simulate_gpus", "simulate-gpus"),
+];
+
+/// Options that the launcher alone has, so that after PROGRAM they are most likely a slip.
+const OWN_OPTIONS: [&str; 7] = [
+    "--nproc",
+    "--nproc-per-node",
+    "--nproc_per_node",
+    "--simulate-gpus",
+    "--max-restarts",
+    "--max_restarts",
+    "--nnodes",
+];
+
+/// The options of this process: of its command line, and of its environment. Ends the process over one that
+/// cannot be used, and says what is likely not meant.
+pub fn options() -> Options {
+    let args: Vec<OsString> = std::env::args_os().collect();
+    let matches = Options::command().get_matches_from(&args);
+    let options = from_both(&args, &matches, |name| std::env::var_os(name));
+    let options = options.unwrap_or_else(|(error, variables)| {
+        say(&format!("torchrs-launch: from the environment: {variables}\n"));
+        error.exit()
+    });
+    // A worker of another launcher may do as it likes.
+    let nested = std::env::var_os("TORCHRS_JOB_ID").is_some();
+    if let Some(task) = ClusterTask::from_env().filter(|_| !options.standalone && !nested) {
+        refuse(format!(
+            "{} has started this launcher as {} ({}): each would run a job of its own, and jobs \
+             over several launchers come with a later version; start one launcher per host, or \
+             say --standalone if separate jobs are meant",
+            task.starter,
+            task.place(),
+            task.evidence()
+        ));
+    }
+    for line in unknown_variables().into_iter().chain(slips(&options.command)) {
+        say(&format!("torchrs-launch: {line}\n"));
+    }
+    let number = |name: &str| std::env::var(name).ok()?.trim().parse::<u64>().ok();
+    if let Some(world) = number("WORLD_SIZE").filter(|world| *world > 1 && !nested) {
+        let rank = number("RANK").map(|rank| format!("RANK={rank} ")).unwrap_or_default();
+        say(&format!(
+            "torchrs-launch: {rank}WORLD_SIZE={world} of the environment are not used: this is a \
+             job of its own\n"
+        ));
+    }
+    options
+}
+
+/// The options of `matches`, and of variables where they are not given. An error comes with the variables that
+/// were read.
+fn from_both(
+    args: &[OsString],
+    matches: &ArgMatches,
+    variable: impl Fn(&str) -> Option<OsString>,
+) -> Result<Options, (clap::Error, String)> {
+    let given = |field: &str| matches.value_source(field) == Some(ValueSource::CommandLine);
+    let mut all: Vec<OsString> = args[..args.len().min(1)].to_vec();
+    let mut taken = Vec::new();
+    for (name, field, option) in VARIABLES {
+        // 0 simulated GPUs are none.
+        let off =
+            |value: &OsString| value.is_empty() || name.starts_with("TORCHRS") && value == "0";
+        let Some(value) = variable(name).filter(|value| !off(value) && !given(field)) else {
+            continue;
+        };
+        taken.push(format!("{name}={}", value.to_string_lossy()));
+        let mut argument = OsString::from(format!("--{option}="));
+        argument.push(value);
+        all.push(argument);
+    }
+    all.extend(args.iter().skip(1).cloned());
+    Options::command()
+        .try_get_matches_from(all)
+        .and_then(|matches| Options::from_arg_matches(&matches))
+        .map_err(|error| (error, taken.join(" ")))
+}
+
+/// What stands among the program's arguments and reads like an option of the launcher.
+fn slips(command: &[OsString]) -> Vec<String> {
+    let arguments = command.iter().skip(1).take_while(|argument| *argument != "--");
+    let names = arguments.filter_map(|argument| argument.to_str()?.split('=').next());
+    let own = names.filter(|name| OWN_OPTIONS.contains(name));
+    own.map(|name| {
+        let program = command[0].to_string_lossy();
+        format!("{name} stands after {program} and is passed on to it; the launcher's go before it")
+    })
+    .collect()
+}
+
+impl Options {
+    /// The reason why an option makes no sense with so many workers.
+    pub fn misfit(&self, nproc: usize) -> Option<String> {
+        let maps = [("--redirects", &self.redirects), ("--tee", &self.tee)];
+        maps.into_iter().find_map(|(option, map)| {
+            let rank = map.as_ref()?.last_rank().filter(|rank| *rank >= nproc)?;
+            let last = nproc - 1;
+            Some(format!("{option} names local rank {rank}, but local ranks are 0 to {last}"))
+        })
+    }
 }
 
 /// Prints why an option's value cannot be used and the usage, and exits with 2.
@@ -156,6 +279,48 @@ mod tests {
     }
 
     #[test]
+    fn options_after_the_program_are_pointed_out() {
+        let said = |line: &str| slips(&parse(line).unwrap().command);
+        assert_eq!(said("x --nproc 2 train --epochs 3 --log-dir l"), Vec::<String>::new());
+        assert_eq!(
+            said("x train --nproc=4"),
+            ["--nproc stands after train and is passed on to it; the launcher's go before it"]
+        );
+        assert_eq!(said("x env train --max-restarts 3 --nnodes 1").len(), 2);
+        assert!(said("x train -- --nproc 4").is_empty());
+    }
+
+    #[test]
+    fn what_the_command_line_leaves_open_the_environment_says() {
+        let both = |line: &str, set: &[(&str, &str)]| {
+            let args: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            let matches = Options::command().try_get_matches_from(&args).unwrap();
+            from_both(&args, &matches, |name| {
+                set.iter().find(|(n, _)| *n == name).map(|(_, v)| v.into())
+            })
+        };
+        let set = [("PET_NPROC_PER_NODE", "8"), ("PET_NNODES", "1"), ("PET_MAX_RESTARTS", "")];
+        let o = both("x t --x", &set).unwrap();
+        assert_eq!((o.nproc, o.max_restarts), (Nproc::Count(8), 0));
+        assert_eq!(both("x --nproc 2 t", &set).unwrap().nproc, Nproc::Count(2));
+        let (error, from) = both("x t", &[("PET_NNODES", "2")]).unwrap_err();
+        assert!(error.to_string().contains("one host"), "{error}");
+        assert_eq!(from, "PET_NNODES=2");
+        let gpus = |value| both("x t", &[("TORCHRS_SIMULATE_GPUS", value)]);
+        assert_eq!(gpus("2").unwrap().simulate_gpus, Some(2));
+        assert_eq!(gpus("0").unwrap().simulate_gpus, None);
+        assert!(gpus("two").is_err());
+    }
+
+    #[test]
+    fn a_rank_that_is_not_there_is_no_place_for_a_log() {
+        let misfit = |line: &str| parse(line).unwrap().misfit(2);
+        assert_eq!(misfit("x --redirects 3 --tee 0:3,1:1 t"), None);
+        let why = misfit("x --tee 0:3,2:1 t").unwrap();
+        assert_eq!(why, "--tee names local rank 2, but local ranks are 0 to 1");
+    }
+
+    #[test]
     fn an_unknown_option_is_not_taken_for_the_program() {
         assert!(parse("x --bogus train").is_err());
         assert!(parse("x --nproc 2").is_err());
@@ -179,6 +344,8 @@ mod tests {
             ("x --nproc 0 t", "at least 1"),
             ("x --nproc -1 t", "at least 1"),
             ("x --nproc abc t", "auto, cpu or gpu"),
+            ("x --nproc 100001 t", "'100001'"),
+            ("x --nproc 99999999999999999999 t", "at most 100000 workers"),
             ("x --simulate-gpus 0 t", "1..=64"),
             ("x --tee 4 t", "0 none, 1 stdout"),
         ] {

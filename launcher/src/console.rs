@@ -2,7 +2,6 @@
 //! thread), a reader that goes away is one warning and not the end of the training, and both
 //! streams are known to be one where they lead to the same place.
 
-use std::io::{self, Write};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -48,29 +47,43 @@ impl Console {
             if self.stream == Stream::Stdout {
                 let text = "torchrs-launch: cannot write to standard output any more";
                 // If standard error is gone too there is nobody left to tell.
-                let _ = writeln!(io::stderr(), "{text} ({error}); the job goes on");
+                say(&format!("{text} ({error}); the job goes on\n"));
             }
         }
     }
 
-    fn try_write(&self, mut bytes: &[u8]) -> nix::Result<()> {
-        let fd = fd_of(self.stream);
-        while !bytes.is_empty() {
-            match write(fd, bytes) {
-                Ok(count) => {
-                    self.written.fetch_add(count as u64, Relaxed);
-                    bytes = &bytes[count..];
-                }
-                Err(Errno::EINTR) => {}
-                // Somebody made the descriptor that we share with them non-blocking.
-                Err(Errno::EAGAIN) => {
-                    poll(&mut [PollFd::new(fd, PollFlags::POLLOUT)], PollTimeout::NONE)?;
-                }
-                Err(errno) => return Err(errno),
-            }
-        }
-        Ok(())
+    fn try_write(&self, bytes: &[u8]) -> nix::Result<()> {
+        let count = |count| {
+            self.written.fetch_add(count as u64, Relaxed);
+        };
+        write_all(self.stream, bytes, count)
     }
+}
+
+/// Writes all of `text` to standard error. Nobody may listen there, or whoever shares the descriptor may have
+/// made it non-blocking: `eprintln!` would panic over either.
+pub fn say(text: &str) {
+    let _ = write_all(Stream::Stderr, text.as_bytes(), |_| {});
+}
+
+/// Writes all of `bytes`, waiting as long as the reader makes it wait; `written` is told of each part.
+fn write_all(stream: Stream, mut bytes: &[u8], written: impl Fn(usize)) -> nix::Result<()> {
+    let fd = fd_of(stream);
+    while !bytes.is_empty() {
+        match write(fd, bytes) {
+            Ok(count) => {
+                written(count);
+                bytes = &bytes[count..];
+            }
+            Err(Errno::EINTR) => {}
+            // Somebody made the descriptor that we share with them non-blocking.
+            Err(Errno::EAGAIN) => {
+                poll(&mut [PollFd::new(fd, PollFlags::POLLOUT)], PollTimeout::NONE)?;
+            }
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
 }
 
 /// Whether the launcher's `stream` is a terminal.

@@ -9,7 +9,6 @@ use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 
-use clap::Parser;
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -19,6 +18,7 @@ use nix::unistd::{Pid, pipe2};
 use torchrs::multiprocessing::ExitStatus;
 
 use crate::cli::{self, Options};
+use crate::console::say;
 use crate::environment;
 use crate::failure::{Doing, Failure};
 use crate::outputs::{Stream, destination};
@@ -26,18 +26,23 @@ use crate::plan::{Plan, memory_file, read_all};
 use crate::preflight;
 use crate::process::Process;
 use crate::program;
-use crate::signals::{STOP, Signals};
+use crate::signals::{STOP, Signals, undo_inherited};
 use crate::simulate::Simulated;
 use crate::spawn::{Child, SHIM, SUPERVISOR, Stdio, c_string};
 use crate::tree;
 
 /// Runs a job from the command line; returns the exit code.
 pub fn main() -> i32 {
-    let options = Options::parse();
+    undo_inherited();
+    tree::leave_alone_who_is_here();
+    let options = cli::options();
     let nproc =
         options.nproc.resolve(options.simulate_gpus).unwrap_or_else(|reason| cli::refuse(reason));
+    if let Some(reason) = options.misfit(nproc) {
+        cli::refuse(reason);
+    }
     run(options, nproc).unwrap_or_else(|failure| {
-        eprintln!("{failure}");
+        say(&format!("{failure}\n"));
         failure.code
     })
 }
@@ -71,14 +76,19 @@ fn run(options: Options, nproc: usize) -> Result<i32, Failure> {
     let log_files = plan.outputs.iter().flatten().filter(|d| d.file).count();
     preflight::descriptors(nproc, log_files)?;
     if log_files > 0 || options.log_dir.is_some() {
+        let named = options.log_dir.is_some();
         let folder = options.log_dir.unwrap_or_else(|| std::env::temp_dir().join("torchrs-logs"));
-        plan.run_folder = Some(preflight::run_folder(&folder, &plan.run_id, &plan.job_id)?);
+        let folder = preflight::run_folder(&folder, &plan.run_id, &plan.job_id)?;
+        if !named {
+            say(&format!("torchrs-launch: without --log-dir, logs are in {}\n", folder.display()));
+        }
+        plan.run_folder = Some(folder);
     }
     let mut front = Front::new()?;
     plan.program = program::find(&mut front, &plan.argv[0], options.no_build)?;
     if let Some(gpus) = options.simulate_gpus {
         let simulated = Simulated::find(&mut front, gpus, &plan, options.no_build)?;
-        eprintln!("{simulated}");
+        say(&format!("{simulated}\n"));
         plan.simulated = Some(simulated);
     }
     front.supervise(&plan)
@@ -175,7 +185,7 @@ impl Front {
         let _ = plan.send(ours);
         let exit = self.oversee(&child);
         if exit.signal().is_some() {
-            eprintln!("torchrs-launch: the supervisor was {exit}; all workers were stopped");
+            say(&format!("torchrs-launch: the supervisor was {exit}; all workers were stopped\n"));
         }
         Ok(exit.shell_code())
     }

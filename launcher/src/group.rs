@@ -12,6 +12,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use torchrs::distributed::StoreServer;
 
+use crate::console::say;
 use crate::deadline::poll_timeout;
 use crate::failure::{Doing, Failure};
 use crate::plan::Plan;
@@ -93,7 +94,8 @@ impl<'a> Group<'a> {
         let (mut workers, mut inputs, mut warnings) = (Vec::new(), Vec::new(), Vec::new());
         for rank in 0..plan.nproc {
             let what = || format!("cannot connect rank {rank} to the store");
-            let started = Worker::start(plan, attempt, rank, store.connect().doing(what)?)?;
+            let started =
+                Worker::start(plan, attempt, rank, store.connect_rank(rank).doing(what)?)?;
             let event = EpollEvent::new(EpollFlags::EPOLLIN, rank as u64);
             let watched = watch.epoll.add(&started.worker.process, event);
             watched.doing(|| format!("cannot watch the worker of rank {rank}"))?;
@@ -128,7 +130,7 @@ impl<'a> Group<'a> {
         }
         let output_complete = self.drain();
         for line in self.relay.unprinted() {
-            eprintln!("{line}");
+            say(&format!("{line}\n"));
         }
         let relay = self.relay;
         let ended = |worker: Worker| {

@@ -4,6 +4,8 @@ use std::fs;
 use std::str::FromStr;
 use std::thread::available_parallelism;
 
+use torchrs::distributed::MAX_WORLD_SIZE;
+
 /// The value of `--nproc`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Nproc {
@@ -21,10 +23,10 @@ impl FromStr for Nproc {
             "auto" => Ok(Nproc::Auto),
             "cpu" => Ok(Nproc::Cpu),
             "gpu" => Ok(Nproc::Gpu),
-            _ => match text.parse::<i64>() {
-                Ok(count @ 1..=100_000) => Ok(Nproc::Count(count as usize)),
+            _ => match text.parse::<i128>() {
                 Ok(count) if count < 1 => Err("there must be at least 1 worker".into()),
-                Ok(_) => Err("that is more than the 100000 workers this launcher takes".into()),
+                Ok(count) if count <= MAX_WORLD_SIZE as i128 => Ok(Nproc::Count(count as usize)),
+                Ok(_) => Err(format!("a job has at most {MAX_WORLD_SIZE} workers")),
                 Err(_) => Err("give a number of workers, or auto, cpu or gpu".into()),
             },
         }

@@ -37,6 +37,14 @@ pub enum StreamMap {
 }
 
 impl StreamMap {
+    /// The highest local rank that it names.
+    pub fn last_rank(&self) -> Option<usize> {
+        match self {
+            StreamMap::All(_) => None,
+            StreamMap::PerRank(map) => map.keys().next_back().copied(),
+        }
+    }
+
     pub fn has(&self, rank: usize, stream: Stream) -> bool {
         let bits = match self {
             StreamMap::All(bits) => *bits,

@@ -11,6 +11,7 @@ use nix::sys::prctl;
 use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::unistd::{execv, getppid};
 
+use crate::console::say;
 use crate::spawn::c_string;
 
 /// `args`: the supervisor's pid, the program's path, its `argv`. Returns only on failure, with
@@ -18,16 +19,16 @@ use crate::spawn::c_string;
 pub fn become_program(mut args: ArgsOs) -> i32 {
     let supervisor = args.next().and_then(|pid| pid.to_str()?.parse().ok());
     let (Some(supervisor), Some(path)) = (supervisor, args.next()) else {
-        eprintln!("torchrs-launch: the worker shim is started by torchrs-launch only");
+        say("torchrs-launch: the worker shim is started by torchrs-launch only\n");
         return 2;
     };
     if let Err(errno) = tie_to(supervisor) {
-        eprintln!("torchrs-launch: cannot prepare a worker: {errno}");
+        say(&format!("torchrs-launch: cannot prepare a worker: {errno}\n"));
         return 1;
     }
     let argv: Vec<CString> = args.map(c_string).collect();
     let Err(errno) = execv(&c_string(path.clone()), &argv);
-    eprintln!("torchrs-launch: {}", cannot_run(Path::new(&path), errno));
+    say(&format!("torchrs-launch: {}\n", cannot_run(Path::new(&path), errno)));
     if errno == Errno::ENOENT { 127 } else { 126 }
 }
 

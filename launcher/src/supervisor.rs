@@ -3,7 +3,6 @@
 //! reaches the front (a terminal's Ctrl-C, a kill of its process group) reaches it as a choice.
 
 use std::env::ArgsOs;
-use std::io::Write;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::mpsc::channel;
 use std::thread;
@@ -12,6 +11,7 @@ use std::time::{Duration, SystemTime};
 use nix::sys::prctl;
 use nix::unistd::{Pid, getppid};
 
+use crate::console;
 use crate::failure::{Doing, Failure};
 use crate::group::{Group, Outcome, Watch};
 use crate::logs;
@@ -26,7 +26,7 @@ const REPORT_PATIENCE: Duration = Duration::from_secs(5);
 pub fn main(args: ArgsOs) -> i32 {
     let numbers: Vec<i32> = args.filter_map(|arg| arg.to_str()?.parse().ok()).collect();
     let &[plan, front] = numbers.as_slice() else {
-        eprintln!("torchrs-launch: the supervisor is started by torchrs-launch only");
+        console::say("torchrs-launch: the supervisor is started by torchrs-launch only\n");
         return 2;
     };
     // SAFETY: the front passed this descriptor to this process for this one use.
@@ -83,7 +83,7 @@ fn say(text: String) {
     }
     let (said, heard) = channel();
     let speaker = thread::Builder::new().spawn(move || {
-        let _ = std::io::stderr().write_all(text.as_bytes());
+        console::say(&text);
         let _ = said.send(());
     });
     if speaker.is_ok() {

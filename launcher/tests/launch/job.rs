@@ -50,10 +50,6 @@ pub fn program(options: &str, program: &[&str]) -> Command {
 
 /// Starts a launcher.
 pub fn start(mut command: Command) -> Job {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let mark = format!("{}.{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-    command.env("LAUNCH_TEST_MARK", &mark).stdin(Stdio::null());
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
     // Whatever started the tests may ignore signals, as `nohup` and a shell's `&` do.
     let heed = || {
         for signal in [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT] {
@@ -64,6 +60,15 @@ pub fn start(mut command: Command) -> Job {
     };
     // SAFETY: nothing but system calls between fork and exec.
     unsafe { command.pre_exec(heed) };
+    start_as_it_is(command)
+}
+
+/// Starts a launcher with the signals that `command` leaves it.
+pub fn start_as_it_is(mut command: Command) -> Job {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let mark = format!("{}.{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+    command.env("LAUNCH_TEST_MARK", &mark).stdin(Stdio::null());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
     // Its own process group, for the tests that kill that.
     let mut child = command.process_group(0).spawn().unwrap();
     let stdout = Stream::read(child.stdout.take().unwrap());

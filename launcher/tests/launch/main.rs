@@ -4,6 +4,7 @@
 //! Rust panic: this same binary, run for its one test `worker`.
 
 mod ends;
+mod inherited;
 mod job;
 mod options;
 mod output;

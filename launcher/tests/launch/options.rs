@@ -99,6 +99,21 @@ fn row_38_few_open_files_work_or_the_limit_is_named() {
 }
 
 #[test]
+fn logs_without_a_folder_are_where_it_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = sh("--nproc 2 --redirects 3 --run-id j", "echo hidden");
+    command.env("TMPDIR", folder.path());
+    let done = run(command);
+    assert_eq!((done.code, done.stdout.len()), (0, 0));
+    let logs = folder.path().canonicalize().unwrap().join("torchrs-logs/j");
+    done.says(&format!("without --log-dir, logs are in {}", logs.display()));
+    assert!(logs.join("attempt_0/1/stdout.log").exists());
+    let done = run(sh("--nproc 2 --tee 2:1", "echo started"));
+    assert_eq!((done.code, done.stdout.len()), (2, 0));
+    done.says("--tee names local rank 2, but local ranks are 0 to 1");
+}
+
+#[test]
 fn a_job_over_several_hosts_is_refused_for_now() {
     let done = run(sh("--nnodes 2", "echo started"));
     assert_eq!((done.code, done.stdout.len()), (2, 0));

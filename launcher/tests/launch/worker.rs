@@ -22,6 +22,14 @@ fn worker() {
     match how.as_str() {
         "panic on rank 1" if rank == "1" => deep_inside_the_model(),
         "panic on rank 1" => std::thread::sleep(Duration::from_secs(1000)),
+        "rank 1 does not join" if rank == "1" => {}
+        "rank 1 fails before it joins" if rank == "1" => std::process::exit(9),
+        "rank 1 does not join" | "rank 1 fails before it joins" => {
+            let joined = torchrs::distributed::init_process_group(Default::default());
+            let error = joined.expect_err("rank 1 is not there");
+            torchrs::multiprocessing::report::record(&error);
+            std::process::exit(1);
+        }
         other => panic!("no such worker: {other}"),
     }
 }
