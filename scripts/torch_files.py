@@ -3,7 +3,9 @@
     python scripts/torch_files.py tests/fixtures/files
 """
 
+import argparse
 import collections
+import functools
 import pathlib
 import pickle
 import sys
@@ -104,3 +106,75 @@ np.save(out / "big_complex.npy", (numbers + 1j).astype(">c16"))
 np.save(out / "unsigned.npy", numbers.astype("u4"))
 np.save(out / "objects.npy", np.array([None, {}]), allow_pickle=True)
 np.save(out / "fields.npy", np.zeros(2, dtype=[("a", "f4"), ("b", "i4")]))
+
+# Conjugates and negatives that PyTorch has not computed yet.
+complexes = torch.tensor([1 + 2j, 3 - 1j, 0.5j])
+marked = {
+    "conj": complexes.conj(),
+    # By themselves: PyTorch does not save what views the same memory as another type.
+    "neg": complexes.clone().conj().imag,
+    "twice": complexes.clone().conj().imag.neg(),
+    "part": complexes.conj()[1:],
+    "expanded": complexes.conj()[:1].expand(4),
+    "parameter": nn.Parameter(complexes.conj()),
+    "plain": complexes,
+}
+torch.save(marked, out / "marked.pt")
+torch.save(marked, out / "marked_legacy.pt", _use_new_zipfile_serialization=False)
+
+
+# Objects of NumPy and of other classes beside tensors.
+class Slots:
+    __slots__ = ("a", "b")
+
+
+class Listed(list):
+    pass
+
+
+class Named(dict):
+    pass
+
+
+slots, listed, named = Slots(), Listed([1, 2]), Named(x=3)
+slots.a, slots.b, listed.note = 1, torch.ones(2), "kept"
+foreign = {
+    "tensor": torch.arange(3.0),
+    "namespace": argparse.Namespace(lr=0.1, betas=(0.9, 0.99), weight=torch.ones(2, 2)),
+    "slots": slots,
+    "listed": listed,
+    "named": named,
+    "path": pathlib.PurePosixPath("a/b"),
+    "class": nn.Linear,
+    "module": nn.Linear(2, 1),
+    "partial": functools.partial(print, 1),
+    "sparse": torch.eye(2).to_sparse(),
+    "quantized": torch.quantize_per_tensor(torch.ones(2), 0.5, 0, torch.qint8),
+    "storage": torch.arange(3.0).untyped_storage(),
+    "complex": 1 - 2j,
+    "float64": np.float64(2.5),
+    "float16": np.float16(0.5),
+    "int64": np.int64(-3),
+    "uint8": np.uint8(200),
+    "uint64": np.uint64(2**64 - 1),
+    "bool_": np.bool_(True),
+    "complex64": np.complex64(1j),
+    "str_": np.str_("täst"),
+    "bytes_": np.bytes_(b"ab"),
+    "datetime": np.datetime64("2020-01-01"),
+    "array": np.arange(6.0).reshape(2, 3),
+    "fortran": np.asfortranarray(np.arange(6).reshape(2, 3)),
+    "big": np.arange(3).astype(">i4"),
+    "bools": np.array([True, False]),
+    "empty": np.zeros((0, 3), "f4"),
+    "zero_dim": np.array(1.5),
+    "uint16": np.array([1, 65535], "u2"),
+    "objects": np.array([None, {}]),
+    "fields": np.zeros(2, dtype=[("a", "f4"), ("b", "i4")]),
+    "float8": torch.tensor([1.0, -448.0]).to(torch.float8_e4m3fn),
+    "float8_view": torch.arange(6.0).to(torch.float8_e5m2).reshape(2, 3).t()[1:],
+}
+torch.save(foreign, out / "foreign.pt")
+torch.save(foreign, out / "foreign5.pt", pickle_protocol=5)
+del foreign["float8"], foreign["float8_view"], foreign["storage"]
+torch.save(foreign, out / "foreign_legacy.pt", _use_new_zipfile_serialization=False)

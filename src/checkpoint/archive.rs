@@ -4,14 +4,15 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufWriter, Read, Write};
+use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use flate2::read::DeflateDecoder;
+use rawzip::path::EntryPath;
 use rawzip::{CompressionMethod, ZipArchive, ZipArchiveWriter};
 
-use super::raw::{crc32, shown};
+use super::raw::{buffer, error_of, shown};
 use crate::error::{Context, Error, Result};
 
 /// Deflate makes at most this of one byte.
@@ -51,7 +52,14 @@ impl Archive {
             if record.is_dir() {
                 continue;
             }
-            let name = shown(record.file_path().as_bytes()).into_owned();
+            let path_bytes = record.file_path();
+            let name = match std::str::from_utf8(path_bytes.as_bytes()) {
+                Ok(name) => name.to_owned(),
+                Err(_) => {
+                    let name = shown(path_bytes.as_bytes());
+                    return Err(wrong(format!("has an entry whose name is not UTF-8: `{name}`")));
+                }
+            };
             let deflated = match record.compression_method() {
                 CompressionMethod::STORE => false,
                 CompressionMethod::DEFLATE => true,
@@ -109,7 +117,8 @@ impl Archive {
             let what = format!("entry `{name}` has {size} bytes; at most {limit} are read");
             return Err(Error::file(&self.path, what));
         }
-        let mut bytes = vec![0; size as usize];
+        let mut bytes = buffer(size as usize)
+            .map_err(|why| error_of(&self.path, format!("entry `{name}`: {why}")))?;
         self.read_into(name, &mut bytes)?;
         Ok(bytes)
     }
@@ -117,30 +126,65 @@ impl Archive {
     /// A whole entry, which must have the size of `bytes`. Its checksum is checked; 0 is that of
     /// archives without one.
     pub(super) fn read_into(&self, name: &str, bytes: &mut [u8]) -> Result<()> {
-        let entry = self.entry(name)?;
-        let wrong = |what: String| Error::file(&self.path, format!("entry `{name}` {what}"));
-        if entry.size != bytes.len() as u64 {
-            return Err(wrong(format!("has {} bytes, must have {}", entry.size, bytes.len())));
+        let mut contents = self.contents(name)?;
+        if contents.entry.size != bytes.len() as u64 {
+            let (found, wanted) = (contents.entry.size, bytes.len());
+            return Err(contents.wrong(format!("has {found} bytes, must have {wanted}")));
         }
-        let unreadable = |e: std::io::Error| wrong(format!("cannot be read: {e}"));
-        if entry.deflated {
-            let packed = Range { file: &self.file, at: entry.start, left: entry.packed };
-            let mut unpacked = DeflateDecoder::new(packed);
-            unpacked.read_exact(bytes).map_err(unreadable)?;
-            if unpacked.read(&mut [0]).map_err(unreadable)? != 0 {
-                return Err(wrong(format!("has more than {} bytes", bytes.len())));
-            }
-        } else {
-            self.file.read_exact_at(bytes, entry.start).map_err(unreadable)?;
+        contents.read_exact(bytes).map_err(|e| contents.unreadable(&e))?;
+        contents.finish()
+    }
+
+    /// An entry from its start on, unpacked.
+    pub(super) fn contents<'a>(&'a self, name: &'a str) -> Result<Contents<'a>> {
+        let entry = *self.entry(name)?;
+        let stored = Range { file: &self.file, at: entry.start, left: entry.packed };
+        let stream: Box<dyn Read + 'a> = match entry.deflated {
+            true => Box::new(DeflateDecoder::new(stored)),
+            false => Box::new(stored),
+        };
+        Ok(Contents { path: &self.path, name, entry, stream, crc: flate2::Crc::new() })
+    }
+}
+
+/// An entry that is being read.
+pub(super) struct Contents<'a> {
+    path: &'a Path,
+    name: &'a str,
+    entry: Entry,
+    stream: Box<dyn Read + 'a>,
+    crc: flate2::Crc,
+}
+
+impl Contents<'_> {
+    fn wrong(&self, what: String) -> Error {
+        Error::file(self.path, format!("entry `{}` {what}", self.name))
+    }
+
+    fn unreadable(&self, error: &std::io::Error) -> Error {
+        self.wrong(format!("cannot be read: {error}"))
+    }
+
+    /// To be called when all of it has been read: whether that was all, and as it was written.
+    pub(super) fn finish(mut self) -> Result<()> {
+        if self.stream.read(&mut [0]).map_err(|e| self.unreadable(&e))? != 0 {
+            return Err(self.wrong(format!("has more than {} bytes", self.entry.size)));
         }
-        let found = crc32(bytes);
-        if entry.crc != 0 && entry.crc != found {
-            return Err(wrong(format!(
-                "is damaged: its checksum is {found:08x}, {:08x} was written",
-                entry.crc
+        let (found, expected) = (self.crc.sum(), self.entry.crc);
+        if expected != 0 && expected != found {
+            return Err(self.wrong(format!(
+                "is damaged: its checksum is {found:08x}, {expected:08x} was written"
             )));
         }
         Ok(())
+    }
+}
+
+impl Read for Contents<'_> {
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        let n = self.stream.read(into)?;
+        self.crc.update(&into[..n]);
+        Ok(n)
     }
 }
 
@@ -160,23 +204,23 @@ impl Read for Range<'_> {
     }
 }
 
-/// Writes an archive of entries as they are, and syncs it to disk.
-pub(super) struct ArchiveWriter<'a> {
+/// Writes an archive of entries as they are.
+pub(super) struct ArchiveWriter<'a, W: Write> {
     path: &'a Path,
-    writer: ZipArchiveWriter<BufWriter<File>>,
+    writer: ZipArchiveWriter<W>,
 }
 
-impl<'a> ArchiveWriter<'a> {
-    pub(super) fn create(path: &'a Path) -> Result<Self> {
-        let file = File::create(path).context(|| format!("create {}", path.display()))?;
-        let writer = ZipArchiveWriter::new(BufWriter::with_capacity(1 << 20, file));
-        Ok(ArchiveWriter { path, writer })
+impl<'a, W: Write> ArchiveWriter<'a, W> {
+    /// `path` is only named in errors.
+    pub(super) fn new(path: &'a Path, out: W) -> Self {
+        ArchiveWriter { path, writer: ZipArchiveWriter::new(out) }
     }
 
     /// Adds an entry, whose contents are these parts one after the other.
     pub(super) fn add(&mut self, name: &str, parts: &[&[u8]]) -> Result<()> {
         let failed = |e: rawzip::Error| Error::file(self.path, format!("write `{name}`: {e}"));
-        let (mut entry, config) = self.writer.new_file(name).start().map_err(failed)?;
+        let (mut entry, config) =
+            self.writer.new_file(exactly(self.path, name)?).start().map_err(failed)?;
         let mut data = config.wrap(&mut entry);
         for part in parts {
             data.write_all(part).context(|| format!("write {}", self.path.display()))?;
@@ -189,10 +233,17 @@ impl<'a> ArchiveWriter<'a> {
     /// Writes the table of contents.
     pub(super) fn finish(self) -> Result<()> {
         let failed = |e: rawzip::Error| Error::file(self.path, format!("write: {e}"));
-        let mut buffered = self.writer.finish().map_err(failed)?;
-        buffered
-            .flush()
-            .and_then(|()| buffered.get_ref().sync_all())
-            .context(|| format!("write {}", self.path.display()))
+        self.writer.finish().map(drop).map_err(failed)
     }
+}
+
+/// A name that is written as it is: one with `..`, `//` or a backslash in it would be made another.
+fn exactly<'a>(path: &Path, name: &'a str) -> Result<EntryPath<'a>> {
+    let parts = || name.split('/');
+    let changed = name.contains('\\') || parts().any(|part| matches!(part, "" | "." | ".."));
+    if name.contains('\0') || (changed && !name.is_ascii()) || name.len() > usize::from(u16::MAX) {
+        let name = shown(name.as_bytes());
+        return Err(Error::file(path, format!("`{name}` cannot be the name of an entry")));
+    }
+    Ok(if name.is_ascii() { EntryPath::verbatim(name.as_bytes()) } else { name.into() })
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -9,12 +10,18 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::TensorMap;
-use super::safetensors::{load_file, save_file, sync, write_synced};
+use super::raw::{error_of, room_for};
+use super::replacing::{
+    Temporary, followed, is_temporary_of, no_name, remove_leftovers, split, sync_folder, write_file,
+};
+use super::safetensors::{load_file, save_file};
 use crate::error::{Context, Error, Result};
 
 const STATE: &str = "state.json";
 const FORMAT: &str = "torchrs-checkpoint";
 const VERSION: u64 = 1;
+/// Parsed JSON takes at most this of one byte of its text.
+const PARSED: usize = 64;
 
 /// Everything a training run needs to go on: groups of named tensors (`model`, `optimizer`), each
 /// a safetensors file, and named JSON values (epoch, sampler, random state) in `state.json`.
@@ -132,7 +139,7 @@ impl Checkpoint {
 
     /// Writes the checkpoint to the folder `path`. All files are written under a temporary name and
     /// synced before the folder gets its name, so a kill at any moment leaves either the whole
-    /// checkpoint or none. An existing checkpoint of that name is replaced.
+    /// checkpoint or none. An existing checkpoint of that name is replaced; what is none is not.
     ///
     /// ```
     /// use torchrs::checkpoint::Checkpoint;
@@ -146,22 +153,27 @@ impl Checkpoint {
     ///
     /// # Errors
     /// [`Error::Os`] when something cannot be written; the temporary folder is then removed.
+    /// [`Error::Argument`] for a group that cannot be the name of a file, and for a `path` where something
+    /// else than a checkpoint is.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
-        let path = path.as_ref();
-        let (parent, name) = split(path)?;
-        fs::create_dir_all(parent).context(|| format!("create {}", parent.display()))?;
-        let temporary = parent.join(format!(".{name}.tmp-{}", std::process::id()));
-        remove_dir(&temporary)?;
-        let written = self.write_into(&temporary).and_then(|()| replace(&temporary, path));
-        if written.is_err() {
-            let _ = fs::remove_dir_all(&temporary);
+        let path = &followed(path.as_ref())?;
+        if let Some(group) = self.tensors.keys().find(|group| !is_file_name(group)) {
+            let message = format!("`{group}` cannot be the name of a file; use no `/` in it");
+            return Err(Error::argument("Checkpoint::save", "group", message));
         }
-        written?;
-        sync(parent)
+        let (parent, name) = split(path).ok_or_else(|| no_name("path", path))?;
+        check_replaceable(path)?;
+        fs::create_dir_all(parent).context(|| format!("create {}", parent.display()))?;
+        remove_leftovers(parent, |temporary| is_temporary_of(temporary, name));
+        let temporary = Temporary::folder(parent, name)
+            .context(|| format!("create a folder in {}", parent.display()))?;
+        self.write_into(&temporary.path)?;
+        replace(&temporary.path, path)?;
+        temporary.is_gone();
+        sync_folder(parent)
     }
 
     fn write_into(&self, folder: &Path) -> Result<()> {
-        fs::create_dir(folder).context(|| format!("create {}", folder.display()))?;
         for (group, tensors) in &self.tensors {
             let header = BTreeMap::from([("format".to_owned(), "pt".to_owned())]);
             save_file(tensors, &header, folder.join(format!("{group}.safetensors")))?;
@@ -176,8 +188,10 @@ impl Checkpoint {
             "state": self.values,
         });
         let text = serde_json::to_string_pretty(&document).expect("JSON values are JSON");
-        write_synced(&folder.join(STATE), text.as_bytes())?;
-        sync(folder)
+        let state = folder.join(STATE);
+        write_file(&state, |file| {
+            file.write_all(text.as_bytes()).context(|| format!("write {}", state.display()))
+        })
     }
 
     /// Reads a checkpoint and checks every byte of it.
@@ -203,6 +217,8 @@ impl Checkpoint {
         let file = path.join(STATE);
         let bytes = fs::read(&file).context(|| format!("open {}", file.display()))?;
         let damaged = |why: String| Error::file(&file, why);
+        room_for(bytes.len().saturating_mul(PARSED))
+            .map_err(|why| error_of(&file, format!("its values: {why}")))?;
         let document: Value = serde_json::from_slice(&bytes)
             .map_err(|e| damaged(format!("is damaged: not JSON: {e}")))?;
         if document["format"] != FORMAT || document["version"] != VERSION {
@@ -220,6 +236,11 @@ impl Checkpoint {
         }
         let mut tensors = BTreeMap::new();
         for group in groups {
+            if !is_file_name(&group) {
+                return Err(damaged(format!(
+                    "names tensors `{group}`, which is no file beside it"
+                )));
+            }
             let loaded = load_file(path.join(format!("{group}.safetensors")))?;
             tensors.insert(group, loaded);
         }
@@ -234,16 +255,25 @@ fn crc(value: &Value) -> String {
     format!("{:08x}", crc.sum())
 }
 
-fn split(path: &Path) -> Result<(&Path, &str)> {
-    let name = path.file_name().and_then(|n| n.to_str());
-    let parent = path.parent().map(|p| if p.as_os_str().is_empty() { Path::new(".") } else { p });
-    parent.zip(name).ok_or_else(|| {
-        Error::argument(
-            "Checkpoint::save",
-            "path",
-            format!("{} does not name a folder", path.display()),
-        )
-    })
+/// Refuses to replace what is neither a checkpoint nor an empty folder.
+fn check_replaceable(path: &Path) -> Result<()> {
+    let fits = match fs::read_dir(path) {
+        Ok(mut entries) => path.join(STATE).exists() || entries.next().is_none(),
+        Err(e) => e.kind() == std::io::ErrorKind::NotFound,
+    };
+    if fits {
+        return Ok(());
+    }
+    let message = format!(
+        "{} is there and no checkpoint (it has no {STATE}); name a folder that is new, empty or one",
+        path.display()
+    );
+    Err(Error::argument("Checkpoint::save", "path", message))
+}
+
+/// Whether a group's file lies in the checkpoint's folder.
+fn is_file_name(group: &str) -> bool {
+    !group.contains(['/', '\0'])
 }
 
 fn remove_dir(path: &Path) -> Result<()> {
@@ -342,7 +372,11 @@ impl CheckpointDir {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
             entries => entries.context(|| format!("read folder {}", self.path.display()))?,
         };
-        let step = |e: fs::DirEntry| e.file_name().to_str()?.strip_prefix("step-")?.parse().ok();
+        let step = |e: fs::DirEntry| {
+            let step = e.file_name().to_str()?.strip_prefix("step-")?.parse().ok()?;
+            // Another spelling of the number is not a checkpoint of ours.
+            (e.path().file_name() == self.at(step).file_name()).then_some(step)
+        };
         let mut steps: Vec<u64> = entries.flatten().filter_map(step).collect();
         steps.sort_unstable();
         Ok(steps)
@@ -368,7 +402,8 @@ impl CheckpointDir {
     }
 
     /// Saves the checkpoint of `step`, then removes those that are too old and what killed runs
-    /// left unfinished.
+    /// left unfinished. Beside this one the highest steps are kept, also those of an earlier run that had
+    /// come further: [`latest`](Self::latest) is then still one of them.
     ///
     /// ```
     /// use torchrs::checkpoint::{Checkpoint, CheckpointDir};
@@ -385,16 +420,15 @@ impl CheckpointDir {
     pub fn save(&self, step: u64, checkpoint: &Checkpoint) -> Result<PathBuf> {
         let path = self.at(step);
         checkpoint.save(&path)?;
-        let steps = self.steps()?;
-        for &old in &steps[..steps.len().saturating_sub(self.keep)] {
+        let mut others = self.steps()?;
+        others.retain(|other| *other != step);
+        for &old in &others[..others.len().saturating_sub(self.keep - 1)] {
             remove_dir(&self.at(old))?;
         }
-        for entry in fs::read_dir(&self.path).into_iter().flatten().flatten() {
-            let name = entry.file_name();
-            if name.to_str().is_some_and(|n| n.starts_with(".step-") && n.contains(".tmp-")) {
-                remove_dir(&entry.path())?;
-            }
-        }
+        remove_leftovers(&self.path, |name| {
+            let step = name.to_str().and_then(|n| n.strip_prefix(".step-")?.split_once(".tmp-"));
+            step.is_some_and(|(step, _)| is_temporary_of(name, format!("step-{step}").as_ref()))
+        });
         Ok(path)
     }
 }

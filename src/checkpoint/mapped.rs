@@ -7,7 +7,7 @@ use std::sync::Arc;
 use memmap2::{MmapOptions, MmapRaw};
 
 use super::TensorMap;
-use super::raw::{Bytes, check_bools};
+use super::raw::{bytes_mut, check_bools, error_of, zeros};
 use super::safetensors::{known_dtype, read_header};
 use crate::Tensor;
 use crate::error::{Context, Result};
@@ -41,7 +41,9 @@ use crate::tensor::Layout;
 ///
 /// # Errors
 /// [`Error::File`](crate::Error::File) for a file that is cut off or has another header than it may have,
-/// [`Error::Os`](crate::Error::Os) when it cannot be opened or mapped.
+/// [`Error::Os`](crate::Error::Os) when it cannot be opened or mapped,
+/// [`Error::OutOfMemory`](crate::Error::OutOfMemory) for a tensor that lies unaligned in the file and has
+/// to be copied, and for a header, that memory does not suffice for.
 pub fn load_file_mapped(path: impl AsRef<Path>) -> Result<TensorMap> {
     let path = path.as_ref();
     let file = File::open(path).context(|| format!("open {}", path.display()))?;
@@ -60,15 +62,19 @@ pub fn load_file_mapped(path: impl AsRef<Path>) -> Result<TensorMap> {
         let storage = Storage::of_file(&map, start as usize + from, to - from);
         let aligned = storage.as_ptr().addr().is_multiple_of(dtype.size());
         let layout = Layout::contiguous(&info.shape);
+        let what = format!("tensor `{name}`");
         let tensor = if aligned {
             Tensor::from_parts(storage, layout, dtype)
         } else {
-            let own = Storage::host(to - from);
-            // SAFETY: both are `to - from` bytes long, and `own` is new.
-            unsafe { own.as_ptr().copy_from_nonoverlapping(storage.as_ptr(), to - from) };
-            Tensor::from_parts(own, layout, dtype)
+            let mut own = zeros(&info.shape, dtype)
+                .map_err(|why| error_of(path, format!("{what}: {why}")))?;
+            let bytes = bytes_mut(&mut own);
+            // SAFETY: `to - from` bytes of the mapping, which is what a tensor of this shape has, as the
+            // header's check made sure; `own` is new.
+            unsafe { bytes.as_mut_ptr().copy_from_nonoverlapping(storage.as_ptr(), bytes.len()) };
+            own
         };
-        check_bools(path, &format!("tensor `{name}`"), &Bytes::new(&tensor))?;
+        check_bools(path, &what, &tensor)?;
         tensors.insert(name, tensor);
     }
     Ok(tensors)

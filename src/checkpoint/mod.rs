@@ -8,7 +8,10 @@
 //!
 //! [`load_pt`] and [`save_pt`] exchange files with PyTorch, [`load_npy`] and [`load_npz`] and their
 //! inverses with NumPy. Nothing that a file says is run, and a file that is damaged or hostile is an
-//! error.
+//! error, also one that unpacks to more than memory holds.
+//!
+//! Every file is written beside the one of its name, brought to disk, and renamed: a full disk or a kill
+//! leaves what was there. That needs room for both, and a folder that can be written to.
 //!
 //! ```
 //! use torchrs::{Tensor, checkpoint::{Checkpoint, CheckpointDir, TensorMap}};
@@ -25,16 +28,18 @@
 
 mod archive;
 mod folder;
+mod header;
 mod mapped;
 mod npy;
 mod pt;
 mod raw;
+mod replacing;
 mod safetensors;
 
 pub use folder::{Checkpoint, CheckpointDir};
 pub use mapped::load_file_mapped;
 pub use npy::{load_npy, load_npz, save_npy, save_npz};
-pub use pt::{PtValue, load_pt, save_pt};
+pub use pt::{PtObject, PtRaw, PtValue, load_pt, save_pt};
 pub use safetensors::{load_file, save_file};
 
 /// Named tensors in name order (`state_dict`).

@@ -5,13 +5,13 @@
 //! ```
 
 use std::fs::File;
-use std::io::{BufWriter, Write};
-use std::os::unix::fs::FileExt;
+use std::io::{Read, Write};
 use std::path::Path;
 
 use super::TensorMap;
 use super::archive::{Archive, ArchiveWriter};
 use super::raw::{Bytes, read_tensor, shown, size_within, swap_bytes};
+use super::replacing::write_file;
 use crate::error::{Context, Error, Result};
 use crate::{Dtype, Tensor};
 
@@ -33,6 +33,11 @@ const TYPES: [(&str, Dtype); 11] = [
     ("c8", Dtype::C64),
     ("c16", Dtype::C128),
 ];
+
+/// The dtype of NumPy's name of a type, without the byte order.
+pub(super) fn dtype_named(name: &str) -> Option<Dtype> {
+    TYPES.iter().find(|(n, _)| *n == name || (name == "?" && *n == "b1")).map(|t| t.1)
+}
 
 /// What the head of an array says.
 struct Header {
@@ -59,17 +64,13 @@ struct Header {
 ///
 /// # Errors
 /// [`Error::File`] for a file that is damaged or has elements that no tensor has (unsigned integers of
-/// more than a byte, text, objects); [`Error::Os`] when it cannot be opened.
+/// more than a byte, text, objects); [`Error::OutOfMemory`] for an array that memory does not suffice
+/// for; [`Error::Os`] when it cannot be opened.
 pub fn load_npy(path: impl AsRef<Path>) -> Result<Tensor> {
     let path = path.as_ref();
-    let file = File::open(path).context(|| format!("open {}", path.display()))?;
+    let mut file = File::open(path).context(|| format!("open {}", path.display()))?;
     let length = file.metadata().context(|| format!("open {}", path.display()))?.len();
-    let read = |bytes: &mut [u8], at: u64| {
-        file.read_exact_at(bytes, at).context(|| format!("read {}", path.display()))
-    };
-    let mut head = vec![0; length.min((MAGIC.len() + 6 + MAX_HEADER) as u64) as usize];
-    read(&mut head, 0)?;
-    array(path, "", &head, length, |bytes, start| read(bytes, start as u64))
+    array(path, "", &mut file, length)
 }
 
 /// Reads all arrays of an archive (`numpy.load`), packed or not.
@@ -95,27 +96,26 @@ pub fn load_npz(path: impl AsRef<Path>) -> Result<TensorMap> {
         let Some(name) = entry.strip_suffix(".npy") else {
             return Err(Error::file(path, format!("entry `{entry}` is no array")));
         };
-        let bytes = archive.read(entry, u64::MAX)?;
+        let mut contents = archive.contents(entry)?;
         let what = format!("array `{name}`: ");
-        let tensor = array(path, &what, &bytes, bytes.len() as u64, |into, start| {
-            into.copy_from_slice(&bytes[start..]);
-            Ok(())
-        })?;
+        let tensor = array(path, &what, &mut contents, archive.size(entry)?)?;
+        contents.finish()?;
         arrays.insert(name.to_owned(), tensor);
     }
     Ok(arrays)
 }
 
-/// The array of `length` bytes that begins with `head`; `read` gives all bytes from a place on.
-fn array(
-    path: &Path,
-    what: &str,
-    head: &[u8],
-    length: u64,
-    read: impl FnOnce(&mut [u8], usize) -> Result<()>,
-) -> Result<Tensor> {
+/// The array of `length` bytes that `reader` gives.
+fn array(path: &Path, what: &str, reader: &mut impl Read, length: u64) -> Result<Tensor> {
+    let unreadable = |e: std::io::Error| match e.raw_os_error() {
+        Some(_) => Error::os(format!("read {}", path.display()), e),
+        None => Error::file(path, format!("{what}cannot be read: {e}")),
+    };
+    let most = (MAGIC.len() + 6 + MAX_HEADER) as u64;
+    let mut head = Vec::new();
+    reader.take(most).read_to_end(&mut head).map_err(unreadable)?;
     let wrong = |message: String| Error::file(path, format!("{what}{message}"));
-    let header = Header::parse(head).map_err(wrong)?;
+    let header = Header::parse(&head).map_err(wrong)?;
     let Header { dtype, big_endian, fortran_order, shape, start } = header;
     let there = length.saturating_sub(start as u64);
     if size_within(&shape, dtype, there).map(|n| n as u64) != Some(there) {
@@ -124,7 +124,10 @@ fn array(
     let stored: Vec<usize> =
         if fortran_order { shape.iter().rev().copied().collect() } else { shape };
     let tensor = read_tensor(path, &format!("{what}the array"), &stored, dtype, |bytes| {
-        read(bytes, start)?;
+        let begun = head.get(start..).unwrap_or_default();
+        let begun = &begun[..begun.len().min(bytes.len())];
+        bytes[..begun.len()].copy_from_slice(begun);
+        reader.read_exact(&mut bytes[begun.len()..]).map_err(unreadable)?;
         if big_endian {
             swap_bytes(bytes, dtype);
         }
@@ -178,8 +181,7 @@ impl Header {
             Some(b'<' | b'>' | b'|' | b'=') => descr.split_at(1),
             _ => ("", descr),
         };
-        let known = TYPES.iter().find(|(n, _)| *n == name || (name == "?" && *n == "b1"));
-        let Some(&(_, dtype)) = known else {
+        let Some(dtype) = dtype_named(name) else {
             let known: Vec<&str> = TYPES.iter().map(|t| t.0).collect();
             return Err(format!(
                 "has elements of type `{}`; known are {}",
@@ -272,7 +274,8 @@ fn head(tensor: &Tensor) -> Result<Vec<u8>> {
     Ok([MAGIC, &[1, 0], &length, text.as_bytes()].concat())
 }
 
-/// Writes an array that `numpy.load` reads (`numpy.save`), and syncs it to disk.
+/// Writes an array that `numpy.load` reads (`numpy.save`), and syncs it to disk. A file that was there
+/// is replaced by the finished one, or stays when that cannot be written.
 ///
 /// ```
 /// use torchrs::{Tensor, checkpoint::{load_npy, save_npy}};
@@ -284,20 +287,20 @@ fn head(tensor: &Tensor) -> Result<Vec<u8>> {
 /// ```
 ///
 /// # Errors
-/// [`Error::Argument`] for bf16, which NumPy lacks; [`Error::Os`] when the file cannot be written.
+/// [`Error::Argument`] for bf16, which NumPy lacks; [`Error::Os`] when the file cannot be written; the
+/// device's error when a tensor cannot be brought to the host.
 pub fn save_npy(tensor: &Tensor, path: impl AsRef<Path>) -> Result<()> {
     let path = path.as_ref();
-    let (head, elements) = (head(tensor)?, Bytes::new(tensor));
-    let file = File::create(path).context(|| format!("create {}", path.display()))?;
-    let mut file = BufWriter::new(file);
-    file.write_all(&head)
-        .and_then(|()| file.write_all(elements.as_slice()))
-        .and_then(|()| file.flush())
-        .and_then(|()| file.get_ref().sync_all())
-        .context(|| format!("write {}", path.display()))
+    let (head, elements) = (head(tensor)?, Bytes::new(tensor)?);
+    write_file(path, |file| {
+        file.write_all(&head)
+            .and_then(|()| file.write_all(elements.as_slice()))
+            .context(|| format!("write {}", path.display()))
+    })
 }
 
-/// Writes arrays by name that `numpy.load` reads (`numpy.savez`), and syncs them to disk.
+/// Writes arrays by name that `numpy.load` reads (`numpy.savez`), and syncs them to disk. A file that
+/// was there is replaced by the finished one, or stays when that cannot be written.
 ///
 /// ```
 /// use torchrs::{Dtype, Tensor, checkpoint::{TensorMap, load_npz, save_npz}};
@@ -310,12 +313,15 @@ pub fn save_npy(tensor: &Tensor, path: impl AsRef<Path>) -> Result<()> {
 /// ```
 ///
 /// # Errors
-/// As [`save_npy`].
+/// As [`save_npy`]; [`Error::File`] for a name that no entry can have (with a zero byte in it).
 pub fn save_npz(tensors: &TensorMap, path: impl AsRef<Path>) -> Result<()> {
     let heads: Vec<Vec<u8>> = tensors.values().map(head).collect::<Result<_>>()?;
-    let mut writer = ArchiveWriter::create(path.as_ref())?;
-    for ((name, tensor), head) in tensors.iter().zip(&heads) {
-        writer.add(&format!("{name}.npy"), &[head, Bytes::new(tensor).as_slice()])?;
-    }
-    writer.finish()
+    let path = path.as_ref();
+    write_file(path, |file| {
+        let mut writer = ArchiveWriter::new(path, file);
+        for ((name, tensor), head) in tensors.iter().zip(&heads) {
+            writer.add(&format!("{name}.npy"), &[head, Bytes::new(tensor)?.as_slice()])?;
+        }
+        writer.finish()
+    })
 }

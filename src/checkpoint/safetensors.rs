@@ -1,21 +1,24 @@
 //! Tensors in a safetensors file. Our files also hold a CRC-32 per tensor (in `__metadata__`, key
 //! `crc32`, a JSON object), over dtype, shape and bytes; files without one are loaded unchecked.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use ::safetensors::tensor::{Dtype as FileDtype, Metadata, TensorInfo, View};
+use ::safetensors::tensor::{Dtype as FileDtype, Metadata, TensorInfo};
 
 use super::TensorMap;
-use super::raw::{Bytes, read_tensor};
+use super::header::{METADATA, parsed, written};
+use super::raw::{Bytes, buffer, error_of, read_tensor, room_for};
+use super::replacing::write_file;
 use crate::error::{Context, Error, Result};
 use crate::{Dtype, Tensor};
 
 const CHECKSUMS: &str = "crc32";
+/// A parsed header takes at most this of one byte of its text.
+const PARSED: usize = 32;
 /// The format's own limit.
 const MAX_HEADER: u64 = 100_000_000;
 
@@ -37,21 +40,6 @@ fn file_dtype(dtype: Dtype) -> Option<FileDtype> {
     })
 }
 
-impl View for &Bytes {
-    fn dtype(&self) -> FileDtype {
-        file_dtype(self.tensor().dtype()).expect("checked before writing")
-    }
-    fn shape(&self) -> &[usize] {
-        self.tensor().shape()
-    }
-    fn data(&self) -> Cow<'_, [u8]> {
-        Cow::Borrowed(self.as_slice())
-    }
-    fn data_len(&self) -> usize {
-        self.as_slice().len()
-    }
-}
-
 fn checksum(dtype: FileDtype, shape: &[usize], bytes: &[u8]) -> u32 {
     let mut crc = flate2::Crc::new();
     crc.update(format!("{dtype:?} {shape:?}").as_bytes());
@@ -59,7 +47,9 @@ fn checksum(dtype: FileDtype, shape: &[usize], bytes: &[u8]) -> u32 {
     crc.sum()
 }
 
-/// Writes tensors to a safetensors file and syncs it to disk. `metadata` goes into the header.
+/// Writes tensors to a safetensors file and syncs it to disk. `metadata` goes into the header. Equal
+/// tensors and metadata give equal bytes. A file that was there is replaced by the finished one, or stays
+/// when that cannot be written.
 ///
 /// ```
 /// use torchrs::{Tensor, checkpoint::{TensorMap, load_file, save_file}};
@@ -74,7 +64,8 @@ fn checksum(dtype: FileDtype, shape: &[usize], bytes: &[u8]) -> u32 {
 ///
 /// # Errors
 /// [`Error::Os`] when the file cannot be written, [`Error::File`] for a c128 tensor: the format has no
-/// such type.
+/// such type; [`Error::Argument`] for what readers would take for something else: a tensor
+/// `__metadata__`, metadata `crc32`; the device's error when a tensor cannot be brought to the host.
 pub fn save_file(
     tensors: &TensorMap,
     metadata: &BTreeMap<String, String>,
@@ -87,67 +78,53 @@ pub fn save_file(
             format!("tensor `{name}` is {dtype}, which safetensors lacks; save its `view_as_real`");
         return Err(Error::file(path, why));
     }
-    let views: BTreeMap<&str, Bytes> =
-        tensors.iter().map(|(name, t)| (name.as_str(), Bytes::new(t))).collect();
-    let sums: BTreeMap<&str, u32> = views
-        .iter()
-        .map(|(name, b)| (*name, checksum(View::dtype(&b), b.tensor().shape(), b.as_slice())))
-        .collect();
+    let taken = |argument, name| {
+        Err(Error::argument(
+            "save_file",
+            argument,
+            format!("`{name}` has a meaning of its own in such files"),
+        ))
+    };
+    if tensors.contains_key(METADATA) {
+        return taken("tensors", METADATA);
+    }
+    if metadata.contains_key(CHECKSUMS) {
+        return taken("metadata", CHECKSUMS);
+    }
+    // The widest elements first, so that all are aligned.
+    let mut order: Vec<(&String, &Tensor, FileDtype)> =
+        tensors.iter().filter_map(|(name, t)| Some((name, t, file_dtype(t.dtype())?))).collect();
+    order.sort_by_key(|(_, t, _)| std::cmp::Reverse(t.dtype().size()));
+    let mut sums = BTreeMap::new();
+    let mut infos = Vec::new();
+    let mut end = 0;
+    for &(name, t, dtype) in &order {
+        // Bytes that have to be copied are copied twice, so that they are not held all at once.
+        let bytes = Bytes::new(t)?;
+        sums.insert(name, checksum(dtype, t.shape(), bytes.as_slice()));
+        let data_offsets = (end, end + bytes.as_slice().len());
+        end = data_offsets.1;
+        infos.push((name.as_str(), TensorInfo { dtype, shape: t.shape().to_vec(), data_offsets }));
+    }
     let mut metadata = metadata.clone();
     metadata.insert(CHECKSUMS.into(), serde_json::to_string(&sums).expect("a map of numbers"));
-    // The format's own order: wide types first, so that all are aligned, then by name.
-    let mut ordered: Vec<(&str, &Bytes)> =
-        views.iter().map(|(name, bytes)| (*name, bytes)).collect();
-    ordered.sort_by(|(a, x), (b, y)| View::dtype(y).cmp(&View::dtype(x)).then(a.cmp(b)));
-    let header = header_of(&metadata, &ordered)
-        .map_err(|why| Error::file(path, format!("cannot be written: {why}")))?;
-    let write = || {
-        let mut file = BufWriter::new(File::create(path)?);
-        file.write_all(&(header.len() as u64).to_le_bytes())?;
-        file.write_all(header.as_bytes())?;
-        ordered.iter().try_for_each(|(_, bytes)| file.write_all(bytes.as_slice()))?;
-        file.flush()
-    };
-    write().context(|| format!("write {}", path.display()))?;
-    sync(path)
-}
-
-/// The header of a file of `tensors`, which lie in this order. Equal contents give equal bytes: the library
-/// writes the metadata of a hash map, whose order is another in each process.
-fn header_of(
-    metadata: &BTreeMap<String, String>,
-    tensors: &[(&str, &Bytes)],
-) -> std::result::Result<String, String> {
-    let mut end = 0;
-    let infos = tensors.iter().map(|(name, bytes)| {
-        let start = end;
-        end += bytes.as_slice().len();
-        let shape = bytes.tensor().shape().to_vec();
-        let info = TensorInfo { dtype: View::dtype(bytes), shape, data_offsets: (start, end) };
-        ((*name).to_owned(), info)
-    });
-    let table = Metadata::new(None, infos.collect()).map_err(|e| e.to_string())?;
-    let table = serde_json::to_string(&table).map_err(|e| e.to_string())?;
-    let metadata = serde_json::to_string(metadata).map_err(|e| e.to_string())?;
-    let rest = table.strip_prefix('{').ok_or("the table of tensors is no JSON object")?;
-    let comma = if tensors.is_empty() { "" } else { "," };
-    let mut header = format!("{{\"__metadata__\":{metadata}{comma}{rest}");
-    let padding = header.len().next_multiple_of(8) - header.len();
-    header.extend(std::iter::repeat_n(' ', padding));
-    Ok(header)
-}
-
-/// Writes `bytes` to `path` and syncs.
-pub(super) fn write_synced(path: &Path, bytes: &[u8]) -> Result<()> {
-    let mut file = File::create(path).context(|| format!("create {}", path.display()))?;
-    file.write_all(bytes)
-        .and_then(|()| file.sync_all())
-        .context(|| format!("write {}", path.display()))
-}
-
-/// Waits until a file or folder is on disk.
-pub(super) fn sync(path: &Path) -> Result<()> {
-    File::open(path).and_then(|f| f.sync_all()).context(|| format!("sync {}", path.display()))
+    let header = written(&metadata, &infos);
+    if header.len() as u64 > MAX_HEADER {
+        let size = header.len();
+        return Err(Error::file(
+            path,
+            format!("a header of {size} bytes is too large for readers"),
+        ));
+    }
+    write_file(path, |file| {
+        let what = || format!("write {}", path.display());
+        file.write_all(&(header.len() as u64).to_le_bytes()).context(what)?;
+        file.write_all(header.as_bytes()).context(what)?;
+        for (_, t, _) in &order {
+            file.write_all(Bytes::new(t)?.as_slice()).context(what)?;
+        }
+        Ok(())
+    })
 }
 
 /// Reads all tensors of a safetensors file. A checksum in the file is checked.
@@ -167,8 +144,9 @@ pub(super) fn sync(path: &Path) -> Result<()> {
 /// ```
 ///
 /// # Errors
-/// [`Error::File`] naming the file and, where one can be made out, the tensor that is cut off or
-/// damaged; [`Error::Os`] when the file cannot be opened.
+/// [`Error::File`] naming the file and, where one can be made out, the tensor that is cut off, damaged
+/// or there twice; [`Error::OutOfMemory`] for a tensor that memory does not suffice for; [`Error::Os`]
+/// when the file cannot be opened.
 pub fn load_file(path: impl AsRef<Path>) -> Result<TensorMap> {
     let path = path.as_ref();
     let file = File::open(path).context(|| format!("open {}", path.display()))?;
@@ -186,7 +164,7 @@ pub fn load_file(path: impl AsRef<Path>) -> Result<TensorMap> {
         let info = header.info(&name).expect("one of its own names");
         let tensor = to_tensor(path, &name, info, &file, start)?;
         if let Some(sums) = &sums {
-            let found = checksum(info.dtype, &info.shape, Bytes::new(&tensor).as_slice());
+            let found = checksum(info.dtype, &info.shape, Bytes::new(&tensor)?.as_slice());
             let wrong = |what: String| Err(Error::file(path, format!("tensor `{name}` {what}")));
             match sums.get(&name) {
                 Some(&expected) if expected == found => {}
@@ -229,11 +207,12 @@ pub(super) fn read_header(path: &Path, file: &File, length: u64) -> Result<(u64,
     if size > MAX_HEADER.min(length - 8) {
         return Err(wrong(format!("a header of {size} bytes is too large")));
     }
-    let mut text = vec![0; size as usize];
+    let scarce = |why: String| error_of(path, format!("its header: {why}"));
+    let mut text = buffer(size as usize).map_err(scarce)?;
     read(&mut text, 8)?;
+    room_for(text.len().saturating_mul(PARSED)).map_err(scarce)?;
     let (start, available) = (8 + size, length - 8 - size);
-    let header: Metadata = serde_json::from_slice(&text)
-        .map_err(|e| wrong(cut_off(&text, available).unwrap_or_else(|| e.to_string())))?;
+    let header = parsed(&text).map_err(|why| wrong(cut_off(&text, available).unwrap_or(why)))?;
     match header.data_len() as u64 {
         needed if needed == available => Ok((start, header)),
         needed if needed > available => Err(match cut_off(&text, available) {

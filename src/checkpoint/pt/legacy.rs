@@ -2,13 +2,14 @@
 //! a version, facts about the machine, the value, and the list of storages; then the storages, each
 //! after its number of elements.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
 use super::storages::{Source, Storages};
 use super::unpickle::Machine;
 use super::value::PtValue;
-use crate::checkpoint::raw::{Bytes, check_bools, size_within};
+use crate::checkpoint::raw::{check_bools, error_of, size_within, zeros};
 use crate::error::{Context, Error, Result};
 use crate::{Dtype, Tensor};
 
@@ -30,15 +31,25 @@ impl Source for Behind {
             return Err(format!("storage `{key}` of {numel} {dtype} is larger than the file"));
         };
         self.left -= size as u64;
-        let storage = Tensor::zeros([numel], dtype);
+        let storage = zeros(&[numel], dtype)?;
         self.made.push((key.to_owned(), storage.clone()));
         Ok(storage)
     }
 }
 
+/// Storages as the file has them.
+#[derive(Default)]
+struct Filled(BTreeMap<String, Tensor>);
+
+impl Source for Filled {
+    fn storage(&mut self, key: &str, _: Dtype, _: usize) -> Result<Tensor, String> {
+        self.0.remove(key).ok_or_else(|| format!("has no storage `{key}`"))
+    }
+}
+
 pub(super) fn load(path: &Path) -> Result<PtValue> {
     let bytes = fs::read(path).context(|| format!("read {}", path.display()))?;
-    let wrong = |what: String| Error::file(path, what);
+    let wrong = |what: String| error_of(path, what);
     let not_ours =
         || wrong("is no file of torch.save: neither a zip archive nor its pickles".into());
     let mut at = 0;
@@ -59,15 +70,17 @@ pub(super) fn load(path: &Path) -> Result<PtValue> {
         return Err(wrong("was written on a big-endian machine; save it again as a zip".into()));
     }
     let mut behind = Behind { made: Vec::new(), left: (bytes.len() - at) as u64 };
-    let mut storages = Storages::new(&mut behind);
-    let (value, read) = Machine::run(&bytes[at..], Some(&mut storages)).map_err(&wrong)?;
+    let pickle = &bytes[at..];
+    // Says which storages there are. What is computed from their elements cannot be right yet.
+    let (_, read) = Machine::run(pickle, Some(&mut Storages::new(&mut behind))).map_err(&wrong)?;
     at += read;
     let (keys, read) = Machine::run(&bytes[at..], None).map_err(&wrong)?;
     at += read;
     let PtValue::List(keys) = keys else {
         return Err(wrong("the list of storages is no list".into()));
     };
-    let mut made: std::collections::BTreeMap<String, Tensor> = behind.made.into_iter().collect();
+    let mut made: BTreeMap<String, Tensor> = behind.made.into_iter().collect();
+    let mut filled = Filled::default();
     for key in keys {
         let PtValue::Str(key) = key else {
             return Err(wrong("a storage's key is no text".into()));
@@ -86,13 +99,14 @@ pub(super) fn load(path: &Path) -> Result<PtValue> {
             return Err(wrong(format!("storage `{key}` has {numel} elements, must have {ours}")));
         }
         let data = take(storage.numel() * storage.dtype().size())?;
-        // SAFETY: `storage` is contiguous and has `data.len()` bytes; besides it only views of it that
-        // were made above know the memory, and nobody reads them meanwhile.
+        // SAFETY: `storage` is contiguous and has `data.len()` bytes; nobody else has it.
         unsafe { storage.data_ptr().copy_from_nonoverlapping(data.as_ptr(), data.len()) };
-        check_bools(path, &format!("storage `{key}`"), &Bytes::new(&storage))?;
+        check_bools(path, &format!("storage `{key}`"), &storage)?;
+        filled.0.insert(key, storage);
     }
-    match made.keys().next() {
-        None => Ok(value),
-        Some(key) => Err(wrong(format!("has no storage `{key}`"))),
+    if let Some(key) = made.keys().next() {
+        return Err(wrong(format!("has no storage `{key}`")));
     }
+    let (value, _) = Machine::run(pickle, Some(&mut Storages::new(&mut filled))).map_err(&wrong)?;
+    Ok(value)
 }

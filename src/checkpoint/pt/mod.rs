@@ -4,10 +4,17 @@
 //! it may name, those that a list allows. Storages lie beside it in a zip archive (`zipped.rs`) or,
 //! in files of before 2020, behind it (`legacy.rs`).
 
+mod call;
+mod globals;
 mod legacy;
+mod memory;
+mod numpy;
+mod object;
 mod optimizer;
 mod pickle;
+mod raw;
 mod storages;
+mod tree;
 mod unpickle;
 mod value;
 mod zipped;
@@ -18,11 +25,18 @@ use std::path::Path;
 
 use crate::error::{Context, Result};
 
+pub use object::PtObject;
+pub use raw::PtRaw;
 pub use value::PtValue;
+
+/// Deepest nesting of lists and dicts.
+const MAX_DEPTH: usize = 100;
 
 /// Reads a file that `torch.save` wrote (`torch.load` with `weights_only=True`): a state dict, an
 /// optimizer's, or any nesting of dicts, lists, numbers, text and tensors. Tensors that shared memory
-/// share it again.
+/// share it again; those that PyTorch kept as the conjugate or negative of others become tensors of their
+/// own. Scalars and arrays of NumPy are plain values. An object of any other class becomes a [`PtObject`],
+/// and nothing of it is run.
 ///
 /// ```
 /// use torchrs::{Tensor, checkpoint::{PtValue, load_pt, save_pt}};
@@ -38,8 +52,9 @@ pub use value::PtValue;
 /// ```
 ///
 /// # Errors
-/// [`Error::File`](crate::Error::File) for a file that is damaged, holds other Python objects, or
-/// tensors of types that are not known here; [`Error::Os`](crate::Error::Os) when it cannot be opened.
+/// [`Error::File`](crate::Error::File) for a file that is damaged;
+/// [`Error::OutOfMemory`](crate::Error::OutOfMemory) for a tensor that memory does not suffice for;
+/// [`Error::Os`](crate::Error::Os) when it cannot be opened.
 pub fn load_pt(path: impl AsRef<Path>) -> Result<PtValue> {
     let path = path.as_ref();
     let mut file = File::open(path).context(|| format!("open {}", path.display()))?;
@@ -49,7 +64,8 @@ pub fn load_pt(path: impl AsRef<Path>) -> Result<PtValue> {
 }
 
 /// Writes a value so that `torch.load` reads it, also with `weights_only=True` (`torch.save`), and
-/// syncs it to disk. Tensors that share memory are written once.
+/// syncs it to disk. Tensors of one dtype that share memory are written once. A file that was there is
+/// replaced by the finished one, or stays when that cannot be written.
 ///
 /// ```
 /// use torchrs::checkpoint::{PtValue, load_pt, save_pt};
@@ -64,7 +80,9 @@ pub fn load_pt(path: impl AsRef<Path>) -> Result<PtValue> {
 /// ```
 ///
 /// # Errors
-/// [`Error::Os`](crate::Error::Os) when the file cannot be written.
+/// [`Error::Os`](crate::Error::Os) when the file cannot be written;
+/// [`Error::Argument`](crate::Error::Argument) for a [`PtObject`], a dict with a list or dict as key, and
+/// nesting of more than 100; the device's error when a tensor cannot be brought to the host.
 pub fn save_pt(value: &PtValue, path: impl AsRef<Path>) -> Result<()> {
     zipped::save(value, path.as_ref())
 }

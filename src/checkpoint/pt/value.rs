@@ -1,11 +1,14 @@
 //! What a file of `torch.save` holds.
 
+use super::object::PtObject;
+use super::raw::PtRaw;
 use crate::checkpoint::TensorMap;
 use crate::error::{Error, Result};
 use crate::nn::StateDict;
-use crate::{Dtype, Tensor};
+use crate::{Complex, Dtype, Tensor};
 
-/// A Python value of the kinds that checkpoints are made of.
+/// A Python value of the kinds that checkpoints are made of. NumPy's scalars are plain numbers, its arrays
+/// tensors.
 ///
 /// ```
 /// use torchrs::{Tensor, checkpoint::{PtValue, TensorMap}};
@@ -22,24 +25,31 @@ pub enum PtValue {
     Int(i64),
     /// A float.
     Float(f64),
+    /// A complex number.
+    Complex(Complex<f64>),
     /// A text.
     Str(String),
     /// Bytes; also an integer of more than 64 bits, little-endian.
     Bytes(Vec<u8>),
     /// A dtype, such as `torch.float32`.
     Dtype(Dtype),
-    /// A tensor or parameter.
+    /// A tensor or parameter, an array of NumPy, or a storage by itself (then of one dimension).
     Tensor(Tensor),
+    /// A tensor of a dtype that is not known here: unsigned integers of more than a byte, floats of
+    /// eight bits.
+    Raw(Box<PtRaw>),
     /// A list, or a set.
     List(Vec<PtValue>),
     /// A tuple, or a `torch.Size`.
     Tuple(Vec<PtValue>),
     /// A dict, of any of Python's kinds, in its order.
     Dict(Vec<(PtValue, PtValue)>),
+    /// An object of any other class, of which nothing was run.
+    Object(Box<PtObject>),
 }
 
 impl PtValue {
-    /// What a dict has under a name.
+    /// What a dict has under a name, or an object as its attribute.
     ///
     /// ```
     /// use torchrs::checkpoint::PtValue;
@@ -47,7 +57,11 @@ impl PtValue {
     /// assert!(matches!(value.get("epoch"), Some(PtValue::Int(3))));
     /// ```
     pub fn get(&self, name: &str) -> Option<&PtValue> {
-        let PtValue::Dict(entries) = self else { return None };
+        let entries = match self {
+            PtValue::Dict(entries) => entries,
+            PtValue::Object(object) => return object.get(name),
+            _ => return None,
+        };
         let named =
             |(key, _): &&(PtValue, PtValue)| matches!(key, PtValue::Str(key) if key == name);
         entries.iter().rev().find(named).map(|(_, value)| value)
@@ -76,7 +90,16 @@ impl PtValue {
     fn collect(&self, prefix: &str, found: &mut TensorMap) -> Result<()> {
         let wrong = |what: String| Err(Error::argument("PtValue::tensors", "value", what));
         let PtValue::Dict(entries) = self else {
-            return wrong(format!("`{prefix}` is {}; tensors are wanted", self.kind()));
+            let hint = match self {
+                PtValue::Raw(raw) => format!(" of {}; see `PtRaw::to_tensor`", raw.dtype),
+                PtValue::Object(object) => format!(" of class {}", object.class),
+                _ => String::new(),
+            };
+            let what = match prefix {
+                "" => "the value".to_owned(),
+                name => format!("`{name}`"),
+            };
+            return wrong(format!("{what} is {}{hint}; tensors are wanted", self.kind()));
         };
         for (key, value) in entries {
             let key = match key {
@@ -94,12 +117,13 @@ impl PtValue {
     }
 
     /// What it is, for messages.
-    fn kind(&self) -> &'static str {
+    pub(super) fn kind(&self) -> &'static str {
         match self {
             PtValue::None => "None",
             PtValue::Bool(_) => "a bool",
             PtValue::Int(_) => "an integer",
             PtValue::Float(_) => "a float",
+            PtValue::Complex(_) => "a complex number",
             PtValue::Str(_) => "a text",
             PtValue::Bytes(_) => "bytes",
             PtValue::Dtype(_) => "a dtype",
@@ -107,6 +131,8 @@ impl PtValue {
             PtValue::List(_) => "a list",
             PtValue::Tuple(_) => "a tuple",
             PtValue::Dict(_) => "a dict",
+            PtValue::Raw(_) => "a tensor",
+            PtValue::Object(_) => "an object",
         }
     }
 }

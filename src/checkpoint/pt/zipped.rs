@@ -3,12 +3,13 @@
 
 use std::path::Path;
 
-use super::pickle::Pickle;
+use super::pickle::{Pickle, Stored};
 use super::storages::{Source, Storages};
 use super::unpickle::Machine;
 use super::value::PtValue;
 use crate::checkpoint::archive::{Archive, ArchiveWriter};
-use crate::checkpoint::raw::{Bytes, read_tensor, size_within, swap_bytes};
+use crate::checkpoint::raw::{Bytes, error_of, read_tensor, size_within, swap_bytes};
+use crate::checkpoint::replacing::write_file;
 use crate::error::{Error, Result};
 use crate::{Dtype, Tensor};
 
@@ -37,7 +38,10 @@ impl Source for Entries<'_> {
             }
             Ok(())
         })
-        .map_err(|e| e.to_string())
+        .map_err(|e| match e {
+            Error::File { message, .. } | Error::OutOfMemory(message) => message,
+            other => other.to_string(),
+        })
     }
 }
 
@@ -67,20 +71,27 @@ pub(super) fn load(path: &Path) -> Result<PtValue> {
     let bytes = archive.read(pickle, MAX_PICKLE)?;
     let mut entries = Entries { archive: &archive, folder, big_endian };
     let mut storages = Storages::new(&mut entries);
-    let (value, _) =
-        Machine::run(&bytes, Some(&mut storages)).map_err(|e| wrong(format!("`{pickle}`: {e}")))?;
+    let (value, _) = Machine::run(&bytes, Some(&mut storages))
+        .map_err(|e| error_of(path, format!("`{pickle}`: {e}")))?;
     Ok(value)
 }
 
 pub(super) fn save(value: &PtValue, path: &Path) -> Result<()> {
-    let pickle = Pickle::of(value);
-    let mut writer = ArchiveWriter::create(path)?;
-    writer.add("archive/data.pkl", &[&pickle.bytes])?;
-    writer.add("archive/byteorder", &[b"little"])?;
-    for (place, stored) in pickle.storages.iter().enumerate() {
-        let whole = stored.tensor.as_strided(&[stored.numel()], &[1], 0);
-        writer.add(&format!("archive/data/{place}"), &[Bytes::new(&whole).as_slice()])?;
-    }
-    writer.add("archive/version", &[b"3\n"])?;
-    writer.finish()
+    let pickle = Pickle::of(value)?;
+    write_file(path, |file| {
+        let mut writer = ArchiveWriter::new(path, file);
+        writer.add("archive/data.pkl", &[&pickle.bytes])?;
+        writer.add("archive/byteorder", &[b"little"])?;
+        for (place, stored) in pickle.storages.iter().enumerate() {
+            let name = format!("archive/data/{place}");
+            match stored {
+                Stored::Typed(tensor) => {
+                    writer.add(&name, &[Bytes::of_storage(tensor)?.as_slice()])?;
+                }
+                Stored::Bytes(bytes) => writer.add(&name, &[bytes])?,
+            }
+        }
+        writer.add("archive/version", &[b"3\n"])?;
+        writer.finish()
+    })
 }

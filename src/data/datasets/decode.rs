@@ -46,12 +46,25 @@ fn decode_bytes(bytes: &[u8]) -> Result<Rgb, String> {
     }
 }
 
-/// Number of pixels. Called before anything of that size is allocated.
-fn area(width: usize, height: usize) -> Result<usize, String> {
-    match width.checked_mul(height) {
-        Some(0) => Err(format!("{width} x {height} is an image without pixels")),
-        Some(pixels) if pixels <= MAX_PIXELS => Ok(pixels),
-        _ => Err(format!("{width} x {height} is more than {MAX_PIXELS} pixels")),
+/// Number of pixels, where there is memory for `each` bytes of them. Called before anything of that size
+/// is allocated.
+fn area(width: usize, height: usize, each: usize) -> Result<usize, String> {
+    let pixels = match width.checked_mul(height) {
+        Some(0) => return Err(format!("{width} x {height} is an image without pixels")),
+        Some(pixels) if pixels <= MAX_PIXELS => pixels,
+        _ => return Err(format!("{width} x {height} is more than {MAX_PIXELS} pixels")),
+    };
+    // Decoders ask for their memory piece by piece, and cannot be told that there is none.
+    let mut room = Vec::<u8>::new();
+    let there = room.try_reserve_exact(pixels * each);
+    // Else the compiler may leave both out.
+    std::hint::black_box(&mut room);
+    match there {
+        Ok(()) => Ok(pixels),
+        Err(_) => Err(format!(
+            "{width} x {height} pixels need {} bytes of memory, which are not there",
+            pixels * each
+        )),
     }
 }
 
@@ -76,7 +89,8 @@ fn png(bytes: &[u8]) -> Result<Rgb, String> {
     decoder.set_ignore_iccp_chunk(true);
     let mut reader = decoder.read_info().map_err(|e| e.to_string())?;
     let (width, height) = (reader.info().width as usize, reader.info().height as usize);
-    area(width, height)?;
+    // Up to four samples, then three.
+    area(width, height, 8)?;
     let channels = reader.output_color_type().0.samples();
     let mut samples = vec![0; width * height * channels];
     reader.next_frame(&mut samples).map_err(|e| e.to_string())?;
@@ -94,7 +108,8 @@ fn jpeg(bytes: &[u8]) -> Result<Rgb, String> {
     let mut decoder = JpegDecoder::new_with_options(ZCursor::new(bytes), options);
     decoder.decode_headers().map_err(|e| e.to_string())?;
     let (width, height) = decoder.dimensions().unwrap_or_default();
-    let length = 3 * area(width, height)?;
+    // Progressive ones are held as coefficients of two bytes, of up to four channels.
+    let length = 3 * area(width, height, 16)?;
     let pixels = decoder.decode().map_err(|e| e.to_string())?;
     match pixels.len() == length {
         true => Ok(Rgb { width, height, pixels }),

@@ -24,7 +24,8 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Rgb, String> {
         }
         _ => return Err(format!("its header of {header} bytes is not known")),
     };
-    area(width, height)?;
+    // Indices of runs, then three samples.
+    area(width, height, 4)?;
     let raster = bytes.get(long(10)? as usize..).ok_or_else(cut_short)?;
     let row_bytes = (width * usize::from(bits)).div_ceil(8);
     // Checked before anything is allocated. Whether the last row is filled up does not matter.

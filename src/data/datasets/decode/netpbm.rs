@@ -35,7 +35,7 @@ pub(super) fn decode(kind: u8, rest: &[u8]) -> Result<Rgb, String> {
     if !(1..=65535).contains(&max) {
         return Err(format!("its greatest value is {max}, must be 1 to 65535"));
     }
-    let count = area(width, height)? * channels;
+    let count = area(width, height, channels + 3)? * channels;
     let samples = match kind {
         b'1'..=b'3' => reader.text(kind == b'1', count, max)?,
         b'4' => reader.bits(width, height)?,
