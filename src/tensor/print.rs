@@ -1,11 +1,16 @@
-//! `Debug` and `Display`, in PyTorch's form: nested brackets, four digits, long dimensions cut.
+//! `Debug` and `Display`, in PyTorch's form: nested brackets, four digits, long dimensions cut. Only the
+//! numbers that are shown are read; they alone decide the form and the width of all.
 
 use std::fmt;
 
-use super::{Complex, Dtype, Tensor};
+use super::{Complex, Device, Dtype, Layout, Tensor};
 
+/// How many are shown at each end of a dimension that is cut.
 const EDGE: usize = 3;
-const CUT_FROM: usize = 1000;
+/// Tensors of more elements are cut.
+const WHOLE: usize = 1000;
+/// Numbers on a GPU that are no further from each other come in one copy.
+const GAP: usize = 4096;
 
 /// Numbers that are written in one form and width.
 struct Column {
@@ -58,29 +63,82 @@ impl Column {
     }
 }
 
+/// The indices of a dimension of `n` that are shown.
+fn shown_of(n: usize, cut: bool) -> impl Iterator<Item = usize> {
+    let gap = if cut && n > 2 * EDGE { EDGE..n - EDGE } else { 0..0 };
+    (0..gap.start).chain(gap.end..n)
+}
+
+impl Tensor {
+    /// Positions in the storage of the elements that are shown, in the order in which they are.
+    fn shown(&self, cut: bool) -> Vec<usize> {
+        if self.numel() == 0 {
+            return Vec::new();
+        }
+        let mut places = vec![self.storage_offset()];
+        for (&n, &stride) in self.shape().iter().zip(self.strides()) {
+            let step = move |place: usize, i: usize| place.wrapping_add_signed(i as isize * stride);
+            places = places
+                .iter()
+                .flat_map(|&place| shown_of(n, cut).map(move |i| step(place, i)))
+                .collect();
+        }
+        places
+    }
+
+    /// The elements at these positions; the imaginary parts apart.
+    fn columns(&self, places: &[usize]) -> (Column, Option<Column>) {
+        let dtype = self.dtype();
+        if dtype.is_complex() {
+            let numbers: Vec<Complex<f64>> = self.elements(places);
+            let part = |of: fn(&Complex<f64>) -> f64| {
+                Column::new(numbers.iter().map(of).collect(), Vec::new(), dtype)
+            };
+            return (part(|z| z.re), Some(part(|z| z.im)));
+        }
+        let ints = if dtype == Dtype::I64 { self.elements(places) } else { Vec::new() };
+        (Column::new(self.elements(places), ints, dtype), None)
+    }
+
+    /// The elements at these positions of the storage.
+    fn elements<T: super::Element>(&self, places: &[usize]) -> Vec<T> {
+        let part = |start: usize, length: usize| {
+            let layout = Layout { offset: start, ..Layout::contiguous(&[length]) };
+            Tensor::from_parts(self.storage().clone(), layout, self.dtype())
+        };
+        if self.device() == Device::Cpu {
+            return places.iter().map(|&place| part(place, 1).to_vec::<T>()[0]).collect();
+        }
+        let mut order: Vec<usize> = (0..places.len()).collect();
+        order.sort_by_key(|&i| places[i]);
+        let mut values = Vec::new();
+        for run in order.chunk_by(|&a, &b| places[b] - places[a] <= GAP) {
+            let (start, end) = (places[run[0]], places[run[run.len() - 1]]);
+            let copied = part(start, end - start + 1).to_vec::<T>();
+            values.extend(run.iter().map(|&i| (i, copied[places[i] - start])));
+        }
+        values.sort_by_key(|(i, _)| *i);
+        values.into_iter().map(|(_, value)| value).collect()
+    }
+}
+
 impl fmt::Display for Tensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let complex: Vec<Complex<f64>> =
-            if self.dtype().is_complex() { self.to_vec() } else { Vec::new() };
-        let (count, parts) = match self.dtype().is_complex() {
-            true => {
-                let part = |of: fn(&Complex<f64>) -> f64| {
-                    Column::new(complex.iter().map(of).collect(), Vec::new(), self.dtype())
-                };
-                (complex.len(), (part(|z| z.re), Some(part(|z| z.im))))
-            }
-            false => {
-                let ints = if self.dtype() == Dtype::I64 { self.to_vec() } else { Vec::new() };
-                (self.numel(), (Column::new(self.to_vec(), ints, self.dtype()), None))
-            }
-        };
+        let cut = self.numel() > WHOLE;
+        let (real, imag) = self.columns(&self.shown(cut));
         write!(f, "tensor(")?;
-        write_nested(f, self.shape(), 0, 0, count >= CUT_FROM, &|i| match &parts {
-            (real, None) => real.padded(i),
-            (real, Some(imag)) => {
-                let text = imag.padded(i);
-                let (text, plus) = (text.trim_start(), if text.contains('-') { "" } else { "+" });
-                format!("{}{plus}{text}j", real.padded(i))
+        let mut next = 0;
+        write_nested(f, self.shape(), 0, cut, &mut || {
+            let i = next;
+            next += 1;
+            match &imag {
+                None => real.padded(i),
+                Some(imag) => {
+                    let text = imag.padded(i);
+                    let (text, plus) =
+                        (text.trim_start(), if text.contains('-') { "" } else { "+" });
+                    format!("{}{plus}{text}j", real.padded(i))
+                }
             }
         })?;
         let default = matches!(self.dtype(), Dtype::F32 | Dtype::I64 | Dtype::Bool | Dtype::C64);
@@ -102,35 +160,34 @@ impl fmt::Display for Tensor {
     }
 }
 
+/// Writes brackets around what `next` gives, element by element.
 fn write_nested(
     f: &mut fmt::Formatter<'_>,
     shape: &[usize],
-    at: usize,
     depth: usize,
     cut: bool,
-    one: &dyn Fn(usize) -> String,
+    next: &mut dyn FnMut() -> String,
 ) -> fmt::Result {
-    let Some((&n, inner)) = shape.split_first() else { return write!(f, "{}", one(at)) };
-    let step: usize = inner.iter().product();
-    if n == 0 || step == 0 {
+    let Some((&n, inner)) = shape.split_first() else { return write!(f, "{}", next()) };
+    if n == 0 || inner.contains(&0) {
         return write!(f, "[]");
     }
     write!(f, "[")?;
-    let mut i = 0;
-    while i < n {
-        if i > 0 {
-            match inner.len() {
-                0 => write!(f, ", ")?,
-                k => write!(f, ",{}{}", "\n".repeat(k), " ".repeat("tensor(".len() + depth + 1))?,
+    let indent = || " ".repeat("tensor(".len() + depth + 1);
+    let between = match inner.len() {
+        0 => ", ".to_owned(),
+        k => format!(",{}{}", "\n".repeat(k), indent()),
+    };
+    let mut last = None;
+    for i in shown_of(n, cut) {
+        if let Some(last) = last {
+            write!(f, "{between}")?;
+            if last + 1 < i {
+                write!(f, "{}...{between}", if inner.is_empty() { " " } else { "" })?;
             }
         }
-        if cut && n > 2 * EDGE && i == EDGE {
-            write!(f, "{}...", if inner.is_empty() { " " } else { "" })?;
-            i = n - EDGE;
-            continue;
-        }
-        write_nested(f, inner, at + i * step, depth + 1, cut, one)?;
-        i += 1;
+        write_nested(f, inner, depth + 1, cut, next)?;
+        last = Some(i);
     }
     write!(f, "]")
 }
@@ -159,5 +216,32 @@ mod tests {
         assert_eq!(z.to_string(), "tensor([0.+1.j], dtype=c128)");
         let long = Tensor::range(2000).to_string();
         assert_eq!(long, "tensor([   0,    1,    2,  ..., 1997, 1998, 1999])");
+    }
+
+    #[test]
+    fn a_thousand_elements_are_shown_and_one_more_is_cut() {
+        assert!(!Tensor::range(1000).to_string().contains("..."));
+        assert!(Tensor::range(1001).to_string().contains("..."));
+        let planes = Tensor::range(7 * 8 * 20).view([7, 8, 20]).to_string();
+        assert_eq!(planes.matches("...").count(), 1 + 6 + 36, "{planes}");
+        assert!(planes.starts_with("tensor([[[   0,    1,    2,  ...,   17,   18,   19],\n"));
+        assert!(planes.contains("\n\n        ...,\n\n        [["), "{planes}");
+    }
+
+    /// An expanded tensor has more elements than memory has bytes.
+    #[test]
+    fn only_what_is_shown_is_read() {
+        let huge = Tensor::from([2.5f32]).expand(&[1 << 40]);
+        let row = "[2.5000, 2.5000, 2.5000,  ..., 2.5000, 2.5000, 2.5000]";
+        assert_eq!(huge.to_string(), format!("tensor({row})"));
+        let cells = Tensor::from([7i64]).expand(&[1 << 30, 1 << 30]);
+        assert_eq!(format!("{cells:?}").matches('7').count(), 36);
+        let z = Tensor::from([Complex::new(1f32, 2.)]).expand(&[1 << 40]).to_string();
+        assert_eq!(z.matches("1.+2.j").count(), 6);
+        // What is not shown decides nothing.
+        let mut values = vec![1f32; 2000];
+        values[1000] = 1e9;
+        let text = Tensor::from_slice(&values, [2000]).to_string();
+        assert_eq!(text, "tensor([1., 1., 1.,  ..., 1., 1., 1.])");
     }
 }
