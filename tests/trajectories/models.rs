@@ -4,7 +4,7 @@ use torchrs::Tensor;
 use torchrs::nn::{
     BatchNorm2d, Conv2d, Embedding, Forward, LayerNorm, Linear, Module, functional as F,
 };
-use torchrs::ops::Pool2dOptions;
+use torchrs::ops::{AttentionOptions, Pool2dOptions};
 
 /// Scores of classes.
 pub trait Model: Module {
@@ -98,7 +98,8 @@ impl Forward for Block {
         let qkv = self.attn_qkv.forward(&self.ln_1.forward(x));
         let heads: Vec<Tensor> =
             qkv.split(24, -1).iter().map(|t| t.unflatten(-1, &[4, 6]).transpose(1, 2)).collect();
-        let y = F::scaled_dot_product_attention(&heads[0], &heads[1], &heads[2], None, true, None);
+        let causal = AttentionOptions { is_causal: true, ..Default::default() };
+        let y = F::scaled_dot_product_attention(&heads[0], &heads[1], &heads[2], causal);
         let x = x + self.attn_proj.forward(&y.transpose(1, 2).flatten(-2, -1));
         let hidden = self.mlp_fc.forward(&self.ln_2.forward(&x)).gelu_tanh();
         &x + self.mlp_proj.forward(&hidden)

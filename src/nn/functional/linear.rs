@@ -1,7 +1,7 @@
 //! Linear maps, attention and tables of rows.
 
 use crate::Tensor;
-use crate::ops::EmbeddingBagOptions;
+use crate::ops::{AttentionOptions, EmbeddingBagOptions};
 
 methods! {
     /// See [`Tensor::linear`].
@@ -28,19 +28,32 @@ methods! {
     /// assert_eq!(F::one_hot(&Tensor::from([1i64]), 3).to_vec::<i64>(), [0, 1, 0]);
     /// ```
     one_hot(x, num_classes: usize);
-    /// See [`Tensor::scaled_dot_product_attention`].
-    ///
-    /// ```
-    /// use torchrs::{Tensor, nn::functional as F};
-    /// // Equal keys share the attention.
-    /// let (query, keys) = (Tensor::from([[[[1f32]]]]), Tensor::from([[[[1f32], [1.]]]]));
-    /// let values = Tensor::from([[[[2f32], [4.]]]]);
-    /// assert_eq!(F::scaled_dot_product_attention(&query, &keys, &values, None, false, None).item(), 3.0);
-    /// ```
-    scaled_dot_product_attention(
-        x, key: &Tensor, value: &Tensor, attn_mask: Option<&Tensor>, is_causal: bool,
-        scale: Option<f64>
-    );
+}
+
+/// Attention of queries to keys and values, with PyTorch's options in their order (`attn_mask`,
+/// `dropout_p`, `is_causal`, `scale`, `enable_gqa`); see
+/// [`Tensor::scaled_dot_product_attention_with`].
+///
+/// ```
+/// use torchrs::{Tensor, nn::functional as F, ops::AttentionOptions};
+/// // Equal keys share the attention.
+/// let (query, keys) = (Tensor::from([[[[1f32]]]]), Tensor::from([[[[1f32], [1.]]]]));
+/// let values = Tensor::from([[[[2f32], [4.]]]]);
+/// let attend = |options| F::scaled_dot_product_attention(&query, &keys, &values, options).item();
+/// assert_eq!(attend(AttentionOptions::default()), 3.0);
+/// assert_eq!(attend(AttentionOptions { dropout_p: 1.0, ..Default::default() }), 0.0);
+/// ```
+///
+/// # Panics
+/// As there.
+#[track_caller]
+pub fn scaled_dot_product_attention(
+    query: &Tensor,
+    key: &Tensor,
+    value: &Tensor,
+    options: AttentionOptions,
+) -> Tensor {
+    query.scaled_dot_product_attention_with(key, value, &options)
 }
 
 /// Sums, means or maxima of the rows of `weight` that bags of indices name; see

@@ -1,5 +1,6 @@
 //! Ops of groups `norm` and `attention`.
 
+use torchrs::nn::functional as F;
 use torchrs::ops::AttentionOptions;
 
 use super::Table;
@@ -62,7 +63,7 @@ pub fn fill(t: &mut Table) {
             scale: c.maybe_float(6, "scale")?,
             enable_gqa: c.flag(7, "enable_gqa", false)?,
         };
-        let (key, value) = (c.tensor(1, "key")?, c.tensor(2, "value")?);
-        Ok(c.tensor(0, "query")?.scaled_dot_product_attention_with(key, value, &options))
+        let (query, key) = (c.tensor(0, "query")?, c.tensor(1, "key")?);
+        Ok(F::scaled_dot_product_attention(query, key, c.tensor(2, "value")?, options))
     });
 }
