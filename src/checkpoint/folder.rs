@@ -169,7 +169,7 @@ impl Checkpoint {
             .context(|| format!("create a folder in {}", parent.display()))?;
         self.write_into(&temporary.path)?;
         replace(&temporary.path, path)?;
-        temporary.is_gone();
+        temporary.settle();
         sync_folder(parent)
     }
 

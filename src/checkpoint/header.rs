@@ -113,7 +113,7 @@ mod tests {
             |dtype: &str| format!(r#""x":{{"dtype":"{dtype}","shape":[],"data_offsets":[0,4]}}"#);
         let (a, b) = (tensor("F32"), tensor("I32"));
         let fails = |text: String, name: &str| {
-            let why = parsed(text.as_bytes()).err().expect("an error");
+            let why = parsed(text.as_bytes()).expect_err("an error");
             assert!(why.contains(&format!("`{name}` twice")), "{why}");
         };
         assert!(parsed(format!("{{{a}}}").as_bytes()).is_ok());

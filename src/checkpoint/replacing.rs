@@ -55,7 +55,7 @@ pub(super) fn write_file(
     write(&mut out)?;
     out.flush().and_then(|()| out.get_ref().sync_all()).context(what)?;
     fs::rename(&temporary.path, &target).context(what)?;
-    temporary.is_gone();
+    temporary.settle();
     sync_folder(folder)
 }
 
@@ -149,7 +149,7 @@ impl Temporary {
     }
 
     /// Nothing of this name is left to be removed.
-    pub(super) fn is_gone(mut self) {
+    pub(super) fn settle(mut self) {
         self.gone = true;
     }
 }
