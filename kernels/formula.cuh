@@ -111,4 +111,31 @@ __device__ __forceinline__ C t_floor_divide(C a, C b) {
 __device__ __forceinline__ C t_pow(C a, C b) { return MATH(pow)(a, b); }
 __device__ __forceinline__ C t_atan2(C a, C b) { return MATH(atan2)(a, b); }
 __device__ __forceinline__ C t_nextafter(C a, C b) { return MATH(nextafter)(a, b); }
+// a / (a^2 + b^2), 0 at the origin; by powers of two the squares do not underflow.
+__device__ __forceinline__ C t_over_squares(C a, C b) {
+    C largest = t_maximum(t_abs(a), t_abs(b));
+    if (largest == (C)0) return (C)0;
+    C scale = largest < (C)1e-15 ? (C)1.2089258196146292e24 : (C)1;
+#if !COMPUTE_F32
+    if (largest < 1e-130) scale = 3.432398830065304e156;
+#endif
+    C x = a * scale, y = b * scale;
+    return x / (x * x + y * y) * scale;
+}
+// The derivative of sin(pi x) / (pi x): near 0 by its series.
+__device__ __forceinline__ C t_sinc_slope(C x) {
+    C angle = x * (C)T_PI;
+    if (t_abs(x) < (C)0.25) {
+        C z = angle * angle, series = (C)(1.0 / 93405312000.0) - z * (C)(1.0 / 22230464256000.0);
+        series = z * (z * series - (C)(1.0 / 518918400.0)) + (C)(1.0 / 3991680.0);
+        series = z * (z * (z * series - (C)(1.0 / 45360.0)) + (C)(1.0 / 840.0)) - (C)(1.0 / 30.0);
+        return x * (C)(T_PI * T_PI) * -(z * series + (C)(1.0 / 3.0));
+    }
+    return (angle * MATH(cos)(angle) - MATH(sin)(angle)) / (x * x * (C)T_PI);
+}
+// The derivative of the Bessel function I1 by its series, up to 1/4.
+__device__ __forceinline__ C t_i1_slope_near(C x) {
+    C z = x * x, series = z * (C)(11.0 / 176947200.0) + (C)(9.0 / 1474560.0);
+    return z * (z * (z * (z * series + (C)(7.0 / 18432.0)) + (C)(5.0 / 384.0)) + (C)(3.0 / 16.0)) + (C)0.5;
+}
 #endif

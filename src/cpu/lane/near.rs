@@ -14,8 +14,9 @@ pub struct Near {
     far: bool,
 }
 
-/// The functions for which it is another than [`F32`].
-pub const NEAR_FUNCTIONS: &[&str] = &["sin", "cos", "tan", "remainder", "fmod", "floor_divide"];
+/// The functions for which it is another than [`F32`], and those that are composed of them.
+pub const NEAR_FUNCTIONS: &[&str] =
+    &["sin", "cos", "tan", "remainder", "fmod", "floor_divide", "sinc_slope"];
 
 /// What a comparison of [`Near`] gives.
 #[derive(Clone, Copy)]

@@ -8,9 +8,9 @@ use crate::cpu::kernel::Text;
 use crate::cpu::lane::Compute;
 
 /// Functions of `kernels/special.cuh`, which few formulas need.
-const SPECIAL: [&str; 12] = [
+const SPECIAL: [&str; 13] = [
     "erfc", "erfcx", "erfinv", "ndtri", "lgamma", "digamma", "trigamma", "zeta", "i0", "i1", "i0e",
-    "i1e",
+    "i1e", "i1_slope",
 ];
 
 /// The program of a formula for a compute type, without the prelude.

@@ -40,7 +40,7 @@ crate::pointwise! {
     /// assert!(x.elu_(3.0).allclose(&Tensor::from([-1.5, 2.0]), Default::default()));
     /// ```
     pub float elu / elu_ (x; alpha = 1.0) = select(gt(x, 0.0), x, alpha * expm1(x));
-        grad(g, x) { x: select(le(x, 0.0), g * alpha * exp(x), g) }
+        grad(g, x) { x: select(le(x, 0.0), g * alpha * exp(select(lt(x, 0.0), x, 0.0)), g) }
 
     /// x times the normal distribution function of x (`torch.nn.functional.gelu`).
     ///
@@ -65,15 +65,16 @@ crate::pointwise! {
     /// assert!(x.gelu_tanh().allclose(&expected, Default::default()));
     /// assert!(x.gelu_tanh_().allclose(&expected, Default::default()));
     /// ```
+    // The derivative of the hyperbolic tangent is 0 long before the square is 1e4, and an infinite one would make NaN of it.
     pub float gelu_tanh / gelu_tanh_ (x)
         = 0.5 * x * (1.0 + tanh(0.797_884_560_802_865_4 * (x + 0.044_715 * x * x * x)));
         grad(g, x) {
-            x: g * (0.5 * (1.0 + tanh(0.797_884_560_802_865_4 * (x + 0.044_715 * x * x * x)))
+            x: g * (0.5 * (1.0 + tanh(0.797_884_560_802_865_4 * (x + 0.044_715 * x * select(lt(x * x, 1e4), x * x, 1e4))))
                 + 0.5 * x
                     * (1.0
-                        - tanh(0.797_884_560_802_865_4 * (x + 0.044_715 * x * x * x))
-                            * tanh(0.797_884_560_802_865_4 * (x + 0.044_715 * x * x * x)))
-                    * (0.797_884_560_802_865_4 * (1.0 + 0.134_145 * x * x))),
+                        - tanh(0.797_884_560_802_865_4 * (x + 0.044_715 * x * select(lt(x * x, 1e4), x * x, 1e4)))
+                            * tanh(0.797_884_560_802_865_4 * (x + 0.044_715 * x * select(lt(x * x, 1e4), x * x, 1e4))))
+                    * (0.797_884_560_802_865_4 * (1.0 + 0.134_145 * select(lt(x * x, 1e4), x * x, 1e4)))),
         }
 
     /// x sigmoid(x) (`torch.nn.functional.silu`).
@@ -127,7 +128,11 @@ crate::pointwise! {
         = 1.050_700_987_355_480_5 * select(gt(x, 0.0), x, 1.673_263_242_354_377_2 * expm1(x));
         grad(g, x) {
             x: 1.050_700_987_355_480_5
-                * select(le(x, 0.0), g * 1.673_263_242_354_377_2 * exp(x), g),
+                * select(
+                    le(x, 0.0),
+                    g * 1.673_263_242_354_377_2 * exp(select(lt(x, 0.0), x, 0.0)),
+                    g
+                ),
         }
 
     /// x, or `alpha` (e^(x / alpha) - 1) below 0 (`torch.nn.functional.celu`).
@@ -140,7 +145,7 @@ crate::pointwise! {
     /// assert!(x.celu_(2.0).allclose(&expected, Default::default()));
     /// ```
     pub float celu / celu_ (x; alpha = 1.0) = select(gt(x, 0.0), x, alpha * expm1(x / alpha));
-        grad(g, x) { x: select(le(x, 0.0), g * exp(x / alpha), g) }
+        grad(g, x) { x: select(le(x, 0.0), g * exp(select(lt(x, 0.0), x, 0.0) / alpha), g) }
 
     /// x tanh(log(1 + e^x)) (`torch.nn.functional.mish`).
     ///
@@ -151,10 +156,14 @@ crate::pointwise! {
     /// assert!(x.mish().allclose(&expected, Default::default()));
     /// assert!(x.mish_().allclose(&expected, Default::default()));
     /// ```
+    // Beyond 40 the hyperbolic tangent is 1, and its derivative may be left out.
     pub float mish / mish_ (x) = x * tanh(log1p(exp(x)));
         grad(g, x) {
-            x: g * (tanh(log1p(exp(x)))
-                + x * sigmoid(x) * (1.0 - tanh(log1p(exp(x))) * tanh(log1p(exp(x))))),
+            x: g * (tanh(log1p(exp(select(lt(x, 40.0), x, 40.0))))
+                + x * sigmoid(x)
+                    * (1.0
+                        - tanh(log1p(exp(select(lt(x, 40.0), x, 40.0))))
+                            * tanh(log1p(exp(select(lt(x, 40.0), x, 40.0)))))),
         }
 
     /// x / (1 + |x|) (`torch.nn.functional.softsign`).

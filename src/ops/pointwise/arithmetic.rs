@@ -199,8 +199,16 @@ crate::pointwise! {
     /// `x` to the power `exponent` ([`Tensor::pow`]).
     arith pow(x, exponent) = pow(x, exponent);
         grad(g, x, exponent, y) {
-            x: select(eq(exponent, 0.0), 0.0, g * (exponent * pow(x, exponent - 1.0))),
-            exponent: select(eq(x, 0.0) & ge(exponent, 0.0), 0.0, g * y * log(x)),
+            x: select(
+                eq(exponent, 0.0),
+                0.0,
+                g * (exponent * pow(x, select(eq(exponent, 0.0), 1.0, exponent - 1.0)))
+            ),
+            exponent: select(
+                eq(x, 0.0) & ge(exponent, 0.0),
+                0.0,
+                g * y * log(select(eq(x, 0.0) & ge(exponent, 0.0), 1.0, x))
+            ),
         }
         sample { x: 0.3..3.0, exponent: -2.0..2.0 }
 

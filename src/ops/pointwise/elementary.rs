@@ -263,7 +263,11 @@ crate::pointwise! {
     /// assert!(x.acosh_().allclose(&expected, Default::default()));
     /// ```
     pub float acosh / acosh_ (x)
-        = select(gt(x, 1e8), log(x) + LN_2, log1p(x - 1.0 + sqrt(select(lt(x, 1.0), -1.0, (x - 1.0) * (x + 1.0)))));
+        = select(
+            gt(x, 1e8) | lt(x, 0.0),
+            log(x) + LN_2,
+            log1p(x - 1.0 + sqrt((x - 1.0) * (x + 1.0)))
+        );
         grad(g, x) { x: g * rsqrt(x * x - 1.0) }
         sample { x: 1.3..4.0 }
 
@@ -291,13 +295,7 @@ crate::pointwise! {
     /// assert!(x.sinc_().allclose(&expected, Default::default()));
     /// ```
     pub float sinc / sinc_ (x) = select(eq(x, 0.0), 1.0, sin(x * PI) / (x * PI));
-        grad(g, x) {
-            x: select(
-                eq(x * x, 0.0),
-                0.0,
-                g * ((x * PI * cos(x * PI) - sin(x * PI)) / (x * x * PI))
-            ),
-        }
+        grad(g, x) { x: g * sinc_slope(x) }
 
     /// Degrees as radians (`torch.deg2rad`).
     ///

@@ -19,6 +19,7 @@ pub use std::f64::consts::{
     FRAC_1_SQRT_2, FRAC_2_SQRT_PI, FRAC_PI_2, LN_2, LN_10, LOG2_E, LOG10_E, PI, SQRT_2,
 };
 
+pub use super::slopes::{i1_slope, i1_slope_near, over_squares, sinc_slope};
 pub use crate::cpu::lane::{Bits, Float, Literal, Number, Special};
 
 /// The outcome of a comparison; `&`, `|`, `^` and `!` combine them.

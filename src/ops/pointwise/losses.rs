@@ -33,7 +33,8 @@ crate::pointwise! {
         = (t - 1.0) * maximum(log1p(-x), -100.0) - t * maximum(log(x), -100.0);
         grad(g, x, t) {
             x: g * (x - t) / maximum((1.0 - x) * x, 1e-12),
-            t: g * (maximum(log1p(-x), -100.0) - maximum(log(x), -100.0)),
+            t: g * (select(eq(x, 1.0), -100.0, maximum(log1p(-select(eq(x, 1.0), 0.0, x)), -100.0))
+                - select(eq(x, 0.0), -100.0, maximum(log(select(eq(x, 0.0), 1.0, x)), -100.0))),
         }
         sample { x: 0.1..0.9, t: 0.0..1.0 }
 

@@ -32,6 +32,8 @@ mod comparison;
 mod conditional;
 mod copying;
 mod derivative;
+#[cfg(test)]
+mod edges;
 mod elementary;
 pub mod formula;
 mod losses;
@@ -40,6 +42,7 @@ mod operands;
 mod operators;
 mod out;
 pub mod row;
+mod slopes;
 mod special;
 mod symbolic;
 #[cfg(test)]

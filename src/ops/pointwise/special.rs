@@ -118,7 +118,7 @@ crate::pointwise! {
     /// assert!(Tensor::from([0f64, 1.]).i1().allclose(&expected, Default::default()));
     /// ```
     pub float i1(x) = i1(x) + 0.0 * x;
-        grad(g, x, y) { x: select(lt(abs(x), 1e-20), g * 0.5, g * (i0(x) - y / x)) }
+        grad(g, x, y) { x: g * i1_slope(x, y) }
 
     /// [`i0`](Self::i0) times e^-|x| (`torch.special.i0e`).
     ///
@@ -144,7 +144,11 @@ crate::pointwise! {
     /// ```
     pub float i1e(x) = i1e(x);
         grad(g, x, y) {
-            x: select(lt(abs(x), 1e-20), g * 0.5, g * (i0e(x) - y * (sign(x) + 1.0 / x))),
+            x: g * (select(
+                lt(abs(x), 0.25),
+                i1_slope_near(x) * exp(-abs(x)),
+                i0e(x) - y / select(lt(abs(x), 0.25), 1.0, x)
+            ) - y * sign(x)),
         }
 
     /// Entropy -x log(x) of a probability, minus infinity below 0 (`torch.special.entr`).
@@ -195,7 +199,15 @@ crate::pointwise! {
             log(0.5 * erfcx(x * -FRAC_1_SQRT_2)) - 0.5 * x * x,
             log1p(-0.5 * erfc(x * FRAC_1_SQRT_2))
         );
-        grad(g, x, y) { x: g * (0.797_884_560_802_865_4 / erfcx(x * -FRAC_1_SQRT_2) + (y - y)) }
+        grad(g, x, y) {
+            x: g * (0.797_884_560_802_865_4
+                * select(
+                    lt(x, 1.0),
+                    1.0 / erfcx(select(lt(x, 1.0), x, 1.0) * -FRAC_1_SQRT_2),
+                    exp(-0.5 * select(lt(x, 1.0), 1.0, x) * select(lt(x, 1.0), 1.0, x))
+                        / erfc(select(lt(x, 1.0), 1.0, x) * -FRAC_1_SQRT_2)
+                ) + (y - y)),
+        }
 
     /// Length of the hypotenuse, sqrt(x^2 + other^2) without overflow (`torch.hypot`); infinite where
     /// one of the two is, whatever the other.
@@ -215,7 +227,10 @@ crate::pointwise! {
                 * sqrt(1.0 + minimum(abs(x), abs(other)) / maximum(abs(x), abs(other))
                     * (minimum(abs(x), abs(other)) / maximum(abs(x), abs(other)))))
         );
-        grad(g, x, other, y) { x: g * (x / y), other: g * (other / y) }
+        grad(g, x, other, y) {
+            x: g * select(eq(y, 0.0), 0.0, x / select(eq(y, 0.0), 1.0, y)),
+            other: g * select(eq(y, 0.0), 0.0, other / select(eq(y, 0.0), 1.0, y)),
+        }
 
     /// Angle of the point with ordinate `x` and abscissa `other` (`torch.atan2`).
     ///
@@ -230,8 +245,8 @@ crate::pointwise! {
     /// ```
     pub float atan2 / atan2_ (x, other) = atan2(x, other);
         grad(g, x, other) {
-            x: g * (other / (x * x + other * other)),
-            other: -(g * (x / (x * x + other * other))),
+            x: g * over_squares(other, x),
+            other: -(g * over_squares(x, other)),
         }
         sample { other: 0.3..3.0 }
 
