@@ -180,6 +180,11 @@ __device__ __forceinline__ float quotient(float a, float b) { return a / b; }
 __device__ __forceinline__ float quotient(float a, float b) { return __fdividef(a, b); }
 #endif
 __device__ __forceinline__ double quotient(double a, double b) { return a / b; }
+// Whether a sum of squares is infinite, unknown, or so small that float may have lost some of its terms.
+__device__ __forceinline__ bool is_beyond(float squares) {
+    return !(squares >= 1e-30f && squares < __int_as_float(0x7f800000));
+}
+__device__ __forceinline__ bool is_beyond(double) { return false; }
 __device__ __forceinline__ bool is_infinite(float x) { return x == __int_as_float(0x7f800000) || x == -__int_as_float(0x7f800000); }
 __device__ __forceinline__ bool is_infinite(double x) {
     double most = __longlong_as_double(0x7ff0000000000000ll);

@@ -52,7 +52,6 @@ __device__ __forceinline__ i64 magnitude(i64 x) { return x < 0 ? -x : x; }
 
 PLAIN_FOLD(Sum, (C)0, e, a + b);
 PLAIN_FOLD(Prod, (C)1, e, a * b);
-PLAIN_FOLD(Squares, (C)0, e * e, a + b);
 PLAIN_FOLD(Magnitudes, (C)0, magnitude(e), a + b);
 PLAIN_FOLD(Max, Limits<C>::least(), e, LARGER(a, b));
 PLAIN_FOLD(Min, Limits<C>::most(), e, SMALLER(a, b));
@@ -85,18 +84,42 @@ template <bool LARGEST> struct Extreme : Reduction {
 typedef Extreme<true> Largest;
 typedef Extreme<false> Smallest;
 
-template <class A> struct Variance : Reduction {
-    typedef typename Momentary<A>::Acc Acc;
-    __device__ __forceinline__ Acc zero() const { return Momentary<A>().zero(); }
-    __device__ __forceinline__ Acc combine(const Acc& a, const Acc& b) const { return Momentary<A>::join(a, b); }
-    template <bool WIDE> __device__ __forceinline__ void add(Acc& acc, i64 at, i64, i64) const {
-        A v[WIDTH];
-        int count = values_at<WIDE>(x + at, v);
-        Momentary<A>::take(acc, v, count);
+// Squares are added in double: their sums leave the range of float where their roots do not.
+struct OfSquares : Reduction {
+    __device__ __forceinline__ void write_wide(i64 o, double value) const {
+        if (finishing & FINISH_DIVIDE) value /= divisor;
+        if (finishing & FINISH_ROOT) value = root(value);
+        store<double>(out + o * size, format, value);
     }
-    __device__ __forceinline__ void finish(i64 o, const Acc& acc) const { write(o, acc.squares); }
 };
-typedef Variance<C> Var;
+
+struct Squares : OfSquares {
+    typedef double Acc;
+    __device__ __forceinline__ double zero() const { return 0.0; }
+    __device__ __forceinline__ double combine(double a, double b) const { return a + b; }
+    template <bool WIDE> __device__ __forceinline__ void add(double& acc, i64 at, i64, i64) const {
+        C v[WIDTH];
+        int count = values_at<WIDE>(x + at, v);
+        double part = (double)v[0] * (double)v[0];
+        for (int k = 1; k < count; ++k) part += (double)v[k] * (double)v[k];
+        acc += part;
+    }
+    __device__ __forceinline__ void finish(i64 o, double acc) const { write_wide(o, acc); }
+};
+
+struct Var : OfSquares {
+    typedef Momentary<double>::Acc Acc;
+    __device__ __forceinline__ Acc zero() const { return Momentary<double>().zero(); }
+    __device__ __forceinline__ Acc combine(const Acc& a, const Acc& b) const { return Momentary<double>::join(a, b); }
+    template <bool WIDE> __device__ __forceinline__ void add(Acc& acc, i64 at, i64, i64) const {
+        C v[WIDTH];
+        double wide[WIDTH];
+        int count = values_at<WIDE>(x + at, v);
+        for (int k = 0; k < count; ++k) wide[k] = (double)v[k];
+        Momentary<double>::take(acc, wide, count);
+    }
+    __device__ __forceinline__ void finish(i64 o, const Acc& acc) const { write_wide(o, acc.squares); }
+};
 
 template <class A> struct LogOfSum : Reduction {
     typedef ExpSum<A> Acc;

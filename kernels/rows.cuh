@@ -70,6 +70,10 @@ struct AddPairs {
     typedef Pair<C> Acc;
     __device__ __forceinline__ Acc combine(const Acc& x, const Acc& y) const { return {x.a + y.a, x.b + y.b}; }
 };
+struct AddWide {
+    typedef double Acc;
+    __device__ __forceinline__ double combine(double x, double y) const { return x + y; }
+};
 struct AddNumbers {
     typedef C Acc;
     __device__ __forceinline__ C combine(C x, C y) const { return x + y; }

@@ -1,8 +1,19 @@
 //! Sums, means and variances of runs of numbers in one reading of memory. Numbers are added in lanes of
 //! blocks that stay in the first-level cache; blocks are put together in f64, the variances of two blocks by
-//! the distance of their means. A large mean costs no digits of the variance.
+//! the distance of their means. A large mean costs no digits of the variance. Blocks whose squares leave f32's range
+//! are added up again in f64.
 
 use super::float::Float;
+
+/// Sums of squares in f32 from here on have all their digits: what underflows is nothing against them.
+pub const LEAST_SQUARES: f64 = 1e-30;
+
+/// Whether a sum of squares that was taken in f32 is to be taken in f64: it is infinite, unknown or so small that some
+/// of its terms may have been lost.
+#[inline(always)]
+pub fn is_beyond(squares: f64) -> bool {
+    !(LEAST_SQUARES..f64::INFINITY).contains(&squares)
+}
 
 /// Numbers that are added at once: four registers of f32 hide the latency of an addition.
 pub const LANES: usize = 32;
@@ -156,9 +167,32 @@ impl Moments {
             squares = (x - near).fma::<FMA>(x - near, squares), rest = rest + (x - near);
             x in x
         );
+        if size_of::<T>() == 4 && is_beyond(squares) {
+            return Moments::of_block_in_f64(x);
+        }
         // `near` is rounded: what that leaves of the mean is taken out again.
         let off = rest / n;
         Moments { count: n, mean: near.as_f64() + off, squares: squares - off * rest }
+    }
+
+    /// The same in f64.
+    #[cold]
+    #[inline(never)]
+    fn of_block_in_f64<T: Float>(x: &[T]) -> Self {
+        let count = x.len() as f64;
+        // Padding is all the same.
+        if let Some(&first) = x.first()
+            && x.iter().all(|v| *v == first)
+        {
+            return Moments {
+                count,
+                mean: first.as_f64(),
+                squares: first.as_f64() - first.as_f64(),
+            };
+        }
+        let mean = x.iter().map(|v| v.as_f64()).sum::<f64>() / count;
+        let squares = x.iter().map(|v| (v.as_f64() - mean) * (v.as_f64() - mean)).sum();
+        Moments { count, mean, squares }
     }
 
     /// Of both.

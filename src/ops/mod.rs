@@ -23,6 +23,8 @@ mod cross_entropy;
 mod ctc_loss;
 mod diagonal;
 mod distinct;
+#[cfg(test)]
+mod edges;
 mod einsum;
 mod embedding;
 mod embedding_bag;

@@ -2,7 +2,7 @@
 //! in the cache.
 
 use crate::cpu::float::{Float, simd_fn};
-use crate::cpu::moments::{BLOCK, Moments, lane_sums};
+use crate::cpu::moments::{BLOCK, Moments, is_beyond, lane_sums};
 
 simd_fn! {
     /// Normalises rows of `x`; `w` and `b` may be empty.
@@ -84,7 +84,17 @@ fn mean_square<T: Float, const FMA: bool>(x: &[T]) -> f64 {
         let n = BLOCK.min(x.len() - start);
         total += lane_sums!(T, n; s = x.fma::<FMA>(x, s); x in x[start..]);
     }
+    if size_of::<T>() == 4 && is_beyond(total) {
+        total = squares_in_f64(x);
+    }
     total / x.len() as f64
+}
+
+/// The sum of x^2 where f32 does not hold it.
+#[cold]
+#[inline(never)]
+fn squares_in_f64<T: Float>(x: &[T]) -> f64 {
+    x.iter().map(|v| v.as_f64() * v.as_f64()).sum()
 }
 
 /// The sums of g and of g (x - m), with g = dy w, or dy without `WEIGHT`.

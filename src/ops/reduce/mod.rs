@@ -24,6 +24,8 @@ use smallvec::SmallVec;
 use super::samples::OpSample;
 use crate::Tensor;
 use crate::cpu::fold::{Fold, Plan, fold};
+use crate::cpu::moments::is_beyond;
+use crate::cpu::widen::Real;
 use crate::error::{Error, throw};
 use crate::tensor::{Element, Shape, normalize_dims};
 
@@ -103,6 +105,28 @@ impl Dims {
 fn finish<T: Element>(t: &Tensor, f: impl Fn(T) -> T) {
     // SAFETY: fresh, so nobody else uses it.
     unsafe { t.as_mut_slice::<T>() }.iter_mut().for_each(|v| *v = f(*v));
+}
+
+/// Whether one of these sums of squares in f32 is to be taken again in f64.
+fn beyond<T: Element + Real>(squares: &Tensor) -> bool {
+    // SAFETY: fresh, so nobody else uses it.
+    let squares = unsafe { squares.as_slice::<T>() };
+    size_of::<T>() == 4 && squares.iter().any(|v| is_beyond(v.as_f64()))
+}
+
+/// Changes each sum of squares: by `near`, or where f32 does not hold it by `far` from that in f64, if there are such.
+fn finish_squares<T: Element + Real>(
+    squares: &Tensor,
+    in_f64: Option<&Tensor>,
+    far: impl Fn(f64) -> f64,
+    near: impl Fn(T) -> T,
+) {
+    let Some(wide) = in_f64 else { return finish::<T>(squares, near) };
+    // SAFETY: both fresh, of these types and of the same shape.
+    let (squares, wide) = unsafe { (squares.as_mut_slice::<T>(), wide.as_slice::<f64>()) };
+    for (v, &wide) in squares.iter_mut().zip(wide) {
+        *v = if is_beyond(v.as_f64()) { T::of(far(wide)) } else { near(*v) };
+    }
 }
 
 /// A [`Fold`] without parameters in one line per part.

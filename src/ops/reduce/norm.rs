@@ -9,8 +9,7 @@ use std::marker::PhantomData;
 use smallvec::smallvec;
 
 use super::cuda::{Finish, reduce};
-use super::{Dims, finish};
-use crate::Tensor;
+use super::{Dims, beyond, finish_squares};
 use crate::amp::cast_op;
 use crate::autograd::record;
 use crate::cpu::fold::Fold;
@@ -19,6 +18,7 @@ use crate::ops::gpu;
 #[cfg(test)]
 use crate::ops::samples::{OpSample, values};
 use crate::tensor::{Scalar, dispatch};
+use crate::{Dtype, Tensor};
 
 /// `sum_i x_i^2`, or `sum_i |x_i|`.
 struct PowerSum<T, const SQUARE: bool>(PhantomData<T>);
@@ -61,7 +61,11 @@ fn norm_of(x: &Tensor, p: f64, dims: &Dims) -> Tensor {
     let out = dispatch!(compute wide.dtype(), "norm", T => match p {
         2.0 => {
             let out = dims.fold(&PowerSum::<T, true>(PhantomData), &wide);
-            finish::<T>(&out, |v| v.sqrt());
+            let in_f64 = |x: &Tensor| {
+                dims.fold(&PowerSum::<f64, true>(PhantomData), &x.to_dtype(Dtype::F64))
+            };
+            let again = beyond::<T>(&out).then(|| in_f64(&wide));
+            finish_squares::<T>(&out, again.as_ref(), f64::sqrt, |v| v.sqrt());
             out
         }
         1.0 => dims.fold(&PowerSum::<T, false>(PhantomData), &wide),

@@ -1,13 +1,12 @@
 //! Variance `y = sum_i (x_i - mean)^2 / (n - correction)` and its square root. The mean is computed
 //! first and the squares in a second pass over the data: exact where the one-pass formula cancels.
-//! `dx_i = g 2 (x_i - mean) / (n - correction)`.
+//! `dx_i = g 2 (x_i - mean) / (n - correction)`. Outputs whose squares leave f32's range are computed again in f64.
 
 use smallvec::smallvec;
 
 use super::cuda::{Finish, reduce};
 use super::sum::wide_sum;
-use super::{Dims, finish};
-use crate::Tensor;
+use super::{Dims, beyond, finish, finish_squares};
 use crate::autograd::record;
 use crate::cpu::fold::Fold;
 use crate::cpu::widen::Real;
@@ -16,6 +15,7 @@ use crate::ops::gpu;
 use crate::ops::samples::{OpSample, values};
 use crate::profiler;
 use crate::tensor::{Scalar, dispatch};
+use crate::{Dtype, Tensor};
 
 /// `sum_i (x_i - mean)^2` with a mean per output.
 struct SquaredDeviations<'a, T> {
@@ -60,12 +60,26 @@ fn variance_of(x: &Tensor, dims: &Dims, divisor: f64, root: bool) -> Tensor {
         finish::<T>(&means, |sum| sum / n as T);
         // SAFETY: contiguous, of type T and not written from here on.
         let out = dims.fold(&SquaredDeviations { means: unsafe { means.as_slice::<T>() } }, &x);
-        finish::<T>(&out, |sum| {
+        let wide = beyond::<T>(&out).then(|| squared_deviations_in_f64(&x, dims));
+        finish_squares::<T>(&out, wide.as_ref(), |sum| {
+            let v = sum / divisor;
+            if root { v.sqrt() } else { v }
+        }, |sum| {
             let v = sum / divisor as T;
             if root { v.sqrt() } else { v }
         });
         out.to_dtype(dtype)
     })
+}
+
+/// The sums of all outputs, in f64.
+#[cold]
+fn squared_deviations_in_f64(x: &Tensor, dims: &Dims) -> Tensor {
+    let x = x.to_dtype(Dtype::F64);
+    let (n, means) = (dims.count(&x) as f64, wide_sum(&x, dims));
+    finish::<f64>(&means, |sum| sum / n);
+    // SAFETY: contiguous, of f64 and not written from here on.
+    dims.fold(&SquaredDeviations { means: unsafe { means.as_slice::<f64>() } }, &x)
 }
 
 #[track_caller]
