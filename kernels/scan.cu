@@ -86,7 +86,8 @@ struct MulBackward : Scan {
     }
     __device__ __forceinline__ void write(i64 at, i64 place, const Affine& acc) const {
         A before = place > 0 ? Convert<A>::from(products[at - inner]) : (A)1;
-        put((T*)y + at, before * acc.term);
+        // A zero among what follows wins over what overflowed before it.
+        put((T*)y + at, acc.term == (A)0 && before == before ? (A)0 : before * acc.term);
     }
 };
 

@@ -384,7 +384,10 @@ fn cumprod_backward(x: &Tensor, g: &Tensor, dim: i64) -> Tensor {
     let one = x.narrow(dim, 0, 1).ones_like();
     let n = xs.len();
     let before = Tensor::cat(&[one, x.cumprod(dim).narrow(dim, 0, n - 1)], dim);
-    before * Tensor::stack(&sums, dim)
+    let sums = Tensor::stack(&sums, dim);
+    // A zero among what follows wins over what overflowed before it.
+    let beside = before.detach().isinf().logical_and(&sums.detach().eq(0.0));
+    (before * sums).masked_fill(&beside, 0.0)
 }
 
 #[cfg(test)]

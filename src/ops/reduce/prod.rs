@@ -68,9 +68,13 @@ impl Tensor {
                 if x.numel() == 0 || x.dim() == 0 {
                     return smallvec![Some(g.expand(x.shape()))];
                 }
-                // On a GPU to look for a zero is to wait for it, which PyTorch does too.
-                let grad = if x.detach().eq(0.0).any().item() == 0.0 {
-                    g * dims.restore(&ctx.get(&y), x.shape()) / &x
+                // On a GPU to look for a zero is to wait for it, which PyTorch does too. A product that left the
+                // type's range says as little of the others' products.
+                let y = dims.restore(&ctx.get(&y), x.shape());
+                let size = y.detach().abs();
+                let ordinary = size.gt(0.0).logical_and(&size.lt(f64::INFINITY));
+                let grad = if ordinary.all().item() != 0.0 {
+                    g * y / &x
                 } else {
                     g * products_of_the_others(&x, dim, ctx.create_graph())
                 };
@@ -93,7 +97,12 @@ fn products_of_the_others(x: &Tensor, dim: i64, differentiable: bool) -> Tensor 
     }
     let one = x.narrow(dim, 0, 1).ones_like();
     let before = |x: &Tensor| Tensor::cat(&[&one, &x.narrow(dim, 0, n - 1)], dim).cumprod(dim);
-    before(x) * before(&x.flip(&[dim])).flip(&[dim])
+    let others = before(x) * before(&x.flip(&[dim])).flip(&[dim]);
+    // Beside a zero a product of finite numbers is 0, though the others overflow.
+    let zero = x.eq(0.0).to_dtype(Dtype::I64);
+    let finite = x.isfinite().all_dim(&[dim], true);
+    let beside = zero.sum_dim(&[dim], true).gt(&zero).logical_and(&finite);
+    others.masked_fill(&beside, 0.0)
 }
 
 #[cfg(test)]
