@@ -243,10 +243,14 @@ impl MultiheadAttention {
         } else {
             let scale = 1.0 / (q.size(3) as f64).sqrt();
             let mut scores = (&q * scale).matmul(&k.transpose(2, 3));
-            if let Some(mask) = &mask {
-                scores += mask;
-            }
-            let shares = scores.softmax(-1).dropout(dropout_p, true);
+            let shares = match &mask {
+                None => scores.softmax(-1),
+                Some(mask) => {
+                    scores += mask;
+                    attentive(&scores)
+                }
+            };
+            let shares = shares.dropout(dropout_p, true);
             (shares.matmul(&v), Some(shares))
         };
         let out = out.transpose(1, 2).reshape([batch as i64, queries as i64, -1]);
@@ -322,6 +326,13 @@ impl MultiheadAttention {
             (a, b) => a.or(b),
         }
     }
+}
+
+/// Softmax over the keys, and 0 for a query that sees none, where softmax and its derivative are NaN: they would
+/// reach all parameters.
+fn attentive(scores: &Tensor) -> Tensor {
+    let blind = no_grad(|| scores.detach().amax(&[-1], true).eq(f64::NEG_INFINITY));
+    scores.masked_fill(&blind, 0.0).softmax(-1).masked_fill(&blind, 0.0)
 }
 
 /// A mask as numbers to add: a bool one as minus infinity where it is true.
