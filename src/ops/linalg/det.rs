@@ -44,11 +44,34 @@ pub fn det(a: &Tensor) -> Tensor {
             let matrices = |x: &Tensor| x.unsqueeze(-1).unsqueeze(-1);
             smallvec![Some(if d.detach().eq(0.0).any().item() == 0.0 {
                 matrices(&(g * d)) * inv_ex(&a).0.mt()
+            } else if ctx.create_graph() && a.size(-1) <= MINORS {
+                matrices(&g) * minors(&a)
             } else {
                 matrices(&g) * cofactors(&a)
             })]
         }
     })
+}
+
+/// Size of matrices up to which second derivatives of vanishing determinants are made of minors.
+const MINORS: usize = 64;
+
+/// The matrices of cofactors as determinants of minors, which can be differentiated any number of times, at any rank:
+/// a singular value decomposition cannot where two singular values are equal or one is 0.
+fn minors(a: &Tensor) -> Tensor {
+    let n = a.size(-1);
+    let without = |t: &Tensor, dim: i64, i: usize| {
+        Tensor::cat(&[t.narrow(dim, 0, i), t.narrow(dim, i + 1, n - i - 1)], dim)
+    };
+    let mut all = vec![];
+    for i in 0..n {
+        let rows = without(a, -2, i);
+        for j in 0..n {
+            let minor = det(&without(&rows, -1, j));
+            all.push(if (i + j) % 2 == 0 { minor } else { -minor });
+        }
+    }
+    Tensor::stack(&all, -1).reshape_to(a.shape())
 }
 
 /// The transposed adjugates of matrices that may be singular.
