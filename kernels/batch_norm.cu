@@ -42,13 +42,13 @@ __device__ __forceinline__ C channel(const char* p, i64 c, i32 format, C otherwi
 
 // Statistics of the batch; the running ones are moved towards them.
 template <class A> struct StatisticsOf : BatchNorm {
-    typedef typename Momentary<A>::Acc Acc;
-    __device__ __forceinline__ Acc zero() const { return Momentary<A>().zero(); }
-    __device__ __forceinline__ Acc combine(const Acc& a, const Acc& b) const { return Momentary<A>::join(a, b); }
+    typedef typename WideMoments<A>::Acc Acc;
+    __device__ __forceinline__ Acc zero() const { return WideMoments<A>().zero(); }
+    __device__ __forceinline__ Acc combine(const Acc& a, const Acc& b) const { return WideMoments<A>::join(a, b); }
     template <bool WIDE> __device__ __forceinline__ void add(Acc& acc, i64 at, i64, i64) const {
         A v[WIDTH];
         int each = values_at<WIDE>(x + at, v);
-        Momentary<A>::take(acc, v, each);
+        WideMoments<A>::take(acc, v, each);
     }
     __device__ __forceinline__ void toward(char* running, i64 c, i32 format, A value) const {
         if (!running) return;
@@ -56,11 +56,11 @@ template <class A> struct StatisticsOf : BatchNorm {
         store<A>(at, format, load<A>(at, format) * (A)(1.0 - momentum) + value * (A)momentum);
     }
     __device__ __forceinline__ void finish(i64 c, const Acc& acc) const {
-        A unbiased = acc.squares / (A)(count - 1);
-        stats[c] = acc.mean;
-        stats[channels + c] = one_over_root(acc.squares / (A)count + (A)eps);
+        A mean = (A)acc.mean, unbiased = (A)(acc.squares / (double)(count - 1));
+        stats[c] = mean;
+        stats[channels + c] = (A)one_over_root(acc.squares / (double)count + eps);
         stats[2 * channels + c] = unbiased;
-        toward(running_mean, c, mean_format, acc.mean);
+        toward(running_mean, c, mean_format, mean);
         toward(running_var, c, var_format, unbiased);
     }
 };

@@ -1,14 +1,20 @@
 // The folds of batch normalisation where channels are last: a thread has WIDTH neighbouring channels, which it reads
 // with one instruction per row, and several rows under way.
 
+// What squares are added in: double, but of halves, whose columns are twice as many, what is computed in.
+template <int SIZE> struct ColumnSums { typedef double type; };
+template <> struct ColumnSums<2> { typedef C type; };
+
 // Moments of a thread's channels, which have as many numbers each.
 struct StatisticsColumns {
+    typedef ColumnSums<sizeof(T)>::type Wide;
     static const int ROWS = 4;
-    C mean[WIDTH], squares[WIDTH], count;
+    C mean[WIDTH], count;
+    Wide squares[WIDTH];
 
     __device__ __forceinline__ StatisticsColumns(const BatchNorm&, i64) : count((C)0) {
 #pragma unroll
-        for (int k = 0; k < WIDTH; ++k) mean[k] = squares[k] = (C)0;
+        for (int k = 0; k < WIDTH; ++k) mean[k] = (C)0, squares[k] = (Wide)0;
     }
     // Takes in N rows from `at` on, which lie `step` apart.
     template <int N> __device__ __forceinline__ void take(const BatchNorm& task, i64 at, i64 step) {
@@ -18,19 +24,22 @@ struct StatisticsColumns {
         C share = quotient((C)N, count + (C)N), weight = count * share;
 #pragma unroll
         for (int k = 0; k < WIDTH; ++k) {
-            C v[N], own = (C)0, apart_squared = (C)0;
+            C v[N], own = (C)0;
+            Wide apart_squared = (Wide)0;
 #pragma unroll
             for (int r = 0; r < N; ++r) own += v[r] = Convert<C>::from(rows[r].values[k]);
             own *= (C)1 / (C)N;
 #pragma unroll
-            for (int r = 0; r < N; ++r) apart_squared += (v[r] - own) * (v[r] - own);
+            for (int r = 0; r < N; ++r) apart_squared += (Wide)(v[r] - own) * (Wide)(v[r] - own);
             C apart = own - mean[k];
             mean[k] += apart * share;
-            squares[k] += apart_squared + apart * apart * weight;
+            squares[k] += apart_squared + (Wide)apart * (Wide)apart * (Wide)weight;
         }
         count += (C)N;
     }
-    __device__ __forceinline__ MomentsOf<C> fold(int k) const { return {mean[k], squares[k], count}; }
+    __device__ __forceinline__ MomentsOf<double> fold(int k) const {
+        return {(double)mean[k], (double)squares[k], (double)count};
+    }
 };
 
 // Sums over a thread's channels.

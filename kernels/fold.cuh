@@ -180,11 +180,6 @@ __device__ __forceinline__ float quotient(float a, float b) { return a / b; }
 __device__ __forceinline__ float quotient(float a, float b) { return __fdividef(a, b); }
 #endif
 __device__ __forceinline__ double quotient(double a, double b) { return a / b; }
-// Whether a sum of squares is infinite, unknown, or so small that float may have lost some of its terms.
-__device__ __forceinline__ bool is_beyond(float squares) {
-    return !(squares >= 1e-30f && squares < __int_as_float(0x7f800000));
-}
-__device__ __forceinline__ bool is_beyond(double) { return false; }
 __device__ __forceinline__ bool is_infinite(float x) { return x == __int_as_float(0x7f800000) || x == -__int_as_float(0x7f800000); }
 __device__ __forceinline__ bool is_infinite(double x) {
     double most = __longlong_as_double(0x7ff0000000000000ll);
@@ -252,6 +247,30 @@ template <class A> struct Momentary {
         A count = a.count + b.count;
         if (count == (A)0) return a;
         A share = quotient(b.count, count), apart = b.mean - a.mean;
+        return {a.mean + apart * share, a.squares + b.squares + apart * apart * a.count * share, count};
+    }
+    __device__ __forceinline__ Acc combine(const Acc& a, const Acc& b) const { return join(a, b); }
+};
+
+// The same with sums in double, of numbers of A: squares leave the range of float where the roots of their sums do not.
+template <class A> struct WideMoments {
+    typedef MomentsOf<double> Acc;
+    __device__ __forceinline__ Acc zero() const { return {0.0, 0.0, 0.0}; }
+    static __device__ __forceinline__ void take(Acc& acc, const A* v, int count) {
+        A mean = v[0];
+        for (int k = 1; k < count; ++k) mean += v[k];
+        mean *= (A)1 / (A)count;
+        double squares = 0.0;
+        for (int k = 0; k < count; ++k) {
+            double apart = (double)(v[k] - mean);
+            squares += apart * apart;
+        }
+        acc = join(acc, {(double)mean, squares, (double)count});
+    }
+    static __device__ __forceinline__ Acc join(const Acc& a, const Acc& b) {
+        double count = a.count + b.count;
+        if (count == 0.0) return a;
+        double share = (double)quotient((A)b.count, (A)count), apart = b.mean - a.mean;
         return {a.mean + apart * share, a.squares + b.squares + apart * apart * a.count * share, count};
     }
     __device__ __forceinline__ Acc combine(const Acc& a, const Acc& b) const { return join(a, b); }

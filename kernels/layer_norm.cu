@@ -44,41 +44,22 @@ struct Forward : LayerNorm {
             bool here = row < count;
             i64 at = here ? row * n : 0;
             Elements x(this->x + at, here ? (int)n : 0);
-            C m = (C)0, variance, r;
+            C m = (C)0;
+            // Squares are added in double, whose range holds those of all floats.
+            double squares = 0.0;
             if (centered) {
-                MomentsOf<C> moments = Momentary<C>().zero();
-                x.each([&](const C* v, int) { Momentary<C>::take(moments, v, Elements::EACH); });
-                moments = across_lanes(Momentary<C>(), moments, blockDim.x);
-                m = moments.mean;
-                variance = moments.squares / (C)n;
+                MomentsOf<double> moments = WideMoments<C>().zero();
+                x.each([&](const C* v, int) { WideMoments<C>::take(moments, v, Elements::EACH); });
+                moments = across_lanes(WideMoments<C>(), moments, blockDim.x);
+                m = (C)moments.mean;
+                squares = moments.squares;
             } else {
-                C squares = (C)0;
                 x.each([&](const C* v, int) {
-                    for (int k = 0; k < Elements::EACH; ++k) squares += v[k] * v[k];
-                });
-                variance = across_lanes(AddNumbers(), squares, blockDim.x) / (C)n;
-            }
-            r = one_over_root(variance + (C)eps);
-            // Threads of a warp go together, whosever row it is.
-            if (__any_sync(0xffffffffu, here && is_beyond(variance * (C)n))) {
-                double mean = 0.0, squares = 0.0;
-                if (centered) {
-                    x.each([&](const C* v, int) {
-                        for (int k = 0; k < Elements::EACH; ++k) mean += (double)v[k];
-                    });
-                    mean = across_lanes(AddWide(), mean, blockDim.x) / (double)n;
-                }
-                x.each([&](const C* v, int) {
-                    for (int k = 0; k < Elements::EACH; ++k) {
-                        squares += ((double)v[k] - mean) * ((double)v[k] - mean);
-                    }
+                    for (int k = 0; k < Elements::EACH; ++k) squares += (double)v[k] * (double)v[k];
                 });
                 squares = across_lanes(AddWide(), squares, blockDim.x);
-                if (is_beyond(variance * (C)n)) {
-                    m = (C)mean;
-                    r = (C)(1.0 / sqrt(squares / (double)n + eps));
-                }
             }
+            C r = (C)one_over_root(squares / (double)n + eps);
             if (here && threadIdx.x == 0) {
                 mean[row] = m;
                 scale[row] = r;

@@ -107,19 +107,18 @@ struct Squares : OfSquares {
     __device__ __forceinline__ void finish(i64 o, double acc) const { write_wide(o, acc); }
 };
 
-struct Var : OfSquares {
-    typedef Momentary<double>::Acc Acc;
-    __device__ __forceinline__ Acc zero() const { return Momentary<double>().zero(); }
-    __device__ __forceinline__ Acc combine(const Acc& a, const Acc& b) const { return Momentary<double>::join(a, b); }
+template <class A> struct Variance : OfSquares {
+    typedef typename WideMoments<A>::Acc Acc;
+    __device__ __forceinline__ Acc zero() const { return WideMoments<A>().zero(); }
+    __device__ __forceinline__ Acc combine(const Acc& a, const Acc& b) const { return WideMoments<A>::join(a, b); }
     template <bool WIDE> __device__ __forceinline__ void add(Acc& acc, i64 at, i64, i64) const {
-        C v[WIDTH];
-        double wide[WIDTH];
+        A v[WIDTH];
         int count = values_at<WIDE>(x + at, v);
-        for (int k = 0; k < count; ++k) wide[k] = (double)v[k];
-        Momentary<double>::take(acc, wide, count);
+        WideMoments<A>::take(acc, v, count);
     }
     __device__ __forceinline__ void finish(i64 o, const Acc& acc) const { write_wide(o, acc.squares); }
 };
+typedef Variance<C> Var;
 
 template <class A> struct LogOfSum : Reduction {
     typedef ExpSum<A> Acc;
