@@ -1,5 +1,8 @@
+use std::time::Duration;
+
 use torchrs::cuda::allocator::ChunkState;
 use torchrs::cuda::{self, Block, PinnedBlock, Priority, Stream, copy, memory, peer, pinned};
+use torchrs::{Device, Dtype, Tensor};
 
 use crate::support::{download, hold, upload};
 
@@ -26,6 +29,22 @@ simulated! {
         assert_eq!(copy::device_of(there.as_ptr())?, Some(0));
         assert_eq!(copy::device_of(values.as_ptr().cast())?, None);
         assert_eq!(copy::device_of(PinnedBlock::new(1)?.as_ptr())?, None);
+    }
+
+    fn uploads_have_read_their_source_when_they_return() {
+        let stream = Stream::current(0)?;
+        // Few bytes, many, and many that somebody has pinned.
+        for (count, pin) in [(1000, false), (3 << 20, false), (3 << 20, true)] {
+            let x = Tensor::full([count], 7.0, Dtype::F32);
+            let storage = x.storage();
+            // SAFETY: the tensor outlives the registration.
+            let registered = pin.then(|| unsafe { pinned::register(storage.as_ptr(), storage.nbytes()) });
+            stream.call_host(|| std::thread::sleep(Duration::from_millis(50)))?;
+            let y = x.to_device(Device::Cuda(0));
+            x.fill_(1.0);
+            assert!(y.to_vec::<f32>().iter().all(|&one| one == 7.0), "{count} {pin}");
+            drop(registered.transpose()?);
+        }
     }
 
     fn only_copies_to_memory_that_is_not_pinned_wait() {
