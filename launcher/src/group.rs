@@ -94,8 +94,7 @@ impl<'a> Group<'a> {
         let (mut workers, mut inputs, mut warnings) = (Vec::new(), Vec::new(), Vec::new());
         for rank in 0..plan.nproc {
             let what = || format!("cannot connect rank {rank} to the store");
-            let started =
-                Worker::start(plan, attempt, rank, store.connect_rank(rank).doing(what)?)?;
+            let started = Worker::start(plan, attempt, rank, store.connect().doing(what)?)?;
             let event = EpollEvent::new(EpollFlags::EPOLLIN, rank as u64);
             let watched = watch.epoll.add(&started.worker.process, event);
             watched.doing(|| format!("cannot watch the worker of rank {rank}"))?;
