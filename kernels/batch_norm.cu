@@ -42,13 +42,13 @@ __device__ __forceinline__ C channel(const char* p, i64 c, i32 format, C otherwi
 
 // Statistics of the batch; the running ones are moved towards them.
 template <class A> struct StatisticsOf : BatchNorm {
-    typedef typename WideMoments<A>::Acc Acc;
-    __device__ __forceinline__ Acc zero() const { return WideMoments<A>().zero(); }
-    __device__ __forceinline__ Acc combine(const Acc& a, const Acc& b) const { return WideMoments<A>::join(a, b); }
+    typedef typename Momentary<A>::Acc Acc;
+    __device__ __forceinline__ Acc zero() const { return Momentary<A>().zero(); }
+    __device__ __forceinline__ Acc combine(const Acc& a, const Acc& b) const { return Momentary<A>::join(a, b); }
     template <bool WIDE> __device__ __forceinline__ void add(Acc& acc, i64 at, i64, i64) const {
         A v[WIDTH];
         int each = values_at<WIDE>(x + at, v);
-        WideMoments<A>::take(acc, v, each);
+        Momentary<A>::take(acc, v, each);
     }
     __device__ __forceinline__ void toward(char* running, i64 c, i32 format, A value) const {
         if (!running) return;

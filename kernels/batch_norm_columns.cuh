@@ -37,7 +37,7 @@ struct StatisticsColumns {
         }
         count += (C)N;
     }
-    __device__ __forceinline__ MomentsOf<double> fold(int k) const {
+    __device__ __forceinline__ MomentSums fold(int k) const {
         return {(double)mean[k], (double)squares[k], (double)count};
     }
 };

@@ -230,31 +230,11 @@ template <class A> struct ExpSums {
     }
 };
 
-// Mean and sum of squared deviations of `count` numbers.
-template <class A> struct MomentsOf { A mean, squares, count; };
+// Mean and sum of squared deviations of `count` numbers of A, in double: squares leave the range of float where the
+// roots of their sums do not.
+struct MomentSums { double mean, squares, count; };
 template <class A> struct Momentary {
-    typedef MomentsOf<A> Acc;
-    __device__ __forceinline__ Acc zero() const { return {(A)0, (A)0, (A)0}; }
-    static __device__ __forceinline__ void take(Acc& acc, const A* v, int count) {
-        A mean = v[0];
-        for (int k = 1; k < count; ++k) mean += v[k];
-        mean *= (A)1 / (A)count;
-        A squares = (A)0;
-        for (int k = 0; k < count; ++k) squares += (v[k] - mean) * (v[k] - mean);
-        acc = join(acc, {mean, squares, (A)count});
-    }
-    static __device__ __forceinline__ Acc join(const Acc& a, const Acc& b) {
-        A count = a.count + b.count;
-        if (count == (A)0) return a;
-        A share = quotient(b.count, count), apart = b.mean - a.mean;
-        return {a.mean + apart * share, a.squares + b.squares + apart * apart * a.count * share, count};
-    }
-    __device__ __forceinline__ Acc combine(const Acc& a, const Acc& b) const { return join(a, b); }
-};
-
-// The same with sums in double, of numbers of A: squares leave the range of float where the roots of their sums do not.
-template <class A> struct WideMoments {
-    typedef MomentsOf<double> Acc;
+    typedef MomentSums Acc;
     __device__ __forceinline__ Acc zero() const { return {0.0, 0.0, 0.0}; }
     static __device__ __forceinline__ void take(Acc& acc, const A* v, int count) {
         A mean = v[0];

@@ -48,9 +48,9 @@ struct Forward : LayerNorm {
             // Squares are added in double, whose range holds those of all floats.
             double squares = 0.0;
             if (centered) {
-                MomentsOf<double> moments = WideMoments<C>().zero();
-                x.each([&](const C* v, int) { WideMoments<C>::take(moments, v, Elements::EACH); });
-                moments = across_lanes(WideMoments<C>(), moments, blockDim.x);
+                MomentSums moments = Momentary<C>().zero();
+                x.each([&](const C* v, int) { Momentary<C>::take(moments, v, Elements::EACH); });
+                moments = across_lanes(Momentary<C>(), moments, blockDim.x);
                 m = (C)moments.mean;
                 squares = moments.squares;
             } else {

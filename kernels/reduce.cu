@@ -108,13 +108,13 @@ struct Squares : OfSquares {
 };
 
 template <class A> struct Variance : OfSquares {
-    typedef typename WideMoments<A>::Acc Acc;
-    __device__ __forceinline__ Acc zero() const { return WideMoments<A>().zero(); }
-    __device__ __forceinline__ Acc combine(const Acc& a, const Acc& b) const { return WideMoments<A>::join(a, b); }
+    typedef typename Momentary<A>::Acc Acc;
+    __device__ __forceinline__ Acc zero() const { return Momentary<A>().zero(); }
+    __device__ __forceinline__ Acc combine(const Acc& a, const Acc& b) const { return Momentary<A>::join(a, b); }
     template <bool WIDE> __device__ __forceinline__ void add(Acc& acc, i64 at, i64, i64) const {
         A v[WIDTH];
         int count = values_at<WIDE>(x + at, v);
-        WideMoments<A>::take(acc, v, count);
+        Momentary<A>::take(acc, v, count);
     }
     __device__ __forceinline__ void finish(i64 o, const Acc& acc) const { write_wide(o, acc.squares); }
 };

@@ -1,5 +1,5 @@
 //! Determinants: `dA = d adj(A)^T`, where the adjugate is `det(A) A^-1`, or for singular matrices
-//! `det(U) det(V) V diag(products of the other singular values) U^T`.
+//! `det(U) det(V) V diag(products of the other singular values) U^T`; where that is to be differentiated again, minors.
 
 use smallvec::smallvec;
 

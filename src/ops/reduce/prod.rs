@@ -1,5 +1,5 @@
-//! Product: `y = prod_i x_i`; `dx_i = g prod_{j != i} x_j`, which is `g y / x_i` where no element is
-//! zero, and the product of an exclusive prefix and an exclusive suffix where one is.
+//! Product: `y = prod_i x_i`; `dx_i = g prod_{j != i} x_j`, which is `g y / x_i` where all products
+//! are in range, and the product of an exclusive prefix and an exclusive suffix where one is zero or infinite.
 
 use smallvec::smallvec;
 
