@@ -345,6 +345,13 @@ impl Graph {
     /// # Errors
     /// [`Error::Device`] where the driver refuses; why the process group of a recorded collective has failed.
     pub fn replay(&self, stream: Stream) -> Result<()> {
+        if stream.device() != self.pool.device {
+            return Err(Error::Device(format!(
+                "Graph::replay: the graph is of cuda:{} and the stream of cuda:{}",
+                self.pool.device,
+                stream.device()
+            )));
+        }
         device::bind(self.pool.device)?;
         self.needs.blocks.iter().for_each(|block| block.record_stream(stream));
         replay(&self.needs.participants, &self.executable, stream)

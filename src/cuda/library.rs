@@ -143,9 +143,13 @@ pub fn is_simulated() -> bool {
     matches!(simulated_count(), Ok(Some(_)))
 }
 
-/// Whether a variable is 0, which turns off what it names.
+/// Whether a variable is 0, or a word for it, which turns off what it names.
 pub(super) fn is_off(variable: &str) -> bool {
-    env::var_os(variable).is_some_and(|value| value == "0")
+    env::var(variable).is_ok_and(|value| is_no(&value))
+}
+
+fn is_no(value: &str) -> bool {
+    ["0", "false", "off", "no"].iter().any(|no| value.trim().eq_ignore_ascii_case(no))
 }
 
 /// The functions of a library that torchrs does without where it is missing, is not `new_enough`, or a variable is 0.

@@ -158,3 +158,9 @@ fn our_own_kernels_stand_in_for_a_cudnn_that_the_driver_cannot_run() {
         assert!(found.to_string().contains("for CUDA 14.0"), "{found}");
     });
 }
+
+#[test]
+fn words_turn_a_library_off_too() {
+    assert!(["0", "false", "Off", " no "].into_iter().all(is_no));
+    assert!(!["", "1", "true", "00"].into_iter().any(is_no));
+}

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::CudaGraph;
 use crate::autograd::{grad, no_grad, record};
@@ -15,8 +16,8 @@ const WARM_UP: usize = 3;
 /// A function whose work was recorded: forward as one graph, backward as another
 /// (`torch.cuda.make_graphed_callables`).
 ///
-/// A call is part of ordinary autograd. Between a call's forward and its backward there is no other call:
-/// both use the same memory. It cannot be differentiated twice.
+/// A call is part of ordinary autograd. Between a call's forward and its backward there is no other call, as both use the
+/// same memory: the backward is an error then. It cannot be differentiated twice.
 #[derive(Clone)]
 pub struct GraphedCallable {
     recorded: Arc<Recorded>,
@@ -28,6 +29,8 @@ struct Recorded {
     output: Tensor,
     parameters: Vec<Tensor>,
     backward: Option<Backward>,
+    /// How often forward was replayed.
+    calls: AtomicU64,
 }
 
 struct Backward {
@@ -110,7 +113,8 @@ pub fn make_graphed_callable(
     };
     let inputs = inputs.iter().map(Tensor::detach).collect();
     let output = output.detach();
-    let recorded = Recorded { forward, inputs, output, parameters, backward };
+    let calls = AtomicU64::new(0);
+    let recorded = Recorded { forward, inputs, output, parameters, backward, calls };
     Ok(GraphedCallable { recorded: Arc::new(recorded) })
 }
 
@@ -132,7 +136,8 @@ impl GraphedCallable {
     /// Throws [`Error::Argument`] for inputs that are not like the samples.
     #[track_caller]
     pub fn call(&self, inputs: &[Tensor]) -> Tensor {
-        let Recorded { forward, inputs: own, output, parameters, backward } = &*self.recorded;
+        let Recorded { forward, inputs: own, output, parameters, backward, calls } =
+            &*self.recorded;
         let of = |t: &Tensor| (t.shape().to_vec(), t.dtype(), t.device());
         let fits = inputs.len() == own.len() && inputs.iter().zip(own).all(|(a, b)| of(a) == of(b));
         if !fits {
@@ -141,9 +146,11 @@ impl GraphedCallable {
             let what = format!("{given:?}; it was recorded for {samples:?}");
             throw(Error::argument("GraphedCallable::call", "inputs", what));
         }
+        let mut number = 0;
         let y = no_grad(|| {
             own.iter().zip(inputs).for_each(|(own, given)| _ = own.copy_(given));
             forward.replay().unwrap_or_else(|error| throw(error));
+            number = calls.fetch_add(1, Relaxed) + 1;
             // Of the caller's own: the next call writes to the graph's.
             output.clone_contiguous()
         });
@@ -161,6 +168,14 @@ impl GraphedCallable {
                     throw(Error::Autograd(
                         "a graphed callable cannot be differentiated twice".into(),
                     ));
+                }
+                let calls = recorded.calls.load(Relaxed);
+                if calls != number {
+                    let others = calls - number;
+                    throw(Error::Autograd(format!(
+                        "a graphed callable was called {others} more time(s) before the backward of call {number}, whose \
+                         numbers are gone: call backward before the next call, or make a callable for each"
+                    )));
                 }
                 no_grad(|| {
                     backward.gradient.copy_(&ctx.grad(0));

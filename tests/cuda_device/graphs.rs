@@ -61,6 +61,19 @@ simulated! {
         assert_eq!(memory::memory_reserved(0)?, reserved);
     }
 
+    fn a_graph_and_its_pool_are_of_one_device() {
+        let here = Graph::capture(Stream::new(0, Priority::Normal)?, CaptureOptions::default(), || Ok(()))?.0;
+        if cuda::device_count() < 2 {
+            return Ok(());
+        }
+        let there = Stream::new(1, Priority::Normal)?;
+        let _own = Graph::capture(there, CaptureOptions::default(), || Ok(()))?;
+        let options = CaptureOptions { pool: Some(here.pool()), ..CaptureOptions::default() };
+        assert!(Graph::capture(there, options, || Ok(())).is_err());
+        let error = here.replay(there).unwrap_err().to_string();
+        assert!(error.contains("the graph is of cuda:0 and the stream of cuda:1"), "{error}");
+    }
+
     fn other_streams_can_take_part() {
         let (stream, side) = (Stream::new(0, Priority::Normal)?, Stream::new(0, Priority::Normal)?);
         let (x, y) = (upload(&[1.0], stream)?, upload(&[1.0], stream)?);

@@ -171,6 +171,11 @@ simulated! {
         };
         let (eager, graphed) = (run(false), run(true));
         assert!(eager.iter().zip(&graphed).all(|(a, b)| a.equal(b)));
+        // Both calls use the same memory.
+        let (first, second) = (fast.call(&[batch(0)]), fast.call(&[batch(1)]));
+        let error = catch(|| first.sum().backward()).unwrap_err().to_string();
+        assert!(error.contains("1 more time(s) before the backward of call"), "{error}");
+        second.sum().backward();
         let error = catch(|| fast.call(&[batch(0).narrow(0, 0, 3)])).unwrap_err().to_string();
         assert!(error.contains("it was recorded for"), "{error}");
     }

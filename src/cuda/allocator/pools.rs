@@ -1,6 +1,7 @@
 //! Size rules, and the pools that keep requests of different kinds apart.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 const MIB: usize = 1 << 20;
 /// Every chunk's size is a multiple of this.
@@ -69,15 +70,15 @@ pub(super) struct Pool {
 #[derive(Default)]
 pub(super) struct PrivatePools {
     users: BTreeMap<PoolId, usize>,
-    last: u64,
     pub(super) capture: Option<PoolId>,
 }
 
 impl PrivatePools {
     /// A new pool with one user.
     pub(super) fn create(&mut self) -> PoolId {
-        self.last += 1;
-        let id = PoolId(self.last);
+        // Of all devices, so that nobody takes another device's pool for one of this.
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let id = PoolId(NEXT.fetch_add(1, Relaxed));
         self.users.insert(id, 1);
         id
     }
