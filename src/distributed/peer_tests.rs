@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::tests::{ranks, ranks_with};
-use super::{DistributedDataParallel, InitOptions, ReduceOp, WorkerEnv, init_process_group};
+use super::{
+    DdpOptions, DistributedDataParallel, InitOptions, ReduceOp, WorkerEnv, init_process_group,
+};
 use crate::nn::{self, Forward};
 use crate::tensor::Dtype;
 use crate::{Error, Tensor};
@@ -78,6 +80,27 @@ fn a_mismatch_in_backward_names_the_buckets_parameters() {
         let bucket = "DistributedDataParallel's bucket 1 of 1, the gradients of `bias`, `weight`";
         assert!(text.contains(&format!("rank 0 at {bucket}")), "{text}");
         assert!(text.contains(&format!("rank 1 at {}", file!())), "{text}");
+    }
+}
+
+/// It would do nothing, without a word.
+#[test]
+fn data_parallel_training_of_nothing_is_refused() {
+    for world in [1, 2] {
+        ranks(world, |group| {
+            let frozen = nn::Linear::new(2, 2);
+            let frozen_parameters = [&frozen.weight, frozen.bias.as_ref().unwrap()];
+            frozen_parameters.iter().for_each(|parameter| drop(parameter.requires_grad_(false)));
+            let error = DistributedDataParallel::new(frozen, &group).map(drop).unwrap_err();
+            assert!(error.to_string().contains("no parameter that requires a gradient"), "{error}");
+            for size in [-1.0, f64::NAN] {
+                let options = DdpOptions { bucket_cap_mb: size, ..Default::default() };
+                let model = nn::Linear::new(2, 2);
+                let error = DistributedDataParallel::with_options(model, &group, &options);
+                let error = error.map(drop).unwrap_err().to_string();
+                assert!(error.contains(&format!("argument `bucket_cap_mb`: is {size}")), "{error}");
+            }
+        });
     }
 }
 

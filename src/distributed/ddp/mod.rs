@@ -20,7 +20,7 @@ use super::ProcessGroup;
 use super::origin::Origin;
 use crate::Tensor;
 use crate::autograd::HookHandle;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::nn::Module;
 
 /// Options of [`DistributedDataParallel`], with PyTorch's defaults.
@@ -68,6 +68,20 @@ impl DdpOptions {
     pub fn bucket_assignment(&self, parameters: &[Tensor]) -> Vec<Vec<usize>> {
         let members = |plan: Plan| plan.members.into_iter().map(|(i, _)| i).collect();
         self.plan(parameters).into_iter().map(members).collect()
+    }
+
+    /// # Errors
+    /// [`Error::Argument`] for a size that is none.
+    fn check(&self) -> Result<()> {
+        let sizes =
+            [("bucket_cap_mb", self.bucket_cap_mb), ("first_bucket_mb", self.first_bucket_mb)];
+        match sizes.into_iter().find(|(_, size)| size.is_nan() || *size < 0.0) {
+            Some((name, size)) => {
+                let what = format!("is {size}: must be a number of MiB, 0 or more");
+                Err(Error::argument("DistributedDataParallel", name, what))
+            }
+            None => Ok(()),
+        }
     }
 
     /// The buckets of these parameters.
@@ -130,7 +144,8 @@ impl<M: Module> DistributedDataParallel<M> {
     ///
     /// # Errors
     /// [`Error::Mismatch`](crate::Error::Mismatch), on all ranks, naming the first parameter or
-    /// buffer that differs in name, shape or dtype between ranks.
+    /// buffer that differs in name, shape or dtype between ranks; [`Error::Argument`](crate::Error::Argument)
+    /// where no parameter requires a gradient, or a bucket's size is no number.
     #[track_caller]
     pub fn new(module: M, group: &ProcessGroup) -> Result<Self> {
         Self::with_options(module, group, &DdpOptions::default())
@@ -161,6 +176,12 @@ impl<M: Module> DistributedDataParallel<M> {
     }
 
     fn wrap(module: M, group: &ProcessGroup, options: &DdpOptions) -> Result<Self> {
+        options.check()?;
+        if !module.parameters().iter().any(|parameter| parameter.requires_grad()) {
+            let what =
+                "has no parameter that requires a gradient: there would be nothing to average";
+            return Err(Error::argument("DistributedDataParallel", "module", what));
+        }
         if group.world_size() == 1 {
             return Ok(DistributedDataParallel { module, reducer: None, hooks: Vec::new() });
         }
