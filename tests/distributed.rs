@@ -370,7 +370,10 @@ fn a_rank_that_ends_without_joining_is_noticed_by_all() {
     server.rank_ended(1, "exited with code 0");
     for rank in ranks {
         let text = message(rank.join_timeout(LONG));
-        assert!(text.contains("rank 1 ended without joining: exited with code 0"), "{text}");
+        assert!(
+            text.contains("rank 1 has ended without joining the process group: exited with code 0"),
+            "{text}"
+        );
         let record = rank.record().unwrap();
         assert_eq!((record.kind, record.caused_by_rank), (Kind::Aborted, Some(1)));
     }

@@ -21,7 +21,6 @@ mod plan;
 mod preflight;
 mod process;
 mod program;
-mod ranks;
 mod relay;
 mod report;
 mod shim;

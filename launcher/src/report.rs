@@ -6,11 +6,11 @@
 use std::fmt::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use torchrs::distributed::list_ranks;
 use torchrs::multiprocessing::report::{ErrorRecord, monotonic_ns};
 
 use crate::group::Outcome;
 use crate::plan::Plan;
-use crate::ranks;
 use crate::worker::Ended;
 
 /// Lines of standard error shown for a worker that left no error record.
@@ -137,7 +137,7 @@ impl<'a> Report<'a> {
             let _ = writeln!(
                 text,
                 "torchrs-launch: did not end by themselves and were killed: {}",
-                ranks::list(&killed)
+                list_ranks(&killed)
             );
         }
         text
@@ -216,12 +216,12 @@ impl<'a> Report<'a> {
         let mut more: Vec<usize> = failures.iter().skip(OTHERS).map(|f| f.worker.rank).collect();
         more.sort_unstable();
         if !more.is_empty() {
-            let _ = writeln!(text, "  failed or were stopped, too: {}", ranks::list(&more));
+            let _ = writeln!(text, "  failed or were stopped, too: {}", list_ranks(&more));
         }
         let succeeded = self.outcome.workers.iter().filter(|w| w.exit.success());
         let done: Vec<usize> = succeeded.map(|w| w.rank).collect();
         if !done.is_empty() {
-            let _ = writeln!(text, "  succeeded: {}", ranks::list(&done));
+            let _ = writeln!(text, "  succeeded: {}", list_ranks(&done));
         }
     }
 
@@ -233,7 +233,7 @@ impl<'a> Report<'a> {
         let words = peers.first()?.record.as_ref().map(|record| first_line(record.text()))?;
         let mut ranks: Vec<usize> = peers.iter().map(|f| f.worker.rank).collect();
         ranks.sort_unstable();
-        Some(format!("by {}: {words}", ranks::list(&ranks)))
+        Some(format!("by {}: {words}", list_ranks(&ranks)))
     }
 
     /// A moment of CLOCK_MONOTONIC as a date in UTC and as a time since the start.

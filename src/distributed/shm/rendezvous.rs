@@ -201,7 +201,10 @@ fn is_missing(store: &Store, prefix: &str, rank: usize) -> Result<bool> {
 fn check_started(store: &Store, rank: usize, doing: impl Fn() -> String) -> Result<()> {
     let Some(how) = store.try_get(&ended_key(rank))? else { return Ok(()) };
     let how = String::from_utf8_lossy(&how);
-    Err(Error::Aborted(format!("rank {rank} ended without joining: {how}; {}", doing())))
+    Err(Error::Aborted(format!(
+        "rank {rank} has ended without joining the process group: {how}; {}",
+        doing()
+    )))
 }
 
 /// # Errors
