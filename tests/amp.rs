@@ -507,3 +507,31 @@ fn the_scaler_is_saved_and_loaded() {
     let off = GradScaler::new(GradScalerOptions { enabled: false, ..options });
     assert_eq!((off.state_dict(), off.get_scale()), (serde_json::json!({}), 1.0));
 }
+
+#[test]
+fn a_step_without_any_gradient_is_an_error() {
+    let [a, b] = [1f32, 2.].map(|x| Tensor::from([x]).requires_grad_(true));
+    let mut optimizer = SGD::new([a.clone(), b], SGDOptions { lr: 1.0, ..Default::default() });
+    let mut scaler = GradScaler::new(GradScalerOptions { init_scale: 4.0, ..Default::default() });
+    for unscaled in [false, true] {
+        if unscaled {
+            scaler.unscale_(&mut optimizer);
+        }
+        let error = catch(|| scaler.step(&mut optimizer)).unwrap_err().to_string();
+        assert!(error.contains("none of its 2 parameters has a gradient"), "{error}");
+        let error = catch(|| scaler.update()).unwrap_err().to_string();
+        assert!(error.contains("no optimizer with a gradient"), "{error}");
+    }
+    // It goes on from there; one gradient is enough.
+    scaler.scale(&(&a * 1.0)).backward();
+    scaler.unscale_(&mut optimizer);
+    let error = catch(|| scaler.unscale_(&mut optimizer)).unwrap_err().to_string();
+    assert!(error.contains("unscaled already"), "{error}");
+    assert!(scaler.step(&mut optimizer));
+    scaler.update();
+    assert_eq!(a.item(), 0.0);
+    // Switched off, it is the optimizer's step.
+    optimizer.zero_grad(true);
+    let mut off = GradScaler::new(GradScalerOptions { enabled: false, ..Default::default() });
+    assert!(off.step(&mut optimizer));
+}

@@ -81,6 +81,8 @@ pub struct GradScaler {
 struct Stage {
     overflow: Overflow,
     stepped: bool,
+    /// Some parameter had a gradient: overflow was looked for.
+    checked: bool,
 }
 
 /// Whether a gradient was infinite or NaN.
@@ -220,8 +222,10 @@ impl GradScaler {
             Some(_) => wrong("is unscaled already since the last update()"),
             None => {}
         }
-        let overflow = unscale(&optimizer.parameters(), f64::from((1.0 / self.scale) as f32));
-        self.stages.insert(key, Stage { overflow, stepped: false });
+        let parameters = optimizer.parameters();
+        let overflow = unscale(&parameters, f64::from((1.0 / self.scale) as f32));
+        let checked = parameters.iter().any(|p| p.grad().is_some());
+        self.stages.insert(key, Stage { overflow, stepped: false, checked });
     }
 
     /// Steps the optimizer, after [`unscale_`](Self::unscale_), unless a gradient overflowed. Says
@@ -257,6 +261,17 @@ impl GradScaler {
             let message = "has stepped since the last update()";
             throw(Error::argument("GradScaler::step", "optimizer", message));
         }
+        if !stage.checked {
+            // Forgotten, so that the caller can compute gradients and step.
+            self.stages.remove(&key);
+            let message = format!(
+                "none of its {} parameters has a gradient, so nothing was checked for overflow; call \
+                 `backward` on the scaled loss first, and let the optimizer have the parameters of the \
+                 model that made it",
+                optimizer.parameters().len()
+            );
+            throw(Error::argument("GradScaler::step", "optimizer", message));
+        }
         stage.stepped = true;
         let overflow = stage.overflow.get();
         if !overflow {
@@ -289,8 +304,10 @@ impl GradScaler {
         if !self.options.enabled {
             return;
         }
-        if self.stages.is_empty() {
-            let message = "no optimizer was unscaled or stepped since the last update()";
+        if !self.stages.values().any(|stage| stage.checked) {
+            self.stages.clear();
+            let message =
+                "no optimizer with a gradient was unscaled or stepped since the last update()";
             throw(Error::argument("GradScaler::update", "optimizer", message));
         }
         let overflow = self.stages.drain().any(|(_, mut stage)| stage.overflow.get());

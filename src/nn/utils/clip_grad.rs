@@ -7,6 +7,7 @@ use crate::{Dtype, Tensor, no_grad};
 
 /// Scales the gradients of `parameters` so that the norm of all of them taken together is at most
 /// `max_norm`. Gives the norm before, as a 0-dim tensor. Parameters without a gradient are left out.
+/// A norm that is not finite makes the gradients NaN or 0, as in PyTorch; [`clip_grad_norm_with`] can refuse it.
 ///
 /// ```
 /// use torchrs::{Tensor, nn::clip_grad_norm_};
@@ -15,7 +16,14 @@ use crate::{Dtype, Tensor, no_grad};
 /// assert_eq!(clip_grad_norm_(&[w.clone()], 1.0).item(), 5.0);
 /// assert!((w.grad().unwrap().to_vec::<f32>()[0] - 0.6).abs() < 1e-6);
 /// ```
+///
+/// # Panics
+/// Throws [`Error::Argument`] when `max_norm` is negative, which would turn gradients round, or NaN.
+#[track_caller]
 pub fn clip_grad_norm_(parameters: &[Tensor], max_norm: f64) -> Tensor {
+    if let Err(error) = check("clip_grad_norm_", max_norm) {
+        throw(error);
+    }
     let grads: Vec<Tensor> = parameters.iter().filter_map(Tensor::grad).collect();
     let norm = get_total_norm(&grads, 2.0);
     scale(&grads, max_norm, &norm);
@@ -32,7 +40,14 @@ pub fn clip_grad_norm_(parameters: &[Tensor], max_norm: f64) -> Tensor {
 /// clip_grads_with_norm_(&[w.clone()], 1.0, &Tensor::from([10f64]));
 /// assert!((w.grad().unwrap() - Tensor::from([0.3f64, 0.4])).abs().max().item() < 1e-6);
 /// ```
+///
+/// # Panics
+/// As [`clip_grad_norm_`].
+#[track_caller]
 pub fn clip_grads_with_norm_(parameters: &[Tensor], max_norm: f64, total_norm: &Tensor) {
+    if let Err(error) = check("clip_grads_with_norm_", max_norm) {
+        throw(error);
+    }
     let grads: Vec<Tensor> = parameters.iter().filter_map(Tensor::grad).collect();
     scale(&grads, max_norm, total_norm);
 }
@@ -52,14 +67,16 @@ pub fn clip_grads_with_norm_(parameters: &[Tensor], max_norm: f64, total_norm: &
 /// ```
 ///
 /// # Errors
-/// With `error_if_nonfinite`, [`Error::Argument`] when the norm is infinite or NaN; the gradients
-/// are then as they were.
+/// [`Error::Argument`] when `max_norm` is negative or NaN, and with `error_if_nonfinite` when the norm is
+/// infinite or NaN; the gradients are then as they were.
+#[track_caller]
 pub fn clip_grad_norm_with(
     parameters: &[Tensor],
     max_norm: f64,
     norm_type: f64,
     error_if_nonfinite: bool,
 ) -> Result<Tensor> {
+    check("clip_grad_norm_", max_norm)?;
     let grads: Vec<Tensor> = parameters.iter().filter_map(Tensor::grad).collect();
     let norm = get_total_norm(&grads, norm_type);
     if error_if_nonfinite && !norm.item().is_finite() {
@@ -72,6 +89,13 @@ pub fn clip_grad_norm_with(
     }
     scale(&grads, max_norm, &norm);
     Ok(norm)
+}
+
+fn check(op: &str, max_norm: f64) -> Result<()> {
+    if max_norm.is_nan() || max_norm < 0.0 {
+        return Err(Error::argument(op, "max_norm", format!("{max_norm}; must be at least 0")));
+    }
+    Ok(())
 }
 
 /// Limits every element of the gradients of `parameters` to -`clip_value` .. `clip_value`.
