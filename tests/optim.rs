@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use torchrs::checkpoint::{TensorMap, load_file};
 use torchrs::nn::{clip_grad_norm_, clip_grad_norm_with, clip_grad_value_, get_total_norm};
 use torchrs::optim::lr_scheduler::{
-    ConstantLR, CosineAnnealingLR, ExponentialLR, LambdaLR, LinearLR, LrScheduler, MultiStepLR,
-    OneCycleLR, OneCycleOptions, PlateauOptions, ReduceLROnPlateau, SequentialLR, StepLR,
-    WarmupCosineLR,
+    ChainedScheduler, ConstantLR, CosineAnnealingLR, ExponentialLR, LambdaLR, LinearLR,
+    LrScheduler, MultiStepLR, OneCycleLR, OneCycleOptions, PlateauOptions, ReduceLROnPlateau,
+    SequentialLR, StepLR, WarmupCosineLR,
 };
 use torchrs::optim::{
     Adam, AdamOptions, AdamW, AdamWOptions, LBFGS, LBFGSOptions, Optimizer, OptimizerState,
@@ -602,5 +602,85 @@ fn gradients_of_any_size_are_set_to_zero() {
             assert!(shown.version() > version, "what was saved of it is known to be stale");
         }
         assert!(without.grad().is_none());
+    }
+}
+
+/// Every kind of schedule, of rates that are not at their start when they are saved.
+fn schedules() -> Vec<(&'static str, fn(&mut dyn Optimizer) -> Box<dyn LrScheduler>)> {
+    vec![
+        ("StepLR", |o| Box::new(StepLR::new(o, 2, 0.5))),
+        ("LinearLR", |o| Box::new(LinearLR::new(o, 0.1, 1.0, 3))),
+        ("ExponentialLR", |o| Box::new(ExponentialLR::new(o, 0.5))),
+        ("LambdaLR", |o| Box::new(LambdaLR::new(o, |epoch| 1.0 / (1 + epoch) as f64))),
+        ("CosineAnnealingLR", |o| Box::new(CosineAnnealingLR::new(o, 10, 0.0))),
+        ("OneCycleLR", |o| {
+            let options = OneCycleOptions { cycle_momentum: false, ..Default::default() };
+            Box::new(OneCycleLR::new(o, &[1.0], 20, options))
+        }),
+        ("chained", |o| {
+            let first: Box<dyn LrScheduler> = Box::new(ConstantLR::new(o, 0.1, 3));
+            let second = Box::new(ExponentialLR::new(o, 0.9));
+            Box::new(ChainedScheduler::new(vec![first, second]))
+        }),
+        ("SequentialLR", |o| {
+            let first: Box<dyn LrScheduler> = Box::new(LinearLR::new(o, 0.1, 1.0, 3));
+            let second = Box::new(ExponentialLR::new(o, 0.9));
+            Box::new(SequentialLR::new(o, vec![first, second], vec![3]))
+        }),
+    ]
+}
+
+#[test]
+fn a_scheduler_made_after_its_optimizer_was_loaded_is_refused() {
+    let make = || two_groups("optim.SGD", &[0.5, 0.25]);
+    for (name, schedule) in schedules() {
+        for steps in [0, 5] {
+            let mut old = make();
+            let mut going = schedule(&mut *old);
+            (0..steps).for_each(|_| going.step(&mut *old));
+            // The order that works.
+            let mut resumed = make();
+            let mut goes_on = schedule(&mut *resumed);
+            resumed.load_state_dict(&old.state_dict()).unwrap();
+            goes_on.load_state_dict(&going.state_dict()).unwrap();
+            // The one that does not.
+            let mut trap = make();
+            trap.load_state_dict(&old.state_dict()).unwrap();
+            let rates = [0, 1].map(|g| (trap.lr(g), trap.initial_lr(g)));
+            let error = catch(|| schedule(&mut *trap)).map(drop).unwrap_err().to_string();
+            assert!(error.contains("before `load_state_dict`"), "{name}: {error}");
+            let now = [0, 1].map(|g| (trap.lr(g), trap.initial_lr(g)));
+            assert_eq!(rates, now, "{name} has changed nothing");
+            for _ in 0..4 {
+                going.step(&mut *old);
+                goes_on.step(&mut *resumed);
+                assert_eq!([0, 1].map(|g| old.lr(g)), [0, 1].map(|g| resumed.lr(g)), "{name}");
+            }
+            // A new schedule, when that is meant.
+            [0, 1].map(|g| trap.set_initial_lr(g, 1.0));
+            [0, 1].map(|g| trap.set_lr(g, 1.0));
+            schedule(&mut *trap);
+        }
+    }
+    // Nothing was scheduled: nothing to mistake.
+    let mut plain = make();
+    plain.load_state_dict(&make().state_dict()).unwrap();
+    StepLR::new(&mut *plain, 2, 0.5);
+}
+
+#[test]
+fn clipping_to_no_norm_is_refused() {
+    for max_norm in [-1.0, f64::NAN] {
+        let w = with_grads(&[&[3.0, 4.0]]);
+        let norm = Tensor::from([5f32]);
+        let errors = [
+            catch(|| clip_grad_norm_(&w, max_norm)).map(drop),
+            catch(|| torchrs::nn::utils::clip_grads_with_norm_(&w, max_norm, &norm)),
+            clip_grad_norm_with(&w, max_norm, 2.0, false).map(drop),
+        ];
+        for error in errors {
+            assert!(error.unwrap_err().to_string().contains("`max_norm`"));
+        }
+        assert_eq!(w[0].grad().unwrap().to_vec::<f32>(), [3.0, 4.0]);
     }
 }

@@ -282,6 +282,8 @@ struct Group<R: Rule> {
     params: Vec<Tensor>,
     options: R::Options,
     initial_lr: Option<f64>,
+    /// See [`Optimizer::is_mid_schedule`].
+    mid_schedule: bool,
     /// `None` before a parameter's first step.
     states: Vec<Option<Kept<R::State>>>,
 }
@@ -369,6 +371,7 @@ impl<R: Rule> RuleOptimizer<R> {
             params: group.params,
             options: group.options,
             initial_lr: None,
+            mid_schedule: false,
         });
     }
 
@@ -395,6 +398,7 @@ impl<R: Rule> RuleOptimizer<R> {
     /// assert_eq!(w.item(), 1.5);
     /// ```
     pub fn options_mut(&mut self, group: usize) -> &mut R::Options {
+        self.groups[group].mid_schedule = false;
         &mut self.groups[group].options
     }
 }
@@ -523,6 +527,7 @@ impl<R: Rule> Optimizer for RuleOptimizer<R> {
     }
 
     fn set_lr(&mut self, group: usize, lr: f64) {
+        self.groups[group].mid_schedule = false;
         self.groups[group].options.set_lr(lr);
     }
 
@@ -532,6 +537,10 @@ impl<R: Rule> Optimizer for RuleOptimizer<R> {
 
     fn set_initial_lr(&mut self, group: usize, lr: f64) {
         self.groups[group].initial_lr = Some(lr);
+    }
+
+    fn is_mid_schedule(&self) -> bool {
+        self.groups.iter().any(|group| group.mid_schedule)
     }
 
     fn momentum(&self, group: usize) -> Option<f64> {
@@ -588,6 +597,7 @@ impl<R: Rule> Optimizer for RuleOptimizer<R> {
         for (group, (options, initial_lr, states)) in self.groups.iter_mut().zip(loaded) {
             group.options = options;
             group.initial_lr = initial_lr;
+            group.mid_schedule = initial_lr.is_some();
             group.states = states;
         }
         Ok(())

@@ -93,6 +93,8 @@ pub struct LBFGS {
     params: Vec<Tensor>,
     options: LBFGSOptions,
     initial_lr: Option<f64>,
+    /// See [`Optimizer::is_mid_schedule`].
+    mid_schedule: bool,
     state: State,
 }
 
@@ -179,7 +181,7 @@ impl LBFGS {
         if let Err((option, message)) = options.check() {
             throw(Error::argument("LBFGS", option, message));
         }
-        LBFGS { params, options, initial_lr: None, state: State::default() }
+        LBFGS { params, options, initial_lr: None, mid_schedule: false, state: State::default() }
     }
 
     /// All gradients as one vector; zeros where there is none.
@@ -193,8 +195,9 @@ impl LBFGS {
     fn follow(&mut self, gradient: &Tensor) {
         let kind = |t: &Tensor| (t.dtype(), t.device());
         if self.state.previous_gradient.as_ref().is_some_and(|g| kind(g) != kind(gradient)) {
-            let saved = self.state_dict();
+            let (saved, mid_schedule) = (self.state_dict(), self.mid_schedule);
             self.load_state_dict(&saved).unwrap_or_else(|error| throw(error));
+            self.mid_schedule = mid_schedule;
         }
     }
 
@@ -314,6 +317,7 @@ impl Optimizer for LBFGS {
     }
 
     fn set_lr(&mut self, _group: usize, lr: f64) {
+        self.mid_schedule = false;
         self.options.lr = lr;
     }
 
@@ -323,6 +327,10 @@ impl Optimizer for LBFGS {
 
     fn set_initial_lr(&mut self, _group: usize, lr: f64) {
         self.initial_lr = Some(lr);
+    }
+
+    fn is_mid_schedule(&self) -> bool {
+        self.mid_schedule
     }
 
     fn momentum(&self, _group: usize) -> Option<f64> {
@@ -409,6 +417,7 @@ impl Optimizer for LBFGS {
         };
         self.options = options;
         self.initial_lr = groups[0]["initial_lr"].as_f64();
+        self.mid_schedule = self.initial_lr.is_some();
         Ok(())
     }
 }

@@ -144,6 +144,30 @@ pub trait Optimizer: Send {
     /// ```
     fn set_initial_lr(&mut self, group: usize, lr: f64);
 
+    /// True after [`load_state_dict`](Self::load_state_dict) of a state that a scheduler had set rates in, until
+    /// a rate is set. A scheduler made then would start its schedule on the rates of the middle of another, so
+    /// that is an error.
+    ///
+    /// ```
+    /// use torchrs::optim::lr_scheduler::{LrScheduler, StepLR};
+    /// use torchrs::{Tensor, catch, optim::{Optimizer, SGD}};
+    /// let make = || SGD::new([Tensor::from([1f64])], Default::default());
+    /// let mut old = make();
+    /// let mut schedule = StepLR::new(&mut old, 1, 0.5);
+    /// schedule.step(&mut old);
+    /// // First the scheduler, then both states:
+    /// let mut new = make();
+    /// let mut resumed = StepLR::new(&mut new, 1, 0.5);
+    /// new.load_state_dict(&old.state_dict())?;
+    /// resumed.load_state_dict(&schedule.state_dict())?;
+    /// assert!(new.is_mid_schedule() && new.lr(0) == 0.5e-3);
+    /// assert!(catch(|| StepLR::new(&mut new, 1, 0.5)).is_err());
+    /// # Ok::<(), torchrs::Error>(())
+    /// ```
+    fn is_mid_schedule(&self) -> bool {
+        false
+    }
+
     /// The momentum of a group, or its first beta; `None` for an optimizer that has neither.
     ///
     /// ```

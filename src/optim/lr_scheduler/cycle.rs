@@ -4,7 +4,7 @@ use std::f64::consts::PI;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Moment, Schedule, Scheduler, plain_settings};
+use super::{Moment, Schedule, Scheduler, plain_settings, refuse_mid_schedule};
 use crate::error::{Error, throw};
 use crate::optim::Optimizer;
 
@@ -186,6 +186,7 @@ impl OneCycleLR {
                 throw(Error::argument("OneCycleLR", name, format!("{value}; must be above 0")));
             }
         }
+        refuse_mid_schedule("OneCycleLR", optimizer);
         check_groups("OneCycleLR", "max_lr", max_lr, optimizer);
         check_momentum("OneCycleLR", options.cycle_momentum, optimizer);
         for group in 0..optimizer.num_groups() {
@@ -376,6 +377,7 @@ impl CyclicLR {
             let message = format!("{up} and {down:?}; must be above 0, and at least 0");
             throw(Error::argument("CyclicLR", "step_size_up and step_size_down", message));
         }
+        refuse_mid_schedule("CyclicLR", optimizer);
         check_groups("CyclicLR", "base_lr", base_lr, optimizer);
         check_groups("CyclicLR", "max_lr", max_lr, optimizer);
         check_momentum("CyclicLR", options.cycle_momentum, optimizer);

@@ -29,7 +29,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 use super::Optimizer;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, throw};
 
 pub use chained::ChainedScheduler;
 pub use cosine::{CosineAnnealing, CosineAnnealingLR};
@@ -297,6 +297,23 @@ pub(super) fn from_settings<T: DeserializeOwned>(
     T::deserialize(settings).map_err(|e| e.to_string())
 }
 
+/// Refuses an optimizer whose rates are those of the middle of a schedule that was saved.
+#[track_caller]
+fn refuse_mid_schedule(op: &str, optimizer: &dyn Optimizer) {
+    if !optimizer.is_mid_schedule() {
+        return;
+    }
+    let rates: Vec<(f64, Option<f64>)> = (0..optimizer.num_groups())
+        .map(|group| (optimizer.lr(group), optimizer.initial_lr(group)))
+        .collect();
+    let message = format!(
+        "was loaded in the middle of a schedule (rates and initial rates {rates:?}), on which a new one would \
+         start; make the scheduler before `load_state_dict` of the optimizer, then load the scheduler's state \
+         too; for a new schedule, set the rates first with `set_initial_lr` and `set_lr`"
+    );
+    throw(Error::argument(op, "optimizer", message));
+}
+
 /// A scheduler with the formula `S`; its name is an alias such as [`StepLR`].
 ///
 /// ```
@@ -326,7 +343,9 @@ impl<S: Schedule> Scheduler<S> {
     /// Scheduler::with(&mut optimizer, half);
     /// assert_eq!((optimizer.lr(0), optimizer.initial_lr(0)), (0.5, Some(1.0)));
     /// ```
+    #[track_caller]
     pub fn with(optimizer: &mut dyn Optimizer, schedule: S) -> Self {
+        refuse_mid_schedule(S::NAME, optimizer);
         let mut base_lrs = Vec::with_capacity(optimizer.num_groups());
         for group in 0..optimizer.num_groups() {
             let lr = optimizer.initial_lr(group).unwrap_or_else(|| optimizer.lr(group));

@@ -64,6 +64,7 @@ impl SequentialLR {
             );
             throw(Error::argument("SequentialLR", "milestones", message));
         }
+        super::refuse_mid_schedule("SequentialLR", optimizer);
         for group in 0..optimizer.num_groups() {
             let lr = optimizer.initial_lr(group).unwrap_or_else(|| optimizer.lr(group));
             optimizer.set_lr(group, lr);
