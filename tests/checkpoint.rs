@@ -104,6 +104,17 @@ fn row_44_any_flipped_byte_and_any_truncation_is_an_error_that_names_the_file() 
     assert!(e.contains("second.weight") && e.contains("truncated"), "{e}");
 }
 
+#[test]
+fn a_checkpoint_of_an_earlier_step_than_those_that_are_there_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = CheckpointDir::new(dir.path(), 2);
+    for step in [100, 200, 50] {
+        let saved = run.save(step, &Checkpoint::new()).unwrap();
+        assert!(saved.is_dir(), "step {step}");
+    }
+    assert_eq!(run.steps().unwrap(), [50, 200]);
+}
+
 /// A hash map's order is another in each map, so that two saves in one process can tell.
 #[test]
 fn equal_states_are_equal_bytes() {
