@@ -657,8 +657,10 @@ fn a_scheduler_made_after_its_optimizer_was_loaded_is_refused() {
                 assert_eq!([0, 1].map(|g| old.lr(g)), [0, 1].map(|g| resumed.lr(g)), "{name}");
             }
             // A new schedule, when that is meant.
-            [0, 1].map(|g| trap.set_initial_lr(g, 1.0));
-            [0, 1].map(|g| trap.set_lr(g, 1.0));
+            for g in [0, 1] {
+                trap.set_initial_lr(g, 1.0);
+                trap.set_lr(g, 1.0);
+            }
             schedule(&mut *trap);
         }
     }
