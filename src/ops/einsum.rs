@@ -270,7 +270,10 @@ impl Tensor {
         }
         let left: Vec<usize> = (kept..labels.len()).collect();
         let dims: Vec<i64> = left.iter().map(|&d| d as i64).collect();
-        let open: Vec<usize> = left.into_iter().filter(|&d| result.shape()[d] != 1).collect();
+        // A sum of one number is a new tensor, too; a product is one already.
+        let alone = operands.len() == 1;
+        let open: Vec<usize> =
+            left.into_iter().filter(|&d| alone || result.shape()[d] != 1).collect();
         result = sum_over(&result, &open);
         if dims.is_empty() { result } else { result.squeeze_dims(&dims) }
     }
