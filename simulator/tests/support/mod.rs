@@ -63,10 +63,11 @@ pub fn alloc(bytes: usize) -> u64 {
     pointer
 }
 
-/// Device memory with these values.
+/// Device memory with these values, which have been read.
 pub fn upload<T: Copy>(values: &[T], stream: Handle) -> u64 {
     let pointer = alloc(size_of_val(values));
     ok(cuMemcpyHtoDAsync_v2(pointer, values.as_ptr().cast(), size_of_val(values), stream));
+    ok(cuStreamSynchronize(stream));
     pointer
 }
 
