@@ -243,6 +243,24 @@ fn unused(rank: usize, job: Job) {
     assert!(error.contains("norm.weight") && error.contains("find_unused_parameters"), "{error}");
 }
 
+/// A parameter that is unfrozen after the module was wrapped would be trained by each rank for itself.
+fn unfrozen(rank: usize, job: Job) {
+    let group = job.join(rank);
+    let net = Net::new();
+    net.fc1.weight.requires_grad_(false);
+    let net = DistributedDataParallel::with_options(net, &group, &small_buckets()).unwrap();
+    let loss = || net.logits(&Tensor::ones([2, 12], Dtype::F32)).sum();
+    loss().backward();
+    net.fc1.weight.requires_grad_(true);
+    let error = catch(|| loss().backward()).unwrap_err().to_string();
+    assert!(error.contains("`fc1.weight` was frozen") && error.contains("wrap"), "{error}");
+}
+
+#[test]
+fn a_parameter_unfrozen_after_wrapping_is_named() {
+    multiprocessing::spawn(unfrozen, Job::new(2, PathBuf::new()), 2).unwrap();
+}
+
 #[test]
 fn row_29_an_unused_parameter_is_named_or_allowed() {
     multiprocessing::spawn(unused, Job::new(2, PathBuf::new()), 2).unwrap();

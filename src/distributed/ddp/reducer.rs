@@ -28,6 +28,8 @@ pub(super) struct Reducer {
     group: ProcessGroup,
     names: Vec<String>,
     params: Vec<Tensor>,
+    /// Those that required no gradient when the module was wrapped.
+    frozen: Vec<(String, Tensor)>,
     /// Of each parameter: its view into a bucket, and the bucket.
     views: Vec<Tensor>,
     bucket_of: Vec<usize>,
@@ -71,8 +73,9 @@ impl Reducer {
         buffers: Vec<Tensor>,
         options: &DdpOptions,
     ) -> Result<Arc<Self>> {
-        let (names, params): (Vec<String>, Vec<Tensor>) =
-            params.into_iter().filter(|(_, t)| t.requires_grad()).unzip();
+        let (trained, frozen): (Vec<_>, Vec<_>) =
+            params.into_iter().partition(|(_, t)| t.requires_grad());
+        let (names, params): (Vec<String>, Vec<Tensor>) = trained.into_iter().unzip();
         let plans = options.plan(&params);
         let mut bucket_of = vec![0; params.len()];
         let mut views: Vec<Option<Tensor>> = vec![None; params.len()];
@@ -100,6 +103,7 @@ impl Reducer {
             group: group.clone(),
             names,
             params,
+            frozen,
             views,
             bucket_of,
             buckets,
@@ -177,6 +181,14 @@ impl Reducer {
         self.move_into_bucket(i);
         let mut state = self.state.lock();
         if !state.running {
+            if let Some((name, _)) = self.frozen.iter().find(|(_, t)| t.requires_grad()) {
+                drop(state);
+                throw(Error::Autograd(format!(
+                    "DistributedDataParallel: parameter `{name}` was frozen when the module was wrapped and \
+                     requires a gradient now: it is in no bucket, and ranks would train it apart; drop the \
+                     wrapper and wrap the module again"
+                )));
+            }
             state.begin(&self.buckets, self.params.len());
             let reducer = self.clone();
             queue_callback(move || reducer.end_of_backward());
