@@ -234,7 +234,7 @@ impl Tensor {
     /// ```
     ///
     /// # Panics
-    /// Throws when `step` is 0 or leads away from `end`.
+    /// Throws when `step` is 0 or leads away from `end`, and where one of the three is not finite.
     #[track_caller]
     pub fn arange(
         start: impl Into<Scalar>,
@@ -251,7 +251,20 @@ impl Tensor {
                 format!("{d} never leads from start {s} to end {e}"),
             ));
         }
-        let n = ((e - s) / d).ceil() as usize;
+        for (argument, value) in [("start", s), ("end", e)] {
+            if !value.is_finite() {
+                throw(Error::argument("arange", argument, format!("{value}; must be finite")));
+            }
+        }
+        let n = match (start, end, step) {
+            // Large integers are not f64's.
+            (Scalar::I(s), Scalar::I(e), Scalar::I(d)) => {
+                let (length, d) =
+                    ((i128::from(e) - i128::from(s)).unsigned_abs(), d.unsigned_abs());
+                length.div_ceil(d.into()) as usize
+            }
+            _ => ((e - s) / d).ceil() as usize,
+        };
         let t = Tensor::empty([n], options.dtype);
         dispatch!(options.dtype, T => {
             // SAFETY: new, contiguous, n elements of type T, no other user.
