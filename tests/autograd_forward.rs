@@ -144,8 +144,9 @@ fn operands(inputs: &[Tensor]) -> Vec<Operand<'_>> {
 
 #[test]
 fn every_pointwise_row_agrees_with_finite_differences() {
-    let rows = tables().filter(|r| !r.gradients.is_empty() && r.kind != Kind::Update);
-    for row in rows {
+    // A step to the next number of a half type is no smooth function.
+    let smooth = |r: &&Row| r.kind != Kind::Update && r.name != "nextafter_half";
+    for row in tables().filter(|r| !r.gradients.is_empty()).filter(smooth) {
         let xs = inputs(row);
         // Not every input has a derivative.
         let direction = |(k, x): (usize, &Tensor)| match row.gradients.iter().any(|g| g.input == k)
