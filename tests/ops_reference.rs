@@ -437,6 +437,9 @@ fn results_are_views_or_copies_as_in_pytorch() {
         ("clone_contiguous", Copy, |x| x.clone_contiguous()),
         ("einsum", View, |x| Tensor::einsum("ij->ji", &[x])),
         ("einsum, a sum of size 1", Copy, |x| Tensor::einsum("kij->ij", &[&x.unsqueeze(0)])),
+        ("sum_to_size of the same shape", Copy, |x| x.sum_to_size(&[2, 3])),
+        ("sum_to_size, a leading 1", Copy, |x| x.unsqueeze(0).sum_to_size(&[2, 3])),
+        ("matrix_power 1", Copy, |x| x.narrow(1, 0, 2).matrix_power(1)),
         ("sum of size 1", Copy, |x| x.unsqueeze(0).sum_dim(&[0], false)),
         ("mean of size 1", Copy, |x| x.unsqueeze(0).mean_dim(&[0], false)),
         ("amax of size 1", Copy, |x| x.unsqueeze(0).amax(&[0], false)),
@@ -483,5 +486,15 @@ fn results_are_views_or_copies_as_in_pytorch() {
     ];
     for (name, op) in of_integers {
         assert!(!op(&n).storage().ptr_eq(n.storage()), "{name} of integers");
+    }
+}
+
+#[test]
+fn ranges_count_large_integers_and_refuse_what_is_not_finite() {
+    let large = (1i64 << 60) + 1;
+    let range = Tensor::arange(large, large + 3, 2, torchrs::Dtype::I64);
+    assert_eq!(range.to_vec::<i64>(), [large, large + 2]);
+    for (start, end) in [(0.0, f64::NAN), (f64::NAN, 1.0), (0.0, f64::INFINITY)] {
+        assert!(catch(|| Tensor::arange(start, end, 1.0, F32)).is_err(), "{start} to {end}");
     }
 }

@@ -593,7 +593,7 @@ pub(crate) fn fit(name: &str, input: usize, grad: Tensor, like: &(Shape, Dtype, 
     let grad = if grad.shape() == &shape[..] {
         grad
     } else if crate::tensor::broadcast_shapes(grad.shape(), shape).as_deref() == Ok(grad.shape()) {
-        grad.sum_to_size(shape)
+        grad.sum_to(shape)
     } else {
         throw(Error::Autograd(format!(
             "backward of `{name}` gave a gradient of shape {:?} for input {input} of shape {:?}",

@@ -288,7 +288,7 @@ impl Tensor {
                 let indices: Vec<Option<Tensor>> =
                     indices.iter().map(|i| i.as_ref().map(|i| ctx.get(i))).collect();
                 let indices: Vec<Option<&Tensor>> = indices.iter().map(Option::as_ref).collect();
-                let values = ctx.needs(1).then(|| g.index(&indices).sum_to_size(&values_shape));
+                let values = ctx.needs(1).then(|| g.index(&indices).sum_to(&values_shape));
                 let own = if accumulate || !ctx.needs(0) {
                     g
                 } else {

@@ -352,7 +352,7 @@ fn with_last(shape: &[usize], last: usize) -> Shape {
 
 /// A matrix's sum over its rows, recorded where the gradient is differentiated again.
 fn sum_rows(ctx: &BackwardCtx, g: &Tensor) -> Tensor {
-    if ctx.create_graph() { g.sum_to_size(&g.shape()[1..]) } else { compute::column_sums(g) }
+    if ctx.create_graph() { g.sum_to(&g.shape()[1..]) } else { compute::column_sums(g) }
 }
 
 /// What is added to a product: `beta start + alpha A B`.

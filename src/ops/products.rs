@@ -371,6 +371,9 @@ impl Tensor {
             let message = format!("shape {:?}; must be square in the last two", self.shape());
             throw(Error::shape("matrix_power", message));
         }
+        if n == 1 {
+            return self.clone_contiguous();
+        }
         let eye = || Tensor::eye(self.size(-1), (self.dtype(), self.device())).expand(self.shape());
         let mut power: Option<Tensor> = None;
         let mut square = if n < 0 { self.inverse() } else { self.clone() };

@@ -78,7 +78,7 @@ impl Plan {
         let weights = (scores - logsum.to_dtype(q.dtype())).exp();
         let mut per_row = Shape::from_slice(weights.shape());
         *per_row.last_mut().expect("two dimensions") = 1;
-        let sums = weights.sum_to_size(&per_row);
+        let sums = weights.sum_to(&per_row);
         let nothing = no_grad(|| sums.detach().eq(0.0).to_dtype(q.dtype()));
         let weights = weights / (sums + nothing);
         // What dropout multiplied the weights by.
@@ -93,7 +93,7 @@ impl Plan {
         };
         let dv = dropped(weights.clone()).transpose(-1, -2).matmul(dy);
         let dweights = dropped(dy.matmul(&v.transpose(-1, -2)));
-        let along = (&dweights * &weights).sum_to_size(&per_row);
+        let along = (&dweights * &weights).sum_to(&per_row);
         let dscores = &weights * (dweights - along);
         let dq = dscores.matmul(k) * a.scale;
         let dk = dscores.transpose(-1, -2).matmul(q) * a.scale;

@@ -299,7 +299,7 @@ fn composed(dy: &Tensor, saved: &Saved) -> [Tensor; 3] {
     let mut per_channel: Shape = Shape::from_elem(1, x.dim());
     per_channel[1] = sizes.channels;
     let of_n = 1.0 / sizes.count() as f64;
-    let sum = |t: &Tensor| t.sum_to_size(&per_channel);
+    let sum = |t: &Tensor| t.sum_to(&per_channel);
     let (shifted, scale) = if options.training {
         let shifted = x - sum(x) * of_n;
         let scale = (sum(&(&shifted * &shifted)) * of_n + options.eps).rsqrt();

@@ -331,7 +331,7 @@ fn convolved<S: Products>(shape: S, x: &Tensor, weight: &Tensor, bias: Option<&T
                     if ctx.create_graph() {
                         let mut sums = vec![1; g.dim()];
                         sums[1] = g.shape()[1];
-                        g.sum_to_size(&sums).reshape_to(&sums[1..2])
+                        g.sum_to(&sums).reshape_to(&sums[1..2])
                     } else {
                         bias_gradient(&g)
                     }

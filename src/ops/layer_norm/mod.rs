@@ -351,7 +351,7 @@ fn composed(
     let n = normalized.iter().product::<usize>() as f64;
     let mut per_row = Shape::from_slice(x.shape());
     per_row[x.dim() - normalized.len()..].fill(1);
-    let mean = |t: &Tensor| t.sum_to_size(&per_row) * (1.0 / n);
+    let mean = |t: &Tensor| t.sum_to(&per_row) * (1.0 / n);
     let shifted = if centered { x - mean(x) } else { x.clone() };
     let scale = (mean(&(&shifted * &shifted)) + eps).rsqrt();
     let xh = &shifted * &scale;
@@ -360,10 +360,10 @@ fn composed(
     let dx = if centered { &g - mean(&g) - along } else { &g - along } * scale;
     let mut grads: SmallVec<[Option<Tensor>; 3]> = smallvec![ctx.needs(0).then_some(dx)];
     if weight.is_some() {
-        grads.push(ctx.needs(1).then(|| (dy * &xh).sum_to_size(normalized)));
+        grads.push(ctx.needs(1).then(|| (dy * &xh).sum_to(normalized)));
     }
     if with_bias {
-        grads.push(ctx.needs(grads.len()).then(|| dy.sum_to_size(normalized)));
+        grads.push(ctx.needs(grads.len()).then(|| dy.sum_to(normalized)));
     }
     grads
 }

@@ -116,7 +116,7 @@ impl Tensor {
     }
 
     /// Sums over what broadcasting from `shape` to this tensor's shape would stretch
-    /// (`torch.Tensor.sum_to_size`).
+    /// (`torch.Tensor.sum_to_size`). The result has memory of its own, also where nothing is summed.
     ///
     /// ```
     /// use torchrs::Tensor;
@@ -129,6 +129,13 @@ impl Tensor {
     /// Throws [`Error::Shape`] when `shape` does not broadcast to this tensor's.
     #[track_caller]
     pub fn sum_to_size(&self, shape: &[usize]) -> Tensor {
+        let sum = self.sum_to(shape);
+        if sum.storage().ptr_eq(self.storage()) { sum.clone_contiguous() } else { sum }
+    }
+
+    /// [`sum_to_size`](Self::sum_to_size) for gradients: this tensor or a view of it where nothing is summed.
+    #[track_caller]
+    pub(crate) fn sum_to(&self, shape: &[usize]) -> Tensor {
         let missing = self.dim().wrapping_sub(shape.len());
         let fits = shape.len() <= self.dim()
             && shape.iter().zip(&self.shape()[missing..]).all(|(&to, &from)| to == from || to == 1);

@@ -183,7 +183,7 @@ impl Tensor {
         }
         let layout = Layout { shape: shape.into(), strides, offset: self.storage_offset() };
         let from = shape_of(self);
-        view("expand", self, layout, move |g| g.sum_to_size(&from))
+        view("expand", self, layout, move |g| g.sum_to(&from))
     }
 
     /// Expanded to `other`'s shape (`torch.expand_as`).

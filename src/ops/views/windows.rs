@@ -95,7 +95,7 @@ impl Tensor {
         let is_number = self.dim() == 0;
         view("unfold", self, layout, move |g| {
             if is_number {
-                return g.sum_to_size(&[1]).reshape_to(&[]);
+                return g.sum_to(&[1]).reshape_to(&[]);
             }
             g.overlapped(d, n, step)
         })
