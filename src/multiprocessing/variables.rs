@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 /// All of them. What begins with `TORCHRS_TEST_` or `TORCHRS_SIMULATED_TEST_` is the tests' own.
-const KNOWN: [&str; 25] = [
+const KNOWN: [&str; 27] = [
     "TORCHRS_BENCH_MODEL",
     "TORCHRS_CHECK_KERNELS",
     "TORCHRS_CHILD",
