@@ -128,10 +128,10 @@ simulated! {
         let callable = make_graphed_callable(
             move |inputs| inner.forward(&inputs[0]),
             &layer.parameters(),
-            &[x.clone()],
+            std::slice::from_ref(&x),
         )?;
         refused(&mut layer);
-        assert_eq!(callable.call(&[x.clone()]).device(), GPU);
+        assert_eq!(callable.call(std::slice::from_ref(&x)).device(), GPU);
         drop(callable);
         layer.to_device(Device::Cpu);
         let mut moving = Linear::new(2, 1);

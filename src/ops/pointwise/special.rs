@@ -206,7 +206,7 @@ crate::pointwise! {
                     1.0 / erfcx(select(lt(x, 1.0), x, 1.0) * -FRAC_1_SQRT_2),
                     exp(-0.5 * select(lt(x, 1.0), 1.0, x) * select(lt(x, 1.0), 1.0, x))
                         / erfc(select(lt(x, 1.0), 1.0, x) * -FRAC_1_SQRT_2)
-                ) + (y - y)),
+                ) + 0.0 * y),
         }
 
     /// Length of the hypotenuse, sqrt(x^2 + other^2) without overflow (`torch.hypot`); infinite where
