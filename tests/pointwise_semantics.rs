@@ -514,7 +514,8 @@ enum Rule {
 #[test]
 fn types_of_results_follow_pytorchs_rules() {
     use Rule::*;
-    let table: Vec<(&str, Rule, fn(&Tensor) -> Tensor)> = vec![
+    type Op = fn(&Tensor) -> Tensor;
+    let table: Vec<(&str, Rule, Op)> = vec![
         ("exp", Floating, |x| x.exp()),
         ("sigmoid", Floating, |x| x.sigmoid()),
         ("sin", Floating, |x| x.sin()),
