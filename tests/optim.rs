@@ -606,7 +606,10 @@ fn gradients_of_any_size_are_set_to_zero() {
 }
 
 /// Every kind of schedule, of rates that are not at their start when they are saved.
-fn schedules() -> Vec<(&'static str, fn(&mut dyn Optimizer) -> Box<dyn LrScheduler>)> {
+/// Makes a scheduler for an optimizer.
+type Schedule = fn(&mut dyn Optimizer) -> Box<dyn LrScheduler>;
+
+fn schedules() -> Vec<(&'static str, Schedule)> {
     vec![
         ("StepLR", |o| Box::new(StepLR::new(o, 2, 0.5))),
         ("LinearLR", |o| Box::new(LinearLR::new(o, 0.1, 1.0, 3))),
