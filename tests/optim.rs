@@ -605,10 +605,10 @@ fn gradients_of_any_size_are_set_to_zero() {
     }
 }
 
-/// Every kind of schedule, of rates that are not at their start when they are saved.
 /// Makes a scheduler for an optimizer.
 type Schedule = fn(&mut dyn Optimizer) -> Box<dyn LrScheduler>;
 
+/// Every kind of schedule, of rates that are not at their start when they are saved.
 fn schedules() -> Vec<(&'static str, Schedule)> {
     vec![
         ("StepLR", |o| Box::new(StepLR::new(o, 2, 0.5))),
