@@ -8,7 +8,7 @@ use crate::{Device, Dtype, Tensor};
 /// ```
 /// use torchrs::{Device, Dtype, Tensor};
 /// let x = Tensor::from([1.5f32]);
-/// for y in [x.to(Dtype::F64), x.to((Device::Cpu, Dtype::F64)), x.to(&Tensor::from(0f64))] {
+/// for y in [x.to(Dtype::F64), x.to((Device::Cpu, Dtype::F64)), x.to(&Tensor::from([0f64]))] {
 ///     assert_eq!((y.dtype(), y.item()), (Dtype::F64, 1.5));
 /// }
 /// ```
