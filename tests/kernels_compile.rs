@@ -33,8 +33,16 @@ fn is_asked_for() -> bool {
 /// Functions that keep some of each thread's memory, of at most this size: the first ones an array for numbers
 /// so large that many digits of pi decide, which others never touch; the last ones, so long that they are called
 /// instead of copied to where they are used, what their callers put aside.
-const WITH_MEMORY: [&str; 7] =
-    ["t_sin(", "t_cos(", "t_tan(", "t_digamma(", "t_erfinv(", "t_ndtri(", "t_erfcx("];
+const WITH_MEMORY: [&str; 8] = [
+    "t_sin(",
+    "t_cos(",
+    "t_tan(",
+    "t_sinc_slope(",
+    "t_digamma(",
+    "t_erfinv(",
+    "t_ndtri(",
+    "t_erfcx(",
+];
 const THEIR_MEMORY: u32 = 48;
 
 fn may_have_memory(text: &str, needs: &Needs) -> bool {

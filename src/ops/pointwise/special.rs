@@ -200,13 +200,11 @@ crate::pointwise! {
             log1p(-0.5 * erfc(x * FRAC_1_SQRT_2))
         );
         grad(g, x, y) {
-            x: g * (0.797_884_560_802_865_4
-                * select(
-                    lt(x, 1.0),
-                    1.0 / erfcx(select(lt(x, 1.0), x, 1.0) * -FRAC_1_SQRT_2),
-                    exp(-0.5 * select(lt(x, 1.0), 1.0, x) * select(lt(x, 1.0), 1.0, x))
-                        / erfc(select(lt(x, 1.0), 1.0, x) * -FRAC_1_SQRT_2)
-                ) + 0.0 * y),
+            x: g * (0.797_884_560_802_865_4 * select(lt(x, 0.0), 1.0, exp(-0.5 * x * x))
+                / (select(lt(x, 0.0), 0.0, 2.0)
+                    + select(lt(x, 0.0), 1.0, -exp(-0.5 * x * x))
+                        * erfcx(select(lt(x, 0.0), -x, select(gt(x, 1e3), 1.0, x)) * FRAC_1_SQRT_2))
+                + 0.0 * y),
         }
 
     /// Length of the hypotenuse, sqrt(x^2 + other^2) without overflow (`torch.hypot`); infinite where
