@@ -1,7 +1,7 @@
 //! Rows: comparisons, logic and bits.
 #![allow(clippy::eq_op, reason = "`x - x` is NaN for what is not finite, `x != x` is true for NaN")]
 
-use super::arithmetic::Rounding;
+use super::division::Rounding;
 use crate::error::{Error, throw};
 use crate::tensor::Operand;
 use crate::{Dtype, Tensor};

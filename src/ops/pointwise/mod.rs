@@ -32,6 +32,7 @@ mod comparison;
 mod conditional;
 mod copying;
 mod derivative;
+mod division;
 #[cfg(test)]
 mod edges;
 mod elementary;
@@ -51,9 +52,9 @@ mod together;
 mod updates;
 
 pub use apply::{apply, apply_inplace, apply_update};
-pub use arithmetic::Rounding;
 pub use comparison::Closeness;
 pub(crate) use copying::{assign_strided, zero_all};
+pub use division::Rounding;
 pub(crate) use losses::{
     absolute_error, divergence, huber_error, log_divergence, logit_error, probability_error,
     squared_error,
@@ -84,6 +85,7 @@ pub fn tables() -> impl Iterator<Item = &'static Row> {
     [
         arithmetic::rows::ROWS,
         arithmetic::checked::ROWS,
+        division::checked::ROWS,
         elementary::rows::ROWS,
         elementary::checked::ROWS,
         special::rows::ROWS,

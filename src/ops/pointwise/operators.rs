@@ -8,7 +8,7 @@ use std::ops::{
     SubAssign,
 };
 
-use super::{apply, arithmetic, comparison};
+use super::{apply, arithmetic, comparison, division};
 use crate::Tensor;
 use crate::tensor::Operand;
 
@@ -111,8 +111,8 @@ macro_rules! rem_of_number {
             type Output = Tensor;
             #[track_caller]
             fn rem(self, other: &Tensor) -> Tensor {
-                let other = arithmetic::checked_divisor("remainder", self.into(), other.into());
-                apply(&arithmetic::checked::remainder, &[self.into(), other], &[])
+                let other = division::checked_divisor("remainder", self.into(), other.into());
+                apply(&division::checked::remainder, &[self.into(), other], &[])
             }
         }
     )*};

@@ -7,7 +7,7 @@ use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Sub};
 
 use super::apply::apply;
 use super::row::Row;
-use super::{activation, arithmetic, comparison, conditional, elementary, special};
+use super::{activation, arithmetic, comparison, conditional, division, elementary, special};
 use crate::cpu::lane::{F64, Float, Number, Special, float_functions, special_functions};
 use crate::tensor::{Dtype, Operand};
 use crate::{Device, Tensor};
@@ -168,9 +168,9 @@ logic! {
 }
 
 macro_rules! number_functions {
-    (unary: $($module:ident::$f:ident)*; binary: $($table:ident::$f2:ident)*; truth: $($row:ident $f3:ident)*) => {
+    (unary: $($module:ident::$f:ident)*; binary: $($of:ident::$table:ident::$f2:ident)*; truth: $($row:ident $f3:ident)*) => {
         $(fn $f(self) -> Self { self.unary(&$module::rows::$f, Plain::$f) })*
-        $(fn $f2(self, other: Self) -> Self { self.binary(other, &arithmetic::$table::$f2, Plain::$f2) })*
+        $(fn $f2(self, other: Self) -> Self { self.binary(other, &$of::$table::$f2, Plain::$f2) })*
         $(fn $f3(self, other: Self) -> Self {
             self.binary(other, &comparison::rows::$row, |a, b| truth(a.$f3(b)))
         })*
@@ -198,7 +198,8 @@ impl<'a> Number for Symbol<'a> {
 
     number_functions! {
         unary: arithmetic::abs arithmetic::sign elementary::floor elementary::ceil elementary::round elementary::trunc;
-        binary: rows::maximum rows::minimum checked::remainder checked::floor_divide checked::fmod checked::pow;
+        binary: arithmetic::rows::maximum arithmetic::rows::minimum division::checked::remainder
+            division::checked::floor_divide division::checked::fmod arithmetic::checked::pow;
         truth: lt less le less_equal eq equal
     }
 }
