@@ -230,12 +230,7 @@ impl Error {
     /// the words of an abort (`by rank 3: ...`, `rank 3 has left ...`).
     pub(crate) fn culprit(&self) -> Option<usize> {
         match self {
-            Error::PeerDied { rank, .. } => Some(*rank),
-            Error::Aborted(text) => {
-                let text = text.strip_prefix("by ").unwrap_or(text);
-                let text = text.strip_prefix("rank ")?;
-                text[..text.find(|c: char| !c.is_ascii_digit())?].parse().ok()
-            }
+            Error::PeerDied { .. } | Error::Aborted(_) => culprit_in(&self.to_string()),
             _ => None,
         }
     }
@@ -264,6 +259,25 @@ impl Error {
             _ => None,
         }
     }
+}
+
+/// [`Error::culprit`] of an error whose words are inside a message, as those of one that was unwrapped are.
+pub(crate) fn culprit_in(text: &str) -> Option<usize> {
+    let number = |rest: &str| -> Option<(usize, usize)> {
+        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+        Some((rest[..digits].parse().ok()?, digits))
+    };
+    if let Some((_, why)) = text.split_once("process group aborted: ") {
+        let why = why.strip_prefix("by ").unwrap_or(why);
+        return number(why.strip_prefix("rank ")?).map(|(rank, _)| rank);
+    }
+    text.match_indices("rank ").find_map(|(at, word)| {
+        let rest = &text[at + word.len()..];
+        let (rank, digits) = number(rest)?;
+        let pid = rest[digits..].strip_prefix(" (pid ")?;
+        let (_, digits) = number(pid)?;
+        pid[digits..].starts_with(") died: ").then_some(rank)
+    })
 }
 
 /// Adds what was being done to a system error: `File::open(p).context(|| format!("open {p}"))?`.
@@ -402,6 +416,13 @@ mod tests {
             format!("{:#?}", Some(&error)),
             "Some(\n    rank 1 (pid 7) died: in barrier,\n)"
         );
+    }
+
+    #[test]
+    fn words_that_blame_nobody_have_no_culprit() {
+        for text in ["rank 7 is out of range", "rank (pid 3) died: ", "by rank x", ""] {
+            assert_eq!(culprit_in(text), None, "{text}");
+        }
     }
 
     #[test]

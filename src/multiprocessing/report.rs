@@ -198,7 +198,7 @@ impl ErrorRecord {
     /// assert_eq!(record.blames(), Some(3));
     /// ```
     pub fn blames(&self) -> Option<usize> {
-        self.caused_by_rank.or_else(|| blamed(self.text()))
+        self.caused_by_rank.or_else(|| error::culprit_in(self.text()))
     }
 
     /// The backtrace; empty for an error that was returned.
@@ -390,25 +390,6 @@ pub fn record(error: &(dyn StdError + 'static)) {
     leave(ErrorRecord::new(Kind::Error, chain(error), String::new()).caused_by(find(error)));
 }
 
-/// The rank that an [`Error::PeerDied`] or [`Error::Aborted`] inside a message lays the failure on.
-fn blamed(text: &str) -> Option<usize> {
-    let number = |rest: &str| -> Option<(usize, usize)> {
-        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
-        Some((rest[..digits].parse().ok()?, digits))
-    };
-    let aborted = text.split_once("process group aborted: by rank ").map(|(_, rest)| rest);
-    if let Some((rank, _)) = aborted.and_then(number) {
-        return Some(rank);
-    }
-    text.match_indices("rank ").find_map(|(at, word)| {
-        let rest = &text[at + word.len()..];
-        let (rank, digits) = number(rest)?;
-        let pid = rest[digits..].strip_prefix(" (pid ")?;
-        let (_, digits) = number(pid)?;
-        pid[digits..].starts_with(") died: ").then_some(rank)
-    })
-}
-
 /// The torchrs error in a chain of sources.
 fn find<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a Error> {
     std::iter::successors(Some(error), |&e| e.source()).find_map(|e| e.downcast_ref())
@@ -542,15 +523,13 @@ mod tests {
     fn whom_a_failure_blames_is_read_from_its_words() {
         let died = Error::PeerDied { rank: 12, pid: 99, message: "in all_reduce".into() };
         let aborted = Error::Aborted("by rank 3: a kernel hangs; in barrier".into());
-        for (error, rank) in [(died, Some(12)), (aborted, Some(3))] {
+        let left = Error::Aborted("rank 2 has left the process group after collective 4".into());
+        for (error, rank) in [(died, Some(12)), (aborted, Some(3)), (left, Some(2))] {
             let unwrapped = format!("called `Result::unwrap()` on an `Err` value: {error:?}");
             let panic = ErrorRecord::new(Kind::Panic, unwrapped, String::new());
             assert_eq!(panic.blames(), rank, "{error}");
             let returned = ErrorRecord::new(Kind::Error, error.to_string(), String::new());
             assert_eq!(returned.caused_by(Some(&error)).caused_by_rank, rank, "{error}");
-        }
-        for text in ["rank 7 is out of range", "rank (pid 3) died: ", "by rank x", ""] {
-            assert_eq!(blamed(text), None, "{text}");
         }
     }
 
