@@ -5,7 +5,8 @@ use std::str::FromStr;
 
 use crate::{Error, cuda};
 
-/// A device (`torch.device`).
+/// A device (`torch.device`). The name `cuda` alone is the thread's current GPU, which in a worker is at first that
+/// of its local rank.
 ///
 /// ```
 /// use torchrs::Device;
@@ -90,7 +91,7 @@ impl FromStr for Device {
     fn from_str(text: &str) -> Result<Self, Error> {
         match text {
             "cpu" => Ok(Device::Cpu),
-            "cuda" => Ok(Device::Cuda(0)),
+            "cuda" => Ok(Device::Cuda(cuda::device::current())),
             _ => text
                 .strip_prefix("cuda:")
                 .and_then(|index| index.parse().ok())

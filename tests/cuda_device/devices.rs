@@ -1,5 +1,6 @@
 use std::thread;
 
+use torchrs::Device;
 use torchrs::cuda::{self, DeviceGuard, device, library};
 
 /// Nothing is loaded, simulated or set: asking costs nothing and says what is missing.
@@ -50,6 +51,11 @@ simulated! {
             assert_eq!(device::current(), last);
         }
         assert_eq!(device::current(), 0);
+        let named = |index: usize| {
+            let _guard = DeviceGuard::new(index).unwrap();
+            "cuda".parse::<Device>().unwrap()
+        };
+        assert_eq!([named(0), named(1)], [Device::Cuda(0), Device::Cuda(1)]);
         assert!(device::set_current(99).is_err());
         device::synchronize(last)?;
     }
