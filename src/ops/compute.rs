@@ -7,7 +7,7 @@ use crate::cpu::moments;
 use crate::cpu::parts::Parts;
 use crate::cpu::threads::parallel_for;
 use crate::ops::gpu;
-use crate::ops::matmul::cuda;
+use crate::ops::products::matmul::cuda;
 use crate::tensor::Dtype;
 
 /// `x` as a contiguous tensor without history, in f32 if it is of a half type.

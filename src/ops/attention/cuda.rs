@@ -15,7 +15,7 @@ use crate::cuda_args;
 use crate::error::{Error, throw};
 use crate::ops::compute;
 use crate::ops::gpu::{Gpu, address};
-use crate::ops::matmul::cuda::products;
+use crate::ops::products::matmul::cuda::products;
 use crate::ops::random::Words;
 use crate::tensor::Dtype;
 

@@ -13,7 +13,7 @@ use crate::cuda::{Kernel, Program};
 use crate::cuda_args;
 use crate::error::{Error, throw};
 use crate::ops::gpu::{Gpu, address};
-use crate::ops::matmul::cuda::{
+use crate::ops::products::matmul::cuda::{
     Finish, LARGE, add_parts, half_shared, kernels as product_kernels, multiprocessors, parts,
     plain_shared, products, room,
 };

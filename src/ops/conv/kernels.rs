@@ -12,7 +12,7 @@ use crate::cpu::isa;
 use crate::cpu::parts::Parts;
 use crate::cpu::threads::{GRAIN, parallel_for};
 use crate::cpu::winograd::{Filters, Stride, Winograd};
-use crate::ops::matmul::cuda;
+use crate::ops::products::matmul::cuda;
 use crate::ops::{compute, gpu};
 use crate::tensor::{Dtype, Element, dispatch};
 

@@ -34,17 +34,18 @@ mod shape;
 mod stack;
 #[cfg(test)]
 mod tests;
+pub(in crate::ops) mod transpose;
 mod volume;
 
 use smallvec::{SmallVec, smallvec};
 
-#[cfg(test)]
-use super::samples::{OpSample, values};
-use super::windows::{window_count, window_span};
 use crate::amp::cast_op;
 use crate::autograd::{no_grad, record};
 use crate::error::{Error, throw};
+#[cfg(test)]
+use crate::ops::checks::samples::{OpSample, values};
 use crate::ops::gpu;
+use crate::ops::windows::taps::{window_count, window_span};
 use crate::{Dtype, Tensor};
 use kernels::{bias_gradient, data_gradient, forward, weight_gradient};
 use shape::Shape;

@@ -16,9 +16,9 @@ use crate::cuda::sources::family;
 use crate::cuda::{Event, Kernel, Stream, device};
 use crate::cuda_args;
 use crate::error::{Result, throw};
-use crate::ops::complex;
 use crate::ops::gpu::{Gpu, format_of};
-use crate::ops::scan::around;
+use crate::ops::pointwise::complex;
+use crate::ops::reduce::scan::around;
 use crate::tensor::{Dtype, Shape};
 
 pub(in crate::ops) static TRANSFORMS: Family =

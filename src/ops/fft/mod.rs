@@ -33,10 +33,10 @@ pub use stft::{IstftOptions, StftOptions};
 use kernels::{Direction, complex_to_complex, complex_to_real, real_to_complex};
 use shape::{Axes, at_least_one, promoted, real_input};
 
-#[cfg(test)]
-use super::samples::{OpSample, values};
 use crate::Tensor;
 use crate::amp::cast_op;
+#[cfg(test)]
+use crate::ops::checks::samples::{OpSample, values};
 use crate::tensor::TensorOptions;
 
 /// The complex transform of `x` along `axes`.

@@ -16,9 +16,9 @@ use crate::Tensor;
 use crate::amp::cast_op;
 use crate::autograd::{no_grad, record};
 use crate::cpu::linalg;
-use crate::ops::gpu;
 #[cfg(test)]
-use crate::ops::samples::OpSample;
+use crate::ops::checks::samples::OpSample;
+use crate::ops::gpu;
 
 /// The lower triangular L with `A = L L^T`, or with `upper` its transpose
 /// (`torch.linalg.cholesky`), for symmetric positive definite matrices, of which only the lower

@@ -5,7 +5,7 @@ use super::{check_matrices, check_square, inv_ex, svdvals};
 use crate::Tensor;
 use crate::amp::cast_op;
 #[cfg(test)]
-use crate::ops::samples::OpSample;
+use crate::ops::checks::samples::OpSample;
 
 /// The condition number of each matrix, `[..]` (`torch.linalg.cond`): for the orders 2 (PyTorch's
 /// default) and -2 the largest singular value by the smallest, or the reverse; for the others the norm

@@ -8,9 +8,9 @@ use super::{check_square, cuda, eye_like, inv_ex, svd};
 use crate::amp::cast_op;
 use crate::autograd::{no_grad, record};
 use crate::cpu::linalg;
-use crate::ops::gpu::{self, Gpu};
 #[cfg(test)]
-use crate::ops::samples::OpSample;
+use crate::ops::checks::samples::OpSample;
+use crate::ops::gpu::{self, Gpu};
 use crate::{Dtype, Tensor};
 
 /// The determinant of each matrix, `[..]` (`torch.linalg.det`); that of `0 x 0` is 1.

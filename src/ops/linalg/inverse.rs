@@ -7,9 +7,9 @@ use super::{check_square, cuda, solve};
 use crate::Tensor;
 use crate::amp::cast_op;
 use crate::autograd::record;
-use crate::ops::gpu;
 #[cfg(test)]
-use crate::ops::samples::OpSample;
+use crate::ops::checks::samples::OpSample;
+use crate::ops::gpu;
 
 /// The inverse of each matrix (`torch.linalg.inv`).
 ///

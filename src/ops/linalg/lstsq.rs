@@ -5,7 +5,7 @@ use super::{RankOptions, check_matrices, check_rows, common_batch, is_vector};
 use crate::amp::cast_op;
 use crate::error::{Error, throw};
 #[cfg(test)]
-use crate::ops::samples::OpSample;
+use crate::ops::checks::samples::OpSample;
 use crate::{Dtype, Tensor};
 
 /// Which results [`lstsq`] gives besides the solution: PyTorch's names of LAPACK's routines. The

@@ -14,9 +14,9 @@ use crate::amp::cast_op;
 use crate::autograd::record;
 use crate::cpu::linalg;
 use crate::error::{Error, throw};
-use crate::ops::gpu;
 #[cfg(test)]
-use crate::ops::samples::OpSample;
+use crate::ops::checks::samples::OpSample;
+use crate::ops::gpu;
 use crate::{Dtype, Tensor};
 
 /// The factors of `m x n` matrices in one: L without its diagonal of ones below, U above; and the

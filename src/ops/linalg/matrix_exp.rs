@@ -15,7 +15,7 @@ use super::{check_square, eye_like, solve_ex};
 use crate::amp::cast_op;
 use crate::autograd::{no_grad, record};
 #[cfg(test)]
-use crate::ops::samples::OpSample;
+use crate::ops::checks::samples::OpSample;
 use crate::{Dtype, Tensor};
 
 /// Coefficients of the numerator, constant first; in the denominator the odd ones are negative.

@@ -56,9 +56,9 @@ pub use svd::{svd, svdvals};
 pub use tensor_equations::{tensorinv, tensorsolve};
 pub use triangular::{TriangularOptions, solve_triangular};
 
-#[cfg(test)]
-use super::samples::OpSample;
 use crate::error::{Error, throw};
+#[cfg(test)]
+use crate::ops::checks::samples::OpSample;
 use crate::tensor::broadcast_shapes;
 use crate::{Dtype, Tensor};
 
@@ -159,7 +159,7 @@ pub(super) fn samples() -> Vec<OpSample> {
 fn sample(name: &str, shapes: &[&[usize]], f: fn(&[Tensor]) -> Tensor) -> OpSample {
     let shapes = shapes.iter().enumerate();
     let inputs: Vec<Tensor> =
-        shapes.map(|(i, s)| super::samples::values(s, i as u64 + 1)).collect();
+        shapes.map(|(i, s)| crate::ops::checks::samples::values(s, i as u64 + 1)).collect();
     OpSample::new(name, inputs, f).no_half().slack(64.0)
 }
 

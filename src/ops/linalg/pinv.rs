@@ -10,7 +10,7 @@ use super::{Uplo, check_matrices, check_square, eigh, svd};
 use crate::amp::cast_op;
 use crate::autograd::{no_grad, record};
 #[cfg(test)]
-use crate::ops::samples::OpSample;
+use crate::ops::checks::samples::OpSample;
 use crate::tensor::Operand;
 use crate::{Dtype, Tensor};
 
@@ -191,7 +191,7 @@ pub(super) fn samples() -> Vec<OpSample> {
             let rtol = Some(1e-3.into());
             pinv(&x[0].matmul(&x[1]), RankOptions { rtol, ..Default::default() })
         })
-        .order(crate::ops::samples::Order::First),
+        .order(crate::ops::checks::samples::Order::First),
         sample("pinv, empty", &[&[0, 3]], |x| pinv(&x[0], Default::default())),
     ]
 }

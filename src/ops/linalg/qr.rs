@@ -16,9 +16,9 @@ use crate::amp::cast_op;
 use crate::autograd::{no_grad, record_many};
 use crate::cpu::linalg;
 use crate::error::{Error, throw};
-use crate::ops::gpu;
 #[cfg(test)]
-use crate::ops::samples::OpSample;
+use crate::ops::checks::samples::OpSample;
+use crate::ops::gpu;
 
 /// Which factors [`qr`] gives of `m x n` matrices.
 ///

@@ -9,9 +9,9 @@ use crate::amp::cast_op;
 use crate::autograd::record;
 use crate::cpu::linalg;
 use crate::error::{Error, throw};
-use crate::ops::gpu;
 #[cfg(test)]
-use crate::ops::samples::OpSample;
+use crate::ops::checks::samples::OpSample;
+use crate::ops::gpu;
 
 /// X with `A X = B` for square matrices `A` (`torch.linalg.solve`); batches broadcast. `b` is taken
 /// for vectors if it has one dimension, or the shape of `a` but for the last dimension; else for

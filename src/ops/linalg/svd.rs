@@ -14,9 +14,9 @@ use crate::Tensor;
 use crate::amp::cast_op;
 use crate::autograd::{is_differentiated, no_grad, record_many};
 use crate::cpu::linalg::{self, Vectors};
-use crate::ops::gpu;
 #[cfg(test)]
-use crate::ops::samples::OpSample;
+use crate::ops::checks::samples::OpSample;
+use crate::ops::gpu;
 
 /// U, S and V^T with `A = U diag(S) V^T` of `m x n` matrices: orthonormal columns, singular values in
 /// falling order, orthonormal rows (`torch.linalg.svd`). With `full_matrices` U is `m x m` and V^T

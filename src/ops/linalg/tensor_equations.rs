@@ -5,7 +5,7 @@ use crate::Tensor;
 use crate::amp::cast_op;
 use crate::error::{Error, throw};
 #[cfg(test)]
-use crate::ops::samples::OpSample;
+use crate::ops::checks::samples::OpSample;
 
 /// X with `tensordot(A, X, X.dim()) = B` (`torch.linalg.tensorsolve`). The first dimensions of `a` are
 /// those of `b`, the others those of X, and both have equally many elements. `dims` are first moved to

@@ -2,7 +2,7 @@
 //! elsewhere.
 
 use super::*;
-use crate::ops::samples::values;
+use crate::ops::checks::samples::values;
 use crate::{autograd, catch};
 
 #[track_caller]

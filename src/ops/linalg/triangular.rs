@@ -12,9 +12,9 @@ use crate::Tensor;
 use crate::amp::cast_op;
 use crate::autograd::record;
 use crate::cpu::linalg;
-use crate::ops::gpu;
 #[cfg(test)]
-use crate::ops::samples::OpSample;
+use crate::ops::checks::samples::OpSample;
+use crate::ops::gpu;
 
 /// Which equation [`solve_triangular`] solves.
 ///

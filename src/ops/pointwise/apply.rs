@@ -3,6 +3,7 @@
 
 use smallvec::SmallVec;
 
+use super::complex;
 use super::derivative::{backward, tangent, uses_input};
 use super::operands::{
     allocate, broadcast, buffer, common_dtype, compute_of, compute_type, constant, constants,
@@ -20,7 +21,6 @@ use crate::cpu::lane::{Compute, Constant};
 use crate::cpu::plan::Operand as Buffer;
 use crate::cpu::tile::execute;
 use crate::error::{Error, throw};
-use crate::ops::complex;
 use crate::profiler;
 use crate::tensor::{Dtype, Operand, Scalar, can_cast};
 use crate::{Device, Tensor, cuda};

@@ -1,8 +1,8 @@
 //! Rows: elementary functions and rounding.
 
+use super::complex::by_pairs;
 use super::{apply, apply_inplace};
 use crate::error::{Error, throw};
-use crate::ops::complex::by_pairs;
 use crate::tensor::Scalar;
 use crate::{Dtype, Tensor};
 

@@ -29,6 +29,7 @@ mod activation;
 mod apply;
 mod arithmetic;
 mod comparison;
+pub(in crate::ops) mod complex;
 mod conditional;
 mod copying;
 mod derivative;

@@ -13,9 +13,9 @@ use crate::cpu::threads::{GRAIN, parallel_for};
 use crate::cpu::vectorize::{Kernel, vectorize};
 use crate::cpu::widen::{Real, Widen};
 use crate::error::{Error, throw};
-use crate::ops::gpu;
 #[cfg(test)]
-use crate::ops::samples::{OpSample, values};
+use crate::ops::checks::samples::{OpSample, values};
+use crate::ops::gpu;
 use crate::tensor::dispatch;
 use crate::{Dtype, Tensor};
 

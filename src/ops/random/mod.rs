@@ -26,7 +26,7 @@ use std::hash::{BuildHasher, RandomState};
 use parking_lot::Mutex;
 
 #[cfg(test)]
-use super::samples::OpSample;
+use crate::ops::checks::samples::OpSample;
 pub(super) use dropout::kept;
 pub(crate) use recorded::RecordedDraws;
 pub(super) use recorded::Words;

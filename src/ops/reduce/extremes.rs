@@ -12,9 +12,9 @@ use crate::autograd::record;
 use crate::cpu::extreme::{Extreme, Ordered, extremes};
 use crate::cpu::fold::{Plan, SharedMut};
 use crate::error::{Error, throw};
-use crate::ops::gpu;
 #[cfg(test)]
-use crate::ops::samples::{OpSample, Order, values};
+use crate::ops::checks::samples::{OpSample, Order, values};
+use crate::ops::gpu;
 use crate::profiler;
 use crate::tensor::Element;
 use crate::tensor::dtype::widest;

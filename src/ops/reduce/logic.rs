@@ -3,9 +3,9 @@
 use super::cuda::{Finish, reduce};
 use super::{Dims, simple_fold};
 use crate::cpu::fold::Fold;
-use crate::ops::gpu;
 #[cfg(test)]
-use crate::ops::samples::{OpSample, Order};
+use crate::ops::checks::samples::{OpSample, Order};
+use crate::ops::gpu;
 use crate::{Dtype, Tensor};
 
 simple_fold! { Any<bool> -> bool, identity false, map |x| x, combine |a, b| a | b }

@@ -12,9 +12,9 @@ use crate::autograd::record;
 use crate::cpu::extreme::{Extreme, Ordered};
 use crate::cpu::fold::Fold;
 use crate::cpu::widen::Real;
-use crate::ops::gpu;
 #[cfg(test)]
-use crate::ops::samples::{OpSample, values};
+use crate::ops::checks::samples::{OpSample, values};
+use crate::ops::gpu;
 use crate::tensor::{Element, dispatch};
 use crate::{Dtype, Tensor};
 

@@ -8,9 +8,9 @@ use super::sum::wide_sum;
 use super::{Dims, finish};
 use crate::Tensor;
 use crate::autograd::record;
-use crate::ops::gpu;
 #[cfg(test)]
-use crate::ops::samples::{OpSample, values};
+use crate::ops::checks::samples::{OpSample, values};
+use crate::ops::gpu;
 use crate::profiler;
 use crate::tensor::dispatch;
 

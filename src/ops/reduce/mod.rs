@@ -6,13 +6,18 @@
 //! and rounded once. The order of additions depends on shape and strides only, so results are the
 //! same for any number of threads (`cpu::fold`).
 
+pub(in crate::ops) mod as_dtype;
 pub(super) mod cuda;
+pub(in crate::ops) mod distinct;
 mod extremes;
 mod logic;
 mod logsumexp;
 mod mean;
 mod norm;
 mod prod;
+pub(in crate::ops) mod scan;
+pub(in crate::ops) mod sort;
+pub(in crate::ops) mod statistics;
 mod sum;
 mod variance;
 
@@ -20,13 +25,13 @@ pub(super) use extremes::select_backward;
 
 use smallvec::SmallVec;
 
-#[cfg(test)]
-use super::samples::OpSample;
 use crate::Tensor;
 use crate::cpu::fold::{Fold, Plan, fold};
 use crate::cpu::moments::is_beyond;
 use crate::cpu::widen::Real;
 use crate::error::{Error, throw};
+#[cfg(test)]
+use crate::ops::checks::samples::OpSample;
 use crate::tensor::{Element, Shape, normalize_dims};
 
 /// PyTorch's limit, so that a program that runs here runs there.

@@ -14,9 +14,9 @@ use crate::amp::cast_op;
 use crate::autograd::record;
 use crate::cpu::fold::Fold;
 use crate::cpu::widen::Real;
-use crate::ops::gpu;
 #[cfg(test)]
-use crate::ops::samples::{OpSample, values};
+use crate::ops::checks::samples::{OpSample, values};
+use crate::ops::gpu;
 use crate::tensor::{Scalar, dispatch};
 use crate::{Dtype, Tensor};
 
@@ -179,6 +179,6 @@ pub(super) fn samples() -> Vec<OpSample> {
         norm("norm(1.5, dim=[0, 1])", 1.5, &[0, 1], true),
         norm("norm(0, dim=1)", 0.0, &[1], false),
         OpSample::new("norm, zeros", [Tensor::zeros([4], crate::Dtype::F64)], |x| x[0].norm())
-            .order(crate::ops::samples::Order::None),
+            .order(crate::ops::checks::samples::Order::None),
     ]
 }

@@ -7,9 +7,9 @@ use super::cuda::{Finish, reduce};
 use super::{Dims, simple_fold};
 use crate::amp::cast_op;
 use crate::autograd::record;
-use crate::ops::gpu;
 #[cfg(test)]
-use crate::ops::samples::{OpSample, values};
+use crate::ops::checks::samples::{OpSample, values};
+use crate::ops::gpu;
 use crate::tensor::dtype::assert_real;
 use crate::{Dtype, Tensor};
 

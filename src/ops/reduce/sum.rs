@@ -14,10 +14,10 @@ use crate::autograd::record;
 use crate::cpu::fold::Fold;
 use crate::cpu::widen::{Real, Widen};
 use crate::error::{Error, throw};
-use crate::ops::complex::by_pairs;
-use crate::ops::gpu;
 #[cfg(test)]
-use crate::ops::samples::{OpSample, positive, values};
+use crate::ops::checks::samples::{OpSample, positive, values};
+use crate::ops::gpu;
+use crate::ops::pointwise::complex::by_pairs;
 use crate::{Dtype, Tensor};
 
 /// Sum of floating-point elements in their wide type.

@@ -10,9 +10,9 @@ use super::{Dims, beyond, finish, finish_squares};
 use crate::autograd::record;
 use crate::cpu::fold::Fold;
 use crate::cpu::widen::Real;
-use crate::ops::gpu;
 #[cfg(test)]
-use crate::ops::samples::{OpSample, values};
+use crate::ops::checks::samples::{OpSample, values};
+use crate::ops::gpu;
 use crate::profiler;
 use crate::tensor::{Scalar, dispatch};
 use crate::{Dtype, Tensor};

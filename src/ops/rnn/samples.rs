@@ -2,7 +2,7 @@
 
 use super::{Cell, Direction, Recurrent, composed, fused};
 use crate::autograd::{self, gradgradcheck};
-use crate::ops::samples::{OpSample, values};
+use crate::ops::checks::samples::{OpSample, values};
 use crate::{Dtype, Tensor};
 
 const CELLS: [Cell; 4] = [Cell::Tanh, Cell::Relu, Cell::Gru, Cell::Lstm];

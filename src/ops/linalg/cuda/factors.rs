@@ -7,7 +7,7 @@ use crate::cuda::sources::family;
 use crate::ops::gpu::Gpu;
 use crate::ops::linalg::TriangularOptions;
 use crate::ops::linalg::batch::Batch;
-use crate::ops::matmul::subtract::subtract_product;
+use crate::ops::products::matmul::subtract::subtract_product;
 use crate::{Dtype, Tensor, cuda_args};
 
 pub(in crate::ops) static FACTORS: Family =

@@ -5,7 +5,7 @@ use super::{Matrices, blocks, identities, launch, part, shared_room, stack};
 use crate::cuda::family::{Family, REALS};
 use crate::cuda::sources::family;
 use crate::ops::gpu::Gpu;
-use crate::ops::matmul::subtract::subtract_product;
+use crate::ops::products::matmul::subtract::subtract_product;
 use crate::{Tensor, cuda_args};
 
 pub(in crate::ops) static QR: Family =

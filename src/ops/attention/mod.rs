@@ -1,0 +1,356 @@
+//! Scaled dot-product attention.
+//!
+//! ```text
+//! S = scale Q K^T + mask     P = softmax(S), row by row     Y = P V
+//! dV = P^T dY    dP = dY V^T    dS = P (dP - rowsum(dY Y))    dQ = scale dS K    dK = scale dS^T Q
+//! ```
+//!
+//! Q is `[.., L, E]`, K `[.., S, E]`, V `[.., S, D]`; Y is `[.., L, D]`; the leading dimensions
+//! broadcast. Forward keeps Y and the logarithm of each row's sum of exponentials; `cpu::attention`
+//! does the rest in blocks without ever holding S. A query whose keys are all masked gives 0.
+//! Second derivatives, and the gradient of a mask, are composed of recorded ops.
+
+mod composed;
+mod cpu;
+pub(super) mod cuda;
+mod cudnn;
+pub(super) mod flash;
+
+use composed::added;
+use flash::Dropout;
+use smallvec::SmallVec;
+
+use crate::Tensor;
+use crate::amp::cast_op;
+use crate::autograd::{Grads, no_grad, record};
+use crate::cpu::attention::Attention;
+use crate::error::{Error, throw};
+#[cfg(test)]
+use crate::ops::checks::samples::{OpSample, values};
+use crate::ops::gpu;
+use crate::tensor::{Dtype, Shape, broadcast_shapes};
+
+/// Options of [`Tensor::scaled_dot_product_attention_with`].
+///
+/// ```
+/// use torchrs::{Dtype, Tensor};
+/// use torchrs::ops::AttentionOptions;
+/// let (q, v) = (Tensor::zeros([2, 1], Dtype::F64), Tensor::from([[1f64], [3.]]));
+/// let options = AttentionOptions { is_causal: true, ..Default::default() };
+/// assert_eq!(q.scaled_dot_product_attention_with(&q, &v, &options).to_vec::<f64>(), [1.0, 2.0]);
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct AttentionOptions {
+    /// Which keys take part (bool), or what is added to the scores.
+    pub attn_mask: Option<Tensor>,
+    /// The probability with which an attention weight is dropped, whether in training or not.
+    pub dropout_p: f64,
+    /// Whether query i sees keys 0 to i only.
+    pub is_causal: bool,
+    /// Factor of the scores; `None` is 1 / sqrt(E).
+    pub scale: Option<f64>,
+    /// Whether queries may have more heads (the third last dimension) than keys and values, of which
+    /// each then serves several neighbouring query heads.
+    pub enable_gqa: bool,
+}
+
+impl Tensor {
+    /// [`Tensor::scaled_dot_product_attention`] with all of PyTorch's options.
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor};
+    /// use torchrs::ops::AttentionOptions;
+    /// let (q, v) = (Tensor::zeros([2, 1], Dtype::F64), Tensor::from([[1f64], [3.]]));
+    /// let attn_mask = Some(Tensor::from([[false, true], [true, true]]));
+    /// let options = AttentionOptions { attn_mask, ..Default::default() };
+    /// assert_eq!(q.scaled_dot_product_attention_with(&q, &v, &options).to_vec::<f64>(), [3.0, 2.0]);
+    /// ```
+    ///
+    /// # Panics
+    /// As that, and throws [`Error::Argument`] for a `dropout_p` that is not from 0 to 1,
+    /// [`Error::Shape`] where the queries' heads are no multiple of the keys' under `enable_gqa`.
+    #[track_caller]
+    pub fn scaled_dot_product_attention_with(
+        &self,
+        key: &Tensor,
+        value: &Tensor,
+        options: &AttentionOptions,
+    ) -> Tensor {
+        cast_op!("scaled_dot_product_attention", [q = self, k = key, v = value] => {
+            q.scaled_dot_product_attention_with(&k, &v, options)
+        });
+        let p = options.dropout_p;
+        if !(0.0..=1.0).contains(&p) {
+            throw(Error::argument(OP, "dropout_p", format!("{p}; must be from 0 to 1")));
+        }
+        let (mask, causal, scale) = (options.attn_mask.as_ref(), options.is_causal, options.scale);
+        let attend = |q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tensor>| match p {
+            0.0 => q.scaled_dot_product_attention(k, v, mask, causal, scale),
+            _ => Plan::new(q, k, v, mask, causal, scale).dropped([q, k, v], mask, p),
+        };
+        if !options.enable_gqa {
+            return attend(self, key, value, mask);
+        }
+        let heads = |t: &Tensor| t.dim().checked_sub(3).map_or(0, |d| t.shape()[d]);
+        let group = |t: &Tensor| match (heads(self), heads(t)) {
+            (q, k) if q == k => 1,
+            (q, k) if q > 0 && k > 0 && q % k == 0 => q / k,
+            (q, k) => throw(Error::shape(
+                OP,
+                format!("{q} query heads cannot share {k} key or value heads"),
+            )),
+        };
+        match [key, value].map(group) {
+            [1, 1] => attend(self, key, value, mask),
+            [k, v] if k == v => {
+                // Heads that share keys are a dimension of their own, along which those broadcast.
+                let apart = |t: &Tensor| t.unflatten(-3, &[(heads(t) / k) as i64, k as i64]);
+                let mask = mask.map(|m| match heads(m) {
+                    0 => m.clone(),
+                    1 => m.unsqueeze(-3),
+                    _ => apart(m),
+                });
+                let [key, value] = [key, value].map(|t| t.unsqueeze(-3));
+                attend(&apart(self), &key, &value, mask.as_ref()).flatten(-4, -3)
+            }
+            [k, v] => {
+                let repeated = |t: &Tensor, n| t.repeat_interleave(n, -3);
+                attend(self, &repeated(key, k), &repeated(value, v), mask)
+            }
+        }
+    }
+
+    /// Attention of these queries to `key` and `value`
+    /// (`torch.nn.functional.scaled_dot_product_attention`).
+    ///
+    /// `attn_mask` broadcasts to `[.., L, S]`: a bool mask says which keys take part, a
+    /// floating-point one is added to the scores. `is_causal` lets query i see keys 0 to i. `scale`
+    /// is 1 / sqrt(E) unless given.
+    ///
+    /// # Panics
+    /// Throws [`Error::Shape`] when shapes do not fit, [`Error::Argument`] for a mask beside
+    /// `is_causal`, and [`Error::Dtype`] when dtypes differ or are not floating-point.
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let (q, v) = (Tensor::from([[0f64, 0.], [0., 0.]]), Tensor::from([[1f64], [3.]]));
+    /// assert_eq!(q.scaled_dot_product_attention(&q, &v, None, true, None).to_vec::<f64>(), [1., 2.]);
+    /// ```
+    #[track_caller]
+    pub fn scaled_dot_product_attention(
+        &self,
+        key: &Tensor,
+        value: &Tensor,
+        attn_mask: Option<&Tensor>,
+        is_causal: bool,
+        scale: Option<f64>,
+    ) -> Tensor {
+        cast_op!(
+            "scaled_dot_product_attention",
+            [q = self, k = key, v = value, mask = attn_mask] =>
+            q.scaled_dot_product_attention(&k, &v, mask.as_ref(), is_causal, scale)
+        );
+        let plan = Plan::new(self, key, value, attn_mask, is_causal, scale);
+        let mask = attn_mask.map(|m| added(m, self.dtype()));
+        let qkv = [self, key, value];
+        let (y, logsum) = no_grad(|| plan.forward(qkv, mask.as_ref()));
+        plan.recorded(qkv, mask.as_ref(), y, logsum, None)
+    }
+}
+
+/// The op's name.
+const OP: &str = "scaled_dot_product_attention";
+
+/// What forward and backward agree on.
+#[derive(Clone)]
+struct Plan {
+    batch: Shape,
+    attention: Attention,
+}
+
+impl Plan {
+    #[track_caller]
+    fn new(
+        q: &Tensor,
+        k: &Tensor,
+        v: &Tensor,
+        mask: Option<&Tensor>,
+        is_causal: bool,
+        scale: Option<f64>,
+    ) -> Self {
+        let fail = |rule: &str| -> ! {
+            let mask = mask.map_or(String::new(), |m| format!(", attn_mask {:?}", m.shape()));
+            throw(Error::shape(
+                OP,
+                format!(
+                    "query {:?}, key {:?}, value {:?}{mask} do not fit: {rule}",
+                    q.shape(),
+                    k.shape(),
+                    v.shape()
+                ),
+            ))
+        };
+        if [q, k, v].iter().any(|t| t.dim() < 2) {
+            fail("each must have at least 2 dimensions, [.., length, features]")
+        }
+        let last = |t: &Tensor| (t.shape()[t.dim() - 2], t.shape()[t.dim() - 1]);
+        let ((queries, depth), (keys, key_depth), (values, width)) = (last(q), last(k), last(v));
+        if depth != key_depth {
+            fail("queries and keys must have the same last size")
+        }
+        if keys != values {
+            fail("keys and values must have the same length")
+        }
+        let outer = |t: &Tensor| Shape::from_slice(&t.shape()[..t.dim() - 2]);
+        let Some(batch) = broadcast_shapes(&outer(q), &outer(k))
+            .and_then(|batch| broadcast_shapes(&batch, &outer(v)))
+            .ok()
+        else {
+            fail("the leading dimensions must broadcast")
+        };
+        if let Some(mask) = mask {
+            let mut full = batch.clone();
+            full.extend([queries, keys]);
+            if broadcast_shapes(mask.shape(), &full).map_or(true, |s| s != full) {
+                fail("attn_mask must broadcast to [.., query length, key length]")
+            }
+            if is_causal {
+                throw(Error::argument(
+                    OP,
+                    "is_causal",
+                    "true beside an attn_mask; give one of them",
+                ));
+            }
+            if mask.dtype() != Dtype::Bool && mask.dtype() != q.dtype() {
+                throw(Error::dtype(
+                    OP,
+                    format!(
+                        "attn_mask is {}, must be bool or the query's {}",
+                        mask.dtype(),
+                        q.dtype()
+                    ),
+                ));
+            }
+        }
+        if k.dtype() != q.dtype() || v.dtype() != q.dtype() {
+            throw(Error::dtype(
+                OP,
+                format!(
+                    "query {}, key {}, value {}: must be equal",
+                    q.dtype(),
+                    k.dtype(),
+                    v.dtype()
+                ),
+            ));
+        }
+        let scale = scale.unwrap_or(1.0 / (depth as f64).sqrt());
+        let attention = Attention { queries, keys, depth, width, scale, causal: is_causal };
+        Plan { batch, attention }
+    }
+
+    fn count(&self) -> usize {
+        self.batch.iter().product()
+    }
+
+    /// Whether its sizes are such as the kernels for halves take, cuDNN's and our own.
+    fn fits_halves(&self) -> bool {
+        let a = self.attention;
+        let fits = |features: usize| (1..=128).contains(&features) && features.is_multiple_of(8);
+        fits(a.depth) && fits(a.width) && self.count() * a.queries * a.keys > 0
+    }
+
+    fn with_batch(&self, last: [usize; 2]) -> Shape {
+        let mut shape = self.batch.clone();
+        shape.extend(last);
+        shape
+    }
+
+    /// Y with its gradients, of weights that were dropped or not.
+    fn recorded(
+        self,
+        qkv: [&Tensor; 3],
+        mask: Option<&Tensor>,
+        y: Tensor,
+        logsum: Tensor,
+        dropout: Option<Dropout>,
+    ) -> Tensor {
+        let inputs: SmallVec<[&Tensor; 4]> = qkv.into_iter().chain(mask).collect();
+        record(OP, &inputs, y, |saver| {
+            let inputs: SmallVec<[_; 4]> = inputs.iter().map(|t| saver.save(t)).collect();
+            let (y, logsum) = (saver.save_output(0), saver.save(&logsum));
+            move |ctx| {
+                let dy = ctx.grad(0);
+                let of: SmallVec<[Tensor; 4]> = inputs.iter().map(|t| ctx.get(t)).collect();
+                let (qkv, mask) = ([&of[0], &of[1], &of[2]], of.get(3));
+                let mask_wanted = mask.is_some() && ctx.needs(3);
+                let logsum = ctx.get(&logsum);
+                let mut grads = if ctx.create_graph() || mask_wanted {
+                    self.composed(qkv, mask, &logsum, &dy, dropout)
+                } else {
+                    self.backward(qkv, mask, &ctx.get(&y), &logsum, &dy, dropout)
+                };
+                grads.truncate(of.len());
+                grads
+            }
+        })
+    }
+
+    /// Y and the logarithms of the sums.
+    fn forward(&self, [q, k, v]: [&Tensor; 3], mask: Option<&Tensor>) -> (Tensor, Tensor) {
+        if let Some(gpu) = gpu::of(OP, &[q, k, v, mask.unwrap_or(q)]) {
+            return cuda::forward(gpu, self, [q, k, v], mask);
+        }
+        cpu::forward(self, [q, k, v], mask)
+    }
+
+    fn backward(
+        &self,
+        [q, k, v]: [&Tensor; 3],
+        mask: Option<&Tensor>,
+        y: &Tensor,
+        logsum: &Tensor,
+        dy: &Tensor,
+        dropout: Option<Dropout>,
+    ) -> Grads {
+        if let Some(gpu) = gpu::of(OP, &[q, k, v, dy]) {
+            if let Some(dropout) = dropout {
+                let of_y = (y, logsum);
+                return no_grad(|| {
+                    cuda::dropped_backward(gpu, self, [q, k, v], mask, of_y, dy, dropout)
+                });
+            }
+            return no_grad(|| cuda::backward(gpu, self, [q, k, v], mask, (y, logsum), dy));
+        }
+        cpu::backward(self, [q, k, v], mask, (y, logsum), dy)
+    }
+}
+
+#[cfg(test)]
+pub(super) fn samples() -> Vec<OpSample> {
+    let qkv = |batch: &[usize], l: usize, s: usize, e: usize, d: usize| {
+        let shape = |rows, columns| [batch, &[rows, columns]].concat();
+        vec![values(shape(l, e), 1), values(shape(s, e), 2), values(shape(s, d), 3)]
+    };
+    let with_mask = |mut inputs: Vec<Tensor>, mask: Tensor| {
+        inputs.push(mask);
+        inputs
+    };
+    let seen: Vec<bool> = (0..12).map(|i| i % 5 != 0 && i / 4 != 1).collect();
+    let seen = Tensor::from_slice(&seen, [3, 4]);
+    let sample = |name: &str, inputs: Vec<Tensor>, causal: bool, scale: Option<f64>| {
+        OpSample::new(format!("scaled_dot_product_attention({name})"), inputs, move |x| {
+            x[0].scaled_dot_product_attention(&x[1], &x[2], x.get(3), causal, scale)
+        })
+        .slack(4.0)
+    };
+    vec![
+        sample("plain", qkv(&[2, 2], 3, 4, 5, 2), false, None),
+        sample("causal", qkv(&[2], 5, 4, 3, 3), true, None),
+        sample("causal, more keys", qkv(&[], 3, 5, 2, 4), true, Some(0.7)).slack(8.0),
+        sample("float mask", with_mask(qkv(&[2], 3, 4, 2, 2), values([3, 4], 4)), false, None),
+        sample("bool mask", with_mask(qkv(&[2], 3, 4, 2, 2), seen), false, None),
+    ]
+}
+
+#[cfg(test)]
+mod tests;

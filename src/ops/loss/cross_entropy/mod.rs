@@ -1,0 +1,509 @@
+//! Cross entropy of class scores (log-softmax and negative log likelihood in one) and the negative
+//! log likelihood alone.
+//!
+//! For scores `x` of a row with class `t`, class weights `w` and smoothing `e` over C classes:
+//! `l = log sum_c e^{x_c}`, `loss = (1 - e) w_t (l - x_t) + e/C sum_c w_c (l - x_c)`.
+//! `d loss / d x_c = A e^{x_c - l} - e/C w_c - (1 - e) w_t [c = t]` with
+//! `A = (1 - e) w_t + e/C sum_c w_c`. The mean is over the weights `w_t`. Rows whose target is
+//! `ignore_index` give 0 and count for nothing.
+//!
+//! Forward keeps the scores and one `l` per row; backward makes the gradient from them in one pass:
+//! the log-softmax itself is never written to memory.
+
+pub(in crate::ops) mod cuda;
+mod kernel;
+mod nll;
+
+pub use nll::NllLossOptions;
+
+use smallvec::smallvec;
+
+use crate::amp::cast_op;
+use crate::autograd::record;
+use crate::error::{Error, throw};
+#[cfg(test)]
+use crate::ops::checks::samples::{OpSample, Order, positive, values};
+use crate::ops::gpu::{self, Gpu};
+use crate::tensor::dispatch;
+use crate::{Dtype, Tensor};
+use kernel::{Rows, backward_rows, forward_rows};
+
+/// What a loss gives: one value per sample, their mean, or their sum (PyTorch's `reduction`).
+///
+/// ```
+/// use torchrs::Tensor;
+/// use torchrs::ops::{NllLossOptions, Reduction};
+/// let x = Tensor::from([[-1f64, -2.], [-3., -4.]]);
+/// let loss = |reduction| {
+///     x.nll_loss_with(&Tensor::from([1i64, 0]), &NllLossOptions { reduction, ..Default::default() })
+/// };
+/// assert_eq!(loss(Reduction::None).to_vec::<f64>(), [2.0, 3.0]);
+/// assert_eq!((loss(Reduction::Mean).item(), loss(Reduction::Sum).item()), (2.5, 5.0));
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub enum Reduction {
+    /// One value per sample.
+    None,
+    /// The mean.
+    #[default]
+    Mean,
+    /// The sum.
+    Sum,
+}
+
+/// Options of [`Tensor::cross_entropy_with`]; the defaults are PyTorch's.
+///
+/// ```
+/// use torchrs::Tensor;
+/// use torchrs::ops::CrossEntropyOptions;
+/// let x = Tensor::from([[0f64, 0.], [0., 9.]]);
+/// let options = CrossEntropyOptions { ignore_index: 1, label_smoothing: 0.5, ..Default::default() };
+/// assert!((x.cross_entropy_with(&Tensor::from([0i64, 1]), &options).item() - 2f64.ln()).abs() < 1e-6);
+/// ```
+#[derive(Clone, Debug)]
+pub struct CrossEntropyOptions {
+    /// A weight per class.
+    pub weight: Option<Tensor>,
+    /// Targets of this value are left out.
+    pub ignore_index: i64,
+    /// What is returned.
+    pub reduction: Reduction,
+    /// In 0..=1: how much of the target is spread evenly over all classes.
+    pub label_smoothing: f64,
+}
+
+impl Default for CrossEntropyOptions {
+    fn default() -> Self {
+        CrossEntropyOptions {
+            weight: None,
+            ignore_index: -100,
+            reduction: Reduction::Mean,
+            label_smoothing: 0.0,
+        }
+    }
+}
+
+/// Input as a dense `[rows, classes]` matrix and target as a dense list of checked classes.
+struct Batch {
+    /// Recorded: its gradient flows to the input.
+    x: Tensor,
+    target: Tensor,
+    weight: Option<Tensor>,
+    ignore_index: i64,
+}
+
+impl Batch {
+    /// Takes `[C]`, `[N, C]` and `[N, C, d...]` with targets `[]`, `[N]` and `[N, d...]`.
+    #[track_caller]
+    fn new(
+        op: &str,
+        input: &Tensor,
+        target: &Tensor,
+        weight: Option<&Tensor>,
+        ignore_index: i64,
+    ) -> Batch {
+        if !input.dtype().is_floating_point() {
+            crate::tensor::dtype::not_floating(op, input.dtype());
+        }
+        let class_dim = if input.dim() < 2 { 0 } else { 1 };
+        let mut rest = input.layout().shape.clone();
+        if input.dim() > 0 {
+            rest.remove(class_dim);
+        }
+        if input.dim() == 0 || rest[..] != *target.shape() {
+            throw(Error::shape(
+                op,
+                format!(
+                    "input {:?} and target {:?} do not fit: for input [N, C] or [N, C, d...] the \
+                     target is [N] or [N, d...]",
+                    input.shape(),
+                    target.shape()
+                ),
+            ));
+        }
+        if target.dtype() != Dtype::I64 {
+            throw(Error::dtype(
+                op,
+                format!(
+                    "target holds {}; class indices are i64: convert with `.to_dtype(I64)`",
+                    target.dtype()
+                ),
+            ));
+        }
+        let gpu = gpu::of(op, &[input, target]);
+        let classes = input.shape()[class_dim];
+        let rows = input.dim() == 2;
+        let target = target.untracked().contiguous();
+        let target = if rows { target } else { target.reshape([-1]) };
+        // On a GPU the kernels look.
+        if gpu.is_none() {
+            check_targets(op, &target, classes, ignore_index);
+        }
+        if let Some(weight) = weight {
+            gpu::of(op, &[input, weight]);
+        }
+        let weight = weight.map(|w| check_weight(op, w, classes, input.dtype()));
+        // Rows lie as they are wanted.
+        let x = match rows {
+            true => input.contiguous(),
+            false => input
+                .movedim(class_dim as i64, -1)
+                .reshape_to(&[target.numel(), classes])
+                .contiguous(),
+        };
+        Batch { x, target, weight, ignore_index }
+    }
+
+    /// Results per row (in the input's order) reduced. `total` is the sum of the rows' weights.
+    fn reduce(&self, rows: Tensor, total: f64, reduction: Reduction, shape: &[usize]) -> Tensor {
+        match reduction {
+            Reduction::None => rows.reshape_to(shape),
+            Reduction::Sum => rows.sum(),
+            Reduction::Mean => {
+                // In the wide type, so that the sum of half types does not overflow.
+                let wide = rows.to_dtype(rows.dtype().compute());
+                (wide.sum() / total).to_dtype(rows.dtype())
+            }
+        }
+    }
+
+    /// Sum of the weights of the targets' classes, without the ignored.
+    fn total_weight(&self) -> f64 {
+        // SAFETY: contiguous i64, made in `new`; nobody writes to it.
+        let target = unsafe { self.target.as_slice::<i64>() };
+        let kept = target.iter().filter(|&&t| t != self.ignore_index);
+        match &self.weight {
+            None => kept.count() as f64,
+            Some(w) => {
+                let w = w.to_vec::<f64>();
+                kept.map(|&t| w[t as usize]).sum()
+            }
+        }
+    }
+}
+
+#[track_caller]
+fn check_targets(op: &str, target: &Tensor, classes: usize, ignore_index: i64) {
+    // SAFETY: contiguous i64; nobody writes to it.
+    let targets = unsafe { target.as_slice::<i64>() };
+    let bad = |&t: &i64| t != ignore_index && !(0..classes as i64).contains(&t);
+    if let Some(position) = targets.iter().position(bad) {
+        throw(Error::argument(
+            op,
+            "target",
+            format!(
+                "class {} at position {position} is out of range: there are {classes} classes, so 0 \
+                 to {}, or {ignore_index} for a target that is left out",
+                targets[position],
+                classes as i64 - 1
+            ),
+        ));
+    }
+}
+
+/// The weights, contiguous and in the type that kernels compute in.
+#[track_caller]
+fn check_weight(op: &str, weight: &Tensor, classes: usize, dtype: Dtype) -> Tensor {
+    if weight.shape() != [classes] || !weight.dtype().is_floating_point() {
+        throw(Error::argument(
+            op,
+            "weight",
+            format!(
+                "{} of shape {:?}; one floating-point weight per class, shape [{classes}], is needed",
+                weight.dtype(),
+                weight.shape()
+            ),
+        ));
+    }
+    weight.detach().to_dtype(dtype.compute()).contiguous()
+}
+
+impl Tensor {
+    /// Mean cross entropy of these class scores against `target` (`torch.nn.functional.cross_entropy`).
+    ///
+    /// Scores are `[N, C]`, `[N, C, d...]` or `[C]`; targets i64 class indices of shape `[N]`,
+    /// `[N, d...]` or `[]`, or class probabilities of the scores' shape.
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let loss = Tensor::from([[0f32, 0.]]).cross_entropy(&Tensor::from([1i64]));
+    /// assert_eq!(loss.item() as f32, std::f32::consts::LN_2);
+    /// ```
+    ///
+    /// # Panics
+    /// Throws when shapes or types do not fit, and for a class that is out of range, naming it.
+    #[track_caller]
+    pub fn cross_entropy(&self, target: &Tensor) -> Tensor {
+        self.cross_entropy_with(target, &CrossEntropyOptions::default())
+    }
+
+    /// [`cross_entropy`](Self::cross_entropy) with options.
+    ///
+    /// ```
+    /// use torchrs::{Dtype, Tensor};
+    /// use torchrs::ops::{CrossEntropyOptions, Reduction};
+    /// let x = Tensor::zeros([2, 2], Dtype::F64);
+    /// let weight = Some(Tensor::from([3f64, 1.]));
+    /// let options = CrossEntropyOptions { weight, reduction: Reduction::Sum, ..Default::default() };
+    /// let loss = x.cross_entropy_with(&Tensor::from([0i64, 1]), &options);
+    /// assert!((loss.item() - 4.0 * 2f64.ln()).abs() < 1e-6);
+    /// ```
+    ///
+    /// # Panics
+    /// As `cross_entropy`; also for weights of another shape and a smoothing outside 0..=1.
+    #[track_caller]
+    pub fn cross_entropy_with(&self, target: &Tensor, options: &CrossEntropyOptions) -> Tensor {
+        cast_op!("cross_entropy", [x = self, t = target] => x.cross_entropy_with(&t, options));
+        crate::tensor::dtype::assert_real("cross_entropy", target.dtype());
+        let smoothing = options.label_smoothing;
+        if !(0.0..=1.0).contains(&smoothing) {
+            throw(Error::argument(
+                "cross_entropy",
+                "label_smoothing",
+                format!("{smoothing}; it must be between 0 and 1"),
+            ));
+        }
+        if target.dtype().is_floating_point() && target.shape() == self.shape() {
+            return against_probabilities(self, target, options);
+        }
+        let weight = options.weight.as_ref();
+        let batch = Batch::new("cross_entropy", self, target, weight, options.ignore_index);
+        let shape = target.layout().shape.clone();
+        fused(&batch, options, &shape)
+    }
+}
+
+/// The fused op on `[rows, classes]`.
+#[track_caller]
+fn fused(batch: &Batch, options: &CrossEntropyOptions, shape: &[usize]) -> Tensor {
+    let Batch { x, target, weight, ignore_index } = batch;
+    if let Some(gpu) = gpu::of("cross_entropy", &[x]) {
+        return fused_on_gpu(gpu, batch, options, shape);
+    }
+    let (n, reduction) = (target.numel(), options.reduction);
+    let smoothing = options.label_smoothing;
+    let lse = Tensor::empty([n], x.dtype().compute());
+    let losses = Tensor::empty([n], x.dtype().compute());
+    dispatch!(float x.dtype(), "cross_entropy", T => {
+        let rows = rows::<T>(x, target, weight, *ignore_index, smoothing);
+        forward_rows(&rows, lse.data_ptr().cast(), losses.data_ptr().cast());
+    });
+    let total = match reduction {
+        Reduction::Mean => batch.total_weight(),
+        _ => 1.0,
+    };
+    let losses = batch.reduce(losses, total, reduction, shape).to_dtype(x.dtype());
+    record("cross_entropy", &[x], losses, |saver| {
+        let (x, target) = (saver.save(x), saver.save(target));
+        let (lse, weight) = (saver.save(&lse), weight.as_ref().map(|w| saver.save(w)));
+        let ignore_index = *ignore_index;
+        move |ctx| {
+            let x = ctx.get(&x);
+            let (target, weight) = (ctx.get(&target), weight.as_ref().map(|w| ctx.get(w)));
+            let g = ctx.grad(0) / total;
+            let saved = Batch { x, target, weight, ignore_index };
+            smallvec![Some(if ctx.create_graph() {
+                composed_backward(&saved, &g, smoothing)
+            } else {
+                fused_backward(&saved, &ctx.get(&lse), &g, smoothing)
+            })]
+        }
+    })
+}
+
+/// [`fused`] on a GPU, where the mean's divisor is a tensor, so that nothing waits for it.
+#[track_caller]
+fn fused_on_gpu(gpu: Gpu, batch: &Batch, options: &CrossEntropyOptions, shape: &[usize]) -> Tensor {
+    let Batch { x, target, weight, ignore_index } = batch;
+    let smoothing = options.label_smoothing;
+    let [lse, losses, weights] = cuda::forward(gpu, batch, smoothing);
+    let (loss, total) = match options.reduction {
+        Reduction::None => (losses.reshape_to(shape).to_dtype(x.dtype()), None),
+        Reduction::Sum => (losses.sum().to_dtype(x.dtype()), None),
+        Reduction::Mean => {
+            let [mean, total] = cuda::average(gpu, &losses, &weights, x.dtype());
+            (mean, Some(total))
+        }
+    };
+    record("cross_entropy", &[x], loss, |saver| {
+        let (x, target) = (saver.save(x), saver.save(target));
+        let (lse, weight) = (saver.save(&lse), weight.as_ref().map(|w| saver.save(w)));
+        let total = total.map(|total| saver.save(&total));
+        let (ignore_index, each) = (*ignore_index, options.reduction == Reduction::None);
+        move |ctx| {
+            let x = ctx.get(&x);
+            let (target, weight) = (ctx.get(&target), weight.as_ref().map(|w| ctx.get(w)));
+            let total = total.as_ref().map(|total| ctx.get(total));
+            let g = if each { ctx.grad(0).reshape([-1]) } else { ctx.grad(0) };
+            let saved = Batch { x, target, weight, ignore_index };
+            smallvec![Some(if ctx.create_graph() {
+                let g = total.map_or(g.clone(), |total| &g / total.to_dtype(g.dtype()));
+                composed_backward(&saved, &g, smoothing)
+            } else {
+                cuda::backward(gpu, &saved, &ctx.get(&lse), &g, total.as_ref(), smoothing)
+            })]
+        }
+    })
+}
+
+/// The operands of the kernels, as slices.
+fn rows<'a, T: kernel::Scores>(
+    x: &'a Tensor,
+    target: &'a Tensor,
+    weight: &'a Option<Tensor>,
+    ignore_index: i64,
+    smoothing: f64,
+) -> Rows<'a, T> {
+    // SAFETY: contiguous and of these types, made in `Batch::new`; nobody writes to them.
+    unsafe {
+        Rows {
+            x: x.as_slice(),
+            target: target.as_slice(),
+            weight: weight.as_ref().map(|w| w.as_slice()),
+            classes: x.shape()[1],
+            ignore_index,
+            smoothing,
+        }
+    }
+}
+
+/// The gradient in one pass; `g` is a number, or one per row.
+fn fused_backward(batch: &Batch, lse: &Tensor, g: &Tensor, smoothing: f64) -> Tensor {
+    let Batch { x, target, weight, ignore_index } = batch;
+    let out = x.empty_like();
+    let g = g.to_dtype(x.dtype().compute()).contiguous();
+    dispatch!(float x.dtype(), "cross_entropy", T => {
+        let rows = rows::<T>(x, target, weight, *ignore_index, smoothing);
+        // SAFETY: contiguous and of the wide type; `out` is fresh and as large as `x`.
+        unsafe { backward_rows(&rows, lse.as_slice(), g.reshape([-1]).as_slice(), out.as_mut_slice()) };
+    });
+    out
+}
+
+/// The gradient in terms of recorded ops: `g (A softmax(x) - B)` with constant `A` and `B`.
+fn composed_backward(batch: &Batch, g: &Tensor, smoothing: f64) -> Tensor {
+    let Batch { x, target, weight, ignore_index } = batch;
+    let (n, classes) = (x.shape()[0], x.shape()[1]);
+    let g = if g.dim() == 0 { g.clone() } else { g.reshape([n as i64, 1]) };
+    if x.device().is_cuda() {
+        let [a, b] = coefficients(batch, smoothing);
+        return g * (a * x.softmax(1) - b);
+    }
+    let w = weight.as_ref().map_or(vec![1.0; classes], |w| w.to_vec::<f64>());
+    let spread = smoothing / classes as f64;
+    let (mut a, mut b) = (vec![0f64; n], vec![0f64; n * classes]);
+    for (i, t) in target.to_vec::<i64>().into_iter().enumerate() {
+        if t == *ignore_index {
+            continue;
+        }
+        let own = (1.0 - smoothing) * w[t as usize];
+        a[i] = own + spread * w.iter().sum::<f64>();
+        b[i * classes..][..classes].iter_mut().zip(&w).for_each(|(b, w)| *b = spread * w);
+        b[i * classes + t as usize] += own;
+    }
+    let a = Tensor::from_slice(&a, [n, 1]).to_dtype(x.dtype());
+    let b = Tensor::from_slice(&b, [n, classes]).to_dtype(x.dtype());
+    g * (a * x.softmax(1) - b)
+}
+
+/// `A` and `B` of [`composed_backward`], made on the device.
+fn coefficients(batch: &Batch, smoothing: f64) -> [Tensor; 2] {
+    let Batch { x, target, weight, ignore_index } = batch;
+    let (n, classes) = (target.numel() as i64, x.shape()[1]);
+    let options = (x.dtype(), x.device());
+    let w = match weight {
+        Some(w) => w.to_dtype(x.dtype()),
+        None => Tensor::ones([classes], options),
+    };
+    let target = target.reshape([n, 1]);
+    let counts = target.ne(*ignore_index).to_dtype(x.dtype());
+    let own = Tensor::arange(0, classes as i64, 1, (Dtype::I64, x.device())).eq(&target);
+    let own = own.to_dtype(x.dtype()) * &w * (1.0 - smoothing);
+    let spread = w * (smoothing / classes as f64);
+    let a = (own.sum_dim(&[1], true) + spread.sum()) * &counts;
+    [a, (own + spread) * counts]
+}
+
+/// Cross entropy against class probabilities: `-sum_c w_c p_c log softmax(x)_c`, with the
+/// probabilities smoothed; the mean is over the samples.
+fn against_probabilities(x: &Tensor, target: &Tensor, options: &CrossEntropyOptions) -> Tensor {
+    let class_dim = if x.dim() < 2 { 0 } else { 1 };
+    if x.dim() == 0 {
+        throw(Error::shape("cross_entropy", "the input has no class dimension"));
+    }
+    let classes = x.size(class_dim);
+    let smoothing = options.label_smoothing;
+    let p = if smoothing > 0.0 {
+        target * (1.0 - smoothing) + smoothing / classes as f64
+    } else {
+        target.clone()
+    };
+    let mut terms = x.log_softmax(class_dim) * p;
+    if let Some(weight) = &options.weight {
+        let weight = check_weight("cross_entropy", weight, classes, x.dtype());
+        let mut shape = vec![1; x.dim()];
+        shape[class_dim as usize] = classes;
+        terms = terms * weight.reshape_to(&shape).to_dtype(x.dtype());
+    }
+    let losses = -terms.sum_dim(&[class_dim], false);
+    match options.reduction {
+        Reduction::None => losses,
+        Reduction::Sum => losses.sum(),
+        Reduction::Mean => losses.sum() / (x.numel() as f64 / classes as f64),
+    }
+}
+
+#[cfg(test)]
+pub(in crate::ops) fn samples() -> Vec<OpSample> {
+    let x = || vec![values([4, 5], 2)];
+    let classes = || Tensor::from([0i64, 4, 2, 2]);
+    let weighted = |name: &str, reduction, smoothing| {
+        let weight = positive([5], 3);
+        OpSample::new(name, x(), move |x| {
+            x[0].cross_entropy_with(
+                &Tensor::from([1i64, -100, 0, 3]).to_device(x[0].device()),
+                &CrossEntropyOptions {
+                    weight: Some(weight.to_dtype(x[0].dtype()).to_device(x[0].device())),
+                    reduction,
+                    label_smoothing: smoothing,
+                    ..Default::default()
+                },
+            )
+        })
+    };
+    let mut all = vec![
+        OpSample::new("cross_entropy", x(), move |x| {
+            x[0].cross_entropy(&classes().to_device(x[0].device()))
+        }),
+        OpSample::new("cross_entropy, long", [values([3, 500], 1)], |x| {
+            x[0].cross_entropy(&Tensor::from([7i64, 499, 0]).to_device(x[0].device()))
+        }),
+        OpSample::new("cross_entropy [N, C, d]", [values([2, 3, 4], 2)], |x| {
+            x[0].cross_entropy(
+                &Tensor::from([[0i64, 1, 2, 0], [2, 2, 1, 0]]).to_device(x[0].device()),
+            )
+        }),
+        OpSample::new("cross_entropy [C]", [values([5], 2)], |x| {
+            x[0].cross_entropy(&Tensor::scalar(3i64).to_device(x[0].device()))
+        }),
+        weighted("cross_entropy, weights, ignored", Reduction::Mean, 0.0),
+        weighted("cross_entropy, none, smoothing", Reduction::None, 0.2),
+        weighted("cross_entropy, mean, smoothing", Reduction::Mean, 0.1),
+        weighted("cross_entropy, sum", Reduction::Sum, 0.0),
+        OpSample::new(
+            "cross_entropy, probabilities",
+            [values([2, 3], 1), positive([2, 3], 4)],
+            |x| {
+                let options = CrossEntropyOptions { label_smoothing: 0.3, ..Default::default() };
+                x[0].cross_entropy_with(&x[1], &options)
+            },
+        ),
+        OpSample::new("cross_entropy, all ignored", x(), |x| {
+            let options = CrossEntropyOptions { reduction: Reduction::Sum, ..Default::default() };
+            x[0].cross_entropy_with(&Tensor::from([-100i64; 4]).to_device(x[0].device()), &options)
+        })
+        .order(Order::First),
+    ];
+    all.extend(nll::samples());
+    all
+}

@@ -1,0 +1,6 @@
+//! Losses with kernels of their own. Losses of one element each are rows in `pointwise`.
+//!
+//! Knows nothing of `nn`.
+
+pub(in crate::ops) mod cross_entropy;
+pub(in crate::ops) mod ctc_loss;

@@ -1,0 +1,430 @@
+//! Batch normalisation over all dimensions but the second.
+//!
+//! With n numbers per channel, xh = (x - mean) r, r = 1 / sqrt(var + eps), y = xh w + b:
+//!
+//! ```text
+//! training:    mean and var (over n) are the batch's; the running ones move towards them by `momentum`
+//!              (the running variance towards the unbiased one, over n - 1);
+//!              dx = w r (dy - mean(dy) - xh mean(dy xh))
+//! evaluation:  mean and var are the running ones, constants; dx = w r dy
+//! dw = sum of dy xh        db = sum of dy
+//! ```
+//!
+//! Memory is read once for the statistics (`cpu/moments.rs`), once to write. Half types are computed in f32;
+//! weight, bias and statistics may be f32 beside a half input.
+
+pub(in crate::ops) mod cuda;
+mod kernel;
+
+use smallvec::{SmallVec, smallvec};
+
+use kernel::Sizes;
+
+use crate::Tensor;
+use crate::autograd::{BackwardCtx, no_grad, record};
+use crate::cpu::float::Float;
+use crate::cpu::moments::BLOCK;
+use crate::cpu::parts::{Parts, with_scratch};
+use crate::cpu::threads::parallel_for;
+use crate::cpu::widen::Real;
+use crate::error::{Error, throw};
+#[cfg(test)]
+use crate::ops::checks::samples::{OpSample, positive, values};
+use crate::ops::compute;
+use crate::ops::gpu;
+use crate::tensor::{Shape, dispatch};
+
+impl Tensor {
+    /// Each channel (dimension 1) shifted and scaled to mean 0 and variance 1, then times `weight`
+    /// plus `bias` (`torch.nn.functional.batch_norm`). With `training` by the batch's statistics,
+    /// which are then added to the running ones in place; otherwise by the running ones.
+    ///
+    /// # Panics
+    /// Throws [`Error::Shape`] when a parameter is not of shape `[C]` or when training with one
+    /// number per channel, [`Error::Argument`] when not training without running statistics, and
+    /// [`Error::Dtype`] when the tensor is not floating-point.
+    ///
+    /// ```
+    /// use torchrs::Tensor;
+    /// let x = Tensor::from([[1f64, 10.], [3., 30.]]);
+    /// let y = x.batch_norm(None, None, None, None, true, 0.1, 0.0);
+    /// assert_eq!(y.to_vec::<f64>(), [-1., -1., 1., 1.]);
+    /// ```
+    #[allow(clippy::too_many_arguments, reason = "PyTorch's signature")]
+    #[track_caller]
+    pub fn batch_norm(
+        &self,
+        running_mean: Option<&Tensor>,
+        running_var: Option<&Tensor>,
+        weight: Option<&Tensor>,
+        bias: Option<&Tensor>,
+        training: bool,
+        momentum: f64,
+        eps: f64,
+    ) -> Tensor {
+        if self.shape() == [0] {
+            // PyTorch takes nothing at all as any number of channels.
+            return self.clone_contiguous();
+        }
+        let parameters = [
+            ("running_mean", running_mean),
+            ("running_var", running_var),
+            ("weight", weight),
+            ("bias", bias),
+        ];
+        let Some(sizes) = sizes(self) else {
+            throw(Error::shape(
+                "batch_norm",
+                format!("input {:?} must be [N, C] or [N, C, ..]", self.shape()),
+            ))
+        };
+        for (name, p) in parameters {
+            match p {
+                Some(p) if p.shape() != [sizes.channels] => throw(Error::shape(
+                    "batch_norm",
+                    format!(
+                        "{name} has shape {:?}, the input {:?} has {} channels",
+                        p.shape(),
+                        self.shape(),
+                        sizes.channels
+                    ),
+                )),
+                None if !training && name.starts_with("running") => throw(Error::argument(
+                    "batch_norm",
+                    name,
+                    "missing; without `training` the running statistics are needed",
+                )),
+                _ => {}
+            }
+        }
+        let n = sizes.count();
+        if training && n == 1 {
+            throw(Error::shape(
+                "batch_norm",
+                format!(
+                    "input {:?} has one number per channel: training needs more to have a variance",
+                    self.shape()
+                ),
+            ));
+        }
+        for p in parameters.iter().filter_map(|(_, p)| *p) {
+            gpu::of("batch_norm", &[self, p]);
+        }
+        let options = cuda::Options { training, eps, momentum };
+        let (y, stats) = match gpu::of("batch_norm", &[self]) {
+            Some(gpu) => {
+                let running = [running_mean, running_var];
+                cuda::forward(gpu, self, running, [weight, bias], options)
+            }
+            None => on_cpu(self, sizes, parameters.map(|(_, p)| p), options),
+        };
+        let inputs: SmallVec<[&Tensor; 3]> =
+            [Some(self), weight, bias].into_iter().flatten().collect();
+        record("batch_norm", &inputs, y, |saver| {
+            let (x, stats) = (saver.save(self), saver.save(&stats));
+            let weight = weight.map(|w| saver.save(w));
+            let with_bias = bias.is_some();
+            move |ctx| {
+                let (dy, x, stats) = (ctx.grad(0), ctx.get(&x), ctx.get(&stats));
+                let weight = weight.as_ref().map(|w| ctx.get(w));
+                let saved = Saved { x, stats, weight, options, sizes };
+                let [dx, dw, db] = if ctx.create_graph() {
+                    composed(&dy, &saved)
+                } else {
+                    fused(ctx, &dy, &saved)
+                };
+                let mut grads: SmallVec<[Option<Tensor>; 3]> = smallvec![Some(dx)];
+                if let Some(w) = &saved.weight {
+                    grads.push(Some(compute::narrow(dw, w.dtype())));
+                }
+                if with_bias {
+                    grads.push(Some(db));
+                }
+                grads
+            }
+        })
+    }
+}
+
+struct Saved {
+    x: Tensor,
+    stats: Tensor,
+    weight: Option<Tensor>,
+    options: cuda::Options,
+    sizes: Sizes,
+}
+
+/// The result, and mean, 1 / sqrt(var + eps) and unbiased variance of each channel; `parameters` are the
+/// running statistics, which training moves, weight and bias.
+fn on_cpu(
+    x: &Tensor,
+    sizes: Sizes,
+    parameters: [Option<&Tensor>; 4],
+    options: cuda::Options,
+) -> (Tensor, Tensor) {
+    let cuda::Options { training, eps, momentum } = options;
+    let wide = compute::widen(x);
+    let at = |p: Option<&Tensor>| p.map(|p| no_grad(|| compute::widen(p).to_dtype(wide.dtype())));
+    let [mean, var, w, b] = parameters.map(at);
+    let y = Tensor::empty(x.shape(), wide.dtype());
+    let stats = Tensor::zeros([3, sizes.channels], wide.dtype());
+    dispatch!(compute wide.dtype(), "batch_norm", T => {
+        // SAFETY: contiguous tensors of this type; the outputs are new.
+        let (x, y, stats) = unsafe { (wide.as_slice::<T>(), y.as_mut_slice::<T>(), stats.as_mut_slice::<T>()) };
+        // SAFETY: as above.
+        let [mean, var, w, b] = [&mean, &var, &w, &b].map(|p| p.as_ref().map(|p| unsafe { p.as_slice::<T>() }));
+        let known = mean.zip(var).filter(|_| !training);
+        forward(sizes, x, known, w, b, eps, y, stats);
+    });
+    if training && sizes.count() > 0 {
+        let toward = |running: Option<&Tensor>, row: i64| {
+            if let Some(running) = running {
+                no_grad(|| {
+                    let moved =
+                        running.detach() * (1.0 - momentum) + stats.select(0, row) * momentum;
+                    running.copy_(&moved.to_dtype(running.dtype()));
+                });
+            }
+        };
+        toward(parameters[0], 0);
+        toward(parameters[1], 2);
+    }
+    (compute::narrow(y, x.dtype()), stats)
+}
+
+#[allow(clippy::too_many_arguments, reason = "the operands of one kernel")]
+fn forward<T: Float>(
+    sizes: Sizes,
+    x: &[T],
+    known: Option<(&[T], &[T])>,
+    w: Option<&[T]>,
+    b: Option<&[T]>,
+    eps: f64,
+    y: &mut [T],
+    stats: &mut [T],
+) {
+    let n = sizes.count() as f64;
+    let (y, stats) = (Parts::new(y), Parts::new(stats));
+    let channels = sizes.channels;
+    parallel_for(channels, grain(sizes), |range| {
+        for c in range {
+            let (mean, var) = match known {
+                Some((mean, var)) => (mean[c].as_f64(), var[c].as_f64()),
+                None => {
+                    let moments = with_scratch(BLOCK, |block| kernel::moments(sizes, c, x, block));
+                    (moments.mean, moments.variance())
+                }
+            };
+            let scale = 1.0 / (var + eps).sqrt();
+            for (row, value) in [mean, scale, var * n / (n - 1.0)].into_iter().enumerate() {
+                // SAFETY: each channel is one thread's.
+                unsafe { stats.put(row * channels + c, T::of(value)) };
+            }
+            let scale = T::of(scale * w.map_or(1.0, |w| w[c].as_f64()));
+            let shift = b.map_or(T::ZERO, |b| b[c]);
+            for n in 0..sizes.batch {
+                let plane = sizes.plane(n, c);
+                // SAFETY: as above.
+                let y = unsafe { y.slice(plane.clone()) };
+                kernel::rescale(&x[plane], T::of(mean), scale, shift, y);
+            }
+        }
+    });
+}
+
+/// `[batch, channels, ..]` of `x`, if it has those dimensions.
+fn sizes(x: &Tensor) -> Option<Sizes> {
+    let [batch, channels, rest @ ..] = x.shape() else { return None };
+    Some(Sizes { batch: *batch, channels: *channels, plane: rest.iter().product() })
+}
+
+/// Channels that make a parallel loop's share worth a thread.
+fn grain(sizes: Sizes) -> usize {
+    (32 << 10) / sizes.count().max(1) + 1
+}
+
+/// dx, dw and db by kernels.
+fn fused(ctx: &BackwardCtx, dy: &Tensor, saved: &Saved) -> [Tensor; 3] {
+    let Saved { x, stats, weight, options, sizes } = saved;
+    if let Some(gpu) = gpu::of("batch_norm", &[x, dy]) {
+        let weight = weight.as_ref();
+        let (dx, sums) = cuda::backward(gpu, dy, x, stats, weight, *options, ctx.needs(0));
+        // Nobody asks for what is missing.
+        let dx = dx.unwrap_or_else(|| x.detach());
+        return [dx, sums.select(0, 0).detach(), sums.select(0, 1).detach()];
+    }
+    let dtype = x.dtype();
+    let (dy, x) = (compute::widen(dy), compute::widen(x));
+    let w = weight.as_ref().map(|w| no_grad(|| compute::widen(w).to_dtype(x.dtype())));
+    let dx = Tensor::empty(x.shape(), x.dtype());
+    let parameters = Tensor::empty([2, sizes.channels], x.dtype());
+    dispatch!(compute x.dtype(), "batch_norm", T => {
+        // SAFETY: contiguous tensors of this type; the outputs are new.
+        let (dy, x, stats) = unsafe { (dy.as_slice::<T>(), x.as_slice::<T>(), stats.as_slice::<T>()) };
+        // SAFETY: as above.
+        let w = w.as_ref().map(|w| unsafe { w.as_slice::<T>() });
+        // SAFETY: as above.
+        let (dx, sums) = unsafe { (dx.as_mut_slice::<T>(), parameters.as_mut_slice::<T>()) };
+        let (dx, sums) = (Parts::new(dx), Parts::new(sums));
+        let (channels, n) = (sizes.channels, sizes.count() as f64);
+        parallel_for(channels, grain(*sizes), |range| for c in range {
+            let (mean, scale) = (stats[c], stats[channels + c]);
+            let (plain, mut along) = kernel::sums(*sizes, c, dy, x, mean);
+            along *= scale.as_f64();
+            for (row, value) in [along, plain].into_iter().enumerate() {
+                // SAFETY: each channel is one thread's.
+                unsafe { sums.put(row * channels + c, T::of(value)) };
+            }
+            if !ctx.needs(0) {
+                continue;
+            }
+            let factor = scale * w.map_or(T::of(1.0), |w| w[c]);
+            let (plain, along) = if options.training { (plain / n, along / n) } else { (0.0, 0.0) };
+            let slope = T::of(along * scale.as_f64());
+            for n in 0..sizes.batch {
+                let p = sizes.plane(n, c);
+                // SAFETY: each channel is one thread's.
+                let dx = unsafe { dx.slice(p.clone()) };
+                kernel::propagate(&dy[p.clone()], &x[p], mean, T::of(plain), slope, factor, dx);
+            }
+        });
+    });
+    let parameter = |i| parameters.select(0, i).detach();
+    [compute::narrow(dx, dtype), parameter(0), parameter(1)]
+}
+
+/// The same from recorded ops, for second derivatives.
+fn composed(dy: &Tensor, saved: &Saved) -> [Tensor; 3] {
+    let Saved { x, stats, weight, options, sizes } = saved;
+    let mut per_channel: Shape = Shape::from_elem(1, x.dim());
+    per_channel[1] = sizes.channels;
+    let of_n = 1.0 / sizes.count() as f64;
+    let sum = |t: &Tensor| t.sum_to(&per_channel);
+    let (shifted, scale) = if options.training {
+        let shifted = x - sum(x) * of_n;
+        let scale = (sum(&(&shifted * &shifted)) * of_n + options.eps).rsqrt();
+        (shifted, scale)
+    } else {
+        let known = |row| stats.select(0, row).reshape_to(&per_channel).to_dtype(x.dtype());
+        (x - known(0), known(1))
+    };
+    let xh = &shifted * &scale;
+    let (along, plain) = (sum(&(dy * &xh)), sum(dy));
+    let mut dx =
+        if options.training { dy - &plain * of_n - &xh * (&along * of_n) } else { dy.clone() }
+            * scale;
+    if let Some(w) = weight {
+        dx = dx * w.reshape_to(&per_channel);
+    }
+    let channels = [sizes.channels];
+    [dx, along.reshape_to(&channels), plain.reshape_to(&channels)]
+}
+
+#[cfg(test)]
+pub(in crate::ops) fn samples() -> Vec<OpSample> {
+    let running = || (values([3], 5), positive([3], 6));
+    vec![
+        OpSample::new(
+            "batch_norm(training)",
+            [values([4, 3, 2, 5], 1), positive([3], 2), values([3], 3)],
+            |x| x[0].batch_norm(None, None, Some(&x[1]), Some(&x[2]), true, 0.1, 1e-5),
+        ),
+        OpSample::new("batch_norm(training, 2-dim, no parameters)", [values([7, 3], 1)], |x| {
+            x[0].batch_norm(None, None, None, None, true, 0.1, 1e-5)
+        }),
+        OpSample::new("batch_norm(training, bias)", [values([4, 3, 9], 1), values([3], 3)], |x| {
+            x[0].batch_norm(None, None, None, Some(&x[1]), true, 0.1, 1e-5)
+        }),
+        OpSample::new(
+            "batch_norm(evaluation)",
+            [values([4, 3, 4], 1), positive([3], 2), values([3], 3)],
+            move |x| {
+                let (mean, var) = running();
+                let at = |t: Tensor| t.to_dtype(x[0].dtype()).to_device(x[0].device());
+                x[0].batch_norm(
+                    Some(&at(mean)),
+                    Some(&at(var)),
+                    Some(&x[1]),
+                    Some(&x[2]),
+                    false,
+                    0.1,
+                    1e-5,
+                )
+            },
+        ),
+    ]
+}
+
+/// Training's output, mean and unbiased variance by the definition, which the kernel is tested
+/// against, for `[batch, channels, plane]`.
+#[cfg(test)]
+fn reference(x: &[f64], sizes: Sizes, eps: f64) -> (Vec<f64>, Vec<f64>, Vec<f64>) {
+    let planes = |c| (0..sizes.batch).map(move |n| sizes.plane(n, c));
+    let (mut y, mut means, mut vars) = (x.to_vec(), vec![], vec![]);
+    for c in 0..sizes.channels {
+        let numbers: Vec<f64> = planes(c).flat_map(|p| x[p].to_vec()).collect();
+        let n = numbers.len() as f64;
+        let mean = numbers.iter().sum::<f64>() / n;
+        let squares = numbers.iter().map(|v| (v - mean).powi(2)).sum::<f64>();
+        for p in planes(c) {
+            y[p].iter_mut().for_each(|v| *v = (*v - mean) / (squares / n + eps).sqrt());
+        }
+        means.push(mean);
+        vars.push(squares / (n - 1.0));
+    }
+    (y, means, vars)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Dtype::{BF16, F32};
+
+    #[test]
+    fn the_kernel_equals_the_definition_and_moves_the_running_statistics() {
+        // Planes of all sizes: some blocks of numbers are many planes, some planes are many blocks.
+        for (batch, plane) in [(3, 77), (70, 64), (300, 3), (2, 5003)] {
+            check(batch, plane);
+        }
+    }
+
+    fn check(batch: usize, plane: usize) {
+        let x = values([batch, 5, plane], 1);
+        let sizes = Sizes { batch, channels: 5, plane };
+        let (want, means, vars) = reference(&x.to_vec::<f64>(), sizes, 1e-5);
+        for (dtype, tolerance) in [(x.dtype(), 1e-12), (F32, 1e-5), (BF16, 4e-2)] {
+            let statistics = if dtype == BF16 { F32 } else { dtype };
+            let (mean, var) = (Tensor::zeros([5], statistics), Tensor::ones([5], statistics));
+            let y =
+                x.to_dtype(dtype).batch_norm(Some(&mean), Some(&var), None, None, true, 0.25, 1e-5);
+            for (y, want) in y.to_vec::<f64>().iter().zip(&want) {
+                assert!((y - want).abs() < tolerance, "{y} {want} {dtype}");
+            }
+            for (c, (m, v)) in mean.to_vec::<f64>().iter().zip(var.to_vec::<f64>()).enumerate() {
+                assert!((m - 0.25 * means[c]).abs() < tolerance, "{m}");
+                assert!((v - 0.75 - 0.25 * vars[c]).abs() < tolerance, "{v}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_large_mean_does_not_spoil_the_variance() {
+        let data: Vec<f32> = (0..512).map(|i| 1000.0 + (i / 2 % 2) as f32).collect();
+        let y =
+            Tensor::from_slice(&data, [256, 2]).batch_norm(None, None, None, None, true, 0.1, 0.0);
+        assert!(y.to_vec::<f32>().iter().all(|v| (v.abs() - 1.0).abs() < 1e-4));
+    }
+
+    #[test]
+    fn misuse_is_named() {
+        let text = |x: &Tensor, w: Option<&Tensor>, training| {
+            crate::catch(|| x.batch_norm(None, None, w, None, training, 0.1, 1e-5))
+                .unwrap_err()
+                .to_string()
+        };
+        let x = values([4, 3], 1);
+        assert!(text(&x, None, false).contains("running_mean"));
+        assert!(text(&x, Some(&values([4], 1)), true).contains("3 channels"));
+        assert!(text(&values([1, 3], 1), None, true).contains("one number per channel"));
+    }
+}

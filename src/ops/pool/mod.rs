@@ -1,0 +1,7 @@
+//! Maxima and means over windows.
+//!
+//! The windows themselves are in `windows`. Knows nothing of convolutions.
+
+pub(in crate::ops) mod average;
+pub(in crate::ops) mod forms;
+pub(in crate::ops) mod max;

@@ -1,0 +1,7 @@
+//! Products of matrices and of more than two dimensions.
+//!
+//! Knows nothing of convolutions, attention and recurrent layers, which are made of its parts.
+
+pub(in crate::ops) mod composed;
+pub(in crate::ops) mod einsum;
+pub(in crate::ops) mod matmul;

@@ -1,0 +1,7 @@
+//! What windows over dimensions read: tables of positions, linear maps of one dimension, and their kernels.
+//!
+//! Pooling, padding, unfolding, interpolation and bags of embeddings are made of it. Knows none of them.
+
+pub(in crate::ops) mod cuda;
+pub(in crate::ops) mod resample;
+pub(in crate::ops) mod taps;
