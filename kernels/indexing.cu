@@ -1,8 +1,7 @@
-// Elements and slices by index, joining, triangles. What is only moved is moved in units of 1, 2, 4, 8 or
+// Elements and slices by index. What is only moved is moved in units of 1, 2, 4, 8 or
 // 16 bytes. Indices are checked: one that is out of range ends the program, as in PyTorch.
 
 #define MOST_DIMS 8
-#define MOST_PARTS 32
 
 __device__ __forceinline__ i64 checked(i64 index, i64 size) {
     assert(index >= 0 && index < size && "an index is out of range");
@@ -141,30 +140,6 @@ __device__ __forceinline__ void scatter_with(A* whole, const A* beside, const i6
     }
 }
 
-// Parts that are joined: `row` units each time, from `first` on in rows of `pitch`.
-struct Part { const char* from; i64 first, row; };
-struct Parts { char* to; i64 outer, pitch; Part parts[MOST_PARTS]; };
-
-template <class T> __device__ __forceinline__ void join(const Parts& all) {
-    Part part = all.parts[blockIdx.y];
-    i64 count = all.outer * part.row;
-    for (i64 i = first_index(); i < count; i += index_step()) {
-        i64 o = whole_quotient(i, part.row);
-        ((T*)all.to)[o * all.pitch + part.first + i - o * part.row] = ((const T*)part.from)[i];
-    }
-}
-
-// Elements on one side of a diagonal; zeros on the other.
-template <class T>
-__device__ __forceinline__ void triangle(T* to, const T* from, i64 count, i64 rows, i64 columns, i64 diagonal, i32 lower) {
-    for (i64 i = first_index(); i < count; i += index_step()) {
-        i64 r = whole_quotient(i, columns), c = i - r * columns;
-        i64 above = c - (r - whole_quotient(r, rows) * rows) - diagonal;
-        T zero = {};
-        to[i] = (lower ? above <= 0 : above >= 0) ? from[i] : zero;
-    }
-}
-
 #define MOVING(unit, T)                                                                                  \
     extern "C" __global__ void __launch_bounds__(256) take_##unit(                                       \
         T* to, const T* from, const i64* index, i64 outer, i64 n, i64 m, i64 row                         \
@@ -177,11 +152,7 @@ __device__ __forceinline__ void triangle(T* to, const T* from, i64 count, i64 ro
     ) { gather(beside, whole, index, p); }                                                               \
     extern "C" __global__ void __launch_bounds__(256) scatter_##unit(                                    \
         T* whole, const T* beside, const i64* index, Places p                                            \
-    ) { scatter(whole, beside, index, p); }                                                              \
-    extern "C" __global__ void __launch_bounds__(256) join_##unit(Parts all) { join<T>(all); }           \
-    extern "C" __global__ void __launch_bounds__(256) triangle_##unit(                                   \
-        T* to, const T* from, i64 count, i64 rows, i64 columns, i64 diagonal, i32 lower                  \
-    ) { triangle(to, from, count, rows, columns, diagonal, lower); }
+    ) { scatter(whole, beside, index, p); }
 MOVING(1, u8)
 MOVING(2, u16)
 MOVING(4, u32)

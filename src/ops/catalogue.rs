@@ -43,9 +43,12 @@ pub fn programs() -> Vec<(String, &'static Program)> {
             &image::grid_sample::cuda::PROGRAM,
             &indexing::cuda::PROGRAM,
             &indexing::masked::cuda::PROGRAM,
-            &windows::cuda::PROGRAM,
+            &pool::cuda::PROGRAM,
             &random::cuda::PROGRAM,
             &indexing::search::cuda::PROGRAM,
+            &shape::cat::cuda::PROGRAM,
+            &shape::triangular::cuda::PROGRAM,
+            &windows::resample::cuda::PROGRAM,
         ],
     ];
     let tables = tables.into_iter().flatten().map(|program| (program.title(), program));

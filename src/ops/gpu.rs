@@ -85,6 +85,12 @@ pub fn kernel_of<const N: usize>(
     kernels.get(place).unwrap_or_else(|| not_floating(op, dtype))
 }
 
+/// The power of two of bytes, at most 16, of which all the numbers are multiples.
+pub fn unit(numbers: impl IntoIterator<Item = usize>) -> usize {
+    let bits = numbers.into_iter().fold(16, |all, n| all | n);
+    bits.trailing_zeros() as usize
+}
+
 /// A GPU on which an op runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Gpu {

@@ -1,4 +1,4 @@
-//! Slices and elements by index on GPUs, joining, triangles: what the ops of those names do there.
+//! Slices and elements by index on GPUs: what the ops of those names do there.
 //! Indices are checked by the kernels, since looking at them here would mean to wait for the device.
 
 use crate::cuda::launch::Argument;
@@ -7,7 +7,7 @@ use crate::cuda::{Kernel, Program};
 use crate::cuda_args;
 use crate::error::{Error, throw};
 use crate::ops::ScatterReduce;
-use crate::ops::gpu::{Gpu, kernel_of};
+use crate::ops::gpu::{Gpu, kernel_of, unit};
 use crate::ops::reduce::scan::around;
 use crate::tensor::Scalar;
 use crate::{Dtype, Tensor, no_grad};
@@ -20,8 +20,6 @@ kernels_by! {
     PUT "put";
     GATHER "gather";
     SCATTER "scatter";
-    JOIN "join";
-    TRIANGLE "triangle";
 }
 
 kernels_by! {
@@ -44,12 +42,6 @@ fn adding(kernels: &'static [Kernel; 9], dtype: Dtype) -> (&'static Kernel, Dtyp
         _ => Dtype::I32,
     };
     (kernel_of("index_add", kernels, dtype), sums)
-}
-
-/// The power of two of bytes, at most 16, of which all the numbers are multiples.
-fn unit(numbers: impl IntoIterator<Item = usize>) -> usize {
-    let bits = numbers.into_iter().fold(16, |all, n| all | n);
-    bits.trailing_zeros() as usize
 }
 
 /// Dimensions of an index that the kernels walk.
@@ -250,71 +242,4 @@ fn launch_scatter(
     let (to, from, index) = (x.device_ptr(), src.device_ptr(), index.device_ptr());
     // SAFETY: places inside of both tensors, the index's values being checked by the kernel.
     unsafe { gpu.launch(kernel, shape, cuda_args!(to, from, index, places)) };
-}
-
-/// Tensors that are joined by one launch.
-const MOST_PARTS: usize = 32;
-
-/// `Part` of `kernels/indexing.cu`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Part {
-    from: *mut u8,
-    first: i64,
-    row: i64,
-}
-
-/// `Parts` of `kernels/indexing.cu`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Parts {
-    to: *mut u8,
-    outer: i64,
-    pitch: i64,
-    parts: [Part; MOST_PARTS],
-}
-
-// SAFETY: the same fields in the same order on the other side.
-unsafe impl Argument for Parts {}
-
-/// Copies dense tensors of `out`'s type to entries of dimension `d` of the fresh `out`, each from its
-/// start on.
-#[track_caller]
-pub(in crate::ops) fn join(gpu: Gpu, out: &Tensor, d: usize, parts: &[(&Tensor, usize)]) {
-    let size = out.dtype().size();
-    let [outer, n, inner] = around(out.shape(), d);
-    let to = out.device_ptr();
-    for group in parts.chunks(MOST_PARTS) {
-        let numbers = group.iter().flat_map(|(part, start)| {
-            let n = part.shape()[d];
-            [part.device_ptr() as usize, n * inner * size, start * inner * size]
-        });
-        let unit = unit(numbers.chain([to as usize, n * inner * size]));
-        let units = |n: usize| ((n * inner * size) >> unit) as i64;
-        let none = Part { from: std::ptr::null_mut(), first: 0, row: 0 };
-        let mut all = Parts { to, outer: outer as i64, pitch: units(n), parts: [none; MOST_PARTS] };
-        let mut most = 0;
-        for (place, (part, start)) in all.parts.iter_mut().zip(group) {
-            let row = units(part.shape()[d]);
-            *place = Part { from: part.device_ptr(), first: units(*start), row };
-            most = most.max(outer * row as usize);
-        }
-        let mut shape = gpu.for_each(most);
-        shape.grid[1] = group.len() as u32;
-        // SAFETY: each part's rows lie inside the output's.
-        unsafe { gpu.launch(&JOIN[unit], shape, cuda_args!(all)) };
-    }
-}
-
-/// A copy of the dense matrices `x` with zeros above or below a diagonal.
-#[track_caller]
-pub(in crate::ops) fn triangle(gpu: Gpu, x: &Tensor, diagonal: i64, lower: bool) -> Tensor {
-    let out = Tensor::empty(x.shape(), (x.dtype(), gpu.device()));
-    let [.., rows, columns] = x.shape() else { return out };
-    let (rows, columns, count) = (*rows as i64, *columns as i64, x.numel() as i64);
-    let (to, from, lower) = (out.device_ptr(), x.device_ptr(), lower as i32);
-    let args = cuda_args!(to, from, count, rows, columns, diagonal, lower);
-    // SAFETY: two dense tensors of this type and shape.
-    unsafe { gpu.launch(&TRIANGLE[unit([x.dtype().size()])], gpu.for_each(x.numel()), args) };
-    out
 }

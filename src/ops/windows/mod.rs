@@ -1,7 +1,6 @@
-//! What windows over dimensions read: tables of positions, linear maps of one dimension, and their kernels.
+//! What windows over dimensions read: tables of positions, and linear maps of one dimension.
 //!
 //! Pooling, padding, unfolding, interpolation and bags of embeddings are made of it. Knows none of them.
 
-pub(in crate::ops) mod cuda;
 pub(in crate::ops) mod resample;
 pub(in crate::ops) mod taps;

@@ -32,7 +32,7 @@ use crate::cpu::widen::Real;
 use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, values};
-use crate::ops::windows::cuda::{self, Dim, Window};
+use crate::ops::pool::cuda::{self, Dim, Window};
 use crate::ops::windows::taps::adaptive_ranges;
 use crate::ops::{compute, gpu};
 use crate::tensor::{Shape, dispatch};

@@ -24,7 +24,7 @@ use crate::autograd::{is_differentiated, no_grad, record};
 use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, values};
-use crate::ops::windows::cuda::{self, Dim, Window};
+use crate::ops::pool::cuda::{self, Dim, Window};
 use crate::ops::windows::taps::{adaptive_ranges, window_room, window_span};
 use crate::ops::{compute, gpu};
 use crate::tensor::{Shape, dispatch};

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::ops::windows::cuda::Dim;
+use crate::ops::pool::cuda::Dim;
 
 /// The windows of one dimension.
 pub enum Steps {

@@ -9,13 +9,13 @@
 //! directions read and none scatters, and the derivative of either is the other. Several dimensions
 //! are done item by item, with what is between them in a cache-sized scratch.
 
+pub(in crate::ops) mod cuda;
 mod kernel;
 
 use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
 
-use super::cuda;
 use crate::Tensor;
 use crate::autograd::record;
 use crate::ops::gpu::Gpu;

@@ -1,6 +1,8 @@
 //! Putting tensors together: cat, stack, repeat, repeat_interleave; and reordering along dimensions:
 //! flip, roll. The gradient of cat is cut into the inputs' parts.
 
+pub(in crate::ops) mod cuda;
+
 use std::borrow::Borrow;
 
 use smallvec::SmallVec;
@@ -13,7 +15,6 @@ use crate::cpu::threads::{GRAIN, parallel_for};
 use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, values};
-use crate::ops::indexing::cuda;
 use crate::ops::pointwise::assign_strided;
 use crate::ops::reduce::scan::around;
 use crate::ops::{compute, gpu};

@@ -1,6 +1,8 @@
 //! Lower and upper triangles of matrices (the last two dimensions); zero elsewhere. The gradient is
 //! the same triangle of the gradient.
 
+pub(in crate::ops) mod cuda;
+
 use smallvec::smallvec;
 
 use crate::Tensor;
@@ -11,7 +13,6 @@ use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, values};
 use crate::ops::gpu;
-use crate::ops::indexing::cuda;
 use crate::profiler;
 
 /// A copy that keeps columns up to (or, for the upper triangle, from) `row + diagonal`.
