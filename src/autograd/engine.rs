@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use smallvec::SmallVec;
 
 use super::anomaly;
-use super::mode::{ANOMALY, FORWARD, GRAD, ModeGuard, has_mode};
+use super::mode::{ANOMALY, AUTOCAST, FORWARD, GRAD, ModeGuard, has_mode};
 use super::node::{Edge, Kind, Node};
 use super::streams::Order;
 use crate::error::{Error, throw};
@@ -291,7 +291,7 @@ fn run(
     create_graph: bool,
 ) -> Vec<Option<Tensor>> {
     // Gradients are computed in the types that forward used.
-    let _no_autocast = crate::amp::Suspended::new();
+    let _no_autocast = ModeGuard::new(0, AUTOCAST);
     if roots.len() != root_grads.len() {
         throw(Error::Autograd(format!(
             "{op}: {} tensors but {} gradients",

@@ -32,11 +32,10 @@ use smallvec::{SmallVec, smallvec};
 
 use super::engine::{fit, grad};
 use super::inplace::{Elements, like_base};
-use super::mode::{FORWARD, GRAD, ModeGuard, SAVING_FOR_TANGENT, has_mode};
+use super::mode::{AUTOCAST, FORWARD, GRAD, ModeGuard, SAVING_FOR_TANGENT, has_mode};
 use super::node::{BackwardCtx, BackwardFn, Node};
 use super::{is_grad_enabled, record};
 use crate::Tensor;
-use crate::amp::Suspended;
 use crate::counted::WeakCounted;
 use crate::error::{Error, throw};
 use crate::tensor::{Layout, TANGENT, TensorImpl};
@@ -189,8 +188,8 @@ pub fn unpack_dual(tensor: &Tensor) -> UnpackedDual {
 
 /// While this lives, tensors of this thread count as having no tangents, and nothing is cast: tangents are
 /// of the types that their tensors have.
-pub(super) fn suspended() -> (ModeGuard, Suspended) {
-    (ModeGuard::new(0, FORWARD), Suspended::new())
+pub(super) fn suspended() -> ModeGuard {
+    ModeGuard::new(0, FORWARD | AUTOCAST)
 }
 
 impl Tensor {
