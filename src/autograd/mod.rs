@@ -16,7 +16,6 @@
 //! ```
 
 mod anomaly;
-mod checkpoint;
 mod engine;
 pub mod forward_ad;
 pub mod functional;
@@ -35,7 +34,6 @@ mod variable;
 pub use anomaly::{
     detect_anomaly, is_anomaly_check_nan_enabled, is_anomaly_enabled, set_detect_anomaly,
 };
-pub use checkpoint::{Layer, checkpoint, checkpoint_many, checkpoint_sequential};
 pub use engine::{backward, backward_into, grad, queue_callback};
 pub use functional::{hessian, hvp, jacobian, jvp, vhp, vjp};
 pub use gradcheck::{GradcheckOptions, gradcheck, gradgradcheck};
@@ -50,10 +48,15 @@ pub use record::{Saver, record, record_many, will_record};
 pub use saved::SavedTensor;
 pub use saved_hooks::saved_tensors_hooks;
 
+// A composition over ops, which stands there; PyTorch's users look for it beside the hooks.
+pub use crate::ops::recompute::{Layer, checkpoint, checkpoint_many, checkpoint_sequential};
+
+pub(crate) use engine::at_end_of_pass;
 pub(crate) use inplace::{record_inplace_with_tangent, scatter_into_base};
-pub(crate) use mode::{AUTOCAST, ModeGuard, has_mode};
+pub(crate) use mode::{AUTOCAST, FORWARD, ModeGuard, has_mode};
 pub(crate) use node::{BackwardFn, backward_fn};
 pub(crate) use record::{any_differentiated, is_differentiated, record_new, record_with_tangent};
+pub(crate) use saved_hooks::{Hooks, with_hooks};
 pub(crate) use variable::AutogradMeta;
 
 #[cfg(doc)]

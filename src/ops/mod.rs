@@ -25,6 +25,7 @@ pub mod pointwise;
 mod pool;
 mod products;
 pub mod random;
+pub(crate) mod recompute;
 mod reduce;
 pub(crate) mod rnn;
 mod shape;

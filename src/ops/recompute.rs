@@ -2,7 +2,7 @@
 //! Nets with Sublinear Memory Cost", 2016).
 //!
 //! The function runs as usual, and its ops enter the graph as usual, but through
-//! [`saved_tensors_hooks`](super::saved_tensors_hooks) what they save is replaced by empty slots. The first
+//! [`saved_tensors_hooks`](crate::autograd::saved_tensors_hooks) what they save is replaced by empty slots. The first
 //! slot that backward opens runs the function again, with hooks that fill all slots still alive in the order
 //! in which they were made. (PyTorch's `use_reentrant=False`.) So `grad`, `create_graph`, hooks and nested
 //! checkpoints work, and each parameter's gradient arrives once.
@@ -13,20 +13,19 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use super::engine::at_end_of_pass;
-use super::mode::{FORWARD, has_mode};
-use super::saved_hooks::{Hooks, with_hooks};
-use super::{SavedTensor, enable_grad, is_grad_enabled};
+use super::random::{GeneratorState, default_generator, fork_rng_at};
 use crate::Tensor;
 use crate::amp::Snapshot;
+use crate::autograd::{
+    FORWARD, Hooks, SavedTensor, at_end_of_pass, enable_grad, has_mode, is_grad_enabled, with_hooks,
+};
 use crate::error::{Error, throw};
-use crate::ops::random::{GeneratorState, default_generator, fork_rng_at};
 
 /// Runs `f` on `inputs` without keeping what its ops save for backward; backward runs it again, with the
 /// same random numbers and under the same `autocast`, when it needs that. `f` must do the same both times. Parameters that `f` refers to
 /// get their gradients as usual; checkpoints may be nested.
 ///
-/// Under `no_grad` and inside a [`dual_level`](super::forward_ad::dual_level) it just runs `f`.
+/// Under `no_grad` and inside a [`dual_level`](crate::autograd::forward_ad::dual_level) it just runs `f`.
 ///
 /// With `DistributedDataParallel` a parameter may be used in several checkpoints: it is one leaf of one
 /// graph, whose hook runs once, when its gradient is complete.
