@@ -16,7 +16,6 @@
 //! ```
 
 mod autocast;
-mod grad_scaler;
 mod policy;
 mod region;
 
@@ -25,5 +24,7 @@ pub use autocast::{
     is_autocast_cache_enabled, is_autocast_enabled,
 };
 pub(crate) use autocast::{Snapshot, Suspended, is_active};
-pub use grad_scaler::{GradScaler, GradScalerOptions};
 pub(crate) use region::{Region, cast_op};
+
+// It wraps an optimizer, and stands there; PyTorch's users look for it here.
+pub use crate::optim::{GradScaler, GradScalerOptions};

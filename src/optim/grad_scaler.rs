@@ -6,10 +6,10 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::Optimizer;
 use crate::cuda::{Stream, graph};
 use crate::error::{Error, Result, throw};
 use crate::ops::gradients;
-use crate::optim::Optimizer;
 use crate::{Device, Dtype, Tensor, no_grad};
 
 /// Options of [`GradScaler`], with PyTorch's defaults.
