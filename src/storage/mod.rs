@@ -13,6 +13,7 @@
 //! ```
 
 mod arena;
+mod device;
 pub mod host;
 mod opened;
 pub mod shared;
@@ -24,11 +25,11 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::Relaxed};
 use memmap2::MmapRaw;
 use parking_lot::Mutex;
 
+pub use device::Device;
 pub use host::{HostBlock, MemoryStats, empty_cache, memory_stats};
 pub(crate) use opened::{Name, Opened, ready_event};
 pub use shared::SharedMemory;
 
-use crate::Device;
 use crate::counted::{Counted, Slot, WeakCounted, counted};
 use crate::cuda;
 use crate::error::{Error, Result, throw};

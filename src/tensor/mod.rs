@@ -11,7 +11,6 @@
 mod access;
 mod creation;
 mod data;
-mod device;
 pub(crate) mod dtype;
 pub mod layout;
 mod print;
@@ -31,8 +30,9 @@ use crate::error::{Error, throw};
 use crate::storage::Storage;
 use data::DtypeCell;
 
+pub use crate::storage::Device;
+
 pub use creation::{TensorOptions, default_dtype};
-pub use device::Device;
 pub use dtype::{Complex, Dtype, Element, dispatch};
 pub use layout::{Layout, Shape, Strides, broadcast_shapes};
 pub use promotion::{ResultType, can_cast, promote_types, result_type};

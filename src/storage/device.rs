@@ -3,7 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::{Error, cuda};
+use crate::cuda;
+use crate::error::{Error, Result};
 
 /// A device (`torch.device`). The name `cuda` alone is the thread's current GPU, which in a worker is at first that
 /// of its local rank.
@@ -39,7 +40,7 @@ impl Device {
     /// # Errors
     /// [`Error::Device`] when the machine lacks the device or what is needed to use it.
     #[inline]
-    pub fn check(self) -> crate::Result<()> {
+    pub fn check(self) -> Result<()> {
         match self {
             Device::Cpu => Ok(()),
             Device::Cuda(index) => check_cuda(index),
@@ -67,7 +68,7 @@ impl Device {
     }
 }
 
-fn check_cuda(index: usize) -> crate::Result<()> {
+fn check_cuda(index: usize) -> Result<()> {
     let why = match cuda::device::check_available() {
         Ok(()) if index < cuda::device_count() => return Ok(()),
         Ok(()) => format!("there are {} GPUs, counted from 0", cuda::device_count()),
@@ -88,7 +89,7 @@ impl fmt::Display for Device {
 
 impl FromStr for Device {
     type Err = Error;
-    fn from_str(text: &str) -> Result<Self, Error> {
+    fn from_str(text: &str) -> Result<Self> {
         match text {
             "cpu" => Ok(Device::Cpu),
             "cuda" => Ok(Device::Cuda(cuda::device::current())),
