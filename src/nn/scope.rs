@@ -11,8 +11,14 @@ use crate::error::within::{self, Describe, Within};
 #[track_caller]
 #[inline]
 pub(crate) fn enter<M: Module>(module: &M) -> Within<'_> {
-    within::enter(module)
+    // SAFETY: `AtWork` is transparent: a module and its `AtWork` have one layout.
+    let at_work = unsafe { &*(&raw const *module).cast::<AtWork<M>>() };
+    within::enter(at_work)
 }
+
+/// A module, as a type of this crate: `Describe` is another crate's.
+#[repr(transparent)]
+struct AtWork<M>(M);
 
 /// The dotted name of a module in its model, by the names of its parameters.
 fn path(module: &dyn Module) -> Option<String> {
@@ -29,18 +35,18 @@ fn path(module: &dyn Module) -> Option<String> {
     found
 }
 
-impl<M: Module> Describe for M {
+impl<M: Module> Describe for AtWork<M> {
     fn describe(&self, outer: &[&dyn Describe]) -> String {
         let mut children = false;
-        walk(self, "", &mut |_, entry| children |= matches!(entry, Entry::Module(_)));
-        let text = if children { self.name().to_owned() } else { self.repr() };
-        let address = (&raw const *self).cast();
+        walk(&self.0, "", &mut |_, entry| children |= matches!(entry, Entry::Module(_)));
+        let text = if children { self.0.name().to_owned() } else { self.0.repr() };
+        let address = (&raw const self.0).cast();
         // One without a size has no address of its own.
         let found_outside = || {
             let outer = outer.iter().filter(|_| size_of::<M>() > 0);
-            outer.filter_map(|outer| outer.path_to(address, self.name())).next()
+            outer.filter_map(|outer| outer.path_to(address, self.0.name())).next()
         };
-        match path(self).or_else(found_outside) {
+        match path(&self.0).or_else(found_outside) {
             Some(path) => format!("{path}: {text}"),
             None => text,
         }
@@ -48,7 +54,7 @@ impl<M: Module> Describe for M {
 
     fn path_to(&self, address: *const (), name: &str) -> Option<String> {
         let mut found = None;
-        walk(self, "", &mut |path, entry| {
+        walk(&self.0, "", &mut |path, entry| {
             if let Entry::Module(module) = entry
                 && found.is_none()
                 && (&raw const *module).cast() == address
@@ -57,7 +63,7 @@ impl<M: Module> Describe for M {
                 found = Some(path);
             }
         });
-        let own = path(self).unwrap_or_else(|| self.name().to_owned());
+        let own = path(&self.0).unwrap_or_else(|| self.0.name().to_owned());
         found.map(|path| format!("{own}.{path}"))
     }
 }

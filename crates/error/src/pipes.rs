@@ -14,7 +14,7 @@ use super::panic_message;
 
 /// Has every panic over a closed standard stream end the process. A hook that the program sets later
 /// takes its place.
-pub(crate) fn install() {
+pub fn install() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let previous = panic::take_hook();
@@ -26,7 +26,7 @@ pub(crate) fn install() {
 }
 
 /// Ends the process if `info` is the panic of a `println!` or `eprintln!` whose reader has gone.
-pub(crate) fn end_if_closed(info: &PanicHookInfo) {
+pub fn end_if_closed(info: &PanicHookInfo) {
     let message = panic_message(info.payload());
     let print = ["failed printing to stdout: ", "failed printing to stderr: "];
     let Some(why) = print.iter().find_map(|start| message.strip_prefix(start)) else { return };

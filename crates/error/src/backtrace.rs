@@ -21,7 +21,7 @@ const MACHINERY: [&str; 10] = [
     "begin_panic",
     "panic_any",
     "std::panic::panic_any",
-    "torchrs::error::throw",
+    "torchrs_error::throw",
     "throw",
 ];
 
@@ -43,7 +43,7 @@ pub(super) fn asked_for() -> String {
 
 /// The frames of `text`, a printed `std::backtrace::Backtrace`, that belong to the program,
 /// numbered from 0. The whole text when the borders are not found.
-pub(crate) fn trimmed(text: &str) -> String {
+pub fn trimmed(text: &str) -> String {
     let mut frames: Vec<(&str, Vec<&str>)> = Vec::new();
     for line in text.lines() {
         match function(line) {
@@ -81,7 +81,7 @@ fn is_machinery(name: &str) -> bool {
 
 /// Runs `f` below a frame that marks where the program's own code begins.
 #[inline(never)]
-pub(crate) fn __rust_begin_short_backtrace<T>(f: impl FnOnce() -> T) -> T {
+pub fn __rust_begin_short_backtrace<T>(f: impl FnOnce() -> T) -> T {
     let result = f();
     // Keeps the call of `f` from becoming a jump, which would leave no frame.
     std::hint::black_box(());
@@ -103,9 +103,9 @@ mod tests {
    1: <alloc::boxed::Box<F,A> as core::ops::function::Fn<Args>>::call
    2: std::panicking::panic_with_hook
    3: std::sys::backtrace::__rust_end_short_backtrace::<std::panicking::begin_panic, !>
-   4: std::panicking::begin_panic::<torchrs::error::Error>
-   5: std::panic::panic_any::<torchrs::error::Error>
-   6: torchrs::error::throw
+   4: std::panicking::begin_panic::<torchrs_error::Error>
+   5: std::panic::panic_any::<torchrs_error::Error>
+   6: torchrs_error::throw
    7: throw_away_the_batch
              at ./examples/train.rs:12:5
    8: core::ops::function::FnOnce::call_once

@@ -12,7 +12,7 @@ use std::panic::Location;
 use super::Error;
 
 /// What can say who it is, in the words of an error message.
-pub(crate) trait Describe {
+pub trait Describe {
     /// `net.0: Linear(...)`. `outer` are those at work around it, the innermost first.
     fn describe(&self, outer: &[&dyn Describe]) -> String;
     /// The dotted name of what stands at that address inside this one and has that type's name.
@@ -32,7 +32,7 @@ thread_local! {
 }
 
 /// Ends the work that [`enter`] began.
-pub(crate) struct Within<'a> {
+pub struct Within<'a> {
     depth: usize,
     /// Keeps what was entered borrowed, and the guard on its thread.
     _who: PhantomData<(&'a (), *const ())>,
@@ -41,10 +41,10 @@ pub(crate) struct Within<'a> {
 /// Notes that `who` is at work until the guard is dropped, called from the caller's line.
 #[track_caller]
 #[inline]
-pub(crate) fn enter<'a>(who: &'a (dyn Describe + 'a)) -> Within<'a> {
+pub fn enter<'a>(who: &'a (dyn Describe + 'a)) -> Within<'a> {
     let at = Location::caller();
     // SAFETY: only the lifetime is changed. The guard borrows `who` for `'a` and takes the entry away before that ends;
-    // no code of this crate leaks a guard.
+    // no code of these crates leaks a guard.
     let who =
         unsafe { transmute::<*const (dyn Describe + 'a), *const (dyn Describe + 'static)>(who) };
     push(Entry { who: Some(who), at })
@@ -53,7 +53,7 @@ pub(crate) fn enter<'a>(who: &'a (dyn Describe + 'a)) -> Within<'a> {
 /// Notes the caller's line alone, before a call through a trait object.
 #[track_caller]
 #[inline]
-pub(crate) fn line() -> Within<'static> {
+pub fn line() -> Within<'static> {
     push(Entry { who: None, at: Location::caller() })
 }
 
@@ -73,7 +73,7 @@ impl Drop for Within<'_> {
 }
 
 /// True for a line of this library's own sources.
-pub(crate) fn is_library(at: &Location<'_>) -> bool {
+pub fn is_library(at: &Location<'_>) -> bool {
     at.file().starts_with(file!().trim_end_matches("error/within.rs"))
 }
 
@@ -109,6 +109,6 @@ pub(super) fn placed(mut error: Error, at: &'static Location<'static>) -> Error 
 }
 
 /// The line to blame for the panic at `at`: the user's, where that is known.
-pub(crate) fn blamed<'a>(at: &'a Location<'a>) -> &'a Location<'a> {
+pub fn blamed<'a>(at: &'a Location<'a>) -> &'a Location<'a> {
     BLAMED.get().filter(|[thrown, _]| *thrown == at).map_or(at, |[_, user]| user)
 }

@@ -11,8 +11,10 @@
 //! assert!(matches!(error, Error::Shape { .. }));
 //! ```
 
-pub(crate) mod backtrace;
-pub(crate) mod pipes;
+#[doc(hidden)]
+pub mod backtrace;
+#[doc(hidden)]
+pub mod pipes;
 
 use std::any::Any;
 use std::cell::Cell;
@@ -24,7 +26,8 @@ use std::sync::{Arc, Once};
 
 use nix::sys::resource::{Resource, getrlimit};
 
-pub(crate) mod within;
+#[doc(hidden)]
+pub mod within;
 
 /// `std::result::Result` with torchrs's [`Error`].
 ///
@@ -228,7 +231,8 @@ impl Error {
     }
     /// The rank whose failure this one follows from, where it says so: of one that died, and of the first in
     /// the words of an abort (`by rank 3: ...`, `rank 3 has left ...`).
-    pub(crate) fn culprit(&self) -> Option<usize> {
+    #[doc(hidden)]
+    pub fn culprit(&self) -> Option<usize> {
         match self {
             Error::PeerDied { .. } | Error::Aborted(_) => culprit_in(&self.to_string()),
             _ => None,
@@ -262,7 +266,8 @@ impl Error {
 }
 
 /// [`Error::culprit`] of an error whose words are inside a message, as those of one that was unwrapped are.
-pub(crate) fn culprit_in(text: &str) -> Option<usize> {
+#[doc(hidden)]
+pub fn culprit_in(text: &str) -> Option<usize> {
     let number = |rest: &str| -> Option<(usize, usize)> {
         let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
         Some((rest[..digits].parse().ok()?, digits))
@@ -314,7 +319,8 @@ thread_local! {
 }
 
 /// True inside [`catch`] on this thread.
-pub(crate) fn is_catching() -> bool {
+#[doc(hidden)]
+pub fn is_catching() -> bool {
     CATCHING.get() > 0
 }
 
@@ -355,7 +361,8 @@ pub fn panic_message(payload: &(dyn Any + Send)) -> String {
 
 /// Makes uncaught [`Error`] payloads print their message instead of `Box<dyn Any>`, and keeps
 /// panics inside [`catch`] silent. `RUST_BACKTRACE` has its usual meaning. Idempotent; other payloads go to the hook that was there.
-pub(crate) fn install_hook() {
+#[doc(hidden)]
+pub fn install_hook() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let previous = panic::take_hook();
