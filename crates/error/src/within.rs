@@ -72,9 +72,29 @@ impl Drop for Within<'_> {
     }
 }
 
-/// True for a line of this library's own sources.
+/// True for a line of the library's own sources, in whichever of its crates.
 pub fn is_library(at: &Location<'_>) -> bool {
-    at.file().starts_with(file!().trim_end_matches("error/within.rs"))
+    is_sibling(file!(), at.file())
+}
+
+/// Whether `file` is a source of one of the library's crates, of which `own` is this file. The crates stand
+/// in one workspace, or as packages side by side.
+fn is_sibling(own: &str, file: &str) -> bool {
+    let package = own.trim_end_matches("src/within.rs");
+    if let Some(workspace) = package.strip_suffix("crates/error/") {
+        let Some(inside) = file.strip_prefix(workspace) else { return false };
+        let inside = inside
+            .strip_prefix("crates/")
+            .and_then(|rest| rest.split_once('/'))
+            .map_or(inside, |c| c.1);
+        return inside.starts_with("src/");
+    }
+    // `torchrs-0.1.0/`, `torchrs-error-0.1.0/`; without versions where packages are vendored.
+    let parent = package.trim_end_matches('/').rfind('/').map_or("", |at| &package[..=at]);
+    let Some(name) = file.strip_prefix(parent).and_then(|rest| rest.strip_prefix("torchrs")) else {
+        return false;
+    };
+    name.starts_with(['-', '/'])
 }
 
 /// `error` with the module that was at work, and with the user's line where `at` is not that.
@@ -111,4 +131,59 @@ pub(super) fn placed(mut error: Error, at: &'static Location<'static>) -> Error 
 /// The line to blame for the panic at `at`: the user's, where that is known.
 pub fn blamed<'a>(at: &'a Location<'a>) -> &'a Location<'a> {
     BLAMED.get().filter(|[thrown, _]| *thrown == at).map_or(at, |[_, user]| user)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_crates_of_a_workspace_are_the_library() {
+        for root in ["", "/home/u/torchrs/"] {
+            let own = format!("{root}crates/error/src/within.rs");
+            let at = |path: &str| is_sibling(&own, &format!("{root}{path}"));
+            for path in
+                ["src/ops/matmul.rs", "crates/cpu/src/gemm/mod.rs", "crates/error/src/lib.rs"]
+            {
+                assert!(at(path), "{root}{path}");
+            }
+            for path in [
+                "tests/nn/blame.rs",
+                "examples/train/main.rs",
+                "crates/error/tests/a.rs",
+                "launcher/src/main.rs",
+            ] {
+                assert!(!at(path), "{root}{path}");
+            }
+        }
+        // A user's own package beside a library that is elsewhere.
+        assert!(!is_sibling("/home/u/torchrs/crates/error/src/within.rs", "src/main.rs"));
+        assert!(!is_sibling(
+            "/home/u/torchrs/crates/error/src/within.rs",
+            "/home/u/mine/src/main.rs"
+        ));
+    }
+
+    #[test]
+    fn all_packages_side_by_side_are_the_library() {
+        for (root, version) in
+            [("/home/u/.cargo/registry/src/index/", "-0.1.0"), ("/home/u/mine/vendor/", "")]
+        {
+            let own = format!("{root}torchrs-error{version}/src/within.rs");
+            let at = |path: &str| is_sibling(&own, &format!("{root}{path}"));
+            for name in ["torchrs", "torchrs-cpu", "torchrs-error"] {
+                assert!(at(&format!("{name}{version}/src/lib.rs")), "{name}");
+            }
+            assert!(!at("serde-1.0.0/src/lib.rs"));
+            assert!(!at("torch/src/lib.rs"));
+            assert!(!is_sibling(&own, "src/main.rs"));
+        }
+        // Where the package itself is what is built.
+        assert!(!is_sibling("src/within.rs", "tests/a.rs"));
+    }
+
+    #[test]
+    fn this_file_is_the_library() {
+        assert!(is_library(Location::caller()));
+    }
 }
