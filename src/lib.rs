@@ -30,6 +30,7 @@ pub mod cuda_graphs;
 pub mod data;
 pub mod distributed;
 pub mod error;
+mod loops;
 pub mod models;
 pub mod multiprocessing;
 pub mod nn;

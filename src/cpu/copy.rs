@@ -6,14 +6,13 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use super::cache::{LINE, is_beyond};
-use super::format::Format;
-use super::plan::{Operand, Plan};
 use super::prefetch::prefetch;
 use super::reversed::{Reversed, Way};
 use super::streaming::{copy_streaming, finish, is_for_copies};
 use super::threads::{GRAIN, parallel_for};
 use super::vector::{Plain, Square, with_registers};
 use super::vectorize::{Kernel, vectorize};
+use crate::loops::{Format, Operand, Plan};
 
 /// Side of a block of a transposing copy: lines of 16 f32 fill a cache line.
 const SIDE: usize = 16;

@@ -4,13 +4,14 @@
 use smallvec::SmallVec;
 
 use super::cache::is_beyond;
+use super::format::fill_constant;
 use super::isa;
 use super::kernel::{Kernel, TileFn};
-use super::lane::{Compute, Constant};
 use super::parts::Shared;
 use super::streaming::{copy_streaming, finish};
 use super::threads::{GRAIN, parallel_for};
 use super::tile::{FAR_TILE_BYTES, MAX_OPERANDS, MAX_PARAMS, TILE_BYTES, Tiles, parameters};
+use crate::loops::{Compute, Constant};
 
 /// Most numbers among the inputs of [`execute_dense`].
 pub const MOST_NUMBERS: usize = 3;
@@ -119,7 +120,7 @@ unsafe fn by_tiles(
         pointers[place] = tiles.at(i + 1);
         steps[place] = 0;
         // SAFETY: a tile has room for that many.
-        unsafe { number.fill(compute, pointers[place], copies) };
+        unsafe { fill_constant(number, compute, pointers[place], copies) };
     }
     let mut place = pointers[0];
     if output != Output::InPlace {

@@ -4,9 +4,10 @@
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-use super::fold::{Fold, Order, Plan, Shared, Walk, gather, leaf};
+use super::fold::{Fold, Order, Shared, gather, leaf};
 use super::threads::{GRAIN, parallel_for};
 use super::vectorize::{Kernel, vectorize};
+use crate::loops::fold::{Plan, Walk};
 
 /// A type with a largest and a smallest element.
 pub trait Ordered: Copy + Default + PartialOrd + Send + Sync {

@@ -1,5 +1,4 @@
-//! How elements lie in memory, and the loops that bring them into a tile of a compute type and back.
-//! Everything about strides, broadcasting and narrow types is here, so that kernels see contiguous
+//! The loops that bring elements into a tile of a compute type and back. Everything about strides, broadcasting and narrow types is here, so that kernels see contiguous
 //! f32, f64 or i64 only.
 
 use half::{bf16, f16};
@@ -7,64 +6,12 @@ use half::{bf16, f16};
 #[cfg(target_arch = "x86_64")]
 use super::halves;
 use super::isa::{self, COUNT, Isa};
-use super::lane::{Compute, Constant, F32, F64, I64};
+use super::lane::{F32, F64, I64};
 use super::widen::Widen;
-
-/// How an element lies in memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Format {
-    /// f64.
-    F64,
-    /// f32.
-    F32,
-    /// IEEE half precision.
-    F16,
-    /// The upper half of an f32.
-    BF16,
-    /// i64.
-    I64,
-    /// i32.
-    I32,
-    /// i16.
-    I16,
-    /// i8.
-    I8,
-    /// u8.
-    U8,
-    /// A byte, 0 or 1; anything but zero is stored as 1.
-    Bool,
-    /// A byte, 0 or 1, of which the lowest bit of the value is stored: what bitwise ops want.
-    Bit,
-    /// Sixteen bytes, which are only ever copied: a complex number of two f64.
-    Wide,
-}
+use crate::loops::{Compute, Constant, Format};
 
 /// Formats that are converted: all but [`Format::Wide`].
 const FORMATS: usize = 11;
-
-impl Format {
-    /// Bytes per element.
-    #[inline]
-    pub const fn size(self) -> usize {
-        match self {
-            Format::Wide => 16,
-            Format::F64 | Format::I64 => 8,
-            Format::F32 | Format::I32 => 4,
-            Format::F16 | Format::BF16 | Format::I16 => 2,
-            Format::I8 | Format::U8 | Format::Bool | Format::Bit => 1,
-        }
-    }
-
-    /// True when memory already holds values of the compute type.
-    #[inline]
-    pub const fn is(self, compute: Compute) -> bool {
-        matches!(
-            (self, compute),
-            (Format::F64, Compute::F64) | (Format::F32, Compute::F32) | (Format::I64, Compute::I64)
-        )
-    }
-}
 
 /// A block of elements: `outer` rows of `inner` elements, strides in bytes.
 #[derive(Clone, Copy)]
@@ -344,22 +291,20 @@ pub fn storer(compute: Compute, format: Format) -> Move {
     STORES[compute as usize][format as usize][isa::current() as usize]
 }
 
-impl Constant {
-    /// Writes the value as `n` values of the compute type.
-    ///
-    /// # Safety
-    /// `tile` has room for them.
-    pub unsafe fn fill(self, compute: Compute, tile: *mut u8, n: usize) {
-        // SAFETY: the caller's promise; tiles are aligned for every compute type.
-        unsafe {
-            match (compute, self) {
-                (Compute::F32, Constant::F(v)) => fill(tile.cast(), v as f32, n),
-                (Compute::F32, Constant::I(v)) => fill(tile.cast(), v as f32, n),
-                (Compute::F64, Constant::F(v)) => fill(tile.cast(), v, n),
-                (Compute::F64, Constant::I(v)) => fill(tile.cast(), v as f64, n),
-                (Compute::I64, Constant::F(v)) => fill(tile.cast(), v as i64, n),
-                (Compute::I64, Constant::I(v)) => fill(tile.cast(), v, n),
-            }
+/// Writes a number as `n` values of the compute type.
+///
+/// # Safety
+/// `tile` has room for them.
+pub unsafe fn fill_constant(value: Constant, compute: Compute, tile: *mut u8, n: usize) {
+    // SAFETY: the caller's promise; tiles are aligned for every compute type.
+    unsafe {
+        match (compute, value) {
+            (Compute::F32, Constant::F(v)) => fill(tile.cast(), v as f32, n),
+            (Compute::F32, Constant::I(v)) => fill(tile.cast(), v as f32, n),
+            (Compute::F64, Constant::F(v)) => fill(tile.cast(), v, n),
+            (Compute::F64, Constant::I(v)) => fill(tile.cast(), v as f64, n),
+            (Compute::I64, Constant::F(v)) => fill(tile.cast(), v as i64, n),
+            (Compute::I64, Constant::I(v)) => fill(tile.cast(), v, n),
         }
     }
 }

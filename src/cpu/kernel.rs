@@ -3,7 +3,8 @@
 //! once and runs them all.
 
 use super::isa::{BASELINE_FMA, COUNT, Isa};
-use super::lane::{Compute, F32, F64, I64, Near};
+use super::lane::{F32, F64, I64, Near};
+use crate::loops::{Compute, Text};
 
 /// One formula: `OUT` results from `IN` values and `PARAMS` numbers that are the same for all
 /// elements. Must be `#[inline(always)]`, so that it becomes part of the vector loop.
@@ -25,21 +26,6 @@ pub trait Formula<S, const IN: usize, const PARAMS: usize, const OUT: usize> {
 /// Every tile has `n` values; outputs overlap nothing, or are the same as an input: then the loop is vector
 /// code only if the kernel works in place.
 pub type TileFn = unsafe fn(pointers: *const *mut u8, params: *const u8, n: usize);
-
-/// A formula as written, from which other devices' code is made.
-#[derive(Clone, Copy, Debug)]
-pub struct Text {
-    /// The inputs' names.
-    pub inputs: &'static [&'static str],
-    /// The parameters' names.
-    pub params: &'static [&'static str],
-    /// Names given to numbers that several results need, each before its first use.
-    pub locals: &'static [&'static str],
-    /// The inputs that are also results, in the order of the kernel's outputs. Else there is one result.
-    pub written: &'static [&'static str],
-    /// Assignments, each ended by a semicolon, where there are `written` ones; else the result.
-    pub body: &'static str,
-}
 
 /// The loops of one formula: by compute type (where the formula has one), then by instruction set.
 /// Of AVX-512 there are loops for f32 only: the others' would be a tenth of the build's time.

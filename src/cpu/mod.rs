@@ -2,7 +2,6 @@
 //! drivers. It knows no tensor, only raw strided buffers.
 
 pub mod attention;
-pub mod axes;
 pub mod cache;
 pub mod conv;
 pub mod copy;
@@ -28,7 +27,6 @@ pub mod pack;
 pub mod pairs;
 pub mod parts;
 pub mod philox;
-pub mod plan;
 mod pool;
 pub mod prefetch;
 pub mod recurrent;

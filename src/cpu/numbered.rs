@@ -2,8 +2,8 @@
 
 use super::kernel::TileFn;
 use super::parts::Shared;
-use super::plan::Plan;
 use super::threads::{GRAIN, get_num_threads, parallel_for};
+use crate::loops::Plan;
 
 /// Elements of a row from which a call for each of them costs less than tiles that hold several.
 const SHORTEST: usize = 48;

@@ -5,15 +5,14 @@
 use smallvec::SmallVec;
 
 use super::cache::is_beyond;
-use super::format::{Block, Move, loader, storer};
+use super::format::{Block, Move, fill_constant, loader, storer};
 use super::isa;
 use super::kernel::{Kernel, TileFn};
-use super::lane::{Compute, Constant};
 use super::numbered::{execute_numbered, is_numbered};
 use super::parts::Shared;
-use super::plan::{Operand, Plan};
 use super::streaming::{copy_streaming, finish};
 use super::threads::{GRAIN, parallel_for};
+use crate::loops::{Compute, Constant, Operand, Plan};
 
 /// Most operands of one kernel, outputs included.
 pub const MAX_OPERANDS: usize = 12;
@@ -146,7 +145,7 @@ pub(super) fn parameters(compute: Compute, params: &[Constant]) -> [[u8; 8]; MAX
     let first = out.as_mut_ptr().cast::<u8>();
     for i in 0..params.len() {
         // SAFETY: room for `MAX_PARAMS` values of up to 8 bytes; parameter i of a 4-byte type lies at 4 i.
-        unsafe { params[i].fill(compute, first.add(i * compute.size()), 1) };
+        unsafe { fill_constant(params[i], compute, first.add(i * compute.size()), 1) };
     }
     out
 }
@@ -277,7 +276,7 @@ impl Run<'_> {
                 // SAFETY: a tile has room for `n` values; the operand has an element at `ptr`.
                 unsafe {
                     match self.operands[k] {
-                        Operand::Constant(c) => c.fill(self.compute, tiles.at(k), n),
+                        Operand::Constant(c) => fill_constant(c, self.compute, tiles.at(k), n),
                         Operand::Memory { format, .. } => {
                             let block =
                                 Block { inner: n, inner_stride: 0, outer: 1, outer_stride: 0 };
@@ -522,10 +521,10 @@ impl Run<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::format::Format;
     use super::super::kernel::Formula;
     use super::super::lane::Number;
     use super::*;
+    use crate::loops::Format;
 
     /// `2 x + y - p`, and `x - y`.
     struct Sample;

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use parking_lot::RwLock;
 
 use super::module::{Kernel, Program};
-use crate::cpu::format::Format;
+use crate::loops::Format;
 
 /// A program's text for any element type: in it `T` is an element, `C` the type that is computed in, and
 /// `VARIANT` a word of the caller's, so that one text can stand for many operations.

@@ -5,9 +5,9 @@ use super::family::Family;
 use super::launch::{self, Argument, Shape};
 use super::memory::Block;
 use super::stream::Stream;
-use crate::cpu::fold::Plan;
-use crate::cpu::format::Format;
 use crate::error::{Error, Result};
+use crate::loops::Format;
+use crate::loops::fold::Plan;
 
 /// Threads of a block, and the most dimensions: as in `kernels/fold.cuh`.
 const THREADS: u32 = 256;

@@ -1,10 +1,10 @@
 //! Lists of gradients on a GPU, in a few launches and without waiting: unscaled, measured, scaled.
 
-use crate::cpu::format::Format;
 use crate::cuda::launch::{Argument, Shape};
 use crate::cuda::sources::program;
 use crate::cuda::{Kernel, Program};
 use crate::cuda_args;
+use crate::loops::Format;
 use crate::ops::gpu::Gpu;
 use crate::{Device, Dtype, Tensor, no_grad};
 

@@ -7,15 +7,14 @@
 //! depends on shape and strides only, never on the number of threads.
 
 mod kernel;
-mod plan;
 
 use std::ops::Range;
 
 pub use kernel::{Order, Tree, gather, in_pairs, leaf};
-pub use plan::{Plan, Walk};
 
 use super::threads::{GRAIN, parallel_for};
 use super::vectorize::{Kernel, vectorize};
+use crate::loops::fold::{Plan, Walk};
 use kernel::{columns, rows};
 
 /// What is folded: how an element becomes a value, and how two values become one.

@@ -379,38 +379,6 @@ impl<S, T> Literal<S> for T where
 {
 }
 
-/// The compute types.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Compute {
-    /// For f32, f16 and bf16.
-    F32,
-    /// For f64.
-    F64,
-    /// For all integers and bool.
-    I64,
-}
-
-impl Compute {
-    /// Bytes per value.
-    #[inline]
-    pub const fn size(self) -> usize {
-        match self {
-            Compute::F32 => 4,
-            Compute::F64 | Compute::I64 => 8,
-        }
-    }
-}
-
-/// A number given at run time: a parameter, or an operand that is not a tensor.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Constant {
-    /// Floating point.
-    F(f64),
-    /// Integer or truth value.
-    I(i64),
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

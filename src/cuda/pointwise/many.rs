@@ -3,12 +3,11 @@
 use smallvec::SmallVec;
 
 use super::{MOST_PARAMS, THREADS, numbers, program};
-use crate::cpu::format::Format;
 use crate::cpu::kernel::Kernel;
-use crate::cpu::lane::{Compute, Constant};
 use crate::cuda::launch::{self, Argument, Shape};
 use crate::cuda::stream::Stream;
 use crate::error::{Error, Result};
+use crate::loops::{Compute, Constant, Format};
 
 /// Elements of a block's piece, tensors of a launch, operands of an update: as in `kernels/pointwise.cuh`.
 const PIECE: usize = 8192;

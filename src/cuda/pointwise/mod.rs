@@ -19,11 +19,10 @@ use super::launch::{self, Argument, Shape};
 use super::module::{Kernel, Program};
 use super::quick_hash::QuickHash;
 use super::stream::Stream;
-pub use crate::cpu::format::Format;
-use crate::cpu::kernel::{self, Text};
-use crate::cpu::lane::{Compute, Constant};
-use crate::cpu::plan::{Operand, Plan};
+use crate::cpu::kernel;
 use crate::error::{Error, Result};
+pub use crate::loops::Format;
+use crate::loops::{Compute, Constant, Operand, Plan, Text};
 
 /// Dimensions that are left when neighbours that allow it are joined, operands and parameters: the
 /// most that the kernels' structure has room for.

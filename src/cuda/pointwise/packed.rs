@@ -5,12 +5,10 @@
 use std::fmt::Write;
 
 use super::{Entries, of_source, translate};
-use crate::cpu::format::Format;
-use crate::cpu::kernel::{self, Text};
-use crate::cpu::lane::Compute;
-use crate::cpu::plan::{Operand, Plan};
+use crate::cpu::kernel;
 use crate::cuda::module::{Kernel, Program};
 use crate::cuda::sources::kernel_text;
+use crate::loops::{Compute, Format, Operand, Plan, Text};
 
 /// Elements from which on a combination has a program.
 const LARGE: usize = 1 << 15;

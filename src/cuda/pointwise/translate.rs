@@ -4,8 +4,7 @@
 use crate::cuda::sources::kernel_text;
 use std::fmt::Write;
 
-use crate::cpu::kernel::Text;
-use crate::cpu::lane::Compute;
+use crate::loops::{Compute, Text};
 
 /// Functions of `kernels/special.cuh`, which few formulas need.
 const SPECIAL: [&str; 13] = [

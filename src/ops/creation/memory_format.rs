@@ -3,8 +3,8 @@
 
 use smallvec::SmallVec;
 
-use crate::cpu::axes::sort_axes;
 use crate::error::{Error, throw};
+use crate::loops::axes::sort_axes;
 use crate::{Tensor, TensorOptions};
 
 /// An order of elements in memory (`torch.memory_format`).

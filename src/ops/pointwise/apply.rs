@@ -17,10 +17,9 @@ use crate::autograd::{
 };
 use crate::cpu::dense::{MOST_NUMBERS, execute_dense};
 use crate::cpu::kernel::Kernel;
-use crate::cpu::lane::{Compute, Constant};
-use crate::cpu::plan::Operand as Buffer;
 use crate::cpu::tile::execute;
 use crate::error::{Error, throw};
+use crate::loops::{Compute, Constant, Operand as Buffer};
 use crate::profiler;
 use crate::tensor::{Dtype, Operand, Scalar, can_cast};
 use crate::{Device, Tensor, cuda};

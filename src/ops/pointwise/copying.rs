@@ -7,10 +7,9 @@ use super::row;
 use crate::autograd::{BackwardCtx, record, record_inplace};
 use crate::cpu::copy::{Elements, copy};
 use crate::cpu::kernel::{Formula, Kernel};
-use crate::cpu::lane::Compute;
-use crate::cpu::plan::Operand as Buffer;
 use crate::cpu::tile::{convert, execute};
 use crate::error::{Error, throw};
+use crate::loops::{Compute, Operand as Buffer};
 use crate::tensor::{Dtype, Operand, Scalar, broadcast_shapes};
 use crate::{Device, Tensor, cuda, profiler};
 

@@ -73,7 +73,7 @@ pub(crate) use updates::{
 
 #[doc(hidden)]
 pub use crate::cpu::kernel::{Formula, Kernel};
-pub use crate::cpu::lane::Compute;
+pub use crate::loops::Compute;
 
 /// The rows of all tables of this crate.
 ///

@@ -4,10 +4,8 @@
 use smallvec::SmallVec;
 
 use super::row::{Kind, Row};
-use crate::cpu::format::Format;
-use crate::cpu::lane::{Compute, Constant};
-use crate::cpu::plan::Operand as Buffer;
 use crate::error::{Error, throw};
+use crate::loops::{Compute, Constant, Format, Operand as Buffer};
 use crate::storage::Storage;
 use crate::tensor::{Dtype, Layout, Operand, ResultType, Scalar, Shape, broadcast_shapes};
 use crate::{Device, Tensor};

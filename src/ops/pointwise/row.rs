@@ -10,8 +10,8 @@
 //! ```
 
 use super::symbolic::Symbol;
-pub use crate::cpu::kernel::Text;
 use crate::cpu::kernel::{Formula, Kernel};
+pub use crate::loops::Text;
 use crate::tensor::Dtype;
 
 /// Which element types an op takes, and what type its result has. The operands are first promoted

@@ -4,7 +4,7 @@
 use super::{Row, tables, updates};
 use crate::cpu::isa::{self, Isa};
 use crate::cpu::kernel::Kernel;
-use crate::cpu::lane::{Compute, Constant};
+use crate::loops::{Compute, Constant};
 use crate::{Dtype, Tensor};
 
 /// Values of a row's operands, in the compute type.

@@ -6,11 +6,10 @@ use smallvec::SmallVec;
 
 use super::operands::{compute_of, constants, format_of};
 use super::row::Row;
-use crate::cpu::format::Format;
-use crate::cpu::lane::Constant;
 use crate::cuda::Stream;
 use crate::cuda::pointwise::{Update, execute_many};
 use crate::error::throw;
+use crate::loops::{Constant, Format};
 use crate::tensor::Scalar;
 use crate::{Device, Tensor};
 

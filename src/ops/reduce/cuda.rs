@@ -1,12 +1,12 @@
 //! Reductions on a GPU: `kernels/reduce.cu`.
 
 use super::Dims;
-use crate::cpu::fold::Plan;
 use crate::cuda::family::{FLOATS, Family, NUMBERS};
 use crate::cuda::fold::{self, Operation};
 use crate::cuda::launch::Argument;
 use crate::cuda::sources::family;
 use crate::error::throw;
+use crate::loops::fold::Plan;
 use crate::ops::gpu::{Gpu, address, format_of};
 use crate::{Dtype, Tensor};
 

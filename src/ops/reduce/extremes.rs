@@ -10,8 +10,9 @@ use super::Dims;
 use super::cuda::{self, Finish, reduce};
 use crate::autograd::record;
 use crate::cpu::extreme::{Extreme, Ordered, extremes};
-use crate::cpu::fold::{Plan, SharedMut};
+use crate::cpu::fold::SharedMut;
 use crate::error::{Error, throw};
+use crate::loops::fold::Plan;
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, Order, values};
 use crate::ops::gpu;

@@ -6,12 +6,12 @@ use crate::cuda::sources::family;
 use std::ptr::{null, null_mut};
 
 use super::Batch;
-use crate::cpu::fold::Plan;
-use crate::cpu::format::Format;
 use crate::cuda::family::{FLOATS, Family};
 use crate::cuda::fold::{self, Operation, rows_shape};
 use crate::cuda::launch::{Argument, Shape};
 use crate::error::throw;
+use crate::loops::Format;
+use crate::loops::fold::Plan;
 use crate::ops::gpu::{Gpu, address, format_of};
 use crate::{Dtype, Tensor};
 

@@ -5,11 +5,11 @@ use crate::cuda::sources::family;
 use std::ptr::null_mut;
 
 use crate::autograd::no_grad;
-use crate::cpu::fold::Plan;
 use crate::cuda::family::{FLOATS, Family};
 use crate::cuda::fold::{self, Operation, planes_shape};
 use crate::cuda::launch::Argument;
 use crate::error::throw;
+use crate::loops::fold::Plan;
 use crate::ops::gpu::{Gpu, address, format_of, order};
 use crate::{MemoryFormat, Tensor};
 

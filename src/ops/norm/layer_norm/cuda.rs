@@ -4,11 +4,11 @@
 use crate::cuda::sources::family;
 use std::ptr::null_mut;
 
-use crate::cpu::fold::Plan;
 use crate::cuda::family::{FLOATS, Family};
 use crate::cuda::fold::{self, Operation, rows_shape};
 use crate::cuda::launch::Argument;
 use crate::error::throw;
+use crate::loops::fold::Plan;
 use crate::ops::gpu::{Gpu, address, format_of};
 use crate::{Dtype, Tensor};
 

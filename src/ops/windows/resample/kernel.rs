@@ -4,11 +4,11 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use crate::cpu::axes::sort_axes;
 use crate::cpu::copy::copy_short;
 use crate::cpu::float::{Float, simd_fn};
 use crate::cpu::parts::Parts;
 use crate::cpu::threads::{get_num_threads, parallel_for};
+use crate::loops::axes::sort_axes;
 
 /// A map of one dimension and its transpose.
 pub struct LinearMap {

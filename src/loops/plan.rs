@@ -5,9 +5,8 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use super::format::Format;
-use super::lane::Constant;
-use crate::cpu::axes::sort_axes;
+use super::axes::sort_axes;
+use super::element::{Constant, Format};
 
 /// What an operation reads or writes.
 #[derive(Clone, Copy)]

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use crate::cpu::axes::sort_axes;
+use super::axes::sort_axes;
 
 /// (size, stride in elements) of dimensions, outermost first.
 type Dims = SmallVec<[(usize, isize); 4]>;
