@@ -8,10 +8,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
-use torchrs::cuda::pointwise::{Format, source, source_for};
+use torchrs::cuda::pointwise::{self as on_gpu, Format, source_for};
 use torchrs::cuda::{Needs, Program, library};
 use torchrs::ops::catalogue;
-use torchrs::ops::pointwise::{self, Compute, Kind, Row};
+use torchrs::ops::pointwise::{self, Compute, Kernel, Kind, Row};
 
 const ARCHITECTURES: [(u32, u32); 2] = [(8, 0), (9, 0)];
 
@@ -147,6 +147,11 @@ fn files_of_kernels() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// The program of a formula for a compute type.
+fn source(kernel: &Kernel, compute: Compute) -> Program {
+    on_gpu::source(kernel.text().expect("a row's text"), compute)
+}
+
 /// The kernels of a row, and the types in which they compute.
 fn programs_of(row: &Row) -> Vec<(String, Program)> {
     let floats = [Compute::F32, Compute::F64].as_slice();
@@ -160,7 +165,7 @@ fn programs_of(row: &Row) -> Vec<(String, Program)> {
         let name = format!("{} by {}", row.name, row.inputs[gradient.input].name);
         floats.iter().map(move |c| (format!("{name} {c:?}"), source(&gradient.kernel, *c)))
     });
-    forward.chain(backward).map(|(name, program)| (name, program.expect("a row's text"))).collect()
+    forward.chain(backward).collect()
 }
 
 /// Rows of which programs for several types, or narrow ones, are checked: there are as many as combinations of types.
@@ -191,7 +196,8 @@ fn narrow_program_of(row: &Row) -> (String, Program) {
     };
     let inputs = row.inputs.iter().map(|input| if input.mask { Format::Bool } else { format });
     let formats: Vec<Format> = std::iter::once(result).chain(inputs).collect();
-    let program = source_for(&row.kernel, compute, 1, &formats).expect("a row's text");
+    let program = source_for(row.kernel.text().expect("a row's text"), compute, 1, &formats)
+        .expect("formats");
     (format!("{} for {format:?}", row.name), program)
 }
 

@@ -3,11 +3,10 @@
 use smallvec::SmallVec;
 
 use super::{MOST_PARAMS, THREADS, numbers, program};
-use crate::cpu::kernel::Kernel;
 use crate::cuda::launch::{self, Argument, Shape};
 use crate::cuda::stream::Stream;
 use crate::error::{Error, Result};
-use crate::loops::{Compute, Constant, Format};
+use crate::loops::{Compute, Constant, Format, Text};
 
 /// Elements of a block's piece, tensors of a launch, operands of an update: as in `kernels/pointwise.cuh`.
 const PIECE: usize = 8192;
@@ -38,17 +37,17 @@ struct Many {
 // SAFETY: the same fields in the same order on the other side, without references.
 unsafe impl Argument for Many {}
 
-/// Runs an update on all of `updates`, whose elements have one format; `written` are the places of the
+/// Runs the update `text` on all of `updates`, whose elements have one format; `written` are the places of the
 /// operands that change.
 ///
 /// # Errors
-/// [`Error::Device`] where the device or the compiler refuses.
+/// [`Error::Device`] where there is no text, or the device or the compiler refuses.
 ///
 /// # Safety
 /// Every address is of so many elements on the stream's device, valid until the stream has done this work;
 /// nothing that is written is another operand's memory.
 pub unsafe fn execute_many(
-    kernel: &'static Kernel,
+    text: Option<&'static Text>,
     (compute, format): (Compute, Format),
     params: &[Constant],
     written: &[usize],
@@ -56,8 +55,8 @@ pub unsafe fn execute_many(
     stream: Stream,
 ) -> Result<()> {
     let refusal = || Error::Device("this update runs on one tensor at a time".to_owned());
-    let text = kernel.text().ok_or_else(refusal)?;
-    let many = &program(kernel, text, compute).many;
+    let text = text.ok_or_else(refusal)?;
+    let many = &program(text, compute).many;
     let (_, entry) = many.iter().find(|(own, _)| *own == format).ok_or_else(refusal)?;
     assert!(params.len() <= MOST_PARAMS && text.inputs.len() <= MOST_UPDATED);
     let mut all = Many {

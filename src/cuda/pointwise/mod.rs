@@ -19,7 +19,6 @@ use super::launch::{self, Argument, Shape};
 use super::module::{Kernel, Program};
 use super::quick_hash::QuickHash;
 use super::stream::Stream;
-use crate::cpu::kernel;
 use crate::error::{Error, Result};
 pub use crate::loops::Format;
 use crate::loops::{Compute, Constant, Operand, Plan, Text};
@@ -70,12 +69,12 @@ struct Entries {
     packed: RwLock<HashMap<packed::Form, &'static Kernel, QuickHash>>,
 }
 
-/// By the kernel's address, which is a static's, and compute type.
+/// By the text's address, which is inside a static, and compute type.
 type Programs = HashMap<(usize, u8), &'static Entries, QuickHash>;
 static PROGRAMS: LazyLock<RwLock<Programs>> = LazyLock::new(RwLock::default);
 
-fn program(kernel: &'static kernel::Kernel, text: &Text, compute: Compute) -> &'static Entries {
-    let key = (std::ptr::from_ref(kernel) as usize, compute as u8);
+fn program(text: &'static Text, compute: Compute) -> &'static Entries {
+    let key = (std::ptr::from_ref(text) as usize, compute as u8);
     if let Some(program) = PROGRAMS.read().get(&key) {
         return program;
     }
@@ -109,28 +108,27 @@ fn program(kernel: &'static kernel::Kernel, text: &Text, compute: Compute) -> &'
     })
 }
 
-/// The program of a formula for a compute type, by itself: what is compiled at the formula's first use. `None`
-/// for kernels without text.
-pub fn source(kernel: &kernel::Kernel, compute: Compute) -> Option<Program> {
-    Some(of_source(translate::program(kernel.text()?, compute)))
+/// The program of a formula for a compute type, by itself: what is compiled at the formula's first use.
+pub fn source(text: &Text, compute: Compute) -> Program {
+    of_source(translate::program(text, compute))
 }
 
 fn of_source(source: String) -> Program {
     Program::owned("pointwise", kernel_text!("prelude.cuh"), source)
 }
 
-/// Runs `kernel` in `compute` for all elements of `shape` on a stream; `operands` are the outputs, then
+/// Runs the formula `text` in `compute` for all elements of `shape` on a stream; `operands` are the outputs, then
 /// the inputs, as for the loops of the CPU.
 ///
 /// # Errors
-/// [`Error::Device`] where the device or the compiler refuses; [`Error::Shape`] for operands whose
+/// [`Error::Device`] where there is no text, or the device or the compiler refuses; [`Error::Shape`] for operands whose
 /// dimensions cannot be joined to as few as the kernels walk.
 ///
 /// # Safety
 /// As the loops of the CPU, with addresses of the stream's device that are valid until
 /// the stream has done this work.
 pub unsafe fn execute(
-    kernel: &'static kernel::Kernel,
+    text: Option<&'static Text>,
     compute: Compute,
     params: &[Constant],
     shape: &[usize],
@@ -142,14 +140,13 @@ pub unsafe fn execute(
     if count == 0 {
         return Ok(());
     }
-    let text = kernel
-        .text()
+    let text = text
         .ok_or_else(|| Error::Device("a formula without text runs on the CPU only".to_owned()))?;
     if operands.iter().any(|o| matches!(o, Operand::Memory { format: Format::Wide, .. })) {
         return Err(Error::Device("complex numbers of two f64 run on the CPU only".to_owned()));
     }
     assert!(operands.len() <= MOST_OPERANDS && params.len() <= MOST_PARAMS);
-    let program = program(kernel, text, compute);
+    let program = program(text, compute);
     let mut walk = Walk {
         count: count as i64,
         sizes: [0; MOST_DIMS],

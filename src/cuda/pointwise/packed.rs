@@ -5,7 +5,6 @@
 use std::fmt::Write;
 
 use super::{Entries, of_source, translate};
-use crate::cpu::kernel;
 use crate::cuda::module::{Kernel, Program};
 use crate::cuda::sources::kernel_text;
 use crate::loops::{Compute, Format, Operand, Plan, Text};
@@ -38,9 +37,9 @@ pub(super) struct Form {
 }
 
 /// The program of a formula for tensors of these formats, the outputs first, of which all but the last lie densely
-/// and that one repeats in runs of odd length: what needs most registers. `None` for kernels without text.
+/// and that one repeats in runs of odd length: what needs most registers. `None` without formats.
 pub fn source_for(
-    kernel: &kernel::Kernel,
+    text: &Text,
     compute: Compute,
     outputs: usize,
     formats: &[Format],
@@ -52,7 +51,7 @@ pub fn source_for(
         let repeats = k >= outputs && k + 1 == formats.len();
         form.operands[k] = Some((format, if repeats { Way::Each } else { Way::Whole }));
     }
-    Some(form.program(kernel.text()?, compute))
+    Some(form.program(text, compute))
 }
 
 /// Neighbours that a thread has at most, so that it moves sixteen bytes at once of the widest type.

@@ -467,7 +467,15 @@ unsafe fn on_cuda(
     // SAFETY: tensors' layouts lie inside their storages, which stay until the stream has done the work,
     // since what is freed is reused on that stream only; the rest is the caller's promise.
     let done = cuda::Stream::current(index).and_then(|stream| unsafe {
-        cuda::pointwise::execute(kernel, compute, &params, shape, outputs.len(), &buffers, stream)
+        cuda::pointwise::execute(
+            kernel.text(),
+            compute,
+            &params,
+            shape,
+            outputs.len(),
+            &buffers,
+            stream,
+        )
     });
     if let Err(error) = done {
         throw(error);

@@ -97,7 +97,7 @@ unsafe fn on_cuda(index: usize, to: &Tensor, from: &Buffer<'_>, compute: Compute
     // SAFETY: the caller's promise.
     let done = cuda::Stream::current(index).and_then(|stream| unsafe {
         let operands = [buffer(to), *from];
-        cuda::pointwise::execute(&IDENTITY, compute, &[], to.shape(), 1, &operands, stream)
+        cuda::pointwise::execute(IDENTITY.text(), compute, &[], to.shape(), 1, &operands, stream)
     });
     if let Err(error) = done {
         throw(error);

@@ -104,7 +104,7 @@ impl Group {
             // again on the same stream only; written ones overlap nothing, as was checked.
             unsafe {
                 execute_many(
-                    &self.row.kernel,
+                    self.row.kernel.text(),
                     (compute, self.format),
                     &self.constants,
                     self.row.writes,
