@@ -81,20 +81,19 @@ pub fn is_library(at: &Location<'_>) -> bool {
 /// in one workspace, or as packages side by side.
 fn is_sibling(own: &str, file: &str) -> bool {
     let package = own.trim_end_matches("src/within.rs");
+    let is_source = |path: &str| path.starts_with("src/");
+    if file.strip_prefix(package).is_some_and(is_source) {
+        return true;
+    }
     if let Some(workspace) = package.strip_suffix("crates/error/") {
-        let Some(inside) = file.strip_prefix(workspace) else { return false };
-        let inside = inside
-            .strip_prefix("crates/")
-            .and_then(|rest| rest.split_once('/'))
-            .map_or(inside, |c| c.1);
-        return inside.starts_with("src/");
+        let Some(path) = file.strip_prefix(workspace) else { return false };
+        let inside = path.strip_prefix("crates/").and_then(|path| path.split_once('/'));
+        return is_source(inside.map_or(path, |(_, path)| path));
     }
     // `torchrs-0.1.0/`, `torchrs-error-0.1.0/`; without versions where packages are vendored.
-    let parent = package.trim_end_matches('/').rfind('/').map_or("", |at| &package[..=at]);
-    let Some(name) = file.strip_prefix(parent).and_then(|rest| rest.strip_prefix("torchrs")) else {
-        return false;
-    };
-    name.starts_with(['-', '/'])
+    let Some((parent, _)) = package.trim_end_matches('/').rsplit_once('/') else { return false };
+    let name = file.strip_prefix(parent).and_then(|path| path.strip_prefix("/torchrs"));
+    name.is_some_and(|name| name.starts_with(['-', '/']))
 }
 
 /// `error` with the module that was at work, and with the user's line where `at` is not that.
@@ -179,6 +178,7 @@ mod tests {
             assert!(!is_sibling(&own, "src/main.rs"));
         }
         // Where the package itself is what is built.
+        assert!(is_sibling("src/within.rs", "src/lib.rs"));
         assert!(!is_sibling("src/within.rs", "tests/a.rs"));
     }
 
