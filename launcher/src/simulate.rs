@@ -18,7 +18,7 @@ const LIBRARY: &str = "TORCHRS_SIMULATED_GPU_LIBRARY";
 /// The library's name as a target of cargo.
 const TARGET: &str = "torchrs_simulated_gpu";
 /// The package that the library comes with, and the library's folder in it.
-const PACKAGE: (&str, &str) = ("torchrs", "simulator");
+const PACKAGE: (&str, &str) = ("torchrs", "crates/simulator");
 /// Its file name.
 const FILE: &str = "libtorchrs_simulated_gpu.so";
 
@@ -107,7 +107,8 @@ fn how_to_get_it(no_build: bool) -> String {
         return "leave --no-build out".to_owned();
     }
     // Where this launcher was built; it may run elsewhere.
-    let manifest = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../simulator/Cargo.toml"));
+    let manifest =
+        Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/simulator/Cargo.toml"));
     let (package, folder) = PACKAGE;
     let general = format!(
         "start in a cargo workspace that uses {package} by path or by git, whose folder `{folder}` it \

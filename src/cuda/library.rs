@@ -339,7 +339,7 @@ fn find_simulated() -> Result<Library> {
 /// The command that builds the simulated GPU to where `executable` finds it, from wherever it is given. Its
 /// source lies in the folder of torchrs's, unless that came from a registry.
 fn how_to_build(executable: &Path) -> String {
-    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("simulator/Cargo.toml");
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/simulator/Cargo.toml");
     if !manifest.is_file() {
         return "get its source, which comes with torchrs by path or by git and not from a registry,"
             .to_owned();

@@ -82,10 +82,10 @@ fn the_simulated_gpu_is_built_in_a_users_own_workspace() {
     };
     let library = "[lib]\nname = \"torchrs_simulated_gpu\"\ncrate-type = [\"cdylib\", \"rlib\"]\n";
     for (path, text) in [
-        ("Cargo.toml", package("torchrs", "[workspace]\nmembers = [\"simulator\"]\n")),
+        ("Cargo.toml", package("torchrs", "[workspace]\nmembers = [\"crates/simulator\"]\n")),
         ("src/lib.rs", String::new()),
-        ("simulator/Cargo.toml", package("torchrs-simulated-gpu", library)),
-        ("simulator/src/lib.rs", String::new()),
+        ("crates/simulator/Cargo.toml", package("torchrs-simulated-gpu", library)),
+        ("crates/simulator/src/lib.rs", String::new()),
     ] {
         fs::create_dir_all(torchrs.join(path).parent().unwrap()).unwrap();
         fs::write(torchrs.join(path), text).unwrap();
@@ -103,7 +103,7 @@ fn the_simulated_gpu_is_built_in_a_users_own_workspace() {
     assert_eq!(done.code, 0, "{}", done.stderr);
     assert_eq!(done.lines(), ["mine".to_owned(), built.unwrap().display().to_string()]);
     // A copy without it, as from a registry; the launcher's own folder may have one.
-    fs::remove_dir_all(torchrs.join("simulator")).unwrap();
+    fs::remove_dir_all(torchrs.join("crates")).unwrap();
     fs::write(torchrs.join("Cargo.toml"), package("torchrs", "[workspace]\n")).unwrap();
     fs::remove_dir_all(mine.join("target")).unwrap();
     let alone = folder.path().join("alone/torchrs-launch");

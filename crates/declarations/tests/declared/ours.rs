@@ -33,7 +33,7 @@ const VERSIONS: [(&str, &[&str], &str); 4] = [
 
 /// The text of a file of `src/cuda`.
 pub fn text(file: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../src/cuda").join(file);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../src/cuda").join(file);
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
