@@ -57,7 +57,7 @@ impl Job {
         let options = SGDOptions { lr: 1e-3, momentum: 0.9, ..Default::default() };
         let mut optimizer = SGD::new(parameters, options);
         move || {
-            optimizer.zero_grad(true);
+            optimizer.zero_grad();
             F::cross_entropy(&model.forward(&self.x), &y).backward();
             optimizer.step();
         }

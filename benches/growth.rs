@@ -167,7 +167,7 @@ fn work(point: Point, parent: Channel<Cost, ()>) -> Result<()> {
     let mut optimizer = AdamW::new(model.parameters(), options);
     let (x, y) = (tokens([point.batch, LENGTH]), tokens([point.batch * LENGTH]));
     let mut step = || {
-        optimizer.zero_grad(true);
+        optimizer.zero_grad();
         let scores = model.forward(&x).reshape([(point.batch * LENGTH) as i64, VOCABULARY as i64]);
         F::cross_entropy(&scores, &y).backward();
         optimizer.step();

@@ -41,7 +41,7 @@ fn rows(bench: &Bench, model: &str, parameters: &[Tensor]) {
     });
     let optimizer = RefCell::new(SGD::new(parameters.to_vec(), SGDOptions::default()));
     bench.bytes(&format!("optim_zero_grad_set_to_zero_{model}"), 4 * n, || {
-        optimizer.borrow_mut().zero_grad(false)
+        optimizer.borrow_mut().zero_grad_to_zeros()
     });
     bench.bytes(&format!("optim_clip_grad_norm_{model}"), 4 * n, || {
         clip_grad_norm_(parameters, 1e9)

@@ -62,7 +62,7 @@ fn small_network(b: &Bench) {
     let optimizer = RefCell::new(SGD::new(net.parameters(), SGDOptions::default()));
     b.row("mlp_64_128_128_10_b32_step_sgd", "us", 0.0, || {
         let mut optimizer = optimizer.borrow_mut();
-        optimizer.zero_grad(true);
+        optimizer.zero_grad();
         net.forward(&x).cross_entropy(&y).backward();
         optimizer.step();
     });

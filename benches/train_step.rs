@@ -57,7 +57,7 @@ fn measure(_: ()) -> Result<()> {
     let y: Vec<i64> = (0..BATCH as i64).map(|i| i % 10).collect();
     let y = Tensor::from_slice(&y, [BATCH]);
     let mut step = || {
-        optimizer.zero_grad(true);
+        optimizer.zero_grad();
         F::cross_entropy(&net.forward(&x), &y).backward();
         nn::clip_grad_norm_(&net.parameters(), 1.0);
         optimizer.step();

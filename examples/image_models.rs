@@ -59,7 +59,7 @@ fn main() -> Result<()> {
     for step in 1..=STEPS {
         let start = Instant::now();
         let (images, classes) = batch(16, device);
-        optimizer.zero_grad(true);
+        optimizer.zero_grad();
         let loss = F::cross_entropy(&model.forward(&images), &classes);
         loss.backward();
         optimizer.step();

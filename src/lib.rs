@@ -9,7 +9,7 @@
 //! let mut optimizer = SGD::new(model.parameters(), SGDOptions { lr: 0.1, ..Default::default() });
 //! let (x, y) = (Tensor::ones([4, 3], Dtype::F32), Tensor::full([4, 1], 2.0, Dtype::F32));
 //! for _ in 0..10 {
-//!     optimizer.zero_grad(true);
+//!     optimizer.zero_grad();
 //!     F::mse_loss(&model.forward(&x), &y).backward();
 //!     optimizer.step();
 //! }

@@ -422,7 +422,7 @@ fn a_small_network_learns_in_mixed_precision() {
             });
             let mut losses = Vec::new();
             for _ in 0..60 {
-                optimizer.zero_grad(true);
+                optimizer.zero_grad();
                 let loss = autocast(Device::Cpu, dtype, || net.forward(&x).cross_entropy(&y));
                 losses.push(loss.item());
                 scaler.scale(&loss).backward();
@@ -531,7 +531,7 @@ fn a_step_without_any_gradient_is_an_error() {
     scaler.update();
     assert_eq!(a.item(), 0.0);
     // Switched off, it is the optimizer's step.
-    optimizer.zero_grad(true);
+    optimizer.zero_grad();
     let mut off = GradScaler::new(GradScalerOptions { enabled: false, ..Default::default() });
     assert!(off.step(&mut optimizer));
 }

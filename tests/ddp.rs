@@ -90,7 +90,7 @@ fn fifty_steps(rank: usize, job: Job) {
         let y = x.narrow(1, 0, 5).argmax_dim(1, false);
         let share = 16 / job.world;
         let (x, y) = (x.narrow(0, rank * share, share), y.narrow(0, rank * share, share));
-        optimizer.zero_grad(true);
+        optimizer.zero_grad();
         let loss = F::cross_entropy(&net.logits(&x), &y);
         loss.backward();
         optimizer.step();

@@ -401,7 +401,7 @@ fn train_on(group: &ProcessGroup, device: Device) -> Result<Vec<Tensor>> {
     for _ in 0..4 {
         let x = Tensor::randn([16, 20], Dtype::F32).to_device(device);
         let labels = Tensor::randint(0, 5, [16], Dtype::I64).to_device(device);
-        optimizer.zero_grad(false);
+        optimizer.zero_grad_to_zeros();
         functional::cross_entropy(&model.forward(&x), &labels).backward();
         optimizer.step();
     }

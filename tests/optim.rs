@@ -265,7 +265,7 @@ fn problem() -> Vec<Tensor> {
 }
 
 fn take_step(parameters: &[Tensor], optimizer: &mut dyn Optimizer) {
-    optimizer.zero_grad(true);
+    optimizer.zero_grad();
     for w in parameters {
         (w * w).sum().backward();
     }
@@ -421,10 +421,10 @@ fn zero_grad_drops_or_zeroes() {
     let mut optimizer = SGD::new(parameters.clone(), SGDOptions::default());
     take_step(&parameters, &mut optimizer);
     let grad = parameters[0].grad().unwrap();
-    optimizer.zero_grad(false);
+    optimizer.zero_grad_to_zeros();
     assert_eq!(grad.to_vec::<f32>(), [0.0; 3]);
     assert!(parameters[0].grad().is_some());
-    optimizer.zero_grad(true);
+    optimizer.zero_grad();
     assert!(parameters[0].grad().is_none());
 }
 
@@ -592,7 +592,7 @@ fn gradients_of_any_size_are_set_to_zero() {
         let without = Tensor::zeros([3], Dtype::F32).requires_grad_(true);
         let all = parameters.iter().cloned().chain([without.clone()]);
         let versions = gradients.each_ref().map(Tensor::version);
-        SGD::new(all, SGDOptions::default()).zero_grad(false);
+        SGD::new(all, SGDOptions::default()).zero_grad_to_zeros();
         for (parameter, (gradient, version)) in
             parameters.iter().zip(gradients.iter().zip(versions))
         {

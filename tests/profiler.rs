@@ -109,7 +109,7 @@ fn a_training_step_shows_loader_and_optimizer() {
     let mut optimizer = SGD::new(model.parameters(), SGDOptions::default());
     let ((), profile) = profiler::profile(|| {
         for batch in &loader {
-            optimizer.zero_grad(true);
+            optimizer.zero_grad();
             model.forward(&batch.unwrap().0.flatten(1, -1)).sum().backward();
             optimizer.step();
         }

@@ -112,7 +112,7 @@ fn steps<M: Module + 'static, O: Optimizer + 'static>(
 ) -> Box<dyn FnMut()> {
     let mut optimizer = optimizer(model.parameters());
     Box::new(move || {
-        optimizer.zero_grad(true);
+        optimizer.zero_grad();
         loss(&model).backward();
         optimizer.step();
     })

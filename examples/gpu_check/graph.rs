@@ -36,7 +36,7 @@ impl Training {
 
     fn step(&mut self) -> Tensor {
         // Gradients stay where they are: a graph writes to the same addresses again.
-        self.optimizer.zero_grad(false);
+        self.optimizer.zero_grad_to_zeros();
         let loss = F::cross_entropy(&self.model.forward(&self.x), &self.y);
         loss.backward();
         self.optimizer.step();

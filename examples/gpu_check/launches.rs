@@ -40,7 +40,7 @@ fn small_network(bench: &Bench) {
     no_grad(|| bench.host("host_mlp_fwd", || drop(model.forward(&x))));
     let mut optimizer = SGD::new(model.parameters(), SGDOptions { lr: 1e-3, ..Default::default() });
     bench.host("host_mlp_step", move || {
-        optimizer.zero_grad(true);
+        optimizer.zero_grad();
         F::cross_entropy(&model.forward(&x), &y).backward();
         optimizer.step();
     });

@@ -118,7 +118,7 @@ fn train(group: &ProcessGroup, gpu: Device) -> Result<()> {
         torchrs::manual_seed(5);
         for _ in 0..5 {
             let x = Tensor::randn([8 * world, 16], Dtype::F32);
-            optimizer.zero_grad(true);
+            optimizer.zero_grad();
             (model.forward(&part(&x).to_device(gpu)) - 1.0).square().mean().backward();
             optimizer.step();
         }

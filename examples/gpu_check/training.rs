@@ -59,7 +59,7 @@ pub fn gpt2(bench: &Bench) -> Result<()> {
     let options = AdamWOptions { lr: 1e-4, ..Default::default() };
     let mut optimizer = AdamW::new(model.parameters(), options);
     bench.device("train_gpt2_124M_bf16", "tok/s", (batch * length) as f64, move || {
-        optimizer.zero_grad(true);
+        optimizer.zero_grad();
         let loss = precision(Dtype::BF16, || {
             let scores = model.forward(&x).reshape([(batch * length) as i64, vocabulary]);
             F::cross_entropy(&scores, &y)
@@ -103,7 +103,7 @@ fn images<M: Forward + 'static>(bench: &Bench, name: &str, batch: usize, model: 
         let options = SGDOptions { lr: 1e-3, momentum: 0.9, ..Default::default() };
         let mut optimizer = SGD::new(model.parameters(), options);
         bench.device(&format!("train_{name}_{}", short(dtype)), "img/s", batch as f64, move || {
-            optimizer.zero_grad(true);
+            optimizer.zero_grad();
             precision(dtype, || F::cross_entropy(&model.forward(&x), &y)).backward();
             optimizer.step();
         });

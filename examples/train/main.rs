@@ -209,7 +209,7 @@ fn train(args: &Args, group: &ProcessGroup) -> Result<()> {
                 let loss = settings.amp.run(device, || F::cross_entropy(&network.logits(x), y));
                 if accumulate == 1 { loss } else { loss / accumulate as f64 }
             };
-            optimizer.zero_grad(true);
+            optimizer.zero_grad();
             let mut loss = 0.0;
             for (i, batch) in group_of_batches.iter().enumerate() {
                 let step = || {

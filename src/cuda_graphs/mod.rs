@@ -17,7 +17,7 @@
 //!     let mut optimizer = SGD::new(model.parameters(), SGDOptions { lr: 0.1, ..Default::default() });
 //!     let x = Tensor::zeros([8, 4], (Dtype::F32, gpu));
 //!     let mut step = || {
-//!         optimizer.zero_grad(true);
+//!         optimizer.zero_grad();
 //!         let loss = model.forward(&x).square().mean();
 //!         loss.backward();
 //!         optimizer.step();

@@ -10,7 +10,7 @@
 //! let mut optimizer = SGD::new([w.clone()], SGDOptions { lr: 0.25, ..Default::default() });
 //! let mut schedule = ExponentialLR::new(&mut optimizer, 0.5);
 //! for _ in 0..2 {
-//!     optimizer.zero_grad(true);
+//!     optimizer.zero_grad();
 //!     (&w * &w).backward();
 //!     optimizer.step();
 //!     schedule.step(&mut optimizer);

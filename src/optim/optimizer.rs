@@ -39,25 +39,34 @@ pub trait Optimizer: Send {
     /// ```
     fn step(&mut self);
 
-    /// Clears the gradients: drops them (`set_to_none`, PyTorch's default, and what DDP prefers as
-    /// well), or writes zeros.
+    /// Drops the gradients (PyTorch's `zero_grad()`). Until the next backward pass they are `None`,
+    /// and [`step`](Self::step) leaves parameters without a gradient alone.
     ///
     /// ```
     /// use torchrs::{Tensor, optim::{Optimizer, SGD}};
     /// let w = Tensor::from([1f64]).requires_grad_(true);
     /// let mut optimizer = SGD::new([w.clone()], Default::default());
     /// (&w * 3.0).backward();
-    /// optimizer.zero_grad(false);
-    /// assert_eq!(w.grad().unwrap().item(), 0.0);
-    /// optimizer.zero_grad(true);
+    /// optimizer.zero_grad();
     /// assert!(w.grad().is_none());
     /// ```
-    fn zero_grad(&mut self, set_to_none: bool) {
-        let parameters = self.parameters();
-        if set_to_none {
-            return parameters.iter().for_each(|parameter| parameter.set_grad(None));
-        }
-        let grads: Vec<Tensor> = parameters.iter().filter_map(Tensor::grad).collect();
+    fn zero_grad(&mut self) {
+        self.parameters().iter().for_each(|parameter| parameter.set_grad(None));
+    }
+
+    /// Writes zeros into the gradients and keeps their memory (`zero_grad(set_to_none=False)`). A
+    /// captured CUDA graph needs this form, because its gradients must not move.
+    ///
+    /// ```
+    /// use torchrs::{Tensor, optim::{Optimizer, SGD}};
+    /// let w = Tensor::from([1f64]).requires_grad_(true);
+    /// let mut optimizer = SGD::new([w.clone()], Default::default());
+    /// (&w * 3.0).backward();
+    /// optimizer.zero_grad_to_zeros();
+    /// assert_eq!(w.grad().unwrap().item(), 0.0);
+    /// ```
+    fn zero_grad_to_zeros(&mut self) {
+        let grads: Vec<Tensor> = self.parameters().iter().filter_map(Tensor::grad).collect();
         crate::no_grad(|| zero_all(&grads));
     }
 

@@ -262,7 +262,7 @@ pub fn keeps_the_order_of_collectives(group: &ProcessGroup, device: Device) -> R
     let target = Tensor::randn([16, 4], Dtype::F32).to_device(device);
     let mut losses = Vec::new();
     for _ in 0..15 {
-        optimizer.zero_grad(true);
+        optimizer.zero_grad();
         let loss = (model.forward(&x) - &target).square().mean();
         loss.backward();
         optimizer.step();

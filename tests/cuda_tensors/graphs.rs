@@ -33,7 +33,7 @@ fn trains(by_graph: bool) -> Result<(Vec<f64>, Vec<Tensor>)> {
     let (x, target) = (batch(0), Tensor::ones([8, 3], (Dtype::F32, GPU)));
     torchrs::manual_seed(11);
     let mut step = || {
-        optimizer.zero_grad(true);
+        optimizer.zero_grad();
         let loss = nn::functional::mse_loss(&model.forward(&x), &target);
         loss.backward();
         optimizer.step();
@@ -119,7 +119,7 @@ simulated! {
                     let options = AdamWOptions { lr: 0.05, amsgrad, capturable, ..Default::default() };
                     let mut optimizer = AdamW::new([w.clone()], options);
                     let mut step = || {
-                        optimizer.zero_grad(true);
+                        optimizer.zero_grad();
                         (&w * &w).sum().backward();
                         optimizer.step();
                         Ok(())

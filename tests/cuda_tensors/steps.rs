@@ -38,7 +38,7 @@ simulated! {
         watch(|| {
             // As a batch comes from the host.
             let x = numbers(&[2, 3, 8, 8], 3, Dtype::F32).to_device(GPU);
-            optimizer.zero_grad(true);
+            optimizer.zero_grad();
             let loss = nn::functional::mse_loss(&model.forward(&x), &target);
             loss.backward();
             clip_grad_norm_(&model.parameters(), 0.5);
@@ -56,7 +56,7 @@ simulated! {
         watch(|| {
             let tokens: Vec<i64> = (0..12).map(|i| i * 7 % 11).collect();
             let tokens = Tensor::from_slice(&tokens, [2, 6]).to_device(GPU);
-            optimizer.zero_grad(true);
+            optimizer.zero_grad();
             let x = dropout(&table.forward(&tokens), 0.25, true);
             let heads = x.reshape([2, 6, 2, 8]).transpose(1, 2);
             let y = heads.scaled_dot_product_attention(&heads, &heads, None, true, None);

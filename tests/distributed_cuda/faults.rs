@@ -299,7 +299,7 @@ fn learns(group: &ProcessGroup, device: Device) -> Result<Vec<Tensor>> {
         let y = x.narrow(1, 0, 5).argmax_dim(1, false);
         let share = 16 / world;
         let part = |t: &Tensor| t.narrow(0, rank * share, share).to_device(device);
-        optimizer.zero_grad(true);
+        optimizer.zero_grad();
         model.forward(&part(&x)).cross_entropy(&part(&y)).backward();
         optimizer.step();
     }
@@ -375,7 +375,7 @@ fn survives(_: ()) -> Result<()> {
     for _ in 0..3 {
         loop {
             let step = catch(|| {
-                optimizer.zero_grad(true);
+                optimizer.zero_grad();
                 let x = Tensor::ones([batch, 256], (Dtype::F32, gpu()));
                 model.forward(&x).mean().backward();
                 optimizer.step();

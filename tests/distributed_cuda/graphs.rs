@@ -24,7 +24,7 @@ fn trains(group: &ProcessGroup, by_graph: bool, hook: bool) -> Result<Vec<Tensor
     let batch = |i: u64| Generator::new(10 * i + group.rank() as u64).randn([8, 6], Dtype::F32);
     let x = batch(0).to_device(gpu());
     let mut step = || {
-        optimizer.zero_grad(true);
+        optimizer.zero_grad();
         (model.forward(&x) - 1.0).square().mean().backward();
         optimizer.step();
         Ok(())

@@ -74,7 +74,7 @@ fn trains(group: &ProcessGroup, device: Device, dtype: Dtype) -> Result<[Vec<Ten
         let x = Tensor::randn([16, 20], Dtype::F32).to_device(device);
         let labels = Tensor::randint(0, 5, [16], Dtype::I64).to_device(device);
         let before = cuda::synchronisations();
-        optimizer.zero_grad(true);
+        optimizer.zero_grad();
         let loss = autocast(device, dtype, || {
             let y = model.forward(&x);
             assert_eq!(y.dtype(), dtype);

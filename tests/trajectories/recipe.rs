@@ -37,7 +37,7 @@ impl Training {
     pub fn step(&mut self, model: &dyn Module) -> Option<f64> {
         let norm = self.clip_norm.map(|most| clip_grad_norm_(&model.parameters(), most).item());
         self.optimizer.step();
-        self.optimizer.zero_grad(true);
+        self.optimizer.zero_grad();
         if let Some(schedule) = &mut self.schedule {
             schedule.step(&mut *self.optimizer);
         }
