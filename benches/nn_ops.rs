@@ -22,7 +22,7 @@ fn numbers(shape: &[usize], dtype: Dtype) -> Tensor {
 
 fn forward_and_backward(inputs: &[&Tensor], gradient: &Tensor, forward: impl Fn() -> Tensor) {
     let y = forward();
-    drop(autograd::grad(&[&y], inputs, &[Some(gradient)], false, false));
+    drop(autograd::grad(&[&y], inputs, &[Some(gradient)], autograd::GraphMode::Free));
 }
 
 fn gflops(b: &Bench, name: &str, work: f64, call: impl Fn()) {

@@ -22,7 +22,7 @@ fn leaf(shape: impl AsRef<[usize]>) -> Tensor {
 
 /// Forward and backward of `f`, whose inputs are then without gradient again.
 fn step(inputs: &[&Tensor], gradient: Option<&Tensor>, f: impl Fn() -> Tensor) {
-    autograd::backward(&[&f()], &[gradient], false, false);
+    autograd::backward(&[&f()], &[gradient], autograd::GraphMode::Free);
     inputs.iter().for_each(|x| x.set_grad(None));
 }
 

@@ -97,7 +97,7 @@ fn elementwise(b: &Bench) {
         row("cast_bf16", 6, &|| x.to_dtype(Dtype::BF16));
         let (leaf, gradient) = (numbers([n]).requires_grad_(true), numbers([n]));
         b.row(&format!("gelu_fwdbwd_{label}"), "GB/s", 20e-9 * n as f64, || {
-            autograd::backward(&[&leaf.gelu()], &[Some(&gradient)], false, false);
+            autograd::backward(&[&leaf.gelu()], &[Some(&gradient)], autograd::GraphMode::Free);
             leaf.set_grad(None);
         });
     }

@@ -40,7 +40,7 @@ fn a_kept_gradient_is_not_changed_by_a_later_backward_of_another_tensor() {
 fn a_second_backward_needs_retain_graph() {
     let x = leaf(&[2.0]);
     let y = (&x * &x).sum();
-    autograd::backward(&[&y], &[None], true, false);
+    autograd::backward(&[&y], &[None], autograd::GraphMode::Retain);
     y.backward();
     assert_eq!(grad(&x), [8.0]);
     let error = catch(|| y.backward()).unwrap_err().to_string();
@@ -54,7 +54,7 @@ fn create_graph_gives_higher_derivatives() {
     let mut d = y;
     let mut values = vec![];
     for _ in 0..4 {
-        d = autograd::grad(&[&d], &[&x], &[None], true, true)[0].clone().unwrap();
+        d = autograd::grad(&[&d], &[&x], &[None], autograd::GraphMode::Create)[0].clone().unwrap();
         values.push(d.item());
     }
     assert_eq!(values, [32.0, 48.0, 48.0, 24.0]);
@@ -66,7 +66,7 @@ fn grad_of_an_unused_input_is_none_and_inner_tensors_can_be_inputs() {
     let (x, z) = (leaf(&[3.0]), leaf(&[1.0]));
     let y = &x * &x;
     let out = (&y * &y).sum();
-    let g = autograd::grad(&[&out], &[&y, &x, &z], &[None], false, false);
+    let g = autograd::grad(&[&out], &[&y, &x, &z], &[None], autograd::GraphMode::Free);
     assert_eq!(g[0].as_ref().unwrap().item(), 18.0);
     assert_eq!(g[1].as_ref().unwrap().item(), 108.0);
     assert!(g[2].is_none());
@@ -76,7 +76,7 @@ fn grad_of_an_unused_input_is_none_and_inner_tensors_can_be_inputs() {
 fn backward_into_touches_only_the_leaves_named() {
     let (x, w) = (leaf(&[3.0]), leaf(&[4.0]));
     let y = (&x * &w).sum();
-    autograd::backward_into(&[&y], &[None], &[&w], false, false);
+    autograd::backward_into(&[&y], &[None], &[&w], autograd::GraphMode::Free);
     assert!(x.grad().is_none());
     assert_eq!(grad(&w), [3.0]);
 }
@@ -101,7 +101,10 @@ fn asked(run: impl FnOnce(&Tensor, &Tensor, &Tensor)) -> Vec<[bool; 2]> {
 #[test]
 fn backwards_are_asked_only_for_what_is_wanted() {
     let grad = |y: &Tensor, of: &Tensor| {
-        autograd::grad(&[y], &[of], &[None], true, false)[0].as_ref().unwrap().item()
+        autograd::grad(&[y], &[of], &[None], autograd::GraphMode::Retain)[0]
+            .as_ref()
+            .unwrap()
+            .item()
     };
     let by_grad = asked(|y, a, b| {
         assert_eq!(grad(y, a), 3.0);
@@ -109,7 +112,8 @@ fn backwards_are_asked_only_for_what_is_wanted() {
         y.backward();
     });
     assert_eq!(by_grad, [[true, false], [false, true], [true, true]]);
-    let by_backward = asked(|y, _, b| autograd::backward_into(&[y], &[None], &[b], false, false));
+    let by_backward =
+        asked(|y, _, b| autograd::backward_into(&[y], &[None], &[b], autograd::GraphMode::Free));
     assert_eq!(by_backward, [[false, true]]);
 }
 
@@ -126,7 +130,7 @@ fn hooks_see_and_replace_gradients() {
         counter.fetch_add(1, Ordering::Relaxed);
     });
     let out = y.sum();
-    autograd::backward(&[&out], &[None], true, false);
+    autograd::backward(&[&out], &[None], autograd::GraphMode::Retain);
     assert_eq!(grad(&x), [31.0, 31.0]);
     on_y.remove();
     on_x.remove();

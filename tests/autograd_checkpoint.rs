@@ -18,7 +18,7 @@ fn gradients_of_inputs_and_parameters_with_dropout_and_nesting() {
         let want: Vec<Vec<f64>> = {
             default_generator().manual_seed(3);
             let y = plain(std::slice::from_ref(&x)).exp().sum();
-            let grads = autograd::grad(&[&y], &[&x, &weight], &[None], false, false);
+            let grads = autograd::grad(&[&y], &[&x, &weight], &[None], autograd::GraphMode::Free);
             grads.iter().flatten().map(Tensor::to_vec).collect()
         };
         let outer = move |t: &[Tensor]| checkpoint(inner.clone(), &[&t[0]]).exp();
@@ -37,10 +37,10 @@ fn gradients_of_inputs_and_parameters_with_dropout_and_nesting() {
         // `grad` and `backward_into` touch nothing else.
         x.set_grad(None);
         weight.set_grad(None);
-        let found = autograd::grad(&[&run().0.sum()], &[&x], &[None], false, false);
+        let found = autograd::grad(&[&run().0.sum()], &[&x], &[None], autograd::GraphMode::Free);
         assert_eq!(found[0].as_ref().unwrap().to_vec::<f64>(), want[0]);
         assert!(weight.grad().is_none() && x.grad().is_none());
-        autograd::backward_into(&[&run().0.sum()], &[None], &[&weight], false, false);
+        autograd::backward_into(&[&run().0.sum()], &[None], &[&weight], autograd::GraphMode::Free);
         assert_eq!(weight.grad().unwrap().to_vec::<f64>(), want[1]);
         assert!(x.grad().is_none());
     })

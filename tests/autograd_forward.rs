@@ -28,8 +28,10 @@ fn jvp_by_backward(f: impl Fn(&Tensor) -> Tensor, x: &Tensor, v: &Tensor) -> Ten
     let x = x.detach().requires_grad_(true);
     let y = f(&x);
     let u = y.zeros_like().requires_grad_(true);
-    let by_x = autograd::grad(&[&y], &[&x], &[Some(&u)], true, true).swap_remove(0).unwrap();
-    autograd::grad(&[&by_x], &[&u], &[Some(v)], false, false).swap_remove(0).unwrap()
+    let by_x = autograd::grad(&[&y], &[&x], &[Some(&u)], autograd::GraphMode::Create)
+        .swap_remove(0)
+        .unwrap();
+    autograd::grad(&[&by_x], &[&u], &[Some(v)], autograd::GraphMode::Free).swap_remove(0).unwrap()
 }
 
 #[test]
@@ -108,7 +110,7 @@ fn functions_of_several_tensors_with_options() {
         functional::vjp_with(|x| vec![x[0].exp()], &[&x], &[&one], graph).1,
         functional::jacobian_with(|x| vec![x[0].exp().sum()], &[&x], graph).swap_remove(0),
     ] {
-        let g = autograd::grad(&[&product[0].sum()], &[&x], &[None], false, false);
+        let g = autograd::grad(&[&product[0].sum()], &[&x], &[None], autograd::GraphMode::Free);
         near(g[0].as_ref().unwrap(), &a.exp());
     }
     let mixed = Options { create_graph: true, ..forward };
@@ -232,7 +234,7 @@ fn in_place_changes_keep_tangents_and_histories_together() {
         let first = y.select(0, 0);
         first.mul_(&y.select(0, 1).exp());
         let t = unpack_dual(&y).tangent.unwrap();
-        autograd::grad(&[&t.sum()], &[&x, &v], &[None], false, false)
+        autograd::grad(&[&t.sum()], &[&x, &v], &[None], autograd::GraphMode::Free)
     });
     // y0 = x0 e^x1: its tangent is v0 e^x1 + v1 x0 e^x1.
     let (e, x0, v) = ((-1f64).exp(), 0.5, [2.0, 3.0]);

@@ -61,11 +61,15 @@ fn deep_graphs_of_gradients_run_and_die_on_a_small_stack() {
     with_small_stack(|| {
         let (x, one) = (leaf(&[3.0]), leaf(&[1.0]));
         let y = (0..DEEP / 10).fold(x.clone(), |y, _| y * &one);
-        let g = autograd::grad(&[&y], &[&one], &[None], true, true).swap_remove(0).unwrap();
-        let h = autograd::grad(&[&g], &[&x], &[None], true, false).swap_remove(0).unwrap();
+        let g = autograd::grad(&[&y], &[&one], &[None], autograd::GraphMode::Create)
+            .swap_remove(0)
+            .unwrap();
+        let h = autograd::grad(&[&g], &[&x], &[None], autograd::GraphMode::Retain)
+            .swap_remove(0)
+            .unwrap();
         assert_eq!(h.item(), (DEEP / 10) as f64);
         // A gradient with history, kept by the leaf.
-        autograd::backward(&[&y], &[None], true, true);
+        autograd::backward(&[&y], &[None], autograd::GraphMode::Create);
         drop((y, g));
         x.set_grad(None);
         one.set_grad(None);
@@ -108,7 +112,12 @@ fn graphs_can_be_built_and_run_on_several_threads() {
         for k in 1..=4 {
             let x = x.clone();
             s.spawn(move || {
-                let g = autograd::grad(&[&(&x * k as f64).sum()], &[&x], &[None], false, false);
+                let g = autograd::grad(
+                    &[&(&x * k as f64).sum()],
+                    &[&x],
+                    &[None],
+                    autograd::GraphMode::Free,
+                );
                 assert_eq!(g[0].as_ref().unwrap().to_vec::<f64>(), [k as f64; 2]);
             });
         }
@@ -139,10 +148,12 @@ fn gradients_of_several_threads_add_up_in_a_shared_leaf() {
 fn one_graph_may_be_run_by_several_threads_if_it_is_kept() {
     let x = leaf(&[0.5; 100]);
     let y = (x.exp() * x.sin()).sum();
-    let want =
-        autograd::grad(&[&y], &[&x], &[None], true, false)[0].as_ref().unwrap().to_vec::<f64>();
+    let want = autograd::grad(&[&y], &[&x], &[None], autograd::GraphMode::Retain)[0]
+        .as_ref()
+        .unwrap()
+        .to_vec::<f64>();
     let run = || {
-        let g = autograd::grad(&[&y], &[&x], &[None], true, false);
+        let g = autograd::grad(&[&y], &[&x], &[None], autograd::GraphMode::Retain);
         assert_eq!(g[0].as_ref().unwrap().to_vec::<f64>(), want);
     };
     std::thread::scope(|s| {
@@ -155,7 +166,8 @@ fn one_graph_may_be_run_by_several_threads_if_it_is_kept() {
     std::thread::scope(|s| {
         for _ in 0..4 {
             s.spawn(|| {
-                let result = catch(|| autograd::grad(&[&y], &[&x], &[None], false, false));
+                let result =
+                    catch(|| autograd::grad(&[&y], &[&x], &[None], autograd::GraphMode::Free));
                 freed.fetch_add(usize::from(result.is_ok()), Relaxed);
             });
         }
@@ -200,8 +212,10 @@ fn what_is_saved_and_no_input_has_its_history() {
     let hooked =
         || autograd::saved_tensors_hooks(|t| t.clone(), |t: &Tensor| t.clone(), || twice(&x));
     for y in [twice(&x), hooked()] {
-        let g = autograd::grad(&[&y], &[&x], &[None], false, true)[0].clone().unwrap();
-        let h = autograd::grad(&[&g], &[&x], &[None], false, false)[0].clone().unwrap();
+        let g =
+            autograd::grad(&[&y], &[&x], &[None], autograd::GraphMode::Create)[0].clone().unwrap();
+        let h =
+            autograd::grad(&[&g], &[&x], &[None], autograd::GraphMode::Free)[0].clone().unwrap();
         let want = 2.0 * 0.5f64.exp();
         assert!((g.item() - want).abs() < 1e-12 && (h.item() - want).abs() < 1e-12);
     }
@@ -216,7 +230,7 @@ fn a_saved_constant_that_backward_itself_changes_is_caught() {
     });
     // With a gradient that has history the change is an op of a graph, and still one.
     let v = leaf(&[1.0]);
-    let run = || autograd::grad(&[&y], &[&x], &[Some(&v)], true, true);
+    let run = || autograd::grad(&[&y], &[&x], &[Some(&v)], autograd::GraphMode::Create);
     run();
     let error = catch(run).unwrap_err().to_string();
     assert!(error.contains("`spoils`") && error.contains("changed in place"), "{error}");
@@ -265,8 +279,9 @@ fn a_graph_runs_again_if_nothing_was_saved_and_only_then() {
     for ((name, op), again) in ops.chain(saves.into_iter().map(|op| (op, false))) {
         let x = Tensor::from([[0.3f64, 1.2, 0.7], [2.0, 0.4, 1.1]]).requires_grad_(true);
         let y = op(&x);
-        let backward =
-            || catch(|| autograd::backward(&[&y], &[Some(&y.ones_like())], false, false));
+        let backward = || {
+            catch(|| autograd::backward(&[&y], &[Some(&y.ones_like())], autograd::GraphMode::Free))
+        };
         backward().unwrap();
         let once = grad(&x);
         match backward() {

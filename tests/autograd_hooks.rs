@@ -34,7 +34,7 @@ fn node_hooks_see_and_replace_gradients_on_both_sides() {
         assert_eq!(outputs[0].as_ref().unwrap().item(), 10.0);
         Some(vec![inputs[0].as_ref().map(|g| g + 1.0), None])
     });
-    autograd::backward(&[&y], &[None], true, false);
+    autograd::backward(&[&y], &[None], autograd::GraphMode::Retain);
     assert_eq!(grad(&x), [51.0]);
     assert!(w.grad().is_none());
     before.remove();
@@ -135,7 +135,7 @@ fn hooks_of_several_tensors_run_once_per_backward() {
     let handle = register_multi_grad_hook(&tensors, log(&seen), MultiGradMode::All);
     let out = &inner * &y + &inner;
     for _ in 0..2 {
-        autograd::backward(&[&out], &[None], true, false);
+        autograd::backward(&[&out], &[None], autograd::GraphMode::Retain);
     }
     (&unused * 4.0).backward();
     let both = vec![Some(3.0), Some(2.0), None];
@@ -143,7 +143,7 @@ fn hooks_of_several_tensors_run_once_per_backward() {
     handle.remove();
     seen.lock().unwrap().clear();
     let handle = register_multi_grad_hook(&[&inner, &y], log(&seen), MultiGradMode::Any);
-    autograd::backward(&[&out], &[None], true, false);
+    autograd::backward(&[&out], &[None], autograd::GraphMode::Retain);
     assert_eq!(seen.lock().unwrap().len(), 1);
     handle.remove();
     out.backward();
@@ -199,7 +199,7 @@ impl Drop for OnDisk {
 fn saved_tensors_can_wait_on_disk() {
     let (x, w) = (leaf(&[0.5, -1.0]), leaf(&[2.0, 3.0]));
     let f = || (&x * &w).exp().sin().sum();
-    let want = autograd::grad(&[&f()], &[&x, &w], &[None], false, false);
+    let want = autograd::grad(&[&f()], &[&x, &w], &[None], autograd::GraphMode::Free);
     let paths = Arc::new(Mutex::new(Vec::new()));
     let log = paths.clone();
     let pack = move |t: &Tensor| {
@@ -210,12 +210,15 @@ fn saved_tensors_can_wait_on_disk() {
     let y = saved_tensors_hooks(pack, OnDisk::read, f);
     assert!(paths.lock().unwrap().len() >= 4);
     assert!(paths.lock().unwrap().iter().all(|p| p.exists()));
-    let got = autograd::grad(&[&y], &[&x, &w], &[None], true, false);
+    let got = autograd::grad(&[&y], &[&x, &w], &[None], autograd::GraphMode::Retain);
     // Second derivatives too: what comes back has its history.
-    let g = autograd::grad(&[&y], &[&x], &[None], true, true).swap_remove(0).unwrap();
-    let plain = autograd::grad(&[&f()], &[&x], &[None], true, true).swap_remove(0).unwrap();
+    let g =
+        autograd::grad(&[&y], &[&x], &[None], autograd::GraphMode::Create).swap_remove(0).unwrap();
+    let plain = autograd::grad(&[&f()], &[&x], &[None], autograd::GraphMode::Create)
+        .swap_remove(0)
+        .unwrap();
     let second = |g: &Tensor| {
-        autograd::grad(&[&g.sum()], &[&w], &[None], true, false)[0]
+        autograd::grad(&[&g.sum()], &[&w], &[None], autograd::GraphMode::Retain)[0]
             .as_ref()
             .unwrap()
             .to_vec::<f64>()

@@ -225,7 +225,9 @@ fn a_failure_in_a_second_backward_names_the_first_op_too() {
         detect_anomaly(|| {
             // The gradient, 1.5 sqrt(x), is fine at 0; its own is not.
             let y = x.pow(1.5);
-            let g = autograd::grad(&[&y], &[&x], &[None], true, true).swap_remove(0).unwrap();
+            let g = autograd::grad(&[&y], &[&x], &[None], autograd::GraphMode::Create)
+                .swap_remove(0)
+                .unwrap();
             (g * 0.0).backward();
         })
     });

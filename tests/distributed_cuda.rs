@@ -366,7 +366,7 @@ fn trains(_: ()) -> Result<()> {
             let y = model.forward(&x);
             let ones = y.ones_like();
             let syncs = cuda::synchronisations();
-            torchrs::autograd::backward(&[&y], &[Some(&ones)], false, false);
+            torchrs::autograd::backward(&[&y], &[Some(&ones)], torchrs::autograd::GraphMode::Free);
             assert_eq!(cuda::synchronisations(), syncs);
             let all = |t: &Tensor, value: f64| {
                 assert!(t.to_vec::<f64>().iter().all(|&v| v == value), "{device} {step}: {t}");

@@ -33,7 +33,9 @@ fn gradient(inputs: &[Tensor], forward: impl Fn(&[Tensor]) -> Tensor) -> Tensor 
     leaves[0] = leaves[0].requires_grad_(true);
     let y = forward(&leaves);
     let ones = y.detach().ones_like() * 0.1;
-    autograd::grad(&[&y], &[&leaves[0]], &[Some(&ones)], false, false)[0].clone().expect("of it")
+    autograd::grad(&[&y], &[&leaves[0]], &[Some(&ones)], autograd::GraphMode::Free)[0]
+        .clone()
+        .expect("of it")
 }
 
 fn check(name: &str, inputs: &[Tensor], op: impl Fn(&[Tensor]) -> Tensor) {

@@ -140,7 +140,7 @@ fn gradients_of_gradients_pass_through_backward_hooks() {
     hooked.register_full_backward_hook(|g, _| g.map(|g| g * 3.0));
     let x = Tensor::from([[3f64, 4.]]).requires_grad_(true);
     let y = hooked.forward(&x).square().sum();
-    let g = torchrs::autograd::grad(&[&y], &[&x], &[None], true, true);
+    let g = torchrs::autograd::grad(&[&y], &[&x], &[None], torchrs::autograd::GraphMode::Create);
     let g = g.into_iter().next().flatten().unwrap();
     // 3 * 2 y * (2, -1) with y = 2.
     assert_eq!(g.to_vec::<f64>(), [24., -12.]);

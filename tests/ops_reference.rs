@@ -33,7 +33,9 @@ fn gradient(x: &Tensor, f: impl Fn(&Tensor) -> Tensor) -> Tensor {
     let x = x.detach().requires_grad_(true);
     let y = f(&x);
     let w = Tensor::arange(1i64, y.numel() as i64 + 1, 1i64, F64).reshape_as(&y);
-    autograd::grad(&[&y], &[&x], &[Some(&w)], false, false)[0].clone().expect("a gradient")
+    autograd::grad(&[&y], &[&x], &[Some(&w)], autograd::GraphMode::Free)[0]
+        .clone()
+        .expect("a gradient")
 }
 
 #[test]

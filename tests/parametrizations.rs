@@ -318,9 +318,10 @@ fn derivatives_of_all_maps_are_right() {
         let free = original(&module, "");
         // Through the graph of the module: first gradients as functions, then theirs.
         let loss = module.value("weight").sin().sum();
-        let first = autograd::grad(&[&loss], &[&free], &[None], true, true);
+        let first = autograd::grad(&[&loss], &[&free], &[None], autograd::GraphMode::Create);
         let first = first.into_iter().next().flatten().unwrap();
-        let second = autograd::grad(&[&first.square().sum()], &[&free], &[None], false, false);
+        let second =
+            autograd::grad(&[&first.square().sum()], &[&free], &[None], autograd::GraphMode::Free);
         let second = second.into_iter().next().flatten().unwrap().to_vec::<f64>();
         let gradient_at = |shift: f64, at: usize| {
             let mut values = free.to_vec::<f64>();
@@ -328,7 +329,7 @@ fn derivatives_of_all_maps_are_right() {
             let keep = free.detach().clone_contiguous();
             no_grad(|| _ = free.copy_(&Tensor::from_slice(&values, [3, 3])));
             let loss = module.value("weight").sin().sum();
-            let grad = autograd::grad(&[&loss], &[&free], &[None], false, false);
+            let grad = autograd::grad(&[&loss], &[&free], &[None], autograd::GraphMode::Free);
             no_grad(|| _ = free.copy_(&keep));
             grad.into_iter().next().flatten().unwrap().square().sum().item()
         };

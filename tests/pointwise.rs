@@ -2,7 +2,7 @@
 //! in-place forms. A new row is checked without a line here; `reference` may add an independent
 //! definition.
 
-use torchrs::autograd::{grad, no_grad};
+use torchrs::autograd::{GraphMode, grad, no_grad};
 use torchrs::ops::pointwise::row::Source;
 use torchrs::ops::pointwise::{Kind, Row, apply, apply_inplace, tables};
 use torchrs::tensor::Operand;
@@ -253,7 +253,7 @@ fn gradients_are_slopes() {
             let y = call(row, &inputs);
             let cotangent = sample_like(&y, &mut random);
             let wanted: Vec<&Tensor> = inputs.iter().filter(|t| t.requires_grad()).collect();
-            let grads = grad(&[&y], &wanted, &[Some(&cotangent)], false, false);
+            let grads = grad(&[&y], &wanted, &[Some(&cotangent)], GraphMode::Free);
             for (x, g) in wanted.iter().zip(&grads) {
                 let g = g.as_ref().map_or(vec![0.0; x.numel()], |g| g.to_vec::<f64>());
                 let want = numeric(x, || no_grad(|| dot(&call(row, &inputs), &cotangent)));
@@ -277,7 +277,7 @@ fn gradients_of_gradients_are_slopes_of_gradients() {
             let y = call(row, &inputs);
             let cotangent = sample_like(&y, &mut random).requires_grad_(true);
             let wanted: Vec<&Tensor> = inputs.iter().filter(|t| t.requires_grad()).collect();
-            let first: Vec<Tensor> = grad(&[&y], &wanted, &[Some(&cotangent)], false, true)
+            let first: Vec<Tensor> = grad(&[&y], &wanted, &[Some(&cotangent)], GraphMode::Create)
                 .into_iter()
                 .zip(&wanted)
                 .map(|(g, x)| g.unwrap_or_else(|| x.zeros_like()))
@@ -286,7 +286,7 @@ fn gradients_of_gradients_are_slopes_of_gradients() {
             // Of fused gradients: so this also compares them with those made of tensor ops.
             let fused = || -> f64 {
                 let y = call(row, &inputs);
-                let grads = grad(&[&y], &wanted, &[Some(&cotangent.detach())], false, false);
+                let grads = grad(&[&y], &wanted, &[Some(&cotangent.detach())], GraphMode::Free);
                 grads.iter().zip(&weights).filter_map(|(g, w)| g.as_ref().map(|g| dot(g, w))).sum()
             };
             let symbolic: f64 = first.iter().zip(&weights).map(|(g, w)| dot(g, w)).sum();
@@ -302,7 +302,7 @@ fn gradients_of_gradients_are_slopes_of_gradients() {
             let second = if recorded.is_empty() {
                 vec![None; by.len()]
             } else {
-                grad(&recorded, &by, &of, false, false)
+                grad(&recorded, &by, &of, GraphMode::Free)
             };
             for (x, g) in by.iter().zip(&second) {
                 let g = g.as_ref().map_or(vec![0.0; x.numel()], |g| g.to_vec::<f64>());
@@ -340,7 +340,7 @@ fn in_place_forms_do_the_same() {
             let cotangent = sample_like(&want, &mut random);
             let wanted: Vec<&Tensor> = inputs.iter().filter(|t| t.requires_grad()).collect();
             let both =
-                [&want, &target].map(|y| grad(&[y], &wanted, &[Some(&cotangent)], false, false));
+                [&want, &target].map(|y| grad(&[y], &wanted, &[Some(&cotangent)], GraphMode::Free));
             for (a, b) in both[0].iter().zip(&both[1]) {
                 match (a, b) {
                     (Some(a), Some(b)) => {

@@ -77,9 +77,11 @@ fn as_one_process(rank: usize, job: Job) {
         let got = shared.forward(&own);
         close(&got, &mine(&want), 1e-12, "output");
         let twice = |y: &Tensor, x: &Tensor, c: &Tensor| {
-            let grads = autograd::grad(&[&(y * c).sum()], &[x], &[None], true, true);
+            let grads =
+                autograd::grad(&[&(y * c).sum()], &[x], &[None], autograd::GraphMode::Create);
             let dx = grads.into_iter().next().flatten().unwrap();
-            let second = autograd::grad(&[&dx.sin().sum()], &[x], &[None], false, false);
+            let second =
+                autograd::grad(&[&dx.sin().sum()], &[x], &[None], autograd::GraphMode::Free);
             (dx, second.into_iter().next().flatten().unwrap())
         };
         let (dx, ddx) = twice(&want, &all, &c);

@@ -384,8 +384,7 @@ fn recurrent(layer: &impl Module, forward: impl Fn(&Tensor) -> Vec<Tensor>) -> V
         &results.iter().collect::<Vec<_>>(),
         &leaves.iter().collect::<Vec<_>>(),
         &heads.iter().map(Some).collect::<Vec<_>>(),
-        false,
-        false,
+        autograd::GraphMode::Free,
     );
     results.iter().map(Tensor::detach).chain(gradients.into_iter().flatten()).collect()
 }
@@ -429,7 +428,7 @@ fn of_type<const N: usize>(
     let leaves = leaves.each_ref();
     let y = forward(leaves);
     let gradient = numbers(y.shape(), 99).to_dtype(dtype);
-    let gradients = autograd::grad(&[&y], &leaves, &[Some(&gradient)], false, false);
+    let gradients = autograd::grad(&[&y], &leaves, &[Some(&gradient)], autograd::GraphMode::Free);
     let exact = if dtype == Dtype::F64 { dtype } else { Dtype::F32 };
     let results = [y.detach()].into_iter().chain(gradients.into_iter().flatten());
     results.map(|t| t.to_dtype(exact)).collect()

@@ -27,7 +27,7 @@ fn case(bench: &Bench, dtype: Dtype, width: usize, length: usize, causal: bool) 
     let attend = || q.scaled_dot_product_attention(&k, &v, None, causal, None);
     no_grad(|| bench.device(&format!("{name}_fwd"), "TFLOP/s", work, || drop(attend())));
     bench.device(&format!("{name}_fwdbwd"), "TFLOP/s", work * 3.5, || {
-        torchrs::autograd::backward(&[&attend()], &[Some(&go)], false, false);
+        torchrs::autograd::backward(&[&attend()], &[Some(&go)], torchrs::autograd::GraphMode::Free);
         [&q, &k, &v].into_iter().for_each(|x: &Tensor| x.set_grad(None));
     });
 }

@@ -55,7 +55,11 @@ fn rowwise(bench: &Bench, dtype: Dtype) {
         let name = format!("{name}_{}_16384x4096", short(dtype));
         no_grad(|| bench.device(&format!("{name}_fwd"), "GB/s", bytes(2), || drop(call())));
         bench.device(&format!("{name}_fwdbwd"), "GB/s", bytes(5), || {
-            torchrs::autograd::backward(&[&call()], &[Some(&g)], false, false);
+            torchrs::autograd::backward(
+                &[&call()],
+                &[Some(&g)],
+                torchrs::autograd::GraphMode::Free,
+            );
             [&x, &w, &b].into_iter().for_each(|x: &Tensor| x.set_grad(None));
         });
     };
@@ -74,7 +78,7 @@ fn batch_norm(bench: &Bench) {
     let name = "batch_norm_f32_64x256x56x56";
     no_grad(|| bench.device(&format!("{name}_fwd"), "GB/s", bytes(3), || drop(norm())));
     bench.device(&format!("{name}_fwdbwd"), "GB/s", bytes(8), || {
-        torchrs::autograd::backward(&[&norm()], &[Some(&g)], false, false);
+        torchrs::autograd::backward(&[&norm()], &[Some(&g)], torchrs::autograd::GraphMode::Free);
         [&x, &w, &b].into_iter().for_each(|x: &Tensor| x.set_grad(None));
     });
 }

@@ -127,9 +127,9 @@ fn find(model: &dyn Network, mut losses: impl Iterator<Item = Tensor>) -> Option
             // Learns the parameters' names.
             let parameters = model.parameters();
             let parameters: Vec<&Tensor> = parameters.iter().collect();
-            losses
-                .by_ref()
-                .for_each(|loss| _ = autograd::grad(&[&loss], &parameters, &[None], false, false));
+            losses.by_ref().for_each(|loss| {
+                _ = autograd::grad(&[&loss], &parameters, &[None], autograd::GraphMode::Free)
+            });
         })
     };
     let error = catch(again).err()?.to_string();

@@ -171,33 +171,46 @@ pub fn queue_callback(f: impl FnOnce() + 'static) {
     });
 }
 
+/// What a backward pass does with the graph that it walks (PyTorch's `retain_graph` and
+/// `create_graph`).
+///
+/// ```
+/// use torchrs::{Tensor, autograd::{GraphMode, grad}, catch};
+/// let x = Tensor::from([3f64]).requires_grad_(true);
+/// let y = &x * &x * &x;
+/// let slope = |of: &Tensor, mode| grad(&[of], &[&x], &[None], mode).remove(0).unwrap();
+/// let first = slope(&y, GraphMode::Create);
+/// let second = slope(&first, GraphMode::Retain);
+/// assert_eq!((first.item(), second.item()), (27.0, 18.0));
+/// slope(&first, GraphMode::Free);
+/// assert!(catch(|| slope(&first, GraphMode::Free)).is_err());
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum GraphMode {
+    /// The saved tensors are dropped as soon as they are used. A second pass over the same graph
+    /// throws.
+    #[default]
+    Free,
+    /// The saved tensors stay for another pass (`retain_graph=True`).
+    Retain,
+    /// The saved tensors stay, and the gradients have a history themselves (`create_graph=True`).
+    Create,
+}
+
 /// Computes gradients of `tensors` and adds them to the `grad` of the leaves that led to them
 /// (`torch.autograd.backward`). `grads[i]` is the gradient of `tensors[i]`; `None` stands for one,
-/// for a tensor with one element. With `retain_graph` the saved tensors are kept for another pass;
-/// with `create_graph` the gradients have history themselves.
+/// for a tensor with one element.
 ///
 /// ```
 /// use torchrs::{Tensor, autograd};
 /// let x = Tensor::from([1f64, 2.]).requires_grad_(true);
 /// let (y, v) = (&x * &x, Tensor::from([1f64, 10.]));
-/// autograd::backward(&[&y], &[Some(&v)], false, false);
+/// autograd::backward(&[&y], &[Some(&v)], autograd::GraphMode::Free);
 /// assert_eq!(x.grad().unwrap().to_vec::<f64>(), [2.0, 40.0]);
 /// ```
 #[track_caller]
-pub fn backward(
-    tensors: &[&Tensor],
-    grads: &[Option<&Tensor>],
-    retain_graph: bool,
-    create_graph: bool,
-) {
-    run(
-        profiler::BACKWARD,
-        tensors,
-        grads,
-        &Wanted::Leaves,
-        retain_graph || create_graph,
-        create_graph,
-    );
+pub fn backward(tensors: &[&Tensor], grads: &[Option<&Tensor>], mode: GraphMode) {
+    run(profiler::BACKWARD, tensors, grads, &Wanted::Leaves, mode);
 }
 
 /// [`backward`] that touches the `grad` of the given leaves only (`backward(inputs=...)`).
@@ -206,7 +219,7 @@ pub fn backward(
 /// use torchrs::{Tensor, autograd};
 /// let a = Tensor::from([2f64]).requires_grad_(true);
 /// let b = Tensor::from([3f64]).requires_grad_(true);
-/// autograd::backward_into(&[&(&a * &b)], &[None], &[&a], false, false);
+/// autograd::backward_into(&[&(&a * &b)], &[None], &[&a], autograd::GraphMode::Free);
 /// assert!(a.grad().unwrap().item() == 3.0 && b.grad().is_none());
 /// ```
 #[track_caller]
@@ -214,12 +227,11 @@ pub fn backward_into(
     tensors: &[&Tensor],
     grads: &[Option<&Tensor>],
     leaves: &[&Tensor],
-    retain_graph: bool,
-    create_graph: bool,
+    mode: GraphMode,
 ) {
     let edges = input_edges("backward", leaves);
     let wanted = Wanted::OnlyLeaves(&edges);
-    run(profiler::BACKWARD, tensors, grads, &wanted, retain_graph || create_graph, create_graph);
+    run(profiler::BACKWARD, tensors, grads, &wanted, mode);
 }
 
 /// The gradients of `outputs` with respect to `inputs`, without touching any `grad`
@@ -230,9 +242,9 @@ pub fn backward_into(
 /// use torchrs::{Tensor, autograd};
 /// let x = Tensor::from([3f64]).requires_grad_(true);
 /// let y = &x * &x * &x;
-/// let g = autograd::grad(&[&y], &[&x], &[None], false, true)[0].clone().unwrap();
+/// let g = autograd::grad(&[&y], &[&x], &[None], autograd::GraphMode::Create)[0].clone().unwrap();
 /// assert_eq!(g.item(), 27.0);
-/// let h = autograd::grad(&[&g], &[&x], &[None], false, false)[0].clone().unwrap();
+/// let h = autograd::grad(&[&g], &[&x], &[None], autograd::GraphMode::Free)[0].clone().unwrap();
 /// assert_eq!(h.item(), 18.0);
 /// ```
 #[track_caller]
@@ -240,12 +252,11 @@ pub fn grad(
     outputs: &[&Tensor],
     inputs: &[&Tensor],
     grad_outputs: &[Option<&Tensor>],
-    retain_graph: bool,
-    create_graph: bool,
+    mode: GraphMode,
 ) -> Vec<Option<Tensor>> {
     let edges = input_edges("grad", inputs);
     let wanted = Wanted::Captured(&edges);
-    run("grad", outputs, grad_outputs, &wanted, retain_graph || create_graph, create_graph)
+    run("grad", outputs, grad_outputs, &wanted, mode)
 }
 
 #[track_caller]
@@ -287,8 +298,7 @@ fn run(
     roots: &[&Tensor],
     root_grads: &[Option<&Tensor>],
     wanted: &Wanted,
-    keep: bool,
-    create_graph: bool,
+    graph: GraphMode,
 ) -> Vec<Option<Tensor>> {
     // Gradients are computed in the types that forward used.
     let _no_autocast = ModeGuard::new(0, AUTOCAST);
@@ -308,14 +318,14 @@ fn run(
         };
         starts.push((edge, root_gradient(op, i, t, *grad)));
     }
-    let _mode = match create_graph {
-        true => ModeGuard::new(GRAD, 0),
-        false => ModeGuard::new(0, GRAD),
+    let _mode = match graph {
+        GraphMode::Create => ModeGuard::new(GRAD, 0),
+        GraphMode::Free | GraphMode::Retain => ModeGuard::new(0, GRAD),
     };
     let _span = profiler::span(op, Category::Backward);
     let pass = Pass::new(starts, wanted, Location::caller());
     let entered = Entered::new(pass.reached.clone());
-    let captured = pass.execute(wanted, keep);
+    let captured = pass.execute(wanted, graph != GraphMode::Free);
     let callbacks = PASSES.with_borrow_mut(|passes| {
         std::mem::take(&mut passes.last_mut().expect("entered above").callbacks)
     });

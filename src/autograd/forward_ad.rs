@@ -30,6 +30,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use smallvec::{SmallVec, smallvec};
 
+use super::GraphMode;
 use super::engine::{fit, grad};
 use super::inplace::{Elements, like_base};
 use super::mode::{AUTOCAST, FORWARD, GRAD, ModeGuard, SAVING_FOR_TANGENT, has_mode};
@@ -370,7 +371,9 @@ pub(super) fn push_forward(
     let by: Vec<&Tensor> = cotangents.iter().flatten().collect();
     let (roots, ts): (Vec<&Tensor>, Vec<Option<&Tensor>>) =
         pairs.iter().map(|(g, t)| (g, Some(*t))).unzip();
-    let mut results = grad(&roots, &by, &ts, record, record).into_iter();
+    let mut results =
+        grad(&roots, &by, &ts, if record { GraphMode::Create } else { GraphMode::Free })
+            .into_iter();
     for (slot, cotangent) in found.iter_mut().zip(&cotangents) {
         if cotangent.is_some() {
             *slot = results.next().flatten();

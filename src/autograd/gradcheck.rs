@@ -1,5 +1,6 @@
 //! Derivatives against finite differences (`torch.autograd.gradcheck`).
 
+use super::GraphMode;
 use super::forward_ad::{dual_level, make_dual, unpack_dual};
 use super::{grad, no_grad};
 use crate::error::{Error, Result};
@@ -72,7 +73,7 @@ pub fn gradcheck(
         return Err(Error::Autograd("gradcheck: the output does not require a gradient".into()));
     }
     let by: Vec<&Tensor> = wanted.iter().map(|&i| &inputs[i]).collect();
-    let grads = grad(&[&y], &by, &[Some(&w)], false, false);
+    let grads = grad(&[&y], &by, &[Some(&w)], GraphMode::Free);
     let value = |inputs: &[Tensor]| no_grad(|| (f(inputs) * &w).sum().item());
     for (&i, analytic) in wanted.iter().zip(&grads) {
         let zeros = || inputs[i].zeros_like();
@@ -160,7 +161,7 @@ pub fn gradgradcheck(
         let y = f(inputs);
         let by: Vec<&Tensor> = inputs.iter().filter(|t| t.requires_grad()).collect();
         let zeros = |(g, t): (Option<Tensor>, &&Tensor)| g.unwrap_or_else(|| t.zeros_like());
-        let grads = grad(&[&y], &by, &[Some(w)], true, true);
+        let grads = grad(&[&y], &by, &[Some(w)], GraphMode::Create);
         let real = |g: Tensor| if g.is_complex() { g.view_as_real() } else { g };
         let flat: Vec<Tensor> =
             grads.into_iter().zip(&by).map(|p| real(zeros(p)).reshape([-1])).collect();

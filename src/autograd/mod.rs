@@ -34,7 +34,7 @@ mod variable;
 pub use anomaly::{
     detect_anomaly, is_anomaly_check_nan_enabled, is_anomaly_enabled, set_detect_anomaly,
 };
-pub use engine::{backward, backward_into, grad, queue_callback};
+pub use engine::{GraphMode, backward, backward_into, grad, queue_callback};
 pub use functional::{hessian, hvp, jacobian, jvp, vhp, vjp};
 pub use gradcheck::{GradcheckOptions, gradcheck, gradgradcheck};
 pub use hooks::{HookHandle, MultiGradMode, register_multi_grad_hook};

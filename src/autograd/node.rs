@@ -406,8 +406,8 @@ impl BackwardCtx<'_> {
     ///         [Some(ctx.grad(0))].into_iter().collect()
     ///     }
     /// });
-    /// autograd::grad(&[&y], &[&x], &[None], true, true);
-    /// autograd::grad(&[&y], &[&x], &[None], false, false);
+    /// autograd::grad(&[&y], &[&x], &[None], autograd::GraphMode::Create);
+    /// autograd::grad(&[&y], &[&x], &[None], autograd::GraphMode::Free);
     /// assert_eq!(RECORDED.load(Relaxed), 1);
     /// ```
     #[inline]

@@ -279,7 +279,7 @@ impl Tensor {
     /// [`autograd::backward`]: crate::autograd::backward
     #[track_caller]
     pub fn backward(&self) {
-        engine::backward(&[self], &[None], false, false);
+        engine::backward(&[self], &[None], engine::GraphMode::Free);
     }
 
     /// Cuts this tensor off its history, for all handles of it (`torch.Tensor.detach_`).

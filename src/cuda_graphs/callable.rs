@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::CudaGraph;
-use crate::autograd::{grad, no_grad, record};
+use crate::autograd::{GraphMode, grad, no_grad, record};
 use crate::cuda::graph::CaptureOptions;
 use crate::error::{Error, Result, catch, throw};
 use crate::{Tensor, enable_grad};
@@ -86,7 +86,7 @@ pub fn make_graphed_callable(
     let wanted: Vec<&Tensor> =
         inputs.iter().filter(|t| t.requires_grad()).chain(&parameters).collect();
     let gradients = |output: &Tensor, gradient: &Tensor| match output.requires_grad() {
-        true => grad(&[output], &wanted, &[Some(gradient)], false, false),
+        true => grad(&[output], &wanted, &[Some(gradient)], GraphMode::Free),
         false => vec![None; wanted.len()],
     };
     catch(|| {

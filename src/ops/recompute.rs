@@ -246,8 +246,11 @@ mod tests {
         let (x, weight) = matrix();
         let f = move |t: &[Tensor]| t[0].matmul(&weight).sin().exp();
         let second = |y: &Tensor| {
-            let g = autograd::grad(&[&y.sum()], &[&x], &[None], true, true).swap_remove(0).unwrap();
-            let h = autograd::grad(&[&(&g * &g).sum()], &[&x], &[None], true, false);
+            let g = autograd::grad(&[&y.sum()], &[&x], &[None], autograd::GraphMode::Create)
+                .swap_remove(0)
+                .unwrap();
+            let h =
+                autograd::grad(&[&(&g * &g).sum()], &[&x], &[None], autograd::GraphMode::Retain);
             h[0].as_ref().unwrap().to_vec::<f64>()
         };
         let want = second(&f(std::slice::from_ref(&x)));
@@ -278,7 +281,7 @@ mod tests {
         let x = Tensor::from([0.5f64]).requires_grad_(true);
         let y = checkpoint(f, &[&x]);
         assert_eq!((alive(), BYTES.lock().len()), (0, 1));
-        autograd::backward(&[&y], &[None], true, false);
+        autograd::backward(&[&y], &[None], autograd::GraphMode::Retain);
         assert_eq!((alive(), BYTES.lock().len()), (0, 2));
         y.backward();
         assert_eq!((alive(), BYTES.lock().len()), (0, 3));

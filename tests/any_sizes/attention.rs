@@ -1,7 +1,7 @@
 //! Attention of any lengths.
 
 use proptest::prelude::*;
-use torchrs::autograd::grad;
+use torchrs::autograd::{GraphMode, grad};
 use torchrs::ops::AttentionOptions;
 use torchrs::{Dtype, Tensor};
 
@@ -150,7 +150,7 @@ proptest! {
         // An error of a score is one of all that it weighs.
         let slack = if dtype.size() == 2 { slack(dtype) } else { 5.0 * slack(dtype) };
         close("y", &y, &ys, |_, v| slack * (v.abs() + 0.5))?;
-        let grads = grad(&[&y], &[&q, &k, &v], &[Some(&dy.detach())], false, false);
+        let grads = grad(&[&y], &[&q, &k, &v], &[Some(&dy.detach())], GraphMode::Free);
         for (name, (got, want)) in ["dq", "dk", "dv"].into_iter().zip(grads.iter().zip([&dqs, &dks, &dvs])) {
             let largest = want.iter().fold(0.0f64, |m, v| m.max(v.abs()));
             close(name, got.as_ref().unwrap(), want, |_, v| slack * (v.abs() + largest + 4.0))?;

@@ -1,7 +1,7 @@
 //! Products of matrices, stacks and vectors.
 
 use proptest::prelude::*;
-use torchrs::autograd::grad;
+use torchrs::autograd::{GraphMode, grad};
 use torchrs::{Dtype, Tensor};
 
 use crate::laid::{close, dtypes, random, rounding, tolerance};
@@ -55,7 +55,7 @@ fn compare(
     [m, k, n]: [usize; 3],
 ) -> Result<(), TestCaseError> {
     close("y", y, &want.y, |i, v| tolerance(dtype, v, want.magnitude[i], k))?;
-    let grads = grad(&[y], &[a, b], &[Some(dy)], false, false);
+    let grads = grad(&[y], &[a, b], &[Some(dy)], GraphMode::Free);
     for (g, ([want, magnitude], terms)) in grads.iter().zip([(&want.da, n), (&want.db, m)]) {
         let g = g.as_ref().expect("a gradient");
         // Stacks that broadcast are summed after they were rounded.
@@ -159,7 +159,7 @@ proptest! {
         compare(dtype, &y, [&x, &w], &dy.detach(), &want, [m, k, n])?;
         if let Some(bias) = &bias {
             let y = x.linear(&w, Some(bias));
-            let got = grad(&[&y], &[bias], &[Some(&dy.detach())], false, false);
+            let got = grad(&[&y], &[bias], &[Some(&dy.detach())], GraphMode::Free);
             let column = |j: usize| (0..m).map(move |i| i * n + j);
             let sum: Vec<f64> = (0..n).map(|j| column(j).map(|i| dv[i]).sum()).collect();
             close("bias", got[0].as_ref().unwrap(), &sum, |j, v| {

@@ -1,7 +1,7 @@
 //! Maxima and averages of windows.
 
 use proptest::prelude::*;
-use torchrs::autograd::grad;
+use torchrs::autograd::{GraphMode, grad};
 use torchrs::ops::PoolOptions;
 use torchrs::{Dtype, Tensor};
 
@@ -168,7 +168,7 @@ proptest! {
         }
         let y = max_pool(&case, &x);
         close("maximum", &y, &want, |_, _| 0.0)?;
-        let grads = grad(&[&y], &[&x], &[Some(&dy.detach())], false, false);
+        let grads = grad(&[&y], &[&x], &[Some(&dy.detach())], GraphMode::Free);
         let bound = |i: usize, v: f64| sum_of_few(case.dtype, v, magnitude[i]);
         close("gradient", grads[0].as_ref().unwrap(), &dx, bound)?;
     }
@@ -198,7 +198,7 @@ proptest! {
         }
         let y = avg_pool(&case, &x);
         close("average", &y, &want, |i, v| tolerance(case.dtype, v, magnitudes[i], 64))?;
-        let grads = grad(&[&y], &[&x], &[Some(&dy.detach())], false, false);
+        let grads = grad(&[&y], &[&x], &[Some(&dy.detach())], GraphMode::Free);
         let bound = |i: usize, v: f64| sum_of_few(case.dtype, v, magnitude[i]);
         close("gradient", grads[0].as_ref().unwrap(), &dx, bound)?;
     }

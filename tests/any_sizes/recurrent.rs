@@ -1,7 +1,7 @@
 //! Recurrent layers over sequences of any lengths, against cells composed of simple operators in f64.
 
 use proptest::prelude::*;
-use torchrs::autograd::grad;
+use torchrs::autograd::{GraphMode, grad};
 use torchrs::nn::{
     GRU, LSTM, Module, RNN, RnnNonlinearity, RnnOptions, pack_sequence, unpack_sequence,
 };
@@ -245,8 +245,8 @@ proptest! {
         let inputs: Vec<&Tensor> = xs.iter().chain(first.iter().flatten()).chain(parameters.iter().map(|(_, p)| p)).collect();
         let wide_inputs: Vec<&Tensor> =
             wide_xs.iter().chain(wide_first.iter().flatten()).chain(wide_parameters.iter().map(|(_, p)| p)).collect();
-        let got = grad(&[&total(&|(got, _)| (*got).clone())], &inputs, &[None], false, false);
-        let want = grad(&[&total(&|(_, want)| (*want).clone())], &wide_inputs, &[None], false, false);
+        let got = grad(&[&total(&|(got, _)| (*got).clone())], &inputs, &[None], GraphMode::Free);
+        let want = grad(&[&total(&|(_, want)| (*want).clone())], &wide_inputs, &[None], GraphMode::Free);
         for (got, want) in got.iter().zip(&want) {
             let want = want.as_ref().expect("a gradient").to_vec::<f64>();
             let largest = want.iter().fold(0.0f64, |m, v| m.max(v.abs()));

@@ -1,7 +1,7 @@
 //! What is computed of all numbers along some dimensions: reductions, softmax, running sums, norms, losses.
 
 use proptest::prelude::*;
-use torchrs::autograd::grad;
+use torchrs::autograd::{GraphMode, grad};
 use torchrs::ops::{CrossEntropyOptions, Reduction};
 use torchrs::{Dtype, Tensor};
 
@@ -232,7 +232,7 @@ proptest! {
                 let gradient = (op.gradient)(&of(group), y);
                 group.iter().zip(gradient).for_each(|(&i, g)| dx[i] = g * dv[k]);
             }
-            let got = grad(&[&y], &[&x], &[Some(&dy.detach())], false, false);
+            let got = grad(&[&y], &[&x], &[Some(&dy.detach())], GraphMode::Free);
             close_gradient(op.name, dtype, got[0].as_ref().unwrap(), &dx, |_| {
                 largest(&dx).max(1.0 / groups[0].len() as f64)
             })?;
@@ -262,7 +262,7 @@ proptest! {
                 "cumsum" => tolerance(dtype, v, count as f64, count),
                 _ => tolerance(dtype, v, 1.0 + v.abs(), count),
             })?;
-            let got = grad(&[&y], &[&x], &[Some(&dy.detach())], false, false);
+            let got = grad(&[&y], &[&x], &[Some(&dy.detach())], GraphMode::Free);
             close_gradient(op.name, dtype, got[0].as_ref().unwrap(), &dx, |i| terms[i])?;
         }
         let (values, places) = x.detach().max_dim(d as i64, false);
@@ -306,11 +306,11 @@ proptest! {
         }
         close("layer_norm", &y, &want, |_, v| tolerance(dtype, v, 4.0 + v.abs(), n))?;
         let dy = dy.detach();
-        let dxg = grad(&[&y], &[&x], &[Some(&dy)], affine, false);
+        let dxg = grad(&[&y], &[&x], &[Some(&dy)], if affine { GraphMode::Retain } else { GraphMode::Free });
         let scale = dv.iter().fold(0.0f64, |m, v| m.max(v.abs()));
         close("dx", dxg[0].as_ref().unwrap(), &dx, |_, v| slack(dtype) * 4.0 * (v.abs() + scale))?;
         if affine {
-            let got = grad(&[&y], &[&w, &b], &[Some(&dy)], false, false);
+            let got = grad(&[&y], &[&w, &b], &[Some(&dy)], GraphMode::Free);
             let terms = (rows as f64).sqrt() * scale;
             close("dw", got[0].as_ref().unwrap(), &dw, |_, v| slack(dtype) * 2.0 * (v.abs() + terms))?;
             close("db", got[1].as_ref().unwrap(), &db, |_, v| slack(dtype) * (v.abs() + terms))?;
@@ -358,7 +358,7 @@ proptest! {
         close("batch_norm", &y, &want, |_, v| tolerance(dtype, v, 4.0 + v.abs(), count))?;
         close("mean", &means, &mean_of, |_, v| tolerance(dtype, v, 1.0, count))?;
         close("variance", &variances, &variance_of, |_, v| tolerance(dtype, v, 1.0, count))?;
-        let got = grad(&[&y], &[&x, &w, &b], &[Some(&dy.detach())], false, false);
+        let got = grad(&[&y], &[&x, &w, &b], &[Some(&dy.detach())], GraphMode::Free);
         let terms = (count as f64).sqrt();
         close("dx", got[0].as_ref().unwrap(), &dx, |_, v| slack(dtype) * 4.0 * (v.abs() + 1.0))?;
         close("dw", got[1].as_ref().unwrap(), &dw, |_, v| slack(dtype) * 2.0 * (v.abs() + terms))?;
@@ -413,7 +413,7 @@ proptest! {
         dx.iter_mut().for_each(|v| *v /= divisor);
         let bound = |_, v: f64| slack(dtype) * (v.abs() + if mean { 1.0 } else { 0.0 });
         close("loss", &loss, &[total / divisor], bound)?;
-        let got = grad(&[&loss], &[&x], &[None], false, false);
+        let got = grad(&[&loss], &[&x], &[None], GraphMode::Free);
         close_gradient("cross_entropy", dtype, got[0].as_ref().unwrap(), &dx, |_| 1.0 / divisor)?;
     }
 }

@@ -1,7 +1,7 @@
 //! Attention on a GPU against the CPU: results and gradients, masks, batches, dtypes.
 
 use super::products::compare_within;
-use torchrs::autograd::grad;
+use torchrs::autograd::{GraphMode, grad};
 use torchrs::backends::{cuda, cudnn};
 use torchrs::cuda::memory::{memory_allocated, reset_peak, statistics};
 use torchrs::ops::AttentionOptions;
@@ -117,7 +117,14 @@ fn dropped_without_weights() {
     let q = q.requires_grad_(true);
     let y = q.scaled_dot_product_attention_with(&k, &v, &options);
     let [plain, again] = [false, true].map(|create_graph| {
-        let dq = grad(&[&y.sum()], &[&q], &[None], true, create_graph).remove(0).unwrap();
+        let dq = grad(
+            &[&y.sum()],
+            &[&q],
+            &[None],
+            if create_graph { GraphMode::Create } else { GraphMode::Retain },
+        )
+        .remove(0)
+        .unwrap();
         if !create_graph {
             let more = statistics(0).unwrap().allocated.peak - before;
             assert!(more < 256 * 256 * 2, "{more} bytes");

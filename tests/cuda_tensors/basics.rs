@@ -86,7 +86,7 @@ simulated! {
             let x = Tensor::arange(0, 6, 1, (Dtype::F64, device)).view([2, 3]).requires_grad_(true);
             let w = Tensor::from([[0.5f64, -1.0, 2.0]; 2]).to_device(device).requires_grad_(true);
             let y = (&x * &w).tanh() + x.exp() * 0.1;
-            torchrs::autograd::backward(&[&y], &[Some(&y.ones_like())], false, false);
+            torchrs::autograd::backward(&[&y], &[Some(&y.ones_like())], torchrs::autograd::GraphMode::Free);
             let grads = [x.grad().unwrap(), w.grad().unwrap()];
             assert_eq!((grads[0].device(), grads[1].device()), (device, device));
             Tensor::cat(&[grads[0].cpu(), grads[1].cpu()], 0).to_vec::<f64>()

@@ -79,8 +79,8 @@ simulated! {
                 let target = Tensor::from([1i64, -100, 5]).to_device(device);
                 let x = numbers(&[3, 6], Dtype::F64).to_device(device).requires_grad_(true);
                 let loss = x.cross_entropy_with(&target, &options).sum();
-                let first = torchrs::autograd::grad(&[&loss], &[&x], &[None], true, true)[0].clone().unwrap();
-                let second = torchrs::autograd::grad(&[&first.square().sum()], &[&x], &[None], false, false);
+                let first = torchrs::autograd::grad(&[&loss], &[&x], &[None], torchrs::autograd::GraphMode::Create)[0].clone().unwrap();
+                let second = torchrs::autograd::grad(&[&first.square().sum()], &[&x], &[None], torchrs::autograd::GraphMode::Free);
                 vec![first.detach(), second[0].clone().unwrap()]
             });
         }

@@ -55,7 +55,7 @@ pub fn results(
         .collect();
     if !recorded.is_empty() {
         let weights: Vec<Option<&Tensor>> = weights.iter().map(Some).collect();
-        torchrs::autograd::backward(&recorded, &weights, false, false);
+        torchrs::autograd::backward(&recorded, &weights, torchrs::autograd::GraphMode::Free);
     }
     let grads = leaves.iter().filter_map(Tensor::grad);
     outputs.iter().map(Tensor::detach).chain(grads).map(|t| t.cpu()).collect()

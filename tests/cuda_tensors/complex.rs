@@ -105,8 +105,8 @@ simulated! {
             let x = x.to_device(device).requires_grad_(true);
             let z = x.view_as_complex();
             let y = (&z * &z * z.exp() / &z).abs();
-            let g = torchrs::autograd::grad(&[&y.sum()], &[&x], &[None], true, true)[0].clone().expect("used");
-            let h = torchrs::autograd::grad(&[&g.square().sum()], &[&x], &[None], false, false)[0].clone().expect("used");
+            let g = torchrs::autograd::grad(&[&y.sum()], &[&x], &[None], torchrs::autograd::GraphMode::Create)[0].clone().expect("used");
+            let h = torchrs::autograd::grad(&[&g.square().sum()], &[&x], &[None], torchrs::autograd::GraphMode::Free)[0].clone().expect("used");
             vec![g.detach(), h]
         });
     }

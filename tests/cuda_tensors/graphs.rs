@@ -185,7 +185,7 @@ simulated! {
         let x = Tensor::randn([1, 2, 6, 7], (Dtype::F32, GPU)).requires_grad_(true);
         let step = || {
             let y = x.interpolate(&options);
-            let dx = torchrs::autograd::grad(&[&y.square().sum()], &[&x], &[None], false, false);
+            let dx = torchrs::autograd::grad(&[&y.square().sum()], &[&x], &[None], torchrs::autograd::GraphMode::Free);
             Ok((y.detach(), dx[0].clone().unwrap()))
         };
         step()?;

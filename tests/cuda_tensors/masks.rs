@@ -99,7 +99,7 @@ simulated! {
         let before = cuda::synchronisations();
         let y = x.index_put(&[Some(&chosen)], &list, false).index_put(&[Some(&chosen)], &one, true);
         let z = y.index_put(&[Some(&chosen)], &one, false).masked_scatter(&chosen, &list);
-        torchrs::autograd::backward(&[&z], &[Some(&z.detach())], false, false);
+        torchrs::autograd::backward(&[&z], &[Some(&z.detach())], torchrs::autograd::GraphMode::Free);
         assert_eq!(cuda::synchronisations(), before);
     }
 

@@ -38,7 +38,7 @@ pub fn with_gradients(leaves: &[Tensor], f: impl Fn(&[Tensor]) -> Tensor) -> Vec
     let leaves: Vec<Tensor> = leaves.iter().map(|x| x.detach().requires_grad_(true)).collect();
     let y = f(&leaves);
     let g = numbers(y.shape(), y.dtype()).to_device(y.device());
-    torchrs::autograd::backward(&[&y], &[Some(&g)], false, false);
+    torchrs::autograd::backward(&[&y], &[Some(&g)], torchrs::autograd::GraphMode::Free);
     let mut all = vec![y.detach()];
     all.extend(leaves.iter().map(|x| x.grad().expect("a gradient of every leaf")));
     all

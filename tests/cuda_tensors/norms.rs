@@ -45,8 +45,8 @@ simulated! {
             same(what, 1e-10, |device| {
                 let x = numbers(&[4, 6], Dtype::F64).to_device(device).requires_grad_(true);
                 let y = f(&x).square().sum();
-                let first = torchrs::autograd::grad(&[&y], &[&x], &[None], true, true)[0].clone().unwrap();
-                let second = torchrs::autograd::grad(&[&first.square().sum()], &[&x], &[None], false, false);
+                let first = torchrs::autograd::grad(&[&y], &[&x], &[None], torchrs::autograd::GraphMode::Create)[0].clone().unwrap();
+                let second = torchrs::autograd::grad(&[&first.square().sum()], &[&x], &[None], torchrs::autograd::GraphMode::Free);
                 vec![first.detach(), second[0].clone().unwrap()]
             });
         };

@@ -56,7 +56,7 @@ pub fn run(
     let mut out = vec![y.detach().cpu()];
     if y.requires_grad() {
         let seed = whole(y.shape(), 9, y.dtype()).to_device(device);
-        torchrs::autograd::backward(&[&y], &[Some(&seed)], false, false);
+        torchrs::autograd::backward(&[&y], &[Some(&seed)], torchrs::autograd::GraphMode::Free);
         out.extend(leaves.iter().filter_map(Tensor::grad).map(|g| g.cpu()));
     }
     out
@@ -231,7 +231,7 @@ simulated! {
         let w = w.requires_grad_(true);
         let waited = torchrs::cuda::synchronisations();
         let y = x.linear(&w, None);
-        torchrs::autograd::backward(&[&y], &[Some(&y.ones_like())], false, false);
+        torchrs::autograd::backward(&[&y], &[Some(&y.ones_like())], torchrs::autograd::GraphMode::Free);
         assert_eq!(torchrs::cuda::synchronisations(), waited);
         assert_eq!(w.grad().unwrap().shape(), &[30, 600]);
     }

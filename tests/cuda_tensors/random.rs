@@ -93,7 +93,7 @@ simulated! {
         let x = Tensor::ones([1000], (Dtype::F32, GPU)).requires_grad_(true);
         let before = cuda::synchronisations();
         let y = x.dropout(0.5, true);
-        torchrs::autograd::backward(&[&y], &[Some(&y.ones_like())], false, false);
+        torchrs::autograd::backward(&[&y], &[Some(&y.ones_like())], torchrs::autograd::GraphMode::Free);
         Tensor::randn([1000], (Dtype::F32, GPU));
         x.detach().bernoulli_(0.5);
         assert_eq!(cuda::synchronisations(), before);

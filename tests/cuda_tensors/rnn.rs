@@ -16,7 +16,7 @@ fn results(module: &impl Module, leaves: &[Tensor], outputs: Vec<Tensor>) -> Vec
         outputs.iter().map(|y| numbers(y.shape(), y.dtype()).to_device(y.device())).collect();
     let (roots, by): (Vec<&Tensor>, Vec<_>) =
         outputs.iter().zip(&weights).map(|(y, w)| (y, Some(w))).unzip();
-    torchrs::autograd::backward(&roots, &by, false, false);
+    torchrs::autograd::backward(&roots, &by, torchrs::autograd::GraphMode::Free);
     let parameters = module.parameters();
     let all = parameters.iter().chain(leaves);
     let grads: Vec<Tensor> = all.map(|p| p.grad().expect("a gradient")).collect();
@@ -182,7 +182,7 @@ simulated! {
             let layer = set_up(GRU::new(3, 4, Default::default()), Dtype::F64, device);
             let x = leaf(&[3, 2, 3], Dtype::F64, device);
             let (y, _) = layer.forward(&x, None);
-            let g = torchrs::autograd::grad(&[&y.sum()], &[&x], &[None], true, true)[0].clone().expect("used");
+            let g = torchrs::autograd::grad(&[&y.sum()], &[&x], &[None], torchrs::autograd::GraphMode::Create)[0].clone().expect("used");
             results(&layer, &[x], vec![g])
         });
     }

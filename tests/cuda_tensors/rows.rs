@@ -36,7 +36,11 @@ fn run(row: &'static Row, inputs: &[Tensor], device: Device, dtype: Dtype) -> Ve
     let y = pointwise::apply(row, &operands, &params);
     let mut out = vec![y.detach().cpu()];
     if y.requires_grad() {
-        torchrs::autograd::backward(&[&y], &[Some(&y.ones_like())], false, false);
+        torchrs::autograd::backward(
+            &[&y],
+            &[Some(&y.ones_like())],
+            torchrs::autograd::GraphMode::Free,
+        );
         out.extend(leaves.iter().filter_map(Tensor::grad).map(|g| g.cpu()));
     }
     // Columns apart from each other, and the last operand broadcast along rows.

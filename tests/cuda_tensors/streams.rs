@@ -117,8 +117,8 @@ simulated! {
         near(&b.grad().unwrap(), &a.grad().unwrap());
         // Differentiated twice.
         let twice = |x: &Tensor, y: &Tensor| {
-            let first = autograd::grad(&[y], &[x], &[None], true, true)[0].clone().unwrap();
-            let second = autograd::grad(&[&(&first * &first).sum()], &[x], &[None], false, false);
+            let first = autograd::grad(&[y], &[x], &[None], autograd::GraphMode::Create)[0].clone().unwrap();
+            let second = autograd::grad(&[&(&first * &first).sum()], &[x], &[None], autograd::GraphMode::Free);
             (first.detach(), second[0].clone().unwrap())
         };
         let (y, held) = total(&b, true)?;

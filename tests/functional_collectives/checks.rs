@@ -128,7 +128,12 @@ fn loss(results: &[Tensor], rank: usize) -> Tensor {
 
 fn derivative(of: &Tensor, by: &[&Tensor], again: bool) -> Vec<Tensor> {
     let zeros = by.iter().map(|x| x.zeros_like());
-    let found = autograd::grad(&[of], by, &[None], false, again);
+    let found = autograd::grad(
+        &[of],
+        by,
+        &[None],
+        if again { autograd::GraphMode::Create } else { autograd::GraphMode::Free },
+    );
     found.into_iter().zip(zeros).map(|(found, zero)| found.unwrap_or(zero)).collect()
 }
 

@@ -158,7 +158,7 @@ pub fn derivatives(
             vec![None; wrt.len()]
         } else {
             let vs: Vec<Option<&Tensor>> = vs.iter().map(Some).collect();
-            torchrs::catch(|| autograd::grad(&roots, &wrt, &vs, true, false))
+            torchrs::catch(|| autograd::grad(&roots, &wrt, &vs, autograd::GraphMode::Retain))
                 .map_err(|e| format!("{what}: {e}"))?
         };
         let found = names.into_iter().cloned().zip(found).collect();
@@ -201,8 +201,15 @@ fn gradients(
     let found = if roots.is_empty() || wrt.is_empty() {
         vec![None; wrt.len()]
     } else {
-        torchrs::catch(|| autograd::grad(&roots, &wrt, &cots, create_graph, create_graph))
-            .map_err(|e| format!("backward: {e}"))?
+        torchrs::catch(|| {
+            autograd::grad(
+                &roots,
+                &wrt,
+                &cots,
+                if create_graph { autograd::GraphMode::Create } else { autograd::GraphMode::Free },
+            )
+        })
+        .map_err(|e| format!("backward: {e}"))?
     };
     Ok(names.into_iter().cloned().zip(found).collect())
 }

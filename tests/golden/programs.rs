@@ -90,10 +90,15 @@ fn must_fail(table: &Table, case: &Case, inputs: &Named) -> Result<Result<(), St
     let ones: Vec<Tensor> = roots.iter().map(|t| t.ones_like()).collect();
     let given = case.json["no_cotangent"] != true;
     let cotangents: Vec<Option<&Tensor>> = ones.iter().map(|t| given.then_some(t)).collect();
-    let backward = || autograd::backward(&roots, &cotangents, false, false);
+    let backward = || autograd::backward(&roots, &cotangents, autograd::GraphMode::Free);
     let leaves: Vec<&Tensor> = inputs.values().filter(|t| t.requires_grad()).collect();
     let gradients = |create_graph: bool| {
-        let found = autograd::grad(&roots, &leaves, &cotangents, create_graph, create_graph);
+        let found = autograd::grad(
+            &roots,
+            &leaves,
+            &cotangents,
+            if create_graph { autograd::GraphMode::Create } else { autograd::GraphMode::Free },
+        );
         let sums = found.into_iter().flatten().map(|gradient| gradient.sum());
         sums.reduce(|a, b| a + b).expect("a gradient")
     };
@@ -158,8 +163,18 @@ fn check(case: &Case, variables: &Named, inputs: &Named) -> Result<(), String> {
     let kept = case.json["keep_graph"] != false;
     for time in 0..times {
         if !roots.is_empty() {
-            torchrs::catch(|| autograd::backward(&roots, &cots, kept && time + 1 < times, false))
-                .map_err(|e| format!("backward: {e}"))?;
+            torchrs::catch(|| {
+                autograd::backward(
+                    &roots,
+                    &cots,
+                    if kept && time + 1 < times {
+                        autograd::GraphMode::Retain
+                    } else {
+                        autograd::GraphMode::Free
+                    },
+                )
+            })
+            .map_err(|e| format!("backward: {e}"))?;
         }
     }
     let tol = Tolerance::of(&case.json["grad_tol"]);

@@ -36,7 +36,7 @@ proptest! {
         }
         // Twice as much by way of a second view of the first.
         let z = &y * 2.0;
-        let found = autograd::grad(&[&z], &[&x], &[Some(&g)], false, true).swap_remove(0);
+        let found = autograd::grad(&[&z], &[&x], &[Some(&g)], autograd::GraphMode::Create).swap_remove(0);
         let found = found.map_or(vec![0.0; x.numel()], |g| g.to_vec::<f64>());
         let want: Vec<f64> = want.iter().map(|g| g * 2.0).collect();
         prop_assert_eq!(found, want);

@@ -46,7 +46,7 @@ pub fn learns_in_stages(group: &ProcessGroup, device: Device) -> Result<()> {
         for y in &y {
             let gradient = y.zeros_like();
             group.recv(&gradient, 1, 0)?;
-            autograd::backward(&[y], &[Some(&gradient)], false, false);
+            autograd::backward(&[y], &[Some(&gradient)], autograd::GraphMode::Free);
         }
         sent.iter().try_for_each(|work| work.wait())?;
     } else {

@@ -168,7 +168,8 @@ fn a_graph_of_before_the_move_has_a_right_backward() {
     assert_eq!((grad.dtype(), grad.to_vec::<f64>()), (F64, vec![2.0, 2.0]));
     // Also where the graph is kept, differentiated twice, and the leaf moves in between.
     let y = layer.weight.pow(3.0).sum();
-    let first = autograd::grad(&[&y], &[&layer.weight], &[None], true, true)[0].clone();
+    let first =
+        autograd::grad(&[&y], &[&layer.weight], &[None], autograd::GraphMode::Create)[0].clone();
     layer.float();
     layer.zero_grad();
     first.expect("one").sum().backward();

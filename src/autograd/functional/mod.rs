@@ -17,6 +17,7 @@ mod products;
 pub use matrices::{hessian_with, jacobian_with};
 pub use products::{hvp_with, jvp_with, vhp_with, vjp_with};
 
+use super::GraphMode;
 use super::{enable_grad, grad};
 use crate::Tensor;
 use crate::error::{Error, throw};
@@ -203,7 +204,12 @@ fn gradients(
         true => vec![None; inputs.len()],
         false => {
             let inputs: Vec<&Tensor> = inputs.iter().collect();
-            grad(&roots, &inputs, &vs, true, create_graph)
+            grad(
+                &roots,
+                &inputs,
+                &vs,
+                if create_graph { GraphMode::Create } else { GraphMode::Retain },
+            )
         }
     };
     let or_zeros = |(i, g): (usize, Option<Tensor>)| match g {

@@ -46,7 +46,12 @@ fn dropout_takes_weights_away_and_changes_nothing_else() {
             let options = AttentionOptions { dropout_p, is_causal, ..Default::default() };
             let options = AttentionOptions { attn_mask: attn_mask.cloned(), ..options };
             let y = q.scaled_dot_product_attention_with(&k, &v, &options);
-            let grads = autograd::grad(&[&y.square().sum()], &[&q, &k, &v], &[None], false, false);
+            let grads = autograd::grad(
+                &[&y.square().sum()],
+                &[&q, &k, &v],
+                &[None],
+                autograd::GraphMode::Free,
+            );
             (y, grads)
         };
         // So rarely that it never happens, but computed in the other way.
@@ -105,13 +110,17 @@ fn the_kernel_equals_the_definition_and_its_gradients_the_composed_ones() {
         }
         let dy = values(y.shape(), 4);
         let inputs = [&q, &k, &v];
-        let fused = autograd::grad(&[&y], &inputs, &[Some(&dy)], true, false);
-        let composed = autograd::grad(&[&y], &inputs, &[Some(&dy)], true, true);
+        let fused = autograd::grad(&[&y], &inputs, &[Some(&dy)], autograd::GraphMode::Retain);
+        let composed = autograd::grad(&[&y], &inputs, &[Some(&dy)], autograd::GraphMode::Create);
         let [q32, k32, v32] = inputs.map(|t| t.detach().to_dtype(F32).requires_grad_(true));
         let mask32 = mask_tensor.map(|m| m.to_dtype(F32));
         let y32 = q32.scaled_dot_product_attention(&k32, &v32, mask32.as_ref(), causal, Some(0.3));
-        let g32 =
-            autograd::grad(&[&y32], &[&q32, &k32, &v32], &[Some(&dy.to_dtype(F32))], false, false);
+        let g32 = autograd::grad(
+            &[&y32],
+            &[&q32, &k32, &v32],
+            &[Some(&dy.to_dtype(F32))],
+            autograd::GraphMode::Free,
+        );
         for ((fused, composed), g32) in fused.iter().zip(&composed).zip(&g32) {
             let [fused, composed, g32] =
                 [fused, composed, g32].map(|g| g.as_ref().unwrap().to_vec::<f64>());

@@ -1,7 +1,7 @@
 //! Sums of squares over the whole range of f32, and derivatives of ops that are no rows where a formula would divide by
 //! zero or multiply it with what overflowed. Rows have a sweep of their own (`pointwise/edges.rs`).
 
-use crate::autograd::grad;
+use crate::autograd::{GraphMode, grad};
 use crate::cuda::simulated_test::on_gpu;
 use crate::nn::{
     AttentionWeights, Module, MultiheadAttention, MultiheadAttentionOptions, functional as F,
@@ -38,7 +38,7 @@ fn both(f: Op, x: &Tensor) -> [Vec<f64>; 2] {
     let y = f(&x);
     let weights: Vec<f64> = (0..y.numel()).map(|i| 0.3 + (i * 7 % 5) as f64).collect();
     let weights = Tensor::from(weights).to_dtype(y.dtype()).to_device(y.device());
-    let g = grad(&[&y], &[&x], &[Some(&weights.reshape_to(y.shape()))], false, false);
+    let g = grad(&[&y], &[&x], &[Some(&weights.reshape_to(y.shape()))], GraphMode::Free);
     [y.to_vec(), g[0].as_ref().expect("depends on x").to_vec()]
 }
 
@@ -115,7 +115,7 @@ fn sums_of_squares_on_a_gpu() {
 
 fn gradient(y: &Tensor, x: &Tensor) -> Vec<f32> {
     let ones = y.detach().ones_like();
-    grad(&[y], &[x], &[Some(&ones)], true, false)[0].as_ref().expect("depends on x").to_vec()
+    grad(&[y], &[x], &[Some(&ones)], GraphMode::Retain)[0].as_ref().expect("depends on x").to_vec()
 }
 
 #[test]
@@ -139,9 +139,9 @@ fn a_zero_wins_over_what_overflows() {
 fn determinants_of_rank_n_minus_2_have_second_derivatives() {
     let a = Tensor::ones([3, 3], Dtype::F64).requires_grad_(true);
     let d = a.det();
-    let g = grad(&[&d], &[&a], &[None], true, true);
+    let g = grad(&[&d], &[&a], &[None], GraphMode::Create);
     let g = g[0].as_ref().expect("depends on a");
-    let h = grad(&[&g.i((0, 0))], &[&a], &[None], true, false);
+    let h = grad(&[&g.i((0, 0))], &[&a], &[None], GraphMode::Retain);
     // The cofactor of place (0, 0) is a11 a22 - a12 a21.
     let want = Tensor::from([[0.0, 0.0, 0.0], [0.0, 1.0, -1.0], [0.0, -1.0, 1.0]]);
     assert!(h[0].as_ref().expect("depends on a").allclose(&want, Default::default()));

@@ -70,7 +70,12 @@ pub fn gradients(
     if !y.requires_grad() {
         return inputs.iter().map(|t| t.zeros_like()).collect();
     }
-    let grads = autograd::grad(&[&y], &inputs, &[Some(w)], create_graph, create_graph);
+    let grads = autograd::grad(
+        &[&y],
+        &inputs,
+        &[Some(w)],
+        if create_graph { autograd::GraphMode::Create } else { autograd::GraphMode::Free },
+    );
     grads.into_iter().zip(inputs).map(|(g, t)| g.unwrap_or_else(|| t.zeros_like())).collect()
 }
 
@@ -284,7 +289,7 @@ fn second_order_agrees_with_finite_differences_of_the_gradient() {
         } else {
             let (g, v): (Vec<&Tensor>, Vec<Option<&Tensor>>) =
                 roots.into_iter().map(|(g, v)| (g, Some(v))).unzip();
-            let found = autograd::grad(&g, &wanted(&inputs), &v, false, false);
+            let found = autograd::grad(&g, &wanted(&inputs), &v, autograd::GraphMode::Free);
             let found = found.into_iter().zip(wanted(&inputs));
             found.map(|(g, t)| g.unwrap_or_else(|| t.zeros_like())).collect()
         };
@@ -356,7 +361,7 @@ fn both_modes_combine_in_every_order() {
             if !y.requires_grad() {
                 return wanted(&inputs).iter().map(|t| t.zeros_like()).collect::<Vec<_>>();
             }
-            let grads = autograd::grad(&[y], &wanted(&inputs), &[None], false, false);
+            let grads = autograd::grad(&[y], &wanted(&inputs), &[None], autograd::GraphMode::Free);
             let all = grads.into_iter().zip(wanted(&inputs));
             all.map(|(g, t)| g.unwrap_or_else(|| t.zeros_like())).collect()
         };

@@ -51,7 +51,7 @@ fn results(
     }
     let directions: Vec<_> = roots.iter().map(|g| cotangent(g, 2).to_device(device)).collect();
     let directions: Vec<_> = directions.iter().map(Some).collect();
-    let second = autograd::grad(&roots, &floats, &directions, false, false);
+    let second = autograd::grad(&roots, &floats, &directions, autograd::GraphMode::Free);
     let second = second.into_iter().enumerate().filter_map(|(i, g)| Some((i, g?)));
     all.extend(second.map(|(i, g)| (format!("second gradient {i}"), g)));
     all

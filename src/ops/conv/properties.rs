@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::Dtype;
-use crate::autograd::{grad, no_grad};
+use crate::autograd::{GraphMode, grad, no_grad};
 
 /// Sizes in three dimensions; those in two have a first one of 1.
 #[derive(Clone, Debug)]
@@ -135,7 +135,7 @@ fn sums_are_as_defined_and_gradients_their_transposes(case: &Case) -> Result<(),
     }
 
     // <dx, u> is <dy, conv(u, w)>, and <dw, v> is <dy, conv(x, v)>.
-    let grads = grad(&[&y], &[&x, &w], &[Some(&dy)], false, false);
+    let grads = grad(&[&y], &[&x, &w], &[Some(&dy)], GraphMode::Free);
     let scale = ((y.numel() * taps) as f64).sqrt();
     let sides = no_grad(|| [(&u, case.conv(&u, &w)), (&v, case.conv(&x, &v))]);
     for (gradient, (other, result)) in grads.iter().zip(&sides) {

@@ -20,7 +20,11 @@ fn compare(x: [usize; 4], w: [usize; 4], options: Conv2dOptions, dtype: Dtype, t
     let leaf = |t: &Tensor| t.to_dtype(dtype).requires_grad_(true);
     let (lx, lw, lb) = (leaf(&x), leaf(&w), leaf(&bias));
     let y = lx.conv2d(&lw, Some(&lb), options);
-    crate::autograd::backward(&[&y], &[Some(&dy.to_dtype(dtype))], false, false);
+    crate::autograd::backward(
+        &[&y],
+        &[Some(&dy.to_dtype(dtype))],
+        crate::autograd::GraphMode::Free,
+    );
     let [mut want_y, dx, dw] =
         reference(&shape, &x.to_vec::<f64>(), &w.to_vec::<f64>(), &dy.to_vec::<f64>());
     let (points, channels) = (shape.output[1] * shape.output[2], shape.output[0]);
@@ -125,7 +129,7 @@ fn an_infinity_stays_where_windows_at_stride_2_see_it() {
         assert_eq!(v.is_finite(), !sees, "image {n}, row {row}, column {column}: {v}");
     }
     let grad = |of: &Tensor, dy: &Tensor| {
-        let grads = autograd::grad(&[&y], &[of], &[Some(dy)], true, false);
+        let grads = autograd::grad(&[&y], &[of], &[Some(dy)], autograd::GraphMode::Retain);
         grads[0].as_ref().expect("a gradient").to_vec::<f32>()
     };
     // The outer taps of the middle row read it.
@@ -297,7 +301,11 @@ fn volumes_equal_their_planes() {
             let ([x, w, b], [px, pw, pb]) = (leaves(1), leaves(1));
             let (y, want) = (x.conv3d(&w, Some(&b), o), by_planes(&px, &pw, &pb, o));
             let dy = numbers(y.shape(), 5).to_dtype(dtype);
-            crate::autograd::backward(&[&y, &want], &[Some(&dy), Some(&dy)], false, false);
+            crate::autograd::backward(
+                &[&y, &want],
+                &[Some(&dy), Some(&dy)],
+                crate::autograd::GraphMode::Free,
+            );
             let gradient = |t: &Tensor| t.grad().expect("a gradient");
             for (name, got, want) in [
                 ("y", y.detach(), want.detach()),

@@ -213,11 +213,15 @@ mod tests {
         let table = values([3, 2], 1).requires_grad_(true);
         let y = table.embedding(&Tensor::from([1i64, 0, 1, 2]), Some(-2));
         let loss = (&y * &y).sum();
-        let g = autograd::grad(&[&loss], &[&table], &[None], false, true)[0].clone().unwrap();
+        let g = autograd::grad(&[&loss], &[&table], &[None], autograd::GraphMode::Create)[0]
+            .clone()
+            .unwrap();
         let rows = table.to_vec::<f64>();
         let expected = [2.0 * rows[0], 2.0 * rows[1], 0.0, 0.0, 2.0 * rows[4], 2.0 * rows[5]];
         assert_eq!(g.to_vec::<f64>(), expected);
-        let gg = autograd::grad(&[&g.sum()], &[&table], &[None], false, false)[0].clone().unwrap();
+        let gg = autograd::grad(&[&g.sum()], &[&table], &[None], autograd::GraphMode::Free)[0]
+            .clone()
+            .unwrap();
         assert_eq!(gg.to_vec::<f64>(), [2.0, 2.0, 0.0, 0.0, 2.0, 2.0]);
     }
 

@@ -5,7 +5,7 @@
 //! otherwise is listed with the reason, and an entry of which nothing is left fails.
 
 use super::{Kind, Row, apply, tables};
-use crate::autograd::grad;
+use crate::autograd::{GraphMode, grad};
 use crate::cuda::simulated_test::on_gpu;
 use crate::tensor::{Operand, Scalar};
 use crate::{Device, Dtype, Tensor};
@@ -98,13 +98,13 @@ fn evaluate(
     let leaves: Vec<&Tensor> = wanted.iter().map(|&k| &inputs[k]).collect();
     let ones = y.detach().ones_like();
     let numbers = |g: &Option<Tensor>| g.as_ref().map_or(vec![0.0; n], |g| g.to_vec::<f64>());
-    let fused = grad(&[&y], &leaves, &[Some(&ones)], true, false);
-    let recorded = grad(&[&y], &leaves, &[Some(&ones)], true, true);
+    let fused = grad(&[&y], &leaves, &[Some(&ones)], GraphMode::Retain);
+    let recorded = grad(&[&y], &leaves, &[Some(&ones)], GraphMode::Create);
     for (i, &k) in wanted.iter().enumerate() {
         all.push((What::First(k), numbers(&fused[i])));
         all.push((What::First(k), numbers(&recorded[i])));
         let Some(first) = recorded[i].as_ref().filter(|g| g.requires_grad()) else { continue };
-        let second = grad(&[first], &leaves, &[Some(&ones)], true, false);
+        let second = grad(&[first], &leaves, &[Some(&ones)], GraphMode::Retain);
         for (j, g) in wanted.iter().zip(&second) {
             all.push((What::Second(k, *j), numbers(g)));
         }

@@ -291,7 +291,12 @@ impl Plan {
             outputs.iter().map(|(t, g)| (t, Some(g))).unzip();
         let wanted: Vec<usize> = (0..inputs.len()).filter(|&i| ctx.needs(i)).collect();
         let of: Vec<&Tensor> = wanted.iter().map(|&i| &inputs[i]).collect();
-        let found = autograd::grad(&roots, &of, &by, create_graph, create_graph);
+        let found = autograd::grad(
+            &roots,
+            &of,
+            &by,
+            if create_graph { autograd::GraphMode::Create } else { autograd::GraphMode::Free },
+        );
         let mut grads = Grads::from_elem(None, inputs.len());
         for (i, g) in wanted.into_iter().zip(found) {
             grads[i] = g;

@@ -116,7 +116,7 @@ fn all_results(case: &Case, fused: bool, dtype: Dtype) -> Vec<Tensor> {
     let roots: Vec<&Tensor> = outputs.iter().collect();
     let by: Vec<Option<&Tensor>> = by.iter().map(Some).collect();
     let of: Vec<&Tensor> = operands.iter().collect();
-    let grads = autograd::grad(&roots, &of, &by, false, false);
+    let grads = autograd::grad(&roots, &of, &by, autograd::GraphMode::Free);
     outputs.iter().map(Tensor::detach).chain(grads.into_iter().flatten()).collect()
 }
 
@@ -181,7 +181,9 @@ fn operands_without_gradients_and_unused_outputs_are_left_out() {
     only_x[0] = x.clone();
     let gradient = |fused: bool| {
         let last_c = case.call(fused, &only_x).pop().expect("c");
-        autograd::grad(&[&last_c.sum()], &[&x], &[None], false, false)[0].clone().expect("used")
+        autograd::grad(&[&last_c.sum()], &[&x], &[None], autograd::GraphMode::Free)[0]
+            .clone()
+            .expect("used")
     };
     assert_near(&case, &[gradient(true)], &[gradient(false)], 1e-12);
     let outputs = case.call(true, &operands);

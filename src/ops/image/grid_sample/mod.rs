@@ -520,7 +520,7 @@ pub(in crate::ops) fn samples() -> Vec<OpSample> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::autograd::grad;
+    use crate::autograd::{GraphMode, grad};
 
     /// The kernels against the composition, in every mode, with points far outside, not finite ones, and
     /// more of them than a block has.
@@ -547,7 +547,7 @@ mod tests {
                         let (got, want) = (fused(&x, &grid, options), composed(&x, &grid, options));
                         let dy = values(want.shape(), 2);
                         let grads =
-                            |y: &Tensor| grad(&[y], &[&x, &grid], &[Some(&dy)], true, false);
+                            |y: &Tensor| grad(&[y], &[&x, &grid], &[Some(&dy)], GraphMode::Retain);
                         let zeros =
                             |g: Option<Tensor>, t: &Tensor| g.unwrap_or_else(|| t.zeros_like());
                         let (a, b) = (grads(&got), grads(&want));

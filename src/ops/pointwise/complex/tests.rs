@@ -114,7 +114,9 @@ fn gradients_are_pairs_of_gradients_by_the_parts() {
     near(&x.grad().unwrap(), &[C::new(2.0, 4.0), C::new(-1.0, 0.5)]);
     let y = x.square();
     let ones = Tensor::ones([2], Dtype::C128);
-    let g = autograd::grad(&[&y], &[&x], &[Some(&ones)], false, false).swap_remove(0).unwrap();
+    let g = autograd::grad(&[&y], &[&x], &[Some(&ones)], autograd::GraphMode::Free)
+        .swap_remove(0)
+        .unwrap();
     near(&g, &[C::new(2.0, -4.0), C::new(-1.0, -0.5)]);
     // A real leaf gets a real gradient.
     let r = Tensor::from([3f64, 4.0]).requires_grad_(true);

@@ -489,7 +489,12 @@ mod tests {
                 // The gradients of two loops.
                 let g = values(y.shape(), 2);
                 let gradient = |y: &Tensor, x: &Tensor, g: &Tensor| {
-                    let grads = crate::autograd::grad(&[y], &[x], &[Some(g)], false, false);
+                    let grads = crate::autograd::grad(
+                        &[y],
+                        &[x],
+                        &[Some(g)],
+                        crate::autograd::GraphMode::Free,
+                    );
                     grads[0].as_ref().expect("a gradient").to_vec::<f64>()
                 };
                 let (dx, dx32) = (gradient(&y, &x, &g), gradient(&y32, &x32, &g.to_dtype(F32)));

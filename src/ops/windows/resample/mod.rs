@@ -151,7 +151,9 @@ mod tests {
             let want = x.transpose(d as i64, -1).matmul(&matrix.t()).transpose(d as i64, -1);
             let g = values(y.shape(), 2);
             let grad = |y: &Tensor| {
-                crate::autograd::grad(&[y], &[&x], &[Some(&g)], false, false)[0].clone().unwrap()
+                crate::autograd::grad(&[y], &[&x], &[Some(&g)], crate::autograd::GraphMode::Free)[0]
+                    .clone()
+                    .unwrap()
             };
             for (got, want) in [(grad(&y), grad(&want)), (y, want)] {
                 assert_eq!(got.shape(), want.shape());
