@@ -8,9 +8,8 @@
 //! cargo launch --nproc 2 custom_loop
 //! ```
 
-use torchrs::distributed::{self, ReduceOp, Work};
-use torchrs::nn::{self, Forward, Module, functional as F};
-use torchrs::{Dtype, Result, Tensor, no_grad};
+use torchrs::distributed::{ReduceOp, Work};
+use torchrs::prelude::*;
 
 const ROUNDS: usize = 30;
 const LOCAL_STEPS: usize = 8;

@@ -4,10 +4,10 @@
 //! cargo launch --nproc 4 hello
 //! ```
 
-use torchrs::distributed;
+use torchrs::prelude::*;
 
 #[torchrs::main]
-fn main() -> torchrs::Result<()> {
+fn main() -> Result<()> {
     // How long the process has existed when `main` runs: `benches/launch.rs` reads this line.
     println!("main at {} ns", torchrs::multiprocessing::report::monotonic_ns());
     let group = distributed::init_process_group(Default::default())?;

@@ -5,7 +5,7 @@
 //! `cargo run --release --example hogwild`
 
 use torchrs::multiprocessing::spawn;
-use torchrs::{Dtype, Result, Tensor, no_grad};
+use torchrs::prelude::*;
 
 /// The weights from which the data is made, and which training should find again.
 const TRUTH: [f32; 4] = [2.0, -1.0, 0.5, 3.0];

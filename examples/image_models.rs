@@ -10,9 +10,9 @@ use std::time::Instant;
 use torchrs::checkpoint::{TensorMap, load_file, save_file};
 use torchrs::distributed::WorkerEnv;
 use torchrs::models;
-use torchrs::nn::{Forward, Module, functional as F, init};
-use torchrs::optim::{Optimizer, SGD, SGDOptions};
-use torchrs::{Device, Dtype, Error, Result, Tensor, no_grad};
+use torchrs::nn::init;
+use torchrs::optim::{SGD, SGDOptions};
+use torchrs::prelude::*;
 
 const CLASSES: usize = 4;
 const SIDE: usize = 64;

@@ -4,7 +4,7 @@
 //! `cargo run --release --example shared_tensor`
 
 use torchrs::multiprocessing::{Channel, Process};
-use torchrs::{Dtype, Result, Tensor};
+use torchrs::prelude::*;
 
 /// The child: gets the tensor, fills its second row, says that it is done.
 fn fill_second_row(tensor: Tensor, parent: Channel<String, ()>) -> Result<()> {

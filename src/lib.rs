@@ -2,11 +2,10 @@
 //! training.
 //!
 //! ```
-//! use torchrs::nn::{self, Forward, Module, functional as F};
-//! use torchrs::optim::{Optimizer, SGD, SGDOptions};
-//! use torchrs::{Dtype, Tensor};
+//! use torchrs::prelude::*;
 //! let model = nn::Linear::new(3, 1);
-//! let mut optimizer = SGD::new(model.parameters(), SGDOptions { lr: 0.1, ..Default::default() });
+//! let options = optim::SGDOptions { lr: 0.1, ..Default::default() };
+//! let mut optimizer = optim::SGD::new(model.parameters(), options);
 //! let (x, y) = (Tensor::ones([4, 3], Dtype::F32), Tensor::full([4, 1], 2.0, Dtype::F32));
 //! for _ in 0..10 {
 //!     optimizer.zero_grad();
@@ -36,6 +35,7 @@ pub mod multiprocessing;
 pub mod nn;
 pub mod ops;
 pub mod optim;
+pub mod prelude;
 pub mod profiler;
 pub mod storage;
 pub mod tensor;

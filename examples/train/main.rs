@@ -27,14 +27,12 @@ use std::time::Instant;
 use clap::Parser;
 use torchrs::amp::{GradScaler, GradScalerOptions};
 use torchrs::checkpoint::Checkpoint;
-use torchrs::data::{DataLoader, Dataset, DistributedSampler, SubsetSampler};
-use torchrs::distributed::{self, DistributedDataParallel, ProcessGroup, ReduceOp, WorkerEnv};
+use torchrs::data::{DistributedSampler, SubsetSampler};
+use torchrs::distributed::{ProcessGroup, ReduceOp, WorkerEnv};
+use torchrs::fork_rng;
 use torchrs::nn::utils::{clip_grads_with_norm_, get_total_norm};
-use torchrs::nn::{Module, functional as F};
-use torchrs::optim::Optimizer;
-use torchrs::optim::lr_scheduler::LrScheduler;
 use torchrs::optim::swa_utils::{AveragedModel, AveragedModelOptions, Averaging};
-use torchrs::{Error, Result, Tensor, fork_rng, no_grad};
+use torchrs::prelude::*;
 
 use args::{Amp, Args};
 use data::Data;
