@@ -2,8 +2,8 @@
 
 use torchrs::autograd::{
     self, InferenceModeGuard, detect_anomaly, enable_grad, grad_mode, inference_mode,
-    is_anomaly_enabled, is_grad_enabled, is_inference_mode_enabled, set_detect_anomaly,
-    set_grad_enabled, without_inference_mode,
+    is_anomaly_enabled, is_grad_enabled, is_inference_mode_enabled, set_anomaly_check_nan,
+    set_detect_anomaly, set_grad_enabled, without_inference_mode,
 };
 use torchrs::multiprocessing::Process;
 use torchrs::nn::{self, Forward, Module};
@@ -153,9 +153,10 @@ fn nan_in_forward_is_traced_to_its_op_and_line() {
     assert!(error.contains("input 0, of shape [2], has NaN already"), "{error}");
     let error = message(|| detect_anomaly(|| Tensor::complex(&x.detach(), &holed)));
     assert!(error.contains("`complex` gave NaN") && error.contains("input 1"), "{error}");
-    set_detect_anomaly(true, false);
+    set_detect_anomaly(true);
+    set_anomaly_check_nan(false);
     let unchecked = catch(|| x.log());
-    set_detect_anomaly(false, false);
+    set_detect_anomaly(false);
     assert!(unchecked.is_ok());
 }
 
@@ -190,7 +191,7 @@ fn the_environment_switches_anomaly_mode_on_in_all_threads() {
             let others = std::thread::spawn(error).join().unwrap();
             assert!(is_anomaly_enabled() && mine.contains("`log` gave NaN"), "{mine}");
             assert!(others.contains("`log` gave NaN"), "{others}");
-            set_detect_anomaly(false, false);
+            set_detect_anomaly(false);
             assert!(leaf(&[-1.0]).log().item().is_nan());
         };
         let builder = Process::builder().env("TORCHRS_DETECT_ANOMALY", value);
@@ -206,14 +207,15 @@ fn the_environment_switches_anomaly_mode_on_in_all_threads() {
 #[test]
 fn a_failure_in_backward_is_reported_with_its_op() {
     let x = leaf(&[1.0]);
-    set_detect_anomaly(true, false);
+    set_detect_anomaly(true);
+    set_anomaly_check_nan(false);
     let error = message(|| {
         let y = x.exp();
         let z = &y * 2.0;
         y.add_(1.0);
         z.backward();
     });
-    set_detect_anomaly(false, false);
+    set_detect_anomaly(false);
     assert!(error.contains("`exp` failed") && error.contains("changed in place"), "{error}");
     assert!(error.contains(file!()), "{error}");
 }

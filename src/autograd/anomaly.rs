@@ -95,18 +95,33 @@ pub fn detect_anomaly<T>(f: impl FnOnce() -> T) -> T {
 }
 
 /// Switches anomaly mode on this thread on or off for good (`torch.autograd.set_detect_anomaly`), also where
-/// `TORCHRS_DETECT_ANOMALY` switched it on. Without `check_nan` only failures are reported.
+/// `TORCHRS_DETECT_ANOMALY` switched it on. NaN is looked for as well, until
+/// [`set_anomaly_check_nan`]`(false)`.
 ///
 /// ```
 /// use torchrs::autograd::{is_anomaly_check_nan_enabled, is_anomaly_enabled, set_detect_anomaly};
-/// set_detect_anomaly(true, false);
-/// assert!(is_anomaly_enabled() && !is_anomaly_check_nan_enabled());
-/// set_detect_anomaly(false, false);
-/// assert!(!is_anomaly_enabled());
+/// set_detect_anomaly(true);
+/// assert!(is_anomaly_enabled() && is_anomaly_check_nan_enabled());
+/// set_detect_anomaly(false);
+/// assert!(!is_anomaly_enabled() && !is_anomaly_check_nan_enabled());
 /// ```
-pub fn set_detect_anomaly(mode: bool, check_nan: bool) {
+pub fn set_detect_anomaly(mode: bool) {
     set_mode(ANOMALY, mode);
-    set_mode(CHECK_NAN, mode && check_nan);
+    set_mode(CHECK_NAN, mode);
+}
+
+/// Whether anomaly mode, which must be on, looks for NaN on this thread (the `check_nan` of
+/// `torch.autograd.set_detect_anomaly`). Without it only failures are reported.
+///
+/// ```
+/// use torchrs::autograd::{self, is_anomaly_check_nan_enabled, is_anomaly_enabled};
+/// autograd::set_detect_anomaly(true);
+/// autograd::set_anomaly_check_nan(false);
+/// assert!(is_anomaly_enabled() && !is_anomaly_check_nan_enabled());
+/// autograd::set_detect_anomaly(false);
+/// ```
+pub fn set_anomaly_check_nan(check: bool) {
+    set_mode(CHECK_NAN, check && is_anomaly_enabled());
 }
 
 /// True in anomaly mode (`torch.is_anomaly_enabled`).

@@ -32,7 +32,8 @@ mod streams;
 mod variable;
 
 pub use anomaly::{
-    detect_anomaly, is_anomaly_check_nan_enabled, is_anomaly_enabled, set_detect_anomaly,
+    detect_anomaly, is_anomaly_check_nan_enabled, is_anomaly_enabled, set_anomaly_check_nan,
+    set_detect_anomaly,
 };
 pub use engine::{GraphMode, backward, backward_into, grad, queue_callback};
 pub use functional::{hessian, hvp, jacobian, jvp, vhp, vjp};

@@ -1,7 +1,7 @@
 //! Modules that compare or join two inputs (`torch/nn/modules/{distance,linear}.py`).
 
 use super::display::python_bool;
-use super::{Module, Parameter, functional as F, init};
+use super::{Module, PairwiseDistanceOptions, Parameter, functional as F, init};
 use crate::Tensor;
 
 /// The cosine of the angle between vectors (`torch.nn.CosineSimilarity`); see
@@ -54,33 +54,33 @@ impl CosineSimilarity {
 /// ```
 /// use torchrs::{Tensor, nn::PairwiseDistance};
 /// let (x1, x2) = (Tensor::from([[0f64, 0.]]), Tensor::from([[3f64, 4.]]));
-/// assert!((PairwiseDistance::new(2.0, 1e-6, false).forward(&x1, &x2).item() - 5.0).abs() < 1e-5);
+/// assert!((PairwiseDistance::new(Default::default()).forward(&x1, &x2).item() - 5.0).abs() < 1e-5);
 /// ```
 #[derive(Module, Clone, Copy, Debug)]
 pub struct PairwiseDistance {
-    p: f64,
-    eps: f64,
-    keepdim: bool,
+    options: PairwiseDistanceOptions,
 }
 
 impl PairwiseDistance {
-    /// PyTorch's defaults are 2, 1e-6 and false.
+    /// A module with these options.
     ///
     /// ```
-    /// use torchrs::{Dtype, Tensor, nn::PairwiseDistance};
+    /// use torchrs::{Dtype, Tensor, nn::{PairwiseDistance, PairwiseDistanceOptions}};
     /// let x = Tensor::ones([2, 5], Dtype::F32);
-    /// assert_eq!(PairwiseDistance::new(2.0, 1e-6, true).forward(&x, &x).shape(), &[2, 1]);
+    /// let options = PairwiseDistanceOptions { keepdim: true, ..Default::default() };
+    /// assert_eq!(PairwiseDistance::new(options).forward(&x, &x).shape(), &[2, 1]);
     /// ```
-    pub fn new(p: f64, eps: f64, keepdim: bool) -> Self {
-        PairwiseDistance { p, eps, keepdim }
+    pub fn new(options: PairwiseDistanceOptions) -> Self {
+        PairwiseDistance { options }
     }
 
     /// The distances.
     ///
     /// ```
-    /// use torchrs::{Tensor, nn::PairwiseDistance};
+    /// use torchrs::{Tensor, nn::{PairwiseDistance, PairwiseDistanceOptions}};
     /// let (x1, x2) = (Tensor::from([[0f32, 0.]]), Tensor::from([[3f32, 4.]]));
-    /// assert_eq!(PairwiseDistance::new(1.0, 0.0, false).forward(&x1, &x2).item(), 7.0);
+    /// let options = PairwiseDistanceOptions { p: 1.0, eps: 0.0, ..Default::default() };
+    /// assert_eq!(PairwiseDistance::new(options).forward(&x1, &x2).item(), 7.0);
     /// ```
     ///
     /// # Panics
@@ -88,7 +88,7 @@ impl PairwiseDistance {
     #[track_caller]
     pub fn forward(&self, x1: &Tensor, x2: &Tensor) -> Tensor {
         let _scope = crate::nn::scope::enter(self);
-        F::pairwise_distance(x1, x2, self.p, self.eps, self.keepdim)
+        F::pairwise_distance(x1, x2, self.options)
     }
 }
 

@@ -444,7 +444,7 @@ impl TripletMarginWithDistanceLoss {
         let _scope = crate::nn::scope::enter(self);
         let distance = |a: &Tensor, b: &Tensor| match &self.distance {
             Some(distance) => distance(a, b),
-            None => F::pairwise_distance(a, b, 2.0, 1e-6, false),
+            None => F::pairwise_distance(a, b, Default::default()),
         };
         let options = self.options;
         F::triplet_margin_with_distance_loss(anchor, positive, negative, distance, options)

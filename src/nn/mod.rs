@@ -78,6 +78,7 @@ pub use dropout::{AlphaDropout, Dropout, Dropout1d, Dropout2d, Dropout3d, Featur
 pub use embedding::{Embedding, EmbeddingBag};
 pub use field::Field;
 pub use flatten::Flatten;
+pub use functional::PairwiseDistanceOptions;
 pub use hooks::Hooked;
 pub use instance_norm::{InstanceNorm1d, InstanceNorm2d, InstanceNorm3d};
 pub use linear::{Identity, Linear};
@@ -106,7 +107,8 @@ pub use resampling::{
     ChannelShuffle, Fold, PixelShuffle, PixelUnshuffle, Unflatten, Unfold, Upsample,
 };
 pub use rnn::{
-    GRU, GRUCell, LSTM, LSTMCell, PackedSequence, RNN, RNNCell, RnnNonlinearity, RnnOptions,
+    GRU, GRUCell, LSTM, LSTMCell, PackPaddedSequenceOptions, PackedSequence,
+    PadPackedSequenceOptions, PadSequenceOptions, RNN, RNNCell, RnnNonlinearity, RnnOptions,
     pack_padded_sequence, pack_sequence, pad_packed_sequence, pad_sequence, unpack_sequence,
     unpad_sequence,
 };

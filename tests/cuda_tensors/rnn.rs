@@ -1,6 +1,9 @@
 //! Recurrent layers and cells, forward and backward.
 
-use torchrs::nn::utils::rnn::{PackedSequence, pack_padded_sequence, pad_packed_sequence};
+use torchrs::nn::utils::rnn::{
+    PackPaddedSequenceOptions, PackedSequence, PadPackedSequenceOptions, pack_padded_sequence,
+    pad_packed_sequence,
+};
 use torchrs::nn::{
     GRU, GRUCell, LSTM, LSTMCell, Module, RNN, RNNCell, RnnNonlinearity, RnnOptions,
 };
@@ -132,18 +135,19 @@ simulated! {
 
     fn packed_sequences() {
         let options = RnnOptions { num_layers: 2, bidirectional: true, ..Default::default() };
+        let unsorted = PackPaddedSequenceOptions { enforce_sorted: false, ..Default::default() };
         for lengths in [vec![4, 4, 3, 1, 1], vec![2, 5, 1]] {
             same(&format!("{lengths:?}"), 1e-11, |device| {
                 let x = leaf(&[5, lengths.len(), 3], Dtype::F64, device);
                 let lstm = set_up(LSTM::new(3, 6, options), Dtype::F64, device);
-                let packed: PackedSequence = pack_padded_sequence(&x, &lengths, false, false);
+                let packed: PackedSequence = pack_padded_sequence(&x, &lengths, unsorted);
                 let (y, (h, c)) = lstm.forward_packed(&packed, None);
-                let mut all = results(&lstm, &[], vec![pad_packed_sequence(&y, false, 0.5, None).0, h, c]);
+                let mut all = results(&lstm, &[], vec![pad_packed_sequence(&y, PadPackedSequenceOptions { padding_value: 0.5, ..Default::default() }).0, h, c]);
                 let gru = set_up(GRU::new(3, 6, options), Dtype::F64, device);
                 let h = leaf(&[4, lengths.len(), 6], Dtype::F64, device);
-                let packed = pack_padded_sequence(&x, &lengths, false, false);
+                let packed = pack_padded_sequence(&x, &lengths, unsorted);
                 let (y, last) = gru.forward_packed(&packed, Some(&h));
-                all.extend(results(&gru, &[x, h], vec![pad_packed_sequence(&y, true, 0.0, None).0, last]));
+                all.extend(results(&gru, &[x, h], vec![pad_packed_sequence(&y, PadPackedSequenceOptions { batch_first: true, ..Default::default() }).0, last]));
                 all
             });
         }

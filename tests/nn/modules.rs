@@ -222,7 +222,8 @@ fn packed_sequences_go_round() {
     for (a, b) in unpack_sequence(&packed).iter().zip(&sequences) {
         assert!(a.equal(b));
     }
-    let padded = pad_sequence(&sequences, true, 0.0, false);
+    let padded =
+        pad_sequence(&sequences, PadSequenceOptions { batch_first: true, ..Default::default() });
     assert!(unpad_sequence(&padded, &[3, 5, 1], true)[1].equal(&sequences[1]));
     assert!(catch(|| unpad_sequence(&padded, &[3], true).len()).is_err());
 }

@@ -8,6 +8,15 @@ use crate::{Device, Dtype, Tensor, no_grad};
 /// The score of a key that is padding: what a half-precision number still holds.
 const MASKED: f64 = -65504.0;
 
+/// Options of [`BahdanauAttention`].
+#[derive(Debug, Clone, Copy, Default)]
+pub struct BahdanauAttentionOptions {
+    /// Whether v is normalised to a learned length.
+    pub normalize: bool,
+    /// Whether queries and keys are `[batch, time, size]`; otherwise they are `[time, batch, size]`.
+    pub batch_first: bool,
+}
+
 /// Attention by the score `v tanh(W_q q + W_k k)`, in which v is learned, or, normalised,
 /// `g v / |v| tanh(W_q q + W_k k + b)` (`BahdanauAttention`; Bahdanau et al. 2014, Salimans & Kingma
 /// 2016).
@@ -33,9 +42,9 @@ impl BahdanauAttention {
         query_size: usize,
         key_size: usize,
         num_units: usize,
-        normalize: bool,
-        batch_first: bool,
+        options: BahdanauAttentionOptions,
     ) -> Self {
+        let BahdanauAttentionOptions { normalize, batch_first } = options;
         let linear_att = Parameter::new(Tensor::empty([num_units], Dtype::F32));
         let linear_q = Linear::no_bias(query_size, num_units);
         let linear_k = Linear::no_bias(key_size, num_units);

@@ -1,6 +1,8 @@
 //! The decoder of GNMT.
 
-use super::{BahdanauAttention, GnmtOptions, INIT_WEIGHT, embedder, lstm};
+use super::{
+    BahdanauAttention, BahdanauAttentionOptions, GnmtOptions, INIT_WEIGHT, embedder, lstm,
+};
 use crate::Tensor;
 use crate::error::{Error, throw};
 use crate::nn::init::uniform_;
@@ -62,7 +64,12 @@ impl ResidualRecurrentDecoder {
         ResidualRecurrentDecoder {
             att_rnn: RecurrentAttention {
                 rnn: lstm(hidden, hidden, false, batch_first),
-                attn: BahdanauAttention::new(hidden, hidden, hidden, true, batch_first),
+                attn: BahdanauAttention::new(
+                    hidden,
+                    hidden,
+                    hidden,
+                    BahdanauAttentionOptions { normalize: true, batch_first },
+                ),
             },
             rnn_layers: (1..num_layers).map(layer).collect(),
             embedder: embedder(options),

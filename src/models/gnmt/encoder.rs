@@ -3,7 +3,8 @@
 use super::{GnmtOptions, embedder, lstm};
 use crate::Tensor;
 use crate::nn::{
-    Embedding, Forward, LSTM, Module, Training, pack_padded_sequence, pad_packed_sequence,
+    Embedding, Forward, LSTM, Module, PackPaddedSequenceOptions, PadPackedSequenceOptions,
+    Training, pack_padded_sequence, pad_packed_sequence,
 };
 
 /// LSTM layers, the first of which reads in both directions; from the third on with shortcuts
@@ -48,9 +49,14 @@ impl ResidualRecurrentEncoder {
         let _scope = crate::nn::scope::enter(self);
         let drop = |x: &Tensor| x.dropout(self.dropout, self.training.get());
         let x = drop(&self.embedder.forward(inputs));
-        let packed = pack_padded_sequence(&x, lengths, self.batch_first, false);
+        let batch_first = self.batch_first;
+        let unsorted = PackPaddedSequenceOptions { batch_first, enforce_sorted: false };
+        let packed = pack_padded_sequence(&x, lengths, unsorted);
         let (packed, _) = self.rnn_layers[0].forward_packed(&packed, None);
-        let (x, _) = pad_packed_sequence(&packed, self.batch_first, 0.0, None);
+        let (x, _) = pad_packed_sequence(
+            &packed,
+            PadPackedSequenceOptions { batch_first, ..Default::default() },
+        );
         let (mut x, _) = self.rnn_layers[1].forward(&drop(&x), None);
         for layer in &self.rnn_layers[2..] {
             x = layer.forward(&drop(&x), None).0 + &x;

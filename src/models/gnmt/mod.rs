@@ -7,7 +7,7 @@ mod attention;
 mod decoder;
 mod encoder;
 
-pub use attention::BahdanauAttention;
+pub use attention::{BahdanauAttention, BahdanauAttentionOptions};
 pub use decoder::{Classifier, Decoded, RecurrentAttention, ResidualRecurrentDecoder};
 pub use encoder::ResidualRecurrentEncoder;
 

@@ -51,20 +51,38 @@ pub fn cosine_similarity(x1: &Tensor, x2: &Tensor, dim: i64, eps: f64) -> Tensor
     (unit(x1) * unit(x2)).sum_dim(&[dim], false)
 }
 
-/// `p`-norms of `x1 - x2 + eps` along the last dimension (`torch.nn.functional.pairwise_distance`);
-/// PyTorch's defaults are 2, 1e-6 and false.
+/// Options of [`pairwise_distance`] and of the module of that name.
+#[derive(Debug, Clone, Copy)]
+pub struct PairwiseDistanceOptions {
+    /// The norm's power.
+    pub p: f64,
+    /// Added to each difference, so that the derivative at equal vectors is finite.
+    pub eps: f64,
+    /// Whether the last dimension stays, of size 1.
+    pub keepdim: bool,
+}
+
+impl Default for PairwiseDistanceOptions {
+    /// PyTorch's: 2, 1e-6 and false.
+    fn default() -> Self {
+        PairwiseDistanceOptions { p: 2.0, eps: 1e-6, keepdim: false }
+    }
+}
+
+/// `p`-norms of `x1 - x2 + eps` along the last dimension (`torch.nn.functional.pairwise_distance`).
 ///
 /// ```
 /// use torchrs::{Tensor, nn::functional as F};
 /// let (x1, x2) = (Tensor::from([[0f64, 0.]]), Tensor::from([[3f64, 4.]]));
-/// let distance = F::pairwise_distance(&x1, &x2, 2.0, 1e-6, false);
+/// let distance = F::pairwise_distance(&x1, &x2, Default::default());
 /// assert!((distance.item() - 5.0).abs() < 1e-5);
 /// ```
 ///
 /// # Panics
 /// Throws [`Error::Shape`] when the shapes do not broadcast.
 #[track_caller]
-pub fn pairwise_distance(x1: &Tensor, x2: &Tensor, p: f64, eps: f64, keepdim: bool) -> Tensor {
+pub fn pairwise_distance(x1: &Tensor, x2: &Tensor, options: PairwiseDistanceOptions) -> Tensor {
+    let PairwiseDistanceOptions { p, eps, keepdim } = options;
     (x1 - x2 + eps).norm_dim(p, &[-1], keepdim)
 }
 

@@ -1,6 +1,6 @@
 //! Losses of a margin between scores or distances.
 
-use super::distance::pairwise_distance;
+use super::distance::{PairwiseDistanceOptions, pairwise_distance};
 use super::loss::{reduce, weighted};
 use crate::amp::cast_op;
 use crate::error::{Error, throw};
@@ -155,7 +155,9 @@ pub fn triplet_margin_loss(
         triplet_margin_loss(&a, &p, &n, options)
     });
     let TripletMarginOptions { p, eps, .. } = options;
-    let distance = |a: &Tensor, b: &Tensor| pairwise_distance(a, b, p, eps, false);
+    let distance = |a: &Tensor, b: &Tensor| {
+        pairwise_distance(a, b, PairwiseDistanceOptions { p, eps, keepdim: false })
+    };
     triplet("triplet_margin_loss", [anchor, positive, negative], &distance, options)
 }
 

@@ -42,7 +42,9 @@ pub use activation::{
 pub use conv::{
     conv_transpose1d, conv_transpose2d, conv_transpose3d, conv1d, conv2d, conv3d, fold, unfold,
 };
-pub use distance::{cosine_similarity, normalize, pairwise_distance, pdist};
+pub use distance::{
+    PairwiseDistanceOptions, cosine_similarity, normalize, pairwise_distance, pdist,
+};
 pub use gate::{
     alpha_dropout, dropout1d, dropout2d, dropout3d, feature_alpha_dropout, glu, gumbel_softmax,
     relu6, rrelu, softmin,

@@ -8,8 +8,9 @@ mod packed;
 pub use cell::{GRUCell, LSTMCell, RNNCell};
 pub use layers::{GRU, LSTM, RNN, RnnOptions};
 pub use packed::{
-    PackedSequence, pack_padded_sequence, pack_sequence, pad_packed_sequence, pad_sequence,
-    unpack_sequence, unpad_sequence,
+    PackPaddedSequenceOptions, PackedSequence, PadPackedSequenceOptions, PadSequenceOptions,
+    pack_padded_sequence, pack_sequence, pad_packed_sequence, pad_sequence, unpack_sequence,
+    unpad_sequence,
 };
 
 use crate::ops::rnn::Cell;

@@ -48,14 +48,38 @@ pub(super) fn rows(x: &Tensor, dim: i64, indices: &[i64]) -> Tensor {
     x.index_select(dim, &Tensor::from_slice(indices, [indices.len()]).to_device(x.device()))
 }
 
+/// Options of [`pack_padded_sequence`].
+///
+/// ```
+/// use torchrs::{Tensor, nn::{PackPaddedSequenceOptions, pack_padded_sequence}};
+/// let padded = Tensor::from([[1f32, 0.], [10., 20.]]);
+/// let options = PackPaddedSequenceOptions { batch_first: true, enforce_sorted: false };
+/// let packed = pack_padded_sequence(&padded, &[1, 2], options);
+/// assert_eq!(packed.data.to_vec::<f32>(), [10.0, 1.0, 20.0]);
+/// ```
+#[derive(Debug, Clone, Copy)]
+pub struct PackPaddedSequenceOptions {
+    /// Whether the input is `[batch, time, ...]`; otherwise it is `[time, batch, ...]`.
+    pub batch_first: bool,
+    /// Whether the lengths must fall already. Otherwise the sequences are sorted here.
+    pub enforce_sorted: bool,
+}
+
+impl Default for PackPaddedSequenceOptions {
+    /// Time first, sorted already.
+    fn default() -> Self {
+        PackPaddedSequenceOptions { batch_first: false, enforce_sorted: true }
+    }
+}
+
 /// Packs `[time, batch, ...]` (or `[batch, time, ...]`) whose sequences have these lengths
-/// (`torch.nn.utils.rnn.pack_padded_sequence`). With `enforce_sorted` the lengths must fall already.
+/// (`torch.nn.utils.rnn.pack_padded_sequence`).
 ///
 /// ```
 /// use torchrs::{Tensor, nn::pack_padded_sequence};
 /// // Two sequences, side by side, of lengths 3 and 1.
 /// let padded = Tensor::from([[1f32, 10.], [2., 0.], [3., 0.]]);
-/// let packed = pack_padded_sequence(&padded, &[3, 1], false, true);
+/// let packed = pack_padded_sequence(&padded, &[3, 1], Default::default());
 /// assert_eq!(packed.data.to_vec::<f32>(), [1.0, 10.0, 2.0, 3.0]);
 /// ```
 ///
@@ -66,9 +90,9 @@ pub(super) fn rows(x: &Tensor, dim: i64, indices: &[i64]) -> Tensor {
 pub fn pack_padded_sequence(
     input: &Tensor,
     lengths: &[usize],
-    batch_first: bool,
-    enforce_sorted: bool,
+    options: PackPaddedSequenceOptions,
 ) -> PackedSequence {
+    let PackPaddedSequenceOptions { batch_first, enforce_sorted } = options;
     let bad = |message: String| -> ! {
         throw(Error::argument("pack_padded_sequence", "lengths", message))
     };
@@ -106,13 +130,25 @@ pub fn pack_padded_sequence(
     PackedSequence { data: Tensor::cat(&steps, 0), batch_sizes, sorted_indices }
 }
 
+/// Options of [`pad_packed_sequence`].
+#[derive(Debug, Clone, Copy, Default)]
+pub struct PadPackedSequenceOptions {
+    /// Whether the result is `[batch, time, ...]`; otherwise it is `[time, batch, ...]`.
+    pub batch_first: bool,
+    /// What stands behind a sequence's end.
+    pub padding_value: f64,
+    /// Pads to this length, not to that of the longest sequence.
+    pub total_length: Option<usize>,
+}
+
 /// The padded form of packed sequences, and their lengths (`torch.nn.utils.rnn.pad_packed_sequence`).
-/// `total_length` pads further.
 ///
 /// ```
-/// use torchrs::{Tensor, nn::{pack_sequence, pad_packed_sequence}};
+/// use torchrs::{Tensor, nn::{PadPackedSequenceOptions, pack_sequence, pad_packed_sequence}};
 /// let packed = pack_sequence(&[Tensor::from([10f32]), Tensor::from([1f32, 2.])], false);
-/// let (padded, lengths) = pad_packed_sequence(&packed, true, -1.0, None);
+/// let options =
+///     PadPackedSequenceOptions { batch_first: true, padding_value: -1.0, ..Default::default() };
+/// let (padded, lengths) = pad_packed_sequence(&packed, options);
 /// assert_eq!((padded.to_vec::<f32>(), lengths), (vec![10.0, -1.0, 1.0, 2.0], vec![1, 2]));
 /// ```
 ///
@@ -121,10 +157,9 @@ pub fn pack_padded_sequence(
 #[track_caller]
 pub fn pad_packed_sequence(
     sequence: &PackedSequence,
-    batch_first: bool,
-    padding_value: f64,
-    total_length: Option<usize>,
+    options: PadPackedSequenceOptions,
 ) -> (Tensor, Vec<usize>) {
+    let PadPackedSequenceOptions { batch_first, padding_value, total_length } = options;
     let sizes = &sequence.batch_sizes;
     let time = total_length.unwrap_or(sizes.len());
     if time < sizes.len() {
@@ -156,25 +191,34 @@ pub fn pad_packed_sequence(
     (if batch_first { padded.transpose(0, 1) } else { padded }, lengths)
 }
 
-/// Sequences `[length, ...]` side by side, filled up with `padding_value` behind (or, with
-/// `padding_left`, before) each (`torch.nn.utils.rnn.pad_sequence`).
+/// Options of [`pad_sequence`].
+#[derive(Debug, Clone, Copy, Default)]
+pub struct PadSequenceOptions {
+    /// Whether the result is `[batch, time, ...]`; otherwise it is `[time, batch, ...]`.
+    pub batch_first: bool,
+    /// What fills a sequence up.
+    pub padding_value: f64,
+    /// Whether it stands before a sequence (PyTorch's `padding_side="left"`), not behind it.
+    pub padding_left: bool,
+}
+
+/// Sequences `[length, ...]` side by side, filled up to the longest one's length
+/// (`torch.nn.utils.rnn.pad_sequence`).
 ///
 /// ```
-/// use torchrs::{Tensor, nn::pad_sequence};
+/// use torchrs::{Tensor, nn::{PadSequenceOptions, pad_sequence}};
 /// let sequences = [Tensor::from([10f32]), Tensor::from([1f32, 2.])];
-/// assert_eq!(pad_sequence(&sequences, true, 0.0, false).to_vec::<f32>(), [10.0, 0.0, 1.0, 2.0]);
-/// assert_eq!(pad_sequence(&sequences, true, 0.0, true).to_vec::<f32>(), [0.0, 10.0, 1.0, 2.0]);
+/// let right = PadSequenceOptions { batch_first: true, ..Default::default() };
+/// assert_eq!(pad_sequence(&sequences, right).to_vec::<f32>(), [10.0, 0.0, 1.0, 2.0]);
+/// let left = PadSequenceOptions { padding_left: true, ..right };
+/// assert_eq!(pad_sequence(&sequences, left).to_vec::<f32>(), [0.0, 10.0, 1.0, 2.0]);
 /// ```
 ///
 /// # Panics
 /// Throws [`Error::Argument`] for an empty list.
 #[track_caller]
-pub fn pad_sequence(
-    sequences: &[Tensor],
-    batch_first: bool,
-    padding_value: f64,
-    padding_left: bool,
-) -> Tensor {
+pub fn pad_sequence(sequences: &[Tensor], options: PadSequenceOptions) -> Tensor {
+    let PadSequenceOptions { batch_first, padding_value, padding_left } = options;
     let Some(longest) = sequences.iter().map(|s| s.size(0)).max() else {
         throw(Error::argument("pad_sequence", "sequences", "is empty"));
     };
@@ -206,8 +250,9 @@ pub fn pad_sequence(
 #[track_caller]
 pub fn pack_sequence(sequences: &[Tensor], enforce_sorted: bool) -> PackedSequence {
     let lengths: Vec<usize> = sequences.iter().map(|s| s.size(0)).collect();
-    let padded = pad_sequence(sequences, false, 0.0, false);
-    pack_padded_sequence(&padded, &lengths, false, enforce_sorted)
+    let padded = pad_sequence(sequences, Default::default());
+    let options = PackPaddedSequenceOptions { enforce_sorted, ..Default::default() };
+    pack_padded_sequence(&padded, &lengths, options)
 }
 
 /// Copies of the sequences of a padded batch, without the padding (`torch.nn.utils.rnn.unpad_sequence`).
@@ -243,6 +288,7 @@ pub fn unpad_sequence(padded: &Tensor, lengths: &[usize], batch_first: bool) -> 
 /// ```
 #[track_caller]
 pub fn unpack_sequence(packed: &PackedSequence) -> Vec<Tensor> {
-    let (padded, lengths) = pad_packed_sequence(packed, true, 0.0, None);
+    let options = PadPackedSequenceOptions { batch_first: true, ..Default::default() };
+    let (padded, lengths) = pad_packed_sequence(packed, options);
     unpad_sequence(&padded, &lengths, true)
 }

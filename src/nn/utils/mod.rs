@@ -16,7 +16,8 @@ pub use vectors::{parameters_to_vector, vector_to_parameters};
 /// Sequences of different lengths (`torch.nn.utils.rnn`).
 pub mod rnn {
     pub use crate::nn::{
-        PackedSequence, pack_padded_sequence, pack_sequence, pad_packed_sequence, pad_sequence,
-        unpack_sequence, unpad_sequence,
+        PackPaddedSequenceOptions, PackedSequence, PadPackedSequenceOptions, PadSequenceOptions,
+        pack_padded_sequence, pack_sequence, pad_packed_sequence, pad_sequence, unpack_sequence,
+        unpad_sequence,
     };
 }

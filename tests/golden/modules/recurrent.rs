@@ -3,7 +3,8 @@
 use serde_json::Value;
 use torchrs::Tensor;
 use torchrs::nn::{
-    self, PackedSequence, RnnNonlinearity, RnnOptions, pack_padded_sequence, pad_packed_sequence,
+    self, PackPaddedSequenceOptions, PackedSequence, PadPackedSequenceOptions, RnnNonlinearity,
+    RnnOptions, pack_padded_sequence, pad_packed_sequence,
 };
 
 use super::{Built, Setup, built};
@@ -58,12 +59,22 @@ impl Packing {
     }
 
     fn pack(&self, x: &Tensor) -> PackedSequence {
-        pack_padded_sequence(x, &self.lengths, self.batch_first, self.enforce_sorted)
+        let Packing { batch_first, enforce_sorted, .. } = *self;
+        pack_padded_sequence(
+            x,
+            &self.lengths,
+            PackPaddedSequenceOptions { batch_first, enforce_sorted },
+        )
     }
 
     fn pad(&self, packed: &PackedSequence, x: &Tensor) -> Tensor {
         let time = x.size(if self.batch_first { 1 } else { 0 });
-        pad_packed_sequence(packed, self.batch_first, 0.0, Some(time)).0
+        let options = PadPackedSequenceOptions {
+            batch_first: self.batch_first,
+            total_length: Some(time),
+            ..Default::default()
+        };
+        pad_packed_sequence(packed, options).0
     }
 }
 

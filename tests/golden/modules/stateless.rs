@@ -192,7 +192,8 @@ pub fn build(setup: &Setup) -> Option<Outcome<Built>> {
         }
         "nn.PairwiseDistance" => {
             let (p, eps) = (c.float(0, "p", 2.0)?, c.float(1, "eps", 1e-6)?);
-            let module = nn::PairwiseDistance::new(p, eps, c.flag(2, "keepdim", false)?);
+            let keepdim = c.flag(2, "keepdim", false)?;
+            let module = nn::PairwiseDistance::new(nn::PairwiseDistanceOptions { p, eps, keepdim });
             built(setup, module, |module, c| {
                 Ok(Arg::Tensor(module.forward(c.tensor(0, "x1")?, c.tensor(1, "x2")?)))
             })

@@ -98,7 +98,8 @@ fn lengths(t: &mut Table) {
     t.op("nn.functional.pairwise_distance", |c| {
         let (a, b) = (c.tensor(0, "x1")?, c.tensor(1, "x2")?);
         let (p, eps) = (c.float(2, "p", 2.0)?, c.float(3, "eps", 1e-6)?);
-        Ok(F::pairwise_distance(a, b, p, eps, c.flag(4, "keepdim", false)?))
+        let keepdim = c.flag(4, "keepdim", false)?;
+        Ok(F::pairwise_distance(a, b, F::PairwiseDistanceOptions { p, eps, keepdim }))
     });
     t.op("nn.functional.pdist", |c| Ok(F::pdist(x(c)?, c.float(1, "p", 2.0)?)));
 }

@@ -172,7 +172,7 @@ fn margins(t: &mut Table) {
     });
     t.op("nn.functional.triplet_margin_with_distance_loss", move |c| {
         let [a, p, n] = triple(c, TRIPLET)?;
-        let distance = |a: &Tensor, b: &Tensor| F::pairwise_distance(a, b, 2.0, 1e-6, false);
+        let distance = |a: &Tensor, b: &Tensor| F::pairwise_distance(a, b, Default::default());
         Ok(F::triplet_margin_with_distance_loss(a, p, n, distance, options(c)?))
     });
     t.op("nn.functional.multi_margin_loss", |c| {

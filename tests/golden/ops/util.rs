@@ -56,9 +56,12 @@ pub fn fill(t: &mut Table) {
     t.op("nn.utils.rnn.pad_sequence", |c| {
         let sequences = c.tensor_list(0, "sequences")?;
         let batch_first = c.flag(1, "batch_first", false)?;
-        let value = c.float(2, "padding_value", 0.0)?;
-        let left = c.choice(3, "padding_side", &[("right", false), ("left", true)])?;
-        Ok(nn::pad_sequence(&sequences, batch_first, value, left))
+        let padding_value = c.float(2, "padding_value", 0.0)?;
+        let padding_left = c.choice(3, "padding_side", &[("right", false), ("left", true)])?;
+        Ok(nn::pad_sequence(
+            &sequences,
+            nn::PadSequenceOptions { batch_first, padding_value, padding_left },
+        ))
     });
     packing(t);
     t.op("nn.init.zeros_", |c| {
@@ -136,7 +139,8 @@ fn packing(t: &mut Table) {
         let batch_first = c.flag(2, "batch_first", false)?;
         let (given, sorted) = (c.given(3, "enforce_sorted"), c.flag(3, "enforce_sorted", true)?);
         let x = c.tensor(0, "input")?;
-        Ok(parts(nn::pack_padded_sequence(x, &lengths, batch_first, sorted), given))
+        let options = nn::PackPaddedSequenceOptions { batch_first, enforce_sorted: sorted };
+        Ok(parts(nn::pack_padded_sequence(x, &lengths, options), given))
     });
     t.any("nn.utils.rnn.pack_sequence", |c| {
         let sequences = c.tensor_list(0, "sequences")?;
@@ -147,9 +151,11 @@ fn packing(t: &mut Table) {
         let data = c.tensor(0, "data")?.clone();
         let batch_sizes = lengths(c, 1, "batch_sizes")?;
         let batch_first = c.flag(2, "batch_first", false)?;
-        let (value, total) = (c.float(3, "padding_value", 0.0)?, c.maybe_count(4, "total_length")?);
+        let padding_value = c.float(3, "padding_value", 0.0)?;
+        let total_length = c.maybe_count(4, "total_length")?;
+        let options = nn::PadPackedSequenceOptions { batch_first, padding_value, total_length };
         let packed = nn::PackedSequence { data, batch_sizes, sorted_indices: None };
-        let (padded, lengths) = nn::pad_packed_sequence(&packed, batch_first, value, total);
+        let (padded, lengths) = nn::pad_packed_sequence(&packed, options);
         let lengths: Vec<i64> = lengths.iter().map(|&n| n as i64).collect();
         Ok(Arg::List(vec![Arg::Tensor(padded), integers(&lengths)]))
     });
