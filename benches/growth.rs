@@ -3,7 +3,7 @@
 //! the same along a table. Costs are processor time, one thread per rank: other programs on the same cores
 //! disturb it less, and more ranks than cores change nothing about what a rank has to do. Every point is measured in a process of its own, for its peak memory.
 //!
-//! `cargo bench --bench growth` prints a JSON line per point, then the tables of `docs/scaling.md`.
+//! `cargo bench --bench growth` prints a JSON line per point, then the tables of `docs/performance/scaling.md`.
 //!
 //! `cargo bench --bench growth -- --paper` prints that page's model of up to 64 GPUs.
 

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Prints the tables of `bench-vs-torch`, as docs/ has them, from what it wrote with --json.
+"""Prints the tables of `bench-vs-torch` from what it wrote with --json.
 
     scripts/bench_table.py FILE.json...
+    scripts/bench_table.py --book [--check]
 
-Of a row that several files have, the last file's counts.
+Of a row that several files have, the last file's counts. `--book` writes the book's performance tables and pictures
+from perf/*.json (`bench_book.py`); with `--check` it writes nothing and fails if one of them is stale.
 """
 
 import json, math, sys
@@ -56,8 +58,8 @@ def section_table(rows):
     named = {}
     for row in rows:
         named.setdefault(row["name"], {})[row["threads"]] = row
-    memory, shares = (any(key in row for row in rows) for key in ("ours_peak_mib", "share"))
-    columns = ["torchrs", "PyTorch", "ratio", "at best"] + ["share"] * shares
+    memory, shares, least = (any(key in row for row in rows) for key in ("ours_peak_mib", "share", "ratio_at_best"))
+    columns = ["torchrs", "PyTorch", "ratio"] + ["at best"] * least + ["share"] * shares
     head = ["row"]
     for n in counts:
         of = f"{n} thread{'s' if n > 1 else ''}: " if len(counts) > 1 else ""
@@ -72,7 +74,7 @@ def section_table(rows):
                 cells += [""] * len(columns)
                 continue
             share = [f"{row['share']:.0%}" if "share" in row else ""] * shares
-            ratios = [f"{row[key]:.2f}" for key in ("ratio", "ratio_at_best")]
+            ratios = [f"{row['ratio']:.2f}"] + [f"{row['ratio_at_best']:.2f}" if "ratio_at_best" in row else ""] * least
             default = f" ({show(row['peer_default_s'])})" if "peer_default_s" in row else ""
             cells += [show(row["ours_s"]), show(row["peer_s"]) + default, *ratios, *share]
         for what in ("ours_peak_mib", "peer_peak_mib", "peer_import_mib") if memory else ():
@@ -104,6 +106,10 @@ def summary_table(rows):
 
 
 def main():
+    if "--book" in sys.argv[1:]:
+        import bench_book
+
+        sys.exit(bench_book.main("--check" in sys.argv[1:]))
     rows = {}
     for path in sys.argv[1:]:
         with open(path) as file:
