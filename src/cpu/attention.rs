@@ -6,12 +6,13 @@
 
 use std::f64::consts::{LN_2, LOG2_E};
 
-use super::float::{Float, simd_fn};
+use super::float::simd_fn;
 use super::fold::in_pairs;
 use super::micro::{Tile, multiply};
 use super::pack::{pack, packed_len};
 use super::parts::with_scratch;
 use super::row::{N, add_lanes, larger};
+use super::tiled::Tiled;
 
 /// Queries of a block: whole register tiles of 6 and of 8 rows.
 const QUERIES: usize = 48;
@@ -67,7 +68,7 @@ impl Attention {
     /// `logsum` the logarithms of the sums of the exponentials of the scores (0 for a query that
     /// attends to nothing, whose output is 0). `mask`, if any, is added to the scores.
     #[allow(clippy::too_many_arguments, reason = "the operands of attention")]
-    pub fn forward<T: Float>(
+    pub fn forward<T: Tiled>(
         &self,
         range: std::ops::Range<usize>,
         q: Rows<T>,
@@ -143,7 +144,7 @@ impl Attention {
     /// Gradients of one batch item, added to `dq`, `dk` and `dv` (contiguous). `out` and `logsum` are
     /// forward's, `dout` (contiguous) is the gradient of `out`.
     #[allow(clippy::too_many_arguments, reason = "the operands of attention")]
-    pub fn backward<T: Float>(
+    pub fn backward<T: Tiled>(
         &self,
         q: Rows<T>,
         k: Rows<T>,
@@ -228,7 +229,7 @@ impl Attention {
 
     /// The products of a block of queries and a block of keys.
     #[allow(clippy::too_many_arguments, reason = "the operands of one block")]
-    fn scores<T: Float>(
+    fn scores<T: Tiled>(
         &self,
         tile: Tile<T>,
         q: Rows<T>,
@@ -252,7 +253,7 @@ impl Attention {
 }
 
 /// Packs blocks of rows as right operands whose sums run over the rows, one after the other.
-fn pack_rows<T: Float>(
+fn pack_rows<T: Tiled>(
     tile: Tile<T>,
     blocks: impl Iterator<Item = (usize, usize)>,
     rows: Rows<T>,
@@ -268,7 +269,7 @@ fn pack_rows<T: Float>(
 }
 
 /// Scores as logarithms to base 2 have this factor: with a mask (if not empty) they are now scaled and it added.
-fn masked<T: Float>(row: &mut [T], mask: &[T], factor: T) -> T {
+fn masked<T: Tiled>(row: &mut [T], mask: &[T], factor: T) -> T {
     if mask.is_empty() {
         return factor;
     }

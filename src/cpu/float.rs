@@ -3,10 +3,7 @@
 
 use std::any::TypeId;
 
-use super::isa::Isa;
 use super::math::{double, single};
-use super::micro::{self, Tile};
-use super::pack::{self, Packer};
 use super::widen::Real;
 
 /// f32 or f64, with what inner loops need. `FMA` says whether `mul_add` is an instruction where the
@@ -16,14 +13,10 @@ pub trait Float: Real + Copy + Send + Sync + Default + 'static {
     fn fma<const FMA: bool>(self, b: Self, c: Self) -> Self;
     /// Hyperbolic tangent; vectorises.
     fn tanh<const FMA: bool>(self) -> Self;
-    /// The register tile of matrix products at this level of instructions.
-    fn tile(isa: Isa) -> Tile<Self>;
-    /// Packs a panel for it.
-    fn packer(isa: Isa) -> Packer<Self>;
 }
 
 macro_rules! float {
-    ($t:ty, $math:ident, $narrow:ident, $wide:ident, $neon:ident) => {
+    ($t:ty, $math:ident) => {
         impl Float for $t {
             #[inline(always)]
             fn fma<const FMA: bool>(self, b: Self, c: Self) -> Self {
@@ -33,33 +26,11 @@ macro_rules! float {
             fn tanh<const FMA: bool>(self) -> Self {
                 $math::tanh::<FMA>(self)
             }
-            fn tile(isa: Isa) -> Tile<Self> {
-                match isa {
-                    #[cfg(target_arch = "x86_64")]
-                    Isa::Avx512 => micro::avx512_tile::<std::arch::x86_64::$wide>(),
-                    #[cfg(target_arch = "x86_64")]
-                    Isa::Avx2 => micro::avx2_tile::<std::arch::x86_64::$narrow>(),
-                    #[cfg(target_arch = "aarch64")]
-                    _ => micro::neon_tile::<std::arch::aarch64::$neon>(),
-                    #[cfg(not(target_arch = "aarch64"))]
-                    _ => micro::plain_tile(),
-                }
-            }
-            fn packer(isa: Isa) -> Packer<Self> {
-                match isa {
-                    #[cfg(target_arch = "x86_64")]
-                    Isa::Avx512 | Isa::Avx2 => pack::avx2::<std::arch::x86_64::$narrow>,
-                    #[cfg(target_arch = "aarch64")]
-                    _ => pack::neon::<std::arch::aarch64::$neon>,
-                    #[cfg(not(target_arch = "aarch64"))]
-                    _ => pack::plain::<$t>,
-                }
-            }
         }
     };
 }
-float!(f32, single, __m256, __m512, float32x4_t);
-float!(f64, double, __m256d, __m512d, float64x2_t);
+float!(f32, single);
+float!(f64, double);
 
 /// A slice as one of f32, if that is what it is.
 pub fn single<T: Float>(numbers: &[T]) -> Option<&[f32]> {

@@ -4,13 +4,13 @@ use std::ops::Range;
 
 use super::super::cache;
 use super::super::field::{Field, gather, runs};
-use super::super::float::Float;
 use super::super::isa;
 use super::super::micro::{Product, SIDE, Tile, heights};
 use super::super::pack::pack;
 use super::super::parts::{Parts, Shared, with_scratch};
 use super::super::prefetch::Later;
 use super::super::threads::{GRAIN, get_num_threads, parallel_for, parallel_items};
+use super::super::tiled::Tiled;
 use super::place::{Place, bring};
 use super::steps::{Piece, Seen, Steps};
 use super::way::{Lines, Way};
@@ -41,7 +41,7 @@ pub struct Correlation<'a, T> {
     farthest: usize,
 }
 
-impl<'a, T: Float> Correlation<'a, T> {
+impl<'a, T: Tiled> Correlation<'a, T> {
     /// The best way for these sizes on this processor.
     pub fn new(sizes: Sizes, field: &'a Field) -> Self {
         let tile = T::tile(isa::current());
@@ -201,7 +201,7 @@ pub struct Work<'a, T> {
 ///
 /// # Safety
 /// Their targets are disjoint.
-pub unsafe fn run_together<T: Float>(works: &[Work<T>], out: &mut [T]) {
+pub unsafe fn run_together<T: Tiled>(works: &[Work<T>], out: &mut [T]) {
     for work in works {
         let last = work.target.last(work.of.sizes);
         assert!(last < out.len(), "the target is outside the output");
@@ -222,7 +222,7 @@ pub unsafe fn run_together<T: Float>(works: &[Work<T>], out: &mut [T]) {
     });
 }
 
-impl<T: Float> Work<'_, T> {
+impl<T: Tiled> Work<'_, T> {
     fn len(&self) -> usize {
         self.blocks * self.of.sizes.groups
     }
@@ -293,7 +293,7 @@ struct Block<'a, T> {
     target: Target,
 }
 
-impl<T: Float> Block<'_, T> {
+impl<T: Tiled> Block<'_, T> {
     /// The block of packed panels `panels`.
     ///
     /// # Safety

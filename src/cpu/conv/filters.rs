@@ -3,12 +3,12 @@
 use std::ops::Range;
 
 use super::super::field::Field;
-use super::super::float::Float;
 use super::super::isa;
 use super::super::micro::{Product, Tile};
 use super::super::pack::{pack_into, packed_len};
 use super::super::parts::{Parts, with_scratch};
 use super::super::threads::{GRAIN, parallel_for, parallel_items};
+use super::super::tiled::Tiled;
 use super::steps::Steps;
 use super::{Sizes, Spread, WORTH_A_THREAD};
 
@@ -50,7 +50,7 @@ impl<'a> FilterSums<'a> {
     /// Makes `sums` those of a batch, or adds these where it is not the first one. `source` holds the prepared
     /// planes, of which the images of a stack see those of the depth taps `depths`; `gradient` is
     /// `[batch, groups * outputs, grid]`, spread out as told.
-    pub fn add<T: Float>(
+    pub fn add<T: Tiled>(
         &self,
         (source, depths): (&[T], &[Range<usize>]),
         gradient: (&[T], Spread),
@@ -78,7 +78,7 @@ impl<'a> FilterSums<'a> {
     }
 
     /// Brings the sums to `out`, `[groups * outputs, inputs * taps]`.
-    pub fn bring<T: Float>(&self, sums: &[T], out: &mut [T]) {
+    pub fn bring<T: Tiled>(&self, sums: &[T], out: &mut [T]) {
         self.plan.bring(&self.steps, self.rows.len(), sums, out);
     }
 }
@@ -147,7 +147,7 @@ impl Plan {
 
     /// The sums of one group over some points. Each is of a tile whose rows are source planes
     /// displaced by the cut's steps, read where they are, and whose columns are packed gradients.
-    fn sum<T: Float>(
+    fn sum<T: Tiled>(
         &self,
         cut: &Cut,
         source: &[T],
@@ -222,7 +222,7 @@ impl Plan {
     }
 
     /// Adds the parts' sums and brings them to their places in the gradient.
-    fn bring<T: Float>(&self, steps: &Steps, k: usize, sums: &[T], out: &mut [T]) {
+    fn bring<T: Tiled>(&self, steps: &Steps, k: usize, sums: &[T], out: &mut [T]) {
         /// Results that are brought together: a cache line of sums or two.
         const SIDE: usize = 16;
         /// Steps: some lines of each result, whose ends may lie in the same few sets of the cache.

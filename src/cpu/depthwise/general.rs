@@ -3,18 +3,19 @@
 use super::{Planes, grain};
 use crate::cpu::conv::Target;
 use crate::cpu::field::{Field, Window};
-use crate::cpu::float::{Float, simd_fn};
+use crate::cpu::float::simd_fn;
 use crate::cpu::isa;
 use crate::cpu::micro::Product;
 use crate::cpu::parts::{Parts, Shared, with_scratch};
 use crate::cpu::threads::parallel_for;
+use crate::cpu::tiled::Tiled;
 
 /// Partial sums of a product of slices.
 const LANES: usize = 32;
 
 /// Result plane c is the sum over its source planes and the taps of source times filter.
 /// `filters` are `[channels, inputs, taps]`, and the caller has checked that the target is in `out`.
-pub fn correlate_planes<T: Float>(
+pub fn correlate_planes<T: Tiled>(
     planes: Planes,
     window: &Window,
     source: &[T],
@@ -97,7 +98,7 @@ pub fn correlate_planes<T: Float>(
 /// The gradient of the filters: for channel c, source plane i and tap t the sum over images and
 /// grid points of source times `gradient` (`[batch, channels, grid]`), to `out` `[channels, taps]`.
 /// Each channel reads one source plane.
-pub fn correlate_plane_filters<T: Float>(
+pub fn correlate_plane_filters<T: Tiled>(
     planes: Planes,
     window: &Window,
     source: &[T],
@@ -157,7 +158,7 @@ pub fn correlate_plane_filters<T: Float>(
 }
 
 /// The sum of the products of the first `width` elements of each row, of `row` elements.
-fn without_gaps<T: Float>(a: &[T], b: &[T], row: usize, width: usize) -> T {
+fn without_gaps<T: Tiled>(a: &[T], b: &[T], row: usize, width: usize) -> T {
     let mut sum = T::ZERO;
     for (a, b) in a.chunks(row).zip(b.chunks(row)) {
         sum += dot(&a[..width], &b[..width]);

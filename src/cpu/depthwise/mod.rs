@@ -16,9 +16,10 @@ mod tests;
 
 use super::conv::Target;
 use super::field::Window;
-use super::float::{Float, single, single_mut};
+use super::float::{single, single_mut};
 use super::parts::{Parts, Shared};
 use super::threads::parallel_for;
+use super::tiled::Tiled;
 use filters::SquareFilters;
 use planes::SquarePlanes;
 use spread::SpreadPlanes;
@@ -58,7 +59,7 @@ fn grain(products: usize) -> usize {
 
 /// Result plane c is the sum over its source planes and the taps of source times filter, plus
 /// `bias[c]`. `filters` are `[channels, inputs, taps]`.
-pub fn correlate_planes<T: Float>(
+pub fn correlate_planes<T: Tiled>(
     planes: Planes,
     window: &Window,
     source: &[T],
@@ -97,7 +98,7 @@ pub fn correlate_planes<T: Float>(
 /// of the window's source where `target` says; false, and nothing done, where there is no kernel for it.
 /// Each channel has one plane of the gradient, `[batch, channels, grid]`; `filters` are
 /// `[channels, taps]`.
-pub fn spread_planes<T: Float>(
+pub fn spread_planes<T: Tiled>(
     planes: Planes,
     window: &Window,
     gradient: &[T],
@@ -135,7 +136,7 @@ pub fn spread_planes<T: Float>(
 /// The gradient of the filters: for channel c and tap t the sum over images and grid points of source
 /// times `gradient` (`[batch, channels, grid]`), to `out` `[channels, taps]`. Each channel reads one
 /// source plane.
-pub fn correlate_plane_filters<T: Float>(
+pub fn correlate_plane_filters<T: Tiled>(
     planes: Planes,
     window: &Window,
     source: &[T],

@@ -6,12 +6,12 @@ use std::mem::MaybeUninit;
 
 use super::{Gemm, Matrix};
 use crate::cpu::cache::{self, LINE};
-use crate::cpu::float::Float;
 use crate::cpu::isa;
 use crate::cpu::micro::{Aside, Product, TOGETHER, Tile, heights};
-use crate::cpu::pack::Panels;
+use crate::cpu::panels::Panels;
 use crate::cpu::parts::with_scratch;
 use crate::cpu::prefetch::Later;
+use crate::cpu::tiled::Tiled;
 
 /// Longest sum of a tile: longer ones would push the panel of B, 64 bytes a step, out of the first-level
 /// cache, and shorter ones read and write C more often.
@@ -43,7 +43,7 @@ const PAGE: usize = 4096;
 ///
 /// # Safety
 /// As [`Gemm::run`]; no size is 0.
-pub unsafe fn multiply<T: Float>(product: &Gemm<T>, start: *const T) {
+pub unsafe fn multiply<T: Tiled>(product: &Gemm<T>, start: *const T) {
     let &Gemm { size: (m, n, k), alpha, a, b, .. } = product;
     let tile = T::tile(isa::current());
     let roomy = |apart: isize| cache::first() >= ROOMY || sharing::<T>(k, apart) <= SHARING;
@@ -71,7 +71,7 @@ fn is_near<T>(k: usize, apart: isize) -> bool {
 /// # Safety
 /// As [`multiply`]; without a copy A's rows or columns are dense, and B's rows.
 #[inline(never)]
-unsafe fn in_blocks<T: Float>(
+unsafe fn in_blocks<T: Tiled>(
     product: &Gemm<T>,
     tile: Tile<T>,
     (packs_a, packs_b): (bool, bool),
@@ -260,7 +260,7 @@ fn fill(distances: &mut [MaybeUninit<usize>], apart: usize) {
 ///
 /// # Safety
 /// As [`multiply`]; A's rows or columns and B's rows are dense, n is a multiple of the tile's columns, k at most [`DEPTH`].
-unsafe fn in_place<T: Float>(product: &Gemm<T>, tile: Tile<T>, start: *const T) {
+unsafe fn in_place<T: Tiled>(product: &Gemm<T>, tile: Tile<T>, start: *const T) {
     let &Gemm { size: (m, n, k), a, b, beta, c, .. } = product;
     let mut distances = [const { MaybeUninit::uninit() }; DEPTH];
     // One panel of dense rows is what packing would make of it.

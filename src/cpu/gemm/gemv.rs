@@ -4,7 +4,8 @@
 use std::slice::{from_raw_parts, from_raw_parts_mut};
 
 use super::Gemm;
-use crate::cpu::float::{Float, single};
+use crate::cpu::float::single;
+use crate::cpu::tiled::Tiled;
 use crate::cpu::vector::{Plain, Vector, with_registers};
 use crate::cpu::vectorize::{Kernel, vectorize};
 use crate::cpu::widen::Real;
@@ -26,13 +27,13 @@ pub const LANES: usize = 16;
 ///
 /// # Safety
 /// As [`Gemm::run`].
-pub unsafe fn sums<T: Float>(product: Gemm<T>) {
+pub unsafe fn sums<T: Tiled>(product: Gemm<T>) {
     vectorize(Sums(product));
 }
 
 struct Sums<T>(Gemm<T>);
 
-impl<T: Float> Kernel for Sums<T> {
+impl<T: Tiled> Kernel for Sums<T> {
     type Output = ();
     const WIDE: bool = false;
     #[inline(always)]
@@ -82,7 +83,7 @@ impl<T: Float> Kernel for Sums<T> {
 ///
 /// # Safety
 /// As [`Gemm::run`].
-pub unsafe fn dots<T: Float>(product: Gemm<T>) {
+pub unsafe fn dots<T: Tiled>(product: Gemm<T>) {
     let (m, _, k) = product.size;
     // SAFETY: an element of A.
     let row = |i: usize| (0..k).map(move |p| unsafe { *product.a.at(i, p).ptr });
@@ -96,7 +97,7 @@ struct Dots<'a, T> {
     product: Gemm<T>,
 }
 
-impl<T: Float> Kernel for Dots<'_, T> {
+impl<T: Tiled> Kernel for Dots<'_, T> {
     type Output = ();
     const WIDE: bool = false;
     #[inline(always)]
@@ -112,7 +113,7 @@ impl<T: Float> Kernel for Dots<'_, T> {
 
 /// All dot products, where T is V's number.
 #[inline(always)]
-fn all_dots<T: Float, V: Vector>(rows: &[V::Number], product: Gemm<T>) {
+fn all_dots<T: Tiled, V: Vector>(rows: &[V::Number], product: Gemm<T>) {
     let Gemm { size: (m, n, k), alpha, b, c, .. } = product;
     let mut j = 0;
     while j < n {

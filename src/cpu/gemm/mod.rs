@@ -10,9 +10,9 @@ mod tests;
 
 pub use half::HalfGemm;
 
-use super::float::Float;
 use super::parts::{Shared, with_scratch};
 use super::threads::{get_num_threads, parallel_for};
+use super::tiled::Tiled;
 
 /// Floating-point operations that are worth a second thread, which may have to be woken.
 const WORTH_A_THREAD: usize = 2_000_000;
@@ -88,7 +88,7 @@ enum Way {
 /// Most rows for which B's packing is not worth its while.
 const FEW: usize = 48;
 
-impl<T: Float> Gemm<T> {
+impl<T: Tiled> Gemm<T> {
     /// The product.
     ///
     /// # Safety

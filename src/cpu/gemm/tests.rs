@@ -2,7 +2,7 @@ use super::*;
 use crate::cpu::threads::set_num_threads;
 use crate::cpu::{isa, micro, pack};
 
-fn numbers<T: Float>(n: usize, seed: usize) -> Vec<T> {
+fn numbers<T: Tiled>(n: usize, seed: usize) -> Vec<T> {
     (0..n).map(|i| T::of(((i * 37 + seed * 11) % 23) as f64 / 8.0 - 1.3)).collect()
 }
 
@@ -13,7 +13,7 @@ struct Placed<T> {
     column: usize,
 }
 
-impl<T: Float> Placed<T> {
+impl<T: Tiled> Placed<T> {
     fn new(rows: usize, columns: usize, numbers: &[T], (row, column): (usize, usize)) -> Self {
         let len = rows.saturating_sub(1) * row + columns.saturating_sub(1) * column + 1;
         let mut data = vec![T::of(f64::NAN); len];
@@ -62,7 +62,7 @@ const SHAPES: [(usize, usize, usize); 22] = [
     (30, 1024, 20),
 ];
 
-fn check<T: Float>(tolerance: f64) {
+fn check<T: Tiled>(tolerance: f64) {
     for (m, n, k) in SHAPES {
         let (a, b) = (numbers::<T>(m * k, 1), numbers::<T>(k * n, 2));
         let wide = |v: &[T]| v.iter().map(|x| x.as_f64()).collect::<Vec<f64>>();
@@ -175,7 +175,7 @@ fn a_product_does_not_depend_on_the_number_of_threads() {
 
 #[test]
 fn register_tiles_equal_the_definition() {
-    fn check<T: Float>() {
+    fn check<T: Tiled>() {
         for level in isa::Isa::ALL.into_iter().filter(|&l| l <= isa::available()) {
             let tile = T::tile(level);
             for (m, n, k) in [(1, 1, 1), (7, 20, 5), (13, 70, 31)] {

@@ -2,10 +2,10 @@
 
 use half::bf16;
 
-use super::super::float::Float;
 use super::super::isa;
-use super::super::pack::Panels;
+use super::super::panels::Panels;
 use super::super::prefetch::prefetch;
+use super::super::tiled::Tiled;
 use super::super::vectorize::{Kernel, vectorize};
 use super::{interleave, pair};
 

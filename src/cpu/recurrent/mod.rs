@@ -13,9 +13,9 @@
 mod cells;
 mod panels;
 
-use super::float::Float;
 use super::parts::Parts;
 use super::threads::parallel_for;
+use super::tiled::Tiled;
 pub use panels::{Panels, packed_len};
 
 /// What a recurrent layer does to its gates. With x and h for the two products (and their biases):
@@ -182,7 +182,7 @@ impl Recurrence<'_> {
 
     /// All steps. `weights` are the recurrent ones as columns ([`Panels::columns`]); `bias` has the gates'
     /// biases and then, for a GRU, that of hn. `first` are the first h and c, `[sequences, hidden]`.
-    pub fn forward<T: Float>(
+    pub fn forward<T: Tiled>(
         &self,
         weights: &Panels<T>,
         bias: &[T],
@@ -274,7 +274,7 @@ impl Recurrence<'_> {
     }
 
     /// The gradients of all steps. `weights` are the recurrent ones as rows ([`Panels::rows`]).
-    pub fn backward<T: Float>(&self, weights: &Panels<T>, known: Known<T>, to: Gradients<T>) {
+    pub fn backward<T: Tiled>(&self, weights: &Panels<T>, known: Known<T>, to: Gradients<T>) {
         let (n, width) = (self.hidden, self.cell.gates() * self.hidden);
         let rows = self.rows();
         assert!(self.cell.gates() == 1 || known.gates.len() == rows * width);

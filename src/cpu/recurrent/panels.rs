@@ -1,11 +1,11 @@
 //! A matrix that is packed once, to be the right operand of many products with few rows.
 
-use crate::cpu::float::Float;
 use crate::cpu::isa;
 use crate::cpu::micro::{Product, Tile};
 use crate::cpu::pack::{self, pack};
 use crate::cpu::parts::Parts;
 use crate::cpu::threads::parallel_for;
+use crate::cpu::tiled::Tiled;
 
 /// Rows of a panel that are taken at a time: they, and as much of the left operand, stay in the
 /// first-level cache.
@@ -20,11 +20,11 @@ pub struct Panels<'a, T> {
 }
 
 /// Elements that `groups` groups of `n` columns with `k` rows take.
-pub fn packed_len<T: Float>(groups: usize, k: usize, n: usize) -> usize {
+pub fn packed_len<T: Tiled>(groups: usize, k: usize, n: usize) -> usize {
     groups * pack::packed_len(T::tile(isa::current()), k, n)
 }
 
-impl<'a, T: Float> Panels<'a, T> {
+impl<'a, T: Tiled> Panels<'a, T> {
     /// The transposes of `groups` matrices of n rows of k numbers, which follow one another.
     pub fn columns(groups: usize, k: usize, n: usize, source: &[T], out: &'a mut [T]) -> Self {
         let tile = T::tile(isa::current());

@@ -27,11 +27,11 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use super::cache::LINE;
 use super::conv::{Sizes, Target};
-use super::float::Float;
 use super::isa;
 use super::micro::{Product, Tile};
 use super::parts::{Shared, with_scratch};
 use super::threads::{get_num_threads, parallel_for, parallel_items};
+use super::tiled::Tiled;
 use super::vectorize::vectorize;
 use filters::{Pack, TAPS, Unpack, pack_filters};
 use lanes::{L, OUT, Sums};

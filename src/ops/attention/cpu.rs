@@ -6,9 +6,9 @@ use super::Plan;
 use crate::Tensor;
 use crate::autograd::{Grads, no_grad};
 use crate::cpu::attention::Rows;
-use crate::cpu::float::Float;
 use crate::cpu::parts::Parts;
 use crate::cpu::threads::{get_num_threads, parallel_items};
+use crate::cpu::tiled::Tiled;
 use crate::ops::compute;
 use crate::tensor::{Shape, dispatch};
 
@@ -124,7 +124,7 @@ impl Operand {
         Operand::new(&full, &plan.batch)
     }
 
-    fn rows<T: Float>(&self, b: usize, rows: usize, len: usize) -> Rows<'_, T> {
+    fn rows<T: Tiled>(&self, b: usize, rows: usize, len: usize) -> Rows<'_, T> {
         let row = self.tensor.strides()[self.tensor.dim() - 2] as usize;
         let extent = if rows == 0 || len == 0 { 0 } else { (rows - 1) * row + len };
         // SAFETY: `extent` elements from the batch item's start are inside the tensor's layout; the

@@ -7,26 +7,27 @@ use crate::autograd::no_grad;
 use crate::cpu::conv::{Correlation, FilterSums, Sizes, Spread, Target};
 use crate::cpu::depthwise::{Planes, correlate_plane_filters, correlate_planes, spread_planes};
 use crate::cpu::field::{Field, Window};
-use crate::cpu::float::{Float, single, single_mut};
+use crate::cpu::float::{single, single_mut};
 use crate::cpu::isa;
 use crate::cpu::parts::Parts;
 use crate::cpu::threads::{GRAIN, parallel_for};
+use crate::cpu::tiled::Tiled;
 use crate::cpu::winograd::{Filters, Stride, Winograd};
 use crate::ops::products::matmul::cuda;
 use crate::ops::{compute, gpu};
 use crate::tensor::{Dtype, Element, dispatch};
 
-pub(super) fn scratch<T: Float + Element>(len: usize) -> Tensor {
+pub(super) fn scratch<T: Tiled + Element>(len: usize) -> Tensor {
     Tensor::empty([len], T::DTYPE)
 }
 
 /// The field of a window for tiles of this type.
-pub(super) fn field_of<T: Float>(window: &Window) -> Field {
+pub(super) fn field_of<T: Tiled>(window: &Window) -> Field {
     Field::new(window, T::tile(isa::current()).columns)
 }
 
 /// The source as its field wants it: a prepared copy in `copy`, or as it is.
-fn prepared<'a, T: Float>(
+fn prepared<'a, T: Tiled>(
     field: &Field,
     source: &'a [T],
     [h, w]: [usize; 2],
@@ -44,7 +45,7 @@ const NEAR: usize = if cfg!(test) { 8 << 10 } else { 2 << 20 };
 
 /// Direct sums over the source of the filters' products with it. `weight(g)` is the row-major
 /// `outputs x (inputs * taps)` matrix of group g.
-fn correlate_direct<'w, T: Float + Element>(
+fn correlate_direct<'w, T: Tiled + Element>(
     sizes: Sizes,
     window: &Window,
     source: &[T],
@@ -124,7 +125,7 @@ pub fn forward(shape: &Shape, x: &Tensor, weight: &Tensor, bias: Option<&Tensor>
 }
 
 /// y, which goes where `place` puts it instead of a tensor of its own.
-pub fn forward_kernel<T: Float + Element>(
+pub fn forward_kernel<T: Tiled + Element>(
     shape: &Shape,
     x: &[T],
     w: &[T],
@@ -183,7 +184,7 @@ pub fn data_gradient(shape: &Shape, dy: &Tensor, weight: &Tensor) -> Tensor {
 }
 
 /// All that is not 0 of dx, which goes where `place` puts it.
-pub fn data_kernels<T: Float + Element>(
+pub fn data_kernels<T: Tiled + Element>(
     shape: &Shape,
     dy: &[T],
     w: &[T],
@@ -240,7 +241,7 @@ fn data_minimal(
 }
 
 /// One residue class of dx; `which` are the taps of the filter that it sees.
-fn data_kernel<T: Float + Element>(
+fn data_kernel<T: Tiled + Element>(
     shape: &Shape,
     window: &Window,
     which: &[usize],
@@ -285,7 +286,7 @@ fn data_kernel<T: Float + Element>(
 }
 
 /// Filters for the data gradient: `[group, o, c, taps]` as `[group, c, o, which]`, of the taps that count.
-pub fn turned<T: Float + Element>(
+pub fn turned<T: Tiled + Element>(
     w: &[T],
     [groups, outputs, inputs]: [usize; 3],
     taps: usize,
@@ -339,7 +340,7 @@ pub fn place_or_new(place: Option<Tensor>, shape: &[usize], dtype: Dtype) -> Ten
 }
 
 /// dw from contiguous dy and x.
-pub fn weight_kernel<T: Float + Element>(shape: &Shape, dy: &[T], x: &[T], out: &mut [T]) {
+pub fn weight_kernel<T: Tiled + Element>(shape: &Shape, dy: &[T], x: &[T], out: &mut [T]) {
     let window = shape.window();
     if shape.is_depthwise() {
         let (channels, sources) = (shape.output[0], shape.input[0]);

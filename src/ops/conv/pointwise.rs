@@ -5,10 +5,10 @@
 use crate::Tensor;
 use crate::cpu::conv::{Sizes, Target};
 use crate::cpu::field::Window;
-use crate::cpu::float::Float;
 use crate::cpu::gemm::{Gemm, Matrix};
 use crate::cpu::parts::{Parts, Shared};
 use crate::cpu::threads::{GRAIN, parallel_for};
+use crate::cpu::tiled::Tiled;
 use crate::tensor::Element;
 
 use super::kernels::scratch;
@@ -45,7 +45,7 @@ impl<'a> Pointwise<'a> {
 
     /// For every point and result channel the sum over the source channels of source times filter, plus
     /// `bias`. Filter (o, c) of group g is at `filters + (g * outputs * inputs) + o * row + c * column`.
-    pub fn correlate<T: Float + Element>(
+    pub fn correlate<T: Tiled + Element>(
         &self,
         source: &[T],
         (filters, row, column): (&[T], usize, usize),
@@ -99,7 +99,7 @@ impl<'a> Pointwise<'a> {
 
     /// For every result and source channel the sum over all points of `gradient` times source: the filters'
     /// gradient, `[groups * outputs, inputs]`.
-    pub fn correlate_filters<T: Float + Element>(
+    pub fn correlate_filters<T: Tiled + Element>(
         &self,
         source: &[T],
         gradient: &[T],
@@ -148,7 +148,7 @@ impl<'a> Pointwise<'a> {
     }
 
     /// The points that the window reads, one behind another: the planes themselves, or a copy.
-    fn lay<'s, T: Float + Element>(
+    fn lay<'s, T: Tiled + Element>(
         &self,
         planes: &'s [T],
         channels: usize,
@@ -190,7 +190,7 @@ impl<'a> Pointwise<'a> {
     }
 
     /// The products, whose operands' lengths were checked.
-    fn products<T: Float>(
+    fn products<T: Tiled>(
         &self,
         (source, from): (&[T], Lie),
         (filters, row, column): (&[T], usize, usize),

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use super::kernels::{field_of, minimal, scratch};
 use crate::cpu::conv::{Correlation, FilterSums, Sizes, Spread, Target, Work, run_together};
 use crate::cpu::field::{Field, Window, seen};
-use crate::cpu::float::Float;
+use crate::cpu::tiled::Tiled;
 use crate::cpu::winograd::Winograd;
 use crate::tensor::{Dtype, Element};
 
@@ -45,7 +45,7 @@ pub struct Part<'a, T> {
 impl Stack<'_> {
     /// Whether sums of this type are best taken here: planes that need no preparation are gathered sooner,
     /// and minimal filtering may be faster still, of which `minimally` says whether it pays.
-    pub fn pays<T: Float + Element>(
+    pub fn pays<T: Tiled + Element>(
         &self,
         sizes: Sizes,
         minimally: impl Fn(&Winograd) -> bool,
@@ -95,7 +95,7 @@ impl Stack<'_> {
 
     /// Prepares the planes of the slices from `first` on of an image, `channels x planes` of them: for who reads one slice
     /// after the other with `depth` the planes of a channel, for who reads one channel after the other with 1.
-    fn fill<T: Float>(
+    fn fill<T: Tiled>(
         &self,
         field: &Field,
         image: &[T],
@@ -128,7 +128,7 @@ impl Stack<'_> {
     ///
     /// # Safety
     /// The parts' targets are disjoint.
-    pub unsafe fn correlate<T: Float + Element>(
+    pub unsafe fn correlate<T: Tiled + Element>(
         &self,
         sizes: Sizes,
         source: &[T],
@@ -185,7 +185,7 @@ impl Stack<'_> {
 
     /// The gradient of the filters, `[groups * outputs, inputs * depth taps * taps]`, from the source and
     /// the gradient `[batch, groups * outputs, slices, grid]`.
-    pub fn correlate_filters<T: Float + Element>(
+    pub fn correlate_filters<T: Tiled + Element>(
         &self,
         sizes: Sizes,
         source: &[T],

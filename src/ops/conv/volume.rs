@@ -25,9 +25,9 @@ use crate::Tensor;
 use crate::autograd::no_grad;
 use crate::cpu::conv::{Sizes, Target};
 use crate::cpu::field::Window;
-use crate::cpu::float::Float;
 use crate::cpu::parts::Parts;
 use crate::cpu::threads::parallel_for;
+use crate::cpu::tiled::Tiled;
 use crate::ops::{compute, gpu};
 use crate::tensor::{Element, dispatch};
 
@@ -55,7 +55,7 @@ impl Depth {
 
     /// Copies planes for positions `items`, counted through the batch: `[items, channels, taps, plane]`
     /// from `[batch, channels, size, plane]`.
-    fn gather<T: Float>(&self, x: &[T], channels: usize, items: Range<usize>, out: &mut [T]) {
+    fn gather<T: Tiled>(&self, x: &[T], channels: usize, items: Range<usize>, out: &mut [T]) {
         let (n, taps) = (items.len() * channels * self.taps.len(), self.taps.len());
         let plane = out.len() / n.max(1);
         let out = Parts::new(out);
@@ -139,7 +139,7 @@ impl Volume {
         (Depth { step: 1, taps, size: self.output[0], count }, which)
     }
 
-    fn output_kernel<T: Float + Element>(&self, x: &[T], w: &[T], bias: Option<&[T]>, y: &mut [T]) {
+    fn output_kernel<T: Tiled + Element>(&self, x: &[T], w: &[T], bias: Option<&[T]>, y: &mut [T]) {
         let (depth, [od, oh, ow]) = (self.depth(), self.output);
         let flat = self.flat(self.batch, self.channels, self.outputs);
         let window = flat.window();
@@ -167,7 +167,7 @@ impl Volume {
         });
     }
 
-    fn data_kernel<T: Float + Element>(&self, dy: &[T], w: &[T], dx: &mut [T]) {
+    fn data_kernel<T: Tiled + Element>(&self, dy: &[T], w: &[T], dx: &mut [T]) {
         let ([depth, h, width], stride) = (self.input, self.options.stride[0]);
         let (inner, plane) = (self.kernel[1] * self.kernel[2], self.output[1] * self.output[2]);
         let per_group = self.channels / self.options.groups;
@@ -204,7 +204,7 @@ impl Volume {
     }
 
     /// dx at depths `rest`, `rest + stride`, .. by [`Stack`]s; false where these are not the best way.
-    fn stacked_data_kernel<T: Float + Element>(
+    fn stacked_data_kernel<T: Tiled + Element>(
         &self,
         rest: usize,
         (reads, which): (&Depth, &[usize]),
@@ -261,7 +261,7 @@ impl Volume {
         true
     }
 
-    fn filter_kernel<T: Float + Element>(&self, dy: &[T], x: &[T], dw: &mut [T]) {
+    fn filter_kernel<T: Tiled + Element>(&self, dy: &[T], x: &[T], dw: &mut [T]) {
         let (depth, od) = (self.depth(), self.output[0]);
         let flat = self.flat(self.batch, self.channels, self.outputs);
         let window = flat.window();
@@ -291,7 +291,7 @@ impl Volume {
 
 /// Calls `body` with each image's number, a block of its `count` planes, and room for a copy of `item`
 /// numbers per plane.
-fn for_blocks<T: Float + Element>(
+fn for_blocks<T: Tiled + Element>(
     batch: usize,
     count: usize,
     item: usize,
