@@ -17,11 +17,11 @@ use crate::cpu::prefetch::prefetch;
 use crate::cpu::threads::{GRAIN, parallel_for};
 use crate::cpu::vectorize::{Kernel, vectorize};
 use crate::error::{Error, throw};
+use crate::loops::fold::Walk;
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, Order, values};
 use crate::ops::gpu;
 use crate::ops::pointwise::complex::by_pairs;
-use crate::loops::fold::Walk;
 use crate::profiler;
 use crate::tensor::layout::contiguous_strides;
 use crate::tensor::{Element, Scalar, broadcast_shapes, dispatch};

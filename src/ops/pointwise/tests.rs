@@ -2,6 +2,7 @@
 //! has agree.
 
 use super::{Row, tables, updates};
+use crate::cpu::format::fill_constant;
 use crate::cpu::isa::{self, Isa};
 use crate::cpu::kernel::Kernel;
 use crate::loops::{Compute, Constant};
@@ -40,7 +41,8 @@ fn run(
         for (i, v) in values.iter().enumerate() {
             // SAFETY: value i of the tile.
             unsafe {
-                Constant::F(*v).fill(
+                fill_constant(
+                    Constant::F(*v),
                     compute,
                     tile.as_mut_ptr().cast::<u8>().add(i * compute.size()),
                     1,

@@ -30,9 +30,9 @@ use crate::cpu::fold::{Fold, fold};
 use crate::cpu::moments::is_beyond;
 use crate::cpu::widen::Real;
 use crate::error::{Error, throw};
+use crate::loops::fold::Plan;
 #[cfg(test)]
 use crate::ops::checks::samples::OpSample;
-use crate::loops::fold::Plan;
 use crate::tensor::{Element, Shape, normalize_dims};
 
 /// PyTorch's limit, so that a program that runs here runs there.
