@@ -9,8 +9,8 @@ use clap::builder::NonEmptyStringValueParser;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser};
-use torchrs::distributed::ClusterTask;
-use torchrs::multiprocessing::unknown_variables;
+use torchrs_job::cluster::ClusterTask;
+use torchrs_job::variables::unknown_variables;
 
 use crate::console::say;
 use crate::nproc::Nproc;

@@ -6,7 +6,7 @@ use std::ffi::{CString, OsString};
 use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStringExt;
 
-use torchrs::multiprocessing::MAX_CONNECTIONS;
+use torchrs_job::environment::{MAX_CONNECTIONS, PARENT_PID, STORE_FD};
 
 use crate::console::{is_terminal, terminal_size};
 use crate::nproc::cores;
@@ -69,8 +69,8 @@ fn contract(of: &Of) -> Vec<(&'static str, String)> {
         ("TORCHELASTIC_MAX_RESTARTS", plan.max_restarts.to_string()),
         ("TORCHELASTIC_RUN_ID", plan.run_id.clone()),
         ("TORCHELASTIC_ERROR_FILE", format!("/proc/self/fd/{}", of.error_fd)),
-        ("TORCHRS_STORE_FD", of.store_fd.to_string()),
-        ("TORCHRS_PARENT_PID", of.parent.to_string()),
+        (STORE_FD, of.store_fd.to_string()),
+        (PARENT_PID, of.parent.to_string()),
         ("TORCHRS_JOB_ID", plan.job_id.clone()),
     ];
     set.extend(terminal(plan, of.rank));

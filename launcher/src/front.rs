@@ -15,7 +15,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
 use nix::unistd::{Pid, pipe2};
-use torchrs::multiprocessing::ExitStatus;
+use torchrs_job::exit_status::ExitStatus;
 
 use crate::cli::{self, Options};
 use crate::console::say;

@@ -10,7 +10,7 @@ use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use torchrs::distributed::StoreServer;
+use torchrs_job::store::StoreServer;
 
 use crate::console::say;
 use crate::deadline::poll_timeout;

@@ -4,7 +4,7 @@ use std::fs;
 use std::str::FromStr;
 use std::thread::available_parallelism;
 
-use torchrs::distributed::MAX_WORLD_SIZE;
+use torchrs_job::ranks::MAX_WORLD_SIZE;
 
 /// The value of `--nproc`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

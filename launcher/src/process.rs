@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
-use torchrs::multiprocessing::ExitStatus;
+use torchrs_job::exit_status::ExitStatus;
 
 /// A process that this one may wait for, or only watch.
 #[derive(Debug)]

@@ -6,8 +6,8 @@
 use std::fmt::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use torchrs::distributed::list_ranks;
-use torchrs::multiprocessing::report::{ErrorRecord, monotonic_ns};
+use torchrs_job::ranks::list_ranks;
+use torchrs_job::report::{ErrorRecord, monotonic_ns};
 
 use crate::group::Outcome;
 use crate::plan::Plan;
@@ -318,10 +318,10 @@ mod tests {
 
     #[test]
     fn errors_about_peers_are_known_by_their_words() {
-        let error = torchrs::Error::PeerDied { rank: 1, pid: 7, message: "SIGKILL".into() };
+        let error = torchrs_error::Error::PeerDied { rank: 1, pid: 7, message: "SIGKILL".into() };
         assert!(tells_of_a_peer(&format!("called `unwrap()` on an `Err` value: {error:?}")));
         assert!(tells_of_a_peer(&format!("training stopped: {error}")));
-        let error = torchrs::Error::Aborted("by rank 1".into());
+        let error = torchrs_error::Error::Aborted("by rank 1".into());
         assert!(tells_of_a_peer(&format!("{error:?}")) && tells_of_a_peer(&error.to_string()));
         let gone = "store: get_fds `a`: rank 2 has ended without joining the process group";
         assert!(tells_of_a_peer(gone));

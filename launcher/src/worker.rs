@@ -6,8 +6,8 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::{Pid, pipe2};
-use torchrs::multiprocessing::ExitStatus;
-use torchrs::multiprocessing::report::monotonic_ns;
+use torchrs_job::exit_status::ExitStatus;
+use torchrs_job::report::monotonic_ns;
 
 use crate::console::is_terminal;
 use crate::environment;

@@ -6,19 +6,9 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use super::cluster::ClusterTask;
+use super::ranks::MAX_WORLD_SIZE;
 use crate::error::{Error, Result};
 use crate::{Device, cuda};
-
-/// The most workers that a job may have. A number above is a slip, and would keep each worker busy with lists
-/// of ranks that will never be there.
-///
-/// ```
-/// use torchrs::distributed::WorkerEnv;
-/// let value = |name: &str| (name == "WORLD_SIZE").then(|| "1000000000".into());
-/// let error = WorkerEnv::from_lookup(value).unwrap_err().to_string();
-/// assert_eq!(error, "WORLD_SIZE: is 1000000000: a job has at most 100000 workers");
-/// ```
-pub const MAX_WORLD_SIZE: usize = 100_000;
 
 /// A worker's place in its job, from the environment (torchrun's contract).
 ///

@@ -22,11 +22,9 @@
 //! ```
 
 mod barrier;
-mod cluster;
 mod collective;
 pub mod comm_hooks;
 mod ddp;
-mod deadline;
 mod env;
 pub mod functional;
 mod group;
@@ -37,7 +35,6 @@ mod origin;
 mod point_to_point;
 mod prepared;
 mod queue;
-mod ranks;
 mod reminder;
 mod shared_buffer;
 mod shm;
@@ -46,18 +43,19 @@ mod sync_batch_norm;
 mod tensor_collectives;
 mod work;
 
-pub use cluster::ClusterTask;
 pub use collective::ReduceOp;
 pub use ddp::{CommHook, DdpOptions, DistributedDataParallel, GradBucket};
-pub use deadline::Deadline;
-pub use env::{MAX_WORLD_SIZE, WorkerEnv};
+pub use env::WorkerEnv;
 pub use group::{ProcessGroup, abort};
 pub use init::{InitOptions, default_group, init_process_group, is_initialized};
 pub use point_to_point::P2POp;
-pub use ranks::list_ranks;
 pub use shared_buffer::{SharedBuffer, SharedSlice};
 pub use store::{Store, StoreServer};
 pub(crate) use sync_batch_norm::sync_batch_norm;
+pub use torchrs_job::cluster::ClusterTask;
+pub use torchrs_job::deadline::Deadline;
+pub use torchrs_job::ranks::{MAX_WORLD_SIZE, list_ranks};
+use torchrs_job::{cluster, ranks};
 pub use work::Work;
 
 use crate::tensor::Dtype;

@@ -8,4 +8,4 @@
 
 #[doc(inline)]
 pub use torchrs_error::{Context, Error, Result, catch, panic_message, throw};
-pub(crate) use torchrs_error::{backtrace, culprit_in, install_hook, is_catching, pipes, within};
+pub(crate) use torchrs_error::{backtrace, install_hook, pipes, within};

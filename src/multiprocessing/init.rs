@@ -21,12 +21,8 @@ use super::report::{self, take_inherited};
 use super::socket::wait_ready;
 use super::spawner::pidfd_open;
 use super::variables::unknown_variables;
+use super::{MAX_CONNECTIONS, PARENT_PID, STORE_FD};
 use crate::error::{self, Error, pipes};
-
-/// The process whose end this process must not outlive: its parent, or the launcher further up.
-pub const PARENT_PID: &str = "TORCHRS_PARENT_PID";
-/// The number of an inherited socket that is connected to the rendezvous store.
-pub const STORE_FD: &str = "TORCHRS_STORE_FD";
 
 static STORE: Mutex<Option<OwnedFd>> = Mutex::new(None);
 static HOOKED: AtomicBool = AtomicBool::new(false);
@@ -206,9 +202,6 @@ fn share_cores() {
         variable::<usize>("LOCAL_WORLD_SIZE").map(|processes| cores_for(processes).to_string())
     });
 }
-
-/// How many hardware queues a GPU's streams of a process are spread over, the most there are; the driver reads it.
-pub const MAX_CONNECTIONS: (&str, &str) = ("CUDA_DEVICE_MAX_CONNECTIONS", "32");
 
 /// Sets a variable that is not set, where no other thread exists that could read the environment meanwhile.
 fn set_alone(name: &str, value: impl FnOnce() -> Option<String>) {

@@ -31,23 +31,38 @@
 mod channel;
 mod device_tensor;
 mod entry;
-mod exit_status;
 pub mod handles;
 mod init;
 mod oom;
 mod process;
-pub mod report;
 mod socket;
 mod spawn;
 mod spawner;
 mod tensor;
-mod variables;
 mod weak_map;
 
 pub use channel::{Channel, Receiver, Sender, channel, duplex};
-pub use exit_status::ExitStatus;
-pub use init::{MAX_CONNECTIONS, PARENT_PID, STORE_FD, inherited_store_fd, init};
+pub use init::{inherited_store_fd, init};
 pub use process::{Process, ProcessBuilder};
 pub use report::Outcome;
 pub use spawn::{ProcessContext, spawn, start_processes};
-pub use variables::unknown_variables;
+pub use torchrs_job::environment::{MAX_CONNECTIONS, PARENT_PID, STORE_FD};
+pub use torchrs_job::exit_status::ExitStatus;
+pub use torchrs_job::variables::unknown_variables;
+use torchrs_job::{exit_status, variables};
+
+pub mod report {
+    //! The record that a failing process leaves for whoever started it: message, backtrace, time and
+    //! cause. It is torchelastic's error file with a few more fields, so torchrun's tools read it too.
+    //! A panic hook writes it without opt-in; only the first failure of a process is recorded.
+    //!
+    //! The crate `torchrs-job` defines all this: the launcher shares it.
+
+    pub(crate) use torchrs_job::report::say;
+    #[doc(inline)]
+    pub use torchrs_job::report::{
+        ERROR_FILE, ErrorRecord, ExtraInfo, Kind, MessageBody, Outcome, finish, monotonic_ns,
+        record,
+    };
+    pub(super) use torchrs_job::report::{install, take_inherited};
+}

@@ -23,11 +23,12 @@ use super::channel::Channel;
 use super::entry::{self, CHILD, Entry};
 use super::exit_status::ExitStatus;
 use super::handles::encode;
-use super::init::{PARENT_PID, STORE_FD, is_hooked};
+use super::init::is_hooked;
 use super::oom::oom_kills;
 use super::report::{ERROR_FILE, ErrorRecord, Outcome};
 use super::socket::{Failure, pair, send, wait_ready};
 use super::spawner::{self, Command, Started};
+use super::{PARENT_PID, STORE_FD};
 use crate::error::{Context, Error, Result};
 
 /// How long a killed child is waited for.

@@ -14,14 +14,11 @@
 //! ```
 
 mod client;
-mod packet;
-mod server;
-mod state;
-mod wire;
 
 pub use client::Store;
-pub use server::StoreServer;
-pub(super) use server::ended_key;
+pub use torchrs_job::store::StoreServer;
+pub(super) use torchrs_job::store::server::ended_key;
+use torchrs_job::store::{packet, server, wire};
 
 #[cfg(test)]
 mod tests;

@@ -36,7 +36,7 @@ const KNOWN: [&str; 27] = [
 const OWN_OF_TESTS: [&str; 2] = ["TORCHRS_TEST_", "TORCHRS_SIMULATED_TEST_"];
 
 /// For each variable of the environment that begins with `TORCHRS_` and that nothing reads, a line that says
-/// so, with the name that may be meant. The launcher prints them, or [`init`](super::init) without one.
+/// so, with the name that may be meant. The launcher prints them, or `torchrs::init` without one.
 ///
 /// ```
 /// use torchrs::multiprocessing::{Process, unknown_variables};
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn every_variable_that_the_sources_name_is_known() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let mut names = BTreeSet::new();
         for folder in ["src", "launcher/src", "examples", "benches"] {
             quoted(&root.join(folder), &mut names);

@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use super::packet;
 use super::state::{ConnectionId, Outgoing, StoreState};
 use super::wire::{Assembler, Reply, Request, decode, encode, packets};
-use crate::error::{Context, Error, Result};
+use torchrs_error::{Context, Error, Result};
 
 const WAKE: u64 = 0;
 const LISTENER: u64 = 1;
@@ -140,7 +140,7 @@ impl StoreServer {
         Ok(StoreServer { shared, thread: Some(thread) })
     }
 
-    /// The client's end of a new connection, for [`Store::connect_fd`](super::Store::connect_fd)
+    /// The client's end of a new connection, for `torchrs::distributed::Store::connect_fd`
     /// or to be inherited by a worker (as the descriptor that `TORCHRS_STORE_FD` names). It is
     /// close-on-exec: clear that, or duplicate it, for the child that is to have it.
     ///
@@ -198,7 +198,7 @@ impl Shared {
 }
 
 /// Where it is said how the process of a rank has ended.
-pub(in crate::distributed) fn ended_key(rank: usize) -> String {
+pub fn ended_key(rank: usize) -> String {
     format!("torchrs/ended/{rank}")
 }
 

@@ -29,8 +29,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use serde::{Deserialize, Serialize};
 
-use crate::error::backtrace::trimmed;
-use crate::error::{self, Error, Result, panic_message, pipes};
+use torchrs_error::backtrace::trimmed;
+use torchrs_error::{self as error, Error, Result, panic_message, pipes};
 
 /// The environment variable that names the file for the record.
 pub const ERROR_FILE: &str = "TORCHELASTIC_ERROR_FILE";
@@ -246,7 +246,8 @@ impl ErrorRecord {
     }
 
     /// As [`read`](Self::read), from an open file, wherever its position is.
-    pub(super) fn read_file(file: &File) -> Option<ErrorRecord> {
+    #[doc(hidden)]
+    pub fn read_file(file: &File) -> Option<ErrorRecord> {
         let length = file.metadata().ok()?.len();
         let mut bytes = vec![0; length as usize];
         file.read_exact_at(&mut bytes, 0).ok()?;
@@ -323,7 +324,8 @@ static RECORDED: AtomicBool = AtomicBool::new(false);
 
 /// Finds the error file and adds the report to the panic hook. Called once. An inherited descriptor is closed on exec
 /// from now on, so that this process's own children do not write into it.
-pub(super) fn install() {
+#[doc(hidden)]
+pub fn install() {
     let Some(path) = std::env::var_os(ERROR_FILE).filter(|path| !path.is_empty()) else { return };
     let path = PathBuf::from(path);
     let descriptor = path.strip_prefix("/proc/self/fd").ok().and_then(Path::to_str);
@@ -348,7 +350,8 @@ pub(super) fn install() {
 /// Takes over a descriptor that the starter of this process put at `number`, and sets its
 /// close-on-exec flag. `None` when it is not there: the variable came down from a grandparent, and
 /// the number now may be anything. `target` is how its `/proc/self/fd` link begins.
-pub(super) fn take_inherited(number: RawFd, target: &str) -> Option<OwnedFd> {
+#[doc(hidden)]
+pub fn take_inherited(number: RawFd, target: &str) -> Option<OwnedFd> {
     let link = fs::read_link(format!("/proc/self/fd/{number}")).ok()?;
     if !link.to_str()?.starts_with(target) {
         return None;
@@ -426,7 +429,8 @@ fn leave(record: ErrorRecord) {
 }
 
 /// A line on standard error, if somebody still listens there: `eprintln!` would panic.
-pub(crate) fn say(line: &str) {
+#[doc(hidden)]
+pub fn say(line: &str) {
     let _ = writeln!(io::stderr(), "{line}");
 }
 
@@ -462,7 +466,7 @@ impl<E: Into<Box<dyn StdError>>> Outcome for std::result::Result<(), E> {
 }
 
 /// Ends `main`: an error is printed as `Error: message` with its sources, recorded, and makes the
-/// exit code 1. What [`torchrs::main`](macro@crate::main) calls.
+/// exit code 1. What `#[torchrs::main]` calls.
 ///
 /// ```
 /// use std::process::ExitCode;

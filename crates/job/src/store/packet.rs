@@ -10,23 +10,23 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
 
 use super::wire::{MAX_FDS, MAX_PACKET};
-use crate::distributed::Deadline;
+use crate::deadline::Deadline;
 
 /// What arrived: the bytes are in the caller's buffer.
 #[derive(Debug)]
-pub(super) struct Packet {
+pub struct Packet {
     pub len: usize,
     pub fds: Vec<OwnedFd>,
 }
 
 /// A buffer for [`receive`]: one byte more than the largest packet, so that a larger one shows.
-pub(super) fn buffer() -> Vec<u8> {
+pub fn buffer() -> Vec<u8> {
     vec![0; MAX_PACKET + 1]
 }
 
 /// Receives one packet. `None`: the other side has closed (or sent an empty packet, which is not
 /// part of the protocol), or sent more than a packet may hold.
-pub(super) fn receive(
+pub fn receive(
     socket: BorrowedFd<'_>,
     buffer: &mut [u8],
     flags: MsgFlags,
@@ -51,11 +51,7 @@ pub(super) fn receive(
 }
 
 /// Sends one packet without blocking; `EAGAIN` when the other side's buffer is full.
-pub(super) fn send(
-    socket: BorrowedFd<'_>,
-    packet: &[u8],
-    fds: &[BorrowedFd<'_>],
-) -> Result<(), Errno> {
+pub fn send(socket: BorrowedFd<'_>, packet: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
     let raw: Vec<_> = fds.iter().map(|fd| fd.as_raw_fd()).collect();
     let rights = [ControlMessage::ScmRights(&raw)];
     let ancillary = if raw.is_empty() { &rights[..0] } else { &rights[..] };
@@ -64,7 +60,7 @@ pub(super) fn send(
 }
 
 /// Waits until a packet can be sent. `ETIMEDOUT` when the deadline passes first.
-pub(super) fn wait_writable(socket: BorrowedFd<'_>, deadline: &Deadline) -> Result<(), Errno> {
+pub fn wait_writable(socket: BorrowedFd<'_>, deadline: &Deadline) -> Result<(), Errno> {
     loop {
         let mut entry = [PollFd::new(socket.as_fd(), PollFlags::POLLOUT)];
         let timeout = PollTimeout::try_from(deadline.poll_millis()).unwrap_or(PollTimeout::MAX);

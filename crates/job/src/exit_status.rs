@@ -72,7 +72,8 @@ impl ExitStatus {
     }
 
     /// From the two fields of `siginfo_t` that `waitid` fills.
-    pub(super) fn from_siginfo(code: i32, status: i32) -> Self {
+    #[doc(hidden)]
+    pub fn from_siginfo(code: i32, status: i32) -> Self {
         match code {
             libc::CLD_EXITED => ExitStatus::Exited(status),
             _ => ExitStatus::Signaled { signal: status, core_dumped: code == libc::CLD_DUMPED },

@@ -1,9 +1,20 @@
-//! Lists of ranks in messages: short, however many there are.
+//! How many ranks there may be, and lists of them in messages: short, however many there are.
 
 use std::fmt::Display;
 
 /// Runs and single numbers that a list shows; the rest is counted.
 const SHOWN: usize = 8;
+
+/// The most workers that a job may have. A number above is a slip, and would keep each worker busy with lists
+/// of ranks that will never be there.
+///
+/// ```
+/// use torchrs::distributed::WorkerEnv;
+/// let value = |name: &str| (name == "WORLD_SIZE").then(|| "1000000000".into());
+/// let error = WorkerEnv::from_lookup(value).unwrap_err().to_string();
+/// assert_eq!(error, "WORLD_SIZE: is 1000000000: a job has at most 100000 workers");
+/// ```
+pub const MAX_WORLD_SIZE: usize = 100_000;
 
 /// Ranks as a message names them: `rank 3`, `ranks 0, 2, 5`, `ranks 0 to 1022 and 1030`. What a long list
 /// has no room for is counted.
@@ -26,7 +37,8 @@ pub fn list_ranks(ranks: &[usize]) -> String {
 }
 
 /// `0 to 1022, 1030`: numbers as [`list_ranks`] shows them.
-pub(crate) fn list_numbers(numbers: &[usize]) -> String {
+#[doc(hidden)]
+pub fn list_numbers(numbers: &[usize]) -> String {
     let mut runs: Vec<(usize, usize)> = Vec::new();
     for &number in numbers {
         match runs.last_mut() {
@@ -56,10 +68,8 @@ pub(crate) fn list_numbers(numbers: &[usize]) -> String {
 }
 
 /// The first few of a long list of texts, and how many others there are.
-pub(crate) fn join_some<T: Display>(
-    items: impl ExactSizeIterator<Item = T>,
-    between: &str,
-) -> String {
+#[doc(hidden)]
+pub fn join_some<T: Display>(items: impl ExactSizeIterator<Item = T>, between: &str) -> String {
     let count = items.len();
     let most = if count <= SHOWN { count } else { SHOWN - 1 };
     let shown: Vec<String> = items.take(most).map(|item| item.to_string()).collect();

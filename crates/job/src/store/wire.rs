@@ -5,18 +5,18 @@
 use serde::{Deserialize, Serialize};
 
 /// Largest message, all packets together: 64 MiB.
-pub(super) const MAX_MESSAGE: usize = 64 << 20;
+pub const MAX_MESSAGE: usize = 64 << 20;
 /// Largest packet, its flag byte included. Well below Linux's default socket buffer (208 KiB).
-pub(super) const MAX_PACKET: usize = 48 << 10;
+pub const MAX_PACKET: usize = 48 << 10;
 /// Largest number of descriptors that travel with one message (the kernel's limit is 253).
-pub(super) const MAX_FDS: usize = 64;
+pub const MAX_FDS: usize = 64;
 
 const LAST: u8 = 0;
 const MORE: u8 = 1;
 
 /// What a client asks. Every request but `Cancel` is answered exactly once, under its id.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
-pub(super) enum Request<'a> {
+pub enum Request<'a> {
     Set {
         key: &'a str,
         value: &'a [u8],
@@ -61,7 +61,7 @@ pub(super) enum Request<'a> {
 
 /// What the server answers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) enum Reply {
+pub enum Reply {
     Done,
     Value(#[serde(with = "bytes")] Vec<u8>),
     Missing,
@@ -74,7 +74,7 @@ pub(super) enum Reply {
 
 /// A request or reply with the number that ties them together.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Numbered<T> {
+pub struct Numbered<T> {
     pub id: u64,
     pub body: T,
 }
@@ -94,13 +94,13 @@ mod bytes {
 
 /// A peer that does not speak this protocol. Its connection is dropped, nobody else is harmed.
 #[derive(Debug, PartialEq)]
-pub(super) struct Violation(pub &'static str);
+pub struct Violation(pub &'static str);
 
-pub(super) fn encode<T: Serialize>(id: u64, body: &T) -> Vec<u8> {
+pub fn encode<T: Serialize>(id: u64, body: &T) -> Vec<u8> {
     postcard::to_allocvec(&Numbered { id, body }).expect("messages have no unserialisable part")
 }
 
-pub(super) fn decode<'a, T: Deserialize<'a>>(message: &'a [u8]) -> Result<Numbered<T>, Violation> {
+pub fn decode<'a, T: Deserialize<'a>>(message: &'a [u8]) -> Result<Numbered<T>, Violation> {
     match postcard::take_from_bytes(message) {
         Ok((numbered, [])) => Ok(numbered),
         Ok(_) => Err(Violation("bytes after the end of a message")),
@@ -109,7 +109,7 @@ pub(super) fn decode<'a, T: Deserialize<'a>>(message: &'a [u8]) -> Result<Number
 }
 
 /// The packets that make up `message`.
-pub(super) fn packets(message: &[u8]) -> Vec<Vec<u8>> {
+pub fn packets(message: &[u8]) -> Vec<Vec<u8>> {
     let mut chunks = message.chunks(MAX_PACKET - 1).peekable();
     let mut packets = Vec::with_capacity(1);
     while let Some(chunk) = chunks.next() {
@@ -123,13 +123,13 @@ pub(super) fn packets(message: &[u8]) -> Vec<Vec<u8>> {
 
 /// Puts the packets of one connection back together.
 #[derive(Debug, Default)]
-pub(super) struct Assembler {
+pub struct Assembler {
     partial: Vec<u8>,
 }
 
 impl Assembler {
     /// Takes the next packet; gives the message that it completes, if it does.
-    pub(super) fn push(&mut self, packet: &[u8]) -> Result<Option<Vec<u8>>, Violation> {
+    pub fn push(&mut self, packet: &[u8]) -> Result<Option<Vec<u8>>, Violation> {
         let Some((&flag, payload)) = packet.split_first() else {
             return Err(Violation("an empty packet"));
         };

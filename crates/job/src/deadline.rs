@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::error::Error;
+use torchrs_error::Error;
 
 /// A limit for a wait: when it started counting, and for how long.
 ///
@@ -86,7 +86,8 @@ impl Deadline {
 
     /// Milliseconds for `poll`, rounded up so that a wait does not spin through its last
     /// millisecond, and capped at `i32::MAX`.
-    pub(crate) fn poll_millis(&self) -> i32 {
+    #[doc(hidden)]
+    pub fn poll_millis(&self) -> i32 {
         let millis = self.remaining().as_nanos().div_ceil(1_000_000);
         millis.min(i32::MAX as u128) as i32
     }

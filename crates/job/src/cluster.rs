@@ -193,7 +193,8 @@ impl ClusterTask {
     }
 
     /// What is wrong where such a task has no `RANK`, and what works.
-    pub(super) fn without_a_rank(&self) -> String {
+    #[doc(hidden)]
+    pub fn without_a_rank(&self) -> String {
         let what = format!(
             "is not set, but {} has started this process as {} ({}): each would train alone. \
              These variables are not read yet",

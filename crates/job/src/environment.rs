@@ -1,0 +1,8 @@
+//! The variables that whoever starts a process sets for it.
+
+/// The process whose end this process must not outlive: its parent, or the launcher further up.
+pub const PARENT_PID: &str = "TORCHRS_PARENT_PID";
+/// The number of an inherited socket that is connected to the rendezvous store.
+pub const STORE_FD: &str = "TORCHRS_STORE_FD";
+/// How many hardware queues a GPU's streams of a process are spread over, the most there are; the driver reads it.
+pub const MAX_CONNECTIONS: (&str, &str) = ("CUDA_DEVICE_MAX_CONNECTIONS", "32");
