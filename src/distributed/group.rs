@@ -446,7 +446,7 @@ impl ProcessGroup {
 
     /// Starts a job that may call collectives of this group itself, on the communication thread. On a
     /// GPU its work is done after the event that it gives.
-    pub(super) fn start_job(
+    pub(crate) fn start_job(
         &self,
         call: &str,
         gpu: Option<usize>,
@@ -455,6 +455,16 @@ impl ProcessGroup {
         let member = self.member(call)?;
         let name = self.inner.world_rank.to_string();
         member.queue.start(&name, gpu, || Ok(job()?.map(Started::after)))
+    }
+
+    /// Runs such a job here and now.
+    pub(crate) fn run_job<T>(
+        &self,
+        call: &str,
+        gpu: Option<usize>,
+        job: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        self.in_turn(call, gpu, |_, _| job())
     }
 
     /// Runs something of the backend's in its turn.
@@ -493,7 +503,7 @@ impl ProcessGroup {
         })
     }
 
-    pub(super) fn downgrade(&self) -> WeakGroup {
+    pub(crate) fn downgrade(&self) -> WeakGroup {
         WeakGroup { inner: Arc::downgrade(&self.inner), timeout: self.timeout }
     }
 }
@@ -517,13 +527,13 @@ impl Participant for ProcessGroup {
 
 /// A group that this does not keep alive.
 #[derive(Debug)]
-pub(super) struct WeakGroup {
+pub(crate) struct WeakGroup {
     inner: Weak<Inner>,
     timeout: Duration,
 }
 
 impl WeakGroup {
-    pub(super) fn upgrade(&self) -> Option<ProcessGroup> {
+    pub(crate) fn upgrade(&self) -> Option<ProcessGroup> {
         let inner = self.inner.upgrade()?;
         Some(ProcessGroup { inner, timeout: self.timeout })
     }

@@ -23,8 +23,6 @@
 
 mod barrier;
 mod collective;
-pub mod comm_hooks;
-mod ddp;
 mod env;
 pub mod functional;
 mod group;
@@ -39,24 +37,28 @@ mod reminder;
 mod shared_buffer;
 mod shm;
 pub mod store;
-mod sync_batch_norm;
 mod tensor_collectives;
 mod work;
 
 pub use collective::ReduceOp;
-pub use ddp::{CommHook, DdpOptions, DistributedDataParallel, GradBucket};
 pub use env::WorkerEnv;
 pub use group::{ProcessGroup, abort};
 pub use init::{InitOptions, default_group, init_process_group, is_initialized};
+pub(crate) use origin::Origin;
 pub use point_to_point::P2POp;
+pub(crate) use ranks::join_some;
 pub use shared_buffer::{SharedBuffer, SharedSlice};
 pub use store::{Store, StoreServer};
-pub(crate) use sync_batch_norm::sync_batch_norm;
 pub use torchrs_job::cluster::ClusterTask;
 pub use torchrs_job::deadline::Deadline;
 pub use torchrs_job::ranks::{MAX_WORLD_SIZE, list_ranks};
 use torchrs_job::{cluster, ranks};
 pub use work::Work;
+
+// Made of modules too, and therefore in `nn`; users look for it beside the groups, as PyTorch's do.
+pub use crate::nn::parallel::{
+    CommHook, DdpOptions, DistributedDataParallel, GradBucket, comm_hooks,
+};
 
 use crate::tensor::Dtype;
 

@@ -67,7 +67,7 @@ impl ProcessGroup {
 
     /// [`all_reduce`](Self::all_reduce) with a name of its own in profiles.
     #[track_caller]
-    pub(super) fn all_reduce_bucket(&self, bucket: &Tensor, op: ReduceOp) -> Result<()> {
+    pub(crate) fn all_reduce_bucket(&self, bucket: &Tensor, op: ReduceOp) -> Result<()> {
         let prepared = self.prepare_all_reduce(bucket, op)?;
         self.run(BUCKET, &prepared.collective)?;
         prepared.finish();
@@ -76,7 +76,7 @@ impl ProcessGroup {
 
     /// [`all_reduce_async`](Self::all_reduce_async) with a name of its own in profiles.
     #[track_caller]
-    pub(super) fn all_reduce_bucket_async(&self, bucket: &Tensor, op: ReduceOp) -> Result<Work> {
+    pub(crate) fn all_reduce_bucket_async(&self, bucket: &Tensor, op: ReduceOp) -> Result<Work> {
         let prepared = self.prepare_all_reduce(bucket, op)?;
         self.start(BUCKET, prepared.collective.clone(), move || prepared.finish_in_background())
     }

@@ -4,10 +4,11 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 
 use super::display::{python_bool, python_float};
+use super::parallel::sync_batch_norm;
 use super::running_norm::running_norm;
 use super::walk::each_statistics_group;
 use super::{Buffer, Forward, Module, Parameter, StatisticsGroup, Training};
-use crate::distributed::{ProcessGroup, sync_batch_norm};
+use crate::distributed::ProcessGroup;
 use crate::error::{Error, throw};
 use crate::{Dtype, Tensor, no_grad};
 

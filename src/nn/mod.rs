@@ -49,6 +49,7 @@ mod loss_options;
 mod module;
 mod normalization;
 mod padding;
+pub mod parallel;
 mod parameter;
 mod per_dim;
 mod pooling;

@@ -6,8 +6,7 @@ use parking_lot::Mutex;
 
 use crate::amp::Suspended;
 use crate::cuda::{Event, Priority, Stream, StreamGuard};
-use crate::distributed::origin::Origin;
-use crate::distributed::{ProcessGroup, Work};
+use crate::distributed::{Origin, ProcessGroup, Work};
 use crate::error::{Error, Result, catch};
 use crate::{Device, Tensor, no_grad};
 
@@ -218,7 +217,7 @@ impl Registered {
     /// Reduces a bucket here and now; the current stream goes on after it.
     pub fn call(&self, group: &ProcessGroup, bucket: &GradBucket) -> Result<()> {
         let ready = self.ready(bucket)?;
-        let done = group.in_turn("comm_hook", bucket.buffer.device().gpu(), |_, _| {
+        let done = group.run_job("comm_hook", bucket.buffer.device().gpu(), || {
             self.run(group, bucket, ready.as_ref())
         })?;
         done.map_or(Ok(()), |done| done.hold_current_stream())

@@ -13,7 +13,8 @@ mod power_sgd;
 
 pub use power_sgd::{PowerSgd, PowerSgdOptions};
 
-use super::{CommHook, GradBucket, ProcessGroup, ReduceOp};
+use super::{CommHook, GradBucket};
+use crate::distributed::{ProcessGroup, ReduceOp};
 use crate::error::Result;
 use crate::{Dtype, Tensor};
 

@@ -15,9 +15,9 @@
 
 use std::collections::HashMap;
 
-use super::ProcessGroup;
-use crate::distributed::{CommHook, GradBucket, ReduceOp};
+use crate::distributed::{ProcessGroup, ReduceOp};
 use crate::error::{Error, Result};
+use crate::nn::parallel::{CommHook, GradBucket};
 use crate::{Dtype, Generator, Tensor};
 
 /// Options of [`PowerSgd`], with PyTorch's names and defaults (`PowerSGDState`).

@@ -14,9 +14,8 @@
 
 use smallvec::smallvec;
 
-use super::origin::Origin;
-use super::{ProcessGroup, ReduceOp};
 use crate::autograd::{no_grad, record};
+use crate::distributed::{Origin, ProcessGroup, ReduceOp};
 use crate::error::throw;
 use crate::{Dtype, Tensor};
 

@@ -16,10 +16,9 @@ pub use hook::{CommHook, GradBucket};
 use reducer::Reducer;
 use verify::{broadcast_all, verify};
 
-use super::ProcessGroup;
-use super::origin::Origin;
 use crate::Tensor;
 use crate::autograd::HookHandle;
+use crate::distributed::{Origin, ProcessGroup};
 use crate::error::{Error, Result};
 use crate::nn::Module;
 

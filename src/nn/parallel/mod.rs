@@ -1,0 +1,13 @@
+//! Training of one model by many processes (`torch.nn.parallel`): [`DistributedDataParallel`] averages
+//! gradients while backward computes them, [`comm_hooks`] say how, and `SyncBatchNorm` takes its statistics
+//! over all ranks.
+//!
+//! Made of process groups and modules; [`distributed`](crate::distributed), which has the former and knows
+//! nothing of the latter, re-exports it.
+
+pub mod comm_hooks;
+mod ddp;
+mod sync_batch_norm;
+
+pub use ddp::{CommHook, DdpOptions, DistributedDataParallel, GradBucket};
+pub(super) use sync_batch_norm::sync_batch_norm;
