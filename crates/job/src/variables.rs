@@ -2,35 +2,117 @@
 
 use std::ffi::OsString;
 
-/// All of them. What begins with `TORCHRS_TEST_` or `TORCHRS_SIMULATED_TEST_` is the tests' own.
-const KNOWN: [&str; 27] = [
-    "TORCHRS_BENCH_MODEL",
-    "TORCHRS_CHECK_KERNELS",
-    "TORCHRS_CHILD",
-    "TORCHRS_CUBLASLT",
-    "TORCHRS_CUDA_CACHE",
-    "TORCHRS_CUDA_PATH",
-    "TORCHRS_CUDNN",
-    "TORCHRS_CUDNN_PROPERTIES",
-    "TORCHRS_DETECT_ANOMALY",
-    "TORCHRS_GOLDEN_DIR",
-    "TORCHRS_GOLDEN_REPORT",
-    "TORCHRS_ISA",
-    "TORCHRS_JOB_ID",
-    "TORCHRS_KERNEL_CACHE",
-    "TORCHRS_PARENT_PID",
-    "TORCHRS_PEER_PYTHON",
-    "TORCHRS_SIMULATED_ADVERSARY",
-    "TORCHRS_SIMULATED_FAULT",
-    "TORCHRS_SIMULATED_GPU_LIBRARY",
-    "TORCHRS_SIMULATED_GUARD",
-    "TORCHRS_SIMULATED_MEMORY",
-    "TORCHRS_SIMULATED_QUIET",
-    "TORCHRS_SIMULATE_GPUS",
-    "TORCHRS_STORE_FD",
-    "TORCHRS_TERMINAL",
-    "TORCHRS_TIMEOUT_S",
-    "TORCHRS_WARN_AFTER_S",
+/// Who sets a variable.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum By {
+    /// A user, for any program.
+    User,
+    /// A user of the simulated GPU.
+    Simulation,
+    /// A process of torchrs, for a child.
+    Parent,
+    /// Tests, benchmarks and their scripts.
+    Developer,
+}
+
+/// All of them, each with its meaning for the reference. What begins with `TORCHRS_TEST_` or `TORCHRS_SIMULATED_TEST_` is
+/// the tests' own.
+const KNOWN: [(&str, By, &str); 27] = [
+    (
+        "TORCHRS_BENCH_MODEL",
+        By::Developer,
+        "the model that this child of the benchmark `train` runs",
+    ),
+    (
+        "TORCHRS_CHECK_KERNELS",
+        By::Developer,
+        "1, or a part of names: `tests/kernels_compile.rs` compiles these kernels with NVIDIA's compiler",
+    ),
+    ("TORCHRS_CHILD", By::Parent, "the function that this child runs, and where its arguments are"),
+    ("TORCHRS_CUBLASLT", By::User, "0: do not use cuBLASLt, also where it is found"),
+    (
+        "TORCHRS_CUDA_CACHE",
+        By::User,
+        "0: take each block of GPU memory from the driver, of exactly its bytes, and give it back at once",
+    ),
+    (
+        "TORCHRS_CUDA_PATH",
+        By::User,
+        "folders, separated by colons, that are searched first for CUDA's libraries",
+    ),
+    ("TORCHRS_CUDNN", By::User, "0: do not use cuDNN, also where it is found"),
+    (
+        "TORCHRS_CUDNN_PROPERTIES",
+        By::Developer,
+        "a file with a GPU's properties, for `scripts/check-cudnn`",
+    ),
+    (
+        "TORCHRS_DETECT_ANOMALY",
+        By::User,
+        "1: backward looks for NaN and names the op, its line and the parameter",
+    ),
+    (
+        "TORCHRS_GOLDEN_DIR",
+        By::Developer,
+        "folders, separated by colons, of PyTorch's recorded results, for the test `golden`",
+    ),
+    ("TORCHRS_GOLDEN_REPORT", By::Developer, "the folder for the report of the test `golden`"),
+    ("TORCHRS_ISA", By::User, "highest level of vector instructions: `baseline`, `avx2`, `avx512`"),
+    ("TORCHRS_JOB_ID", By::Parent, "random, the same for all processes of a job"),
+    (
+        "TORCHRS_KERNEL_CACHE",
+        By::User,
+        "the folder of compiled CUDA kernels; empty: keep none on disk",
+    ),
+    ("TORCHRS_PARENT_PID", By::Parent, "the process that this one must not outlive"),
+    (
+        "TORCHRS_PEER_PYTHON",
+        By::Developer,
+        "a Python with PyTorch, for `scripts/bench-vs-torch` and others",
+    ),
+    (
+        "TORCHRS_SIMULATED_ADVERSARY",
+        By::Simulation,
+        "a seed: delay and reorder all work that is independent",
+    ),
+    (
+        "TORCHRS_SIMULATED_FAULT",
+        By::Simulation,
+        "faults on demand, separated by commas ([list](../simulated-gpu.md))",
+    ),
+    ("TORCHRS_SIMULATED_GPU_LIBRARY", By::Simulation, "path of the library of the simulated GPU"),
+    (
+        "TORCHRS_SIMULATED_GUARD",
+        By::Simulation,
+        "which end of an allocation lies beside a forbidden page: a power of two, or `start`",
+    ),
+    (
+        "TORCHRS_SIMULATED_MEMORY",
+        By::Simulation,
+        "memory of each device; suffixes KiB, MiB, GiB; 1 GiB unless set",
+    ),
+    (
+        "TORCHRS_SIMULATED_QUIET",
+        By::Simulation,
+        "1: no note on standard error that this is a simulation",
+    ),
+    (
+        "TORCHRS_SIMULATE_GPUS",
+        By::Simulation,
+        "number of simulated GPUs in place of real ones; 0: none",
+    ),
+    ("TORCHRS_STORE_FD", By::Parent, "descriptor of the socket to the launcher's store"),
+    (
+        "TORCHRS_TERMINAL",
+        By::Parent,
+        "streams behind which a person sits: `stdout`, `stderr`, or both with a comma",
+    ),
+    ("TORCHRS_TIMEOUT_S", By::User, "seconds after which a collective fails; 600 unless set"),
+    (
+        "TORCHRS_WARN_AFTER_S",
+        By::User,
+        "seconds after which a collective that waits is reported; 30 unless set, 0: never",
+    ),
 ];
 
 const OWN_OF_TESTS: [&str; 2] = ["TORCHRS_TEST_", "TORCHRS_SIMULATED_TEST_"];
@@ -56,7 +138,8 @@ fn unknown(names: impl Iterator<Item = OsString>) -> Vec<String> {
     let ours = names.filter(|name| name.starts_with("TORCHRS_") && !is_known(name));
     ours.map(|name| {
         let distance = |known: &&&str| distance(known.as_bytes(), name.as_bytes());
-        let nearest = KNOWN.iter().min_by_key(distance).filter(|known| distance(known) <= 5);
+        let names = KNOWN.iter().map(|(known, ..)| known);
+        let nearest = names.min_by_key(distance).filter(|known| distance(known) <= 5);
         let hint = nearest.map(|known| format!("; did you mean {known}?")).unwrap_or_default();
         format!("{name} is set, but nothing reads it{hint}")
     })
@@ -64,7 +147,8 @@ fn unknown(names: impl Iterator<Item = OsString>) -> Vec<String> {
 }
 
 fn is_known(name: &str) -> bool {
-    KNOWN.contains(&name) || OWN_OF_TESTS.iter().any(|start| name.starts_with(start))
+    KNOWN.iter().any(|(known, ..)| *known == name)
+        || OWN_OF_TESTS.iter().any(|start| name.starts_with(start))
 }
 
 /// Letters to insert, remove or change to make `b` of `a`.
@@ -153,7 +237,42 @@ mod tests {
         quoted(&root.join("tests"), &mut names);
         // A script reads this one.
         names.insert("TORCHRS_PEER_PYTHON".to_owned());
-        let stale: Vec<_> = KNOWN.iter().filter(|name| !names.contains(**name)).collect();
+        let stale: Vec<_> = KNOWN
+            .iter()
+            .filter(|(name, ..)| !names.contains(*name))
+            .map(|(name, ..)| name)
+            .collect();
         assert!(stale.is_empty(), "nothing names {stale:?}");
+    }
+
+    /// The page of the reference. `TORCHRS_TEST_WRITE_DOCS=1` writes it anew.
+    #[test]
+    fn the_page_of_the_reference_is_up_to_date() {
+        let mut page = String::from(
+            "# Environment variables\n\n<!-- Generated by the tests of `variables.rs` with \
+             TORCHRS_TEST_WRITE_DOCS=1. -->\n\nA `TORCHRS_` variable that is set and that nothing reads \
+             is reported, with the name that may be meant. Variables of torchrun are on the page of \
+             [the launcher](../launcher.md).\n",
+        );
+        for (by, title) in [
+            (By::User, "For any program"),
+            (By::Simulation, "For the simulated GPU"),
+            (By::Parent, "Set by torchrs for its child processes"),
+            (By::Developer, "For tests and benchmarks"),
+        ] {
+            page += &format!("\n## {title}\n\n| variable | meaning |\n| --- | --- |\n");
+            for (name, _, meaning) in KNOWN.iter().filter(|(_, of, _)| *of == by) {
+                page += &format!("| `{name}` | {meaning} |\n");
+            }
+        }
+        let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let docs = here.ancestors().map(|folder| folder.join("docs/reference"));
+        let path = docs.into_iter().find(|folder| folder.is_dir()).unwrap().join("variables.md");
+        if std::env::var_os("TORCHRS_TEST_WRITE_DOCS").is_some() {
+            fs::write(&path, &page).unwrap();
+        }
+        let found = fs::read_to_string(&path).unwrap_or_default();
+        let hint = "TORCHRS_TEST_WRITE_DOCS=1 cargo test --lib variables";
+        assert!(found == page, "{} is stale: {hint}", path.display());
     }
 }
