@@ -3,6 +3,15 @@
 
 use std::fmt;
 
+/// Exit code where something hindered the launcher itself.
+pub const OWN: i32 = 1;
+/// Exit code where PROGRAM cannot be executed.
+pub const CANNOT_EXECUTE: i32 = 126;
+/// Exit code where PROGRAM is not there.
+pub const NOT_FOUND: i32 = 127;
+/// What is added to the number of a signal, as shells do.
+pub const SIGNAL: i32 = 128;
+
 /// An error of the launcher, not of a worker.
 #[derive(Debug)]
 pub struct Failure {
@@ -13,9 +22,9 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// With the exit code 1.
+    /// With the exit code [`OWN`].
     pub fn new(message: impl Into<String>) -> Self {
-        Failure { code: 1, message: message.into() }
+        Failure { code: OWN, message: message.into() }
     }
 
     pub fn with_code(code: i32, message: impl Into<String>) -> Self {

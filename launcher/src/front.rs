@@ -20,7 +20,7 @@ use torchrs_job::exit_status::ExitStatus;
 use crate::cli::{self, Options};
 use crate::console::say;
 use crate::environment;
-use crate::failure::{Doing, Failure};
+use crate::failure::{self, Doing, Failure};
 use crate::outputs::{Stream, destination};
 use crate::plan::{Plan, memory_file, read_all};
 use crate::preflight;
@@ -157,7 +157,7 @@ impl Front {
         let exit = self.oversee(&child.spawn().doing(what)?);
         if let Some(signal) = self.asked_to_stop {
             let message = format!("stopped by {signal} before any worker was started");
-            return Err(Failure::with_code(128 + signal as i32, message));
+            return Err(Failure::with_code(failure::SIGNAL + signal as i32, message));
         }
         Ok(Ran {
             exit,

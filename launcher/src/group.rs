@@ -14,7 +14,7 @@ use torchrs_job::store::StoreServer;
 
 use crate::console::say;
 use crate::deadline::poll_timeout;
-use crate::failure::{Doing, Failure};
+use crate::failure::{self, Doing, Failure};
 use crate::plan::Plan;
 use crate::process::Process;
 use crate::relay::Relay;
@@ -305,6 +305,6 @@ impl<'a> Group<'a> {
     /// The front was killed: whoever did that wanted the job gone.
     fn abandon(&self) -> ! {
         tree::kill_all(&self.watch.signals);
-        std::process::exit(128 + Signal::SIGKILL as i32);
+        std::process::exit(failure::SIGNAL + Signal::SIGKILL as i32);
     }
 }

@@ -21,6 +21,8 @@ mod plan;
 mod preflight;
 mod process;
 mod program;
+#[cfg(test)]
+mod reference;
 mod relay;
 mod report;
 mod shim;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use nix::unistd::{AccessFlags, access};
 
 use crate::cargo;
-use crate::failure::Failure;
+use crate::failure::{CANNOT_EXECUTE, Failure, NOT_FOUND};
 use crate::front::Front;
 
 /// The executable that `name` stands for, built first if it is a target of the workspace.
@@ -37,7 +37,7 @@ pub fn find(front: &mut Front, name: &OsStr, no_build: bool) -> Result<PathBuf, 
     on_path(name).unwrap_or_else(|| {
         let name = name.to_string_lossy();
         let list = searched.join("\n  ");
-        Err(Failure::with_code(127, format!("no program `{name}`; searched:\n  {list}")))
+        Err(Failure::with_code(NOT_FOUND, format!("no program `{name}`; searched:\n  {list}")))
     })
 }
 
@@ -49,7 +49,7 @@ pub fn on_path(name: &OsStr) -> Option<Result<PathBuf, Failure>> {
     for candidate in std::env::split_paths(&path).map(|folder| folder.join(name)) {
         match check(&candidate) {
             Ok(()) => return Some(Ok(candidate)),
-            Err(failure) if failure.code == 126 && candidate.is_file() => {
+            Err(failure) if failure.code == CANNOT_EXECUTE && candidate.is_file() => {
                 refused.get_or_insert(failure);
             }
             Err(_) => {}
@@ -67,14 +67,21 @@ fn own_folder() -> Option<PathBuf> {
 fn check(path: &Path) -> Result<(), Failure> {
     let shown = path.display();
     let info = path.metadata().map_err(|error| {
-        let code = if error.kind() == std::io::ErrorKind::PermissionDenied { 126 } else { 127 };
+        let code = if error.kind() == std::io::ErrorKind::PermissionDenied {
+            CANNOT_EXECUTE
+        } else {
+            NOT_FOUND
+        };
         Failure::with_code(code, format!("cannot run {shown}: {error}"))
     })?;
     if info.is_dir() {
-        return Err(Failure::with_code(126, format!("cannot run {shown}: it is a folder")));
+        return Err(Failure::with_code(
+            CANNOT_EXECUTE,
+            format!("cannot run {shown}: it is a folder"),
+        ));
     }
     access(path, AccessFlags::X_OK).map_err(|_| {
         let message = format!("cannot run {shown}: it is not executable (chmod +x would help)");
-        Failure::with_code(126, message)
+        Failure::with_code(CANNOT_EXECUTE, message)
     })
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use torchrs_job::ranks::list_ranks;
 use torchrs_job::report::{ErrorRecord, monotonic_ns};
 
+use crate::failure;
 use crate::group::Outcome;
 use crate::plan::Plan;
 use crate::worker::Ended;
@@ -88,7 +89,7 @@ impl<'a> Report<'a> {
                 let by_itself = failures.iter().find(|f| !was_stopped(f.worker));
                 by_itself.unwrap_or(&root).worker.exit.shell_code()
             }
-            (None, Some(signal)) => 128 + signal as i32,
+            (None, Some(signal)) => failure::SIGNAL + signal as i32,
             (None, None) => 0,
         }
     }

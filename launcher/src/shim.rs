@@ -12,6 +12,7 @@ use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::unistd::{execv, getppid};
 
 use crate::console::say;
+use crate::failure::{CANNOT_EXECUTE, NOT_FOUND, SIGNAL};
 use crate::spawn::c_string;
 
 /// `args`: the supervisor's pid, the program's path, its `argv`. Returns only on failure, with
@@ -29,14 +30,14 @@ pub fn become_program(mut args: ArgsOs) -> i32 {
     let argv: Vec<CString> = args.map(c_string).collect();
     let Err(errno) = execv(&c_string(path.clone()), &argv);
     say(&format!("torchrs-launch: {}\n", cannot_run(Path::new(&path), errno)));
-    if errno == Errno::ENOENT { 127 } else { 126 }
+    if errno == Errno::ENOENT { NOT_FOUND } else { CANNOT_EXECUTE }
 }
 
 fn tie_to(supervisor: i32) -> nix::Result<()> {
     prctl::set_pdeathsig(Signal::SIGKILL)?;
     if getppid().as_raw() != supervisor {
         // It died before the line above.
-        std::process::exit(128 + Signal::SIGKILL as i32);
+        std::process::exit(SIGNAL + Signal::SIGKILL as i32);
     }
     // SAFETY: the default action installs no handler.
     unsafe {
