@@ -13,7 +13,7 @@ torch.manual_seed(0)
 NAMES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float64: "f64", torch.int64: "i64", torch.bool: "bool"}
 index = torch.tensor([1, 0])
 
-# Inputs by shape, and the call. Rust's side of the table is tests/amp.rs.
+# Inputs by shape, and the call. Rust's side of the table is tests/api/amp.rs.
 OPS = {
     "mm": ([(2, 3), (3, 4)], torch.mm),
     "matmul": ([(2, 2, 3), (3, 4)], torch.matmul),

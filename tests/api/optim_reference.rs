@@ -11,7 +11,7 @@ use torchrs::optim::{Adadelta, Adamax, Optimizer, ParamGroup, RAdam, Rprop, SGD,
 use torchrs::{Dtype, Tensor, no_grad};
 
 fn recorded() -> Value {
-    serde_json::from_str(include_str!("fixtures/optim_reference.json")).unwrap()
+    serde_json::from_str(include_str!("../fixtures/optim_reference.json")).unwrap()
 }
 
 fn numbers(value: &Value) -> Vec<f64> {

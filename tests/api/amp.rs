@@ -240,7 +240,7 @@ fn ops() -> Vec<(&'static str, Vec<Vec<usize>>, Call)> {
 
 #[test]
 fn result_types_are_those_of_pytorch() {
-    let recorded: BTreeMap<&str, Vec<&str>> = include_str!("fixtures/autocast.tsv")
+    let recorded: BTreeMap<&str, Vec<&str>> = include_str!("../fixtures/autocast.tsv")
         .lines()
         .map(|line| {
             let mut parts = line.split('\t');

@@ -4,7 +4,7 @@ use torchrs::models::*;
 use torchrs::nn::Module;
 use torchrs::{Dtype::F32, Dtype::F64, Tensor, catch};
 
-use crate::formula::{fill, recorded, same_as_recorded, same_output, tokens};
+use super::formula::{fill, recorded, same_as_recorded, same_output, tokens};
 
 #[test]
 fn it_computes_as_the_original() {

@@ -4,7 +4,7 @@ use torchrs::models::*;
 use torchrs::nn::{Forward, Module, init};
 use torchrs::{Dtype, Dtype::F32, Dtype::F64, Error, Tensor, catch, no_grad};
 
-use crate::formula::{fill, noise, recorded, same_as_recorded};
+use super::formula::{fill, noise, recorded, same_as_recorded};
 
 #[track_caller]
 fn check<M: Forward>(name: &str, dtypes: &[Dtype], make: impl Fn() -> M) {

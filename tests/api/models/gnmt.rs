@@ -4,7 +4,7 @@ use torchrs::models::*;
 use torchrs::nn::Module;
 use torchrs::{Dtype::F32, Dtype::F64, Tensor, catch, no_grad};
 
-use crate::formula::{fill, recorded, same_as_recorded, tokens};
+use super::formula::{fill, recorded, same_as_recorded, tokens};
 
 const LENGTHS: [usize; 3] = [5, 3, 2];
 

@@ -1,7 +1,8 @@
 //! `#[derive(Module)]` and what is built on it: names, ties, state dicts, modes, conversion, text.
 
-#[path = "module/identity.rs"]
+mod hooks;
 mod identity;
+mod parametrizations;
 
 use std::collections::{BTreeMap, HashMap};
 use std::marker::PhantomData;

@@ -5,7 +5,7 @@ use torchrs::models::*;
 use torchrs::nn::{Forward, Module};
 use torchrs::{Dtype, Dtype::F32, Dtype::F64, Tensor, catch, no_grad};
 
-use crate::formula::{fill, recorded, same_as_recorded, same_gradients, same_output, tokens};
+use super::formula::{fill, recorded, same_as_recorded, same_gradients, same_output, tokens};
 
 fn config() -> GPT2Config {
     let sizes = GPT2Config { vocab_size: 23, n_positions: 24, n_embd: 16, ..Default::default() };

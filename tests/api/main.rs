@@ -1,0 +1,9 @@
+//! What users call, on the CPU and in one process: autograd, modules, models, optimizers, mixed precision.
+
+mod amp;
+mod autograd;
+mod models;
+mod module;
+mod nn;
+mod optim;
+mod optim_reference;
