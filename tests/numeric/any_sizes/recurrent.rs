@@ -7,7 +7,7 @@ use torchrs::nn::{
 };
 use torchrs::{Dtype, Tensor};
 
-use crate::laid::{close, random};
+use super::laid::{close, random};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {

@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use torchrs::ops::views::Index;
 use torchrs::{Dtype, Error, Tensor, catch};
 
+use super::model::{Model, base, broadcast_from, chain, flat, places, seeds, shapes};
 use crate::draw::Draw;
-use crate::model::{Model, base, broadcast_from, chain, flat, places, seeds, shapes};
 
 /// A list of coordinates along one dimension, with the shape that it broadcasts from.
 #[derive(Clone, Debug)]

@@ -2,8 +2,6 @@
 //! gradients: fast paths are chosen by size and layout, and a wrong choice shows at sizes that nobody thought of.
 
 mod attention;
-#[path = "../draw/mod.rs"]
-mod draw;
 mod laid;
 mod matmul;
 mod pooling;

@@ -1,8 +1,6 @@
 //! Random layouts against lists of elements: views, indexing, broadcasting, reductions and copies must
 //! give what a naive model gives, and gradients of views must go back by the same map.
 
-#[path = "../draw/mod.rs"]
-mod draw;
 mod elementwise;
 mod indexing;
 mod model;

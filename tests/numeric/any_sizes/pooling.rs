@@ -5,7 +5,7 @@ use torchrs::autograd::{GraphMode, grad};
 use torchrs::ops::PoolOptions;
 use torchrs::{Dtype, Tensor};
 
-use crate::laid::{close, dtypes, random, rounding, tolerance};
+use super::laid::{close, dtypes, random, rounding, tolerance};
 
 /// Three dimensions; those that are missing have one position.
 #[derive(Clone, Debug)]

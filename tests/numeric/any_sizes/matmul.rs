@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use torchrs::autograd::{GraphMode, grad};
 use torchrs::{Dtype, Tensor};
 
-use crate::laid::{close, dtypes, random, rounding, tolerance};
+use super::laid::{close, dtypes, random, rounding, tolerance};
 
 /// A product's sizes: few of one dimension often, as in matrix-vector products.
 fn sizes() -> impl Strategy<Value = [usize; 3]> {

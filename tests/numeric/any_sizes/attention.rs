@@ -5,8 +5,8 @@ use torchrs::autograd::{GraphMode, grad};
 use torchrs::ops::AttentionOptions;
 use torchrs::{Dtype, Tensor};
 
+use super::laid::{close, dtypes, random, slack};
 use crate::draw::Draw;
-use crate::laid::{close, dtypes, random, slack};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Mask {

@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 use torchrs::{Dtype, Tensor, autograd, catch};
 
+use super::model::{Model, base, chain, seeds, shapes};
 use crate::draw::Draw;
-use crate::model::{Model, base, chain, seeds, shapes};
 
 fn elements(m: &Model) -> Vec<i64> {
     m.map.iter().map(|&i| i as i64).collect()

@@ -5,8 +5,8 @@ use torchrs::autograd::{GraphMode, grad};
 use torchrs::ops::{CrossEntropyOptions, Reduction};
 use torchrs::{Dtype, Tensor};
 
+use super::laid::{close, dtypes, random, slack, tolerance};
 use crate::draw::Draw;
-use crate::laid::{close, dtypes, random, slack, tolerance};
 
 /// One to four dimensions of at most some 20,000 numbers.
 fn shapes() -> impl Strategy<Value = Vec<usize>> {

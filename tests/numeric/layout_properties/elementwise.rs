@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 use torchrs::{Dtype, Error, Tensor, catch};
 
+use super::model::{Model, base, broadcast_from, chain, flat, places, seeds, shapes};
 use crate::draw::Draw;
-use crate::model::{Model, base, broadcast_from, chain, flat, places, seeds, shapes};
 
 /// The shape that two broadcast to.
 fn broadcast(a: &[usize], b: &[usize]) -> Option<Vec<usize>> {

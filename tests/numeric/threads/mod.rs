@@ -2,7 +2,6 @@
 //! added up, or in which order. Shapes are large enough to be divided, with sizes that no number of
 //! threads divides.
 
-#[path = "threads/rarer.rs"]
 mod rarer;
 
 use torchrs::nn::utils::clip_grad_norm_;
