@@ -1,4 +1,4 @@
-"""Writes the files of PyTorch and NumPy that tests/files.rs reads.
+"""Writes the files of PyTorch and NumPy that tests/data/files/ reads.
 
     python scripts/torch_files.py tests/fixtures/files
 """

@@ -192,7 +192,7 @@ fn row_43_a_kill_during_a_save_leaves_the_previous_checkpoint() {
     let (mut newest, mut interrupted) = (0, 0);
     for round in 0..12u64 {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "save_until_killed", "--ignored"])
+            .args(["--exact", "checkpoint::save_until_killed", "--ignored"])
             .env(FOLDER, dir.path())
             .stdout(Stdio::null())
             .spawn()

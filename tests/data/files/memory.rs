@@ -174,7 +174,7 @@ fn a_file_that_unpacks_to_more_than_memory_holds_is_an_error() {
     bombs(dir.path());
     let packed = fs::metadata(dir.path().join("x.npz")).unwrap().len();
     assert!(packed < 16 << 20, "{packed} bytes");
-    let output = child("memory::limited_child").env(FOLDER, dir.path()).output().unwrap();
+    let output = child("files::memory::limited_child").env(FOLDER, dir.path()).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && text.contains("1 passed"), "{:?} {text}", output.status);
 }

@@ -74,7 +74,7 @@ fn limited_child() {
 
 #[test]
 fn a_disk_that_is_full_at_any_byte_leaves_what_was_there() {
-    let output = child("failures::limited_child").output().unwrap();
+    let output = child("files::failures::limited_child").output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && text.contains("1 passed"), "{text}");
 }

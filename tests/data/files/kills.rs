@@ -75,7 +75,7 @@ enum End {
 /// Runs a save that is killed before its change number `at`.
 fn killed_save(path: &Path, at: usize) -> End {
     let (thread, refused) = (path.with_file_name("thread"), path.with_file_name("refused"));
-    let mut child = child("kills::traced_child")
+    let mut child = child("files::kills::traced_child")
         .env(PATH, path)
         .stdout(Stdio::null())
         .stderr(Stdio::null())

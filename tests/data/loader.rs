@@ -1,5 +1,5 @@
 //! The `DataLoader` with real worker processes: order, collation, memory, resuming in mid-epoch.
-//! What it does when things go wrong is in `data_loader_faults.rs`.
+//! What it does when things go wrong is in `loader_faults.rs`.
 
 use std::time::Duration;
 

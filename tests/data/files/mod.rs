@@ -1,15 +1,10 @@
 //! Files of PyTorch and NumPy: those that Python wrote (`scripts/torch_files.py`), those that are
 //! written here, and thousands of damaged ones, which must be errors or values but nothing worse.
 
-#[path = "files/failures.rs"]
 mod failures;
-#[path = "files/kills.rs"]
 mod kills;
-#[path = "files/memory.rs"]
 mod memory;
-#[path = "files/values.rs"]
 mod values;
-#[path = "files/views.rs"]
 mod views;
 
 use std::fs;

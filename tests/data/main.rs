@@ -1,0 +1,6 @@
+//! What lies outside of the program's memory: files of tensors, checkpoints, datasets and their loaders.
+
+mod checkpoint;
+mod files;
+mod loader;
+mod loader_faults;
