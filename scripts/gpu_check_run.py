@@ -13,8 +13,7 @@ BINARIES = {
     "train": ["--example", "train"],
     "torchrs-launch": ["-p", "torchrs-launcher", "--bin", "torchrs-launch"],
     "golden": ["--test", "golden"],
-    "cuda_device": ["--test", "cuda_device"],
-    "cuda_tensors": ["--test", "cuda_tensors"],
+    "cuda": ["--test", "cuda"],
 }
 # Where drivers lie that no loader knows of.
 DRIVERS = ["/usr/local/nvidia/lib64", "/usr/local/nvidia/lib"]

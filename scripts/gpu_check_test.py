@@ -1,5 +1,5 @@
 """What gpu-check does with results of real GPUs, tried with programs that only pretend: rows and goals, cases that end or
-hang their process, tests that fail, and reports that stay small. Run by tests/gpu_check_script.rs."""
+hang their process, tests that fail, and reports that stay small. Run by tests/cuda/gpu_check_script.rs."""
 
 import io, json, os, signal, stat, subprocess, sys, tarfile, tempfile, time, unittest
 from contextlib import redirect_stdout
@@ -120,7 +120,7 @@ class Checks(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()
         self.machine = Pretended(self.folder.name)
-        for name, text in (("golden", GOLDEN), ("gpu_check", OURS), ("peer", PEER), ("cuda_device", TESTS)):
+        for name, text in (("golden", GOLDEN), ("gpu_check", OURS), ("peer", PEER), ("cuda", TESTS)):
             self.pretend(self.machine.binary(name), text)
         gpu_check_golden.CASE = gpu_check_tests.TEST = 1
         self.quiet = redirect_stdout(io.StringIO())
@@ -171,7 +171,7 @@ class Checks(unittest.TestCase):
 
     def test_a_test_that_hangs_or_crashes_is_named(self):
         with self.assertRaises(AssertionError) as error:
-            gpu_check_tests.tests(self.stage, [("cuda_device", [])], 5)
+            gpu_check_tests.tests(self.stage, [("cuda", [])], 5)
         self.assertEqual(str(error.exception), "2 passed, 3 failed, 2 skipped")
         found = {failure["name"]: failure["message"] for failure in self.stage.failures}
         self.assertIn("left is not right", found["a::fails"])
@@ -179,10 +179,10 @@ class Checks(unittest.TestCase):
         self.assertIn("SIGSEGV", found["a::crashes"])
 
     def test_tests_behind_the_end_of_a_stage_are_not_run(self):
-        todo = gpu_check_tests.listed(self.stage, "cuda_device", [])
+        todo = gpu_check_tests.listed(self.stage, "cuda", [])
         self.stage.until = self.stage.start
         with mock.patch("gpu_check_tests.listed", lambda *_: todo), self.assertRaises(Late) as late:
-            gpu_check_tests.tests(self.stage, [("cuda_device", [])])
+            gpu_check_tests.tests(self.stage, [("cuda", [])])
         self.assertEqual(str(late.exception), "0 passed, 0 failed, 7 not run")
         self.stage.log.seek(0)
         self.assertEqual(self.stage.log.read().count("$ "), 1)
@@ -190,7 +190,7 @@ class Checks(unittest.TestCase):
     def test_a_test_that_is_still_running_at_the_end_of_a_stage_is_named(self):
         self.stage.until = time.monotonic() + 1.5
         with self.assertRaises(Late) as late:
-            gpu_check_tests.tests(self.stage, [("cuda_device", ["hangs"])])
+            gpu_check_tests.tests(self.stage, [("cuda", ["hangs"])])
         self.assertEqual(str(late.exception), "0 passed, 0 failed, 1 not run; in progress: a::hangs")
 
     def test_rows_have_ratios_and_goals(self):

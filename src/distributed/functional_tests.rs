@@ -6,7 +6,7 @@ use super::{ProcessGroup, ReduceOp};
 use crate::tensor::Dtype;
 use crate::{Device, Error, Result, Tensor, no_grad};
 
-#[path = "../../tests/functional_collectives/checks.rs"]
+#[path = "../../tests/distributed/checks/functional.rs"]
 mod checks;
 
 #[test]

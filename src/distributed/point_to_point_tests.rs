@@ -7,7 +7,7 @@ use super::tests::{ranks, ranks_with};
 use crate::tensor::Dtype;
 use crate::{Device, Error, Tensor};
 
-#[path = "../../tests/messages/checks.rs"]
+#[path = "../../tests/distributed/checks/messages.rs"]
 mod checks;
 
 fn numbers(rank: usize, len: usize) -> Tensor {

@@ -1,6 +1,6 @@
 //! Collectives among ranks that are threads of this process: every way data can move, against
 //! plain loops, and every mistake that a rank can make. Ranks that are processes, and their
-//! deaths, are in `tests/distributed.rs`.
+//! deaths, are in `tests/distributed/process_groups.rs`.
 
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};

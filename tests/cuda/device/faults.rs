@@ -1,6 +1,6 @@
 use torchrs::cuda::{Block, Stream, memory};
 
-use crate::kernels::apply;
+use super::kernels::apply;
 use crate::support::upload;
 
 simulated! {

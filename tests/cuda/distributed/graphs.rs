@@ -6,7 +6,7 @@ use torchrs::nn::{Forward, Linear, Module, ReLU, Sequential};
 use torchrs::optim::{Optimizer, SGD, SGDOptions};
 use torchrs::{Dtype, Generator, Result, Tensor, cuda};
 
-use crate::job::{ADVERSARY, gpu, join_job, run, run_with};
+use super::job::{ADVERSARY, gpu, join_job, run, run_with};
 
 /// Parameters after six steps, the last four of them replays or not.
 fn trains(group: &ProcessGroup, by_graph: bool, hook: bool) -> Result<Vec<Tensor>> {

@@ -5,8 +5,8 @@ use torchrs::distributed::comm_hooks::{PowerSgd, PowerSgdOptions, fp16_compress_
 use torchrs::nn::{Forward, Linear, Module, Sequential};
 use torchrs::{Dtype, Result, Tensor, cuda};
 
-use crate::checks;
-use crate::job::{ADVERSARY, gpu, join_job, run, run_with};
+use super::checks;
+use super::job::{ADVERSARY, gpu, join_job, run, run_with};
 
 fn averages(_: ()) -> Result<()> {
     let group = join_job()?;

@@ -2,7 +2,7 @@ use torchrs::cuda::graph::{CaptureMode, CaptureOptions};
 use torchrs::cuda::{self, Block, Graph, Priority, Stream, memory};
 use torchrs::{Error, catch};
 
-use crate::kernels::{LINE, apply};
+use super::kernels::{LINE, apply};
 use crate::support::{download, upload};
 
 simulated! {

@@ -8,7 +8,7 @@ use torchrs::cuda::{self, Block, Stream, copy, peer};
 
 use crate::support::{command, download, plays, upload};
 
-const CHILD: &str = "peers::a_process_without_access";
+const CHILD: &str = "device::peers::a_process_without_access";
 const NO_PEER: [(&str, &str); 1] = [("TORCHRS_SIMULATED_FAULT", "no-peer")];
 
 simulated! {

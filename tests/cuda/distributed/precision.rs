@@ -6,7 +6,7 @@ use torchrs::nn::{self, BatchNorm1d, Forward, Linear, Module, Sequential, SyncBa
 use torchrs::optim::{Optimizer, SGD, SGDOptions};
 use torchrs::{Device, Dtype, Result, Tensor, cuda};
 
-use crate::job::{ADVERSARY, gpu, join_job, run, run_with};
+use super::job::{ADVERSARY, gpu, join_job, run, run_with};
 
 fn close(a: &Tensor, b: &Tensor, tolerance: f64, what: &str) {
     let (a, b) = (a.to_vec::<f64>(), b.to_vec::<f64>());

@@ -5,7 +5,7 @@ use torchrs::cuda::{Priority, Stream, StreamGuard};
 use torchrs::{Device, Tensor, autograd, catch};
 
 use super::compare::numbers;
-use super::support::hold;
+use crate::support::hold;
 use torchrs::Dtype::F64;
 
 const GPU: Device = Device::Cuda(0);

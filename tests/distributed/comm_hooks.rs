@@ -1,6 +1,6 @@
 //! Communication hooks of data-parallel training, on the CPU with real processes.
 
-#[path = "comm_hooks/checks.rs"]
+#[path = "checks/comm_hooks.rs"]
 mod checks;
 
 use std::sync::atomic::{AtomicU32, Ordering};

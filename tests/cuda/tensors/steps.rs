@@ -7,7 +7,7 @@ use torchrs::optim::{AdamW, Optimizer};
 use torchrs::{Device, Dtype, Tensor};
 
 use super::compare::numbers;
-use super::support::waits;
+use crate::support::waits;
 
 const GPU: Device = Device::Cuda(0);
 

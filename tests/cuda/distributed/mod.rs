@@ -1,27 +1,20 @@
 //! Process groups on simulated GPUs, one per rank: NCCL's collectives against those in shared memory,
 //! the order of streams, sub-groups, and what happens when something breaks.
 
-#[path = "comm_hooks/checks.rs"]
+#[path = "../../distributed/checks/comm_hooks.rs"]
 mod checks;
-#[path = "distributed_cuda/faults.rs"]
 mod faults;
-#[path = "distributed_cuda/functional.rs"]
+#[path = "functional.rs"]
 mod functional_calls;
-#[path = "functional_collectives/checks.rs"]
+#[path = "../../distributed/checks/functional.rs"]
 mod functional_checks;
-#[path = "distributed_cuda/graph_faults.rs"]
 mod graph_faults;
-#[path = "distributed_cuda/graphs.rs"]
 mod graphs;
-#[path = "distributed_cuda/hooks.rs"]
 mod hooks;
-#[path = "distributed_cuda/job.rs"]
 mod job;
-#[path = "messages/checks.rs"]
+#[path = "../../distributed/checks/messages.rs"]
 mod message_checks;
-#[path = "distributed_cuda/messages.rs"]
 mod messages;
-#[path = "distributed_cuda/precision.rs"]
 mod precision;
 
 use std::time::{Duration, Instant};

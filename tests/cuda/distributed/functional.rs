@@ -2,8 +2,8 @@
 
 use torchrs::Result;
 
-use crate::functional_checks;
-use crate::job::{ADVERSARY, gpu, join_job, run, run_with};
+use super::functional_checks;
+use super::job::{ADVERSARY, gpu, join_job, run, run_with};
 
 fn differentiates(_: ()) -> Result<()> {
     functional_checks::derivatives_are_those_of_one_process(&join_job()?, gpu())

@@ -11,7 +11,7 @@ use torchrs::nn::{Forward, Linear, Module, ReLU, Sequential};
 use torchrs::optim::{AdamW, AdamWOptions, Optimizer, SGD, SGDOptions};
 use torchrs::{Device, Dtype, Error, Result, Tensor, catch, cuda};
 
-use crate::job::{FAULT, Job, LONG, gpu, join_job, run, run_with};
+use super::job::{FAULT, Job, LONG, gpu, join_job, run, run_with};
 
 /// Where a dying rank writes when it died.
 const DIED: &str = "TORCHRS_TEST_DIED";

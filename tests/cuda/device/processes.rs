@@ -5,10 +5,10 @@ use torchrs::Result;
 use torchrs::cuda::ipc::{self, MemoryHandle};
 use torchrs::cuda::{Block, Event, EventOptions, Stream};
 
-use crate::kernels::apply;
+use super::kernels::apply;
 use crate::support::{command, download, hold, plays, upload};
 
-const CHILD: &str = "processes::the_other_process";
+const CHILD: &str = "device::processes::the_other_process";
 
 fn interprocess() -> EventOptions {
     EventOptions { interprocess: true, ..EventOptions::default() }

@@ -6,8 +6,8 @@ use torchrs::cuda::{self, Priority, Stream};
 use torchrs::distributed::{P2POp, ReduceOp};
 use torchrs::{Device, Dtype, Error, Result, Tensor};
 
-use crate::job::{ADVERSARY, FAULT, Job, gpu, join_job, run, run_with};
-use crate::message_checks;
+use super::job::{ADVERSARY, FAULT, Job, gpu, join_job, run, run_with};
+use super::message_checks;
 
 fn turns_a_ring(_: ()) -> Result<()> {
     message_checks::turns_a_ring(&join_job()?, gpu())
@@ -119,6 +119,6 @@ fn dies(_: ()) -> Result<()> {
 #[test]
 fn a_dead_sender_is_named() {
     if let Some(job) = Job::start(2, [&[], &[]], dies) {
-        job.ranks[0].join_timeout(crate::job::LONG).unwrap();
+        job.ranks[0].join_timeout(super::job::LONG).unwrap();
     }
 }

@@ -170,7 +170,7 @@ simulated! {
         let whole = fs::read(&file).unwrap();
         fs::write(&file, &whole[..whole.len() / 2]).unwrap();
         FIRST.load(0)?; // has the code in memory
-        let again = crate::support::command("kernels::the_same_program_again");
+        let again = crate::support::command("device::kernels::the_same_program_again");
         let output = { again }.output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
         assert_eq!(cached_files(), std::slice::from_ref(&file));
@@ -202,7 +202,7 @@ simulated! {
 #[test]
 #[ignore = "a part of another test"]
 fn the_same_program_again() {
-    if !crate::support::plays("kernels::the_same_program_again") {
+    if !crate::support::plays("device::kernels::the_same_program_again") {
         return;
     }
     static SECOND: Program = Program::new("again", "", "extern \"C\" __global__ void f() {}");

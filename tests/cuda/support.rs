@@ -41,7 +41,7 @@ pub fn run(path: &str, variables: &[(&str, &str)], body: fn() -> Result<()>) {
     let cache = tempfile::tempdir().unwrap();
     let mut command = command(test);
     // Tests of the cache itself have one of their own.
-    let kept = match test.starts_with("kernels::") {
+    let kept = match test.starts_with("device::kernels::") {
         true => cache.path().into(),
         false => env::var_os(KERNELS).unwrap_or_else(|| env!("CARGO_TARGET_TMPDIR").into()),
     };
@@ -80,13 +80,11 @@ pub fn plays(part: &str) -> bool {
 }
 
 /// The last GPU: the second one of two, where there are two.
-#[allow(dead_code, reason = "used by the tests of tensors")]
 pub fn last_gpu() -> torchrs::Device {
     torchrs::Device::Cuda(torchrs::cuda::device_count().max(1) - 1)
 }
 
 /// Whether there are two GPUs; says so where a part of a test needs them and they are not there.
-#[allow(dead_code, reason = "used by the tests of tensors")]
 pub fn has_two_gpus() -> bool {
     let two = torchrs::cuda::device_count() > 1;
     if !two {
@@ -122,13 +120,11 @@ pub fn download(from: *const u8, count: usize, stream: Stream) -> Result<Vec<f32
 }
 
 /// How often the host has waited for a GPU: as torchrs counts, and as the simulated GPU does.
-#[allow(dead_code, reason = "used by the tests of tensors")]
 pub fn waits() -> (u64, Option<u64>) {
     (torchrs::cuda::synchronisations(), simulated("torchrs_simulated_synchronizing_calls"))
 }
 
 /// A number that the simulated GPU counts.
-#[allow(dead_code, reason = "used by the tests of tensors")]
 pub fn simulated(counter: &str) -> Option<u64> {
     let path = env::var(SIMULATED_LIBRARY).ok()?;
     let [path, counter] =

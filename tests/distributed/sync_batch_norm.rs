@@ -2,7 +2,6 @@
 //! and in second derivatives; and how it fails when a rank is missing.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde::{Deserialize, Serialize};
 use torchrs::distributed::{self, ProcessGroup, ReduceOp};
@@ -19,10 +18,7 @@ struct Job {
 
 impl Job {
     fn new(world: usize, out: PathBuf) -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let next = NEXT.fetch_add(1, Ordering::Relaxed);
-        let port = 1 + (std::process::id() * 16 + 8 + next) % 65_000;
-        Job { world, port, out }
+        Job { world, port: super::free_port(), out }
     }
 
     fn join(&self, rank: usize) -> ProcessGroup {

@@ -2,7 +2,6 @@
 //! when ranks differ.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -21,9 +20,7 @@ struct Job {
 
 impl Job {
     fn new(world: usize, out: PathBuf) -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let port = 1 + (std::process::id() * 16 + NEXT.fetch_add(1, Ordering::Relaxed)) % 65_000;
-        Job { world, port, out }
+        Job { world, port: super::free_port(), out }
     }
 
     /// In the child: joins as `rank`.

@@ -8,7 +8,7 @@ use torchrs::distributed::{P2POp, ProcessGroup, ReduceOp};
 use torchrs::multiprocessing::ExitStatus;
 use torchrs::{Dtype, Error, Result, Tensor, cuda};
 
-use crate::job::{ADVERSARY, FAULT, Job, LONG, gpu, join_job, run, run_with};
+use super::job::{ADVERSARY, FAULT, Job, LONG, gpu, join_job, run, run_with};
 
 /// Less than what NCCL is given to end in peace.
 const SOON: Duration = Duration::from_millis(1500);

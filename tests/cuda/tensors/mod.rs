@@ -1,0 +1,35 @@
+//! Tensors on simulated GPUs, against the same on the CPU. Every test runs in a process of its own.
+
+mod allocations;
+mod attention;
+mod bags;
+mod basics;
+mod classes;
+mod compare;
+mod complex;
+mod conv;
+mod counts;
+mod fft;
+mod folds;
+mod graphs;
+mod guards;
+mod indexing;
+mod large;
+mod linalg;
+mod loader;
+mod masks;
+mod moves;
+mod near;
+mod norms;
+mod optim;
+mod packed;
+mod pooling;
+mod processes;
+mod products;
+mod random;
+mod rnn;
+mod rows;
+mod scans;
+mod sorts;
+mod steps;
+mod streams;
