@@ -4,7 +4,6 @@
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use parking_lot::{Mutex, MutexGuard};
 use torchrs::data::{DataLoader, datasets::Synthetic};
 use torchrs::distributed::{DdpOptions, DistributedDataParallel, init_process_group};
 use torchrs::multiprocessing::Process;
@@ -14,11 +13,7 @@ use torchrs::optim::{Optimizer, SGD, SGDOptions};
 use torchrs::profiler::{self, Category, Event, Profile, Profiler, record_function};
 use torchrs::{Dtype, Result, Tensor, catch, set_num_threads};
 
-/// A recording is of the whole process, and there is one at a time.
-fn alone() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock()
-}
+use super::alone;
 
 /// This thread's spans, as `category name` at their depths.
 fn lines(profile: &Profile) -> Vec<String> {

@@ -15,6 +15,7 @@ fn ones(mebibytes: usize) -> Tensor {
 
 #[test]
 fn a_large_block_lies_where_smaller_ones_were() {
+    let _alone = super::alone();
     let small: Vec<Tensor> = (0..8).map(|_| ones(8)).collect();
     let before = memory_stats().reserved;
     drop(small);
@@ -30,13 +31,16 @@ fn limited_addresses() {
     if std::env::var_os(LIMITED).is_none() {
         let limit = "ulimit -v 1500000; exec \"$0\" \"$@\"";
         let itself = std::env::current_exe().unwrap();
-        let status = Command::new("sh")
+        let output = Command::new("sh")
             .args(["-c", limit])
             .arg(itself)
-            .args(["--exact", "limited_addresses"])
+            .args(["--exact", "host_memory::limited_addresses"])
             .env(LIMITED, "1")
-            .status();
-        assert!(status.unwrap().success());
+            .output();
+        let output = output.unwrap();
+        let text =
+            String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && text.contains("1 passed"), "{text}");
         return;
     }
     let kept = ones(100);
