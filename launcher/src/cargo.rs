@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+use crate::executable::on_path;
 use crate::failure::{Doing, Failure};
-use crate::front::{Front, Messages};
-use crate::program::on_path;
+use crate::tool::{Messages, Overseer};
 
 /// The part of `cargo metadata` that matters here.
 #[derive(Debug, Deserialize)]
@@ -70,7 +70,7 @@ impl Workspace {
     /// The workspace around the current folder. The inner error is the reason why there is none
     /// to search, or nothing where nobody would expect one.
     pub fn around_current_folder(
-        front: &mut Front,
+        overseer: &mut Overseer,
     ) -> Result<Result<Workspace, Option<String>>, Failure> {
         let here = std::env::current_dir().unwrap_or_default();
         if !here.ancestors().any(|folder| folder.join("Cargo.toml").is_file()) {
@@ -81,7 +81,7 @@ impl Workspace {
         let Some(cargo) = named.or_else(|| on_path(OsStr::new("cargo"))?.ok()) else {
             return Ok(Err(Some("the cargo workspace here (cargo itself is not on PATH)".into())));
         };
-        let mut workspace = match metadata(front, &cargo, &["--no-deps"])? {
+        let mut workspace = match metadata(overseer, &cargo, &["--no-deps"])? {
             Ok(workspace) => workspace,
             Err(why) => return Ok(Err(Some(format!("the cargo workspace here, but: {why}")))),
         };
@@ -112,13 +112,17 @@ impl Workspace {
     ///
     /// # Errors
     /// With cargo's own exit code if the build fails.
-    pub fn build_library(&self, front: &mut Front, name: &str) -> Result<Option<PathBuf>, Failure> {
+    pub fn build_library(
+        &self,
+        overseer: &mut Overseer,
+        name: &str,
+    ) -> Result<Option<PathBuf>, Failure> {
         let makes = |package: &&Package| {
             let library = |t: &MetadataTarget| t.kind.iter().any(|kind| kind == "cdylib");
             package.targets.iter().any(|t| library(t) && t.name == name)
         };
         let Some(package) = self.packages.iter().find(makes) else { return Ok(None) };
-        self.build_shared(front, name, ["--package".into(), package.id.clone().into()]).map(Some)
+        self.build_shared(overseer, name, ["--package".into(), package.id.clone().into()]).map(Some)
     }
 
     /// Builds the shared library `name` of the package in `folder`, which is of another workspace, into this
@@ -128,7 +132,7 @@ impl Workspace {
     /// As [`build_library`](Self::build_library).
     pub fn build_foreign(
         &self,
-        front: &mut Front,
+        overseer: &mut Overseer,
         folder: &Path,
         name: &str,
     ) -> Result<PathBuf, Failure> {
@@ -136,12 +140,12 @@ impl Workspace {
         target.push(&self.target_directory);
         let mut manifest = OsString::from("--manifest-path=");
         manifest.push(folder.join("Cargo.toml"));
-        self.build_shared(front, name, [target, manifest])
+        self.build_shared(overseer, name, [target, manifest])
     }
 
     fn build_shared(
         &self,
-        front: &mut Front,
+        overseer: &mut Overseer,
         name: &str,
         which: [OsString; 2],
     ) -> Result<PathBuf, Failure> {
@@ -150,7 +154,7 @@ impl Workspace {
                 .map(OsString::from)
                 .to_vec();
         args.extend(which);
-        let ran = front.run_tool(&self.cargo, args, Messages::Show)?;
+        let ran = overseer.run_tool(&self.cargo, args, Messages::Show)?;
         if !ran.exit.success() {
             let message = format!("cargo could not build the library `{name}`");
             return Err(Failure::with_code(ran.exit.shell_code(), message));
@@ -161,7 +165,11 @@ impl Workspace {
     }
 
     /// The folder of the package `name` that this workspace's packages use, if they do.
-    pub fn folder_of(&self, front: &mut Front, name: &str) -> Result<Option<PathBuf>, Failure> {
+    pub fn folder_of(
+        &self,
+        overseer: &mut Overseer,
+        name: &str,
+    ) -> Result<Option<PathBuf>, Failure> {
         // Dependencies by path stand in the manifests; the whole graph takes a lock file and all sources.
         let used = self.packages.iter().flat_map(|package| &package.dependencies);
         if let Some(path) = used.filter(|used| used.name == name).find_map(|used| used.path.clone())
@@ -170,7 +178,7 @@ impl Workspace {
         }
         // Other platforms' packages need not be there.
         let host = format!("--filter-platform={}-unknown-linux-gnu", std::env::consts::ARCH);
-        let all = metadata(front, &self.cargo, &[&host])?.ok();
+        let all = metadata(overseer, &self.cargo, &[&host])?.ok();
         let package = all.and_then(|all| all.packages.into_iter().find(|p| p.name == name));
         Ok(package.and_then(|package| package.manifest_path.parent().map(Path::to_owned)))
     }
@@ -187,12 +195,12 @@ impl Workspace {
 
 /// What `cargo metadata` prints, or why it does not.
 fn metadata(
-    front: &mut Front,
+    overseer: &mut Overseer,
     cargo: &Path,
     options: &[&str],
 ) -> Result<Result<Workspace, String>, Failure> {
     let args = ["metadata", "--offline", "--format-version", "1"].iter().chain(options);
-    let ran = front.run_tool(cargo, args.map(OsString::from).collect(), Messages::Keep)?;
+    let ran = overseer.run_tool(cargo, args.map(OsString::from).collect(), Messages::Keep)?;
     if !ran.exit.success() {
         return Ok(Err(String::from_utf8_lossy(&ran.stderr).trim().to_owned()));
     }
@@ -206,7 +214,7 @@ impl Target<'_> {
     ///
     /// # Errors
     /// With cargo's own exit code if the build fails.
-    pub fn build(&self, front: &mut Front) -> Result<PathBuf, Failure> {
+    pub fn build(&self, overseer: &mut Overseer) -> Result<PathBuf, Failure> {
         let name = &self.target.name;
         let mut args: Vec<OsString> =
             ["build", "--release", "--message-format=json-render-diagnostics", "--package"]
@@ -219,7 +227,7 @@ impl Target<'_> {
             args.push("--features".into());
             args.push(self.target.required_features.join(",").into());
         }
-        let ran = front.run_tool(&self.workspace.cargo, args, Messages::Show)?;
+        let ran = overseer.run_tool(&self.workspace.cargo, args, Messages::Show)?;
         if !ran.exit.success() {
             let message = format!("cargo could not build {} `{name}`", self.kind);
             return Err(Failure::with_code(ran.exit.shell_code(), message));

@@ -11,9 +11,9 @@ use nix::unistd::read;
 
 use crate::console::Console;
 use crate::deadline::poll_timeout;
-use crate::lines::{Lines, Screen, clear};
+use crate::lines::{Lines, Screen, clear, prefix};
 use crate::outputs::Stream;
-use crate::relay::{Input, Shared, prefix};
+use crate::streams::{Input, Shared};
 
 /// How long a stream may pause in the middle of a very long line before another one that waits
 /// may break that line.

@@ -9,10 +9,10 @@ use std::os::unix::ffi::OsStringExt;
 use torchrs_job::environment::{MAX_CONNECTIONS, PARENT_PID, STORE_FD};
 
 use crate::console::{is_terminal, terminal_size};
+use crate::lines::prefix;
 use crate::nproc::cores;
 use crate::outputs::Stream;
 use crate::plan::Plan;
-use crate::relay::prefix;
 
 /// What differs between workers and attempts.
 pub struct Of<'a> {

@@ -3,32 +3,25 @@
 //! descendants become the front's, which ends them; should the front be killed, the supervisor
 //! sees that and does the same.
 
-use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd};
-use std::path::Path;
 
-use nix::errno::Errno;
 use nix::fcntl::OFlag;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::prctl;
-use nix::sys::signal::Signal;
 use nix::unistd::{Pid, pipe2};
-use torchrs_job::exit_status::ExitStatus;
 
 use crate::cli::{self, Options};
 use crate::console::say;
 use crate::environment;
-use crate::failure::{self, Doing, Failure};
+use crate::failure::{Doing, Failure};
 use crate::outputs::{Stream, destination};
-use crate::plan::{Plan, memory_file, read_all};
+use crate::plan::Plan;
 use crate::preflight;
-use crate::process::Process;
 use crate::program;
-use crate::signals::{STOP, Signals, undo_inherited};
-use crate::simulate::Simulated;
-use crate::spawn::{Child, SHIM, SUPERVISOR, Stdio, c_string};
+use crate::signals::undo_inherited;
+use crate::simulate;
+use crate::spawn::{Child, SUPERVISOR, Stdio, c_string};
+use crate::tool::Overseer;
 use crate::tree;
 
 /// Runs a job from the command line; returns the exit code.
@@ -84,140 +77,38 @@ fn run(options: Options, nproc: usize) -> Result<i32, Failure> {
         }
         plan.run_folder = Some(folder);
     }
-    let mut front = Front::new()?;
-    plan.program = program::find(&mut front, &plan.argv[0], options.no_build)?;
+    let mut overseer = Overseer::new()?;
+    plan.program = program::find(&mut overseer, &plan.argv[0], options.no_build)?;
     if let Some(gpus) = options.simulate_gpus {
-        let simulated = Simulated::find(&mut front, gpus, &plan, options.no_build)?;
+        let simulated = simulate::find(&mut overseer, gpus, &plan, options.no_build)?;
         say(&format!("{simulated}\n"));
         plan.simulated = Some(simulated);
     }
-    front.supervise(&plan)
+    supervise(&mut overseer, &plan)
 }
 
-/// The front's view of its one child.
-pub struct Front {
-    signals: Signals,
-    /// The first signal that asked for the end.
-    asked_to_stop: Option<Signal>,
-}
-
-/// What a tool printed and how it ended.
-pub struct Ran {
-    pub exit: ExitStatus,
-    pub stdout: Vec<u8>,
-    /// Empty if its messages were shown.
-    pub stderr: Vec<u8>,
-}
-
-/// What becomes of a tool's standard error.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Messages {
-    Show,
-    Keep,
-}
-
-impl Front {
-    fn new() -> Result<Self, Failure> {
-        prctl::set_child_subreaper(true).doing(|| "cannot become a child subreaper".into())?;
-        let signals = Signals::take_over().doing(|| "cannot take over signals".into())?;
-        Ok(Front { signals, asked_to_stop: None })
+/// Runs the job in a supervisor of its own; returns the exit code.
+fn supervise(overseer: &mut Overseer, plan: &Plan) -> Result<i32, Failure> {
+    let what = || "cannot start the supervisor".to_owned();
+    let (theirs, ours) = pipe2(OFlag::O_CLOEXEC).doing(what)?;
+    let args = [theirs.as_raw_fd(), Pid::this().as_raw()];
+    let child = Child {
+        role: SUPERVISOR,
+        args: args.map(|arg| c_string(arg.to_string().into())).to_vec(),
+        env: &environment::own(),
+        stdio: [Stdio::Inherit, Stdio::Inherit, Stdio::Inherit],
+        pass: &[theirs.as_fd()],
+        new_session: true,
+    };
+    let child = child.spawn().doing(what)?;
+    drop(theirs);
+    // A supervisor that died already cannot read; how it ended says more than that.
+    let _ = plan.send(ours);
+    let exit = overseer.oversee(&child);
+    if exit.signal().is_some() {
+        say(&format!("torchrs-launch: the supervisor was {exit}; all workers were stopped\n"));
     }
-
-    /// Runs `tool` to its end.
-    ///
-    /// # Errors
-    /// If it cannot be started, or if a signal asked for the end meanwhile.
-    pub fn run_tool(
-        &mut self,
-        tool: &Path,
-        args: Vec<OsString>,
-        messages: Messages,
-    ) -> Result<Ran, Failure> {
-        let what = || format!("cannot run {}", tool.display());
-        let stdout = memory_file("torchrs-tool-stdout").doing(what)?;
-        let stderr = memory_file("torchrs-tool-stderr").doing(what)?;
-        let own_pid = Pid::this().to_string().into();
-        let tool_name = || tool.as_os_str().to_owned();
-        let child = Child {
-            role: SHIM,
-            args: [own_pid, tool_name(), tool_name()]
-                .into_iter()
-                .chain(args)
-                .map(c_string)
-                .collect(),
-            env: &environment::own(),
-            stdio: [
-                Stdio::Null,
-                Stdio::Fd(stdout.as_fd()),
-                if messages == Messages::Show { Stdio::Inherit } else { Stdio::Fd(stderr.as_fd()) },
-            ],
-            pass: &[],
-            new_session: false,
-        };
-        let exit = self.oversee(&child.spawn().doing(what)?);
-        if let Some(signal) = self.asked_to_stop {
-            let message = format!("stopped by {signal} before any worker was started");
-            return Err(Failure::with_code(failure::SIGNAL + signal as i32, message));
-        }
-        Ok(Ran {
-            exit,
-            stdout: read_all(stdout).doing(what)?,
-            stderr: read_all(stderr).doing(what)?,
-        })
-    }
-
-    /// Runs the job in a supervisor of its own; returns the exit code.
-    fn supervise(&mut self, plan: &Plan) -> Result<i32, Failure> {
-        let what = || "cannot start the supervisor".to_owned();
-        let (theirs, ours) = pipe2(OFlag::O_CLOEXEC).doing(what)?;
-        let args = [theirs.as_raw_fd(), Pid::this().as_raw()];
-        let child = Child {
-            role: SUPERVISOR,
-            args: args.map(|arg| c_string(arg.to_string().into())).to_vec(),
-            env: &environment::own(),
-            stdio: [Stdio::Inherit, Stdio::Inherit, Stdio::Inherit],
-            pass: &[theirs.as_fd()],
-            new_session: true,
-        };
-        let child = child.spawn().doing(what)?;
-        drop(theirs);
-        // A supervisor that died already cannot read; how it ended says more than that.
-        let _ = plan.send(ours);
-        let exit = self.oversee(&child);
-        if exit.signal().is_some() {
-            say(&format!("torchrs-launch: the supervisor was {exit}; all workers were stopped\n"));
-        }
-        Ok(exit.shell_code())
-    }
-
-    /// Waits for the end of `child`, passing signals on, and ends what it left behind.
-    fn oversee(&mut self, child: &Process) -> ExitStatus {
-        let exit = loop {
-            let mut events = [
-                PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
-                PollFd::new(child.as_fd(), PollFlags::POLLIN),
-            ];
-            match poll(&mut events, PollTimeout::NONE) {
-                Ok(_) | Err(Errno::EINTR) => {}
-                Err(errno) => panic!("poll of two descriptors failed: {errno}"),
-            }
-            while let Some(signal) = self.signals.next() {
-                if STOP.contains(&signal) {
-                    self.asked_to_stop.get_or_insert(signal);
-                }
-                if signal != Signal::SIGCHLD {
-                    child.signal(signal);
-                }
-            }
-            match child.try_wait() {
-                Ok(Some(exit)) => break exit,
-                Ok(None) => {}
-                Err(errno) => panic!("waiting for a child failed: {errno}"),
-            }
-        };
-        tree::kill_all(&self.signals);
-        exit
-    }
+    Ok(exit.shell_code())
 }
 
 /// Marks every descriptor that came from whoever started the launcher close-on-exec: a worker

@@ -116,6 +116,11 @@ impl Lines {
     }
 }
 
+/// What stands before each line of a worker among several.
+pub fn prefix(rank: usize) -> String {
+    format!("[rank{rank}]: ")
+}
+
 /// Wipes a progress bar away before something else is written in its place.
 pub fn clear(screen: &mut Screen, out: &mut Vec<u8>) {
     if screen.transient.take().is_some() {

@@ -10,6 +10,7 @@ mod cli;
 mod console;
 mod deadline;
 mod environment;
+mod executable;
 mod failure;
 mod front;
 mod group;
@@ -30,7 +31,9 @@ mod signals;
 mod simulate;
 mod spawn;
 mod stop;
+mod streams;
 mod supervisor;
+mod tool;
 mod tree;
 mod worker;
 

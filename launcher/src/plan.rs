@@ -2,6 +2,7 @@
 //! the supervisor decides nothing that could have been refused before anything was started.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::os::fd::OwnedFd;
@@ -12,7 +13,11 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
 
 use crate::outputs::Destination;
-use crate::simulate::Simulated;
+
+/// Number of devices, for the workers.
+const GPUS: &str = "TORCHRS_SIMULATE_GPUS";
+/// Path of the library, for the workers and from the user.
+pub const LIBRARY: &str = "TORCHRS_SIMULATED_GPU_LIBRARY";
 
 /// A job, ready to run.
 #[derive(Debug, Serialize, Deserialize)]
@@ -37,6 +42,32 @@ pub struct Plan {
     pub run_folder: Option<PathBuf>,
     /// For each rank: where stdout and stderr go.
     pub outputs: Vec<[Destination; 2]>,
+}
+
+/// Simulated GPUs of a job.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Simulated {
+    pub gpus: u32,
+    pub library: PathBuf,
+}
+
+/// The line that opens the launcher's output and each worker's log.
+impl fmt::Display for Simulated {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (gpus, library) = (self.gpus, self.library.display());
+        let plural = if gpus == 1 { "" } else { "s" };
+        write!(
+            f,
+            "torchrs-launch: {gpus} simulated GPU{plural} ({library}): results are real, speeds are not"
+        )
+    }
+}
+
+impl Simulated {
+    /// What workers find in their environment.
+    pub fn variables(&self) -> [(&'static str, OsString); 2] {
+        [(GPUS, self.gpus.to_string().into()), (LIBRARY, self.library.clone().into())]
+    }
 }
 
 impl Plan {

@@ -1,20 +1,13 @@
-//! `--simulate-gpus`: the library that stands in for GPUs, and how workers are told of it.
+//! `--simulate-gpus`: finds or builds the library that stands in for GPUs.
 
-use std::ffi::{OsStr, OsString};
-use std::fmt;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-
-use serde::{Deserialize, Serialize};
 
 use crate::cargo::Workspace;
 use crate::failure::Failure;
-use crate::front::Front;
-use crate::plan::Plan;
+use crate::plan::{LIBRARY, Plan, Simulated};
+use crate::tool::Overseer;
 
-/// Number of devices, for the workers.
-const GPUS: &str = "TORCHRS_SIMULATE_GPUS";
-/// Path of the library, for the workers and from the user.
-const LIBRARY: &str = "TORCHRS_SIMULATED_GPU_LIBRARY";
 /// The library's name as a target of cargo.
 const TARGET: &str = "torchrs_simulated_gpu";
 /// The package that the library comes with, and the library's folder in it.
@@ -22,81 +15,55 @@ const PACKAGE: (&str, &str) = ("torchrs", "crates/simulator");
 /// Its file name.
 const FILE: &str = "libtorchrs_simulated_gpu.so";
 
-/// Simulated GPUs of a job.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct Simulated {
+/// Finds the library, or builds it where the current folder's workspace has it or uses the package that
+/// it comes with. A program that is a path is run as it is, with the library beside it.
+pub fn find(
+    overseer: &mut Overseer,
     gpus: u32,
-    library: PathBuf,
-}
-
-/// The line that opens the launcher's output and each worker's log.
-impl fmt::Display for Simulated {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (gpus, library) = (self.gpus, self.library.display());
-        let plural = if gpus == 1 { "" } else { "s" };
-        write!(
-            f,
-            "torchrs-launch: {gpus} simulated GPU{plural} ({library}): results are real, speeds are not"
-        )
-    }
-}
-
-impl Simulated {
-    /// Finds the library, or builds it where the current folder's workspace has it or uses the package that
-    /// it comes with. A program that is a path is run as it is, with the library beside it.
-    pub fn find(
-        front: &mut Front,
-        gpus: u32,
-        plan: &Plan,
-        no_build: bool,
-    ) -> Result<Simulated, Failure> {
-        if let Some(library) = std::env::var_os(LIBRARY).filter(|path| !path.is_empty()) {
-            let library = PathBuf::from(library);
-            return match library.is_file() {
-                true => Ok(Simulated { gpus, library }),
-                false => Err(Failure::new(format!("{LIBRARY}={} is no file", library.display()))),
-            };
-        }
-        let is_path = |name: &OsStr| name.as_encoded_bytes().contains(&b'/');
-        let beside = || beside(&plan.program);
-        let library = match is_path(&plan.argv[0]) {
-            _ if no_build => beside(),
-            true => match beside() {
-                Some(library) => Some(library),
-                None => build(front)?,
-            },
-            false => match build(front)? {
-                Some(library) => Some(library),
-                None => beside(),
-            },
+    plan: &Plan,
+    no_build: bool,
+) -> Result<Simulated, Failure> {
+    if let Some(library) = std::env::var_os(LIBRARY).filter(|path| !path.is_empty()) {
+        let library = PathBuf::from(library);
+        return match library.is_file() {
+            true => Ok(Simulated { gpus, library }),
+            false => Err(Failure::new(format!("{LIBRARY}={} is no file", library.display()))),
         };
-        let library = library.and_then(|library| std::path::absolute(library).ok());
-        library.map(|library| Simulated { gpus, library }).ok_or_else(|| {
-            Failure::new(format!(
-                "--simulate-gpus: {FILE} is neither beside {} nor beside torchrs-launch; {} or name it \
-                 in {LIBRARY}",
-                plan.program.display(),
-                how_to_get_it(no_build)
-            ))
-        })
     }
-
-    /// What workers find in their environment.
-    pub fn variables(&self) -> [(&'static str, OsString); 2] {
-        [(GPUS, self.gpus.to_string().into()), (LIBRARY, self.library.clone().into())]
-    }
+    let is_path = |name: &OsStr| name.as_encoded_bytes().contains(&b'/');
+    let beside = || beside(&plan.program);
+    let library = match is_path(&plan.argv[0]) {
+        _ if no_build => beside(),
+        true => match beside() {
+            Some(library) => Some(library),
+            None => build(overseer)?,
+        },
+        false => match build(overseer)? {
+            Some(library) => Some(library),
+            None => beside(),
+        },
+    };
+    let library = library.and_then(|library| std::path::absolute(library).ok());
+    library.map(|library| Simulated { gpus, library }).ok_or_else(|| {
+        Failure::new(format!(
+            "--simulate-gpus: {FILE} is neither beside {} nor beside torchrs-launch; {} or name it \
+             in {LIBRARY}",
+            plan.program.display(),
+            how_to_get_it(no_build)
+        ))
+    })
 }
 
 /// Builds it, if the workspace around the current folder has its source or uses the package that has it.
-fn build(front: &mut Front) -> Result<Option<PathBuf>, Failure> {
-    let Ok(workspace) = Workspace::around_current_folder(front)? else { return Ok(None) };
-    if let Some(library) = workspace.build_library(front, TARGET)? {
+fn build(overseer: &mut Overseer) -> Result<Option<PathBuf>, Failure> {
+    let Ok(workspace) = Workspace::around_current_folder(overseer)? else { return Ok(None) };
+    if let Some(library) = workspace.build_library(overseer, TARGET)? {
         return Ok(Some(library));
     }
     let (package, folder) = PACKAGE;
-    let source = workspace.folder_of(front, package)?.map(|at| at.join(folder));
+    let source = workspace.folder_of(overseer, package)?.map(|at| at.join(folder));
     match source.filter(|source| source.join("Cargo.toml").is_file()) {
-        Some(source) => workspace.build_foreign(front, &source, TARGET).map(Some),
+        Some(source) => workspace.build_foreign(overseer, &source, TARGET).map(Some),
         None => Ok(None),
     }
 }

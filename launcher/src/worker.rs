@@ -16,8 +16,8 @@ use crate::logs::LogFile;
 use crate::outputs::Stream;
 use crate::plan::{Plan, memory_file, read_all};
 use crate::process::Process;
-use crate::relay::Input;
 use crate::spawn::{Child, SHIM, Stdio, c_string};
+use crate::streams::Input;
 
 /// A worker that was started.
 pub struct Worker {
