@@ -46,9 +46,7 @@ impl<'a> Failed<'a> {
         // A worker knows better than the launcher when it failed, but not later than its end.
         let at = recorded_at.unwrap_or(worker.seen_at).min(worker.seen_at);
         let told = was_stopped(worker) || worker.asked_at.is_some_and(|asked| asked <= at);
-        let follows = record
-            .as_ref()
-            .is_some_and(|record| record.kind.is_consequence() || tells_of_a_peer(record.text()));
+        let follows = record.as_ref().is_some_and(ErrorRecord::is_consequence);
         Some(Failed { worker, record, at, consequence: told || follows })
     }
 
@@ -277,14 +275,6 @@ fn last_lines(bytes: &[u8]) -> String {
     lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
 }
 
-/// Whether an error's words are those of a peer's death: `unwrap` on a collective's error makes it
-/// a panic that holds nothing else.
-fn tells_of_a_peer(text: &str) -> bool {
-    (text.contains("rank ") && text.contains(") died: "))
-        || text.contains("group aborted: ")
-        || text.contains(" has ended without joining the process group")
-}
-
 /// `2026-11-21 07:31:02.123 UTC`.
 fn utc(time: SystemTime) -> String {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -315,17 +305,5 @@ mod tests {
     fn dates_are_written_as_people_do() {
         let time = UNIX_EPOCH + Duration::from_millis(1_709_210_096_007);
         assert_eq!(utc(time), "2024-02-29 12:34:56.007 UTC");
-    }
-
-    #[test]
-    fn errors_about_peers_are_known_by_their_words() {
-        let error = torchrs_error::Error::PeerDied { rank: 1, pid: 7, message: "SIGKILL".into() };
-        assert!(tells_of_a_peer(&format!("called `unwrap()` on an `Err` value: {error:?}")));
-        assert!(tells_of_a_peer(&format!("training stopped: {error}")));
-        let error = torchrs_error::Error::Aborted("by rank 1".into());
-        assert!(tells_of_a_peer(&format!("{error:?}")) && tells_of_a_peer(&error.to_string()));
-        let gone = "store: get_fds `a`: rank 2 has ended without joining the process group";
-        assert!(tells_of_a_peer(gone));
-        assert!(!tells_of_a_peer("shapes [2] and [3] do not broadcast"));
     }
 }

@@ -265,17 +265,28 @@ impl Error {
     }
 }
 
+/// How the words of an [`Error::Aborted`] begin.
+const ABORTED: &str = "process group aborted: ";
+
 /// [`Error::culprit`] of an error whose words are inside a message, as those of one that was unwrapped are.
 #[doc(hidden)]
 pub fn culprit_in(text: &str) -> Option<usize> {
-    let number = |rest: &str| -> Option<(usize, usize)> {
-        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
-        Some((rest[..digits].parse().ok()?, digits))
-    };
-    if let Some((_, why)) = text.split_once("process group aborted: ") {
+    if let Some((_, why)) = text.split_once(ABORTED) {
         let why = why.strip_prefix("by ").unwrap_or(why);
         return number(why.strip_prefix("rank ")?).map(|(rank, _)| rank);
     }
+    died_in(text)
+}
+
+/// Whether a message holds the words of an [`Error::PeerDied`] or an [`Error::Aborted`]: `unwrap` on one makes
+/// it a panic that has nothing else.
+#[doc(hidden)]
+pub fn is_consequence_in(text: &str) -> bool {
+    text.contains(ABORTED) || died_in(text).is_some()
+}
+
+/// The rank of an [`Error::PeerDied`] whose words are inside `text`.
+fn died_in(text: &str) -> Option<usize> {
     text.match_indices("rank ").find_map(|(at, word)| {
         let rest = &text[at + word.len()..];
         let (rank, digits) = number(rest)?;
@@ -283,6 +294,12 @@ pub fn culprit_in(text: &str) -> Option<usize> {
         let (_, digits) = number(pid)?;
         pid[digits..].starts_with(") died: ").then_some(rank)
     })
+}
+
+/// The number that `text` begins with, and how many digits it has.
+fn number(text: &str) -> Option<(usize, usize)> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    Some((text[..digits].parse().ok()?, digits))
 }
 
 /// Adds what was being done to a system error: `File::open(p).context(|| format!("open {p}"))?`.
@@ -429,6 +446,28 @@ mod tests {
     fn words_that_blame_nobody_have_no_culprit() {
         for text in ["rank 7 is out of range", "rank (pid 3) died: ", "by rank x", ""] {
             assert_eq!(culprit_in(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn errors_about_peers_are_known_by_their_words() {
+        let error = Error::PeerDied { rank: 1, pid: 7, message: "SIGKILL".into() };
+        assert!(is_consequence_in(&format!("called `unwrap()` on an `Err` value: {error:?}")));
+        assert!(is_consequence_in(&format!("training stopped: {error}")));
+        for why in
+            ["by rank 1", "the group is gone", "rank 2 has ended without joining the process group"]
+        {
+            let error = Error::Aborted(why.into());
+            assert!(
+                is_consequence_in(&format!("{error:?}")) && is_consequence_in(&error.to_string())
+            );
+        }
+        for text in [
+            "shapes [2] and [3] do not broadcast",
+            "the rank (a number) died: x",
+            "group aborted: ",
+        ] {
+            assert!(!is_consequence_in(text), "{text}");
         }
     }
 

@@ -188,6 +188,19 @@ impl ErrorRecord {
         &self.message.message
     }
 
+    /// True when this failure only follows from that of another process, also where only its words tell, as
+    /// those of a panic do whose program has unwrapped a peer's error.
+    ///
+    /// ```
+    /// use torchrs::multiprocessing::report::ErrorRecord;
+    /// let json = r#"{"message": {"message": "panicked at a.rs:1:1: process group aborted: x", "extraInfo": {}}}"#;
+    /// let record: ErrorRecord = serde_json::from_str(json).unwrap();
+    /// assert!(record.is_consequence() && !record.kind.is_consequence());
+    /// ```
+    pub fn is_consequence(&self) -> bool {
+        self.kind.is_consequence() || error::is_consequence_in(self.text())
+    }
+
     /// The rank that this failure follows from, also where only its words tell, as those of a panic do
     /// whose program has unwrapped a peer's error.
     ///
