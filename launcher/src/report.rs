@@ -277,24 +277,9 @@ fn last_lines(bytes: &[u8]) -> String {
 
 /// `2026-11-21 07:31:02.123 UTC`.
 fn utc(time: SystemTime) -> String {
-    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    let seconds = since.as_secs() as libc::time_t;
-    // SAFETY: tm is plain data; gmtime_r reads the first argument and writes the second.
-    let date = unsafe {
-        let mut date: libc::tm = std::mem::zeroed();
-        libc::gmtime_r(&seconds, &mut date);
-        date
-    };
-    format!(
-        "{}-{:02}-{:02} {:02}:{:02}:{:02}.{:03} UTC",
-        date.tm_year + 1900,
-        date.tm_mon + 1,
-        date.tm_mday,
-        date.tm_hour,
-        date.tm_min,
-        date.tm_sec,
-        since.subsec_millis()
-    )
+    // There are no words for a time before 1970, which only a clock that is wrong gives.
+    let rfc3339 = humantime::format_rfc3339_millis(time.max(UNIX_EPOCH)).to_string();
+    rfc3339.replace('T', " ").replace('Z', " UTC")
 }
 
 #[cfg(test)]
@@ -305,5 +290,6 @@ mod tests {
     fn dates_are_written_as_people_do() {
         let time = UNIX_EPOCH + Duration::from_millis(1_709_210_096_007);
         assert_eq!(utc(time), "2024-02-29 12:34:56.007 UTC");
+        assert_eq!(utc(UNIX_EPOCH - Duration::from_secs(1)), "1970-01-01 00:00:00.000 UTC");
     }
 }
