@@ -8,11 +8,13 @@ use std::time::Duration;
 use clap::builder::NonEmptyStringValueParser;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
-use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, ValueHint};
+use clap_complete::Shell;
 use torchrs_job::cluster::ClusterTask;
 use torchrs_job::variables::unknown_variables;
 
 use crate::console::say;
+use crate::documents;
 use crate::nproc::Nproc;
 use crate::outputs::StreamMap;
 
@@ -62,7 +64,7 @@ pub struct Options {
 
     /// Write each worker's stdout.log, stderr.log and error.json under
     /// DIR/RUN_ID/attempt_K/RANK/ (as well as to the terminal, unless --redirects).
-    #[arg(long, alias = "log_dir", value_name = "DIR")]
+    #[arg(long, alias = "log_dir", value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub log_dir: Option<PathBuf>,
 
     /// Streams to send to the log files instead of the terminal: 0 none, 1 stdout, 2 stderr,
@@ -117,8 +119,21 @@ pub struct Options {
     #[arg(long)]
     pub no_build: bool,
 
+    /// Print a script that completes the options in SHELL, and end.
+    #[arg(long, value_name = "SHELL", exclusive = true)]
+    pub completions: Option<Shell>,
+
+    /// Print the man page, and end: `torchrs-launch --man | man -l -`.
+    #[arg(long, exclusive = true)]
+    pub man: bool,
+
     /// What the workers run, with its arguments.
-    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        value_name = "PROGRAM",
+        value_hint = ValueHint::CommandWithArguments
+    )]
     pub command: Vec<OsString>,
 }
 
@@ -153,6 +168,12 @@ const OWN_OPTIONS: [&str; 7] = [
 pub fn options() -> Options {
     let args: Vec<OsString> = std::env::args_os().collect();
     let matches = Options::command().get_matches_from(&args);
+    if let Some(shell) = matches.get_one::<Shell>("completions") {
+        documents::print(&documents::completions(*shell, Options::command()));
+    }
+    if matches.get_flag("man") {
+        documents::print(&documents::man(Options::command()));
+    }
     let options = from_both(&args, &matches, |name| std::env::var_os(name));
     let options = options.unwrap_or_else(|(error, variables)| {
         say(&format!("torchrs-launch: from the environment: {variables}\n"));

@@ -9,6 +9,7 @@ mod carrier;
 mod cli;
 mod console;
 mod deadline;
+mod documents;
 mod environment;
 mod executable;
 mod failure;
