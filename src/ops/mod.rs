@@ -40,7 +40,7 @@ pub use image::grid_sample::{GridSampleMode, GridSampleOptions, GridSamplePaddin
 pub use image::interpolate::{InterpolateMode, InterpolateOptions, OneOrEach};
 pub use image::unfold::UnfoldOptions;
 pub use indexing::embedding_bag::{BagMode, EmbeddingBagOptions};
-pub use indexing::scatter_reduce::ScatterReduce;
+pub use indexing::reduction::ScatterReduce;
 pub use indexing::search::SearchOptions;
 pub use loss::cross_entropy::{CrossEntropyOptions, NllLossOptions, Reduction};
 pub use loss::ctc_loss::{CtcLossOptions, ctc_loss};

@@ -3,8 +3,9 @@
 
 use smallvec::smallvec;
 
+use super::cuda;
 use super::flash::Dropout;
-use super::{OP, Plan, cuda};
+use super::plan::{OP, Plan};
 use crate::Tensor;
 use crate::autograd::{Grads, no_grad};
 use crate::ops::{gpu, random};

@@ -2,7 +2,7 @@
 
 use smallvec::smallvec;
 
-use super::Plan;
+use super::plan::Plan;
 use crate::Tensor;
 use crate::autograd::{Grads, no_grad};
 use crate::cpu::attention::Rows;

@@ -4,8 +4,9 @@
 use crate::cuda::sources::program;
 use smallvec::smallvec;
 
+use super::cudnn;
 use super::flash::{Call, Dropout};
-use super::{OP, Plan, cudnn};
+use super::plan::{OP, Plan};
 use crate::Tensor;
 use crate::autograd::Grads;
 use crate::backends;

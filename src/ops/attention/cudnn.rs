@@ -3,7 +3,7 @@
 
 use smallvec::{SmallVec, smallvec};
 
-use super::Plan;
+use super::plan::Plan;
 use crate::autograd::Grads;
 use crate::backends;
 use crate::cuda::cudnn::{self, ALIGNMENT, Attention, Kind, View};

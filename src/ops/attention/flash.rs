@@ -3,7 +3,7 @@
 use crate::cuda::sources::kernel_text;
 use smallvec::smallvec;
 
-use super::Plan;
+use super::plan::Plan;
 use crate::Tensor;
 use crate::autograd::Grads;
 use crate::cuda::launch::{Argument, Shape as Grid};

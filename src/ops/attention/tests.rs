@@ -3,6 +3,7 @@
 use super::*;
 use crate::Dtype::{F32, F64};
 use crate::autograd;
+use crate::cpu::attention::Attention;
 
 /// Attention by its definition for one batch item, which the kernel is tested against.
 fn reference(a: &Attention, q: &[f64], k: &[f64], v: &[f64], mask: Option<&[f64]>) -> Vec<f64> {

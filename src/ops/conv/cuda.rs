@@ -2,10 +2,8 @@
 //! read where they lie; dx is one such for all points with the same remainder modulo the stride, of which it reads
 //! those taps that reach them. dw is a product along all points, in parts. Filters of one point at stride 1 are plain
 //! matrix products.
-
 use super::cudnn;
-use super::shape::Shape;
-use super::volume::Volume;
+use super::geometry::Geometry;
 use crate::Tensor;
 use crate::cuda::launch::{Argument, Shape as Grid};
 use crate::cuda::sources::kernel_text;
@@ -143,57 +141,6 @@ kernels! {
     F64 DOUBLES "double" "--define-macro=SINGLE=0" false, false;
     F16 HALVES "f16" "--define-macro=HALF=1" false, true;
     BF16 BRAIN_HALVES "bf16" "--define-macro=HALF=1" false, true;
-}
-
-/// All sizes of a convolution, in depth, height and width.
-#[derive(Clone, Copy, Debug)]
-pub struct Geometry {
-    pub batch: usize,
-    pub channels: usize,
-    pub outputs: usize,
-    pub input: [usize; 3],
-    pub output: [usize; 3],
-    pub kernel: [usize; 3],
-    pub stride: [usize; 3],
-    pub padding: [usize; 3],
-    pub dilation: [usize; 3],
-    pub groups: usize,
-}
-
-impl From<&Shape> for Geometry {
-    fn from(shape: &Shape) -> Geometry {
-        let ([channels, h, w], [outputs, oh, ow], o) = (shape.input, shape.output, shape.options);
-        Geometry {
-            batch: shape.batch,
-            channels,
-            outputs,
-            input: [1, h, w],
-            output: [1, oh, ow],
-            kernel: [1, shape.kernel[0], shape.kernel[1]],
-            stride: [1, o.stride[0], o.stride[1]],
-            padding: [0, o.padding[0], o.padding[1]],
-            dilation: [1, o.dilation[0], o.dilation[1]],
-            groups: o.groups,
-        }
-    }
-}
-
-impl From<&Volume> for Geometry {
-    fn from(volume: &Volume) -> Geometry {
-        let o = volume.options;
-        Geometry {
-            batch: volume.batch,
-            channels: volume.channels,
-            outputs: volume.outputs,
-            input: volume.input,
-            output: volume.output,
-            kernel: volume.kernel,
-            stride: o.stride,
-            padding: o.padding,
-            dilation: o.dilation,
-            groups: o.groups,
-        }
-    }
 }
 
 fn volume(sizes: [usize; 3]) -> usize {

@@ -1,7 +1,7 @@
 //! Convolutions by cuDNN, where it is found and computes such. Channels lie last where that is what tensor cores read,
 //! or where an operand's do already; a result is left as it comes, so that they stay there from layer to layer.
 
-use super::cuda::Geometry;
+use super::geometry::Geometry;
 use crate::backends;
 use crate::cuda::cudnn::{self, Direction, Kind, Lie, Problem, Wishes};
 use crate::error::throw;

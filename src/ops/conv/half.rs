@@ -2,7 +2,9 @@
 
 use half::bf16;
 
-use super::kernels::{minimal, room_for_data, scratch};
+use super::kernels::room_for_data;
+use super::scratch::minimal;
+use super::scratch::scratch;
 use super::shape::Shape;
 use crate::cpu::conv::{HalfCorrelation, HalfFilters, Sizes, Target};
 use crate::cpu::field::{Field, Window};

@@ -1,6 +1,6 @@
 //! Convolutions of integers, which have no gradient: the windows, gathered, times the filters.
 
-use super::ConvOptions;
+use super::options::ConvOptions;
 use crate::Tensor;
 
 /// The output, for operands that fit; sums wrap around like all of the type's.

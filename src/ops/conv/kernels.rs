@@ -1,6 +1,6 @@
 //! y, dx and dw through the drivers of `cpu::conv`, `cpu::winograd` and `cpu::depthwise`.
-
 use super::pointwise::Pointwise;
+use super::scratch::{field_of, minimal, scratch};
 use super::shape::Shape;
 use crate::Tensor;
 use crate::autograd::no_grad;
@@ -8,23 +8,14 @@ use crate::cpu::conv::{Correlation, FilterSums, Sizes, Spread, Target};
 use crate::cpu::depthwise::{Planes, correlate_plane_filters, correlate_planes, spread_planes};
 use crate::cpu::field::{Field, Window};
 use crate::cpu::float::{single, single_mut};
-use crate::cpu::isa;
 use crate::cpu::parts::Parts;
 use crate::cpu::threads::{GRAIN, parallel_for};
 use crate::cpu::tiled::Tiled;
 use crate::cpu::winograd::{Filters, Stride, Winograd};
 use crate::ops::products::matmul::cuda;
+use crate::ops::products::sums;
 use crate::ops::{compute, gpu};
 use crate::tensor::{Dtype, Element, dispatch};
-
-pub(super) fn scratch<T: Tiled + Element>(len: usize) -> Tensor {
-    Tensor::empty([len], T::DTYPE)
-}
-
-/// The field of a window for tiles of this type.
-pub(super) fn field_of<T: Tiled>(window: &Window) -> Field {
-    Field::new(window, T::tile(isa::current()).columns)
-}
 
 /// The source as its field wants it: a prepared copy in `copy`, or as it is.
 fn prepared<'a, T: Tiled>(
@@ -72,21 +63,6 @@ fn correlate_direct<'w, T: Tiled + Element>(
         let first = target.first + i * images * target.image;
         correlation.run(source, &[], filters, bias, Target { first, ..target }, out);
     }
-}
-
-/// Winograd's way to the products of a window, where there is one, and the window's taps row by row.
-pub(super) fn minimal(sizes: Sizes, window: &Window) -> Option<(Winograd, [usize; 9])> {
-    let stride = match window.step {
-        [1, 1] => Stride::One,
-        [2, 2] => Stride::Two,
-        _ => return None,
-    };
-    let (origin, places) = window.square(3)?;
-    let mut order = [0; 9];
-    for (tap, place) in places.into_iter().enumerate() {
-        order[place] = tap;
-    }
-    Some((Winograd { sizes, source: window.source, origin, stride }, order))
 }
 
 /// Minimal filtering of `source` by `filters`; false when the result is not finite. Then it has to be
@@ -400,7 +376,7 @@ pub fn bias_gradient(dy: &Tensor) -> Tensor {
     dispatch!(compute dy.dtype(), "conv2d", T => {
         // SAFETY: `widen` gives a contiguous tensor of this type; `out` is new.
         let (dy, out) = unsafe { (dy.as_slice::<T>(), out.as_mut_slice::<T>()) };
-        compute::sum_channels(dy, batch, out);
+        sums::sum_channels(dy, batch, out);
     });
     compute::narrow(out, dtype)
 }

@@ -11,7 +11,7 @@ use crate::cpu::threads::{GRAIN, parallel_for};
 use crate::cpu::tiled::Tiled;
 use crate::tensor::Element;
 
-use super::kernels::scratch;
+use super::scratch::scratch;
 
 /// Points of a plane below which those of all images are gathered.
 const SMALL: usize = 100;

@@ -1,6 +1,7 @@
 //! The sizes of a convolution, and what its three products read.
 
-use super::Conv2dOptions;
+use super::geometry::Geometry;
+use super::options::Conv2dOptions;
 use crate::cpu::conv::{Sizes, Target};
 use crate::cpu::field::Window;
 
@@ -130,5 +131,23 @@ impl Shape {
         let groups = self.options.groups;
         let (inputs, outputs) = (self.input[0] / groups, self.output[0] / groups);
         Sizes { batch: self.batch, groups, inputs, outputs, grid }
+    }
+}
+
+impl From<&Shape> for Geometry {
+    fn from(shape: &Shape) -> Geometry {
+        let ([channels, h, w], [outputs, oh, ow], o) = (shape.input, shape.output, shape.options);
+        Geometry {
+            batch: shape.batch,
+            channels,
+            outputs,
+            input: [1, h, w],
+            output: [1, oh, ow],
+            kernel: [1, shape.kernel[0], shape.kernel[1]],
+            stride: [1, o.stride[0], o.stride[1]],
+            padding: [0, o.padding[0], o.padding[1]],
+            dilation: [1, o.dilation[0], o.dilation[1]],
+            groups: o.groups,
+        }
     }
 }

@@ -6,7 +6,9 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use super::kernels::{field_of, minimal, scratch};
+use super::scratch::field_of;
+use super::scratch::minimal;
+use super::scratch::scratch;
 use crate::cpu::conv::{Correlation, FilterSums, Sizes, Spread, Target, Work, run_together};
 use crate::cpu::field::{Field, Window, seen};
 use crate::cpu::tiled::Tiled;

@@ -9,7 +9,7 @@
 //! that has w as its filter, and is computed as such. Rows of output that no input reaches
 //! (`output_padding`) are 0.
 
-use super::{Conv2dOptions, Conv3dOptions};
+use super::options::{Conv2dOptions, Conv3dOptions};
 use crate::Tensor;
 use crate::amp::cast_op;
 use crate::error::{Error, throw};

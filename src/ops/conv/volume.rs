@@ -13,14 +13,16 @@
 //! dw       = the sum of the blocks' filter gradients
 //! ```
 
+use super::geometry::Geometry;
 use std::ops::Range;
 
-use super::Products;
 use super::cuda;
-use super::kernels::{data_kernels, forward_kernel, place_or_new, scratch, turned, weight_kernel};
+use super::kernels::{data_kernels, forward_kernel, place_or_new, turned, weight_kernel};
+use super::options::{Conv2dOptions, Conv3dOptions};
+use super::products::Products;
+use super::scratch::scratch;
 use super::shape::Shape;
 use super::stack::{Depth, Part, Stack};
-use super::{Conv2dOptions, Conv3dOptions};
 use crate::Tensor;
 use crate::autograd::no_grad;
 use crate::cpu::conv::{Sizes, Target};
@@ -370,5 +372,23 @@ impl Products for Volume {
             self.filter_kernel(dy, x, dw);
         });
         compute::narrow(out, dtype)
+    }
+}
+
+impl From<&Volume> for Geometry {
+    fn from(volume: &Volume) -> Geometry {
+        let o = volume.options;
+        Geometry {
+            batch: volume.batch,
+            channels: volume.channels,
+            outputs: volume.outputs,
+            input: volume.input,
+            output: volume.output,
+            kernel: volume.kernel,
+            stride: o.stride,
+            padding: o.padding,
+            dilation: o.dilation,
+            groups: o.groups,
+        }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use parking_lot::Mutex;
 
-use super::kernels::Direction;
+use super::direction::Direction;
 use super::plan::{convenient, lengths, radices};
 use crate::Tensor;
 use crate::cuda::family::{Family, REALS};
@@ -18,7 +18,7 @@ use crate::cuda_args;
 use crate::error::{Result, throw};
 use crate::ops::gpu::{Gpu, format_of};
 use crate::ops::pointwise::complex;
-use crate::ops::reduce::scan::around;
+use crate::ops::shape::around::around;
 use crate::tensor::{Dtype, Shape};
 
 pub(in crate::ops) static TRANSFORMS: Family =

@@ -17,37 +17,19 @@
 //! On the CPU a line is transformed by `rustfft` (complex) and `realfft` (real), whose planners keep what they
 //! have planned. Lines lie in the last dimension; others are moved there, which is a copy. [`cuda`] has what
 //! GPUs do.
-
 use std::sync::Arc;
 
 use smallvec::smallvec;
 use torchrs_numeric::fft::{ComplexToReal, Fft, FftDirection, RealToComplex};
 
 use super::cuda;
+use super::direction::Direction;
 use crate::Tensor;
 use crate::autograd::{BackwardCtx, no_grad, record};
 use crate::cpu::fold::SharedMut;
 use crate::cpu::threads::{GRAIN, parallel_for};
 use crate::ops::gpu;
 use crate::tensor::{Complex, Dtype, Element, Shape};
-
-/// Which sign the exponent has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
-    /// Minus: `fft`.
-    Forward,
-    /// Plus: `ifft`.
-    Backward,
-}
-
-impl Direction {
-    fn other(self) -> Direction {
-        match self {
-            Direction::Forward => Direction::Backward,
-            Direction::Backward => Direction::Forward,
-        }
-    }
-}
 
 /// f32 and f64 with their plans.
 trait Real: Element + torchrs_numeric::fft::Real {}

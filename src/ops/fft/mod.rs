@@ -19,6 +19,7 @@
 //! ```
 
 pub(in crate::ops) mod cuda;
+mod direction;
 mod kernels;
 mod plan;
 mod shape;
@@ -30,7 +31,8 @@ mod windows;
 pub use shape::Norm;
 pub use stft::{IstftOptions, StftOptions};
 
-use kernels::{Direction, complex_to_complex, complex_to_real, real_to_complex};
+use direction::Direction;
+use kernels::{complex_to_complex, complex_to_real, real_to_complex};
 use shape::{Axes, at_least_one, promoted, real_input};
 
 use crate::Tensor;

@@ -1,14 +1,14 @@
 //! Slices and elements by index on GPUs: what the ops of those names do there.
 //! Indices are checked by the kernels, since looking at them here would mean to wait for the device.
 
+use super::reduction::ScatterReduce;
 use crate::cuda::launch::Argument;
 use crate::cuda::sources::{kernels_by, program};
 use crate::cuda::{Kernel, Program};
 use crate::cuda_args;
 use crate::error::{Error, throw};
-use crate::ops::ScatterReduce;
 use crate::ops::gpu::{Gpu, kernel_of, unit};
-use crate::ops::reduce::scan::around;
+use crate::ops::shape::around::around;
 use crate::tensor::Scalar;
 use crate::{Dtype, Tensor, no_grad};
 

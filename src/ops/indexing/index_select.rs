@@ -22,7 +22,7 @@ use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, values};
 use crate::ops::gpu;
-use crate::ops::reduce::scan::around;
+use crate::ops::shape::around::around;
 use crate::profiler;
 use crate::tensor::{Scalar, dispatch};
 use crate::{Dtype, Tensor};

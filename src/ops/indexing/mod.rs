@@ -9,5 +9,6 @@ pub(in crate::ops) mod embedding_bag;
 pub(in crate::ops) mod gather;
 pub(in crate::ops) mod index_select;
 pub(in crate::ops) mod masked;
+pub(in crate::ops) mod reduction;
 pub(in crate::ops) mod scatter_reduce;
 pub(in crate::ops) mod search;

@@ -8,10 +8,11 @@
 use smallvec::smallvec;
 
 use super::batch::{Batch, each};
-use super::{
-    TriangularOptions, check_rows, check_square, common_batch, cuda, half_diagonal,
-    solve_triangular,
+use super::checks::{
+    check_matrices, check_rows, check_square, common_batch, eye_like, half_diagonal,
 };
+use super::options::TriangularOptions;
+use super::{cuda, solve_triangular};
 use crate::Tensor;
 use crate::amp::cast_op;
 use crate::autograd::{no_grad, record};
@@ -130,7 +131,7 @@ impl Tensor {
         cast_op!("cholesky_solve", [b = self, l = factor] => b.cholesky_solve(&l, upper));
         let op = "cholesky_solve";
         check_square(op, factor);
-        super::check_matrices(op, self);
+        check_matrices(op, self);
         check_rows(op, factor, self);
         let (factor, b) = common_batch(op, factor, self);
         let x = no_grad(|| {
@@ -171,13 +172,13 @@ impl Tensor {
     pub fn cholesky_inverse(&self, upper: bool) -> Tensor {
         cast_op!("cholesky_inverse", [l = self] => l.cholesky_inverse(upper));
         check_square("cholesky_inverse", self);
-        super::eye_like(self).cholesky_solve(self, upper)
+        eye_like(self).cholesky_solve(self, upper)
     }
 }
 
 #[cfg(test)]
 pub(super) fn samples() -> Vec<OpSample> {
-    use super::{positive, sample};
+    use super::samples::{positive, sample};
     vec![
         sample("cholesky", &[&[2, 3, 3]], |x| cholesky(&positive(&x[0]), false)),
         sample("cholesky, upper", &[&[3, 3]], |x| cholesky(&positive(&x[0]), true)),

@@ -1,7 +1,8 @@
 //! Condition numbers.
 
+use super::checks::{check_matrices, check_square};
 use super::norm::{NormOrder, matrix_norm};
-use super::{check_matrices, check_square, inv_ex, svdvals};
+use super::{inv_ex, svdvals};
 use crate::Tensor;
 use crate::amp::cast_op;
 #[cfg(test)]
@@ -43,7 +44,7 @@ pub fn cond(a: &Tensor, ord: impl Into<NormOrder>) -> Tensor {
 
 #[cfg(test)]
 pub(super) fn samples() -> Vec<OpSample> {
-    use super::{heavy, sample};
+    use super::samples::{heavy, sample};
     vec![
         sample("cond", &[&[2, 3, 3]], |x| cond(&heavy(&x[0]), 2)),
         sample("cond(-2)", &[&[3, 2]], |x| cond(&x[0], -2)),

@@ -4,7 +4,8 @@
 use smallvec::smallvec;
 
 use super::batch::{Batch, each};
-use super::{check_square, cuda, eye_like, inv_ex, svd};
+use super::checks::{check_square, eye_like};
+use super::{cuda, inv_ex, svd};
 use crate::amp::cast_op;
 use crate::autograd::{no_grad, record};
 use crate::cpu::linalg;
@@ -203,7 +204,7 @@ impl Tensor {
 
 #[cfg(test)]
 pub(super) fn samples() -> Vec<OpSample> {
-    use super::{positive, sample};
+    use super::samples::{positive, sample};
     vec![
         sample("det", &[&[2, 3, 3]], |x| det(&x[0])),
         sample("det, empty", &[&[2, 0, 0]], |x| det(&x[0])),

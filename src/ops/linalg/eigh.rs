@@ -9,7 +9,9 @@
 use smallvec::smallvec;
 
 use super::batch::each;
-use super::{check_square, cuda, gaps};
+use super::checks::{check_square, gaps};
+use super::cuda;
+use super::options::Uplo;
 use crate::Tensor;
 use crate::amp::cast_op;
 use crate::autograd::{is_differentiated, no_grad, record_many};
@@ -17,24 +19,6 @@ use crate::cpu::linalg;
 #[cfg(test)]
 use crate::ops::checks::samples::OpSample;
 use crate::ops::gpu;
-
-/// Which triangle of symmetric matrices is read.
-///
-/// ```
-/// use torchrs::{linalg, Tensor};
-/// use torchrs::linalg::Uplo;
-/// let a = Tensor::from([[2f64, 0.], [1., 2.]]);
-/// assert!(linalg::eigvalsh(&a, Uplo::L).allclose(&Tensor::from([1.0, 3.0]), Default::default()));
-/// assert!(linalg::eigvalsh(&a, Uplo::U).allclose(&Tensor::from([2.0, 2.0]), Default::default()));
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Uplo {
-    /// The lower one.
-    #[default]
-    L,
-    /// The upper one.
-    U,
-}
 
 /// Eigenvalues in rising order, `[.., n]`, and eigenvectors as columns, `[.., n, n]`, of symmetric
 /// matrices (`torch.linalg.eigh`). The vectors' gradients are finite only where no two values are
@@ -117,7 +101,7 @@ fn decompose(op: &str, a: &Tensor, uplo: Uplo, vectors: bool) -> Vec<Tensor> {
 
 #[cfg(test)]
 pub(super) fn samples() -> Vec<OpSample> {
-    use super::sample;
+    use super::samples::sample;
     fn symmetric(x: &Tensor) -> Tensor {
         x + x.mt()
     }

@@ -3,7 +3,8 @@
 use smallvec::smallvec;
 
 use super::batch::{Batch, each};
-use super::{check_square, cuda, solve};
+use super::checks::check_square;
+use super::{cuda, solve};
 use crate::Tensor;
 use crate::amp::cast_op;
 use crate::autograd::record;
@@ -93,7 +94,7 @@ impl Tensor {
 
 #[cfg(test)]
 pub(super) fn samples() -> Vec<OpSample> {
-    use super::{heavy, sample};
+    use super::samples::{heavy, sample};
     vec![
         sample("inv", &[&[2, 3, 3]], |x| inv(&heavy(&x[0]))),
         sample("inv, empty", &[&[2, 0, 0]], |x| inv(&x[0])),

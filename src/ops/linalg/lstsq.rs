@@ -1,7 +1,8 @@
 //! Least squares: the X of least length that makes `|A X - B|` smallest, `X = A^+ B`.
 
+use super::RankOptions;
+use super::checks::{check_matrices, check_rows, common_batch, is_vector};
 use super::pinv::{Parts, parts};
-use super::{RankOptions, check_matrices, check_rows, common_batch, is_vector};
 use crate::amp::cast_op;
 use crate::error::{Error, throw};
 #[cfg(test)]
@@ -125,7 +126,7 @@ pub fn lstsq(a: &Tensor, b: &Tensor, options: LstsqOptions) -> Lstsq {
 
 #[cfg(test)]
 pub(super) fn samples() -> Vec<OpSample> {
-    use super::sample;
+    use super::samples::sample;
     vec![
         sample("lstsq", &[&[2, 4, 2], &[2, 4, 3]], |x| {
             lstsq(&x[0], &x[1], Default::default()).solution

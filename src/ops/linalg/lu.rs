@@ -9,7 +9,9 @@
 use smallvec::smallvec;
 
 use super::batch::{Batch, each};
-use super::{TriangularOptions, check_matrices, check_square, cuda, solve_triangular};
+use super::checks::{check_matrices, check_rows, check_square};
+use super::options::TriangularOptions;
+use super::{cuda, solve_triangular};
 use crate::amp::cast_op;
 use crate::autograd::record;
 use crate::cpu::linalg;
@@ -220,7 +222,7 @@ pub fn lu_solve(lu: &Tensor, pivots: &Tensor, b: &Tensor, options: LuSolveOption
         let options = LuSolveOptions { left: true, adjoint: !adjoint };
         return lu_solve(lu, pivots, &b.mt(), options).mt();
     }
-    super::check_rows(op, lu, b);
+    check_rows(op, lu, b);
     let p = permutation(op, pivots, lu.size(-1), b.dtype());
     let lower = TriangularOptions { unitriangular: true, ..Default::default() };
     let upper = TriangularOptions { upper: true, ..Default::default() };
@@ -236,7 +238,7 @@ pub fn lu_solve(lu: &Tensor, pivots: &Tensor, b: &Tensor, options: LuSolveOption
 
 #[cfg(test)]
 pub(super) fn samples() -> Vec<OpSample> {
-    use super::{heavy, sample};
+    use super::samples::{heavy, sample};
     vec![
         sample("lu_factor", &[&[2, 3, 3]], |x| lu_factor(&x[0]).0),
         sample("lu_factor, tall", &[&[4, 2]], |x| lu_factor(&x[0]).0),

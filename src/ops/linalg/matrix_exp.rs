@@ -11,7 +11,8 @@
 
 use smallvec::smallvec;
 
-use super::{check_square, eye_like, solve_ex};
+use super::checks::{check_square, eye_like};
+use super::solve_ex;
 use crate::amp::cast_op;
 use crate::autograd::{no_grad, record};
 #[cfg(test)]
@@ -124,7 +125,7 @@ impl Tensor {
 
 #[cfg(test)]
 pub(super) fn samples() -> Vec<OpSample> {
-    use super::sample;
+    use super::samples::sample;
     vec![
         sample("matrix_exp", &[&[2, 3, 3]], |x| matrix_exp(&x[0])),
         sample("matrix_exp, large", &[&[2, 2]], |x| matrix_exp(&(&x[0] * 4.0)) * 1e-3),

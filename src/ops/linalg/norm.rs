@@ -162,7 +162,7 @@ pub fn norm(x: &Tensor, ord: Option<NormOrder>, dims: Option<&[i64]>, keepdim: b
 
 #[cfg(test)]
 pub(super) fn samples() -> Vec<OpSample> {
-    use super::sample;
+    use super::samples::sample;
     vec![
         sample("matrix_norm", &[&[2, 3, 2]], |x| matrix_norm(&x[0], NormOrder::Fro, [0, -1], true)),
         sample("matrix_norm(1)", &[&[2, 3, 2]], |x| matrix_norm(&x[0], 1, [-2, -1], false)),

@@ -6,7 +6,9 @@
 
 use smallvec::smallvec;
 
-use super::{Uplo, check_matrices, check_square, eigh, svd};
+use super::checks::{check_matrices, check_square};
+use super::options::Uplo;
+use super::{eigh, svd};
 use crate::amp::cast_op;
 use crate::autograd::{no_grad, record};
 #[cfg(test)]
@@ -179,7 +181,7 @@ impl Tensor {
 
 #[cfg(test)]
 pub(super) fn samples() -> Vec<OpSample> {
-    use super::{positive, sample};
+    use super::samples::{positive, sample};
     vec![
         sample("pinv, tall", &[&[2, 4, 2]], |x| pinv(&x[0], Default::default())),
         sample("pinv, wide", &[&[2, 4]], |x| pinv(&x[0], Default::default())),

@@ -10,7 +10,9 @@
 use smallvec::smallvec;
 
 use super::batch::each;
-use super::{TriangularOptions, check_matrices, cuda, half_diagonal, solve_triangular};
+use super::checks::{check_matrices, half_diagonal};
+use super::options::TriangularOptions;
+use super::{cuda, solve_triangular};
 use crate::Tensor;
 use crate::amp::cast_op;
 use crate::autograd::{no_grad, record_many};
@@ -111,7 +113,7 @@ fn backward_square(q: &Tensor, r: &Tensor, dq: &Tensor, dr: &Tensor) -> Tensor {
 
 #[cfg(test)]
 pub(super) fn samples() -> Vec<OpSample> {
-    use super::{heavy, sample};
+    use super::samples::{heavy, sample};
     fn both(x: &Tensor, mode: QrMode) -> Tensor {
         let (q, r) = qr(x, mode);
         q.matmul(&q.mt()).sum() * 0.5 + (q * 0.7).sin().sum_dim(&[-1], false).sum() + r.cos().sum()

@@ -3,7 +3,8 @@
 use smallvec::smallvec;
 
 use super::batch::{Batch, each};
-use super::{check_rows, check_square, common_batch, cuda, is_vector};
+use super::checks::{check_matrices, check_rows, check_square, common_batch, is_vector};
+use super::cuda;
 use crate::Tensor;
 use crate::amp::cast_op;
 use crate::autograd::record;
@@ -52,7 +53,7 @@ pub fn solve_right(a: &Tensor, b: &Tensor) -> Tensor {
     if is_vector(a, b) {
         return solve(&a.mt(), b);
     }
-    super::check_matrices("linalg.solve", b);
+    check_matrices("linalg.solve", b);
     solve(&a.mt(), &b.mt()).mt()
 }
 
@@ -127,7 +128,7 @@ fn solutions(op: &str, a: &Tensor, b: &Tensor) -> (Tensor, Batch) {
 
 #[cfg(test)]
 pub(super) fn samples() -> Vec<OpSample> {
-    use super::{heavy, sample};
+    use super::samples::{heavy, sample};
     vec![
         sample("solve", &[&[3, 3], &[2, 3, 2]], |x| solve(&heavy(&x[0]), &x[1])),
         sample("solve, vectors", &[&[2, 3, 3], &[3]], |x| solve(&heavy(&x[0]), &x[1])),

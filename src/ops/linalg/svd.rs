@@ -9,7 +9,8 @@
 use smallvec::smallvec;
 
 use super::batch::each;
-use super::{check_matrices, cuda, gaps};
+use super::checks::{check_matrices, gaps};
+use super::cuda;
 use crate::Tensor;
 use crate::amp::cast_op;
 use crate::autograd::{is_differentiated, no_grad, record_many};
@@ -140,7 +141,7 @@ fn backward(
 
 #[cfg(test)]
 pub(super) fn samples() -> Vec<OpSample> {
-    use super::sample;
+    use super::samples::sample;
     /// Does not depend on the vectors' signs.
     fn all(x: &Tensor, full_matrices: bool) -> Tensor {
         let k = x.size(-1).min(x.size(-2));

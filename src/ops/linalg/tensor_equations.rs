@@ -81,7 +81,7 @@ fn signed(shape: &[usize]) -> Vec<i64> {
 
 #[cfg(test)]
 pub(super) fn samples() -> Vec<OpSample> {
-    use super::{heavy, sample};
+    use super::samples::{heavy, sample};
     vec![
         sample("tensorsolve", &[&[6, 6], &[2, 3]], |x| {
             tensorsolve(&heavy(&x[0]).reshape([2, 3, 6]), &x[1], &[])

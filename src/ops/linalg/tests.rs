@@ -1,8 +1,11 @@
 //! What the samples do not show: factors multiplied out, conventions, errors, numbers known from
 //! elsewhere.
 
+use super::checks::eye_like;
+use super::samples::{heavy, positive};
 use super::*;
 use crate::ops::checks::samples::values;
+use crate::{Dtype, Tensor};
 use crate::{autograd, catch};
 
 #[track_caller]

@@ -3,11 +3,12 @@
 //! ```text
 //! dB = T^-T dX        dT = -(triangle of dB X^T)
 //! ```
-
 use smallvec::smallvec;
 
 use super::batch::each;
-use super::{check_rows, check_square, common_batch, cuda};
+use super::checks::{check_matrices, check_rows, check_square, common_batch};
+use super::cuda;
+use super::options::TriangularOptions;
 use crate::Tensor;
 use crate::amp::cast_op;
 use crate::autograd::record;
@@ -15,34 +16,6 @@ use crate::cpu::linalg;
 #[cfg(test)]
 use crate::ops::checks::samples::OpSample;
 use crate::ops::gpu;
-
-/// Which equation [`solve_triangular`] solves.
-///
-/// ```
-/// use torchrs::{linalg, Tensor};
-/// use torchrs::linalg::TriangularOptions;
-/// let (a, b) = (Tensor::from([[2f64, 7.], [1., 2.]]), Tensor::from([[2f64], [5.]]));
-/// let y = linalg::solve_triangular(&a, &b, TriangularOptions::default());
-/// assert_eq!(y.to_vec::<f64>(), [1.0, 2.0]);
-/// let options = TriangularOptions { unitriangular: true, ..Default::default() };
-/// assert_eq!(linalg::solve_triangular(&a, &b, options).to_vec::<f64>(), [2.0, 3.0]);
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct TriangularOptions {
-    /// The matrix is upper triangular, else lower; the other triangle is not read. PyTorch has no
-    /// default; here it is `false`.
-    pub upper: bool,
-    /// Solve `A X = B`, else `X A = B`.
-    pub left: bool,
-    /// The diagonal is taken for ones and not read.
-    pub unitriangular: bool,
-}
-
-impl Default for TriangularOptions {
-    fn default() -> Self {
-        TriangularOptions { upper: false, left: true, unitriangular: false }
-    }
-}
 
 /// X with `A X = B`, or `X A = B`, for triangular matrices `A` `[.., n, n]` and matrices `B`
 /// `[.., n, k]` or `[.., k, n]` (`torch.linalg.solve_triangular`); batches broadcast. A zero on the
@@ -66,7 +39,7 @@ pub fn solve_triangular(a: &Tensor, b: &Tensor, options: TriangularOptions) -> T
     let TriangularOptions { upper, left, unitriangular } = options;
     if !left {
         let options = TriangularOptions { upper: !upper, left: true, unitriangular };
-        super::check_matrices(op, b);
+        check_matrices(op, b);
         return solve_triangular(&a.mt(), &b.mt(), options).mt();
     }
     check_rows(op, a, b);
@@ -97,7 +70,7 @@ pub fn solve_triangular(a: &Tensor, b: &Tensor, options: TriangularOptions) -> T
 
 #[cfg(test)]
 pub(super) fn samples() -> Vec<OpSample> {
-    use super::{heavy, sample};
+    use super::samples::{heavy, sample};
     vec![
         sample("solve_triangular", &[&[3, 3], &[2, 3, 2]], |x| {
             solve_triangular(&heavy(&x[0]), &x[1], Default::default())

@@ -5,3 +5,4 @@
 pub(in crate::ops) mod composed;
 pub(in crate::ops) mod einsum;
 pub(in crate::ops) mod matmul;
+pub(in crate::ops) mod sums;

@@ -1,8 +1,7 @@
 //! Random numbers on GPUs: the host's, made by the threads that write them.
 
-use super::dropout::kept;
-use super::recorded::{Words, resolve};
-use super::{Draw, GeneratorState};
+use super::generator::GeneratorState;
+use super::words::{Words, kept};
 use crate::cuda::launch::Shape as Grid;
 use crate::cuda::sources::{kernels_by, program};
 use crate::cuda::{Kernel, Program};
@@ -55,12 +54,12 @@ pub(super) enum Shape {
 
 /// Overwrites the dense floating-point `x`.
 #[track_caller]
-pub(super) fn fill(gpu: Gpu, x: &Tensor, draw: Draw, shape: Shape) {
+pub(super) fn fill(gpu: Gpu, x: &Tensor, words: Words, shape: Shape) {
     let (kernels, a, b) = match shape {
         Shape::Uniform(low, span) => (&UNIFORM, low, span),
         Shape::Normal(mean, std) => (&NORMAL, mean, std),
     };
-    let Words { seed, stream, place } = resolve(gpu, draw);
+    let Words { seed, stream, place } = words;
     let (to, n) = (x.device_ptr(), x.numel());
     let threads = gpu.for_each(n.div_ceil(each(x.dtype())));
     let n = n as i64;
@@ -71,8 +70,8 @@ pub(super) fn fill(gpu: Gpu, x: &Tensor, draw: Draw, shape: Shape) {
 
 /// Overwrites the dense `x` by ones with probability `p`, or that of `each`, which may be `x`; else zeros.
 #[track_caller]
-pub(super) fn bernoulli(gpu: Gpu, x: &Tensor, each: Option<&Tensor>, p: f64, draw: Draw) {
-    let Words { seed, stream, place } = resolve(gpu, draw);
+pub(super) fn bernoulli(gpu: Gpu, x: &Tensor, each: Option<&Tensor>, p: f64, words: Words) {
+    let Words { seed, stream, place } = words;
     let (to, n) = (x.device_ptr(), x.numel() as i64);
     let own = address(each);
     let args = cuda_args!(to, own, p, n, seed, stream, place);
@@ -83,8 +82,8 @@ pub(super) fn bernoulli(gpu: Gpu, x: &Tensor, each: Option<&Tensor>, p: f64, dra
 
 /// Overwrites the dense `x` by integers from `low` on, of which there are `span`.
 #[track_caller]
-pub(super) fn integers(gpu: Gpu, x: &Tensor, draw: Draw, low: i64, span: u64) {
-    let Words { seed, stream, place } = resolve(gpu, draw);
+pub(super) fn integers(gpu: Gpu, x: &Tensor, words: Words, low: i64, span: u64) {
+    let Words { seed, stream, place } = words;
     let (to, n) = (x.device_ptr(), x.numel() as i64);
     let truth = i32::from(x.dtype() == Dtype::Bool);
     let args = cuda_args!(to, n, low, span, truth, seed, stream, place);

@@ -4,9 +4,11 @@
 
 use smallvec::smallvec;
 
+use super::cuda;
 use super::fill::with_words;
+use super::generator::{Draw, Generator};
 use super::recorded::resolve;
-use super::{Draw, Generator, cuda};
+use super::words::kept;
 use crate::autograd::record;
 use crate::cpu::fold::{Shared, SharedMut};
 use crate::cpu::threads::{GRAIN, parallel_for};
@@ -85,12 +87,6 @@ impl Generator {
             move |ctx| smallvec![Some(apply_mask(&ctx.grad(0), &ctx.get(&mask), scale))]
         })
     }
-}
-
-/// What words of 32 bits keep an element, those from a threshold on, and the factor of what is kept.
-pub(in crate::ops) fn kept(p: f64) -> (u64, f64) {
-    let scale = if p == 1.0 { 0.0 } else { 1.0 / (1.0 - p) };
-    ((p * (1u64 << 32) as f64).round() as u64, scale)
 }
 
 /// The result and the mask, not recorded.

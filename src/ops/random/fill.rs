@@ -2,12 +2,14 @@
 //! that is vector code, and then turned into elements in another: word `w` of block `b` belongs to
 //! place `4 b + w`.
 
+use super::recorded::resolve;
 use std::ops::Range;
 
 use half::{bf16, f16};
 use smallvec::smallvec;
 
-use super::{Draw, Generator, cuda};
+use super::cuda;
+use super::generator::{Draw, Generator};
 use crate::Tensor;
 use crate::autograd::record_inplace;
 use crate::cpu::fold::SharedMut;
@@ -302,7 +304,7 @@ impl Generator {
         let draw = self.draw();
         t.change_dense(|x| {
             if let Some(gpu) = gpu::of(op, &[x]) {
-                return cuda::fill(gpu, x, draw, distribution.into());
+                return cuda::fill(gpu, x, resolve(gpu, draw), distribution.into());
             }
             dispatch!(float x.dtype(), op, T => {
                 // SAFETY: dense, of type T, and about to be overwritten by the caller's wish.

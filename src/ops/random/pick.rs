@@ -1,9 +1,11 @@
 //! Random integers, permutations and choices.
 
+use super::recorded::resolve;
 use smallvec::smallvec;
 
+use super::cuda;
 use super::fill::uniform_list;
-use super::{Draw, Generator, cuda};
+use super::generator::{Draw, Generator};
 use crate::autograd::record_inplace;
 use crate::cpu::philox::PhiloxStream;
 use crate::error::{Error, throw};
@@ -59,7 +61,7 @@ impl Generator {
                 let real = TensorOptions { dtype: Dtype::I64, requires_grad: false, ..options };
                 t.copy_(&self.randint(low, high, t.shape(), real));
             } else if let Some(gpu) = gpu::of("randint", &[t]) {
-                cuda::integers(gpu, t, self.draw(), low, span);
+                cuda::integers(gpu, t, resolve(gpu, self.draw()), low, span);
             } else {
                 let mut words = self.draw().words();
                 dispatch!(t.dtype(), T => {
@@ -108,7 +110,7 @@ impl Generator {
         let draw = self.draw();
         t.change_dense(|x| {
             if let Some(gpu) = gpu::of("bernoulli_", &[x]) {
-                return cuda::bernoulli(gpu, x, None, p, draw);
+                return cuda::bernoulli(gpu, x, None, p, resolve(gpu, draw));
             }
             let uniform = uniform_list(draw, x.numel());
             dispatch!(x.dtype(), T => {
@@ -140,7 +142,7 @@ impl Generator {
         }
         if let Some(gpu) = gpu::of("bernoulli", &[p]) {
             let out = p.detach().clone_contiguous();
-            cuda::bernoulli(gpu, &out, Some(&out), 0.0, self.draw());
+            cuda::bernoulli(gpu, &out, Some(&out), 0.0, resolve(gpu, self.draw()));
             return out;
         }
         let all = p.to_vec::<f64>();
@@ -255,7 +257,7 @@ fn multinomial_on_gpu(
     }
     let uniform = |n: usize| {
         let list = Tensor::empty([rows, n], (Dtype::F64, device));
-        cuda::fill(gpu, &list, draw, cuda::Shape::Uniform(0.0, 1.0));
+        cuda::fill(gpu, &list, resolve(gpu, draw), cuda::Shape::Uniform(0.0, 1.0));
         list
     };
     if !replacement {

@@ -4,7 +4,9 @@
 
 use std::cell::Cell;
 
-use super::{DEFAULT, Draw, GENERATOR_STREAMS, GeneratorState, cuda};
+use super::cuda;
+use super::generator::{DEFAULT, Draw, GENERATOR_STREAMS, GeneratorState};
+use super::words::Words;
 use crate::cuda::graph;
 use crate::error::{Error, throw};
 use crate::ops::gpu::Gpu;
@@ -74,16 +76,6 @@ impl RecordedDraws {
         cuda::set_place(self.gpu, &self.place, now);
         DEFAULT.set_state(GeneratorState { offset: now.offset + self.count, ..now });
     }
-}
-
-/// Where kernels find a draw's words. Those of a draw that a graph records belong to that graph: what draws them again,
-/// maybe in another graph, is to be told these and not the draw.
-#[derive(Clone, Copy)]
-pub(in crate::ops) struct Words {
-    pub(in crate::ops) seed: u64,
-    pub(in crate::ops) stream: u64,
-    /// The address of what is added to those two, or 0.
-    pub(in crate::ops) place: usize,
 }
 
 impl Words {

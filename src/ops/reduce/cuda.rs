@@ -1,6 +1,6 @@
 //! Reductions on a GPU: `kernels/reduce.cu`.
 
-use super::Dims;
+use super::dims::Dims;
 use crate::cuda::family::{FLOATS, Family, NUMBERS};
 use crate::cuda::fold::{self, Operation};
 use crate::cuda::launch::Argument;

@@ -6,8 +6,8 @@ use std::marker::PhantomData;
 
 use smallvec::smallvec;
 
-use super::Dims;
 use super::cuda::{self, Finish, reduce};
+use super::dims::Dims;
 use crate::autograd::record;
 use crate::cpu::extreme::{Extreme, Ordered, extremes};
 use crate::cpu::fold::SharedMut;

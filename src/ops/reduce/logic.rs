@@ -1,7 +1,7 @@
 //! `any` and `all`: whether some or every element is not zero. bool results, u8 for u8 as PyTorch.
 
 use super::cuda::{Finish, reduce};
-use super::{Dims, simple_fold};
+use super::dims::{Dims, simple_fold};
 use crate::cpu::fold::Fold;
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, Order};

@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use smallvec::smallvec;
 
 use super::cuda::{Finish, reduce};
-use super::{Dims, finish};
+use super::dims::{Dims, finish};
 use crate::amp::cast_op;
 use crate::autograd::record;
 use crate::cpu::extreme::{Extreme, Ordered};

@@ -4,8 +4,8 @@
 use smallvec::smallvec;
 
 use super::cuda::{Finish, reduce};
+use super::dims::{Dims, finish};
 use super::sum::wide_sum;
-use super::{Dims, finish};
 use crate::Tensor;
 use crate::autograd::record;
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::marker::PhantomData;
 use smallvec::smallvec;
 
 use super::cuda::{Finish, reduce};
-use super::{Dims, beyond, finish_squares};
+use super::dims::{Dims, beyond, finish_squares};
 use crate::amp::cast_op;
 use crate::autograd::record;
 use crate::cpu::fold::Fold;

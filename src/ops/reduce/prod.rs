@@ -4,7 +4,7 @@
 use smallvec::smallvec;
 
 use super::cuda::{Finish, reduce};
-use super::{Dims, simple_fold};
+use super::dims::{Dims, simple_fold};
 use crate::amp::cast_op;
 use crate::autograd::record;
 #[cfg(test)]

@@ -8,7 +8,7 @@ use half::{bf16, f16};
 use smallvec::smallvec;
 
 use super::cuda::{Finish, reduce};
-use super::{Dims, simple_fold};
+use super::dims::{Dims, simple_fold};
 use crate::amp::cast_op;
 use crate::autograd::record;
 use crate::cpu::fold::Fold;

@@ -5,8 +5,8 @@
 use smallvec::smallvec;
 
 use super::cuda::{Finish, reduce};
+use super::dims::{Dims, beyond, finish, finish_squares};
 use super::sum::wide_sum;
-use super::{Dims, beyond, finish, finish_squares};
 use crate::autograd::record;
 use crate::cpu::fold::Fold;
 use crate::cpu::widen::Real;

@@ -1,19 +1,9 @@
 //! Recurrent layers from recorded ops, a step at a time. The product of all elements with the input weights
 //! is one.
 
-use super::{Cell, Direction};
+use super::Cell;
+use super::direction::{Direction, Recurrent};
 use crate::Tensor;
-
-/// Weights that the recurrence reads.
-#[derive(Clone, Copy)]
-pub(crate) struct Recurrent<'a> {
-    /// `[gates * hidden, size of h]`.
-    pub weight_hh: &'a Tensor,
-    /// `[gates * hidden]`.
-    pub bias_hh: Option<&'a Tensor>,
-    /// Projects an LSTM's h (`proj_size`): `[size of h, hidden]`.
-    pub weight_hr: Option<&'a Tensor>,
-}
 
 /// One step: the next state. `gates` is the input's part, `[batch, gates * hidden]`; `state` is h, for an
 /// LSTM h and c.

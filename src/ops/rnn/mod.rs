@@ -6,33 +6,18 @@
 
 mod composed;
 pub(in crate::ops) mod cuda;
+mod direction;
 mod fused;
 #[cfg(test)]
 mod samples;
 
 pub(crate) use crate::cpu::recurrent::Cell;
-pub(crate) use composed::{Recurrent, step};
+pub(crate) use composed::step;
+pub(crate) use direction::{Direction, Recurrent};
 #[cfg(test)]
 pub(super) use samples::samples;
 
 use crate::{Tensor, amp};
-
-/// The weights of one direction of one layer, and the sequences' lengths.
-#[derive(Clone, Copy)]
-pub(crate) struct Direction<'a> {
-    /// The kind of cell.
-    pub cell: Cell,
-    /// `[gates * hidden, inputs]`.
-    pub weight_ih: &'a Tensor,
-    /// `[gates * hidden]`.
-    pub bias_ih: Option<&'a Tensor>,
-    /// What the recurrence reads.
-    pub recurrent: Recurrent<'a>,
-    /// Sequences that have a first, second, .. element; falling.
-    pub sizes: &'a [usize],
-    /// From the last element to the first.
-    pub backwards: bool,
-}
 
 impl Direction<'_> {
     /// Outputs for the elements `x`, `[sum of the sizes, inputs]`, all first ones before all second ones, ..;

@@ -1,6 +1,7 @@
 //! Samples for the generic checks, and the op against what it is composed of.
 
-use super::{Cell, Direction, Recurrent, composed, fused};
+use super::direction::{Direction, Recurrent};
+use super::{Cell, composed, fused};
 use crate::autograd::{self, gradgradcheck};
 use crate::ops::checks::samples::{OpSample, values};
 use crate::{Dtype, Tensor};

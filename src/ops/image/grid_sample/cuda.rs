@@ -2,7 +2,8 @@
 
 use std::ptr::null_mut;
 
-use super::{GridSampleMode, GridSampleOptions, GridSamplePadding, Sizes};
+use super::options::{GridSampleMode, GridSampleOptions, GridSamplePadding};
+use super::sizes::Sizes;
 use crate::cuda::launch::{Argument, Shape};
 use crate::cuda::sources::{kernels_by, program};
 use crate::cuda::{Kernel, Program};

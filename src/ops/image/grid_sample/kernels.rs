@@ -1,29 +1,16 @@
 //! The loops of grid sampling: a table of neighbours for an image's points, and groups of channels that
 //! are brought side by side, so that a neighbour of all of them is read at once.
-
 use std::ops::Range;
 
+use super::axis::Axis;
+use super::options::GridSampleMode;
 use super::reads::Reads;
+use super::sizes::{GROUP, Sizes};
 use super::squares::{Places, Squares};
-use super::{Axis, GridSampleMode};
 use crate::cpu::float::{Float, simd_fn, single, single_mut};
 use crate::cpu::parts::Parts;
 use crate::cpu::threads::parallel_for;
 use crate::cpu::vectorize::vectorize;
-
-/// Channels that are done together: two registers of f32.
-pub const GROUP: usize = 16;
-
-/// The sizes of one call.
-#[derive(Clone, Copy)]
-pub struct Sizes {
-    pub batch: usize,
-    pub channels: usize,
-    /// Numbers of a channel.
-    pub volume: usize,
-    /// Points of an image.
-    pub points: usize,
-}
 
 /// The neighbours of one point in one dimension.
 #[derive(Clone, Copy, Default)]

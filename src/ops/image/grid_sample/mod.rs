@@ -11,10 +11,15 @@
 //! from which derivatives of any order follow: which neighbours are read is a table of positions without
 //! a record, weights and numbers are recorded.
 
+mod axis;
 pub(in crate::ops) mod cuda;
 mod kernels;
+mod options;
 mod reads;
+mod sizes;
 mod squares;
+
+pub use options::{GridSampleMode, GridSampleOptions, GridSamplePadding};
 
 use smallvec::smallvec;
 
@@ -27,74 +32,8 @@ use crate::ops::windows::taps::in_compute_type;
 use crate::ops::{compute, gpu};
 use crate::tensor::dispatch;
 use crate::{Dtype, Tensor};
-use kernels::Sizes;
-
-/// How [`Tensor::grid_sample`] finds numbers between those that it has.
-///
-/// ```
-/// use torchrs::Tensor;
-/// use torchrs::ops::{GridSampleMode, GridSampleOptions};
-/// let (x, at) = (Tensor::from([[[[1f32, 3.]]]]), Tensor::from([[[[0.5f32, 0.]]]]));
-/// let of = |mode| {
-///     let options = GridSampleOptions { mode, align_corners: true, ..Default::default() };
-///     x.grid_sample(&at, options).item()
-/// };
-/// assert_eq!((of(GridSampleMode::Bilinear), of(GridSampleMode::Nearest)), (2.5, 3.0));
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum GridSampleMode {
-    /// Lines between neighbours (in volumes too).
-    #[default]
-    Bilinear,
-    /// The nearest one.
-    Nearest,
-    /// Cubic splines (images only).
-    Bicubic,
-}
-
-/// What [`Tensor::grid_sample`] reads outside.
-///
-/// ```
-/// use torchrs::Tensor;
-/// use torchrs::ops::{GridSampleOptions, GridSamplePadding};
-/// let (x, at) = (Tensor::from([[[[1f32, 3.]]]]), Tensor::from([[[[-3f32, 0.]]]]));
-/// let of = |padding_mode| {
-///     let options = GridSampleOptions { padding_mode, align_corners: true, ..Default::default() };
-///     x.grid_sample(&at, options).item()
-/// };
-/// assert_eq!((of(GridSamplePadding::Zeros), of(GridSamplePadding::Border)), (0.0, 1.0));
-/// assert_eq!(of(GridSamplePadding::Reflection), 3.0);
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum GridSamplePadding {
-    /// Zeros.
-    #[default]
-    Zeros,
-    /// The number at the edge.
-    Border,
-    /// The image mirrored in its edge.
-    Reflection,
-}
-
-/// Options of [`Tensor::grid_sample`].
-///
-/// ```
-/// use torchrs::Tensor;
-/// use torchrs::ops::GridSampleOptions;
-/// let (x, edge) = (Tensor::from([[[[1f32, 3.]]]]), Tensor::from([[[[-1f32, 0.]]]]));
-/// let corner = GridSampleOptions { align_corners: true, ..Default::default() };
-/// assert_eq!(x.grid_sample(&edge, corner).item(), 1.0);
-/// assert_eq!(x.grid_sample(&edge, GridSampleOptions::default()).item(), 0.5);
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct GridSampleOptions {
-    /// What is computed.
-    pub mode: GridSampleMode,
-    /// What is outside.
-    pub padding_mode: GridSamplePadding,
-    /// Whether -1 and 1 are the centres of the outermost numbers, or their outer edges.
-    pub align_corners: bool,
-}
+use axis::Axis;
+use sizes::Sizes;
 
 /// A neighbour of all points in some dimensions.
 struct Neighbour {
@@ -105,49 +44,7 @@ struct Neighbour {
     at: Tensor,
 }
 
-struct Axis {
-    size: usize,
-    options: GridSampleOptions,
-}
-
 impl Axis {
-    /// Where a point outside is read, and the derivative of that place: 1, -1 or 0.
-    #[inline(always)]
-    fn inside(&self, p: f64) -> (f64, f64) {
-        let last = (self.size - 1) as f64;
-        // Infinity has an edge to go to; elsewhere it is outside, as NaN is everywhere.
-        let border = self.options.padding_mode == GridSamplePadding::Border;
-        if p.is_nan() || (p.is_infinite() && !border) {
-            return (-100.0, 0.0);
-        }
-        let (p, slope) = match self.options.padding_mode {
-            GridSamplePadding::Zeros => return (p, 1.0),
-            GridSamplePadding::Border => (p, 1.0),
-            GridSamplePadding::Reflection => {
-                let (low, span) =
-                    if self.options.align_corners { (0.0, last) } else { (-0.5, last + 1.0) };
-                if span == 0.0 {
-                    return (0.0, 0.0);
-                }
-                let (distance, sign) = ((p - low).abs(), if p < low { -1.0 } else { 1.0 });
-                let (extra, flips) = (distance % span, (distance / span).floor());
-                if flips % 2.0 == 0.0 { (extra + low, sign) } else { (span - extra + low, -sign) }
-            }
-        };
-        if p <= 0.0 {
-            (0.0, 0.0)
-        } else if p >= last {
-            (last, 0.0)
-        } else {
-            (p, slope)
-        }
-    }
-
-    #[inline(always)]
-    fn position(&self, p: f64) -> Option<usize> {
-        (0.0..self.size as f64).contains(&p).then_some(p as usize)
-    }
-
     /// [`inside`](Self::inside) of all points, in f64.
     fn all_inside(&self, p: &Tensor) -> (Tensor, Tensor) {
         let border = self.options.padding_mode == GridSamplePadding::Border;

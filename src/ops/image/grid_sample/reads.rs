@@ -1,7 +1,7 @@
 //! Weighted sums of f32 neighbours in registers: what the compiler makes of the plain loop it keeps in memory,
 //! in pieces.
 
-use super::kernels::GROUP;
+use super::sizes::GROUP;
 use crate::cpu::vector::{Plain, Vector, with_registers};
 use crate::cpu::vectorize::Kernel;
 

@@ -1,6 +1,6 @@
 //! Squares of f32 numbers transposed in registers, one after the other.
 
-use super::kernels::GROUP;
+use super::sizes::GROUP;
 use crate::cpu::vector::{Plain, Square, with_registers};
 use crate::cpu::vectorize::Kernel;
 

@@ -4,7 +4,7 @@ use std::ptr::null_mut;
 
 use smallvec::smallvec;
 
-use super::{BagMode, EmbeddingBagOptions};
+use super::options::{BagMode, EmbeddingBagOptions};
 use crate::autograd::record;
 use crate::cuda::Program;
 use crate::cuda::launch::Argument;

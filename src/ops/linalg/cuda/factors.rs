@@ -1,12 +1,14 @@
 //! Cholesky and LU factors, and what is solved with them. Larger matrices are cut in halves until the blocks are as
 //! `kernels/linalg_factors.cu` takes them, so that most of the work is in few large products.
 
-use super::{Matrices, batch, blocks, fine, launch, middle, part, restacked, shared_room, stack};
+use super::matrices::{
+    Matrices, batch, blocks, fine, launch, middle, part, restacked, shared_room, stack,
+};
 use crate::cuda::family::{Family, REALS};
 use crate::cuda::sources::family;
 use crate::ops::gpu::Gpu;
-use crate::ops::linalg::TriangularOptions;
 use crate::ops::linalg::batch::Batch;
+use crate::ops::linalg::options::TriangularOptions;
 use crate::ops::products::matmul::subtract::subtract_product;
 use crate::{Dtype, Tensor, cuda_args};
 

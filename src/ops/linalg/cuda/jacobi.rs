@@ -4,13 +4,13 @@
 //! first made square, `A = Q R`. A symmetric matrix is shifted until it has no negative eigenvalue: then its
 //! eigenvectors are J's rows.
 
+use super::matrices::{batch, blocks, fine, identities, launch, shared_room, stack};
 use super::qr::{stacked, thin};
-use super::{batch, blocks, fine, launch, shared_room, stack};
 use crate::cuda::family::{Family, REALS};
 use crate::cuda::sources::family;
 use crate::ops::gpu::Gpu;
-use crate::ops::linalg::Uplo;
 use crate::ops::linalg::batch::Batch;
+use crate::ops::linalg::options::Uplo;
 use crate::{Dtype, Tensor, cuda_args};
 
 pub(in crate::ops) static JACOBI: Family =
@@ -23,7 +23,7 @@ const SWEEPS: usize = 40;
 #[track_caller]
 fn orthogonalise(gpu: Gpu, g: &Tensor) -> (Tensor, Tensor) {
     let (count, n) = (g.size(0), g.size(-1));
-    let (turns, info) = (super::identities(g, n, n), fine(g));
+    let (turns, info) = (identities(g, n, n), fine(g));
     if g.numel() == 0 {
         return (turns, info);
     }
@@ -128,7 +128,7 @@ fn tall(gpu: Gpu, a: &Tensor, columns: usize, rows: usize) -> ([Tensor; 3], Tens
     if a.numel() == 0 {
         // What there are of vectors are those of identities.
         let s = Tensor::zeros([count, m.min(n)], (a.dtype(), a.device()));
-        let [u, vt] = [super::identities(a, m, columns), super::identities(a, rows, n)];
+        let [u, vt] = [identities(a, m, columns), identities(a, rows, n)];
         return ([u, s, vt], fine(a));
     }
     let scale = scales(a);

@@ -1,7 +1,7 @@
 //! `A = Q R` by panels (`kernels/linalg_qr.cu`): the reflections of a panel become the products with which it is
 //! applied to the columns after it, and to the identity for Q.
 
-use super::{Matrices, blocks, identities, launch, part, shared_room, stack};
+use super::matrices::{Matrices, blocks, identities, launch, part, shared_room, stack};
 use crate::cuda::family::{Family, REALS};
 use crate::cuda::sources::family;
 use crate::ops::gpu::Gpu;

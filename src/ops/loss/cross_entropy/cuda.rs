@@ -5,7 +5,7 @@
 use crate::cuda::sources::family;
 use std::ptr::{null, null_mut};
 
-use super::Batch;
+use super::batch::Batch;
 use crate::cuda::family::{FLOATS, Family};
 use crate::cuda::fold::{self, Operation, rows_shape};
 use crate::cuda::launch::{Argument, Shape};

@@ -3,7 +3,9 @@
 
 use smallvec::smallvec;
 
-use super::{Batch, Reduction, cuda};
+use super::batch::Batch;
+use super::cuda;
+use super::options::Reduction;
 use crate::Tensor;
 use crate::amp::cast_op;
 use crate::autograd::record;

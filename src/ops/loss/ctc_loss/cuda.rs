@@ -4,7 +4,7 @@ use std::ptr::null_mut;
 
 use smallvec::smallvec;
 
-use super::Span;
+use super::span::Span;
 use crate::Dtype;
 use crate::Tensor;
 use crate::autograd::record;

@@ -8,6 +8,7 @@
 //! `d loss / d x[t, c] = e^x[t, c] - sum over places s of c of e^(alpha + beta + loss - x[t, c])`.
 
 pub(in crate::ops) mod cuda;
+mod span;
 
 use smallvec::smallvec;
 
@@ -18,6 +19,7 @@ use crate::error::{Error, throw};
 use crate::ops::checks::samples::{OpSample, Order, values};
 use crate::ops::{Reduction, gpu};
 use crate::{Dtype, Tensor};
+use span::Span;
 
 /// Options of [`ctc_loss`]; the defaults are PyTorch's.
 ///
@@ -37,13 +39,6 @@ pub struct CtcLossOptions {
     pub reduction: Reduction,
     /// Gives 0 instead of infinity where the labels do not fit into the time steps.
     pub zero_infinity: bool,
-}
-
-/// Of a sample: its number of time steps and of labels, and the first of these among all.
-struct Span {
-    steps: usize,
-    labels: usize,
-    first: usize,
 }
 
 /// A sample: its number of time steps, and its labels with blanks around each.

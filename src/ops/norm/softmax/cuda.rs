@@ -7,7 +7,7 @@ use crate::cuda::launch::Argument;
 use crate::cuda::sources::family;
 use crate::error::throw;
 use crate::ops::gpu::{Gpu, address, format_of};
-use crate::ops::reduce::scan::around;
+use crate::ops::shape::around::around;
 
 pub(in crate::ops) static SOFTMAX: Family =
     family!("softmax": "fold.cuh", "rows.cuh", "softmax.cu", "rows_entries.cuh")

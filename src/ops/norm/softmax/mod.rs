@@ -23,7 +23,7 @@ use crate::cpu::widen::Real;
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, values};
 use crate::ops::gpu;
-use crate::ops::reduce::scan::around;
+use crate::ops::shape::around::around;
 use crate::tensor::dispatch;
 use crate::{Dtype, Tensor};
 

@@ -2,7 +2,8 @@
 
 use half::bf16;
 
-use super::{Epilogue, of_batch};
+use super::batch::of_batch;
+use super::epilogue::Epilogue;
 use crate::Tensor;
 use crate::cpu::gemm::{Gemm, HalfGemm, Matrix};
 use crate::cpu::pairs::Finish;

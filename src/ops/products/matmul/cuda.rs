@@ -2,8 +2,6 @@
 //! which take any strides and batches and every dtype that is multiplied on the CPU. Those compute few results of
 //! long sums in parts of the depth, which are added in a fixed order.
 
-use smallvec::SmallVec;
-
 use crate::Tensor;
 use crate::cuda::launch::{Argument, Shape as Grid};
 use crate::cuda::sources::kernel_text;
@@ -13,7 +11,10 @@ use crate::error::{Error, throw};
 use crate::ops::gpu::{Gpu, address};
 use crate::tensor::Dtype;
 
-use super::{Epilogue, library, of_batch};
+use super::batch::joined;
+use super::batch::of_batch;
+use super::epilogue::Epilogue;
+use super::library;
 
 /// Batch dimensions that are left when neighbours are joined: what the kernels have room for.
 const MOST_BATCH_DIMS: usize = 6;
@@ -292,24 +293,6 @@ pub(in crate::ops) fn products(
         run(gpu, dtype, finish, &a, &b, batch, m * n);
     }
     out
-}
-
-/// A batch's dimensions: size and the operands' distances.
-pub(super) type Batch = SmallVec<[[i64; 3]; 4]>;
-
-/// Batch dimensions of more than one item, neighbours joined where both operands allow it: size and distances.
-pub(super) fn joined(batch: &[usize], a: &[isize], b: &[isize]) -> Batch {
-    let mut dims = Batch::new();
-    for (d, &size) in batch.iter().enumerate().filter(|(_, size)| **size != 1) {
-        let (size, x, y) = (size as i64, a[d] as i64, b[d] as i64);
-        match dims.last_mut() {
-            Some(last) if last[1] == x * size && last[2] == y * size => {
-                *last = [last[0] * size, x, y]
-            }
-            _ => dims.push([size, x, y]),
-        }
-    }
-    dims
 }
 
 /// The product by our own kernels; `out_batch` is the distance of the results of a batch, and of what is added.

@@ -11,7 +11,8 @@ use crate::error::throw;
 use crate::ops::gpu::{self, Gpu};
 use crate::tensor::{Dtype, Layout};
 
-use super::cuda::{Batch, joined};
+use super::batch::{Batch, joined};
+use super::epilogue::turned;
 
 /// Bytes that a GPU moves while one more product is started: what a copy may cost to save a launch.
 const BYTES_PER_LAUNCH: usize = 16 << 20;
@@ -217,7 +218,7 @@ pub(super) fn weight_and_bias(g: &Tensor, x: &Tensor) -> Option<(Tensor, Tensor)
     if !is_fit([m, n, rows], 1) {
         return None;
     }
-    let (left, right) = (lie(&super::turned(g), 0)?, lie(x, 0)?);
+    let (left, right) = (lie(&turned(g), 0)?, lie(x, 0)?);
     let [weight, bias] =
         [&[m, n][..], &[m][..]].map(|s| Tensor::uninitialised_on(s, dtype, gpu.device()));
     let result = Lie { turned: false, step: n as i64, batch: (m * n) as i64 };

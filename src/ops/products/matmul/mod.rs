@@ -12,11 +12,14 @@
 //! itself at twice f32's rate ([`pairs`](crate::cpu::pairs)) it takes subnormal operands and results for 0, as
 //! it does for PyTorch.
 
+mod batch;
 mod cpu;
 pub(in crate::ops) mod cuda;
+mod epilogue;
 mod library;
 pub(in crate::ops) mod subtract;
 
+use crate::ops::products::sums;
 use smallvec::{SmallVec, smallvec};
 
 use crate::Tensor;
@@ -25,9 +28,10 @@ use crate::autograd::{BackwardCtx, Saver, no_grad, record, record_with_tangent};
 use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, values};
+use crate::ops::gpu;
 use crate::ops::pointwise::complex::bilinear;
-use crate::ops::{compute, gpu};
 use crate::tensor::{Shape, broadcast_shapes};
+use epilogue::{Epilogue, turned};
 
 impl Tensor {
     /// The matrix product, with broadcast batches (`torch.matmul`, `@`).
@@ -336,14 +340,6 @@ fn unflat(x: Tensor, shape: &[usize]) -> Tensor {
     if x.shape() == shape { x } else { x.reshape_to(shape) }
 }
 
-/// The transposed matrix, of which nothing is recorded.
-fn turned(matrix: &Tensor) -> Tensor {
-    let mut layout = matrix.layout().clone();
-    layout.shape.swap(0, 1);
-    layout.strides.swap(0, 1);
-    matrix.alias(layout)
-}
-
 fn with_last(shape: &[usize], last: usize) -> Shape {
     let mut shape = Shape::from_slice(shape);
     *shape.last_mut().expect("at least one dimension") = last;
@@ -352,14 +348,7 @@ fn with_last(shape: &[usize], last: usize) -> Shape {
 
 /// A matrix's sum over its rows, recorded where the gradient is differentiated again.
 fn sum_rows(ctx: &BackwardCtx, g: &Tensor) -> Tensor {
-    if ctx.create_graph() { g.sum_to(&g.shape()[1..]) } else { compute::column_sums(g) }
-}
-
-/// What is added to a product: `beta start + alpha A B`.
-struct Epilogue<'a> {
-    start: &'a Tensor,
-    beta: f64,
-    alpha: f64,
+    if ctx.create_graph() { g.sum_to(&g.shape()[1..]) } else { sums::column_sums(g) }
 }
 
 /// The product of two matrices whose sizes and dtypes were checked.
@@ -380,11 +369,6 @@ fn products(a: &Tensor, b: &Tensor, batch: &[usize], size: (usize, usize, usize)
         Some(gpu) => cuda::products(gpu, a, b, batch, size),
         None => cpu::products(a, b, batch, size),
     }
-}
-
-/// A batch's dimensions before those of a matrix.
-fn of_batch(batch: &[usize], rows: usize, columns: usize) -> Shape {
-    batch.iter().copied().chain([rows, columns]).collect()
 }
 
 /// Two tensors of at least three (or, on one side, two) dimensions whose inner sizes fit.

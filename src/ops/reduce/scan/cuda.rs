@@ -3,12 +3,12 @@
 use crate::cuda::sources::family;
 use std::ptr::null_mut;
 
-use super::around;
 use crate::cuda::device;
 use crate::cuda::family::{FLOATS, Family, NUMBERS};
 use crate::cuda::launch::{Argument, Shape};
 use crate::error::throw;
 use crate::ops::gpu::{Gpu, format_of};
+use crate::ops::shape::around::around;
 use crate::{Dtype, Tensor};
 
 pub(in crate::ops) static SCANS: Family = family!("scan": "scan.cu").with(&[

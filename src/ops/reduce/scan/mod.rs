@@ -18,6 +18,7 @@ use crate::cpu::threads::{GRAIN, parallel_for};
 use crate::ops::checks::samples::{OpSample, values};
 use crate::ops::gpu;
 use crate::ops::pointwise::complex::by_pairs;
+use crate::ops::shape::around::around;
 use crate::tensor::Element;
 use crate::tensor::dtype::{assert_real, widest};
 use crate::{Dtype, Tensor};
@@ -99,14 +100,6 @@ unsafe fn scan_rows<const R: usize, T: Element, A: Copy>(
             }
         }
     }
-}
-
-/// `[outer, n, inner]`: the sizes before, at, and after dimension `d`.
-pub(in crate::ops) fn around(shape: &[usize], d: usize) -> [usize; 3] {
-    if shape.is_empty() {
-        return [1; 3];
-    }
-    [shape[..d].iter().product(), shape[d], shape[d + 1..].iter().product()]
 }
 
 /// A scan of any dtype, not recorded: floats in f64, integers and bools to i64. On a GPU by the kernel's

@@ -9,7 +9,6 @@ pub(in crate::ops) mod cuda;
 
 use smallvec::smallvec;
 
-use super::scan::around;
 use super::select_backward;
 use crate::amp::cast_op;
 use crate::autograd::record;
@@ -19,6 +18,7 @@ use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, Order, values};
 use crate::ops::gpu;
+use crate::ops::shape::around::around;
 use crate::profiler;
 use crate::{Dtype, Operand, Tensor};
 

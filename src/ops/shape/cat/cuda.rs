@@ -6,7 +6,7 @@ use crate::cuda::launch::Argument;
 use crate::cuda::sources::{kernels_by, program};
 use crate::cuda_args;
 use crate::ops::gpu::{Gpu, unit};
-use crate::ops::reduce::scan::around;
+use crate::ops::shape::around::around;
 
 pub(in crate::ops) static PROGRAM: Program = program!("cat": "cat.cu");
 

@@ -16,7 +16,7 @@ use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, values};
 use crate::ops::pointwise::assign_strided;
-use crate::ops::reduce::scan::around;
+use crate::ops::shape::around::around;
 use crate::ops::{compute, gpu};
 use crate::profiler;
 use crate::tensor::{Shape, normalize_dim, normalize_dims, promote_types};

@@ -1,0 +1,114 @@
+//! The sizes of one attention, and what its operands must be.
+
+use crate::Tensor;
+use crate::cpu::attention::Attention;
+use crate::error::{Error, throw};
+use crate::tensor::{Dtype, Shape, broadcast_shapes};
+
+/// The op's name.
+pub(super) const OP: &str = "scaled_dot_product_attention";
+
+/// What forward and backward agree on.
+#[derive(Clone)]
+pub(super) struct Plan {
+    pub(super) batch: Shape,
+    pub(super) attention: Attention,
+}
+
+impl Plan {
+    #[track_caller]
+    pub(super) fn new(
+        q: &Tensor,
+        k: &Tensor,
+        v: &Tensor,
+        mask: Option<&Tensor>,
+        is_causal: bool,
+        scale: Option<f64>,
+    ) -> Self {
+        let fail = |rule: &str| -> ! {
+            let mask = mask.map_or(String::new(), |m| format!(", attn_mask {:?}", m.shape()));
+            throw(Error::shape(
+                OP,
+                format!(
+                    "query {:?}, key {:?}, value {:?}{mask} do not fit: {rule}",
+                    q.shape(),
+                    k.shape(),
+                    v.shape()
+                ),
+            ))
+        };
+        if [q, k, v].iter().any(|t| t.dim() < 2) {
+            fail("each must have at least 2 dimensions, [.., length, features]")
+        }
+        let last = |t: &Tensor| (t.shape()[t.dim() - 2], t.shape()[t.dim() - 1]);
+        let ((queries, depth), (keys, key_depth), (values, width)) = (last(q), last(k), last(v));
+        if depth != key_depth {
+            fail("queries and keys must have the same last size")
+        }
+        if keys != values {
+            fail("keys and values must have the same length")
+        }
+        let outer = |t: &Tensor| Shape::from_slice(&t.shape()[..t.dim() - 2]);
+        let Some(batch) = broadcast_shapes(&outer(q), &outer(k))
+            .and_then(|batch| broadcast_shapes(&batch, &outer(v)))
+            .ok()
+        else {
+            fail("the leading dimensions must broadcast")
+        };
+        if let Some(mask) = mask {
+            let mut full = batch.clone();
+            full.extend([queries, keys]);
+            if broadcast_shapes(mask.shape(), &full).map_or(true, |s| s != full) {
+                fail("attn_mask must broadcast to [.., query length, key length]")
+            }
+            if is_causal {
+                throw(Error::argument(
+                    OP,
+                    "is_causal",
+                    "true beside an attn_mask; give one of them",
+                ));
+            }
+            if mask.dtype() != Dtype::Bool && mask.dtype() != q.dtype() {
+                throw(Error::dtype(
+                    OP,
+                    format!(
+                        "attn_mask is {}, must be bool or the query's {}",
+                        mask.dtype(),
+                        q.dtype()
+                    ),
+                ));
+            }
+        }
+        if k.dtype() != q.dtype() || v.dtype() != q.dtype() {
+            throw(Error::dtype(
+                OP,
+                format!(
+                    "query {}, key {}, value {}: must be equal",
+                    q.dtype(),
+                    k.dtype(),
+                    v.dtype()
+                ),
+            ));
+        }
+        let scale = scale.unwrap_or(1.0 / (depth as f64).sqrt());
+        let attention = Attention { queries, keys, depth, width, scale, causal: is_causal };
+        Plan { batch, attention }
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.batch.iter().product()
+    }
+
+    /// Whether its sizes are such as the kernels for halves take, cuDNN's and our own.
+    pub(super) fn fits_halves(&self) -> bool {
+        let a = self.attention;
+        let fits = |features: usize| (1..=128).contains(&features) && features.is_multiple_of(8);
+        fits(a.depth) && fits(a.width) && self.count() * a.queries * a.keys > 0
+    }
+
+    pub(super) fn with_batch(&self, last: [usize; 2]) -> Shape {
+        let mut shape = self.batch.clone();
+        shape.extend(last);
+        shape
+    }
+}

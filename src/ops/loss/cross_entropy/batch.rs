@@ -1,0 +1,148 @@
+//! Scores and classes as the kernels of losses take them.
+
+use super::options::Reduction;
+
+use crate::error::{Error, throw};
+use crate::ops::gpu::{self};
+use crate::{Dtype, Tensor};
+
+/// Input as a dense `[rows, classes]` matrix and target as a dense list of checked classes.
+pub(super) struct Batch {
+    /// Recorded: its gradient flows to the input.
+    pub(super) x: Tensor,
+    pub(super) target: Tensor,
+    pub(super) weight: Option<Tensor>,
+    pub(super) ignore_index: i64,
+}
+
+impl Batch {
+    /// Takes `[C]`, `[N, C]` and `[N, C, d...]` with targets `[]`, `[N]` and `[N, d...]`.
+    #[track_caller]
+    pub(super) fn new(
+        op: &str,
+        input: &Tensor,
+        target: &Tensor,
+        weight: Option<&Tensor>,
+        ignore_index: i64,
+    ) -> Batch {
+        if !input.dtype().is_floating_point() {
+            crate::tensor::dtype::not_floating(op, input.dtype());
+        }
+        let class_dim = if input.dim() < 2 { 0 } else { 1 };
+        let mut rest = input.layout().shape.clone();
+        if input.dim() > 0 {
+            rest.remove(class_dim);
+        }
+        if input.dim() == 0 || rest[..] != *target.shape() {
+            throw(Error::shape(
+                op,
+                format!(
+                    "input {:?} and target {:?} do not fit: for input [N, C] or [N, C, d...] the \
+                     target is [N] or [N, d...]",
+                    input.shape(),
+                    target.shape()
+                ),
+            ));
+        }
+        if target.dtype() != Dtype::I64 {
+            throw(Error::dtype(
+                op,
+                format!(
+                    "target holds {}; class indices are i64: convert with `.to_dtype(I64)`",
+                    target.dtype()
+                ),
+            ));
+        }
+        let gpu = gpu::of(op, &[input, target]);
+        let classes = input.shape()[class_dim];
+        let rows = input.dim() == 2;
+        let target = target.untracked().contiguous();
+        let target = if rows { target } else { target.reshape([-1]) };
+        // On a GPU the kernels look.
+        if gpu.is_none() {
+            check_targets(op, &target, classes, ignore_index);
+        }
+        if let Some(weight) = weight {
+            gpu::of(op, &[input, weight]);
+        }
+        let weight = weight.map(|w| check_weight(op, w, classes, input.dtype()));
+        // Rows lie as they are wanted.
+        let x = match rows {
+            true => input.contiguous(),
+            false => input
+                .movedim(class_dim as i64, -1)
+                .reshape_to(&[target.numel(), classes])
+                .contiguous(),
+        };
+        Batch { x, target, weight, ignore_index }
+    }
+
+    /// Results per row (in the input's order) reduced. `total` is the sum of the rows' weights.
+    pub(super) fn reduce(
+        &self,
+        rows: Tensor,
+        total: f64,
+        reduction: Reduction,
+        shape: &[usize],
+    ) -> Tensor {
+        match reduction {
+            Reduction::None => rows.reshape_to(shape),
+            Reduction::Sum => rows.sum(),
+            Reduction::Mean => {
+                // In the wide type, so that the sum of half types does not overflow.
+                let wide = rows.to_dtype(rows.dtype().compute());
+                (wide.sum() / total).to_dtype(rows.dtype())
+            }
+        }
+    }
+
+    /// Sum of the weights of the targets' classes, without the ignored.
+    pub(super) fn total_weight(&self) -> f64 {
+        // SAFETY: contiguous i64, made in `new`; nobody writes to it.
+        let target = unsafe { self.target.as_slice::<i64>() };
+        let kept = target.iter().filter(|&&t| t != self.ignore_index);
+        match &self.weight {
+            None => kept.count() as f64,
+            Some(w) => {
+                let w = w.to_vec::<f64>();
+                kept.map(|&t| w[t as usize]).sum()
+            }
+        }
+    }
+}
+
+#[track_caller]
+pub(super) fn check_targets(op: &str, target: &Tensor, classes: usize, ignore_index: i64) {
+    // SAFETY: contiguous i64; nobody writes to it.
+    let targets = unsafe { target.as_slice::<i64>() };
+    let bad = |&t: &i64| t != ignore_index && !(0..classes as i64).contains(&t);
+    if let Some(position) = targets.iter().position(bad) {
+        throw(Error::argument(
+            op,
+            "target",
+            format!(
+                "class {} at position {position} is out of range: there are {classes} classes, so 0 \
+                 to {}, or {ignore_index} for a target that is left out",
+                targets[position],
+                classes as i64 - 1
+            ),
+        ));
+    }
+}
+
+/// The weights, contiguous and in the type that kernels compute in.
+#[track_caller]
+pub(super) fn check_weight(op: &str, weight: &Tensor, classes: usize, dtype: Dtype) -> Tensor {
+    if weight.shape() != [classes] || !weight.dtype().is_floating_point() {
+        throw(Error::argument(
+            op,
+            "weight",
+            format!(
+                "{} of shape {:?}; one floating-point weight per class, shape [{classes}], is needed",
+                weight.dtype(),
+                weight.shape()
+            ),
+        ));
+    }
+    weight.detach().to_dtype(dtype.compute()).contiguous()
+}

@@ -1,0 +1,42 @@
+//! Sums of rows and of channels: gradients of biases.
+
+use crate::Tensor;
+use crate::autograd::no_grad;
+use crate::cpu::float::{Float, simd_fn};
+use crate::cpu::moments;
+use crate::cpu::parts::Parts;
+use crate::cpu::threads::parallel_for;
+use crate::ops::gpu;
+use crate::ops::products::matmul::cuda;
+
+/// The sum of a matrix's rows.
+pub fn column_sums(matrix: &Tensor) -> Tensor {
+    if let Some(gpu) = gpu::of("linear", &[matrix]) {
+        let [rows, columns] = [matrix.shape()[0], matrix.shape()[1]];
+        return no_grad(|| cuda::channel_sums(gpu, matrix, rows, columns));
+    }
+    no_grad(|| matrix.sum_dim(&[0], false))
+}
+
+/// The sum of `[batch, C, ..]` over all dimensions but the second, whose size is `out.len()`.
+pub fn sum_channels<T: Float>(x: &[T], batch: usize, out: &mut [T]) {
+    let channels = out.len();
+    let plane = x.len() / (batch * channels).max(1);
+    let parts = Parts::new(out);
+    parallel_for(channels, (128 << 10) / (plane * batch).max(1) + 1, |range| {
+        for c in range {
+            // SAFETY: each channel is one thread's.
+            let out = unsafe { parts.slice(c..c + 1) };
+            let sum = |n: usize| sum(&x[(n * channels + c) * plane..][..plane]).as_f64();
+            out[0] = T::of((0..batch).map(sum).sum());
+        }
+    });
+}
+
+simd_fn! {
+    /// The sum of a slice.
+    pub fn sum<T, FMA>(x: &[T]) -> T {
+        let _ = FMA;
+        T::of(moments::sum(x))
+    }
+}
