@@ -2,7 +2,7 @@
 
 use half::bf16;
 
-use super::kernels::room_for_data;
+use super::cpu::room_for_data;
 use super::scratch::minimal;
 use super::scratch::scratch;
 use super::shape::Shape;

@@ -22,12 +22,12 @@
 //! three, because each is linear in each operand. Three dimensions are done by the same drivers, see
 //! `volume`.
 
+mod cpu;
 pub(super) mod cuda;
 mod cudnn;
 mod geometry;
 mod half;
 mod integer;
-mod kernels;
 mod options;
 mod pointwise;
 mod products;
@@ -53,7 +53,7 @@ use crate::ops::checks::samples::{OpSample, values};
 use crate::ops::gpu;
 use crate::ops::windows::taps::window_span;
 use crate::{Dtype, Tensor};
-use kernels::{bias_gradient, data_gradient, forward, weight_gradient};
+use cpu::{bias_gradient, data_gradient, forward, weight_gradient};
 use products::Products;
 use shape::Shape;
 use volume::Volume;

@@ -16,8 +16,8 @@
 use super::geometry::Geometry;
 use std::ops::Range;
 
+use super::cpu::{data_kernels, forward_kernel, place_or_new, turned, weight_kernel};
 use super::cuda;
-use super::kernels::{data_kernels, forward_kernel, place_or_new, turned, weight_kernel};
 use super::options::{Conv2dOptions, Conv3dOptions};
 use super::products::Products;
 use super::scratch::scratch;

@@ -18,9 +18,9 @@
 //! assert_eq!(fft::rfft(&x, None, -1, Default::default()).shape(), &[3]);
 //! ```
 
+mod cpu;
 pub(in crate::ops) mod cuda;
 mod direction;
-mod kernels;
 mod plan;
 mod shape;
 mod stft;
@@ -31,8 +31,8 @@ mod windows;
 pub use shape::Norm;
 pub use stft::{IstftOptions, StftOptions};
 
+use cpu::{complex_to_complex, complex_to_real, real_to_complex};
 use direction::Direction;
-use kernels::{complex_to_complex, complex_to_real, real_to_complex};
 use shape::{Axes, at_least_one, promoted, real_input};
 
 use crate::Tensor;

@@ -7,8 +7,8 @@
 //!
 //! where x_t is the inverse transform of column t. Compositions of other ops; derivatives follow.
 
+use super::cpu::{complex_to_complex, complex_to_real, real_to_complex};
 use super::direction::Direction;
-use super::kernels::{complex_to_complex, complex_to_real, real_to_complex};
 use crate::Tensor;
 use crate::error::{Error, throw};
 use crate::ops::PadMode;

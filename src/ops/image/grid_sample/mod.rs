@@ -12,8 +12,8 @@
 //! a record, weights and numbers are recorded.
 
 mod axis;
+mod cpu;
 pub(in crate::ops) mod cuda;
-mod kernels;
 mod options;
 mod reads;
 mod sizes;
@@ -261,7 +261,7 @@ fn fused(x: &Tensor, grid: &Tensor, options: GridSampleOptions) -> Tensor {
         dispatch!(compute x.dtype(), "grid_sample", T => {
             // SAFETY: `widen` gives contiguous tensors of this type; the output is new.
             let (x, grid, y) = unsafe { (wide.as_slice::<T>(), points.as_slice::<T>(), y.as_mut_slice::<T>()) };
-            kernels::forward(sizes, &axes(&wide, options), x, grid, y);
+            cpu::forward(sizes, &axes(&wide, options), x, grid, y);
         });
     }
     record("grid_sample", &[x, grid], y, |saver| {
@@ -293,7 +293,7 @@ fn gradients(ctx: &BackwardCtx, x: &Tensor, grid: &Tensor, options: GridSampleOp
         let dx = dx.as_ref().map(|dx| unsafe { dx.as_mut_slice::<T>() });
         // SAFETY: a new tensor.
         let dgrid = dgrid.as_ref().map(|dgrid| unsafe { dgrid.as_mut_slice::<T>() });
-        kernels::gradients(sizes, &axes, (x, grid, dy), dx, dgrid);
+        cpu::gradients(sizes, &axes, (x, grid, dy), dx, dgrid);
     });
     smallvec![dx, dgrid]
 }

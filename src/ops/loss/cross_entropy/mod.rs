@@ -11,8 +11,8 @@
 //! the log-softmax itself is never written to memory.
 
 mod batch;
+mod cpu;
 pub(in crate::ops) mod cuda;
-mod kernel;
 mod nll;
 mod options;
 
@@ -31,7 +31,7 @@ use crate::ops::gpu::{self, Gpu};
 use crate::tensor::dispatch;
 use crate::{Dtype, Tensor};
 use batch::{Batch, check_weight};
-use kernel::{Rows, backward_rows, forward_rows};
+use cpu::{Rows, backward_rows, forward_rows};
 
 impl Tensor {
     /// Mean cross entropy of these class scores against `target` (`torch.nn.functional.cross_entropy`).
@@ -162,7 +162,7 @@ fn fused_on_gpu(gpu: Gpu, batch: &Batch, options: &CrossEntropyOptions, shape: &
 }
 
 /// The operands of the kernels, as slices.
-fn rows<'a, T: kernel::Scores>(
+fn rows<'a, T: cpu::Scores>(
     x: &'a Tensor,
     target: &'a Tensor,
     weight: &'a Option<Tensor>,

@@ -13,12 +13,12 @@
 //! Memory is read once for the statistics (`cpu/moments.rs`), once to write. Half types are computed in f32;
 //! weight, bias and statistics may be f32 beside a half input.
 
+mod cpu;
 pub(in crate::ops) mod cuda;
-mod kernel;
 
 use smallvec::{SmallVec, smallvec};
 
-use kernel::Sizes;
+use cpu::Sizes;
 
 use crate::Tensor;
 use crate::autograd::{BackwardCtx, no_grad, record};
@@ -211,7 +211,7 @@ fn forward<T: Float>(
             let (mean, var) = match known {
                 Some((mean, var)) => (mean[c].as_f64(), var[c].as_f64()),
                 None => {
-                    let moments = with_scratch(BLOCK, |block| kernel::moments(sizes, c, x, block));
+                    let moments = with_scratch(BLOCK, |block| cpu::moments(sizes, c, x, block));
                     (moments.mean, moments.variance())
                 }
             };
@@ -226,7 +226,7 @@ fn forward<T: Float>(
                 let plane = sizes.plane(n, c);
                 // SAFETY: as above.
                 let y = unsafe { y.slice(plane.clone()) };
-                kernel::rescale(&x[plane], T::of(mean), scale, shift, y);
+                cpu::rescale(&x[plane], T::of(mean), scale, shift, y);
             }
         }
     });
@@ -269,7 +269,7 @@ fn fused(ctx: &BackwardCtx, dy: &Tensor, saved: &Saved) -> [Tensor; 3] {
         let (channels, n) = (sizes.channels, sizes.count() as f64);
         parallel_for(channels, grain(*sizes), |range| for c in range {
             let (mean, scale) = (stats[c], stats[channels + c]);
-            let (plain, mut along) = kernel::sums(*sizes, c, dy, x, mean);
+            let (plain, mut along) = cpu::sums(*sizes, c, dy, x, mean);
             along *= scale.as_f64();
             for (row, value) in [along, plain].into_iter().enumerate() {
                 // SAFETY: each channel is one thread's.
@@ -285,7 +285,7 @@ fn fused(ctx: &BackwardCtx, dy: &Tensor, saved: &Saved) -> [Tensor; 3] {
                 let p = sizes.plane(n, c);
                 // SAFETY: each channel is one thread's.
                 let dx = unsafe { dx.slice(p.clone()) };
-                kernel::propagate(&dy[p.clone()], &x[p], mean, T::of(plain), slope, factor, dx);
+                cpu::propagate(&dy[p.clone()], &x[p], mean, T::of(plain), slope, factor, dx);
             }
         });
     });

@@ -12,8 +12,8 @@
 //! One pass for the mean, one for the variance (over a row that is then in the cache), one to write;
 //! mean and r of each row are kept. Half types are computed in f32.
 
+mod cpu;
 pub(in crate::ops) mod cuda;
-mod kernel;
 
 use smallvec::{SmallVec, smallvec};
 
@@ -234,7 +234,7 @@ fn on_cpu(
             let (y, mean, scale) = unsafe {
                 (parts.0.slice(range.start * n..range.end * n), parts.1.slice(range.clone()), parts.2.slice(range.clone()))
             };
-            kernel::forward(&x[range.start * n..range.end * n], w, b, T::of(eps), centered, y, mean, scale);
+            cpu::forward(&x[range.start * n..range.end * n], w, b, T::of(eps), centered, y, mean, scale);
         });
     });
     (compute::narrow(y, dtype), stats)
@@ -315,7 +315,7 @@ fn fused(
             let (dx, sums) = unsafe { (dx.slice(from * n..to * n), sums_of.slice(2 * t * per_row..2 * (t + 1) * per_row)) };
             let (mean, scale) = (&stats[from..to], &stats[rows + from..rows + to]);
             let (dw, db) = sums.split_at_mut(per_row);
-            kernel::backward(&dy[from * n..to * n], &x[from * n..to * n], w, mean, scale, centered, dx, dw, db);
+            cpu::backward(&dy[from * n..to * n], &x[from * n..to * n], w, mean, scale, centered, dx, dw, db);
         });
         for part in sums.chunks_exact(2 * per_row.max(1)) {
             for (total, &sum) in totals.iter_mut().zip(part) {

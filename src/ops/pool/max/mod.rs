@@ -11,7 +11,7 @@
 //! dy, and its own gradient reads the same places, so both are recorded ops for second derivatives.
 //! One kernel does all: dimensions that are missing in front have one position.
 
-mod kernel;
+mod cpu;
 mod lanes;
 mod places;
 mod squares;
@@ -341,7 +341,7 @@ fn maxima(
         let (x, y) = unsafe { (wide.as_slice::<T>(), y.as_mut_slice::<T>()) };
         // SAFETY: as above.
         let places = places.map(|places| unsafe { places.as_mut_slice::<i32>() });
-        kernel::all_maxima(x, sizes, windows, y, places);
+        cpu::all_maxima(x, sizes, windows, y, places);
     });
     compute::narrow(y, dtype)
 }

@@ -9,8 +9,8 @@
 //! directions read and none scatters, and the derivative of either is the other. Several dimensions
 //! are done item by item, with what is between them in a cache-sized scratch.
 
+mod cpu;
 pub(in crate::ops) mod cuda;
-mod kernel;
 
 use std::sync::Arc;
 
@@ -21,8 +21,8 @@ use crate::autograd::record;
 use crate::ops::gpu::Gpu;
 use crate::ops::{compute, gpu};
 use crate::tensor::{Shape, dispatch};
-pub(in crate::ops) use kernel::LinearMap;
-use kernel::{Sparse, run};
+pub(in crate::ops) use cpu::LinearMap;
+use cpu::{Sparse, run};
 
 /// Dimension `first + d` mapped by `maps[d]`, for at most three dimensions of a floating-point tensor.
 /// Half types are computed in f32 and rounded once.
