@@ -1,3 +1,5 @@
+//! Tests of where CUDA's libraries are searched.
+
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fs;

@@ -1,3 +1,5 @@
+//! Tests of the compiler of kernels; those that need it are left out where it is not installed.
+
 use std::thread;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Tests of folds: accuracy, and independence of the number of threads and of neighbours.
+
 use super::*;
 use proptest::prelude::*;
 

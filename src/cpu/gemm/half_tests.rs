@@ -1,3 +1,5 @@
+//! Tests of products of bf16 against the definition.
+
 use half::bf16;
 
 use super::{HalfGemm, Matrix, reference};

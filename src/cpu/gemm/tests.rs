@@ -1,3 +1,5 @@
+//! Tests of matrix products against the definition.
+
 use super::*;
 use crate::cpu::threads::set_num_threads;
 use crate::cpu::{isa, micro, pack};

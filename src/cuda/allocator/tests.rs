@@ -1,3 +1,5 @@
+//! Tests of the caching allocator over a made-up device.
+
 use super::fake::Fake;
 use super::*;
 use crate::error::Error;

@@ -1,3 +1,5 @@
+//! Tests of Fourier transforms against the definition.
+
 use std::f64::consts::TAU;
 
 use super::*;

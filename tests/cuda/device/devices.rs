@@ -1,3 +1,5 @@
+//! Devices: how many, their figures, the current one.
+
 use std::thread;
 
 use torchrs::Device;

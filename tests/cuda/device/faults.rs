@@ -1,3 +1,5 @@
+//! What fails on a device is reported, once and at the right place.
+
 use torchrs::cuda::{Block, Stream, memory};
 
 use super::kernels::apply;

@@ -1,3 +1,5 @@
+//! Graphs: capture, replays, memory of their own.
+
 use torchrs::cuda::graph::{CaptureMode, CaptureOptions};
 use torchrs::cuda::{self, Block, Graph, Priority, Stream, memory};
 use torchrs::{Error, catch};

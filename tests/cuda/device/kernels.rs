@@ -1,3 +1,5 @@
+//! Kernels: arguments, shared memory, the cache of compiled ones.
+
 use std::fs;
 use std::path::PathBuf;
 use std::thread;

@@ -1,3 +1,5 @@
+//! Memory: copies, the caching allocator, statistics.
+
 use std::time::Duration;
 
 use torchrs::cuda::allocator::ChunkState;

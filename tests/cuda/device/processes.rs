@@ -1,3 +1,5 @@
+//! Memory and events that another process opens.
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::Stdio;
 

@@ -1,3 +1,5 @@
+//! Streams and events: order, waits, the current one.
+
 use std::thread;
 use std::time::Duration;
 

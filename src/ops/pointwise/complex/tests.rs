@@ -1,3 +1,5 @@
+//! Tests of complex numbers: functions, views, promotion, gradients.
+
 use super::*;
 use crate::autograd::{self, gradcheck, gradgradcheck};
 use crate::ops::pointwise::tables;
