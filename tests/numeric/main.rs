@@ -9,3 +9,11 @@ mod ops_reference;
 mod pointwise;
 mod pointwise_semantics;
 mod threads;
+
+use parking_lot::{Mutex, MutexGuard};
+
+/// Held by a test that sets the number of threads, which is one for the whole process.
+fn number_of_threads() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock()
+}

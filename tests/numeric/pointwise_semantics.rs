@@ -330,6 +330,7 @@ fn updates_write_several_operands() {
 
 #[test]
 fn large_tensors_are_split_over_threads() {
+    let _turn = crate::number_of_threads();
     let before = torchrs::get_num_threads();
     torchrs::set_num_threads(3);
     let n = 200_003;

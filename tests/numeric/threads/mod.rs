@@ -519,6 +519,12 @@ fn bits(results: Vec<Tensor>) -> Vec<Vec<u64>> {
 
 #[test]
 fn the_number_of_threads_changes_no_result() {
+    let _turn = crate::number_of_threads();
+    // Other tests draw from the process' generator meanwhile.
+    torchrs::fork_rng(compare_numbers_of_threads);
+}
+
+fn compare_numbers_of_threads() {
     let mut failures = Vec::new();
     let cases = [
         reductions,
