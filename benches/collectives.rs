@@ -1,5 +1,5 @@
 //! Collectives between processes of this host over shared memory, as rank 0 sees them: each call is
-//! timed from a barrier on. One JSON line per row, under the names that `scripts/peer_bench.py`
+//! timed from a barrier on. One JSON line per row, under the names that `tools/bench/peer_bench.py`
 //! has for gloo. `shared`: the tensor lives in the group's shared memory, as DDP's buckets do.
 //! `private`: it is an ordinary tensor. `raw`: started on the communication thread and waited for.
 //!

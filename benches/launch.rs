@@ -1,7 +1,7 @@
 //! Start-up of a job with two workers: from starting `torchrs-launch` to the first line of `main` on
 //! both, to the end of a job that only meets at a barrier, and what an idle worker holds in memory; and a worker
 //! alone, without the launcher, from its start to its end.
-//! Prints JSON lines like `scripts/peer_bench.py launch`.
+//! Prints JSON lines like `tools/bench/peer_bench.py launch`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,5 +1,5 @@
 //! Child processes and channels: time to start one, also from a large parent, of a message there
-//! and back, and of `init`. One JSON line per row, as `scripts/peer_bench.py` prints them.
+//! and back, and of `init`. One JSON line per row, as `tools/bench/peer_bench.py` prints them.
 //!
 //! `cargo bench --bench processes`
 

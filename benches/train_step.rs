@@ -1,5 +1,5 @@
 //! The default training step of `examples/train` on two data-parallel processes: the digits CNN,
-//! AdamW, 16 samples per rank, gradients clipped. PyTorch's side is `scripts/peer_train_step.py`.
+//! AdamW, 16 samples per rank, gradients clipped. PyTorch's side is `tools/bench/peer_train_step.py`.
 //! Prints one JSON line: seconds per step as rank 0 sees them, the validation and the loader apart.
 //!
 //! `cargo bench --bench train_step [-- RANKS]` (default 2)

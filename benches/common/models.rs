@@ -1,4 +1,4 @@
-//! The models whose training steps are timed, as `scripts/peer_bench.py` has them.
+//! The models whose training steps are timed, as `tools/bench/peer_bench.py` has them.
 
 use torchrs::models::{self, GPT2Config, GPT2LMHeadModel};
 use torchrs::nn::{

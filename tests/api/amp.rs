@@ -1,5 +1,5 @@
 //! Mixed precision: which types ops give inside `autocast` against a table that PyTorch wrote
-//! (`scripts/autocast_policy.py`), nesting, the cache of casts, gradients; the loss scaler.
+//! (`tools/golden/autocast_policy.py`), nesting, the cache of casts, gradients; the loss scaler.
 
 use std::collections::BTreeMap;
 

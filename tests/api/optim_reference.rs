@@ -1,5 +1,5 @@
 //! Optimizers, schedules and weight averages against numbers that PyTorch wrote
-//! (`scripts/optim_reference.py`), for what `tests/golden` has no cases of.
+//! (`tools/golden/optim_reference.py`), for what `tests/golden` has no cases of.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;

@@ -1,11 +1,11 @@
 //! cuDNN takes what it is told of convolutions and of attention, and has plans for them on an H200: asked of the real library, which
-//! needs no GPU for this. `scripts/check-cudnn` fetches it and runs this; by itself it does nothing.
+//! needs no GPU for this. `tools/checks/check-cudnn` fetches it and runs this; by itself it does nothing.
 
 use torchrs::cuda::cudnn::{
     Attention, Direction, Kind, Lie, Problem, View, Wishes, propose, propose_attention,
 };
 
-/// The file with the device's properties, set by `scripts/check-cudnn`.
+/// The file with the device's properties, set by `tools/checks/check-cudnn`.
 const PROPERTIES: &str = "TORCHRS_CUDNN_PROPERTIES";
 
 /// A convolution, of three dimensions in space or of the last two.
@@ -104,7 +104,7 @@ fn problem(case: &Case, kind: Kind, last: bool, direction: Direction) -> Problem
 /// The device's properties, if there is a library to ask.
 fn properties() -> Option<String> {
     let Some(path) = std::env::var_os(PROPERTIES) else {
-        println!("skipped: scripts/check-cudnn runs this, with NVIDIA's library");
+        println!("skipped: tools/checks/check-cudnn runs this, with NVIDIA's library");
         return None;
     };
     Some(std::fs::read_to_string(path).unwrap())

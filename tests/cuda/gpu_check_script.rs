@@ -14,7 +14,7 @@ const STAGES: &str = "libraries,golden,ipc,dma,nccl,main job";
 fn script(name: &str) -> Command {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut command = Command::new("python3");
-    command.arg("-B").arg(root.join("scripts").join(name));
+    command.arg("-B").arg(root.join(name));
     command
 }
 
@@ -40,7 +40,7 @@ fn stages_run_on_the_simulated_gpu() {
     let built = executable.ancestors().nth(2).expect("target/profile/deps");
     let work = tempfile::tempdir().unwrap();
     let out = work.path().join("out");
-    let output = script("gpu-check")
+    let output = script("scripts/gpu-check")
         .args(["--simulate", "--stages", STAGES, "--work"])
         .arg(work.path())
         .arg("--out")
@@ -75,7 +75,7 @@ fn the_script_keeps_what_there_is() {
     if !has_python() {
         return;
     }
-    let output = script("gpu_check_test.py").output().unwrap();
+    let output = script("tools/gpu-check/gpu_check_test.py").output().unwrap();
     show(&output);
     assert!(output.status.success());
 }

@@ -1,5 +1,5 @@
 //! Kernels compile for the GPUs that are supported, with NVRTC and without a GPU, and keep their numbers
-//! in registers. `scripts/check-kernels` installs the compiler and runs this; by itself it does nothing.
+//! in registers. `tools/checks/check-kernels` installs the compiler and runs this; by itself it does nothing.
 
 use std::borrow::Borrow;
 use std::fs;
@@ -15,13 +15,13 @@ use torchrs::ops::pointwise::{self, Compute, Kernel, Kind, Row};
 
 const ARCHITECTURES: [(u32, u32); 2] = [(8, 0), (9, 0)];
 
-/// Set by `scripts/check-kernels`: 1, or a part of the names of those to be compiled.
+/// Set by `tools/checks/check-kernels`: 1, or a part of the names of those to be compiled.
 const REQUIRED: &str = "TORCHRS_CHECK_KERNELS";
 
 /// True when the script runs this, which has seen to a compiler: it takes minutes.
 fn is_asked_for() -> bool {
     if std::env::var_os(REQUIRED).is_none() {
-        println!("skipped: scripts/check-kernels runs this, with NVIDIA's compiler");
+        println!("skipped: tools/checks/check-kernels runs this, with NVIDIA's compiler");
         return false;
     }
     assert!(!library::is_simulated(), "the simulated GPU's compiler is the host's");

@@ -142,7 +142,7 @@ mod tests {
     use super::*;
     use std::path::PathBuf;
 
-    /// What scripts/image_files.py wrote: PIL's images, and its pixels.
+    /// What tools/golden/image_files.py wrote: PIL's images, and its pixels.
     fn fixtures() -> Vec<(PathBuf, Vec<u8>, Vec<u8>)> {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/images");
         let mut paths: Vec<PathBuf> =

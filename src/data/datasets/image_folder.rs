@@ -294,7 +294,7 @@ fn find_images(folder: &Path) -> Result<Vec<PathBuf>> {
 mod tests {
     use super::*;
 
-    /// PIL's images and pixels; see scripts/image_files.py.
+    /// PIL's images and pixels; see tools/golden/image_files.py.
     const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/images");
 
     fn save(folder: &Path, name: &str, bytes: &[u8]) {
@@ -370,7 +370,7 @@ mod tests {
 
     #[test]
     fn squares_are_those_of_torchvision() {
-        // After the 21 x 17 pixels of the image; see scripts/image_files.py.
+        // After the 21 x 17 pixels of the image; see tools/golden/image_files.py.
         let mut start = 3 * 21 * 17;
         for (resize, size) in [(10, 8), (22, 14)] {
             let end = start + 3 * size as usize * size as usize;

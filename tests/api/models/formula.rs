@@ -1,4 +1,4 @@
-//! Weights and inputs made from names and indices, as `scripts/export-models.py` makes them, and the
+//! Weights and inputs made from names and indices, as `tools/golden/export-models.py` makes them, and the
 //! comparison with what it recorded.
 
 use serde_json::Value;

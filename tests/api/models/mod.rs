@@ -1,4 +1,4 @@
-//! The models of `torchrs::models` against their originals, by what `scripts/export-models.py`
+//! The models of `torchrs::models` against their originals, by what `tools/golden/export-models.py`
 //! recorded: all names and shapes of the full sizes; outputs, gradients and running statistics of full
 //! or small ones, with weights that both sides make from names.
 

@@ -1,4 +1,4 @@
-//! Files of PyTorch and NumPy: those that Python wrote (`scripts/torch_files.py`), those that are
+//! Files of PyTorch and NumPy: those that Python wrote (`tools/golden/torch_files.py`), those that are
 //! written here, and thousands of damaged ones, which must be errors or values but nothing worse.
 
 mod failures;

@@ -3,7 +3,7 @@
 import glob, json, os, queue, signal, subprocess, sys, tarfile, tempfile, threading, time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-ROOT = os.path.dirname(HERE)
+ROOT = os.path.dirname(os.path.dirname(HERE))
 SIMULATOR = "libtorchrs_simulated_gpu.so"
 # The pack's binaries, which would be three times as large without.
 PACKED = os.path.join(ROOT, "bin.tar.xz")

@@ -1,6 +1,6 @@
 """Writes tests/fixtures/optim_reference.json: what PyTorch's optimizers, schedules and averages give.
 
-    python scripts/optim_reference.py > tests/fixtures/optim_reference.json
+    python tools/golden/optim_reference.py > tests/fixtures/optim_reference.json
 """
 
 import json

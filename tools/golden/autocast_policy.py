@@ -1,6 +1,6 @@
 """Writes tests/fixtures/autocast.tsv: the result types that PyTorch's autocast gives on the CPU.
 
-    python scripts/autocast_policy.py > tests/fixtures/autocast.tsv
+    python tools/golden/autocast_policy.py > tests/fixtures/autocast.tsv
 
 A line has an op and the result's type for inputs of f32, of bf16, and of bf16 with further ones of f32, inside
 autocast to bf16; `error` where PyTorch refuses.

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Prints the tables of `bench-vs-torch` from what it wrote with --json.
 
-    scripts/bench_table.py FILE.json...
-    scripts/bench_table.py --book [--check]
+    tools/bench/bench_table.py FILE.json...
+    tools/bench/bench_table.py --book [--check]
 
 Of a row that several files have, the last file's counts. `--book` writes the book's performance tables and pictures
 from perf/*.json (`bench_book.py`); with `--check` it writes nothing and fails if one of them is stale.

@@ -2,7 +2,7 @@
 """Writes tests/api/models/{shapes,numbers}.json: names, shapes, outputs and gradients of the originals of
 src/models. Needs torch, torchvision, transformers, and a checkout of NVIDIA/DeepLearningExamples:
 
-    scripts/export-models.py --examples ~/DeepLearningExamples
+    tools/golden/export-models.py --examples ~/DeepLearningExamples
 
 No weights are written: `values` below makes them from names and indices, and tests/api/models/formula.rs
 does the same. Everything is computed in double precision from weights that single precision can hold.
@@ -229,7 +229,7 @@ def main():
     from seq2seq.models.gnmt import GNMT
 
     numbers = image_cases() | {"gpt2": gpt2_cases(), "gnmt": gnmt_cases(GNMT), "neumf": ncf_case(NeuMF)}
-    folder = Path(__file__).parent.parent / "tests/api/models"
+    folder = Path(__file__).parent.parent.parent / "tests/api/models"
     for name, data in {"shapes": shapes(GNMT, NeuMF), "numbers": numbers}.items():
         lines = [f"{json.dumps(k)}: {json.dumps(v, separators=(',', ':'))}" for k, v in data.items()]
         (folder / f"{name}.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")

@@ -2,7 +2,7 @@
 
 import math, os, shutil, subprocess, sys, time
 
-from gpu_check_run import HERE, Late, Lines, end, ending, row_of
+from gpu_check_run import ROOT, Late, Lines, end, ending, row_of
 
 # The cheap ones first: what there is no time for is missing at the end.
 SECTIONS = ["launches", "bytes", "products", "attention", "gpt2", "optim", "resnet50", "alexnet", "vgg19"]
@@ -219,7 +219,7 @@ def commands(machine, python, quick):
     options = ["--tiny", "--budget", "0"] if machine.simulated else ["--budget", "0.05"] if quick else []
     ours = lambda section: [machine.program("gpu_check"), "bench", section, *options]
     device = ["--device", "cpu"] if machine.simulated else []
-    return ours, [python, os.path.join(HERE, "peer_gpu_bench.py"), *device, *options] if python else None
+    return ours, [python, os.path.join(ROOT, "tools", "bench", "peer_gpu_bench.py"), *device, *options] if python else None
 
 
 def warm(stage):

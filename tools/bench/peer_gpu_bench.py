@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""PyTorch's side of `examples/gpu_check`'s benchmarks: rows of the same names and units.
+"""PyTorch's side of `tools/gpu-check`'s benchmarks: rows of the same names and units.
 
 usage: peer_gpu_bench.py [--device cuda] [--tiny] [--budget SECONDS] [SECTION ...]
 

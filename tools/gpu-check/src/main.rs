@@ -1,5 +1,5 @@
 //! Checks and times a GPU: the part of `scripts/gpu-check` that is Rust. PyTorch's rows, of the same names, are
-//! those of `scripts/peer_gpu_bench.py`.
+//! those of `tools/bench/peer_gpu_bench.py`.
 //!
 //! ```text
 //! gpu_check describe             the libraries and devices that are found

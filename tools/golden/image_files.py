@@ -2,7 +2,7 @@
 PIL reads from it, then those of Resize(10), CenterCrop(8) and of Resize(22), CenterCrop(14). The files
 of the repository come from PIL 13.0 and torchvision 0.29.
 
-    python scripts/image_files.py tests/fixtures/images
+    python tools/golden/image_files.py tests/fixtures/images
 """
 
 import io

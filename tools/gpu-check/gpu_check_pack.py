@@ -2,7 +2,7 @@
 
 import glob, json, os, shutil, subprocess, sys, tarfile, tempfile
 
-from gpu_check_run import BINARIES, HERE, ROOT, SIMULATOR
+from gpu_check_run import BINARIES, ROOT, SIMULATOR
 
 # MiB of the checkout's files and the pack.
 LIMIT = 64
@@ -14,14 +14,15 @@ def pack(folder, profile):
     env = {**os.environ, **(settings if profile == "release" else {})}
     options = ["--release"] if profile == "release" else ["--profile", profile]
     wanted = {**BINARIES, "torchrs_simulated_gpu": ["-p", "torchrs-simulated-gpu", "--lib"]}
-    os.makedirs(os.path.join(folder, "scripts"), exist_ok=True)
+    os.makedirs(folder, exist_ok=True)
     with tarfile.open(os.path.join(folder, "bin.tar.xz"), "w:xz") as archive:
         for name, arguments in wanted.items():
             add(archive, name, built(name, [*options, *arguments], env))
     shutil.copytree(os.path.join(ROOT, "tests", "golden", "cases"), os.path.join(folder, "golden"), dirs_exist_ok=True)
-    others = [os.path.join(HERE, name) for name in ("gpu-check", "peer_gpu_bench.py", "peer_bench.py")]
-    for script in [*others, *glob.glob(os.path.join(HERE, "gpu_check_*.py"))]:
-        shutil.copy(script, os.path.join(folder, "scripts"))
+    for pattern in ("scripts/gpu-check", "tools/gpu-check/*.py", "tools/bench/peer_*bench.py"):
+        for script in glob.glob(pattern, root_dir=ROOT):
+            os.makedirs(os.path.join(folder, os.path.dirname(script)), exist_ok=True)
+            shutil.copy(os.path.join(ROOT, script), os.path.join(folder, script))
     weigh(folder)
 
 

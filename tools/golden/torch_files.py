@@ -1,6 +1,6 @@
 """Writes the files of PyTorch and NumPy that tests/data/files/ reads.
 
-    python scripts/torch_files.py tests/fixtures/files
+    python tools/golden/torch_files.py tests/fixtures/files
 """
 
 import argparse

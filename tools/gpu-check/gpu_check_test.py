@@ -7,7 +7,7 @@ from unittest import mock
 
 sys.dont_write_bytecode = True
 import gpu_check_golden, gpu_check_report, gpu_check_rows, gpu_check_tests
-from gpu_check_run import HERE, Late, Machine, Stage
+from gpu_check_run import ROOT, Late, Machine, Stage
 
 HEAD = "#!" + sys.executable + "\nimport json, os, sys, time\nsay = lambda **row: print(json.dumps(row), flush=True)\n"
 # Twelve cases in two parts: one wrong, one hangs, one kills its process, one loses the device, one is known.
@@ -226,7 +226,7 @@ class Checks(unittest.TestCase):
         examples = os.path.join(self.folder.name, "debug", "examples")
         os.makedirs(examples)
         self.pretend(os.path.join(examples, "gpu_check"), HANGS)
-        command = [sys.executable, os.path.join(HERE, "gpu-check"), "--stages", "graphs", "--work", work, "--out", out]
+        command = [sys.executable, os.path.join(ROOT, "scripts", "gpu-check"), "--stages", "graphs", "--work", work, "--out", out]
         env = {**os.environ, "CARGO_TARGET_DIR": self.folder.name}
         process = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL)
         while not os.path.exists(os.path.join(work, "started")):
