@@ -227,7 +227,7 @@ fn the_trace_reads_back_as_what_was_recorded() {
     }
     let about = |what: &str| all.iter().find(|e| e["ph"] == "M" && e["name"] == what).unwrap();
     let program = about("process_name")["args"]["name"].as_str().unwrap();
-    assert!(program.starts_with("profiler"), "{program}");
+    assert!(program.starts_with("alone"), "{program}");
     assert_eq!(about("thread_name")["args"]["name"], profile.threads()[0].name);
     let counted = all.iter().filter(|e| e["ph"] == "C").count();
     assert_eq!(counted, profile.memory().len());
