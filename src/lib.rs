@@ -21,6 +21,7 @@ extern crate self as torchrs;
 pub mod amp;
 pub mod autograd;
 pub mod backends;
+mod book;
 pub mod checkpoint;
 mod counted;
 mod cpu;
@@ -59,8 +60,3 @@ pub use tensor::{Complex, Device, Dtype, Operand, Scalar, Tensor, TensorOptions}
 /// }
 /// ```
 pub use torchrs_macros::main;
-
-/// The examples of the page for those who come from PyTorch, as tests.
-#[cfg(doctest)]
-#[doc = include_str!("../docs/from-pytorch.md")]
-struct FromPyTorch;
