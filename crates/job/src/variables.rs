@@ -272,7 +272,7 @@ mod tests {
             fs::write(&path, &page).unwrap();
         }
         let found = fs::read_to_string(&path).unwrap_or_default();
-        let hint = "TORCHRS_TEST_WRITE_DOCS=1 cargo test --lib variables";
+        let hint = "TORCHRS_TEST_WRITE_DOCS=1 cargo test --workspace --lib variables";
         assert!(found == page, "{} is stale: {hint}", path.display());
     }
 }
