@@ -17,6 +17,7 @@ use super::{forward_ad, is_grad_enabled, will_record};
 use crate::Tensor;
 use crate::error::{Error, throw};
 use crate::storage::Storage;
+use crate::storage::race::Use;
 use crate::tensor::{Dtype, Layout, ONE_OF_SEVERAL};
 
 impl Tensor {
@@ -34,6 +35,7 @@ impl Tensor {
     /// Throws if an in-place op on this tensor would be an error: call before touching its bytes.
     #[track_caller]
     pub(crate) fn assert_inplace_legal(&self, op: &str) {
+        self.note(Use::Write);
         if !self.is_contiguous() && self.layout().may_overlap_itself() {
             throw(Error::argument(
                 op,

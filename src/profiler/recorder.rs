@@ -11,6 +11,8 @@ use parking_lot::Mutex;
 
 use super::profile::{Category, Event, MemorySample, Profile, Thread};
 use crate::storage::memory_stats;
+#[cfg(debug_assertions)]
+use crate::storage::race::Scope;
 
 /// Whether spans are recorded: all that an op looks at when they are not.
 static ON: AtomicBool = AtomicBool::new(false);
@@ -44,6 +46,9 @@ thread_local! {
 pub struct Span {
     /// Number of the open span on this thread; 0 is none.
     id: u64,
+    /// Of an op: what it uses, for debug builds.
+    #[cfg(debug_assertions)]
+    _scope: Option<Scope>,
     /// A span belongs to a thread.
     _not_send: PhantomData<*const ()>,
 }
@@ -51,7 +56,12 @@ pub struct Span {
 impl Span {
     #[inline(always)]
     fn new(id: u64) -> Self {
-        Span { id, _not_send: PhantomData }
+        Span {
+            id,
+            #[cfg(debug_assertions)]
+            _scope: None,
+            _not_send: PhantomData,
+        }
     }
 }
 
@@ -66,14 +76,24 @@ impl Drop for Span {
 
 /// The span of an op.
 #[inline(always)]
+#[cfg_attr(debug_assertions, track_caller)]
 pub(crate) fn op(name: &'static str) -> Span {
     op_named(|| name)
 }
 
 /// The span of an op whose name has to be found out.
 #[inline(always)]
-pub(crate) fn op_named(name: impl FnOnce() -> &'static str) -> Span {
-    Span::new(if ON.load(Relaxed) { begin(Cow::Borrowed(name()), Category::Op, None) } else { 0 })
+#[cfg_attr(debug_assertions, track_caller)]
+pub(crate) fn op_named(name: impl Fn() -> &'static str) -> Span {
+    #[cfg(debug_assertions)]
+    let scope = Some(Scope::enter(&name));
+    let id = if ON.load(Relaxed) { begin(Cow::Borrowed(name()), Category::Op, None) } else { 0 };
+    Span {
+        id,
+        #[cfg(debug_assertions)]
+        _scope: scope,
+        _not_send: PhantomData,
+    }
 }
 
 /// A span of another kind.

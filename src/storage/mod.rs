@@ -16,6 +16,7 @@ mod arena;
 mod device;
 pub mod host;
 mod opened;
+pub(crate) mod race;
 pub mod shared;
 
 use std::any::Any;
@@ -87,6 +88,7 @@ struct Inner {
     version: AtomicU32,
     device: Device,
     owner: Mutex<Owner>,
+    tracked: race::Tracked,
 }
 
 const ALONE: &str = "nobody else has a new storage";
@@ -247,6 +249,9 @@ impl Storage {
     fn new(ptr: *mut u8, nbytes: usize, device: Device, owner: Owner) -> Self {
         let mut new = Self::without_memory(nbytes, device);
         let inner = new.get_mut().expect(ALONE);
+        if matches!(owner, Owner::Shared { .. } | Owner::Cuda(_) | Owner::Opened(_)) {
+            inner.tracked.exempt();
+        }
         (*inner.ptr.get_mut(), *inner.owner.get_mut()) = (ptr, owner);
         Storage(Slot::new(new))
     }
@@ -259,6 +264,7 @@ impl Storage {
             version: AtomicU32::new(0),
             device: device,
             owner: Mutex::new(Owner::Nobody),
+            tracked: race::Tracked::new(),
         })
     }
 
@@ -324,6 +330,13 @@ impl Storage {
     #[inline]
     pub fn version(&self) -> u32 {
         self.0.version.load(Relaxed)
+    }
+
+    /// Notes for the running op, in debug builds, that it uses these elements.
+    #[inline(always)]
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub(crate) fn note(&self, how: race::Use, place: race::Elements<'_>) {
+        self.0.tracked.note(how, place);
     }
 
     /// Counts an in-place change.
@@ -473,6 +486,7 @@ impl Storage {
             // SAFETY: both ranges are `nbytes` long and distinct; the old block is alive in `owner`.
             unsafe { memory.as_ptr().copy_from_nonoverlapping(self.as_ptr(), self.0.nbytes) };
             self.0.ptr.store(memory.as_ptr(), Relaxed);
+            self.0.tracked.exempt();
             *owner = Owner::Shared { memory, start: 0, _guard: None };
         }
         Ok(())

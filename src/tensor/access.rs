@@ -3,6 +3,7 @@
 use super::dtype::not_real;
 use super::{Complex, Device, Dtype, Element, Tensor, dispatch};
 use crate::error::{Error, throw};
+use crate::storage::race::Scope;
 
 impl Tensor {
     /// All elements in row-major order, converted to `T` as `to_dtype` would
@@ -56,6 +57,7 @@ impl Tensor {
         if self.dtype().is_complex() {
             not_real("item", self.dtype());
         }
+        let _scope = Scope::enter(|| "item");
         dispatch!(self.dtype(), T => {
             // SAFETY: one element of type T at `data_ptr`.
             unsafe { self.data_ptr().cast::<T>().read() }.to_f64()
@@ -78,6 +80,7 @@ impl Tensor {
         if self.dtype().is_complex() {
             not_real("item_i64", self.dtype());
         }
+        let _scope = Scope::enter(|| "item_i64");
         dispatch!(self.dtype(), T => {
             // SAFETY: one element of type T at `data_ptr`.
             unsafe { self.data_ptr().cast::<T>().read() }.to_i64()
@@ -176,11 +179,13 @@ impl Tensor {
     }
 
     /// Calls `f` for each element in row-major order. `T` must be the element type.
+    #[cfg_attr(debug_assertions, track_caller)]
     pub(crate) fn for_each_element<T: Element>(&self, mut f: impl FnMut(T)) {
         assert_eq!(T::DTYPE, self.dtype());
         if self.device().is_cuda() {
             return self.transferred(Device::Cpu).for_each_element(f);
         }
+        let _scope = Scope::enter(|| "to_vec");
         let (shape, strides) = (self.shape(), self.strides());
         let n = self.numel();
         let base = self.data_ptr().cast::<T>();

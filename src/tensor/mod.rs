@@ -28,6 +28,7 @@ use crate::autograd::{AutogradMeta, is_inference_mode_enabled};
 use crate::counted::{Counted, counted};
 use crate::error::{Error, throw};
 use crate::storage::Storage;
+use crate::storage::race::{Elements, Use};
 use data::DtypeCell;
 
 pub use crate::storage::Device;
@@ -43,6 +44,18 @@ pub use scalar::{Operand, Scalar};
 ///
 /// Misuse (shapes that do not fit, an illegal dtype) panics at the caller's line with a typed
 /// [`Error`]; [`catch`](crate::catch) turns that into a value.
+///
+/// # Threads
+/// A tensor may be used by several threads, and ops that only read it may run at once. An in-place
+/// op (`add_`, `copy_`, an optimizer's step) on memory that another thread's op uses is a data race,
+/// although both calls are safe functions: the handle is shared, and no lock guards the numbers, as
+/// in PyTorch. Let the threads take turns (a lock, a channel, a join), or let each have its own
+/// bytes. Views with no byte in common may be changed at once.
+///
+/// Builds with debug assertions look for such races. An op that meets another thread's op on the same
+/// bytes panics, and the message names both calls. Release builds do not look, and pay nothing.
+/// Not looked at: memory shared between processes (after `share_memory`, where a race may be
+/// intended, as in Hogwild training), memory of GPUs, and addresses and slices taken by unsafe calls.
 ///
 /// ```
 /// use torchrs::{Tensor, catch};
@@ -369,6 +382,7 @@ impl Tensor {
     #[track_caller]
     #[inline]
     pub fn data_ptr(&self) -> *mut u8 {
+        self.note(Use::Read);
         // `wrapping_add` because an empty tensor's offset may lie at the storage's end.
         self.0.storage.as_ptr().wrapping_add(self.layout().offset * self.dtype().size())
     }
@@ -380,8 +394,21 @@ impl Tensor {
     /// assert_eq!(x.device_ptr(), x.data_ptr());
     /// ```
     #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn device_ptr(&self) -> *mut u8 {
+        self.note(Use::Read);
         self.0.storage.address().wrapping_add(self.layout().offset * self.dtype().size())
+    }
+
+    /// Notes for the running op, in debug builds, that it uses the elements.
+    #[inline(always)]
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub(crate) fn note(&self, how: Use) {
+        if cfg!(debug_assertions) {
+            let Layout { shape, strides, offset } = self.layout();
+            let size = self.dtype().size();
+            self.storage().note(how, Elements { offset: *offset, size, shape, strides });
+        }
     }
 
     /// How often this tensor's storage was changed in place.

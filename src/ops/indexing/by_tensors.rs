@@ -15,6 +15,7 @@ use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, Order, values};
 use crate::ops::gpu;
+use crate::storage::race::Scope;
 use crate::tensor::{Shape, broadcast_shapes};
 use crate::{Dtype, Tensor};
 
@@ -265,6 +266,7 @@ impl Tensor {
             return put_by_mask(self, d, mask, values, accumulate);
         }
         let plan = Plan::new("index_put_", self, indices);
+        let _scope = Scope::enter(|| "index_put_");
         self.assert_inplace_legal("index_put_");
         // The result's shape: the common shape among the dimensions that are not indexed.
         let mut shape = plan.rest.clone();

@@ -23,6 +23,7 @@ use crate::ops::checks::samples::{OpSample, Order, values};
 use crate::ops::gpu;
 use crate::ops::pointwise::complex::by_pairs;
 use crate::profiler;
+use crate::storage::race::Scope;
 use crate::tensor::layout::contiguous_strides;
 use crate::tensor::{Element, Scalar, broadcast_shapes, dispatch};
 use crate::{Dtype, Tensor};
@@ -396,6 +397,7 @@ impl Tensor {
             self.view_as_real().scatter_(d as i64, &index, &source);
             return self;
         }
+        let _scope = Scope::enter(|| "scatter_");
         self.assert_inplace_legal("scatter_");
         if let Some(gpu) = gpu::of("scatter_", &[self, &index, source]) {
             cuda::scatter(gpu, &self.detach(), d, &index, &source.detach());
@@ -456,6 +458,7 @@ impl Tensor {
             self.imag().scatter_value_(d as i64, &index, 0i64);
             return self;
         }
+        let _scope = Scope::enter(|| "scatter_value_");
         self.assert_inplace_legal("scatter_value_");
         let value = value.into();
         if let Some(gpu) = gpu::of("scatter_value_", &[self, &index]) {
@@ -513,6 +516,7 @@ impl Tensor {
             self.view_as_real().scatter_add_(d as i64, &index, &source);
             return self;
         }
+        let _scope = Scope::enter(|| "scatter_add_");
         self.assert_inplace_legal("scatter_add_");
         if let Some(gpu) = gpu::of("scatter_add_", &[self, &index, source]) {
             cuda::scatter_add(gpu, &self.detach(), d, &index, &source.detach());

@@ -24,6 +24,7 @@ use crate::ops::checks::samples::{OpSample, values};
 use crate::ops::gpu;
 use crate::ops::shape::around::around;
 use crate::profiler;
+use crate::storage::race::Scope;
 use crate::tensor::{Scalar, dispatch};
 use crate::{Dtype, Tensor};
 
@@ -361,6 +362,7 @@ impl Tensor {
                 ),
             ));
         }
+        let _scope = Scope::enter(|| "index_add_");
         self.assert_inplace_legal("index_add_");
         let dense = source.detach().contiguous();
         self.change_dense(|x| add_slices(x, d, &index, &dense));

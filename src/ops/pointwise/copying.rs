@@ -10,6 +10,7 @@ use crate::cpu::kernel::{Formula, Kernel};
 use crate::cpu::tile::{convert, execute};
 use crate::error::{Error, throw};
 use crate::loops::{Compute, Operand as Buffer};
+use crate::storage::race::Scope;
 use crate::tensor::{Dtype, Operand, Scalar, broadcast_shapes};
 use crate::{Device, Tensor, cuda, profiler};
 
@@ -261,6 +262,7 @@ impl Tensor {
     /// Throws [`Error::Shape`] when `source` does not broadcast to this shape.
     #[track_caller]
     pub fn copy_(&self, source: &Tensor) -> &Tensor {
+        let _scope = Scope::enter(|| "copy_");
         self.assert_inplace_legal("copy_");
         if broadcast_shapes(self.shape(), source.shape()).as_deref() != Ok(self.shape()) {
             throw(Error::shape(
@@ -307,6 +309,7 @@ impl Tensor {
 
     #[track_caller]
     fn fill_number(&self, value: Scalar, together: usize) -> &Tensor {
+        let _scope = Scope::enter(|| "fill_");
         self.assert_inplace_legal("fill_");
         // SAFETY: no element twice, by the assertion above.
         unsafe { set(self, value, together) };

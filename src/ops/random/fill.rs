@@ -20,6 +20,7 @@ use crate::cpu::vectorize::{Kernel, vectorize};
 use crate::cpu::widen::Widen;
 use crate::error::{Error, throw};
 use crate::ops::gpu;
+use crate::storage::race::Scope;
 use crate::tensor::{Element, TensorOptions, dispatch};
 
 /// Words that are made at once: a buffer that stays in the L1 cache.
@@ -300,6 +301,7 @@ impl Generator {
         if !t.dtype().is_floating_point() {
             crate::tensor::dtype::not_floating(op, t.dtype());
         }
+        let _scope = Scope::enter(|| op);
         t.assert_inplace_legal(op);
         let draw = self.draw();
         t.change_dense(|x| {

@@ -10,6 +10,7 @@ use crate::autograd::record_inplace;
 use crate::cpu::philox::PhiloxStream;
 use crate::error::{Error, throw};
 use crate::ops::gpu;
+use crate::storage::race::Scope;
 use crate::tensor::{Element, TensorOptions, dispatch};
 use crate::{Dtype, Tensor};
 
@@ -106,6 +107,7 @@ impl Generator {
     #[track_caller]
     pub fn bernoulli_<'t>(&self, t: &'t Tensor, p: f64) -> &'t Tensor {
         assert_probability("bernoulli_", p);
+        let _scope = Scope::enter(|| "bernoulli_");
         t.assert_inplace_legal("bernoulli_");
         let draw = self.draw();
         t.change_dense(|x| {
