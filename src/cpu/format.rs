@@ -8,6 +8,8 @@ use super::halves;
 use super::isa::{self, COUNT, Isa};
 use super::lane::{F32, F64, I64};
 use super::widen::Widen;
+#[cfg(target_arch = "x86_64")]
+use super::widen::widen_f16;
 use crate::loops::{Compute, Constant, Format};
 
 /// Formats that are converted: all but [`Format::Wide`].
@@ -92,7 +94,7 @@ halves! {
     f16: [
         unsafe fn load_run<const LEVEL: u8>(from: *const f16, to: *mut f32, n: usize) -> usize {
             // SAFETY: the caller's promise; F16C belongs to the level.
-            if LEVEL >= AVX2 { unsafe { halves::widen_f16(from, to, n) } } else { 0 }
+            if LEVEL >= AVX2 { unsafe { widen_f16(from, to, n) } } else { 0 }
         }
         unsafe fn store_run<const LEVEL: u8>(from: *const f32, to: *mut f16, n: usize) -> usize {
             // SAFETY: as above.

@@ -1,30 +1,14 @@
-//! Runs of f16 and bf16 between memory and f32, by the instructions that x86-64 has for it.
+//! Runs of f32 to f16 and bf16, by the instructions that x86-64 has for it.
 
 use half::{bf16, f16};
 use std::arch::x86_64::*;
 
 use super::widen::Widen;
 
-/// Widens as many of `n` numbers as fill registers, and says how many.
-///
-/// # Safety
-/// There are `n` numbers on both sides; the processor has F16C.
-#[target_feature(enable = "avx,f16c")]
-#[inline]
-pub unsafe fn widen_f16(from: *const f16, to: *mut f32, n: usize) -> usize {
-    for i in (0..n / 8 * 8).step_by(8) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            _mm256_storeu_ps(to.add(i), _mm256_cvtph_ps(_mm_loadu_si128(from.add(i).cast())))
-        };
-    }
-    n / 8 * 8
-}
-
 /// Rounds as many of `n` numbers as fill registers, and says how many.
 ///
 /// # Safety
-/// As [`widen_f16`].
+/// There are `n` numbers on both sides; the processor has F16C.
 #[target_feature(enable = "avx,f16c")]
 #[inline]
 pub unsafe fn narrow_f16(from: *const f32, to: *mut f16, n: usize) -> usize {
@@ -81,6 +65,7 @@ pub unsafe fn narrow_bf16(from: *const f32, to: *mut bf16, n: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cpu::widen::widen_f16;
 
     /// All exponents, roundings and NaN, in an order in which neighbours differ.
     fn numbers() -> Vec<f32> {

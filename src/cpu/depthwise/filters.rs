@@ -1,53 +1,17 @@
 //! The gradient of square filters: each tap's sum stays in a register while a source plane and the
 //! gradient's plane pass by. Those of 3x3 taps are [`rolling_filters`](super::rolling_filters).
 
-use std::ops::Range;
 use std::slice;
 
-use super::lanes::{Job, Lanes, run};
-use super::rolling_filters::RollingFilters;
+use super::job::SquareFilters;
+use super::lanes::{Job, Lanes};
 use super::square::{Block, Rows, Square, rows_from, taps, unrolled};
-use crate::cpu::parts::Parts;
 
 /// Numbers that a lane adds up before its sum is added to the total, in f64.
 pub const RUN: usize = 512;
 
-/// Filters of one thread.
-pub struct SquareFilters<'a> {
-    /// The window.
-    pub square: &'a Square,
-    /// The channels.
-    pub channels: Range<usize>,
-    /// Images.
-    pub batch: usize,
-    /// Of an image and a channel: the source plane and the gradient's.
-    pub operands: &'a (dyn Fn(usize, usize) -> (&'a [f32], &'a [f32]) + Sync),
-    /// The filters of all channels.
-    pub out: &'a Parts<f32>,
-}
-
-impl SquareFilters<'_> {
-    /// Computes the filters' gradients.
-    ///
-    /// # Safety
-    /// Nobody else uses these channels' filters.
-    pub unsafe fn run(self) {
-        let wide = self.square.wide();
-        // SAFETY: the caller's promise.
-        unsafe {
-            match (self.square.side, self.square.step) {
-                (3, 1) => run(RollingFilters::<1>(self), wide),
-                (3, 2) => run(RollingFilters::<2>(self), wide),
-                (5, 1) => run(Sized::<5, 1>(self), false),
-                (5, 2) => run(Sized::<5, 2>(self), false),
-                other => unreachable!("no square window has side and step {other:?}"),
-            }
-        }
-    }
-}
-
 /// Filters of 5x5 taps; only made by `SquareFilters::run`, whose caller vouches for `out`.
-struct Sized<'a, const K: usize, const STEP: usize>(SquareFilters<'a>);
+pub struct Sized<'a, const K: usize, const STEP: usize>(pub SquareFilters<'a>);
 
 impl<const K: usize, const STEP: usize> Job for Sized<'_, K, STEP> {
     #[inline(always)]

@@ -1,6 +1,6 @@
 //! Depthwise products of any window: each plane is done a piece of a row at a time, from its [`Field`].
 
-use super::{Planes, grain};
+use super::job::{Planes, grain};
 use crate::cpu::conv::Target;
 use crate::cpu::field::{Field, Window};
 use crate::cpu::float::simd_fn;

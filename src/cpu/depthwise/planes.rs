@@ -2,48 +2,14 @@
 //! place: each of its row vectors is loaded once for several grid rows, and what is outside the plane
 //! is masked out of the load. Filters of 3x3 taps are mostly [`rolling`](super::rolling)'s.
 
-use std::ops::Range;
-
-use super::lanes::{Job, Lanes, run};
-use super::rolling::{AHEAD, Rolling};
+use super::job::{AHEAD, SquarePlanes};
+use super::lanes::{Job, Lanes};
 use super::square::{Block, Rows, Square, rows_from, taps, unrolled};
 use crate::cpu::prefetch::prefetch;
 
-/// Result planes of one thread.
-pub struct SquarePlanes<'a> {
-    /// The window.
-    pub square: &'a Square,
-    /// The result planes.
-    pub items: Range<usize>,
-    /// Of a result plane: its source plane, its filter, and the number that its sums start with.
-    pub operands: &'a dyn Fn(usize) -> (&'a [f32], &'a [f32], f32),
-    /// Of a result plane: its place, of the grid's size.
-    pub result: &'a dyn Fn(usize) -> *mut f32,
-}
-
-impl SquarePlanes<'_> {
-    /// Computes the planes.
-    ///
-    /// # Safety
-    /// The results are distinct, and nobody else uses them.
-    pub unsafe fn run(self) {
-        let wide = self.square.wide();
-        // SAFETY: the caller's promise.
-        unsafe {
-            match (self.square.side, self.square.step) {
-                (3, 1) => run(Rolling::<1>(self), wide),
-                (3, 2) => run(Rolling::<2>(self), wide),
-                (5, 1) => run(Sized::<5, 1, 4>(self), false),
-                (5, 2) => run(Sized::<5, 2, 4>(self), false),
-                other => unreachable!("no square window has side and step {other:?}"),
-            }
-        }
-    }
-}
-
 /// Planes of a certain window, of which `ROWS` grid rows are computed together; only made by
 /// `SquarePlanes::run`, whose caller vouches for the results.
-struct Sized<'a, const K: usize, const STEP: usize, const ROWS: usize>(SquarePlanes<'a>);
+pub struct Sized<'a, const K: usize, const STEP: usize, const ROWS: usize>(pub SquarePlanes<'a>);
 
 impl<const K: usize, const STEP: usize, const ROWS: usize> Job for Sized<'_, K, STEP, ROWS> {
     #[inline(always)]

@@ -3,18 +3,15 @@
 //! two or three grid rows that it belongs to, whose sums stay in registers with the filter. Beside the
 //! plane the loads of a strip's first and last register are masked.
 
+use super::job::{AHEAD, SquarePlanes};
 use super::lanes::{Job, Lanes};
-use super::planes::{SquarePlanes, in_rows};
+use super::planes::in_rows;
 use super::square::{Block, Square, row_from, taps};
 use crate::cpu::prefetch::prefetch;
 
 /// Most registers of a strip. (Of the registers with fewer than 16 lanes there are not enough for four
 /// sums and the filter, but long pieces of rows in the memory's order are worth more than that.)
 pub const MOST: usize = 4;
-
-/// How many numbers ahead memory is brought in: more than the processor foresees, and less than the
-/// first-level cache holds; of smaller planes what the next one has in the same place.
-pub const AHEAD: usize = 2048;
 
 /// Planes of a 3x3 window; only made by `SquarePlanes::run`, whose caller vouches for the results.
 pub struct Rolling<'a, const STEP: usize>(pub SquarePlanes<'a>);

@@ -2,9 +2,10 @@
 //! gradient's plane. A source row is read once per strip and meets the grid rows that read it, which are
 //! still in registers, as are the sums of all taps.
 
-use super::filters::{RUN, SquareFilters};
+use super::filters::RUN;
+use super::job::{AHEAD, SquareFilters};
 use super::lanes::{Job, Lanes};
-use super::rolling::{AHEAD, MOST, fetch, read, strips};
+use super::rolling::{MOST, fetch, read, strips};
 use super::square::{Block, Square, row_from};
 use crate::cpu::prefetch::prefetch;
 

@@ -1,9 +1,10 @@
 //! The data gradient of 3x3 windows at stride 2, as in [`spread`](super::spread), in strips of the result a
 //! few blocks wide, which run down the plane: the filter stays in registers.
 
+use super::job::{AHEAD, SpreadPlanes};
 use super::lanes::{Job, Lanes};
-use super::rolling::{AHEAD, MOST, strips};
-use super::spread::{Block, SpreadPlanes, blocks, lead};
+use super::rolling::{MOST, strips};
+use super::spread::{Block, blocks, lead};
 use super::square::{Square, row_from};
 use crate::cpu::prefetch::prefetch;
 

@@ -3,57 +3,13 @@
 //! needs N x N neighbouring numbers of the gradient, N = 2 or 3, and each of its four results its own
 //! quarter of the filter. A block's even and odd columns are computed as registers and stored in turns.
 
-use std::ops::Range;
-
-use super::lanes::{Job, Lanes, run, wide_there};
-use super::rolling_spread::RollingSpread;
+use super::job::SpreadPlanes;
+use super::lanes::{Job, Lanes};
 use super::square::{Rows, Square, rows_from, unrolled};
-
-/// Result planes of one thread, each from one plane of the gradient.
-pub struct SpreadPlanes<'a> {
-    /// The window of the forward pass: its source has the sizes of the results.
-    pub square: &'a Square,
-    /// The result planes.
-    pub items: Range<usize>,
-    /// Of a result plane: the gradient's plane, and the filter.
-    pub operands: &'a dyn Fn(usize) -> (&'a [f32], &'a [f32]),
-    /// Of a result plane: its place, of the source's size.
-    pub result: &'a dyn Fn(usize) -> *mut f32,
-}
-
-impl SpreadPlanes<'_> {
-    /// Whether the window is one that this does: step 2, and padding of the same parity in both dimensions.
-    pub fn does(square: &Square) -> bool {
-        let [y, x] = square.origin;
-        square.step == 2 && y <= 0 && x <= 0 && (y - x) % 2 == 0
-    }
-
-    /// Computes the planes.
-    ///
-    /// # Safety
-    /// The results are distinct, and nobody else uses them.
-    pub unsafe fn run(self) {
-        // Blocks are pairs of registers.
-        let wide = self.square.source[1] > 16;
-        // SAFETY: the caller's promise.
-        unsafe {
-            match (self.square.side, self.square.origin[0].rem_euclid(2)) {
-                // Masked stores, which strips end with, are slow before AVX-512.
-                (3, 0) if wide && wide_there() => run(RollingSpread::<0>(self), wide),
-                (3, _) if wide && wide_there() => run(RollingSpread::<1>(self), wide),
-                (3, 0) => run(Sized::<3, 0>(self), false),
-                (3, _) => run(Sized::<3, 1>(self), false),
-                (5, 0) => run(Sized::<5, 0>(self), false),
-                (5, _) => run(Sized::<5, 1>(self), false),
-                other => unreachable!("no square window has side and padding {other:?}"),
-            }
-        }
-    }
-}
 
 /// Planes of a certain window and parity of the padding; only made by `SpreadPlanes::run`, whose caller
 /// vouches for the results.
-struct Sized<'a, const K: usize, const ODD: usize>(SpreadPlanes<'a>);
+pub struct Sized<'a, const K: usize, const ODD: usize>(pub SpreadPlanes<'a>);
 
 impl<const K: usize, const ODD: usize> Job for Sized<'_, K, ODD> {
     #[inline(always)]

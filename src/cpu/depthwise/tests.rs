@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::cpu::conv::Target;
+use crate::cpu::field::Window;
 
 /// A depthwise convolution of square stride, padding and dilation.
 #[derive(Clone, Copy, Debug)]

@@ -6,8 +6,11 @@ use std::mem::MaybeUninit;
 
 use smallvec::SmallVec;
 
-use super::{Fold, Job, Plan, Walk};
+use std::ops::Range;
+
+use super::operation::{Fold, Shared, SharedMut};
 use crate::cpu::cache::{are_far, is_like_zen4};
+use crate::loops::fold::{Plan, Walk};
 
 /// Elements of a leaf of the tree, folded in lanes without further care for rounding.
 const LEAF: usize = 4096;
@@ -17,6 +20,18 @@ const LEAF_ROWS: usize = 32;
 const GROUP: usize = 4;
 /// Columns of a tile: the running values stay in the L1 cache.
 const TILE: usize = 1024;
+
+/// Some outputs of a fold.
+pub(super) struct Job<'a, F: Fold> {
+    pub(super) f: &'a F,
+    pub(super) plan: &'a Plan,
+    /// Number of parameters.
+    pub(super) outputs: usize,
+    pub(super) input: Shared<F::In>,
+    pub(super) order: Order,
+    pub(super) range: Range<usize>,
+    pub(super) out: SharedMut<F::Acc>,
+}
 
 /// Combines values pairwise as they come: a binary counter whose digits are subtrees.
 pub struct Tree<A> {

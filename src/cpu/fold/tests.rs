@@ -1,6 +1,7 @@
 //! Tests of folds: accuracy, and independence of the number of threads and of neighbours.
 
 use super::*;
+use crate::loops::fold::Plan;
 use proptest::prelude::*;
 
 struct Sum;

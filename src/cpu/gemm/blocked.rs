@@ -4,7 +4,7 @@
 
 use std::mem::MaybeUninit;
 
-use super::{Gemm, Matrix};
+use super::operands::{Gemm, Matrix};
 use crate::cpu::cache::{self, LINE};
 use crate::cpu::isa;
 use crate::cpu::micro::{Aside, Product, TOGETHER, Tile, heights};

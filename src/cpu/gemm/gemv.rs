@@ -3,7 +3,7 @@
 
 use std::slice::{from_raw_parts, from_raw_parts_mut};
 
-use super::Gemm;
+use super::operands::Gemm;
 use crate::cpu::float::single;
 use crate::cpu::tiled::Tiled;
 use crate::cpu::vector::{Plain, Vector, with_registers};

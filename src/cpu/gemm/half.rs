@@ -3,7 +3,8 @@
 
 use half::bf16;
 
-use super::{Matrix, WORTH_A_THREAD, each_of};
+use super::operands::Matrix;
+use super::share::{WORTH_A_THREAD, each_of};
 use crate::cpu::micro::{Product, Tile, heights};
 use crate::cpu::pairs::{self, Finish, HalfPanels, Kernels, Round, are_pairs};
 use crate::cpu::parts::{Shared, with_scratch};

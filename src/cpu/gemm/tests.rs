@@ -1,7 +1,8 @@
 //! Tests of matrix products against the definition.
 
 use super::*;
-use crate::cpu::threads::set_num_threads;
+use crate::cpu::threads::{get_num_threads, set_num_threads};
+use crate::cpu::tiled::Tiled;
 use crate::cpu::{isa, micro, pack};
 
 fn numbers<T: Tiled>(n: usize, seed: usize) -> Vec<T> {

@@ -4,7 +4,7 @@ use half::bf16;
 
 use super::super::prefetch::prefetch;
 use super::super::vectorize::{Kernel, vectorize};
-use super::{interleave, pair};
+use super::interleave::{interleave, pair};
 
 /// Pairs of numbers of two lines; without a second one with 0.
 pub fn interleave_lines(even: &[bf16], odd: Option<&[bf16]>, out: &mut [f32]) {

@@ -7,7 +7,7 @@ use super::super::panels::Panels;
 use super::super::prefetch::prefetch;
 use super::super::tiled::Tiled;
 use super::super::vectorize::{Kernel, vectorize};
-use super::{interleave, pair};
+use super::interleave::{interleave, pair};
 
 /// Some columns of a matrix of k rows of bf16, whose pairs of rows are to be packed one after the other into
 /// panels of `width` columns.

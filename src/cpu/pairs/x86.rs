@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::super::micro::{Product, SIDE, Tile, all_rows};
 use super::super::vector::Vector;
 use super::super::widen::Widen;
-use super::{Finish, Gather, Kernels, ROWS, Round, Scatter};
+use super::work::{Finish, Gather, Kernels, ROWS, Round, Scatter};
 
 /// 16 pairs or 16 sums.
 #[derive(Clone, Copy)]

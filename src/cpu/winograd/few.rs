@@ -5,11 +5,13 @@
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use super::correlation::{Block, DEPTH, Stride, Winograd, apart, tile};
+use super::dense::{Dense, PRODUCTS};
 use super::filters::{Filters, Pack, pack_filters};
 use super::lanes::L;
+use super::scheme::Scheme;
 use super::spread::Collect;
 use super::tiles::Lanes;
-use super::{Block, DEPTH, Dense, PRODUCTS, Scheme, Stride, Winograd, apart, tile};
 use crate::cpu::conv::{Sizes, Target};
 use crate::cpu::micro::Product;
 use crate::cpu::parts::{Shared, with_scratch};

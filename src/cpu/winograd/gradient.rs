@@ -1,12 +1,12 @@
 //! The gradient of the filters: the transposed computation, summed over the tiles.
 
+use super::correlation::{Block, FILTER, LEAST_FILTERS, Stride, Winograd, apart, tile};
+use super::dense::Dense;
 use super::filters::{TAPS, Unpack};
 use super::lanes::L;
 use super::phases::Phases;
+use super::scheme::{Counts, Transposed};
 use super::tiles::Lanes;
-use super::{
-    Block, Counts, Dense, FILTER, LEAST_FILTERS, Stride, Transposed, Winograd, apart, tile,
-};
 use crate::cpu::conv::Sizes;
 use crate::cpu::micro::multiply;
 use crate::cpu::pack::{pack, packed_len};

@@ -14,9 +14,9 @@ use std::ops::Range;
 use super::filters::{Pack, TAPS, Unpack};
 use super::lanes::{L, OUT, Shuffles, Sums, by_lanes};
 use super::points::at_points;
+use super::scheme::{Scheme, Transposed};
 use super::spread::{Cut, MOST, Side, Spread, WIDEST};
 use super::tiles::{LINE, Lanes, List, behind, in_run};
-use super::{Scheme, Transposed};
 use crate::cpu::prefetch::prefetch_later;
 use crate::cpu::vectorize::vectorize;
 

@@ -7,10 +7,10 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use super::Scheme;
 use super::filters::Pack;
 use super::lanes::{OUT, Shuffles, Sums, by_lanes};
 use super::phases::{self, Phases, finite, infinite, outer};
+use super::scheme::Scheme;
 use super::spread::{Cut, MOST, Side, Spread, WIDEST};
 use super::tiles::Lanes;
 use crate::cpu::vectorize::vectorize;

@@ -5,9 +5,9 @@
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 
-use super::Scheme;
 use super::lanes::{L, OUT, Shuffles, Sums};
 use super::points::{self, N, SHORT};
+use super::scheme::Scheme;
 use super::tiles::{LINE, Lanes, List, RUN, Run, behind, in_run};
 use crate::cpu::prefetch::prefetch_later;
 use crate::cpu::vector::{Plain, Vector, with_registers};

@@ -1,6 +1,8 @@
 //! Minimal filtering against the definition in f64.
 
+use super::filters::TAPS;
 use super::*;
+use crate::cpu::conv::{Sizes, Target};
 
 fn numbers(n: usize, seed: usize) -> Vec<f32> {
     (0..n).map(|i| ((i * 7919 + seed * 131) % 1009) as f32 / 504.5 - 1.0).collect()
