@@ -3,17 +3,17 @@
 use crate::Tensor;
 use crate::cpu::conv::Sizes;
 use crate::cpu::field::{Field, Window};
-use crate::cpu::float::Float;
 use crate::cpu::isa;
+use crate::cpu::tiled::Tiled;
 use crate::cpu::winograd::{Stride, Winograd};
 use crate::tensor::Element;
 
-pub(super) fn scratch<T: Float + Element>(len: usize) -> Tensor {
+pub(super) fn scratch<T: Tiled + Element>(len: usize) -> Tensor {
     Tensor::empty([len], T::DTYPE)
 }
 
 /// The field of a window for tiles of this type.
-pub(super) fn field_of<T: Float>(window: &Window) -> Field {
+pub(super) fn field_of<T: Tiled>(window: &Window) -> Field {
     Field::new(window, T::tile(isa::current()).columns)
 }
 

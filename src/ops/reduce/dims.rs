@@ -1,10 +1,11 @@
 //! What reductions share: the dimensions that are reduced, folding over them, and what is done to each result.
 
 use crate::Tensor;
-use crate::cpu::fold::{Fold, Plan, fold};
+use crate::cpu::fold::{Fold, fold};
 use crate::cpu::moments::is_beyond;
 use crate::cpu::widen::Real;
 use crate::error::{Error, throw};
+use crate::loops::fold::Plan;
 use crate::tensor::{Element, Shape, normalize_dims};
 use smallvec::SmallVec;
 

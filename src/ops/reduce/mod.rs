@@ -24,8 +24,6 @@ mod variance;
 
 pub(super) use extremes::select_backward;
 
-use crate::cpu::fold::{Fold, fold};
-use crate::loops::fold::Plan;
 #[cfg(test)]
 use crate::ops::checks::samples::OpSample;
 #[cfg(test)]
