@@ -49,8 +49,11 @@ pub use point_to_point::P2POp;
 pub(crate) use ranks::join_some;
 pub use shared_buffer::{SharedBuffer, SharedSlice};
 pub use store::{Store, StoreServer};
+#[doc(inline)]
 pub use torchrs_job::cluster::ClusterTask;
+#[doc(inline)]
 pub use torchrs_job::deadline::Deadline;
+#[doc(inline)]
 pub use torchrs_job::ranks::{MAX_WORLD_SIZE, list_ranks};
 use torchrs_job::{cluster, ranks};
 pub use work::Work;

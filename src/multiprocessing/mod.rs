@@ -46,8 +46,11 @@ pub use init::{inherited_store_fd, init};
 pub use process::{Process, ProcessBuilder};
 pub use report::Outcome;
 pub use spawn::{ProcessContext, spawn, start_processes};
+#[doc(inline)]
 pub use torchrs_job::environment::{MAX_CONNECTIONS, PARENT_PID, STORE_FD};
+#[doc(inline)]
 pub use torchrs_job::exit_status::ExitStatus;
+#[doc(inline)]
 pub use torchrs_job::variables::unknown_variables;
 use torchrs_job::{exit_status, variables};
 

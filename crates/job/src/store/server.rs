@@ -1,5 +1,5 @@
 //! The store server: one thread that waits on all its sockets with epoll and hands what arrives to
-//! [`StoreState`]. A connection that breaks the protocol is dropped; the others do not notice.
+//! the state behind it. A connection that breaks the protocol is dropped; the others do not notice.
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
