@@ -5,13 +5,26 @@
 //! then. Of an `Arc` the last owner counts down twice, and each time waits until all that was stored before has
 //! reached the cache (libstdc++'s `shared_ptr` does without in the same way). With two such counters a tensor and
 //! its storage were a fifth of what it takes to add two numbers.
+//!
+//! The word and its orders:
+//!
+//! - All owners together have one weak reference. The value is dropped when the owners' half becomes 0, the memory
+//!   when the other half does; so the value is always dropped before its memory goes.
+//! - An owner that drops it and reads one owner and one weak reference is the only one who can reach the word. It
+//!   reads with `Acquire` what others wrote with `Release` when they went: all that they did comes before.
+//! - Any other owner counts itself out with `Release`; who counts the last one out fences with `Acquire`.
+//! - Only an owner makes an owner, or a weak reference that still sees one in the same exchange: from 0 there is no
+//!   way back. New references are counted with `Relaxed`, since whoever makes one has one.
+//!
+//! `crates/interleavings` runs this file in every order.
 
 use std::cell::UnsafeCell;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ops::Deref;
 use std::ptr::NonNull;
-use std::sync::atomic::{
+
+use super::atomic::{
     AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
     fence,

@@ -41,6 +41,9 @@ pub mod profiler;
 pub mod storage;
 pub mod tensor;
 
+// From here the files take atomics that `crates/interleavings` runs with others.
+use std::sync::atomic;
+
 pub use autograd::{enable_grad, no_grad};
 pub use cpu::threads::{get_num_threads, set_num_threads};
 pub use error::{Error, Result, catch};

@@ -15,6 +15,7 @@ pub mod format;
 pub mod gemm;
 #[cfg(target_arch = "x86_64")]
 mod halves;
+mod handover;
 pub mod isa;
 pub mod kernel;
 pub mod lane;
@@ -41,3 +42,6 @@ pub mod vector;
 pub mod vectorize;
 pub mod widen;
 pub mod winograd;
+
+// From here the files take atomics that `crates/interleavings` runs with others.
+use std::sync::atomic;

@@ -14,9 +14,10 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use super::handover;
 use crate::error::{Error, throw};
 
-use Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use Ordering::{Acquire, Relaxed, Release};
 
 /// How long a helper looks out for the next job, and a caller for its last part's end: waking a thread takes
 /// the waker 20 us.
@@ -126,7 +127,7 @@ pub fn run(parts: usize, body: &Body<'_>) {
     while let Some((part, _)) = take(ticket, 0) {
         let result = catch_unwind(AssertUnwindSafe(|| body(part)));
         panic = panic.or(result.err());
-        POOL.done.fetch_add(1, SeqCst);
+        handover::finish(&POOL.done, &POOL.waits);
     }
     WORKS.set(false);
     wait(parts);
@@ -144,10 +145,7 @@ fn take(ticket: Ticket, first: usize) -> Option<(usize, *mut ())> {
     let body = POOL.body.load(Relaxed);
     for i in 0..parts {
         let part = (first + i) % parts;
-        let Taken(last) = &POOL.taken[part];
-        let seen = last.load(Relaxed);
-        if seen < ticket.job() && last.compare_exchange(seen, ticket.job(), AcqRel, Relaxed).is_ok()
-        {
+        if handover::take(&POOL.taken[part].0, ticket.job()) {
             return Some((part, body));
         }
     }
@@ -156,16 +154,11 @@ fn take(ticket: Ticket, first: usize) -> Option<(usize, *mut ())> {
 
 /// Waits until all parts are done.
 fn wait(parts: usize) {
-    let done = || POOL.done.load(SeqCst) == parts;
-    if look_out(done) {
+    if look_out(|| handover::is_done(&POOL.done, parts)) {
         return;
     }
     *POOL.caller.lock() = Some(thread::current());
-    POOL.waits.store(true, SeqCst);
-    while !done() {
-        thread::park();
-    }
-    POOL.waits.store(false, SeqCst);
+    handover::wait(&POOL.done, parts, &POOL.waits, thread::park);
 }
 
 /// Whether `found` becomes true within a while.
@@ -207,8 +200,7 @@ fn help(number: usize) {
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| body(part))) {
                 *POOL.panic.lock() = Some(panic);
             }
-            POOL.done.fetch_add(1, SeqCst);
-            if POOL.waits.load(SeqCst)
+            if handover::finish(&POOL.done, &POOL.waits)
                 && let Some(caller) = &*POOL.caller.lock()
             {
                 caller.unpark();

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::futex;
+use super::{futex, sleepers};
 use crate::distributed::collective::Signature;
 use crate::distributed::origin::{Origin, shown};
 use crate::error::{Error, Result};
@@ -308,10 +308,7 @@ impl Control {
     /// seen by whoever sees the step.
     pub(super) fn arrive(&self, rank: usize) {
         let cell = self.cell(rank);
-        cell.flag.fetch_add(STEP, Ordering::SeqCst);
-        if cell.sleepers.load(Ordering::SeqCst) != 0 {
-            futex::wake_all(&cell.flag);
-        }
+        sleepers::arrive(&cell.flag, STEP, &cell.sleepers, || futex::wake_all(&cell.flag));
     }
 
     /// True when `rank` has arrived `steps` times.
@@ -366,22 +363,16 @@ impl Control {
                 return end.map(|()| start.elapsed());
             }
         }
-        // Announced before the flag is looked at again: either this rank sees the arrival, or the
-        // one who arrives sees a sleeper. Both sides use sequentially consistent operations.
-        cell.sleepers.fetch_add(1, Ordering::SeqCst);
-        let end = loop {
-            let flag = cell.flag.load(Ordering::SeqCst);
-            if let Some(end) = look(flag, steps) {
-                break end.map(|()| start.elapsed());
-            }
+        let sleep = |flag| {
             let left = remaining();
             if left.is_zero() {
-                break Err(Interrupted::TimedOut);
+                return Some(Err(Interrupted::TimedOut));
             }
             futex::wait(&cell.flag, flag, left);
+            None
         };
-        cell.sleepers.fetch_sub(1, Ordering::SeqCst);
-        end
+        sleepers::sleep_until(&cell.flag, &cell.sleepers, |flag| look(flag, steps), sleep)
+            .map(|()| start.elapsed())
     }
 
     /// Says that `rank` takes part no more.

@@ -13,10 +13,11 @@ mod identity;
 mod meeting;
 mod reduce;
 mod rendezvous;
+mod sleepers;
 mod watchdog;
 
 use std::os::fd::AsFd;
-use std::sync::Arc;
+use std::sync::{Arc, atomic};
 use std::time::Duration;
 
 use parking_lot::Mutex;
