@@ -353,6 +353,12 @@ mod tests {
     }
 
     #[test]
+    fn an_exported_macro_belongs_to_its_module() {
+        let high = ("src/high.rs", "#[macro_export]\nmacro_rules! build { () => {} }");
+        assert_eq!(house(&[high, ("src/low.rs", "fn f() { crate::build!() }")]), ["src/low.rs:1"]);
+    }
+
+    #[test]
     fn one_that_goes_sideways_is_found_and_one_down_is_not() {
         let text = "use super::super::side;\nuse crate::low::{self, x};\nuse super::y;";
         assert_eq!(house(&[("src/mid/a.rs", text)]), ["src/mid/a.rs:1"]);

@@ -45,6 +45,8 @@ pub struct Packages<'a> {
     pub all: Vec<Package>,
     /// In the order of their paths.
     pub files: Vec<File<'a>>,
+    /// The modules of exported macros.
+    macros: BTreeMap<(usize, String), Vec<String>>,
 }
 
 impl<'a> Packages<'a> {
@@ -83,7 +85,13 @@ impl<'a> Packages<'a> {
             }
             files.push(File { path, package, module, source: parse(text), test: false });
         }
-        let mut packages = Packages { all, files };
+        let exported = |file: &File<'_>| {
+            let (package, module) = (file.package, file.module.clone());
+            let names = file.source.macros.clone().into_iter();
+            names.map(move |name| ((package, name), module.clone())).collect::<Vec<_>>()
+        };
+        let macros = files.iter().flat_map(exported).collect();
+        let mut packages = Packages { all, files, macros };
         packages.mark_tests();
         packages
     }
@@ -107,6 +115,13 @@ impl<'a> Packages<'a> {
     /// The package and the path in it that `import` means, if that is in this workspace and not relative to
     /// a child or a name in scope.
     pub fn resolve(&self, file: &File<'_>, import: &Import) -> Option<(usize, Vec<String>)> {
+        let (package, path) = self.resolve_path(file, import)?;
+        // An exported macro belongs to the module that has it.
+        let home = path.first().and_then(|name| self.macros.get(&(package, name.clone())));
+        Some((package, home.cloned().unwrap_or(path)))
+    }
+
+    fn resolve_path(&self, file: &File<'_>, import: &Import) -> Option<(usize, Vec<String>)> {
         let mut module = file.module.clone();
         module.extend(import.inline.iter().cloned());
         let mut rest = &import.segments[..];

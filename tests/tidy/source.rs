@@ -52,6 +52,8 @@ pub struct Source {
     pub imports: Vec<Import>,
     /// Items of modules, not of blocks or `impl`s.
     pub items: Vec<Item>,
+    /// Macros of `#[macro_export]`, which the language puts at the crate's root.
+    pub macros: Vec<String>,
     /// `#[test]` functions, also those of test modules.
     pub tests: Vec<(usize, String)>,
 }
@@ -65,12 +67,12 @@ const STARTS: [&str; 14] = [
 /// Reads a file.
 pub fn parse(text: &str) -> Source {
     let tokens = tokens(text);
-    let tests = tests(&tokens);
+    let (tests, macros) = (tests(&tokens), macros(&tokens));
     let mut parser = Parser {
         tokens: &tokens,
         at: 0,
         inline: Vec::new(),
-        source: Source { tests, ..Source::default() },
+        source: Source { tests, macros, ..Source::default() },
     };
     parser.block(true);
     parser.source
@@ -87,6 +89,23 @@ fn tests(tokens: &[Token<'_>]) -> Vec<(usize, String)> {
             "fn" if pending => {
                 pending = false;
                 found.extend(tokens.get(i + 1).map(|name| (name.line, name.text.to_owned())));
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+/// The macros below `#[macro_export]`.
+fn macros(tokens: &[Token<'_>]) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut pending = false;
+    for (i, token) in tokens.iter().enumerate() {
+        match token.text {
+            "macro_export" => pending = true,
+            "macro_rules" if pending => {
+                pending = false;
+                found.extend(tokens.get(i + 2).map(|name| name.text.to_owned()));
             }
             _ => {}
         }
