@@ -3,7 +3,7 @@
 use super::layout::{BatchLayout, Column, Field, SlotMemory};
 use super::sample::Sample;
 use crate::cpu::streaming::{copy_streaming, finish};
-use crate::dispatch;
+use crate::tensor::dispatch;
 use crate::tensor::{Complex, Dtype, Element, Shape, Tensor};
 
 /// Smaller rows are not worth being written past the cache.

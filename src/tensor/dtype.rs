@@ -1,5 +1,5 @@
 //! Element types as values ([`Dtype`]) and as Rust types ([`Element`]), and the one place where a
-//! value is turned into a type: [`dispatch!`](crate::tensor::dispatch).
+//! value is turned into a type: `dispatch!`.
 
 use half::{bf16, f16};
 pub use num_complex::Complex;
@@ -324,8 +324,6 @@ element! {
 /// as pairs of real ones (`ops/complex`). `dispatch!(float dtype, op, T => ...)` takes floating-point
 /// types only and throws for the others, naming `op`; `dispatch!(compute dtype, op, T => ...)` takes
 /// f32 and f64 only.
-#[macro_export]
-#[doc(hidden)]
 macro_rules! dispatch {
     (float $dtype:expr, $op:expr, $T:ident => $body:expr) => {{
         let _span = $crate::profiler::op_named(|| $op);
@@ -409,7 +407,7 @@ macro_rules! dispatch {
         }
     };
 }
-pub use crate::dispatch;
+pub(crate) use dispatch;
 
 /// Throws the error of an op that takes floating-point tensors only.
 #[track_caller]

@@ -34,7 +34,8 @@ use data::DtypeCell;
 pub use crate::storage::Device;
 
 pub use creation::{TensorOptions, default_dtype};
-pub use dtype::{Complex, Dtype, Element, dispatch};
+pub(crate) use dtype::dispatch;
+pub use dtype::{Complex, Dtype, Element};
 pub use layout::{Layout, Shape, Strides, broadcast_shapes};
 pub use promotion::{ResultType, can_cast, promote_types, result_type};
 pub use scalar::{Operand, Scalar};
