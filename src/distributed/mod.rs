@@ -23,6 +23,7 @@
 
 mod barrier;
 mod collective;
+mod direction;
 mod env;
 pub mod functional;
 mod group;
@@ -37,6 +38,7 @@ mod reminder;
 mod shared_buffer;
 mod shm;
 pub mod store;
+mod submit;
 mod tensor_collectives;
 mod work;
 

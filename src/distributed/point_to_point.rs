@@ -3,77 +3,14 @@
 //! other's death, and have deadlines as in any collective. Directions do not wait for each other, but a
 //! failure of one, or of the group, ends all of them and the group.
 
-use std::sync::{Arc, OnceLock};
-
-use parking_lot::Mutex;
-
 use super::collective::Kind;
-use super::nccl::HostAndGpu;
+use super::direction::Message;
 use super::origin::Origin;
 use super::prepared::{Output, Prepared, message};
-use super::queue::Queue;
-use super::{Deadline, ProcessGroup, Work};
+use super::{ProcessGroup, Work};
 use crate::Tensor;
 use crate::cuda::{Stream, graph};
 use crate::error::{Error, Result};
-
-/// Messages from one rank to another.
-#[derive(Debug)]
-pub(super) struct Direction {
-    /// Sender and receiver.
-    ends: [usize; 2],
-    tag: u32,
-    /// The order of the messages.
-    pub(super) queue: Queue,
-    whole: Arc<HostAndGpu>,
-    /// From the first message on.
-    own: OnceLock<Arc<HostAndGpu>>,
-}
-
-impl Direction {
-    /// The group of the two; called in the queue's turns only.
-    pub(super) fn backend(&self, deadline: &Deadline) -> Result<Arc<HostAndGpu>> {
-        if let Some(own) = self.own.get() {
-            return Ok(own.clone());
-        }
-        let made = Arc::new(self.whole.direction(self.ends, self.tag, deadline)?);
-        Ok(self.own.get_or_init(|| made).clone())
-    }
-}
-
-/// The directions of a group that this rank has used.
-#[derive(Debug, Default)]
-pub(super) struct Directions(Mutex<Vec<Arc<Direction>>>);
-
-impl Directions {
-    /// The direction between two ranks of a group, which is made at its first use.
-    pub(super) fn get(
-        &self,
-        whole: &Arc<HostAndGpu>,
-        ends: [usize; 2],
-        tag: u32,
-    ) -> Arc<Direction> {
-        let mut all = self.0.lock();
-        if let Some(known) = all.iter().find(|one| (one.ends, one.tag) == (ends, tag)) {
-            return known.clone();
-        }
-        let (whole, queue, own) = (whole.clone(), Queue::new(), OnceLock::new());
-        let direction = Arc::new(Direction { ends, tag, queue, whole, own });
-        all.push(direction.clone());
-        direction
-    }
-
-    /// Completes what was started, and leaves.
-    pub(super) fn close(&self) {
-        let all = std::mem::take(&mut *self.0.lock());
-        for direction in all {
-            direction.queue.close();
-            if let Some(own) = direction.own.get() {
-                own.leave();
-            }
-        }
-    }
-}
 
 /// One of the messages of [`ProcessGroup::batch_isend_irecv`] (`torch.distributed.P2POp`).
 ///
@@ -110,12 +47,6 @@ impl P2POp {
     pub fn irecv(tensor: &Tensor, peer: usize, tag: u32) -> P2POp {
         P2POp { sends: false, tensor: tensor.clone(), peer, tag }
     }
-}
-
-/// A checked message.
-pub(super) struct Message {
-    pub(super) direction: Arc<Direction>,
-    pub(super) prepared: Prepared,
 }
 
 impl ProcessGroup {
