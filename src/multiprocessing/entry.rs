@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 
 use super::channel::Channel;
 use super::handles::decode;
-use super::init::quit;
+use super::quit::quit;
 use super::report::{self, Outcome, take_inherited};
 use super::socket::{Failure, receive};
 use crate::error::backtrace::__rust_begin_short_backtrace;

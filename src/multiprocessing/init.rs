@@ -17,6 +17,7 @@ use nix::unistd::{Pid, getppid};
 use parking_lot::Mutex;
 
 use super::entry::{self, CHILD};
+use super::quit::quit;
 use super::report::{self, take_inherited};
 use super::socket::wait_ready;
 use super::spawner::pidfd_open;
@@ -156,13 +157,6 @@ fn variable<T: FromStr>(name: &str) -> Option<T> {
         Some(value) => Some(value),
         None => quit(&Error::config(name, format!("{value:?} is not a number of the right range"))),
     }
-}
-
-/// Ends the process over a configuration error, before the program has begun.
-pub(super) fn quit(error: &Error) -> ! {
-    report::say(&format!("Error: {error}"));
-    report::record(error);
-    process::exit(2);
 }
 
 /// Has the kernel kill this process when its parent ends.

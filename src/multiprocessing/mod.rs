@@ -35,6 +35,7 @@ pub mod handles;
 mod init;
 mod oom;
 mod process;
+mod quit;
 mod socket;
 mod spawn;
 mod spawner;
