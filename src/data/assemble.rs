@@ -6,6 +6,7 @@ use super::arena::Slot;
 use super::dataset::{Dataset, with_generator};
 use super::layout::BatchLayout;
 use super::panics::guarded;
+use super::sample::Sample;
 use super::writer::{Rows, SampleWriter};
 use crate::error::{Error, Result};
 
@@ -56,7 +57,8 @@ pub(super) fn assemble<D: Dataset>(
         let (rows, _, first) = match &mut begun {
             Some(begun) => begun,
             none => {
-                let fields = guarded(|| SampleWriter::describe(&sample)).map_err(failed)?;
+                let fields =
+                    guarded(|| SampleWriter::describe(|out| sample.write(out))).map_err(failed)?;
                 let layout = BatchLayout::plan(fields, count)?;
                 let slot = space.take(layout.end)?;
                 let tails = vec![Vec::new(); layout.columns.len()];
@@ -65,7 +67,7 @@ pub(super) fn assemble<D: Dataset>(
                 none.insert((rows, slot, index))
             }
         };
-        guarded(|| SampleWriter::store(&sample, rows, row))
+        guarded(|| SampleWriter::store(|out| sample.write(out), rows, row))
             .and_then(|result| result.map_err(|m| format!("{m}, index {first}")))
             .map_err(failed)?;
     }

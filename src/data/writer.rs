@@ -1,7 +1,6 @@
 //! A batch that is being made, as a sample's [`write`](super::Sample::write) fills it.
 
 use super::layout::{BatchLayout, Column, Field, SlotMemory};
-use super::sample::Sample;
 use crate::cpu::streaming::{copy_streaming, finish};
 use crate::tensor::dispatch;
 use crate::tensor::{Complex, Dtype, Element, Shape, Tensor};
@@ -9,7 +8,7 @@ use crate::tensor::{Complex, Dtype, Element, Shape, Tensor};
 /// Smaller rows are not worth being written past the cache.
 const STREAMING_ROW: usize = 4 << 10;
 
-/// Receives the fields of a sample; see [`Sample::write`].
+/// Receives the fields of a sample; see [`Sample::write`](super::Sample::write).
 ///
 /// ```
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/data/list.rs"));
@@ -85,20 +84,24 @@ impl Rows {
 }
 
 impl SampleWriter<'_> {
-    /// The fields of a sample.
-    pub(super) fn describe(sample: &impl Sample) -> Vec<Field> {
+    /// The fields that `write` hands over.
+    pub(super) fn describe(write: impl FnOnce(&mut SampleWriter)) -> Vec<Field> {
         let mut fields = Vec::new();
         let pass = Pass::Describe(&mut fields);
-        sample.write(&mut SampleWriter { pass, field: 0, problem: None });
+        write(&mut SampleWriter { pass, field: 0, problem: None });
         fields
     }
 
-    /// Writes a sample's bytes into row `row`, or says how the sample differs from the batch.
-    pub(super) fn store(sample: &impl Sample, rows: &mut Rows, row: usize) -> Result<(), String> {
+    /// Copies the bytes that `write` hands over into row `row`, or says how the sample differs from the batch.
+    pub(super) fn store(
+        write: impl FnOnce(&mut SampleWriter),
+        rows: &mut Rows,
+        row: usize,
+    ) -> Result<(), String> {
         let expected = rows.layout.columns.len();
         let pass = Pass::Store { rows, row };
         let mut writer = SampleWriter { pass, field: 0, problem: None };
-        sample.write(&mut writer);
+        write(&mut writer);
         let found = writer.field;
         match writer.problem {
             Some(problem) => Err(problem),
