@@ -1,7 +1,7 @@
 //! Windows bitmaps: with a palette (1, 4 or 8 bits a pixel, 4 and 8 also run-length coded) or colours
 //! (16, 24 or 32 bits).
 
-use super::{Rgb, area, cut_short};
+use super::pixels::{Rgb, area, cut_short};
 
 const RLE8: u32 = 1;
 const RLE4: u32 = 2;

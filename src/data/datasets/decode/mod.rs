@@ -14,17 +14,10 @@ use crate::error::{Context, Error, Result};
 
 mod bmp;
 mod netpbm;
+mod pixels;
 
-/// PIL's own limit, beyond which it takes a file for a decompression bomb.
-const MAX_PIXELS: usize = (1 << 30) / 4 / 3 * 2;
-
-/// Rows from the top, pixels from the left, bytes in the order red, green, blue.
-#[derive(Debug)]
-pub(super) struct Rgb {
-    pub width: usize,
-    pub height: usize,
-    pub pixels: Vec<u8>,
-}
+pub(super) use pixels::Rgb;
+use pixels::{area, cut_short, to_rgb};
 
 /// The pixels of an image file. Its first bytes tell the format: endings are often wrong.
 ///
@@ -44,41 +37,6 @@ fn decode_bytes(bytes: &[u8]) -> Result<Rgb, String> {
         [b'P', kind @ b'1'..=b'7', rest @ ..] => netpbm::decode(*kind, rest),
         _ => Err("it is not a PNG, JPEG, BMP or PNM file".to_owned()),
     }
-}
-
-/// Number of pixels, where there is memory for `each` bytes of them. Called before anything of that size
-/// is allocated.
-fn area(width: usize, height: usize, each: usize) -> Result<usize, String> {
-    let pixels = match width.checked_mul(height) {
-        Some(0) => return Err(format!("{width} x {height} is an image without pixels")),
-        Some(pixels) if pixels <= MAX_PIXELS => pixels,
-        _ => return Err(format!("{width} x {height} is more than {MAX_PIXELS} pixels")),
-    };
-    // Decoders ask for their memory piece by piece, and cannot be told that there is none.
-    let mut room = Vec::<u8>::new();
-    let there = room.try_reserve_exact(pixels * each);
-    // Else the compiler may leave both out.
-    std::hint::black_box(&mut room);
-    match there {
-        Ok(()) => Ok(pixels),
-        Err(_) => Err(format!(
-            "{width} x {height} pixels need {} bytes of memory, which are not there",
-            pixels * each
-        )),
-    }
-}
-
-/// From `channels` bytes a pixel: grey, grey and alpha, RGB, or RGB and alpha.
-fn to_rgb(samples: Vec<u8>, channels: usize) -> Vec<u8> {
-    match channels {
-        1 | 2 => samples.chunks_exact(channels).flat_map(|pixel| [pixel[0]; 3]).collect(),
-        3 => samples,
-        _ => samples.chunks_exact(4).flat_map(|pixel| [pixel[0], pixel[1], pixel[2]]).collect(),
-    }
-}
-
-fn cut_short() -> String {
-    "it ends too early".to_owned()
 }
 
 fn png(bytes: &[u8]) -> Result<Rgb, String> {

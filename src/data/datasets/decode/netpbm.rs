@@ -1,7 +1,7 @@
 //! The formats of Netpbm: bitmaps, grey and colour images as text (P1 to P3) or bytes (P4 to P6),
 //! and PAM (P7).
 
-use super::{Rgb, area, cut_short, to_rgb};
+use super::pixels::{Rgb, area, cut_short, to_rgb};
 
 /// What follows the two bytes that name the kind.
 pub(super) fn decode(kind: u8, rest: &[u8]) -> Result<Rgb, String> {
