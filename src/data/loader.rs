@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use serde::{Deserialize, Serialize};
 
 use super::arena::{Slot, Slots};
 use super::assemble::{Failure, Space, assemble};
@@ -15,6 +14,7 @@ use super::control::Dimensions;
 use super::dataset::{Batch, Dataset, WorkerInfo, set_worker_info};
 use super::layout::BatchLayout;
 use super::pool::{Collected, Pool};
+use super::position::{LoaderState, Run, Start, next_batch};
 use super::sample::Sample;
 use super::samplers::{BatchSampler, RandomSampler, Sampler, SequentialSampler};
 use super::upload::Ready;
@@ -64,41 +64,6 @@ struct Ahead<B> {
     made: Result<Ready<B>>,
 }
 
-/// A position in a loader's sequence of samples: what a checkpoint keeps to resume in mid-epoch.
-///
-/// ```
-/// use torchrs::data::{DataLoader, LoaderState, datasets::Synthetic};
-/// let loader = DataLoader::builder(Synthetic::new(10)).batch_size(4).seed(7).build()?;
-/// loader.iter().next().unwrap()?;
-/// let state = loader.state_dict();
-/// assert_eq!((state.seed, state.epoch, state.position, state.finished), (7, 0, 4, false));
-/// # Ok::<(), torchrs::Error>(())
-/// ```
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LoaderState {
-    /// Seed of the order.
-    pub seed: u64,
-    /// The epoch.
-    pub epoch: u64,
-    /// How many of the epoch's samples were yielded, on all ranks together.
-    pub position: usize,
-    /// Whether the epoch's iteration ran to its end.
-    pub finished: bool,
-    /// Length of the dataset, to notice that it is another one.
-    pub dataset_len: usize,
-    /// The sampler's own seed, if it has one, to notice that its order is another one.
-    #[serde(default)]
-    pub sampler_seed: Option<u64>,
-}
-
-/// Where an iteration starts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Start {
-    epoch: u64,
-    /// In samples of this rank.
-    position: usize,
-}
-
 struct Inner {
     seed: u64,
     /// Where the next iteration starts.
@@ -110,25 +75,6 @@ struct Inner {
     /// How many iterations were started.
     runs: u64,
     engine: Option<Engine>,
-}
-
-/// One pass over an epoch.
-struct Run {
-    id: u64,
-    epoch: u64,
-    /// The rest of the epoch from where the pass started.
-    order: Vec<usize>,
-    /// Position of `order`'s first sample in the epoch.
-    offset: usize,
-    /// Samples of `order` that workers were told to read.
-    published: usize,
-    /// Samples of `order` that were yielded.
-    yielded: usize,
-    /// Its iterator was not dropped and did not end.
-    live: bool,
-    finished: bool,
-    /// A failure before the first batch.
-    failed: Option<Error>,
 }
 
 /// Who makes batches.
@@ -169,7 +115,7 @@ impl<D: Dataset> DataLoader<D> {
             ahead: Mutex::new(None),
             inner: Mutex::new(Inner {
                 seed: options.seed.or_else(seed_by_hand).unwrap_or(0),
-                next: Start { epoch: 0, position: 0 },
+                next: Start::of_epoch(0),
                 loaded: None,
                 run: None,
                 runs: 0,
@@ -246,7 +192,7 @@ impl<D: Dataset> DataLoader<D> {
     pub fn set_epoch(&self, epoch: u64) {
         let mut inner = self.inner.lock();
         let loaded = inner.loaded.filter(|loaded| loaded.epoch == epoch);
-        inner.next = loaded.unwrap_or(Start { epoch, position: 0 });
+        inner.next = loaded.unwrap_or(Start::of_epoch(epoch));
         if inner.run.as_ref().is_some_and(|run| !run.live) {
             inner.run = None;
         }
@@ -271,24 +217,14 @@ impl<D: Dataset> DataLoader<D> {
         inner.cancel();
         *self.ahead.lock() = None;
         let start = inner.next;
-        inner.next = Start { epoch: start.epoch + 1, position: 0 };
+        inner.next = Start::of_epoch(start.epoch + 1);
         inner.loaded = None;
         let mut order = self.sampler.indices(inner.seed, start.epoch).into_owned();
         let failed = self.check(&order).err();
         order.drain(..start.position.min(order.len()));
         order.truncate(self.batches.batches(&order).map(<[usize]>::len).sum());
         inner.runs += 1;
-        inner.run = Some(Run {
-            id: inner.runs,
-            epoch: start.epoch,
-            order,
-            offset: start.position,
-            published: 0,
-            yielded: 0,
-            live: true,
-            finished: false,
-            failed,
-        });
+        inner.run = Some(Run::new(inner.runs, start, order, failed));
         // Workers start on the first batches now, while the caller is still getting ready.
         if let Err(error) = self.prefetch(inner) {
             inner.fail(error);
@@ -324,9 +260,7 @@ impl<D: Dataset> DataLoader<D> {
     pub fn state_dict(&self) -> LoaderState {
         let inner = self.inner.lock();
         let (start, finished) = match &inner.run {
-            Some(run) => {
-                (Start { epoch: run.epoch, position: run.offset + run.yielded }, run.finished)
-            }
+            Some(run) => (run.position(), run.finished),
             None => (inner.next, false),
         };
         LoaderState {
@@ -357,36 +291,7 @@ impl<D: Dataset> DataLoader<D> {
     /// [`Error::Config`] when the state belongs to another dataset or another order, or lies between two
     /// of this rank's samples.
     pub fn load_state_dict(&self, state: &LoaderState) -> Result<()> {
-        let wrong = |message| Err(Error::config("DataLoader::load_state_dict", message));
-        let (len, replicas) = (self.dataset.len(), self.sampler.num_replicas());
-        if state.dataset_len != len {
-            return wrong(format!(
-                "the state is of a dataset of {} samples, this one has {len}",
-                state.dataset_len
-            ));
-        }
-        // States of loaders whose sampler took the loader's seed have no other.
-        let ordered_by = state.sampler_seed.unwrap_or(state.seed);
-        if let Some(seed) = self.sampler.own_seed().filter(|seed| *seed != ordered_by) {
-            return wrong(format!(
-                "the state is of an order with seed {ordered_by}, this sampler's seed is {seed}"
-            ));
-        }
-        if !state.position.is_multiple_of(replicas) {
-            return wrong(format!(
-                "position {} of the epoch does not divide among {replicas} ranks",
-                state.position
-            ));
-        }
-        let position = state.position / replicas;
-        if position > self.sampler.len() {
-            return wrong(format!(
-                "position {} is behind the epoch's end at {}",
-                state.position,
-                self.sampler.len() * replicas
-            ));
-        }
-        let start = Start { epoch: state.epoch, position };
+        let start = state.start(self.dataset.len(), &*self.sampler)?;
         let mut inner = self.inner.lock();
         if inner.seed != state.seed {
             // Workers know the seed from their start.
@@ -397,7 +302,7 @@ impl<D: Dataset> DataLoader<D> {
         inner.run = None;
         inner.loaded = Some(start);
         inner.next = match state.finished {
-            true => Start { epoch: state.epoch + 1, position: 0 },
+            true => Start::of_epoch(state.epoch + 1),
             false => start,
         };
         Ok(())
@@ -552,11 +457,6 @@ impl<D: Dataset> DataLoader<D> {
         let mut columns = Columns::new(layout, memory, start, Arc::new(slot), self.device);
         Ready::new(self.device, || D::Sample::batch(&mut columns))
     }
-}
-
-/// The indices of the batch that starts at place `from` of an order.
-fn next_batch(order: &[usize], from: usize, batches: BatchSampler) -> &[usize] {
-    &order[from..order.len().min(from.saturating_add(batches.batch_size()))]
 }
 
 impl Inner {

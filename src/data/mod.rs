@@ -39,6 +39,7 @@ mod layout;
 mod loader;
 mod panics;
 mod pool;
+mod position;
 mod sample;
 pub mod samplers;
 mod upload;
@@ -50,7 +51,8 @@ pub use columns::Columns;
 pub use dataset::{
     Batch, Dataset, SampleRandom, Subset, WorkerInfo, sample_random, sample_seed, worker_info,
 };
-pub use loader::{DataLoader, Iter, LoaderState};
+pub use loader::{DataLoader, Iter};
+pub use position::LoaderState;
 pub use sample::{Blob, Sample};
 pub use samplers::{
     BatchSampler, DistributedSampler, RandomSampler, Sampler, SequentialSampler, SubsetSampler,
