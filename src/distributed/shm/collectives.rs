@@ -18,10 +18,10 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use super::arena::{Segment, Slot};
+use super::backend::{Progress, ShmBackend};
 use super::control::Place;
 use super::meeting::Call;
 use super::reduce::reduce;
-use super::{Progress, ShmBackend};
 use crate::distributed::collective::{Collective, Kind, Pace, RawBuffer, ReduceOp};
 use crate::distributed::{Deadline, Dtype};
 use crate::error::Result;

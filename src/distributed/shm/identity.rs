@@ -6,7 +6,8 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
 
-use super::{CHUNK_BYTES, control, inline_bytes};
+use super::backend::{CHUNK_BYTES, inline_bytes};
+use super::control;
 use crate::distributed::ReduceOp;
 use crate::distributed::collective::Kind;
 use crate::error::{Error, Result};

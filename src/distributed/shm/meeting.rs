@@ -4,9 +4,10 @@
 use std::cell::OnceCell;
 use std::time::Duration;
 
+use super::backend::{Between, Progress, ShmBackend, name_of};
 use super::control::{AbortRecord, Cause, Fingerprint, Interrupted, Patience, Place, SHAPE};
 use super::watchdog::condition_of;
-use super::{Between, Progress, ShmBackend, name_of};
+
 use crate::cpu::threads::get_num_threads;
 use crate::distributed::Deadline;
 use crate::distributed::collective::{Kind, Pace, Signature};

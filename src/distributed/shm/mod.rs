@@ -6,6 +6,7 @@
 //! and place: see `collectives`.
 
 mod arena;
+mod backend;
 mod collectives;
 mod control;
 mod futex;
@@ -18,80 +19,20 @@ mod watchdog;
 
 use std::os::fd::AsFd;
 use std::sync::{Arc, atomic};
-use std::time::Duration;
 
-use parking_lot::Mutex;
-
+use arena::Arena;
 pub(crate) use arena::Segment;
-use arena::{Arena, Staging};
-use control::{AbortRecord, Cause, Control};
+pub(crate) use backend::ShmBackend;
+use backend::{Between, name_of, only};
+use control::{AbortRecord, Cause};
 use meeting::LOOK;
 pub(crate) use rendezvous::{Seat, join};
-use watchdog::Peer;
 
+use super::Deadline;
 use super::collective::{Collective, Kind, Pace, Signature};
 use super::reminder::Reminder;
-use super::{Deadline, Store};
 use crate::error::{Error, Result};
 use crate::storage::SharedMemory;
-
-/// Messages up to this size go through the control block, with one barrier; above, two barriers
-/// cost less than reading everybody's message. Tuned with two ranks.
-fn inline_bytes(world: usize) -> usize {
-    ((64 << 10) / world).max(1 << 10) / 64 * 64
-}
-
-/// Private buffers pass through staging memory in chunks of this size: few enough barriers, and a
-/// chunk is still in a cache when the other ranks read it.
-const CHUNK_BYTES: usize = 512 << 10;
-
-/// One rank's end of a group.
-#[derive(Debug)]
-pub(crate) struct ShmBackend {
-    /// This rank in the group.
-    rank: usize,
-    /// The members by their rank in the world: what messages call them.
-    ranks: Vec<usize>,
-    control: Arc<Control>,
-    staging: Staging,
-    arena: Arena,
-    peers: Vec<Peer>,
-    /// For descriptors of shared buffers and sub-groups. A group of one needs none.
-    store: Option<Store>,
-    /// What this group's keys in the store begin with.
-    prefix: String,
-    /// Of a group for messages.
-    between: Option<Between>,
-    /// How many ranks the job has, be they members or not, and the cores that they share: spinning for long may
-    /// keep one of them from its core.
-    pub(super) everybody: usize,
-    cores: usize,
-    progress: Mutex<Progress>,
-}
-
-/// What a group for messages from one rank to another is a part of.
-#[derive(Debug)]
-struct Between {
-    whole: Arc<ShmBackend>,
-    tag: u32,
-}
-
-/// `the messages from rank 2 to rank 5 with tag 0`.
-fn name_of([from, to]: [usize; 2], tag: u32) -> String {
-    format!("the messages from rank {from} to rank {to} with tag {tag}")
-}
-
-/// How far this rank is. All ranks count alike.
-#[derive(Debug)]
-struct Progress {
-    /// Number of the collective that runs, or ran last. From 1.
-    sequence: u32,
-    /// How many barriers this rank has arrived at.
-    steps: u32,
-    /// How long to spin: adapts to how long peers let this rank wait.
-    spin: Duration,
-    subgroups: u32,
-}
 
 impl ShmBackend {
     /// Runs one collective to its end; see [`HostAndGpu::run`](super::nccl::HostAndGpu::run).
@@ -146,13 +87,6 @@ impl ShmBackend {
     /// The members, by their rank in the world.
     pub(crate) fn ranks(&self) -> &[usize] {
         &self.ranks
-    }
-
-    /// Makes every rank's calls fail with `reason`.
-    pub(crate) fn abort(&self, reason: &str) {
-        let pid = std::process::id() as i32;
-        let reason = reason.to_owned();
-        self.fail(AbortRecord { cause: Cause::Failed, rank: self.rank, pid, reason });
     }
 
     /// Says that this rank is done with the group.
@@ -263,38 +197,5 @@ impl ShmBackend {
     /// Why nobody goes on in this group, if that is so. `doing` says what this rank was at.
     pub(crate) fn failure(&self, doing: &str) -> Option<Error> {
         self.has_failed().then(|| self.aborted(doing))
-    }
-
-    fn has_failed(&self) -> bool {
-        let whole = self.between.as_ref().map(|between| &between.whole);
-        self.control.is_aborted() || whole.is_some_and(|whole| whole.has_failed())
-    }
-
-    /// Ends the group and, of messages, the one that they are within. The first record stands; false when
-    /// there was one.
-    fn fail(&self, record: AbortRecord) -> bool {
-        let Some(Between { whole, .. }) = &self.between else { return self.control.abort(&record) };
-        let rank = whole.ranks.iter().position(|&rank| rank == self.ranks[record.rank]);
-        // Before the peer is woken, so that it finds the reason.
-        let first = whole.fail(AbortRecord { rank: rank.unwrap_or(0), ..record.clone() });
-        self.control.abort(&record);
-        first
-    }
-
-    fn abort_unless_ok<T>(&self, result: Result<T>) -> Result<T> {
-        if let Err(error) = &result {
-            // If the group is aborted already that record stands.
-            self.abort(&error.to_string());
-        }
-        result
-    }
-}
-
-fn only<T>(items: Vec<T>) -> Result<T> {
-    let count = items.len();
-    let mut items = items.into_iter();
-    match (items.next(), count) {
-        (Some(item), 1) => Ok(item),
-        _ => Err(Error::Store(format!("{count} descriptors where one was expected"))),
     }
 }

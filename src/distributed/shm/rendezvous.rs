@@ -9,10 +9,11 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::arena::{Arena, Staging};
+use super::backend::{Between, CHUNK_BYTES, Progress, ShmBackend, inline_bytes, only};
 use super::control::Control;
 use super::identity::Identity;
+use super::meeting;
 use super::watchdog::{Peer, pidfd_of, watch};
-use super::{Between, CHUNK_BYTES, Progress, ShmBackend, inline_bytes, meeting, only};
 use crate::distributed::collective::{Kind, Pace, Signature};
 use crate::distributed::ranks::list_ranks;
 use crate::distributed::reminder::Reminder;
