@@ -1,5 +1,7 @@
 //! Switches of the libraries that ops use on GPUs (`torch.backends`). They hold for the process, from the next op on.
 //!
+//! Knows nothing of `cuda` and `ops`, which ask it.
+//!
 //! ```
 //! use torchrs::backends::{cuda, cudnn};
 //! assert!(cudnn::enabled() && cudnn::allow_tf32() && !cuda::matmul::allow_tf32());

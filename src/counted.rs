@@ -1,5 +1,7 @@
 //! Shared ownership of what every op makes and drops.
 //!
+//! Knows nothing of `storage` and `tensor`, whose handles it counts.
+//!
 //! [`Counted`] is [`Arc`](std::sync::Arc) but for one thing: its owners and its weak references are counted in two
 //! halves of one word. An owner that drops it sees by one load whether nobody else is there, and counts nothing
 //! then. Of an `Arc` the last owner counts down twice, and each time waits until all that was stored before has

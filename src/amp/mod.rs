@@ -1,6 +1,8 @@
 //! Automatic mixed precision (`torch.amp`): [`autocast`] computes what gains by it in a half type,
 //! and [`GradScaler`] keeps the gradients of f16 above its smallest number.
 //!
+//! Knows nothing of `ops`, which ask it at their heads, and of `nn` and `optim`.
+//!
 //! ```
 //! use torchrs::{Device, Dtype, Tensor, amp, nn::{self, Forward, Module, functional as F}};
 //! let model = nn::Linear::new(4, 1);

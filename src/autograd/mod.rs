@@ -1,5 +1,7 @@
 //! Define-by-run automatic differentiation: graph nodes, the engine, hooks, gradient modes.
 //!
+//! Knows nothing of `ops`, `amp` and `nn`: a node is a closure that an op has left.
+//!
 //! An op computes its output and, when gradients are on and an input wants one, calls [`record`]
 //! with a closure that will turn the output's gradient into the inputs'. [`SavedTensor`]s inside
 //! the closure notice in-place changes. [`Tensor::backward`] walks the graph iteratively.

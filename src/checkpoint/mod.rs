@@ -1,5 +1,7 @@
 //! Saving and loading of training state: tensors as safetensors files, everything else as JSON.
 //!
+//! Knows nothing of `data` and `models`.
+//!
 //! [`save_file`] and [`load_file`] are plain safetensors, readable by other frameworks; each tensor
 //! carries a checksum, so a damaged file is an error and never a wrong number. [`load_file_mapped`] maps a
 //! file instead of reading it. A [`Checkpoint`]

@@ -1,6 +1,8 @@
 //! Training steps recorded once and started again as a whole, at the cost of one launch (`torch.cuda.graph`,
 //! `torch.cuda.make_graphed_callables`).
 //!
+//! Knows nothing of `nn`, `optim` and `distributed`: what takes part in a graph says so itself.
+//!
 //! A graph repeats what the GPU did at the same addresses. So inputs are tensors that stay: new data is copied
 //! into them before a replay, and results are read from the tensors that the recorded step made. Sizes,
 //! numbers of the host such as a learning rate, and which branch was taken are those of the recording.

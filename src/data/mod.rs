@@ -1,5 +1,7 @@
 //! Datasets, samplers and the [`DataLoader`] with its worker processes.
 //!
+//! Knows nothing of `nn`, `optim` and `distributed`: a sampler takes ranks as numbers.
+//!
 //! A [`Dataset`] is a serialisable description with `get(index)`. A [`Sampler`] gives an epoch's
 //! order. The loader cuts the order into batches; a [`Sample`] says how it becomes a row of a batch.
 //!

@@ -1,11 +1,32 @@
 //! Many processes that train together: the rendezvous store, process groups and their collectives,
 //! data-parallel training (`torch.distributed`).
 //!
+//! Knows nothing of `nn`, `optim` and `data`: what wraps modules is in `nn::parallel`, and only re-
+//! exported here.
+//!
 //! [`init_process_group`] reads torchrun's environment variables ([`WorkerEnv`]), meets the other
 //! ranks through the [`Store`], and returns the [`ProcessGroup`] of all ranks. Collectives on it
 //! never hang: they end by a result, by a deadline, or as soon as a peer dies, leaves, aborts or
 //! calls something else. Tensors of one host travel through shared memory; gradients that live in
 //! a [`SharedBuffer`] are not copied at all.
+//!
+//! The life of a collective, `group.all_reduce_async(&x, ReduceOp::Sum)` on host memory:
+//!
+//! | stop | thread | what happens |
+//! | --- | --- | --- |
+//! | `tensor_collectives` | the caller's | the call by its PyTorch name; notes the line of the program (`origin`) |
+//! | `prepared` | | checks the tensors; lays out what is read and written, and keeps both alive |
+//! | `collective` | | the call as a value, and its signature, which ranks compare |
+//! | `submit` | | takes the deadline, on a GPU also an event; a plain call waits here for its turn |
+//! | `queue` | | one order of all calls of a group; wakes the communication thread |
+//! | `nccl` | communication | host memory goes to `shm`, a GPU's to NCCL, after the ranks have met in `shm` too |
+//! | `shm::meeting` | | publishes the signature, waits for all ranks, compares: a mismatch ends here, on all ranks |
+//! | `shm::collectives` | | by size and place: through the control page, in place, or in chunks of staging memory |
+//! | `shm::reduce` | | adds this rank's slice of all ranks' data, in the order of ranks, and writes it through |
+//! | `work` | both | the result wakes [`Work::wait`]; `prepared` copies it where it belongs |
+//!
+//! A message goes the same way with a `direction` in place of the group: two ranks, a tag, a queue of its own.
+//! Meanwhile `shm::watchdog` looks after the peers' processes, and a death ends every wait.
 //!
 //! ```no_run
 //! use torchrs::Tensor;

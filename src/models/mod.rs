@@ -2,6 +2,8 @@
 //! the originals' parameter names, initial values and numbers: their weights load by
 //! [`load_state_dict`](crate::nn::Module::load_state_dict).
 //!
+//! Knows nothing of `optim`, `data` and `checkpoint`.
+//!
 //! | model | constructors | original |
 //! | --- | --- | --- |
 //! | [`AlexNet`] | [`alexnet`] | `torchvision.models.alexnet` |

@@ -1,5 +1,7 @@
 //! Child processes by re-executing this program, and channels that carry tensors by handle.
 //!
+//! Knows nothing of `ops`, `data`, `distributed` and `nn`.
+//!
 //! There is no fork: a child is this same executable, started anew by `posix_spawn`, that runs one
 //! function instead of `main`. So [`init`] (or [`#[torchrs::main]`](macro@crate::main)) comes first
 //! in `main`; under a test harness, which owns `main`, a hook that runs before it does the same.

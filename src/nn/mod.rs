@@ -2,6 +2,8 @@
 //! modules, losses, functions ([`functional`]), initial values ([`init`]), and what `torch.nn.utils`
 //! has ([`utils`]): gradient clipping, parametrizations, fusion.
 //!
+//! Knows nothing of `optim`, `checkpoint`, `data` and `models`.
+//!
 //! ```
 //! use torchrs::nn::{Forward, Linear, Module, functional as F};
 //! use torchrs::{Dtype::F32, Tensor};

@@ -1,5 +1,7 @@
 //! Optimizers, learning-rate schedules.
 //!
+//! Knows nothing of `checkpoint`, `data` and `models`.
+//!
 //! An optimizer is an alias of [`RuleOptimizer`](engine::RuleOptimizer) over its formula, which is
 //! one file; a schedule is an alias of [`Scheduler`](lr_scheduler::Scheduler) over its formula.
 //!

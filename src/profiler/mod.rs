@@ -2,6 +2,8 @@
 //! collectives and of the user's own making, on a track per thread; the bytes that tensors hold; a table
 //! of averages, and a trace that Perfetto and `chrome://tracing` show.
 //!
+//! Knows nothing of `tensor`, `autograd` and `ops`, which tell it when they begin and end.
+//!
 //! ```
 //! use torchrs::{Dtype, Tensor, profiler};
 //! let w = Tensor::randn([64, 64], Dtype::F32).requires_grad_(true);

@@ -1,5 +1,8 @@
 //! Bytes and who owns them: the caching host allocator and memory shared between processes.
 //!
+//! Knows nothing of `tensor`, `autograd` and `ops`: a storage has bytes and a device, no shape and no
+//! type.
+//!
 //! A [`Storage`] is what several tensors (views) have in common: the memory and the version
 //! counter by which autograd notices in-place changes.
 //!

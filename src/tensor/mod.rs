@@ -1,6 +1,8 @@
 //! The tensor handle: dtype, device, layout, creation, indexing, printing. No op lives here;
 //! `Tensor`'s methods that compute are `impl Tensor` blocks in [`ops`](crate::ops).
 //!
+//! Knows nothing of `ops`, `amp` and `nn`.
+//!
 //! ```
 //! use torchrs::{Dtype, Tensor};
 //! let x = Tensor::arange(0, 6, 1, Dtype::I64).view([2, 3]);
