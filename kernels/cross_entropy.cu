@@ -23,6 +23,7 @@ struct Classes {
     // Whether there is one gradient for all rows.
     i32 one;
     i32 reserved;
+    Refusal refusal;
 
     __device__ __forceinline__ C sum_of_weights() const { return weight ? *all_weights : (C)classes; }
 };
@@ -53,7 +54,7 @@ template <class A> struct Losses : Classes {
             lse[o] = losses[o] = weights[o] = (A)0;
             return;
         }
-        check_class(t, o, classes);
+        checked(t, classes, o, refusal);
         A w = weight ? weight[t] : (A)1;
         // An infinite score makes NaN: inf - inf.
         A logarithm = log_e(acc.sum + (acc.largest - acc.largest)), all = acc.largest + logarithm;

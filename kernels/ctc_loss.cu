@@ -18,6 +18,7 @@ struct Ctc {
     // `width` has room for the places of the most labels, `most`.
     i64 steps, samples, classes, width, most, blank;
     i32 zero_infinity, reserved;
+    Refusal refusal;
 };
 
 #define CTC_THREADS 256
@@ -36,9 +37,8 @@ __device__ __forceinline__ i64 span(const Ctc& task, int which, i64 sample) { re
 
 __device__ __forceinline__ int class_at(const Ctc& task, i64 first, i64 place) {
     if (place % 2 == 0) return (int)task.blank;
-    i64 label = task.targets[first + place / 2];
-    assert(label >= 0 && label < task.classes && "a class is out of range");
-    return (int)label;
+    i64 at = first + place / 2;
+    return (int)checked(task.targets[at], task.classes, at, task.refusal);
 }
 
 // Alphas, and the loss; or, counted from the end of time and labels, betas.

@@ -18,6 +18,7 @@ struct Bags {
     i64 padding;
     // 0: sum, 1: mean, 2: maximum.
     i32 mode, reserved;
+    Refusal indices_refusal, offsets_refusal;
 };
 
 __device__ __forceinline__ void span(const Bags& task, i64 bag, i64* first, i64* end) {
@@ -29,14 +30,13 @@ __device__ __forceinline__ void span(const Bags& task, i64 bag, i64* first, i64*
     // Indices after the last offset are the last bag's.
     *first = task.offsets[bag];
     *end = bag + 1 < task.bags ? task.offsets[bag + 1] : task.indices_count;
-    assert(*first >= 0 && *first <= *end && *end <= task.indices_count && (bag > 0 || *first == 0) &&
-           "offsets must rise from 0 to at most the number of indices");
+    bool rising = *first >= 0 && *first <= *end && *end <= task.indices_count && (bag > 0 || *first == 0);
+    const Refusal& refusal = task.offsets_refusal;
+    if (!rising) refuse(refusal.record, refusal.site, (double)*first, bag, task.indices_count);
 }
 
 __device__ __forceinline__ i64 row_of(const Bags& task, i64 i) {
-    i64 row = task.indices[i];
-    assert(row >= 0 && row < task.rows && "an index is out of range");
-    return row;
+    return checked(task.indices[i], task.rows, i, task.indices_refusal);
 }
 
 __device__ __forceinline__ i64 counting(const Bags& task, i64 first, i64 end) {

@@ -3,30 +3,25 @@
 
 #define MOST_DIMS 8
 
-__device__ __forceinline__ i64 checked(i64 index, i64 size) {
-    assert(index >= 0 && index < size && "an index is out of range");
-    return index;
-}
-
 // to[o][k] = from[o][index[k]], rows of `row` units.
 template <class T>
-__device__ __forceinline__ void take(T* to, const T* from, const i64* index, i64 outer, i64 n, i64 m, i64 row) {
+__device__ __forceinline__ void take(T* to, const T* from, const i64* index, i64 outer, i64 n, i64 m, i64 row, Refusal refusal) {
     i64 count = outer * m * row;
     for (i64 i = first_index(); i < count; i += index_step()) {
         i64 r = whole_quotient(i, row), j = i - r * row;
         i64 o = whole_quotient(r, m), k = r - o * m;
-        to[i] = from[(o * n + checked(index[k], n)) * row + j];
+        to[i] = from[(o * n + checked(index[k], n, k, refusal)) * row + j];
     }
 }
 
 // to[o][index[k]] = from[o][k]; of slices that are named twice one is left.
 template <class T>
-__device__ __forceinline__ void put_slices(T* to, const T* from, const i64* index, i64 outer, i64 n, i64 m, i64 row) {
+__device__ __forceinline__ void put_slices(T* to, const T* from, const i64* index, i64 outer, i64 n, i64 m, i64 row, Refusal refusal) {
     i64 count = outer * m * row;
     for (i64 i = first_index(); i < count; i += index_step()) {
         i64 r = whole_quotient(i, row), j = i - r * row;
         i64 o = whole_quotient(r, m), k = r - o * m;
-        to[(o * n + checked(index[k], n)) * row + j] = from[i];
+        to[(o * n + checked(index[k], n, k, refusal)) * row + j] = from[i];
     }
 }
 
@@ -38,12 +33,13 @@ __device__ __forceinline__ void add_to(i64* to, i64 x) { atomicAdd((u64*)to, (u6
 // to[o][index[k]] += from[o][k]; the index `skipped` is left out.
 template <class A, class T>
 __device__ __forceinline__ void add(
-    A* to, const T* from, const i64* index, i64 outer, i64 n, i64 m, i64 row, i64 skipped
+    A* to, const T* from, const i64* index, i64 outer, i64 n, i64 m, i64 row, i64 skipped,
+    Refusal refusal
 ) {
     i64 count = outer * m * row;
     for (i64 i = first_index(); i < count; i += index_step()) {
         i64 r = whole_quotient(i, row), j = i - r * row;
-        i64 o = whole_quotient(r, m), at = checked(index[r - o * m], n);
+        i64 o = whole_quotient(r, m), k = r - o * m, at = checked(index[k], n, k, refusal);
         if (at != skipped) add_to(to + (o * n + at) * row + j, Convert<A>::from(from[i]));
     }
 }
@@ -54,10 +50,11 @@ struct Places {
     i64 count, size, along;
     i64 sizes[MOST_DIMS], whole[MOST_DIMS], beside[MOST_DIMS];
     i32 dims, reserved;
+    Refusal refusal;
 };
 
 __device__ __forceinline__ void place(const Places& p, const i64* index, i64 i, i64* whole, i64* beside) {
-    i64 left = i, w = checked(index[i], p.size) * p.along, b = 0;
+    i64 left = i, w = checked(index[i], p.size, i, p.refusal) * p.along, b = 0;
     for (int d = p.dims - 1; d > 0; --d) {
         i64 next = whole_quotient(left, p.sizes[d]), at = left - next * p.sizes[d];
         left = next;
@@ -142,11 +139,11 @@ __device__ __forceinline__ void scatter_with(A* whole, const A* beside, const i6
 
 #define MOVING(unit, T)                                                                                  \
     extern "C" __global__ void __launch_bounds__(256) take_##unit(                                       \
-        T* to, const T* from, const i64* index, i64 outer, i64 n, i64 m, i64 row                         \
-    ) { take(to, from, index, outer, n, m, row); }                                                       \
+        T* to, const T* from, const i64* index, i64 outer, i64 n, i64 m, i64 row, Refusal refusal        \
+    ) { take(to, from, index, outer, n, m, row, refusal); }                                              \
     extern "C" __global__ void __launch_bounds__(256) put_##unit(                                        \
-        T* to, const T* from, const i64* index, i64 outer, i64 n, i64 m, i64 row                         \
-    ) { put_slices(to, from, index, outer, n, m, row); }                                                 \
+        T* to, const T* from, const i64* index, i64 outer, i64 n, i64 m, i64 row, Refusal refusal        \
+    ) { put_slices(to, from, index, outer, n, m, row, refusal); }                                        \
     extern "C" __global__ void __launch_bounds__(256) gather_##unit(                                     \
         T* beside, const T* whole, const i64* index, Places p                                            \
     ) { gather(beside, whole, index, p); }                                                               \
@@ -161,8 +158,9 @@ MOVING(16, Several<u64>)
 
 #define ADDING(name, A, T)                                                                               \
     extern "C" __global__ void __launch_bounds__(256) add_##name(                                        \
-        A* to, const T* from, const i64* index, i64 outer, i64 n, i64 m, i64 row, i64 skipped            \
-    ) { add(to, from, index, outer, n, m, row, skipped); }                                               \
+        A* to, const T* from, const i64* index, i64 outer, i64 n, i64 m, i64 row, i64 skipped,           \
+        Refusal refusal                                                                                  \
+    ) { add(to, from, index, outer, n, m, row, skipped, refusal); }                                      \
     extern "C" __global__ void __launch_bounds__(256) scatter_add_##name(                                \
         A* whole, const T* beside, const i64* index, Places p                                            \
     ) { scatter_add(whole, beside, index, p); }

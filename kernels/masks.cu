@@ -107,11 +107,12 @@ template <class T> struct Taken {
 
 // to[i] = from[rank of i] where i is chosen, else 0, or what is there.
 template <class T> __device__ __forceinline__ void spread(
-    const Mask& mask, T* to, const T* from, i64 available, i32 keep, i32 exact
+    const Mask& mask, T* to, const T* from, i64 available, i32 keep, i32 exact, Refusal refusal
 ) {
     const u16 NONE = 0xffff;
     i64 places = mask.starts[gridDim.x];
-    assert((exact ? places == available : places <= available) && "as many elements as places are needed");
+    bool fits = exact ? places == available : places <= available;
+    if (!fits) refuse(refusal.record, refusal.site, (double)available, 0, places);
     __shared__ u16 ranks[MASK_TILE];
     i64 end = end_of_chunk(mask), start = mask.starts[blockIdx.x];
     for (i64 tile = blockIdx.x * mask.chunk; tile < end; tile += MASK_TILE) {
@@ -137,8 +138,8 @@ template <class T> __device__ __forceinline__ void spread(
         each_chosen(mask, op);                                                                             \
     }                                                                                                      \
     extern "C" __global__ void __launch_bounds__(MASK_THREADS) spread_##unit(                              \
-        Mask mask, T* to, const T* from, i64 available, i32 keep, i32 exact                                \
-    ) { spread(mask, to, from, available, keep, exact); }
+        Mask mask, T* to, const T* from, i64 available, i32 keep, i32 exact, Refusal refusal               \
+    ) { spread(mask, to, from, available, keep, exact, refusal); }
 MOVING(1, u8)
 MOVING(2, u16)
 MOVING(4, u32)

@@ -7,12 +7,13 @@ struct Nll {
     const i64* target;
     const C* weight;
     i64 rows, classes, ignored;
+    Refusal refusal;
 };
 
 extern "C" __global__ void __launch_bounds__(256) factors(Nll task) {
     for (i64 row = first_index(); row < task.rows; row += index_step()) {
         i64 t = task.target[row];
-        if (t != task.ignored) check_class(t, row, task.classes);
+        if (t != task.ignored) checked(t, task.classes, row, task.refusal);
         task.factors[row] = t == task.ignored ? (C)0 : task.weight ? -task.weight[t] : (C)-1;
     }
 }

@@ -108,13 +108,13 @@ __device__ __forceinline__ void fill(T* to, i64 n, Draw draw, double a, double b
 
 // One where a uniform number of f64 is below the probability, which is the same for all or `each`'s.
 template <class T>
-__device__ __forceinline__ void bernoulli(T* to, const T* each, double p, i64 n, Draw draw) {
+__device__ __forceinline__ void bernoulli(T* to, const T* each, double p, i64 n, Draw draw, Refusal refusal) {
     for (i64 block = first_index(); block * 2 < n; block += index_step()) {
         Words words = philox((u64)block, draw.stream, draw.seed);
         for (int i = 0; i < 2 && block * 2 + i < n; ++i) {
             i64 at = block * 2 + i;
             double own = each ? Convert<double>::from(each[at]) : p;
-            assert(own >= 0.0 && own <= 1.0 && "a probability is not between 0 and 1");
+            if (!(own >= 0.0 && own <= 1.0)) refuse(refusal.record, refusal.site, own, at, 1);
             put(to + at, (i64)(unit64(words.w[2 * i], words.w[2 * i + 1]) < own));
         }
     }
@@ -212,8 +212,8 @@ __device__ __forceinline__ void dropout_backward(T* dx, const T* g, const u8* ma
     CHANCE(name, T)
 #define CHANCE(name, T)                                                                                  \
     extern "C" __global__ void __launch_bounds__(256) bernoulli_##name(                                  \
-        T* to, const T* each, double p, i64 n, u64 seed, u64 stream, const u64* place                    \
-    ) { bernoulli(to, each, p, n, Draw(seed, stream, place)); }                                          \
+        T* to, const T* each, double p, i64 n, u64 seed, u64 stream, const u64* place, Refusal refusal   \
+    ) { bernoulli(to, each, p, n, Draw(seed, stream, place), refusal); }                                 \
     extern "C" __global__ void __launch_bounds__(256) integers_##name(                                   \
         T* to, i64 n, i64 low, u64 span, i32 truth, u64 seed, u64 stream, const u64* place               \
     ) { integers(to, n, low, span, truth, Draw(seed, stream, place)); }

@@ -34,6 +34,7 @@ struct Ranges {
     double low, high;
     // Whether the counts of a block are kept in its shared memory first.
     i32 shared, reserved;
+    Refusal refusal;
 };
 
 #define COUNT_THREADS 256
@@ -46,7 +47,7 @@ __device__ __forceinline__ void count(const Ranges& task, const T* x, const F& b
         __syncthreads();
     }
     for (i64 i = first_index(); i < task.n; i += index_step()) {
-        i64 k = bin.of(task, x[i]);
+        i64 k = bin.of(task, x[i], i);
         if (k < 0) continue;
         if (task.shared) atomicAdd(own + k, 1u);
         else atomicAdd(task.counts + k, (u64)1);
@@ -60,7 +61,7 @@ __device__ __forceinline__ void count(const Ranges& task, const T* x, const F& b
 
 // The range of a number; of the ends both belong to one.
 struct Range {
-    template <class T> __device__ __forceinline__ i64 of(const Ranges& task, T x) const {
+    template <class T> __device__ __forceinline__ i64 of(const Ranges& task, T x, i64) const {
         double value = Convert<double>::from(x);
         if (!(value >= task.low && value <= task.high)) return -1;
         i64 k = (i64)((value - task.low) / (task.high - task.low) * (double)task.bins);
@@ -69,9 +70,8 @@ struct Range {
 };
 // The number itself.
 struct Itself {
-    __device__ __forceinline__ i64 of(const Ranges& task, i64 x) const {
-        assert(x >= 0 && x < task.bins && "a number is out of range");
-        return x;
+    __device__ __forceinline__ i64 of(const Ranges& task, i64 x, i64 i) const {
+        return checked(x, task.bins, i, task.refusal);
     }
 };
 

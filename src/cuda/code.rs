@@ -2,6 +2,7 @@
 
 use std::ffi::c_uint;
 
+use super::refusal;
 use crate::error::Error;
 
 /// A return code. Any number is legal.
@@ -116,6 +117,9 @@ pub(crate) fn error(call: &str, code: Code, name: Option<String>, text: Option<S
         Some((_, Sticky)) => message += &format!("; {STICKY}"),
         Some((_, Hint(hint))) => message += &format!("; {hint}"),
         None => {}
+    }
+    if let Some(found) = code.is_sticky().then(|| refusal::found(&message)).flatten() {
+        return found;
     }
     if code == Code::OUT_OF_MEMORY { Error::OutOfMemory(message) } else { Error::Device(message) }
 }

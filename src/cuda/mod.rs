@@ -65,6 +65,7 @@ pub mod pinned;
 mod places;
 pub mod pointwise;
 mod quick_hash;
+pub(crate) mod refusal;
 #[cfg(test)]
 pub(crate) mod simulated_test;
 pub(crate) mod sources;

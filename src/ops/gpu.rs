@@ -2,6 +2,7 @@
 
 use crate::cuda::launch::{self, Arg, Shape};
 use crate::cuda::pinned::PinnedBlock;
+use crate::cuda::refusal::{self, Refusal, Rule};
 use crate::cuda::{Kernel, Stream, copy};
 use crate::error::{Error, throw};
 pub(super) use crate::ops::pointwise::format_of;
@@ -114,6 +115,12 @@ impl Gpu {
     #[track_caller]
     pub fn for_each(self, n: usize) -> Shape {
         Shape::grid_stride(n as u64, 256, self.index).unwrap_or_else(|error| throw(error))
+    }
+
+    /// What a kernel needs that looks whether a rule holds of an op's argument.
+    #[track_caller]
+    pub fn refusal(self, op: &str, argument: &'static str, rule: Rule) -> Refusal {
+        refusal::refusal(self.index, op, argument, rule).unwrap_or_else(|error| throw(error))
     }
 
     /// A list on the GPU of numbers that an op has put together on the host. A graph that is being captured keeps

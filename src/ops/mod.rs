@@ -18,6 +18,7 @@ mod gpu;
 pub(crate) mod gradients;
 mod image;
 mod indexing;
+pub(crate) mod limits;
 pub mod linalg;
 mod loss;
 mod norm;

@@ -3,6 +3,7 @@
 use crate::Tensor;
 use crate::amp::cast_op;
 use crate::error::{Error, throw};
+use crate::ops::limits::assert_probabilities;
 use crate::ops::pointwise::{
     absolute_error, divergence, huber_error, log_divergence, logit_error, probability_error,
     squared_error,
@@ -26,22 +27,6 @@ fn check_shapes(op: &str, input: &Tensor, target: &Tensor) {
 fn check_equal(op: &str, input: &Tensor, target: &Tensor) {
     if input.shape() != target.shape() {
         differ(op, input.shape(), target.shape());
-    }
-}
-
-/// Throws for what is outside [0, 1], NaN included. Not on a GPU, which would have to be waited for.
-#[track_caller]
-fn check_probabilities(op: &str, name: &str, t: &Tensor) {
-    if t.device().is_cuda() {
-        return;
-    }
-    let t = t.detach();
-    let outside = !(t.ge(0.0) & t.le(1.0));
-    if outside.any().item() != 0.0 {
-        let place = outside.ravel().to_vec::<bool>().iter().position(|&bad| bad).unwrap_or(0);
-        let value = t.ravel().i(place as i64).item();
-        let message = format!("element {place} is {value}; all must be between 0 and 1");
-        throw(Error::argument(op, name, message));
     }
 }
 
@@ -254,7 +239,8 @@ pub fn binary_cross_entropy_with_logits_with(
 /// ```
 ///
 /// # Panics
-/// Throws [`Error::Shape`] when the shapes differ, and, but on a GPU, [`Error::Argument`] for numbers outside [0, 1].
+/// Throws [`Error::Shape`] when the shapes differ, and [`Error::Argument`] for numbers outside [0, 1];
+/// on a GPU the next call that waits for it throws that, and the process must be restarted.
 #[track_caller]
 pub fn binary_cross_entropy(
     input: &Tensor,
@@ -266,8 +252,8 @@ pub fn binary_cross_entropy(
         binary_cross_entropy(&x, &t, w.as_ref(), reduction)
     });
     check_equal("binary_cross_entropy", input, target);
-    check_probabilities("binary_cross_entropy", "input", input);
-    check_probabilities("binary_cross_entropy", "target", target);
+    assert_probabilities("binary_cross_entropy", "input", input);
+    assert_probabilities("binary_cross_entropy", "target", target);
     reduce(weighted(probability_error(input, target), weight), reduction)
 }
 

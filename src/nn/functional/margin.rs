@@ -5,6 +5,7 @@ use super::loss::{reduce, weighted};
 use crate::amp::cast_op;
 use crate::error::{Error, throw};
 use crate::ops::Reduction;
+use crate::ops::limits::assert_indices;
 use crate::{Dtype, Tensor};
 
 /// `max(0, margin - t (x1 - x2))` for targets of 1 and -1 (`torch.nn.functional.margin_ranking_loss`).
@@ -270,6 +271,7 @@ pub fn multi_margin_loss(input: &Tensor, target: &Tensor, options: &MultiMarginO
         let (x, t) = (input.shape(), target.shape());
         throw(Error::shape(op, format!("classes of shape {t:?} for scores {x:?}")));
     }
+    assert_indices(op, "target", target, classes, false);
     let index = target.reshape([-1, 1]);
     let ahead = (&rows - rows.gather(1, &index) + options.margin).relu();
     let losses = if options.p == 2 { ahead.square() } else { ahead };
@@ -316,11 +318,7 @@ pub fn multilabel_margin_loss(input: &Tensor, target: &Tensor, reduction: Reduct
     // Those before the first negative number.
     let named = named.lt(0i64).to_dtype(Dtype::I64).cumsum(1).eq(0i64);
     let index = named.where_(&index, 0i64);
-    if !index.device().is_cuda()
-        && let Some(wrong) = index.to_vec::<i64>().into_iter().find(|&c| c >= classes as i64)
-    {
-        throw(Error::argument(op, "target", format!("{wrong} of {classes}")));
-    }
+    assert_indices(op, "target", &index, classes, false);
     let counts = index.zeros_like().scatter_add(1, &index, &named.to_dtype(Dtype::I64));
     let (named, others) = (named.unsqueeze(2), counts.eq(0i64).unsqueeze(1));
     let ahead = (1.0 - rows.gather(1, &index).unsqueeze(2) + rows.unsqueeze(1)).relu();

@@ -9,6 +9,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::index_select::add_slices;
 use super::{cuda, masked};
+use super::limits::assert_indices;
 use crate::amp::cast_op;
 use crate::autograd::{no_grad, record_inplace};
 use crate::error::{Error, throw};
@@ -73,7 +74,7 @@ impl Plan {
             });
         }
         let slices = match gpu::of(op, &[x]) {
-            Some(_) => slices_on_gpu(x, &dims, &lists, &common),
+            Some(_) => slices_on_gpu(op, x, &dims, &lists, &common),
             None => slices_on_host(op, x, &dims, &lists, &common),
         };
         let others = (0..x.dim()).filter(|d| !dims.contains(d));
@@ -163,16 +164,20 @@ fn slices_on_host(
     Tensor::from(slices)
 }
 
-/// The same without looking at them: an index that is out of range gives a number that the kernels refuse.
+/// The same, where kernels look whether the indices are in range.
 #[track_caller]
-fn slices_on_gpu(x: &Tensor, dims: &[usize], lists: &[Tensor], common: &[usize]) -> Tensor {
-    const NOWHERE: i64 = i64::MIN >> 24;
+fn slices_on_gpu(
+    op: &str,
+    x: &Tensor,
+    dims: &[usize],
+    lists: &[Tensor],
+    common: &[usize],
+) -> Tensor {
     let slices = Tensor::zeros(common, (Dtype::I64, x.device()));
     for (&d, list) in dims.iter().zip(lists) {
         let n = x.shape()[d] as i64;
-        let inside = list.ge(-n).logical_and(&list.lt(n));
-        let list = inside.where_(&list.remainder(n.max(1)), NOWHERE);
-        slices.mul_(n).add_(&list);
+        assert_indices(op, "indices", list, n as usize, true);
+        slices.mul_(n).add_(&list.remainder(n.max(1)));
     }
     slices.ravel()
 }

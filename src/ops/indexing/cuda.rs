@@ -3,6 +3,7 @@
 
 use super::reduction::ScatterReduce;
 use crate::cuda::launch::Argument;
+use crate::cuda::refusal::{Refusal, Rule};
 use crate::cuda::sources::{kernels_by, program};
 use crate::cuda::{Kernel, Program};
 use crate::cuda_args;
@@ -12,7 +13,7 @@ use crate::ops::shape::around::around;
 use crate::tensor::Scalar;
 use crate::{Dtype, Tensor, no_grad};
 
-pub(in crate::ops) static PROGRAM: Program = program!("indexing": "indexing.cu");
+pub(in crate::ops) static PROGRAM: Program = program!("indexing": "refusal.cuh", "indexing.cu");
 
 kernels_by! {
     units of PROGRAM:
@@ -59,6 +60,7 @@ struct Places {
     beside: [i64; MOST_DIMS],
     dims: i32,
     reserved: i32,
+    refusal: Refusal,
 }
 
 // SAFETY: the same fields in the same order on the other side.
@@ -67,7 +69,14 @@ unsafe impl Argument for Places {}
 impl Places {
     /// Of a dense index into dimension `d` of `whole`, with strides of the tensor beside it.
     #[track_caller]
-    fn new(op: &str, index: &Tensor, d: usize, whole: &Tensor, beside: &[isize]) -> Places {
+    fn new(
+        gpu: Gpu,
+        op: &str,
+        index: &Tensor,
+        d: usize,
+        whole: &Tensor,
+        beside: &[isize],
+    ) -> Places {
         let dims = index.dim();
         if dims > MOST_DIMS {
             throw(Error::shape(op, format!("at most {MOST_DIMS} dimensions on a GPU, not {dims}")));
@@ -81,6 +90,7 @@ impl Places {
             beside: [0; MOST_DIMS],
             dims: dims.max(1) as i32,
             reserved: 0,
+            refusal: gpu.refusal(op, "index", Rule::Index),
         };
         for k in 0..dims {
             places.sizes[k] = index.shape()[k] as i64;
@@ -99,7 +109,8 @@ pub(in crate::ops) fn take_slices(gpu: Gpu, x: &Tensor, d: usize, index: &Tensor
     let mut shape = x.layout().shape.clone();
     shape.get_mut(d).into_iter().for_each(|size| *size = m);
     let out = Tensor::empty(&shape, (x.dtype(), gpu.device()));
-    move_slices(gpu, &TAKE, [&out, x], index, [outer, n, m, inner]);
+    let refusal = gpu.refusal("index_select", "index", Rule::Index);
+    move_slices(gpu, &TAKE, [&out, x], index, [outer, n, m, inner], refusal);
     out
 }
 
@@ -107,7 +118,8 @@ pub(in crate::ops) fn take_slices(gpu: Gpu, x: &Tensor, d: usize, index: &Tensor
 #[track_caller]
 pub(in crate::ops) fn put_slices(gpu: Gpu, x: &Tensor, d: usize, index: &Tensor, rows: &Tensor) {
     let [outer, n, inner] = around(x.shape(), d);
-    move_slices(gpu, &PUT, [x, rows], index, [outer, n, index.numel(), inner]);
+    let refusal = gpu.refusal("index_put_", "indices", Rule::Index);
+    move_slices(gpu, &PUT, [x, rows], index, [outer, n, index.numel(), inner], refusal);
 }
 
 #[track_caller]
@@ -117,6 +129,7 @@ fn move_slices(
     [to, from]: [&Tensor; 2],
     index: &Tensor,
     [outer, n, m, inner]: [usize; 4],
+    refusal: Refusal,
 ) {
     let row = inner * to.dtype().size();
     let (to, from) = (to.device_ptr(), from.device_ptr());
@@ -128,7 +141,7 @@ fn move_slices(
     let index = index.device_ptr();
     // SAFETY: dense tensors of these sizes, a dense i64 index whose values the kernel checks.
     unsafe {
-        gpu.launch(&kernels[unit], shape, cuda_args!(to, from, index, outer, n, m, row));
+        gpu.launch(&kernels[unit], shape, cuda_args!(to, from, index, outer, n, m, row, refusal));
     }
 }
 
@@ -159,9 +172,10 @@ pub(in crate::ops) fn add_slices(
     let (kernel, sums) = adding(&ADD, x.dtype());
     let [outer, n, inner] = around(x.shape(), d).map(|n| n as i64);
     let (m, skipped) = (index.numel() as i64, skipped.unwrap_or(-1));
+    let refusal = gpu.refusal("index_add_", "index", Rule::Index);
     in_sums(x, sums, |x| {
         let (to, from, index) = (x.device_ptr(), src.device_ptr(), index.device_ptr());
-        let args = cuda_args!(to, from, index, outer, n, m, inner, skipped);
+        let args = cuda_args!(to, from, index, outer, n, m, inner, skipped, refusal);
         // SAFETY: dense tensors of these types and sizes; the kernel checks the index.
         unsafe { gpu.launch(kernel, gpu.for_each(src.numel()), args) };
     });
@@ -171,7 +185,7 @@ pub(in crate::ops) fn add_slices(
 #[track_caller]
 pub(in crate::ops) fn gather(gpu: Gpu, x: &Tensor, d: usize, index: &Tensor) -> Tensor {
     let out = Tensor::empty(index.shape(), (x.dtype(), gpu.device()));
-    let places = Places::new("gather", index, d, x, out.strides());
+    let places = Places::new(gpu, "gather", index, d, x, out.strides());
     let kernel = &GATHER[unit([x.dtype().size()])];
     let (to, from, index) = (out.device_ptr(), x.device_ptr(), index.device_ptr());
     // SAFETY: places inside of both tensors, the index's values being checked by the kernel.
@@ -181,8 +195,8 @@ pub(in crate::ops) fn gather(gpu: Gpu, x: &Tensor, d: usize, index: &Tensor) -> 
 
 /// `x[p'] = src[p]`; of several for one place any is left.
 #[track_caller]
-pub(in crate::ops) fn scatter(gpu: Gpu, x: &Tensor, d: usize, index: &Tensor, src: &Tensor) {
-    let places = Places::new("scatter_", index, d, x, src.strides());
+pub(super) fn scatter(gpu: Gpu, x: &Tensor, d: usize, index: &Tensor, src: &Tensor) {
+    let places = Places::new(gpu, "scatter_", index, d, x, src.strides());
     launch_scatter(gpu, &SCATTER[unit([x.dtype().size()])], x, src, index, places);
 }
 
@@ -190,7 +204,7 @@ pub(in crate::ops) fn scatter(gpu: Gpu, x: &Tensor, d: usize, index: &Tensor, sr
 #[track_caller]
 pub(in crate::ops) fn scatter_value(gpu: Gpu, x: &Tensor, d: usize, index: &Tensor, value: Scalar) {
     let one = Tensor::full([], value, (x.dtype(), gpu.device()));
-    let places = Places::new("scatter_value_", index, d, x, &[]);
+    let places = Places::new(gpu, "scatter_value_", index, d, x, &[]);
     launch_scatter(gpu, &SCATTER[unit([x.dtype().size()])], x, &one, index, places);
 }
 
@@ -199,7 +213,7 @@ pub(in crate::ops) fn scatter_value(gpu: Gpu, x: &Tensor, d: usize, index: &Tens
 pub(in crate::ops) fn scatter_add(gpu: Gpu, x: &Tensor, d: usize, index: &Tensor, src: &Tensor) {
     let (kernel, sums) = adding(&SCATTER_ADD, x.dtype());
     in_sums(x, sums, |x| {
-        let places = Places::new("scatter_add_", index, d, x, src.strides());
+        let places = Places::new(gpu, "scatter_add_", index, d, x, src.strides());
         launch_scatter(gpu, kernel, x, src, index, places);
     });
 }
@@ -225,7 +239,7 @@ pub(in crate::ops) fn scatter_with(
         Dtype::F32 => &kernels[1],
         _ => &kernels[2],
     };
-    let places = Places::new("scatter_reduce", index, d, x, src.strides());
+    let places = Places::new(gpu, "scatter_reduce", index, d, x, src.strides());
     launch_scatter(gpu, kernel, x, src, index, places);
 }
 

@@ -6,6 +6,7 @@ use smallvec::smallvec;
 use super::cuda;
 use super::index_select::{add_slices, take_slices};
 use crate::autograd::{no_grad, record};
+use crate::cuda::refusal::in_name_of;
 use crate::error::{Error, throw};
 #[cfg(test)]
 use crate::ops::checks::samples::{OpSample, values};
@@ -77,7 +78,9 @@ impl Tensor {
         let mut shape = indices.layout().shape.clone();
         shape.push(width);
         let flat = indices.reshape([-1]);
-        let out = take_slices(&self.detach().contiguous(), 0, &flat).reshape_to(&shape);
+        let out = in_name_of("embedding", "indices", || {
+            take_slices(&self.detach().contiguous(), 0, &flat).reshape_to(&shape)
+        });
         record("embedding", &[self], out, |saver| {
             let flat = saver.save(&flat);
             move |ctx| {

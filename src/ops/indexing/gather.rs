@@ -16,6 +16,7 @@ use crate::cpu::fold::{Shared, SharedMut};
 use crate::cpu::prefetch::prefetch;
 use crate::cpu::threads::{GRAIN, parallel_for};
 use crate::cpu::vectorize::{Kernel, vectorize};
+use crate::cuda::refusal::in_name_of;
 use crate::error::{Error, throw};
 use crate::loops::fold::Walk;
 #[cfg(test)]
@@ -588,7 +589,9 @@ impl Tensor {
         let mut shape = self.layout().shape.clone();
         shape.push(num_classes);
         let out = Tensor::zeros(&shape, (Dtype::I64, index.device()));
-        out.scatter_value_(-1, &index.unsqueeze(-1), 1i64);
+        in_name_of("one_hot", "indices", || {
+            out.scatter_value_(-1, &index.unsqueeze(-1), 1i64);
+        });
         out
     }
 }

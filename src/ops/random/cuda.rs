@@ -3,6 +3,7 @@
 use super::generator::GeneratorState;
 use super::words::{Words, kept};
 use crate::cuda::launch::Shape as Grid;
+use crate::cuda::refusal::Rule;
 use crate::cuda::sources::{kernels_by, program};
 use crate::cuda::{Kernel, Program};
 use crate::cuda_args;
@@ -11,7 +12,7 @@ use crate::{Dtype, Tensor};
 
 /// Products and sums are rounded one by one, as on the host.
 pub(in crate::ops) static PROGRAM: Program =
-    program!("random": "philox.cuh", "random.cu").options(&["--fmad=false"]);
+    program!("random": "philox.cuh", "refusal.cuh", "random.cu").options(&["--fmad=false"]);
 
 kernels_by! {
     floats of PROGRAM:
@@ -74,7 +75,8 @@ pub(super) fn bernoulli(gpu: Gpu, x: &Tensor, each: Option<&Tensor>, p: f64, wor
     let Words { seed, stream, place } = words;
     let (to, n) = (x.device_ptr(), x.numel() as i64);
     let own = address(each);
-    let args = cuda_args!(to, own, p, n, seed, stream, place);
+    let refusal = gpu.refusal("bernoulli", "p", Rule::Probability);
+    let args = cuda_args!(to, own, p, n, seed, stream, place, refusal);
     let threads = gpu.for_each(x.numel().div_ceil(2));
     // SAFETY: dense tensors of one type; an element is read before it is written, by one thread.
     unsafe { gpu.launch(kernel_of("bernoulli_", &BERNOULLI, x.dtype()), threads, args) };

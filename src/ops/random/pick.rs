@@ -192,13 +192,7 @@ impl Generator {
                 .reshape_to(&shape);
         }
         let all = weights.to_vec::<f64>();
-        if let Some(i) = all.iter().position(|w| !w.is_finite() || *w < 0.0) {
-            throw(Error::argument(
-                op,
-                "weights",
-                format!("{} at position {i}; weights are finite and at least 0", all[i]),
-            ));
-        }
+        assert_weights(op, &all);
         let draw = self.draw();
         let uniform = uniform_list(draw, all.len().max(all.len() / classes.max(1) * num_samples));
         let mut out: Vec<i64> = Vec::new();
@@ -228,6 +222,15 @@ impl Generator {
     }
 }
 
+/// Refuses weights of which one is negative or not finite.
+#[track_caller]
+fn assert_weights(op: &str, all: &[f64]) {
+    if let Some(i) = all.iter().position(|w| !w.is_finite() || *w < 0.0) {
+        let message = format!("{} at position {i}; weights are finite and at least 0", all[i]);
+        throw(Error::argument(op, "weights", message));
+    }
+}
+
 /// The same draws on a GPU: `[rows, samples]` of `[rows, classes]`. Waits once, to see that the weights are right.
 #[track_caller]
 fn multinomial_on_gpu(
@@ -248,8 +251,7 @@ fn multinomial_on_gpu(
     let wrong = w.isfinite().logical_and(&w.ge(0.0)).logical_not().sum();
     let facts = Tensor::stack(&[wrong, least], 0).to_vec::<i64>();
     if facts[0] > 0 {
-        let message = format!("{} of them are not finite or below 0", facts[0]);
-        throw(Error::argument(op, "weights", message));
+        assert_weights(op, &weights.to_vec::<f64>());
     }
     if facts[1] == 0 || !replacement && facts[1] < samples as i64 {
         let how = if replacement { "" } else { ", without replacement" };

@@ -8,12 +8,14 @@ use super::options::{BagMode, EmbeddingBagOptions};
 use crate::autograd::record;
 use crate::cuda::Program;
 use crate::cuda::launch::Argument;
+use crate::cuda::refusal::{Refusal, Rule};
 use crate::cuda::sources::{kernels_by, program};
 use crate::ops::compute::dense;
 use crate::ops::gpu::{self, Gpu, address, kernel_of};
 use crate::{Dtype, Tensor};
 
-pub(in crate::ops) static PROGRAM: Program = program!("embedding_bag": "embedding_bag.cu");
+pub(in crate::ops) static PROGRAM: Program =
+    program!("embedding_bag": "refusal.cuh", "embedding_bag.cu");
 
 kernels_by! {
     floats of PROGRAM:
@@ -42,6 +44,8 @@ struct Bags {
     padding: i64,
     mode: i32,
     reserved: i32,
+    indices_refusal: Refusal,
+    offsets_refusal: Refusal,
 }
 
 // SAFETY: the same fields in the same order on the other side, without references.
@@ -49,6 +53,7 @@ unsafe impl Argument for Bags {}
 
 /// Dense operands: a table, indices, offsets and factors, the last two or none of them null.
 fn task(
+    gpu: Gpu,
     [table, indices]: [&Tensor; 2],
     [offsets, factors]: [Option<&Tensor>; 2],
     [bags, width]: [usize; 2],
@@ -76,6 +81,8 @@ fn task(
             BagMode::Max => 2,
         },
         reserved: 0,
+        indices_refusal: gpu.refusal("embedding_bag", "indices", Rule::Index),
+        offsets_refusal: gpu.refusal("embedding_bag", "offsets", Rule::Offset),
     }
 }
 
@@ -102,7 +109,7 @@ pub(super) fn embedding_bag(
         let sizes = [bags, width];
         let task = Bags {
             y: y.device_ptr(),
-            ..task([&table, &flat], [starts.as_ref(), factors.as_ref()], sizes, mode, padding)
+            ..task(gpu, [&table, &flat], [starts.as_ref(), factors.as_ref()], sizes, mode, padding)
         };
         let shape = gpu.for_each(y.numel());
         // SAFETY: dense tensors of these types and sizes; the kernel checks indices and offsets.
@@ -127,7 +134,7 @@ pub(super) fn embedding_bag(
             let (g, table) = (dense(&ctx.grad(0), dtype), dense(&x, dtype));
             let factors = given.as_ref().map(|factors| dense(factors, dtype));
             let operands = [starts.as_ref(), factors.as_ref()];
-            let task = task([&table, &flat], operands, [bags, width], mode, padding);
+            let task = task(gpu, [&table, &flat], operands, [bags, width], mode, padding);
             let task = Bags { g: g.device_ptr(), y: address(y.as_ref()), ..task };
             let dtable = ctx.needs(0).then(|| {
                 let out = Tensor::zeros(table.shape(), (dtype.compute(), table.device()));

@@ -2,6 +2,7 @@
 //! on it, and only there: that waits for the device.
 
 use crate::cuda::launch::{Argument, Shape};
+use crate::cuda::refusal::Rule;
 use crate::cuda::sources::{kernels_by, program};
 use crate::cuda::{Kernel, Program};
 use crate::cuda_args;
@@ -9,7 +10,8 @@ use crate::error::{Error, throw};
 use crate::ops::gpu::Gpu;
 use crate::{Dtype, Tensor};
 
-pub(in crate::ops) static PROGRAM: Program = program!("masks": "before.cuh", "masks.cu");
+pub(in crate::ops) static PROGRAM: Program =
+    program!("masks": "before.cuh", "refusal.cuh", "masks.cu");
 static COUNT: Kernel = Kernel::new(&PROGRAM, "count_chosen");
 static START: Kernel = Kernel::new(&PROGRAM, "start_chunks");
 static COORDINATES: Kernel = Kernel::new(&PROGRAM, "coordinates");
@@ -129,9 +131,10 @@ impl Counted {
     #[track_caller]
     pub(super) fn put(&self, list: &Tensor, out: &Tensor, keep: bool, exact: bool) {
         let (mask, to, from) = (self.argument(), out.device_ptr(), list.device_ptr());
+        let refusal = self.gpu.refusal("masked_scatter", "source", Rule::Count);
         let (available, keep, exact) = (list.numel() as i64, i32::from(keep), i32::from(exact));
         let kernel = &SPREAD[list.dtype().size().trailing_zeros() as usize];
-        let args = cuda_args!(mask, to, from, available, keep, exact);
+        let args = cuda_args!(mask, to, from, available, keep, exact, refusal);
         // SAFETY: an element for each of the mask's; the kernel does not read behind the list's end.
         unsafe { self.gpu.launch(kernel, self.blocks(), args) };
     }

@@ -1,13 +1,14 @@
 //! Places in sorted sequences and counts in ranges on a GPU: `kernels/search.cu`.
 
 use crate::cuda::launch::Argument;
+use crate::cuda::refusal::{Refusal, Rule};
 use crate::cuda::sources::{kernels_by, program};
 use crate::cuda::{Kernel, Program};
 use crate::cuda_args;
 use crate::ops::gpu::{Gpu, kernel_of};
 use crate::{Dtype, Tensor};
 
-pub(in crate::ops) static PROGRAM: Program = program!("search": "search.cu");
+pub(in crate::ops) static PROGRAM: Program = program!("search": "refusal.cuh", "search.cu");
 static COUNT_NUMBERS: Kernel = Kernel::new(&PROGRAM, "count_numbers");
 
 kernels_by! {
@@ -42,6 +43,7 @@ struct Ranges {
     high: f64,
     shared: i32,
     reserved: i32,
+    refusal: Refusal,
 }
 
 // SAFETY: as above.
@@ -116,6 +118,7 @@ fn count(
         high,
         shared: i32::from(shared),
         reserved: 0,
+        refusal: gpu.refusal("bincount", "input", Rule::Index),
     };
     let mut shape = gpu.for_each(x.numel());
     if shared {

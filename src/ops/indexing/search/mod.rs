@@ -4,6 +4,7 @@ pub(in crate::ops) mod cuda;
 
 use std::cmp::Ordering;
 
+use super::limits::assert_indices;
 use crate::error::{Error, throw};
 use crate::ops::gpu;
 use crate::tensor::Element;
@@ -49,6 +50,7 @@ impl Tensor {
     #[track_caller]
     pub fn take(&self, index: &Tensor) -> Tensor {
         check_places("take", index);
+        assert_indices("take", "index", index, self.numel(), true);
         self.ravel().index(&[Some(index)])
     }
 
@@ -67,6 +69,7 @@ impl Tensor {
     #[track_caller]
     pub fn put(&self, index: &Tensor, source: &Tensor, accumulate: bool) -> Tensor {
         check_places("put", index);
+        assert_indices("put", "index", index, self.numel(), true);
         if index.numel() != source.numel() {
             throw(Error::shape(
                 "put",

@@ -9,6 +9,7 @@ use super::batch::Batch;
 use crate::cuda::family::{FLOATS, Family};
 use crate::cuda::fold::{self, Operation, rows_shape};
 use crate::cuda::launch::{Argument, Shape};
+use crate::cuda::refusal::{Refusal, Rule};
 use crate::error::throw;
 use crate::loops::Format;
 use crate::loops::fold::Plan;
@@ -16,11 +17,11 @@ use crate::ops::gpu::{Gpu, address, format_of};
 use crate::{Dtype, Tensor};
 
 pub(in crate::ops) static FOLDS: Family =
-    family!("cross_entropy": "fold.cuh", "rows.cuh", "classes.cuh", "cross_entropy.cu", "fold_entries.cuh")
+    family!("cross_entropy": "fold.cuh", "rows.cuh", "refusal.cuh", "cross_entropy.cu", "fold_entries.cuh")
         .with(&[(FLOATS, &["Loss"]), (&[Format::F64, Format::F32], &["Average"])]);
-pub(in crate::ops) static ROWS: Family = family!("cross_entropy_backward": "fold.cuh", "rows.cuh", "classes.cuh", "cross_entropy.cu", "rows_entries.cuh").with(&[(FLOATS, &["Gradient"])]);
+pub(in crate::ops) static ROWS: Family = family!("cross_entropy_backward": "fold.cuh", "rows.cuh", "refusal.cuh", "cross_entropy.cu", "rows_entries.cuh").with(&[(FLOATS, &["Gradient"])]);
 pub(in crate::ops) static NLL: Family =
-    family!("nll": "classes.cuh", "nll.cu").with(&[(FLOATS, &["Nll"])]);
+    family!("nll": "refusal.cuh", "nll.cu").with(&[(FLOATS, &["Nll"])]);
 
 /// `Classes` on the other side.
 #[derive(Clone, Copy)]
@@ -42,6 +43,7 @@ struct Classes {
     smoothing: f64,
     one: i32,
     reserved: i32,
+    refusal: Refusal,
 }
 
 // SAFETY: the same fields in the same order on the other side, without references.
@@ -74,6 +76,7 @@ struct Nll {
     rows: i64,
     classes: i64,
     ignored: i64,
+    refusal: Refusal,
 }
 
 // SAFETY: as above.
@@ -102,6 +105,7 @@ fn classes(batch: &Batch, smoothing: f64, all_weights: Option<&Tensor>) -> Class
         smoothing,
         one: 0,
         reserved: 0,
+        refusal: Refusal::NONE,
     }
 }
 
@@ -111,7 +115,14 @@ pub(super) fn forward(gpu: Gpu, batch: &Batch, smoothing: f64) -> [Tensor; 3] {
     let all_weights = batch.weight.as_ref().filter(|_| smoothing > 0.0).map(Tensor::sum);
     let out = [(); 3].map(|()| wide(batch, &[batch.target.numel()]));
     let [lse, losses, weights] = out.each_ref().map(Tensor::device_ptr);
-    let op = Classes { lse, losses, weights, ..classes(batch, smoothing, all_weights.as_ref()) };
+    let refusal = gpu.refusal("cross_entropy", "target", Rule::Class);
+    let op = Classes {
+        lse,
+        losses,
+        weights,
+        refusal,
+        ..classes(batch, smoothing, all_weights.as_ref())
+    };
     let x = &batch.x;
     let plan = Plan::new(x.shape(), x.strides(), &|d| d == 1);
     let operation = Operation { family: &FOLDS, format: format_of(x.dtype()), variant: "Loss" };
@@ -182,6 +193,7 @@ pub(super) fn factors(gpu: Gpu, batch: &Batch) -> Tensor {
         factors: out.device_ptr(),
         weight: address(batch.weight.as_ref()),
         ignored: batch.ignore_index,
+        refusal: gpu.refusal("nll_loss", "target", Rule::Class),
         ..nll(&batch.target, batch.x.shape()[1])
     };
     start(gpu, "factors", batch.x.dtype(), batch.target.numel(), op);
@@ -232,6 +244,7 @@ fn nll(target: &Tensor, classes: usize) -> Nll {
         rows: target.numel() as i64,
         classes: classes as i64,
         ignored: 0,
+        refusal: Refusal::NONE,
     }
 }
 

@@ -10,6 +10,7 @@ use crate::Tensor;
 use crate::autograd::record;
 use crate::cuda::family::{Family, REALS};
 use crate::cuda::launch::{Argument, Shape};
+use crate::cuda::refusal::{Refusal, Rule};
 use crate::cuda::sources::family;
 use crate::error::{Error, throw};
 use crate::ops::compute::{self, dense};
@@ -17,7 +18,7 @@ use crate::ops::gpu::{Gpu, format_of};
 use crate::tensor::Scalar;
 
 pub(in crate::ops) static CTC: Family =
-    family!("ctc_loss": "ctc_loss.cu").with(&[(REALS, &["Ctc"])]);
+    family!("ctc_loss": "refusal.cuh", "ctc_loss.cu").with(&[(REALS, &["Ctc"])]);
 
 /// Threads of a block: as in the kernels.
 const THREADS: u32 = 256;
@@ -43,6 +44,7 @@ struct Ctc {
     blank: i64,
     zero_infinity: i32,
     reserved: i32,
+    refusal: Refusal,
 }
 
 // SAFETY: the same fields in the same order on the other side, without references.
@@ -87,6 +89,7 @@ pub(super) fn losses(
         blank: blank as i64,
         zero_infinity: i32::from(zero_infinity),
         reserved: 0,
+        refusal: gpu.refusal("ctc_loss", "targets", Rule::Class),
     };
     let format = format_of(wide.dtype());
     let shared = width * (2 * wide.dtype().size() + 4);

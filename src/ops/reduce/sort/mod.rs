@@ -10,6 +10,7 @@ pub(in crate::ops) mod cuda;
 use smallvec::smallvec;
 
 use super::select_backward;
+use super::{gpu, limits};
 use crate::amp::cast_op;
 use crate::autograd::record;
 use crate::cpu::fold::SharedMut;
@@ -539,10 +540,7 @@ fn quantile(
             ),
         ));
     }
-    // On a GPU to look at them would mean to wait; those outside end at the first or last element.
-    if !q.device().is_cuda() && q.to_vec::<f64>().iter().any(|q| !(0.0..=1.0).contains(q)) {
-        throw(Error::argument(op, "q", "must lie between 0 and 1"));
-    }
+    limits::assert_probabilities(op, "q", &q);
     let d = x.normalize_dim(op, dim);
     if x.numel() == 0 {
         throw(Error::shape(op, format!("of no elements, shape {:?}", x.shape())));
