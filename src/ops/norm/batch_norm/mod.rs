@@ -300,15 +300,20 @@ fn composed(dy: &Tensor, saved: &Saved) -> [Tensor; 3] {
     per_channel[1] = sizes.channels;
     let of_n = 1.0 / sizes.count() as f64;
     let sum = |t: &Tensor| t.sum_to(&per_channel);
+    let known = |row| stats.select(0, row).reshape_to(&per_channel).to_dtype(x.dtype());
+    let unit = known(1);
     let (shifted, scale) = if options.training {
-        let shifted = x - sum(x) * of_n;
-        let scale = (sum(&(&shifted * &shifted)) * of_n + options.eps).rsqrt();
+        // The result is the same in any unit; in that of forward's scale no square leaves the type's range.
+        let measured = x * &unit;
+        let shifted = &measured - sum(&measured) * of_n;
+        let least = (&unit * options.eps.sqrt()).square();
+        let scale = (sum(&(&shifted * &shifted)) * of_n + least).rsqrt();
         (shifted, scale)
     } else {
-        let known = |row| stats.select(0, row).reshape_to(&per_channel).to_dtype(x.dtype());
-        (x - known(0), known(1))
+        (x - known(0), unit.clone())
     };
     let xh = &shifted * &scale;
+    let scale = if options.training { scale * unit } else { scale };
     let (along, plain) = (sum(&(dy * &xh)), sum(dy));
     let mut dx =
         if options.training { dy - &plain * of_n - &xh * (&along * of_n) } else { dy.clone() }

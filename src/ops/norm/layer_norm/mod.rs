@@ -182,8 +182,9 @@ fn norm(
                 let own = x.dtype();
                 let [dy, x] = if mixed { [dy, x].map(|t| t.to_dtype(Dtype::F32)) } else { [dy, x] };
                 let weight = weight.as_ref();
+                let unit = ctx.get(&stats).select(0, 1);
                 let mut grads =
-                    composed(ctx, &dy, &x, weight, with_bias, &normalized, eps, centered);
+                    composed(ctx, &dy, &x, weight, with_bias, &normalized, &unit, eps, centered);
                 grads[0] = grads[0].take().map(|dx| dx.to_dtype(own));
                 return grads;
             }
@@ -345,6 +346,7 @@ fn composed(
     weight: Option<&Tensor>,
     with_bias: bool,
     normalized: &[usize],
+    unit: &Tensor,
     eps: f64,
     centered: bool,
 ) -> SmallVec<[Option<Tensor>; 3]> {
@@ -352,9 +354,14 @@ fn composed(
     let mut per_row = Shape::from_slice(x.shape());
     per_row[x.dim() - normalized.len()..].fill(1);
     let mean = |t: &Tensor| t.sum_to(&per_row) * (1.0 / n);
-    let shifted = if centered { x - mean(x) } else { x.clone() };
-    let scale = (mean(&(&shifted * &shifted)) + eps).rsqrt();
+    // The result is the same in any unit; in that of forward's scale no square leaves the type's range.
+    let unit = unit.reshape_to(&per_row).to_dtype(x.dtype());
+    let measured = x * &unit;
+    let shifted = if centered { &measured - mean(&measured) } else { measured };
+    let least = (&unit * eps.sqrt()).square();
+    let scale = (mean(&(&shifted * &shifted)) + least).rsqrt();
     let xh = &shifted * &scale;
+    let scale = scale * unit;
     let g = weight.map_or(dy.clone(), |w| dy * w);
     let along = &xh * mean(&(&g * &xh));
     let dx = if centered { &g - mean(&g) - along } else { &g - along } * scale;
