@@ -51,6 +51,12 @@ pub(super) trait Source {
     /// # Errors
     /// What is wrong.
     fn storage(&mut self, key: &str, dtype: Dtype, numel: usize) -> Result<Tensor, String>;
+
+    /// Whether numbers of several bytes have the highest first. Storages of a dtype come in this machine's order, those of
+    /// bytes as they are.
+    fn is_big_endian(&self) -> bool {
+        false
+    }
 }
 
 /// Storages by key.
@@ -62,6 +68,10 @@ pub(super) struct Storages<'a> {
 impl<'a> Storages<'a> {
     pub(super) fn new(source: &'a mut dyn Source) -> Self {
         Storages { source, known: HashMap::new() }
+    }
+
+    pub(super) fn is_big_endian(&self) -> bool {
+        self.source.is_big_endian()
     }
 
     pub(super) fn get(&mut self, key: &str, dtype: Dtype, numel: i64) -> Result<Tensor, String> {

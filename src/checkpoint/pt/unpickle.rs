@@ -456,6 +456,12 @@ impl<'a, 's> Machine<'a, 's> {
         }
         let (key, numel) = (key.clone(), self.int(numel, "a storage's size")?);
         let storages = self.storages.as_deref_mut().ok_or_else(wrong)?;
+        if dtype.is_none() && storages.is_big_endian() {
+            // How long its numbers are is said only where it is used, which may be in several ways.
+            return Err(format!(
+                "has the untyped storage `{key}` of a big-endian machine; save it again on a little-endian one"
+            ));
+        }
         let storage = storages.get(&key, dtype.unwrap_or(Dtype::U8), numel)?;
         Ok(Node::Storage(storage, dtype.is_none()))
     }

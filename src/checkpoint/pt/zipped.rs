@@ -24,6 +24,10 @@ struct Entries<'a> {
 }
 
 impl Source for Entries<'_> {
+    fn is_big_endian(&self) -> bool {
+        self.big_endian
+    }
+
     fn storage(&mut self, key: &str, dtype: Dtype, numel: usize) -> Result<Tensor, String> {
         let name = format!("{}data/{key}", self.folder);
         let found = self.archive.size(&name).map_err(|e| e.to_string())?;
