@@ -5,7 +5,7 @@
 //! CUDA does not survive a fork; torchrs starts processes by executing a program anew.
 
 use std::cell::Cell;
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{CStr, OsStr, c_char, c_int};
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::OnceLock;
@@ -17,7 +17,7 @@ use super::lost;
 use super::once::TryOnce;
 use super::stream::Stream;
 use super::synchronisation;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, throw};
 
 /// The most devices of one process.
 pub const MAX_DEVICES: usize = 32;
@@ -229,13 +229,32 @@ fn bind_anew(index: usize) -> Result<()> {
     Ok(())
 }
 
+/// Which of a host's processes this is.
+const LOCAL_RANK: &str = "LOCAL_RANK";
+
 /// The device that threads begin with: a job's workers have one each, by `LOCAL_RANK`; else the first.
 fn first() -> usize {
     static FIRST: OnceLock<usize> = OnceLock::new();
     *FIRST.get_or_init(|| {
-        let rank = std::env::var("LOCAL_RANK").ok().and_then(|text| text.trim().parse().ok());
-        rank.map_or(0, |rank: usize| rank % device_count().max(1))
+        let text = std::env::var_os(LOCAL_RANK);
+        let rank = local_rank(text.as_deref()).unwrap_or_else(|error| throw(error));
+        rank.map_or(0, |rank| rank % device_count().max(1))
     })
+}
+
+/// The number that `LOCAL_RANK` holds, if it is set.
+fn local_rank(text: Option<&OsStr>) -> Result<Option<usize>> {
+    let Some(text) = text else { return Ok(None) };
+    match text.to_str().and_then(|text| text.trim().parse().ok()) {
+        Some(rank) => Ok(Some(rank)),
+        None => {
+            let shown = text.to_string_lossy();
+            Err(Error::config(
+                LOCAL_RANK,
+                format!("`{shown}` is not the number of a process of this host"),
+            ))
+        }
+    }
 }
 
 /// The calling thread's current device; at first `LOCAL_RANK` of the environment, which the launcher
@@ -320,5 +339,15 @@ mod tests {
     fn an_identity_is_written_as_nvidia_smi_does() {
         let uuid = Uuid(std::array::from_fn(|i| 17 * i as u8));
         assert_eq!(uuid.to_string(), "GPU-00112233-4455-6677-8899-aabbccddeeff");
+    }
+
+    #[test]
+    fn a_local_rank_that_is_no_number_is_an_error() {
+        assert_eq!(local_rank(None).unwrap(), None);
+        assert_eq!(local_rank(Some(OsStr::new(" 3"))).unwrap(), Some(3));
+        for text in ["", "one", "-1", "1.5"] {
+            let error = local_rank(Some(OsStr::new(text))).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("LOCAL_RANK: `{text}`")), "{error}");
+        }
     }
 }
