@@ -231,7 +231,31 @@ fn find(kind: Kind) -> Result<Library> {
     } else {
         None
     };
-    find_real(kind, driver, &Places::of_environment(), Library::open)
+    let places = Places::of_environment();
+    check_explicit(&places)?;
+    find_real(kind, driver, &places, Library::open)
+}
+
+/// Refuses what the user named to be searched and is no folder, and folders of which none has a library of CUDA.
+fn check_explicit(places: &Places) -> Result<()> {
+    let listed = |folder: &Path| std::fs::read_dir(folder).ok();
+    let mut useful = places.explicit.is_empty();
+    for folder in &places.explicit {
+        let Some(entries) = listed(folder) else {
+            let what = format!("`{}` is no folder that can be read", folder.display());
+            return Err(Error::config(CUDA_PATH, what));
+        };
+        useful |= entries.flatten().any(|entry| {
+            let name = entry.file_name();
+            Kind::ALL.iter().any(|kind| name.to_string_lossy().starts_with(kind.stem()))
+        });
+    }
+    if useful {
+        return Ok(());
+    }
+    let named: Vec<String> = places.explicit.iter().map(|p| p.display().to_string()).collect();
+    let stems = Kind::ALL.map(Kind::stem).join(", ");
+    Err(Error::config(CUDA_PATH, format!("`{}` has none of {stems}", named.join(":"))))
 }
 
 /// Tries the places in their order with `open`, which gives the loader's text where it fails.
@@ -405,3 +429,22 @@ pub fn describe() -> Vec<Finding> {
 #[cfg(test)]
 #[path = "library_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_named_folder_without_a_library_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let named = |path: &Path| Places { explicit: vec![path.into()], folders: vec![] };
+        let error = check_explicit(&named(folder.path())).unwrap_err().to_string();
+        assert!(error.contains(&folder.path().display().to_string()), "{error}");
+        let missing = folder.path().join("missing");
+        let error = check_explicit(&named(&missing)).unwrap_err().to_string();
+        assert!(error.contains("missing` is no folder"), "{error}");
+        std::fs::write(folder.path().join("libnvrtc.so.13"), "").unwrap();
+        check_explicit(&named(folder.path())).unwrap();
+        check_explicit(&Places::default()).unwrap();
+    }
+}
