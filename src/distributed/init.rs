@@ -102,8 +102,8 @@ pub fn init_process_group(options: InitOptions) -> Result<ProcessGroup> {
         ));
     }
     let store = match options.store {
-        _ if env.world_size == 1 => None,
         Some(store) => Some(store),
+        None if env.world_size == 1 => None,
         None => Some(Store::from_env(deadline)?),
     };
     let instance = INSTANCES.fetch_add(1, Ordering::Relaxed);
