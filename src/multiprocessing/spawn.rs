@@ -215,7 +215,10 @@ impl ProcessContext {
                 continue;
             };
             let order = match process.record() {
-                Some(record) => (record.kind.is_consequence(), record.monotonic_ns),
+                Some(record) => {
+                    let followed = record.kind.is_consequence() || record.caused_by_rank.is_some();
+                    (followed, record.monotonic_ns)
+                }
                 None => (false, 0),
             };
             if first.as_ref().is_none_or(|(earlier, ..)| order < *earlier) {
