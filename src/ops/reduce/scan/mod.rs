@@ -237,6 +237,10 @@ impl Tensor {
     }
 }
 
+/// Shares of sums that second derivatives keep at once: 256 MiB of f32. Beyond, the sums are taken without them, which
+/// overflows where elements of a line differ by more than 88.
+const MOST_SHARES: usize = 1 << 26;
+
 /// `dx_i = sum_{k >= i} g_k e^{x_i - y_k}`.
 fn logcumsumexp_backward(x: &Tensor, y: &Tensor, g: &Tensor, d: usize, graph: bool) -> Tensor {
     if x.dim() == 0 || x.numel() == 0 {
@@ -247,8 +251,18 @@ fn logcumsumexp_backward(x: &Tensor, y: &Tensor, g: &Tensor, d: usize, graph: bo
         |t: &Tensor, scan: fn(&Tensor, i64) -> Tensor| scan(&t.flip(&[dim]), dim).flip(&[dim]);
     if graph {
         // Made of ops that can be differentiated further.
-        let shift = x.detach().amax(&[dim], true);
-        return (x - &shift).exp() * from_end(&(g * (&shift - y).exp()), Tensor::cumsum);
+        let n = x.shape()[d];
+        if n.saturating_mul(x.numel()) > MOST_SHARES {
+            let shift = x.detach().amax(&[dim], true);
+            return (x - &shift).exp() * from_end(&(g * (&shift - y).exp()), Tensor::cumsum);
+        }
+        // The matrix of `exp(x_i - y_j)` for i <= j: shares of sums, none above 1.
+        let (x, y, g) = (x.movedim(dim, -1), y.movedim(dim, -1), g.movedim(dim, -1));
+        let earlier = x.unsqueeze(-1) - y.unsqueeze(-2);
+        let places = Tensor::arange(0, n as i64, 1, (Dtype::I64, x.device()));
+        let later = places.unsqueeze(1).le(&places);
+        let shares = later.where_(&earlier, f64::NEG_INFINITY).exp();
+        return (shares * g.unsqueeze(-2)).sum_dim(&[-1], false).movedim(-1, dim);
     }
     // In logarithms nothing overflows; positive and negative gradients apart.
     let part = |g: Tensor| {
