@@ -29,6 +29,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 use super::Optimizer;
+use crate::Tensor;
 use crate::error::{Error, Result, throw};
 
 pub use chained::ChainedScheduler;
@@ -314,6 +315,29 @@ fn refuse_mid_schedule(op: &str, optimizer: &dyn Optimizer) {
     throw(Error::argument(op, "optimizer", message));
 }
 
+/// Refuses an optimizer that a scheduler of so many groups was not made for, or that has got another group since: the
+/// rates would go to other groups, or not to all.
+#[track_caller]
+fn refuse_another(name: &str, groups: usize, first: Option<&Tensor>, optimizer: &dyn Optimizer) {
+    let op = format!("{name}::step");
+    let now = optimizer.num_groups();
+    if now != groups {
+        let message = format!(
+            "has {now} parameter groups, and had {groups} when the scheduler was made; make a new one after \
+             `add_param_group`"
+        );
+        throw(Error::argument(&op, "optimizer", message));
+    }
+    let parameters = optimizer.parameters();
+    let same = match (first, parameters.first()) {
+        (Some(first), Some(now)) => first.ptr_eq(now),
+        (first, now) => first.is_none() == now.is_none(),
+    };
+    if !same {
+        throw(Error::argument(&op, "optimizer", "is not the one that the scheduler was made for"));
+    }
+}
+
 /// A scheduler with the formula `S`; its name is an alias such as [`StepLR`].
 ///
 /// ```
@@ -330,6 +354,8 @@ pub struct Scheduler<S> {
     last_epoch: i64,
     step_count: u64,
     last_lr: Vec<f64>,
+    /// The first parameter of the optimizer that it was made for.
+    first: Option<Tensor>,
 }
 
 impl<S: Schedule> Scheduler<S> {
@@ -346,14 +372,21 @@ impl<S: Schedule> Scheduler<S> {
     #[track_caller]
     pub fn with(optimizer: &mut dyn Optimizer, schedule: S) -> Self {
         refuse_mid_schedule(S::NAME, optimizer);
+        let first = optimizer.parameters().into_iter().next();
         let mut base_lrs = Vec::with_capacity(optimizer.num_groups());
         for group in 0..optimizer.num_groups() {
             let lr = optimizer.initial_lr(group).unwrap_or_else(|| optimizer.lr(group));
             optimizer.set_initial_lr(group, lr);
             base_lrs.push(lr);
         }
-        let mut scheduler =
-            Scheduler { schedule, base_lrs, last_epoch: -1, step_count: 0, last_lr: Vec::new() };
+        let mut scheduler = Scheduler {
+            schedule,
+            base_lrs,
+            last_epoch: -1,
+            step_count: 0,
+            last_lr: Vec::new(),
+            first,
+        };
         scheduler.initial_step(optimizer);
         scheduler
     }
@@ -394,7 +427,9 @@ impl<S: Schedule> Scheduler<S> {
 }
 
 impl<S: Schedule> LrScheduler for Scheduler<S> {
+    #[track_caller]
     fn step(&mut self, optimizer: &mut dyn Optimizer) {
+        refuse_another(S::NAME, self.base_lrs.len(), self.first.as_ref(), optimizer);
         self.step_count += 1;
         self.last_epoch += 1;
         self.set_rates(optimizer, false, S::next);

@@ -1,0 +1,50 @@
+//! Plausible calls that once did nothing, or the wrong thing, without a word.
+
+use torchrs::optim::lr_scheduler::{LrScheduler, StepLR};
+use torchrs::optim::{Optimizer, ParamGroup, SGD, SGDOptions};
+use torchrs::{Dtype, Tensor, autograd};
+
+fn optimizer() -> SGD {
+    SGD::new([Tensor::from([1f32])], SGDOptions { lr: 1.0, ..Default::default() })
+}
+
+#[test]
+fn a_scheduler_notices_another_optimizer_and_new_groups() {
+    let (mut own, mut other) = (optimizer(), optimizer());
+    let mut schedule = StepLR::new(&mut own, 1, 0.5);
+    let error = torchrs::catch(std::panic::AssertUnwindSafe(|| schedule.step(&mut other)));
+    assert!(error.unwrap_err().to_string().contains("is not the one"), "another optimizer");
+    schedule.step(&mut own);
+    assert_eq!(own.lr(0), 0.5);
+    own.add_param_group(ParamGroup::new([Tensor::from([2f32])], Default::default()));
+    let error = torchrs::catch(std::panic::AssertUnwindSafe(|| schedule.step(&mut own)));
+    let text = error.unwrap_err().to_string();
+    assert!(text.contains("2 parameter groups, and had 1"), "{text}");
+}
+
+#[test]
+fn rows_that_are_infinite_stay_so_when_their_gradient_is_scaled() {
+    let table = Tensor::from([[f32::INFINITY], [2.0]]).requires_grad_(true);
+    let rows = table.embedding_scaled_by_freq(&Tensor::from([0i64, 1, 1]), None);
+    assert_eq!(rows.to_vec::<f32>(), [f32::INFINITY, 2.0, 2.0]);
+    rows.sum().backward();
+    assert_eq!(table.grad().unwrap().to_vec::<f32>(), [1.0, 1.0]);
+}
+
+/// The second derivative where elements of a line lie farther apart than exponentials reach.
+#[test]
+fn logcumsumexp_twice_does_not_overflow() {
+    let of = |dtype: Dtype| {
+        let x = Tensor::from([-300f64, -299.0, 1.0, 0.5, 400.0, 399.0]).to_dtype(dtype);
+        let x = x.requires_grad_(true);
+        let w = Tensor::from([1f64, -2.0, 0.5, 0.0, 3.0, 1.0]).to_dtype(dtype);
+        let y = x.logcumsumexp(0);
+        let first = autograd::grad(&[&y], &[&x], &[Some(&w)], true, true)[0].clone().unwrap();
+        let v = Tensor::from([0.5f64, 1.0, -1.0, 2.0, 0.25, 1.5]).to_dtype(dtype);
+        autograd::grad(&[&first], &[&x], &[Some(&v)], false, false)[0].clone().unwrap()
+    };
+    let (narrow, wide) = (of(Dtype::F32).to_vec::<f64>(), of(Dtype::F64).to_vec::<f64>());
+    for (narrow, wide) in narrow.iter().zip(&wide) {
+        assert!((narrow - wide).abs() < 1e-4, "{narrow} {wide}");
+    }
+}
