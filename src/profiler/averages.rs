@@ -49,7 +49,7 @@ impl Profile {
     /// use torchrs::{Tensor, profiler};
     /// let x = Tensor::from([1f32]);
     /// let (_, profile) = profiler::profile(|| x.exp() + x.exp());
-    /// assert_eq!(profile.key_averages().calls("exp"), 2);
+    /// assert_eq!(profile.key_averages().calls("exp"), Some(2));
     /// ```
     pub fn key_averages(&self) -> KeyAverages {
         let mut rows: HashMap<(&str, Category), KeyRow> = HashMap::new();
@@ -93,17 +93,18 @@ impl KeyAverages {
     }
 
     /// How many spans have this name, in all categories but [`Category::Backward`], whose spans have the
-    /// names of forward's ops.
+    /// names of forward's ops. `None` where no span has it, as for a name that is misspelt.
     ///
     /// ```
     /// use torchrs::{Tensor, profiler};
     /// let x = Tensor::from([1f32]).requires_grad_(true);
     /// let ((), profile) = profiler::profile(|| x.exp().backward());
-    /// assert_eq!(profile.key_averages().calls("exp"), 1);
+    /// assert_eq!(profile.key_averages().calls("exp"), Some(1));
+    /// assert_eq!(profile.key_averages().calls("expp"), None);
     /// ```
-    pub fn calls(&self, name: &str) -> usize {
+    pub fn calls(&self, name: &str) -> Option<usize> {
         let forward = |row: &&KeyRow| row.name == name && row.category != Category::Backward;
-        self.rows.iter().filter(forward).map(|row| row.calls).sum()
+        self.rows.iter().filter(forward).map(|row| row.calls).reduce(|a, b| a + b)
     }
 }
 

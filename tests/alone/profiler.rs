@@ -72,7 +72,7 @@ fn forward_and_backward_show_ops_by_their_names() {
     assert_eq!(nodes, ["sum", "exp", "mm", "accumulate_grad"], "{lines:#?}");
     assert_eq!(outer.last().unwrap(), &"backward backward", "{lines:#?}");
     let averages = profile.key_averages();
-    assert_eq!((averages.calls("mm"), averages.calls("exp")), (1, 1), "{averages}");
+    assert_eq!((averages.calls("mm"), averages.calls("exp")), (Some(1), Some(1)), "{averages}");
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn ops_of_every_kind_have_a_span() {
     let ops =
         "conv2d relu max_pool2d batch_norm softmax index_select layer_norm fill cat mean add copy";
     for op in ops.split(' ') {
-        assert!(averages.calls(op) > 0, "{op} is missing:\n{averages}");
+        assert!(averages.calls(op).is_some(), "{op} is missing:\n{averages}");
     }
 }
 
