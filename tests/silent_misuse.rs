@@ -48,3 +48,11 @@ fn logcumsumexp_twice_does_not_overflow() {
         assert!((narrow - wide).abs() < 1e-4, "{narrow} {wide}");
     }
 }
+
+#[test]
+fn calls_without_a_dimension_to_act_on_are_refused() {
+    let x = Tensor::scalar(1f32);
+    assert!(torchrs::catch(|| x.flipud()).unwrap_err().to_string().starts_with("flipud: "));
+    let error = torchrs::catch(|| x.topk(0, 0, true).0).unwrap_err().to_string();
+    assert!(error.starts_with("topk: argument `k`: 0"), "{error}");
+}

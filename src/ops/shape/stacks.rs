@@ -171,6 +171,9 @@ impl Tensor {
     /// Throws for a 0-dim tensor.
     #[track_caller]
     pub fn flipud(&self) -> Tensor {
+        if self.dim() == 0 {
+            throw(Error::shape("flipud", "takes one dimension at least, got a 0-dim tensor"));
+        }
         self.flip(&[0])
     }
 

@@ -194,7 +194,7 @@ impl Tensor {
     pub fn topk(&self, k: usize, dim: i64, largest: bool) -> (Tensor, Tensor) {
         let d = self.normalize_dim("topk", dim);
         let n = self.shape().get(d).copied().unwrap_or(1);
-        if k > n {
+        if k > n || (k == 0 && self.dim() == 0) {
             throw(Error::argument(
                 "topk",
                 "k",
