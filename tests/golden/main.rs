@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Without `TORCHRS_GOLDEN_DIR`, folders as in `PATH`, the cases under `tests/golden/cases` are run, and on the
-//! CPU those under `tests/golden/more`. Every op of a folder gets a line: passed (also where Rust's types rule a must-raise case out), wrong, not implemented, skipped
+//! CPU those under `tests/golden/more` and `tests/golden/conditions`. Every op of a folder gets a line: passed (also where Rust's types rule a must-raise case out), wrong, not implemented, skipped
 //! (fragile); every folder a line of sums. An op or a kind that the runner does not know is not implemented.
 //! Wrong answers and missing `core` cases fail the run, but for those that `tests/golden/known.txt`
 //! names with a reason; so does a case that is named there and passes, and a run of no case. With an op's
@@ -69,7 +69,7 @@ fn main() -> ExitCode {
         Some(folders) => std::env::split_paths(&folders).collect(),
         // Of the second set GPUs have not all kernels yet.
         None if device.is_cuda() => vec![root.join("tests/golden/cases")],
-        None => ["cases", "more"].map(|name| root.join("tests/golden").join(name)).into(),
+        None => ["cases", "more", "conditions"].map(|name| root.join("tests/golden").join(name)).into(),
     };
     let table = ops::table();
     let mut reports = Vec::new();
