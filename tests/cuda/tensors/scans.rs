@@ -75,6 +75,14 @@ simulated! {
             let x = Tensor::from([[1.5f64, 0., -2., 0.], [0.5, 3., 0., 1.]]).to_device(device);
             with_gradients(&[x], |x| x[0].cumprod(1))
         });
+        // Beside a zero the other factors may overflow; the zero wins.
+        for dtype in [Dtype::F64, Dtype::F32] {
+            let large = if dtype == Dtype::F64 { 1e200 } else { 1e25 };
+            same("a zero beside an overflow", 1e-5, |device| {
+                let x = Tensor::from([[0.0, large, large, 2.0], [large, 0.0, large, 0.0]]);
+                with_gradients(&[x.to_dtype(dtype).to_device(device)], |x| x[0].cumprod(1))
+            });
+        }
     }
 
     fn strided_input() {
