@@ -32,7 +32,10 @@ __device__ __forceinline__ void span(const Bags& task, i64 bag, i64* first, i64*
     *end = bag + 1 < task.bags ? task.offsets[bag + 1] : task.indices_count;
     bool rising = *first >= 0 && *first <= *end && *end <= task.indices_count && (bag > 0 || *first == 0);
     const Refusal& refusal = task.offsets_refusal;
-    if (!rising) refuse(refusal.record, refusal.site, (double)*first, bag, task.indices_count);
+    if (!rising) {
+        bool own = *first < 0 || (bag == 0 && *first != 0);
+        refuse(refusal.record, refusal.site, (double)(own ? *first : *end), own ? bag : bag + 1, task.indices_count);
+    }
 }
 
 __device__ __forceinline__ i64 row_of(const Bags& task, i64 i) {

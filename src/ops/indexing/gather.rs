@@ -589,7 +589,7 @@ impl Tensor {
         let mut shape = self.layout().shape.clone();
         shape.push(num_classes);
         let out = Tensor::zeros(&shape, (Dtype::I64, index.device()));
-        in_name_of("one_hot", "indices", || {
+        in_name_of("one_hot", "index", || {
             out.scatter_value_(-1, &index.unsqueeze(-1), 1i64);
         });
         out

@@ -111,9 +111,10 @@ impl Tensor {
                 "bincount",
                 "input",
                 format!(
-                    "{} {:?}; a list of integers of at least 0 is needed",
+                    "{} {:?}{}; a list of integers of at least 0 is needed",
                     self.dtype(),
-                    self.shape()
+                    self.shape(),
+                    if list { format!(" with {least} in it") } else { String::new() }
                 ),
             ));
         }

@@ -138,7 +138,7 @@ const CASES: &[Case] = &[
     ("scatter_reduce: argument `index`", "3 at position 1", |d| {
         floats(d).scatter_reduce(1, &rows(3, d), &floats(d), ScatterReduce::Amax, true)
     }),
-    ("masked_scatter: argument `source`", "1 elements", |d| {
+    ("masked_scatter: ", "1 elements", |d| {
         floats(d).masked_scatter(&floats(d).gt(3.0), &Tensor::zeros([1], (Dtype::F32, d)))
     }),
     ("bincount: argument `input`", "-3", |d| list(&[1, -3], d).bincount(None, 0)),

@@ -15,6 +15,7 @@ use crate::error::{Error, throw};
 use crate::ops::checks::samples::{OpSample, values};
 use crate::ops::windows::resample::{LinearMap, resample};
 use crate::ops::{ScatterReduce, gpu};
+use crate::ops::limits::assert_indices;
 use crate::{Dtype, Tensor};
 
 impl Tensor {
@@ -70,6 +71,9 @@ impl Tensor {
         if let (Some(gpu), 2) = (gpu::of("embedding_bag", &[self, indices]), self.dim()) {
             let bags = number_of_bags(indices, offsets, options.include_last_offset);
             return cuda::embedding_bag(gpu, self, indices, offsets, bags, &options, padding);
+        }
+        if self.dim() == 2 {
+            assert_indices("embedding_bag", "indices", indices, rows as usize, false);
         }
         let (bag_of, bags) = bag_numbers(indices, offsets, options.include_last_offset);
         let flat = indices.to_vec::<i64>();

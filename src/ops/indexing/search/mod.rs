@@ -184,6 +184,7 @@ impl Tensor {
                     ),
                 ));
             }
+            assert_indices("searchsorted", "sorter", sorter, self.size(-1), false);
             let options = SearchOptions { sorter: None, ..*options };
             return self.detach().gather(-1, sorter).insertion(values, &options);
         }
