@@ -142,7 +142,7 @@ pub fn uniform_(tensor: &Tensor, low: f64, high: f64) {
 /// manual_seed(0);
 /// let x = Tensor::zeros([10_000], Dtype::F32);
 /// init::normal_(&x, 5.0, 0.1);
-/// assert!((x.mean().item() - 5.0).abs() < 0.01 && (x.std(&[], 1, false).item() - 0.1).abs() < 0.01);
+/// assert!((x.mean().item() - 5.0).abs() < 0.01 && (x.std_dim(&[], 1, false).item() - 0.1).abs() < 0.01);
 /// ```
 #[track_caller]
 pub fn normal_(tensor: &Tensor, mean: f64, std: f64) {
@@ -244,7 +244,7 @@ pub fn kaiming_uniform_(tensor: &Tensor, mode: FanMode, nonlinearity: Nonlineari
 /// let weight = Tensor::zeros([1000, 8], Dtype::F32);
 /// kaiming_normal_(&weight, FanMode::FanIn, Nonlinearity::Relu);
 /// // sqrt(2 / 8)
-/// assert!((weight.std(&[], 1, false).item() - 0.5).abs() < 0.02);
+/// assert!((weight.std_dim(&[], 1, false).item() - 0.5).abs() < 0.02);
 /// ```
 ///
 /// # Panics
@@ -288,7 +288,7 @@ pub fn xavier_uniform_(tensor: &Tensor, gain: f64) {
 /// let weight = Tensor::zeros([100, 100], Dtype::F32);
 /// init::xavier_normal_(&weight, 2.0);
 /// // 2 sqrt(2 / 200)
-/// assert!((weight.std(&[], 1, false).item() - 0.2).abs() < 0.01);
+/// assert!((weight.std_dim(&[], 1, false).item() - 0.2).abs() < 0.01);
 /// ```
 ///
 /// # Panics

@@ -117,8 +117,8 @@ fn ops() -> Vec<(&'static str, Vec<Vec<usize>>, Call)> {
     op!("cumsum", [[2, 3]], |x| x[0].cumsum(1));
     op!("cumprod", [[2, 3]], |x| x[0].cumprod(1));
     op!("logcumsumexp", [[2, 3]], |x| x[0].logcumsumexp(1));
-    op!("var", [[2, 3]], |x| x[0].var(&[], 1, false));
-    op!("std", [[2, 3]], |x| x[0].std(&[], 1, false));
+    op!("var", [[2, 3]], |x| x[0].var_dim(&[], 1, false));
+    op!("std", [[2, 3]], |x| x[0].std_dim(&[], 1, false));
     op!("norm", [[2, 3]], |x| x[0].norm());
     op!("trace", [[3, 3]], |x| x[0].trace());
     op!("median", [[5]], |x| x[0].median());

@@ -41,15 +41,15 @@ fn gradient(x: &Tensor, f: impl Fn(&Tensor) -> Tensor) -> Tensor {
 #[test]
 fn moments_and_norms() {
     let x = x();
-    assert_close(&x.var(&[], 1, false), &[2.8650568181818183]);
-    assert_close(&x.var(&[1], 0, false), &[1.35546875, 3.625, 2.59375]);
+    assert_close(&x.var_dim(&[], 1, false), &[2.8650568181818183]);
+    assert_close(&x.var_dim(&[1], 0, false), &[1.35546875, 3.625, 2.59375]);
     assert_close(
-        &x.std(&[0], 1, false),
+        &x.std_dim(&[0], 1, false),
         &[0.6614378277661477, 2.1262251370288454, 2.5, 1.5275252316519468],
     );
-    assert_close(&x.std(&[0], 3, false), &[INF; 4]);
-    assert_close(&Tensor::ones([1], F64).std(&[], 1, false), &[NAN]);
-    assert_close(&Tensor::zeros([2, 0], F64).var(&[1], 1, false), &[NAN, NAN]);
+    assert_close(&x.std_dim(&[0], 3, false), &[INF; 4]);
+    assert_close(&Tensor::ones([1], F64).std_dim(&[], 1, false), &[NAN]);
+    assert_close(&Tensor::zeros([2, 0], F64).var_dim(&[1], 1, false), &[NAN, NAN]);
     assert_close(
         &x.norm_dim(3, &[1], false),
         &[2.160030649427922, 3.37665670834691, 3.052322874366985],
@@ -61,7 +61,7 @@ fn moments_and_norms() {
     assert_close(&x.norm_dim(-INF, &[], false), &[0.0]);
     assert_close(&x.norm_dim(0, &[1], false), &[3.0, 4.0, 4.0]);
     assert_close(&Tensor::zeros([2, 0], F64).norm_dim(2, &[1], false), &[0.0, 0.0]);
-    assert_close(&gradient(&Tensor::zeros([2, 3], F64), |x| x.std(&[1], 1, false)), &[0.0; 6]);
+    assert_close(&gradient(&Tensor::zeros([2, 3], F64), |x| x.std_dim(&[1], 1, false)), &[0.0; 6]);
     assert_close(&gradient(&Tensor::zeros([3], F64), |x| x.norm()), &[0.0; 3]);
 }
 

@@ -552,7 +552,7 @@ fn types_of_results_follow_pytorchs_rules() {
         ("logical_xor", Truth, |x| x.logical_xor(x)),
         ("sum", Sum, |x| x.sum()),
         ("prod", Sum, |x| x.prod()),
-        ("nansum", Sum, |x| x.nansum(&[], false)),
+        ("nansum", Sum, |x| x.nansum_dim(&[], false)),
         ("cumsum", Sum, |x| x.cumsum(0)),
         ("cumprod", Sum, |x| x.cumprod(0)),
         ("x / x", Floating, |x| x / x),

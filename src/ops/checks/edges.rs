@@ -12,8 +12,8 @@ type Op = fn(&Tensor) -> Tensor;
 
 /// Ops of one list of numbers whose sums of squares leave f32's range where their results do not.
 const OF_SQUARES: [(&str, Op); 6] = [
-    ("std", |x| x.std(&[], 1, false)),
-    ("std_mean", |x| x.std_mean(&[0], 0, true).0),
+    ("std", |x| x.std_dim(&[], 1, false)),
+    ("std_mean", |x| x.std_mean_dim(&[0], 0, true).0),
     ("norm", |x| x.norm()),
     ("layer_norm", |x| x.layer_norm(&[x.numel()], None, None, 0.0)),
     ("rms_norm", |x| x.rms_norm(&[x.numel()], None, Some(0.0))),
@@ -89,11 +89,11 @@ fn sums_of_squares_have_the_whole_range() {
 fn a_row_is_wide_alone() {
     // What is beside an extreme row is computed as ever.
     let x = Tensor::from([[1f32, 2., 4.], [1e25, 2e25, 4e25], [5.0, 5.0, 5.0]]);
-    let alone = x.narrow(0, 0, 1).std(&[1], 1, false).item();
-    let std = x.std(&[1], 1, false).to_vec::<f64>();
+    let alone = x.narrow(0, 0, 1).std_dim(&[1], 1, false).item();
+    let std = x.std_dim(&[1], 1, false).to_vec::<f64>();
     assert_eq!((std[0], std[2]), (alone, 0.0));
     assert!((std[1] / alone / 1e25 - 1.0).abs() < 1e-6);
-    assert!(Tensor::from([1f32, f32::INFINITY]).std(&[], 1, false).item().is_nan());
+    assert!(Tensor::from([1f32, f32::INFINITY]).std_dim(&[], 1, false).item().is_nan());
     assert_eq!(Tensor::from([1f32, f32::INFINITY]).norm().item(), f64::INFINITY);
     assert!(Tensor::from([1f32, f32::NAN]).norm().item().is_nan());
 }
@@ -179,7 +179,7 @@ fn vectors_of_zeros_have_gradients() {
         ("normalize", |x| F::normalize(x, 2.0, 1, 1e-12)),
         ("cosine_similarity", |x| F::cosine_similarity(x, x, 1, 1e-8)),
         ("renorm", |x| x.renorm(2.0, 0, 1.0)),
-        ("std", |x| x.std(&[1], 1, false)),
+        ("std", |x| x.std_dim(&[1], 1, false)),
     ];
     for (name, f) in ops {
         let x = zeros();

@@ -278,7 +278,7 @@ impl Generator {
     /// use torchrs::{Dtype, Generator, Tensor};
     /// let x = Tensor::zeros([1000], Dtype::F32);
     /// Generator::new(7).normal_(&x, 100.0, 0.5);
-    /// assert!((x.mean().item() - 100.0).abs() < 0.1 && (x.std(&[], 1, false).item() - 0.5).abs() < 0.1);
+    /// assert!((x.mean().item() - 100.0).abs() < 0.1 && (x.std_dim(&[], 1, false).item() - 0.5).abs() < 0.1);
     /// ```
     ///
     /// # Panics

@@ -61,7 +61,7 @@ from_default! {
     /// use torchrs::{Dtype, Tensor};
     /// torchrs::manual_seed(0);
     /// let x = Tensor::randn([1000], Dtype::F32);
-    /// assert!(x.mean().item().abs() < 0.2 && (x.std(&[], 1, false).item() - 1.0).abs() < 0.2);
+    /// assert!(x.mean().item().abs() < 0.2 && (x.std_dim(&[], 1, false).item() - 1.0).abs() < 0.2);
     /// ```
     randn(shape: impl AsRef<[usize]>, options: impl Into<TensorOptions>);
     /// Uniform integers in `low..high` from the default generator (`torch.randint`); usually

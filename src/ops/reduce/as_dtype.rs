@@ -16,7 +16,7 @@ impl Tensor {
         self.to_dtype(dtype).sum_dim(dims, keepdim).to_dtype(dtype)
     }
 
-    /// [`nansum`](Self::nansum) of the elements as `dtype` (`torch.nansum(dtype=..)`).
+    /// [`nansum_dim`](Self::nansum_dim) of the elements as `dtype` (`torch.nansum(dtype=..)`).
     ///
     /// ```
     /// use torchrs::{Dtype, Tensor};
@@ -25,7 +25,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn nansum_as(&self, dims: &[i64], keepdim: bool, dtype: Dtype) -> Tensor {
-        self.to_dtype(dtype).nansum(dims, keepdim).to_dtype(dtype)
+        self.to_dtype(dtype).nansum_dim(dims, keepdim).to_dtype(dtype)
     }
 
     /// [`mean_dim`](Self::mean_dim) of the elements as `dtype` (`torch.mean(dtype=..)`).

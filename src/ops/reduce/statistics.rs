@@ -8,38 +8,84 @@ use crate::tensor::Scalar;
 use crate::{Dtype, Tensor};
 
 impl Tensor {
-    /// Variances and means along `dims` (`torch.var_mean`), as [`var`](Self::var).
+    /// The unbiased variance and the mean of all elements (`torch.var_mean`).
+    ///
+    /// ```
+    /// let (var, mean) = torchrs::Tensor::from([1f64, 3.]).var_mean();
+    /// assert_eq!((var.item(), mean.item()), (2.0, 2.0));
+    /// ```
+    #[track_caller]
+    pub fn var_mean(&self) -> (Tensor, Tensor) {
+        (self.var(), self.mean())
+    }
+
+    /// The square root of the unbiased variance, and the mean, of all elements
+    /// (`torch.std_mean`).
+    ///
+    /// ```
+    /// let (std, mean) = torchrs::Tensor::from([1f64, 4., 7.]).std_mean();
+    /// assert_eq!((std.item(), mean.item()), (3.0, 4.0));
+    /// ```
+    #[track_caller]
+    pub fn std_mean(&self) -> (Tensor, Tensor) {
+        (self.std(), self.mean())
+    }
+
+    /// The sum of all elements, with NaN as zero (`torch.nansum`).
+    ///
+    /// ```
+    /// assert_eq!(torchrs::Tensor::from([1f32, f32::NAN, 2.]).nansum().item(), 3.0);
+    /// ```
+    #[track_caller]
+    pub fn nansum(&self) -> Tensor {
+        self.nansum_dim(&[], false)
+    }
+
+    /// The mean of all elements that are not NaN (`torch.nanmean`).
+    ///
+    /// ```
+    /// assert_eq!(torchrs::Tensor::from([1f32, f32::NAN, 2.]).nanmean().item(), 1.5);
+    /// ```
+    ///
+    /// # Panics
+    /// Throws for integers and bools.
+    #[track_caller]
+    pub fn nanmean(&self) -> Tensor {
+        self.nanmean_dim(&[], false)
+    }
+
+    /// Variances and means along `dims` (`torch.var_mean`), as [`var_dim`](Self::var_dim).
     ///
     /// ```
     /// use torchrs::Tensor;
-    /// let (var, mean) = Tensor::from([[1f64, 3.], [4., 10.]]).var_mean(&[1], 0, false);
+    /// let (var, mean) = Tensor::from([[1f64, 3.], [4., 10.]]).var_mean_dim(&[1], 0, false);
     /// assert_eq!((var.to_vec::<f64>(), mean.to_vec::<f64>()), (vec![1.0, 9.0], vec![2.0, 7.0]));
     /// ```
     #[track_caller]
-    pub fn var_mean(
+    pub fn var_mean_dim(
         &self,
         dims: &[i64],
         correction: impl Into<Scalar>,
         keepdim: bool,
     ) -> (Tensor, Tensor) {
-        (self.var(dims, correction, keepdim), self.mean_dim(dims, keepdim))
+        (self.var_dim(dims, correction, keepdim), self.mean_dim(dims, keepdim))
     }
 
-    /// Standard deviations and means along `dims` (`torch.std_mean`), as [`std`](Self::std).
+    /// Standard deviations and means along `dims` (`torch.std_mean`), as [`std_dim`](Self::std_dim).
     ///
     /// ```
     /// use torchrs::Tensor;
-    /// let (std, mean) = Tensor::from([[1f64, 3.], [4., 10.]]).std_mean(&[1], 0, false);
+    /// let (std, mean) = Tensor::from([[1f64, 3.], [4., 10.]]).std_mean_dim(&[1], 0, false);
     /// assert_eq!((std.to_vec::<f64>(), mean.to_vec::<f64>()), (vec![1.0, 3.0], vec![2.0, 7.0]));
     /// ```
     #[track_caller]
-    pub fn std_mean(
+    pub fn std_mean_dim(
         &self,
         dims: &[i64],
         correction: impl Into<Scalar>,
         keepdim: bool,
     ) -> (Tensor, Tensor) {
-        (self.std(dims, correction, keepdim), self.mean_dim(dims, keepdim))
+        (self.std_dim(dims, correction, keepdim), self.mean_dim(dims, keepdim))
     }
 
     /// Numbers of elements along `dims`, or of all if the list is empty, that are not zero
@@ -60,10 +106,10 @@ impl Tensor {
     ///
     /// ```
     /// use torchrs::Tensor;
-    /// assert_eq!(Tensor::from([1f32, f32::NAN, 2.]).nansum(&[], false).item(), 3.0);
+    /// assert_eq!(Tensor::from([1f32, f32::NAN, 2.]).nansum_dim(&[], false).item(), 3.0);
     /// ```
     #[track_caller]
-    pub fn nansum(&self, dims: &[i64], keepdim: bool) -> Tensor {
+    pub fn nansum_dim(&self, dims: &[i64], keepdim: bool) -> Tensor {
         crate::tensor::dtype::assert_real("nansum", self.dtype());
         if !self.dtype().is_floating_point() {
             return self.sum_dim(dims, keepdim);
@@ -75,18 +121,18 @@ impl Tensor {
     ///
     /// ```
     /// use torchrs::Tensor;
-    /// assert_eq!(Tensor::from([1f32, f32::NAN, 2.]).nanmean(&[], false).item(), 1.5);
+    /// assert_eq!(Tensor::from([1f32, f32::NAN, 2.]).nanmean_dim(&[], false).item(), 1.5);
     /// ```
     ///
     /// # Panics
     /// Throws for integers and bools.
     #[track_caller]
-    pub fn nanmean(&self, dims: &[i64], keepdim: bool) -> Tensor {
+    pub fn nanmean_dim(&self, dims: &[i64], keepdim: bool) -> Tensor {
         if !self.dtype().is_floating_point() {
             crate::tensor::dtype::not_floating("nanmean", self.dtype());
         }
         let count = self.detach().isnan().logical_not().sum_dim(dims, keepdim);
-        self.nansum(dims, keepdim) / count
+        self.nansum_dim(dims, keepdim) / count
     }
 
     /// How often each number from 0 on occurs in this list, or the sums of its `weights`

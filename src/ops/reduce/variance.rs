@@ -100,19 +100,45 @@ fn variance_backward(x: &Tensor, g: &Tensor, dims: &Dims, divisor: f64) -> Tenso
 }
 
 impl Tensor {
+    /// The unbiased variance of all elements (`torch.var`).
+    ///
+    /// ```
+    /// assert_eq!(torchrs::Tensor::from([1f64, 3.]).var().item(), 2.0);
+    /// ```
+    ///
+    /// # Panics
+    /// Throws for integers and bools.
+    #[track_caller]
+    pub fn var(&self) -> Tensor {
+        self.var_dim(&[], 1, false)
+    }
+
+    /// The square root of the unbiased variance of all elements (`torch.std`).
+    ///
+    /// ```
+    /// assert_eq!(torchrs::Tensor::from([1f64, 4., 7.]).std().item(), 3.0);
+    /// ```
+    ///
+    /// # Panics
+    /// Throws for integers and bools.
+    #[track_caller]
+    pub fn std(&self) -> Tensor {
+        self.std_dim(&[], 1, false)
+    }
+
     /// Variances along `dims`, or of all elements if the list is empty, with the divisor
     /// n - `correction` (`torch.var`): 1 gives the unbiased estimate, 0 the mean square.
     ///
     /// ```
     /// use torchrs::Tensor;
     /// let x = Tensor::from([1f64, 3.]);
-    /// assert_eq!((x.var(&[], 1, false).item(), x.var(&[], 0, false).item()), (2.0, 1.0));
+    /// assert_eq!((x.var_dim(&[], 1, false).item(), x.var_dim(&[], 0, false).item()), (2.0, 1.0));
     /// ```
     ///
     /// # Panics
     /// Throws for integers and bools, and for dimensions that are out of range or named twice.
     #[track_caller]
-    pub fn var(&self, dims: &[i64], correction: impl Into<Scalar>, keepdim: bool) -> Tensor {
+    pub fn var_dim(&self, dims: &[i64], correction: impl Into<Scalar>, keepdim: bool) -> Tensor {
         let dims = Dims::new("var", self, dims, keepdim);
         let divisor = divisor(self, &dims, correction.into());
         assert_float("var", self);
@@ -127,19 +153,19 @@ impl Tensor {
         })
     }
 
-    /// Standard deviations: the square root of [`var`](Self::var) (`torch.std`). Where it is 0 the
+    /// Standard deviations: the square root of [`var_dim`](Self::var_dim) (`torch.std`). Where it is 0 the
     /// gradient is 0.
     ///
     /// ```
     /// use torchrs::Tensor;
     /// let x = Tensor::from([[1f64, 3.], [4., 10.]]);
-    /// assert_eq!(x.std(&[1], 0, false).to_vec::<f64>(), [1.0, 3.0]);
+    /// assert_eq!(x.std_dim(&[1], 0, false).to_vec::<f64>(), [1.0, 3.0]);
     /// ```
     ///
     /// # Panics
-    /// As [`var`](Self::var).
+    /// As [`var_dim`](Self::var_dim).
     #[track_caller]
-    pub fn std(&self, dims: &[i64], correction: impl Into<Scalar>, keepdim: bool) -> Tensor {
+    pub fn std_dim(&self, dims: &[i64], correction: impl Into<Scalar>, keepdim: bool) -> Tensor {
         let dims = Dims::new("std", self, dims, keepdim);
         let divisor = divisor(self, &dims, correction.into());
         assert_float("std", self);
@@ -161,10 +187,10 @@ impl Tensor {
 pub(super) fn samples() -> Vec<OpSample> {
     let x = || vec![values([3, 4, 5], 6)];
     vec![
-        OpSample::new("var", x(), |x| x[0].var(&[], 1, false)),
-        OpSample::new("var(dim=[0, 2], correction=0)", x(), |x| x[0].var(&[0, 2], 0, false)),
-        OpSample::new("var(dim=-1, keepdim)", x(), |x| x[0].var(&[-1], 1, true)),
-        OpSample::new("std(dim=0)", x(), |x| x[0].std(&[0], 1, false)),
-        OpSample::new("std(dim=[1, 2], correction=0.5)", x(), |x| x[0].std(&[1, 2], 0.5, true)),
+        OpSample::new("var", x(), |x| x[0].var_dim(&[], 1, false)),
+        OpSample::new("var(dim=[0, 2], correction=0)", x(), |x| x[0].var_dim(&[0, 2], 0, false)),
+        OpSample::new("var(dim=-1, keepdim)", x(), |x| x[0].var_dim(&[-1], 1, true)),
+        OpSample::new("std(dim=0)", x(), |x| x[0].std_dim(&[0], 1, false)),
+        OpSample::new("std(dim=[1, 2], correction=0.5)", x(), |x| x[0].std_dim(&[1, 2], 0.5, true)),
     ]
 }

@@ -149,8 +149,8 @@ simulated! {
         for (dtype, tolerance) in FLOATS {
             each(dtype, tolerance * 4.0, |x, dims| {
                 vec![
-                    x.var(dims, 1, false),
-                    x.std(dims, 0, true),
+                    x.var_dim(dims, 1, false),
+                    x.std_dim(dims, 0, true),
                     x.norm_dim(2, dims, false),
                     x.norm_dim(1, dims, false),
                 ]
@@ -161,11 +161,11 @@ simulated! {
         });
         // A large mean does not spoil the variance.
         let x = Tensor::from((0..5000).map(|i| 1000.0 + (i % 2) as f32).collect::<Vec<_>>());
-        assert!((x.cuda(0).var(&[], 0, false).item() - 0.25).abs() < 1e-4);
+        assert!((x.cuda(0).var_dim(&[], 0, false).item() - 0.25).abs() < 1e-4);
         same("gradients", 1e-11, |device| {
             let x = [numbers(&[4, 30], Dtype::F64).to_device(device)];
-            let mut all = with_gradients(&x, |x| x[0].var(&[1], 1, false));
-            all.extend(with_gradients(&x, |x| x[0].std(&[0], 0, true)));
+            let mut all = with_gradients(&x, |x| x[0].var_dim(&[1], 1, false));
+            all.extend(with_gradients(&x, |x| x[0].std_dim(&[0], 0, true)));
             all.extend(with_gradients(&x, |x| x[0].norm_dim(2, &[1], false)));
             all.extend(with_gradients(&x, |x| x[0].norm_dim(1, &[0], false)));
             all.extend(with_gradients(&x, |x| x[0].norm_dim(f64::INFINITY, &[0], false)));
@@ -197,7 +197,7 @@ simulated! {
     fn nothing_waits_for_the_gpu() {
         let x = numbers(&[300, 40], Dtype::F32).cuda(0).requires_grad_(true);
         let waited = torchrs::cuda::synchronisations();
-        let y = x.sum() + x.var(&[0], 1, false).mean() + x.amax(&[1], false).sum() + x.norm();
+        let y = x.sum() + x.var_dim(&[0], 1, false).mean() + x.amax(&[1], false).sum() + x.norm();
         y.backward();
         assert_eq!(torchrs::cuda::synchronisations(), waited);
     }

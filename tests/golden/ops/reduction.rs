@@ -44,7 +44,7 @@ fn sums(t: &mut Table) {
     for (name, plain, typed) in [
         ("sum", Tensor::sum_dim as Plain, Tensor::sum_as as Typed),
         ("mean", Tensor::mean_dim, Tensor::mean_as),
-        ("nansum", Tensor::nansum, Tensor::nansum_as),
+        ("nansum", Tensor::nansum_dim, Tensor::nansum_as),
     ] {
         t.op(name, move |c| {
             let (dims, keepdim) = (dims(c, 1)?, keepdim(c, 2)?);
@@ -54,7 +54,7 @@ fn sums(t: &mut Table) {
             })
         });
     }
-    t.op("nanmean", |c| Ok(x(c)?.nanmean(&dims(c, 1)?, keepdim(c, 2)?)));
+    t.op("nanmean", |c| Ok(x(c)?.nanmean_dim(&dims(c, 1)?, keepdim(c, 2)?)));
     t.op("prod", |c| {
         let (dim, keepdim) = (c.maybe_int(1, "dim")?, keepdim(c, 2)?);
         Ok(match (dtype(c)?, dim) {
@@ -109,15 +109,15 @@ fn moment(c: &Call) -> Outcome<(Vec<i64>, Scalar, bool)> {
 fn moments(t: &mut Table) {
     t.op("std", |c| {
         let (dims, correction, keepdim) = moment(c)?;
-        Ok(x(c)?.std(&dims, correction, keepdim))
+        Ok(x(c)?.std_dim(&dims, correction, keepdim))
     });
     t.op("var", |c| {
         let (dims, correction, keepdim) = moment(c)?;
-        Ok(x(c)?.var(&dims, correction, keepdim))
+        Ok(x(c)?.var_dim(&dims, correction, keepdim))
     });
     t.any("var_mean", |c| {
         let (dims, correction, keepdim) = moment(c)?;
-        Ok(pair(x(c)?.var_mean(&dims, correction, keepdim)))
+        Ok(pair(x(c)?.var_mean_dim(&dims, correction, keepdim)))
     });
 }
 

@@ -86,7 +86,7 @@ const REDUCTIONS: [Reduce; 7] = [
     },
     Reduce {
         name: "var",
-        op: |x, dims| x.var(dims, 1, false),
+        op: |x, dims| x.var_dim(dims, 1, false),
         value: variance,
         gradient: |x, _| {
             let mean = mean(x);

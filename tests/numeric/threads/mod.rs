@@ -52,7 +52,7 @@ fn reductions() -> Vec<Case> {
     let mut cases: Vec<Case> = vec![
         ("sum", Box::new(|| both([&[37, 129, 111]], |[x]| x.sum()))),
         ("mean", Box::new(|| both([&[37, 129, 111]], |[x]| x.mean()))),
-        ("var", Box::new(|| both([&[37, 129, 111]], |[x]| x.var(&[], 1, false)))),
+        ("var", Box::new(|| both([&[37, 129, 111]], |[x]| x.var_dim(&[], 1, false)))),
         ("norm", Box::new(|| both([&[37, 129, 111]], |[x]| x.norm()))),
         ("prod", Box::new(|| both([&[300_007]], |[x]| (x * 1e-3 + 1.0).prod()))),
         ("sum of a vector", Box::new(|| both([&[1_000_003]], |[x]| x.sum()))),
@@ -77,7 +77,7 @@ fn reductions() -> Vec<Case> {
         };
         add("sum_dim", |x, d| x.sum_dim(&[d], false));
         add("mean_dim", |x, d| x.mean_dim(&[d], false));
-        add("var over a dim", |x, d| x.var(&[d], 1, false));
+        add("var over a dim", |x, d| x.var_dim(&[d], 1, false));
         add("norm_dim", |x, d| x.norm_dim(2, &[d], false));
         add("norm_dim with p = 3", |x, d| x.norm_dim(3, &[d], false));
         add("logsumexp", |x, d| x.logsumexp(&[d], false));

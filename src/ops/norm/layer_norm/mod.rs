@@ -82,7 +82,7 @@ impl Tensor {
             let outer = self.dim() - normalized_shape.len();
             let dims: Vec<i64> = (outer..self.dim()).map(|d| d as i64).collect();
             let mean = x.mean_dim(&dims, true);
-            let scale = (x.var(&dims, 0, true) + eps).rsqrt();
+            let scale = (x.var_dim(&dims, 0, true) + eps).rsqrt();
             (mean.to_dtype(self.dtype()), scale.to_dtype(self.dtype()))
         });
         (y, mean, scale)
